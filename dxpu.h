@@ -43,7 +43,7 @@
 #ifndef DXPU_H_INCLUDED
 #define DXPU_H_INCLUDED
 
-/* ==== 1  Manual ====================================================================================
+/* ==== 1  Manual ==================================================================================
 
    THE PARTS.  Sections 7 to 12 are free-standing tools: each can be used without the others' state.
    Section 13, the channel, puts them together: one dxpu_channel is one attachment, that is the
@@ -86,7 +86,7 @@
 
    MEMORY.  dxpu_channel_bytes() tells what one channel needs for a given configuration. */
 
-/* ==== 2  Configuration =============================================================================
+/* ==== 2  Configuration ===========================================================================
    Each option is a value macro, used with #if, never #ifdef.  Define them before the include or in
    the file named by DXPU_CONFIG_HEADER; all translation units of a program must agree. */
 #ifdef DXPU_CONFIG_HEADER
@@ -121,7 +121,7 @@
 #define DXPU_ASSERT(x) ((void)0)
 #endif
 
-/* ==== 3  Version, includes, linkage ================================================================ */
+/* ==== 3  Version, includes, linkage =========================================================== */
 #define DXPU_VERSION      "0.1.0"
 #define DXPU_VERSION_NUM  100 /* major * 10000 + minor * 100 + patch */
 #define DXPU_WIRE_VERSION 1   /* the frame version this header speaks; section 12 */
@@ -145,7 +145,7 @@
 extern "C" {
 #endif
 
-/* ==== 4  Conventions ===============================================================================
+/* ==== 4  Conventions =============================================================================
    NULL       no pointer argument may be NULL unless its comment says so.
    Views      dxpu_bytes.ptr may be NULL only when len is 0.
    Units      stand in names: _ns, _bytes, _dw (4-byte words).  Wire encodings end at the codec:
@@ -162,7 +162,7 @@ extern "C" {
 #define DXPU_BDF_DEV(bdf) ((unsigned)(bdf) >> 3 & 0x1fu)
 #define DXPU_BDF_FN(bdf)  ((unsigned)(bdf)&0x7u)
 
-/* ==== 5  Base types ================================================================================ */
+/* ==== 5  Base types =========================================================================== */
 
 /* Bytes that belong to somebody else. */
 typedef struct dxpu_bytes {
@@ -175,7 +175,7 @@ enum { DXPU_POSTED = 0, DXPU_NONPOSTED = 1, DXPU_COMPLETION = 2, DXPU_CLASSES = 
 
 #define DXPU_NEVER UINT64_MAX /* a time that does not come */
 
-/* ==== 6  Errors and counters =======================================================================
+/* ==== 6  Errors and counters =====================================================================
    The number tells whose fault it is, the text tells the remedy.
      -1..-47    the TLP or the log it came from          -80..-95    later: ask again
      -48..-79   the peer or the network                  -96..-111   the caller of this function
@@ -298,13 +298,13 @@ DXPU_API const char *dxpu_counter_name(unsigned index);
 DXPU_API const char *dxpu_counter_text(unsigned index);
 DXPU_API uint64_t dxpu_counter_value(const dxpu_counters *c, unsigned index);
 
-/* ==== 7  CRC-32 ====================================================================================
+/* ==== 7  CRC-32 ==================================================================================
    zlib's CRC-32 (polynomial 0x04c11db7 reflected), which is also PCIe's LCRC and ECRC polynomial. */
 
 /* Continue `crc` (0 to begin) over len bytes.  ptr may be NULL when len is 0.  O(len). */
 DXPU_API uint32_t dxpu_crc32(uint32_t crc, const void *ptr, size_t len);
 
-/* ==== 8  TLP codec ================================================================ spec/tlp.md ====
+/* ==== 8  TLP codec ============================================================== spec/tlp.md ====
    Non-flit TLPs of PCIe Base Specification 5.0 (chapter 2) with the deferrable memory write of 6.0. */
 
 /* The TLP types.  The X-macro is the enum, the names and the codec's table: name, Fmt[0] may be set
@@ -334,10 +334,11 @@ DXPU_API uint32_t dxpu_crc32(uint32_t crc, const void *ptr, size_t len);
 enum { DXPU_TLP_TYPES(DXPUI_TLP_ENUM) DXPU_TLP_TYPE_COUNT };
 #undef DXPUI_TLP_ENUM
 
-enum {                     /* dxpu_tlp.attr, Attr[2:0] */
-       DXPU_ATTR_NS = 0x1, /* No Snoop                 */
-       DXPU_ATTR_RO = 0x2, /* Relaxed Ordering         */
-       DXPU_ATTR_IDO = 0x4 /* ID-based Ordering        */
+/* dxpu_tlp.attr, Attr[2:0] */
+enum {
+    DXPU_ATTR_NS = 0x1, /* No Snoop                 */
+    DXPU_ATTR_RO = 0x2, /* Relaxed Ordering         */
+    DXPU_ATTR_IDO = 0x4 /* ID-based Ordering        */
 };
 enum { DXPU_CPL_SC = 0, DXPU_CPL_UR = 1, DXPU_CPL_CRS = 2, DXPU_CPL_CA = 4 }; /* dxpu_tlp.status */
 /* dxpu_tlp.message_routing, Type[2:0] of a message */
@@ -484,7 +485,7 @@ DXPU_API bool dxpu_cpl_split_next(dxpu_cpl_split *s, dxpu_tlp *cpl, uint64_t *ad
 DXPU_API void dxpu_tlp_completion(const dxpu_tlp *req, uint16_t completer, uint8_t status,
                                   dxpu_tlp *cpl);
 
-/* ==== 9  Classifier and messages ================================================ spec/route.md ==== */
+/* ==== 9  Classifier and messages =========================================== spec/route.md ==== */
 
 /* how a TLP finds its way */
 enum {
@@ -502,12 +503,13 @@ DXPU_API const char *dxpu_class_name(unsigned cls);   /* "posted", "non-posted",
 DXPU_API const char *dxpu_routing_name(unsigned routing); /* "address", "id", "to-root", ... */
 DXPU_API const char *dxpu_status_name(unsigned status);   /* "SC", "UR", "CRS", "CA", else "?" */
 
-enum {                     /* what a proxy does with a message, R-20 ff. */
-       DXPU_MSG_FORWARD,   /* crosses the fabric as it is */
-       DXPU_MSG_TERMINATE, /* ends here; its meaning is used or ignored, nothing crosses */
-       DXPU_MSG_EVENT,     /* ends here and crosses as link event or virtual-wire state */
-       DXPU_MSG_GATHER,    /* answers are collected here, one goes on */
-       DXPU_MSG_REFUSE     /* not legal in this direction: Unsupported Request, counted */
+/* what a proxy does with a message, R-20 ff. */
+enum {
+    DXPU_MSG_FORWARD,   /* crosses the fabric as it is */
+    DXPU_MSG_TERMINATE, /* ends here; its meaning is used or ignored, nothing crosses */
+    DXPU_MSG_EVENT,     /* ends here and crosses as link event or virtual-wire state */
+    DXPU_MSG_GATHER,    /* answers are collected here, one goes on */
+    DXPU_MSG_REFUSE     /* not legal in this direction: Unsupported Request, counted */
 };
 enum { DXPU_DOWNSTREAM = 0, DXPU_UPSTREAM = 1 }; /* away from the host's root complex; towards it */
 
@@ -553,11 +555,11 @@ enum { DXPU_DOWNSTREAM = 0, DXPU_UPSTREAM = 1 }; /* away from the host's root co
 DXPU_API const char *dxpu_message_name(unsigned code);
 /* Code of a name, -1 when there is none. */
 DXPU_API int dxpu_message_code(const char *name);
-/* What a proxy does with message t (type Msg or MsgD) that travels `direction` (DXPU_DOWNSTREAM, DXPU_UPSTREAM):
+/* What a proxy does with message t (type Msg or MsgD) that travels DXPU_DOWNSTREAM or DXPU_UPSTREAM:
    DXPU_MSG_FORWARD..REFUSE.  Vendor messages with local routing terminate; unknown codes are refused. */
 DXPU_API uint8_t dxpu_message_action(const dxpu_tlp *t, unsigned direction);
 
-/* ==== 10  Routing tables ======================================================== spec/route.md ====
+/* ==== 10  Routing tables ====================================================== spec/route.md ====
    The mapping tables of the paper (3.3.1, Tables 2 and 3) with function number and lease epoch. */
 
 #define DXPU_FUNCTION_ALL 0xffffu /* the whole device of a slot */
@@ -676,7 +678,7 @@ DXPU_API int dxpu_box_bind(dxpu_box_table *t, uint16_t slot, uint32_t host_node,
 /* End a lease.  The epoch seen stays.  DXPU_OK or E_NONE. */
 DXPU_API int dxpu_box_release(dxpu_box_table *t, uint16_t slot);
 
-/* ==== 11  Credits and tags ======================================================= spec/flow.md ====
+/* ==== 11  Credits and tags ===================================================== spec/flow.md ====
    Flow control as PCIe's (Base Spec 2.6.1): per class, header units (one a TLP) and data units of 16
    payload bytes.  Counters are absolute and wrap; limits only rise in serial arithmetic. */
 
@@ -697,10 +699,11 @@ DXPU_API bool dxpu_credit_raise(dxpu_credits *limit, const dxpu_credits *offered
 
 /* -- Tags: every non-posted request in flight, as its requester's side knows it (F-20 ff.). -- */
 
-enum {                      /* how many tags one requester may use, and which (Base Spec 2.2.6.2) */
-       DXPU_TAGS_32 = 32,   /* 0..31 */
-       DXPU_TAGS_256 = 256, /* 0..255 */
-       DXPU_TAGS_768 = 768  /* 256..1023: 10-bit tags whose upper two bits are never 0 */
+/* how many tags one requester may use, and which (Base Spec 2.2.6.2) */
+enum {
+    DXPU_TAGS_32 = 32,   /* 0..31 */
+    DXPU_TAGS_256 = 256, /* 0..255 */
+    DXPU_TAGS_768 = 768  /* 256..1023: 10-bit tags whose upper two bits are never 0 */
 };
 
 typedef struct dxpu_tag_entry { /* visible so that you can allocate it; not API */
@@ -773,7 +776,7 @@ DXPU_API uint64_t dxpu_tags_next_ns(const dxpu_tags *t);
    bits can bring (split at 64 bytes, F-24); for the room that its requester reserves. */
 DXPU_API void dxpu_tags_worst(uint8_t lower_addr, uint32_t bytes, uint32_t *header, uint32_t *data);
 
-/* ==== 12  Wire: frames and records =============================================== spec/wire.md ====
+/* ==== 12  Wire: frames and records ============================================= spec/wire.md ====
    One datagram is one frame: header, records, trailer.  Offsets in bytes from its start. */
 enum {
     DXPU_FRAME_MAGIC = 0,       /* u16  0x4458, "DX"                         invariant, W-1 */
@@ -971,18 +974,19 @@ DXPU_API int dxpu_builder_tlp(dxpu_builder *b, dxpu_tlp_cursor *c);
 /* DXPU_OK, E_ROOM, or E_ARG for a type that does not exist. */
 DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e);
 
-/* ==== 13  Channel ============================================================= spec/deliver.md ====
+/* ==== 13  Channel =========================================================== spec/deliver.md ====
    One attachment seen from one end: the reliable, ordered, credit-controlled link over datagrams. */
 
-enum {                      /* dxpu_channel_state(); rows of spec/deliver.md */
-       DXPU_STATE_IDLE,     /* initialised */
-       DXPU_STATE_OPENING,  /* open sent, accept awaited */
-       DXPU_STATE_ACCEPTED, /* accept sent, first sequenced frame awaited */
-       DXPU_STATE_UP,
-       DXPU_STATE_DRAINING, /* close asked for: what was submitted is still delivered */
-       DXPU_STATE_CLOSING,  /* close sent, the peer's awaited */
-       DXPU_STATE_CLOSED,   /* both sides agreed */
-       DXPU_STATE_FAILED    /* dxpu_channel_error() says why */
+/* dxpu_channel_state(); rows of spec/deliver.md */
+enum {
+    DXPU_STATE_IDLE,     /* initialised */
+    DXPU_STATE_OPENING,  /* open sent, accept awaited */
+    DXPU_STATE_ACCEPTED, /* accept sent, first sequenced frame awaited */
+    DXPU_STATE_UP,
+    DXPU_STATE_DRAINING, /* close asked for: what was submitted is still delivered */
+    DXPU_STATE_CLOSING,  /* close sent, the peer's awaited */
+    DXPU_STATE_CLOSED,   /* both sides agreed */
+    DXPU_STATE_FAILED    /* dxpu_channel_error() says why */
 };
 DXPU_API const char *dxpu_state_name(unsigned state); /* "idle", ... */
 
@@ -1179,13 +1183,14 @@ DXPU_API unsigned dxpu_channel_state(const dxpu_channel *ch); /* DXPU_STATE_IDLE
 DXPU_API int dxpu_channel_error(const dxpu_channel *ch);      /* 0, or why it is FAILED or CLOSED */
 DXPU_API uint8_t
 dxpu_channel_reason(const dxpu_channel *ch); /* DXPU_REASON_*, ours or the peer's */
-enum {                             /* what dxpu_channel_wants() answers, computed, never stored */
-       DXPU_WANTS_EMIT = 1,        /* emit() would give a frame now */
-       DXPU_WANTS_TAKE_POSTED = 2, /* peek() would show one */
-       DXPU_WANTS_TAKE_NONPOSTED = 4,
-       DXPU_WANTS_TAKE_COMPLETION = 8,
-       DXPU_WANTS_TAKE_EVENT = 16,
-       DXPU_WANTS_ACK = 32 /* something submitted is not yet acknowledged */
+/* what dxpu_channel_wants() answers, computed, never stored */
+enum {
+    DXPU_WANTS_EMIT = 1,        /* emit() would give a frame now */
+    DXPU_WANTS_TAKE_POSTED = 2, /* peek() would show one */
+    DXPU_WANTS_TAKE_NONPOSTED = 4,
+    DXPU_WANTS_TAKE_COMPLETION = 8,
+    DXPU_WANTS_TAKE_EVENT = 16,
+    DXPU_WANTS_ACK = 32 /* something submitted is not yet acknowledged */
 };
 DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns);
 
@@ -1203,7 +1208,7 @@ DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns);
 extern "C" {
 #endif
 
-/* ==== 5'  Loads, stores, zero, serial numbers ====================================================== */
+/* ==== 5'  Loads, stores, zero, serial numbers ================================================= */
 
 static inline uint16_t dxpui_load16(const uint8_t *p)
 {
@@ -1275,7 +1280,7 @@ static inline uint64_t dxpui_later(uint64_t a, uint64_t b)
     return a > DXPU_NEVER - b ? DXPU_NEVER : a + b;
 }
 
-/* ==== 6'  Error and counter names ================================================================== */
+/* ==== 6'  Error and counter names ============================================================= */
 
 DXPU_API const char *dxpu_error_text(int error)
 {
@@ -1333,7 +1338,7 @@ DXPU_API uint64_t dxpu_counter_value(const dxpu_counters *c, unsigned index)
     return value;
 }
 
-/* ==== 7'  CRC-32 =================================================================================== */
+/* ==== 7'  CRC-32 ============================================================================== */
 
 /* The CRC is linear: an entry is the sum of the entries of its bits, so a table is written as eight
    constants and the compiler computes the rest. */
@@ -1442,7 +1447,7 @@ DXPU_API uint32_t dxpu_crc32(uint32_t crc, const void *ptr, size_t len)
 #endif
 #endif /* DXPU_IMPLEMENTATION */
 
-/* ==== 14  Changes, licence =========================================================================
+/* ==== 14  Changes, licence =======================================================================
    0.1.0  first: codec, classifier, routing tables, tags, credits, wire version 1, channel.
 
    MIT License
