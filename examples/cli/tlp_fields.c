@@ -20,11 +20,13 @@ static const type_row types[] = { DXPU_TLP_TYPES(ROW) };
 static unsigned memory_fields(const dxpu_tlp *t)
 {
     unsigned has = TLP_HAS_LENGTH | TLP_HAS_TAG | TLP_HAS_BE | TLP_HAS_ADDRESS;
+    if (t->at == 1)
+        has |= TLP_HAS_HINT;
     if (!t->th)
         return has;
     /* The steering tag takes the place of a posted write's tag, else that of the byte enables. */
     has &= t->type == DXPU_TLP_MWR ? ~(unsigned)TLP_HAS_TAG : ~(unsigned)TLP_HAS_BE;
-    return has | TLP_HAS_HINT;
+    return has | TLP_HAS_HINT | TLP_HAS_STEERING;
 }
 
 static unsigned message_fields(const dxpu_tlp *t)

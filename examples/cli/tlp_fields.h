@@ -15,11 +15,12 @@ enum {
     TLP_HAS_TARGET = 0x020,
     TLP_HAS_REGISTER = 0x040,
     TLP_HAS_MESSAGE = 0x080,
-    TLP_HAS_HINT = 0x100, /* processing hint and steering tag */
-    TLP_HAS_DATA = 0x200
+    TLP_HAS_HINT = 0x100, /* address bits 1:0: processing hint, or No Write of a translation request */
+    TLP_HAS_STEERING = 0x200,
+    TLP_HAS_DATA = 0x400
 };
 
-/* The set of them that `t` has; type, th and message_routing decide. */
+/* The set of them that `t` has; type, th, at and message_routing decide. */
 unsigned tlp_fields(const dxpu_tlp *t);
 /* DXPU_TLP_* of a name, -1 for none. */
 int tlp_type_of(const char *name);

@@ -63,10 +63,11 @@ static void print_marks(FILE *to, const dxpu_tlp *t, unsigned has)
     fputs(t->attr & DXPU_ATTR_IDO ? " IDO" : "", to);
     if (t->at)
         fprintf(to, " AT=%u", t->at);
-    if (has & TLP_HAS_HINT)
+    fputs(t->th ? " TH" : "", to);
+    if (has & TLP_HAS_STEERING)
         fprintf(to, " PH=%u ST=0x%02x", t->ph, t->steering);
-    else if (t->th)
-        fputs(" TH", to);
+    else if (t->ph)
+        fputs(" NW", to);
     fputs(t->bcm ? " BCM" : "", to);
     fputs(t->ep ? " poisoned" : "", to);
     fputs(t->td ? " ECRC" : "", to);
