@@ -867,7 +867,7 @@ typedef struct dxpu_offer {
     dxpu_place source, destination; /* of the sender; of the receiver */
 } dxpu_offer;
 enum { DXPU_SUITE_CRC = 1 }; /* others: the security binding */
-enum { DXPU_OFFER_BYTES = 84 };
+enum { DXPU_OFFER_BYTES = 72 };
 
 DXPU_API void dxpu_offer_encode(const dxpu_offer *o, uint8_t out[DXPU_OFFER_BYTES]);
 /* DXPU_OK, E_SHORT, E_RSVD, or E_OFFER. */
