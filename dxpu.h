@@ -610,9 +610,10 @@ typedef struct dxpu_host_table {
     uint32_t window_count;
     uint32_t blocked;     /* entries with a window or bus range that overlaps another's */
     uint16_t by_bus[256]; /* entry + 1, 0 for none */
-    struct {
-        uint16_t requester, tag, port, register_bytes;
-        uint8_t be, used;
+    uint32_t pending_count;
+    struct { /* oldest first */
+        uint16_t requester, tag, register_bytes;
+        uint8_t be;
         uint32_t value, entry;
     } pending[DXPU_HOST_PENDING];
     uint64_t count_learnt, count_overlap, count_pending_lost;
@@ -735,6 +736,7 @@ typedef struct dxpu_tags {
     uint64_t timeout_ns;
     uint16_t requester;            /* for alloc */
     uint16_t first_tag;            /* for alloc: tag of entries[0] */
+    bool gives_tags;               /* alloc is used */
     uint16_t free_head, free_tail; /* oldest freed first: a tag rests as long as it can */
     uint16_t live_head, live_tail; /* by deadline */
     uint16_t rest_head, rest_tail; /* timed out: withheld for one more timeout */
@@ -2389,7 +2391,836 @@ DXPU_API uint8_t dxpu_message_action(const dxpu_tlp *t, unsigned direction)
 
 /* ==== 10'  Routing tables ==== */
 
+/* dxpu_host_entry.reg: which register each holds, and the bits of it that software can write (the
+   type bits of the windows are read-only: 64-bit prefetchable, R-4). */
+enum { DXPUI_REG_COMMAND, DXPUI_REG_BUS, DXPUI_REG_MEM, DXPUI_REG_PF, DXPUI_REG_PF_BASE };
+enum { DXPUI_REG_PF_LIMIT = 5, DXPUI_REGS = 6, DXPUI_COMMAND_MEMORY = 0x2 };
+static const uint8_t dxpui_host_regs[DXPUI_REGS] = { 0x04, 0x18, 0x20, 0x24, 0x28, 0x2c };
+static const uint32_t dxpui_host_masks[DXPUI_REGS] = { 0x0000ffffu, 0x00ffffffu, 0xfff0fff0u,
+                                                       0xfff0fff0u, 0xffffffffu, 0xffffffffu };
+
+/* dxpu_host_entry.flags: what is on but overlaps another row's. */
+enum { DXPUI_BLOCKED_BUS = 1, DXPUI_BLOCKED_MEM = 2, DXPUI_BLOCKED_PF = 4 };
+
+/* Index in reg of a register offset, DXPUI_REGS for one that is not learnt. */
+static unsigned dxpui_host_reg(uint16_t register_bytes)
+{
+    unsigned r = 0;
+    while (r < DXPUI_REGS && dxpui_host_regs[r] != register_bytes)
+        r++;
+    return r;
+}
+
+static dxpu_range dxpui_range(uint64_t base, uint64_t limit)
+{
+    dxpu_range r;
+    r.base = base;
+    r.limit = limit;
+    return r;
+}
+
+static dxpu_range dxpui_range_none(void)
+{
+    return dxpui_range(1, 0);
+}
+
+/* The window that a base/limit register and its upper halves describe (Base Spec 7.5.1.3). */
+static dxpu_range dxpui_host_window(uint32_t reg, uint32_t base_upper, uint32_t limit_upper)
+{
+    return dxpui_range((uint64_t)base_upper << 32 | (reg & 0xfff0u) << 16,
+                       (uint64_t)limit_upper << 32 | (reg & 0xfff00000u) | 0xfffffu);
+}
+
+static bool dxpui_range_overlap(dxpu_range a, dxpu_range b)
+{
+    return a.base <= b.limit && b.base <= a.limit;
+}
+
+/* First window that ends at or after `address`; the windows are sorted and apart. */
+static uint32_t dxpui_host_search(const dxpu_host_table *t, uint64_t address)
+{
+    uint32_t low = 0, high = t->window_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (t->windows[middle].range.limit < address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static bool dxpui_host_taken(const dxpu_host_table *t, dxpu_range r)
+{
+    uint32_t at = dxpui_host_search(t, r.base);
+    return at < t->window_count && t->windows[at].range.base <= r.limit;
+}
+
+static void dxpui_host_insert(dxpu_host_table *t, uint32_t index, dxpu_range r)
+{
+    uint32_t at = dxpui_host_search(t, r.base);
+    memmove(t->windows + at + 1, t->windows + at, (t->window_count - at) * sizeof *t->windows);
+    t->windows[at].range = r;
+    t->windows[at].entry = index;
+    t->window_count++;
+}
+
+/* Take everything of a row out of force. */
+static void dxpui_host_lift(dxpu_host_table *t, uint32_t index)
+{
+    dxpu_host_entry *e = &t->entries[index];
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < t->window_count; i++) {
+        if (t->windows[i].entry != index)
+            t->windows[kept++] = t->windows[i];
+    }
+    t->window_count = kept;
+    if (e->bus) {
+        for (unsigned bus = e->bus; bus <= e->bus_last; bus++)
+            t->by_bus[bus] = 0;
+    }
+    if (e->flags)
+        t->blocked--;
+    e->bus = 0;
+    e->bus_last = 0;
+    e->memory = dxpui_range_none();
+    e->prefetchable = dxpui_range_none();
+    e->flags = 0;
+}
+
+static void dxpui_host_place_bus(dxpu_host_table *t, uint32_t index)
+{
+    dxpu_host_entry *e = &t->entries[index];
+    unsigned first = e->reg[DXPUI_REG_BUS] >> 8 & 0xffu;
+    unsigned last = e->reg[DXPUI_REG_BUS] >> 16 & 0xffu;
+    if (first == 0) /* not assigned yet */
+        return;
+    for (unsigned bus = first; bus <= last; bus++) {
+        if (t->by_bus[bus]) {
+            e->flags |= DXPUI_BLOCKED_BUS;
+            return;
+        }
+    }
+    if (first > last)
+        return;
+    for (unsigned bus = first; bus <= last; bus++)
+        t->by_bus[bus] = (uint16_t)(index + 1);
+    e->bus = (uint8_t)first;
+    e->bus_last = (uint8_t)last;
+}
+
+static void dxpui_host_place_windows(dxpu_host_table *t, uint32_t index)
+{
+    dxpu_host_entry *e = &t->entries[index];
+    const uint32_t *reg = e->reg;
+    dxpu_range mem = dxpui_host_window(reg[DXPUI_REG_MEM], 0, 0);
+    dxpu_range pf =
+        dxpui_host_window(reg[DXPUI_REG_PF], reg[DXPUI_REG_PF_BASE], reg[DXPUI_REG_PF_LIMIT]);
+    if (!(reg[DXPUI_REG_COMMAND] & DXPUI_COMMAND_MEMORY))
+        return;
+    if (mem.base <= mem.limit) {
+        if (dxpui_host_taken(t, mem))
+            e->flags |= DXPUI_BLOCKED_MEM;
+        else
+            e->memory = mem;
+    }
+    if (pf.base <= pf.limit) {
+        if (dxpui_host_taken(t, pf))
+            e->flags |= DXPUI_BLOCKED_PF;
+        else
+            e->prefetchable = pf;
+    }
+    mem = e->memory;
+    pf = e->prefetchable;
+    if (mem.base <= mem.limit && pf.base <= pf.limit && dxpui_range_overlap(mem, pf)) {
+        /* a row's own windows may overlap; the list's never do */
+        dxpui_host_insert(
+            t, index,
+            dxpui_range(dxpui_min64(mem.base, pf.base), dxpui_max64(mem.limit, pf.limit)));
+        return;
+    }
+    if (mem.base <= mem.limit)
+        dxpui_host_insert(t, index, mem);
+    if (pf.base <= pf.limit)
+        dxpui_host_insert(t, index, pf);
+}
+
+/* Put in force what the row's registers say, except what overlaps another row's. */
+static void dxpui_host_place(dxpu_host_table *t, uint32_t index)
+{
+    dxpui_host_lift(t, index);
+    dxpui_host_place_bus(t, index);
+    dxpui_host_place_windows(t, index);
+    if (t->entries[index].flags)
+        t->blocked++;
+}
+
+/* A row changed or went: what it blocked may now stand. */
+static void dxpui_host_retry(dxpu_host_table *t)
+{
+    uint32_t left = t->blocked;
+    for (uint32_t i = 0; left && i < t->capacity; i++) {
+        if (t->entries[i].flags) {
+            dxpui_host_place(t, i);
+            left--;
+        }
+    }
+}
+
+DXPU_API int dxpu_host_init(dxpu_host_table *t, dxpu_host_entry *entries, dxpu_host_window *windows,
+                            uint32_t capacity)
+{
+    if (capacity < 1 || capacity > 65534)
+        return DXPU_E_ARG;
+    dxpui_zero(t, sizeof *t);
+    dxpui_zero(entries, capacity * sizeof *entries);
+    dxpui_zero(windows, 2 * (size_t)capacity * sizeof *windows);
+    t->entries = entries;
+    t->windows = windows;
+    t->capacity = capacity;
+    return DXPU_OK;
+}
+
+/* A preset window as registers hold it: on 1 MB boundaries.  {0, 0} is none, as is base > limit. */
+static bool dxpui_host_preset(dxpu_range r, uint64_t max, uint32_t *reg)
+{
+    *reg = 0x0000fff0u;
+    if (r.base > r.limit || r.limit == 0)
+        return true;
+    if ((r.base & 0xfffffu) != 0 || (r.limit & 0xfffffu) != 0xfffffu || r.limit > max)
+        return false;
+    *reg = (uint32_t)(r.base >> 16 & 0xfff0u) | (uint32_t)(r.limit & 0xfff00000u);
+    return true;
+}
+
+/* Fill the registers of a new row from its presets.  DXPU_OK or E_ARG. */
+static int dxpui_host_presets(dxpu_host_entry *e)
+{
+    dxpu_range mem = e->memory, pf = e->prefetchable;
+    dxpui_zero(e->reg, sizeof e->reg);
+    if (!dxpui_host_preset(mem, UINT32_MAX, &e->reg[DXPUI_REG_MEM]) ||
+        !dxpui_host_preset(pf, UINT64_MAX, &e->reg[DXPUI_REG_PF]) || e->bus > e->bus_last)
+        return DXPU_E_ARG;
+    if (pf.base <= pf.limit) {
+        e->reg[DXPUI_REG_PF_BASE] = (uint32_t)(pf.base >> 32);
+        e->reg[DXPUI_REG_PF_LIMIT] = (uint32_t)(pf.limit >> 32);
+    }
+    if (e->reg[DXPUI_REG_MEM] != 0x0000fff0u || e->reg[DXPUI_REG_PF] != 0x0000fff0u)
+        e->reg[DXPUI_REG_COMMAND] = DXPUI_COMMAND_MEMORY;
+    e->reg[DXPUI_REG_BUS] = (uint32_t)e->bus << 8 | (uint32_t)e->bus_last << 16;
+    e->bus = 0;
+    e->bus_last = 0;
+    e->flags = 0;
+    return DXPU_OK;
+}
+
+DXPU_API int dxpu_host_add(dxpu_host_table *t, const dxpu_host_entry *e)
+{
+    dxpu_host_entry row = *e;
+    uint32_t index = 0;
+    if (dxpui_host_presets(&row) != DXPU_OK)
+        return DXPU_E_ARG;
+    while (index < t->capacity && t->entries[index].used)
+        index++;
+    if (index == t->capacity)
+        return DXPU_E_FULL;
+    row.used = true;
+    t->entries[index] = row;
+    dxpui_host_place(t, index);
+    if (t->entries[index].flags) {
+        dxpui_host_lift(t, index);
+        dxpui_zero(&t->entries[index], sizeof t->entries[index]);
+        return DXPU_E_OVERLAP;
+    }
+    t->used++;
+    return (int)index;
+}
+
+static bool dxpui_host_has(const dxpu_host_table *t, uint32_t index)
+{
+    return index < t->capacity && t->entries[index].used;
+}
+
+/* Forget a remembered write; the list stays in order, oldest first. */
+static void dxpui_host_forget(dxpu_host_table *t, uint32_t at)
+{
+    t->pending_count--;
+    memmove(t->pending + at, t->pending + at + 1, (t->pending_count - at) * sizeof t->pending[0]);
+}
+
+DXPU_API int dxpu_host_remove(dxpu_host_table *t, uint32_t index)
+{
+    if (!dxpui_host_has(t, index))
+        return DXPU_E_NONE;
+    for (uint32_t i = t->pending_count; i-- > 0;) {
+        if (t->pending[i].entry == index)
+            dxpui_host_forget(t, i);
+    }
+    dxpui_host_lift(t, index);
+    dxpui_zero(&t->entries[index], sizeof t->entries[index]);
+    t->used--;
+    dxpui_host_retry(t);
+    return DXPU_OK;
+}
+
+DXPU_API int dxpu_host_by_address(const dxpu_host_table *t, uint64_t address)
+{
+    uint32_t at = dxpui_host_search(t, address);
+    if (at == t->window_count || t->windows[at].range.base > address)
+        return DXPU_E_NONE;
+    return (int)t->windows[at].entry;
+}
+
+DXPU_API int dxpu_host_by_bdf(const dxpu_host_table *t, uint16_t bdf)
+{
+    uint16_t at = t->by_bus[DXPU_BDF_BUS(bdf)];
+    return at ? at - 1 : DXPU_E_NONE;
+}
+
+DXPU_API int dxpu_host_route(const dxpu_host_table *t, const dxpu_tlp *tlp)
+{
+    switch (dxpu_tlp_routing(tlp)) {
+    case DXPU_ROUTE_ADDRESS:
+        if (tlp->type == DXPU_TLP_IORD || tlp->type == DXPU_TLP_IOWR)
+            return DXPU_E_NONE; /* another space, in which ports have no window */
+        return dxpu_host_by_address(t, tlp->address);
+    case DXPU_ROUTE_ID:
+        return dxpu_host_by_bdf(t, dxpu_tlp_class(tlp) == DXPU_COMPLETION ? tlp->requester
+                                                                          : tlp->target);
+    default:
+        return DXPU_E_NONE;
+    }
+}
+
+DXPU_API int dxpu_host_set_port(dxpu_host_table *t, uint32_t index, uint16_t port)
+{
+    if (!dxpui_host_has(t, index))
+        return DXPU_E_NONE;
+    t->entries[index].port = port;
+    return DXPU_OK;
+}
+
+DXPU_API int dxpu_host_learn(dxpu_host_table *t, uint32_t index, uint16_t register_bytes,
+                             uint8_t be, uint32_t value)
+{
+    unsigned r = dxpui_host_reg(register_bytes);
+    uint32_t mask = 0;
+    if (!dxpui_host_has(t, index))
+        return DXPU_E_NONE;
+    for (unsigned i = 0; i < 4; i++)
+        mask |= be >> i & 1 ? 0xffu << 8 * i : 0;
+    if (r == DXPUI_REGS || mask == 0)
+        return DXPU_OK;
+    dxpu_host_entry *e = &t->entries[index];
+    mask &= dxpui_host_masks[r];
+    e->reg[r] = (e->reg[r] & ~mask) | (value & mask);
+    dxpui_host_place(t, index);
+    t->count_learnt++;
+    bool blocked = e->flags != 0;
+    if (blocked)
+        t->count_overlap++;
+    dxpui_host_retry(t);
+    return blocked ? DXPU_E_OVERLAP : DXPU_OK;
+}
+
+/* Remembered write of (requester, tag), pending_count for none. */
+static uint32_t dxpui_host_pending(const dxpu_host_table *t, const dxpu_tlp *tlp)
+{
+    uint32_t i = 0;
+    while (i < t->pending_count &&
+           (t->pending[i].requester != tlp->requester || t->pending[i].tag != tlp->tag))
+        i++;
+    return i;
+}
+
+static void dxpui_host_remember(dxpu_host_table *t, const dxpu_tlp *write)
+{
+    uint32_t index = 0;
+    if (dxpui_host_reg(write->register_bytes) == DXPUI_REGS || write->payload.len < 4)
+        return;
+    while (index < t->capacity &&
+           !(t->entries[index].used && t->entries[index].port == write->target))
+        index++;
+    if (index == t->capacity)
+        return;
+    if (t->pending_count == DXPU_HOST_PENDING) {
+        t->count_pending_lost++;
+        dxpui_host_forget(t, 0);
+    }
+    const uint8_t *p = write->payload.ptr;
+    uint32_t at = t->pending_count++;
+    t->pending[at].requester = write->requester;
+    t->pending[at].tag = write->tag;
+    t->pending[at].register_bytes = write->register_bytes;
+    t->pending[at].be = write->first_be;
+    t->pending[at].entry = index;
+    t->pending[at].value =
+        (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+DXPU_API void dxpu_host_observe(dxpu_host_table *t, const dxpu_tlp *tlp)
+{
+    bool write = tlp->type == DXPU_TLP_CFGWR0 || tlp->type == DXPU_TLP_CFGWR1;
+    uint32_t at = dxpui_host_pending(t, tlp);
+    if (!write && dxpu_tlp_class(tlp) != DXPU_COMPLETION)
+        return;
+    if (at < t->pending_count) { /* a write: the tag is in use again, the old one is over */
+        uint32_t index = t->pending[at].entry, value = t->pending[at].value;
+        uint16_t register_bytes = t->pending[at].register_bytes;
+        uint8_t be = t->pending[at].be;
+        dxpui_host_forget(t, at);
+        if (tlp->type == DXPU_TLP_CPL && tlp->status == DXPU_CPL_SC)
+            (void)dxpu_host_learn(t, index, register_bytes, be, value);
+    }
+    if (write)
+        dxpui_host_remember(t, tlp);
+}
+
+DXPU_API int dxpu_box_init(dxpu_box_table *t, dxpu_box_entry *entries, uint32_t count)
+{
+    if (count < 1 || count > 65535)
+        return DXPU_E_ARG;
+    dxpui_zero(entries, count * sizeof *entries);
+    for (uint32_t i = 0; i < count; i++) {
+        entries[i].slot = (uint16_t)(i + 1);
+        entries[i].function = DXPU_FUNCTION_ALL;
+    }
+    t->entries = entries;
+    t->count = count;
+    return DXPU_OK;
+}
+
+DXPU_API dxpu_box_entry *dxpu_box_slot(const dxpu_box_table *t, uint16_t slot)
+{
+    return slot == DXPU_SLOT_HOST || slot > t->count ? NULL : &t->entries[slot - 1];
+}
+
+DXPU_API int dxpu_box_bind(dxpu_box_table *t, uint16_t slot, uint32_t host_node, uint16_t host_slot,
+                           uint8_t path, uint64_t epoch)
+{
+    dxpu_box_entry *e = dxpu_box_slot(t, slot);
+    if (!e || !e->valid)
+        return DXPU_E_NONE;
+    if (epoch == 0 || epoch < e->epoch_seen)
+        return DXPU_E_EPOCH; /* */
+    if (epoch == e->epoch_seen && (e->host_node != host_node || e->host_slot != host_slot))
+        return DXPU_E_EPOCH; /* an epoch names one lease of one host */
+    e->used = true;
+    e->host_node = host_node;
+    e->host_slot = host_slot;
+    e->path = path;
+    e->epoch = epoch;
+    e->epoch_seen = epoch;
+    return DXPU_OK;
+}
+
+DXPU_API int dxpu_box_release(dxpu_box_table *t, uint16_t slot)
+{
+    dxpu_box_entry *e = dxpu_box_slot(t, slot);
+    if (!e || !e->used)
+        return DXPU_E_NONE;
+    e->used = false;
+    e->epoch = 0;
+    return DXPU_OK;
+}
+
 /* ==== 11'  Credits and tags ==== */
+
+DXPU_API uint32_t dxpu_credit_units(uint32_t payload_bytes)
+{
+    return payload_bytes / 16 + (payload_bytes % 16 ? 1u : 0u);
+}
+
+/* What a limit still allows: 0 when it is reached, or behind (F-4). */
+static uint32_t dxpui_credit_left(uint32_t limit, uint32_t used)
+{
+    return dxpui_seq_cmp(limit, used) > 0 ? limit - used : 0;
+}
+
+DXPU_API bool dxpu_credit_fits(const dxpu_credits *limit, const dxpu_credits *used, unsigned cls,
+                               uint32_t data_units)
+{
+    DXPU_ASSERT(cls < DXPU_CLASSES);
+    return dxpui_credit_left(limit->header[cls], used->header[cls]) >= 1 &&
+           dxpui_credit_left(limit->data[cls], used->data[cls]) >= data_units; /* F-6 */
+}
+
+DXPU_API void dxpu_credit_add(dxpu_credits *c, unsigned cls, uint32_t data_units)
+{
+    DXPU_ASSERT(cls < DXPU_CLASSES);
+    c->header[cls]++;
+    c->data[cls] += data_units;
+}
+
+static bool dxpui_credit_raise(uint32_t *limit, uint32_t offered)
+{
+    if (dxpui_seq_cmp(offered, *limit) <= 0)
+        return false;
+    *limit = offered;
+    return true;
+}
+
+DXPU_API bool dxpu_credit_raise(dxpu_credits *limit, const dxpu_credits *offered)
+{
+    bool rose = false;
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
+        if (dxpui_credit_raise(&limit->header[cls], offered->header[cls]))
+            rose = true;
+        if (dxpui_credit_raise(&limit->data[cls], offered->data[cls]))
+            rose = true;
+    }
+    return rose;
+}
+
+/* States of an entry; the table of spec/flow.md, F-21. */
+enum { DXPUI_TAG_FREE, DXPUI_TAG_ALLOCATED, DXPUI_TAG_IN_FLIGHT, DXPUI_TAG_RESTING };
+
+/* Entries are named by index + 1 throughout, 0 is none. */
+static dxpu_tag_entry *dxpui_tag_at(const dxpu_tags *t, uint16_t at)
+{
+    return &t->entries[at - 1];
+}
+
+static void dxpui_tag_append(dxpu_tags *t, uint16_t *head, uint16_t *tail, uint16_t at)
+{
+    dxpu_tag_entry *e = dxpui_tag_at(t, at);
+    e->prev = *tail;
+    e->next = 0;
+    if (*tail)
+        dxpui_tag_at(t, *tail)->next = at;
+    else
+        *head = at;
+    *tail = at;
+}
+
+static void dxpui_tag_unlink(dxpu_tags *t, uint16_t *head, uint16_t *tail, uint16_t at)
+{
+    const dxpu_tag_entry *e = dxpui_tag_at(t, at);
+    if (e->prev)
+        dxpui_tag_at(t, e->prev)->next = e->next;
+    else
+        *head = e->next;
+    if (e->next)
+        dxpui_tag_at(t, e->next)->prev = e->prev;
+    else
+        *tail = e->prev;
+}
+
+/* Chain of (requester, tag).  The multiplier is 2^32 over the golden ratio: neighbouring tags, which
+   is what requesters use, spread evenly. */
+static uint16_t *dxpui_tag_chain(const dxpu_tags *t, uint16_t requester, uint16_t tag)
+{
+    uint32_t key = ((uint32_t)requester << 16 | tag) * 0x9e3779b1u;
+    return &t->entries[(size_t)((uint64_t)key * t->capacity >> 32)].hash_head;
+}
+
+static uint16_t dxpui_tag_find(const dxpu_tags *t, uint16_t requester, uint16_t tag)
+{
+    uint16_t at = *dxpui_tag_chain(t, requester, tag);
+    while (at) {
+        const dxpu_tag_entry *e = dxpui_tag_at(t, at);
+        if (e->requester == requester && e->tag == tag)
+            break;
+        at = e->hash_next;
+    }
+    return at;
+}
+
+/* Free to allocated: off the free list, into the hash. */
+static void dxpui_tag_claim(dxpu_tags *t, uint16_t at, uint16_t requester, uint16_t tag)
+{
+    dxpu_tag_entry *e = dxpui_tag_at(t, at);
+    uint16_t *chain = dxpui_tag_chain(t, requester, tag);
+    dxpui_tag_unlink(t, &t->free_head, &t->free_tail, at);
+    e->state = DXPUI_TAG_ALLOCATED;
+    e->requester = requester;
+    e->tag = tag;
+    e->hash_next = *chain;
+    *chain = at;
+}
+
+/* To free, from no list: out of the hash, last in the free list. */
+static void dxpui_tag_free(dxpu_tags *t, uint16_t at)
+{
+    dxpu_tag_entry *e = dxpui_tag_at(t, at);
+    uint16_t *link = dxpui_tag_chain(t, e->requester, e->tag);
+    while (*link != at)
+        link = &dxpui_tag_at(t, *link)->hash_next;
+    *link = e->hash_next;
+    e->state = DXPUI_TAG_FREE;
+    dxpui_tag_append(t, &t->free_head, &t->free_tail, at);
+}
+
+static bool dxpui_tag_is_read(unsigned type)
+{
+    return type == DXPU_TLP_MRD || type == DXPU_TLP_MRDLK;
+}
+
+DXPU_API void dxpu_tags_worst(uint8_t lower_addr, uint32_t bytes, uint32_t *header, uint32_t *data)
+{
+    uint32_t wanted = bytes ? bytes : 1; /* a zero-length read brings one dword */
+    uint32_t pieces = wanted / 64 + (wanted % 64 + (lower_addr & 63u) + 63) / 64;
+    *header = pieces;
+    *data = pieces * 4;
+}
+
+/* Completions that may still come for an entry in flight, in credit units (F-25). */
+static void dxpui_tag_reserve(const dxpu_tag_entry *e, uint32_t *header, uint32_t *data)
+{
+    if (dxpui_tag_is_read(e->kind)) {
+        dxpu_tags_worst(e->lower_addr, e->left_bytes, header, data);
+    } else {
+        *header = 1;
+        *data = dxpu_credit_units(e->left_bytes);
+    }
+}
+
+static void dxpui_tag_reserve_add(dxpu_tags *t, const dxpu_tag_entry *e)
+{
+    uint32_t header, data;
+    dxpui_tag_reserve(e, &header, &data);
+    t->reserve_header += header;
+    t->reserve_data += data;
+}
+
+static void dxpui_tag_reserve_sub(dxpu_tags *t, const dxpu_tag_entry *e)
+{
+    uint32_t header, data;
+    dxpui_tag_reserve(e, &header, &data);
+    t->reserve_header -= header;
+    t->reserve_data -= data;
+}
+
+/* Out of flight: off the list and the ledgers, not yet free. */
+static void dxpui_tag_land(dxpu_tags *t, uint16_t at)
+{
+    dxpui_tag_reserve_sub(t, dxpui_tag_at(t, at));
+    dxpui_tag_unlink(t, &t->live_head, &t->live_tail, at);
+    t->in_flight--;
+}
+
+static void dxpui_tag_tell(const dxpu_tag_entry *e, bool done, dxpu_request *out)
+{
+    out->user = e->user;
+    out->requester = e->requester;
+    out->tag = e->tag;
+    out->left_bytes = e->left_bytes;
+    out->done = done;
+}
+
+static bool dxpui_tag_due(const dxpu_tags *t, uint16_t at, uint64_t now_ns)
+{
+    uint64_t deadline_ns = dxpui_tag_at(t, at)->deadline_ns;
+    return deadline_ns != DXPU_NEVER && deadline_ns <= now_ns;
+}
+
+/* Resting to free, where the time has come (F-31). */
+static void dxpui_tag_wake(dxpu_tags *t, uint64_t now_ns)
+{
+    while (t->rest_head && dxpui_tag_due(t, t->rest_head, now_ns)) {
+        uint16_t at = t->rest_head;
+        dxpui_tag_unlink(t, &t->rest_head, &t->rest_tail, at);
+        dxpui_tag_free(t, at);
+    }
+}
+
+DXPU_API int dxpu_tags_init(dxpu_tags *t, dxpu_tag_entry *entries, uint32_t capacity,
+                            uint16_t requester, unsigned mode, uint64_t timeout_ns)
+{
+    if (capacity < 1 || capacity > 32768 || timeout_ns == 0)
+        return DXPU_E_ARG;
+    if (mode != 0 && mode != DXPU_TAGS_32 && mode != DXPU_TAGS_256 && mode != DXPU_TAGS_768)
+        return DXPU_E_ARG;
+    if (mode != 0 && capacity > mode)
+        return DXPU_E_ARG;
+    dxpui_zero(t, sizeof *t);
+    dxpui_zero(entries, capacity * sizeof *entries);
+    t->entries = entries;
+    t->capacity = capacity;
+    t->timeout_ns = timeout_ns;
+    t->requester = requester;
+    t->first_tag = mode == DXPU_TAGS_768 ? 256 : 0;
+    t->gives_tags = mode != 0;
+    for (uint32_t i = 1; i <= capacity; i++)
+        dxpui_tag_append(t, &t->free_head, &t->free_tail, (uint16_t)i);
+    return DXPU_OK;
+}
+
+DXPU_API int dxpu_tags_alloc(dxpu_tags *t)
+{
+    uint16_t at = t->gives_tags ? t->free_head : 0;
+    while (at) {
+        uint16_t tag = (uint16_t)(t->first_tag + at - 1);
+        if (!dxpui_tag_find(t, t->requester, tag)) { /* else tracked without alloc: F-27 */
+            dxpui_tag_claim(t, at, t->requester, tag);
+            return tag;
+        }
+        at = dxpui_tag_at(t, at)->next;
+    }
+    return DXPU_E_NO_TAG;
+}
+
+/* What the completions of a request must bring (F-22): bytes and lower address. */
+static void dxpui_tag_expect(dxpu_tag_entry *e, const dxpu_tlp *req)
+{
+    uint32_t offset = 0, bytes = 0;
+    switch (req->type) {
+    case DXPU_TLP_MRD:
+    case DXPU_TLP_MRDLK:
+        dxpu_be_to_range(req->first_be, req->last_be, req->length_dw, &offset, &bytes);
+        if (bytes == 0) /* zero-length: one dword comes, Byte Count 1 (F-23) */
+            bytes = 1;
+        break;
+    case DXPU_TLP_CAS: /* two operands go, one comes back */
+        bytes = req->length_dw * 2u;
+        break;
+    case DXPU_TLP_FETCHADD:
+    case DXPU_TLP_SWAP:
+    case DXPU_TLP_IORD:
+    case DXPU_TLP_CFGRD0:
+    case DXPU_TLP_CFGRD1:
+        bytes = req->length_dw * 4u;
+        break;
+    default: /* writes: a completion without data */
+        break;
+    }
+    e->kind = req->type;
+    e->left_bytes = (uint16_t)bytes;
+    e->lower_addr = (uint8_t)((req->address + offset) & 0x7f);
+}
+
+DXPU_API int dxpu_tags_track(dxpu_tags *t, const dxpu_tlp *req, uint64_t now_ns, uint64_t user)
+{
+    if (dxpu_tlp_class(req) != DXPU_NONPOSTED)
+        return DXPU_E_ARG;
+    dxpui_tag_wake(t, now_ns);
+    uint16_t at = dxpui_tag_find(t, req->requester, req->tag);
+    if (at && dxpui_tag_at(t, at)->state != DXPUI_TAG_ALLOCATED)
+        return DXPU_E_TAG_BUSY;
+    if (!at) {
+        at = t->free_head;
+        if (!at)
+            return DXPU_E_NO_TAG;
+        dxpui_tag_claim(t, at, req->requester, req->tag);
+    }
+    dxpu_tag_entry *e = dxpui_tag_at(t, at);
+    dxpui_tag_expect(e, req);
+    e->state = DXPUI_TAG_IN_FLIGHT;
+    e->user = user;
+    e->deadline_ns = dxpui_later(now_ns, t->timeout_ns);
+    dxpui_tag_append(t, &t->live_head, &t->live_tail, at);
+    dxpui_tag_reserve_add(t, e);
+    t->in_flight++;
+    return DXPU_OK;
+}
+
+/* Bytes of a request that the completion brings: all, or a part of a read that ends on a 64-byte
+   boundary; 0 when it does not fit the request (F-23, F-26). */
+static uint32_t dxpui_tag_part(const dxpu_tag_entry *e, const dxpu_tlp *cpl)
+{
+    bool locked = e->kind == DXPU_TLP_MRDLK;
+    if (cpl->type != (locked ? DXPU_TLP_CPLDLK : DXPU_TLP_CPLD) || cpl->status != DXPU_CPL_SC ||
+        cpl->byte_count != e->left_bytes)
+        return 0;
+    if (!dxpui_tag_is_read(e->kind)) /* Lower Address is reserved here */
+        return cpl->length_dw * 4u == e->left_bytes ? e->left_bytes : 0;
+    if (cpl->lower_addr != e->lower_addr)
+        return 0;
+    uint32_t offset = e->lower_addr & 3u;
+    uint32_t need_dw = (offset + e->left_bytes + 3) / 4;
+    if (cpl->length_dw >= need_dw)
+        return cpl->length_dw == need_dw ? e->left_bytes : 0;
+    uint32_t end = (e->lower_addr & ~3u) + cpl->length_dw * 4u;
+    return end % 64 == 0 && cpl->length_dw ? end - e->lower_addr : 0;
+}
+
+/* True when a completion without data fits the request (F-26). */
+static bool dxpui_tag_bare(const dxpu_tag_entry *e, const dxpu_tlp *cpl)
+{
+    if (cpl->type != DXPU_TLP_CPL && (cpl->type != DXPU_TLP_CPLLK || e->kind != DXPU_TLP_MRDLK))
+        return false;
+    return e->left_bytes == 0 || cpl->status != DXPU_CPL_SC;
+}
+
+DXPU_API int dxpu_tags_complete(dxpu_tags *t, const dxpu_tlp *cpl, dxpu_request *out)
+{
+    if (dxpu_tlp_class(cpl) != DXPU_COMPLETION)
+        return DXPU_E_ARG;
+    uint16_t at = dxpui_tag_find(t, cpl->requester, cpl->tag);
+    if (!at || dxpui_tag_at(t, at)->state != DXPUI_TAG_IN_FLIGHT) {
+        t->count_unexpected++;
+        return DXPU_E_CPL_UNEXPECTED;
+    }
+    dxpu_tag_entry *e = dxpui_tag_at(t, at);
+    bool bare = dxpui_tag_bare(e, cpl);
+    uint32_t part = bare ? 0 : dxpui_tag_part(e, cpl);
+    if (!bare && part == 0) {
+        t->count_bytes++;
+        return DXPU_E_CPL_BYTES;
+    }
+    dxpui_tag_reserve_sub(t, e);
+    e->left_bytes = (uint16_t)(e->left_bytes - part);
+    e->lower_addr = (uint8_t)((e->lower_addr + part) & 0x7f);
+    dxpui_tag_reserve_add(t, e);
+    bool done = bare || e->left_bytes == 0;
+    dxpui_tag_tell(e, done, out);
+    if (done) {
+        dxpui_tag_land(t, at);
+        dxpui_tag_free(t, at);
+    }
+    return DXPU_OK;
+}
+
+DXPU_API int dxpu_tags_drop(dxpu_tags *t, uint16_t requester, uint16_t tag)
+{
+    uint16_t at = dxpui_tag_find(t, requester, tag);
+    if (!at || dxpui_tag_at(t, at)->state == DXPUI_TAG_RESTING)
+        return DXPU_E_NONE;
+    if (dxpui_tag_at(t, at)->state == DXPUI_TAG_IN_FLIGHT)
+        dxpui_tag_land(t, at);
+    dxpui_tag_free(t, at);
+    return DXPU_OK;
+}
+
+DXPU_API bool dxpu_tags_expire(dxpu_tags *t, uint64_t now_ns, dxpu_request *out)
+{
+    uint16_t at = t->live_head;
+    dxpui_tag_wake(t, now_ns);
+    if (!at || !dxpui_tag_due(t, at, now_ns))
+        return false;
+    dxpu_tag_entry *e = dxpui_tag_at(t, at);
+    dxpui_tag_tell(e, true, out);
+    dxpui_tag_land(t, at);
+    e->state = DXPUI_TAG_RESTING;
+    e->deadline_ns = dxpui_later(now_ns, t->timeout_ns);
+    dxpui_tag_append(t, &t->rest_head, &t->rest_tail, at);
+    t->count_expired++;
+    return true;
+}
+
+DXPU_API bool dxpu_tags_pop(dxpu_tags *t, dxpu_request *out)
+{
+    uint16_t at = t->live_head;
+    if (!at) { /* contained: what rested has nothing to wait for (F-33) */
+        while (t->rest_head) {
+            at = t->rest_head;
+            dxpui_tag_unlink(t, &t->rest_head, &t->rest_tail, at);
+            dxpui_tag_free(t, at);
+        }
+        return false;
+    }
+    dxpui_tag_tell(dxpui_tag_at(t, at), true, out);
+    dxpui_tag_land(t, at);
+    dxpui_tag_free(t, at);
+    return true;
+}
+
+DXPU_API uint64_t dxpu_tags_next_ns(const dxpu_tags *t)
+{
+    uint64_t live_ns = t->live_head ? dxpui_tag_at(t, t->live_head)->deadline_ns : DXPU_NEVER;
+    uint64_t rest_ns = t->rest_head ? dxpui_tag_at(t, t->rest_head)->deadline_ns : DXPU_NEVER;
+    return dxpui_min64(live_ns, rest_ns);
+}
 
 /* ==== 12'  Wire: frames and records ==== */
 
