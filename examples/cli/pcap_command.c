@@ -22,7 +22,8 @@ static const char help[] =
     "with their records, then a summary.  FILE '-' is standard input.\n"
     "  --json     one JSON object a packet, the last one is the summary\n"
     "  --limit N  only the first N packets\n"
-    "  --same     compares the complete TLPs of two captures, A as sent and B as delivered, in each\n"
+    "  --same     compares the complete TLPs of two captures, A as sent and B as delivered, in "
+    "each\n"
     "             class: missing, doubled, altered, reordered, foreign\n"
     "\n"
     "Exit status: 0 all decoded (cut ones too), or the same; 1 some refused or nothing found, or\n"
@@ -41,7 +42,8 @@ typedef struct pcap_run {
 /* What one packet turned out to be: text goes to standard output at once, JSON is collected. */
 typedef struct packet_run {
     pcap_run *run;
-    json_t *json; /* NULL when printing text */
+    json_t *json;  /* NULL when printing text */
+    bool in_frame; /* a TLP that is not whole goes on in the next frame, it was not cut */
 } packet_run;
 
 static void set_unsigned(json_t *o, const char *key, uint64_t value)
@@ -57,11 +59,10 @@ static void set_unsigned(json_t *o, const char *key, uint64_t value)
 
 /* ---- TLPs ---- */
 
-/* The rule that a complete TLP breaks, DXPU_OK for none. */
-static int broken_rule(dxpu_bytes tlp)
+/* The rule that a complete TLP breaks, DXPU_OK for none; then *t has its digest as well. */
+static int broken_rule(dxpu_bytes tlp, dxpu_tlp *t)
 {
-    dxpu_tlp t;
-    int rc = dxpu_tlp_decode(tlp, &t);
+    int rc = dxpu_tlp_decode(tlp, t);
     return rc == DXPU_OK ? dxpu_tlp_ecrc_check(tlp) : rc;
 }
 
@@ -92,15 +93,15 @@ static void show_tlp(packet_run *p, json_t *into, dxpu_bytes tlp)
     }
     cut = tlp.len < shape.total_bytes;
     if (!cut)
-        rule = broken_rule(tlp);
+        rule = broken_rule(tlp, &t);
     p->run->tlps[t.type]++;
-    p->run->truncated += cut;
+    p->run->truncated += cut && !p->in_frame;
     p->run->rule_breaking += rule != DXPU_OK;
     if (into) {
         json_object_set_new(into, "truncated", json_boolean(cut));
         if (rule != DXPU_OK)
             json_object_set_new(into, "breaks", json_string(tlp_error(rule).text));
-        json_object_set_new(into, "tlp", tlp_json_from(&t, false));
+        json_object_set_new(into, "tlp", tlp_json_from(&t, !cut && rule == DXPU_OK));
         return;
     }
     tlp_line(stdout, &t);
@@ -263,8 +264,8 @@ static void print_offer(const dxpu_frame *f)
         return;
     printf(" id %08" PRIx32 " epoch %" PRIu64 " node %" PRIu32 " slot %u to node %" PRIu32
            " slot %u window %u frame limit %" PRIu32 " hold %" PRIu32 " ms",
-           o.channel, o.epoch, o.source.node, o.source.slot, o.destination.node,
-           o.destination.slot, o.window_frames, o.frame_limit_bytes, o.hold_ms);
+           o.channel, o.epoch, o.source.node, o.source.slot, o.destination.node, o.destination.slot,
+           o.window_frames, o.frame_limit_bytes, o.hold_ms);
 }
 
 static void frame_refused(packet_run *p, int error)
@@ -311,7 +312,7 @@ static void show_frame(packet_run *p, dxpu_bytes datagram)
 static void show_packet(pcap_run *run, const dxpu_pcap_packet *packet)
 {
     static const char *const kinds[] = { "other", "tlp", "frame" };
-    packet_run p = { run, NULL };
+    packet_run p = { run, NULL, packet->kind == DXPU_PCAP_FRAME };
     if (run->json) {
         p.json = json_object();
         set_unsigned(p.json, "packet", packet->index);
@@ -353,8 +354,8 @@ static void print_summary(const pcap_run *run)
     for (unsigned i = 0; i < DXPU_TLP_TYPE_COUNT; i++)
         if (run->tlps[i])
             printf(", %lu %s", run->tlps[i], dxpu_tlp_type_name(i));
-    printf("; %lu truncated, %lu against a rule, %lu refused\n", run->truncated,
-           run->rule_breaking, run->refused);
+    printf("; %lu truncated, %lu against a rule, %lu refused\n", run->truncated, run->rule_breaking,
+           run->refused);
     if (total(run->frames, DXPU_KIND_END) + run->frames_refused) {
         printf("summary: %lu frames", total(run->frames, DXPU_KIND_END));
         for (unsigned i = 0; i < DXPU_KIND_END; i++)

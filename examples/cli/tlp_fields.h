@@ -15,7 +15,8 @@ enum {
     TLP_HAS_TARGET = 0x020,
     TLP_HAS_REGISTER = 0x040,
     TLP_HAS_MESSAGE = 0x080,
-    TLP_HAS_HINT = 0x100, /* address bits 1:0: processing hint, or No Write of a translation request */
+    TLP_HAS_HINT =
+        0x100, /* address bits 1:0: processing hint, or No Write of a translation request */
     TLP_HAS_STEERING = 0x200,
     TLP_HAS_DATA = 0x400
 };

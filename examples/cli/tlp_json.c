@@ -94,9 +94,9 @@ static void set_message(json_t *o, const dxpu_tlp *t)
     if (name)
         set_text(o, "message", name);
     set_number(o, "message_code", t->message_code);
-    json_object_set_new(o, "message_dw",
-                        json_pack("[I, I]", (json_int_t)t->message_dw[0],
-                                  (json_int_t)t->message_dw[1]));
+    json_object_set_new(
+        o, "message_dw",
+        json_pack("[I, I]", (json_int_t)t->message_dw[0], (json_int_t)t->message_dw[1]));
 }
 
 static json_t *prefix_array(const dxpu_tlp *t)
@@ -106,7 +106,8 @@ static json_t *prefix_array(const dxpu_tlp *t)
         const char *name = dxpu_tlp_prefix_name(t->prefix[i], NULL);
         char hex[9];
         snprintf(hex, sizeof hex, "%08" PRIx32, t->prefix[i]);
-        json_array_append_new(array, json_pack("{s:s, s:s}", "name", name ? name : "?", "hex", hex));
+        json_array_append_new(array,
+                              json_pack("{s:s, s:s}", "name", name ? name : "?", "hex", hex));
     }
     return array;
 }
@@ -270,12 +271,14 @@ static bool read_message(const key_row *k, const json_t *value, tlp_json *out)
     if (!text)
         return false;
     if (code < 0)
-        return fail(out, "message: PCIe has no \"%.40s\"; dxpu(1) lists the names, or give "
-                         "message_code",
+        return fail(out,
+                    "message: PCIe has no \"%.40s\"; dxpu(1) lists the names, or give "
+                    "message_code",
                     text);
     if (number && json_integer_value(number) != code)
-        return fail(out, "message: \"%.40s\" has code %d, message_code says otherwise; leave one "
-                         "of them out",
+        return fail(out,
+                    "message: \"%.40s\" has code %d, message_code says otherwise; leave one "
+                    "of them out",
                     text, code);
     out->tlp.message_code = (uint8_t)code;
     return true;
@@ -347,10 +350,18 @@ static bool read_refusal(const key_row *k, const json_t *value, tlp_json *out)
 }
 
 #define NUMBER(name, field, has, min, max)                                                         \
-    { name, read_number, has, offsetof(dxpu_tlp, field), sizeof(((dxpu_tlp *)0)->field), min, max }
+    {                                                                                              \
+        name, read_number, has, offsetof(dxpu_tlp, field), sizeof(((dxpu_tlp *)0)->field), min,    \
+            max                                                                                    \
+    }
 #define FIELD(name, reader, has, field)                                                            \
-    { name, reader, has, offsetof(dxpu_tlp, field), 0, 0, 0 }
-#define OTHER(name, reader, has) { name, reader, has, 0, 0, 0, 0 }
+    {                                                                                              \
+        name, reader, has, offsetof(dxpu_tlp, field), 0, 0, 0                                      \
+    }
+#define OTHER(name, reader, has)                                                                   \
+    {                                                                                              \
+        name, reader, has, 0, 0, 0, 0                                                              \
+    }
 
 static const key_row keys[] = {
     OTHER("type", read_later, 0),
@@ -416,8 +427,9 @@ static bool read_type(tlp_json *out)
     const char *text = json_string_value(value);
     int type = text ? tlp_type_of(text) : -1;
     if (type < 0)
-        return fail(out, "type: %s; one of MRd, MWr, MRdLk, IORd, IOWr, CfgRd0, CfgWr0, CfgRd1, "
-                         "CfgWr1, Msg, MsgD, Cpl, CplD, CplLk, CplDLk, FetchAdd, Swap, CAS, DMWr",
+        return fail(out,
+                    "type: %s; one of MRd, MWr, MRdLk, IORd, IOWr, CfgRd0, CfgWr0, CfgRd1, "
+                    "CfgWr1, Msg, MsgD, Cpl, CplD, CplLk, CplDLk, FetchAdd, Swap, CAS, DMWr",
                     value ? "PCIe has none of this name" : "missing");
     out->tlp.type = (uint8_t)type;
     return true;
@@ -521,7 +533,8 @@ static bool settle_length(tlp_json *out, unsigned has)
 static bool settle_rest(tlp_json *out, unsigned has)
 {
     dxpu_tlp *t = &out->tlp;
-    bool enables = t->type != DXPU_TLP_FETCHADD && t->type != DXPU_TLP_SWAP && t->type != DXPU_TLP_CAS;
+    bool enables =
+        t->type != DXPU_TLP_FETCHADD && t->type != DXPU_TLP_SWAP && t->type != DXPU_TLP_CAS;
     if ((has & TLP_HAS_ADDRESS || has & TLP_HAS_REGISTER) && !(has & TLP_HAS_MESSAGE) && enables) {
         if (!given(out, "first_be"))
             t->first_be = 0xf;
