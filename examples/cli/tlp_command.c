@@ -275,7 +275,7 @@ static void print_hex(const encode_run *run, const uint8_t *p, size_t len)
     putchar('\n');
 }
 
-static void encode_object(encode_run *run, const json_t *object, place at)
+static void encode_object(encode_run *run, json_t *object, place at)
 {
     static tlp_json in;
     static uint8_t out[4 * DXPU_PREFIXES_MAX + DXPU_TLP_MAX_BYTES];

@@ -410,7 +410,7 @@ static bool read_keys(tlp_json *out)
 {
     const char *name;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)out->object, name, value)
+    json_object_foreach(out->object, name, value)
     {
         const key_row *k = find_key(name);
         if (!k)
@@ -549,7 +549,7 @@ static bool settle_rest(tlp_json *out, unsigned has)
     return true;
 }
 
-bool tlp_json_to(const json_t *object, tlp_json *out)
+bool tlp_json_to(json_t *object, tlp_json *out)
 {
     unsigned has;
     memset(out, 0, sizeof *out);

@@ -18,11 +18,11 @@ typedef struct tlp_json {
     dxpu_tlp tlp; /* payload points to `payload` */
     uint8_t payload[DXPU_TLP_PAYLOAD_MAX_BYTES];
     bool digest_given;
-    const json_t *object;
+    json_t *object;
     char why[256]; /* the key that is wrong, and the remedy */
 } tlp_json;
 
 /* Read an object.  False: `why` tells.  What only PCIe's rules can tell is left to the encoder. */
-bool tlp_json_to(const json_t *object, tlp_json *out);
+bool tlp_json_to(json_t *object, tlp_json *out);
 
 #endif

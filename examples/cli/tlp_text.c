@@ -139,16 +139,16 @@ static size_t group_bytes(const group *g)
     return g->width % 2 ? 0 : g->width / 2 * g->count;
 }
 
-/* Is there nothing but an offset between the start of the line and `g`?  offset gets its digits. */
-static bool alone_before(const char *line, const group *g, size_t *offset)
+/* Is there nothing before `g` in the line but the offset 0 of a hex dump?  Rows of other offsets do
+   not begin a TLP, and shorter offsets are those of configuration space in lspci -x. */
+static bool alone_before(const char *line, const group *g, bool *offset)
 {
     token t;
-    *offset = 0;
     next_token(line, &t);
-    if (t.start == g->start)
+    *offset = t.start != g->start;
+    if (!*offset)
         return true;
-    *offset = t.digits;
-    if (!t.hex)
+    if (t.digits < 4 || strspn(t.start, "0") != t.digits)
         return false;
     return next_token(t.end, &t) && t.start == g->start;
 }
@@ -161,18 +161,15 @@ static bool alone_after(const group *g)
 
 static bool is_tlp(const char *line, const group *g, context c)
 {
-    size_t offset, bytes = group_bytes(g);
+    bool offset;
+    size_t bytes = group_bytes(g);
     if (bytes < 4 || c == CONTEXT_PREFIX)
         return false;
     if (c == CONTEXT_HEADER)
         return true;
     if (g->width == 8 && g->blanks && (g->count == 3 || g->count == 4))
         return true;
-    if (!alone_before(line, g, &offset))
-        return false;
-    if (g->width == 2 && bytes == 16 && (offset == 2 || offset == 3))
-        return false; /* a row of lspci -x */
-    return bytes >= 12 || (offset == 0 && alone_after(g));
+    return alone_before(line, g, &offset) && (bytes >= 12 || (!offset && alone_after(g)));
 }
 
 static context next_context(const token *t, context c, bool *flit)

@@ -3,10 +3,11 @@
 
    A line may be a kernel message, a line of lspci, a row of a hex dump, or bare hex.  What counts:
      after a label     (tlp, header, headerlog, hdr) hex of any form, four bytes at least
-     alone in a line   hex of any form, four bytes at least; an offset may stand before it
+     alone in a line   hex of any form, four bytes at least; the offset 0 of a dump may stand before
      anywhere          three or four groups of eight digits, separated by blanks or commas
    Prefixes that a kernel prints behind the header ("E-E Prefixes:") are put where they belong, in
-   front of it.  Rows of a configuration space dump ("10: 00 00 ...") are not TLPs. */
+   front of it.  Rows of a configuration space dump ("10: 00 00 ...") and later rows of a longer dump
+   are not TLPs. */
 #ifndef DXPU_CLI_TLP_TEXT_H
 #define DXPU_CLI_TLP_TEXT_H
 
