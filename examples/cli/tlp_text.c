@@ -148,7 +148,7 @@ static bool alone_before(const char *line, const group *g, bool *offset)
     *offset = t.start != g->start;
     if (!*offset)
         return true;
-    if (t.digits < 4 || strspn(t.start, "0") != t.digits)
+    if (!t.hex || t.digits < 4 || strspn(t.hex, "0") != t.digits)
         return false;
     return next_token(t.end, &t) && t.start == g->start;
 }
