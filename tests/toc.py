@@ -32,7 +32,8 @@ def contents(text):
 def banners(text):
     """[(number, twin, name, line)] of the section banners."""
     return [(int(m.group(1)), bool(m.group(2)), m.group(3).strip(),
-             text.count("\n", 0, m.start()) + 1) for m in re.finditer(r"(?m)^/\* ==== (\d+)('?)  (.*?)(?: =.*)?$", text)]
+             text.count("\n", 0, m.start()) + 1)
+            for m in re.finditer(r"(?m)^/\* ==== (\d+)('?)  (.*?)(?: =.*)?$", text)]
 
 
 def compare(text):

@@ -97,6 +97,12 @@ def dialects(f):
                        "DXPU_PREFIXES_MAX=4", "DXPU_HOST_PENDING=1", "DXPU_STATIC=1"):
             status, out = f.compile(compiler, std, body, "-O2", "-D" + option, "-c", "-o", "b.o")
             check("option_" + label(option, compiler), status == 0, out)
+        own = f.write("own" + extension(compiler), "#include <stddef.h>\n#include <stdint.h>\n"
+                      "static inline uint32_t own(uint32_t crc, const void *p, size_t n)\n"
+                      "{\n    (void)p;\n    return crc ^ (uint32_t)n;\n}\n"
+                      "#define DXPU_CRC32(crc, p, n) own((crc), (p), (n))\n" + IMPLEMENTATION)
+        status, out = f.compile(compiler, std, own, "-O2", "-c", "-o", "b.o")
+        check("option_own_crc_" + label(compiler), status == 0, out)
         for option in ("DXPU_CRC_TABLES=2", "DXPU_PREFIXES_MAX=3", "DXPU_HOST_PENDING=0"):
             status, out = f.compile(compiler, std, body, "-D" + option, "-fsyntax-only")
             check("option_refused_" + label(option, compiler), status != 0 and "#error" in out, out)
