@@ -14,10 +14,8 @@ VERSION := $(shell sed -n 's/.*DXPU_VERSION  *"\(.*\)".*/\1/p' dxpu.h)
 # demo and check install the Debian packages they need when run as root, before anything is built.
 NEED := $(firstword $(patsubst check-long,check,$(filter check check-long,$(MAKECMDGOALS))) \
                     $(filter demo,$(MAKECMDGOALS)))
-ifneq ($(NEED),)
-ifneq ($(shell tests/packages.sh $(NEED) </dev/null >&2 || echo missing),)
+ifneq ($(if $(NEED),$(shell tests/packages.sh $(NEED) </dev/null >&2 || echo missing)),)
 $(error packages are missing, see above)
-endif
 endif
 
 BASE = -std=c11 -I. -MMD -MP -pthread
@@ -34,12 +32,14 @@ SRC_dxpu-relay    := $(wildcard examples/demo/*relay.c)
 SRC_dxpu-pingpong := $(wildcard examples/demo/*pingpong.c)
 PROGRAMS := $(foreach p,dxpu-host dxpu-box dxpu dxpu-relay dxpu-pingpong,$(if $(SRC_$p),$p))
 C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/sim_*.c))
-SCRIPTS  := $(sort $(wildcard tests/cli_*.py tests/net_*.py tests/net_*.sh tests/reader/check*.py))
-CHECKS   := tests/build/build.py tests/build/tree.py tests/toc.py tests/spec.py tests/run_test.py
+SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/check*.py \
+              tests/net_*.py tests/net_*.sh)) \
+              tests/toc.py tests/spec.py tests/run_test.py tests/fuzz_replay.py
 FUZZERS  := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
+SAN_ALL   = $(C_TESTS:%.c=build/san/%) $(FUZZERS:fuzz/%.c=build/san/replay_%)
 
 ## all        programs and libdxpu.a, into build/ (the default)
-all: build/libdxpu.a build/dxpu.pc $(PROGRAMS:%=build/%) $(FUZZERS:fuzz/%.c=build/replay_%)
+all: build/libdxpu.a build/dxpu.pc $(PROGRAMS:%=build/%)
 
 # $(call variant,DIR,FLAGS): every object, both libraries and the C tests, compiled into DIR.
 define variant
@@ -57,17 +57,16 @@ $1/libdxpu.a $1/parts.a:
 	$$(AR) rcs $$@ $$^
 $$(C_TESTS:%.c=$1/%): $1/%: $1/%.o $1/parts.a $1/libdxpu.a
 	$$(CC) $$(CFLAGS) $2 -pthread -o $$@ $$^ $$(LIBS) -lcmocka
+$1/replay_%: $1/fuzz/%.o $1/fuzz/fuzz_main.o $1/parts.a $1/libdxpu.a
+	$$(CC) $$(CFLAGS) $2 -pthread -o $$@ $$^ $$(LIBS)
 endef
 SAN   = -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
         -include assert.h -DDXPU_ASSERT=assert
 COV   = -O0 --coverage -fprofile-abs-path
-# the option sets that `make cov` merges
-COV_0 = -DDXPU_CRC_TABLES=0
-COV_1 = -DDXPU_CRC_TABLES=1
-COV_8 = -DDXPU_CRC_TABLES=8
+COV_SETS = 0 1 8 # the option sets that `make cov` merges: values of DXPU_CRC_TABLES
 $(eval $(call variant,build,))
 $(eval $(call variant,build/san,$(SAN)))
-$(foreach n,0 1 8,$(eval $(call variant,build/cov$n,$(COV) $(COV_$n))))
+$(foreach n,$(COV_SETS),$(eval $(call variant,build/cov$n,$(COV) -DDXPU_CRC_TABLES=$n)))
 
 define program
 build/$1: $$(SRC_$1:%.c=build/%.o) build/parts.a build/libdxpu.a
@@ -75,8 +74,6 @@ build/$1: $$(SRC_$1:%.c=build/%.o) build/parts.a build/libdxpu.a
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program,$p)))
 
-build/replay_%: build/fuzz/%.o build/fuzz/fuzz_main.o build/parts.a build/libdxpu.a
-	$(CC) $(CFLAGS) -pthread -o $@ $^ $(LIBS)
 build/dxpu.pc: dxpu.h Makefile
 	@mkdir -p $(@D)
 	printf '%s\n' 'Name: dxpu' 'Description: PCIe over datagrams, single-header C library' \
@@ -87,23 +84,23 @@ demo: all
 	examples/demo/demo.sh
 
 ## check      all tests; installs missing Debian packages when run as root
-check: all $(C_TESTS:%.c=build/san/%)
-	$(PYTHON) tests/run.py --jobs 2 $(C_TESTS:%.c=build/san/%) $(CHECKS) $(SCRIPTS)
+check: all $(SAN_ALL)
+	$(PYTHON) tests/run.py --jobs 2 $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
 
 ## check-long check with many more simulation seeds
-check-long: all $(C_TESTS:%.c=build/san/%) $(C_TESTS:%.c=build/%)
-	DXPU_SEEDS=20000 $(PYTHON) tests/run.py --jobs 2 --timeout 3600 \
-	  $(C_TESTS:%.c=build/%) $(C_TESTS:%.c=build/san/%) $(CHECKS) $(SCRIPTS)
+check-long: all $(SAN_ALL) $(C_TESTS:%.c=build/%)
+	DXPU_SEEDS=20000 $(PYTHON) tests/run.py --jobs 2 --timeout 3600 $(C_TESTS:%.c=build/%) \
+	  $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
 
 ## asan       C tests only, with address and undefined-behaviour sanitizers
 asan: $(C_TESTS:%.c=build/san/%)
 	$(PYTHON) tests/run.py --jobs 2 $^
 
-## cov        line and branch coverage of dxpu.h, merged over the option sets; gcc and gcov
-cov: $(foreach n,0 1 8,$(C_TESTS:%.c=build/cov$n/%))
+## cov        line and branch coverage of dxpu.h, merged over the option sets (gcc, gcov)
+cov: $(foreach n,$(COV_SETS),$(C_TESTS:%.c=build/cov$n/%))
 	find build/cov* -name '*.gcda' -delete
 	$(PYTHON) tests/run.py --jobs 2 $^
-	$(PYTHON) tests/coverage.py dxpu.h build/cov0 build/cov1 build/cov8
+	$(PYTHON) tests/coverage.py dxpu.h $(COV_SETS:%=build/cov%)
 
 ## fuzz       each libFuzzer target for MINUTES=n (default 1); clang
 fuzz: $(FUZZERS:fuzz/%.c=build/%)

@@ -147,12 +147,16 @@ def main():
     alone = [s for s in args.suites if os.path.basename(s).startswith("net_")]
     together = [s for s in args.suites if s not in alone]
     total = Result("total")
+    start = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(max(1, args.jobs)) as pool:
         results = [pool.submit(run, suite, args.timeout) for suite in together]
         for future in results:
             add(total, future.result())
+    middle = time.monotonic()
     for suite in alone:
         add(total, run(suite, args.timeout))
+    print("%d core suites in %.1f s, %d network suites in %.1f s"
+          % (len(together), middle - start, len(alone), time.monotonic() - middle))
     if not args.suites:
         total.fail("no suites")
         print("no suites")
