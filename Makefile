@@ -39,7 +39,7 @@ FUZZERS  := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
 SAN_ALL   = $(C_TESTS:%.c=build/san/%) $(FUZZERS:fuzz/%.c=build/san/replay_%)
 
 ## all        programs and libdxpu.a, into build/ (the default)
-all: build/libdxpu.a build/dxpu.pc $(PROGRAMS:%=build/%)
+all: build/libdxpu.a $(PROGRAMS:%=build/%)
 
 # $(call variant,DIR,FLAGS): every object, both libraries and the C tests, compiled into DIR.
 define variant
@@ -73,11 +73,6 @@ build/$1: $$(SRC_$1:%.c=build/%.o) build/parts.a build/libdxpu.a
 	$$(CC) $$(CFLAGS) -pthread -o $$@ $$^ $$(LIBS)
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program,$p)))
-
-build/dxpu.pc: dxpu.h Makefile
-	@mkdir -p $(@D)
-	printf '%s\n' 'Name: dxpu' 'Description: PCIe over datagrams, single-header C library' \
-	  'Version: $(VERSION)' 'Cflags: -I$(PREFIX)/include' > $@
 
 ## demo       a capture through two proxies and a lossy relay; prints what became of it
 demo: all
@@ -130,7 +125,9 @@ MAN := $(wildcard examples/*/*.1)
 install: all
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,include lib/pkgconfig bin share/man/man1)
 	install -m 644 dxpu.h $(DESTDIR)$(PREFIX)/include
-	install -m 644 build/dxpu.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	printf '%s\n' 'Name: dxpu' 'Description: PCIe over datagrams, single-header C library' \
+	  'Version: $(VERSION)' 'Cflags: -I$(PREFIX)/include' \
+	  > $(DESTDIR)$(PREFIX)/lib/pkgconfig/dxpu.pc
 	$(if $(INSTALLED),install -m 755 $(INSTALLED) $(DESTDIR)$(PREFIX)/bin)
 	$(if $(MAN),install -m 644 $(MAN) $(DESTDIR)$(PREFIX)/share/man/man1)
 

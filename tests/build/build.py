@@ -213,6 +213,18 @@ def programs(f):
                 check("block_%s_%d" % (label(path), number), status == 0, out)
 
 
+def commands():
+    """Commands that README.md shows with their output (`    $ build/...`) print just that."""
+    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
+        shown = re.findall(r"(?m)^    \$ (build/.*)\n((?:    [^$ ].*\n)*)", file.read())
+    check("readme_shows_commands", bool(shown))
+    for number, (line, expected) in enumerate(shown, 1):
+        done = subprocess.run(["sh", "-c", line], cwd=ROOT, stdin=subprocess.DEVNULL, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        check("readme_command_%d" % number, done.stdout == re.sub(r"(?m)^    ", "", expected),
+              "$ %s\n%s" % (line, done.stdout))
+
+
 def size():
     """Print the text size for a Cortex-M4 and fail on anything undefined but mem*."""
     f = Folder()
@@ -262,6 +274,7 @@ def main():
     else:
         for group in (dialects, linking, symbols, programs):
             group(Folder())
+        commands()
     return 1 if failed else 0
 
 
