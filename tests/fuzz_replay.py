@@ -23,9 +23,9 @@ def main():
         program = os.path.join(ROOT, "build", "san", "replay_fuzz_" + target)
         corpus = os.path.join(fuzz, "corpus", target)
         seeds = sorted(os.listdir(corpus)) if os.path.isdir(corpus) else []
-        if not seeds:
+        if not seeds or not os.path.exists(program):
             failed += 1
-            print("not ok fuzz_%s_has_seeds" % target)
+            print("not ok fuzz_%s_has_%s" % (target, "program" if seeds else "seeds"))
             continue
         with tempfile.TemporaryDirectory() as folder:
             chance = random.Random(1)
