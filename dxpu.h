@@ -1347,6 +1347,7 @@ DXPU_API uint64_t dxpu_counter_value(const dxpu_counters *c, unsigned index)
 
 /* ==== 7'  CRC-32 ============================================================================== */
 
+#ifndef DXPU_CRC32
 /* The CRC is linear: an entry is the sum of the entries of its bits, so a table is written as eight
    constants and the compiler computes the rest. */
 #define DXPUI_CRC_ENTRY(i, a, b, c, d, e, f, g, h)                                                 \
@@ -1407,6 +1408,7 @@ static const uint32_t dxpui_crc_nibble[16] = { 0x00000000u, 0x1db71064u, 0x3b6e2
                                                0xedb88320u, 0xf00f9344u, 0xd6d6a3e8u, 0xcb61b38cu,
                                                0x9b64c2b0u, 0x86d3d2d4u, 0xa00ae278u, 0xbdbdf21cu };
 #endif
+#endif /* DXPU_CRC32 */
 
 DXPU_API uint32_t dxpu_crc32(uint32_t crc, const void *ptr, size_t len)
 {
