@@ -624,9 +624,9 @@ typedef struct dxpu_host_table {
    must outlive it.  capacity 1..65534.  DXPU_OK or E_ARG. */
 DXPU_API int dxpu_host_init(dxpu_host_table *t, dxpu_host_entry *entries, dxpu_host_window *windows,
                             uint32_t capacity);
-/* Add a row.  bus and bus_last, memory and prefetchable may be preset (else leave 0 or base > limit)
-   and are then checked: windows on 1 MB boundaries, `memory` below 4 GB.  A preset window implies
-   Memory Space Enable.  For a port in use already, learn() its registers afterwards instead.
+/* Add a row.  bus and bus_last, memory and prefetchable may be preset (else leave 0 or base >
+   limit) and are then checked: windows on 1 MB boundaries, `memory` below 4 GB.  A preset window
+   implies Memory Space Enable.  For a port in use already, learn() its registers after this call.
    Returns its index (>= 0) or E_FULL, E_OVERLAP, E_ARG.  O(capacity), rare. */
 DXPU_API int dxpu_host_add(dxpu_host_table *t, const dxpu_host_entry *e);
 /* Remove row `index` and forget its pending writes.  DXPU_OK or E_NONE.  O(capacity). */
@@ -681,7 +681,7 @@ DXPU_API dxpu_box_entry *dxpu_box_slot(const dxpu_box_table *t, uint16_t slot);
 /* Lend a slot: DXPU_OK, E_NONE (no such slot or no device), or E_EPOCH (epoch 0, below the highest
    seen, or equal to it and first given to another host_node and host_slot: R-12, R-13).  The same
    host may bind again under the same epoch, also after release().  A higher epoch wins over a lease
-   in force (R-14): the row then names the new host, while `channel` and `function` are as they were,
+   in force (R-14): the row then names the new host; `channel` and `function` are left as they were,
    so look there for the channel to end. */
 DXPU_API int dxpu_box_bind(dxpu_box_table *t, uint16_t slot, uint32_t host_node, uint16_t host_slot,
                            uint8_t path, uint64_t epoch);
@@ -764,19 +764,19 @@ typedef struct dxpu_tags {
 DXPU_API int dxpu_tags_init(dxpu_tags *t, dxpu_tag_entry *entries, uint32_t capacity,
                             uint16_t requester, unsigned mode, uint64_t timeout_ns);
 /* A tag of the table's own requester that is neither in flight nor resting: 0..1023, or E_NO_TAG
-   (always in mode 0).  It stays yours until track() of it, or dxpu_tags_drop() when nothing is sent.
+   (always in mode 0).  It is yours until track(), or dxpu_tags_drop() when nothing is sent.
    A tag goes with an entry: a request of another requester that is tracked occupies one and so
    withholds its tag as long (F-27).  O(1), unless tags of this requester are also tracked without
    having come from here: then O(those). */
 DXPU_API int dxpu_tags_alloc(dxpu_tags *t);
 /* A decoded non-posted request leaves: remember it.  `user` comes back with its completions.
    Arms the entry that alloc() reserved for this tag, else takes a free one.
-   DXPU_OK, E_NO_TAG, E_TAG_BUSY (in flight or resting), or E_ARG (not a non-posted request).  O(1). */
+   DXPU_OK, E_NO_TAG, E_TAG_BUSY (in flight or resting), E_ARG (not a non-posted request).  O(1). */
 DXPU_API int dxpu_tags_track(dxpu_tags *t, const dxpu_tlp *req, uint64_t now_ns, uint64_t user);
 /* A decoded completion arrives: match it on requester ID and tag, never on completer ID, and count
    its bytes down.  Header fields decide, the payload itself is not looked at.
-   DXPU_OK and *out, or E_CPL_UNEXPECTED, E_CPL_BYTES; then nothing has changed but a counter, and the
-   completion must be dropped.  E_ARG for what is no completion.  O(1). */
+   DXPU_OK and *out, or E_CPL_UNEXPECTED, E_CPL_BYTES; then nothing has changed but a counter, and
+   the completion must be dropped.  E_ARG for what is no completion.  O(1). */
 DXPU_API int dxpu_tags_complete(dxpu_tags *t, const dxpu_tlp *cpl, dxpu_request *out);
 /* Forget one request (not sent after all, or its function was reset), or give back a tag from
    alloc().  DXPU_OK, or E_NONE (also for a tag that rests).  O(1). */
@@ -787,7 +787,8 @@ DXPU_API int dxpu_tags_drop(dxpu_tags *t, uint16_t requester, uint16_t tag);
 DXPU_API bool dxpu_tags_expire(dxpu_tags *t, uint64_t now_ns, dxpu_request *out);
 /* The oldest request in flight, whatever its deadline: true and *out, and it is forgotten.  For
    containment: call until false, answer each with Unsupported Request.  The call that returns false
-   also frees what rests, so that only tags from alloc() that were never sent remain.  O(1) a request. */
+   also frees what rests, so that only tags from alloc() that were never sent remain.  O(1) a
+   request. */
 DXPU_API bool dxpu_tags_pop(dxpu_tags *t, dxpu_request *out);
 /* When dxpu_tags_expire() has work next: a deadline, or the end of a rest.  DXPU_NEVER when nothing
    is in flight nor rests. */
@@ -1972,8 +1973,8 @@ static void dxpui_tag_unlink(dxpu_tags *t, uint16_t *head, uint16_t *tail, uint1
         *tail = e->prev;
 }
 
-/* Chain of (requester, tag).  The multiplier is 2^32 over the golden ratio: neighbouring tags, which
-   is what requesters use, spread evenly. */
+/* Chain of (requester, tag).  The multiplier is 2^32 over the golden ratio: neighbouring tags,
+   which is what requesters use, spread evenly. */
 static uint16_t *dxpui_tag_chain(const dxpu_tags *t, uint16_t requester, uint16_t tag)
 {
     uint32_t key = ((uint32_t)requester << 16 | tag) * 0x9e3779b1u;
