@@ -365,7 +365,7 @@ typedef struct dxpu_tlp {
     uint8_t tc;         /* 0..7 */
     uint8_t attr;       /* DXPU_ATTR_* */
     uint8_t at;         /* 0 untranslated, 1 translation request, 2 translated */
-    uint8_t ph;         /* processing hint, 0..3; only with th */
+    uint8_t ph;         /* processing hint, 0..3, with th; No Write, 0..1, with at 1; else 0 */
     uint8_t steering;   /* ST[7:0]; only with th */
     bool th;            /* processing hint present */
     bool td;            /* digest (ECRC) present */
@@ -1814,7 +1814,8 @@ static uint64_t dxpui_message_bits(const dxpu_tlp *t)
         return 0x000000000000000fu;
     case 0x53: /* master time, with data only */
         return t->type == DXPU_TLP_MSGD ? 0xffffffffffffffffu : 0;
-    case 0x04:
+    case 0x04: /* page address and flags */
+    case 0x30: /* ERR_COR's subclass stands here; which bits is not checked */
         return 0xffffffffffffffffu;
     case 0x7e:
     case 0x7f: /* target of one by ID, vendor ID, vendor's own */
@@ -1879,6 +1880,18 @@ static bool dxpui_be_implied(const dxpu_tlp *t)
     return t->first_be == 0xf && t->last_be == (t->length_dw > 1 ? 0xf : 0);
 }
 
+/* A translation request: the address names a page, each translation is two dwords (T-14). */
+static int dxpui_check_translation(const dxpu_tlp *t)
+{
+    if (t->type != DXPU_TLP_MRD)
+        return DXPU_E_TLP_AT;
+    if (t->th)
+        return DXPU_E_TLP_TH;
+    if (t->attr & (DXPU_ATTR_NS | DXPU_ATTR_IDO))
+        return DXPU_E_TLP_ATTR;
+    return t->length_dw % 2 ? DXPU_E_TLP_LENGTH : DXPU_OK;
+}
+
 static int dxpui_check_memory(const dxpu_tlp *t)
 {
     int rc = dxpui_check_address(t);
@@ -1886,12 +1899,10 @@ static int dxpui_check_memory(const dxpu_tlp *t)
         return rc;
     if (t->type == DXPU_TLP_DMWR && t->length_dw > 32)
         return DXPU_E_TLP_LENGTH;
-    if (t->th && t->type == DXPU_TLP_MRDLK)
-        return DXPU_E_TLP_TH;
-    if (t->at == 1 && t->type != DXPU_TLP_MRD)
-        return DXPU_E_TLP_AT;
     if (!dxpui_be_ok(t) || (t->th && t->type != DXPU_TLP_MWR && !dxpui_be_implied(t)))
         return DXPU_E_TLP_BE;
+    if (t->at == 1)
+        return dxpui_check_translation(t);
     return dxpu_crosses_4k(t->address, t->length_dw * 4u) ? DXPU_E_TLP_4K : DXPU_OK;
 }
 
