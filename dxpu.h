@@ -579,7 +579,8 @@ typedef struct dxpu_range {
 } dxpu_range;
 
 /* One row of Table 2: a downstream port of the virtual switch and what stands behind it.  The first
-   block is the caller's, given to add(); the second is learnt from configuration writes. */
+   block is the caller's, given to add(); the second is learnt from configuration writes.  Bus span
+   and windows stand here only while they are in force. */
 typedef struct dxpu_host_entry {
     dxpu_place box;   /* GPU Box ID, Slot ID (and function) */
     uint8_t path;     /* Path ID */
@@ -590,10 +591,10 @@ typedef struct dxpu_host_entry {
     bool used;
     uint8_t bus;             /* Bus ID: first bus behind the port; 0 while not assigned */
     uint8_t bus_last;        /* subordinate bus */
-    uint8_t flags;           /* private */
+    uint8_t flags;           /* private: what is on but blocked, R-5 */
     dxpu_range memory;       /* Memory Base and Limit: non-prefetchable, below 4 GB */
     dxpu_range prefetchable; /* the same for the 64-bit prefetchable window */
-    uint32_t reg[6];         /* type 1 registers 04h 18h 20h 24h 28h 2Ch as written */
+    uint32_t reg[6];         /* type 1 registers 04h 18h 20h 24h 28h 2Ch, what is writable */
 } dxpu_host_entry;
 
 /* One window in the sorted list; visible so that you can allocate it. */
@@ -623,24 +624,29 @@ typedef struct dxpu_host_table {
    must outlive it.  capacity 1..65534.  DXPU_OK or E_ARG. */
 DXPU_API int dxpu_host_init(dxpu_host_table *t, dxpu_host_entry *entries, dxpu_host_window *windows,
                             uint32_t capacity);
-/* Add a row.  bus, memory and prefetchable may be preset (else leave 0 / base > limit) and are then
-   checked.  Returns its index (>= 0) or E_FULL, E_OVERLAP, E_ARG.  O(capacity), rare. */
+/* Add a row.  bus and bus_last, memory and prefetchable may be preset (else leave 0 or base >
+   limit) and are then checked: windows on 1 MB boundaries, `memory` below 4 GB.  A preset window
+   implies Memory Space Enable.  For a port in use already, learn() its registers after this call.
+   Returns its index (>= 0) or E_FULL, E_OVERLAP, E_ARG.  O(capacity), rare. */
 DXPU_API int dxpu_host_add(dxpu_host_table *t, const dxpu_host_entry *e);
-/* Remove row `index`.  DXPU_OK or E_NONE.  O(capacity). */
+/* Remove row `index` and forget its pending writes.  DXPU_OK or E_NONE.  O(capacity). */
 DXPU_API int dxpu_host_remove(dxpu_host_table *t, uint32_t index);
 /* Row whose window holds `address`; index or E_NONE.  O(log n).  Base Spec 7.5.1.3, R-2. */
 DXPU_API int dxpu_host_by_address(const dxpu_host_table *t, uint64_t address);
 /* Row behind which function `bdf` stands; index or E_NONE.  O(1). */
 DXPU_API int dxpu_host_by_bdf(const dxpu_host_table *t, uint16_t bdf);
-/* Row for a decoded TLP that goes down: by address for memory, I/O and atomics, by BDF for
-   configuration, completions and messages by ID; index, or E_NONE (answer Unsupported Request;
-   also what is routed implicitly: see dxpu_tlp_routing). */
+/* Row for a decoded TLP that goes down: by address for memory, atomics and messages by address, by
+   BDF for configuration, completions (their requester) and messages by ID; index, or E_NONE (answer
+   Unsupported Request).  I/O finds no row, since ports have no I/O window (R-8); nor does what is
+   routed implicitly: see dxpu_tlp_routing. */
 DXPU_API int dxpu_host_route(const dxpu_host_table *t, const dxpu_tlp *tlp);
 /* Row index was given another port BDF (its bus was renumbered).  DXPU_OK or E_NONE. */
 DXPU_API int dxpu_host_set_port(dxpu_host_table *t, uint32_t index, uint16_t port);
 /* Apply one configuration write to the port of row `index`: register offset, byte enables and the
    dword as a number (first byte in bits 7:0).  Registers other than those of `reg` do nothing.
-   Returns DXPU_OK, E_NONE, or E_OVERLAP: the window stays off until it no longer overlaps. */
+   Returns DXPU_OK, E_NONE, or E_OVERLAP: a window or the bus span of the row is on but overlaps
+   another row's; it stays off until it no longer does (R-5).  O(capacity); while rows are blocked,
+   O(capacity) for each of them. */
 DXPU_API int dxpu_host_learn(dxpu_host_table *t, uint32_t index, uint16_t register_bytes,
                              uint8_t be, uint32_t value);
 /* Show the table every configuration write on its way down and every completion on its way up: it
@@ -658,7 +664,8 @@ typedef struct dxpu_box_entry {
     uint16_t function;
     uint8_t path;
     uint64_t epoch;      /* of the lease in force; 0 while not used */
-    uint64_t epoch_seen; /* highest ever: fencing.  The caller keeps it over restarts */
+    uint64_t epoch_seen; /* highest ever: fencing.  The caller keeps it over restarts, with the host
+                            fields, to which an equal epoch is tied */
     uint32_t channel;    /* the caller's handle */
 } dxpu_box_entry;
 
@@ -671,12 +678,15 @@ typedef struct dxpu_box_table {
 DXPU_API int dxpu_box_init(dxpu_box_table *t, dxpu_box_entry *entries, uint32_t count);
 /* Row of a slot, NULL when there is no such slot.  O(1).  The caller sets `valid`. */
 DXPU_API dxpu_box_entry *dxpu_box_slot(const dxpu_box_table *t, uint16_t slot);
-/* Lend a slot: DXPU_OK, E_NONE (no such slot or no device), E_EPOCH (epoch 0 or below the highest
-   seen, or equal to it and held by another host), E_OVERLAP (lent to another host under an epoch as
-   high). */
+/* Lend a slot: DXPU_OK, E_NONE (no such slot or no device), or E_EPOCH (epoch 0, below the highest
+   seen, or equal to it and first given to another host_node and host_slot: R-12, R-13).  The same
+   host may bind again under the same epoch, also after release().  A higher epoch wins over a lease
+   in force (R-14): the row then names the new host; `channel` and `function` are left as they were,
+   so look there for the channel to end. */
 DXPU_API int dxpu_box_bind(dxpu_box_table *t, uint16_t slot, uint32_t host_node, uint16_t host_slot,
                            uint8_t path, uint64_t epoch);
-/* End a lease.  The epoch seen stays.  DXPU_OK or E_NONE. */
+/* End a lease.  The epoch seen and the host it was given to stay.  DXPU_OK, or E_NONE when the slot
+   is not lent. */
 DXPU_API int dxpu_box_release(dxpu_box_table *t, uint16_t slot);
 
 /* ==== 11  Credits and tags ===================================================== spec/flow.md ====
@@ -753,29 +763,39 @@ typedef struct dxpu_tags {
    DXPU_OK or E_ARG. */
 DXPU_API int dxpu_tags_init(dxpu_tags *t, dxpu_tag_entry *entries, uint32_t capacity,
                             uint16_t requester, unsigned mode, uint64_t timeout_ns);
-/* A tag of the table's own requester that is not in flight: 0..1023, or E_NO_TAG.  Give it back by
-   letting the request run, or with dxpu_tags_drop() when it is not sent.  O(1). */
+/* A tag of the table's own requester that is neither in flight nor resting: 0..1023, or E_NO_TAG
+   (always in mode 0).  It is yours until track(), or dxpu_tags_drop() when nothing is sent.
+   A tag goes with an entry: a request of another requester that is tracked occupies one and so
+   withholds its tag as long (F-27).  O(1), unless tags of this requester are also tracked without
+   having come from here: then O(those). */
 DXPU_API int dxpu_tags_alloc(dxpu_tags *t);
 /* A decoded non-posted request leaves: remember it.  `user` comes back with its completions.
-   DXPU_OK, E_NO_TAG, E_TAG_BUSY, or E_ARG (not a non-posted request).  O(1). */
+   Arms the entry that alloc() reserved for this tag, else takes a free one.
+   DXPU_OK, E_NO_TAG, E_TAG_BUSY (in flight or resting), E_ARG (not a non-posted request).  O(1). */
 DXPU_API int dxpu_tags_track(dxpu_tags *t, const dxpu_tlp *req, uint64_t now_ns, uint64_t user);
 /* A decoded completion arrives: match it on requester ID and tag, never on completer ID, and count
-   its bytes down.  DXPU_OK and *out, or E_CPL_UNEXPECTED, E_CPL_BYTES; then nothing has changed but
-   a counter, and the completion must be dropped.  O(1). */
+   its bytes down.  Header fields decide, the payload itself is not looked at.
+   DXPU_OK and *out, or E_CPL_UNEXPECTED, E_CPL_BYTES; then nothing has changed but a counter, and
+   the completion must be dropped.  E_ARG for what is no completion.  O(1). */
 DXPU_API int dxpu_tags_complete(dxpu_tags *t, const dxpu_tlp *cpl, dxpu_request *out);
-/* Forget one request (not sent after all, or its function was reset).  DXPU_OK or E_NONE.  O(1). */
+/* Forget one request (not sent after all, or its function was reset), or give back a tag from
+   alloc().  DXPU_OK, or E_NONE (also for a tag that rests).  O(1). */
 DXPU_API int dxpu_tags_drop(dxpu_tags *t, uint16_t requester, uint16_t tag);
 /* The next request whose deadline has passed: true and *out, to be answered as a completion
-   timeout; its tag rests for one more timeout so that a late completion meets nobody.  Call until
-   false.  O(1). */
+   timeout; its tag rests for one more timeout so that a late completion meets nobody.  Ends the
+   rest of those whose time has come.  Call until false.  O(1) a request. */
 DXPU_API bool dxpu_tags_expire(dxpu_tags *t, uint64_t now_ns, dxpu_request *out);
 /* The oldest request in flight, whatever its deadline: true and *out, and it is forgotten.  For
-   containment: call until false, answer each with Unsupported Request.  O(1). */
+   containment: call until false, answer each with Unsupported Request.  The call that returns false
+   also frees what rests, so that only tags from alloc() that were never sent remain.  O(1) a
+   request. */
 DXPU_API bool dxpu_tags_pop(dxpu_tags *t, dxpu_request *out);
-/* When dxpu_tags_expire() has work next, DXPU_NEVER when nothing is in flight. */
+/* When dxpu_tags_expire() has work next: a deadline, or the end of a rest.  DXPU_NEVER when nothing
+   is in flight nor rests. */
 DXPU_API uint64_t dxpu_tags_next_ns(const dxpu_tags *t);
 /* The most completions, in credit units, that a read of `bytes` from an address with these lower
-   bits can bring (split at 64 bytes, F-24); for the room that its requester reserves. */
+   bits can bring (split at 64 bytes, F-24); for the room that its requester reserves.  0 bytes is
+   the zero-length read, which brings one. */
 DXPU_API void dxpu_tags_worst(uint8_t lower_addr, uint32_t bytes, uint32_t *header, uint32_t *data);
 
 /* ==== 12  Wire: frames and records ============================================= spec/wire.md ====
@@ -1347,6 +1367,7 @@ DXPU_API uint64_t dxpu_counter_value(const dxpu_counters *c, unsigned index)
 
 /* ==== 7'  CRC-32 ============================================================================== */
 
+#ifndef DXPU_CRC32
 /* The CRC is linear: an entry is the sum of the entries of its bits, so a table is written as eight
    constants and the compiler computes the rest. */
 #define DXPUI_CRC_ENTRY(i, a, b, c, d, e, f, g, h)                                                 \
@@ -1407,6 +1428,7 @@ static const uint32_t dxpui_crc_nibble[16] = { 0x00000000u, 0x1db71064u, 0x3b6e2
                                                0xedb88320u, 0xf00f9344u, 0xd6d6a3e8u, 0xcb61b38cu,
                                                0x9b64c2b0u, 0x86d3d2d4u, 0xa00ae278u, 0xbdbdf21cu };
 #endif
+#endif /* DXPU_CRC32 */
 
 DXPU_API uint32_t dxpu_crc32(uint32_t crc, const void *ptr, size_t len)
 {
@@ -2922,8 +2944,8 @@ static void dxpui_tag_unlink(dxpu_tags *t, uint16_t *head, uint16_t *tail, uint1
         *tail = e->prev;
 }
 
-/* Chain of (requester, tag).  The multiplier is 2^32 over the golden ratio: neighbouring tags, which
-   is what requesters use, spread evenly. */
+/* Chain of (requester, tag).  The multiplier is 2^32 over the golden ratio: neighbouring tags,
+   which is what requesters use, spread evenly. */
 static uint16_t *dxpui_tag_chain(const dxpu_tags *t, uint16_t requester, uint16_t tag)
 {
     uint32_t key = ((uint32_t)requester << 16 | tag) * 0x9e3779b1u;
