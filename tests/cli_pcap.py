@@ -49,7 +49,7 @@ def difference(got, want):
 def udp(payload, port, whole=None):
     """Ethernet, IPv4 and UDP around `payload`, of which there were `whole` bytes on the wire."""
     whole = len(payload) if whole is None else whole
-    ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 28 + whole, 0, 0, 64, 17, 0, b"\n\0\0\1", b"\n\0\0\2")
+    ip = struct.pack(">BBHHHBBHII", 0x45, 0, 28 + whole, 0, 0, 64, 17, 0, 0x0a000001, 0x0a000002)
     return b"\2" * 12 + b"\x08\0" + ip + struct.pack(">HHHH", port, port, 8 + whole, 0) + payload
 
 
@@ -64,7 +64,8 @@ def capture(folder, name, packets, wire=None):
     with open(path, "wb") as file:
         file.write(struct.pack("<IHHiIII", 0xa1b23c4d, 2, 4, 0, 0, 65535, 1))
         for i, packet in enumerate(packets):
-            file.write(struct.pack("<IIII", 1000 + i, 500, len(packet), max(len(packet), wire or 0)))
+            was = max(len(packet), wire or 0)
+            file.write(struct.pack("<IIII", 1000 + i, 500, len(packet), was))
             file.write(packet)
     return path
 
@@ -94,8 +95,8 @@ def event_record(kind, flags, body=b""):
 
 
 def write(address, data):
-    return struct.pack(">III", 0x40000000 | len(data) // 4, 0x010000ff if len(data) > 4 else 0x0100000f,
-                       address) + data
+    enables = 0xff if len(data) > 4 else 0x0f
+    return struct.pack(">III", 0x40000000 | len(data) // 4, 0x01000000 | enables, address) + data
 
 
 def read(address, tag):
@@ -253,8 +254,8 @@ def check_same(folder):
                                        udp(b"x", 53)])
     whole = capture(folder, "whole.pcap", [nettlp(w[0])])
     status, out, _ = run("pcap", "--same", cut, whole)
-    report("same_left_out", status or "left out of sent: 1 truncated, 1 refused, 1 packets" not in out
-           and out)
+    report("same_left_out", status
+           or "left out of sent: 1 truncated, 1 refused, 1 packets" not in out and out)
     report("same_says_so", not out.endswith("identical\n"))
     status, out, _ = run("pcap", "--same", whole, capture(folder, "none.pcap", []))
     report("same_empty", status != 1 or not out.endswith("different\n"))

@@ -4,6 +4,7 @@
 Environment: DXPU_BIN (default build/dxpu), DXPU_SHARED (default ../shared)."""
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -530,6 +531,21 @@ def check_encode_errors():
     report("encode_error_twice", status != 1 or "uplicate" not in err)
 
 
+def check_manual():
+    """dxpu(1) names every key, error and message."""
+    with open(os.path.join(ROOT, "examples", "cli", "dxpu.1"), encoding="utf-8") as file:
+        page = file.read().replace("\\-", "-")
+    words = set(re.split(r"[^\w-]+", page))
+    with open(os.path.join(ROOT, "dxpu.h"), encoding="utf-8") as file:
+        header = file.read()
+    errors = {kebab(e) for e in re.findall(r"X\((E_TLP_\w+), -(?:\d|[1-3]\d|4[0-7]),", header)}
+    messages = {m for m in re.findall(r'X\(0x\w\w, "(\w+)", [A-Z_]+, ', header)
+                if not re.search("assert_INT[BC]", m, re.I)}
+    keys = {k for _, own in KEYS.values() for k in own} | set(COMMON)
+    for name, wanted in (("keys", keys), ("errors", errors), ("messages", messages)):
+        report("manual_" + name, len(wanted) < 10 or sorted(wanted - words))
+
+
 def main():
     if not os.access(BIN, os.X_OK):
         print("not ok cli_tlp # no program " + BIN)
@@ -544,6 +560,7 @@ def main():
     check_statuses()
     check_encode()
     check_encode_errors()
+    check_manual()
     return 1 if failed else 0
 
 

@@ -3,7 +3,7 @@
 
    A line may be a kernel message, a line of lspci, a row of a hex dump, or bare hex.  What counts:
      after a label     (tlp, header, headerlog, hdr) hex of any form, four bytes at least
-     alone in a line   hex of any form, four bytes at least; the offset 0 of a dump may stand before
+     alone in a line   hex of any form, four bytes at least; a dump's offset 0 may stand before
      anywhere          three or four groups of eight digits, separated by blanks or commas
    Prefixes that a kernel prints behind the header ("E-E Prefixes:") are put where they belong, in
    front of it.  Rows of a configuration space dump ("10: 00 00 ...") and later rows of a longer dump
