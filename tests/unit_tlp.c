@@ -384,11 +384,29 @@ static void test_t11_poison_only_with_data(void **state)
     for (type = 0; type < DXPU_TLP_TYPE_COUNT; type++) {
         dxpu_tlp t = base(type);
         t.ep = true;
-        if (dxpui_tlp_rows[type].data)
-            accepted(&t);
-        else
+        if (dxpui_tlp_rows[type].data) {
+            bytes b = encode(&t);
+            assert_int_equal(b.at[2] & 0xc0, 0x40);
+        } else {
             refused(&t, DXPU_E_TLP_RSVD);
+        }
     }
+}
+
+static void test_t11_digest(void **state)
+{
+    dxpu_tlp t = base(DXPU_TLP_MRD), back;
+    bytes b;
+    (void)state;
+    t.td = true;
+    t.digest = 0x12345678;
+    b = encode(&t);
+    assert_int_equal(b.len, 16);
+    assert_int_equal(b.at[2] & 0xc0, 0x80);
+    assert_int_equal(b.at[12], 0x78);
+    assert_int_equal(b.at[15], 0x12);
+    assert_int_equal(dxpu_tlp_decode(view(&b), &back), DXPU_OK);
+    assert_true(back.digest == 0x12345678);
 }
 
 static void test_t12_hints(void **state)
@@ -427,9 +445,25 @@ static void test_t12_hints(void **state)
     t.steering = 0xc3;
     b = encode(&t);
     assert_int_equal(b.at[7], 0xc3);
+    t.type = DXPU_TLP_DMWR;
+    t.first_be = 0xf;
+    t.last_be = 0xf;
+    b = encode(&t);
+    assert_int_equal(b.at[7], 0xc3);
     for (type = 0; type < DXPU_TLP_TYPE_COUNT; type++) {
         unsigned kind = dxpui_tlp_kind(type);
+        dxpu_tlp back;
         t = base(type);
+        b = encode(&t);
+        b.at[1] |= 1; /* what a header-only decoder makes of the bit */
+        assert_int_equal(dxpu_tlp_decode_header(view(&b), &back), DXPU_OK);
+        assert_true(back.th);
+        if (type == DXPU_TLP_MWR)
+            assert_int_equal(back.steering, 7); /* the tag's byte */
+        if (type == DXPU_TLP_MRD)
+            assert_int_equal(back.steering, 0x0f); /* the byte enables' */
+        if (kind == DXPUI_MSG || kind == DXPUI_CPL || kind == DXPUI_CFG)
+            assert_int_equal(back.steering, 0);
         t.th = true;
         if (kind == DXPUI_MEM || kind == DXPUI_ATOMIC)
             accepted(&t);
@@ -493,6 +527,18 @@ static void test_t14_address_type(void **state)
             refused(&t, DXPU_E_TLP_AT);
         }
     }
+}
+
+static void test_t7_deferrable_write_length(void **state)
+{
+    dxpu_tlp t = memory(DXPU_TLP_DMWR, 0x1000, 32, 0xf, 0xf);
+    (void)state;
+    accepted(&t);
+    t.length_dw = 33;
+    refused(&t, DXPU_E_TLP_LENGTH);
+    t.type = DXPU_TLP_MWR;
+    t.payload.len = 33 * 4;
+    accepted(&t);
 }
 
 static void test_t15_page(void **state)
@@ -682,6 +728,15 @@ static void test_t22_prefix_count(void **state)
     accepted(&t);
     set_prefixes(&t, DXPU_PREFIXES_MAX + 1, 0x8f000001, 0x8e000001);
     refused(&t, DXPU_E_TLP_PREFIX_COUNT);
+    {
+        bytes b;
+        dxpu_tlp_shape s;
+        memset(b.at, 0x8e, sizeof b.at);
+        b.len = (DXPU_PREFIXES_MAX + 1) * 4;
+        assert_int_equal(dxpu_tlp_measure(view(&b), &s), DXPU_E_TLP_PREFIX_COUNT);
+        b.len -= 4;
+        assert_int_equal(dxpu_tlp_measure(view(&b), &s), DXPU_E_TLP_SHORT);
+    }
 }
 
 static void test_t23_ide(void **state)
@@ -1020,6 +1075,9 @@ static void test_t50_byte_enables_from_range(void **state)
     dxpu_be_to_range(0xa, 0x5, 2, &offset, &span);
     assert_int_equal(offset, 1);
     assert_int_equal(span, 6);
+    dxpu_be_to_range(0x8, 0x7, 3, &offset, &span);
+    assert_int_equal(offset, 3);
+    assert_int_equal(span, 8);
     dxpu_be_to_range(0x9, 0, 1, &offset, &span);
     assert_int_equal(offset, 0);
     assert_int_equal(span, 4);
@@ -1327,9 +1385,11 @@ int main(void)
         cmocka_unit_test(test_t9_tags),
         cmocka_unit_test(test_t10_address),
         cmocka_unit_test(test_t11_poison_only_with_data),
+        cmocka_unit_test(test_t11_digest),
         cmocka_unit_test(test_t12_hints),
         cmocka_unit_test(test_t13_processing_hint_bits),
         cmocka_unit_test(test_t14_address_type),
+        cmocka_unit_test(test_t7_deferrable_write_length),
         cmocka_unit_test(test_t15_page),
         cmocka_unit_test(test_t16_byte_enables),
         cmocka_unit_test(test_t17_zero_length),
