@@ -1642,23 +1642,19 @@ static uint16_t dxpui_get_tag(const uint8_t *h, uint8_t low, unsigned type)
 static void dxpui_get_request(const uint8_t *h, dxpu_tlp *t)
 {
     unsigned kind = dxpui_tlp_kind(t->type);
-    bool hinted = t->th && (kind == DXPUI_MEM || kind == DXPUI_ATOMIC);
+    bool in_tag = t->th && t->type == DXPU_TLP_MWR;
+    bool in_be = t->th && !in_tag && (kind == DXPUI_MEM || kind == DXPUI_ATOMIC);
     t->requester = dxpui_load16(h + 4);
-    if (hinted && t->type == DXPU_TLP_MWR)
+    if (in_tag)
         t->steering = h[6];
     else
         t->tag = dxpui_get_tag(h, h[6], t->type);
-    if (hinted && t->type != DXPU_TLP_MWR)
+    if (in_be)
         t->steering = h[7];
     if (kind == DXPUI_ATOMIC)
         return;
-    if (hinted && t->type != DXPU_TLP_MWR) {
-        t->first_be = 0xf;
-        t->last_be = t->length_dw > 1 ? 0xf : 0;
-    } else {
-        t->first_be = h[7] & 0xf;
-        t->last_be = h[7] >> 4;
-    }
+    t->first_be = in_be ? 0xf : h[7] & 0xf;
+    t->last_be = in_be ? t->length_dw > 1 ? 0xf : 0 : h[7] >> 4;
 }
 
 /* Bits 1:0 of the address: PH with TH, No Write in bit 0 of a translation request (T-13). */
@@ -2236,8 +2232,8 @@ DXPU_API void dxpu_be_to_range(uint8_t first_be, uint8_t last_be, uint16_t lengt
                                uint32_t *offset_bytes, uint32_t *span_bytes)
 {
     unsigned be = length_dw > 1 ? last_be : first_be, offset = 0, end = 4;
-    while (offset < 3 && first_be && !(first_be >> offset & 1))
-        offset++;
+    if (first_be && !(first_be & 1))
+        offset = first_be & 2 ? 1 : first_be & 4 ? 2 : 3;
     while (end && !(be >> (end - 1) & 1))
         end--;
     *offset_bytes = offset;
