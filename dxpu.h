@@ -1625,12 +1625,11 @@ static void dxpui_host_place(dxpu_host_table *t, uint32_t index)
 /* A row changed or went: what it blocked may now stand. */
 static void dxpui_host_retry(dxpu_host_table *t)
 {
-    uint32_t left = t->blocked;
-    for (uint32_t i = 0; left && i < t->capacity; i++) {
-        if (t->entries[i].flags) {
+    if (!t->blocked)
+        return;
+    for (uint32_t i = 0; i < t->capacity; i++) {
+        if (t->entries[i].flags)
             dxpui_host_place(t, i);
-            left--;
-        }
     }
 }
 

@@ -683,7 +683,7 @@ static uint32_t dice(void)
     return (uint32_t)(dice_state >> 33);
 }
 
-/* Three things a row can have: 0 bus span, 1 memory, 2 prefetchable window.  Addresses count 1 MB. */
+/* What a row can have: 0 bus span, 1 memory, 2 prefetchable window.  Addresses count 1 MB. */
 typedef struct naive_row {
     bool used, memory_space;
     uint64_t want[3][2]; /* first, last */
