@@ -365,7 +365,7 @@ typedef struct dxpu_tlp {
     uint8_t tc;         /* 0..7 */
     uint8_t attr;       /* DXPU_ATTR_* */
     uint8_t at;         /* 0 untranslated, 1 translation request, 2 translated */
-    uint8_t ph;         /* processing hint, 0..3; only with th */
+    uint8_t ph;         /* processing hint, 0..3, with th; No Write, 0..1, with at 1; else 0 */
     uint8_t steering;   /* ST[7:0]; only with th */
     bool th;            /* processing hint present */
     bool td;            /* digest (ECRC) present */
@@ -1452,9 +1452,973 @@ DXPU_API uint32_t dxpu_crc32(uint32_t crc, const void *ptr, size_t len)
 #endif
 }
 
-/* ==== 8'  TLP codec ==== */
+/* ==== 8'  TLP codec =========================================================================== */
 
-/* ==== 9'  Classifier and messages ==== */
+/* what the types have in common: where their fields stand */
+enum { DXPUI_MEM, DXPUI_ATOMIC, DXPUI_IO, DXPUI_CFG, DXPUI_MSG, DXPUI_CPL };
+
+typedef struct dxpui_tlp_row {
+    const char *name;
+    uint8_t dw4, data, code, cls;
+} dxpui_tlp_row;
+
+#define DXPUI_ROW(name, text, dw4, data, code, cls) { text, dw4, data, code, cls },
+static const dxpui_tlp_row dxpui_tlp_rows[] = { DXPU_TLP_TYPES(DXPUI_ROW) };
+#undef DXPUI_ROW
+
+static inline unsigned dxpui_tlp_kind(unsigned type)
+{
+    switch (dxpui_tlp_rows[type].code) {
+    case 0x02:
+        return DXPUI_IO;
+    case 0x04:
+    case 0x05:
+        return DXPUI_CFG;
+    case 0x0a:
+    case 0x0b:
+        return DXPUI_CPL;
+    case 0x0c:
+    case 0x0d:
+    case 0x0e:
+        return DXPUI_ATOMIC;
+    case 0x10:
+        return DXPUI_MSG;
+    default:
+        return DXPUI_MEM;
+    }
+}
+
+/* Header dwords that a type's Fmt[0] gives, 0 when the type has no such format (T-4). */
+static inline unsigned dxpui_tlp_header_dw(unsigned type, bool fmt0)
+{
+    if (fmt0)
+        return dxpui_tlp_rows[type].dw4 ? 4 : 0;
+    return type == DXPU_TLP_MSG || type == DXPU_TLP_MSGD ? 0 : 3;
+}
+
+/* Type of a header's first byte, DXPU_TLP_TYPE_COUNT for none.  Fmt[0] is left out of the key, and so
+   is the routing of messages.  Compilers make one table look-up of it. */
+static inline unsigned dxpui_tlp_type(unsigned byte0)
+{
+#define DXPUI_CASE(name, text, dw4, data, code, cls)                                               \
+    case (data) << 6 | (code):                                                                     \
+        type = DXPU_TLP_##name;                                                                    \
+        break;
+    unsigned type = DXPU_TLP_TYPE_COUNT;
+    switch (byte0 & ((byte0 & 0x18) == 0x10 ? 0xd8u : 0xdfu)) {
+        DXPU_TLP_TYPES(DXPUI_CASE)
+    default:
+        break;
+    }
+    return type;
+#undef DXPUI_CASE
+}
+
+/* Length is reserved: Msg, Cpl, CplLk (T-7). */
+static inline bool dxpui_tlp_no_length(unsigned type)
+{
+    return type == DXPU_TLP_MSG || type == DXPU_TLP_CPL || type == DXPU_TLP_CPLLK;
+}
+
+static inline unsigned dxpui_tlp_length(unsigned type, const uint8_t *h)
+{
+    unsigned length = (h[2] & 0x3u) << 8 | h[3];
+    if (dxpui_tlp_no_length(type))
+        return 0;
+    return length ? length : 1024;
+}
+
+DXPU_API const char *dxpu_tlp_type_name(unsigned type)
+{
+    return type < DXPU_TLP_TYPE_COUNT ? dxpui_tlp_rows[type].name : "?";
+}
+
+/* -- Prefixes (T-20 ff.) -- */
+
+DXPU_API const char *dxpu_tlp_prefix_name(uint32_t prefix, bool *local)
+{
+    if (local)
+        *local = (prefix >> 28) == 0x8u;
+    switch (prefix >> 24) {
+    case 0x80:
+        return "MR-IOV";
+    case 0x8e:
+        return "VendPrefixL0";
+    case 0x8f:
+        return "VendPrefixL1";
+    case 0x90:
+        return "TPH";
+    case 0x91:
+        return "PASID";
+    case 0x92:
+        return "IDE";
+    case 0x9e:
+        return "VendPrefixE0";
+    case 0x9f:
+        return "VendPrefixE1";
+    default:
+        return NULL;
+    }
+}
+
+/* Count one more prefix whose first byte is byte0. */
+static int dxpui_prefix_add(unsigned byte0, unsigned *local, unsigned *all)
+{
+    bool is_local = false;
+    if (!dxpu_tlp_prefix_name((uint32_t)byte0 << 24, &is_local))
+        return DXPU_E_TLP_PREFIX;
+    if (is_local && *local != *all)
+        return DXPU_E_TLP_PREFIX_ORDER;
+    if (*all >= DXPU_PREFIXES_MAX || (!is_local && *all - *local >= 4))
+        return DXPU_E_TLP_PREFIX_COUNT;
+    *local += is_local;
+    *all += 1;
+    return DXPU_OK;
+}
+
+DXPU_API int dxpu_tlp_measure(dxpu_bytes tlp, dxpu_tlp_shape *out)
+{
+    unsigned local = 0, prefixes = 0, type, header_dw, head_bytes, payload_bytes, digest_bytes;
+    const uint8_t *h = tlp.ptr;
+    size_t left = tlp.len;
+    for (; left >= 4 && (h[0] & 0xe0) == 0x80; h += 4, left -= 4) {
+        int rc = dxpui_prefix_add(h[0], &local, &prefixes);
+        if (rc != DXPU_OK)
+            return rc;
+    }
+    if (left < 4)
+        return DXPU_E_TLP_SHORT;
+    type = dxpui_tlp_type(h[0]);
+    header_dw = type < DXPU_TLP_TYPE_COUNT ? dxpui_tlp_header_dw(type, (h[0] & 0x20) != 0) : 0;
+    if (!header_dw)
+        return DXPU_E_TLP_TYPE;
+    if (left < header_dw * 4)
+        return DXPU_E_TLP_SHORT;
+    head_bytes = (prefixes + header_dw) * 4;
+    payload_bytes = dxpui_tlp_rows[type].data ? dxpui_tlp_length(type, h) * 4 : 0;
+    digest_bytes = h[2] & 0x80 ? 4 : 0;
+    out->type = (uint8_t)type;
+    out->cls = dxpui_tlp_rows[type].cls;
+    out->local_dw = (uint8_t)local;
+    out->prefix_dw = (uint8_t)prefixes;
+    out->header_dw = (uint8_t)header_dw;
+    out->digest_bytes = (uint8_t)digest_bytes;
+    out->head_bytes = (uint16_t)head_bytes;
+    out->payload_bytes = (uint16_t)payload_bytes;
+    out->total_bytes = (uint16_t)(head_bytes + payload_bytes + digest_bytes);
+    return DXPU_OK;
+}
+
+/* -- Header to struct.  h has header_dw dwords, t is zero but for type and header_dw. -- */
+
+static void dxpui_get_common(const uint8_t *h, dxpu_tlp *t)
+{
+    t->tc = h[1] >> 4 & 0x7;
+    t->attr = (uint8_t)((h[1] & 0x4) | (h[2] >> 4 & 0x3));
+    t->th = (h[1] & 0x1) != 0;
+    t->td = (h[2] & 0x80) != 0;
+    t->ep = (h[2] & 0x40) != 0;
+    t->at = h[2] >> 2 & 0x3;
+    t->length_dw = (uint16_t)dxpui_tlp_length(t->type, h);
+}
+
+/* Tag[9:8] exist where a completion follows; in posted requests they are reserved (T-9). */
+static uint16_t dxpui_get_tag(const uint8_t *h, uint8_t low, unsigned type)
+{
+    if (dxpui_tlp_rows[type].cls == DXPU_POSTED)
+        return low;
+    return (uint16_t)((h[1] & 0x80u) << 2 | (h[1] & 0x08u) << 5 | low);
+}
+
+/* With TH the steering tag takes a posted write's tag or another request's byte enables, which then
+   count as all enabled (T-12). */
+static void dxpui_get_request(const uint8_t *h, dxpu_tlp *t)
+{
+    unsigned kind = dxpui_tlp_kind(t->type);
+    bool hinted = t->th && (kind == DXPUI_MEM || kind == DXPUI_ATOMIC);
+    t->requester = dxpui_load16(h + 4);
+    if (hinted && t->type == DXPU_TLP_MWR)
+        t->steering = h[6];
+    else
+        t->tag = dxpui_get_tag(h, h[6], t->type);
+    if (hinted && t->type != DXPU_TLP_MWR)
+        t->steering = h[7];
+    if (kind == DXPUI_ATOMIC)
+        return;
+    if (hinted && t->type != DXPU_TLP_MWR) {
+        t->first_be = 0xf;
+        t->last_be = t->length_dw > 1 ? 0xf : 0;
+    } else {
+        t->first_be = h[7] & 0xf;
+        t->last_be = h[7] >> 4;
+    }
+}
+
+/* Bits 1:0 of the address: PH with TH, No Write in bit 0 of a translation request (T-13). */
+static unsigned dxpui_ph_mask(const dxpu_tlp *t)
+{
+    unsigned kind = dxpui_tlp_kind(t->type);
+    if (kind != DXPUI_MEM && kind != DXPUI_ATOMIC)
+        return 0;
+    return t->th ? 3u : t->at == 1 ? 1u : 0u;
+}
+
+static void dxpui_get_address(const uint8_t *h, dxpu_tlp *t)
+{
+    uint64_t a = t->header_dw == 4 ? dxpui_load64(h + 8) : dxpui_load32(h + 8);
+    t->address = a & ~(uint64_t)3;
+    t->ph = (uint8_t)(a & dxpui_ph_mask(t));
+}
+
+static void dxpui_get_config(const uint8_t *h, dxpu_tlp *t)
+{
+    t->target = dxpui_load16(h + 8);
+    t->register_bytes = (uint16_t)((h[10] & 0xfu) << 8 | (h[11] & 0xfcu));
+}
+
+static void dxpui_get_message(const uint8_t *h, dxpu_tlp *t)
+{
+    t->requester = dxpui_load16(h + 4);
+    t->tag = h[6];
+    t->message_code = h[7];
+    t->message_routing = h[0] & 0x7;
+    t->message_dw[0] = dxpui_load32(h + 8);
+    t->message_dw[1] = dxpui_load32(h + 12);
+    if (t->message_routing == DXPU_MSG_BY_ID)
+        t->target = dxpui_load16(h + 8);
+    if (t->message_routing == DXPU_MSG_BY_ADDRESS)
+        dxpui_get_address(h, t);
+}
+
+static void dxpui_get_completion(const uint8_t *h, dxpu_tlp *t)
+{
+    unsigned count = (h[6] & 0xfu) << 8 | h[7];
+    t->completer = dxpui_load16(h + 4);
+    t->status = h[6] >> 5;
+    t->bcm = (h[6] & 0x10) != 0;
+    t->byte_count = (uint16_t)(count ? count : 4096);
+    t->requester = dxpui_load16(h + 8);
+    t->tag = dxpui_get_tag(h, h[10], t->type);
+    t->lower_addr = h[11] & 0x7f;
+}
+
+static void dxpui_get_header(const uint8_t *h, dxpu_tlp *t)
+{
+    unsigned kind = dxpui_tlp_kind(t->type);
+    dxpui_get_common(h, t);
+    if (kind == DXPUI_CPL) {
+        dxpui_get_completion(h, t);
+    } else if (kind == DXPUI_MSG) {
+        dxpui_get_message(h, t);
+    } else {
+        dxpui_get_request(h, t);
+        if (kind == DXPUI_CFG)
+            dxpui_get_config(h, t);
+        else
+            dxpui_get_address(h, t);
+    }
+}
+
+/* An AER log that was never filled, or read from a device that is gone (T-41). */
+static int dxpui_log_empty(dxpu_bytes in)
+{
+    unsigned i, any = 0, all = 0xff;
+    for (i = 0; i < 12; i++) {
+        any |= in.ptr[i];
+        all &= in.ptr[i];
+    }
+    return !any ? DXPU_E_TLP_ALL_ZERO : all == 0xff ? DXPU_E_TLP_ALL_ONES : DXPU_OK;
+}
+
+DXPU_API int dxpu_tlp_decode_header(dxpu_bytes tlp, dxpu_tlp *out)
+{
+    dxpu_tlp_shape shape;
+    dxpu_tlp t;
+    unsigned i;
+    int rc = tlp.len < 12 ? DXPU_E_TLP_SHORT : dxpui_log_empty(tlp);
+    if (rc == DXPU_OK)
+        rc = dxpu_tlp_measure(tlp, &shape);
+    if (rc != DXPU_OK)
+        return rc;
+    dxpui_zero(&t, sizeof t);
+    t.type = shape.type;
+    t.header_dw = shape.header_dw;
+    t.prefix_count = shape.prefix_dw;
+    for (i = 0; i < shape.prefix_dw; i++)
+        t.prefix[i] = dxpui_load32(tlp.ptr + i * 4);
+    dxpui_get_header(tlp.ptr + shape.prefix_dw * 4, &t);
+    if (shape.payload_bytes && tlp.len > shape.head_bytes) {
+        t.payload.ptr = tlp.ptr + shape.head_bytes;
+        t.payload.len = (size_t)dxpui_min64(tlp.len - shape.head_bytes, shape.payload_bytes);
+    }
+    *out = t;
+    return DXPU_OK;
+}
+
+/* -- The rules (T-5 ff.), on the struct: decode and encode share them. -- */
+
+typedef struct dxpui_message_row {
+    const char *name;
+    uint8_t code, routing, data, down, up;
+} dxpui_message_row;
+
+#define DXPUI_ROW(code, text, routing, data, down, up)                                             \
+    { text, code, DXPU_MSG_##routing, data, DXPU_MSG_##down, DXPU_MSG_##up },
+static const dxpui_message_row dxpui_message_rows[] = { DXPU_MESSAGES(DXPUI_ROW) };
+#undef DXPUI_ROW
+enum { DXPUI_MESSAGE_COUNT = sizeof dxpui_message_rows / sizeof dxpui_message_rows[0] };
+
+static const dxpui_message_row *dxpui_message_find(unsigned code)
+{
+    unsigned i;
+    for (i = 0; i < DXPUI_MESSAGE_COUNT; i++)
+        if (dxpui_message_rows[i].code == code)
+            return &dxpui_message_rows[i];
+    return NULL;
+}
+
+static inline bool dxpui_message_vendor(unsigned code)
+{
+    return code == 0x7e || code == 0x7f;
+}
+
+/* Vendor messages choose their routing among four, the others have one (T-31). */
+static bool dxpui_message_routing_ok(const dxpui_message_row *m, unsigned routing)
+{
+    if (dxpui_message_vendor(m->code))
+        return routing == DXPU_MSG_TO_ROOT || routing == DXPU_MSG_BY_ID ||
+               routing == DXPU_MSG_BROADCAST || routing == DXPU_MSG_LOCAL;
+    return routing == m->routing;
+}
+
+/* Bits of header bytes 8..15 that a message uses; the rest is reserved (T-34). */
+static uint64_t dxpui_message_bits(const dxpu_tlp *t)
+{
+    switch (t->message_code) {
+    case 0x01: /* target */
+        return 0xffff000000000000u;
+    case 0x02: /* target, completion count, tag vector */
+        return 0xffff0007ffffffffu;
+    case 0x05: /* target, response code, group index */
+        return 0xfffff1ff00000000u;
+    case 0x10: /* two latencies; their bits 14:13 are reserved */
+        return 0x000000009fff9fffu;
+    case 0x12: /* OBFF code */
+        return 0x000000000000000fu;
+    case 0x53: /* master time, with data only */
+        return t->type == DXPU_TLP_MSGD ? 0xffffffffffffffffu : 0;
+    case 0x04: /* page address and flags */
+    case 0x30: /* ERR_COR's subclass stands here; which bits is not checked */
+        return 0xffffffffffffffffu;
+    case 0x7e:
+    case 0x7f: /* target of one by ID, vendor ID, vendor's own */
+        return t->message_routing == DXPU_MSG_BY_ID ? 0xffffffffffffffffu : 0x0000ffffffffffffu;
+    default:
+        return 0;
+    }
+}
+
+/* Payload dwords of a message with data; 0 for any (T-33). */
+static unsigned dxpui_message_length(unsigned code)
+{
+    return code == 0x01 ? 2 : code == 0x50 || code == 0x53 ? 1 : 0;
+}
+
+static int dxpui_check_message(const dxpu_tlp *t)
+{
+    const dxpui_message_row *m = dxpui_message_find(t->message_code);
+    uint64_t dw = (uint64_t)t->message_dw[0] << 32 | t->message_dw[1];
+    unsigned length = dxpui_message_length(t->message_code), data = t->type == DXPU_TLP_MSGD;
+    bool vendor = dxpui_message_vendor(t->message_code);
+    if (!m)
+        return DXPU_E_TLP_MSG_CODE;
+    if (!dxpui_message_routing_ok(m, t->message_routing) || (m->data != 2 && m->data != data))
+        return DXPU_E_TLP_MSG_ROUTE;
+    if (data && length && t->length_dw != length)
+        return DXPU_E_TLP_LENGTH;
+    /* TC0 for all but the messages of address translation and the vendors' (T-32) */
+    if (t->tc && (t->message_code == 0 || t->message_code >= 0x10) && !vendor)
+        return DXPU_E_TLP_TC;
+    if ((t->attr & (DXPU_ATTR_NS | DXPU_ATTR_RO)) && !vendor)
+        return DXPU_E_TLP_ATTR;
+    return dw & ~dxpui_message_bits(t) ? DXPU_E_TLP_RSVD : DXPU_OK;
+}
+
+/* A reader of byte enables sees one run of bytes from first to last (T-16). */
+static bool dxpui_be_ok(const dxpu_tlp *t)
+{
+    unsigned first = t->first_be, last = t->last_be, gap;
+    if (first > 0xf || last > 0xf)
+        return false;
+    if (t->length_dw == 1)
+        return last == 0;
+    if (!first || !last)
+        return false;
+    if (t->length_dw == 2 && !(t->address & 7))
+        return true;
+    gap = 0x10u - (first & (0u - first)); /* all ones from the lowest enabled byte on */
+    return first == gap && (last & (last + 1)) == 0;
+}
+
+static int dxpui_check_address(const dxpu_tlp *t)
+{
+    if (t->address & 3 || (t->header_dw == 3 && t->address > 0xffffffffu))
+        return DXPU_E_TLP_ADDR;
+    return t->header_dw == 4 && t->address <= 0xffffffffu ? DXPU_E_TLP_ADDR64 : DXPU_OK;
+}
+
+/* With TH a request that waits for a completion has no byte enables on the wire (T-12). */
+static bool dxpui_be_implied(const dxpu_tlp *t)
+{
+    return t->first_be == 0xf && t->last_be == (t->length_dw > 1 ? 0xf : 0);
+}
+
+/* A translation request: the address names a page, each translation is two dwords (T-14). */
+static int dxpui_check_translation(const dxpu_tlp *t)
+{
+    if (t->type != DXPU_TLP_MRD)
+        return DXPU_E_TLP_AT;
+    if (t->th)
+        return DXPU_E_TLP_TH;
+    if (t->attr & (DXPU_ATTR_NS | DXPU_ATTR_IDO))
+        return DXPU_E_TLP_ATTR;
+    return t->length_dw % 2 ? DXPU_E_TLP_LENGTH : DXPU_OK;
+}
+
+static int dxpui_check_memory(const dxpu_tlp *t)
+{
+    int rc = dxpui_check_address(t);
+    if (rc != DXPU_OK)
+        return rc;
+    if (t->type == DXPU_TLP_DMWR && t->length_dw > 32)
+        return DXPU_E_TLP_LENGTH;
+    if (!dxpui_be_ok(t) || (t->th && t->type != DXPU_TLP_MWR && !dxpui_be_implied(t)))
+        return DXPU_E_TLP_BE;
+    if (t->at == 1)
+        return dxpui_check_translation(t);
+    return dxpu_crosses_4k(t->address, t->length_dw * 4u) ? DXPU_E_TLP_4K : DXPU_OK;
+}
+
+/* Bytes of an atomic's operand: CAS carries two (T-18). */
+static unsigned dxpui_operand_bytes(const dxpu_tlp *t)
+{
+    return t->length_dw * (t->type == DXPU_TLP_CAS ? 2u : 4u);
+}
+
+static int dxpui_check_atomic(const dxpu_tlp *t)
+{
+    unsigned bytes = dxpui_operand_bytes(t);
+    int rc = dxpui_check_address(t);
+    if (rc != DXPU_OK)
+        return rc;
+    if (t->at == 1)
+        return DXPU_E_TLP_AT;
+    if (bytes != 4 && bytes != 8 && !(bytes == 16 && t->type == DXPU_TLP_CAS))
+        return DXPU_E_TLP_OPERAND;
+    return t->address & (bytes - 1) ? DXPU_E_TLP_OPERAND : DXPU_OK;
+}
+
+/* I/O and configuration requests (T-19). */
+static int dxpui_check_single(const dxpu_tlp *t)
+{
+    if (t->tc)
+        return DXPU_E_TLP_TC;
+    if (t->attr)
+        return DXPU_E_TLP_ATTR;
+    if (t->length_dw != 1)
+        return DXPU_E_TLP_LENGTH;
+    if (t->first_be > 0xf || t->last_be)
+        return DXPU_E_TLP_BE;
+    if (dxpui_tlp_kind(t->type) == DXPUI_IO)
+        return dxpui_check_address(t);
+    return t->register_bytes & 3 || t->register_bytes > 4092 ? DXPU_E_TLP_REGISTER : DXPU_OK;
+}
+
+static int dxpui_check_completion(const dxpu_tlp *t)
+{
+    unsigned need_dw = ((t->lower_addr & 3u) + t->byte_count + 3u) / 4;
+    bool data = dxpui_tlp_rows[t->type].data != 0;
+    if (t->status > DXPU_CPL_CA || t->status == 3 || (data && t->status != DXPU_CPL_SC))
+        return DXPU_E_TLP_STATUS;
+    if (t->byte_count < 1 || t->byte_count > 4096 || t->lower_addr > 127)
+        return DXPU_E_TLP_BYTE_COUNT;
+    if (!data)
+        return DXPU_OK;
+    if (need_dw > 1024 || t->length_dw > need_dw)
+        return DXPU_E_TLP_BYTE_COUNT;
+    if (t->length_dw < need_dw && ((t->lower_addr & ~3u) + t->length_dw * 4u) % 64)
+        return DXPU_E_TLP_RCB;
+    return DXPU_OK;
+}
+
+static int dxpui_check_prefixes(const dxpu_tlp *t)
+{
+    unsigned i, local = 0, all = 0;
+    if (t->prefix_count > DXPU_PREFIXES_MAX)
+        return DXPU_E_TLP_PREFIX_COUNT;
+    for (i = 0; i < t->prefix_count; i++) {
+        int rc = dxpui_prefix_add(t->prefix[i] >> 24, &local, &all);
+        if (rc != DXPU_OK)
+            return rc;
+        if (t->prefix[i] >> 24 == 0x92)
+            return DXPU_E_TLP_IDE;
+    }
+    return DXPU_OK;
+}
+
+/* What every TLP has: ranges, and the hints that only memory requests may carry (T-5 ff.). */
+static int dxpui_check_common(const dxpu_tlp *t, unsigned kind)
+{
+    bool memory = kind == DXPUI_MEM || kind == DXPUI_ATOMIC;
+    const dxpui_tlp_row *row = &dxpui_tlp_rows[t->type];
+    if (t->tag > (row->cls == DXPU_POSTED ? 255 : 1023))
+        return DXPU_E_TLP_TAG;
+    if (t->tc > 7)
+        return DXPU_E_TLP_TC;
+    if (t->attr > 7)
+        return DXPU_E_TLP_ATTR;
+    if (t->th && !memory)
+        return DXPU_E_TLP_TH;
+    if (t->at > 2 || (t->at && !memory))
+        return DXPU_E_TLP_AT;
+    if (t->ph > 3 || (t->ph & ~dxpui_ph_mask(t)))
+        return DXPU_E_TLP_TH;
+    if (t->ep && !row->data)
+        return DXPU_E_TLP_RSVD;
+    if (dxpui_tlp_no_length(t->type) ? t->length_dw != 0 : t->length_dw < 1 || t->length_dw > 1024)
+        return DXPU_E_TLP_LENGTH;
+    return DXPU_OK;
+}
+
+DXPU_API int dxpu_tlp_check(const dxpu_tlp *t)
+{
+    unsigned kind;
+    int rc;
+    if (t->type >= DXPU_TLP_TYPE_COUNT || t->header_dw < 3 || t->header_dw > 4 ||
+        !dxpui_tlp_header_dw(t->type, t->header_dw == 4))
+        return DXPU_E_TLP_TYPE;
+    kind = dxpui_tlp_kind(t->type);
+    rc = dxpui_check_prefixes(t);
+    if (rc == DXPU_OK)
+        rc = dxpui_check_common(t, kind);
+    if (rc != DXPU_OK)
+        return rc;
+    switch (kind) {
+    case DXPUI_MEM:
+        return dxpui_check_memory(t);
+    case DXPUI_ATOMIC:
+        return dxpui_check_atomic(t);
+    case DXPUI_MSG:
+        return dxpui_check_message(t);
+    case DXPUI_CPL:
+        return dxpui_check_completion(t);
+    default:
+        return dxpui_check_single(t);
+    }
+}
+
+/* -- Struct to header.  The fields are in range; h gets header_dw dwords. -- */
+
+static void dxpui_put_common(const dxpu_tlp *t, uint8_t *h)
+{
+    const dxpui_tlp_row *row = &dxpui_tlp_rows[t->type];
+    unsigned tag = row->cls == DXPU_POSTED ? 0 : t->tag;
+    h[0] = (uint8_t)((t->header_dw == 4 ? 0x20u : 0u) | (unsigned)row->data << 6 | row->code);
+    h[1] = (uint8_t)((tag & 0x200u) >> 2 | (unsigned)t->tc << 4 | (tag & 0x100u) >> 5 |
+                     (t->attr & 0x4u) | (t->th ? 0x1u : 0u));
+    h[2] = (uint8_t)((t->td ? 0x80u : 0u) | (t->ep ? 0x40u : 0u) | (t->attr & 0x3u) << 4 |
+                     (unsigned)t->at << 2 | (t->length_dw >> 8 & 0x3u));
+    h[3] = (uint8_t)t->length_dw;
+}
+
+static void dxpui_put_request(const dxpu_tlp *t, uint8_t *h)
+{
+    unsigned be = (unsigned)t->last_be << 4 | t->first_be;
+    dxpui_store16(h + 4, t->requester);
+    h[6] = t->th && t->type == DXPU_TLP_MWR ? t->steering : (uint8_t)t->tag;
+    if (dxpui_tlp_kind(t->type) == DXPUI_ATOMIC)
+        be = 0;
+    h[7] = t->th && t->type != DXPU_TLP_MWR ? t->steering : (uint8_t)be;
+}
+
+static void dxpui_put_address(const dxpu_tlp *t, uint8_t *h)
+{
+    uint64_t a = t->address | (t->ph & dxpui_ph_mask(t));
+    if (t->header_dw == 4)
+        dxpui_store64(h + 8, a);
+    else
+        dxpui_store32(h + 8, (uint32_t)a);
+}
+
+static void dxpui_put_config(const dxpu_tlp *t, uint8_t *h)
+{
+    dxpui_store16(h + 8, t->target);
+    dxpui_store16(h + 10, t->register_bytes);
+}
+
+/* No message that passes the rules goes by address, so the target is the only field of its own. */
+static void dxpui_put_message(const dxpu_tlp *t, uint8_t *h)
+{
+    h[0] = (uint8_t)(h[0] | t->message_routing);
+    dxpui_store16(h + 4, t->requester);
+    h[6] = (uint8_t)t->tag;
+    h[7] = t->message_code;
+    dxpui_store32(h + 8, t->message_dw[0]);
+    dxpui_store32(h + 12, t->message_dw[1]);
+    if (t->message_routing == DXPU_MSG_BY_ID)
+        dxpui_store16(h + 8, t->target);
+}
+
+static void dxpui_put_completion(const dxpu_tlp *t, uint8_t *h)
+{
+    dxpui_store16(h + 4, t->completer);
+    h[6] =
+        (uint8_t)((unsigned)t->status << 5 | (t->bcm ? 0x10u : 0u) | (t->byte_count >> 8 & 0xfu));
+    h[7] = (uint8_t)t->byte_count;
+    dxpui_store16(h + 8, t->requester);
+    h[10] = (uint8_t)t->tag;
+    h[11] = t->lower_addr;
+}
+
+static void dxpui_put_header(const dxpu_tlp *t, uint8_t *h)
+{
+    unsigned kind = dxpui_tlp_kind(t->type);
+    dxpui_put_common(t, h);
+    if (kind == DXPUI_CPL) {
+        dxpui_put_completion(t, h);
+    } else if (kind == DXPUI_MSG) {
+        dxpui_put_message(t, h);
+    } else {
+        dxpui_put_request(t, h);
+        if (kind == DXPUI_CFG)
+            dxpui_put_config(t, h);
+        else
+            dxpui_put_address(t, h);
+    }
+}
+
+DXPU_API int dxpu_tlp_decode(dxpu_bytes tlp, dxpu_tlp *out)
+{
+    uint8_t again[DXPU_TLP_HEADER_MAX_BYTES];
+    dxpu_tlp_shape shape;
+    dxpu_tlp t;
+    int rc = dxpu_tlp_decode_header(tlp, &t);
+    if (rc == DXPU_OK)
+        rc = dxpu_tlp_measure(tlp, &shape);
+    if (rc != DXPU_OK)
+        return rc;
+    if (tlp.len != shape.total_bytes)
+        return tlp.len < shape.total_bytes ? DXPU_E_TLP_SHORT : DXPU_E_TLP_LONG;
+    rc = dxpu_tlp_check(&t);
+    if (rc != DXPU_OK)
+        return rc;
+    /* a bit that the struct does not hold is a reserved one (T-6) */
+    dxpui_put_header(&t, again);
+    if (memcmp(again, tlp.ptr + shape.prefix_dw * 4, t.header_dw * 4u) != 0)
+        return DXPU_E_TLP_RSVD;
+    if (t.td)
+        t.digest = dxpu_tlp_crc_load(tlp.ptr + shape.total_bytes - 4);
+    *out = t;
+    return DXPU_OK;
+}
+
+DXPU_API int dxpu_tlp_encode(const dxpu_tlp *t, uint8_t *out, size_t cap, size_t *out_len)
+{
+    size_t payload, total;
+    uint8_t *p = out;
+    unsigned i;
+    int rc = dxpu_tlp_check(t);
+    if (rc != DXPU_OK)
+        return rc;
+    payload = dxpui_tlp_rows[t->type].data ? t->length_dw * (size_t)4 : 0;
+    if (t->payload.len != payload)
+        return t->payload.len < payload ? DXPU_E_TLP_SHORT : DXPU_E_TLP_LONG;
+    total = (t->prefix_count + (size_t)t->header_dw) * 4 + payload + (t->td ? 4 : 0);
+    if (total > cap)
+        return DXPU_E_ROOM;
+    for (i = 0; i < t->prefix_count; i++, p += 4)
+        dxpui_store32(p, t->prefix[i]);
+    dxpui_put_header(t, p);
+    p += t->header_dw * 4;
+    dxpui_copy(p, t->payload.ptr, payload);
+    if (t->td)
+        dxpu_tlp_crc_store(t->digest, p + payload);
+    *out_len = total;
+    return DXPU_OK;
+}
+
+/* -- CRCs (T-60 ff.) -- */
+
+DXPU_API void dxpu_tlp_crc_store(uint32_t crc, uint8_t out[4])
+{
+    out[0] = (uint8_t)crc;
+    out[1] = (uint8_t)(crc >> 8);
+    out[2] = (uint8_t)(crc >> 16);
+    out[3] = (uint8_t)(crc >> 24);
+}
+
+DXPU_API uint32_t dxpu_tlp_crc_load(const uint8_t in[4])
+{
+    return (uint32_t)in[3] << 24 | (uint32_t)in[2] << 16 | (uint32_t)in[1] << 8 | in[0];
+}
+
+DXPU_API uint32_t dxpu_tlp_ecrc(dxpu_bytes tlp)
+{
+    dxpu_tlp_shape s;
+    uint8_t dw0[4];
+    const uint8_t *h;
+    uint32_t crc;
+    if (dxpu_tlp_measure(tlp, &s) != DXPU_OK || tlp.len < (size_t)s.head_bytes + s.payload_bytes)
+        return 0;
+    h = tlp.ptr + s.prefix_dw * 4;
+    dw0[0] = h[0] | 0x01;
+    dw0[1] = h[1];
+    dw0[2] = h[2] | 0x40;
+    dw0[3] = h[3];
+    crc = dxpu_crc32(0, tlp.ptr + s.local_dw * 4, (s.prefix_dw - s.local_dw) * (size_t)4);
+    crc = dxpu_crc32(crc, dw0, 4);
+    return dxpu_crc32(crc, h + 4, s.header_dw * (size_t)4 - 4 + s.payload_bytes);
+}
+
+DXPU_API int dxpu_tlp_ecrc_check(dxpu_bytes tlp)
+{
+    dxpu_tlp_shape s;
+    int rc = dxpu_tlp_measure(tlp, &s);
+    if (rc != DXPU_OK)
+        return rc;
+    if (tlp.len < s.total_bytes)
+        return DXPU_E_TLP_SHORT;
+    if (s.digest_bytes &&
+        dxpu_tlp_ecrc(tlp) != dxpu_tlp_crc_load(tlp.ptr + s.head_bytes + s.payload_bytes))
+        return DXPU_E_TLP_ECRC;
+    return DXPU_OK;
+}
+
+DXPU_API uint32_t dxpu_tlp_lcrc(uint16_t sequence, dxpu_bytes tlp)
+{
+    uint8_t number[2];
+    dxpui_store16(number, sequence & 0xfffu);
+    return dxpu_crc32(dxpu_crc32(0, number, 2), tlp.ptr, tlp.len);
+}
+
+/* -- Byte enables, requests, completions (T-50 ff.) -- */
+
+DXPU_API bool dxpu_crosses_4k(uint64_t address, uint32_t bytes)
+{
+    return (address & 0xfff) + bytes > 4096;
+}
+
+DXPU_API int dxpu_be_from_range(uint64_t address, uint32_t bytes, uint8_t *first_be,
+                                uint8_t *last_be, uint16_t *length_dw)
+{
+    unsigned offset = (unsigned)(address & 3), end = (offset + bytes) & 3;
+    unsigned first = 0xfu << offset & 0xfu, last = end ? (1u << end) - 1 : 0xfu;
+    if (bytes > 4096 || dxpu_crosses_4k(address, bytes))
+        return DXPU_E_ARG;
+    *length_dw = (uint16_t)(bytes ? (offset + bytes + 3) / 4 : 1);
+    if (*length_dw == 1) {
+        first = bytes ? first & last : 0;
+        last = 0;
+    }
+    *first_be = (uint8_t)first;
+    *last_be = (uint8_t)last;
+    return DXPU_OK;
+}
+
+DXPU_API void dxpu_be_to_range(uint8_t first_be, uint8_t last_be, uint16_t length_dw,
+                               uint32_t *offset_bytes, uint32_t *span_bytes)
+{
+    unsigned be = length_dw > 1 ? last_be : first_be, offset = 0, end = 4;
+    while (offset < 3 && first_be && !(first_be >> offset & 1))
+        offset++;
+    while (end && !(be >> (end - 1) & 1))
+        end--;
+    *offset_bytes = offset;
+    *span_bytes = first_be ? (length_dw > 1 ? (length_dw - 1u) * 4 : 0) + end - offset : 0;
+}
+
+DXPU_API uint32_t dxpu_request_next(uint64_t address, uint32_t left_bytes, uint32_t max_bytes)
+{
+    /* the limit counts whole dwords, so the unused bytes of the first one count as well */
+    uint32_t room = max_bytes - (uint32_t)(address & 3);
+    uint32_t page = 4096 - (uint32_t)(address & 0xfff);
+    room = room < page ? room : page;
+    return left_bytes < room ? left_bytes : room;
+}
+
+DXPU_API int dxpu_cpl_split_start(dxpu_cpl_split *s, const dxpu_tlp *read, uint32_t rcb_bytes,
+                                  uint32_t mps_bytes)
+{
+    uint32_t offset, span;
+    if ((read->type != DXPU_TLP_MRD && read->type != DXPU_TLP_MRDLK) ||
+        (rcb_bytes != 64 && rcb_bytes != 128) || mps_bytes < 128 || mps_bytes > 4096 ||
+        (mps_bytes & (mps_bytes - 1)))
+        return DXPU_E_ARG;
+    dxpu_be_to_range(read->first_be, read->last_be, read->length_dw, &offset, &span);
+    s->address = read->address + offset;
+    s->left_bytes = span ? span : 1;
+    s->rcb_bytes = rcb_bytes;
+    s->mps_bytes = mps_bytes;
+    s->zero_length = span == 0;
+    return DXPU_OK;
+}
+
+DXPU_API bool dxpu_cpl_split_next(dxpu_cpl_split *s, dxpu_tlp *cpl, uint64_t *address_dw)
+{
+    uint64_t start = s->address & ~(uint64_t)3, end = s->address + s->left_bytes;
+    if (!s->left_bytes)
+        return false;
+    /* only the last completion may end off the RCB (T-52) */
+    if (end > start + s->mps_bytes)
+        end = (start + s->mps_bytes) & ~(uint64_t)(s->rcb_bytes - 1);
+    cpl->byte_count = (uint16_t)s->left_bytes;
+    cpl->lower_addr = (uint8_t)(s->address & 0x7f);
+    cpl->length_dw = (uint16_t)((end - start + 3) / 4);
+    *address_dw = start;
+    s->left_bytes -= (uint32_t)(end - s->address);
+    s->address = end;
+    return true;
+}
+
+/* Byte Count and Lower Address of a request's first completion (T-53). */
+static void dxpui_completion_counts(const dxpu_tlp *req, dxpu_tlp *cpl)
+{
+    uint32_t offset, span;
+    cpl->byte_count = 4;
+    if (dxpui_tlp_kind(req->type) == DXPUI_ATOMIC)
+        cpl->byte_count = (uint16_t)dxpui_operand_bytes(req);
+    if (req->type != DXPU_TLP_MRD && req->type != DXPU_TLP_MRDLK)
+        return;
+    dxpu_be_to_range(req->first_be, req->last_be, req->length_dw, &offset, &span);
+    cpl->byte_count = (uint16_t)(span ? span : 1);
+    cpl->lower_addr = (uint8_t)((req->address + offset) & 0x7f);
+}
+
+DXPU_API void dxpu_tlp_completion(const dxpu_tlp *req, uint16_t completer, uint8_t status,
+                                  dxpu_tlp *cpl)
+{
+    bool atomic = dxpui_tlp_kind(req->type) == DXPUI_ATOMIC;
+    bool data = status == DXPU_CPL_SC && (atomic || !dxpui_tlp_rows[req->type].data);
+    dxpui_zero(cpl, sizeof *cpl);
+    if (req->type == DXPU_TLP_MRDLK)
+        cpl->type = data ? DXPU_TLP_CPLDLK : DXPU_TLP_CPLLK;
+    else
+        cpl->type = data ? DXPU_TLP_CPLD : DXPU_TLP_CPL;
+    cpl->header_dw = 3;
+    cpl->tc = req->tc;
+    cpl->attr = req->attr;
+    cpl->requester = req->requester;
+    cpl->tag = req->tag;
+    cpl->completer = completer;
+    cpl->status = status;
+    dxpui_completion_counts(req, cpl);
+    if (data)
+        cpl->length_dw = atomic ? (uint16_t)(cpl->byte_count / 4) : req->length_dw;
+}
+
+/* ==== 9'  Classifier and messages ============================================================= */
+
+DXPU_API uint8_t dxpu_tlp_class(const dxpu_tlp *t)
+{
+    return dxpui_tlp_rows[t->type].cls;
+}
+
+static uint8_t dxpui_message_route(unsigned routing)
+{
+    switch (routing) {
+    case DXPU_MSG_TO_ROOT:
+        return DXPU_ROUTE_TO_ROOT;
+    case DXPU_MSG_BY_ADDRESS:
+        return DXPU_ROUTE_ADDRESS;
+    case DXPU_MSG_BY_ID:
+        return DXPU_ROUTE_ID;
+    case DXPU_MSG_BROADCAST:
+        return DXPU_ROUTE_BROADCAST;
+    case DXPU_MSG_GATHERED:
+        return DXPU_ROUTE_GATHERED;
+    default:
+        return DXPU_ROUTE_LOCAL;
+    }
+}
+
+DXPU_API uint8_t dxpu_tlp_routing(const dxpu_tlp *t)
+{
+    switch (dxpui_tlp_kind(t->type)) {
+    case DXPUI_CFG:
+    case DXPUI_CPL:
+        return DXPU_ROUTE_ID;
+    case DXPUI_MSG:
+        return dxpui_message_route(t->message_routing);
+    default:
+        return DXPU_ROUTE_ADDRESS;
+    }
+}
+
+DXPU_API const char *dxpu_class_name(unsigned cls)
+{
+    static const char *const names[] = { "posted", "non-posted", "completion" };
+    return cls < DXPU_CLASSES ? names[cls] : "?";
+}
+
+DXPU_API const char *dxpu_routing_name(unsigned routing)
+{
+    static const char *const names[] = { "address",   "id",    "to-root",
+                                         "broadcast", "local", "gathered" };
+    return routing <= DXPU_ROUTE_GATHERED ? names[routing] : "?";
+}
+
+DXPU_API const char *dxpu_status_name(unsigned status)
+{
+    static const char *const names[] = { "SC", "UR", "CRS", "?", "CA" };
+    return status <= DXPU_CPL_CA ? names[status] : "?";
+}
+
+DXPU_API const char *dxpu_message_name(unsigned code)
+{
+    const dxpui_message_row *m = dxpui_message_find(code);
+    return m ? m->name : NULL;
+}
+
+/* strcmp() == 0; not every freestanding target has strcmp. */
+static bool dxpui_same_text(const char *a, const char *b)
+{
+    while (*a && *a == *b) {
+        a++;
+        b++;
+    }
+    return *a == *b;
+}
+
+DXPU_API int dxpu_message_code(const char *name)
+{
+    unsigned i;
+    for (i = 0; i < DXPUI_MESSAGE_COUNT; i++)
+        if (dxpui_same_text(name, dxpui_message_rows[i].name))
+            return dxpui_message_rows[i].code;
+    return -1;
+}
+
+/* Vendor messages go where their routing leads: none to the root from above, no broadcast from
+   below (R-24). */
+static uint8_t dxpui_vendor_action(unsigned routing, bool up)
+{
+    if (routing == DXPU_MSG_LOCAL)
+        return DXPU_MSG_TERMINATE;
+    if (routing == (up ? DXPU_MSG_BROADCAST : DXPU_MSG_TO_ROOT))
+        return DXPU_MSG_REFUSE;
+    return DXPU_MSG_FORWARD;
+}
+
+DXPU_API uint8_t dxpu_message_action(const dxpu_tlp *t, unsigned direction)
+{
+    const dxpui_message_row *m = dxpui_message_find(t->message_code);
+    bool up = direction == DXPU_UPSTREAM;
+    if (!m || !dxpui_message_routing_ok(m, t->message_routing))
+        return DXPU_MSG_REFUSE;
+    if (dxpui_message_vendor(m->code))
+        return dxpui_vendor_action(t->message_routing, up);
+    return up ? m->up : m->down;
+}
 
 /* ==== 10'  Routing tables ==== */
 
