@@ -2604,7 +2604,6 @@ DXPU_API int dxpu_host_init(dxpu_host_table *t, dxpu_host_entry *entries, dxpu_h
         return DXPU_E_ARG;
     dxpui_zero(t, sizeof *t);
     dxpui_zero(entries, capacity * sizeof *entries);
-    dxpui_zero(windows, 2 * (size_t)capacity * sizeof *windows);
     t->entries = entries;
     t->windows = windows;
     t->capacity = capacity;

@@ -124,6 +124,29 @@ static void test_r1_rows(void **state)
     check(&b);
 }
 
+static void test_r1_smallest_and_largest(void **state)
+{
+    static dxpu_host_entry many[65534];
+    static dxpu_host_window many_windows[2 * 65534];
+    dxpu_host_entry one[1], e = row_of(DXPU_BDF(2, 0, 0));
+    dxpu_host_window windows[2];
+    dxpu_host_table t;
+    (void)state;
+    assert_int_equal(dxpu_host_init(&t, one, windows, 1), DXPU_OK);
+    assert_int_equal(dxpu_host_learn(&t, 0, COMMAND, 0xf, 2), DXPU_E_NONE);
+    assert_int_equal(dxpu_host_add(&t, &e), 0);
+    assert_int_equal(dxpu_host_add(&t, &e), DXPU_E_FULL);
+    assert_int_equal(dxpu_host_learn(&t, 1, COMMAND, 0xf, 2), DXPU_E_NONE);
+    assert_int_equal(dxpu_host_remove(&t, 1), DXPU_E_NONE);
+    assert_int_equal(dxpu_host_learn(&t, 0, BUSES, 0xf, 0x010100), DXPU_OK);
+    assert_int_equal(dxpu_host_init(&t, many, many_windows, 65534), DXPU_OK);
+    for (int i = 0; i < 65533; i++)
+        many[i].used = true; /* filling it by add() takes its square */
+    assert_int_equal(dxpu_host_add(&t, &e), 65533);
+    assert_int_equal(dxpu_host_learn(&t, 65533, BUSES, 0xf, 0x010100), DXPU_OK);
+    assert_int_equal(dxpu_host_by_bdf(&t, DXPU_BDF(1, 0, 0)), 65533);
+}
+
 static void test_r1_presets(void **state)
 {
     static const struct {
@@ -155,7 +178,8 @@ static void test_r1_presets(void **state)
         e.prefetchable = rows[i].prefetchable;
         e.bus = rows[i].bus;
         e.bus_last = rows[i].bus_last;
-        e.flags = 0xff; /* private: what stands there does not matter */
+        e.flags = 0xff; /* learnt and private fields do not matter */
+        memset(e.reg, 0xff, sizeof e.reg);
         uint32_t used = b.t.used;
         int rc = dxpu_host_add(&b.t, &e);
         if (rc != rows[i].rc)
@@ -986,6 +1010,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_r1_rows),
+        cmocka_unit_test(test_r1_smallest_and_largest),
         cmocka_unit_test(test_r1_presets),
         cmocka_unit_test(test_r2_by_address),
         cmocka_unit_test(test_r3_by_bdf),
