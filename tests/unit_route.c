@@ -927,54 +927,95 @@ static void test_r11_slots(void **state)
     assert_int_equal(e[0].epoch_seen, 1);
 }
 
-static void test_r12_fencing(void **state)
+typedef struct bid { /* what a host brings, and what it gets */
+    uint32_t node;
+    uint16_t slot;
+    uint64_t epoch;
+    int rc;
+} bid;
+enum { RELEASE = 0xffff }; /* as node: the lease ends first */
+
+/* One slot under a list of bids; a refused one changes nothing. */
+static void bids(const bid *list, size_t count)
 {
-    enum { RELEASE = 1 };
-    static const struct {
-        int release;
-        uint32_t node;
-        uint16_t slot;
-        uint64_t epoch;
-        int rc;
-    } rows[] = {
-        /*  0 */ { 0, 5, 2, 0, DXPU_E_EPOCH }, /* epoch 0 is none */
-        /*  1 */ { 0, 5, 2, 10, DXPU_OK },
-        /*  2 */ { 0, 5, 2, 10, DXPU_OK },      /* again */
-        /*  3 */ { 0, 6, 2, 10, DXPU_E_EPOCH }, /* another node */
-        /*  4 */ { 0, 5, 3, 10, DXPU_E_EPOCH }, /* another slot of it */
-        /*  5 */ { 0, 5, 2, 9, DXPU_E_EPOCH },  /* old, even from the holder */
-        /*  6 */ { 0, 6, 1, 11, DXPU_OK },      /* the newer lease wins */
-        /*  7 */ { 0, 5, 2, 10, DXPU_E_EPOCH }, /* the displaced host */
-        /*  8 */ { RELEASE, 5, 2, 10, DXPU_E_EPOCH },
-        /*  9 */ { 0, 5, 2, 11, DXPU_E_EPOCH }, /* released, yet another's epoch */
-        /* 10 */ { 0, 6, 1, 11, DXPU_OK },      /* its host comes back */
-        /* 11 */ { RELEASE, 5, 2, 12, DXPU_OK },
-        /* 12 */ { 0, 5, 2, UINT64_MAX, DXPU_OK },
-        /* 13 */ { 0, 5, 3, UINT64_MAX, DXPU_E_EPOCH },
-    };
     dxpu_box_entry e[1];
     dxpu_box_table t;
-    (void)state;
     assert_int_equal(dxpu_box_init(&t, e, 1), DXPU_OK);
     e[0].valid = true;
     e[0].channel = 77;
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (rows[i].release)
+    for (size_t i = 0; i < count; i++) {
+        if (list[i].node == RELEASE) {
+            uint64_t seen = e[0].epoch_seen;
             assert_int_equal(dxpu_box_release(&t, 1), DXPU_OK);
+            assert_int_equal(e[0].epoch_seen, seen);
+            assert_int_equal(e[0].epoch, 0);
+            assert_false(e[0].used);
+            continue;
+        }
         dxpu_box_entry before = e[0];
-        int rc = dxpu_box_bind(&t, 1, rows[i].node, rows[i].slot, 4, rows[i].epoch);
-        if (rc != rows[i].rc)
-            fail_msg("row %zu: %d", i, rc);
+        int rc = dxpu_box_bind(&t, 1, list[i].node, list[i].slot, 4, list[i].epoch);
+        if (rc != list[i].rc)
+            fail_msg("bid %zu: %d", i, rc);
         if (rc != DXPU_OK) {
             assert_memory_equal(&before, &e[0], sizeof before);
-        } else {
-            assert_int_equal(e[0].epoch, rows[i].epoch);
-            assert_int_equal(e[0].epoch_seen, rows[i].epoch);
-            assert_int_equal(e[0].host_node, rows[i].node);
-            assert_int_equal(e[0].host_slot, rows[i].slot);
+            continue;
         }
-        assert_int_equal(e[0].channel, 77); /* the caller's, to end the displaced lease by */
+        assert_true(e[0].used);
+        assert_int_equal(e[0].epoch, list[i].epoch);
+        assert_int_equal(e[0].epoch_seen, list[i].epoch);
+        assert_int_equal(e[0].host_node, list[i].node);
+        assert_int_equal(e[0].host_slot, list[i].slot);
+        assert_int_equal(e[0].channel, 77); /* the caller's, to end a displaced lease by */
     }
+}
+
+static void test_r12_old_epochs(void **state)
+{
+    static const bid list[] = {
+        { 5, 2, 0, DXPU_E_EPOCH },                                /* none */
+        { 5, 2, 10, DXPU_OK },         { 5, 2, 9, DXPU_E_EPOCH }, /* even from the holder */
+        { 6, 2, 9, DXPU_E_EPOCH },     { 5, 2, 0, DXPU_E_EPOCH },
+        { 5, 2, 11, DXPU_OK },         { 5, 2, 10, DXPU_E_EPOCH },
+        { 5, 2, UINT64_MAX, DXPU_OK }, { 5, 2, UINT64_MAX - 1, DXPU_E_EPOCH },
+    };
+    (void)state;
+    bids(list, sizeof list / sizeof list[0]);
+}
+
+static void test_r13_an_epoch_is_one_hosts(void **state)
+{
+    static const bid list[] = {
+        { 5, 2, 10, DXPU_OK },
+        { 5, 2, 10, DXPU_OK },      /* again */
+        { 6, 2, 10, DXPU_E_EPOCH }, /* another node */
+        { 5, 3, 10, DXPU_E_EPOCH }, /* another slot of it */
+        { RELEASE, 0, 0, 0 },
+        { 6, 2, 10, DXPU_E_EPOCH }, /* nobody has it, yet it is another's epoch */
+        { 5, 2, 10, DXPU_OK },      /* its host comes back */
+    };
+    (void)state;
+    bids(list, sizeof list / sizeof list[0]);
+}
+
+static void test_r14_the_newer_lease_wins(void **state)
+{
+    static const bid list[] = {
+        { 5, 2, 10, DXPU_OK },      { 6, 1, 11, DXPU_OK }, /* while it is lent */
+        { 5, 2, 10, DXPU_E_EPOCH },                        /* the displaced host */
+        { 5, 2, 11, DXPU_E_EPOCH }, { 5, 2, 12, DXPU_OK },
+    };
+    (void)state;
+    bids(list, sizeof list / sizeof list[0]);
+}
+
+static void test_r15_release_keeps_the_epoch(void **state)
+{
+    static const bid list[] = {
+        { 5, 2, 10, DXPU_OK },     { RELEASE, 0, 0, 0 },       { 5, 2, 9, DXPU_E_EPOCH },
+        { 6, 2, 9, DXPU_E_EPOCH }, { 6, 2, 10, DXPU_E_EPOCH }, { 6, 2, 11, DXPU_OK },
+    };
+    (void)state;
+    bids(list, sizeof list / sizeof list[0]);
 }
 
 static void test_r12_model(void **state)
@@ -1025,7 +1066,10 @@ int main(void)
         cmocka_unit_test(test_r7_pending_follows_the_row),
         cmocka_unit_test(test_r8_route),
         cmocka_unit_test(test_r11_slots),
-        cmocka_unit_test(test_r12_fencing),
+        cmocka_unit_test(test_r12_old_epochs),
+        cmocka_unit_test(test_r13_an_epoch_is_one_hosts),
+        cmocka_unit_test(test_r14_the_newer_lease_wins),
+        cmocka_unit_test(test_r15_release_keeps_the_epoch),
         cmocka_unit_test(test_r12_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
