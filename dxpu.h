@@ -2427,7 +2427,7 @@ DXPU_API uint8_t dxpu_message_action(const dxpu_tlp *t, unsigned direction)
     return up ? m->up : m->down;
 }
 
-/* ==== 10'  Routing tables ==== */
+/* ==== 10'  Routing tables ===================================================================== */
 
 /* dxpu_host_entry.reg: which register each holds, and the bits of it that software can write (the
    type bits of the windows are read-only: 64-bit prefetchable, R-4). */
@@ -2860,7 +2860,7 @@ DXPU_API int dxpu_box_release(dxpu_box_table *t, uint16_t slot)
     return DXPU_OK;
 }
 
-/* ==== 11'  Credits and tags ==== */
+/* ==== 11'  Credits and tags =================================================================== */
 
 DXPU_API uint32_t dxpu_credit_units(uint32_t payload_bytes)
 {
