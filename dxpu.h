@@ -2423,7 +2423,7 @@ DXPU_API uint8_t dxpu_message_action(const dxpu_tlp *t, unsigned direction)
     return up ? m->up : m->down;
 }
 
-/* ==== 10'  Routing tables ==== */
+/* ==== 10'  Routing tables ===================================================================== */
 
 /* dxpu_host_entry.reg: which register each holds, and the bits of it that software can write (the
    type bits of the windows are read-only: 64-bit prefetchable, R-4). */
@@ -2592,12 +2592,11 @@ static void dxpui_host_place(dxpu_host_table *t, uint32_t index)
 /* A row changed or went: what it blocked may now stand. */
 static void dxpui_host_retry(dxpu_host_table *t)
 {
-    uint32_t left = t->blocked;
-    for (uint32_t i = 0; left && i < t->capacity; i++) {
-        if (t->entries[i].flags) {
+    if (!t->blocked)
+        return;
+    for (uint32_t i = 0; i < t->capacity; i++) {
+        if (t->entries[i].flags)
             dxpui_host_place(t, i);
-            left--;
-        }
     }
 }
 
@@ -2608,7 +2607,6 @@ DXPU_API int dxpu_host_init(dxpu_host_table *t, dxpu_host_entry *entries, dxpu_h
         return DXPU_E_ARG;
     dxpui_zero(t, sizeof *t);
     dxpui_zero(entries, capacity * sizeof *entries);
-    dxpui_zero(windows, 2 * (size_t)capacity * sizeof *windows);
     t->entries = entries;
     t->windows = windows;
     t->capacity = capacity;
@@ -2858,7 +2856,7 @@ DXPU_API int dxpu_box_release(dxpu_box_table *t, uint16_t slot)
     return DXPU_OK;
 }
 
-/* ==== 11'  Credits and tags ==== */
+/* ==== 11'  Credits and tags =================================================================== */
 
 DXPU_API uint32_t dxpu_credit_units(uint32_t payload_bytes)
 {
