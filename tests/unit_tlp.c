@@ -596,6 +596,7 @@ static void test_t17_zero_length(void **state)
     uint64_t at;
     (void)state;
     accepted(&t);
+    dxpui_zero(&s, sizeof s);
     assert_int_equal(dxpu_cpl_split_start(&s, &t, 64, 128), DXPU_OK);
     assert_true(s.zero_length);
     dxpui_zero(&cpl, sizeof cpl);
