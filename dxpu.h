@@ -1725,39 +1725,44 @@ static void dxpui_get_header(const uint8_t *h, dxpu_tlp *t)
 }
 
 /* An AER log that was never filled, or read from a device that is gone (T-41). */
-static int dxpui_log_empty(dxpu_bytes in)
+static int dxpui_log_empty(const uint8_t *p)
 {
-    unsigned i, any = 0, all = 0xff;
-    for (i = 0; i < 12; i++) {
-        any |= in.ptr[i];
-        all &= in.ptr[i];
+    uint32_t a = dxpui_load32(p), b = dxpui_load32(p + 4), c = dxpui_load32(p + 8);
+    if ((a | b | c) == 0)
+        return DXPU_E_TLP_ALL_ZERO;
+    return (a & b & c) == 0xffffffffu ? DXPU_E_TLP_ALL_ONES : DXPU_OK;
+}
+
+static int dxpui_decode_header(dxpu_bytes tlp, dxpu_tlp_shape *shape, dxpu_tlp *t)
+{
+    unsigned i;
+    int rc = tlp.len < 12 ? DXPU_E_TLP_SHORT : dxpui_log_empty(tlp.ptr);
+    if (rc == DXPU_OK)
+        rc = dxpu_tlp_measure(tlp, shape);
+    if (rc != DXPU_OK)
+        return rc;
+    dxpui_zero(t, sizeof *t);
+    t->type = shape->type;
+    t->header_dw = shape->header_dw;
+    t->prefix_count = shape->prefix_dw;
+    for (i = 0; i < shape->prefix_dw; i++)
+        t->prefix[i] = dxpui_load32(tlp.ptr + i * 4);
+    dxpui_get_header(tlp.ptr + shape->prefix_dw * 4, t);
+    if (shape->payload_bytes && tlp.len > shape->head_bytes) {
+        t->payload.ptr = tlp.ptr + shape->head_bytes;
+        t->payload.len = (size_t)dxpui_min64(tlp.len - shape->head_bytes, shape->payload_bytes);
     }
-    return !any ? DXPU_E_TLP_ALL_ZERO : all == 0xff ? DXPU_E_TLP_ALL_ONES : DXPU_OK;
+    return DXPU_OK;
 }
 
 DXPU_API int dxpu_tlp_decode_header(dxpu_bytes tlp, dxpu_tlp *out)
 {
     dxpu_tlp_shape shape;
     dxpu_tlp t;
-    unsigned i;
-    int rc = tlp.len < 12 ? DXPU_E_TLP_SHORT : dxpui_log_empty(tlp);
+    int rc = dxpui_decode_header(tlp, &shape, &t);
     if (rc == DXPU_OK)
-        rc = dxpu_tlp_measure(tlp, &shape);
-    if (rc != DXPU_OK)
-        return rc;
-    dxpui_zero(&t, sizeof t);
-    t.type = shape.type;
-    t.header_dw = shape.header_dw;
-    t.prefix_count = shape.prefix_dw;
-    for (i = 0; i < shape.prefix_dw; i++)
-        t.prefix[i] = dxpui_load32(tlp.ptr + i * 4);
-    dxpui_get_header(tlp.ptr + shape.prefix_dw * 4, &t);
-    if (shape.payload_bytes && tlp.len > shape.head_bytes) {
-        t.payload.ptr = tlp.ptr + shape.head_bytes;
-        t.payload.len = (size_t)dxpui_min64(tlp.len - shape.head_bytes, shape.payload_bytes);
-    }
-    *out = t;
-    return DXPU_OK;
+        *out = t;
+    return rc;
 }
 
 /* -- The rules (T-5 ff.), on the struct: decode and encode share them. -- */
@@ -2107,9 +2112,7 @@ DXPU_API int dxpu_tlp_decode(dxpu_bytes tlp, dxpu_tlp *out)
     uint8_t again[DXPU_TLP_HEADER_MAX_BYTES];
     dxpu_tlp_shape shape;
     dxpu_tlp t;
-    int rc = dxpu_tlp_decode_header(tlp, &t);
-    if (rc == DXPU_OK)
-        rc = dxpu_tlp_measure(tlp, &shape);
+    int rc = dxpui_decode_header(tlp, &shape, &t);
     if (rc != DXPU_OK)
         return rc;
     if (tlp.len != shape.total_bytes)
