@@ -100,7 +100,7 @@ cov: $(foreach n,$(COV_SETS),$(C_TESTS:%.c=build/cov$n/%))
 ## fuzz       each libFuzzer target for MINUTES=n (default 1); clang
 fuzz: $(FUZZERS:fuzz/%.c=build/%)
 	set -e; for t in $^; do n=$${t##*/fuzz_}; mkdir -p build/corpus/$$n fuzz/corpus/$$n; \
-	  $$t -max_total_time=$$(($(MINUTES) * 60)) -print_final_stats=1 \
+	  $$t -max_total_time=$$(($(MINUTES) * 60 + 1)) -print_final_stats=1 \
 	    $(addprefix -dict=,$(wildcard fuzz/dxpu.dict)) build/corpus/$$n fuzz/corpus/$$n; done
 build/fuzz_%: fuzz/fuzz_%.c dxpu.h
 	@mkdir -p $(@D)
