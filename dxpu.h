@@ -365,7 +365,7 @@ typedef struct dxpu_tlp {
     uint8_t tc;         /* 0..7 */
     uint8_t attr;       /* DXPU_ATTR_* */
     uint8_t at;         /* 0 untranslated, 1 translation request, 2 translated */
-    uint8_t ph;         /* processing hint, 0..3; only with th */
+    uint8_t ph;         /* processing hint, 0..3, with th; No Write, 0..1, with at 1; else 0 */
     uint8_t steering;   /* ST[7:0]; only with th */
     bool th;            /* processing hint present */
     bool td;            /* digest (ECRC) present */
@@ -579,7 +579,8 @@ typedef struct dxpu_range {
 } dxpu_range;
 
 /* One row of Table 2: a downstream port of the virtual switch and what stands behind it.  The first
-   block is the caller's, given to add(); the second is learnt from configuration writes. */
+   block is the caller's, given to add(); the second is learnt from configuration writes.  Bus span
+   and windows stand here only while they are in force. */
 typedef struct dxpu_host_entry {
     dxpu_place box;   /* GPU Box ID, Slot ID (and function) */
     uint8_t path;     /* Path ID */
@@ -590,10 +591,10 @@ typedef struct dxpu_host_entry {
     bool used;
     uint8_t bus;             /* Bus ID: first bus behind the port; 0 while not assigned */
     uint8_t bus_last;        /* subordinate bus */
-    uint8_t flags;           /* private */
+    uint8_t flags;           /* private: what is on but blocked, R-5 */
     dxpu_range memory;       /* Memory Base and Limit: non-prefetchable, below 4 GB */
     dxpu_range prefetchable; /* the same for the 64-bit prefetchable window */
-    uint32_t reg[6];         /* type 1 registers 04h 18h 20h 24h 28h 2Ch as written */
+    uint32_t reg[6];         /* type 1 registers 04h 18h 20h 24h 28h 2Ch, what is writable */
 } dxpu_host_entry;
 
 /* One window in the sorted list; visible so that you can allocate it. */
@@ -623,24 +624,29 @@ typedef struct dxpu_host_table {
    must outlive it.  capacity 1..65534.  DXPU_OK or E_ARG. */
 DXPU_API int dxpu_host_init(dxpu_host_table *t, dxpu_host_entry *entries, dxpu_host_window *windows,
                             uint32_t capacity);
-/* Add a row.  bus, memory and prefetchable may be preset (else leave 0 / base > limit) and are then
-   checked.  Returns its index (>= 0) or E_FULL, E_OVERLAP, E_ARG.  O(capacity), rare. */
+/* Add a row.  bus and bus_last, memory and prefetchable may be preset (else leave 0 or base >
+   limit) and are then checked: windows on 1 MB boundaries, `memory` below 4 GB.  A preset window
+   implies Memory Space Enable.  For a port in use already, learn() its registers after this call.
+   Returns its index (>= 0) or E_FULL, E_OVERLAP, E_ARG.  O(capacity), rare. */
 DXPU_API int dxpu_host_add(dxpu_host_table *t, const dxpu_host_entry *e);
-/* Remove row `index`.  DXPU_OK or E_NONE.  O(capacity). */
+/* Remove row `index` and forget its pending writes.  DXPU_OK or E_NONE.  O(capacity). */
 DXPU_API int dxpu_host_remove(dxpu_host_table *t, uint32_t index);
 /* Row whose window holds `address`; index or E_NONE.  O(log n).  Base Spec 7.5.1.3, R-2. */
 DXPU_API int dxpu_host_by_address(const dxpu_host_table *t, uint64_t address);
 /* Row behind which function `bdf` stands; index or E_NONE.  O(1). */
 DXPU_API int dxpu_host_by_bdf(const dxpu_host_table *t, uint16_t bdf);
-/* Row for a decoded TLP that goes down: by address for memory, I/O and atomics, by BDF for
-   configuration, completions and messages by ID; index, or E_NONE (answer Unsupported Request;
-   also what is routed implicitly: see dxpu_tlp_routing). */
+/* Row for a decoded TLP that goes down: by address for memory, atomics and messages by address, by
+   BDF for configuration, completions (their requester) and messages by ID; index, or E_NONE (answer
+   Unsupported Request).  I/O finds no row, since ports have no I/O window (R-8); nor does what is
+   routed implicitly: see dxpu_tlp_routing. */
 DXPU_API int dxpu_host_route(const dxpu_host_table *t, const dxpu_tlp *tlp);
 /* Row index was given another port BDF (its bus was renumbered).  DXPU_OK or E_NONE. */
 DXPU_API int dxpu_host_set_port(dxpu_host_table *t, uint32_t index, uint16_t port);
 /* Apply one configuration write to the port of row `index`: register offset, byte enables and the
    dword as a number (first byte in bits 7:0).  Registers other than those of `reg` do nothing.
-   Returns DXPU_OK, E_NONE, or E_OVERLAP: the window stays off until it no longer overlaps. */
+   Returns DXPU_OK, E_NONE, or E_OVERLAP: a window or the bus span of the row is on but overlaps
+   another row's; it stays off until it no longer does (R-5).  O(capacity); while rows are blocked,
+   O(capacity) for each of them. */
 DXPU_API int dxpu_host_learn(dxpu_host_table *t, uint32_t index, uint16_t register_bytes,
                              uint8_t be, uint32_t value);
 /* Show the table every configuration write on its way down and every completion on its way up: it
@@ -658,7 +664,8 @@ typedef struct dxpu_box_entry {
     uint16_t function;
     uint8_t path;
     uint64_t epoch;      /* of the lease in force; 0 while not used */
-    uint64_t epoch_seen; /* highest ever: fencing.  The caller keeps it over restarts */
+    uint64_t epoch_seen; /* highest ever: fencing.  The caller keeps it over restarts, with the host
+                            fields, to which an equal epoch is tied */
     uint32_t channel;    /* the caller's handle */
 } dxpu_box_entry;
 
@@ -671,12 +678,15 @@ typedef struct dxpu_box_table {
 DXPU_API int dxpu_box_init(dxpu_box_table *t, dxpu_box_entry *entries, uint32_t count);
 /* Row of a slot, NULL when there is no such slot.  O(1).  The caller sets `valid`. */
 DXPU_API dxpu_box_entry *dxpu_box_slot(const dxpu_box_table *t, uint16_t slot);
-/* Lend a slot: DXPU_OK, E_NONE (no such slot or no device), E_EPOCH (epoch 0 or below the highest
-   seen, or equal to it and held by another host), E_OVERLAP (lent to another host under an epoch as
-   high). */
+/* Lend a slot: DXPU_OK, E_NONE (no such slot or no device), or E_EPOCH (epoch 0, below the highest
+   seen, or equal to it and first given to another host_node and host_slot: R-12, R-13).  The same
+   host may bind again under the same epoch, also after release().  A higher epoch wins over a lease
+   in force (R-14): the row then names the new host; `channel` and `function` are left as they were,
+   so look there for the channel to end. */
 DXPU_API int dxpu_box_bind(dxpu_box_table *t, uint16_t slot, uint32_t host_node, uint16_t host_slot,
                            uint8_t path, uint64_t epoch);
-/* End a lease.  The epoch seen stays.  DXPU_OK or E_NONE. */
+/* End a lease.  The epoch seen and the host it was given to stay.  DXPU_OK, or E_NONE when the slot
+   is not lent. */
 DXPU_API int dxpu_box_release(dxpu_box_table *t, uint16_t slot);
 
 /* ==== 11  Credits and tags ===================================================== spec/flow.md ====
@@ -753,29 +763,39 @@ typedef struct dxpu_tags {
    DXPU_OK or E_ARG. */
 DXPU_API int dxpu_tags_init(dxpu_tags *t, dxpu_tag_entry *entries, uint32_t capacity,
                             uint16_t requester, unsigned mode, uint64_t timeout_ns);
-/* A tag of the table's own requester that is not in flight: 0..1023, or E_NO_TAG.  Give it back by
-   letting the request run, or with dxpu_tags_drop() when it is not sent.  O(1). */
+/* A tag of the table's own requester that is neither in flight nor resting: 0..1023, or E_NO_TAG
+   (always in mode 0).  It is yours until track(), or dxpu_tags_drop() when nothing is sent.
+   A tag goes with an entry: a request of another requester that is tracked occupies one and so
+   withholds its tag as long (F-27).  O(1), unless tags of this requester are also tracked without
+   having come from here: then O(those). */
 DXPU_API int dxpu_tags_alloc(dxpu_tags *t);
 /* A decoded non-posted request leaves: remember it.  `user` comes back with its completions.
-   DXPU_OK, E_NO_TAG, E_TAG_BUSY, or E_ARG (not a non-posted request).  O(1). */
+   Arms the entry that alloc() reserved for this tag, else takes a free one.
+   DXPU_OK, E_NO_TAG, E_TAG_BUSY (in flight or resting), E_ARG (not a non-posted request).  O(1). */
 DXPU_API int dxpu_tags_track(dxpu_tags *t, const dxpu_tlp *req, uint64_t now_ns, uint64_t user);
 /* A decoded completion arrives: match it on requester ID and tag, never on completer ID, and count
-   its bytes down.  DXPU_OK and *out, or E_CPL_UNEXPECTED, E_CPL_BYTES; then nothing has changed but
-   a counter, and the completion must be dropped.  O(1). */
+   its bytes down.  Header fields decide, the payload itself is not looked at.
+   DXPU_OK and *out, or E_CPL_UNEXPECTED, E_CPL_BYTES; then nothing has changed but a counter, and
+   the completion must be dropped.  E_ARG for what is no completion.  O(1). */
 DXPU_API int dxpu_tags_complete(dxpu_tags *t, const dxpu_tlp *cpl, dxpu_request *out);
-/* Forget one request (not sent after all, or its function was reset).  DXPU_OK or E_NONE.  O(1). */
+/* Forget one request (not sent after all, or its function was reset), or give back a tag from
+   alloc().  DXPU_OK, or E_NONE (also for a tag that rests).  O(1). */
 DXPU_API int dxpu_tags_drop(dxpu_tags *t, uint16_t requester, uint16_t tag);
 /* The next request whose deadline has passed: true and *out, to be answered as a completion
-   timeout; its tag rests for one more timeout so that a late completion meets nobody.  Call until
-   false.  O(1). */
+   timeout; its tag rests for one more timeout so that a late completion meets nobody.  Ends the
+   rest of those whose time has come.  Call until false.  O(1) a request. */
 DXPU_API bool dxpu_tags_expire(dxpu_tags *t, uint64_t now_ns, dxpu_request *out);
 /* The oldest request in flight, whatever its deadline: true and *out, and it is forgotten.  For
-   containment: call until false, answer each with Unsupported Request.  O(1). */
+   containment: call until false, answer each with Unsupported Request.  The call that returns false
+   also frees what rests, so that only tags from alloc() that were never sent remain.  O(1) a
+   request. */
 DXPU_API bool dxpu_tags_pop(dxpu_tags *t, dxpu_request *out);
-/* When dxpu_tags_expire() has work next, DXPU_NEVER when nothing is in flight. */
+/* When dxpu_tags_expire() has work next: a deadline, or the end of a rest.  DXPU_NEVER when nothing
+   is in flight nor rests. */
 DXPU_API uint64_t dxpu_tags_next_ns(const dxpu_tags *t);
 /* The most completions, in credit units, that a read of `bytes` from an address with these lower
-   bits can bring (split at 64 bytes, F-24); for the room that its requester reserves. */
+   bits can bring (split at 64 bytes, F-24); for the room that its requester reserves.  0 bytes is
+   the zero-length read, which brings one. */
 DXPU_API void dxpu_tags_worst(uint8_t lower_addr, uint32_t bytes, uint32_t *header, uint32_t *data);
 
 /* ==== 12  Wire: frames and records ============================================= spec/wire.md ====
@@ -802,7 +822,10 @@ enum {
     DXPU_FRAME_TAG_MAX_BYTES = 32,
     DXPU_FRAME_MIN_LIMIT_BYTES = 1232, /* 1,280 of IPv6 less its and UDP's header       W-10 */
     DXPU_FRAME_MAX_LIMIT_BYTES = 65507,
-    DXPU_HANDSHAKE_MAX_BYTES = 1200
+    DXPU_HANDSHAKE_MAX_BYTES = 1200,
+    DXPU_PROBE_BYTES = 12, /* flags, 3 reserved, u64 cookie that the reply repeats; then padding */
+    DXPU_PROBE_REPLY = 0x01, /* in its flags */
+    DXPU_CLOSE_ANSWER = 0x01 /* in the flags of close, its second byte */
 };
 #define DXPU_MAGIC 0x4458u
 
@@ -1040,6 +1063,7 @@ typedef struct dxpui_fifo { /* TLPs of one class in a byte ring, and their credi
     uint32_t count, waiting;   /* entries from head, from next */
     uint32_t header_max, data_max;
     uint32_t header_used, data_used;
+    uint32_t hole;       /* where the ring was left for its start */
     uint32_t id_changes; /* neighbours waiting whose requesters differ (IDO) */
     uint16_t tail_id;    /* requester of the youngest */
 } dxpui_fifo;
@@ -1068,9 +1092,11 @@ typedef struct dxpu_channel {
     uint32_t tx_window;   /* frames */
     uint32_t trailer;
     /* handshake, keep-alive, close */
-    uint64_t started_ns, heard_ns, next_try_ns, probe_ns;
-    uint64_t probe_cookie;
-    uint8_t tries, send_accept, send_close, send_reset, send_probe, send_echo;
+    uint64_t hold_ns;  /* of this incarnation: the smaller of both ends' */
+    uint64_t heard_ns; /* last valid frame */
+    uint64_t next_try_ns, probe_ns, probe_cookie;
+    uint8_t tries;
+    bool send_reset, send_answer, send_reply;
     /* sending */
     dxpui_fifo tx[DXPU_CLASSES];
     dxpui_sent *sent;
@@ -1079,12 +1105,13 @@ typedef struct dxpu_channel {
     uint16_t *log; /* transmissions in order: low bits of the sequence */
     uint32_t list_mask, list_head, list_tail;
     uint32_t event_head, event_next, event_tail;
-    uint32_t order;         /* of submission */
-    dxpu_tlp_cursor cursor; /* the TLP that is only partly in frames */
-    uint64_t packet;        /* next packet number */
-    uint32_t una, nxt;      /* frame sequences: oldest unacknowledged, next new */
-    uint32_t lost;          /* frames marked for retransmission */
-    uint32_t lost_from;     /* none before this one */
+    uint32_t order;        /* of submission */
+    uint32_t *event_order; /* places of events among TLPs: sent, then received */
+    uint16_t tx_at;        /* how far the youngest listed TLP is in frames, 0 when all is */
+    uint64_t packet;       /* next packet number */
+    uint32_t una, nxt;     /* frame sequences: oldest unacknowledged, next new */
+    uint32_t lost;         /* frames marked for retransmission */
+    uint32_t lost_from;    /* none before this one */
     uint32_t tx_index, log_scan, tx_index_acked;
     bool any_acked;
     dxpu_credits limits, used;
@@ -1100,7 +1127,6 @@ typedef struct dxpu_channel {
     uint8_t *reorder;        /* window x frame body */
     uint16_t *reorder_bytes; /* 0: empty */
     dxpu_event *rx_events;
-    uint32_t *rx_event_order;
     uint32_t rx_next;
     uint32_t rx_held; /* frames waiting for an earlier one */
     uint32_t rx_order;
@@ -1138,8 +1164,7 @@ DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns);
    and found welcome (slot, lease, epoch).  Fails with E_VERSION, E_OFFER or E_EPOCH (another epoch
    than cfg's) and then stays idle: answer with dxpu_reset_encode().  The opener's old incarnation,
    if any, must live on until this one is UP: a late duplicate of an old open never gets that far. */
-DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, const uint8_t *open,
-                                 size_t len);
+DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *open, size_t len);
 /* A reset frame that refuses an open: to the opener's id, for a `reason`.  Returns its bytes;
    out[64]. */
 DXPU_API size_t dxpu_reset_encode(uint32_t channel, uint8_t reason, uint8_t out[64]);
@@ -1177,7 +1202,7 @@ DXPU_API bool dxpu_channel_peek_event(const dxpu_channel *ch, dxpu_event *out);
 DXPU_API int dxpu_channel_take_event(dxpu_channel *ch);
 
 /* Close in order: what was submitted is delivered first.  E_ARG before it was opened. */
-DXPU_API int dxpu_channel_close(dxpu_channel *ch, uint64_t now_ns, uint8_t reason);
+DXPU_API int dxpu_channel_close(dxpu_channel *ch, uint8_t reason);
 /* End at once; the peer is told by a reset frame. */
 DXPU_API void dxpu_channel_reset(dxpu_channel *ch, uint8_t reason);
 
@@ -1617,23 +1642,19 @@ static uint16_t dxpui_get_tag(const uint8_t *h, uint8_t low, unsigned type)
 static void dxpui_get_request(const uint8_t *h, dxpu_tlp *t)
 {
     unsigned kind = dxpui_tlp_kind(t->type);
-    bool hinted = t->th && (kind == DXPUI_MEM || kind == DXPUI_ATOMIC);
+    bool in_tag = t->th && t->type == DXPU_TLP_MWR;
+    bool in_be = t->th && !in_tag && (kind == DXPUI_MEM || kind == DXPUI_ATOMIC);
     t->requester = dxpui_load16(h + 4);
-    if (hinted && t->type == DXPU_TLP_MWR)
+    if (in_tag)
         t->steering = h[6];
     else
         t->tag = dxpui_get_tag(h, h[6], t->type);
-    if (hinted && t->type != DXPU_TLP_MWR)
+    if (in_be)
         t->steering = h[7];
     if (kind == DXPUI_ATOMIC)
         return;
-    if (hinted && t->type != DXPU_TLP_MWR) {
-        t->first_be = 0xf;
-        t->last_be = t->length_dw > 1 ? 0xf : 0;
-    } else {
-        t->first_be = h[7] & 0xf;
-        t->last_be = h[7] >> 4;
-    }
+    t->first_be = in_be ? 0xf : h[7] & 0xf;
+    t->last_be = in_be ? t->length_dw > 1 ? 0xf : 0 : h[7] >> 4;
 }
 
 /* Bits 1:0 of the address: PH with TH, No Write in bit 0 of a translation request (T-13). */
@@ -1789,7 +1810,8 @@ static uint64_t dxpui_message_bits(const dxpu_tlp *t)
         return 0x000000000000000fu;
     case 0x53: /* master time, with data only */
         return t->type == DXPU_TLP_MSGD ? 0xffffffffffffffffu : 0;
-    case 0x04:
+    case 0x04: /* page address and flags */
+    case 0x30: /* ERR_COR's subclass stands here; which bits is not checked */
         return 0xffffffffffffffffu;
     case 0x7e:
     case 0x7f: /* target of one by ID, vendor ID, vendor's own */
@@ -1854,6 +1876,18 @@ static bool dxpui_be_implied(const dxpu_tlp *t)
     return t->first_be == 0xf && t->last_be == (t->length_dw > 1 ? 0xf : 0);
 }
 
+/* A translation request: the address names a page, each translation is two dwords (T-14). */
+static int dxpui_check_translation(const dxpu_tlp *t)
+{
+    if (t->type != DXPU_TLP_MRD)
+        return DXPU_E_TLP_AT;
+    if (t->th)
+        return DXPU_E_TLP_TH;
+    if (t->attr & (DXPU_ATTR_NS | DXPU_ATTR_IDO))
+        return DXPU_E_TLP_ATTR;
+    return t->length_dw % 2 ? DXPU_E_TLP_LENGTH : DXPU_OK;
+}
+
 static int dxpui_check_memory(const dxpu_tlp *t)
 {
     int rc = dxpui_check_address(t);
@@ -1861,12 +1895,10 @@ static int dxpui_check_memory(const dxpu_tlp *t)
         return rc;
     if (t->type == DXPU_TLP_DMWR && t->length_dw > 32)
         return DXPU_E_TLP_LENGTH;
-    if (t->th && t->type == DXPU_TLP_MRDLK)
-        return DXPU_E_TLP_TH;
-    if (t->at == 1 && t->type != DXPU_TLP_MRD)
-        return DXPU_E_TLP_AT;
     if (!dxpui_be_ok(t) || (t->th && t->type != DXPU_TLP_MWR && !dxpui_be_implied(t)))
         return DXPU_E_TLP_BE;
+    if (t->at == 1)
+        return dxpui_check_translation(t);
     return dxpu_crosses_4k(t->address, t->length_dw * 4u) ? DXPU_E_TLP_4K : DXPU_OK;
 }
 
@@ -2200,8 +2232,8 @@ DXPU_API void dxpu_be_to_range(uint8_t first_be, uint8_t last_be, uint16_t lengt
                                uint32_t *offset_bytes, uint32_t *span_bytes)
 {
     unsigned be = length_dw > 1 ? last_be : first_be, offset = 0, end = 4;
-    while (offset < 3 && first_be && !(first_be >> offset & 1))
-        offset++;
+    if (first_be && !(first_be & 1))
+        offset = first_be & 2 ? 1 : first_be & 4 ? 2 : 3;
     while (end && !(be >> (end - 1) & 1))
         end--;
     *offset_bytes = offset;
@@ -2391,7 +2423,7 @@ DXPU_API uint8_t dxpu_message_action(const dxpu_tlp *t, unsigned direction)
     return up ? m->up : m->down;
 }
 
-/* ==== 10'  Routing tables ==== */
+/* ==== 10'  Routing tables ===================================================================== */
 
 /* dxpu_host_entry.reg: which register each holds, and the bits of it that software can write (the
    type bits of the windows are read-only: 64-bit prefetchable, R-4). */
@@ -2560,12 +2592,11 @@ static void dxpui_host_place(dxpu_host_table *t, uint32_t index)
 /* A row changed or went: what it blocked may now stand. */
 static void dxpui_host_retry(dxpu_host_table *t)
 {
-    uint32_t left = t->blocked;
-    for (uint32_t i = 0; left && i < t->capacity; i++) {
-        if (t->entries[i].flags) {
+    if (!t->blocked)
+        return;
+    for (uint32_t i = 0; i < t->capacity; i++) {
+        if (t->entries[i].flags)
             dxpui_host_place(t, i);
-            left--;
-        }
     }
 }
 
@@ -2576,7 +2607,6 @@ DXPU_API int dxpu_host_init(dxpu_host_table *t, dxpu_host_entry *entries, dxpu_h
         return DXPU_E_ARG;
     dxpui_zero(t, sizeof *t);
     dxpui_zero(entries, capacity * sizeof *entries);
-    dxpui_zero(windows, 2 * (size_t)capacity * sizeof *windows);
     t->entries = entries;
     t->windows = windows;
     t->capacity = capacity;
@@ -2826,7 +2856,7 @@ DXPU_API int dxpu_box_release(dxpu_box_table *t, uint16_t slot)
     return DXPU_OK;
 }
 
-/* ==== 11'  Credits and tags ==== */
+/* ==== 11'  Credits and tags =================================================================== */
 
 DXPU_API uint32_t dxpu_credit_units(uint32_t payload_bytes)
 {
@@ -2908,8 +2938,8 @@ static void dxpui_tag_unlink(dxpu_tags *t, uint16_t *head, uint16_t *tail, uint1
         *tail = e->prev;
 }
 
-/* Chain of (requester, tag).  The multiplier is 2^32 over the golden ratio: neighbouring tags, which
-   is what requesters use, spread evenly. */
+/* Chain of (requester, tag).  The multiplier is 2^32 over the golden ratio: neighbouring tags,
+   which is what requesters use, spread evenly. */
 static uint16_t *dxpui_tag_chain(const dxpu_tags *t, uint16_t requester, uint16_t tag)
 {
     uint32_t key = ((uint32_t)requester << 16 | tag) * 0x9e3779b1u;
@@ -3224,9 +3254,2141 @@ DXPU_API uint64_t dxpu_tags_next_ns(const dxpu_tags *t)
     return dxpui_min64(live_ns, rest_ns);
 }
 
-/* ==== 12'  Wire: frames and records ==== */
+/* ==== 12'  Wire: frames and records =========================================== spec/wire.md ==== */
 
-/* ==== 13'  Channel ==== */
+#define DXPUI_NAME_CASE(prefix, name, text)                                                        \
+    case prefix##name:                                                                             \
+        return text;
+
+DXPU_API const char *dxpu_kind_name(unsigned kind)
+{
+#define DXPUI_CASE(name, value, text) DXPUI_NAME_CASE(DXPU_KIND_, name, text)
+    switch (kind) {
+        DXPU_KINDS(DXPUI_CASE)
+    default:
+        return "?";
+    }
+#undef DXPUI_CASE
+}
+
+DXPU_API const char *dxpu_reason_text(unsigned reason)
+{
+#define DXPUI_CASE(name, value, text) DXPUI_NAME_CASE(DXPU_REASON_, name, text)
+    switch (reason) {
+        DXPU_REASONS(DXPUI_CASE)
+    default:
+        return "unknown reason";
+    }
+#undef DXPUI_CASE
+}
+
+DXPU_API const char *dxpu_event_name(unsigned type)
+{
+#define DXPUI_CASE(name, value, bytes) DXPUI_NAME_CASE(DXPU_EVENT_, name, #name)
+    switch (type) {
+        DXPU_EVENTS(DXPUI_CASE)
+    default:
+        return "?";
+    }
+#undef DXPUI_CASE
+}
+
+static size_t dxpui_frame_header_bytes(unsigned kind)
+{
+    return kind <= DXPU_KIND_BLOCKED ? DXPU_FRAME_FULL_BYTES : DXPU_FRAME_BASE_BYTES;
+}
+
+DXPU_API int dxpu_frame_peek(dxpu_bytes datagram, uint8_t *kind, uint32_t *channel)
+{
+    const uint8_t *p = datagram.ptr;
+    if (datagram.len < DXPU_FRAME_FLAGS)
+        return DXPU_E_SHORT; /* W-1 */
+    if (dxpui_load16(p + DXPU_FRAME_MAGIC) != DXPU_MAGIC)
+        return DXPU_E_MAGIC; /* W-1 */
+    if (dxpui_load16(p + DXPU_FRAME_LENGTH) != datagram.len)
+        return DXPU_E_LENGTH; /* W-4 */
+    if (p[DXPU_FRAME_VERSION] != DXPU_WIRE_VERSION)
+        return DXPU_E_VERSION; /* W-2 */
+    if (datagram.len < DXPU_FRAME_BASE_BYTES)
+        return DXPU_E_SHORT;
+    *kind = p[DXPU_FRAME_KIND];
+    *channel = dxpui_load32(p + DXPU_FRAME_CHANNEL);
+    return DXPU_OK;
+}
+
+static void dxpui_limits_load(const uint8_t *p, dxpu_credits *c)
+{
+    for (unsigned i = 0; i < DXPU_CLASSES; i++) {
+        c->header[i] = dxpui_load32(p + 4 * i);
+        c->data[i] = dxpui_load32(p + 12 + 4 * i);
+    }
+}
+
+static void dxpui_limits_store(uint8_t *p, const dxpu_credits *c)
+{
+    for (unsigned i = 0; i < DXPU_CLASSES; i++) {
+        dxpui_store32(p + 4 * i, c->header[i]);
+        dxpui_store32(p + 12 + 4 * i, c->data[i]);
+    }
+}
+
+DXPU_API int dxpu_frame_decode(dxpu_bytes datagram, size_t trailer_bytes, dxpu_frame *out)
+{
+    const uint8_t *p = datagram.ptr;
+    dxpu_frame f;
+    int rc;
+    dxpui_zero(&f, sizeof f);
+    rc = dxpu_frame_peek(datagram, &f.kind, &f.channel);
+    if (rc != DXPU_OK)
+        return rc;
+    if (f.kind < DXPU_KIND_DATA || f.kind >= DXPU_KIND_END)
+        return DXPU_E_KIND; /* W-3 */
+    if (p[DXPU_FRAME_FLAGS] & 0x30)
+        return DXPU_E_RSVD; /* W-5 */
+    size_t header = dxpui_frame_header_bytes(f.kind);
+    if (datagram.len < header || datagram.len - header < trailer_bytes)
+        return DXPU_E_SHORT; /* W-4 */
+    f.key_phase = p[DXPU_FRAME_FLAGS] >> 6;
+    f.path = p[DXPU_FRAME_PATH];
+    f.packet = dxpui_load64(p + DXPU_FRAME_PACKET);
+    if (header == DXPU_FRAME_FULL_BYTES) {
+        f.sequence = dxpui_load32(p + DXPU_FRAME_SEQUENCE);
+        f.ack = dxpui_load32(p + DXPU_FRAME_ACK);
+        f.sack = dxpui_load64(p + DXPU_FRAME_SACK);
+        f.seen = dxpui_load64(p + DXPU_FRAME_SEEN);
+        f.delay_ns = dxpui_load32(p + DXPU_FRAME_DELAY);
+        f.ecn_ce = dxpui_load32(p + DXPU_FRAME_ECN_CE);
+        dxpui_limits_load(p + DXPU_FRAME_LIMITS, &f.limits);
+    }
+    f.body.ptr = p + header;
+    f.body.len = datagram.len - header - trailer_bytes;
+    *out = f;
+    return DXPU_OK;
+}
+
+DXPU_API size_t dxpu_frame_encode_header(const dxpu_frame *f, size_t body_bytes,
+                                         size_t trailer_bytes, uint8_t *out)
+{
+    size_t header = dxpui_frame_header_bytes(f->kind);
+    dxpui_store16(out + DXPU_FRAME_MAGIC, DXPU_MAGIC);
+    out[DXPU_FRAME_VERSION] = DXPU_WIRE_VERSION;
+    out[DXPU_FRAME_KIND] = f->kind;
+    dxpui_store16(out + DXPU_FRAME_LENGTH, (uint16_t)(header + body_bytes + trailer_bytes));
+    out[DXPU_FRAME_FLAGS] = (uint8_t)(f->key_phase << 6);
+    out[DXPU_FRAME_PATH] = f->path;
+    dxpui_store32(out + DXPU_FRAME_CHANNEL, f->channel);
+    dxpui_store64(out + DXPU_FRAME_PACKET, f->packet);
+    if (header == DXPU_FRAME_FULL_BYTES) {
+        dxpui_store32(out + DXPU_FRAME_SEQUENCE, f->sequence);
+        dxpui_store32(out + DXPU_FRAME_ACK, f->ack);
+        dxpui_store64(out + DXPU_FRAME_SACK, f->sack);
+        dxpui_store64(out + DXPU_FRAME_SEEN, f->seen);
+        dxpui_store32(out + DXPU_FRAME_DELAY, f->delay_ns);
+        dxpui_store32(out + DXPU_FRAME_ECN_CE, f->ecn_ce);
+        dxpui_limits_store(out + DXPU_FRAME_LIMITS, &f->limits);
+    }
+    return header;
+}
+
+DXPU_API void dxpu_frame_seal_crc(uint8_t *frame, size_t used)
+{
+    dxpui_store32(frame + used, dxpu_crc32(0, frame, used));
+}
+
+DXPU_API int dxpu_frame_check_crc(dxpu_bytes datagram)
+{
+    if (datagram.len < DXPU_FRAME_CRC_BYTES)
+        return DXPU_E_SHORT;
+    size_t used = datagram.len - DXPU_FRAME_CRC_BYTES;
+    return dxpu_crc32(0, datagram.ptr, used) == dxpui_load32(datagram.ptr + used) ? DXPU_OK
+                                                                                  : DXPU_E_CRC;
+}
+
+/* Offsets in the body of open and accept, W-20. */
+enum {
+    DXPUI_OFFER_CHANNEL = 0,
+    DXPUI_OFFER_VERSIONS = 4,
+    DXPUI_OFFER_SUITES = 6,
+    DXPUI_OFFER_FORMATS = 8,
+    DXPUI_OFFER_WINDOW = 10,
+    DXPUI_OFFER_FLAGS = 12,
+    DXPUI_OFFER_LIMIT = 14,
+    DXPUI_OFFER_HOLD = 16,
+    DXPUI_OFFER_SEQUENCE = 20,
+    DXPUI_OFFER_CREDITS = 24,
+    DXPUI_OFFER_EPOCH = 48,
+    DXPUI_OFFER_SOURCE = 56,
+    DXPUI_OFFER_DESTINATION = 64,
+    DXPUI_OFFER_INFINITE = 0x80 /* in FLAGS */
+};
+
+static void dxpui_place_store(uint8_t *p, const dxpu_place *place)
+{
+    dxpui_store32(p, place->node);
+    dxpui_store16(p + 4, place->slot);
+    dxpui_store16(p + 6, place->function);
+}
+
+static dxpu_place dxpui_place_load(const uint8_t *p)
+{
+    dxpu_place place;
+    place.node = dxpui_load32(p);
+    place.slot = dxpui_load16(p + 4);
+    place.function = dxpui_load16(p + 6);
+    return place;
+}
+
+DXPU_API void dxpu_offer_encode(const dxpu_offer *o, uint8_t out[DXPU_OFFER_BYTES])
+{
+    dxpui_zero(out, DXPU_OFFER_BYTES);
+    dxpui_store32(out + DXPUI_OFFER_CHANNEL, o->channel);
+    out[DXPUI_OFFER_VERSIONS] = o->version_min;
+    out[DXPUI_OFFER_VERSIONS + 1] = o->version_max;
+    dxpui_store16(out + DXPUI_OFFER_SUITES, o->suites);
+    dxpui_store16(out + DXPUI_OFFER_FORMATS, o->tlp_formats);
+    dxpui_store16(out + DXPUI_OFFER_WINDOW, o->window_frames);
+    out[DXPUI_OFFER_FLAGS] = o->completions_infinite ? DXPUI_OFFER_INFINITE : 0;
+    dxpui_store16(out + DXPUI_OFFER_LIMIT, (uint16_t)o->frame_limit_bytes);
+    dxpui_store32(out + DXPUI_OFFER_HOLD, o->hold_ms);
+    dxpui_store32(out + DXPUI_OFFER_SEQUENCE, o->sequence);
+    dxpui_limits_store(out + DXPUI_OFFER_CREDITS, &o->limits);
+    dxpui_store64(out + DXPUI_OFFER_EPOCH, o->epoch);
+    dxpui_place_store(out + DXPUI_OFFER_SOURCE, &o->source);
+    dxpui_place_store(out + DXPUI_OFFER_DESTINATION, &o->destination);
+}
+
+/* The least credit that lets the largest TLP of each class go: 4,096 bytes, 128 for a DMWr (W-26). */
+static bool dxpui_credits_usable(const dxpu_credits *c, bool completions_infinite)
+{
+    static const uint16_t least[DXPU_CLASSES] = { 256, 8, 256 };
+    for (unsigned i = 0; i < DXPU_CLASSES; i++) {
+        if (i == DXPU_COMPLETION && completions_infinite)
+            continue;
+        if (c->header[i] < 1 || c->header[i] > 0x3fffffffu)
+            return false;
+        if (c->data[i] < least[i] || c->data[i] > 0x3fffffffu)
+            return false;
+    }
+    return true;
+}
+
+static bool dxpui_offer_valid(const dxpu_offer *o)
+{
+    return o->channel != 0 && o->version_min >= 1 && o->version_min <= o->version_max &&
+           o->suites != 0 && (o->tlp_formats & 1) && o->window_frames >= 1 &&
+           o->frame_limit_bytes >= DXPU_FRAME_MIN_LIMIT_BYTES &&
+           o->frame_limit_bytes <= DXPU_FRAME_MAX_LIMIT_BYTES && o->hold_ms >= 1 && o->epoch >= 1 &&
+           dxpui_credits_usable(&o->limits, o->completions_infinite);
+}
+
+DXPU_API int dxpu_offer_decode(dxpu_bytes body, dxpu_offer *out)
+{
+    const uint8_t *p = body.ptr;
+    dxpu_offer o;
+    if (body.len < DXPU_OFFER_BYTES)
+        return DXPU_E_SHORT; /* W-20; longer ones carry what later versions add */
+    if (p[DXPUI_OFFER_FLAGS] & 0x70)
+        return DXPU_E_RSVD; /* W-27 */
+    o.channel = dxpui_load32(p + DXPUI_OFFER_CHANNEL);
+    o.version_min = p[DXPUI_OFFER_VERSIONS];
+    o.version_max = p[DXPUI_OFFER_VERSIONS + 1];
+    o.suites = dxpui_load16(p + DXPUI_OFFER_SUITES);
+    o.tlp_formats = dxpui_load16(p + DXPUI_OFFER_FORMATS);
+    o.window_frames = dxpui_load16(p + DXPUI_OFFER_WINDOW);
+    o.completions_infinite = (p[DXPUI_OFFER_FLAGS] & DXPUI_OFFER_INFINITE) != 0;
+    o.frame_limit_bytes = dxpui_load16(p + DXPUI_OFFER_LIMIT);
+    o.hold_ms = dxpui_load32(p + DXPUI_OFFER_HOLD);
+    o.sequence = dxpui_load32(p + DXPUI_OFFER_SEQUENCE);
+    dxpui_limits_load(p + DXPUI_OFFER_CREDITS, &o.limits);
+    o.epoch = dxpui_load64(p + DXPUI_OFFER_EPOCH);
+    o.source = dxpui_place_load(p + DXPUI_OFFER_SOURCE);
+    o.destination = dxpui_place_load(p + DXPUI_OFFER_DESTINATION);
+    if (!dxpui_offer_valid(&o))
+        return DXPU_E_OFFER; /* W-21..W-26 */
+    *out = o;
+    return DXPU_OK;
+}
+
+/* Record headers, W-30: type, flags (high nibble must-understand), u16 length of what follows. */
+enum {
+    DXPUI_RECORD_HEADER = 4,
+    DXPUI_RECORD_TLP_FIXED = 4, /* format and VC, class and lengths, u16 data bytes */
+    DXPUI_RECORD_TLP_CRC = 4,
+    DXPUI_RECORD_EVENT_FIXED = 4, /* type, flags, reserved u16 */
+    DXPUI_TLP_DATA_MAX = DXPU_TLP_PAYLOAD_MAX_BYTES + 4
+};
+
+static unsigned dxpui_event_body_bytes(unsigned type)
+{
+#define DXPUI_CASE(name, value, bytes)                                                             \
+    case DXPU_EVENT_##name:                                                                        \
+        return bytes;
+    switch (type) {
+        DXPU_EVENTS(DXPUI_CASE)
+    default:
+        return 0;
+    }
+#undef DXPUI_CASE
+}
+
+static int dxpui_record_tlp(dxpu_bytes body, dxpu_record *r)
+{
+    const uint8_t *p = body.ptr;
+    if (body.len < DXPUI_RECORD_TLP_FIXED + DXPUI_RECORD_TLP_CRC + 12)
+        return DXPU_E_RECORD; /* W-32 */
+    if (p[0] != 0)
+        return DXPU_E_RECORD; /* W-34: format 0, VC 0 */
+    r->cls = p[1] >> 6;
+    r->prefix_dw = p[1] >> 3 & 7;
+    r->header_dw = p[1] & 7;
+    r->data_bytes = dxpui_load16(p + 2);
+    size_t head = 4u * ((size_t)r->prefix_dw + r->header_dw);
+    if (r->cls >= DXPU_CLASSES || (r->header_dw != 3 && r->header_dw != 4) || r->prefix_dw > 4)
+        return DXPU_E_RECORD; /* W-35 */
+    if (r->data_bytes > DXPUI_TLP_DATA_MAX)
+        return DXPU_E_RECORD; /* W-36 */
+    if (body.len != DXPUI_RECORD_TLP_FIXED + head + DXPUI_RECORD_TLP_CRC)
+        return DXPU_E_RECORD; /* W-32 */
+    r->bytes.ptr = p + DXPUI_RECORD_TLP_FIXED;
+    r->bytes.len = head;
+    r->tlp_crc = dxpui_load32(p + DXPUI_RECORD_TLP_FIXED + head);
+    return DXPU_OK;
+}
+
+static int dxpui_record_event(dxpu_bytes body, dxpu_record *r)
+{
+    const uint8_t *p = body.ptr;
+    dxpu_event *e = &r->event;
+    if (body.len < DXPUI_RECORD_EVENT_FIXED)
+        return DXPU_E_RECORD; /* W-50 */
+    size_t bytes = dxpui_event_body_bytes(p[0]);
+    if (p[0] == 0 || p[0] >= DXPU_EVENT_END)
+        return DXPU_OK; /* W-52: type stays 0 */
+    if (body.len != DXPUI_RECORD_EVENT_FIXED + bytes)
+        return DXPU_E_RECORD; /* W-51 */
+    e->type = p[0];
+    e->flags = p[1];
+    p += DXPUI_RECORD_EVENT_FIXED;
+    if (e->type == DXPU_EVENT_LINK) {
+        e->speed = p[0];
+        e->width = p[1];
+    } else if (bytes == 4) {
+        e->value = dxpui_load32(p);
+    } else if (bytes == 16) {
+        e->base = dxpui_load64(p);
+        e->length = dxpui_load64(p + 8);
+    }
+    return DXPU_OK;
+}
+
+DXPU_API int dxpu_record_next(dxpu_bytes *body, dxpu_record *out)
+{
+    for (;;) {
+        dxpu_record r;
+        dxpu_bytes inner;
+        int rc = DXPU_OK;
+        if (body->len == 0)
+            return DXPU_E_NONE;
+        if (body->len < DXPUI_RECORD_HEADER)
+            return DXPU_E_RECORD; /* W-30 */
+        inner.ptr = body->ptr + DXPUI_RECORD_HEADER;
+        inner.len = dxpui_load16(body->ptr + 2);
+        if (inner.len > body->len - DXPUI_RECORD_HEADER || (body->ptr[1] & 0xf0))
+            return DXPU_E_RECORD; /* W-30, W-31 */
+        dxpui_zero(&r, sizeof r);
+        r.type = body->ptr[0];
+        if (r.type == DXPU_RECORD_TLP) {
+            rc = dxpui_record_tlp(inner, &r);
+        } else if (r.type == DXPU_RECORD_PAYLOAD) {
+            r.bytes = inner;
+            rc = inner.len ? DXPU_OK : DXPU_E_RECORD; /* W-40 */
+        } else if (r.type == DXPU_RECORD_EVENT) {
+            rc = dxpui_record_event(inner, &r);
+        } else if (!(r.type & 0x80)) {
+            rc = DXPU_E_RECORD; /* W-31 */
+        }
+        if (rc != DXPU_OK)
+            return rc;
+        body->ptr = inner.ptr + inner.len;
+        body->len -= DXPUI_RECORD_HEADER + inner.len;
+        if (r.type & 0x80)
+            continue; /* W-31: ignorable */
+        *out = r;
+        return DXPU_OK;
+    }
+}
+
+DXPU_API void dxpu_builder_init(dxpu_builder *b, uint8_t *body, size_t cap)
+{
+    b->out = body;
+    b->cap = cap;
+    b->used = 0;
+}
+
+/* Open a record of body_bytes; the caller has checked the room.  Returns where its body goes. */
+static uint8_t *dxpui_record_open(dxpu_builder *b, uint8_t type, size_t body_bytes)
+{
+    uint8_t *p = b->out + b->used;
+    p[0] = type;
+    p[1] = 0;
+    dxpui_store16(p + 2, (uint16_t)body_bytes);
+    b->used += DXPUI_RECORD_HEADER + body_bytes;
+    return p + DXPUI_RECORD_HEADER;
+}
+
+DXPU_API int dxpu_tlp_cursor_start(dxpu_tlp_cursor *c, dxpu_bytes tlp)
+{
+    dxpu_tlp_shape s;
+    int rc = dxpu_tlp_measure(tlp, &s);
+    if (rc != DXPU_OK)
+        return rc;
+    if (s.local_dw)
+        return DXPU_E_TLP_PREFIX; /* W-33 */
+    if (s.prefix_dw > 4)
+        return DXPU_E_TLP_PREFIX_COUNT;
+    if (tlp.len != s.total_bytes)
+        return tlp.len < s.total_bytes ? DXPU_E_TLP_SHORT : DXPU_E_TLP_LONG;
+    c->tlp = tlp;
+    c->crc = dxpu_crc32(0, tlp.ptr, tlp.len);
+    c->head_bytes = s.head_bytes;
+    c->at_bytes = 0;
+    c->cls = s.cls;
+    c->prefix_dw = s.prefix_dw;
+    return DXPU_OK;
+}
+
+static void dxpui_builder_head(dxpu_builder *b, dxpu_tlp_cursor *c)
+{
+    size_t head = c->head_bytes;
+    uint8_t *p =
+        dxpui_record_open(b, DXPU_RECORD_TLP, DXPUI_RECORD_TLP_FIXED + head + DXPUI_RECORD_TLP_CRC);
+    p[0] = 0; /* format 0, VC 0 */
+    p[1] =
+        (uint8_t)((unsigned)c->cls << 6 | (unsigned)c->prefix_dw << 3 | (head / 4 - c->prefix_dw));
+    dxpui_store16(p + 2, (uint16_t)(c->tlp.len - head));
+    memcpy(p + DXPUI_RECORD_TLP_FIXED, c->tlp.ptr, head);
+    dxpui_store32(p + DXPUI_RECORD_TLP_FIXED + head, c->crc);
+    c->at_bytes = c->head_bytes;
+}
+
+DXPU_API int dxpu_builder_tlp(dxpu_builder *b, dxpu_tlp_cursor *c)
+{
+    size_t before = b->used;
+    if (c->at_bytes == 0) {
+        size_t need =
+            DXPUI_RECORD_HEADER + DXPUI_RECORD_TLP_FIXED + c->head_bytes + DXPUI_RECORD_TLP_CRC;
+        if (b->cap - b->used < need)
+            return DXPU_E_ROOM;
+        dxpui_builder_head(b, c);
+    }
+    size_t left = c->tlp.len - c->at_bytes;
+    size_t room = b->cap - b->used;
+    room = room > DXPUI_RECORD_HEADER ? room - DXPUI_RECORD_HEADER : 0;
+    if (room < left)
+        room &= ~(size_t)3; /* W-41: only the last part may end off a dword */
+    size_t part = left < room ? left : room;
+    if (part) {
+        uint8_t *p = dxpui_record_open(b, DXPU_RECORD_PAYLOAD, part);
+        memcpy(p, c->tlp.ptr + c->at_bytes, part);
+        c->at_bytes = (uint16_t)(c->at_bytes + part);
+    }
+    if (part == left)
+        return DXPU_OK;
+    return b->used > before ? DXPU_E_MORE : DXPU_E_ROOM;
+}
+
+DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e)
+{
+    size_t bytes = dxpui_event_body_bytes(e->type);
+    if (e->type == 0 || e->type >= DXPU_EVENT_END)
+        return DXPU_E_ARG;
+    if (b->cap - b->used < DXPUI_RECORD_HEADER + DXPUI_RECORD_EVENT_FIXED + bytes)
+        return DXPU_E_ROOM;
+    uint8_t *p = dxpui_record_open(b, DXPU_RECORD_EVENT, DXPUI_RECORD_EVENT_FIXED + bytes);
+    dxpui_zero(p, DXPUI_RECORD_EVENT_FIXED + bytes);
+    p[0] = e->type;
+    p[1] = e->flags;
+    p += DXPUI_RECORD_EVENT_FIXED;
+    if (e->type == DXPU_EVENT_LINK) {
+        p[0] = e->speed;
+        p[1] = e->width;
+    } else if (bytes == 4) {
+        dxpui_store32(p, e->value);
+    } else if (bytes == 16) {
+        dxpui_store64(p, e->base);
+        dxpui_store64(p + 8, e->length);
+    }
+    return DXPU_OK;
+}
+
+/* ==== 13'  Channel ========================================================== spec/deliver.md ==== */
+
+enum {
+    DXPUI_EVENTS = 16, /* link events on their way, each direction; a power of two */
+    DXPUI_REORDER = 3, /* later transmissions acknowledged before one is lost (D-14) */
+    DXPUI_BACKOFF_MAX = 16,
+    DXPUI_LIST_EVENT = 3, /* class field of a list element that is an event */
+    DXPUI_ACKED = 1,      /* dxpui_sent.state */
+    DXPUI_LOST = 2,
+    DXPUI_MAY_PASS = 1, /* dxpui_item.flags: may pass posted by Relaxed Ordering */
+    DXPUI_BY_ID = 2,    /* ... by ID-based Ordering */
+    DXPUI_ID_CHANGE = 4 /* its neighbour before it has another requester */
+};
+#define DXPUI_NO_POS UINT32_MAX
+#define DXPUI_HOLE   UINT32_MAX
+
+DXPU_API const char *dxpu_state_name(unsigned state)
+{
+    static const char *const names[] = { "idle",     "opening", "accepted", "up",
+                                         "draining", "closing", "closed",   "failed" };
+    return state < sizeof names / sizeof names[0] ? names[state] : "?";
+}
+
+/* ---- The byte ring of one class ---- */
+
+typedef struct dxpui_item { /* stands before each TLP in the ring */
+    uint64_t user;
+    uint32_t order;
+    uint32_t crc;
+    uint16_t bytes;
+    uint16_t head_bytes;
+    uint16_t units;
+    uint16_t id; /* requester; completer of a completion */
+    uint8_t flags;
+    uint8_t last;
+    uint8_t prefix_dw;
+} dxpui_item;
+
+enum { DXPUI_ITEM_MAX = (sizeof(dxpui_item) + DXPU_TLP_MAX_BYTES + 7) & ~(size_t)7 };
+
+static uint32_t dxpui_item_size(uint32_t tlp_bytes)
+{
+    return ((uint32_t)sizeof(dxpui_item) + tlp_bytes + 7u) & ~7u;
+}
+
+/* Bytes that hold any TLPs within these credits, wherever the ring wraps: spec/deliver.md, D-52. */
+static uint64_t dxpui_fifo_bytes(uint32_t headers, uint32_t units)
+{
+    return (uint64_t)headers * (sizeof(dxpui_item) + 40u) + (uint64_t)units * 16u + DXPUI_ITEM_MAX;
+}
+
+static dxpui_item dxpui_item_at(const dxpui_fifo *f, uint32_t pos)
+{
+    dxpui_item it;
+    memcpy(&it, f->mem + pos, sizeof it);
+    return it;
+}
+
+static dxpu_bytes dxpui_item_tlp(const dxpui_fifo *f, uint32_t pos, uint32_t bytes)
+{
+    dxpu_bytes b;
+    b.ptr = f->mem + pos + sizeof(dxpui_item);
+    b.len = bytes;
+    return b;
+}
+
+static bool dxpui_fifo_fits(const dxpui_fifo *f, uint32_t units)
+{
+    return f->header_used < f->header_max && units <= f->data_max - f->data_used;
+}
+
+/* Where a TLP of so many bytes goes; always succeeds when it fits the credits. */
+static uint32_t dxpui_fifo_place(dxpui_fifo *f, uint32_t tlp_bytes)
+{
+    uint32_t size = dxpui_item_size(tlp_bytes);
+    if (f->count == 0) {
+        f->head = f->next = f->tail = 0;
+        f->hole = DXPUI_HOLE;
+    }
+    DXPU_ASSERT(f->count == 0 || f->tail > f->head ? size <= f->cap - f->tail || size <= f->head
+                                                   : size <= f->head - f->tail);
+    if ((f->count == 0 || f->tail > f->head) && size > f->cap - f->tail) {
+        f->hole = f->tail;
+        f->tail = 0;
+    } else if (f->tail == f->hole) {
+        f->hole = DXPUI_HOLE; /* an old mark, passed by everybody */
+    }
+    return f->tail;
+}
+
+static void dxpui_fifo_commit(dxpui_fifo *f, uint32_t pos, dxpui_item *it)
+{
+    if (f->count == 0)
+        f->head = pos;
+    if (f->waiting == 0) {
+        f->next = pos;
+    } else if (it->id != f->tail_id) {
+        it->flags |= DXPUI_ID_CHANGE;
+        f->id_changes++;
+    }
+    f->tail_id = it->id;
+    memcpy(f->mem + pos, it, sizeof *it);
+    f->tail = pos + dxpui_item_size(it->bytes);
+    f->count++;
+    f->waiting++;
+    f->header_used++;
+    f->data_used += it->units;
+}
+
+static uint32_t dxpui_fifo_after(const dxpui_fifo *f, uint32_t pos, uint32_t tlp_bytes)
+{
+    uint32_t after = pos + dxpui_item_size(tlp_bytes);
+    return after == f->hole ? 0 : after;
+}
+
+/* The item at `next` goes on its way; it stays in the ring until it is freed. */
+static void dxpui_fifo_advance(dxpui_fifo *f)
+{
+    dxpui_item it = dxpui_item_at(f, f->next);
+    f->next = dxpui_fifo_after(f, f->next, it.bytes);
+    f->waiting--;
+    if (f->waiting && (dxpui_item_at(f, f->next).flags & DXPUI_ID_CHANGE))
+        f->id_changes--;
+}
+
+static dxpui_item dxpui_fifo_free(dxpui_fifo *f)
+{
+    dxpui_item it = dxpui_item_at(f, f->head);
+    f->head = dxpui_fifo_after(f, f->head, it.bytes);
+    f->count--;
+    f->header_used--;
+    f->data_used -= it.units;
+    return it;
+}
+
+/* ---- PCIe's ordering table, for both ends (D-30 ff.) ---- */
+
+/* Describe a TLP for the ring; the shape has been measured. */
+static void dxpui_item_describe(dxpui_item *it, const dxpu_tlp_shape *s, const uint8_t *tlp)
+{
+    const uint8_t *h = tlp + 4u * s->prefix_dw;
+    dxpui_zero(it, sizeof *it);
+    it->bytes = s->total_bytes;
+    it->head_bytes = s->head_bytes;
+    it->units = (uint16_t)dxpu_credit_units(s->payload_bytes);
+    it->prefix_dw = s->prefix_dw;
+    it->id = dxpui_load16(h + 4);
+    bool reads = s->cls == DXPU_NONPOSTED && s->payload_bytes == 0;
+    if ((h[2] & 0x20) && s->cls != DXPU_POSTED && !reads)
+        it->flags |= DXPUI_MAY_PASS; /* D-33 */
+    if (h[1] & 0x04)
+        it->flags |= DXPUI_BY_ID; /* D-34 */
+}
+
+/* True when the head of class cls may go before every posted TLP that waits.  Only posted ones
+   hold others back: they may never be passed, and must themselves be able to pass (D-31, D-32). */
+static bool dxpui_may_go(const dxpui_fifo *fifos, unsigned cls, const dxpui_item *it)
+{
+    const dxpui_fifo *posted = &fifos[DXPU_POSTED];
+    if (cls == DXPU_POSTED || posted->waiting == 0)
+        return true;
+    if (dxpui_seq_cmp(it->order, dxpui_item_at(posted, posted->next).order) < 0)
+        return true;
+    if (it->flags & DXPUI_MAY_PASS)
+        return true;
+    return (it->flags & DXPUI_BY_ID) && posted->id_changes == 0 && posted->tail_id != it->id;
+}
+
+/* ---- Memory ---- */
+
+/* Positions in a ring have 30 bits (dxpu_channel.list). */
+static bool dxpui_fifos_valid(const dxpu_credits *c)
+{
+    for (unsigned i = 0; i < DXPU_CLASSES; i++) {
+        if (dxpui_fifo_bytes(c->header[i], c->data[i]) >= 0x40000000u)
+            return false;
+    }
+    return dxpui_credits_usable(c, false);
+}
+
+static bool dxpui_config_valid(const dxpu_channel_config *c)
+{
+    uint32_t tag = c->suite ? c->suite->tag_bytes : 1;
+    uint64_t headers = 0;
+    for (unsigned i = 0; i < DXPU_CLASSES; i++)
+        headers += c->tx.header[i];
+    return c->window_frames >= 4 && c->window_frames <= 16384 &&
+           (c->window_frames & (c->window_frames - 1)) == 0 &&
+           c->frame_limit_bytes >= DXPU_FRAME_MIN_LIMIT_BYTES &&
+           c->frame_limit_bytes <= DXPU_FRAME_MAX_LIMIT_BYTES && headers <= 32768 &&
+           dxpui_fifos_valid(&c->rx) && dxpui_fifos_valid(&c->tx) && c->hold_ns >= 1000000 &&
+           c->hold_ns / 1000000 <= UINT32_MAX && c->rto_min_ns >= 1 &&
+           c->rto_min_ns <= c->hold_ns / 4 && tag >= 1 && tag <= DXPU_FRAME_TAG_MAX_BYTES;
+}
+
+/* Hands out aligned pieces of one block; with base NULL it only measures. */
+typedef struct dxpui_arena {
+    uint8_t *base;
+    uint64_t used;
+} dxpui_arena;
+
+static void *dxpui_arena_take(dxpui_arena *a, uint64_t bytes)
+{
+    uint8_t *p = a->base ? a->base + a->used : NULL;
+    a->used += (bytes + 7u) & ~(uint64_t)7u;
+    return p;
+}
+
+static void dxpui_fifo_layout(dxpui_fifo *f, dxpui_arena *a, uint32_t headers, uint32_t units)
+{
+    uint64_t bytes = dxpui_fifo_bytes(headers, units);
+    f->mem = (uint8_t *)dxpui_arena_take(a, bytes);
+    f->cap = (uint32_t)bytes;
+    f->hole = DXPUI_HOLE;
+    f->header_max = headers;
+    f->data_max = units;
+}
+
+static uint32_t dxpui_trailer(const dxpu_channel_config *cfg)
+{
+    return cfg->suite ? cfg->suite->tag_bytes : (uint32_t)DXPU_FRAME_CRC_BYTES;
+}
+
+static uint32_t dxpui_body_max(const dxpu_channel *ch, uint32_t frame_limit)
+{
+    return frame_limit - DXPU_FRAME_FULL_BYTES - ch->trailer;
+}
+
+static void dxpui_layout(dxpu_channel *ch, dxpui_arena *a)
+{
+    const dxpu_channel_config *c = &ch->cfg;
+    uint32_t list = DXPUI_EVENTS, window = c->window_frames;
+    for (unsigned i = 0; i < DXPU_CLASSES; i++) {
+        dxpui_fifo_layout(&ch->tx[i], a, c->tx.header[i], c->tx.data[i]);
+        dxpui_fifo_layout(&ch->rx[i], a, c->rx.header[i], c->rx.data[i]);
+        list += c->tx.header[i];
+    }
+    for (ch->list_mask = 1; ch->list_mask < list; ch->list_mask *= 2)
+        ;
+    ch->list = (uint32_t *)dxpui_arena_take(a, (uint64_t)ch->list_mask * sizeof *ch->list);
+    ch->list_mask--;
+    ch->sent = (dxpui_sent *)dxpui_arena_take(a, (uint64_t)window * sizeof *ch->sent);
+    ch->log = (uint16_t *)dxpui_arena_take(a, 2ull * window * sizeof *ch->log);
+    ch->tx_events = (dxpu_event *)dxpui_arena_take(a, DXPUI_EVENTS * sizeof *ch->tx_events);
+    ch->rx_events = (dxpu_event *)dxpui_arena_take(a, DXPUI_EVENTS * sizeof *ch->rx_events);
+    ch->event_order = (uint32_t *)dxpui_arena_take(a, 2 * DXPUI_EVENTS * sizeof *ch->event_order);
+    ch->replay_bits = 4 * window < 256 ? 256 : 4 * window;
+    ch->replay = (uint64_t *)dxpui_arena_take(a, ch->replay_bits / 8);
+    ch->reorder_bytes = (uint16_t *)dxpui_arena_take(a, window * sizeof *ch->reorder_bytes);
+    ch->reorder =
+        (uint8_t *)dxpui_arena_take(a, (uint64_t)window * dxpui_body_max(ch, c->frame_limit_bytes));
+}
+
+DXPU_API void dxpu_channel_config_default(dxpu_channel_config *cfg)
+{
+    static const uint16_t headers[DXPU_CLASSES] = { 64, 64, 256 };
+    static const uint16_t units[DXPU_CLASSES] = { 1024, 64, 1024 };
+    dxpui_zero(cfg, sizeof *cfg);
+    cfg->window_frames = 64;
+    cfg->frame_limit_bytes = 1452;
+    for (unsigned i = 0; i < DXPU_CLASSES; i++) {
+        cfg->rx.header[i] = cfg->tx.header[i] = headers[i];
+        cfg->rx.data[i] = cfg->tx.data[i] = units[i];
+    }
+    cfg->hold_ns = 1000000000;
+    cfg->rto_min_ns = 1000000;
+    cfg->ack_delay_ns = 25000;
+}
+
+DXPU_API size_t dxpu_channel_bytes(const dxpu_channel_config *cfg)
+{
+    dxpu_channel ch;
+    dxpui_arena a;
+    if (!dxpui_config_valid(cfg))
+        return 0;
+    dxpui_zero(&ch, sizeof ch);
+    dxpui_zero(&a, sizeof a);
+    ch.cfg = *cfg;
+    ch.trailer = dxpui_trailer(cfg);
+    dxpui_layout(&ch, &a);
+    return a.used <= SIZE_MAX ? (size_t)a.used : 0;
+}
+
+DXPU_API int dxpu_channel_init_sized(dxpu_channel *ch, size_t ch_bytes,
+                                     const dxpu_channel_config *cfg, void *mem, size_t mem_bytes)
+{
+    dxpui_arena a;
+    size_t need = dxpu_channel_bytes(cfg);
+    if (ch_bytes != sizeof *ch || need == 0 || mem_bytes < need || ((uintptr_t)mem & 7u) != 0 ||
+        cfg->local_id == 0 || cfg->epoch == 0)
+        return DXPU_E_ARG;
+    dxpui_zero(ch, sizeof *ch);
+    dxpui_zero(mem, need);
+    ch->cfg = *cfg;
+    ch->trailer = dxpui_trailer(cfg);
+    a.base = (uint8_t *)mem;
+    a.used = 0;
+    dxpui_layout(ch, &a);
+    ch->hold_ns = cfg->hold_ns;
+    ch->una = ch->nxt = ch->lost_from = cfg->sequence;
+    ch->granted = ch->told = cfg->rx;
+    ch->rto_ns = cfg->rto_min_ns * 4; /* before the first sample (D-11) */
+    ch->rto_at_ns = ch->ack_at_ns = ch->blocked_at_ns = ch->next_try_ns = DXPU_NEVER;
+    return DXPU_OK;
+}
+
+/* ---- States: rows of spec/deliver.md's table, one to one ---- */
+
+enum {
+    DXPUI_EV_OPEN,
+    DXPUI_EV_ACCEPT,
+    DXPUI_EV_RX_ACCEPT,
+    DXPUI_EV_RX_SEQUENCED,
+    DXPUI_EV_CLOSE,
+    DXPUI_EV_DRAINED,
+    DXPUI_EV_RX_CLOSE,
+    DXPUI_EV_FAIL
+};
+
+static uint8_t dxpui_next_state(uint8_t state, unsigned ev)
+{
+    static const uint8_t rows[][3] = {
+        { DXPUI_EV_OPEN, DXPU_STATE_IDLE, DXPU_STATE_OPENING },        /* D-40 */
+        { DXPUI_EV_ACCEPT, DXPU_STATE_IDLE, DXPU_STATE_ACCEPTED },     /* D-41 */
+        { DXPUI_EV_RX_ACCEPT, DXPU_STATE_OPENING, DXPU_STATE_UP },     /* D-42 */
+        { DXPUI_EV_RX_SEQUENCED, DXPU_STATE_ACCEPTED, DXPU_STATE_UP }, /* D-43 */
+        { DXPUI_EV_CLOSE, DXPU_STATE_UP, DXPU_STATE_DRAINING },        /* D-44 */
+        { DXPUI_EV_DRAINED, DXPU_STATE_DRAINING, DXPU_STATE_CLOSING }, /* D-45 */
+        { DXPUI_EV_RX_CLOSE, DXPU_STATE_ACCEPTED, DXPU_STATE_CLOSED }, /* D-46 */
+        { DXPUI_EV_RX_CLOSE, DXPU_STATE_UP, DXPU_STATE_CLOSED },       /* D-46 */
+        { DXPUI_EV_RX_CLOSE, DXPU_STATE_DRAINING, DXPU_STATE_CLOSED }, /* D-46 */
+        { DXPUI_EV_RX_CLOSE, DXPU_STATE_CLOSING, DXPU_STATE_CLOSED },  /* D-46 */
+    };
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (rows[i][0] == ev && rows[i][1] == state)
+            return rows[i][2];
+    }
+    if (ev == DXPUI_EV_FAIL && state != DXPU_STATE_CLOSED)
+        return DXPU_STATE_FAILED; /* D-47 */
+    return state;                 /* every other pair: no change */
+}
+
+/* The only place that changes the state.  True when it did. */
+static bool dxpui_go(dxpu_channel *ch, unsigned ev)
+{
+    uint8_t to = dxpui_next_state(ch->state, ev);
+    bool changed = to != ch->state;
+    ch->state = to;
+    return changed;
+}
+
+static int dxpui_fail(dxpu_channel *ch, int error, uint8_t reason, bool tell)
+{
+    if (dxpui_go(ch, DXPUI_EV_FAIL)) {
+        ch->error = error;
+        ch->reason = reason;
+        ch->send_reset = tell;
+    }
+    return ch->error;
+}
+
+static bool dxpui_sequenced(const dxpu_channel *ch)
+{
+    return ch->state == DXPU_STATE_UP || ch->state == DXPU_STATE_DRAINING ||
+           ch->state == DXPU_STATE_CLOSING;
+}
+
+/* ---- Handshake ---- */
+
+static void dxpui_offer_of(const dxpu_channel *ch, dxpu_offer *o)
+{
+    const dxpu_channel_config *c = &ch->cfg;
+    dxpui_zero(o, sizeof *o);
+    o->channel = c->local_id;
+    o->version_min = o->version_max = DXPU_WIRE_VERSION;
+    o->suites = c->suite ? c->suite->id : (uint16_t)DXPU_SUITE_CRC;
+    o->tlp_formats = 1;
+    o->window_frames = (uint16_t)c->window_frames;
+    o->frame_limit_bytes = c->frame_limit_bytes;
+    o->hold_ms = (uint32_t)(c->hold_ns / 1000000);
+    o->sequence = c->sequence;
+    o->completions_infinite = c->tags != NULL;
+    o->limits = c->rx;
+    o->epoch = c->epoch;
+    o->source = c->local;
+    o->destination = c->remote;
+}
+
+/* Take over what the peer offers.  DXPU_OK, E_VERSION, E_EPOCH. */
+static int dxpui_establish(dxpu_channel *ch, const dxpu_offer *o, uint64_t now_ns)
+{
+    uint16_t suite = ch->cfg.suite ? ch->cfg.suite->id : (uint16_t)DXPU_SUITE_CRC;
+    if (o->version_min > DXPU_WIRE_VERSION || o->version_max < DXPU_WIRE_VERSION ||
+        !(o->suites & suite))
+        return DXPU_E_VERSION; /* W-22, W-23 */
+    if (o->epoch != ch->cfg.epoch)
+        return DXPU_E_EPOCH;
+    ch->remote_id = o->channel;
+    ch->tx_window =
+        ch->cfg.window_frames < o->window_frames ? ch->cfg.window_frames : o->window_frames;
+    ch->frame_limit = ch->cfg.frame_limit_bytes < o->frame_limit_bytes ? ch->cfg.frame_limit_bytes
+                                                                       : o->frame_limit_bytes;
+    ch->hold_ns = dxpui_min64(ch->cfg.hold_ns, (uint64_t)o->hold_ms * 1000000);
+    ch->limits = o->limits;
+    ch->completions_infinite = o->completions_infinite;
+    ch->rx_next = o->sequence;
+    ch->heard_ns = now_ns;
+    return DXPU_OK;
+}
+
+DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns)
+{
+    if (!dxpui_go(ch, DXPUI_EV_OPEN))
+        return DXPU_E_ARG;
+    ch->heard_ns = ch->next_try_ns = now_ns;
+    ch->frame_limit = ch->cfg.frame_limit_bytes;
+    return DXPU_OK;
+}
+
+/* Seen packet numbers: a window of bits below replay_top.  True when `packet` is new. */
+static bool dxpui_replay_mark(dxpu_channel *ch, uint64_t packet)
+{
+    uint64_t size = ch->replay_bits;
+    if (packet >= ch->replay_top) {
+        uint64_t steps = packet - ch->replay_top + 1;
+        if (steps > size)
+            steps = size;
+        for (uint64_t i = 0; i < steps; i++) {
+            uint64_t bit = (packet - i) & (size - 1);
+            ch->replay[bit / 64] &= ~((uint64_t)1 << (bit & 63));
+        }
+        ch->replay_top = packet + 1;
+    } else if (ch->replay_top - packet > size) {
+        return false;
+    }
+    uint64_t bit = packet & (size - 1), mask = (uint64_t)1 << (bit & 63);
+    bool fresh = !(ch->replay[bit / 64] & mask);
+    ch->replay[bit / 64] |= mask;
+    return fresh;
+}
+
+static int dxpui_authentic(dxpu_channel *ch, const dxpu_frame *f, uint8_t *pkt, size_t len)
+{
+    dxpu_bytes datagram;
+    datagram.ptr = pkt;
+    datagram.len = len;
+    if (!ch->cfg.suite)
+        return dxpu_frame_check_crc(datagram);
+    dxpu_bytes head;
+    head.ptr = pkt;
+    head.len = (size_t)(f->body.ptr - pkt);
+    ch->busy = 1;
+    bool ok = ch->cfg.suite->open(ch->cfg.suite_user, f->key_phase, f->packet, head, pkt + head.len,
+                                  f->body.len);
+    ch->busy = 0;
+    return ok ? DXPU_OK : DXPU_E_CRC;
+}
+
+/* Everything before the frame may change anything. */
+static int dxpui_admit(dxpu_channel *ch, uint8_t *pkt, size_t len, dxpu_frame *f)
+{
+    dxpu_bytes datagram;
+    datagram.ptr = pkt;
+    datagram.len = len;
+    int rc = dxpu_frame_decode(datagram, ch->trailer, f);
+    if (rc != DXPU_OK)
+        return rc;
+    if (f->channel != (f->kind == DXPU_KIND_OPEN ? 0 : ch->cfg.local_id))
+        return DXPU_E_CHANNEL; /* W-7 */
+    if (len > ch->cfg.frame_limit_bytes)
+        return DXPU_E_LENGTH; /* W-10 */
+    rc = dxpui_authentic(ch, f, pkt, len);
+    if (rc != DXPU_OK)
+        return rc;
+    return f->kind == DXPU_KIND_RESET || dxpui_replay_mark(ch, f->packet) ? DXPU_OK : DXPU_E_REPLAY;
+}
+
+DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *open, size_t len)
+{
+    dxpu_frame f;
+    dxpu_offer o;
+    if (ch->state != DXPU_STATE_IDLE)
+        return DXPU_E_ARG;
+    int rc = dxpui_admit(ch, open, len, &f);
+    if (rc == DXPU_OK && f.kind != DXPU_KIND_OPEN)
+        rc = DXPU_E_STATE;
+    if (rc == DXPU_OK)
+        rc = dxpu_offer_decode(f.body, &o);
+    if (rc == DXPU_OK)
+        rc = dxpui_establish(ch, &o, now_ns);
+    if (rc != DXPU_OK)
+        return rc;
+    dxpui_go(ch, DXPUI_EV_ACCEPT);
+    ch->next_try_ns = now_ns;
+    return DXPU_OK;
+}
+
+/* A base frame from nobody's channel with a body of `bytes`: the CRC suite, packet number 0. */
+DXPU_API size_t dxpu_reset_encode(uint32_t channel, uint8_t reason, uint8_t out[64])
+{
+    dxpu_frame f;
+    dxpui_zero(&f, sizeof f);
+    f.kind = DXPU_KIND_RESET;
+    f.channel = channel;
+    size_t used = dxpu_frame_encode_header(&f, 4, DXPU_FRAME_CRC_BYTES, out);
+    out[used] = reason;
+    out[used + 1] = out[used + 2] = DXPU_WIRE_VERSION;
+    out[used + 3] = 0;
+    dxpu_frame_seal_crc(out, used + 4);
+    return used + 4 + DXPU_FRAME_CRC_BYTES;
+}
+
+/* ---- Sending: queues ---- */
+
+static int dxpui_may_submit(const dxpu_channel *ch)
+{
+    switch (ch->state) {
+    case DXPU_STATE_OPENING:
+    case DXPU_STATE_ACCEPTED:
+    case DXPU_STATE_UP:
+        return DXPU_OK;
+    case DXPU_STATE_IDLE:
+        return DXPU_E_ARG;
+    case DXPU_STATE_FAILED:
+        return ch->error;
+    default:
+        return DXPU_E_CLOSED;
+    }
+}
+
+/* A request may leave only when there is room for all its completions (F-10). */
+static int dxpui_track(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64_t user)
+{
+    dxpu_tags *tags = ch->cfg.tags;
+    const dxpui_fifo *f = &ch->rx[DXPU_COMPLETION];
+    dxpu_tag_entry e;
+    dxpu_tlp t;
+    uint32_t header, data;
+    int rc = dxpu_tlp_decode_header(tlp, &t);
+    if (rc != DXPU_OK)
+        return rc;
+    dxpui_zero(&e, sizeof e);
+    dxpui_tag_expect(&e, &t);
+    dxpui_tag_reserve(&e, &header, &data);
+    if (header > f->header_max || data > f->data_max)
+        return DXPU_E_ARG;
+    if (tags->reserve_header + f->header_used + header > f->header_max ||
+        tags->reserve_data + f->data_used + data > f->data_max)
+        return DXPU_E_AGAIN;
+    return dxpu_tags_track(tags, &t, now_ns, user);
+}
+
+DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64_t user)
+{
+    dxpu_tlp_shape s;
+    dxpui_item it;
+    int rc = dxpui_may_submit(ch);
+    if (rc == DXPU_OK)
+        rc = dxpu_tlp_measure(tlp, &s);
+    if (rc != DXPU_OK)
+        return rc;
+    if (tlp.len != s.total_bytes)
+        return tlp.len < s.total_bytes ? DXPU_E_TLP_SHORT : DXPU_E_TLP_LONG;
+    uint16_t local = (uint16_t)(4u * s.local_dw); /* W-33: they end here */
+    tlp.ptr += local;
+    tlp.len -= local;
+    s.total_bytes = (uint16_t)(s.total_bytes - local);
+    s.head_bytes = (uint16_t)(s.head_bytes - local);
+    s.prefix_dw = (uint8_t)(s.prefix_dw - s.local_dw);
+    if (s.prefix_dw > 4)
+        return DXPU_E_TLP_PREFIX_COUNT;
+    dxpui_fifo *f = &ch->tx[s.cls];
+    dxpui_item_describe(&it, &s, tlp.ptr);
+    if (!dxpui_fifo_fits(f, it.units))
+        return it.units > f->data_max ? DXPU_E_ARG : DXPU_E_AGAIN;
+    if (s.cls == DXPU_NONPOSTED && ch->cfg.tags)
+        rc = dxpui_track(ch, tlp, now_ns, user);
+    if (rc != DXPU_OK)
+        return rc;
+    uint32_t pos = dxpui_fifo_place(f, s.total_bytes);
+    memcpy(f->mem + pos + sizeof it, tlp.ptr, tlp.len);
+    it.crc = dxpu_crc32(0, tlp.ptr, tlp.len);
+    it.order = ch->order++;
+    dxpui_fifo_commit(f, pos, &it);
+    ch->count.tx_local_prefixes += s.local_dw;
+    return DXPU_OK;
+}
+
+DXPU_API int dxpu_channel_submit_event(dxpu_channel *ch, const dxpu_event *e)
+{
+    int rc = dxpui_may_submit(ch);
+    if (rc != DXPU_OK)
+        return rc;
+    if (e->type == 0 || e->type >= DXPU_EVENT_END)
+        return DXPU_E_ARG;
+    if (ch->event_tail - ch->event_head >= DXPUI_EVENTS)
+        return DXPU_E_AGAIN;
+    unsigned at = ch->event_tail++ & (DXPUI_EVENTS - 1);
+    ch->tx_events[at] = *e;
+    ch->event_order[at] = ch->order++;
+    return DXPU_OK;
+}
+
+static bool dxpui_credit_ok(const dxpu_channel *ch, unsigned cls, uint32_t units)
+{
+    if (cls == DXPU_COMPLETION && ch->completions_infinite)
+        return true;
+    return dxpu_credit_fits(&ch->limits, &ch->used, cls, units);
+}
+
+/* What goes into a frame next: a class, DXPUI_LIST_EVENT, or -1 for nothing.  The oldest of those
+   that order and credits let go.  *starved: something waits only for credit. */
+static int dxpui_pick(const dxpu_channel *ch, bool *starved)
+{
+    int best = -1;
+    uint32_t best_order = 0, barrier = 0;
+    bool event = ch->event_next != ch->event_tail, event_first = event;
+    *starved = false;
+    if (event)
+        barrier = ch->event_order[ch->event_next & (DXPUI_EVENTS - 1)];
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
+        const dxpui_fifo *f = &ch->tx[cls];
+        if (f->waiting == 0)
+            continue;
+        dxpui_item it = dxpui_item_at(f, f->next);
+        if (event && dxpui_seq_cmp(it.order, barrier) > 0)
+            continue; /* D-35 */
+        event_first = false;
+        if (!dxpui_may_go(ch->tx, cls, &it))
+            continue;
+        if (!dxpui_credit_ok(ch, cls, it.units)) {
+            *starved = true;
+            continue;
+        }
+        if (best < 0 || dxpui_seq_cmp(it.order, best_order) < 0) {
+            best = (int)cls;
+            best_order = it.order;
+        }
+    }
+    return event_first ? DXPUI_LIST_EVENT : best;
+}
+
+/* ---- Sending: frames ---- */
+
+/* Point a cursor at element `index` of the sent list, `at` bytes on its way. */
+static dxpu_tlp_cursor dxpui_cursor(const dxpu_channel *ch, unsigned cls, uint32_t pos, uint16_t at)
+{
+    dxpu_tlp_cursor c;
+    dxpui_item it = dxpui_item_at(&ch->tx[cls], pos);
+    c.tlp = dxpui_item_tlp(&ch->tx[cls], pos, it.bytes);
+    c.crc = it.crc;
+    c.head_bytes = it.head_bytes;
+    c.at_bytes = at;
+    c.cls = (uint8_t)cls;
+    c.prefix_dw = it.prefix_dw;
+    return c;
+}
+
+static int dxpui_place_element(const dxpu_channel *ch, dxpu_builder *b, uint32_t element,
+                               uint16_t *at)
+{
+    unsigned cls = element >> 30;
+    uint32_t pos = element & 0x3fffffffu;
+    if (cls == DXPUI_LIST_EVENT)
+        return dxpu_builder_event(b, &ch->tx_events[pos]);
+    dxpu_tlp_cursor c = dxpui_cursor(ch, cls, pos, *at);
+    int rc = dxpu_builder_tlp(b, &c);
+    *at = rc == DXPU_OK ? 0 : c.at_bytes;
+    return rc;
+}
+
+/* Rebuild a frame that was sent before: the same elements from the same place fill the same body,
+   because the builder's choices depend only on the room (D-16). */
+static void dxpui_refill(const dxpu_channel *ch, const dxpui_sent *s, dxpu_builder *b)
+{
+    uint32_t index = s->first;
+    uint16_t at = s->at_bytes;
+    b->cap = s->body_bytes;
+    while (b->used < b->cap) {
+        int rc = dxpui_place_element(ch, b, ch->list[index & ch->list_mask], &at);
+        DXPU_ASSERT(b->used > 0 && rc != DXPU_E_ROOM);
+        if (rc != DXPU_OK)
+            break;
+        index++;
+    }
+    DXPU_ASSERT(b->used == b->cap);
+}
+
+/* Take the picked thing out of its queue and into the list of what was sent. */
+static uint32_t dxpui_element_of(const dxpu_channel *ch, int pick)
+{
+    if (pick == DXPUI_LIST_EVENT)
+        return (uint32_t)DXPUI_LIST_EVENT << 30 | (ch->event_next & (DXPUI_EVENTS - 1));
+    return (uint32_t)pick << 30 | ch->tx[pick].next;
+}
+
+static void dxpui_element_begin(dxpu_channel *ch, int pick, uint32_t element)
+{
+    if (pick == DXPUI_LIST_EVENT) {
+        ch->event_next++;
+    } else {
+        dxpui_fifo *f = &ch->tx[pick];
+        dxpu_credit_add(&ch->used, (unsigned)pick, dxpui_item_at(f, f->next).units);
+        dxpui_fifo_advance(f);
+        ch->count.tx_tlps++;
+    }
+    ch->list[ch->list_tail++ & ch->list_mask] = element;
+}
+
+/* Fill a new frame: first the rest of the TLP that the last one could not hold. */
+static void dxpui_fill(dxpu_channel *ch, dxpui_sent *s, dxpu_builder *b)
+{
+    bool starved;
+    int rc = DXPU_OK;
+    s->first = (uint16_t)(ch->tx_at ? ch->list_tail - 1 : ch->list_tail);
+    s->at_bytes = ch->tx_at;
+    if (ch->tx_at)
+        rc = dxpui_place_element(ch, b, ch->list[(ch->list_tail - 1) & ch->list_mask], &ch->tx_at);
+    while (rc == DXPU_OK) {
+        int pick = dxpui_pick(ch, &starved);
+        if (pick < 0)
+            break;
+        uint32_t element = dxpui_element_of(ch, pick);
+        rc = dxpui_place_element(ch, b, element, &ch->tx_at);
+        if (rc != DXPU_E_ROOM)
+            dxpui_element_begin(ch, pick, element);
+    }
+    s->body_bytes = (uint16_t)b->used;
+}
+
+/* Everything that the header of a sequenced frame says of our receiving side; tells it. */
+static void dxpui_fill_acks(dxpu_channel *ch, dxpu_frame *f, uint64_t now_ns)
+{
+    f->ack = ch->rx_next;
+    f->seen = ch->seen;
+    f->delay_ns = (uint32_t)dxpui_min64(now_ns - ch->seen_ns, UINT32_MAX);
+    f->ecn_ce = ch->ecn_ce;
+    f->limits = ch->granted;
+    uint32_t mask = ch->cfg.window_frames - 1;
+    for (uint32_t i = 0, left = ch->rx_held; left && i < 64 && i + 1 <= mask; i++) {
+        if (ch->reorder_bytes[(ch->rx_next + 1 + i) & mask]) {
+            f->sack |= (uint64_t)1 << i;
+            left--;
+        }
+    }
+    ch->told = ch->granted;
+    ch->unacked = 0;
+    ch->ack_now = false;
+    ch->ack_at_ns = DXPU_NEVER;
+}
+
+/* Seal and count the frame whose body stands at its place in out. */
+static int dxpui_finish(dxpu_channel *ch, dxpu_frame *f, uint8_t *out, size_t body_bytes)
+{
+    f->channel = f->kind == DXPU_KIND_OPEN ? 0 : ch->remote_id;
+    f->packet = ch->packet++;
+    size_t header = dxpu_frame_encode_header(f, body_bytes, ch->trailer, out);
+    if (ch->cfg.suite) {
+        dxpu_bytes head;
+        head.ptr = out;
+        head.len = header;
+        ch->busy = 1;
+        bool sealed = ch->cfg.suite->seal(ch->cfg.suite_user, f->key_phase, f->packet, head,
+                                          out + header, body_bytes);
+        ch->busy = 0;
+        if (!sealed)
+            return dxpui_fail(ch, DXPU_E_PROTO, DXPU_REASON_PROTOCOL, false);
+    } else {
+        dxpu_frame_seal_crc(out, header + body_bytes);
+    }
+    size_t total = header + body_bytes + ch->trailer;
+    ch->count.tx_frames++;
+    ch->count.tx_bytes += total;
+    return (int)total;
+}
+
+static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint32_t seq, uint8_t *out)
+{
+    dxpui_sent *s = &ch->sent[seq & (ch->cfg.window_frames - 1)];
+    dxpu_frame f;
+    dxpu_builder b;
+    dxpui_zero(&f, sizeof f);
+    dxpu_builder_init(&b, out + DXPU_FRAME_FULL_BYTES, dxpui_body_max(ch, ch->frame_limit));
+    if (seq == ch->nxt) {
+        dxpui_fill(ch, s, &b);
+        ch->nxt++;
+    } else {
+        dxpui_refill(ch, s, &b);
+        ch->count.tx_retransmits++;
+    }
+    f.kind = DXPU_KIND_DATA;
+    f.sequence = seq;
+    dxpui_fill_acks(ch, &f, now_ns);
+    s->state = 0;
+    s->sent_ns = now_ns;
+    s->packet_lo = (uint32_t)ch->packet;
+    s->tx_index = ch->tx_index;
+    ch->log[ch->tx_index++ & (2 * ch->cfg.window_frames - 1)] = (uint16_t)seq;
+    if (ch->rto_at_ns == DXPU_NEVER)
+        ch->rto_at_ns = now_ns + ch->rto_ns;
+    return dxpui_finish(ch, &f, out, b.used);
+}
+
+static int dxpui_emit_plain(dxpu_channel *ch, uint64_t now_ns, uint8_t kind, uint8_t *out)
+{
+    dxpu_frame f;
+    dxpui_zero(&f, sizeof f);
+    f.kind = kind;
+    f.sequence = ch->nxt;
+    dxpui_fill_acks(ch, &f, now_ns);
+    return dxpui_finish(ch, &f, out, 0);
+}
+
+static int dxpui_emit_base(dxpu_channel *ch, uint8_t kind, const uint8_t *body, size_t bytes,
+                           uint8_t *out)
+{
+    dxpu_frame f;
+    dxpui_zero(&f, sizeof f);
+    f.kind = kind;
+    memcpy(out + DXPU_FRAME_BASE_BYTES, body, bytes);
+    return dxpui_finish(ch, &f, out, bytes);
+}
+
+static int dxpui_emit_offer(dxpu_channel *ch, uint8_t kind, uint8_t *out)
+{
+    dxpu_offer o;
+    uint8_t body[DXPU_OFFER_BYTES];
+    dxpui_offer_of(ch, &o);
+    dxpu_offer_encode(&o, body);
+    return dxpui_emit_base(ch, kind, body, sizeof body, out);
+}
+
+static int dxpui_emit_probe(dxpu_channel *ch, bool reply, uint64_t cookie, uint8_t *out)
+{
+    uint8_t body[DXPU_PROBE_BYTES];
+    dxpui_zero(body, sizeof body);
+    body[0] = reply ? DXPU_PROBE_REPLY : 0;
+    dxpui_store64(body + 4, cookie);
+    return dxpui_emit_base(ch, DXPU_KIND_PROBE, body, sizeof body, out);
+}
+
+static int dxpui_emit_close(dxpu_channel *ch, bool answer, uint8_t *out)
+{
+    uint8_t body[4];
+    dxpui_zero(body, sizeof body);
+    body[0] = ch->reason;
+    body[1] = answer ? DXPU_CLOSE_ANSWER : 0;
+    return dxpui_emit_base(ch, DXPU_KIND_CLOSE, body, sizeof body, out);
+}
+
+static int dxpui_emit_reset(dxpu_channel *ch, uint8_t *out)
+{
+    uint8_t body[4];
+    body[0] = ch->reason;
+    body[1] = body[2] = DXPU_WIRE_VERSION;
+    body[3] = 0;
+    return dxpui_emit_base(ch, DXPU_KIND_RESET, body, sizeof body, out);
+}
+
+/* ---- Timers ---- */
+
+static uint64_t dxpui_rto(const dxpu_channel *ch)
+{
+    uint64_t ceiling = dxpui_max64(ch->hold_ns / 4, ch->cfg.rto_min_ns); /* D-12 */
+    uint64_t rto = ch->rto_ns;
+    for (unsigned i = 0; i < ch->backoff && rto < ceiling; i++)
+        rto *= 2;
+    return dxpui_min64(rto, ceiling);
+}
+
+/* RFC 6298 with a floor of rto_min (D-11). */
+static void dxpui_rtt_sample(dxpu_channel *ch, uint64_t rtt)
+{
+    if (ch->srtt_ns == 0) {
+        ch->srtt_ns = rtt;
+        ch->rttvar_ns = rtt / 2;
+    } else {
+        uint64_t diff = rtt > ch->srtt_ns ? rtt - ch->srtt_ns : ch->srtt_ns - rtt;
+        ch->rttvar_ns += diff / 4;
+        ch->rttvar_ns -= ch->rttvar_ns / 4;
+        ch->srtt_ns = ch->srtt_ns - ch->srtt_ns / 8 + rtt / 8;
+    }
+    ch->rto_ns = dxpui_max64(ch->cfg.rto_min_ns, ch->srtt_ns + 4 * ch->rttvar_ns);
+}
+
+static void dxpui_mark_lost(dxpu_channel *ch, uint32_t seq)
+{
+    dxpui_sent *s = &ch->sent[seq & (ch->cfg.window_frames - 1)];
+    if (!(s->state & DXPUI_LOST)) {
+        s->state |= DXPUI_LOST;
+        if (ch->lost == 0 || dxpui_seq_cmp(seq, ch->lost_from) < 0)
+            ch->lost_from = seq;
+        ch->lost++;
+    }
+}
+
+/* What time alone brings about.  DXPU_OK or the fatal error. */
+static int dxpui_timers(dxpu_channel *ch, uint64_t now_ns)
+{
+    if (ch->state == DXPU_STATE_IDLE || ch->state == DXPU_STATE_FAILED ||
+        ch->state == DXPU_STATE_CLOSED)
+        return ch->error;
+    if (now_ns - ch->heard_ns >= ch->hold_ns)
+        return dxpui_fail(ch, DXPU_E_DEAD, DXPU_REASON_HOLD, ch->remote_id != 0); /* D-48 */
+    if (now_ns >= ch->rto_at_ns) {
+        dxpui_mark_lost(ch, ch->una); /* even if selectively acknowledged: D-15 */
+        ch->sent[ch->una & (ch->cfg.window_frames - 1)].state &= (uint16_t)~DXPUI_ACKED;
+        if (ch->backoff < DXPUI_BACKOFF_MAX)
+            ch->backoff++;
+        ch->rto_at_ns = now_ns + dxpui_rto(ch);
+        ch->count.tx_timeouts++;
+    }
+    if (now_ns >= ch->ack_at_ns)
+        ch->ack_now = true;
+    return DXPU_OK;
+}
+
+static uint64_t dxpui_probe_due(const dxpu_channel *ch)
+{
+    uint64_t silent = ch->heard_ns + ch->hold_ns / 4; /* D-13 */
+    return dxpui_sequenced(ch) ? dxpui_max64(silent, ch->probe_ns) : DXPU_NEVER;
+}
+
+static bool dxpui_can_send(const dxpu_channel *ch, bool *starved)
+{
+    int pick = dxpui_pick(ch, starved);
+    bool sending = ch->state == DXPU_STATE_UP || ch->state == DXPU_STATE_DRAINING;
+    return sending && (ch->tx_at || pick >= 0) && ch->nxt - ch->una < ch->tx_window;
+}
+
+static bool dxpui_drained(const dxpu_channel *ch)
+{
+    return ch->una == ch->nxt && ch->tx_at == 0 && ch->tx[0].waiting == 0 &&
+           ch->tx[1].waiting == 0 && ch->tx[2].waiting == 0 && ch->event_next == ch->event_tail;
+}
+
+/* ---- emit ---- */
+
+/* Frames of the handshake and the end, repeated with back-off until the peer has answered. */
+static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
+{
+    if (ch->send_answer) {
+        ch->send_answer = 0;
+        return dxpui_emit_close(ch, true, out);
+    }
+    if (ch->send_reply) {
+        ch->send_reply = 0;
+        return dxpui_emit_probe(ch, true, ch->probe_cookie, out);
+    }
+    if (now_ns >= ch->next_try_ns) {
+        if (ch->tries < DXPUI_BACKOFF_MAX)
+            ch->tries++;
+        uint64_t wait = ch->rto_ns << (ch->tries - 1);
+        ch->next_try_ns = now_ns + dxpui_min64(wait, dxpui_max64(ch->hold_ns / 4, 1));
+        if (ch->state == DXPU_STATE_OPENING)
+            return dxpui_emit_offer(ch, DXPU_KIND_OPEN, out);
+        if (ch->state == DXPU_STATE_ACCEPTED)
+            return dxpui_emit_offer(ch, DXPU_KIND_ACCEPT, out);
+        if (ch->state == DXPU_STATE_CLOSING)
+            return dxpui_emit_close(ch, false, out);
+        ch->next_try_ns = DXPU_NEVER;
+    }
+    if (now_ns >= dxpui_probe_due(ch)) {
+        ch->probe_ns = now_ns + ch->hold_ns / 8;
+        return dxpui_emit_probe(ch, false, now_ns, out);
+    }
+    return 0;
+}
+
+/* A class that waits for nothing but credit says so, at RTO with back-off (F-12). */
+static int dxpui_emit_blocked(dxpu_channel *ch, uint64_t now_ns, bool starved, uint8_t *out)
+{
+    if (!starved) {
+        ch->blocked_at_ns = DXPU_NEVER;
+        ch->blocked_tries = 0;
+        return 0;
+    }
+    if (ch->blocked_at_ns == DXPU_NEVER)
+        ch->blocked_at_ns = now_ns + ch->rto_ns;
+    if (now_ns < ch->blocked_at_ns)
+        return 0;
+    if (ch->blocked_tries < DXPUI_BACKOFF_MAX)
+        ch->blocked_tries++;
+    ch->blocked_at_ns = now_ns + dxpui_min64(ch->rto_ns << ch->blocked_tries, ch->hold_ns / 4);
+    ch->count.tx_blocked++;
+    return dxpui_emit_plain(ch, now_ns, DXPU_KIND_BLOCKED, out);
+}
+
+/* The next frame marked lost. */
+static uint32_t dxpui_next_lost(dxpu_channel *ch)
+{
+    uint32_t seq = ch->lost_from;
+    while (!(ch->sent[seq & (ch->cfg.window_frames - 1)].state & DXPUI_LOST))
+        seq++;
+    ch->lost--;
+    ch->lost_from = seq + 1;
+    return seq;
+}
+
+DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, size_t cap,
+                               uint8_t *path)
+{
+    bool starved;
+    DXPU_ASSERT(!ch->busy);
+    if (cap < ch->cfg.frame_limit_bytes)
+        return DXPU_E_ROOM;
+    *path = 0;
+    int rc = dxpui_timers(ch, now_ns);
+    if (ch->send_reset) {
+        ch->send_reset = 0;
+        return dxpui_emit_reset(ch, out);
+    }
+    int n = dxpui_emit_control(ch, now_ns, out);
+    if (n != 0 || rc != DXPU_OK)
+        return n != 0 ? n : rc;
+    if (!dxpui_sequenced(ch))
+        return 0;
+    if (ch->lost)
+        return dxpui_emit_data(ch, now_ns, dxpui_next_lost(ch), out);
+    if (dxpui_can_send(ch, &starved))
+        return dxpui_emit_data(ch, now_ns, ch->nxt, out);
+    n = dxpui_emit_blocked(ch, now_ns, starved, out);
+    if (n == 0 && ch->ack_now)
+        n = dxpui_emit_plain(ch, now_ns, DXPU_KIND_ACK, out);
+    if (n == 0 && ch->state == DXPU_STATE_DRAINING && dxpui_drained(ch)) {
+        dxpui_go(ch, DXPUI_EV_DRAINED);
+        ch->next_try_ns = now_ns;
+        ch->tries = 0;
+        n = dxpui_emit_control(ch, now_ns, out);
+    }
+    return n;
+}
+
+/* Something that emit() would send at any time. */
+static bool dxpui_ready(const dxpu_channel *ch)
+{
+    bool starved;
+    if (ch->send_reset || ch->send_answer || ch->send_reply)
+        return true;
+    if (!dxpui_sequenced(ch))
+        return false;
+    return ch->ack_now || ch->lost || dxpui_can_send(ch, &starved) ||
+           (starved && ch->blocked_at_ns == DXPU_NEVER) ||
+           (ch->state == DXPU_STATE_DRAINING && dxpui_drained(ch));
+}
+
+DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch)
+{
+    if (dxpui_ready(ch))
+        return 0;
+    if (ch->state == DXPU_STATE_IDLE || ch->state == DXPU_STATE_CLOSED ||
+        ch->state == DXPU_STATE_FAILED)
+        return DXPU_NEVER;
+    uint64_t t = dxpui_later(ch->heard_ns, ch->hold_ns);
+    t = dxpui_min64(t, ch->next_try_ns);
+    t = dxpui_min64(t, dxpui_probe_due(ch));
+    t = dxpui_min64(t, ch->rto_at_ns);
+    t = dxpui_min64(t, ch->ack_at_ns);
+    return dxpui_min64(t, ch->blocked_at_ns);
+}
+
+/* ---- ingest: acknowledgements ---- */
+
+static void dxpui_acked(dxpu_channel *ch, uint32_t seq, const dxpu_frame *f, uint64_t now_ns)
+{
+    dxpui_sent *s = &ch->sent[seq & (ch->cfg.window_frames - 1)];
+    if (s->state & DXPUI_ACKED)
+        return;
+    if (s->state & DXPUI_LOST)
+        ch->lost--;
+    s->state = DXPUI_ACKED;
+    ch->backoff = 0;
+    if (!ch->any_acked || dxpui_seq_cmp(s->tx_index, ch->tx_index_acked) > 0) {
+        ch->tx_index_acked = s->tx_index;
+        ch->any_acked = true;
+    }
+    if (s->packet_lo == (uint32_t)f->seen && now_ns - s->sent_ns >= f->delay_ns)
+        dxpui_rtt_sample(ch, dxpui_max64(now_ns - s->sent_ns - f->delay_ns, 1)); /* D-10 */
+}
+
+/* Free what lies wholly before the oldest frame in flight. */
+static void dxpui_free_acked(dxpu_channel *ch)
+{
+    uint32_t until = ch->list_tail - (ch->tx_at ? 1u : 0u);
+    if (ch->una != ch->nxt) {
+        uint16_t first = ch->sent[ch->una & (ch->cfg.window_frames - 1)].first;
+        until = ch->list_head + (uint16_t)(first - (uint16_t)ch->list_head);
+    }
+    while (ch->list_head != until) {
+        uint32_t element = ch->list[ch->list_head++ & ch->list_mask];
+        if (element >> 30 == DXPUI_LIST_EVENT) {
+            ch->event_head++;
+        } else {
+            dxpui_fifo_free(&ch->tx[element >> 30]);
+            ch->count.tx_tlps_acked++;
+        }
+    }
+}
+
+/* Transmissions that were overtaken by DXPUI_REORDER acknowledged ones are lost (D-14).  Each
+   transmission is looked at once. */
+static void dxpui_detect_loss(dxpu_channel *ch)
+{
+    uint32_t window = ch->cfg.window_frames;
+    if (!ch->any_acked)
+        return;
+    if (ch->tx_index - ch->log_scan > 2 * window)
+        ch->log_scan = ch->tx_index - 2 * window;
+    while (dxpui_seq_cmp(ch->log_scan + DXPUI_REORDER, ch->tx_index_acked) <= 0) {
+        uint16_t low = ch->log[ch->log_scan & (2 * window - 1)];
+        uint32_t seq = ch->una + (uint16_t)(low - (uint16_t)ch->una);
+        const dxpui_sent *s = &ch->sent[seq & (window - 1)];
+        if (dxpui_seq_cmp(seq, ch->nxt) < 0 && s->tx_index == ch->log_scan && s->state == 0) {
+            dxpui_mark_lost(ch, seq);
+            ch->count.tx_fast++;
+        }
+        ch->log_scan++;
+    }
+}
+
+/* True when ack and sack name only frames that were sent. */
+static bool dxpui_ack_valid(const dxpu_channel *ch, const dxpu_frame *f)
+{
+    if (dxpui_seq_cmp(f->ack, ch->nxt) > 0)
+        return false;
+    uint32_t beyond = ch->nxt - f->ack; /* frames from ack on: bit i is frame ack + 1 + i */
+    uint32_t bits = beyond ? beyond - 1 : 0;
+    return bits >= 64 || (f->sack >> bits) == 0;
+}
+
+static int dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
+{
+    if (!dxpui_ack_valid(ch, f))
+        return DXPU_E_ACK; /* D-6 */
+    uint32_t before = ch->una;
+    uint32_t index_before = ch->tx_index_acked;
+    dxpu_credit_raise(&ch->limits, &f->limits);
+    for (uint32_t seq = ch->una; dxpui_seq_cmp(seq, f->ack) < 0; seq++)
+        dxpui_acked(ch, seq, f, now_ns);
+    if (dxpui_seq_cmp(f->ack, ch->una) > 0)
+        ch->una = f->ack;
+    uint64_t sack = f->sack;
+    for (uint32_t seq = f->ack + 1; sack; seq++, sack >>= 1) {
+        if ((sack & 1) && dxpui_seq_cmp(seq, ch->una) >= 0)
+            dxpui_acked(ch, seq, f, now_ns);
+    }
+    if (ch->una != before) {
+        if (dxpui_seq_cmp(ch->lost_from, ch->una) < 0)
+            ch->lost_from = ch->una;
+        dxpui_free_acked(ch);
+    }
+    if (ch->una != before || ch->tx_index_acked != index_before)
+        ch->rto_at_ns = ch->una == ch->nxt ? DXPU_NEVER : now_ns + dxpui_rto(ch);
+    dxpui_detect_loss(ch);
+    return DXPU_OK;
+}
+
+/* ---- ingest: records ---- */
+
+/* Check a body without using it: every record well formed, every TLP header what its record says,
+   payload records only where payload is due.  The first may continue a TLP of an earlier frame. */
+static int dxpui_body_check(dxpu_bytes body, unsigned *events)
+{
+    uint32_t left = UINT32_MAX; /* unknown: the frame may start inside a TLP */
+    dxpu_record r;
+    dxpu_tlp_shape s;
+    int rc;
+    *events = 0;
+    while ((rc = dxpu_record_next(&body, &r)) == DXPU_OK) {
+        if (r.type == DXPU_RECORD_PAYLOAD) {
+            if (left != UINT32_MAX) {
+                if (r.bytes.len > left)
+                    return DXPU_E_RECORD; /* W-42 */
+                left -= (uint32_t)r.bytes.len;
+            }
+            continue;
+        }
+        if (left != UINT32_MAX && left != 0)
+            return DXPU_E_RECORD; /* W-43 */
+        left = 0;
+        if (r.type == DXPU_RECORD_EVENT) {
+            ++*events;
+            continue;
+        }
+        if (dxpu_tlp_measure(r.bytes, &s) != DXPU_OK || s.local_dw || s.cls != r.cls ||
+            s.prefix_dw != r.prefix_dw || s.header_dw != r.header_dw ||
+            s.payload_bytes + s.digest_bytes != r.data_bytes)
+            return DXPU_E_RECORD; /* W-35, W-36, W-37 */
+        left = r.data_bytes;
+    }
+    return rc == DXPU_E_NONE ? DXPU_OK : rc;
+}
+
+/* The TLP in `part` is complete: check its CRC where it now stands, match it, offer it. */
+static int dxpui_part_complete(dxpu_channel *ch)
+{
+    dxpui_fifo *f = &ch->rx[ch->part.cls];
+    ch->part.active = 0;
+    if (ch->part.pos == DXPUI_NO_POS)
+        return DXPU_OK; /* a completion nobody asked for, passed over */
+    dxpu_bytes tlp = dxpui_item_tlp(f, ch->part.pos, ch->part.total_bytes);
+    if (dxpu_crc32(0, tlp.ptr, tlp.len) != ch->part.crc) {
+        ch->count.rx_tlp_crc++;
+        ch->last_error = DXPU_E_TLP_CRC;
+        return dxpui_fail(ch, DXPU_E_PROTO, DXPU_REASON_PROTOCOL, true); /* W-38 */
+    }
+    dxpu_tlp_shape s;
+    dxpui_item it;
+    dxpui_zero(&s, sizeof s);
+    int rc = dxpu_tlp_measure(tlp, &s);
+    DXPU_ASSERT(rc == DXPU_OK);
+    (void)rc;
+    dxpui_item_describe(&it, &s, tlp.ptr);
+    if (s.cls == DXPU_COMPLETION && ch->cfg.tags) {
+        dxpu_tlp t;
+        dxpu_request req;
+        if (dxpu_tlp_decode_header(tlp, &t) != DXPU_OK ||
+            dxpu_tags_complete(ch->cfg.tags, &t, &req) != DXPU_OK) {
+            ch->count.rx_cpl_refused++; /* F-25 */
+            return DXPU_OK;
+        }
+        it.user = req.user;
+        it.last = req.done;
+    }
+    it.order = ch->rx_order++;
+    dxpui_fifo_commit(f, ch->part.pos, &it);
+    ch->count.rx_tlps++;
+    return DXPU_OK;
+}
+
+static int dxpui_rx_tlp(dxpu_channel *ch, const dxpu_record *r)
+{
+    dxpui_fifo *f = &ch->rx[r->cls];
+    uint32_t digest = (r->bytes.ptr[4u * r->prefix_dw + 2] & 0x80) ? 4 : 0;
+    uint32_t units = dxpu_credit_units(r->data_bytes - digest);
+    ch->part.active = 1;
+    ch->part.cls = r->cls;
+    ch->part.total_bytes = (uint16_t)(r->bytes.len + r->data_bytes);
+    ch->part.at_bytes = (uint16_t)r->bytes.len;
+    ch->part.crc = r->tlp_crc;
+    ch->part.pos = DXPUI_NO_POS;
+    if (dxpui_fifo_fits(f, units)) {
+        ch->part.pos = dxpui_fifo_place(f, ch->part.total_bytes);
+        memcpy(f->mem + ch->part.pos + sizeof(dxpui_item), r->bytes.ptr, r->bytes.len);
+    } else if (r->cls == DXPU_COMPLETION && ch->cfg.tags) {
+        ch->count.rx_cpl_refused++; /* room was reserved for all that we asked for: F-10 */
+    } else {
+        ch->last_error = DXPU_E_CREDIT;
+        return dxpui_fail(ch, DXPU_E_PROTO, DXPU_REASON_CREDIT, true); /* F-5 */
+    }
+    return r->data_bytes ? DXPU_OK : dxpui_part_complete(ch);
+}
+
+static int dxpui_rx_payload(dxpu_channel *ch, dxpu_bytes bytes)
+{
+    if (!ch->part.active || bytes.len > (size_t)(ch->part.total_bytes - ch->part.at_bytes)) {
+        ch->last_error = DXPU_E_RECORD;
+        return dxpui_fail(ch, DXPU_E_PROTO, DXPU_REASON_PROTOCOL, true); /* W-42 */
+    }
+    if (ch->part.pos != DXPUI_NO_POS)
+        memcpy(ch->rx[ch->part.cls].mem + ch->part.pos + sizeof(dxpui_item) + ch->part.at_bytes,
+               bytes.ptr, bytes.len);
+    ch->part.at_bytes = (uint16_t)(ch->part.at_bytes + bytes.len);
+    return ch->part.at_bytes == ch->part.total_bytes ? dxpui_part_complete(ch) : DXPU_OK;
+}
+
+static void dxpui_rx_event(dxpu_channel *ch, const dxpu_event *e)
+{
+    if (e->type == 0) {
+        ch->count.rx_events_ignored++; /* W-52 */
+        return;
+    }
+    unsigned at = ch->rx_event_tail++ & (DXPUI_EVENTS - 1);
+    ch->rx_events[at] = *e;
+    ch->event_order[DXPUI_EVENTS + at] = ch->rx_order++;
+}
+
+/* Use a checked body that is next in sequence. */
+static int dxpui_rx_body(dxpu_channel *ch, dxpu_bytes body)
+{
+    dxpu_record r;
+    int rc = DXPU_OK;
+    while (rc == DXPU_OK && dxpu_record_next(&body, &r) == DXPU_OK) {
+        if (r.type == DXPU_RECORD_PAYLOAD) {
+            rc = dxpui_rx_payload(ch, r.bytes);
+        } else if (ch->part.active) {
+            ch->last_error = DXPU_E_RECORD;
+            rc = dxpui_fail(ch, DXPU_E_PROTO, DXPU_REASON_PROTOCOL, true); /* W-43 */
+        } else if (r.type == DXPU_RECORD_EVENT) {
+            dxpui_rx_event(ch, &r.event);
+        } else {
+            rc = dxpui_rx_tlp(ch, &r);
+        }
+    }
+    ch->rx_next++;
+    return rc;
+}
+
+static bool dxpui_event_room(const dxpu_channel *ch, unsigned events)
+{
+    return ch->rx_event_tail - ch->rx_event_head + events <= DXPUI_EVENTS;
+}
+
+/* Use the frames that waited for the one just used. */
+static int dxpui_rx_held(dxpu_channel *ch)
+{
+    uint32_t mask = ch->cfg.window_frames - 1;
+    size_t slot_bytes = dxpui_body_max(ch, ch->cfg.frame_limit_bytes);
+    int rc = DXPU_OK;
+    while (rc == DXPU_OK && ch->rx_held) {
+        uint32_t slot = ch->rx_next & mask;
+        unsigned events;
+        dxpu_bytes body;
+        body.ptr = ch->reorder + slot * slot_bytes;
+        body.len = ch->reorder_bytes[slot];
+        if (body.len == 0)
+            break;
+        rc = dxpui_body_check(body, &events);
+        DXPU_ASSERT(rc == DXPU_OK);
+        if (!dxpui_event_room(ch, events))
+            break; /* D-36: goes on when an event is taken */
+        ch->reorder_bytes[slot] = 0;
+        ch->rx_held--;
+        ch->ack_now = true;
+        rc = dxpui_rx_body(ch, body);
+    }
+    return rc;
+}
+
+/* Keep a frame that came before an earlier one. */
+static int dxpui_rx_ahead(dxpu_channel *ch, const dxpu_frame *f)
+{
+    uint32_t slot = f->sequence & (ch->cfg.window_frames - 1);
+    ch->ack_now = true;
+    if (ch->reorder_bytes[slot]) {
+        ch->count.rx_duplicate++;
+        return DXPU_OK;
+    }
+    memcpy(ch->reorder + slot * (size_t)dxpui_body_max(ch, ch->cfg.frame_limit_bytes), f->body.ptr,
+           f->body.len);
+    ch->reorder_bytes[slot] = (uint16_t)f->body.len;
+    ch->rx_held++;
+    ch->count.rx_reordered++;
+    return DXPU_OK;
+}
+
+static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns, unsigned flags)
+{
+    unsigned events;
+    if (flags & DXPU_RX_ECN_CE)
+        ch->ecn_ce++;
+    if (f->packet >= ch->seen) {
+        ch->seen = f->packet;
+        ch->seen_ns = now_ns;
+    }
+    uint32_t ahead = f->sequence - ch->rx_next;
+    if (dxpui_seq_cmp(f->sequence, ch->rx_next) < 0) {
+        ch->count.rx_duplicate++;
+        ch->ack_now = true; /* our acknowledgement was lost: D-8 */
+        return DXPU_OK;
+    }
+    if (ahead >= ch->cfg.window_frames)
+        return DXPU_E_WINDOW; /* D-9 */
+    if (f->body.len == 0 || dxpui_body_check(f->body, &events) != DXPU_OK)
+        return DXPU_E_RECORD;
+    if (ahead)
+        return dxpui_rx_ahead(ch, f);
+    if (!dxpui_event_room(ch, events))
+        return DXPU_E_WINDOW; /* D-36 */
+    if (ch->reorder_bytes[f->sequence & (ch->cfg.window_frames - 1)]) {
+        /* it was held for want of event room and came again */
+        ch->reorder_bytes[f->sequence & (ch->cfg.window_frames - 1)] = 0;
+        ch->rx_held--;
+    }
+    bool gap = ch->rx_held != 0;
+    int rc = dxpui_rx_body(ch, f->body);
+    if (rc == DXPU_OK)
+        rc = dxpui_rx_held(ch);
+    if (gap || ++ch->unacked >= ch->cfg.window_frames / 8 + 1)
+        ch->ack_now = true;
+    ch->ack_at_ns = dxpui_min64(ch->ack_at_ns, now_ns + ch->cfg.ack_delay_ns);
+    return rc;
+}
+
+/* ---- ingest: the rest ---- */
+
+static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
+{
+    dxpu_offer o;
+    int rc = dxpu_offer_decode(f->body, &o);
+    if (rc != DXPU_OK)
+        return rc == DXPU_E_SHORT ? rc : DXPU_E_OFFER;
+    if (f->kind == DXPU_KIND_OPEN) { /* again: our accept was lost, or it is late */
+        if (ch->state == DXPU_STATE_ACCEPTED && o.channel == ch->remote_id) {
+            ch->next_try_ns = now_ns;
+            return DXPU_OK;
+        }
+        return DXPU_E_STATE;
+    }
+    if (ch->state == DXPU_STATE_UP && o.channel == ch->remote_id) {
+        ch->ack_now = true; /* our first sequenced frame was lost: D-43 */
+        return DXPU_OK;
+    }
+    if (ch->state != DXPU_STATE_OPENING)
+        return DXPU_E_STATE;
+    rc = dxpui_establish(ch, &o, now_ns);
+    if (rc != DXPU_OK) {
+        ch->remote_id = o.channel;
+        return dxpui_fail(ch, DXPU_E_PROTO, DXPU_REASON_OFFER, true);
+    }
+    dxpui_go(ch, DXPUI_EV_RX_ACCEPT);
+    ch->next_try_ns = DXPU_NEVER;
+    ch->tries = 0;
+    ch->ack_now = true; /* the peer waits for a sequenced frame */
+    return DXPU_OK;
+}
+
+static int dxpui_on_close(dxpu_channel *ch, const dxpu_frame *f)
+{
+    if (f->body.len < 4)
+        return DXPU_E_SHORT;
+    bool answer = (f->body.ptr[1] & DXPU_CLOSE_ANSWER) != 0;
+    if (ch->state == DXPU_STATE_OPENING || ch->state == DXPU_STATE_IDLE)
+        return DXPU_E_STATE;
+    if (!answer)
+        ch->send_answer = 1;
+    if (ch->state == DXPU_STATE_UP || ch->state == DXPU_STATE_ACCEPTED)
+        ch->reason = f->body.ptr[0];
+    if (dxpui_go(ch, DXPUI_EV_RX_CLOSE))
+        ch->error = DXPU_E_CLOSED;
+    return DXPU_OK;
+}
+
+static int dxpui_on_probe(dxpu_channel *ch, const dxpu_frame *f)
+{
+    if (f->body.len < DXPU_PROBE_BYTES)
+        return DXPU_E_SHORT;
+    if (!(f->body.ptr[0] & DXPU_PROBE_REPLY)) {
+        ch->probe_cookie = dxpui_load64(f->body.ptr + 4);
+        ch->send_reply = 1;
+    }
+    return DXPU_OK;
+}
+
+static int dxpui_on_reset(dxpu_channel *ch, const dxpu_frame *f)
+{
+    if (f->body.len < 4)
+        return DXPU_E_SHORT;
+    return dxpui_fail(ch, DXPU_E_RESET, f->body.ptr[0], false);
+}
+
+static int dxpui_on_sequenced(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns,
+                              unsigned flags)
+{
+    if (ch->state == DXPU_STATE_OPENING || ch->state == DXPU_STATE_CLOSED)
+        return DXPU_E_STATE; /* the accept was lost or is late; it will come again */
+    int rc = dxpui_on_ack(ch, f, now_ns);
+    if (rc != DXPU_OK)
+        return rc;
+    if (dxpui_go(ch, DXPUI_EV_RX_SEQUENCED)) {
+        ch->next_try_ns = DXPU_NEVER;
+        ch->tries = 0;
+    }
+    if (f->kind == DXPU_KIND_DATA)
+        return dxpui_on_data(ch, f, now_ns, flags);
+    if (f->body.len)
+        return DXPU_E_RECORD; /* W-11 */
+    if (f->kind == DXPU_KIND_BLOCKED)
+        ch->ack_now = true; /* F-13 */
+    return DXPU_OK;
+}
+
+static int dxpui_dispatch(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns, unsigned flags)
+{
+    switch (f->kind) {
+    case DXPU_KIND_DATA:
+    case DXPU_KIND_ACK:
+    case DXPU_KIND_BLOCKED:
+        return dxpui_on_sequenced(ch, f, now_ns, flags);
+    case DXPU_KIND_OPEN:
+    case DXPU_KIND_ACCEPT:
+        return dxpui_on_offer(ch, f, now_ns);
+    case DXPU_KIND_RESET:
+        return dxpui_on_reset(ch, f);
+    case DXPU_KIND_CLOSE:
+        return dxpui_on_close(ch, f);
+    case DXPU_KIND_PROBE:
+        return dxpui_on_probe(ch, f);
+    default: /* handshake: the security binding's, refused without it */
+        return DXPU_E_STATE;
+    }
+}
+
+/* One counter per reason. */
+static void dxpui_count_refusal(dxpu_counters *c, int error)
+{
+#define DXPUI_CASE(name, counter)                                                                  \
+    case DXPU_##name:                                                                              \
+        c->counter++;                                                                              \
+        break;
+    switch (error) {
+        DXPUI_CASE(E_SHORT, rx_short)
+        DXPUI_CASE(E_MAGIC, rx_magic)
+        DXPUI_CASE(E_VERSION, rx_version)
+        DXPUI_CASE(E_KIND, rx_kind)
+        DXPUI_CASE(E_LENGTH, rx_length)
+        DXPUI_CASE(E_RSVD, rx_rsvd)
+        DXPUI_CASE(E_CRC, rx_crc)
+        DXPUI_CASE(E_RECORD, rx_record)
+        DXPUI_CASE(E_CHANNEL, rx_channel)
+        DXPUI_CASE(E_REPLAY, rx_replay)
+        DXPUI_CASE(E_WINDOW, rx_window)
+        DXPUI_CASE(E_ACK, rx_ack)
+        DXPUI_CASE(E_OFFER, rx_offer)
+        DXPUI_CASE(E_STATE, rx_state)
+    default:
+        break; /* fatal: not a refused frame */
+    }
+#undef DXPUI_CASE
+}
+
+DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt, size_t len,
+                                 unsigned flags)
+{
+    dxpu_frame f;
+    DXPU_ASSERT(!ch->busy);
+    if (ch->state == DXPU_STATE_IDLE)
+        return DXPU_E_ARG;
+    if (ch->state == DXPU_STATE_FAILED)
+        return ch->error;
+    int rc = dxpui_admit(ch, pkt, len, &f);
+    if (rc == DXPU_OK) {
+        ch->count.rx_frames++;
+        ch->count.rx_bytes += len;
+        ch->count.rx_ecn_ce += flags & DXPU_RX_ECN_CE;
+        ch->heard_ns = now_ns;
+        rc = dxpui_dispatch(ch, &f, now_ns, flags);
+    }
+    dxpui_count_refusal(&ch->count, rc);
+    return rc;
+}
+
+/* ---- The consumer ---- */
+
+static bool dxpui_rx_offered(const dxpu_channel *ch, unsigned cls, dxpui_item *it)
+{
+    const dxpui_fifo *f = &ch->rx[cls];
+    if (f->waiting == 0 || ch->state == DXPU_STATE_FAILED)
+        return false;
+    *it = dxpui_item_at(f, f->next);
+    if (ch->rx_event_head != ch->rx_event_tail) {
+        uint32_t at = DXPUI_EVENTS + (ch->rx_event_head & (DXPUI_EVENTS - 1));
+        if (dxpui_seq_cmp(it->order, ch->event_order[at]) > 0)
+            return false; /* D-35 */
+    }
+    return dxpui_may_go(ch->rx, cls, it);
+}
+
+DXPU_API dxpu_delivery dxpu_channel_peek(const dxpu_channel *ch, unsigned cls)
+{
+    dxpu_delivery d;
+    dxpui_item it;
+    dxpui_zero(&d, sizeof d);
+    if (cls < DXPU_CLASSES && dxpui_rx_offered(ch, cls, &it)) {
+        d.tlp = dxpui_item_tlp(&ch->rx[cls], ch->rx[cls].next, it.bytes);
+        d.user = it.user;
+        d.last = it.last != 0;
+    }
+    return d;
+}
+
+DXPU_API int dxpu_channel_take(dxpu_channel *ch, unsigned cls, uint64_t now_ns)
+{
+    dxpui_item it;
+    DXPU_ASSERT(!ch->busy);
+    if (cls >= DXPU_CLASSES || !dxpui_rx_offered(ch, cls, &it))
+        return DXPU_E_NONE;
+    dxpui_fifo_advance(&ch->rx[cls]);
+    dxpui_fifo_free(&ch->rx[cls]);
+    if (cls == DXPU_COMPLETION && ch->cfg.tags)
+        return DXPU_OK;
+    dxpu_credit_add(&ch->granted, cls, it.units);
+    if (ch->granted.header[cls] - ch->told.header[cls] >= ch->rx[cls].header_max / 2 ||
+        ch->granted.data[cls] - ch->told.data[cls] >= ch->rx[cls].data_max / 2)
+        ch->ack_now = true; /* F-6 */
+    ch->ack_at_ns = dxpui_min64(ch->ack_at_ns, now_ns + ch->cfg.ack_delay_ns);
+    return DXPU_OK;
+}
+
+DXPU_API bool dxpu_channel_peek_event(const dxpu_channel *ch, dxpu_event *out)
+{
+    if (ch->rx_event_head == ch->rx_event_tail || ch->state == DXPU_STATE_FAILED)
+        return false;
+    uint32_t at = ch->rx_event_head & (DXPUI_EVENTS - 1);
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
+        const dxpui_fifo *f = &ch->rx[cls];
+        if (f->waiting &&
+            dxpui_seq_cmp(dxpui_item_at(f, f->next).order, ch->event_order[DXPUI_EVENTS + at]) < 0)
+            return false; /* D-35 */
+    }
+    *out = ch->rx_events[at];
+    return true;
+}
+
+DXPU_API int dxpu_channel_take_event(dxpu_channel *ch)
+{
+    dxpu_event e;
+    if (!dxpu_channel_peek_event(ch, &e))
+        return DXPU_E_NONE;
+    ch->rx_event_head++;
+    dxpui_rx_held(ch);
+    return DXPU_OK;
+}
+
+/* ---- The end, and questions ---- */
+
+DXPU_API int dxpu_channel_close(dxpu_channel *ch, uint8_t reason)
+{
+    if (ch->state == DXPU_STATE_IDLE)
+        return DXPU_E_ARG;
+    if (ch->state == DXPU_STATE_OPENING || ch->state == DXPU_STATE_ACCEPTED)
+        dxpui_fail(ch, DXPU_E_CLOSED, reason, ch->remote_id != 0); /* nothing to drain */
+    else if (dxpui_go(ch, DXPUI_EV_CLOSE))
+        ch->reason = reason;
+    return DXPU_OK;
+}
+
+DXPU_API void dxpu_channel_reset(dxpu_channel *ch, uint8_t reason)
+{
+    dxpui_fail(ch, DXPU_E_RESET, reason, ch->remote_id != 0);
+}
+
+DXPU_API unsigned dxpu_channel_state(const dxpu_channel *ch)
+{
+    return ch->state;
+}
+
+DXPU_API int dxpu_channel_error(const dxpu_channel *ch)
+{
+    return ch->error;
+}
+
+DXPU_API int dxpu_channel_last_error(const dxpu_channel *ch)
+{
+    return ch->last_error;
+}
+
+DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch)
+{
+    return ch->reason;
+}
+
+DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns)
+{
+    unsigned wants = 0;
+    dxpu_event e;
+    if (dxpu_channel_next_ns(ch) <= now_ns)
+        wants |= DXPU_WANTS_EMIT;
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
+        if (dxpu_channel_peek(ch, cls).tlp.len)
+            wants |= (unsigned)DXPU_WANTS_TAKE_POSTED << cls;
+    }
+    if (dxpu_channel_peek_event(ch, &e))
+        wants |= DXPU_WANTS_TAKE_EVENT;
+    if (!dxpui_drained(ch))
+        wants |= DXPU_WANTS_ACK;
+    return wants;
+}
 
 #ifdef __cplusplus
 }
