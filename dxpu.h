@@ -1208,8 +1208,10 @@ DXPU_API void dxpu_channel_reset(dxpu_channel *ch, uint8_t reason);
 
 DXPU_API unsigned dxpu_channel_state(const dxpu_channel *ch); /* DXPU_STATE_IDLE.. */
 DXPU_API int dxpu_channel_error(const dxpu_channel *ch);      /* 0, or why it is FAILED or CLOSED */
-DXPU_API uint8_t
-dxpu_channel_reason(const dxpu_channel *ch); /* DXPU_REASON_*, ours or the peer's */
+/* Behind an E_PROTO: the rule that the peer broke. */
+DXPU_API int dxpu_channel_last_error(const dxpu_channel *ch);
+/* DXPU_REASON_*, ours or the peer's. */
+DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch);
 /* what dxpu_channel_wants() answers, computed, never stored */
 enum {
     DXPU_WANTS_EMIT = 1,        /* emit() would give a frame now */
