@@ -18,15 +18,15 @@ ifneq ($(if $(NEED),$(shell tests/packages.sh $(NEED) </dev/null >&2 || echo mis
 $(error packages are missing, see above)
 endif
 
-BASE = -std=c11 -I. -MMD -MP -pthread
+BASE = -std=c11 -I. $(patsubst %,-I%,$(wildcard bindings/* examples/proxy)) -MMD -MP -pthread
 DEFLATE := $(shell pkg-config --exists libdeflate 2>/dev/null && echo -DDXPU_ZLIB_USE_LIBDEFLATE=1)
 LIBS = -Wl,--as-needed -levent -lpcap -ljansson $(if $(DEFLATE),-ldeflate) -lz -lm
 
 # What is there.  libdxpu.a is dxpu.h through bindings/zlib's CRC; parts.a the other bindings and
 # what the proxies share; each program is the C files of its folder.
 PARTS_SRC := $(wildcard bindings/*/*.c examples/proxy/*.c)
-SRC_dxpu-host     := $(wildcard examples/host_proxy/*.c)
-SRC_dxpu-box      := $(wildcard examples/box_proxy/*.c)
+SRC_dxpu-host     := $(wildcard examples/host_proxy/*.c examples/host_proxy/*/*.c)
+SRC_dxpu-box      := $(wildcard examples/box_proxy/*.c examples/box_proxy/*/*.c)
 SRC_dxpu          := $(wildcard examples/cli/*.c)
 SRC_dxpu-relay    := $(wildcard examples/demo/*relay.c)
 SRC_dxpu-pingpong := $(wildcard examples/demo/*pingpong.c)
@@ -61,7 +61,7 @@ $1/replay_%: $1/fuzz/%.o $1/fuzz/fuzz_main.o $1/parts.a $1/libdxpu.a
 	$$(CC) $$(CFLAGS) $2 -pthread -o $$@ $$^ $$(LIBS)
 endef
 SAN   = -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
-        '-DDXPU_ASSERT(x)=((x) ? (void)0 : __builtin_trap())'
+        -DDXPU_CONFIG_HEADER='"tests/asserts.h"'
 COV   = -O0 --coverage -fprofile-abs-path
 COV_SETS = 0 1 8 # the option sets that `make cov` merges: values of DXPU_CRC_TABLES
 $(eval $(call variant,build,))
