@@ -32,7 +32,7 @@ SRC_dxpu-relay    := $(wildcard examples/demo/*relay.c)
 SRC_dxpu-pingpong := $(wildcard examples/demo/*pingpong.c)
 PROGRAMS := $(foreach p,dxpu-host dxpu-box dxpu dxpu-relay dxpu-pingpong,$(if $(SRC_$p),$p))
 C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/sim_*.c))
-SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/check*.py \
+SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_*.py \
               tests/net_*.py tests/net_*.sh)) \
               tests/toc.py tests/spec.py tests/run_test.py tests/fuzz_replay.py
 FUZZERS  := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
@@ -112,7 +112,7 @@ build/fuzz_%: fuzz/fuzz_%.c dxpu.h
 fmt:
 	git ls-files -z '*.c' '*.h' '*.cc' | xargs -0 clang-format -i
 toc spec:
-	$(PYTHON) tests/$@.py
+	$(PYTHON) tests/$@.py --strict
 
 ## size       text size on a Cortex-M4, nothing undefined but mem*
 ## ship       dxpu.h alone in an empty folder: README program as C99, C++11, freestanding, static

@@ -1,4 +1,4 @@
-/* DXPU_CONFIG_HEADER of the sanitizer build: DXPU_ASSERT stops a program, unless a test has its own. */
+/* DXPU_CONFIG_HEADER of the sanitizer build: asserts on, unless a test brings its own. */
 #ifndef DXPU_TESTS_ASSERTS_H
 #define DXPU_TESTS_ASSERTS_H
 #ifndef DXPU_ASSERT

@@ -65,7 +65,8 @@ def include_problems(name, source, exists=None):
         near = what
         if quote == '"':  # looked for beside the file, then in what the Makefile lists with -I
             beside = os.path.normpath(os.path.join(os.path.dirname(name), what))
-            near = next((n for n in (beside, what, *(f + what for f in searched)) if exists(n)), what)
+            places = [beside, what] + [folder + what for folder in searched]
+            near = next((place for place in places if exists(place)), what)
         bad = None
         if name == "dxpu.h":
             bad = what not in CORE_HEADERS
@@ -152,7 +153,8 @@ def main():
     check("text_ends_with_newline", [n for n in texts if texts[n] and texts[n][-1] != "\n"])
     check("no_trailing_blanks", ["%s:%d" % (n, i) for n in texts
                                  for i, line in enumerate(texts[n].split("\n"), 1)
-                                 if line.endswith((" ", "\t")) and not n.endswith(".patch")])
+                                 if line.endswith((" ", "\t"))
+                                 and not n.startswith(("spec/vectors/", "fuzz/corpus/"))])
     if clang_format_version() != FORMATTER:
         print("skip clang_format the tree is formatted by version %d" % FORMATTER)
     else:
