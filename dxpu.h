@@ -2643,7 +2643,6 @@ static int dxpui_host_presets(dxpu_host_entry *e)
         e->reg[DXPUI_REG_COMMAND] = DXPUI_COMMAND_MEMORY;
     e->reg[DXPUI_REG_BUS] = (uint32_t)e->bus << 8 | (uint32_t)e->bus_last << 16;
     e->bus = 0;
-    e->bus_last = 0;
     e->flags = 0;
     return DXPU_OK;
 }
