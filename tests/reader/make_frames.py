@@ -330,10 +330,9 @@ def rejected_bodies():
         head = dx.encode_frame({**CONTROL, "channel": 0, "kind": "handshake", "opaque": b""})[:20]
         rejected(f"short-{kind}-{body}", "short",
                  dx.seal(head[:3] + number + head[4:] + b"\x01" * body), "W-14 or W-20")
-    rejected("ack-body", "record", dx.seal(dx.encode_frame({**HEAD, "kind": "ack"})[:-4] + b"\0" * 4),
-             "W-11")
-    rejected("blocked-body", "record",
-             dx.seal(dx.encode_frame({**HEAD, "kind": "blocked"})[:-4] + record(0x80, b"")), "W-11")
+    for kind, body in (("ack", b"\0" * 4), ("blocked", record(0x80, b""))):
+        empty = dx.encode_frame({**HEAD, "kind": kind})[:-4]
+        rejected(f"{kind}-body", "record", dx.seal(empty + body), "W-11")
 
     note("refused: offers")
     for name, change, about in (
@@ -425,8 +424,8 @@ def main():
     rejected_heads()
     rejected_bodies()
     rejected_records()
-    print("# Frames, byte-exact: what a receiver must accept, then what it must drop and by which name.\n"
-          "# The format is described in README.md; W- rules are in ../wire.md.\n")
+    print("# Frames, byte-exact: what a receiver must accept, then what it must drop and by which "
+          "name.\n# The format is described in README.md; W- rules are in ../wire.md.\n")
     sys.stdout.write("\n".join(out))
 
 

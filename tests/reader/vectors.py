@@ -38,18 +38,15 @@ def from_hex(text):
 
 
 def to_hex(data):
-    """Runs of four dwords or more of one byte as xx*N, else dword by dword."""
+    """Tokens of a dword each; four or more dwords of one byte become xx*N."""
     tokens, start = [], 0
     while start < len(data):
-        run = start
-        while run < len(data) and data[run] == data[start]:
-            run += 1
-        if run - start >= 16:
-            tokens.append(f"{data[start]:02x}*{run - start}")
-            start = run
-        else:
-            tokens.append(data[start:start + 4].hex())
-            start += 4
+        end = start
+        while data[end:end + 4] == data[start:start + 1] * 4:
+            end += 4
+        run = end - start >= 16
+        tokens.append(f"{data[start]:02x}*{end - start}" if run else data[start:start + 4].hex())
+        start = end if run else start + 4
     return tokens
 
 
@@ -75,15 +72,18 @@ def value_from_text(name, text):
     return int(text, 0) if text[:1].isdigit() else text
 
 
+# Left out of the text when 0 or empty.
+BY_DEFAULT = ("flags", "rest", "prefixes", "key_phase", "ignorable", "path")
+
+
 def frame_to_fields(frame):
     """Key and text of everything in a decoded frame; what is 0 or empty by default is left out."""
     fields = {}
 
     def put(prefix, values):
         for name, value in values.items():
-            if name in ("flags", "rest", "prefixes", "key_phase", "ignorable", "path") and not value:
-                continue
-            fields[prefix + name] = value_to_text(name, value)
+            if value or name not in BY_DEFAULT:
+                fields[prefix + name] = value_to_text(name, value)
 
     put("", {name: value for name, value in frame.items() if name not in ("offer", "records")})
     put("offer.", frame.get("offer", {}))
