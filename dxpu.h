@@ -4853,10 +4853,8 @@ static bool dxpui_ack_valid(const dxpu_channel *ch, const dxpu_frame *f)
     return bits >= 64 || (f->sack >> bits) == 0;
 }
 
-static int dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
+static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
 {
-    if (!dxpui_ack_valid(ch, f))
-        return DXPU_E_ACK; /* D-6 */
     uint32_t before = ch->una;
     uint32_t index_before = ch->tx_index_acked;
     dxpu_credit_raise(&ch->limits, &f->limits);
@@ -4877,7 +4875,6 @@ static int dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
     if (ch->una != before || ch->tx_index_acked != index_before)
         ch->rto_at_ns = ch->una == ch->nxt ? DXPU_NEVER : now_ns + dxpui_rto(ch);
     dxpui_detect_loss(ch);
-    return DXPU_OK;
 }
 
 /* ---- ingest: records ---- */
@@ -5069,9 +5066,9 @@ static int dxpui_rx_ahead(dxpu_channel *ch, const dxpu_frame *f)
     return DXPU_OK;
 }
 
-static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns, unsigned flags)
+static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events, uint64_t now_ns,
+                         unsigned flags)
 {
-    unsigned events;
     if (flags & DXPU_RX_ECN_CE)
         ch->ecn_ce++;
     if (f->packet >= ch->seen) {
@@ -5084,10 +5081,6 @@ static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns,
         ch->ack_now = true; /* our acknowledgement was lost: D-8 */
         return DXPU_OK;
     }
-    if (ahead >= ch->cfg.window_frames)
-        return DXPU_E_WINDOW; /* D-9 */
-    if (f->body.len == 0 || dxpui_body_check(f->body, &events) != DXPU_OK)
-        return DXPU_E_RECORD;
     if (ahead)
         return dxpui_rx_ahead(ch, f);
     if (!dxpui_event_room(ch, events))
@@ -5174,22 +5167,33 @@ static int dxpui_on_reset(dxpu_channel *ch, const dxpu_frame *f)
     return dxpui_fail(ch, DXPU_E_RESET, f->body.ptr[0], false);
 }
 
+/* True when a frame is neither a duplicate nor within the receive window (D-9). */
+static bool dxpui_beyond(const dxpu_channel *ch, uint32_t seq)
+{
+    return dxpui_seq_cmp(seq, ch->rx_next) >= 0 && seq - ch->rx_next >= ch->cfg.window_frames;
+}
+
+/* All checks come before the first change: what is refused has no effect. */
 static int dxpui_on_sequenced(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns,
                               unsigned flags)
 {
+    unsigned events = 0;
+    bool data = f->kind == DXPU_KIND_DATA;
     if (ch->state == DXPU_STATE_OPENING || ch->state == DXPU_STATE_CLOSED)
         return DXPU_E_STATE; /* the accept was lost or is late; it will come again */
-    int rc = dxpui_on_ack(ch, f, now_ns);
-    if (rc != DXPU_OK)
-        return rc;
+    if (!dxpui_ack_valid(ch, f))
+        return DXPU_E_ACK; /* D-6 */
+    if (data == (f->body.len == 0) || dxpui_body_check(f->body, &events) != DXPU_OK)
+        return DXPU_E_RECORD; /* W-11, W-30 ff. */
+    if (data && dxpui_beyond(ch, f->sequence))
+        return DXPU_E_WINDOW;
+    dxpui_on_ack(ch, f, now_ns);
     if (dxpui_go(ch, DXPUI_EV_RX_SEQUENCED)) {
         ch->next_try_ns = DXPU_NEVER;
         ch->tries = 0;
     }
-    if (f->kind == DXPU_KIND_DATA)
-        return dxpui_on_data(ch, f, now_ns, flags);
-    if (f->body.len)
-        return DXPU_E_RECORD; /* W-11 */
+    if (data)
+        return dxpui_on_data(ch, f, events, now_ns, flags);
     if (f->kind == DXPU_KIND_BLOCKED)
         ch->ack_now = true; /* F-13 */
     return DXPU_OK;
