@@ -5258,12 +5258,13 @@ DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt
     if (ch->state == DXPU_STATE_FAILED)
         return ch->error;
     int rc = dxpui_admit(ch, pkt, len, &f);
-    if (rc == DXPU_OK) {
+    if (rc == DXPU_OK)
+        rc = dxpui_dispatch(ch, &f, now_ns, flags);
+    if (rc == DXPU_OK || ch->state == DXPU_STATE_FAILED) { /* a refused frame is no sign of life */
         ch->count.rx_frames++;
         ch->count.rx_bytes += len;
         ch->count.rx_ecn_ce += flags & DXPU_RX_ECN_CE;
         ch->heard_ns = now_ns;
-        rc = dxpui_dispatch(ch, &f, now_ns, flags);
     }
     dxpui_count_refusal(&ch->count, rc);
     return rc;
