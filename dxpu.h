@@ -4197,6 +4197,9 @@ static int dxpui_admit(dxpu_channel *ch, uint8_t *pkt, size_t len, dxpu_frame *f
     rc = dxpui_authentic(ch, f, pkt, len);
     if (rc != DXPU_OK)
         return rc;
+    if (f->kind == DXPU_KIND_OPEN && ch->state != DXPU_STATE_IDLE &&
+        (f->body.len < DXPU_OFFER_BYTES || dxpui_load32(f->body.ptr) != ch->remote_id))
+        return DXPU_E_STATE; /* another incarnation's; its packet numbers are not ours: D-49 */
     return f->kind == DXPU_KIND_RESET || dxpui_replay_mark(ch, f->packet) ? DXPU_OK : DXPU_E_REPLAY;
 }
 
@@ -5109,11 +5112,10 @@ static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     if (rc != DXPU_OK)
         return rc == DXPU_E_SHORT ? rc : DXPU_E_OFFER;
     if (f->kind == DXPU_KIND_OPEN) { /* again: our accept was lost, or it is late */
-        if (ch->state == DXPU_STATE_ACCEPTED && o.channel == ch->remote_id) {
-            ch->next_try_ns = now_ns;
-            return DXPU_OK;
-        }
-        return DXPU_E_STATE;
+        if (ch->state != DXPU_STATE_ACCEPTED)
+            return DXPU_E_STATE;
+        ch->next_try_ns = now_ns;
+        return DXPU_OK;
     }
     if (ch->state == DXPU_STATE_UP && o.channel == ch->remote_id) {
         ch->ack_now = true; /* our first sequenced frame was lost: D-43 */
