@@ -4216,8 +4216,10 @@ DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *ope
         rc = dxpu_offer_decode(f.body, &o);
     if (rc == DXPU_OK)
         rc = dxpui_establish(ch, &o, now_ns);
-    if (rc != DXPU_OK)
+    if (rc != DXPU_OK) {
+        ch->replay_top = 0; /* the next open may be another opener's */
         return rc;
+    }
     dxpui_go(ch, DXPUI_EV_ACCEPT);
     ch->next_try_ns = now_ns;
     return DXPU_OK;
