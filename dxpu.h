@@ -4146,6 +4146,8 @@ DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns)
 static bool dxpui_replay_mark(dxpu_channel *ch, uint64_t packet)
 {
     uint64_t size = ch->replay_bits;
+    if (packet == UINT64_MAX)
+        return false; /* nothing could come after it */
     if (packet >= ch->replay_top) {
         uint64_t steps = packet - ch->replay_top + 1;
         if (steps > size)
@@ -4156,7 +4158,7 @@ static bool dxpui_replay_mark(dxpu_channel *ch, uint64_t packet)
         }
         ch->replay_top = packet + 1;
     } else if (ch->replay_top - packet > size) {
-        return false;
+        return false; /* too old to tell */
     }
     uint64_t bit = packet & (size - 1), mask = (uint64_t)1 << (bit & 63);
     bool fresh = !(ch->replay[bit / 64] & mask);
