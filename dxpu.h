@@ -5130,7 +5130,9 @@ static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     rc = dxpui_establish(ch, &o, now_ns);
     if (rc != DXPU_OK) {
         ch->remote_id = o.channel;
-        return dxpui_fail(ch, DXPU_E_PROTO, DXPU_REASON_OFFER, true);
+        ch->last_error = rc;
+        return dxpui_fail(ch, DXPU_E_PROTO,
+                          rc == DXPU_E_EPOCH ? DXPU_REASON_EPOCH : DXPU_REASON_VERSION, true);
     }
     dxpui_go(ch, DXPUI_EV_RX_ACCEPT);
     ch->next_try_ns = DXPU_NEVER;
