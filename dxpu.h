@@ -5161,6 +5161,8 @@ static int dxpui_on_probe(dxpu_channel *ch, const dxpu_frame *f)
 {
     if (f->body.len < DXPU_PROBE_BYTES)
         return DXPU_E_SHORT;
+    if (ch->state == DXPU_STATE_OPENING)
+        return DXPU_E_STATE; /* whom to answer is not known yet */
     if (!(f->body.ptr[0] & DXPU_PROBE_REPLY)) {
         ch->probe_cookie = dxpui_load64(f->body.ptr + 4);
         ch->send_reply = 1;
