@@ -4506,6 +4506,15 @@ static int dxpui_finish(dxpu_channel *ch, dxpu_frame *f, uint8_t *out, size_t bo
     return (int)total;
 }
 
+/* RTO doubled so many times (D-12). */
+static uint64_t dxpui_backed_off(const dxpu_channel *ch, unsigned times)
+{
+    uint64_t ceiling = ch->hold_ns / 4, wait = ch->rto_ns;
+    for (; times && wait < ceiling; times--)
+        wait *= 2;
+    return dxpui_min64(wait, ceiling);
+}
+
 static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint32_t seq, uint8_t *out)
 {
     dxpui_sent *s = &ch->sent[seq & (ch->cfg.window_frames - 1)];
@@ -4529,7 +4538,7 @@ static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint32_t seq, uint
     s->tx_index = ch->tx_index;
     ch->log[ch->tx_index++ & (2 * ch->cfg.window_frames - 1)] = (uint16_t)seq;
     if (ch->rto_at_ns == DXPU_NEVER)
-        ch->rto_at_ns = now_ns + ch->rto_ns;
+        ch->rto_at_ns = now_ns + dxpui_backed_off(ch, 0);
     return dxpui_finish(ch, &f, out, b.used);
 }
 
@@ -4591,15 +4600,6 @@ static int dxpui_emit_reset(dxpu_channel *ch, uint8_t *out)
 
 /* ---- Timers ---- */
 
-static uint64_t dxpui_rto(const dxpu_channel *ch)
-{
-    uint64_t ceiling = dxpui_max64(ch->hold_ns / 4, ch->cfg.rto_min_ns); /* D-12 */
-    uint64_t rto = ch->rto_ns;
-    for (unsigned i = 0; i < ch->backoff && rto < ceiling; i++)
-        rto *= 2;
-    return dxpui_min64(rto, ceiling);
-}
-
 /* RFC 6298 with a floor of rto_min (D-11). */
 static void dxpui_rtt_sample(dxpu_channel *ch, uint64_t rtt)
 {
@@ -4639,7 +4639,7 @@ static int dxpui_timers(dxpu_channel *ch, uint64_t now_ns)
         ch->sent[ch->una & (ch->cfg.window_frames - 1)].state &= (uint16_t)~DXPUI_ACKED;
         if (ch->backoff < DXPUI_BACKOFF_MAX)
             ch->backoff++;
-        ch->rto_at_ns = now_ns + dxpui_rto(ch);
+        ch->rto_at_ns = now_ns + dxpui_backed_off(ch, ch->backoff);
         ch->count.tx_timeouts++;
     }
     if (now_ns >= ch->ack_at_ns)
@@ -4682,8 +4682,7 @@ static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
     if (now_ns >= ch->next_try_ns) {
         if (ch->tries < DXPUI_BACKOFF_MAX)
             ch->tries++;
-        uint64_t wait = ch->rto_ns << (ch->tries - 1);
-        ch->next_try_ns = now_ns + dxpui_min64(wait, dxpui_max64(ch->hold_ns / 4, 1));
+        ch->next_try_ns = now_ns + dxpui_backed_off(ch, ch->tries - 1u);
         if (ch->state == DXPU_STATE_OPENING)
             return dxpui_emit_offer(ch, DXPU_KIND_OPEN, out);
         if (ch->state == DXPU_STATE_ACCEPTED)
@@ -4708,12 +4707,12 @@ static int dxpui_emit_blocked(dxpu_channel *ch, uint64_t now_ns, bool starved, u
         return 0;
     }
     if (ch->blocked_at_ns == DXPU_NEVER)
-        ch->blocked_at_ns = now_ns + ch->rto_ns;
+        ch->blocked_at_ns = now_ns + dxpui_backed_off(ch, 0);
     if (now_ns < ch->blocked_at_ns)
         return 0;
     if (ch->blocked_tries < DXPUI_BACKOFF_MAX)
         ch->blocked_tries++;
-    ch->blocked_at_ns = now_ns + dxpui_min64(ch->rto_ns << ch->blocked_tries, ch->hold_ns / 4);
+    ch->blocked_at_ns = now_ns + dxpui_backed_off(ch, ch->blocked_tries);
     ch->count.tx_blocked++;
     return dxpui_emit_plain(ch, now_ns, DXPU_KIND_BLOCKED, out);
 }
@@ -4880,7 +4879,8 @@ static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
         dxpui_free_acked(ch);
     }
     if (ch->una != before || ch->tx_index_acked != index_before)
-        ch->rto_at_ns = ch->una == ch->nxt ? DXPU_NEVER : now_ns + dxpui_rto(ch);
+        ch->rto_at_ns =
+            ch->una == ch->nxt ? DXPU_NEVER : now_ns + dxpui_backed_off(ch, ch->backoff);
     dxpui_detect_loss(ch);
 }
 
