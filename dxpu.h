@@ -3915,7 +3915,8 @@ static bool dxpui_config_valid(const dxpu_channel_config *c)
            c->frame_limit_bytes <= DXPU_FRAME_MAX_LIMIT_BYTES && headers <= 32768 &&
            dxpui_fifos_valid(&c->rx) && dxpui_fifos_valid(&c->tx) && c->hold_ns >= 1000000 &&
            c->hold_ns / 1000000 <= UINT32_MAX && c->rto_min_ns >= 1 &&
-           c->rto_min_ns <= c->hold_ns / 4 && tag >= 1 && tag <= DXPU_FRAME_TAG_MAX_BYTES;
+           c->rto_min_ns <= c->hold_ns / 4 && c->ack_delay_ns <= c->hold_ns / 4 && tag >= 1 &&
+           tag <= DXPU_FRAME_TAG_MAX_BYTES;
 }
 
 /* Hands out aligned pieces of one block; with base NULL it only measures. */
