@@ -3459,16 +3459,17 @@ DXPU_API void dxpu_offer_encode(const dxpu_offer *o, uint8_t out[DXPU_OFFER_BYTE
     dxpui_place_store(out + DXPUI_OFFER_DESTINATION, &o->destination);
 }
 
-/* The least credit that lets the largest TLP of each class go: 4,096 bytes, 128 for a DMWr (W-26). */
+/* Data units of the largest TLP of each class: 4,096 bytes, 128 for a DMWr (W-26). */
+static const uint16_t dxpui_units_max[DXPU_CLASSES] = { 256, 8, 256 };
+
 static bool dxpui_credits_usable(const dxpu_credits *c, bool completions_infinite)
 {
-    static const uint16_t least[DXPU_CLASSES] = { 256, 8, 256 };
     for (unsigned i = 0; i < DXPU_CLASSES; i++) {
         if (i == DXPU_COMPLETION && completions_infinite)
             continue;
         if (c->header[i] < 1 || c->header[i] > 0x3fffffffu)
             return false;
-        if (c->data[i] < least[i] || c->data[i] > 0x3fffffffu)
+        if (c->data[i] < dxpui_units_max[i] || c->data[i] > 0x3fffffffu)
             return false;
     }
     return true;
@@ -4304,8 +4305,10 @@ DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_
         return DXPU_E_TLP_PREFIX_COUNT;
     dxpui_fifo *f = &ch->tx[s.cls];
     dxpui_item_describe(&it, &s, tlp.ptr);
+    if (it.units > dxpui_units_max[s.cls])
+        return DXPU_E_TLP_LENGTH; /* no credit might ever let it go */
     if (!dxpui_fifo_fits(f, it.units))
-        return it.units > f->data_max ? DXPU_E_ARG : DXPU_E_AGAIN;
+        return DXPU_E_AGAIN;
     if (s.cls == DXPU_NONPOSTED && ch->cfg.tags)
         rc = dxpui_track(ch, tlp, now_ns, user);
     if (rc != DXPU_OK)
