@@ -5060,7 +5060,7 @@ static int dxpui_rx_held(dxpu_channel *ch)
     return rc;
 }
 
-/* Keep a frame that came before an earlier one. */
+/* Keep a frame that came before an earlier one, or for whose events there is no room yet. */
 static int dxpui_rx_ahead(dxpu_channel *ch, const dxpu_frame *f)
 {
     uint32_t slot = f->sequence & (ch->cfg.window_frames - 1);
@@ -5092,15 +5092,8 @@ static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events,
         ch->ack_now = true; /* our acknowledgement was lost: D-8 */
         return DXPU_OK;
     }
-    if (ahead)
+    if (ahead || !dxpui_event_room(ch, events)) /* D-36 */
         return dxpui_rx_ahead(ch, f);
-    if (!dxpui_event_room(ch, events))
-        return DXPU_E_WINDOW; /* D-36 */
-    if (ch->reorder_bytes[f->sequence & (ch->cfg.window_frames - 1)]) {
-        /* it was held for want of event room and came again */
-        ch->reorder_bytes[f->sequence & (ch->cfg.window_frames - 1)] = 0;
-        ch->rx_held--;
-    }
     bool gap = ch->rx_held != 0;
     int rc = dxpui_rx_body(ch, f->body);
     if (rc == DXPU_OK)
