@@ -3260,41 +3260,31 @@ DXPU_API uint64_t dxpu_tags_next_ns(const dxpu_tags *t)
 
 /* ==== 12'  Wire: frames and records =========================================== spec/wire.md ==== */
 
-#define DXPUI_NAME_CASE(prefix, name, text)                                                        \
-    case prefix##name:                                                                             \
-        return text;
+/* The lists of section 12 have no gaps; kinds and events begin at 1, reasons at 0. */
+#define DXPUI_TEXT(name, value, text)   text,
+#define DXPUI_NAME(name, value, bytes)  #name,
+#define DXPUI_BYTES(name, value, bytes) bytes,
+static const char *const dxpui_kind_names[] = { DXPU_KINDS(DXPUI_TEXT) };
+static const char *const dxpui_reason_texts[] = { DXPU_REASONS(DXPUI_TEXT) };
+static const char *const dxpui_event_names[] = { DXPU_EVENTS(DXPUI_NAME) };
+static const uint8_t dxpui_event_bytes[] = { DXPU_EVENTS(DXPUI_BYTES) };
+#undef DXPUI_TEXT
+#undef DXPUI_NAME
+#undef DXPUI_BYTES
 
 DXPU_API const char *dxpu_kind_name(unsigned kind)
 {
-#define DXPUI_CASE(name, value, text) DXPUI_NAME_CASE(DXPU_KIND_, name, text)
-    switch (kind) {
-        DXPU_KINDS(DXPUI_CASE)
-    default:
-        return "?";
-    }
-#undef DXPUI_CASE
+    return kind >= 1 && kind < DXPU_KIND_END ? dxpui_kind_names[kind - 1] : "?";
 }
 
 DXPU_API const char *dxpu_reason_text(unsigned reason)
 {
-#define DXPUI_CASE(name, value, text) DXPUI_NAME_CASE(DXPU_REASON_, name, text)
-    switch (reason) {
-        DXPU_REASONS(DXPUI_CASE)
-    default:
-        return "unknown reason";
-    }
-#undef DXPUI_CASE
+    return reason < DXPU_REASON_END ? dxpui_reason_texts[reason] : "unknown reason";
 }
 
 DXPU_API const char *dxpu_event_name(unsigned type)
 {
-#define DXPUI_CASE(name, value, bytes) DXPUI_NAME_CASE(DXPU_EVENT_, name, #name)
-    switch (type) {
-        DXPU_EVENTS(DXPUI_CASE)
-    default:
-        return "?";
-    }
-#undef DXPUI_CASE
+    return type >= 1 && type < DXPU_EVENT_END ? dxpui_event_names[type - 1] : "?";
 }
 
 static size_t dxpui_frame_header_bytes(unsigned kind)
@@ -3525,15 +3515,7 @@ enum {
 
 static unsigned dxpui_event_body_bytes(unsigned type)
 {
-#define DXPUI_CASE(name, value, bytes)                                                             \
-    case DXPU_EVENT_##name:                                                                        \
-        return bytes;
-    switch (type) {
-        DXPU_EVENTS(DXPUI_CASE)
-    default:
-        return 0;
-    }
-#undef DXPUI_CASE
+    return type >= 1 && type < DXPU_EVENT_END ? dxpui_event_bytes[type - 1] : 0;
 }
 
 static int dxpui_record_tlp(dxpu_bytes body, dxpu_record *r)
@@ -4586,22 +4568,15 @@ static int dxpui_emit_probe(dxpu_channel *ch, bool reply, uint64_t cookie, uint8
     return dxpui_emit_base(ch, DXPU_KIND_PROBE, body, sizeof body, out);
 }
 
-static int dxpui_emit_close(dxpu_channel *ch, bool answer, uint8_t *out)
-{
-    uint8_t body[4];
-    dxpui_zero(body, sizeof body);
-    body[0] = ch->reason;
-    body[1] = answer ? DXPU_CLOSE_ANSWER : 0;
-    return dxpui_emit_base(ch, DXPU_KIND_CLOSE, body, sizeof body, out);
-}
-
-static int dxpui_emit_reset(dxpu_channel *ch, uint8_t *out)
+/* Close and reset: the reason and what else stands in four bytes. */
+static int dxpui_emit_reason(dxpu_channel *ch, uint8_t kind, uint8_t b1, uint8_t b2, uint8_t *out)
 {
     uint8_t body[4];
     body[0] = ch->reason;
-    body[1] = body[2] = DXPU_WIRE_VERSION;
+    body[1] = b1;
+    body[2] = b2;
     body[3] = 0;
-    return dxpui_emit_base(ch, DXPU_KIND_RESET, body, sizeof body, out);
+    return dxpui_emit_base(ch, kind, body, sizeof body, out);
 }
 
 /* ---- Timers ---- */
@@ -4679,7 +4654,7 @@ static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
 {
     if (ch->send_answer) {
         ch->send_answer = 0;
-        return dxpui_emit_close(ch, true, out);
+        return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, DXPU_CLOSE_ANSWER, 0, out);
     }
     if (ch->send_reply) {
         ch->send_reply = 0;
@@ -4694,7 +4669,7 @@ static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
         if (ch->state == DXPU_STATE_ACCEPTED)
             return dxpui_emit_offer(ch, DXPU_KIND_ACCEPT, out);
         if (ch->state == DXPU_STATE_CLOSING)
-            return dxpui_emit_close(ch, false, out);
+            return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, 0, 0, out);
         ch->next_try_ns = DXPU_NEVER;
     }
     if (now_ns >= dxpui_probe_due(ch)) {
@@ -4745,7 +4720,7 @@ DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, 
     int rc = dxpui_timers(ch, now_ns);
     if (ch->send_reset) {
         ch->send_reset = 0;
-        return dxpui_emit_reset(ch, out);
+        return dxpui_emit_reason(ch, DXPU_KIND_RESET, DXPU_WIRE_VERSION, DXPU_WIRE_VERSION, out);
     }
     int n = dxpui_emit_control(ch, now_ns, out);
     if (n != 0 || rc != DXPU_OK)
