@@ -299,13 +299,13 @@ DXPU_API const char *dxpu_counter_text(unsigned index);
 DXPU_API uint64_t dxpu_counter_value(const dxpu_counters *c, unsigned index);
 
 /* ==== 7  CRC-32 ==================================================================================
-   zlib's CRC-32 (polynomial 0x04c11db7 reflected), which is also PCIe's LCRC and ECRC polynomial. */
+   zlib's CRC-32 (polynomial 0x04c11db7 reflected), which is also that of PCIe's LCRC and ECRC. */
 
 /* Continue `crc` (0 to begin) over len bytes.  ptr may be NULL when len is 0.  O(len). */
 DXPU_API uint32_t dxpu_crc32(uint32_t crc, const void *ptr, size_t len);
 
 /* ==== 8  TLP codec ============================================================== spec/tlp.md ====
-   Non-flit TLPs of PCIe Base Specification 5.0 (chapter 2) with the deferrable memory write of 6.0. */
+   Non-flit TLPs of PCIe Base Specification 5.0 (chapter 2) and the deferrable write of 6.0. */
 
 /* The TLP types.  The X-macro is the enum, the names and the codec's table: name, Fmt[0] may be set
    (4-dword header), has data, Type[4:0], class. */
@@ -440,7 +440,7 @@ typedef struct dxpu_tlp_shape {
 DXPU_API int dxpu_tlp_measure(dxpu_bytes tlp, dxpu_tlp_shape *out);
 
 /* ECRC of one TLP: over end-end prefixes, header and payload with Type[0] and EP taken as 1 (Base
-   Spec 2.7.1).  tlp may end before or after its digest.  0 when it cannot be measured or is short. */
+   Spec 2.7.1).  tlp may end before or after its digest.  0 when it is short or no TLP. */
 DXPU_API uint32_t dxpu_tlp_ecrc(dxpu_bytes tlp);
 /* Compare the digest of a whole TLP.  DXPU_OK (also without one), E_TLP_ECRC, or as measure. */
 DXPU_API int dxpu_tlp_ecrc_check(dxpu_bytes tlp);
@@ -555,8 +555,9 @@ enum { DXPU_DOWNSTREAM = 0, DXPU_UPSTREAM = 1 }; /* away from the host's root co
 DXPU_API const char *dxpu_message_name(unsigned code);
 /* Code of a name, -1 when there is none. */
 DXPU_API int dxpu_message_code(const char *name);
-/* What a proxy does with message t (type Msg or MsgD) that travels DXPU_DOWNSTREAM or DXPU_UPSTREAM:
-   DXPU_MSG_FORWARD..REFUSE.  Vendor messages with local routing terminate; unknown codes are refused. */
+/* What a proxy does with message t (Msg or MsgD) that travels DXPU_DOWNSTREAM or DXPU_UPSTREAM:
+   DXPU_MSG_FORWARD..REFUSE.  Vendor messages with local routing terminate; unknown codes are
+   refused. */
 DXPU_API uint8_t dxpu_message_action(const dxpu_tlp *t, unsigned direction);
 
 /* ==== 10  Routing tables ====================================================== spec/route.md ====
@@ -690,8 +691,8 @@ DXPU_API int dxpu_box_bind(dxpu_box_table *t, uint16_t slot, uint32_t host_node,
 DXPU_API int dxpu_box_release(dxpu_box_table *t, uint16_t slot);
 
 /* ==== 11  Credits and tags ===================================================== spec/flow.md ====
-   Flow control as PCIe's (Base Spec 2.6.1): per class, header units (one a TLP) and data units of 16
-   payload bytes.  Counters are absolute and wrap; limits only rise in serial arithmetic. */
+   Flow control as PCIe's (Base Spec 2.6.1): per class, header units (one a TLP) and data units of
+   16 payload bytes.  Counters are absolute and wrap; limits only rise in serial arithmetic. */
 
 typedef struct dxpu_credits {
     uint32_t header[DXPU_CLASSES];
@@ -1000,7 +1001,7 @@ DXPU_API int dxpu_builder_tlp(dxpu_builder *b, dxpu_tlp_cursor *c);
 DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e);
 
 /* ==== 13  Channel =========================================================== spec/deliver.md ====
-   One attachment seen from one end: the reliable, ordered, credit-controlled link over datagrams. */
+   One attachment seen from one end: the reliable, ordered link with credits over datagrams. */
 
 /* dxpu_channel_state(); rows of spec/deliver.md */
 enum {
@@ -1163,7 +1164,7 @@ DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns);
 /* Begin as the side that accepts: `open` is a whole open frame whose offer the caller has looked at
    and found welcome (slot, lease, epoch).  Fails with E_VERSION, E_OFFER or E_EPOCH (another epoch
    than cfg's) and then stays idle: answer with dxpu_reset_encode().  The opener's old incarnation,
-   if any, must live on until this one is UP: a late duplicate of an old open never gets that far. */
+   if any, must live on until this one is UP: a late duplicate of an open never gets that far. */
 DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *open, size_t len);
 /* A reset frame that refuses an open: to the opener's id, for a `reason`.  Returns its bytes;
    out[64]. */
@@ -1505,8 +1506,8 @@ static inline unsigned dxpui_tlp_header_dw(unsigned type, bool fmt0)
     return type == DXPU_TLP_MSG || type == DXPU_TLP_MSGD ? 0 : 3;
 }
 
-/* Type of a header's first byte, DXPU_TLP_TYPE_COUNT for none.  Fmt[0] is left out of the key, and so
-   is the routing of messages.  Compilers make one table look-up of it. */
+/* Type of a header's first byte, DXPU_TLP_TYPE_COUNT for none.  Fmt[0] is left out of the key, and
+   so is the routing of messages.  Compilers make one table look-up of it. */
 static inline unsigned dxpui_tlp_type(unsigned byte0)
 {
 #define DXPUI_CASE(name, text, dw4, data, code, cls)                                               \
@@ -3258,7 +3259,7 @@ DXPU_API uint64_t dxpu_tags_next_ns(const dxpu_tags *t)
     return dxpui_min64(live_ns, rest_ns);
 }
 
-/* ==== 12'  Wire: frames and records =========================================== spec/wire.md ==== */
+/* ==== 12'  Wire: frames and records =========================================================== */
 
 /* The lists of section 12 have no gaps; kinds and events begin at 1, reasons at 0. */
 #define DXPUI_TEXT(name, value, text)   text,
@@ -3708,7 +3709,7 @@ DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e)
     return DXPU_OK;
 }
 
-/* ==== 13'  Channel ========================================================== spec/deliver.md ==== */
+/* ==== 13'  Channel ============================================================================ */
 
 enum {
     DXPUI_EVENTS = 16, /* link events on their way, each direction; a power of two */
@@ -5405,5 +5406,5 @@ DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns)
    THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT
    NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
    NONINFRINGEMENT.  IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
-   DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT
-   OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE. */
+   DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+   OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE. */

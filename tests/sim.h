@@ -427,25 +427,27 @@ static void sim_look(sim *s, sim_side *from, unsigned cls, dxpu_bytes tlp)
         a[0] = a[1];
         a[1] = b;
     }
-    if (cls == DXPU_POSTED && sim_sabotage_due(s, SIM_PASS)) {
-        /* as if this one had been held back while a later request went */
-        from->log[DXPU_POSTED][from->seen[cls]].order += 1000000;
-        sim_check(s, from, cls, tlp);
-        for (unsigned c = 1; c < 3; c++) {
-            for (uint32_t i = from->seen[c]; i < from->logged[c]; i++)
-                from->log[c][i].order += 2000000;
-        }
-        if (from->seen[cls])
-            from->seen[cls]--;
-        return;
-    }
     dxpu_bytes view = { copy, tlp.len };
     sim_check(s, from, cls, view);
+}
+
+/* What peek() must never show: the head of a class that earlier posted TLPs hold back. */
+static void sim_pass(sim *s, sim_side *me, sim_side *from)
+{
+    for (unsigned cls = 1; cls < 3; cls++) {
+        const dxpui_fifo *f = &me->ch.rx[cls];
+        if (f->waiting == 0)
+            continue;
+        dxpui_item it = dxpui_item_at(f, f->next);
+        if (!dxpui_may_go(me->ch.rx, cls, &it) && sim_sabotage_due(s, SIM_PASS))
+            sim_check(s, from, cls, dxpui_item_tlp(f, f->next, it.bytes));
+    }
 }
 
 static void sim_consume(sim *s, int side)
 {
     sim_side *me = &s->side[side], *from = &s->side[1 - side];
+    sim_pass(s, me, from);
     for (unsigned n = 0, idle = 0; idle < 3; n++) {
         unsigned cls = n % 3;
         dxpu_delivery d = dxpu_channel_peek(&me->ch, cls);
