@@ -1477,24 +1477,14 @@ static const dxpui_tlp_row dxpui_tlp_rows[] = { DXPU_TLP_TYPES(DXPUI_ROW) };
 
 static inline unsigned dxpui_tlp_kind(unsigned type)
 {
-    switch (dxpui_tlp_rows[type].code) {
-    case 0x02:
-        return DXPUI_IO;
-    case 0x04:
-    case 0x05:
-        return DXPUI_CFG;
-    case 0x0a:
-    case 0x0b:
-        return DXPUI_CPL;
-    case 0x0c:
-    case 0x0d:
-    case 0x0e:
+    unsigned code = dxpui_tlp_rows[type].code;
+    if (code >= 0x0c && code <= 0x0e)
         return DXPUI_ATOMIC;
-    case 0x10:
-        return DXPUI_MSG;
-    default:
-        return DXPUI_MEM;
-    }
+    return code == 0x10     ? DXPUI_MSG
+           : code >> 1 == 5 ? DXPUI_CPL
+           : code >> 1 == 2 ? DXPUI_CFG
+           : code == 0x02   ? DXPUI_IO
+                            : DXPUI_MEM;
 }
 
 /* Header dwords that a type's Fmt[0] gives, 0 when the type has no such format (T-4). */
@@ -1546,28 +1536,20 @@ DXPU_API const char *dxpu_tlp_type_name(unsigned type)
 
 DXPU_API const char *dxpu_tlp_prefix_name(uint32_t prefix, bool *local)
 {
+    static const char *const end_end[] = { "TPH", "PASID", "IDE" };
+    unsigned low = prefix >> 24 & 0xf;
+    bool is_local = prefix >> 28 == 0x8;
     if (local)
-        *local = (prefix >> 28) == 0x8u;
-    switch (prefix >> 24) {
-    case 0x80:
-        return "MR-IOV";
-    case 0x8e:
-        return "VendPrefixL0";
-    case 0x8f:
-        return "VendPrefixL1";
-    case 0x90:
-        return "TPH";
-    case 0x91:
-        return "PASID";
-    case 0x92:
-        return "IDE";
-    case 0x9e:
-        return "VendPrefixE0";
-    case 0x9f:
-        return "VendPrefixE1";
-    default:
+        *local = is_local;
+    if (prefix >> 29 != 4)
         return NULL;
-    }
+    if (low >= 14)
+        return is_local    ? low == 14 ? "VendPrefixL0" : "VendPrefixL1"
+               : low == 14 ? "VendPrefixE0"
+                           : "VendPrefixE1";
+    if (is_local)
+        return low == 0 ? "MR-IOV" : NULL;
+    return low < 3 ? end_end[low] : NULL;
 }
 
 /* Count one more prefix whose first byte is byte0. */
@@ -1725,39 +1707,44 @@ static void dxpui_get_header(const uint8_t *h, dxpu_tlp *t)
 }
 
 /* An AER log that was never filled, or read from a device that is gone (T-41). */
-static int dxpui_log_empty(dxpu_bytes in)
+static int dxpui_log_empty(const uint8_t *p)
 {
-    unsigned i, any = 0, all = 0xff;
-    for (i = 0; i < 12; i++) {
-        any |= in.ptr[i];
-        all &= in.ptr[i];
+    uint32_t a = dxpui_load32(p), b = dxpui_load32(p + 4), c = dxpui_load32(p + 8);
+    if ((a | b | c) == 0)
+        return DXPU_E_TLP_ALL_ZERO;
+    return (a & b & c) == 0xffffffffu ? DXPU_E_TLP_ALL_ONES : DXPU_OK;
+}
+
+static int dxpui_decode_header(dxpu_bytes tlp, dxpu_tlp_shape *shape, dxpu_tlp *t)
+{
+    unsigned i;
+    int rc = tlp.len < 12 ? DXPU_E_TLP_SHORT : dxpui_log_empty(tlp.ptr);
+    if (rc == DXPU_OK)
+        rc = dxpu_tlp_measure(tlp, shape);
+    if (rc != DXPU_OK)
+        return rc;
+    dxpui_zero(t, sizeof *t);
+    t->type = shape->type;
+    t->header_dw = shape->header_dw;
+    t->prefix_count = shape->prefix_dw;
+    for (i = 0; i < shape->prefix_dw; i++)
+        t->prefix[i] = dxpui_load32(tlp.ptr + i * 4);
+    dxpui_get_header(tlp.ptr + shape->prefix_dw * 4, t);
+    if (shape->payload_bytes && tlp.len > shape->head_bytes) {
+        t->payload.ptr = tlp.ptr + shape->head_bytes;
+        t->payload.len = (size_t)dxpui_min64(tlp.len - shape->head_bytes, shape->payload_bytes);
     }
-    return !any ? DXPU_E_TLP_ALL_ZERO : all == 0xff ? DXPU_E_TLP_ALL_ONES : DXPU_OK;
+    return DXPU_OK;
 }
 
 DXPU_API int dxpu_tlp_decode_header(dxpu_bytes tlp, dxpu_tlp *out)
 {
     dxpu_tlp_shape shape;
     dxpu_tlp t;
-    unsigned i;
-    int rc = tlp.len < 12 ? DXPU_E_TLP_SHORT : dxpui_log_empty(tlp);
+    int rc = dxpui_decode_header(tlp, &shape, &t);
     if (rc == DXPU_OK)
-        rc = dxpu_tlp_measure(tlp, &shape);
-    if (rc != DXPU_OK)
-        return rc;
-    dxpui_zero(&t, sizeof t);
-    t.type = shape.type;
-    t.header_dw = shape.header_dw;
-    t.prefix_count = shape.prefix_dw;
-    for (i = 0; i < shape.prefix_dw; i++)
-        t.prefix[i] = dxpui_load32(tlp.ptr + i * 4);
-    dxpui_get_header(tlp.ptr + shape.prefix_dw * 4, &t);
-    if (shape.payload_bytes && tlp.len > shape.head_bytes) {
-        t.payload.ptr = tlp.ptr + shape.head_bytes;
-        t.payload.len = (size_t)dxpui_min64(tlp.len - shape.head_bytes, shape.payload_bytes);
-    }
-    *out = t;
-    return DXPU_OK;
+        *out = t;
+    return rc;
 }
 
 /* -- The rules (T-5 ff.), on the struct: decode and encode share them. -- */
@@ -2107,9 +2094,7 @@ DXPU_API int dxpu_tlp_decode(dxpu_bytes tlp, dxpu_tlp *out)
     uint8_t again[DXPU_TLP_HEADER_MAX_BYTES];
     dxpu_tlp_shape shape;
     dxpu_tlp t;
-    int rc = dxpu_tlp_decode_header(tlp, &t);
-    if (rc == DXPU_OK)
-        rc = dxpu_tlp_measure(tlp, &shape);
+    int rc = dxpui_decode_header(tlp, &shape, &t);
     if (rc != DXPU_OK)
         return rc;
     if (tlp.len != shape.total_bytes)
