@@ -1478,24 +1478,14 @@ static const dxpui_tlp_row dxpui_tlp_rows[] = { DXPU_TLP_TYPES(DXPUI_ROW) };
 
 static inline unsigned dxpui_tlp_kind(unsigned type)
 {
-    switch (dxpui_tlp_rows[type].code) {
-    case 0x02:
-        return DXPUI_IO;
-    case 0x04:
-    case 0x05:
-        return DXPUI_CFG;
-    case 0x0a:
-    case 0x0b:
-        return DXPUI_CPL;
-    case 0x0c:
-    case 0x0d:
-    case 0x0e:
+    unsigned code = dxpui_tlp_rows[type].code;
+    if (code >= 0x0c && code <= 0x0e)
         return DXPUI_ATOMIC;
-    case 0x10:
-        return DXPUI_MSG;
-    default:
-        return DXPUI_MEM;
-    }
+    return code == 0x10     ? DXPUI_MSG
+           : code >> 1 == 5 ? DXPUI_CPL
+           : code >> 1 == 2 ? DXPUI_CFG
+           : code == 0x02   ? DXPUI_IO
+                            : DXPUI_MEM;
 }
 
 /* Header dwords that a type's Fmt[0] gives, 0 when the type has no such format (T-4). */
@@ -1547,28 +1537,20 @@ DXPU_API const char *dxpu_tlp_type_name(unsigned type)
 
 DXPU_API const char *dxpu_tlp_prefix_name(uint32_t prefix, bool *local)
 {
+    static const char *const end_end[] = { "TPH", "PASID", "IDE" };
+    unsigned low = prefix >> 24 & 0xf;
+    bool is_local = prefix >> 28 == 0x8;
     if (local)
-        *local = (prefix >> 28) == 0x8u;
-    switch (prefix >> 24) {
-    case 0x80:
-        return "MR-IOV";
-    case 0x8e:
-        return "VendPrefixL0";
-    case 0x8f:
-        return "VendPrefixL1";
-    case 0x90:
-        return "TPH";
-    case 0x91:
-        return "PASID";
-    case 0x92:
-        return "IDE";
-    case 0x9e:
-        return "VendPrefixE0";
-    case 0x9f:
-        return "VendPrefixE1";
-    default:
+        *local = is_local;
+    if (prefix >> 29 != 4)
         return NULL;
-    }
+    if (low >= 14)
+        return is_local    ? low == 14 ? "VendPrefixL0" : "VendPrefixL1"
+               : low == 14 ? "VendPrefixE0"
+                           : "VendPrefixE1";
+    if (is_local)
+        return low == 0 ? "MR-IOV" : NULL;
+    return low < 3 ? end_end[low] : NULL;
 }
 
 /* Count one more prefix whose first byte is byte0. */
