@@ -1725,39 +1725,44 @@ static void dxpui_get_header(const uint8_t *h, dxpu_tlp *t)
 }
 
 /* An AER log that was never filled, or read from a device that is gone (T-41). */
-static int dxpui_log_empty(dxpu_bytes in)
+static int dxpui_log_empty(const uint8_t *p)
 {
-    unsigned i, any = 0, all = 0xff;
-    for (i = 0; i < 12; i++) {
-        any |= in.ptr[i];
-        all &= in.ptr[i];
+    uint32_t a = dxpui_load32(p), b = dxpui_load32(p + 4), c = dxpui_load32(p + 8);
+    if ((a | b | c) == 0)
+        return DXPU_E_TLP_ALL_ZERO;
+    return (a & b & c) == 0xffffffffu ? DXPU_E_TLP_ALL_ONES : DXPU_OK;
+}
+
+static int dxpui_decode_header(dxpu_bytes tlp, dxpu_tlp_shape *shape, dxpu_tlp *t)
+{
+    unsigned i;
+    int rc = tlp.len < 12 ? DXPU_E_TLP_SHORT : dxpui_log_empty(tlp.ptr);
+    if (rc == DXPU_OK)
+        rc = dxpu_tlp_measure(tlp, shape);
+    if (rc != DXPU_OK)
+        return rc;
+    dxpui_zero(t, sizeof *t);
+    t->type = shape->type;
+    t->header_dw = shape->header_dw;
+    t->prefix_count = shape->prefix_dw;
+    for (i = 0; i < shape->prefix_dw; i++)
+        t->prefix[i] = dxpui_load32(tlp.ptr + i * 4);
+    dxpui_get_header(tlp.ptr + shape->prefix_dw * 4, t);
+    if (shape->payload_bytes && tlp.len > shape->head_bytes) {
+        t->payload.ptr = tlp.ptr + shape->head_bytes;
+        t->payload.len = (size_t)dxpui_min64(tlp.len - shape->head_bytes, shape->payload_bytes);
     }
-    return !any ? DXPU_E_TLP_ALL_ZERO : all == 0xff ? DXPU_E_TLP_ALL_ONES : DXPU_OK;
+    return DXPU_OK;
 }
 
 DXPU_API int dxpu_tlp_decode_header(dxpu_bytes tlp, dxpu_tlp *out)
 {
     dxpu_tlp_shape shape;
     dxpu_tlp t;
-    unsigned i;
-    int rc = tlp.len < 12 ? DXPU_E_TLP_SHORT : dxpui_log_empty(tlp);
+    int rc = dxpui_decode_header(tlp, &shape, &t);
     if (rc == DXPU_OK)
-        rc = dxpu_tlp_measure(tlp, &shape);
-    if (rc != DXPU_OK)
-        return rc;
-    dxpui_zero(&t, sizeof t);
-    t.type = shape.type;
-    t.header_dw = shape.header_dw;
-    t.prefix_count = shape.prefix_dw;
-    for (i = 0; i < shape.prefix_dw; i++)
-        t.prefix[i] = dxpui_load32(tlp.ptr + i * 4);
-    dxpui_get_header(tlp.ptr + shape.prefix_dw * 4, &t);
-    if (shape.payload_bytes && tlp.len > shape.head_bytes) {
-        t.payload.ptr = tlp.ptr + shape.head_bytes;
-        t.payload.len = (size_t)dxpui_min64(tlp.len - shape.head_bytes, shape.payload_bytes);
-    }
-    *out = t;
-    return DXPU_OK;
+        *out = t;
+    return rc;
 }
 
 /* -- The rules (T-5 ff.), on the struct: decode and encode share them. -- */
@@ -2107,9 +2112,7 @@ DXPU_API int dxpu_tlp_decode(dxpu_bytes tlp, dxpu_tlp *out)
     uint8_t again[DXPU_TLP_HEADER_MAX_BYTES];
     dxpu_tlp_shape shape;
     dxpu_tlp t;
-    int rc = dxpu_tlp_decode_header(tlp, &t);
-    if (rc == DXPU_OK)
-        rc = dxpu_tlp_measure(tlp, &shape);
+    int rc = dxpui_decode_header(tlp, &shape, &t);
     if (rc != DXPU_OK)
         return rc;
     if (tlp.len != shape.total_bytes)
@@ -3458,16 +3461,17 @@ DXPU_API void dxpu_offer_encode(const dxpu_offer *o, uint8_t out[DXPU_OFFER_BYTE
     dxpui_place_store(out + DXPUI_OFFER_DESTINATION, &o->destination);
 }
 
-/* The least credit that lets the largest TLP of each class go: 4,096 bytes, 128 for a DMWr (W-26). */
+/* Data units of the largest TLP of each class: 4,096 bytes, 128 for a DMWr (W-26). */
+static const uint16_t dxpui_units_max[DXPU_CLASSES] = { 256, 8, 256 };
+
 static bool dxpui_credits_usable(const dxpu_credits *c, bool completions_infinite)
 {
-    static const uint16_t least[DXPU_CLASSES] = { 256, 8, 256 };
     for (unsigned i = 0; i < DXPU_CLASSES; i++) {
         if (i == DXPU_COMPLETION && completions_infinite)
             continue;
         if (c->header[i] < 1 || c->header[i] > 0x3fffffffu)
             return false;
-        if (c->data[i] < least[i] || c->data[i] > 0x3fffffffu)
+        if (c->data[i] < dxpui_units_max[i] || c->data[i] > 0x3fffffffu)
             return false;
     }
     return true;
@@ -3914,7 +3918,8 @@ static bool dxpui_config_valid(const dxpu_channel_config *c)
            c->frame_limit_bytes <= DXPU_FRAME_MAX_LIMIT_BYTES && headers <= 32768 &&
            dxpui_fifos_valid(&c->rx) && dxpui_fifos_valid(&c->tx) && c->hold_ns >= 1000000 &&
            c->hold_ns / 1000000 <= UINT32_MAX && c->rto_min_ns >= 1 &&
-           c->rto_min_ns <= c->hold_ns / 4 && tag >= 1 && tag <= DXPU_FRAME_TAG_MAX_BYTES;
+           c->rto_min_ns <= c->hold_ns / 4 && c->ack_delay_ns <= c->hold_ns / 4 && tag >= 1 &&
+           tag <= DXPU_FRAME_TAG_MAX_BYTES;
 }
 
 /* Hands out aligned pieces of one block; with base NULL it only measures. */
@@ -4145,6 +4150,8 @@ DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns)
 static bool dxpui_replay_mark(dxpu_channel *ch, uint64_t packet)
 {
     uint64_t size = ch->replay_bits;
+    if (packet == UINT64_MAX)
+        return false; /* nothing could come after it */
     if (packet >= ch->replay_top) {
         uint64_t steps = packet - ch->replay_top + 1;
         if (steps > size)
@@ -4155,7 +4162,7 @@ static bool dxpui_replay_mark(dxpu_channel *ch, uint64_t packet)
         }
         ch->replay_top = packet + 1;
     } else if (ch->replay_top - packet > size) {
-        return false;
+        return false; /* too old to tell */
     }
     uint64_t bit = packet & (size - 1), mask = (uint64_t)1 << (bit & 63);
     bool fresh = !(ch->replay[bit / 64] & mask);
@@ -4196,6 +4203,9 @@ static int dxpui_admit(dxpu_channel *ch, uint8_t *pkt, size_t len, dxpu_frame *f
     rc = dxpui_authentic(ch, f, pkt, len);
     if (rc != DXPU_OK)
         return rc;
+    if (f->kind == DXPU_KIND_OPEN && ch->state != DXPU_STATE_IDLE &&
+        (f->body.len < DXPU_OFFER_BYTES || dxpui_load32(f->body.ptr) != ch->remote_id))
+        return DXPU_E_STATE; /* another incarnation's; its packet numbers are not ours: D-49 */
     return f->kind == DXPU_KIND_RESET || dxpui_replay_mark(ch, f->packet) ? DXPU_OK : DXPU_E_REPLAY;
 }
 
@@ -4212,8 +4222,10 @@ DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *ope
         rc = dxpu_offer_decode(f.body, &o);
     if (rc == DXPU_OK)
         rc = dxpui_establish(ch, &o, now_ns);
-    if (rc != DXPU_OK)
+    if (rc != DXPU_OK) {
+        ch->replay_top = 0; /* the next open may be another opener's */
         return rc;
+    }
     dxpui_go(ch, DXPUI_EV_ACCEPT);
     ch->next_try_ns = now_ns;
     return DXPU_OK;
@@ -4295,8 +4307,10 @@ DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_
         return DXPU_E_TLP_PREFIX_COUNT;
     dxpui_fifo *f = &ch->tx[s.cls];
     dxpui_item_describe(&it, &s, tlp.ptr);
+    if (it.units > dxpui_units_max[s.cls])
+        return DXPU_E_TLP_LENGTH; /* no credit might ever let it go */
     if (!dxpui_fifo_fits(f, it.units))
-        return it.units > f->data_max ? DXPU_E_ARG : DXPU_E_AGAIN;
+        return DXPU_E_AGAIN;
     if (s.cls == DXPU_NONPOSTED && ch->cfg.tags)
         rc = dxpui_track(ch, tlp, now_ns, user);
     if (rc != DXPU_OK)
@@ -4498,6 +4512,15 @@ static int dxpui_finish(dxpu_channel *ch, dxpu_frame *f, uint8_t *out, size_t bo
     return (int)total;
 }
 
+/* RTO doubled so many times (D-12). */
+static uint64_t dxpui_backed_off(const dxpu_channel *ch, unsigned times)
+{
+    uint64_t ceiling = ch->hold_ns / 4, wait = ch->rto_ns;
+    for (; times && wait < ceiling; times--)
+        wait *= 2;
+    return dxpui_min64(wait, ceiling);
+}
+
 static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint32_t seq, uint8_t *out)
 {
     dxpui_sent *s = &ch->sent[seq & (ch->cfg.window_frames - 1)];
@@ -4521,7 +4544,7 @@ static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint32_t seq, uint
     s->tx_index = ch->tx_index;
     ch->log[ch->tx_index++ & (2 * ch->cfg.window_frames - 1)] = (uint16_t)seq;
     if (ch->rto_at_ns == DXPU_NEVER)
-        ch->rto_at_ns = now_ns + ch->rto_ns;
+        ch->rto_at_ns = now_ns + dxpui_backed_off(ch, 0);
     return dxpui_finish(ch, &f, out, b.used);
 }
 
@@ -4583,15 +4606,6 @@ static int dxpui_emit_reset(dxpu_channel *ch, uint8_t *out)
 
 /* ---- Timers ---- */
 
-static uint64_t dxpui_rto(const dxpu_channel *ch)
-{
-    uint64_t ceiling = dxpui_max64(ch->hold_ns / 4, ch->cfg.rto_min_ns); /* D-12 */
-    uint64_t rto = ch->rto_ns;
-    for (unsigned i = 0; i < ch->backoff && rto < ceiling; i++)
-        rto *= 2;
-    return dxpui_min64(rto, ceiling);
-}
-
 /* RFC 6298 with a floor of rto_min (D-11). */
 static void dxpui_rtt_sample(dxpu_channel *ch, uint64_t rtt)
 {
@@ -4631,7 +4645,7 @@ static int dxpui_timers(dxpu_channel *ch, uint64_t now_ns)
         ch->sent[ch->una & (ch->cfg.window_frames - 1)].state &= (uint16_t)~DXPUI_ACKED;
         if (ch->backoff < DXPUI_BACKOFF_MAX)
             ch->backoff++;
-        ch->rto_at_ns = now_ns + dxpui_rto(ch);
+        ch->rto_at_ns = now_ns + dxpui_backed_off(ch, ch->backoff);
         ch->count.tx_timeouts++;
     }
     if (now_ns >= ch->ack_at_ns)
@@ -4674,8 +4688,7 @@ static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
     if (now_ns >= ch->next_try_ns) {
         if (ch->tries < DXPUI_BACKOFF_MAX)
             ch->tries++;
-        uint64_t wait = ch->rto_ns << (ch->tries - 1);
-        ch->next_try_ns = now_ns + dxpui_min64(wait, dxpui_max64(ch->hold_ns / 4, 1));
+        ch->next_try_ns = now_ns + dxpui_backed_off(ch, ch->tries - 1u);
         if (ch->state == DXPU_STATE_OPENING)
             return dxpui_emit_offer(ch, DXPU_KIND_OPEN, out);
         if (ch->state == DXPU_STATE_ACCEPTED)
@@ -4700,12 +4713,12 @@ static int dxpui_emit_blocked(dxpu_channel *ch, uint64_t now_ns, bool starved, u
         return 0;
     }
     if (ch->blocked_at_ns == DXPU_NEVER)
-        ch->blocked_at_ns = now_ns + ch->rto_ns;
+        ch->blocked_at_ns = now_ns + dxpui_backed_off(ch, 0);
     if (now_ns < ch->blocked_at_ns)
         return 0;
     if (ch->blocked_tries < DXPUI_BACKOFF_MAX)
         ch->blocked_tries++;
-    ch->blocked_at_ns = now_ns + dxpui_min64(ch->rto_ns << ch->blocked_tries, ch->hold_ns / 4);
+    ch->blocked_at_ns = now_ns + dxpui_backed_off(ch, ch->blocked_tries);
     ch->count.tx_blocked++;
     return dxpui_emit_plain(ch, now_ns, DXPU_KIND_BLOCKED, out);
 }
@@ -4852,10 +4865,8 @@ static bool dxpui_ack_valid(const dxpu_channel *ch, const dxpu_frame *f)
     return bits >= 64 || (f->sack >> bits) == 0;
 }
 
-static int dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
+static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
 {
-    if (!dxpui_ack_valid(ch, f))
-        return DXPU_E_ACK; /* D-6 */
     uint32_t before = ch->una;
     uint32_t index_before = ch->tx_index_acked;
     dxpu_credit_raise(&ch->limits, &f->limits);
@@ -4874,9 +4885,9 @@ static int dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
         dxpui_free_acked(ch);
     }
     if (ch->una != before || ch->tx_index_acked != index_before)
-        ch->rto_at_ns = ch->una == ch->nxt ? DXPU_NEVER : now_ns + dxpui_rto(ch);
+        ch->rto_at_ns =
+            ch->una == ch->nxt ? DXPU_NEVER : now_ns + dxpui_backed_off(ch, ch->backoff);
     dxpui_detect_loss(ch);
-    return DXPU_OK;
 }
 
 /* ---- ingest: records ---- */
@@ -5051,7 +5062,7 @@ static int dxpui_rx_held(dxpu_channel *ch)
     return rc;
 }
 
-/* Keep a frame that came before an earlier one. */
+/* Keep a frame that came before an earlier one, or for whose events there is no room yet. */
 static int dxpui_rx_ahead(dxpu_channel *ch, const dxpu_frame *f)
 {
     uint32_t slot = f->sequence & (ch->cfg.window_frames - 1);
@@ -5068,9 +5079,9 @@ static int dxpui_rx_ahead(dxpu_channel *ch, const dxpu_frame *f)
     return DXPU_OK;
 }
 
-static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns, unsigned flags)
+static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events, uint64_t now_ns,
+                         unsigned flags)
 {
-    unsigned events;
     if (flags & DXPU_RX_ECN_CE)
         ch->ecn_ce++;
     if (f->packet >= ch->seen) {
@@ -5083,19 +5094,8 @@ static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns,
         ch->ack_now = true; /* our acknowledgement was lost: D-8 */
         return DXPU_OK;
     }
-    if (ahead >= ch->cfg.window_frames)
-        return DXPU_E_WINDOW; /* D-9 */
-    if (f->body.len == 0 || dxpui_body_check(f->body, &events) != DXPU_OK)
-        return DXPU_E_RECORD;
-    if (ahead)
+    if (ahead || !dxpui_event_room(ch, events)) /* D-36 */
         return dxpui_rx_ahead(ch, f);
-    if (!dxpui_event_room(ch, events))
-        return DXPU_E_WINDOW; /* D-36 */
-    if (ch->reorder_bytes[f->sequence & (ch->cfg.window_frames - 1)]) {
-        /* it was held for want of event room and came again */
-        ch->reorder_bytes[f->sequence & (ch->cfg.window_frames - 1)] = 0;
-        ch->rx_held--;
-    }
     bool gap = ch->rx_held != 0;
     int rc = dxpui_rx_body(ch, f->body);
     if (rc == DXPU_OK)
@@ -5115,11 +5115,10 @@ static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     if (rc != DXPU_OK)
         return rc == DXPU_E_SHORT ? rc : DXPU_E_OFFER;
     if (f->kind == DXPU_KIND_OPEN) { /* again: our accept was lost, or it is late */
-        if (ch->state == DXPU_STATE_ACCEPTED && o.channel == ch->remote_id) {
-            ch->next_try_ns = now_ns;
-            return DXPU_OK;
-        }
-        return DXPU_E_STATE;
+        if (ch->state != DXPU_STATE_ACCEPTED)
+            return DXPU_E_STATE;
+        ch->next_try_ns = now_ns;
+        return DXPU_OK;
     }
     if (ch->state == DXPU_STATE_UP && o.channel == ch->remote_id) {
         ch->ack_now = true; /* our first sequenced frame was lost: D-43 */
@@ -5130,7 +5129,9 @@ static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     rc = dxpui_establish(ch, &o, now_ns);
     if (rc != DXPU_OK) {
         ch->remote_id = o.channel;
-        return dxpui_fail(ch, DXPU_E_PROTO, DXPU_REASON_OFFER, true);
+        ch->last_error = rc;
+        return dxpui_fail(ch, DXPU_E_PROTO,
+                          rc == DXPU_E_EPOCH ? DXPU_REASON_EPOCH : DXPU_REASON_VERSION, true);
     }
     dxpui_go(ch, DXPUI_EV_RX_ACCEPT);
     ch->next_try_ns = DXPU_NEVER;
@@ -5159,6 +5160,8 @@ static int dxpui_on_probe(dxpu_channel *ch, const dxpu_frame *f)
 {
     if (f->body.len < DXPU_PROBE_BYTES)
         return DXPU_E_SHORT;
+    if (ch->state == DXPU_STATE_OPENING)
+        return DXPU_E_STATE; /* whom to answer is not known yet */
     if (!(f->body.ptr[0] & DXPU_PROBE_REPLY)) {
         ch->probe_cookie = dxpui_load64(f->body.ptr + 4);
         ch->send_reply = 1;
@@ -5173,22 +5176,33 @@ static int dxpui_on_reset(dxpu_channel *ch, const dxpu_frame *f)
     return dxpui_fail(ch, DXPU_E_RESET, f->body.ptr[0], false);
 }
 
+/* True when a frame is neither a duplicate nor within the receive window (D-9). */
+static bool dxpui_beyond(const dxpu_channel *ch, uint32_t seq)
+{
+    return dxpui_seq_cmp(seq, ch->rx_next) >= 0 && seq - ch->rx_next >= ch->cfg.window_frames;
+}
+
+/* All checks come before the first change: what is refused has no effect. */
 static int dxpui_on_sequenced(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns,
                               unsigned flags)
 {
+    unsigned events = 0;
+    bool data = f->kind == DXPU_KIND_DATA;
     if (ch->state == DXPU_STATE_OPENING || ch->state == DXPU_STATE_CLOSED)
         return DXPU_E_STATE; /* the accept was lost or is late; it will come again */
-    int rc = dxpui_on_ack(ch, f, now_ns);
-    if (rc != DXPU_OK)
-        return rc;
+    if (!dxpui_ack_valid(ch, f))
+        return DXPU_E_ACK; /* D-6 */
+    if (data == (f->body.len == 0) || dxpui_body_check(f->body, &events) != DXPU_OK)
+        return DXPU_E_RECORD; /* W-11, W-30 ff. */
+    if (data && dxpui_beyond(ch, f->sequence))
+        return DXPU_E_WINDOW;
+    dxpui_on_ack(ch, f, now_ns);
     if (dxpui_go(ch, DXPUI_EV_RX_SEQUENCED)) {
         ch->next_try_ns = DXPU_NEVER;
         ch->tries = 0;
     }
-    if (f->kind == DXPU_KIND_DATA)
-        return dxpui_on_data(ch, f, now_ns, flags);
-    if (f->body.len)
-        return DXPU_E_RECORD; /* W-11 */
+    if (data)
+        return dxpui_on_data(ch, f, events, now_ns, flags);
     if (f->kind == DXPU_KIND_BLOCKED)
         ch->ack_now = true; /* F-13 */
     return DXPU_OK;
@@ -5253,12 +5267,13 @@ DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt
     if (ch->state == DXPU_STATE_FAILED)
         return ch->error;
     int rc = dxpui_admit(ch, pkt, len, &f);
-    if (rc == DXPU_OK) {
+    if (rc == DXPU_OK)
+        rc = dxpui_dispatch(ch, &f, now_ns, flags);
+    if (rc == DXPU_OK || ch->state == DXPU_STATE_FAILED) { /* a refused frame is no sign of life */
         ch->count.rx_frames++;
         ch->count.rx_bytes += len;
         ch->count.rx_ecn_ce += flags & DXPU_RX_ECN_CE;
         ch->heard_ns = now_ns;
-        rc = dxpui_dispatch(ch, &f, now_ns, flags);
     }
     dxpui_count_refusal(&ch->count, rc);
     return rc;

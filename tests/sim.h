@@ -404,6 +404,14 @@ static bool sim_sabotage_due(sim *s, int kind)
     return s->sabotaged = true;
 }
 
+/* True when the next two of a class can be told apart. */
+static bool sim_differ(const sim_side *from, unsigned cls)
+{
+    const sim_sent *e = &from->log[cls][from->seen[cls]];
+    return from->seen[cls] + 1 < from->logged[cls] &&
+           (e[0].len != e[1].len || memcmp(e[0].bytes, e[1].bytes, e[0].len) != 0);
+}
+
 static void sim_look(sim *s, sim_side *from, unsigned cls, dxpu_bytes tlp)
 {
     uint8_t copy[DXPU_TLP_MAX_BYTES];
@@ -414,8 +422,7 @@ static void sim_look(sim *s, sim_side *from, unsigned cls, dxpu_bytes tlp)
         sim_check(s, from, cls, tlp);
     if (sim_sabotage_due(s, SIM_ALTER))
         copy[tlp.len - 1] ^= 1;
-    if (cls == DXPU_POSTED && from->seen[cls] + 1 < from->logged[cls] &&
-        sim_sabotage_due(s, SIM_REORDER)) {
+    if (cls == DXPU_POSTED && sim_differ(from, cls) && sim_sabotage_due(s, SIM_REORDER)) {
         sim_sent *a = &from->log[cls][from->seen[cls]], b = a[0];
         a[0] = a[1];
         a[1] = b;
