@@ -101,7 +101,8 @@ cov: $(foreach n,$(COV_SETS),$(C_TESTS:%.c=build/cov$n/%))
 fuzz: $(FUZZERS:fuzz/%.c=build/%)
 	set -e; for t in $^; do n=$${t##*/fuzz_}; mkdir -p build/corpus/$$n fuzz/corpus/$$n; \
 	  $$t -max_total_time=$$(($(MINUTES) * 60 + 1)) -print_final_stats=1 \
-	    $(addprefix -dict=,$(wildcard fuzz/dxpu.dict)) build/corpus/$$n fuzz/corpus/$$n; done
+	    -artifact_prefix=build/corpus/ $(addprefix -dict=,$(wildcard fuzz/dxpu.dict)) \
+	    build/corpus/$$n fuzz/corpus/$$n; done
 build/fuzz_%: fuzz/fuzz_%.c dxpu.h
 	@mkdir -p $(@D)
 	clang -std=c11 -I. -O1 -g $(WARN) -fsanitize=fuzzer,address,undefined -o $@ $<

@@ -1304,6 +1304,21 @@ static inline uint64_t dxpui_max64(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/* Whole milliseconds, for up to 49 days; small processors would call a library for ns / 1000000. */
+static inline uint32_t dxpui_ms(uint64_t ns)
+{
+    uint32_t ms = 0;
+    int bit;
+    for (bit = 31; bit >= 0; bit--) {
+        uint64_t part = (uint64_t)1000000 << bit;
+        if (ns >= part) {
+            ns -= part;
+            ms |= (uint32_t)1 << bit;
+        }
+    }
+    return ms;
+}
+
 /* a + b, DXPU_NEVER instead of wrapping. */
 static inline uint64_t dxpui_later(uint64_t a, uint64_t b)
 {
@@ -4071,7 +4086,7 @@ static void dxpui_offer_of(const dxpu_channel *ch, dxpu_offer *o)
     o->tlp_formats = 1;
     o->window_frames = (uint16_t)c->window_frames;
     o->frame_limit_bytes = c->frame_limit_bytes;
-    o->hold_ms = (uint32_t)(c->hold_ns / 1000000);
+    o->hold_ms = dxpui_ms(c->hold_ns);
     o->sequence = c->sequence;
     o->completions_infinite = c->tags != NULL;
     o->limits = c->rx;
