@@ -135,6 +135,7 @@ def check_offer(kind, offer):
     def rule(tag, condition):
         check(condition, "offer", tag)
 
+    check(offer["flags"] & 0x70 == 0, "rsvd", "W-27")
     headers, data = offer["limits"][:3], offer["limits"][3:]
     rule("W-21", offer["channel"] != 0)
     rule("W-22", 1 <= offer["version_min"] <= offer["version_max"])
@@ -143,9 +144,10 @@ def check_offer(kind, offer):
     rule("W-23", kind == "open" or offer["suites"] & (offer["suites"] - 1) == 0)
     rule("W-24", offer["tlp_formats"] & 1)
     rule("W-25", offer["window"] >= 1 and offer["hold_ms"] >= 1)
+    if offer["flags"] & 0x80:  # W-27: the limits of completions mean nothing
+        headers, data = headers[:2], data[:2]
     rule("W-26", all(1 <= units < 1 << 30 for units in headers))
     rule("W-26", all(least <= units < 1 << 30 for least, units in zip((256, 8, 256), data)))
-    rule("W-27", offer["flags"] & 0x70 == 0)
     rule("W-10", 1232 <= offer["frame_limit"] <= FRAME_MAX)
     rule("W-28", offer["epoch"] >= 1)
 
@@ -220,7 +222,7 @@ def decode_tlp_record(content):
     first, second, data_bytes = struct.unpack_from(">BBH", content)
     prefix_dw, header_dw = second >> 3 & 7, second & 7
     check(len(content) == 4 + 4 * (prefix_dw + header_dw) + 4, "record", "W-32")
-    check(first & 0xFE == 0, "record", "W-34")
+    check(first == 0, "record", "W-34")
     check(prefix_dw <= 4 and header_dw in (3, 4), "record", "W-35")
     prefixes = dwords(content[4:4 + 4 * prefix_dw])
     header = content[4 + 4 * prefix_dw:-4]
@@ -446,7 +448,7 @@ def decode_tlp_header(data):
     check(data[:12] != b"\xff" * 12, "E_TLP_ALL_ONES")  # T-41
     check(data[:12] != b"\0" * 12, "E_TLP_ALL_ZERO")
     start = 4 * count_prefixes(data)
-    check(len(data) >= start + 12, "E_TLP_SHORT")
+    check(len(data) > start, "E_TLP_SHORT")
     kind = tlp_kind(data[start])
     check(kind is not None, "E_TLP_TYPE")
     check(len(data) >= start + 4 * kind.dw, "E_TLP_SHORT")
@@ -507,7 +509,7 @@ def byte_enables(header):
 def address_fields(kind, header):
     address = int.from_bytes(header[8:], "big")
     fields = {"address": hex(address & ~3)}
-    hint = header[1] & 1
+    hint = header[1] & 1 and kind.name in MEMORY + ATOMICS
     if hint or is_translation(kind, header):  # T-13
         fields["ph"] = address & 3 if hint else address & 1
     if hint and kind.name == "MWr":  # T-12
@@ -568,6 +570,7 @@ def decode_tlp(data):
 
 def check_common(kind, tlp):
     addressed = kind.name in MEMORY + ATOMICS
+    check(kind.has_data or not tlp["ep"], "E_TLP_RSVD")  # T-11
     check(not tlp["th"] or addressed, "E_TLP_TH")  # T-12
     check(tlp["at"] == 0 or addressed, "E_TLP_AT")  # T-14
     check(tlp["at"] != 3 and (tlp["at"] != 1 or kind.name == "MRd"), "E_TLP_AT")
@@ -646,13 +649,11 @@ def message_bits(kind, header):
 
 
 def check_reserved(kind, tlp, header):
-    """T-6 and what it gathers: T-7, T-9, T-11, T-13, T-34."""
+    """T-6 and what it gathers: T-7, T-9, T-13, T-34."""
     used = bytearray(b"\xff" * len(header))
     used[1] &= ~0x02
     if kind.tlp_class == "posted":
         used[1] &= ~0x88
-    if not kind.has_data:
-        used[2] &= ~0x40
     if not has_length(kind):
         used[2] &= ~0x03
         used[3] = 0
