@@ -570,17 +570,16 @@ def decode_tlp(data):
 
 def check_common(kind, tlp):
     addressed = kind.name in MEMORY + ATOMICS
-    check(kind.has_data or not tlp["ep"], "E_TLP_RSVD")  # T-11
     check(not tlp["th"] or addressed, "E_TLP_TH")  # T-12
-    check(tlp["at"] == 0 or addressed, "E_TLP_AT")  # T-14
-    check(tlp["at"] != 3 and (tlp["at"] != 1 or kind.name == "MRd"), "E_TLP_AT")
+    check(tlp["at"] == 0 or (addressed and tlp["at"] != 3), "E_TLP_AT")  # T-14
+    check(kind.has_data or not tlp["ep"], "E_TLP_RSVD")  # T-11
 
 
 def check_simple(tlp):
     """I/O and configuration: T-7, T-19."""
-    check(tlp["length_dw"] == 1, "E_TLP_LENGTH")
     check(tlp["tc"] == 0, "E_TLP_TC")
     check(not tlp["attr"], "E_TLP_ATTR")
+    check(tlp["length_dw"] == 1, "E_TLP_LENGTH")
     check(tlp["last_be"] == 0, "E_TLP_BE")
 
 
@@ -588,19 +587,21 @@ def check_address(kind, tlp, header):
     """Memory requests and atomics."""
     address, length = int(tlp["address"], 16), tlp["length_dw"]
     translation = is_translation(kind, header)
-    if translation:  # T-14
-        check(length % 2 == 0, "E_TLP_LENGTH")
+    check(kind.dw == 3 or address >> 32, "E_TLP_ADDR64")  # T-10
+    check(kind.name != "DMWr" or length <= 32, "E_TLP_LENGTH")  # T-7
+    if kind.name not in ATOMICS:
+        check_byte_enables(tlp["first_be"], tlp["last_be"], length, address)
+    check(tlp["at"] != 1 or translation, "E_TLP_AT")  # T-14
+    if translation:
         check(not tlp["th"], "E_TLP_TH")
         check(tlp["attr"] in ("", "RO"), "E_TLP_ATTR")
-    check(kind.name != "DMWr" or length <= 32, "E_TLP_LENGTH")  # T-7
-    check(kind.dw == 3 or address >> 32, "E_TLP_ADDR64")  # T-10
+        check(length % 2 == 0, "E_TLP_LENGTH")
     if kind.name in ATOMICS:  # T-18
         operand = 2 * length if kind.name == "CAS" else 4 * length
         check(operand in (4, 8) or (kind.name == "CAS" and operand == 16), "E_TLP_OPERAND")
         check(address % operand == 0, "E_TLP_OPERAND")
-        return
-    check_byte_enables(tlp["first_be"], tlp["last_be"], length, address)
-    check(translation or address % 4096 + 4 * length <= 4096, "E_TLP_4K")  # T-15
+    elif not translation:
+        check(address % 4096 + 4 * length <= 4096, "E_TLP_4K")  # T-15
 
 
 def check_byte_enables(first, last, length, address):
@@ -620,10 +621,10 @@ def check_message(kind, tlp, header):
     vendor = code in VENDOR
     check(routing in (0, 2, 3, 4) if vendor else routing == wanted, "E_TLP_MSG_ROUTE")  # T-31
     check(data is None or data == kind.has_data, "E_TLP_MSG_ROUTE")
-    check(tlp["tc"] == 0 or vendor or 1 <= code <= 5, "E_TLP_TC")  # T-32
-    check(vendor or tlp["attr"] in ("", "IDO"), "E_TLP_ATTR")
     if kind.has_data and code in MESSAGE_DATA_DW:  # T-33
         check(tlp["length_dw"] == MESSAGE_DATA_DW[code], "E_TLP_LENGTH")
+    check(tlp["tc"] == 0 or vendor or 1 <= code <= 5, "E_TLP_TC")  # T-32
+    check(vendor or tlp["attr"] in ("", "IDO"), "E_TLP_ATTR")
 
 
 def check_completion(kind, tlp):
