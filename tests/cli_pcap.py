@@ -188,9 +188,25 @@ def check_frames(folder):
 def check_offer(folder):
     offer = struct.pack(">IBBHHHBBHII6IQIHHIHH", 0xabcd, 1, 1, 1, 1, 64, 0x80, 0, 1452, 1000, 77,
                         64, 64, 64, 512, 512, 512, 9, 1, 0, 0xffff, 2, 3, 0xffff)
-    file = capture(folder, "open.pcap", [udp(frame(4, offer.ljust(84, b"\0"), channel=0), 4458)])
+    reset, close = struct.pack(">BBBB", 5, 1, 1, 0), struct.pack(">BBBB", 1, 1, 0, 0)
+    frames = [frame(4, offer.ljust(84, b"\0"), channel=0), frame(6, reset), frame(7, close),
+              frame(9, bytes(16))]
+    file = capture(folder, "kinds.pcap", [udp(f, 4458) for f in frames])
     status, out, _ = run("pcap", file)
     report("frames_offer", status or "epoch 9 node 1 slot 0 to node 2 slot 3" not in out and out)
+    report("frames_reason", "reset channel 11223344 path 0 packet 1 (the lease epoch is old)"
+           not in out or "(the device was detached)" not in out)
+    status, packets, summary = pcap(file)
+    report("frames_kinds", status or difference(summary, {
+        "kinds": {"open": 1, "reset": 1, "close": 1, "probe": 1}, "frames_refused": 0}))
+    report("frames_offer_fields", difference(packets[0]["frame"], {
+        "id": 0xabcd, "epoch": 9, "hold_ms": 1000, "frame_limit_bytes": 1452,
+        "destination": {"node": 2, "slot": 3, "function": 0xffff}}))
+    report("frames_reason_field", difference(packets[1]["frame"],
+                                             {"reason": "the lease epoch is old"}))
+    bad = frame(4, b"\0" + offer[1:20].ljust(83, b"\0"))
+    status, packets, _ = pcap(capture(folder, "offer.pcap", [udp(bad, 4458)]))
+    report("frames_offer_refused", status != 1 or packets[0].get("error") != "e-offer")
 
 
 def check_frames_refused(folder):

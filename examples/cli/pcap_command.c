@@ -256,16 +256,51 @@ static void print_frame(const dxpu_frame *f)
         printf(" sequence %" PRIu32 " ack %" PRIu32 " sack %" PRIx64, f->sequence, f->ack, f->sack);
 }
 
-static void print_offer(const dxpu_frame *f)
+static json_t *place_json(const dxpu_place *p)
 {
-    dxpu_offer o;
-    if ((f->kind != DXPU_KIND_OPEN && f->kind != DXPU_KIND_ACCEPT) ||
-        dxpu_offer_decode(f->body, &o) != DXPU_OK)
+    return json_pack("{s:I, s:i, s:i}", "node", (json_int_t)p->node, "slot", (int)p->slot,
+                     "function", (int)p->function);
+}
+
+static void show_offer(json_t *into, const dxpu_offer *o)
+{
+    if (!into) {
+        printf(" id %08" PRIx32 " epoch %" PRIu64 " node %" PRIu32 " slot %u to node %" PRIu32
+               " slot %u window %u frame limit %" PRIu32 " hold %" PRIu32 " ms",
+               o->channel, o->epoch, o->source.node, o->source.slot, o->destination.node,
+               o->destination.slot, o->window_frames, o->frame_limit_bytes, o->hold_ms);
         return;
-    printf(" id %08" PRIx32 " epoch %" PRIu64 " node %" PRIu32 " slot %u to node %" PRIu32
-           " slot %u window %u frame limit %" PRIu32 " hold %" PRIu32 " ms",
-           o.channel, o.epoch, o.source.node, o.source.slot, o.destination.node, o.destination.slot,
-           o.window_frames, o.frame_limit_bytes, o.hold_ms);
+    }
+    set_unsigned(into, "id", o->channel);
+    set_unsigned(into, "epoch", o->epoch);
+    json_object_set_new(into, "source", place_json(&o->source));
+    json_object_set_new(into, "destination", place_json(&o->destination));
+    set_unsigned(into, "window_frames", o->window_frames);
+    set_unsigned(into, "frame_limit_bytes", o->frame_limit_bytes);
+    set_unsigned(into, "hold_ms", o->hold_ms);
+    set_unsigned(into, "first_sequence", o->sequence);
+}
+
+/* The fields of the kinds that carry no records; DXPU_OK or a peer error. */
+static int show_fields(json_t *into, const dxpu_frame *f)
+{
+    dxpu_offer offer;
+    int rc;
+    if (f->kind == DXPU_KIND_OPEN || f->kind == DXPU_KIND_ACCEPT) {
+        rc = dxpu_offer_decode(f->body, &offer);
+        if (rc == DXPU_OK)
+            show_offer(into, &offer);
+        return rc;
+    }
+    if (f->kind == DXPU_KIND_RESET || f->kind == DXPU_KIND_CLOSE) {
+        if (f->body.len < 4)
+            return DXPU_E_SHORT;
+        if (into)
+            json_object_set_new(into, "reason", json_string(dxpu_reason_text(f->body.ptr[0])));
+        else
+            printf(" (%s)", dxpu_reason_text(f->body.ptr[0]));
+    }
+    return DXPU_OK;
 }
 
 static void frame_refused(packet_run *p, int error)
@@ -282,6 +317,7 @@ static void frame_refused(packet_run *p, int error)
 static void show_frame(packet_run *p, dxpu_bytes datagram)
 {
     dxpu_frame f;
+    json_t *header = NULL;
     int rc = dxpu_frame_decode(datagram, DXPU_FRAME_CRC_BYTES, &f), crc;
     if (rc != DXPU_OK) {
         frame_refused(p, rc);
@@ -290,16 +326,19 @@ static void show_frame(packet_run *p, dxpu_bytes datagram)
     p->run->frames[f.kind]++;
     crc = dxpu_frame_check_crc(datagram);
     if (p->json) {
-        json_object_set_new(p->json, "frame", frame_json(&f));
+        header = frame_json(&f);
+        json_object_set_new(p->json, "frame", header);
         json_object_set_new(p->json, "crc_ok", json_boolean(crc == DXPU_OK));
         json_object_set_new(p->json, "records", json_array());
     } else {
         print_frame(&f);
-        print_offer(&f);
-        puts(crc == DXPU_OK ? " CRC ok" : "");
     }
-    /* Records of a damaged or sealed frame would be guesses. */
-    rc = crc == DXPU_OK && f.kind == DXPU_KIND_DATA ? show_records(p, f.body) : crc;
+    /* What a damaged or sealed frame holds would be guesses. */
+    rc = crc == DXPU_OK ? show_fields(header, &f) : crc;
+    if (!p->json)
+        puts(crc == DXPU_OK ? " CRC ok" : "");
+    if (rc == DXPU_OK && f.kind == DXPU_KIND_DATA)
+        rc = show_records(p, f.body);
     if (rc == DXPU_OK)
         return;
     if (!p->json)

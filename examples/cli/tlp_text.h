@@ -6,8 +6,8 @@
      alone in a line   hex of any form, four bytes at least; a dump's offset 0 may stand before
      anywhere          three or four groups of eight digits, separated by blanks or commas
    Prefixes that a kernel prints behind the header ("E-E Prefixes:") are put where they belong, in
-   front of it.  Rows of a configuration space dump ("10: 00 00 ...") and later rows of a longer dump
-   are not TLPs. */
+   front of it.  Rows of a configuration space dump ("10: 00 00 ...") and later rows of a longer
+   dump are not TLPs. */
 #ifndef DXPU_CLI_TLP_TEXT_H
 #define DXPU_CLI_TLP_TEXT_H
 

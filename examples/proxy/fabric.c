@@ -344,14 +344,14 @@ bool fabric_busy(const fabric *f)
     return false;
 }
 
-void fabric_close_all(fabric *f, uint64_t now_ns, uint8_t reason)
+void fabric_close_all(fabric *f, uint8_t reason)
 {
     for (unsigned i = 0; i < f->capacity; i++) {
         fabric_channel *c = f->channels[i];
         if (!c || c->ended)
             continue;
         if (c->up)
-            (void)dxpu_channel_close(&c->ch, now_ns, reason); /* already closing: nothing to do */
+            (void)dxpu_channel_close(&c->ch, reason); /* already closing: nothing to do */
         else
             dxpu_channel_reset(&c->ch, reason);
     }
@@ -360,11 +360,18 @@ void fabric_close_all(fabric *f, uint64_t now_ns, uint8_t reason)
 int fabric_run(fabric *f)
 {
     dxpu_udp_callbacks cb;
+    int rc;
     cb.user = f;
     cb.on_datagram = on_datagram;
     cb.next_ns = next_ns;
     cb.run = run;
-    return dxpu_udp_loop(f->udp, &cb);
+    rc = dxpu_udp_loop(f->udp, &cb);
+    for (unsigned i = 0; i < f->capacity; i++) { /* the last word of channels that are cut off */
+        if (f->channels[i])
+            (void)emit(f, f->channels[i], dxpu_udp_now_ns());
+    }
+    dxpu_udp_flush(f->udp);
+    return rc;
 }
 
 void fabric_stop(fabric *f)
