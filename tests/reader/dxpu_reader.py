@@ -135,6 +135,7 @@ def check_offer(kind, offer):
     def rule(tag, condition):
         check(condition, "offer", tag)
 
+    check(offer["flags"] & 0x70 == 0, "rsvd", "W-27")
     headers, data = offer["limits"][:3], offer["limits"][3:]
     rule("W-21", offer["channel"] != 0)
     rule("W-22", 1 <= offer["version_min"] <= offer["version_max"])
@@ -143,9 +144,10 @@ def check_offer(kind, offer):
     rule("W-23", kind == "open" or offer["suites"] & (offer["suites"] - 1) == 0)
     rule("W-24", offer["tlp_formats"] & 1)
     rule("W-25", offer["window"] >= 1 and offer["hold_ms"] >= 1)
+    if offer["flags"] & 0x80:  # W-27: the limits of completions mean nothing
+        headers, data = headers[:2], data[:2]
     rule("W-26", all(1 <= units < 1 << 30 for units in headers))
     rule("W-26", all(least <= units < 1 << 30 for least, units in zip((256, 8, 256), data)))
-    rule("W-27", offer["flags"] & 0x70 == 0)
     rule("W-10", 1232 <= offer["frame_limit"] <= FRAME_MAX)
     rule("W-28", offer["epoch"] >= 1)
 
@@ -220,7 +222,7 @@ def decode_tlp_record(content):
     first, second, data_bytes = struct.unpack_from(">BBH", content)
     prefix_dw, header_dw = second >> 3 & 7, second & 7
     check(len(content) == 4 + 4 * (prefix_dw + header_dw) + 4, "record", "W-32")
-    check(first & 0xFE == 0, "record", "W-34")
+    check(first == 0, "record", "W-34")
     check(prefix_dw <= 4 and header_dw in (3, 4), "record", "W-35")
     prefixes = dwords(content[4:4 + 4 * prefix_dw])
     header = content[4 + 4 * prefix_dw:-4]
@@ -446,7 +448,7 @@ def decode_tlp_header(data):
     check(data[:12] != b"\xff" * 12, "E_TLP_ALL_ONES")  # T-41
     check(data[:12] != b"\0" * 12, "E_TLP_ALL_ZERO")
     start = 4 * count_prefixes(data)
-    check(len(data) >= start + 12, "E_TLP_SHORT")
+    check(len(data) > start, "E_TLP_SHORT")
     kind = tlp_kind(data[start])
     check(kind is not None, "E_TLP_TYPE")
     check(len(data) >= start + 4 * kind.dw, "E_TLP_SHORT")
@@ -507,7 +509,7 @@ def byte_enables(header):
 def address_fields(kind, header):
     address = int.from_bytes(header[8:], "big")
     fields = {"address": hex(address & ~3)}
-    hint = header[1] & 1
+    hint = header[1] & 1 and kind.name in MEMORY + ATOMICS
     if hint or is_translation(kind, header):  # T-13
         fields["ph"] = address & 3 if hint else address & 1
     if hint and kind.name == "MWr":  # T-12
@@ -569,15 +571,15 @@ def decode_tlp(data):
 def check_common(kind, tlp):
     addressed = kind.name in MEMORY + ATOMICS
     check(not tlp["th"] or addressed, "E_TLP_TH")  # T-12
-    check(tlp["at"] == 0 or addressed, "E_TLP_AT")  # T-14
-    check(tlp["at"] != 3 and (tlp["at"] != 1 or kind.name == "MRd"), "E_TLP_AT")
+    check(tlp["at"] == 0 or (addressed and tlp["at"] != 3), "E_TLP_AT")  # T-14
+    check(kind.has_data or not tlp["ep"], "E_TLP_RSVD")  # T-11
 
 
 def check_simple(tlp):
     """I/O and configuration: T-7, T-19."""
-    check(tlp["length_dw"] == 1, "E_TLP_LENGTH")
     check(tlp["tc"] == 0, "E_TLP_TC")
     check(not tlp["attr"], "E_TLP_ATTR")
+    check(tlp["length_dw"] == 1, "E_TLP_LENGTH")
     check(tlp["last_be"] == 0, "E_TLP_BE")
 
 
@@ -585,19 +587,21 @@ def check_address(kind, tlp, header):
     """Memory requests and atomics."""
     address, length = int(tlp["address"], 16), tlp["length_dw"]
     translation = is_translation(kind, header)
-    if translation:  # T-14
-        check(length % 2 == 0, "E_TLP_LENGTH")
+    check(kind.dw == 3 or address >> 32, "E_TLP_ADDR64")  # T-10
+    check(kind.name != "DMWr" or length <= 32, "E_TLP_LENGTH")  # T-7
+    if kind.name not in ATOMICS:
+        check_byte_enables(tlp["first_be"], tlp["last_be"], length, address)
+    check(tlp["at"] != 1 or translation, "E_TLP_AT")  # T-14
+    if translation:
         check(not tlp["th"], "E_TLP_TH")
         check(tlp["attr"] in ("", "RO"), "E_TLP_ATTR")
-    check(kind.name != "DMWr" or length <= 32, "E_TLP_LENGTH")  # T-7
-    check(kind.dw == 3 or address >> 32, "E_TLP_ADDR64")  # T-10
+        check(length % 2 == 0, "E_TLP_LENGTH")
     if kind.name in ATOMICS:  # T-18
         operand = 2 * length if kind.name == "CAS" else 4 * length
         check(operand in (4, 8) or (kind.name == "CAS" and operand == 16), "E_TLP_OPERAND")
         check(address % operand == 0, "E_TLP_OPERAND")
-        return
-    check_byte_enables(tlp["first_be"], tlp["last_be"], length, address)
-    check(translation or address % 4096 + 4 * length <= 4096, "E_TLP_4K")  # T-15
+    elif not translation:
+        check(address % 4096 + 4 * length <= 4096, "E_TLP_4K")  # T-15
 
 
 def check_byte_enables(first, last, length, address):
@@ -617,10 +621,10 @@ def check_message(kind, tlp, header):
     vendor = code in VENDOR
     check(routing in (0, 2, 3, 4) if vendor else routing == wanted, "E_TLP_MSG_ROUTE")  # T-31
     check(data is None or data == kind.has_data, "E_TLP_MSG_ROUTE")
-    check(tlp["tc"] == 0 or vendor or 1 <= code <= 5, "E_TLP_TC")  # T-32
-    check(vendor or tlp["attr"] in ("", "IDO"), "E_TLP_ATTR")
     if kind.has_data and code in MESSAGE_DATA_DW:  # T-33
         check(tlp["length_dw"] == MESSAGE_DATA_DW[code], "E_TLP_LENGTH")
+    check(tlp["tc"] == 0 or vendor or 1 <= code <= 5, "E_TLP_TC")  # T-32
+    check(vendor or tlp["attr"] in ("", "IDO"), "E_TLP_ATTR")
 
 
 def check_completion(kind, tlp):
@@ -646,13 +650,11 @@ def message_bits(kind, header):
 
 
 def check_reserved(kind, tlp, header):
-    """T-6 and what it gathers: T-7, T-9, T-11, T-13, T-34."""
+    """T-6 and what it gathers: T-7, T-9, T-13, T-34."""
     used = bytearray(b"\xff" * len(header))
     used[1] &= ~0x02
     if kind.tlp_class == "posted":
         used[1] &= ~0x88
-    if not kind.has_data:
-        used[2] &= ~0x40
     if not has_length(kind):
         used[2] &= ~0x03
         used[3] = 0

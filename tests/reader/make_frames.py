@@ -65,6 +65,13 @@ def accepted(name, frame, about="", after=None):
     write(name, data, lines)
 
 
+def loose(name, frame, offset, value, about):
+    """An accepted frame with a byte set that is sent as 0 and ignored: no encoder makes it."""
+    data = edited(frame, offset, bytes([value]))
+    write(name, data, {"note": about, "loose": 1, **vectors.frame_to_fields(dx.decode_frame(data)),
+                       **({"delivers": 1} if frame["kind"] == "data" else {})})
+
+
 def write(name, data, lines):
     out.append(f"name = {name}")
     line = "hex ="
@@ -144,7 +151,9 @@ def accepted_control():
         "hold_ms": 0xFFFFFFFF, "sequence": 0xFFFFFFFF, "limits": [(1 << 30) - 1] * 6,
         "epoch": (1 << 64) - 1, "source": (1 << 64) - 1, "destination": (1 << 64) - 1},
         path=255), "the most of every field; suites, formats and flags of later versions")
-    accepted("open-infinite-completions", opening("open", {**OFFER, "flags": 0x80}))
+    accepted("open-infinite-completions", opening("open", {
+        **OFFER, "flags": 0x80, "limits": [64, 32, 0, 1024, 32, 0xFFFFFFFF]}),
+        "W-27: the limits of completions mean nothing")
     accepted("open-longer", opening("open", OFFER, rest=bytes(range(12))),
              "W-20: bytes after the offer are ignored")
     accepted("open-repeated", opening("open", OFFER, packet=1), "D-40: another packet number")
@@ -264,6 +273,24 @@ def accepted_streams():
     accepted("stream-tlp-crc-header", data_frame(*damaged), "W-38: the header changed after")
 
 
+def accepted_loose():
+    note("accepted, though a part is not 0 that should be: it is ignored")
+    reset = {**CONTROL, "kind": "reset", "reason": 1, "version_min": 1, "version_max": 1}
+    close = {**CONTROL, "kind": "close", "reason": 1, "flags": 1}
+    probe = {**CONTROL, "kind": "probe", "flags": 0, "cookie": 1}
+    loose("loose-offer", opening("open", OFFER), 33, 0xFF, "Reserved")
+    loose("loose-reset", reset, 23, 0xFF, "after version_max")
+    loose("loose-close", close, 22, 0xFF, "after the flags")
+    loose("loose-probe", probe, 21, 0xFF, "after the flags")
+    loose("loose-event", data_frame(event("QUIESCE")), 83, 0xFF, "after the flags")
+    loose("loose-link", data_frame(event("LINK", 0x80, speed=3, width=4)), 87, 0xFF,
+          "after the width")
+    accepted("flags-close", {**close, "flags": 0xFF}, "flags without a meaning are ignored")
+    accepted("flags-probe", {**probe, "flags": 0xFE})
+    accepted("flags-event", data_frame(event("SLOT_POWER", 0x9E)))
+    accepted("intx-more", data_frame(event("INTX", 0, wires=0xFFFFFFF2)), "only bits 3:0 count")
+
+
 def accepted_events():
     note("data: link events")
     on = 0x80
@@ -311,6 +338,9 @@ def rejected_heads():
              "W-10: a byte more than the receiver's offer of 1,232", limit=1232)
     rejected("rsvd-10", "rsvd", edited(ack, 6, b"\x10"))
     rejected("rsvd-20", "rsvd", edited(ack, 6, b"\x20"))
+    for bit in (0x10, 0x20, 0x40):
+        rejected(f"rsvd-offer-{bit:02x}", "rsvd",
+                 dx.encode_frame(opening("open", {**OFFER, "flags": bit})), "W-27")
     rejected("rsvd-open", "rsvd", edited(opening("open", OFFER), 6, b"\x20"))
     rejected("crc-trailer", "crc", whole[:-1] + bytes([whole[-1] ^ 1]), "last bit of the trailer")
     rejected("crc-order", "crc", whole[:-4] + whole[:-5:-1], "least significant byte first")
@@ -340,7 +370,6 @@ def rejected_bodies():
             ("version-order", {"version_min": 3, "version_max": 2}, "W-22"),
             ("suites", {"suites": 0}, "W-23"), ("formats", {"tlp_formats": 2}, "W-24"),
             ("window", {"window": 0}, "W-25"), ("hold", {"hold_ms": 0}, "W-25"),
-            ("flags-10", {"flags": 0x10}, "W-27"), ("flags-40", {"flags": 0x40}, "W-27"),
             ("frame-limit-low", {"frame_limit": 1231}, "W-10"),
             ("frame-limit-high", {"frame_limit": 65508}, "W-10"),
             ("epoch", {"epoch": 0}, "W-28")):
@@ -388,6 +417,7 @@ def rejected_records():
              "W-33: no prefix"),
             ("tlp-format", tlp_edit(read, 0, 0x10), "W-34"),
             ("tlp-vc", tlp_edit(read, 0, 0x02), "W-34"),
+            ("tlp-bit", tlp_edit(read, 0, 0x01), "W-34: the bit below VC"),
             ("tlp-class", tlp_edit(read, 1, 0x03), "W-35: a read is not posted"),
             ("tlp-class-3", tlp_edit(read, 1, 0xC3), "W-35"),
             ("tlp-header-2", record(1, read[4:5] + b"\x42" + read[6:16] + read[-4:]), "W-35"),
@@ -415,19 +445,22 @@ def rejected_records():
         rejected(f"record-{name}", "record", raw_data_frame(body), about)
 
 
-def main():
+def text():
+    """The whole file."""
+    out.clear()
     accepted_control()
     accepted_empty()
     accepted_data()
     accepted_streams()
     accepted_events()
+    accepted_loose()
     rejected_heads()
     rejected_bodies()
     rejected_records()
-    print("# Frames, byte-exact: what a receiver must accept, then what it must drop and by which "
-          "name.\n# The format is described in README.md; W- rules are in ../wire.md.\n")
-    sys.stdout.write("\n".join(out))
+    return "\n".join([
+        "# Frames, byte-exact: what a receiver must accept, then what it must drop, by reason.",
+        "# The format is described in README.md; W- rules are in ../wire.md.\n", *out])
 
 
 if __name__ == "__main__":
-    main()
+    sys.stdout.write(text())

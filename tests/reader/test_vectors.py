@@ -5,6 +5,7 @@ import pathlib
 import sys
 
 import dxpu_reader as dx
+import make_frames
 import vectors
 
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "spec" / "vectors"
@@ -55,8 +56,9 @@ def check_frame(vector, by_name):
         return
     stated = vectors.frame_from_fields(vector)
     expect("fields", frame, stated)
-    expect("decoded and encoded", dx.encode_frame(frame), data)
-    expect("encoded from the stated fields", dx.encode_frame(stated), data)
+    if "loose" not in vector:
+        expect("decoded and encoded", dx.encode_frame(frame), data)
+        expect("encoded from the stated fields", dx.encode_frame(stated), data)
     if frame["kind"] == "data":
         check_stream(vector, by_name)
 
@@ -158,8 +160,17 @@ def run(file, checker):
     return failures
 
 
+def check_made():
+    """frames.txt is what make_frames.py makes."""
+    if (ROOT / "frames.txt").read_text(encoding="utf-8") == make_frames.text():
+        print("ok frames.txt is what make_frames.py makes")
+        return 0
+    print("not ok frames.txt is what make_frames.py makes")
+    return 1
+
+
 def main():
-    failures = run("frames.txt", check_frame)
+    failures = check_made() + run("frames.txt", check_frame)
     failures += run("tlp.txt", check_tlp)
     failures += run("aer.txt", check_tlp)
     return 1 if failures else 0
