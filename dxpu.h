@@ -1040,7 +1040,7 @@ typedef struct dxpu_channel_config {
         frame_limit_bytes;   /* largest frame we send or take: MTU less IP and UDP headers [1452] */
     dxpu_credits rx;         /* what we store per class until it is taken [64 / 512 each] */
     dxpu_credits tx;         /* what we queue per class until acknowledged [64 / 512 each] */
-    uint64_t hold_ns;        /* silence that ends the channel [1 s] */
+    uint32_t hold_ms;        /* silence that ends the channel, at least 1 [1,000] */
     uint64_t rto_min_ns;     /* [1 ms] */
     uint64_t ack_delay_ns;   /* an acknowledgement waits so long for company [25 us] */
     dxpu_tags *tags;         /* requests we send and the completions we take; NULL: unmatched.
@@ -1302,21 +1302,6 @@ static inline uint64_t dxpui_min64(uint64_t a, uint64_t b)
 static inline uint64_t dxpui_max64(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
-}
-
-/* Whole milliseconds, for up to 49 days; small processors would call a library for ns / 1000000. */
-static inline uint32_t dxpui_ms(uint64_t ns)
-{
-    uint32_t ms = 0;
-    int bit;
-    for (bit = 31; bit >= 0; bit--) {
-        uint64_t part = (uint64_t)1000000 << bit;
-        if (ns >= part) {
-            ns -= part;
-            ms |= (uint32_t)1 << bit;
-        }
-    }
-    return ms;
 }
 
 /* a + b, DXPU_NEVER instead of wrapping. */
@@ -3876,6 +3861,11 @@ static bool dxpui_may_go(const dxpui_fifo *fifos, unsigned cls, const dxpui_item
 
 /* ---- Memory ---- */
 
+static uint64_t dxpui_ns(uint32_t ms)
+{
+    return (uint64_t)ms * 1000000;
+}
+
 /* Positions in a ring have 30 bits (dxpu_channel.list). */
 static bool dxpui_fifos_valid(const dxpu_credits *c)
 {
@@ -3896,9 +3886,9 @@ static bool dxpui_config_valid(const dxpu_channel_config *c)
            (c->window_frames & (c->window_frames - 1)) == 0 &&
            c->frame_limit_bytes >= DXPU_FRAME_MIN_LIMIT_BYTES &&
            c->frame_limit_bytes <= DXPU_FRAME_MAX_LIMIT_BYTES && headers <= 32768 &&
-           dxpui_fifos_valid(&c->rx) && dxpui_fifos_valid(&c->tx) && c->hold_ns >= 1000000 &&
-           c->hold_ns / 1000000 <= UINT32_MAX && c->rto_min_ns >= 1 &&
-           c->rto_min_ns <= c->hold_ns / 4 && c->ack_delay_ns <= c->hold_ns / 4 && tag >= 1 &&
+           dxpui_fifos_valid(&c->rx) && dxpui_fifos_valid(&c->tx) && c->hold_ms >= 1 &&
+           c->rto_min_ns >= 1 && c->rto_min_ns <= dxpui_ns(c->hold_ms) / 4 &&
+           c->ack_delay_ns <= dxpui_ns(c->hold_ms) / 4 && tag >= 1 &&
            tag <= DXPU_FRAME_TAG_MAX_BYTES;
 }
 
@@ -3971,7 +3961,7 @@ DXPU_API void dxpu_channel_config_default(dxpu_channel_config *cfg)
         cfg->rx.header[i] = cfg->tx.header[i] = headers[i];
         cfg->rx.data[i] = cfg->tx.data[i] = units[i];
     }
-    cfg->hold_ns = 1000000000;
+    cfg->hold_ms = 1000;
     cfg->rto_min_ns = 1000000;
     cfg->ack_delay_ns = 25000;
 }
@@ -4005,7 +3995,7 @@ DXPU_API int dxpu_channel_init_sized(dxpu_channel *ch, size_t ch_bytes,
     a.base = (uint8_t *)mem;
     a.used = 0;
     dxpui_layout(ch, &a);
-    ch->hold_ns = cfg->hold_ns;
+    ch->hold_ns = dxpui_ns(cfg->hold_ms);
     ch->una = ch->nxt = ch->lost_from = cfg->sequence;
     ch->granted = ch->told = cfg->rx;
     ch->rto_ns = cfg->rto_min_ns * 4; /* before the first sample (D-11) */
@@ -4086,7 +4076,7 @@ static void dxpui_offer_of(const dxpu_channel *ch, dxpu_offer *o)
     o->tlp_formats = 1;
     o->window_frames = (uint16_t)c->window_frames;
     o->frame_limit_bytes = c->frame_limit_bytes;
-    o->hold_ms = dxpui_ms(c->hold_ns);
+    o->hold_ms = c->hold_ms;
     o->sequence = c->sequence;
     o->completions_infinite = c->tags != NULL;
     o->limits = c->rx;
@@ -4109,7 +4099,7 @@ static int dxpui_establish(dxpu_channel *ch, const dxpu_offer *o, uint64_t now_n
         ch->cfg.window_frames < o->window_frames ? ch->cfg.window_frames : o->window_frames;
     ch->frame_limit = ch->cfg.frame_limit_bytes < o->frame_limit_bytes ? ch->cfg.frame_limit_bytes
                                                                        : o->frame_limit_bytes;
-    ch->hold_ns = dxpui_min64(ch->cfg.hold_ns, (uint64_t)o->hold_ms * 1000000);
+    ch->hold_ns = dxpui_ns(o->hold_ms < ch->cfg.hold_ms ? o->hold_ms : ch->cfg.hold_ms);
     ch->limits = o->limits;
     ch->completions_infinite = o->completions_infinite;
     ch->rx_next = o->sequence;
