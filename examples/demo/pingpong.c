@@ -141,6 +141,10 @@ static int run(void)
     if (fd < 0)
         return 3;
     if (set.listen) {
+        char text[DXPU_UDP_TEXT_BYTES];
+        to.len = sizeof to.u;
+        if (!getsockname(fd, &to.u.any, &to.len))
+            fprintf(stderr, "dxpu-pingpong: at %s\n", dxpu_udp_print(&to, text));
         echo(fd);
         return 0;
     }
