@@ -299,13 +299,13 @@ DXPU_API const char *dxpu_counter_text(unsigned index);
 DXPU_API uint64_t dxpu_counter_value(const dxpu_counters *c, unsigned index);
 
 /* ==== 7  CRC-32 ==================================================================================
-   zlib's CRC-32 (polynomial 0x04c11db7 reflected), which is also PCIe's LCRC and ECRC polynomial. */
+   zlib's CRC-32 (polynomial 0x04c11db7 reflected), which is also that of PCIe's LCRC and ECRC. */
 
 /* Continue `crc` (0 to begin) over len bytes.  ptr may be NULL when len is 0.  O(len). */
 DXPU_API uint32_t dxpu_crc32(uint32_t crc, const void *ptr, size_t len);
 
 /* ==== 8  TLP codec ============================================================== spec/tlp.md ====
-   Non-flit TLPs of PCIe Base Specification 5.0 (chapter 2) with the deferrable memory write of 6.0. */
+   Non-flit TLPs of PCIe Base Specification 5.0 (chapter 2) and the deferrable write of 6.0. */
 
 /* The TLP types.  The X-macro is the enum, the names and the codec's table: name, Fmt[0] may be set
    (4-dword header), has data, Type[4:0], class. */
@@ -365,7 +365,7 @@ typedef struct dxpu_tlp {
     uint8_t tc;         /* 0..7 */
     uint8_t attr;       /* DXPU_ATTR_* */
     uint8_t at;         /* 0 untranslated, 1 translation request, 2 translated */
-    uint8_t ph;         /* processing hint, 0..3; only with th */
+    uint8_t ph;         /* processing hint, 0..3, with th; No Write, 0..1, with at 1; else 0 */
     uint8_t steering;   /* ST[7:0]; only with th */
     bool th;            /* processing hint present */
     bool td;            /* digest (ECRC) present */
@@ -440,7 +440,7 @@ typedef struct dxpu_tlp_shape {
 DXPU_API int dxpu_tlp_measure(dxpu_bytes tlp, dxpu_tlp_shape *out);
 
 /* ECRC of one TLP: over end-end prefixes, header and payload with Type[0] and EP taken as 1 (Base
-   Spec 2.7.1).  tlp may end before or after its digest.  0 when it cannot be measured or is short. */
+   Spec 2.7.1).  tlp may end before or after its digest.  0 when it is short or no TLP. */
 DXPU_API uint32_t dxpu_tlp_ecrc(dxpu_bytes tlp);
 /* Compare the digest of a whole TLP.  DXPU_OK (also without one), E_TLP_ECRC, or as measure. */
 DXPU_API int dxpu_tlp_ecrc_check(dxpu_bytes tlp);
@@ -555,8 +555,9 @@ enum { DXPU_DOWNSTREAM = 0, DXPU_UPSTREAM = 1 }; /* away from the host's root co
 DXPU_API const char *dxpu_message_name(unsigned code);
 /* Code of a name, -1 when there is none. */
 DXPU_API int dxpu_message_code(const char *name);
-/* What a proxy does with message t (type Msg or MsgD) that travels DXPU_DOWNSTREAM or DXPU_UPSTREAM:
-   DXPU_MSG_FORWARD..REFUSE.  Vendor messages with local routing terminate; unknown codes are refused. */
+/* What a proxy does with message t (Msg or MsgD) that travels DXPU_DOWNSTREAM or DXPU_UPSTREAM:
+   DXPU_MSG_FORWARD..REFUSE.  Vendor messages with local routing terminate; unknown codes are
+   refused. */
 DXPU_API uint8_t dxpu_message_action(const dxpu_tlp *t, unsigned direction);
 
 /* ==== 10  Routing tables ====================================================== spec/route.md ====
@@ -579,7 +580,8 @@ typedef struct dxpu_range {
 } dxpu_range;
 
 /* One row of Table 2: a downstream port of the virtual switch and what stands behind it.  The first
-   block is the caller's, given to add(); the second is learnt from configuration writes. */
+   block is the caller's, given to add(); the second is learnt from configuration writes.  Bus span
+   and windows stand here only while they are in force. */
 typedef struct dxpu_host_entry {
     dxpu_place box;   /* GPU Box ID, Slot ID (and function) */
     uint8_t path;     /* Path ID */
@@ -590,10 +592,10 @@ typedef struct dxpu_host_entry {
     bool used;
     uint8_t bus;             /* Bus ID: first bus behind the port; 0 while not assigned */
     uint8_t bus_last;        /* subordinate bus */
-    uint8_t flags;           /* private */
+    uint8_t flags;           /* private: what is on but blocked, R-5 */
     dxpu_range memory;       /* Memory Base and Limit: non-prefetchable, below 4 GB */
     dxpu_range prefetchable; /* the same for the 64-bit prefetchable window */
-    uint32_t reg[6];         /* type 1 registers 04h 18h 20h 24h 28h 2Ch as written */
+    uint32_t reg[6];         /* type 1 registers 04h 18h 20h 24h 28h 2Ch, what is writable */
 } dxpu_host_entry;
 
 /* One window in the sorted list; visible so that you can allocate it. */
@@ -623,24 +625,29 @@ typedef struct dxpu_host_table {
    must outlive it.  capacity 1..65534.  DXPU_OK or E_ARG. */
 DXPU_API int dxpu_host_init(dxpu_host_table *t, dxpu_host_entry *entries, dxpu_host_window *windows,
                             uint32_t capacity);
-/* Add a row.  bus, memory and prefetchable may be preset (else leave 0 / base > limit) and are then
-   checked.  Returns its index (>= 0) or E_FULL, E_OVERLAP, E_ARG.  O(capacity), rare. */
+/* Add a row.  bus and bus_last, memory and prefetchable may be preset (else leave 0 or base >
+   limit) and are then checked: windows on 1 MB boundaries, `memory` below 4 GB.  A preset window
+   implies Memory Space Enable.  For a port in use already, learn() its registers after this call.
+   Returns its index (>= 0) or E_FULL, E_OVERLAP, E_ARG.  O(capacity), rare. */
 DXPU_API int dxpu_host_add(dxpu_host_table *t, const dxpu_host_entry *e);
-/* Remove row `index`.  DXPU_OK or E_NONE.  O(capacity). */
+/* Remove row `index` and forget its pending writes.  DXPU_OK or E_NONE.  O(capacity). */
 DXPU_API int dxpu_host_remove(dxpu_host_table *t, uint32_t index);
 /* Row whose window holds `address`; index or E_NONE.  O(log n).  Base Spec 7.5.1.3, R-2. */
 DXPU_API int dxpu_host_by_address(const dxpu_host_table *t, uint64_t address);
 /* Row behind which function `bdf` stands; index or E_NONE.  O(1). */
 DXPU_API int dxpu_host_by_bdf(const dxpu_host_table *t, uint16_t bdf);
-/* Row for a decoded TLP that goes down: by address for memory, I/O and atomics, by BDF for
-   configuration, completions and messages by ID; index, or E_NONE (answer Unsupported Request;
-   also what is routed implicitly: see dxpu_tlp_routing). */
+/* Row for a decoded TLP that goes down: by address for memory, atomics and messages by address, by
+   BDF for configuration, completions (their requester) and messages by ID; index, or E_NONE (answer
+   Unsupported Request).  I/O finds no row, since ports have no I/O window (R-8); nor does what is
+   routed implicitly: see dxpu_tlp_routing. */
 DXPU_API int dxpu_host_route(const dxpu_host_table *t, const dxpu_tlp *tlp);
 /* Row index was given another port BDF (its bus was renumbered).  DXPU_OK or E_NONE. */
 DXPU_API int dxpu_host_set_port(dxpu_host_table *t, uint32_t index, uint16_t port);
 /* Apply one configuration write to the port of row `index`: register offset, byte enables and the
    dword as a number (first byte in bits 7:0).  Registers other than those of `reg` do nothing.
-   Returns DXPU_OK, E_NONE, or E_OVERLAP: the window stays off until it no longer overlaps. */
+   Returns DXPU_OK, E_NONE, or E_OVERLAP: a window or the bus span of the row is on but overlaps
+   another row's; it stays off until it no longer does (R-5).  O(capacity); while rows are blocked,
+   O(capacity) for each of them. */
 DXPU_API int dxpu_host_learn(dxpu_host_table *t, uint32_t index, uint16_t register_bytes,
                              uint8_t be, uint32_t value);
 /* Show the table every configuration write on its way down and every completion on its way up: it
@@ -658,7 +665,8 @@ typedef struct dxpu_box_entry {
     uint16_t function;
     uint8_t path;
     uint64_t epoch;      /* of the lease in force; 0 while not used */
-    uint64_t epoch_seen; /* highest ever: fencing.  The caller keeps it over restarts */
+    uint64_t epoch_seen; /* highest ever: fencing.  The caller keeps it over restarts, with the host
+                            fields, to which an equal epoch is tied */
     uint32_t channel;    /* the caller's handle */
 } dxpu_box_entry;
 
@@ -671,17 +679,20 @@ typedef struct dxpu_box_table {
 DXPU_API int dxpu_box_init(dxpu_box_table *t, dxpu_box_entry *entries, uint32_t count);
 /* Row of a slot, NULL when there is no such slot.  O(1).  The caller sets `valid`. */
 DXPU_API dxpu_box_entry *dxpu_box_slot(const dxpu_box_table *t, uint16_t slot);
-/* Lend a slot: DXPU_OK, E_NONE (no such slot or no device), E_EPOCH (epoch 0 or below the highest
-   seen, or equal to it and held by another host), E_OVERLAP (lent to another host under an epoch as
-   high). */
+/* Lend a slot: DXPU_OK, E_NONE (no such slot or no device), or E_EPOCH (epoch 0, below the highest
+   seen, or equal to it and first given to another host_node and host_slot: R-12, R-13).  The same
+   host may bind again under the same epoch, also after release().  A higher epoch wins over a lease
+   in force (R-14): the row then names the new host; `channel` and `function` are left as they were,
+   so look there for the channel to end. */
 DXPU_API int dxpu_box_bind(dxpu_box_table *t, uint16_t slot, uint32_t host_node, uint16_t host_slot,
                            uint8_t path, uint64_t epoch);
-/* End a lease.  The epoch seen stays.  DXPU_OK or E_NONE. */
+/* End a lease.  The epoch seen and the host it was given to stay.  DXPU_OK, or E_NONE when the slot
+   is not lent. */
 DXPU_API int dxpu_box_release(dxpu_box_table *t, uint16_t slot);
 
 /* ==== 11  Credits and tags ===================================================== spec/flow.md ====
-   Flow control as PCIe's (Base Spec 2.6.1): per class, header units (one a TLP) and data units of 16
-   payload bytes.  Counters are absolute and wrap; limits only rise in serial arithmetic. */
+   Flow control as PCIe's (Base Spec 2.6.1): per class, header units (one a TLP) and data units of
+   16 payload bytes.  Counters are absolute and wrap; limits only rise in serial arithmetic. */
 
 typedef struct dxpu_credits {
     uint32_t header[DXPU_CLASSES];
@@ -753,29 +764,39 @@ typedef struct dxpu_tags {
    DXPU_OK or E_ARG. */
 DXPU_API int dxpu_tags_init(dxpu_tags *t, dxpu_tag_entry *entries, uint32_t capacity,
                             uint16_t requester, unsigned mode, uint64_t timeout_ns);
-/* A tag of the table's own requester that is not in flight: 0..1023, or E_NO_TAG.  Give it back by
-   letting the request run, or with dxpu_tags_drop() when it is not sent.  O(1). */
+/* A tag of the table's own requester that is neither in flight nor resting: 0..1023, or E_NO_TAG
+   (always in mode 0).  It is yours until track(), or dxpu_tags_drop() when nothing is sent.
+   A tag goes with an entry: a request of another requester that is tracked occupies one and so
+   withholds its tag as long (F-27).  O(1), unless tags of this requester are also tracked without
+   having come from here: then O(those). */
 DXPU_API int dxpu_tags_alloc(dxpu_tags *t);
 /* A decoded non-posted request leaves: remember it.  `user` comes back with its completions.
-   DXPU_OK, E_NO_TAG, E_TAG_BUSY, or E_ARG (not a non-posted request).  O(1). */
+   Arms the entry that alloc() reserved for this tag, else takes a free one.
+   DXPU_OK, E_NO_TAG, E_TAG_BUSY (in flight or resting), E_ARG (not a non-posted request).  O(1). */
 DXPU_API int dxpu_tags_track(dxpu_tags *t, const dxpu_tlp *req, uint64_t now_ns, uint64_t user);
 /* A decoded completion arrives: match it on requester ID and tag, never on completer ID, and count
-   its bytes down.  DXPU_OK and *out, or E_CPL_UNEXPECTED, E_CPL_BYTES; then nothing has changed but
-   a counter, and the completion must be dropped.  O(1). */
+   its bytes down.  Header fields decide, the payload itself is not looked at.
+   DXPU_OK and *out, or E_CPL_UNEXPECTED, E_CPL_BYTES; then nothing has changed but a counter, and
+   the completion must be dropped.  E_ARG for what is no completion.  O(1). */
 DXPU_API int dxpu_tags_complete(dxpu_tags *t, const dxpu_tlp *cpl, dxpu_request *out);
-/* Forget one request (not sent after all, or its function was reset).  DXPU_OK or E_NONE.  O(1). */
+/* Forget one request (not sent after all, or its function was reset), or give back a tag from
+   alloc().  DXPU_OK, or E_NONE (also for a tag that rests).  O(1). */
 DXPU_API int dxpu_tags_drop(dxpu_tags *t, uint16_t requester, uint16_t tag);
 /* The next request whose deadline has passed: true and *out, to be answered as a completion
-   timeout; its tag rests for one more timeout so that a late completion meets nobody.  Call until
-   false.  O(1). */
+   timeout; its tag rests for one more timeout so that a late completion meets nobody.  Ends the
+   rest of those whose time has come.  Call until false.  O(1) a request. */
 DXPU_API bool dxpu_tags_expire(dxpu_tags *t, uint64_t now_ns, dxpu_request *out);
 /* The oldest request in flight, whatever its deadline: true and *out, and it is forgotten.  For
-   containment: call until false, answer each with Unsupported Request.  O(1). */
+   containment: call until false, answer each with Unsupported Request.  The call that returns false
+   also frees what rests, so that only tags from alloc() that were never sent remain.  O(1) a
+   request. */
 DXPU_API bool dxpu_tags_pop(dxpu_tags *t, dxpu_request *out);
-/* When dxpu_tags_expire() has work next, DXPU_NEVER when nothing is in flight. */
+/* When dxpu_tags_expire() has work next: a deadline, or the end of a rest.  DXPU_NEVER when nothing
+   is in flight nor rests. */
 DXPU_API uint64_t dxpu_tags_next_ns(const dxpu_tags *t);
 /* The most completions, in credit units, that a read of `bytes` from an address with these lower
-   bits can bring (split at 64 bytes, F-24); for the room that its requester reserves. */
+   bits can bring (split at 64 bytes, F-24); for the room that its requester reserves.  0 bytes is
+   the zero-length read, which brings one. */
 DXPU_API void dxpu_tags_worst(uint8_t lower_addr, uint32_t bytes, uint32_t *header, uint32_t *data);
 
 /* ==== 12  Wire: frames and records ============================================= spec/wire.md ====
@@ -980,7 +1001,7 @@ DXPU_API int dxpu_builder_tlp(dxpu_builder *b, dxpu_tlp_cursor *c);
 DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e);
 
 /* ==== 13  Channel =========================================================== spec/deliver.md ====
-   One attachment seen from one end: the reliable, ordered, credit-controlled link over datagrams. */
+   One attachment seen from one end: the reliable, ordered link with credits over datagrams. */
 
 /* dxpu_channel_state(); rows of spec/deliver.md */
 enum {
@@ -1143,7 +1164,7 @@ DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns);
 /* Begin as the side that accepts: `open` is a whole open frame whose offer the caller has looked at
    and found welcome (slot, lease, epoch).  Fails with E_VERSION, E_OFFER or E_EPOCH (another epoch
    than cfg's) and then stays idle: answer with dxpu_reset_encode().  The opener's old incarnation,
-   if any, must live on until this one is UP: a late duplicate of an old open never gets that far. */
+   if any, must live on until this one is UP: a late duplicate of an open never gets that far. */
 DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *open, size_t len);
 /* A reset frame that refuses an open: to the opener's id, for a `reason`.  Returns its bytes;
    out[64]. */
@@ -1188,8 +1209,10 @@ DXPU_API void dxpu_channel_reset(dxpu_channel *ch, uint8_t reason);
 
 DXPU_API unsigned dxpu_channel_state(const dxpu_channel *ch); /* DXPU_STATE_IDLE.. */
 DXPU_API int dxpu_channel_error(const dxpu_channel *ch);      /* 0, or why it is FAILED or CLOSED */
-DXPU_API uint8_t
-dxpu_channel_reason(const dxpu_channel *ch); /* DXPU_REASON_*, ours or the peer's */
+/* Behind an E_PROTO: the rule that the peer broke. */
+DXPU_API int dxpu_channel_last_error(const dxpu_channel *ch);
+/* DXPU_REASON_*, ours or the peer's. */
+DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch);
 /* what dxpu_channel_wants() answers, computed, never stored */
 enum {
     DXPU_WANTS_EMIT = 1,        /* emit() would give a frame now */
@@ -1281,6 +1304,21 @@ static inline uint64_t dxpui_max64(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/* Whole milliseconds, for up to 49 days; small processors would call a library for ns / 1000000. */
+static inline uint32_t dxpui_ms(uint64_t ns)
+{
+    uint32_t ms = 0;
+    int bit;
+    for (bit = 31; bit >= 0; bit--) {
+        uint64_t part = (uint64_t)1000000 << bit;
+        if (ns >= part) {
+            ns -= part;
+            ms |= (uint32_t)1 << bit;
+        }
+    }
+    return ms;
+}
+
 /* a + b, DXPU_NEVER instead of wrapping. */
 static inline uint64_t dxpui_later(uint64_t a, uint64_t b)
 {
@@ -1347,6 +1385,7 @@ DXPU_API uint64_t dxpu_counter_value(const dxpu_counters *c, unsigned index)
 
 /* ==== 7'  CRC-32 ============================================================================== */
 
+#ifndef DXPU_CRC32
 /* The CRC is linear: an entry is the sum of the entries of its bits, so a table is written as eight
    constants and the compiler computes the rest. */
 #define DXPUI_CRC_ENTRY(i, a, b, c, d, e, f, g, h)                                                 \
@@ -1407,6 +1446,7 @@ static const uint32_t dxpui_crc_nibble[16] = { 0x00000000u, 0x1db71064u, 0x3b6e2
                                                0xedb88320u, 0xf00f9344u, 0xd6d6a3e8u, 0xcb61b38cu,
                                                0x9b64c2b0u, 0x86d3d2d4u, 0xa00ae278u, 0xbdbdf21cu };
 #endif
+#endif /* DXPU_CRC32 */
 
 DXPU_API uint32_t dxpu_crc32(uint32_t crc, const void *ptr, size_t len)
 {
@@ -1453,24 +1493,14 @@ static const dxpui_tlp_row dxpui_tlp_rows[] = { DXPU_TLP_TYPES(DXPUI_ROW) };
 
 static inline unsigned dxpui_tlp_kind(unsigned type)
 {
-    switch (dxpui_tlp_rows[type].code) {
-    case 0x02:
-        return DXPUI_IO;
-    case 0x04:
-    case 0x05:
-        return DXPUI_CFG;
-    case 0x0a:
-    case 0x0b:
-        return DXPUI_CPL;
-    case 0x0c:
-    case 0x0d:
-    case 0x0e:
+    unsigned code = dxpui_tlp_rows[type].code;
+    if (code >= 0x0c && code <= 0x0e)
         return DXPUI_ATOMIC;
-    case 0x10:
-        return DXPUI_MSG;
-    default:
-        return DXPUI_MEM;
-    }
+    return code == 0x10     ? DXPUI_MSG
+           : code >> 1 == 5 ? DXPUI_CPL
+           : code >> 1 == 2 ? DXPUI_CFG
+           : code == 0x02   ? DXPUI_IO
+                            : DXPUI_MEM;
 }
 
 /* Header dwords that a type's Fmt[0] gives, 0 when the type has no such format (T-4). */
@@ -1481,8 +1511,8 @@ static inline unsigned dxpui_tlp_header_dw(unsigned type, bool fmt0)
     return type == DXPU_TLP_MSG || type == DXPU_TLP_MSGD ? 0 : 3;
 }
 
-/* Type of a header's first byte, DXPU_TLP_TYPE_COUNT for none.  Fmt[0] is left out of the key, and so
-   is the routing of messages.  Compilers make one table look-up of it. */
+/* Type of a header's first byte, DXPU_TLP_TYPE_COUNT for none.  Fmt[0] is left out of the key, and
+   so is the routing of messages.  Compilers make one table look-up of it. */
 static inline unsigned dxpui_tlp_type(unsigned byte0)
 {
 #define DXPUI_CASE(name, text, dw4, data, code, cls)                                               \
@@ -1522,28 +1552,20 @@ DXPU_API const char *dxpu_tlp_type_name(unsigned type)
 
 DXPU_API const char *dxpu_tlp_prefix_name(uint32_t prefix, bool *local)
 {
+    static const char *const end_end[] = { "TPH", "PASID", "IDE" };
+    unsigned low = prefix >> 24 & 0xf;
+    bool is_local = prefix >> 28 == 0x8;
     if (local)
-        *local = (prefix >> 28) == 0x8u;
-    switch (prefix >> 24) {
-    case 0x80:
-        return "MR-IOV";
-    case 0x8e:
-        return "VendPrefixL0";
-    case 0x8f:
-        return "VendPrefixL1";
-    case 0x90:
-        return "TPH";
-    case 0x91:
-        return "PASID";
-    case 0x92:
-        return "IDE";
-    case 0x9e:
-        return "VendPrefixE0";
-    case 0x9f:
-        return "VendPrefixE1";
-    default:
+        *local = is_local;
+    if (prefix >> 29 != 4)
         return NULL;
-    }
+    if (low >= 14)
+        return is_local    ? low == 14 ? "VendPrefixL0" : "VendPrefixL1"
+               : low == 14 ? "VendPrefixE0"
+                           : "VendPrefixE1";
+    if (is_local)
+        return low == 0 ? "MR-IOV" : NULL;
+    return low < 3 ? end_end[low] : NULL;
 }
 
 /* Count one more prefix whose first byte is byte0. */
@@ -1620,23 +1642,19 @@ static uint16_t dxpui_get_tag(const uint8_t *h, uint8_t low, unsigned type)
 static void dxpui_get_request(const uint8_t *h, dxpu_tlp *t)
 {
     unsigned kind = dxpui_tlp_kind(t->type);
-    bool hinted = t->th && (kind == DXPUI_MEM || kind == DXPUI_ATOMIC);
+    bool in_tag = t->th && t->type == DXPU_TLP_MWR;
+    bool in_be = t->th && !in_tag && (kind == DXPUI_MEM || kind == DXPUI_ATOMIC);
     t->requester = dxpui_load16(h + 4);
-    if (hinted && t->type == DXPU_TLP_MWR)
+    if (in_tag)
         t->steering = h[6];
     else
         t->tag = dxpui_get_tag(h, h[6], t->type);
-    if (hinted && t->type != DXPU_TLP_MWR)
+    if (in_be)
         t->steering = h[7];
     if (kind == DXPUI_ATOMIC)
         return;
-    if (hinted && t->type != DXPU_TLP_MWR) {
-        t->first_be = 0xf;
-        t->last_be = t->length_dw > 1 ? 0xf : 0;
-    } else {
-        t->first_be = h[7] & 0xf;
-        t->last_be = h[7] >> 4;
-    }
+    t->first_be = in_be ? 0xf : h[7] & 0xf;
+    t->last_be = in_be ? t->length_dw > 1 ? 0xf : 0 : h[7] >> 4;
 }
 
 /* Bits 1:0 of the address: PH with TH, No Write in bit 0 of a translation request (T-13). */
@@ -1705,39 +1723,44 @@ static void dxpui_get_header(const uint8_t *h, dxpu_tlp *t)
 }
 
 /* An AER log that was never filled, or read from a device that is gone (T-41). */
-static int dxpui_log_empty(dxpu_bytes in)
+static int dxpui_log_empty(const uint8_t *p)
 {
-    unsigned i, any = 0, all = 0xff;
-    for (i = 0; i < 12; i++) {
-        any |= in.ptr[i];
-        all &= in.ptr[i];
+    uint32_t a = dxpui_load32(p), b = dxpui_load32(p + 4), c = dxpui_load32(p + 8);
+    if ((a | b | c) == 0)
+        return DXPU_E_TLP_ALL_ZERO;
+    return (a & b & c) == 0xffffffffu ? DXPU_E_TLP_ALL_ONES : DXPU_OK;
+}
+
+static int dxpui_decode_header(dxpu_bytes tlp, dxpu_tlp_shape *shape, dxpu_tlp *t)
+{
+    unsigned i;
+    int rc = tlp.len < 12 ? DXPU_E_TLP_SHORT : dxpui_log_empty(tlp.ptr);
+    if (rc == DXPU_OK)
+        rc = dxpu_tlp_measure(tlp, shape);
+    if (rc != DXPU_OK)
+        return rc;
+    dxpui_zero(t, sizeof *t);
+    t->type = shape->type;
+    t->header_dw = shape->header_dw;
+    t->prefix_count = shape->prefix_dw;
+    for (i = 0; i < shape->prefix_dw; i++)
+        t->prefix[i] = dxpui_load32(tlp.ptr + i * 4);
+    dxpui_get_header(tlp.ptr + shape->prefix_dw * 4, t);
+    if (shape->payload_bytes && tlp.len > shape->head_bytes) {
+        t->payload.ptr = tlp.ptr + shape->head_bytes;
+        t->payload.len = (size_t)dxpui_min64(tlp.len - shape->head_bytes, shape->payload_bytes);
     }
-    return !any ? DXPU_E_TLP_ALL_ZERO : all == 0xff ? DXPU_E_TLP_ALL_ONES : DXPU_OK;
+    return DXPU_OK;
 }
 
 DXPU_API int dxpu_tlp_decode_header(dxpu_bytes tlp, dxpu_tlp *out)
 {
     dxpu_tlp_shape shape;
     dxpu_tlp t;
-    unsigned i;
-    int rc = tlp.len < 12 ? DXPU_E_TLP_SHORT : dxpui_log_empty(tlp);
+    int rc = dxpui_decode_header(tlp, &shape, &t);
     if (rc == DXPU_OK)
-        rc = dxpu_tlp_measure(tlp, &shape);
-    if (rc != DXPU_OK)
-        return rc;
-    dxpui_zero(&t, sizeof t);
-    t.type = shape.type;
-    t.header_dw = shape.header_dw;
-    t.prefix_count = shape.prefix_dw;
-    for (i = 0; i < shape.prefix_dw; i++)
-        t.prefix[i] = dxpui_load32(tlp.ptr + i * 4);
-    dxpui_get_header(tlp.ptr + shape.prefix_dw * 4, &t);
-    if (shape.payload_bytes && tlp.len > shape.head_bytes) {
-        t.payload.ptr = tlp.ptr + shape.head_bytes;
-        t.payload.len = (size_t)dxpui_min64(tlp.len - shape.head_bytes, shape.payload_bytes);
-    }
-    *out = t;
-    return DXPU_OK;
+        *out = t;
+    return rc;
 }
 
 /* -- The rules (T-5 ff.), on the struct: decode and encode share them. -- */
@@ -1792,7 +1815,8 @@ static uint64_t dxpui_message_bits(const dxpu_tlp *t)
         return 0x000000000000000fu;
     case 0x53: /* master time, with data only */
         return t->type == DXPU_TLP_MSGD ? 0xffffffffffffffffu : 0;
-    case 0x04:
+    case 0x04: /* page address and flags */
+    case 0x30: /* ERR_COR's subclass stands here; which bits is not checked */
         return 0xffffffffffffffffu;
     case 0x7e:
     case 0x7f: /* target of one by ID, vendor ID, vendor's own */
@@ -1857,6 +1881,18 @@ static bool dxpui_be_implied(const dxpu_tlp *t)
     return t->first_be == 0xf && t->last_be == (t->length_dw > 1 ? 0xf : 0);
 }
 
+/* A translation request: the address names a page, each translation is two dwords (T-14). */
+static int dxpui_check_translation(const dxpu_tlp *t)
+{
+    if (t->type != DXPU_TLP_MRD)
+        return DXPU_E_TLP_AT;
+    if (t->th)
+        return DXPU_E_TLP_TH;
+    if (t->attr & (DXPU_ATTR_NS | DXPU_ATTR_IDO))
+        return DXPU_E_TLP_ATTR;
+    return t->length_dw % 2 ? DXPU_E_TLP_LENGTH : DXPU_OK;
+}
+
 static int dxpui_check_memory(const dxpu_tlp *t)
 {
     int rc = dxpui_check_address(t);
@@ -1864,12 +1900,10 @@ static int dxpui_check_memory(const dxpu_tlp *t)
         return rc;
     if (t->type == DXPU_TLP_DMWR && t->length_dw > 32)
         return DXPU_E_TLP_LENGTH;
-    if (t->th && t->type == DXPU_TLP_MRDLK)
-        return DXPU_E_TLP_TH;
-    if (t->at == 1 && t->type != DXPU_TLP_MRD)
-        return DXPU_E_TLP_AT;
     if (!dxpui_be_ok(t) || (t->th && t->type != DXPU_TLP_MWR && !dxpui_be_implied(t)))
         return DXPU_E_TLP_BE;
+    if (t->at == 1)
+        return dxpui_check_translation(t);
     return dxpu_crosses_4k(t->address, t->length_dw * 4u) ? DXPU_E_TLP_4K : DXPU_OK;
 }
 
@@ -2076,9 +2110,7 @@ DXPU_API int dxpu_tlp_decode(dxpu_bytes tlp, dxpu_tlp *out)
     uint8_t again[DXPU_TLP_HEADER_MAX_BYTES];
     dxpu_tlp_shape shape;
     dxpu_tlp t;
-    int rc = dxpu_tlp_decode_header(tlp, &t);
-    if (rc == DXPU_OK)
-        rc = dxpu_tlp_measure(tlp, &shape);
+    int rc = dxpui_decode_header(tlp, &shape, &t);
     if (rc != DXPU_OK)
         return rc;
     if (tlp.len != shape.total_bytes)
@@ -2203,8 +2235,8 @@ DXPU_API void dxpu_be_to_range(uint8_t first_be, uint8_t last_be, uint16_t lengt
                                uint32_t *offset_bytes, uint32_t *span_bytes)
 {
     unsigned be = length_dw > 1 ? last_be : first_be, offset = 0, end = 4;
-    while (offset < 3 && first_be && !(first_be >> offset & 1))
-        offset++;
+    if (first_be && !(first_be & 1))
+        offset = first_be & 2 ? 1 : first_be & 4 ? 2 : 3;
     while (end && !(be >> (end - 1) & 1))
         end--;
     *offset_bytes = offset;
@@ -2242,8 +2274,8 @@ DXPU_API bool dxpu_cpl_split_next(dxpu_cpl_split *s, dxpu_tlp *cpl, uint64_t *ad
     uint64_t start = s->address & ~(uint64_t)3, end = s->address + s->left_bytes;
     if (!s->left_bytes)
         return false;
-    /* only the last completion may end off the RCB (T-52) */
-    if (end > start + s->mps_bytes)
+    /* only the last completion may end off the RCB (T-52); end may wrap to 0, so it is not compared */
+    if (s->left_bytes > s->mps_bytes - (uint32_t)(s->address - start))
         end = (start + s->mps_bytes) & ~(uint64_t)(s->rcb_bytes - 1);
     cpl->byte_count = (uint16_t)s->left_bytes;
     cpl->lower_addr = (uint8_t)(s->address & 0x7f);
@@ -2394,7 +2426,7 @@ DXPU_API uint8_t dxpu_message_action(const dxpu_tlp *t, unsigned direction)
     return up ? m->up : m->down;
 }
 
-/* ==== 10'  Routing tables ==== */
+/* ==== 10'  Routing tables ===================================================================== */
 
 /* dxpu_host_entry.reg: which register each holds, and the bits of it that software can write (the
    type bits of the windows are read-only: 64-bit prefetchable, R-4). */
@@ -2563,12 +2595,11 @@ static void dxpui_host_place(dxpu_host_table *t, uint32_t index)
 /* A row changed or went: what it blocked may now stand. */
 static void dxpui_host_retry(dxpu_host_table *t)
 {
-    uint32_t left = t->blocked;
-    for (uint32_t i = 0; left && i < t->capacity; i++) {
-        if (t->entries[i].flags) {
+    if (!t->blocked)
+        return;
+    for (uint32_t i = 0; i < t->capacity; i++) {
+        if (t->entries[i].flags)
             dxpui_host_place(t, i);
-            left--;
-        }
     }
 }
 
@@ -2579,7 +2610,6 @@ DXPU_API int dxpu_host_init(dxpu_host_table *t, dxpu_host_entry *entries, dxpu_h
         return DXPU_E_ARG;
     dxpui_zero(t, sizeof *t);
     dxpui_zero(entries, capacity * sizeof *entries);
-    dxpui_zero(windows, 2 * (size_t)capacity * sizeof *windows);
     t->entries = entries;
     t->windows = windows;
     t->capacity = capacity;
@@ -2614,7 +2644,6 @@ static int dxpui_host_presets(dxpu_host_entry *e)
         e->reg[DXPUI_REG_COMMAND] = DXPUI_COMMAND_MEMORY;
     e->reg[DXPUI_REG_BUS] = (uint32_t)e->bus << 8 | (uint32_t)e->bus_last << 16;
     e->bus = 0;
-    e->bus_last = 0;
     e->flags = 0;
     return DXPU_OK;
 }
@@ -2829,7 +2858,7 @@ DXPU_API int dxpu_box_release(dxpu_box_table *t, uint16_t slot)
     return DXPU_OK;
 }
 
-/* ==== 11'  Credits and tags ==== */
+/* ==== 11'  Credits and tags =================================================================== */
 
 DXPU_API uint32_t dxpu_credit_units(uint32_t payload_bytes)
 {
@@ -2911,8 +2940,8 @@ static void dxpui_tag_unlink(dxpu_tags *t, uint16_t *head, uint16_t *tail, uint1
         *tail = e->prev;
 }
 
-/* Chain of (requester, tag).  The multiplier is 2^32 over the golden ratio: neighbouring tags, which
-   is what requesters use, spread evenly. */
+/* Chain of (requester, tag).  The multiplier is 2^32 over the golden ratio: neighbouring tags,
+   which is what requesters use, spread evenly. */
 static uint16_t *dxpui_tag_chain(const dxpu_tags *t, uint16_t requester, uint16_t tag)
 {
     uint32_t key = ((uint32_t)requester << 16 | tag) * 0x9e3779b1u;
@@ -3227,43 +3256,33 @@ DXPU_API uint64_t dxpu_tags_next_ns(const dxpu_tags *t)
     return dxpui_min64(live_ns, rest_ns);
 }
 
-/* ==== 12'  Wire: frames and records =========================================== spec/wire.md ==== */
+/* ==== 12'  Wire: frames and records =========================================================== */
 
-#define DXPUI_NAME_CASE(prefix, name, text)                                                        \
-    case prefix##name:                                                                             \
-        return text;
+/* The lists of section 12 have no gaps; kinds and events begin at 1, reasons at 0. */
+#define DXPUI_TEXT(name, value, text)   text,
+#define DXPUI_NAME(name, value, bytes)  #name,
+#define DXPUI_BYTES(name, value, bytes) bytes,
+static const char *const dxpui_kind_names[] = { DXPU_KINDS(DXPUI_TEXT) };
+static const char *const dxpui_reason_texts[] = { DXPU_REASONS(DXPUI_TEXT) };
+static const char *const dxpui_event_names[] = { DXPU_EVENTS(DXPUI_NAME) };
+static const uint8_t dxpui_event_bytes[] = { DXPU_EVENTS(DXPUI_BYTES) };
+#undef DXPUI_TEXT
+#undef DXPUI_NAME
+#undef DXPUI_BYTES
 
 DXPU_API const char *dxpu_kind_name(unsigned kind)
 {
-#define DXPUI_CASE(name, value, text) DXPUI_NAME_CASE(DXPU_KIND_, name, text)
-    switch (kind) {
-        DXPU_KINDS(DXPUI_CASE)
-    default:
-        return "?";
-    }
-#undef DXPUI_CASE
+    return kind >= 1 && kind < DXPU_KIND_END ? dxpui_kind_names[kind - 1] : "?";
 }
 
 DXPU_API const char *dxpu_reason_text(unsigned reason)
 {
-#define DXPUI_CASE(name, value, text) DXPUI_NAME_CASE(DXPU_REASON_, name, text)
-    switch (reason) {
-        DXPU_REASONS(DXPUI_CASE)
-    default:
-        return "unknown reason";
-    }
-#undef DXPUI_CASE
+    return reason < DXPU_REASON_END ? dxpui_reason_texts[reason] : "unknown reason";
 }
 
 DXPU_API const char *dxpu_event_name(unsigned type)
 {
-#define DXPUI_CASE(name, value, bytes) DXPUI_NAME_CASE(DXPU_EVENT_, name, #name)
-    switch (type) {
-        DXPU_EVENTS(DXPUI_CASE)
-    default:
-        return "?";
-    }
-#undef DXPUI_CASE
+    return type >= 1 && type < DXPU_EVENT_END ? dxpui_event_names[type - 1] : "?";
 }
 
 static size_t dxpui_frame_header_bytes(unsigned kind)
@@ -3430,16 +3449,17 @@ DXPU_API void dxpu_offer_encode(const dxpu_offer *o, uint8_t out[DXPU_OFFER_BYTE
     dxpui_place_store(out + DXPUI_OFFER_DESTINATION, &o->destination);
 }
 
-/* The least credit that lets the largest TLP of each class go: 4,096 bytes, 128 for a DMWr (W-26). */
+/* Data units of the largest TLP of each class: 4,096 bytes, 128 for a DMWr (W-26). */
+static const uint16_t dxpui_units_max[DXPU_CLASSES] = { 256, 8, 256 };
+
 static bool dxpui_credits_usable(const dxpu_credits *c, bool completions_infinite)
 {
-    static const uint16_t least[DXPU_CLASSES] = { 256, 8, 256 };
     for (unsigned i = 0; i < DXPU_CLASSES; i++) {
         if (i == DXPU_COMPLETION && completions_infinite)
             continue;
         if (c->header[i] < 1 || c->header[i] > 0x3fffffffu)
             return false;
-        if (c->data[i] < least[i] || c->data[i] > 0x3fffffffu)
+        if (c->data[i] < dxpui_units_max[i] || c->data[i] > 0x3fffffffu)
             return false;
     }
     return true;
@@ -3493,15 +3513,7 @@ enum {
 
 static unsigned dxpui_event_body_bytes(unsigned type)
 {
-#define DXPUI_CASE(name, value, bytes)                                                             \
-    case DXPU_EVENT_##name:                                                                        \
-        return bytes;
-    switch (type) {
-        DXPU_EVENTS(DXPUI_CASE)
-    default:
-        return 0;
-    }
-#undef DXPUI_CASE
+    return type >= 1 && type < DXPU_EVENT_END ? dxpui_event_bytes[type - 1] : 0;
 }
 
 static int dxpui_record_tlp(dxpu_bytes body, dxpu_record *r)
@@ -3694,7 +3706,7 @@ DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e)
     return DXPU_OK;
 }
 
-/* ==== 13'  Channel ========================================================== spec/deliver.md ==== */
+/* ==== 13'  Channel ============================================================================ */
 
 enum {
     DXPUI_EVENTS = 16, /* link events on their way, each direction; a power of two */
@@ -3886,7 +3898,8 @@ static bool dxpui_config_valid(const dxpu_channel_config *c)
            c->frame_limit_bytes <= DXPU_FRAME_MAX_LIMIT_BYTES && headers <= 32768 &&
            dxpui_fifos_valid(&c->rx) && dxpui_fifos_valid(&c->tx) && c->hold_ns >= 1000000 &&
            c->hold_ns / 1000000 <= UINT32_MAX && c->rto_min_ns >= 1 &&
-           c->rto_min_ns <= c->hold_ns / 4 && tag >= 1 && tag <= DXPU_FRAME_TAG_MAX_BYTES;
+           c->rto_min_ns <= c->hold_ns / 4 && c->ack_delay_ns <= c->hold_ns / 4 && tag >= 1 &&
+           tag <= DXPU_FRAME_TAG_MAX_BYTES;
 }
 
 /* Hands out aligned pieces of one block; with base NULL it only measures. */
@@ -4073,7 +4086,7 @@ static void dxpui_offer_of(const dxpu_channel *ch, dxpu_offer *o)
     o->tlp_formats = 1;
     o->window_frames = (uint16_t)c->window_frames;
     o->frame_limit_bytes = c->frame_limit_bytes;
-    o->hold_ms = (uint32_t)(c->hold_ns / 1000000);
+    o->hold_ms = dxpui_ms(c->hold_ns);
     o->sequence = c->sequence;
     o->completions_infinite = c->tags != NULL;
     o->limits = c->rx;
@@ -4117,6 +4130,8 @@ DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns)
 static bool dxpui_replay_mark(dxpu_channel *ch, uint64_t packet)
 {
     uint64_t size = ch->replay_bits;
+    if (packet == UINT64_MAX)
+        return false; /* nothing could come after it */
     if (packet >= ch->replay_top) {
         uint64_t steps = packet - ch->replay_top + 1;
         if (steps > size)
@@ -4127,7 +4142,7 @@ static bool dxpui_replay_mark(dxpu_channel *ch, uint64_t packet)
         }
         ch->replay_top = packet + 1;
     } else if (ch->replay_top - packet > size) {
-        return false;
+        return false; /* too old to tell */
     }
     uint64_t bit = packet & (size - 1), mask = (uint64_t)1 << (bit & 63);
     bool fresh = !(ch->replay[bit / 64] & mask);
@@ -4168,6 +4183,9 @@ static int dxpui_admit(dxpu_channel *ch, uint8_t *pkt, size_t len, dxpu_frame *f
     rc = dxpui_authentic(ch, f, pkt, len);
     if (rc != DXPU_OK)
         return rc;
+    if (f->kind == DXPU_KIND_OPEN && ch->state != DXPU_STATE_IDLE &&
+        (f->body.len < DXPU_OFFER_BYTES || dxpui_load32(f->body.ptr) != ch->remote_id))
+        return DXPU_E_STATE; /* another incarnation's; its packet numbers are not ours: D-49 */
     return f->kind == DXPU_KIND_RESET || dxpui_replay_mark(ch, f->packet) ? DXPU_OK : DXPU_E_REPLAY;
 }
 
@@ -4184,8 +4202,10 @@ DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *ope
         rc = dxpu_offer_decode(f.body, &o);
     if (rc == DXPU_OK)
         rc = dxpui_establish(ch, &o, now_ns);
-    if (rc != DXPU_OK)
+    if (rc != DXPU_OK) {
+        ch->replay_top = 0; /* the next open may be another opener's */
         return rc;
+    }
     dxpui_go(ch, DXPUI_EV_ACCEPT);
     ch->next_try_ns = now_ns;
     return DXPU_OK;
@@ -4267,8 +4287,10 @@ DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_
         return DXPU_E_TLP_PREFIX_COUNT;
     dxpui_fifo *f = &ch->tx[s.cls];
     dxpui_item_describe(&it, &s, tlp.ptr);
+    if (it.units > dxpui_units_max[s.cls])
+        return DXPU_E_TLP_LENGTH; /* no credit might ever let it go */
     if (!dxpui_fifo_fits(f, it.units))
-        return it.units > f->data_max ? DXPU_E_ARG : DXPU_E_AGAIN;
+        return DXPU_E_AGAIN;
     if (s.cls == DXPU_NONPOSTED && ch->cfg.tags)
         rc = dxpui_track(ch, tlp, now_ns, user);
     if (rc != DXPU_OK)
@@ -4470,6 +4492,15 @@ static int dxpui_finish(dxpu_channel *ch, dxpu_frame *f, uint8_t *out, size_t bo
     return (int)total;
 }
 
+/* RTO doubled so many times (D-12). */
+static uint64_t dxpui_backed_off(const dxpu_channel *ch, unsigned times)
+{
+    uint64_t ceiling = ch->hold_ns / 4, wait = ch->rto_ns;
+    for (; times && wait < ceiling; times--)
+        wait *= 2;
+    return dxpui_min64(wait, ceiling);
+}
+
 static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint32_t seq, uint8_t *out)
 {
     dxpui_sent *s = &ch->sent[seq & (ch->cfg.window_frames - 1)];
@@ -4493,7 +4524,7 @@ static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint32_t seq, uint
     s->tx_index = ch->tx_index;
     ch->log[ch->tx_index++ & (2 * ch->cfg.window_frames - 1)] = (uint16_t)seq;
     if (ch->rto_at_ns == DXPU_NEVER)
-        ch->rto_at_ns = now_ns + ch->rto_ns;
+        ch->rto_at_ns = now_ns + dxpui_backed_off(ch, 0);
     return dxpui_finish(ch, &f, out, b.used);
 }
 
@@ -4535,34 +4566,18 @@ static int dxpui_emit_probe(dxpu_channel *ch, bool reply, uint64_t cookie, uint8
     return dxpui_emit_base(ch, DXPU_KIND_PROBE, body, sizeof body, out);
 }
 
-static int dxpui_emit_close(dxpu_channel *ch, bool answer, uint8_t *out)
-{
-    uint8_t body[4];
-    dxpui_zero(body, sizeof body);
-    body[0] = ch->reason;
-    body[1] = answer ? DXPU_CLOSE_ANSWER : 0;
-    return dxpui_emit_base(ch, DXPU_KIND_CLOSE, body, sizeof body, out);
-}
-
-static int dxpui_emit_reset(dxpu_channel *ch, uint8_t *out)
+/* Close and reset: the reason and what else stands in four bytes. */
+static int dxpui_emit_reason(dxpu_channel *ch, uint8_t kind, uint8_t b1, uint8_t b2, uint8_t *out)
 {
     uint8_t body[4];
     body[0] = ch->reason;
-    body[1] = body[2] = DXPU_WIRE_VERSION;
+    body[1] = b1;
+    body[2] = b2;
     body[3] = 0;
-    return dxpui_emit_base(ch, DXPU_KIND_RESET, body, sizeof body, out);
+    return dxpui_emit_base(ch, kind, body, sizeof body, out);
 }
 
 /* ---- Timers ---- */
-
-static uint64_t dxpui_rto(const dxpu_channel *ch)
-{
-    uint64_t ceiling = dxpui_max64(ch->hold_ns / 4, ch->cfg.rto_min_ns); /* D-12 */
-    uint64_t rto = ch->rto_ns;
-    for (unsigned i = 0; i < ch->backoff && rto < ceiling; i++)
-        rto *= 2;
-    return dxpui_min64(rto, ceiling);
-}
 
 /* RFC 6298 with a floor of rto_min (D-11). */
 static void dxpui_rtt_sample(dxpu_channel *ch, uint64_t rtt)
@@ -4603,7 +4618,7 @@ static int dxpui_timers(dxpu_channel *ch, uint64_t now_ns)
         ch->sent[ch->una & (ch->cfg.window_frames - 1)].state &= (uint16_t)~DXPUI_ACKED;
         if (ch->backoff < DXPUI_BACKOFF_MAX)
             ch->backoff++;
-        ch->rto_at_ns = now_ns + dxpui_rto(ch);
+        ch->rto_at_ns = now_ns + dxpui_backed_off(ch, ch->backoff);
         ch->count.tx_timeouts++;
     }
     if (now_ns >= ch->ack_at_ns)
@@ -4637,7 +4652,7 @@ static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
 {
     if (ch->send_answer) {
         ch->send_answer = 0;
-        return dxpui_emit_close(ch, true, out);
+        return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, DXPU_CLOSE_ANSWER, 0, out);
     }
     if (ch->send_reply) {
         ch->send_reply = 0;
@@ -4646,14 +4661,13 @@ static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
     if (now_ns >= ch->next_try_ns) {
         if (ch->tries < DXPUI_BACKOFF_MAX)
             ch->tries++;
-        uint64_t wait = ch->rto_ns << (ch->tries - 1);
-        ch->next_try_ns = now_ns + dxpui_min64(wait, dxpui_max64(ch->hold_ns / 4, 1));
+        ch->next_try_ns = now_ns + dxpui_backed_off(ch, ch->tries - 1u);
         if (ch->state == DXPU_STATE_OPENING)
             return dxpui_emit_offer(ch, DXPU_KIND_OPEN, out);
         if (ch->state == DXPU_STATE_ACCEPTED)
             return dxpui_emit_offer(ch, DXPU_KIND_ACCEPT, out);
         if (ch->state == DXPU_STATE_CLOSING)
-            return dxpui_emit_close(ch, false, out);
+            return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, 0, 0, out);
         ch->next_try_ns = DXPU_NEVER;
     }
     if (now_ns >= dxpui_probe_due(ch)) {
@@ -4672,12 +4686,12 @@ static int dxpui_emit_blocked(dxpu_channel *ch, uint64_t now_ns, bool starved, u
         return 0;
     }
     if (ch->blocked_at_ns == DXPU_NEVER)
-        ch->blocked_at_ns = now_ns + ch->rto_ns;
+        ch->blocked_at_ns = now_ns + dxpui_backed_off(ch, 0);
     if (now_ns < ch->blocked_at_ns)
         return 0;
     if (ch->blocked_tries < DXPUI_BACKOFF_MAX)
         ch->blocked_tries++;
-    ch->blocked_at_ns = now_ns + dxpui_min64(ch->rto_ns << ch->blocked_tries, ch->hold_ns / 4);
+    ch->blocked_at_ns = now_ns + dxpui_backed_off(ch, ch->blocked_tries);
     ch->count.tx_blocked++;
     return dxpui_emit_plain(ch, now_ns, DXPU_KIND_BLOCKED, out);
 }
@@ -4704,7 +4718,7 @@ DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, 
     int rc = dxpui_timers(ch, now_ns);
     if (ch->send_reset) {
         ch->send_reset = 0;
-        return dxpui_emit_reset(ch, out);
+        return dxpui_emit_reason(ch, DXPU_KIND_RESET, DXPU_WIRE_VERSION, DXPU_WIRE_VERSION, out);
     }
     int n = dxpui_emit_control(ch, now_ns, out);
     if (n != 0 || rc != DXPU_OK)
@@ -4824,10 +4838,8 @@ static bool dxpui_ack_valid(const dxpu_channel *ch, const dxpu_frame *f)
     return bits >= 64 || (f->sack >> bits) == 0;
 }
 
-static int dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
+static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
 {
-    if (!dxpui_ack_valid(ch, f))
-        return DXPU_E_ACK; /* D-6 */
     uint32_t before = ch->una;
     uint32_t index_before = ch->tx_index_acked;
     dxpu_credit_raise(&ch->limits, &f->limits);
@@ -4846,9 +4858,9 @@ static int dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
         dxpui_free_acked(ch);
     }
     if (ch->una != before || ch->tx_index_acked != index_before)
-        ch->rto_at_ns = ch->una == ch->nxt ? DXPU_NEVER : now_ns + dxpui_rto(ch);
+        ch->rto_at_ns =
+            ch->una == ch->nxt ? DXPU_NEVER : now_ns + dxpui_backed_off(ch, ch->backoff);
     dxpui_detect_loss(ch);
-    return DXPU_OK;
 }
 
 /* ---- ingest: records ---- */
@@ -5023,7 +5035,7 @@ static int dxpui_rx_held(dxpu_channel *ch)
     return rc;
 }
 
-/* Keep a frame that came before an earlier one. */
+/* Keep a frame that came before an earlier one, or for whose events there is no room yet. */
 static int dxpui_rx_ahead(dxpu_channel *ch, const dxpu_frame *f)
 {
     uint32_t slot = f->sequence & (ch->cfg.window_frames - 1);
@@ -5040,9 +5052,9 @@ static int dxpui_rx_ahead(dxpu_channel *ch, const dxpu_frame *f)
     return DXPU_OK;
 }
 
-static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns, unsigned flags)
+static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events, uint64_t now_ns,
+                         unsigned flags)
 {
-    unsigned events;
     if (flags & DXPU_RX_ECN_CE)
         ch->ecn_ce++;
     if (f->packet >= ch->seen) {
@@ -5055,19 +5067,8 @@ static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns,
         ch->ack_now = true; /* our acknowledgement was lost: D-8 */
         return DXPU_OK;
     }
-    if (ahead >= ch->cfg.window_frames)
-        return DXPU_E_WINDOW; /* D-9 */
-    if (f->body.len == 0 || dxpui_body_check(f->body, &events) != DXPU_OK)
-        return DXPU_E_RECORD;
-    if (ahead)
+    if (ahead || !dxpui_event_room(ch, events)) /* D-36 */
         return dxpui_rx_ahead(ch, f);
-    if (!dxpui_event_room(ch, events))
-        return DXPU_E_WINDOW; /* D-36 */
-    if (ch->reorder_bytes[f->sequence & (ch->cfg.window_frames - 1)]) {
-        /* it was held for want of event room and came again */
-        ch->reorder_bytes[f->sequence & (ch->cfg.window_frames - 1)] = 0;
-        ch->rx_held--;
-    }
     bool gap = ch->rx_held != 0;
     int rc = dxpui_rx_body(ch, f->body);
     if (rc == DXPU_OK)
@@ -5087,11 +5088,10 @@ static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     if (rc != DXPU_OK)
         return rc == DXPU_E_SHORT ? rc : DXPU_E_OFFER;
     if (f->kind == DXPU_KIND_OPEN) { /* again: our accept was lost, or it is late */
-        if (ch->state == DXPU_STATE_ACCEPTED && o.channel == ch->remote_id) {
-            ch->next_try_ns = now_ns;
-            return DXPU_OK;
-        }
-        return DXPU_E_STATE;
+        if (ch->state != DXPU_STATE_ACCEPTED)
+            return DXPU_E_STATE;
+        ch->next_try_ns = now_ns;
+        return DXPU_OK;
     }
     if (ch->state == DXPU_STATE_UP && o.channel == ch->remote_id) {
         ch->ack_now = true; /* our first sequenced frame was lost: D-43 */
@@ -5102,7 +5102,9 @@ static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     rc = dxpui_establish(ch, &o, now_ns);
     if (rc != DXPU_OK) {
         ch->remote_id = o.channel;
-        return dxpui_fail(ch, DXPU_E_PROTO, DXPU_REASON_OFFER, true);
+        ch->last_error = rc;
+        return dxpui_fail(ch, DXPU_E_PROTO,
+                          rc == DXPU_E_EPOCH ? DXPU_REASON_EPOCH : DXPU_REASON_VERSION, true);
     }
     dxpui_go(ch, DXPUI_EV_RX_ACCEPT);
     ch->next_try_ns = DXPU_NEVER;
@@ -5131,6 +5133,8 @@ static int dxpui_on_probe(dxpu_channel *ch, const dxpu_frame *f)
 {
     if (f->body.len < DXPU_PROBE_BYTES)
         return DXPU_E_SHORT;
+    if (ch->state == DXPU_STATE_OPENING)
+        return DXPU_E_STATE; /* whom to answer is not known yet */
     if (!(f->body.ptr[0] & DXPU_PROBE_REPLY)) {
         ch->probe_cookie = dxpui_load64(f->body.ptr + 4);
         ch->send_reply = 1;
@@ -5145,22 +5149,33 @@ static int dxpui_on_reset(dxpu_channel *ch, const dxpu_frame *f)
     return dxpui_fail(ch, DXPU_E_RESET, f->body.ptr[0], false);
 }
 
+/* True when a frame is neither a duplicate nor within the receive window (D-9). */
+static bool dxpui_beyond(const dxpu_channel *ch, uint32_t seq)
+{
+    return dxpui_seq_cmp(seq, ch->rx_next) >= 0 && seq - ch->rx_next >= ch->cfg.window_frames;
+}
+
+/* All checks come before the first change: what is refused has no effect. */
 static int dxpui_on_sequenced(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns,
                               unsigned flags)
 {
+    unsigned events = 0;
+    bool data = f->kind == DXPU_KIND_DATA;
     if (ch->state == DXPU_STATE_OPENING || ch->state == DXPU_STATE_CLOSED)
         return DXPU_E_STATE; /* the accept was lost or is late; it will come again */
-    int rc = dxpui_on_ack(ch, f, now_ns);
-    if (rc != DXPU_OK)
-        return rc;
+    if (!dxpui_ack_valid(ch, f))
+        return DXPU_E_ACK; /* D-6 */
+    if (data == (f->body.len == 0) || dxpui_body_check(f->body, &events) != DXPU_OK)
+        return DXPU_E_RECORD; /* W-11, W-30 ff. */
+    if (data && dxpui_beyond(ch, f->sequence))
+        return DXPU_E_WINDOW;
+    dxpui_on_ack(ch, f, now_ns);
     if (dxpui_go(ch, DXPUI_EV_RX_SEQUENCED)) {
         ch->next_try_ns = DXPU_NEVER;
         ch->tries = 0;
     }
-    if (f->kind == DXPU_KIND_DATA)
-        return dxpui_on_data(ch, f, now_ns, flags);
-    if (f->body.len)
-        return DXPU_E_RECORD; /* W-11 */
+    if (data)
+        return dxpui_on_data(ch, f, events, now_ns, flags);
     if (f->kind == DXPU_KIND_BLOCKED)
         ch->ack_now = true; /* F-13 */
     return DXPU_OK;
@@ -5225,12 +5240,13 @@ DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt
     if (ch->state == DXPU_STATE_FAILED)
         return ch->error;
     int rc = dxpui_admit(ch, pkt, len, &f);
-    if (rc == DXPU_OK) {
+    if (rc == DXPU_OK)
+        rc = dxpui_dispatch(ch, &f, now_ns, flags);
+    if (rc == DXPU_OK || ch->state == DXPU_STATE_FAILED) { /* a refused frame is no sign of life */
         ch->count.rx_frames++;
         ch->count.rx_bytes += len;
         ch->count.rx_ecn_ce += flags & DXPU_RX_ECN_CE;
         ch->heard_ns = now_ns;
-        rc = dxpui_dispatch(ch, &f, now_ns, flags);
     }
     dxpui_count_refusal(&ch->count, rc);
     return rc;
@@ -5387,5 +5403,5 @@ DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns)
    THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT
    NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
    NONINFRINGEMENT.  IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
-   DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT
-   OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE. */
+   DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+   OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE. */

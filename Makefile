@@ -1,0 +1,145 @@
+# dxpu: build, test, install.  `make help` lists the targets.  GNU make 4.3, no recursion.
+CC      = cc
+AR      = ar
+WARN    = -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Wvla -Wstrict-prototypes \
+          -Wmissing-prototypes -Wwrite-strings -Wformat=2 -Werror
+CFLAGS  = -O2 -g $(WARN)
+PREFIX  = /usr/local
+DESTDIR =
+MINUTES = 1
+PYTHON  = python3
+ARM     = arm-none-eabi-
+VERSION := $(shell sed -n 's/.*DXPU_VERSION  *"\(.*\)".*/\1/p' dxpu.h)
+
+# demo and check install the Debian packages they need when run as root, before anything is built.
+NEED := $(firstword $(patsubst check-long,check,$(filter check check-long,$(MAKECMDGOALS))) \
+                    $(filter demo,$(MAKECMDGOALS)))
+ifneq ($(if $(NEED),$(shell tests/packages.sh $(NEED) </dev/null >&2 || echo missing)),)
+$(error packages are missing, see above)
+endif
+
+BASE = -std=c11 -I. $(patsubst %,-I%,$(wildcard bindings/* examples/proxy)) -MMD -MP -pthread
+DEFLATE := $(shell pkg-config --exists libdeflate 2>/dev/null && echo -DDXPU_ZLIB_USE_LIBDEFLATE=1)
+LIBS = -Wl,--as-needed -levent -lpcap -ljansson $(if $(DEFLATE),-ldeflate) -lz -lm
+
+# What is there.  libdxpu.a is dxpu.h through bindings/zlib's CRC; parts.a the other bindings and
+# what the proxies share; each program is the C files of its folder.
+PARTS_SRC := $(wildcard bindings/*/*.c examples/proxy/*.c)
+SRC_dxpu-host     := $(wildcard examples/host_proxy/*.c examples/host_proxy/*/*.c)
+SRC_dxpu-box      := $(wildcard examples/box_proxy/*.c examples/box_proxy/*/*.c)
+SRC_dxpu          := $(wildcard examples/cli/*.c)
+SRC_dxpu-relay    := $(wildcard examples/demo/*relay.c)
+SRC_dxpu-pingpong := $(wildcard examples/demo/*pingpong.c)
+PROGRAMS := $(foreach p,dxpu-host dxpu-box dxpu dxpu-relay dxpu-pingpong,$(if $(SRC_$p),$p))
+C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/sim_*.c))
+SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_*.py \
+              tests/net_*.py tests/net_*.sh)) \
+              tests/toc.py tests/spec.py tests/run_test.py tests/fuzz_replay.py
+FUZZERS  := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
+SAN_ALL   = $(C_TESTS:%.c=build/san/%) $(FUZZERS:fuzz/%.c=build/san/replay_%)
+
+## all        programs and libdxpu.a, into build/ (the default)
+all: build/libdxpu.a $(PROGRAMS:%=build/%)
+
+# $(call variant,DIR,FLAGS): every object, both libraries and the C tests, compiled into DIR.
+define variant
+$1/%.o: %.c
+	@mkdir -p $$(@D)
+	$$(CC) $$(BASE) $$(CFLAGS) $2 $$(if $$(filter examples/%,$$<),$$(DEFLATE)) -c -o $$@ $$<
+$1/dxpu.o: dxpu.h bindings/zlib/dxpu_zlib.h
+	@mkdir -p $$(@D)
+	$$(CC) $$(BASE) $$(CFLAGS) $2 $$(DEFLATE) -include bindings/zlib/dxpu_zlib.h \
+	  -DDXPU_IMPLEMENTATION -x c -c -o $$@ $$<
+$1/libdxpu.a: $1/dxpu.o
+$1/parts.a: $$(PARTS_SRC:%.c=$1/%.o)
+$1/libdxpu.a $1/parts.a:
+	@mkdir -p $$(@D) && rm -f $$@
+	$$(AR) rcs $$@ $$^
+$$(C_TESTS:%.c=$1/%): $1/%: $1/%.o $1/parts.a $1/libdxpu.a
+	$$(CC) $$(CFLAGS) $2 -pthread -o $$@ $$^ $$(LIBS) -lcmocka
+$1/replay_%: $1/fuzz/%.o $1/fuzz/fuzz_main.o $1/parts.a $1/libdxpu.a
+	$$(CC) $$(CFLAGS) $2 -pthread -o $$@ $$^ $$(LIBS)
+endef
+SAN   = -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
+        -DDXPU_CONFIG_HEADER='"tests/asserts.h"'
+COV   = -O0 --coverage -fprofile-abs-path
+COV_SETS = 0 1 8 # the option sets that `make cov` merges: values of DXPU_CRC_TABLES
+$(eval $(call variant,build,))
+$(eval $(call variant,build/san,$(SAN)))
+$(foreach n,$(COV_SETS),$(eval $(call variant,build/cov$n,$(COV) -DDXPU_CRC_TABLES=$n)))
+
+define program
+build/$1: $$(SRC_$1:%.c=build/%.o) build/parts.a build/libdxpu.a
+	$$(CC) $$(CFLAGS) -pthread -o $$@ $$^ $$(LIBS)
+endef
+$(foreach p,$(PROGRAMS),$(eval $(call program,$p)))
+
+## demo       a capture through two proxies and a lossy relay; prints what became of it
+demo: all
+	examples/demo/demo.sh
+
+## check      all tests; installs missing Debian packages when run as root
+check: all $(SAN_ALL)
+	$(PYTHON) tests/run.py --jobs 2 $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
+
+## check-long check with many more simulation seeds
+check-long: all $(SAN_ALL) $(C_TESTS:%.c=build/%)
+	DXPU_SEEDS=20000 $(PYTHON) tests/run.py --jobs 2 --timeout 3600 $(C_TESTS:%.c=build/%) \
+	  $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
+
+## asan       C tests only, with address and undefined-behaviour sanitizers
+asan: $(C_TESTS:%.c=build/san/%)
+	$(PYTHON) tests/run.py --jobs 2 $^
+
+## cov        line and branch coverage of dxpu.h, merged over the option sets (gcc, gcov)
+cov: $(foreach n,$(COV_SETS),$(C_TESTS:%.c=build/cov$n/%))
+	find build/cov* -name '*.gcda' -delete
+	$(PYTHON) tests/run.py --jobs 2 $^
+	$(PYTHON) tests/coverage.py dxpu.h $(COV_SETS:%=build/cov%)
+
+## fuzz       each libFuzzer target for MINUTES=n (default 1); clang
+fuzz: $(FUZZERS:fuzz/%.c=build/%)
+	set -e; for t in $^; do n=$${t##*/fuzz_}; mkdir -p build/corpus/$$n fuzz/corpus/$$n; \
+	  $$t -max_total_time=$$(($(MINUTES) * 60 + 1)) -print_final_stats=1 \
+	    -artifact_prefix=build/corpus/ $(addprefix -dict=,$(wildcard fuzz/dxpu.dict)) \
+	    build/corpus/$$n fuzz/corpus/$$n; done
+build/fuzz_%: fuzz/fuzz_%.c dxpu.h
+	@mkdir -p $(@D)
+	clang -std=c11 -I. -O1 -g $(WARN) -fsanitize=fuzzer,address,undefined -o $@ $<
+
+## fmt        format the C files
+## toc        CONTENTS of dxpu.h against its sections
+## spec       rule tags of spec/, code and tests agree
+fmt:
+	git ls-files -z '*.c' '*.h' '*.cc' | xargs -0 clang-format -i
+toc spec:
+	$(PYTHON) tests/$@.py --strict
+
+## size       text size on a Cortex-M4, nothing undefined but mem*
+## ship       dxpu.h alone in an empty folder: README program as C99, C++11, freestanding, static
+size ship:
+	ARM=$(ARM) $(PYTHON) tests/build/build.py $@
+
+## install    header, dxpu.pc, programs and man pages under DESTDIR and PREFIX
+INSTALLED := $(addprefix build/,$(filter dxpu-host dxpu-box dxpu,$(PROGRAMS)))
+MAN := $(wildcard examples/*/*.1)
+install: all
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,include lib/pkgconfig bin share/man/man1)
+	install -m 644 dxpu.h $(DESTDIR)$(PREFIX)/include
+	printf '%s\n' 'Name: dxpu' 'Description: PCIe over datagrams, single-header C library' \
+	  'Version: $(VERSION)' 'Cflags: -I$(PREFIX)/include' \
+	  > $(DESTDIR)$(PREFIX)/lib/pkgconfig/dxpu.pc
+	$(if $(INSTALLED),install -m 755 $(INSTALLED) $(DESTDIR)$(PREFIX)/bin)
+	$(if $(MAN),install -m 644 $(MAN) $(DESTDIR)$(PREFIX)/share/man/man1)
+
+## clean      remove build/
+clean:
+	rm -rf build
+## help       this list
+help:
+	@sed -n 's/^## //p' Makefile
+
+.PHONY: all demo check check-long asan cov fuzz fmt toc spec size ship install clean help
+.SECONDARY:
+.DELETE_ON_ERROR:
+-include $(shell find build -name '*.d' 2>/dev/null)

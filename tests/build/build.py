@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+"""Build checks of dxpu.h: every dialect, every option, alone, twice, freestanding; the programs in
+README.md and in its first comment.
+
+    tests/build/build.py          all of them
+    tests/build/build.py size     text size on a Cortex-M4
+    tests/build/build.py ship     only dxpu.h, in an empty folder
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+FREE = os.path.join(ROOT, "tests", "build", "freestanding")
+ARM = os.environ.get("ARM", "arm-none-eabi-")
+WARN = ("-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Wvla -Wwrite-strings -Wformat=2 "
+        "-Werror").split()
+WARN_C = ["-Wstrict-prototypes", "-Wmissing-prototypes"]
+IMPLEMENTATION = '#define DXPU_IMPLEMENTATION\n#include "dxpu.h"\n'
+MEM = {"memcpy", "memset", "memmove", "memcmp"}
+COMMENT_PROGRAM_PRINTS = "MWr of 1 dwords to 0x95e7f000\n"
+failed = 0
+
+
+def check(name, truth, shown=""):
+    global failed
+    failed += not truth
+    print(("ok " if truth else "not ok ") + name)
+    if not truth:
+        print("\n".join(str(shown).splitlines()[:20]))
+
+
+class Folder:
+    """An empty folder to compile in; include is where dxpu.h is looked for."""
+
+    def __init__(self, include=ROOT):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.path = self.temporary.name
+        self.include = include or self.path
+
+    def write(self, name, text):
+        with open(os.path.join(self.path, name), "w", encoding="utf-8") as file:
+            file.write(text)
+        return name
+
+    def run(self, *words):
+        try:
+            done = subprocess.run(words, cwd=self.path, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True)
+        except FileNotFoundError as error:
+            return 127, str(error)
+        return done.returncode, done.stdout
+
+    def compile(self, compiler, std, source, *more):
+        plus = "++" in compiler
+        return self.run(compiler, "-std=" + std, *WARN, *([] if plus else WARN_C),
+                        "-I" + self.include, *more, source)
+
+    def symbols(self, tool, which, name):
+        status, out = self.run(tool + "nm", which, name)
+        assert status == 0, out
+        return [(line.split()[-2], line.split()[-1]) for line in out.splitlines() if line.split()]
+
+
+DIALECTS = [("gcc", "c99"), ("gcc", "c11"), ("gcc", "c17"), ("g++", "c++11"), ("g++", "c++20"),
+            ("clang", "c99"), ("clang", "c11"), ("clang++", "c++11"), ("clang++", "c++17")]
+
+
+def extension(compiler):
+    return ".cc" if "++" in compiler else ".c"
+
+
+def label(*words):
+    return re.sub(r"\W+", "_", "_".join(words).replace("+", "x"))
+
+
+def dialects(f):
+    """dxpu.h alone under every dialect, each option value, hosted and freestanding."""
+    for compiler, std in DIALECTS:
+        body = f.write("body" + extension(compiler), IMPLEMENTATION)
+        head = f.write("head" + extension(compiler),
+                       '#include "dxpu.h"\nint user(void);\nint user(void)\n'
+                       '{\n    return DXPU_OK;\n}\n')
+        # gcc tells some warnings only when it optimises; once for C and once for C++ will do
+        work = ["-O2", "-c", "-o", "body.o"] if std in ("c99", "c++11") else ["-fsyntax-only"]
+        status, out = f.compile(compiler, std, body, *work)
+        check("alone_" + label(compiler, std), status == 0, out)
+        status, out = f.compile(compiler, std, head, "-fsyntax-only")
+        check("declarations_" + label(compiler, std), status == 0, out)
+        status, out = f.compile(compiler, std, body, "-ffreestanding", "-I" + FREE, "-fsyntax-only")
+        check("freestanding_" + label(compiler, std), status == 0, out)
+    for compiler, std in (("gcc", "c99"), ("clang++", "c++11")):
+        body = f.write("body" + extension(compiler), IMPLEMENTATION)
+        for option in ("DXPU_CRC_TABLES=0", "DXPU_CRC_TABLES=1", "DXPU_CRC_TABLES=8",
+                       "DXPU_PREFIXES_MAX=4", "DXPU_HOST_PENDING=1", "DXPU_STATIC=1"):
+            status, out = f.compile(compiler, std, body, "-D" + option, "-fsyntax-only")
+            check("option_" + label(option, compiler), status == 0, out)
+        own = f.write("own" + extension(compiler), "#include <stddef.h>\n#include <stdint.h>\n"
+                      "static inline uint32_t own(uint32_t crc, const void *p, size_t n)\n"
+                      "{\n    (void)p;\n    return crc ^ (uint32_t)n;\n}\n"
+                      "#define DXPU_CRC32(crc, p, n) own((crc), (p), (n))\n" + IMPLEMENTATION)
+        status, out = f.compile(compiler, std, own, "-fsyntax-only")
+        check("option_own_crc_" + label(compiler), status == 0, out)
+        for option in ("DXPU_CRC_TABLES=2", "DXPU_PREFIXES_MAX=3", "DXPU_HOST_PENDING=0"):
+            status, out = f.compile(compiler, std, body, "-D" + option, "-fsyntax-only")
+            check("option_refused_" + label(option, compiler), status != 0 and "#error" in out, out)
+    for compiler in ("gcc", "clang"):
+        status, out = f.compile(compiler, "c99", "body.c", "-m32", "-ffreestanding", "-I" + FREE,
+                                "-fsyntax-only")
+        check("m32_" + compiler, status == 0, out)
+
+
+def linking(f):
+    """One implementation with many users; several private copies in one program."""
+    user = '#include "dxpu.h"\nuint32_t %s(void);\nuint32_t %s(void)\n{\n    %s}\n'
+    crc = 'return dxpu_crc32(0, "123456789", 9);\n'
+    main = ('#include "dxpu.h"\nuint32_t one(void);\nuint32_t two(void);\nint main(void)\n{\n'
+            '    return one() == 0xcbf43926u && two() == one() ? 0 : 1;\n}\n')
+    for compiler, std in (("gcc", "c99"), ("clang", "c11"), ("g++", "c++11")):
+        e = extension(compiler)
+        f.write("one" + e, user % ("one", "one", crc))
+        f.write("two" + e, user % ("two", "two", crc))
+        f.write("main" + e, main)
+        f.write("body" + e, '#include "dxpu.h"\n' + IMPLEMENTATION)
+        parts = ["main" + e, "one" + e, "two" + e]
+        status, out = f.compile(compiler, std, "body" + e, *parts, "-o", "whole")
+        ran = f.run("./whole")[0] if status == 0 else None
+        check("one_implementation_" + label(compiler), ran == 0, out)
+        status, out = f.compile(compiler, std, parts[0], *parts[1:], "-o", "whole")
+        check("control_without_implementation_" + label(compiler),
+              status != 0 and "dxpu_crc32" in out, out)
+        for n in ("one", "two"):
+            f.write(n + e, "#define DXPU_STATIC\n#define DXPU_IMPLEMENTATION\n" +
+                    user % (n, n, crc))
+        status, out = f.compile(compiler, std, parts[0], *parts[1:], "-o", "whole")
+        ran = f.run("./whole")[0] if status == 0 else None
+        check("static_twice_" + label(compiler), ran == 0, out)
+
+
+def symbols(f):
+    """What the object exports, asks for and keeps; each with a control that is seen."""
+    stray = IMPLEMENTATION + ('int stray(void);\nint kept;\nint puts(const char *);\n'
+                              'int stray(void)\n{\n    return puts("") + kept;\n}\n')
+    f.write("body.c", IMPLEMENTATION)
+    f.write("stray.c", stray)
+    for name, tool, flags in (
+            ("gcc", "", ["gcc", "-O2", "-fno-pic"]),
+            ("cortex_m4", ARM, [ARM + "gcc", "-Os", "-mcpu=cortex-m4", "-mthumb",
+                                "-ffreestanding", "-I" + FREE])):
+        found = {}
+        for source in ("body", "stray"):
+            status, out = f.compile(flags[0], "c99", source + ".c", *flags[1:], "-c",
+                                    "-o", source + ".o")
+            check("object_%s_%s" % (source, name), status == 0, out)
+            if status:
+                return
+            undefined = {s for _, s in f.symbols(tool, "-u", source + ".o")} - MEM
+            exported = {s for _, s in f.symbols(tool, "-g", source + ".o")} - undefined - MEM
+            kept = {s for t, s in f.symbols(tool, "-a", source + ".o") if t in "BbDdCcGgSs"
+                    and not s.startswith(".")}
+            found[source] = undefined, {s for s in exported if not s.startswith("dxpu_")}, kept
+            if source == "body":
+                check("exports_something_" + name, "dxpu_crc32" in exported, exported)
+        check("nothing_undefined_but_mem_" + name, not found["body"][0], found["body"][0])
+        check("only_dxpu_exported_" + name, not found["body"][1], found["body"][1])
+        check("no_writable_data_" + name, not found["body"][2], found["body"][2])
+        check("control_stray_seen_" + name,
+              found["stray"] == ({"puts"}, {"stray", "kept"}, {"kept"}), found["stray"])
+
+
+def comment_program():
+    """The program in the first comment of dxpu.h."""
+    with open(os.path.join(ROOT, "dxpu.h"), encoding="utf-8") as file:
+        comment = file.read().split("*/", 1)[0]
+    found = re.search(r"\n       #define DXPU_IMPLEMENTATION\n.*?\n       }\n", comment, re.S)
+    return re.sub(r"(?m)^       ", "", found.group(0)) if found else ""
+
+
+def blocks(path):
+    """Fenced blocks of a text: (language, text, language and text of the block that follows)."""
+    with open(path, encoding="utf-8") as file:
+        found = re.findall(r"(?m)^```(\w*)\n(.*?)^```$", file.read(), re.S)
+    return [block + (found[i + 1] if i + 1 < len(found) else ("", ""))
+            for i, block in enumerate(found)]
+
+
+def readme_program():
+    for language, text, after, output in blocks(os.path.join(ROOT, "README.md")):
+        if language == "c" and "int main(" in text:
+            return text, output if after == "text" else None
+    return "", None
+
+
+def programs(f):
+    """Programs that a reader will copy must compile, run and print what is said."""
+    for name, text, expected in (("comment", comment_program(), COMMENT_PROGRAM_PRINTS),
+                                 ("readme", *readme_program())):
+        check("program_%s_there" % name, bool(text) and expected is not None)
+        for compiler, std in (("gcc", "c99"), ("clang", "c11"), ("g++", "c++11")):
+            source = f.write(name + extension(compiler), text)
+            status, out = f.compile(compiler, std, source, "-O1", "-o", name)
+            ran = f.run("./" + name) if status == 0 else (status, out)
+            check("program_%s_%s" % (name, label(compiler)), ran == (0, expected), ran)
+    number = 0
+    for path in ("README.md", "spec/README.md"):
+        for language, text, _, _ in blocks(os.path.join(ROOT, path)):
+            if language == "c" and "int main(" not in text:
+                number += 1
+                source = f.write("block.c", text)
+                status, out = f.compile("gcc", "c11", source, "-I" + ROOT, "-fsyntax-only")
+                check("block_%s_%d" % (label(path), number), status == 0, out)
+
+
+def commands():
+    """Commands that README.md shows with their output (`    $ build/...`) print just that."""
+    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
+        shown = re.findall(r"(?m)^    \$ (build/.*)\n((?:    [^$ ].*\n)*)", file.read())
+    check("readme_shows_commands", bool(shown))
+    for number, (line, expected) in enumerate(shown, 1):
+        done = subprocess.run(["sh", "-c", line], cwd=ROOT, stdin=subprocess.DEVNULL, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        check("readme_command_%d" % number, done.stdout == re.sub(r"(?m)^    ", "", expected),
+              "$ %s\n%s" % (line, done.stdout))
+
+
+def size():
+    """Print the text size for a Cortex-M4 and fail on anything undefined but mem*."""
+    f = Folder()
+    f.write("body.c", IMPLEMENTATION)
+    for option in ("-DDXPU_CRC_TABLES=0", "-DDXPU_CRC_TABLES=1", "-DDXPU_CRC_TABLES=8"):
+        status, out = f.run(ARM + "gcc", "-std=c99", "-mcpu=cortex-m4", "-mthumb", "-Os",
+                            "-ffreestanding", "-I" + FREE, "-I" + ROOT, option, "-c",
+                            "-o", "body.o", "body.c")
+        if status:
+            print(out)
+            return 1
+        undefined = {s for _, s in f.symbols(ARM, "-u", "body.o")} - MEM
+        text, data, bss = f.run(ARM + "size", "body.o")[1].splitlines()[1].split()[:3]
+        print("%s: text %s, data %s, bss %s bytes; undefined but mem*: %s"
+              % (option[2:], text, data, bss, ", ".join(sorted(undefined)) or "nothing"))
+        if undefined:
+            return 1
+    return 0
+
+
+def ship():
+    """dxpu.h and nothing else in an empty folder, used in the ways the README names."""
+    f = Folder(include="")
+    shutil.copy(os.path.join(ROOT, "dxpu.h"), f.path)
+    text, expected = readme_program()
+    for compiler, std in (("cc", "c99"), ("c++", "c++11")):
+        source = f.write("main" + extension(compiler), text)
+        status, out = f.compile(compiler, std, source, "-o", "main")
+        check("ship_" + label(std), status == 0 and f.run("./main") == (0, expected), out)
+    f.write("body.c", IMPLEMENTATION)
+    status, out = f.compile(ARM + "gcc", "c99", "body.c", "-mcpu=cortex-m4", "-mthumb", "-Os",
+                            "-ffreestanding", "-I" + FREE, "-c", "-o", "body.o")
+    check("ship_cortex_m4", status == 0, out)
+    f.write("main.c", "#define DXPU_STATIC\nint other(void);\n" +
+            text.replace("int main(void)\n{\n", "int main(void)\n{\n    (void)other();\n", 1))
+    f.write("other.c", "#define DXPU_STATIC\n" + IMPLEMENTATION + "int other(void);\n"
+            "int other(void)\n{\n    return DXPU_VERSION_NUM;\n}\n")
+    status, out = f.compile("cc", "c99", "main.c", "other.c", "-o", "main")
+    check("ship_static_twice", status == 0 and f.run("./main") == (0, expected), out)
+
+
+def main():
+    if sys.argv[1:] == ["size"]:
+        return size()
+    if sys.argv[1:] == ["ship"]:
+        ship()
+    else:
+        for group in (dialects, linking, symbols, programs):
+            group(Folder())
+        commands()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

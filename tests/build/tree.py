@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""The tree as a whole: top level, who may include whom, format, line and function lengths."""
+import os
+import re
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TOP = {"dxpu.h", "Makefile", "README.md", "LICENSE", "bindings", "examples", "fuzz", "spec",
+       "tests", ".ci", ".clang-format", ".editorconfig", ".gitattributes", ".github", ".gitignore"}
+CORE_HEADERS = {"stdbool.h", "stddef.h", "stdint.h", "string.h"}
+SYSTEM = re.compile(
+    r"(assert|ctype|errno|float|inttypes|limits|locale|math|setjmp|signal|stdalign|stdarg|"
+    r"stdatomic|stdbool|stddef|stdint|stdio|stdlib|stdnoreturn|string|strings|tgmath|threads|time|"
+    r"fcntl|getopt|ifaddrs|netdb|poll|pthread|sched|semaphore|termios|unistd|endian|byteswap|"
+    r"err|fnmatch|glob|libgen|dirent|immintrin|nmmintrin)\.h$|(sys|netinet|net|arpa|linux|asm)/")
+LIBRARY = {"zlib": r"(zlib|zconf|libdeflate)\.h$", "libevent": r"event2/", "pcap": r"pcap(\.h|/)"}
+MACHINE_PATH = re.compile(r"(?<![\w.>)\]}])/(?:home|root|work|Users)/\w")
+FORMATTER = 14  # others break lines elsewhere
+UNFINISHED = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX)\b")
+failed = 0
+
+
+def check(name, problems):
+    global failed
+    failed += bool(problems)
+    print(("not ok " if problems else "ok ") + name)
+    for problem in problems[:40]:
+        print("  " + problem)
+
+
+def files():
+    """Every file of the tree that version control knows or would take."""
+    try:
+        listed = subprocess.run(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT,
+                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+        names = [n for n in listed.stdout.decode().split("\0") if n]
+    except (OSError, subprocess.CalledProcessError):
+        names = []
+        for folder, folders, plain in os.walk(ROOT):
+            folders[:] = [f for f in folders if f not in ("build", ".git", "__pycache__")]
+            names += [os.path.relpath(os.path.join(folder, p), ROOT) for p in plain]
+    return sorted(n for n in set(names) if os.path.isfile(os.path.join(ROOT, n)))
+
+
+def text(name):
+    with open(os.path.join(ROOT, name), "rb") as file:
+        data = file.read()
+    return None if b"\0" in data[:8000] else data.decode("utf-8", "replace")
+
+
+def bindings():
+    folder = os.path.join(ROOT, "bindings")
+    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+
+
+def include_problems(name, source, exists=None):
+    """Includes of one file that design's dependency rule forbids."""
+    exists = exists or (lambda path: os.path.isfile(os.path.join(ROOT, path)))
+    problems = []
+    parts = name.split("/")
+    searched = ["bindings/%s/" % b for b in bindings()] + ["examples/proxy/"]
+    source = re.sub(r"/\*.*?\*/", "", source, flags=re.S)
+    for quote, what in re.findall(r'(?m)^\s*#\s*include\s*([<"])([^>"]+)[>"]', source):
+        near = what
+        if quote == '"':  # looked for beside the file, then in what the Makefile lists with -I
+            beside = os.path.normpath(os.path.join(os.path.dirname(name), what))
+            places = [beside, what] + [folder + what for folder in searched]
+            near = next((place for place in places if exists(place)), what)
+        bad = None
+        if name == "dxpu.h":
+            bad = what not in CORE_HEADERS
+        elif near.startswith("examples/"):
+            bad = parts[0] not in ("examples", "tests", "fuzz")
+        elif parts[0] == "bindings":
+            library = LIBRARY.get(parts[1], r"$^")
+            own = near.startswith("bindings/%s/" % parts[1])
+            bad = not (near == "dxpu.h" or own or (quote == "<" and (
+                SYSTEM.match(what) or re.match(library, what))))
+        elif near.startswith(("tests/", "fuzz/")):
+            bad = parts[0] not in ("tests", "fuzz")
+        if bad:
+            problems.append("%s includes %s" % (name, what))
+    return problems
+
+
+def long_functions(name, source):
+    """Functions of more than 60 lines; clang-format puts their braces in the first column."""
+    problems, start = [], 0
+    for number, line in enumerate(source.splitlines(), 1):
+        if line == "{":
+            start = number
+        elif line == "}" and start:
+            if number - start + 1 > 60:
+                problems.append("%s:%d: a function of %d lines" % (name, start, number - start + 1))
+            start = 0
+    return problems
+
+
+def clang_format_version():
+    try:
+        told = subprocess.run(["clang-format", "--version"], stdout=subprocess.PIPE, text=True)
+    except OSError:
+        return None
+    found = re.search(r"version (\d+)", told.stdout)
+    return int(found.group(1)) if found else None
+
+
+def main():
+    names = files()
+    texts = {n: t for n in names for t in [text(n)] if t is not None}
+    code = [n for n in texts if n.endswith((".c", ".h", ".cc"))]
+
+    check("top_level", ["unexpected: " + n for n in sorted({n.split("/")[0] for n in names} - TOP)]
+          + ["missing: " + n for n in ("dxpu.h", "Makefile", "README.md", "LICENSE")
+             if n not in names])
+
+    check("dependency_rule", [p for n in code for p in include_problems(n, texts[n])])
+    there = {"bindings/zlib/z.h", "bindings/a/a.h", "bindings/b/b.h", "examples/x/x.h", "dxpu.h"}
+    for name, line, bad in (
+            ("dxpu.h", "#include <stdio.h>", True), ("dxpu.h", "#include <string.h>", False),
+            ("bindings/a/a.c", '#include "../b/b.h"', True),
+            ("bindings/a/a.c", '#include "bindings/b/b.h"', True),
+            ("bindings/a/a.c", '#include "a.h"', False),
+            ("bindings/pcap/p.c", '#include "z.h"', True),
+            ("bindings/a/a.c", "#include <zlib.h>", True),
+            ("bindings/zlib/z.c", "# include <zlib.h>", False),
+            ("bindings/zlib/z.c", "#include <sys/uio.h>", False),
+            ("bindings/a/a.c", '#include "examples/x/x.h"', True),
+            ("spec/t.c", '#include "examples/x/x.h"', True),
+            ("tests/t.c", '#include "examples/x/x.h"', False),
+            ("examples/y/y.c", '#include "../x/x.h"', False),
+            ("examples/y/y.c", '#include "bindings/a/a.h"', False)):
+        seen = include_problems(name, line + "\n", there.__contains__)
+        check("control_dependency_%s_%s" % (re.sub(r"\W+", "_", name),
+                                            re.sub(r"\W+", "_", line[8:].strip())),
+              [] if bool(seen) == bad else [line])
+
+    check("line_length", ["%s:%d: %d columns" % (n, i, len(line)) for n in texts
+                          if n.endswith((".c", ".h", ".cc", ".py", ".sh")) or n == "Makefile"
+                          for i, line in enumerate(texts[n].split("\n"), 1) if len(line) > 100])
+    check("function_length", [p for n in code if not n.startswith("tests/")
+                              for p in long_functions(n, texts[n])])
+    check("control_function_length", [] if long_functions("x", "{\n" + "\n" * 60 + "}\n") else [""])
+    check("file_budgets", ["%s has %d lines, more than %d" % (n, texts[n].count("\n"), most)
+                           for n, most in (("dxpu.h", 5500), ("Makefile", 150),
+                                           (".github/CONTRIBUTING.md", 60), (".clang-format", 17))
+                           if n in texts and texts[n].count("\n") > most])
+    check("no_machine_path", ["%s: %s" % (n, m.group(0)) for n in texts
+                              for m in [MACHINE_PATH.search(texts[n])] if m])
+    check("control_machine_path", [] if MACHINE_PATH.search("see /" "home/x") else [""])
+    check("nothing_unfinished", ["%s: %s" % (n, m.group(0)) for n in texts
+                                 for m in [UNFINISHED.search(texts[n])] if m])
+    check("text_ends_with_newline", [n for n in texts if texts[n] and texts[n][-1] != "\n"])
+    check("no_trailing_blanks", ["%s:%d" % (n, i) for n in texts
+                                 for i, line in enumerate(texts[n].split("\n"), 1)
+                                 if line.endswith((" ", "\t"))
+                                 and not n.startswith(("spec/vectors/", "fuzz/corpus/"))])
+    if clang_format_version() != FORMATTER:
+        print("skip clang_format the tree is formatted by version %d" % FORMATTER)
+    else:
+        done = subprocess.run(["clang-format", "--dry-run", "-Werror", *code], cwd=ROOT,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        check("clang_format", done.stdout.splitlines()[:40] if done.returncode else [])
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

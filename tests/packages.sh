@@ -1,0 +1,42 @@
+#!/bin/sh
+# tests/packages.sh demo|check: make sure that the Debian packages the target needs are there.
+# Installs them when run as root; otherwise prints the line that would, and fails.
+set -eu
+
+have() {
+    dpkg-query -W -f '${db:Status-Abbrev}\n' "$1" 2>/dev/null | grep -q '^ii'
+}
+
+command -v dpkg-query >/dev/null || exit 0 # not Debian: the compiler will name what is missing
+
+packages='gcc libc6-dev make pkg-config libevent-dev libpcap-dev libjansson-dev libdeflate-dev
+          zlib1g-dev libcmocka-dev python3'
+if [ "${1:-check}" = check ]; then
+    # The sanitizer and fuzzer runtimes stand in a package of the compiler's own version up to
+    # Debian 12 (clang 14) and in an unversioned one from Debian 13 on.
+    release=$(. /etc/os-release 2>/dev/null && echo "${VERSION_ID:-}")
+    case $release in
+    12) runtime=libclang-rt-14-dev ;;
+    *) runtime=libclang-rt-dev ;;
+    esac
+    packages="$packages binutils clang $runtime g++ gcc-arm-none-eabi clang-format git"
+fi
+
+missing=
+for p in $packages; do
+    # pkgconf provides pkg-config in Debian 12 and later
+    have "$p" || { [ "$p" = pkg-config ] && have pkgconf; } || missing="$missing $p"
+done
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" != 0 ]; then
+    echo "missing packages; as root: apt-get install -y --no-install-recommends$missing"
+    exit 2
+fi
+export DEBIAN_FRONTEND=noninteractive
+echo "installing:$missing"
+# shellcheck disable=SC2086 # a list
+if ! apt-get install -y -qq --no-install-recommends $missing; then
+    apt-get update -qq
+    apt-get install -y -qq --no-install-recommends $missing
+fi

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""Run test suites and add them up.
+
+    tests/run.py [--jobs N] [--timeout SECONDS] SUITE...
+
+A suite is a cmocka program, or a script that prints `ok NAME`, `not ok NAME` and `skip NAME
+reason`, one a line.  Suites whose name begins with net_ run alone, after the others.  A suite
+fails as a whole when it crashes, runs out of time, exits non-zero without a failed test, or runs
+no test at all.  The last line is `N passed, N failed, N skipped`.
+"""
+import argparse
+import concurrent.futures
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+
+
+class Result:
+    def __init__(self, name):
+        self.name = name
+        self.passed = self.failed = self.skipped = 0
+        self.notes = []  # what failed, and why
+        self.output = ""
+        self.seconds = 0.0
+
+    def fail(self, note):
+        self.failed += 1
+        self.notes.append(note)
+
+
+def command(suite):
+    if suite.endswith(".py"):
+        return [sys.executable, suite]
+    if suite.endswith(".sh"):
+        return ["bash", suite]
+    return [os.path.join(".", suite) if os.sep not in suite else suite]
+
+
+def add_xml(result, text):
+    """One XML report of cmocka: <testsuites><testsuite><testcase>[<failure>|<skipped/>]."""
+    try:
+        # Bytes that XML does not allow may come from a failed test's message.
+        root = ElementTree.fromstring(re.sub(r"[^\t\n\x20-\ud7ff]", "?", text))
+    except ElementTree.ParseError as error:
+        result.fail("unreadable report: %s" % error)
+        return
+    for case in root.iter("testcase"):
+        trouble = [e for e in case if e.tag in ("failure", "error")]
+        if trouble:
+            words = " | ".join((e.text or "").strip() for e in trouble)
+            result.fail("%s: %s" % (case.get("name"), words))
+        elif case.find("skipped") is not None:
+            result.skipped += 1
+        else:
+            result.passed += 1
+
+
+def add_lines(result, text):
+    for line in text.splitlines():
+        if re.match(r"ok \S", line):
+            result.passed += 1
+        elif re.match(r"not ok \S", line):
+            result.fail(line)
+        elif re.match(r"skip \S", line):
+            result.skipped += 1
+            result.notes.append(line)
+
+
+def run(suite, timeout):
+    name = os.path.basename(suite)
+    if os.path.dirname(suite).startswith("build/cov"):
+        name += " (%s)" % suite.split("/")[1]
+    result = Result(name)
+    script = suite.endswith((".py", ".sh"))
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        env = dict(os.environ)
+        env["PYTHONDONTWRITEBYTECODE"] = "1"
+        if not script:
+            env["CMOCKA_MESSAGE_OUTPUT"] = "XML"
+            env["CMOCKA_XML_FILE"] = os.path.join(folder, "%g.xml")
+        status, timed_out = None, False
+        try:
+            child = subprocess.Popen(command(suite), env=env, stdin=subprocess.DEVNULL,
+                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                     start_new_session=True)
+            try:
+                out, _ = child.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                timed_out = True
+                os.killpg(child.pid, signal.SIGKILL)  # the suite's own session, children too
+                out, _ = child.communicate()
+            status = child.returncode
+        except OSError as error:
+            out = str(error).encode()
+        result.output = out.decode("utf-8", "replace")
+        if script:
+            add_lines(result, result.output)
+        else:
+            reports = result.output  # there when a report file could not be opened
+            for report in sorted(os.listdir(folder)):
+                with open(os.path.join(folder, report), encoding="utf-8",
+                          errors="replace") as file:
+                    reports += file.read()
+            # several groups of one name follow each other in one file
+            for text in re.findall(r"<testsuites>.*?</testsuites>", reports, re.S):
+                add_xml(result, text)
+    result.seconds = time.monotonic() - start
+    if timed_out:
+        result.fail("timed out after %g s" % timeout)
+    elif status is None:
+        result.fail("could not be started")
+    elif status < 0:
+        result.fail("crashed: %s" % signal.Signals(-status).name)
+    elif status > 0 and not result.failed:
+        result.fail("exit status %d although no test failed" % status)
+    elif status == 0 and not (result.passed or result.failed or result.skipped):
+        result.fail("ran no test")
+    elif status == 0 and result.failed:
+        result.notes.append("exit status 0 although a test failed")
+    return result
+
+
+def show(result):
+    print("%-4s %-28s %5d passed %3d failed %3d skipped %8.2f s"
+          % ("FAIL" if result.failed else "ok", result.name, result.passed, result.failed,
+             result.skipped, result.seconds))
+    for note in result.notes:
+        print("     " + note)
+    if result.failed and result.output.strip():
+        for line in result.output.splitlines()[-200:]:
+            print("   | " + line)
+    sys.stdout.flush()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--timeout", type=float, default=120)
+    parser.add_argument("suites", nargs="*")
+    args = parser.parse_args()
+    alone = [s for s in args.suites if os.path.basename(s).startswith("net_")]
+    together = [s for s in args.suites if s not in alone]
+    total = Result("total")
+    start = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(max(1, args.jobs)) as pool:
+        results = [pool.submit(run, suite, args.timeout) for suite in together]
+        for future in results:
+            add(total, future.result())
+    middle = time.monotonic()
+    for suite in alone:
+        add(total, run(suite, args.timeout))
+    print("%d core suites in %.1f s, %d network suites in %.1f s"
+          % (len(together), middle - start, len(alone), time.monotonic() - middle))
+    if not args.suites:
+        total.fail("no suites")
+        print("no suites")
+    print("%d passed, %d failed, %d skipped" % (total.passed, total.failed, total.skipped))
+    return 1 if total.failed else 0
+
+
+def add(total, result):
+    show(result)
+    total.passed += result.passed
+    total.failed += result.failed
+    total.skipped += result.skipped
+
+
+if __name__ == "__main__":
+    sys.exit(main())
