@@ -1208,8 +1208,10 @@ DXPU_API void dxpu_channel_reset(dxpu_channel *ch, uint8_t reason);
 
 DXPU_API unsigned dxpu_channel_state(const dxpu_channel *ch); /* DXPU_STATE_IDLE.. */
 DXPU_API int dxpu_channel_error(const dxpu_channel *ch);      /* 0, or why it is FAILED or CLOSED */
-DXPU_API uint8_t
-dxpu_channel_reason(const dxpu_channel *ch); /* DXPU_REASON_*, ours or the peer's */
+/* Behind an E_PROTO: the rule that the peer broke. */
+DXPU_API int dxpu_channel_last_error(const dxpu_channel *ch);
+/* DXPU_REASON_*, ours or the peer's. */
+DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch);
 /* what dxpu_channel_wants() answers, computed, never stored */
 enum {
     DXPU_WANTS_EMIT = 1,        /* emit() would give a frame now */
@@ -1642,23 +1644,19 @@ static uint16_t dxpui_get_tag(const uint8_t *h, uint8_t low, unsigned type)
 static void dxpui_get_request(const uint8_t *h, dxpu_tlp *t)
 {
     unsigned kind = dxpui_tlp_kind(t->type);
-    bool hinted = t->th && (kind == DXPUI_MEM || kind == DXPUI_ATOMIC);
+    bool in_tag = t->th && t->type == DXPU_TLP_MWR;
+    bool in_be = t->th && !in_tag && (kind == DXPUI_MEM || kind == DXPUI_ATOMIC);
     t->requester = dxpui_load16(h + 4);
-    if (hinted && t->type == DXPU_TLP_MWR)
+    if (in_tag)
         t->steering = h[6];
     else
         t->tag = dxpui_get_tag(h, h[6], t->type);
-    if (hinted && t->type != DXPU_TLP_MWR)
+    if (in_be)
         t->steering = h[7];
     if (kind == DXPUI_ATOMIC)
         return;
-    if (hinted && t->type != DXPU_TLP_MWR) {
-        t->first_be = 0xf;
-        t->last_be = t->length_dw > 1 ? 0xf : 0;
-    } else {
-        t->first_be = h[7] & 0xf;
-        t->last_be = h[7] >> 4;
-    }
+    t->first_be = in_be ? 0xf : h[7] & 0xf;
+    t->last_be = in_be ? t->length_dw > 1 ? 0xf : 0 : h[7] >> 4;
 }
 
 /* Bits 1:0 of the address: PH with TH, No Write in bit 0 of a translation request (T-13). */
@@ -2236,8 +2234,8 @@ DXPU_API void dxpu_be_to_range(uint8_t first_be, uint8_t last_be, uint16_t lengt
                                uint32_t *offset_bytes, uint32_t *span_bytes)
 {
     unsigned be = length_dw > 1 ? last_be : first_be, offset = 0, end = 4;
-    while (offset < 3 && first_be && !(first_be >> offset & 1))
-        offset++;
+    if (first_be && !(first_be & 1))
+        offset = first_be & 2 ? 1 : first_be & 4 ? 2 : 3;
     while (end && !(be >> (end - 1) & 1))
         end--;
     *offset_bytes = offset;
@@ -2427,7 +2425,7 @@ DXPU_API uint8_t dxpu_message_action(const dxpu_tlp *t, unsigned direction)
     return up ? m->up : m->down;
 }
 
-/* ==== 10'  Routing tables ==== */
+/* ==== 10'  Routing tables ===================================================================== */
 
 /* dxpu_host_entry.reg: which register each holds, and the bits of it that software can write (the
    type bits of the windows are read-only: 64-bit prefetchable, R-4). */
@@ -2596,12 +2594,11 @@ static void dxpui_host_place(dxpu_host_table *t, uint32_t index)
 /* A row changed or went: what it blocked may now stand. */
 static void dxpui_host_retry(dxpu_host_table *t)
 {
-    uint32_t left = t->blocked;
-    for (uint32_t i = 0; left && i < t->capacity; i++) {
-        if (t->entries[i].flags) {
+    if (!t->blocked)
+        return;
+    for (uint32_t i = 0; i < t->capacity; i++) {
+        if (t->entries[i].flags)
             dxpui_host_place(t, i);
-            left--;
-        }
     }
 }
 
@@ -2612,7 +2609,6 @@ DXPU_API int dxpu_host_init(dxpu_host_table *t, dxpu_host_entry *entries, dxpu_h
         return DXPU_E_ARG;
     dxpui_zero(t, sizeof *t);
     dxpui_zero(entries, capacity * sizeof *entries);
-    dxpui_zero(windows, 2 * (size_t)capacity * sizeof *windows);
     t->entries = entries;
     t->windows = windows;
     t->capacity = capacity;
@@ -2862,7 +2858,7 @@ DXPU_API int dxpu_box_release(dxpu_box_table *t, uint16_t slot)
     return DXPU_OK;
 }
 
-/* ==== 11'  Credits and tags ==== */
+/* ==== 11'  Credits and tags =================================================================== */
 
 DXPU_API uint32_t dxpu_credit_units(uint32_t payload_bytes)
 {
