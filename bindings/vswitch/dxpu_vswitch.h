@@ -130,6 +130,8 @@ DXPU_API int dxpu_vswitch_attention(dxpu_vswitch *vs, uint8_t slot);
 DXPU_API bool dxpu_vswitch_link_up(const dxpu_vswitch *vs, uint8_t slot);
 /* The device may master the bus: Bus Master Enable is set on every port above the slot. */
 DXPU_API bool dxpu_vswitch_bus_master(const dxpu_vswitch *vs, uint8_t slot);
+/* Max_Payload_Size that the system has set for the slot's port: 128..4096; 0 for no such slot. */
+DXPU_API uint32_t dxpu_vswitch_mps_bytes(const dxpu_vswitch *vs, uint8_t slot);
 /* The next thing to do, oldest kind first; false when there is none. */
 DXPU_API bool dxpu_vswitch_action_next(dxpu_vswitch *vs, dxpu_vswitch_action *out);
 /* What a config space dump of a port shows: `bytes` from offset 0, for lspci -F.  Returns the BDF, or -1
@@ -780,6 +782,12 @@ DXPU_API bool dxpu_vswitch_bus_master(const dxpu_vswitch *vs, uint8_t slot)
                  (dxpui_vs_get16(root, DXPUI_VS_COMMAND) &
                   dxpui_vs_get16(root + 1, DXPUI_VS_COMMAND) & DXPUI_VS_MASTER);
     return p && above && (dxpui_vs_get16(p, DXPUI_VS_COMMAND) & DXPUI_VS_MASTER);
+}
+
+DXPU_API uint32_t dxpu_vswitch_mps_bytes(const dxpu_vswitch *vs, uint8_t slot)
+{
+    const dxpu_vswitch_port *p = dxpui_vs_slot_port(vs, slot);
+    return p ? 128u << (dxpui_vs_get16(p, DXPUI_VS_DEVCTL) >> 5 & 7) : 0;
 }
 
 DXPU_API uint64_t dxpu_vswitch_window_bytes(const dxpu_vswitch *vs, uint8_t slot, bool prefetchable)

@@ -1,0 +1,607 @@
+/* guest.c - see guest.h
+   SPDX-License-Identifier: MIT
+
+   CONTENTS   1 Accesses that wait for an answer   2 Configuration   3 Memory windows
+              4 What the client does   5 What slots do   6 Fabric   7 Opening */
+#include "guest.h"
+#include "slot.h"
+#include "vmd.h"
+
+#include "bindings/vfio_user/dxpu_vfio_user.h"
+#include "bindings/vswitch/dxpu_vswitch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum {
+    ACCESSES = 256,     /* unanswered at a time */
+    ACCESS_BYTES = 64,  /* the largest that a processor makes */
+    REQUEST_BYTES = 64, /* of one TLP made from it; PCIe's smallest Read Completion Boundary */
+    LINK_SPEED = 4,     /* 16 GT/s */
+    LINK_WIDTH = 16
+};
+
+/* One access of the guest that TLPs were made of. */
+typedef struct guest_access {
+    uint64_t token; /* 0 while the place is free */
+    uint32_t bytes;
+    uint32_t tlps; /* not yet completed */
+    uint8_t data[ACCESS_BYTES];
+} guest_access;
+
+struct guest {
+    const guest_settings *set;
+    fabric fabric;
+    dxpu_vfu *vfu;
+    struct event *vfu_event;
+    dxpu_vswitch vs;
+    vmd vmd;
+    slot_host host;
+    guest_slot *slots; /* [set->slots] */
+    guest_access accesses[ACCESSES];
+    unsigned next_access;
+    bool stopping;
+    uint64_t config_reads, config_writes, memory_reads, memory_writes, unclaimed, resets;
+};
+
+/* ==== 1  Accesses that wait for an answer ===================================================== */
+
+/* What a completion needs to know, in the 64 bits that come back with it. */
+typedef struct request {
+    uint16_t access;
+    uint16_t at;    /* place of the request's first byte in access.data */
+    uint16_t bytes; /* of the access that it covers; 0 for a write */
+    uint16_t skip;  /* configuration: bytes of the dword before them */
+} request;
+
+static uint64_t pack(request r)
+{
+    return (uint64_t)r.access << 48 | (uint64_t)r.at << 32 | (uint64_t)r.bytes << 16 | r.skip;
+}
+
+static request unpack(uint64_t v)
+{
+    request r = { (uint16_t)(v >> 48), (uint16_t)(v >> 32), (uint16_t)(v >> 16), (uint16_t)v };
+    return r;
+}
+
+/* All ones is what a processor reads where nobody answers.  NULL: too many wait. */
+static guest_access *access_new(guest *g, uint64_t token, uint32_t bytes)
+{
+    for (unsigned i = 0; i < ACCESSES; i++) {
+        guest_access *a = &g->accesses[g->next_access++ % ACCESSES];
+        if (a->token == 0) {
+            a->token = token;
+            a->bytes = bytes;
+            a->tlps = 0;
+            memset(a->data, 0xff, sizeof a->data);
+            return a;
+        }
+    }
+    return NULL;
+}
+
+static void access_answer(guest *g, guest_access *a)
+{
+    (void)dxpu_vfu_reply_read(g->vfu, a->token, a->data, a->bytes); /* a client gone: counted */
+    a->token = 0;
+}
+
+static void access_done(guest *g, guest_access *a)
+{
+    if (a->tlps == 0)
+        access_answer(g, a);
+}
+
+/* A completion's bytes to their place.  Everything the completer chose is bounded here. */
+static void access_fill(guest_access *a, request r, const dxpu_tlp *cpl)
+{
+    uint32_t from = r.skip, to = r.at, bytes = r.bytes;
+    if (cpl->status != DXPU_CPL_SC || !cpl->payload.len)
+        return;
+    if (r.skip == 0 && cpl->byte_count <= bytes) { /* memory: a part of the bytes asked for */
+        from = cpl->lower_addr & 3u;
+        to += bytes - cpl->byte_count;
+        bytes = cpl->byte_count;
+    }
+    if (from >= cpl->payload.len)
+        return;
+    if (bytes > cpl->payload.len - from)
+        bytes = (uint32_t)(cpl->payload.len - from);
+    if (to < sizeof a->data && bytes <= sizeof a->data - to)
+        memcpy(a->data + to, cpl->payload.ptr + from, bytes);
+}
+
+static void on_completion(void *user, const dxpu_tlp *cpl, uint64_t request_bits, bool last)
+{
+    guest *g = user;
+    request r = unpack(request_bits);
+    guest_access *a = &g->accesses[r.access % ACCESSES];
+    if (r.bytes == 0) /* a write: nobody waits */
+        return;
+    if (cpl)
+        access_fill(a, r, cpl);
+    if (last && a->tlps && --a->tlps == 0)
+        access_answer(g, a);
+}
+
+/* ==== 2  Configuration ======================================================================== */
+
+static void run_actions(guest *g)
+{
+    dxpu_vswitch_action act;
+    while (dxpu_vswitch_action_next(&g->vs, &act)) {
+        guest_slot *s = act.slot ? &g->slots[act.slot - 1] : NULL;
+        switch (act.kind) {
+        case DXPU_VSWITCH_MSI:
+            (void)dxpu_vfu_msi(g->vfu, act.address, act.data); /* no client: nobody to interrupt */
+            break;
+        case DXPU_VSWITCH_RESET_ON:
+        case DXPU_VSWITCH_RESET_OFF:
+            slot_event(s, DXPU_EVENT_HOT_RESET,
+                       act.kind == DXPU_VSWITCH_RESET_ON ? DXPU_EVENT_ON : 0);
+            break;
+        default:
+            slot_event(s, DXPU_EVENT_SLOT_POWER,
+                       act.kind == DXPU_VSWITCH_POWER_ON ? DXPU_EVENT_ON : 0);
+            break;
+        }
+    }
+}
+
+static void config_tlp(uint64_t offset, bool write, unsigned bytes, dxpu_tlp *t)
+{
+    memset(t, 0, sizeof *t);
+    t->type = write ? DXPU_TLP_CFGWR1 : DXPU_TLP_CFGRD1;
+    t->header_dw = 3;
+    t->length_dw = 1;
+    t->target = (uint16_t)(offset >> 12); /* ECAM: bus, device, function */
+    t->register_bytes = (uint16_t)(offset & 0xffc);
+    t->first_be = (uint8_t)(((1u << bytes) - 1) << (offset & 3));
+}
+
+/* An access within one dword.  a is NULL for a write. */
+static void config_access(guest *g, uint64_t offset, unsigned bytes, const uint8_t *data, guest_access *a)
+{
+    uint8_t dword[4] = { 0 }, answer[4];
+    uint8_t slot = 0;
+    dxpu_tlp t, cpl;
+    request r = { (uint16_t)(a ? a - g->accesses : 0), 0, (uint16_t)(a ? bytes : 0),
+                  (uint16_t)(offset & 3) };
+    config_tlp(offset, !a, bytes, &t);
+    if (!a) {
+        memcpy(dword + (offset & 3), data, bytes);
+        t.payload.ptr = dword;
+        t.payload.len = 4;
+    }
+    if (dxpu_vswitch_config_request(&g->vs, &t, &cpl, answer, &slot) == DXPU_VSWITCH_ANSWERED) {
+        if (a)
+            access_fill(a, r, &cpl);
+        run_actions(g);
+    } else if (slot_send(&g->slots[slot - 1], &t, pack(r), dxpu_udp_now_ns()) && a) {
+        a->tlps++;
+    }
+}
+
+static void config_region(guest *g, const dxpu_vfu_access *v, const uint8_t *data, guest_access *a)
+{
+    unsigned room = 4 - (unsigned)(v->offset & 3);
+    if (v->bytes > room) { /* no processor configures across dwords */
+        g->unclaimed++;
+        return;
+    }
+    if (a)
+        g->config_reads++;
+    else
+        g->config_writes++;
+    config_access(g, v->offset, v->bytes, data, a);
+}
+
+/* ==== 3  Memory windows ======================================================================= */
+
+static void memory_tlp(uint64_t address, uint32_t bytes, bool write, dxpu_tlp *t)
+{
+    memset(t, 0, sizeof *t);
+    t->type = write ? DXPU_TLP_MWR : DXPU_TLP_MRD;
+    t->header_dw = address >> 32 ? 4 : 3;
+    t->address = address & ~(uint64_t)3;
+    (void)dxpu_be_from_range(address, bytes, &t->first_be, &t->last_be, &t->length_dw);
+}
+
+static bool memory_request(guest *g, uint64_t address, uint32_t bytes, const uint8_t *data,
+                           request r)
+{
+    uint8_t payload[REQUEST_BYTES + 4] = { 0 };
+    uint8_t slot = dxpu_vswitch_by_address(&g->vs, address);
+    dxpu_tlp t;
+    if (!slot) {
+        g->unclaimed++;
+        return false;
+    }
+    memory_tlp(address, bytes, data != NULL, &t);
+    if (data) {
+        memcpy(payload + (address & 3), data, bytes);
+        t.payload.ptr = payload;
+        t.payload.len = t.length_dw * 4u;
+    }
+    return slot_send(&g->slots[slot - 1], &t, pack(r), dxpu_udp_now_ns());
+}
+
+static void memory_region(guest *g, const dxpu_vfu_access *v, const uint8_t *data, guest_access *a)
+{
+    uint64_t address = vmd_bar(&g->vmd, v->region) + v->offset;
+    if (v->region == 4 && v->offset < VMD_BAR4_RESERVED)
+        return; /* QEMU keeps the MSI-X table itself */
+    if (a)
+        g->memory_reads++;
+    else
+        g->memory_writes++;
+    for (uint32_t at = 0, n; at < v->bytes; at += n) {
+        n = dxpu_request_next(address + at, v->bytes - at, REQUEST_BYTES);
+        request r = { (uint16_t)(a ? a - g->accesses : 0), (uint16_t)at, (uint16_t)(a ? n : 0), 0 };
+        if (memory_request(g, address + at, n, a ? NULL : data + at, r) && a)
+            a->tlps++;
+    }
+}
+
+/* ==== 4  What the client does ================================================================= */
+
+static void dispatch(guest *g, const dxpu_vfu_access *v, const uint8_t *data, guest_access *a)
+{
+    if (v->region == 0)
+        config_region(g, v, data, a);
+    else
+        memory_region(g, v, data, a);
+}
+
+static void update_pause(guest *g)
+{
+    bool pause = false;
+    for (unsigned i = 0; i < g->set->slots; i++)
+        pause |= slot_congested(&g->slots[i]);
+    dxpu_vfu_pause(g->vfu, pause);
+}
+
+static void on_read(void *user, const dxpu_vfu_access *v)
+{
+    guest *g = user;
+    uint8_t config[VMD_CONFIG_BYTES];
+    guest_access *a;
+    if (v->region == DXPU_VFU_CONFIG) {
+        vmd_read(&g->vmd, (unsigned)v->offset, config, v->bytes);
+        (void)dxpu_vfu_reply_read(g->vfu, v->token, config, v->bytes);
+        return;
+    }
+    a = v->bytes <= ACCESS_BYTES ? access_new(g, v->token, v->bytes) : NULL;
+    if (!a) {
+        (void)dxpu_vfu_reply_error(g->vfu, v->token, EINVAL);
+        return;
+    }
+    dispatch(g, v, NULL, a);
+    access_done(g, a);
+}
+
+static void on_write(void *user, const dxpu_vfu_access *v, const uint8_t *data)
+{
+    guest *g = user;
+    if (v->region == DXPU_VFU_CONFIG)
+        vmd_write(&g->vmd, (unsigned)v->offset, data, v->bytes);
+    else
+        dispatch(g, v, data, NULL);
+    if (v->token)
+        (void)dxpu_vfu_reply_write(g->vfu, v->token);
+    update_pause(g);
+}
+
+/* The machine is reset: the switch starts over with what stands in its slots, and they are reset. */
+static void machine_reset(guest *g)
+{
+    dxpu_vswitch_config cfg = g->vs.cfg;
+    vmd_reset(&g->vmd);
+    (void)dxpu_vswitch_init(&g->vs, &cfg); /* as at the start */
+    for (unsigned i = 0; i < g->set->slots; i++) {
+        guest_slot *s = &g->slots[i];
+        if (!s->up)
+            continue;
+        slot_event(s, DXPU_EVENT_HOT_RESET, DXPU_EVENT_ON);
+        slot_event(s, DXPU_EVENT_HOT_RESET, 0);
+        (void)dxpu_vswitch_insert(&g->vs, (uint8_t)(i + 1), LINK_SPEED, LINK_WIDTH);
+    }
+    g->resets++;
+}
+
+static void on_reset(void *user, uint64_t token)
+{
+    guest *g = user;
+    machine_reset(g);
+    (void)dxpu_vfu_reply_write(g->vfu, token);
+}
+
+static void on_connected(void *user)
+{
+    (void)user;
+    fprintf(stderr, "dxpu-host: a guest is connected\n");
+}
+
+static void on_disconnected(void *user, const char *why)
+{
+    guest *g = user;
+    fprintf(stderr, "dxpu-host: the guest is gone: %s\n", why);
+    memset(g->accesses, 0, sizeof g->accesses); /* their tokens are void */
+    machine_reset(g);
+}
+
+/* ==== 5  What slots do ======================================================================== */
+
+static bool on_dma_read(void *user, uint64_t address, void *data, size_t bytes)
+{
+    guest *g = user;
+    return dxpu_vfu_dma_read(g->vfu, address, data, bytes) == DXPU_OK;
+}
+
+static bool on_dma_write(void *user, uint64_t address, const void *data, size_t bytes)
+{
+    guest *g = user;
+    return dxpu_vfu_dma_write(g->vfu, address, data, bytes) == DXPU_OK;
+}
+
+static void on_msi(void *user, uint64_t address, uint32_t data)
+{
+    guest *g = user;
+    (void)dxpu_vfu_msi(g->vfu, address, data); /* without a guest nobody listens */
+}
+
+static bool on_bus_master(void *user, unsigned slot)
+{
+    guest *g = user;
+    return dxpu_vswitch_bus_master(&g->vs, (uint8_t)slot);
+}
+
+static uint32_t on_mps(void *user, unsigned slot)
+{
+    guest *g = user;
+    return dxpu_vswitch_mps_bytes(&g->vs, (uint8_t)slot);
+}
+
+static void on_filled(void *user, unsigned slot, bool filled)
+{
+    guest *g = user;
+    if (filled)
+        (void)dxpu_vswitch_insert(&g->vs, (uint8_t)slot, LINK_SPEED, LINK_WIDTH);
+    else
+        (void)dxpu_vswitch_remove(&g->vs, (uint8_t)slot);
+    run_actions(g);
+}
+
+/* ==== 6  Fabric =============================================================================== */
+
+static guest_slot *slot_of(guest *g, const fabric_channel *c)
+{
+    for (unsigned i = 0; i < g->set->slots; i++) {
+        if (g->slots[i].channel == c)
+            return &g->slots[i];
+    }
+    return NULL;
+}
+
+static void on_up(void *user, fabric_channel *c, uint64_t now)
+{
+    guest_slot *s = slot_of(user, c);
+    if (s)
+        slot_up(s, now);
+}
+
+static bool on_work(void *user, fabric_channel *c, uint64_t now)
+{
+    guest *g = user;
+    guest_slot *s = slot_of(g, c);
+    bool more = s && slot_work(s, now);
+    update_pause(g);
+    return more;
+}
+
+static void on_down(void *user, fabric_channel *c, uint64_t now)
+{
+    guest_slot *s = slot_of(user, c);
+    if (s)
+        slot_down(s, now);
+}
+
+static uint64_t on_next(void *user)
+{
+    guest *g = user;
+    uint64_t next = DXPU_NEVER;
+    for (unsigned i = 0; i < g->set->slots; i++) {
+        uint64_t at = slot_next_ns(&g->slots[i]);
+        next = at < next ? at : next;
+    }
+    return next;
+}
+
+static void on_tick(void *user, uint64_t now)
+{
+    guest *g = user;
+    for (unsigned i = 0; i < g->set->slots; i++)
+        slot_tick(&g->slots[i], now);
+    if (g->stopping && !fabric_busy(&g->fabric))
+        fabric_stop(&g->fabric);
+}
+
+static void on_vfu(evutil_socket_t fd, short what, void *user)
+{
+    guest *g = user;
+    (void)fd;
+    (void)what;
+    if (dxpu_vfu_process(g->vfu) != DXPU_OK) {
+        fprintf(stderr, "dxpu-host: %s: %s\n", g->set->socket, strerror(errno));
+        fabric_stop(&g->fabric);
+    }
+}
+
+/* ==== 7  Opening ============================================================================== */
+
+static int open_function(guest *g)
+{
+    static const dxpu_vfu_callbacks callbacks = { NULL,         on_read,         on_write, on_reset,
+                                                  on_connected, on_disconnected, NULL };
+    dxpu_vfu_callbacks cb = callbacks;
+    dxpu_vfu_config cfg;
+    const char *why;
+    cb.user = g;
+    dxpu_vfu_config_default(&cfg);
+    cfg.path = g->set->socket;
+    for (unsigned bar = 0; bar < 6; bar += 2) {
+        cfg.region[bar].bytes = g->vmd.bar_bytes[bar];
+        cfg.region[bar].access = DXPU_VFU_READ | DXPU_VFU_WRITE;
+    }
+    cfg.irqs[DXPU_VFU_MSIX] = VMD_VECTORS;
+    g->vfu = dxpu_vfu_open(&cfg, &cb, &why);
+    if (!g->vfu) {
+        fprintf(stderr, "dxpu-host: --vfio-user %s: %s (%s)\n", g->set->socket, why,
+                strerror(errno));
+        return -1;
+    }
+    g->vfu_event = event_new(dxpu_udp_base(g->fabric.udp), dxpu_vfu_fd(g->vfu),
+                             EV_READ | EV_PERSIST, on_vfu, g);
+    return g->vfu_event && event_add(g->vfu_event, NULL) == 0 ? 0 : -1;
+}
+
+static int open_switch(guest *g)
+{
+    dxpu_vswitch_config cfg;
+    dxpu_vswitch_config_default(&cfg);
+    cfg.topology = (uint8_t)g->set->topology;
+    cfg.slots = (uint8_t)g->set->slots;
+    if (dxpu_vswitch_init(&g->vs, &cfg) != DXPU_OK) {
+        fprintf(stderr, "dxpu-host: --slots %llu: too many for this topology\n",
+                (unsigned long long)g->set->slots);
+        return -1;
+    }
+    vmd_init(&g->vmd, cfg.buses, g->set->bar2_bytes, g->set->bar4_bytes);
+    g->slots = calloc(g->set->slots, sizeof *g->slots);
+    if (!g->slots)
+        return -1;
+    for (unsigned i = 0; i < g->set->slots; i++) {
+        if (slot_init(&g->slots[i], i + 1, &g->host, &g->fabric))
+            return -1;
+    }
+    return 0;
+}
+
+/* One "N=ADDR:PORT/SLOT[/EPOCH]".  NULL, or what is wrong with it. */
+static const char *attach_one(guest *g, char *text)
+{
+    char *address = strchr(text, '='), *slot, *epoch, *end;
+    dxpu_udp_address box;
+    const char *wrong;
+    unsigned long n = strtoul(text, &end, 10), box_slot;
+    unsigned long long lease = 1;
+    if (!address || end != address || n < 1 || n > g->set->slots)
+        return "wants SLOT=ADDR:PORT/BOX-SLOT[/EPOCH], and SLOT within --slots";
+    slot = strchr(++address, '/');
+    if (!slot)
+        return "the box's slot is missing: ADDR:PORT/BOX-SLOT";
+    *slot++ = 0;
+    box_slot = strtoul(slot, &epoch, 10);
+    if (*epoch == '/')
+        lease = strtoull(epoch + 1, &end, 10);
+    if (box_slot < 1 || box_slot > 0xffff || (*epoch && *epoch != '/') || lease < 1)
+        return "BOX-SLOT is 1..65535, EPOCH at least 1";
+    wrong = dxpu_udp_parse(address, &box);
+    if (wrong)
+        return wrong;
+    return slot_attach(&g->slots[n - 1], &box, (uint16_t)box_slot, lease, dxpu_udp_now_ns())
+               ? "this slot is named twice"
+               : NULL;
+}
+
+static int attach_all(guest *g)
+{
+    char *list = g->set->attach ? strdup(g->set->attach) : NULL, *rest = list;
+    int rc = 0;
+    for (char *one; rc == 0 && rest && (one = strsep(&rest, ",")) != NULL;) {
+        const char *wrong = attach_one(g, one);
+        if (wrong) {
+            fprintf(stderr, "dxpu-host: --attach %s: %s\n", g->set->attach, wrong);
+            rc = -1;
+        }
+    }
+    free(list);
+    return rc;
+}
+
+guest *guest_open(const guest_settings *set, const fabric_settings *net)
+{
+    fabric_callbacks cb = { NULL, NULL, on_up, on_work, on_down, on_next, on_tick };
+    guest *g = calloc(1, sizeof *g);
+    slot_host host = { g,      on_dma_read,   on_dma_write, on_msi, on_bus_master,
+                       on_mps, on_completion, on_filled };
+    if (!g)
+        return NULL;
+    g->set = set;
+    g->host = host;
+    cb.user = g;
+    if (fabric_open(&g->fabric, "dxpu-host", net, (unsigned)set->slots * 2 + 2, &cb) ||
+        open_switch(g) || open_function(g) || attach_all(g)) {
+        guest_close(g);
+        return NULL;
+    }
+    fprintf(stderr, "dxpu-host: %llu slots, waiting for a guest at %s\n",
+            (unsigned long long)set->slots, set->socket);
+    return g;
+}
+
+int guest_run(guest *g)
+{
+    return fabric_run(&g->fabric);
+}
+
+void guest_stop(guest *g)
+{
+    if (g->stopping) {
+        fabric_stop(&g->fabric);
+        return;
+    }
+    g->stopping = true;
+    for (unsigned i = 0; i < g->set->slots; i++)
+        slot_detach(&g->slots[i]);
+    fabric_close_all(&g->fabric, DXPU_REASON_SHUTDOWN);
+}
+
+void guest_report(const guest *g, report *r)
+{
+    report_number(r, "config_reads", g->config_reads);
+    report_number(r, "config_writes", g->config_writes);
+    report_number(r, "memory_reads", g->memory_reads);
+    report_number(r, "memory_writes", g->memory_writes);
+    report_number(r, "unclaimed", g->unclaimed);
+    report_number(r, "resets", g->resets);
+    for (unsigned i = 0; i < g->set->slots; i++) {
+        if (g->slots[i].attached)
+            slot_report(&g->slots[i], r);
+    }
+    report_open(r, "vfio_user");
+    for (unsigned i = 0; dxpu_vfu_counter_name(i); i++)
+        report_number(r, dxpu_vfu_counter_name(i), dxpu_vfu_counter_value(g->vfu, i));
+    report_close(r);
+    fabric_report(&g->fabric, r);
+}
+
+struct event_base *guest_base(guest *g)
+{
+    return dxpu_udp_base(g->fabric.udp);
+}
+
+int guest_close(guest *g)
+{
+    int rc;
+    if (g->vfu_event)
+        event_free(g->vfu_event);
+    dxpu_vfu_close(g->vfu);
+    rc = fabric_close(&g->fabric);
+    for (unsigned i = 0; g->slots && i < g->set->slots; i++)
+        slot_free(&g->slots[i]);
+    free(g->slots);
+    free(g);
+    return rc;
+}

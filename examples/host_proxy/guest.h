@@ -1,0 +1,32 @@
+/* guest.h - a virtual machine attached to the fabric: vfio-user function, virtual switch, slots
+   SPDX-License-Identifier: MIT
+
+   QEMU shows its guest one PCI function (vmd.h).  Accesses to its BARs become TLPs: BAR0 is the
+   configuration space of the virtual switch and what stands behind it, BAR2 and BAR4 are memory.
+   What devices request of memory is done in the guest's, their interrupts go to the guest. */
+#ifndef GUEST_H_INCLUDED
+#define GUEST_H_INCLUDED
+
+#include "fabric.h"
+
+typedef struct guest_settings {
+    const char *socket; /* where QEMU's vfio-user-pci connects */
+    const char *attach; /* "1=ADDR:PORT/SLOT[/EPOCH],..." or NULL */
+    unsigned topology;  /* DXPU_VSWITCH_* */
+    uint64_t slots;
+    uint64_t bar2_bytes, bar4_bytes;
+} guest_settings;
+
+typedef struct guest guest;
+
+/* NULL after a message. */
+guest *guest_open(const guest_settings *set, const fabric_settings *net);
+/* Serve until stopped: 0, or -1. */
+int guest_run(guest *g);
+/* The first time: close the channels in order; the second: at once. */
+void guest_stop(guest *g);
+void guest_report(const guest *g, report *r);
+struct event_base *guest_base(guest *g);
+int guest_close(guest *g);
+
+#endif /* GUEST_H_INCLUDED */

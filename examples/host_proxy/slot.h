@@ -1,0 +1,92 @@
+/* slot.h - one slot of the guest's switch: its channel to a box, TLPs down, DMA and answers up
+   SPDX-License-Identifier: MIT
+
+   The slot is filled while its channel is up.  TLPs go down in the order given, through a queue
+   while the channel has no room; what a device requests of the guest's memory is done here. */
+#ifndef SLOT_H_INCLUDED
+#define SLOT_H_INCLUDED
+
+#include "fabric.h"
+
+enum {
+    SLOT_TAGS = 256,
+    SLOT_QUEUE = 1024,   /* TLPs that wait for the channel */
+    SLOT_TLP_BYTES = 96, /* of one that waits: header and what one access can carry */
+    SLOT_OWED = 128,     /* completions for the device that wait for the channel */
+    SLOT_MPS_MAX = 512
+};
+
+/* What a slot asks of the guest it belongs to. */
+typedef struct slot_host {
+    void *user;
+    /* Copy from or to guest memory; false when a part is not mapped or not for this access. */
+    bool (*dma_read)(void *user, uint64_t address, void *data, size_t bytes);
+    bool (*dma_write)(void *user, uint64_t address, const void *data, size_t bytes);
+    void (*msi)(void *user, uint64_t address, uint32_t data);
+    /* The device may master the bus, and the payload size its completions may have. */
+    bool (*bus_master)(void *user, unsigned slot);
+    uint32_t (*mps_bytes)(void *user, unsigned slot);
+    /* A completion for submit()'s `user`; cpl is NULL when none will come. */
+    void (*completion)(void *user, const dxpu_tlp *cpl, uint64_t request, bool last);
+    /* The device is there, or gone. */
+    void (*filled)(void *user, unsigned slot, bool filled);
+} slot_host;
+
+typedef struct slot_waiting {
+    uint64_t user;
+    uint16_t len;
+    bool nonposted;
+    uint8_t bytes[SLOT_TLP_BYTES];
+} slot_waiting;
+
+typedef struct slot_owed {
+    uint16_t len;
+    uint8_t bytes[16 + SLOT_MPS_MAX];
+} slot_owed;
+
+typedef struct guest_slot {
+    unsigned number; /* 1.. */
+    const slot_host *host;
+    fabric *fabric;
+    fabric_channel *channel; /* the incarnation, NULL between two */
+    bool attached;           /* a box is named; else the slot stays empty */
+    bool up;
+    dxpu_udp_path path;
+    char box[DXPU_UDP_TEXT_BYTES];
+    uint16_t box_slot;
+    uint64_t epoch;
+    uint64_t dial_ns;
+    dxpu_tags tags;
+    dxpu_tag_entry entries[SLOT_TAGS];
+    slot_waiting *waiting; /* ring of SLOT_QUEUE */
+    uint32_t waiting_head, waiting_tail;
+    slot_owed *owed; /* ring of SLOT_OWED */
+    uint32_t owed_head, owed_tail;
+    uint64_t down_tlps, dma_reads, dma_writes, msis, refused, dropped, contained, timeouts;
+} guest_slot;
+
+/* 0, or -1 out of memory. */
+int slot_init(guest_slot *s, unsigned number, const slot_host *host, fabric *f);
+void slot_free(guest_slot *s);
+/* Name the box's slot behind this one and dial.  0, or -1 when it is attached already. */
+int slot_attach(guest_slot *s, const dxpu_udp_address *box, uint16_t box_slot, uint64_t epoch,
+                uint64_t now_ns);
+/* Close the channel in order; the slot is emptied when it is over. */
+void slot_detach(guest_slot *s);
+
+/* Send a TLP down behind all earlier ones.  For a non-posted request the tag is filled in and
+   `user` comes back with its completions.  False: it will not be sent (counted). */
+bool slot_send(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now_ns);
+void slot_event(guest_slot *s, uint8_t type, uint8_t flags);
+/* More TLPs wait than are good for latency: take no more from the guest. */
+bool slot_congested(const guest_slot *s);
+
+/* The fabric's callbacks, for this slot's channel. */
+void slot_up(guest_slot *s, uint64_t now_ns);
+void slot_down(guest_slot *s, uint64_t now_ns);
+bool slot_work(guest_slot *s, uint64_t now_ns);
+void slot_tick(guest_slot *s, uint64_t now_ns);
+uint64_t slot_next_ns(const guest_slot *s);
+void slot_report(const guest_slot *s, report *r);
+
+#endif /* SLOT_H_INCLUDED */
