@@ -291,7 +291,8 @@ static void service(fabric *f, fabric_channel *c, uint64_t now)
         c->ended = true;
         c->more = false;
         /* the side that was asked to close stays a while: its answer may have been lost */
-        c->free_ns = state == DXPU_STATE_CLOSED && c->accepted ? now + f->base.hold_ms * 1000000ull : now;
+        c->free_ns =
+            state == DXPU_STATE_CLOSED && c->accepted ? now + f->base.hold_ms * 1000000ull : now;
         if (state == DXPU_STATE_CLOSED)
             f->count.ended_close++;
         else

@@ -27,6 +27,7 @@ typedef struct memory {
     const device_port *port;
     uint8_t *bytes;
     uint64_t size;
+    uint64_t dirty;    /* bytes from the start that may not be 0 any more */
     uint32_t mps_code; /* largest supported, as Device Capabilities says it */
     uint16_t bdf;      /* captured from configuration writes; 00:00.0 before the first */
     uint32_t config[CONFIG_DW];
@@ -206,6 +207,8 @@ static uint8_t *locate(memory *m, uint64_t address, uint32_t len)
     if (!(m->config[CFG_COMMAND] & COMMAND_MEMORY) || address < base || offset >= m->size ||
         len > m->size - offset)
         return NULL;
+    if (offset + len > m->dirty)
+        m->dirty = offset + len;
     return m->bytes + offset;
 }
 
@@ -354,7 +357,8 @@ static void memory_event(void *device, const dxpu_event *e)
 static void memory_reset(void *device)
 {
     memory *m = device;
-    memset(m->bytes, 0, (size_t)m->size);
+    memset(m->bytes, 0, (size_t)m->dirty);
+    m->dirty = 0;
     m->bdf = 0;
     config_reset(m);
     m->count.resets++;
