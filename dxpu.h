@@ -2259,7 +2259,7 @@ DXPU_API bool dxpu_cpl_split_next(dxpu_cpl_split *s, dxpu_tlp *cpl, uint64_t *ad
     uint64_t start = s->address & ~(uint64_t)3, end = s->address + s->left_bytes;
     if (!s->left_bytes)
         return false;
-    /* only the last completion may end off the RCB (T-52); end may wrap to 0, so it is not compared */
+    /* only the last may end off the RCB (T-52); end may wrap to 0, so it is not compared */
     if (s->left_bytes > s->mps_bytes - (uint32_t)(s->address - start))
         end = (start + s->mps_bytes) & ~(uint64_t)(s->rcb_bytes - 1);
     cpl->byte_count = (uint16_t)s->left_bytes;
