@@ -76,7 +76,7 @@ $(foreach p,$(PROGRAMS),$(eval $(call program,$p)))
 
 ## demo       a capture through two proxies and a lossy relay; prints what became of it
 demo: all
-	examples/demo/demo.sh
+	$(PYTHON) examples/demo/demo.py
 
 ## check      all tests; installs missing Debian packages when run as root
 check: all $(SAN_ALL)
