@@ -211,7 +211,8 @@ def stale_epoch_is_refused():
         again = l.start("dxpu-box", "--listen", at, "--state", state, "--json")
         again.address()
         check(one_read(l, at, "--epoch", 4).status == 4)  # a restart forgets nothing
-        check(one_read(l, at, "--epoch", 6).status == 0)
+        check(one_read(l, at, "--epoch", 5, "--node", 9).status == 4)
+        check(one_read(l, at, "--epoch", 5).status == 0)
         check(again.stop() == 0)
         fresh, where = lab_pair(l)
         check(one_read(l, where, "--epoch", 4).status == 0)  # the control: without the file it does
@@ -234,7 +235,10 @@ def slot_has_one_host():
         check(second.status == 4, second.status, second.errors())
         check(first.stop() == 0, first.errors())
         check(first.result()["mismatched"] == 0 and first.result()["incarnations"] == 1)
-        check(one_read(l, at, "--node", 9).status == 0)  # the control: given back, it is free
+        # an epoch names one lease of one host, also when it has been given back
+        check(one_read(l, at, "--node", 9).status == 4)
+        check(one_read(l, at, "--node", 1).status == 0)  # the control: the slot works
+        check(one_read(l, at, "--node", 9, "--epoch", 2).status == 0)
         check(box.stop() == 0)
 
 
