@@ -4,6 +4,7 @@
 #define _DEFAULT_SOURCE /* getrandom */
 #endif
 #include "fabric.h"
+#include "dxpu_zlib.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -492,4 +493,9 @@ void fabric_report(const fabric *f, report *r)
     for (unsigned i = 0; (name = dxpu_udp_counter_name(i)) != NULL; i++)
         report_number(r, name, dxpu_udp_counter_value(f->udp, i));
     report_close(r);
+}
+
+const char *fabric_crc_name(void)
+{
+    return dxpu_zlib_name();
 }
