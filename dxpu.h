@@ -4897,7 +4897,7 @@ static int dxpui_body_check(dxpu_bytes body, unsigned *events)
             return DXPU_E_RECORD; /* W-43 */
         left = 0;
         if (r.type == DXPU_RECORD_EVENT) {
-            ++*events;
+            *events += r.event.type != 0; /* unknown ones need no room: W-52 */
             continue;
         }
         if (dxpu_tlp_measure(r.bytes, &s) != DXPU_OK || s.local_dw || s.cls != r.cls ||
