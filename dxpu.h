@@ -3891,7 +3891,7 @@ static bool dxpui_fifos_valid(const dxpu_credits *c)
 
 static bool dxpui_config_valid(const dxpu_channel_config *c)
 {
-    uint32_t tag = c->suite ? c->suite->tag_bytes : 1;
+    const dxpu_suite *suite = c->suite;
     uint64_t headers = 0;
     for (unsigned i = 0; i < DXPU_CLASSES; i++)
         headers += c->tx.header[i];
@@ -3901,8 +3901,9 @@ static bool dxpui_config_valid(const dxpu_channel_config *c)
            c->frame_limit_bytes <= DXPU_FRAME_MAX_LIMIT_BYTES && headers <= 32768 &&
            dxpui_fifos_valid(&c->rx) && dxpui_fifos_valid(&c->tx) && c->hold_ns >= 1000000 &&
            c->hold_ns / 1000000 <= UINT32_MAX && c->rto_min_ns >= 1 &&
-           c->rto_min_ns <= c->hold_ns / 4 && c->ack_delay_ns <= c->hold_ns / 4 && tag >= 1 &&
-           tag <= DXPU_FRAME_TAG_MAX_BYTES;
+           c->rto_min_ns <= c->hold_ns / 4 && c->ack_delay_ns <= c->hold_ns / 4 &&
+           (!suite || (suite->id != 0 && suite->tag_bytes >= 1 &&
+                       suite->tag_bytes <= DXPU_FRAME_TAG_MAX_BYTES));
 }
 
 /* Hands out aligned pieces of one block; with base NULL it only measures. */
