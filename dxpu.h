@@ -4907,7 +4907,7 @@ static int dxpui_body_check(dxpu_bytes body, unsigned *events)
             return DXPU_E_RECORD; /* W-35, W-36, W-37 */
         left = r.data_bytes;
     }
-    return rc == DXPU_E_NONE ? DXPU_OK : rc;
+    return rc == DXPU_E_NONE && *events <= DXPUI_EVENTS ? DXPU_OK : DXPU_E_RECORD; /* D-36 */
 }
 
 /* The TLP in `part` is complete: check its CRC where it now stands, match it, offer it. */
