@@ -3878,7 +3878,7 @@ static bool dxpui_fifos_valid(const dxpu_credits *c)
 
 static bool dxpui_config_valid(const dxpu_channel_config *c)
 {
-    uint32_t tag = c->suite ? c->suite->tag_bytes : 1;
+    const dxpu_suite *suite = c->suite;
     uint64_t headers = 0;
     for (unsigned i = 0; i < DXPU_CLASSES; i++)
         headers += c->tx.header[i];
@@ -3888,8 +3888,9 @@ static bool dxpui_config_valid(const dxpu_channel_config *c)
            c->frame_limit_bytes <= DXPU_FRAME_MAX_LIMIT_BYTES && headers <= 32768 &&
            dxpui_fifos_valid(&c->rx) && dxpui_fifos_valid(&c->tx) && c->hold_ms >= 1 &&
            c->rto_min_ns >= 1 && c->rto_min_ns <= dxpui_ns(c->hold_ms) / 4 &&
-           c->ack_delay_ns <= dxpui_ns(c->hold_ms) / 4 && tag >= 1 &&
-           tag <= DXPU_FRAME_TAG_MAX_BYTES;
+           c->ack_delay_ns <= dxpui_ns(c->hold_ms) / 4 &&
+           (!suite || (suite->id != 0 && suite->tag_bytes >= 1 &&
+                       suite->tag_bytes <= DXPU_FRAME_TAG_MAX_BYTES));
 }
 
 /* Hands out aligned pieces of one block; with base NULL it only measures. */
@@ -4877,7 +4878,7 @@ static int dxpui_body_check(dxpu_bytes body, unsigned *events)
             return DXPU_E_RECORD; /* W-43 */
         left = 0;
         if (r.type == DXPU_RECORD_EVENT) {
-            ++*events;
+            *events += r.event.type != 0; /* unknown ones need no room: W-52 */
             continue;
         }
         if (dxpu_tlp_measure(r.bytes, &s) != DXPU_OK || s.local_dw || s.cls != r.cls ||
@@ -4886,7 +4887,7 @@ static int dxpui_body_check(dxpu_bytes body, unsigned *events)
             return DXPU_E_RECORD; /* W-35, W-36, W-37 */
         left = r.data_bytes;
     }
-    return rc == DXPU_E_NONE ? DXPU_OK : rc;
+    return rc == DXPU_E_NONE && *events <= DXPUI_EVENTS ? DXPU_OK : DXPU_E_RECORD; /* D-36 */
 }
 
 /* The TLP in `part` is complete: check its CRC where it now stands, match it, offer it. */
