@@ -142,4 +142,4 @@ help:
 .PHONY: all demo check check-long asan cov fuzz fmt toc spec size ship install clean help
 .SECONDARY:
 .DELETE_ON_ERROR:
--include $(shell find build -name '*.d' 2>/dev/null)
+-include $(shell find build -name '*.d' -type f 2>/dev/null)

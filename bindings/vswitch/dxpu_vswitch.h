@@ -266,6 +266,11 @@ enum {
 #define DXPUI_VS_PME_STATUS  0x00010000u /* root status */
 #define DXPUI_VS_PME_PENDING 0x00020000u
 
+static uint64_t dxpui_vs_min(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 static uint32_t dxpui_vs_get(const dxpu_vswitch_port *p, unsigned at)
 {
     const uint8_t *b = p->cfg + at;
@@ -829,7 +834,7 @@ DXPU_API void dxpu_vswitch_config_default(dxpu_vswitch_config *cfg)
 {
     static const uint16_t vendor[3] = { 0x1b36, 0x104c, 0x104c };
     static const uint16_t device[3] = { 0x000c, 0x8232, 0x8233 };
-    dxpui_zero(cfg, sizeof *cfg);
+    memset(cfg, 0, sizeof *cfg);
     cfg->topology = DXPU_VSWITCH_ROOT_PORTS;
     cfg->slots = DXPU_VSWITCH_SLOTS_MAX < 8 ? DXPU_VSWITCH_SLOTS_MAX : 8;
     cfg->buses = 32;
@@ -858,8 +863,8 @@ DXPU_API int dxpu_vswitch_init(dxpu_vswitch *vs, const dxpu_vswitch_config *cfg)
     if (cfg->slots < 1 || cfg->slots > DXPU_VSWITCH_SLOTS_MAX || cfg->buses < buses ||
         cfg->topology > DXPU_VSWITCH_SWITCH || cfg->mps_code > 5)
         return DXPU_E_ARG;
-    dxpui_zero(vs, sizeof *vs);
-    dxpui_zero(&row, sizeof row);
+    memset(vs, 0, sizeof *vs);
+    memset(&row, 0, sizeof row);
     row.box.function = DXPU_FUNCTION_ALL;
     vs->cfg = *cfg;
     (void)dxpu_host_init(&vs->table, vs->rows, vs->windows, cfg->slots);
@@ -900,8 +905,8 @@ DXPU_API int dxpu_vswitch_insert(dxpu_vswitch *vs, uint8_t slot, uint8_t speed, 
         return DXPU_E_ARG;
     dxpu_vswitch_port *p = &vs->port[slot - 1];
     p->filled = true;
-    p->speed = (uint8_t)dxpui_min64(speed, DXPUI_VS_SPEED_MAX);
-    p->width = (uint8_t)dxpui_min64(width, DXPUI_VS_WIDTH_MAX);
+    p->speed = (uint8_t)dxpui_vs_min(speed, DXPUI_VS_SPEED_MAX);
+    p->width = (uint8_t)dxpui_vs_min(width, DXPUI_VS_WIDTH_MAX);
     unsigned status = dxpui_vs_get16(p, DXPUI_VS_LNKSTA) & ~0x03ffu;
     dxpui_vs_put16(p, DXPUI_VS_LNKSTA, status | p->speed | (unsigned)p->width << 4);
     dxpui_vs_event(vs, p, DXPUI_VS_SLT_PDS | DXPUI_VS_SLT_PDC);
@@ -937,7 +942,7 @@ DXPU_API bool dxpu_vswitch_link_up(const dxpu_vswitch *vs, uint8_t slot)
 
 DXPU_API bool dxpu_vswitch_action_next(dxpu_vswitch *vs, dxpu_vswitch_action *out)
 {
-    dxpui_zero(out, sizeof *out);
+    memset(out, 0, sizeof *out);
     for (unsigned i = 0; i < vs->ports; i++) {
         dxpu_vswitch_port *p = &vs->port[i];
         uint32_t bit = p->slot ? 1u << i : 0;

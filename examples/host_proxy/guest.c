@@ -3,6 +3,9 @@
 
    CONTENTS   1 Accesses that wait for an answer   2 Configuration   3 Memory windows
               4 What the client does   5 What slots do   6 Fabric   7 Opening */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE /* strsep */
+#endif
 #include "guest.h"
 #include "slot.h"
 #include "vmd.h"

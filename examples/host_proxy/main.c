@@ -1,5 +1,6 @@
 /* dxpu-host - attaches the device of a box's slot and sends it TLPs
    SPDX-License-Identifier: MIT */
+#include "guest.h"
 #include "load.h"
 #include "options.h"
 #include "replay.h"
@@ -13,12 +14,14 @@ static struct {
     fabric_settings fabric;
     link_settings link;
     load_settings load;
+    guest_settings guest;
     const char *replay;
     uint64_t repeat;
     bool fill, stats, json;
 } set = { FABRIC_SETTINGS_DEFAULT(NULL),
           { NULL, 1, 1, 1, 10000, 10000, 0, LINK_TAGS, NULL, false },
           { LOAD_NONE, 64, 1, 10000, 0, 1u << 20, 512 },
+          { NULL, NULL, 0, 8, 64u << 20, (uint64_t)64 << 30 },
           NULL,
           1,
           false,
@@ -49,6 +52,18 @@ static const option_row rows[] = {
       (uint64_t)1 << 32 },
     { "mps", "BYTES", "largest payload of generated writes (512)", OPTION_NUMBER, &set.load.mps,
       128, 4096 },
+    { "vfio-user", "SOCKET", "serve a virtual machine that connects here", OPTION_TEXT,
+      &set.guest.socket, 0, 0 },
+    { "attach", "LIST", "its slots: SLOT=ADDR:PORT/BOX-SLOT[/EPOCH],...", OPTION_TEXT,
+      &set.guest.attach, 0, 0 },
+    { "slots", "N", "how many slots it sees (8)", OPTION_NUMBER, &set.guest.slots, 1, 28 },
+    { "topology", "root-ports|switch",
+      "slots on the root bus (default), or below the paper's switch", OPTION_CHOICE,
+      &set.guest.topology, 0, 0 },
+    { "bar2", "SIZE", "window for 32-bit memory, a power of two (64M)", OPTION_SIZE,
+      &set.guest.bar2_bytes, 1u << 20, (uint64_t)1 << 31 },
+    { "bar4", "SIZE", "window for 64-bit memory, a power of two (64G)", OPTION_SIZE,
+      &set.guest.bar4_bytes, 1u << 20, (uint64_t)1 << 40 },
     { "record", "FILE", "write what was submitted to a pcap, in order", OPTION_TEXT,
       &set.link.record, 0, 0 },
     { "timeout-ms", "MS", "completion timeout of a request (10000)", OPTION_NUMBER,
@@ -61,6 +76,7 @@ static const option_row rows[] = {
     { "quiet", NULL, "no progress on stderr", OPTION_FLAG, &set.link.quiet, 0, 0 },
 };
 
+static guest *the_guest; /* NULL in the other modes */
 static host_link the_link;
 static replay the_replay;
 static load the_load;
@@ -70,6 +86,11 @@ static void print_results(FILE *out, bool json, bool all)
 {
     report r;
     report_begin(&r, out, json);
+    if (the_guest) {
+        guest_report(the_guest, &r);
+        report_end(&r);
+        return;
+    }
     the_source.report(the_source.self, &r);
     link_report(&the_link, &r);
     if (all)
@@ -82,7 +103,10 @@ static void on_stop(evutil_socket_t fd, short what, void *user)
     (void)fd;
     (void)what;
     (void)user;
-    link_stop(&the_link);
+    if (the_guest)
+        guest_stop(the_guest);
+    else
+        link_stop(&the_link);
 }
 
 static void on_usr1(evutil_socket_t fd, short what, void *user)
@@ -99,8 +123,22 @@ static int usage(const char *what)
     return EXIT_USAGE;
 }
 
+static int check_guest(void)
+{
+    if (set.replay || set.load.kind != LOAD_NONE || set.link.box)
+        return usage("--vfio-user goes without --box, --replay and --load");
+    if ((set.guest.bar2_bytes & (set.guest.bar2_bytes - 1)) ||
+        (set.guest.bar4_bytes & (set.guest.bar4_bytes - 1)))
+        return usage("--bar2, --bar4: a power of two is wanted");
+    if (!set.fabric.listen)
+        set.fabric.listen = "0.0.0.0:0";
+    return 0;
+}
+
 static int check(void)
 {
+    if (set.guest.socket)
+        return check_guest();
     if (!set.link.box)
         return usage("--box ADDR:PORT is missing");
     if (!set.replay == (set.load.kind == LOAD_NONE))
@@ -118,8 +156,13 @@ static int check(void)
     return 0;
 }
 
+/* Whatever TLPs come from: a guest, a capture, a generator. */
 static int open_source(void)
 {
+    if (set.guest.socket) {
+        the_guest = guest_open(&set.guest, &set.fabric);
+        return the_guest ? 0 : -1;
+    }
     if (set.replay) {
         the_source = replay_source(&the_replay);
         return replay_open(&the_replay, &the_link, set.replay, set.fill, set.repeat);
@@ -130,7 +173,8 @@ static int open_source(void)
 
 static int run(void)
 {
-    struct event_base *base = dxpu_udp_base(the_link.fabric.udp);
+    struct event_base *base =
+        the_guest ? guest_base(the_guest) : dxpu_udp_base(the_link.fabric.udp);
     struct event *events[3];
     int rc = LINK_SYSTEM;
     events[0] = evsignal_new(base, SIGINT, on_stop, NULL);
@@ -138,7 +182,7 @@ static int run(void)
     events[2] = evsignal_new(base, SIGUSR1, on_usr1, NULL);
     if (events[0] && events[1] && events[2] && !event_add(events[0], NULL) &&
         !event_add(events[1], NULL) && !event_add(events[2], NULL))
-        rc = link_run(&the_link);
+        rc = !the_guest ? link_run(&the_link) : guest_run(the_guest) ? LINK_SYSTEM : LINK_DONE;
     for (unsigned i = 0; i < 3; i++) {
         if (events[i])
             event_free(events[i]);
@@ -169,14 +213,16 @@ int main(int argc, char **argv)
     rc = check();
     if (rc)
         return rc;
-    rc = open_source() || link_open(&the_link, &set.link, &set.fabric, &the_source) ? LINK_SYSTEM
-                                                                                    : run();
+    if (open_source() || (!the_guest && link_open(&the_link, &set.link, &set.fabric, &the_source)))
+        rc = LINK_SYSTEM;
+    else
+        rc = run();
     if (rc != LINK_SYSTEM) {
         if (set.stats)
             print_results(stderr, false, true);
         print_results(stdout, set.json, set.json);
     }
-    if (link_close(&the_link))
+    if (the_guest ? guest_close(the_guest) : link_close(&the_link))
         rc = LINK_SYSTEM;
     replay_close(&the_replay);
     load_close(&the_load);
