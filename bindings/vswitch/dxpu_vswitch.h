@@ -160,8 +160,8 @@ DXPU_API bool dxpu_vswitch_bus_master(const dxpu_vswitch *vs, uint8_t slot);
 DXPU_API uint32_t dxpu_vswitch_mps_bytes(const dxpu_vswitch *vs, uint8_t slot);
 /* The next thing to do; false when there is none.  A slot's resets come before its interrupts. */
 DXPU_API bool dxpu_vswitch_action_next(dxpu_vswitch *vs, dxpu_vswitch_action *out);
-/* Configuration space of port `index`: `bytes` from offset 0, for lspci -F.  Returns the BDF, or -1
-   when index is past the last port. */
+/* Configuration space of port `index`: `bytes` from offset 0 (0: out may be NULL), for lspci -F.
+   Returns the BDF, or -1 when index is past the last port. */
 DXPU_API int dxpu_vswitch_dump(const dxpu_vswitch *vs, unsigned index, uint8_t *out, size_t bytes);
 
 /* A base address register of a device. */
@@ -968,8 +968,8 @@ DXPU_API int dxpu_vswitch_dump(const dxpu_vswitch *vs, unsigned index, uint8_t *
 {
     if (index >= vs->ports)
         return -1;
-    memset(out, 0, bytes);
-    memcpy(out, vs->port[index].cfg, bytes < DXPUI_VS_BYTES ? bytes : (size_t)DXPUI_VS_BYTES);
+    for (size_t i = 0; i < bytes; i++)
+        out[i] = i < DXPUI_VS_BYTES ? vs->port[index].cfg[i] : 0;
     return dxpui_vs_bdf_of(vs, &vs->port[index]);
 }
 
