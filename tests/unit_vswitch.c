@@ -5,6 +5,8 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <cmocka.h>
 
 enum { ECAM_BUSES = 64 };
@@ -428,7 +430,7 @@ static void test_v2_registers(void **state)
         { PREF_BASE, 0xffffffff, 0 },
         { PREF_LIMIT, 0xffffffff, 0 },
         { DEVCTL, 0x000071ef, 0 },
-        { SLTCTL, 0x00001028, 0 },
+        { SLTCTL, 0x000013e8, 0x000003c0 },
         { ROOTCTL, 0x0001001f, 0x00010000 },
         { DEVCTL2, 0x00000030, 0 },
         { 0x70, 0x0000000f, 0 },
@@ -450,13 +452,13 @@ static void test_v2_registers(void **state)
     start(&b, DXPU_VSWITCH_ROOT_PORTS, 2, true);
     sticks(&b, DXPU_BDF(0, 1, 0), other, sizeof root / sizeof root[0]);
     boot(&b, DXPU_VSWITCH_SWITCH, 2, false);
-    other[7].ones = 0x00001028;
-    other[7].zeros = 0;
+    other[7].ones = 0x000013e8;
+    other[7].zeros = 0x000003c0;
     other[8].ones = other[8].zeros = 0; /* root control */
     other[9].ones = 0x00000020;
     other[17].ones = 0; /* root error command */
     sticks(&b, b.port[1], other, sizeof root / sizeof root[0]);
-    other[7].ones = 0;
+    other[7].ones = other[7].zeros = 0;
     other[9].ones = 0;
     other[14].ones = other[15].ones = 0x0057f010;
     other[18].ones = other[18].zeros = 0; /* ACS */
@@ -1271,8 +1273,9 @@ static uint32_t chance(uint64_t *seed)
 }
 
 /* Any writes and events, in any order, leave registers, table and routing in agreement. */
-static void random_walk(unsigned topology, uint64_t seed)
+static unsigned random_walk(unsigned topology, uint64_t seed)
 {
+    unsigned reached = 0;
     static bench b;
     static const unsigned favourites[] = { COMMAND, BUSES,  MEMORY, PREF,    PREF_BASE, PREF_LIMIT,
                                            BRIDGE,  LNKCTL, SLTCTL, ROOTCTL, PMCSR,     MSI };
@@ -1298,20 +1301,24 @@ static void random_walk(unsigned topology, uint64_t seed)
         assert_int_equal(b.vs.power.now, b.vs.power.told);
         check(&b);
         unsigned to = dxpu_vswitch_by_bdf(&b.vs, (uint16_t)DXPU_BDF(chance(&seed) % 8, 0, 0));
+        reached += to != 0;
         if (to) {
             assert_true(dxpu_vswitch_link_up(&b.vs, (uint8_t)to));
             assert_int_equal(b.vs.resets.now >> (to - 1) & 1, 0);
         }
     }
+    return reached;
 }
 
 static void test_v4_random(void **state)
 {
+    unsigned reached[2] = { 0, 0 };
     (void)state;
     for (uint64_t seed = 1; seed <= 12; seed++) {
-        random_walk(DXPU_VSWITCH_ROOT_PORTS, seed);
-        random_walk(DXPU_VSWITCH_SWITCH, seed);
+        reached[0] += random_walk(DXPU_VSWITCH_ROOT_PORTS, seed);
+        reached[1] += random_walk(DXPU_VSWITCH_SWITCH, seed);
     }
+    assert_true(reached[0] > 100 && reached[1] > 10); /* the walk does not stay in dead corners */
 }
 
 /* The checks above see a table that is wrong, and a link that is. */
@@ -1328,7 +1335,31 @@ static void test_control_check(void **state)
     assert_false(in_window(&b.vs.port[0], b.vs.rows[0].memory.base));
 }
 
-int main(void)
+/* What `lspci -F` reads: every port after enumeration, with a device in slot 2.  tests/cli_lspci.py */
+static int dump(const char *topology, unsigned slots, bool power)
+{
+    static bench b;
+    static uint8_t space[4096];
+    boot(&b, strcmp(topology, "switch") ? DXPU_VSWITCH_ROOT_PORTS : DXPU_VSWITCH_SWITCH, slots,
+         power);
+    if (slots > 1)
+        insert(&b, 2);
+    for (unsigned i = 0; i < b.vs.ports; i++) {
+        int bdf = dxpu_vswitch_dump(&b.vs, i, space, sizeof space);
+        printf("%02x:%02x.%x PCI bridge", (unsigned)bdf >> 8, (unsigned)bdf >> 3 & 31,
+               (unsigned)bdf & 7);
+        for (unsigned at = 0; at < sizeof space; at++) {
+            if (at % 16 == 0)
+                printf("\n%02x:", at);
+            printf(" %02x", space[at]);
+        }
+        printf("\n\n");
+    }
+    return 0;
+}
+
+/* Without arguments the tests; with --dump TOPOLOGY SLOTS POWER what lspci reads. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_v1_config),
@@ -1361,5 +1392,7 @@ int main(void)
         cmocka_unit_test(test_v14_parameter),
         cmocka_unit_test(test_control_check),
     };
+    if (argc == 5 && !strcmp(argv[1], "--dump"))
+        return dump(argv[2], (unsigned)atoi(argv[3]), argv[4][0] == '1');
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

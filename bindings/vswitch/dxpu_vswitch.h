@@ -422,8 +422,9 @@ static void dxpui_vs_defaults(const dxpu_vswitch *vs, dxpu_vswitch_port *p)
     dxpui_vs_put16(p, DXPUI_VS_LNKSTA, link);
     if (p->slot) {
         dxpui_vs_put16(p, DXPUI_VS_SLTSTA, p->filled ? DXPUI_VS_SLT_PDS : 0);
-        if (vs->cfg.power_controller) /* indicators off */
-            dxpui_vs_put16(p, DXPUI_VS_SLTCTL, 0x03c0u | (p->filled ? 0 : DXPUI_VS_SLTCTL_PCC));
+        /* indicators off, also where there are none: tools find the other codes strange */
+        unsigned off = vs->cfg.power_controller && !p->filled ? DXPUI_VS_SLTCTL_PCC : 0;
+        dxpui_vs_put16(p, DXPUI_VS_SLTCTL, 0x03c0u | off);
     }
     dxpui_vs_put(p, DXPUI_VS_LNKCTL2, DXPUI_VS_SPEED_MAX);
     dxpui_vs_put(p, DXPUI_VS_PMCSR, 0x00000008);      /* no soft reset */
