@@ -84,8 +84,8 @@ check: all $(SAN_ALL)
 
 ## check-long check with many more simulation seeds
 check-long: all $(SAN_ALL) $(C_TESTS:%.c=build/%)
-	DXPU_SEEDS=20000 $(PYTHON) tests/run.py --jobs 2 --timeout 3600 $(C_TESTS:%.c=build/%) \
-	  $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
+	DXPU_SEEDS=20000 DXPU_ROUNDS=2000000 $(PYTHON) tests/run.py --jobs 2 --timeout 3600 \
+	  $(C_TESTS:%.c=build/%) $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
 
 ## asan       C tests only, with address and undefined-behaviour sanitizers
 asan: $(C_TESTS:%.c=build/san/%)
@@ -94,8 +94,8 @@ asan: $(C_TESTS:%.c=build/san/%)
 ## cov        line and branch coverage of dxpu.h, merged over the option sets (gcc, gcov)
 cov: $(foreach n,$(COV_SETS),$(C_TESTS:%.c=build/cov$n/%))
 	find build/cov* -name '*.gcda' -delete
-	$(PYTHON) tests/run.py --jobs 2 $^
-	$(PYTHON) tests/coverage.py dxpu.h $(COV_SETS:%=build/cov%)
+	$(PYTHON) tests/run.py --jobs 2 $^; status=$$?; \
+	$(PYTHON) tests/coverage.py dxpu.h $(COV_SETS:%=build/cov%) && exit $$status
 
 ## fuzz       each libFuzzer target for MINUTES=n (default 1); clang
 fuzz: $(FUZZERS:fuzz/%.c=build/%)

@@ -1040,7 +1040,7 @@ typedef struct dxpu_channel_config {
         frame_limit_bytes;   /* largest frame we send or take: MTU less IP and UDP headers [1452] */
     dxpu_credits rx;         /* what we store per class until it is taken [64 / 512 each] */
     dxpu_credits tx;         /* what we queue per class until acknowledged [64 / 512 each] */
-    uint64_t hold_ns;        /* silence that ends the channel [1 s] */
+    uint32_t hold_ms;        /* silence that ends the channel, at least 1 [1,000] */
     uint64_t rto_min_ns;     /* [1 ms] */
     uint64_t ack_delay_ns;   /* an acknowledgement waits so long for company [25 us] */
     dxpu_tags *tags;         /* requests we send and the completions we take; NULL: unmatched.
@@ -1302,21 +1302,6 @@ static inline uint64_t dxpui_min64(uint64_t a, uint64_t b)
 static inline uint64_t dxpui_max64(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
-}
-
-/* Whole milliseconds, for up to 49 days; small processors would call a library for ns / 1000000. */
-static inline uint32_t dxpui_ms(uint64_t ns)
-{
-    uint32_t ms = 0;
-    int bit;
-    for (bit = 31; bit >= 0; bit--) {
-        uint64_t part = (uint64_t)1000000 << bit;
-        if (ns >= part) {
-            ns -= part;
-            ms |= (uint32_t)1 << bit;
-        }
-    }
-    return ms;
 }
 
 /* a + b, DXPU_NEVER instead of wrapping. */
@@ -2274,7 +2259,7 @@ DXPU_API bool dxpu_cpl_split_next(dxpu_cpl_split *s, dxpu_tlp *cpl, uint64_t *ad
     uint64_t start = s->address & ~(uint64_t)3, end = s->address + s->left_bytes;
     if (!s->left_bytes)
         return false;
-    /* only the last completion may end off the RCB (T-52); end may wrap to 0, so it is not compared */
+    /* only the last may end off the RCB (T-52); end may wrap to 0, so it is not compared */
     if (s->left_bytes > s->mps_bytes - (uint32_t)(s->address - start))
         end = (start + s->mps_bytes) & ~(uint64_t)(s->rcb_bytes - 1);
     cpl->byte_count = (uint16_t)s->left_bytes;
@@ -3876,6 +3861,11 @@ static bool dxpui_may_go(const dxpui_fifo *fifos, unsigned cls, const dxpui_item
 
 /* ---- Memory ---- */
 
+static uint64_t dxpui_ns(uint32_t ms)
+{
+    return (uint64_t)ms * 1000000;
+}
+
 /* Positions in a ring have 30 bits (dxpu_channel.list). */
 static bool dxpui_fifos_valid(const dxpu_credits *c)
 {
@@ -3888,7 +3878,7 @@ static bool dxpui_fifos_valid(const dxpu_credits *c)
 
 static bool dxpui_config_valid(const dxpu_channel_config *c)
 {
-    uint32_t tag = c->suite ? c->suite->tag_bytes : 1;
+    const dxpu_suite *suite = c->suite;
     uint64_t headers = 0;
     for (unsigned i = 0; i < DXPU_CLASSES; i++)
         headers += c->tx.header[i];
@@ -3896,10 +3886,11 @@ static bool dxpui_config_valid(const dxpu_channel_config *c)
            (c->window_frames & (c->window_frames - 1)) == 0 &&
            c->frame_limit_bytes >= DXPU_FRAME_MIN_LIMIT_BYTES &&
            c->frame_limit_bytes <= DXPU_FRAME_MAX_LIMIT_BYTES && headers <= 32768 &&
-           dxpui_fifos_valid(&c->rx) && dxpui_fifos_valid(&c->tx) && c->hold_ns >= 1000000 &&
-           c->hold_ns / 1000000 <= UINT32_MAX && c->rto_min_ns >= 1 &&
-           c->rto_min_ns <= c->hold_ns / 4 && c->ack_delay_ns <= c->hold_ns / 4 && tag >= 1 &&
-           tag <= DXPU_FRAME_TAG_MAX_BYTES;
+           dxpui_fifos_valid(&c->rx) && dxpui_fifos_valid(&c->tx) && c->hold_ms >= 1 &&
+           c->rto_min_ns >= 1 && c->rto_min_ns <= dxpui_ns(c->hold_ms) / 4 &&
+           c->ack_delay_ns <= dxpui_ns(c->hold_ms) / 4 &&
+           (!suite || (suite->id != 0 && suite->tag_bytes >= 1 &&
+                       suite->tag_bytes <= DXPU_FRAME_TAG_MAX_BYTES));
 }
 
 /* Hands out aligned pieces of one block; with base NULL it only measures. */
@@ -3971,7 +3962,7 @@ DXPU_API void dxpu_channel_config_default(dxpu_channel_config *cfg)
         cfg->rx.header[i] = cfg->tx.header[i] = headers[i];
         cfg->rx.data[i] = cfg->tx.data[i] = units[i];
     }
-    cfg->hold_ns = 1000000000;
+    cfg->hold_ms = 1000;
     cfg->rto_min_ns = 1000000;
     cfg->ack_delay_ns = 25000;
 }
@@ -4005,7 +3996,7 @@ DXPU_API int dxpu_channel_init_sized(dxpu_channel *ch, size_t ch_bytes,
     a.base = (uint8_t *)mem;
     a.used = 0;
     dxpui_layout(ch, &a);
-    ch->hold_ns = cfg->hold_ns;
+    ch->hold_ns = dxpui_ns(cfg->hold_ms);
     ch->una = ch->nxt = ch->lost_from = cfg->sequence;
     ch->granted = ch->told = cfg->rx;
     ch->rto_ns = cfg->rto_min_ns * 4; /* before the first sample (D-11) */
@@ -4086,7 +4077,7 @@ static void dxpui_offer_of(const dxpu_channel *ch, dxpu_offer *o)
     o->tlp_formats = 1;
     o->window_frames = (uint16_t)c->window_frames;
     o->frame_limit_bytes = c->frame_limit_bytes;
-    o->hold_ms = dxpui_ms(c->hold_ns);
+    o->hold_ms = c->hold_ms;
     o->sequence = c->sequence;
     o->completions_infinite = c->tags != NULL;
     o->limits = c->rx;
@@ -4109,7 +4100,7 @@ static int dxpui_establish(dxpu_channel *ch, const dxpu_offer *o, uint64_t now_n
         ch->cfg.window_frames < o->window_frames ? ch->cfg.window_frames : o->window_frames;
     ch->frame_limit = ch->cfg.frame_limit_bytes < o->frame_limit_bytes ? ch->cfg.frame_limit_bytes
                                                                        : o->frame_limit_bytes;
-    ch->hold_ns = dxpui_min64(ch->cfg.hold_ns, (uint64_t)o->hold_ms * 1000000);
+    ch->hold_ns = dxpui_ns(o->hold_ms < ch->cfg.hold_ms ? o->hold_ms : ch->cfg.hold_ms);
     ch->limits = o->limits;
     ch->completions_infinite = o->completions_infinite;
     ch->rx_next = o->sequence;
@@ -4887,7 +4878,7 @@ static int dxpui_body_check(dxpu_bytes body, unsigned *events)
             return DXPU_E_RECORD; /* W-43 */
         left = 0;
         if (r.type == DXPU_RECORD_EVENT) {
-            ++*events;
+            *events += r.event.type != 0; /* unknown ones need no room: W-52 */
             continue;
         }
         if (dxpu_tlp_measure(r.bytes, &s) != DXPU_OK || s.local_dw || s.cls != r.cls ||
@@ -4896,7 +4887,7 @@ static int dxpui_body_check(dxpu_bytes body, unsigned *events)
             return DXPU_E_RECORD; /* W-35, W-36, W-37 */
         left = r.data_bytes;
     }
-    return rc == DXPU_E_NONE ? DXPU_OK : rc;
+    return rc == DXPU_E_NONE && *events <= DXPUI_EVENTS ? DXPU_OK : DXPU_E_RECORD; /* D-36 */
 }
 
 /* The TLP in `part` is complete: check its CRC where it now stands, match it, offer it. */

@@ -1,5 +1,5 @@
-/* Properties of the TLP codec over seeded random input.  DXPU_SEED repeats a run, DXPU_ROUNDS sets its
-   length. */
+/* Properties of the TLP codec over seeded random input.  DXPU_SEED repeats a run, DXPU_ROUNDS sets
+   its length. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -39,7 +39,7 @@ typedef struct sim_options {
     bool tags;            /* requests are tracked, completion credits infinite */
     bool refuse;          /* consumers leave one class alone for a while */
     int sabotage;         /* SIM_*: what a control breaks */
-    uint64_t hold_ns;
+    uint32_t hold_ms;
 } sim_options;
 
 enum { /* controls: the checker must see each of these */
@@ -569,7 +569,7 @@ static void sim_setup_side(sim *s, int side)
     cfg.epoch = 7;
     cfg.window_frames = s->o.window;
     cfg.frame_limit_bytes = s->o.frame_limit;
-    cfg.hold_ns = s->o.hold_ns;
+    cfg.hold_ms = s->o.hold_ms;
     if (sim_chance(&s->rng, 500)) { /* tight credits */
         for (unsigned c = 0; c < 3; c++) {
             cfg.rx.header[c] = cfg.tx.header[c] = 2 + sim_below(&s->rng, 6);
@@ -637,7 +637,7 @@ static void sim_from_seed(sim_options *o, uint64_t seed)
         o->sequence[i] = sim_chance(&r, 500) ? 0u - sim_below(&r, 40) : (uint32_t)sim_next(&r);
     o->tags = sim_chance(&r, 700);
     o->refuse = sim_chance(&r, 500);
-    o->hold_ns = 10000000000u;
+    o->hold_ms = 10000;
 }
 
 /* Run to the end; s->why tells the first broken property.  Call sim_teardown() after. */

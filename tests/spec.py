@@ -119,7 +119,8 @@ def main():
         check("spec_musts_tested", untested)
     check("spec_tags_exist", unknown)
     table = rules({"wire.md": "W-1. MUST a\n- W-2: b\n| W-3 | MUST |\n| x | W-4 c | W-4 d |\n"
-                              "| x | W-3 |\nW-5, W-6. e\nMUST\n\nMUST W-7.\n| D-8 |\n| y | W-9 |\n"})[0]
+                              "| x | W-3 |\nW-5, W-6. e\nMUST\n\nMUST W-7.\n| D-8 |\n"
+                              "| y | W-9 |\n"})[0]
     found = "".join(sorted(t[2:] + "!" * ("MUST" in text) for t, text in table.items()))
     check("control_spec_parser", [] if found == "1!23!45!6!" else [found])
     seen = missing(table, {"W-1": ["t"], "R-9": ["t"]}, {})

@@ -339,7 +339,7 @@ void link_stop(host_link *l)
         return;
     }
     l->stopping = true;
-    l->stop_ns = dxpu_udp_now_ns() + l->fabric.base.hold_ns;
+    l->stop_ns = dxpu_udp_now_ns() + l->fabric.base.hold_ms * 1000000ull;
 }
 
 void link_report(const host_link *l, report *r)

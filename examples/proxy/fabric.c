@@ -292,7 +292,8 @@ static void service(fabric *f, fabric_channel *c, uint64_t now)
         c->ended = true;
         c->more = false;
         /* the side that was asked to close stays a while: its answer may have been lost */
-        c->free_ns = state == DXPU_STATE_CLOSED && c->accepted ? now + f->base.hold_ns : now;
+        c->free_ns =
+            state == DXPU_STATE_CLOSED && c->accepted ? now + f->base.hold_ms * 1000000ull : now;
         if (state == DXPU_STATE_CLOSED)
             f->count.ended_close++;
         else
@@ -427,7 +428,7 @@ int fabric_open(fabric *f, const char *program, const fabric_settings *s, unsign
     f->cb = *cb;
     dxpu_channel_config_default(&f->base);
     f->base.window_frames = (uint32_t)s->window_frames;
-    f->base.hold_ns = s->hold_ms * 1000000u;
+    f->base.hold_ms = (uint32_t)s->hold_ms;
     if (s->window_frames & (s->window_frames - 1)) {
         fprintf(stderr, "%s: --window %llu: a power of two is wanted\n", program,
                 (unsigned long long)s->window_frames);

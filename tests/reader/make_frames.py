@@ -123,6 +123,11 @@ def record(rtype, content, flags=0, length=None):
     return struct.pack(">BBH", rtype, flags, len(content) if length is None else length) + content
 
 
+def mwr(dwords):
+    """A write of so many dwords."""
+    return bytes([0x40, 0, dwords >> 8, dwords & 0xFF]) + MWR_1K[4:12] + b"\x77" * 4 * dwords
+
+
 def payload(data):
     return {"record": "payload", "flags": 0, "data": data}
 
@@ -175,7 +180,7 @@ def accepted_control():
     accepted("close-longer", {**CONTROL, "kind": "close", "reason": 1, "flags": 0,
                               "rest": b"\0" * 8}, "W-14")
     accepted("handshake-empty", {**CONTROL, "kind": "handshake", "opaque": b""},
-             "W-13: a receiver without a security suite drops it all the same (state)")
+             "a receiver without a security suite drops it all the same (state)")
     accepted("handshake-most", {**CONTROL, "kind": "handshake", "opaque": b"\x42" * 1200})
     accepted("probe", {**CONTROL, "kind": "probe", "flags": 0, "cookie": 0x0123456789ABCDEF})
     accepted("probe-reply", {**CONTROL, "kind": "probe", "flags": 1, "cookie": 0x0123456789ABCDEF})
@@ -246,12 +251,13 @@ def accepted_streams():
              after="split-2")
     accepted("split-4", data_frame(payload(data[3420:]), MRD32, CPL, sequence=1003, packet=10),
              "the rest, then two more", after="split-3")
-    accepted("split-header", data_frame(MRD32, *dx.tlp_records(MWR32, 0)),
-             "no room for any payload behind the header")
+    accepted("split-header", data_frame(mwr(275), *dx.tlp_records(MWR32, 0)),
+             "1,232 bytes: no room for any payload behind the header")
     accepted("split-header-payload", data_frame(ignorable(0x80), payload(MWR32[12:]), MWR32,
                                                 sequence=1001, packet=8),
              "W-43: an ignorable record before it", after="split-header")
-    accepted("split-digest", data_frame(*dx.tlp_records(MWR_ECRC, 4)), "cut before the digest")
+    accepted("split-digest", data_frame(mwr(273), *dx.tlp_records(MWR_ECRC, 4)),
+             "1,232 bytes, cut before the digest")
     accepted("split-digest-rest", data_frame(payload(MWR_ECRC[16:]), sequence=1001, packet=8),
              after="split-digest")
 
