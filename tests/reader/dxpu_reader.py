@@ -538,13 +538,15 @@ def message_fields(header):
         fields["message"] = MESSAGES[header[7]][0]
     if header[0] & 7 == 2:  # T-35
         fields["target"] = bdf(half(header, 8))
+    if header[0] & 7 == 1:  # T-40
+        fields["address"] = hex(int.from_bytes(header[8:], "big") & ~3)
     return fields
 
 
 def completion_fields(header):
     status = header[6] >> 5
     return {"completer": bdf(half(header, 4)), "requester": bdf(half(header, 8)),
-            "tag": full_tag(header, header[10]), "status": STATUS.get(status, str(status)),
+            "tag": full_tag(header, header[10]), "status": STATUS.get(status, "?"),
             "bcm": header[6] >> 4 & 1, "byte_count": (half(header, 6) & 0xFFF) or 4096,
             "lower_addr": header[11] & 0x7F}
 
