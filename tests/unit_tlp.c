@@ -11,7 +11,7 @@ static uint8_t payload[4096];
 /* A valid TLP of each type to begin with. */
 static dxpu_tlp base(unsigned type)
 {
-    dxpu_tlp t;
+    dxpu_tlp t = { 0 };
     unsigned kind = dxpui_tlp_kind(type);
     dxpui_zero(&t, sizeof t);
     t.type = (uint8_t)type;
@@ -86,7 +86,7 @@ static dxpu_bytes view(const bytes *b)
 
 static int strict(const bytes *b)
 {
-    dxpu_tlp t;
+    dxpu_tlp t = { 0 };
     return dxpu_tlp_decode(view(b), &t);
 }
 
@@ -182,7 +182,7 @@ static void test_t3_every_first_byte(void **state)
         const char *want = none;
         unsigned fmt = byte0 >> 5, code = byte0 & 31;
         dxpu_bytes in = { raw, sizeof raw };
-        dxpu_tlp t;
+        dxpu_tlp t = { 0 };
         int rc;
         if (fmt < 2 && code == 0)
             want = "MRd";
@@ -248,7 +248,7 @@ static void test_t5_first_dword(void **state)
     static const uint8_t raw[12] = { 0x00, 0xfd, 0xf9, 0x23, 0x12, 0x34,
                                      0x56, 0x78, 0x9a, 0xbc, 0xde, 0xf3 };
     dxpu_bytes in = { raw, sizeof raw };
-    dxpu_tlp t;
+    dxpu_tlp t = { 0 };
     (void)state;
     assert_int_equal(dxpu_tlp_decode_header(in, &t), DXPU_OK);
     assert_int_equal(t.tag, 0x356);
@@ -452,7 +452,7 @@ static void test_t12_hints(void **state)
     assert_int_equal(b.at[7], 0xc3);
     for (type = 0; type < DXPU_TLP_TYPE_COUNT; type++) {
         unsigned kind = dxpui_tlp_kind(type);
-        dxpu_tlp back;
+        dxpu_tlp back = { 0 };
         t = base(type);
         b = encode(&t);
         b.at[1] |= 1; /* what a header-only decoder makes of the bit */
@@ -596,6 +596,7 @@ static void test_t17_zero_length(void **state)
     uint64_t at;
     (void)state;
     accepted(&t);
+    dxpui_zero(&s, sizeof s);
     assert_int_equal(dxpu_cpl_split_start(&s, &t, 64, 128), DXPU_OK);
     assert_true(s.zero_length);
     dxpui_zero(&cpl, sizeof cpl);
@@ -630,7 +631,7 @@ static void test_t19_io_and_configuration(void **state)
     static const uint8_t types[] = { DXPU_TLP_IORD,   DXPU_TLP_IOWR,   DXPU_TLP_CFGRD0,
                                      DXPU_TLP_CFGWR0, DXPU_TLP_CFGRD1, DXPU_TLP_CFGWR1 };
     unsigned i;
-    dxpu_tlp t;
+    dxpu_tlp t = { 0 };
     bytes b;
     (void)state;
     for (i = 0; i < sizeof types; i++) {
@@ -701,7 +702,7 @@ static void test_t20_prefix_names(void **state)
 static void test_t21_prefix_order(void **state)
 {
     dxpu_tlp t = base(DXPU_TLP_MRD);
-    dxpu_tlp_shape s;
+    dxpu_tlp_shape s = { 0 };
     bytes b;
     (void)state;
     set_prefixes(&t, 2, 0x91000001, 0x8e000001);
@@ -730,7 +731,7 @@ static void test_t22_prefix_count(void **state)
     refused(&t, DXPU_E_TLP_PREFIX_COUNT);
     {
         bytes b;
-        dxpu_tlp_shape s;
+        dxpu_tlp_shape s = { 0 };
         memset(b.at, 0x8e, sizeof b.at);
         b.len = (DXPU_PREFIXES_MAX + 1) * 4;
         assert_int_equal(dxpu_tlp_measure(view(&b), &s), DXPU_E_TLP_PREFIX_COUNT);
@@ -743,7 +744,7 @@ static void test_t23_ide(void **state)
 {
     static const uint8_t raw[16] = { 0x92, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0, 0xf, 0, 0, 0x10, 0 };
     dxpu_bytes in = { raw, sizeof raw };
-    dxpu_tlp t;
+    dxpu_tlp t = { 0 };
     (void)state;
     assert_int_equal(dxpu_tlp_decode(in, &t), DXPU_E_TLP_IDE);
     assert_int_equal(dxpu_tlp_decode_header(in, &t), DXPU_OK);
@@ -774,7 +775,7 @@ static void test_t30_message_codes(void **state)
 static void test_t31_message_routing(void **state)
 {
     unsigned code, routing;
-    dxpu_tlp t;
+    dxpu_tlp t = { 0 };
     (void)state;
     for (code = 0; code < 256; code++) {
         const dxpui_message_row *m = dxpui_message_find(code);
@@ -972,7 +973,7 @@ static void test_t40_header_only(void **state)
     static const uint8_t log[16] = { 0x40, 0, 0, 2, 0,    0,    0,    0x0f,
                                      0x95, 0, 0, 0, 0xde, 0xad, 0xbe, 0xef };
     dxpu_bytes in = { log, 12 };
-    dxpu_tlp t;
+    dxpu_tlp t = { 0 };
     (void)state;
     assert_int_equal(dxpu_tlp_decode_header(in, &t), DXPU_OK);
     assert_null(t.payload.ptr);
@@ -1002,7 +1003,7 @@ static void test_t41_empty_logs(void **state)
 {
     uint8_t log[16];
     dxpu_bytes in = { log, sizeof log };
-    dxpu_tlp t;
+    dxpu_tlp t = { 0 };
     (void)state;
     memset(log, 0xff, sizeof log);
     assert_int_equal(dxpu_tlp_decode_header(in, &t), DXPU_E_TLP_ALL_ONES);
@@ -1020,7 +1021,7 @@ static void test_t41_empty_logs(void **state)
 static void test_t42_measure(void **state)
 {
     dxpu_tlp t = memory(DXPU_TLP_MWR, 0x100000000, 1024, 0xf, 0xf);
-    dxpu_tlp_shape s;
+    dxpu_tlp_shape s = { 0 };
     bytes b;
     (void)state;
     set_prefixes(&t, 5, 0x8e000001, 0x91000001);
@@ -1128,6 +1129,24 @@ static void test_t52_completion_split(void **state)
     assert_int_equal(dxpu_cpl_split_start(&s, &read, 128, 4096), DXPU_OK);
     read.type = DXPU_TLP_MWR;
     assert_int_equal(dxpu_cpl_split_start(&s, &read, 128, 4096), DXPU_E_ARG);
+}
+
+static void test_t52_split_at_the_top_of_memory(void **state)
+{
+    dxpu_tlp read = memory(DXPU_TLP_MRD, 0xfffffffffffffff0u - 0x80, 36, 0xf, 0xf), cpl = { 0 };
+    dxpu_cpl_split s;
+    uint64_t at = 0;
+    (void)state;
+    accepted(&read);
+    assert_int_equal(dxpu_cpl_split_start(&s, &read, 64, 128), DXPU_OK);
+    assert_true(dxpu_cpl_split_next(&s, &cpl, &at));
+    assert_int_equal(cpl.byte_count, 144);
+    assert_int_equal(cpl.length_dw, 20);
+    assert_true(dxpu_cpl_split_next(&s, &cpl, &at));
+    assert_true(at == 0xffffffffffffffc0u);
+    assert_int_equal(cpl.byte_count, 64);
+    assert_int_equal(cpl.length_dw, 16);
+    assert_false(dxpu_cpl_split_next(&s, &cpl, &at));
 }
 
 static void completes(const dxpu_tlp *req, uint8_t status, unsigned type, unsigned count,
@@ -1321,7 +1340,7 @@ static void test_r22_message_actions(void **state)
     (void)state;
     for (i = 0; i < sizeof want / sizeof want[0]; i++) {
         int code = dxpu_message_code(want[i].name);
-        dxpu_tlp t;
+        dxpu_tlp t = { 0 };
         assert_true(code >= 0);
         t = message((unsigned)code, dxpui_message_find((unsigned)code)->routing, 0);
         assert_int_equal(dxpu_message_action(&t, DXPU_DOWNSTREAM), want[i].down);
@@ -1414,6 +1433,7 @@ int main(void)
         cmocka_unit_test(test_t50_byte_enables_from_range),
         cmocka_unit_test(test_t51_requests_of_a_transfer),
         cmocka_unit_test(test_t52_completion_split),
+        cmocka_unit_test(test_t52_split_at_the_top_of_memory),
         cmocka_unit_test(test_t53_completion_of_a_request),
         cmocka_unit_test(test_t60_ecrc),
         cmocka_unit_test(test_t61_ecrc_leaves_local_prefixes_out),
