@@ -20,7 +20,7 @@
 
 #include "dxpu.h"
 
-/* ==== 1  Configuration ========================================================================= */
+/* ==== 1  Configuration ======================================================================== */
 
 #ifndef DXPU_VSWITCH_SLOTS_MAX /* slots a switch can have; about 700 B of dxpu_vswitch each */
 #define DXPU_VSWITCH_SLOTS_MAX 28
@@ -33,12 +33,12 @@
 extern "C" {
 #endif
 
-/* ==== 2  Interface ============================================================================= */
+/* ==== 2  Interface ============================================================================ */
 
 /* What the host sees. */
 enum {
-    /* Slots are root ports on the root bus.  Linux regrows the window of such a slot from free space
-       of the root bus, so large BARs hot-add without any guest parameter: the default. */
+    /* Slots are root ports on the root bus.  Linux regrows the window of such a slot from free
+       space of the root bus, so large BARs hot-add without any guest parameter: the default. */
     DXPU_VSWITCH_ROOT_PORTS,
     /* The paper's picture: root port 00:01.0, upstream port, a downstream port a slot. */
     DXPU_VSWITCH_SWITCH
@@ -75,8 +75,8 @@ typedef struct dxpu_vswitch_port {
 
 /* Something the owner must do, from dxpu_vswitch_action_next(). */
 enum {
-    DXPU_VSWITCH_MSI = 1, /* write data (32 bits) to address in host memory */
-    DXPU_VSWITCH_RESET_ON, /* reset asserted towards the slot, filled or not: hot reset or link off */
+    DXPU_VSWITCH_MSI = 1,  /* write data (32 bits) to address in host memory */
+    DXPU_VSWITCH_RESET_ON, /* reset asserted towards the slot, filled or not: hot reset, link off */
     DXPU_VSWITCH_RESET_OFF, /* ... and released.  The two alternate; no pulse is ever lost */
     DXPU_VSWITCH_POWER_ON,  /* the slot's power controller, in the same manner */
     DXPU_VSWITCH_POWER_OFF
@@ -133,35 +133,35 @@ DXPU_API int dxpu_vswitch_config_request(dxpu_vswitch *vs, dxpu_tlp *req, dxpu_t
 DXPU_API bool dxpu_vswitch_crs(const dxpu_vswitch *vs, uint8_t slot, const dxpu_tlp *req,
                                dxpu_tlp *cpl, uint8_t data[4]);
 
-/* The slot that a memory address of the host, or a BDF, leads to: 1.., 0 for none (answer Unsupported
-   Request).  Only through ports that pass it on, all the way down.  O(log slots). */
+/* The slot that a memory address of the host, or a BDF, leads to: 1.., 0 for none (answer
+   Unsupported Request).  Only through ports that pass it on, all the way down.  O(log slots). */
 DXPU_API uint8_t dxpu_vswitch_by_address(const dxpu_vswitch *vs, uint64_t address);
 DXPU_API uint8_t dxpu_vswitch_by_bdf(const dxpu_vswitch *vs, uint16_t bdf);
-/* Where a memory request or atomic of the device in `slot` goes: 0 to host memory, 1.. to that other
-   slot, -DXPU_CPL_UR or -DXPU_CPL_CA refused with that status (posted ones are dropped). */
+/* Where a memory request or atomic of the device in `slot` goes: 0 to host memory, 1.. to that
+   other slot, -DXPU_CPL_UR or -DXPU_CPL_CA refused with that status (posted ones are dropped). */
 DXPU_API int dxpu_vswitch_upstream(const dxpu_vswitch *vs, uint8_t slot, const dxpu_tlp *t);
-/* An ERR_COR, ERR_NONFATAL, ERR_FATAL or PM_PME message came from `slot`: the root port takes it into
-   its registers, an MSI may follow.  False when it is none of these or the way up is closed. */
+/* An ERR_COR, ERR_NONFATAL, ERR_FATAL or PM_PME message came from `slot`: the root port takes it
+   into its registers, an MSI may follow.  False when it is none of these, or the way up shut. */
 DXPU_API bool dxpu_vswitch_message(dxpu_vswitch *vs, uint8_t slot, const dxpu_tlp *t);
 
-/* A device is there: presence and link come up, the host is told.  speed as Link Status (1..6), width
-   in lanes; shown as no more than the port's own.  DXPU_OK, or E_ARG (no such slot, or filled). */
+/* A device is there: presence and link come up, the host is told.  speed as Link Status (1..6),
+   width in lanes; shown as at most the port's own.  DXPU_OK, or E_ARG (no such slot, filled). */
 DXPU_API int dxpu_vswitch_insert(dxpu_vswitch *vs, uint8_t slot, uint8_t speed, uint8_t width);
 /* It is gone (surprise removal).  DXPU_OK, or E_ARG. */
 DXPU_API int dxpu_vswitch_remove(dxpu_vswitch *vs, uint8_t slot);
 /* Press the attention button of a slot with a power controller.  DXPU_OK or E_ARG. */
 DXPU_API int dxpu_vswitch_attention(dxpu_vswitch *vs, uint8_t slot);
-/* True when the device in the slot may be talked to: filled, powered, and every link above it up and
-   out of reset. */
+/* True when the device in the slot may be talked to: filled, powered, and every link above it up
+   and out of reset. */
 DXPU_API bool dxpu_vswitch_link_up(const dxpu_vswitch *vs, uint8_t slot);
 /* The device may master the bus: Bus Master Enable is set on every port above it. */
 DXPU_API bool dxpu_vswitch_bus_master(const dxpu_vswitch *vs, uint8_t slot);
-/* The smallest Max_Payload_Size of the ports above the slot, as set now: 128..4096; 0 for no slot. */
+/* The smallest Max_Payload_Size of the ports above the slot, as set now: 128..4096; 0: no slot. */
 DXPU_API uint32_t dxpu_vswitch_mps_bytes(const dxpu_vswitch *vs, uint8_t slot);
 /* The next thing to do; false when there is none.  A slot's resets come before its interrupts. */
 DXPU_API bool dxpu_vswitch_action_next(dxpu_vswitch *vs, dxpu_vswitch_action *out);
-/* Configuration space of port `index`: `bytes` from offset 0, for lspci -F.  Returns the BDF, or -1
-   when index is past the last port. */
+/* Configuration space of port `index`: `bytes` from offset 0 (0: out may be NULL), for lspci -F.
+   Returns the BDF, or -1 when index is past the last port. */
 DXPU_API int dxpu_vswitch_dump(const dxpu_vswitch *vs, unsigned index, uint8_t *out, size_t bytes);
 
 /* A base address register of a device. */
@@ -174,8 +174,8 @@ enum { DXPU_VSWITCH_BARS_MAX = 8 };
 DXPU_API uint64_t dxpu_vswitch_window_bytes(const dxpu_vswitch *vs, uint8_t slot,
                                             bool prefetchable);
 /* Would a device with these BARs find room if it were inserted now?  Ask before insert(): a hot-add
-   that fails costs the slot its windows, and the neighbours theirs.  Always true before the host has
-   numbered the slot's bus (it then sizes for what it finds).
+   that fails costs the slot its windows, and the neighbours theirs.  Always true before the host
+   has numbered the slot's bus (it then sizes for what it finds).
    root  what the host's root bus can give, non-prefetchable and prefetchable; used for root ports,
          whose windows grow; NULL: do not look
    O(slots^2), rare. */
@@ -373,7 +373,7 @@ static bool dxpui_vs_rule_at(const dxpu_vswitch *vs, const dxpu_vswitch_port *p,
     return (*write | *clear) != 0;
 }
 
-/* ==== 4  Ports ================================================================================= */
+/* ==== 4  Ports ================================================================================ */
 
 /* Capabilities, which never change. */
 static void dxpui_vs_capabilities(const dxpu_vswitch *vs, dxpu_vswitch_port *p)
@@ -427,8 +427,9 @@ static void dxpui_vs_defaults(const dxpu_vswitch *vs, dxpu_vswitch_port *p)
     dxpui_vs_put16(p, DXPUI_VS_LNKSTA, link);
     if (p->slot) {
         dxpui_vs_put16(p, DXPUI_VS_SLTSTA, p->filled ? DXPUI_VS_SLT_PDS : 0);
-        if (vs->cfg.power_controller) /* indicators off */
-            dxpui_vs_put16(p, DXPUI_VS_SLTCTL, 0x03c0u | (p->filled ? 0 : DXPUI_VS_SLTCTL_PCC));
+        /* indicators off, also where there are none: tools find the other codes strange */
+        unsigned off = vs->cfg.power_controller && !p->filled ? DXPUI_VS_SLTCTL_PCC : 0;
+        dxpui_vs_put16(p, DXPUI_VS_SLTCTL, 0x03c0u | off);
     }
     dxpui_vs_put(p, DXPUI_VS_LNKCTL2, DXPUI_VS_SPEED_MAX);
     dxpui_vs_put(p, DXPUI_VS_PMCSR, 0x00000008);      /* no soft reset */
@@ -554,8 +555,8 @@ static bool dxpui_vs_tell(dxpu_vswitch_edge *e, uint32_t bit)
     return (e->told & bit) != 0;
 }
 
-/* Presence, power, link disable and reset make the link; not resets further up, which nobody can see
-   through. */
+/* Presence, power, link disable and reset make the link; not resets further up, which nobody can
+   see through. */
 static void dxpui_vs_link_update(dxpu_vswitch_port *p)
 {
     bool up = !dxpui_vs_holds(p) && (!p->slot || (p->filled && dxpui_vs_powered(p)));
@@ -568,7 +569,7 @@ static void dxpui_vs_link_update(dxpu_vswitch_port *p)
         dxpui_vs_put16(p, DXPUI_VS_SLTSTA, dxpui_vs_get16(p, DXPUI_VS_SLTSTA) | DXPUI_VS_SLT_DLLSC);
 }
 
-/* The causes whose enabled status is set, one bit each (Base Spec 6.7.3.4, 7.5.3.7, 6.1.6, 6.2.4). */
+/* The causes whose enabled status is set, a bit each (Base Spec 6.7.3.4, 7.5.3.7, 6.1.6, 6.2.4) */
 static unsigned dxpui_vs_causes(const dxpu_vswitch_port *p)
 {
     unsigned control = dxpui_vs_get16(p, DXPUI_VS_SLTCTL);
@@ -585,7 +586,7 @@ static unsigned dxpui_vs_causes(const dxpu_vswitch_port *p)
            (pme ? 4u : 0) | (error ? 8u : 0);
 }
 
-/* An MSI is due when a cause rises while the port can send one; a cause that found it shut waits. */
+/* An MSI is due when a cause rises while the port can send one; one that found it shut waits. */
 static void dxpui_vs_interrupt(const dxpu_vswitch *vs, dxpu_vswitch_port *p)
 {
     bool can = dxpui_vs_has(p, DXPUI_VS_MSI + 2, 1) && !dxpui_vs_has(p, DXPUI_VS_PMCSR, 3) &&
@@ -640,7 +641,7 @@ static void dxpui_vs_renumber(dxpu_vswitch *vs)
         (void)dxpu_host_set_port(&vs->table, i, dxpui_vs_bdf_of(vs, &vs->port[i]));
 }
 
-/* ==== 6  Requests ============================================================================== */
+/* ==== 6  Requests ============================================================================= */
 
 /* Reset below a port of ours that has no slot: the ports there start over; presence stays. */
 static void dxpui_vs_reset_below(dxpu_vswitch *vs, const dxpu_vswitch_port *p)
@@ -666,8 +667,8 @@ static void dxpui_vs_next_pme(dxpu_vswitch_port *p)
     }
 }
 
-/* What a write means beyond the bits it left; `before` is the dword as it was, `wrote` what software
-   wrote into the enabled bytes. */
+/* What a write means beyond the bits it left; `before` is the dword as it was, `wrote` what
+   software wrote into the enabled bytes. */
 static void dxpui_vs_wrote(dxpu_vswitch *vs, dxpu_vswitch_port *p, unsigned at, uint32_t before,
                            uint32_t wrote)
 {
@@ -828,7 +829,7 @@ DXPU_API bool dxpu_vswitch_crs(const dxpu_vswitch *vs, uint8_t slot, const dxpu_
     return true;
 }
 
-/* ==== 7  Slots ================================================================================= */
+/* ==== 7  Slots ================================================================================ */
 
 DXPU_API void dxpu_vswitch_config_default(dxpu_vswitch_config *cfg)
 {
@@ -973,12 +974,12 @@ DXPU_API int dxpu_vswitch_dump(const dxpu_vswitch *vs, unsigned index, uint8_t *
 {
     if (index >= vs->ports)
         return -1;
-    memset(out, 0, bytes);
-    memcpy(out, vs->port[index].cfg, bytes < DXPUI_VS_BYTES ? bytes : (size_t)DXPUI_VS_BYTES);
+    for (size_t i = 0; i < bytes; i++)
+        out[i] = i < DXPUI_VS_BYTES ? vs->port[index].cfg[i] : 0;
     return dxpui_vs_bdf_of(vs, &vs->port[index]);
 }
 
-/* ==== 8  Routing =============================================================================== */
+/* ==== 8  Routing ============================================================================== */
 
 /* A window of a port, whether Memory Space is on or not; empty while base > limit. */
 static dxpu_range dxpui_vs_window(const dxpu_vswitch_port *p, bool prefetchable)
@@ -994,7 +995,7 @@ static dxpu_range dxpui_vs_window(const dxpu_vswitch_port *p, bool prefetchable)
     return r;
 }
 
-/* A port above the slots passes the address down: Memory Space on, and inside one of its windows. */
+/* A port above the slots passes the address down: Memory Space on, inside one of its windows. */
 static bool dxpui_vs_passes(const dxpu_vswitch_port *p, uint64_t address)
 {
     dxpu_range memory = dxpui_vs_window(p, false), pref = dxpui_vs_window(p, true);
@@ -1118,7 +1119,7 @@ DXPU_API uint32_t dxpu_vswitch_mps_bytes(const dxpu_vswitch *vs, uint8_t slot)
     return p ? least : 0;
 }
 
-/* ==== 9  Windows =============================================================================== */
+/* ==== 9  Windows ============================================================================== */
 
 DXPU_API uint64_t dxpu_vswitch_window_bytes(const dxpu_vswitch *vs, uint8_t slot, bool prefetchable)
 {
