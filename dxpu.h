@@ -299,13 +299,13 @@ DXPU_API const char *dxpu_counter_text(unsigned index);
 DXPU_API uint64_t dxpu_counter_value(const dxpu_counters *c, unsigned index);
 
 /* ==== 7  CRC-32 ==================================================================================
-   zlib's CRC-32 (polynomial 0x04c11db7 reflected), which is also PCIe's LCRC and ECRC polynomial. */
+   zlib's CRC-32 (polynomial 0x04c11db7 reflected), which is also that of PCIe's LCRC and ECRC. */
 
 /* Continue `crc` (0 to begin) over len bytes.  ptr may be NULL when len is 0.  O(len). */
 DXPU_API uint32_t dxpu_crc32(uint32_t crc, const void *ptr, size_t len);
 
 /* ==== 8  TLP codec ============================================================== spec/tlp.md ====
-   Non-flit TLPs of PCIe Base Specification 5.0 (chapter 2) with the deferrable memory write of 6.0. */
+   Non-flit TLPs of PCIe Base Specification 5.0 (chapter 2) and the deferrable write of 6.0. */
 
 /* The TLP types.  The X-macro is the enum, the names and the codec's table: name, Fmt[0] may be set
    (4-dword header), has data, Type[4:0], class. */
@@ -440,7 +440,7 @@ typedef struct dxpu_tlp_shape {
 DXPU_API int dxpu_tlp_measure(dxpu_bytes tlp, dxpu_tlp_shape *out);
 
 /* ECRC of one TLP: over end-end prefixes, header and payload with Type[0] and EP taken as 1 (Base
-   Spec 2.7.1).  tlp may end before or after its digest.  0 when it cannot be measured or is short. */
+   Spec 2.7.1).  tlp may end before or after its digest.  0 when it is short or no TLP. */
 DXPU_API uint32_t dxpu_tlp_ecrc(dxpu_bytes tlp);
 /* Compare the digest of a whole TLP.  DXPU_OK (also without one), E_TLP_ECRC, or as measure. */
 DXPU_API int dxpu_tlp_ecrc_check(dxpu_bytes tlp);
@@ -555,8 +555,9 @@ enum { DXPU_DOWNSTREAM = 0, DXPU_UPSTREAM = 1 }; /* away from the host's root co
 DXPU_API const char *dxpu_message_name(unsigned code);
 /* Code of a name, -1 when there is none. */
 DXPU_API int dxpu_message_code(const char *name);
-/* What a proxy does with message t (type Msg or MsgD) that travels DXPU_DOWNSTREAM or DXPU_UPSTREAM:
-   DXPU_MSG_FORWARD..REFUSE.  Vendor messages with local routing terminate; unknown codes are refused. */
+/* What a proxy does with message t (Msg or MsgD) that travels DXPU_DOWNSTREAM or DXPU_UPSTREAM:
+   DXPU_MSG_FORWARD..REFUSE.  Vendor messages with local routing terminate; unknown codes are
+   refused. */
 DXPU_API uint8_t dxpu_message_action(const dxpu_tlp *t, unsigned direction);
 
 /* ==== 10  Routing tables ====================================================== spec/route.md ====
@@ -690,8 +691,8 @@ DXPU_API int dxpu_box_bind(dxpu_box_table *t, uint16_t slot, uint32_t host_node,
 DXPU_API int dxpu_box_release(dxpu_box_table *t, uint16_t slot);
 
 /* ==== 11  Credits and tags ===================================================== spec/flow.md ====
-   Flow control as PCIe's (Base Spec 2.6.1): per class, header units (one a TLP) and data units of 16
-   payload bytes.  Counters are absolute and wrap; limits only rise in serial arithmetic. */
+   Flow control as PCIe's (Base Spec 2.6.1): per class, header units (one a TLP) and data units of
+   16 payload bytes.  Counters are absolute and wrap; limits only rise in serial arithmetic. */
 
 typedef struct dxpu_credits {
     uint32_t header[DXPU_CLASSES];
@@ -1000,7 +1001,7 @@ DXPU_API int dxpu_builder_tlp(dxpu_builder *b, dxpu_tlp_cursor *c);
 DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e);
 
 /* ==== 13  Channel =========================================================== spec/deliver.md ====
-   One attachment seen from one end: the reliable, ordered, credit-controlled link over datagrams. */
+   One attachment seen from one end: the reliable, ordered link with credits over datagrams. */
 
 /* dxpu_channel_state(); rows of spec/deliver.md */
 enum {
@@ -1039,7 +1040,7 @@ typedef struct dxpu_channel_config {
         frame_limit_bytes;   /* largest frame we send or take: MTU less IP and UDP headers [1452] */
     dxpu_credits rx;         /* what we store per class until it is taken [64 / 512 each] */
     dxpu_credits tx;         /* what we queue per class until acknowledged [64 / 512 each] */
-    uint64_t hold_ns;        /* silence that ends the channel [1 s] */
+    uint32_t hold_ms;        /* silence that ends the channel, at least 1 [1,000] */
     uint64_t rto_min_ns;     /* [1 ms] */
     uint64_t ack_delay_ns;   /* an acknowledgement waits so long for company [25 us] */
     dxpu_tags *tags;         /* requests we send and the completions we take; NULL: unmatched.
@@ -1163,7 +1164,7 @@ DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns);
 /* Begin as the side that accepts: `open` is a whole open frame whose offer the caller has looked at
    and found welcome (slot, lease, epoch).  Fails with E_VERSION, E_OFFER or E_EPOCH (another epoch
    than cfg's) and then stays idle: answer with dxpu_reset_encode().  The opener's old incarnation,
-   if any, must live on until this one is UP: a late duplicate of an old open never gets that far. */
+   if any, must live on until this one is UP: a late duplicate of an open never gets that far. */
 DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *open, size_t len);
 /* A reset frame that refuses an open: to the opener's id, for a `reason`.  Returns its bytes;
    out[64]. */
@@ -1208,8 +1209,10 @@ DXPU_API void dxpu_channel_reset(dxpu_channel *ch, uint8_t reason);
 
 DXPU_API unsigned dxpu_channel_state(const dxpu_channel *ch); /* DXPU_STATE_IDLE.. */
 DXPU_API int dxpu_channel_error(const dxpu_channel *ch);      /* 0, or why it is FAILED or CLOSED */
-DXPU_API uint8_t
-dxpu_channel_reason(const dxpu_channel *ch); /* DXPU_REASON_*, ours or the peer's */
+/* Behind an E_PROTO: the rule that the peer broke. */
+DXPU_API int dxpu_channel_last_error(const dxpu_channel *ch);
+/* DXPU_REASON_*, ours or the peer's. */
+DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch);
 /* what dxpu_channel_wants() answers, computed, never stored */
 enum {
     DXPU_WANTS_EMIT = 1,        /* emit() would give a frame now */
@@ -1475,24 +1478,14 @@ static const dxpui_tlp_row dxpui_tlp_rows[] = { DXPU_TLP_TYPES(DXPUI_ROW) };
 
 static inline unsigned dxpui_tlp_kind(unsigned type)
 {
-    switch (dxpui_tlp_rows[type].code) {
-    case 0x02:
-        return DXPUI_IO;
-    case 0x04:
-    case 0x05:
-        return DXPUI_CFG;
-    case 0x0a:
-    case 0x0b:
-        return DXPUI_CPL;
-    case 0x0c:
-    case 0x0d:
-    case 0x0e:
+    unsigned code = dxpui_tlp_rows[type].code;
+    if (code >= 0x0c && code <= 0x0e)
         return DXPUI_ATOMIC;
-    case 0x10:
-        return DXPUI_MSG;
-    default:
-        return DXPUI_MEM;
-    }
+    return code == 0x10     ? DXPUI_MSG
+           : code >> 1 == 5 ? DXPUI_CPL
+           : code >> 1 == 2 ? DXPUI_CFG
+           : code == 0x02   ? DXPUI_IO
+                            : DXPUI_MEM;
 }
 
 /* Header dwords that a type's Fmt[0] gives, 0 when the type has no such format (T-4). */
@@ -1503,8 +1496,8 @@ static inline unsigned dxpui_tlp_header_dw(unsigned type, bool fmt0)
     return type == DXPU_TLP_MSG || type == DXPU_TLP_MSGD ? 0 : 3;
 }
 
-/* Type of a header's first byte, DXPU_TLP_TYPE_COUNT for none.  Fmt[0] is left out of the key, and so
-   is the routing of messages.  Compilers make one table look-up of it. */
+/* Type of a header's first byte, DXPU_TLP_TYPE_COUNT for none.  Fmt[0] is left out of the key, and
+   so is the routing of messages.  Compilers make one table look-up of it. */
 static inline unsigned dxpui_tlp_type(unsigned byte0)
 {
 #define DXPUI_CASE(name, text, dw4, data, code, cls)                                               \
@@ -1544,28 +1537,20 @@ DXPU_API const char *dxpu_tlp_type_name(unsigned type)
 
 DXPU_API const char *dxpu_tlp_prefix_name(uint32_t prefix, bool *local)
 {
+    static const char *const end_end[] = { "TPH", "PASID", "IDE" };
+    unsigned low = prefix >> 24 & 0xf;
+    bool is_local = prefix >> 28 == 0x8;
     if (local)
-        *local = (prefix >> 28) == 0x8u;
-    switch (prefix >> 24) {
-    case 0x80:
-        return "MR-IOV";
-    case 0x8e:
-        return "VendPrefixL0";
-    case 0x8f:
-        return "VendPrefixL1";
-    case 0x90:
-        return "TPH";
-    case 0x91:
-        return "PASID";
-    case 0x92:
-        return "IDE";
-    case 0x9e:
-        return "VendPrefixE0";
-    case 0x9f:
-        return "VendPrefixE1";
-    default:
+        *local = is_local;
+    if (prefix >> 29 != 4)
         return NULL;
-    }
+    if (low >= 14)
+        return is_local    ? low == 14 ? "VendPrefixL0" : "VendPrefixL1"
+               : low == 14 ? "VendPrefixE0"
+                           : "VendPrefixE1";
+    if (is_local)
+        return low == 0 ? "MR-IOV" : NULL;
+    return low < 3 ? end_end[low] : NULL;
 }
 
 /* Count one more prefix whose first byte is byte0. */
@@ -1642,23 +1627,19 @@ static uint16_t dxpui_get_tag(const uint8_t *h, uint8_t low, unsigned type)
 static void dxpui_get_request(const uint8_t *h, dxpu_tlp *t)
 {
     unsigned kind = dxpui_tlp_kind(t->type);
-    bool hinted = t->th && (kind == DXPUI_MEM || kind == DXPUI_ATOMIC);
+    bool in_tag = t->th && t->type == DXPU_TLP_MWR;
+    bool in_be = t->th && !in_tag && (kind == DXPUI_MEM || kind == DXPUI_ATOMIC);
     t->requester = dxpui_load16(h + 4);
-    if (hinted && t->type == DXPU_TLP_MWR)
+    if (in_tag)
         t->steering = h[6];
     else
         t->tag = dxpui_get_tag(h, h[6], t->type);
-    if (hinted && t->type != DXPU_TLP_MWR)
+    if (in_be)
         t->steering = h[7];
     if (kind == DXPUI_ATOMIC)
         return;
-    if (hinted && t->type != DXPU_TLP_MWR) {
-        t->first_be = 0xf;
-        t->last_be = t->length_dw > 1 ? 0xf : 0;
-    } else {
-        t->first_be = h[7] & 0xf;
-        t->last_be = h[7] >> 4;
-    }
+    t->first_be = in_be ? 0xf : h[7] & 0xf;
+    t->last_be = in_be ? t->length_dw > 1 ? 0xf : 0 : h[7] >> 4;
 }
 
 /* Bits 1:0 of the address: PH with TH, No Write in bit 0 of a translation request (T-13). */
@@ -1727,39 +1708,44 @@ static void dxpui_get_header(const uint8_t *h, dxpu_tlp *t)
 }
 
 /* An AER log that was never filled, or read from a device that is gone (T-41). */
-static int dxpui_log_empty(dxpu_bytes in)
+static int dxpui_log_empty(const uint8_t *p)
 {
-    unsigned i, any = 0, all = 0xff;
-    for (i = 0; i < 12; i++) {
-        any |= in.ptr[i];
-        all &= in.ptr[i];
+    uint32_t a = dxpui_load32(p), b = dxpui_load32(p + 4), c = dxpui_load32(p + 8);
+    if ((a | b | c) == 0)
+        return DXPU_E_TLP_ALL_ZERO;
+    return (a & b & c) == 0xffffffffu ? DXPU_E_TLP_ALL_ONES : DXPU_OK;
+}
+
+static int dxpui_decode_header(dxpu_bytes tlp, dxpu_tlp_shape *shape, dxpu_tlp *t)
+{
+    unsigned i;
+    int rc = tlp.len < 12 ? DXPU_E_TLP_SHORT : dxpui_log_empty(tlp.ptr);
+    if (rc == DXPU_OK)
+        rc = dxpu_tlp_measure(tlp, shape);
+    if (rc != DXPU_OK)
+        return rc;
+    dxpui_zero(t, sizeof *t);
+    t->type = shape->type;
+    t->header_dw = shape->header_dw;
+    t->prefix_count = shape->prefix_dw;
+    for (i = 0; i < shape->prefix_dw; i++)
+        t->prefix[i] = dxpui_load32(tlp.ptr + i * 4);
+    dxpui_get_header(tlp.ptr + shape->prefix_dw * 4, t);
+    if (shape->payload_bytes && tlp.len > shape->head_bytes) {
+        t->payload.ptr = tlp.ptr + shape->head_bytes;
+        t->payload.len = (size_t)dxpui_min64(tlp.len - shape->head_bytes, shape->payload_bytes);
     }
-    return !any ? DXPU_E_TLP_ALL_ZERO : all == 0xff ? DXPU_E_TLP_ALL_ONES : DXPU_OK;
+    return DXPU_OK;
 }
 
 DXPU_API int dxpu_tlp_decode_header(dxpu_bytes tlp, dxpu_tlp *out)
 {
     dxpu_tlp_shape shape;
     dxpu_tlp t;
-    unsigned i;
-    int rc = tlp.len < 12 ? DXPU_E_TLP_SHORT : dxpui_log_empty(tlp);
+    int rc = dxpui_decode_header(tlp, &shape, &t);
     if (rc == DXPU_OK)
-        rc = dxpu_tlp_measure(tlp, &shape);
-    if (rc != DXPU_OK)
-        return rc;
-    dxpui_zero(&t, sizeof t);
-    t.type = shape.type;
-    t.header_dw = shape.header_dw;
-    t.prefix_count = shape.prefix_dw;
-    for (i = 0; i < shape.prefix_dw; i++)
-        t.prefix[i] = dxpui_load32(tlp.ptr + i * 4);
-    dxpui_get_header(tlp.ptr + shape.prefix_dw * 4, &t);
-    if (shape.payload_bytes && tlp.len > shape.head_bytes) {
-        t.payload.ptr = tlp.ptr + shape.head_bytes;
-        t.payload.len = (size_t)dxpui_min64(tlp.len - shape.head_bytes, shape.payload_bytes);
-    }
-    *out = t;
-    return DXPU_OK;
+        *out = t;
+    return rc;
 }
 
 /* -- The rules (T-5 ff.), on the struct: decode and encode share them. -- */
@@ -2109,9 +2095,7 @@ DXPU_API int dxpu_tlp_decode(dxpu_bytes tlp, dxpu_tlp *out)
     uint8_t again[DXPU_TLP_HEADER_MAX_BYTES];
     dxpu_tlp_shape shape;
     dxpu_tlp t;
-    int rc = dxpu_tlp_decode_header(tlp, &t);
-    if (rc == DXPU_OK)
-        rc = dxpu_tlp_measure(tlp, &shape);
+    int rc = dxpui_decode_header(tlp, &shape, &t);
     if (rc != DXPU_OK)
         return rc;
     if (tlp.len != shape.total_bytes)
@@ -2236,8 +2220,8 @@ DXPU_API void dxpu_be_to_range(uint8_t first_be, uint8_t last_be, uint16_t lengt
                                uint32_t *offset_bytes, uint32_t *span_bytes)
 {
     unsigned be = length_dw > 1 ? last_be : first_be, offset = 0, end = 4;
-    while (offset < 3 && first_be && !(first_be >> offset & 1))
-        offset++;
+    if (first_be && !(first_be & 1))
+        offset = first_be & 2 ? 1 : first_be & 4 ? 2 : 3;
     while (end && !(be >> (end - 1) & 1))
         end--;
     *offset_bytes = offset;
@@ -2275,8 +2259,8 @@ DXPU_API bool dxpu_cpl_split_next(dxpu_cpl_split *s, dxpu_tlp *cpl, uint64_t *ad
     uint64_t start = s->address & ~(uint64_t)3, end = s->address + s->left_bytes;
     if (!s->left_bytes)
         return false;
-    /* only the last completion may end off the RCB (T-52) */
-    if (end > start + s->mps_bytes)
+    /* only the last may end off the RCB (T-52); end may wrap to 0, so it is not compared */
+    if (s->left_bytes > s->mps_bytes - (uint32_t)(s->address - start))
         end = (start + s->mps_bytes) & ~(uint64_t)(s->rcb_bytes - 1);
     cpl->byte_count = (uint16_t)s->left_bytes;
     cpl->lower_addr = (uint8_t)(s->address & 0x7f);
@@ -2427,7 +2411,7 @@ DXPU_API uint8_t dxpu_message_action(const dxpu_tlp *t, unsigned direction)
     return up ? m->up : m->down;
 }
 
-/* ==== 10'  Routing tables ==== */
+/* ==== 10'  Routing tables ===================================================================== */
 
 /* dxpu_host_entry.reg: which register each holds, and the bits of it that software can write (the
    type bits of the windows are read-only: 64-bit prefetchable, R-4). */
@@ -2596,12 +2580,11 @@ static void dxpui_host_place(dxpu_host_table *t, uint32_t index)
 /* A row changed or went: what it blocked may now stand. */
 static void dxpui_host_retry(dxpu_host_table *t)
 {
-    uint32_t left = t->blocked;
-    for (uint32_t i = 0; left && i < t->capacity; i++) {
-        if (t->entries[i].flags) {
+    if (!t->blocked)
+        return;
+    for (uint32_t i = 0; i < t->capacity; i++) {
+        if (t->entries[i].flags)
             dxpui_host_place(t, i);
-            left--;
-        }
     }
 }
 
@@ -2612,7 +2595,6 @@ DXPU_API int dxpu_host_init(dxpu_host_table *t, dxpu_host_entry *entries, dxpu_h
         return DXPU_E_ARG;
     dxpui_zero(t, sizeof *t);
     dxpui_zero(entries, capacity * sizeof *entries);
-    dxpui_zero(windows, 2 * (size_t)capacity * sizeof *windows);
     t->entries = entries;
     t->windows = windows;
     t->capacity = capacity;
@@ -2647,7 +2629,6 @@ static int dxpui_host_presets(dxpu_host_entry *e)
         e->reg[DXPUI_REG_COMMAND] = DXPUI_COMMAND_MEMORY;
     e->reg[DXPUI_REG_BUS] = (uint32_t)e->bus << 8 | (uint32_t)e->bus_last << 16;
     e->bus = 0;
-    e->bus_last = 0;
     e->flags = 0;
     return DXPU_OK;
 }
@@ -2862,7 +2843,7 @@ DXPU_API int dxpu_box_release(dxpu_box_table *t, uint16_t slot)
     return DXPU_OK;
 }
 
-/* ==== 11'  Credits and tags ==== */
+/* ==== 11'  Credits and tags =================================================================== */
 
 DXPU_API uint32_t dxpu_credit_units(uint32_t payload_bytes)
 {
@@ -3260,43 +3241,33 @@ DXPU_API uint64_t dxpu_tags_next_ns(const dxpu_tags *t)
     return dxpui_min64(live_ns, rest_ns);
 }
 
-/* ==== 12'  Wire: frames and records =========================================== spec/wire.md ==== */
+/* ==== 12'  Wire: frames and records =========================================================== */
 
-#define DXPUI_NAME_CASE(prefix, name, text)                                                        \
-    case prefix##name:                                                                             \
-        return text;
+/* The lists of section 12 have no gaps; kinds and events begin at 1, reasons at 0. */
+#define DXPUI_TEXT(name, value, text)   text,
+#define DXPUI_NAME(name, value, bytes)  #name,
+#define DXPUI_BYTES(name, value, bytes) bytes,
+static const char *const dxpui_kind_names[] = { DXPU_KINDS(DXPUI_TEXT) };
+static const char *const dxpui_reason_texts[] = { DXPU_REASONS(DXPUI_TEXT) };
+static const char *const dxpui_event_names[] = { DXPU_EVENTS(DXPUI_NAME) };
+static const uint8_t dxpui_event_bytes[] = { DXPU_EVENTS(DXPUI_BYTES) };
+#undef DXPUI_TEXT
+#undef DXPUI_NAME
+#undef DXPUI_BYTES
 
 DXPU_API const char *dxpu_kind_name(unsigned kind)
 {
-#define DXPUI_CASE(name, value, text) DXPUI_NAME_CASE(DXPU_KIND_, name, text)
-    switch (kind) {
-        DXPU_KINDS(DXPUI_CASE)
-    default:
-        return "?";
-    }
-#undef DXPUI_CASE
+    return kind >= 1 && kind < DXPU_KIND_END ? dxpui_kind_names[kind - 1] : "?";
 }
 
 DXPU_API const char *dxpu_reason_text(unsigned reason)
 {
-#define DXPUI_CASE(name, value, text) DXPUI_NAME_CASE(DXPU_REASON_, name, text)
-    switch (reason) {
-        DXPU_REASONS(DXPUI_CASE)
-    default:
-        return "unknown reason";
-    }
-#undef DXPUI_CASE
+    return reason < DXPU_REASON_END ? dxpui_reason_texts[reason] : "unknown reason";
 }
 
 DXPU_API const char *dxpu_event_name(unsigned type)
 {
-#define DXPUI_CASE(name, value, bytes) DXPUI_NAME_CASE(DXPU_EVENT_, name, #name)
-    switch (type) {
-        DXPU_EVENTS(DXPUI_CASE)
-    default:
-        return "?";
-    }
-#undef DXPUI_CASE
+    return type >= 1 && type < DXPU_EVENT_END ? dxpui_event_names[type - 1] : "?";
 }
 
 static size_t dxpui_frame_header_bytes(unsigned kind)
@@ -3463,16 +3434,17 @@ DXPU_API void dxpu_offer_encode(const dxpu_offer *o, uint8_t out[DXPU_OFFER_BYTE
     dxpui_place_store(out + DXPUI_OFFER_DESTINATION, &o->destination);
 }
 
-/* The least credit that lets the largest TLP of each class go: 4,096 bytes, 128 for a DMWr (W-26). */
+/* Data units of the largest TLP of each class: 4,096 bytes, 128 for a DMWr (W-26). */
+static const uint16_t dxpui_units_max[DXPU_CLASSES] = { 256, 8, 256 };
+
 static bool dxpui_credits_usable(const dxpu_credits *c, bool completions_infinite)
 {
-    static const uint16_t least[DXPU_CLASSES] = { 256, 8, 256 };
     for (unsigned i = 0; i < DXPU_CLASSES; i++) {
         if (i == DXPU_COMPLETION && completions_infinite)
             continue;
         if (c->header[i] < 1 || c->header[i] > 0x3fffffffu)
             return false;
-        if (c->data[i] < least[i] || c->data[i] > 0x3fffffffu)
+        if (c->data[i] < dxpui_units_max[i] || c->data[i] > 0x3fffffffu)
             return false;
     }
     return true;
@@ -3526,15 +3498,7 @@ enum {
 
 static unsigned dxpui_event_body_bytes(unsigned type)
 {
-#define DXPUI_CASE(name, value, bytes)                                                             \
-    case DXPU_EVENT_##name:                                                                        \
-        return bytes;
-    switch (type) {
-        DXPU_EVENTS(DXPUI_CASE)
-    default:
-        return 0;
-    }
-#undef DXPUI_CASE
+    return type >= 1 && type < DXPU_EVENT_END ? dxpui_event_bytes[type - 1] : 0;
 }
 
 static int dxpui_record_tlp(dxpu_bytes body, dxpu_record *r)
@@ -3727,7 +3691,7 @@ DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e)
     return DXPU_OK;
 }
 
-/* ==== 13'  Channel ========================================================== spec/deliver.md ==== */
+/* ==== 13'  Channel ============================================================================ */
 
 enum {
     DXPUI_EVENTS = 16, /* link events on their way, each direction; a power of two */
@@ -3897,6 +3861,11 @@ static bool dxpui_may_go(const dxpui_fifo *fifos, unsigned cls, const dxpui_item
 
 /* ---- Memory ---- */
 
+static uint64_t dxpui_ns(uint32_t ms)
+{
+    return (uint64_t)ms * 1000000;
+}
+
 /* Positions in a ring have 30 bits (dxpu_channel.list). */
 static bool dxpui_fifos_valid(const dxpu_credits *c)
 {
@@ -3909,7 +3878,7 @@ static bool dxpui_fifos_valid(const dxpu_credits *c)
 
 static bool dxpui_config_valid(const dxpu_channel_config *c)
 {
-    uint32_t tag = c->suite ? c->suite->tag_bytes : 1;
+    const dxpu_suite *suite = c->suite;
     uint64_t headers = 0;
     for (unsigned i = 0; i < DXPU_CLASSES; i++)
         headers += c->tx.header[i];
@@ -3917,9 +3886,11 @@ static bool dxpui_config_valid(const dxpu_channel_config *c)
            (c->window_frames & (c->window_frames - 1)) == 0 &&
            c->frame_limit_bytes >= DXPU_FRAME_MIN_LIMIT_BYTES &&
            c->frame_limit_bytes <= DXPU_FRAME_MAX_LIMIT_BYTES && headers <= 32768 &&
-           dxpui_fifos_valid(&c->rx) && dxpui_fifos_valid(&c->tx) && c->hold_ns >= 1000000 &&
-           c->hold_ns / 1000000 <= UINT32_MAX && c->rto_min_ns >= 1 &&
-           c->rto_min_ns <= c->hold_ns / 4 && tag >= 1 && tag <= DXPU_FRAME_TAG_MAX_BYTES;
+           dxpui_fifos_valid(&c->rx) && dxpui_fifos_valid(&c->tx) && c->hold_ms >= 1 &&
+           c->rto_min_ns >= 1 && c->rto_min_ns <= dxpui_ns(c->hold_ms) / 4 &&
+           c->ack_delay_ns <= dxpui_ns(c->hold_ms) / 4 &&
+           (!suite || (suite->id != 0 && suite->tag_bytes >= 1 &&
+                       suite->tag_bytes <= DXPU_FRAME_TAG_MAX_BYTES));
 }
 
 /* Hands out aligned pieces of one block; with base NULL it only measures. */
@@ -3991,7 +3962,7 @@ DXPU_API void dxpu_channel_config_default(dxpu_channel_config *cfg)
         cfg->rx.header[i] = cfg->tx.header[i] = headers[i];
         cfg->rx.data[i] = cfg->tx.data[i] = units[i];
     }
-    cfg->hold_ns = 1000000000;
+    cfg->hold_ms = 1000;
     cfg->rto_min_ns = 1000000;
     cfg->ack_delay_ns = 25000;
 }
@@ -4025,7 +3996,7 @@ DXPU_API int dxpu_channel_init_sized(dxpu_channel *ch, size_t ch_bytes,
     a.base = (uint8_t *)mem;
     a.used = 0;
     dxpui_layout(ch, &a);
-    ch->hold_ns = cfg->hold_ns;
+    ch->hold_ns = dxpui_ns(cfg->hold_ms);
     ch->una = ch->nxt = ch->lost_from = cfg->sequence;
     ch->granted = ch->told = cfg->rx;
     ch->rto_ns = cfg->rto_min_ns * 4; /* before the first sample (D-11) */
@@ -4106,7 +4077,7 @@ static void dxpui_offer_of(const dxpu_channel *ch, dxpu_offer *o)
     o->tlp_formats = 1;
     o->window_frames = (uint16_t)c->window_frames;
     o->frame_limit_bytes = c->frame_limit_bytes;
-    o->hold_ms = (uint32_t)(c->hold_ns / 1000000);
+    o->hold_ms = c->hold_ms;
     o->sequence = c->sequence;
     o->completions_infinite = c->tags != NULL;
     o->limits = c->rx;
@@ -4129,7 +4100,7 @@ static int dxpui_establish(dxpu_channel *ch, const dxpu_offer *o, uint64_t now_n
         ch->cfg.window_frames < o->window_frames ? ch->cfg.window_frames : o->window_frames;
     ch->frame_limit = ch->cfg.frame_limit_bytes < o->frame_limit_bytes ? ch->cfg.frame_limit_bytes
                                                                        : o->frame_limit_bytes;
-    ch->hold_ns = dxpui_min64(ch->cfg.hold_ns, (uint64_t)o->hold_ms * 1000000);
+    ch->hold_ns = dxpui_ns(o->hold_ms < ch->cfg.hold_ms ? o->hold_ms : ch->cfg.hold_ms);
     ch->limits = o->limits;
     ch->completions_infinite = o->completions_infinite;
     ch->rx_next = o->sequence;
@@ -4150,6 +4121,8 @@ DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns)
 static bool dxpui_replay_mark(dxpu_channel *ch, uint64_t packet)
 {
     uint64_t size = ch->replay_bits;
+    if (packet == UINT64_MAX)
+        return false; /* nothing could come after it */
     if (packet >= ch->replay_top) {
         uint64_t steps = packet - ch->replay_top + 1;
         if (steps > size)
@@ -4160,7 +4133,7 @@ static bool dxpui_replay_mark(dxpu_channel *ch, uint64_t packet)
         }
         ch->replay_top = packet + 1;
     } else if (ch->replay_top - packet > size) {
-        return false;
+        return false; /* too old to tell */
     }
     uint64_t bit = packet & (size - 1), mask = (uint64_t)1 << (bit & 63);
     bool fresh = !(ch->replay[bit / 64] & mask);
@@ -4201,6 +4174,9 @@ static int dxpui_admit(dxpu_channel *ch, uint8_t *pkt, size_t len, dxpu_frame *f
     rc = dxpui_authentic(ch, f, pkt, len);
     if (rc != DXPU_OK)
         return rc;
+    if (f->kind == DXPU_KIND_OPEN && ch->state != DXPU_STATE_IDLE &&
+        (f->body.len < DXPU_OFFER_BYTES || dxpui_load32(f->body.ptr) != ch->remote_id))
+        return DXPU_E_STATE; /* another incarnation's; its packet numbers are not ours: D-49 */
     return f->kind == DXPU_KIND_RESET || dxpui_replay_mark(ch, f->packet) ? DXPU_OK : DXPU_E_REPLAY;
 }
 
@@ -4217,8 +4193,10 @@ DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *ope
         rc = dxpu_offer_decode(f.body, &o);
     if (rc == DXPU_OK)
         rc = dxpui_establish(ch, &o, now_ns);
-    if (rc != DXPU_OK)
+    if (rc != DXPU_OK) {
+        ch->replay_top = 0; /* the next open may be another opener's */
         return rc;
+    }
     dxpui_go(ch, DXPUI_EV_ACCEPT);
     ch->next_try_ns = now_ns;
     return DXPU_OK;
@@ -4300,8 +4278,10 @@ DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_
         return DXPU_E_TLP_PREFIX_COUNT;
     dxpui_fifo *f = &ch->tx[s.cls];
     dxpui_item_describe(&it, &s, tlp.ptr);
+    if (it.units > dxpui_units_max[s.cls])
+        return DXPU_E_TLP_LENGTH; /* no credit might ever let it go */
     if (!dxpui_fifo_fits(f, it.units))
-        return it.units > f->data_max ? DXPU_E_ARG : DXPU_E_AGAIN;
+        return DXPU_E_AGAIN;
     if (s.cls == DXPU_NONPOSTED && ch->cfg.tags)
         rc = dxpui_track(ch, tlp, now_ns, user);
     if (rc != DXPU_OK)
@@ -4503,6 +4483,15 @@ static int dxpui_finish(dxpu_channel *ch, dxpu_frame *f, uint8_t *out, size_t bo
     return (int)total;
 }
 
+/* RTO doubled so many times (D-12). */
+static uint64_t dxpui_backed_off(const dxpu_channel *ch, unsigned times)
+{
+    uint64_t ceiling = ch->hold_ns / 4, wait = ch->rto_ns;
+    for (; times && wait < ceiling; times--)
+        wait *= 2;
+    return dxpui_min64(wait, ceiling);
+}
+
 static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint32_t seq, uint8_t *out)
 {
     dxpui_sent *s = &ch->sent[seq & (ch->cfg.window_frames - 1)];
@@ -4526,7 +4515,7 @@ static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint32_t seq, uint
     s->tx_index = ch->tx_index;
     ch->log[ch->tx_index++ & (2 * ch->cfg.window_frames - 1)] = (uint16_t)seq;
     if (ch->rto_at_ns == DXPU_NEVER)
-        ch->rto_at_ns = now_ns + ch->rto_ns;
+        ch->rto_at_ns = now_ns + dxpui_backed_off(ch, 0);
     return dxpui_finish(ch, &f, out, b.used);
 }
 
@@ -4568,34 +4557,18 @@ static int dxpui_emit_probe(dxpu_channel *ch, bool reply, uint64_t cookie, uint8
     return dxpui_emit_base(ch, DXPU_KIND_PROBE, body, sizeof body, out);
 }
 
-static int dxpui_emit_close(dxpu_channel *ch, bool answer, uint8_t *out)
-{
-    uint8_t body[4];
-    dxpui_zero(body, sizeof body);
-    body[0] = ch->reason;
-    body[1] = answer ? DXPU_CLOSE_ANSWER : 0;
-    return dxpui_emit_base(ch, DXPU_KIND_CLOSE, body, sizeof body, out);
-}
-
-static int dxpui_emit_reset(dxpu_channel *ch, uint8_t *out)
+/* Close and reset: the reason and what else stands in four bytes. */
+static int dxpui_emit_reason(dxpu_channel *ch, uint8_t kind, uint8_t b1, uint8_t b2, uint8_t *out)
 {
     uint8_t body[4];
     body[0] = ch->reason;
-    body[1] = body[2] = DXPU_WIRE_VERSION;
+    body[1] = b1;
+    body[2] = b2;
     body[3] = 0;
-    return dxpui_emit_base(ch, DXPU_KIND_RESET, body, sizeof body, out);
+    return dxpui_emit_base(ch, kind, body, sizeof body, out);
 }
 
 /* ---- Timers ---- */
-
-static uint64_t dxpui_rto(const dxpu_channel *ch)
-{
-    uint64_t ceiling = dxpui_max64(ch->hold_ns / 4, ch->cfg.rto_min_ns); /* D-12 */
-    uint64_t rto = ch->rto_ns;
-    for (unsigned i = 0; i < ch->backoff && rto < ceiling; i++)
-        rto *= 2;
-    return dxpui_min64(rto, ceiling);
-}
 
 /* RFC 6298 with a floor of rto_min (D-11). */
 static void dxpui_rtt_sample(dxpu_channel *ch, uint64_t rtt)
@@ -4636,7 +4609,7 @@ static int dxpui_timers(dxpu_channel *ch, uint64_t now_ns)
         ch->sent[ch->una & (ch->cfg.window_frames - 1)].state &= (uint16_t)~DXPUI_ACKED;
         if (ch->backoff < DXPUI_BACKOFF_MAX)
             ch->backoff++;
-        ch->rto_at_ns = now_ns + dxpui_rto(ch);
+        ch->rto_at_ns = now_ns + dxpui_backed_off(ch, ch->backoff);
         ch->count.tx_timeouts++;
     }
     if (now_ns >= ch->ack_at_ns)
@@ -4670,7 +4643,7 @@ static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
 {
     if (ch->send_answer) {
         ch->send_answer = 0;
-        return dxpui_emit_close(ch, true, out);
+        return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, DXPU_CLOSE_ANSWER, 0, out);
     }
     if (ch->send_reply) {
         ch->send_reply = 0;
@@ -4679,14 +4652,13 @@ static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
     if (now_ns >= ch->next_try_ns) {
         if (ch->tries < DXPUI_BACKOFF_MAX)
             ch->tries++;
-        uint64_t wait = ch->rto_ns << (ch->tries - 1);
-        ch->next_try_ns = now_ns + dxpui_min64(wait, dxpui_max64(ch->hold_ns / 4, 1));
+        ch->next_try_ns = now_ns + dxpui_backed_off(ch, ch->tries - 1u);
         if (ch->state == DXPU_STATE_OPENING)
             return dxpui_emit_offer(ch, DXPU_KIND_OPEN, out);
         if (ch->state == DXPU_STATE_ACCEPTED)
             return dxpui_emit_offer(ch, DXPU_KIND_ACCEPT, out);
         if (ch->state == DXPU_STATE_CLOSING)
-            return dxpui_emit_close(ch, false, out);
+            return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, 0, 0, out);
         ch->next_try_ns = DXPU_NEVER;
     }
     if (now_ns >= dxpui_probe_due(ch)) {
@@ -4705,12 +4677,12 @@ static int dxpui_emit_blocked(dxpu_channel *ch, uint64_t now_ns, bool starved, u
         return 0;
     }
     if (ch->blocked_at_ns == DXPU_NEVER)
-        ch->blocked_at_ns = now_ns + ch->rto_ns;
+        ch->blocked_at_ns = now_ns + dxpui_backed_off(ch, 0);
     if (now_ns < ch->blocked_at_ns)
         return 0;
     if (ch->blocked_tries < DXPUI_BACKOFF_MAX)
         ch->blocked_tries++;
-    ch->blocked_at_ns = now_ns + dxpui_min64(ch->rto_ns << ch->blocked_tries, ch->hold_ns / 4);
+    ch->blocked_at_ns = now_ns + dxpui_backed_off(ch, ch->blocked_tries);
     ch->count.tx_blocked++;
     return dxpui_emit_plain(ch, now_ns, DXPU_KIND_BLOCKED, out);
 }
@@ -4737,7 +4709,7 @@ DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, 
     int rc = dxpui_timers(ch, now_ns);
     if (ch->send_reset) {
         ch->send_reset = 0;
-        return dxpui_emit_reset(ch, out);
+        return dxpui_emit_reason(ch, DXPU_KIND_RESET, DXPU_WIRE_VERSION, DXPU_WIRE_VERSION, out);
     }
     int n = dxpui_emit_control(ch, now_ns, out);
     if (n != 0 || rc != DXPU_OK)
@@ -4857,10 +4829,8 @@ static bool dxpui_ack_valid(const dxpu_channel *ch, const dxpu_frame *f)
     return bits >= 64 || (f->sack >> bits) == 0;
 }
 
-static int dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
+static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
 {
-    if (!dxpui_ack_valid(ch, f))
-        return DXPU_E_ACK; /* D-6 */
     uint32_t before = ch->una;
     uint32_t index_before = ch->tx_index_acked;
     dxpu_credit_raise(&ch->limits, &f->limits);
@@ -4879,9 +4849,9 @@ static int dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
         dxpui_free_acked(ch);
     }
     if (ch->una != before || ch->tx_index_acked != index_before)
-        ch->rto_at_ns = ch->una == ch->nxt ? DXPU_NEVER : now_ns + dxpui_rto(ch);
+        ch->rto_at_ns =
+            ch->una == ch->nxt ? DXPU_NEVER : now_ns + dxpui_backed_off(ch, ch->backoff);
     dxpui_detect_loss(ch);
-    return DXPU_OK;
 }
 
 /* ---- ingest: records ---- */
@@ -4908,7 +4878,7 @@ static int dxpui_body_check(dxpu_bytes body, unsigned *events)
             return DXPU_E_RECORD; /* W-43 */
         left = 0;
         if (r.type == DXPU_RECORD_EVENT) {
-            ++*events;
+            *events += r.event.type != 0; /* unknown ones need no room: W-52 */
             continue;
         }
         if (dxpu_tlp_measure(r.bytes, &s) != DXPU_OK || s.local_dw || s.cls != r.cls ||
@@ -4917,7 +4887,7 @@ static int dxpui_body_check(dxpu_bytes body, unsigned *events)
             return DXPU_E_RECORD; /* W-35, W-36, W-37 */
         left = r.data_bytes;
     }
-    return rc == DXPU_E_NONE ? DXPU_OK : rc;
+    return rc == DXPU_E_NONE && *events <= DXPUI_EVENTS ? DXPU_OK : DXPU_E_RECORD; /* D-36 */
 }
 
 /* The TLP in `part` is complete: check its CRC where it now stands, match it, offer it. */
@@ -5056,7 +5026,7 @@ static int dxpui_rx_held(dxpu_channel *ch)
     return rc;
 }
 
-/* Keep a frame that came before an earlier one. */
+/* Keep a frame that came before an earlier one, or for whose events there is no room yet. */
 static int dxpui_rx_ahead(dxpu_channel *ch, const dxpu_frame *f)
 {
     uint32_t slot = f->sequence & (ch->cfg.window_frames - 1);
@@ -5073,9 +5043,9 @@ static int dxpui_rx_ahead(dxpu_channel *ch, const dxpu_frame *f)
     return DXPU_OK;
 }
 
-static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns, unsigned flags)
+static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events, uint64_t now_ns,
+                         unsigned flags)
 {
-    unsigned events;
     if (flags & DXPU_RX_ECN_CE)
         ch->ecn_ce++;
     if (f->packet >= ch->seen) {
@@ -5088,19 +5058,8 @@ static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns,
         ch->ack_now = true; /* our acknowledgement was lost: D-8 */
         return DXPU_OK;
     }
-    if (ahead >= ch->cfg.window_frames)
-        return DXPU_E_WINDOW; /* D-9 */
-    if (f->body.len == 0 || dxpui_body_check(f->body, &events) != DXPU_OK)
-        return DXPU_E_RECORD;
-    if (ahead)
+    if (ahead || !dxpui_event_room(ch, events)) /* D-36 */
         return dxpui_rx_ahead(ch, f);
-    if (!dxpui_event_room(ch, events))
-        return DXPU_E_WINDOW; /* D-36 */
-    if (ch->reorder_bytes[f->sequence & (ch->cfg.window_frames - 1)]) {
-        /* it was held for want of event room and came again */
-        ch->reorder_bytes[f->sequence & (ch->cfg.window_frames - 1)] = 0;
-        ch->rx_held--;
-    }
     bool gap = ch->rx_held != 0;
     int rc = dxpui_rx_body(ch, f->body);
     if (rc == DXPU_OK)
@@ -5120,11 +5079,10 @@ static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     if (rc != DXPU_OK)
         return rc == DXPU_E_SHORT ? rc : DXPU_E_OFFER;
     if (f->kind == DXPU_KIND_OPEN) { /* again: our accept was lost, or it is late */
-        if (ch->state == DXPU_STATE_ACCEPTED && o.channel == ch->remote_id) {
-            ch->next_try_ns = now_ns;
-            return DXPU_OK;
-        }
-        return DXPU_E_STATE;
+        if (ch->state != DXPU_STATE_ACCEPTED)
+            return DXPU_E_STATE;
+        ch->next_try_ns = now_ns;
+        return DXPU_OK;
     }
     if (ch->state == DXPU_STATE_UP && o.channel == ch->remote_id) {
         ch->ack_now = true; /* our first sequenced frame was lost: D-43 */
@@ -5135,7 +5093,9 @@ static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     rc = dxpui_establish(ch, &o, now_ns);
     if (rc != DXPU_OK) {
         ch->remote_id = o.channel;
-        return dxpui_fail(ch, DXPU_E_PROTO, DXPU_REASON_OFFER, true);
+        ch->last_error = rc;
+        return dxpui_fail(ch, DXPU_E_PROTO,
+                          rc == DXPU_E_EPOCH ? DXPU_REASON_EPOCH : DXPU_REASON_VERSION, true);
     }
     dxpui_go(ch, DXPUI_EV_RX_ACCEPT);
     ch->next_try_ns = DXPU_NEVER;
@@ -5164,6 +5124,8 @@ static int dxpui_on_probe(dxpu_channel *ch, const dxpu_frame *f)
 {
     if (f->body.len < DXPU_PROBE_BYTES)
         return DXPU_E_SHORT;
+    if (ch->state == DXPU_STATE_OPENING)
+        return DXPU_E_STATE; /* whom to answer is not known yet */
     if (!(f->body.ptr[0] & DXPU_PROBE_REPLY)) {
         ch->probe_cookie = dxpui_load64(f->body.ptr + 4);
         ch->send_reply = 1;
@@ -5178,22 +5140,33 @@ static int dxpui_on_reset(dxpu_channel *ch, const dxpu_frame *f)
     return dxpui_fail(ch, DXPU_E_RESET, f->body.ptr[0], false);
 }
 
+/* True when a frame is neither a duplicate nor within the receive window (D-9). */
+static bool dxpui_beyond(const dxpu_channel *ch, uint32_t seq)
+{
+    return dxpui_seq_cmp(seq, ch->rx_next) >= 0 && seq - ch->rx_next >= ch->cfg.window_frames;
+}
+
+/* All checks come before the first change: what is refused has no effect. */
 static int dxpui_on_sequenced(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns,
                               unsigned flags)
 {
+    unsigned events = 0;
+    bool data = f->kind == DXPU_KIND_DATA;
     if (ch->state == DXPU_STATE_OPENING || ch->state == DXPU_STATE_CLOSED)
         return DXPU_E_STATE; /* the accept was lost or is late; it will come again */
-    int rc = dxpui_on_ack(ch, f, now_ns);
-    if (rc != DXPU_OK)
-        return rc;
+    if (!dxpui_ack_valid(ch, f))
+        return DXPU_E_ACK; /* D-6 */
+    if (data == (f->body.len == 0) || dxpui_body_check(f->body, &events) != DXPU_OK)
+        return DXPU_E_RECORD; /* W-11, W-30 ff. */
+    if (data && dxpui_beyond(ch, f->sequence))
+        return DXPU_E_WINDOW;
+    dxpui_on_ack(ch, f, now_ns);
     if (dxpui_go(ch, DXPUI_EV_RX_SEQUENCED)) {
         ch->next_try_ns = DXPU_NEVER;
         ch->tries = 0;
     }
-    if (f->kind == DXPU_KIND_DATA)
-        return dxpui_on_data(ch, f, now_ns, flags);
-    if (f->body.len)
-        return DXPU_E_RECORD; /* W-11 */
+    if (data)
+        return dxpui_on_data(ch, f, events, now_ns, flags);
     if (f->kind == DXPU_KIND_BLOCKED)
         ch->ack_now = true; /* F-13 */
     return DXPU_OK;
@@ -5258,12 +5231,13 @@ DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt
     if (ch->state == DXPU_STATE_FAILED)
         return ch->error;
     int rc = dxpui_admit(ch, pkt, len, &f);
-    if (rc == DXPU_OK) {
+    if (rc == DXPU_OK)
+        rc = dxpui_dispatch(ch, &f, now_ns, flags);
+    if (rc == DXPU_OK || ch->state == DXPU_STATE_FAILED) { /* a refused frame is no sign of life */
         ch->count.rx_frames++;
         ch->count.rx_bytes += len;
         ch->count.rx_ecn_ce += flags & DXPU_RX_ECN_CE;
         ch->heard_ns = now_ns;
-        rc = dxpui_dispatch(ch, &f, now_ns, flags);
     }
     dxpui_count_refusal(&ch->count, rc);
     return rc;
@@ -5420,5 +5394,5 @@ DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns)
    THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT
    NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
    NONINFRINGEMENT.  IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
-   DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT
-   OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE. */
+   DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+   OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE. */

@@ -39,7 +39,7 @@ typedef struct sim_options {
     bool tags;            /* requests are tracked, completion credits infinite */
     bool refuse;          /* consumers leave one class alone for a while */
     int sabotage;         /* SIM_*: what a control breaks */
-    uint64_t hold_ns;
+    uint32_t hold_ms;
 } sim_options;
 
 enum { /* controls: the checker must see each of these */
@@ -48,7 +48,7 @@ enum { /* controls: the checker must see each of these */
        SIM_DOUBLE,  /* one is looked at twice */
        SIM_ALTER,   /* one byte of one is changed */
        SIM_REORDER, /* two of one class change places */
-       SIM_PASS,    /* a completion is taken though posted ones before it wait */
+       SIM_PASS,    /* a request is taken though a posted one before it waits */
        SIM_LEDGER   /* one credit is not given back */
 };
 
@@ -404,6 +404,14 @@ static bool sim_sabotage_due(sim *s, int kind)
     return s->sabotaged = true;
 }
 
+/* True when the next two of a class can be told apart. */
+static bool sim_differ(const sim_side *from, unsigned cls)
+{
+    const sim_sent *e = &from->log[cls][from->seen[cls]];
+    return from->seen[cls] + 1 < from->logged[cls] &&
+           (e[0].len != e[1].len || memcmp(e[0].bytes, e[1].bytes, e[0].len) != 0);
+}
+
 static void sim_look(sim *s, sim_side *from, unsigned cls, dxpu_bytes tlp)
 {
     uint8_t copy[DXPU_TLP_MAX_BYTES];
@@ -414,24 +422,15 @@ static void sim_look(sim *s, sim_side *from, unsigned cls, dxpu_bytes tlp)
         sim_check(s, from, cls, tlp);
     if (sim_sabotage_due(s, SIM_ALTER))
         copy[tlp.len - 1] ^= 1;
-    if (cls == DXPU_POSTED && from->seen[cls] + 1 < from->logged[cls] &&
-        sim_sabotage_due(s, SIM_REORDER)) {
+    if (cls == DXPU_POSTED && sim_differ(from, cls) && sim_sabotage_due(s, SIM_REORDER)) {
         sim_sent *a = &from->log[cls][from->seen[cls]], b = a[0];
         a[0] = a[1];
         a[1] = b;
     }
-    if (cls == DXPU_POSTED && sim_sabotage_due(s, SIM_PASS)) {
-        /* as if this one had been held back while a later request went */
-        from->log[DXPU_POSTED][from->seen[cls]].order += 1000000;
-        sim_check(s, from, cls, tlp);
-        for (unsigned c = 1; c < 3; c++) {
-            for (uint32_t i = from->seen[c]; i < from->logged[c]; i++)
-                from->log[c][i].order += 2000000;
-        }
-        if (from->seen[cls])
-            from->seen[cls]--;
-        return;
-    }
+    uint32_t posted = from->seen[DXPU_POSTED];
+    if (cls == DXPU_NONPOSTED && !from->log[cls][from->seen[cls]].may_pass &&
+        posted < from->logged[DXPU_POSTED] && sim_sabotage_due(s, SIM_PASS))
+        from->log[DXPU_POSTED][posted].order = 0; /* as if it had been sent first of all */
     dxpu_bytes view = { copy, tlp.len };
     sim_check(s, from, cls, view);
 }
@@ -570,7 +569,7 @@ static void sim_setup_side(sim *s, int side)
     cfg.epoch = 7;
     cfg.window_frames = s->o.window;
     cfg.frame_limit_bytes = s->o.frame_limit;
-    cfg.hold_ns = s->o.hold_ns;
+    cfg.hold_ms = s->o.hold_ms;
     if (sim_chance(&s->rng, 500)) { /* tight credits */
         for (unsigned c = 0; c < 3; c++) {
             cfg.rx.header[c] = cfg.tx.header[c] = 2 + sim_below(&s->rng, 6);
@@ -638,7 +637,7 @@ static void sim_from_seed(sim_options *o, uint64_t seed)
         o->sequence[i] = sim_chance(&r, 500) ? 0u - sim_below(&r, 40) : (uint32_t)sim_next(&r);
     o->tags = sim_chance(&r, 700);
     o->refuse = sim_chance(&r, 500);
-    o->hold_ns = 10000000000u;
+    o->hold_ms = 10000;
 }
 
 /* Run to the end; s->why tells the first broken property.  Call sim_teardown() after. */

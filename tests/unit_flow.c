@@ -80,7 +80,7 @@ static void test_f3_add_wraps_in_one_class(void **state)
     }
 }
 
-static void test_f5_limits_only_rise(void **state)
+static void test_f4_limits_only_rise(void **state)
 {
     dxpu_credits limit = credits(10, 100), offer = credits(10, 100);
     (void)state;
@@ -1047,7 +1047,7 @@ int main(void)
         cmocka_unit_test(test_f2_units),
         cmocka_unit_test(test_f6_fits),
         cmocka_unit_test(test_f3_add_wraps_in_one_class),
-        cmocka_unit_test(test_f5_limits_only_rise),
+        cmocka_unit_test(test_f4_limits_only_rise),
         cmocka_unit_test(test_f20_init),
         cmocka_unit_test(test_f20_track_wants_nonposted),
         cmocka_unit_test(test_f21_states),

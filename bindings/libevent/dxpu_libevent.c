@@ -1,0 +1,531 @@
+/* dxpu_libevent.c - see dxpu_libevent.h
+   SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* recvmmsg, sendmmsg */
+#endif
+#include "dxpu_libevent.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { POLL_NS = 100 * 1000, CONTROL_BYTES = 64, ECN_MASK = 3, ECN_CE = 3, ECN_ECT0 = 2 };
+
+/* One batch of datagrams, one direction. */
+typedef struct batch {
+    struct mmsghdr *msgs;
+    struct iovec *iov;
+    dxpu_udp_address *addr;
+    uint8_t *control; /* CONTROL_BYTES each; receiving only */
+    uint8_t *mem;     /* datagram_bytes each */
+} batch;
+
+typedef struct udp_socket {
+    int fd;
+    dxpu_udp_address local;
+    struct event *readable;
+    bool maybe; /* libevent saw it readable since it was last drained */
+} udp_socket;
+
+struct dxpu_udp {
+    dxpu_udp_config cfg;
+    udp_socket sockets[DXPU_UDP_SOCKETS_MAX];
+    struct event_base *base;
+    struct event *timer;
+    bool own_base, stop, fired;
+    batch rx, tx;
+    unsigned tx_used;
+    unsigned tx_socket; /* all of a batch leave by one socket */
+    dxpu_udp_counters count;
+};
+
+/* ==== 1  Addresses and paths ================================================================== */
+
+/* Split "host:port" in place.  NULL or what is wrong. */
+static const char *split_host_port(char *text, const char **host, const char **port)
+{
+    char *colon = NULL;
+    *host = text;
+    if (*text == '[') {
+        char *end = strchr(text, ']');
+        if (!end)
+            return "address: ']' is missing, write [ADDR]:PORT";
+        *end = '\0';
+        *host = text + 1;
+        if (end[1] == ':')
+            colon = end + 1;
+        else if (end[1])
+            return "address: only ':PORT' may follow ']'";
+    } else {
+        colon = strchr(text, ':');
+        if (colon && strchr(colon + 1, ':'))
+            return "address: write an IPv6 address in brackets, [ADDR]:PORT";
+    }
+    if (colon) {
+        *colon = '\0';
+        *port = colon + 1;
+    }
+    return NULL;
+}
+
+const char *dxpu_udp_parse(const char *text, dxpu_udp_address *out)
+{
+    char copy[300], fallback[8];
+    const char *host, *port = fallback, *why;
+    struct addrinfo hints, *found = NULL;
+    if (!*text || strlen(text) >= sizeof copy)
+        return "address: empty or too long, write ADDR:PORT";
+    strcpy(copy, text);
+    snprintf(fallback, sizeof fallback, "%d", DXPU_UDP_PORT);
+    why = split_host_port(copy, &host, &port);
+    if (why)
+        return why;
+    if (!*port || strspn(port, "0123456789") != strlen(port) || strlen(port) > 5 ||
+        atoi(port) > 65535)
+        return "address: the port is a number from 0 to 65535";
+    memset(&hints, 0, sizeof hints);
+    hints.ai_socktype = SOCK_DGRAM;
+    hints.ai_flags = AI_NUMERICSERV | AI_PASSIVE;
+    if (!*host || !strcmp(host, "*")) {
+        host = NULL;
+        hints.ai_family = AF_INET;
+    }
+    if (getaddrinfo(host, port, &hints, &found) || !found)
+        return "address: no such host; check the name or write the number";
+    memset(out, 0, sizeof *out);
+    out->len = found->ai_addrlen;
+    memcpy(&out->u, found->ai_addr, found->ai_addrlen);
+    freeaddrinfo(found);
+    return NULL;
+}
+
+const char *dxpu_udp_print(const dxpu_udp_address *a, char out[DXPU_UDP_TEXT_BYTES])
+{
+    char host[INET6_ADDRSTRLEN] = "?";
+    if (a->u.any.sa_family == AF_INET6) {
+        inet_ntop(AF_INET6, &a->u.v6.sin6_addr, host, sizeof host);
+        snprintf(out, DXPU_UDP_TEXT_BYTES, "[%s]:%u", host, ntohs(a->u.v6.sin6_port));
+    } else {
+        inet_ntop(AF_INET, &a->u.v4.sin_addr, host, sizeof host);
+        snprintf(out, DXPU_UDP_TEXT_BYTES, "%s:%u", host, ntohs(a->u.v4.sin_port));
+    }
+    return out;
+}
+
+bool dxpu_udp_same(const dxpu_udp_address *a, const dxpu_udp_address *b)
+{
+    if (a->u.any.sa_family != b->u.any.sa_family)
+        return false;
+    if (a->u.any.sa_family == AF_INET6)
+        return a->u.v6.sin6_port == b->u.v6.sin6_port &&
+               a->u.v6.sin6_scope_id == b->u.v6.sin6_scope_id &&
+               !memcmp(&a->u.v6.sin6_addr, &b->u.v6.sin6_addr, sizeof a->u.v6.sin6_addr);
+    return a->u.v4.sin_port == b->u.v4.sin_port &&
+           a->u.v4.sin_addr.s_addr == b->u.v4.sin_addr.s_addr;
+}
+
+/* ==== 2  Opening ============================================================================== */
+
+uint64_t dxpu_udp_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void dxpu_udp_config_default(dxpu_udp_config *cfg)
+{
+    memset(cfg, 0, sizeof *cfg);
+    cfg->wait = DXPU_UDP_ADAPTIVE;
+    cfg->spin_ns = 50 * 1000;
+    cfg->batch = 32;
+    cfg->datagram_bytes = 2048;
+    cfg->buffer_bytes = 4u << 20;
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd;
+    (void)what;
+    ((udp_socket *)user)->maybe = true;
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd;
+    (void)what;
+    ((dxpu_udp *)user)->fired = true;
+}
+
+static bool batch_init(batch *b, const dxpu_udp_config *cfg, bool control)
+{
+    size_t n = cfg->batch;
+    b->msgs = calloc(n, sizeof *b->msgs);
+    b->iov = calloc(n, sizeof *b->iov);
+    b->addr = calloc(n, sizeof *b->addr);
+    b->control = control ? calloc(n, CONTROL_BYTES) : NULL;
+    b->mem = calloc(n, cfg->datagram_bytes);
+    if (!b->msgs || !b->iov || !b->addr || !b->mem || (control && !b->control))
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        struct msghdr *h = &b->msgs[i].msg_hdr;
+        b->iov[i].iov_base = b->mem + i * cfg->datagram_bytes;
+        b->iov[i].iov_len = cfg->datagram_bytes;
+        h->msg_iov = &b->iov[i];
+        h->msg_iovlen = 1;
+        h->msg_name = &b->addr[i].u;
+        h->msg_control = control ? b->control + i * CONTROL_BYTES : NULL;
+    }
+    return true;
+}
+
+static void batch_free(batch *b)
+{
+    free(b->msgs);
+    free(b->iov);
+    free(b->addr);
+    free(b->control);
+    free(b->mem);
+}
+
+static void set_int(int fd, int level, int option, int value)
+{
+    /* each of these improves the socket; none is needed for it to work */
+    (void)setsockopt(fd, level, option, &value, sizeof value);
+}
+
+static void socket_options(int fd, int family, const dxpu_udp_config *cfg)
+{
+    int ecn = cfg->ecn_capable ? ECN_ECT0 : 0;
+    set_int(fd, SOL_SOCKET, SO_RCVBUF, (int)cfg->buffer_bytes);
+    set_int(fd, SOL_SOCKET, SO_SNDBUF, (int)cfg->buffer_bytes);
+    if (family == AF_INET6) {
+        set_int(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+        set_int(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+        set_int(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
+        set_int(fd, IPPROTO_IPV6, IPV6_TCLASS, ecn);
+    } else {
+        set_int(fd, IPPROTO_IP, IP_RECVTOS, 1);
+        set_int(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
+        set_int(fd, IPPROTO_IP, IP_TOS, ecn);
+    }
+}
+
+static const char *socket_open(dxpu_udp *u, unsigned index)
+{
+    udp_socket *s = &u->sockets[index];
+    const dxpu_udp_address *want = &u->cfg.local[index];
+    s->fd = socket(want->u.any.sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (s->fd < 0)
+        return "no UDP socket; is this address family enabled?";
+    socket_options(s->fd, want->u.any.sa_family, &u->cfg);
+    if (bind(s->fd, &want->u.any, want->len))
+        return errno == EADDRINUSE ? "port in use; stop the other program or choose another port"
+                                   : "cannot bind; is this an address of this machine?";
+    s->local.len = sizeof s->local.u;
+    if (getsockname(s->fd, &s->local.u.any, &s->local.len))
+        return "no local address";
+    s->readable = event_new(u->base, s->fd, EV_READ | EV_PERSIST, on_readable, s);
+    if (!s->readable || event_add(s->readable, NULL))
+        return "libevent refuses the socket";
+    s->maybe = true;
+    return NULL;
+}
+
+static const char *open_all(dxpu_udp *u)
+{
+    if (!u->base) {
+        struct event_config *ec = event_config_new();
+        if (!ec)
+            return "out of memory";
+        event_config_set_flag(ec, EVENT_BASE_FLAG_PRECISE_TIMER);
+        u->base = event_base_new_with_config(ec);
+        event_config_free(ec);
+        u->own_base = true;
+    }
+    if (!u->base)
+        return "libevent has no event base";
+    u->timer = event_new(u->base, -1, 0, on_timer, u);
+    if (!u->timer || !batch_init(&u->rx, &u->cfg, true) || !batch_init(&u->tx, &u->cfg, false))
+        return "out of memory";
+    for (unsigned i = 0; i < u->cfg.sockets; i++) {
+        const char *why = socket_open(u, i);
+        if (why)
+            return why;
+    }
+    return NULL;
+}
+
+dxpu_udp *dxpu_udp_open(const dxpu_udp_config *cfg, const char **why)
+{
+    dxpu_udp *u;
+    if (cfg->sockets < 1 || cfg->sockets > DXPU_UDP_SOCKETS_MAX || cfg->batch < 1 ||
+        cfg->batch > 1024 || cfg->datagram_bytes < 1 || cfg->datagram_bytes > 65535) {
+        errno = EINVAL;
+        *why = "a configuration value is out of range";
+        return NULL;
+    }
+    u = calloc(1, sizeof *u);
+    if (!u) {
+        *why = "out of memory";
+        return NULL;
+    }
+    u->cfg = *cfg;
+    u->base = cfg->base;
+    for (unsigned i = 0; i < DXPU_UDP_SOCKETS_MAX; i++)
+        u->sockets[i].fd = -1;
+    *why = open_all(u);
+    if (*why) {
+        int saved = errno;
+        dxpu_udp_close(u);
+        errno = saved;
+        return NULL;
+    }
+    return u;
+}
+
+void dxpu_udp_close(dxpu_udp *u)
+{
+    if (!u)
+        return;
+    for (unsigned i = 0; i < DXPU_UDP_SOCKETS_MAX; i++) {
+        if (u->sockets[i].readable)
+            event_free(u->sockets[i].readable);
+        if (u->sockets[i].fd >= 0)
+            close(u->sockets[i].fd);
+    }
+    if (u->timer)
+        event_free(u->timer);
+    if (u->own_base && u->base)
+        event_base_free(u->base);
+    batch_free(&u->rx);
+    batch_free(&u->tx);
+    free(u);
+}
+
+const dxpu_udp_address *dxpu_udp_local(const dxpu_udp *u, unsigned index)
+{
+    return &u->sockets[index].local;
+}
+
+struct event_base *dxpu_udp_base(dxpu_udp *u)
+{
+    return u->base;
+}
+
+/* ==== 3  Sending ============================================================================== */
+
+static void count_send_error(dxpu_udp *u, int error)
+{
+    if (error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS)
+        u->count.tx_full++;
+    else if (error == EMSGSIZE)
+        u->count.tx_too_long++;
+    else
+        u->count.tx_errors++;
+}
+
+void dxpu_udp_flush(dxpu_udp *u)
+{
+    unsigned done = 0;
+    while (done < u->tx_used) {
+        int n = sendmmsg(u->sockets[u->tx_socket].fd, u->tx.msgs + done, u->tx_used - done,
+                         MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) { /* the first of the rest was refused; the others may still go */
+            count_send_error(u, errno);
+            done++;
+            continue;
+        }
+        u->count.tx_batches++;
+        u->count.tx_datagrams += (unsigned)n;
+        for (unsigned end = done + (unsigned)n; done < end; done++)
+            u->count.tx_bytes += u->tx.iov[done].iov_len;
+    }
+    u->tx_used = 0;
+}
+
+uint8_t *dxpu_udp_room(dxpu_udp *u)
+{
+    if (u->tx_used == u->cfg.batch)
+        dxpu_udp_flush(u);
+    return u->tx.mem + u->tx_used * u->cfg.datagram_bytes;
+}
+
+void dxpu_udp_commit(dxpu_udp *u, const dxpu_udp_path *to, size_t len)
+{
+    unsigned i = u->tx_used;
+    if (i && u->tx_socket != to->socket) { /* another socket begins another batch */
+        uint8_t *from = u->tx.mem + i * u->cfg.datagram_bytes;
+        dxpu_udp_flush(u);
+        memcpy(u->tx.mem, from, len);
+        i = 0;
+    }
+    u->tx_socket = to->socket;
+    u->tx.iov[i].iov_len = len;
+    u->tx.addr[i] = to->remote;
+    u->tx.msgs[i].msg_hdr.msg_namelen = to->remote.len;
+    u->tx_used = i + 1;
+}
+
+/* ==== 4  The loop ============================================================================= */
+
+static unsigned ecn_flags(struct msghdr *h)
+{
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
+        int tos = 0;
+        if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) {
+            tos = *CMSG_DATA(c); /* one byte */
+        } else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS) {
+            memcpy(&tos, CMSG_DATA(c), sizeof tos);
+        } else {
+            continue;
+        }
+        return (tos & ECN_MASK) == ECN_CE ? DXPU_RX_ECN_CE : 0u;
+    }
+    return 0;
+}
+
+/* One batch from one socket; the number of datagrams. */
+static unsigned receive(dxpu_udp *u, unsigned index, const dxpu_udp_callbacks *cb)
+{
+    int n;
+    for (unsigned i = 0; i < u->cfg.batch; i++) {
+        u->rx.msgs[i].msg_hdr.msg_namelen = sizeof u->rx.addr[i].u;
+        u->rx.msgs[i].msg_hdr.msg_controllen = CONTROL_BYTES;
+    }
+    n = recvmmsg(u->sockets[index].fd, u->rx.msgs, u->cfg.batch, MSG_DONTWAIT, NULL);
+    if (n <= 0) {
+        if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+            u->count.rx_errors++;
+        u->sockets[index].maybe = false;
+        return 0;
+    }
+    u->count.rx_batches++;
+    u->sockets[index].maybe = n == (int)u->cfg.batch; /* else drained: libevent tells of more */
+    for (int i = 0; i < n; i++) {
+        struct msghdr *h = &u->rx.msgs[i].msg_hdr;
+        dxpu_udp_path from;
+        u->count.rx_datagrams++;
+        u->count.rx_bytes += u->rx.msgs[i].msg_len;
+        if (h->msg_flags & MSG_TRUNC) {
+            u->count.rx_too_long++;
+            continue;
+        }
+        from.socket = index;
+        from.remote = u->rx.addr[i];
+        from.remote.len = h->msg_namelen;
+        cb->on_datagram(cb->user, h->msg_iov->iov_base, u->rx.msgs[i].msg_len, &from, ecn_flags(h));
+    }
+    return (unsigned)n;
+}
+
+/* Look at every socket once (all when `all`, else those that libevent saw readable). */
+static unsigned receive_all(dxpu_udp *u, const dxpu_udp_callbacks *cb, bool all)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < u->cfg.sockets; i++) {
+        if (all || u->sockets[i].maybe)
+            n += receive(u, i, cb);
+    }
+    return n;
+}
+
+/* Block until a datagram, another event, or next_ns. */
+static int block(dxpu_udp *u, uint64_t now, uint64_t next)
+{
+    if (next != DXPU_NEVER) {
+        uint64_t us = next > now ? (next - now + 999) / 1000 : 0;
+        struct timeval tv;
+        if (us > 3600u * 1000000u)
+            us = 3600u * 1000000u;
+        tv.tv_sec = (time_t)(us / 1000000u);
+        tv.tv_usec = (suseconds_t)(us % 1000000u);
+        if (event_add(u->timer, &tv))
+            return -1;
+    } else {
+        event_del(u->timer);
+    }
+    u->count.waits++;
+    return event_base_loop(u->base, EVLOOP_ONCE) < 0 ? -1 : 0;
+}
+
+/* Run the events of others without waiting.  NONBLOCK alone would go on for as long as a socket is
+   readable. */
+static int poll_events(dxpu_udp *u)
+{
+    return event_base_loop(u->base, EVLOOP_ONCE | EVLOOP_NONBLOCK) < 0 ? -1 : 0;
+}
+
+int dxpu_udp_loop(dxpu_udp *u, const dxpu_udp_callbacks *cb)
+{
+    uint64_t now = dxpu_udp_now_ns(), last = now, polled = 0;
+    bool wake = true; /* other events ran, so run() may have news */
+    u->stop = false;
+    while (!u->stop) {
+        bool all = u->cfg.wait != DXPU_UDP_BLOCK;
+        unsigned n = receive_all(u, cb, all);
+        uint64_t next;
+        now = dxpu_udp_now_ns();
+        if (n)
+            last = now;
+        if (n || wake || cb->next_ns(cb->user) <= now) {
+            cb->run(cb->user, now);
+            dxpu_udp_flush(u);
+        }
+        wake = false;
+        next = cb->next_ns(cb->user);
+        if (n || next <= now || u->cfg.wait == DXPU_UDP_BUSY ||
+            (u->cfg.wait == DXPU_UDP_ADAPTIVE && now - last < u->cfg.spin_ns)) {
+            if (now - polled >= POLL_NS) { /* signals and timers live on under load */
+                polled = now;
+                wake = true;
+                if (poll_events(u))
+                    return -1;
+            }
+            continue;
+        }
+        if (u->stop)
+            break;
+        if (block(u, now, next))
+            return -1;
+        polled = dxpu_udp_now_ns();
+        wake = true;
+    }
+    dxpu_udp_flush(u);
+    return DXPU_OK;
+}
+
+void dxpu_udp_stop(dxpu_udp *u)
+{
+    u->stop = true;
+}
+
+/* ==== 5  Counters ============================================================================= */
+
+#define DXPU_UDP_NAME(name, text) #name,
+static const char *const counter_names[] = { DXPU_UDP_COUNTERS(DXPU_UDP_NAME) };
+#undef DXPU_UDP_NAME
+
+const dxpu_udp_counters *dxpu_udp_count(const dxpu_udp *u)
+{
+    return &u->count;
+}
+
+const char *dxpu_udp_counter_name(unsigned index)
+{
+    return index < sizeof counter_names / sizeof counter_names[0] ? counter_names[index] : NULL;
+}
+
+uint64_t dxpu_udp_counter_value(const dxpu_udp *u, unsigned index)
+{
+    uint64_t value = 0;
+    if (dxpu_udp_counter_name(index))
+        memcpy(&value, (const uint8_t *)&u->count + index * sizeof value, sizeof value);
+    return value;
+}

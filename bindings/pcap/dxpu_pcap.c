@@ -1,0 +1,375 @@
+/* dxpu_pcap.c - see dxpu_pcap.h
+   SPDX-License-Identifier: MIT */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE /* u_char and friends, which pcap.h uses */
+#endif
+#include "dxpu_pcap.h"
+
+#include <errno.h>
+#include <pcap/pcap.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    ETHER_BYTES = 14,
+    IP4_BYTES = 20,
+    IP6_BYTES = 40,
+    UDP_BYTES = 8,
+    TYPE_IP4 = 0x0800,
+    TYPE_IP6 = 0x86dd,
+    PROTOCOL_UDP = 17,
+    DATAGRAM_MAX_BYTES = 65000,
+    SNAP_BYTES = 262144,
+    PORT_MASK_3000 = 0xff00, /* 0x3000..0x30ff */
+    PORT_MASK_4000 = 0xfff0  /* 0x4000..0x400f */
+};
+
+struct dxpu_pcap_reader {
+    pcap_t *pcap;
+    int link;
+    uint64_t index;
+};
+
+struct dxpu_pcap_writer {
+    pcap_t *pcap;
+    pcap_dumper_t *dump;
+    uint16_t sequence;
+    uint8_t
+        packet[ETHER_BYTES + IP6_BYTES + UDP_BYTES + DXPU_PCAP_NETTLP_BYTES + DATAGRAM_MAX_BYTES];
+};
+
+static unsigned load16(const uint8_t *p)
+{
+    return (unsigned)p[0] << 8 | p[1];
+}
+
+static void store16(uint8_t *p, unsigned v)
+{
+    p[0] = (uint8_t)(v >> 8);
+    p[1] = (uint8_t)v;
+}
+
+static void store32(uint8_t *p, uint32_t v)
+{
+    store16(p, v >> 16);
+    store16(p + 2, v & 0xffffu);
+}
+
+/* ==== Reading ================================================================================= */
+
+dxpu_pcap_reader *dxpu_pcap_open(const char *file, char why[DXPU_PCAP_WHY_BYTES])
+{
+    char text[PCAP_ERRBUF_SIZE] = "";
+    dxpu_pcap_reader *r = calloc(1, sizeof *r);
+    if (!r) {
+        snprintf(why, DXPU_PCAP_WHY_BYTES, "out of memory");
+        return NULL;
+    }
+    r->pcap = pcap_open_offline_with_tstamp_precision(file, PCAP_TSTAMP_PRECISION_NANO, text);
+    if (!r->pcap) {
+        snprintf(why, DXPU_PCAP_WHY_BYTES, "%s", text);
+        free(r);
+        return NULL;
+    }
+    r->link = pcap_datalink(r->pcap);
+    return r;
+}
+
+void dxpu_pcap_close(dxpu_pcap_reader *r)
+{
+    if (!r)
+        return;
+    pcap_close(r->pcap);
+    free(r);
+}
+
+static void skip(dxpu_bytes *b, size_t n)
+{
+    b->ptr += n;
+    b->len -= n;
+}
+
+/* Take the link header off *b; the EtherType of what follows, 0 when there is none. */
+static unsigned link_header(int link, dxpu_bytes *b)
+{
+    unsigned type;
+    size_t n;
+    switch (link) {
+    case DLT_EN10MB:
+        n = ETHER_BYTES;
+        if (b->len < n)
+            return 0;
+        type = load16(b->ptr + 12);
+        while ((type == 0x8100 || type == 0x88a8) && b->len >= n + 4) { /* VLAN tags */
+            type = load16(b->ptr + n + 2);
+            n += 4;
+        }
+        break;
+    case DLT_LINUX_SLL:
+    case DLT_LINUX_SLL2:
+        n = link == DLT_LINUX_SLL ? 16 : 20;
+        if (b->len < n)
+            return 0;
+        type = load16(b->ptr + (link == DLT_LINUX_SLL ? 14 : 0));
+        break;
+    case DLT_NULL: /* an address family that differs from system to system: IP says it itself */
+    case DLT_LOOP:
+    case DLT_RAW:
+        n = link == DLT_RAW ? 0 : 4;
+        if (b->len < n + 1)
+            return 0;
+        type = b->ptr[n] >> 4 == 6 ? TYPE_IP6 : TYPE_IP4;
+        break;
+    default:
+        return 0;
+    }
+    skip(b, n);
+    return type;
+}
+
+/* Take the IP header off *b; true when a UDP datagram, or its beginning, follows. */
+static bool ip_header(unsigned type, dxpu_bytes *b)
+{
+    size_t n = IP6_BYTES;
+    if (type == TYPE_IP4) {
+        if (b->len < IP4_BYTES || b->ptr[0] >> 4 != 4)
+            return false;
+        n = (size_t)(b->ptr[0] & 15) * 4;
+        if (n < IP4_BYTES || b->len < n || b->ptr[9] != PROTOCOL_UDP ||
+            (load16(b->ptr + 6) & 0x3fffu) != 0) /* a fragment */
+            return false;
+    } else if (type != TYPE_IP6 || b->len < n || b->ptr[0] >> 4 != 6 || b->ptr[6] != PROTOCOL_UDP) {
+        return false;
+    }
+    skip(b, n);
+    return true;
+}
+
+static bool nettlp_port(unsigned port)
+{
+    return (port & PORT_MASK_3000) == 0x3000u || (port & PORT_MASK_4000) == 0x4000u;
+}
+
+/* What a packet holds. */
+static void classify(int link, dxpu_bytes b, dxpu_pcap_packet *out)
+{
+    unsigned length;
+    if (!ip_header(link_header(link, &b), &b) || b.len < UDP_BYTES)
+        return;
+    length = load16(b.ptr + 4);
+    if (length < UDP_BYTES)
+        return;
+    length -= UDP_BYTES;
+    out->port = (uint16_t)load16(b.ptr + 2);
+    skip(&b, UDP_BYTES);
+    if (b.len > length) /* Ethernet's padding */
+        b.len = length;
+    if (nettlp_port(out->port) && b.len >= DXPU_PCAP_NETTLP_BYTES) {
+        out->kind = DXPU_PCAP_TLP;
+        out->sequence = (uint16_t)load16(b.ptr);
+        out->timestamp = (uint32_t)(load16(b.ptr + 2) << 16 | load16(b.ptr + 4));
+        skip(&b, DXPU_PCAP_NETTLP_BYTES);
+        length -= DXPU_PCAP_NETTLP_BYTES;
+    } else if (b.len >= 2 && load16(b.ptr) == DXPU_MAGIC) {
+        out->kind = DXPU_PCAP_FRAME;
+    } else {
+        return;
+    }
+    out->bytes = b;
+    out->whole_bytes = length;
+}
+
+int dxpu_pcap_next(dxpu_pcap_reader *r, dxpu_pcap_packet *out, char why[DXPU_PCAP_WHY_BYTES])
+{
+    struct pcap_pkthdr *h;
+    const u_char *data;
+    int rc = pcap_next_ex(r->pcap, &h, &data);
+    if (rc == PCAP_ERROR_BREAK)
+        return 0;
+    if (rc != 1) {
+        snprintf(why, DXPU_PCAP_WHY_BYTES, "packet %llu: %s", (unsigned long long)(r->index + 1),
+                 pcap_geterr(r->pcap));
+        return -1;
+    }
+    memset(out, 0, sizeof *out);
+    out->index = ++r->index;
+    out->time_ns = (uint64_t)h->ts.tv_sec * 1000000000u + (uint64_t)h->ts.tv_usec;
+    out->bytes.ptr = data;
+    out->bytes.len = h->caplen;
+    out->whole_bytes = h->len;
+    classify(r->link, out->bytes, out);
+    return 1;
+}
+
+/* ==== Writing ================================================================================= */
+
+dxpu_pcap_writer *dxpu_pcap_create(const char *file, char why[DXPU_PCAP_WHY_BYTES])
+{
+    dxpu_pcap_writer *w = calloc(1, sizeof *w);
+    if (!w) {
+        snprintf(why, DXPU_PCAP_WHY_BYTES, "out of memory");
+        return NULL;
+    }
+    w->pcap =
+        pcap_open_dead_with_tstamp_precision(DLT_EN10MB, SNAP_BYTES, PCAP_TSTAMP_PRECISION_NANO);
+    w->dump = w->pcap ? pcap_dump_open(w->pcap, file) : NULL;
+    if (!w->dump) {
+        snprintf(why, DXPU_PCAP_WHY_BYTES, "%s", w->pcap ? pcap_geterr(w->pcap) : "out of memory");
+        if (w->pcap)
+            pcap_close(w->pcap);
+        free(w);
+        return NULL;
+    }
+    return w;
+}
+
+int dxpu_pcap_flush(dxpu_pcap_writer *w)
+{
+    if (pcap_dump_flush(w->dump))
+        return -1;
+    return ferror(pcap_dump_file(w->dump)) ? -1 : 0;
+}
+
+int dxpu_pcap_finish(dxpu_pcap_writer *w)
+{
+    int rc;
+    if (!w)
+        return 0;
+    rc = dxpu_pcap_flush(w);
+    pcap_dump_close(w->dump);
+    pcap_close(w->pcap);
+    free(w);
+    return rc;
+}
+
+/* Sum of 16-bit words, not yet folded (the Internet checksum). */
+static uint32_t sum16(uint32_t sum, const uint8_t *p, size_t len)
+{
+    for (; len > 1; len -= 2, p += 2)
+        sum += load16(p);
+    return len ? sum + ((uint32_t)p[0] << 8) : sum;
+}
+
+static unsigned fold(uint32_t sum)
+{
+    while (sum >> 16)
+        sum = (sum & 0xffffu) + (sum >> 16);
+    return ~sum & 0xffffu;
+}
+
+/* IPv4 and UDP header at p; the UDP payload of len bytes follows.  Bytes of both headers. */
+static size_t put_ip4(uint8_t *p, uint32_t from, uint32_t to, size_t len)
+{
+    memset(p, 0, IP4_BYTES);
+    p[0] = 0x45;
+    store16(p + 2, (unsigned)(IP4_BYTES + UDP_BYTES + len));
+    p[6] = 0x40; /* Don't Fragment */
+    p[8] = 64;
+    p[9] = PROTOCOL_UDP;
+    store32(p + 12, from);
+    store32(p + 16, to);
+    store16(p + 10, fold(sum16(0, p, IP4_BYTES)));
+    return IP4_BYTES + UDP_BYTES;
+}
+
+/* The same for IPv6, whose UDP checksum may not be left out; payload must already be there. */
+static size_t put_ip6(uint8_t *p, const struct in6_addr *from, const struct in6_addr *to,
+                      size_t len)
+{
+    uint8_t *udp = p + IP6_BYTES;
+    unsigned check;
+    memset(p, 0, IP6_BYTES);
+    p[0] = 0x60;
+    store16(p + 4, (unsigned)(UDP_BYTES + len));
+    p[6] = PROTOCOL_UDP;
+    p[7] = 64;
+    memcpy(p + 8, from, 16);
+    memcpy(p + 24, to, 16);
+    check = fold(
+        sum16(sum16((uint32_t)(UDP_BYTES + len) + PROTOCOL_UDP, p + 8, 32), udp, UDP_BYTES + len));
+    store16(udp + 6, check ? check : 0xffffu);
+    return IP6_BYTES + UDP_BYTES;
+}
+
+static void put_udp(uint8_t *p, unsigned from, unsigned to, size_t len)
+{
+    store16(p, from);
+    store16(p + 2, to);
+    store16(p + 4, (unsigned)(UDP_BYTES + len));
+    store16(p + 6, 0);
+}
+
+/* Locally administered addresses of nobody: TLPs have no Ethernet of their own. */
+static void put_ether(uint8_t *p, unsigned type)
+{
+    static const uint8_t addresses[12] = { 2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1 };
+    memcpy(p, addresses, sizeof addresses);
+    store16(p + 12, type);
+}
+
+static void dump(dxpu_pcap_writer *w, uint64_t time_ns, size_t len)
+{
+    struct pcap_pkthdr h;
+    memset(&h, 0, sizeof h);
+    h.ts.tv_sec = (time_t)(time_ns / 1000000000u);
+    h.ts.tv_usec = (suseconds_t)(time_ns % 1000000000u);
+    h.caplen = h.len = (bpf_u_int32)len;
+    pcap_dump((u_char *)w->dump, &h, w->packet);
+}
+
+/* The tag of a request or completion, 0 for what has none or cannot be told. */
+static unsigned tag_of(dxpu_bytes tlp)
+{
+    dxpu_tlp t;
+    return dxpu_tlp_decode_header(tlp, &t) == DXPU_OK ? t.tag : 0u;
+}
+
+int dxpu_pcap_write_tlp(dxpu_pcap_writer *w, uint64_t time_ns, dxpu_bytes tlp)
+{
+    enum { HEADERS = ETHER_BYTES + IP4_BYTES + UDP_BYTES };
+    uint8_t *p = w->packet;
+    size_t len = DXPU_PCAP_NETTLP_BYTES + tlp.len;
+    unsigned port = DXPU_PCAP_NETTLP_PORT + (tag_of(tlp) & 0xffu);
+    if (tlp.len < 1 || tlp.len > DATAGRAM_MAX_BYTES)
+        return DXPU_E_ARG;
+    put_ether(p, TYPE_IP4);
+    put_ip4(p + ETHER_BYTES, 0x0a000001u, 0x0a000002u, len);
+    put_udp(p + ETHER_BYTES + IP4_BYTES, port, port, len);
+    store16(p + HEADERS, w->sequence++);
+    store32(p + HEADERS + 2, (uint32_t)time_ns);
+    memcpy(p + HEADERS + DXPU_PCAP_NETTLP_BYTES, tlp.ptr, tlp.len);
+    dump(w, time_ns, HEADERS + len);
+    return DXPU_OK;
+}
+
+int dxpu_pcap_write_frame(dxpu_pcap_writer *w, uint64_t time_ns, const struct sockaddr *from,
+                          const struct sockaddr *to, dxpu_bytes frame)
+{
+    uint8_t *p = w->packet, *ip = p + ETHER_BYTES;
+    size_t headers = ETHER_BYTES + UDP_BYTES;
+    if (frame.len < 1 || frame.len > DATAGRAM_MAX_BYTES || from->sa_family != to->sa_family)
+        return DXPU_E_ARG;
+    if (from->sa_family == AF_INET) {
+        struct sockaddr_in a, b;
+        memcpy(&a, from, sizeof a);
+        memcpy(&b, to, sizeof b);
+        headers += IP4_BYTES;
+        put_ether(p, TYPE_IP4);
+        memcpy(p + headers, frame.ptr, frame.len);
+        put_udp(ip + IP4_BYTES, ntohs(a.sin_port), ntohs(b.sin_port), frame.len);
+        put_ip4(ip, ntohl(a.sin_addr.s_addr), ntohl(b.sin_addr.s_addr), frame.len);
+    } else if (from->sa_family == AF_INET6) {
+        struct sockaddr_in6 a, b;
+        memcpy(&a, from, sizeof a);
+        memcpy(&b, to, sizeof b);
+        headers += IP6_BYTES;
+        put_ether(p, TYPE_IP6);
+        memcpy(p + headers, frame.ptr, frame.len);
+        put_udp(ip + IP6_BYTES, ntohs(a.sin6_port), ntohs(b.sin6_port), frame.len);
+        put_ip6(ip, &a.sin6_addr, &b.sin6_addr, frame.len);
+    } else {
+        return DXPU_E_ARG;
+    }
+    dump(w, time_ns, headers + frame.len);
+    return DXPU_OK;
+}

@@ -1,0 +1,186 @@
+/* dxpu-box - lends the devices of its slots to hosts over the network
+   SPDX-License-Identifier: MIT */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "devices/memory.h"
+#include "options.h"
+#include "slots.h"
+
+#include <errno.h>
+#include <signal.h>
+
+enum { EXIT_GOOD = 0, EXIT_USAGE = 2, EXIT_SYSTEM = 3 };
+
+/* places for incarnations: the one in use, those opening, and those that answer a last close */
+enum { CHANNELS_PER_SLOT = 4, SLOTS_MAX = FABRIC_CHANNELS_MAX / CHANNELS_PER_SLOT };
+
+static struct {
+    fabric_settings fabric;
+    uint64_t slots, node;
+    device_settings device;
+    const char *record, *state;
+    bool json, stats, quiet;
+} set = {
+    FABRIC_SETTINGS_DEFAULT("*:4458"), 1, 2, { 16u << 20, 512 }, NULL, NULL, false, false, false
+};
+
+static const option_row rows[] = {
+    FABRIC_OPTIONS(set.fabric),
+    { "slots", "N", "slots, numbered from 1 (1)", OPTION_NUMBER, &set.slots, 1, SLOTS_MAX },
+    { "memory", "SIZE", "memory of each slot's device, a power of two (16M)", OPTION_SIZE,
+      &set.device.memory_bytes, 4096, (uint64_t)1 << 40 },
+    { "mps", "BYTES", "largest Max_Payload_Size of the devices (512)", OPTION_NUMBER,
+      &set.device.mps_bytes, 128, 4096 },
+    { "node", "N", "number of this box in the fabric (2)", OPTION_NUMBER, &set.node, 1,
+      UINT32_MAX },
+    { "state", "FILE", "keep the highest lease epochs here over restarts", OPTION_TEXT, &set.state,
+      0, 0 },
+    { "record", "FILE", "write every TLP that arrives to a pcap, in order", OPTION_TEXT,
+      &set.record, 0, 0 },
+    { "stats", NULL, "all statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
+    { "json", NULL, "statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json, 0,
+      0 },
+    { "quiet", NULL, "no line on stderr for each lease", OPTION_FLAG, &set.quiet, 0, 0 },
+};
+
+static box the_box;
+static bool stopping;
+static uint64_t stop_ns;
+
+static void print_stats(FILE *out, bool json)
+{
+    report r;
+    report_begin(&r, out, json);
+    slots_report(&the_box, &r);
+    report_end(&r);
+}
+
+static void on_stop(evutil_socket_t fd, short what, void *user)
+{
+    uint64_t now = dxpu_udp_now_ns();
+    (void)fd;
+    (void)what;
+    (void)user;
+    if (stopping) { /* asked twice: not politely any more */
+        fabric_stop(&the_box.fabric);
+        return;
+    }
+    stopping = true;
+    stop_ns = now + set.fabric.hold_ms * 1000000u;
+    fabric_close_all(&the_box.fabric, DXPU_REASON_SHUTDOWN);
+}
+
+static void on_usr1(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd;
+    (void)what;
+    (void)user;
+    print_stats(stderr, false);
+    if (the_box.record && dxpu_pcap_flush(the_box.record))
+        fprintf(stderr, "dxpu-box: --record: %s\n", strerror(errno));
+}
+
+static uint64_t next_ns(void *user)
+{
+    (void)user;
+    return stopping ? stop_ns : DXPU_NEVER;
+}
+
+static void tick(void *user, uint64_t now)
+{
+    (void)user;
+    if (stopping && (!fabric_busy(&the_box.fabric) || now >= stop_ns))
+        fabric_stop(&the_box.fabric);
+}
+
+static uint8_t welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *cfg)
+{
+    return stopping ? (uint8_t)DXPU_REASON_SHUTDOWN : slots_welcome(user, offer, cfg);
+}
+
+static int usage(const char *what)
+{
+    fprintf(stderr, "dxpu-box: %s; see dxpu-box --help\n", what);
+    return EXIT_USAGE;
+}
+
+static int open_box(void)
+{
+    fabric_callbacks cb = { &the_box, welcome, slots_up, slots_work, slots_down, next_ns, tick };
+    char why[DXPU_PCAP_WHY_BYTES], text[DXPU_UDP_TEXT_BYTES];
+    the_box.node = (uint32_t)set.node;
+    the_box.state_file = set.state;
+    the_box.quiet = set.quiet;
+    if (fabric_open(&the_box.fabric, "dxpu-box", &set.fabric,
+                    (unsigned)set.slots * CHANNELS_PER_SLOT, &cb) ||
+        slots_open(&the_box, (unsigned)set.slots, &memory_kind, &set.device))
+        return -1;
+    if (set.record) {
+        the_box.record = dxpu_pcap_create(set.record, why);
+        if (!the_box.record) {
+            fprintf(stderr, "dxpu-box: --record: %s\n", why);
+            return -1;
+        }
+    }
+    fprintf(stderr, "dxpu-box: %u slots at %s, CRC-32 by %s\n", the_box.count,
+            dxpu_udp_print(dxpu_udp_local(the_box.fabric.udp, 0), text), fabric_crc_name());
+    return 0;
+}
+
+static int run_box(void)
+{
+    struct event_base *base = dxpu_udp_base(the_box.fabric.udp);
+    struct event *events[3];
+    int rc = -1;
+    events[0] = evsignal_new(base, SIGINT, on_stop, NULL);
+    events[1] = evsignal_new(base, SIGTERM, on_stop, NULL);
+    events[2] = evsignal_new(base, SIGUSR1, on_usr1, NULL);
+    if (events[0] && events[1] && events[2] && !event_add(events[0], NULL) &&
+        !event_add(events[1], NULL) && !event_add(events[2], NULL))
+        rc = fabric_run(&the_box.fabric);
+    if (rc)
+        fprintf(stderr, "dxpu-box: waiting for events: %s\n", strerror(errno));
+    for (unsigned i = 0; i < 3; i++) {
+        if (events[i])
+            event_free(events[i]);
+    }
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    static char version[120];
+    option_program program = { "dxpu-box",
+                               "lends the devices of its slots to hosts over the network",
+                               version,
+                               rows,
+                               sizeof rows / sizeof rows[0],
+                               "SIGUSR1 prints statistics, Ctrl-C closes all channels in order.\n"
+                               "exit status: 0 stopped as asked, 2 usage, 3 system error\n" };
+    int rc;
+    snprintf(version, sizeof version, "%s, wire version %d, CRC-32 by %s", DXPU_VERSION,
+             DXPU_WIRE_VERSION, fabric_crc_name());
+    rc = options_parse(&program, argc, argv);
+    if (rc != OPTIONS_GO)
+        return rc == OPTIONS_SHOWN ? EXIT_GOOD : EXIT_USAGE;
+    if (set.device.memory_bytes & (set.device.memory_bytes - 1))
+        return usage("--memory: a power of two is wanted");
+    if (set.device.mps_bytes & (set.device.mps_bytes - 1))
+        return usage("--mps: 128, 256, 512, 1024, 2048 or 4096");
+    rc = open_box() || run_box() ? EXIT_SYSTEM : EXIT_GOOD;
+    if (the_box.fabric.udp && the_box.slots) {
+        if (set.stats)
+            print_stats(stderr, false);
+        if (set.json)
+            print_stats(stdout, true);
+    }
+    if (dxpu_pcap_finish(the_box.record)) {
+        fprintf(stderr, "dxpu-box: --record: %s\n", strerror(errno));
+        rc = EXIT_SYSTEM;
+    }
+    if (fabric_close(&the_box.fabric))
+        rc = EXIT_SYSTEM;
+    slots_close(&the_box);
+    return rc;
+}

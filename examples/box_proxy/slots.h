@@ -1,0 +1,58 @@
+/* slots.h - the slots of a box: a device each, its lease, and the channel that reaches it
+   SPDX-License-Identifier: MIT */
+#ifndef SLOTS_H_INCLUDED
+#define SLOTS_H_INCLUDED
+
+#include "devices/device.h"
+#include "fabric.h"
+
+/* A completion that the channel had no room for. */
+typedef struct waiting_tlp {
+    struct waiting_tlp *next;
+    size_t len;
+    uint8_t bytes[];
+} waiting_tlp;
+
+struct box;
+
+typedef struct slot {
+    struct box *box;
+    const device_kind *kind;
+    void *device;
+    device_port port;
+    fabric_channel *active; /* the incarnation that reaches the device; NULL: none */
+    waiting_tlp *head, **tail;
+    uint64_t taken[DXPU_CLASSES]; /* TLPs given to the device or refused */
+    uint64_t emitted;             /* TLPs of the device */
+    uint64_t waited;              /* of them, queued for want of room */
+    uint64_t malformed;           /* refused by the strict decoder */
+    uint64_t dropped;             /* of a device whose host was gone */
+} slot;
+
+typedef struct box {
+    fabric fabric;
+    dxpu_box_table table;
+    dxpu_box_entry *entries;
+    slot *slots;
+    unsigned count;
+    uint32_t node;
+    const char *state_file; /* highest epochs, kept over restarts; NULL: not kept */
+    dxpu_pcap_writer *record;
+    uint64_t refused_epoch, refused_busy, refused_slot;
+    bool quiet;
+} box;
+
+/* Make `count` slots with a device of `kind` each and read the state file.  0, or -1 after a
+   message. */
+int slots_open(box *b, unsigned count, const device_kind *kind, const device_settings *s);
+void slots_close(box *b);
+
+/* The fabric's callbacks; user is the box. */
+uint8_t slots_welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *cfg);
+void slots_up(void *user, fabric_channel *c, uint64_t now_ns);
+bool slots_work(void *user, fabric_channel *c, uint64_t now_ns);
+void slots_down(void *user, fabric_channel *c, uint64_t now_ns);
+
+void slots_report(box *b, report *r);
+
+#endif /* SLOTS_H_INCLUDED */

@@ -1,0 +1,23 @@
+/* command.h - the commands of dxpu, and what they share
+   SPDX-License-Identifier: MIT
+
+   A command gets its own name as argv[0] and returns the exit status. */
+#ifndef DXPU_CLI_COMMAND_H
+#define DXPU_CLI_COMMAND_H
+
+enum {
+    EXIT_ALL = 0,     /* everything decoded, or identical */
+    EXIT_REFUSED = 1, /* something was refused, or differs */
+    EXIT_USAGE = 2    /* wrong usage, or a file that cannot be read or written */
+};
+
+int tlp_command(int argc, char **argv);
+int pcap_command(int argc, char **argv);
+
+/* A complaint on standard error, with the command to ask for help; returns EXIT_USAGE. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+int usage_error(const char *command, const char *format, ...);
+
+#endif

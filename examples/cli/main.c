@@ -1,0 +1,71 @@
+/* main.c - the dxpu command: finds the command that is meant
+   SPDX-License-Identifier: MIT */
+#include "command.h"
+
+#include "dxpu.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char help[] =
+    "dxpu - looks at PCIe TLPs in logs and captures\n"
+    "\n"
+    "usage: dxpu tlp decode [--json] [--strict] [HEX... | -]\n"
+    "       dxpu tlp encode [--dwords | --bytes] [OBJECT | FILE | -]...\n"
+    "       dxpu pcap [--json] [--limit N] FILE\n"
+    "       dxpu pcap --same A B\n"
+    "       dxpu --help | --version\n"
+    "\n"
+    "  dmesg | dxpu tlp decode                what the kernel's AER messages say\n"
+    "  dxpu tlp decode 04000001 0000220f 01070000 9eece789\n"
+    "  dxpu pcap nic.pcap                     a capture of TLPs or of dxpu frames\n"
+    "\n"
+    "'dxpu tlp --help' and 'dxpu pcap --help' tell more, dxpu(1) everything.\n"
+    "Exit status: 0 all decoded, 1 some refused, 2 wrong usage.\n";
+
+int usage_error(const char *command, const char *format, ...)
+{
+    va_list args;
+    fprintf(stderr, "dxpu%s%s: ", *command ? " " : "", command);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fprintf(stderr, "\n'dxpu%s%.*s --help' tells how it is used.\n", *command ? " " : "",
+            (int)strcspn(command, " "), command);
+    return EXIT_USAGE;
+}
+
+static int run(int argc, char **argv)
+{
+    if (argc < 2) {
+        fputs(help, stderr);
+        return EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "tlp") == 0)
+        return tlp_command(argc - 1, argv + 1);
+    if (strcmp(argv[1], "pcap") == 0)
+        return pcap_command(argc - 1, argv + 1);
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
+        fputs(help, stdout);
+        return EXIT_ALL;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("dxpu %s (wire version %d)\n", DXPU_VERSION, DXPU_WIRE_VERSION);
+        return EXIT_ALL;
+    }
+    return usage_error("", "no command '%s'; there are tlp and pcap", argv[1]);
+}
+
+int main(int argc, char **argv)
+{
+    /* a line at a time, so that 'dmesg --follow | dxpu tlp decode' follows */
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
+    int status = run(argc, argv);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        perror("dxpu: standard output");
+        return EXIT_USAGE;
+    }
+    return status;
+}

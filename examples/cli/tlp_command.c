@@ -1,0 +1,394 @@
+/* tlp_command.c - dxpu tlp decode, dxpu tlp encode
+   SPDX-License-Identifier: MIT */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L /* getline */
+#endif
+#include "command.h"
+#include "tlp_fields.h"
+#include "tlp_json.h"
+#include "tlp_line.h"
+#include "tlp_text.h"
+
+#include "dxpu.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "usage: dxpu tlp decode [--json] [--strict] [HEX... | -]\n"
+    "       dxpu tlp encode [--dwords | --bytes] [OBJECT | FILE | -]...\n"
+    "\n"
+    "decode prints one line for each TLP.  HEX is what a log shows: dwords as the kernel and "
+    "lspci\n"
+    "print them (04000001 0000220f 01070000 9eece789, also with 0x), bytes (04 00 00 01 ... or\n"
+    "04:00:00:01:...), one long string of digits, or a whole log line in quotes.  With '-' or\n"
+    "nothing it reads standard input, a TLP a line, and passes over lines without one.\n"
+    "  --json    one JSON object a line; dxpu(1) lists the keys\n"
+    "  --strict  each input is one whole TLP and must keep every rule of PCIe.  Without it only "
+    "the\n"
+    "            header counts: what a 4-dword log holds behind a 3-dword header is ignored\n"
+    "\n"
+    "encode takes such objects, one a line, from standard input, files or the command line, and\n"
+    "prints the TLPs as hex.  With \"td\": true and no digest it computes the ECRC.\n"
+    "  --dwords  04000001 0000220f 01070000 (the default)\n"
+    "  --bytes   04 00 00 01 00 00 22 0f 01 07 00 00\n"
+    "\n"
+    "Exit status: 0 all done, 1 some refused or none found, 2 wrong usage.\n";
+
+/* ---- decode ---- */
+
+typedef struct decode_run {
+    bool json, strict;
+    unsigned long decoded, refused, without;
+} decode_run;
+
+static void print_json(json_t *o)
+{
+    char *text = json_dumps(o, JSON_COMPACT | JSON_ENSURE_ASCII);
+    puts(text ? text : "{\"error\":\"memory\",\"reason\":\"out of memory\"}");
+    free(text);
+    json_decref(o);
+}
+
+static void print_refused(decode_run *run, const char *error, const char *reason, const char *input)
+{
+    run->refused++;
+    if (run->json)
+        print_json(tlp_json_refusal(error, reason, input));
+    else
+        printf("refused (%s) %s: %s\n", error, reason, input);
+}
+
+/* A log has room for four dwords: the fourth is no part of a 3-dword header. */
+static dxpu_bytes without_residue(dxpu_bytes in)
+{
+    dxpu_tlp_shape shape;
+    if (dxpu_tlp_measure(in, &shape) == DXPU_OK && shape.header_dw == 3 &&
+        in.len == (size_t)shape.prefix_dw * 4 + 16)
+        in.len -= 4;
+    return in;
+}
+
+static int decode_bytes(const decode_run *run, dxpu_bytes in, dxpu_tlp *t)
+{
+    int rc;
+    if (!run->strict)
+        return dxpu_tlp_decode_header(without_residue(in), t);
+    rc = dxpu_tlp_decode(in, t);
+    return rc == DXPU_OK ? dxpu_tlp_ecrc_check(in) : rc;
+}
+
+/* One line of text; false when it holds no TLP. */
+static bool decode_text(decode_run *run, const char *line)
+{
+    static tlp_text text;
+    dxpu_tlp t;
+    int rc;
+    if (!tlp_text_find(line, &text))
+        return false;
+    if (text.flit) {
+        print_refused(run, "flit", "tlp: a header in flit mode; only non-flit TLPs are known",
+                      line);
+        return true;
+    }
+    rc = decode_bytes(run, (dxpu_bytes){ text.bytes, text.len }, &t);
+    if (rc != DXPU_OK) {
+        print_refused(run, tlp_error(rc).text, dxpu_error_text(rc), line);
+        return true;
+    }
+    run->decoded++;
+    if (run->json) {
+        print_json(tlp_json_from(&t, run->strict));
+    } else {
+        tlp_line(stdout, &t);
+        putchar('\n');
+    }
+    return true;
+}
+
+static int decode_stream(decode_run *run, FILE *in)
+{
+    char *line = NULL;
+    size_t cap = 0;
+    while (getline(&line, &cap, in) >= 0) {
+        line[strcspn(line, "\r\n")] = '\0';
+        if (!decode_text(run, line))
+            run->without++;
+    }
+    free(line);
+    if (ferror(in)) {
+        perror("dxpu tlp decode: standard input");
+        return EXIT_USAGE;
+    }
+    if (run->decoded + run->refused == 0) {
+        fprintf(stderr, "dxpu tlp decode: no TLP in %lu lines\n", run->without);
+        return EXIT_REFUSED;
+    }
+    if (run->without)
+        fprintf(stderr, "dxpu tlp decode: %lu lines without a TLP passed over\n", run->without);
+    return run->refused ? EXIT_REFUSED : EXIT_ALL;
+}
+
+/* An argument with a whole header in it is a line of its own; others are words of one line. */
+static bool is_line(const char *argument)
+{
+    static tlp_text text;
+    return tlp_text_find(argument, &text) && text.len >= 12;
+}
+
+/* Decode the words from argv[first] up to the next whole line; *next is where to go on. */
+static bool decode_words(decode_run *run, int argc, char **argv, int first, int *next)
+{
+    size_t len = 0;
+    char *line;
+    bool found;
+    int i = first;
+    do
+        len += strlen(argv[i++]) + 1;
+    while (i < argc && !is_line(argv[i]));
+    *next = i;
+    line = malloc(len);
+    if (!line)
+        return false;
+    for (len = 0, i = first; i < *next; i++) {
+        size_t n = strlen(argv[i]);
+        memcpy(line + len, argv[i], n);
+        len += n;
+        line[len++] = ' ';
+    }
+    line[len - 1] = '\0';
+    found = decode_text(run, line);
+    free(line);
+    return found;
+}
+
+static int decode_arguments(decode_run *run, int argc, char **argv)
+{
+    for (int i = 0, next; i < argc; i = next) {
+        bool found;
+        next = i + 1;
+        if (is_line(argv[i]))
+            found = decode_text(run, argv[i]);
+        else
+            found = decode_words(run, argc, argv, i, &next);
+        if (!found)
+            return usage_error("tlp decode",
+                               "no TLP in '%s'; give dwords of 8 hex digits, bytes of 2, or a log "
+                               "line",
+                               argv[i]);
+    }
+    return run->refused ? EXIT_REFUSED : EXIT_ALL;
+}
+
+static bool is_option(const char *argument)
+{
+    return argument[0] == '-' && argument[1] != '\0';
+}
+
+static int decode(int argc, char **argv)
+{
+    decode_run run = { 0 };
+    int i = 1, words = 0;
+    bool options = true;
+    for (; i < argc; i++) {
+        if (options && strcmp(argv[i], "--") == 0)
+            options = false;
+        else if (options && strcmp(argv[i], "--json") == 0)
+            run.json = true;
+        else if (options && strcmp(argv[i], "--strict") == 0)
+            run.strict = true;
+        else if (options && is_option(argv[i]))
+            return usage_error("tlp decode", "no option '%s'; there are --json and --strict",
+                               argv[i]);
+        else
+            argv[words++] = argv[i];
+    }
+    if (words == 0 || (words == 1 && strcmp(argv[0], "-") == 0))
+        return decode_stream(&run, stdin);
+    return decode_arguments(&run, words, argv);
+}
+
+/* ---- encode ---- */
+
+typedef struct encode_run {
+    bool bytes;
+    unsigned long encoded, refused;
+} encode_run;
+
+/* Where a refused line stands. */
+typedef struct place {
+    const char *file; /* NULL: the command line */
+    unsigned long line;
+} place;
+
+static void complain(encode_run *run, place at, const char *what, const char *remedy)
+{
+    run->refused++;
+    fputs("dxpu tlp encode: ", stderr);
+    if (at.file)
+        fprintf(stderr, "%s:%lu: ", at.file, at.line);
+    fprintf(stderr, "%s%s%s\n", what, *remedy ? "; " : "", remedy);
+}
+
+/* The keys behind an error of the encoder. */
+static const char *remedy_of(int error)
+{
+    static const struct {
+        int error;
+        const char *remedy;
+    } rows[] = {
+        { DXPU_E_TLP_RSVD, "change ep or message_dw" },
+        { DXPU_E_TLP_LENGTH, "change length_dw (and payload)" },
+        { DXPU_E_TLP_BE, "change first_be or last_be" },
+        { DXPU_E_TLP_4K, "change address or length_dw" },
+        { DXPU_E_TLP_ADDR, "change address or dw" },
+        { DXPU_E_TLP_ADDR64, "leave dw out, or change address" },
+        { DXPU_E_TLP_TC, "set tc to 0" },
+        { DXPU_E_TLP_ATTR, "set attr to []" },
+        { DXPU_E_TLP_AT, "change at" },
+        { DXPU_E_TLP_TH, "change th or ph" },
+        { DXPU_E_TLP_TAG, "change tag" },
+        { DXPU_E_TLP_STATUS, "change status or type" },
+        { DXPU_E_TLP_BYTE_COUNT, "change byte_count, lower_addr or length_dw" },
+        { DXPU_E_TLP_RCB, "change byte_count, lower_addr or length_dw" },
+        { DXPU_E_TLP_MSG_CODE, "change message_code" },
+        { DXPU_E_TLP_MSG_ROUTE, "leave routing out, or change type or message" },
+        { DXPU_E_TLP_PREFIX, "change prefixes" },
+        { DXPU_E_TLP_PREFIX_ORDER, "change the order of prefixes" },
+        { DXPU_E_TLP_PREFIX_COUNT, "shorten prefixes" },
+        { DXPU_E_TLP_IDE, "take the IDE prefix out of prefixes" },
+        { DXPU_E_TLP_OPERAND, "change length_dw or address" },
+        { DXPU_E_TLP_REGISTER, "change register" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (rows[i].error == error)
+            return rows[i].remedy;
+    return "";
+}
+
+static void print_hex(const encode_run *run, const uint8_t *p, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        printf("%s%02x", i && (run->bytes || i % 4 == 0) ? " " : "", p[i]);
+    putchar('\n');
+}
+
+static void encode_object(encode_run *run, json_t *object, place at)
+{
+    static tlp_json in;
+    static uint8_t out[4 * DXPU_PREFIXES_MAX + DXPU_TLP_MAX_BYTES];
+    size_t len = 0;
+    int rc;
+    if (!tlp_json_to(object, &in)) {
+        complain(run, at, in.why, "");
+        return;
+    }
+    rc = dxpu_tlp_encode(&in.tlp, out, sizeof out, &len);
+    if (rc != DXPU_OK) {
+        complain(run, at, dxpu_error_text(rc), remedy_of(rc));
+        return;
+    }
+    if (in.tlp.td && !in.digest_given)
+        dxpu_tlp_crc_store(dxpu_tlp_ecrc((dxpu_bytes){ out, len }), out + len - 4);
+    run->encoded++;
+    print_hex(run, out, len);
+}
+
+static void encode_text(encode_run *run, const char *text, place at)
+{
+    json_error_t error;
+    json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    if (object)
+        encode_object(run, object, at);
+    else
+        complain(run, at, error.text, "give one JSON object a line, as decode --json prints it");
+    json_decref(object);
+}
+
+static int encode_stream(encode_run *run, FILE *in, const char *name)
+{
+    char *line = NULL;
+    size_t cap = 0;
+    int status = EXIT_ALL;
+    for (place at = { name, 1 }; getline(&line, &cap, in) >= 0; at.line++)
+        if (line[strspn(line, " \t\r\n")])
+            encode_text(run, line, at);
+    free(line);
+    if (ferror(in)) {
+        fprintf(stderr, "dxpu tlp encode: ");
+        perror(name);
+        status = EXIT_USAGE;
+    }
+    return status;
+}
+
+static int encode_file(encode_run *run, const char *name)
+{
+    FILE *in = fopen(name, "r");
+    int status;
+    if (!in) {
+        fprintf(stderr, "dxpu tlp encode: ");
+        perror(name);
+        return EXIT_USAGE;
+    }
+    status = encode_stream(run, in, name);
+    fclose(in);
+    return status;
+}
+
+static int encode_arguments(encode_run *run, int argc, char **argv)
+{
+    int status = argc ? EXIT_ALL : encode_stream(run, stdin, "standard input");
+    for (int i = 0; i < argc && status == EXIT_ALL; i++) {
+        if (argv[i][strspn(argv[i], " \t\n")] == '{')
+            encode_text(run, argv[i], (place){ NULL, 0 });
+        else if (strcmp(argv[i], "-") == 0)
+            status = encode_stream(run, stdin, "standard input");
+        else
+            status = encode_file(run, argv[i]);
+    }
+    if (status != EXIT_ALL)
+        return status;
+    if (run->encoded + run->refused == 0)
+        fputs("dxpu tlp encode: no JSON object in the input\n", stderr);
+    return run->refused || !run->encoded ? EXIT_REFUSED : EXIT_ALL;
+}
+
+static int encode(int argc, char **argv)
+{
+    encode_run run = { 0 };
+    int words = 0;
+    bool options = true;
+    for (int i = 1; i < argc; i++) {
+        if (options && strcmp(argv[i], "--") == 0)
+            options = false;
+        else if (options && strcmp(argv[i], "--bytes") == 0)
+            run.bytes = true;
+        else if (options && strcmp(argv[i], "--dwords") == 0)
+            run.bytes = false;
+        else if (options && is_option(argv[i]))
+            return usage_error("tlp encode", "no option '%s'; there are --dwords and --bytes",
+                               argv[i]);
+        else
+            argv[words++] = argv[i];
+    }
+    return encode_arguments(&run, words, argv);
+}
+
+int tlp_command(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            fputs(help, stdout);
+            return EXIT_ALL;
+        }
+    if (argc > 1 && strcmp(argv[1], "decode") == 0)
+        return decode(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "encode") == 0)
+        return encode(argc - 1, argv + 1);
+    if (argc > 1)
+        return usage_error("tlp", "no command '%s'; there are decode and encode", argv[1]);
+    return usage_error("tlp", "decode or encode?");
+}

@@ -1,0 +1,501 @@
+/* fabric.c - see fabric.h
+   SPDX-License-Identifier: MIT */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE /* getrandom */
+#endif
+#include "fabric.h"
+#include "dxpu_zlib.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <time.h>
+
+enum { INDEX_MASK = FABRIC_CHANNELS_MAX - 1, IP4_UDP_BYTES = 28, IP6_UDP_BYTES = 48 };
+
+/* ==== Memory and ids ========================================================================== */
+
+uint32_t fabric_random(void)
+{
+    uint32_t v = 0;
+    if (getrandom(&v, sizeof v, 0) != (ssize_t)sizeof v) {
+        fprintf(stderr, "no random numbers from the kernel: %s\n", strerror(errno));
+        abort(); /* predictable ids would let an old incarnation's frames in */
+    }
+    return v;
+}
+
+/* Room for one more channel of this configuration, with a fresh id.  NULL when there is none. */
+static fabric_channel *channel_new(fabric *f, dxpu_channel_config *cfg)
+{
+    fabric_channel *c;
+    uint32_t index;
+    size_t bytes = dxpu_channel_bytes(cfg);
+    if (!f->free_count || !bytes)
+        return NULL;
+    c = calloc(1, sizeof *c);
+    if (!c)
+        return NULL;
+    c->mem = malloc(bytes);
+    if (!c->mem) {
+        free(c);
+        return NULL;
+    }
+    index = f->free_list[f->free_head];
+    do {
+        c->id = (fabric_random() & ~(uint32_t)INDEX_MASK) | index;
+    } while (!c->id);
+    cfg->local_id = c->id;
+    cfg->sequence = fabric_random();
+    if (dxpu_channel_init(&c->ch, cfg, c->mem, bytes) != DXPU_OK) {
+        free(c->mem);
+        free(c);
+        return NULL;
+    }
+    f->free_head = (f->free_head + 1) % f->capacity;
+    f->free_count--;
+    f->channels[index] = c;
+    return c;
+}
+
+static void channel_free(fabric *f, fabric_channel *c)
+{
+    uint32_t index = c->id & INDEX_MASK;
+    counters_add(&f->ended, &c->ch.count);
+    f->channels[index] = NULL;
+    f->free_list[(f->free_head + f->free_count++) % f->capacity] = index;
+    free(c->mem);
+    free(c);
+}
+
+static fabric_channel *channel_by_id(const fabric *f, uint32_t id)
+{
+    uint32_t index = id & INDEX_MASK;
+    fabric_channel *c = index < f->capacity ? f->channels[index] : NULL;
+    return c && c->id == id ? c : NULL;
+}
+
+/* ==== Datagrams ===============================================================================
+   All sending goes through send_frame(), so that --frames sees it. */
+
+static void record_frame(fabric *f, const dxpu_udp_address *from, const dxpu_udp_address *to,
+                         const uint8_t *frame, size_t len)
+{
+    struct timespec t;
+    dxpu_bytes bytes = { frame, len };
+    clock_gettime(CLOCK_REALTIME, &t);
+    (void)dxpu_pcap_write_frame(f->frames, /* too long for a capture: not recorded */
+                                (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec,
+                                &from->u.any, &to->u.any, bytes);
+}
+
+static void send_frame(fabric *f, const dxpu_udp_path *to, const uint8_t *frame, size_t len)
+{
+    if (f->frames)
+        record_frame(f, dxpu_udp_local(f->udp, to->socket), &to->remote, frame, len);
+    dxpu_udp_commit(f->udp, to, len);
+}
+
+static void refuse(fabric *f, const dxpu_udp_path *to, uint32_t channel, uint8_t reason)
+{
+    uint8_t frame[64];
+    size_t len = dxpu_reset_encode(channel, reason, frame);
+    f->count.opens_refused++;
+    memcpy(dxpu_udp_room(f->udp), frame, len);
+    send_frame(f, to, frame, len);
+}
+
+/* ==== Opening ================================================================================= */
+
+fabric_channel *fabric_dial(fabric *f, const dxpu_channel_config *cfg, const dxpu_udp_path *path,
+                            uint64_t now_ns)
+{
+    dxpu_channel_config full = f->base;
+    fabric_channel *c;
+    full.epoch = cfg->epoch;
+    full.local = cfg->local;
+    full.remote = cfg->remote;
+    full.tags = cfg->tags;
+    c = channel_new(f, &full);
+    if (!c)
+        return NULL;
+    c->born_ns = now_ns;
+    c->path[0] = *path;
+    c->paths = 1;
+    f->count.opens_sent++;
+    if (dxpu_channel_open(&c->ch, now_ns) != DXPU_OK) {
+        channel_free(f, c);
+        return NULL;
+    }
+    return c;
+}
+
+/* The channel that an open repeated by the network or the opener belongs to. */
+static fabric_channel *channel_of_open(const fabric *f, uint32_t remote_id,
+                                       const dxpu_udp_path *from)
+{
+    for (unsigned i = 0; i < f->capacity; i++) {
+        fabric_channel *c = f->channels[i];
+        if (c && c->accepted && c->remote_id == remote_id &&
+            dxpu_udp_same(&c->path[0].remote, &from->remote))
+            return c;
+    }
+    return NULL;
+}
+
+/* When the table is full, the oldest open that never came up makes room. */
+static void make_room(fabric *f)
+{
+    fabric_channel *oldest = NULL;
+    if (f->free_count)
+        return;
+    for (unsigned i = 0; i < f->capacity; i++) {
+        fabric_channel *c = f->channels[i];
+        if (c && (c->ended || !c->up) && (!oldest || c->born_ns < oldest->born_ns))
+            oldest = c;
+    }
+    if (oldest)
+        channel_free(f, oldest);
+}
+
+static uint8_t reason_of(int error)
+{
+    return error == DXPU_E_VERSION ? DXPU_REASON_VERSION
+           : error == DXPU_E_EPOCH ? DXPU_REASON_EPOCH
+                                   : DXPU_REASON_OFFER;
+}
+
+static void on_open(fabric *f, uint8_t *buf, size_t len, const dxpu_udp_path *from, uint64_t now)
+{
+    dxpu_bytes datagram = { buf, len };
+    dxpu_channel_config cfg = f->base;
+    dxpu_frame frame;
+    dxpu_offer offer;
+    fabric_channel *c;
+    uint8_t reason;
+    int rc;
+    if (!f->cb.welcome || dxpu_frame_check_crc(datagram) != DXPU_OK ||
+        dxpu_frame_decode(datagram, DXPU_FRAME_CRC_BYTES, &frame) != DXPU_OK ||
+        dxpu_offer_decode(frame.body, &offer) != DXPU_OK) {
+        f->count.bad_opens++;
+        return;
+    }
+    c = channel_of_open(f, offer.channel, from);
+    if (c) {
+        f->count.opens_repeated++;
+        (void)dxpu_channel_ingest(&c->ch, now, buf, len, 0); /* it counts what it refuses */
+        return;
+    }
+    cfg.epoch = offer.epoch;
+    cfg.local = offer.destination;
+    cfg.remote = offer.source;
+    reason = f->cb.welcome(f->cb.user, &offer, &cfg);
+    if (reason == DXPU_REASON_NONE) {
+        make_room(f);
+        c = channel_new(f, &cfg);
+        if (!c)
+            reason = DXPU_REASON_BUSY;
+    }
+    if (reason != DXPU_REASON_NONE) {
+        refuse(f, from, offer.channel, reason);
+        return;
+    }
+    c->accepted = true;
+    c->remote_id = offer.channel;
+    c->slot = offer.destination.slot;
+    c->born_ns = now;
+    c->path[0] = *from;
+    c->paths = 1;
+    rc = dxpu_channel_accept(&c->ch, now, buf, len);
+    if (rc != DXPU_OK) {
+        refuse(f, from, offer.channel, reason_of(rc));
+        channel_free(f, c);
+        return;
+    }
+    f->count.opens_accepted++;
+}
+
+/* ==== Life of a channel ======================================================================= */
+
+static void check_up(fabric *f, fabric_channel *c, uint64_t now)
+{
+    unsigned state = dxpu_channel_state(&c->ch);
+    if (c->up || state < DXPU_STATE_UP || state == DXPU_STATE_FAILED)
+        return;
+    c->up = true;
+    f->cb.up(f->cb.user, c, now);
+}
+
+/* A path that the peer names for the first time in an authentic frame is where it came from. */
+static void learn_path(fabric_channel *c, unsigned index, const dxpu_udp_path *from)
+{
+    if (index == c->paths && index < FABRIC_PATHS_MAX) {
+        c->path[index] = *from;
+        c->paths++;
+    }
+}
+
+static void on_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_path *from,
+                        unsigned flags)
+{
+    fabric *f = user;
+    dxpu_bytes datagram = { buf, len };
+    uint64_t now = dxpu_udp_now_ns();
+    uint8_t kind = 0;
+    unsigned path;
+    uint32_t id = 0;
+    fabric_channel *c;
+    if (f->frames && len)
+        record_frame(f, &from->remote, dxpu_udp_local(f->udp, from->socket), buf, len);
+    if (dxpu_frame_peek(datagram, &kind, &id) != DXPU_OK) {
+        f->count.not_frames++;
+        return;
+    }
+    if (kind == DXPU_KIND_OPEN) {
+        on_open(f, buf, len, from, now);
+        return;
+    }
+    c = channel_by_id(f, id);
+    if (!c) {
+        f->count.unknown_channel++;
+        return;
+    }
+    path = len > DXPU_FRAME_PATH ? buf[DXPU_FRAME_PATH] : 0u;
+    if (dxpu_channel_ingest(&c->ch, now, buf, len, flags) == DXPU_OK)
+        learn_path(c, path, from);
+    check_up(f, c, now);
+}
+
+/* Send what wants to leave; false when the channel is over. */
+static bool emit(fabric *f, fabric_channel *c, uint64_t now)
+{
+    for (;;) {
+        uint8_t *room = dxpu_udp_room(f->udp), path = 0;
+        int n = dxpu_channel_emit(&c->ch, now, room, f->base.frame_limit_bytes, &path);
+        if (n <= 0)
+            return n == 0;
+        send_frame(f, &c->path[path < c->paths ? path : 0], room, (size_t)n);
+    }
+}
+
+static void service(fabric *f, fabric_channel *c, uint64_t now)
+{
+    unsigned state;
+    bool alive;
+    if (c->up && !c->ended)
+        c->more = f->cb.work(f->cb.user, c, now);
+    alive = emit(f, c, now);
+    state = dxpu_channel_state(&c->ch);
+    if (!c->ended && state >= DXPU_STATE_CLOSED) {
+        if (c->up) /* what came before the close is still there to be taken */
+            (void)f->cb.work(f->cb.user, c, now);
+        c->ended = true;
+        c->more = false;
+        /* the side that was asked to close stays a while: its answer may have been lost */
+        c->free_ns =
+            state == DXPU_STATE_CLOSED && c->accepted ? now + f->base.hold_ms * 1000000ull : now;
+        if (state == DXPU_STATE_CLOSED)
+            f->count.ended_close++;
+        else
+            f->count.ended_other++;
+        f->cb.down(f->cb.user, c, now);
+    }
+    if (c->ended && now >= c->free_ns && (!alive || state == DXPU_STATE_CLOSED))
+        channel_free(f, c);
+}
+
+static void run(void *user, uint64_t now)
+{
+    fabric *f = user;
+    for (unsigned i = 0; i < f->capacity; i++) {
+        if (f->channels[i])
+            service(f, f->channels[i], now);
+    }
+    if (f->cb.tick)
+        f->cb.tick(f->cb.user, now);
+}
+
+static uint64_t channel_next_ns(const fabric_channel *c)
+{
+    uint64_t next = dxpu_channel_next_ns(&c->ch);
+    if (c->more)
+        return 0;
+    return c->ended && c->free_ns < next ? c->free_ns : next;
+}
+
+static uint64_t next_ns(void *user)
+{
+    fabric *f = user;
+    uint64_t next = f->cb.next_ns ? f->cb.next_ns(f->cb.user) : DXPU_NEVER;
+    for (unsigned i = 0; i < f->capacity; i++) {
+        if (f->channels[i]) {
+            uint64_t at = channel_next_ns(f->channels[i]);
+            if (at < next)
+                next = at;
+        }
+    }
+    return next;
+}
+
+bool fabric_busy(const fabric *f)
+{
+    for (unsigned i = 0; i < f->capacity; i++) {
+        if (f->channels[i] && !f->channels[i]->ended)
+            return true;
+    }
+    return false;
+}
+
+void fabric_close_all(fabric *f, uint8_t reason)
+{
+    for (unsigned i = 0; i < f->capacity; i++) {
+        fabric_channel *c = f->channels[i];
+        if (!c || c->ended)
+            continue;
+        if (c->up)
+            (void)dxpu_channel_close(&c->ch, reason); /* already closing: nothing to do */
+        else
+            dxpu_channel_reset(&c->ch, reason);
+    }
+}
+
+int fabric_run(fabric *f)
+{
+    dxpu_udp_callbacks cb;
+    int rc;
+    cb.user = f;
+    cb.on_datagram = on_datagram;
+    cb.next_ns = next_ns;
+    cb.run = run;
+    rc = dxpu_udp_loop(f->udp, &cb);
+    for (unsigned i = 0; i < f->capacity; i++) { /* the last word of channels that are cut off */
+        if (f->channels[i])
+            (void)emit(f, f->channels[i], dxpu_udp_now_ns());
+    }
+    dxpu_udp_flush(f->udp);
+    return rc;
+}
+
+void fabric_stop(fabric *f)
+{
+    dxpu_udp_stop(f->udp);
+}
+
+/* ==== Opening and closing the port ============================================================ */
+
+static int open_port(fabric *f, const char *program, const fabric_settings *s)
+{
+    dxpu_udp_config cfg;
+    const char *why;
+    dxpu_udp_config_default(&cfg);
+    why = dxpu_udp_parse(s->listen, &cfg.local[0]);
+    if (why) {
+        fprintf(stderr, "%s: --listen %s: %s\n", program, s->listen, why);
+        return -1;
+    }
+    f->base.frame_limit_bytes =
+        (uint32_t)s->mtu -
+        (cfg.local[0].u.any.sa_family == AF_INET6 ? IP6_UDP_BYTES : IP4_UDP_BYTES);
+    cfg.sockets = 1;
+    cfg.wait = s->wait;
+    cfg.datagram_bytes = s->mtu > 2048 ? s->mtu : 2048;
+    f->udp = dxpu_udp_open(&cfg, &why);
+    if (!f->udp) {
+        fprintf(stderr, "%s: --listen %s: %s (%s)\n", program, s->listen, why, strerror(errno));
+        return -1;
+    }
+    return 0;
+}
+
+static int open_tables(fabric *f, unsigned capacity)
+{
+    f->capacity = capacity < FABRIC_CHANNELS_MAX ? capacity : FABRIC_CHANNELS_MAX;
+    f->channels = calloc(f->capacity, sizeof *f->channels);
+    f->free_list = calloc(f->capacity, sizeof *f->free_list);
+    if (!f->channels || !f->free_list)
+        return -1;
+    for (unsigned i = 0; i < f->capacity; i++)
+        f->free_list[i] = i;
+    f->free_count = f->capacity;
+    return 0;
+}
+
+int fabric_open(fabric *f, const char *program, const fabric_settings *s, unsigned capacity,
+                const fabric_callbacks *cb)
+{
+    char why[DXPU_PCAP_WHY_BYTES];
+    memset(f, 0, sizeof *f);
+    f->cb = *cb;
+    dxpu_channel_config_default(&f->base);
+    f->base.window_frames = (uint32_t)s->window_frames;
+    f->base.hold_ms = (uint32_t)s->hold_ms;
+    if (s->window_frames & (s->window_frames - 1)) {
+        fprintf(stderr, "%s: --window %llu: a power of two is wanted\n", program,
+                (unsigned long long)s->window_frames);
+        return -1;
+    }
+    if (open_tables(f, capacity)) {
+        fprintf(stderr, "%s: out of memory\n", program);
+        return -1;
+    }
+    if (open_port(f, program, s))
+        return -1;
+    if (s->frames) {
+        f->frames = dxpu_pcap_create(s->frames, why);
+        if (!f->frames) {
+            fprintf(stderr, "%s: --frames: %s\n", program, why);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int fabric_close(fabric *f)
+{
+    int rc;
+    for (unsigned i = 0; f->channels && i < f->capacity; i++) {
+        if (f->channels[i])
+            channel_free(f, f->channels[i]);
+    }
+    free(f->channels);
+    free(f->free_list);
+    dxpu_udp_close(f->udp);
+    rc = dxpu_pcap_finish(f->frames);
+    if (rc)
+        fprintf(stderr, "writing --frames: %s\n", strerror(errno));
+    memset(f, 0, sizeof *f);
+    return rc;
+}
+
+/* ==== Statistics ============================================================================== */
+
+void fabric_totals(const fabric *f, dxpu_counters *out)
+{
+    *out = f->ended;
+    for (unsigned i = 0; i < f->capacity; i++) {
+        if (f->channels[i])
+            counters_add(out, &f->channels[i]->ch.count);
+    }
+}
+
+void fabric_report(const fabric *f, report *r)
+{
+    dxpu_counters total;
+    const char *name;
+    fabric_totals(f, &total);
+    report_counters(r, "channel", &total);
+    report_open(r, "proxy");
+#define FABRIC_PRINT(field, text) report_number(r, #field, f->count.field);
+    FABRIC_COUNTERS(FABRIC_PRINT)
+#undef FABRIC_PRINT
+    report_close(r);
+    report_open(r, "udp");
+    for (unsigned i = 0; (name = dxpu_udp_counter_name(i)) != NULL; i++)
+        report_number(r, name, dxpu_udp_counter_value(f->udp, i));
+    report_close(r);
+}
+
+const char *fabric_crc_name(void)
+{
+    return dxpu_zlib_name();
+}

@@ -1,0 +1,140 @@
+/* fabric.h - the channels of a proxy over one UDP port: memory, demultiplexing, open and re-open
+   SPDX-License-Identifier: MIT
+
+   A channel id is random except for its low bits, which are the index of the channel here: a
+   datagram finds its channel by one look, and an old incarnation's datagrams find nothing. */
+#ifndef FABRIC_H_INCLUDED
+#define FABRIC_H_INCLUDED
+
+#include "dxpu_libevent.h"
+#include "dxpu_pcap.h"
+#include "stats.h"
+
+enum { FABRIC_PATHS_MAX = 8, FABRIC_INDEX_BITS = 12, FABRIC_CHANNELS_MAX = 1 << FABRIC_INDEX_BITS };
+
+/* One incarnation. */
+typedef struct fabric_channel {
+    dxpu_channel ch;
+    void *mem;
+    uint32_t id;        /* ours; 0 while the place is free */
+    uint32_t remote_id; /* an opener's, to know its repeated open */
+    uint16_t slot;      /* box: of the offer */
+    bool accepted;      /* begun by the other side */
+    bool up;            /* up() was called */
+    bool ended;         /* down() was called; lingers to answer a repeated close */
+    bool more;          /* work() has not finished */
+    uint64_t born_ns, free_ns;
+    dxpu_udp_path path[FABRIC_PATHS_MAX];
+    unsigned paths;
+} fabric_channel;
+
+typedef struct fabric_callbacks {
+    void *user;
+    /* An authentic open for us.  Return DXPU_REASON_NONE and complete *cfg (epoch and places are
+       set), or the reason to refuse.  NULL: nobody may open. */
+    uint8_t (*welcome)(void *user, const dxpu_offer *offer, dxpu_channel_config *cfg);
+    /* The channel carries TLPs from now on. */
+    void (*up)(void *user, fabric_channel *c, uint64_t now_ns);
+    /* Take and submit.  True: there is more to do without waiting for anything. */
+    bool (*work)(void *user, fabric_channel *c, uint64_t now_ns);
+    /* The incarnation is over (dxpu_channel_state, _error and _reason say how). */
+    void (*down)(void *user, fabric_channel *c, uint64_t now_ns);
+    /* The program's own timer: when, and what then; both may be NULL. */
+    uint64_t (*next_ns)(void *user);
+    void (*tick)(void *user, uint64_t now_ns);
+} fabric_callbacks;
+
+#define FABRIC_COUNTERS(X)                                                                         \
+    X(opens_sent, "incarnations begun here")                                                       \
+    X(opens_accepted, "incarnations accepted")                                                     \
+    X(opens_refused, "opens refused")                                                              \
+    X(opens_repeated, "opens received again")                                                      \
+    X(unknown_channel, "frames for a channel id that is not here (any more)")                      \
+    X(not_frames, "datagrams that are no frames of this version")                                  \
+    X(bad_opens, "open frames damaged or out of range")                                            \
+    X(ended_close, "incarnations closed in order")                                                 \
+    X(ended_other, "incarnations ended otherwise")
+#define FABRIC_FIELD(name, text) uint64_t name;
+typedef struct fabric_counters {
+    FABRIC_COUNTERS(FABRIC_FIELD)
+} fabric_counters;
+#undef FABRIC_FIELD
+
+typedef struct fabric {
+    dxpu_udp *udp;
+    fabric_callbacks cb;
+    dxpu_channel_config base; /* what every channel here has in common */
+    fabric_channel **channels;
+    unsigned capacity;
+    uint32_t *free_list; /* indices; oldest freed first */
+    unsigned free_head, free_count;
+    dxpu_pcap_writer *frames;
+    dxpu_counters ended; /* sums over incarnations that are over */
+    fabric_counters count;
+} fabric;
+
+/* What both programs ask of their user. */
+typedef struct fabric_settings {
+    const char *listen;
+    unsigned wait; /* DXPU_UDP_ADAPTIVE.. */
+    uint64_t window_frames, mtu, hold_ms;
+    const char *frames; /* pcap of all datagrams, NULL for none */
+} fabric_settings;
+#define FABRIC_SETTINGS_DEFAULT(listen)                                                            \
+    {                                                                                              \
+        (listen), DXPU_UDP_ADAPTIVE, 64, 1500, 1000, NULL                                          \
+    }
+/* Rows for options.h that both programs share; s is a fabric_settings. */
+#define FABRIC_OPTIONS(s)                                                                          \
+    { "listen",                                                                                    \
+      "ADDR:PORT",                                                                                 \
+      "local address; [ADDR]:PORT for IPv6, port 0 for any",                                       \
+      OPTION_TEXT,                                                                                 \
+      &(s).listen,                                                                                 \
+      0,                                                                                           \
+      0 },                                                                                         \
+        { "wait",                                                                                  \
+          "adaptive|block|busy",                                                                   \
+          "spin 50 us then block (default), block, never block",                                   \
+          OPTION_CHOICE,                                                                           \
+          &(s).wait,                                                                               \
+          0,                                                                                       \
+          0 },                                                                                     \
+        { "window",      "FRAMES",           "frames in flight, a power of two (64)",              \
+          OPTION_NUMBER, &(s).window_frames, 4,                                                    \
+          16384 },                                                                                 \
+        { "mtu", "BYTES", "MTU of the path, IP header included (1500)", OPTION_NUMBER, &(s).mtu,   \
+          1280,  9216 },                                                                           \
+        { "hold-ms",     "MS",         "silence after which a channel is given up (1000)",         \
+          OPTION_NUMBER, &(s).hold_ms, 10,                                                         \
+          600000 },                                                                                \
+    {                                                                                              \
+        "frames", "FILE", "write every frame sent and received to a pcap", OPTION_TEXT,            \
+            &(s).frames, 0, 0                                                                      \
+    }
+
+/* Open the port.  base's window, frame limit and hold are set from s.  0, or -1 after a message. */
+int fabric_open(fabric *f, const char *program, const fabric_settings *s, unsigned capacity,
+                const fabric_callbacks *cb);
+/* Free everything; 0, or -1 when the frame capture could not be written. */
+int fabric_close(fabric *f);
+/* Begin an incarnation towards a box: epoch, places and tags of cfg are the caller's, the rest is
+   f->base.  NULL when there is no room. */
+fabric_channel *fabric_dial(fabric *f, const dxpu_channel_config *cfg, const dxpu_udp_path *path,
+                            uint64_t now_ns);
+/* Run until fabric_stop(). */
+int fabric_run(fabric *f);
+void fabric_stop(fabric *f);
+/* True while a channel has something to say or to wait for (not counting those that linger). */
+bool fabric_busy(const fabric *f);
+/* Close all channels in order. */
+void fabric_close_all(fabric *f, uint8_t reason);
+/* Counters of all incarnations so far, of the port, and of this file. */
+void fabric_totals(const fabric *f, dxpu_counters *out);
+void fabric_report(const fabric *f, report *r);
+
+uint32_t fabric_random(void);
+/* Which CRC-32 the program was built with. */
+const char *fabric_crc_name(void);
+
+#endif /* FABRIC_H_INCLUDED */
