@@ -1142,6 +1142,19 @@ static void test_dma_map_refused(void **state)
     close(ends[1]);
 }
 
+/* Mappings of a memory file that this process has. */
+static unsigned mappings(void)
+{
+    char line[512];
+    unsigned n = 0;
+    FILE *f = fopen("/proc/self/maps", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        n += strstr(line, "memfd:guest") != NULL;
+    fclose(f);
+    return n;
+}
+
 static void test_dma_unmap(void **state)
 {
     world *w = (world *)*state;
@@ -1160,11 +1173,14 @@ static void test_dma_unmap(void **state)
     b[0] = 23;
     ask_error(w, UNMAP, b, 24, EINVAL);
     assert_int_equal(dxpu_vfu_dma_probe(w->s, 0x1000, 8192, 3), DXPU_VFU_DMA_DIRECT);
+    assert_int_equal(mappings(), 1);
     unmap(w, 0, 0x1000, 8192, 0);
+    assert_int_equal(mappings(), 0);
     assert_int_equal(dxpu_vfu_dma_probe(w->s, 0x1000, 1, 1), DXPU_VFU_DMA_NONE);
     map_ok(w, map_of(3, 0, 0x1000, 8192), fd);
     before = open_fds();
     unmap(w, 2, 0, 0, 0);
+    assert_int_equal(mappings(), 0);
     assert_int_equal(open_fds(), before);
     assert_int_equal(dxpu_vfu_dma_probe(w->s, 0x4000, 1, 1), DXPU_VFU_DMA_NONE);
     unmap(w, 2, 0, 0, 0);
@@ -1252,13 +1268,20 @@ static void test_dma_messages(void **state)
     answer_dma(w, REPLY, 0x1234, 8, "datadata", 8); /* again */
     assert_int_equal(w->dones, 1);
     assert_int_equal(counter(w, "reply_unexpected"), 1);
+    assert_int_equal(dxpu_vfu_dma_send_read(w->s, 0x1234, 8, 44), DXPU_OK);
+    answer_dma(w, REPLY, 0x1234, 8, "datadata", 8); /* still to the first: not taken for the next */
+    assert_int_equal(w->dones, 1);
+    assert_true(take(w));
+    answer_dma(w, REPLY, 0x1234, 8, "DATADATA", 8);
+    assert_int_equal(w->dones, 2);
+    assert_int_equal(w->done_tag, 44);
     assert_int_equal(dxpu_vfu_dma_send_write(w->s, 0x99, "hello", 5, false, 43), DXPU_OK);
     assert_true(take(w));
     assert_int_equal(u32(w, 0) >> 16, DWRITE);
     assert_int_equal(w->in_len, 37);
     assert_memory_equal(w->in + 32, "hello", 5);
     answer_dma(w, REPLY, 0x99, 5, NULL, 0);
-    assert_int_equal(w->dones, 2);
+    assert_int_equal(w->dones, 3);
     assert_int_equal(w->done_tag, 43);
     assert_int_equal(w->done_error, 0);
     assert_int_equal(w->done_len, 0);
@@ -1273,7 +1296,7 @@ static void test_dma_messages(void **state)
     assert_int_equal(dxpu_vfu_dma_send_read(w->s, 0, 0, 1), DXPU_E_ARG);
     assert_int_equal(dxpu_vfu_dma_send_read(w->s, 0, 65537, 1), DXPU_E_ARG);
     assert_int_equal(dxpu_vfu_dma_send_read(w->s, UINT64_MAX, 2, 1), DXPU_E_ARG);
-    assert_int_equal(counter(w, "dma_sent"), 3);
+    assert_int_equal(counter(w, "dma_sent"), 4);
 }
 
 static void test_dma_messages_answered_wrongly(void **state)
@@ -1340,40 +1363,63 @@ static void test_dma_messages_limit(void **state)
         assert_int_equal(dxpu_vfu_dma_send_read(w->s, 0, 4, i), DXPU_OK);
 }
 
-static void test_output_waits_for_the_socket(void **state)
+/* Fill the output queue with DMA writes of `bytes` to addresses that count up from `at`; how many. */
+static unsigned fill(world *w, unsigned at, size_t bytes)
 {
-    world *w = (world *)*state;
     static uint8_t big[60000];
-    unsigned i, sent = 0;
+    unsigned sent = 0;
     int rc = DXPU_OK;
-    memset(big, 0x5c, sizeof big);
-    while (rc == DXPU_OK && sent < 1000) {
-        rc = dxpu_vfu_dma_send_write(w->s, sent, big, sizeof big, true, 0);
+    while (rc == DXPU_OK && sent < 10000) {
+        memset(big, (int)(at + sent), bytes);
+        rc = dxpu_vfu_dma_send_write(w->s, at + sent, big, bytes, true, 0);
         sent += rc == DXPU_OK;
     }
     assert_int_equal(rc, DXPU_E_AGAIN); /* bounded */
-    assert_in_range(sent, 16, 40);
-    assert_int_equal(counter(w, "output_waited"), 1);
-    put_read(w, 5, 0, 0, 4); /* the queue is full: it waits, and is answered in its turn */
-    pump(w);
-    for (i = 0; i < sent; i++) {
-        int tries = 0;
-        uint32_t size = 16 + 16 + sizeof big;
-        size_t at = 0;
-        while (at < size && tries++ < 1000) {
-            ssize_t n = recv(w->c, w->in + at, size - at, MSG_DONTWAIT);
-            if (n > 0)
-                at += (size_t)n;
-            pump(w);
-        }
-        assert_int_equal(at, size);
-        w->in_len = at;
-        assert_int_equal(u32(w, 4), size);
-        assert_int_equal(u64(w, 16), i);
-        assert_memory_equal(w->in + 32, big, sizeof big);
+    return sent;
+}
+
+/* Receive the write to address `at`, which may come in pieces. */
+static void drain(world *w, unsigned at, size_t bytes)
+{
+    size_t size = 16 + 16 + bytes, here = 0;
+    int tries = 0;
+    while (here < size && tries++ < 1000) {
+        ssize_t n = recv(w->c, w->in + here, size - here, MSG_DONTWAIT);
+        if (n > 0)
+            here += (size_t)n;
+        pump(w);
     }
+    assert_int_equal(here, size);
+    w->in_len = here;
+    assert_int_equal(u32(w, 4), size);
+    assert_int_equal(u64(w, 16), at);
+    assert_int_equal(w->in[32], at & 0xff);
+    assert_int_equal(w->in[size - 1], at & 0xff);
+}
+
+static void test_output_waits_for_the_socket(void **state)
+{
+    world *w = (world *)*state;
+    unsigned i, first, more, small;
+    first = fill(w, 0, 60000);
+    assert_in_range(first, 16, 40);
+    assert_int_equal(counter(w, "output_waited"), 1);
+    for (i = 0; i < first / 2; i++)
+        drain(w, i, 60000);
+    more = fill(w, first, 60000); /* behind what is left */
+    assert_true(more > 2);
+    small = fill(w, first + more, 1);
+    put_read(w, 5, 0, 0, 4); /* no room for an answer: not taken, until there is */
+    pump(w);
+    assert_int_equal(w->reads, 0);
+    assert_int_equal(counter(w, "stalls"), 1);
+    for (; i < first + more; i++)
+        drain(w, i, 60000);
+    for (; i < first + more + small; i++)
+        drain(w, i, 1);
     pump(w);
     expect_reply(w, 5, READ, 20);
+    assert_false(take(w));
     assert_false(readable(w));
 }
 
@@ -1622,7 +1668,8 @@ static void test_descriptors_find_their_message(void **state)
     world *w = (world *)*state;
     int fd = memory_file(8192, true), before = open_fds(), seven[7], i;
     uint8_t stream[256], b[16];
-    map_body m1 = map_of(3, 0, 0x1000, 4096), m2 = map_of(3, 4096, 0x2000, 4096);
+    map_body m1 = map_of(3, 0, 0x1000, 4096), m2 = map_of(3, 4096, 0x2000, 4096),
+             m3 = map_of(3, 0, 0x3000, 4096);
     size_t n;
     /* sent before the server reads any of it: a plain message, a map with fd, another with fd */
     access_body(b, 0, 0, 4, NULL);
@@ -1646,13 +1693,13 @@ static void test_descriptors_find_their_message(void **state)
     send_bytes(w, stream, 10, &fd, 1);
     pump(w);
     send_bytes(w, stream + 10, n - 10, NULL, 0);
-    put_message(w, 8, READ, 0, b, 16, NULL, 0);
+    put_message(w, 8, MAP, 0, &m3, sizeof m3, &fd, 1);
     pump(w);
     expect_reply(w, 5, READ, 20);
     expect_reply(w, 6, MAP, 0);
     expect_reply(w, 7, MAP, 0);
-    expect_reply(w, 8, READ, 20);
-    assert_int_equal(dxpu_vfu_dma_probe(w->s, 0x1000, 8192, 3), DXPU_VFU_DMA_DIRECT);
+    expect_reply(w, 8, MAP, 0);
+    assert_int_equal(dxpu_vfu_dma_probe(w->s, 0x1000, 0x3000, 3), DXPU_VFU_DMA_DIRECT);
     /* descriptors with every byte of a message, then a message that never ends */
     for (i = 0; i < 7; i++)
         seven[i] = fd;
@@ -1781,6 +1828,33 @@ static void test_disconnect(void **state)
 }
 
 /* ==== listening =============================================================================== */
+
+/* A client is gone, but more of it waits to be read than one process() handles. */
+static void test_client_replaced_with_messages_left(void **state)
+{
+    world *w = (world *)*state;
+    char folder[] = "/tmp/vfuXXXXXX", path[64];
+    unsigned i;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/s", folder);
+    w->cfg.path = path;
+    w->cfg.burst = 1;
+    open_server(w);
+    w->c = dial(path);
+    pump(w);
+    greet(w);
+    for (i = 0; i < 10; i++)
+        put_write(w, 1, NO_REPLY, 0, i, 1, "q");
+    close(w->c);
+    w->c = dial(path);
+    pump(w);
+    greet(w);
+    assert_int_equal(w->disconnects, 1);
+    assert_int_equal(counter(w, "clients_refused"), 0);
+    dxpu_vfu_close(w->s);
+    w->s = NULL;
+    assert_int_equal(rmdir(folder), 0);
+}
 
 static void test_listening(void **state)
 {
@@ -1981,6 +2055,7 @@ int main(void)
         CLOSED(test_connections_run_out),
         CONNECTED(test_random_messages),
         CONNECTED(test_disconnect),
+        CLOSED(test_client_replaced_with_messages_left),
         CLOSED(test_listening),
         CLOSED(test_stale_socket_file),
         CLOSED(test_open_refused),

@@ -263,7 +263,6 @@ static void unstall(dxpu_vfu *s)
     if (!s->stalled)
         return;
     s->stalled = false;
-    update_interest(s);
     wake(s);
 }
 
