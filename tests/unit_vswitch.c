@@ -1,4 +1,5 @@
-/* The virtual switch as an operating system meets it: spec/vswitch.md.  SPDX-License-Identifier: MIT */
+/* The virtual switch as an operating system meets it: spec/vswitch.md.
+   SPDX-License-Identifier: MIT */
 #define DXPU_IMPLEMENTATION
 #define DXPU_VSWITCH_IMPLEMENTATION
 #include "bindings/vswitch/dxpu_vswitch.h"
@@ -512,7 +513,7 @@ static void test_v3_byte_enables_and_poison(void **state)
     wr_be(&b, bdf, PREF_BASE, 0, 0);
     assert_int_equal(rd(&b, bdf, PREF_BASE), 0x11bb3344);
     insert(&b, 1);
-    /* clearing by byte: bits of other bytes, and a control write of the same dword, clear nothing */
+    /* other bytes, and a write to the control half of the dword, clear nothing */
     assert_int_equal(rd16(&b, bdf, SLTCTL + 2), PDS | PDC | DLLSC);
     wr_be(&b, bdf, SLTCTL, 0x8, 0xffffffff);
     assert_int_equal(rd16(&b, bdf, SLTCTL + 2), PDS | PDC);
@@ -1003,7 +1004,7 @@ static void test_v9_retrain(void **state)
     assert_int_equal(rd16(&b, p, LNKCTL + 2) & 0xc000, 0);
 }
 
-/* The host starts anew while devices are there: it finds them, sees no change, and they are reset. */
+/* The host starts anew while devices are there: it finds them unchanged, and they are reset. */
 static void test_v5_host_reset(void **state)
 {
     (void)state;
@@ -1335,7 +1336,7 @@ static void test_control_check(void **state)
     assert_false(in_window(&b.vs.port[0], b.vs.rows[0].memory.base));
 }
 
-/* What `lspci -F` reads: every port after enumeration, with a device in slot 2.  tests/cli_lspci.py */
+/* What tests/cli_lspci.py gives to lspci: every port, enumerated, with a device in slot 2. */
 static int dump(const char *topology, unsigned slots, bool power)
 {
     static bench b;
