@@ -135,6 +135,17 @@ def jumbo_frames():
     through(V4, (), SOME + ("--mtu", 9000))
 
 
+@case
+def both_ip_versions_at_once():
+    with lab.Lab() as l:
+        box = l.start("dxpu-box", "--listen", "127.0.0.1:0,[::1]:0", "--slots", 2, "--json")
+        both = box.says(r" at (\S+:\d+), (\S+:\d+),")
+        for slot in (1, 2):
+            host = l.run("dxpu-host", "--box", both.group(slot), "--slot", slot, "--json", *SOME)
+            check(host.status == 0 and host.result()["mismatched"] == 0, host.errors())
+        check(box.stop() == 0)
+
+
 def lab_pair(l, *box_args):
     box = l.start("dxpu-box", "--listen", V4, "--json", *box_args)
     return box, box.address()
@@ -366,6 +377,39 @@ def hardware_captures_cross_unaltered():
             fate = lab.compare(sent, got)
             check(fate_is_good(fate), path, fate)
     return None
+
+
+def through_relay(seed, count=150):
+    """What of `count` numbered datagrams leaves the relay, in order."""
+    with lab.Lab() as l, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink, \
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        sink.bind(("127.0.0.1", 0))
+        sink.settimeout(0.5)  # of silence: then all is through
+        relay = l.start("dxpu-relay", "--to", "127.0.0.1:%d" % sink.getsockname()[1], "--json",
+                        "--loss", 100, "--duplicate", 100, "--corrupt", 100, "--seed", seed)
+        address, port = relay.address().rsplit(":", 1)
+        for i in range(count):
+            s.sendto(b"%08d" % i, (address, int(port)))
+        got = []
+        try:
+            while True:
+                got.append(sink.recv(100))
+        except TimeoutError:
+            pass
+        check(relay.stop() == 0)
+        counts = relay.result()
+        check(len(got) == counts["sent"], len(got), counts)
+        check(counts["received"] == count, counts)
+        check(counts["sent"] == count - counts["lost"] + counts["duplicated"], counts)
+        check(counts["lost"] > 0 and counts["corrupted"] > 0, counts)
+        return got
+
+
+@case
+def relay_repeats_itself():
+    first = through_relay(7)
+    check(first == through_relay(7), "the same seed, other faults")
+    check(first != through_relay(8), "another seed, the same faults")
 
 
 @case

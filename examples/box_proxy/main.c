@@ -105,10 +105,19 @@ static int usage(const char *what)
     return EXIT_USAGE;
 }
 
+static void say_ready(void)
+{
+    char text[DXPU_UDP_TEXT_BYTES];
+    fprintf(stderr, "dxpu-box: %u slots at ", the_box.count);
+    for (unsigned i = 0; i < dxpu_udp_sockets(the_box.fabric.udp); i++)
+        fprintf(stderr, "%s, ", dxpu_udp_print(dxpu_udp_local(the_box.fabric.udp, i), text));
+    fprintf(stderr, "CRC-32 by %s\n", fabric_crc_name());
+}
+
 static int open_box(void)
 {
     fabric_callbacks cb = { &the_box, welcome, slots_up, slots_work, slots_down, next_ns, tick };
-    char why[DXPU_PCAP_WHY_BYTES], text[DXPU_UDP_TEXT_BYTES];
+    char why[DXPU_PCAP_WHY_BYTES];
     the_box.node = (uint32_t)set.node;
     the_box.state_file = set.state;
     the_box.quiet = set.quiet;
@@ -123,8 +132,7 @@ static int open_box(void)
             return -1;
         }
     }
-    fprintf(stderr, "dxpu-box: %u slots at %s, CRC-32 by %s\n", the_box.count,
-            dxpu_udp_print(dxpu_udp_local(the_box.fabric.udp, 0), text), fabric_crc_name());
+    say_ready();
     return 0;
 }
 
