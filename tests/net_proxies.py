@@ -210,6 +210,43 @@ def one_read(l, at, *args):
 
 
 @case
+def completions_wait_for_room():
+    with lab.Lab() as l:
+        box, at = lab_pair(l)
+        # 64 reads in flight bring 2,048 completions, more than the box's queue holds
+        host = l.run("dxpu-host", "--box", at, "--load", "read", "--size", 4096, "--depth", 64,
+                     "--count", 2000, "--mps", 128, "--json")
+        check(host.status == 0 and host.result()["reads"] == 2000, host.errors())
+        check(box.stop() == 0)
+        slot = box.result()["slot_1"]
+        check(slot["waited"] > 0 and slot["dropped"] == 0, slot)
+
+
+@case
+def frames_are_recorded():
+    with lab.Lab() as l:
+        box, at = lab_pair(l)
+        capture = l.file("frames.pcap")
+        host = l.run("dxpu-host", "--box", at, "--frames", capture, "--json", *SOME)
+        check(host.status == 0 and box.stop() == 0)
+        counts = host.result()["udp"]
+        size = counts["tx_datagrams"] + counts["rx_datagrams"]
+        check(count_packets(capture) == size > 0, count_packets(capture), counts)
+        shown = l.run("dxpu", "pcap", capture)
+        check(shown.status == 0, shown.status, shown.errors()[:500])
+
+
+def count_packets(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    at, packets = 24, 0
+    while at < len(data):
+        at += 16 + int.from_bytes(data[at + 8 : at + 12], "little")
+        packets += 1
+    return packets
+
+
+@case
 def stale_epoch_is_refused():
     with lab.Lab() as l:
         state = l.file("state")
