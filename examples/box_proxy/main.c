@@ -15,6 +15,9 @@ enum { EXIT_GOOD = 0, EXIT_USAGE = 2, EXIT_SYSTEM = 3 };
 /* places for incarnations: the one in use, those opening, and those that answer a last close */
 enum { CHANNELS_PER_SLOT = 4, SLOTS_MAX = FABRIC_CHANNELS_MAX / CHANNELS_PER_SLOT };
 
+/* completions on their way to a host, each slot: 128 KB of reads */
+enum { COMPLETION_HEADERS = 1024, COMPLETION_UNITS = 8192 };
+
 static struct {
     fabric_settings fabric;
     uint64_t slots, node;
@@ -125,6 +128,8 @@ static int open_box(void)
                     (unsigned)set.slots * CHANNELS_PER_SLOT, &cb) ||
         slots_open(&the_box, (unsigned)set.slots, &memory_kind, &set.device))
         return -1;
+    the_box.fabric.base.tx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
+    the_box.fabric.base.tx.data[DXPU_COMPLETION] = COMPLETION_UNITS;
     if (set.record) {
         the_box.record = dxpu_pcap_create(set.record, why);
         if (!the_box.record) {
