@@ -18,21 +18,21 @@ ifneq ($(if $(NEED),$(shell tests/packages.sh $(NEED) </dev/null >&2 || echo mis
 $(error packages are missing, see above)
 endif
 
-BASE = -std=c11 -I. -MMD -MP -pthread
+BASE = -std=c11 -I. $(patsubst %,-I%,$(wildcard bindings/* examples/proxy)) -MMD -MP -pthread
 DEFLATE := $(shell pkg-config --exists libdeflate 2>/dev/null && echo -DDXPU_ZLIB_USE_LIBDEFLATE=1)
 LIBS = -Wl,--as-needed -levent -lpcap -ljansson $(if $(DEFLATE),-ldeflate) -lz -lm
 
 # What is there.  libdxpu.a is dxpu.h through bindings/zlib's CRC; parts.a the other bindings and
 # what the proxies share; each program is the C files of its folder.
 PARTS_SRC := $(wildcard bindings/*/*.c examples/proxy/*.c)
-SRC_dxpu-host     := $(wildcard examples/host_proxy/*.c)
-SRC_dxpu-box      := $(wildcard examples/box_proxy/*.c)
+SRC_dxpu-host     := $(wildcard examples/host_proxy/*.c examples/host_proxy/*/*.c)
+SRC_dxpu-box      := $(wildcard examples/box_proxy/*.c examples/box_proxy/*/*.c)
 SRC_dxpu          := $(wildcard examples/cli/*.c)
 SRC_dxpu-relay    := $(wildcard examples/demo/*relay.c)
 SRC_dxpu-pingpong := $(wildcard examples/demo/*pingpong.c)
 PROGRAMS := $(foreach p,dxpu-host dxpu-box dxpu dxpu-relay dxpu-pingpong,$(if $(SRC_$p),$p))
 C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/sim_*.c))
-SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/check*.py \
+SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_*.py \
               tests/net_*.py tests/net_*.sh)) \
               tests/toc.py tests/spec.py tests/run_test.py tests/fuzz_replay.py
 FUZZERS  := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
@@ -61,7 +61,7 @@ $1/replay_%: $1/fuzz/%.o $1/fuzz/fuzz_main.o $1/parts.a $1/libdxpu.a
 	$$(CC) $$(CFLAGS) $2 -pthread -o $$@ $$^ $$(LIBS)
 endef
 SAN   = -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
-        '-DDXPU_ASSERT(x)=((x) ? (void)0 : __builtin_trap())'
+        -DDXPU_CONFIG_HEADER='"tests/asserts.h"'
 COV   = -O0 --coverage -fprofile-abs-path
 COV_SETS = 0 1 8 # the option sets that `make cov` merges: values of DXPU_CRC_TABLES
 $(eval $(call variant,build,))
@@ -76,7 +76,7 @@ $(foreach p,$(PROGRAMS),$(eval $(call program,$p)))
 
 ## demo       a capture through two proxies and a lossy relay; prints what became of it
 demo: all
-	examples/demo/demo.sh
+	$(PYTHON) examples/demo/demo.py
 
 ## check      all tests; installs missing Debian packages when run as root
 check: all $(SAN_ALL)
@@ -84,8 +84,8 @@ check: all $(SAN_ALL)
 
 ## check-long check with many more simulation seeds
 check-long: all $(SAN_ALL) $(C_TESTS:%.c=build/%)
-	DXPU_SEEDS=20000 $(PYTHON) tests/run.py --jobs 2 --timeout 3600 $(C_TESTS:%.c=build/%) \
-	  $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
+	DXPU_SEEDS=20000 DXPU_ROUNDS=2000000 $(PYTHON) tests/run.py --jobs 2 --timeout 3600 \
+	  $(C_TESTS:%.c=build/%) $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
 
 ## asan       C tests only, with address and undefined-behaviour sanitizers
 asan: $(C_TESTS:%.c=build/san/%)
@@ -94,14 +94,15 @@ asan: $(C_TESTS:%.c=build/san/%)
 ## cov        line and branch coverage of dxpu.h, merged over the option sets (gcc, gcov)
 cov: $(foreach n,$(COV_SETS),$(C_TESTS:%.c=build/cov$n/%))
 	find build/cov* -name '*.gcda' -delete
-	$(PYTHON) tests/run.py --jobs 2 $^
-	$(PYTHON) tests/coverage.py dxpu.h $(COV_SETS:%=build/cov%)
+	$(PYTHON) tests/run.py --jobs 2 $^; status=$$?; \
+	$(PYTHON) tests/coverage.py dxpu.h $(COV_SETS:%=build/cov%) && exit $$status
 
 ## fuzz       each libFuzzer target for MINUTES=n (default 1); clang
 fuzz: $(FUZZERS:fuzz/%.c=build/%)
 	set -e; for t in $^; do n=$${t##*/fuzz_}; mkdir -p build/corpus/$$n fuzz/corpus/$$n; \
-	  $$t -max_total_time=$$(($(MINUTES) * 60)) -print_final_stats=1 \
-	    $(addprefix -dict=,$(wildcard fuzz/dxpu.dict)) build/corpus/$$n fuzz/corpus/$$n; done
+	  $$t -max_total_time=$$(($(MINUTES) * 60 + 1)) -print_final_stats=1 \
+	    -artifact_prefix=build/corpus/ $(addprefix -dict=,$(wildcard fuzz/dxpu.dict)) \
+	    build/corpus/$$n fuzz/corpus/$$n; done
 build/fuzz_%: fuzz/fuzz_%.c dxpu.h
 	@mkdir -p $(@D)
 	clang -std=c11 -I. -O1 -g $(WARN) -fsanitize=fuzzer,address,undefined -o $@ $<
@@ -112,7 +113,7 @@ build/fuzz_%: fuzz/fuzz_%.c dxpu.h
 fmt:
 	git ls-files -z '*.c' '*.h' '*.cc' | xargs -0 clang-format -i
 toc spec:
-	$(PYTHON) tests/$@.py
+	$(PYTHON) tests/$@.py --strict
 
 ## size       text size on a Cortex-M4, nothing undefined but mem*
 ## ship       dxpu.h alone in an empty folder: README program as C99, C++11, freestanding, static

@@ -42,7 +42,7 @@ typedef struct sim_options {
     bool stop;                      /* ... or everything, for long */
     bool suite;                     /* frames are sealed by a toy cipher */
     int sabotage;                   /* SIM_*: what a control breaks */
-    uint64_t hold_ns;
+    uint32_t hold_ms;
 } sim_options;
 
 enum { /* controls: the checker must see each of these */
@@ -617,7 +617,7 @@ static void sim_setup_side(sim *s, int side)
     cfg.window_frames = s->o.window[side];
     cfg.frame_limit_bytes = s->o.frame_limit[side];
     cfg.suite = s->o.suite ? &sim_suite : NULL;
-    cfg.hold_ns = s->o.hold_ns;
+    cfg.hold_ms = s->o.hold_ms;
     if (sim_chance(&s->rng, 500)) { /* tight credits */
         for (unsigned c = 0; c < 3; c++) {
             cfg.rx.header[c] = cfg.tx.header[c] = 2 + sim_below(&s->rng, 6);

@@ -193,6 +193,8 @@ static void test_r1_presets(void **state)
     assert_int_equal(at(&b, 0), 4);
     assert_int_equal(at(&b, UINT64_MAX), 4);
     assert_int_equal(behind(&b, 255), 3);
+    for (unsigned i = 0; i < 6; i++) /* nothing preset */
+        assert_int_equal(b.entries[1].reg[i], i == 2 || i == 3 ? 0x0000fff0u : 0);
     /* the presets stand in the registers: half a register may be written on top of them */
     assert_int_equal(dxpu_host_learn(&b.t, 0, MEMORY, 0xc, 0xe0000000u), DXPU_OK);
     assert_int_equal(b.entries[0].memory.base, 0xe0000000u);
@@ -283,8 +285,19 @@ static void test_r4_byte_enables_and_masks(void **state)
         assert_int_equal(b.entries[0].reg[4], (0x12345678 & ~mask) | (0xa5b6c7d8u & mask));
     }
     assert_int_equal(b.t.count_learnt, 15);
-    assert_int_equal(learn(&b, 0, COMMAND, 0xffffffffu), DXPU_OK); /* status is not kept */
-    assert_int_equal(b.entries[0].reg[0], 0xffff);
+    static const struct {
+        unsigned reg;
+        uint32_t kept;
+    } masks[6] = {
+        { COMMAND, 0xffff },        { BUSES, 0xffffff }, /* no status, no latency timer */
+        { MEMORY, 0xfff0fff0u },    { PREF, 0xfff0fff0u },
+        { PREF_BASE, 0xffffffffu }, { PREF_LIMIT, 0xffffffffu }
+    };
+    for (unsigned i = 0; i < 6; i++) {
+        assert_int_equal(learn(&b, 0, masks[i].reg, 0xffffffffu), DXPU_OK);
+        assert_int_equal(b.entries[0].reg[i], masks[i].kept);
+    }
+    assert_int_equal(learn(&b, 0, BUSES, 0), DXPU_OK);
     /* the type bits of the windows are read-only: what is written there does nothing */
     assert_int_equal(learn(&b, 0, MEMORY, 0xe01fe01fu), DXPU_OK);
     assert_int_equal(b.entries[0].memory.base, 0xe0100000u);

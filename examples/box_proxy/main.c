@@ -21,8 +21,9 @@ static struct {
     device_settings device;
     const char *record, *state;
     bool json, stats, quiet;
-} set = { FABRIC_SETTINGS_DEFAULT("*:4458"), 1, 2, { 16u << 20, 512 }, NULL, NULL, false, false,
-          false };
+} set = {
+    FABRIC_SETTINGS_DEFAULT("*:4458"), 1, 2, { 16u << 20, 512 }, NULL, NULL, false, false, false
+};
 
 static const option_row rows[] = {
     FABRIC_OPTIONS(set.fabric),
@@ -31,7 +32,8 @@ static const option_row rows[] = {
       &set.device.memory_bytes, 4096, (uint64_t)1 << 40 },
     { "mps", "BYTES", "largest Max_Payload_Size of the devices (512)", OPTION_NUMBER,
       &set.device.mps_bytes, 128, 4096 },
-    { "node", "N", "number of this box in the fabric (2)", OPTION_NUMBER, &set.node, 1, UINT32_MAX },
+    { "node", "N", "number of this box in the fabric (2)", OPTION_NUMBER, &set.node, 1,
+      UINT32_MAX },
     { "state", "FILE", "keep the highest lease epochs here over restarts", OPTION_TEXT, &set.state,
       0, 0 },
     { "record", "FILE", "write every TLP that arrives to a pcap, in order", OPTION_TEXT,
@@ -66,7 +68,7 @@ static void on_stop(evutil_socket_t fd, short what, void *user)
     }
     stopping = true;
     stop_ns = now + set.fabric.hold_ms * 1000000u;
-    fabric_close_all(&the_box.fabric, now, DXPU_REASON_SHUTDOWN);
+    fabric_close_all(&the_box.fabric, DXPU_REASON_SHUTDOWN);
 }
 
 static void on_usr1(evutil_socket_t fd, short what, void *user)
