@@ -833,6 +833,7 @@ static void test_d2_when_to_acknowledge(void **state)
     send_writes(1);
     assert_int_equal(r.f.ack, RIG_PEER_SEQ + 5);
     assert_int_equal(rig_put(&r, DXPU_KIND_BLOCKED, NULL, 0), DXPU_OK); /* F-13 */
+    assert_int_equal(dxpu_channel_next_ns(&r.ch), 0);
     assert_true(rig_emit(&r) > 0);
     assert_int_equal(r.f.kind, DXPU_KIND_ACK);
     assert_int_equal(rig_emit(&r), 0);
