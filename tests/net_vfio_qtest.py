@@ -5,6 +5,7 @@ tests/vfio_scratch.c is the device.  Skipped, loudly, where no QEMU with a vfio-
 had (tests/qemu.sh says why).  VFIO_SCRATCH names a built vfio_scratch; otherwise it is looked for
 under build/, or compiled.
 """
+import errno
 import json
 import os
 import select
@@ -231,6 +232,12 @@ def dma(m, name, direct):
     check(name + "_dma_write_by_message", m.until(BAR2 + 0x18, 0x102) and
           m.do("readl", 0x400010) == 0xABCD1234)
     m.do("writel", 0x400020, 0)
+    m.configure(0x04, 0x02, "w")
+    m.doorbell(2, 0, 0x400020, 0x5A5A0000)
+    m.doorbell(4, 0x400000)  # its answer comes behind the other's
+    check(name + "_messages_need_bus_master", m.until(BAR2 + 0x18, errno.ENODEV) and
+          m.do("readl", 0x400020) == 0, hex(m.do("readl", BAR2 + 0x18)))
+    m.configure(0x04, 0x06, "w")
     result = m.doorbell(2, 0, 0x400020, 0x5A5A0001)
     check(name + "_msi_by_message", result == 0 and m.until(0x400020, 0x5A5A0001), hex(result))
 
@@ -328,7 +335,9 @@ def story(qemu, program, folder):
     count = server.count()
     check("qtest_counts_clean", not any(count[c] for c in (
         "errors_silent", "unknown", "clients_broken", "reply_refused", "reply_unexpected",
-        "fds_lost", "dma_faults", "dma_errors", "irqs_failed")), count)
+        "fds_lost", "dma_faults", "irqs_failed")), count)
+    # four times a message and a read were sent with Bus Master Enable off
+    check("qtest_dma_errors_counted", count["dma_errors"] == 8, count)
     # one each: QEMU asks for the error interrupt, which this function does not have
     check("qtest_one_error_a_client", count["errors"] == count["clients"], count)
     check("qtest_counts_work", count["clients"] >= 5 and count["reads"] > 500 and
