@@ -936,7 +936,7 @@ enum { DXPU_RECORD_TLP = 1, DXPU_RECORD_PAYLOAD = 2, DXPU_RECORD_EVENT = 3 };
 #define DXPUI_EVENT_ENUM(name, value, bytes) DXPU_EVENT_##name = (value),
 enum { DXPU_EVENTS(DXPUI_EVENT_ENUM) DXPU_EVENT_END };
 #undef DXPUI_EVENT_ENUM
-/* dxpu_event.flags; the high nibble is must-understand */
+/* dxpu_event.flags; a receiver ignores the others */
 enum {
     DXPU_EVENT_ON = 0x80,
     DXPU_EVENT_READ = 0x40,
@@ -5077,13 +5077,15 @@ static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     dxpu_offer o;
     int rc = dxpu_offer_decode(f->body, &o);
     if (rc != DXPU_OK)
-        return rc == DXPU_E_SHORT ? rc : DXPU_E_OFFER;
+        return rc;
     if (f->kind == DXPU_KIND_OPEN) { /* again: our accept was lost, or it is late */
         if (ch->state != DXPU_STATE_ACCEPTED)
             return DXPU_E_STATE;
         ch->next_try_ns = now_ns;
         return DXPU_OK;
     }
+    if (o.version_min != o.version_max || (o.suites & (o.suites - 1)))
+        return DXPU_E_OFFER; /* W-22, W-23: an accept names one */
     if (ch->state == DXPU_STATE_UP && o.channel == ch->remote_id) {
         ch->ack_now = true; /* our first sequenced frame was lost: D-43 */
         return DXPU_OK;

@@ -126,7 +126,7 @@ static void emit_all(world *w)
     must(dxpu_channel_next_ns(&w->ch) > w->now_ns); /* no work left, no spinning */
     unsigned state = dxpu_channel_state(&w->ch);
     if (state != DXPU_STATE_IDLE && state != DXPU_STATE_CLOSED && state != DXPU_STATE_FAILED)
-        must(dxpu_channel_next_ns(&w->ch) <= w->now_ns + w->ch.cfg.hold_ns);
+        must(dxpu_channel_next_ns(&w->ch) <= w->now_ns + w->ch.cfg.hold_ms * 1000000ull);
 }
 
 static void put(world *w, dxpu_frame *f, const uint8_t *body, size_t bytes)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""dxpu-host and dxpu-box over UDP on loopback: loss, corruption, both IP versions, restarts, leases.
+"""dxpu-host and dxpu-box over UDP on loopback: loss, corruption, IPv4 and 6, restarts, leases.
 
 Prints `ok NAME` or `not ok NAME` for each case.  Programs come from $DXPU_BIN, else build/."""
 # SPDX-License-Identifier: MIT

@@ -176,7 +176,7 @@ static void test_d12_long_times(void **state)
 {
     (void)state;
     rig_config(&r);
-    r.cfg.hold_ns = (uint64_t)1 << 51;
+    r.cfg.hold_ms = (uint32_t)(((uint64_t)1 << 51) / 1000000);
     r.cfg.rto_min_ns = (uint64_t)1 << 47;
     r.offer.hold_ms = UINT32_MAX;
     memset(&r.offer.limits, 0, sizeof r.offer.limits);
@@ -225,7 +225,7 @@ static void test_d2_ack_delay_never(void **state)
     rig_config(&r);
     r.cfg.ack_delay_ns = UINT64_MAX;
     assert_int_equal(dxpu_channel_bytes(&r.cfg), 0);
-    r.cfg.ack_delay_ns = r.cfg.hold_ns / 4;
+    r.cfg.ack_delay_ns = r.cfg.hold_ms * 1000000ull / 4;
     assert_true(dxpu_channel_bytes(&r.cfg) > 0);
 }
 
@@ -625,6 +625,49 @@ static void test_d48_hold(void **state)
     assert_string_equal(dxpu_state_name(99), "?");
 }
 
+/* A late duplicate of an old open: the new channel never hears a sequenced frame and ends by hold;
+   the living one has not noticed. */
+static void test_d49_late_duplicate_of_an_open(void **state)
+{
+    static rig late;
+    (void)state;
+    rig_config(&r);
+    rig_accepted(&r);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    rig_config(&late);
+    late.cfg.local_id = RIG_ID + 1;
+    late.offer.channel = RIG_PEER_ID - 1;
+    rig_accepted(&late);
+    late.say.channel = RIG_ID + 1;
+    for (unsigned i = 0; i < 9; i++) {
+        r.now_ns = late.now_ns += 125 * (uint64_t)RIG_MS;
+        while (rig_emit(&late) > 0)
+            assert_int_equal(late.f.channel, RIG_PEER_ID - 1);
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+        while (rig_emit(&r) > 0)
+            ;
+    }
+    assert_int_equal(dxpu_channel_error(&late.ch), DXPU_E_DEAD);
+    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_UP);
+    rig_free(&r);
+    rig_free(&late);
+}
+
+/* A proxy that lost its state has a new id: what comes to the former one keeps nobody alive. */
+static void test_d50_former_id(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    r.say.channel = RIG_ID + 1;
+    r.now_ns += 900 * (uint64_t)RIG_MS;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_E_CHANNEL);
+    r.now_ns += 100 * (uint64_t)RIG_MS;
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(rig_emit(&r), DXPU_E_DEAD);
+    rig_free(&r);
+}
+
 /* ---- every reason of a refusal, once ---- */
 
 static int put_bytes(uint8_t *pkt, size_t n)
@@ -848,7 +891,7 @@ static void test_d4_seen_and_delay(void **state)
     assert_int_equal(r.f.delay_ns, 7000 + (1 << 20));
     rig_free(&r);
     rig_config(&r);
-    r.cfg.hold_ns = 100000 * (uint64_t)RIG_MS;
+    r.cfg.hold_ms = 100000;
     r.offer.hold_ms = 100000;
     rig_up(&r);
     assert_int_equal(rig_put_data(&r, &body.b), DXPU_OK);
@@ -1315,7 +1358,7 @@ static void test_w35_header_against_record(void **state)
     refused_record(rig_mwr(1, 64, 0), 27, 68);   /* W-30 */
 }
 
-static void test_w42_w43_payload_within_a_frame(void **state)
+static void test_w42_payload_within_a_frame(void **state)
 {
     rig_body body;
     (void)state;
@@ -1347,7 +1390,7 @@ static void put_header_only(void)
     assert_false(rig_has(&r, DXPU_POSTED));
 }
 
-static void test_w42_w43_payload_across_frames(void **state)
+static void test_w43_payload_across_frames(void **state)
 {
     rig_body body;
     (void)state;
@@ -1821,8 +1864,7 @@ static void test_d52_configuration(void **state)
     BAD(rx.data[2], 0x4000000);
     BAD(tx.data[2], 0x4000000);
     BAD(rx.header[1], 0xffffffff);
-    BAD(hold_ns, 999999);
-    BAD(hold_ns, UINT64_MAX);
+    BAD(hold_ms, 0);
     BAD(rto_min_ns, 0);
     BAD(rto_min_ns, 250000001);
     BAD(suite, &none);
@@ -1878,6 +1920,8 @@ int main(void)
         cmocka_unit_test(test_d47_reset_frame),
         cmocka_unit_test(test_d47_own_reset_is_told_once),
         cmocka_unit_test(test_d48_hold),
+        cmocka_unit_test(test_d49_late_duplicate_of_an_open),
+        cmocka_unit_test(test_d50_former_id),
         cmocka_unit_test(test_d47_refusals_are_counted),
         cmocka_unit_test(test_w8_replay_window),
         cmocka_unit_test(test_d1_retransmission),
@@ -1900,8 +1944,8 @@ int main(void)
         cmocka_unit_test(test_w52_events_ignored),
         cmocka_unit_test(test_w38_tlp_crc),
         cmocka_unit_test(test_w35_header_against_record),
-        cmocka_unit_test(test_w42_w43_payload_within_a_frame),
-        cmocka_unit_test(test_w42_w43_payload_across_frames),
+        cmocka_unit_test(test_w42_payload_within_a_frame),
+        cmocka_unit_test(test_w43_payload_across_frames),
         cmocka_unit_test(test_w33_local_prefixes_end_here),
         cmocka_unit_test(test_f5_overrun),
         cmocka_unit_test(test_f6_f7_exactly_the_limit),

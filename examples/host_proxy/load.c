@@ -126,10 +126,11 @@ static void begin_write(load *l, uint32_t chunk)
 static bool read_chunk(load *l, uint32_t chunk, bool checked, uint64_t now)
 {
     uint16_t index = l->free_read;
-    load_read *r = &l->reads[index];
+    load_read *r;
     dxpu_tlp t;
     if (index == NO_READ)
         return false;
+    r = &l->reads[index];
     memory_request(l, DXPU_TLP_MRD, chunk, 0, (uint32_t)l->set->size, &t);
     if (!submit_tagged(l, &t, now, index))
         return false;

@@ -40,13 +40,15 @@ def crc32(data):
 
 MAGIC = 0x4458
 TRAILER = 4
-FRAME_MIN, FRAME_MAX = 24, 65507
+FRAME_MAX = 65507
+PACKET_NEVER = (1 << 64) - 1
 KINDS = {1: "data", 2: "ack", 3: "blocked", 4: "open", 5: "accept", 6: "reset", 7: "close",
          8: "handshake", 9: "probe"}
 KIND_NUMBERS = {name: number for number, name in KINDS.items()}
 SEQUENCED = ("data", "ack", "blocked")
 
 # Each layout is a struct format and the names of its fields; `_` is a zero, `limits` takes six.
+INVARIANT = (">HBBH", "magic version kind length")
 BASE = (">HBBHBBIQ", "magic version kind length flags path channel packet")
 FULL = (">IIQQII6I", "sequence ack sack seen delay ecn_ce limits")
 OFFER = (">IBBHHHBBHII6IQQQ",
@@ -90,20 +92,23 @@ def seal(head_and_body):
 
 def decode_frame(data, limit=FRAME_MAX):
     """The fields of one frame, or Reject.  `limit` is the frame limit of the receiver's offer."""
-    check(len(data) >= FRAME_MIN, "short", "no base header and trailer")
+    first = unpack(INVARIANT, data, "short")  # the order of these checks is W-15's
+    check(first["magic"] == MAGIC, "magic")  # W-1
+    check(first["length"] == len(data), "length", "not that of the datagram")  # W-4
+    check(first["version"] == 1, "version")  # W-2
     frame = unpack(BASE, data, "short")
-    check(frame.pop("magic") == MAGIC, "magic")  # W-1
-    check(frame["version"] == 1, "version")  # W-2
+    for name in ("magic", "length"):
+        del frame[name]
     check(frame["kind"] in KINDS, "kind")  # W-3
     kind = frame["kind"] = KINDS[frame["kind"]]
-    check(frame.pop("length") == len(data), "length", "not that of the datagram")  # W-4
-    check(len(data) <= limit, "length", "more than the frame limit")  # W-10
-    head = size(BASE) + (size(FULL) if kind in SEQUENCED else 0)
-    check(len(data) >= head + TRAILER, "short", "no full header and trailer")  # W-4
-    check(crc32(data[:-TRAILER]) == int.from_bytes(data[-TRAILER:], "big"), "crc")  # W-9
-    check(kind != "open" or frame["channel"] == 0, "channel")  # W-7
     flags = frame.pop("flags")
     check(flags & 0x30 == 0, "rsvd")  # W-5
+    head = size(BASE) + (size(FULL) if kind in SEQUENCED else 0)
+    check(len(data) >= head + TRAILER, "short", "no header and trailer")  # W-4
+    check(kind != "open" or frame["channel"] == 0, "channel")  # W-7
+    check(len(data) <= limit, "length", "more than the frame limit")  # W-10
+    check(crc32(data[:-TRAILER]) == int.from_bytes(data[-TRAILER:], "big"), "crc")  # W-9
+    check(kind == "reset" or frame["packet"] != PACKET_NEVER, "replay")  # W-8
     frame["key_phase"], frame["ignorable"] = flags >> 6, flags & 0x0F
     if kind in SEQUENCED:
         frame.update(unpack(FULL, data[size(BASE):], "short"))
@@ -120,7 +125,7 @@ def decode_body(kind, body):
         check(not body, "record", "a body where none may be")  # W-11
         return {}
     if kind == "handshake":
-        check(len(body) <= 1200, "length")
+        check(len(body) <= 1200, "state")  # W-13
         return {"opaque": body}
     layout = CONTROL[kind]
     fields = unpack(layout, body, "short")  # W-14, W-20
@@ -202,7 +207,6 @@ def decode_records(body):
             left = record["data_bytes"]
         elif rtype == 2:
             check(length >= 1, "record", "W-40")
-            check(length % 4 == 0, "record", "W-41")  # payload and digest are whole dwords
             check(left is None or length <= left, "record", "W-42")
             left = None if left is None else left - length
             record.update(record="payload", data=content)
@@ -226,7 +230,7 @@ def decode_tlp_record(content):
     check(prefix_dw <= 4 and header_dw in (3, 4), "record", "W-35")
     prefixes = dwords(content[4:4 + 4 * prefix_dw])
     header = content[4 + 4 * prefix_dw:-4]
-    check(all(prefix >> 28 == 9 for prefix in prefixes), "record", "W-33: Fmt 100, Type 1xxxx")
+    check(all(p >> 28 == 9 and p >> 24 in PREFIX_TYPES for p in prefixes), "record", "W-33")
     kind = tlp_kind(header[0])
     check(kind is not None, "record", "W-37")
     check(second >> 6 == CLASSES.index(kind.tlp_class), "record", "W-35: class")
@@ -534,13 +538,15 @@ def message_fields(header):
         fields["message"] = MESSAGES[header[7]][0]
     if header[0] & 7 == 2:  # T-35
         fields["target"] = bdf(half(header, 8))
+    if header[0] & 7 == 1:  # T-40
+        fields["address"] = hex(int.from_bytes(header[8:], "big") & ~3)
     return fields
 
 
 def completion_fields(header):
     status = header[6] >> 5
     return {"completer": bdf(half(header, 4)), "requester": bdf(half(header, 8)),
-            "tag": full_tag(header, header[10]), "status": STATUS.get(status, str(status)),
+            "tag": full_tag(header, header[10]), "status": STATUS.get(status, "?"),
             "bcm": header[6] >> 4 & 1, "byte_count": (half(header, 6) & 0xFFF) or 4096,
             "lower_addr": header[11] & 0x7F}
 

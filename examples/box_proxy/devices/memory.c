@@ -1,12 +1,12 @@
 /* memory.c - see memory.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 The object   2 Configuration space   3 Completions   4 Memory   5 Atomics   6 Kind */
+   CONTENTS   1 Object   2 Configuration space   3 Completions   4 Memory   5 Atomics   6 Kind */
 #include "memory.h"
 
 #include <stdlib.h>
 
-/* ==== 1  The object =========================================================================== */
+/* ==== 1  Object =============================================================================== */
 
 enum { CONFIG_DW = 64, RCB_BYTES = 128 }; /* only a root complex may complete at 64 */
 
