@@ -690,12 +690,12 @@ static void sim_from_seed(sim_options *o, uint64_t seed)
         o->sequence[i] = sim_chance(&r, 500) ? 0u - sim_below(&r, 40) : (uint32_t)sim_next(&r);
     o->tags = sim_chance(&r, 700);
     o->refuse = sim_chance(&r, 500);
-    o->hold_ns = sim_chance(&r, 500) ? 10000000000u : 1000000000;
+    o->hold_ms = sim_chance(&r, 500) ? 10000 : 1000;
     o->stop = sim_chance(&r, 200);
     o->suite = sim_chance(&r, 300);
     if (sim_chance(&r, 300)) { /* less than hold, with time for a retransmission after it */
         o->dark_from_ns = 1000000 + sim_below(&r, 3000000);
-        o->dark_ns = sim_below(&r, (uint32_t)(o->hold_ns / 20 * 9));
+        o->dark_ns = sim_below(&r, (uint32_t)(o->hold_ms * 1000000ull / 20 * 9));
     }
 }
 
