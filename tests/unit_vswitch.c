@@ -1085,6 +1085,12 @@ static void test_v11_upstream(void **state)
         assert_int_equal(dxpu_vswitch_upstream(&b.vs, 1, &t), -DXPU_CPL_UR);
         t.address = peer;
         assert_int_equal(dxpu_vswitch_upstream(&b.vs, 1, &t), 2);
+        uint32_t window = rd(&b, b.port[2], MEMORY); /* a hole in the upstream port's window */
+        wr(&b, b.port[2], MEMORY, 0x0000fff0);
+        assert_int_equal(dxpu_vswitch_upstream(&b.vs, 1, &t),
+                         topology == DXPU_VSWITCH_SWITCH ? -DXPU_CPL_UR : 0);
+        wr(&b, b.port[2], MEMORY, window);
+        assert_int_equal(dxpu_vswitch_upstream(&b.vs, 1, &t), 2);
         wr16(&b, p, ACS + 6, 4); /* request redirect */
         assert_int_equal(dxpu_vswitch_upstream(&b.vs, 1, &t), 0);
         t.at = 2;

@@ -1041,6 +1041,9 @@ DXPU_API int dxpu_vswitch_upstream(const dxpu_vswitch *vs, uint8_t slot, const d
         return -DXPU_CPL_UR;
     if (row >= 0 && (!(acs & DXPUI_VS_ACS_RR) || ((acs & DXPUI_VS_ACS_DT) && translated)))
         return dxpu_vswitch_link_up(vs, (uint8_t)(row + 1)) ? row + 1 : -DXPU_CPL_UR;
+    /* the upstream port sends nothing up that it would send down again */
+    if (row < 0 && dxpui_vs_is_switch(vs) && dxpui_vs_passes(dxpui_vs_upstream(vs), t->address))
+        return -DXPU_CPL_UR;
     return dxpu_vswitch_bus_master(vs, slot) ? 0 : -DXPU_CPL_UR;
 }
 
