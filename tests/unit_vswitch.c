@@ -392,6 +392,23 @@ static void test_v1_config(void **state)
     assert_int_equal(dxpu_vswitch_init(&b.vs, &c), DXPU_OK);
 }
 
+static void test_v2_dump(void **state)
+{
+    (void)state;
+    static bench b;
+    uint8_t space[DXPUI_VS_BYTES + 4];
+    boot(&b, DXPU_VSWITCH_SWITCH, 2, false);
+    memset(space, 0xee, sizeof space);
+    assert_int_equal(dxpu_vswitch_dump(&b.vs, 1, space, sizeof space), DXPU_BDF(2, 1, 0));
+    for (unsigned at = 0; at < sizeof space; at++)
+        assert_int_equal(space[at], rd(&b, DXPU_BDF(2, 1, 0), at) >> 8 * (at & 3) & 0xff);
+    assert_int_equal(dxpu_vswitch_dump(&b.vs, 2, space, 2), DXPU_BDF(0, 1, 0));
+    assert_int_equal(dxpu_vswitch_dump(&b.vs, 3, space, 2), DXPU_BDF(1, 0, 0));
+    assert_int_equal(dxpu_vswitch_dump(&b.vs, 4, space, 2), -1);
+    assert_int_equal(dxpu_vswitch_window_bytes(&b.vs, 0, true), 0);
+    assert_int_equal(dxpu_vswitch_window_bytes(&b.vs, 3, true), 0);
+}
+
 /* What sticks of all ones and of all zeros, register by register. */
 typedef struct bits {
     unsigned at;
@@ -670,6 +687,29 @@ static void test_v4_bus_numbers(void **state)
     assert_int_equal(rd(&b, DXPU_BDF(0x11, 2, 0), 0), 0xffffffff);
     assert_int_equal(rd(&b, DXPU_BDF(0x11, 1, 1), 0), 0xffffffff);
     check(&b);
+}
+
+/* Reads and writes of both types come out as what the place of their target asks for. */
+static void test_v4_types(void **state)
+{
+    (void)state;
+    static bench b;
+    static const uint8_t types[4] = { DXPU_TLP_CFGRD0, DXPU_TLP_CFGRD1, DXPU_TLP_CFGWR0,
+                                      DXPU_TLP_CFGWR1 };
+    uint32_t v;
+    uint8_t status;
+    boot(&b, DXPU_VSWITCH_ROOT_PORTS, 1, false);
+    insert(&b, 1);
+    wr(&b, b.port[1], BUSES, 0x00030100);
+    for (unsigned i = 0; i < 4; i++) {
+        request(&b, types[i], DXPU_BDF(1, 0, 0), 0x10, 0xf, 0x12345678, &v, &status);
+        assert_int_equal(b.last_slot, 1);
+        assert_int_equal(b.last.type, types[i & 2]);
+        request(&b, types[i], DXPU_BDF(2, 0, 0), 0x10, 0xf, 0x12345678, &v, &status);
+        assert_int_equal(b.last_slot, 1);
+        assert_int_equal(b.last.type, types[i | 1]);
+    }
+    assert_int_equal(b.vs.count_forwarded, 8);
 }
 
 static void test_v4_ari(void **state)
@@ -1255,6 +1295,15 @@ static void test_v14_fits(void **state)
     assert_true(dxpu_vswitch_fits(&b.vs, 2, &big, 1, tight));
     tight[1].limit -= m;
     assert_false(dxpu_vswitch_fits(&b.vs, 2, &big, 1, tight));
+    dxpu_vswitch_bar huge[] = { { (uint64_t)1 << 63, true },
+                                { (uint64_t)1 << 63, true },
+                                { 0x4000, false } };
+    tight[1].limit = UINT64_MAX;
+    assert_true(dxpu_vswitch_fits(&b.vs, 1, huge + 1, 2, tight));
+    assert_false(dxpu_vswitch_fits(&b.vs, 1, huge, 3, tight));
+    wr(&b, b.port[2], PREF_LIMIT, 0xffffffff); /* the other slot has all to the top */
+    wr(&b, b.port[2], PREF, 0xfff00040);
+    assert_false(dxpu_vswitch_fits(&b.vs, 1, huge + 1, 2, tight));
     low.bytes = 64 * m;
     assert_false(dxpu_vswitch_fits(&b.vs, 1, &low, 1, root));
 }
@@ -1381,12 +1430,14 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_v1_config),
         cmocka_unit_test(test_v2_registers),
+        cmocka_unit_test(test_v2_dump),
         cmocka_unit_test(test_v2_capabilities),
         cmocka_unit_test(test_v3_byte_enables_and_poison),
         cmocka_unit_test(test_v3_power_states),
         cmocka_unit_test(test_v4_enumerate),
         cmocka_unit_test(test_v4_way_down),
         cmocka_unit_test(test_v4_bus_numbers),
+        cmocka_unit_test(test_v4_types),
         cmocka_unit_test(test_v4_ari),
         cmocka_unit_test(test_v4_random),
         cmocka_unit_test(test_v5_host_reset),
