@@ -1185,7 +1185,7 @@ static void test_d34_every_posted_that_waits(void **state)
 }
 
 /* Posted and completions go before a request that nobody takes, or that has no credit. */
-static void test_d31_d32_request_holds_up_nothing(void **state)
+static void test_d31_d32_d32_request_holds_up_nothing(void **state)
 {
     unsigned kinds;
     (void)state;
@@ -2182,7 +2182,7 @@ int main(void)
         cmocka_unit_test(test_d51_window),
         cmocka_unit_test(test_d33_d34_passing_posted),
         cmocka_unit_test(test_d34_every_posted_that_waits),
-        cmocka_unit_test(test_d31_d32_request_holds_up_nothing),
+        cmocka_unit_test(test_d31_d32_d32_request_holds_up_nothing),
         cmocka_unit_test(test_d35_event_is_a_barrier),
         cmocka_unit_test(test_d36_events_in_flight),
         cmocka_unit_test(test_w52_events_ignored),

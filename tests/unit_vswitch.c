@@ -1002,6 +1002,8 @@ static void test_v9_retrain(void **state)
     assert_int_equal(b.msis, 1); /* besides the hot-plug event that still stands */
     wr16(&b, p, LNKCTL + 2, 0x4000);
     assert_int_equal(rd16(&b, p, LNKCTL + 2) & 0xc000, 0);
+    wr16(&b, p, LNKCTL, 0x0030); /* disabled by the same write */
+    assert_int_equal(rd16(&b, p, LNKCTL + 2) & 0xc000, 0);
 }
 
 /* The host starts anew while devices are there: it finds them unchanged, and they are reset. */
@@ -1239,6 +1241,14 @@ static void test_v14_fits(void **state)
     big.bytes = 512 * m;
     assert_true(dxpu_vswitch_fits(&b.vs, 1, &big, 1, root));
     assert_true(dxpu_vswitch_fits(&b.vs, 1, &low, 1, root));
+    /* what the slot has itself is free to it: 2 MB in all beside slot 1, of which it uses 1 */
+    dxpu_range tight[2] = { root[0], { 0x2000000000, 0x20003fffff } };
+    tight[0].limit = 0xe0200000;
+    wr(&b, b.port[2], PREF, 0x00200020);
+    big.bytes = 2 * m;
+    assert_true(dxpu_vswitch_fits(&b.vs, 2, &big, 1, tight));
+    tight[1].limit -= m;
+    assert_false(dxpu_vswitch_fits(&b.vs, 2, &big, 1, tight));
     low.bytes = 64 * m;
     assert_false(dxpu_vswitch_fits(&b.vs, 1, &low, 1, root));
 }
