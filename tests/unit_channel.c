@@ -411,6 +411,12 @@ static void test_d42_accept_frame(void **state)
     r.offer.tlp_formats = 2;
     assert_int_equal(rig_put_offer(&r, DXPU_KIND_ACCEPT), DXPU_E_OFFER);
     assert_int_equal(r.ch.count.rx_offer, 1);
+    r.offer.tlp_formats = 1;
+    r.offer.version_max = 2; /* W-22, W-23: it names one */
+    assert_int_equal(rig_put_offer(&r, DXPU_KIND_ACCEPT), DXPU_E_OFFER);
+    r.offer.version_max = 1;
+    r.offer.suites = 3;
+    assert_int_equal(rig_put_offer(&r, DXPU_KIND_ACCEPT), DXPU_E_OFFER);
     assert_int_equal(rig_put(&r, DXPU_KIND_ACCEPT, "short", 5), DXPU_E_SHORT);
     assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_OPENING);
     rig_free(&r);
