@@ -1191,9 +1191,8 @@ static void test_d34_every_posted_that_waits(void **state)
 }
 
 /* Posted and completions go before a request that nobody takes, or that has no credit. */
-static void test_d31_d32_request_holds_up_nothing(void **state)
+static void test_d31_request_not_taken_holds_up_nothing(void **state)
 {
-    unsigned kinds;
     (void)state;
     rig_config(&r);
     r.offer.limits.header[DXPU_NONPOSTED] = 1;
@@ -1206,6 +1205,16 @@ static void test_d31_d32_request_holds_up_nothing(void **state)
     assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_OK);
     assert_int_equal(dxpu_channel_take(&r.ch, DXPU_COMPLETION, r.now_ns), DXPU_OK);
     assert_true(rig_has(&r, DXPU_NONPOSTED));
+    rig_free(&r);
+}
+
+static void test_d32_request_without_credit_holds_up_nothing(void **state)
+{
+    unsigned kinds;
+    (void)state;
+    rig_config(&r);
+    r.offer.limits.header[DXPU_NONPOSTED] = 1;
+    rig_up(&r);
     for (unsigned i = 0; i < 2; i++)
         assert_int_equal(rig_submit(&r, rig_mrd((uint16_t)i, 64)), DXPU_OK);
     rig_drain(&r, &kinds);
@@ -2194,6 +2203,21 @@ static void test_d15_acknowledged_in_between(void **state)
     rig_free(&r);
 }
 
+/* The path a frame says it came on decides nothing. */
+static void test_w6_any_path(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    for (unsigned path = 0; path < 256; path++) {
+        r.say.path = (uint8_t)path;
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    }
+    r.say.channel++;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_E_CHANNEL);
+    rig_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -2241,7 +2265,8 @@ int main(void)
         cmocka_unit_test(test_d51_window),
         cmocka_unit_test(test_d33_d34_passing_posted),
         cmocka_unit_test(test_d34_every_posted_that_waits),
-        cmocka_unit_test(test_d31_d32_request_holds_up_nothing),
+        cmocka_unit_test(test_d31_request_not_taken_holds_up_nothing),
+        cmocka_unit_test(test_d32_request_without_credit_holds_up_nothing),
         cmocka_unit_test(test_d35_event_is_a_barrier),
         cmocka_unit_test(test_d36_events_in_flight),
         cmocka_unit_test(test_w52_events_ignored),
@@ -2274,6 +2299,7 @@ int main(void)
         cmocka_unit_test(test_f5_completions_without_tags),
         cmocka_unit_test(test_w38_in_a_held_frame),
         cmocka_unit_test(test_d11_gains),
+        cmocka_unit_test(test_w6_any_path),
         cmocka_unit_test(test_d15_acknowledged_in_between),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
