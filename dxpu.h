@@ -4576,8 +4576,7 @@ static void dxpui_rtt_sample(dxpu_channel *ch, uint64_t rtt)
         ch->rttvar_ns = rtt / 2;
     } else {
         uint64_t diff = rtt > ch->srtt_ns ? rtt - ch->srtt_ns : ch->srtt_ns - rtt;
-        ch->rttvar_ns += diff / 4;
-        ch->rttvar_ns -= ch->rttvar_ns / 4;
+        ch->rttvar_ns = ch->rttvar_ns - ch->rttvar_ns / 4 + diff / 4;
         ch->srtt_ns = ch->srtt_ns - ch->srtt_ns / 8 + rtt / 8;
     }
     ch->rto_ns = dxpui_max64(ch->cfg.rto_min_ns, ch->srtt_ns + 4 * ch->rttvar_ns);

@@ -411,6 +411,12 @@ static void test_d42_accept_frame(void **state)
     r.offer.tlp_formats = 2;
     assert_int_equal(rig_put_offer(&r, DXPU_KIND_ACCEPT), DXPU_E_OFFER);
     assert_int_equal(r.ch.count.rx_offer, 1);
+    r.offer.tlp_formats = 1;
+    r.offer.version_max = 2; /* W-22, W-23: it names one */
+    assert_int_equal(rig_put_offer(&r, DXPU_KIND_ACCEPT), DXPU_E_OFFER);
+    r.offer.version_max = 1;
+    r.offer.suites = 3;
+    assert_int_equal(rig_put_offer(&r, DXPU_KIND_ACCEPT), DXPU_E_OFFER);
     assert_int_equal(rig_put(&r, DXPU_KIND_ACCEPT, "short", 5), DXPU_E_SHORT);
     assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_OPENING);
     rig_free(&r);
@@ -1185,9 +1191,8 @@ static void test_d34_every_posted_that_waits(void **state)
 }
 
 /* Posted and completions go before a request that nobody takes, or that has no credit. */
-static void test_d31_d32_request_holds_up_nothing(void **state)
+static void test_d31_request_not_taken_holds_up_nothing(void **state)
 {
-    unsigned kinds;
     (void)state;
     rig_config(&r);
     r.offer.limits.header[DXPU_NONPOSTED] = 1;
@@ -1200,6 +1205,16 @@ static void test_d31_d32_request_holds_up_nothing(void **state)
     assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_OK);
     assert_int_equal(dxpu_channel_take(&r.ch, DXPU_COMPLETION, r.now_ns), DXPU_OK);
     assert_true(rig_has(&r, DXPU_NONPOSTED));
+    rig_free(&r);
+}
+
+static void test_d32_request_without_credit_holds_up_nothing(void **state)
+{
+    unsigned kinds;
+    (void)state;
+    rig_config(&r);
+    r.offer.limits.header[DXPU_NONPOSTED] = 1;
+    rig_up(&r);
     for (unsigned i = 0; i < 2; i++)
         assert_int_equal(rig_submit(&r, rig_mrd((uint16_t)i, 64)), DXPU_OK);
     rig_drain(&r, &kinds);
@@ -1510,9 +1525,20 @@ static void test_f8_credit_comes_back_when_taken(void **state)
     assert_int_equal(r.f.limits.header[DXPU_POSTED], 6);
     assert_int_equal(r.f.limits.data[DXPU_POSTED], first.data[DXPU_POSTED] + 4);
     assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_OK);
+    assert_int_equal(rig_emit(&r), 0);
     r.now_ns += 25 * RIG_US;
     assert_true(rig_emit(&r) > 0);
     assert_int_equal(r.f.limits.header[DXPU_POSTED], 7);
+    for (unsigned i = 0; i < 8; i++) /* half of the data units, of another class */
+        assert_int_equal(rig_put_tlp(&r, rig_cpl((uint16_t)i, 1024, 1024, 0)), DXPU_OK);
+    r.now_ns += RIG_MS;
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_OK);
+    for (unsigned i = 0; i < 8; i++) {
+        assert_int_equal(rig_emit(&r), 0);
+        assert_int_equal(dxpu_channel_take(&r.ch, DXPU_COMPLETION, r.now_ns), DXPU_OK);
+    }
+    assert_true(rig_emit(&r) > 0);
     assert_int_equal(dxpu_channel_take(&r.ch, 3, r.now_ns), DXPU_E_NONE);
     assert_int_equal(dxpu_channel_peek(&r.ch, 3).tlp.len, 0);
     rig_free(&r);
@@ -1556,6 +1582,9 @@ static void test_f12_blocked(void **state)
     assert_int_equal(rig_emit(&r), 0);
     r.now_ns += 100 * (uint64_t)RIG_MS;
     assert_int_equal(rig_emit(&r), 0); /* nothing waits */
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+    assert_int_equal(rig_emit(&r), 0);
+    assert_true(dxpu_channel_next_ns(&r.ch) == r.now_ns + 4 * RIG_MS); /* anew */
     rig_free(&r);
 }
 
@@ -2135,6 +2164,60 @@ static void test_w38_in_a_held_frame(void **state)
     fails_with(rig_put_tlp(&r, rig_mwr(1, 4, 0)), DXPU_E_TLP_CRC, DXPU_REASON_PROTOCOL);
 }
 
+static void test_d11_gains(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    for (uint32_t i = 0; i < 2; i++) {
+        send_writes(1);
+        r.now_ns += (i ? 3u : 2u) * RIG_MS;
+        r.say.seen = r.f.packet;
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1 + i), DXPU_OK);
+    }
+    send_writes(1); /* SRTT 2.125, RTTVAR 0.75 + 0.25 */
+    assert_true(dxpu_channel_next_ns(&r.ch) == r.now_ns + 6125 * RIG_US);
+    rig_free(&r);
+}
+
+/* The oldest, sacked before, times out; its acknowledgement comes before it has been sent again. */
+static void test_d15_acknowledged_in_between(void **state)
+{
+    static const uint8_t probe[DXPU_PROBE_BYTES];
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    send_writes(2);
+    r.say.sack = 1; /* 101 */
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    r.say.sack = 0;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK); /* 101 was taken back */
+    assert_int_equal(rig_put(&r, DXPU_KIND_PROBE, probe, sizeof probe), DXPU_OK);
+    r.now_ns += 4 * RIG_MS;
+    assert_true(rig_emit(&r) > 0); /* the reply goes first */
+    assert_int_equal(r.f.kind, DXPU_KIND_PROBE);
+    assert_int_equal(r.ch.count.tx_timeouts, 1);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 2), DXPU_OK);
+    assert_int_equal(rig_emit(&r), 0);
+    assert_int_equal(r.ch.count.tx_retransmits, 0);
+    rig_free(&r);
+}
+
+/* The path a frame says it came on decides nothing. */
+static void test_w6_any_path(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    for (unsigned path = 0; path < 256; path++) {
+        r.say.path = (uint8_t)path;
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    }
+    r.say.channel++;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_E_CHANNEL);
+    rig_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -2182,7 +2265,8 @@ int main(void)
         cmocka_unit_test(test_d51_window),
         cmocka_unit_test(test_d33_d34_passing_posted),
         cmocka_unit_test(test_d34_every_posted_that_waits),
-        cmocka_unit_test(test_d31_d32_request_holds_up_nothing),
+        cmocka_unit_test(test_d31_request_not_taken_holds_up_nothing),
+        cmocka_unit_test(test_d32_request_without_credit_holds_up_nothing),
         cmocka_unit_test(test_d35_event_is_a_barrier),
         cmocka_unit_test(test_d36_events_in_flight),
         cmocka_unit_test(test_w52_events_ignored),
@@ -2214,6 +2298,9 @@ int main(void)
         cmocka_unit_test(test_w35_shapes_that_differ),
         cmocka_unit_test(test_f5_completions_without_tags),
         cmocka_unit_test(test_w38_in_a_held_frame),
+        cmocka_unit_test(test_d11_gains),
+        cmocka_unit_test(test_w6_any_path),
+        cmocka_unit_test(test_d15_acknowledged_in_between),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
