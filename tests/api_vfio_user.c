@@ -1047,7 +1047,7 @@ static void test_dma_several_regions(void **state)
     unsigned i;
     for (i = 0; i < sizeof in; i++)
         in[i] = (uint8_t)(i ^ i >> 8);
-    /* given in no order: [1,2) file page 4; [3,4) page 0; [2,3) page 2 read-only; hole at 4; [5,6) */
+    /* given in no order: 1 is file page 4, 3 page 0, 2 page 2 read-only, 4 a hole, 5 page 1 */
     map_ok(w, map_of(3, 4 * 4096, 0x1000, 4096), fd);
     map_ok(w, map_of(3, 0, 0x3000, 4096), fd);
     map_ok(w, map_of(1, 2 * 4096, 0x2000, 4096), fd);
@@ -1289,6 +1289,7 @@ static void test_dma_messages(void **state)
     assert_true(take(w));
     assert_int_equal(u32(w, 0) >> 16, DWRITE);
     assert_int_equal(u32(w, 8), NO_REPLY);
+    assert_int_equal(u32(w, 0) & 0xffff, 0xffff); /* no other message has this id */
     assert_int_equal(u64(w, 16), 0xfee01004);
     assert_int_equal(u64(w, 24), 4);
     assert_memory_equal(w->in + 32, "\x21\x43\0\0", 4);
@@ -1329,7 +1330,10 @@ static void test_dma_messages_answered_wrongly(void **state)
         assert_int_equal(w->done_len, 0);
     }
     assert_int_equal(counter(w, "dma_errors"), i);
-    put_message(w, 0xffff, DREAD, REPLY, NULL, 0, NULL, 0);
+    put_message(w, 0xffff, DWRITE, FAILED, NULL, 0, NULL, 0); /* a posted one failed */
+    pump(w);
+    assert_int_equal(counter(w, "dma_errors"), i + 1);
+    put_message(w, 0xfffe, DREAD, REPLY, NULL, 0, NULL, 0);
     put_message(w, 1, INFO, REPLY, NULL, 0, NULL, 0);
     pump(w);
     assert_int_equal(counter(w, "reply_unexpected"), 2);
@@ -1363,7 +1367,7 @@ static void test_dma_messages_limit(void **state)
         assert_int_equal(dxpu_vfu_dma_send_read(w->s, 0, 4, i), DXPU_OK);
 }
 
-/* Fill the output queue with DMA writes of `bytes` to addresses that count up from `at`; how many. */
+/* Fill the output queue with DMA writes of `bytes` to addresses that count up from `at`. */
 static unsigned fill(world *w, unsigned at, size_t bytes)
 {
     static uint8_t big[60000];
@@ -1685,7 +1689,7 @@ static void test_descriptors_find_their_message(void **state)
     assert_int_equal(dxpu_vfu_dma_probe(w->s, 0x1000, 8192, 3), DXPU_VFU_DMA_DIRECT);
     assert_int_equal(counter(w, "fds_closed"), 1);
     unmap(w, 2, 0, 0, 0);
-    /* a plain message and a map in one piece; then a map in two pieces, descriptor with the first */
+    /* a plain message and a map in one piece; then a map in two pieces, the first with it */
     n = pack(stream, 5, READ, 0, b, 16);
     n += pack(stream + n, 6, MAP, 0, &m1, sizeof m1);
     send_bytes(w, stream, n, &fd, 1);
@@ -1950,7 +1954,7 @@ static void test_open_refused(void **state)
         bad.queue_bytes = i == 2 ? 2 * bad.transfer_bytes - 1 : bad.queue_bytes;
         bad.requests = i == 3 ? 0 : i == 4 ? 4097 : bad.requests;
         bad.dma_maps = i == 5 ? 0 : bad.dma_maps;
-        bad.dma_messages = i == 6 ? 1025 : bad.dma_messages;
+        bad.dma_messages = i == 6 ? 1024 : bad.dma_messages;
         bad.burst = i == 7 ? 0 : bad.burst;
         bad.irqs[2] = i == 8 ? 2049 : bad.irqs[2];
         cb.write = i == 9 ? NULL : cb.write;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""lspci's view of the virtual switch: configuration dumps of every port, made by the unit test after
-it enumerated, decoded by pciutils.  Environment: DXPU_VSWITCH (default
+"""lspci's view of the virtual switch: configuration dumps of every port, made by the unit test
+after it enumerated, decoded by pciutils.  Environment: DXPU_VSWITCH (default
 build/san/tests/unit_vswitch)."""
 import os
 import re

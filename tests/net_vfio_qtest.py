@@ -156,14 +156,21 @@ class Machine:
         self.do("writel", BAR2 + 0x14, what)
         return self.do("readl", BAR2 + 0x18)
 
-    def until(self, address, value, width="l"):
+    def until(self, address, value):
         """Has a value arrived at an address in time?"""
         end = time.monotonic() + DEADLINE
-        while self.do("read" + width, address) != value:
+        while self.do("readl", address) != value:
             if time.monotonic() > end:
                 return False
             time.sleep(0.005)
         return True
+
+    def changes(self, address, old):
+        """The first value other than `old`; `old` when none comes in time."""
+        end = time.monotonic() + DEADLINE
+        while self.do("readl", address) == old and time.monotonic() < end:
+            time.sleep(0.005)
+        return self.do("readl", address)
 
     def quit(self, how=signal.SIGTERM):
         self.child.send_signal(how)
@@ -231,6 +238,13 @@ def dma(m, name, direct):
     check(name + "_dma_write_by_message", m.until(BAR2 + 0x18, 0x102) and
           m.do("readl", 0x400010) == 0xABCD1234)
     m.do("writel", 0x400020, 0)
+    m.configure(0x04, 0x02, "w")
+    m.doorbell(2, 0, 0x400020, 0x5A5A0000)
+    m.doorbell(4, 0x400000)  # its answer comes behind the other's
+    error = m.changes(BAR2 + 0x18, 0)
+    check(name + "_messages_need_bus_master", 0 < error < 0x100 and m.do("readl", 0x400020) == 0,
+          hex(error))
+    m.configure(0x04, 0x06, "w")
     result = m.doorbell(2, 0, 0x400020, 0x5A5A0001)
     check(name + "_msi_by_message", result == 0 and m.until(0x400020, 0x5A5A0001), hex(result))
 
@@ -328,7 +342,9 @@ def story(qemu, program, folder):
     count = server.count()
     check("qtest_counts_clean", not any(count[c] for c in (
         "errors_silent", "unknown", "clients_broken", "reply_refused", "reply_unexpected",
-        "fds_lost", "dma_faults", "dma_errors", "irqs_failed")), count)
+        "fds_lost", "dma_faults", "irqs_failed")), count)
+    # four times a message and a read were sent with Bus Master Enable off
+    check("qtest_dma_errors_counted", count["dma_errors"] == 8, count)
     # one each: QEMU asks for the error interrupt, which this function does not have
     check("qtest_one_error_a_client", count["errors"] == count["clients"], count)
     check("qtest_counts_work", count["clients"] >= 5 and count["reads"] > 500 and

@@ -127,8 +127,13 @@ done
 # Suites from trixie on have /lib merged into /usr; a package may still ship the old place.
 [ ! -d "$root.new/lib/x86_64-linux-gnu" ] || [ -L "$root.new/lib" ] ||
     cp -a "$root.new/lib/x86_64-linux-gnu/." "$root.new/usr/lib/x86_64-linux-gnu/"
-rm -rf "$root" "$root.new/usr/share/doc" "$root.new/usr/share/man" "$root.new/usr/share/locale"
-mv "$root.new" "$root"
+rm -rf "$root"
+mkdir -p "$root/usr/share"
+for part in bin lib share/qemu share/seabios; do
+    mv "$root.new/usr/$part" "$root/usr/$part"
+done
+rm -rf "$root.new"
+find "$root" -name '*.d' -prune -exec rm -rf {} + # make takes such names for lists of headers
 rm -rf "$apt"
 recent "$@" || fail "the copy in $dir does not run"
 : >"$dir/ready"

@@ -1,4 +1,5 @@
-/* The virtual switch as an operating system meets it: spec/vswitch.md.  SPDX-License-Identifier: MIT */
+/* The virtual switch as an operating system meets it: spec/vswitch.md.
+   SPDX-License-Identifier: MIT */
 #define DXPU_IMPLEMENTATION
 #define DXPU_VSWITCH_IMPLEMENTATION
 #include "bindings/vswitch/dxpu_vswitch.h"
@@ -391,6 +392,23 @@ static void test_v1_config(void **state)
     assert_int_equal(dxpu_vswitch_init(&b.vs, &c), DXPU_OK);
 }
 
+static void test_v2_dump(void **state)
+{
+    (void)state;
+    static bench b;
+    uint8_t space[DXPUI_VS_BYTES + 4];
+    boot(&b, DXPU_VSWITCH_SWITCH, 2, false);
+    memset(space, 0xee, sizeof space);
+    assert_int_equal(dxpu_vswitch_dump(&b.vs, 1, space, sizeof space), DXPU_BDF(2, 1, 0));
+    for (unsigned at = 0; at < sizeof space; at++)
+        assert_int_equal(space[at], rd(&b, DXPU_BDF(2, 1, 0), at) >> 8 * (at & 3) & 0xff);
+    assert_int_equal(dxpu_vswitch_dump(&b.vs, 2, space, 2), DXPU_BDF(0, 1, 0));
+    assert_int_equal(dxpu_vswitch_dump(&b.vs, 3, space, 2), DXPU_BDF(1, 0, 0));
+    assert_int_equal(dxpu_vswitch_dump(&b.vs, 4, space, 2), -1);
+    assert_int_equal(dxpu_vswitch_window_bytes(&b.vs, 0, true), 0);
+    assert_int_equal(dxpu_vswitch_window_bytes(&b.vs, 3, true), 0);
+}
+
 /* What sticks of all ones and of all zeros, register by register. */
 typedef struct bits {
     unsigned at;
@@ -512,7 +530,7 @@ static void test_v3_byte_enables_and_poison(void **state)
     wr_be(&b, bdf, PREF_BASE, 0, 0);
     assert_int_equal(rd(&b, bdf, PREF_BASE), 0x11bb3344);
     insert(&b, 1);
-    /* clearing by byte: bits of other bytes, and a control write of the same dword, clear nothing */
+    /* other bytes, and a write to the control half of the dword, clear nothing */
     assert_int_equal(rd16(&b, bdf, SLTCTL + 2), PDS | PDC | DLLSC);
     wr_be(&b, bdf, SLTCTL, 0x8, 0xffffffff);
     assert_int_equal(rd16(&b, bdf, SLTCTL + 2), PDS | PDC);
@@ -669,6 +687,29 @@ static void test_v4_bus_numbers(void **state)
     assert_int_equal(rd(&b, DXPU_BDF(0x11, 2, 0), 0), 0xffffffff);
     assert_int_equal(rd(&b, DXPU_BDF(0x11, 1, 1), 0), 0xffffffff);
     check(&b);
+}
+
+/* Reads and writes of both types come out as what the place of their target asks for. */
+static void test_v4_types(void **state)
+{
+    (void)state;
+    static bench b;
+    static const uint8_t types[4] = { DXPU_TLP_CFGRD0, DXPU_TLP_CFGRD1, DXPU_TLP_CFGWR0,
+                                      DXPU_TLP_CFGWR1 };
+    uint32_t v;
+    uint8_t status;
+    boot(&b, DXPU_VSWITCH_ROOT_PORTS, 1, false);
+    insert(&b, 1);
+    wr(&b, b.port[1], BUSES, 0x00030100);
+    for (unsigned i = 0; i < 4; i++) {
+        request(&b, types[i], DXPU_BDF(1, 0, 0), 0x10, 0xf, 0x12345678, &v, &status);
+        assert_int_equal(b.last_slot, 1);
+        assert_int_equal(b.last.type, types[i & 2]);
+        request(&b, types[i], DXPU_BDF(2, 0, 0), 0x10, 0xf, 0x12345678, &v, &status);
+        assert_int_equal(b.last_slot, 1);
+        assert_int_equal(b.last.type, types[i | 1]);
+    }
+    assert_int_equal(b.vs.count_forwarded, 8);
 }
 
 static void test_v4_ari(void **state)
@@ -1001,9 +1042,11 @@ static void test_v9_retrain(void **state)
     assert_int_equal(b.msis, 1); /* besides the hot-plug event that still stands */
     wr16(&b, p, LNKCTL + 2, 0x4000);
     assert_int_equal(rd16(&b, p, LNKCTL + 2) & 0xc000, 0);
+    wr16(&b, p, LNKCTL, 0x0030); /* disabled by the same write */
+    assert_int_equal(rd16(&b, p, LNKCTL + 2) & 0xc000, 0);
 }
 
-/* The host starts anew while devices are there: it finds them, sees no change, and they are reset. */
+/* The host starts anew while devices are there: it finds them unchanged, and they are reset. */
 static void test_v5_host_reset(void **state)
 {
     (void)state;
@@ -1081,6 +1124,12 @@ static void test_v11_upstream(void **state)
         t.address = own;
         assert_int_equal(dxpu_vswitch_upstream(&b.vs, 1, &t), -DXPU_CPL_UR);
         t.address = peer;
+        assert_int_equal(dxpu_vswitch_upstream(&b.vs, 1, &t), 2);
+        uint32_t window = rd(&b, b.port[2], MEMORY); /* a hole in the upstream port's window */
+        wr(&b, b.port[2], MEMORY, 0x0000fff0);
+        assert_int_equal(dxpu_vswitch_upstream(&b.vs, 1, &t),
+                         topology == DXPU_VSWITCH_SWITCH ? -DXPU_CPL_UR : 0);
+        wr(&b, b.port[2], MEMORY, window);
         assert_int_equal(dxpu_vswitch_upstream(&b.vs, 1, &t), 2);
         wr16(&b, p, ACS + 6, 4); /* request redirect */
         assert_int_equal(dxpu_vswitch_upstream(&b.vs, 1, &t), 0);
@@ -1238,6 +1287,23 @@ static void test_v14_fits(void **state)
     big.bytes = 512 * m;
     assert_true(dxpu_vswitch_fits(&b.vs, 1, &big, 1, root));
     assert_true(dxpu_vswitch_fits(&b.vs, 1, &low, 1, root));
+    /* what the slot has itself is free to it: 2 MB in all beside slot 1, of which it uses 1 */
+    dxpu_range tight[2] = { root[0], { 0x2000000000, 0x20003fffff } };
+    tight[0].limit = 0xe0200000;
+    wr(&b, b.port[2], PREF, 0x00200020);
+    big.bytes = 2 * m;
+    assert_true(dxpu_vswitch_fits(&b.vs, 2, &big, 1, tight));
+    tight[1].limit -= m;
+    assert_false(dxpu_vswitch_fits(&b.vs, 2, &big, 1, tight));
+    dxpu_vswitch_bar huge[] = { { (uint64_t)1 << 63, true },
+                                { (uint64_t)1 << 63, true },
+                                { 0x4000, false } };
+    tight[1].limit = UINT64_MAX;
+    assert_true(dxpu_vswitch_fits(&b.vs, 1, huge + 1, 2, tight));
+    assert_false(dxpu_vswitch_fits(&b.vs, 1, huge, 3, tight));
+    wr(&b, b.port[2], PREF_LIMIT, 0xffffffff); /* the other slot has all to the top */
+    wr(&b, b.port[2], PREF, 0xfff00040);
+    assert_false(dxpu_vswitch_fits(&b.vs, 1, huge + 1, 2, tight));
     low.bytes = 64 * m;
     assert_false(dxpu_vswitch_fits(&b.vs, 1, &low, 1, root));
 }
@@ -1335,7 +1401,7 @@ static void test_control_check(void **state)
     assert_false(in_window(&b.vs.port[0], b.vs.rows[0].memory.base));
 }
 
-/* What `lspci -F` reads: every port after enumeration, with a device in slot 2.  tests/cli_lspci.py */
+/* What tests/cli_lspci.py gives to lspci: every port, enumerated, with a device in slot 2. */
 static int dump(const char *topology, unsigned slots, bool power)
 {
     static bench b;
@@ -1364,12 +1430,14 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_v1_config),
         cmocka_unit_test(test_v2_registers),
+        cmocka_unit_test(test_v2_dump),
         cmocka_unit_test(test_v2_capabilities),
         cmocka_unit_test(test_v3_byte_enables_and_poison),
         cmocka_unit_test(test_v3_power_states),
         cmocka_unit_test(test_v4_enumerate),
         cmocka_unit_test(test_v4_way_down),
         cmocka_unit_test(test_v4_bus_numbers),
+        cmocka_unit_test(test_v4_types),
         cmocka_unit_test(test_v4_ari),
         cmocka_unit_test(test_v4_random),
         cmocka_unit_test(test_v5_host_reset),

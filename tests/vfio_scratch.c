@@ -12,7 +12,7 @@
              0x40  read: answered 20 ms later, with what 0x48 holds then
      BAR4   4 KiB, 32-bit: MSI-X table and pending bits (the client keeps the table)
    Prints "ready", then obeys lines on standard input: "count" prints the counters and an empty
-   line, "memory" the regions of guest memory and an empty line, the end of input ends the program. */
+   line, "memory" the regions of guest memory and an empty line; the end of input ends it. */
 #define _POSIX_C_SOURCE 200809L
 #include "bindings/vfio_user/dxpu_vfio_user.h"
 

@@ -61,12 +61,13 @@ enum { /* SET_IRQS flags */
 };
 
 enum {
-    HEADER = 16,       /* bytes before every message's own */
-    ACCESS = 16,       /* offset, region, count: before the data of region and DMA messages */
-    MULTI_ENTRY = 24,  /* one write of REGION_WRITE_MULTI */
-    FDS_MAX = 8,       /* descriptors a message may bring; what we tell the client */
-    REPLY_ROOM = 256,  /* every reply without region data fits */
-    READ_AHEAD = 16384 /* received at a time beyond the largest message */
+    HEADER = 16,        /* bytes before every message's own */
+    ACCESS = 16,        /* offset, region, count: before the data of region and DMA messages */
+    MULTI_ENTRY = 24,   /* one write of REGION_WRITE_MULTI */
+    FDS_MAX = 8,        /* descriptors a message may bring; what we tell the client */
+    POSTED_ID = 0xffff, /* of DMA messages that want no reply: entry 1,023, which is never used */
+    REPLY_ROOM = 256,   /* every reply without region data fits */
+    READ_AHEAD = 16384  /* received at a time beyond the largest message */
 };
 
 #define MAPPED_BYTES_MAX ((uint64_t)1 << 44) /* of one client's memory in our address space */
@@ -531,8 +532,8 @@ static void copy_rising(uint8_t *to, const uint8_t *from, size_t n)
     }
 }
 
-/* Copy between `local` and guest memory at `host`, which may be gone: the kernel does it, and a page
-   that is no longer there is an error, not a signal. */
+/* Copy between `local` and guest memory at `host`, which may be gone: the kernel does it, and a
+   page that is no longer there is an error, not a signal. */
 static bool copy_guarded(void *local, void *host, size_t n, bool write)
 {
     struct iovec l, h;
@@ -753,7 +754,7 @@ static int dma_send(dxpu_vfu *s, uint64_t address, const void *data, size_t byte
     size_t size = HEADER + ACCESS + (data ? bytes : 0);
     uint16_t command = data ? CMD_DMA_WRITE : CMD_DMA_READ;
     dma_message *d = NULL;
-    uint16_t id = 0;
+    uint16_t id = POSTED_ID;
     uint8_t *p;
     if (!dxpu_vfu_is_connected(s))
         return DXPU_E_CLOSED;
@@ -817,6 +818,10 @@ static void take_reply(dxpu_vfu *s, const uint8_t *header, const uint8_t *body, 
     dma_message *d = i < s->cfg.dma_messages ? &s->dma[i] : NULL;
     dxpu_bytes data = { NULL, 0 };
     int error = 0;
+    if (id == POSTED_ID && (get32(header + 8) & FLAG_ERROR)) {
+        s->count.dma_errors++; /* QEMU says so when a posted write failed */
+        return;
+    }
     if (!d || !d->used || d->id != id || d->command != get16(header + 2)) {
         s->count.reply_unexpected++;
         return;
@@ -1474,7 +1479,8 @@ static void assign_fds(dxpu_vfu *s)
     s->fds_at = at;
 }
 
-/* Take descriptors out of the control messages of a read; more than a message may bring are closed. */
+/* Take descriptors out of the control messages of a read; more than a message may bring are
+   closed. */
 static void take_fds(dxpu_vfu *s, struct msghdr *h)
 {
     struct cmsghdr *c;
@@ -1743,8 +1749,8 @@ static const char *check_config(const dxpu_vfu_config *c, const dxpu_vfu_callbac
         return "requests: 1 to 4,096";
     if (c->dma_maps < 1 || c->dma_maps > 65535)
         return "dma_maps: 1 to 65,535";
-    if (c->dma_messages < 1 || c->dma_messages > 1024)
-        return "dma_messages: 1 to 1,024";
+    if (c->dma_messages < 1 || c->dma_messages > 1023)
+        return "dma_messages: 1 to 1,023";
     if (c->burst < 1)
         return "burst: at least 1";
     return NULL;

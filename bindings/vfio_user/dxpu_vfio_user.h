@@ -49,10 +49,10 @@ typedef struct dxpu_vfu_config {
     bool can_reset;                           /* the client may send DEVICE_RESET [true] */
     uint32_t transfer_bytes; /* largest access and DMA message, 4 KiB .. 1 MiB [64 KiB] */
     uint32_t queue_bytes;    /* output waiting for the socket, 2 x transfer .. 64 MiB [1 MiB] */
-    uint32_t requests;       /* accesses unanswered at a time, 1..4,096 [256] */
-    uint32_t dma_maps;       /* guest memory regions, 1..65,535 [4,096] */
-    uint32_t dma_messages;   /* DMA messages unanswered at a time, 1..1,024 [64] */
-    uint32_t burst;          /* messages handled by one process(), 1.. [64] */
+    uint32_t requests;     /* accesses unanswered at a time, 1..4,096; reading stops there [256] */
+    uint32_t dma_maps;     /* guest memory regions, 1..65,535 [4,096] */
+    uint32_t dma_messages; /* DMA messages unanswered at a time, 1..1,023 [64] */
+    uint32_t burst;        /* messages handled by one process(), 1.. [64] */
 } dxpu_vfu_config;
 
 /* ==== 2  Callbacks ============================================================================ */
@@ -73,7 +73,8 @@ typedef struct dxpu_vfu_callbacks {
     void *user;
     /* Answer with dxpu_vfu_reply_read() or _error(), now or later. */
     void (*read)(void *user, const dxpu_vfu_access *a);
-    /* Take data[a->bytes]; unless the token is 0, answer with dxpu_vfu_reply_write() or _error(). */
+    /* Take data[a->bytes]; unless the token is 0, answer with dxpu_vfu_reply_write() or _error().
+       A REGION_WRITE_MULTI arrives as its writes, of which only the last may have a token. */
     void (*write)(void *user, const dxpu_vfu_access *a, const uint8_t *data);
     /* Reset the function; answer with dxpu_vfu_reply_write() or _error().  NULL: done at once. */
     void (*reset)(void *user, uint64_t token);
@@ -104,7 +105,8 @@ int dxpu_vfu_fd(const dxpu_vfu *s);
 /* Do what is ready: at most `burst` messages, then return; the descriptor stays readable when
    there is more.  Never blocks.  DXPU_OK, or E_DEAD when the server itself cannot go on (errno). */
 int dxpu_vfu_process(dxpu_vfu *s);
-/* true: take no further message from the client until false.  Answers and DMA go on. */
+/* true: take no further message from the client until false, replies to DMA messages included.
+   Answers and direct DMA go on.  QEMU gives up after 5 s without an answer. */
 void dxpu_vfu_pause(dxpu_vfu *s, bool pause);
 /* Is there a client that has agreed on a version? */
 bool dxpu_vfu_is_connected(const dxpu_vfu *s);
@@ -140,8 +142,8 @@ enum {
 /* access: DXPU_VFU_READ or DXPU_VFU_WRITE or both.  O(log regions + regions touched). */
 int dxpu_vfu_dma_probe(const dxpu_vfu *s, uint64_t address, uint64_t bytes, unsigned access);
 /* Copy bytes from or to guest memory.  DXPU_OK, or E_NONE unless the range is DMA_DIRECT.  Writes
-   are made in rising address order; up to 64 bytes in aligned units of 8 bytes, so that a guest that
-   polls sees an entry's last dword last. */
+   are made in rising address order, the last 64 bytes in aligned units of at most 8, so that a
+   guest that polls sees an entry's last dword last. */
 int dxpu_vfu_dma_read(dxpu_vfu *s, uint64_t address, void *data, size_t bytes);
 int dxpu_vfu_dma_write(dxpu_vfu *s, uint64_t address, const void *data, size_t bytes);
 /* The same by message: the client does the access on the function's behalf, in the order sent.  The
@@ -165,10 +167,12 @@ bool dxpu_vfu_memory_at(const dxpu_vfu *s, uint32_t index, dxpu_vfu_memory *out)
 /* ==== 6  Interrupts =========================================================================== */
 
 /* Raise vector `vector` of kind `irq` through the eventfd that the client gave for it.  A masked
-   vector is remembered and raised when unmasked; INTx masks itself.  DXPU_OK; E_NONE when the client
-   gave no eventfd; E_ARG. */
+   vector is remembered and raised when unmasked; INTx masks itself.  DXPU_OK; E_NONE when the
+   client gave no eventfd; E_ARG. */
 int dxpu_vfu_irq_raise(dxpu_vfu *s, uint32_t irq, uint32_t vector);
-/* Send an MSI: a posted 4-byte DMA message, which a PC's client turns into the interrupt (0xfee...).
+/* Send an MSI: a posted 4-byte DMA message, which a PC's client turns into the interrupt at
+   0xfee00000.  Bus Master Enable must be set in the function's command register, or QEMU refuses it
+   (counted as dma_errors).
    address: a multiple of 4.  As dxpu_vfu_dma_send_write(). */
 int dxpu_vfu_msi(dxpu_vfu *s, uint64_t address, uint32_t data);
 

@@ -411,8 +411,6 @@ static void dxpui_vs_defaults(const dxpu_vswitch *vs, dxpu_vswitch_port *p)
     unsigned kind = (unsigned)p->kind - DXPUI_VS_ROOT;
     unsigned link = (unsigned)p->width << 4 | p->speed;
     memset(p->cfg, 0, sizeof p->cfg);
-    p->irq_lines = 0;
-    p->msi_due = false;
     dxpui_vs_put(p, 0x00, (uint32_t)vs->cfg.device[kind] << 16 | vs->cfg.vendor[kind]);
     dxpui_vs_put(p, DXPUI_VS_COMMAND, 0x00100000); /* capability list */
     dxpui_vs_put(p, 0x08, 0x06040001);             /* PCI bridge, normal decode */
@@ -438,7 +436,7 @@ static void dxpui_vs_defaults(const dxpu_vswitch *vs, dxpu_vswitch_port *p)
     dxpui_vs_put(p, DXPUI_VS_AER + 0x14, 0x0000e000);
 }
 
-/* A hot reset, which leaves the sticky registers alone. */
+/* A hot reset, which leaves the sticky registers alone (V-9). */
 static void dxpui_vs_hot_reset(const dxpu_vswitch *vs, dxpu_vswitch_port *p)
 {
     uint8_t aer[DXPUI_VS_AER_BYTES];
@@ -536,7 +534,8 @@ static bool dxpui_vs_powered(const dxpu_vswitch_port *p)
 }
 
 /* ==== 5  Status ================================================================================
-   Whatever follows from presence and control registers is worked out anew after each change. */
+   Whatever follows from presence and control registers is worked out anew after each change (V-6,
+   V-7); a reset needs no more than that to take back interrupts. */
 
 static void dxpui_vs_level(dxpu_vswitch_edge *e, uint32_t bit, bool level)
 {
@@ -716,7 +715,8 @@ static void dxpui_vs_write(dxpu_vswitch *vs, dxpu_vswitch_port *p, unsigned at, 
     dxpui_vs_wrote(vs, p, at, before, value & lanes);
     dxpui_vs_learn(vs, p, at);
     dxpui_vs_settle(vs);
-    /* any write to Slot Control is a command, done at once; one to Slot Status alone is none */
+    /* any write to Slot Control is a command, done at once; one to Slot Status alone is none
+       (V-8) */
     if (at == DXPUI_VS_SLTCTL && (be & 3) && p->slot && vs->cfg.power_controller)
         dxpui_vs_event(vs, p, DXPUI_VS_SLT_CC);
 }
@@ -1046,6 +1046,9 @@ DXPU_API int dxpu_vswitch_upstream(const dxpu_vswitch *vs, uint8_t slot, const d
         return -DXPU_CPL_UR;
     if (row >= 0 && (!(acs & DXPUI_VS_ACS_RR) || ((acs & DXPUI_VS_ACS_DT) && translated)))
         return dxpu_vswitch_link_up(vs, (uint8_t)(row + 1)) ? row + 1 : -DXPU_CPL_UR;
+    /* the upstream port sends nothing up that it would send down again */
+    if (row < 0 && dxpui_vs_is_switch(vs) && dxpui_vs_passes(dxpui_vs_upstream(vs), t->address))
+        return -DXPU_CPL_UR;
     return dxpu_vswitch_bus_master(vs, slot) ? 0 : -DXPU_CPL_UR;
 }
 
