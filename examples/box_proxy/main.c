@@ -21,7 +21,7 @@ static struct {
     device_settings device;
     const char *record, *state;
     bool json, stats, quiet;
-} set = { FABRIC_SETTINGS_DEFAULT("*:4458"), 1, 2, { 16u << 20, 512 }, NULL, NULL, false, false,
+} set = { FABRIC_SETTINGS_DEFAULT("*:4458"), 1, 2, { 16u << 20, 512, NULL, 0, 0, 0, 0 }, NULL, NULL, false, false,
           false };
 
 static const option_row rows[] = {
