@@ -32,7 +32,7 @@
 enum {
     MEM_BYTES = 16 << 20,
     BAR = 0x20000000,
-    BDF = 0x0510,       /* 05:02.0 */
+    BDF = 0x0510, /* 05:02.0 */
     STORE_BYTES = 8 << 20,
     FIFO = 1 << 16
 };
@@ -60,13 +60,14 @@ typedef struct rc {
     tlp_fifo answers[256]; /* completions to be given to the device, by tag */
     unsigned answers_waiting;
     bool in_flight[256];
-    bool hold;          /* read requests are kept unanswered */
-    bool foreign;       /* nothing is checked: the device is being fuzzed */
-    uint8_t status;     /* of answers */
+    bool hold;      /* read requests are kept unanswered */
+    bool foreign;   /* nothing is checked: the device is being fuzzed */
+    uint8_t status; /* of answers */
     bool poison;
-    bool closed;        /* port.waiting says that nothing leaves */
+    bool closed; /* port.waiting says that nothing leaves */
     uint64_t seed;
     uint32_t mps, mrrs;
+    unsigned last_tag; /* of the latest read request */
     unsigned reads, writes, most_in_flight, msi_count[NVME_VECTORS];
     uint32_t msi_last;
     dxpu_tlp cpl; /* the last completion for the root complex, and its data so far */
@@ -187,6 +188,7 @@ static void rc_read(rc *r, const dxpu_tlp *t)
     if (t->tag > 255)
         fail();
     r->in_flight[t->tag] = true;
+    r->last_tag = t->tag;
     for (unsigned i = 0; i < 256; i++)
         in_flight += r->in_flight[i];
     r->most_in_flight = in_flight > r->most_in_flight ? in_flight : r->most_in_flight;
@@ -222,7 +224,7 @@ static void rc_completion(rc *r, const dxpu_tlp *t)
     assert_true(r->data_len + t->payload.len <= sizeof r->data);
     memcpy(r->data + r->data_len, t->payload.ptr ? t->payload.ptr : r->data, t->payload.len);
     r->data_len += (unsigned)t->payload.len;
-    r->cpl_done = t->type == DXPU_TLP_CPL || t->byte_count <= t->length_dw * 4u - (t->lower_addr & 3);
+    r->cpl_done = !t->length_dw || t->byte_count <= t->length_dw * 4u - (t->lower_addr & 3);
 }
 
 /* Look at what the device emitted.  The completions it is owed are only queued. */
@@ -237,7 +239,7 @@ static void rc_look(rc *r)
             rc_write(r, &t);
         else if (t.type == DXPU_TLP_MRD)
             rc_read(r, &t);
-        else if (t.type == DXPU_TLP_CPL || t.type == DXPU_TLP_CPLD)
+        else if (t.type >= DXPU_TLP_CPL && t.type <= DXPU_TLP_CPLDLK)
             rc_completion(r, &t);
         else
             fail();
@@ -245,17 +247,12 @@ static void rc_look(rc *r)
     }
 }
 
-/* One completion of a tag chosen by the dice, in order within the tag. */
-static bool rc_answer_one(rc *r)
+/* One completion of this tag. */
+static void rc_answer_tag(rc *r, unsigned tag)
 {
-    unsigned tag = rnd(r) % 256;
     tlp_copy *c;
     dxpu_bytes b;
     dxpu_tlp t;
-    if (!r->answers_waiting)
-        return false;
-    while (!r->answers[tag].head)
-        tag = (tag + 1) % 256;
     c = fifo_get(&r->answers[tag]);
     r->answers_waiting--;
     if (!r->answers[tag].head)
@@ -265,7 +262,29 @@ static bool rc_answer_one(rc *r)
     assert_int_equal(dxpu_tlp_decode(b, &t), DXPU_OK);
     nvme_kind.tlp(r->dev, &t, b);
     free(c);
+}
+
+/* One completion of a tag chosen by the dice, in order within the tag. */
+static bool rc_answer_one(rc *r)
+{
+    unsigned tag = rnd(r) % 256;
+    if (!r->answers_waiting)
+        return false;
+    while (!r->answers[tag].head)
+        tag = (tag + 1) % 256;
+    rc_answer_tag(r, tag);
     return true;
+}
+
+/* All completions of the latest read request, before any other. */
+static void rc_answer_last(rc *r)
+{
+    unsigned tag;
+    rc_look(r);
+    tag = r->last_tag;
+    while (r->answers[tag].head)
+        rc_answer_tag(r, tag);
+    rc_look(r);
 }
 
 /* Until the device has nothing more to say. */
@@ -372,13 +391,13 @@ static void reg_set64(rc *r, uint32_t offset, uint64_t value)
 
 /* ==== 2  Driver =============================================================================== */
 
-enum { /* offsets in host memory */
-    MEM_QUEUES = 0x100000, /* 64 KB for each submission queue, then the same for completions */
-    MEM_LISTS = 0x010000,
-    MEM_DATA = 0x400000,
-    DEPTH = 64,
-    ADMIN_DEPTH = 32,
-    QUEUES_USED = 8
+enum {                        /* offsets in host memory */
+       MEM_QUEUES = 0x100000, /* 64 KB for each submission queue, then the same for completions */
+       MEM_LISTS = 0x010000,
+       MEM_DATA = 0x400000,
+       DEPTH = 64,
+       ADMIN_DEPTH = 32,
+       QUEUES_USED = 8
 };
 
 typedef struct queue_pair {
@@ -415,7 +434,7 @@ static void drv_enumerate(driver *d)
     r->bdf = BDF;
     cfg_write(r, 0x10, 0xffffffff);
     cfg_write(r, 0x14, 0xffffffff);
-    assert_int_equal(cfg_read(r, 0x10), (uint32_t)~(NVME_BAR_BYTES - 1) | 4);
+    assert_int_equal(cfg_read(r, 0x10), (uint32_t) ~(NVME_BAR_BYTES - 1) | 4);
     assert_int_equal(cfg_read(r, 0x14), 0xffffffff);
     cfg_write(r, 0x10, BAR);
     cfg_write(r, 0x14, 0);
@@ -1036,7 +1055,8 @@ static void try_sizes(driver *d)
     uint8_t *in = malloc(NVME_TRANSFER_BYTES), *out = malloc(NVME_TRANSFER_BYTES);
     assert_non_null(in);
     assert_non_null(out);
-    for (uint32_t bytes = 512; bytes <= NVME_TRANSFER_BYTES; bytes = bytes * 3 / 2 / 512 * 512 + 512) {
+    for (uint32_t bytes = 512; bytes <= NVME_TRANSFER_BYTES;
+         bytes = bytes * 3 / 2 / 512 * 512 + 512) {
         uint32_t size = bytes, offset = offsets[bytes / 512 % 5];
         uint64_t lba = rnd(&d->r) % (STORE_BYTES / 512 - size / 512);
         pattern(d, out, size);
@@ -1346,6 +1366,706 @@ static void test_io_file(void **state)
     unlink(path);
 }
 
+/* ==== 7  Errors =============================================================================== */
+
+static void test_errors_of_io(void **state)
+{
+    driver *d = drv_up(1);
+    const uint64_t all = STORE_BYTES / 512;
+    sqe s;
+    (void)state;
+    s = io(2, all - 1, 1);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    s = io(2, all, 1);
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_LBA_RANGE | NVME_DNR);
+    s = io(1, all - 1, 2);
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_LBA_RANGE | NVME_DNR);
+    s = io(8, UINT64_MAX, 1);
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_LBA_RANGE | NVME_DNR);
+    s = io(2, 0, 2049); /* more than MDTS */
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_INVALID_FIELD | NVME_DNR);
+    s = io(2, 0, 1);
+    s.dw[1] = 2;
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_INVALID_NAMESPACE | NVME_DNR);
+    s.dw[1] = 0xffffffff;
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_INVALID_NAMESPACE | NVME_DNR);
+    s.dw[0] = 0; /* Flush takes all namespaces, but no other */
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    s.dw[1] = 3;
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_INVALID_NAMESPACE | NVME_DNR);
+    s = io(0x7f, 0, 1);
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_INVALID_OPCODE | NVME_DNR);
+    s = io(2, 0, 1);
+    s.dw[0] |= 1 << 14; /* SGL */
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_INVALID_FIELD | NVME_DNR);
+    s.dw[0] = 2 | 1 << 8; /* fused */
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_INVALID_FIELD | NVME_DNR);
+    s = io(2, 0, 1);
+    s.dw[12] |= 1u << 29; /* PRACT without protection information */
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_INVALID_FIELD | NVME_DNR);
+    drv_close(d);
+}
+
+static void test_errors_of_prps(void **state)
+{
+    driver *d = drv_up(1);
+    uint8_t *list = d->r.mem + MEM_LISTS;
+    const uint16_t bad = NVME_PRP_OFFSET | NVME_DNR;
+    sqe s = io(2, 0, 1);
+    (void)state;
+    s.dw[6] += 2;
+    assert_int_equal(drv_do(d, 1, &s).status, bad);
+    s = io(2, 0, 16);
+    s.dw[8] = MEM_LOW + MEM_DATA + 4; /* the second page with an offset */
+    assert_int_equal(drv_do(d, 1, &s).status, bad);
+    s = io(2, 0, 24);
+    s.dw[8] = MEM_LOW + MEM_LISTS + 4; /* a list between two entries */
+    assert_int_equal(drv_do(d, 1, &s).status, bad);
+    s.dw[8] = MEM_LOW + MEM_LISTS;
+    nvme_put64(list, MEM_LOW + MEM_DATA);
+    nvme_put64(list + 8, MEM_LOW + MEM_DATA + 8);
+    assert_int_equal(drv_do(d, 1, &s).status, bad);
+    nvme_put64(list + 8, MEM_LOW + MEM_DATA);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    s.dw[8] = MEM_LOW + MEM_LISTS + 4088; /* an entry that only leads on, to no page */
+    nvme_put64(list + 4088, MEM_LOW + MEM_LISTS + 8);
+    assert_int_equal(drv_do(d, 1, &s).status, bad);
+    nvme_put64(list + 4088, MEM_LOW + MEM_LISTS);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    s.dw[9] = 0x7777; /* a list where the host has nothing */
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_TRANSFER_ERROR);
+    assert_true(cfg_read(&d->r, 0x04) & 0x20000000); /* received a master abort */
+    drv_close(d);
+}
+
+static void test_errors_of_dma(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    sqe s = io(1, 4, 8);
+    uint8_t back[4096], zero[4096] = { 0 };
+    result res;
+    (void)state;
+    memset(r->mem + MEM_DATA, 0x5a, 4096);
+    s.dw[7] = 0x7777; /* data where the host has nothing */
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_TRANSFER_ERROR);
+    s.dw[7] = 0;
+    for (unsigned round = 0; round < 2; round++) {
+        (void)drv_send(d, 1, &s);
+        drv_ring(d, 1);
+        while (model(d)->tags.in_flight == 0 || model(d)->sq[1].busy) { /* the entry first */
+            rc_look(r);
+            assert_true(rc_answer_one(r));
+        }
+        r->poison = round == 0;
+        r->status = round == 0 ? DXPU_CPL_SC : DXPU_CPL_CA;
+        rc_run(r);
+        r->poison = false;
+        r->status = DXPU_CPL_SC;
+        assert_true(drv_reap(d, 1, &res));
+        assert_int_equal(res.status, NVME_TRANSFER_ERROR);
+        drv_consumed(d, 1);
+    }
+    assert_int_equal(cfg_read(r, 0x04) >> 28, 0xb); /* parity, master abort, target abort */
+    assert_int_equal(move(d, false, 4, sizeof back, 0, back), 0);
+    assert_memory_equal(back, zero, sizeof zero); /* nothing of them was written */
+    s = io(1, 4, 8);
+    memset(r->mem + MEM_DATA, 0x5a, 4096);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_int_equal(move(d, false, 4, sizeof back, 0, back), 0);
+    assert_int_equal(back[77], 0x5a);
+    drv_close(d);
+}
+
+static void test_errors_fetching_entries_are_fatal(void **state)
+{
+    driver *d = drv_up(1);
+    sqe s = io(2, 0, 1);
+    unsigned reads;
+    (void)state;
+    d->r.status = DXPU_CPL_UR;
+    (void)drv_send(d, 1, &s);
+    drv_ring(d, 1);
+    rc_run(&d->r);
+    assert_int_equal(reg32(&d->r, 0x1c), 3);
+    d->r.status = DXPU_CPL_SC;
+    reads = d->r.reads;
+    drv_ring(d, 1);
+    rc_run(&d->r);
+    assert_int_equal(d->r.reads, reads);
+    reg_set32(&d->r, 0x14, 0);
+    drv_enable(d);
+    drv_queues(d, 1);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    drv_close(d);
+}
+
+/* Nobody answers: the command fails after the time that Device Control 2 says, not before. */
+static void test_errors_completion_timeout(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    sqe s = io(1, 0, 8);
+    result res;
+    (void)state;
+    for (unsigned round = 0; round < 2; round++) {
+        uint64_t now = (round + 1) * 1000000000u;
+        cfg_write_be(r, 0x88, round ? 0x10 : 0x6, 0x1); /* 210 ms; then none */
+        nvme_kind.tick(r->dev, now);
+        (void)drv_send(d, 1, &s);
+        drv_ring(d, 1);
+        while (model(d)->tags.in_flight == 0 || model(d)->sq[1].busy) {
+            rc_look(r);
+            assert_true(rc_answer_one(r));
+        }
+        r->hold = true;
+        nvme_kind.tick(r->dev, now + 209999999u);
+        rc_run(r);
+        assert_false(drv_reap(d, 1, &res));
+        nvme_kind.tick(r->dev, now + 400000000u);
+        rc_run(r);
+        assert_int_equal(drv_reap(d, 1, &res), round == 0);
+        if (round == 0) {
+            assert_int_equal(res.status, NVME_TRANSFER_ERROR);
+            drv_forget(d);
+        }
+        r->hold = false;
+        nvme_kind.tick(r->dev, now + 900000000u); /* tags have rested */
+        rc_run(r);
+    }
+    assert_true(drv_reap(d, 1, &res));
+    assert_int_equal(res.status, 0);
+    assert_true(model(d)->count.completion_timeouts >= 1);
+    drv_close(d);
+}
+
+static void test_errors_command_id_twice(void **state)
+{
+    driver *d = drv_up(0);
+    sqe s = command(0x0c, 0);
+    uint16_t cid = drv_send(d, 0, &s);
+    result res;
+    (void)state;
+    d->cid--;
+    s = command(0x0a, 0);
+    s.dw[10] = 6;
+    assert_int_equal(drv_send(d, 0, &s), cid);
+    drv_ring(d, 0);
+    rc_run(&d->r);
+    assert_true(drv_reap(d, 0, &res));
+    assert_int_equal(res.status, NVME_CID_CONFLICT | NVME_DNR);
+    drv_close(d);
+}
+
+static void test_doorbell_abuse(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    unsigned reads = r->reads;
+    sqe aer = command(0x0c, 0);
+    result res;
+    (void)state;
+    (void)drv_send(d, 0, &aer);
+    (void)drv_send(d, 0, &aer);
+    drv_ring(d, 0);
+    rc_run(r);
+    reads = r->reads;
+    reg_set32(r, NVME_DOORBELLS + 7 * 8, 1); /* no such queue */
+    rc_run(r);
+    assert_int_equal(r->reads, reads);
+    assert_true(drv_reap(d, 0, &res));
+    assert_int_equal(res.dw0, 0x010000);
+    reg_set32(r, NVME_DOORBELLS + 8, DEPTH); /* beyond the queue: kept until the log is read */
+    rc_run(r);
+    assert_false(drv_reap(d, 0, &res));
+    assert_int_equal(model(d)->sq[1].tail, 0);
+    reg_set32(r, NVME_DOORBELLS + 8 + 4, 1); /* consumes what was never posted */
+    assert_int_equal(model(d)->cq[1].head, 0);
+    drv_consumed(d, 0);
+    aer = command(0x02, 0);
+    aer.dw[10] = 1 | 15u << 16;
+    (void)drv_send(d, 0, &aer);
+    drv_ring(d, 0);
+    rc_run(r);
+    assert_true(drv_reap(d, 0, &res));
+    assert_int_equal(res.dw0, 0x010100); /* the second event */
+    assert_true(drv_reap(d, 0, &res));
+    assert_int_equal(res.dw0, 0);
+    drv_consumed(d, 0);
+    for (uint32_t at = NVME_DOORBELLS; at < NVME_TABLE; at += 4) /* nothing worse happens */
+        reg_set32(r, at, 0xffffffff);
+    reg_set32(r, NVME_DOORBELLS, d->q[0].tail);
+    assert_int_equal(identify(d, 1, 0), 0);
+    drv_close(d);
+}
+
+/* ==== 8  Events, aborts, interrupts =========================================================== */
+
+static void test_event_limit_and_temperature(void **state)
+{
+    driver *d = drv_up(0);
+    sqe aer = command(0x0c, 0);
+    result res;
+    uint16_t first = (uint16_t)(d->cid + 1);
+    (void)state;
+    for (unsigned i = 0; i < NVME_EVENT_COMMANDS + 1; i++)
+        (void)drv_send(d, 0, &aer);
+    drv_ring(d, 0);
+    rc_run(&d->r);
+    assert_true(drv_reap(d, 0, &res));
+    assert_int_equal(res.status, NVME_EVENT_LIMIT | NVME_DNR);
+    assert_false(drv_reap(d, 0, &res));
+    drv_consumed(d, 0);
+    assert_int_equal(feature(d, true, 4, 300, 0).status, 0); /* events are off */
+    assert_false(drv_reap(d, 0, &res));
+    assert_int_equal(feature(d, true, 4, 400, 0).status, 0);
+    assert_int_equal(feature(d, true, 11, 2, 0).status, 0);
+    sqe s = command(0x09, 0);
+    s.dw[10] = 4;
+    s.dw[11] = 300;
+    (void)drv_send(d, 0, &s);
+    drv_ring(d, 0);
+    rc_run(&d->r);
+    assert_true(drv_reap(d, 0, &res));
+    assert_int_equal(res.cid, first);
+    assert_int_equal(res.dw0, 0x020101);
+    assert_true(drv_reap(d, 0, &res));
+    assert_int_equal(res.cid, d->cid);
+    drv_consumed(d, 0);
+    assert_int_equal(admin(d, 0x02, 0, 2 | 127u << 16, 0), 0);
+    assert_int_equal(d->r.mem[MEM_DATA], 2); /* critical warning: temperature */
+    drv_close(d);
+}
+
+static void test_abort(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    sqe s = io(1, 0, 8);
+    sqe abort_it = command(0x08, 0);
+    result res;
+    uint16_t cid = drv_send(d, 1, &s);
+    uint8_t back[4096], zero[4096] = { 0 };
+    (void)state;
+    memset(r->mem + MEM_DATA, 0x77, 4096);
+    drv_ring(d, 1);
+    while (model(d)->tags.in_flight == 0 || model(d)->sq[1].busy) {
+        rc_look(r);
+        assert_true(rc_answer_one(r));
+    }
+    rc_look(r); /* its data is under way */
+    abort_it.dw[10] = 1 | (uint32_t)cid << 16;
+    (void)drv_send(d, 0, &abort_it);
+    drv_ring(d, 0);
+    rc_answer_last(r);
+    rc_run(r);
+    assert_true(drv_reap(d, 1, &res));
+    assert_int_equal(res.cid, cid);
+    assert_int_equal(res.status, NVME_ABORTED);
+    assert_true(drv_reap(d, 0, &res));
+    assert_int_equal(res.status, 0);
+    assert_int_equal(res.dw0, 0);
+    drv_consumed(d, 0);
+    drv_consumed(d, 1);
+    assert_int_equal(drv_do(d, 0, &abort_it).dw0, 1); /* it is gone */
+    assert_int_equal(move(d, false, 0, sizeof back, 0, back), 0);
+    assert_memory_equal(back, zero, sizeof zero);
+    s = command(0x0c, 0);
+    cid = drv_send(d, 0, &s);
+    drv_ring(d, 0);
+    rc_run(r);
+    abort_it.dw[10] = (uint32_t)cid << 16;
+    (void)drv_send(d, 0, &abort_it);
+    drv_ring(d, 0);
+    rc_run(r);
+    assert_true(drv_reap(d, 0, &res));
+    assert_int_equal(res.cid, cid);
+    assert_int_equal(res.status, NVME_ABORTED);
+    drv_close(d);
+}
+
+static void test_delete_queue_with_commands(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    sqe s = io(1, 0, 8), del = command(0x00, 0);
+    unsigned done = 0;
+    result res;
+    (void)state;
+    for (unsigned i = 0; i < 8; i++)
+        (void)drv_send(d, 1, &s);
+    drv_ring(d, 1);
+    while (model(d)->tags.in_flight == 0 || model(d)->sq[1].busy) {
+        rc_look(r);
+        assert_true(rc_answer_one(r));
+    }
+    rc_look(r);
+    del.dw[10] = 1;
+    (void)drv_send(d, 0, &del);
+    drv_ring(d, 0);
+    rc_answer_last(r);
+    rc_run(r);
+    assert_true(drv_reap(d, 0, &res));
+    assert_int_equal(res.status, 0);
+    drv_consumed(d, 0);
+    while (drv_reap(d, 1, &res)) {
+        assert_int_equal(res.status, NVME_SQ_DELETED);
+        done++;
+    }
+    assert_int_equal(done, 8);
+    assert_int_equal(admin(d, 0x04, 0, 1, 0), 0);
+    assert_int_equal(model(d)->free_count[1], NVME_IO_COMMANDS);
+    drv_queues(d, 1);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    drv_close(d);
+}
+
+static void test_msix_masks(void **state)
+{
+    driver *d = drv_up(2);
+    rc *r = &d->r;
+    sqe s = io(0, 0, 1);
+    (void)state;
+    (void)drv_do(d, 1, &s);
+    assert_int_equal(r->msi_count[1], 1);
+    reg_set32(r, NVME_TABLE + 16 + 12, 1); /* the vector */
+    (void)drv_do(d, 1, &s);
+    (void)drv_do(d, 1, &s);
+    (void)drv_do(d, 2, &s);
+    assert_int_equal(r->msi_count[1], 1);
+    assert_int_equal(r->msi_count[2], 1);
+    assert_int_equal(reg32(r, NVME_PBA), 2);
+    reg_set32(r, NVME_PBA, 0xffffffff); /* is read-only */
+    assert_int_equal(reg32(r, NVME_PBA), 2);
+    reg_set32(r, NVME_TABLE + 16 + 12, 0);
+    assert_int_equal(r->msi_count[1], 2); /* once for both */
+    assert_int_equal(reg32(r, NVME_PBA), 0);
+    cfg_write_be(r, 0x50, 0xc0000000u, 0xc); /* the function */
+    (void)drv_do(d, 1, &s);
+    (void)drv_do(d, 2, &s);
+    assert_int_equal(reg32(r, NVME_PBA), 6);
+    cfg_write_be(r, 0x50, 0x80000000u, 0xc);
+    assert_int_equal(r->msi_count[1], 3);
+    assert_int_equal(r->msi_count[2], 2);
+    cfg_write_be(r, 0x50, 0, 0xc); /* off */
+    (void)drv_do(d, 1, &s);
+    assert_int_equal(r->msi_count[1], 3);
+    assert_int_equal(reg32(r, NVME_PBA), 0);
+    drv_close(d);
+}
+
+static void test_interrupts_off_for_a_queue(void **state)
+{
+    driver *d = drv_up(0);
+    sqe s = command(0x05, 0);
+    (void)state;
+    queue_restart(&d->q[1], DEPTH);
+    s.dw[6] = (uint32_t)cq_address(1);
+    s.dw[10] = (DEPTH - 1u) << 16 | 1;
+    s.dw[11] = 1u << 16 | 1;
+    assert_int_equal(drv_do(d, 0, &s).status, 0);
+    assert_int_equal(make_sq(d, 1, DEPTH, 1), 0);
+    s = io(0, 0, 1);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_int_equal(d->r.msi_count[1], 0);
+    assert_true(d->r.msi_count[0] > 0);
+    drv_close(d);
+}
+
+/* ==== 9  Resets =============================================================================== */
+
+static void busy(driver *d)
+{
+    rc *r = &d->r;
+    for (unsigned i = 0; i < 16; i++) {
+        sqe s = io(i & 1 ? 1 : 2, i * 16, 16);
+        s.dw[6] = MEM_LOW + MEM_DATA + i * 8192;
+        s.dw[8] = s.dw[6] + 4096;
+        (void)drv_send(d, 1, &s);
+    }
+    drv_ring(d, 1);
+    while (model(d)->tags.in_flight == 0 || model(d)->sq[1].busy) {
+        rc_look(r);
+        assert_true(rc_answer_one(r));
+    }
+    rc_look(r);
+    assert_true(r->answers_waiting > 0);
+}
+
+enum { NO_RESET, CONTROLLER_RESET, FUNCTION_RESET, HOT_RESET, POWER_RESET };
+
+static void do_reset(driver *d, unsigned kind)
+{
+    dxpu_event e;
+    memset(&e, 0, sizeof e);
+    e.type = DXPU_EVENT_HOT_RESET;
+    e.flags = DXPU_EVENT_ON;
+    if (kind == CONTROLLER_RESET)
+        reg_set32(&d->r, 0x14, 0);
+    else if (kind == FUNCTION_RESET)
+        cfg_write_be(&d->r, 0x68, 0x8000, 0x3);
+    else if (kind == HOT_RESET)
+        nvme_kind.event(d->r.dev, &e);
+    else if (kind == POWER_RESET)
+        nvme_kind.reset(d->r.dev);
+}
+
+/* After a reset nothing is read, written or signalled, whatever was in flight. */
+static void test_reset_during_io(void **state)
+{
+    (void)state;
+    for (unsigned kind = NO_RESET; kind <= POWER_RESET; kind++) {
+        driver *d = drv_up(1);
+        rc *r = &d->r;
+        unsigned reads, writes;
+        busy(d);
+        do_reset(d, kind);
+        reads = r->reads;
+        writes = r->writes;
+        rc_run(r);
+        nvme_kind.tick(r->dev, 1000);
+        if (kind == NO_RESET) {
+            assert_true(r->reads > reads);
+            assert_true(r->writes > writes);
+        } else {
+            assert_int_equal(r->reads, reads);
+            assert_int_equal(r->writes, writes);
+            assert_int_equal(model(d)->tags.in_flight, 0);
+            assert_int_equal(model(d)->buffer_bytes, 0);
+        }
+        memset(r->in_flight, 0, sizeof r->in_flight);
+        if (kind == NO_RESET)
+            reg_set32(r, 0x14, 0);
+        r->mps = 128;
+        drv_enumerate(d);
+        drv_msix(d);
+        drv_enable(d);
+        drv_queues(d, 1);
+        try_sizes(d);
+        drv_close(d);
+    }
+}
+
+static void test_reset_keeps_data_only(void **state)
+{
+    (void)state;
+    for (unsigned kind = CONTROLLER_RESET; kind <= POWER_RESET; kind++) {
+        driver *d = drv_up(1);
+        rc *r = &d->r;
+        uint8_t data[4096], back[4096];
+        pattern(d, data, sizeof data);
+        assert_int_equal(move(d, true, 7, sizeof data, 0, data), 0);
+        assert_int_equal(feature(d, true, 6, 0, 0).status, 0);
+        cfg_write_be(r, 0x3c, 9, 1);
+        do_reset(d, kind);
+        assert_int_equal(cfg_read(r, 0x3c), kind == CONTROLLER_RESET ? 9 : 0);
+        assert_int_equal(cfg_read(r, 0x04) & 6, kind == CONTROLLER_RESET ? 6 : 0);
+        assert_int_equal(r->cpl.completer, kind < HOT_RESET ? BDF : 0);
+        drv_enumerate(d);
+        assert_int_equal(reg32(r, 0x1c), 0);
+        assert_int_equal(reg32(r, 0x24) != 0, kind == CONTROLLER_RESET);
+        assert_int_equal(reg32(r, NVME_TABLE + 12), kind == CONTROLLER_RESET ? 0 : 1);
+        drv_enable(d);
+        drv_queues(d, 1);
+        assert_int_equal(feature(d, false, 6, 0, 0).dw0, 1);
+        assert_int_equal(move(d, false, 7, sizeof back, 0, back), 0);
+        assert_memory_equal(back, data, sizeof data);
+        drv_close(d);
+    }
+}
+
+/* Without Bus Master Enable nothing leaves but completions; with it, all that waited does. */
+static void test_bus_master_enable(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    sqe s = io(2, 0, 1);
+    unsigned reads, writes;
+    result res;
+    (void)state;
+    cfg_write_be(r, 0x04, 0x0002, 0x3);
+    reads = r->reads;
+    writes = r->writes;
+    (void)drv_send(d, 1, &s);
+    drv_ring(d, 1);
+    rc_run(r);
+    nvme_kind.tick(r->dev, 1000);
+    rc_run(r);
+    assert_int_equal(r->reads, reads);
+    assert_int_equal(r->writes, writes);
+    cfg_write_be(r, 0x04, 0x0006, 0x3);
+    rc_run(r);
+    assert_true(drv_reap(d, 1, &res));
+    assert_int_equal(res.status, 0);
+    assert_true(r->reads > reads && r->writes > writes);
+    drv_consumed(d, 1);
+    (void)drv_send(d, 1, &s); /* now in the middle of a command */
+    drv_ring(d, 1);
+    rc_look(r);
+    cfg_write_be(r, 0x04, 0x0002, 0x3);
+    reads = r->reads;
+    writes = r->writes;
+    rc_run(r);
+    assert_int_equal(r->reads, reads);
+    assert_int_equal(r->writes, writes);
+    cfg_write_be(r, 0x04, 0x0006, 0x3);
+    rc_run(r);
+    assert_true(drv_reap(d, 1, &res));
+    drv_close(d);
+}
+
+/* Another bus number: what is in flight keeps its requester, later requests have the new one. */
+static void test_renumbered_while_busy(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    result res;
+    unsigned done = 0;
+    (void)state;
+    busy(d);
+    r->bdf = 0x0910;
+    cfg_write_be(r, 0x3c, 0, 1);
+    rc_run(r);
+    while (drv_reap(d, 1, &res)) {
+        assert_int_equal(res.status, 0);
+        done++;
+    }
+    assert_int_equal(done, 16);
+    assert_int_equal(model(d)->tags.requester, 0x0910);
+    drv_close(d);
+}
+
+static void test_completions_nobody_asked_for(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    dxpu_tlp t, read = rc_request(r, DXPU_TLP_MRD, MEM_LOW, 64);
+    uint8_t data[64] = { 0 };
+    uint64_t before = model(d)->count.completions_refused;
+    (void)state;
+    read.requester = BDF;
+    read.tag = 3;
+    dxpu_tlp_completion(&read, 0, DXPU_CPL_SC, &t);
+    t.payload.ptr = data;
+    t.payload.len = 64;
+    t.length_dw = 16;
+    rc_give(r, &t);
+    assert_int_equal(model(d)->count.completions_refused, before + 1);
+    assert_int_equal(identify(d, 1, 0), 0);
+    drv_close(d);
+}
+
+/* ==== 10  Fuzz ================================================================================ */
+
+static void fuzz_memory(driver *d)
+{
+    rc *r = &d->r;
+    uint8_t *p = r->mem + MEM_QUEUES + rnd(r) % 0x200000 / 4 * 4;
+    static const uint32_t words[] = {
+        0,          1,       2,       5, 6, 8, 9, 0x80, MEM_LOW + MEM_DATA, MEM_LOW + MEM_LISTS,
+        0xffffffff, 0x10001, 0x3f0001
+    };
+    nvme_put32(p, rnd(r) & 3 ? words[rnd(r) % (sizeof words / 4)] : rnd(r));
+    nvme_put64(r->mem + MEM_LISTS + rnd(r) % 4096 * 8,
+               rnd(r) & 7 ? MEM_LOW + rnd(r) % MEM_BYTES / 4096 * 4096 : rnd(r));
+}
+
+static void fuzz_entry(driver *d)
+{
+    static const uint8_t opcodes[] = { 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 0x80 };
+    rc *r = &d->r;
+    unsigned q = rnd(r) % 4;
+    sqe s = command(opcodes[rnd(r) % sizeof opcodes], rnd(r) & 7 ? 1 : rnd(r));
+    s.dw[6] = MEM_LOW + rnd(r) % MEM_BYTES / 4 * 4;
+    s.dw[8] = MEM_LOW + rnd(r) % MEM_BYTES / 8 * 8;
+    s.dw[10] = rnd(r) & 1 ? rnd(r) % 8 : rnd(r) % 0x400000;
+    s.dw[11] = rnd(r) & 1 ? rnd(r) % 8 : 0;
+    s.dw[12] = rnd(r) % 2100;
+    (void)drv_send(d, q, &s);
+    drv_ring(d, q);
+}
+
+static void fuzz_tlp(driver *d)
+{
+    static const uint32_t regs[] = { 0x04, 0x10, 0x14, 0x44, 0x50, 0x68, 0x88, 0x14, 0x1c };
+    rc *r = &d->r;
+    uint8_t data[16];
+    uint32_t what = rnd(r) % 64, offset = rnd(r) % NVME_BAR_BYTES / 4 * 4;
+    pattern(d, data, sizeof data);
+    if (what < 2) {
+        dxpu_tlp t = cfg_tlp(r, DXPU_TLP_CFGWR0, regs[rnd(r) % 9]);
+        t.first_be = (uint8_t)(rnd(r) & 15);
+        t.payload.ptr = data;
+        t.payload.len = 4;
+        rc_give(r, &t);
+    } else if (what < 4) {
+        reg_set32(r, rnd(r) % 0x40 / 4 * 4, rnd(r) & 1 ? 0x460001 : rnd(r));
+    } else if (what < 12) {
+        mmio_write(r, BAR + offset / 16 * 16, data, 4 * (1 + rnd(r) % 4));
+    } else if (what < 16) {
+        dxpu_tlp t = rc_request(r, DXPU_TLP_MRD, BAR + offset, 4);
+        t.tag = (uint16_t)(rnd(r) & 255);
+        rc_give(r, &t);
+    } else if (what < 20) { /* a completion with a tag that may be in flight */
+        dxpu_tlp t, read = rc_request(r, DXPU_TLP_MRD, MEM_LOW + rnd(r) % 128 / 4 * 4, 16);
+        read.requester = BDF;
+        read.tag = (uint16_t)(rnd(r) % 32);
+        dxpu_tlp_completion(&read, 0, rnd(r) & 1 ? DXPU_CPL_SC : DXPU_CPL_UR, &t);
+        t.payload.ptr = data;
+        t.payload.len = t.status ? 0 : 16;
+        rc_give(r, &t);
+    } else if (what < 32) {
+        fuzz_memory(d);
+    } else {
+        fuzz_entry(d);
+    }
+}
+
+static void fuzz_revive(driver *d)
+{
+    d->r.hold = false;
+    nvme_kind.reset(d->r.dev);
+    drv_forget(d);
+    d->r.foreign = false;
+    d->r.bdf = BDF;
+    d->r.mps = 128;
+    drv_enumerate(d);
+    drv_msix(d);
+    drv_enable(d);
+    drv_queues(d, 3);
+    d->r.foreign = true;
+    d->r.bdf = BDF;
+}
+
+static void test_fuzz(void **state)
+{
+    driver *d = drv_up(0);
+    rc *r = &d->r;
+    (void)state;
+    for (unsigned round = 0; round < 300; round++) {
+        r->seed = round;
+        fuzz_revive(d);
+        for (unsigned i = 0; i < 100; i++) {
+            fuzz_tlp(d);
+            rc_look(r);
+            for (unsigned k = rnd(r) % 16; k; k--)
+                (void)rc_answer_one(r);
+            nvme_kind.tick(r->dev, ((uint64_t)round * 100 + i) * 1000000);
+        }
+        for (unsigned k = 0; k < 20000 && rc_answer_one(r); k++)
+            rc_look(r);
+    }
+    r->foreign = false;
+    fuzz_revive(d);
+    r->foreign = false;
+    if (model(d)->block_log2 == 12)
+        assert_int_equal(admin(d, 0x80, 1, 0, 0), 0);
+    try_sizes(d); /* and it still works */
+    assert_true(model(d)->count.commands > 1000);
+    assert_true(model(d)->count.commands_failed < model(d)->count.commands);
+    drv_close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1374,6 +2094,24 @@ int main(void)
         cmocka_unit_test(test_io_other_commands),
         cmocka_unit_test(test_io_format),
         cmocka_unit_test(test_io_file),
+        cmocka_unit_test(test_errors_of_io),
+        cmocka_unit_test(test_errors_of_prps),
+        cmocka_unit_test(test_errors_of_dma),
+        cmocka_unit_test(test_errors_fetching_entries_are_fatal),
+        cmocka_unit_test(test_errors_completion_timeout),
+        cmocka_unit_test(test_errors_command_id_twice),
+        cmocka_unit_test(test_doorbell_abuse),
+        cmocka_unit_test(test_event_limit_and_temperature),
+        cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_delete_queue_with_commands),
+        cmocka_unit_test(test_msix_masks),
+        cmocka_unit_test(test_interrupts_off_for_a_queue),
+        cmocka_unit_test(test_reset_during_io),
+        cmocka_unit_test(test_reset_keeps_data_only),
+        cmocka_unit_test(test_bus_master_enable),
+        cmocka_unit_test(test_renumbered_while_busy),
+        cmocka_unit_test(test_completions_nobody_asked_for),
+        cmocka_unit_test(test_fuzz),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
