@@ -1,8 +1,9 @@
 /* unit_nvme.c - the NVMe controller model under a small root complex that does what a driver does
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 Root complex   2 Driver   3 Configuration space   4 Registers   5 Admin commands
-              6 Reading and writing   7 Errors   8 Events, aborts, interrupts   9 Resets   10 Fuzz */
+   CONTENTS   1 Root complex   2 Driver   3 Configuration space   4 Registers
+              5 Admin commands   6 Reading and writing   7 Errors
+              8 Events, aborts, interrupts   9 Resets   10 Fuzz */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -25,7 +26,34 @@
 #include "examples/box_proxy/devices/nvme_io.c"
 #include "examples/box_proxy/devices/nvme_log.c"
 #include "examples/box_proxy/devices/nvme_queue.c"
+
+/* The store's system calls, counted, and failing when told to. */
+static unsigned sync_count;
+static bool disk_fails;
+
+static ssize_t test_pread(int fd, void *to, size_t len, off_t at)
+{
+    return disk_fails ? -1 : pread(fd, to, len, at);
+}
+
+static ssize_t test_pwrite(int fd, const void *from, size_t len, off_t at)
+{
+    return disk_fails ? -1 : pwrite(fd, from, len, at);
+}
+
+static int test_fdatasync(int fd)
+{
+    sync_count++;
+    return disk_fails ? -1 : fdatasync(fd);
+}
+
+#define pread     test_pread
+#define pwrite    test_pwrite
+#define fdatasync test_fdatasync
 #include "examples/box_proxy/devices/nvme_store.c"
+#undef pread
+#undef pwrite
+#undef fdatasync
 
 /* ==== 1  Root complex ========================================================================= */
 
@@ -1366,6 +1394,70 @@ static void test_io_file(void **state)
     unlink(path);
 }
 
+static driver *drv_up_file(char *path)
+{
+    int fd = mkstemp(path);
+    driver *d;
+    assert_true(fd >= 0);
+    close(fd);
+    d = drv_open(path);
+    drv_enumerate(d);
+    drv_msix(d);
+    drv_enable(d);
+    drv_queues(d, 1);
+    sync_count = 0;
+    return d;
+}
+
+/* What was promised to be durable was synced, and only that. */
+static void test_io_durable(void **state)
+{
+    char path[] = "/tmp/unit_nvme.XXXXXX";
+    driver *d = drv_up_file(path);
+    uint8_t data[512] = { 1 };
+    sqe s = io(1, 0, 1), flush = io(0, 0, 1), zeroes = io(8, 0, 1);
+    (void)state;
+    assert_int_equal(move(d, true, 0, sizeof data, 0, data), 0);
+    assert_int_equal(drv_do(d, 1, &zeroes).status, 0);
+    assert_int_equal(sync_count, 0);
+    assert_int_equal(drv_do(d, 1, &flush).status, 0);
+    assert_int_equal(sync_count, 1);
+    s.dw[12] |= 1u << 30; /* Force Unit Access */
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_int_equal(sync_count, 2);
+    assert_int_equal(feature(d, true, 6, 0, 0).status, 0); /* the cache goes off */
+    assert_int_equal(sync_count, 3);
+    assert_int_equal(move(d, true, 0, sizeof data, 0, data), 0);
+    assert_int_equal(sync_count, 4);
+    assert_int_equal(drv_do(d, 1, &zeroes).status, 0);
+    assert_int_equal(sync_count, 5);
+    reg_set32(&d->r, 0x14, reg32(&d->r, 0x14) | 1 << 14); /* shutdown */
+    assert_int_equal(sync_count, 6);
+    drv_close(d);
+    unlink(path);
+}
+
+static void test_io_store_fails(void **state)
+{
+    char path[] = "/tmp/unit_nvme.XXXXXX";
+    driver *d = drv_up_file(path);
+    sqe wr = io(1, 0, 8), rd = io(2, 0, 8), cmp = io(5, 0, 8), flush = io(0, 0, 1);
+    (void)state;
+    for (unsigned round = 0; round < 2; round++) {
+        uint16_t r = round ? NVME_READ_ERROR : 0, w = round ? NVME_WRITE_FAULT : 0;
+        disk_fails = round == 1;
+        memset(d->r.mem + MEM_DATA, 0, 4096);
+        assert_int_equal(drv_do(d, 1, &wr).status, w);
+        assert_int_equal(drv_do(d, 1, &rd).status, r);
+        assert_int_equal(drv_do(d, 1, &cmp).status, r);
+        assert_int_equal(drv_do(d, 1, &flush).status, w);
+    }
+    disk_fails = false;
+    assert_int_equal(drv_do(d, 1, &rd).status, 0);
+    drv_close(d);
+    unlink(path);
+}
+
 /* ==== 7  Errors =============================================================================== */
 
 static void test_errors_of_io(void **state)
@@ -2094,6 +2186,8 @@ int main(void)
         cmocka_unit_test(test_io_other_commands),
         cmocka_unit_test(test_io_format),
         cmocka_unit_test(test_io_file),
+        cmocka_unit_test(test_io_durable),
+        cmocka_unit_test(test_io_store_fails),
         cmocka_unit_test(test_errors_of_io),
         cmocka_unit_test(test_errors_of_prps),
         cmocka_unit_test(test_errors_of_dma),

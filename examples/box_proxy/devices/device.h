@@ -14,8 +14,8 @@
 typedef struct device_port {
     void *user;
     void (*emit)(void *user, dxpu_bytes tlp);
-    /* How many TLPs wait at the moment because they cannot leave; a device with much to send goes on
-       at its next tick.  NULL: nobody counts. */
+    /* How many TLPs wait at the moment because they cannot leave; a device with much to send goes
+       on at its next tick.  NULL: nobody counts. */
     unsigned (*waiting)(void *user);
 } device_port;
 

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* ==== 1  Registers ========================================================== NVMe 1.4, 3.1 ==== */
+/* ==== 1  Registers ========================================================= NVMe 1.4, 3.1 ==== */
 
 enum { /* byte offsets */
        REG_CAP = 0x00,
@@ -73,6 +73,7 @@ static void controller_reset(nvme *n)
 static void controller_enable(nvme *n)
 {
     uint32_t sq = (n->aqa & 0xfff) + 1, cq = (n->aqa >> 16 & 0xfff) + 1;
+    n->csts = 0;
     if ((n->cc & REG_CC_LAYOUT) || sq < 2 || cq < 2) {
         n->csts |= NVME_CSTS_CFS;
         return;

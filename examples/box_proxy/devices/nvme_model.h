@@ -74,6 +74,8 @@ enum {
     NVME_PENDING = 0xffff /* of a command function: it completes by itself later */
 };
 
+#define NVME_NO_NAME 0xffffffffu
+
 enum { NVME_CSTS_RDY = 0x1, NVME_CSTS_CFS = 0x2 };
 
 /* ==== 3  Store ================================================================================ */
@@ -232,12 +234,13 @@ struct nvme {
     /* queues and commands */
     nvme_sq sq[NVME_QUEUES];
     nvme_cq cq[NVME_QUEUES];
-    unsigned next_sq;
-    nvme_command *commands; /* admin ones first */
-    nvme_list free[2];      /* admin, I/O */
+    unsigned next_sq, queue_limit; /* all queues that exist have lower ids */
+    nvme_command *commands;        /* admin ones first */
+    nvme_list free[2];             /* admin, I/O */
     unsigned free_count[2];
-    nvme_list sending;  /* data goes to the host */
-    nvme_list starving; /* no buffer yet */
+    uint32_t names[NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS]; /* sqid and cid of each in use */
+    nvme_list sending;                                      /* data goes to the host */
+    nvme_list starving;                                     /* no buffer yet */
     uint64_t buffer_bytes;
 
     /* features, log, events */

@@ -1,9 +1,9 @@
 /* nvme_queue.c - the NVMe controller's queues, and the life of a command
    SPDX-License-Identifier: MIT
 
-   An entry is fetched from its submission queue, becomes a command, moves its data by PRP (NVMe 1.4,
-   4.3) and waits in its completion queue until there is room.  Nothing waits for anything: each step
-   is taken by nvme_pump() when it can be.
+   An entry is fetched from its submission queue, becomes a command, moves its data by PRP (NVMe
+   1.4, 4.3) and waits in its completion queue until there is room.  Nothing blocks: each step is
+   taken by nvme_pump() when it can be.
 
    CONTENTS   1 Lists and commands   2 Transfers   3 Completion queues   4 Submission queues
               5 Making and deleting   6 Doorbells   7 The pump */
@@ -71,6 +71,7 @@ static void command_release(nvme *n, nvme_command *c)
     unsigned pool = command_pool(c->sqid);
     command_drop_buffer(n, c);
     c->used = c->posting = c->event = false;
+    n->names[c - n->commands] = NVME_NO_NAME;
     nvme_list_append(&n->free[pool], c);
     n->free_count[pool]++;
 }
@@ -88,7 +89,8 @@ static void command_stop(nvme *n, nvme_command *c)
 
 bool nvme_buffer(nvme *n, nvme_command *c, uint32_t bytes)
 {
-    if (c->sqid && n->buffer_bytes && n->buffer_bytes + bytes > NVME_BUFFER_BYTES)
+    if (c->sqid && bytes > NVME_PAGE_BYTES && n->buffer_bytes &&
+        n->buffer_bytes + bytes > NVME_BUFFER_BYTES)
         return false;
     c->buffer = calloc(1, bytes);
     if (!c->buffer)
@@ -282,7 +284,7 @@ static void cq_post(nvme *n, nvme_cq *cq, nvme_command *c)
 static bool cq_post_all(nvme *n)
 {
     bool any = false;
-    for (unsigned i = 0; i < NVME_QUEUES; i++) {
+    for (unsigned i = 0; i < n->queue_limit; i++) {
         nvme_cq *cq = &n->cq[i];
         bool posted = false;
         while (cq->valid && cq->posting.head && !cq_full(cq)) {
@@ -298,13 +300,10 @@ static bool cq_post_all(nvme *n)
 
 /* ==== 4  Submission queues ==================================================================== */
 
-static bool sq_cid_in_use(const nvme *n, const nvme_command *self)
+static bool sq_cid_in_use(const nvme *n, uint32_t name)
 {
-    unsigned from = self->sqid ? NVME_ADMIN_COMMANDS : 0;
-    unsigned to = self->sqid ? NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS : NVME_ADMIN_COMMANDS;
-    for (unsigned i = from; i < to; i++) {
-        const nvme_command *c = &n->commands[i];
-        if (c->used && c != self && c->sqid == self->sqid && c->cid == self->cid)
+    for (unsigned i = 0; i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++) {
+        if (n->names[i] == name)
             return true;
     }
     return false;
@@ -312,9 +311,10 @@ static bool sq_cid_in_use(const nvme *n, const nvme_command *self)
 
 static uint16_t sq_execute(nvme *n, nvme_command *c)
 {
-    uint32_t flags = c->dw[0] >> 8 & 0xff;
-    if (sq_cid_in_use(n, c))
+    uint32_t flags = c->dw[0] >> 8 & 0xff, name = (uint32_t)c->sqid << 16 | c->cid;
+    if (sq_cid_in_use(n, name))
         return NVME_CID_CONFLICT | NVME_DNR;
+    n->names[c - n->commands] = name;
     if (flags & 0xc3) /* PRPs only, and no fused commands */
         return NVME_INVALID_FIELD | NVME_DNR;
     return c->sqid ? nvme_io_command(n, c) : nvme_admin_command(n, c);
@@ -389,10 +389,10 @@ static bool sq_take_all(nvme *n)
 {
     unsigned first = n->next_sq;
     bool any = false;
-    for (unsigned i = 0; i < NVME_QUEUES; i++) {
-        unsigned sqid = (first + i) % NVME_QUEUES;
+    for (unsigned i = 0; i < n->queue_limit; i++) {
+        unsigned sqid = (first + i) % n->queue_limit;
         if (sq_take(n, sqid)) {
-            n->next_sq = (sqid + 1) % NVME_QUEUES;
+            n->next_sq = sqid + 1;
             any = true;
         }
     }
@@ -412,6 +412,8 @@ void nvme_cq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned v
     cq->vector = (uint16_t)vector;
     cq->size = size;
     cq->base = base;
+    if (n->queue_limit <= id)
+        n->queue_limit = id + 1;
 }
 
 void nvme_sq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned cqid)
@@ -423,6 +425,8 @@ void nvme_sq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned c
     sq->size = size;
     sq->base = base;
     n->cq[cqid].users++;
+    if (n->queue_limit <= id)
+        n->queue_limit = id + 1;
 }
 
 void nvme_sq_delete(nvme *n, unsigned id)
@@ -475,7 +479,7 @@ void nvme_queues_clear(nvme *n)
     nvme_list_clear(&n->starving);
     nvme_list_clear(&n->event_commands);
     n->event_commands_count = 0;
-    n->next_sq = 0;
+    n->next_sq = n->queue_limit = 0;
 }
 
 void nvme_fatal(nvme *n)
@@ -529,8 +533,9 @@ static bool feed_starving(nvme *n)
         return false;
     c = list_take(&n->starving);
     status = nvme_io_command(n, c);
-    if (status != NVME_PENDING)
-        nvme_finish(n, c, status);
+    if (status == NVME_PENDING)
+        return c->buffer != NULL; /* else it starves again: the system has no memory */
+    nvme_finish(n, c, status);
     return true;
 }
 
