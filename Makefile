@@ -76,7 +76,7 @@ $(foreach p,$(PROGRAMS),$(eval $(call program,$p)))
 
 ## demo       a capture through two proxies and a lossy relay; prints what became of it
 demo: all
-	examples/demo/demo.sh
+	$(PYTHON) examples/demo/demo.py
 
 ## check      all tests; installs missing Debian packages when run as root
 check: all $(SAN_ALL)
@@ -84,8 +84,8 @@ check: all $(SAN_ALL)
 
 ## check-long check with many more simulation seeds
 check-long: all $(SAN_ALL) $(C_TESTS:%.c=build/%)
-	DXPU_SEEDS=20000 $(PYTHON) tests/run.py --jobs 2 --timeout 3600 $(C_TESTS:%.c=build/%) \
-	  $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
+	DXPU_SEEDS=20000 DXPU_ROUNDS=2000000 $(PYTHON) tests/run.py --jobs 2 --timeout 3600 \
+	  $(C_TESTS:%.c=build/%) $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
 
 ## asan       C tests only, with address and undefined-behaviour sanitizers
 asan: $(C_TESTS:%.c=build/san/%)
@@ -94,14 +94,15 @@ asan: $(C_TESTS:%.c=build/san/%)
 ## cov        line and branch coverage of dxpu.h, merged over the option sets (gcc, gcov)
 cov: $(foreach n,$(COV_SETS),$(C_TESTS:%.c=build/cov$n/%))
 	find build/cov* -name '*.gcda' -delete
-	$(PYTHON) tests/run.py --jobs 2 $^
-	$(PYTHON) tests/coverage.py dxpu.h $(COV_SETS:%=build/cov%)
+	$(PYTHON) tests/run.py --jobs 2 $^; status=$$?; \
+	$(PYTHON) tests/coverage.py dxpu.h $(COV_SETS:%=build/cov%) && exit $$status
 
 ## fuzz       each libFuzzer target for MINUTES=n (default 1); clang
 fuzz: $(FUZZERS:fuzz/%.c=build/%)
 	set -e; for t in $^; do n=$${t##*/fuzz_}; mkdir -p build/corpus/$$n fuzz/corpus/$$n; \
 	  $$t -max_total_time=$$(($(MINUTES) * 60 + 1)) -print_final_stats=1 \
-	    $(addprefix -dict=,$(wildcard fuzz/dxpu.dict)) build/corpus/$$n fuzz/corpus/$$n; done
+	    -artifact_prefix=build/corpus/ $(addprefix -dict=,$(wildcard fuzz/dxpu.dict)) \
+	    build/corpus/$$n fuzz/corpus/$$n; done
 build/fuzz_%: fuzz/fuzz_%.c dxpu.h
 	@mkdir -p $(@D)
 	clang -std=c11 -I. -O1 -g $(WARN) -fsanitize=fuzzer,address,undefined -o $@ $<

@@ -299,13 +299,13 @@ DXPU_API const char *dxpu_counter_text(unsigned index);
 DXPU_API uint64_t dxpu_counter_value(const dxpu_counters *c, unsigned index);
 
 /* ==== 7  CRC-32 ==================================================================================
-   zlib's CRC-32 (polynomial 0x04c11db7 reflected), which is also PCIe's LCRC and ECRC polynomial. */
+   zlib's CRC-32 (polynomial 0x04c11db7 reflected), which is also that of PCIe's LCRC and ECRC. */
 
 /* Continue `crc` (0 to begin) over len bytes.  ptr may be NULL when len is 0.  O(len). */
 DXPU_API uint32_t dxpu_crc32(uint32_t crc, const void *ptr, size_t len);
 
 /* ==== 8  TLP codec ============================================================== spec/tlp.md ====
-   Non-flit TLPs of PCIe Base Specification 5.0 (chapter 2) with the deferrable memory write of 6.0. */
+   Non-flit TLPs of PCIe Base Specification 5.0 (chapter 2) and the deferrable write of 6.0. */
 
 /* The TLP types.  The X-macro is the enum, the names and the codec's table: name, Fmt[0] may be set
    (4-dword header), has data, Type[4:0], class. */
@@ -440,7 +440,7 @@ typedef struct dxpu_tlp_shape {
 DXPU_API int dxpu_tlp_measure(dxpu_bytes tlp, dxpu_tlp_shape *out);
 
 /* ECRC of one TLP: over end-end prefixes, header and payload with Type[0] and EP taken as 1 (Base
-   Spec 2.7.1).  tlp may end before or after its digest.  0 when it cannot be measured or is short. */
+   Spec 2.7.1).  tlp may end before or after its digest.  0 when it is short or no TLP. */
 DXPU_API uint32_t dxpu_tlp_ecrc(dxpu_bytes tlp);
 /* Compare the digest of a whole TLP.  DXPU_OK (also without one), E_TLP_ECRC, or as measure. */
 DXPU_API int dxpu_tlp_ecrc_check(dxpu_bytes tlp);
@@ -555,8 +555,9 @@ enum { DXPU_DOWNSTREAM = 0, DXPU_UPSTREAM = 1 }; /* away from the host's root co
 DXPU_API const char *dxpu_message_name(unsigned code);
 /* Code of a name, -1 when there is none. */
 DXPU_API int dxpu_message_code(const char *name);
-/* What a proxy does with message t (type Msg or MsgD) that travels DXPU_DOWNSTREAM or DXPU_UPSTREAM:
-   DXPU_MSG_FORWARD..REFUSE.  Vendor messages with local routing terminate; unknown codes are refused. */
+/* What a proxy does with message t (Msg or MsgD) that travels DXPU_DOWNSTREAM or DXPU_UPSTREAM:
+   DXPU_MSG_FORWARD..REFUSE.  Vendor messages with local routing terminate; unknown codes are
+   refused. */
 DXPU_API uint8_t dxpu_message_action(const dxpu_tlp *t, unsigned direction);
 
 /* ==== 10  Routing tables ====================================================== spec/route.md ====
@@ -690,8 +691,8 @@ DXPU_API int dxpu_box_bind(dxpu_box_table *t, uint16_t slot, uint32_t host_node,
 DXPU_API int dxpu_box_release(dxpu_box_table *t, uint16_t slot);
 
 /* ==== 11  Credits and tags ===================================================== spec/flow.md ====
-   Flow control as PCIe's (Base Spec 2.6.1): per class, header units (one a TLP) and data units of 16
-   payload bytes.  Counters are absolute and wrap; limits only rise in serial arithmetic. */
+   Flow control as PCIe's (Base Spec 2.6.1): per class, header units (one a TLP) and data units of
+   16 payload bytes.  Counters are absolute and wrap; limits only rise in serial arithmetic. */
 
 typedef struct dxpu_credits {
     uint32_t header[DXPU_CLASSES];
@@ -935,7 +936,7 @@ enum { DXPU_RECORD_TLP = 1, DXPU_RECORD_PAYLOAD = 2, DXPU_RECORD_EVENT = 3 };
 #define DXPUI_EVENT_ENUM(name, value, bytes) DXPU_EVENT_##name = (value),
 enum { DXPU_EVENTS(DXPUI_EVENT_ENUM) DXPU_EVENT_END };
 #undef DXPUI_EVENT_ENUM
-/* dxpu_event.flags; the high nibble is must-understand */
+/* dxpu_event.flags; a receiver ignores the others */
 enum {
     DXPU_EVENT_ON = 0x80,
     DXPU_EVENT_READ = 0x40,
@@ -1000,7 +1001,7 @@ DXPU_API int dxpu_builder_tlp(dxpu_builder *b, dxpu_tlp_cursor *c);
 DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e);
 
 /* ==== 13  Channel =========================================================== spec/deliver.md ====
-   One attachment seen from one end: the reliable, ordered, credit-controlled link over datagrams. */
+   One attachment seen from one end: the reliable, ordered link with credits over datagrams. */
 
 /* dxpu_channel_state(); rows of spec/deliver.md */
 enum {
@@ -1039,7 +1040,7 @@ typedef struct dxpu_channel_config {
         frame_limit_bytes;   /* largest frame we send or take: MTU less IP and UDP headers [1452] */
     dxpu_credits rx;         /* what we store per class until it is taken [64 / 512 each] */
     dxpu_credits tx;         /* what we queue per class until acknowledged [64 / 512 each] */
-    uint64_t hold_ns;        /* silence that ends the channel [1 s] */
+    uint32_t hold_ms;        /* silence that ends the channel, at least 1 [1,000] */
     uint64_t rto_min_ns;     /* [1 ms] */
     uint64_t ack_delay_ns;   /* an acknowledgement waits so long for company [25 us] */
     dxpu_tags *tags;         /* requests we send and the completions we take; NULL: unmatched.
@@ -1163,7 +1164,7 @@ DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns);
 /* Begin as the side that accepts: `open` is a whole open frame whose offer the caller has looked at
    and found welcome (slot, lease, epoch).  Fails with E_VERSION, E_OFFER or E_EPOCH (another epoch
    than cfg's) and then stays idle: answer with dxpu_reset_encode().  The opener's old incarnation,
-   if any, must live on until this one is UP: a late duplicate of an old open never gets that far. */
+   if any, must live on until this one is UP: a late duplicate of an open never gets that far. */
 DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *open, size_t len);
 /* A reset frame that refuses an open: to the opener's id, for a `reason`.  Returns its bytes;
    out[64]. */
@@ -1477,24 +1478,14 @@ static const dxpui_tlp_row dxpui_tlp_rows[] = { DXPU_TLP_TYPES(DXPUI_ROW) };
 
 static inline unsigned dxpui_tlp_kind(unsigned type)
 {
-    switch (dxpui_tlp_rows[type].code) {
-    case 0x02:
-        return DXPUI_IO;
-    case 0x04:
-    case 0x05:
-        return DXPUI_CFG;
-    case 0x0a:
-    case 0x0b:
-        return DXPUI_CPL;
-    case 0x0c:
-    case 0x0d:
-    case 0x0e:
+    unsigned code = dxpui_tlp_rows[type].code;
+    if (code >= 0x0c && code <= 0x0e)
         return DXPUI_ATOMIC;
-    case 0x10:
-        return DXPUI_MSG;
-    default:
-        return DXPUI_MEM;
-    }
+    return code == 0x10     ? DXPUI_MSG
+           : code >> 1 == 5 ? DXPUI_CPL
+           : code >> 1 == 2 ? DXPUI_CFG
+           : code == 0x02   ? DXPUI_IO
+                            : DXPUI_MEM;
 }
 
 /* Header dwords that a type's Fmt[0] gives, 0 when the type has no such format (T-4). */
@@ -1505,8 +1496,8 @@ static inline unsigned dxpui_tlp_header_dw(unsigned type, bool fmt0)
     return type == DXPU_TLP_MSG || type == DXPU_TLP_MSGD ? 0 : 3;
 }
 
-/* Type of a header's first byte, DXPU_TLP_TYPE_COUNT for none.  Fmt[0] is left out of the key, and so
-   is the routing of messages.  Compilers make one table look-up of it. */
+/* Type of a header's first byte, DXPU_TLP_TYPE_COUNT for none.  Fmt[0] is left out of the key, and
+   so is the routing of messages.  Compilers make one table look-up of it. */
 static inline unsigned dxpui_tlp_type(unsigned byte0)
 {
 #define DXPUI_CASE(name, text, dw4, data, code, cls)                                               \
@@ -1546,28 +1537,20 @@ DXPU_API const char *dxpu_tlp_type_name(unsigned type)
 
 DXPU_API const char *dxpu_tlp_prefix_name(uint32_t prefix, bool *local)
 {
+    static const char *const end_end[] = { "TPH", "PASID", "IDE" };
+    unsigned low = prefix >> 24 & 0xf;
+    bool is_local = prefix >> 28 == 0x8;
     if (local)
-        *local = (prefix >> 28) == 0x8u;
-    switch (prefix >> 24) {
-    case 0x80:
-        return "MR-IOV";
-    case 0x8e:
-        return "VendPrefixL0";
-    case 0x8f:
-        return "VendPrefixL1";
-    case 0x90:
-        return "TPH";
-    case 0x91:
-        return "PASID";
-    case 0x92:
-        return "IDE";
-    case 0x9e:
-        return "VendPrefixE0";
-    case 0x9f:
-        return "VendPrefixE1";
-    default:
+        *local = is_local;
+    if (prefix >> 29 != 4)
         return NULL;
-    }
+    if (low >= 14)
+        return is_local    ? low == 14 ? "VendPrefixL0" : "VendPrefixL1"
+               : low == 14 ? "VendPrefixE0"
+                           : "VendPrefixE1";
+    if (is_local)
+        return low == 0 ? "MR-IOV" : NULL;
+    return low < 3 ? end_end[low] : NULL;
 }
 
 /* Count one more prefix whose first byte is byte0. */
@@ -2276,8 +2259,8 @@ DXPU_API bool dxpu_cpl_split_next(dxpu_cpl_split *s, dxpu_tlp *cpl, uint64_t *ad
     uint64_t start = s->address & ~(uint64_t)3, end = s->address + s->left_bytes;
     if (!s->left_bytes)
         return false;
-    /* only the last completion may end off the RCB (T-52) */
-    if (end > start + s->mps_bytes)
+    /* only the last may end off the RCB (T-52); end may wrap to 0, so it is not compared */
+    if (s->left_bytes > s->mps_bytes - (uint32_t)(s->address - start))
         end = (start + s->mps_bytes) & ~(uint64_t)(s->rcb_bytes - 1);
     cpl->byte_count = (uint16_t)s->left_bytes;
     cpl->lower_addr = (uint8_t)(s->address & 0x7f);
@@ -3258,43 +3241,33 @@ DXPU_API uint64_t dxpu_tags_next_ns(const dxpu_tags *t)
     return dxpui_min64(live_ns, rest_ns);
 }
 
-/* ==== 12'  Wire: frames and records =========================================== spec/wire.md ==== */
+/* ==== 12'  Wire: frames and records =========================================================== */
 
-#define DXPUI_NAME_CASE(prefix, name, text)                                                        \
-    case prefix##name:                                                                             \
-        return text;
+/* The lists of section 12 have no gaps; kinds and events begin at 1, reasons at 0. */
+#define DXPUI_TEXT(name, value, text)   text,
+#define DXPUI_NAME(name, value, bytes)  #name,
+#define DXPUI_BYTES(name, value, bytes) bytes,
+static const char *const dxpui_kind_names[] = { DXPU_KINDS(DXPUI_TEXT) };
+static const char *const dxpui_reason_texts[] = { DXPU_REASONS(DXPUI_TEXT) };
+static const char *const dxpui_event_names[] = { DXPU_EVENTS(DXPUI_NAME) };
+static const uint8_t dxpui_event_bytes[] = { DXPU_EVENTS(DXPUI_BYTES) };
+#undef DXPUI_TEXT
+#undef DXPUI_NAME
+#undef DXPUI_BYTES
 
 DXPU_API const char *dxpu_kind_name(unsigned kind)
 {
-#define DXPUI_CASE(name, value, text) DXPUI_NAME_CASE(DXPU_KIND_, name, text)
-    switch (kind) {
-        DXPU_KINDS(DXPUI_CASE)
-    default:
-        return "?";
-    }
-#undef DXPUI_CASE
+    return kind >= 1 && kind < DXPU_KIND_END ? dxpui_kind_names[kind - 1] : "?";
 }
 
 DXPU_API const char *dxpu_reason_text(unsigned reason)
 {
-#define DXPUI_CASE(name, value, text) DXPUI_NAME_CASE(DXPU_REASON_, name, text)
-    switch (reason) {
-        DXPU_REASONS(DXPUI_CASE)
-    default:
-        return "unknown reason";
-    }
-#undef DXPUI_CASE
+    return reason < DXPU_REASON_END ? dxpui_reason_texts[reason] : "unknown reason";
 }
 
 DXPU_API const char *dxpu_event_name(unsigned type)
 {
-#define DXPUI_CASE(name, value, bytes) DXPUI_NAME_CASE(DXPU_EVENT_, name, #name)
-    switch (type) {
-        DXPU_EVENTS(DXPUI_CASE)
-    default:
-        return "?";
-    }
-#undef DXPUI_CASE
+    return type >= 1 && type < DXPU_EVENT_END ? dxpui_event_names[type - 1] : "?";
 }
 
 static size_t dxpui_frame_header_bytes(unsigned kind)
@@ -3525,15 +3498,7 @@ enum {
 
 static unsigned dxpui_event_body_bytes(unsigned type)
 {
-#define DXPUI_CASE(name, value, bytes)                                                             \
-    case DXPU_EVENT_##name:                                                                        \
-        return bytes;
-    switch (type) {
-        DXPU_EVENTS(DXPUI_CASE)
-    default:
-        return 0;
-    }
-#undef DXPUI_CASE
+    return type >= 1 && type < DXPU_EVENT_END ? dxpui_event_bytes[type - 1] : 0;
 }
 
 static int dxpui_record_tlp(dxpu_bytes body, dxpu_record *r)
@@ -3726,7 +3691,7 @@ DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e)
     return DXPU_OK;
 }
 
-/* ==== 13'  Channel ========================================================== spec/deliver.md ==== */
+/* ==== 13'  Channel ============================================================================ */
 
 enum {
     DXPUI_EVENTS = 16, /* link events on their way, each direction; a power of two */
@@ -3896,6 +3861,11 @@ static bool dxpui_may_go(const dxpui_fifo *fifos, unsigned cls, const dxpui_item
 
 /* ---- Memory ---- */
 
+static uint64_t dxpui_ns(uint32_t ms)
+{
+    return (uint64_t)ms * 1000000;
+}
+
 /* Positions in a ring have 30 bits (dxpu_channel.list). */
 static bool dxpui_fifos_valid(const dxpu_credits *c)
 {
@@ -3908,7 +3878,7 @@ static bool dxpui_fifos_valid(const dxpu_credits *c)
 
 static bool dxpui_config_valid(const dxpu_channel_config *c)
 {
-    uint32_t tag = c->suite ? c->suite->tag_bytes : 1;
+    const dxpu_suite *suite = c->suite;
     uint64_t headers = 0;
     for (unsigned i = 0; i < DXPU_CLASSES; i++)
         headers += c->tx.header[i];
@@ -3916,10 +3886,11 @@ static bool dxpui_config_valid(const dxpu_channel_config *c)
            (c->window_frames & (c->window_frames - 1)) == 0 &&
            c->frame_limit_bytes >= DXPU_FRAME_MIN_LIMIT_BYTES &&
            c->frame_limit_bytes <= DXPU_FRAME_MAX_LIMIT_BYTES && headers <= 32768 &&
-           dxpui_fifos_valid(&c->rx) && dxpui_fifos_valid(&c->tx) && c->hold_ns >= 1000000 &&
-           c->hold_ns / 1000000 <= UINT32_MAX && c->rto_min_ns >= 1 &&
-           c->rto_min_ns <= c->hold_ns / 4 && c->ack_delay_ns <= c->hold_ns / 4 && tag >= 1 &&
-           tag <= DXPU_FRAME_TAG_MAX_BYTES;
+           dxpui_fifos_valid(&c->rx) && dxpui_fifos_valid(&c->tx) && c->hold_ms >= 1 &&
+           c->rto_min_ns >= 1 && c->rto_min_ns <= dxpui_ns(c->hold_ms) / 4 &&
+           c->ack_delay_ns <= dxpui_ns(c->hold_ms) / 4 &&
+           (!suite || (suite->id != 0 && suite->tag_bytes >= 1 &&
+                       suite->tag_bytes <= DXPU_FRAME_TAG_MAX_BYTES));
 }
 
 /* Hands out aligned pieces of one block; with base NULL it only measures. */
@@ -3991,7 +3962,7 @@ DXPU_API void dxpu_channel_config_default(dxpu_channel_config *cfg)
         cfg->rx.header[i] = cfg->tx.header[i] = headers[i];
         cfg->rx.data[i] = cfg->tx.data[i] = units[i];
     }
-    cfg->hold_ns = 1000000000;
+    cfg->hold_ms = 1000;
     cfg->rto_min_ns = 1000000;
     cfg->ack_delay_ns = 25000;
 }
@@ -4025,7 +3996,7 @@ DXPU_API int dxpu_channel_init_sized(dxpu_channel *ch, size_t ch_bytes,
     a.base = (uint8_t *)mem;
     a.used = 0;
     dxpui_layout(ch, &a);
-    ch->hold_ns = cfg->hold_ns;
+    ch->hold_ns = dxpui_ns(cfg->hold_ms);
     ch->una = ch->nxt = ch->lost_from = cfg->sequence;
     ch->granted = ch->told = cfg->rx;
     ch->rto_ns = cfg->rto_min_ns * 4; /* before the first sample (D-11) */
@@ -4106,7 +4077,7 @@ static void dxpui_offer_of(const dxpu_channel *ch, dxpu_offer *o)
     o->tlp_formats = 1;
     o->window_frames = (uint16_t)c->window_frames;
     o->frame_limit_bytes = c->frame_limit_bytes;
-    o->hold_ms = (uint32_t)(c->hold_ns / 1000000);
+    o->hold_ms = c->hold_ms;
     o->sequence = c->sequence;
     o->completions_infinite = c->tags != NULL;
     o->limits = c->rx;
@@ -4129,7 +4100,7 @@ static int dxpui_establish(dxpu_channel *ch, const dxpu_offer *o, uint64_t now_n
         ch->cfg.window_frames < o->window_frames ? ch->cfg.window_frames : o->window_frames;
     ch->frame_limit = ch->cfg.frame_limit_bytes < o->frame_limit_bytes ? ch->cfg.frame_limit_bytes
                                                                        : o->frame_limit_bytes;
-    ch->hold_ns = dxpui_min64(ch->cfg.hold_ns, (uint64_t)o->hold_ms * 1000000);
+    ch->hold_ns = dxpui_ns(o->hold_ms < ch->cfg.hold_ms ? o->hold_ms : ch->cfg.hold_ms);
     ch->limits = o->limits;
     ch->completions_infinite = o->completions_infinite;
     ch->rx_next = o->sequence;
@@ -4586,22 +4557,15 @@ static int dxpui_emit_probe(dxpu_channel *ch, bool reply, uint64_t cookie, uint8
     return dxpui_emit_base(ch, DXPU_KIND_PROBE, body, sizeof body, out);
 }
 
-static int dxpui_emit_close(dxpu_channel *ch, bool answer, uint8_t *out)
-{
-    uint8_t body[4];
-    dxpui_zero(body, sizeof body);
-    body[0] = ch->reason;
-    body[1] = answer ? DXPU_CLOSE_ANSWER : 0;
-    return dxpui_emit_base(ch, DXPU_KIND_CLOSE, body, sizeof body, out);
-}
-
-static int dxpui_emit_reset(dxpu_channel *ch, uint8_t *out)
+/* Close and reset: the reason and what else stands in four bytes. */
+static int dxpui_emit_reason(dxpu_channel *ch, uint8_t kind, uint8_t b1, uint8_t b2, uint8_t *out)
 {
     uint8_t body[4];
     body[0] = ch->reason;
-    body[1] = body[2] = DXPU_WIRE_VERSION;
+    body[1] = b1;
+    body[2] = b2;
     body[3] = 0;
-    return dxpui_emit_base(ch, DXPU_KIND_RESET, body, sizeof body, out);
+    return dxpui_emit_base(ch, kind, body, sizeof body, out);
 }
 
 /* ---- Timers ---- */
@@ -4679,7 +4643,7 @@ static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
 {
     if (ch->send_answer) {
         ch->send_answer = 0;
-        return dxpui_emit_close(ch, true, out);
+        return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, DXPU_CLOSE_ANSWER, 0, out);
     }
     if (ch->send_reply) {
         ch->send_reply = 0;
@@ -4694,7 +4658,7 @@ static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
         if (ch->state == DXPU_STATE_ACCEPTED)
             return dxpui_emit_offer(ch, DXPU_KIND_ACCEPT, out);
         if (ch->state == DXPU_STATE_CLOSING)
-            return dxpui_emit_close(ch, false, out);
+            return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, 0, 0, out);
         ch->next_try_ns = DXPU_NEVER;
     }
     if (now_ns >= dxpui_probe_due(ch)) {
@@ -4745,7 +4709,7 @@ DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, 
     int rc = dxpui_timers(ch, now_ns);
     if (ch->send_reset) {
         ch->send_reset = 0;
-        return dxpui_emit_reset(ch, out);
+        return dxpui_emit_reason(ch, DXPU_KIND_RESET, DXPU_WIRE_VERSION, DXPU_WIRE_VERSION, out);
     }
     int n = dxpui_emit_control(ch, now_ns, out);
     if (n != 0 || rc != DXPU_OK)
@@ -4914,7 +4878,7 @@ static int dxpui_body_check(dxpu_bytes body, unsigned *events)
             return DXPU_E_RECORD; /* W-43 */
         left = 0;
         if (r.type == DXPU_RECORD_EVENT) {
-            ++*events;
+            *events += r.event.type != 0; /* unknown ones need no room: W-52 */
             continue;
         }
         if (dxpu_tlp_measure(r.bytes, &s) != DXPU_OK || s.local_dw || s.cls != r.cls ||
@@ -4923,7 +4887,7 @@ static int dxpui_body_check(dxpu_bytes body, unsigned *events)
             return DXPU_E_RECORD; /* W-35, W-36, W-37 */
         left = r.data_bytes;
     }
-    return rc == DXPU_E_NONE ? DXPU_OK : rc;
+    return rc == DXPU_E_NONE && *events <= DXPUI_EVENTS ? DXPU_OK : DXPU_E_RECORD; /* D-36 */
 }
 
 /* The TLP in `part` is complete: check its CRC where it now stands, match it, offer it. */
@@ -5113,13 +5077,15 @@ static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     dxpu_offer o;
     int rc = dxpu_offer_decode(f->body, &o);
     if (rc != DXPU_OK)
-        return rc == DXPU_E_SHORT ? rc : DXPU_E_OFFER;
+        return rc;
     if (f->kind == DXPU_KIND_OPEN) { /* again: our accept was lost, or it is late */
         if (ch->state != DXPU_STATE_ACCEPTED)
             return DXPU_E_STATE;
         ch->next_try_ns = now_ns;
         return DXPU_OK;
     }
+    if (o.version_min != o.version_max || (o.suites & (o.suites - 1)))
+        return DXPU_E_OFFER; /* W-22, W-23: an accept names one */
     if (ch->state == DXPU_STATE_UP && o.channel == ch->remote_id) {
         ch->ack_now = true; /* our first sequenced frame was lost: D-43 */
         return DXPU_OK;
@@ -5430,5 +5396,5 @@ DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns)
    THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT
    NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
    NONINFRINGEMENT.  IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
-   DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT
-   OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE. */
+   DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+   OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE. */

@@ -1,5 +1,5 @@
-/* Replay for any fuzz target without libFuzzer: runs every file named, and every file of each folder
-   named, once.  Prints how many; a failure aborts after naming its input. */
+/* Replay for any fuzz target without libFuzzer: runs once every file named, and every file of each
+   folder named.  Prints how many; a failure aborts after naming its input. */
 #define _POSIX_C_SOURCE 200809L
 #include <dirent.h>
 #include <stdint.h>

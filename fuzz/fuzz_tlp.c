@@ -1,6 +1,6 @@
 /* Fuzz target: any bytes through the TLP decoders.
-   What strict decoding accepts encodes to the same bytes, decodes header-only to the same fields, and
-   measures to its whole length; what it refuses for its length alone is measured so. */
+   What strict decoding accepts encodes to the same bytes, decodes header-only to the same fields,
+   and measures to its whole length; what it refuses for its length alone is measured so. */
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 #include <stdlib.h>

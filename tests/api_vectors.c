@@ -7,59 +7,13 @@
 #include <string.h>
 #include "dxpu.h"
 #include <cmocka.h>
+#include "vector_file.h"
 
-enum { LINE_MAX_BYTES = 512, KEYS_MAX = 48 };
-
-typedef struct vector {
-    char name[64];
-    uint8_t bytes[8192];
-    size_t len;
-    unsigned keys;
-    char key[KEYS_MAX][20];
-    char value[KEYS_MAX][LINE_MAX_BYTES];
-} vector;
-
-static const char *folder = "spec/vectors";
 static vector v; /* large */
 
 static const char *get(const char *key)
 {
-    unsigned i;
-    for (i = 0; i < v.keys; i++)
-        if (strcmp(v.key[i], key) == 0)
-            return v.value[i];
-    return NULL;
-}
-
-static unsigned nibble(char c)
-{
-    const char *digits = "0123456789abcdef", *at = strchr(digits, c);
-    if (!c || !at)
-        fail_msg("%s: '%c' is not a hexadecimal digit", v.name, c);
-    return (unsigned)(at - digits);
-}
-
-static void add_byte(unsigned byte)
-{
-    assert_true(v.len < sizeof v.bytes);
-    v.bytes[v.len++] = (uint8_t)byte;
-}
-
-static void add_hex(char *text)
-{
-    char *token;
-    for (token = strtok(text, " "); token; token = strtok(NULL, " ")) {
-        char *star = strchr(token, '*');
-        if (star) {
-            long n = strtol(star + 1, NULL, 10);
-            unsigned byte = nibble(token[0]) << 4 | nibble(token[1]);
-            while (n-- > 0)
-                add_byte(byte);
-            continue;
-        }
-        for (; *token; token += 2)
-            add_byte(nibble(token[0]) << 4 | nibble(token[1]));
-    }
+    return vector_get(&v, key);
 }
 
 static void text_attr(const dxpu_tlp *t, char *out, size_t cap)
@@ -274,68 +228,16 @@ static void check_vector(void)
     free(copy);
 }
 
-static void take_line(char *line)
-{
-    char *mid = strstr(line, " =");
-    size_t i;
-    if (!mid)
-        fail_msg("no ' = ' in: %s", line);
-    *mid = 0;
-    mid += mid[2] == ' ' ? 3 : 2;
-    if (strcmp(line, "name") == 0) {
-        if (v.name[0])
-            check_vector();
-        memset(&v, 0, sizeof v);
-        snprintf(v.name, sizeof v.name, "%.63s", mid);
-        return;
-    }
-    if (strcmp(line, "hex") == 0) {
-        add_hex(mid);
-        return;
-    }
-    if (get(line))
-        fail_msg("%s: %s stands twice", v.name, line);
-    i = v.keys++;
-    assert_true(i < KEYS_MAX && strlen(line) < sizeof v.key[0]);
-    strcpy(v.key[i], line);
-    snprintf(v.value[i], sizeof v.value[i], "%.*s", LINE_MAX_BYTES - 1, mid);
-}
-
-/* Returns how many vectors the file holds. */
-static unsigned run_file(const char *name)
-{
-    char path[512], line[LINE_MAX_BYTES];
-    unsigned count = 0;
-    FILE *f;
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    f = fopen(path, "r");
-    if (!f)
-        fail_msg("cannot open %s", path);
-    memset(&v, 0, sizeof v);
-    while (fgets(line, sizeof line, f)) {
-        assert_non_null(strchr(line, '\n'));
-        line[strcspn(line, "\n")] = 0;
-        if (!line[0] || line[0] == '#')
-            continue;
-        count += strncmp(line, "name =", 6) == 0;
-        take_line(line);
-    }
-    fclose(f);
-    assert_true(v.name[0]);
-    check_vector();
-    return count;
-}
-
 static void test_t1_tlp_vectors(void **state)
 {
     (void)state;
-    assert_true(run_file("tlp.txt") >= 290);
+    assert_true(vector_run("tlp.txt", &v, check_vector) >= 290);
 }
 
 static void test_t40_aer_vectors(void **state)
 {
     (void)state;
-    assert_int_equal(run_file("aer.txt"), 36);
+    assert_int_equal(vector_run("aer.txt", &v, check_vector), 36);
 }
 
 int main(int argc, char **argv)
@@ -344,9 +246,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_t1_tlp_vectors),
         cmocka_unit_test(test_t40_aer_vectors),
     };
-    if (getenv("DXPU_VECTORS"))
-        folder = getenv("DXPU_VECTORS");
-    if (argc > 1)
-        folder = argv[1];
+    vector_find_folder(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Properties of the TLP codec over seeded random input.  DXPU_SEED repeats a run, DXPU_ROUNDS sets its
-   length. */
+/* Properties of the TLP codec over seeded random input.  DXPU_SEED repeats a run, DXPU_ROUNDS sets
+   its length. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -51,7 +51,9 @@ static void draw_address(dxpu_tlp *t)
 {
     t->address = (uint64_t)draw(0xffffffff) & ~(uint64_t)3;
     if (t->header_dw == 4)
-        t->address |= (uint64_t)(1 + draw(0xffffffff)) << 32;
+        t->address |= (uint64_t)(chance(4) ? 0xffffffff : 1 + draw(0xffffffff)) << 32;
+    if (chance(8)) /* near the top */
+        t->address |= 0xffffe000u;
 }
 
 static void draw_byte_enables(dxpu_tlp *t)

@@ -34,12 +34,15 @@ typedef struct sim_options {
     uint32_t tlps;                /* requests and writes submitted by each side */
     uint32_t loss, dup, corrupt;  /* per mille */
     uint32_t delay_ns, jitter_ns; /* one way */
-    uint32_t window, frame_limit;
-    uint32_t sequence[2]; /* first frame sequence of each side */
-    bool tags;            /* requests are tracked, completion credits infinite */
-    bool refuse;          /* consumers leave one class alone for a while */
-    int sabotage;         /* SIM_*: what a control breaks */
-    uint64_t hold_ns;
+    uint32_t window[2], frame_limit[2];
+    uint32_t sequence[2];           /* first frame sequence of each side */
+    uint64_t dark_from_ns, dark_ns; /* nothing gets through meanwhile */
+    bool tags;                      /* requests are tracked, completion credits infinite */
+    bool refuse;                    /* consumers leave one class alone for a while */
+    bool stop;                      /* ... or everything, for long */
+    bool suite;                     /* frames are sealed by a toy cipher */
+    int sabotage;                   /* SIM_*: what a control breaks */
+    uint32_t hold_ms;
 } sim_options;
 
 enum { /* controls: the checker must see each of these */
@@ -48,7 +51,7 @@ enum { /* controls: the checker must see each of these */
        SIM_DOUBLE,  /* one is looked at twice */
        SIM_ALTER,   /* one byte of one is changed */
        SIM_REORDER, /* two of one class change places */
-       SIM_PASS,    /* a completion is taken though posted ones before it wait */
+       SIM_PASS,    /* a request is taken though a posted one before it waits */
        SIM_LEDGER   /* one credit is not given back */
 };
 
@@ -83,7 +86,7 @@ typedef struct sim_side {
     uint32_t owed_head, owed_tail;
     uint32_t requests, answered;
     uint64_t next_app_ns;
-    uint64_t refuse_until_ns;
+    uint64_t refuse_until_ns, stop_until_ns;
     unsigned refused;
     uint16_t rid;
     uint16_t next_tag;
@@ -175,7 +178,8 @@ static void sim_carry(sim *s, int to, const uint8_t *bytes, size_t len)
 
 static void sim_network(sim *s, int to, const uint8_t *bytes, size_t len)
 {
-    if (sim_chance(&s->rng, s->o.loss)) {
+    bool dark = s->now_ns - s->o.dark_from_ns < s->o.dark_ns;
+    if (sim_chance(&s->rng, s->o.loss) || dark) {
         s->dropped++;
         return;
     }
@@ -427,18 +431,10 @@ static void sim_look(sim *s, sim_side *from, unsigned cls, dxpu_bytes tlp)
         a[0] = a[1];
         a[1] = b;
     }
-    if (cls == DXPU_POSTED && sim_sabotage_due(s, SIM_PASS)) {
-        /* as if this one had been held back while a later request went */
-        from->log[DXPU_POSTED][from->seen[cls]].order += 1000000;
-        sim_check(s, from, cls, tlp);
-        for (unsigned c = 1; c < 3; c++) {
-            for (uint32_t i = from->seen[c]; i < from->logged[c]; i++)
-                from->log[c][i].order += 2000000;
-        }
-        if (from->seen[cls])
-            from->seen[cls]--;
-        return;
-    }
+    uint32_t posted = from->seen[DXPU_POSTED];
+    if (cls == DXPU_NONPOSTED && !from->log[cls][from->seen[cls]].may_pass &&
+        posted < from->logged[DXPU_POSTED] && sim_sabotage_due(s, SIM_PASS))
+        from->log[DXPU_POSTED][posted].order = 0; /* as if it had been sent first of all */
     dxpu_bytes view = { copy, tlp.len };
     sim_check(s, from, cls, view);
 }
@@ -512,13 +508,16 @@ static void sim_arrive(sim *s, sim_packet *p)
 static void sim_app(sim *s, int side)
 {
     sim_side *me = &s->side[side];
-    sim_consume(s, side);
+    if (s->now_ns >= me->stop_until_ns)
+        sim_consume(s, side);
     sim_submit_some(s, me);
     me->next_app_ns = s->now_ns + 1000 + sim_below(&s->rng, 20000);
     if (s->o.refuse && sim_chance(&s->rng, 10)) {
         me->refused = sim_below(&s->rng, 3);
         me->refuse_until_ns = s->now_ns + sim_below(&s->rng, 20000000);
     }
+    if (s->o.stop && sim_chance(&s->rng, 5))
+        me->stop_until_ns = s->now_ns + sim_below(&s->rng, 300000000);
 }
 
 /* All that was submitted has come out, and nothing is under way. */
@@ -567,6 +566,46 @@ static void sim_check_ledgers(sim *s)
     }
 }
 
+/* A toy cipher: XOR with the packet number, and a CRC for the tag. */
+static uint32_t sim_suite_tag(uint64_t nonce, dxpu_bytes header, const uint8_t *body, size_t bytes)
+{
+    return dxpu_crc32(dxpu_crc32((uint32_t)nonce, header.ptr, header.len), body, bytes);
+}
+
+static void sim_suite_xor(uint64_t nonce, uint8_t *body, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        body[i] ^= (uint8_t)(nonce * 151 + i * 3 + 1);
+}
+
+static bool sim_suite_seal(void *user, uint8_t key_phase, uint64_t nonce, dxpu_bytes header,
+                           uint8_t *body, size_t bytes)
+{
+    (void)user;
+    (void)key_phase;
+    sim_suite_xor(nonce, body, bytes);
+    memset(body + bytes, 0, 16);
+    dxpui_store32(body + bytes + 12, sim_suite_tag(nonce, header, body, bytes));
+    return true;
+}
+
+static bool sim_suite_open(void *user, uint8_t key_phase, uint64_t nonce, dxpu_bytes header,
+                           uint8_t *body, size_t bytes)
+{
+    (void)user;
+    (void)key_phase;
+    for (unsigned i = 0; i < 12; i++) {
+        if (body[bytes + i])
+            return false;
+    }
+    if (dxpui_load32(body + bytes + 12) != sim_suite_tag(nonce, header, body, bytes))
+        return false;
+    sim_suite_xor(nonce, body, bytes);
+    return true;
+}
+
+static const dxpu_suite sim_suite = { 2, 16, sim_suite_seal, sim_suite_open };
+
 static void sim_setup_side(sim *s, int side)
 {
     sim_side *me = &s->side[side];
@@ -575,9 +614,10 @@ static void sim_setup_side(sim *s, int side)
     cfg.local_id = 0x1000u + (uint32_t)side;
     cfg.sequence = s->o.sequence[side];
     cfg.epoch = 7;
-    cfg.window_frames = s->o.window;
-    cfg.frame_limit_bytes = s->o.frame_limit;
-    cfg.hold_ns = s->o.hold_ns;
+    cfg.window_frames = s->o.window[side];
+    cfg.frame_limit_bytes = s->o.frame_limit[side];
+    cfg.suite = s->o.suite ? &sim_suite : NULL;
+    cfg.hold_ms = s->o.hold_ms;
     if (sim_chance(&s->rng, 500)) { /* tight credits */
         for (unsigned c = 0; c < 3; c++) {
             cfg.rx.header[c] = cfg.tx.header[c] = 2 + sim_below(&s->rng, 6);
@@ -629,7 +669,7 @@ static void sim_teardown(sim *s)
 static void sim_from_seed(sim_options *o, uint64_t seed)
 {
     static const uint32_t windows[] = { 4, 16, 64, 256 };
-    static const uint32_t limits[] = { 1232, 1452, 4096, 8972 };
+    static const uint32_t limits[] = { 1232, 1233, 1235, 1452, 4096, 8972, 65507 };
     sim_rng r = { seed * 0x2545f4914f6cdd1du + 1 };
     memset(o, 0, sizeof *o);
     o->seed = seed;
@@ -639,13 +679,24 @@ static void sim_from_seed(sim_options *o, uint64_t seed)
     o->corrupt = sim_chance(&r, 500) ? sim_below(&r, 50) : 0;
     o->delay_ns = 1000 + sim_below(&r, 50000);
     o->jitter_ns = sim_chance(&r, 500) ? sim_below(&r, 100000) : 0;
-    o->window = windows[sim_below(&r, 4)];
-    o->frame_limit = limits[sim_below(&r, 4)];
+    bool alike = sim_chance(&r, 700);
+    for (int i = 0; i < 2; i++) {
+        o->window[i] = i && alike ? o->window[0] : windows[sim_below(&r, 4)];
+        o->frame_limit[i] = i && alike ? o->frame_limit[0] : limits[sim_below(&r, 7)];
+        if (o->frame_limit[i] > 10000 && o->window[i] > 16)
+            o->window[i] = 16; /* 1 MB of reorder buffer is enough */
+    }
     for (int i = 0; i < 2; i++)
         o->sequence[i] = sim_chance(&r, 500) ? 0u - sim_below(&r, 40) : (uint32_t)sim_next(&r);
     o->tags = sim_chance(&r, 700);
     o->refuse = sim_chance(&r, 500);
-    o->hold_ns = 10000000000u;
+    o->hold_ms = sim_chance(&r, 500) ? 10000 : 1000;
+    o->stop = sim_chance(&r, 200);
+    o->suite = sim_chance(&r, 300);
+    if (sim_chance(&r, 300)) { /* less than hold, with time for a retransmission after it */
+        o->dark_from_ns = 1000000 + sim_below(&r, 3000000);
+        o->dark_ns = sim_below(&r, (uint32_t)(o->hold_ms * 1000000ull / 20 * 9));
+    }
 }
 
 /* Run to the end; s->why tells the first broken property.  Call sim_teardown() after. */

@@ -1131,6 +1131,24 @@ static void test_t52_completion_split(void **state)
     assert_int_equal(dxpu_cpl_split_start(&s, &read, 128, 4096), DXPU_E_ARG);
 }
 
+static void test_t52_split_at_the_top_of_memory(void **state)
+{
+    dxpu_tlp read = memory(DXPU_TLP_MRD, 0xfffffffffffffff0u - 0x80, 36, 0xf, 0xf), cpl = { 0 };
+    dxpu_cpl_split s;
+    uint64_t at = 0;
+    (void)state;
+    accepted(&read);
+    assert_int_equal(dxpu_cpl_split_start(&s, &read, 64, 128), DXPU_OK);
+    assert_true(dxpu_cpl_split_next(&s, &cpl, &at));
+    assert_int_equal(cpl.byte_count, 144);
+    assert_int_equal(cpl.length_dw, 20);
+    assert_true(dxpu_cpl_split_next(&s, &cpl, &at));
+    assert_true(at == 0xffffffffffffffc0u);
+    assert_int_equal(cpl.byte_count, 64);
+    assert_int_equal(cpl.length_dw, 16);
+    assert_false(dxpu_cpl_split_next(&s, &cpl, &at));
+}
+
 static void completes(const dxpu_tlp *req, uint8_t status, unsigned type, unsigned count,
                       unsigned lower, unsigned length)
 {
@@ -1415,6 +1433,7 @@ int main(void)
         cmocka_unit_test(test_t50_byte_enables_from_range),
         cmocka_unit_test(test_t51_requests_of_a_transfer),
         cmocka_unit_test(test_t52_completion_split),
+        cmocka_unit_test(test_t52_split_at_the_top_of_memory),
         cmocka_unit_test(test_t53_completion_of_a_request),
         cmocka_unit_test(test_t60_ecrc),
         cmocka_unit_test(test_t61_ecrc_leaves_local_prefixes_out),

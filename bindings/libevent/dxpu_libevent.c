@@ -307,6 +307,11 @@ void dxpu_udp_close(dxpu_udp *u)
     free(u);
 }
 
+unsigned dxpu_udp_sockets(const dxpu_udp *u)
+{
+    return u->cfg.sockets;
+}
+
 const dxpu_udp_address *dxpu_udp_local(const dxpu_udp *u, unsigned index)
 {
     return &u->sockets[index].local;
@@ -455,10 +460,11 @@ static int block(dxpu_udp *u, uint64_t now, uint64_t next)
     return event_base_loop(u->base, EVLOOP_ONCE) < 0 ? -1 : 0;
 }
 
-/* Run the events of others without waiting. */
+/* Run the events of others without waiting.  NONBLOCK alone would go on for as long as a socket is
+   readable. */
 static int poll_events(dxpu_udp *u)
 {
-    return event_base_loop(u->base, EVLOOP_NONBLOCK) < 0 ? -1 : 0;
+    return event_base_loop(u->base, EVLOOP_ONCE | EVLOOP_NONBLOCK) < 0 ? -1 : 0;
 }
 
 int dxpu_udp_loop(dxpu_udp *u, const dxpu_udp_callbacks *cb)
@@ -478,18 +484,19 @@ int dxpu_udp_loop(dxpu_udp *u, const dxpu_udp_callbacks *cb)
             dxpu_udp_flush(u);
         }
         wake = false;
-        if (now - polled >= POLL_NS) { /* signals and timers live on under load */
-            polled = now;
-            wake = true;
-            if (poll_events(u))
-                return -1;
+        next = cb->next_ns(cb->user);
+        if (n || next <= now || u->cfg.wait == DXPU_UDP_BUSY ||
+            (u->cfg.wait == DXPU_UDP_ADAPTIVE && now - last < u->cfg.spin_ns)) {
+            if (now - polled >= POLL_NS) { /* signals and timers live on under load */
+                polled = now;
+                wake = true;
+                if (poll_events(u))
+                    return -1;
+            }
             continue;
         }
-        next = cb->next_ns(cb->user);
-        if (n || u->stop || next <= now || u->cfg.wait == DXPU_UDP_BUSY)
-            continue;
-        if (u->cfg.wait == DXPU_UDP_ADAPTIVE && now - last < u->cfg.spin_ns)
-            continue;
+        if (u->stop)
+            break;
         if (block(u, now, next))
             return -1;
         polled = dxpu_udp_now_ns();

@@ -15,14 +15,19 @@ enum { EXIT_GOOD = 0, EXIT_USAGE = 2, EXIT_SYSTEM = 3 };
 /* places for incarnations: the one in use, those opening, and those that answer a last close */
 enum { CHANNELS_PER_SLOT = 4, SLOTS_MAX = FABRIC_CHANNELS_MAX / CHANNELS_PER_SLOT };
 
+/* completions on their way to a host, each slot: 128 KB of reads */
+enum { COMPLETION_HEADERS = 1024, COMPLETION_UNITS = 8192 };
+
 static struct {
     fabric_settings fabric;
     uint64_t slots, node;
     device_settings device;
     const char *record, *state;
     bool json, stats, quiet;
-} set = { FABRIC_SETTINGS_DEFAULT("*:4458"), 1, 2, { 16u << 20, 512, NULL, 0, 0, 0, 0 }, NULL, NULL, false, false,
-          false };
+} set = {
+    FABRIC_SETTINGS_DEFAULT("*:4458"), 1, 2, { 16u << 20, 512, NULL, 0, 0, 0, 0 }, NULL, NULL,
+    false, false, false
+};
 
 static const option_row rows[] = {
     FABRIC_OPTIONS(set.fabric),
@@ -31,7 +36,8 @@ static const option_row rows[] = {
       &set.device.memory_bytes, 4096, (uint64_t)1 << 40 },
     { "mps", "BYTES", "largest Max_Payload_Size of the devices (512)", OPTION_NUMBER,
       &set.device.mps_bytes, 128, 4096 },
-    { "node", "N", "number of this box in the fabric (2)", OPTION_NUMBER, &set.node, 1, UINT32_MAX },
+    { "node", "N", "number of this box in the fabric (2)", OPTION_NUMBER, &set.node, 1,
+      UINT32_MAX },
     { "state", "FILE", "keep the highest lease epochs here over restarts", OPTION_TEXT, &set.state,
       0, 0 },
     { "record", "FILE", "write every TLP that arrives to a pcap, in order", OPTION_TEXT,
@@ -66,7 +72,7 @@ static void on_stop(evutil_socket_t fd, short what, void *user)
     }
     stopping = true;
     stop_ns = now + set.fabric.hold_ms * 1000000u;
-    fabric_close_all(&the_box.fabric, now, DXPU_REASON_SHUTDOWN);
+    fabric_close_all(&the_box.fabric, DXPU_REASON_SHUTDOWN);
 }
 
 static void on_usr1(evutil_socket_t fd, short what, void *user)
@@ -103,10 +109,19 @@ static int usage(const char *what)
     return EXIT_USAGE;
 }
 
+static void say_ready(void)
+{
+    char text[DXPU_UDP_TEXT_BYTES];
+    fprintf(stderr, "dxpu-box: %u slots at ", the_box.count);
+    for (unsigned i = 0; i < dxpu_udp_sockets(the_box.fabric.udp); i++)
+        fprintf(stderr, "%s, ", dxpu_udp_print(dxpu_udp_local(the_box.fabric.udp, i), text));
+    fprintf(stderr, "CRC-32 by %s\n", fabric_crc_name());
+}
+
 static int open_box(void)
 {
     fabric_callbacks cb = { &the_box, welcome, slots_up, slots_work, slots_down, next_ns, tick };
-    char why[DXPU_PCAP_WHY_BYTES], text[DXPU_UDP_TEXT_BYTES];
+    char why[DXPU_PCAP_WHY_BYTES];
     the_box.node = (uint32_t)set.node;
     the_box.state_file = set.state;
     the_box.quiet = set.quiet;
@@ -114,6 +129,8 @@ static int open_box(void)
                     (unsigned)set.slots * CHANNELS_PER_SLOT, &cb) ||
         slots_open(&the_box, (unsigned)set.slots, &memory_kind, &set.device))
         return -1;
+    the_box.fabric.base.tx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
+    the_box.fabric.base.tx.data[DXPU_COMPLETION] = COMPLETION_UNITS;
     if (set.record) {
         the_box.record = dxpu_pcap_create(set.record, why);
         if (!the_box.record) {
@@ -121,8 +138,7 @@ static int open_box(void)
             return -1;
         }
     }
-    fprintf(stderr, "dxpu-box: %u slots at %s, CRC-32 by %s\n", the_box.count,
-            dxpu_udp_print(dxpu_udp_local(the_box.fabric.udp, 0), text), fabric_crc_name());
+    say_ready();
     return 0;
 }
 

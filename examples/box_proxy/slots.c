@@ -178,7 +178,7 @@ uint8_t slots_welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *
         b->refused_epoch++;
     else
         b->refused_busy++;
-    return rc == DXPU_E_EPOCH ? DXPU_REASON_EPOCH
+    return rc == DXPU_E_EPOCH     ? DXPU_REASON_EPOCH
            : rc == DXPU_E_OVERLAP ? DXPU_REASON_BUSY
                                   : DXPU_REASON_NO_SLOT;
 }

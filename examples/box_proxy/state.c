@@ -19,16 +19,19 @@ static int complain(const char *what, const char *file)
 
 int state_read(const char *file, dxpu_box_table *t)
 {
-    unsigned slot;
+    unsigned slot, node, host_slot;
     unsigned long long epoch;
     int n;
     FILE *f = fopen(file, "r");
     if (!f)
         return errno == ENOENT ? 0 : complain("read", file);
-    while ((n = fscanf(f, "%u %llu", &slot, &epoch)) == 2) {
+    while ((n = fscanf(f, "%u %llu %u %u", &slot, &epoch, &node, &host_slot)) == 4) {
         dxpu_box_entry *e = slot <= 0xffffu ? dxpu_box_slot(t, (uint16_t)slot) : NULL;
-        if (e) /* fewer slots than last time: those are not lent at all */
-            e->epoch_seen = epoch;
+        if (!e) /* fewer slots than last time: those are not lent at all */
+            continue;
+        e->epoch_seen = epoch;
+        e->host_node = node; /* whose lease it is: the same epoch is nobody else's */
+        e->host_slot = (uint16_t)host_slot;
     }
     fclose(f);
     if (n != EOF) {
@@ -64,8 +67,11 @@ int state_write(const char *file, const dxpu_box_table *t)
     f = fopen(temporary, "w");
     if (!f)
         return complain("write", file);
-    for (uint32_t i = 0; i < t->count; i++)
-        fprintf(f, "%u %llu\n", i + 1, (unsigned long long)t->entries[i].epoch_seen);
+    for (uint32_t i = 0; i < t->count; i++) {
+        const dxpu_box_entry *e = &t->entries[i];
+        fprintf(f, "%u %llu %u %u\n", i + 1, (unsigned long long)e->epoch_seen, e->host_node,
+                e->host_slot);
+    }
     good = !fflush(f) && !fsync(fileno(f));
     if (fclose(f) || !good || rename(temporary, file) || sync_directory(file))
         return complain("write", file);

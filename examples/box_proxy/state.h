@@ -5,8 +5,8 @@
 
 #include "dxpu.h"
 
-/* Fill epoch_seen from lines of `slot epoch`.  A file that does not exist yet is empty.  0, or -1
-   after a message. */
+/* Fill the table from lines of `slot epoch host_node host_slot`.  A file that does not exist yet is
+   empty.  0, or -1 after a message. */
 int state_read(const char *file, dxpu_box_table *t);
 /* Replace the file; when it returns 0 the epochs are on disk.  -1 after a message. */
 int state_write(const char *file, const dxpu_box_table *t);

@@ -4,6 +4,7 @@
 #define _DEFAULT_SOURCE /* getrandom */
 #endif
 #include "fabric.h"
+#include "dxpu_zlib.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -291,7 +292,8 @@ static void service(fabric *f, fabric_channel *c, uint64_t now)
         c->ended = true;
         c->more = false;
         /* the side that was asked to close stays a while: its answer may have been lost */
-        c->free_ns = state == DXPU_STATE_CLOSED && c->accepted ? now + f->base.hold_ns : now;
+        c->free_ns =
+            state == DXPU_STATE_CLOSED && c->accepted ? now + f->base.hold_ms * 1000000ull : now;
         if (state == DXPU_STATE_CLOSED)
             f->count.ended_close++;
         else
@@ -344,14 +346,14 @@ bool fabric_busy(const fabric *f)
     return false;
 }
 
-void fabric_close_all(fabric *f, uint64_t now_ns, uint8_t reason)
+void fabric_close_all(fabric *f, uint8_t reason)
 {
     for (unsigned i = 0; i < f->capacity; i++) {
         fabric_channel *c = f->channels[i];
         if (!c || c->ended)
             continue;
         if (c->up)
-            (void)dxpu_channel_close(&c->ch, now_ns, reason); /* already closing: nothing to do */
+            (void)dxpu_channel_close(&c->ch, reason); /* already closing: nothing to do */
         else
             dxpu_channel_reset(&c->ch, reason);
     }
@@ -360,11 +362,18 @@ void fabric_close_all(fabric *f, uint64_t now_ns, uint8_t reason)
 int fabric_run(fabric *f)
 {
     dxpu_udp_callbacks cb;
+    int rc;
     cb.user = f;
     cb.on_datagram = on_datagram;
     cb.next_ns = next_ns;
     cb.run = run;
-    return dxpu_udp_loop(f->udp, &cb);
+    rc = dxpu_udp_loop(f->udp, &cb);
+    for (unsigned i = 0; i < f->capacity; i++) { /* the last word of channels that are cut off */
+        if (f->channels[i])
+            (void)emit(f, f->channels[i], dxpu_udp_now_ns());
+    }
+    dxpu_udp_flush(f->udp);
+    return rc;
 }
 
 void fabric_stop(fabric *f)
@@ -374,20 +383,44 @@ void fabric_stop(fabric *f)
 
 /* ==== Opening and closing the port ============================================================ */
 
+/* "ADDR:PORT,ADDR:PORT": one socket each.  NULL, or what is wrong. */
+static const char *parse_listen(const char *text, dxpu_udp_config *cfg)
+{
+    while (cfg->sockets < DXPU_UDP_SOCKETS_MAX) {
+        char one[300];
+        size_t len = strcspn(text, ",");
+        const char *why;
+        if (len >= sizeof one)
+            return "address: too long";
+        memcpy(one, text, len);
+        one[len] = '\0';
+        why = dxpu_udp_parse(one, &cfg->local[cfg->sockets]);
+        if (why)
+            return why;
+        cfg->sockets++;
+        if (!text[len])
+            return NULL;
+        text += len + 1;
+    }
+    return "too many addresses; eight at most";
+}
+
 static int open_port(fabric *f, const char *program, const fabric_settings *s)
 {
     dxpu_udp_config cfg;
     const char *why;
+    unsigned headers = IP4_UDP_BYTES;
     dxpu_udp_config_default(&cfg);
-    why = dxpu_udp_parse(s->listen, &cfg.local[0]);
+    why = parse_listen(s->listen, &cfg);
     if (why) {
         fprintf(stderr, "%s: --listen %s: %s\n", program, s->listen, why);
         return -1;
     }
-    f->base.frame_limit_bytes =
-        (uint32_t)s->mtu -
-        (cfg.local[0].u.any.sa_family == AF_INET6 ? IP6_UDP_BYTES : IP4_UDP_BYTES);
-    cfg.sockets = 1;
+    for (unsigned i = 0; i < cfg.sockets; i++) {
+        if (cfg.local[i].u.any.sa_family == AF_INET6)
+            headers = IP6_UDP_BYTES;
+    }
+    f->base.frame_limit_bytes = (uint32_t)s->mtu - headers;
     cfg.wait = s->wait;
     cfg.datagram_bytes = s->mtu > 2048 ? s->mtu : 2048;
     f->udp = dxpu_udp_open(&cfg, &why);
@@ -419,7 +452,7 @@ int fabric_open(fabric *f, const char *program, const fabric_settings *s, unsign
     f->cb = *cb;
     dxpu_channel_config_default(&f->base);
     f->base.window_frames = (uint32_t)s->window_frames;
-    f->base.hold_ns = s->hold_ms * 1000000u;
+    f->base.hold_ms = (uint32_t)s->hold_ms;
     if (s->window_frames & (s->window_frames - 1)) {
         fprintf(stderr, "%s: --window %llu: a power of two is wanted\n", program,
                 (unsigned long long)s->window_frames);
@@ -484,4 +517,9 @@ void fabric_report(const fabric *f, report *r)
     for (unsigned i = 0; (name = dxpu_udp_counter_name(i)) != NULL; i++)
         report_number(r, name, dxpu_udp_counter_value(f->udp, i));
     report_close(r);
+}
+
+const char *fabric_crc_name(void)
+{
+    return dxpu_zlib_name();
 }

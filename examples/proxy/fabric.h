@@ -86,16 +86,28 @@ typedef struct fabric_settings {
     }
 /* Rows for options.h that both programs share; s is a fabric_settings. */
 #define FABRIC_OPTIONS(s)                                                                          \
-    { "listen", "ADDR:PORT", "local address; [ADDR]:PORT for IPv6, port 0 for any", OPTION_TEXT,   \
-      &(s).listen, 0, 0 },                                                                         \
-        { "wait", "adaptive|block|busy", "spin 50 us then block (default), block, never block",    \
-          OPTION_CHOICE, &(s).wait, 0, 0 },                                                        \
-        { "window", "FRAMES", "frames in flight, a power of two (64)", OPTION_NUMBER,              \
-          &(s).window_frames, 4, 16384 },                                                          \
+    { "listen",                                                                                    \
+      "ADDR:PORT",                                                                                 \
+      "local address, or several with commas; [ADDR]:PORT for IPv6",                               \
+      OPTION_TEXT,                                                                                 \
+      &(s).listen,                                                                                 \
+      0,                                                                                           \
+      0 },                                                                                         \
+        { "wait",                                                                                  \
+          "adaptive|block|busy",                                                                   \
+          "spin 50 us then block (default), block, never block",                                   \
+          OPTION_CHOICE,                                                                           \
+          &(s).wait,                                                                               \
+          0,                                                                                       \
+          0 },                                                                                     \
+        { "window",      "FRAMES",           "frames in flight, a power of two (64)",              \
+          OPTION_NUMBER, &(s).window_frames, 4,                                                    \
+          16384 },                                                                                 \
         { "mtu", "BYTES", "MTU of the path, IP header included (1500)", OPTION_NUMBER, &(s).mtu,   \
-          1280, 9216 },                                                                            \
-        { "hold-ms", "MS", "silence after which a channel is given up (1000)", OPTION_NUMBER,      \
-          &(s).hold_ms, 10, 600000 },                                                              \
+          1280,  9216 },                                                                           \
+        { "hold-ms",     "MS",         "silence after which a channel is given up (1000)",         \
+          OPTION_NUMBER, &(s).hold_ms, 10,                                                         \
+          600000 },                                                                                \
     {                                                                                              \
         "frames", "FILE", "write every frame sent and received to a pcap", OPTION_TEXT,            \
             &(s).frames, 0, 0                                                                      \
@@ -116,7 +128,7 @@ void fabric_stop(fabric *f);
 /* True while a channel has something to say or to wait for (not counting those that linger). */
 bool fabric_busy(const fabric *f);
 /* Close all channels in order. */
-void fabric_close_all(fabric *f, uint64_t now_ns, uint8_t reason);
+void fabric_close_all(fabric *f, uint8_t reason);
 /* Counters of all incarnations so far, of the port, and of this file. */
 void fabric_totals(const fabric *f, dxpu_counters *out);
 void fabric_report(const fabric *f, report *r);

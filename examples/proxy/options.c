@@ -77,7 +77,8 @@ static int set_number(const option_program *p, const option_row *r, const char *
 {
     char what[120];
     uint64_t v;
-    bool digits = r->kind == OPTION_SIZE || strspn(text, "0123456789xXabcdefABCDEF") == strlen(text);
+    bool digits =
+        r->kind == OPTION_SIZE || strspn(text, "0123456789xXabcdefABCDEF") == strlen(text);
     if (!digits || !options_size(text, &v) || v < r->min || v > r->max) {
         snprintf(what, sizeof what, "a number from %llu to %llu is wanted, not '%.30s'",
                  (unsigned long long)r->min, (unsigned long long)r->max, text);

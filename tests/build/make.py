@@ -42,12 +42,16 @@ def install(folder):
                     + ["opt/x/bin/" + p for p in programs]
                     + ["opt/x/share/man/man1/" + p for p in pages])
     check("install_files", found == wanted, found)
-    check("install_man_pages", sorted(pages) == [p + ".1" for p in programs], pages)
+    check("install_man_pages", set(pages) == {p + ".1" for p in programs}, pages)
     for page in sorted(pages):
         path = os.path.join(folder, "opt/x/share/man/man1", page)
         with open(path, encoding="utf-8") as file:
             text = file.read()
         check("man_page_" + page, re.search(r"(?m)^\.TH ", text) and ".SH NAME" in text, text[:200])
+        _, told = run(os.path.join(folder, "opt/x/bin", page[:-2]), "--help")
+        options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", told))
+        unknown = sorted(o for o in options if o.replace("-", "\\-") not in text)
+        check("man_page_has_options_" + page, options and not unknown, unknown)
     where = {"PKG_CONFIG_PATH": os.path.join(folder, "opt/x/lib/pkgconfig"),
              "PKG_CONFIG_SYSROOT_DIR": folder}
     status, flags = run("pkg-config", "--cflags", "dxpu", **where)

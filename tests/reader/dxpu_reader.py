@@ -40,13 +40,15 @@ def crc32(data):
 
 MAGIC = 0x4458
 TRAILER = 4
-FRAME_MIN, FRAME_MAX = 24, 65507
+FRAME_MAX = 65507
+PACKET_NEVER = (1 << 64) - 1
 KINDS = {1: "data", 2: "ack", 3: "blocked", 4: "open", 5: "accept", 6: "reset", 7: "close",
          8: "handshake", 9: "probe"}
 KIND_NUMBERS = {name: number for number, name in KINDS.items()}
 SEQUENCED = ("data", "ack", "blocked")
 
 # Each layout is a struct format and the names of its fields; `_` is a zero, `limits` takes six.
+INVARIANT = (">HBBH", "magic version kind length")
 BASE = (">HBBHBBIQ", "magic version kind length flags path channel packet")
 FULL = (">IIQQII6I", "sequence ack sack seen delay ecn_ce limits")
 OFFER = (">IBBHHHBBHII6IQQQ",
@@ -90,20 +92,23 @@ def seal(head_and_body):
 
 def decode_frame(data, limit=FRAME_MAX):
     """The fields of one frame, or Reject.  `limit` is the frame limit of the receiver's offer."""
-    check(len(data) >= FRAME_MIN, "short", "no base header and trailer")
+    first = unpack(INVARIANT, data, "short")  # the order of these checks is W-15's
+    check(first["magic"] == MAGIC, "magic")  # W-1
+    check(first["length"] == len(data), "length", "not that of the datagram")  # W-4
+    check(first["version"] == 1, "version")  # W-2
     frame = unpack(BASE, data, "short")
-    check(frame.pop("magic") == MAGIC, "magic")  # W-1
-    check(frame["version"] == 1, "version")  # W-2
+    for name in ("magic", "length"):
+        del frame[name]
     check(frame["kind"] in KINDS, "kind")  # W-3
     kind = frame["kind"] = KINDS[frame["kind"]]
-    check(frame.pop("length") == len(data), "length", "not that of the datagram")  # W-4
-    check(len(data) <= limit, "length", "more than the frame limit")  # W-10
-    head = size(BASE) + (size(FULL) if kind in SEQUENCED else 0)
-    check(len(data) >= head + TRAILER, "short", "no full header and trailer")  # W-4
-    check(crc32(data[:-TRAILER]) == int.from_bytes(data[-TRAILER:], "big"), "crc")  # W-9
-    check(kind != "open" or frame["channel"] == 0, "channel")  # W-7
     flags = frame.pop("flags")
     check(flags & 0x30 == 0, "rsvd")  # W-5
+    head = size(BASE) + (size(FULL) if kind in SEQUENCED else 0)
+    check(len(data) >= head + TRAILER, "short", "no header and trailer")  # W-4
+    check(kind != "open" or frame["channel"] == 0, "channel")  # W-7
+    check(len(data) <= limit, "length", "more than the frame limit")  # W-10
+    check(crc32(data[:-TRAILER]) == int.from_bytes(data[-TRAILER:], "big"), "crc")  # W-9
+    check(kind == "reset" or frame["packet"] != PACKET_NEVER, "replay")  # W-8
     frame["key_phase"], frame["ignorable"] = flags >> 6, flags & 0x0F
     if kind in SEQUENCED:
         frame.update(unpack(FULL, data[size(BASE):], "short"))
@@ -120,7 +125,7 @@ def decode_body(kind, body):
         check(not body, "record", "a body where none may be")  # W-11
         return {}
     if kind == "handshake":
-        check(len(body) <= 1200, "length")
+        check(len(body) <= 1200, "state")  # W-13
         return {"opaque": body}
     layout = CONTROL[kind]
     fields = unpack(layout, body, "short")  # W-14, W-20
@@ -135,6 +140,7 @@ def check_offer(kind, offer):
     def rule(tag, condition):
         check(condition, "offer", tag)
 
+    check(offer["flags"] & 0x70 == 0, "rsvd", "W-27")
     headers, data = offer["limits"][:3], offer["limits"][3:]
     rule("W-21", offer["channel"] != 0)
     rule("W-22", 1 <= offer["version_min"] <= offer["version_max"])
@@ -143,9 +149,10 @@ def check_offer(kind, offer):
     rule("W-23", kind == "open" or offer["suites"] & (offer["suites"] - 1) == 0)
     rule("W-24", offer["tlp_formats"] & 1)
     rule("W-25", offer["window"] >= 1 and offer["hold_ms"] >= 1)
+    if offer["flags"] & 0x80:  # W-27: the limits of completions mean nothing
+        headers, data = headers[:2], data[:2]
     rule("W-26", all(1 <= units < 1 << 30 for units in headers))
     rule("W-26", all(least <= units < 1 << 30 for least, units in zip((256, 8, 256), data)))
-    rule("W-27", offer["flags"] & 0x70 == 0)
     rule("W-10", 1232 <= offer["frame_limit"] <= FRAME_MAX)
     rule("W-28", offer["epoch"] >= 1)
 
@@ -200,7 +207,6 @@ def decode_records(body):
             left = record["data_bytes"]
         elif rtype == 2:
             check(length >= 1, "record", "W-40")
-            check(length % 4 == 0, "record", "W-41")  # payload and digest are whole dwords
             check(left is None or length <= left, "record", "W-42")
             left = None if left is None else left - length
             record.update(record="payload", data=content)
@@ -220,11 +226,11 @@ def decode_tlp_record(content):
     first, second, data_bytes = struct.unpack_from(">BBH", content)
     prefix_dw, header_dw = second >> 3 & 7, second & 7
     check(len(content) == 4 + 4 * (prefix_dw + header_dw) + 4, "record", "W-32")
-    check(first & 0xFE == 0, "record", "W-34")
+    check(first == 0, "record", "W-34")
     check(prefix_dw <= 4 and header_dw in (3, 4), "record", "W-35")
     prefixes = dwords(content[4:4 + 4 * prefix_dw])
     header = content[4 + 4 * prefix_dw:-4]
-    check(all(prefix >> 28 == 9 for prefix in prefixes), "record", "W-33: Fmt 100, Type 1xxxx")
+    check(all(p >> 28 == 9 and p >> 24 in PREFIX_TYPES for p in prefixes), "record", "W-33")
     kind = tlp_kind(header[0])
     check(kind is not None, "record", "W-37")
     check(second >> 6 == CLASSES.index(kind.tlp_class), "record", "W-35: class")
@@ -446,7 +452,7 @@ def decode_tlp_header(data):
     check(data[:12] != b"\xff" * 12, "E_TLP_ALL_ONES")  # T-41
     check(data[:12] != b"\0" * 12, "E_TLP_ALL_ZERO")
     start = 4 * count_prefixes(data)
-    check(len(data) >= start + 12, "E_TLP_SHORT")
+    check(len(data) > start, "E_TLP_SHORT")
     kind = tlp_kind(data[start])
     check(kind is not None, "E_TLP_TYPE")
     check(len(data) >= start + 4 * kind.dw, "E_TLP_SHORT")
@@ -507,7 +513,7 @@ def byte_enables(header):
 def address_fields(kind, header):
     address = int.from_bytes(header[8:], "big")
     fields = {"address": hex(address & ~3)}
-    hint = header[1] & 1
+    hint = header[1] & 1 and kind.name in MEMORY + ATOMICS
     if hint or is_translation(kind, header):  # T-13
         fields["ph"] = address & 3 if hint else address & 1
     if hint and kind.name == "MWr":  # T-12
@@ -532,13 +538,15 @@ def message_fields(header):
         fields["message"] = MESSAGES[header[7]][0]
     if header[0] & 7 == 2:  # T-35
         fields["target"] = bdf(half(header, 8))
+    if header[0] & 7 == 1:  # T-40
+        fields["address"] = hex(int.from_bytes(header[8:], "big") & ~3)
     return fields
 
 
 def completion_fields(header):
     status = header[6] >> 5
     return {"completer": bdf(half(header, 4)), "requester": bdf(half(header, 8)),
-            "tag": full_tag(header, header[10]), "status": STATUS.get(status, str(status)),
+            "tag": full_tag(header, header[10]), "status": STATUS.get(status, "?"),
             "bcm": header[6] >> 4 & 1, "byte_count": (half(header, 6) & 0xFFF) or 4096,
             "lower_addr": header[11] & 0x7F}
 
@@ -569,15 +577,15 @@ def decode_tlp(data):
 def check_common(kind, tlp):
     addressed = kind.name in MEMORY + ATOMICS
     check(not tlp["th"] or addressed, "E_TLP_TH")  # T-12
-    check(tlp["at"] == 0 or addressed, "E_TLP_AT")  # T-14
-    check(tlp["at"] != 3 and (tlp["at"] != 1 or kind.name == "MRd"), "E_TLP_AT")
+    check(tlp["at"] == 0 or (addressed and tlp["at"] != 3), "E_TLP_AT")  # T-14
+    check(kind.has_data or not tlp["ep"], "E_TLP_RSVD")  # T-11
 
 
 def check_simple(tlp):
     """I/O and configuration: T-7, T-19."""
-    check(tlp["length_dw"] == 1, "E_TLP_LENGTH")
     check(tlp["tc"] == 0, "E_TLP_TC")
     check(not tlp["attr"], "E_TLP_ATTR")
+    check(tlp["length_dw"] == 1, "E_TLP_LENGTH")
     check(tlp["last_be"] == 0, "E_TLP_BE")
 
 
@@ -585,19 +593,21 @@ def check_address(kind, tlp, header):
     """Memory requests and atomics."""
     address, length = int(tlp["address"], 16), tlp["length_dw"]
     translation = is_translation(kind, header)
-    if translation:  # T-14
-        check(length % 2 == 0, "E_TLP_LENGTH")
+    check(kind.dw == 3 or address >> 32, "E_TLP_ADDR64")  # T-10
+    check(kind.name != "DMWr" or length <= 32, "E_TLP_LENGTH")  # T-7
+    if kind.name not in ATOMICS:
+        check_byte_enables(tlp["first_be"], tlp["last_be"], length, address)
+    check(tlp["at"] != 1 or translation, "E_TLP_AT")  # T-14
+    if translation:
         check(not tlp["th"], "E_TLP_TH")
         check(tlp["attr"] in ("", "RO"), "E_TLP_ATTR")
-    check(kind.name != "DMWr" or length <= 32, "E_TLP_LENGTH")  # T-7
-    check(kind.dw == 3 or address >> 32, "E_TLP_ADDR64")  # T-10
+        check(length % 2 == 0, "E_TLP_LENGTH")
     if kind.name in ATOMICS:  # T-18
         operand = 2 * length if kind.name == "CAS" else 4 * length
         check(operand in (4, 8) or (kind.name == "CAS" and operand == 16), "E_TLP_OPERAND")
         check(address % operand == 0, "E_TLP_OPERAND")
-        return
-    check_byte_enables(tlp["first_be"], tlp["last_be"], length, address)
-    check(translation or address % 4096 + 4 * length <= 4096, "E_TLP_4K")  # T-15
+    elif not translation:
+        check(address % 4096 + 4 * length <= 4096, "E_TLP_4K")  # T-15
 
 
 def check_byte_enables(first, last, length, address):
@@ -617,10 +627,10 @@ def check_message(kind, tlp, header):
     vendor = code in VENDOR
     check(routing in (0, 2, 3, 4) if vendor else routing == wanted, "E_TLP_MSG_ROUTE")  # T-31
     check(data is None or data == kind.has_data, "E_TLP_MSG_ROUTE")
-    check(tlp["tc"] == 0 or vendor or 1 <= code <= 5, "E_TLP_TC")  # T-32
-    check(vendor or tlp["attr"] in ("", "IDO"), "E_TLP_ATTR")
     if kind.has_data and code in MESSAGE_DATA_DW:  # T-33
         check(tlp["length_dw"] == MESSAGE_DATA_DW[code], "E_TLP_LENGTH")
+    check(tlp["tc"] == 0 or vendor or 1 <= code <= 5, "E_TLP_TC")  # T-32
+    check(vendor or tlp["attr"] in ("", "IDO"), "E_TLP_ATTR")
 
 
 def check_completion(kind, tlp):
@@ -646,13 +656,11 @@ def message_bits(kind, header):
 
 
 def check_reserved(kind, tlp, header):
-    """T-6 and what it gathers: T-7, T-9, T-11, T-13, T-34."""
+    """T-6 and what it gathers: T-7, T-9, T-13, T-34."""
     used = bytearray(b"\xff" * len(header))
     used[1] &= ~0x02
     if kind.tlp_class == "posted":
         used[1] &= ~0x88
-    if not kind.has_data:
-        used[2] &= ~0x40
     if not has_length(kind):
         used[2] &= ~0x03
         used[3] = 0

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """Runs dxpu_reader.py over spec/vectors: ok, not ok or skip for each; exits 1 on a failure."""
 
+import contextlib
+import io
+import json
 import pathlib
 import sys
 
 import dxpu_reader as dx
+import make_frames
 import vectors
 
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "spec" / "vectors"
@@ -55,8 +59,9 @@ def check_frame(vector, by_name):
         return
     stated = vectors.frame_from_fields(vector)
     expect("fields", frame, stated)
-    expect("decoded and encoded", dx.encode_frame(frame), data)
-    expect("encoded from the stated fields", dx.encode_frame(stated), data)
+    if "loose" not in vector:
+        expect("decoded and encoded", dx.encode_frame(frame), data)
+        expect("encoded from the stated fields", dx.encode_frame(stated), data)
     if frame["kind"] == "data":
         check_stream(vector, by_name)
 
@@ -158,10 +163,34 @@ def run(file, checker):
     return failures
 
 
+def check_made():
+    """frames.txt is what make_frames.py makes."""
+    if (ROOT / "frames.txt").read_text(encoding="utf-8") == make_frames.text():
+        print("ok frames.txt is what make_frames.py makes")
+        return 0
+    print("not ok frames.txt is what make_frames.py makes")
+    return 1
+
+
+def check_command(what, text, key, value, status):
+    """The command line prints JSON with this key, and exits with this status."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        got = dx.main([what, *text.split()])
+    right = got == status and json.loads(printed.getvalue()).get(key) == value
+    print("ok" if right else "not ok", "command line:", what, text)
+    return 0 if right else 1
+
+
 def main():
-    failures = run("frames.txt", check_frame)
+    failures = check_made() + run("frames.txt", check_frame)
     failures += run("tlp.txt", check_tlp)
     failures += run("aer.txt", check_tlp)
+    failures += check_command("tlp", "00000001 0100030f f800001c", "address", "0xf800001c", 0)
+    failures += check_command("tlp", "00000001 0100030f", "reject", "E_TLP_SHORT", 1)
+    ack = dx.encode_frame({**make_frames.HEAD, "kind": "ack"}).hex()
+    failures += check_command("frame", ack, "sequence", make_frames.HEAD["sequence"], 0)
+    failures += check_command("frame", ack[:-2] + "00", "reject", "crc", 1)
     return 1 if failures else 0
 
 

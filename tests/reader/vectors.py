@@ -122,4 +122,4 @@ def frame_from_fields(fields):
 
 
 # Keys of a vector that are no fields of its frame.
-ABOUT = ("name", "note", "hex", "reject", "limit", "after", "delivers", "stream")
+ABOUT = ("name", "note", "hex", "reject", "limit", "after", "delivers", "stream", "loose")

@@ -38,11 +38,12 @@ typedef struct device_kind {
     void (*tlp)(void *device, const dxpu_tlp *t, dxpu_bytes bytes);
     /* A link event of the slot. */
     void (*event)(void *device, const dxpu_event *e);
-    /* Fundamental reset: as after power-up, and nothing of the last user's data is left. */
+    /* Fundamental reset: as after power-up, and nothing of the last user's memory or registers is
+       left.  Blocks that a model stores for good (nvme) stay: erasing them is the owner's choice. */
     void (*reset)(void *device);
     void (*report)(void *device, report *r);
-    /* The time, and a chance to send more; every 10 ms or so and when TLPs of the device have left.
-       NULL: not wanted. */
+    /* The monotonic time, and a chance to send more: every 10 ms or so, and when TLPs of the device
+       have left.  NULL: not wanted. */
     void (*tick)(void *device, uint64_t now_ns);
 } device_kind;
 

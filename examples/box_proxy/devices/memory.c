@@ -1,12 +1,12 @@
 /* memory.c - see memory.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 The object   2 Configuration space   3 Completions   4 Memory   5 Atomics   6 Kind */
+   CONTENTS   1 Object   2 Configuration space   3 Completions   4 Memory   5 Atomics   6 Kind */
 #include "memory.h"
 
 #include <stdlib.h>
 
-/* ==== 1  The object =========================================================================== */
+/* ==== 1  Object =============================================================================== */
 
 enum { CONFIG_DW = 64, RCB_BYTES = 128 }; /* only a root complex may complete at 64 */
 
@@ -27,6 +27,7 @@ typedef struct memory {
     const device_port *port;
     uint8_t *bytes;
     uint64_t size;
+    uint64_t dirty;    /* bytes from the start that may not be 0 any more */
     uint32_t mps_code; /* largest supported, as Device Capabilities says it */
     uint16_t bdf;      /* captured from configuration writes; 00:00.0 before the first */
     uint32_t config[CONFIG_DW];
@@ -42,22 +43,22 @@ typedef struct memory {
    Dwords as numbers, byte 0 in bits 7:0. */
 
 enum { /* dword indices */
-    CFG_ID = 0x00 / 4,
-    CFG_COMMAND = 0x04 / 4,
-    CFG_CLASS = 0x08 / 4,
-    CFG_CACHE_LINE = 0x0c / 4,
-    CFG_BAR0 = 0x10 / 4,
-    CFG_BAR1 = 0x14 / 4,
-    CFG_SUBSYSTEM = 0x2c / 4,
-    CFG_CAPABILITIES = 0x34 / 4,
-    CFG_INTERRUPT = 0x3c / 4,
-    CFG_PCIE = MEMORY_CAP_PCIE / 4,
-    CFG_DEVICE_CAP = CFG_PCIE + 1,
-    CFG_DEVICE_CONTROL = CFG_PCIE + 2,
-    CFG_LINK_CAP = CFG_PCIE + 3,
-    CFG_LINK_CONTROL = CFG_PCIE + 4,
-    CFG_DEVICE_CAP2 = CFG_PCIE + 9,
-    CFG_DEVICE_CONTROL2 = CFG_PCIE + 10
+       CFG_ID = 0x00 / 4,
+       CFG_COMMAND = 0x04 / 4,
+       CFG_CLASS = 0x08 / 4,
+       CFG_CACHE_LINE = 0x0c / 4,
+       CFG_BAR0 = 0x10 / 4,
+       CFG_BAR1 = 0x14 / 4,
+       CFG_SUBSYSTEM = 0x2c / 4,
+       CFG_CAPABILITIES = 0x34 / 4,
+       CFG_INTERRUPT = 0x3c / 4,
+       CFG_PCIE = MEMORY_CAP_PCIE / 4,
+       CFG_DEVICE_CAP = CFG_PCIE + 1,
+       CFG_DEVICE_CONTROL = CFG_PCIE + 2,
+       CFG_LINK_CAP = CFG_PCIE + 3,
+       CFG_LINK_CONTROL = CFG_PCIE + 4,
+       CFG_DEVICE_CAP2 = CFG_PCIE + 9,
+       CFG_DEVICE_CONTROL2 = CFG_PCIE + 10
 };
 
 enum {
@@ -76,15 +77,15 @@ static void config_reset(memory *m)
     uint32_t *c = m->config;
     memset(c, 0, sizeof m->config);
     c[CFG_ID] = (uint32_t)MEMORY_DEVICE << 16 | MEMORY_VENDOR;
-    c[CFG_COMMAND] = 0x0010u << 16;   /* a capability list */
-    c[CFG_CLASS] = 0x05000001u;       /* RAM controller, revision 1 */
-    c[CFG_BAR0] = 0x0000000cu;        /* 64-bit, prefetchable */
+    c[CFG_COMMAND] = 0x0010u << 16; /* a capability list */
+    c[CFG_CLASS] = 0x05000001u;     /* RAM controller, revision 1 */
+    c[CFG_BAR0] = 0x0000000cu;      /* 64-bit, prefetchable */
     c[CFG_SUBSYSTEM] = c[CFG_ID];
     c[CFG_CAPABILITIES] = MEMORY_CAP_PCIE;
-    c[CFG_PCIE] = 0x00020010u;        /* PCI Express, last, version 2, endpoint */
+    c[CFG_PCIE] = 0x00020010u;                     /* PCI Express, last, version 2, endpoint */
     c[CFG_DEVICE_CAP] = 0x10008020u | m->mps_code; /* FLR, role-based errors, 8-bit tags */
     c[CFG_DEVICE_CONTROL] = DEVICE_CONTROL_RESET;
-    c[CFG_LINK_CAP] = 0x00000103u;    /* 8 GT/s, 16 lanes */
+    c[CFG_LINK_CAP] = 0x00000103u; /* 8 GT/s, 16 lanes */
     c[CFG_LINK_CONTROL] = 0x0103u << 16;
     c[CFG_DEVICE_CAP2] = 0x00000380u; /* completes 32-, 64- and 128-bit atomics */
 }
@@ -98,7 +99,7 @@ static uint32_t config_mask(const memory *m, unsigned dw)
     case CFG_CACHE_LINE:
         return 0x000000ffu;
     case CFG_BAR0:
-        return (uint32_t)~(m->size - 1) & ~(uint32_t)0xf;
+        return (uint32_t) ~(m->size - 1) & ~(uint32_t)0xf;
     case CFG_BAR1:
         return (uint32_t)(~(m->size - 1) >> 32);
     case CFG_INTERRUPT:
@@ -206,6 +207,8 @@ static uint8_t *locate(memory *m, uint64_t address, uint32_t len)
     if (!(m->config[CFG_COMMAND] & COMMAND_MEMORY) || address < base || offset >= m->size ||
         len > m->size - offset)
         return NULL;
+    if (offset + len > m->dirty)
+        m->dirty = offset + len;
     return m->bytes + offset;
 }
 
@@ -354,7 +357,8 @@ static void memory_event(void *device, const dxpu_event *e)
 static void memory_reset(void *device)
 {
     memory *m = device;
-    memset(m->bytes, 0, (size_t)m->size);
+    memset(m->bytes, 0, (size_t)m->dirty);
+    m->dirty = 0;
     m->bdf = 0;
     config_reset(m);
     m->count.resets++;

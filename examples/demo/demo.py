@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Replays a capture through dxpu-host and dxpu-box over a bad network, checks every TLP, and
+compares the round trip on a good one with plain UDP.
+
+usage: demo.py [--fast] [--own]     --fast: fewer rounds; --own: never the hardware captures
+exit status: 0 all TLPs arrived unaltered, once and in order; 1 they did not; 2 usage
+"""
+# SPDX-License-Identifier: MIT
+import os
+import statistics
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import lab  # noqa: E402
+
+OWN = os.path.join(lab.ROOT, "tests", "data", "memory-mixed.pcap")
+FAULTS = ("--loss", 20, "--duplicate", 20, "--reorder", 20, "--seed", 1)  # in 1/1000
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def choose_capture(own):
+    shared = None if own else lab.shared_captures()
+    path = shared and os.path.join(shared, "x520", "x520-1500B-32pkt.pcap")
+    if path and os.path.isfile(path):
+        return path, "DMA of an Intel X520 network card"
+    return OWN, "the project's own capture of a driver's first steps, writes and reads"
+
+
+def replay(repeat, own):
+    """The bad network.  Rows for the table, and whether all is well."""
+    capture, what = choose_capture(own)
+    with lab.Lab() as l:
+        say("1. dxpu-box: a slot with 16 MB of memory; it records every TLP that arrives")
+        got, sent = l.file("arrived.pcap"), l.file("submitted.pcap")
+        box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--record", got, "--json")
+        say("2. dxpu-relay: 2 % loss, 2 % duplication, 2 % reordering, in both directions")
+        relay = l.start("dxpu-relay", "--to", box.address(), "--json", *FAULTS)
+        say("3. dxpu-host replays %s, %d times:\n   %s" % (os.path.basename(capture), repeat, what))
+        host = l.run("dxpu-host", "--box", relay.address(), "--replay", capture, "--fill",
+                     "--repeat", repeat, "--record", sent, "--json", seconds=120)
+        box_status = box.stop()
+        relay.stop()
+        for line in host.errors().splitlines():
+            say("   " + line)
+        if host.status is None or box_status != 0 or not host.result():
+            say(box.errors())
+            return [], False
+        say("4. what was submitted and what arrived are compared, byte for byte")
+        fate, result, faults = lab.compare(sent, got), host.result(), relay.result()
+    rtt = result["rtt_us"]
+    rows = [
+        ("TLPs sent", fate["sent"]),
+        ("TLPs delivered", fate["delivered"]),
+        ("frames retransmitted", result["retransmits"]),
+        ("TLPs refused", result["refused"]),
+        ("altered", fate["altered"]),
+        ("lost", fate["lost"]),
+        ("doubled", fate["doubled"]),
+        ("out of order in their class", fate["reordered"]),
+        ("requests without answer", result["unanswered"]),
+        ("round trip p50 / p90 / p99",
+         "%.0f / %.0f / %.0f us" % (rtt["p50"], rtt["p90"], rtt["p99"])),
+        ("throughput", "%.0f TLPs/s" % result["tlps_per_second"]),
+        ("relay lost / doubled / reordered",
+         "%d / %d / %d datagrams" % (faults["lost"], faults["duplicated"], faults["reordered"])),
+    ]
+    bad = sum(fate[k] for k in ("altered", "lost", "doubled", "reordered")) + result["unanswered"]
+    good = host.status == 0 and bad == 0 and fate["sent"] == result["submitted"] > 0
+    return rows, good
+
+
+def ratio(rounds, count):
+    """The good network: a read of 64 bytes against plain datagrams of the same sizes."""
+    ours, plain = [], []
+    with lab.Lab() as l:
+        box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--json")
+        at, size, reply = box.address(), 0, 0
+        first = l.run("dxpu-host", "--box", at, "--load", "read", "--count", 2000, "--span", "4K",
+                      "--json", "--quiet").result()
+        if not first:
+            return [], False
+        size, reply = first["tx_frame_bytes"], first["rx_frame_bytes"]
+        echo = l.start("dxpu-pingpong", "--listen", "127.0.0.1:0")
+        where = echo.address()
+        for _ in range(rounds):
+            host = l.run("dxpu-host", "--box", at, "--load", "read", "--count", count, "--span",
+                         "4K", "--json", "--quiet")
+            ping = l.run("dxpu-pingpong", "--to", where, "--size", size, "--reply", reply,
+                         "--count", count, "--json")
+            if host.status != 0 or ping.status != 0:
+                say(host.errors() + ping.errors())
+                return [], False
+            ours.append(host.result()["rtt_us"]["p50"])
+            plain.append(ping.result()["rtt_us"]["p50"])
+        echo.stop()
+        box.stop()
+    a, b = statistics.median(ours), statistics.median(plain)
+    return [
+        ("read of 64 bytes, p50", "%.1f us" % a),
+        ("plain UDP, %d bytes out, %d back, p50" % (size, reply), "%.1f us" % b),
+        ("ratio", "%.2f" % (a / b if b else float("inf"))),
+    ], True
+
+
+def table(title, rows):
+    say("\n" + title)
+    for name, value in rows:
+        say("  %-44s %s" % (name, value))
+
+
+def main():
+    if set(sys.argv[1:]) - {"--fast", "--own"}:
+        print(__doc__, file=sys.stderr)
+        return 2
+    fast = "--fast" in sys.argv
+    rows, good = replay(4 if fast else 20, "--own" in sys.argv)
+    table("Replay through 2 % loss, duplication and reordering", rows)
+    say("\n5. without the relay: %d rounds of dxpu and plain UDP, by turns" % (3 if fast else 7))
+    more, measured = ratio(3 if fast else 7, 500 if fast else 3000)
+    table("Round trip on loopback, adaptive waiting, medians", more)
+    say("\n" + ("All TLPs arrived unaltered, once and in order." if good else "FAILED"))
+    return 0 if good and measured else 1
+
+
+sys.exit(main())

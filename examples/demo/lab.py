@@ -1,0 +1,169 @@
+"""Processes, captures and comparisons for the demonstration and the network tests.
+
+Standard library only.  Programs are looked for in $DXPU_BIN, else in build/ of the project."""
+# SPDX-License-Identifier: MIT
+import collections
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+BIN = os.environ.get("DXPU_BIN", os.path.join(ROOT, "build"))
+CLASSES = ("posted", "non-posted", "completion")
+
+
+class Process:
+    """A program with its output in files; ended by its own pid only."""
+
+    def __init__(self, lab, name, args):
+        base = os.path.join(lab.folder, "%02d-%s" % (len(lab.processes), name))
+        self.name, self.err_file, self.out_file = name, base + ".err", base + ".out"
+        with open(self.err_file, "wb") as err, open(self.out_file, "wb") as out:
+            command = [os.path.join(BIN, name)] + [str(a) for a in args]
+            self.popen = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+
+    def errors(self):
+        with open(self.err_file, errors="replace") as f:
+            return f.read()
+
+    def output(self):
+        with open(self.out_file, errors="replace") as f:
+            return f.read()
+
+    def address(self, seconds=10.0):
+        """The address it says it listens at."""
+        return self.says(r" at (\S+:\d+)(?:,|\n)", seconds).group(1)
+
+    def says(self, pattern, seconds=10.0):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            found = re.search(pattern, self.errors())
+            if found:
+                return found
+            if self.popen.poll() is not None:
+                break
+            time.sleep(0.01)
+        raise RuntimeError("%s did not say %r:\n%s" % (self.name, pattern, self.errors()))
+
+    def wait(self, seconds):
+        """Exit status; None when it had to be killed."""
+        try:
+            return self.popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            self.popen.wait()
+            return None
+
+    def stop(self, seconds=10.0):
+        if self.popen.poll() is None:
+            self.popen.send_signal(signal.SIGINT)
+        return self.wait(seconds)
+
+    def kill(self):
+        if self.popen.poll() is None:
+            self.popen.kill()
+        self.popen.wait()
+
+    def result(self):
+        """The JSON object it printed; {} when there is none."""
+        try:
+            return json.loads(self.output())
+        except ValueError:
+            return {}
+
+
+class Lab:
+    """A folder for files, and all processes started in it."""
+
+    def __init__(self):
+        self.temporary = tempfile.TemporaryDirectory(prefix="dxpu-")
+        self.folder = self.temporary.name
+        self.processes = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        for process in self.processes:
+            process.kill()
+        self.temporary.cleanup()
+
+    def file(self, name):
+        return os.path.join(self.folder, name)
+
+    def start(self, name, *args):
+        process = Process(self, name, args)
+        self.processes.append(process)
+        return process
+
+    def run(self, name, *args, seconds=60):
+        process = self.start(name, *args)
+        process.status = process.wait(seconds)
+        return process
+
+
+def read_tlps(path):
+    """The TLPs of a capture in NetTLP's encapsulation, as its UDP lengths say."""
+    with open(path, "rb") as f:
+        data = f.read()
+    order = "<" if data[:4] in (b"\x4d\x3c\xb2\xa1", b"\xd4\xc3\xb2\xa1") else ">"
+    tlps, at = [], 24
+    while at + 16 <= len(data):
+        _, _, captured, _ = struct.unpack_from(order + "IIII", data, at)
+        packet = data[at + 16 : at + 16 + captured]
+        at += 16 + captured
+        ip = 14
+        while packet[ip - 2 : ip] == b"\x81\x00":
+            ip += 4
+        udp = ip + (packet[ip] & 15) * 4
+        length = struct.unpack_from(">H", packet, udp + 4)[0]
+        tlps.append(packet[udp + 14 : udp + length])
+    return tlps
+
+
+def tlp_class(tlp):
+    at = 0
+    while tlp[at] >> 5 == 4:  # prefixes
+        at += 4
+    has_data, kind = tlp[at] >> 6 & 1, tlp[at] & 0x1F
+    if kind & 0x1E == 0x0A:
+        return "completion"
+    if kind & 0x18 == 0x10 or (kind == 0 and has_data):
+        return "posted"
+    return "non-posted"
+
+
+def compare(sent_file, got_file):
+    """What became of the TLPs, class by class and in order."""
+    by_class = [{c: [] for c in CLASSES} for _ in range(2)]
+    for index, path in enumerate((sent_file, got_file)):
+        for tlp in read_tlps(path):
+            by_class[index][tlp_class(tlp)].append(tlp)
+    out = dict(sent=0, delivered=0, altered=0, lost=0, doubled=0, reordered=0)
+    for cls in CLASSES:
+        sent, got = by_class[0][cls], by_class[1][cls]
+        missing = sum((collections.Counter(sent) - collections.Counter(got)).values())
+        extra = sum((collections.Counter(got) - collections.Counter(sent)).values())
+        altered = min(missing, extra)
+        out["sent"] += len(sent)
+        out["delivered"] += len(got)
+        out["altered"] += altered
+        out["lost"] += missing - altered
+        out["doubled"] += extra - altered
+        if not missing and not extra and sent != got:
+            out["reordered"] += sum(a != b for a, b in zip(sent, got))
+    return out
+
+
+def shared_captures():
+    """The folder of hardware captures, or None."""
+    for base in (os.environ.get("DXPU_SHARED"), os.path.join(ROOT, "..", "shared")):
+        path = base and os.path.join(base, "captures")
+        if path and os.path.isdir(path):
+            return path
+    return None

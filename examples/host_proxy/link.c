@@ -1,0 +1,369 @@
+/* link.c - see link.h
+   SPDX-License-Identifier: MIT
+
+   CONTENTS   1 Submitting   2 What the box sends   3 Life of the channel   4 Time   5 Opening */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "link.h"
+
+#include <errno.h>
+#include <time.h>
+
+enum { TLPS_PER_TURN = 256, MILLION = 1000000, RETRY_MS = 100, PROGRESS_MS = 2000 };
+
+/* room for completions: reads reserve it before they leave */
+enum { COMPLETION_HEADERS = 4096, COMPLETION_UNITS = 32768 };
+
+static uint64_t sooner(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ==== 1  Submitting =========================================================================== */
+
+int link_submit(host_link *l, dxpu_bytes tlp, uint64_t now_ns, uint64_t user)
+{
+    struct timespec t;
+    int rc = l->channel ? dxpu_channel_submit(&l->channel->ch, tlp, now_ns, user) : DXPU_E_CLOSED;
+    if (rc != DXPU_OK)
+        return rc;
+    l->submitted++;
+    if (l->record) {
+        clock_gettime(CLOCK_REALTIME, &t);
+        (void)dxpu_pcap_write_tlp(l->record, (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec,
+                                  tlp);
+    }
+    return DXPU_OK;
+}
+
+bool link_acked(const host_link *l, uint64_t now_ns)
+{
+    return l->channel && !(dxpu_channel_wants(&l->channel->ch, now_ns) & DXPU_WANTS_ACK);
+}
+
+/* ==== 2  What the box sends =================================================================== */
+
+static bool take_completion(host_link *l, uint64_t now)
+{
+    dxpu_channel *ch = &l->channel->ch;
+    dxpu_delivery d = dxpu_channel_peek(ch, DXPU_COMPLETION);
+    dxpu_tlp t;
+    if (!d.tlp.len)
+        return false;
+    l->taken++;
+    if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK)
+        l->source->completion(l->source->self, &t, d.user, d.last, now);
+    else if (d.last) /* damaged by the device: its request ends without an answer */
+        l->source->completion(l->source->self, NULL, d.user, true, now);
+    (void)dxpu_channel_take(ch, DXPU_COMPLETION, now); /* peek() has just shown it */
+    return true;
+}
+
+/* There is no memory behind this host: what a device requests has no target here. */
+static bool take_request(host_link *l, unsigned cls, uint64_t now)
+{
+    dxpu_channel *ch = &l->channel->ch;
+    dxpu_delivery d = dxpu_channel_peek(ch, cls);
+    uint8_t bytes[32];
+    dxpu_bytes answer = { bytes, 0 };
+    dxpu_tlp t, cpl;
+    if (!d.tlp.len)
+        return false;
+    if (cls == DXPU_NONPOSTED && dxpu_tlp_decode(d.tlp, &t) == DXPU_OK) {
+        dxpu_tlp_completion(&t, 0, DXPU_CPL_UR, &cpl);
+        if (dxpu_tlp_encode(&cpl, bytes, sizeof bytes, &answer.len) == DXPU_OK &&
+            dxpu_channel_submit(ch, answer, now, 0) == DXPU_E_AGAIN)
+            return false; /* it stays where it is until there is room to answer it */
+    }
+    if (cls == DXPU_POSTED)
+        l->device_posted++;
+    else
+        l->device_unsupported++;
+    (void)dxpu_channel_take(ch, cls, now);
+    return true;
+}
+
+static bool take_event(host_link *l)
+{
+    dxpu_event e;
+    if (!dxpu_channel_peek_event(&l->channel->ch, &e))
+        return false;
+    l->events++;
+    (void)dxpu_channel_take_event(&l->channel->ch);
+    return true;
+}
+
+static bool on_work(void *user, fabric_channel *c, uint64_t now)
+{
+    host_link *l = user;
+    bool more = true;
+    if (l->channel != c)
+        return false;
+    for (unsigned n = 0; more && n < TLPS_PER_TURN; n++) {
+        more = take_event(l);
+        more |= take_completion(l, now);
+        more |= take_request(l, DXPU_POSTED, now);
+        more |= take_request(l, DXPU_NONPOSTED, now);
+    }
+    if (!l->stopping && !l->closing)
+        l->source->work(l->source->self, now);
+    return more;
+}
+
+/* ==== 3  Life of the channel ================================================================== */
+
+static void end(host_link *l, int result)
+{
+    if (!l->over)
+        l->result = result;
+    l->over = true;
+    fabric_stop(&l->fabric);
+}
+
+static void dial(host_link *l, uint64_t now)
+{
+    dxpu_channel_config cfg;
+    l->dial_ns = DXPU_NEVER;
+    (void)dxpu_tags_init(&l->tags, l->entries, l->set->tags, 0, l->set->tags_mode,
+                         l->set->timeout_ms * MILLION); /* checked in link_open */
+    dxpu_channel_config_default(&cfg);
+    cfg.epoch = l->set->epoch;
+    cfg.local.node = (uint32_t)l->set->node;
+    cfg.local.slot = DXPU_SLOT_HOST;
+    cfg.local.function = DXPU_FUNCTION_ALL;
+    cfg.remote.node = 0; /* whoever has this address */
+    cfg.remote.slot = (uint16_t)l->set->slot;
+    cfg.remote.function = DXPU_FUNCTION_ALL;
+    cfg.tags = &l->tags;
+    l->channel = fabric_dial(&l->fabric, &cfg, &l->path, now);
+    if (!l->channel) {
+        fprintf(stderr, "dxpu-host: no memory for a channel; lower --window\n");
+        end(l, LINK_SYSTEM);
+    }
+}
+
+static void on_up(void *user, fabric_channel *c, uint64_t now)
+{
+    host_link *l = user;
+    (void)c;
+    l->is_up = true;
+    if (!l->set->quiet)
+        fprintf(stderr, "dxpu-host: slot %llu of %s is attached, epoch %llu\n",
+                (unsigned long long)l->set->slot, l->set->box, (unsigned long long)l->set->epoch);
+    l->source->start(l->source->self, now);
+}
+
+/* What a refusal means for the user, NULL when trying again may help. */
+static const char *remedy(uint8_t reason)
+{
+    switch (reason) {
+    case DXPU_REASON_NO_SLOT:
+        return "choose another --slot";
+    case DXPU_REASON_EPOCH:
+        return "another lease has been granted since; use a higher --epoch";
+    case DXPU_REASON_VERSION:
+        return "upgrade the older side";
+    case DXPU_REASON_OFFER:
+        return "check --window, --mtu and --hold-ms";
+    case DXPU_REASON_REPLACED:
+        return "another dxpu-host attached to this slot";
+    default:
+        return NULL;
+    }
+}
+
+static void contain(host_link *l, uint64_t now)
+{
+    dxpu_request r;
+    while (dxpu_tags_pop(&l->tags, &r)) {
+        l->contained++;
+        l->source->completion(l->source->self, NULL, r.user, true, now);
+    }
+}
+
+static void on_down(void *user, fabric_channel *c, uint64_t now)
+{
+    host_link *l = user;
+    int error = dxpu_channel_error(&c->ch);
+    uint8_t reason = dxpu_channel_reason(&c->ch);
+    const char *help = error == DXPU_E_RESET ? remedy(reason) : NULL;
+    bool was_up = l->is_up;
+    l->channel = NULL;
+    l->is_up = false;
+    contain(l, now);
+    if (was_up)
+        l->alone_ns = now;
+    if (l->closing || l->stopping) {
+        end(l, LINK_DONE);
+        return;
+    }
+    if (was_up || help)
+        fprintf(stderr, "dxpu-host: slot %llu of %s: %s (%s)\n", (unsigned long long)l->set->slot,
+                l->set->box, dxpu_error_text(error), dxpu_reason_text(reason));
+    if (help) {
+        fprintf(stderr, "dxpu-host: %s\n", help);
+        end(l, LINK_NO_CHANNEL);
+        return;
+    }
+    l->dial_ns = now + (error == DXPU_E_DEAD ? 0 : (uint64_t)RETRY_MS * MILLION);
+}
+
+/* ==== 4  Time ================================================================================= */
+
+static void progress(host_link *l, uint64_t now)
+{
+    char text[64] = "";
+    dxpu_counters total;
+    l->progress_ns = now + (uint64_t)PROGRESS_MS * MILLION;
+    if (l->set->quiet)
+        return;
+    fabric_totals(&l->fabric, &total);
+    l->source->progress(l->source->self, text);
+    fprintf(stderr, "dxpu-host: %s, %llu TLPs acknowledged, %llu frames sent again%s\n", text,
+            (unsigned long long)total.tx_tlps_acked, (unsigned long long)total.tx_retransmits,
+            l->is_up ? "" : ", waiting for the box");
+}
+
+static void expire(host_link *l, uint64_t now)
+{
+    dxpu_request r;
+    while (dxpu_tags_expire(&l->tags, now, &r)) {
+        l->timeouts++;
+        l->source->completion(l->source->self, NULL, r.user, true, now);
+    }
+}
+
+static bool finished(const host_link *l, uint64_t now)
+{
+    return l->is_up && l->channel && (l->stopping || l->source->done(l->source->self)) &&
+           l->tags.in_flight == 0 && link_acked(l, now);
+}
+
+static void on_tick(void *user, uint64_t now)
+{
+    host_link *l = user;
+    if (l->over)
+        return;
+    if (l->channel && l->is_up)
+        expire(l, now);
+    if (!l->closing && finished(l, now)) {
+        l->closing = true;
+        (void)dxpu_channel_close(&l->channel->ch, DXPU_REASON_SHUTDOWN); /* it is up */
+    }
+    if (l->stopping && (now >= l->stop_ns || (!l->is_up && !l->closing))) {
+        fabric_close_all(&l->fabric, DXPU_REASON_SHUTDOWN);
+        end(l, LINK_DONE);
+    } else if (!l->is_up && !l->closing && now - l->alone_ns >= l->set->give_up_ms * MILLION) {
+        fprintf(stderr,
+                "dxpu-host: no answer from %s for %llu ms; is dxpu-box running there and the port "
+                "open?\n",
+                l->set->box, (unsigned long long)l->set->give_up_ms);
+        fabric_close_all(&l->fabric, DXPU_REASON_SHUTDOWN);
+        end(l, LINK_NO_CHANNEL);
+    } else if (now >= l->dial_ns) {
+        dial(l, now);
+    }
+    if (now >= l->progress_ns)
+        progress(l, now);
+}
+
+static uint64_t on_next(void *user)
+{
+    const host_link *l = user;
+    uint64_t next = sooner(l->dial_ns, l->progress_ns);
+    if (l->over)
+        return 0;
+    if (l->stopping)
+        next = sooner(next, l->stop_ns);
+    if (!l->is_up)
+        return sooner(next, l->alone_ns + l->set->give_up_ms * MILLION);
+    next = sooner(next, dxpu_tags_next_ns(&l->tags));
+    return l->stopping || l->closing ? next : sooner(next, l->source->next_ns(l->source->self));
+}
+
+/* ==== 5  Opening ============================================================================== */
+
+int link_open(host_link *l, const link_settings *set, const fabric_settings *net, const source *s)
+{
+    fabric_callbacks cb = { l, NULL, on_up, on_work, on_down, on_next, on_tick };
+    char why[DXPU_PCAP_WHY_BYTES];
+    const char *wrong;
+    l->set = set;
+    l->source = s;
+    wrong = dxpu_udp_parse(set->box, &l->path.remote);
+    if (wrong) {
+        fprintf(stderr, "dxpu-host: --box %s: %s\n", set->box, wrong);
+        return -1;
+    }
+    /* places: this incarnation, and the previous one's last reset */
+    if (fabric_open(&l->fabric, "dxpu-host", net, 4, &cb))
+        return -1;
+    if (dxpu_udp_local(l->fabric.udp, 0)->u.any.sa_family != l->path.remote.u.any.sa_family) {
+        fprintf(stderr, "dxpu-host: --box and --listen are of different families; "
+                        "give --listen [::]:0 or 0.0.0.0:0\n");
+        return -1;
+    }
+    l->fabric.base.rx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
+    l->fabric.base.rx.data[DXPU_COMPLETION] = COMPLETION_UNITS;
+    if (set->record) {
+        l->record = dxpu_pcap_create(set->record, why);
+        if (!l->record) {
+            fprintf(stderr, "dxpu-host: --record: %s\n", why);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int link_run(host_link *l)
+{
+    uint64_t now = dxpu_udp_now_ns();
+    l->started_ns = l->alone_ns = now;
+    l->progress_ns = now + (uint64_t)PROGRESS_MS * MILLION;
+    dial(l, now);
+    if (!l->over && fabric_run(&l->fabric)) {
+        fprintf(stderr, "dxpu-host: waiting for events: %s\n", strerror(errno));
+        return LINK_SYSTEM;
+    }
+    if (l->result == LINK_DONE &&
+        (l->contained || l->timeouts || l->source->wrong(l->source->self)))
+        return LINK_WRONG;
+    return l->result;
+}
+
+void link_stop(host_link *l)
+{
+    if (l->stopping) {
+        end(l, LINK_DONE);
+        return;
+    }
+    l->stopping = true;
+    l->stop_ns = dxpu_udp_now_ns() + l->fabric.base.hold_ms * 1000000ull;
+}
+
+void link_report(const host_link *l, report *r)
+{
+    dxpu_counters total;
+    fabric_totals(&l->fabric, &total);
+    report_number(r, "submitted", l->submitted);
+    report_number(r, "acked", total.tx_tlps_acked);
+    report_number(r, "retransmits", total.tx_retransmits);
+    report_number(r, "completions", l->taken);
+    report_number(r, "contained", l->contained);
+    report_number(r, "timeouts", l->timeouts);
+    report_number(r, "incarnations", l->fabric.count.opens_sent);
+    report_histogram(r, "rtt_us", &l->rtt);
+    if (total.tx_frames && total.rx_frames) {
+        report_number(r, "tx_frame_bytes", total.tx_bytes / total.tx_frames);
+        report_number(r, "rx_frame_bytes", total.rx_bytes / total.rx_frames);
+    }
+}
+
+int link_close(host_link *l)
+{
+    int rc = dxpu_pcap_finish(l->record);
+    if (rc)
+        fprintf(stderr, "dxpu-host: --record: %s\n", strerror(errno));
+    return fabric_close(&l->fabric) ? -1 : rc;
+}

@@ -1,0 +1,184 @@
+/* dxpu-host - attaches the device of a box's slot and sends it TLPs
+   SPDX-License-Identifier: MIT */
+#include "load.h"
+#include "options.h"
+#include "replay.h"
+
+#include <errno.h>
+#include <signal.h>
+
+enum { EXIT_USAGE = 2 };
+
+static struct {
+    fabric_settings fabric;
+    link_settings link;
+    load_settings load;
+    const char *replay;
+    uint64_t repeat;
+    bool fill, stats, json;
+} set = { FABRIC_SETTINGS_DEFAULT(NULL),
+          { NULL, 1, 1, 1, 10000, 10000, 0, LINK_TAGS, NULL, false },
+          { LOAD_NONE, 64, 1, 10000, 0, 1u << 20, 512 },
+          NULL,
+          1,
+          false,
+          false,
+          false };
+
+static const option_row rows[] = {
+    { "box", "ADDR:PORT", "the box; [ADDR]:PORT for IPv6", OPTION_TEXT, &set.link.box, 0, 0 },
+    { "slot", "N", "its slot (1)", OPTION_NUMBER, &set.link.slot, 1, 0xffff },
+    { "epoch", "N", "lease epoch; a box refuses one below the highest it has seen (1)",
+      OPTION_NUMBER, &set.link.epoch, 1, UINT64_MAX },
+    { "node", "N", "number of this host in the fabric (1)", OPTION_NUMBER, &set.link.node, 1,
+      UINT32_MAX },
+    { "replay", "FILE", "send the TLPs of a NetTLP capture", OPTION_TEXT, &set.replay, 0, 0 },
+    { "fill", NULL, "complete cut payloads with zeros instead of refusing the TLP", OPTION_FLAG,
+      &set.fill, 0, 0 },
+    { "repeat", "N", "send the capture so many times (1)", OPTION_NUMBER, &set.repeat, 1,
+      1000000000 },
+    { "load", "none|read|write|mixed", "or generate requests and check the data", OPTION_CHOICE,
+      &set.load.kind, 0, 0 },
+    { "size", "BYTES", "of a generated read or write, a multiple of 4 (64)", OPTION_SIZE,
+      &set.load.size, 4, 4096 },
+    { "depth", "N", "generated reads in flight (1)", OPTION_NUMBER, &set.load.depth, 1,
+      LOAD_DEPTH_MAX },
+    { "count", "N", "generated operations (10000)", OPTION_NUMBER, &set.load.count, 1, UINT64_MAX },
+    { "seconds", "N", "generate for so long instead", OPTION_NUMBER, &set.load.seconds, 0, 86400 },
+    { "span", "SIZE", "memory that generated requests touch (1M)", OPTION_SIZE, &set.load.span, 4,
+      (uint64_t)1 << 32 },
+    { "mps", "BYTES", "largest payload of generated writes (512)", OPTION_NUMBER, &set.load.mps,
+      128, 4096 },
+    { "record", "FILE", "write what was submitted to a pcap, in order", OPTION_TEXT,
+      &set.link.record, 0, 0 },
+    { "timeout-ms", "MS", "completion timeout of a request (10000)", OPTION_NUMBER,
+      &set.link.timeout_ms, 1, 600000 },
+    { "give-up-ms", "MS", "stop when the box has not answered for so long (10000)", OPTION_NUMBER,
+      &set.link.give_up_ms, 1, 86400000 },
+    FABRIC_OPTIONS(set.fabric),
+    { "stats", NULL, "all statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
+    { "json", NULL, "results as one JSON object on stdout", OPTION_FLAG, &set.json, 0, 0 },
+    { "quiet", NULL, "no progress on stderr", OPTION_FLAG, &set.link.quiet, 0, 0 },
+};
+
+static host_link the_link;
+static replay the_replay;
+static load the_load;
+static source the_source;
+
+static void print_results(FILE *out, bool json, bool all)
+{
+    report r;
+    report_begin(&r, out, json);
+    the_source.report(the_source.self, &r);
+    link_report(&the_link, &r);
+    if (all)
+        fabric_report(&the_link.fabric, &r);
+    report_end(&r);
+}
+
+static void on_stop(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd;
+    (void)what;
+    (void)user;
+    link_stop(&the_link);
+}
+
+static void on_usr1(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd;
+    (void)what;
+    (void)user;
+    print_results(stderr, false, true);
+}
+
+static int usage(const char *what)
+{
+    fprintf(stderr, "dxpu-host: %s; see dxpu-host --help\n", what);
+    return EXIT_USAGE;
+}
+
+static int check(void)
+{
+    if (!set.link.box)
+        return usage("--box ADDR:PORT is missing");
+    if (!set.replay == (set.load.kind == LOAD_NONE))
+        return usage("give either --replay FILE or --load read|write|mixed");
+    if (set.load.size % 4)
+        return usage("--size: a multiple of 4 is wanted");
+    if (set.load.mps & (set.load.mps - 1))
+        return usage("--mps: 128, 256, 512, 1024, 2048 or 4096");
+    if (!set.fabric.listen) /* any port, of the box's family */
+        set.fabric.listen = set.link.box[0] == '[' ? "[::]:0" : "0.0.0.0:0";
+    if (!set.replay) {
+        set.link.tags_mode = set.load.depth < 256 ? DXPU_TAGS_256 : DXPU_TAGS_768;
+        set.link.tags = set.link.tags_mode;
+    }
+    return 0;
+}
+
+static int open_source(void)
+{
+    if (set.replay) {
+        the_source = replay_source(&the_replay);
+        return replay_open(&the_replay, &the_link, set.replay, set.fill, set.repeat);
+    }
+    the_source = load_source(&the_load);
+    return load_open(&the_load, &the_link, &set.load);
+}
+
+static int run(void)
+{
+    struct event_base *base = dxpu_udp_base(the_link.fabric.udp);
+    struct event *events[3];
+    int rc = LINK_SYSTEM;
+    events[0] = evsignal_new(base, SIGINT, on_stop, NULL);
+    events[1] = evsignal_new(base, SIGTERM, on_stop, NULL);
+    events[2] = evsignal_new(base, SIGUSR1, on_usr1, NULL);
+    if (events[0] && events[1] && events[2] && !event_add(events[0], NULL) &&
+        !event_add(events[1], NULL) && !event_add(events[2], NULL))
+        rc = link_run(&the_link);
+    for (unsigned i = 0; i < 3; i++) {
+        if (events[i])
+            event_free(events[i]);
+    }
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    static char version[120];
+    option_program program = {
+        "dxpu-host",
+        "attaches the device of a box's slot and sends it TLPs",
+        version,
+        rows,
+        sizeof rows / sizeof rows[0],
+        "SIGUSR1 prints statistics, Ctrl-C closes the channel in order.\n"
+        "exit status: 0 done or stopped as asked; 1 done, but requests stayed without answer,\n"
+        "failed, or brought other data than was written; 2 usage; 3 system error; 4 no channel\n"
+        "to the box, or it refused\n"
+    };
+    int rc;
+    snprintf(version, sizeof version, "%s, wire version %d, CRC-32 by %s", DXPU_VERSION,
+             DXPU_WIRE_VERSION, fabric_crc_name());
+    rc = options_parse(&program, argc, argv);
+    if (rc != OPTIONS_GO)
+        return rc == OPTIONS_SHOWN ? 0 : EXIT_USAGE;
+    rc = check();
+    if (rc)
+        return rc;
+    rc = open_source() || link_open(&the_link, &set.link, &set.fabric, &the_source) ? LINK_SYSTEM
+                                                                                    : run();
+    if (rc != LINK_SYSTEM) {
+        if (set.stats)
+            print_results(stderr, false, true);
+        print_results(stdout, set.json, set.json);
+    }
+    if (link_close(&the_link))
+        rc = LINK_SYSTEM;
+    replay_close(&the_replay);
+    load_close(&the_load);
+    return rc;
+}

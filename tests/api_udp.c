@@ -1,0 +1,430 @@
+/* api_udp.c - the UDP fabric on loopback: batches, both IP versions, waiting modes, counters
+   SPDX-License-Identifier: MIT */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE
+#endif
+#include "dxpu_libevent.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { COUNT = 200, GUARD_SECONDS = 20 };
+
+/* One object that sends to itself. */
+typedef struct echo {
+    dxpu_udp *udp;
+    dxpu_udp_path path[2];
+    unsigned to_send, sent, got, want, runs;
+    unsigned flags; /* of the last datagram */
+    unsigned socket;
+    size_t len;
+    uint64_t due_ns, ran_ns;
+    bool in_order, from_self, guarded;
+} echo;
+
+static void on_guard(evutil_socket_t fd, short what, void *user)
+{
+    echo *e = user;
+    (void)fd;
+    (void)what;
+    e->guarded = true;
+    dxpu_udp_stop(e->udp);
+}
+
+static void on_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_path *from,
+                        unsigned flags)
+{
+    echo *e = user;
+    uint32_t number = 0;
+    if (len >= sizeof number) {
+        memcpy(&number, buf, sizeof number);
+        e->in_order &= number == e->got;
+    }
+    e->from_self &= dxpu_udp_same(&from->remote, dxpu_udp_local(e->udp, from->socket));
+    e->socket = from->socket;
+    e->flags = flags;
+    e->len = len;
+    if (++e->got == e->want)
+        dxpu_udp_stop(e->udp);
+}
+
+static uint64_t next_ns(void *user)
+{
+    echo *e = user;
+    return e->sent < e->to_send ? 0 : e->due_ns;
+}
+
+static void run(void *user, uint64_t now)
+{
+    echo *e = user;
+    e->runs++;
+    for (unsigned i = 0; i < 50 && e->sent < e->to_send; i++, e->sent++) {
+        uint32_t number = e->sent;
+        memcpy(dxpu_udp_room(e->udp), &number, sizeof number);
+        dxpu_udp_commit(e->udp, &e->path[0], sizeof number + e->sent);
+    }
+    if (now >= e->due_ns) {
+        e->ran_ns = now;
+        dxpu_udp_stop(e->udp);
+    }
+}
+
+/* False when this machine has no such address family. */
+static bool open_echo(echo *e, const char *where, dxpu_udp_config *cfg)
+{
+    const char *why;
+    memset(e, 0, sizeof *e);
+    e->due_ns = DXPU_NEVER;
+    e->in_order = e->from_self = true;
+    assert_null(dxpu_udp_parse(where, &cfg->local[0]));
+    cfg->sockets = 1;
+    e->udp = dxpu_udp_open(cfg, &why);
+    if (!e->udp && where[0] == '[')
+        return false;
+    assert_non_null(e->udp);
+    e->path[0].remote = *dxpu_udp_local(e->udp, 0);
+    return true;
+}
+
+static void loop(echo *e)
+{
+    dxpu_udp_callbacks cb = { e, on_datagram, next_ns, run };
+    struct event *guard = evtimer_new(dxpu_udp_base(e->udp), on_guard, e);
+    struct timeval limit = { GUARD_SECONDS, 0 };
+    assert_non_null(guard);
+    evtimer_add(guard, &limit);
+    assert_int_equal(dxpu_udp_loop(e->udp, &cb), DXPU_OK);
+    event_free(guard);
+    assert_false(e->guarded);
+}
+
+static void test_parse(void **state)
+{
+    static const struct {
+        const char *text, *print;
+    } good[] = { { "127.0.0.1:80", "127.0.0.1:80" },
+                 { "[::1]:4000", "[::1]:4000" },
+                 { "127.0.0.1", "127.0.0.1:4458" },
+                 { "[fe80::1]", "[fe80::1]:4458" },
+                 { ":7", "0.0.0.0:7" },
+                 { "*:65535", "0.0.0.0:65535" },
+                 { "127.0.0.1:0", "127.0.0.1:0" } };
+    static const char *const bad[] = { "",           "::1",       "[::1",          "[::1]x:1",
+                                       "1.2.3.4:",   "1.2.3.4:x", "1.2.3.4:65536", "1.2.3.4:-1",
+                                       "1.2.3.4:1 ", "not a host" };
+    dxpu_udp_address a, b;
+    char text[DXPU_UDP_TEXT_BYTES];
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        assert_null(dxpu_udp_parse(good[i].text, &a));
+        assert_string_equal(dxpu_udp_print(&a, text), good[i].print);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_non_null(dxpu_udp_parse(bad[i], &a));
+    assert_null(dxpu_udp_parse("127.0.0.1:1", &a));
+    assert_null(dxpu_udp_parse("127.0.0.1:2", &b));
+    assert_true(dxpu_udp_same(&a, &a));
+    assert_false(dxpu_udp_same(&a, &b));
+    assert_null(dxpu_udp_parse("[::1]:1", &b));
+    assert_true(dxpu_udp_same(&b, &b));
+    assert_false(dxpu_udp_same(&a, &b));
+}
+
+static void deliver(const char *where, unsigned wait)
+{
+    dxpu_udp_config cfg;
+    echo e;
+    dxpu_udp_config_default(&cfg);
+    cfg.wait = wait;
+    if (!open_echo(&e, where, &cfg))
+        skip();
+    e.to_send = e.want = COUNT;
+    loop(&e);
+    assert_int_equal(e.got, COUNT);
+    assert_true(e.in_order);
+    assert_true(e.from_self);
+    assert_int_equal(e.len, sizeof(uint32_t) + COUNT - 1);
+    assert_int_equal(dxpu_udp_count(e.udp)->rx_datagrams, COUNT);
+    assert_int_equal(dxpu_udp_count(e.udp)->tx_datagrams, COUNT);
+    assert_int_equal(dxpu_udp_count(e.udp)->tx_bytes, dxpu_udp_count(e.udp)->rx_bytes);
+    /* 50 a turn in batches of 32: 32 and 18 */
+    assert_int_equal(dxpu_udp_count(e.udp)->tx_batches, 2 * COUNT / 50);
+    assert_true(dxpu_udp_count(e.udp)->rx_batches < COUNT / 4);
+    dxpu_udp_close(e.udp);
+}
+
+static void test_v4_adaptive(void **state)
+{
+    (void)state;
+    deliver("127.0.0.1:0", DXPU_UDP_ADAPTIVE);
+}
+
+static void test_v4_block(void **state)
+{
+    (void)state;
+    deliver("127.0.0.1:0", DXPU_UDP_BLOCK);
+}
+
+static void test_v4_busy(void **state)
+{
+    (void)state;
+    deliver("127.0.0.1:0", DXPU_UDP_BUSY);
+}
+
+static void test_v6_adaptive(void **state)
+{
+    (void)state;
+    deliver("[::1]:0", DXPU_UDP_ADAPTIVE);
+}
+
+static void test_v6_block(void **state)
+{
+    (void)state;
+    deliver("[::1]:0", DXPU_UDP_BLOCK);
+}
+
+static void test_timers_in_all_modes(void **state)
+{
+    (void)state;
+    for (unsigned wait = DXPU_UDP_ADAPTIVE; wait <= DXPU_UDP_BUSY; wait++) {
+        dxpu_udp_config cfg;
+        echo e;
+        dxpu_udp_config_default(&cfg);
+        cfg.wait = wait;
+        open_echo(&e, "127.0.0.1:0", &cfg);
+        e.due_ns = dxpu_udp_now_ns() + 50 * 1000 * 1000;
+        loop(&e);
+        assert_true(e.ran_ns >= e.due_ns); /* never early */
+        if (wait == DXPU_UDP_BUSY)
+            assert_int_equal(dxpu_udp_count(e.udp)->waits, 0);
+        else
+            assert_true(dxpu_udp_count(e.udp)->waits > 0);
+        dxpu_udp_close(e.udp);
+    }
+}
+
+static void on_other(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd;
+    (void)what;
+    dxpu_udp_stop(user);
+}
+
+static void test_other_events_live(void **state)
+{
+    (void)state;
+    for (unsigned wait = DXPU_UDP_ADAPTIVE; wait <= DXPU_UDP_BUSY; wait++) {
+        struct timeval soon = { 0, 2000 };
+        struct event *other;
+        dxpu_udp_config cfg;
+        echo e;
+        dxpu_udp_config_default(&cfg);
+        cfg.wait = wait;
+        open_echo(&e, "127.0.0.1:0", &cfg);
+        other = evtimer_new(dxpu_udp_base(e.udp), on_other, e.udp);
+        evtimer_add(other, &soon);
+        loop(&e);
+        event_free(other);
+        dxpu_udp_close(e.udp);
+    }
+}
+
+/* A datagram from outside with these Explicit Congestion Notification bits. */
+static void send_marked(const dxpu_udp_address *to, int ecn, size_t len)
+{
+    static const uint8_t zeros[4096];
+    int family = to->u.any.sa_family, fd = socket(family, SOCK_DGRAM, 0);
+    assert_true(fd >= 0);
+    if (family == AF_INET6)
+        assert_int_equal(setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &ecn, sizeof ecn), 0);
+    else
+        assert_int_equal(setsockopt(fd, IPPROTO_IP, IP_TOS, &ecn, sizeof ecn), 0);
+    assert_int_equal(sendto(fd, zeros, len, 0, &to->u.any, to->len), (ssize_t)len);
+    close(fd);
+}
+
+static void ecn(const char *where)
+{
+    dxpu_udp_config cfg;
+    echo e;
+    dxpu_udp_config_default(&cfg);
+    if (!open_echo(&e, where, &cfg))
+        skip();
+    for (int mark = 0; mark < 4; mark++) {
+        send_marked(&e.path[0].remote, mark, 10);
+        e.want = e.got + 1;
+        loop(&e);
+        assert_int_equal(e.flags, mark == 3 ? DXPU_RX_ECN_CE : 0);
+    }
+    dxpu_udp_close(e.udp);
+}
+
+static void test_ecn_v4(void **state)
+{
+    (void)state;
+    ecn("127.0.0.1:0");
+}
+
+static void test_ecn_v6(void **state)
+{
+    (void)state;
+    ecn("[::1]:0");
+}
+
+static void test_too_long_is_counted(void **state)
+{
+    dxpu_udp_config cfg;
+    echo e;
+    (void)state;
+    dxpu_udp_config_default(&cfg);
+    cfg.datagram_bytes = 1000;
+    open_echo(&e, "127.0.0.1:0", &cfg);
+    send_marked(&e.path[0].remote, 0, 1001);
+    send_marked(&e.path[0].remote, 0, 1000); /* the control: one byte less is delivered */
+    e.want = 1;
+    loop(&e);
+    assert_int_equal(e.len, 1000);
+    assert_int_equal(dxpu_udp_count(e.udp)->rx_too_long, 1);
+    assert_int_equal(dxpu_udp_count(e.udp)->rx_datagrams, 2);
+    dxpu_udp_close(e.udp);
+}
+
+static void test_refused_sends_are_counted(void **state)
+{
+    dxpu_udp_config cfg;
+    echo e;
+    (void)state;
+    dxpu_udp_config_default(&cfg);
+    cfg.datagram_bytes = 65535;
+    open_echo(&e, "127.0.0.1:0", &cfg);
+    memset(dxpu_udp_room(e.udp), 0, 65535);
+    dxpu_udp_commit(e.udp, &e.path[0], 65535); /* more than UDP over IPv4 carries */
+    memset(dxpu_udp_room(e.udp), 0, 65507);
+    dxpu_udp_commit(e.udp, &e.path[0], 65507); /* the control: the next of the batch leaves */
+    dxpu_udp_flush(e.udp);
+    assert_int_equal(dxpu_udp_count(e.udp)->tx_too_long, 1);
+    assert_int_equal(dxpu_udp_count(e.udp)->tx_datagrams, 1);
+    e.want = 1;
+    loop(&e);
+    assert_int_equal(e.len, 65507);
+    dxpu_udp_close(e.udp);
+}
+
+static void test_loss_shows(void **state)
+{
+    dxpu_udp_config cfg;
+    echo e;
+    (void)state;
+    dxpu_udp_config_default(&cfg);
+    cfg.buffer_bytes = 1; /* the kernel's smallest: it drops what does not fit */
+    open_echo(&e, "127.0.0.1:0", &cfg);
+    for (unsigned i = 0; i < 1000; i++) {
+        memset(dxpu_udp_room(e.udp), 0, 1000);
+        dxpu_udp_commit(e.udp, &e.path[0], 1000);
+    }
+    dxpu_udp_flush(e.udp);
+    e.due_ns = dxpu_udp_now_ns(); /* one turn takes a batch, what is there */
+    loop(&e);
+    assert_in_range(e.got, 1, 500);
+    assert_int_equal(dxpu_udp_count(e.udp)->rx_datagrams, e.got);
+    assert_int_equal(dxpu_udp_count(e.udp)->tx_datagrams + dxpu_udp_count(e.udp)->tx_full, 1000);
+    dxpu_udp_close(e.udp);
+}
+
+static void test_two_sockets_are_two_paths(void **state)
+{
+    dxpu_udp_config cfg;
+    const char *why;
+    echo e;
+    (void)state;
+    memset(&e, 0, sizeof e);
+    e.due_ns = DXPU_NEVER;
+    e.from_self = true;
+    dxpu_udp_config_default(&cfg);
+    cfg.sockets = 2;
+    assert_null(dxpu_udp_parse("127.0.0.1:0", &cfg.local[0]));
+    assert_null(dxpu_udp_parse("127.0.0.2:0", &cfg.local[1]));
+    e.udp = dxpu_udp_open(&cfg, &why);
+    assert_non_null(e.udp);
+    for (unsigned i = 0; i < 2; i++) {
+        e.path[i].socket = i;
+        e.path[i].remote = *dxpu_udp_local(e.udp, i);
+    }
+    for (unsigned i = 0; i < 4; i++) { /* by turns, in one batch as far as the caller sees */
+        memset(dxpu_udp_room(e.udp), (int)i, 100);
+        dxpu_udp_commit(e.udp, &e.path[i % 2], 100);
+    }
+    dxpu_udp_flush(e.udp);
+    e.want = 4;
+    loop(&e);
+    assert_true(e.from_self);
+    assert_int_equal(e.socket, 1);
+    assert_int_equal(dxpu_udp_count(e.udp)->tx_batches, 4);
+    dxpu_udp_close(e.udp);
+}
+
+static void test_open_says_why(void **state)
+{
+    dxpu_udp_config cfg;
+    const char *why = NULL;
+    echo e;
+    (void)state;
+    dxpu_udp_config_default(&cfg);
+    assert_null(dxpu_udp_open(&cfg, &why)); /* no socket at all */
+    assert_non_null(why);
+    open_echo(&e, "127.0.0.1:0", &cfg);
+    cfg.local[0] = *dxpu_udp_local(e.udp, 0);
+    assert_null(dxpu_udp_open(&cfg, &why));
+    assert_non_null(strstr(why, "in use"));
+    cfg.batch = 0;
+    assert_null(dxpu_udp_open(&cfg, &why));
+    dxpu_udp_close(e.udp);
+    dxpu_udp_close(NULL);
+}
+
+static void test_counters_have_names(void **state)
+{
+    dxpu_udp_config cfg;
+    unsigned n = 0;
+    echo e;
+    (void)state;
+    dxpu_udp_config_default(&cfg);
+    open_echo(&e, "127.0.0.1:0", &cfg);
+    e.to_send = e.want = 1;
+    loop(&e);
+    while (dxpu_udp_counter_name(n))
+        n++;
+    assert_int_equal(n, sizeof(dxpu_udp_counters) / sizeof(uint64_t));
+    assert_string_equal(dxpu_udp_counter_name(0), "rx_datagrams");
+    assert_int_equal(dxpu_udp_counter_value(e.udp, 0), 1);
+    assert_int_equal(dxpu_udp_counter_value(e.udp, n), 0);
+    dxpu_udp_close(e.udp);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parse),
+        cmocka_unit_test(test_v4_adaptive),
+        cmocka_unit_test(test_v4_block),
+        cmocka_unit_test(test_v4_busy),
+        cmocka_unit_test(test_v6_adaptive),
+        cmocka_unit_test(test_v6_block),
+        cmocka_unit_test(test_timers_in_all_modes),
+        cmocka_unit_test(test_other_events_live),
+        cmocka_unit_test(test_ecn_v4),
+        cmocka_unit_test(test_ecn_v6),
+        cmocka_unit_test(test_too_long_is_counted),
+        cmocka_unit_test(test_refused_sends_are_counted),
+        cmocka_unit_test(test_loss_shows),
+        cmocka_unit_test(test_two_sockets_are_two_paths),
+        cmocka_unit_test(test_open_says_why),
+        cmocka_unit_test(test_counters_have_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,530 @@
+#!/usr/bin/env python3
+"""dxpu-host and dxpu-box over UDP on loopback: loss, corruption, IPv4 and 6, restarts, leases.
+
+Prints `ok NAME` or `not ok NAME` for each case.  Programs come from $DXPU_BIN, else build/."""
+# SPDX-License-Identifier: MIT
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
+import lab  # noqa: E402
+
+OWN = os.path.join(HERE, "data", "memory-mixed.pcap")
+V4, V6 = "127.0.0.1:0", "[::1]:0"
+GOOD = dict(altered=0, lost=0, doubled=0, reordered=0)
+cases = []
+
+
+def case(function):
+    cases.append(function)
+    return function
+
+
+def check(truth, *shown):
+    if not truth:
+        raise AssertionError(" ".join(str(s) for s in shown) or "a check failed")
+
+
+def fate_is_good(fate):
+    return fate["sent"] == fate["delivered"] > 0 and all(fate[k] == 0 for k in GOOD)
+
+
+def through(listen, faults, load):
+    """One verified load from host to box, by a relay when there are faults."""
+    with lab.Lab() as l:
+        sent, got = l.file("sent.pcap"), l.file("got.pcap")
+        box = l.start("dxpu-box", "--listen", listen, "--record", got, "--json")
+        to = box.address()
+        relay = None
+        if faults:
+            relay = l.start("dxpu-relay", "--listen", listen, "--to", to, "--json", *faults)
+            to = relay.address()
+        host = l.run("dxpu-host", "--box", to, "--record", sent, "--json", *load)
+        box_status = box.stop()
+        result, there = host.result(), box.result()
+        check(host.status == 0, "host", host.status, host.errors())
+        check(box_status == 0, "box", box_status, box.errors())
+        check(result["mismatched"] == 0 and result["unanswered"] == 0, result)
+        check(result["acked"] == result["submitted"], result)
+        fate = lab.compare(sent, got)
+        check(fate_is_good(fate), fate)
+        check(there["slot_1"]["malformed"] == 0, there)
+        done = relay.stop() if relay else 0
+        check(done == 0, "relay", done)
+        return result, relay.result() if relay else {}
+
+
+MIXED = ("--load", "mixed", "--size", 256, "--depth", 16, "--count", 3000, "--span", "64K")
+SOME = ("--load", "mixed", "--size", 512, "--depth", 8, "--count", 1000, "--span", "32K")
+
+
+def bad_network(per_mille, seed):
+    return ("--loss", per_mille, "--duplicate", per_mille, "--reorder", per_mille,
+            "--corrupt", per_mille, "--seed", seed)
+
+
+@case
+def clean_v4():
+    result, _ = through(V4, (), MIXED)
+    check(result["incarnations"] == 1, result)
+    check(result["rtt_us"]["count"] == result["reads"] > 0, result)
+
+
+@case
+def clean_v6():
+    through(V6, (), MIXED)
+
+
+@case
+def bad_3_percent_v4():
+    result, faults = through(V4, bad_network(30, 3), MIXED)
+    check(result["retransmits"] > 0, result)
+    for fault in ("lost", "duplicated", "reordered", "corrupted"):
+        check(faults[fault] > 0, faults)
+    check(result["channel"]["rx_crc"] + result["channel"]["rx_length"] +
+          result["channel"]["rx_magic"] + result["proxy"]["not_frames"] > 0, result)
+
+
+@case
+def bad_3_percent_v6():
+    result, faults = through(V6, bad_network(30, 4), SOME)
+    check(result["retransmits"] > 0 and faults["lost"] > 0, result, faults)
+
+
+@case
+def bad_20_percent_v4():
+    result, faults = through(V4, bad_network(200, 5), SOME + ("--hold-ms", 5000))
+    check(result["retransmits"] > 0 and faults["corrupted"] > 0, result, faults)
+
+
+@case
+def long_reads_are_split():
+    result, _ = through(V4, bad_network(10, 6), ("--load", "read", "--size", 4096, "--depth", 8,
+                                                 "--count", 200, "--span", "64K", "--mps", 128))
+    # 4 KB in completions of 128 bytes: 32 for each read of the run
+    check(result["mps"] == 128 and result["completions"] >= 200 * 32, result)
+
+
+@case
+def writes_are_read_back():
+    result, _ = through(V4, bad_network(20, 7), ("--load", "write", "--size", 1024, "--count", 500,
+                                                 "--span", "64K"))
+    check(result["writes"] == 500 and result["read_back"] > 0, result)
+
+
+@case
+def all_waiting_modes():
+    for wait in ("adaptive", "block", "busy"):
+        result, _ = through(V4, (), ("--load", "read", "--count", 300, "--span", "4K",
+                                     "--wait", wait))
+        check(result["reads"] == 300, wait, result)
+
+
+@case
+def small_window_and_mtu():
+    through(V4, bad_network(30, 8), SOME + ("--window", 4, "--mtu", 1280))
+
+
+@case
+def jumbo_frames():
+    through(V4, (), SOME + ("--mtu", 9000))
+
+
+@case
+def both_ip_versions_at_once():
+    with lab.Lab() as l:
+        box = l.start("dxpu-box", "--listen", "127.0.0.1:0,[::1]:0", "--slots", 2, "--json")
+        both = box.says(r" at (\S+:\d+), (\S+:\d+),")
+        for slot in (1, 2):
+            host = l.run("dxpu-host", "--box", both.group(slot), "--slot", slot, "--json", *SOME)
+            check(host.status == 0 and host.result()["mismatched"] == 0, host.errors())
+        check(box.stop() == 0)
+
+
+def lab_pair(l, *box_args):
+    box = l.start("dxpu-box", "--listen", V4, "--json", *box_args)
+    return box, box.address()
+
+
+@case
+def box_is_killed_and_comes_back():
+    with lab.Lab() as l:
+        box, at = lab_pair(l)
+        host = l.start("dxpu-host", "--box", at, "--load", "mixed", "--size", 64, "--depth", 4,
+                       "--seconds", 4, "--span", "64K", "--hold-ms", 300, "--json")
+        host.says("attached")
+        time.sleep(0.3)
+        box.kill()
+        again = l.start("dxpu-box", "--listen", at, "--json")
+        again.says("lent to", 15)
+        status = host.wait(30)
+        result = host.result()
+        check(result.get("incarnations", 0) >= 2, status, host.errors())
+        check(result["mismatched"] == 0, result)
+        # requests in flight when the box died are answered once, as an error: never forgotten
+        check(result["unanswered"] == result["contained"], result)
+        check(status == (1 if result["contained"] else 0), status, result)
+        check(again.stop() == 0)
+
+
+@case
+def silence_below_hold_is_only_delay():
+    with lab.Lab() as l:
+        box, at = lab_pair(l)
+        host = l.start("dxpu-host", "--box", at, "--load", "mixed", "--seconds", 2, "--span", "64K",
+                       "--hold-ms", 5000, "--json")
+        host.says("attached")
+        box.popen.send_signal(signal.SIGSTOP)
+        time.sleep(0.5)
+        box.popen.send_signal(signal.SIGCONT)
+        status = host.wait(30)
+        result = host.result()
+        check(status == 0 and result["incarnations"] == 1, status, host.errors())
+        check(result["contained"] == 0 and result["mismatched"] == 0, result)
+        check(box.stop() == 0)
+
+
+@case
+def two_slots_at_once():
+    with lab.Lab() as l:
+        box, at = lab_pair(l, "--slots", 2, "--memory", "1M")
+        hosts = [l.start("dxpu-host", "--box", at, "--slot", slot, "--node", slot, "--json", *SOME)
+                 for slot in (1, 2)]
+        for host in hosts:
+            check(host.wait(30) == 0, host.errors())
+            check(host.result()["mismatched"] == 0)
+        check(box.stop() == 0)
+        there = box.result()
+        for slot in ("slot_1", "slot_2"):
+            check(there[slot]["memory"]["writes"] > 0, there)
+
+
+def one_read(l, at, *args):
+    return l.run("dxpu-host", "--box", at, "--load", "read", "--count", 1, "--span", "4K",
+                 "--give-up-ms", 1500, "--json", *args)
+
+
+@case
+def completions_wait_for_room():
+    with lab.Lab() as l:
+        box, at = lab_pair(l)
+        # 64 reads in flight bring 2,048 completions, more than the box's queue holds
+        host = l.run("dxpu-host", "--box", at, "--load", "read", "--size", 4096, "--depth", 64,
+                     "--count", 2000, "--mps", 128, "--json")
+        check(host.status == 0 and host.result()["reads"] == 2000, host.errors())
+        check(box.stop() == 0)
+        slot = box.result()["slot_1"]
+        check(slot["waited"] > 0 and slot["dropped"] == 0, slot)
+
+
+@case
+def frames_are_recorded():
+    with lab.Lab() as l:
+        box, at = lab_pair(l)
+        capture = l.file("frames.pcap")
+        host = l.run("dxpu-host", "--box", at, "--frames", capture, "--json", *SOME)
+        check(host.status == 0 and box.stop() == 0)
+        counts = host.result()["udp"]
+        size = counts["tx_datagrams"] + counts["rx_datagrams"]
+        check(count_packets(capture) == size > 0, count_packets(capture), counts)
+        shown = l.run("dxpu", "pcap", capture)
+        check(shown.status == 0, shown.status, shown.errors()[:500])
+
+
+def count_packets(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    at, packets = 24, 0
+    while at < len(data):
+        at += 16 + int.from_bytes(data[at + 8 : at + 12], "little")
+        packets += 1
+    return packets
+
+
+@case
+def stale_epoch_is_refused():
+    with lab.Lab() as l:
+        state = l.file("state")
+        box, at = lab_pair(l, "--state", state)
+        check(one_read(l, at, "--epoch", 5).status == 0)
+        old = one_read(l, at, "--epoch", 4)
+        check(old.status == 4 and "--epoch" in old.errors(), old.status, old.errors())
+        check(one_read(l, at, "--epoch", 5).status == 0)  # the control: not refused for ever
+        check(box.stop() == 0 and box.result()["refused_epoch"] == 1, box.result())
+        again = l.start("dxpu-box", "--listen", at, "--state", state, "--json")
+        again.address()
+        check(one_read(l, at, "--epoch", 4).status == 4)  # a restart forgets nothing
+        check(one_read(l, at, "--epoch", 5, "--node", 9).status == 4)
+        check(one_read(l, at, "--epoch", 5).status == 0)
+        check(again.stop() == 0)
+        fresh, where = lab_pair(l)
+        check(one_read(l, where, "--epoch", 4).status == 0)  # the control: without the file it does
+        check(fresh.stop() == 0)
+
+
+def endless(l, at, *args):
+    host = l.start("dxpu-host", "--box", at, "--load", "mixed", "--seconds", 60, "--span", "64K",
+                   "--json", *args)
+    host.says("attached")
+    return host
+
+
+@case
+def slot_has_one_host():
+    with lab.Lab() as l:
+        box, at = lab_pair(l)
+        first = endless(l, at, "--node", 1)
+        second = one_read(l, at, "--node", 9)
+        check(second.status == 4, second.status, second.errors())
+        check(first.stop() == 0, first.errors())
+        check(first.result()["mismatched"] == 0 and first.result()["incarnations"] == 1)
+        # an epoch names one lease of one host, also when it has been given back
+        check(one_read(l, at, "--node", 9).status == 4)
+        check(one_read(l, at, "--node", 1).status == 0)  # the control: the slot works
+        check(one_read(l, at, "--node", 9, "--epoch", 2).status == 0)
+        check(box.stop() == 0)
+
+
+@case
+def higher_epoch_takes_over():
+    with lab.Lab() as l:
+        box, at = lab_pair(l)
+        first = endless(l, at, "--node", 1, "--epoch", 1)
+        second = one_read(l, at, "--node", 9, "--epoch", 2)
+        check(second.status == 0, second.status, second.errors())
+        check(first.wait(10) == 4 and "newer incarnation" in first.errors(), first.errors())
+        check(box.stop() == 0)
+
+
+@case
+def wrong_slot_and_no_box():
+    with lab.Lab() as l:
+        box, at = lab_pair(l)
+        wrong = one_read(l, at, "--slot", 2)
+        check(wrong.status == 4 and "--slot" in wrong.errors(), wrong.errors())
+        check(box.stop() == 0)
+        nobody = one_read(l, at, "--give-up-ms", 300)
+        check(nobody.status == 4 and "no answer" in nobody.errors(), nobody.errors())
+
+
+@case
+def memory_is_reset_between_hosts():
+    with lab.Lab() as l:
+        box, at = lab_pair(l)
+        check(l.run("dxpu-host", "--box", at, "--json", *SOME).status == 0)
+        check(one_read(l, at).status == 0)
+        check(box.stop() == 0)
+        # a reset when each came up and when each left
+        check(box.result()["slot_1"]["memory"]["resets"] == 4, box.result())
+
+
+@case
+def ctrl_c_closes_in_order():
+    with lab.Lab() as l:
+        box, at = lab_pair(l)
+        host = endless(l, at, "--depth", 8)
+        host.popen.send_signal(signal.SIGUSR1)
+        host.says("rtt_us")
+        box.popen.send_signal(signal.SIGUSR1)
+        box.says("slot_1")
+        check(host.stop() == 0, host.errors())
+        check(host.result()["contained"] == 0, host.result())
+        check(box.stop() == 0 and box.result()["proxy"]["ended_close"] == 1, box.result())
+
+
+@case
+def box_shuts_down_first():
+    with lab.Lab() as l:
+        box, at = lab_pair(l)
+        host = endless(l, at, "--give-up-ms", 500)
+        check(box.stop() == 0, box.errors())
+        check(host.wait(20) == 4, host.errors())
+
+
+@case
+def replay_refuses_what_is_cut():
+    with lab.Lab() as l:
+        with open(OWN, "rb") as f:
+            data = bytearray(f.read())
+        # shorten what the first write's UDP header says by one dword
+        at = 24
+        while True:
+            length = int.from_bytes(data[at + 8 : at + 12], "little")
+            tlp = data[at + 16 + 48 : at + 16 + length]
+            if tlp[0] & 0xDF == 0x40:
+                udp = at + 16 + 34 + 4
+                value = int.from_bytes(data[udp : udp + 2], "big") - 4
+                data[udp : udp + 2] = value.to_bytes(2, "big")
+                break
+            at += 16 + length
+        cut = l.file("cut.pcap")
+        with open(cut, "wb") as f:
+            f.write(data)
+        box, where = lab_pair(l)
+        whole = l.run("dxpu-host", "--box", where, "--replay", OWN, "--json").result()
+        short = l.run("dxpu-host", "--box", where, "--replay", cut, "--json").result()
+        filled = l.run("dxpu-host", "--box", where, "--replay", cut, "--fill", "--json").result()
+        check(box.stop() == 0)
+        check(whole["refused"] == 0 and whole["unsuccessful"] == 0, whole)
+        check(short["refused"] == 1 and short["refused_by_reason"] == {"E_TLP_SHORT": 1}, short)
+        check(short["submitted"] == whole["submitted"] - 1, short)
+        check(filled["refused"] == 0 and filled["filled"] == 1, filled)
+
+
+@case
+def foreign_datagrams_change_nothing():
+    with lab.Lab() as l:
+        box, at = lab_pair(l)
+        host = endless(l, at)
+        address, port = at.rsplit(":", 1)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            for junk in (b"", b"x", b"hello" * 30, bytes(1400), b"DX" + bytes(30),
+                         b"DX\x01\x01\x00\x50\x00\x00\x12\x34\x56\x78" + bytes(68)):
+                s.sendto(junk, (address, int(port)))
+        time.sleep(0.2)
+        check(host.stop() == 0 and host.result()["mismatched"] == 0, host.errors())
+        check(box.stop() == 0)
+        counts = box.result()["proxy"]
+        check(counts["not_frames"] == 5 and counts["unknown_channel"] == 1, counts)
+
+
+@case
+def hardware_captures_cross_unaltered():
+    folder = lab.shared_captures()
+    if not folder:
+        return "no hardware captures here"
+    files = [os.path.join(path, name) for path, _, names in os.walk(folder) for name in names
+             if name.endswith(".pcap")]
+    check(files)
+    for path in sorted(files):
+        with lab.Lab() as l:
+            sent, got = l.file("sent.pcap"), l.file("got.pcap")
+            box = l.start("dxpu-box", "--listen", V4, "--record", got, "--quiet")
+            host = l.run("dxpu-host", "--box", box.address(), "--replay", path, "--fill",
+                         "--record", sent, "--json", "--quiet")
+            check(host.status == 0 and box.stop() == 0, path, host.errors())
+            result = host.result()
+            check(result["packets"] == result["submitted"] + result["refused"] +
+                  result["other_packets"], path, result)
+            fate = lab.compare(sent, got)
+            check(fate_is_good(fate), path, fate)
+    return None
+
+
+def through_relay(seed, count=150):
+    """What of `count` numbered datagrams leaves the relay, in order."""
+    with lab.Lab() as l, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink, \
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        sink.bind(("127.0.0.1", 0))
+        sink.settimeout(0.5)  # of silence: then all is through
+        relay = l.start("dxpu-relay", "--to", "127.0.0.1:%d" % sink.getsockname()[1], "--json",
+                        "--loss", 100, "--duplicate", 100, "--corrupt", 100, "--seed", seed)
+        address, port = relay.address().rsplit(":", 1)
+        for i in range(count):
+            s.sendto(b"%08d" % i, (address, int(port)))
+        got = []
+        try:
+            while True:
+                got.append(sink.recv(100))
+        except TimeoutError:
+            pass
+        check(relay.stop() == 0)
+        counts = relay.result()
+        check(len(got) == counts["sent"], len(got), counts)
+        check(counts["received"] == count, counts)
+        check(counts["sent"] == count - counts["lost"] + counts["duplicated"], counts)
+        check(counts["lost"] > 0 and counts["corrupted"] > 0, counts)
+        return got
+
+
+@case
+def relay_repeats_itself():
+    first = through_relay(7)
+    check(first == through_relay(7), "the same seed, other faults")
+    check(first != through_relay(8), "another seed, the same faults")
+
+
+@case
+def comparison_sees_faults():
+    """The control of every `altered 0`."""
+    with lab.Lab() as l:
+        with open(OWN, "rb") as f:
+            data = f.read()
+        spans, at = [], 24
+        while at < len(data):
+            size = 16 + int.from_bytes(data[at + 8 : at + 12], "little")
+            spans.append(data[at : at + size])
+            at += size
+        posted = [i for i, s in enumerate(spans) if lab.tlp_class(s[16 + 48 :]) == "posted"]
+        first, second = posted[0], posted[1]
+
+        def variant(records):
+            path = l.file("variant.pcap")
+            with open(path, "wb") as f:
+                f.write(data[:24] + b"".join(records))
+            return lab.compare(OWN, path)
+
+        changed = spans[first][:-1] + bytes([spans[first][-1] ^ 1])
+        swapped = list(spans)
+        swapped[first], swapped[second] = swapped[second], swapped[first]
+        check(fate_is_good(variant(spans)))
+        check(variant(spans[:first] + [changed] + spans[first + 1 :])["altered"] == 1)
+        check(variant(spans[:first] + spans[first + 1 :])["lost"] == 1)
+        check(variant(spans[: first + 1] + spans[first:])["doubled"] == 1)
+        check(variant(swapped)["reordered"] == 2)
+
+
+@case
+def options_and_files():
+    with lab.Lab() as l:
+        check(l.run("dxpu-host", "--help").status == 0)
+        check("dxpu-box" in l.run("dxpu-box", "--version").output())
+        for args in ((), ("--box", "x"), ("--bax", "y"), ("--box", "127.0.0.1", "--load", "some"),
+                     ("--box", "127.0.0.1", "--load", "read", "--size", "3"), ("box",)):
+            wrong = l.run("dxpu-host", *args)
+            check(wrong.status == 2 and "--help" in wrong.errors(), args, wrong.status)
+        config = l.file("box.conf")
+        with open(config, "w") as f:
+            f.write("# a comment\nlisten = 127.0.0.1:0\nslots = 3\nmemory = 64K\n")
+        box = l.start("dxpu-box", "--config", config, "--slots", 2, "--json")
+        check(box.says(r"(\d) slots at 127").group(1) == "2", "the command line goes first")
+        check(box.stop() == 0)
+        with open(config, "a") as f:
+            f.write("slats = 3\n")
+        wrong = l.run("dxpu-box", "--config", config)
+        check(wrong.status == 2 and "line 5" in wrong.errors(), wrong.errors())
+
+
+@case
+def demonstration():
+    import subprocess
+    done = subprocess.run([sys.executable, os.path.join(HERE, "..", "examples", "demo", "demo.py"),
+                           "--fast", "--own"], capture_output=True, text=True, timeout=60)
+    check(done.returncode == 0, done.stdout, done.stderr)
+    for word in ("TLPs sent", "altered", "ratio", "p50"):
+        check(word in done.stdout, done.stdout)
+
+
+def main():
+    failed = 0
+    wanted = sys.argv[1:]
+    for function in cases:
+        name = function.__name__
+        if wanted and name not in wanted:
+            continue
+        try:
+            reason = function()
+            print("skip %s %s" % (name, reason) if reason else "ok " + name, flush=True)
+        except Exception:  # whatever it is, the next case is another one
+            failed += 1
+            print("not ok " + name, flush=True)
+            traceback.print_exc(file=sys.stdout)
+    return 1 if failed else 0
+
+
+sys.exit(main())

@@ -1,0 +1,1965 @@
+/* Section 13: one channel against a peer made by hand.  Rules of spec/deliver.md one by one, the
+   state table row by row, every counter. */
+#include <assert.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#define DXPU_ASSERT(x) assert(x)
+#define DXPU_IMPLEMENTATION
+#include "dxpu.h"
+#include "channel_rig.h"
+
+static rig r;
+
+/* ---- a refused frame changes nothing but its counter ---- */
+
+static void test_d43_malformed_data_proves_nothing(void **state)
+{
+    static const uint8_t bad[4] = { 0x7f, 0, 0, 0 };
+    (void)state;
+    rig_config(&r);
+    rig_accepted(&r);
+    assert_int_equal(rig_put(&r, DXPU_KIND_DATA, bad, sizeof bad), DXPU_E_RECORD);
+    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_ACCEPTED);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK); /* control */
+    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_UP);
+    rig_free(&r);
+}
+
+static void test_w11_ack_with_body_acknowledges_nothing(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 64, 0)), DXPU_OK);
+    assert_true(rig_emit(&r) > 0);
+    r.say.ack = RIG_SEQ + 1;
+    assert_int_equal(rig_put(&r, DXPU_KIND_ACK, "abcd", 4), DXPU_E_RECORD);
+    assert_int_equal(r.ch.count.rx_record, 1);
+    assert_int_equal(r.ch.count.tx_tlps_acked, 0);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
+    assert_int_equal(r.ch.count.tx_tlps_acked, 1);
+    rig_free(&r);
+}
+
+static void test_d9_frame_beyond_the_window_acknowledges_nothing(void **state)
+{
+    rig_body body;
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 64, 0)), DXPU_OK);
+    assert_true(rig_emit(&r) > 0);
+    rig_begin(&body);
+    rig_add(&body, rig_mwr(1, 4, 0));
+    r.say.ack = RIG_SEQ + 1;
+    r.say.sequence = RIG_PEER_SEQ + 64;
+    assert_int_equal(rig_put_data(&r, &body.b), DXPU_E_WINDOW);
+    assert_int_equal(r.ch.count.rx_window, 1);
+    assert_int_equal(r.ch.count.tx_tlps_acked, 0);
+    r.say.sequence = RIG_PEER_SEQ + 63;
+    assert_int_equal(rig_put_data(&r, &body.b), DXPU_OK);
+    assert_int_equal(r.ch.count.tx_tlps_acked, 1);
+    rig_free(&r);
+}
+
+static void test_d48_refused_frames_do_not_keep_alive(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    uint64_t until = RIG_START_NS + 1000 * (uint64_t)RIG_MS;
+    r.now_ns += 500 * (uint64_t)RIG_MS;
+    r.say.ack = RIG_SEQ + 9;
+    uint64_t frames = r.ch.count.rx_frames;
+    assert_int_equal(rig_put(&r, DXPU_KIND_ACK, NULL, 0), DXPU_E_ACK);
+    assert_int_equal(rig_put(&r, DXPU_KIND_HANDSHAKE, NULL, 0), DXPU_E_STATE);
+    assert_int_equal(r.ch.count.rx_frames, frames);
+    r.now_ns = until - 1;
+    while (rig_emit(&r) > 0)
+        ;
+    assert_int_equal(r.n, 0);
+    r.now_ns = until;
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.kind, DXPU_KIND_RESET);
+    assert_int_equal(dxpu_channel_error(&r.ch), DXPU_E_DEAD);
+    rig_free(&r);
+}
+
+static void test_d49_open_of_another_incarnation(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_accepted(&r);
+    dxpu_frame mine = r.say;
+    r.offer.channel = RIG_PEER_ID + 1;
+    r.say.packet = 77;
+    assert_int_equal(rig_put_offer(&r, DXPU_KIND_OPEN), DXPU_E_STATE);
+    r.say = mine;
+    r.say.packet = 77; /* its packet numbers are not ours */
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    assert_int_equal(r.ch.count.rx_replay, 0);
+    rig_free(&r);
+}
+
+static void test_w8_largest_packet_number(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    uint64_t seen = r.say.packet;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    r.say.packet = UINT64_MAX;
+    rig_put_ack(&r, RIG_SEQ);
+    r.say.packet = seen;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_E_REPLAY);
+    rig_free(&r);
+}
+
+/* ---- handshake ---- */
+
+static void test_d41_accept_again_after_a_refusal(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_init(&r);
+    r.offer.epoch = 6;
+    assert_int_equal(rig_accept_open(&r), DXPU_E_EPOCH);
+    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_IDLE);
+    r.offer.epoch = 7;
+    r.say.packet = 0; /* another opener's first frame */
+    assert_int_equal(rig_accept_open(&r), DXPU_OK);
+    rig_free(&r);
+}
+
+static void test_d42_accept_that_is_not_ours(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_opening(&r);
+    r.offer.epoch = 8;
+    assert_int_equal(rig_put_offer(&r, DXPU_KIND_ACCEPT), DXPU_E_PROTO);
+    assert_int_equal(dxpu_channel_last_error(&r.ch), DXPU_E_EPOCH);
+    assert_int_equal(dxpu_channel_reason(&r.ch), DXPU_REASON_EPOCH);
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.kind, DXPU_KIND_RESET);
+    assert_int_equal(r.f.channel, RIG_PEER_ID);
+    rig_free(&r);
+
+    rig_config(&r);
+    rig_opening(&r);
+    r.offer.suites = 0x4000;
+    assert_int_equal(rig_put_offer(&r, DXPU_KIND_ACCEPT), DXPU_E_PROTO);
+    assert_int_equal(dxpu_channel_last_error(&r.ch), DXPU_E_VERSION);
+    assert_int_equal(dxpu_channel_reason(&r.ch), DXPU_REASON_VERSION);
+    rig_free(&r);
+}
+
+static void test_d13_probe_before_up(void **state)
+{
+    static const uint8_t probe[DXPU_PROBE_BYTES];
+    (void)state;
+    rig_config(&r);
+    rig_opening(&r);
+    assert_int_equal(rig_put(&r, DXPU_KIND_PROBE, probe, sizeof probe), DXPU_E_STATE);
+    assert_int_equal(rig_emit(&r), 0);
+    rig_free(&r);
+}
+
+/* ---- timers ---- */
+
+/* A configuration of days is legal, and sixteen doublings of it do not fit 64 bits. */
+static void test_d12_long_times(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    r.cfg.hold_ms = (uint32_t)(((uint64_t)1 << 51) / 1000000);
+    r.cfg.rto_min_ns = (uint64_t)1 << 47;
+    r.offer.hold_ms = UINT32_MAX;
+    memset(&r.offer.limits, 0, sizeof r.offer.limits);
+    for (unsigned i = 0; i < 3; i++) {
+        r.offer.limits.header[i] = 1;
+        r.offer.limits.data[i] = 256;
+    }
+    rig_up(&r);
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 64, 0)), DXPU_OK);
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 64, 0)), DXPU_OK); /* no credit */
+    for (unsigned i = 0; i < 40; i++) {
+        unsigned kinds;
+        assert_true(rig_drain(&r, &kinds) < 4);
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
+        assert_true(dxpu_channel_next_ns(&r.ch) > r.now_ns);
+        r.now_ns = dxpu_channel_next_ns(&r.ch);
+    }
+    assert_true(r.ch.count.tx_blocked > 16);
+    rig_free(&r);
+}
+
+/* The peer's hold is the smaller one, less than four RTOs: the ceiling follows it. */
+static void test_d12_ceiling_is_a_quarter_of_hold(void **state)
+{
+    unsigned sent = 0;
+    (void)state;
+    rig_config(&r);
+    r.offer.hold_ms = 2;
+    rig_up(&r);
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 64, 0)), DXPU_OK);
+    for (uint64_t end = r.now_ns + 2 * RIG_MS; r.now_ns < end;) {
+        while (rig_emit(&r) > 0)
+            sent += r.f.kind == DXPU_KIND_DATA;
+        assert_true(dxpu_channel_next_ns(&r.ch) > r.now_ns);
+        r.now_ns = dxpu_channel_next_ns(&r.ch);
+    }
+    assert_int_equal(sent, 4); /* at 0, 0.5, 1 and 1.5 ms */
+    rig_free(&r);
+}
+
+static void test_d2_ack_delay_never(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    r.cfg.ack_delay_ns = UINT64_MAX;
+    assert_int_equal(dxpu_channel_bytes(&r.cfg), 0);
+    r.cfg.ack_delay_ns = r.cfg.hold_ms * 1000000ull / 4;
+    assert_true(dxpu_channel_bytes(&r.cfg) > 0);
+}
+
+/* ---- queues ---- */
+
+static void test_w26_nonposted_larger_than_any_limit(void **state)
+{
+    uint8_t raw[12 + 132];
+    dxpu_bytes tlp;
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    tlp = rig_np(DXPU_TLP_SWAP, 0, 1, 8, 0);
+    memset(raw, 0, sizeof raw);
+    memcpy(raw, tlp.ptr, tlp.len);
+    raw[3] = 33; /* dwords: nothing in PCIe, and more than a peer must ever have room for */
+    tlp.ptr = raw;
+    tlp.len = sizeof raw;
+    assert_int_equal(rig_submit(&r, tlp), DXPU_E_TLP_LENGTH);
+    raw[3] = 32;
+    tlp.len -= 4;
+    assert_int_equal(rig_submit(&r, tlp), DXPU_OK);
+    rig_free(&r);
+}
+
+/* A frame whose events have no room goes on as soon as they do, without another RTO. */
+static void test_d36_goes_on_when_taken(void **state)
+{
+    dxpu_event e;
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    assert_int_equal(rig_put_events(&r, 16, 0), DXPU_OK);
+    rig_put_events(&r, 1, 16);
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.ack, RIG_PEER_SEQ + 1);
+    for (uint32_t i = 0; i < 17; i++) {
+        assert_true(dxpu_channel_peek_event(&r.ch, &e));
+        assert_int_equal(e.value, i);
+        assert_int_equal(dxpu_channel_take_event(&r.ch), DXPU_OK);
+    }
+    assert_int_equal(dxpu_channel_take_event(&r.ch), DXPU_E_NONE);
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.ack, RIG_PEER_SEQ + 2);
+    assert_int_equal(rig_put_events(&r, 17, 0), DXPU_E_RECORD);
+    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_UP);
+    rig_free(&r);
+}
+
+/* ---- states, row by row ---- */
+
+/* A channel in each state, by the ways of the table. */
+static void in_state(unsigned state)
+{
+    unsigned kinds;
+    rig_config(&r);
+    if (state == DXPU_STATE_IDLE) {
+        rig_init(&r);
+    } else if (state == DXPU_STATE_OPENING) {
+        rig_opening(&r); /* D-40 */
+    } else if (state == DXPU_STATE_ACCEPTED) {
+        rig_accepted(&r); /* D-41 */
+    } else {
+        rig_up(&r); /* D-42 */
+        if (state == DXPU_STATE_DRAINING)
+            assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+        if (state == DXPU_STATE_DRAINING || state == DXPU_STATE_CLOSING) {
+            assert_int_equal(dxpu_channel_close(&r.ch, DXPU_REASON_DETACH), DXPU_OK);
+            rig_drain(&r, &kinds);
+        } else if (state == DXPU_STATE_CLOSED) {
+            assert_int_equal(rig_put(&r, DXPU_KIND_CLOSE, "\1\0\0\0", 4), DXPU_OK);
+            rig_drain(&r, &kinds);
+        } else if (state == DXPU_STATE_FAILED) {
+            dxpu_channel_reset(&r.ch, DXPU_REASON_SHUTDOWN);
+            rig_drain(&r, &kinds);
+        }
+    }
+    assert_int_equal(dxpu_channel_state(&r.ch), state);
+}
+
+enum { ALL_STATES = DXPU_STATE_FAILED + 1 };
+
+static void test_d40_open(void **state)
+{
+    (void)state;
+    for (unsigned s = 0; s < ALL_STATES; s++) {
+        in_state(s);
+        assert_int_equal(dxpu_channel_open(&r.ch, r.now_ns),
+                         s == DXPU_STATE_IDLE ? DXPU_OK : DXPU_E_ARG);
+        assert_int_equal(dxpu_channel_state(&r.ch), s == DXPU_STATE_IDLE ? DXPU_STATE_OPENING : s);
+        rig_free(&r);
+    }
+    rig_config(&r); /* repeated with back-off: 4, 8, 16 ms ... at most hold / 4, until hold */
+    rig_opening(&r);
+    static const uint16_t at_ms[] = { 4, 12, 28, 60, 124, 252, 502, 752 };
+    for (unsigned i = 0; i < sizeof at_ms / sizeof at_ms[0]; i++) {
+        uint64_t due = RIG_START_NS + at_ms[i] * (uint64_t)RIG_MS;
+        if (i >= 6) /* hold / 4 = 250 ms */
+            due = RIG_START_NS + (at_ms[5] + 250u * (i - 5)) * (uint64_t)RIG_MS;
+        assert_true(dxpu_channel_next_ns(&r.ch) == due);
+        r.now_ns = due - 1;
+        assert_int_equal(rig_emit(&r), 0);
+        r.now_ns = due;
+        assert_true(rig_emit(&r) > 0);
+        assert_int_equal(r.f.kind, DXPU_KIND_OPEN);
+        assert_int_equal(r.f.channel, 0); /* W-7 */
+        assert_true(r.f.packet == i + 1); /* W-8 */
+    }
+    r.now_ns = RIG_START_NS + 1000 * (uint64_t)RIG_MS; /* D-48 */
+    assert_int_equal(rig_emit(&r), DXPU_E_DEAD);
+    rig_free(&r);
+}
+
+static void test_d41_accept(void **state)
+{
+    (void)state;
+    for (unsigned s = DXPU_STATE_OPENING; s < ALL_STATES; s++) {
+        in_state(s);
+        assert_int_equal(rig_accept_open(&r), DXPU_E_ARG);
+        assert_int_equal(dxpu_channel_state(&r.ch), s);
+        rig_free(&r);
+    }
+    in_state(DXPU_STATE_ACCEPTED);
+    assert_int_equal(rig_put_offer(&r, DXPU_KIND_OPEN), DXPU_OK); /* comes again */
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.kind, DXPU_KIND_ACCEPT);
+    assert_int_equal(rig_emit(&r), 0);
+    r.now_ns = dxpu_channel_next_ns(&r.ch);
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.kind, DXPU_KIND_ACCEPT);
+    rig_free(&r);
+    in_state(DXPU_STATE_UP);
+    assert_int_equal(rig_put_offer(&r, DXPU_KIND_OPEN), DXPU_E_STATE);
+    rig_free(&r);
+}
+
+static void test_d41_refused(void **state)
+{
+    uint8_t pkt[256];
+    (void)state;
+    in_state(DXPU_STATE_IDLE);
+    r.say.kind = DXPU_KIND_ACK;
+    size_t n = rig_seal(&r.say, NULL, 0, pkt);
+    assert_int_equal(dxpu_channel_accept(&r.ch, r.now_ns, pkt, n), DXPU_E_STATE);
+    pkt[20] ^= 1;
+    assert_int_equal(dxpu_channel_accept(&r.ch, r.now_ns, pkt, n), DXPU_E_CRC);
+    r.offer.hold_ms = 0;
+    assert_int_equal(rig_accept_open(&r), DXPU_E_OFFER);
+    r.offer.hold_ms = 1000;
+    r.offer.version_min = r.offer.version_max = 2;
+    assert_int_equal(rig_accept_open(&r), DXPU_E_VERSION);
+    r.offer.version_min = 1;
+    r.offer.suites = 2;
+    assert_int_equal(rig_accept_open(&r), DXPU_E_VERSION);
+    r.offer.suites = 3;
+    assert_int_equal(rig_accept_open(&r), DXPU_OK);
+    assert_int_equal(dxpu_channel_ingest(&r.ch, r.now_ns, pkt, 3, 0), DXPU_E_SHORT);
+    rig_free(&r);
+}
+
+static void test_d42_accept_frame(void **state)
+{
+    (void)state;
+    for (unsigned s = DXPU_STATE_OPENING; s < DXPU_STATE_FAILED; s++) {
+        in_state(s);
+        int rc = rig_put_offer(&r, DXPU_KIND_ACCEPT);
+        if (s == DXPU_STATE_OPENING || s == DXPU_STATE_UP) {
+            assert_int_equal(rc, DXPU_OK);
+            assert_true(rig_emit(&r) > 0);
+            assert_int_equal(r.f.kind, DXPU_KIND_ACK);
+            assert_int_equal(r.f.ack, RIG_PEER_SEQ);
+            assert_int_equal(r.f.sequence, RIG_SEQ);
+            assert_int_equal(r.f.channel, RIG_PEER_ID);
+            assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_UP);
+        } else {
+            assert_int_equal(rc, DXPU_E_STATE);
+            assert_int_equal(dxpu_channel_state(&r.ch), s);
+        }
+        rig_free(&r);
+    }
+    rig_config(&r);
+    rig_opening(&r);
+    r.offer.tlp_formats = 2;
+    assert_int_equal(rig_put_offer(&r, DXPU_KIND_ACCEPT), DXPU_E_OFFER);
+    assert_int_equal(r.ch.count.rx_offer, 1);
+    assert_int_equal(rig_put(&r, DXPU_KIND_ACCEPT, "short", 5), DXPU_E_SHORT);
+    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_OPENING);
+    rig_free(&r);
+}
+
+static void test_d43_sequenced(void **state)
+{
+    static const uint8_t kinds[] = { DXPU_KIND_DATA, DXPU_KIND_ACK, DXPU_KIND_BLOCKED };
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        in_state(DXPU_STATE_ACCEPTED);
+        int rc = kinds[i] == DXPU_KIND_DATA ? rig_put_tlp(&r, rig_mwr(1, 4, 0))
+                                            : rig_put(&r, kinds[i], NULL, 0);
+        assert_int_equal(rc, DXPU_OK);
+        assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_UP);
+        rig_free(&r);
+    }
+    in_state(DXPU_STATE_OPENING);
+    assert_int_equal(rig_put_tlp(&r, rig_mwr(1, 4, 0)), DXPU_E_STATE);
+    rig_free(&r);
+    in_state(DXPU_STATE_CLOSED);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_E_STATE);
+    assert_int_equal(r.ch.count.rx_state, 1);
+    rig_free(&r);
+}
+
+static void test_d44_close(void **state)
+{
+    static const uint8_t to[ALL_STATES] = { DXPU_STATE_IDLE,     DXPU_STATE_FAILED,
+                                            DXPU_STATE_FAILED,   DXPU_STATE_DRAINING,
+                                            DXPU_STATE_DRAINING, DXPU_STATE_CLOSING,
+                                            DXPU_STATE_CLOSED,   DXPU_STATE_FAILED };
+    (void)state;
+    for (unsigned s = 0; s < ALL_STATES; s++) {
+        in_state(s);
+        assert_int_equal(dxpu_channel_close(&r.ch, DXPU_REASON_SHUTDOWN),
+                         s == DXPU_STATE_IDLE ? DXPU_E_ARG : DXPU_OK);
+        assert_int_equal(dxpu_channel_state(&r.ch), to[s]);
+        rig_free(&r);
+    }
+    in_state(DXPU_STATE_ACCEPTED); /* nothing to drain: the peer is told */
+    dxpu_channel_close(&r.ch, DXPU_REASON_SHUTDOWN);
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.kind, DXPU_KIND_RESET);
+    assert_int_equal(r.f.body.ptr[0], DXPU_REASON_SHUTDOWN);
+    assert_int_equal(rig_emit(&r), DXPU_E_CLOSED);
+    rig_free(&r);
+    in_state(DXPU_STATE_OPENING); /* ... unless it has no id yet */
+    dxpu_channel_close(&r.ch, DXPU_REASON_SHUTDOWN);
+    assert_int_equal(rig_emit(&r), DXPU_E_CLOSED);
+    rig_free(&r);
+}
+
+static void test_d44_draining_delivers_everything(void **state)
+{
+    dxpu_event e;
+    (void)state;
+    rig_config(&r);
+    r.offer.limits.header[DXPU_POSTED] = 1;
+    rig_up(&r);
+    memset(&e, 0, sizeof e);
+    e.type = DXPU_EVENT_QUIESCE;
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(rig_submit(&r, rig_mwr(1, 64, 0)), DXPU_OK);
+    assert_int_equal(dxpu_channel_submit_event(&r.ch, &e), DXPU_OK);
+    assert_int_equal(dxpu_channel_close(&r.ch, DXPU_REASON_DETACH), DXPU_OK);
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 64, 0)), DXPU_E_CLOSED);
+    assert_int_equal(dxpu_channel_submit_event(&r.ch, &e), DXPU_E_CLOSED);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_true(rig_emit(&r) > 0);
+        assert_int_equal(r.f.kind, DXPU_KIND_DATA);
+        assert_int_equal(rig_emit(&r), 0);
+        assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_DRAINING);
+        r.say.limits.header[DXPU_POSTED]++;
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1 + i), DXPU_OK);
+    }
+    assert_int_equal(r.ch.count.tx_tlps_acked, 3);
+    assert_true(rig_emit(&r) > 0); /* D-45 */
+    assert_int_equal(r.f.kind, DXPU_KIND_CLOSE);
+    assert_memory_equal(r.f.body.ptr, "\1\0\0\0", 4);
+    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_CLOSING);
+    assert_int_equal(rig_emit(&r), 0);
+    r.now_ns = dxpu_channel_next_ns(&r.ch); /* repeated */
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.kind, DXPU_KIND_CLOSE);
+    assert_int_equal(rig_put(&r, DXPU_KIND_CLOSE, "\1\1\0\0", 4), DXPU_OK);
+    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_CLOSED);
+    assert_int_equal(rig_emit(&r), DXPU_E_CLOSED); /* an answer is not answered */
+    assert_true(dxpu_channel_next_ns(&r.ch) == DXPU_NEVER);
+    rig_free(&r);
+}
+
+static void test_d46_close_frame(void **state)
+{
+    (void)state;
+    for (unsigned s = DXPU_STATE_OPENING; s < DXPU_STATE_FAILED; s++) {
+        in_state(s);
+        assert_int_equal(rig_put(&r, DXPU_KIND_CLOSE, "\2\0\0", 3), DXPU_E_SHORT); /* W-14 */
+        int rc = rig_put(&r, DXPU_KIND_CLOSE, "\2\0\0\0more", 8);
+        if (s == DXPU_STATE_OPENING) {
+            assert_int_equal(rc, DXPU_E_STATE);
+            assert_int_equal(dxpu_channel_state(&r.ch), s);
+            rig_free(&r);
+            continue;
+        }
+        assert_int_equal(rc, DXPU_OK);
+        assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_CLOSED);
+        assert_int_equal(dxpu_channel_error(&r.ch), DXPU_E_CLOSED);
+        uint8_t mine =
+            s == DXPU_STATE_DRAINING || s == DXPU_STATE_CLOSING || s == DXPU_STATE_CLOSED;
+        assert_int_equal(dxpu_channel_reason(&r.ch), mine ? 1 : 2);
+        for (unsigned again = 0; again < 2; again++) {
+            assert_int_equal(dxpu_channel_next_ns(&r.ch), 0);
+            assert_true(rig_emit(&r) > 0);
+            assert_int_equal(r.f.kind, DXPU_KIND_CLOSE);
+            assert_int_equal(r.f.body.ptr[1], DXPU_CLOSE_ANSWER);
+            assert_int_equal(rig_emit(&r), DXPU_E_CLOSED);
+            assert_int_equal(rig_put(&r, DXPU_KIND_CLOSE, "\2\0\0\0", 4), DXPU_OK);
+        }
+        rig_free(&r);
+    }
+}
+
+static void test_d46_closed_still_delivers(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    assert_int_equal(rig_put_tlp(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+    assert_int_equal(rig_put(&r, DXPU_KIND_CLOSE, "\1\0\0\0", 4), DXPU_OK);
+    assert_true(rig_has(&r, DXPU_POSTED));
+    assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_OK);
+    rig_free(&r);
+}
+
+static void test_d47_reset_frame(void **state)
+{
+    (void)state;
+    for (unsigned s = DXPU_STATE_OPENING; s < ALL_STATES; s++) {
+        in_state(s);
+        assert_int_equal(rig_put_tlp(&r, rig_mwr(1, 4, 0)) <= 0, 1);
+        int before = dxpu_channel_error(&r.ch);
+        uint64_t used = r.say.packet;
+        if (s != DXPU_STATE_FAILED)
+            assert_int_equal(rig_put(&r, DXPU_KIND_RESET, "\3\1\1", 3), DXPU_E_SHORT);
+        r.say.packet = 0; /* W-12: seen before */
+        int rc = rig_put(&r, DXPU_KIND_RESET, "\3\1\1\0", 4);
+        r.say.packet = used;
+        if (s == DXPU_STATE_CLOSED || s == DXPU_STATE_FAILED) {
+            assert_int_equal(rc, before);
+            assert_int_equal(dxpu_channel_state(&r.ch), s);
+        } else {
+            assert_int_equal(rc, DXPU_E_RESET);
+            assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_FAILED);
+            assert_int_equal(dxpu_channel_reason(&r.ch), DXPU_REASON_NO_SLOT);
+            assert_int_equal(rig_emit(&r), DXPU_E_RESET); /* it is not answered */
+            assert_false(rig_has(&r, DXPU_POSTED));
+            assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_E_NONE);
+            assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_E_RESET);
+        }
+        rig_free(&r);
+    }
+}
+
+static void test_d47_own_reset_is_told_once(void **state)
+{
+    (void)state;
+    for (unsigned s = 0; s < ALL_STATES; s++) {
+        in_state(s);
+        dxpu_channel_reset(&r.ch, DXPU_REASON_DETACH);
+        if (s == DXPU_STATE_CLOSED) {
+            assert_int_equal(dxpu_channel_state(&r.ch), s);
+        } else if (s != DXPU_STATE_FAILED) {
+            assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_FAILED);
+            if (s >= DXPU_STATE_ACCEPTED) {
+                assert_true(rig_emit(&r) > 0);
+                assert_int_equal(r.f.kind, DXPU_KIND_RESET);
+                assert_memory_equal(r.f.body.ptr, "\1\1\1\0", 4);
+            }
+            assert_int_equal(rig_emit(&r), DXPU_E_RESET);
+        }
+        rig_free(&r);
+    }
+}
+
+static void test_d48_hold(void **state)
+{
+    (void)state;
+    for (unsigned s = DXPU_STATE_OPENING; s <= DXPU_STATE_CLOSING; s++) {
+        in_state(s);
+        uint64_t end = RIG_START_NS + 1000 * (uint64_t)RIG_MS;
+        while (dxpu_channel_next_ns(&r.ch) < end) {
+            r.now_ns = dxpu_channel_next_ns(&r.ch);
+            while (rig_emit(&r) > 0)
+                ;
+            assert_int_equal(r.n, 0);
+        }
+        assert_true(dxpu_channel_next_ns(&r.ch) == end);
+        r.now_ns = end - 1;
+        assert_int_equal(rig_emit(&r), 0);
+        r.now_ns = end;
+        if (s != DXPU_STATE_OPENING) {
+            assert_true(rig_emit(&r) > 0);
+            assert_int_equal(r.f.kind, DXPU_KIND_RESET);
+            assert_int_equal(r.f.body.ptr[0], DXPU_REASON_HOLD);
+        }
+        assert_int_equal(rig_emit(&r), DXPU_E_DEAD);
+        assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_FAILED);
+        rig_free(&r);
+    }
+    assert_string_equal(dxpu_state_name(DXPU_STATE_FAILED), "failed");
+    assert_string_equal(dxpu_state_name(99), "?");
+}
+
+/* A late duplicate of an old open: the new channel never hears a sequenced frame and ends by hold;
+   the living one has not noticed. */
+static void test_d49_late_duplicate_of_an_open(void **state)
+{
+    static rig late;
+    (void)state;
+    rig_config(&r);
+    rig_accepted(&r);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    rig_config(&late);
+    late.cfg.local_id = RIG_ID + 1;
+    late.offer.channel = RIG_PEER_ID - 1;
+    rig_accepted(&late);
+    late.say.channel = RIG_ID + 1;
+    for (unsigned i = 0; i < 9; i++) {
+        r.now_ns = late.now_ns += 125 * (uint64_t)RIG_MS;
+        while (rig_emit(&late) > 0)
+            assert_int_equal(late.f.channel, RIG_PEER_ID - 1);
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+        while (rig_emit(&r) > 0)
+            ;
+    }
+    assert_int_equal(dxpu_channel_error(&late.ch), DXPU_E_DEAD);
+    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_UP);
+    rig_free(&r);
+    rig_free(&late);
+}
+
+/* A proxy that lost its state has a new id: what comes to the former one keeps nobody alive. */
+static void test_d50_former_id(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    r.say.channel = RIG_ID + 1;
+    r.now_ns += 900 * (uint64_t)RIG_MS;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_E_CHANNEL);
+    r.now_ns += 100 * (uint64_t)RIG_MS;
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(rig_emit(&r), DXPU_E_DEAD);
+    rig_free(&r);
+}
+
+/* ---- every reason of a refusal, once ---- */
+
+static int put_bytes(uint8_t *pkt, size_t n)
+{
+    return dxpu_channel_ingest(&r.ch, r.now_ns, pkt, n, 0);
+}
+
+static size_t good_ack(uint8_t *pkt)
+{
+    r.say.kind = DXPU_KIND_ACK;
+    size_t n = rig_seal(&r.say, NULL, 0, pkt);
+    r.say.packet++;
+    return n;
+}
+
+static size_t resealed(uint8_t *pkt, size_t n)
+{
+    dxpu_frame_seal_crc(pkt, n - 4);
+    return n;
+}
+
+static void test_d47_refusals_are_counted(void **state)
+{
+    static uint8_t pkt[4096];
+    size_t n;
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    dxpu_counters *c = &r.ch.count;
+    assert_int_equal(put_bytes(pkt, 3), DXPU_E_SHORT);
+    assert_int_equal(c->rx_short, 1);
+    n = good_ack(pkt);
+    pkt[0] ^= 1;
+    assert_int_equal(put_bytes(pkt, resealed(pkt, n)), DXPU_E_MAGIC);
+    assert_int_equal(c->rx_magic, 1);
+    n = good_ack(pkt);
+    pkt[2] = 2;
+    assert_int_equal(put_bytes(pkt, resealed(pkt, n)), DXPU_E_VERSION);
+    assert_int_equal(c->rx_version, 1);
+    n = good_ack(pkt);
+    pkt[3] = 10;
+    assert_int_equal(put_bytes(pkt, resealed(pkt, n)), DXPU_E_KIND);
+    assert_int_equal(c->rx_kind, 1);
+    n = good_ack(pkt);
+    assert_int_equal(put_bytes(pkt, n + 1), DXPU_E_LENGTH);
+    assert_int_equal(c->rx_length, 1);
+    n = good_ack(pkt);
+    pkt[6] = 0x10;
+    assert_int_equal(put_bytes(pkt, resealed(pkt, n)), DXPU_E_RSVD);
+    assert_int_equal(c->rx_rsvd, 1);
+    n = good_ack(pkt);
+    pkt[60] ^= 4;
+    assert_int_equal(put_bytes(pkt, n), DXPU_E_CRC);
+    assert_int_equal(c->rx_crc, 1);
+    r.say.channel++;
+    assert_int_equal(rig_put(&r, DXPU_KIND_ACK, NULL, 0), DXPU_E_CHANNEL);
+    r.say.channel--;
+    assert_int_equal(c->rx_channel, 1);
+    n = good_ack(pkt);
+    assert_int_equal(put_bytes(pkt, n), DXPU_OK);
+    assert_int_equal(put_bytes(pkt, n), DXPU_E_REPLAY);
+    assert_int_equal(c->rx_replay, 1);
+    memset(pkt, 0, sizeof pkt);
+    assert_int_equal(rig_put(&r, DXPU_KIND_PROBE, pkt, 1453 - 24), DXPU_E_LENGTH); /* W-10 */
+    assert_int_equal(rig_put(&r, DXPU_KIND_PROBE, pkt, 1452 - 24), DXPU_OK);
+    assert_int_equal(rig_put(&r, DXPU_KIND_PROBE, pkt, 11), DXPU_E_SHORT);
+    assert_int_equal(rig_put(&r, DXPU_KIND_DATA, NULL, 0), DXPU_E_RECORD);
+    assert_int_equal(c->rx_record, 1);
+    assert_int_equal(rig_put(&r, DXPU_KIND_HANDSHAKE, pkt, 8), DXPU_E_STATE); /* W-13 */
+    assert_int_equal(c->rx_state, 1);
+    r.offer.epoch = 0;
+    assert_int_equal(rig_put_offer(&r, DXPU_KIND_ACCEPT), DXPU_E_OFFER);
+    assert_int_equal(c->rx_offer, 1);
+    assert_int_equal(c->rx_ack + c->rx_window, 0); /* tests of their own */
+    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_UP);
+    rig_free(&r);
+}
+
+static void test_w8_replay_window(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    r.say.packet = 1000;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    r.say.packet = 999; /* late, but new */
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_E_REPLAY); /* 1000 */
+    r.say.packet = 1001 - 256;                                 /* the oldest that it can tell */
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    r.say.packet = 1000 - 256;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_E_REPLAY);
+    r.say.packet = 1000 + 256; /* another lap of the ring */
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    rig_free(&r);
+}
+
+/* ---- acknowledgement ---- */
+
+static void send_writes(unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        assert_int_equal(rig_submit(&r, rig_mwr(1, 64, 0)), DXPU_OK);
+        assert_true(rig_emit(&r) > 0);
+        assert_int_equal(r.f.kind, DXPU_KIND_DATA);
+    }
+}
+
+static void test_d1_retransmission(void **state)
+{
+    uint8_t body[1500];
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 4096, 0)), DXPU_OK);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_true(rig_emit(&r) > 0);
+        assert_int_equal(r.f.sequence, RIG_SEQ + i);
+        if (i == 1)
+            memcpy(body, r.f.body.ptr, r.f.body.len);
+    }
+    size_t n = 1452 - 80;
+    uint64_t packet = r.f.packet;
+    r.say.sack = 2; /* 102 */
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    r.say.sack = 0;
+    r.say.ack = RIG_SEQ + 1;
+    assert_int_equal(rig_put_tlp(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+    r.now_ns += 4 * RIG_MS;
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.kind, DXPU_KIND_DATA);
+    assert_int_equal(r.f.sequence, RIG_SEQ + 1);
+    assert_true(r.f.packet > packet);
+    assert_int_equal(r.f.ack, RIG_PEER_SEQ + 1); /* as of now */
+    assert_int_equal(r.f.body.len, n);           /* D-16 */
+    assert_memory_equal(r.f.body.ptr, body, n);
+    assert_int_equal(r.ch.count.tx_retransmits, 1);
+    rig_free(&r);
+}
+
+static void test_d2_when_to_acknowledge(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    r.cfg.window_frames = 16; /* more than two frames: at once */
+    rig_up(&r);
+    assert_int_equal(rig_put_tlp(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+    assert_int_equal(rig_emit(&r), 0);
+    assert_true(dxpu_channel_next_ns(&r.ch) == r.now_ns + 25 * RIG_US);
+    r.now_ns += 25 * RIG_US;
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.kind, DXPU_KIND_ACK);
+    assert_int_equal(r.f.ack, RIG_PEER_SEQ + 1);
+    assert_int_equal(rig_emit(&r), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(rig_emit(&r), 0);
+        assert_int_equal(rig_put_tlp(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+    }
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.ack, RIG_PEER_SEQ + 4);
+    assert_int_equal(rig_put_tlp(&r, rig_mwr(1, 4, 0)), DXPU_OK); /* with data that goes */
+    send_writes(1);
+    assert_int_equal(r.f.ack, RIG_PEER_SEQ + 5);
+    assert_int_equal(rig_put(&r, DXPU_KIND_BLOCKED, NULL, 0), DXPU_OK); /* F-13 */
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.kind, DXPU_KIND_ACK);
+    assert_int_equal(rig_emit(&r), 0);
+    rig_free(&r);
+}
+
+static void test_d3_gaps_and_sack(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    static const uint8_t order[] = { 2, 4, 1, 4, 0, 3 };
+    static const uint8_t ack[] = { 0, 0, 0, 0, 3, 5 };
+    static const uint8_t sack[] = { 2, 10, 11, 11, 1, 0 };
+    for (unsigned i = 0; i < sizeof order; i++) {
+        r.say.sequence = RIG_PEER_SEQ + order[i];
+        assert_int_equal(rig_put_tlp(&r, rig_mwr(1, 4 + 4 * (uint32_t)order[i], 0)), DXPU_OK);
+        assert_true(rig_emit(&r) > 0);
+        assert_int_equal(r.f.ack, RIG_PEER_SEQ + ack[i]);
+        assert_int_equal(r.f.sack, sack[i]);
+    }
+    assert_int_equal(r.ch.count.rx_reordered, 3);
+    assert_int_equal(r.ch.count.rx_duplicate, 1);
+    r.say.sequence = RIG_PEER_SEQ + 2; /* D-8: below what is expected */
+    assert_int_equal(rig_put_tlp(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+    assert_int_equal(r.ch.count.rx_duplicate, 2);
+    assert_true(rig_emit(&r) > 0);
+    for (unsigned i = 0; i < 5; i++) { /* D-30 */
+        assert_int_equal(dxpu_channel_peek(&r.ch, DXPU_POSTED).tlp.len, 12 + 4 + 4 * i);
+        assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_OK);
+    }
+    assert_false(rig_has(&r, DXPU_POSTED));
+    rig_free(&r);
+}
+
+static void test_d4_seen_and_delay(void **state)
+{
+    rig_body body;
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    rig_begin(&body);
+    rig_add(&body, rig_mwr(1, 4, 0));
+    r.say.packet = 40;
+    assert_int_equal(rig_put_data(&r, &body.b), DXPU_OK);
+    r.now_ns += 7000;
+    send_writes(1);
+    assert_true(r.f.seen == 40);
+    assert_int_equal(r.f.delay_ns, 7000);
+    r.say.packet = 30; /* an older packet does not count */
+    assert_int_equal(rig_put_data(&r, &body.b), DXPU_OK);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK); /* 31: nor one that is no data */
+    r.now_ns += (uint64_t)1 << 20;
+    send_writes(1);
+    assert_true(r.f.seen == 40);
+    assert_int_equal(r.f.delay_ns, 7000 + (1 << 20));
+    rig_free(&r);
+    rig_config(&r);
+    r.cfg.hold_ms = 100000;
+    r.offer.hold_ms = 100000;
+    rig_up(&r);
+    assert_int_equal(rig_put_data(&r, &body.b), DXPU_OK);
+    r.now_ns += 5000 * (uint64_t)RIG_MS; /* more than 32 bits say */
+    send_writes(1);
+    assert_int_equal(r.f.delay_ns, UINT32_MAX);
+    rig_free(&r);
+}
+
+static void test_d5_ecn(void **state)
+{
+    rig_body body;
+    uint8_t pkt[256];
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    rig_begin(&body);
+    rig_add(&body, rig_mwr(1, 4, 0));
+    for (unsigned i = 0; i < 3; i++) {
+        r.say.kind = DXPU_KIND_DATA;
+        size_t n = rig_seal(&r.say, body.b.out, body.b.used, pkt);
+        r.say.packet++;
+        r.say.sequence++;
+        unsigned mark = i == 1 ? 0 : DXPU_RX_ECN_CE;
+        assert_int_equal(dxpu_channel_ingest(&r.ch, r.now_ns, pkt, n, mark), DXPU_OK);
+    }
+    send_writes(1);
+    assert_int_equal(r.f.ecn_ce, 2);
+    assert_int_equal(r.ch.count.rx_ecn_ce, 2);
+    rig_free(&r);
+}
+
+static void test_d6_never_sent(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    send_writes(3);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 4), DXPU_E_ACK);
+    r.say.sack = 4; /* 103 */
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_E_ACK);
+    r.say.sack = 1;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 2), DXPU_E_ACK);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 3), DXPU_E_ACK);
+    assert_int_equal(r.ch.count.rx_ack, 4);
+    assert_int_equal(r.ch.count.tx_tlps_acked, 0);
+    r.say.sack = 2;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    r.say.sack = 0;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 3), DXPU_OK);
+    assert_int_equal(r.ch.count.tx_tlps_acked, 3);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK); /* an old one is no error */
+    rig_free(&r);
+}
+
+/* ---- loss ---- */
+
+static void test_d10_d11_rtt_and_rto(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    send_writes(1);
+    assert_true(dxpu_channel_next_ns(&r.ch) == r.now_ns + 4 * RIG_MS); /* before a sample */
+    uint64_t packet = r.f.packet;
+    r.now_ns += 3 * RIG_MS;
+    r.say.seen = packet;
+    r.say.delay_ns = RIG_MS; /* 2 ms: SRTT 2, RTTVAR 1, RTO 6 */
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
+    send_writes(1);
+    assert_true(dxpu_channel_next_ns(&r.ch) == r.now_ns + 6 * RIG_MS);
+    r.now_ns += RIG_MS; /* not the frame that was seen: no sample */
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 2), DXPU_OK);
+    send_writes(1);
+    assert_true(dxpu_channel_next_ns(&r.ch) == r.now_ns + 6 * RIG_MS);
+    r.say.seen = r.f.packet;
+    r.say.delay_ns = 0;
+    r.now_ns += 2 * RIG_MS; /* again 2 ms: RTTVAR 0.75, RTO 5 */
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 3), DXPU_OK);
+    send_writes(1);
+    assert_true(dxpu_channel_next_ns(&r.ch) == r.now_ns + 5 * RIG_MS);
+    r.say.seen = r.f.packet;
+    r.say.delay_ns = 2000; /* a delay longer than it all: no sample */
+    r.now_ns += 1000;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 4), DXPU_OK);
+    for (unsigned i = 0; i < 40; i++) { /* down to the floor */
+        send_writes(1);
+        r.now_ns += 1000;
+        r.say.seen = r.f.packet;
+        r.say.delay_ns = 0;
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ + 5 + i), DXPU_OK);
+    }
+    send_writes(1);
+    assert_true(dxpu_channel_next_ns(&r.ch) == r.now_ns + RIG_MS);
+    rig_free(&r);
+}
+
+static void test_d12_backoff(void **state)
+{
+    static const uint8_t wait_ms[] = { 4, 8, 16, 32, 64, 128, 250, 250 };
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    send_writes(2);
+    for (unsigned i = 0; i < sizeof wait_ms; i++) {
+        assert_int_equal(rig_put(&r, DXPU_KIND_BLOCKED, NULL, 0), DXPU_OK); /* alive */
+        r.now_ns += wait_ms[i] * (uint64_t)RIG_MS - 1;
+        while (rig_emit(&r) > 0)
+            assert_int_not_equal(r.f.kind, DXPU_KIND_DATA);
+        r.now_ns++;
+        assert_true(rig_emit(&r) > 0);
+        while (r.f.kind == DXPU_KIND_PROBE)
+            assert_true(rig_emit(&r) > 0);
+        assert_int_equal(r.f.kind, DXPU_KIND_DATA);
+        assert_int_equal(r.f.sequence, RIG_SEQ); /* the oldest, D-15 */
+        assert_int_equal(r.ch.count.tx_timeouts, i + 1);
+        assert_int_equal(rig_emit(&r), 0);
+    }
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK); /* ends it */
+    assert_true(rig_emit(&r) > 0); /* and shows that the second, older, is lost: D-14 */
+    assert_int_equal(r.f.sequence, RIG_SEQ + 1);
+    assert_true(dxpu_channel_next_ns(&r.ch) == r.now_ns + 4 * RIG_MS);
+    rig_free(&r);
+}
+
+static void test_d13_probes(void **state)
+{
+    static const uint16_t at_ms[] = { 250, 375, 500, 625 };
+    static const uint8_t reply[DXPU_PROBE_BYTES] = { DXPU_PROBE_REPLY };
+    static const uint8_t probe[DXPU_PROBE_BYTES] = { 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8 };
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    for (unsigned i = 0; i < 4; i++) {
+        assert_true(dxpu_channel_next_ns(&r.ch) == RIG_START_NS + at_ms[i] * (uint64_t)RIG_MS);
+        r.now_ns = dxpu_channel_next_ns(&r.ch);
+        assert_true(rig_emit(&r) > 0);
+        assert_int_equal(r.f.kind, DXPU_KIND_PROBE);
+        assert_int_equal(r.f.body.ptr[0], 0);
+        assert_int_equal(rig_emit(&r), 0);
+    }
+    assert_int_equal(rig_put(&r, DXPU_KIND_PROBE, reply, sizeof reply), DXPU_OK);
+    assert_int_equal(rig_emit(&r), 0);
+    assert_true(dxpu_channel_next_ns(&r.ch) == r.now_ns + 250 * (uint64_t)RIG_MS);
+    assert_int_equal(rig_put(&r, DXPU_KIND_PROBE, probe, sizeof probe), DXPU_OK);
+    assert_int_equal(dxpu_channel_next_ns(&r.ch), 0);
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.kind, DXPU_KIND_PROBE);
+    assert_int_equal(r.f.body.ptr[0], DXPU_PROBE_REPLY);
+    assert_memory_equal(r.f.body.ptr + 4, probe + 4, 8);
+    rig_free(&r);
+}
+
+static void test_d14_fast_retransmit(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    send_writes(5);
+    r.say.sack = 3; /* 101 and 102: two later ones */
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    assert_int_equal(rig_emit(&r), 0);
+    r.say.sack = 7;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    assert_int_equal(dxpu_channel_next_ns(&r.ch), 0);
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.sequence, RIG_SEQ);
+    assert_int_equal(r.ch.count.tx_fast, 1);
+    assert_int_equal(rig_emit(&r), 0); /* the same acknowledgement again changes nothing */
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    assert_int_equal(rig_emit(&r), 0);
+    send_writes(3); /* the retransmission is lost: three later transmissions find it */
+    r.say.sack = 0x37;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.sequence, RIG_SEQ + 4); /* it left before all of these */
+    assert_int_equal(rig_emit(&r), 0);
+    r.say.sack = 0x77;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.sequence, RIG_SEQ);
+    assert_int_equal(r.ch.count.tx_fast, 3);
+    assert_int_equal(r.ch.count.tx_timeouts, 0);
+    rig_free(&r);
+}
+
+static void test_d15_oldest_even_if_sacked(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    send_writes(3);
+    r.say.sack = 1; /* 101 */
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    r.say.sack = 0;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK); /* 101 has been taken back: D-3 */
+    uint64_t due = dxpu_channel_next_ns(&r.ch);
+    assert_true(due == r.now_ns + 4 * RIG_MS);
+    r.now_ns = due;
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.sequence, RIG_SEQ + 1);
+    rig_free(&r);
+}
+
+static void test_d51_window(void **state)
+{
+    (void)state;
+    for (unsigned whose = 0; whose < 2; whose++) {
+        unsigned kinds;
+        rig_config(&r);
+        r.cfg.window_frames = whose ? 64 : 4;
+        r.offer.window_frames = whose ? 3 : 64;
+        unsigned window = whose ? 3 : 4;
+        rig_up(&r);
+        send_writes(window);
+        assert_int_equal(rig_submit(&r, rig_mwr(1, 64, 0)), DXPU_OK);
+        assert_int_equal(rig_emit(&r), 0);
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
+        assert_int_equal(rig_drain(&r, &kinds), 1);
+        rig_free(&r);
+    }
+}
+
+/* ---- order ---- */
+
+/* What the table says of `later` behind a posted write of requester 0:02.0, at both ends. */
+static void order_row(dxpu_bytes later, unsigned cls, bool passes)
+{
+    dxpu_bytes first = rig_mwr(DXPU_BDF(0, 2, 0), 64, 0);
+    uint8_t keep[DXPU_TLP_MAX_BYTES];
+    dxpu_bytes again = { keep, later.len };
+    memcpy(keep, later.ptr, later.len);
+    rig_config(&r);
+    r.offer.limits.data[DXPU_POSTED] = 256;
+    r.offer.limits.header[DXPU_POSTED] = 1;
+    rig_up(&r);
+    assert_int_equal(rig_put_tlp(&r, first), DXPU_OK); /* the receiver */
+    assert_int_equal(rig_put_tlp(&r, again), DXPU_OK);
+    assert_int_equal(rig_has(&r, cls), passes);
+    assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_OK);
+    assert_true(rig_has(&r, cls));
+    send_writes(1); /* the sender: the only posted credit is gone */
+    assert_int_equal(rig_submit(&r, first), DXPU_OK);
+    assert_int_equal(rig_submit(&r, again), DXPU_OK);
+    unsigned kinds;
+    rig_drain(&r, &kinds);
+    assert_int_equal(r.ch.count.tx_tlps, passes ? 2 : 1);
+    rig_free(&r);
+}
+
+static void test_d33_d34_passing_posted(void **state)
+{
+    const uint16_t same = DXPU_BDF(0, 2, 0), other = DXPU_BDF(0, 3, 0);
+    const uint8_t ro = DXPU_ATTR_RO, ido = DXPU_ATTR_IDO;
+    (void)state;
+    order_row(rig_np(DXPU_TLP_MRD, other, 1, 64, 0), DXPU_NONPOSTED, false);
+    order_row(rig_np(DXPU_TLP_MRD, other, 1, 64, ro), DXPU_NONPOSTED, false);
+    order_row(rig_np(DXPU_TLP_MRD, other, 1, 64, ido), DXPU_NONPOSTED, true);
+    order_row(rig_np(DXPU_TLP_MRD, same, 1, 64, ido), DXPU_NONPOSTED, false);
+    order_row(rig_np(DXPU_TLP_SWAP, other, 1, 8, 0), DXPU_NONPOSTED, false);
+    order_row(rig_np(DXPU_TLP_SWAP, other, 1, 8, ro), DXPU_NONPOSTED, true);
+    order_row(rig_np(DXPU_TLP_SWAP, other, 1, 8, ido), DXPU_NONPOSTED, true);
+    order_row(rig_np(DXPU_TLP_SWAP, same, 1, 8, ido), DXPU_NONPOSTED, false);
+    order_row(rig_cpl(1, 64, 64, 0), DXPU_COMPLETION, false);
+    order_row(rig_cpl(1, 64, 64, ro), DXPU_COMPLETION, true);
+    order_row(rig_cpl(1, 64, 64, ido), DXPU_COMPLETION, true); /* completer 3:00.0 */
+    order_row(rig_cpl(1, 0, 0, 0), DXPU_COMPLETION, false);
+}
+
+/* ID-based Ordering with several posted ones: only when none of them has its requester. */
+static void test_d34_every_posted_that_waits(void **state)
+{
+    static const uint8_t devices[][2] = { { 2, 3 }, { 3, 2 }, { 2, 2 } };
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        rig_config(&r);
+        rig_up(&r);
+        for (unsigned k = 0; k < 2; k++)
+            assert_int_equal(rig_put_tlp(&r, rig_mwr(DXPU_BDF(0, devices[i][k], 0), 4, 0)),
+                             DXPU_OK);
+        assert_int_equal(
+            rig_put_tlp(&r, rig_np(DXPU_TLP_MRD, DXPU_BDF(0, 3, 0), 1, 4, DXPU_ATTR_IDO)), DXPU_OK);
+        assert_int_equal(rig_has(&r, DXPU_NONPOSTED), i == 2);
+        assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_OK);
+        assert_int_equal(rig_has(&r, DXPU_NONPOSTED), i >= 1);
+        assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_OK);
+        assert_true(rig_has(&r, DXPU_NONPOSTED));
+        rig_free(&r);
+    }
+}
+
+/* Posted and completions go before a request that nobody takes, or that has no credit. */
+static void test_d31_d32_request_holds_up_nothing(void **state)
+{
+    unsigned kinds;
+    (void)state;
+    rig_config(&r);
+    r.offer.limits.header[DXPU_NONPOSTED] = 1;
+    rig_up(&r);
+    assert_int_equal(rig_put_tlp(&r, rig_mrd(1, 64)), DXPU_OK);
+    assert_int_equal(rig_put_tlp(&r, rig_mwr(1, 64, 0)), DXPU_OK);
+    assert_int_equal(rig_put_tlp(&r, rig_cpl(1, 64, 64, DXPU_ATTR_RO)), DXPU_OK);
+    assert_true(rig_has(&r, DXPU_NONPOSTED));
+    assert_true(rig_has(&r, DXPU_COMPLETION));
+    assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_OK);
+    assert_int_equal(dxpu_channel_take(&r.ch, DXPU_COMPLETION, r.now_ns), DXPU_OK);
+    assert_true(rig_has(&r, DXPU_NONPOSTED));
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(rig_submit(&r, rig_mrd((uint16_t)i, 64)), DXPU_OK);
+    rig_drain(&r, &kinds);
+    assert_int_equal(r.ch.count.tx_tlps, 1);
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 64, 0)), DXPU_OK);
+    assert_int_equal(rig_submit(&r, rig_cpl(1, 64, 64, 0)), DXPU_OK);
+    rig_drain(&r, &kinds);
+    assert_int_equal(r.ch.count.tx_tlps, 3);
+    rig_free(&r);
+}
+
+static void test_d35_event_is_a_barrier(void **state)
+{
+    rig_body body;
+    dxpu_event e;
+    dxpu_record rec;
+    static const uint8_t want[] = { DXPU_RECORD_TLP, DXPU_RECORD_EVENT, DXPU_RECORD_TLP };
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    rig_begin(&body);
+    rig_add(&body, rig_mrd(1, 64));
+    rig_add_event(&body, DXPU_EVENT_POWER_LIMIT, 5);
+    rig_add(&body, rig_cpl(1, 64, 64, DXPU_ATTR_RO));
+    assert_int_equal(rig_put_data(&r, &body.b), DXPU_OK);
+    assert_int_equal(dxpu_channel_wants(&r.ch, r.now_ns), DXPU_WANTS_TAKE_NONPOSTED);
+    assert_false(dxpu_channel_peek_event(&r.ch, &e));
+    assert_int_equal(dxpu_channel_take_event(&r.ch), DXPU_E_NONE);
+    assert_int_equal(dxpu_channel_take(&r.ch, DXPU_COMPLETION, r.now_ns), DXPU_E_NONE);
+    assert_int_equal(dxpu_channel_take(&r.ch, DXPU_NONPOSTED, r.now_ns), DXPU_OK);
+    assert_int_equal(dxpu_channel_wants(&r.ch, r.now_ns), DXPU_WANTS_TAKE_EVENT);
+    assert_int_equal(dxpu_channel_take_event(&r.ch), DXPU_OK);
+    assert_int_equal(dxpu_channel_wants(&r.ch, r.now_ns), DXPU_WANTS_TAKE_COMPLETION);
+    rig_free(&r);
+
+    rig_config(&r); /* the sender: behind a request without credit */
+    r.offer.limits.header[DXPU_NONPOSTED] = 1;
+    rig_up(&r);
+    memset(&e, 0, sizeof e);
+    e.type = DXPU_EVENT_RESUME;
+    unsigned kinds;
+    assert_int_equal(rig_submit(&r, rig_mrd(1, 64)), DXPU_OK);
+    rig_drain(&r, &kinds);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
+    assert_int_equal(rig_submit(&r, rig_mrd(2, 64)), DXPU_OK);
+    assert_int_equal(dxpu_channel_submit_event(&r.ch, &e), DXPU_OK);
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+    assert_int_equal(rig_emit(&r), 0);
+    assert_int_equal(dxpu_channel_wants(&r.ch, r.now_ns), DXPU_WANTS_ACK);
+    r.say.limits.header[DXPU_NONPOSTED]++;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
+    assert_true(rig_emit(&r) > 0);
+    dxpu_bytes left = r.f.body;
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(dxpu_record_next(&left, &rec), DXPU_OK);
+        assert_int_equal(rec.type, want[i]);
+    }
+    rig_free(&r);
+}
+
+static void test_d36_events_in_flight(void **state)
+{
+    dxpu_event e;
+    unsigned kinds;
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    memset(&e, 0, sizeof e);
+    assert_int_equal(dxpu_channel_submit_event(&r.ch, &e), DXPU_E_ARG);
+    e.type = DXPU_EVENT_END;
+    assert_int_equal(dxpu_channel_submit_event(&r.ch, &e), DXPU_E_ARG);
+    e.type = DXPU_EVENT_QUIESCE;
+    for (unsigned i = 0; i < 16; i++)
+        assert_int_equal(dxpu_channel_submit_event(&r.ch, &e), DXPU_OK);
+    assert_int_equal(dxpu_channel_submit_event(&r.ch, &e), DXPU_E_AGAIN);
+    rig_drain(&r, &kinds);
+    assert_int_equal(dxpu_channel_submit_event(&r.ch, &e), DXPU_E_AGAIN);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
+    assert_int_equal(dxpu_channel_submit_event(&r.ch, &e), DXPU_OK);
+    rig_free(&r);
+}
+
+static void test_w52_events_ignored(void **state)
+{
+    static const uint8_t unknown[] = { 3, 0, 0, 4, 99, 0, 0, 0 };
+    rig_body body;
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    rig_begin(&body);
+    for (unsigned i = 0; i < 20; i++) { /* no barrier, and no place among the sixteen */
+        memcpy(body.bytes + body.b.used, unknown, sizeof unknown);
+        body.b.used += sizeof unknown;
+    }
+    rig_add(&body, rig_mwr(1, 4, 0));
+    assert_int_equal(rig_put_data(&r, &body.b), DXPU_OK);
+    assert_int_equal(r.ch.count.rx_events_ignored, 20);
+    assert_true(rig_has(&r, DXPU_POSTED));
+    rig_free(&r);
+}
+
+/* ---- TLP records inside valid frames ---- */
+
+static void fails_with(int rc, int last, uint8_t reason)
+{
+    unsigned kinds;
+    assert_int_equal(rc, DXPU_E_PROTO);
+    assert_int_equal(dxpu_channel_last_error(&r.ch), last);
+    assert_int_equal(dxpu_channel_reason(&r.ch), reason);
+    assert_int_equal(rig_drain(&r, &kinds), 1);
+    assert_int_equal(kinds, 1u << DXPU_KIND_RESET);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_E_PROTO);
+    rig_free(&r);
+}
+
+static void test_w38_tlp_crc(void **state)
+{
+    rig_body body;
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    rig_begin(&body);
+    rig_add(&body, rig_mwr(1, 64, 0));
+    body.bytes[body.b.used - 1] ^= 1;
+    int rc = rig_put_data(&r, &body.b);
+    assert_int_equal(r.ch.count.rx_tlp_crc, 1);
+    assert_int_equal(r.ch.count.rx_tlps, 0);
+    fails_with(rc, DXPU_E_TLP_CRC, DXPU_REASON_PROTOCOL);
+}
+
+/* One record of a frame spoiled: byte `at` becomes `value`. */
+static void refused_record(dxpu_bytes tlp, size_t at, uint8_t value)
+{
+    rig_body body;
+    rig_config(&r);
+    rig_up(&r);
+    rig_begin(&body);
+    rig_add(&body, tlp);
+    assert_int_not_equal(body.bytes[at], value);
+    body.bytes[at] = value;
+    assert_int_equal(rig_put_data(&r, &body.b), DXPU_E_RECORD);
+    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_UP);
+    rig_free(&r);
+}
+
+static void test_w35_header_against_record(void **state)
+{
+    (void)state;
+    refused_record(rig_mrd(1, 64), 5, 0x03);     /* class posted */
+    refused_record(rig_mrd(1, 64), 8, 0x20);     /* a 4-dword header in 3 */
+    refused_record(rig_mrd(1, 64), 8, 0x80);     /* a prefix in place of the header */
+    refused_record(rig_mrd(1, 64), 8, 0x1f);     /* W-37 */
+    refused_record(rig_mrd(1, 64), 7, 4);        /* W-36: data that a read has not */
+    refused_record(rig_mwr(1, 64, 0), 7, 60);    /* W-36 */
+    refused_record(rig_mwr(1, 64, 0), 10, 0x80); /* a digest that is not there */
+    refused_record(rig_mwr(1, 64, 0), 24, 0x7f); /* W-31 */
+    refused_record(rig_mwr(1, 64, 0), 27, 68);   /* W-30 */
+}
+
+static void test_w42_payload_within_a_frame(void **state)
+{
+    rig_body body;
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    rig_begin(&body);
+    rig_add(&body, rig_mwr(1, 8, 0));
+    memcpy(body.bytes + body.b.used, "\2\0\0\4abcd", 8); /* more than is left */
+    body.b.used += 8;
+    assert_int_equal(rig_put_data(&r, &body.b), DXPU_E_RECORD);
+    r.say.sequence--;
+    rig_begin(&body);
+    rig_add(&body, rig_mwr(1, 8, 0));
+    body.b.used -= 12; /* its payload is missing, another record stands there */
+    rig_add_event(&body, DXPU_EVENT_QUIESCE, 0);
+    assert_int_equal(rig_put_data(&r, &body.b), DXPU_E_RECORD);
+    assert_int_equal(r.ch.count.rx_record, 2);
+    rig_free(&r);
+}
+
+/* A frame with only the header record of a write of 8 bytes. */
+static void put_header_only(void)
+{
+    rig_body body;
+    rig_begin(&body);
+    rig_add(&body, rig_mwr(1, 8, 0));
+    body.b.used -= 12;
+    assert_int_equal(rig_put_data(&r, &body.b), DXPU_OK);
+    assert_false(rig_has(&r, DXPU_POSTED));
+}
+
+static void test_w43_payload_across_frames(void **state)
+{
+    rig_body body;
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    int rc = rig_put(&r, DXPU_KIND_DATA, "\2\0\0\4abcd", 8); /* to no TLP */
+    fails_with(rc, DXPU_E_RECORD, DXPU_REASON_PROTOCOL);
+
+    rig_config(&r);
+    rig_up(&r);
+    put_header_only();
+    rc = rig_put(&r, DXPU_KIND_DATA, "\2\0\0\14abcdefghijkl", 16); /* too much */
+    fails_with(rc, DXPU_E_RECORD, DXPU_REASON_PROTOCOL);
+
+    rig_config(&r);
+    rig_up(&r);
+    put_header_only();
+    rig_begin(&body);
+    rig_add(&body, rig_mrd(1, 4)); /* another TLP in between */
+    fails_with(rig_put_data(&r, &body.b), DXPU_E_RECORD, DXPU_REASON_PROTOCOL);
+}
+
+static void test_w33_local_prefixes_end_here(void **state)
+{
+    uint8_t tlp[64];
+    dxpu_record rec;
+    dxpu_bytes mwr = rig_mwr(1, 4, 0), all = { tlp, 8 + mwr.len };
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    memcpy(tlp, "\x8e\1\2\3\x91\4\5\6", 8); /* vendor defined local, PASID */
+    memcpy(tlp + 8, mwr.ptr, mwr.len);
+    assert_int_equal(rig_submit(&r, all), DXPU_OK);
+    assert_int_equal(r.ch.count.tx_local_prefixes, 1);
+    assert_true(rig_emit(&r) > 0);
+    dxpu_bytes body = r.f.body;
+    assert_int_equal(dxpu_record_next(&body, &rec), DXPU_OK);
+    assert_int_equal(rec.prefix_dw, 1);
+    assert_memory_equal(rec.bytes.ptr, tlp + 4, 16);
+    assert_int_equal(rec.tlp_crc, dxpu_crc32(0, tlp + 4, all.len - 4));
+    all.len--;
+    assert_int_equal(rig_submit(&r, all), DXPU_E_TLP_SHORT);
+    all.len += 2;
+    assert_int_equal(rig_submit(&r, all), DXPU_E_TLP_LONG);
+    tlp[8] = 0x1f;
+    assert_int_equal(rig_submit(&r, all), DXPU_E_TLP_TYPE);
+    memset(tlp, 0, 20);
+    for (unsigned i = 0; i < 5; i++)
+        tlp[4 * i] = 0x91;
+    memcpy(tlp + 20, mwr.ptr, mwr.len);
+    all.len = 20 + mwr.len;
+    assert_int_equal(rig_submit(&r, all), DXPU_E_TLP_PREFIX_COUNT);
+    rig_free(&r);
+}
+
+/* ---- credits ---- */
+
+static void test_f5_overrun(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    r.cfg.rx.header[DXPU_POSTED] = 2;
+    rig_up(&r);
+    assert_int_equal(rig_put_tlp(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+    assert_int_equal(rig_put_tlp(&r, rig_mwr(1, 4, 0)), DXPU_OK); /* exactly met */
+    fails_with(rig_put_tlp(&r, rig_mwr(1, 4, 0)), DXPU_E_CREDIT, DXPU_REASON_CREDIT);
+
+    rig_config(&r); /* data units */
+    r.cfg.rx.data[DXPU_NONPOSTED] = 8;
+    rig_up(&r);
+    for (uint16_t i = 0; i < 8; i++)
+        assert_int_equal(rig_put_tlp(&r, rig_np(DXPU_TLP_SWAP, 1, i, 8, 0)), DXPU_OK);
+    assert_int_equal(rig_put_tlp(&r, rig_mrd(9, 64)), DXPU_OK); /* costs none */
+    fails_with(rig_put_tlp(&r, rig_np(DXPU_TLP_SWAP, 1, 9, 8, 0)), DXPU_E_CREDIT,
+               DXPU_REASON_CREDIT);
+}
+
+static void test_f6_f7_exactly_the_limit(void **state)
+{
+    unsigned kinds;
+    (void)state;
+    rig_config(&r);
+    r.offer.limits.header[DXPU_POSTED] = 100;
+    r.offer.limits.data[DXPU_POSTED] = 256;
+    rig_up(&r);
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 4080, 0)), DXPU_OK); /* 255 units */
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 20, 0)), DXPU_OK);   /* 2 */
+    rig_drain(&r, &kinds);
+    assert_int_equal(r.ch.count.tx_tlps, 1);
+    r.now_ns += 4 * RIG_MS; /* a retransmission uses nothing */
+    rig_drain(&r, &kinds);
+    assert_int_equal(r.ch.count.tx_retransmits, 1);
+    r.say.limits.data[DXPU_POSTED] = 257;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    rig_drain(&r, &kinds);
+    assert_int_equal(r.ch.count.tx_tlps, 2);
+    rig_free(&r);
+}
+
+static void test_f8_credit_comes_back_when_taken(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    r.cfg.rx.header[DXPU_POSTED] = 4;
+    rig_up(&r);
+    dxpu_credits first = r.cfg.rx;
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(rig_put_tlp(&r, rig_mwr(1, 20, 0)), DXPU_OK);
+    r.now_ns += RIG_MS;
+    assert_true(rig_emit(&r) > 0);
+    assert_memory_equal(&r.f.limits, &first, sizeof first);
+    assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_OK);
+    assert_int_equal(rig_emit(&r), 0); /* a quarter: with the next frame, or after the delay */
+    assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_OK);
+    assert_true(rig_emit(&r) > 0); /* half: at once */
+    assert_int_equal(r.f.limits.header[DXPU_POSTED], 6);
+    assert_int_equal(r.f.limits.data[DXPU_POSTED], first.data[DXPU_POSTED] + 4);
+    assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_OK);
+    r.now_ns += 25 * RIG_US;
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.limits.header[DXPU_POSTED], 7);
+    assert_int_equal(dxpu_channel_take(&r.ch, 3, r.now_ns), DXPU_E_NONE);
+    assert_int_equal(dxpu_channel_peek(&r.ch, 3).tlp.len, 0);
+    rig_free(&r);
+}
+
+static void test_f12_blocked(void **state)
+{
+    static const uint8_t wait_ms[] = { 4, 8, 16, 32, 64, 128, 250, 250 };
+    unsigned kinds;
+    (void)state;
+    rig_config(&r);
+    r.offer.limits.header[DXPU_POSTED] = 1;
+    rig_up(&r);
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+    rig_drain(&r, &kinds);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+    assert_int_equal(dxpu_channel_next_ns(&r.ch), 0); /* emit() must look at it */
+    assert_int_equal(rig_emit(&r), 0);
+    for (unsigned i = 0; i < sizeof wait_ms; i++) {
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK); /* alive, no credit */
+        uint64_t due = r.now_ns + wait_ms[i] * (uint64_t)RIG_MS;
+        assert_true(dxpu_channel_next_ns(&r.ch) == due);
+        r.now_ns = due - 1;
+        assert_int_equal(rig_emit(&r), 0);
+        r.now_ns = due;
+        do /* a probe may be due as well */
+            assert_true(rig_emit(&r) > 0);
+        while (r.f.kind == DXPU_KIND_PROBE);
+        assert_int_equal(r.f.kind, DXPU_KIND_BLOCKED);
+        assert_int_equal(r.f.sequence, RIG_SEQ + 1);
+        assert_int_equal(r.f.body.len, 0);
+        assert_int_equal(rig_emit(&r), 0);
+    }
+    assert_int_equal(r.ch.count.tx_blocked, sizeof wait_ms);
+    r.say.limits.header[DXPU_POSTED] = 2;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.kind, DXPU_KIND_DATA);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 2), DXPU_OK);
+    assert_int_equal(rig_emit(&r), 0);
+    r.now_ns += 100 * (uint64_t)RIG_MS;
+    assert_int_equal(rig_emit(&r), 0); /* nothing waits */
+    rig_free(&r);
+}
+
+static void test_f11_completions_infinite(void **state)
+{
+    unsigned kinds;
+    (void)state;
+    rig_config(&r);
+    r.offer.completions_infinite = true;
+    memset(&r.offer.limits.header[DXPU_COMPLETION], 0, sizeof(uint32_t));
+    rig_up(&r);
+    assert_int_equal(rig_submit(&r, rig_cpl(1, 64, 64, 0)), DXPU_OK);
+    rig_drain(&r, &kinds);
+    assert_int_equal(r.ch.count.tx_tlps, 1);
+    rig_free(&r);
+}
+
+/* ---- queues ---- */
+
+static void test_d52_queue_limits(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    r.cfg.tx.header[DXPU_POSTED] = 3;
+    r.cfg.tx.data[DXPU_POSTED] = 257;
+    rig_init(&r);
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_E_ARG); /* before it is opened */
+    dxpu_event e;
+    memset(&e, 0, sizeof e);
+    e.type = DXPU_EVENT_RESUME;
+    assert_int_equal(dxpu_channel_submit_event(&r.ch, &e), DXPU_E_ARG);
+    assert_int_equal(dxpu_channel_open(&r.ch, r.now_ns), DXPU_OK);
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 4096, 0)), DXPU_OK);
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 20, 0)), DXPU_E_AGAIN);
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 16, 0)), DXPU_OK);
+    rig_free(&r);
+
+    rig_config(&r);
+    r.cfg.tx.header[DXPU_POSTED] = 3;
+    rig_init(&r);
+    assert_int_equal(dxpu_channel_open(&r.ch, r.now_ns), DXPU_OK);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_E_AGAIN);
+    rig_free(&r);
+}
+
+/* Any sizes within the credits fit the ring, wherever it wraps; memory is exact, so that the
+   sanitizer sees a byte beyond.  Both ends: each frame is echoed to a second channel. */
+static void test_d52_ring(void **state)
+{
+    static const uint16_t sizes[] = { 4096, 4, 16, 20, 4080, 1000, 8, 2048, 64, 3000, 12, 256 };
+    uint32_t at = 1;
+    (void)state;
+    for (uint32_t headers = 1; headers < 7; headers++) {
+        rig_config(&r);
+        r.cfg.rx.header[DXPU_POSTED] = r.cfg.tx.header[DXPU_POSTED] = headers;
+        r.cfg.rx.data[DXPU_POSTED] = r.cfg.tx.data[DXPU_POSTED] = 256 + headers;
+        r.cfg.frame_limit_bytes = r.offer.frame_limit_bytes = 8000;
+        r.offer.limits.header[DXPU_POSTED] = r.offer.limits.data[DXPU_POSTED] = 1000000;
+        rig_up(&r);
+        uint32_t sent = 0, taken = 0, frames = 0;
+        uint16_t lens[8];
+        for (unsigned step = 0; step < 3000; step++) {
+            at = at * 1103515245u + 12345u;
+            uint16_t len = sizes[(at >> 16) % 12];
+            int rc = rig_submit(&r, rig_mwr(1, len, 0));
+            if (rc == DXPU_OK) {
+                assert_true(rig_emit(&r) > 0);
+                frames++;
+                rig_body body; /* the same goes in at the other side */
+                memcpy(body.bytes, r.f.body.ptr, r.f.body.len);
+                dxpu_builder_init(&body.b, body.bytes, sizeof body.bytes);
+                body.b.used = r.f.body.len;
+                assert_int_equal(rig_put_data(&r, &body.b), DXPU_OK);
+                lens[sent++ % 8] = len;
+                continue;
+            }
+            assert_int_equal(rc, DXPU_E_AGAIN);
+            assert_true(sent > taken);
+            assert_int_equal(dxpu_channel_peek(&r.ch, DXPU_POSTED).tlp.len, 12u + lens[taken % 8]);
+            assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_OK);
+            taken++;
+            assert_int_equal(rig_put_ack(&r, RIG_SEQ + taken), DXPU_OK);
+        }
+        assert_true(frames > 500);
+        rig_free(&r);
+    }
+}
+
+static void test_d7_sequence_wrap(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    r.cfg.sequence = 0xfffffffe;
+    r.offer.sequence = r.say.sequence = 0xfffffffd;
+    r.say.ack = 0xfffffffe;
+    rig_up(&r);
+    send_writes(5);
+    assert_int_equal(r.f.sequence, 2);
+    assert_int_equal(rig_put_ack(&r, 4), DXPU_E_ACK);
+    assert_int_equal(rig_put_ack(&r, 1), DXPU_OK);
+    assert_int_equal(r.ch.count.tx_tlps_acked, 3);
+    for (uint32_t i = 0; i < 6; i++)
+        assert_int_equal(rig_put_tlp(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+    r.now_ns += RIG_MS;
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.ack, 3);
+    rig_free(&r);
+}
+
+/* ---- requests and their completions ---- */
+
+static void test_f10_reserve(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_tags(&r);
+    r.cfg.rx.header[DXPU_COMPLETION] = 3;
+    r.cfg.rx.data[DXPU_COMPLETION] = 256;
+    rig_up(&r);
+    assert_int_equal(rig_submit(&r, rig_mrd(0, 256)), DXPU_E_ARG); /* never: 4 completions */
+    assert_int_equal(rig_submit(&r, rig_mrd(1, 128)), DXPU_OK);    /* 2 */
+    assert_int_equal(rig_submit(&r, rig_mrd(1, 64)), DXPU_E_TAG_BUSY);
+    assert_int_equal(rig_submit(&r, rig_mrd(2, 128)), DXPU_E_AGAIN);
+    assert_int_equal(rig_submit(&r, rig_mrd(3, 64)), DXPU_OK); /* exactly met */
+    assert_int_equal(rig_submit(&r, rig_mrd(4, 64)), DXPU_E_AGAIN);
+    assert_int_equal(rig_put_tlp(&r, rig_cpl(3, 64, 64, 0)), DXPU_OK);
+    assert_int_equal(rig_submit(&r, rig_mrd(4, 64)), DXPU_E_AGAIN); /* stored, not taken */
+    assert_int_equal(dxpu_channel_take(&r.ch, DXPU_COMPLETION, r.now_ns), DXPU_OK);
+    assert_int_equal(rig_submit(&r, rig_mrd(4, 64)), DXPU_OK);
+    rig_free(&r);
+
+    rig_config(&r); /* the data units count as well */
+    rig_tags(&r);
+    r.cfg.rx.header[DXPU_COMPLETION] = 100;
+    r.cfg.rx.data[DXPU_COMPLETION] = 256;
+    rig_up(&r);
+    assert_int_equal(rig_submit(&r, rig_mrd(1, 4032)), DXPU_OK);
+    assert_int_equal(rig_submit(&r, rig_mrd(2, 128)), DXPU_E_AGAIN);
+    assert_int_equal(rig_submit(&r, rig_mrd(3, 64)), DXPU_OK);
+    rig_free(&r);
+}
+
+static void test_f22_completions_are_matched(void **state)
+{
+    dxpu_delivery d;
+    (void)state;
+    rig_config(&r);
+    rig_tags(&r);
+    rig_up(&r);
+    assert_int_equal(dxpu_channel_submit(&r.ch, rig_mrd(5, 128), r.now_ns, 4711), DXPU_OK);
+    assert_int_equal(rig_put_tlp(&r, rig_cpl(6, 64, 64, 0)), DXPU_OK); /* not asked for */
+    assert_int_equal(rig_put_tlp(&r, rig_cpl(5, 64, 64, 0)), DXPU_OK); /* other bytes */
+    assert_int_equal(r.ch.count.rx_cpl_refused, 2);
+    assert_false(rig_has(&r, DXPU_COMPLETION));
+    assert_int_equal(rig_put_tlp(&r, rig_cpl(5, 64, 128, 0)), DXPU_OK);
+    d = dxpu_channel_peek(&r.ch, DXPU_COMPLETION);
+    assert_true(d.tlp.len == 76 && d.user == 4711 && !d.last);
+    assert_int_equal(dxpu_channel_take(&r.ch, DXPU_COMPLETION, r.now_ns), DXPU_OK);
+    dxpu_bytes second = rig_cpl(5, 64, 64, 0);
+    ((uint8_t *)(uintptr_t)second.ptr)[11] = 64; /* Lower Address */
+    assert_int_equal(rig_put_tlp(&r, second), DXPU_OK);
+    d = dxpu_channel_peek(&r.ch, DXPU_COMPLETION);
+    assert_true(d.tlp.len == 76 && d.user == 4711 && d.last);
+    assert_int_equal(dxpu_channel_take(&r.ch, DXPU_COMPLETION, r.now_ns), DXPU_OK);
+    assert_int_equal(rig_put_tlp(&r, second), DXPU_OK); /* late: once more */
+    assert_int_equal(r.ch.count.rx_cpl_refused, 3);
+    r.now_ns += RIG_MS; /* infinite: no credits are told of */
+    assert_true(rig_emit(&r) > 0);
+    rig_free(&r);
+}
+
+/* What does not fit was not asked for: passed over, with its payload, and the channel goes on. */
+static void test_f11_flood_of_completions(void **state)
+{
+    unsigned refused = 0;
+    (void)state;
+    rig_config(&r);
+    rig_tags(&r);
+    r.cfg.rx.header[DXPU_COMPLETION] = 1;
+    r.cfg.rx.data[DXPU_COMPLETION] = 256;
+    rig_up(&r);
+    assert_int_equal(rig_submit(&r, rig_mrd(1, 64)), DXPU_OK);
+    assert_int_equal(rig_put_tlp(&r, rig_cpl(1, 64, 64, 0)), DXPU_OK);
+    for (unsigned i = 0; i < 50; i++) { /* the queue is full */
+        assert_int_equal(rig_put_tlp(&r, rig_cpl(2, i % 2 ? 0 : 1024, 1024, 0)), DXPU_OK);
+        assert_int_equal(r.ch.count.rx_cpl_refused, ++refused);
+    }
+    assert_int_equal(dxpu_channel_peek(&r.ch, DXPU_COMPLETION).tlp.len, 76);
+    assert_int_equal(rig_put_tlp(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+    assert_true(rig_has(&r, DXPU_POSTED));
+    rig_free(&r);
+}
+
+/* ---- suites ---- */
+
+/* A toy: XOR with the nonce, the tag is a CRC of header, text and nonce. */
+static bool toy_broken;
+
+static uint32_t toy_tag(uint64_t nonce, dxpu_bytes header, const uint8_t *body, size_t bytes)
+{
+    uint32_t crc = dxpu_crc32((uint32_t)nonce ^ 0x5eed, header.ptr, header.len);
+    return dxpu_crc32(crc, body, bytes);
+}
+
+static bool toy_seal(void *user, uint8_t phase, uint64_t nonce, dxpu_bytes header, uint8_t *body,
+                     size_t bytes)
+{
+    assert_ptr_equal(user, &toy_broken);
+    assert_int_equal(phase, 0);
+    for (size_t i = 0; i < bytes; i++)
+        body[i] ^= (uint8_t)(nonce * 31 + i);
+    memset(body + bytes, 0x77, 16);
+    dxpui_store32(body + bytes, toy_tag(nonce, header, body, bytes));
+    return !toy_broken;
+}
+
+static bool toy_open(void *user, uint8_t phase, uint64_t nonce, dxpu_bytes header, uint8_t *body,
+                     size_t bytes)
+{
+    (void)user;
+    (void)phase;
+    if (dxpui_load32(body + bytes) != toy_tag(nonce, header, body, bytes))
+        return false;
+    for (size_t i = 0; i < bytes; i++)
+        body[i] ^= (uint8_t)(nonce * 31 + i);
+    return true;
+}
+
+static const dxpu_suite toy = { 2, 16, toy_seal, toy_open };
+
+static void suite_config(rig *x)
+{
+    rig_config(x);
+    x->cfg.suite = &toy;
+    x->cfg.suite_user = &toy_broken;
+    toy_broken = false;
+}
+
+static void test_w9_suite(void **state)
+{
+    static rig box;
+    (void)state;
+    suite_config(&r);
+    suite_config(&box);
+    box.cfg.local_id = RIG_PEER_ID;
+    rig_init(&r);
+    rig_init(&box);
+    assert_int_equal(dxpu_channel_open(&r.ch, r.now_ns), DXPU_OK);
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(dxpu_channel_accept(&box.ch, box.now_ns, r.out, (size_t)r.n), DXPU_OK);
+    assert_true(rig_emit(&box) > 0);
+    box.out[30] ^= 1; /* tampering: body, header, tag */
+    assert_int_equal(put_bytes(box.out, (size_t)box.n), DXPU_E_CRC);
+    box.out[30] ^= 1;
+    box.out[19] ^= 1;
+    assert_int_equal(put_bytes(box.out, (size_t)box.n), DXPU_E_CRC);
+    box.out[19] ^= 1;
+    assert_int_equal(put_bytes(box.out, (size_t)box.n), DXPU_OK);
+    assert_int_equal(r.ch.count.rx_crc, 2);
+    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_UP);
+    dxpu_bytes mwr = rig_mwr(1, 4096, 0);
+    assert_int_equal(rig_submit(&r, mwr), DXPU_OK);
+    while (rig_emit(&r) > 0) {
+        assert_true(r.n <= 1452);
+        assert_int_equal(dxpu_channel_ingest(&box.ch, box.now_ns, r.out, (size_t)r.n, 0), DXPU_OK);
+    }
+    dxpu_delivery d = dxpu_channel_peek(&box.ch, DXPU_POSTED);
+    assert_int_equal(d.tlp.len, mwr.len);
+    assert_memory_equal(d.tlp.ptr, mwr.ptr, mwr.len);
+    toy_broken = true; /* a key is lost */
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+    assert_int_equal(rig_emit(&r), DXPU_E_PROTO);
+    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_FAILED);
+    rig_free(&r);
+    rig_free(&box);
+}
+
+/* ---- configuration ---- */
+
+static void test_d52_configuration(void **state)
+{
+    dxpu_channel_config good;
+    static const dxpu_suite none = { 2, 0, toy_seal, toy_open };
+    static const dxpu_suite large = { 2, DXPU_FRAME_TAG_MAX_BYTES + 1, toy_seal, toy_open };
+    static const dxpu_suite nameless = { 0, 16, toy_seal, toy_open };
+    (void)state;
+    rig_config(&r);
+    good = r.cfg;
+    assert_true(dxpu_channel_bytes(&good) > 0);
+#define BAD(field, value)                                                                          \
+    do {                                                                                           \
+        dxpu_channel_config c = good;                                                              \
+        c.field = (value);                                                                         \
+        assert_int_equal(dxpu_channel_bytes(&c), 0);                                               \
+    } while (0)
+    BAD(window_frames, 2);
+    BAD(window_frames, 65);
+    BAD(window_frames, 32768);
+    BAD(frame_limit_bytes, 1231);
+    BAD(frame_limit_bytes, 65508);
+    BAD(tx.header[0], 40000);
+    BAD(tx.header[0], 0);
+    BAD(tx.data[0], 255);
+    BAD(rx.data[1], 7);
+    BAD(rx.data[2], 0x4000000);
+    BAD(tx.data[2], 0x4000000);
+    BAD(rx.header[1], 0xffffffff);
+    BAD(hold_ms, 0);
+    BAD(rto_min_ns, 0);
+    BAD(rto_min_ns, 250000001);
+    BAD(suite, &none);
+    BAD(suite, &large);
+    BAD(suite, &nameless);
+#undef BAD
+    size_t need = dxpu_channel_bytes(&good);
+    uint64_t *mem = (uint64_t *)malloc(need + 8);
+    assert_int_equal(dxpu_channel_init(&r.ch, &good, mem, need - 1), DXPU_E_ARG);
+    assert_int_equal(dxpu_channel_init(&r.ch, &good, (uint8_t *)mem + 4, need), DXPU_E_ARG);
+    assert_int_equal(dxpu_channel_init_sized(&r.ch, sizeof r.ch - 8, &good, mem, need), DXPU_E_ARG);
+    good.epoch = 0;
+    assert_int_equal(dxpu_channel_init(&r.ch, &good, mem, need), DXPU_E_ARG);
+    good.epoch = 1;
+    good.local_id = 0;
+    assert_int_equal(dxpu_channel_init(&r.ch, &good, mem, need), DXPU_E_ARG);
+    good.local_id = 1;
+    assert_int_equal(dxpu_channel_init(&r.ch, &good, mem, need), DXPU_OK);
+    assert_true(dxpu_channel_next_ns(&r.ch) == DXPU_NEVER);
+    assert_int_equal(rig_put_ack(&r, 0), DXPU_E_ARG); /* idle */
+    assert_int_equal(rig_emit(&r), 0);
+    uint8_t out[64];
+    assert_int_equal(dxpu_channel_emit(&r.ch, r.now_ns, out, sizeof out, &r.path), DXPU_E_ROOM);
+    free(mem);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_d43_malformed_data_proves_nothing),
+        cmocka_unit_test(test_w11_ack_with_body_acknowledges_nothing),
+        cmocka_unit_test(test_d9_frame_beyond_the_window_acknowledges_nothing),
+        cmocka_unit_test(test_d48_refused_frames_do_not_keep_alive),
+        cmocka_unit_test(test_d49_open_of_another_incarnation),
+        cmocka_unit_test(test_w8_largest_packet_number),
+        cmocka_unit_test(test_d41_accept_again_after_a_refusal),
+        cmocka_unit_test(test_d42_accept_that_is_not_ours),
+        cmocka_unit_test(test_d13_probe_before_up),
+        cmocka_unit_test(test_d12_long_times),
+        cmocka_unit_test(test_d12_ceiling_is_a_quarter_of_hold),
+        cmocka_unit_test(test_d2_ack_delay_never),
+        cmocka_unit_test(test_w26_nonposted_larger_than_any_limit),
+        cmocka_unit_test(test_d36_goes_on_when_taken),
+        cmocka_unit_test(test_d40_open),
+        cmocka_unit_test(test_d41_accept),
+        cmocka_unit_test(test_d41_refused),
+        cmocka_unit_test(test_d42_accept_frame),
+        cmocka_unit_test(test_d43_sequenced),
+        cmocka_unit_test(test_d44_close),
+        cmocka_unit_test(test_d44_draining_delivers_everything),
+        cmocka_unit_test(test_d46_close_frame),
+        cmocka_unit_test(test_d46_closed_still_delivers),
+        cmocka_unit_test(test_d47_reset_frame),
+        cmocka_unit_test(test_d47_own_reset_is_told_once),
+        cmocka_unit_test(test_d48_hold),
+        cmocka_unit_test(test_d49_late_duplicate_of_an_open),
+        cmocka_unit_test(test_d50_former_id),
+        cmocka_unit_test(test_d47_refusals_are_counted),
+        cmocka_unit_test(test_w8_replay_window),
+        cmocka_unit_test(test_d1_retransmission),
+        cmocka_unit_test(test_d2_when_to_acknowledge),
+        cmocka_unit_test(test_d3_gaps_and_sack),
+        cmocka_unit_test(test_d4_seen_and_delay),
+        cmocka_unit_test(test_d5_ecn),
+        cmocka_unit_test(test_d6_never_sent),
+        cmocka_unit_test(test_d10_d11_rtt_and_rto),
+        cmocka_unit_test(test_d12_backoff),
+        cmocka_unit_test(test_d13_probes),
+        cmocka_unit_test(test_d14_fast_retransmit),
+        cmocka_unit_test(test_d15_oldest_even_if_sacked),
+        cmocka_unit_test(test_d51_window),
+        cmocka_unit_test(test_d33_d34_passing_posted),
+        cmocka_unit_test(test_d34_every_posted_that_waits),
+        cmocka_unit_test(test_d31_d32_request_holds_up_nothing),
+        cmocka_unit_test(test_d35_event_is_a_barrier),
+        cmocka_unit_test(test_d36_events_in_flight),
+        cmocka_unit_test(test_w52_events_ignored),
+        cmocka_unit_test(test_w38_tlp_crc),
+        cmocka_unit_test(test_w35_header_against_record),
+        cmocka_unit_test(test_w42_payload_within_a_frame),
+        cmocka_unit_test(test_w43_payload_across_frames),
+        cmocka_unit_test(test_w33_local_prefixes_end_here),
+        cmocka_unit_test(test_f5_overrun),
+        cmocka_unit_test(test_f6_f7_exactly_the_limit),
+        cmocka_unit_test(test_f8_credit_comes_back_when_taken),
+        cmocka_unit_test(test_f12_blocked),
+        cmocka_unit_test(test_f11_completions_infinite),
+        cmocka_unit_test(test_d52_queue_limits),
+        cmocka_unit_test(test_d52_ring),
+        cmocka_unit_test(test_d7_sequence_wrap),
+        cmocka_unit_test(test_f10_reserve),
+        cmocka_unit_test(test_f22_completions_are_matched),
+        cmocka_unit_test(test_f11_flood_of_completions),
+        cmocka_unit_test(test_w9_suite),
+        cmocka_unit_test(test_d52_configuration),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
