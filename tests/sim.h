@@ -86,6 +86,8 @@ typedef struct sim_side {
     uint32_t owed_head, owed_tail;
     uint32_t requests, answered;
     uint64_t next_app_ns;
+    uint64_t moved; /* what it has submitted and taken */
+    unsigned idle;
     uint64_t refuse_until_ns, stop_until_ns;
     unsigned refused;
     uint16_t rid;
@@ -511,7 +513,12 @@ static void sim_app(sim *s, int side)
     if (s->now_ns >= me->stop_until_ns)
         sim_consume(s, side);
     sim_submit_some(s, me);
-    me->next_app_ns = s->now_ns + 1000 + sim_below(&s->rng, 20000);
+    /* the longer nothing changed, the longer until the next look: silence costs few steps */
+    uint64_t moved = me->order + s->side[1 - side].seen[0] + s->side[1 - side].seen[1] +
+                     s->side[1 - side].seen[2];
+    me->idle = moved != me->moved ? 0 : me->idle < 6 ? me->idle + 1 : me->idle;
+    me->moved = moved;
+    me->next_app_ns = s->now_ns + 1000 + sim_below(&s->rng, 20000u << me->idle);
     if (s->o.refuse && sim_chance(&s->rng, 10)) {
         me->refused = sim_below(&s->rng, 3);
         me->refuse_until_ns = s->now_ns + sim_below(&s->rng, 20000000);
