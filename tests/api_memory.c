@@ -26,7 +26,7 @@ static void collect(void *user, dxpu_bytes tlp)
     answers++;
 }
 
-static const device_port port = { NULL, collect };
+static const device_port port = { .emit = collect };
 static void *device;
 
 /* Encode and give one request to the device; its answers are counted from 0 again. */
@@ -131,7 +131,7 @@ static void read_bytes(uint64_t offset, uint8_t *data, uint32_t bytes)
 
 static int setup(void **state)
 {
-    device_settings s = { SIZE, 512 };
+    device_settings s = { .memory_bytes = SIZE, .mps_bytes = 512 };
     (void)state;
     device = memory_kind.create(&s, &port);
     config_put(0x10, 15, (uint32_t)BASE);
@@ -172,7 +172,7 @@ static void test_bar_is_sized(void **state)
 
 static void test_completer_id_is_captured(void **state)
 {
-    device_settings s = { SIZE, 512 };
+    device_settings s = { .memory_bytes = SIZE, .mps_bytes = 512 };
     void *fresh = memory_kind.create(&s, &port), *kept = device;
     (void)state;
     device = fresh;

@@ -24,9 +24,15 @@ static struct {
     device_settings device;
     const char *record, *state;
     bool json, stats, quiet;
-} set = {
-    FABRIC_SETTINGS_DEFAULT("*:4458"), 1, 2, { 16u << 20, 512 }, NULL, NULL, false, false, false
-};
+} set = { FABRIC_SETTINGS_DEFAULT("*:4458"),
+          1,
+          2,
+          { .memory_bytes = 16u << 20, .mps_bytes = 512 },
+          NULL,
+          NULL,
+          false,
+          false,
+          false };
 
 static const option_row rows[] = {
     FABRIC_OPTIONS(set.fabric),

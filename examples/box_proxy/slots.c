@@ -27,6 +27,7 @@ static void queue(slot *s, dxpu_bytes tlp)
     memcpy(w->bytes, tlp.ptr, tlp.len);
     *s->tail = w;
     s->tail = &w->next;
+    s->waiting++;
     s->waited++;
 }
 
@@ -35,6 +36,7 @@ static void clear_queue(slot *s)
     while (s->head) {
         waiting_tlp *w = s->head;
         s->head = w->next;
+        s->waiting--;
         free(w);
         s->dropped++;
     }
@@ -63,6 +65,12 @@ static void device_emits(void *user, dxpu_bytes tlp)
         s->dropped++; /* the channel is over */
 }
 
+/* device_port.waiting */
+static unsigned device_waits(void *user)
+{
+    return ((const slot *)user)->waiting;
+}
+
 /* Submit what waits; true when nothing does any more. */
 static bool drain_queue(slot *s, uint64_t now)
 {
@@ -75,6 +83,7 @@ static bool drain_queue(slot *s, uint64_t now)
         if (rc != DXPU_OK)
             s->dropped++;
         s->head = w->next;
+        s->waiting--;
         if (!s->head)
             s->tail = &s->head;
         free(w);
@@ -129,6 +138,9 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
     slot *s = &b->slots[c->slot - 1];
     if (s->active != c)
         return false;
+    (void)drain_queue(s, now_ns);
+    if (s->kind->tick)
+        s->kind->tick(s->device, now_ns);
     for (unsigned n = 0; n < TLPS_PER_TURN; n++) {
         bool any = take_event(s);
         any |= take_one(b, s, DXPU_POSTED, now_ns);
@@ -246,12 +258,15 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
 static int open_slot(box *b, unsigned index, const device_kind *kind, const device_settings *set)
 {
     slot *s = &b->slots[index];
+    device_settings own = *set;
+    own.identity = (uint64_t)b->node << 16 | (index + 1);
     s->box = b;
     s->kind = kind;
     s->tail = &s->head;
     s->port.user = s;
     s->port.emit = device_emits;
-    s->device = kind->create(set, &s->port);
+    s->port.waiting = device_waits;
+    s->device = kind->create(&own, &s->port);
     if (!s->device)
         return -1;
     dxpu_box_slot(&b->table, (uint16_t)(index + 1))->valid = true;

@@ -14,11 +14,19 @@
 typedef struct device_port {
     void *user;
     void (*emit)(void *user, dxpu_bytes tlp);
+    /* How many TLPs wait at the moment because they cannot leave; a device with much to send goes
+       on at its next tick.  NULL: nobody counts. */
+    unsigned (*waiting)(void *user);
 } device_port;
 
 typedef struct device_settings {
     uint64_t memory_bytes; /* size of the model's memory, a power of two */
     uint64_t mps_bytes;    /* largest Max_Payload_Size it supports */
+    const char *file;      /* nvme: where its blocks are; NULL: in memory */
+    uint64_t file_bytes;   /* nvme: size of the namespace; 0: the file's, or memory_bytes */
+    uint64_t block_bytes;  /* nvme: 512 or 4096; 0: 512 */
+    uint64_t identity;     /* no other device of the fabric has it: serial number, UUID */
+    uint64_t timeout_ns;   /* least time to wait for a completion of the host */
 } device_settings;
 
 typedef struct device_kind {
@@ -30,9 +38,13 @@ typedef struct device_kind {
     void (*tlp)(void *device, const dxpu_tlp *t, dxpu_bytes bytes);
     /* A link event of the slot. */
     void (*event)(void *device, const dxpu_event *e);
-    /* Fundamental reset: as after power-up, and nothing of the last user's data is left. */
+    /* Fundamental reset: as after power-up, and nothing of the last user's memory or registers is
+       left.  Blocks that a model stores for good (nvme) stay: erasing them is the owner's choice. */
     void (*reset)(void *device);
     void (*report)(void *device, report *r);
+    /* The monotonic time, and a chance to send more: every 10 ms or so, and when TLPs of the device
+       have left.  NULL: not wanted. */
+    void (*tick)(void *device, uint64_t now_ns);
 } device_kind;
 
 #endif /* DEVICE_H_INCLUDED */

@@ -398,4 +398,4 @@ static void memory_report(void *device, report *r)
 }
 
 const device_kind memory_kind = { "memory",     memory_create, memory_destroy, memory_tlp,
-                                  memory_event, memory_reset,  memory_report };
+                                  memory_event, memory_reset,  memory_report,  NULL };

@@ -1,0 +1,25 @@
+/* nvme.h - an NVMe 1.4 controller with one namespace, in a file or in memory
+   SPDX-License-Identifier: MIT
+
+   A PCIe endpoint that the stock drivers run.  Parts, each using only those above it:
+     nvme_model.h   the object, shared by the parts
+     nvme_store.c   where the blocks are
+     nvme_config.c  PCI configuration space
+     nvme_bus.c     TLPs: completions, DMA, MSI-X
+     nvme_queue.c   queues, completion entries, commands' life, transfers by PRP
+     nvme_log.c     error log, asynchronous events, features
+     nvme_admin.c   admin commands
+     nvme_io.c      I/O commands
+     nvme.c         registers, reset, the device_kind */
+#ifndef NVME_H_INCLUDED
+#define NVME_H_INCLUDED
+
+#include "device.h"
+
+/* The range 10f0..10ff of this vendor is open to experiments, and no driver has a quirk for it:
+   the quirks of Linux's nvme driver go by the ids of products that need them. */
+enum { NVME_VENDOR = 0x1af4, NVME_DEVICE = 0x10f1 };
+
+extern const device_kind nvme_kind;
+
+#endif /* NVME_H_INCLUDED */

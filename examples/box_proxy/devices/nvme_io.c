@@ -1,0 +1,167 @@
+/* nvme_io.c - the NVMe controller's I/O commands
+   SPDX-License-Identifier: MIT
+
+   NVMe 1.4, section 6. */
+#include "nvme_model.h"
+
+enum {
+    IO_FLUSH = 0x00,
+    IO_WRITE = 0x01,
+    IO_READ = 0x02,
+    IO_COMPARE = 0x05,
+    IO_WRITE_ZEROES = 0x08,
+    IO_DATASET = 0x09
+};
+#define IO_FUA         0x40000000u /* dword 12 */
+#define IO_PROTECTION  0x3c000000u
+#define IO_DEALLOCATE  0x04 /* dword 11 of Dataset Management */
+#define IO_RANGE_BYTES 16u
+
+static uint64_t io_lba(const nvme_command *c)
+{
+    return c->dw[10] | (uint64_t)c->dw[11] << 32;
+}
+
+static uint32_t io_blocks(const nvme_command *c)
+{
+    return (c->dw[12] & 0xffff) + 1;
+}
+
+static bool io_in_range(const nvme *n, uint64_t lba, uint64_t blocks)
+{
+    uint64_t all = n->store.size >> n->block_log2;
+    return blocks <= all && lba <= all - blocks;
+}
+
+static uint16_t io_failed(nvme *n, uint16_t status)
+{
+    n->count.store_errors++;
+    return status;
+}
+
+/* What must be durable before the command completes: with FUA, or when the cache is off. */
+static uint16_t io_settle(nvme *n, const nvme_command *c)
+{
+    if (!(c->dw[12] & IO_FUA) && (n->features[6] & 1))
+        return NVME_SUCCESS;
+    return nvme_store_sync(&n->store) ? io_failed(n, NVME_WRITE_FAULT) : NVME_SUCCESS;
+}
+
+static void io_read_ready(nvme *n, nvme_command *c)
+{
+    n->reads++;
+    n->blocks_read += c->bytes >> 9; /* of 512 bytes, as the health log counts */
+    nvme_finish(n, c, NVME_SUCCESS);
+}
+
+static void io_write_ready(nvme *n, nvme_command *c)
+{
+    uint16_t status = NVME_SUCCESS;
+    n->writes++;
+    n->blocks_written += c->bytes >> 9; /* of 512 bytes, as the health log counts */
+    if (nvme_store_write(&n->store, c->offset, c->buffer, c->bytes))
+        status = io_failed(n, NVME_WRITE_FAULT);
+    else
+        status = io_settle(n, c);
+    nvme_finish(n, c, status);
+}
+
+static void io_compare_ready(nvme *n, nvme_command *c)
+{
+    uint8_t part[NVME_PAGE_BYTES];
+    uint32_t at = 0;
+    uint16_t status = NVME_SUCCESS;
+    while (at < c->bytes && status == NVME_SUCCESS) {
+        uint32_t len = c->bytes - at < sizeof part ? c->bytes - at : (uint32_t)sizeof part;
+        if (nvme_store_read(&n->store, c->offset + at, part, len))
+            status = io_failed(n, NVME_READ_ERROR);
+        else if (memcmp(part, c->buffer + at, len))
+            status = NVME_COMPARE_FAILURE | NVME_DNR;
+        at += len;
+    }
+    nvme_finish(n, c, status);
+}
+
+/* Read, Write, Compare. */
+static uint16_t io_move(nvme *n, nvme_command *c)
+{
+    uint64_t bytes = (uint64_t)io_blocks(c) << n->block_log2;
+    bool to_host = c->opcode == IO_READ;
+    if (c->dw[12] & IO_PROTECTION) /* the format has none */
+        return NVME_INVALID_FIELD | NVME_DNR;
+    if (!io_in_range(n, io_lba(c), io_blocks(c)))
+        return NVME_LBA_RANGE | NVME_DNR;
+    if (bytes > NVME_TRANSFER_BYTES)
+        return NVME_INVALID_FIELD | NVME_DNR;
+    if (!nvme_buffer(n, c, (uint32_t)bytes)) {
+        if (!n->buffer_bytes)
+            return NVME_INTERNAL_ERROR; /* nobody will give any back */
+        nvme_list_append(&n->starving, c);
+        return NVME_PENDING;
+    }
+    c->offset = io_lba(c) << n->block_log2;
+    if (!to_host)
+        return nvme_transfer(n, c, false, (uint32_t)bytes,
+                             c->opcode == IO_WRITE ? io_write_ready : io_compare_ready);
+    if ((c->dw[12] & IO_FUA) && nvme_store_sync(&n->store))
+        return io_failed(n, NVME_READ_ERROR);
+    if (nvme_store_read(&n->store, c->offset, c->buffer, (size_t)bytes))
+        return io_failed(n, NVME_READ_ERROR);
+    return nvme_transfer(n, c, true, (uint32_t)bytes, io_read_ready);
+}
+
+static uint16_t io_write_zeroes(nvme *n, nvme_command *c)
+{
+    uint64_t bytes = (uint64_t)io_blocks(c) << n->block_log2;
+    if (c->dw[12] & IO_PROTECTION)
+        return NVME_INVALID_FIELD | NVME_DNR;
+    if (!io_in_range(n, io_lba(c), io_blocks(c)))
+        return NVME_LBA_RANGE | NVME_DNR;
+    if (nvme_store_zero(&n->store, io_lba(c) << n->block_log2, bytes))
+        return io_failed(n, NVME_WRITE_FAULT);
+    return io_settle(n, c);
+}
+
+static void io_dataset_ready(nvme *n, nvme_command *c)
+{
+    uint16_t status = NVME_SUCCESS;
+    uint32_t count = c->bytes / IO_RANGE_BYTES;
+    for (uint32_t i = 0; i < count; i++) { /* all are looked at before anything is done */
+        const uint8_t *r = c->buffer + (size_t)i * IO_RANGE_BYTES;
+        if (!io_in_range(n, nvme_le64(r + 8), nvme_le32(r + 4)))
+            status = NVME_LBA_RANGE | NVME_DNR;
+    }
+    for (uint32_t i = 0; i < count && status == NVME_SUCCESS && (c->dw[11] & IO_DEALLOCATE); i++) {
+        const uint8_t *r = c->buffer + (size_t)i * IO_RANGE_BYTES;
+        uint64_t bytes = (uint64_t)nvme_le32(r + 4) << n->block_log2;
+        if (bytes && nvme_store_zero(&n->store, nvme_le64(r + 8) << n->block_log2, bytes))
+            status = io_failed(n, NVME_WRITE_FAULT);
+    }
+    nvme_finish(n, c, status);
+}
+
+uint16_t nvme_io_command(nvme *n, nvme_command *c)
+{
+    switch (c->opcode) {
+    case IO_FLUSH:
+        if (c->nsid != NVME_NSID && c->nsid != (uint32_t)NVME_NSID_ALL)
+            return NVME_INVALID_NAMESPACE | NVME_DNR;
+        return nvme_store_sync(&n->store) ? io_failed(n, NVME_WRITE_FAULT) : NVME_SUCCESS;
+    case IO_WRITE:
+    case IO_READ:
+    case IO_COMPARE:
+    case IO_WRITE_ZEROES:
+    case IO_DATASET:
+        break;
+    default:
+        return NVME_INVALID_OPCODE | NVME_DNR;
+    }
+    if (c->nsid != NVME_NSID)
+        return NVME_INVALID_NAMESPACE | NVME_DNR;
+    if (c->opcode == IO_WRITE_ZEROES)
+        return io_write_zeroes(n, c);
+    if (c->opcode == IO_DATASET)
+        return nvme_transfer(n, c, false, ((c->dw[10] & 0xff) + 1) * IO_RANGE_BYTES,
+                             io_dataset_ready);
+    return io_move(n, c);
+}

@@ -1,0 +1,354 @@
+/* nvme_model.h - the NVMe controller's object, and what its parts offer one another
+   SPDX-License-Identifier: MIT
+
+   Names of registers and fields are those of the NVM Express Base Specification 1.4.
+
+   CONTENTS   1 Sizes   2 Status codes   3 Store   4 Transfers and commands   5 Queues
+              6 The controller   7 Parts */
+#ifndef NVME_MODEL_H_INCLUDED
+#define NVME_MODEL_H_INCLUDED
+
+#include "nvme.h"
+
+/* ==== 1  Sizes ================================================================================ */
+
+enum {
+    NVME_QUEUES = 65, /* the admin pair and 64 for I/O */
+    NVME_VECTORS = NVME_QUEUES,
+    NVME_QUEUE_ENTRIES = 1024,
+    NVME_SQE_BYTES = 64,
+    NVME_CQE_BYTES = 16,
+    NVME_PAGE_BYTES = 4096,
+    NVME_TRANSFER_LOG2 = 20, /* largest transfer of a command */
+    NVME_TRANSFER_BYTES = 1 << NVME_TRANSFER_LOG2,
+    NVME_PAGES = NVME_TRANSFER_BYTES / NVME_PAGE_BYTES + 1,
+    NVME_BATCH = 16,              /* entries fetched at once */
+    NVME_ADMIN_COMMANDS = 16,     /* taken and not completed, async events among them */
+    NVME_IO_COMMANDS = 256,       /* the same for all I/O queues together */
+    NVME_BUFFER_BYTES = 32 << 20, /* of all commands together */
+    NVME_EVENT_COMMANDS = 4,      /* outstanding Asynchronous Event Requests */
+    NVME_ERRORS = 64,             /* entries of the error log */
+    NVME_TAGS = 256,
+
+    NVME_BAR_BYTES = 0x4000,
+    NVME_DOORBELLS = 0x1000,
+    NVME_TABLE = 0x2000, /* MSI-X */
+    NVME_PBA = 0x3000,
+
+    NVME_CONFIG_DW = 64,
+    NVME_NSID = 1,
+    NVME_NSID_ALL = -1
+};
+
+/* ==== 2  Status codes ======================================================= NVMe 1.4, 4.6 ====
+   Status code type in bits 10:8, status code below; NVME_DNR: another try is in vain. */
+enum {
+    NVME_SUCCESS = 0x000,
+    NVME_INVALID_OPCODE = 0x001,
+    NVME_INVALID_FIELD = 0x002,
+    NVME_CID_CONFLICT = 0x003,
+    NVME_TRANSFER_ERROR = 0x004,
+    NVME_INTERNAL_ERROR = 0x006,
+    NVME_ABORTED = 0x007,
+    NVME_SQ_DELETED = 0x008,
+    NVME_INVALID_NAMESPACE = 0x00b,
+    NVME_SEQUENCE_ERROR = 0x00c,
+    NVME_PRP_OFFSET = 0x013,
+    NVME_LBA_RANGE = 0x080,
+    NVME_CQ_INVALID = 0x100,
+    NVME_INVALID_QUEUE = 0x101,
+    NVME_QUEUE_SIZE = 0x102,
+    NVME_EVENT_LIMIT = 0x105,
+    NVME_INVALID_VECTOR = 0x108,
+    NVME_INVALID_LOG = 0x109,
+    NVME_INVALID_FORMAT = 0x10a,
+    NVME_QUEUE_DELETION = 0x10c,
+    NVME_NOT_SAVEABLE = 0x10d,
+    NVME_NOT_CHANGEABLE = 0x10e,
+    NVME_NOT_PER_NAMESPACE = 0x10f,
+    NVME_WRITE_FAULT = 0x280,
+    NVME_READ_ERROR = 0x281,
+    NVME_COMPARE_FAILURE = 0x285,
+    NVME_MORE = 0x2000, /* the error log tells more */
+    NVME_DNR = 0x4000,
+    NVME_PENDING = 0xffff /* of a command function: it completes by itself later */
+};
+
+#define NVME_NO_NAME 0xffffffffu
+
+enum { NVME_CSTS_RDY = 0x1, NVME_CSTS_CFS = 0x2 };
+
+/* ==== 3  Store ================================================================================ */
+
+typedef struct nvme_store {
+    int fd;         /* -1: in memory */
+    uint8_t *bytes; /* in memory */
+    uint64_t size;
+} nvme_store;
+
+/* 0, or -1 after a message. */
+int nvme_store_open(nvme_store *s, const char *path, uint64_t size);
+void nvme_store_close(nvme_store *s);
+/* The range lies within the store.  0 or -1. */
+int nvme_store_read(nvme_store *s, uint64_t at, uint8_t *to, size_t len);
+int nvme_store_write(nvme_store *s, uint64_t at, const uint8_t *from, size_t len);
+int nvme_store_zero(nvme_store *s, uint64_t at, uint64_t len);
+/* All that was written is durable when it returns 0. */
+int nvme_store_sync(nvme_store *s);
+
+/* ==== 4  Transfers and commands =============================================================== */
+
+typedef struct nvme nvme;
+
+/* Where in host memory a transfer goes: one range, or pages of a PRP list. */
+typedef struct nvme_target {
+    uint64_t address;      /* when pages is NULL */
+    const uint64_t *pages; /* the first with an offset, the others without */
+} nvme_target;
+
+/* Host memory on its way into a buffer. */
+typedef struct nvme_fetch {
+    struct nvme_fetch *next;
+    nvme_target from;
+    uint8_t *to;
+    uint32_t bytes;
+    uint32_t asked;     /* bytes for which requests were sent */
+    uint32_t in_flight; /* requests */
+    bool queued;        /* more is to be asked for */
+    bool failed;
+    void (*done)(nvme *n, struct nvme_fetch *f);
+    void *owner;
+} nvme_fetch;
+
+typedef struct nvme_command nvme_command;
+struct nvme_command {
+    nvme_command *next; /* in one list at most */
+    bool used;
+    bool event;   /* waits for an asynchronous event */
+    bool posting; /* waits for room in its completion queue */
+    bool to_host; /* direction of its data */
+    uint8_t opcode;
+    uint16_t sqid, cqid, cid, status;
+    uint32_t nsid, result;
+    uint32_t dw[16];
+    uint8_t *buffer;
+    uint32_t bytes; /* in buffer */
+    uint32_t sent;
+    uint32_t page_count;
+    uint64_t offset; /* in the store */
+    nvme_fetch fetch;
+    void (*ready)(nvme *n, nvme_command *c); /* its data has been moved */
+    uint64_t pages[NVME_PAGES];
+    uint8_t list[NVME_PAGE_BYTES];
+};
+
+typedef struct nvme_list {
+    nvme_command *head, **tail;
+} nvme_list;
+
+/* ==== 5  Queues =============================================================================== */
+
+typedef struct nvme_sq {
+    bool valid, busy; /* busy: entries are being fetched */
+    uint16_t cqid, head, tail, count;
+    uint32_t size;
+    uint64_t base;
+    nvme_fetch fetch;
+    uint8_t entries[NVME_BATCH * NVME_SQE_BYTES];
+} nvme_sq;
+
+typedef struct nvme_cq {
+    bool valid, interrupts;
+    uint8_t phase;
+    uint16_t vector, head, tail;
+    uint32_t size, users; /* submission queues that complete here */
+    uint64_t base;
+    nvme_list posting;
+} nvme_cq;
+
+/* ==== 6  The controller ======================================================================= */
+
+#define NVME_COUNTERS(X)                                                                           \
+    X(config)                                                                                      \
+    X(register_reads)                                                                              \
+    X(register_writes)                                                                             \
+    X(unsupported)                                                                                 \
+    X(posted_dropped)                                                                              \
+    X(poisoned)                                                                                    \
+    X(messages)                                                                                    \
+    X(dma_reads)                                                                                   \
+    X(dma_read_bytes)                                                                              \
+    X(dma_writes)                                                                                  \
+    X(dma_write_bytes)                                                                             \
+    X(completions_refused)                                                                         \
+    X(completions_late)                                                                            \
+    X(completions_failed)                                                                          \
+    X(completion_timeouts)                                                                         \
+    X(interrupts)                                                                                  \
+    X(commands)                                                                                    \
+    X(commands_failed)                                                                             \
+    X(fatal)                                                                                       \
+    X(controller_resets)                                                                           \
+    X(function_resets)                                                                             \
+    X(store_errors)
+
+typedef struct nvme_error { /* one entry of the error log */
+    uint64_t number, lba;
+    uint16_t sqid, cid, status, parameter;
+    uint32_t nsid;
+} nvme_error;
+
+enum { /* what stands in features[]; the identifiers below 0x10 */
+       NVME_FEATURES = 0x10,
+       NVME_EVENTS = 8 /* reported later, when a request for them comes */
+};
+
+struct nvme {
+    const device_port *port;
+    nvme_store store;
+    uint64_t identity;
+    uint64_t timeout_least_ns;
+    uint64_t now_ns;
+    uint32_t block_log2;
+    uint32_t mps_code; /* largest Max_Payload_Size, as Device Capabilities says it */
+
+    /* configuration space, MSI-X */
+    uint16_t bdf;
+    uint32_t config[NVME_CONFIG_DW];
+    uint32_t table[NVME_VECTORS * 4];
+    uint32_t pending[(NVME_VECTORS + 31) / 32];
+
+    /* DMA */
+    dxpu_tags tags;
+    dxpu_tag_entry tag_entries[NVME_TAGS];
+    struct {
+        nvme_fetch *owner; /* NULL: nobody waits for it any more */
+        uint8_t *to;
+    } request[NVME_TAGS];
+    nvme_fetch *fetch_head, **fetch_tail;
+
+    /* registers */
+    uint32_t intms, cc, csts, aqa;
+    uint64_t asq, acq;
+
+    /* queues and commands */
+    nvme_sq sq[NVME_QUEUES];
+    nvme_cq cq[NVME_QUEUES];
+    unsigned next_sq, queue_limit; /* all queues that exist have lower ids */
+    nvme_command *commands;        /* admin ones first */
+    nvme_list free[2];             /* admin, I/O */
+    unsigned free_count[2];
+    uint32_t names[NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS]; /* sqid and cid of each in use */
+    nvme_list sending;                                      /* data goes to the host */
+    nvme_list starving;                                     /* no buffer yet */
+    uint64_t buffer_bytes;
+
+    /* features, log, events */
+    uint32_t features[NVME_FEATURES];
+    uint32_t thresholds[2][9];      /* over, under; composite and eight sensors */
+    uint32_t vectors[NVME_VECTORS]; /* interrupt vector configuration */
+    nvme_error errors[NVME_ERRORS];
+    uint64_t error_count;
+    nvme_list event_commands;
+    unsigned event_commands_count, event_count;
+    uint32_t events[NVME_EVENTS];
+    uint8_t events_masked; /* types, until their log page is read */
+    uint64_t blocks_read, blocks_written, reads, writes, power_cycles;
+
+    uint8_t out[DXPU_TLP_MAX_BYTES];
+#define NVME_FIELD(name) uint64_t name;
+    struct {
+        NVME_COUNTERS(NVME_FIELD)
+    } count;
+#undef NVME_FIELD
+};
+
+/* ==== 7  Parts ================================================================================ */
+
+uint32_t nvme_le32(const uint8_t *p);
+uint64_t nvme_le64(const uint8_t *p);
+void nvme_put16(uint8_t *p, uint32_t v);
+void nvme_put32(uint8_t *p, uint32_t v);
+void nvme_put64(uint8_t *p, uint64_t v);
+
+/* nvme_config.c */
+void nvme_config_reset(nvme *n);
+uint32_t nvme_config_read(const nvme *n, unsigned dw);
+/* True when the function is to be reset. */
+bool nvme_config_write(nvme *n, unsigned dw, uint8_t be, uint32_t value);
+uint64_t nvme_config_bar(const nvme *n);
+bool nvme_config_decodes(const nvme *n);   /* memory requests */
+bool nvme_config_masters(const nvme *n);   /* may do DMA */
+bool nvme_config_msix(const nvme *n);      /* MSI-X is on ... */
+bool nvme_config_msix_mask(const nvme *n); /* ... and masked as a whole */
+uint32_t nvme_config_mps(const nvme *n);
+uint32_t nvme_config_mrrs(const nvme *n);
+unsigned nvme_config_tags(const nvme *n);                            /* DXPU_TAGS_32 or _256 */
+uint64_t nvme_config_timeout_ns(const nvme *n);                      /* of completions */
+void nvme_config_status(nvme *n, uint32_t command, uint32_t device); /* set error bits */
+enum {
+    NVME_STATUS_TARGET_ABORT = 0x1000, /* received */
+    NVME_STATUS_MASTER_ABORT = 0x2000, /* received */
+    NVME_STATUS_PARITY = 0x8000,       /* poisoned data received */
+    NVME_DEVICE_CORRECTABLE = 0x1,
+    NVME_DEVICE_NONFATAL = 0x2,
+    NVME_DEVICE_UNSUPPORTED = 0x8
+};
+
+/* nvme_bus.c */
+void nvme_complete(nvme *n, const dxpu_tlp *req, uint8_t status, dxpu_bytes data);
+void nvme_complete_read(nvme *n, const dxpu_tlp *req, const uint8_t *data); /* all of length_dw */
+void nvme_unsupported(nvme *n, const dxpu_tlp *req);
+uint64_t nvme_target_at(const nvme_target *t, uint32_t at);
+void nvme_dma_write(nvme *n, uint64_t address, const uint8_t *from, uint32_t bytes);
+/* One TLP of data to the host; returns its bytes. */
+uint32_t nvme_dma_write_one(nvme *n, uint64_t address, const uint8_t *from, uint32_t bytes);
+void nvme_fetch_start(nvme *n, nvme_fetch *f);
+void nvme_fetch_cancel(nvme *n, nvme_fetch *f);
+bool nvme_fetch_ask(nvme *n);    /* send read requests; true when any was sent */
+void nvme_fetch_forget(nvme *n); /* all of them, with what is in flight: link down, power-up */
+void nvme_dma_completion(nvme *n, const dxpu_tlp *cpl);
+void nvme_dma_expire(nvme *n);
+void nvme_msix_reset(nvme *n);
+uint32_t nvme_msix_read(const nvme *n, uint32_t offset);
+void nvme_msix_write(nvme *n, uint32_t offset, uint32_t value, uint32_t enabled);
+void nvme_msix_signal(nvme *n, unsigned vector);
+void nvme_msix_flush(nvme *n); /* send what is pending and masked no more */
+
+/* nvme_queue.c */
+void nvme_list_clear(nvme_list *l);
+void nvme_list_append(nvme_list *l, nvme_command *c);
+bool nvme_list_remove(nvme_list *l, nvme_command *c);
+void nvme_queues_clear(nvme *n); /* nothing runs, no queue exists */
+void nvme_cq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned vector, bool ints);
+void nvme_sq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned cqid);
+void nvme_sq_delete(nvme *n, unsigned id);
+void nvme_cq_delete(nvme *n, unsigned id);
+void nvme_doorbell(nvme *n, uint32_t offset, uint32_t value);
+void nvme_finish(nvme *n, nvme_command *c, uint16_t status);
+/* Abort a command of another; false: there is none that could be. */
+bool nvme_abort(nvme *n, const nvme_command *self, unsigned sqid, unsigned cid);
+/* Move `bytes` between the command's buffer and the host, then call ready().  Without a buffer one
+   is made, zeroed.  Status of the command function: NVME_PENDING or an error. */
+uint16_t nvme_transfer(nvme *n, nvme_command *c, bool to_host, uint32_t bytes,
+                       void (*ready)(nvme *n, nvme_command *c));
+bool nvme_buffer(nvme *n, nvme_command *c, uint32_t bytes); /* false: none */
+void nvme_fatal(nvme *n);
+void nvme_pump(nvme *n); /* do all that can be done now */
+
+/* nvme_log.c */
+void nvme_log_reset(nvme *n);
+void nvme_log_error(nvme *n, const nvme_command *c);
+void nvme_log_page(nvme *n, unsigned id, uint8_t *page, uint32_t *size); /* size 0: no such page */
+void nvme_event(nvme *n, unsigned type, unsigned info, unsigned page);
+void nvme_event_read(nvme *n, unsigned page); /* its log page was read */
+uint16_t nvme_event_request(nvme *n, nvme_command *c);
+uint16_t nvme_get_features(nvme *n, nvme_command *c);
+uint16_t nvme_set_features(nvme *n, nvme_command *c);
+void nvme_features_reset(nvme *n);
+
+/* nvme_admin.c, nvme_io.c: NVME_PENDING, or the status with which the command is over */
+uint16_t nvme_admin_command(nvme *n, nvme_command *c);
+uint16_t nvme_io_command(nvme *n, nvme_command *c);
+
+#endif /* NVME_MODEL_H_INCLUDED */

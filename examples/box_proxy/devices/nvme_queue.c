@@ -1,0 +1,553 @@
+/* nvme_queue.c - the NVMe controller's queues, and the life of a command
+   SPDX-License-Identifier: MIT
+
+   An entry is fetched from its submission queue, becomes a command, moves its data by PRP (NVMe
+   1.4, 4.3) and waits in its completion queue until there is room.  Nothing blocks: each step is
+   taken by nvme_pump() when it can be.
+
+   CONTENTS   1 Lists and commands   2 Transfers   3 Completion queues   4 Submission queues
+              5 Making and deleting   6 Doorbells   7 The pump */
+#include "nvme_model.h"
+
+#include <stdlib.h>
+
+/* ==== 1  Lists and commands =================================================================== */
+
+void nvme_list_clear(nvme_list *l)
+{
+    l->head = NULL;
+    l->tail = &l->head;
+}
+
+void nvme_list_append(nvme_list *l, nvme_command *c)
+{
+    c->next = NULL;
+    *l->tail = c;
+    l->tail = &c->next;
+}
+
+static nvme_command *list_take(nvme_list *l)
+{
+    nvme_command *c = l->head;
+    if (!c)
+        return NULL;
+    l->head = c->next;
+    if (!l->head)
+        l->tail = &l->head;
+    c->next = NULL;
+    return c;
+}
+
+bool nvme_list_remove(nvme_list *l, nvme_command *c)
+{
+    for (nvme_command **at = &l->head; *at; at = &(*at)->next) {
+        if (*at != c)
+            continue;
+        *at = c->next;
+        if (!*at)
+            l->tail = at;
+        c->next = NULL;
+        return true;
+    }
+    return false;
+}
+
+static unsigned command_pool(unsigned sqid)
+{
+    return sqid != 0;
+}
+
+static void command_drop_buffer(nvme *n, nvme_command *c)
+{
+    if (!c->buffer)
+        return;
+    n->buffer_bytes -= c->bytes;
+    free(c->buffer);
+    c->buffer = NULL;
+}
+
+static void command_release(nvme *n, nvme_command *c)
+{
+    unsigned pool = command_pool(c->sqid);
+    command_drop_buffer(n, c);
+    c->used = c->posting = c->event = false;
+    n->names[c - n->commands] = NVME_NO_NAME;
+    nvme_list_append(&n->free[pool], c);
+    n->free_count[pool]++;
+}
+
+/* Take a command out of whatever it waits for. */
+static void command_stop(nvme *n, nvme_command *c)
+{
+    nvme_fetch_cancel(n, &c->fetch);
+    (void)nvme_list_remove(&n->sending, c);
+    (void)nvme_list_remove(&n->starving, c);
+    if (nvme_list_remove(&n->event_commands, c))
+        n->event_commands_count--;
+    c->event = false;
+}
+
+bool nvme_buffer(nvme *n, nvme_command *c, uint32_t bytes)
+{
+    if (c->sqid && bytes > NVME_PAGE_BYTES && n->buffer_bytes &&
+        n->buffer_bytes + bytes > NVME_BUFFER_BYTES)
+        return false;
+    c->buffer = calloc(1, bytes);
+    if (!c->buffer)
+        return false;
+    c->bytes = bytes;
+    n->buffer_bytes += bytes;
+    return true;
+}
+
+void nvme_finish(nvme *n, nvme_command *c, uint16_t status)
+{
+    nvme_cq *cq = &n->cq[c->cqid];
+    command_drop_buffer(n, c);
+    c->status = status;
+    n->count.commands++;
+    if (status != NVME_SUCCESS) {
+        n->count.commands_failed++;
+        c->status |= NVME_MORE;
+        nvme_log_error(n, c);
+    }
+    if (!cq->valid) {
+        command_release(n, c);
+        return;
+    }
+    c->posting = true;
+    nvme_list_append(&cq->posting, c);
+}
+
+bool nvme_abort(nvme *n, const nvme_command *self, unsigned sqid, unsigned cid)
+{
+    for (unsigned i = 0; i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++) {
+        nvme_command *c = &n->commands[i];
+        if (!c->used || c->posting || c == self || c->sqid != sqid || c->cid != cid)
+            continue;
+        command_stop(n, c);
+        nvme_finish(n, c, NVME_ABORTED);
+        return true;
+    }
+    return false;
+}
+
+/* ==== 2  Transfers ============================================================================ */
+
+static void transfer_fetched(nvme *n, nvme_fetch *f)
+{
+    nvme_command *c = f->owner;
+    if (f->failed)
+        nvme_finish(n, c, NVME_TRANSFER_ERROR);
+    else
+        c->ready(n, c);
+}
+
+/* All pages are known. */
+static void transfer_start(nvme *n, nvme_command *c)
+{
+    c->fetch.from.pages = c->pages;
+    c->sent = 0;
+    if (c->to_host) {
+        nvme_list_append(&n->sending, c);
+        return;
+    }
+    c->fetch.to = c->buffer;
+    c->fetch.bytes = c->bytes;
+    c->fetch.done = transfer_fetched;
+    nvme_fetch_start(n, &c->fetch);
+}
+
+static uint32_t transfer_pages(const nvme_command *c)
+{
+    uint32_t offset = (uint32_t)(c->pages[0] & (NVME_PAGE_BYTES - 1));
+    return (offset + c->bytes + NVME_PAGE_BYTES - 1) / NVME_PAGE_BYTES;
+}
+
+static void transfer_list_fetched(nvme *n, nvme_fetch *f);
+
+/* Read the PRP list at `address`, as much of it as lies in its page and is needed. */
+static void transfer_list(nvme *n, nvme_command *c, uint64_t address)
+{
+    uint32_t room = NVME_PAGE_BYTES - (uint32_t)(address & (NVME_PAGE_BYTES - 1));
+    uint32_t need = 8 * (transfer_pages(c) - c->page_count);
+    c->fetch.from.pages = NULL;
+    c->fetch.from.address = address;
+    c->fetch.to = c->list;
+    c->fetch.bytes = need < room ? need : room;
+    c->fetch.done = transfer_list_fetched;
+    nvme_fetch_start(n, &c->fetch);
+}
+
+static void transfer_list_fetched(nvme *n, nvme_fetch *f)
+{
+    nvme_command *c = f->owner;
+    uint32_t got = f->bytes / 8, pages = transfer_pages(c);
+    /* when more pages are needed than entries came, the last entry points to the next list */
+    bool chained = pages - c->page_count > got;
+    if (f->failed) {
+        nvme_finish(n, c, NVME_TRANSFER_ERROR);
+        return;
+    }
+    for (uint32_t i = 0; i < got; i++) {
+        uint64_t entry = nvme_le64(c->list + (size_t)i * 8);
+        if (entry & (NVME_PAGE_BYTES - 1)) {
+            nvme_finish(n, c, NVME_PRP_OFFSET | NVME_DNR);
+            return;
+        }
+        if (chained && i + 1 == got) {
+            transfer_list(n, c, entry);
+            return;
+        }
+        c->pages[c->page_count++] = entry;
+    }
+    transfer_start(n, c);
+}
+
+uint16_t nvme_transfer(nvme *n, nvme_command *c, bool to_host, uint32_t bytes,
+                       void (*ready)(nvme *n, nvme_command *c))
+{
+    uint64_t prp1 = c->dw[6] | (uint64_t)c->dw[7] << 32;
+    uint64_t prp2 = c->dw[8] | (uint64_t)c->dw[9] << 32;
+    uint32_t pages;
+    if (bytes > NVME_TRANSFER_BYTES)
+        return NVME_INVALID_FIELD | NVME_DNR;
+    if (!c->buffer && !nvme_buffer(n, c, bytes))
+        return NVME_INTERNAL_ERROR;
+    c->to_host = to_host;
+    c->ready = ready;
+    c->pages[0] = prp1;
+    c->page_count = 1;
+    pages = transfer_pages(c);
+    if ((prp1 & 3) || (pages == 2 && (prp2 & (NVME_PAGE_BYTES - 1))) || (pages > 2 && (prp2 & 7)))
+        return NVME_PRP_OFFSET | NVME_DNR;
+    if (pages > 2) {
+        transfer_list(n, c, prp2);
+        return NVME_PENDING;
+    }
+    if (pages == 2)
+        c->pages[c->page_count++] = prp2;
+    transfer_start(n, c);
+    return NVME_PENDING;
+}
+
+static bool transfer_room(const nvme *n)
+{
+    return !n->port->waiting || n->port->waiting(n->port->user) < 256;
+}
+
+/* Send data of commands to the host, a page of each in turn. */
+static bool transfer_send(nvme *n)
+{
+    bool any = false;
+    while (n->sending.head && transfer_room(n)) {
+        nvme_command *c = list_take(&n->sending);
+        uint32_t stop = c->sent + NVME_PAGE_BYTES;
+        while (c->sent < c->bytes && c->sent < stop) {
+            uint64_t to = nvme_target_at(&c->fetch.from, c->sent);
+            uint32_t page = NVME_PAGE_BYTES - (uint32_t)(to & (NVME_PAGE_BYTES - 1));
+            uint32_t left = c->bytes - c->sent;
+            c->sent += nvme_dma_write_one(n, to, c->buffer + c->sent, left < page ? left : page);
+        }
+        any = true;
+        if (c->sent < c->bytes)
+            nvme_list_append(&n->sending, c);
+        else
+            c->ready(n, c);
+    }
+    return any;
+}
+
+/* ==== 3  Completion queues ==================================================================== */
+
+static bool cq_full(const nvme_cq *cq)
+{
+    return (cq->tail + 1u) % cq->size == cq->head;
+}
+
+static void cq_post(nvme *n, nvme_cq *cq, nvme_command *c)
+{
+    uint8_t e[NVME_CQE_BYTES];
+    nvme_put32(e, c->result);
+    nvme_put32(e + 4, 0);
+    nvme_put16(e + 8, n->sq[c->sqid].head);
+    nvme_put16(e + 10, c->sqid);
+    nvme_put16(e + 12, c->cid);
+    nvme_put16(e + 14, (uint32_t)c->status << 1 | cq->phase);
+    nvme_dma_write(n, cq->base + (uint64_t)cq->tail * NVME_CQE_BYTES, e, sizeof e);
+    cq->tail = (uint16_t)((cq->tail + 1u) % cq->size);
+    if (cq->tail == 0)
+        cq->phase ^= 1;
+    command_release(n, c);
+}
+
+static bool cq_post_all(nvme *n)
+{
+    bool any = false;
+    for (unsigned i = 0; i < n->queue_limit; i++) {
+        nvme_cq *cq = &n->cq[i];
+        bool posted = false;
+        while (cq->valid && cq->posting.head && !cq_full(cq)) {
+            cq_post(n, cq, list_take(&cq->posting));
+            posted = true;
+        }
+        if (posted && cq->interrupts)
+            nvme_msix_signal(n, cq->vector);
+        any |= posted;
+    }
+    return any;
+}
+
+/* ==== 4  Submission queues ==================================================================== */
+
+static bool sq_cid_in_use(const nvme *n, uint32_t name)
+{
+    for (unsigned i = 0; i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++) {
+        if (n->names[i] == name)
+            return true;
+    }
+    return false;
+}
+
+static uint16_t sq_execute(nvme *n, nvme_command *c)
+{
+    uint32_t flags = c->dw[0] >> 8 & 0xff, name = (uint32_t)c->sqid << 16 | c->cid;
+    if (sq_cid_in_use(n, name))
+        return NVME_CID_CONFLICT | NVME_DNR;
+    n->names[c - n->commands] = name;
+    if (flags & 0xc3) /* PRPs only, and no fused commands */
+        return NVME_INVALID_FIELD | NVME_DNR;
+    return c->sqid ? nvme_io_command(n, c) : nvme_admin_command(n, c);
+}
+
+static void sq_start(nvme *n, unsigned sqid, const uint8_t *entry)
+{
+    nvme_command *c = list_take(&n->free[command_pool(sqid)]);
+    uint16_t status;
+    DXPU_ASSERT(c); /* sq_take() has reserved it */
+    c->used = true;
+    c->posting = c->event = false;
+    for (unsigned i = 0; i < 16; i++)
+        c->dw[i] = nvme_le32(entry + (size_t)i * 4);
+    c->opcode = (uint8_t)c->dw[0];
+    c->cid = (uint16_t)(c->dw[0] >> 16);
+    c->nsid = c->dw[1];
+    c->sqid = (uint16_t)sqid;
+    c->cqid = n->sq[sqid].cqid;
+    c->result = 0;
+    c->bytes = 0;
+    c->fetch.owner = c;
+    status = sq_execute(n, c);
+    if (status != NVME_PENDING)
+        nvme_finish(n, c, status);
+}
+
+static void sq_fetched(nvme *n, nvme_fetch *f)
+{
+    nvme_sq *sq = f->owner;
+    unsigned sqid = (unsigned)(sq - n->sq);
+    sq->busy = false;
+    if (f->failed) { /* what the host wanted cannot be known */
+        nvme_fatal(n);
+        return;
+    }
+    for (unsigned i = 0; i < sq->count; i++) {
+        sq->head = (uint16_t)((sq->head + 1u) % sq->size);
+        sq_start(n, sqid, sq->entries + (size_t)i * NVME_SQE_BYTES);
+    }
+}
+
+/* Begin to fetch new entries of one queue. */
+static bool sq_take(nvme *n, unsigned sqid)
+{
+    nvme_sq *sq = &n->sq[sqid];
+    unsigned pool = command_pool(sqid), burst = 1u << (n->features[1] & 7);
+    uint32_t count;
+    if (!sq->valid || sq->busy || sq->head == sq->tail)
+        return false;
+    count = sq->tail > sq->head ? (uint32_t)sq->tail - sq->head : sq->size - sq->head;
+    count = count < NVME_BATCH ? count : NVME_BATCH;
+    count = count < burst ? count : burst;
+    count = count < n->free_count[pool] ? count : n->free_count[pool];
+    if (!count)
+        return false;
+    n->free_count[pool] -= count;
+    sq->busy = true;
+    sq->count = (uint16_t)count;
+    sq->fetch.from.pages = NULL;
+    sq->fetch.from.address = sq->base + (uint64_t)sq->head * NVME_SQE_BYTES;
+    sq->fetch.to = sq->entries;
+    sq->fetch.bytes = count * NVME_SQE_BYTES;
+    sq->fetch.done = sq_fetched;
+    sq->fetch.owner = sq;
+    nvme_fetch_start(n, &sq->fetch);
+    return true;
+}
+
+/* Round robin: the queue after the last that was served comes first. */
+static bool sq_take_all(nvme *n)
+{
+    unsigned first = n->next_sq;
+    bool any = false;
+    for (unsigned i = 0; i < n->queue_limit; i++) {
+        unsigned sqid = (first + i) % n->queue_limit;
+        if (sq_take(n, sqid)) {
+            n->next_sq = sqid + 1;
+            any = true;
+        }
+    }
+    return any;
+}
+
+/* ==== 5  Making and deleting ================================================================== */
+
+void nvme_cq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned vector, bool ints)
+{
+    nvme_cq *cq = &n->cq[id];
+    memset(cq, 0, sizeof *cq);
+    nvme_list_clear(&cq->posting);
+    cq->valid = true;
+    cq->interrupts = ints;
+    cq->phase = 1;
+    cq->vector = (uint16_t)vector;
+    cq->size = size;
+    cq->base = base;
+    if (n->queue_limit <= id)
+        n->queue_limit = id + 1;
+}
+
+void nvme_sq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned cqid)
+{
+    nvme_sq *sq = &n->sq[id];
+    memset(sq, 0, sizeof *sq);
+    sq->valid = true;
+    sq->cqid = (uint16_t)cqid;
+    sq->size = size;
+    sq->base = base;
+    n->cq[cqid].users++;
+    if (n->queue_limit <= id)
+        n->queue_limit = id + 1;
+}
+
+void nvme_sq_delete(nvme *n, unsigned id)
+{
+    nvme_sq *sq = &n->sq[id];
+    if (sq->busy) {
+        nvme_fetch_cancel(n, &sq->fetch);
+        n->free_count[command_pool(id)] += sq->count;
+    }
+    for (unsigned i = 0; i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++) {
+        nvme_command *c = &n->commands[i];
+        if (c->used && !c->posting && c->sqid == id) {
+            command_stop(n, c);
+            nvme_finish(n, c, NVME_SQ_DELETED);
+        }
+    }
+    n->cq[sq->cqid].users--;
+    memset(sq, 0, sizeof *sq);
+}
+
+void nvme_cq_delete(nvme *n, unsigned id)
+{
+    nvme_command *c;
+    while ((c = list_take(&n->cq[id].posting)) != NULL)
+        command_release(n, c);
+    n->cq[id].valid = false;
+}
+
+void nvme_queues_clear(nvme *n)
+{
+    for (unsigned i = 0; i < NVME_QUEUES; i++) {
+        if (n->sq[i].busy)
+            nvme_fetch_cancel(n, &n->sq[i].fetch);
+        memset(&n->sq[i], 0, sizeof n->sq[i]);
+        memset(&n->cq[i], 0, sizeof n->cq[i]);
+        nvme_list_clear(&n->cq[i].posting);
+    }
+    for (unsigned pool = 0; pool < 2; pool++) {
+        nvme_list_clear(&n->free[pool]);
+        n->free_count[pool] = 0;
+    }
+    for (unsigned i = 0; i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++) {
+        nvme_command *c = &n->commands[i];
+        if (c->used)
+            nvme_fetch_cancel(n, &c->fetch);
+        c->sqid = i >= NVME_ADMIN_COMMANDS; /* of which pool it is */
+        command_release(n, c);
+    }
+    nvme_list_clear(&n->sending);
+    nvme_list_clear(&n->starving);
+    nvme_list_clear(&n->event_commands);
+    n->event_commands_count = 0;
+    n->next_sq = n->queue_limit = 0;
+}
+
+void nvme_fatal(nvme *n)
+{
+    n->count.fatal++;
+    n->csts |= NVME_CSTS_CFS;
+    nvme_queues_clear(n);
+}
+
+/* ==== 6  Doorbells ============================================================================ */
+
+static bool doorbell_sq(nvme_sq *sq, uint32_t value)
+{
+    if (value >= sq->size)
+        return false;
+    sq->tail = (uint16_t)value;
+    return true;
+}
+
+static bool doorbell_cq(nvme_cq *cq, uint32_t value)
+{
+    uint32_t posted = (cq->tail + cq->size - cq->head) % cq->size;
+    if (value >= cq->size || (value + cq->size - cq->head) % cq->size > posted)
+        return false; /* it cannot have consumed what was not there */
+    cq->head = (uint16_t)value;
+    return true;
+}
+
+void nvme_doorbell(nvme *n, uint32_t offset, uint32_t value)
+{
+    uint32_t id = (offset - NVME_DOORBELLS) / 8;
+    bool of_cq = (offset & 4) != 0, there;
+    if (!(n->csts & NVME_CSTS_RDY) || (n->csts & NVME_CSTS_CFS))
+        return;
+    there = id < NVME_QUEUES && (of_cq ? n->cq[id].valid : n->sq[id].valid);
+    value &= 0xffff;
+    if (!there)
+        nvme_event(n, 0, 0, 1); /* error: invalid doorbell register */
+    else if (!(of_cq ? doorbell_cq(&n->cq[id], value) : doorbell_sq(&n->sq[id], value)))
+        nvme_event(n, 0, 1, 1); /* error: invalid doorbell value */
+}
+
+/* ==== 7  The pump ============================================================================= */
+
+/* Commands that had no buffer, once others have given theirs back. */
+static bool feed_starving(nvme *n)
+{
+    nvme_command *c = n->starving.head;
+    uint16_t status;
+    if (!c || n->buffer_bytes > NVME_BUFFER_BYTES - NVME_TRANSFER_BYTES)
+        return false;
+    c = list_take(&n->starving);
+    status = nvme_io_command(n, c);
+    if (status == NVME_PENDING)
+        return c->buffer != NULL; /* else it starves again: the system has no memory */
+    nvme_finish(n, c, status);
+    return true;
+}
+
+void nvme_pump(nvme *n)
+{
+    bool any = true;
+    while (any && (n->csts & (NVME_CSTS_RDY | NVME_CSTS_CFS)) == NVME_CSTS_RDY &&
+           nvme_config_masters(n)) {
+        any = transfer_send(n);
+        any |= cq_post_all(n);
+        any |= feed_starving(n);
+        any |= sq_take_all(n);
+        any |= nvme_fetch_ask(n);
+    }
+}

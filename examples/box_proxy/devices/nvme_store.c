@@ -1,0 +1,130 @@
+/* nvme_store.c - where the blocks of a namespace are: a file or memory
+   SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* fallocate() */
+#endif
+#include "nvme_model.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int store_fails(nvme_store *s, const char *path, const char *what)
+{
+    fprintf(stderr, "nvme: %s: %s: %s\n", path, what, strerror(errno));
+    nvme_store_close(s);
+    return -1;
+}
+
+static int store_open_file(nvme_store *s, const char *path, uint64_t size)
+{
+    struct stat st;
+    s->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (s->fd < 0)
+        return store_fails(s, path, "open");
+    if (flock(s->fd, LOCK_EX | LOCK_NB)) /* two controllers on one file would spoil it */
+        return store_fails(s, path, "in use");
+    if (fstat(s->fd, &st))
+        return store_fails(s, path, "stat");
+    if (size && (uint64_t)st.st_size < size && ftruncate(s->fd, (off_t)size))
+        return store_fails(s, path, "grow");
+    s->size = size ? size : (uint64_t)st.st_size;
+    return 0;
+}
+
+int nvme_store_open(nvme_store *s, const char *path, uint64_t size)
+{
+    s->fd = -1;
+    s->bytes = NULL;
+    s->size = size;
+    if (path && store_open_file(s, path, size))
+        return -1;
+    if (s->size < NVME_PAGE_BYTES || s->size > INT64_MAX || (s->size != (size_t)s->size && !path)) {
+        fprintf(stderr, "nvme: a namespace of %llu bytes; at least %d are needed\n",
+                (unsigned long long)s->size, NVME_PAGE_BYTES);
+        nvme_store_close(s);
+        return -1;
+    }
+    if (!path) {
+        s->bytes = calloc(1, (size_t)size);
+        if (!s->bytes)
+            return store_fails(s, "memory", "namespace");
+    }
+    return 0;
+}
+
+void nvme_store_close(nvme_store *s)
+{
+    if (s->fd >= 0)
+        close(s->fd);
+    free(s->bytes);
+    s->fd = -1;
+    s->bytes = NULL;
+}
+
+int nvme_store_read(nvme_store *s, uint64_t at, uint8_t *to, size_t len)
+{
+    if (s->bytes) {
+        memcpy(to, s->bytes + at, len);
+        return 0;
+    }
+    while (len) {
+        ssize_t got = pread(s->fd, to, len, (off_t)at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) /* an error, or somebody has cut the file */
+            return -1;
+        to += got;
+        at += (uint64_t)got;
+        len -= (size_t)got;
+    }
+    return 0;
+}
+
+int nvme_store_write(nvme_store *s, uint64_t at, const uint8_t *from, size_t len)
+{
+    if (s->bytes) {
+        memcpy(s->bytes + at, from, len);
+        return 0;
+    }
+    while (len) {
+        ssize_t put = pwrite(s->fd, from, len, (off_t)at);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return -1;
+        from += put;
+        at += (uint64_t)put;
+        len -= (size_t)put;
+    }
+    return 0;
+}
+
+int nvme_store_zero(nvme_store *s, uint64_t at, uint64_t len)
+{
+    static const uint8_t zeros[65536];
+    if (s->bytes) {
+        memset(s->bytes + at, 0, (size_t)len);
+        return 0;
+    }
+#ifdef FALLOC_FL_PUNCH_HOLE
+    if (!fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)len))
+        return 0; /* else the file system cannot; write zeros */
+#endif
+    while (len) {
+        size_t part = len < sizeof zeros ? (size_t)len : sizeof zeros;
+        if (nvme_store_write(s, at, zeros, part))
+            return -1;
+        at += part;
+        len -= part;
+    }
+    return 0;
+}
+
+int nvme_store_sync(nvme_store *s)
+{
+    return s->bytes ? 0 : fdatasync(s->fd);
+}

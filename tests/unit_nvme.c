@@ -1,0 +1,2211 @@
+/* unit_nvme.c - the NVMe controller model under a small root complex that does what a driver does
+   SPDX-License-Identifier: MIT
+
+   CONTENTS   1 Root complex   2 Driver   3 Configuration space   4 Registers
+              5 Admin commands   6 Reading and writing   7 Errors
+              8 Events, aborts, interrupts   9 Resets   10 Fuzz */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#define DXPU_IMPLEMENTATION
+#include "dxpu.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "examples/box_proxy/devices/nvme.c"
+#include "examples/box_proxy/devices/nvme_admin.c"
+#include "examples/box_proxy/devices/nvme_bus.c"
+#include "examples/box_proxy/devices/nvme_config.c"
+#include "examples/box_proxy/devices/nvme_io.c"
+#include "examples/box_proxy/devices/nvme_log.c"
+#include "examples/box_proxy/devices/nvme_queue.c"
+
+/* The store's system calls, counted, and failing when told to. */
+static unsigned sync_count;
+static bool disk_fails;
+
+static ssize_t test_pread(int fd, void *to, size_t len, off_t at)
+{
+    return disk_fails ? -1 : pread(fd, to, len, at);
+}
+
+static ssize_t test_pwrite(int fd, const void *from, size_t len, off_t at)
+{
+    return disk_fails ? -1 : pwrite(fd, from, len, at);
+}
+
+static int test_fdatasync(int fd)
+{
+    sync_count++;
+    return disk_fails ? -1 : fdatasync(fd);
+}
+
+#define pread     test_pread
+#define pwrite    test_pwrite
+#define fdatasync test_fdatasync
+#include "examples/box_proxy/devices/nvme_store.c"
+#undef pread
+#undef pwrite
+#undef fdatasync
+
+/* ==== 1  Root complex ========================================================================= */
+
+enum {
+    MEM_BYTES = 16 << 20,
+    BAR = 0x20000000,
+    BDF = 0x0510, /* 05:02.0 */
+    STORE_BYTES = 8 << 20,
+    FIFO = 1 << 16
+};
+#define MEM_LOW  0x40000000u  /* host memory, below 4 GB ... */
+#define MEM_HIGH 0x900000000u /* ... and the same above */
+#define MSI_BASE 0xfee00000u
+
+typedef struct tlp_copy {
+    struct tlp_copy *next;
+    size_t len;
+    uint8_t bytes[];
+} tlp_copy;
+
+typedef struct tlp_fifo {
+    tlp_copy *head, **tail;
+    unsigned count;
+} tlp_fifo;
+
+typedef struct rc {
+    uint8_t *mem;
+    void *dev;
+    device_port port;
+    uint16_t bdf;
+    tlp_fifo from;         /* emitted, not yet looked at */
+    tlp_fifo answers[256]; /* completions to be given to the device, by tag */
+    unsigned answers_waiting;
+    bool in_flight[256];
+    bool hold;      /* read requests are kept unanswered */
+    bool foreign;   /* nothing is checked: the device is being fuzzed */
+    uint8_t status; /* of answers */
+    bool poison;
+    bool closed; /* port.waiting says that nothing leaves */
+    uint64_t seed;
+    uint32_t mps, mrrs;
+    unsigned last_tag; /* of the latest read request */
+    unsigned reads, writes, most_in_flight, msi_count[NVME_VECTORS];
+    uint32_t msi_last;
+    dxpu_tlp cpl; /* the last completion for the root complex, and its data so far */
+    uint8_t data[4096];
+    unsigned data_len, cpl_count;
+    bool cpl_done;
+} rc;
+
+static uint32_t rnd(rc *r)
+{
+    r->seed = r->seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(r->seed >> 33);
+}
+
+static void fifo_put(tlp_fifo *f, dxpu_bytes b)
+{
+    tlp_copy *c = malloc(sizeof *c + b.len);
+    assert_non_null(c);
+    c->next = NULL;
+    c->len = b.len;
+    memcpy(c->bytes, b.ptr, b.len);
+    if (!f->head)
+        f->tail = &f->head;
+    *f->tail = c;
+    f->tail = &c->next;
+    f->count++;
+}
+
+static tlp_copy *fifo_get(tlp_fifo *f)
+{
+    tlp_copy *c = f->head;
+    if (c) {
+        f->head = c->next;
+        f->count--;
+    }
+    return c;
+}
+
+static void fifo_clear(tlp_fifo *f)
+{
+    tlp_copy *c;
+    while ((c = fifo_get(f)) != NULL)
+        free(c);
+}
+
+static void rc_emitted(void *user, dxpu_bytes tlp)
+{
+    rc *r = user;
+    fifo_put(&r->from, tlp);
+}
+
+static unsigned rc_waiting(void *user)
+{
+    const rc *r = user;
+    return r->closed ? 1000000 : 0;
+}
+
+/* Give a TLP to the device, decoded from its bytes as a box does. */
+static void rc_give(rc *r, const dxpu_tlp *t)
+{
+    uint8_t bytes[DXPU_TLP_MAX_BYTES];
+    dxpu_bytes b = { bytes, 0 };
+    dxpu_tlp back;
+    assert_int_equal(dxpu_tlp_encode(t, bytes, sizeof bytes, &b.len), DXPU_OK);
+    assert_int_equal(dxpu_tlp_decode(b, &back), DXPU_OK);
+    nvme_kind.tlp(r->dev, &back, b);
+}
+
+/* Where an address of the host is, NULL for none. */
+static uint8_t *rc_mem(rc *r, uint64_t address, uint32_t len)
+{
+    uint64_t at = address >= MEM_HIGH ? address - MEM_HIGH : address - MEM_LOW;
+    return at < MEM_BYTES && len <= MEM_BYTES - at ? r->mem + at : NULL;
+}
+
+static void rc_write(rc *r, const dxpu_tlp *t)
+{
+    uint8_t *to = rc_mem(r, t->address, t->length_dw * 4u);
+    r->writes++;
+    if (r->foreign)
+        return;
+    assert_int_equal(t->requester, r->bdf);
+    assert_true(t->length_dw * 4u <= r->mps);
+    assert_int_equal(t->first_be, 0xf);
+    if ((t->address & 0xfff00000u) == MSI_BASE && t->address < MEM_HIGH) {
+        assert_int_equal(t->length_dw, 1);
+        r->msi_last = t->payload.ptr[0];
+        assert_true(r->msi_last < NVME_VECTORS);
+        r->msi_count[r->msi_last]++;
+        return;
+    }
+    assert_non_null(to);
+    memcpy(to, t->payload.ptr, t->payload.len);
+}
+
+static void rc_queue_answer(rc *r, unsigned tag, const dxpu_tlp *t)
+{
+    uint8_t bytes[DXPU_TLP_MAX_BYTES];
+    dxpu_bytes b = { bytes, 0 };
+    assert_int_equal(dxpu_tlp_encode(t, bytes, sizeof bytes, &b.len), DXPU_OK);
+    fifo_put(&r->answers[tag], b);
+    r->answers_waiting++;
+}
+
+/* Queue the answers of one memory read, cut at 64-byte boundaries as the dice say. */
+static void rc_read(rc *r, const dxpu_tlp *t)
+{
+    const uint8_t *from = rc_mem(r, t->address, t->length_dw * 4u);
+    uint32_t left = t->length_dw * 4u, in_flight = 0;
+    uint64_t at = t->address;
+    dxpu_tlp cpl;
+    r->reads++;
+    if (!r->foreign) {
+        assert_int_equal(t->requester, r->bdf);
+        assert_true(left <= r->mrrs);
+        assert_false(r->in_flight[t->tag]);
+    }
+    if (t->tag > 255)
+        fail();
+    r->in_flight[t->tag] = true;
+    r->last_tag = t->tag;
+    for (unsigned i = 0; i < 256; i++)
+        in_flight += r->in_flight[i];
+    r->most_in_flight = in_flight > r->most_in_flight ? in_flight : r->most_in_flight;
+    if (r->status != DXPU_CPL_SC || !from) {
+        dxpu_tlp_completion(t, 0, r->status ? r->status : DXPU_CPL_UR, &cpl);
+        rc_queue_answer(r, t->tag, &cpl);
+        return;
+    }
+    dxpu_tlp_completion(t, 0, DXPU_CPL_SC, &cpl);
+    while (left) {
+        uint32_t part = left, room = 64 * (1 + rnd(r) % 8) - (uint32_t)(at & 63);
+        part = part < room ? part : room;
+        cpl.byte_count = (uint16_t)left;
+        cpl.lower_addr = (uint8_t)(at & 0x7f);
+        cpl.length_dw = (uint16_t)(part / 4);
+        cpl.ep = r->poison;
+        cpl.payload.ptr = from + (at - t->address);
+        cpl.payload.len = part;
+        rc_queue_answer(r, t->tag, &cpl);
+        at += part;
+        left -= part;
+    }
+}
+
+static void rc_completion(rc *r, const dxpu_tlp *t)
+{
+    r->cpl = *t;
+    r->cpl.payload.ptr = NULL;
+    r->cpl_count++;
+    if (r->foreign)
+        return;
+    assert_true(t->payload.len <= r->mps);
+    assert_true(r->data_len + t->payload.len <= sizeof r->data);
+    memcpy(r->data + r->data_len, t->payload.ptr ? t->payload.ptr : r->data, t->payload.len);
+    r->data_len += (unsigned)t->payload.len;
+    r->cpl_done = !t->length_dw || t->byte_count <= t->length_dw * 4u - (t->lower_addr & 3);
+}
+
+/* Look at what the device emitted.  The completions it is owed are only queued. */
+static void rc_look(rc *r)
+{
+    tlp_copy *c;
+    while ((c = fifo_get(&r->from)) != NULL) {
+        dxpu_bytes b = { c->bytes, c->len };
+        dxpu_tlp t;
+        assert_int_equal(dxpu_tlp_decode(b, &t), DXPU_OK);
+        if (t.type == DXPU_TLP_MWR)
+            rc_write(r, &t);
+        else if (t.type == DXPU_TLP_MRD)
+            rc_read(r, &t);
+        else if (t.type >= DXPU_TLP_CPL && t.type <= DXPU_TLP_CPLDLK)
+            rc_completion(r, &t);
+        else
+            fail();
+        free(c);
+    }
+}
+
+/* One completion of this tag. */
+static void rc_answer_tag(rc *r, unsigned tag)
+{
+    tlp_copy *c;
+    dxpu_bytes b;
+    dxpu_tlp t;
+    c = fifo_get(&r->answers[tag]);
+    r->answers_waiting--;
+    if (!r->answers[tag].head)
+        r->in_flight[tag] = false;
+    b.ptr = c->bytes;
+    b.len = c->len;
+    assert_int_equal(dxpu_tlp_decode(b, &t), DXPU_OK);
+    nvme_kind.tlp(r->dev, &t, b);
+    free(c);
+}
+
+/* One completion of a tag chosen by the dice, in order within the tag. */
+static bool rc_answer_one(rc *r)
+{
+    unsigned tag = rnd(r) % 256;
+    if (!r->answers_waiting)
+        return false;
+    while (!r->answers[tag].head)
+        tag = (tag + 1) % 256;
+    rc_answer_tag(r, tag);
+    return true;
+}
+
+/* All completions of the latest read request, before any other. */
+static void rc_answer_last(rc *r)
+{
+    unsigned tag;
+    rc_look(r);
+    tag = r->last_tag;
+    while (r->answers[tag].head)
+        rc_answer_tag(r, tag);
+    rc_look(r);
+}
+
+/* Until the device has nothing more to say. */
+static void rc_run(rc *r)
+{
+    do
+        rc_look(r);
+    while (!r->hold && rc_answer_one(r));
+    rc_look(r);
+}
+
+static dxpu_tlp rc_request(const rc *r, uint8_t type, uint64_t address, uint32_t bytes)
+{
+    dxpu_tlp t;
+    memset(&t, 0, sizeof t);
+    t.type = type;
+    t.header_dw = address >> 32 ? 4 : 3;
+    t.address = address & ~(uint64_t)3;
+    t.target = r->bdf;
+    assert_int_equal(dxpu_be_from_range(address, bytes, &t.first_be, &t.last_be, &t.length_dw),
+                     DXPU_OK);
+    return t;
+}
+
+/* Send a non-posted request and wait for its completion; its status. */
+static uint8_t rc_ask(rc *r, const dxpu_tlp *t)
+{
+    r->data_len = r->cpl_count = 0;
+    r->cpl_done = false;
+    rc_give(r, t);
+    rc_look(r);
+    assert_true(r->cpl_done);
+    return r->cpl.status;
+}
+
+static dxpu_tlp cfg_tlp(const rc *r, uint8_t type, unsigned reg)
+{
+    dxpu_tlp t = rc_request(r, type, 0, 4);
+    t.register_bytes = (uint16_t)(reg & ~3u);
+    t.header_dw = 3;
+    return t;
+}
+
+static uint32_t cfg_read(rc *r, unsigned reg)
+{
+    dxpu_tlp t = cfg_tlp(r, DXPU_TLP_CFGRD0, reg);
+    assert_int_equal(rc_ask(r, &t), DXPU_CPL_SC);
+    assert_int_equal(r->data_len, 4);
+    return nvme_le32(r->data);
+}
+
+static void cfg_write_be(rc *r, unsigned reg, uint32_t value, uint8_t be)
+{
+    dxpu_tlp t = cfg_tlp(r, DXPU_TLP_CFGWR0, reg);
+    uint8_t bytes[4];
+    nvme_put32(bytes, value);
+    t.first_be = be;
+    t.payload.ptr = bytes;
+    t.payload.len = 4;
+    assert_int_equal(rc_ask(r, &t), DXPU_CPL_SC);
+}
+
+static void cfg_write(rc *r, unsigned reg, uint32_t value)
+{
+    cfg_write_be(r, reg, value, 0xf);
+}
+
+static uint8_t mmio_read_status(rc *r, uint64_t address, uint32_t bytes)
+{
+    dxpu_tlp t = rc_request(r, DXPU_TLP_MRD, address, bytes);
+    return rc_ask(r, &t);
+}
+
+static uint32_t reg32(rc *r, uint32_t offset)
+{
+    assert_int_equal(mmio_read_status(r, BAR + offset, 4), DXPU_CPL_SC);
+    return nvme_le32(r->data);
+}
+
+static void mmio_write(rc *r, uint64_t address, const uint8_t *data, uint32_t bytes)
+{
+    dxpu_tlp t = rc_request(r, DXPU_TLP_MWR, address, bytes);
+    uint8_t shifted[64] = { 0 };
+    memcpy(shifted + (address & 3), data, bytes);
+    t.payload.ptr = shifted;
+    t.payload.len = t.length_dw * 4u;
+    rc_give(r, &t);
+    rc_look(r);
+}
+
+static void reg_set32(rc *r, uint32_t offset, uint32_t value)
+{
+    uint8_t b[4];
+    nvme_put32(b, value);
+    mmio_write(r, BAR + offset, b, 4);
+}
+
+static void reg_set64(rc *r, uint32_t offset, uint64_t value)
+{
+    uint8_t b[8];
+    nvme_put64(b, value);
+    mmio_write(r, BAR + offset, b, 8);
+}
+
+/* ==== 2  Driver =============================================================================== */
+
+enum {                        /* offsets in host memory */
+       MEM_QUEUES = 0x100000, /* 64 KB for each submission queue, then the same for completions */
+       MEM_LISTS = 0x010000,
+       MEM_DATA = 0x400000,
+       DEPTH = 64,
+       ADMIN_DEPTH = 32,
+       QUEUES_USED = 8
+};
+
+typedef struct queue_pair {
+    uint32_t depth, tail, head;
+    uint8_t phase;
+} queue_pair;
+
+typedef struct result {
+    uint32_t dw0;
+    uint16_t sqhd, sqid, cid, status; /* status without phase and More */
+} result;
+
+typedef struct driver {
+    rc r;
+    queue_pair q[QUEUES_USED + 1];
+    uint16_t cid;
+    char path[32];
+} driver;
+
+static uint64_t sq_address(unsigned q)
+{
+    return MEM_LOW + MEM_QUEUES + q * 0x10000u;
+}
+
+static uint64_t cq_address(unsigned q)
+{
+    return MEM_LOW + MEM_QUEUES + 0x100000u + q * 0x10000u;
+}
+
+/* What firmware and the PCI core do. */
+static void drv_enumerate(driver *d)
+{
+    rc *r = &d->r;
+    r->bdf = BDF;
+    cfg_write(r, 0x10, 0xffffffff);
+    cfg_write(r, 0x14, 0xffffffff);
+    assert_int_equal(cfg_read(r, 0x10), (uint32_t) ~(NVME_BAR_BYTES - 1) | 4);
+    assert_int_equal(cfg_read(r, 0x14), 0xffffffff);
+    cfg_write(r, 0x10, BAR);
+    cfg_write(r, 0x14, 0);
+    cfg_write_be(r, 0x04, 0x0006, 0x3);
+}
+
+static void drv_msix(driver *d)
+{
+    rc *r = &d->r;
+    for (uint32_t i = 0; i < NVME_VECTORS; i++) {
+        reg_set32(r, NVME_TABLE + i * 16, MSI_BASE);
+        reg_set32(r, NVME_TABLE + i * 16 + 4, 0);
+        reg_set32(r, NVME_TABLE + i * 16 + 8, i);
+        reg_set32(r, NVME_TABLE + i * 16 + 12, 0);
+    }
+    cfg_write_be(r, 0x50, 0x80000000u, 0xc);
+}
+
+static void queue_restart(queue_pair *q, uint32_t depth)
+{
+    q->depth = depth;
+    q->tail = q->head = 0;
+    q->phase = 1;
+}
+
+static void drv_enable(driver *d)
+{
+    rc *r = &d->r;
+    memset(r->mem + MEM_QUEUES, 0, 0x200000);
+    queue_restart(&d->q[0], ADMIN_DEPTH);
+    reg_set32(r, 0x24, (ADMIN_DEPTH - 1) << 16 | (ADMIN_DEPTH - 1));
+    reg_set64(r, 0x28, sq_address(0));
+    reg_set64(r, 0x30, cq_address(0));
+    reg_set32(r, 0x14, 4u << 20 | 6u << 16 | 1);
+    assert_int_equal(reg32(r, 0x1c), 1);
+}
+
+static uint8_t *drv_entry(driver *d, unsigned q)
+{
+    uint8_t *e = rc_mem(&d->r, sq_address(q), 1) + d->q[q].tail * 64u;
+    d->q[q].tail = (d->q[q].tail + 1) % d->q[q].depth;
+    return e;
+}
+
+static void drv_ring(driver *d, unsigned q)
+{
+    reg_set32(&d->r, NVME_DOORBELLS + q * 8, d->q[q].tail);
+}
+
+/* Next completion of a queue; false: none. */
+static bool drv_reap(driver *d, unsigned q, result *out)
+{
+    queue_pair *p = &d->q[q];
+    const uint8_t *e = rc_mem(&d->r, cq_address(q), 1) + p->head * 16u;
+    if ((e[14] & 1) != p->phase)
+        return false;
+    out->dw0 = nvme_le32(e);
+    out->sqhd = (uint16_t)nvme_le32(e + 8);
+    out->sqid = (uint16_t)(nvme_le32(e + 8) >> 16);
+    out->cid = (uint16_t)nvme_le32(e + 12);
+    out->status = (uint16_t)(nvme_le32(e + 12) >> 17 & ~(uint32_t)NVME_MORE);
+    p->head = (p->head + 1) % p->depth;
+    if (!p->head)
+        p->phase ^= 1;
+    return true;
+}
+
+static void drv_consumed(driver *d, unsigned q)
+{
+    reg_set32(&d->r, NVME_DOORBELLS + q * 8 + 4, d->q[q].head);
+}
+
+typedef struct sqe {
+    uint32_t dw[16];
+} sqe;
+
+/* Submit without waiting; its command id. */
+static uint16_t drv_send(driver *d, unsigned q, const sqe *s)
+{
+    uint8_t *e = drv_entry(d, q);
+    for (unsigned i = 0; i < 16; i++)
+        nvme_put32(e + i * 4u, s->dw[i]);
+    nvme_put16(e + 2, ++d->cid);
+    return d->cid;
+}
+
+/* Submit one command and wait. */
+static result drv_do(driver *d, unsigned q, const sqe *s)
+{
+    result res;
+    uint16_t cid = drv_send(d, q, s);
+    drv_ring(d, q);
+    rc_run(&d->r);
+    assert_true(drv_reap(d, q, &res));
+    assert_int_equal(res.cid, cid);
+    assert_int_equal(res.sqid, q);
+    drv_consumed(d, q);
+    return res;
+}
+
+static sqe command(uint8_t opcode, uint32_t nsid)
+{
+    sqe s;
+    memset(&s, 0, sizeof s);
+    s.dw[0] = opcode;
+    s.dw[1] = nsid;
+    s.dw[6] = MEM_LOW + MEM_DATA;
+    return s;
+}
+
+static uint16_t admin(driver *d, uint8_t opcode, uint32_t nsid, uint32_t dw10, uint32_t dw11)
+{
+    sqe s = command(opcode, nsid);
+    s.dw[10] = dw10;
+    s.dw[11] = dw11;
+    return drv_do(d, 0, &s).status;
+}
+
+static uint16_t make_cq(driver *d, unsigned q, uint32_t depth, uint32_t vector)
+{
+    sqe s = command(0x05, 0);
+    s.dw[6] = (uint32_t)cq_address(q);
+    s.dw[10] = (depth - 1) << 16 | q;
+    s.dw[11] = vector << 16 | 3;
+    return drv_do(d, 0, &s).status;
+}
+
+static uint16_t make_sq(driver *d, unsigned q, uint32_t depth, unsigned cq)
+{
+    sqe s = command(0x01, 0);
+    s.dw[6] = (uint32_t)sq_address(q);
+    s.dw[10] = (depth - 1) << 16 | q;
+    s.dw[11] = cq << 16 | 1;
+    return drv_do(d, 0, &s).status;
+}
+
+static void drv_queues(driver *d, unsigned count)
+{
+    for (unsigned q = 1; q <= count; q++) {
+        queue_restart(&d->q[q], DEPTH);
+        assert_int_equal(make_cq(d, q, DEPTH, q), 0);
+        assert_int_equal(make_sq(d, q, DEPTH, q), 0);
+    }
+}
+
+static driver *drv_open(const char *file)
+{
+    device_settings set = { STORE_BYTES, 512, NULL, 0, 0, 0x20001, 0 };
+    driver *d = calloc(1, sizeof *d);
+    assert_non_null(d);
+    set.file = file;
+    set.file_bytes = file ? STORE_BYTES : 0;
+    d->r.mem = calloc(1, MEM_BYTES);
+    assert_non_null(d->r.mem);
+    d->r.seed = 12345;
+    d->r.mps = 128;
+    d->r.mrrs = 512;
+    d->r.port.user = &d->r;
+    d->r.port.emit = rc_emitted;
+    d->r.port.waiting = rc_waiting;
+    d->r.dev = nvme_kind.create(&set, &d->r.port);
+    assert_non_null(d->r.dev);
+    return d;
+}
+
+static void drv_forget(driver *d)
+{
+    fifo_clear(&d->r.from);
+    for (unsigned i = 0; i < 256; i++)
+        fifo_clear(&d->r.answers[i]);
+    memset(d->r.in_flight, 0, sizeof d->r.in_flight);
+    d->r.answers_waiting = 0;
+}
+
+static void drv_close(driver *d)
+{
+    drv_forget(d);
+    nvme_kind.destroy(d->r.dev);
+    free(d->r.mem);
+    free(d);
+}
+
+static driver *drv_up(unsigned queues)
+{
+    driver *d = drv_open(NULL);
+    drv_enumerate(d);
+    drv_msix(d);
+    drv_enable(d);
+    drv_queues(d, queues);
+    return d;
+}
+
+static nvme *model(driver *d)
+{
+    return d->r.dev;
+}
+
+/* ==== 3  Configuration space ================================================================== */
+
+static void test_config_identity(void **state)
+{
+    driver *d = drv_open(NULL);
+    rc *r = &d->r;
+    unsigned at, found = 0;
+    (void)state;
+    assert_int_equal(cfg_read(r, 0x00), 0x10f11af4);
+    assert_int_equal(cfg_read(r, 0x08) >> 8, 0x010802);
+    assert_int_equal(cfg_read(r, 0x0c) >> 16 & 0xff, 0); /* type 0, one function */
+    assert_true(cfg_read(r, 0x04) & 0x00100000);
+    for (at = cfg_read(r, 0x34) & 0xff; at; at = cfg_read(r, at) >> 8 & 0xff) {
+        uint32_t id = cfg_read(r, at) & 0xff;
+        found |= id == 0x01 ? 1u : id == 0x11 ? 2u : id == 0x10 ? 4u : 8u;
+    }
+    assert_int_equal(found, 7);
+    assert_int_equal(cfg_read(r, 0x100), 0);
+    drv_close(d);
+}
+
+/* The completer is 00:00.0 until a configuration write tells otherwise; a read does not. */
+static void test_config_captures_its_number(void **state)
+{
+    driver *d = drv_open(NULL);
+    rc *r = &d->r;
+    (void)state;
+    r->bdf = BDF;
+    (void)cfg_read(r, 0);
+    assert_int_equal(r->cpl.completer, 0);
+    cfg_write(r, 0x3c, 7);
+    assert_int_equal(r->cpl.completer, BDF);
+    (void)cfg_read(r, 0);
+    assert_int_equal(r->cpl.completer, BDF);
+    r->bdf = 0x0800;
+    cfg_write(r, 0x3c, 9);
+    assert_int_equal(r->cpl.completer, 0x0800);
+    assert_int_equal(cfg_read(r, 0x3c), 9);
+    drv_close(d);
+}
+
+static void test_config_masks(void **state)
+{
+    driver *d = drv_open(NULL);
+    rc *r = &d->r;
+    (void)state;
+    r->bdf = BDF;
+    cfg_write(r, 0x00, 0xffffffff);
+    assert_int_equal(cfg_read(r, 0x00), 0x10f11af4);
+    cfg_write(r, 0x04, 0xffffffff);
+    assert_int_equal(cfg_read(r, 0x04), 0x00100546);
+    cfg_write_be(r, 0x04, 0, 0x2); /* the upper byte of Command alone */
+    assert_int_equal(cfg_read(r, 0x04), 0x00100046);
+    cfg_write_be(r, 0x14, 0xaabbccdd, 0x5);
+    assert_int_equal(cfg_read(r, 0x14), 0x00bb00dd);
+    cfg_write(r, 0x44, 0x3);
+    assert_int_equal(cfg_read(r, 0x44), 0xb);
+    cfg_write(r, 0x44, 0x1); /* D1 is not there: still D3 */
+    assert_int_equal(cfg_read(r, 0x44), 0xb);
+    cfg_write(r, 0x88, 0xffffffff);
+    assert_int_equal(cfg_read(r, 0x88), 0x1f);
+    drv_close(d);
+}
+
+static void test_config_refuses(void **state)
+{
+    driver *d = drv_open(NULL);
+    rc *r = &d->r;
+    dxpu_tlp t;
+    (void)state;
+    r->bdf = BDF;
+    t = cfg_tlp(r, DXPU_TLP_CFGRD1, 0);
+    assert_int_equal(rc_ask(r, &t), DXPU_CPL_UR);
+    t = cfg_tlp(r, DXPU_TLP_CFGRD0, 0);
+    t.target = BDF | 3; /* another function */
+    assert_int_equal(rc_ask(r, &t), DXPU_CPL_UR);
+    assert_int_equal(cfg_read(r, 0x68) >> 16, 0x9); /* Unsupported Request, correctable */
+    cfg_write(r, 0x68, 0x00080000);
+    assert_int_equal(cfg_read(r, 0x68) >> 16, 0x1); /* the one that was written is gone */
+    t.target = BDF;
+    assert_int_equal(rc_ask(r, &t), DXPU_CPL_SC);
+    drv_close(d);
+}
+
+/* ==== 4  Registers ============================================================================ */
+
+static void test_memory_space(void **state)
+{
+    driver *d = drv_open(NULL);
+    rc *r = &d->r;
+    uint8_t b[4] = { 0 };
+    (void)state;
+    drv_enumerate(d);
+    assert_int_equal(reg32(r, 0x08), 0x00010400);
+    assert_int_equal(mmio_read_status(r, BAR - 4, 4), DXPU_CPL_UR);
+    assert_int_equal(mmio_read_status(r, BAR + NVME_BAR_BYTES, 4), DXPU_CPL_UR);
+    assert_int_equal(model(d)->count.posted_dropped, 0);
+    mmio_write(r, BAR + NVME_BAR_BYTES, b, 4);
+    assert_int_equal(model(d)->count.posted_dropped, 1);
+    cfg_write_be(r, 0x04, 0x0004, 0x3);
+    assert_int_equal(mmio_read_status(r, BAR + 8, 4), DXPU_CPL_UR);
+    cfg_write_be(r, 0x04, 0x0006, 0x3);
+    assert_int_equal(mmio_read_status(r, BAR + 8, 4), DXPU_CPL_SC);
+    cfg_write(r, 0x44, 3); /* D3hot answers configuration only */
+    assert_int_equal(mmio_read_status(r, BAR + 8, 4), DXPU_CPL_UR);
+    drv_close(d);
+}
+
+static void test_bar_above_4g(void **state)
+{
+    driver *d = drv_open(NULL);
+    rc *r = &d->r;
+    (void)state;
+    drv_enumerate(d);
+    cfg_write(r, 0x14, 0x12);
+    assert_int_equal(mmio_read_status(r, BAR + 8, 4), DXPU_CPL_UR);
+    assert_int_equal(mmio_read_status(r, 0x1200000000u + BAR + 8, 4), DXPU_CPL_SC);
+    assert_int_equal(nvme_le32(r->data), 0x00010400);
+    drv_close(d);
+}
+
+static void test_register_sizes(void **state)
+{
+    driver *d = drv_open(NULL);
+    rc *r = &d->r;
+    uint8_t b[8] = { 0x12, 0x34, 0x56, 0x78, 0x9a, 0, 0, 0 };
+    (void)state;
+    drv_enumerate(d);
+    assert_int_equal(mmio_read_status(r, BAR, 8), DXPU_CPL_SC);
+    assert_int_equal(r->data_len, 8);
+    assert_int_equal(nvme_le64(r->data), 0x20140103ffu);
+    assert_int_equal(mmio_read_status(r, BAR + 9, 2), DXPU_CPL_SC); /* two bytes of VS */
+    assert_int_equal(r->cpl.byte_count, 2);
+    assert_int_equal(r->data[1] | r->data[2] << 8, 0x0104);
+    assert_int_equal(mmio_read_status(r, BAR + 8, 0), DXPU_CPL_SC); /* a flush */
+    assert_int_equal(r->cpl.byte_count, 1);
+    mmio_write(r, BAR + 0x2a, b, 5); /* bytes 2..6 of ASQ */
+    assert_int_equal(reg32(r, 0x28), 0x34120000);
+    assert_int_equal(reg32(r, 0x2c), 0x009a7856);
+    assert_int_equal(mmio_read_status(r, BAR + 0x10, 4096 - 0x10), DXPU_CPL_SC);
+    assert_int_equal(r->data_len, 4096 - 0x10);
+    assert_true(r->cpl_count >= 4096 / 128);
+    drv_close(d);
+}
+
+static void test_unsupported_requests(void **state)
+{
+    driver *d = drv_open(NULL);
+    rc *r = &d->r;
+    uint8_t b[8] = { 0 };
+    dxpu_tlp t;
+    (void)state;
+    drv_enumerate(d);
+    t = rc_request(r, DXPU_TLP_FETCHADD, BAR + 0x28, 8);
+    t.first_be = t.last_be = 0;
+    t.payload.ptr = b;
+    t.payload.len = 8;
+    assert_int_equal(rc_ask(r, &t), DXPU_CPL_UR);
+    t = rc_request(r, DXPU_TLP_IORD, 0x100, 4);
+    assert_int_equal(rc_ask(r, &t), DXPU_CPL_UR);
+    t = rc_request(r, DXPU_TLP_MRDLK, BAR, 4);
+    assert_int_equal(rc_ask(r, &t), DXPU_CPL_UR);
+    t = rc_request(r, DXPU_TLP_MRD, BAR, 4);
+    assert_int_equal(rc_ask(r, &t), DXPU_CPL_SC);
+    drv_close(d);
+}
+
+static void test_enable_checks(void **state)
+{
+    driver *d = drv_open(NULL);
+    rc *r = &d->r;
+    (void)state;
+    drv_enumerate(d);
+    reg_set32(r, 0x14, 1); /* AQA is 0: queues of one entry */
+    assert_int_equal(reg32(r, 0x1c), 2);
+    reg_set32(r, 0x14, 0);
+    assert_int_equal(reg32(r, 0x1c), 0);
+    reg_set32(r, 0x24, 0x001f001f);
+    reg_set32(r, 0x14, 1 | 1 << 7); /* pages of 8 KB */
+    assert_int_equal(reg32(r, 0x1c), 2);
+    reg_set32(r, 0x14, 0);
+    drv_enable(d);
+    reg_set32(r, 0x14, reg32(r, 0x14) | 1 << 14); /* shutdown */
+    assert_int_equal(reg32(r, 0x1c), 1 | 2 << 2);
+    reg_set32(r, 0x14, 0);
+    assert_int_equal(reg32(r, 0x1c), 0);
+    assert_int_equal(reg32(r, 0x24), 0x001f001f); /* outlives a controller reset */
+    drv_close(d);
+}
+
+/* ==== 5  Admin commands ======================================================================= */
+
+static uint16_t identify(driver *d, uint32_t what, uint32_t nsid)
+{
+    memset(d->r.mem + MEM_DATA, 0xee, 4096);
+    return admin(d, 0x06, nsid, what, 0);
+}
+
+static void test_identify(void **state)
+{
+    driver *d = drv_up(0);
+    const uint8_t *p = d->r.mem + MEM_DATA;
+    (void)state;
+    assert_int_equal(identify(d, 1, 0), 0);
+    assert_int_equal(nvme_le32(p), 0x1af41af4);
+    assert_memory_equal(p + 4, "DXPU0000000000020001", 20);
+    assert_int_equal(p[77], 8);
+    assert_int_equal(nvme_le32(p + 80), 0x00010400);
+    assert_int_equal(nvme_le32(p + 516), 1);
+    assert_memory_equal(p + 768, "nqn.2014-08.org.nvmexpress:uuid:", 32);
+    assert_int_equal(strlen((const char *)p + 768), 32 + 36);
+    assert_int_equal(identify(d, 0, 1), 0);
+    assert_int_equal(nvme_le64(p), STORE_BYTES / 512);
+    assert_int_equal(p[26], 0);
+    assert_int_equal(nvme_le32(p + 128), 9u << 16);
+    assert_int_equal(identify(d, 2, 0), 0);
+    assert_int_equal(nvme_le32(p), 1);
+    assert_int_equal(nvme_le32(p + 4), 0);
+    assert_int_equal(identify(d, 2, 1), 0);
+    assert_int_equal(nvme_le32(p), 0);
+    assert_int_equal(identify(d, 3, 1), 0);
+    assert_int_equal(p[0], 3);
+    assert_int_equal(p[1], 16);
+    assert_int_equal(p[20], 0);
+    assert_int_equal(identify(d, 0, 2), NVME_INVALID_NAMESPACE | NVME_DNR);
+    assert_int_equal(identify(d, 2, 0xffffffff), NVME_INVALID_NAMESPACE | NVME_DNR);
+    assert_int_equal(identify(d, 0x1f, 0), NVME_INVALID_FIELD | NVME_DNR);
+    drv_close(d);
+}
+
+static void test_queue_errors(void **state)
+{
+    driver *d = drv_up(1);
+    (void)state;
+    assert_int_equal(make_cq(d, 1, 16, 0), NVME_INVALID_QUEUE | NVME_DNR); /* is there */
+    assert_int_equal(make_cq(d, 0, 16, 0), NVME_INVALID_QUEUE | NVME_DNR);
+    assert_int_equal(make_cq(d, NVME_QUEUES, 16, 0), NVME_INVALID_QUEUE | NVME_DNR);
+    assert_int_equal(make_cq(d, 2, 1, 0), NVME_QUEUE_SIZE | NVME_DNR);
+    assert_int_equal(make_cq(d, 2, 1025, 0), NVME_QUEUE_SIZE | NVME_DNR);
+    assert_int_equal(make_cq(d, 2, 16, NVME_VECTORS), NVME_INVALID_VECTOR | NVME_DNR);
+    assert_int_equal(admin(d, 0x05, 0, 15u << 16 | 2, 2), NVME_INVALID_FIELD | NVME_DNR);
+    assert_int_equal(make_sq(d, 1, 16, 1), NVME_INVALID_QUEUE | NVME_DNR);
+    assert_int_equal(make_sq(d, 2, 16, 0), NVME_INVALID_QUEUE | NVME_DNR);
+    assert_int_equal(make_sq(d, 2, 16, NVME_QUEUES), NVME_INVALID_QUEUE | NVME_DNR);
+    assert_int_equal(make_sq(d, 2, 16, 2), NVME_CQ_INVALID | NVME_DNR);
+    assert_int_equal(make_sq(d, 2, 1, 1), NVME_QUEUE_SIZE | NVME_DNR);
+    assert_int_equal(admin(d, 0x04, 0, 1, 0), NVME_QUEUE_DELETION | NVME_DNR);
+    assert_int_equal(admin(d, 0x04, 0, 2, 0), NVME_INVALID_QUEUE | NVME_DNR);
+    assert_int_equal(admin(d, 0x00, 0, 0, 0), NVME_INVALID_QUEUE | NVME_DNR);
+    assert_int_equal(admin(d, 0x00, 0, 2, 0), NVME_INVALID_QUEUE | NVME_DNR);
+    assert_int_equal(admin(d, 0x00, 0, 1, 0), 0);
+    assert_int_equal(admin(d, 0x04, 0, 1, 0), 0);
+    assert_int_equal(make_cq(d, 1, 1024, 0), 0);
+    assert_int_equal(make_sq(d, 1, 1024, 1), 0);
+    drv_close(d);
+}
+
+static void test_queue_base_alignment(void **state)
+{
+    driver *d = drv_up(0);
+    sqe s = command(0x05, 0);
+    (void)state;
+    s.dw[6] = (uint32_t)cq_address(1) + 16;
+    s.dw[10] = 15u << 16 | 1;
+    s.dw[11] = 1;
+    assert_int_equal(drv_do(d, 0, &s).status, NVME_PRP_OFFSET | NVME_DNR);
+    s.dw[6] = (uint32_t)cq_address(1);
+    assert_int_equal(drv_do(d, 0, &s).status, 0);
+    drv_close(d);
+}
+
+static result feature(driver *d, bool set, uint32_t dw10, uint32_t dw11, uint32_t nsid)
+{
+    sqe s = command(set ? 0x09 : 0x0a, nsid);
+    s.dw[10] = dw10;
+    s.dw[11] = dw11;
+    return drv_do(d, 0, &s);
+}
+
+static void test_features(void **state)
+{
+    driver *d = drv_up(0);
+    (void)state;
+    assert_int_equal(feature(d, true, 7, 15u << 16 | 15, 0).dw0, 63u << 16 | 63);
+    assert_int_equal(feature(d, true, 7, 0xffff, 0).status, NVME_INVALID_FIELD | NVME_DNR);
+    assert_int_equal(feature(d, false, 6, 0, 0).dw0, 1);
+    assert_int_equal(feature(d, true, 6, 0, 0).status, 0);
+    assert_int_equal(feature(d, false, 6, 0, 0).dw0, 0);
+    assert_int_equal(feature(d, false, 6 | 1 << 8, 0, 0).dw0, 1); /* the default */
+    assert_int_equal(feature(d, false, 6 | 3 << 8, 0, 0).dw0, 4); /* changeable */
+    assert_int_equal(feature(d, false, 6 | 4 << 8, 0, 0).status, NVME_INVALID_FIELD | NVME_DNR);
+    assert_int_equal(feature(d, true, 6 | 1u << 31, 0, 0).status, NVME_NOT_SAVEABLE | NVME_DNR);
+    assert_int_equal(feature(d, true, 6, 1, 1).status, NVME_NOT_PER_NAMESPACE | NVME_DNR);
+    assert_int_equal(feature(d, true, 0x7f, 0, 0).status, NVME_INVALID_FIELD | NVME_DNR);
+    assert_int_equal(feature(d, false, 0, 0, 0).status, NVME_INVALID_FIELD | NVME_DNR);
+    assert_int_equal(feature(d, true, 2, 1, 0).status, NVME_INVALID_FIELD | NVME_DNR);
+    assert_int_equal(feature(d, true, 9, 0x10003, 0).status, 0);
+    assert_int_equal(feature(d, false, 9, 3, 0).dw0, 0x10003);
+    assert_int_equal(feature(d, false, 9, NVME_VECTORS, 0).status, NVME_INVALID_FIELD | NVME_DNR);
+    assert_int_equal(feature(d, true, 5, 7, 2).status, NVME_INVALID_NAMESPACE | NVME_DNR);
+    assert_int_equal(feature(d, true, 5, 7, 1).status, 0);
+    assert_int_equal(feature(d, false, 5, 0, 1).dw0, 7);
+    assert_int_equal(feature(d, false, 4, 0, 0).dw0, 343);
+    drv_queues(d, 1);
+    assert_int_equal(feature(d, true, 7, 0, 0).status, NVME_SEQUENCE_ERROR | NVME_DNR);
+    drv_close(d);
+}
+
+static void test_logs(void **state)
+{
+    driver *d = drv_up(0);
+    const uint8_t *p = d->r.mem + MEM_DATA;
+    (void)state;
+    assert_int_equal(admin(d, 0x7f, 0, 0, 0), NVME_INVALID_OPCODE | NVME_DNR);
+    assert_int_equal(admin(d, 0x02, 0xffffffff, 1 | 31u << 16, 0), 0); /* two entries */
+    assert_int_equal(nvme_le64(p), 1);
+    assert_int_equal((p[12] | p[13] << 8) >> 1, NVME_INVALID_OPCODE | NVME_DNR | NVME_MORE);
+    assert_int_equal(nvme_le64(p + 64), 0);
+    assert_int_equal(admin(d, 0x02, 0, 2 | 127u << 16, 0), 0);
+    assert_int_equal(p[0], 0);
+    assert_int_equal(p[1] | p[2] << 8, 313);
+    assert_int_equal(nvme_le64(p + 176), 1);
+    assert_int_equal(admin(d, 0x02, 0, 3 | 127u << 16, 0), 0);
+    assert_int_equal(p[0], 1);
+    assert_int_equal(admin(d, 0x02, 0, 5 | 1023u << 16, 0), 0);
+    assert_int_equal(nvme_le32(p + 6 * 4), 1);
+    assert_int_equal(nvme_le32(p + 1024 + 4), 3);
+    assert_int_equal(nvme_le32(p + 0x10 * 4), 0);
+    assert_int_equal(admin(d, 0x02, 0, 0x77, 0), NVME_INVALID_LOG | NVME_DNR);
+    assert_int_equal(admin(d, 0x02, 1, 2 | 127u << 16, 0), NVME_INVALID_FIELD | NVME_DNR);
+    drv_close(d);
+}
+
+static void test_firmware_and_others_are_not_there(void **state)
+{
+    static const uint8_t opcodes[] = { 0x0d, 0x10, 0x11, 0x14, 0x15, 0x18, 0x81, 0x84, 0xc0, 0xff };
+    driver *d = drv_up(0);
+    (void)state;
+    for (unsigned i = 0; i < sizeof opcodes; i++)
+        assert_int_equal(admin(d, opcodes[i], 0, 0, 0), NVME_INVALID_OPCODE | NVME_DNR);
+    drv_close(d);
+}
+
+/* ==== 6  Reading and writing ================================================================== */
+
+enum { DATA_PAGES = (MEM_BYTES - MEM_DATA) / 4096 };
+
+/* Pages for `bytes` from `offset` in the first, scattered; their PRPs, lists included, in *s. */
+static void scatter(driver *d, sqe *s, uint32_t bytes, uint32_t offset, uint64_t pages[NVME_PAGES])
+{
+    rc *r = &d->r;
+    uint32_t count = (offset + bytes + 4095) / 4096, first = rnd(r) % DATA_PAGES;
+    uint32_t list = MEM_LISTS + (rnd(r) % 16) * 0x2000 + (rnd(r) & 1 ? 8 * (rnd(r) % 512) : 0);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t base = rnd(r) & 1 ? MEM_HIGH : MEM_LOW;
+        pages[i] = base + MEM_DATA + (first + i * 131u) % DATA_PAGES * 4096u;
+    }
+    s->dw[6] = (uint32_t)pages[0] + offset;
+    s->dw[7] = (uint32_t)(pages[0] >> 32);
+    s->dw[8] = (uint32_t)(count == 2 ? pages[1] : MEM_LOW + list);
+    s->dw[9] = (uint32_t)(count == 2 ? pages[1] >> 32 : 0);
+    for (uint32_t i = 1; count > 2 && i < count; i++) {
+        if (list % 4096 == 4088 && i + 1 < count) { /* the list goes on elsewhere */
+            uint32_t more = MEM_LISTS + 0x40000 + (list / 4096 % 32) * 4096;
+            nvme_put64(r->mem + list, MEM_LOW + more);
+            list = more;
+        }
+        nvme_put64(r->mem + list, pages[i]);
+        list += 8;
+    }
+    pages[0] += offset;
+}
+
+static void host_copy(driver *d, const uint64_t *pages, uint8_t *data, uint32_t bytes, bool out)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 0; at < bytes; i++) {
+        uint32_t part = 4096 - (uint32_t)(pages[i] & 4095);
+        uint8_t *p;
+        part = part < bytes - at ? part : bytes - at;
+        p = rc_mem(&d->r, pages[i], part);
+        assert_non_null(p);
+        memcpy(out ? p : data + at, out ? data + at : p, part);
+        at += part;
+    }
+}
+
+static sqe io(uint8_t opcode, uint64_t lba, uint32_t blocks)
+{
+    sqe s = command(opcode, 1);
+    s.dw[10] = (uint32_t)lba;
+    s.dw[11] = (uint32_t)(lba >> 32);
+    s.dw[12] = blocks - 1;
+    return s;
+}
+
+static uint16_t move(driver *d, bool write, uint64_t lba, uint32_t bytes, uint32_t offset,
+                     uint8_t *data)
+{
+    uint64_t pages[NVME_PAGES];
+    sqe s = io(write ? 1 : 2, lba, bytes / 512);
+    uint16_t status;
+    scatter(d, &s, bytes, offset, pages);
+    if (write)
+        host_copy(d, pages, data, bytes, true);
+    status = drv_do(d, 1, &s).status;
+    if (!write)
+        host_copy(d, pages, data, bytes, false);
+    return status;
+}
+
+static void pattern(driver *d, uint8_t *data, uint32_t bytes)
+{
+    for (uint32_t i = 0; i < bytes; i++)
+        data[i] = (uint8_t)rnd(&d->r);
+}
+
+static void try_sizes(driver *d)
+{
+    static const uint32_t offsets[] = { 0, 4, 512, 2044, 4092 };
+    uint8_t *in = malloc(NVME_TRANSFER_BYTES), *out = malloc(NVME_TRANSFER_BYTES);
+    assert_non_null(in);
+    assert_non_null(out);
+    for (uint32_t bytes = 512; bytes <= NVME_TRANSFER_BYTES;
+         bytes = bytes * 3 / 2 / 512 * 512 + 512) {
+        uint32_t size = bytes, offset = offsets[bytes / 512 % 5];
+        uint64_t lba = rnd(&d->r) % (STORE_BYTES / 512 - size / 512);
+        pattern(d, out, size);
+        assert_int_equal(move(d, true, lba, size, offset, out), 0);
+        assert_int_equal(move(d, false, lba, size, offset, in), 0);
+        assert_memory_equal(in, out, size);
+    }
+    pattern(d, out, NVME_TRANSFER_BYTES);
+    assert_int_equal(move(d, true, 3, NVME_TRANSFER_BYTES, 4092, out), 0);
+    assert_int_equal(move(d, false, 3, NVME_TRANSFER_BYTES, 256, in), 0);
+    assert_memory_equal(in, out, NVME_TRANSFER_BYTES);
+    free(in);
+    free(out);
+}
+
+static void test_io_all_sizes(void **state)
+{
+    driver *d = drv_up(1);
+    (void)state;
+    try_sizes(d);
+    assert_int_equal(d->r.most_in_flight, 32); /* all tags were used, and no more */
+    drv_close(d);
+}
+
+/* Payload, request size and tags as programmed. */
+static void test_io_device_control(void **state)
+{
+    driver *d = drv_up(1);
+    (void)state;
+    for (unsigned code = 0; code < 6; code++) {
+        d->r.mps = 128u << (code < 2 ? code : 2); /* not more than it supports */
+        d->r.mrrs = 128u << code;
+        cfg_write_be(&d->r, 0x68, code << 12 | code << 5 | 0x100, 0x3);
+        try_sizes(d);
+    }
+    assert_true(d->r.most_in_flight > 32);
+    drv_close(d);
+}
+
+/* Many queues, each 32 deep, nothing waits for anything. */
+static void test_io_queues_deep(void **state)
+{
+    enum { EACH = 32, BYTES = 8192 };
+    driver *d = drv_up(QUEUES_USED);
+    uint8_t *data = malloc(BYTES * EACH * QUEUES_USED);
+    bool seen[QUEUES_USED * EACH] = { false };
+    (void)state;
+    assert_non_null(data);
+    pattern(d, data, BYTES * EACH * QUEUES_USED);
+    memcpy(d->r.mem + MEM_DATA, data, BYTES * EACH * QUEUES_USED);
+    for (unsigned round = 0; round < 2; round++) { /* write, then read elsewhere */
+        uint16_t first = (uint16_t)(d->cid + 1);
+        unsigned done = 0;
+        memset(seen, 0, sizeof seen);
+        for (unsigned i = 0; i < EACH; i++) {
+            for (unsigned q = 1; q <= QUEUES_USED; q++) {
+                unsigned nr = i * QUEUES_USED + q - 1;
+                sqe s = io(round ? 2 : 1, nr * (BYTES / 512), BYTES / 512);
+                s.dw[6] = MEM_LOW + MEM_DATA + round * 0x400000 + nr * BYTES;
+                s.dw[8] = s.dw[6] + 4096;
+                (void)drv_send(d, q, &s);
+            }
+        }
+        for (unsigned q = 1; q <= QUEUES_USED; q++)
+            drv_ring(d, q);
+        rc_run(&d->r);
+        for (unsigned q = 1; q <= QUEUES_USED; q++) {
+            result res;
+            unsigned before = d->r.msi_count[q];
+            assert_true(before > 0);
+            while (drv_reap(d, q, &res)) {
+                unsigned nr = (uint16_t)(res.cid - first);
+                assert_int_equal(res.status, 0);
+                assert_true(nr < EACH * QUEUES_USED && !seen[nr]);
+                seen[nr] = true;
+                done++;
+            }
+            drv_consumed(d, q);
+        }
+        assert_int_equal(done, EACH * QUEUES_USED);
+    }
+    assert_memory_equal(d->r.mem + MEM_DATA + 0x400000, data, BYTES * EACH * QUEUES_USED);
+    free(data);
+    drv_close(d);
+}
+
+/* A transfer asks for the next piece while others are in flight. */
+static void test_io_is_pipelined(void **state)
+{
+    driver *d = drv_up(1);
+    sqe s = io(1, 0, 16);
+    (void)state;
+    s.dw[8] = s.dw[6] + 4096;
+    (void)drv_send(d, 1, &s);
+    d->r.hold = true;
+    drv_ring(d, 1);
+    rc_run(&d->r);
+    while (rc_answer_one(&d->r)) {
+    } /* the queue entry */
+    d->r.most_in_flight = 0;
+    rc_look(&d->r);
+    assert_int_equal(d->r.most_in_flight, 8192 / 512);
+    drv_close(d);
+}
+
+/* What cannot leave is not sent: the port's queue stays short, and the rest comes later. */
+static void test_io_waits_for_the_port(void **state)
+{
+    driver *d = drv_up(1);
+    sqe s = io(2, 0, 16);
+    result res;
+    unsigned before = d->r.writes;
+    (void)state;
+    s.dw[8] = s.dw[6] + 4096;
+    (void)drv_send(d, 1, &s);
+    d->r.closed = true;
+    drv_ring(d, 1);
+    rc_run(&d->r);
+    assert_int_equal(d->r.writes, before);
+    assert_false(drv_reap(d, 1, &res));
+    d->r.closed = false;
+    nvme_kind.tick(d->r.dev, 1);
+    rc_run(&d->r);
+    assert_true(drv_reap(d, 1, &res));
+    assert_int_equal(res.status, 0);
+    drv_close(d);
+}
+
+/* More data in commands than there is room for buffers. */
+static void test_io_buffers_run_out(void **state)
+{
+    driver *d = drv_up(1);
+    unsigned done = 0;
+    result res;
+    (void)state;
+    for (unsigned i = 0; i < 60; i++) {
+        uint64_t pages[NVME_PAGES];
+        sqe s = io(1, 0, 2048);
+        scatter(d, &s, NVME_TRANSFER_BYTES, 0, pages);
+        s.dw[8] = MEM_LOW + MEM_LISTS; /* all of them may share one list */
+        for (unsigned k = 1; k < 256; k++)
+            nvme_put64(d->r.mem + MEM_LISTS + (size_t)(k - 1) * 8, MEM_LOW + MEM_DATA);
+        (void)drv_send(d, 1, &s);
+    }
+    d->r.hold = true;
+    drv_ring(d, 1);
+    for (unsigned i = 0; i < 30; i++) { /* let entries come, but no data */
+        rc_look(&d->r);
+        for (unsigned k = 0; k < 64 && !model(d)->starving.head; k++)
+            (void)rc_answer_one(&d->r);
+    }
+    assert_non_null(model(d)->starving.head);
+    assert_true(model(d)->buffer_bytes <= NVME_BUFFER_BYTES);
+    d->r.hold = false;
+    rc_run(&d->r);
+    while (drv_reap(d, 1, &res)) {
+        assert_int_equal(res.status, 0);
+        done++;
+    }
+    assert_int_equal(done, 60);
+    assert_int_equal(model(d)->buffer_bytes, 0);
+    drv_close(d);
+}
+
+/* Completions wait while their queue is full, and keep their order. */
+static void test_io_completion_queue_full(void **state)
+{
+    driver *d = drv_up(0);
+    unsigned done = 0;
+    result res;
+    (void)state;
+    queue_restart(&d->q[1], DEPTH);
+    assert_int_equal(make_cq(d, 1, 4, 1), 0);
+    assert_int_equal(make_sq(d, 1, DEPTH, 1), 0);
+    for (unsigned i = 0; i < 20; i++) {
+        sqe s = io(0, 0, 1); /* flush */
+        (void)drv_send(d, 1, &s);
+    }
+    drv_ring(d, 1);
+    d->q[1].depth = 4;
+    for (unsigned rounds = 0; done < 20 && rounds < 30; rounds++) {
+        unsigned got = 0;
+        rc_run(&d->r);
+        while (drv_reap(d, 1, &res)) {
+            got++;
+            assert_int_equal(res.cid, d->cid - 19 + done++);
+        }
+        assert_true(got <= 3);
+        drv_consumed(d, 1);
+    }
+    assert_int_equal(done, 20);
+    drv_close(d);
+}
+
+static void test_io_other_commands(void **state)
+{
+    driver *d = drv_up(1);
+    uint8_t data[4096], back[4096], zero[4096] = { 0 };
+    sqe s;
+    (void)state;
+    pattern(d, data, sizeof data);
+    assert_int_equal(move(d, true, 8, sizeof data, 0, data), 0);
+    s = io(5, 8, 8); /* compare */
+    memcpy(d->r.mem + MEM_DATA, data, sizeof data);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    d->r.mem[MEM_DATA + 4000] ^= 1;
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_COMPARE_FAILURE | NVME_DNR);
+    s = io(8, 9, 2); /* write zeroes */
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    memset(data + 512, 0, 1024);
+    assert_int_equal(move(d, false, 8, sizeof back, 0, back), 0);
+    assert_memory_equal(back, data, sizeof data);
+    s = command(9, 1); /* two ranges */
+    s.dw[10] = 1;
+    s.dw[11] = 4;
+    memset(d->r.mem + MEM_DATA, 0, 32);
+    nvme_put32(d->r.mem + MEM_DATA + 4, 4);
+    nvme_put64(d->r.mem + MEM_DATA + 8, 8);
+    nvme_put32(d->r.mem + MEM_DATA + 20, 4);
+    nvme_put64(d->r.mem + MEM_DATA + 24, 12);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_int_equal(move(d, false, 8, sizeof back, 0, back), 0);
+    assert_memory_equal(back, zero, sizeof zero);
+    nvme_put64(d->r.mem + MEM_DATA + 24, STORE_BYTES / 512 - 3);
+    nvme_put32(d->r.mem + MEM_DATA, 0);
+    memset(d->r.mem + MEM_DATA, 0, 20);
+    nvme_put32(d->r.mem + MEM_DATA + 20, 4);
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_LBA_RANGE | NVME_DNR);
+    drv_close(d);
+}
+
+static void test_io_format(void **state)
+{
+    driver *d = drv_up(1);
+    uint8_t data[8192], back[8192], zero[8192] = { 0 };
+    sqe s;
+    (void)state;
+    pattern(d, data, sizeof data);
+    assert_int_equal(move(d, true, 16, sizeof data, 0, data), 0);
+    assert_int_equal(admin(d, 0x80, 1, 2, 0), NVME_INVALID_FORMAT | NVME_DNR);
+    assert_int_equal(admin(d, 0x80, 1, 1 | 1 << 5, 0), NVME_INVALID_FORMAT | NVME_DNR);
+    assert_int_equal(admin(d, 0x80, 1, 1 | 2 << 9, 0), NVME_INVALID_FIELD | NVME_DNR);
+    assert_int_equal(admin(d, 0x80, 7, 1, 0), NVME_INVALID_NAMESPACE | NVME_DNR);
+    assert_int_equal(move(d, false, 16, sizeof back, 0, back), 0);
+    assert_memory_equal(back, data, sizeof data); /* none of them did anything */
+    assert_int_equal(admin(d, 0x80, 1, 1, 0), 0);
+    assert_int_equal(identify(d, 0, 1), 0);
+    assert_int_equal(nvme_le64(d->r.mem + MEM_DATA), STORE_BYTES / 4096);
+    assert_int_equal(d->r.mem[MEM_DATA + 26], 1);
+    s = io(2, 2, 2);
+    s.dw[8] = s.dw[6] + 4096;
+    memset(d->r.mem + MEM_DATA, 0xee, 8192);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_memory_equal(d->r.mem + MEM_DATA, zero, sizeof zero);
+    s = io(2, STORE_BYTES / 4096, 1);
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_LBA_RANGE | NVME_DNR);
+    drv_close(d);
+}
+
+static void file_has(const char *path, uint64_t at, const uint8_t *data, size_t len)
+{
+    uint8_t back[4096];
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, (long)at, SEEK_SET), 0);
+    assert_int_equal(fread(back, 1, len, f), len);
+    assert_memory_equal(back, data, len);
+    fclose(f);
+}
+
+static void test_io_file(void **state)
+{
+    char path[] = "/tmp/unit_nvme.XXXXXX";
+    int fd = mkstemp(path);
+    device_settings set = { 0, 512, path, STORE_BYTES, 0, 1, 0 };
+    device_port port = { NULL, rc_emitted, NULL };
+    driver *d;
+    uint8_t data[4096], back[4096];
+    sqe s = io(0, 0, 1);
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    d = drv_open(path);
+    assert_null(nvme_kind.create(&set, &port)); /* one controller a file */
+    drv_enumerate(d);
+    drv_msix(d);
+    drv_enable(d);
+    drv_queues(d, 1);
+    pattern(d, data, sizeof data);
+    assert_int_equal(move(d, true, 100, sizeof data, 0, data), 0);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    file_has(path, 51200, data, sizeof data);
+    s = io(8, 101, 1);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    memset(data + 512, 0, 512);
+    file_has(path, 51200, data, sizeof data);
+    try_sizes(d);
+    assert_int_equal(move(d, true, 100, sizeof data, 0, data), 0);
+    drv_close(d);
+    d = drv_open(path); /* the next start finds it */
+    drv_enumerate(d);
+    drv_enable(d);
+    drv_queues(d, 1);
+    assert_int_equal(move(d, false, 100, sizeof data, 0, back), 0);
+    assert_memory_equal(back, data, sizeof data);
+    drv_close(d);
+    unlink(path);
+}
+
+static driver *drv_up_file(char *path)
+{
+    int fd = mkstemp(path);
+    driver *d;
+    assert_true(fd >= 0);
+    close(fd);
+    d = drv_open(path);
+    drv_enumerate(d);
+    drv_msix(d);
+    drv_enable(d);
+    drv_queues(d, 1);
+    sync_count = 0;
+    return d;
+}
+
+/* What was promised to be durable was synced, and only that. */
+static void test_io_durable(void **state)
+{
+    char path[] = "/tmp/unit_nvme.XXXXXX";
+    driver *d = drv_up_file(path);
+    uint8_t data[512] = { 1 };
+    sqe s = io(1, 0, 1), flush = io(0, 0, 1), zeroes = io(8, 0, 1);
+    (void)state;
+    assert_int_equal(move(d, true, 0, sizeof data, 0, data), 0);
+    assert_int_equal(drv_do(d, 1, &zeroes).status, 0);
+    assert_int_equal(sync_count, 0);
+    assert_int_equal(drv_do(d, 1, &flush).status, 0);
+    assert_int_equal(sync_count, 1);
+    s.dw[12] |= 1u << 30; /* Force Unit Access */
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_int_equal(sync_count, 2);
+    assert_int_equal(feature(d, true, 6, 0, 0).status, 0); /* the cache goes off */
+    assert_int_equal(sync_count, 3);
+    assert_int_equal(move(d, true, 0, sizeof data, 0, data), 0);
+    assert_int_equal(sync_count, 4);
+    assert_int_equal(drv_do(d, 1, &zeroes).status, 0);
+    assert_int_equal(sync_count, 5);
+    reg_set32(&d->r, 0x14, reg32(&d->r, 0x14) | 1 << 14); /* shutdown */
+    assert_int_equal(sync_count, 6);
+    drv_close(d);
+    unlink(path);
+}
+
+static void test_io_store_fails(void **state)
+{
+    char path[] = "/tmp/unit_nvme.XXXXXX";
+    driver *d = drv_up_file(path);
+    sqe wr = io(1, 0, 8), rd = io(2, 0, 8), cmp = io(5, 0, 8), flush = io(0, 0, 1);
+    (void)state;
+    for (unsigned round = 0; round < 2; round++) {
+        uint16_t r = round ? NVME_READ_ERROR : 0, w = round ? NVME_WRITE_FAULT : 0;
+        disk_fails = round == 1;
+        memset(d->r.mem + MEM_DATA, 0, 4096);
+        assert_int_equal(drv_do(d, 1, &wr).status, w);
+        assert_int_equal(drv_do(d, 1, &rd).status, r);
+        assert_int_equal(drv_do(d, 1, &cmp).status, r);
+        assert_int_equal(drv_do(d, 1, &flush).status, w);
+    }
+    disk_fails = false;
+    assert_int_equal(drv_do(d, 1, &rd).status, 0);
+    drv_close(d);
+    unlink(path);
+}
+
+/* ==== 7  Errors =============================================================================== */
+
+static void test_errors_of_io(void **state)
+{
+    driver *d = drv_up(1);
+    const uint64_t all = STORE_BYTES / 512;
+    sqe s;
+    (void)state;
+    s = io(2, all - 1, 1);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    s = io(2, all, 1);
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_LBA_RANGE | NVME_DNR);
+    s = io(1, all - 1, 2);
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_LBA_RANGE | NVME_DNR);
+    s = io(8, UINT64_MAX, 1);
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_LBA_RANGE | NVME_DNR);
+    s = io(2, 0, 2049); /* more than MDTS */
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_INVALID_FIELD | NVME_DNR);
+    s = io(2, 0, 1);
+    s.dw[1] = 2;
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_INVALID_NAMESPACE | NVME_DNR);
+    s.dw[1] = 0xffffffff;
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_INVALID_NAMESPACE | NVME_DNR);
+    s.dw[0] = 0; /* Flush takes all namespaces, but no other */
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    s.dw[1] = 3;
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_INVALID_NAMESPACE | NVME_DNR);
+    s = io(0x7f, 0, 1);
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_INVALID_OPCODE | NVME_DNR);
+    s = io(2, 0, 1);
+    s.dw[0] |= 1 << 14; /* SGL */
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_INVALID_FIELD | NVME_DNR);
+    s.dw[0] = 2 | 1 << 8; /* fused */
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_INVALID_FIELD | NVME_DNR);
+    s = io(2, 0, 1);
+    s.dw[12] |= 1u << 29; /* PRACT without protection information */
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_INVALID_FIELD | NVME_DNR);
+    drv_close(d);
+}
+
+static void test_errors_of_prps(void **state)
+{
+    driver *d = drv_up(1);
+    uint8_t *list = d->r.mem + MEM_LISTS;
+    const uint16_t bad = NVME_PRP_OFFSET | NVME_DNR;
+    sqe s = io(2, 0, 1);
+    (void)state;
+    s.dw[6] += 2;
+    assert_int_equal(drv_do(d, 1, &s).status, bad);
+    s = io(2, 0, 16);
+    s.dw[8] = MEM_LOW + MEM_DATA + 4; /* the second page with an offset */
+    assert_int_equal(drv_do(d, 1, &s).status, bad);
+    s = io(2, 0, 24);
+    s.dw[8] = MEM_LOW + MEM_LISTS + 4; /* a list between two entries */
+    assert_int_equal(drv_do(d, 1, &s).status, bad);
+    s.dw[8] = MEM_LOW + MEM_LISTS;
+    nvme_put64(list, MEM_LOW + MEM_DATA);
+    nvme_put64(list + 8, MEM_LOW + MEM_DATA + 8);
+    assert_int_equal(drv_do(d, 1, &s).status, bad);
+    nvme_put64(list + 8, MEM_LOW + MEM_DATA);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    s.dw[8] = MEM_LOW + MEM_LISTS + 4088; /* an entry that only leads on, to no page */
+    nvme_put64(list + 4088, MEM_LOW + MEM_LISTS + 8);
+    assert_int_equal(drv_do(d, 1, &s).status, bad);
+    nvme_put64(list + 4088, MEM_LOW + MEM_LISTS);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    s.dw[9] = 0x7777; /* a list where the host has nothing */
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_TRANSFER_ERROR);
+    assert_true(cfg_read(&d->r, 0x04) & 0x20000000); /* received a master abort */
+    drv_close(d);
+}
+
+static void test_errors_of_dma(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    sqe s = io(1, 4, 8);
+    uint8_t back[4096], zero[4096] = { 0 };
+    result res;
+    (void)state;
+    memset(r->mem + MEM_DATA, 0x5a, 4096);
+    s.dw[7] = 0x7777; /* data where the host has nothing */
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_TRANSFER_ERROR);
+    s.dw[7] = 0;
+    for (unsigned round = 0; round < 2; round++) {
+        (void)drv_send(d, 1, &s);
+        drv_ring(d, 1);
+        while (model(d)->tags.in_flight == 0 || model(d)->sq[1].busy) { /* the entry first */
+            rc_look(r);
+            assert_true(rc_answer_one(r));
+        }
+        r->poison = round == 0;
+        r->status = round == 0 ? DXPU_CPL_SC : DXPU_CPL_CA;
+        rc_run(r);
+        r->poison = false;
+        r->status = DXPU_CPL_SC;
+        assert_true(drv_reap(d, 1, &res));
+        assert_int_equal(res.status, NVME_TRANSFER_ERROR);
+        drv_consumed(d, 1);
+    }
+    assert_int_equal(cfg_read(r, 0x04) >> 28, 0xb); /* parity, master abort, target abort */
+    assert_int_equal(move(d, false, 4, sizeof back, 0, back), 0);
+    assert_memory_equal(back, zero, sizeof zero); /* nothing of them was written */
+    s = io(1, 4, 8);
+    memset(r->mem + MEM_DATA, 0x5a, 4096);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_int_equal(move(d, false, 4, sizeof back, 0, back), 0);
+    assert_int_equal(back[77], 0x5a);
+    drv_close(d);
+}
+
+static void test_errors_fetching_entries_are_fatal(void **state)
+{
+    driver *d = drv_up(1);
+    sqe s = io(2, 0, 1);
+    unsigned reads;
+    (void)state;
+    d->r.status = DXPU_CPL_UR;
+    (void)drv_send(d, 1, &s);
+    drv_ring(d, 1);
+    rc_run(&d->r);
+    assert_int_equal(reg32(&d->r, 0x1c), 3);
+    d->r.status = DXPU_CPL_SC;
+    reads = d->r.reads;
+    drv_ring(d, 1);
+    rc_run(&d->r);
+    assert_int_equal(d->r.reads, reads);
+    reg_set32(&d->r, 0x14, 0);
+    drv_enable(d);
+    drv_queues(d, 1);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    drv_close(d);
+}
+
+/* Nobody answers: the command fails after the time that Device Control 2 says, not before. */
+static void test_errors_completion_timeout(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    sqe s = io(1, 0, 8);
+    result res;
+    (void)state;
+    for (unsigned round = 0; round < 2; round++) {
+        uint64_t now = (round + 1) * 1000000000u;
+        cfg_write_be(r, 0x88, round ? 0x10 : 0x6, 0x1); /* 210 ms; then none */
+        nvme_kind.tick(r->dev, now);
+        (void)drv_send(d, 1, &s);
+        drv_ring(d, 1);
+        while (model(d)->tags.in_flight == 0 || model(d)->sq[1].busy) {
+            rc_look(r);
+            assert_true(rc_answer_one(r));
+        }
+        r->hold = true;
+        nvme_kind.tick(r->dev, now + 209999999u);
+        rc_run(r);
+        assert_false(drv_reap(d, 1, &res));
+        nvme_kind.tick(r->dev, now + 400000000u);
+        rc_run(r);
+        assert_int_equal(drv_reap(d, 1, &res), round == 0);
+        if (round == 0) {
+            assert_int_equal(res.status, NVME_TRANSFER_ERROR);
+            drv_forget(d);
+        }
+        r->hold = false;
+        nvme_kind.tick(r->dev, now + 900000000u); /* tags have rested */
+        rc_run(r);
+    }
+    assert_true(drv_reap(d, 1, &res));
+    assert_int_equal(res.status, 0);
+    assert_true(model(d)->count.completion_timeouts >= 1);
+    drv_close(d);
+}
+
+static void test_errors_command_id_twice(void **state)
+{
+    driver *d = drv_up(0);
+    sqe s = command(0x0c, 0);
+    uint16_t cid = drv_send(d, 0, &s);
+    result res;
+    (void)state;
+    d->cid--;
+    s = command(0x0a, 0);
+    s.dw[10] = 6;
+    assert_int_equal(drv_send(d, 0, &s), cid);
+    drv_ring(d, 0);
+    rc_run(&d->r);
+    assert_true(drv_reap(d, 0, &res));
+    assert_int_equal(res.status, NVME_CID_CONFLICT | NVME_DNR);
+    drv_close(d);
+}
+
+static void test_doorbell_abuse(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    unsigned reads = r->reads;
+    sqe aer = command(0x0c, 0);
+    result res;
+    (void)state;
+    (void)drv_send(d, 0, &aer);
+    (void)drv_send(d, 0, &aer);
+    drv_ring(d, 0);
+    rc_run(r);
+    reads = r->reads;
+    reg_set32(r, NVME_DOORBELLS + 7 * 8, 1); /* no such queue */
+    rc_run(r);
+    assert_int_equal(r->reads, reads);
+    assert_true(drv_reap(d, 0, &res));
+    assert_int_equal(res.dw0, 0x010000);
+    reg_set32(r, NVME_DOORBELLS + 8, DEPTH); /* beyond the queue: kept until the log is read */
+    rc_run(r);
+    assert_false(drv_reap(d, 0, &res));
+    assert_int_equal(model(d)->sq[1].tail, 0);
+    reg_set32(r, NVME_DOORBELLS + 8 + 4, 1); /* consumes what was never posted */
+    assert_int_equal(model(d)->cq[1].head, 0);
+    drv_consumed(d, 0);
+    aer = command(0x02, 0);
+    aer.dw[10] = 1 | 15u << 16;
+    (void)drv_send(d, 0, &aer);
+    drv_ring(d, 0);
+    rc_run(r);
+    assert_true(drv_reap(d, 0, &res));
+    assert_int_equal(res.dw0, 0x010100); /* the second event */
+    assert_true(drv_reap(d, 0, &res));
+    assert_int_equal(res.dw0, 0);
+    drv_consumed(d, 0);
+    for (uint32_t at = NVME_DOORBELLS; at < NVME_TABLE; at += 4) /* nothing worse happens */
+        reg_set32(r, at, 0xffffffff);
+    reg_set32(r, NVME_DOORBELLS, d->q[0].tail);
+    assert_int_equal(identify(d, 1, 0), 0);
+    drv_close(d);
+}
+
+/* ==== 8  Events, aborts, interrupts =========================================================== */
+
+static void test_event_limit_and_temperature(void **state)
+{
+    driver *d = drv_up(0);
+    sqe aer = command(0x0c, 0);
+    result res;
+    uint16_t first = (uint16_t)(d->cid + 1);
+    (void)state;
+    for (unsigned i = 0; i < NVME_EVENT_COMMANDS + 1; i++)
+        (void)drv_send(d, 0, &aer);
+    drv_ring(d, 0);
+    rc_run(&d->r);
+    assert_true(drv_reap(d, 0, &res));
+    assert_int_equal(res.status, NVME_EVENT_LIMIT | NVME_DNR);
+    assert_false(drv_reap(d, 0, &res));
+    drv_consumed(d, 0);
+    assert_int_equal(feature(d, true, 4, 300, 0).status, 0); /* events are off */
+    assert_false(drv_reap(d, 0, &res));
+    assert_int_equal(feature(d, true, 4, 400, 0).status, 0);
+    assert_int_equal(feature(d, true, 11, 2, 0).status, 0);
+    sqe s = command(0x09, 0);
+    s.dw[10] = 4;
+    s.dw[11] = 300;
+    (void)drv_send(d, 0, &s);
+    drv_ring(d, 0);
+    rc_run(&d->r);
+    assert_true(drv_reap(d, 0, &res));
+    assert_int_equal(res.cid, first);
+    assert_int_equal(res.dw0, 0x020101);
+    assert_true(drv_reap(d, 0, &res));
+    assert_int_equal(res.cid, d->cid);
+    drv_consumed(d, 0);
+    assert_int_equal(admin(d, 0x02, 0, 2 | 127u << 16, 0), 0);
+    assert_int_equal(d->r.mem[MEM_DATA], 2); /* critical warning: temperature */
+    drv_close(d);
+}
+
+static void test_abort(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    sqe s = io(1, 0, 8);
+    sqe abort_it = command(0x08, 0);
+    result res;
+    uint16_t cid = drv_send(d, 1, &s);
+    uint8_t back[4096], zero[4096] = { 0 };
+    (void)state;
+    memset(r->mem + MEM_DATA, 0x77, 4096);
+    drv_ring(d, 1);
+    while (model(d)->tags.in_flight == 0 || model(d)->sq[1].busy) {
+        rc_look(r);
+        assert_true(rc_answer_one(r));
+    }
+    rc_look(r); /* its data is under way */
+    abort_it.dw[10] = 1 | (uint32_t)cid << 16;
+    (void)drv_send(d, 0, &abort_it);
+    drv_ring(d, 0);
+    rc_answer_last(r);
+    rc_run(r);
+    assert_true(drv_reap(d, 1, &res));
+    assert_int_equal(res.cid, cid);
+    assert_int_equal(res.status, NVME_ABORTED);
+    assert_true(drv_reap(d, 0, &res));
+    assert_int_equal(res.status, 0);
+    assert_int_equal(res.dw0, 0);
+    drv_consumed(d, 0);
+    drv_consumed(d, 1);
+    assert_int_equal(drv_do(d, 0, &abort_it).dw0, 1); /* it is gone */
+    assert_int_equal(move(d, false, 0, sizeof back, 0, back), 0);
+    assert_memory_equal(back, zero, sizeof zero);
+    s = command(0x0c, 0);
+    cid = drv_send(d, 0, &s);
+    drv_ring(d, 0);
+    rc_run(r);
+    abort_it.dw[10] = (uint32_t)cid << 16;
+    (void)drv_send(d, 0, &abort_it);
+    drv_ring(d, 0);
+    rc_run(r);
+    assert_true(drv_reap(d, 0, &res));
+    assert_int_equal(res.cid, cid);
+    assert_int_equal(res.status, NVME_ABORTED);
+    drv_close(d);
+}
+
+static void test_delete_queue_with_commands(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    sqe s = io(1, 0, 8), del = command(0x00, 0);
+    unsigned done = 0;
+    result res;
+    (void)state;
+    for (unsigned i = 0; i < 8; i++)
+        (void)drv_send(d, 1, &s);
+    drv_ring(d, 1);
+    while (model(d)->tags.in_flight == 0 || model(d)->sq[1].busy) {
+        rc_look(r);
+        assert_true(rc_answer_one(r));
+    }
+    rc_look(r);
+    del.dw[10] = 1;
+    (void)drv_send(d, 0, &del);
+    drv_ring(d, 0);
+    rc_answer_last(r);
+    rc_run(r);
+    assert_true(drv_reap(d, 0, &res));
+    assert_int_equal(res.status, 0);
+    drv_consumed(d, 0);
+    while (drv_reap(d, 1, &res)) {
+        assert_int_equal(res.status, NVME_SQ_DELETED);
+        done++;
+    }
+    assert_int_equal(done, 8);
+    assert_int_equal(admin(d, 0x04, 0, 1, 0), 0);
+    assert_int_equal(model(d)->free_count[1], NVME_IO_COMMANDS);
+    drv_queues(d, 1);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    drv_close(d);
+}
+
+static void test_msix_masks(void **state)
+{
+    driver *d = drv_up(2);
+    rc *r = &d->r;
+    sqe s = io(0, 0, 1);
+    (void)state;
+    (void)drv_do(d, 1, &s);
+    assert_int_equal(r->msi_count[1], 1);
+    reg_set32(r, NVME_TABLE + 16 + 12, 1); /* the vector */
+    (void)drv_do(d, 1, &s);
+    (void)drv_do(d, 1, &s);
+    (void)drv_do(d, 2, &s);
+    assert_int_equal(r->msi_count[1], 1);
+    assert_int_equal(r->msi_count[2], 1);
+    assert_int_equal(reg32(r, NVME_PBA), 2);
+    reg_set32(r, NVME_PBA, 0xffffffff); /* is read-only */
+    assert_int_equal(reg32(r, NVME_PBA), 2);
+    reg_set32(r, NVME_TABLE + 16 + 12, 0);
+    assert_int_equal(r->msi_count[1], 2); /* once for both */
+    assert_int_equal(reg32(r, NVME_PBA), 0);
+    cfg_write_be(r, 0x50, 0xc0000000u, 0xc); /* the function */
+    (void)drv_do(d, 1, &s);
+    (void)drv_do(d, 2, &s);
+    assert_int_equal(reg32(r, NVME_PBA), 6);
+    cfg_write_be(r, 0x50, 0x80000000u, 0xc);
+    assert_int_equal(r->msi_count[1], 3);
+    assert_int_equal(r->msi_count[2], 2);
+    cfg_write_be(r, 0x50, 0, 0xc); /* off */
+    (void)drv_do(d, 1, &s);
+    assert_int_equal(r->msi_count[1], 3);
+    assert_int_equal(reg32(r, NVME_PBA), 0);
+    drv_close(d);
+}
+
+static void test_interrupts_off_for_a_queue(void **state)
+{
+    driver *d = drv_up(0);
+    sqe s = command(0x05, 0);
+    (void)state;
+    queue_restart(&d->q[1], DEPTH);
+    s.dw[6] = (uint32_t)cq_address(1);
+    s.dw[10] = (DEPTH - 1u) << 16 | 1;
+    s.dw[11] = 1u << 16 | 1;
+    assert_int_equal(drv_do(d, 0, &s).status, 0);
+    assert_int_equal(make_sq(d, 1, DEPTH, 1), 0);
+    s = io(0, 0, 1);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_int_equal(d->r.msi_count[1], 0);
+    assert_true(d->r.msi_count[0] > 0);
+    drv_close(d);
+}
+
+/* ==== 9  Resets =============================================================================== */
+
+static void busy(driver *d)
+{
+    rc *r = &d->r;
+    for (unsigned i = 0; i < 16; i++) {
+        sqe s = io(i & 1 ? 1 : 2, i * 16, 16);
+        s.dw[6] = MEM_LOW + MEM_DATA + i * 8192;
+        s.dw[8] = s.dw[6] + 4096;
+        (void)drv_send(d, 1, &s);
+    }
+    drv_ring(d, 1);
+    while (model(d)->tags.in_flight == 0 || model(d)->sq[1].busy) {
+        rc_look(r);
+        assert_true(rc_answer_one(r));
+    }
+    rc_look(r);
+    assert_true(r->answers_waiting > 0);
+}
+
+enum { NO_RESET, CONTROLLER_RESET, FUNCTION_RESET, HOT_RESET, POWER_RESET };
+
+static void do_reset(driver *d, unsigned kind)
+{
+    dxpu_event e;
+    memset(&e, 0, sizeof e);
+    e.type = DXPU_EVENT_HOT_RESET;
+    e.flags = DXPU_EVENT_ON;
+    if (kind == CONTROLLER_RESET)
+        reg_set32(&d->r, 0x14, 0);
+    else if (kind == FUNCTION_RESET)
+        cfg_write_be(&d->r, 0x68, 0x8000, 0x3);
+    else if (kind == HOT_RESET)
+        nvme_kind.event(d->r.dev, &e);
+    else if (kind == POWER_RESET)
+        nvme_kind.reset(d->r.dev);
+}
+
+/* After a reset nothing is read, written or signalled, whatever was in flight. */
+static void test_reset_during_io(void **state)
+{
+    (void)state;
+    for (unsigned kind = NO_RESET; kind <= POWER_RESET; kind++) {
+        driver *d = drv_up(1);
+        rc *r = &d->r;
+        unsigned reads, writes;
+        busy(d);
+        do_reset(d, kind);
+        reads = r->reads;
+        writes = r->writes;
+        rc_run(r);
+        nvme_kind.tick(r->dev, 1000);
+        if (kind == NO_RESET) {
+            assert_true(r->reads > reads);
+            assert_true(r->writes > writes);
+        } else {
+            assert_int_equal(r->reads, reads);
+            assert_int_equal(r->writes, writes);
+            assert_int_equal(model(d)->tags.in_flight, 0);
+            assert_int_equal(model(d)->buffer_bytes, 0);
+        }
+        memset(r->in_flight, 0, sizeof r->in_flight);
+        if (kind == NO_RESET)
+            reg_set32(r, 0x14, 0);
+        r->mps = 128;
+        drv_enumerate(d);
+        drv_msix(d);
+        drv_enable(d);
+        drv_queues(d, 1);
+        try_sizes(d);
+        drv_close(d);
+    }
+}
+
+static void test_reset_keeps_data_only(void **state)
+{
+    (void)state;
+    for (unsigned kind = CONTROLLER_RESET; kind <= POWER_RESET; kind++) {
+        driver *d = drv_up(1);
+        rc *r = &d->r;
+        uint8_t data[4096], back[4096];
+        pattern(d, data, sizeof data);
+        assert_int_equal(move(d, true, 7, sizeof data, 0, data), 0);
+        assert_int_equal(feature(d, true, 6, 0, 0).status, 0);
+        cfg_write_be(r, 0x3c, 9, 1);
+        do_reset(d, kind);
+        assert_int_equal(cfg_read(r, 0x3c), kind == CONTROLLER_RESET ? 9 : 0);
+        assert_int_equal(cfg_read(r, 0x04) & 6, kind == CONTROLLER_RESET ? 6 : 0);
+        assert_int_equal(r->cpl.completer, kind < HOT_RESET ? BDF : 0);
+        drv_enumerate(d);
+        assert_int_equal(reg32(r, 0x1c), 0);
+        assert_int_equal(reg32(r, 0x24) != 0, kind == CONTROLLER_RESET);
+        assert_int_equal(reg32(r, NVME_TABLE + 12), kind == CONTROLLER_RESET ? 0 : 1);
+        drv_enable(d);
+        drv_queues(d, 1);
+        assert_int_equal(feature(d, false, 6, 0, 0).dw0, 1);
+        assert_int_equal(move(d, false, 7, sizeof back, 0, back), 0);
+        assert_memory_equal(back, data, sizeof data);
+        drv_close(d);
+    }
+}
+
+/* Without Bus Master Enable nothing leaves but completions; with it, all that waited does. */
+static void test_bus_master_enable(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    sqe s = io(2, 0, 1);
+    unsigned reads, writes;
+    result res;
+    (void)state;
+    cfg_write_be(r, 0x04, 0x0002, 0x3);
+    reads = r->reads;
+    writes = r->writes;
+    (void)drv_send(d, 1, &s);
+    drv_ring(d, 1);
+    rc_run(r);
+    nvme_kind.tick(r->dev, 1000);
+    rc_run(r);
+    assert_int_equal(r->reads, reads);
+    assert_int_equal(r->writes, writes);
+    cfg_write_be(r, 0x04, 0x0006, 0x3);
+    rc_run(r);
+    assert_true(drv_reap(d, 1, &res));
+    assert_int_equal(res.status, 0);
+    assert_true(r->reads > reads && r->writes > writes);
+    drv_consumed(d, 1);
+    (void)drv_send(d, 1, &s); /* now in the middle of a command */
+    drv_ring(d, 1);
+    rc_look(r);
+    cfg_write_be(r, 0x04, 0x0002, 0x3);
+    reads = r->reads;
+    writes = r->writes;
+    rc_run(r);
+    assert_int_equal(r->reads, reads);
+    assert_int_equal(r->writes, writes);
+    cfg_write_be(r, 0x04, 0x0006, 0x3);
+    rc_run(r);
+    assert_true(drv_reap(d, 1, &res));
+    drv_close(d);
+}
+
+/* Another bus number: what is in flight keeps its requester, later requests have the new one. */
+static void test_renumbered_while_busy(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    result res;
+    unsigned done = 0;
+    (void)state;
+    busy(d);
+    r->bdf = 0x0910;
+    cfg_write_be(r, 0x3c, 0, 1);
+    rc_run(r);
+    while (drv_reap(d, 1, &res)) {
+        assert_int_equal(res.status, 0);
+        done++;
+    }
+    assert_int_equal(done, 16);
+    assert_int_equal(model(d)->tags.requester, 0x0910);
+    drv_close(d);
+}
+
+static void test_completions_nobody_asked_for(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    dxpu_tlp t, read = rc_request(r, DXPU_TLP_MRD, MEM_LOW, 64);
+    uint8_t data[64] = { 0 };
+    uint64_t before = model(d)->count.completions_refused;
+    (void)state;
+    read.requester = BDF;
+    read.tag = 3;
+    dxpu_tlp_completion(&read, 0, DXPU_CPL_SC, &t);
+    t.payload.ptr = data;
+    t.payload.len = 64;
+    t.length_dw = 16;
+    rc_give(r, &t);
+    assert_int_equal(model(d)->count.completions_refused, before + 1);
+    assert_int_equal(identify(d, 1, 0), 0);
+    drv_close(d);
+}
+
+/* ==== 10  Fuzz ================================================================================ */
+
+static void fuzz_memory(driver *d)
+{
+    rc *r = &d->r;
+    uint8_t *p = r->mem + MEM_QUEUES + rnd(r) % 0x200000 / 4 * 4;
+    static const uint32_t words[] = {
+        0,          1,       2,       5, 6, 8, 9, 0x80, MEM_LOW + MEM_DATA, MEM_LOW + MEM_LISTS,
+        0xffffffff, 0x10001, 0x3f0001
+    };
+    nvme_put32(p, rnd(r) & 3 ? words[rnd(r) % (sizeof words / 4)] : rnd(r));
+    nvme_put64(r->mem + MEM_LISTS + rnd(r) % 4096 * 8,
+               rnd(r) & 7 ? MEM_LOW + rnd(r) % MEM_BYTES / 4096 * 4096 : rnd(r));
+}
+
+static void fuzz_entry(driver *d)
+{
+    static const uint8_t opcodes[] = { 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 0x80 };
+    rc *r = &d->r;
+    unsigned q = rnd(r) % 4;
+    sqe s = command(opcodes[rnd(r) % sizeof opcodes], rnd(r) & 7 ? 1 : rnd(r));
+    s.dw[6] = MEM_LOW + rnd(r) % MEM_BYTES / 4 * 4;
+    s.dw[8] = MEM_LOW + rnd(r) % MEM_BYTES / 8 * 8;
+    s.dw[10] = rnd(r) & 1 ? rnd(r) % 8 : rnd(r) % 0x400000;
+    s.dw[11] = rnd(r) & 1 ? rnd(r) % 8 : 0;
+    s.dw[12] = rnd(r) % 2100;
+    (void)drv_send(d, q, &s);
+    drv_ring(d, q);
+}
+
+static void fuzz_tlp(driver *d)
+{
+    static const uint32_t regs[] = { 0x04, 0x10, 0x14, 0x44, 0x50, 0x68, 0x88, 0x14, 0x1c };
+    rc *r = &d->r;
+    uint8_t data[16];
+    uint32_t what = rnd(r) % 64, offset = rnd(r) % NVME_BAR_BYTES / 4 * 4;
+    pattern(d, data, sizeof data);
+    if (what < 2) {
+        dxpu_tlp t = cfg_tlp(r, DXPU_TLP_CFGWR0, regs[rnd(r) % 9]);
+        t.first_be = (uint8_t)(rnd(r) & 15);
+        t.payload.ptr = data;
+        t.payload.len = 4;
+        rc_give(r, &t);
+    } else if (what < 4) {
+        reg_set32(r, rnd(r) % 0x40 / 4 * 4, rnd(r) & 1 ? 0x460001 : rnd(r));
+    } else if (what < 12) {
+        mmio_write(r, BAR + offset / 16 * 16, data, 4 * (1 + rnd(r) % 4));
+    } else if (what < 16) {
+        dxpu_tlp t = rc_request(r, DXPU_TLP_MRD, BAR + offset, 4);
+        t.tag = (uint16_t)(rnd(r) & 255);
+        rc_give(r, &t);
+    } else if (what < 20) { /* a completion with a tag that may be in flight */
+        dxpu_tlp t, read = rc_request(r, DXPU_TLP_MRD, MEM_LOW + rnd(r) % 128 / 4 * 4, 16);
+        read.requester = BDF;
+        read.tag = (uint16_t)(rnd(r) % 32);
+        dxpu_tlp_completion(&read, 0, rnd(r) & 1 ? DXPU_CPL_SC : DXPU_CPL_UR, &t);
+        t.payload.ptr = data;
+        t.payload.len = t.status ? 0 : 16;
+        rc_give(r, &t);
+    } else if (what < 32) {
+        fuzz_memory(d);
+    } else {
+        fuzz_entry(d);
+    }
+}
+
+static void fuzz_revive(driver *d)
+{
+    d->r.hold = false;
+    nvme_kind.reset(d->r.dev);
+    drv_forget(d);
+    d->r.foreign = false;
+    d->r.bdf = BDF;
+    d->r.mps = 128;
+    drv_enumerate(d);
+    drv_msix(d);
+    drv_enable(d);
+    drv_queues(d, 3);
+    d->r.foreign = true;
+    d->r.bdf = BDF;
+}
+
+static void test_fuzz(void **state)
+{
+    driver *d = drv_up(0);
+    rc *r = &d->r;
+    (void)state;
+    for (unsigned round = 0; round < 300; round++) {
+        r->seed = round;
+        fuzz_revive(d);
+        for (unsigned i = 0; i < 100; i++) {
+            fuzz_tlp(d);
+            rc_look(r);
+            for (unsigned k = rnd(r) % 16; k; k--)
+                (void)rc_answer_one(r);
+            nvme_kind.tick(r->dev, ((uint64_t)round * 100 + i) * 1000000);
+        }
+        for (unsigned k = 0; k < 20000 && rc_answer_one(r); k++)
+            rc_look(r);
+    }
+    r->foreign = false;
+    fuzz_revive(d);
+    r->foreign = false;
+    if (model(d)->block_log2 == 12)
+        assert_int_equal(admin(d, 0x80, 1, 0, 0), 0);
+    try_sizes(d); /* and it still works */
+    assert_true(model(d)->count.commands > 1000);
+    assert_true(model(d)->count.commands_failed < model(d)->count.commands);
+    drv_close(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_config_identity),
+        cmocka_unit_test(test_config_captures_its_number),
+        cmocka_unit_test(test_config_masks),
+        cmocka_unit_test(test_config_refuses),
+        cmocka_unit_test(test_memory_space),
+        cmocka_unit_test(test_bar_above_4g),
+        cmocka_unit_test(test_register_sizes),
+        cmocka_unit_test(test_unsupported_requests),
+        cmocka_unit_test(test_enable_checks),
+        cmocka_unit_test(test_identify),
+        cmocka_unit_test(test_queue_errors),
+        cmocka_unit_test(test_queue_base_alignment),
+        cmocka_unit_test(test_features),
+        cmocka_unit_test(test_logs),
+        cmocka_unit_test(test_firmware_and_others_are_not_there),
+        cmocka_unit_test(test_io_all_sizes),
+        cmocka_unit_test(test_io_device_control),
+        cmocka_unit_test(test_io_queues_deep),
+        cmocka_unit_test(test_io_is_pipelined),
+        cmocka_unit_test(test_io_waits_for_the_port),
+        cmocka_unit_test(test_io_buffers_run_out),
+        cmocka_unit_test(test_io_completion_queue_full),
+        cmocka_unit_test(test_io_other_commands),
+        cmocka_unit_test(test_io_format),
+        cmocka_unit_test(test_io_file),
+        cmocka_unit_test(test_io_durable),
+        cmocka_unit_test(test_io_store_fails),
+        cmocka_unit_test(test_errors_of_io),
+        cmocka_unit_test(test_errors_of_prps),
+        cmocka_unit_test(test_errors_of_dma),
+        cmocka_unit_test(test_errors_fetching_entries_are_fatal),
+        cmocka_unit_test(test_errors_completion_timeout),
+        cmocka_unit_test(test_errors_command_id_twice),
+        cmocka_unit_test(test_doorbell_abuse),
+        cmocka_unit_test(test_event_limit_and_temperature),
+        cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_delete_queue_with_commands),
+        cmocka_unit_test(test_msix_masks),
+        cmocka_unit_test(test_interrupts_off_for_a_queue),
+        cmocka_unit_test(test_reset_during_io),
+        cmocka_unit_test(test_reset_keeps_data_only),
+        cmocka_unit_test(test_bus_master_enable),
+        cmocka_unit_test(test_renumbered_while_busy),
+        cmocka_unit_test(test_completions_nobody_asked_for),
+        cmocka_unit_test(test_fuzz),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
