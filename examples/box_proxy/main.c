@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "devices/memory.h"
+#include "devices/nvme.h"
 #include "options.h"
 #include "slots.h"
 
@@ -22,20 +23,32 @@ static struct {
     fabric_settings fabric;
     uint64_t slots, node;
     device_settings device;
+    unsigned kind; /* index into kinds */
     const char *record, *state;
     bool json, stats, quiet;
 } set = { FABRIC_SETTINGS_DEFAULT("*:4458"),
           1,
           2,
           { .memory_bytes = 16u << 20, .mps_bytes = 512 },
+          0,
           NULL,
           NULL,
           false,
           false,
           false };
 
+static const device_kind *const kinds[] = { &memory_kind, &nvme_kind };
+
 static const option_row rows[] = {
     FABRIC_OPTIONS(set.fabric),
+    { "device", "memory|nvme", "what stands in the slots (memory)", OPTION_CHOICE, &set.kind, 0,
+      0 },
+    { "file", "FILE", "nvme: its blocks; FILE.2 and so on for further slots (in memory)",
+      OPTION_TEXT, &set.device.file, 0, 0 },
+    { "size", "SIZE", "nvme: of the namespace (the file's, or --memory)", OPTION_SIZE,
+      &set.device.file_bytes, 1u << 20, (uint64_t)1 << 44 },
+    { "block", "BYTES", "nvme: logical block, 512 or 4096 (512)", OPTION_NUMBER,
+      &set.device.block_bytes, 512, 4096 },
     { "slots", "N", "slots, numbered from 1 (1)", OPTION_NUMBER, &set.slots, 1, SLOTS_MAX },
     { "memory", "SIZE", "memory of each slot's device, a power of two (16M)", OPTION_SIZE,
       &set.device.memory_bytes, 4096, (uint64_t)1 << 40 },
@@ -132,7 +145,7 @@ static int open_box(void)
     the_box.quiet = set.quiet;
     if (fabric_open(&the_box.fabric, "dxpu-box", &set.fabric,
                     (unsigned)set.slots * CHANNELS_PER_SLOT, &cb) ||
-        slots_open(&the_box, (unsigned)set.slots, &memory_kind, &set.device))
+        slots_open(&the_box, (unsigned)set.slots, kinds[set.kind], &set.device))
         return -1;
     the_box.fabric.base.tx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
     the_box.fabric.base.tx.data[DXPU_COMPLETION] = COMPLETION_UNITS;

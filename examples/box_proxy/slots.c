@@ -259,7 +259,12 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
 {
     slot *s = &b->slots[index];
     device_settings own = *set;
+    char file[4096];
     own.identity = (uint64_t)b->node << 16 | (index + 1);
+    if (set->file && index > 0) { /* two devices never share their blocks */
+        snprintf(file, sizeof file, "%s.%u", set->file, index + 1);
+        own.file = file;
+    }
     s->box = b;
     s->kind = kind;
     s->tail = &s->head;

@@ -164,7 +164,8 @@ static void config_tlp(uint64_t offset, bool write, unsigned bytes, dxpu_tlp *t)
 }
 
 /* An access within one dword.  a is NULL for a write. */
-static void config_access(guest *g, uint64_t offset, unsigned bytes, const uint8_t *data, guest_access *a)
+static void config_access(guest *g, uint64_t offset, unsigned bytes, const uint8_t *data,
+                          guest_access *a)
 {
     uint8_t dword[4] = { 0 }, answer[4];
     uint8_t slot = 0;
@@ -299,17 +300,9 @@ static void on_write(void *user, const dxpu_vfu_access *v, const uint8_t *data)
 /* The machine is reset: the switch starts over with what stands in its slots, and they are reset. */
 static void machine_reset(guest *g)
 {
-    dxpu_vswitch_config cfg = g->vs.cfg;
     vmd_reset(&g->vmd);
-    (void)dxpu_vswitch_init(&g->vs, &cfg); /* as at the start */
-    for (unsigned i = 0; i < g->set->slots; i++) {
-        guest_slot *s = &g->slots[i];
-        if (!s->up)
-            continue;
-        slot_event(s, DXPU_EVENT_HOT_RESET, DXPU_EVENT_ON);
-        slot_event(s, DXPU_EVENT_HOT_RESET, 0);
-        (void)dxpu_vswitch_insert(&g->vs, (uint8_t)(i + 1), LINK_SPEED, LINK_WIDTH);
-    }
+    dxpu_vswitch_reset(&g->vs);
+    run_actions(g);
     g->resets++;
 }
 
