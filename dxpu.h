@@ -3614,8 +3614,7 @@ DXPU_API int dxpu_tlp_cursor_start(dxpu_tlp_cursor *c, dxpu_bytes tlp)
         return rc;
     if (s.local_dw)
         return DXPU_E_TLP_PREFIX; /* W-33 */
-    if (s.prefix_dw > 4)
-        return DXPU_E_TLP_PREFIX_COUNT;
+    DXPU_ASSERT(s.prefix_dw <= 4);
     if (tlp.len != s.total_bytes)
         return tlp.len < s.total_bytes ? DXPU_E_TLP_SHORT : DXPU_E_TLP_LONG;
     c->tlp = tlp;
@@ -4090,8 +4089,8 @@ static void dxpui_offer_of(const dxpu_channel *ch, dxpu_offer *o)
 static int dxpui_establish(dxpu_channel *ch, const dxpu_offer *o, uint64_t now_ns)
 {
     uint16_t suite = ch->cfg.suite ? ch->cfg.suite->id : (uint16_t)DXPU_SUITE_CRC;
-    if (o->version_min > DXPU_WIRE_VERSION || o->version_max < DXPU_WIRE_VERSION ||
-        !(o->suites & suite))
+    unsigned above = DXPU_WIRE_VERSION - (unsigned)o->version_min; /* huge when it is below */
+    if (above > (unsigned)o->version_max - o->version_min || !(o->suites & suite))
         return DXPU_E_VERSION; /* W-22, W-23 */
     if (o->epoch != ch->cfg.epoch)
         return DXPU_E_EPOCH;
@@ -4274,8 +4273,7 @@ DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_
     s.total_bytes = (uint16_t)(s.total_bytes - local);
     s.head_bytes = (uint16_t)(s.head_bytes - local);
     s.prefix_dw = (uint8_t)(s.prefix_dw - s.local_dw);
-    if (s.prefix_dw > 4)
-        return DXPU_E_TLP_PREFIX_COUNT;
+    DXPU_ASSERT(s.prefix_dw <= 4);
     dxpui_fifo *f = &ch->tx[s.cls];
     dxpui_item_describe(&it, &s, tlp.ptr);
     if (it.units > dxpui_units_max[s.cls])
@@ -4578,8 +4576,7 @@ static void dxpui_rtt_sample(dxpu_channel *ch, uint64_t rtt)
         ch->rttvar_ns = rtt / 2;
     } else {
         uint64_t diff = rtt > ch->srtt_ns ? rtt - ch->srtt_ns : ch->srtt_ns - rtt;
-        ch->rttvar_ns += diff / 4;
-        ch->rttvar_ns -= ch->rttvar_ns / 4;
+        ch->rttvar_ns = ch->rttvar_ns - ch->rttvar_ns / 4 + diff / 4;
         ch->srtt_ns = ch->srtt_ns - ch->srtt_ns / 8 + rtt / 8;
     }
     ch->rto_ns = dxpui_max64(ch->cfg.rto_min_ns, ch->srtt_ns + 4 * ch->rttvar_ns);
@@ -4913,8 +4910,10 @@ static int dxpui_part_complete(dxpu_channel *ch)
     if (s.cls == DXPU_COMPLETION && ch->cfg.tags) {
         dxpu_tlp t;
         dxpu_request req;
-        if (dxpu_tlp_decode_header(tlp, &t) != DXPU_OK ||
-            dxpu_tags_complete(ch->cfg.tags, &t, &req) != DXPU_OK) {
+        dxpui_zero(&t, sizeof t);
+        rc = dxpu_tlp_decode_header(tlp, &t); /* what measures and is a completion decodes */
+        DXPU_ASSERT(rc == DXPU_OK);
+        if (dxpu_tags_complete(ch->cfg.tags, &t, &req) != DXPU_OK) {
             ch->count.rx_cpl_refused++; /* F-25 */
             return DXPU_OK;
         }
@@ -5111,7 +5110,7 @@ static int dxpui_on_close(dxpu_channel *ch, const dxpu_frame *f)
     if (f->body.len < 4)
         return DXPU_E_SHORT;
     bool answer = (f->body.ptr[1] & DXPU_CLOSE_ANSWER) != 0;
-    if (ch->state == DXPU_STATE_OPENING || ch->state == DXPU_STATE_IDLE)
+    if (ch->state == DXPU_STATE_OPENING)
         return DXPU_E_STATE;
     if (!answer)
         ch->send_answer = 1;

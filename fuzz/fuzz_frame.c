@@ -1,7 +1,8 @@
 /* Fuzz target: any bytes through the decoders of frames, offers and records; and a channel against
    a peer, a clock and a caller that the input makes up, frame by frame, with CRCs made right.
-   What is decoded encodes to the same bytes.  The channel asserts nothing, never spins or sleeps with
-   work to do, repeats a data frame byte for byte, keeps its limits and delivers only whole TLPs. */
+   What is decoded encodes to the same bytes.  The channel asserts nothing, never spins, never
+   sleeps with work to do, repeats a data frame byte for byte, keeps its limits and delivers only
+   whole TLPs. */
 #include <stdlib.h>
 #define DXPU_ASSERT(x) ((x) ? (void)0 : abort())
 #define DXPU_IMPLEMENTATION

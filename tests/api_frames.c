@@ -873,6 +873,40 @@ static void test_w38_streams_that_end(void **state)
     check_all(has_key, "stream");
 }
 
+/* The copy of a vector under another path, sealed again. */
+static void change_path(vector *copy)
+{
+    size_t used = copy->len - DXPU_FRAME_CRC_BYTES;
+    unsigned k = 0;
+    copy->bytes[DXPU_FRAME_PATH] ^= 0xff;
+    dxpu_frame_seal_crc(copy->bytes, used);
+    while (k < copy->keys && !is(copy->key[k], "path"))
+        k++;
+    if (k == copy->keys)
+        copy->keys++;
+    strcpy(copy->key[k], "path");
+    snprintf(copy->value[k], sizeof copy->value[k], "%u", copy->bytes[DXPU_FRAME_PATH]);
+}
+
+/* The path says nothing about the sender: a frame does the same on any. */
+static void test_w6_any_path(void **state)
+{
+    unsigned n = 0;
+    (void)state;
+    for (unsigned i = 0; i < count; i++) {
+        const char *why;
+        if (vector_get(&all[i], "reject") || number(&all[i], "packet") == 0)
+            continue; /* packet 0: dxpu_reset_encode() writes path 0 */
+        n++;
+        read_now = all[i];
+        change_path(&read_now);
+        why = run(&read_now);
+        if (why)
+            fail_msg("%s on another path: %s", all[i].name, why);
+    }
+    assert_true(n > 50);
+}
+
 /* Keys that no check reads: notes, and what says where the vector stands. */
 static bool is_about(const char *key)
 {
@@ -958,6 +992,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_w4_length),
         cmocka_unit_test(test_w4_short),
         cmocka_unit_test(test_w5_rsvd),
+        cmocka_unit_test(test_w6_any_path),
         cmocka_unit_test(test_w7_channel),
         cmocka_unit_test(test_w8_last_packet_number),
         cmocka_unit_test(test_w9_crc),

@@ -252,7 +252,7 @@ static inline dxpu_bytes rig_mrd(uint16_t tag, uint32_t bytes)
     return rig_np(DXPU_TLP_MRD, DXPU_BDF(0, 0, 0), tag, bytes, 0);
 }
 
-/* `bytes` of a read completion, `left` still to come with it; 0 bytes: a completion without data. */
+/* `bytes` of a read completion, `left` still to come with it; 0 bytes: one without data. */
 static inline dxpu_bytes rig_cpl(uint16_t tag, uint32_t bytes, uint32_t left, uint8_t attr)
 {
     dxpu_tlp t;

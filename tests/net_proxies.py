@@ -135,6 +135,17 @@ def jumbo_frames():
     through(V4, (), SOME + ("--mtu", 9000))
 
 
+@case
+def both_ip_versions_at_once():
+    with lab.Lab() as l:
+        box = l.start("dxpu-box", "--listen", "127.0.0.1:0,[::1]:0", "--slots", 2, "--json")
+        both = box.says(r" at (\S+:\d+), (\S+:\d+),")
+        for slot in (1, 2):
+            host = l.run("dxpu-host", "--box", both.group(slot), "--slot", slot, "--json", *SOME)
+            check(host.status == 0 and host.result()["mismatched"] == 0, host.errors())
+        check(box.stop() == 0)
+
+
 def lab_pair(l, *box_args):
     box = l.start("dxpu-box", "--listen", V4, "--json", *box_args)
     return box, box.address()
@@ -196,6 +207,43 @@ def two_slots_at_once():
 def one_read(l, at, *args):
     return l.run("dxpu-host", "--box", at, "--load", "read", "--count", 1, "--span", "4K",
                  "--give-up-ms", 1500, "--json", *args)
+
+
+@case
+def completions_wait_for_room():
+    with lab.Lab() as l:
+        box, at = lab_pair(l)
+        # 64 reads in flight bring 2,048 completions, more than the box's queue holds
+        host = l.run("dxpu-host", "--box", at, "--load", "read", "--size", 4096, "--depth", 64,
+                     "--count", 2000, "--mps", 128, "--json")
+        check(host.status == 0 and host.result()["reads"] == 2000, host.errors())
+        check(box.stop() == 0)
+        slot = box.result()["slot_1"]
+        check(slot["waited"] > 0 and slot["dropped"] == 0, slot)
+
+
+@case
+def frames_are_recorded():
+    with lab.Lab() as l:
+        box, at = lab_pair(l)
+        capture = l.file("frames.pcap")
+        host = l.run("dxpu-host", "--box", at, "--frames", capture, "--json", *SOME)
+        check(host.status == 0 and box.stop() == 0)
+        counts = host.result()["udp"]
+        size = counts["tx_datagrams"] + counts["rx_datagrams"]
+        check(count_packets(capture) == size > 0, count_packets(capture), counts)
+        shown = l.run("dxpu", "pcap", capture)
+        check(shown.status == 0, shown.status, shown.errors()[:500])
+
+
+def count_packets(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    at, packets = 24, 0
+    while at < len(data):
+        at += 16 + int.from_bytes(data[at + 8 : at + 12], "little")
+        packets += 1
+    return packets
 
 
 @case
@@ -366,6 +414,39 @@ def hardware_captures_cross_unaltered():
             fate = lab.compare(sent, got)
             check(fate_is_good(fate), path, fate)
     return None
+
+
+def through_relay(seed, count=150):
+    """What of `count` numbered datagrams leaves the relay, in order."""
+    with lab.Lab() as l, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink, \
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        sink.bind(("127.0.0.1", 0))
+        sink.settimeout(0.5)  # of silence: then all is through
+        relay = l.start("dxpu-relay", "--to", "127.0.0.1:%d" % sink.getsockname()[1], "--json",
+                        "--loss", 100, "--duplicate", 100, "--corrupt", 100, "--seed", seed)
+        address, port = relay.address().rsplit(":", 1)
+        for i in range(count):
+            s.sendto(b"%08d" % i, (address, int(port)))
+        got = []
+        try:
+            while True:
+                got.append(sink.recv(100))
+        except TimeoutError:
+            pass
+        check(relay.stop() == 0)
+        counts = relay.result()
+        check(len(got) == counts["sent"], len(got), counts)
+        check(counts["received"] == count, counts)
+        check(counts["sent"] == count - counts["lost"] + counts["duplicated"], counts)
+        check(counts["lost"] > 0 and counts["corrupted"] > 0, counts)
+        return got
+
+
+@case
+def relay_repeats_itself():
+    first = through_relay(7)
+    check(first == through_relay(7), "the same seed, other faults")
+    check(first != through_relay(8), "another seed, the same faults")
 
 
 @case

@@ -176,10 +176,14 @@ static void sim_carry(sim *s, int to, const uint8_t *bytes, size_t len)
     sim_push(s, p);
 }
 
+static bool sim_dark(const sim *s)
+{
+    return s->now_ns - s->o.dark_from_ns < s->o.dark_ns;
+}
+
 static void sim_network(sim *s, int to, const uint8_t *bytes, size_t len)
 {
-    bool dark = s->now_ns - s->o.dark_from_ns < s->o.dark_ns;
-    if (sim_chance(&s->rng, s->o.loss) || dark) {
+    if (sim_chance(&s->rng, s->o.loss) || sim_dark(s)) {
         s->dropped++;
         return;
     }
@@ -511,7 +515,8 @@ static void sim_app(sim *s, int side)
     if (s->now_ns >= me->stop_until_ns)
         sim_consume(s, side);
     sim_submit_some(s, me);
-    me->next_app_ns = s->now_ns + 1000 + sim_below(&s->rng, 20000);
+    bool idle = sim_dark(s) || s->now_ns < me->stop_until_ns; /* nothing to do: look seldom */
+    me->next_app_ns = s->now_ns + 1000 + sim_below(&s->rng, idle ? 2000000 : 20000);
     if (s->o.refuse && sim_chance(&s->rng, 10)) {
         me->refused = sim_below(&s->rng, 3);
         me->refuse_until_ns = s->now_ns + sim_below(&s->rng, 20000000);

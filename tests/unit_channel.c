@@ -411,6 +411,12 @@ static void test_d42_accept_frame(void **state)
     r.offer.tlp_formats = 2;
     assert_int_equal(rig_put_offer(&r, DXPU_KIND_ACCEPT), DXPU_E_OFFER);
     assert_int_equal(r.ch.count.rx_offer, 1);
+    r.offer.tlp_formats = 1;
+    r.offer.version_max = 2; /* W-22, W-23: it names one */
+    assert_int_equal(rig_put_offer(&r, DXPU_KIND_ACCEPT), DXPU_E_OFFER);
+    r.offer.version_max = 1;
+    r.offer.suites = 3;
+    assert_int_equal(rig_put_offer(&r, DXPU_KIND_ACCEPT), DXPU_E_OFFER);
     assert_int_equal(rig_put(&r, DXPU_KIND_ACCEPT, "short", 5), DXPU_E_SHORT);
     assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_OPENING);
     rig_free(&r);
@@ -833,6 +839,7 @@ static void test_d2_when_to_acknowledge(void **state)
     send_writes(1);
     assert_int_equal(r.f.ack, RIG_PEER_SEQ + 5);
     assert_int_equal(rig_put(&r, DXPU_KIND_BLOCKED, NULL, 0), DXPU_OK); /* F-13 */
+    assert_int_equal(dxpu_channel_next_ns(&r.ch), 0);
     assert_true(rig_emit(&r) > 0);
     assert_int_equal(r.f.kind, DXPU_KIND_ACK);
     assert_int_equal(rig_emit(&r), 0);
@@ -1184,9 +1191,8 @@ static void test_d34_every_posted_that_waits(void **state)
 }
 
 /* Posted and completions go before a request that nobody takes, or that has no credit. */
-static void test_d31_d32_request_holds_up_nothing(void **state)
+static void test_d31_request_not_taken_holds_up_nothing(void **state)
 {
-    unsigned kinds;
     (void)state;
     rig_config(&r);
     r.offer.limits.header[DXPU_NONPOSTED] = 1;
@@ -1199,6 +1205,16 @@ static void test_d31_d32_request_holds_up_nothing(void **state)
     assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_OK);
     assert_int_equal(dxpu_channel_take(&r.ch, DXPU_COMPLETION, r.now_ns), DXPU_OK);
     assert_true(rig_has(&r, DXPU_NONPOSTED));
+    rig_free(&r);
+}
+
+static void test_d32_request_without_credit_holds_up_nothing(void **state)
+{
+    unsigned kinds;
+    (void)state;
+    rig_config(&r);
+    r.offer.limits.header[DXPU_NONPOSTED] = 1;
+    rig_up(&r);
     for (unsigned i = 0; i < 2; i++)
         assert_int_equal(rig_submit(&r, rig_mrd((uint16_t)i, 64)), DXPU_OK);
     rig_drain(&r, &kinds);
@@ -1509,9 +1525,20 @@ static void test_f8_credit_comes_back_when_taken(void **state)
     assert_int_equal(r.f.limits.header[DXPU_POSTED], 6);
     assert_int_equal(r.f.limits.data[DXPU_POSTED], first.data[DXPU_POSTED] + 4);
     assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_OK);
+    assert_int_equal(rig_emit(&r), 0);
     r.now_ns += 25 * RIG_US;
     assert_true(rig_emit(&r) > 0);
     assert_int_equal(r.f.limits.header[DXPU_POSTED], 7);
+    for (unsigned i = 0; i < 8; i++) /* half of the data units, of another class */
+        assert_int_equal(rig_put_tlp(&r, rig_cpl((uint16_t)i, 1024, 1024, 0)), DXPU_OK);
+    r.now_ns += RIG_MS;
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_OK);
+    for (unsigned i = 0; i < 8; i++) {
+        assert_int_equal(rig_emit(&r), 0);
+        assert_int_equal(dxpu_channel_take(&r.ch, DXPU_COMPLETION, r.now_ns), DXPU_OK);
+    }
+    assert_true(rig_emit(&r) > 0);
     assert_int_equal(dxpu_channel_take(&r.ch, 3, r.now_ns), DXPU_E_NONE);
     assert_int_equal(dxpu_channel_peek(&r.ch, 3).tlp.len, 0);
     rig_free(&r);
@@ -1555,6 +1582,9 @@ static void test_f12_blocked(void **state)
     assert_int_equal(rig_emit(&r), 0);
     r.now_ns += 100 * (uint64_t)RIG_MS;
     assert_int_equal(rig_emit(&r), 0); /* nothing waits */
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+    assert_int_equal(rig_emit(&r), 0);
+    assert_true(dxpu_channel_next_ns(&r.ch) == r.now_ns + 4 * RIG_MS); /* anew */
     rig_free(&r);
 }
 
@@ -1875,6 +1905,9 @@ static void test_d52_configuration(void **state)
     uint64_t *mem = (uint64_t *)malloc(need + 8);
     assert_int_equal(dxpu_channel_init(&r.ch, &good, mem, need - 1), DXPU_E_ARG);
     assert_int_equal(dxpu_channel_init(&r.ch, &good, (uint8_t *)mem + 4, need), DXPU_E_ARG);
+    good.window_frames = 3;
+    assert_int_equal(dxpu_channel_init(&r.ch, &good, mem, need), DXPU_E_ARG);
+    good.window_frames = 64;
     assert_int_equal(dxpu_channel_init_sized(&r.ch, sizeof r.ch - 8, &good, mem, need), DXPU_E_ARG);
     good.epoch = 0;
     assert_int_equal(dxpu_channel_init(&r.ch, &good, mem, need), DXPU_E_ARG);
@@ -1889,6 +1922,300 @@ static void test_d52_configuration(void **state)
     uint8_t out[64];
     assert_int_equal(dxpu_channel_emit(&r.ch, r.now_ns, out, sizeof out, &r.path), DXPU_E_ROOM);
     free(mem);
+}
+
+/* ---- corners ---- */
+
+static void test_d49_open_cut_short(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_accepted(&r);
+    r.say.channel = 0;
+    assert_int_equal(rig_put(&r, DXPU_KIND_OPEN, "abcd", 4), DXPU_E_STATE);
+    r.say.channel = RIG_ID;
+    rig_free(&r);
+    rig_config(&r);
+    rig_up(&r);
+    r.offer.channel++;
+    assert_int_equal(rig_put_offer(&r, DXPU_KIND_ACCEPT), DXPU_E_STATE);
+    rig_free(&r);
+}
+
+static void test_f10_requests_that_cannot_be_tracked(void **state)
+{
+    uint8_t tlp[12] = { 0 };
+    dxpu_bytes v = { tlp, sizeof tlp };
+    (void)state;
+    rig_config(&r);
+    rig_tags(&r);
+    r.cfg.rx.header[DXPU_COMPLETION] = 100;
+    r.cfg.rx.data[DXPU_COMPLETION] = 256;
+    rig_up(&r);
+    assert_int_equal(rig_submit(&r, v), DXPU_E_TLP_ALL_ZERO);
+    tlp[7] = 0xff; /* 1,024 dwords from 0x20: 65 pieces, 260 data units */
+    tlp[11] = 0x20;
+    assert_int_equal(rig_submit(&r, v), DXPU_E_ARG);
+    tlp[11] = 0;
+    assert_int_equal(rig_submit(&r, v), DXPU_OK);
+    rig_free(&r);
+}
+
+static void test_d36_in_a_small_window(void **state)
+{
+    dxpu_event e;
+    (void)state;
+    rig_config(&r);
+    r.cfg.window_frames = 4;
+    rig_up(&r);
+    assert_int_equal(rig_put_events(&r, 16, 0), DXPU_OK);
+    r.say.sequence++; /* ahead; its turn comes while there is no room */
+    assert_int_equal(rig_put_events(&r, 1, 16), DXPU_OK);
+    r.say.sequence = RIG_PEER_SEQ + 1;
+    assert_int_equal(rig_put_tlp(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.ack, RIG_PEER_SEQ + 2);
+    assert_int_equal(r.f.sack, 0);
+    r.say.sequence = RIG_PEER_SEQ + 2; /* it comes again, and counts as a duplicate */
+    assert_int_equal(rig_put_events(&r, 1, 16), DXPU_OK);
+    assert_int_equal(r.ch.count.rx_duplicate, 1);
+    for (uint32_t i = 0; i < 17; i++) {
+        if (i == 16)
+            assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_OK);
+        assert_true(dxpu_channel_peek_event(&r.ch, &e));
+        assert_int_equal(e.value, i);
+        assert_int_equal(dxpu_channel_take_event(&r.ch), DXPU_OK);
+    }
+    rig_free(&r);
+    rig_config(&r);
+    rig_up(&r);
+    assert_int_equal(rig_put_events(&r, 1, 0), DXPU_OK);
+    dxpu_channel_reset(&r.ch, 0);
+    assert_int_equal(dxpu_channel_next_ns(&r.ch), 0); /* the reset */
+    assert_false(dxpu_channel_peek_event(&r.ch, &e));
+    rig_free(&r);
+}
+
+static void test_d14_found_lost_twice_or_not_at_all(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    send_writes(5);
+    r.say.sack = 7;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    r.now_ns += 4 * RIG_MS; /* the timeout finds it marked */
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.sequence, RIG_SEQ);
+    assert_int_equal(rig_emit(&r), 0);
+    assert_int_equal(r.ch.count.tx_retransmits, 1);
+    rig_free(&r);
+    rig_config(&r);
+    rig_up(&r);
+    send_writes(5);
+    r.say.sack = 7;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    r.say.sack = 0;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 4), DXPU_OK); /* it had only been late */
+    assert_int_equal(rig_emit(&r), 0);
+    assert_int_equal(r.ch.count.tx_retransmits, 0);
+    rig_free(&r);
+}
+
+/* More frames in flight than a sack can name. */
+static void test_d3_beyond_the_sack(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    r.cfg.window_frames = 256;
+    r.cfg.tx.header[DXPU_POSTED] = 128;
+    r.offer.window_frames = 256;
+    r.offer.limits.header[DXPU_POSTED] = 128;
+    r.offer.limits.data[DXPU_POSTED] = 1024;
+    rig_up(&r);
+    send_writes(80);
+    r.say.sack = UINT64_MAX;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.sequence, RIG_SEQ);
+    assert_int_equal(rig_emit(&r), 0);
+    for (uint32_t i = 1; i < 80; i++) { /* and the other way: 79 held, 64 told */
+        r.say.sequence = RIG_PEER_SEQ + i;
+        if (i <= 63)
+            assert_int_equal(rig_put_tlp(&r, rig_mrd((uint16_t)i, 4)), DXPU_OK);
+        else
+            assert_int_equal(rig_put_events(&r, 1, i), DXPU_OK);
+    }
+    assert_true(rig_emit(&r) > 0);
+    assert_true(r.f.sack == UINT64_MAX);
+    rig_free(&r);
+}
+
+static void test_d12_for_ever(void **state)
+{
+    unsigned kinds;
+    (void)state;
+    for (unsigned closing = 0; closing < 2; closing++) {
+        rig_config(&r);
+        rig_up(&r);
+        if (closing)
+            assert_int_equal(dxpu_channel_close(&r.ch, 0), DXPU_OK);
+        else
+            assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+        assert_int_equal(dxpu_channel_wants(&r.ch, r.now_ns) & DXPU_WANTS_EMIT, DXPU_WANTS_EMIT);
+        for (unsigned i = 0; i < 60; i++) {
+            assert_true(rig_drain(&r, &kinds) < 4);
+            assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+            r.now_ns = dxpu_channel_next_ns(&r.ch);
+        }
+        assert_true(r.now_ns > RIG_START_NS + 5000 * (uint64_t)RIG_MS);
+        assert_int_equal(dxpu_channel_state(&r.ch), closing ? DXPU_STATE_CLOSING : DXPU_STATE_UP);
+        rig_free(&r);
+    }
+}
+
+static void test_d45_what_keeps_it_draining(void **state)
+{
+    static const uint8_t rows = 5;
+    (void)state;
+    for (uint8_t row = 0; row < rows; row++) {
+        dxpu_event e;
+        unsigned kinds;
+        rig_config(&r);
+        r.offer.window_frames = 1;
+        rig_up(&r);
+        memset(&e, 0, sizeof e);
+        e.type = DXPU_EVENT_RESUME;
+        assert_int_equal(dxpu_channel_wants(&r.ch, r.now_ns) & DXPU_WANTS_ACK, 0);
+        if (row == 0)
+            assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+        else if (row == 1)
+            assert_int_equal(rig_submit(&r, rig_mrd(1, 4)), DXPU_OK);
+        else if (row == 2)
+            assert_int_equal(rig_submit(&r, rig_cpl(1, 4, 4, 0)), DXPU_OK);
+        else if (row == 3)
+            assert_int_equal(dxpu_channel_submit_event(&r.ch, &e), DXPU_OK);
+        else /* the first half of one is acknowledged */
+            assert_int_equal(rig_submit(&r, rig_mwr(1, 2048, 0)), DXPU_OK);
+        uint32_t acked = RIG_SEQ;
+        if (row == 4) {
+            assert_int_equal(rig_drain(&r, &kinds), 1);
+            assert_int_equal(rig_put_ack(&r, ++acked), DXPU_OK);
+        }
+        assert_int_equal(dxpu_channel_wants(&r.ch, r.now_ns) & DXPU_WANTS_ACK, DXPU_WANTS_ACK);
+        assert_int_equal(dxpu_channel_close(&r.ch, 0), DXPU_OK);
+        assert_int_equal(dxpu_channel_next_ns(&r.ch), 0);
+        assert_int_equal(rig_drain(&r, &kinds), 1);
+        assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_DRAINING);
+        assert_int_equal(rig_put_ack(&r, ++acked), DXPU_OK);
+        assert_int_equal(dxpu_channel_next_ns(&r.ch), 0);
+        assert_int_equal(rig_drain(&r, &kinds), 1);
+        assert_int_equal(kinds, 1u << DXPU_KIND_CLOSE);
+        rig_free(&r);
+    }
+}
+
+static void test_w35_shapes_that_differ(void **state)
+{
+    static const uint8_t rows[][24] = {
+        /* a 3-dword header in 4 */
+        { 1, 0, 0, 24, 0, 0x44, 0, 0, 0x00, 0, 0, 1, 0, 1, 0, 15, 0, 2 },
+        /* a 4-dword header as prefix and 3 */
+        { 1, 0, 0, 24, 0, 0x4b, 0, 0, 0x20, 0, 0, 1, 0, 1, 0, 15, 0, 2 },
+        /* a local prefix */
+        { 1, 0, 0, 24, 0, 0x4b, 0, 0, 0x8e, 0, 0, 0, 0x00, 0, 0, 1, 0, 1, 0, 15, 0, 2 },
+    };
+    uint8_t body[28];
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    for (unsigned i = 0; i < 3; i++) {
+        memset(body, 0, sizeof body);
+        memcpy(body, rows[i], sizeof rows[i]);
+        assert_int_equal(rig_put(&r, DXPU_KIND_DATA, body, sizeof body), DXPU_E_RECORD);
+    }
+    rig_free(&r);
+}
+
+static void test_f5_completions_without_tags(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    r.cfg.rx.header[DXPU_COMPLETION] = 1;
+    rig_up(&r);
+    assert_int_equal(rig_put_tlp(&r, rig_cpl(1, 4, 4, 0)), DXPU_OK);
+    fails_with(rig_put_tlp(&r, rig_cpl(1, 4, 4, 0)), DXPU_E_CREDIT, DXPU_REASON_CREDIT);
+}
+
+static void test_w38_in_a_held_frame(void **state)
+{
+    rig_body body;
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    rig_begin(&body);
+    rig_add(&body, rig_mwr(1, 64, 0));
+    body.bytes[body.b.used - 1] ^= 1;
+    for (uint32_t i = 2; i; i--) { /* two wait; the first of them ends it */
+        r.say.sequence = RIG_PEER_SEQ + i;
+        assert_int_equal(rig_put_data(&r, &body.b), DXPU_OK);
+    }
+    r.say.sequence = RIG_PEER_SEQ;
+    fails_with(rig_put_tlp(&r, rig_mwr(1, 4, 0)), DXPU_E_TLP_CRC, DXPU_REASON_PROTOCOL);
+}
+
+static void test_d11_gains(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    for (uint32_t i = 0; i < 2; i++) {
+        send_writes(1);
+        r.now_ns += (i ? 3u : 2u) * RIG_MS;
+        r.say.seen = r.f.packet;
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1 + i), DXPU_OK);
+    }
+    send_writes(1); /* SRTT 2.125, RTTVAR 0.75 + 0.25 */
+    assert_true(dxpu_channel_next_ns(&r.ch) == r.now_ns + 6125 * RIG_US);
+    rig_free(&r);
+}
+
+/* The oldest, sacked before, times out; its acknowledgement comes before it has been sent again. */
+static void test_d15_acknowledged_in_between(void **state)
+{
+    static const uint8_t probe[DXPU_PROBE_BYTES];
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    send_writes(2);
+    r.say.sack = 1; /* 101 */
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    r.say.sack = 0;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK); /* 101 was taken back */
+    assert_int_equal(rig_put(&r, DXPU_KIND_PROBE, probe, sizeof probe), DXPU_OK);
+    r.now_ns += 4 * RIG_MS;
+    assert_true(rig_emit(&r) > 0); /* the reply goes first */
+    assert_int_equal(r.f.kind, DXPU_KIND_PROBE);
+    assert_int_equal(r.ch.count.tx_timeouts, 1);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 2), DXPU_OK);
+    assert_int_equal(rig_emit(&r), 0);
+    assert_int_equal(r.ch.count.tx_retransmits, 0);
+    rig_free(&r);
+}
+
+/* The path a frame says it came on decides nothing. */
+static void test_w6_any_path(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    for (unsigned path = 0; path < 256; path++) {
+        r.say.path = (uint8_t)path;
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    }
+    r.say.channel++;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_E_CHANNEL);
+    rig_free(&r);
 }
 
 int main(void)
@@ -1938,7 +2265,8 @@ int main(void)
         cmocka_unit_test(test_d51_window),
         cmocka_unit_test(test_d33_d34_passing_posted),
         cmocka_unit_test(test_d34_every_posted_that_waits),
-        cmocka_unit_test(test_d31_d32_request_holds_up_nothing),
+        cmocka_unit_test(test_d31_request_not_taken_holds_up_nothing),
+        cmocka_unit_test(test_d32_request_without_credit_holds_up_nothing),
         cmocka_unit_test(test_d35_event_is_a_barrier),
         cmocka_unit_test(test_d36_events_in_flight),
         cmocka_unit_test(test_w52_events_ignored),
@@ -1960,6 +2288,19 @@ int main(void)
         cmocka_unit_test(test_f11_flood_of_completions),
         cmocka_unit_test(test_w9_suite),
         cmocka_unit_test(test_d52_configuration),
+        cmocka_unit_test(test_d49_open_cut_short),
+        cmocka_unit_test(test_f10_requests_that_cannot_be_tracked),
+        cmocka_unit_test(test_d36_in_a_small_window),
+        cmocka_unit_test(test_d14_found_lost_twice_or_not_at_all),
+        cmocka_unit_test(test_d3_beyond_the_sack),
+        cmocka_unit_test(test_d12_for_ever),
+        cmocka_unit_test(test_d45_what_keeps_it_draining),
+        cmocka_unit_test(test_w35_shapes_that_differ),
+        cmocka_unit_test(test_f5_completions_without_tags),
+        cmocka_unit_test(test_w38_in_a_held_frame),
+        cmocka_unit_test(test_d11_gains),
+        cmocka_unit_test(test_w6_any_path),
+        cmocka_unit_test(test_d15_acknowledged_in_between),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -201,6 +201,22 @@ static void test_w12_reset_that_refuses(void **state)
     assert_string_equal(dxpu_reason_text(DXPU_REASON_END), "unknown reason");
 }
 
+/* Every kind, reason and event has a text of its own. */
+static void test_w3_names(void **state)
+{
+    (void)state;
+#define NAMED(of, count, none)                                                                     \
+    for (unsigned i = 0; i < (count); i++) {                                                       \
+        for (unsigned k = 0; k < i; k++)                                                           \
+            assert_string_not_equal(of(i), of(k));                                                 \
+        assert_true(strcmp(of(i), of((count))) != 0 || strcmp(of(i), (none)) == 0);                \
+    }
+    NAMED(dxpu_kind_name, DXPU_KIND_END, "?")
+    NAMED(dxpu_reason_text, DXPU_REASON_END, "")
+    NAMED(dxpu_event_name, DXPU_EVENT_END, "?")
+#undef NAMED
+}
+
 /* ---- offers ---- */
 
 static dxpu_offer good_offer(void)
@@ -663,6 +679,7 @@ int main(void)
         cmocka_unit_test(test_w9_crc),
         cmocka_unit_test(test_w4_peek),
         cmocka_unit_test(test_w12_reset_that_refuses),
+        cmocka_unit_test(test_w3_names),
         cmocka_unit_test(test_w20_offer_bytes),
         cmocka_unit_test(test_w21_to_w25_ranges),
         cmocka_unit_test(test_w26_first_limits),

@@ -2,7 +2,7 @@
 #ifndef VECTOR_FILE_H
 #define VECTOR_FILE_H
 
-enum { LINE_MAX_BYTES = 512, KEYS_MAX = 64 };
+enum { LINE_MAX_BYTES = 512, KEYS_MAX = 96 };
 
 typedef struct vector {
     char name[64];

@@ -307,6 +307,11 @@ void dxpu_udp_close(dxpu_udp *u)
     free(u);
 }
 
+unsigned dxpu_udp_sockets(const dxpu_udp *u)
+{
+    return u->cfg.sockets;
+}
+
 const dxpu_udp_address *dxpu_udp_local(const dxpu_udp *u, unsigned index)
 {
     return &u->sockets[index].local;

@@ -74,6 +74,7 @@ void dxpu_udp_config_default(dxpu_udp_config *cfg);
 /* Bind the sockets.  NULL on failure, and *why is a text with its remedy (static, errno is set). */
 dxpu_udp *dxpu_udp_open(const dxpu_udp_config *cfg, const char **why);
 void dxpu_udp_close(dxpu_udp *u); /* NULL is allowed */
+unsigned dxpu_udp_sockets(const dxpu_udp *u);
 /* Where socket `index` is bound, with the port the kernel chose. */
 const dxpu_udp_address *dxpu_udp_local(const dxpu_udp *u, unsigned index);
 /* For further events (signals, timers) of the program. */

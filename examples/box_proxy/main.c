@@ -15,6 +15,9 @@ enum { EXIT_GOOD = 0, EXIT_USAGE = 2, EXIT_SYSTEM = 3 };
 /* places for incarnations: the one in use, those opening, and those that answer a last close */
 enum { CHANNELS_PER_SLOT = 4, SLOTS_MAX = FABRIC_CHANNELS_MAX / CHANNELS_PER_SLOT };
 
+/* completions on their way to a host, each slot: 128 KB of reads */
+enum { COMPLETION_HEADERS = 1024, COMPLETION_UNITS = 8192 };
+
 static struct {
     fabric_settings fabric;
     uint64_t slots, node;
@@ -105,10 +108,19 @@ static int usage(const char *what)
     return EXIT_USAGE;
 }
 
+static void say_ready(void)
+{
+    char text[DXPU_UDP_TEXT_BYTES];
+    fprintf(stderr, "dxpu-box: %u slots at ", the_box.count);
+    for (unsigned i = 0; i < dxpu_udp_sockets(the_box.fabric.udp); i++)
+        fprintf(stderr, "%s, ", dxpu_udp_print(dxpu_udp_local(the_box.fabric.udp, i), text));
+    fprintf(stderr, "CRC-32 by %s\n", fabric_crc_name());
+}
+
 static int open_box(void)
 {
     fabric_callbacks cb = { &the_box, welcome, slots_up, slots_work, slots_down, next_ns, tick };
-    char why[DXPU_PCAP_WHY_BYTES], text[DXPU_UDP_TEXT_BYTES];
+    char why[DXPU_PCAP_WHY_BYTES];
     the_box.node = (uint32_t)set.node;
     the_box.state_file = set.state;
     the_box.quiet = set.quiet;
@@ -116,6 +128,8 @@ static int open_box(void)
                     (unsigned)set.slots * CHANNELS_PER_SLOT, &cb) ||
         slots_open(&the_box, (unsigned)set.slots, &memory_kind, &set.device))
         return -1;
+    the_box.fabric.base.tx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
+    the_box.fabric.base.tx.data[DXPU_COMPLETION] = COMPLETION_UNITS;
     if (set.record) {
         the_box.record = dxpu_pcap_create(set.record, why);
         if (!the_box.record) {
@@ -123,8 +137,7 @@ static int open_box(void)
             return -1;
         }
     }
-    fprintf(stderr, "dxpu-box: %u slots at %s, CRC-32 by %s\n", the_box.count,
-            dxpu_udp_print(dxpu_udp_local(the_box.fabric.udp, 0), text), fabric_crc_name());
+    say_ready();
     return 0;
 }
 

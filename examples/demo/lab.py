@@ -37,7 +37,7 @@ class Process:
 
     def address(self, seconds=10.0):
         """The address it says it listens at."""
-        return self.says(r" at (\S+:\d+)", seconds).group(1)
+        return self.says(r" at (\S+:\d+)(?:,|\n)", seconds).group(1)
 
     def says(self, pattern, seconds=10.0):
         end = time.monotonic() + seconds

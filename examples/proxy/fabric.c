@@ -383,20 +383,44 @@ void fabric_stop(fabric *f)
 
 /* ==== Opening and closing the port ============================================================ */
 
+/* "ADDR:PORT,ADDR:PORT": one socket each.  NULL, or what is wrong. */
+static const char *parse_listen(const char *text, dxpu_udp_config *cfg)
+{
+    while (cfg->sockets < DXPU_UDP_SOCKETS_MAX) {
+        char one[300];
+        size_t len = strcspn(text, ",");
+        const char *why;
+        if (len >= sizeof one)
+            return "address: too long";
+        memcpy(one, text, len);
+        one[len] = '\0';
+        why = dxpu_udp_parse(one, &cfg->local[cfg->sockets]);
+        if (why)
+            return why;
+        cfg->sockets++;
+        if (!text[len])
+            return NULL;
+        text += len + 1;
+    }
+    return "too many addresses; eight at most";
+}
+
 static int open_port(fabric *f, const char *program, const fabric_settings *s)
 {
     dxpu_udp_config cfg;
     const char *why;
+    unsigned headers = IP4_UDP_BYTES;
     dxpu_udp_config_default(&cfg);
-    why = dxpu_udp_parse(s->listen, &cfg.local[0]);
+    why = parse_listen(s->listen, &cfg);
     if (why) {
         fprintf(stderr, "%s: --listen %s: %s\n", program, s->listen, why);
         return -1;
     }
-    f->base.frame_limit_bytes =
-        (uint32_t)s->mtu -
-        (cfg.local[0].u.any.sa_family == AF_INET6 ? IP6_UDP_BYTES : IP4_UDP_BYTES);
-    cfg.sockets = 1;
+    for (unsigned i = 0; i < cfg.sockets; i++) {
+        if (cfg.local[i].u.any.sa_family == AF_INET6)
+            headers = IP6_UDP_BYTES;
+    }
+    f->base.frame_limit_bytes = (uint32_t)s->mtu - headers;
     cfg.wait = s->wait;
     cfg.datagram_bytes = s->mtu > 2048 ? s->mtu : 2048;
     f->udp = dxpu_udp_open(&cfg, &why);

@@ -88,7 +88,7 @@ typedef struct fabric_settings {
 #define FABRIC_OPTIONS(s)                                                                          \
     { "listen",                                                                                    \
       "ADDR:PORT",                                                                                 \
-      "local address; [ADDR]:PORT for IPv6, port 0 for any",                                       \
+      "local address, or several with commas; [ADDR]:PORT for IPv6",                               \
       OPTION_TEXT,                                                                                 \
       &(s).listen,                                                                                 \
       0,                                                                                           \

@@ -188,6 +188,7 @@ EVENTS = {
     9: ("QUIESCE", (">", "")), 10: ("DRAINED", (">", "")), 11: ("RESUME", (">", "")),
     12: ("INTX", (">I", "wires")),
 }
+EVENTS_MAX = 16  # in a frame
 EVENT_NUMBERS = {name: number for number, (name, _) in EVENTS.items()}
 
 
@@ -218,6 +219,8 @@ def decode_records(body):
             check(rtype >= 0x80, "record", "W-31: unknown type")
             record.update(record="ignorable", type=rtype, data=content)
         records.append(record)
+    known = sum(record.get("event") in EVENT_NUMBERS for record in records)
+    check(known <= EVENTS_MAX, "record", "D-36")
     return records
 
 

@@ -324,6 +324,8 @@ def accepted_events():
         accepted(f"event-{name}", data_frame(record_))
     accepted("event-unknown", data_frame(event(13, 0, data=b""), event(255, on, data=b"12345")),
              "W-52: ignored and counted")
+    accepted("event-16", data_frame(event(13, 0, data=b""), *[event("RESUME")] * 16),
+             "D-36: as many as a frame may carry, and one that does not count")
 
 
 def rejected_heads():
@@ -483,6 +485,7 @@ def rejected_records():
             ("event-inside", write_ + ready + part, "W-43"),
             ("event-inside-unknown", write_ + record(3, b"\x0d\0\0\0") + part,
              "W-43: an unknown event is no ignorable record"),
+            ("event-17", ready * 17, "D-36"),
             ("event-short", record(3, b"\x05\x80\0"), "W-51"),
             ("event-unknown-short", record(3, b"\x0d\x80\0"), "W-51"),
             ("event-long", record(3, b"\x05\x80\0\0" + b"\0" * 4), "W-51"),
