@@ -426,20 +426,21 @@ static void test_version_small_client(void **state)
 static void test_version_refused(void **state)
 {
     world *w = (world *)*state;
-    static const char *const bad[] = { "{",
-                                       "x",
-                                       "[]",
-                                       "{\"capabilities\":1}",
-                                       "{\"capabilities\":{\"max_data_xfer_size\":\"9\"}}",
-                                       "{\"capabilities\":{\"max_data_xfer_size\":-9}}",
-                                       "{\"capabilities\":{\"max_data_xfer_size\":"
-                                       "99999999999999999999999999}}",
-                                       "{\"capabilities\":{\"write_multiple\":{}}}",
-                                       "{\"a\" 1}",
-                                       "{\"a\":\"unfinished",
-                                       "{\"a\":\"\\",
-                                       "{\"a\":[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]}",
-                                       "{\"capabilities\":{}" };
+    static const char *const bad[] = {
+        "{",
+        "x",
+        "[]",
+        "{\"capabilities\":1}",
+        "{\"capabilities\":{\"max_data_xfer_size\":\"9\"}}",
+        "{\"capabilities\":{\"max_data_xfer_size\":-9}}",
+        "{\"capabilities\":{\"max_data_xfer_size\":18446744073709551616}}",
+        "{\"capabilities\":{\"write_multiple\":{}}}",
+        "{\"a\" 1}",
+        "{\"a\":\"unfinished",
+        "{\"a\":\"\\",
+        "{\"a\":[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]}",
+        "{\"capabilities\":{}"
+    };
     static const uint8_t major[5] = { 1, 0, 0, 0, 0 };
     unsigned i;
     open_server(w);
@@ -705,6 +706,60 @@ static void test_answers_refused(void **state)
     assert_int_equal(dxpu_vfu_reply_read(w->s, old, "abcd", 4), DXPU_E_NONE);
     assert_int_equal(dxpu_vfu_reply_error(w->s, w->tokens[1], EIO), DXPU_OK);
     expect_error(w, 2, READ, EIO);
+    assert_false(take(w));
+}
+
+static void test_late_answers_are_dropped(void **state)
+{
+    world *w = (world *)*state;
+    unsigned i;
+    w->cfg.late_ms = 1;
+    w->cfg.requests = 1;
+    w->cfg.queue_bytes = 131072;
+    open_server(w);
+    adopt(w);
+    greet(w);
+    w->later = true;
+    for (i = 0; i < 50; i++) { /* the entry and its room come back each time */
+        put_read(w, 1, 0, 0, 4096);
+        pump(w);
+        assert_int_equal(w->reads, i + 1);
+        usleep(3000);
+        assert_int_equal(dxpu_vfu_reply_read(w->s, w->tokens[i], w->bar, 4096), DXPU_E_NONE);
+        assert_int_equal(dxpu_vfu_reply_read(w->s, w->tokens[i], w->bar, 4096), DXPU_E_NONE);
+        assert_false(take(w));
+    }
+    assert_int_equal(counter(w, "reply_late"), 50);
+    assert_int_equal(counter(w, "reply_refused"), 50);
+    assert_int_equal(dxpu_vfu_unanswered(w->s), 0);
+}
+
+/* What waited during a pause was sent before it ended. */
+static void test_late_counts_the_pause(void **state)
+{
+    world *w = (world *)*state;
+    w->cfg.late_ms = 300;
+    open_server(w);
+    adopt(w);
+    greet(w);
+    w->later = true;
+    put_read(w, 1, 0, 0, 4);
+    pump(w);
+    dxpu_vfu_pause(w->s, true);
+    put_read(w, 2, 0, 0, 4);
+    put_read(w, 3, 0, 0, 4);
+    usleep(400000);
+    dxpu_vfu_pause(w->s, false);
+    pump(w);
+    assert_int_equal(w->reads, 3);
+    assert_int_equal(dxpu_vfu_reply_read(w->s, w->tokens[0], "abcd", 4), DXPU_E_NONE);
+    assert_int_equal(dxpu_vfu_reply_read(w->s, w->tokens[1], "abcd", 4), DXPU_E_NONE);
+    assert_int_equal(dxpu_vfu_reply_read(w->s, w->tokens[2], "abcd", 4), DXPU_E_NONE);
+    assert_int_equal(counter(w, "reply_late"), 3);
+    put_read(w, 4, 0, 0, 4);
+    pump(w);
+    assert_int_equal(dxpu_vfu_reply_read(w->s, w->tokens[3], "abcd", 4), DXPU_OK);
+    expect_reply(w, 4, READ, 20); /* control: and only that */
     assert_false(take(w));
 }
 
@@ -2026,6 +2081,8 @@ int main(void)
         CONNECTED(test_answers_later_and_out_of_order),
         CONNECTED(test_answers_refused),
         CONNECTED(test_tokens_of_a_gone_client),
+        CLOSED(test_late_answers_are_dropped),
+        CLOSED(test_late_counts_the_pause),
         CLOSED(test_reading_stops_without_room),
         CLOSED(test_stalled_client_leaves),
         CONNECTED(test_pause),

@@ -42,6 +42,10 @@ fi
 
 top=$(cd "$(dirname "$0")/.." && pwd)
 dir=${DXPU_QEMU_DIR:-$top/build/qemu}
+case $dir in
+/*) ;;
+*) dir=$PWD/$dir ;;
+esac
 [ "$(uname -m)" = x86_64 ] || fail "the copy that can be fetched is for x86_64 only"
 root=$dir/root
 lib=$root/usr/lib/x86_64-linux-gnu
@@ -106,6 +110,9 @@ APT::Get::AllowUnauthenticated "false";
 Acquire::AllowInsecureRepositories "false";
 Acquire::Languages "none";
 Acquire::Retries "3";
+Acquire::http::Timeout "30";
+Acquire::https::Timeout "30";
+APT::Update::Error-Mode "any";
 Debug::NoLocking "true";
 DPkg::Post-Invoke {};
 APT::Update::Post-Invoke {};

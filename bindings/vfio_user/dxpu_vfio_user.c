@@ -19,6 +19,7 @@
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { /* commands */
@@ -85,6 +86,7 @@ typedef struct region {
 /* A command that waits for the callback's answer; token 0: free. */
 typedef struct request {
     uint64_t token;
+    uint64_t since_ms;
     uint64_t offset; /* WRITE_MULTI: how many writes */
     uint32_t region;
     uint32_t bytes;
@@ -120,6 +122,8 @@ struct dxpu_vfu {
     bool agreed, announced; /* version exchanged; connected() called */
     bool broken;            /* to be closed by process() */
     bool paused, stalled, output_blocked, woken;
+    bool behind; /* messages may have waited in the socket since behind_ms */
+    uint64_t behind_ms;
     const char *why;      /* broken: the reason */
     size_t message_bytes; /* largest DMA message */
 
@@ -207,6 +211,21 @@ static void wake(dxpu_vfu *s)
     uint64_t one = 1;
     if (!s->woken && write(s->wake, &one, sizeof one) == (ssize_t)sizeof one)
         s->woken = true;
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* Reading stops now: what comes meanwhile has waited since then when it is read at last. */
+static void fall_behind(dxpu_vfu *s)
+{
+    if (!s->behind)
+        s->behind_ms = now_ms();
+    s->behind = true;
 }
 
 /* The connection cannot go on.  Tokens are void now; process() does the rest. */
@@ -372,6 +391,8 @@ static uint64_t keep(dxpu_vfu *s, const message *m, uint32_t reg, uint64_t offse
     request *r = &s->requests[i];
     /* entry in the low bits, a number that never comes back above them */
     r->token = ++s->next_token << 12 | i;
+    if (s->cfg.late_ms)
+        r->since_ms = s->behind ? s->behind_ms : now_ms();
     r->id = m->id;
     r->command = m->command;
     r->region = reg;
@@ -382,17 +403,6 @@ static uint64_t keep(dxpu_vfu *s, const message *m, uint32_t reg, uint64_t offse
     return r->token;
 }
 
-/* The request of a token, NULL (and counted) when there is none. */
-static request *find(dxpu_vfu *s, uint64_t token)
-{
-    uint32_t i = (uint32_t)(token & 0xfff);
-    if (token == 0 || !is_up(s) || i >= s->cfg.requests || s->requests[i].token != token) {
-        s->count.reply_refused++;
-        return NULL;
-    }
-    return &s->requests[i];
-}
-
 /* The request is answered: its message is in the queue. */
 static void forget(dxpu_vfu *s, request *r)
 {
@@ -400,6 +410,25 @@ static void forget(dxpu_vfu *s, request *r)
     s->free_requests[s->free_count++] = (uint32_t)(r - s->requests);
     out_end(s);
     unstall(s);
+}
+
+/* The request of a token, NULL (and counted) when there is none, or it is too late to answer. */
+static request *find(dxpu_vfu *s, uint64_t token)
+{
+    request *r;
+    uint32_t i = (uint32_t)(token & 0xfff);
+    if (token == 0 || !is_up(s) || i >= s->cfg.requests || s->requests[i].token != token) {
+        s->count.reply_refused++;
+        return NULL;
+    }
+    r = &s->requests[i];
+    if (s->cfg.late_ms && now_ms() - r->since_ms > s->cfg.late_ms) {
+        s->count.reply_late++;
+        s->out_reserved -= r->room;
+        forget(s, r);
+        return NULL;
+    }
+    return r;
 }
 
 /* Queue the answer's header and the echo of the access, out of the room set aside. */
@@ -1421,6 +1450,7 @@ static bool handle(dxpu_vfu *s, const uint8_t *header, size_t size)
     m.no_reply = (flags & FLAG_NO_REPLY) != 0;
     if ((flags & TYPE_MASK) == TYPE_COMMAND && !has_room(s, &m)) {
         s->stalled = true;
+        fall_behind(s);
         s->count.stalls++;
         return false;
     }
@@ -1555,6 +1585,7 @@ static bool read_some(dxpu_vfu *s, bool *more)
 static void receive(dxpu_vfu *s, bool readable)
 {
     uint32_t left = s->cfg.burst;
+    bool drained = false;
     while (is_up(s)) {
         size_t size = whole_message(s);
         if (!is_up(s))
@@ -1569,7 +1600,11 @@ static void receive(dxpu_vfu *s, bool readable)
             if (!handle(s, s->in + s->in_head, size))
                 return;
             s->in_head += size;
-        } else if (!readable || s->paused || !read_some(s, &readable)) {
+        } else if (readable && !s->paused && read_some(s, &readable)) {
+            drained = !readable;
+        } else {
+            if ((drained || readable) && !s->paused)
+                s->behind = false; /* all that had waited is handled */
             return;
         }
     }
@@ -1593,6 +1628,7 @@ static void close_client(dxpu_vfu *s)
     s->why = NULL;
     s->in_head = s->in_tail = 0;
     s->multi_next = 0;
+    s->behind = s->paused;
     if (announced && s->cb.disconnected)
         s->cb.disconnected(s->cb.user, why);
 }
@@ -1701,6 +1737,8 @@ void dxpu_vfu_pause(dxpu_vfu *s, bool pause)
     if (s->paused == pause)
         return;
     s->paused = pause;
+    if (pause)
+        fall_behind(s);
     update_interest(s);
     if (!pause)
         wake(s); /* there may be messages read before */
@@ -1730,6 +1768,7 @@ void dxpu_vfu_config_default(dxpu_vfu_config *cfg)
     cfg->requests = 256;
     cfg->dma_maps = 4096;
     cfg->dma_messages = 64;
+    cfg->late_ms = 4500;
     cfg->burst = 64;
 }
 

@@ -52,6 +52,7 @@ typedef struct dxpu_vfu_config {
     uint32_t requests;     /* accesses unanswered at a time, 1..4,096; reading stops there [256] */
     uint32_t dma_maps;     /* guest memory regions, 1..65,535 [4,096] */
     uint32_t dma_messages; /* DMA messages unanswered at a time, 1..1,023 [64] */
+    uint32_t late_ms;      /* answers later than this are dropped, 0: none are [4,500] */
     uint32_t burst;        /* messages handled by one process(), 1.. [64] */
 } dxpu_vfu_config;
 
@@ -116,7 +117,9 @@ void dxpu_vfu_disconnect(dxpu_vfu *s);
 /* ==== 4  Answers ==============================================================================
    All: DXPU_OK; E_NONE (and counted as reply_refused) when the token was answered before, belongs
    to a client that is gone, or never existed; E_ARG when the answer does not fit the request, which
-   then stays unanswered.  Room for the answer was set aside when the request was taken: they cannot
+   then stays unanswered.  An answer later than late_ms is E_NONE too (counted as reply_late), and
+   is not sent: QEMU has given up after 5 s, and a reply that it no longer expects breaks its stream
+   of messages.  Room for the answer was set aside when the request was taken: they cannot
    fail for lack of it.  O(1) plus the copy. */
 
 /* data[bytes] is copied; bytes is the access's. */
@@ -191,6 +194,7 @@ int dxpu_vfu_msi(dxpu_vfu *s, uint64_t address, uint32_t data);
     X(errors_silent, "commands refused that wanted no answer")                                     \
     X(unknown, "commands of an unknown or unsupported number")                                     \
     X(reply_refused, "answers refused: given before, or the client is gone")                       \
+    X(reply_late, "answers dropped: the client has given up")                                      \
     X(reply_unexpected, "replies of the client to nothing")                                        \
     X(fds_closed, "descriptors received that the message does not use")                            \
     X(fds_lost, "messages whose descriptors did not all arrive")                                   \
