@@ -22,7 +22,7 @@ typedef struct slot {
     device_port port;
     fabric_channel *active; /* the incarnation that reaches the device; NULL: none */
     waiting_tlp *head, **tail;
-    unsigned waiting; /* TLPs in it */
+    unsigned waiting;             /* TLPs in it */
     uint64_t taken[DXPU_CLASSES]; /* TLPs given to the device or refused */
     uint64_t emitted;             /* TLPs of the device */
     uint64_t waited;              /* of them, queued for want of room */

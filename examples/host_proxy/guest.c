@@ -297,7 +297,7 @@ static void on_write(void *user, const dxpu_vfu_access *v, const uint8_t *data)
     update_pause(g);
 }
 
-/* The machine is reset: the switch starts over with what stands in its slots, and they are reset. */
+/* The machine is reset: the switch starts over with what stands in its slots, reset as well. */
 static void machine_reset(guest *g)
 {
     vmd_reset(&g->vmd);

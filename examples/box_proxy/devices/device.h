@@ -39,7 +39,7 @@ typedef struct device_kind {
     /* A link event of the slot. */
     void (*event)(void *device, const dxpu_event *e);
     /* Fundamental reset: as after power-up, and nothing of the last user's memory or registers is
-       left.  Blocks that a model stores for good (nvme) stay: erasing them is the owner's choice. */
+       left.  Blocks that a model stores for good (nvme) stay: erasing them is the owner's. */
     void (*reset)(void *device);
     void (*report)(void *device, report *r);
     /* The monotonic time, and a chance to send more: every 10 ms or so, and when TLPs of the device
