@@ -269,6 +269,7 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
     s->port.user = s;
     s->port.emit = device_emits;
     s->port.waiting = device_waits;
+    own.timeout_ns = DXPU_NEVER; /* the channel's hold ends what is never answered */
     s->device = kind->create(&own, &s->port);
     if (!s->device)
         return -1;
