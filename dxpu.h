@@ -862,9 +862,8 @@ typedef struct dxpu_frame {
     dxpu_bytes body; /* records or the kind's own fields; into the decoded bytes */
 } dxpu_frame;
 
-/* The invariant part, of any version: kind, and channel id (0 when this version is not ours, *kind
-   then is still what the byte says).  For demultiplexing before a channel is known.
-   DXPU_OK, E_SHORT, E_MAGIC, E_VERSION, E_LENGTH.  Nothing is authenticated yet. */
+/* Kind and channel id of a frame of our version, for demultiplexing before a channel is known.
+   DXPU_OK, E_SHORT, E_MAGIC, E_LENGTH, E_VERSION.  Nothing is authenticated yet. */
 DXPU_API int dxpu_frame_peek(dxpu_bytes datagram, uint8_t *kind, uint32_t *channel);
 /* Decode the header.  trailer_bytes: 4 for the CRC suite, else the suite's tag.  Does not check the
    trailer.  DXPU_OK or a peer error. */
