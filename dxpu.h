@@ -62,14 +62,29 @@
        for (;;) {
            while ((n = dxpu_channel_emit(ch, clock_ns(), out, sizeof out, &path)) > 0)
                tx(path, out, (size_t)n);
-           if (n < 0) break;                                     fatal: dxpu_error_text(n) says why
-           while ((d = dxpu_channel_peek(ch, cls)).tlp.len) {
-               use(d.tlp);
-               dxpu_channel_take(ch, cls);
+           if (n < 0) break;                  over: closed as asked, or dxpu_error_text(n) says why
+           for (cls = 0; cls < DXPU_CLASSES; cls++)
+               while ((d = dxpu_channel_peek(ch, cls)).tlp.len) {
+                   use(d.tlp);
+                   dxpu_channel_take(ch, cls, clock_ns());
+               }
+           while (dxpu_channel_peek_event(ch, &event)) {
+               heed(&event);
+               dxpu_channel_take_event(ch);
            }
            if (wait_rx(dxpu_channel_next_ns(ch), pkt, &len))
                dxpu_channel_ingest(ch, clock_ns(), pkt, len, 0);
        }
+
+   OPENING.  The host: config_default(), ids, epoch and places, init(), open().  The box, for a
+   datagram whose dxpu_frame_peek() says DXPU_KIND_OPEN: dxpu_frame_check_crc(),
+   dxpu_frame_decode(pkt, DXPU_FRAME_CRC_BYTES, &frame), dxpu_offer_decode(frame.body, &offer); ask
+   its tables whether offer.epoch may have offer.destination; then a channel with that epoch,
+   local = offer.destination, remote = offer.source, init(), accept() - or a reset frame.  Every
+   other datagram goes to the channel whose local_id peek() told.
+
+   REQUESTS.  With cfg.tags the channel matches completions to the requests it sent.  Their time
+   is the caller's: wait no longer than dxpu_tags_next_ns(), then call dxpu_tags_expire().
 
    OWNERSHIP.  Every object is the caller's memory; init() fills it, nothing needs to be freed.
    Views (dxpu_bytes) point into memory of the caller or of an object; each comment says until when.
@@ -84,7 +99,9 @@
    authentic frames, breaks a rule that no retransmission can heal; then every call says so until
    it is initialised again.
 
-   MEMORY.  dxpu_channel_bytes() tells what one channel needs for a given configuration. */
+   MEMORY.  dxpu_channel_bytes() tells what one channel needs for a given configuration.
+
+   COUNTERS.  dxpu_channel.count may be read at any time; dxpu_counter_name() names them. */
 
 /* ==== 2  Configuration ===========================================================================
    Each option is a value macro, used with #if, never #ifdef.  Define them before the include or in
@@ -1037,13 +1054,13 @@ typedef struct dxpu_channel_config {
     uint32_t window_frames; /* frames in flight each way: a power of two, 4..16384 [64] */
     uint32_t
         frame_limit_bytes;   /* largest frame we send or take: MTU less IP and UDP headers [1452] */
-    dxpu_credits rx;         /* what we store per class until it is taken [64 / 512 each] */
-    dxpu_credits tx;         /* what we queue per class until acknowledged [64 / 512 each] */
+    dxpu_credits rx;         /* stored here until taken [64/1024, 64/64, 256/1024] */
+    dxpu_credits tx;         /* queued here until acknowledged [the same] */
     uint32_t hold_ms;        /* silence that ends the channel, at least 1 [1,000] */
     uint64_t rto_min_ns;     /* [1 ms] */
     uint64_t ack_delay_ns;   /* an acknowledgement waits so long for company [25 us] */
     dxpu_tags *tags;         /* requests we send and the completions we take; NULL: unmatched.
-                                   Must have room: the caller's, of this channel alone */
+                                The caller's, initialised, for this channel alone */
     const dxpu_suite *suite; /* NULL: CRC-32 */
     void *suite_user;
 } dxpu_channel_config;
@@ -1161,9 +1178,10 @@ DXPU_API int dxpu_channel_init_sized(dxpu_channel *ch, size_t ch_bytes,
 /* Begin as the side that opens (the host).  DXPU_OK or E_ARG when not idle. */
 DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns);
 /* Begin as the side that accepts: `open` is a whole open frame whose offer the caller has looked at
-   and found welcome (slot, lease, epoch).  Fails with E_VERSION, E_OFFER or E_EPOCH (another epoch
-   than cfg's) and then stays idle: answer with dxpu_reset_encode().  The opener's old incarnation,
-   if any, must live on until this one is UP: a late duplicate of an open never gets that far. */
+   and found welcome (slot, lease, epoch).  Fails with a peer error, E_VERSION, E_OFFER or E_EPOCH
+   (another epoch than cfg's) among them, and then stays idle: answer with dxpu_reset_encode().
+   The opener's old incarnation, if any, must live on until this one is UP: a late duplicate of an
+   open never gets that far. */
 DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *open, size_t len);
 /* A reset frame that refuses an open: to the opener's id, for a `reason`.  Returns its bytes;
    out[64]. */
@@ -1178,8 +1196,8 @@ DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt
                                  unsigned flags);
 /* Write the next frame that wants to leave into out.  cap must be at least the frame limit.
    path   gets the path to send it on
-   Returns its bytes (> 0), 0 when nothing is due, or a fatal error; a channel that fails still
-   emits one reset first.  Call until 0.  O(bytes). */
+   Returns its bytes (> 0), 0 when nothing is due, E_ROOM, or a fatal error; a channel that fails
+   still emits one reset first.  Call until 0.  O(bytes). */
 DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, size_t cap,
                                uint8_t *path);
 /* When emit() has something next: 0 now, DXPU_NEVER nothing armed. */
@@ -4196,6 +4214,8 @@ DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *ope
         return rc;
     }
     dxpui_go(ch, DXPUI_EV_ACCEPT);
+    ch->count.rx_frames++;
+    ch->count.rx_bytes += len;
     ch->next_try_ns = now_ns;
     return DXPU_OK;
 }
@@ -4717,9 +4737,10 @@ DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, 
     if (dxpui_can_send(ch, &starved))
         return dxpui_emit_data(ch, now_ns, ch->nxt, out);
     n = dxpui_emit_blocked(ch, now_ns, starved, out);
-    if (n == 0 && ch->ack_now)
+    bool last = ch->state == DXPU_STATE_DRAINING && dxpui_drained(ch);
+    if (n == 0 && (ch->ack_now || (last && ch->unacked))) /* a close ends the peer's waiting */
         n = dxpui_emit_plain(ch, now_ns, DXPU_KIND_ACK, out);
-    if (n == 0 && ch->state == DXPU_STATE_DRAINING && dxpui_drained(ch)) {
+    if (n == 0 && last) {
         dxpui_go(ch, DXPUI_EV_DRAINED);
         ch->next_try_ns = now_ns;
         ch->tries = 0;
