@@ -667,9 +667,10 @@ DXPU_API int dxpu_host_set_port(dxpu_host_table *t, uint32_t index, uint16_t por
    O(capacity) for each of them. */
 DXPU_API int dxpu_host_learn(dxpu_host_table *t, uint32_t index, uint16_t register_bytes,
                              uint8_t be, uint32_t value);
-/* Show the table every configuration write on its way down and every completion on its way up: it
-   learns from a write to one of its ports when the completion passes with status SC (R-6).  O(rows)
-   for configuration writes, O(DXPU_HOST_PENDING) for completions. */
+/* Show the table every non-posted request on its way down and every completion on its way up: it
+   learns from a write to one of its ports when its completion passes with status SC; any request
+   with its requester and tag before that ends the wait (R-6).  O(DXPU_HOST_PENDING), + O(rows) for
+   configuration writes. */
 DXPU_API void dxpu_host_observe(dxpu_host_table *t, const dxpu_tlp *tlp);
 
 /* One row of Table 3: a slot of a box. */
@@ -2796,11 +2797,10 @@ static void dxpui_host_remember(dxpu_host_table *t, const dxpu_tlp *write)
 
 DXPU_API void dxpu_host_observe(dxpu_host_table *t, const dxpu_tlp *tlp)
 {
-    bool write = tlp->type == DXPU_TLP_CFGWR0 || tlp->type == DXPU_TLP_CFGWR1;
     uint32_t at = dxpui_host_pending(t, tlp);
-    if (!write && dxpu_tlp_class(tlp) != DXPU_COMPLETION)
+    if (dxpu_tlp_class(tlp) == DXPU_POSTED)
         return;
-    if (at < t->pending_count) { /* a write: the tag is in use again, the old one is over */
+    if (at < t->pending_count) { /* a request: the tag is in use again, the old write is over */
         uint32_t index = t->pending[at].entry, value = t->pending[at].value;
         uint16_t register_bytes = t->pending[at].register_bytes;
         uint8_t be = t->pending[at].be;
@@ -2808,7 +2808,7 @@ DXPU_API void dxpu_host_observe(dxpu_host_table *t, const dxpu_tlp *tlp)
         if (tlp->type == DXPU_TLP_CPL && tlp->status == DXPU_CPL_SC)
             (void)dxpu_host_learn(t, index, register_bytes, be, value);
     }
-    if (write)
+    if (tlp->type == DXPU_TLP_CFGWR0 || tlp->type == DXPU_TLP_CFGWR1)
         dxpui_host_remember(t, tlp);
 }
 
