@@ -219,7 +219,7 @@ enum { DXPU_POSTED = 0, DXPU_NONPOSTED = 1, DXPU_COMPLETION = 2, DXPU_CLASSES = 
     X(E_TLP_RCB, -19, "tlp: a split completion that does not end on a 64-byte boundary")           \
     X(E_TLP_MSG_CODE, -20, "tlp: a message code that PCIe does not define")                        \
     X(E_TLP_MSG_ROUTE, -21, "tlp: a message whose routing or data does not fit its code")          \
-    X(E_TLP_PREFIX, -22, "tlp: a prefix type that PCIe does not define")                           \
+    X(E_TLP_PREFIX, -22, "tlp: a prefix type that PCIe does not define, or not for this TLP")      \
     X(E_TLP_PREFIX_ORDER, -23, "tlp: a local prefix after an end-end prefix")                      \
     X(E_TLP_PREFIX_COUNT, -24, "tlp: more prefixes than allowed")                                  \
     X(E_TLP_IDE, -25, "tlp: an IDE TLP, which only its own end points can read")                   \
@@ -1962,19 +1962,34 @@ static int dxpui_check_completion(const dxpu_tlp *t)
     return DXPU_OK;
 }
 
+/* One prefix in its place; `pasids` counts (T-23 to T-25). */
+static int dxpui_check_prefix(const dxpu_tlp *t, uint32_t prefix, unsigned *pasids)
+{
+    unsigned kind = dxpui_tlp_kind(t->type), name = prefix >> 24;
+    bool memory = kind == DXPUI_MEM || kind == DXPUI_ATOMIC;
+    bool translation = kind == DXPUI_MSG && t->message_code >= 0x01 && t->message_code <= 0x05;
+    uint32_t reserved = name == 0x91 ? 0xc00000u : name != 0x90 ? 0 : t->at == 2 ? 0xfffu : 0xefffu;
+    if (name == 0x92)
+        return DXPU_E_TLP_IDE;
+    if (name == 0x91 && (*pasids)++)
+        return DXPU_E_TLP_PREFIX_COUNT;
+    if (name == 0x91 && !memory && !translation)
+        return DXPU_E_TLP_PREFIX;
+    if (name == 0x90 && (!memory || (!t->th && !(prefix & 0x1000))))
+        return DXPU_E_TLP_TH;
+    return prefix & reserved ? DXPU_E_TLP_RSVD : DXPU_OK;
+}
+
 static int dxpui_check_prefixes(const dxpu_tlp *t)
 {
-    unsigned i, local = 0, all = 0;
-    if (t->prefix_count > DXPU_PREFIXES_MAX)
-        return DXPU_E_TLP_PREFIX_COUNT;
-    for (i = 0; i < t->prefix_count; i++) {
-        int rc = dxpui_prefix_add(t->prefix[i] >> 24, &local, &all);
-        if (rc != DXPU_OK)
-            return rc;
-        if (t->prefix[i] >> 24 == 0x92)
-            return DXPU_E_TLP_IDE;
+    unsigned i, local = 0, all = 0, pasids = 0;
+    int rc = t->prefix_count > DXPU_PREFIXES_MAX ? DXPU_E_TLP_PREFIX_COUNT : DXPU_OK;
+    for (i = 0; rc == DXPU_OK && i < t->prefix_count; i++) {
+        rc = dxpui_prefix_add(t->prefix[i] >> 24, &local, &all);
+        if (rc == DXPU_OK)
+            rc = dxpui_check_prefix(t, t->prefix[i], &pasids);
     }
-    return DXPU_OK;
+    return rc;
 }
 
 /* What every TLP has: ranges, and the hints that only memory requests may carry (T-5 ff.). */
