@@ -2349,33 +2349,19 @@ DXPU_API uint8_t dxpu_tlp_class(const dxpu_tlp *t)
 
 static uint8_t dxpui_message_route(unsigned routing)
 {
-    switch (routing) {
-    case DXPU_MSG_TO_ROOT:
-        return DXPU_ROUTE_TO_ROOT;
-    case DXPU_MSG_BY_ADDRESS:
-        return DXPU_ROUTE_ADDRESS;
-    case DXPU_MSG_BY_ID:
-        return DXPU_ROUTE_ID;
-    case DXPU_MSG_BROADCAST:
-        return DXPU_ROUTE_BROADCAST;
-    case DXPU_MSG_GATHERED:
-        return DXPU_ROUTE_GATHERED;
-    default:
-        return DXPU_ROUTE_LOCAL;
-    }
+    static const uint8_t routes[] = {
+        DXPU_ROUTE_TO_ROOT,   DXPU_ROUTE_ADDRESS, DXPU_ROUTE_ID,
+        DXPU_ROUTE_BROADCAST, DXPU_ROUTE_LOCAL,   DXPU_ROUTE_GATHERED
+    };
+    return routing <= DXPU_MSG_GATHERED ? routes[routing] : (uint8_t)DXPU_ROUTE_LOCAL;
 }
 
 DXPU_API uint8_t dxpu_tlp_routing(const dxpu_tlp *t)
 {
-    switch (dxpui_tlp_kind(t->type)) {
-    case DXPUI_CFG:
-    case DXPUI_CPL:
-        return DXPU_ROUTE_ID;
-    case DXPUI_MSG:
+    unsigned kind = dxpui_tlp_kind(t->type);
+    if (kind == DXPUI_MSG)
         return dxpui_message_route(t->message_routing);
-    default:
-        return DXPU_ROUTE_ADDRESS;
-    }
+    return kind == DXPUI_CFG || kind == DXPUI_CPL ? DXPU_ROUTE_ID : DXPU_ROUTE_ADDRESS;
 }
 
 DXPU_API const char *dxpu_class_name(unsigned cls)
@@ -2406,10 +2392,8 @@ DXPU_API const char *dxpu_message_name(unsigned code)
 /* strcmp() == 0; not every freestanding target has strcmp. */
 static bool dxpui_same_text(const char *a, const char *b)
 {
-    while (*a && *a == *b) {
-        a++;
+    for (; *a && *a == *b; a++)
         b++;
-    }
     return *a == *b;
 }
 
@@ -2474,11 +2458,6 @@ static dxpu_range dxpui_range(uint64_t base, uint64_t limit)
     return r;
 }
 
-static dxpu_range dxpui_range_none(void)
-{
-    return dxpui_range(1, 0);
-}
-
 /* The window that a base/limit register and its upper halves describe (Base Spec 7.5.1.3). */
 static dxpu_range dxpui_host_window(uint32_t reg, uint32_t base_upper, uint32_t limit_upper)
 {
@@ -2538,8 +2517,7 @@ static void dxpui_host_lift(dxpu_host_table *t, uint32_t index)
         t->blocked--;
     e->bus = 0;
     e->bus_last = 0;
-    e->memory = dxpui_range_none();
-    e->prefetchable = dxpui_range_none();
+    e->memory = e->prefetchable = dxpui_range(1, 0); /* none */
     e->flags = 0;
 }
 
@@ -2589,10 +2567,8 @@ static void dxpui_host_place_windows(dxpu_host_table *t, uint32_t index)
     pf = e->prefetchable;
     if (mem.base <= mem.limit && pf.base <= pf.limit && dxpui_range_overlap(mem, pf)) {
         /* a row's own windows may overlap; the list's never do */
-        dxpui_host_insert(
-            t, index,
-            dxpui_range(dxpui_min64(mem.base, pf.base), dxpui_max64(mem.limit, pf.limit)));
-        return;
+        mem = dxpui_range(dxpui_min64(mem.base, pf.base), dxpui_max64(mem.limit, pf.limit));
+        pf = dxpui_range(1, 0);
     }
     if (mem.base <= mem.limit)
         dxpui_host_insert(t, index, mem);
@@ -3018,34 +2994,24 @@ DXPU_API void dxpu_tags_worst(uint8_t lower_addr, uint32_t bytes, uint32_t *head
 /* Completions that may still come for an entry in flight, in credit units (F-25). */
 static void dxpui_tag_reserve(const dxpu_tag_entry *e, uint32_t *header, uint32_t *data)
 {
-    if (dxpui_tag_is_read(e->kind)) {
+    *header = 1;
+    *data = dxpu_credit_units(e->left_bytes);
+    if (dxpui_tag_is_read(e->kind))
         dxpu_tags_worst(e->lower_addr, e->left_bytes, header, data);
-    } else {
-        *header = 1;
-        *data = dxpu_credit_units(e->left_bytes);
-    }
 }
 
-static void dxpui_tag_reserve_add(dxpu_tags *t, const dxpu_tag_entry *e)
+static void dxpui_tag_book(dxpu_tags *t, const dxpu_tag_entry *e, bool add)
 {
     uint32_t header, data;
     dxpui_tag_reserve(e, &header, &data);
-    t->reserve_header += header;
-    t->reserve_data += data;
-}
-
-static void dxpui_tag_reserve_sub(dxpu_tags *t, const dxpu_tag_entry *e)
-{
-    uint32_t header, data;
-    dxpui_tag_reserve(e, &header, &data);
-    t->reserve_header -= header;
-    t->reserve_data -= data;
+    t->reserve_header += add ? header : 0u - header;
+    t->reserve_data += add ? data : 0u - data;
 }
 
 /* Out of flight: off the list and the ledgers, not yet free. */
 static void dxpui_tag_land(dxpu_tags *t, uint16_t at)
 {
-    dxpui_tag_reserve_sub(t, dxpui_tag_at(t, at));
+    dxpui_tag_book(t, dxpui_tag_at(t, at), false);
     dxpui_tag_unlink(t, &t->live_head, &t->live_tail, at);
     t->in_flight--;
 }
@@ -3160,7 +3126,7 @@ DXPU_API int dxpu_tags_track(dxpu_tags *t, const dxpu_tlp *req, uint64_t now_ns,
     e->user = user;
     e->deadline_ns = dxpui_later(now_ns, t->timeout_ns);
     dxpui_tag_append(t, &t->live_head, &t->live_tail, at);
-    dxpui_tag_reserve_add(t, e);
+    dxpui_tag_book(t, e, true);
     t->in_flight++;
     return DXPU_OK;
 }
@@ -3209,10 +3175,10 @@ DXPU_API int dxpu_tags_complete(dxpu_tags *t, const dxpu_tlp *cpl, dxpu_request 
         t->count_bytes++;
         return DXPU_E_CPL_BYTES;
     }
-    dxpui_tag_reserve_sub(t, e);
+    dxpui_tag_book(t, e, false);
     e->left_bytes = (uint16_t)(e->left_bytes - part);
     e->lower_addr = (uint8_t)((e->lower_addr + part) & 0x7f);
-    dxpui_tag_reserve_add(t, e);
+    dxpui_tag_book(t, e, true);
     bool done = bare || e->left_bytes == 0;
     dxpui_tag_tell(e, done, out);
     if (done) {
