@@ -3,7 +3,9 @@
 
 Prints `ok NAME` or `not ok NAME` for each case.  Programs come from $DXPU_BIN, else build/."""
 # SPDX-License-Identifier: MIT
+import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -265,6 +267,63 @@ def stale_epoch_is_refused():
         fresh, where = lab_pair(l)
         check(one_read(l, where, "--epoch", 4).status == 0)  # the control: without the file it does
         check(fresh.stop() == 0)
+
+
+@case
+def lease_that_cannot_be_kept_is_not_granted():
+    with lab.Lab() as l:
+        folder = l.file("leases")
+        os.mkdir(folder)
+        state = os.path.join(folder, "state")
+        box, at = lab_pair(l, "--state", state)
+        check(one_read(l, at, "--epoch", 5).status == 0)
+        shutil.rmtree(folder)
+        for _ in range(2):  # the second one must not find the epoch of the first
+            host = one_read(l, at, "--epoch", 6)
+            check(host.status == 4 and host.result()["reads"] == 0, host.status, host.errors())
+        check("not granted" in box.errors() and "--state" in box.errors(), box.errors())
+        check(one_read(l, at, "--epoch", 5).status == 0)  # what is on disk still holds
+        os.mkdir(folder)
+        check(one_read(l, at, "--epoch", 6).status == 0)
+        check(box.stop() == 0)
+        with open(state) as f:
+            check(f.read().split()[:2] == ["1", "6"], "state")
+
+
+@case
+def state_file_is_tried_at_start():
+    with lab.Lab() as l:
+        lost = l.run("dxpu-box", "--listen", V4, "--state", l.file("none/state"), seconds=10)
+        check(lost.status == 3 and "folder that exists" in lost.errors(), lost.errors())
+        state = l.file("state")
+        for text in ("1 2 3\n", "x\n", "1 5 1 65535\n0 5 1 65535\n", "1 -1 1 1\n", "1 1 1 1 1\n"):
+            with open(state, "w") as f:
+                f.write(text)
+            bad = l.run("dxpu-box", "--listen", V4, "--state", state, seconds=10)
+            wanted = "line %d is not" % text.count("\n")
+            check(bad.status == 3 and wanted in bad.errors(), text, bad.status, bad.errors())
+        with open(state, "w") as f:
+            f.write("1 5 1 65535\n2 7 1 65535\n")
+        box, at = lab_pair(l, "--state", state)  # fewer slots: the lease of the second stays
+        check(one_read(l, at, "--epoch", 6).status == 0 and box.stop() == 0, box.errors())
+        with open(state) as f:
+            lines = f.read().splitlines()
+        check([line.split()[:2] for line in lines] == [["1", "6"], ["2", "7"]], lines)
+
+
+@case
+def places_name_their_sender():
+    """W-29: the source of an accept is the box."""
+    with lab.Lab() as l:
+        box, at = lab_pair(l, "--node", 77)
+        capture = l.file("frames.pcap")
+        check(one_read(l, at, "--node", 9, "--frames", capture).status == 0)
+        check(box.stop() == 0)
+        shown = l.run("dxpu", "pcap", "--json", capture)
+        frames = [json.loads(line).get("frame", {}) for line in shown.output().splitlines()]
+        places = {f["kind"]: (f["source"]["node"], f["destination"]["node"])
+                  for f in frames if "source" in f}
+        check(places == {"open": (9, 0), "accept": (77, 9)}, places)
 
 
 def endless(l, at, *args):

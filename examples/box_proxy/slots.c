@@ -167,7 +167,7 @@ uint8_t slots_welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *
     uint16_t number = offer->destination.slot;
     dxpu_box_entry *e = dxpu_box_slot(&b->table, number), before;
     int rc;
-    (void)cfg;
+    cfg->local.node = b->node; /* W-29; the open may leave it to the address */
     if (!e) {
         b->refused_slot++;
         return DXPU_REASON_NO_SLOT;
@@ -191,14 +191,17 @@ static uint8_t bind_slot(box *b, const fabric_channel *c)
 {
     const dxpu_channel_config *cfg = &c->ch.cfg;
     dxpu_box_entry *e = dxpu_box_slot(&b->table, c->slot);
-    uint64_t seen = e->epoch_seen;
+    dxpu_box_entry before = *e;
     int rc = dxpu_box_bind(&b->table, c->slot, cfg->remote.node, cfg->remote.slot, 0, cfg->epoch);
     if (rc != DXPU_OK)
         return rc == DXPU_E_EPOCH ? DXPU_REASON_EPOCH : DXPU_REASON_BUSY;
     e->channel = c->id;
-    if (b->state_file && e->epoch_seen != seen && state_write(b->state_file, &b->table)) {
-        e->used = false; /* a lease that could be forgotten must not be granted */
-        return DXPU_REASON_BUSY;
+    if (b->state_file && e->epoch_seen != before.epoch_seen &&
+        state_write(b->state_file, &b->table)) {
+        *e = before; /* as if it had not dialed: the next one with this epoch writes again */
+        fprintf(stderr, "dxpu-box: slot %u: a lease that could be forgotten is not granted\n",
+                c->slot);
+        return DXPU_REASON_NO_SLOT;
     }
     return DXPU_REASON_NONE;
 }
@@ -297,7 +300,10 @@ int slots_open(box *b, unsigned count, const device_kind *kind, const device_set
             return -1;
         }
     }
-    return b->state_file ? state_read(b->state_file, &b->table) : 0;
+    if (!b->state_file)
+        return 0;
+    /* written at once: better no box than one that finds out at the first lease */
+    return state_read(b->state_file, &b->table) || state_write(b->state_file, &b->table) ? -1 : 0;
 }
 
 void slots_close(box *b)
@@ -310,6 +316,7 @@ void slots_close(box *b)
     }
     free(b->slots);
     free(b->entries);
+    state_forget();
 }
 
 /* ==== 5  Statistics =========================================================================== */
