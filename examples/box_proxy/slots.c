@@ -9,7 +9,6 @@
 #include "state.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 enum {
     TLPS_PER_TURN = 256, /* then other slots and the network have their turn */
@@ -96,16 +95,6 @@ static bool drain_queue(slot *s, uint64_t now)
 
 /* ==== 2  To the device ======================================================================== */
 
-static void record(box *b, dxpu_bytes tlp)
-{
-    struct timespec t;
-    if (!b->record)
-        return;
-    clock_gettime(CLOCK_REALTIME, &t);
-    (void)dxpu_pcap_write_tlp(b->record, (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec,
-                              tlp);
-}
-
 /* Give the next TLP of a class to the device; false when there is none. */
 static bool take_one(box *b, slot *s, unsigned cls, uint64_t now)
 {
@@ -114,7 +103,7 @@ static bool take_one(box *b, slot *s, unsigned cls, uint64_t now)
     dxpu_tlp t;
     if (!d.tlp.len)
         return false;
-    record(b, d.tlp);
+    recorder_tlp(&b->record, d.tlp);
     s->taken[cls]++;
     if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK)
         s->kind->tlp(s->device, &t, d.tlp);
@@ -241,11 +230,12 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
 {
     box *b = user;
     slot *s = &b->slots[c->slot - 1];
-    const char *why = dxpu_error_text(dxpu_channel_error(&c->ch));
+    char end[FABRIC_END_BYTES], why[FABRIC_END_BYTES + 60];
+    fabric_end_text(c, end);
     (void)now_ns;
     if (s->active != c) {
         if (c->up)
-            say(b, c, "an incarnation is over of", why);
+            say(b, c, "an earlier channel is over of", end);
         return;
     }
     s->active = NULL;
@@ -257,6 +247,7 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
         (void)dxpu_box_release(&b->table, c->slot);
         say(b, c, "given back by", dxpu_reason_text(dxpu_channel_reason(&c->ch)));
     } else {
+        snprintf(why, sizeof why, "%s; kept for it, until a host brings a higher epoch", end);
         say(b, c, "lost", why);
     }
 }
