@@ -484,7 +484,9 @@ def messages_say_what_happens_next():
         host.says("channel lost: no frame for 300 ms; dialing again")
         check(host.wait(20) == 4)
         box.popen.send_signal(signal.SIGCONT)
-        box.says("no frame for 300 ms; kept for it, until a host brings a higher epoch")
+        box.says("lost node 1")
+        endless(l, at).kill()
+        box.says("epoch 1: no frame for 300 ms; kept for it, until a host brings a higher epoch")
         check("fatal:" not in box.errors() + host.errors(), box.errors(), host.errors())
         # without a channel there is nothing to tell but that
         none = l.run("dxpu-host", "--box", at, "--load", "read", "--slot", 2)

@@ -56,6 +56,15 @@ static void store32(uint8_t *p, uint32_t v)
     store16(p + 2, v & 0xffffu);
 }
 
+/* libpcap names the file in some of its messages only; ours never do. */
+static void say_why(char why[DXPU_PCAP_WHY_BYTES], const char *file, const char *text)
+{
+    size_t n = strlen(file);
+    if (!strncmp(text, file, n) && !strncmp(text + n, ": ", 2))
+        text += n + 2;
+    snprintf(why, DXPU_PCAP_WHY_BYTES, "%s", text);
+}
+
 /* ==== Reading ================================================================================= */
 
 dxpu_pcap_reader *dxpu_pcap_open(const char *file, char why[DXPU_PCAP_WHY_BYTES])
@@ -68,7 +77,7 @@ dxpu_pcap_reader *dxpu_pcap_open(const char *file, char why[DXPU_PCAP_WHY_BYTES]
     }
     r->pcap = pcap_open_offline_with_tstamp_precision(file, PCAP_TSTAMP_PRECISION_NANO, text);
     if (!r->pcap) {
-        snprintf(why, DXPU_PCAP_WHY_BYTES, "%s", text);
+        say_why(why, file, text);
         free(r);
         return NULL;
     }
@@ -215,7 +224,7 @@ dxpu_pcap_writer *dxpu_pcap_create(const char *file, char why[DXPU_PCAP_WHY_BYTE
         pcap_open_dead_with_tstamp_precision(DLT_EN10MB, SNAP_BYTES, PCAP_TSTAMP_PRECISION_NANO);
     w->dump = w->pcap ? pcap_dump_open(w->pcap, file) : NULL;
     if (!w->dump) {
-        snprintf(why, DXPU_PCAP_WHY_BYTES, "%s", w->pcap ? pcap_geterr(w->pcap) : "out of memory");
+        say_why(why, file, w->pcap ? pcap_geterr(w->pcap) : "out of memory");
         if (w->pcap)
             pcap_close(w->pcap);
         free(w);

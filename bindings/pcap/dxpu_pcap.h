@@ -34,6 +34,7 @@ typedef struct dxpu_pcap_packet {
 } dxpu_pcap_packet;
 
 typedef struct dxpu_pcap_reader dxpu_pcap_reader;
+/* What went wrong, without the file's name. */
 enum { DXPU_PCAP_WHY_BYTES = 320 };
 
 /* Open a file ("-": standard input).  NULL on failure, and why is filled. */

@@ -105,7 +105,7 @@ int replay_open(replay *r, host_link *link, const char *file, bool fill, uint64_
     r->link = link;
     r->repeat = repeat;
     if (!reader) {
-        fprintf(stderr, "dxpu-host: --replay: %s\n", why);
+        fprintf(stderr, "dxpu-host: --replay %s: %s\n", file, why);
         return -1;
     }
     while (memory && (rc = dxpu_pcap_next(reader, &p, why)) == 1) {

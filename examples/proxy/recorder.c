@@ -27,7 +27,7 @@ int recorder_open(recorder *r, const char *program, const char *option, const ch
         return 0;
     r->writer = dxpu_pcap_create(file, why);
     if (!r->writer)
-        fprintf(stderr, "%s: %s %s\n", program, option, why); /* why begins with the file */
+        fprintf(stderr, "%s: %s %s: %s\n", program, option, file, why);
     return r->writer ? 0 : -1;
 }
 
