@@ -345,17 +345,17 @@ static void contain(guest_slot *s)
 
 void slot_down(guest_slot *s, uint64_t now)
 {
-    char text[FABRIC_END_BYTES];
+    char end[FABRIC_END_BYTES];
     bool was_up = s->up;
     s->up = false;
-    if (was_up)
-        fprintf(stderr, "dxpu-host: slot %u: slot %u of %s: channel lost: %s%s\n", s->number,
-                s->box_slot, s->box, fabric_end_text(s->channel, text),
-                s->attached ? "; dialing again" : "");
+    fabric_end_text(s->channel, end);
     s->channel = NULL;
     contain(s);
-    if (was_up)
+    if (was_up) {
+        fprintf(stderr, "dxpu-host: slot %u: slot %u of %s: channel lost: %s%s\n", s->number,
+                s->box_slot, s->box, end, s->attached ? "; dialing again" : "");
         s->host->filled(s->host->user, s->number, false);
+    }
     if (s->attached)
         s->dial_ns = now + RETRY_NS;
 }
