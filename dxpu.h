@@ -3720,6 +3720,7 @@ enum {
     DXPUI_EVENTS = 16, /* link events on their way, each direction; a power of two */
     DXPUI_REORDER = 3, /* later transmissions acknowledged before one is lost (D-14) */
     DXPUI_BACKOFF_MAX = 16,
+    DXPUI_ACCEPTS = 3,    /* for one open: a forged one is worth little to its sender */
     DXPUI_LIST_EVENT = 3, /* class field of a list element that is an event */
     DXPUI_ACKED = 1,      /* dxpui_sent.state */
     DXPUI_LOST = 2,
@@ -4718,8 +4719,11 @@ static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
         ch->next_try_ns = now_ns + dxpui_backed_off(ch, ch->tries - 1u);
         if (ch->state == DXPU_STATE_OPENING)
             return dxpui_emit_offer(ch, DXPU_KIND_OPEN, out);
-        if (ch->state == DXPU_STATE_ACCEPTED)
+        if (ch->state == DXPU_STATE_ACCEPTED) {
+            if (ch->tries >= DXPUI_ACCEPTS)
+                ch->next_try_ns = DXPU_NEVER; /* until the opener is heard again: D-41 */
             return dxpui_emit_offer(ch, DXPU_KIND_ACCEPT, out);
+        }
         if (ch->state == DXPU_STATE_CLOSING)
             return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, 0, 0, out);
         ch->next_try_ns = DXPU_NEVER;
@@ -5141,6 +5145,13 @@ static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events,
 
 /* ---- Frames of each kind ---- */
 
+/* The opener lives but has not proved that our accept reached it. */
+static void dxpui_accept_again(dxpu_channel *ch, uint64_t now_ns)
+{
+    ch->next_try_ns = now_ns;
+    ch->tries = 0;
+}
+
 static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
 {
     dxpu_offer o;
@@ -5150,7 +5161,7 @@ static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     if (f->kind == DXPU_KIND_OPEN) { /* again: our accept was lost, or it is late */
         if (ch->state != DXPU_STATE_ACCEPTED)
             return DXPU_E_STATE;
-        ch->next_try_ns = now_ns;
+        dxpui_accept_again(ch, now_ns);
         return DXPU_OK;
     }
     if (o.version_min != o.version_max || (o.suites & (o.suites - 1)))
@@ -5191,12 +5202,14 @@ static int dxpui_on_close(dxpu_channel *ch, const dxpu_frame *f)
     return DXPU_OK;
 }
 
-static int dxpui_on_probe(dxpu_channel *ch, const dxpu_frame *f)
+static int dxpui_on_probe(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
 {
     if (f->body.len < DXPU_PROBE_BYTES)
         return DXPU_E_SHORT;
     if (ch->state == DXPU_STATE_OPENING)
         return DXPU_E_STATE; /* whom to answer is not known yet */
+    if (ch->state == DXPU_STATE_ACCEPTED)
+        dxpui_accept_again(ch, now_ns);
     if (!(f->body.ptr[0] & DXPU_PROBE_REPLY)) {
         ch->probe_cookie = dxpui_load64(f->body.ptr + 4);
         ch->send_reply = 1;
@@ -5258,7 +5271,7 @@ static int dxpui_dispatch(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     case DXPU_KIND_CLOSE:
         return dxpui_on_close(ch, f);
     case DXPU_KIND_PROBE:
-        return dxpui_on_probe(ch, f);
+        return dxpui_on_probe(ch, f, now_ns);
     default: /* handshake: the security binding's, refused without it */
         return DXPU_E_STATE;
     }

@@ -386,6 +386,27 @@ static void test_d41_accept(void **state)
     rig_free(&r);
 }
 
+/* One open brings three accepts and no more; the opener's next open or probe brings others. */
+static void test_d41_three_accepts(void **state)
+{
+    static const uint8_t probe[DXPU_PROBE_BYTES];
+    unsigned accepts = 1; /* rig_accepted() has seen the first */
+    (void)state;
+    rig_config(&r);
+    rig_accepted(&r);
+    for (unsigned i = 0; i < 200; i++, r.now_ns += RIG_MS) {
+        while (rig_emit(&r) > 0)
+            accepts += r.f.kind == DXPU_KIND_ACCEPT;
+    }
+    assert_int_equal(accepts, 3);
+    assert_int_equal(rig_put(&r, DXPU_KIND_PROBE, probe, sizeof probe), DXPU_OK);
+    assert_true(rig_emit(&r) > 0);
+    for (accepts = r.f.kind == DXPU_KIND_ACCEPT; rig_emit(&r) > 0;)
+        accepts += r.f.kind == DXPU_KIND_ACCEPT;
+    assert_int_equal(accepts, 1);
+    rig_free(&r);
+}
+
 static void test_d41_refused(void **state)
 {
     uint8_t pkt[256];
@@ -2263,6 +2284,7 @@ int main(void)
         cmocka_unit_test(test_d40_open),
         cmocka_unit_test(test_d41_accept),
         cmocka_unit_test(test_d41_refused),
+        cmocka_unit_test(test_d41_three_accepts),
         cmocka_unit_test(test_d42_accept_frame),
         cmocka_unit_test(test_d43_sequenced),
         cmocka_unit_test(test_d44_close),
