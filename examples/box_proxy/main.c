@@ -99,8 +99,7 @@ static void on_usr1(evutil_socket_t fd, short what, void *user)
     (void)what;
     (void)user;
     print_stats(stderr, false);
-    if (the_box.record && dxpu_pcap_flush(the_box.record))
-        fprintf(stderr, "dxpu-box: --record: %s\n", strerror(errno));
+    recorder_flush(&the_box.record);
 }
 
 static uint64_t next_ns(void *user)
@@ -130,7 +129,7 @@ static int usage(const char *what)
 static void say_ready(void)
 {
     char text[DXPU_UDP_TEXT_BYTES];
-    fprintf(stderr, "dxpu-box: %u slots at ", the_box.count);
+    fprintf(stderr, "dxpu-box: %u slot%s at ", the_box.count, the_box.count == 1 ? "" : "s");
     for (unsigned i = 0; i < dxpu_udp_sockets(the_box.fabric.udp); i++)
         fprintf(stderr, "%s, ", dxpu_udp_print(dxpu_udp_local(the_box.fabric.udp, i), text));
     fprintf(stderr, "CRC-32 by %s\n", fabric_crc_name());
@@ -139,7 +138,6 @@ static void say_ready(void)
 static int open_box(void)
 {
     fabric_callbacks cb = { &the_box, welcome, slots_up, slots_work, slots_down, next_ns, tick };
-    char why[DXPU_PCAP_WHY_BYTES];
     the_box.node = (uint32_t)set.node;
     the_box.state_file = set.state;
     the_box.quiet = set.quiet;
@@ -149,13 +147,8 @@ static int open_box(void)
         return -1;
     the_box.fabric.base.tx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
     the_box.fabric.base.tx.data[DXPU_COMPLETION] = COMPLETION_UNITS;
-    if (set.record) {
-        the_box.record = dxpu_pcap_create(set.record, why);
-        if (!the_box.record) {
-            fprintf(stderr, "dxpu-box: --record: %s\n", why);
-            return -1;
-        }
-    }
+    if (recorder_open(&the_box.record, "dxpu-box", "--record", set.record))
+        return -1;
     say_ready();
     return 0;
 }
@@ -190,6 +183,7 @@ int main(int argc, char **argv)
                                sizeof rows / sizeof rows[0],
                                "SIGUSR1 prints statistics, Ctrl-C closes all channels in order.\n"
                                "exit status: 0 stopped as asked, 2 usage, 3 system error\n" };
+    const char *wrong;
     int rc;
     snprintf(version, sizeof version, "%s, wire version %d, CRC-32 by %s", DXPU_VERSION,
              DXPU_WIRE_VERSION, fabric_crc_name());
@@ -200,6 +194,9 @@ int main(int argc, char **argv)
         return usage("--memory: a power of two is wanted");
     if (set.device.mps_bytes & (set.device.mps_bytes - 1))
         return usage("--mps: 128, 256, 512, 1024, 2048 or 4096");
+    wrong = fabric_check(&set.fabric);
+    if (wrong)
+        return usage(wrong);
     rc = open_box() || run_box() ? EXIT_SYSTEM : EXIT_GOOD;
     if (the_box.fabric.udp && the_box.slots) {
         if (set.stats)
@@ -207,10 +204,8 @@ int main(int argc, char **argv)
         if (set.json)
             print_stats(stdout, true);
     }
-    if (dxpu_pcap_finish(the_box.record)) {
-        fprintf(stderr, "dxpu-box: --record: %s\n", strerror(errno));
+    if (recorder_close(&the_box.record))
         rc = EXIT_SYSTEM;
-    }
     if (fabric_close(&the_box.fabric))
         rc = EXIT_SYSTEM;
     slots_close(&the_box);

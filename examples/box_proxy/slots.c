@@ -9,7 +9,6 @@
 #include "state.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 enum {
     TLPS_PER_TURN = 256, /* then other slots and the network have their turn */
@@ -96,16 +95,6 @@ static bool drain_queue(slot *s, uint64_t now)
 
 /* ==== 2  To the device ======================================================================== */
 
-static void record(box *b, dxpu_bytes tlp)
-{
-    struct timespec t;
-    if (!b->record)
-        return;
-    clock_gettime(CLOCK_REALTIME, &t);
-    (void)dxpu_pcap_write_tlp(b->record, (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec,
-                              tlp);
-}
-
 /* Give the next TLP of a class to the device; false when there is none. */
 static bool take_one(box *b, slot *s, unsigned cls, uint64_t now)
 {
@@ -114,7 +103,7 @@ static bool take_one(box *b, slot *s, unsigned cls, uint64_t now)
     dxpu_tlp t;
     if (!d.tlp.len)
         return false;
-    record(b, d.tlp);
+    recorder_tlp(&b->record, d.tlp);
     s->taken[cls]++;
     if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK)
         s->kind->tlp(s->device, &t, d.tlp);
@@ -167,7 +156,7 @@ uint8_t slots_welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *
     uint16_t number = offer->destination.slot;
     dxpu_box_entry *e = dxpu_box_slot(&b->table, number), before;
     int rc;
-    (void)cfg;
+    cfg->local.node = b->node; /* W-29; the open may leave it to the address */
     if (!e) {
         b->refused_slot++;
         return DXPU_REASON_NO_SLOT;
@@ -191,14 +180,17 @@ static uint8_t bind_slot(box *b, const fabric_channel *c)
 {
     const dxpu_channel_config *cfg = &c->ch.cfg;
     dxpu_box_entry *e = dxpu_box_slot(&b->table, c->slot);
-    uint64_t seen = e->epoch_seen;
+    dxpu_box_entry before = *e;
     int rc = dxpu_box_bind(&b->table, c->slot, cfg->remote.node, cfg->remote.slot, 0, cfg->epoch);
     if (rc != DXPU_OK)
         return rc == DXPU_E_EPOCH ? DXPU_REASON_EPOCH : DXPU_REASON_BUSY;
     e->channel = c->id;
-    if (b->state_file && e->epoch_seen != seen && state_write(b->state_file, &b->table)) {
-        e->used = false; /* a lease that could be forgotten must not be granted */
-        return DXPU_REASON_BUSY;
+    if (b->state_file && e->epoch_seen != before.epoch_seen &&
+        state_write(b->state_file, &b->table)) {
+        *e = before; /* as if it had not dialed: the next one with this epoch writes again */
+        fprintf(stderr, "dxpu-box: slot %u: a lease that could be forgotten is not granted\n",
+                c->slot);
+        return DXPU_REASON_NO_SLOT;
     }
     return DXPU_REASON_NONE;
 }
@@ -238,11 +230,12 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
 {
     box *b = user;
     slot *s = &b->slots[c->slot - 1];
-    const char *why = dxpu_error_text(dxpu_channel_error(&c->ch));
+    char end[FABRIC_END_BYTES], why[FABRIC_END_BYTES + 60];
+    fabric_end_text(c, end);
     (void)now_ns;
     if (s->active != c) {
         if (c->up)
-            say(b, c, "an incarnation is over of", why);
+            say(b, c, "an earlier channel is over of", end);
         return;
     }
     s->active = NULL;
@@ -254,6 +247,7 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
         (void)dxpu_box_release(&b->table, c->slot);
         say(b, c, "given back by", dxpu_reason_text(dxpu_channel_reason(&c->ch)));
     } else {
+        snprintf(why, sizeof why, "%s; kept for it, until a host brings a higher epoch", end);
         say(b, c, "lost", why);
     }
 }
@@ -297,7 +291,10 @@ int slots_open(box *b, unsigned count, const device_kind *kind, const device_set
             return -1;
         }
     }
-    return b->state_file ? state_read(b->state_file, &b->table) : 0;
+    if (!b->state_file)
+        return 0;
+    /* written at once: better no box than one that finds out at the first lease */
+    return state_read(b->state_file, &b->table) || state_write(b->state_file, &b->table) ? -1 : 0;
 }
 
 void slots_close(box *b)
@@ -310,6 +307,7 @@ void slots_close(box *b)
     }
     free(b->slots);
     free(b->entries);
+    state_forget();
 }
 
 /* ==== 5  Statistics =========================================================================== */

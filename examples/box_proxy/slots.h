@@ -38,7 +38,7 @@ typedef struct box {
     unsigned count;
     uint32_t node;
     const char *state_file; /* highest epochs, kept over restarts; NULL: not kept */
-    dxpu_pcap_writer *record;
+    recorder record;
     uint64_t refused_epoch, refused_busy, refused_slot;
     bool quiet;
 } box;

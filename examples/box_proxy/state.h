@@ -10,5 +10,7 @@
 int state_read(const char *file, dxpu_box_table *t);
 /* Replace the file; when it returns 0 the epochs are on disk.  -1 after a message. */
 int state_write(const char *file, const dxpu_box_table *t);
+/* Free what state_read() keeps: lines of slots that the table does not have. */
+void state_forget(void);
 
 #endif /* STATE_H_INCLUDED */

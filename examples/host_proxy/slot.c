@@ -345,17 +345,17 @@ static void contain(guest_slot *s)
 
 void slot_down(guest_slot *s, uint64_t now)
 {
-    int error = dxpu_channel_error(&s->channel->ch);
-    uint8_t reason = dxpu_channel_reason(&s->channel->ch);
+    char text[FABRIC_END_BYTES];
     bool was_up = s->up;
     s->up = false;
+    if (was_up)
+        fprintf(stderr, "dxpu-host: slot %u: slot %u of %s: channel lost: %s%s\n", s->number,
+                s->box_slot, s->box, fabric_end_text(s->channel, text),
+                s->attached ? "; dialing again" : "");
     s->channel = NULL;
     contain(s);
-    if (was_up) {
-        fprintf(stderr, "dxpu-host: slot %u: slot %u of %s: %s (%s)\n", s->number, s->box_slot,
-                s->box, dxpu_error_text(error), dxpu_reason_text(reason));
+    if (was_up)
         s->host->filled(s->host->user, s->number, false);
-    }
     if (s->attached)
         s->dial_ns = now + RETRY_NS;
 }
