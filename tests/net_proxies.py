@@ -475,6 +475,42 @@ def second_ctrl_c_counts_what_is_in_flight():
         check("fatal:" not in host.errors())
 
 
+def over_an_outage(l, *source):
+    """A host whose box stands still for longer than hold while the source has much to send."""
+    box, at = lab_pair(l, "--hold-ms", 200)
+    host = l.start("dxpu-host", "--box", at, "--json", "--quiet", *source)
+    box.says("lent to")
+    box.popen.send_signal(signal.SIGSTOP)
+    host.says("channel lost")
+    box.popen.send_signal(signal.SIGCONT)
+    status = host.wait(60)
+    check(status in (0, 1), status, host.errors())  # 1: what was in flight stayed unanswered
+    check(host.result()["incarnations"] >= 2, host.result())
+    check(box.stop() == 0)
+    return status, host.result()
+
+
+@case
+def replay_goes_on_after_an_outage():
+    with lab.Lab() as l:
+        repeat = 2000
+        status, result = over_an_outage(l, "--replay", OWN, "--repeat", repeat)
+        check(result["refused"] == 0, result)
+        check(result["submitted"] == result["packets"] * repeat, result)
+        check(status == (1 if result["unanswered"] else 0), status, result)
+
+
+@case
+def load_goes_on_after_an_outage():
+    with lab.Lab() as l:
+        count = 200000
+        status, result = over_an_outage(l, "--load", "write", "--size", 64, "--count", count,
+                                        "--span", "64K")
+        check(result["writes"] == count, result)
+        check(result["read_back"] > 0 and result["mismatched"] == 0, result)
+        check(status == (1 if result["unanswered"] else 0), status, result)
+
+
 @case
 def messages_say_what_happens_next():
     with lab.Lab() as l:
