@@ -5,6 +5,7 @@ Prints `ok NAME` or `not ok NAME` for each case.  Programs come from $DXPU_BIN, 
 # SPDX-License-Identifier: MIT
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -583,6 +584,37 @@ def full_disk_is_told_when_it_happens():
         check(box.errors().count("/dev/full") == 2, box.errors())
         lost = l.run("dxpu-box", "--listen", V4, "--record", l.file("none/x.pcap"), seconds=10)
         check(lost.status == 3 and lost.errors().count("x.pcap") == 1, lost.errors())
+
+
+def names_in(value):
+    """All keys of an object and the objects in it, but those that have a number in the name."""
+    for key, inner in value.items():
+        if not key.startswith("slot_"):
+            yield key
+        if isinstance(inner, dict):
+            yield from names_in(inner)
+
+
+@case
+def statistics_are_documented():
+    def missing(page, result):
+        with open(os.path.join(HERE, "..", "examples", page)) as f:
+            text = f.read().split(".SH STATISTICS")[1].split(".SH EXIT STATUS")[0]
+        left = re.findall(r"(?m)^(.*)\tT\{$|^\.SS (.*)$", text)
+        words = set(re.findall(r"[a-z0-9_]+", " ".join(a + " " + b for a, b in left)))
+        return sorted(set(names_in(result)) - words)
+
+    with lab.Lab() as l:
+        for device in ("memory", "nvme"):
+            box, at = lab_pair(l, "--device", device)
+            for args in (("--load", "read", "--count", 5), ("--replay", OWN)):
+                host = l.run("dxpu-host", "--box", at, "--json", *args)
+                unknown = missing("host_proxy/dxpu-host.1", host.result())
+                check(host.result()["submitted"] and not unknown, unknown)
+            check(box.stop() == 0)
+            unknown = missing("box_proxy/dxpu-box.1", box.result())
+            check(box.result()["slot_1"][device] and not unknown, unknown)
+        check(missing("box_proxy/dxpu-box.1", {"a": {"frobnicated": 1}}) == ["a", "frobnicated"])
 
 
 @case
