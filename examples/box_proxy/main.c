@@ -3,6 +3,7 @@
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif
+#include "console.h"
 #include "devices/memory.h"
 #include "devices/nvme.h"
 #include "options.h"
@@ -202,7 +203,9 @@ int main(int argc, char **argv)
     rc = check_fabric();
     if (rc)
         return rc;
+    console_start();
     rc = open_box() || run_box() ? EXIT_SYSTEM : EXIT_GOOD;
+    console_end();
     if (the_box.fabric.udp && the_box.slots) {
         if (set.stats)
             print_stats(stderr, false);

@@ -1,5 +1,6 @@
 /* dxpu-host - attaches the device of a box's slot and sends it TLPs
    SPDX-License-Identifier: MIT */
+#include "console.h"
 #include "guest.h"
 #include "load.h"
 #include "options.h"
@@ -247,12 +248,14 @@ int main(int argc, char **argv)
     rc = check();
     if (rc)
         return rc;
+    console_start();
     rc = open_source();
     if (rc) /* it said why */
         rc = rc > 0 ? LINK_WRONG : LINK_SYSTEM;
     else
         rc = !the_guest && link_open(&the_link, &set.link, &set.fabric, &the_source) ? LINK_SYSTEM
                                                                                      : run();
+    console_end();
     if (rc != LINK_SYSTEM)
         finish();
     if (the_guest ? guest_close(the_guest) : link_close(&the_link))

@@ -33,8 +33,8 @@ static int submit(guest_slot *s, const slot_waiting *w, uint64_t now)
 {
     dxpu_bytes tlp = { w->bytes, w->len };
     int rc = dxpu_channel_submit(&s->channel->ch, tlp, now, w->user);
-    if (rc == DXPU_E_AGAIN || rc == DXPU_E_NO_TAG)
-        return 1;
+    if (rc == DXPU_E_AGAIN || rc == DXPU_E_NO_TAG || rc <= DXPU_E_CLOSED)
+        return 1; /* a channel that is over: slot_down() answers all that waits */
     if (rc != DXPU_OK)
         return -1;
     s->down_tlps++;
