@@ -10,6 +10,7 @@
 #include <event2/bufferevent.h>
 #include <event2/listener.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -73,6 +74,14 @@ void dxpu_tcp_settings_default(dxpu_tcp_settings *s)
     s->greet_ms = 5000;
     s->idle_ms = 60000;
     s->stall_ms = 10000;
+}
+
+/* A peer that went away is told by an error of the write, not by the end of the program. */
+static void ignore_sigpipe(void)
+{
+    struct sigaction now;
+    if (sigaction(SIGPIPE, NULL, &now) == 0 && now.sa_handler == SIG_DFL)
+        (void)signal(SIGPIPE, SIG_IGN);
 }
 
 static struct timeval milliseconds(unsigned ms)
@@ -197,6 +206,7 @@ static dxpu_tcp_conn *conn_new(struct event_base *base, evutil_socket_t fd,
             (void)evutil_closesocket(fd);
         return NULL;
     }
+    ignore_sigpipe();
     c->set = *s;
     c->cb = *cb;
     c->bev = bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);

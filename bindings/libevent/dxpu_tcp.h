@@ -2,7 +2,8 @@
    SPDX-License-Identifier: MIT
 
    Bytes in, bytes out; what they mean is the caller's business.  Nothing here blocks but
-   dxpu_tcp_parse() of a name.  An object belongs to the thread of its event base.
+   dxpu_tcp_parse() of a name.  An object belongs to the thread of its event base.  The first
+   connection has SIGPIPE ignored in this process, unless it is handled already.
 
    CONTENTS   1 Addresses   2 Settings and callbacks   3 Listener   4 Connections */
 #ifndef DXPU_TCP_H_INCLUDED
