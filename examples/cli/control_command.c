@@ -250,14 +250,24 @@ static json_t *slot_json(const dxpu_control_slot *s)
     return o;
 }
 
+static void print_part(const char *text)
+{
+    if (*text)
+        printf("  %s", text);
+}
+
 static void slot_line(const dxpu_control_slot *s, bool box)
 {
     char peer[DXPU_UDP_TEXT_BYTES + 8];
     print_peer(s, peer, sizeof peer);
     printf("%4u  %-7s  %-24s  %8" PRIu64 "  ", s->number, dxpu_control_state_name(s->state), peer,
            box ? s->epoch_seen : s->epoch);
-    printf("%10" PRIu64 "  %10" PRIu64 "  %s%s%s%s\n", s->to_device, s->from_device, s->device,
-           s->device[0] && last_end(s)[0] ? "; " : "", last_end(s), s->note);
+    printf("%10" PRIu64 "  %11" PRIu64, s->to_device, s->from_device);
+    print_part(s->device);
+    if (s->state != DXPU_CONTROL_SLOT_UP || s->code) /* an up one's last end is history */
+        print_part(last_end(s));
+    print_part(s->note);
+    putchar('\n');
 }
 
 /* ==== 3  Waiting ============================================================================== */
@@ -321,7 +331,12 @@ static int detach_one(request *r, uint16_t slot, uint64_t epoch);
 static int take_back(request *r, const dxpu_control_slot *s, const char *word, const char *what)
 {
     char text[400];
+    dxpu_control_slot now = *s;
     (void)detach_one(r, s->number, s->epoch); /* gone already, or the host is: nothing to undo */
+    for (unsigned n = 0; n < r->timeout_s * 1000 / POLL_MS && !look(r, s->number, &now) &&
+                         now.state == DXPU_CONTROL_SLOT_CLOSING;
+         n++)
+        control_client_pause(&r->client, POLL_MS);
     snprintf(text, sizeof text, "%s%s%s%s; the slot is empty again", what, remedy(word),
              s->note[0] ? "; " : "", s->note);
     return fail(r, EXIT_REFUSED, word, text);
