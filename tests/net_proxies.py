@@ -3,13 +3,17 @@
 
 Prints `ok NAME` or `not ok NAME` for each case.  Programs come from $DXPU_BIN, else build/."""
 # SPDX-License-Identifier: MIT
+import array
+import fcntl
 import json
 import os
 import re
 import shutil
 import signal
 import socket
+import subprocess
 import sys
+import termios
 import time
 import traceback
 
@@ -37,11 +41,11 @@ def fate_is_good(fate):
     return fate["sent"] == fate["delivered"] > 0 and all(fate[k] == 0 for k in GOOD)
 
 
-def through(listen, faults, load):
+def through(listen, faults, load, *box_args):
     """One verified load from host to box, by a relay when there are faults."""
     with lab.Lab() as l:
         sent, got = l.file("sent.pcap"), l.file("got.pcap")
-        box = l.start("dxpu-box", "--listen", listen, "--record", got, "--json")
+        box = l.start("dxpu-box", "--listen", listen, "--record", got, "--json", *box_args)
         to = box.address()
         relay = None
         if faults:
@@ -101,7 +105,8 @@ def bad_3_percent_v6():
 
 @case
 def bad_20_percent_v4():
-    result, faults = through(V4, bad_network(200, 5), SOME + ("--hold-ms", 5000))
+    hold = ("--hold-ms", 5000)
+    result, faults = through(V4, bad_network(200, 5), SOME + hold, *hold)
     check(result["retransmits"] > 0 and faults["corrupted"] > 0, result, faults)
 
 
@@ -178,17 +183,29 @@ def box_is_killed_and_comes_back():
 @case
 def silence_below_hold_is_only_delay():
     with lab.Lab() as l:
-        box, at = lab_pair(l)
+        box, at = lab_pair(l, "--hold-ms", 5000)
         host = l.start("dxpu-host", "--box", at, "--load", "mixed", "--seconds", 2, "--span", "64K",
                        "--hold-ms", 5000, "--json")
         host.says("attached")
         box.popen.send_signal(signal.SIGSTOP)
-        time.sleep(0.5)
+        time.sleep(1.5)  # above the default
         box.popen.send_signal(signal.SIGCONT)
         status = host.wait(30)
         result = host.result()
         check(status == 0 and result["incarnations"] == 1, status, host.errors())
         check(result["contained"] == 0 and result["mismatched"] == 0, result)
+        check(box.stop() == 0)
+
+
+@case
+def smaller_hold_of_both_ends_counts():
+    with lab.Lab() as l:
+        box, at = lab_pair(l, "--hold-ms", 300)
+        host = endless(l, at, "--give-up-ms", 500, "--hold-ms", 20000)
+        box.popen.send_signal(signal.SIGSTOP)
+        host.says("channel lost: no frame for 300 ms")
+        check(host.wait(20) == 4)
+        box.popen.send_signal(signal.SIGCONT)
         check(box.stop() == 0)
 
 
@@ -476,6 +493,105 @@ def second_ctrl_c_counts_what_is_in_flight():
         check("fatal:" not in host.errors())
 
 
+class Piped:
+    """A program whose standard error is a pipe that the test reads, or does not."""
+
+    def __init__(self, l, name, *args):
+        self.end, write = os.pipe()
+        command = [os.path.join(lab.BIN, name)] + [str(a) for a in args]
+        self.popen = subprocess.Popen(command, stdin=subprocess.DEVNULL,
+                                      stdout=subprocess.DEVNULL, stderr=write)
+        os.close(write)
+        l.processes.append(self)
+        self.text = b""
+
+    def says(self, pattern):
+        while not re.search(pattern, self.text):
+            part = os.read(self.end, 4096)
+            check(part, self.text)
+            self.text += part
+        return re.search(pattern, self.text)
+
+    def usr1(self, times):
+        """Statistics that nobody reads: `times` signals, each handled before the next is sent."""
+        for _ in range(times):
+            self.popen.send_signal(signal.SIGUSR1)
+            time.sleep(0.002)
+
+    def kill(self):
+        self.popen.kill()
+        self.popen.wait()
+
+
+@case
+def reader_of_stderr_goes_away():
+    with lab.Lab() as l:
+        box = Piped(l, "dxpu-box", "--listen", V4)
+        at = box.says(rb" at (\S+:\d+),").group(1).decode()
+        host = Piped(l, "dxpu-host", "--box", at, "--load", "mixed", "--seconds", 60)
+        host.says(b"attached")
+        for program in (box, host):
+            os.close(program.end)
+            program.usr1(3)
+        host.popen.send_signal(signal.SIGINT)
+        check(host.popen.wait(20) == 0, host.popen.returncode)
+        check(one_read(l, at).status == 0)  # it still serves
+        box.popen.send_signal(signal.SIGINT)
+        check(box.popen.wait(20) == 0, box.popen.returncode)
+
+
+@case
+def reader_of_stderr_stalls():
+    with lab.Lab() as l:
+        box = Piped(l, "dxpu-box", "--listen", V4, "--slots", 64)
+        at = box.says(rb" at (\S+:\d+),").group(1).decode()
+        box.usr1(100)  # far more than a pipe takes
+        check(one_read(l, at).status == 0)
+        waiting = array.array("i", [0])
+        fcntl.ioctl(box.end, termios.FIONREAD, waiting)
+        check(waiting[0] > 65536 // 2, waiting[0])  # the control: it was much
+        box.popen.send_signal(signal.SIGINT)
+        while os.read(box.end, 65536):  # and the last words arrive once somebody reads
+            pass
+        check(box.popen.wait(20) == 0, box.popen.returncode)
+
+
+def over_an_outage(l, *source):
+    """A host whose box stands still for longer than hold while the source has much to send."""
+    box, at = lab_pair(l, "--hold-ms", 200)
+    host = l.start("dxpu-host", "--box", at, "--json", "--quiet", *source)
+    box.says("lent to")
+    box.popen.send_signal(signal.SIGSTOP)
+    host.says("channel lost")
+    box.popen.send_signal(signal.SIGCONT)
+    status = host.wait(60)
+    check(status in (0, 1), status, host.errors())  # 1: what was in flight stayed unanswered
+    check(host.result()["incarnations"] >= 2, host.result())
+    check(box.stop() == 0)
+    return status, host.result()
+
+
+@case
+def replay_goes_on_after_an_outage():
+    with lab.Lab() as l:
+        repeat = 2000
+        status, result = over_an_outage(l, "--replay", OWN, "--repeat", repeat)
+        check(result["refused"] == 0, result)
+        check(result["submitted"] == result["packets"] * repeat, result)
+        check(status == (1 if result["unanswered"] else 0), status, result)
+
+
+@case
+def load_goes_on_after_an_outage():
+    with lab.Lab() as l:
+        count = 200000
+        status, result = over_an_outage(l, "--load", "write", "--size", 64, "--count", count,
+                                        "--span", "64K")
+        check(result["writes"] == count, result)
+        check(result["read_back"] > 0 and result["mismatched"] == 0, result)
+        check(status == (1 if result["unanswered"] else 0), status, result)
+
+
 @case
 def messages_say_what_happens_next():
     with lab.Lab() as l:
@@ -728,7 +844,6 @@ def options_and_files():
 
 @case
 def demonstration():
-    import subprocess
     done = subprocess.run([sys.executable, os.path.join(HERE, "..", "examples", "demo", "demo.py"),
                            "--fast", "--own"], capture_output=True, text=True, timeout=60)
     check(done.returncode == 0, done.stdout, done.stderr)

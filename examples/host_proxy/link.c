@@ -100,7 +100,8 @@ static bool on_work(void *user, fabric_channel *c, uint64_t now)
         more |= take_request(l, DXPU_POSTED, now);
         more |= take_request(l, DXPU_NONPOSTED, now);
     }
-    if (!l->stopping && !l->closing)
+    /* the last call for a channel is only for taking: what comes now belongs to the next one */
+    if (!l->stopping && !l->closing && dxpu_channel_state(&c->ch) <= DXPU_STATE_UP)
         l->source->work(l->source->self, now);
     return more;
 }

@@ -62,8 +62,8 @@ static int submit(load *l, const dxpu_tlp *t, uint64_t now, uint64_t user)
     int rc = dxpu_tlp_encode(t, out, sizeof out, &tlp.len);
     if (rc == DXPU_OK)
         rc = link_submit(l->link, tlp, now, user);
-    /* anything but `later` would come again for ever */
-    if (rc != DXPU_OK && rc != DXPU_E_AGAIN && rc != DXPU_E_CLOSED) {
+    /* anything but `later` or `on the next channel` (the fatal band) would come again for ever */
+    if (rc != DXPU_OK && rc != DXPU_E_AGAIN && rc > DXPU_E_CLOSED) {
         fprintf(stderr, "dxpu-host: cannot submit a request: %s\n", dxpu_error_text(rc));
         l->unsubmitted++;
         l->phase = FINISHED;

@@ -159,9 +159,10 @@ static void work(void *self, uint64_t now)
         const replay_item *i = &r->items[r->next % r->count];
         dxpu_bytes tlp = { r->bytes + i->at, i->len };
         int rc = link_submit(r->link, tlp, now, now);
-        /* a tag in flight may not be used again: the capture waits for its completion */
+        /* a tag in flight may not be used again: the capture waits for its completion; without a
+           channel (the fatal band) for the next one */
         if (rc == DXPU_E_AGAIN || rc == DXPU_E_NO_TAG || rc == DXPU_E_TAG_BUSY ||
-            rc == DXPU_E_CLOSED)
+            rc <= DXPU_E_CLOSED)
             break;
         if (rc != DXPU_OK) {
             r->unsubmitted++;

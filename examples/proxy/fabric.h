@@ -105,8 +105,12 @@ typedef struct fabric_settings {
           16384 },                                                                                 \
         { "mtu", "BYTES", "MTU of the path, IP header included (1500)", OPTION_NUMBER, &(s).mtu,   \
           1280,  9216 },                                                                           \
-        { "hold-ms",     "MS",         "silence after which a channel is given up (1000)",         \
-          OPTION_NUMBER, &(s).hold_ms, 10,                                                         \
+        { "hold-ms",                                                                               \
+          "MS",                                                                                    \
+          "silence that ends a channel; the smaller of both ends counts (1000)",                   \
+          OPTION_NUMBER,                                                                           \
+          &(s).hold_ms,                                                                            \
+          10,                                                                                      \
           600000 },                                                                                \
     {                                                                                              \
         "frames", "FILE", "write every frame sent and received to a pcap", OPTION_TEXT,            \
