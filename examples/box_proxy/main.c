@@ -127,6 +127,12 @@ static int usage(const char *what)
     return EXIT_USAGE;
 }
 
+static int check_fabric(void)
+{
+    const char *wrong = fabric_check(&set.fabric);
+    return wrong ? usage(wrong) : 0;
+}
+
 static void say_ready(void)
 {
     char text[DXPU_UDP_TEXT_BYTES];
@@ -184,7 +190,6 @@ int main(int argc, char **argv)
                                sizeof rows / sizeof rows[0],
                                "SIGUSR1 prints statistics, Ctrl-C closes all channels in order.\n"
                                "exit status: 0 stopped as asked, 2 usage, 3 system error\n" };
-    const char *wrong;
     int rc;
     snprintf(version, sizeof version, "%s, wire version %d, CRC-32 by %s", DXPU_VERSION,
              DXPU_WIRE_VERSION, fabric_crc_name());
@@ -195,9 +200,9 @@ int main(int argc, char **argv)
         return usage("--memory: a power of two is wanted");
     if (set.device.mps_bytes & (set.device.mps_bytes - 1))
         return usage("--mps: 128, 256, 512, 1024, 2048 or 4096");
-    wrong = fabric_check(&set.fabric);
-    if (wrong)
-        return usage(wrong);
+    rc = check_fabric();
+    if (rc)
+        return rc;
     console_start();
     rc = open_box() || run_box() ? EXIT_SYSTEM : EXIT_GOOD;
     console_end();
@@ -207,8 +212,9 @@ int main(int argc, char **argv)
         if (set.json)
             print_stats(stdout, true);
     }
-    if (recorder_close(&the_box.record))
+    if (recorder_close(&the_box.record)) {
         rc = EXIT_SYSTEM;
+    }
     if (fabric_close(&the_box.fabric))
         rc = EXIT_SYSTEM;
     slots_close(&the_box);

@@ -164,8 +164,10 @@ static void work(void *self, uint64_t now)
         if (rc == DXPU_E_AGAIN || rc == DXPU_E_NO_TAG || rc == DXPU_E_TAG_BUSY ||
             rc <= DXPU_E_CLOSED)
             break;
-        if (rc != DXPU_OK)
+        if (rc != DXPU_OK) {
             r->unsubmitted++;
+            r->last_error = rc;
+        }
         r->next++;
         r->end_ns = now;
     }
@@ -238,9 +240,13 @@ static void write_report(const void *self, report *out)
 static bool wrong(const void *self, char why[SOURCE_WHY_BYTES])
 {
     const replay *r = self;
-    snprintf(why, SOURCE_WHY_BYTES, "%llu request%s stayed without answer",
-             (unsigned long long)r->unanswered, r->unanswered == 1 ? "" : "s");
-    return r->unanswered != 0;
+    if (r->unsubmitted)
+        snprintf(why, SOURCE_WHY_BYTES, "%llu TLPs of the capture could not be sent: %s",
+                 (unsigned long long)r->unsubmitted, dxpu_error_text(r->last_error));
+    else
+        snprintf(why, SOURCE_WHY_BYTES, "%llu request%s stayed without answer",
+                 (unsigned long long)r->unanswered, r->unanswered == 1 ? "" : "s");
+    return r->unanswered || r->unsubmitted;
 }
 
 source replay_source(replay *r)

@@ -24,6 +24,7 @@ typedef struct replay {
     uint64_t frames;                 /* of others */
     uint64_t refused[REPLAY_ERRORS]; /* by error */
     uint64_t refused_total, unsubmitted;
+    int last_error; /* of an unsubmitted one */
     uint64_t answered, unanswered, unsuccessful;
     uint64_t begin_ns, end_ns;
 } replay;

@@ -345,17 +345,22 @@ static void contain(guest_slot *s)
 
 void slot_down(guest_slot *s, uint64_t now)
 {
-    char text[FABRIC_END_BYTES];
+    int error = dxpu_channel_error(&s->channel->ch);
+    uint8_t reason = dxpu_channel_reason(&s->channel->ch);
+    char end[FABRIC_END_BYTES];
     bool was_up = s->up;
     s->up = false;
-    if (was_up)
-        fprintf(stderr, "dxpu-host: slot %u: slot %u of %s: channel lost: %s%s\n", s->number,
-                s->box_slot, s->box, fabric_end_text(s->channel, text),
-                s->attached ? "; dialing again" : "");
+    fabric_end_text(s->channel, end);
     s->channel = NULL;
     contain(s);
-    if (was_up)
+    if (was_up) {
+        fprintf(stderr, "dxpu-host: slot %u: slot %u of %s: channel %s: %s%s\n", s->number,
+                s->box_slot, s->box, error == DXPU_E_CLOSED ? "closed" : "lost", end,
+                !s->attached                     ? ""
+                : reason == DXPU_REASON_REPLACED ? "; to take it back, use a higher epoch"
+                                                 : "; dialing again");
         s->host->filled(s->host->user, s->number, false);
+    }
     if (s->attached)
         s->dial_ns = now + RETRY_NS;
 }
