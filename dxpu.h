@@ -47,8 +47,8 @@
 /* ==== 1  Manual ==================================================================================
 
    THE PARTS.  Sections 7 to 12 are free-standing tools: each can be used without the others' state.
-   Sections 13 to 15, the channel, put them together: one dxpu_channel is one attachment, that is the
-   functions of one box slot lent to one host slot, seen from one end.
+   Sections 13 to 15, the channel, put them together: one dxpu_channel is one attachment, that is
+   the functions of one box slot lent to one host slot, seen from one end.
 
    LIFE OF A TLP.  submit() copies the TLP into the queue of its class (posted, non-posted,
    completion) and computes its CRC.  emit() writes frames straight into the caller's buffer: it
@@ -1201,7 +1201,7 @@ DXPU_API int dxpu_channel_error(const dxpu_channel *ch);      /* 0, or why it is
 DXPU_API int dxpu_channel_last_error(const dxpu_channel *ch);
 /* DXPU_REASON_*, ours or the peer's. */
 DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch);
-/* ==== 14  Channel: sending ================================================== spec/deliver.md ==== */
+/* ==== 14  Channel: sending =============================================== spec/deliver.md ==== */
 
 /* Queue one whole TLP (prefixes, header, payload, digest); copied, local prefixes are left out.
    user   comes back with the completions of a non-posted request when the channel has tags
@@ -1220,7 +1220,7 @@ DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, 
 /* When emit() has something next: 0 now, DXPU_NEVER nothing armed. */
 DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch);
 
-/* ==== 15  Channel: receiving ================================================ spec/deliver.md ==== */
+/* ==== 15  Channel: receiving ============================================= spec/deliver.md ==== */
 
 /* flags of ingest */
 /* Take one datagram from the network.

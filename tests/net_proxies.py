@@ -638,6 +638,39 @@ def exit_status_of_a_replay():
         check(box.stop() == 0)
 
 
+@case
+def malformed_tlps_cross_and_are_answered():
+    with lab.Lab() as l:
+        sent, got, capture = l.file("sent.pcap"), l.file("got.pcap"), l.file("broken.pcap")
+        with open(OWN, "rb") as f:
+            head = f.read(24)
+        tlps = [bytes.fromhex(text) for text in (
+            "000080010000010f00001000",      # its digest is missing: cut, so refused
+            "000000010000010f0000100000000000",  # one dword too many: refused
+            "000000010000020f00001003",      # address: reserved bits
+            "000200010000030f00001000",      # header: reserved bit
+            "000000020000040f00001000",      # two dwords, no byte enables for the last
+            "00000002000005ff00000ffc",      # across 4 KB
+            "400000010000060f0000100011223344",  # a posted one that is good
+            "000000010000070f00001000",      # a good read of memory that is off: UR as well
+            "440000010000080f0100001099887766",  # and a good configuration write
+            "440200010000090f0100001099887766")]  # one with a reserved bit
+        with open(capture, "wb") as f:
+            f.write(head + b"".join(packet_of(head, tlp) for tlp in tlps))
+        box, at = lab_pair(l, "--record", got)
+        host = l.run("dxpu-host", "--box", at, "--replay", capture, "--record", sent, "--json",
+                     "--timeout-ms", 3000)
+        check(host.status == 0 and box.stop() == 0, host.status, host.errors())
+        result = host.result()
+        check(result["refused"] == 2 and result["submitted"] == 8, result)
+        check(result["rule_breaking"] == 5 == sum(result["broken_by_rule"].values()), result)
+        check(result["answered"] == 7 and result["unsuccessful"] == 6, result)
+        check(result["unanswered"] == 0, result)
+        check(box.result()["slot_1"]["malformed"] == 5, box.result())
+        check(lab.read_tlps(sent) == tlps[2:], lab.read_tlps(sent))
+        check(fate_is_good(lab.compare(sent, got)), lab.read_tlps(got))
+
+
 def packet_of(head, tlp):
     """A record with one TLP in NetTLP's encapsulation, in the byte order of the file."""
     import struct

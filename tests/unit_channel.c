@@ -275,8 +275,8 @@ static void test_d36_goes_on_when_taken(void **state)
     rig_free(&r);
 }
 
-/* A frame held for want of event room is the one that counts: another body under its sequence, which
-   would fit, is a duplicate, and nothing stays behind in the reorder buffer. */
+/* A frame held for want of event room is the one that counts: another body under its sequence,
+   which would fit, is a duplicate, and nothing stays behind in the reorder buffer. */
 static void test_d36_held_frame_is_not_replaced(void **state)
 {
     dxpu_event e;

@@ -6,6 +6,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "slots.h"
+#include "refusal.h"
 #include "state.h"
 
 #include <stdlib.h>
@@ -95,6 +96,16 @@ static bool drain_queue(slot *s, uint64_t now)
 
 /* ==== 2  To the device ======================================================================== */
 
+/* The device only sees TLPs that keep every rule; the requester of another one is answered here. */
+static void refuse(slot *s, dxpu_bytes tlp)
+{
+    uint8_t bytes[REFUSAL_BYTES];
+    dxpu_bytes answer = refusal_encode(tlp, bytes);
+    s->malformed++;
+    if (answer.len)
+        device_emits(s, answer);
+}
+
 /* Give the next TLP of a class to the device; false when there is none. */
 static bool take_one(box *b, slot *s, unsigned cls, uint64_t now)
 {
@@ -108,7 +119,7 @@ static bool take_one(box *b, slot *s, unsigned cls, uint64_t now)
     if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK)
         s->kind->tlp(s->device, &t, d.tlp);
     else
-        s->malformed++;
+        refuse(s, d.tlp);
     (void)dxpu_channel_take(&c->ch, cls, now); /* peek() has just shown it */
     return true;
 }
@@ -148,6 +159,12 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
 
 /* ==== 3  Leases =============================================================================== */
 
+/* What dxpu_box_bind() refused: the epoch, or a slot in which nothing stands. */
+static uint8_t bind_reason(int rc)
+{
+    return rc == DXPU_E_EPOCH ? DXPU_REASON_EPOCH : DXPU_REASON_NO_SLOT;
+}
+
 /* Would this open get the slot?  The table is as before: only an incarnation that comes up, which
    needs an answer to a random number, changes a lease. */
 uint8_t slots_welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *cfg)
@@ -169,10 +186,8 @@ uint8_t slots_welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *
     if (rc == DXPU_E_EPOCH)
         b->refused_epoch++;
     else
-        b->refused_busy++;
-    return rc == DXPU_E_EPOCH     ? DXPU_REASON_EPOCH
-           : rc == DXPU_E_OVERLAP ? DXPU_REASON_BUSY
-                                  : DXPU_REASON_NO_SLOT;
+        b->refused_slot++;
+    return bind_reason(rc);
 }
 
 /* Make the lease of c the slot's.  DXPU_REASON_NONE, or why not (another came up meanwhile). */
@@ -183,7 +198,7 @@ static uint8_t bind_slot(box *b, const fabric_channel *c)
     dxpu_box_entry before = *e;
     int rc = dxpu_box_bind(&b->table, c->slot, cfg->remote.node, cfg->remote.slot, 0, cfg->epoch);
     if (rc != DXPU_OK)
-        return rc == DXPU_E_EPOCH ? DXPU_REASON_EPOCH : DXPU_REASON_BUSY;
+        return bind_reason(rc);
     e->channel = c->id;
     if (b->state_file && e->epoch_seen != before.epoch_seen &&
         state_write(b->state_file, &b->table)) {
@@ -372,7 +387,6 @@ void slots_report(box *b, report *r)
     }
     report_number(r, "delivered", delivered);
     report_number(r, "refused_epoch", b->refused_epoch);
-    report_number(r, "refused_busy", b->refused_busy);
     report_number(r, "refused_slot", b->refused_slot);
     for (unsigned i = 0; i < b->count; i++)
         report_slot(b, &b->slots[i], r);

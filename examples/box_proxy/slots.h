@@ -43,7 +43,7 @@ typedef struct box {
     uint32_t node;
     const char *state_file; /* highest epochs, kept over restarts; NULL: not kept */
     recorder record;
-    uint64_t refused_epoch, refused_busy, refused_slot;
+    uint64_t refused_epoch, refused_slot;
     control *control; /* NULL: none */
     bool quiet;
 } box;
