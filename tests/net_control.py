@@ -396,7 +396,8 @@ def exit_status_without_a_connection():
             answer = dxpu(l, "status", closed, status=3)
             check(answer["error"] == "connection" and "nobody" in answer["reason"], answer)
         greeting = message(HELLO, struct.pack(">BBBxIHxx", 1, 1, 1, 0, 8) + b"\x00", 1)
-        for bytes_, why in ((b"", "does not answer"), (b"HTTP/1.1 400 Bad Request\r\n\r\n", "no proxy"),
+        for bytes_, why in ((b"", "does not answer"),
+                            (b"HTTP/1.1 400 Bad Request\r\n\r\n", "no proxy"),
                             (message(HELLO, b"", 1, version=2), "another version"),
                             (message(STATUS, bytes(16), 1), "no proxy"),
                             (message(HELLO, b"\1", 1), "no proxy"),

@@ -401,11 +401,16 @@ static void test_m13_attach_zeros(void **state)
     assert_int_equal(changed(&examples[3], 20, 0x80), DXPU_OK); /* epochs have 64 bits */
 }
 
-static void test_m14_m15_slot_zero(void **state)
+static void test_m14_detach_slot_zero(void **state)
 {
     (void)state;
     assert_int_equal(changed(&examples[4], 17, 0), DXPU_E_RECORD);
     assert_int_equal(changed(&examples[4], 27, 0), DXPU_OK); /* any lease */
+}
+
+static void test_m15_ask_slot_zero(void **state)
+{
+    (void)state;
     assert_int_equal(changed(&examples[5], 17, 0), DXPU_E_RECORD);
     assert_int_equal(changed(&examples[5], 18, 0), DXPU_OK); /* as many as go in */
 }
@@ -703,7 +708,8 @@ int main(void)
         cmocka_unit_test(test_m11_hello_versions),
         cmocka_unit_test(test_m12_addresses),
         cmocka_unit_test(test_m13_attach_zeros),
-        cmocka_unit_test(test_m14_m15_slot_zero),
+        cmocka_unit_test(test_m14_detach_slot_zero),
+        cmocka_unit_test(test_m15_ask_slot_zero),
         cmocka_unit_test(test_m16_status),
         cmocka_unit_test(test_m16_status_ranges),
         cmocka_unit_test(test_m20_slot_bytes),
