@@ -9,7 +9,6 @@
 #include "state.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 enum {
     TLPS_PER_TURN = 256, /* then other slots and the network have their turn */
@@ -96,16 +95,6 @@ static bool drain_queue(slot *s, uint64_t now)
 
 /* ==== 2  To the device ======================================================================== */
 
-static void record(box *b, dxpu_bytes tlp)
-{
-    struct timespec t;
-    if (!b->record)
-        return;
-    clock_gettime(CLOCK_REALTIME, &t);
-    (void)dxpu_pcap_write_tlp(b->record, (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec,
-                              tlp);
-}
-
 /* Give the next TLP of a class to the device; false when there is none. */
 static bool take_one(box *b, slot *s, unsigned cls, uint64_t now)
 {
@@ -114,7 +103,7 @@ static bool take_one(box *b, slot *s, unsigned cls, uint64_t now)
     dxpu_tlp t;
     if (!d.tlp.len)
         return false;
-    record(b, d.tlp);
+    recorder_tlp(&b->record, d.tlp);
     s->taken[cls]++;
     if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK)
         s->kind->tlp(s->device, &t, d.tlp);
@@ -167,7 +156,7 @@ uint8_t slots_welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *
     uint16_t number = offer->destination.slot;
     dxpu_box_entry *e = dxpu_box_slot(&b->table, number), before;
     int rc;
-    (void)cfg;
+    cfg->local.node = b->node; /* W-29; the open may leave it to the address */
     if (!e) {
         b->refused_slot++;
         return DXPU_REASON_NO_SLOT;
@@ -191,14 +180,17 @@ static uint8_t bind_slot(box *b, const fabric_channel *c)
 {
     const dxpu_channel_config *cfg = &c->ch.cfg;
     dxpu_box_entry *e = dxpu_box_slot(&b->table, c->slot);
-    uint64_t seen = e->epoch_seen;
+    dxpu_box_entry before = *e;
     int rc = dxpu_box_bind(&b->table, c->slot, cfg->remote.node, cfg->remote.slot, 0, cfg->epoch);
     if (rc != DXPU_OK)
         return rc == DXPU_E_EPOCH ? DXPU_REASON_EPOCH : DXPU_REASON_BUSY;
     e->channel = c->id;
-    if (b->state_file && e->epoch_seen != seen && state_write(b->state_file, &b->table)) {
-        e->used = false; /* a lease that could be forgotten must not be granted */
-        return DXPU_REASON_BUSY;
+    if (b->state_file && e->epoch_seen != before.epoch_seen &&
+        state_write(b->state_file, &b->table)) {
+        *e = before; /* as if it had not dialed: the next one with this epoch writes again */
+        fprintf(stderr, "dxpu-box: slot %u: a lease that could be forgotten is not granted\n",
+                c->slot);
+        return DXPU_REASON_NO_SLOT;
     }
     return DXPU_REASON_NONE;
 }
@@ -231,6 +223,7 @@ void slots_up(void *user, fabric_channel *c, uint64_t now_ns)
     clear_queue(s);
     s->kind->reset(s->device); /* before the first TLP of the new incarnation is looked at */
     s->active = c;
+    s->incarnations++;
     say(b, c, "lent to", NULL);
 }
 
@@ -238,14 +231,17 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
 {
     box *b = user;
     slot *s = &b->slots[c->slot - 1];
-    const char *why = dxpu_error_text(dxpu_channel_error(&c->ch));
+    char end[FABRIC_END_BYTES], why[FABRIC_END_BYTES + 60];
+    fabric_end_text(c, end);
     (void)now_ns;
     if (s->active != c) {
         if (c->up)
-            say(b, c, "an incarnation is over of", why);
+            say(b, c, "an earlier channel is over of", end);
         return;
     }
     s->active = NULL;
+    s->last_error = dxpu_channel_error(&c->ch);
+    s->last_reason = dxpu_channel_reason(&c->ch);
     clear_queue(s);
     s->kind->reset(s->device); /* nothing is left for whoever comes next */
     /* Only the host gives a lease back.  After silence the slot stays its own, so that nobody with
@@ -254,6 +250,7 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
         (void)dxpu_box_release(&b->table, c->slot);
         say(b, c, "given back by", dxpu_reason_text(dxpu_channel_reason(&c->ch)));
     } else {
+        snprintf(why, sizeof why, "%s; kept for it, until a host brings a higher epoch", end);
         say(b, c, "lost", why);
     }
 }
@@ -297,7 +294,10 @@ int slots_open(box *b, unsigned count, const device_kind *kind, const device_set
             return -1;
         }
     }
-    return b->state_file ? state_read(b->state_file, &b->table) : 0;
+    if (!b->state_file)
+        return 0;
+    /* written at once: better no box than one that finds out at the first lease */
+    return state_read(b->state_file, &b->table) || state_write(b->state_file, &b->table) ? -1 : 0;
 }
 
 void slots_close(box *b)
@@ -310,6 +310,7 @@ void slots_close(box *b)
     }
     free(b->slots);
     free(b->entries);
+    state_forget();
 }
 
 /* ==== 5  Statistics =========================================================================== */
@@ -336,6 +337,32 @@ static void report_slot(const box *b, const slot *s, report *r)
     report_close(r);
 }
 
+void slots_describe(void *user, unsigned number, dxpu_control_slot *out)
+{
+    const box *b = user;
+    const slot *s = &b->slots[number - 1];
+    const dxpu_box_entry *e = &b->entries[number - 1];
+    out->state = s->active ? DXPU_CONTROL_SLOT_UP
+                 : e->used ? DXPU_CONTROL_SLOT_HELD
+                           : DXPU_CONTROL_SLOT_EMPTY;
+    out->error = (int16_t)s->last_error;
+    out->reason = s->last_reason;
+    out->epoch_seen = e->epoch_seen;
+    out->incarnations = s->incarnations;
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+        out->to_device += s->taken[cls];
+    out->from_device = s->emitted;
+    out->dropped = s->dropped;
+    snprintf(out->device, sizeof out->device, "%s", s->kind->name);
+    if (e->used) {
+        out->epoch = e->epoch;
+        out->peer_node = e->host_node;
+        out->peer_slot = e->host_slot;
+    }
+    if (s->active)
+        control_address_from(&s->active->path[0].remote, &out->peer);
+}
+
 void slots_report(box *b, report *r)
 {
     uint64_t delivered = 0;
@@ -349,5 +376,6 @@ void slots_report(box *b, report *r)
     report_number(r, "refused_slot", b->refused_slot);
     for (unsigned i = 0; i < b->count; i++)
         report_slot(b, &b->slots[i], r);
+    control_report(b->control, r);
     fabric_report(&b->fabric, r);
 }

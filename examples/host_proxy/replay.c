@@ -84,6 +84,17 @@ static bool consider(replay *r, const dxpu_pcap_packet *p, bool fill)
     return keep(r, tlp);
 }
 
+static const char *why_nothing(const replay *r)
+{
+    if (r->refused[-DXPU_E_TLP_SHORT])
+        return "the capture cut the payloads, try --fill";
+    if (r->refused_total)
+        return "every TLP breaks a rule; `dxpu pcap` shows which";
+    if (r->frames)
+        return "this is a capture of dxpu frames; one of TLPs is wanted, as --record writes it";
+    return r->packets ? "no packet is a TLP in NetTLP's encapsulation" : "the capture is empty";
+}
+
 int replay_open(replay *r, host_link *link, const char *file, bool fill, uint64_t repeat)
 {
     char why[DXPU_PCAP_WHY_BYTES];
@@ -94,7 +105,7 @@ int replay_open(replay *r, host_link *link, const char *file, bool fill, uint64_
     r->link = link;
     r->repeat = repeat;
     if (!reader) {
-        fprintf(stderr, "dxpu-host: --replay: %s\n", why);
+        fprintf(stderr, "dxpu-host: --replay %s: %s\n", file, why);
         return -1;
     }
     while (memory && (rc = dxpu_pcap_next(reader, &p, why)) == 1) {
@@ -103,6 +114,7 @@ int replay_open(replay *r, host_link *link, const char *file, bool fill, uint64_
             memory = consider(r, &p, fill);
         else
             r->others++;
+        r->frames += p.kind == DXPU_PCAP_FRAME;
     }
     dxpu_pcap_close(reader);
     if (!memory || rc < 0) {
@@ -115,7 +127,9 @@ int replay_open(replay *r, host_link *link, const char *file, bool fill, uint64_
             file, (unsigned long long)r->packets, (unsigned long long)r->count,
             (unsigned long long)r->filled, (unsigned long long)r->refused_total,
             (unsigned long long)r->others);
-    return 0;
+    if (!r->count)
+        fprintf(stderr, "dxpu-host: nothing to send: %s\n", why_nothing(r));
+    return r->count ? 0 : 1;
 }
 
 void replay_close(replay *r)
@@ -145,15 +159,18 @@ static void work(void *self, uint64_t now)
         const replay_item *i = &r->items[r->next % r->count];
         dxpu_bytes tlp = { r->bytes + i->at, i->len };
         int rc = link_submit(r->link, tlp, now, now);
-        /* a tag in flight may not be used again: the capture waits for its completion */
+        /* a tag in flight may not be used again: the capture waits for its completion; without a
+           channel (the fatal band) for the next one */
         if (rc == DXPU_E_AGAIN || rc == DXPU_E_NO_TAG || rc == DXPU_E_TAG_BUSY ||
-            rc == DXPU_E_CLOSED)
+            rc <= DXPU_E_CLOSED)
             break;
-        if (rc != DXPU_OK)
+        if (rc != DXPU_OK) {
             r->unsubmitted++;
+            r->last_error = rc;
+        }
         r->next++;
+        r->end_ns = now;
     }
-    r->end_ns = now;
 }
 
 static void completion(void *self, const dxpu_tlp *cpl, uint64_t user, bool last, uint64_t now)
@@ -203,7 +220,8 @@ static void report_errors(const replay *r, report *out)
 static void write_report(const void *self, report *out)
 {
     const replay *r = self;
-    double seconds = (double)(r->end_ns - r->begin_ns) / 1e9;
+    uint64_t end_ns = r->begin_ns && r->next < total(r) ? dxpu_udp_now_ns() : r->end_ns;
+    double seconds = (double)(end_ns - r->begin_ns) / 1e9;
     report_text(out, "source", "replay");
     report_number(out, "packets", r->packets);
     report_number(out, "other_packets", r->others);
@@ -217,10 +235,18 @@ static void write_report(const void *self, report *out)
     report_real(out, "tlps_per_second", seconds > 0 ? (double)r->next / seconds : 0);
 }
 
-static bool wrong(const void *self)
+/* An unsuccessful completion is an answer: a capture may well hold requests that only its own
+   device took. */
+static bool wrong(const void *self, char why[SOURCE_WHY_BYTES])
 {
     const replay *r = self;
-    return r->unanswered != 0;
+    if (r->unsubmitted)
+        snprintf(why, SOURCE_WHY_BYTES, "%llu TLPs of the capture could not be sent: %s",
+                 (unsigned long long)r->unsubmitted, dxpu_error_text(r->last_error));
+    else
+        snprintf(why, SOURCE_WHY_BYTES, "%llu request%s stayed without answer",
+                 (unsigned long long)r->unanswered, r->unanswered == 1 ? "" : "s");
+    return r->unanswered || r->unsubmitted;
 }
 
 source replay_source(replay *r)
