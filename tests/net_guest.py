@@ -452,8 +452,9 @@ def guest_killed(w):
     a = w.a
     a.background(a.fio(1, *LOAD))
     time.sleep(1)
+    gone = count_of(a.host, "the guest is gone")
     a.guest.kill()
-    wait_count(a.host, "the guest is gone", 2)  # the first time was its reboot
+    wait_count(a.host, "the guest is gone", gone + 1)
     a.start_guest(w, "a2")
     a.filled(1)
     a.filled(2)
