@@ -18,32 +18,50 @@ enum {
 
 /* ==== 1  From the device ====================================================================== */
 
-static void queue(slot *s, dxpu_bytes tlp)
+/* Ordering is PCIe's (Base Spec 2.4.1): each class keeps its own order, nothing passes an older
+   posted TLP, and posted TLPs and completions pass requests that wait for an answer. */
+
+static void queue(slot *s, unsigned cls, dxpu_bytes tlp)
 {
+    waiting_queue *q = &s->queues[cls];
     waiting_tlp *w = malloc(sizeof *w + tlp.len);
     if (!w) {
-        fprintf(stderr, "dxpu-box: out of memory for a completion\n");
+        fprintf(stderr, "dxpu-box: out of memory for a TLP of a device\n");
         abort(); /* a lost completion would be a silent fault at the host */
     }
     w->next = NULL;
+    w->order = s->emitted;
     w->len = tlp.len;
     memcpy(w->bytes, tlp.ptr, tlp.len);
-    *s->tail = w;
-    s->tail = &w->next;
+    *q->tail = w;
+    q->tail = &w->next;
     s->waiting++;
     s->waited++;
 }
 
-static void clear_queue(slot *s)
+static void pop(slot *s, waiting_queue *q)
 {
-    while (s->head) {
-        waiting_tlp *w = s->head;
-        s->head = w->next;
-        s->waiting--;
-        free(w);
-        s->dropped++;
+    waiting_tlp *w = q->head;
+    q->head = w->next;
+    if (!q->head)
+        q->tail = &q->head;
+    s->waiting--;
+    free(w);
+}
+
+static void clear_queues(slot *s)
+{
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
+        for (; s->queues[cls].head; s->dropped++)
+            pop(s, &s->queues[cls]);
     }
-    s->tail = &s->head;
+}
+
+/* Must a TLP wait for an older one that waits? */
+static bool has_to_wait(const slot *s, unsigned cls, uint64_t order)
+{
+    const waiting_tlp *posted = s->queues[DXPU_POSTED].head, *own = s->queues[cls].head;
+    return (posted && posted->order < order) || (own && own->order < order);
 }
 
 static int submit(slot *s, dxpu_bytes tlp, uint64_t now)
@@ -55,15 +73,16 @@ static int submit(slot *s, dxpu_bytes tlp, uint64_t now)
 static void device_emits(void *user, dxpu_bytes tlp)
 {
     slot *s = user;
+    dxpu_tlp_shape shape;
     int rc;
     s->emitted++;
-    if (!s->active) {
+    if (!s->active || dxpu_tlp_measure(tlp, &shape) != DXPU_OK) {
         s->dropped++;
         return;
     }
-    rc = s->head ? DXPU_E_AGAIN : submit(s, tlp, dxpu_udp_now_ns());
+    rc = has_to_wait(s, shape.cls, s->emitted) ? DXPU_E_AGAIN : submit(s, tlp, dxpu_udp_now_ns());
     if (rc == DXPU_E_AGAIN)
-        queue(s, tlp);
+        queue(s, shape.cls, tlp);
     else if (rc != DXPU_OK)
         s->dropped++; /* the channel is over */
 }
@@ -74,24 +93,26 @@ static unsigned device_waits(void *user)
     return ((const slot *)user)->waiting;
 }
 
-/* Submit what waits; true when nothing does any more. */
-static bool drain_queue(slot *s, uint64_t now)
+static void drain_class(slot *s, unsigned cls, uint64_t now)
 {
-    while (s->head) {
-        waiting_tlp *w = s->head;
-        dxpu_bytes tlp = { w->bytes, w->len };
+    waiting_queue *q = &s->queues[cls];
+    while (q->head && !has_to_wait(s, cls, q->head->order)) {
+        dxpu_bytes tlp = { q->head->bytes, q->head->len };
         int rc = submit(s, tlp, now);
         if (rc == DXPU_E_AGAIN)
-            return false;
-        if (rc != DXPU_OK)
-            s->dropped++;
-        s->head = w->next;
-        s->waiting--;
-        if (!s->head)
-            s->tail = &s->head;
-        free(w);
+            return;
+        s->dropped += rc != DXPU_OK;
+        pop(s, q);
     }
-    return true;
+}
+
+/* Submit what waits; true when nothing does any more. */
+static bool drain_queues(slot *s, uint64_t now)
+{
+    drain_class(s, DXPU_POSTED, now);
+    drain_class(s, DXPU_COMPLETION, now);
+    drain_class(s, DXPU_NONPOSTED, now);
+    return s->waiting == 0;
 }
 
 /* ==== 2  To the device ======================================================================== */
@@ -141,14 +162,14 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
     slot *s = &b->slots[c->slot - 1];
     if (s->active != c)
         return false;
-    (void)drain_queue(s, now_ns);
+    (void)drain_queues(s, now_ns);
     if (s->kind->tick)
         s->kind->tick(s->device, now_ns);
     for (unsigned n = 0; n < TLPS_PER_TURN; n++) {
         bool any = take_event(s);
         any |= take_one(b, s, DXPU_POSTED, now_ns);
         /* bounds what waits, and a device that streams still answers */
-        if (drain_queue(s, now_ns) || s->waiting < WAITING_MAX)
+        if (drain_queues(s, now_ns) || s->waiting < WAITING_MAX)
             any |= take_one(b, s, DXPU_NONPOSTED, now_ns);
         any |= take_one(b, s, DXPU_COMPLETION, now_ns);
         if (!any)
@@ -235,7 +256,7 @@ void slots_up(void *user, fabric_channel *c, uint64_t now_ns)
     if (s->active)
         dxpu_channel_reset(&s->active->ch, DXPU_REASON_REPLACED);
     s->active = NULL;
-    clear_queue(s);
+    clear_queues(s);
     s->kind->reset(s->device); /* before the first TLP of the new incarnation is looked at */
     s->active = c;
     s->incarnations++;
@@ -257,7 +278,7 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
     s->active = NULL;
     s->last_error = dxpu_channel_error(&c->ch);
     s->last_reason = dxpu_channel_reason(&c->ch);
-    clear_queue(s);
+    clear_queues(s);
     s->kind->reset(s->device); /* nothing is left for whoever comes next */
     /* Only the host gives a lease back.  After silence the slot stays its own, so that nobody with
        the same epoch can slip in while it may still be alive. */
@@ -282,7 +303,8 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
     }
     s->box = b;
     s->kind = kind;
-    s->tail = &s->head;
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+        s->queues[cls].tail = &s->queues[cls].head;
     s->port.user = s;
     s->port.emit = device_emits;
     s->port.waiting = device_waits;
@@ -319,7 +341,7 @@ void slots_close(box *b)
 {
     for (unsigned i = 0; b->slots && i < b->count; i++) {
         if (b->slots[i].device) {
-            clear_queue(&b->slots[i]);
+            clear_queues(&b->slots[i]);
             b->slots[i].kind->destroy(b->slots[i].device);
         }
     }
