@@ -2145,7 +2145,7 @@ static void test_d3_late_sack_of_a_slot_used_again(void **state)
     }
 }
 
-/* The last bit of a sack names the 64th frame after ack: of 64 in flight that one was never sent. */
+/* The last bit of a sack names the 64th frame after ack: of 64 in flight it was never sent. */
 static void test_d6_last_bit_of_the_sack(void **state)
 {
     (void)state;
