@@ -97,7 +97,7 @@ asan: $(C_TESTS:%.c=build/san/%)
 ## cov        line and branch coverage of dxpu.h, merged over the option sets; fails under a floor
 cov: $(foreach n,$(COV_SETS),$(C_TESTS:%.c=build/cov$n/%))
 	find build/cov* -name '*.gcda' -delete
-	DXPU_SEEDS=200 $(PYTHON) tests/run.py --jobs 2 $^; status=$$?; \
+	DXPU_SEEDS=50 $(PYTHON) tests/run.py --jobs 2 $^; status=$$?; \
 	$(PYTHON) tests/coverage.py dxpu.h $(COV_SETS:%=build/cov%) && exit $$status
 
 ## fuzz       each libFuzzer target for MINUTES=n (default 1); clang
