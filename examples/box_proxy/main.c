@@ -3,6 +3,7 @@
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif
+#include "console.h"
 #include "devices/memory.h"
 #include "devices/nvme.h"
 #include "options.h"
@@ -102,8 +103,7 @@ static void on_usr1(evutil_socket_t fd, short what, void *user)
     (void)what;
     (void)user;
     print_stats(stderr, false);
-    if (the_box.record && dxpu_pcap_flush(the_box.record))
-        fprintf(stderr, "dxpu-box: --record: %s\n", strerror(errno));
+    recorder_flush(&the_box.record);
 }
 
 static uint64_t next_ns(void *user)
@@ -130,10 +130,16 @@ static int usage(const char *what)
     return EXIT_USAGE;
 }
 
+static int check_fabric(void)
+{
+    const char *wrong = fabric_check(&set.fabric);
+    return wrong ? usage(wrong) : 0;
+}
+
 static void say_ready(void)
 {
     char text[DXPU_UDP_TEXT_BYTES];
-    fprintf(stderr, "dxpu-box: %u slots at ", the_box.count);
+    fprintf(stderr, "dxpu-box: %u slot%s at ", the_box.count, the_box.count == 1 ? "" : "s");
     for (unsigned i = 0; i < dxpu_udp_sockets(the_box.fabric.udp); i++)
         fprintf(stderr, "%s, ", dxpu_udp_print(dxpu_udp_local(the_box.fabric.udp, i), text));
     fprintf(stderr, "CRC-32 by %s\n", fabric_crc_name());
@@ -154,7 +160,6 @@ static int open_control(void)
 static int open_box(void)
 {
     fabric_callbacks cb = { &the_box, welcome, slots_up, slots_work, slots_down, next_ns, tick };
-    char why[DXPU_PCAP_WHY_BYTES];
     the_box.node = (uint32_t)set.node;
     the_box.state_file = set.state;
     the_box.quiet = set.quiet;
@@ -164,13 +169,8 @@ static int open_box(void)
         return -1;
     the_box.fabric.base.tx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
     the_box.fabric.base.tx.data[DXPU_COMPLETION] = COMPLETION_UNITS;
-    if (set.record) {
-        the_box.record = dxpu_pcap_create(set.record, why);
-        if (!the_box.record) {
-            fprintf(stderr, "dxpu-box: --record: %s\n", why);
-            return -1;
-        }
-    }
+    if (recorder_open(&the_box.record, "dxpu-box", "--record", set.record))
+        return -1;
     say_ready();
     return 0;
 }
@@ -215,15 +215,19 @@ int main(int argc, char **argv)
         return usage("--memory: a power of two is wanted");
     if (set.device.mps_bytes & (set.device.mps_bytes - 1))
         return usage("--mps: 128, 256, 512, 1024, 2048 or 4096");
+    rc = check_fabric();
+    if (rc)
+        return rc;
+    console_start();
     rc = open_box() || run_box() ? EXIT_SYSTEM : EXIT_GOOD;
+    console_end();
     if (the_box.fabric.udp && the_box.slots) {
         if (set.stats)
             print_stats(stderr, false);
         if (set.json)
             print_stats(stdout, true);
     }
-    if (dxpu_pcap_finish(the_box.record)) {
-        fprintf(stderr, "dxpu-box: --record: %s\n", strerror(errno));
+    if (recorder_close(&the_box.record)) {
         rc = EXIT_SYSTEM;
     }
     control_close(the_box.control);

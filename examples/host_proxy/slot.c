@@ -3,6 +3,7 @@
 
    CONTENTS   1 Down   2 Up: memory requests   3 Up: completions   4 Life of the channel */
 #include "slot.h"
+#include "refusal.h"
 
 #include <stdlib.h>
 
@@ -34,8 +35,8 @@ static int submit(guest_slot *s, const slot_waiting *w, uint64_t now)
 {
     dxpu_bytes tlp = { w->bytes, w->len };
     int rc = dxpu_channel_submit(&s->channel->ch, tlp, now, w->user);
-    if (rc == DXPU_E_AGAIN || rc == DXPU_E_NO_TAG)
-        return 1;
+    if (rc == DXPU_E_AGAIN || rc == DXPU_E_NO_TAG || rc <= DXPU_E_CLOSED)
+        return 1; /* a channel that is over: slot_down() answers all that waits */
     if (rc != DXPU_OK)
         return -1;
     s->down_tlps++;
@@ -131,11 +132,11 @@ static bool pay(guest_slot *s, uint64_t now)
     return true;
 }
 
-static void refuse(guest_slot *s, const dxpu_tlp *req)
+static void refuse(guest_slot *s, dxpu_bytes req)
 {
-    dxpu_tlp cpl;
-    dxpu_tlp_completion(req, 0, DXPU_CPL_UR, &cpl);
-    owe(s, &cpl);
+    slot_owed *o = &s->owed[s->owed_tail % SLOT_OWED];
+    o->len = (uint16_t)refusal_encode(req, o->bytes).len;
+    s->owed_tail += o->len != 0; /* nothing can be answered to what is no request */
     s->refused++;
 }
 
@@ -149,7 +150,7 @@ static bool fetch(guest_slot *s, const dxpu_tlp *req, uint8_t *data)
            s->host->dma_read(s->host->user, req->address + offset, data + offset, span);
 }
 
-static void answer_read(guest_slot *s, const dxpu_tlp *req)
+static void answer_read(guest_slot *s, const dxpu_tlp *req, dxpu_bytes bytes)
 {
     uint8_t data[DXPU_TLP_PAYLOAD_MAX_BYTES];
     dxpu_cpl_split split;
@@ -158,7 +159,7 @@ static void answer_read(guest_slot *s, const dxpu_tlp *req)
     uint32_t mps = s->host->mps_bytes(s->host->user, s->number);
     if (req->at || !s->host->bus_master(s->host->user, s->number) || !fetch(s, req, data) ||
         dxpu_cpl_split_start(&split, req, 64, mps < SLOT_MPS_MAX ? mps : SLOT_MPS_MAX) != DXPU_OK) {
-        refuse(s, req);
+        refuse(s, bytes);
         return;
     }
     dxpu_tlp_completion(req, 0, DXPU_CPL_SC, &cpl);
@@ -238,12 +239,10 @@ static bool work_nonposted(guest_slot *s, uint64_t now)
     /* the largest read brings 65 completions of 64 bytes; it waits until they would fit */
     if (!pay(s, now) || !d.tlp.len || owed_full(s, 65))
         return false;
-    if (dxpu_tlp_decode(d.tlp, &t) != DXPU_OK)
-        s->refused++; /* nothing can be answered to what is no request */
-    else if (t.type == DXPU_TLP_MRD)
-        answer_read(s, &t);
+    if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK && t.type == DXPU_TLP_MRD)
+        answer_read(s, &t, d.tlp);
     else
-        refuse(s, &t);
+        refuse(s, d.tlp);
     (void)dxpu_channel_take(&s->channel->ch, DXPU_NONPOSTED, now);
     s->up_tlps++;
     (void)pay(s, now);
@@ -369,16 +368,21 @@ void slot_down(guest_slot *s, uint64_t now)
 {
     int error = dxpu_channel_error(&s->channel->ch);
     uint8_t reason = dxpu_channel_reason(&s->channel->ch);
+    char end[FABRIC_END_BYTES];
     bool was_up = s->up;
     s->up = false;
+    fabric_end_text(s->channel, end);
     s->channel = NULL;
     contain(s);
     s->last_error = error;
     s->last_reason = reason;
     s->attempts += !was_up;
     if (was_up) {
-        fprintf(stderr, "dxpu-host: slot %u: slot %u of %s: %s (%s)\n", s->number, s->box_slot,
-                s->box, dxpu_error_text(error), dxpu_reason_text(reason));
+        fprintf(stderr, "dxpu-host: slot %u: slot %u of %s: channel %s: %s%s\n", s->number,
+                s->box_slot, s->box, error == DXPU_E_CLOSED ? "closed" : "lost", end,
+                !s->attached                     ? ""
+                : reason == DXPU_REASON_REPLACED ? "; to take it back, use a higher epoch"
+                                                 : "; dialing again");
         s->host->filled(s->host->user, s->number, false);
     }
     if (s->attached)

@@ -179,7 +179,7 @@ static void config_request(memory *m, const dxpu_tlp *t)
     dxpu_bytes none = { NULL, 0 };
     uint32_t value = 0;
     m->count.config++;
-    if (DXPU_BDF_FN(t->target) != 0) { /* the only function is 0 */
+    if (DXPU_BDF_FN(t->target) != 0 || t->ep) { /* the only function is 0 */
         unsupported(m, t);
         return;
     }
