@@ -1,4 +1,4 @@
-/* TCP streams of bindings/libevent: addresses, time-outs, bounds, and who is told what of the end. */
+/* TCP streams of bindings/libevent: addresses, time-outs, bounds, who is told what of the end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
