@@ -113,6 +113,28 @@ def dialects(f):
         check("m32_" + compiler, status == 0, out)
 
 
+PURE = {"vswitch": "DXPU_VSWITCH", "control": "DXPU_CONTROL"}
+
+
+def pure_bindings(f):
+    """The bindings that are headers as dxpu.h is, under every dialect and freestanding."""
+    for name, macro in PURE.items():
+        text = ("#define %s_IMPLEMENTATION\n" % macro + IMPLEMENTATION.splitlines()[0] +
+                '\n#include "bindings/%s/dxpu_%s.h"\n' % (name, name) * 2)
+        for compiler, std in DIALECTS:
+            body = f.write(name + extension(compiler), text)
+            work = ["-O2", "-c", "-o", name + ".o"] if std == "c99" else ["-fsyntax-only"]
+            for more in ([], ["-DDXPU_STATIC"]):
+                status, out = f.compile(compiler, std, body, *more, "-ffreestanding", "-I" + FREE,
+                                        *work)
+                check("pure_%s_%s%s" % (name, label(compiler, std), "_static" if more else ""),
+                      status == 0, out)
+            if std == "c99":
+                undefined = {s for kind, s in f.symbols("", "-u", name + ".o") if kind == "U"}
+                check("pure_%s_needs_%s" % (name, label(compiler, std)), undefined <= MEM,
+                      undefined)
+
+
 def linking(f):
     """One implementation with many users; several private copies in one program."""
     user = '#include "dxpu.h"\nuint32_t %s(void);\nuint32_t %s(void)\n{\n    %s}\n'
@@ -310,7 +332,7 @@ def main():
     if sys.argv[1:] == ["ship"]:
         ship()
     else:
-        for group in (dialects, linking, symbols, programs):
+        for group in (dialects, pure_bindings, linking, symbols, programs):
             group(Folder())
         commands()
     return 1 if failed else 0
