@@ -447,6 +447,26 @@ def guest_reboot(w):
 
 
 @story
+def flapping(w):
+    """The box dies at any moment of the guest's bringing up its device."""
+    a = w.a
+    for n in range(8):
+        w.disk.process.kill()
+        before = a.attached(1)
+        w.disk.start()
+        wait_count(a.host, r"slot 1: .* is attached", before + 1)
+        time.sleep(0.04 * n)
+    time.sleep(1)
+    before = a.attached(1)
+    w.disk.process.kill()
+    a.emptied(1)
+    w.disk.start()
+    wait_count(a.host, r"slot 1: .* is attached", before + 1)
+    a.filled(1)
+    a.verify(1, "flapping_fio_after", "--rw=randwrite", MIXED, "--iodepth=16", "--size=8m")
+
+
+@story
 def guest_resets(w):
     """What a guest's administrator may do to a device, and the device works again."""
     a = w.a
@@ -495,6 +515,26 @@ def loss(w):
     b.verify(1, "loss_fio_random", "--rw=randrw", MIXED, "--iodepth=32", "--size=16m")
     measure(b, 1, "with %g %% loss" % (LOSS / 10))
     check("loss_no_removal", b.attached(1) == 1, b.host.errors()[-500:])
+
+
+@story
+def switch_hot_plug(w):
+    """The same below a switch."""
+    b = w.b
+    for way in ("detach", "killed", "stopped"):
+        if way == "detach":
+            b.detach(1)
+        else:
+            getattr(w.lossy_disk.process, {"killed": "kill", "stopped": "stop"}[way])()
+        b.emptied(1)
+        check("switch_%s_other_slot_works" % way,
+              b.run("dd if=%s of=/dev/null bs=4k count=64 iflag=direct" % b.disk(3))[0] == 0)
+        if way == "detach":
+            b.attach(1, w.lossy.address(), 1, 1)
+        else:
+            w.lossy_disk.start()
+        b.filled(1)
+        b.verify(1, "switch_%s_fio_after" % way, "--rw=randrw", MIXED, "--iodepth=8", "--size=4m")
 
 
 @story
