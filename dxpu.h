@@ -32,13 +32,14 @@
        }
 
    CONTENTS (search for "== N " for the interface, "== N'" for its implementation)
-     1  Manual                          8  TLP codec
-     2  Configuration                   9  Classifier and messages
-     3  Version, includes, linkage     10  Routing tables
-     4  Conventions                    11  Credits and tags
-     5  Base types                     12  Wire: frames and records
-     6  Errors and counters            13  Channel
-     7  CRC-32                         14  Changes, licence
+     1  Manual                          9  Classifier and messages
+     2  Configuration                  10  Routing tables
+     3  Version, includes, linkage     11  Credits and tags
+     4  Conventions                    12  Wire: frames and records
+     5  Base types                     13  Channel: life
+     6  Errors and counters            14  Channel: sending
+     7  CRC-32                         15  Channel: receiving
+     8  TLP codec                      16  Changes, licence
 */
 #ifndef DXPU_H_INCLUDED
 #define DXPU_H_INCLUDED
@@ -46,7 +47,7 @@
 /* ==== 1  Manual ==================================================================================
 
    THE PARTS.  Sections 7 to 12 are free-standing tools: each can be used without the others' state.
-   Section 13, the channel, puts them together: one dxpu_channel is one attachment, that is the
+   Sections 13 to 15, the channel, put them together: one dxpu_channel is one attachment, that is the
    functions of one box slot lent to one host slot, seen from one end.
 
    LIFE OF A TLP.  submit() copies the TLP into the queue of its class (posted, non-posted,
@@ -1016,7 +1017,7 @@ DXPU_API int dxpu_builder_tlp(dxpu_builder *b, dxpu_tlp_cursor *c);
 /* DXPU_OK, E_ROOM, or E_ARG for a type that does not exist. */
 DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e);
 
-/* ==== 13  Channel =========================================================== spec/deliver.md ====
+/* ==== 13  Channel: life ===================================================== spec/deliver.md ====
    One attachment seen from one end: the reliable, ordered link with credits over datagrams. */
 
 /* dxpu_channel_state(); rows of spec/deliver.md */
@@ -1187,39 +1188,9 @@ DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *ope
    out[64]. */
 DXPU_API size_t dxpu_reset_encode(uint32_t channel, uint8_t reason, uint8_t out[64]);
 
-enum { DXPU_RX_ECN_CE = 1 }; /* flags of ingest */
-/* Take one datagram from the network.
-   pkt    1..65535 bytes; altered when a suite opens it in place; not kept
-   Returns DXPU_OK, or a peer error after counting it (drop the datagram and go on), or the fatal
-   error that it caused.  O(records), O(window) over the life of a loss. */
-DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt, size_t len,
-                                 unsigned flags);
-/* Write the next frame that wants to leave into out.  cap must be at least the frame limit.
-   path   gets the path to send it on
-   Returns its bytes (> 0), 0 when nothing is due, E_ROOM, or a fatal error; a channel that fails
-   still emits one reset first.  Call until 0.  O(bytes). */
-DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, size_t cap,
-                               uint8_t *path);
-/* When emit() has something next: 0 now, DXPU_NEVER nothing armed. */
-DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch);
-
-/* Queue one whole TLP (prefixes, header, payload, digest); copied, local prefixes are left out.
-   user   comes back with the completions of a non-posted request when the channel has tags
-   DXPU_OK; E_AGAIN (the class's queue is full, or no room for its completions); E_NO_TAG;
-   E_TAG_BUSY; E_TLP_*; E_CLOSED and other fatal ones; E_ARG before it was opened.  O(len). */
-DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64_t user);
-/* Queue a link event behind everything submitted before.  DXPU_OK, E_AGAIN, E_ARG, fatal. */
-DXPU_API int dxpu_channel_submit_event(dxpu_channel *ch, const dxpu_event *e);
-
-/* The next TLP of a class that PCIe's ordering table lets go now (D-30 ff.).  O(1). */
-DXPU_API dxpu_delivery dxpu_channel_peek(const dxpu_channel *ch, unsigned cls);
-/* Remove what peek() showed; its credits go back to the sender.  DXPU_OK or E_NONE. */
-DXPU_API int dxpu_channel_take(dxpu_channel *ch, unsigned cls, uint64_t now_ns);
-/* The next link event, if all TLPs before it have been taken.  True and *out. */
-DXPU_API bool dxpu_channel_peek_event(const dxpu_channel *ch, dxpu_event *out);
-DXPU_API int dxpu_channel_take_event(dxpu_channel *ch);
-
-/* Close in order: what was submitted is delivered first.  E_ARG before it was opened. */
+enum {
+    DXPU_RX_ECN_CE = 1
+}; /* Close in order: what was submitted is delivered first.  E_ARG before it was opened. */
 DXPU_API int dxpu_channel_close(dxpu_channel *ch, uint8_t reason);
 /* End at once; the peer is told by a reset frame. */
 DXPU_API void dxpu_channel_reset(dxpu_channel *ch, uint8_t reason);
@@ -1230,6 +1201,42 @@ DXPU_API int dxpu_channel_error(const dxpu_channel *ch);      /* 0, or why it is
 DXPU_API int dxpu_channel_last_error(const dxpu_channel *ch);
 /* DXPU_REASON_*, ours or the peer's. */
 DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch);
+/* ==== 14  Channel: sending ================================================== spec/deliver.md ==== */
+
+/* Queue one whole TLP (prefixes, header, payload, digest); copied, local prefixes are left out.
+   user   comes back with the completions of a non-posted request when the channel has tags
+   DXPU_OK; E_AGAIN (the class's queue is full, or no room for its completions); E_NO_TAG;
+   E_TAG_BUSY; E_TLP_*; E_CLOSED and other fatal ones; E_ARG before it was opened.  O(len). */
+DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64_t user);
+/* Queue a link event behind everything submitted before.  DXPU_OK, E_AGAIN, E_ARG, fatal. */
+DXPU_API int dxpu_channel_submit_event(dxpu_channel *ch, const dxpu_event *e);
+
+/* Write the next frame that wants to leave into out.  cap must be at least the frame limit.
+   path   gets the path to send it on
+   Returns its bytes (> 0), 0 when nothing is due, E_ROOM, or a fatal error; a channel that fails
+   still emits one reset first.  Call until 0.  O(bytes). */
+DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, size_t cap,
+                               uint8_t *path);
+/* When emit() has something next: 0 now, DXPU_NEVER nothing armed. */
+DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch);
+
+/* ==== 15  Channel: receiving ================================================ spec/deliver.md ==== */
+
+/* flags of ingest */
+/* Take one datagram from the network.
+   pkt    1..65535 bytes; altered when a suite opens it in place; not kept
+   Returns DXPU_OK, or a peer error after counting it (drop the datagram and go on), or the fatal
+   error that it caused.  O(records), O(window) over the life of a loss. */
+DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt, size_t len,
+                                 unsigned flags);
+/* The next TLP of a class that PCIe's ordering table lets go now (D-30 ff.).  O(1). */
+DXPU_API dxpu_delivery dxpu_channel_peek(const dxpu_channel *ch, unsigned cls);
+/* Remove what peek() showed; its credits go back to the sender.  DXPU_OK or E_NONE. */
+DXPU_API int dxpu_channel_take(dxpu_channel *ch, unsigned cls, uint64_t now_ns);
+/* The next link event, if all TLPs before it have been taken.  True and *out. */
+DXPU_API bool dxpu_channel_peek_event(const dxpu_channel *ch, dxpu_event *out);
+DXPU_API int dxpu_channel_take_event(dxpu_channel *ch);
+
 /* what dxpu_channel_wants() answers, computed, never stored */
 enum {
     DXPU_WANTS_EMIT = 1,        /* emit() would give a frame now */
@@ -3707,12 +3714,13 @@ DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e)
     return DXPU_OK;
 }
 
-/* ==== 13'  Channel ============================================================================ */
+/* ==== 13'  Channel: life ====================================================================== */
 
 enum {
     DXPUI_EVENTS = 16, /* link events on their way, each direction; a power of two */
     DXPUI_REORDER = 3, /* later transmissions acknowledged before one is lost (D-14) */
     DXPUI_BACKOFF_MAX = 16,
+    DXPUI_ACCEPTS = 3,    /* for one open: a forged one is worth little to its sender */
     DXPUI_LIST_EVENT = 3, /* class field of a list element that is an event */
     DXPUI_ACKED = 1,      /* dxpui_sent.state */
     DXPUI_LOST = 2,
@@ -4235,7 +4243,47 @@ DXPU_API size_t dxpu_reset_encode(uint32_t channel, uint8_t reason, uint8_t out[
     return used + 4 + DXPU_FRAME_CRC_BYTES;
 }
 
-/* ---- Sending: queues ---- */
+/* ---- The end, and questions ---- */
+
+DXPU_API int dxpu_channel_close(dxpu_channel *ch, uint8_t reason)
+{
+    if (ch->state == DXPU_STATE_IDLE)
+        return DXPU_E_ARG;
+    if (ch->state == DXPU_STATE_OPENING || ch->state == DXPU_STATE_ACCEPTED)
+        dxpui_fail(ch, DXPU_E_CLOSED, reason, ch->remote_id != 0); /* nothing to drain */
+    else if (dxpui_go(ch, DXPUI_EV_CLOSE))
+        ch->reason = reason;
+    return DXPU_OK;
+}
+
+DXPU_API void dxpu_channel_reset(dxpu_channel *ch, uint8_t reason)
+{
+    dxpui_fail(ch, DXPU_E_RESET, reason, ch->remote_id != 0);
+}
+
+DXPU_API unsigned dxpu_channel_state(const dxpu_channel *ch)
+{
+    return ch->state;
+}
+
+DXPU_API int dxpu_channel_error(const dxpu_channel *ch)
+{
+    return ch->error;
+}
+
+DXPU_API int dxpu_channel_last_error(const dxpu_channel *ch)
+{
+    return ch->last_error;
+}
+
+DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch)
+{
+    return ch->reason;
+}
+
+/* ==== 14'  Channel: sending =================================================================== */
+
+/* ---- Queues ---- */
 
 static int dxpui_may_submit(const dxpu_channel *ch)
 {
@@ -4366,7 +4414,7 @@ static int dxpui_pick(const dxpu_channel *ch, bool *starved)
     return event_first ? DXPUI_LIST_EVENT : best;
 }
 
-/* ---- Sending: frames ---- */
+/* ---- Frames ---- */
 
 /* Point a cursor at element `index` of the sent list, `at` bytes on its way. */
 static dxpu_tlp_cursor dxpui_cursor(const dxpu_channel *ch, unsigned cls, uint32_t pos, uint16_t at)
@@ -4671,8 +4719,11 @@ static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
         ch->next_try_ns = now_ns + dxpui_backed_off(ch, ch->tries - 1u);
         if (ch->state == DXPU_STATE_OPENING)
             return dxpui_emit_offer(ch, DXPU_KIND_OPEN, out);
-        if (ch->state == DXPU_STATE_ACCEPTED)
+        if (ch->state == DXPU_STATE_ACCEPTED) {
+            if (ch->tries >= DXPUI_ACCEPTS)
+                ch->next_try_ns = DXPU_NEVER; /* until the opener is heard again: D-41 */
             return dxpui_emit_offer(ch, DXPU_KIND_ACCEPT, out);
+        }
         if (ch->state == DXPU_STATE_CLOSING)
             return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, 0, 0, out);
         ch->next_try_ns = DXPU_NEVER;
@@ -4777,7 +4828,9 @@ DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch)
     return dxpui_min64(t, ch->blocked_at_ns);
 }
 
-/* ---- ingest: acknowledgements ---- */
+/* ==== 15'  Channel: receiving ================================================================= */
+
+/* ---- Acknowledgements ---- */
 
 static void dxpui_acked(dxpu_channel *ch, uint32_t seq, const dxpu_frame *f, uint64_t now_ns)
 {
@@ -4871,7 +4924,7 @@ static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
     dxpui_detect_loss(ch);
 }
 
-/* ---- ingest: records ---- */
+/* ---- Records ---- */
 
 /* Check a body without using it: every record well formed, every TLP header what its record says,
    payload records only where payload is due.  The first may continue a TLP of an earlier frame. */
@@ -5077,7 +5130,8 @@ static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events,
         ch->ack_now = true; /* our acknowledgement was lost: D-8 */
         return DXPU_OK;
     }
-    if (ahead || !dxpui_event_room(ch, events)) /* D-36 */
+    if (ahead || ch->reorder_bytes[f->sequence & (ch->cfg.window_frames - 1)] ||
+        !dxpui_event_room(ch, events)) /* D-36 */
         return dxpui_rx_ahead(ch, f);
     bool gap = ch->rx_held != 0;
     int rc = dxpui_rx_body(ch, f->body);
@@ -5089,7 +5143,14 @@ static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events,
     return rc;
 }
 
-/* ---- ingest: the rest ---- */
+/* ---- Frames of each kind ---- */
+
+/* The opener lives but has not proved that our accept reached it. */
+static void dxpui_accept_again(dxpu_channel *ch, uint64_t now_ns)
+{
+    ch->next_try_ns = now_ns;
+    ch->tries = 0;
+}
 
 static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
 {
@@ -5100,7 +5161,7 @@ static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     if (f->kind == DXPU_KIND_OPEN) { /* again: our accept was lost, or it is late */
         if (ch->state != DXPU_STATE_ACCEPTED)
             return DXPU_E_STATE;
-        ch->next_try_ns = now_ns;
+        dxpui_accept_again(ch, now_ns);
         return DXPU_OK;
     }
     if (o.version_min != o.version_max || (o.suites & (o.suites - 1)))
@@ -5141,12 +5202,14 @@ static int dxpui_on_close(dxpu_channel *ch, const dxpu_frame *f)
     return DXPU_OK;
 }
 
-static int dxpui_on_probe(dxpu_channel *ch, const dxpu_frame *f)
+static int dxpui_on_probe(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
 {
     if (f->body.len < DXPU_PROBE_BYTES)
         return DXPU_E_SHORT;
     if (ch->state == DXPU_STATE_OPENING)
         return DXPU_E_STATE; /* whom to answer is not known yet */
+    if (ch->state == DXPU_STATE_ACCEPTED)
+        dxpui_accept_again(ch, now_ns);
     if (!(f->body.ptr[0] & DXPU_PROBE_REPLY)) {
         ch->probe_cookie = dxpui_load64(f->body.ptr + 4);
         ch->send_reply = 1;
@@ -5208,7 +5271,7 @@ static int dxpui_dispatch(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     case DXPU_KIND_CLOSE:
         return dxpui_on_close(ch, f);
     case DXPU_KIND_PROBE:
-        return dxpui_on_probe(ch, f);
+        return dxpui_on_probe(ch, f, now_ns);
     default: /* handshake: the security binding's, refused without it */
         return DXPU_E_STATE;
     }
@@ -5336,44 +5399,6 @@ DXPU_API int dxpu_channel_take_event(dxpu_channel *ch)
     return DXPU_OK;
 }
 
-/* ---- The end, and questions ---- */
-
-DXPU_API int dxpu_channel_close(dxpu_channel *ch, uint8_t reason)
-{
-    if (ch->state == DXPU_STATE_IDLE)
-        return DXPU_E_ARG;
-    if (ch->state == DXPU_STATE_OPENING || ch->state == DXPU_STATE_ACCEPTED)
-        dxpui_fail(ch, DXPU_E_CLOSED, reason, ch->remote_id != 0); /* nothing to drain */
-    else if (dxpui_go(ch, DXPUI_EV_CLOSE))
-        ch->reason = reason;
-    return DXPU_OK;
-}
-
-DXPU_API void dxpu_channel_reset(dxpu_channel *ch, uint8_t reason)
-{
-    dxpui_fail(ch, DXPU_E_RESET, reason, ch->remote_id != 0);
-}
-
-DXPU_API unsigned dxpu_channel_state(const dxpu_channel *ch)
-{
-    return ch->state;
-}
-
-DXPU_API int dxpu_channel_error(const dxpu_channel *ch)
-{
-    return ch->error;
-}
-
-DXPU_API int dxpu_channel_last_error(const dxpu_channel *ch)
-{
-    return ch->last_error;
-}
-
-DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch)
-{
-    return ch->reason;
-}
-
 DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns)
 {
     unsigned wants = 0;
@@ -5396,7 +5421,7 @@ DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns)
 #endif
 #endif /* DXPU_IMPLEMENTATION */
 
-/* ==== 14  Changes, licence =======================================================================
+/* ==== 16  Changes, licence =======================================================================
    0.1.0  first: codec, classifier, routing tables, tags, credits, wire version 1, channel.
 
    MIT License

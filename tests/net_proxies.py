@@ -858,9 +858,11 @@ def options_and_files():
                      ("--box", "127.0.0.1", "--load", "read", "--listen", "1:2:3")):
             wrong = l.run("dxpu-host", *args)
             check(wrong.status == 2 and "--help" in wrong.errors(), args, wrong.status)
-        for args in (("--window", "63"), ("--listen", "127.0.0.1:99999")):
+        for args, words in ((("--window", "63"), "power of two"),
+                            (("--listen", "127.0.0.1:99999"), "0 to 65535")):
             wrong = l.run("dxpu-box", *args, seconds=10)
-            check(wrong.status == 2 and "--help" in wrong.errors(), args, wrong.status)
+            check(wrong.status == 2 and "--help" in wrong.errors() and words in wrong.errors(),
+                  args, wrong.status, wrong.errors())
         config = l.file("box.conf")
         with open(config, "w") as f:
             f.write("# a comment\nlisten = 127.0.0.1:0\nslots = 3\nmemory = 64K\n")

@@ -275,6 +275,30 @@ static void test_d36_goes_on_when_taken(void **state)
     rig_free(&r);
 }
 
+/* A frame held for want of event room is the one that counts: another body under its sequence, which
+   would fit, is a duplicate, and nothing stays behind in the reorder buffer. */
+static void test_d36_held_frame_is_not_replaced(void **state)
+{
+    dxpu_event e;
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    assert_int_equal(rig_put_events(&r, 15, 0), DXPU_OK);
+    uint32_t sequence = r.say.sequence;
+    assert_int_equal(rig_put_events(&r, 2, 15), DXPU_OK); /* held: room for one */
+    r.say.sequence = sequence;
+    assert_int_equal(rig_put_events(&r, 1, 99), DXPU_OK);
+    assert_int_equal(r.ch.count.rx_duplicate, 1);
+    for (uint32_t i = 0; i < 17; i++) {
+        assert_true(dxpu_channel_peek_event(&r.ch, &e));
+        assert_int_equal(e.value, i);
+        assert_int_equal(dxpu_channel_take_event(&r.ch), DXPU_OK);
+    }
+    assert_false(dxpu_channel_peek_event(&r.ch, &e));
+    assert_int_equal(r.ch.rx_held, 0);
+    rig_free(&r);
+}
+
 /* ---- states, row by row ---- */
 
 /* A channel in each state, by the ways of the table. */
@@ -359,6 +383,27 @@ static void test_d41_accept(void **state)
     rig_free(&r);
     in_state(DXPU_STATE_UP);
     assert_int_equal(rig_put_offer(&r, DXPU_KIND_OPEN), DXPU_E_STATE);
+    rig_free(&r);
+}
+
+/* One open brings three accepts and no more; the opener's next open or probe brings others. */
+static void test_d41_three_accepts(void **state)
+{
+    static const uint8_t probe[DXPU_PROBE_BYTES];
+    unsigned accepts = 1; /* rig_accepted() has seen the first */
+    (void)state;
+    rig_config(&r);
+    rig_accepted(&r);
+    for (unsigned i = 0; i < 200; i++, r.now_ns += RIG_MS) {
+        while (rig_emit(&r) > 0)
+            accepts += r.f.kind == DXPU_KIND_ACCEPT;
+    }
+    assert_int_equal(accepts, 3);
+    assert_int_equal(rig_put(&r, DXPU_KIND_PROBE, probe, sizeof probe), DXPU_OK);
+    assert_true(rig_emit(&r) > 0);
+    for (accepts = r.f.kind == DXPU_KIND_ACCEPT; rig_emit(&r) > 0;)
+        accepts += r.f.kind == DXPU_KIND_ACCEPT;
+    assert_int_equal(accepts, 1);
     rig_free(&r);
 }
 
@@ -2235,9 +2280,11 @@ int main(void)
         cmocka_unit_test(test_d2_ack_delay_never),
         cmocka_unit_test(test_w26_nonposted_larger_than_any_limit),
         cmocka_unit_test(test_d36_goes_on_when_taken),
+        cmocka_unit_test(test_d36_held_frame_is_not_replaced),
         cmocka_unit_test(test_d40_open),
         cmocka_unit_test(test_d41_accept),
         cmocka_unit_test(test_d41_refused),
+        cmocka_unit_test(test_d41_three_accepts),
         cmocka_unit_test(test_d42_accept_frame),
         cmocka_unit_test(test_d43_sequenced),
         cmocka_unit_test(test_d44_close),

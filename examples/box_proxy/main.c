@@ -25,13 +25,14 @@ static struct {
     uint64_t slots, node;
     device_settings device;
     unsigned kind; /* index into kinds */
-    const char *record, *state;
+    const char *record, *state, *control;
     bool json, stats, quiet;
 } set = { FABRIC_SETTINGS_DEFAULT("*:4458"),
           1,
           2,
           { .memory_bytes = 16u << 20, .mps_bytes = 512 },
           0,
+          NULL,
           NULL,
           NULL,
           false,
@@ -59,6 +60,8 @@ static const option_row rows[] = {
       UINT32_MAX },
     { "state", "FILE", "keep the highest lease epochs here over restarts", OPTION_TEXT, &set.state,
       0, 0 },
+    { "control", "ADDR:PORT", "where it tells its status (nowhere); :PORT is loopback's",
+      OPTION_TEXT, &set.control, 0, 0 },
     { "record", "FILE", "write every TLP that arrives to a pcap, in order", OPTION_TEXT,
       &set.record, 0, 0 },
     { "stats", NULL, "all statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
@@ -142,6 +145,18 @@ static void say_ready(void)
     fprintf(stderr, "CRC-32 by %s\n", fabric_crc_name());
 }
 
+static int open_control(void)
+{
+    control_proxy proxy = { &the_box, "dxpu-box", DXPU_CONTROL_ROLE_BOX, 0, 0,
+                            NULL,     NULL,       slots_describe };
+    if (!set.control)
+        return 0;
+    proxy.node = (uint32_t)set.node;
+    proxy.slots = (uint16_t)set.slots;
+    the_box.control = control_open(dxpu_udp_base(the_box.fabric.udp), set.control, &proxy);
+    return the_box.control ? 0 : -1;
+}
+
 static int open_box(void)
 {
     fabric_callbacks cb = { &the_box, welcome, slots_up, slots_work, slots_down, next_ns, tick };
@@ -150,7 +165,7 @@ static int open_box(void)
     the_box.quiet = set.quiet;
     if (fabric_open(&the_box.fabric, "dxpu-box", &set.fabric,
                     (unsigned)set.slots * CHANNELS_PER_SLOT, &cb) ||
-        slots_open(&the_box, (unsigned)set.slots, kinds[set.kind], &set.device))
+        slots_open(&the_box, (unsigned)set.slots, kinds[set.kind], &set.device) || open_control())
         return -1;
     the_box.fabric.base.tx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
     the_box.fabric.base.tx.data[DXPU_COMPLETION] = COMPLETION_UNITS;
@@ -215,6 +230,7 @@ int main(int argc, char **argv)
     if (recorder_close(&the_box.record)) {
         rc = EXIT_SYSTEM;
     }
+    control_close(the_box.control);
     if (fabric_close(&the_box.fabric))
         rc = EXIT_SYSTEM;
     slots_close(&the_box);

@@ -258,6 +258,7 @@ void slots_up(void *user, fabric_channel *c, uint64_t now_ns)
     clear_queues(s);
     s->kind->reset(s->device); /* before the first TLP of the new incarnation is looked at */
     s->active = c;
+    s->incarnations++;
     say(b, c, "lent to", NULL);
 }
 
@@ -274,6 +275,8 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
         return;
     }
     s->active = NULL;
+    s->last_error = dxpu_channel_error(&c->ch);
+    s->last_reason = dxpu_channel_reason(&c->ch);
     clear_queues(s);
     s->kind->reset(s->device); /* nothing is left for whoever comes next */
     /* Only the host gives a lease back.  After silence the slot stays its own, so that nobody with
@@ -370,6 +373,32 @@ static void report_slot(const box *b, const slot *s, report *r)
     report_close(r);
 }
 
+void slots_describe(void *user, unsigned number, dxpu_control_slot *out)
+{
+    const box *b = user;
+    const slot *s = &b->slots[number - 1];
+    const dxpu_box_entry *e = &b->entries[number - 1];
+    out->state = s->active ? DXPU_CONTROL_SLOT_UP
+                 : e->used ? DXPU_CONTROL_SLOT_HELD
+                           : DXPU_CONTROL_SLOT_EMPTY;
+    out->error = (int16_t)s->last_error;
+    out->reason = s->last_reason;
+    out->epoch_seen = e->epoch_seen;
+    out->incarnations = s->incarnations;
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+        out->to_device += s->taken[cls];
+    out->from_device = s->emitted;
+    out->dropped = s->dropped;
+    snprintf(out->device, sizeof out->device, "%s", s->kind->name);
+    if (e->used) {
+        out->epoch = e->epoch;
+        out->peer_node = e->host_node;
+        out->peer_slot = e->host_slot;
+    }
+    if (s->active)
+        control_address_from(&s->active->path[0].remote, &out->peer);
+}
+
 void slots_report(box *b, report *r)
 {
     uint64_t delivered = 0;
@@ -382,5 +411,6 @@ void slots_report(box *b, report *r)
     report_number(r, "refused_slot", b->refused_slot);
     for (unsigned i = 0; i < b->count; i++)
         report_slot(b, &b->slots[i], r);
+    control_report(b->control, r);
     fabric_report(&b->fabric, r);
 }

@@ -3,6 +3,7 @@
 #ifndef SLOTS_H_INCLUDED
 #define SLOTS_H_INCLUDED
 
+#include "control.h"
 #include "devices/device.h"
 #include "fabric.h"
 
@@ -33,6 +34,9 @@ typedef struct slot {
     uint64_t waited;              /* of them, queued for want of room */
     uint64_t malformed;           /* refused by the strict decoder */
     uint64_t dropped;             /* of a device whose host was gone */
+    uint32_t incarnations;        /* channels that came up */
+    int last_error;               /* of the one that ended last */
+    uint8_t last_reason;
 } slot;
 
 typedef struct box {
@@ -45,6 +49,7 @@ typedef struct box {
     const char *state_file; /* highest epochs, kept over restarts; NULL: not kept */
     recorder record;
     uint64_t refused_epoch, refused_slot;
+    control *control; /* NULL: none */
     bool quiet;
 } box;
 
@@ -59,6 +64,8 @@ void slots_up(void *user, fabric_channel *c, uint64_t now_ns);
 bool slots_work(void *user, fabric_channel *c, uint64_t now_ns);
 void slots_down(void *user, fabric_channel *c, uint64_t now_ns);
 
+/* control_proxy.slot; user is the box. */
+void slots_describe(void *user, unsigned number, dxpu_control_slot *out);
 void slots_report(box *b, report *r);
 
 #endif /* SLOTS_H_INCLUDED */

@@ -21,7 +21,7 @@ static struct {
 } set = { FABRIC_SETTINGS_DEFAULT(NULL),
           { NULL, 1, 1, 1, 10000, 10000, 0, LINK_TAGS, NULL, false },
           { LOAD_NONE, 64, 1, 10000, 0, 1u << 20, 512 },
-          { NULL, NULL, 0, 8, 64u << 20, (uint64_t)64 << 30 },
+          { NULL, NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, NULL, 1 },
           NULL,
           1,
           false,
@@ -64,6 +64,9 @@ static const option_row rows[] = {
       &set.guest.bar2_bytes, 1u << 20, (uint64_t)1 << 31 },
     { "bar4", "SIZE", "window for 64-bit memory, a power of two (64G)", OPTION_SIZE,
       &set.guest.bar4_bytes, 1u << 20, (uint64_t)1 << 40 },
+    { "control", "ADDR:PORT",
+      "and where it is told to attach and detach (nowhere); :PORT is loopback's", OPTION_TEXT,
+      &set.guest.control, 0, 0 },
     { "record", "FILE", "write what was submitted to a pcap, in order", OPTION_TEXT,
       &set.link.record, 0, 0 },
     { "timeout-ms", "MS", "completion timeout of a request (10000)", OPTION_NUMBER,
@@ -153,6 +156,7 @@ static int check_fabric(void)
 
 static int check_guest(void)
 {
+    set.guest.node = set.link.node;
     if (set.replay || set.load.kind != LOAD_NONE || set.link.box)
         return usage("--vfio-user goes without --box, --replay and --load");
     if ((set.guest.bar2_bytes & (set.guest.bar2_bytes - 1)) ||
@@ -169,6 +173,8 @@ static int check(void)
     const char *wrong;
     if (set.guest.socket)
         return check_guest();
+    if (set.guest.control)
+        return usage("--control goes with --vfio-user");
     if (!set.link.box)
         return usage("--box ADDR:PORT is missing");
     wrong = dxpu_udp_parse(set.link.box, &the_link.path.remote);

@@ -9,10 +9,11 @@
 
 enum { TURN = 256, RETRY_NS = 100000000, MARGIN_NS = 100000000, QUEUE_HIGH = SLOT_QUEUE / 2 };
 
-int slot_init(guest_slot *s, unsigned number, const slot_host *host, fabric *f)
+int slot_init(guest_slot *s, unsigned number, uint32_t node, const slot_host *host, fabric *f)
 {
     memset(s, 0, sizeof *s);
     s->number = number;
+    s->node = node;
     s->host = host;
     s->fabric = f;
     s->dial_ns = DXPU_NEVER;
@@ -227,6 +228,7 @@ static bool work_posted(guest_slot *s, uint64_t now)
     else
         s->refused++;
     (void)dxpu_channel_take(&s->channel->ch, DXPU_POSTED, now);
+    s->up_tlps++;
     return true;
 }
 
@@ -242,6 +244,7 @@ static bool work_nonposted(guest_slot *s, uint64_t now)
     else
         refuse(s, d.tlp);
     (void)dxpu_channel_take(&s->channel->ch, DXPU_NONPOSTED, now);
+    s->up_tlps++;
     (void)pay(s, now);
     return true;
 }
@@ -259,6 +262,7 @@ static bool work_completion(guest_slot *s, uint64_t now)
     else if (d.last)
         s->host->completion(s->host->user, NULL, d.user, true);
     (void)dxpu_channel_take(&s->channel->ch, DXPU_COMPLETION, now);
+    s->up_tlps++;
     return true;
 }
 
@@ -287,7 +291,7 @@ static void dial(guest_slot *s, uint64_t now)
                          s->fabric->base.hold_ms * 1000000ull + MARGIN_NS); /* in range */
     dxpu_channel_config_default(&cfg);
     cfg.epoch = s->epoch;
-    cfg.local.node = 1;
+    cfg.local.node = s->node;
     cfg.local.slot = DXPU_SLOT_HOST;
     cfg.local.function = cfg.remote.function = DXPU_FUNCTION_ALL;
     cfg.remote.slot = s->box_slot;
@@ -297,13 +301,29 @@ static void dial(guest_slot *s, uint64_t now)
         s->dial_ns = now + RETRY_NS;
 }
 
+/* The first local address of the box's kind; -1 when there is none. */
+static int socket_for(const fabric *f, const dxpu_udp_address *box)
+{
+    for (unsigned i = 0; i < dxpu_udp_sockets(f->udp); i++) {
+        if (dxpu_udp_local(f->udp, i)->u.any.sa_family == box->u.any.sa_family)
+            return (int)i;
+    }
+    return -1;
+}
+
 int slot_attach(guest_slot *s, const dxpu_udp_address *box, uint16_t box_slot, uint64_t epoch,
                 uint64_t now)
 {
-    if (s->attached)
-        return -1;
+    int socket = socket_for(s->fabric, box);
+    if (s->attached || s->channel)
+        return s->attached ? SLOT_BUSY : SLOT_CLOSING;
+    if (socket < 0)
+        return SLOT_FAMILY;
     s->attached = true;
-    s->path.socket = 0;
+    s->last_error = DXPU_OK;
+    s->last_reason = DXPU_REASON_NONE;
+    s->attempts = 0;
+    s->path.socket = (unsigned)socket;
     s->path.remote = *box;
     dxpu_udp_print(box, s->box);
     s->box_slot = box_slot;
@@ -312,18 +332,20 @@ int slot_attach(guest_slot *s, const dxpu_udp_address *box, uint16_t box_slot, u
     return 0;
 }
 
-void slot_detach(guest_slot *s)
+void slot_detach(guest_slot *s, uint8_t reason)
 {
     s->attached = false;
     s->dial_ns = DXPU_NEVER;
     if (s->channel)
-        (void)dxpu_channel_close(&s->channel->ch, DXPU_REASON_DETACH); /* closing already: fine */
+        (void)dxpu_channel_close(&s->channel->ch, reason); /* closing already: fine */
 }
 
 void slot_up(guest_slot *s, uint64_t now)
 {
     (void)now;
     s->up = true;
+    s->incarnations++;
+    s->attempts = 0;
     fprintf(stderr, "dxpu-host: slot %u: slot %u of %s is attached, epoch %llu\n", s->number,
             s->box_slot, s->box, (unsigned long long)s->epoch);
     s->host->filled(s->host->user, s->number, true);
@@ -352,6 +374,9 @@ void slot_down(guest_slot *s, uint64_t now)
     fabric_end_text(s->channel, end);
     s->channel = NULL;
     contain(s);
+    s->last_error = error;
+    s->last_reason = reason;
+    s->attempts += !was_up;
     if (was_up) {
         fprintf(stderr, "dxpu-host: slot %u: slot %u of %s: channel %s: %s%s\n", s->number,
                 s->box_slot, s->box, error == DXPU_E_CLOSED ? "closed" : "lost", end,
@@ -387,7 +412,10 @@ void slot_report(const guest_slot *s, report *r)
     snprintf(name, sizeof name, "slot_%u", s->number);
     report_open(r, name);
     report_number(r, "up", s->up);
+    report_number(r, "attached", s->attached);
+    report_number(r, "incarnations", s->incarnations);
     report_number(r, "down_tlps", s->down_tlps);
+    report_number(r, "up_tlps", s->up_tlps);
     report_number(r, "dma_reads", s->dma_reads);
     report_number(r, "dma_writes", s->dma_writes);
     report_number(r, "msis", s->msis);
