@@ -187,10 +187,10 @@ typedef struct dxpu_control_slot {
     uint16_t peer_slot;
     uint32_t peer_node; /* 0: not known */
     dxpu_control_address peer;
-    uint64_t epoch;        /* attached or lent now; 0: none */
-    uint64_t epoch_seen;   /* box: highest ever */
-    uint32_t attempts;     /* host: incarnations in a row that did not come up */
-    uint32_t incarnations; /* that did, ever */
+    uint64_t epoch;                           /* attached or lent now; 0: none */
+    uint64_t epoch_seen;                      /* box: highest ever */
+    uint32_t attempts;                        /* host: incarnations in a row that did not come up */
+    uint32_t incarnations;                    /* that did, ever */
     uint64_t to_device, from_device, dropped; /* TLPs */
     char device[16];                          /* box: what it is; zero-terminated, printable */
     char note[64];                            /* a remark for people, as device */

@@ -31,8 +31,8 @@ typedef struct replay {
 } replay;
 
 /* Read the whole capture; TLPs that are cut are refused, counted and said, with `fill` cut payloads
-   are completed with zeros; those that break a rule are counted, said and sent.  0; 1 when nothing is left to send, -1 when it cannot be read,
-   both after a message. */
+   are completed with zeros; those that break a rule are counted, said and sent.  0; 1 when nothing
+   is left to send, -1 when it cannot be read, both after a message. */
 int replay_open(replay *r, host_link *link, const char *file, bool fill, uint64_t repeat);
 void replay_close(replay *r);
 source replay_source(replay *r);
