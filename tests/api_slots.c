@@ -197,8 +197,8 @@ static unsigned sent, got[DXPU_CLASSES];
 
 static void burst(stub *d, const dxpu_tlp *t)
 {
-    for (unsigned i = 0; i < BURST; i++)
-        emit_completion(d, t->tag, BURST_BYTES);
+    for (unsigned i = 0; i < BURST; i++) /* a small one fits where a large one has to wait */
+        emit_completion(d, t->tag, i % 2 ? 4 : BURST_BYTES);
 }
 
 static void ask_on(peer *p, uint64_t now)
@@ -215,6 +215,7 @@ static void ask_and_take(peer *p, uint64_t now)
     ask_on(p, now);
     while (peer_take(p, DXPU_COMPLETION, &t)) {
         assert_int_equal(t.tag, got[DXPU_COMPLETION] / BURST % 256); /* in order */
+        assert_int_equal(t.length_dw, got[DXPU_COMPLETION] % 2 ? 1 : BURST_BYTES / 4);
         got[DXPU_COMPLETION]++;
     }
 }

@@ -106,19 +106,25 @@ static int peer_socket(void)
     return fd;
 }
 
-static void peer_start(peer *p, struct event_base *base)
+static void peer_init(peer *p)
 {
-    static const struct timeval ms = { 0, 1000 };
     memset(p, 0, sizeof *p);
     p->fd = peer_socket();
     dxpu_channel_config_default(&p->cfg);
+}
+
+static void peer_start(peer *p, struct event_base *base)
+{
+    static const struct timeval ms = { 0, 1000 };
+    if (!p->cfg.window_frames)
+        peer_init(p);
     p->timer = event_new(base, -1, EV_PERSIST, peer_poll, p);
     assert_non_null(p->timer);
     assert_int_equal(event_add(p->timer, &ms), 0);
 }
 
 /* Open a channel from node 1 to a slot of the box at `to`. */
-static void peer_dial(peer *p, const dxpu_udp_address *to, uint16_t box_slot)
+static inline void peer_dial(peer *p, const dxpu_udp_address *to, uint16_t box_slot)
 {
     memcpy(&p->to, &to->u, to->len);
     p->to_len = to->len;

@@ -106,13 +106,12 @@ static void drain_class(slot *s, unsigned cls, uint64_t now)
     }
 }
 
-/* Submit what waits; true when nothing does any more. */
-static bool drain_queues(slot *s, uint64_t now)
+/* Submit what waits. */
+static void drain_queues(slot *s, uint64_t now)
 {
     drain_class(s, DXPU_POSTED, now);
     drain_class(s, DXPU_COMPLETION, now);
     drain_class(s, DXPU_NONPOSTED, now);
-    return s->waiting == 0;
 }
 
 /* ==== 2  To the device ======================================================================== */
@@ -162,14 +161,14 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
     slot *s = &b->slots[c->slot - 1];
     if (s->active != c)
         return false;
-    (void)drain_queues(s, now_ns);
+    drain_queues(s, now_ns); /* room comes with acknowledgements, so not within a turn */
     if (s->kind->tick)
         s->kind->tick(s->device, now_ns);
     for (unsigned n = 0; n < TLPS_PER_TURN; n++) {
         bool any = take_event(s);
         any |= take_one(b, s, DXPU_POSTED, now_ns);
         /* bounds what waits, and a device that streams still answers */
-        if (drain_queues(s, now_ns) || s->waiting < WAITING_MAX)
+        if (s->waiting < WAITING_MAX)
             any |= take_one(b, s, DXPU_NONPOSTED, now_ns);
         any |= take_one(b, s, DXPU_COMPLETION, now_ns);
         if (!any)
