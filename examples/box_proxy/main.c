@@ -3,6 +3,7 @@
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif
+#include "devices/eptest.h"
 #include "devices/memory.h"
 #include "devices/nvme.h"
 #include "options.h"
@@ -37,18 +38,20 @@ static struct {
           false,
           false };
 
-static const device_kind *const kinds[] = { &memory_kind, &nvme_kind };
+static const device_kind *const kinds[] = { &memory_kind, &nvme_kind, &eptest_kind };
 
 static const option_row rows[] = {
     FABRIC_OPTIONS(set.fabric),
-    { "device", "memory|nvme", "what stands in the slots (memory)", OPTION_CHOICE, &set.kind, 0,
-      0 },
+    { "device", "memory|nvme|eptest", "what stands in the slots (memory)", OPTION_CHOICE, &set.kind,
+      0, 0 },
     { "file", "FILE", "nvme: its blocks; FILE.2 and so on for further slots (in memory)",
       OPTION_TEXT, &set.device.file, 0, 0 },
     { "size", "SIZE", "nvme: of the namespace (the file's, or --memory)", OPTION_SIZE,
       &set.device.file_bytes, 1u << 20, (uint64_t)1 << 44 },
     { "block", "BYTES", "nvme: logical block, 512 or 4096 (512)", OPTION_NUMBER,
       &set.device.block_bytes, 512, 4096 },
+    { "bar", "SIZE", "eptest: its 64-bit prefetchable BAR, a power of two (64K)", OPTION_SIZE,
+      &set.device.bar_bytes, 4096, (uint64_t)1 << 44 },
     { "slots", "N", "slots, numbered from 1 (1)", OPTION_NUMBER, &set.slots, 1, SLOTS_MAX },
     { "memory", "SIZE", "memory of each slot's device, a power of two (16M)", OPTION_SIZE,
       &set.device.memory_bytes, 4096, (uint64_t)1 << 40 },
@@ -198,6 +201,8 @@ int main(int argc, char **argv)
         return rc == OPTIONS_SHOWN ? EXIT_GOOD : EXIT_USAGE;
     if (set.device.memory_bytes & (set.device.memory_bytes - 1))
         return usage("--memory: a power of two is wanted");
+    if (set.device.bar_bytes & (set.device.bar_bytes - 1))
+        return usage("--bar: a power of two is wanted");
     if (set.device.mps_bytes & (set.device.mps_bytes - 1))
         return usage("--mps: 128, 256, 512, 1024, 2048 or 4096");
     rc = open_box() || run_box() ? EXIT_SYSTEM : EXIT_GOOD;

@@ -27,6 +27,7 @@ typedef struct device_settings {
     uint64_t block_bytes;  /* nvme: 512 or 4096; 0: 512 */
     uint64_t identity;     /* no other device of the fabric has it: serial number, UUID */
     uint64_t timeout_ns;   /* least time to wait for a completion of the host */
+    uint64_t bar_bytes;    /* eptest: size of its 64-bit prefetchable BAR; 0: 64 KB */
 } device_settings;
 
 typedef struct device_kind {
