@@ -1631,6 +1631,69 @@ static void test_errors_completion_timeout(void **state)
     drv_close(d);
 }
 
+/* The range that is programmed, unless whoever owns the slot wants more patience. */
+static void test_completion_timeout_ranges(void **state)
+{
+    static const struct {
+        uint8_t code;
+        uint32_t us;
+    } rows[] = { { 0x0, 50000 },   { 0x1, 100 },      { 0x2, 10000 },
+                 { 0x5, 55000 },   { 0x6, 210000 },   { 0x9, 900000 },
+                 { 0xa, 3500000 }, { 0xd, 13000000 }, { 0xe, 64000000 } };
+    driver *d = drv_up(0);
+    (void)state;
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        cfg_write_be(&d->r, 0x88, rows[i].code, 0x1);
+        model(d)->timeout_least_ns = 0;
+        assert_int_equal(nvme_config_timeout_ns(model(d)), rows[i].us * (uint64_t)1000);
+        model(d)->timeout_least_ns = 1000000000;
+        assert_int_equal(nvme_config_timeout_ns(model(d)),
+                         rows[i].us > 1000000 ? rows[i].us * (uint64_t)1000 : 1000000000);
+        model(d)->timeout_least_ns = DXPU_NEVER;
+        assert_true(nvme_config_timeout_ns(model(d)) == DXPU_NEVER);
+        cfg_write_be(&d->r, 0x88, rows[i].code | 0x10, 0x1);
+        model(d)->timeout_least_ns = 0;
+        assert_true(nvme_config_timeout_ns(model(d)) == DXPU_NEVER);
+    }
+    drv_close(d);
+}
+
+/* A poisoned write changes nothing; a message means nothing; reads in flight show as pending. */
+static void test_poison_messages_pending(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    sqe s = io(2, 0, 1);
+    uint8_t b[4] = { 0x55, 0, 0, 0 };
+    dxpu_tlp t = rc_request(r, DXPU_TLP_MWR, BAR + NVME_TABLE + 8, 4);
+    (void)state;
+    t.payload.ptr = b;
+    t.payload.len = 4;
+    t.ep = true;
+    rc_give(r, &t);
+    assert_int_equal(reg32(r, NVME_TABLE + 8), 0);
+    t.ep = false;
+    rc_give(r, &t);
+    assert_int_equal(reg32(r, NVME_TABLE + 8), 0x55);
+    memset(&t, 0, sizeof t);
+    t.type = DXPU_TLP_MSG;
+    t.header_dw = 4;
+    t.message_code = 0x19; /* PME_Turn_Off */
+    t.message_routing = DXPU_MSG_BROADCAST;
+    rc_give(r, &t);
+    assert_int_equal(model(d)->count.messages, 1);
+    assert_false(cfg_read(r, 0x68) & 0x00200000);
+    r->hold = true;
+    (void)drv_send(d, 1, &s);
+    drv_ring(d, 1);
+    rc_look(r);
+    assert_true(cfg_read(r, 0x68) & 0x00200000);
+    r->hold = false;
+    rc_run(r);
+    assert_false(cfg_read(r, 0x68) & 0x00200000);
+    drv_close(d);
+}
+
 static void test_errors_command_id_twice(void **state)
 {
     driver *d = drv_up(0);
@@ -2193,6 +2256,8 @@ int main(void)
         cmocka_unit_test(test_errors_of_dma),
         cmocka_unit_test(test_errors_fetching_entries_are_fatal),
         cmocka_unit_test(test_errors_completion_timeout),
+        cmocka_unit_test(test_completion_timeout_ranges),
+        cmocka_unit_test(test_poison_messages_pending),
         cmocka_unit_test(test_errors_command_id_twice),
         cmocka_unit_test(test_doorbell_abuse),
         cmocka_unit_test(test_event_limit_and_temperature),

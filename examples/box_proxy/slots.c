@@ -13,7 +13,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { TLPS_PER_TURN = 256 }; /* then other slots and the network have their turn */
+enum {
+    TLPS_PER_TURN = 256, /* then other slots and the network have their turn */
+    WAITING_MAX = 512    /* TLPs of a device; with more it is given no further request */
+};
 
 /* ==== 1  From the device ====================================================================== */
 
@@ -146,8 +149,8 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
     for (unsigned n = 0; n < TLPS_PER_TURN; n++) {
         bool any = take_event(s);
         any |= take_one(b, s, DXPU_POSTED, now_ns);
-        /* a request is answered completely before the next one is looked at */
-        if (drain_queue(s, now_ns))
+        /* bounds what waits, and a device that streams still answers */
+        if (drain_queue(s, now_ns) || s->waiting < WAITING_MAX)
             any |= take_one(b, s, DXPU_NONPOSTED, now_ns);
         any |= take_one(b, s, DXPU_COMPLETION, now_ns);
         if (!any)
@@ -280,6 +283,7 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
     s->port.user = s;
     s->port.emit = device_emits;
     s->port.waiting = device_waits;
+    own.timeout_ns = DXPU_NEVER; /* the channel's hold ends what is never answered */
     s->device = kind->create(&own, &s->port);
     if (!s->device)
         return -1;

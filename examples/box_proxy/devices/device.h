@@ -10,7 +10,7 @@
 #include "stats.h"
 
 /* How a device speaks to its host.  emit() copies the TLP and never fails: what cannot leave at
-   once is queued, and no further non-posted request is given to the device meanwhile. */
+   once is queued, and while many wait no further non-posted request is given to the device. */
 typedef struct device_port {
     void *user;
     void (*emit)(void *user, dxpu_bytes tlp);
