@@ -66,66 +66,11 @@ exec 9>"$dir/lock"
 flock 9
 [ ! -e "$dir/ready" ] || ! recent "$@" || print "$@"
 
-# The mirror that the machine uses for its own suites serves the newer ones too.
-mirror=$(
-    {
-        sed -n 's/^URIs: *//p' /etc/apt/sources.list.d/*.sources
-        sed -n 's/^deb  *\(\[[^]]*\]  *\)\{0,1\}\([^ ]*\) .*/\2/p' \
-            /etc/apt/sources.list /etc/apt/sources.list.d/*.list
-    } 2>/dev/null | tr ' ' '\n' | grep -E '/debian/?$' | head -n 1
-) || true
-[ -n "$mirror" ] || fail "no Debian mirror in /etc/apt; install QEMU 10.1 or newer"
-keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-[ -r $keyring ] || fail "no $keyring to check signatures with; install debian-archive-keyring"
-
+. "$top/tests/guest/apt.sh"
 apt=$dir/apt
-rm -rf "$apt" "$root.new" "$dir/ready"
-mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/etc"
-: >"$apt/status"
-for suite in trixie trixie-updates trixie-backports; do
-    echo "deb [signed-by=$keyring] $mirror $suite main"
-done >"$apt/sources.list"
-# The machine's own settings (a proxy, for instance) are read first; these then replace the places.
-# Without the sandbox user apt may write here whoever runs it.
-cat >"$apt/conf" <<END
-Dir::State "$apt";
-Dir::State::lists "$apt/lists";
-Dir::State::status "$apt/status";
-Dir::State::extended_states "$apt/extended_states";
-Dir::Cache "$apt/cache";
-Dir::Cache::archives "$apt/cache/archives";
-Dir::Log "$apt";
-Dir::Etc::sourcelist "$apt/sources.list";
-Dir::Etc::sourceparts "$apt/etc";
-Dir::Etc::preferences "$apt/etc/preferences";
-Dir::Etc::preferencesparts "$apt/etc";
-Dir::Etc::trusted "$apt/etc/trusted.gpg";
-Dir::Etc::trustedparts "$apt/etc";
-APT::Architecture "amd64";
-APT::Architectures "amd64";
-APT::Install-Recommends "false";
-APT::Install-Suggests "false";
-APT::Sandbox::User "";
-APT::Get::AllowUnauthenticated "false";
-Acquire::AllowInsecureRepositories "false";
-Acquire::Languages "none";
-Acquire::Retries "3";
-Acquire::http::Timeout "30";
-Acquire::https::Timeout "30";
-APT::Update::Error-Mode "any";
-Debug::NoLocking "true";
-DPkg::Post-Invoke {};
-APT::Update::Post-Invoke {};
-APT::Update::Post-Invoke-Success {};
-END
-private() {
-    # the lists of hooks cannot be emptied by a file that is merely read later
-    sed 's/^\([A-Za-z:-]*Invoke[A-Za-z-]*\) {};$/#clear \1;/' "$apt/conf" >"$apt/apt.conf"
-    APT_CONFIG=$apt/apt.conf apt-get -qq "$@" >"$apt/log" 2>&1 9>&- ||
-        fail "apt-get $1 failed: $(tail -n 3 "$apt/log" | tr '\n' ' ')"
-}
-private update
-private install -y --download-only -t trixie-backports qemu-system-x86 seabios ipxe-qemu
+rm -rf "$root.new" "$dir/ready"
+apt_open "$apt" trixie trixie-updates trixie-backports
+apt_private install -y --download-only -t trixie-backports qemu-system-x86 seabios ipxe-qemu
 mkdir -p "$root.new"
 for package in "$apt"/cache/archives/*.deb; do
     [ -e "$package" ] || fail "apt-get fetched nothing"

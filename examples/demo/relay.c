@@ -2,7 +2,8 @@
    same seed
    SPDX-License-Identifier: MIT
 
-   A datagram from a client goes to the target from a socket of that client's own, and back. */
+   A datagram from a client goes to the target from a socket of that client's own, and back.
+   SIGUSR1 cuts the line: everything is lost until SIGUSR2 mends it. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* ppoll */
 #endif
@@ -57,7 +58,7 @@ static const option_row rows[] = {
     { "json", NULL, "counts as one JSON object", OPTION_FLAG, &set.json, 0, 0 },
 };
 
-static volatile sig_atomic_t stopping;
+static volatile sig_atomic_t stopping, is_cut;
 static int listener = -1;
 static dxpu_udp_address target;
 static struct {
@@ -75,8 +76,10 @@ static struct {
 
 static void on_signal(int number)
 {
-    (void)number;
-    stopping = 1;
+    if (number == SIGUSR1 || number == SIGUSR2)
+        is_cut = number == SIGUSR1;
+    else
+        stopping = 1;
 }
 
 static uint64_t next_random(void)
@@ -191,7 +194,7 @@ static void pass(uint8_t *bytes, size_t len, int client, bool up, uint64_t now)
     uint64_t due = now + set.delay_us * 1000;
     int copies = 1;
     count.received++;
-    if (happens(set.loss)) {
+    if (happens(set.loss) || is_cut) {
         count.lost++;
         return;
     }
@@ -325,6 +328,7 @@ int main(int argc, char **argv)
                                rows,
                                sizeof rows / sizeof rows[0],
                                "Ctrl-C stops it; what it did is printed then.\n"
+                               "SIGUSR1 cuts the line, SIGUSR2 mends it.\n"
                                "exit status: 0 stopped as asked, 2 usage, 3 system error\n" };
     struct sigaction stop = { .sa_handler = on_signal };
     int rc = options_parse(&program, argc, argv);
@@ -336,6 +340,8 @@ int main(int argc, char **argv)
     }
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
+    sigaction(SIGUSR1, &stop, NULL);
+    sigaction(SIGUSR2, &stop, NULL);
     rc = open_relay();
     if (rc)
         return rc;

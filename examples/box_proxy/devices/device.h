@@ -46,6 +46,9 @@ typedef struct device_kind {
     /* The monotonic time, and a chance to send more: every 10 ms or so, and when TLPs of the device
        have left.  NULL: not wanted. */
     void (*tick)(void *device, uint64_t now_ns);
+    /* What it shows: rows from the top, three bytes a pixel: red, green, blue.  The caller frees
+       it.  NULL: nothing is shown.  The function is NULL for what has no screen. */
+    uint8_t *(*picture)(void *device, unsigned *width, unsigned *height);
 } device_kind;
 
 #endif /* DEVICE_H_INCLUDED */

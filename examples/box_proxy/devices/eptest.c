@@ -40,7 +40,7 @@ typedef struct transfer {
 
 typedef struct eptest {
     fn fn;
-    uint8_t *memory[FN_BARS]; /* of the BARs; registers are what BAR0's begins with */
+    uint8_t *memory[PCI_BARS]; /* of the BARs; registers are what BAR0's begins with */
     uint64_t random;
     transfer job;
 #define EPTEST_FIELD(name) uint64_t name;
@@ -52,12 +52,12 @@ typedef struct eptest {
 
 static uint32_t get(const eptest *e, unsigned reg)
 {
-    return fn_le32(e->memory[0] + reg);
+    return pci_load32(e->memory[0] + reg);
 }
 
 static void set(eptest *e, unsigned reg, uint32_t value)
 {
-    fn_put32(e->memory[0] + reg, value);
+    pci_store32(e->memory[0] + reg, value);
 }
 
 static uint64_t get64(const eptest *e, unsigned reg)
@@ -280,9 +280,9 @@ static void read_bar(eptest *e, const dxpu_tlp *t)
     for (uint32_t i = 0; bar == 0 && i < t->length_dw; i++) {
         uint32_t value;
         if (fn_msix_read(&e->fn, bar, offset + i * 4, &value))
-            fn_put32(data + (size_t)i * 4, value);
+            pci_store32(data + (size_t)i * 4, value);
     }
-    fn_complete_read(&e->fn, t, data);
+    pci_complete_read(&e->fn.pci, t, data);
 }
 
 static void write_bar(eptest *e, const dxpu_tlp *t)
@@ -293,11 +293,10 @@ static void write_bar(eptest *e, const dxpu_tlp *t)
         return;
     e->count.bar_writes++;
     for (uint32_t i = 0; bar == 0 && i < t->length_dw; i++) {
-        uint8_t be = i == 0 ? t->first_be : i + 1u == t->length_dw ? t->last_be : 0xf;
-        (void)fn_msix_write(&e->fn, bar, offset + i * 4, fn_le32(t->payload.ptr + (size_t)i * 4),
-                            fn_enabled_bits(be));
+        (void)fn_msix_write(&e->fn, bar, offset + i * 4, pci_load32(t->payload.ptr + (size_t)i * 4),
+                            pci_enabled(t, i));
     }
-    fn_store(e->memory[bar] + offset, t);
+    pci_store(e->memory[bar] + offset, t);
     set(e, EPTEST_CAPS, EPTEST_CAPS_VALUE); /* read-only */
 }
 
@@ -324,7 +323,7 @@ static void unwrite(uint8_t *p, uint64_t bytes)
 static void clear(eptest *e)
 {
     job_stop(e);
-    for (unsigned i = 0; i < FN_BARS; i++) {
+    for (unsigned i = 0; i < PCI_BARS; i++) {
         if (e->memory[i])
             unwrite(e->memory[i], e->fn.set.bar[i].bytes);
     }
@@ -375,7 +374,7 @@ static void eptest_event(void *device, const dxpu_event *ev)
 static void eptest_destroy(void *device)
 {
     eptest *e = device;
-    for (unsigned i = 0; i < FN_BARS; i++) {
+    for (unsigned i = 0; i < PCI_BARS; i++) {
         if (e->memory[i])
             munmap(e->memory[i], (size_t)e->fn.set.bar[i].bytes);
     }
@@ -388,11 +387,11 @@ static void *eptest_create(const device_settings *s, const device_port *port)
     fn_setup f = { .vendor = EPTEST_VENDOR,
                    .device = EPTEST_DEVICE,
                    .class_revision = 0xff000001u, /* of no class */
-                   .bar = { { EPTEST_BAR0_BYTES, FN_BAR_32 },
-                            { EPTEST_BAR1_BYTES, FN_BAR_32 },
-                            { EPTEST_BAR2_BYTES, FN_BAR_32 },
-                            { EPTEST_BAR3_BYTES, FN_BAR_32 },
-                            { EPTEST_BAR4_BYTES, FN_BAR_64_PREFETCHABLE } },
+                   .bar = { { EPTEST_BAR0_BYTES, 0 },
+                            { EPTEST_BAR1_BYTES, 0 },
+                            { EPTEST_BAR2_BYTES, 0 },
+                            { EPTEST_BAR3_BYTES, 0 },
+                            { EPTEST_BAR4_BYTES, PCI_BAR_64 | PCI_BAR_PREFETCHABLE } },
                    .msi = true,
                    .msi_log2 = EPTEST_MSI_LOG2,
                    .msix = EPTEST_MSIX,
@@ -406,7 +405,7 @@ static void *eptest_create(const device_settings *s, const device_port *port)
         f.bar[4].bytes = s->bar_bytes;
     fn_init(&e->fn, &f, port, e, function_level_reset);
     e->random = s->identity;
-    for (unsigned i = 0; i < FN_BARS; i++) {
+    for (unsigned i = 0; i < PCI_BARS; i++) {
         if (!f.bar[i].bytes)
             continue;
         e->memory[i] = map(f.bar[i].bytes);
@@ -428,5 +427,6 @@ static void eptest_report(void *device, report *r)
     fn_report(&e->fn, r);
 }
 
-const device_kind eptest_kind = { "eptest",     eptest_create, eptest_destroy, eptest_tlp,
-                                  eptest_event, eptest_reset,  eptest_report,  eptest_tick };
+const device_kind eptest_kind = { "eptest",      eptest_create, eptest_destroy,
+                                  eptest_tlp,    eptest_event,  eptest_reset,
+                                  eptest_report, eptest_tick,   NULL };

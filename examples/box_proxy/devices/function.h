@@ -1,20 +1,18 @@
-/* function.h - what the functions of devices share: configuration space, completions, DMA, MSI
+/* function.h - a function that masters the bus: DMA with tags, MSI, MSI-X, power states
    SPDX-License-Identifier: MIT
 
-   A type 0 header (Base Spec 7.5.1) with power management (7.5.2), MSI (7.7.1), MSI-X (7.7.2) and
-   PCI Express (7.5.3) capabilities; requests of the function's own split at Max_Payload_Size and
+   Beside the header and PCI Express of pci.h: power management (Base Spec 7.5.2), MSI (7.7.1) and
+   MSI-X (7.7.2); requests of the function's own split at Max_Payload_Size and
    Max_Read_Request_Size, with as many tags as software allows.  The owner calls fn_tlp() for every
    TLP and does the memory requests that this gives back. */
 #ifndef FUNCTION_H_INCLUDED
 #define FUNCTION_H_INCLUDED
 
-#include "device.h"
+#include "pci.h"
 
 /* ==== 1  Settings ============================================================================= */
 
 enum {
-    FN_BARS = 6,
-    FN_CONFIG_DW = 64,
     FN_TAGS = 256,
     FN_MSIX_MAX = 128, /* vectors */
     FN_PAGE_BYTES = 4096,
@@ -25,21 +23,15 @@ enum {
     FN_CAP_MSI = 0xa0
 };
 
-enum { /* fn_bar.type: the low bits of the register */
-       FN_BAR_32 = 0x0,
-       FN_BAR_64 = 0x4, /* takes the next register too */
-       FN_BAR_64_PREFETCHABLE = 0xc
-};
-
 typedef struct fn_bar {
-    uint64_t bytes; /* a power of two, at least 16; 0: none */
-    uint32_t type;
+    uint64_t bytes; /* 0: none */
+    uint32_t flags; /* PCI_BAR_* */
 } fn_bar;
 
 typedef struct fn_setup {
     uint16_t vendor, device;
     uint32_t class_revision; /* as the register has it */
-    fn_bar bar[FN_BARS];
+    fn_bar bar[PCI_BARS];
     bool msi;
     unsigned msi_log2;             /* how many vectors: 2 to this power, at most 5 */
     unsigned msix;                 /* how many vectors; 0: no MSI-X */
@@ -83,15 +75,12 @@ typedef struct fn_fetch {
     X(interrupts)
 
 struct fn {
-    const device_port *port;
+    pci_function pci;
     void *user; /* of the callbacks */
     /* Function Level Reset: reset what is the owner's, and call fn_reset(). */
     void (*flr)(void *user);
     fn_setup set;
-    uint32_t mps_code; /* largest Max_Payload_Size, as Device Capabilities says it */
     uint64_t now_ns;
-    uint16_t bdf; /* captured from configuration writes; 00:00.0 before the first */
-    uint32_t config[FN_CONFIG_DW];
     uint32_t table[FN_MSIX_MAX * 4];
     uint32_t pending[FN_MSIX_MAX / 32];
     dxpu_tags tags;
@@ -101,7 +90,6 @@ struct fn {
         uint8_t *to;
     } request[FN_TAGS];
     fn_fetch *fetch_head, **fetch_tail;
-    uint8_t out[DXPU_TLP_MAX_BYTES];
 #define FN_FIELD(name) uint64_t name;
     struct {
         FN_COUNTERS(FN_FIELD)
@@ -126,12 +114,7 @@ bool fn_tlp(fn *f, const dxpu_tlp *t);
 int fn_locate(const fn *f, const dxpu_tlp *t, uint64_t *offset);
 /* A posted write that is not done: nobody's address, or poisoned.  True when it was dropped. */
 bool fn_refuse_write(fn *f, const dxpu_tlp *t, int bar);
-/* Store a write's payload, byte enables obeyed. */
-void fn_store(uint8_t *to, const dxpu_tlp *t);
-/* Complete a request.  read(): with all of its length_dw from data, split as it must be. */
-void fn_complete(fn *f, const dxpu_tlp *req, uint8_t status, dxpu_bytes data);
-void fn_complete_read(fn *f, const dxpu_tlp *req, const uint8_t *data);
-void fn_unsupported(fn *f, const dxpu_tlp *req);
+void fn_unsupported(fn *f, const dxpu_tlp *req); /* counted, else as pci_unsupported() */
 
 /* ==== 4  DMA ================================================================================== */
 
@@ -155,11 +138,5 @@ bool fn_msix_signal(fn *f, unsigned vector);
 /* The table and the pending bits in their BAR.  True when `offset` of BAR `bar` is theirs. */
 bool fn_msix_read(const fn *f, int bar, uint64_t offset, uint32_t *value);
 bool fn_msix_write(fn *f, int bar, uint64_t offset, uint32_t value, uint32_t enabled);
-
-/* ==== 6  Bytes ================================================================================ */
-
-uint32_t fn_le32(const uint8_t *p);
-void fn_put32(uint8_t *p, uint32_t v);
-uint32_t fn_enabled_bits(uint8_t be); /* 0xff for each byte that is enabled */
 
 #endif /* FUNCTION_H_INCLUDED */

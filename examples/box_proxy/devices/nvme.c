@@ -339,5 +339,5 @@ static void nvme_report(void *device, report *r)
 #undef NVME_PRINT
 }
 
-const device_kind nvme_kind = { "nvme",          nvme_create, nvme_destroy, nvme_tlp,
-                                nvme_link_event, nvme_reset,  nvme_report,  nvme_tick };
+const device_kind nvme_kind = { "nvme",     nvme_create, nvme_destroy, nvme_tlp, nvme_link_event,
+                                nvme_reset, nvme_report, nvme_tick,    NULL };

@@ -1,0 +1,104 @@
+#!/bin/sh
+# tests/guest/fetch.sh: print the folder that holds a Linux guest's kernel and programs.
+# They are Debian 12's own packages, unpacked under build/guest (130 MB are fetched once, 70 MB
+# stay; signatures are checked, nothing is installed, root is not needed).  Exit status 1 and a
+# reason on standard error when they cannot be had.
+#
+#     vmlinuz  modules/*.ko  root/ (busybox, fio, nvme, lspci, setpci and their libraries)
+#
+# DXPU_GUEST_DIR names another place than build/guest; DXPU_GUEST_FETCH=no forbids fetching.
+# SPDX-License-Identifier: MIT
+set -eu
+export LC_ALL=C
+
+fail() {
+    echo "fetch.sh: no guest: $*" >&2
+    exit 1
+}
+
+top=$(cd "$(dirname "$0")/../.." && pwd)
+dir=${DXPU_GUEST_DIR:-$top/build/guest}
+case $dir in
+/*) ;;
+*) dir=$PWD/$dir ;;
+esac
+apt=$dir/apt
+loader=lib64/ld-linux-x86-64.so.2
+programs='/bin/busybox /usr/bin/fio /usr/sbin/nvme /usr/bin/lspci /usr/bin/setpci'
+# What a PCIe device may want of Debian's kernel as modules; subfolders are named where wanted.
+folders='lib lib/math crypto block drivers/nvme/common drivers/nvme/host drivers/pci/controller
+         drivers/gpu/drm drivers/gpu/drm/tiny drivers/misc'
+
+if [ ! -e "$dir/ready" ]; then
+    [ "$(uname -m)" = x86_64 ] || fail "the packages that can be fetched are for x86_64 only"
+    [ "${DXPU_GUEST_FETCH:-yes}" != no ] || fail "fetching is forbidden (DXPU_GUEST_FETCH=no)"
+    command -v flock >/dev/null || fail "flock is not here"
+    # One fetch at a time; who waited finds it done.
+    mkdir -p "$dir" || fail "cannot write to $dir"
+    exec 9>"$dir/lock"
+    flock 9
+fi
+if [ -e "$dir/ready" ]; then
+    echo "$dir"
+    exit 0
+fi
+
+# keep FILE: copy a file of all/ to root/, at the same place, with the links that lead to it
+keep() {
+    from=$all$1
+    mkdir -p "$dir/root${1%/*}"
+    cp -L "$from" "$dir/root$1"
+}
+
+unpack_programs() {
+    for package in "$apt"/cache/archives/*.deb; do
+        dpkg -x "$package" "$all" || fail "cannot unpack ${package##*/} (disk full?)"
+    done
+    path=$all/lib/x86_64-linux-gnu:$all/usr/lib/x86_64-linux-gnu
+    path=$path:$all/usr/lib/x86_64-linux-gnu/ceph
+    keep /$loader
+    for program in $programs; do
+        keep "$program"
+        [ "$program" != /bin/busybox ] || continue # static
+        # the loader lists what it would load; every library goes to one folder
+        "$all/$loader" --library-path "$path" --list "$all$program" 2>/dev/null |
+            sed -n 's/.* => \([^ ]*\) (.*/\1/p'
+    done | sort -u >"$dir/libraries"
+    mkdir -p "$dir/root/lib"
+    while read -r library; do
+        case $library in
+        "$all"/*) cp -L "$library" "$dir/root/lib/" ;;
+        *) fail "$library is of this machine, not of the packages" ;;
+        esac
+    done <"$dir/libraries"
+    "$dir/root/$loader" --library-path "$dir/root/lib" "$dir/root/usr/bin/fio" --version \
+        >/dev/null || fail "the unpacked fio does not run"
+}
+
+unpack_kernel() {
+    kernel=$(APT_CONFIG=$apt/apt.conf apt-cache depends linux-image-amd64 |
+        sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)
+    [ -n "$kernel" ] || fail "linux-image-amd64 names no kernel"
+    (cd "$apt/cache" && apt_private download "$kernel")
+    dpkg-deb --fsys-tarfile "$apt"/cache/linux-image-*.deb | tar -x -C "$all" --wildcards \
+        './boot/vmlinuz-*' './lib/modules/*' || fail "cannot unpack $kernel (disk full?)"
+    cp "$all"/boot/vmlinuz-* "$dir/vmlinuz"
+    mkdir -p "$dir/modules"
+    for folder in $folders; do
+        find "$all"/lib/modules/*/kernel/"$folder" -maxdepth 1 -name '*.ko' \
+            -exec cp {} "$dir/modules/" \; 2>/dev/null || true
+    done
+    [ -e "$dir/modules/vmd.ko" ] || fail "$kernel has no vmd module"
+}
+
+. "$top/tests/guest/apt.sh"
+all=$dir/all
+rm -rf "$all" "$dir/root" "$dir/modules"
+mkdir -p "$all"
+apt_open "$apt" bookworm bookworm-updates
+apt_private install -y --download-only busybox-static fio nvme-cli pciutils
+unpack_programs
+unpack_kernel
+rm -rf "$all" "$apt" "$dir/libraries"
+: >"$dir/ready"
+echo "$dir"

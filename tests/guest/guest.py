@@ -1,0 +1,161 @@
+"""A stock Linux guest under QEMU, for tests: start it, run commands in it, see what it logs.
+
+Standard library only.  Proxies and relays are started by examples/demo/lab.py's Lab."""
+# SPDX-License-Identifier: MIT
+import os
+import re
+import subprocess
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TESTS = os.path.dirname(HERE)
+# What a healthy kernel never prints.
+COMPLAINTS = re.compile(r"\bBUG\b|\bWARNING\b|Call Trace|\bhung\b|blocked for more than|"
+                        r"soft lockup|hard LOCKUP|rcu.*stall|\bOops\b|general protection|"
+                        r"Kernel panic|UBSAN|refcount_t:|workqueue lockup|nobody cared")
+
+
+class Missing(Exception):
+    """QEMU, or the guest's kernel and programs, cannot be had here."""
+
+
+class Stuck(Exception):
+    """The guest did not do in time what it was asked."""
+
+
+def ask(script):
+    done = subprocess.run([script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise Missing(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else script)
+    return done.stdout.splitlines()
+
+
+def tools():
+    """QEMU's command line, the folder of the kernel; raises Missing."""
+    return ask(os.path.join(TESTS, "qemu.sh")), ask(os.path.join(HERE, "fetch.sh"))[0]
+
+
+def initramfs(path, *files):
+    subprocess.run([os.path.join(HERE, "initramfs.sh"), path, *files], check=True)
+    return path
+
+
+class Guest:
+    """One virtual machine.  It belongs to `lab`, which ends it in any case."""
+
+    def __init__(self, lab, name, tools, initrd, socket, append="", memory=512, cpus=2,
+                 reboots=False):
+        qemu, folder = tools
+        self.lab, self.name = lab, name
+        self.log_file = lab.file(name + ".console")
+        self.err_file = lab.file(name + ".qemu")
+        self.text = ""
+        self.next_id = 0
+        self.seen = 0  # of the kernel's log that healthy() has read
+        self.more = threading.Condition()
+        command = qemu + [
+            "-machine", "q35,memory-backend=m", "-accel", "tcg,thread=multi",
+            "-cpu", "max,phys-bits=46", "-smp", str(cpus), "-m", str(memory),
+            "-object", "memory-backend-memfd,id=m,size=%dM,share=on" % memory,
+            "-nodefaults", "-display", "none", "-monitor", "none",
+            "-serial", "file:" + self.log_file, "-serial", "stdio",
+            "-kernel", os.path.join(folder, "vmlinuz"), "-initrd", initrd,
+            "-append", "console=ttyS0 loglevel=6 panic=-1 %s" % append,
+            "-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off",
+            "-device", '{"driver":"vfio-user-pci","socket":{"path":"%s","type":"unix"}}' % socket]
+        if not reboots:
+            command.append("-no-reboot")
+        with open(self.err_file, "wb") as err:
+            self.popen = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                          stderr=err, start_new_session=True)
+        self.started = time.monotonic()
+        lab.processes.append(self)
+        threading.Thread(target=self.read, daemon=True).start()
+
+    # What the lab asks of a process.
+    def kill(self):
+        if self.popen.poll() is None:
+            self.popen.kill()
+        self.popen.wait()
+
+    def read(self):
+        while True:
+            got = os.read(self.popen.stdout.fileno(), 65536)
+            with self.more:
+                if got:
+                    self.text += got.decode("utf-8", "replace")
+                self.more.notify_all()
+            if not got:
+                return
+
+    def expect(self, pattern, seconds):
+        """Wait until the second serial port has said it; what follows stays for the next."""
+        end = time.monotonic() + seconds
+        with self.more:
+            while True:
+                found = re.search(pattern, self.text, re.S | re.M)
+                if found:
+                    self.text = self.text[found.end():]
+                    return found
+                left = end - time.monotonic()
+                if left <= 0 or self.popen.poll() is not None:
+                    raise Stuck("%s: no %r in %g s; last: %s\nconsole: %s\nqemu: %s" % (
+                        self.name, pattern, seconds, self.text[-500:], self.log()[-2000:],
+                        self.errors()[-500:]))
+                self.more.wait(min(left, 1))
+
+    def ready(self, seconds=120):
+        """Wait for the init; how long it took since the start or the last restart."""
+        version = self.expect(r"^ready (\S+)\r?\n", seconds).group(1)
+        took = time.monotonic() - self.started
+        self.version = version
+        return took
+
+    def start(self, command):
+        self.next_id += 1
+        self.popen.stdin.write(("%d %s\n" % (self.next_id, command.replace("\n", "; "))).encode())
+        self.popen.stdin.flush()
+        return self.next_id
+
+    def finish(self, number, seconds=60):
+        found = self.expect(r"^<%d\r?\n(.*?)\r?\n?^>%d (\d+)\r?\n" % (number, number), seconds)
+        return int(found.group(2)), found.group(1).replace("\r\n", "\n")
+
+    def run(self, command, seconds=60):
+        """Exit status and output of a shell command."""
+        return self.finish(self.start(command), seconds)
+
+    def must(self, command, seconds=60):
+        status, output = self.run(command, seconds)
+        if status:
+            raise AssertionError("%s: %s: exit status %d: %s" % (self.name, command, status,
+                                                                 output[-3000:]))
+        return output
+
+    def wait_for(self, command, seconds=30):
+        """Run it in the guest until it succeeds; the seconds that took."""
+        start = time.monotonic()
+        loop = "i=0; until %s >/dev/null 2>&1; do sleep 0.05; i=$((i+1)); [ $i -lt %d ] || exit 1; " \
+               "done" % (command, seconds * 20)
+        status, _ = self.run(loop, seconds * 3 + 30)
+        if status:
+            raise Stuck("%s: not in %g s: %s\n%s" % (self.name, seconds, command,
+                                                     self.log()[-2000:]))
+        return time.monotonic() - start
+
+    def log(self):
+        if not os.path.exists(self.log_file):  # QEMU has not come to it
+            return ""
+        with open(self.log_file, errors="replace") as file:
+            return file.read()
+
+    def errors(self):
+        with open(self.err_file, errors="replace") as file:
+            return file.read()
+
+    def complaints(self):
+        """What the kernel should not have said since the last call."""
+        log = self.log()
+        fresh, self.seen = log[self.seen:], len(log)
+        return [line for line in fresh.splitlines() if COMPLAINTS.search(line)]

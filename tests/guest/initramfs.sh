@@ -1,0 +1,39 @@
+#!/bin/sh
+# tests/guest/initramfs.sh OUTPUT [FILE...]: the guest's root file system, from the folder that
+# fetch.sh prints and tests/guest/init.  Further files go to /bin of the guest, modules (*.ko) to
+# /modules.  Not compressed: the guest's kernel has less to do.
+# SPDX-License-Identifier: MIT
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+[ $# -ge 1 ] || { echo "usage: initramfs.sh OUTPUT [FILE...]" >&2; exit 2; }
+output=$1
+shift
+case $output in
+/*) ;;
+*) output=$PWD/$output ;;
+esac
+dir=$("$here/fetch.sh")
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+cp -R "$dir/root/." "$tree"
+mkdir -p "$tree/modules" "$tree/proc" "$tree/sys" "$tree/dev" "$tree/tmp" "$tree/etc"
+# in the order in which they must be loaded; what a kernel has built in or lacks is not there
+modules='crc64 crct10dif_common crct10dif_generic crc-t10dif crc64-rocksoft t10-pi
+         nvme-keyring nvme-auth nvme-core nvme vmd'
+for module in $modules; do
+    [ ! -e "$dir/modules/$module.ko" ] || {
+        cp "$dir/modules/$module.ko" "$tree/modules/"
+        echo "$module"
+    }
+done >"$tree/modules/order"
+for file in "$@"; do
+    case $file in
+    *.ko) cp "$file" "$tree/modules/" ;;
+    *) cp "$file" "$tree/bin/" ;;
+    esac
+done
+cp "$here/init" "$tree/init"
+chmod 755 "$tree/init"
+# the guest's own busybox has a cpio, so the machine needs none
+(cd "$tree" && find . | "$dir/root/bin/busybox" cpio -o -H newc >"$output.new" 2>/dev/null)
+mv "$output.new" "$output"
