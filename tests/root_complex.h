@@ -221,8 +221,10 @@ static void rc_completion(rc *r, const dxpu_tlp *t)
     r->cpl = *t;
     r->cpl.payload.ptr = NULL;
     r->cpl_count++;
-    if (r->foreign)
+    if (r->foreign) {
+        r->cpl_done = true;
         return;
+    }
     assert_true(t->payload.len <= r->mps);
     assert_true(r->data_len + t->payload.len <= sizeof r->data);
     memcpy(r->data + r->data_len, t->payload.ptr ? t->payload.ptr : r->data, t->payload.len);
@@ -277,17 +279,6 @@ static bool rc_answer_one(rc *r)
         tag = (tag + 1) % 256;
     rc_answer_tag(r, tag);
     return true;
-}
-
-/* All completions of the latest read request, before any other. */
-static void rc_answer_last(rc *r)
-{
-    unsigned tag;
-    rc_look(r);
-    tag = r->last_tag;
-    while (r->answers[tag].head)
-        rc_answer_tag(r, tag);
-    rc_look(r);
 }
 
 /* Until the device has nothing more to say. */
@@ -359,6 +350,17 @@ static uint8_t mmio_read_status(rc *r, uint64_t address, uint32_t bytes)
 {
     dxpu_tlp t = rc_request(r, DXPU_TLP_MRD, address, bytes);
     return rc_ask(r, &t);
+}
+
+static void mmio_write(rc *r, uint64_t address, const uint8_t *data, uint32_t bytes)
+{
+    dxpu_tlp t = rc_request(r, DXPU_TLP_MWR, address, bytes);
+    uint8_t shifted[64] = { 0 };
+    memcpy(shifted + (address & 3), data, bytes);
+    t.payload.ptr = shifted;
+    t.payload.len = t.length_dw * 4u;
+    rc_give(r, &t);
+    rc_look(r);
 }
 
 /* A device of this kind, with the link up. */
