@@ -25,7 +25,7 @@ bool probe_request(probe *p, dxpu_tlp *t, uint8_t data[4])
     t->first_be = 0xf;
     t->register_bytes = (uint16_t)(BAR0 + 4 * bar);
     for (unsigned i = 0; i < 4; i++)
-        data[i] = part == WRITE_ONES ? 0xff : (uint8_t)(p->before[bar] >> 8 * i);
+        data[i] = (uint8_t)(part == WRITE_ONES ? 0xff : p->before[bar] >> 8 * i);
     t->payload.ptr = write ? data : NULL;
     t->payload.len = write ? 4 : 0;
     return true;
