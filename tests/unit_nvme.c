@@ -19,13 +19,13 @@
 
 #include <cmocka.h>
 
+#include "examples/box_proxy/devices/function.c"
 #include "examples/box_proxy/devices/nvme.c"
 #include "examples/box_proxy/devices/nvme_admin.c"
-#include "examples/box_proxy/devices/nvme_bus.c"
-#include "examples/box_proxy/devices/nvme_config.c"
 #include "examples/box_proxy/devices/nvme_io.c"
 #include "examples/box_proxy/devices/nvme_log.c"
 #include "examples/box_proxy/devices/nvme_queue.c"
+#include "examples/box_proxy/devices/pci.c"
 
 /* The store's system calls, counted, and failing when told to. */
 static unsigned sync_count;
@@ -79,13 +79,13 @@ static void rc_answer_last(rc *r)
 static uint32_t reg32(rc *r, uint32_t offset)
 {
     assert_int_equal(mmio_read_status(r, BAR + offset, 4), DXPU_CPL_SC);
-    return nvme_le32(r->data);
+    return pci_load32(r->data);
 }
 
 static void reg_set32(rc *r, uint32_t offset, uint32_t value)
 {
     uint8_t b[4];
-    nvme_put32(b, value);
+    pci_store32(b, value);
     mmio_write(r, BAR + offset, b, 4);
 }
 
@@ -198,11 +198,11 @@ static bool drv_reap(driver *d, unsigned q, result *out)
     const uint8_t *e = rc_mem(&d->r, cq_address(q), 1) + p->head * 16u;
     if ((e[14] & 1) != p->phase)
         return false;
-    out->dw0 = nvme_le32(e);
-    out->sqhd = (uint16_t)nvme_le32(e + 8);
-    out->sqid = (uint16_t)(nvme_le32(e + 8) >> 16);
-    out->cid = (uint16_t)nvme_le32(e + 12);
-    out->status = (uint16_t)(nvme_le32(e + 12) >> 17 & ~(uint32_t)NVME_MORE);
+    out->dw0 = pci_load32(e);
+    out->sqhd = (uint16_t)pci_load32(e + 8);
+    out->sqid = (uint16_t)(pci_load32(e + 8) >> 16);
+    out->cid = (uint16_t)pci_load32(e + 12);
+    out->status = (uint16_t)(pci_load32(e + 12) >> 17 & ~(uint32_t)NVME_MORE);
     p->head = (p->head + 1) % p->depth;
     if (!p->head)
         p->phase ^= 1;
@@ -223,7 +223,7 @@ static uint16_t drv_send(driver *d, unsigned q, const sqe *s)
 {
     uint8_t *e = drv_entry(d, q);
     for (unsigned i = 0; i < 16; i++)
-        nvme_put32(e + i * 4u, s->dw[i]);
+        pci_store32(e + i * 4u, s->dw[i]);
     nvme_put16(e + 2, ++d->cid);
     return d->cid;
 }
@@ -416,9 +416,9 @@ static void test_memory_space(void **state)
     assert_int_equal(reg32(r, 0x08), 0x00010400);
     assert_int_equal(mmio_read_status(r, BAR - 4, 4), DXPU_CPL_UR);
     assert_int_equal(mmio_read_status(r, BAR + NVME_BAR_BYTES, 4), DXPU_CPL_UR);
-    assert_int_equal(model(d)->count.posted_dropped, 0);
+    assert_int_equal(model(d)->fn.count.posted_dropped, 0);
     mmio_write(r, BAR + NVME_BAR_BYTES, b, 4);
-    assert_int_equal(model(d)->count.posted_dropped, 1);
+    assert_int_equal(model(d)->fn.count.posted_dropped, 1);
     cfg_write_be(r, 0x04, 0x0004, 0x3);
     assert_int_equal(mmio_read_status(r, BAR + 8, 4), DXPU_CPL_UR);
     cfg_write_be(r, 0x04, 0x0006, 0x3);
@@ -437,7 +437,7 @@ static void test_bar_above_4g(void **state)
     cfg_write(r, 0x14, 0x12);
     assert_int_equal(mmio_read_status(r, BAR + 8, 4), DXPU_CPL_UR);
     assert_int_equal(mmio_read_status(r, 0x1200000000u + BAR + 8, 4), DXPU_CPL_SC);
-    assert_int_equal(nvme_le32(r->data), 0x00010400);
+    assert_int_equal(pci_load32(r->data), 0x00010400);
     drv_close(d);
 }
 
@@ -524,22 +524,22 @@ static void test_identify(void **state)
     const uint8_t *p = d->r.mem + MEM_DATA;
     (void)state;
     assert_int_equal(identify(d, 1, 0), 0);
-    assert_int_equal(nvme_le32(p), 0x1af41af4);
+    assert_int_equal(pci_load32(p), 0x1af41af4);
     assert_memory_equal(p + 4, "DXPU0000000000020001", 20);
     assert_int_equal(p[77], 8);
-    assert_int_equal(nvme_le32(p + 80), 0x00010400);
-    assert_int_equal(nvme_le32(p + 516), 1);
+    assert_int_equal(pci_load32(p + 80), 0x00010400);
+    assert_int_equal(pci_load32(p + 516), 1);
     assert_memory_equal(p + 768, "nqn.2014-08.org.nvmexpress:uuid:", 32);
     assert_int_equal(strlen((const char *)p + 768), 32 + 36);
     assert_int_equal(identify(d, 0, 1), 0);
     assert_int_equal(nvme_le64(p), STORE_BYTES / 512);
     assert_int_equal(p[26], 0);
-    assert_int_equal(nvme_le32(p + 128), 9u << 16);
+    assert_int_equal(pci_load32(p + 128), 9u << 16);
     assert_int_equal(identify(d, 2, 0), 0);
-    assert_int_equal(nvme_le32(p), 1);
-    assert_int_equal(nvme_le32(p + 4), 0);
+    assert_int_equal(pci_load32(p), 1);
+    assert_int_equal(pci_load32(p + 4), 0);
     assert_int_equal(identify(d, 2, 1), 0);
-    assert_int_equal(nvme_le32(p), 0);
+    assert_int_equal(pci_load32(p), 0);
     assert_int_equal(identify(d, 3, 1), 0);
     assert_int_equal(p[0], 3);
     assert_int_equal(p[1], 16);
@@ -645,9 +645,9 @@ static void test_logs(void **state)
     assert_int_equal(admin(d, 0x02, 0, 3 | 127u << 16, 0), 0);
     assert_int_equal(p[0], 1);
     assert_int_equal(admin(d, 0x02, 0, 5 | 1023u << 16, 0), 0);
-    assert_int_equal(nvme_le32(p + 6 * 4), 1);
-    assert_int_equal(nvme_le32(p + 1024 + 4), 3);
-    assert_int_equal(nvme_le32(p + 0x10 * 4), 0);
+    assert_int_equal(pci_load32(p + 6 * 4), 1);
+    assert_int_equal(pci_load32(p + 1024 + 4), 3);
+    assert_int_equal(pci_load32(p + 0x10 * 4), 0);
     assert_int_equal(admin(d, 0x02, 0, 0x77, 0), NVME_INVALID_LOG | NVME_DNR);
     assert_int_equal(admin(d, 0x02, 1, 2 | 127u << 16, 0), NVME_INVALID_FIELD | NVME_DNR);
     drv_close(d);
@@ -961,17 +961,17 @@ static void test_io_other_commands(void **state)
     s.dw[10] = 1;
     s.dw[11] = 4;
     memset(d->r.mem + MEM_DATA, 0, 32);
-    nvme_put32(d->r.mem + MEM_DATA + 4, 4);
+    pci_store32(d->r.mem + MEM_DATA + 4, 4);
     nvme_put64(d->r.mem + MEM_DATA + 8, 8);
-    nvme_put32(d->r.mem + MEM_DATA + 20, 4);
+    pci_store32(d->r.mem + MEM_DATA + 20, 4);
     nvme_put64(d->r.mem + MEM_DATA + 24, 12);
     assert_int_equal(drv_do(d, 1, &s).status, 0);
     assert_int_equal(move(d, false, 8, sizeof back, 0, back), 0);
     assert_memory_equal(back, zero, sizeof zero);
     nvme_put64(d->r.mem + MEM_DATA + 24, STORE_BYTES / 512 - 3);
-    nvme_put32(d->r.mem + MEM_DATA, 0);
+    pci_store32(d->r.mem + MEM_DATA, 0);
     memset(d->r.mem + MEM_DATA, 0, 20);
-    nvme_put32(d->r.mem + MEM_DATA + 20, 4);
+    pci_store32(d->r.mem + MEM_DATA + 20, 4);
     assert_int_equal(drv_do(d, 1, &s).status, NVME_LBA_RANGE | NVME_DNR);
     drv_close(d);
 }
@@ -1207,7 +1207,7 @@ static void test_errors_of_dma(void **state)
     for (unsigned round = 0; round < 2; round++) {
         (void)drv_send(d, 1, &s);
         drv_ring(d, 1);
-        while (model(d)->tags.in_flight == 0 || model(d)->sq[1].busy) { /* the entry first */
+        while (model(d)->fn.tags.in_flight == 0 || model(d)->sq[1].busy) { /* the entry first */
             rc_look(r);
             assert_true(rc_answer_one(r));
         }
@@ -1268,7 +1268,7 @@ static void test_errors_completion_timeout(void **state)
         nvme_kind.tick(r->dev, now);
         (void)drv_send(d, 1, &s);
         drv_ring(d, 1);
-        while (model(d)->tags.in_flight == 0 || model(d)->sq[1].busy) {
+        while (model(d)->fn.tags.in_flight == 0 || model(d)->sq[1].busy) {
             rc_look(r);
             assert_true(rc_answer_one(r));
         }
@@ -1289,7 +1289,7 @@ static void test_errors_completion_timeout(void **state)
     }
     assert_true(drv_reap(d, 1, &res));
     assert_int_equal(res.status, 0);
-    assert_true(model(d)->count.completion_timeouts >= 1);
+    assert_true(model(d)->fn.count.completion_timeouts >= 1);
     drv_close(d);
 }
 
@@ -1306,16 +1306,16 @@ static void test_completion_timeout_ranges(void **state)
     (void)state;
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         cfg_write_be(&d->r, 0x88, rows[i].code, 0x1);
-        model(d)->timeout_least_ns = 0;
-        assert_int_equal(nvme_config_timeout_ns(model(d)), rows[i].us * (uint64_t)1000);
-        model(d)->timeout_least_ns = 1000000000;
-        assert_int_equal(nvme_config_timeout_ns(model(d)),
+        model(d)->fn.set.timeout_ns = 0;
+        assert_int_equal(timeout_ns(&model(d)->fn), rows[i].us * (uint64_t)1000);
+        model(d)->fn.set.timeout_ns = 1000000000;
+        assert_int_equal(timeout_ns(&model(d)->fn),
                          rows[i].us > 1000000 ? rows[i].us * (uint64_t)1000 : 1000000000);
-        model(d)->timeout_least_ns = DXPU_NEVER;
-        assert_true(nvme_config_timeout_ns(model(d)) == DXPU_NEVER);
+        model(d)->fn.set.timeout_ns = DXPU_NEVER;
+        assert_true(timeout_ns(&model(d)->fn) == DXPU_NEVER);
         cfg_write_be(&d->r, 0x88, rows[i].code | 0x10, 0x1);
-        model(d)->timeout_least_ns = 0;
-        assert_true(nvme_config_timeout_ns(model(d)) == DXPU_NEVER);
+        model(d)->fn.set.timeout_ns = 0;
+        assert_true(timeout_ns(&model(d)->fn) == DXPU_NEVER);
     }
     drv_close(d);
 }
@@ -1343,7 +1343,7 @@ static void test_poison_messages_pending(void **state)
     t.message_code = 0x19; /* PME_Turn_Off */
     t.message_routing = DXPU_MSG_BROADCAST;
     rc_give(r, &t);
-    assert_int_equal(model(d)->count.messages, 1);
+    assert_int_equal(model(d)->fn.count.messages, 1);
     assert_false(cfg_read(r, 0x68) & 0x00200000);
     r->hold = true;
     (void)drv_send(d, 1, &s);
@@ -1466,7 +1466,7 @@ static void test_abort(void **state)
     (void)state;
     memset(r->mem + MEM_DATA, 0x77, 4096);
     drv_ring(d, 1);
-    while (model(d)->tags.in_flight == 0 || model(d)->sq[1].busy) {
+    while (model(d)->fn.tags.in_flight == 0 || model(d)->sq[1].busy) {
         rc_look(r);
         assert_true(rc_answer_one(r));
     }
@@ -1512,7 +1512,7 @@ static void test_delete_queue_with_commands(void **state)
     for (unsigned i = 0; i < 8; i++)
         (void)drv_send(d, 1, &s);
     drv_ring(d, 1);
-    while (model(d)->tags.in_flight == 0 || model(d)->sq[1].busy) {
+    while (model(d)->fn.tags.in_flight == 0 || model(d)->sq[1].busy) {
         rc_look(r);
         assert_true(rc_answer_one(r));
     }
@@ -1601,7 +1601,7 @@ static void busy(driver *d)
         (void)drv_send(d, 1, &s);
     }
     drv_ring(d, 1);
-    while (model(d)->tags.in_flight == 0 || model(d)->sq[1].busy) {
+    while (model(d)->fn.tags.in_flight == 0 || model(d)->sq[1].busy) {
         rc_look(r);
         assert_true(rc_answer_one(r));
     }
@@ -1647,7 +1647,7 @@ static void test_reset_during_io(void **state)
         } else {
             assert_int_equal(r->reads, reads);
             assert_int_equal(r->writes, writes);
-            assert_int_equal(model(d)->tags.in_flight, 0);
+            assert_int_equal(model(d)->fn.tags.in_flight, 0);
             assert_int_equal(model(d)->buffer_bytes, 0);
         }
         memset(r->in_flight, 0, sizeof r->in_flight);
@@ -1748,7 +1748,7 @@ static void test_renumbered_while_busy(void **state)
         done++;
     }
     assert_int_equal(done, 16);
-    assert_int_equal(model(d)->tags.requester, 0x0910);
+    assert_int_equal(model(d)->fn.tags.requester, 0x0910);
     drv_close(d);
 }
 
@@ -1758,7 +1758,7 @@ static void test_completions_nobody_asked_for(void **state)
     rc *r = &d->r;
     dxpu_tlp t, read = rc_request(r, DXPU_TLP_MRD, MEM_LOW, 64);
     uint8_t data[64] = { 0 };
-    uint64_t before = model(d)->count.completions_refused;
+    uint64_t before = model(d)->fn.count.completions_refused;
     (void)state;
     read.requester = BDF;
     read.tag = 3;
@@ -1767,7 +1767,7 @@ static void test_completions_nobody_asked_for(void **state)
     t.payload.len = 64;
     t.length_dw = 16;
     rc_give(r, &t);
-    assert_int_equal(model(d)->count.completions_refused, before + 1);
+    assert_int_equal(model(d)->fn.count.completions_refused, before + 1);
     assert_int_equal(identify(d, 1, 0), 0);
     drv_close(d);
 }
@@ -1782,7 +1782,7 @@ static void fuzz_memory(driver *d)
         0,          1,       2,       5, 6, 8, 9, 0x80, MEM_LOW + MEM_DATA, MEM_LOW + MEM_LISTS,
         0xffffffff, 0x10001, 0x3f0001
     };
-    nvme_put32(p, rnd(r) & 3 ? words[rnd(r) % (sizeof words / 4)] : rnd(r));
+    pci_store32(p, rnd(r) & 3 ? words[rnd(r) % (sizeof words / 4)] : rnd(r));
     nvme_put64(r->mem + MEM_LISTS + rnd(r) % 4096 * 8,
                rnd(r) & 7 ? MEM_LOW + rnd(r) % MEM_BYTES / 4096 * 4096 : rnd(r));
 }

@@ -191,6 +191,16 @@ uint32_t fn_write_one(fn *f, uint64_t address, const uint8_t *from, uint32_t byt
     return part;
 }
 
+void fn_write(fn *f, uint64_t address, const uint8_t *from, uint32_t bytes)
+{
+    while (bytes) {
+        uint32_t part = fn_write_one(f, address, from, bytes);
+        address += part;
+        from += part;
+        bytes -= part;
+    }
+}
+
 /* ==== 5  DMA from the host ==================================================================== */
 
 static void fetch_append(fn *f, fn_fetch *x)
@@ -248,7 +258,7 @@ static void fetch_forget(fn *f)
     f->fetch_tail = &f->fetch_head;
 }
 
-static uint64_t fetch_address(const fn_fetch *x, uint32_t at)
+uint64_t fn_fetch_address(const fn_fetch *x, uint32_t at)
 {
     uint32_t first;
     if (!x->pages)
@@ -282,7 +292,7 @@ static bool tags_ready(fn *f)
 /* Send one read request of x; false when no tag is free. */
 static bool fetch_ask_one(fn *f, fn_fetch *x)
 {
-    uint64_t address = fetch_address(x, x->asked);
+    uint64_t address = fn_fetch_address(x, x->asked);
     uint32_t part = dxpu_request_next(address, x->bytes - x->asked, mrrs_bytes(f));
     int tag = dxpu_tags_alloc(&f->tags);
     dxpu_tlp t;

@@ -56,6 +56,7 @@ typedef struct fn_fetch {
     bool queued;        /* more is to be asked for */
     bool failed;
     void (*done)(void *user, struct fn_fetch *f);
+    void *owner;
 } fn_fetch;
 
 #define FN_COUNTERS(X)                                                                             \
@@ -123,6 +124,9 @@ bool fn_masters(const fn *f); /* software lets it do DMA */
 bool fn_room(const fn *f);
 /* One TLP of data to the host; returns its bytes. */
 uint32_t fn_write_one(fn *f, uint64_t address, const uint8_t *from, uint32_t bytes);
+void fn_write(fn *f, uint64_t address, const uint8_t *from, uint32_t bytes);
+/* The host's address of a fetch's byte. */
+uint64_t fn_fetch_address(const fn_fetch *x, uint32_t at);
 void fn_fetch_start(fn *f, fn_fetch *x);
 void fn_fetch_cancel(fn *f, fn_fetch *x);
 bool fn_fetch_ask(fn *f); /* send read requests; true when any was sent */
