@@ -1,4 +1,4 @@
-/* pcitest.c - inside a guest: have Linux's pci_endpoint_test driver test a device; reach a BAR's end
+/* pcitest.c - in a guest: have Linux's pci_endpoint_test test a device; reach a BAR's ends
    SPDX-License-Identifier: MIT
 
        pcitest drive             all tests of the driver on /dev/pci-endpoint-test.0
