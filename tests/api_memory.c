@@ -1,6 +1,7 @@
 /* api_memory.c - the memory device of dxpu-box, TLP in, TLP out
    SPDX-License-Identifier: MIT */
 #include "../examples/box_proxy/devices/memory.c"
+#include "../examples/box_proxy/devices/pci.c"
 
 #include <setjmp.h>
 #include <stdarg.h>

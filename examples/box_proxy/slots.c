@@ -1,12 +1,14 @@
 /* slots.c - see slots.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 From the device   2 To the device   3 Leases   4 Life   5 Statistics */
+   CONTENTS   1 From the device   2 To the device   3 Leases   4 Life   5 Screens
+              6 Statistics */
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "slots.h"
 #include "refusal.h"
+#include "screenshot.h"
 #include "state.h"
 
 #include <stdlib.h>
@@ -290,16 +292,23 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
     }
 }
 
+/* FILE, or FILE.2 and so on for further slots. */
+static const char *file_of_slot(const char *file, unsigned index, char *name, size_t size)
+{
+    if (index == 0)
+        return file;
+    snprintf(name, size, "%s.%u", file, index + 1);
+    return name;
+}
+
 static int open_slot(box *b, unsigned index, const device_kind *kind, const device_settings *set)
 {
     slot *s = &b->slots[index];
     device_settings own = *set;
     char file[4096];
     own.identity = (uint64_t)b->node << 16 | (index + 1);
-    if (set->file && index > 0) { /* two devices never share their blocks */
-        snprintf(file, sizeof file, "%s.%u", set->file, index + 1);
-        own.file = file;
-    }
+    if (set->file) /* two devices never share their blocks */
+        own.file = file_of_slot(set->file, index, file, sizeof file);
     s->box = b;
     s->kind = kind;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
@@ -349,7 +358,34 @@ void slots_close(box *b)
     state_forget();
 }
 
-/* ==== 5  Statistics =========================================================================== */
+/* ==== 5  Screens ============================================================================== */
+
+static int screenshot_slot(slot *s, unsigned index, const char *file)
+{
+    char name[4096], why[SCREENSHOT_WHY_BYTES] = "nothing is shown";
+    unsigned width, height;
+    int rc = -1;
+    uint8_t *rgb = s->kind->picture ? s->kind->picture(s->device, &width, &height) : NULL;
+    file = file_of_slot(file, index, name, sizeof name);
+    if (rgb)
+        rc = screenshot_write(file, rgb, width, height, why);
+    free(rgb);
+    if (rc)
+        fprintf(stderr, "dxpu-box: slot %u: no screenshot: %s\n", index + 1, why);
+    else if (!s->box->quiet)
+        fprintf(stderr, "dxpu-box: slot %u: %u x %u, %s\n", index + 1, width, height, file);
+    return rc;
+}
+
+int slots_screenshot(box *b, const char *file)
+{
+    int rc = 0;
+    for (unsigned i = 0; i < b->count; i++)
+        rc |= screenshot_slot(&b->slots[i], i, file);
+    return rc;
+}
+
+/* ==== 6  Statistics =========================================================================== */
 
 static void report_slot(const box *b, const slot *s, report *r)
 {

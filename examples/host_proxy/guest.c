@@ -300,11 +300,92 @@ static void on_write(void *user, const dxpu_vfu_access *v, const uint8_t *data)
     update_pause(g);
 }
 
-/* The machine is reset: the switch starts over with what stands in its slots, reset as well. */
+/* What the guest's root bus has for slots that are root ports. */
+static void root_windows(const guest *g, dxpu_range root[2])
+{
+    root[0].base = vmd_bar(&g->vmd, 2);
+    root[0].limit = root[0].base + (g->set->bar2_bytes - 1);
+    root[1].base = vmd_bar(&g->vmd, 4) + VMD_BAR4_RESERVED;
+    root[1].limit = vmd_bar(&g->vmd, 4) + (g->set->bar4_bytes - 1);
+}
+
+static const char *size_text(uint64_t bytes, char out[24])
+{
+    unsigned unit = 0;
+    while (unit < 5 && bytes && bytes % 1024 == 0) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(out, 24, "%llu %cB", (unsigned long long)bytes, " KMGTP"[unit]);
+    return out;
+}
+
+/* What a person can do so that the device can be hot-added; "" when nothing is needed. */
+static void remedy(const guest *g, uint64_t largest, char *out, size_t cap)
+{
+    char parameter[32], bar4[40] = "";
+    uint64_t window = dxpu_vswitch_slot_window(&g->vs, largest), all = g->set->bar4_bytes;
+    (void)dxpu_vswitch_parameter(&g->vs, largest, parameter, sizeof parameter);
+    *out = 0;
+    if (!window)
+        return;
+    while (all <= window * g->set->slots) /* the first window does not begin at the start of BAR4 */
+        all *= 2;
+    if (all > g->set->bar4_bytes)
+        snprintf(bar4, sizeof bar4, " and --bar4 %lluG", (unsigned long long)(all >> 30));
+    snprintf(out, cap, "guest kernel parameter %s%s", parameter, bar4);
+}
+
+static void say_refused(const guest *g, const guest_slot *s, uint64_t largest, const char *what)
+{
+    uint8_t n = (uint8_t)s->number;
+    char text[3][24];
+    fprintf(stderr,
+            "dxpu-host: slot %u: refused: the device has a BAR of %s, and the guest gave the slot "
+            "%s and, 64-bit prefetchable, %s; remedy: %s\n",
+            s->number, size_text(largest, text[0]),
+            size_text(dxpu_vswitch_window_bytes(&g->vs, n, false), text[1]),
+            size_text(dxpu_vswitch_window_bytes(&g->vs, n, true), text[2]),
+            what[0]                                   ? what
+            : g->set->topology == DXPU_VSWITCH_SWITCH ? "--topology root-ports"
+                                                      : "larger --bar2 or --bar4");
+}
+
+/* Show the guest the device, unless it has no room for it: a hot-add that fails would cost this
+   slot and its neighbours their windows. */
+static void insert(guest *g, guest_slot *s)
+{
+    dxpu_vswitch_bar bars[PROBE_BARS];
+    unsigned count = probe_bars(&s->probe, bars);
+    dxpu_range root[2];
+    uint64_t largest[2] = { 0, 0 };
+    char what[120];
+    for (unsigned i = 0; i < count; i++) {
+        if (bars[i].bytes > largest[bars[i].prefetchable])
+            largest[bars[i].prefetchable] = bars[i].bytes;
+    }
+    remedy(g, largest[true], what, sizeof what);
+    root_windows(g, root);
+    s->misfit = !dxpu_vswitch_fits(&g->vs, (uint8_t)s->number, bars, count, root);
+    if (s->misfit) {
+        say_refused(g, s, largest[largest[true] > largest[false]], what);
+        return;
+    }
+    if (what[0] && dxpu_vswitch_window_bytes(&g->vs, (uint8_t)s->number, true) < largest[true])
+        fprintf(stderr, "dxpu-host: slot %u: to hot-add its device needs: %s\n", s->number, what);
+    (void)dxpu_vswitch_insert(&g->vs, (uint8_t)s->number, LINK_SPEED, LINK_WIDTH);
+}
+
+/* The machine is reset: the switch starts over with what stands in its slots, reset as well.  What
+   did not fit will be sized for now. */
 static void machine_reset(guest *g)
 {
     vmd_reset(&g->vmd);
     dxpu_vswitch_reset(&g->vs);
+    for (unsigned i = 0; i < g->set->slots; i++) {
+        if (g->slots[i].misfit)
+            insert(g, &g->slots[i]);
+    }
     run_actions(g);
     g->resets++;
 }
@@ -366,7 +447,7 @@ static void on_filled(void *user, unsigned slot, bool filled)
 {
     guest *g = user;
     if (filled)
-        (void)dxpu_vswitch_insert(&g->vs, (uint8_t)slot, LINK_SPEED, LINK_WIDTH);
+        insert(g, &g->slots[slot - 1]);
     else
         (void)dxpu_vswitch_remove(&g->vs, (uint8_t)slot);
     run_actions(g);

@@ -46,7 +46,7 @@ class Guest:
     """One virtual machine.  It belongs to `lab`, which ends it in any case."""
 
     def __init__(self, lab, name, tools, initrd, socket, append="", memory=512, cpus=2,
-                 reboots=False):
+                 reboots=False, extra=()):
         qemu, folder = tools
         self.lab, self.name = lab, name
         self.log_file = lab.file(name + ".console")
@@ -65,6 +65,7 @@ class Guest:
             "-append", "console=ttyS0 loglevel=6 panic=-1 %s" % append,
             "-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off",
             "-device", '{"driver":"vfio-user-pci","socket":{"path":"%s","type":"unix"}}' % socket]
+        command += extra
         if not reboots:
             command.append("-no-reboot")
         with open(self.err_file, "wb") as err:
