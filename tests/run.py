@@ -71,12 +71,21 @@ def add_lines(result, text):
             result.notes.append(line)
 
 
+def own_timeout(suite, timeout):
+    """A script may say near its top that it needs longer: `# run.py: --timeout SECONDS`."""
+    with open(suite, errors="replace") as file:
+        found = re.search(r"^# run\.py: --timeout (\d+)$", file.read(4096), re.M)
+    return max(timeout, float(found.group(1))) if found else timeout
+
+
 def run(suite, timeout):
     name = os.path.basename(suite)
     if os.path.dirname(suite).startswith("build/cov"):
         name += " (%s)" % suite.split("/")[1]
     result = Result(name)
     script = suite.endswith((".py", ".sh"))
+    if script and os.path.exists(suite):
+        timeout = own_timeout(suite, timeout)
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         env = dict(os.environ)

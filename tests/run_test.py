@@ -101,3 +101,6 @@ with tempfile.TemporaryDirectory() as folder:
     expect("runner_adds_two_groups", [program("c_two", two)], 0, "2 passed, 0 failed, 2 skipped")
 
 sys.exit(1 if failed else 0)
+    slow = script("slow.sh", "# run.py: --timeout 60\necho ok a; sleep 2\n")
+    expect("runner_gives_a_suite_its_time", ["--timeout", "0.5", slow], 0,
+           "1 passed, 0 failed, 0 skipped")

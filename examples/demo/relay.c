@@ -255,6 +255,17 @@ static void receive(int fd, int client)
     }
 }
 
+/* Say when the line was cut and when it was mended. */
+static void tell(void)
+{
+    static bool was_cut;
+    if (was_cut == (is_cut != 0))
+        return;
+    was_cut = !was_cut;
+    fprintf(stderr, "dxpu-relay: %s, %llu datagrams lost so far\n", was_cut ? "cut" : "mended",
+            (unsigned long long)count.lost);
+}
+
 static void run(void)
 {
     struct pollfd fds[CLIENTS_MAX + 1];
@@ -281,6 +292,7 @@ static void run(void)
             }
         }
         send_due(dxpu_udp_now_ns());
+        tell();
     }
 }
 

@@ -631,7 +631,7 @@ void guest_report(const guest *g, report *r)
     report_number(r, "unclaimed", g->unclaimed);
     report_number(r, "resets", g->resets);
     for (unsigned i = 0; i < g->set->slots; i++) {
-        if (g->slots[i].attached)
+        if (g->slots[i].box[0]) /* it was attached once */
             slot_report(&g->slots[i], r);
     }
     report_open(r, "vfio_user");
