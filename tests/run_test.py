@@ -79,6 +79,9 @@ with tempfile.TemporaryDirectory() as folder:
            1, "0 passed, 1 failed, 0 skipped", "ran no test")
     expect("runner_sees_hang", ["--timeout", "0.5", script("hang.sh", "echo ok a; sleep 60\n")],
            1, "1 passed, 1 failed, 0 skipped", "timed out")
+    slow = script("slow.sh", "# run.py: --timeout 60\necho ok a; sleep 2\n")
+    expect("runner_gives_a_suite_its_time", ["--timeout", "0.5", slow], 0,
+           "1 passed, 0 failed, 0 skipped")
     expect("runner_sees_missing_suite", [os.path.join(folder, "nowhere")],
            1, "0 passed, 1 failed, 0 skipped", "could not be started")
     expect("runner_refuses_no_suites", [], 1, "0 passed, 1 failed, 0 skipped")
@@ -101,6 +104,3 @@ with tempfile.TemporaryDirectory() as folder:
     expect("runner_adds_two_groups", [program("c_two", two)], 0, "2 passed, 0 failed, 2 skipped")
 
 sys.exit(1 if failed else 0)
-    slow = script("slow.sh", "# run.py: --timeout 60\necho ok a; sleep 2\n")
-    expect("runner_gives_a_suite_its_time", ["--timeout", "0.5", slow], 0,
-           "1 passed, 0 failed, 0 skipped")
