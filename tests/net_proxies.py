@@ -471,6 +471,7 @@ def interrupted_runs_have_times():
         check(host.result()["seconds"] > 0.2 and host.result()["tlps_per_second"] > 0,
               host.result())
         host = endless(l, at, "--give-up-ms", 200, "--hold-ms", 200)
+        time.sleep(0.3)
         box.kill()
         check(host.wait(20) == 4, host.errors())
         check(host.result()["seconds"] > 0, host.result())

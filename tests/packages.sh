@@ -19,7 +19,8 @@ if [ "${1:-check}" = check ]; then
     12) runtime=libclang-rt-14-dev ;;
     *) runtime=libclang-rt-dev ;;
     esac
-    packages="$packages binutils pciutils clang $runtime g++ gcc-arm-none-eabi clang-format git"
+    packages="$packages binutils pciutils clang $runtime g++ gcc-arm-none-eabi clang-format git
+              libdrm-dev"
 fi
 
 missing=

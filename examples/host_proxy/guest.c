@@ -46,8 +46,11 @@ struct guest {
     control *control;
     guest_access accesses[ACCESSES];
     unsigned next_access;
+    uint64_t line_address; /* of the first byte in line */
+    uint32_t line_bytes;   /* written and not yet sent; 0: none */
+    uint8_t line[REQUEST_BYTES];
     bool stopping;
-    uint64_t config_reads, config_writes, memory_reads, memory_writes, unclaimed, resets;
+    uint64_t config_reads, config_writes, memory_reads, memory_writes, combined, unclaimed, resets;
 };
 
 /* ==== 1  Accesses that wait for an answer ===================================================== */
@@ -234,6 +237,50 @@ static bool memory_request(guest *g, uint64_t address, uint32_t bytes, const uin
     return slot_send(&g->slots[slot - 1], &t, pack(r), dxpu_udp_now_ns());
 }
 
+/* Write combining, as a processor does it: writes to prefetchable memory that follow one another
+   within a line of REQUEST_BYTES leave as one TLP, before anything else of the guest does.  Without
+   it a copy of bytes would be a TLP for each byte. */
+static void line_flush(guest *g)
+{
+    request r = { 0 };
+    uint32_t bytes = g->line_bytes;
+    g->line_bytes = 0;
+    if (bytes)
+        (void)memory_request(g, g->line_address, bytes, g->line, r);
+}
+
+static bool is_prefetchable(const guest *g, uint64_t address)
+{
+    for (unsigned i = 0; i < g->set->slots; i++) {
+        const dxpu_range *r = &g->vs.rows[i].prefetchable;
+        if (address >= r->base && address <= r->limit)
+            return true;
+    }
+    return false;
+}
+
+/* True when the write was taken. */
+static bool line_take(guest *g, uint64_t address, const uint8_t *data, uint32_t bytes)
+{
+    uint32_t room = REQUEST_BYTES - (uint32_t)(address % REQUEST_BYTES);
+    if (g->line_bytes && address == g->line_address + g->line_bytes &&
+        address % REQUEST_BYTES != 0 && bytes <= room) {
+        memcpy(g->line + g->line_bytes, data, bytes);
+        g->line_bytes += bytes;
+        g->combined++;
+    } else {
+        line_flush(g);
+        if (bytes > room || !is_prefetchable(g, address))
+            return false;
+        g->line_address = address;
+        g->line_bytes = bytes;
+        memcpy(g->line, data, bytes);
+    }
+    if (bytes == room)
+        line_flush(g); /* no more can follow */
+    return true;
+}
+
 static void memory_region(guest *g, const dxpu_vfu_access *v, const uint8_t *data, guest_access *a)
 {
     uint64_t address = vmd_bar(&g->vmd, v->region) + v->offset;
@@ -243,6 +290,8 @@ static void memory_region(guest *g, const dxpu_vfu_access *v, const uint8_t *dat
         g->memory_reads++;
     else
         g->memory_writes++;
+    if (!a && line_take(g, address, data, v->bytes))
+        return;
     for (uint32_t at = 0, n; at < v->bytes; at += n) {
         n = dxpu_request_next(address + at, v->bytes - at, REQUEST_BYTES);
         request r = { (uint16_t)(a ? a - g->accesses : 0), (uint16_t)at, (uint16_t)(a ? n : 0), 0 };
@@ -255,6 +304,8 @@ static void memory_region(guest *g, const dxpu_vfu_access *v, const uint8_t *dat
 
 static void dispatch(guest *g, const dxpu_vfu_access *v, const uint8_t *data, guest_access *a)
 {
+    if (a || v->region == 0)
+        line_flush(g);
     if (v->region == 0)
         config_region(g, v, data, a);
     else
@@ -291,10 +342,12 @@ static void on_read(void *user, const dxpu_vfu_access *v)
 static void on_write(void *user, const dxpu_vfu_access *v, const uint8_t *data)
 {
     guest *g = user;
-    if (v->region == DXPU_VFU_CONFIG)
+    if (v->region == DXPU_VFU_CONFIG) {
+        line_flush(g); /* before a BAR moves */
         vmd_write(&g->vmd, (unsigned)v->offset, data, v->bytes);
-    else
+    } else {
         dispatch(g, v, data, NULL);
+    }
     if (v->token)
         (void)dxpu_vfu_reply_write(g->vfu, v->token);
     update_pause(g);
@@ -380,6 +433,7 @@ static void insert(guest *g, guest_slot *s)
    did not fit will be sized for now. */
 static void machine_reset(guest *g)
 {
+    line_flush(g);
     vmd_reset(&g->vmd);
     dxpu_vswitch_reset(&g->vs);
     for (unsigned i = 0; i < g->set->slots; i++) {
@@ -510,9 +564,12 @@ static void on_tick(void *user, uint64_t now)
 static void on_vfu(evutil_socket_t fd, short what, void *user)
 {
     guest *g = user;
+    int rc;
     (void)fd;
     (void)what;
-    if (dxpu_vfu_process(g->vfu) != DXPU_OK) {
+    rc = dxpu_vfu_process(g->vfu);
+    line_flush(g); /* nothing is kept while nobody calls */
+    if (rc != DXPU_OK) {
         fprintf(stderr, "dxpu-host: %s: %s\n", g->set->socket, strerror(errno));
         fabric_stop(&g->fabric);
     }
@@ -746,6 +803,7 @@ void guest_report(const guest *g, report *r)
     report_number(r, "config_writes", g->config_writes);
     report_number(r, "memory_reads", g->memory_reads);
     report_number(r, "memory_writes", g->memory_writes);
+    report_number(r, "memory_writes_combined", g->combined);
     report_number(r, "unclaimed", g->unclaimed);
     report_number(r, "resets", g->resets);
     for (unsigned i = 0; i < g->set->slots; i++) {

@@ -67,13 +67,41 @@ static void find_screen(uint32_t *crtc, uint32_t *connector, struct drm_mode_mod
     }
 }
 
+static uint32_t pixel(uint32_t x, uint32_t y)
+{
+    return x * 255 / (WIDTH - 1) << 16 | y * 255 / (HEIGHT - 1) << 8 | ((x ^ y) & 255);
+}
+
+static void draw_bytes(volatile uint8_t *to, uint32_t color)
+{
+    for (unsigned i = 0; i < 4; i++)
+        to[i] = (uint8_t)(color >> 8 * i);
+}
+
+/* Rows differ in how they are written, so that whatever merges writes on their way is put to the
+   test: by pixels; by bytes; backwards, each pixel first with a wrong colour; all at once. */
+static void draw_row(uint8_t *to, uint32_t y)
+{
+    volatile uint32_t *by_pixel = (uint32_t *)(void *)to;
+    static uint32_t row[WIDTH];
+    for (uint32_t i = 0; i < WIDTH; i++) {
+        uint32_t x = y % 4 == 2 ? WIDTH - 1 - i : i;
+        row[x] = pixel(x, y);
+        if (y % 4 == 1)
+            draw_bytes(to + (size_t)x * 4, row[x]);
+        if (y % 4 == 2)
+            by_pixel[x] = ~row[x];
+        if (y % 4 == 0 || y % 4 == 2)
+            by_pixel[x] = row[x];
+    }
+    if (y % 4 == 3)
+        memcpy(to, row, sizeof row);
+}
+
 static void draw(uint8_t *to, uint32_t pitch)
 {
-    for (uint32_t y = 0; y < HEIGHT; y++) {
-        uint32_t *line = (uint32_t *)(void *)(to + (size_t)y * pitch);
-        for (uint32_t x = 0; x < WIDTH; x++)
-            line[x] = x * 255 / (WIDTH - 1) << 16 | y * 255 / (HEIGHT - 1) << 8 | ((x ^ y) & 255);
-    }
+    for (uint32_t y = 0; y < HEIGHT; y++)
+        draw_row(to + (size_t)y * pitch, y);
 }
 
 int main(int argc, char **argv)
