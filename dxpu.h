@@ -63,7 +63,7 @@
        for (;;) {
            while ((n = dxpu_channel_emit(ch, clock_ns(), out, sizeof out, &path)) > 0)
                tx(path, out, (size_t)n);
-           if (n < 0) break;                  over: closed as asked, or dxpu_error_text(n) says why
+           if (n < 0) break;               // over: closed as asked, or dxpu_error_text(n) says why
            for (cls = 0; cls < DXPU_CLASSES; cls++)
                while ((d = dxpu_channel_peek(ch, cls)).tlp.len) {
                    use(d.tlp);

@@ -53,8 +53,8 @@ def figure(text):
     sys.stdout.flush()
 
 
-def free_port():
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+def free_port(kind=socket.SOCK_DGRAM):
+    with socket.socket(socket.AF_INET, kind) as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
 
@@ -95,9 +95,11 @@ class Machine:
 
     def __init__(self, w, name, topology, attach, **more):
         self.name, self.topology = name, topology
-        self.socket = w.lab.file(name + ".sock")
+        self.lab, self.socket = w.lab, w.lab.file(name + ".sock")
+        self.control = "127.0.0.1:%d" % free_port(socket.SOCK_STREAM)
         self.host = w.lab.start("dxpu-host", "--vfio-user", self.socket, "--slots", 4, "--topology",
-                                topology, "--attach", ",".join(attach), "--json")
+                                topology, "--attach", ",".join(attach), "--json", "--control",
+                                self.control)
         self.host.says("waiting for a guest")
         self.start_guest(w, name, **more)
 
@@ -125,6 +127,17 @@ class Machine:
 
     def disk(self, slot):
         return self.controller(slot) + "n1"
+
+    def attach(self, slot, box, box_slot, epoch):
+        done = self.lab.run("dxpu", "attach", "--wait", "--epoch", epoch, self.control, slot, box,
+                            box_slot, seconds=HANG)
+        if done.status:
+            raise AssertionError("attach: %s" % done.errors())
+
+    def detach(self, slot):
+        done = self.lab.run("dxpu", "detach", self.control, slot, seconds=HANG)
+        if done.status:
+            raise AssertionError("detach: %s" % done.errors())
 
     def attached(self, slot):
         return count_of(self.host, r"slot %d: .* is attached" % slot)
@@ -179,8 +192,6 @@ class World:
             box.start()
         self.line = l.start("dxpu-relay", "--to", self.disk.at, "--json")
         self.lossy = l.start("dxpu-relay", "--to", self.lossy_disk.at, "--json", "--loss", LOSS)
-        # Where hosts dial before anybody is there: a relay that starts later attaches the device.
-        self.ports = ["127.0.0.1:%d" % free_port() for _ in range(2)]
 
     def boot(self, name, *args, **more):
         machine = Machine(self, name, *args, **more)
@@ -200,8 +211,8 @@ class World:
 
 @story
 def boot_and_enumerate(w):
-    a = w.boot("a", "root-ports", ["1=%s/1" % w.line.address(), "2=%s/1" % w.other.at,
-                                   "3=%s/1/1" % w.ports[0]], reboots=True)
+    a = w.boot("a", "root-ports", ["1=%s/1" % w.line.address(), "2=%s/1" % w.other.at],
+               reboots=True)
     ports = a.must("ls -d /sys/bus/pci/devices/10000:00:*/driver | wc -l").strip()
     check("enumerate_root_ports", ports == "4", ports)
     for n in range(1, 5):
@@ -270,8 +281,7 @@ def fio_verify(w):
 @story
 def data_reaches_the_file(w):
     a = w.a
-    a.must("echo fabric | dd of=%s bs=512 count=1 seek=999 conv=sync,fsync oflag=direct"
-           % a.disk(1))
+    a.must("echo fabric | dd of=%s bs=512 count=1 seek=999 conv=sync,fsync oflag=direct" % a.disk(1))
     with open(w.lab.file("disk"), "rb") as file:
         file.seek(999 * 512)
         got = file.read(8)
@@ -316,21 +326,38 @@ def figures(w):
 
 # ==== Coming and going ============================================================================
 
+WAYS = ("box killed", "box stopped", "detach")
+
+
+def leave(w, way):
+    if way == "box killed":
+        w.disk.process.kill()
+    elif way == "box stopped":
+        w.disk.process.stop()
+    else:
+        w.a.detach(1)
+
+
+def come(w, way):
+    if way == "detach":
+        w.a.attach(1, w.line.address(), 1, 1)
+    else:
+        w.disk.start()
+
+
 @story
 def cycles(w):
     a, pattern = w.a, "dxpu was here"
     a.must("echo %s | dd of=%s bs=512 count=1 conv=sync oflag=direct" % (pattern, a.disk(1)))
-    bound, removed, good = [], [], 0
+    bound, removed, good = [], {way: [] for way in WAYS}, 0
     for n in range(w.cycles):
-        if n % 2:
-            w.disk.process.stop()  # says goodbye
-        else:
-            w.disk.process.kill()
+        way = WAYS[n % 3]
         start = time.monotonic()
+        leave(w, way)
         a.emptied(1)
-        removed.append((n % 2, time.monotonic() - start))
+        removed[way].append(time.monotonic() - start)
         before = a.attached(1)
-        w.disk.start()
+        come(w, way)
         wait_count(a.host, r"slot 1: .* is attached", before + 1)
         start = time.monotonic()
         a.filled(1)
@@ -339,42 +366,33 @@ def cycles(w):
         good += text.strip() == pattern
     check("cycles_%d_of_attach_and_detach" % w.cycles, good == w.cycles, good)
     middle = lambda values: sorted(values)[len(values) // 2]  # noqa: E731
-    figure("slot filled to driver bound: median %.2f s, longest %.2f s"
-           % (middle(bound), max(bound)))
-    for orderly, text in ((1, "detach"), (0, "box killed")):
-        times = [t for o, t in removed if o == orderly]
+    figure("slot filled to driver bound: median %.2f s, longest %.2f s" % (middle(bound), max(bound)))
+    for way, times in removed.items():
         if times:
             figure("%s to device gone from the guest: median %.2f s, longest %.2f s"
-                   % (text, middle(times), max(times)))
+                   % (way, middle(times), max(times)))
 
 
 LOAD = ("--rw=randrw", "--bsrange=4k-64k", "--iodepth=16", "--size=48m", "--time_based",
         "--runtime=120")
 
 
-def removal_under_load(w, what, end):
+@story
+def removal_under_load(w):
     a = w.a
-    a.background(a.fio(1, *LOAD))
-    time.sleep(2)
-    end()
-    status, _ = a.ended()
-    check(what + "_fio_gets_errors", status != 0, status)
-    a.emptied(1)
-    check(what + "_other_slot_works", a.run("dd if=%s of=/dev/null bs=4k count=64 iflag=direct"
-                                            % a.disk(2))[0] == 0)
-    w.disk.start()
-    a.filled(1)
-    a.verify(1, what + "_fio_after_hot_add", "--rw=randwrite", MIXED, "--iodepth=16", "--size=8m")
-
-
-@story
-def surprise_removal(w):
-    removal_under_load(w, "surprise", w.disk.process.kill)
-
-
-@story
-def detach_under_load(w):
-    removal_under_load(w, "detach", w.disk.process.stop)
+    for way in WAYS:
+        what = way.replace(" ", "_")
+        a.background(a.fio(1, *LOAD))
+        time.sleep(2)
+        leave(w, way)
+        status, _ = a.ended()
+        check(what + "_fio_gets_errors", status != 0, status)
+        a.emptied(1)
+        check(what + "_other_slot_works", a.run("dd if=%s of=/dev/null bs=4k count=64 iflag=direct"
+                                                % a.disk(2))[0] == 0)
+        come(w, way)
+        a.filled(1)
+        a.verify(1, what + "_fio_after", "--rw=randwrite", MIXED, "--iodepth=16", "--size=8m")
 
 
 @story
@@ -429,6 +447,26 @@ def guest_reboot(w):
 
 
 @story
+def flapping(w):
+    """The box dies at any moment of the guest's bringing up its device."""
+    a = w.a
+    for n in range(8):
+        w.disk.process.kill()
+        before = a.attached(1)
+        w.disk.start()
+        wait_count(a.host, r"slot 1: .* is attached", before + 1)
+        time.sleep(0.04 * n)
+    time.sleep(1)
+    before = a.attached(1)
+    w.disk.process.kill()
+    a.emptied(1)
+    w.disk.start()
+    wait_count(a.host, r"slot 1: .* is attached", before + 1)
+    a.filled(1)
+    a.verify(1, "flapping_fio_after", "--rw=randwrite", MIXED, "--iodepth=16", "--size=8m")
+
+
+@story
 def guest_resets(w):
     """What a guest's administrator may do to a device, and the device works again."""
     a = w.a
@@ -467,8 +505,7 @@ def guest_killed(w):
 
 @story
 def loss(w):
-    b = w.boot("b", "switch", ["1=%s/1" % w.lossy.address(), "2=%s/1/2" % w.ports[1],
-                               "3=%s/2" % w.disk.at])
+    b = w.boot("b", "switch", ["1=%s/1" % w.lossy.address(), "3=%s/2" % w.disk.at])
     b.filled(1)
     b.filled(3)
     text = lspci(b, "switch")
@@ -478,6 +515,26 @@ def loss(w):
     b.verify(1, "loss_fio_random", "--rw=randrw", MIXED, "--iodepth=32", "--size=16m")
     measure(b, 1, "with %g %% loss" % (LOSS / 10))
     check("loss_no_removal", b.attached(1) == 1, b.host.errors()[-500:])
+
+
+@story
+def switch_hot_plug(w):
+    """The same below a switch."""
+    b = w.b
+    for way in ("detach", "killed", "stopped"):
+        if way == "detach":
+            b.detach(1)
+        else:
+            getattr(w.lossy_disk.process, {"killed": "kill", "stopped": "stop"}[way])()
+        b.emptied(1)
+        check("switch_%s_other_slot_works" % way,
+              b.run("dd if=%s of=/dev/null bs=4k count=64 iflag=direct" % b.disk(3))[0] == 0)
+        if way == "detach":
+            b.attach(1, w.lossy.address(), 1, 1)
+        else:
+            w.lossy_disk.start()
+        b.filled(1)
+        b.verify(1, "switch_%s_fio_after" % way, "--rw=randrw", MIXED, "--iodepth=8", "--size=4m")
 
 
 @story
@@ -540,21 +597,36 @@ def look(m, slot):
     return words + [m.must("setpci -s %s CACHE_LINE_SIZE" % name).strip()]
 
 
+def plant(m, slot):
+    base = bar(m, slot)
+    for at in PLACES:
+        m.must("devmem 0x%x 32 %s" % (base + at, PATTERN))
+    m.must("setpci -s %s CACHE_LINE_SIZE=5a" % os.path.basename(m.device(slot)))
+    seen = look(m, slot)
+    check("pattern_is_there_for_%s" % m.name, seen == [PATTERN] * 3 + ["5a"], seen)
+
+
+def clean(seen):
+    return seen[:3] == ["0x00000000"] * 3 and seen[3] != "5a"
+
+
 @story
 def next_user_sees_nothing(w):
     a, b = w.a, w.b
-    w.lab.start("dxpu-relay", "--listen", w.ports[0], "--to", w.plain.at)
-    base = bar(a, 3)
-    for at in PLACES:
-        a.must("devmem 0x%x 32 %s" % (base + at, PATTERN))
-    a.must("setpci -s %s CACHE_LINE_SIZE=5a" % os.path.basename(a.device(3)))
-    seen = look(a, 3)
-    check("pattern_is_there_for_its_owner", seen == [PATTERN] * 3 + ["5a"], seen)
-    w.lab.start("dxpu-relay", "--listen", w.ports[1], "--to", w.plain.at)  # a newer lease
+    a.attach(3, w.plain.at, 1, 1)
+    plant(a, 3)
+    b.attach(2, w.plain.at, 1, 2)  # a newer lease takes the device over
     seen = look(b, 2)
-    check("pattern_is_gone_for_the_next", seen[:3] == ["0x00000000"] * 3 and seen[3] != "5a", seen)
+    check("pattern_is_gone_after_takeover", clean(seen), seen)
     a.emptied(3)
     check("owner_has_lost_it", a.attached(3) == 1, a.host.errors()[-300:])
+    plant(b, 2)
+    b.detach(2)
+    b.emptied(2)
+    a.detach(3)  # it had gone on to dial with its old lease
+    a.attach(3, w.plain.at, 1, 3)
+    seen = look(a, 3)
+    check("pattern_is_gone_after_detach", clean(seen), seen)
 
 
 @story

@@ -456,7 +456,7 @@ static void sim_look(sim *s, sim_side *from, unsigned cls, dxpu_bytes tlp)
     }
     uint32_t posted = from->seen[DXPU_POSTED];
     const sim_sent *e = &from->log[cls][from->seen[cls]];
-    if (cls != DXPU_POSTED && !e->may_pass && posted < from->logged[DXPU_POSTED] &&
+    if (cls != DXPU_POSTED && !e->may_pass && e->order && posted < from->logged[DXPU_POSTED] &&
         sim_sabotage_due(s, e->by_id ? SIM_OWN : SIM_PASS)) {
         from->log[DXPU_POSTED][posted].order = 0; /* as if it had been sent first of all */
         if (e->by_id)

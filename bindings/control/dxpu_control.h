@@ -835,7 +835,7 @@ static int dxpui_ctl_variable(const dxpu_control *m, size_t *bytes)
         *bytes = m->u.status.entries.len;
         return dxpui_ctl_check_status(&m->u.status, *bytes) == DXPU_OK &&
                        *bytes == (size_t)m->u.status.count * m->u.status.entry_bytes &&
-                       *bytes <= DXPU_CONTROL_BODY_MAX - DXPUI_CTL_STATUS_BYTES
+                       *bytes + DXPUI_CTL_STATUS_BYTES <= DXPU_CONTROL_BODY_MAX
                    ? DXPU_OK
                    : DXPU_E_ARG;
     }

@@ -1,11 +1,12 @@
 #!/bin/sh
 # tests/guest/fetch.sh: print the folder that holds a Linux guest's kernel and programs.
-# They are Debian 12's own packages, unpacked under build/guest (130 MB are fetched once, 70 MB
+# They are Debian's own packages, unpacked under build/guest (130 MB are fetched once, 70 MB
 # stay; signatures are checked, nothing is installed, root is not needed).  Exit status 1 and a
 # reason on standard error when they cannot be had.
 #
 #     vmlinuz  modules/*.ko  root/ (busybox, fio, nvme, lspci, setpci and their libraries)
 #
+# DXPU_GUEST_SUITE names another suite than bookworm (Debian 12), kept beside the others.
 # DXPU_GUEST_DIR names another place than build/guest; DXPU_GUEST_FETCH=no forbids fetching.
 # SPDX-License-Identifier: MIT
 set -eu
@@ -22,12 +23,14 @@ case $dir in
 /*) ;;
 *) dir=$PWD/$dir ;;
 esac
+suite=${DXPU_GUEST_SUITE:-bookworm}
+dir=$dir/$suite
 apt=$dir/apt
 loader=lib64/ld-linux-x86-64.so.2
 programs='/bin/busybox /usr/bin/fio /usr/sbin/nvme /usr/bin/lspci /usr/bin/setpci'
 # What a PCIe device may want of Debian's kernel as modules; subfolders are named where wanted.
-folders='lib lib/math crypto block drivers/nvme/common drivers/nvme/host drivers/pci/controller
-         drivers/gpu/drm drivers/gpu/drm/tiny drivers/misc'
+folders='lib lib/crc lib/math arch/x86/crypto crypto block drivers/nvme/common drivers/nvme/host drivers/pci/controller
+         drivers/gpu/drm drivers/gpu/drm/tiny'
 
 if [ ! -e "$dir/ready" ]; then
     [ "$(uname -m)" = x86_64 ] || fail "the packages that can be fetched are for x86_64 only"
@@ -79,14 +82,30 @@ unpack_kernel() {
     kernel=$(APT_CONFIG=$apt/apt.conf apt-cache depends linux-image-amd64 |
         sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)
     [ -n "$kernel" ] || fail "linux-image-amd64 names no kernel"
-    (cd "$apt/cache" && apt_private download "$kernel")
-    dpkg-deb --fsys-tarfile "$apt"/cache/linux-image-*.deb | tar -x -C "$all" --wildcards \
-        './boot/vmlinuz-*' './lib/modules/*' || fail "cannot unpack $kernel (disk full?)"
-    cp "$all"/boot/vmlinuz-* "$dir/vmlinuz"
+    # what one package held is spread over three in later suites
+    version=${kernel#linux-image-}
+    for package in "$kernel" "linux-binary-$version" "linux-modules-$version"; do
+        [ "$package" = "$kernel" ] || APT_CONFIG=$apt/apt.conf apt-cache show "$package" \
+            >/dev/null 2>&1 || continue
+        (cd "$apt/cache" && apt_private download "$package")
+    done
+    for package in "$apt"/cache/linux-*.deb; do
+        dpkg-deb --fsys-tarfile "$package" | tar -x -C "$all" --keep-directory-symlink \
+            --exclude './usr/share' || fail "cannot unpack ${package##*/} (disk full?)"
+    done
+    cp "$all"/boot/vmlinuz-* "$dir/vmlinuz" 2>/dev/null ||
+        cp "$all"/usr/lib/modules/*/vmlinuz "$dir/vmlinuz" 2>/dev/null ||
+        fail "$kernel holds no kernel"
     mkdir -p "$dir/modules"
     for folder in $folders; do
         find "$all"/lib/modules/*/kernel/"$folder" -maxdepth 1 -name '*.ko' \
             -exec cp {} "$dir/modules/" \; 2>/dev/null || true
+        # later kernels have them compressed
+        for module in "$all"/lib/modules/*/kernel/"$folder"/*.ko.xz; do
+            name=${module##*/}
+            [ ! -e "$module" ] ||
+                "$dir/root/bin/busybox" xzcat "$module" >"$dir/modules/${name%.xz}"
+        done
     done
     [ -e "$dir/modules/vmd.ko" ] || fail "$kernel has no vmd module"
 }
@@ -94,8 +113,12 @@ unpack_kernel() {
 . "$top/tests/guest/apt.sh"
 all=$dir/all
 rm -rf "$all" "$dir/root" "$dir/modules"
-mkdir -p "$all"
-apt_open "$apt" bookworm bookworm-updates
+# /lib and the like in /usr, whether the suite's packages know of that or not
+for folder in bin sbin lib lib64; do
+    mkdir -p "$all/usr/$folder"
+    ln -s "usr/$folder" "$all/$folder"
+done
+apt_open "$apt" "$suite"
 apt_private install -y --download-only busybox-static fio nvme-cli pciutils
 unpack_programs
 unpack_kernel

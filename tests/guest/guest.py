@@ -13,7 +13,8 @@ TESTS = os.path.dirname(HERE)
 # What a healthy kernel never prints.
 COMPLAINTS = re.compile(r"\bBUG\b|\bWARNING\b|Call Trace|\bhung\b|blocked for more than|"
                         r"soft lockup|hard LOCKUP|rcu.*stall|\bOops\b|general protection|"
-                        r"Kernel panic|UBSAN|refcount_t:|workqueue lockup|nobody cared")
+                        r"Kernel panic|UBSAN|refcount_t:|workqueue lockup|nobody cared|cut here|"
+                        r"AER: .*[Ee]rror|can't be assigned|failed to assign|no space for")
 
 
 class Missing(Exception):
