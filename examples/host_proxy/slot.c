@@ -79,11 +79,11 @@ bool slot_send(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now)
     slot_waiting *w = &s->waiting[s->waiting_tail % SLOT_QUEUE];
     size_t len = 0;
     int tag = 0;
-    w->user = user;
-    w->nonposted = dxpu_tlp_class(t) == DXPU_NONPOSTED;
-    if (s->up && w->nonposted)
+    bool room = s->up && s->waiting_tail - s->waiting_head < SLOT_QUEUE;
+    bool nonposted = dxpu_tlp_class(t) == DXPU_NONPOSTED;
+    if (room && nonposted)
         tag = dxpu_tags_alloc(&s->tags);
-    if (!s->up || tag < 0 || s->waiting_tail - s->waiting_head == SLOT_QUEUE) {
+    if (!room || tag < 0) {
         s->dropped++;
         return false;
     }
@@ -93,6 +93,8 @@ bool slot_send(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now)
         s->dropped++;
         return false;
     }
+    w->user = user;
+    w->nonposted = nonposted;
     w->len = (uint16_t)len;
     s->waiting_tail++;
     send_waiting(s, now);
