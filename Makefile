@@ -18,6 +18,8 @@ ifneq ($(if $(NEED),$(shell tests/packages.sh $(NEED) </dev/null >&2 || echo mis
 $(error packages are missing, see above)
 endif
 
+# Short lines: $(call say,CC,FILE) in front of a command; `make V=1` prints the commands instead.
+say = $(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),,@printf '  %-3s %s\n' $1 $2;)
 BASE = -std=c11 -I. $(patsubst %,-I%,$(wildcard bindings/* examples/proxy)) -MMD -MP -pthread
 DEFLATE := $(shell pkg-config --exists libdeflate 2>/dev/null && echo -DDXPU_ZLIB_USE_LIBDEFLATE=1)
 LIBS = -Wl,--as-needed -levent -lpcap -ljansson $(if $(DEFLATE),-ldeflate) -lpng -lz -lm
@@ -45,20 +47,21 @@ all: build/libdxpu.a $(PROGRAMS:%=build/%)
 define variant
 $1/%.o: %.c
 	@mkdir -p $$(@D)
-	$$(CC) $$(BASE) $$(CFLAGS) $2 $$(if $$(filter examples/%,$$<),$$(DEFLATE)) -c -o $$@ $$<
+	$$(call say,CC,$$<)$$(CC) $$(BASE) $$(CFLAGS) $2 \
+	  $$(if $$(filter examples/%,$$<),$$(DEFLATE)) -c -o $$@ $$<
 $1/dxpu.o: dxpu.h bindings/zlib/dxpu_zlib.h
 	@mkdir -p $$(@D)
-	$$(CC) $$(BASE) $$(CFLAGS) $2 $$(DEFLATE) -include bindings/zlib/dxpu_zlib.h \
-	  -DDXPU_IMPLEMENTATION -x c -c -o $$@ $$<
+	$$(call say,CC,$$<)$$(CC) $$(BASE) $$(CFLAGS) $2 $$(DEFLATE) \
+	  -include bindings/zlib/dxpu_zlib.h -DDXPU_IMPLEMENTATION -x c -c -o $$@ $$<
 $1/libdxpu.a: $1/dxpu.o
 $1/parts.a: $$(PARTS_SRC:%.c=$1/%.o)
 $1/libdxpu.a $1/parts.a:
 	@mkdir -p $$(@D) && rm -f $$@
-	$$(AR) rcs $$@ $$^
+	$$(call say,AR,$$@)$$(AR) rcs $$@ $$^
 $$(C_TESTS:%.c=$1/%): $1/%: $1/%.o $1/parts.a $1/libdxpu.a
-	$$(CC) $$(CFLAGS) $2 -pthread -o $$@ $$^ $$(LIBS) -lcmocka
+	$$(call say,LD,$$@)$$(CC) $$(CFLAGS) $2 -pthread -o $$@ $$^ $$(LIBS) -lcmocka
 $1/replay_%: $1/fuzz/%.o $1/fuzz/fuzz_main.o $1/parts.a $1/libdxpu.a
-	$$(CC) $$(CFLAGS) $2 -pthread -o $$@ $$^ $$(LIBS)
+	$$(call say,LD,$$@)$$(CC) $$(CFLAGS) $2 -pthread -o $$@ $$^ $$(LIBS)
 endef
 SAN   = -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
         -DDXPU_CONFIG_HEADER='"tests/asserts.h"'
@@ -70,7 +73,7 @@ $(foreach n,$(COV_SETS),$(eval $(call variant,build/cov$n,$(COV) -DDXPU_CRC_TABL
 
 define program
 build/$1: $$(SRC_$1:%.c=build/%.o) build/parts.a build/libdxpu.a
-	$$(CC) $$(CFLAGS) -pthread -o $$@ $$^ $$(LIBS)
+	$$(call say,LD,$$@)$$(CC) $$(CFLAGS) -pthread -o $$@ $$^ $$(LIBS)
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program,$p)))
 
@@ -105,7 +108,7 @@ fuzz: $(FUZZERS:fuzz/%.c=build/%)
 	    build/corpus/$$n fuzz/corpus/$$n; done
 build/fuzz_%: fuzz/fuzz_%.c dxpu.h
 	@mkdir -p $(@D)
-	clang -std=c11 -I. -O1 -g $(WARN) -fsanitize=fuzzer,address,undefined -o $@ $<
+	$(call say,CC,$<)clang -std=c11 -I. -O1 -g $(WARN) -fsanitize=fuzzer,address,undefined -o $@ $<
 
 ## fmt        format the C files
 ## toc        CONTENTS of dxpu.h against its sections

@@ -32,13 +32,14 @@
        }
 
    CONTENTS (search for "== N " for the interface, "== N'" for its implementation)
-     1  Manual                          8  TLP codec
-     2  Configuration                   9  Classifier and messages
-     3  Version, includes, linkage     10  Routing tables
-     4  Conventions                    11  Credits and tags
-     5  Base types                     12  Wire: frames and records
-     6  Errors and counters            13  Channel
-     7  CRC-32                         14  Changes, licence
+     1  Manual                          9  Classifier and messages
+     2  Configuration                  10  Routing tables
+     3  Version, includes, linkage     11  Credits and tags
+     4  Conventions                    12  Wire: frames and records
+     5  Base types                     13  Channel: life
+     6  Errors and counters            14  Channel: sending
+     7  CRC-32                         15  Channel: receiving
+     8  TLP codec                      16  Changes, licence
 */
 #ifndef DXPU_H_INCLUDED
 #define DXPU_H_INCLUDED
@@ -46,8 +47,8 @@
 /* ==== 1  Manual ==================================================================================
 
    THE PARTS.  Sections 7 to 12 are free-standing tools: each can be used without the others' state.
-   Section 13, the channel, puts them together: one dxpu_channel is one attachment, that is the
-   functions of one box slot lent to one host slot, seen from one end.
+   Sections 13 to 15, the channel, put them together: one dxpu_channel is one attachment, that is
+   the functions of one box slot lent to one host slot, seen from one end.
 
    LIFE OF A TLP.  submit() copies the TLP into the queue of its class (posted, non-posted,
    completion) and computes its CRC.  emit() writes frames straight into the caller's buffer: it
@@ -62,14 +63,29 @@
        for (;;) {
            while ((n = dxpu_channel_emit(ch, clock_ns(), out, sizeof out, &path)) > 0)
                tx(path, out, (size_t)n);
-           if (n < 0) break;                                     fatal: dxpu_error_text(n) says why
-           while ((d = dxpu_channel_peek(ch, cls)).tlp.len) {
-               use(d.tlp);
-               dxpu_channel_take(ch, cls);
+           if (n < 0) break;                  over: closed as asked, or dxpu_error_text(n) says why
+           for (cls = 0; cls < DXPU_CLASSES; cls++)
+               while ((d = dxpu_channel_peek(ch, cls)).tlp.len) {
+                   use(d.tlp);
+                   dxpu_channel_take(ch, cls, clock_ns());
+               }
+           while (dxpu_channel_peek_event(ch, &event)) {
+               heed(&event);
+               dxpu_channel_take_event(ch);
            }
            if (wait_rx(dxpu_channel_next_ns(ch), pkt, &len))
                dxpu_channel_ingest(ch, clock_ns(), pkt, len, 0);
        }
+
+   OPENING.  The host: config_default(), ids, epoch and places, init(), open().  The box, for a
+   datagram whose dxpu_frame_peek() says DXPU_KIND_OPEN: dxpu_frame_check_crc(),
+   dxpu_frame_decode(pkt, DXPU_FRAME_CRC_BYTES, &frame), dxpu_offer_decode(frame.body, &offer); ask
+   its tables whether offer.epoch may have offer.destination; then a channel with that epoch,
+   local = offer.destination, remote = offer.source, init(), accept() - or a reset frame.  Every
+   other datagram goes to the channel whose local_id peek() told.
+
+   REQUESTS.  With cfg.tags the channel matches completions to the requests it sent.  Their time
+   is the caller's: wait no longer than dxpu_tags_next_ns(), then call dxpu_tags_expire().
 
    OWNERSHIP.  Every object is the caller's memory; init() fills it, nothing needs to be freed.
    Views (dxpu_bytes) point into memory of the caller or of an object; each comment says until when.
@@ -84,7 +100,9 @@
    authentic frames, breaks a rule that no retransmission can heal; then every call says so until
    it is initialised again.
 
-   MEMORY.  dxpu_channel_bytes() tells what one channel needs for a given configuration. */
+   MEMORY.  dxpu_channel_bytes() tells what one channel needs for a given configuration.
+
+   COUNTERS.  dxpu_channel.count may be read at any time; dxpu_counter_name() names them. */
 
 /* ==== 2  Configuration ===========================================================================
    Each option is a value macro, used with #if, never #ifdef.  Define them before the include or in
@@ -202,7 +220,7 @@ enum { DXPU_POSTED = 0, DXPU_NONPOSTED = 1, DXPU_COMPLETION = 2, DXPU_CLASSES = 
     X(E_TLP_RCB, -19, "tlp: a split completion that does not end on a 64-byte boundary")           \
     X(E_TLP_MSG_CODE, -20, "tlp: a message code that PCIe does not define")                        \
     X(E_TLP_MSG_ROUTE, -21, "tlp: a message whose routing or data does not fit its code")          \
-    X(E_TLP_PREFIX, -22, "tlp: a prefix type that PCIe does not define")                           \
+    X(E_TLP_PREFIX, -22, "tlp: a prefix type that PCIe does not define, or not for this TLP")      \
     X(E_TLP_PREFIX_ORDER, -23, "tlp: a local prefix after an end-end prefix")                      \
     X(E_TLP_PREFIX_COUNT, -24, "tlp: more prefixes than allowed")                                  \
     X(E_TLP_IDE, -25, "tlp: an IDE TLP, which only its own end points can read")                   \
@@ -650,9 +668,10 @@ DXPU_API int dxpu_host_set_port(dxpu_host_table *t, uint32_t index, uint16_t por
    O(capacity) for each of them. */
 DXPU_API int dxpu_host_learn(dxpu_host_table *t, uint32_t index, uint16_t register_bytes,
                              uint8_t be, uint32_t value);
-/* Show the table every configuration write on its way down and every completion on its way up: it
-   learns from a write to one of its ports when the completion passes with status SC (R-6).  O(rows)
-   for configuration writes, O(DXPU_HOST_PENDING) for completions. */
+/* Show the table every non-posted request on its way down and every completion on its way up: it
+   learns from a write to one of its ports when its completion passes with status SC; any request
+   with its requester and tag before that ends the wait (R-6).  O(DXPU_HOST_PENDING), + O(rows) for
+   configuration writes. */
 DXPU_API void dxpu_host_observe(dxpu_host_table *t, const dxpu_tlp *tlp);
 
 /* One row of Table 3: a slot of a box. */
@@ -999,7 +1018,7 @@ DXPU_API int dxpu_builder_tlp(dxpu_builder *b, dxpu_tlp_cursor *c);
 /* DXPU_OK, E_ROOM, or E_ARG for a type that does not exist. */
 DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e);
 
-/* ==== 13  Channel =========================================================== spec/deliver.md ====
+/* ==== 13  Channel: life ===================================================== spec/deliver.md ====
    One attachment seen from one end: the reliable, ordered link with credits over datagrams. */
 
 /* dxpu_channel_state(); rows of spec/deliver.md */
@@ -1037,13 +1056,13 @@ typedef struct dxpu_channel_config {
     uint32_t window_frames; /* frames in flight each way: a power of two, 4..16384 [64] */
     uint32_t
         frame_limit_bytes;   /* largest frame we send or take: MTU less IP and UDP headers [1452] */
-    dxpu_credits rx;         /* what we store per class until it is taken [64 / 512 each] */
-    dxpu_credits tx;         /* what we queue per class until acknowledged [64 / 512 each] */
+    dxpu_credits rx;         /* stored here until taken [64/1024, 64/64, 256/1024] */
+    dxpu_credits tx;         /* queued here until acknowledged [the same] */
     uint32_t hold_ms;        /* silence that ends the channel, at least 1 [1,000] */
     uint64_t rto_min_ns;     /* [1 ms] */
     uint64_t ack_delay_ns;   /* an acknowledgement waits so long for company [25 us] */
     dxpu_tags *tags;         /* requests we send and the completions we take; NULL: unmatched.
-                                   Must have room: the caller's, of this channel alone */
+                                The caller's, initialised, for this channel alone */
     const dxpu_suite *suite; /* NULL: CRC-32 */
     void *suite_user;
 } dxpu_channel_config;
@@ -1161,47 +1180,18 @@ DXPU_API int dxpu_channel_init_sized(dxpu_channel *ch, size_t ch_bytes,
 /* Begin as the side that opens (the host).  DXPU_OK or E_ARG when not idle. */
 DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns);
 /* Begin as the side that accepts: `open` is a whole open frame whose offer the caller has looked at
-   and found welcome (slot, lease, epoch).  Fails with E_VERSION, E_OFFER or E_EPOCH (another epoch
-   than cfg's) and then stays idle: answer with dxpu_reset_encode().  The opener's old incarnation,
-   if any, must live on until this one is UP: a late duplicate of an open never gets that far. */
+   and found welcome (slot, lease, epoch).  Fails with a peer error, E_VERSION, E_OFFER or E_EPOCH
+   (another epoch than cfg's) among them, and then stays idle: answer with dxpu_reset_encode().
+   The opener's old incarnation, if any, must live on until this one is UP: a late duplicate of an
+   open never gets that far. */
 DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *open, size_t len);
 /* A reset frame that refuses an open: to the opener's id, for a `reason`.  Returns its bytes;
    out[64]. */
 DXPU_API size_t dxpu_reset_encode(uint32_t channel, uint8_t reason, uint8_t out[64]);
 
-enum { DXPU_RX_ECN_CE = 1 }; /* flags of ingest */
-/* Take one datagram from the network.
-   pkt    1..65535 bytes; altered when a suite opens it in place; not kept
-   Returns DXPU_OK, or a peer error after counting it (drop the datagram and go on), or the fatal
-   error that it caused.  O(records), O(window) over the life of a loss. */
-DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt, size_t len,
-                                 unsigned flags);
-/* Write the next frame that wants to leave into out.  cap must be at least the frame limit.
-   path   gets the path to send it on
-   Returns its bytes (> 0), 0 when nothing is due, or a fatal error; a channel that fails still
-   emits one reset first.  Call until 0.  O(bytes). */
-DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, size_t cap,
-                               uint8_t *path);
-/* When emit() has something next: 0 now, DXPU_NEVER nothing armed. */
-DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch);
-
-/* Queue one whole TLP (prefixes, header, payload, digest); copied, local prefixes are left out.
-   user   comes back with the completions of a non-posted request when the channel has tags
-   DXPU_OK; E_AGAIN (the class's queue is full, or no room for its completions); E_NO_TAG;
-   E_TAG_BUSY; E_TLP_*; E_CLOSED and other fatal ones; E_ARG before it was opened.  O(len). */
-DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64_t user);
-/* Queue a link event behind everything submitted before.  DXPU_OK, E_AGAIN, E_ARG, fatal. */
-DXPU_API int dxpu_channel_submit_event(dxpu_channel *ch, const dxpu_event *e);
-
-/* The next TLP of a class that PCIe's ordering table lets go now (D-30 ff.).  O(1). */
-DXPU_API dxpu_delivery dxpu_channel_peek(const dxpu_channel *ch, unsigned cls);
-/* Remove what peek() showed; its credits go back to the sender.  DXPU_OK or E_NONE. */
-DXPU_API int dxpu_channel_take(dxpu_channel *ch, unsigned cls, uint64_t now_ns);
-/* The next link event, if all TLPs before it have been taken.  True and *out. */
-DXPU_API bool dxpu_channel_peek_event(const dxpu_channel *ch, dxpu_event *out);
-DXPU_API int dxpu_channel_take_event(dxpu_channel *ch);
-
-/* Close in order: what was submitted is delivered first.  E_ARG before it was opened. */
+enum {
+    DXPU_RX_ECN_CE = 1
+}; /* Close in order: what was submitted is delivered first.  E_ARG before it was opened. */
 DXPU_API int dxpu_channel_close(dxpu_channel *ch, uint8_t reason);
 /* End at once; the peer is told by a reset frame. */
 DXPU_API void dxpu_channel_reset(dxpu_channel *ch, uint8_t reason);
@@ -1212,6 +1202,42 @@ DXPU_API int dxpu_channel_error(const dxpu_channel *ch);      /* 0, or why it is
 DXPU_API int dxpu_channel_last_error(const dxpu_channel *ch);
 /* DXPU_REASON_*, ours or the peer's. */
 DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch);
+/* ==== 14  Channel: sending =============================================== spec/deliver.md ==== */
+
+/* Queue one whole TLP (prefixes, header, payload, digest); copied, local prefixes are left out.
+   user   comes back with the completions of a non-posted request when the channel has tags
+   DXPU_OK; E_AGAIN (the class's queue is full, or no room for its completions); E_NO_TAG;
+   E_TAG_BUSY; E_TLP_*; E_CLOSED and other fatal ones; E_ARG before it was opened.  O(len). */
+DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64_t user);
+/* Queue a link event behind everything submitted before.  DXPU_OK, E_AGAIN, E_ARG, fatal. */
+DXPU_API int dxpu_channel_submit_event(dxpu_channel *ch, const dxpu_event *e);
+
+/* Write the next frame that wants to leave into out.  cap must be at least the frame limit.
+   path   gets the path to send it on
+   Returns its bytes (> 0), 0 when nothing is due, E_ROOM, or a fatal error; a channel that fails
+   still emits one reset first.  Call until 0.  O(bytes). */
+DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, size_t cap,
+                               uint8_t *path);
+/* When emit() has something next: 0 now, DXPU_NEVER nothing armed. */
+DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch);
+
+/* ==== 15  Channel: receiving ============================================= spec/deliver.md ==== */
+
+/* flags of ingest */
+/* Take one datagram from the network.
+   pkt    1..65535 bytes; altered when a suite opens it in place; not kept
+   Returns DXPU_OK, or a peer error after counting it (drop the datagram and go on), or the fatal
+   error that it caused.  O(records), O(window) over the life of a loss. */
+DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt, size_t len,
+                                 unsigned flags);
+/* The next TLP of a class that PCIe's ordering table lets go now (D-30 ff.).  O(1). */
+DXPU_API dxpu_delivery dxpu_channel_peek(const dxpu_channel *ch, unsigned cls);
+/* Remove what peek() showed; its credits go back to the sender.  DXPU_OK or E_NONE. */
+DXPU_API int dxpu_channel_take(dxpu_channel *ch, unsigned cls, uint64_t now_ns);
+/* The next link event, if all TLPs before it have been taken.  True and *out. */
+DXPU_API bool dxpu_channel_peek_event(const dxpu_channel *ch, dxpu_event *out);
+DXPU_API int dxpu_channel_take_event(dxpu_channel *ch);
+
 /* what dxpu_channel_wants() answers, computed, never stored */
 enum {
     DXPU_WANTS_EMIT = 1,        /* emit() would give a frame now */
@@ -1943,19 +1969,34 @@ static int dxpui_check_completion(const dxpu_tlp *t)
     return DXPU_OK;
 }
 
+/* One prefix in its place; `pasids` counts (T-23 to T-25). */
+static int dxpui_check_prefix(const dxpu_tlp *t, uint32_t prefix, unsigned *pasids)
+{
+    unsigned kind = dxpui_tlp_kind(t->type), name = prefix >> 24;
+    bool memory = kind == DXPUI_MEM || kind == DXPUI_ATOMIC;
+    bool translation = kind == DXPUI_MSG && t->message_code >= 0x01 && t->message_code <= 0x05;
+    uint32_t reserved = name == 0x91 ? 0xc00000u : name != 0x90 ? 0 : t->at == 2 ? 0xfffu : 0xefffu;
+    if (name == 0x92)
+        return DXPU_E_TLP_IDE;
+    if (name == 0x91 && (*pasids)++)
+        return DXPU_E_TLP_PREFIX_COUNT;
+    if (name == 0x91 && !memory && !translation)
+        return DXPU_E_TLP_PREFIX;
+    if (name == 0x90 && (!memory || (!t->th && !(prefix & 0x1000))))
+        return DXPU_E_TLP_TH;
+    return prefix & reserved ? DXPU_E_TLP_RSVD : DXPU_OK;
+}
+
 static int dxpui_check_prefixes(const dxpu_tlp *t)
 {
-    unsigned i, local = 0, all = 0;
-    if (t->prefix_count > DXPU_PREFIXES_MAX)
-        return DXPU_E_TLP_PREFIX_COUNT;
-    for (i = 0; i < t->prefix_count; i++) {
-        int rc = dxpui_prefix_add(t->prefix[i] >> 24, &local, &all);
-        if (rc != DXPU_OK)
-            return rc;
-        if (t->prefix[i] >> 24 == 0x92)
-            return DXPU_E_TLP_IDE;
+    unsigned i, local = 0, all = 0, pasids = 0;
+    int rc = t->prefix_count > DXPU_PREFIXES_MAX ? DXPU_E_TLP_PREFIX_COUNT : DXPU_OK;
+    for (i = 0; rc == DXPU_OK && i < t->prefix_count; i++) {
+        rc = dxpui_prefix_add(t->prefix[i] >> 24, &local, &all);
+        if (rc == DXPU_OK)
+            rc = dxpui_check_prefix(t, t->prefix[i], &pasids);
     }
-    return DXPU_OK;
+    return rc;
 }
 
 /* What every TLP has: ranges, and the hints that only memory requests may carry (T-5 ff.). */
@@ -2315,33 +2356,19 @@ DXPU_API uint8_t dxpu_tlp_class(const dxpu_tlp *t)
 
 static uint8_t dxpui_message_route(unsigned routing)
 {
-    switch (routing) {
-    case DXPU_MSG_TO_ROOT:
-        return DXPU_ROUTE_TO_ROOT;
-    case DXPU_MSG_BY_ADDRESS:
-        return DXPU_ROUTE_ADDRESS;
-    case DXPU_MSG_BY_ID:
-        return DXPU_ROUTE_ID;
-    case DXPU_MSG_BROADCAST:
-        return DXPU_ROUTE_BROADCAST;
-    case DXPU_MSG_GATHERED:
-        return DXPU_ROUTE_GATHERED;
-    default:
-        return DXPU_ROUTE_LOCAL;
-    }
+    static const uint8_t routes[] = {
+        DXPU_ROUTE_TO_ROOT,   DXPU_ROUTE_ADDRESS, DXPU_ROUTE_ID,
+        DXPU_ROUTE_BROADCAST, DXPU_ROUTE_LOCAL,   DXPU_ROUTE_GATHERED
+    };
+    return routing <= DXPU_MSG_GATHERED ? routes[routing] : (uint8_t)DXPU_ROUTE_LOCAL;
 }
 
 DXPU_API uint8_t dxpu_tlp_routing(const dxpu_tlp *t)
 {
-    switch (dxpui_tlp_kind(t->type)) {
-    case DXPUI_CFG:
-    case DXPUI_CPL:
-        return DXPU_ROUTE_ID;
-    case DXPUI_MSG:
+    unsigned kind = dxpui_tlp_kind(t->type);
+    if (kind == DXPUI_MSG)
         return dxpui_message_route(t->message_routing);
-    default:
-        return DXPU_ROUTE_ADDRESS;
-    }
+    return kind == DXPUI_CFG || kind == DXPUI_CPL ? DXPU_ROUTE_ID : DXPU_ROUTE_ADDRESS;
 }
 
 DXPU_API const char *dxpu_class_name(unsigned cls)
@@ -2372,10 +2399,8 @@ DXPU_API const char *dxpu_message_name(unsigned code)
 /* strcmp() == 0; not every freestanding target has strcmp. */
 static bool dxpui_same_text(const char *a, const char *b)
 {
-    while (*a && *a == *b) {
-        a++;
+    for (; *a && *a == *b; a++)
         b++;
-    }
     return *a == *b;
 }
 
@@ -2440,11 +2465,6 @@ static dxpu_range dxpui_range(uint64_t base, uint64_t limit)
     return r;
 }
 
-static dxpu_range dxpui_range_none(void)
-{
-    return dxpui_range(1, 0);
-}
-
 /* The window that a base/limit register and its upper halves describe (Base Spec 7.5.1.3). */
 static dxpu_range dxpui_host_window(uint32_t reg, uint32_t base_upper, uint32_t limit_upper)
 {
@@ -2504,8 +2524,7 @@ static void dxpui_host_lift(dxpu_host_table *t, uint32_t index)
         t->blocked--;
     e->bus = 0;
     e->bus_last = 0;
-    e->memory = dxpui_range_none();
-    e->prefetchable = dxpui_range_none();
+    e->memory = e->prefetchable = dxpui_range(1, 0); /* none */
     e->flags = 0;
 }
 
@@ -2555,10 +2574,8 @@ static void dxpui_host_place_windows(dxpu_host_table *t, uint32_t index)
     pf = e->prefetchable;
     if (mem.base <= mem.limit && pf.base <= pf.limit && dxpui_range_overlap(mem, pf)) {
         /* a row's own windows may overlap; the list's never do */
-        dxpui_host_insert(
-            t, index,
-            dxpui_range(dxpui_min64(mem.base, pf.base), dxpui_max64(mem.limit, pf.limit)));
-        return;
+        mem = dxpui_range(dxpui_min64(mem.base, pf.base), dxpui_max64(mem.limit, pf.limit));
+        pf = dxpui_range(1, 0);
     }
     if (mem.base <= mem.limit)
         dxpui_host_insert(t, index, mem);
@@ -2778,11 +2795,10 @@ static void dxpui_host_remember(dxpu_host_table *t, const dxpu_tlp *write)
 
 DXPU_API void dxpu_host_observe(dxpu_host_table *t, const dxpu_tlp *tlp)
 {
-    bool write = tlp->type == DXPU_TLP_CFGWR0 || tlp->type == DXPU_TLP_CFGWR1;
     uint32_t at = dxpui_host_pending(t, tlp);
-    if (!write && dxpu_tlp_class(tlp) != DXPU_COMPLETION)
+    if (dxpu_tlp_class(tlp) == DXPU_POSTED)
         return;
-    if (at < t->pending_count) { /* a write: the tag is in use again, the old one is over */
+    if (at < t->pending_count) { /* a request: the tag is in use again, the old write is over */
         uint32_t index = t->pending[at].entry, value = t->pending[at].value;
         uint16_t register_bytes = t->pending[at].register_bytes;
         uint8_t be = t->pending[at].be;
@@ -2790,7 +2806,7 @@ DXPU_API void dxpu_host_observe(dxpu_host_table *t, const dxpu_tlp *tlp)
         if (tlp->type == DXPU_TLP_CPL && tlp->status == DXPU_CPL_SC)
             (void)dxpu_host_learn(t, index, register_bytes, be, value);
     }
-    if (write)
+    if (tlp->type == DXPU_TLP_CFGWR0 || tlp->type == DXPU_TLP_CFGWR1)
         dxpui_host_remember(t, tlp);
 }
 
@@ -2985,34 +3001,24 @@ DXPU_API void dxpu_tags_worst(uint8_t lower_addr, uint32_t bytes, uint32_t *head
 /* Completions that may still come for an entry in flight, in credit units (F-25). */
 static void dxpui_tag_reserve(const dxpu_tag_entry *e, uint32_t *header, uint32_t *data)
 {
-    if (dxpui_tag_is_read(e->kind)) {
+    *header = 1;
+    *data = dxpu_credit_units(e->left_bytes);
+    if (dxpui_tag_is_read(e->kind))
         dxpu_tags_worst(e->lower_addr, e->left_bytes, header, data);
-    } else {
-        *header = 1;
-        *data = dxpu_credit_units(e->left_bytes);
-    }
 }
 
-static void dxpui_tag_reserve_add(dxpu_tags *t, const dxpu_tag_entry *e)
+static void dxpui_tag_book(dxpu_tags *t, const dxpu_tag_entry *e, bool add)
 {
     uint32_t header, data;
     dxpui_tag_reserve(e, &header, &data);
-    t->reserve_header += header;
-    t->reserve_data += data;
-}
-
-static void dxpui_tag_reserve_sub(dxpu_tags *t, const dxpu_tag_entry *e)
-{
-    uint32_t header, data;
-    dxpui_tag_reserve(e, &header, &data);
-    t->reserve_header -= header;
-    t->reserve_data -= data;
+    t->reserve_header += add ? header : 0u - header;
+    t->reserve_data += add ? data : 0u - data;
 }
 
 /* Out of flight: off the list and the ledgers, not yet free. */
 static void dxpui_tag_land(dxpu_tags *t, uint16_t at)
 {
-    dxpui_tag_reserve_sub(t, dxpui_tag_at(t, at));
+    dxpui_tag_book(t, dxpui_tag_at(t, at), false);
     dxpui_tag_unlink(t, &t->live_head, &t->live_tail, at);
     t->in_flight--;
 }
@@ -3127,7 +3133,7 @@ DXPU_API int dxpu_tags_track(dxpu_tags *t, const dxpu_tlp *req, uint64_t now_ns,
     e->user = user;
     e->deadline_ns = dxpui_later(now_ns, t->timeout_ns);
     dxpui_tag_append(t, &t->live_head, &t->live_tail, at);
-    dxpui_tag_reserve_add(t, e);
+    dxpui_tag_book(t, e, true);
     t->in_flight++;
     return DXPU_OK;
 }
@@ -3176,10 +3182,10 @@ DXPU_API int dxpu_tags_complete(dxpu_tags *t, const dxpu_tlp *cpl, dxpu_request 
         t->count_bytes++;
         return DXPU_E_CPL_BYTES;
     }
-    dxpui_tag_reserve_sub(t, e);
+    dxpui_tag_book(t, e, false);
     e->left_bytes = (uint16_t)(e->left_bytes - part);
     e->lower_addr = (uint8_t)((e->lower_addr + part) & 0x7f);
-    dxpui_tag_reserve_add(t, e);
+    dxpui_tag_book(t, e, true);
     bool done = bare || e->left_bytes == 0;
     dxpui_tag_tell(e, done, out);
     if (done) {
@@ -3689,12 +3695,13 @@ DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e)
     return DXPU_OK;
 }
 
-/* ==== 13'  Channel ============================================================================ */
+/* ==== 13'  Channel: life ====================================================================== */
 
 enum {
     DXPUI_EVENTS = 16, /* link events on their way, each direction; a power of two */
     DXPUI_REORDER = 3, /* later transmissions acknowledged before one is lost (D-14) */
     DXPUI_BACKOFF_MAX = 16,
+    DXPUI_ACCEPTS = 3,    /* for one open: a forged one is worth little to its sender */
     DXPUI_LIST_EVENT = 3, /* class field of a list element that is an event */
     DXPUI_ACKED = 1,      /* dxpui_sent.state */
     DXPUI_LOST = 2,
@@ -4196,6 +4203,8 @@ DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *ope
         return rc;
     }
     dxpui_go(ch, DXPUI_EV_ACCEPT);
+    ch->count.rx_frames++;
+    ch->count.rx_bytes += len;
     ch->next_try_ns = now_ns;
     return DXPU_OK;
 }
@@ -4215,7 +4224,47 @@ DXPU_API size_t dxpu_reset_encode(uint32_t channel, uint8_t reason, uint8_t out[
     return used + 4 + DXPU_FRAME_CRC_BYTES;
 }
 
-/* ---- Sending: queues ---- */
+/* ---- The end, and questions ---- */
+
+DXPU_API int dxpu_channel_close(dxpu_channel *ch, uint8_t reason)
+{
+    if (ch->state == DXPU_STATE_IDLE)
+        return DXPU_E_ARG;
+    if (ch->state == DXPU_STATE_OPENING || ch->state == DXPU_STATE_ACCEPTED)
+        dxpui_fail(ch, DXPU_E_CLOSED, reason, ch->remote_id != 0); /* nothing to drain */
+    else if (dxpui_go(ch, DXPUI_EV_CLOSE))
+        ch->reason = reason;
+    return DXPU_OK;
+}
+
+DXPU_API void dxpu_channel_reset(dxpu_channel *ch, uint8_t reason)
+{
+    dxpui_fail(ch, DXPU_E_RESET, reason, ch->remote_id != 0);
+}
+
+DXPU_API unsigned dxpu_channel_state(const dxpu_channel *ch)
+{
+    return ch->state;
+}
+
+DXPU_API int dxpu_channel_error(const dxpu_channel *ch)
+{
+    return ch->error;
+}
+
+DXPU_API int dxpu_channel_last_error(const dxpu_channel *ch)
+{
+    return ch->last_error;
+}
+
+DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch)
+{
+    return ch->reason;
+}
+
+/* ==== 14'  Channel: sending =================================================================== */
+
+/* ---- Queues ---- */
 
 static int dxpui_may_submit(const dxpu_channel *ch)
 {
@@ -4346,7 +4395,7 @@ static int dxpui_pick(const dxpu_channel *ch, bool *starved)
     return event_first ? DXPUI_LIST_EVENT : best;
 }
 
-/* ---- Sending: frames ---- */
+/* ---- Frames ---- */
 
 /* Point a cursor at element `index` of the sent list, `at` bytes on its way. */
 static dxpu_tlp_cursor dxpui_cursor(const dxpu_channel *ch, unsigned cls, uint32_t pos, uint16_t at)
@@ -4651,8 +4700,11 @@ static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
         ch->next_try_ns = now_ns + dxpui_backed_off(ch, ch->tries - 1u);
         if (ch->state == DXPU_STATE_OPENING)
             return dxpui_emit_offer(ch, DXPU_KIND_OPEN, out);
-        if (ch->state == DXPU_STATE_ACCEPTED)
+        if (ch->state == DXPU_STATE_ACCEPTED) {
+            if (ch->tries >= DXPUI_ACCEPTS)
+                ch->next_try_ns = DXPU_NEVER; /* until the opener is heard again: D-41 */
             return dxpui_emit_offer(ch, DXPU_KIND_ACCEPT, out);
+        }
         if (ch->state == DXPU_STATE_CLOSING)
             return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, 0, 0, out);
         ch->next_try_ns = DXPU_NEVER;
@@ -4717,9 +4769,10 @@ DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, 
     if (dxpui_can_send(ch, &starved))
         return dxpui_emit_data(ch, now_ns, ch->nxt, out);
     n = dxpui_emit_blocked(ch, now_ns, starved, out);
-    if (n == 0 && ch->ack_now)
+    bool last = ch->state == DXPU_STATE_DRAINING && dxpui_drained(ch);
+    if (n == 0 && (ch->ack_now || (last && ch->unacked))) /* a close ends the peer's waiting */
         n = dxpui_emit_plain(ch, now_ns, DXPU_KIND_ACK, out);
-    if (n == 0 && ch->state == DXPU_STATE_DRAINING && dxpui_drained(ch)) {
+    if (n == 0 && last) {
         dxpui_go(ch, DXPUI_EV_DRAINED);
         ch->next_try_ns = now_ns;
         ch->tries = 0;
@@ -4756,7 +4809,9 @@ DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch)
     return dxpui_min64(t, ch->blocked_at_ns);
 }
 
-/* ---- ingest: acknowledgements ---- */
+/* ==== 15'  Channel: receiving ================================================================= */
+
+/* ---- Acknowledgements ---- */
 
 static void dxpui_acked(dxpu_channel *ch, uint32_t seq, const dxpu_frame *f, uint64_t now_ns)
 {
@@ -4850,7 +4905,7 @@ static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
     dxpui_detect_loss(ch);
 }
 
-/* ---- ingest: records ---- */
+/* ---- Records ---- */
 
 /* Check a body without using it: every record well formed, every TLP header what its record says,
    payload records only where payload is due.  The first may continue a TLP of an earlier frame. */
@@ -5056,7 +5111,8 @@ static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events,
         ch->ack_now = true; /* our acknowledgement was lost: D-8 */
         return DXPU_OK;
     }
-    if (ahead || !dxpui_event_room(ch, events)) /* D-36 */
+    if (ahead || ch->reorder_bytes[f->sequence & (ch->cfg.window_frames - 1)] ||
+        !dxpui_event_room(ch, events)) /* D-36 */
         return dxpui_rx_ahead(ch, f);
     bool gap = ch->rx_held != 0;
     int rc = dxpui_rx_body(ch, f->body);
@@ -5068,7 +5124,14 @@ static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events,
     return rc;
 }
 
-/* ---- ingest: the rest ---- */
+/* ---- Frames of each kind ---- */
+
+/* The opener lives but has not proved that our accept reached it. */
+static void dxpui_accept_again(dxpu_channel *ch, uint64_t now_ns)
+{
+    ch->next_try_ns = now_ns;
+    ch->tries = 0;
+}
 
 static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
 {
@@ -5079,7 +5142,7 @@ static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     if (f->kind == DXPU_KIND_OPEN) { /* again: our accept was lost, or it is late */
         if (ch->state != DXPU_STATE_ACCEPTED)
             return DXPU_E_STATE;
-        ch->next_try_ns = now_ns;
+        dxpui_accept_again(ch, now_ns);
         return DXPU_OK;
     }
     if (o.version_min != o.version_max || (o.suites & (o.suites - 1)))
@@ -5120,12 +5183,14 @@ static int dxpui_on_close(dxpu_channel *ch, const dxpu_frame *f)
     return DXPU_OK;
 }
 
-static int dxpui_on_probe(dxpu_channel *ch, const dxpu_frame *f)
+static int dxpui_on_probe(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
 {
     if (f->body.len < DXPU_PROBE_BYTES)
         return DXPU_E_SHORT;
     if (ch->state == DXPU_STATE_OPENING)
         return DXPU_E_STATE; /* whom to answer is not known yet */
+    if (ch->state == DXPU_STATE_ACCEPTED)
+        dxpui_accept_again(ch, now_ns);
     if (!(f->body.ptr[0] & DXPU_PROBE_REPLY)) {
         ch->probe_cookie = dxpui_load64(f->body.ptr + 4);
         ch->send_reply = 1;
@@ -5187,7 +5252,7 @@ static int dxpui_dispatch(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     case DXPU_KIND_CLOSE:
         return dxpui_on_close(ch, f);
     case DXPU_KIND_PROBE:
-        return dxpui_on_probe(ch, f);
+        return dxpui_on_probe(ch, f, now_ns);
     default: /* handshake: the security binding's, refused without it */
         return DXPU_E_STATE;
     }
@@ -5315,44 +5380,6 @@ DXPU_API int dxpu_channel_take_event(dxpu_channel *ch)
     return DXPU_OK;
 }
 
-/* ---- The end, and questions ---- */
-
-DXPU_API int dxpu_channel_close(dxpu_channel *ch, uint8_t reason)
-{
-    if (ch->state == DXPU_STATE_IDLE)
-        return DXPU_E_ARG;
-    if (ch->state == DXPU_STATE_OPENING || ch->state == DXPU_STATE_ACCEPTED)
-        dxpui_fail(ch, DXPU_E_CLOSED, reason, ch->remote_id != 0); /* nothing to drain */
-    else if (dxpui_go(ch, DXPUI_EV_CLOSE))
-        ch->reason = reason;
-    return DXPU_OK;
-}
-
-DXPU_API void dxpu_channel_reset(dxpu_channel *ch, uint8_t reason)
-{
-    dxpui_fail(ch, DXPU_E_RESET, reason, ch->remote_id != 0);
-}
-
-DXPU_API unsigned dxpu_channel_state(const dxpu_channel *ch)
-{
-    return ch->state;
-}
-
-DXPU_API int dxpu_channel_error(const dxpu_channel *ch)
-{
-    return ch->error;
-}
-
-DXPU_API int dxpu_channel_last_error(const dxpu_channel *ch)
-{
-    return ch->last_error;
-}
-
-DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch)
-{
-    return ch->reason;
-}
-
 DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns)
 {
     unsigned wants = 0;
@@ -5375,7 +5402,7 @@ DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns)
 #endif
 #endif /* DXPU_IMPLEMENTATION */
 
-/* ==== 14  Changes, licence =======================================================================
+/* ==== 16  Changes, licence =======================================================================
    0.1.0  first: codec, classifier, routing tables, tags, credits, wire version 1, channel.
 
    MIT License

@@ -5,6 +5,7 @@
 #endif
 #include "dxpu_pcap.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -283,8 +284,10 @@ static void test_bad_files(void **state)
     (void)state;
     why[0] = '\0';
     assert_null(dxpu_pcap_open("/nonexistent/file.pcap", why));
-    assert_int_not_equal(why[0], '\0');
+    assert_string_equal(why, "No such file or directory"); /* the caller names the file */
+    why[0] = '\0';
     assert_null(dxpu_pcap_create("/nonexistent/file.pcap", why));
+    assert_string_equal(why, "No such file or directory");
     write_foreign(0x12345678, 0, 0, 0x3005);
     assert_null(dxpu_pcap_open(path, why));
     write_foreign(0xa1b23c4d, 0, 0, 0x3005);
@@ -314,6 +317,28 @@ static void test_sizes_refused(void **state)
     assert_int_equal(dxpu_pcap_finish(w), 0);
 }
 
+/* A full disk: the first error stays, whatever is called later. */
+static void test_full_disk(void **state)
+{
+    static const uint8_t mrd[12] = { 0, 0, 0, 1, 0, 0, 0, 0x0f };
+    dxpu_bytes tlp = { mrd, sizeof mrd };
+    unsigned n = 0;
+    dxpu_pcap_writer *w = dxpu_pcap_create("/dev/full", why);
+    (void)state;
+    if (!w)
+        skip();
+    assert_int_equal(dxpu_pcap_error(w), 0);
+    while (!dxpu_pcap_error(w) && n++ < 100000)
+        assert_int_equal(dxpu_pcap_write_tlp(w, 1, tlp), DXPU_OK);
+    assert_int_equal(dxpu_pcap_error(w), ENOSPC);
+    errno = EINVAL;
+    assert_int_equal(dxpu_pcap_flush(w), -1);
+    assert_int_equal(errno, ENOSPC);
+    errno = EINVAL;
+    assert_int_equal(dxpu_pcap_finish(w), -1);
+    assert_int_equal(errno, ENOSPC);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -325,6 +350,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_every_cut, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_files, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sizes_refused, setup, teardown),
+        cmocka_unit_test(test_full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

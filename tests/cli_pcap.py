@@ -275,6 +275,20 @@ def check_same(folder):
     report("same_says_so", not out.endswith("identical\n"))
     status, out, _ = run("pcap", "--same", whole, capture(folder, "none.pcap", []))
     report("same_empty", status != 1 or not out.endswith("different\n"))
+    none = capture(folder, "none.pcap", [])
+    cut_only = capture(folder, "cut_only.pcap", [nettlp(w[1][:12], 16)])
+    for name, other in (("same_nothing", none), ("same_nothing_complete", cut_only)):
+        status, out, err = run("pcap", "--same", none, other)
+        report(name, status != 1 or not out.endswith("nothing to compare\n")
+               or "nothing to compare" not in err)
+    status, out, _ = run("pcap", "--same", "--json", none, none)
+    report("same_nothing_json", status != 1 or json.loads(out)["same"])
+    for name, bad in (("missing", os.path.join(folder, "no such file")),
+                      ("text", os.path.abspath(__file__))):
+        for words in (["pcap", bad], ["pcap", "--same", whole, bad]):
+            status, _, err = run(*words)
+            report("file_named_once_" + name + "_%d" % len(words),
+                   (status != 2 or err.count(bad) != 1) and err)
 
 
 # ---- errors ----
@@ -348,7 +362,7 @@ def check_hardware(folder):
             "truncated": sum(len(t) < needed(t) for t in tlps)}))
         whole = [t for t in tlps if len(t) == needed(t)]
         status, got = same(folder, tlps, whole)
-        report("hardware_same_" + name, status
+        report("hardware_same_" + name, status != (0 if whole else 1)
                or sum(got[c]["delivered"] for c in ("posted", "non-posted", "completion"))
                != len(whole))
         if whole:

@@ -332,6 +332,44 @@ def check_forms():
     report("form_flit", status != 1 or difference(objects[0], {"error": "flit"}))
 
 
+LSPCI = """01:00.0 Ethernet controller: one
+\tCapabilities: [100 v1] Advanced Error Reporting
+\t\tHeaderLog: 00000000 00000000 00000000 00000000
+
+02:00.0 Ethernet controller: two
+\t\tHeaderLog: %s
+[12345.678901] pcieport 10000:00:1c.5:   TLP Header: %s
+Aug 29 15:04:05.123 TLP Header: %s
+""" % ((DWORDS,) * 3)
+
+
+def check_origin():
+    """Which line and which device a TLP of a log came from."""
+    status, objects, err = decode(text=LSPCI)
+    report("origin_status", status or "nothing logged in 1 header log\n" not in err)
+    for name, want in zip(("lspci", "kernel", "time"), (
+            dict(line=6, device="02:00.0", input="\t\tHeaderLog: " + DWORDS),
+            dict(line=7, device="10000:00:1c.5"), dict(line=8, device=None))):
+        got = objects.pop(0)
+        report("origin_" + name, difference(got, {**CFG, **want}))
+    report("origin_no_more", objects)
+    status, out, _ = run("tlp", "decode", text=LSPCI)
+    report("origin_for_people", [line.split("CfgRd0")[0] for line in out.splitlines()]
+           != ["02:00.0: ", "10000:00:1c.5: ", ""])
+    status, objects, _ = decode(text="a\n0000:05:00.0: TLP Header: " + "ffffffff " * 4)
+    report("origin_refused", status != 1 or difference(objects[0], dict(
+        error="all-ones", line=2, device="0000:05:00.0")))
+    healthy = "\t\tHeaderLog: 00000000 00000000 00000000 00000000\n" * 2
+    status, objects, err = decode(text=healthy)
+    report("unused_logs", status or objects or "nothing logged in 2 header logs\n" not in err)
+    status, objects, _ = decode(text=healthy.replace("HeaderLog", "TLP Header"))
+    report("control_unused_logs", status != 1 or len(objects) != 2)  # the kernel logs errors only
+    for text in ("15:04:05.1 x", "a01:00.0", "01:00.8", "01:20.0", "01:00.0.1", "101:00.0",
+                 "01:00.01", "c0:ff:ee.0"):
+        _, objects, _ = decode(text=text + " TLP Header: " + DWORDS)
+        report("no_device_" + re.sub(r"\W", "_", text), "device" in objects[0] and objects[0])
+
+
 def check_arguments():
     for name, words in {"words": DWORDS.split(), "bytes": BYTES.split(),
                         "log_words": FORMS["kernel"].split(),
@@ -554,6 +592,7 @@ def main():
     check_vectors()
     check_identity()
     check_forms()
+    check_origin()
     check_arguments()
     check_keys()
     check_modes()

@@ -270,7 +270,8 @@ def fio_verify(w):
 @story
 def data_reaches_the_file(w):
     a = w.a
-    a.must("echo fabric | dd of=%s bs=512 count=1 seek=999 conv=sync,fsync oflag=direct" % a.disk(1))
+    a.must("echo fabric | dd of=%s bs=512 count=1 seek=999 conv=sync,fsync oflag=direct"
+           % a.disk(1))
     with open(w.lab.file("disk"), "rb") as file:
         file.seek(999 * 512)
         got = file.read(8)
@@ -338,7 +339,8 @@ def cycles(w):
         good += text.strip() == pattern
     check("cycles_%d_of_attach_and_detach" % w.cycles, good == w.cycles, good)
     middle = lambda values: sorted(values)[len(values) // 2]  # noqa: E731
-    figure("slot filled to driver bound: median %.2f s, longest %.2f s" % (middle(bound), max(bound)))
+    figure("slot filled to driver bound: median %.2f s, longest %.2f s"
+           % (middle(bound), max(bound)))
     for orderly, text in ((1, "detach"), (0, "box killed")):
         times = [t for o, t in removed if o == orderly]
         if times:

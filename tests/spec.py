@@ -3,7 +3,8 @@
 
 A rule is defined by its tag at the head of a paragraph (`W-9. The trailer ...`), of a list item or
 of a table row, once, in the file of its letter: W wire.md, T tlp.md, R route.md, F flow.md, D
-deliver.md, V vswitch.md.  A tag at the head of a later cell defines too, when nothing else does.
+deliver.md, V vswitch.md, M control.md.  A tag at the head of a later cell defines too, when nothing
+else does.
 Anywhere else a tag is a citation.  Every tag that code or tests cite must be defined; every rule
 with a MUST must be cited by a test in C, or in a script that runs what was built from C, by its
 name (test_w6_...) or as W-6.  Tests of other things (the reader in Python) do not count: they test
@@ -19,11 +20,11 @@ import re
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-TAG = re.compile(r"\b([WTRFDV])-(\d+)\b")
+TAG = re.compile(r"\b([WTRFDVM])-(\d+)\b")
 HOME = {"wire.md": "W", "tlp.md": "T", "route.md": "R", "flow.md": "F", "deliver.md": "D",
-        "vswitch.md": "V"}
-PARAGRAPH = re.compile(r"(?:[-*] )?((?:\*{0,2}[WTRFDV]-\d+\*{0,2}(?:, | and )?)+)[.:]")
-CELL = re.compile(r"\*{0,2}([WTRFDV]-\d+)\*{0,2}(?=[ .:]|$)")
+        "vswitch.md": "V", "control.md": "M"}
+PARAGRAPH = re.compile(r"(?:[-*] )?((?:\*{0,2}[WTRFDVM]-\d+\*{0,2}(?:, | and )?)+)[.:]")
+CELL = re.compile(r"\*{0,2}([WTRFDVM]-\d+)\*{0,2}(?=[ .:]|$)")
 failed = 0
 
 
@@ -87,7 +88,7 @@ def cited(texts, names=False):
         tags = {"%s-%s" % m for m in TAG.findall(text)}
         if names:
             tags |= {"%s-%s" % (letter.upper(), number) for letter, number
-                     in re.findall(r"\btest_([wtrfdv])(\d+)_", text)}
+                     in re.findall(r"\btest_([wtrfdvm])(\d+)_", text)}
         for tag in tags:
             found.setdefault(tag, []).append(name)
     return found
@@ -105,7 +106,67 @@ def missing(defined, tests, code):
              for t, where in sorted({**code, **tests}.items()) if t not in defined])
 
 
+def spec_messages(text):
+    """{code: (name, routing, data, down, up)} of the table of R-22, its short rows written out."""
+    table = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if not (line.startswith("| 0x") and len(cells) == 7):
+            continue
+        ends = [int(c, 16) for c in re.findall("0x[0-9a-f]+", cells[0])]
+        codes = range(ends[0], ends[1] + 1) if ".." in cells[0] else ends
+        first, *rest = re.split(r", |(?=\.\.)", cells[1])
+        names = [first] + [first.rsplit("_", 1)[0] + r for r in rest if r.startswith("_")]
+        if rest and rest[0].startswith(".."):
+            names = [first[:-1] + chr(c) for c in range(ord(first[-1]), ord(rest[0][-1]) + 1)]
+        for code, name in zip(codes, names):
+            table[code] = (name, *cells[2:6])
+        if len(codes) != len(names):
+            table[codes[0]] = (cells[1],)
+    return table
+
+
+def code_messages(text):
+    """The same of DXPU_MESSAGES; a vendor message goes by its routing (R-24)."""
+    routing = {"BY_ID": "id", "TO_ROOT": "to-root", "BROADCAST": "broadcast", "LOCAL": "local",
+               "GATHERED": "gathered"}
+    table = {}
+    for code, name, way, data, down, up in re.findall(
+            r'X\((0x[0-9a-f]+), "(\w+)", (\w+), (\d), (\w+), (\w+)\)', text):
+        row = (name, routing.get(way, way), ("no", "yes", "either")[int(data)], down.lower(),
+               up.lower())
+        if name.startswith("Vendor_") and row[1:] == ("id", "either", "forward", "forward"):
+            row = (name, "R-24", "either", "R-24", "R-24")
+        table[int(code, 16)] = row
+    return table
+
+
+def message_problems(spec, code):
+    return ["0x%02x: %s in spec/route.md, %s in dxpu.h" % (n, spec.get(n), code.get(n))
+            for n in sorted({**spec, **code}) if spec.get(n) != code.get(n)]
+
+
+def check_messages():
+    with open(os.path.join(ROOT, "spec", "route.md"), encoding="utf-8") as file:
+        spec = file.read()
+    with open(os.path.join(ROOT, "dxpu.h"), encoding="utf-8") as file:
+        code = file.read()
+    check("spec_messages", message_problems(spec_messages(spec), code_messages(code)) or
+          ([] if len(spec_messages(spec)) == 34 else ["%d messages" % len(spec_messages(spec))]))
+    for name, old, new in (("renamed", '"PM_PME"', '"PM_PMF"'),
+                           ("series", '"Assert_INTC"', '"Assert_INT3"'),
+                           ("action", '"LTR", LOCAL, 0, REFUSE, TERMINATE',
+                            '"LTR", LOCAL, 0, REFUSE, FORWARD'),
+                           ("lost", 'X(0x12, "OBFF"', 'Y(0x12, "OBFF"'),
+                           ("vendor", '"Vendor_Defined_Type_1", BY_ID',
+                            '"Vendor_Defined_Type_1", LOCAL')):
+        seen = old in code and message_problems(spec_messages(spec),
+                                                code_messages(code.replace(old, new)))
+        check("control_spec_messages_" + name, [] if seen else ["not seen"])
+
+
 def main():
+    check_messages()
     defined, twice = rules(read("spec/*.md"))
     tests = cited({n: t for pattern in ("tests/*", "tests/reader/**", "fuzz/*")
                    for n, t in read(pattern).items() if n != "tests/spec.py"}, names=True)

@@ -33,6 +33,7 @@ struct dxpu_pcap_reader {
 struct dxpu_pcap_writer {
     pcap_t *pcap;
     pcap_dumper_t *dump;
+    int error; /* errno of the first write that failed */
     uint16_t sequence;
     uint8_t
         packet[ETHER_BYTES + IP6_BYTES + UDP_BYTES + DXPU_PCAP_NETTLP_BYTES + DATAGRAM_MAX_BYTES];
@@ -55,6 +56,15 @@ static void store32(uint8_t *p, uint32_t v)
     store16(p + 2, v & 0xffffu);
 }
 
+/* libpcap names the file in some of its messages only; ours never do. */
+static void say_why(char why[DXPU_PCAP_WHY_BYTES], const char *file, const char *text)
+{
+    size_t n = strlen(file);
+    if (!strncmp(text, file, n) && !strncmp(text + n, ": ", 2))
+        text += n + 2;
+    snprintf(why, DXPU_PCAP_WHY_BYTES, "%s", text);
+}
+
 /* ==== Reading ================================================================================= */
 
 dxpu_pcap_reader *dxpu_pcap_open(const char *file, char why[DXPU_PCAP_WHY_BYTES])
@@ -67,7 +77,7 @@ dxpu_pcap_reader *dxpu_pcap_open(const char *file, char why[DXPU_PCAP_WHY_BYTES]
     }
     r->pcap = pcap_open_offline_with_tstamp_precision(file, PCAP_TSTAMP_PRECISION_NANO, text);
     if (!r->pcap) {
-        snprintf(why, DXPU_PCAP_WHY_BYTES, "%s", text);
+        say_why(why, file, text);
         free(r);
         return NULL;
     }
@@ -214,7 +224,7 @@ dxpu_pcap_writer *dxpu_pcap_create(const char *file, char why[DXPU_PCAP_WHY_BYTE
         pcap_open_dead_with_tstamp_precision(DLT_EN10MB, SNAP_BYTES, PCAP_TSTAMP_PRECISION_NANO);
     w->dump = w->pcap ? pcap_dump_open(w->pcap, file) : NULL;
     if (!w->dump) {
-        snprintf(why, DXPU_PCAP_WHY_BYTES, "%s", w->pcap ? pcap_geterr(w->pcap) : "out of memory");
+        say_why(why, file, w->pcap ? pcap_geterr(w->pcap) : "out of memory");
         if (w->pcap)
             pcap_close(w->pcap);
         free(w);
@@ -223,23 +233,38 @@ dxpu_pcap_writer *dxpu_pcap_create(const char *file, char why[DXPU_PCAP_WHY_BYTE
     return w;
 }
 
+/* Keep the errno of the first failure: later calls change it, and stdio keeps only a flag. */
+static void note_error(dxpu_pcap_writer *w, bool failed)
+{
+    if ((failed || ferror(pcap_dump_file(w->dump))) && !w->error)
+        w->error = errno ? errno : EIO;
+}
+
+int dxpu_pcap_error(const dxpu_pcap_writer *w)
+{
+    return w->error;
+}
+
 int dxpu_pcap_flush(dxpu_pcap_writer *w)
 {
-    if (pcap_dump_flush(w->dump))
-        return -1;
-    return ferror(pcap_dump_file(w->dump)) ? -1 : 0;
+    errno = 0;
+    note_error(w, pcap_dump_flush(w->dump) != 0);
+    errno = w->error;
+    return w->error ? -1 : 0;
 }
 
 int dxpu_pcap_finish(dxpu_pcap_writer *w)
 {
-    int rc;
+    int error;
     if (!w)
         return 0;
-    rc = dxpu_pcap_flush(w);
+    (void)dxpu_pcap_flush(w); /* it keeps the error */
+    error = w->error;
     pcap_dump_close(w->dump);
     pcap_close(w->pcap);
     free(w);
-    return rc;
+    errno = error;
+    return error ? -1 : 0;
 }
 
 /* Sum of 16-bit words, not yet folded (the Internet checksum). */
@@ -314,7 +339,9 @@ static void dump(dxpu_pcap_writer *w, uint64_t time_ns, size_t len)
     h.ts.tv_sec = (time_t)(time_ns / 1000000000u);
     h.ts.tv_usec = (suseconds_t)(time_ns % 1000000000u);
     h.caplen = h.len = (bpf_u_int32)len;
+    errno = 0;
     pcap_dump((u_char *)w->dump, &h, w->packet);
+    note_error(w, false);
 }
 
 /* The tag of a request or completion, 0 for what has none or cannot be told. */

@@ -34,6 +34,7 @@ typedef struct dxpu_pcap_packet {
 } dxpu_pcap_packet;
 
 typedef struct dxpu_pcap_reader dxpu_pcap_reader;
+/* What went wrong, without the file's name. */
 enum { DXPU_PCAP_WHY_BYTES = 320 };
 
 /* Open a file ("-": standard input).  NULL on failure, and why is filled. */
@@ -53,6 +54,9 @@ int dxpu_pcap_write_tlp(dxpu_pcap_writer *w, uint64_t time_ns, dxpu_bytes tlp);
    with ports.  DXPU_OK or E_ARG. */
 int dxpu_pcap_write_frame(dxpu_pcap_writer *w, uint64_t time_ns, const struct sockaddr *from,
                           const struct sockaddr *to, dxpu_bytes frame);
+/* errno of the first write that failed, 0 while all is well.  Writes are collected, so that a full
+   disk shows some packets later. */
+int dxpu_pcap_error(const dxpu_pcap_writer *w);
 /* Hand what was written to the operating system.  0, or -1 with errno (disk full, ...). */
 int dxpu_pcap_flush(dxpu_pcap_writer *w);
 /* Flush and close; NULL is allowed.  0, or -1 with errno. */

@@ -3,6 +3,7 @@
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif
+#include "console.h"
 #include "devices/eptest.h"
 #include "devices/memory.h"
 #include "devices/nvme.h"
@@ -26,13 +27,14 @@ static struct {
     uint64_t slots, node;
     device_settings device;
     unsigned kind; /* index into kinds */
-    const char *record, *state, *screenshot;
+    const char *record, *state, *screenshot, *control;
     bool json, stats, quiet;
 } set = { FABRIC_SETTINGS_DEFAULT("*:4458"),
           1,
           2,
           { .memory_bytes = 16u << 20, .mps_bytes = 512 },
           0,
+          NULL,
           NULL,
           NULL,
           NULL,
@@ -63,6 +65,8 @@ static const option_row rows[] = {
       UINT32_MAX },
     { "state", "FILE", "keep the highest lease epochs here over restarts", OPTION_TEXT, &set.state,
       0, 0 },
+    { "control", "ADDR:PORT", "where it tells its status (nowhere); :PORT is loopback's",
+      OPTION_TEXT, &set.control, 0, 0 },
     { "record", "FILE", "write every TLP that arrives to a pcap, in order", OPTION_TEXT,
       &set.record, 0, 0 },
     { "screenshot", "FILE", "vga: on SIGUSR2 write what it shows, a PNG; FILE.2 and so on",
@@ -106,8 +110,7 @@ static void on_usr1(evutil_socket_t fd, short what, void *user)
     (void)what;
     (void)user;
     print_stats(stderr, false);
-    if (the_box.record && dxpu_pcap_flush(the_box.record))
-        fprintf(stderr, "dxpu-box: --record: %s\n", strerror(errno));
+    recorder_flush(&the_box.record);
 }
 
 static void on_usr2(evutil_socket_t fd, short what, void *user)
@@ -145,35 +148,47 @@ static int usage(const char *what)
     return EXIT_USAGE;
 }
 
+static int check_fabric(void)
+{
+    const char *wrong = fabric_check(&set.fabric);
+    return wrong ? usage(wrong) : 0;
+}
+
 static void say_ready(void)
 {
     char text[DXPU_UDP_TEXT_BYTES];
-    fprintf(stderr, "dxpu-box: %u slots at ", the_box.count);
+    fprintf(stderr, "dxpu-box: %u slot%s at ", the_box.count, the_box.count == 1 ? "" : "s");
     for (unsigned i = 0; i < dxpu_udp_sockets(the_box.fabric.udp); i++)
         fprintf(stderr, "%s, ", dxpu_udp_print(dxpu_udp_local(the_box.fabric.udp, i), text));
     fprintf(stderr, "CRC-32 by %s\n", fabric_crc_name());
 }
 
+static int open_control(void)
+{
+    control_proxy proxy = { &the_box, "dxpu-box", DXPU_CONTROL_ROLE_BOX, 0, 0,
+                            NULL,     NULL,       slots_describe };
+    if (!set.control)
+        return 0;
+    proxy.node = (uint32_t)set.node;
+    proxy.slots = (uint16_t)set.slots;
+    the_box.control = control_open(dxpu_udp_base(the_box.fabric.udp), set.control, &proxy);
+    return the_box.control ? 0 : -1;
+}
+
 static int open_box(void)
 {
     fabric_callbacks cb = { &the_box, welcome, slots_up, slots_work, slots_down, next_ns, tick };
-    char why[DXPU_PCAP_WHY_BYTES];
     the_box.node = (uint32_t)set.node;
     the_box.state_file = set.state;
     the_box.quiet = set.quiet;
     if (fabric_open(&the_box.fabric, "dxpu-box", &set.fabric,
                     (unsigned)set.slots * CHANNELS_PER_SLOT, &cb) ||
-        slots_open(&the_box, (unsigned)set.slots, kinds[set.kind], &set.device))
+        slots_open(&the_box, (unsigned)set.slots, kinds[set.kind], &set.device) || open_control())
         return -1;
     the_box.fabric.base.tx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
     the_box.fabric.base.tx.data[DXPU_COMPLETION] = COMPLETION_UNITS;
-    if (set.record) {
-        the_box.record = dxpu_pcap_create(set.record, why);
-        if (!the_box.record) {
-            fprintf(stderr, "dxpu-box: --record: %s\n", why);
-            return -1;
-        }
-    }
+    if (recorder_open(&the_box.record, "dxpu-box", "--record", set.record))
+        return -1;
     say_ready();
     return 0;
 }
@@ -226,17 +241,22 @@ int main(int argc, char **argv)
         return usage("--bar: a power of two is wanted");
     if (set.device.mps_bytes & (set.device.mps_bytes - 1))
         return usage("--mps: 128, 256, 512, 1024, 2048 or 4096");
+    rc = check_fabric();
+    if (rc)
+        return rc;
+    console_start();
     rc = open_box() || run_box() ? EXIT_SYSTEM : EXIT_GOOD;
+    console_end();
     if (the_box.fabric.udp && the_box.slots) {
         if (set.stats)
             print_stats(stderr, false);
         if (set.json)
             print_stats(stdout, true);
     }
-    if (dxpu_pcap_finish(the_box.record)) {
-        fprintf(stderr, "dxpu-box: --record: %s\n", strerror(errno));
+    if (recorder_close(&the_box.record)) {
         rc = EXIT_SYSTEM;
     }
+    control_close(the_box.control);
     if (fabric_close(&the_box.fabric))
         rc = EXIT_SYSTEM;
     slots_close(&the_box);

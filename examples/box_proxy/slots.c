@@ -7,11 +7,11 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "slots.h"
+#include "refusal.h"
 #include "screenshot.h"
 #include "state.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 enum {
     TLPS_PER_TURN = 256, /* then other slots and the network have their turn */
@@ -20,32 +20,50 @@ enum {
 
 /* ==== 1  From the device ====================================================================== */
 
-static void queue(slot *s, dxpu_bytes tlp)
+/* Ordering is PCIe's (Base Spec 2.4.1): each class keeps its own order, nothing passes an older
+   posted TLP, and posted TLPs and completions pass requests that wait for an answer. */
+
+static void queue(slot *s, unsigned cls, dxpu_bytes tlp)
 {
+    waiting_queue *q = &s->queues[cls];
     waiting_tlp *w = malloc(sizeof *w + tlp.len);
     if (!w) {
-        fprintf(stderr, "dxpu-box: out of memory for a completion\n");
+        fprintf(stderr, "dxpu-box: out of memory for a TLP of a device\n");
         abort(); /* a lost completion would be a silent fault at the host */
     }
     w->next = NULL;
+    w->order = s->emitted;
     w->len = tlp.len;
     memcpy(w->bytes, tlp.ptr, tlp.len);
-    *s->tail = w;
-    s->tail = &w->next;
+    *q->tail = w;
+    q->tail = &w->next;
     s->waiting++;
     s->waited++;
 }
 
-static void clear_queue(slot *s)
+static void pop(slot *s, waiting_queue *q)
 {
-    while (s->head) {
-        waiting_tlp *w = s->head;
-        s->head = w->next;
-        s->waiting--;
-        free(w);
-        s->dropped++;
+    waiting_tlp *w = q->head;
+    q->head = w->next;
+    if (!q->head)
+        q->tail = &q->head;
+    s->waiting--;
+    free(w);
+}
+
+static void clear_queues(slot *s)
+{
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
+        for (; s->queues[cls].head; s->dropped++)
+            pop(s, &s->queues[cls]);
     }
-    s->tail = &s->head;
+}
+
+/* Must a TLP wait for an older one that waits? */
+static bool has_to_wait(const slot *s, unsigned cls, uint64_t order)
+{
+    const waiting_tlp *posted = s->queues[DXPU_POSTED].head, *own = s->queues[cls].head;
+    return (posted && posted->order < order) || (own && own->order < order);
 }
 
 static int submit(slot *s, dxpu_bytes tlp, uint64_t now)
@@ -57,15 +75,16 @@ static int submit(slot *s, dxpu_bytes tlp, uint64_t now)
 static void device_emits(void *user, dxpu_bytes tlp)
 {
     slot *s = user;
+    dxpu_tlp_shape shape;
     int rc;
     s->emitted++;
-    if (!s->active) {
+    if (!s->active || dxpu_tlp_measure(tlp, &shape) != DXPU_OK) {
         s->dropped++;
         return;
     }
-    rc = s->head ? DXPU_E_AGAIN : submit(s, tlp, dxpu_udp_now_ns());
+    rc = has_to_wait(s, shape.cls, s->emitted) ? DXPU_E_AGAIN : submit(s, tlp, dxpu_udp_now_ns());
     if (rc == DXPU_E_AGAIN)
-        queue(s, tlp);
+        queue(s, shape.cls, tlp);
     else if (rc != DXPU_OK)
         s->dropped++; /* the channel is over */
 }
@@ -76,36 +95,38 @@ static unsigned device_waits(void *user)
     return ((const slot *)user)->waiting;
 }
 
-/* Submit what waits; true when nothing does any more. */
-static bool drain_queue(slot *s, uint64_t now)
+static void drain_class(slot *s, unsigned cls, uint64_t now)
 {
-    while (s->head) {
-        waiting_tlp *w = s->head;
-        dxpu_bytes tlp = { w->bytes, w->len };
+    waiting_queue *q = &s->queues[cls];
+    while (q->head && !has_to_wait(s, cls, q->head->order)) {
+        dxpu_bytes tlp = { q->head->bytes, q->head->len };
         int rc = submit(s, tlp, now);
         if (rc == DXPU_E_AGAIN)
-            return false;
-        if (rc != DXPU_OK)
-            s->dropped++;
-        s->head = w->next;
-        s->waiting--;
-        if (!s->head)
-            s->tail = &s->head;
-        free(w);
+            return;
+        s->dropped += rc != DXPU_OK;
+        pop(s, q);
     }
-    return true;
+}
+
+/* Submit what waits; true when nothing does any more. */
+static bool drain_queues(slot *s, uint64_t now)
+{
+    drain_class(s, DXPU_POSTED, now);
+    drain_class(s, DXPU_COMPLETION, now);
+    drain_class(s, DXPU_NONPOSTED, now);
+    return s->waiting == 0;
 }
 
 /* ==== 2  To the device ======================================================================== */
 
-static void record(box *b, dxpu_bytes tlp)
+/* The device only sees TLPs that keep every rule; the requester of another one is answered here. */
+static void refuse(slot *s, dxpu_bytes tlp)
 {
-    struct timespec t;
-    if (!b->record)
-        return;
-    clock_gettime(CLOCK_REALTIME, &t);
-    (void)dxpu_pcap_write_tlp(b->record, (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec,
-                              tlp);
+    uint8_t bytes[REFUSAL_BYTES];
+    dxpu_bytes answer = refusal_encode(tlp, bytes);
+    s->malformed++;
+    if (answer.len)
+        device_emits(s, answer);
 }
 
 /* Give the next TLP of a class to the device; false when there is none. */
@@ -116,12 +137,12 @@ static bool take_one(box *b, slot *s, unsigned cls, uint64_t now)
     dxpu_tlp t;
     if (!d.tlp.len)
         return false;
-    record(b, d.tlp);
+    recorder_tlp(&b->record, d.tlp);
     s->taken[cls]++;
     if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK)
         s->kind->tlp(s->device, &t, d.tlp);
     else
-        s->malformed++;
+        refuse(s, d.tlp);
     (void)dxpu_channel_take(&c->ch, cls, now); /* peek() has just shown it */
     return true;
 }
@@ -143,14 +164,14 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
     slot *s = &b->slots[c->slot - 1];
     if (s->active != c)
         return false;
-    (void)drain_queue(s, now_ns);
+    (void)drain_queues(s, now_ns);
     if (s->kind->tick)
         s->kind->tick(s->device, now_ns);
     for (unsigned n = 0; n < TLPS_PER_TURN; n++) {
         bool any = take_event(s);
         any |= take_one(b, s, DXPU_POSTED, now_ns);
         /* bounds what waits, and a device that streams still answers */
-        if (drain_queue(s, now_ns) || s->waiting < WAITING_MAX)
+        if (drain_queues(s, now_ns) || s->waiting < WAITING_MAX)
             any |= take_one(b, s, DXPU_NONPOSTED, now_ns);
         any |= take_one(b, s, DXPU_COMPLETION, now_ns);
         if (!any)
@@ -161,6 +182,12 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
 
 /* ==== 3  Leases =============================================================================== */
 
+/* What dxpu_box_bind() refused: the epoch, or a slot in which nothing stands. */
+static uint8_t bind_reason(int rc)
+{
+    return rc == DXPU_E_EPOCH ? DXPU_REASON_EPOCH : DXPU_REASON_NO_SLOT;
+}
+
 /* Would this open get the slot?  The table is as before: only an incarnation that comes up, which
    needs an answer to a random number, changes a lease. */
 uint8_t slots_welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *cfg)
@@ -169,7 +196,7 @@ uint8_t slots_welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *
     uint16_t number = offer->destination.slot;
     dxpu_box_entry *e = dxpu_box_slot(&b->table, number), before;
     int rc;
-    (void)cfg;
+    cfg->local.node = b->node; /* W-29; the open may leave it to the address */
     if (!e) {
         b->refused_slot++;
         return DXPU_REASON_NO_SLOT;
@@ -182,10 +209,8 @@ uint8_t slots_welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *
     if (rc == DXPU_E_EPOCH)
         b->refused_epoch++;
     else
-        b->refused_busy++;
-    return rc == DXPU_E_EPOCH     ? DXPU_REASON_EPOCH
-           : rc == DXPU_E_OVERLAP ? DXPU_REASON_BUSY
-                                  : DXPU_REASON_NO_SLOT;
+        b->refused_slot++;
+    return bind_reason(rc);
 }
 
 /* Make the lease of c the slot's.  DXPU_REASON_NONE, or why not (another came up meanwhile). */
@@ -193,14 +218,17 @@ static uint8_t bind_slot(box *b, const fabric_channel *c)
 {
     const dxpu_channel_config *cfg = &c->ch.cfg;
     dxpu_box_entry *e = dxpu_box_slot(&b->table, c->slot);
-    uint64_t seen = e->epoch_seen;
+    dxpu_box_entry before = *e;
     int rc = dxpu_box_bind(&b->table, c->slot, cfg->remote.node, cfg->remote.slot, 0, cfg->epoch);
     if (rc != DXPU_OK)
-        return rc == DXPU_E_EPOCH ? DXPU_REASON_EPOCH : DXPU_REASON_BUSY;
+        return bind_reason(rc);
     e->channel = c->id;
-    if (b->state_file && e->epoch_seen != seen && state_write(b->state_file, &b->table)) {
-        e->used = false; /* a lease that could be forgotten must not be granted */
-        return DXPU_REASON_BUSY;
+    if (b->state_file && e->epoch_seen != before.epoch_seen &&
+        state_write(b->state_file, &b->table)) {
+        *e = before; /* as if it had not dialed: the next one with this epoch writes again */
+        fprintf(stderr, "dxpu-box: slot %u: a lease that could be forgotten is not granted\n",
+                c->slot);
+        return DXPU_REASON_NO_SLOT;
     }
     return DXPU_REASON_NONE;
 }
@@ -230,9 +258,10 @@ void slots_up(void *user, fabric_channel *c, uint64_t now_ns)
     if (s->active)
         dxpu_channel_reset(&s->active->ch, DXPU_REASON_REPLACED);
     s->active = NULL;
-    clear_queue(s);
+    clear_queues(s);
     s->kind->reset(s->device); /* before the first TLP of the new incarnation is looked at */
     s->active = c;
+    s->incarnations++;
     say(b, c, "lent to", NULL);
 }
 
@@ -240,15 +269,18 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
 {
     box *b = user;
     slot *s = &b->slots[c->slot - 1];
-    const char *why = dxpu_error_text(dxpu_channel_error(&c->ch));
+    char end[FABRIC_END_BYTES], why[FABRIC_END_BYTES + 60];
+    fabric_end_text(c, end);
     (void)now_ns;
     if (s->active != c) {
         if (c->up)
-            say(b, c, "an incarnation is over of", why);
+            say(b, c, "an earlier channel is over of", end);
         return;
     }
     s->active = NULL;
-    clear_queue(s);
+    s->last_error = dxpu_channel_error(&c->ch);
+    s->last_reason = dxpu_channel_reason(&c->ch);
+    clear_queues(s);
     s->kind->reset(s->device); /* nothing is left for whoever comes next */
     /* Only the host gives a lease back.  After silence the slot stays its own, so that nobody with
        the same epoch can slip in while it may still be alive. */
@@ -256,6 +288,7 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
         (void)dxpu_box_release(&b->table, c->slot);
         say(b, c, "given back by", dxpu_reason_text(dxpu_channel_reason(&c->ch)));
     } else {
+        snprintf(why, sizeof why, "%s; kept for it, until a host brings a higher epoch", end);
         say(b, c, "lost", why);
     }
 }
@@ -279,7 +312,8 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
         own.file = file_of_slot(set->file, index, file, sizeof file);
     s->box = b;
     s->kind = kind;
-    s->tail = &s->head;
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+        s->queues[cls].tail = &s->queues[cls].head;
     s->port.user = s;
     s->port.emit = device_emits;
     s->port.waiting = device_waits;
@@ -306,19 +340,23 @@ int slots_open(box *b, unsigned count, const device_kind *kind, const device_set
             return -1;
         }
     }
-    return b->state_file ? state_read(b->state_file, &b->table) : 0;
+    if (!b->state_file)
+        return 0;
+    /* written at once: better no box than one that finds out at the first lease */
+    return state_read(b->state_file, &b->table) || state_write(b->state_file, &b->table) ? -1 : 0;
 }
 
 void slots_close(box *b)
 {
     for (unsigned i = 0; b->slots && i < b->count; i++) {
         if (b->slots[i].device) {
-            clear_queue(&b->slots[i]);
+            clear_queues(&b->slots[i]);
             b->slots[i].kind->destroy(b->slots[i].device);
         }
     }
     free(b->slots);
     free(b->entries);
+    state_forget();
 }
 
 /* ==== 5  Screens ============================================================================== */
@@ -372,6 +410,32 @@ static void report_slot(const box *b, const slot *s, report *r)
     report_close(r);
 }
 
+void slots_describe(void *user, unsigned number, dxpu_control_slot *out)
+{
+    const box *b = user;
+    const slot *s = &b->slots[number - 1];
+    const dxpu_box_entry *e = &b->entries[number - 1];
+    out->state = s->active ? DXPU_CONTROL_SLOT_UP
+                 : e->used ? DXPU_CONTROL_SLOT_HELD
+                           : DXPU_CONTROL_SLOT_EMPTY;
+    out->error = (int16_t)s->last_error;
+    out->reason = s->last_reason;
+    out->epoch_seen = e->epoch_seen;
+    out->incarnations = s->incarnations;
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+        out->to_device += s->taken[cls];
+    out->from_device = s->emitted;
+    out->dropped = s->dropped;
+    snprintf(out->device, sizeof out->device, "%s", s->kind->name);
+    if (e->used) {
+        out->epoch = e->epoch;
+        out->peer_node = e->host_node;
+        out->peer_slot = e->host_slot;
+    }
+    if (s->active)
+        control_address_from(&s->active->path[0].remote, &out->peer);
+}
+
 void slots_report(box *b, report *r)
 {
     uint64_t delivered = 0;
@@ -381,9 +445,9 @@ void slots_report(box *b, report *r)
     }
     report_number(r, "delivered", delivered);
     report_number(r, "refused_epoch", b->refused_epoch);
-    report_number(r, "refused_busy", b->refused_busy);
     report_number(r, "refused_slot", b->refused_slot);
     for (unsigned i = 0; i < b->count; i++)
         report_slot(b, &b->slots[i], r);
+    control_report(b->control, r);
     fabric_report(&b->fabric, r);
 }

@@ -9,42 +9,100 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+
+enum { PATH_BYTES = 1024, LINE_BYTES = 80 };
+
+/* One line of the file. */
+typedef struct lease {
+    unsigned slot, node, host_slot;
+    unsigned long long epoch;
+} lease;
+
+/* Leases of slots that this run does not have: they stay in the file. */
+static struct {
+    lease *lines;
+    size_t count;
+} others;
 
 static int complain(const char *what, const char *file)
 {
-    fprintf(stderr, "dxpu-box: cannot %s --state %s: %s\n", what, file, strerror(errno));
+    fprintf(stderr,
+            "dxpu-box: cannot %s --state %s: %s; name a file in a folder that exists and may be "
+            "written, with room on its disk\n",
+            what, file, strerror(errno));
     return -1;
+}
+
+static int keep_other(const lease *l)
+{
+    lease *more = realloc(others.lines, (others.count + 1) * sizeof *more);
+    if (!more)
+        return -1;
+    others.lines = more;
+    more[others.count++] = *l;
+    return 0;
+}
+
+/* False when the line is none of ours. */
+static bool read_line(const char *line, lease *l)
+{
+    int end = -1;
+    return sscanf(line, "%u %llu %u %u %n", &l->slot, &l->epoch, &l->node, &l->host_slot, &end) ==
+               4 &&
+           end >= 0 && !line[end] && !strchr(line, '-') && l->slot >= 1 && l->slot <= 0xffffu &&
+           l->host_slot <= 0xffffu;
+}
+
+static int take_line(const lease *l, dxpu_box_table *t)
+{
+    dxpu_box_entry *e = dxpu_box_slot(t, (uint16_t)l->slot);
+    if (!e)
+        return keep_other(l);
+    e->epoch_seen = l->epoch;
+    e->host_node = l->node; /* whose lease it is: the same epoch is nobody else's */
+    e->host_slot = (uint16_t)l->host_slot;
+    return 0;
 }
 
 int state_read(const char *file, dxpu_box_table *t)
 {
-    unsigned slot, node, host_slot;
-    unsigned long long epoch;
-    int n;
+    char line[LINE_BYTES];
+    lease l;
+    int rc = 0;
     FILE *f = fopen(file, "r");
     if (!f)
         return errno == ENOENT ? 0 : complain("read", file);
-    while ((n = fscanf(f, "%u %llu %u %u", &slot, &epoch, &node, &host_slot)) == 4) {
-        dxpu_box_entry *e = slot <= 0xffffu ? dxpu_box_slot(t, (uint16_t)slot) : NULL;
-        if (!e) /* fewer slots than last time: those are not lent at all */
-            continue;
-        e->epoch_seen = epoch;
-        e->host_node = node; /* whose lease it is: the same epoch is nobody else's */
-        e->host_slot = (uint16_t)host_slot;
+    for (unsigned n = 1; !rc && fgets(line, sizeof line, f); n++) {
+        if (!read_line(line, &l)) {
+            fprintf(stderr,
+                    "dxpu-box: --state %s line %u is not `slot epoch host-node host-slot` in "
+                    "numbers; mend the line, or remove the file when every older lease is over\n",
+                    file, n);
+            rc = -1;
+        } else if (take_line(&l, t)) {
+            rc = complain("keep", file);
+        }
     }
+    if (!rc && ferror(f))
+        rc = complain("read", file);
     fclose(f);
-    if (n != EOF) {
-        errno = EINVAL;
-        return complain("understand", file);
-    }
-    return 0;
+    return rc;
+}
+
+void state_forget(void)
+{
+    free(others.lines);
+    others.lines = NULL;
+    others.count = 0;
 }
 
 /* The rename is durable once the directory is. */
 static int sync_directory(const char *file)
 {
-    char path[1024];
+    char path[PATH_BYTES];
     int fd, rc;
     snprintf(path, sizeof path, "%s", file);
     fd = open(dirname(path), O_RDONLY | O_DIRECTORY);
@@ -57,7 +115,7 @@ static int sync_directory(const char *file)
 
 int state_write(const char *file, const dxpu_box_table *t)
 {
-    char temporary[1024];
+    char temporary[PATH_BYTES];
     FILE *f;
     bool good;
     if (snprintf(temporary, sizeof temporary, "%s.new", file) >= (int)sizeof temporary) {
@@ -72,6 +130,9 @@ int state_write(const char *file, const dxpu_box_table *t)
         fprintf(f, "%u %llu %u %u\n", i + 1, (unsigned long long)e->epoch_seen, e->host_node,
                 e->host_slot);
     }
+    for (size_t i = 0; i < others.count; i++)
+        fprintf(f, "%u %llu %u %u\n", others.lines[i].slot, others.lines[i].epoch,
+                others.lines[i].node, others.lines[i].host_slot);
     good = !fflush(f) && !fsync(fileno(f));
     if (fclose(f) || !good || rename(temporary, file) || sync_directory(file))
         return complain("write", file);

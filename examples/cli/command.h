@@ -6,13 +6,17 @@
 #define DXPU_CLI_COMMAND_H
 
 enum {
-    EXIT_ALL = 0,     /* everything decoded, or identical */
-    EXIT_REFUSED = 1, /* something was refused, or differs */
-    EXIT_USAGE = 2    /* wrong usage, or a file that cannot be read or written */
+    EXIT_ALL = 0,       /* everything decoded, or identical, or done */
+    EXIT_REFUSED = 1,   /* something was refused, or differs */
+    EXIT_USAGE = 2,     /* wrong usage, or a file that cannot be read or written */
+    EXIT_CONNECTION = 3 /* nobody at the control port */
 };
 
 int tlp_command(int argc, char **argv);
 int pcap_command(int argc, char **argv);
+int attach_command(int argc, char **argv);
+int detach_command(int argc, char **argv);
+int status_command(int argc, char **argv);
 
 /* A complaint on standard error, with the command to ask for help; returns EXIT_USAGE. */
 #if defined(__GNUC__)

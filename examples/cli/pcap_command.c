@@ -27,7 +27,7 @@ static const char help[] =
     "             class: missing, doubled, altered, reordered, foreign\n"
     "\n"
     "Exit status: 0 all decoded (cut ones too), or the same; 1 some refused or nothing found, or\n"
-    "different; 2 wrong usage or an unreadable file.\n";
+    "different, or nothing to compare; 2 wrong usage or an unreadable file.\n";
 
 /* What was seen so far. */
 typedef struct pcap_run {

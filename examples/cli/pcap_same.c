@@ -181,6 +181,15 @@ static json_t *left_out_json(const tlp_file *f)
                      (json_int_t)f->refused, "other", (json_int_t)f->other);
 }
 
+/* Complete TLPs in both files. */
+static size_t compared(const verdict *v)
+{
+    size_t n = 0;
+    for (unsigned c = 0; c < DXPU_CLASSES; c++)
+        n += v[c].sent + v[c].delivered;
+    return n;
+}
+
 static void print_json(const verdict *v, const tlp_file *a, const tlp_file *b, bool same)
 {
     json_t *o = json_object();
@@ -211,7 +220,7 @@ static void print_text(const verdict *v, const tlp_file *a, const tlp_file *b, b
                v[c].foreign);
     print_left_out("sent", a);
     print_left_out("delivered", b);
-    puts(same ? "identical" : "different");
+    puts(same ? "identical" : compared(v) ? "different" : "nothing to compare");
 }
 
 int pcap_same(const char *sent, const char *delivered, bool json)
@@ -224,6 +233,9 @@ int pcap_same(const char *sent, const char *delivered, bool json)
         v[c] = compare_class(&a.classes[c], &b.classes[c]);
         same = same && is_same(&v[c]);
     }
+    same = same && (!read || compared(v)); /* nothing is the same as nothing: it proves nothing */
+    if (read && !compared(v))
+        fputs("dxpu pcap: nothing to compare: no complete TLP in either file\n", stderr);
     if (read)
         (json ? print_json : print_text)(v, &a, &b, same);
     file_free(&a);

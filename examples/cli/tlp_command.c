@@ -11,6 +11,7 @@
 
 #include "dxpu.h"
 
+#include <ctype.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +43,28 @@ static const char help[] =
 typedef struct decode_run {
     bool json, strict;
     unsigned long decoded, refused, without;
+    unsigned long unused;               /* lspci's HeaderLog registers that hold zeros */
+    unsigned long line;                 /* of standard input; 0: the command line */
+    char device[TLP_TEXT_DEVICE_BYTES]; /* that the line, or lspci's text around it, is about */
 } decode_run;
+
+/* Where a TLP came from stands first in its line for people, last in its object. */
+static void print_origin(const decode_run *run)
+{
+    if (run->line && *run->device)
+        printf("%s: ", run->device);
+}
+
+static void set_origin(const decode_run *run, json_t *o, const char *input)
+{
+    if (!run->line)
+        return;
+    json_object_set_new(o, "line", json_integer((json_int_t)run->line));
+    if (*run->device)
+        json_object_set_new(o, "device", json_string(run->device));
+    if (json_object_set_new(o, "input", json_string(input)) != 0)
+        json_object_set_new(o, "input", json_string("(not UTF-8)"));
+}
 
 static void print_json(json_t *o)
 {
@@ -54,11 +76,16 @@ static void print_json(json_t *o)
 
 static void print_refused(decode_run *run, const char *error, const char *reason, const char *input)
 {
+    json_t *o;
     run->refused++;
-    if (run->json)
-        print_json(tlp_json_refusal(error, reason, input));
-    else
+    if (!run->json) {
+        print_origin(run);
         printf("refused (%s) %s: %s\n", error, reason, input);
+        return;
+    }
+    o = tlp_json_refusal(error, reason, input);
+    set_origin(run, o, input);
+    print_json(o);
 }
 
 /* A log has room for four dwords: the fourth is no part of a 3-dword header. */
@@ -80,14 +107,26 @@ static int decode_bytes(const decode_run *run, dxpu_bytes in, dxpu_tlp *t)
     return rc == DXPU_OK ? dxpu_tlp_ecrc_check(in) : rc;
 }
 
+static bool all_zero(const uint8_t *p, size_t len)
+{
+    while (len && !p[len - 1])
+        len--;
+    return len == 0;
+}
+
 /* One line of text; false when it holds no TLP. */
 static bool decode_text(decode_run *run, const char *line)
 {
     static tlp_text text;
     dxpu_tlp t;
     int rc;
+    json_t *o;
     if (!tlp_text_find(line, &text))
         return false;
+    if (text.headerlog && all_zero(text.bytes, text.len)) {
+        run->unused++; /* what every healthy device shows */
+        return true;
+    }
     if (text.flit) {
         print_refused(run, "flit", "tlp: a header in flit mode; only non-flit TLPs are known",
                       line);
@@ -100,12 +139,33 @@ static bool decode_text(decode_run *run, const char *line)
     }
     run->decoded++;
     if (run->json) {
-        print_json(tlp_json_from(&t, run->strict));
+        o = tlp_json_from(&t, run->strict);
+        set_origin(run, o, line);
+        print_json(o);
     } else {
+        print_origin(run);
         tlp_line(stdout, &t);
         putchar('\n');
     }
     return true;
+}
+
+/* The device of a line is the one it names.  lspci names it in the first line of a paragraph, which
+   is not indented; its registers follow in indented lines. */
+static void find_device(decode_run *run, const char *line)
+{
+    char named[TLP_TEXT_DEVICE_BYTES];
+    if (tlp_text_device(line, named))
+        memcpy(run->device, named, sizeof named);
+    else if (!isspace((unsigned char)*line))
+        *run->device = '\0';
+}
+
+static void tell_unused(const decode_run *run)
+{
+    if (run->unused)
+        fprintf(stderr, "dxpu tlp decode: nothing logged in %lu header log%s\n", run->unused,
+                run->unused == 1 ? "" : "s");
 }
 
 static int decode_stream(decode_run *run, FILE *in)
@@ -114,6 +174,8 @@ static int decode_stream(decode_run *run, FILE *in)
     size_t cap = 0;
     while (getline(&line, &cap, in) >= 0) {
         line[strcspn(line, "\r\n")] = '\0';
+        run->line++;
+        find_device(run, line);
         if (!decode_text(run, line))
             run->without++;
     }
@@ -122,7 +184,8 @@ static int decode_stream(decode_run *run, FILE *in)
         perror("dxpu tlp decode: standard input");
         return EXIT_USAGE;
     }
-    if (run->decoded + run->refused == 0) {
+    tell_unused(run);
+    if (run->decoded + run->refused + run->unused == 0) {
         fprintf(stderr, "dxpu tlp decode: no TLP in %lu lines\n", run->without);
         return EXIT_REFUSED;
     }
@@ -179,6 +242,7 @@ static int decode_arguments(decode_run *run, int argc, char **argv)
                                "line",
                                argv[i]);
     }
+    tell_unused(run);
     return run->refused ? EXIT_REFUSED : EXIT_ALL;
 }
 

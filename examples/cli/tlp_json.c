@@ -342,6 +342,15 @@ static bool read_later(const key_row *k, const json_t *value, tlp_json *out)
     return text_of(out, k->name, value, "as decode prints it") != NULL;
 }
 
+/* Where decode found the TLP is no part of it. */
+static bool read_origin(const key_row *k, const json_t *value, tlp_json *out)
+{
+    (void)k;
+    (void)value;
+    (void)out;
+    return true;
+}
+
 static bool read_refusal(const key_row *k, const json_t *value, tlp_json *out)
 {
     (void)value;
@@ -395,6 +404,9 @@ static const key_row keys[] = {
     OTHER("prefixes", read_prefixes, 0),
     OTHER("payload", read_payload, TLP_HAS_DATA),
     { "digest", read_digest, 0, offsetof(dxpu_tlp, digest), 4, 0, UINT32_MAX },
+    OTHER("line", read_origin, 0),
+    OTHER("device", read_origin, 0),
+    OTHER("input", read_origin, 0),
     OTHER("error", read_refusal, 0),
 };
 

@@ -216,15 +216,17 @@ static void take_prefixes(const char *at, tlp_text *out)
 
 bool tlp_text_find(const char *line, tlp_text *out)
 {
+    static const char *const lspci[] = { "headerlog", NULL };
     context c = CONTEXT_NONE;
     token t;
     group g;
     out->len = out->prefix_bytes = 0;
-    out->flit = false;
+    out->flit = out->headerlog = false;
     for (const char *at = line; next_token(at, &t);) {
         at = t.end;
         if (!t.hex) {
             c = next_context(&t, c, &out->flit);
+            out->headerlog = word_is(&t, lspci);
             continue;
         }
         if (c != CONTEXT_HEADER || !dword_list(t, &g))
@@ -236,6 +238,43 @@ bool tlp_text_find(const char *line, tlp_text *out)
         }
         at = g.end;
         c = CONTEXT_NONE;
+    }
+    return false;
+}
+
+/* Hex digits and the mark that must follow them; their number, 0 when it is another one. */
+static size_t digits_before(const char *p, char mark, size_t least, size_t most)
+{
+    size_t n = 0;
+    while (isxdigit((unsigned char)p[n]))
+        n++;
+    return n >= least && n <= most && p[n] == mark ? n : 0;
+}
+
+/* The length of [domain:]bus:device.function at p, 0 when none stands there. */
+static size_t device_length(const char *p)
+{
+    size_t n = digits_before(p, ':', 4, 8);
+    const char *bus = n ? p + n + 1 : p;
+    if (!digits_before(bus, ':', 2, 2) || !digits_before(bus + 3, '.', 2, 2) || bus[3] > '1' ||
+        bus[6] < '0' || bus[6] > '7' || isalnum((unsigned char)bus[7]) ||
+        (bus[7] == '.' && isalnum((unsigned char)bus[8])))
+        return 0;
+    return (size_t)(bus + 7 - p);
+}
+
+bool tlp_text_device(const char *line, char out[TLP_TEXT_DEVICE_BYTES])
+{
+    for (const char *p = line; *p; p++) {
+        size_t n;
+        if (p > line && (isalnum((unsigned char)p[-1]) || strchr(":.-", p[-1])))
+            continue; /* in the middle of something, a time perhaps */
+        n = device_length(p);
+        if (n) {
+            memcpy(out, p, n);
+            out[n] = '\0';
+            return true;
+        }
     }
     return false;
 }

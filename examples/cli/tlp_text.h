@@ -23,10 +23,15 @@ typedef struct tlp_text {
     size_t len;
     size_t prefix_bytes; /* of them, prefixes that the log shows apart */
     bool flit;           /* the log says that the header is one of flit mode */
+    bool headerlog;      /* lspci's label: a register, that holds zeros while nothing happened */
 } tlp_text;
 
 /* True when `line` holds a TLP; then *out is filled.  O(length of the line). */
 bool tlp_text_find(const char *line, tlp_text *out);
+
+/* The first device that a line names, as it names it: "0000:00:1c.5" or "01:00.0".  False: none. */
+enum { TLP_TEXT_DEVICE_BYTES = 20 };
+bool tlp_text_device(const char *line, char out[TLP_TEXT_DEVICE_BYTES]);
 
 /* Hex digits alone, any even number of them, into out[cap].  The number of bytes, or -1 when there
    is another character, an odd number of digits, or no room. */

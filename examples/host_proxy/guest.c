@@ -2,10 +2,12 @@
    SPDX-License-Identifier: MIT
 
    CONTENTS   1 Accesses that wait for an answer   2 Configuration   3 Memory windows
-              4 What the client does   5 What slots do   6 Fabric   7 Opening */
+              4 What the client does   5 What slots do   6 Fabric   7 Control
+              8 Opening */
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE /* strsep */
 #endif
+#include "control.h"
 #include "guest.h"
 #include "slot.h"
 #include "vmd.h"
@@ -41,6 +43,7 @@ struct guest {
     vmd vmd;
     slot_host host;
     guest_slot *slots; /* [set->slots] */
+    control *control;
     guest_access accesses[ACCESSES];
     unsigned next_access;
     bool stopping;
@@ -515,7 +518,94 @@ static void on_vfu(evutil_socket_t fd, short what, void *user)
     }
 }
 
-/* ==== 7  Opening ============================================================================== */
+/* ==== 7  Control ============================================================================== */
+
+/* What stands in the way of an attach, besides the slot itself. */
+static unsigned check_attach(const guest *g, const dxpu_control_attach *m,
+                             const dxpu_udp_address *box)
+{
+    if (g->stopping)
+        return DXPU_CONTROL_CODE_STOPPING;
+    for (unsigned i = 0; i < g->set->slots; i++) {
+        const guest_slot *s = &g->slots[i];
+        if (i + 1 != m->slot && (s->attached || s->channel) && s->box_slot == m->box_slot &&
+            dxpu_udp_same(&s->path.remote, box))
+            return DXPU_CONTROL_CODE_TWICE; /* each would take it from the other, for ever */
+    }
+    return DXPU_CONTROL_CODE_NONE;
+}
+
+static unsigned on_attach(void *user, const dxpu_control_attach *m)
+{
+    guest *g = user;
+    guest_slot *s = &g->slots[m->slot - 1];
+    dxpu_udp_address box;
+    unsigned code;
+    control_address_to(&m->box, &box);
+    if (s->attached && s->box_slot == m->box_slot && s->epoch == m->epoch &&
+        dxpu_udp_same(&s->path.remote, &box))
+        return DXPU_CONTROL_CODE_NONE; /* M-31: asked again */
+    code = check_attach(g, m, &box);
+    if (code)
+        return code;
+    switch (slot_attach(s, &box, m->box_slot, m->epoch, dxpu_udp_now_ns())) {
+    case 0:
+        return DXPU_CONTROL_CODE_NONE;
+    case SLOT_CLOSING:
+        return DXPU_CONTROL_CODE_CLOSING;
+    case SLOT_FAMILY:
+        return DXPU_CONTROL_CODE_ADDRESS;
+    default:
+        return DXPU_CONTROL_CODE_BUSY;
+    }
+}
+
+static unsigned on_detach(void *user, const dxpu_control_detach *m)
+{
+    guest *g = user;
+    guest_slot *s = &g->slots[m->slot - 1];
+    if (!s->attached)
+        return s->channel ? DXPU_CONTROL_CODE_CLOSING : DXPU_CONTROL_CODE_EMPTY;
+    if (m->epoch && m->epoch != s->epoch)
+        return DXPU_CONTROL_CODE_EPOCH;
+    slot_detach(s, m->reason);
+    return DXPU_CONTROL_CODE_NONE;
+}
+
+static void on_describe(void *user, unsigned number, dxpu_control_slot *out)
+{
+    const guest *g = user;
+    const guest_slot *s = &g->slots[number - 1];
+    out->state = s->attached  ? s->up ? DXPU_CONTROL_SLOT_UP : DXPU_CONTROL_SLOT_DIALING
+                 : s->channel ? DXPU_CONTROL_SLOT_CLOSING
+                              : DXPU_CONTROL_SLOT_EMPTY;
+    out->error = (int16_t)s->last_error;
+    out->reason = s->last_reason;
+    out->attempts = s->attempts;
+    out->incarnations = s->incarnations;
+    out->to_device = s->down_tlps;
+    out->from_device = s->up_tlps;
+    out->dropped = s->dropped;
+    if (out->state == DXPU_CONTROL_SLOT_EMPTY)
+        return;
+    out->epoch = s->epoch;
+    out->peer_slot = s->box_slot;
+    control_address_from(&s->path.remote, &out->peer);
+}
+
+static int open_control(guest *g)
+{
+    control_proxy proxy = { g,         "dxpu-host", DXPU_CONTROL_ROLE_HOST, 0, 0, on_attach,
+                            on_detach, on_describe };
+    if (!g->set->control)
+        return 0;
+    proxy.node = (uint32_t)g->set->node;
+    proxy.slots = (uint16_t)g->set->slots;
+    g->control = control_open(dxpu_udp_base(g->fabric.udp), g->set->control, &proxy);
+    return g->control ? 0 : -1;
+}
+
+/* ==== 8  Opening ============================================================================== */
 
 static int open_function(guest *g)
 {
@@ -559,7 +649,7 @@ static int open_switch(guest *g)
     if (!g->slots)
         return -1;
     for (unsigned i = 0; i < g->set->slots; i++) {
-        if (slot_init(&g->slots[i], i + 1, &g->host, &g->fabric))
+        if (slot_init(&g->slots[i], i + 1, (uint32_t)g->set->node, &g->host, &g->fabric))
             return -1;
     }
     return 0;
@@ -587,9 +677,14 @@ static const char *attach_one(guest *g, char *text)
     wrong = dxpu_udp_parse(address, &box);
     if (wrong)
         return wrong;
-    return slot_attach(&g->slots[n - 1], &box, (uint16_t)box_slot, lease, dxpu_udp_now_ns())
-               ? "this slot is named twice"
-               : NULL;
+    switch (slot_attach(&g->slots[n - 1], &box, (uint16_t)box_slot, lease, dxpu_udp_now_ns())) {
+    case 0:
+        return NULL;
+    case SLOT_FAMILY:
+        return "--listen has no address of this kind";
+    default:
+        return "this slot is named twice";
+    }
 }
 
 static int attach_all(guest *g)
@@ -619,7 +714,7 @@ guest *guest_open(const guest_settings *set, const fabric_settings *net)
     g->host = host;
     cb.user = g;
     if (fabric_open(&g->fabric, "dxpu-host", net, (unsigned)set->slots * 2 + 2, &cb) ||
-        open_switch(g) || open_function(g) || attach_all(g)) {
+        open_switch(g) || open_function(g) || attach_all(g) || open_control(g)) {
         guest_close(g);
         return NULL;
     }
@@ -641,7 +736,7 @@ void guest_stop(guest *g)
     }
     g->stopping = true;
     for (unsigned i = 0; i < g->set->slots; i++)
-        slot_detach(&g->slots[i]);
+        slot_detach(&g->slots[i], DXPU_REASON_DETACH);
     fabric_close_all(&g->fabric, DXPU_REASON_SHUTDOWN);
 }
 
@@ -661,6 +756,7 @@ void guest_report(const guest *g, report *r)
     for (unsigned i = 0; dxpu_vfu_counter_name(i); i++)
         report_number(r, dxpu_vfu_counter_name(i), dxpu_vfu_counter_value(g->vfu, i));
     report_close(r);
+    control_report(g->control, r);
     fabric_report(&g->fabric, r);
 }
 
@@ -675,6 +771,7 @@ int guest_close(guest *g)
     if (g->vfu_event)
         event_free(g->vfu_event);
     dxpu_vfu_close(g->vfu);
+    control_close(g->control);
     rc = fabric_close(&g->fabric);
     for (unsigned i = 0; g->slots && i < g->set->slots; i++)
         slot_free(&g->slots[i]);

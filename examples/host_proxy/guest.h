@@ -15,6 +15,8 @@ typedef struct guest_settings {
     unsigned topology;  /* DXPU_VSWITCH_* */
     uint64_t slots;
     uint64_t bar2_bytes, bar4_bytes;
+    const char *control; /* where it is told to attach and detach, NULL: nowhere */
+    uint64_t node;       /* of this host in the fabric */
 } guest_settings;
 
 typedef struct guest guest;

@@ -6,9 +6,9 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "link.h"
+#include "refusal.h"
 
 #include <errno.h>
-#include <time.h>
 
 enum { TLPS_PER_TURN = 256, MILLION = 1000000, RETRY_MS = 100, PROGRESS_MS = 2000 };
 
@@ -24,16 +24,11 @@ static uint64_t sooner(uint64_t a, uint64_t b)
 
 int link_submit(host_link *l, dxpu_bytes tlp, uint64_t now_ns, uint64_t user)
 {
-    struct timespec t;
     int rc = l->channel ? dxpu_channel_submit(&l->channel->ch, tlp, now_ns, user) : DXPU_E_CLOSED;
     if (rc != DXPU_OK)
         return rc;
     l->submitted++;
-    if (l->record) {
-        clock_gettime(CLOCK_REALTIME, &t);
-        (void)dxpu_pcap_write_tlp(l->record, (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec,
-                                  tlp);
-    }
+    recorder_tlp(&l->record, tlp);
     return DXPU_OK;
 }
 
@@ -65,17 +60,13 @@ static bool take_request(host_link *l, unsigned cls, uint64_t now)
 {
     dxpu_channel *ch = &l->channel->ch;
     dxpu_delivery d = dxpu_channel_peek(ch, cls);
-    uint8_t bytes[32];
-    dxpu_bytes answer = { bytes, 0 };
-    dxpu_tlp t, cpl;
+    uint8_t bytes[REFUSAL_BYTES];
+    dxpu_bytes answer;
     if (!d.tlp.len)
         return false;
-    if (cls == DXPU_NONPOSTED && dxpu_tlp_decode(d.tlp, &t) == DXPU_OK) {
-        dxpu_tlp_completion(&t, 0, DXPU_CPL_UR, &cpl);
-        if (dxpu_tlp_encode(&cpl, bytes, sizeof bytes, &answer.len) == DXPU_OK &&
-            dxpu_channel_submit(ch, answer, now, 0) == DXPU_E_AGAIN)
-            return false; /* it stays where it is until there is room to answer it */
-    }
+    answer = refusal_encode(d.tlp, bytes);
+    if (answer.len && dxpu_channel_submit(ch, answer, now, 0) == DXPU_E_AGAIN)
+        return false; /* it stays where it is until there is room to answer it */
     if (cls == DXPU_POSTED)
         l->device_posted++;
     else
@@ -106,15 +97,27 @@ static bool on_work(void *user, fabric_channel *c, uint64_t now)
         more |= take_request(l, DXPU_POSTED, now);
         more |= take_request(l, DXPU_NONPOSTED, now);
     }
-    if (!l->stopping && !l->closing)
+    /* the last call for a channel is only for taking: what comes now belongs to the next one */
+    if (!l->stopping && !l->closing && dxpu_channel_state(&c->ch) <= DXPU_STATE_UP)
         l->source->work(l->source->self, now);
     return more;
 }
 
 /* ==== 3  Life of the channel ================================================================== */
 
+/* Requests that will not be answered any more. */
+static void contain(host_link *l, uint64_t now)
+{
+    dxpu_request r;
+    while (dxpu_tags_pop(&l->tags, &r)) {
+        l->contained++;
+        l->source->completion(l->source->self, NULL, r.user, true, now);
+    }
+}
+
 static void end(host_link *l, int result)
 {
+    contain(l, dxpu_udp_now_ns()); /* cut off: what is in flight stays without answer */
     if (!l->over)
         l->result = result;
     l->over = true;
@@ -148,6 +151,7 @@ static void on_up(void *user, fabric_channel *c, uint64_t now)
     host_link *l = user;
     (void)c;
     l->is_up = true;
+    l->ups++;
     if (!l->set->quiet)
         fprintf(stderr, "dxpu-host: slot %llu of %s is attached, epoch %llu\n",
                 (unsigned long long)l->set->slot, l->set->box, (unsigned long long)l->set->epoch);
@@ -159,7 +163,7 @@ static const char *remedy(uint8_t reason)
 {
     switch (reason) {
     case DXPU_REASON_NO_SLOT:
-        return "choose another --slot";
+        return "choose another --slot, or see what the box says";
     case DXPU_REASON_EPOCH:
         return "another lease has been granted since; use a higher --epoch";
     case DXPU_REASON_VERSION:
@@ -167,18 +171,9 @@ static const char *remedy(uint8_t reason)
     case DXPU_REASON_OFFER:
         return "check --window, --mtu and --hold-ms";
     case DXPU_REASON_REPLACED:
-        return "another dxpu-host attached to this slot";
+        return "another dxpu-host attached to this slot; to take it back, use a higher --epoch";
     default:
         return NULL;
-    }
-}
-
-static void contain(host_link *l, uint64_t now)
-{
-    dxpu_request r;
-    while (dxpu_tags_pop(&l->tags, &r)) {
-        l->contained++;
-        l->source->completion(l->source->self, NULL, r.user, true, now);
     }
 }
 
@@ -189,6 +184,7 @@ static void on_down(void *user, fabric_channel *c, uint64_t now)
     uint8_t reason = dxpu_channel_reason(&c->ch);
     const char *help = error == DXPU_E_RESET ? remedy(reason) : NULL;
     bool was_up = l->is_up;
+    char text[FABRIC_END_BYTES];
     l->channel = NULL;
     l->is_up = false;
     contain(l, now);
@@ -199,10 +195,11 @@ static void on_down(void *user, fabric_channel *c, uint64_t now)
         return;
     }
     if (was_up || help)
-        fprintf(stderr, "dxpu-host: slot %llu of %s: %s (%s)\n", (unsigned long long)l->set->slot,
-                l->set->box, dxpu_error_text(error), dxpu_reason_text(reason));
+        fprintf(stderr, "dxpu-host: slot %llu of %s: %s: %s; %s\n",
+                (unsigned long long)l->set->slot, l->set->box,
+                was_up ? "channel lost" : "no channel", fabric_end_text(c, text),
+                help ? help : "dialing again");
     if (help) {
-        fprintf(stderr, "dxpu-host: %s\n", help);
         end(l, LINK_NO_CHANNEL);
         return;
     }
@@ -287,15 +284,8 @@ static uint64_t on_next(void *user)
 int link_open(host_link *l, const link_settings *set, const fabric_settings *net, const source *s)
 {
     fabric_callbacks cb = { l, NULL, on_up, on_work, on_down, on_next, on_tick };
-    char why[DXPU_PCAP_WHY_BYTES];
-    const char *wrong;
     l->set = set;
     l->source = s;
-    wrong = dxpu_udp_parse(set->box, &l->path.remote);
-    if (wrong) {
-        fprintf(stderr, "dxpu-host: --box %s: %s\n", set->box, wrong);
-        return -1;
-    }
     /* places: this incarnation, and the previous one's last reset */
     if (fabric_open(&l->fabric, "dxpu-host", net, 4, &cb))
         return -1;
@@ -306,19 +296,13 @@ int link_open(host_link *l, const link_settings *set, const fabric_settings *net
     }
     l->fabric.base.rx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
     l->fabric.base.rx.data[DXPU_COMPLETION] = COMPLETION_UNITS;
-    if (set->record) {
-        l->record = dxpu_pcap_create(set->record, why);
-        if (!l->record) {
-            fprintf(stderr, "dxpu-host: --record: %s\n", why);
-            return -1;
-        }
-    }
-    return 0;
+    return recorder_open(&l->record, "dxpu-host", "--record", set->record);
 }
 
 int link_run(host_link *l)
 {
     uint64_t now = dxpu_udp_now_ns();
+    char why[SOURCE_WHY_BYTES];
     l->started_ns = l->alone_ns = now;
     l->progress_ns = now + (uint64_t)PROGRESS_MS * MILLION;
     dial(l, now);
@@ -326,9 +310,10 @@ int link_run(host_link *l)
         fprintf(stderr, "dxpu-host: waiting for events: %s\n", strerror(errno));
         return LINK_SYSTEM;
     }
-    if (l->result == LINK_DONE &&
-        (l->contained || l->timeouts || l->source->wrong(l->source->self)))
+    if (l->result == LINK_DONE && l->source->wrong(l->source->self, why)) {
+        fprintf(stderr, "dxpu-host: not all went well: %s\n", why);
         return LINK_WRONG;
+    }
     return l->result;
 }
 
@@ -352,7 +337,7 @@ void link_report(const host_link *l, report *r)
     report_number(r, "completions", l->taken);
     report_number(r, "contained", l->contained);
     report_number(r, "timeouts", l->timeouts);
-    report_number(r, "incarnations", l->fabric.count.opens_sent);
+    report_number(r, "incarnations", l->ups);
     report_histogram(r, "rtt_us", &l->rtt);
     if (total.tx_frames && total.rx_frames) {
         report_number(r, "tx_frame_bytes", total.tx_bytes / total.tx_frames);
@@ -362,8 +347,6 @@ void link_report(const host_link *l, report *r)
 
 int link_close(host_link *l)
 {
-    int rc = dxpu_pcap_finish(l->record);
-    if (rc)
-        fprintf(stderr, "dxpu-host: --record: %s\n", strerror(errno));
+    int rc = recorder_close(&l->record);
     return fabric_close(&l->fabric) ? -1 : rc;
 }

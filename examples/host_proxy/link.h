@@ -30,15 +30,16 @@ typedef struct host_link {
     fabric_channel *channel; /* the incarnation, NULL between two */
     dxpu_tags tags;
     dxpu_tag_entry entries[LINK_TAGS];
-    dxpu_pcap_writer *record;
+    recorder record;
     histogram rtt; /* of non-posted requests: submitted to last completion */
     bool stopping, closing, is_up, over;
     int result;
     uint64_t dial_ns, alone_ns, stop_ns, progress_ns, started_ns;
     uint64_t submitted, taken, contained, timeouts, device_posted, device_unsupported, events;
+    uint64_t ups; /* incarnations that came up */
 } host_link;
 
-/* 0, or -1 after a message. */
+/* path.remote is the box, of set->box.  0, or -1 after a message. */
 int link_open(host_link *l, const link_settings *set, const fabric_settings *net, const source *s);
 /* Until all is done, the user stops it, or there is no channel.  LINK_DONE.. */
 int link_run(host_link *l);

@@ -62,8 +62,8 @@ static int submit(load *l, const dxpu_tlp *t, uint64_t now, uint64_t user)
     int rc = dxpu_tlp_encode(t, out, sizeof out, &tlp.len);
     if (rc == DXPU_OK)
         rc = link_submit(l->link, tlp, now, user);
-    /* anything but `later` would come again for ever */
-    if (rc != DXPU_OK && rc != DXPU_E_AGAIN && rc != DXPU_E_CLOSED) {
+    /* anything but `later` or `on the next channel` (the fatal band) would come again for ever */
+    if (rc != DXPU_OK && rc != DXPU_E_AGAIN && rc > DXPU_E_CLOSED) {
         fprintf(stderr, "dxpu-host: cannot submit a request: %s\n", dxpu_error_text(rc));
         l->unsubmitted++;
         l->phase = FINISHED;
@@ -193,10 +193,14 @@ static bool size_memory(load *l)
     return l->device.why == NULL;
 }
 
-static void fail_device(load *l, uint64_t now)
+static void say_mps(load *l)
 {
-    fprintf(stderr, "dxpu-host: the device cannot be used: %s\n", l->device.why);
-    enter(l, FINISHED, now);
+    if (l->device.mps_bytes < l->set->mps && !l->mps_told && !l->link->set->quiet)
+        fprintf(stderr,
+                "dxpu-host: the device takes payloads of %u bytes at most, not --mps %llu; larger "
+                "writes are split\n",
+                l->device.mps_bytes, (unsigned long long)l->set->mps);
+    l->mps_told = true;
 }
 
 static bool do_enumerate(load *l, uint64_t now)
@@ -204,11 +208,12 @@ static bool do_enumerate(load *l, uint64_t now)
     if (l->asked || ask_device(l, now))
         return false;
     if (enumerate_done(&l->device) && size_memory(l)) {
+        say_mps(l);
         enter(l, l->set->kind == LOAD_WRITE ? RUNNING : FILLING, now);
         return true;
     }
     if (l->device.why)
-        fail_device(l, now);
+        enter(l, FINISHED, now);
     return false;
 }
 
@@ -393,7 +398,10 @@ static void write_report(const void *self, report *r)
 {
     static const char *const kinds[] = { "none", "read", "write", "mixed" };
     const load *l = self;
-    double seconds = (double)l->elapsed_ns / 1e9;
+    bool running =
+        l->phase == RUNNING || l->phase == SETTLING; /* interrupted, or asked meanwhile */
+    uint64_t ns = l->elapsed_ns + (running ? dxpu_udp_now_ns() - l->begin_ns : 0);
+    double seconds = (double)ns / 1e9;
     report_text(r, "source", kinds[l->set->kind]);
     report_number(r, "size", l->set->size);
     report_number(r, "mps", l->device.mps_bytes);
@@ -408,10 +416,25 @@ static void write_report(const void *self, report *r)
     report_real(r, "megabytes_per_second", seconds > 0 ? (double)l->bytes / 1e6 / seconds : 0);
 }
 
-static bool wrong(const void *self)
+static void tell(char why[SOURCE_WHY_BYTES], uint64_t count, const char *what)
+{
+    size_t at = strlen(why);
+    if (count)
+        snprintf(why + at, SOURCE_WHY_BYTES - at, "%s%llu %s%s %s", at ? ", " : "",
+                 (unsigned long long)count, "request", count == 1 ? "" : "s", what);
+}
+
+static bool wrong(const void *self, char why[SOURCE_WHY_BYTES])
 {
     const load *l = self;
-    return l->mismatched || l->unsuccessful || l->unanswered || l->unsubmitted || l->device.why;
+    *why = '\0';
+    if (l->device.why)
+        snprintf(why, SOURCE_WHY_BYTES, "the device cannot be used: %s", l->device.why);
+    tell(why, l->unanswered, "stayed without answer");
+    tell(why, l->unsuccessful, "ended with an error of the device");
+    tell(why, l->mismatched, "brought other data than was written");
+    tell(why, l->unsubmitted, "could not be submitted");
+    return *why != '\0';
 }
 
 int load_open(load *l, host_link *link, const load_settings *set)

@@ -36,6 +36,7 @@ typedef struct load {
     const load_settings *set;
     enumerate device;
     unsigned phase;
+    bool mps_told;
     bool asked; /* a configuration request is in flight */
     uint64_t stride, chunks;
     uint32_t *written; /* generation of each chunk, 0: never */

@@ -1,11 +1,11 @@
 /* dxpu-host - attaches the device of a box's slot and sends it TLPs
    SPDX-License-Identifier: MIT */
+#include "console.h"
 #include "guest.h"
 #include "load.h"
 #include "options.h"
 #include "replay.h"
 
-#include <errno.h>
 #include <signal.h>
 
 enum { EXIT_USAGE = 2 };
@@ -21,7 +21,7 @@ static struct {
 } set = { FABRIC_SETTINGS_DEFAULT(NULL),
           { NULL, 1, 1, 1, 10000, 10000, 0, LINK_TAGS, NULL, false },
           { LOAD_NONE, 64, 1, 10000, 0, 1u << 20, 512 },
-          { NULL, NULL, 0, 8, 64u << 20, (uint64_t)64 << 30 },
+          { NULL, NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, NULL, 1 },
           NULL,
           1,
           false,
@@ -64,6 +64,9 @@ static const option_row rows[] = {
       &set.guest.bar2_bytes, 1u << 20, (uint64_t)1 << 31 },
     { "bar4", "SIZE", "window for 64-bit memory, a power of two (64G)", OPTION_SIZE,
       &set.guest.bar4_bytes, 1u << 20, (uint64_t)1 << 40 },
+    { "control", "ADDR:PORT",
+      "and where it is told to attach and detach (nowhere); :PORT is loopback's", OPTION_TEXT,
+      &set.guest.control, 0, 0 },
     { "record", "FILE", "write what was submitted to a pcap, in order", OPTION_TEXT,
       &set.link.record, 0, 0 },
     { "timeout-ms", "MS", "completion timeout of a request (10000)", OPTION_NUMBER,
@@ -71,7 +74,8 @@ static const option_row rows[] = {
     { "give-up-ms", "MS", "stop when the box has not answered for so long (10000)", OPTION_NUMBER,
       &set.link.give_up_ms, 1, 86400000 },
     FABRIC_OPTIONS(set.fabric),
-    { "stats", NULL, "all statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
+    { "stats", NULL, "counters of channel, proxy and port on stderr, too", OPTION_FLAG, &set.stats,
+      0, 0 },
     { "json", NULL, "results as one JSON object on stdout", OPTION_FLAG, &set.json, 0, 0 },
     { "quiet", NULL, "no progress on stderr", OPTION_FLAG, &set.link.quiet, 0, 0 },
 };
@@ -92,10 +96,31 @@ static void print_results(FILE *out, bool json, bool all)
         return;
     }
     the_source.report(the_source.self, &r);
-    link_report(&the_link, &r);
-    if (all)
-        fabric_report(&the_link.fabric, &r);
+    if (the_link.fabric.udp) { /* a capture with nothing to send opens no port */
+        link_report(&the_link, &r);
+        if (all)
+            fabric_report(&the_link.fabric, &r);
+    }
     report_end(&r);
+}
+
+/* What --json prints with the rest: counters of the channel, the proxy and the port. */
+static void print_more(void)
+{
+    report r;
+    report_begin(&r, stderr, false);
+    fabric_report(&the_link.fabric, &r);
+    report_end(&r);
+}
+
+/* Results of a run, if there was one: without a channel they would all be 0. */
+static void finish(void)
+{
+    bool ran = the_guest || the_link.ups;
+    if (ran || set.json)
+        print_results(stdout, set.json, set.json);
+    if (set.stats && !the_guest && the_link.fabric.udp)
+        print_more();
 }
 
 static void on_stop(evutil_socket_t fd, short what, void *user)
@@ -123,8 +148,15 @@ static int usage(const char *what)
     return EXIT_USAGE;
 }
 
+static int check_fabric(void)
+{
+    const char *wrong = fabric_check(&set.fabric);
+    return wrong ? usage(wrong) : 0;
+}
+
 static int check_guest(void)
 {
+    set.guest.node = set.link.node;
     if (set.replay || set.load.kind != LOAD_NONE || set.link.box)
         return usage("--vfio-user goes without --box, --replay and --load");
     if ((set.guest.bar2_bytes & (set.guest.bar2_bytes - 1)) ||
@@ -132,15 +164,24 @@ static int check_guest(void)
         return usage("--bar2, --bar4: a power of two is wanted");
     if (!set.fabric.listen)
         set.fabric.listen = "0.0.0.0:0";
-    return 0;
+    return check_fabric();
 }
 
 static int check(void)
 {
+    char text[120];
+    const char *wrong;
     if (set.guest.socket)
         return check_guest();
+    if (set.guest.control)
+        return usage("--control goes with --vfio-user");
     if (!set.link.box)
         return usage("--box ADDR:PORT is missing");
+    wrong = dxpu_udp_parse(set.link.box, &the_link.path.remote);
+    if (wrong) {
+        snprintf(text, sizeof text, "--box: %s", wrong);
+        return usage(text);
+    }
     if (!set.replay == (set.load.kind == LOAD_NONE))
         return usage("give either --replay FILE or --load read|write|mixed");
     if (set.load.size % 4)
@@ -153,7 +194,7 @@ static int check(void)
         set.link.tags_mode = set.load.depth < 256 ? DXPU_TAGS_256 : DXPU_TAGS_768;
         set.link.tags = set.link.tags_mode;
     }
-    return 0;
+    return check_fabric();
 }
 
 /* Whatever TLPs come from: a guest, a capture, a generator. */
@@ -200,9 +241,9 @@ int main(int argc, char **argv)
         rows,
         sizeof rows / sizeof rows[0],
         "SIGUSR1 prints statistics, Ctrl-C closes the channel in order.\n"
-        "exit status: 0 done or stopped as asked; 1 done, but requests stayed without answer,\n"
-        "failed, or brought other data than was written; 2 usage; 3 system error; 4 no channel\n"
-        "to the box, or it refused\n"
+        "exit status: 0 done or stopped as asked; 1 done, but requests stayed without answer, a\n"
+        "generated one failed or brought other data than was written, or a capture left nothing\n"
+        "to send; 2 usage; 3 system error; 4 no channel to the box, or it refused\n"
     };
     int rc;
     snprintf(version, sizeof version, "%s, wire version %d, CRC-32 by %s", DXPU_VERSION,
@@ -213,15 +254,16 @@ int main(int argc, char **argv)
     rc = check();
     if (rc)
         return rc;
-    if (open_source() || (!the_guest && link_open(&the_link, &set.link, &set.fabric, &the_source)))
-        rc = LINK_SYSTEM;
+    console_start();
+    rc = open_source();
+    if (rc) /* it said why */
+        rc = rc > 0 ? LINK_WRONG : LINK_SYSTEM;
     else
-        rc = run();
-    if (rc != LINK_SYSTEM) {
-        if (set.stats)
-            print_results(stderr, false, true);
-        print_results(stdout, set.json, set.json);
-    }
+        rc = !the_guest && link_open(&the_link, &set.link, &set.fabric, &the_source) ? LINK_SYSTEM
+                                                                                     : run();
+    console_end();
+    if (rc != LINK_SYSTEM)
+        finish();
     if (the_guest ? guest_close(the_guest) : link_close(&the_link))
         rc = LINK_SYSTEM;
     replay_close(&the_replay);

@@ -65,23 +65,52 @@ static bool fill_up(dxpu_bytes *tlp, uint8_t buffer[DXPU_TLP_MAX_BYTES])
     return true;
 }
 
+/* Can the channel carry it?  A header that can be read and as many bytes as it says: a TLP that
+   breaks a rule of PCIe crosses as it is, what to make of it is the device's. */
+static bool whole(dxpu_bytes tlp)
+{
+    dxpu_tlp_shape s;
+    dxpu_tlp t;
+    return dxpu_tlp_decode_header(tlp, &t) == DXPU_OK && dxpu_tlp_measure(tlp, &s) == DXPU_OK &&
+           tlp.len == s.total_bytes;
+}
+
+static void warn(replay *r, const dxpu_pcap_packet *p, int error)
+{
+    unsigned i = error < 0 && error > -REPLAY_ERRORS ? (unsigned)-error : 0;
+    if (!r->broken[i])
+        fprintf(stderr, "dxpu-host: packet %llu breaks a rule and is sent as it is: %s (%s)\n",
+                (unsigned long long)p->index, dxpu_error_text(error), dxpu_error_name(error));
+    r->broken[i]++;
+    r->broken_total++;
+}
+
 static bool consider(replay *r, const dxpu_pcap_packet *p, bool fill)
 {
     uint8_t buffer[DXPU_TLP_MAX_BYTES];
     dxpu_bytes tlp = p->bytes;
     dxpu_tlp t;
-    bool filled = false;
+    bool filled = fill && fill_up(&tlp, buffer);
     int rc = dxpu_tlp_decode(tlp, &t);
-    if (rc == DXPU_E_TLP_SHORT && fill && fill_up(&tlp, buffer)) {
-        rc = dxpu_tlp_decode(tlp, &t);
-        filled = rc == DXPU_OK;
-    }
-    if (rc != DXPU_OK) {
+    if (rc != DXPU_OK && !whole(tlp)) {
         refuse(r, p, rc);
         return true;
     }
+    if (rc != DXPU_OK)
+        warn(r, p, rc);
     r->filled += filled;
     return keep(r, tlp);
+}
+
+static const char *why_nothing(const replay *r)
+{
+    if (r->refused[-DXPU_E_TLP_SHORT])
+        return "the capture cut the payloads, try --fill";
+    if (r->refused_total)
+        return "no TLP is whole; `dxpu pcap` shows what is wrong with each";
+    if (r->frames)
+        return "this is a capture of dxpu frames; one of TLPs is wanted, as --record writes it";
+    return r->packets ? "no packet is a TLP in NetTLP's encapsulation" : "the capture is empty";
 }
 
 int replay_open(replay *r, host_link *link, const char *file, bool fill, uint64_t repeat)
@@ -94,7 +123,7 @@ int replay_open(replay *r, host_link *link, const char *file, bool fill, uint64_
     r->link = link;
     r->repeat = repeat;
     if (!reader) {
-        fprintf(stderr, "dxpu-host: --replay: %s\n", why);
+        fprintf(stderr, "dxpu-host: --replay %s: %s\n", file, why);
         return -1;
     }
     while (memory && (rc = dxpu_pcap_next(reader, &p, why)) == 1) {
@@ -103,6 +132,7 @@ int replay_open(replay *r, host_link *link, const char *file, bool fill, uint64_
             memory = consider(r, &p, fill);
         else
             r->others++;
+        r->frames += p.kind == DXPU_PCAP_FRAME;
     }
     dxpu_pcap_close(reader);
     if (!memory || rc < 0) {
@@ -115,7 +145,9 @@ int replay_open(replay *r, host_link *link, const char *file, bool fill, uint64_
             file, (unsigned long long)r->packets, (unsigned long long)r->count,
             (unsigned long long)r->filled, (unsigned long long)r->refused_total,
             (unsigned long long)r->others);
-    return 0;
+    if (!r->count)
+        fprintf(stderr, "dxpu-host: nothing to send: %s\n", why_nothing(r));
+    return r->count ? 0 : 1;
 }
 
 void replay_close(replay *r)
@@ -145,15 +177,18 @@ static void work(void *self, uint64_t now)
         const replay_item *i = &r->items[r->next % r->count];
         dxpu_bytes tlp = { r->bytes + i->at, i->len };
         int rc = link_submit(r->link, tlp, now, now);
-        /* a tag in flight may not be used again: the capture waits for its completion */
+        /* a tag in flight may not be used again: the capture waits for its completion; without a
+           channel (the fatal band) for the next one */
         if (rc == DXPU_E_AGAIN || rc == DXPU_E_NO_TAG || rc == DXPU_E_TAG_BUSY ||
-            rc == DXPU_E_CLOSED)
+            rc <= DXPU_E_CLOSED)
             break;
-        if (rc != DXPU_OK)
+        if (rc != DXPU_OK) {
             r->unsubmitted++;
+            r->last_error = rc;
+        }
         r->next++;
+        r->end_ns = now;
     }
-    r->end_ns = now;
 }
 
 static void completion(void *self, const dxpu_tlp *cpl, uint64_t user, bool last, uint64_t now)
@@ -190,12 +225,12 @@ static void progress(const void *self, char out[64])
              (unsigned long long)total(r));
 }
 
-static void report_errors(const replay *r, report *out)
+static void report_errors(const char *name, const uint64_t count[REPLAY_ERRORS], report *out)
 {
-    report_open(out, "refused_by_reason");
+    report_open(out, name);
     for (int i = 0; i < REPLAY_ERRORS; i++) {
-        if (r->refused[i])
-            report_number(out, dxpu_error_name(-i), r->refused[i]);
+        if (count[i])
+            report_number(out, dxpu_error_name(-i), count[i]);
     }
     report_close(out);
 }
@@ -203,13 +238,16 @@ static void report_errors(const replay *r, report *out)
 static void write_report(const void *self, report *out)
 {
     const replay *r = self;
-    double seconds = (double)(r->end_ns - r->begin_ns) / 1e9;
+    uint64_t end_ns = r->begin_ns && r->next < total(r) ? dxpu_udp_now_ns() : r->end_ns;
+    double seconds = (double)(end_ns - r->begin_ns) / 1e9;
     report_text(out, "source", "replay");
     report_number(out, "packets", r->packets);
     report_number(out, "other_packets", r->others);
     report_number(out, "filled", r->filled);
     report_number(out, "refused", r->refused_total + r->unsubmitted);
-    report_errors(r, out);
+    report_errors("refused_by_reason", r->refused, out);
+    report_number(out, "rule_breaking", r->broken_total);
+    report_errors("broken_by_rule", r->broken, out);
     report_number(out, "answered", r->answered);
     report_number(out, "unsuccessful", r->unsuccessful);
     report_number(out, "unanswered", r->unanswered);
@@ -217,10 +255,18 @@ static void write_report(const void *self, report *out)
     report_real(out, "tlps_per_second", seconds > 0 ? (double)r->next / seconds : 0);
 }
 
-static bool wrong(const void *self)
+/* An unsuccessful completion is an answer: a capture may well hold requests that only its own
+   device took. */
+static bool wrong(const void *self, char why[SOURCE_WHY_BYTES])
 {
     const replay *r = self;
-    return r->unanswered != 0;
+    if (r->unsubmitted)
+        snprintf(why, SOURCE_WHY_BYTES, "%llu TLPs of the capture could not be sent: %s",
+                 (unsigned long long)r->unsubmitted, dxpu_error_text(r->last_error));
+    else
+        snprintf(why, SOURCE_WHY_BYTES, "%llu request%s stayed without answer",
+                 (unsigned long long)r->unanswered, r->unanswered == 1 ? "" : "s");
+    return r->unanswered || r->unsubmitted;
 }
 
 source replay_source(replay *r)

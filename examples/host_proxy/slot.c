@@ -4,15 +4,17 @@
    CONTENTS   1 Down   2 Up: memory requests   3 Up: completions   4 Sizing the device's BARs
               5 Life of the channel */
 #include "slot.h"
+#include "refusal.h"
 
 #include <stdlib.h>
 
 enum { TURN = 256, RETRY_NS = 100000000, MARGIN_NS = 100000000, QUEUE_HIGH = SLOT_QUEUE / 2 };
 
-int slot_init(guest_slot *s, unsigned number, const slot_host *host, fabric *f)
+int slot_init(guest_slot *s, unsigned number, uint32_t node, const slot_host *host, fabric *f)
 {
     memset(s, 0, sizeof *s);
     s->number = number;
+    s->node = node;
     s->host = host;
     s->fabric = f;
     s->dial_ns = DXPU_NEVER;
@@ -34,8 +36,8 @@ static int submit(guest_slot *s, const slot_waiting *w, uint64_t now)
 {
     dxpu_bytes tlp = { w->bytes, w->len };
     int rc = dxpu_channel_submit(&s->channel->ch, tlp, now, w->user);
-    if (rc == DXPU_E_AGAIN || rc == DXPU_E_NO_TAG)
-        return 1;
+    if (rc == DXPU_E_AGAIN || rc == DXPU_E_NO_TAG || rc <= DXPU_E_CLOSED)
+        return 1; /* a channel that is over: slot_down() answers all that waits */
     if (rc != DXPU_OK)
         return -1;
     s->down_tlps++;
@@ -143,11 +145,11 @@ static bool pay(guest_slot *s, uint64_t now)
     return true;
 }
 
-static void refuse(guest_slot *s, const dxpu_tlp *req)
+static void refuse(guest_slot *s, dxpu_bytes req)
 {
-    dxpu_tlp cpl;
-    dxpu_tlp_completion(req, 0, DXPU_CPL_UR, &cpl);
-    owe(s, &cpl);
+    slot_owed *o = &s->owed[s->owed_tail % SLOT_OWED];
+    o->len = (uint16_t)refusal_encode(req, o->bytes).len;
+    s->owed_tail += o->len != 0; /* nothing can be answered to what is no request */
     s->refused++;
 }
 
@@ -161,7 +163,7 @@ static bool fetch(guest_slot *s, const dxpu_tlp *req, uint8_t *data)
            s->host->dma_read(s->host->user, req->address + offset, data + offset, span);
 }
 
-static void answer_read(guest_slot *s, const dxpu_tlp *req)
+static void answer_read(guest_slot *s, const dxpu_tlp *req, dxpu_bytes bytes)
 {
     uint8_t data[DXPU_TLP_PAYLOAD_MAX_BYTES];
     dxpu_cpl_split split;
@@ -170,7 +172,7 @@ static void answer_read(guest_slot *s, const dxpu_tlp *req)
     uint32_t mps = s->host->mps_bytes(s->host->user, s->number);
     if (req->at || !s->host->bus_master(s->host->user, s->number) || !fetch(s, req, data) ||
         dxpu_cpl_split_start(&split, req, 64, mps < SLOT_MPS_MAX ? mps : SLOT_MPS_MAX) != DXPU_OK) {
-        refuse(s, req);
+        refuse(s, bytes);
         return;
     }
     dxpu_tlp_completion(req, 0, DXPU_CPL_SC, &cpl);
@@ -239,6 +241,7 @@ static bool work_posted(guest_slot *s, uint64_t now)
     else
         s->refused++;
     (void)dxpu_channel_take(&s->channel->ch, DXPU_POSTED, now);
+    s->up_tlps++;
     return true;
 }
 
@@ -249,13 +252,12 @@ static bool work_nonposted(guest_slot *s, uint64_t now)
     /* the largest read brings 65 completions of 64 bytes; it waits until they would fit */
     if (!pay(s, now) || !d.tlp.len || owed_full(s, 65))
         return false;
-    if (dxpu_tlp_decode(d.tlp, &t) != DXPU_OK)
-        s->refused++; /* nothing can be answered to what is no request */
-    else if (t.type == DXPU_TLP_MRD)
-        answer_read(s, &t);
+    if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK && t.type == DXPU_TLP_MRD)
+        answer_read(s, &t, d.tlp);
     else
-        refuse(s, &t);
+        refuse(s, d.tlp);
     (void)dxpu_channel_take(&s->channel->ch, DXPU_NONPOSTED, now);
+    s->up_tlps++;
     (void)pay(s, now);
     return true;
 }
@@ -273,6 +275,7 @@ static bool work_completion(guest_slot *s, uint64_t now)
     else if (d.last)
         completed(s, NULL, d.user, true);
     (void)dxpu_channel_take(&s->channel->ch, DXPU_COMPLETION, now);
+    s->up_tlps++;
     return true;
 }
 
@@ -330,7 +333,7 @@ static void dial(guest_slot *s, uint64_t now)
                          s->fabric->base.hold_ms * 1000000ull + MARGIN_NS); /* in range */
     dxpu_channel_config_default(&cfg);
     cfg.epoch = s->epoch;
-    cfg.local.node = 1;
+    cfg.local.node = s->node;
     cfg.local.slot = DXPU_SLOT_HOST;
     cfg.local.function = cfg.remote.function = DXPU_FUNCTION_ALL;
     cfg.remote.slot = s->box_slot;
@@ -340,13 +343,29 @@ static void dial(guest_slot *s, uint64_t now)
         s->dial_ns = now + RETRY_NS;
 }
 
+/* The first local address of the box's kind; -1 when there is none. */
+static int socket_for(const fabric *f, const dxpu_udp_address *box)
+{
+    for (unsigned i = 0; i < dxpu_udp_sockets(f->udp); i++) {
+        if (dxpu_udp_local(f->udp, i)->u.any.sa_family == box->u.any.sa_family)
+            return (int)i;
+    }
+    return -1;
+}
+
 int slot_attach(guest_slot *s, const dxpu_udp_address *box, uint16_t box_slot, uint64_t epoch,
                 uint64_t now)
 {
-    if (s->attached)
-        return -1;
+    int socket = socket_for(s->fabric, box);
+    if (s->attached || s->channel)
+        return s->attached ? SLOT_BUSY : SLOT_CLOSING;
+    if (socket < 0)
+        return SLOT_FAMILY;
     s->attached = true;
-    s->path.socket = 0;
+    s->last_error = DXPU_OK;
+    s->last_reason = DXPU_REASON_NONE;
+    s->attempts = 0;
+    s->path.socket = (unsigned)socket;
     s->path.remote = *box;
     dxpu_udp_print(box, s->box);
     s->box_slot = box_slot;
@@ -355,18 +374,20 @@ int slot_attach(guest_slot *s, const dxpu_udp_address *box, uint16_t box_slot, u
     return 0;
 }
 
-void slot_detach(guest_slot *s)
+void slot_detach(guest_slot *s, uint8_t reason)
 {
     s->attached = false;
     s->dial_ns = DXPU_NEVER;
     if (s->channel)
-        (void)dxpu_channel_close(&s->channel->ch, DXPU_REASON_DETACH); /* closing already: fine */
+        (void)dxpu_channel_close(&s->channel->ch, reason); /* closing already: fine */
 }
 
 void slot_up(guest_slot *s, uint64_t now)
 {
     s->up = true;
     s->misfit = false;
+    s->incarnations++;
+    s->attempts = 0;
     fprintf(stderr, "dxpu-host: slot %u: slot %u of %s is attached, epoch %llu\n", s->number,
             s->box_slot, s->box, (unsigned long long)s->epoch);
     probe_start(&s->probe);
@@ -390,15 +411,23 @@ void slot_down(guest_slot *s, uint64_t now)
 {
     int error = dxpu_channel_error(&s->channel->ch);
     uint8_t reason = dxpu_channel_reason(&s->channel->ch);
+    char end[FABRIC_END_BYTES];
     bool was_up = s->up;
     s->up = false;
     s->misfit = false;
     s->probe.running = false;
+    fabric_end_text(s->channel, end);
     s->channel = NULL;
     contain(s);
+    s->last_error = error;
+    s->last_reason = reason;
+    s->attempts += !was_up;
     if (was_up) {
-        fprintf(stderr, "dxpu-host: slot %u: slot %u of %s: %s (%s)\n", s->number, s->box_slot,
-                s->box, dxpu_error_text(error), dxpu_reason_text(reason));
+        fprintf(stderr, "dxpu-host: slot %u: slot %u of %s: channel %s: %s%s\n", s->number,
+                s->box_slot, s->box, error == DXPU_E_CLOSED ? "closed" : "lost", end,
+                !s->attached                     ? ""
+                : reason == DXPU_REASON_REPLACED ? "; to take it back, use a higher epoch"
+                                                 : "; dialing again");
         s->host->filled(s->host->user, s->number, false);
     }
     if (s->attached)
@@ -431,7 +460,10 @@ void slot_report(const guest_slot *s, report *r)
     snprintf(name, sizeof name, "slot_%u", s->number);
     report_open(r, name);
     report_number(r, "up", s->up);
+    report_number(r, "attached", s->attached);
+    report_number(r, "incarnations", s->incarnations);
     report_number(r, "down_tlps", s->down_tlps);
+    report_number(r, "up_tlps", s->up_tlps);
     report_number(r, "dma_reads", s->dma_reads);
     report_number(r, "dma_writes", s->dma_writes);
     report_number(r, "msis", s->msis);

@@ -57,8 +57,13 @@ typedef struct guest_slot {
     uint64_t probe_ns;
     dxpu_udp_path path;
     char box[DXPU_UDP_TEXT_BYTES];
+    uint32_t node; /* of this host */
     uint16_t box_slot;
     uint64_t epoch;
+    int last_error;        /* of the channel that ended last, DXPU_OK: none did */
+    uint8_t last_reason;   /* DXPU_REASON_* of it */
+    uint32_t attempts;     /* channels in a row that did not come up */
+    uint32_t incarnations; /* channels that did */
     uint64_t dial_ns;
     dxpu_tags tags;
     dxpu_tag_entry entries[SLOT_TAGS];
@@ -66,17 +71,25 @@ typedef struct guest_slot {
     uint32_t waiting_head, waiting_tail;
     slot_owed *owed; /* ring of SLOT_OWED */
     uint32_t owed_head, owed_tail;
-    uint64_t down_tlps, dma_reads, dma_writes, msis, refused, dropped, contained, timeouts;
+    uint64_t up_tlps, down_tlps, dma_reads, dma_writes, msis, refused, dropped, contained, timeouts;
 } guest_slot;
 
+/* Why slot_attach() does not. */
+enum {
+    SLOT_BUSY = -1,    /* attached already */
+    SLOT_CLOSING = -2, /* detached, its channel is not over yet */
+    SLOT_FAMILY = -3   /* the fabric's port has no socket for this kind of address */
+};
+
 /* 0, or -1 out of memory. */
-int slot_init(guest_slot *s, unsigned number, const slot_host *host, fabric *f);
+int slot_init(guest_slot *s, unsigned number, uint32_t node, const slot_host *host, fabric *f);
 void slot_free(guest_slot *s);
-/* Name the box's slot behind this one and dial.  0, or -1 when it is attached already. */
+/* Name the box's slot behind this one and dial.  0, or SLOT_*. */
 int slot_attach(guest_slot *s, const dxpu_udp_address *box, uint16_t box_slot, uint64_t epoch,
                 uint64_t now_ns);
-/* Close the channel in order; the slot is emptied when it is over. */
-void slot_detach(guest_slot *s);
+/* Close the channel in order; the slot is emptied when it is over, and may then be attached again.
+   reason: DXPU_REASON_*, told to the box. */
+void slot_detach(guest_slot *s, uint8_t reason);
 
 /* Send a TLP down behind all earlier ones.  For a non-posted request the tag is filled in and
    `user` comes back with its completions.  False: it will not be sent (counted). */

@@ -6,6 +6,8 @@
 #include "dxpu.h"
 #include "stats.h"
 
+enum { SOURCE_WHY_BYTES = 240 };
+
 typedef struct source {
     void *self;
     /* A new incarnation is up: the device has been reset and nothing is in flight. */
@@ -21,8 +23,8 @@ typedef struct source {
     /* How far it is, for people: "1200 of 5000". */
     void (*progress)(const void *self, char out[64]);
     void (*report)(const void *self, report *r);
-    /* True when something was not as it must be: the exit status says so. */
-    bool (*wrong)(const void *self);
+    /* True when something was not as it must be: the exit status says so, and `why` to people. */
+    bool (*wrong)(const void *self, char why[SOURCE_WHY_BYTES]);
 } source;
 
 #endif /* SOURCE_H_INCLUDED */

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/random.h>
-#include <time.h>
 
 enum { INDEX_MASK = FABRIC_CHANNELS_MAX - 1, IP4_UDP_BYTES = 28, IP6_UDP_BYTES = 48 };
 
@@ -81,17 +80,13 @@ static fabric_channel *channel_by_id(const fabric *f, uint32_t id)
 static void record_frame(fabric *f, const dxpu_udp_address *from, const dxpu_udp_address *to,
                          const uint8_t *frame, size_t len)
 {
-    struct timespec t;
     dxpu_bytes bytes = { frame, len };
-    clock_gettime(CLOCK_REALTIME, &t);
-    (void)dxpu_pcap_write_frame(f->frames, /* too long for a capture: not recorded */
-                                (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec,
-                                &from->u.any, &to->u.any, bytes);
+    recorder_frame(&f->frames, &from->u.any, &to->u.any, bytes);
 }
 
 static void send_frame(fabric *f, const dxpu_udp_path *to, const uint8_t *frame, size_t len)
 {
-    if (f->frames)
+    if (f->frames.writer)
         record_frame(f, dxpu_udp_local(f->udp, to->socket), &to->remote, frame, len);
     dxpu_udp_commit(f->udp, to, len);
 }
@@ -245,7 +240,7 @@ static void on_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_pat
     unsigned path;
     uint32_t id = 0;
     fabric_channel *c;
-    if (f->frames && len)
+    if (f->frames.writer && len)
         record_frame(f, &from->remote, dxpu_udp_local(f->udp, from->socket), buf, len);
     if (dxpu_frame_peek(datagram, &kind, &id) != DXPU_OK) {
         f->count.not_frames++;
@@ -337,6 +332,27 @@ static uint64_t next_ns(void *user)
     return next;
 }
 
+const char *fabric_end_text(const fabric_channel *c, char out[FABRIC_END_BYTES])
+{
+    const char *reason = dxpu_reason_text(dxpu_channel_reason(&c->ch));
+    switch (dxpu_channel_error(&c->ch)) {
+    case DXPU_E_DEAD:
+        snprintf(out, FABRIC_END_BYTES, "no frame for %llu ms",
+                 (unsigned long long)(c->ch.hold_ns / 1000000u));
+        break;
+    case DXPU_E_CLOSED:
+        snprintf(out, FABRIC_END_BYTES, "closed in order: %s", reason);
+        break;
+    case DXPU_E_RESET:
+        snprintf(out, FABRIC_END_BYTES, "ended by a reset: %s", reason);
+        break;
+    default:
+        snprintf(out, FABRIC_END_BYTES, "ended here: %s", reason);
+        break;
+    }
+    return out;
+}
+
 bool fabric_busy(const fabric *f)
 {
     for (unsigned i = 0; i < f->capacity; i++) {
@@ -405,6 +421,21 @@ static const char *parse_listen(const char *text, dxpu_udp_config *cfg)
     return "too many addresses; eight at most";
 }
 
+const char *fabric_check(const fabric_settings *s)
+{
+    static char text[160];
+    dxpu_udp_config cfg;
+    const char *why;
+    if (s->window_frames & (s->window_frames - 1))
+        return "--window: a power of two is wanted";
+    dxpu_udp_config_default(&cfg);
+    why = parse_listen(s->listen, &cfg);
+    if (!why)
+        return NULL;
+    snprintf(text, sizeof text, "--listen: %s", why);
+    return text;
+}
+
 static int open_port(fabric *f, const char *program, const fabric_settings *s)
 {
     dxpu_udp_config cfg;
@@ -447,31 +478,18 @@ static int open_tables(fabric *f, unsigned capacity)
 int fabric_open(fabric *f, const char *program, const fabric_settings *s, unsigned capacity,
                 const fabric_callbacks *cb)
 {
-    char why[DXPU_PCAP_WHY_BYTES];
     memset(f, 0, sizeof *f);
     f->cb = *cb;
     dxpu_channel_config_default(&f->base);
     f->base.window_frames = (uint32_t)s->window_frames;
     f->base.hold_ms = (uint32_t)s->hold_ms;
-    if (s->window_frames & (s->window_frames - 1)) {
-        fprintf(stderr, "%s: --window %llu: a power of two is wanted\n", program,
-                (unsigned long long)s->window_frames);
-        return -1;
-    }
     if (open_tables(f, capacity)) {
         fprintf(stderr, "%s: out of memory\n", program);
         return -1;
     }
     if (open_port(f, program, s))
         return -1;
-    if (s->frames) {
-        f->frames = dxpu_pcap_create(s->frames, why);
-        if (!f->frames) {
-            fprintf(stderr, "%s: --frames: %s\n", program, why);
-            return -1;
-        }
-    }
-    return 0;
+    return recorder_open(&f->frames, program, "--frames", s->frames);
 }
 
 int fabric_close(fabric *f)
@@ -484,9 +502,7 @@ int fabric_close(fabric *f)
     free(f->channels);
     free(f->free_list);
     dxpu_udp_close(f->udp);
-    rc = dxpu_pcap_finish(f->frames);
-    if (rc)
-        fprintf(stderr, "writing --frames: %s\n", strerror(errno));
+    rc = recorder_close(&f->frames);
     memset(f, 0, sizeof *f);
     return rc;
 }

@@ -7,7 +7,7 @@
 #define FABRIC_H_INCLUDED
 
 #include "dxpu_libevent.h"
-#include "dxpu_pcap.h"
+#include "recorder.h"
 #include "stats.h"
 
 enum { FABRIC_PATHS_MAX = 8, FABRIC_INDEX_BITS = 12, FABRIC_CHANNELS_MAX = 1 << FABRIC_INDEX_BITS };
@@ -68,7 +68,7 @@ typedef struct fabric {
     unsigned capacity;
     uint32_t *free_list; /* indices; oldest freed first */
     unsigned free_head, free_count;
-    dxpu_pcap_writer *frames;
+    recorder frames;
     dxpu_counters ended; /* sums over incarnations that are over */
     fabric_counters count;
 } fabric;
@@ -105,14 +105,20 @@ typedef struct fabric_settings {
           16384 },                                                                                 \
         { "mtu", "BYTES", "MTU of the path, IP header included (1500)", OPTION_NUMBER, &(s).mtu,   \
           1280,  9216 },                                                                           \
-        { "hold-ms",     "MS",         "silence after which a channel is given up (1000)",         \
-          OPTION_NUMBER, &(s).hold_ms, 10,                                                         \
+        { "hold-ms",                                                                               \
+          "MS",                                                                                    \
+          "silence that ends a channel; the smaller of both ends counts (1000)",                   \
+          OPTION_NUMBER,                                                                           \
+          &(s).hold_ms,                                                                            \
+          10,                                                                                      \
           600000 },                                                                                \
     {                                                                                              \
         "frames", "FILE", "write every frame sent and received to a pcap", OPTION_TEXT,            \
             &(s).frames, 0, 0                                                                      \
     }
 
+/* NULL, or what is wrong with the settings: a matter of usage.  Valid until the next call. */
+const char *fabric_check(const fabric_settings *s);
 /* Open the port.  base's window, frame limit and hold are set from s.  0, or -1 after a message. */
 int fabric_open(fabric *f, const char *program, const fabric_settings *s, unsigned capacity,
                 const fabric_callbacks *cb);
@@ -129,6 +135,9 @@ void fabric_stop(fabric *f);
 bool fabric_busy(const fabric *f);
 /* Close all channels in order. */
 void fabric_close_all(fabric *f, uint8_t reason);
+/* How an incarnation ended, for people: "no frame for 1000 ms".  out is returned. */
+enum { FABRIC_END_BYTES = 120 };
+const char *fabric_end_text(const fabric_channel *c, char out[FABRIC_END_BYTES]);
 /* Counters of all incarnations so far, of the port, and of this file. */
 void fabric_totals(const fabric *f, dxpu_counters *out);
 void fabric_report(const fabric *f, report *r);

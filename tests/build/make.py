@@ -76,6 +76,11 @@ def targets():
     listed = {line.split()[0] for line in run("make", "-s", "help")[1].splitlines() if line.split()}
     check("help_lists_targets", phony == listed, phony ^ listed)
     check("makefile_no_conditional_assignment", "?=" not in text)
+    plan = ("make", "-n", "-W", "examples/cli/main.c", "build/examples/cli/main.o")
+    short, whole = run(*plan)[1], run(*plan, "V=1")[1]
+    check("makefile_says_little", "' CC examples/cli/main.c;" in short and "-Wextra" in short,
+          short)
+    check("makefile_v1_says_all", "-Wextra" in whole and "printf" not in whole, whole)
     check("makefile_no_recursion", "$(MAKE)" not in text and not re.search(r"\tmake ", text))
 
 

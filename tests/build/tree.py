@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TOP = {"dxpu.h", "Makefile", "README.md", "LICENSE", "bindings", "examples", "fuzz", "spec",
@@ -29,18 +30,38 @@ def check(name, problems):
         print("  " + problem)
 
 
-def files():
-    """Every file of the tree that version control knows or would take."""
+def files(root=ROOT):
+    """Every file that version control knows; what else lies in the checkout is its owner's."""
     try:
-        listed = subprocess.run(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT,
-                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, stdout=subprocess.PIPE,
+                                stderr=subprocess.DEVNULL, check=True)
         names = [n for n in listed.stdout.decode().split("\0") if n]
     except (OSError, subprocess.CalledProcessError):
         names = []
-        for folder, folders, plain in os.walk(ROOT):
+        for folder, folders, plain in os.walk(root):
             folders[:] = [f for f in folders if f not in ("build", ".git", "__pycache__")]
-            names += [os.path.relpath(os.path.join(folder, p), ROOT) for p in plain]
-    return sorted(n for n in set(names) if os.path.isfile(os.path.join(ROOT, n)))
+            names += [os.path.relpath(os.path.join(folder, p), root) for p in plain]
+    return sorted(n for n in set(names) if os.path.isfile(os.path.join(root, n)))
+
+
+def git_works():
+    try:
+        return subprocess.run(["git", "--version"], stdout=subprocess.DEVNULL).returncode == 0
+    except OSError:
+        return False
+
+
+def known_files():
+    """What files() finds where one file is known to git and one is not."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("known", "mine/notes.c"):
+            os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
+            with open(os.path.join(folder, name), "w", encoding="utf-8"):
+                pass
+        for words in (["init", "-q"], ["add", "known"]):
+            subprocess.run(["git", *words], cwd=folder, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL, check=False)
+        return files(folder)
 
 
 def text(name):
@@ -114,6 +135,9 @@ def main():
     check("top_level", ["unexpected: " + n for n in sorted({n.split("/")[0] for n in names} - TOP)]
           + ["missing: " + n for n in ("dxpu.h", "Makefile", "README.md", "LICENSE")
              if n not in names])
+
+    seen = known_files() if git_works() else ["known"]
+    check("control_untracked_files", [] if seen == ["known"] else seen)
 
     check("dependency_rule", [p for n in code for p in include_problems(n, texts[n])])
     there = {"bindings/zlib/z.h", "bindings/a/a.h", "bindings/b/b.h", "examples/x/x.h", "dxpu.h"}

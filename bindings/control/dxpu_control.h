@@ -1,0 +1,876 @@
+/* dxpu_control.h - what drives a proxy: attach, detach, status, as messages on a byte stream
+   SPDX-License-Identifier: MIT
+
+   A proxy carries TLPs over channels (dxpu.h); which slot it fills with which device is told to it
+   here, over a stream such as TCP, by a command or a manager.  This header makes and reads those
+   messages: no I/O, no allocation, no clock.  The rules, M-1 ff., are in spec/control.md.
+
+   In exactly one source file, after dxpu.h's own implementation or beside it:
+       #define DXPU_CONTROL_IMPLEMENTATION
+       #include "bindings/control/dxpu_control.h"
+
+   Receiving: bytes come as the network cuts them, messages go out whole.
+
+       static uint8_t room[DXPU_CONTROL_HEADER_BYTES + 4096];
+       dxpu_control_stream s;
+       dxpu_control_stream_init(&s, room, sizeof room);
+       ...
+       while ((rc = dxpu_control_take(&s, &bytes, &frame)) == DXPU_OK) {
+           rc = dxpu_control_decode(&frame, &message);
+           ...                                        answer, with an error when rc is not DXPU_OK
+       }
+       if (rc != DXPU_E_AGAIN) close the connection;  a stream cannot find its place again
+
+   CONTENTS: 1 Configuration  2 Words  3 Messages  4 Streams  5 Encode, decode  6 Loads and stores
+             7 Bodies  8 Frames
+*/
+#ifndef DXPU_CONTROL_H_INCLUDED
+#define DXPU_CONTROL_H_INCLUDED
+
+#include "dxpu.h"
+
+/* ==== 1  Configuration ======================================================================== */
+
+#define DXPU_CONTROL_VERSION 1 /* the message version this header speaks */
+
+enum {
+    DXPU_CONTROL_HEADER_BYTES = 16,
+    DXPU_CONTROL_BODY_MAX = 65536, /* of any message; a receiver may have less room (M-4) */
+    DXPU_CONTROL_TEXT_MAX = 255,
+    DXPU_CONTROL_SLOT_BYTES = 168 /* of one slot in a status */
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ==== 2  Words ================================================================================ */
+
+/* Message types (M-10).  0x0020..0x7fff are kept for a manager's; DXPU_CONTROL_IGNORABLE is set in
+   those that a receiver may drop when it does not know them. */
+#define DXPU_CONTROL_TYPES(X)                                                                      \
+    X(HELLO, 0x0001, "hello")                                                                      \
+    X(ERROR, 0x0002, "error")                                                                      \
+    X(DONE, 0x0003, "done")                                                                        \
+    X(ATTACH, 0x0010, "attach")                                                                    \
+    X(DETACH, 0x0011, "detach")                                                                    \
+    X(ASK, 0x0012, "ask")                                                                          \
+    X(STATUS, 0x0013, "status")
+#define DXPUI_CTL_TYPE(name, value, text) DXPU_CONTROL_##name = (value),
+enum { DXPU_CONTROL_TYPES(DXPUI_CTL_TYPE) DXPU_CONTROL_IGNORABLE = 0x8000 };
+#undef DXPUI_CTL_TYPE
+
+/* Header flags (M-5). */
+enum { DXPU_CONTROL_FLAGS_MUST = 0xf0, DXPU_CONTROL_FLAGS_IGNORABLE = 0x0f };
+
+/* Who speaks (hello).  Others than these are allowed and mean nothing here. */
+enum {
+    DXPU_CONTROL_ROLE_HOST = 1,
+    DXPU_CONTROL_ROLE_BOX = 2,
+    DXPU_CONTROL_ROLE_MANAGER = 3,
+    DXPU_CONTROL_ROLE_COMMAND = 4
+};
+
+/* What a slot does (M-20). */
+#define DXPU_CONTROL_STATES(X)                                                                     \
+    X(EMPTY, 0, "empty")     /* host: nothing attached; box: lent to nobody */                     \
+    X(DIALING, 1, "dialing") /* host: a box's slot is named, there is no channel yet */            \
+    X(UP, 2, "up")           /* the channel carries TLPs */                                        \
+    X(CLOSING, 3, "closing") /* detached, what was sent is still delivered */                      \
+    X(HELD, 4, "held")       /* box: lent, but its host has no channel now */
+#define DXPUI_CTL_STATE(name, value, text) DXPU_CONTROL_SLOT_##name = (value),
+enum { DXPU_CONTROL_STATES(DXPUI_CTL_STATE) DXPU_CONTROL_SLOT_END };
+#undef DXPUI_CTL_STATE
+
+/* Why a request was refused (error), or a slot cannot be shown (status).  The text tells the
+   remedy. */
+#define DXPU_CONTROL_CODES(X)                                                                      \
+    X(NONE, 0, "none", "no refusal")                                                               \
+    X(VERSION, 1, "version", "no common version of control messages; upgrade one side")            \
+    X(TYPE, 2, "type", "this proxy does not know this request")                                    \
+    X(MALFORMED, 3, "malformed", "the message is short, too long, or has a value out of range")    \
+    X(MUST, 4, "must-understand", "the message needs something this proxy does not know")          \
+    X(ORDER, 5, "order", "hello comes first, and once")                                            \
+    X(NO_SLOT, 6, "no-such-slot", "there is no such slot; status tells how many there are")        \
+    X(BUSY, 7, "busy", "the slot has another device; detach it first")                             \
+    X(CLOSING, 8, "closing", "the slot's last channel is still closing; ask again soon")           \
+    X(EMPTY, 9, "empty", "nothing is attached to this slot")                                       \
+    X(EPOCH, 10, "epoch", "another lease epoch is attached to this slot")                          \
+    X(TWICE, 11, "twice", "another slot of this host has that slot of the box")                    \
+    X(ROLE, 12, "role", "this proxy does not attach or detach; ask the host's")                    \
+    X(STOPPING, 13, "stopping", "the proxy is shutting down")                                      \
+    X(ADDRESS, 14, "address", "the host has no local address of this kind; see its --listen")      \
+    X(NO_ROOM, 15, "no-room", "the device does not fit; the slot's note tells what it needs")      \
+    X(MEMORY, 16, "memory", "the proxy is out of memory")
+#define DXPUI_CTL_CODE(name, value, word, text) DXPU_CONTROL_CODE_##name = (value),
+enum { DXPU_CONTROL_CODES(DXPUI_CTL_CODE) DXPU_CONTROL_CODE_END };
+#undef DXPUI_CTL_CODE
+
+/* Names for people; "unknown" for a number that has none. */
+DXPU_API const char *dxpu_control_type_name(unsigned type);
+DXPU_API const char *dxpu_control_role_name(unsigned role);
+DXPU_API const char *dxpu_control_state_name(unsigned state);
+DXPU_API const char *dxpu_control_code_name(unsigned code); /* "busy": a word */
+DXPU_API const char *dxpu_control_code_text(unsigned code); /* a sentence */
+
+/* ==== 3  Messages ============================================================================= */
+
+/* An address and port; family 0 is none. */
+typedef struct dxpu_control_address {
+    uint8_t family; /* 0, 4 or 6 */
+    uint16_t port;
+    uint8_t ip[16]; /* as in the packet; IPv4 has 4 of them, the rest is 0 */
+} dxpu_control_address;
+
+/* The first message of each side. */
+typedef struct dxpu_control_hello {
+    uint8_t role;
+    uint8_t version_min, version_max; /* 1 <= min <= max */
+    uint32_t node;                    /* 0: none */
+    uint16_t slots;                   /* 0 for who has none */
+    dxpu_bytes name;                  /* program and version, printable ASCII, up to 255 */
+} dxpu_control_hello;
+
+/* Name the device of a host's slot.  Answered by done or error. */
+typedef struct dxpu_control_attach {
+    uint16_t slot;     /* the host's, 1.. */
+    uint16_t box_slot; /* 1.. */
+    uint64_t epoch;    /* of the lease, 1.. */
+    dxpu_control_address box;
+} dxpu_control_attach;
+
+/* Take it away again.  Answered by done or error. */
+typedef struct dxpu_control_detach {
+    uint16_t slot;
+    uint8_t reason; /* DXPU_REASON_*: told to the box */
+    uint64_t epoch; /* only if this lease is attached; 0: whichever is */
+} dxpu_control_detach;
+
+/* The request was taken; the slot is in this state now. */
+typedef struct dxpu_control_done {
+    uint16_t slot;
+    uint8_t state;
+    uint64_t epoch; /* attached now; 0: none */
+} dxpu_control_done;
+
+/* Ask for the status of slots. */
+typedef struct dxpu_control_ask {
+    uint16_t first; /* 1.. */
+    uint16_t count; /* 0: as many as the answer holds */
+} dxpu_control_ask;
+
+typedef struct dxpu_control_status {
+    uint8_t role;
+    uint32_t node;
+    uint16_t total; /* slots there are */
+    uint16_t first; /* of the first one below */
+    uint16_t count; /* slots below */
+    uint16_t
+        entry_bytes; /* of each, at least DXPU_CONTROL_SLOT_BYTES; a later version's are longer */
+    dxpu_bytes entries; /* count * entry_bytes, for dxpu_control_slot_next() */
+} dxpu_control_status;
+
+/* A request was refused, or the connection is about to be closed. */
+typedef struct dxpu_control_error {
+    uint16_t code; /* DXPU_CONTROL_CODE_* */
+    uint16_t slot; /* 0: about no slot */
+    dxpu_bytes text;
+} dxpu_control_error;
+
+/* One slot in a status.  Counters are those of all its incarnations. */
+typedef struct dxpu_control_slot {
+    uint16_t number;
+    uint8_t state;
+    uint8_t reason; /* DXPU_REASON_* of the last end or refused attempt */
+    int16_t error;  /* DXPU_E_* of it, 0: none yet */
+    uint16_t code;  /* DXPU_CONTROL_CODE_*: why an up slot is not shown */
+    uint16_t peer_slot;
+    uint32_t peer_node; /* 0: not known */
+    dxpu_control_address peer;
+    uint64_t epoch;                           /* attached or lent now; 0: none */
+    uint64_t epoch_seen;                      /* box: highest ever */
+    uint32_t attempts;                        /* host: incarnations in a row that did not come up */
+    uint32_t incarnations;                    /* that did, ever */
+    uint64_t to_device, from_device, dropped; /* TLPs */
+    char device[16];                          /* box: what it is; zero-terminated, printable */
+    char note[64];                            /* a remark for people, as device */
+} dxpu_control_slot;
+
+/* Any of them.  Views point into what was decoded, and live as long as that. */
+typedef struct dxpu_control {
+    uint16_t type;    /* DXPU_CONTROL_HELLO.. */
+    uint32_t request; /* of a request chosen by its sender, the answer repeats it */
+    union {
+        dxpu_control_hello hello;
+        dxpu_control_attach attach;
+        dxpu_control_detach detach;
+        dxpu_control_done done;
+        dxpu_control_ask ask;
+        dxpu_control_status status;
+        dxpu_control_error error;
+    } u;
+} dxpu_control;
+
+/* ==== 4  Streams ============================================================================== */
+
+/* A message cut out of the stream, its body not yet looked at. */
+typedef struct dxpu_control_frame {
+    uint8_t version, flags;
+    uint16_t type;
+    uint32_t request;
+    dxpu_bytes body;
+} dxpu_control_frame;
+
+/* The receiving end of one connection; not API but for allocating it. */
+typedef struct dxpu_control_stream {
+    uint8_t *room;
+    size_t cap, len;
+    int error; /* what ended it; sticky */
+    bool taken;
+} dxpu_control_stream;
+
+/* room[cap] stays the caller's; cap is DXPU_CONTROL_HEADER_BYTES and the longest body to be
+   accepted.  DXPU_OK or E_ARG (cap below the header's). */
+DXPU_API int dxpu_control_stream_init(dxpu_control_stream *s, uint8_t *room, size_t cap);
+/* Take bytes from *in, which is advanced, until a message is complete.
+   out  its body points into room and is valid until the next call
+   DXPU_OK; E_AGAIN: all of *in was taken and more is needed; or the stream is over, now and in
+   every later call: E_MAGIC (another protocol), E_VERSION, E_LENGTH (longer than room).  For the
+   last two *out has what the header says and no body, so that they can be answered.  Cost: one copy
+   of the bytes. */
+DXPU_API int dxpu_control_take(dxpu_control_stream *s, dxpu_bytes *in, dxpu_control_frame *out);
+
+/* ==== 5  Encode, decode ======================================================================= */
+
+/* Read a frame's body.  DXPU_OK; E_KIND (a type not known here: answer with an error, or drop it
+   when DXPU_CONTROL_IGNORABLE is set); E_RSVD (a must-understand flag); E_SHORT (the body ends
+   early); E_RECORD (a value out of range).  What a body has beyond its fields is ignored (M-6). */
+DXPU_API int dxpu_control_decode(const dxpu_control_frame *f, dxpu_control *out);
+/* Write a message, header included.  DXPU_OK and *len; E_ARG (a value that decode would refuse, or
+   a type not known) or E_ROOM (cap is too small), out then holds anything. */
+DXPU_API int dxpu_control_encode(const dxpu_control *m, uint8_t *out, size_t cap, size_t *len);
+
+/* The next slot of a status: *entries begins as a copy of its field and is advanced.  False after
+   the last. */
+DXPU_API bool dxpu_control_slot_next(const dxpu_control_status *st, dxpu_bytes *entries,
+                                     dxpu_control_slot *out);
+/* Write one entry; entries side by side are the `entries` of a status. */
+DXPU_API void dxpu_control_slot_encode(const dxpu_control_slot *s,
+                                       uint8_t out[DXPU_CONTROL_SLOT_BYTES]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* DXPU_CONTROL_H_INCLUDED */
+
+#if defined(DXPU_CONTROL_IMPLEMENTATION) && !defined(DXPU_CONTROL_IMPLEMENTED)
+#define DXPU_CONTROL_IMPLEMENTED
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ==== 6  Loads and stores ===================================================================== */
+
+enum { /* header, M-1; bytes from the start of the message */
+       DXPUI_CTL_VERSION = 4,
+       DXPUI_CTL_FLAGS = 5,
+       DXPUI_CTL_TYPE_AT = 6,
+       DXPUI_CTL_LENGTH = 8,
+       DXPUI_CTL_REQUEST = 12
+};
+enum { /* fixed part of each body */
+       DXPUI_CTL_HELLO_BYTES = 13,
+       DXPUI_CTL_ERROR_BYTES = 5,
+       DXPUI_CTL_DONE_BYTES = 12,
+       DXPUI_CTL_ATTACH_BYTES = 32,
+       DXPUI_CTL_DETACH_BYTES = 12,
+       DXPUI_CTL_ASK_BYTES = 4,
+       DXPUI_CTL_STATUS_BYTES = 16
+};
+
+static const uint8_t dxpui_ctl_magic[4] = { 0x44, 0x58, 0x43, 0x54 }; /* "DXCT" */
+
+static uint16_t dxpui_ctl_get16(const uint8_t *p)
+{
+    return (uint16_t)((unsigned)p[0] << 8 | p[1]);
+}
+
+static uint32_t dxpui_ctl_get32(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+static uint64_t dxpui_ctl_get64(const uint8_t *p)
+{
+    return (uint64_t)dxpui_ctl_get32(p) << 32 | dxpui_ctl_get32(p + 4);
+}
+
+static void dxpui_ctl_put16(uint8_t *p, unsigned v)
+{
+    p[0] = (uint8_t)(v >> 8);
+    p[1] = (uint8_t)v;
+}
+
+static void dxpui_ctl_put32(uint8_t *p, uint32_t v)
+{
+    dxpui_ctl_put16(p, v >> 16);
+    dxpui_ctl_put16(p + 2, v & 0xffffu);
+}
+
+static void dxpui_ctl_put64(uint8_t *p, uint64_t v)
+{
+    dxpui_ctl_put32(p, (uint32_t)(v >> 32));
+    dxpui_ctl_put32(p + 4, (uint32_t)v);
+}
+
+static bool dxpui_ctl_printable(const uint8_t *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (p[i] < 0x20 || p[i] > 0x7e)
+            return false;
+    }
+    return true;
+}
+
+/* A text of n bytes at most, ended by a zero, what is not printable replaced (M-8). */
+static void dxpui_ctl_get_word(const uint8_t *p, size_t n, char *out)
+{
+    bool over = false;
+    for (size_t i = 0; i < n; i++) {
+        over = over || p[i] == 0 || i + 1 == n;
+        out[i] = over ? '\0' : dxpui_ctl_printable(p + i, 1) ? (char)p[i] : '?';
+    }
+}
+
+static void dxpui_ctl_put_word(uint8_t *p, size_t n, const char *text)
+{
+    bool over = false;
+    for (size_t i = 0; i < n; i++) {
+        over = over || text[i] == '\0' || i + 1 == n;
+        p[i] = over ? 0 : (uint8_t)text[i];
+    }
+}
+
+/* family (8), 0 (8), port (16), ip (128) */
+enum { DXPUI_CTL_ADDRESS_BYTES = 20 };
+
+static void dxpui_ctl_get_address(const uint8_t *p, dxpu_control_address *a)
+{
+    memset(a, 0, sizeof *a);
+    a->family = p[0];
+    if (a->family == 0)
+        return;
+    a->port = dxpui_ctl_get16(p + 2);
+    memcpy(a->ip, p + 4, a->family == 4 ? 4 : 16);
+}
+
+static void dxpui_ctl_put_address(uint8_t *p, const dxpu_control_address *a)
+{
+    memset(p, 0, DXPUI_CTL_ADDRESS_BYTES);
+    p[0] = a->family;
+    if (a->family == 0)
+        return;
+    dxpui_ctl_put16(p + 2, a->port);
+    memcpy(p + 4, a->ip, a->family == 4 ? 4 : 16);
+}
+
+static bool dxpui_ctl_family_known(unsigned family)
+{
+    return family == 0 || family == 4 || family == 6;
+}
+
+/* ==== 7  Bodies ================================================================================
+   Each pair in the order of the types; get() is given at least the fixed part. */
+
+/* A length byte and so many characters. */
+static int dxpui_ctl_get_text(dxpu_bytes rest, dxpu_bytes *out)
+{
+    if (rest.len < 1 || rest.ptr[0] > rest.len - 1)
+        return DXPU_E_SHORT; /* M-7 */
+    if (!dxpui_ctl_printable(rest.ptr + 1, rest.ptr[0]))
+        return DXPU_E_RECORD; /* M-8 */
+    out->ptr = rest.ptr + 1;
+    out->len = rest.ptr[0];
+    return DXPU_OK;
+}
+
+static void dxpui_ctl_put_text(uint8_t *p, dxpu_bytes text)
+{
+    p[0] = (uint8_t)text.len;
+    if (text.len)
+        memcpy(p + 1, text.ptr, text.len);
+}
+
+static dxpu_bytes dxpui_ctl_from(dxpu_bytes b, size_t at)
+{
+    b.ptr += at;
+    b.len -= at;
+    return b;
+}
+
+static int dxpui_ctl_get_hello(dxpu_bytes b, dxpu_control_hello *m)
+{
+    m->role = b.ptr[0];
+    m->version_min = b.ptr[1];
+    m->version_max = b.ptr[2];
+    m->node = dxpui_ctl_get32(b.ptr + 4);
+    m->slots = dxpui_ctl_get16(b.ptr + 8);
+    if (m->version_min < 1 || m->version_min > m->version_max)
+        return DXPU_E_RECORD; /* M-11 */
+    return dxpui_ctl_get_text(dxpui_ctl_from(b, 12), &m->name);
+}
+
+static void dxpui_ctl_put_hello(uint8_t *p, const dxpu_control_hello *m)
+{
+    p[0] = m->role;
+    p[1] = m->version_min;
+    p[2] = m->version_max;
+    dxpui_ctl_put32(p + 4, m->node);
+    dxpui_ctl_put16(p + 8, m->slots);
+    dxpui_ctl_put_text(p + 12, m->name);
+}
+
+static int dxpui_ctl_get_error(dxpu_bytes b, dxpu_control_error *m)
+{
+    m->code = dxpui_ctl_get16(b.ptr);
+    m->slot = dxpui_ctl_get16(b.ptr + 2);
+    return dxpui_ctl_get_text(dxpui_ctl_from(b, 4), &m->text);
+}
+
+static void dxpui_ctl_put_error(uint8_t *p, const dxpu_control_error *m)
+{
+    dxpui_ctl_put16(p, m->code);
+    dxpui_ctl_put16(p + 2, m->slot);
+    dxpui_ctl_put_text(p + 4, m->text);
+}
+
+static int dxpui_ctl_get_done(dxpu_bytes b, dxpu_control_done *m)
+{
+    m->slot = dxpui_ctl_get16(b.ptr);
+    m->state = b.ptr[2];
+    m->epoch = dxpui_ctl_get64(b.ptr + 4);
+    return DXPU_OK;
+}
+
+static void dxpui_ctl_put_done(uint8_t *p, const dxpu_control_done *m)
+{
+    dxpui_ctl_put16(p, m->slot);
+    p[2] = m->state;
+    dxpui_ctl_put64(p + 4, m->epoch);
+}
+
+static int dxpui_ctl_get_attach(dxpu_bytes b, dxpu_control_attach *m)
+{
+    m->slot = dxpui_ctl_get16(b.ptr);
+    m->box_slot = dxpui_ctl_get16(b.ptr + 2);
+    m->epoch = dxpui_ctl_get64(b.ptr + 4);
+    dxpui_ctl_get_address(b.ptr + 12, &m->box);
+    /* M-13: what can only be a mistake is told from what the proxy refuses */
+    return m->slot && m->box_slot && m->epoch && m->box.port &&
+                   (m->box.family == 4 || m->box.family == 6)
+               ? DXPU_OK
+               : DXPU_E_RECORD;
+}
+
+static void dxpui_ctl_put_attach(uint8_t *p, const dxpu_control_attach *m)
+{
+    dxpui_ctl_put16(p, m->slot);
+    dxpui_ctl_put16(p + 2, m->box_slot);
+    dxpui_ctl_put64(p + 4, m->epoch);
+    dxpui_ctl_put_address(p + 12, &m->box);
+}
+
+static int dxpui_ctl_get_detach(dxpu_bytes b, dxpu_control_detach *m)
+{
+    m->slot = dxpui_ctl_get16(b.ptr);
+    m->reason = b.ptr[2];
+    m->epoch = dxpui_ctl_get64(b.ptr + 4);
+    return m->slot ? DXPU_OK : DXPU_E_RECORD; /* M-14 */
+}
+
+static void dxpui_ctl_put_detach(uint8_t *p, const dxpu_control_detach *m)
+{
+    dxpui_ctl_put16(p, m->slot);
+    p[2] = m->reason;
+    dxpui_ctl_put64(p + 4, m->epoch);
+}
+
+static int dxpui_ctl_get_ask(dxpu_bytes b, dxpu_control_ask *m)
+{
+    m->first = dxpui_ctl_get16(b.ptr);
+    m->count = dxpui_ctl_get16(b.ptr + 2);
+    return m->first ? DXPU_OK : DXPU_E_RECORD; /* M-15 */
+}
+
+static void dxpui_ctl_put_ask(uint8_t *p, const dxpu_control_ask *m)
+{
+    dxpui_ctl_put16(p, m->first);
+    dxpui_ctl_put16(p + 2, m->count);
+}
+
+/* M-16: slots and lengths agree. */
+static int dxpui_ctl_check_status(const dxpu_control_status *m, size_t there)
+{
+    size_t entries = (size_t)m->count * m->entry_bytes;
+    if (m->entry_bytes < DXPU_CONTROL_SLOT_BYTES || m->first < 1 || m->first > m->total + 1u ||
+        m->count > m->total + 1u - m->first)
+        return DXPU_E_RECORD;
+    return entries > there ? DXPU_E_SHORT : DXPU_OK;
+}
+
+static int dxpui_ctl_get_status(dxpu_bytes b, dxpu_control_status *m)
+{
+    m->role = b.ptr[0];
+    m->node = dxpui_ctl_get32(b.ptr + 4);
+    m->total = dxpui_ctl_get16(b.ptr + 8);
+    m->first = dxpui_ctl_get16(b.ptr + 10);
+    m->count = dxpui_ctl_get16(b.ptr + 12);
+    m->entry_bytes = dxpui_ctl_get16(b.ptr + 14);
+    m->entries = dxpui_ctl_from(b, DXPUI_CTL_STATUS_BYTES);
+    int rc = dxpui_ctl_check_status(m, m->entries.len);
+    m->entries.len = rc == DXPU_OK ? (size_t)m->count * m->entry_bytes : 0;
+    return rc;
+}
+
+static void dxpui_ctl_put_status(uint8_t *p, const dxpu_control_status *m)
+{
+    p[0] = m->role;
+    dxpui_ctl_put32(p + 4, m->node);
+    dxpui_ctl_put16(p + 8, m->total);
+    dxpui_ctl_put16(p + 10, m->first);
+    dxpui_ctl_put16(p + 12, m->count);
+    dxpui_ctl_put16(p + 14, m->entry_bytes);
+    if (m->entries.len)
+        memcpy(p + DXPUI_CTL_STATUS_BYTES, m->entries.ptr, m->entries.len);
+}
+
+/* One slot: offsets as in spec/control.md, section 5. */
+DXPU_API void dxpu_control_slot_encode(const dxpu_control_slot *s,
+                                       uint8_t out[DXPU_CONTROL_SLOT_BYTES])
+{
+    memset(out, 0, DXPU_CONTROL_SLOT_BYTES);
+    dxpui_ctl_put16(out, s->number);
+    out[2] = s->state;
+    out[3] = s->reason;
+    dxpui_ctl_put16(out + 4, (unsigned)-s->error & 0xffffu);
+    dxpui_ctl_put16(out + 6, s->code);
+    dxpui_ctl_put16(out + 8, s->peer_slot);
+    dxpui_ctl_put32(out + 12, s->peer_node);
+    dxpui_ctl_put_address(out + 16, &s->peer);
+    dxpui_ctl_put64(out + 40, s->epoch);
+    dxpui_ctl_put64(out + 48, s->epoch_seen);
+    dxpui_ctl_put32(out + 56, s->attempts);
+    dxpui_ctl_put32(out + 60, s->incarnations);
+    dxpui_ctl_put64(out + 64, s->to_device);
+    dxpui_ctl_put64(out + 72, s->from_device);
+    dxpui_ctl_put64(out + 80, s->dropped);
+    dxpui_ctl_put_word(out + 88, sizeof s->device, s->device);
+    dxpui_ctl_put_word(out + 104, sizeof s->note, s->note);
+}
+
+DXPU_API bool dxpu_control_slot_next(const dxpu_control_status *st, dxpu_bytes *entries,
+                                     dxpu_control_slot *out)
+{
+    const uint8_t *p = entries->ptr;
+    uint16_t error;
+    if (st->entry_bytes < DXPU_CONTROL_SLOT_BYTES || entries->len < st->entry_bytes)
+        return false;
+    memset(out, 0, sizeof *out);
+    out->number = dxpui_ctl_get16(p);
+    out->state = p[2];
+    out->reason = p[3];
+    error = dxpui_ctl_get16(p + 4);
+    out->error = (int16_t)(error <= 0x7fff ? -(int)error : 0);
+    out->code = dxpui_ctl_get16(p + 6);
+    out->peer_slot = dxpui_ctl_get16(p + 8);
+    out->peer_node = dxpui_ctl_get32(p + 12);
+    if (dxpui_ctl_family_known(p[16])) /* M-21: else as if there were none */
+        dxpui_ctl_get_address(p + 16, &out->peer);
+    out->epoch = dxpui_ctl_get64(p + 40);
+    out->epoch_seen = dxpui_ctl_get64(p + 48);
+    out->attempts = dxpui_ctl_get32(p + 56);
+    out->incarnations = dxpui_ctl_get32(p + 60);
+    out->to_device = dxpui_ctl_get64(p + 64);
+    out->from_device = dxpui_ctl_get64(p + 72);
+    out->dropped = dxpui_ctl_get64(p + 80);
+    dxpui_ctl_get_word(p + 88, sizeof out->device, out->device);
+    dxpui_ctl_get_word(p + 104, sizeof out->note, out->note);
+    *entries = dxpui_ctl_from(*entries, st->entry_bytes);
+    return true;
+}
+
+/* ==== 8  Frames =============================================================================== */
+
+#define DXPUI_CTL_NAME(name, value, text)                                                          \
+    case (value):                                                                                  \
+        return text;
+#define DXPUI_CTL_CODE_NAME(name, value, word, text)                                               \
+    case (value):                                                                                  \
+        return word;
+#define DXPUI_CTL_CODE_TEXT(name, value, word, text)                                               \
+    case (value):                                                                                  \
+        return text;
+
+DXPU_API const char *dxpu_control_type_name(unsigned type)
+{
+    switch (type) {
+        DXPU_CONTROL_TYPES(DXPUI_CTL_NAME)
+    default:
+        return "unknown";
+    }
+}
+
+DXPU_API const char *dxpu_control_role_name(unsigned role)
+{
+    switch (role) {
+    case DXPU_CONTROL_ROLE_HOST:
+        return "host";
+    case DXPU_CONTROL_ROLE_BOX:
+        return "box";
+    case DXPU_CONTROL_ROLE_MANAGER:
+        return "manager";
+    case DXPU_CONTROL_ROLE_COMMAND:
+        return "command";
+    default:
+        return "unknown";
+    }
+}
+
+DXPU_API const char *dxpu_control_state_name(unsigned state)
+{
+    switch (state) {
+        DXPU_CONTROL_STATES(DXPUI_CTL_NAME)
+    default:
+        return "unknown";
+    }
+}
+
+DXPU_API const char *dxpu_control_code_name(unsigned code)
+{
+    switch (code) {
+        DXPU_CONTROL_CODES(DXPUI_CTL_CODE_NAME)
+    default:
+        return "unknown";
+    }
+}
+
+DXPU_API const char *dxpu_control_code_text(unsigned code)
+{
+    switch (code) {
+        DXPU_CONTROL_CODES(DXPUI_CTL_CODE_TEXT)
+    default:
+        return "a reason this program does not know";
+    }
+}
+#undef DXPUI_CTL_NAME
+#undef DXPUI_CTL_CODE_NAME
+#undef DXPUI_CTL_CODE_TEXT
+
+DXPU_API int dxpu_control_stream_init(dxpu_control_stream *s, uint8_t *room, size_t cap)
+{
+    if (cap < DXPU_CONTROL_HEADER_BYTES)
+        return DXPU_E_ARG;
+    memset(s, 0, sizeof *s);
+    s->room = room;
+    s->cap = cap;
+    return DXPU_OK;
+}
+
+/* Fill room up to `want`; true when that many are there. */
+static bool dxpui_ctl_fill(dxpu_control_stream *s, dxpu_bytes *in, size_t want)
+{
+    size_t n = want - s->len;
+    if (n > in->len)
+        n = in->len;
+    if (n) {
+        memcpy(s->room + s->len, in->ptr, n);
+        *in = dxpui_ctl_from(*in, n);
+    }
+    s->len += n;
+    return s->len == want;
+}
+
+/* M-2 to M-4: is this a message that can be taken?  *body is its length. */
+static int dxpui_ctl_check_header(const dxpu_control_stream *s, uint32_t *body)
+{
+    *body = dxpui_ctl_get32(s->room + DXPUI_CTL_LENGTH);
+    if (s->room[DXPUI_CTL_VERSION] != DXPU_CONTROL_VERSION)
+        return DXPU_E_VERSION;
+    return *body > DXPU_CONTROL_BODY_MAX || *body > s->cap - DXPU_CONTROL_HEADER_BYTES
+               ? DXPU_E_LENGTH
+               : DXPU_OK;
+}
+
+DXPU_API int dxpu_control_take(dxpu_control_stream *s, dxpu_bytes *in, dxpu_control_frame *out)
+{
+    uint32_t body;
+    if (s->error)
+        return s->error;
+    if (s->taken)
+        s->len = 0;
+    s->taken = false;
+    if (s->len < DXPU_CONTROL_HEADER_BYTES) {
+        bool whole = dxpui_ctl_fill(s, in, DXPU_CONTROL_HEADER_BYTES);
+        /* M-2, as early as it can be known */
+        if (memcmp(s->room, dxpui_ctl_magic, s->len < 4 ? s->len : 4) != 0)
+            return s->error = DXPU_E_MAGIC;
+        if (!whole)
+            return DXPU_E_AGAIN;
+    }
+    s->error = dxpui_ctl_check_header(s, &body);
+    if (s->error == DXPU_OK && !dxpui_ctl_fill(s, in, DXPU_CONTROL_HEADER_BYTES + body))
+        return DXPU_E_AGAIN;
+    out->version = s->room[DXPUI_CTL_VERSION];
+    out->flags = s->room[DXPUI_CTL_FLAGS];
+    out->type = dxpui_ctl_get16(s->room + DXPUI_CTL_TYPE_AT);
+    out->request = dxpui_ctl_get32(s->room + DXPUI_CTL_REQUEST);
+    out->body.ptr = s->room + DXPU_CONTROL_HEADER_BYTES;
+    out->body.len = s->error ? 0 : body;
+    s->taken = true;
+    return s->error;
+}
+
+/* Bytes of a type's body that are always there, 0 for a type not known. */
+static size_t dxpui_ctl_fixed(unsigned type)
+{
+    switch (type) {
+    case DXPU_CONTROL_HELLO:
+        return DXPUI_CTL_HELLO_BYTES;
+    case DXPU_CONTROL_ERROR:
+        return DXPUI_CTL_ERROR_BYTES;
+    case DXPU_CONTROL_DONE:
+        return DXPUI_CTL_DONE_BYTES;
+    case DXPU_CONTROL_ATTACH:
+        return DXPUI_CTL_ATTACH_BYTES;
+    case DXPU_CONTROL_DETACH:
+        return DXPUI_CTL_DETACH_BYTES;
+    case DXPU_CONTROL_ASK:
+        return DXPUI_CTL_ASK_BYTES;
+    case DXPU_CONTROL_STATUS:
+        return DXPUI_CTL_STATUS_BYTES;
+    default:
+        return 0;
+    }
+}
+
+static int dxpui_ctl_get(dxpu_bytes b, dxpu_control *m)
+{
+    switch (m->type) {
+    case DXPU_CONTROL_HELLO:
+        return dxpui_ctl_get_hello(b, &m->u.hello);
+    case DXPU_CONTROL_ERROR:
+        return dxpui_ctl_get_error(b, &m->u.error);
+    case DXPU_CONTROL_DONE:
+        return dxpui_ctl_get_done(b, &m->u.done);
+    case DXPU_CONTROL_ATTACH:
+        return dxpui_ctl_get_attach(b, &m->u.attach);
+    case DXPU_CONTROL_DETACH:
+        return dxpui_ctl_get_detach(b, &m->u.detach);
+    case DXPU_CONTROL_ASK:
+        return dxpui_ctl_get_ask(b, &m->u.ask);
+    default:
+        return dxpui_ctl_get_status(b, &m->u.status);
+    }
+}
+
+DXPU_API int dxpu_control_decode(const dxpu_control_frame *f, dxpu_control *out)
+{
+    dxpu_control m;
+    size_t fixed = dxpui_ctl_fixed(f->type);
+    int rc;
+    if (f->flags & DXPU_CONTROL_FLAGS_MUST)
+        return DXPU_E_RSVD; /* M-5 */
+    if (!fixed)
+        return DXPU_E_KIND; /* M-10 */
+    if (f->body.len < fixed)
+        return DXPU_E_SHORT; /* M-6 */
+    memset(&m, 0, sizeof m);
+    m.type = f->type;
+    m.request = f->request;
+    rc = dxpui_ctl_get(f->body, &m);
+    if (rc == DXPU_OK)
+        *out = m;
+    return rc;
+}
+
+static void dxpui_ctl_put(uint8_t *p, const dxpu_control *m)
+{
+    switch (m->type) {
+    case DXPU_CONTROL_HELLO:
+        dxpui_ctl_put_hello(p, &m->u.hello);
+        break;
+    case DXPU_CONTROL_ERROR:
+        dxpui_ctl_put_error(p, &m->u.error);
+        break;
+    case DXPU_CONTROL_DONE:
+        dxpui_ctl_put_done(p, &m->u.done);
+        break;
+    case DXPU_CONTROL_ATTACH:
+        dxpui_ctl_put_attach(p, &m->u.attach);
+        break;
+    case DXPU_CONTROL_DETACH:
+        dxpui_ctl_put_detach(p, &m->u.detach);
+        break;
+    case DXPU_CONTROL_ASK:
+        dxpui_ctl_put_ask(p, &m->u.ask);
+        break;
+    default:
+        dxpui_ctl_put_status(p, &m->u.status);
+        break;
+    }
+}
+
+/* What is not of fixed size, before anything is written; E_ARG when it cannot be right. */
+static int dxpui_ctl_variable(const dxpu_control *m, size_t *bytes)
+{
+    dxpu_bytes text;
+    text.ptr = NULL;
+    text.len = 0;
+    if (m->type == DXPU_CONTROL_HELLO)
+        text = m->u.hello.name;
+    else if (m->type == DXPU_CONTROL_ERROR)
+        text = m->u.error.text;
+    else if (m->type == DXPU_CONTROL_STATUS) {
+        *bytes = m->u.status.entries.len;
+        return dxpui_ctl_check_status(&m->u.status, *bytes) == DXPU_OK &&
+                       *bytes == (size_t)m->u.status.count * m->u.status.entry_bytes &&
+                       *bytes <= DXPU_CONTROL_BODY_MAX - DXPUI_CTL_STATUS_BYTES
+                   ? DXPU_OK
+                   : DXPU_E_ARG;
+    }
+    *bytes = text.len;
+    return text.len > DXPU_CONTROL_TEXT_MAX ? DXPU_E_ARG : DXPU_OK;
+}
+
+DXPU_API int dxpu_control_encode(const dxpu_control *m, uint8_t *out, size_t cap, size_t *len)
+{
+    size_t body = dxpui_ctl_fixed(m->type), more = 0;
+    dxpu_control_frame f;
+    dxpu_control back;
+    if (!body || dxpui_ctl_variable(m, &more) != DXPU_OK)
+        return DXPU_E_ARG;
+    if (cap < DXPU_CONTROL_HEADER_BYTES || cap - DXPU_CONTROL_HEADER_BYTES < body + more)
+        return DXPU_E_ROOM;
+    memset(out, 0, DXPU_CONTROL_HEADER_BYTES + body);
+    body += more;
+    memcpy(out, dxpui_ctl_magic, sizeof dxpui_ctl_magic);
+    out[DXPUI_CTL_VERSION] = DXPU_CONTROL_VERSION;
+    dxpui_ctl_put16(out + DXPUI_CTL_TYPE_AT, m->type);
+    dxpui_ctl_put32(out + DXPUI_CTL_LENGTH, (uint32_t)body);
+    dxpui_ctl_put32(out + DXPUI_CTL_REQUEST, m->request);
+    dxpui_ctl_put(out + DXPU_CONTROL_HEADER_BYTES, m);
+    memset(&f, 0, sizeof f);
+    f.type = m->type;
+    f.body.ptr = out + DXPU_CONTROL_HEADER_BYTES;
+    f.body.len = body;
+    if (dxpu_control_decode(&f, &back) != DXPU_OK) /* the ranges stand in one place */
+        return DXPU_E_ARG;
+    *len = DXPU_CONTROL_HEADER_BYTES + body;
+    return DXPU_OK;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* DXPU_CONTROL_IMPLEMENTATION */

@@ -1,0 +1,426 @@
+/* dxpu_tcp.c - see dxpu_tcp.h
+   SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "dxpu_tcp.h"
+
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/listener.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { READ_BYTES = 16384, RETRY_MS = 100 };
+
+static const char NOBODY[] = "nobody answers there";
+
+struct dxpu_tcp_conn {
+    dxpu_tcp_conn *next, **link;
+    dxpu_tcp_listener *listener; /* NULL: it was connected from here */
+    dxpu_tcp_settings set;
+    dxpu_tcp_callbacks cb;
+    void *context;
+    struct bufferevent *bev;
+    struct event *greeting;
+    uint64_t touched_ns;
+    const char *why; /* it is over */
+    bool open, greeted, finishing, over;
+    unsigned busy; /* callbacks running: it ends when the last one returns */
+};
+
+struct dxpu_tcp_listener {
+    struct event_base *base;
+    struct evconnlistener *listen;
+    struct event *retry;
+    dxpu_tcp_settings set;
+    dxpu_tcp_callbacks cb;
+    dxpu_udp_address local;
+    dxpu_tcp_conn *conns;
+    unsigned count;
+    uint64_t accepted, displaced;
+};
+
+/* ==== 1  Addresses ============================================================================ */
+
+const char *dxpu_tcp_parse(const char *text, dxpu_udp_address *out)
+{
+    char full[320];
+    size_t len = strlen(text);
+    const char *port = "";
+    if (!len || len >= 300)
+        return "address: empty or too long, write ADDR:PORT";
+    if (strspn(text, "0123456789") == len) {
+        snprintf(full, sizeof full, "127.0.0.1:%s", text);
+        return dxpu_udp_parse(full, out);
+    }
+    /* a colon outside brackets is a port's; two of them are told as dxpu_udp_parse() does */
+    if (text[0] == '[' ? text[len - 1] == ']' : !strchr(text, ':'))
+        port = ":4459";
+    snprintf(full, sizeof full, "%s%s%s", text[0] == ':' ? "127.0.0.1" : "", text, port);
+    return dxpu_udp_parse(full, out);
+}
+
+/* ==== 2  Settings ============================================================================= */
+
+void dxpu_tcp_settings_default(dxpu_tcp_settings *s)
+{
+    s->connections = 64;
+    s->send_bytes = 256u << 10;
+    s->greet_ms = 5000;
+    s->idle_ms = 60000;
+    s->stall_ms = 10000;
+}
+
+/* A peer that went away is told by an error of the write, not by the end of the program. */
+static void ignore_sigpipe(void)
+{
+    struct sigaction now;
+    if (sigaction(SIGPIPE, NULL, &now) == 0 && now.sa_handler == SIG_DFL)
+        (void)signal(SIGPIPE, SIG_IGN);
+}
+
+static struct timeval milliseconds(unsigned ms)
+{
+    struct timeval tv;
+    tv.tv_sec = (time_t)(ms / 1000);
+    tv.tv_usec = (suseconds_t)(ms % 1000 * 1000);
+    return tv;
+}
+
+/* ==== 4  Connections ========================================================================== */
+
+static void conn_free(dxpu_tcp_conn *c)
+{
+    if (c->bev)
+        bufferevent_free(c->bev);
+    if (c->greeting)
+        event_free(c->greeting);
+    free(c);
+}
+
+/* closed() waits for the callbacks that run: they still use the context. */
+static void leave(dxpu_tcp_conn *c, const char *why)
+{
+    if (why && !c->why)
+        c->why = why;
+    if (--c->busy || !c->over)
+        return;
+    if (c->context || !c->listener)
+        c->cb.closed(c->context ? c->context : c->cb.user, c, c->why);
+    conn_free(c);
+}
+
+void dxpu_tcp_drop(dxpu_tcp_conn *c, const char *why)
+{
+    if (c->over)
+        return;
+    c->over = true;
+    c->busy++;
+    (void)bufferevent_disable(c->bev, EV_READ | EV_WRITE);
+    bufferevent_setcb(c->bev, NULL, NULL, NULL, NULL);
+    if (c->link) {
+        *c->link = c->next;
+        if (c->next)
+            c->next->link = c->link;
+        c->listener->count--;
+    }
+    leave(c, why);
+}
+
+static void on_read(struct bufferevent *bev, void *user)
+{
+    dxpu_tcp_conn *c = user;
+    struct evbuffer *in = bufferevent_get_input(bev);
+    uint8_t some[4096];
+    int n;
+    c->busy++;
+    while (!c->over && !c->finishing && (n = evbuffer_remove(in, some, sizeof some)) > 0) {
+        dxpu_bytes bytes = { some, (size_t)n };
+        c->cb.bytes(c->context, c, bytes);
+    }
+    if (c->finishing && !c->over)
+        (void)evbuffer_drain(in, evbuffer_get_length(in));
+    leave(c, NULL);
+}
+
+/* All is sent. */
+static void on_write(struct bufferevent *bev, void *user)
+{
+    dxpu_tcp_conn *c = user;
+    (void)bev;
+    if (c->finishing)
+        dxpu_tcp_drop(c, "closed here");
+}
+
+static bool opened(dxpu_tcp_conn *c)
+{
+    c->open = true;
+    c->touched_ns = dxpu_udp_now_ns();
+    c->context = c->cb.opened(c->cb.user, c);
+    return c->context != NULL;
+}
+
+static void on_event(struct bufferevent *bev, short what, void *user)
+{
+    dxpu_tcp_conn *c = user;
+    c->busy++;
+    if (what & BEV_EVENT_CONNECTED) {
+        if (!c->over && !opened(c))
+            dxpu_tcp_drop(c, "refused here");
+    } else if (!c->open) {
+        dxpu_tcp_drop(c, NOBODY);
+    } else if (what & BEV_EVENT_TIMEOUT) {
+        dxpu_tcp_drop(c, what & BEV_EVENT_WRITING ? "the peer takes nothing" : "silent for long");
+    } else if (!(what & BEV_EVENT_EOF)) {
+        dxpu_tcp_drop(c, "connection lost");
+    } else if (evbuffer_get_length(bufferevent_get_output(bev))) {
+        dxpu_tcp_finish(c); /* it asks nothing more, and may still listen */
+    } else {
+        dxpu_tcp_drop(c, "closed by the peer");
+    }
+    leave(c, NULL);
+}
+
+static void on_greeting(evutil_socket_t fd, short what, void *user)
+{
+    dxpu_tcp_conn *c = user;
+    (void)fd;
+    (void)what;
+    dxpu_tcp_drop(c, c->finishing ? "closed here" : c->open ? "no greeting" : NOBODY);
+}
+
+/* fd is closed with the connection, and when this fails.  fd -1: to be connected. */
+static dxpu_tcp_conn *conn_new(struct event_base *base, evutil_socket_t fd,
+                               const dxpu_tcp_settings *s, const dxpu_tcp_callbacks *cb)
+{
+    struct timeval greet = milliseconds(s->greet_ms), idle = milliseconds(s->idle_ms),
+                   stall = milliseconds(s->stall_ms);
+    dxpu_tcp_conn *c = calloc(1, sizeof *c);
+    if (!c) {
+        if (fd >= 0)
+            (void)evutil_closesocket(fd);
+        return NULL;
+    }
+    ignore_sigpipe();
+    c->set = *s;
+    c->cb = *cb;
+    c->bev = bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
+    if (!c->bev && fd >= 0)
+        (void)evutil_closesocket(fd);
+    c->greeting = event_new(base, -1, 0, on_greeting, c);
+    if (!c->bev || !c->greeting || event_add(c->greeting, &greet)) {
+        conn_free(c);
+        return NULL;
+    }
+    bufferevent_setwatermark(c->bev, EV_READ, 0, READ_BYTES);
+    (void)bufferevent_set_timeouts(c->bev, s->idle_ms ? &idle : NULL, &stall);
+    return c;
+}
+
+static void start(dxpu_tcp_conn *c)
+{
+    bufferevent_setcb(c->bev, on_read, on_write, on_event, c);
+    (void)bufferevent_enable(c->bev, EV_READ | EV_WRITE);
+}
+
+dxpu_tcp_conn *dxpu_tcp_connect(struct event_base *base, const dxpu_udp_address *remote,
+                                const dxpu_tcp_settings *s, const dxpu_tcp_callbacks *cb,
+                                const char **why)
+{
+    dxpu_tcp_conn *c = conn_new(base, -1, s, cb);
+    if (!c) {
+        *why = "out of memory";
+        return NULL;
+    }
+    if (bufferevent_socket_connect(c->bev, &remote->u.any, (int)remote->len)) {
+        *why = "cannot connect; is the address one that this machine reaches?";
+        conn_free(c);
+        return NULL;
+    }
+    start(c); /* not earlier: a refusal told at once must not free what is returned */
+    return c;
+}
+
+bool dxpu_tcp_send(dxpu_tcp_conn *c, const void *data, size_t bytes)
+{
+    struct evbuffer *out;
+    if (c->over || c->finishing)
+        return false;
+    out = bufferevent_get_output(c->bev);
+    if (bytes > c->set.send_bytes || evbuffer_get_length(out) > c->set.send_bytes - bytes ||
+        bufferevent_write(c->bev, data, bytes)) {
+        dxpu_tcp_drop(c, "the peer does not take its answers");
+        return false;
+    }
+    return true;
+}
+
+void dxpu_tcp_touch(dxpu_tcp_conn *c)
+{
+    if (!c->greeted)
+        (void)event_del(c->greeting);
+    c->greeted = true;
+    c->touched_ns = dxpu_udp_now_ns();
+}
+
+void dxpu_tcp_finish(dxpu_tcp_conn *c)
+{
+    struct timeval stall = milliseconds(c->set.stall_ms);
+    if (c->over || c->finishing)
+        return;
+    c->finishing = true;
+    if (!evbuffer_get_length(bufferevent_get_output(c->bev))) {
+        dxpu_tcp_drop(c, "closed here");
+        return;
+    }
+    (void)event_add(c->greeting, &stall); /* however slowly the peer takes the rest */
+}
+
+/* ==== 3  Listener ============================================================================= */
+
+/* Close the longest silent connection, one that never greeted before others. */
+static void displace(dxpu_tcp_listener *l)
+{
+    dxpu_tcp_conn *worst = NULL;
+    for (dxpu_tcp_conn *c = l->conns; c; c = c->next) {
+        if (!worst || (worst->greeted && !c->greeted) ||
+            (worst->greeted == c->greeted && c->touched_ns < worst->touched_ns))
+            worst = c;
+    }
+    if (worst) {
+        l->displaced++;
+        dxpu_tcp_drop(worst, "displaced by another connection");
+    }
+}
+
+static void on_accept(struct evconnlistener *listen, evutil_socket_t fd, struct sockaddr *from,
+                      int len, void *user)
+{
+    dxpu_tcp_listener *l = user;
+    dxpu_tcp_conn *c;
+    int one = 1;
+    (void)listen;
+    (void)from;
+    (void)len;
+    l->accepted++;
+    if (l->count >= l->set.connections)
+        displace(l);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* answers are small */
+    c = conn_new(l->base, fd, &l->set, &l->cb);
+    if (!c)
+        return;
+    c->listener = l;
+    c->next = l->conns;
+    c->link = &l->conns;
+    if (c->next)
+        c->next->link = &c->next;
+    l->conns = c;
+    l->count++;
+    c->busy++;
+    if (!opened(c))
+        dxpu_tcp_drop(c, "refused here");
+    else if (!c->over)
+        start(c);
+    leave(c, NULL);
+}
+
+/* Out of descriptors, mostly: what waits stays in the kernel's queue for a while. */
+static void on_accept_error(struct evconnlistener *listen, void *user)
+{
+    dxpu_tcp_listener *l = user;
+    struct timeval retry = milliseconds(RETRY_MS);
+    displace(l);
+    (void)evconnlistener_disable(listen);
+    (void)event_add(l->retry, &retry);
+}
+
+static void on_retry(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd;
+    (void)what;
+    (void)evconnlistener_enable(((dxpu_tcp_listener *)user)->listen);
+}
+
+static const char *listen_at(dxpu_tcp_listener *l, const dxpu_udp_address *local)
+{
+    int fd, one = 1;
+    fd = socket(local->u.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return "no TCP socket; is this address family enabled?";
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (local->u.any.sa_family == AF_INET6)
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
+    l->local.len = sizeof l->local.u;
+    if (bind(fd, &local->u.any, local->len) || listen(fd, 64) ||
+        getsockname(fd, &l->local.u.any, &l->local.len)) {
+        int saved = errno;
+        (void)close(fd);
+        errno = saved;
+        return saved == EADDRINUSE ? "port in use; stop the other program or choose another port"
+                                   : "cannot bind; is this an address of this machine?";
+    }
+    l->listen = evconnlistener_new(l->base, on_accept, l, LEV_OPT_CLOSE_ON_FREE, 0, fd);
+    if (!l->listen) {
+        (void)close(fd);
+        return "libevent refuses the socket";
+    }
+    evconnlistener_set_error_cb(l->listen, on_accept_error);
+    return NULL;
+}
+
+dxpu_tcp_listener *dxpu_tcp_listen(struct event_base *base, const dxpu_udp_address *local,
+                                   const dxpu_tcp_settings *s, const dxpu_tcp_callbacks *cb,
+                                   const char **why)
+{
+    dxpu_tcp_listener *l = calloc(1, sizeof *l);
+    if (!l || s->connections < 1) {
+        *why = l ? "a value is out of range" : "out of memory";
+        free(l);
+        return NULL;
+    }
+    l->base = base;
+    l->set = *s;
+    l->cb = *cb;
+    l->retry = event_new(base, -1, 0, on_retry, l);
+    *why = l->retry ? listen_at(l, local) : "out of memory";
+    if (*why) {
+        int saved = errno;
+        if (l->retry)
+            event_free(l->retry);
+        free(l);
+        errno = saved;
+        return NULL;
+    }
+    return l;
+}
+
+void dxpu_tcp_unlisten(dxpu_tcp_listener *l)
+{
+    if (!l)
+        return;
+    evconnlistener_free(l->listen);
+    event_free(l->retry);
+    while (l->conns)
+        dxpu_tcp_drop(l->conns, "closed here");
+    free(l);
+}
+
+const dxpu_udp_address *dxpu_tcp_local(const dxpu_tcp_listener *l)
+{
+    return &l->local;
+}
+
+uint64_t dxpu_tcp_accepted(const dxpu_tcp_listener *l)
+{
+    return l->accepted;
+}
+
+uint64_t dxpu_tcp_displaced(const dxpu_tcp_listener *l)
+{
+    return l->displaced;
+}

@@ -1,0 +1,593 @@
+/* control_command.c - dxpu attach, detach, status: drive proxies that run
+   SPDX-License-Identifier: MIT
+
+   CONTENTS   1 Arguments   2 What is printed   3 Waiting   4 Commands */
+#include "command.h"
+#include "control.h"
+#include "control_client.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { POLL_MS = 50, TIMEOUT_S = 10, WORDS_MAX = 4 };
+
+static const char attach_help[] =
+    "usage: dxpu attach [--wait] [--epoch N] [--timeout S] [--json] HOST SLOT BOX SLOT\n"
+    "\n"
+    "Fills a slot of a running dxpu-host with the device in a slot of a dxpu-box.\n"
+    "  HOST         where its --control is, ADDR:PORT (port 4459)\n"
+    "  BOX          where the box's --listen is, ADDR:PORT (port 4458), as the host reaches it\n"
+    "  --wait       until the device is there; if the box refuses, or nobody answers in time, the\n"
+    "               slot is emptied again.  Without it the host dials on until it is detached\n"
+    "  --epoch N    of the lease (1).  Higher than any before takes the device over; a box "
+    "refuses\n"
+    "               a lower one than it has seen, and the same one of another host\n"
+    "  --timeout S  seconds for answers and --wait (10)\n"
+    "  --json       the result as one JSON object\n"
+    "\n"
+    "Exit status: 0 done, 1 refused, 2 wrong usage, 3 no connection to the host's control port.\n";
+
+static const char detach_help[] =
+    "usage: dxpu detach [--wait] [--epoch N] [--timeout S] [--json] HOST SLOT\n"
+    "\n"
+    "Empties a slot of a running dxpu-host: what was sent is still delivered, then the device "
+    "goes.\n"
+    "  HOST         where its --control is, ADDR:PORT (port 4459)\n"
+    "  --wait       until it is gone, and the slot can be attached again\n"
+    "  --epoch N    only if this lease is attached\n"
+    "  --timeout S  seconds for answers and --wait (10)\n"
+    "  --json       the result as one JSON object\n"
+    "\n"
+    "Exit status: 0 done, 1 refused, 2 wrong usage, 3 no connection to the host's control port.\n";
+
+static const char status_help[] =
+    "usage: dxpu status [--timeout S] [--json] PROXY [SLOT]\n"
+    "\n"
+    "Shows the slots of a running dxpu-host or dxpu-box.\n"
+    "  PROXY        where its --control is, ADDR:PORT (port 4459)\n"
+    "  --timeout S  seconds for an answer (10)\n"
+    "  --json       one JSON object with all that is known\n"
+    "\n"
+    "Exit status: 0 done, 1 refused, 2 wrong usage, 3 no connection to the proxy's control port.\n";
+
+/* ==== 1  Arguments ============================================================================ */
+
+typedef struct request {
+    const char *command; /* "attach" */
+    const char *words[WORDS_MAX];
+    int count;
+    bool json, wait;
+    uint64_t epoch, timeout_s;
+    control_client client;
+} request;
+
+static bool read_number(const char *text, uint64_t min, uint64_t max, uint64_t *out)
+{
+    size_t len = strlen(text);
+    uint64_t v = 0;
+    if (!len || strspn(text, "0123456789") != len)
+        return false;
+    for (; *text; text++) {
+        unsigned digit = (unsigned)(*text - '0');
+        if (v > (UINT64_MAX - digit) / 10)
+            return false;
+        v = v * 10 + digit;
+    }
+    *out = v;
+    return v >= min && v <= max;
+}
+
+/* The value behind an option; 0 or EXIT_USAGE. */
+static int read_value(request *r, int argc, char **argv, int *i)
+{
+    const char *name = argv[*i];
+    bool epoch = strcmp(name, "--epoch") == 0;
+    if (++*i < argc &&
+        read_number(argv[*i], 1, epoch ? UINT64_MAX : 3600, epoch ? &r->epoch : &r->timeout_s))
+        return 0;
+    return usage_error(r->command, "%s wants a number, 1 or more%s", name,
+                       epoch ? "" : ", 3600 at most");
+}
+
+/* Words and options; *status is set when there is nothing more to do. */
+static bool read_arguments(request *r, int argc, char **argv, const char *help, int *status)
+{
+    bool status_command = strcmp(argv[0], "status") == 0;
+    r->command = argv[0];
+    *status = 0;
+    for (int i = 1; i < argc && *status == 0; i++) {
+        const char *a = argv[i];
+        if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0) {
+            fputs(help, stdout);
+            return false;
+        }
+        if (strcmp(a, "--json") == 0)
+            r->json = true;
+        else if (strcmp(a, "--wait") == 0 && !status_command)
+            r->wait = true;
+        else if (strcmp(a, "--timeout") == 0 || (strcmp(a, "--epoch") == 0 && !status_command))
+            *status = read_value(r, argc, argv, &i);
+        else if (a[0] == '-')
+            *status = usage_error(r->command, "no option '%s'", a);
+        else if (r->count == WORDS_MAX)
+            *status = usage_error(r->command, "one argument too many: '%s'", a);
+        else
+            r->words[r->count++] = a;
+    }
+    return *status == 0;
+}
+
+static int read_slot(const request *r, int word, uint16_t *out)
+{
+    uint64_t v = 0;
+    if (!read_number(r->words[word], 1, 0xffff, &v))
+        return usage_error(r->command, "'%s': a slot is a number, 1 to 65535", r->words[word]);
+    *out = (uint16_t)v;
+    return 0;
+}
+
+/* ==== 2  What is printed ====================================================================== */
+
+static void set_number(json_t *o, const char *key, uint64_t value)
+{
+    char text[24];
+    if (value <= INT64_MAX) {
+        json_object_set_new(o, key, json_integer((json_int_t)value));
+        return;
+    }
+    snprintf(text, sizeof text, "%" PRIu64, value);
+    json_object_set_new(o, key, json_string(text));
+}
+
+static void print_json(json_t *o)
+{
+    char *text = json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER);
+    puts(text ? text : "{}");
+    free(text);
+    json_decref(o);
+}
+
+/* A refusal or failure in one word and one sentence; returns status. */
+static int fail(const request *r, int status, const char *word, const char *text)
+{
+    json_t *o;
+    fprintf(stderr, "dxpu %s: %s\n", r->command, text);
+    if (!r->json)
+        return status;
+    o = json_object();
+    json_object_set_new(o, "done", json_false());
+    json_object_set_new(o, "error", json_string(word));
+    json_object_set_new(o, "reason", json_string(text));
+    print_json(o);
+    return status;
+}
+
+static int no_connection(const request *r, const char *why)
+{
+    char text[200];
+    snprintf(text, sizeof text, "%.80s: %s; is it a proxy's --control?", r->words[0], why);
+    return fail(r, EXIT_CONNECTION, "connection", text);
+}
+
+/* The answer was an error, or nothing that was asked for. */
+static int refused(const request *r)
+{
+    const dxpu_control *m = &r->client.answer;
+    char text[100 + DXPU_CONTROL_TEXT_MAX];
+    if (m->type != DXPU_CONTROL_ERROR)
+        return no_connection(r, "the answer does not fit the question");
+    if (m->u.error.text.len)
+        snprintf(text, sizeof text, "refused: %.*s", (int)m->u.error.text.len,
+                 (const char *)m->u.error.text.ptr);
+    else
+        snprintf(text, sizeof text, "refused: %s", dxpu_control_code_text(m->u.error.code));
+    return fail(r, EXIT_REFUSED, dxpu_control_code_name(m->u.error.code), text);
+}
+
+static void print_peer(const dxpu_control_slot *s, char *out, size_t cap)
+{
+    char address[DXPU_UDP_TEXT_BYTES] = "";
+    dxpu_udp_address a;
+    if (s->peer.family) {
+        control_address_to(&s->peer, &a);
+        dxpu_udp_print(&a, address);
+    }
+    if (s->peer.family && s->peer_slot)
+        snprintf(out, cap, "%s/%u", address, s->peer_slot);
+    else if (s->peer.family)
+        snprintf(out, cap, "%s", address);
+    else if (s->peer_node)
+        snprintf(out, cap, "node %" PRIu32, s->peer_node);
+    else
+        snprintf(out, cap, "-");
+}
+
+/* Why the last channel of a slot is no more, "" when there was none. */
+static const char *last_end(const dxpu_control_slot *s)
+{
+    if (s->code)
+        return dxpu_control_code_text(s->code);
+    if (s->reason)
+        return dxpu_reason_text(s->reason);
+    return s->error ? dxpu_error_text(s->error) : "";
+}
+
+static json_t *slot_json(const dxpu_control_slot *s)
+{
+    char address[DXPU_UDP_TEXT_BYTES];
+    dxpu_udp_address a;
+    json_t *o = json_object();
+    set_number(o, "slot", s->number);
+    json_object_set_new(o, "state", json_string(dxpu_control_state_name(s->state)));
+    if (s->device[0])
+        json_object_set_new(o, "device", json_string(s->device));
+    if (s->peer.family) {
+        control_address_to(&s->peer, &a);
+        json_object_set_new(o, "peer", json_string(dxpu_udp_print(&a, address)));
+    }
+    if (s->peer_slot)
+        set_number(o, "peer_slot", s->peer_slot);
+    if (s->peer_node)
+        set_number(o, "peer_node", s->peer_node);
+    set_number(o, "epoch", s->epoch);
+    set_number(o, "epoch_seen", s->epoch_seen);
+    set_number(o, "attempts", s->attempts);
+    set_number(o, "incarnations", s->incarnations);
+    set_number(o, "to_device", s->to_device);
+    set_number(o, "from_device", s->from_device);
+    set_number(o, "dropped", s->dropped);
+    if (s->error) {
+        json_object_set_new(o, "last_error", json_string(dxpu_error_name(s->error)));
+        json_object_set_new(o, "last_reason", json_string(dxpu_reason_text(s->reason)));
+    }
+    if (s->code)
+        json_object_set_new(o, "refusal", json_string(dxpu_control_code_name(s->code)));
+    if (s->note[0])
+        json_object_set_new(o, "note", json_string(s->note));
+    return o;
+}
+
+static void print_part(const char *text)
+{
+    if (*text)
+        printf("  %s", text);
+}
+
+static void slot_line(const dxpu_control_slot *s, bool box)
+{
+    char peer[DXPU_UDP_TEXT_BYTES + 8];
+    print_peer(s, peer, sizeof peer);
+    printf("%4u  %-7s  %-24s  %8" PRIu64 "  ", s->number, dxpu_control_state_name(s->state), peer,
+           box ? s->epoch_seen : s->epoch);
+    printf("%10" PRIu64 "  %11" PRIu64, s->to_device, s->from_device);
+    print_part(s->device);
+    if (s->state != DXPU_CONTROL_SLOT_UP || s->code) /* an up one's last end is history */
+        print_part(last_end(s));
+    print_part(s->note);
+    putchar('\n');
+}
+
+/* ==== 3  Waiting ============================================================================== */
+
+/* The status of one slot now.  0, or an exit status after a message. */
+static int look(request *r, uint16_t slot, dxpu_control_slot *out)
+{
+    dxpu_control m;
+    dxpu_bytes entries;
+    const char *why;
+    memset(&m, 0, sizeof m);
+    m.type = DXPU_CONTROL_ASK;
+    m.u.ask.first = slot;
+    m.u.ask.count = 1;
+    why = control_client_ask(&r->client, &m);
+    if (why)
+        return no_connection(r, why);
+    if (r->client.answer.type != DXPU_CONTROL_STATUS)
+        return refused(r);
+    entries = r->client.answer.u.status.entries;
+    if (!dxpu_control_slot_next(&r->client.answer.u.status, &entries, out) || out->number != slot)
+        return no_connection(r, "the answer does not fit the question");
+    return 0;
+}
+
+/* One word for a refusal that dialing on will not change, NULL for all else. */
+static const char *final_word(const dxpu_control_slot *s)
+{
+    if (s->code)
+        return dxpu_control_code_name(s->code);
+    if (s->attempts == 0 || s->error != DXPU_E_RESET)
+        return NULL;
+    switch (s->reason) {
+    case DXPU_REASON_NO_SLOT:
+        return "no-such-slot";
+    case DXPU_REASON_BUSY:
+        return "busy";
+    case DXPU_REASON_EPOCH:
+        return "epoch";
+    case DXPU_REASON_VERSION:
+        return "version";
+    case DXPU_REASON_OFFER:
+        return "offer";
+    default:
+        return NULL;
+    }
+}
+
+static const char *remedy(const char *word)
+{
+    if (strcmp(word, "epoch") == 0)
+        return "; 'dxpu status' of the box tells the highest epoch it has seen, --epoch takes one";
+    if (strcmp(word, "busy") == 0)
+        return "; detach it there, or take it over with a higher --epoch";
+    return "";
+}
+
+static int detach_one(request *r, uint16_t slot, uint64_t epoch);
+
+/* The attach will not come to anything: leave nothing behind. */
+static int take_back(request *r, const dxpu_control_slot *s, const char *word, const char *what)
+{
+    char text[400];
+    dxpu_control_slot now = *s;
+    (void)detach_one(r, s->number, s->epoch); /* gone already, or the host is: nothing to undo */
+    for (unsigned n = 0; n < r->timeout_s * 1000 / POLL_MS && !look(r, s->number, &now) &&
+                         now.state == DXPU_CONTROL_SLOT_CLOSING;
+         n++)
+        control_client_pause(&r->client, POLL_MS);
+    snprintf(text, sizeof text, "%s%s%s%s; the slot is empty again", what, remedy(word),
+             s->note[0] ? "; " : "", s->note);
+    return fail(r, EXIT_REFUSED, word, text);
+}
+
+static int wait_up(request *r, uint16_t slot, uint64_t epoch, dxpu_control_slot *s)
+{
+    uint64_t end = dxpu_udp_now_ns() + r->timeout_s * 1000000000u;
+    for (;;) {
+        const char *word;
+        char text[200];
+        int rc = look(r, slot, s);
+        if (rc)
+            return rc;
+        if (s->epoch != epoch ||
+            (s->state != DXPU_CONTROL_SLOT_UP && s->state != DXPU_CONTROL_SLOT_DIALING))
+            return fail(r, EXIT_REFUSED, "detached",
+                        "somebody else has changed the slot meanwhile");
+        word = final_word(s);
+        if (word) {
+            snprintf(text, sizeof text, "the box refuses: %s", last_end(s));
+            return take_back(r, s, word, s->code ? last_end(s) : text);
+        }
+        if (s->state == DXPU_CONTROL_SLOT_UP)
+            return 0;
+        if (dxpu_udp_now_ns() >= end) {
+            snprintf(text, sizeof text, "no channel to the box within %" PRIu64 " s (%s)",
+                     r->timeout_s, s->attempts ? last_end(s) : "no answer yet");
+            return take_back(r, s, "no-answer", text);
+        }
+        control_client_pause(&r->client, POLL_MS);
+    }
+}
+
+static int wait_empty(request *r, uint16_t slot, dxpu_control_slot *s)
+{
+    uint64_t end = dxpu_udp_now_ns() + r->timeout_s * 1000000000u;
+    for (;;) {
+        int rc = look(r, slot, s);
+        if (rc || s->state != DXPU_CONTROL_SLOT_CLOSING)
+            return rc;
+        if (dxpu_udp_now_ns() >= end)
+            return fail(r, EXIT_REFUSED, "closing", "detached, but its channel still closes");
+        control_client_pause(&r->client, POLL_MS);
+    }
+}
+
+/* ==== 4  Commands ============================================================================= */
+
+static int connect_to(request *r)
+{
+    dxpu_udp_address to;
+    const char *why = dxpu_tcp_parse(r->words[0], &to);
+    if (why)
+        return usage_error(r->command, "'%s': %s", r->words[0], why);
+    why = control_client_open(&r->client, &to, (unsigned)(r->timeout_s * 1000));
+    return why ? no_connection(r, why) : 0;
+}
+
+static int print_done(request *r, const dxpu_control_slot *s)
+{
+    char peer[DXPU_UDP_TEXT_BYTES + 8];
+    if (r->json) {
+        json_t *o = slot_json(s);
+        json_object_set_new(o, "done", json_true());
+        print_json(o);
+        return EXIT_ALL;
+    }
+    print_peer(s, peer, sizeof peer);
+    printf("slot %u: %s", s->number, dxpu_control_state_name(s->state));
+    if (s->epoch)
+        printf(", %s, epoch %" PRIu64, peer, s->epoch);
+    putchar('\n');
+    return EXIT_ALL;
+}
+
+/* Send attach or detach; 0 once it is done. */
+static int change(request *r, dxpu_control *m)
+{
+    const char *why = control_client_ask(&r->client, m);
+    if (why)
+        return no_connection(r, why);
+    return r->client.answer.type == DXPU_CONTROL_DONE ? 0 : refused(r);
+}
+
+static int detach_one(request *r, uint16_t slot, uint64_t epoch)
+{
+    dxpu_control m;
+    memset(&m, 0, sizeof m);
+    m.type = DXPU_CONTROL_DETACH;
+    m.u.detach.slot = slot;
+    m.u.detach.reason = DXPU_REASON_DETACH;
+    m.u.detach.epoch = epoch;
+    return control_client_ask(&r->client, &m) ? EXIT_CONNECTION : 0;
+}
+
+static int do_attach(request *r)
+{
+    dxpu_control m;
+    dxpu_control_slot s;
+    dxpu_udp_address box;
+    const char *why;
+    int rc;
+    memset(&m, 0, sizeof m);
+    m.type = DXPU_CONTROL_ATTACH;
+    m.u.attach.epoch = r->epoch ? r->epoch : 1;
+    if (r->count != 4)
+        return usage_error(r->command, "HOST SLOT BOX SLOT are wanted");
+    rc = read_slot(r, 1, &m.u.attach.slot);
+    if (!rc)
+        rc = read_slot(r, 3, &m.u.attach.box_slot);
+    if (rc)
+        return rc;
+    why = r->words[2][0] == ':' || r->words[2][0] == '*' ? "address: which box?"
+                                                         : dxpu_udp_parse(r->words[2], &box);
+    if (why)
+        return usage_error(r->command, "'%s': %s", r->words[2], why);
+    control_address_from(&box, &m.u.attach.box);
+    if (!m.u.attach.box.port)
+        return usage_error(r->command, "'%s': port 0 is none", r->words[2]);
+    rc = connect_to(r);
+    if (!rc)
+        rc = change(r, &m);
+    if (!rc)
+        rc = r->wait ? wait_up(r, m.u.attach.slot, m.u.attach.epoch, &s)
+                     : look(r, m.u.attach.slot, &s);
+    return rc ? rc : print_done(r, &s);
+}
+
+static int do_detach(request *r)
+{
+    dxpu_control m;
+    dxpu_control_slot s;
+    int rc;
+    memset(&m, 0, sizeof m);
+    m.type = DXPU_CONTROL_DETACH;
+    m.u.detach.reason = DXPU_REASON_DETACH;
+    m.u.detach.epoch = r->epoch;
+    if (r->count != 2)
+        return usage_error(r->command, "HOST SLOT are wanted");
+    rc = read_slot(r, 1, &m.u.detach.slot);
+    if (!rc)
+        rc = connect_to(r);
+    if (!rc)
+        rc = change(r, &m);
+    if (!rc)
+        rc = r->wait ? wait_empty(r, m.u.detach.slot, &s) : look(r, m.u.detach.slot, &s);
+    return rc ? rc : print_done(r, &s);
+}
+
+/* All slots, as many messages as it takes; into `slots`, or printed when that is NULL. */
+static int show_slots(request *r, json_t *slots)
+{
+    bool box = r->client.hello.role == DXPU_CONTROL_ROLE_BOX;
+    uint32_t next = 1, total = r->client.hello.slots;
+    while (next <= total) {
+        dxpu_control m;
+        dxpu_control_slot s;
+        dxpu_bytes entries;
+        const char *why;
+        memset(&m, 0, sizeof m);
+        m.type = DXPU_CONTROL_ASK;
+        m.u.ask.first = (uint16_t)next;
+        why = control_client_ask(&r->client, &m);
+        if (why)
+            return no_connection(r, why);
+        if (r->client.answer.type != DXPU_CONTROL_STATUS)
+            return refused(r);
+        if (!r->client.answer.u.status.count || r->client.answer.u.status.first != next)
+            return no_connection(r, "the answer does not fit the question");
+        entries = r->client.answer.u.status.entries;
+        next += r->client.answer.u.status.count;
+        while (dxpu_control_slot_next(&r->client.answer.u.status, &entries, &s)) {
+            if (slots)
+                json_array_append_new(slots, slot_json(&s));
+            else
+                slot_line(&s, box);
+        }
+    }
+    return 0;
+}
+
+static int do_status(request *r)
+{
+    dxpu_control_slot s;
+    uint16_t slot = 0;
+    bool box;
+    json_t *o, *slots;
+    int rc = 0;
+    if (r->count < 1 || r->count > 2)
+        return usage_error(r->command, "which one proxy?");
+    if (r->count == 2)
+        rc = read_slot(r, 1, &slot);
+    if (!rc)
+        rc = connect_to(r);
+    if (!rc && slot)
+        rc = look(r, slot, &s);
+    if (rc)
+        return rc;
+    box = r->client.hello.role == DXPU_CONTROL_ROLE_BOX;
+    if (!r->json) {
+        printf("%s, %s, node %" PRIu32 ", %u slots\n", r->client.name,
+               dxpu_control_role_name(r->client.hello.role), r->client.hello.node,
+               r->client.hello.slots);
+        printf("slot  state    %-24s  %8s   to device  from device\n", box ? "host" : "box/slot",
+               box ? "highest" : "epoch");
+        if (slot)
+            slot_line(&s, box);
+        return slot ? EXIT_ALL : show_slots(r, NULL);
+    }
+    o = json_object();
+    slots = json_array();
+    json_object_set_new(o, "program", json_string(r->client.name));
+    json_object_set_new(o, "role", json_string(dxpu_control_role_name(r->client.hello.role)));
+    set_number(o, "node", r->client.hello.node);
+    set_number(o, "total", r->client.hello.slots);
+    json_object_set_new(o, "slots", slots);
+    if (slot)
+        json_array_append_new(slots, slot_json(&s));
+    else
+        rc = show_slots(r, slots);
+    if (rc)
+        json_decref(o);
+    else
+        print_json(o);
+    return rc;
+}
+
+static int run(int argc, char **argv, const char *help, int (*command)(request *))
+{
+    static request r; /* large: it holds the longest answer */
+    int status;
+    memset(&r, 0, sizeof r);
+    r.timeout_s = TIMEOUT_S;
+    if (read_arguments(&r, argc, argv, help, &status))
+        status = command(&r);
+    control_client_close(&r.client);
+    return status;
+}
+
+int attach_command(int argc, char **argv)
+{
+    return run(argc, argv, attach_help, do_attach);
+}
+
+int detach_command(int argc, char **argv)
+{
+    return run(argc, argv, detach_help, do_detach);
+}
+
+int status_command(int argc, char **argv)
+{
+    return run(argc, argv, status_help, do_status);
+}

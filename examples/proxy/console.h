@@ -1,0 +1,15 @@
+/* console.h - messages for people never stop a proxy
+   SPDX-License-Identifier: MIT
+
+   One thread serves every channel, so a write that blocks holds them all up, and a reader that went
+   away must not end leases. */
+#ifndef CONSOLE_H_INCLUDED
+#define CONSOLE_H_INCLUDED
+
+/* From now on nothing waits for the reader of standard error when that is a pipe or a socket: what
+   it does not take is dropped.  SIGPIPE is ignored. */
+void console_start(void);
+/* The loop is over: wait for the reader again, the last words count. */
+void console_end(void);
+
+#endif /* CONSOLE_H_INCLUDED */

@@ -1,0 +1,78 @@
+/* recorder.c - see recorder.h
+   SPDX-License-Identifier: MIT */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "recorder.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static void tell(recorder *r, int error)
+{
+    if (!r->told)
+        fprintf(stderr, "%s: %s %s: %s; the capture is not complete\n", r->program, r->option,
+                r->file, strerror(error));
+    r->told = true;
+}
+
+int recorder_open(recorder *r, const char *program, const char *option, const char *file)
+{
+    char why[DXPU_PCAP_WHY_BYTES];
+    recorder fresh = { NULL, program, option, file, false };
+    *r = fresh;
+    if (!file)
+        return 0;
+    r->writer = dxpu_pcap_create(file, why);
+    if (!r->writer)
+        fprintf(stderr, "%s: %s %s: %s\n", program, option, file, why);
+    return r->writer ? 0 : -1;
+}
+
+static uint64_t wall_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void look(recorder *r)
+{
+    int error = dxpu_pcap_error(r->writer);
+    if (error)
+        tell(r, error);
+}
+
+void recorder_tlp(recorder *r, dxpu_bytes tlp)
+{
+    if (!r->writer)
+        return;
+    (void)dxpu_pcap_write_tlp(r->writer, wall_ns(), tlp);
+    look(r);
+}
+
+void recorder_frame(recorder *r, const struct sockaddr *from, const struct sockaddr *to,
+                    dxpu_bytes frame)
+{
+    if (!r->writer)
+        return;
+    (void)dxpu_pcap_write_frame(r->writer, wall_ns(), from, to, frame); /* too long: left out */
+    look(r);
+}
+
+void recorder_flush(recorder *r)
+{
+    if (r->writer && dxpu_pcap_flush(r->writer))
+        tell(r, errno);
+}
+
+int recorder_close(recorder *r)
+{
+    int rc = dxpu_pcap_finish(r->writer);
+    if (rc)
+        tell(r, errno);
+    r->writer = NULL;
+    return rc;
+}
