@@ -28,7 +28,7 @@ release=$(grep -a -o 'vermagic=[^ ]*' "$guest/modules/vmd.ko" | sed -n '1s/verma
 module=$dir/$release/pci_endpoint_test.ko
 if [ ! -e "$module" ]; then
     [ "${DXPU_GUEST_FETCH:-yes}" != no ] || fail "fetching is forbidden (DXPU_GUEST_FETCH=no)"
-    for tool in flock make "${CC:-gcc}"; do
+    for tool in flock make xz "${CC:-gcc}"; do
         command -v "$tool" >/dev/null || fail "$tool is not here"
     done
     # One build at a time; who waited finds it done.
