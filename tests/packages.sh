@@ -20,7 +20,7 @@ if [ "${1:-check}" = check ]; then
     *) runtime=libclang-rt-dev ;;
     esac
     packages="$packages binutils pciutils clang $runtime g++ gcc-arm-none-eabi clang-format git
-              libdrm-dev"
+              libdrm-dev xz-utils"
 fi
 
 missing=
