@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "../examples/host_proxy/probe.c"
 #include "../examples/host_proxy/slot.c"
 #include "peer.h"
 
@@ -135,9 +136,21 @@ static void run_until(bool (*done)(void))
     assert_true(polls < POLLS_MAX);
 }
 
+/* Up, and the sizes of the device's BARs are known. */
 static bool is_up(void)
 {
-    return the_slot.up;
+    return the_slot.up && !the_slot.probe.running;
+}
+
+/* A device that has no function 0 to size. */
+static void refuse_probe(peer *p, uint64_t now)
+{
+    dxpu_tlp t, cpl;
+    (void)now;
+    while (p->open && peer_take(p, DXPU_NONPOSTED, &t)) {
+        dxpu_tlp_completion(&t, 0, DXPU_CPL_UR, &cpl);
+        (void)peer_submit(p, &cpl);
+    }
 }
 
 static void start(uint64_t hold_ms)
@@ -155,7 +168,9 @@ static void start(uint64_t hold_ms)
     here.len = sizeof here.u;
     assert_int_equal(getsockname(far.fd, &here.u.any, &here.len), 0);
     assert_int_equal(slot_attach(&the_slot, &here, 1, 1, dxpu_udp_now_ns()), 0);
+    far.step = refuse_probe;
     run_until(is_up);
+    far.step = NULL;
 }
 
 static int teardown(void **state)

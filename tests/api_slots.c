@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "../examples/box_proxy/screenshot.c"
 #include "../examples/box_proxy/slots.c"
 #include "../examples/box_proxy/state.c"
 #include "peer.h"
@@ -80,8 +81,8 @@ static void *stub_create(const device_settings *s, const device_port *port)
     return d;
 }
 
-static const device_kind stub_kind = { "stub",     stub_create, free,        stub_tlp,
-                                       stub_event, stub_reset,  stub_report, NULL };
+static const device_kind stub_kind = { "stub",     stub_create, free, stub_tlp, stub_event,
+                                       stub_reset, stub_report, NULL, NULL };
 
 static void emit_request(stub *d, uint8_t type, uint16_t tag)
 {
