@@ -169,10 +169,7 @@ static int open_box(void)
         return -1;
     the_box.fabric.base.tx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
     the_box.fabric.base.tx.data[DXPU_COMPLETION] = COMPLETION_UNITS;
-    if (recorder_open(&the_box.record, "dxpu-box", "--record", set.record))
-        return -1;
-    say_ready();
-    return 0;
+    return recorder_open(&the_box.record, "dxpu-box", "--record", set.record) ? -1 : 0;
 }
 
 static int run_box(void)
@@ -184,8 +181,10 @@ static int run_box(void)
     events[1] = evsignal_new(base, SIGTERM, on_stop, NULL);
     events[2] = evsignal_new(base, SIGUSR1, on_usr1, NULL);
     if (events[0] && events[1] && events[2] && !event_add(events[0], NULL) &&
-        !event_add(events[1], NULL) && !event_add(events[2], NULL))
+        !event_add(events[1], NULL) && !event_add(events[2], NULL)) {
+        say_ready(); /* from now on a signal does what it is documented to do */
         rc = fabric_run(&the_box.fabric);
+    }
     if (rc)
         fprintf(stderr, "dxpu-box: waiting for events: %s\n", strerror(errno));
     for (unsigned i = 0; i < 3; i++) {
