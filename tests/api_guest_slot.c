@@ -228,7 +228,7 @@ static bool far_is_off(void)
     return polls >= 50;
 }
 
-/* What is given to a full queue is refused and leaves no trace: tags and what waits are as before. */
+/* What a full queue is given is refused and leaves no trace: tags and what waits stay as before. */
 static void test_full_queue_refuses(void **state)
 {
     dxpu_tlp t = peer_request(DXPU_TLP_MRD, 0);
