@@ -547,7 +547,8 @@ def reader_of_stderr_stalls():
         box = Piped(l, "dxpu-box", "--listen", V4, "--slots", 64)
         at = box.says(rb" at (\S+:\d+),").group(1).decode()
         box.usr1(100)  # far more than a pipe takes
-        check(one_read(l, at).status == 0)
+        host = one_read(l, at)
+        check(host.status == 0, host.status, host.errors())
         waiting = array.array("i", [0])
         fcntl.ioctl(box.end, termios.FIONREAD, waiting)
         check(waiting[0] > 65536 // 2, waiting[0])  # the control: it was much

@@ -187,10 +187,7 @@ static int open_box(void)
         return -1;
     the_box.fabric.base.tx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
     the_box.fabric.base.tx.data[DXPU_COMPLETION] = COMPLETION_UNITS;
-    if (recorder_open(&the_box.record, "dxpu-box", "--record", set.record))
-        return -1;
-    say_ready();
-    return 0;
+    return recorder_open(&the_box.record, "dxpu-box", "--record", set.record) ? -1 : 0;
 }
 
 static int run_box(void)
@@ -205,8 +202,10 @@ static int run_box(void)
     events[3] = evsignal_new(base, SIGUSR2, on_usr2, NULL);
     for (unsigned i = 0; i < 4; i++)
         ready = ready && events[i] && !event_add(events[i], NULL);
-    if (ready)
+    if (ready) {
+        say_ready(); /* from now on a signal does what it is documented to do */
         rc = fabric_run(&the_box.fabric);
+    }
     if (rc)
         fprintf(stderr, "dxpu-box: waiting for events: %s\n", strerror(errno));
     for (unsigned i = 0; i < 4; i++) {
