@@ -137,8 +137,8 @@ class Guest:
     def wait_for(self, command, seconds=30):
         """Run it in the guest until it succeeds; the seconds that took."""
         start = time.monotonic()
-        loop = "i=0; until %s >/dev/null 2>&1; do sleep 0.05; i=$((i+1)); [ $i -lt %d ] || exit 1; " \
-               "done" % (command, seconds * 20)
+        loop = ("i=0; until %s >/dev/null 2>&1; do sleep 0.05; i=$((i+1)); "
+                "[ $i -lt %d ] || exit 1; done" % (command, seconds * 20))
         status, _ = self.run(loop, seconds * 3 + 30)
         if status:
             raise Stuck("%s: not in %g s: %s\n%s" % (self.name, seconds, command,
