@@ -47,8 +47,8 @@
 /* ==== 1  Manual ==================================================================================
 
    THE PARTS.  Sections 7 to 12 are free-standing tools: each can be used without the others' state.
-   Sections 13 to 15, the channel, put them together: one dxpu_channel is one attachment, that is the
-   functions of one box slot lent to one host slot, seen from one end.
+   Sections 13 to 15, the channel, put them together: one dxpu_channel is one attachment, that is
+   the functions of one box slot lent to one host slot, seen from one end.
 
    LIFE OF A TLP.  submit() copies the TLP into the queue of its class (posted, non-posted,
    completion) and computes its CRC.  emit() writes frames straight into the caller's buffer: it
@@ -63,7 +63,7 @@
        for (;;) {
            while ((n = dxpu_channel_emit(ch, clock_ns(), out, sizeof out, &path)) > 0)
                tx(path, out, (size_t)n);
-           if (n < 0) break;                  over: closed as asked, or dxpu_error_text(n) says why
+           if (n < 0) break;               // over: closed as asked, or dxpu_error_text(n) says why
            for (cls = 0; cls < DXPU_CLASSES; cls++)
                while ((d = dxpu_channel_peek(ch, cls)).tlp.len) {
                    use(d.tlp);
@@ -220,7 +220,7 @@ enum { DXPU_POSTED = 0, DXPU_NONPOSTED = 1, DXPU_COMPLETION = 2, DXPU_CLASSES = 
     X(E_TLP_RCB, -19, "tlp: a split completion that does not end on a 64-byte boundary")           \
     X(E_TLP_MSG_CODE, -20, "tlp: a message code that PCIe does not define")                        \
     X(E_TLP_MSG_ROUTE, -21, "tlp: a message whose routing or data does not fit its code")          \
-    X(E_TLP_PREFIX, -22, "tlp: a prefix type that PCIe does not define")                           \
+    X(E_TLP_PREFIX, -22, "tlp: a prefix type that PCIe does not define, or not for this TLP")      \
     X(E_TLP_PREFIX_ORDER, -23, "tlp: a local prefix after an end-end prefix")                      \
     X(E_TLP_PREFIX_COUNT, -24, "tlp: more prefixes than allowed")                                  \
     X(E_TLP_IDE, -25, "tlp: an IDE TLP, which only its own end points can read")                   \
@@ -668,9 +668,10 @@ DXPU_API int dxpu_host_set_port(dxpu_host_table *t, uint32_t index, uint16_t por
    O(capacity) for each of them. */
 DXPU_API int dxpu_host_learn(dxpu_host_table *t, uint32_t index, uint16_t register_bytes,
                              uint8_t be, uint32_t value);
-/* Show the table every configuration write on its way down and every completion on its way up: it
-   learns from a write to one of its ports when the completion passes with status SC (R-6).  O(rows)
-   for configuration writes, O(DXPU_HOST_PENDING) for completions. */
+/* Show the table every non-posted request on its way down and every completion on its way up: it
+   learns from a write to one of its ports when its completion passes with status SC; any request
+   with its requester and tag before that ends the wait (R-6).  O(DXPU_HOST_PENDING), + O(rows) for
+   configuration writes. */
 DXPU_API void dxpu_host_observe(dxpu_host_table *t, const dxpu_tlp *tlp);
 
 /* One row of Table 3: a slot of a box. */
@@ -1201,7 +1202,7 @@ DXPU_API int dxpu_channel_error(const dxpu_channel *ch);      /* 0, or why it is
 DXPU_API int dxpu_channel_last_error(const dxpu_channel *ch);
 /* DXPU_REASON_*, ours or the peer's. */
 DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch);
-/* ==== 14  Channel: sending ================================================== spec/deliver.md ==== */
+/* ==== 14  Channel: sending =============================================== spec/deliver.md ==== */
 
 /* Queue one whole TLP (prefixes, header, payload, digest); copied, local prefixes are left out.
    user   comes back with the completions of a non-posted request when the channel has tags
@@ -1220,7 +1221,7 @@ DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, 
 /* When emit() has something next: 0 now, DXPU_NEVER nothing armed. */
 DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch);
 
-/* ==== 15  Channel: receiving ================================================ spec/deliver.md ==== */
+/* ==== 15  Channel: receiving ============================================= spec/deliver.md ==== */
 
 /* flags of ingest */
 /* Take one datagram from the network.
@@ -1968,19 +1969,34 @@ static int dxpui_check_completion(const dxpu_tlp *t)
     return DXPU_OK;
 }
 
+/* One prefix in its place; `pasids` counts (T-23 to T-25). */
+static int dxpui_check_prefix(const dxpu_tlp *t, uint32_t prefix, unsigned *pasids)
+{
+    unsigned kind = dxpui_tlp_kind(t->type), name = prefix >> 24;
+    bool memory = kind == DXPUI_MEM || kind == DXPUI_ATOMIC;
+    bool translation = kind == DXPUI_MSG && t->message_code >= 0x01 && t->message_code <= 0x05;
+    uint32_t reserved = name == 0x91 ? 0xc00000u : name != 0x90 ? 0 : t->at == 2 ? 0xfffu : 0xefffu;
+    if (name == 0x92)
+        return DXPU_E_TLP_IDE;
+    if (name == 0x91 && (*pasids)++)
+        return DXPU_E_TLP_PREFIX_COUNT;
+    if (name == 0x91 && !memory && !translation)
+        return DXPU_E_TLP_PREFIX;
+    if (name == 0x90 && (!memory || (!t->th && !(prefix & 0x1000))))
+        return DXPU_E_TLP_TH;
+    return prefix & reserved ? DXPU_E_TLP_RSVD : DXPU_OK;
+}
+
 static int dxpui_check_prefixes(const dxpu_tlp *t)
 {
-    unsigned i, local = 0, all = 0;
-    if (t->prefix_count > DXPU_PREFIXES_MAX)
-        return DXPU_E_TLP_PREFIX_COUNT;
-    for (i = 0; i < t->prefix_count; i++) {
-        int rc = dxpui_prefix_add(t->prefix[i] >> 24, &local, &all);
-        if (rc != DXPU_OK)
-            return rc;
-        if (t->prefix[i] >> 24 == 0x92)
-            return DXPU_E_TLP_IDE;
+    unsigned i, local = 0, all = 0, pasids = 0;
+    int rc = t->prefix_count > DXPU_PREFIXES_MAX ? DXPU_E_TLP_PREFIX_COUNT : DXPU_OK;
+    for (i = 0; rc == DXPU_OK && i < t->prefix_count; i++) {
+        rc = dxpui_prefix_add(t->prefix[i] >> 24, &local, &all);
+        if (rc == DXPU_OK)
+            rc = dxpui_check_prefix(t, t->prefix[i], &pasids);
     }
-    return DXPU_OK;
+    return rc;
 }
 
 /* What every TLP has: ranges, and the hints that only memory requests may carry (T-5 ff.). */
@@ -2340,33 +2356,19 @@ DXPU_API uint8_t dxpu_tlp_class(const dxpu_tlp *t)
 
 static uint8_t dxpui_message_route(unsigned routing)
 {
-    switch (routing) {
-    case DXPU_MSG_TO_ROOT:
-        return DXPU_ROUTE_TO_ROOT;
-    case DXPU_MSG_BY_ADDRESS:
-        return DXPU_ROUTE_ADDRESS;
-    case DXPU_MSG_BY_ID:
-        return DXPU_ROUTE_ID;
-    case DXPU_MSG_BROADCAST:
-        return DXPU_ROUTE_BROADCAST;
-    case DXPU_MSG_GATHERED:
-        return DXPU_ROUTE_GATHERED;
-    default:
-        return DXPU_ROUTE_LOCAL;
-    }
+    static const uint8_t routes[] = {
+        DXPU_ROUTE_TO_ROOT,   DXPU_ROUTE_ADDRESS, DXPU_ROUTE_ID,
+        DXPU_ROUTE_BROADCAST, DXPU_ROUTE_LOCAL,   DXPU_ROUTE_GATHERED
+    };
+    return routing <= DXPU_MSG_GATHERED ? routes[routing] : (uint8_t)DXPU_ROUTE_LOCAL;
 }
 
 DXPU_API uint8_t dxpu_tlp_routing(const dxpu_tlp *t)
 {
-    switch (dxpui_tlp_kind(t->type)) {
-    case DXPUI_CFG:
-    case DXPUI_CPL:
-        return DXPU_ROUTE_ID;
-    case DXPUI_MSG:
+    unsigned kind = dxpui_tlp_kind(t->type);
+    if (kind == DXPUI_MSG)
         return dxpui_message_route(t->message_routing);
-    default:
-        return DXPU_ROUTE_ADDRESS;
-    }
+    return kind == DXPUI_CFG || kind == DXPUI_CPL ? DXPU_ROUTE_ID : DXPU_ROUTE_ADDRESS;
 }
 
 DXPU_API const char *dxpu_class_name(unsigned cls)
@@ -2397,10 +2399,8 @@ DXPU_API const char *dxpu_message_name(unsigned code)
 /* strcmp() == 0; not every freestanding target has strcmp. */
 static bool dxpui_same_text(const char *a, const char *b)
 {
-    while (*a && *a == *b) {
-        a++;
+    for (; *a && *a == *b; a++)
         b++;
-    }
     return *a == *b;
 }
 
@@ -2465,11 +2465,6 @@ static dxpu_range dxpui_range(uint64_t base, uint64_t limit)
     return r;
 }
 
-static dxpu_range dxpui_range_none(void)
-{
-    return dxpui_range(1, 0);
-}
-
 /* The window that a base/limit register and its upper halves describe (Base Spec 7.5.1.3). */
 static dxpu_range dxpui_host_window(uint32_t reg, uint32_t base_upper, uint32_t limit_upper)
 {
@@ -2529,8 +2524,7 @@ static void dxpui_host_lift(dxpu_host_table *t, uint32_t index)
         t->blocked--;
     e->bus = 0;
     e->bus_last = 0;
-    e->memory = dxpui_range_none();
-    e->prefetchable = dxpui_range_none();
+    e->memory = e->prefetchable = dxpui_range(1, 0); /* none */
     e->flags = 0;
 }
 
@@ -2580,10 +2574,8 @@ static void dxpui_host_place_windows(dxpu_host_table *t, uint32_t index)
     pf = e->prefetchable;
     if (mem.base <= mem.limit && pf.base <= pf.limit && dxpui_range_overlap(mem, pf)) {
         /* a row's own windows may overlap; the list's never do */
-        dxpui_host_insert(
-            t, index,
-            dxpui_range(dxpui_min64(mem.base, pf.base), dxpui_max64(mem.limit, pf.limit)));
-        return;
+        mem = dxpui_range(dxpui_min64(mem.base, pf.base), dxpui_max64(mem.limit, pf.limit));
+        pf = dxpui_range(1, 0);
     }
     if (mem.base <= mem.limit)
         dxpui_host_insert(t, index, mem);
@@ -2803,11 +2795,10 @@ static void dxpui_host_remember(dxpu_host_table *t, const dxpu_tlp *write)
 
 DXPU_API void dxpu_host_observe(dxpu_host_table *t, const dxpu_tlp *tlp)
 {
-    bool write = tlp->type == DXPU_TLP_CFGWR0 || tlp->type == DXPU_TLP_CFGWR1;
     uint32_t at = dxpui_host_pending(t, tlp);
-    if (!write && dxpu_tlp_class(tlp) != DXPU_COMPLETION)
+    if (dxpu_tlp_class(tlp) == DXPU_POSTED)
         return;
-    if (at < t->pending_count) { /* a write: the tag is in use again, the old one is over */
+    if (at < t->pending_count) { /* a request: the tag is in use again, the old write is over */
         uint32_t index = t->pending[at].entry, value = t->pending[at].value;
         uint16_t register_bytes = t->pending[at].register_bytes;
         uint8_t be = t->pending[at].be;
@@ -2815,7 +2806,7 @@ DXPU_API void dxpu_host_observe(dxpu_host_table *t, const dxpu_tlp *tlp)
         if (tlp->type == DXPU_TLP_CPL && tlp->status == DXPU_CPL_SC)
             (void)dxpu_host_learn(t, index, register_bytes, be, value);
     }
-    if (write)
+    if (tlp->type == DXPU_TLP_CFGWR0 || tlp->type == DXPU_TLP_CFGWR1)
         dxpui_host_remember(t, tlp);
 }
 
@@ -3010,34 +3001,24 @@ DXPU_API void dxpu_tags_worst(uint8_t lower_addr, uint32_t bytes, uint32_t *head
 /* Completions that may still come for an entry in flight, in credit units (F-25). */
 static void dxpui_tag_reserve(const dxpu_tag_entry *e, uint32_t *header, uint32_t *data)
 {
-    if (dxpui_tag_is_read(e->kind)) {
+    *header = 1;
+    *data = dxpu_credit_units(e->left_bytes);
+    if (dxpui_tag_is_read(e->kind))
         dxpu_tags_worst(e->lower_addr, e->left_bytes, header, data);
-    } else {
-        *header = 1;
-        *data = dxpu_credit_units(e->left_bytes);
-    }
 }
 
-static void dxpui_tag_reserve_add(dxpu_tags *t, const dxpu_tag_entry *e)
+static void dxpui_tag_book(dxpu_tags *t, const dxpu_tag_entry *e, bool add)
 {
     uint32_t header, data;
     dxpui_tag_reserve(e, &header, &data);
-    t->reserve_header += header;
-    t->reserve_data += data;
-}
-
-static void dxpui_tag_reserve_sub(dxpu_tags *t, const dxpu_tag_entry *e)
-{
-    uint32_t header, data;
-    dxpui_tag_reserve(e, &header, &data);
-    t->reserve_header -= header;
-    t->reserve_data -= data;
+    t->reserve_header += add ? header : 0u - header;
+    t->reserve_data += add ? data : 0u - data;
 }
 
 /* Out of flight: off the list and the ledgers, not yet free. */
 static void dxpui_tag_land(dxpu_tags *t, uint16_t at)
 {
-    dxpui_tag_reserve_sub(t, dxpui_tag_at(t, at));
+    dxpui_tag_book(t, dxpui_tag_at(t, at), false);
     dxpui_tag_unlink(t, &t->live_head, &t->live_tail, at);
     t->in_flight--;
 }
@@ -3152,7 +3133,7 @@ DXPU_API int dxpu_tags_track(dxpu_tags *t, const dxpu_tlp *req, uint64_t now_ns,
     e->user = user;
     e->deadline_ns = dxpui_later(now_ns, t->timeout_ns);
     dxpui_tag_append(t, &t->live_head, &t->live_tail, at);
-    dxpui_tag_reserve_add(t, e);
+    dxpui_tag_book(t, e, true);
     t->in_flight++;
     return DXPU_OK;
 }
@@ -3201,10 +3182,10 @@ DXPU_API int dxpu_tags_complete(dxpu_tags *t, const dxpu_tlp *cpl, dxpu_request 
         t->count_bytes++;
         return DXPU_E_CPL_BYTES;
     }
-    dxpui_tag_reserve_sub(t, e);
+    dxpui_tag_book(t, e, false);
     e->left_bytes = (uint16_t)(e->left_bytes - part);
     e->lower_addr = (uint8_t)((e->lower_addr + part) & 0x7f);
-    dxpui_tag_reserve_add(t, e);
+    dxpui_tag_book(t, e, true);
     bool done = bare || e->left_bytes == 0;
     dxpui_tag_tell(e, done, out);
     if (done) {

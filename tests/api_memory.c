@@ -1,6 +1,7 @@
 /* api_memory.c - the memory device of dxpu-box, TLP in, TLP out
    SPDX-License-Identifier: MIT */
 #include "../examples/box_proxy/devices/memory.c"
+#include "../examples/box_proxy/devices/pci.c"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -304,6 +305,23 @@ static void test_poisoned_write_is_not_stored(void **state)
     assert_memory_equal(back, data, 4);
 }
 
+static void test_poisoned_config_write_has_no_effect(void **state)
+{
+    dxpu_tlp t;
+    (void)state;
+    config_put(0x3c, 1, 9);
+    t = config(DXPU_TLP_CFGWR0, 0x3c, 1, 5);
+    t.target = DXPU_BDF(6, 6, 0);
+    t.ep = true;
+    expect_unsupported(&t);
+    assert_int_equal(config_get(0x3c) & 0xff, 9);
+    assert_int_equal(answer[0].completer, DXPU_BDF(5, 3, 0)); /* not captured either */
+    t.ep = false;
+    give(&t); /* the control */
+    assert_int_equal(config_get(0x3c) & 0xff, 5);
+    assert_int_equal(answer[0].completer, DXPU_BDF(6, 6, 0));
+}
+
 /* An atomic on `before`; its completion must show that, memory `after`. */
 static void atomic_case(uint8_t type, const uint8_t *before, const uint8_t *operand,
                         uint32_t operand_bytes, const uint8_t *after, uint32_t bytes)
@@ -447,6 +465,7 @@ int main(void)
         CASE(test_unsupported_requests),
         CASE(test_writes_outside_change_nothing),
         CASE(test_poisoned_write_is_not_stored),
+        CASE(test_poisoned_config_write_has_no_effect),
         CASE(test_atomics),
         CASE(test_deferrable_write),
         CASE(test_completions_and_messages_are_ignored),

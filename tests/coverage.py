@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """tests/coverage.py FILE FOLDER...: lines and branches of FILE that the counts gcov left under the
-folders cover, merged over all programs and option sets, and the lines that miss some."""
+folders cover, merged over all programs and option sets, and the lines that miss some.  Fails under
+the floors below; the asserts of FILE must be off, for nothing can take their other branch."""
 import glob
 import json
 import os
 import subprocess
 import sys
+
+FLOORS = {"lines": 99.5, "branches": 99.0}  # per cent; the aim is 100
 
 
 def counts(folder, wanted):
@@ -44,11 +47,17 @@ def main():
             print("%s:%d: %d of %d branches not taken: %s"
                   % (path, number, len(missed), sum(n == number for n, _ in branches),
                      source[number - 1].strip()))
+    failed = 0
     for what, table in (("lines", lines), ("branches", branches)):
         hit = sum(1 for times in table.values() if times)
-        print("%s: %d of %d %s, %.2f %%" % (path, hit, len(table), what,
-                                            100.0 * hit / max(1, len(table))))
-    return 0
+        share = 100.0 * hit / max(1, len(table))
+        under = share < FLOORS[what]
+        print("%s: %s: %d of %d, %.2f %%%s%s" % (
+            path, what, hit, len(table), share,
+            ", %d missing" % (len(table) - hit) if hit < len(table) else "",
+            ": under the floor of %.1f %%" % FLOORS[what] if under else ""))
+        failed |= under
+    return int(failed)
 
 
 if __name__ == "__main__":

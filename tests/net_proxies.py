@@ -471,6 +471,7 @@ def interrupted_runs_have_times():
         check(host.result()["seconds"] > 0.2 and host.result()["tlps_per_second"] > 0,
               host.result())
         host = endless(l, at, "--give-up-ms", 200, "--hold-ms", 200)
+        time.sleep(0.3)
         box.kill()
         check(host.wait(20) == 4, host.errors())
         check(host.result()["seconds"] > 0, host.result())
@@ -636,6 +637,39 @@ def exit_status_of_a_replay():
             check(host.status == status and words in host.errors(), host.status, host.errors())
         check(host.result()["unsuccessful"] == 1, host.result())
         check(box.stop() == 0)
+
+
+@case
+def malformed_tlps_cross_and_are_answered():
+    with lab.Lab() as l:
+        sent, got, capture = l.file("sent.pcap"), l.file("got.pcap"), l.file("broken.pcap")
+        with open(OWN, "rb") as f:
+            head = f.read(24)
+        tlps = [bytes.fromhex(text) for text in (
+            "000080010000010f00001000",      # its digest is missing: cut, so refused
+            "000000010000010f0000100000000000",  # one dword too many: refused
+            "000000010000020f00001003",      # address: reserved bits
+            "000200010000030f00001000",      # header: reserved bit
+            "000000020000040f00001000",      # two dwords, no byte enables for the last
+            "00000002000005ff00000ffc",      # across 4 KB
+            "400000010000060f0000100011223344",  # a posted one that is good
+            "000000010000070f00001000",      # a good read of memory that is off: UR as well
+            "440000010000080f0100001099887766",  # and a good configuration write
+            "440200010000090f0100001099887766")]  # one with a reserved bit
+        with open(capture, "wb") as f:
+            f.write(head + b"".join(packet_of(head, tlp) for tlp in tlps))
+        box, at = lab_pair(l, "--record", got)
+        host = l.run("dxpu-host", "--box", at, "--replay", capture, "--record", sent, "--json",
+                     "--timeout-ms", 3000)
+        check(host.status == 0 and box.stop() == 0, host.status, host.errors())
+        result = host.result()
+        check(result["refused"] == 2 and result["submitted"] == 8, result)
+        check(result["rule_breaking"] == 5 == sum(result["broken_by_rule"].values()), result)
+        check(result["answered"] == 7 and result["unsuccessful"] == 6, result)
+        check(result["unanswered"] == 0, result)
+        check(box.result()["slot_1"]["malformed"] == 5, box.result())
+        check(lab.read_tlps(sent) == tlps[2:], lab.read_tlps(sent))
+        check(fate_is_good(lab.compare(sent, got)), lab.read_tlps(got))
 
 
 def packet_of(head, tlp):
@@ -825,9 +859,11 @@ def options_and_files():
                      ("--box", "127.0.0.1", "--load", "read", "--listen", "1:2:3")):
             wrong = l.run("dxpu-host", *args)
             check(wrong.status == 2 and "--help" in wrong.errors(), args, wrong.status)
-        for args in (("--window", "63"), ("--listen", "127.0.0.1:99999")):
+        for args, words in ((("--window", "63"), "power of two"),
+                            (("--listen", "127.0.0.1:99999"), "0 to 65535")):
             wrong = l.run("dxpu-box", *args, seconds=10)
-            check(wrong.status == 2 and "--help" in wrong.errors(), args, wrong.status)
+            check(wrong.status == 2 and "--help" in wrong.errors() and words in wrong.errors(),
+                  args, wrong.status, wrong.errors())
         config = l.file("box.conf")
         with open(config, "w") as f:
             f.write("# a comment\nlisten = 127.0.0.1:0\nslots = 3\nmemory = 64K\n")

@@ -38,11 +38,23 @@ static void draw_prefixes(dxpu_tlp *t)
 {
     static const uint8_t local[] = { 0x80, 0x8e, 0x8f }, end_end[] = { 0x90, 0x91, 0x9e, 0x9f };
     unsigned locals = draw(3), all = locals + draw(5), i;
+    unsigned kind = dxpui_tlp_kind(t->type);
+    bool memory = kind == DXPUI_MEM || kind == DXPUI_ATOMIC, pasid = false;
     if (!chance(4))
         return;
     for (i = 0; i < all; i++) {
         unsigned first = i < locals ? local[draw(3)] : end_end[draw(4)];
         t->prefix[i] = (uint32_t)first << 24 | draw(1 << 24);
+        if (first == 0x90) /* T-25 */
+            t->prefix[i] &= t->at == 2 ? 0xfffff000 : 0xffff1000;
+        if (first == 0x90 && memory && !t->th)
+            t->prefix[i] |= 0x1000;
+        if (first == 0x91) /* T-24 */
+            t->prefix[i] &= 0xff3fffff;
+        if ((first == 0x91 && (pasid || !(memory || (t->message_code && t->message_code < 6)))) ||
+            (first == 0x90 && !memory))
+            t->prefix[i] |= 0x0e000000; /* a vendor's instead */
+        pasid = pasid || t->prefix[i] >> 24 == 0x91;
     }
     t->prefix_count = (uint8_t)all;
 }
@@ -190,7 +202,6 @@ static dxpu_tlp draw_tlp(void)
     t.td = chance(4);
     t.digest = t.td ? draw(0xffffffff) : 0;
     t.ep = dxpui_tlp_rows[t.type].data && chance(8);
-    draw_prefixes(&t);
     switch (dxpui_tlp_kind(t.type)) {
     case DXPUI_MEM:
         draw_memory(&t);
@@ -208,6 +219,7 @@ static dxpu_tlp draw_tlp(void)
         draw_single(&t);
         break;
     }
+    draw_prefixes(&t);
     if (dxpui_tlp_rows[t.type].data) {
         t.payload.ptr = payload;
         t.payload.len = t.length_dw * 4u;

@@ -52,6 +52,7 @@ enum { /* controls: the checker must see each of these */
        SIM_ALTER,   /* one byte of one is changed */
        SIM_REORDER, /* two of one class change places */
        SIM_PASS,    /* a request is taken though a posted one before it waits */
+       SIM_OWN,     /* one with IDO passes a posted one of its own requester */
        SIM_LEDGER   /* one credit is not given back */
 };
 
@@ -66,7 +67,9 @@ typedef struct sim_packet {
 typedef struct sim_sent { /* what was submitted, to compare with what comes out */
     uint32_t order;
     uint16_t len;
-    bool may_pass;
+    uint16_t id;   /* requester; completer of a completion */
+    bool may_pass; /* by RO */
+    bool by_id;    /* by IDO, what has another id */
     uint8_t *bytes;
 } sim_sent;
 
@@ -88,7 +91,7 @@ typedef struct sim_side {
     uint64_t next_app_ns;
     uint64_t refuse_until_ns, stop_until_ns;
     unsigned refused;
-    uint16_t rid;
+    uint16_t rid; /* of two requesters: this one and the next */
     uint16_t next_tag;
     uint32_t events_due;
 } sim_side;
@@ -101,7 +104,7 @@ typedef struct sim {
     sim_packet *heap;
     size_t heap_len, heap_cap;
     sim_side side[2];
-    uint64_t dropped, doubled, corrupted, carried;
+    uint64_t dropped, doubled, corrupted, carried, passed_by_id;
     uint32_t sabotage_in; /* deliveries until the control acts */
     bool sabotaged;
     char why[256]; /* the first broken property, "" when all hold */
@@ -196,16 +199,21 @@ static void sim_network(sim *s, int to, const uint8_t *bytes, size_t len)
 
 /* ---- what is submitted ---- */
 
-static void sim_log(sim *s, sim_side *me, unsigned cls, const uint8_t *bytes, size_t len,
-                    bool may_pass)
+/* `t` is NULL for a link event. */
+static void sim_log(sim_side *me, unsigned cls, const uint8_t *bytes, size_t len, const dxpu_tlp *t)
 {
     if (me->logged[cls] == SIM_LOG)
         abort();
     sim_sent *e = &me->log[cls][me->logged[cls]++];
-    (void)s;
+    memset(e, 0, sizeof *e);
     e->order = me->order++;
     e->len = (uint16_t)len;
-    e->may_pass = may_pass;
+    if (t) {
+        e->id = cls == DXPU_COMPLETION ? t->completer : t->requester;
+        e->may_pass = (t->attr & DXPU_ATTR_RO) &&
+                      (cls == DXPU_COMPLETION || (cls == DXPU_NONPOSTED && t->payload.len));
+        e->by_id = (t->attr & DXPU_ATTR_IDO) != 0;
+    }
     e->bytes = (uint8_t *)malloc(len + 1);
     if (!e->bytes)
         abort();
@@ -225,8 +233,9 @@ static void sim_random_tlp(sim *s, sim_side *me, dxpu_tlp *t, uint8_t *payload)
     sim_rng *r = &s->rng;
     memset(t, 0, sizeof *t);
     t->header_dw = sim_chance(r, 500) ? 4 : 3;
-    t->requester = me->rid;
+    t->requester = (uint16_t)(me->rid + sim_below(r, 2));
     t->attr = (uint8_t)(sim_chance(r, 200) ? DXPU_ATTR_RO : 0);
+    t->attr |= (uint8_t)(sim_chance(r, 400) ? DXPU_ATTR_IDO : 0);
     t->length_dw = sizes[sim_below(r, sizeof sizes / sizeof sizes[0])];
     t->first_be = 0xf;
     t->last_be = t->length_dw > 1 ? 0xf : 0;
@@ -292,9 +301,7 @@ static bool sim_submit(sim *s, sim_side *me, const uint8_t *bytes, size_t len)
     if (rc != DXPU_OK)
         sim_fail(s, "submitted an invalid TLP", (uint32_t)-rc, 0);
     unsigned cls = dxpu_tlp_class(&t);
-    bool ro = (t.attr & DXPU_ATTR_RO) != 0;
-    sim_log(s, me, cls, bytes, len,
-            ro && (cls == DXPU_COMPLETION || (cls == DXPU_NONPOSTED && t.payload.len)));
+    sim_log(me, cls, bytes, len, &t);
     if (cls == DXPU_NONPOSTED) {
         me->requests++;
         me->next_tag = (uint16_t)((me->next_tag + 1) % 1024);
@@ -331,7 +338,7 @@ static void sim_submit_some(sim *s, sim_side *me)
         e.type = DXPU_EVENT_POWER_LIMIT;
         e.value = me->logged[SIM_CLASS_EVENT];
         if (dxpu_channel_submit_event(&me->ch, &e) == DXPU_OK) {
-            sim_log(s, me, SIM_CLASS_EVENT, bytes, 0, false);
+            sim_log(me, SIM_CLASS_EVENT, bytes, 0, NULL);
             me->events_due--;
         }
     }
@@ -365,7 +372,8 @@ static void sim_answer(sim *s, sim_side *me, dxpu_bytes tlp)
         sim_fail(s, "request does not decode", 0, 0);
         return;
     }
-    dxpu_tlp_completion(&req, DXPU_BDF(7, 0, 0), DXPU_CPL_SC, &cpl);
+    uint16_t completer = (uint16_t)(me->rid + sim_below(&s->rng, 2));
+    dxpu_tlp_completion(&req, completer, DXPU_CPL_SC, &cpl);
     sim_payload(s, data, sizeof data);
     cpl.payload.ptr = data;
     if (req.type == DXPU_TLP_MRD) {
@@ -383,6 +391,19 @@ static void sim_answer(sim *s, sim_side *me, dxpu_bytes tlp)
     }
 }
 
+/* D-34: the posted ones that were submitted before `e` and have not come. */
+static void sim_check_passed(sim *s, sim_side *from, unsigned cls, const sim_sent *e)
+{
+    const sim_sent *posted = from->log[DXPU_POSTED];
+    uint32_t i = from->seen[DXPU_POSTED];
+    bool passed = i < from->logged[DXPU_POSTED] && posted[i].order < e->order;
+    for (; i < from->logged[DXPU_POSTED] && posted[i].order < e->order; i++) {
+        if (!e->by_id || posted[i].id == e->id)
+            sim_fail(s, "passed a posted TLP, class", cls, i);
+    }
+    s->passed_by_id += passed;
+}
+
 /* Compare one delivery with what the other side submitted, and its place among the posted. */
 static void sim_check(sim *s, sim_side *from, unsigned cls, dxpu_bytes tlp)
 {
@@ -395,10 +416,8 @@ static void sim_check(sim *s, sim_side *from, unsigned cls, dxpu_bytes tlp)
     from->seen[cls]++;
     if (e->len != tlp.len || memcmp(e->bytes, tlp.ptr, tlp.len) != 0)
         sim_fail(s, "altered, lost or out of order, class", cls, i);
-    uint32_t posted = from->seen[DXPU_POSTED];
-    if (cls != DXPU_POSTED && !e->may_pass && posted < from->logged[DXPU_POSTED] &&
-        from->log[DXPU_POSTED][posted].order < e->order)
-        sim_fail(s, "passed a posted TLP, class", cls, i);
+    if (cls != DXPU_POSTED && !e->may_pass)
+        sim_check_passed(s, from, cls, e);
     uint32_t event = from->seen[SIM_CLASS_EVENT];
     if (event < from->logged[SIM_CLASS_EVENT] && from->log[SIM_CLASS_EVENT][event].order < e->order)
         sim_fail(s, "passed a link event, class", cls, i);
@@ -436,9 +455,13 @@ static void sim_look(sim *s, sim_side *from, unsigned cls, dxpu_bytes tlp)
         a[1] = b;
     }
     uint32_t posted = from->seen[DXPU_POSTED];
-    if (cls == DXPU_NONPOSTED && !from->log[cls][from->seen[cls]].may_pass &&
-        posted < from->logged[DXPU_POSTED] && sim_sabotage_due(s, SIM_PASS))
+    const sim_sent *e = &from->log[cls][from->seen[cls]];
+    if (cls != DXPU_POSTED && !e->may_pass && e->order && posted < from->logged[DXPU_POSTED] &&
+        sim_sabotage_due(s, e->by_id ? SIM_OWN : SIM_PASS)) {
         from->log[DXPU_POSTED][posted].order = 0; /* as if it had been sent first of all */
+        if (e->by_id)
+            from->log[DXPU_POSTED][posted].id = e->id;
+    }
     dxpu_bytes view = { copy, tlp.len };
     sim_check(s, from, cls, view);
 }
@@ -711,7 +734,7 @@ static void sim_run(sim *s, const sim_options *o)
     s->o = *o;
     s->rng.s = o->seed;
     s->now_ns = 1000000;
-    s->sabotage_in = 20 + sim_below(&s->rng, 20);
+    s->sabotage_in = o->sabotage == SIM_OWN ? 0 : 20 + sim_below(&s->rng, 20);
     sim_setup_side(s, 0);
     sim_setup_side(s, 1);
     if (dxpu_channel_open(&s->side[0].ch, s->now_ns) != DXPU_OK)

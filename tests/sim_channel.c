@@ -30,6 +30,7 @@ static void run_seed(uint64_t seed)
 static void test_d1_seeds(void **state)
 {
     uint64_t failed = 0, dropped = 0, doubled = 0, corrupted = 0, carried = 0, refused = 0;
+    uint64_t by_id = 0;
     const char *wanted = getenv("DXPU_SEEDS");
     uint64_t seeds = wanted ? strtoull(wanted, NULL, 10) : SEEDS;
     (void)state;
@@ -40,17 +41,20 @@ static void test_d1_seeds(void **state)
         doubled += one.doubled;
         corrupted += one.corrupted;
         carried += one.carried;
+        by_id += one.passed_by_id;
         refused += one.side[0].ch.count.rx_crc + one.side[1].ch.count.rx_crc;
         sim_teardown(&one);
     }
     print_message("%llu seeds: %llu frames carried, %llu lost, %llu doubled, %llu corrupted (%llu "
-                  "refused by CRC)\n",
+                  "refused by CRC), %llu TLPs passed by IDO\n",
                   (unsigned long long)seeds, (unsigned long long)carried,
                   (unsigned long long)dropped, (unsigned long long)doubled,
-                  (unsigned long long)corrupted, (unsigned long long)refused);
+                  (unsigned long long)corrupted, (unsigned long long)refused,
+                  (unsigned long long)by_id);
     assert_int_equal(failed, 0);
     assert_true(dropped > seeds && doubled > seeds && corrupted > seeds); /* the network was bad */
     assert_true(refused > 0);
+    assert_true(by_id > seeds); /* D-34 was used */
 }
 
 /* True when one of the alternatives, separated by '|', occurs in `why`. */
@@ -80,6 +84,7 @@ static void test_controls(void **state)
         { SIM_ALTER, "altered" },
         { SIM_REORDER, "out of order|passed a" },
         { SIM_PASS, "passed a posted TLP" },
+        { SIM_OWN, "passed a posted TLP" },
         { SIM_LEDGER, "credit ledgers differ" },
     };
     (void)state;

@@ -275,8 +275,8 @@ static void test_d36_goes_on_when_taken(void **state)
     rig_free(&r);
 }
 
-/* A frame held for want of event room is the one that counts: another body under its sequence, which
-   would fit, is a duplicate, and nothing stays behind in the reorder buffer. */
+/* A frame held for want of event room is the one that counts: another body under its sequence,
+   which would fit, is a duplicate, and nothing stays behind in the reorder buffer. */
 static void test_d36_held_frame_is_not_replaced(void **state)
 {
     dxpu_event e;
@@ -554,6 +554,28 @@ static void test_d44_draining_delivers_everything(void **state)
     rig_free(&r);
 }
 
+/* What has come is acknowledged before the close, also where the acknowledgement could wait. */
+static void test_d44_acknowledges_first(void **state)
+{
+    (void)state;
+    for (unsigned came = 0; came < 2; came++) {
+        rig_config(&r);
+        rig_up(&r);
+        if (came)
+            assert_int_equal(rig_put_tlp(&r, rig_mwr(1, 64, 0)), DXPU_OK);
+        assert_int_equal(rig_emit(&r), 0); /* not due yet */
+        assert_int_equal(dxpu_channel_close(&r.ch, DXPU_REASON_DETACH), DXPU_OK);
+        if (came) {
+            assert_true(rig_emit(&r) > 0);
+            assert_int_equal(r.f.kind, DXPU_KIND_ACK);
+            assert_int_equal(r.f.ack, RIG_PEER_SEQ + 1);
+        }
+        assert_true(rig_emit(&r) > 0);
+        assert_int_equal(r.f.kind, DXPU_KIND_CLOSE);
+        rig_free(&r);
+    }
+}
+
 static void test_d46_close_frame(void **state)
 {
     (void)state;
@@ -813,6 +835,12 @@ static void test_w8_replay_window(void **state)
     assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_E_REPLAY);
     r.say.packet = 1000 + 256; /* another lap of the ring */
     assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    r.say.packet = 5000; /* too old, although nothing came since that it could be taken for */
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    r.say.packet = 4999 - 256;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_E_REPLAY);
+    r.say.packet = 5001 - 256;
     assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
     rig_free(&r);
 }
@@ -2067,6 +2095,73 @@ static void test_d14_found_lost_twice_or_not_at_all(void **state)
     rig_free(&r);
 }
 
+/* A transmission is looked for as long as the log of 2 windows holds it: 101 to 103 leave once, 100
+   again and again. */
+static void test_d14_found_after_many_retransmissions(void **state)
+{
+    static const uint8_t again[] = { 3, 4, 6 }, found[] = { 3, 3, 2 };
+    (void)state;
+    for (unsigned row = 0; row < sizeof again; row++) {
+        rig_config(&r);
+        r.cfg.window_frames = r.offer.window_frames = 4;
+        r.cfg.hold_ms = r.offer.hold_ms = 100000;
+        rig_up(&r);
+        send_writes(4);
+        for (unsigned i = 0; i < again[row]; i++) {
+            r.now_ns = dxpu_channel_next_ns(&r.ch);
+            assert_true(rig_emit(&r) > 0);
+            assert_int_equal(r.f.sequence, RIG_SEQ);
+        }
+        assert_int_equal(r.ch.count.tx_fast, 0);
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
+        assert_int_equal(r.ch.count.tx_fast, found[row]);
+        for (unsigned i = 4 - found[row]; i < 4; i++) {
+            assert_true(rig_emit(&r) > 0);
+            assert_int_equal(r.f.sequence, RIG_SEQ + i);
+        }
+        assert_int_equal(rig_emit(&r), 0);
+        rig_free(&r);
+    }
+}
+
+/* An old ack frame comes late; frame 105 stands where 101, which its sack names, once stood. */
+static void test_d3_late_sack_of_a_slot_used_again(void **state)
+{
+    (void)state;
+    for (unsigned late = 0; late < 2; late++) {
+        rig_config(&r);
+        r.cfg.window_frames = r.offer.window_frames = 4;
+        rig_up(&r);
+        send_writes(4);
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ + 2), DXPU_OK);
+        send_writes(2);
+        r.say.sack = late ? 1 : 4;
+        assert_int_equal(rig_put_ack(&r, late ? RIG_SEQ : RIG_SEQ + 2), DXPU_OK);
+        assert_int_equal(r.ch.count.tx_fast, !late); /* the control: 105 itself, and 102 is lost */
+        r.say.sack = 0;
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ + 6), DXPU_OK);
+        assert_int_equal(r.ch.count.tx_tlps_acked, 6);
+        rig_free(&r);
+    }
+}
+
+/* The last bit of a sack names the 64th frame after ack: of 64 in flight it was never sent. */
+static void test_d6_last_bit_of_the_sack(void **state)
+{
+    (void)state;
+    for (unsigned sent = 64; sent <= 65; sent++) {
+        rig_config(&r);
+        r.cfg.window_frames = r.offer.window_frames = 128;
+        r.cfg.tx.header[DXPU_POSTED] = r.offer.limits.header[DXPU_POSTED] = 128;
+        rig_up(&r);
+        send_writes(sent);
+        r.say.sack = (uint64_t)1 << 63;
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ), sent == 64 ? DXPU_E_ACK : DXPU_OK);
+        assert_int_equal(r.ch.count.rx_ack, sent == 64);
+        rig_free(&r);
+    }
+}
+
 /* More frames in flight than a sack can name. */
 static void test_d3_beyond_the_sack(void **state)
 {
@@ -2289,6 +2384,7 @@ int main(void)
         cmocka_unit_test(test_d43_sequenced),
         cmocka_unit_test(test_d44_close),
         cmocka_unit_test(test_d44_draining_delivers_everything),
+        cmocka_unit_test(test_d44_acknowledges_first),
         cmocka_unit_test(test_d46_close_frame),
         cmocka_unit_test(test_d46_closed_still_delivers),
         cmocka_unit_test(test_d47_reset_frame),
@@ -2339,6 +2435,9 @@ int main(void)
         cmocka_unit_test(test_f10_requests_that_cannot_be_tracked),
         cmocka_unit_test(test_d36_in_a_small_window),
         cmocka_unit_test(test_d14_found_lost_twice_or_not_at_all),
+        cmocka_unit_test(test_d14_found_after_many_retransmissions),
+        cmocka_unit_test(test_d3_late_sack_of_a_slot_used_again),
+        cmocka_unit_test(test_d6_last_bit_of_the_sack),
         cmocka_unit_test(test_d3_beyond_the_sack),
         cmocka_unit_test(test_d12_for_ever),
         cmocka_unit_test(test_d45_what_keeps_it_draining),

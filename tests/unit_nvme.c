@@ -19,13 +19,13 @@
 
 #include <cmocka.h>
 
+#include "examples/box_proxy/devices/function.c"
 #include "examples/box_proxy/devices/nvme.c"
 #include "examples/box_proxy/devices/nvme_admin.c"
-#include "examples/box_proxy/devices/nvme_bus.c"
-#include "examples/box_proxy/devices/nvme_config.c"
 #include "examples/box_proxy/devices/nvme_io.c"
 #include "examples/box_proxy/devices/nvme_log.c"
 #include "examples/box_proxy/devices/nvme_queue.c"
+#include "examples/box_proxy/devices/pci.c"
 
 /* The store's system calls, counted, and failing when told to. */
 static unsigned sync_count;
@@ -55,254 +55,15 @@ static int test_fdatasync(int fd)
 #undef pwrite
 #undef fdatasync
 
+#include "root_complex.h"
+
 /* ==== 1  Root complex ========================================================================= */
 
 enum {
-    MEM_BYTES = 16 << 20,
     BAR = 0x20000000,
     BDF = 0x0510, /* 05:02.0 */
-    STORE_BYTES = 8 << 20,
-    FIFO = 1 << 16
+    STORE_BYTES = 8 << 20
 };
-#define MEM_LOW  0x40000000u  /* host memory, below 4 GB ... */
-#define MEM_HIGH 0x900000000u /* ... and the same above */
-#define MSI_BASE 0xfee00000u
-
-typedef struct tlp_copy {
-    struct tlp_copy *next;
-    size_t len;
-    uint8_t bytes[];
-} tlp_copy;
-
-typedef struct tlp_fifo {
-    tlp_copy *head, **tail;
-    unsigned count;
-} tlp_fifo;
-
-typedef struct rc {
-    uint8_t *mem;
-    void *dev;
-    device_port port;
-    uint16_t bdf;
-    tlp_fifo from;         /* emitted, not yet looked at */
-    tlp_fifo answers[256]; /* completions to be given to the device, by tag */
-    unsigned answers_waiting;
-    bool in_flight[256];
-    bool hold;      /* read requests are kept unanswered */
-    bool foreign;   /* nothing is checked: the device is being fuzzed */
-    uint8_t status; /* of answers */
-    bool poison;
-    bool closed; /* port.waiting says that nothing leaves */
-    uint64_t seed;
-    uint32_t mps, mrrs;
-    unsigned last_tag; /* of the latest read request */
-    unsigned reads, writes, most_in_flight, msi_count[NVME_VECTORS];
-    uint32_t msi_last;
-    dxpu_tlp cpl; /* the last completion for the root complex, and its data so far */
-    uint8_t data[4096];
-    unsigned data_len, cpl_count;
-    bool cpl_done;
-} rc;
-
-static uint32_t rnd(rc *r)
-{
-    r->seed = r->seed * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(r->seed >> 33);
-}
-
-static void fifo_put(tlp_fifo *f, dxpu_bytes b)
-{
-    tlp_copy *c = malloc(sizeof *c + b.len);
-    assert_non_null(c);
-    c->next = NULL;
-    c->len = b.len;
-    memcpy(c->bytes, b.ptr, b.len);
-    if (!f->head)
-        f->tail = &f->head;
-    *f->tail = c;
-    f->tail = &c->next;
-    f->count++;
-}
-
-static tlp_copy *fifo_get(tlp_fifo *f)
-{
-    tlp_copy *c = f->head;
-    if (c) {
-        f->head = c->next;
-        f->count--;
-    }
-    return c;
-}
-
-static void fifo_clear(tlp_fifo *f)
-{
-    tlp_copy *c;
-    while ((c = fifo_get(f)) != NULL)
-        free(c);
-}
-
-static void rc_emitted(void *user, dxpu_bytes tlp)
-{
-    rc *r = user;
-    fifo_put(&r->from, tlp);
-}
-
-static unsigned rc_waiting(void *user)
-{
-    const rc *r = user;
-    return r->closed ? 1000000 : 0;
-}
-
-/* Give a TLP to the device, decoded from its bytes as a box does. */
-static void rc_give(rc *r, const dxpu_tlp *t)
-{
-    uint8_t bytes[DXPU_TLP_MAX_BYTES];
-    dxpu_bytes b = { bytes, 0 };
-    dxpu_tlp back;
-    assert_int_equal(dxpu_tlp_encode(t, bytes, sizeof bytes, &b.len), DXPU_OK);
-    assert_int_equal(dxpu_tlp_decode(b, &back), DXPU_OK);
-    nvme_kind.tlp(r->dev, &back, b);
-}
-
-/* Where an address of the host is, NULL for none. */
-static uint8_t *rc_mem(rc *r, uint64_t address, uint32_t len)
-{
-    uint64_t at = address >= MEM_HIGH ? address - MEM_HIGH : address - MEM_LOW;
-    return at < MEM_BYTES && len <= MEM_BYTES - at ? r->mem + at : NULL;
-}
-
-static void rc_write(rc *r, const dxpu_tlp *t)
-{
-    uint8_t *to = rc_mem(r, t->address, t->length_dw * 4u);
-    r->writes++;
-    if (r->foreign)
-        return;
-    assert_int_equal(t->requester, r->bdf);
-    assert_true(t->length_dw * 4u <= r->mps);
-    assert_int_equal(t->first_be, 0xf);
-    if ((t->address & 0xfff00000u) == MSI_BASE && t->address < MEM_HIGH) {
-        assert_int_equal(t->length_dw, 1);
-        r->msi_last = t->payload.ptr[0];
-        assert_true(r->msi_last < NVME_VECTORS);
-        r->msi_count[r->msi_last]++;
-        return;
-    }
-    assert_non_null(to);
-    memcpy(to, t->payload.ptr, t->payload.len);
-}
-
-static void rc_queue_answer(rc *r, unsigned tag, const dxpu_tlp *t)
-{
-    uint8_t bytes[DXPU_TLP_MAX_BYTES];
-    dxpu_bytes b = { bytes, 0 };
-    assert_int_equal(dxpu_tlp_encode(t, bytes, sizeof bytes, &b.len), DXPU_OK);
-    fifo_put(&r->answers[tag], b);
-    r->answers_waiting++;
-}
-
-/* Queue the answers of one memory read, cut at 64-byte boundaries as the dice say. */
-static void rc_read(rc *r, const dxpu_tlp *t)
-{
-    const uint8_t *from = rc_mem(r, t->address, t->length_dw * 4u);
-    uint32_t left = t->length_dw * 4u, in_flight = 0;
-    uint64_t at = t->address;
-    dxpu_tlp cpl;
-    r->reads++;
-    if (!r->foreign) {
-        assert_int_equal(t->requester, r->bdf);
-        assert_true(left <= r->mrrs);
-        assert_false(r->in_flight[t->tag]);
-    }
-    if (t->tag > 255)
-        fail();
-    r->in_flight[t->tag] = true;
-    r->last_tag = t->tag;
-    for (unsigned i = 0; i < 256; i++)
-        in_flight += r->in_flight[i];
-    r->most_in_flight = in_flight > r->most_in_flight ? in_flight : r->most_in_flight;
-    if (r->status != DXPU_CPL_SC || !from) {
-        dxpu_tlp_completion(t, 0, r->status ? r->status : DXPU_CPL_UR, &cpl);
-        rc_queue_answer(r, t->tag, &cpl);
-        return;
-    }
-    dxpu_tlp_completion(t, 0, DXPU_CPL_SC, &cpl);
-    while (left) {
-        uint32_t part = left, room = 64 * (1 + rnd(r) % 8) - (uint32_t)(at & 63);
-        part = part < room ? part : room;
-        cpl.byte_count = (uint16_t)left;
-        cpl.lower_addr = (uint8_t)(at & 0x7f);
-        cpl.length_dw = (uint16_t)(part / 4);
-        cpl.ep = r->poison;
-        cpl.payload.ptr = from + (at - t->address);
-        cpl.payload.len = part;
-        rc_queue_answer(r, t->tag, &cpl);
-        at += part;
-        left -= part;
-    }
-}
-
-static void rc_completion(rc *r, const dxpu_tlp *t)
-{
-    r->cpl = *t;
-    r->cpl.payload.ptr = NULL;
-    r->cpl_count++;
-    if (r->foreign)
-        return;
-    assert_true(t->payload.len <= r->mps);
-    assert_true(r->data_len + t->payload.len <= sizeof r->data);
-    memcpy(r->data + r->data_len, t->payload.ptr ? t->payload.ptr : r->data, t->payload.len);
-    r->data_len += (unsigned)t->payload.len;
-    r->cpl_done = !t->length_dw || t->byte_count <= t->length_dw * 4u - (t->lower_addr & 3);
-}
-
-/* Look at what the device emitted.  The completions it is owed are only queued. */
-static void rc_look(rc *r)
-{
-    tlp_copy *c;
-    while ((c = fifo_get(&r->from)) != NULL) {
-        dxpu_bytes b = { c->bytes, c->len };
-        dxpu_tlp t;
-        assert_int_equal(dxpu_tlp_decode(b, &t), DXPU_OK);
-        if (t.type == DXPU_TLP_MWR)
-            rc_write(r, &t);
-        else if (t.type == DXPU_TLP_MRD)
-            rc_read(r, &t);
-        else if (t.type >= DXPU_TLP_CPL && t.type <= DXPU_TLP_CPLDLK)
-            rc_completion(r, &t);
-        else
-            fail();
-        free(c);
-    }
-}
-
-/* One completion of this tag. */
-static void rc_answer_tag(rc *r, unsigned tag)
-{
-    tlp_copy *c;
-    dxpu_bytes b;
-    dxpu_tlp t;
-    c = fifo_get(&r->answers[tag]);
-    r->answers_waiting--;
-    if (!r->answers[tag].head)
-        r->in_flight[tag] = false;
-    b.ptr = c->bytes;
-    b.len = c->len;
-    assert_int_equal(dxpu_tlp_decode(b, &t), DXPU_OK);
-    nvme_kind.tlp(r->dev, &t, b);
-    free(c);
-}
-
-/* One completion of a tag chosen by the dice, in order within the tag. */
-static bool rc_answer_one(rc *r)
-{
-    unsigned tag = rnd(r) % 256;
-    if (!r->answers_waiting)
-        return false;
-    while (!r->answers[tag].head)
-        tag = (tag + 1) % 256;
-    rc_answer_tag(r, tag);
-    return true;
-}
 
 /* All completions of the latest read request, before any other. */
 static void rc_answer_last(rc *r)
@@ -315,98 +76,16 @@ static void rc_answer_last(rc *r)
     rc_look(r);
 }
 
-/* Until the device has nothing more to say. */
-static void rc_run(rc *r)
-{
-    do
-        rc_look(r);
-    while (!r->hold && rc_answer_one(r));
-    rc_look(r);
-}
-
-static dxpu_tlp rc_request(const rc *r, uint8_t type, uint64_t address, uint32_t bytes)
-{
-    dxpu_tlp t;
-    memset(&t, 0, sizeof t);
-    t.type = type;
-    t.header_dw = address >> 32 ? 4 : 3;
-    t.address = address & ~(uint64_t)3;
-    t.target = r->bdf;
-    assert_int_equal(dxpu_be_from_range(address, bytes, &t.first_be, &t.last_be, &t.length_dw),
-                     DXPU_OK);
-    return t;
-}
-
-/* Send a non-posted request and wait for its completion; its status. */
-static uint8_t rc_ask(rc *r, const dxpu_tlp *t)
-{
-    r->data_len = r->cpl_count = 0;
-    r->cpl_done = false;
-    rc_give(r, t);
-    rc_look(r);
-    assert_true(r->cpl_done);
-    return r->cpl.status;
-}
-
-static dxpu_tlp cfg_tlp(const rc *r, uint8_t type, unsigned reg)
-{
-    dxpu_tlp t = rc_request(r, type, 0, 4);
-    t.register_bytes = (uint16_t)(reg & ~3u);
-    t.header_dw = 3;
-    return t;
-}
-
-static uint32_t cfg_read(rc *r, unsigned reg)
-{
-    dxpu_tlp t = cfg_tlp(r, DXPU_TLP_CFGRD0, reg);
-    assert_int_equal(rc_ask(r, &t), DXPU_CPL_SC);
-    assert_int_equal(r->data_len, 4);
-    return nvme_le32(r->data);
-}
-
-static void cfg_write_be(rc *r, unsigned reg, uint32_t value, uint8_t be)
-{
-    dxpu_tlp t = cfg_tlp(r, DXPU_TLP_CFGWR0, reg);
-    uint8_t bytes[4];
-    nvme_put32(bytes, value);
-    t.first_be = be;
-    t.payload.ptr = bytes;
-    t.payload.len = 4;
-    assert_int_equal(rc_ask(r, &t), DXPU_CPL_SC);
-}
-
-static void cfg_write(rc *r, unsigned reg, uint32_t value)
-{
-    cfg_write_be(r, reg, value, 0xf);
-}
-
-static uint8_t mmio_read_status(rc *r, uint64_t address, uint32_t bytes)
-{
-    dxpu_tlp t = rc_request(r, DXPU_TLP_MRD, address, bytes);
-    return rc_ask(r, &t);
-}
-
 static uint32_t reg32(rc *r, uint32_t offset)
 {
     assert_int_equal(mmio_read_status(r, BAR + offset, 4), DXPU_CPL_SC);
-    return nvme_le32(r->data);
-}
-
-static void mmio_write(rc *r, uint64_t address, const uint8_t *data, uint32_t bytes)
-{
-    dxpu_tlp t = rc_request(r, DXPU_TLP_MWR, address, bytes);
-    uint8_t shifted[64] = { 0 };
-    memcpy(shifted + (address & 3), data, bytes);
-    t.payload.ptr = shifted;
-    t.payload.len = t.length_dw * 4u;
-    rc_give(r, &t);
-    rc_look(r);
+    return pci_load32(r->data);
 }
 
 static void reg_set32(rc *r, uint32_t offset, uint32_t value)
 {
     uint8_t b[4];
-    nvme_put32(b, value);
+    pci_store32(b, value);
     mmio_write(r, BAR + offset, b, 4);
 }
 
@@ -519,11 +198,11 @@ static bool drv_reap(driver *d, unsigned q, result *out)
     const uint8_t *e = rc_mem(&d->r, cq_address(q), 1) + p->head * 16u;
     if ((e[14] & 1) != p->phase)
         return false;
-    out->dw0 = nvme_le32(e);
-    out->sqhd = (uint16_t)nvme_le32(e + 8);
-    out->sqid = (uint16_t)(nvme_le32(e + 8) >> 16);
-    out->cid = (uint16_t)nvme_le32(e + 12);
-    out->status = (uint16_t)(nvme_le32(e + 12) >> 17 & ~(uint32_t)NVME_MORE);
+    out->dw0 = pci_load32(e);
+    out->sqhd = (uint16_t)pci_load32(e + 8);
+    out->sqid = (uint16_t)(pci_load32(e + 8) >> 16);
+    out->cid = (uint16_t)pci_load32(e + 12);
+    out->status = (uint16_t)(pci_load32(e + 12) >> 17 & ~(uint32_t)NVME_MORE);
     p->head = (p->head + 1) % p->depth;
     if (!p->head)
         p->phase ^= 1;
@@ -544,7 +223,7 @@ static uint16_t drv_send(driver *d, unsigned q, const sqe *s)
 {
     uint8_t *e = drv_entry(d, q);
     for (unsigned i = 0; i < 16; i++)
-        nvme_put32(e + i * 4u, s->dw[i]);
+        pci_store32(e + i * 4u, s->dw[i]);
     nvme_put16(e + 2, ++d->cid);
     return d->cid;
 }
@@ -610,38 +289,19 @@ static void drv_queues(driver *d, unsigned count)
 
 static driver *drv_open(const char *file)
 {
-    device_settings set = { STORE_BYTES, 512, NULL, 0, 0, 0x20001, 0 };
+    device_settings set = { .memory_bytes = STORE_BYTES, .mps_bytes = 512, .identity = 0x20001 };
     driver *d = calloc(1, sizeof *d);
     assert_non_null(d);
     set.file = file;
     set.file_bytes = file ? STORE_BYTES : 0;
-    d->r.mem = calloc(1, MEM_BYTES);
-    assert_non_null(d->r.mem);
-    d->r.seed = 12345;
-    d->r.mps = 128;
-    d->r.mrrs = 512;
-    d->r.port.user = &d->r;
-    d->r.port.emit = rc_emitted;
-    d->r.port.waiting = rc_waiting;
-    d->r.dev = nvme_kind.create(&set, &d->r.port);
-    assert_non_null(d->r.dev);
+    rc_open(&d->r, &nvme_kind, &set, 0);
+    d->r.whole_dwords = true;
     return d;
-}
-
-static void drv_forget(driver *d)
-{
-    fifo_clear(&d->r.from);
-    for (unsigned i = 0; i < 256; i++)
-        fifo_clear(&d->r.answers[i]);
-    memset(d->r.in_flight, 0, sizeof d->r.in_flight);
-    d->r.answers_waiting = 0;
 }
 
 static void drv_close(driver *d)
 {
-    drv_forget(d);
-    nvme_kind.destroy(d->r.dev);
-    free(d->r.mem);
+    rc_close(&d->r);
     free(d);
 }
 
@@ -756,9 +416,9 @@ static void test_memory_space(void **state)
     assert_int_equal(reg32(r, 0x08), 0x00010400);
     assert_int_equal(mmio_read_status(r, BAR - 4, 4), DXPU_CPL_UR);
     assert_int_equal(mmio_read_status(r, BAR + NVME_BAR_BYTES, 4), DXPU_CPL_UR);
-    assert_int_equal(model(d)->count.posted_dropped, 0);
+    assert_int_equal(model(d)->fn.count.posted_dropped, 0);
     mmio_write(r, BAR + NVME_BAR_BYTES, b, 4);
-    assert_int_equal(model(d)->count.posted_dropped, 1);
+    assert_int_equal(model(d)->fn.count.posted_dropped, 1);
     cfg_write_be(r, 0x04, 0x0004, 0x3);
     assert_int_equal(mmio_read_status(r, BAR + 8, 4), DXPU_CPL_UR);
     cfg_write_be(r, 0x04, 0x0006, 0x3);
@@ -777,7 +437,7 @@ static void test_bar_above_4g(void **state)
     cfg_write(r, 0x14, 0x12);
     assert_int_equal(mmio_read_status(r, BAR + 8, 4), DXPU_CPL_UR);
     assert_int_equal(mmio_read_status(r, 0x1200000000u + BAR + 8, 4), DXPU_CPL_SC);
-    assert_int_equal(nvme_le32(r->data), 0x00010400);
+    assert_int_equal(pci_load32(r->data), 0x00010400);
     drv_close(d);
 }
 
@@ -864,22 +524,22 @@ static void test_identify(void **state)
     const uint8_t *p = d->r.mem + MEM_DATA;
     (void)state;
     assert_int_equal(identify(d, 1, 0), 0);
-    assert_int_equal(nvme_le32(p), 0x1af41af4);
+    assert_int_equal(pci_load32(p), 0x1af41af4);
     assert_memory_equal(p + 4, "DXPU0000000000020001", 20);
     assert_int_equal(p[77], 8);
-    assert_int_equal(nvme_le32(p + 80), 0x00010400);
-    assert_int_equal(nvme_le32(p + 516), 1);
+    assert_int_equal(pci_load32(p + 80), 0x00010400);
+    assert_int_equal(pci_load32(p + 516), 1);
     assert_memory_equal(p + 768, "nqn.2014-08.org.nvmexpress:uuid:", 32);
     assert_int_equal(strlen((const char *)p + 768), 32 + 36);
     assert_int_equal(identify(d, 0, 1), 0);
     assert_int_equal(nvme_le64(p), STORE_BYTES / 512);
     assert_int_equal(p[26], 0);
-    assert_int_equal(nvme_le32(p + 128), 9u << 16);
+    assert_int_equal(pci_load32(p + 128), 9u << 16);
     assert_int_equal(identify(d, 2, 0), 0);
-    assert_int_equal(nvme_le32(p), 1);
-    assert_int_equal(nvme_le32(p + 4), 0);
+    assert_int_equal(pci_load32(p), 1);
+    assert_int_equal(pci_load32(p + 4), 0);
     assert_int_equal(identify(d, 2, 1), 0);
-    assert_int_equal(nvme_le32(p), 0);
+    assert_int_equal(pci_load32(p), 0);
     assert_int_equal(identify(d, 3, 1), 0);
     assert_int_equal(p[0], 3);
     assert_int_equal(p[1], 16);
@@ -985,9 +645,9 @@ static void test_logs(void **state)
     assert_int_equal(admin(d, 0x02, 0, 3 | 127u << 16, 0), 0);
     assert_int_equal(p[0], 1);
     assert_int_equal(admin(d, 0x02, 0, 5 | 1023u << 16, 0), 0);
-    assert_int_equal(nvme_le32(p + 6 * 4), 1);
-    assert_int_equal(nvme_le32(p + 1024 + 4), 3);
-    assert_int_equal(nvme_le32(p + 0x10 * 4), 0);
+    assert_int_equal(pci_load32(p + 6 * 4), 1);
+    assert_int_equal(pci_load32(p + 1024 + 4), 3);
+    assert_int_equal(pci_load32(p + 0x10 * 4), 0);
     assert_int_equal(admin(d, 0x02, 0, 0x77, 0), NVME_INVALID_LOG | NVME_DNR);
     assert_int_equal(admin(d, 0x02, 1, 2 | 127u << 16, 0), NVME_INVALID_FIELD | NVME_DNR);
     drv_close(d);
@@ -1301,17 +961,17 @@ static void test_io_other_commands(void **state)
     s.dw[10] = 1;
     s.dw[11] = 4;
     memset(d->r.mem + MEM_DATA, 0, 32);
-    nvme_put32(d->r.mem + MEM_DATA + 4, 4);
+    pci_store32(d->r.mem + MEM_DATA + 4, 4);
     nvme_put64(d->r.mem + MEM_DATA + 8, 8);
-    nvme_put32(d->r.mem + MEM_DATA + 20, 4);
+    pci_store32(d->r.mem + MEM_DATA + 20, 4);
     nvme_put64(d->r.mem + MEM_DATA + 24, 12);
     assert_int_equal(drv_do(d, 1, &s).status, 0);
     assert_int_equal(move(d, false, 8, sizeof back, 0, back), 0);
     assert_memory_equal(back, zero, sizeof zero);
     nvme_put64(d->r.mem + MEM_DATA + 24, STORE_BYTES / 512 - 3);
-    nvme_put32(d->r.mem + MEM_DATA, 0);
+    pci_store32(d->r.mem + MEM_DATA, 0);
     memset(d->r.mem + MEM_DATA, 0, 20);
-    nvme_put32(d->r.mem + MEM_DATA + 20, 4);
+    pci_store32(d->r.mem + MEM_DATA + 20, 4);
     assert_int_equal(drv_do(d, 1, &s).status, NVME_LBA_RANGE | NVME_DNR);
     drv_close(d);
 }
@@ -1359,7 +1019,9 @@ static void test_io_file(void **state)
 {
     char path[] = "/tmp/unit_nvme.XXXXXX";
     int fd = mkstemp(path);
-    device_settings set = { 0, 512, path, STORE_BYTES, 0, 1, 0 };
+    device_settings set = {
+        .mps_bytes = 512, .file = path, .file_bytes = STORE_BYTES, .identity = 1
+    };
     device_port port = { NULL, rc_emitted, NULL };
     driver *d;
     uint8_t data[4096], back[4096];
@@ -1545,7 +1207,7 @@ static void test_errors_of_dma(void **state)
     for (unsigned round = 0; round < 2; round++) {
         (void)drv_send(d, 1, &s);
         drv_ring(d, 1);
-        while (model(d)->tags.in_flight == 0 || model(d)->sq[1].busy) { /* the entry first */
+        while (model(d)->fn.tags.in_flight == 0 || model(d)->sq[1].busy) { /* the entry first */
             rc_look(r);
             assert_true(rc_answer_one(r));
         }
@@ -1606,7 +1268,7 @@ static void test_errors_completion_timeout(void **state)
         nvme_kind.tick(r->dev, now);
         (void)drv_send(d, 1, &s);
         drv_ring(d, 1);
-        while (model(d)->tags.in_flight == 0 || model(d)->sq[1].busy) {
+        while (model(d)->fn.tags.in_flight == 0 || model(d)->sq[1].busy) {
             rc_look(r);
             assert_true(rc_answer_one(r));
         }
@@ -1619,7 +1281,7 @@ static void test_errors_completion_timeout(void **state)
         assert_int_equal(drv_reap(d, 1, &res), round == 0);
         if (round == 0) {
             assert_int_equal(res.status, NVME_TRANSFER_ERROR);
-            drv_forget(d);
+            rc_forget(&d->r);
         }
         r->hold = false;
         nvme_kind.tick(r->dev, now + 900000000u); /* tags have rested */
@@ -1627,7 +1289,7 @@ static void test_errors_completion_timeout(void **state)
     }
     assert_true(drv_reap(d, 1, &res));
     assert_int_equal(res.status, 0);
-    assert_true(model(d)->count.completion_timeouts >= 1);
+    assert_true(model(d)->fn.count.completion_timeouts >= 1);
     drv_close(d);
 }
 
@@ -1644,16 +1306,16 @@ static void test_completion_timeout_ranges(void **state)
     (void)state;
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         cfg_write_be(&d->r, 0x88, rows[i].code, 0x1);
-        model(d)->timeout_least_ns = 0;
-        assert_int_equal(nvme_config_timeout_ns(model(d)), rows[i].us * (uint64_t)1000);
-        model(d)->timeout_least_ns = 1000000000;
-        assert_int_equal(nvme_config_timeout_ns(model(d)),
+        model(d)->fn.set.timeout_ns = 0;
+        assert_int_equal(timeout_ns(&model(d)->fn), rows[i].us * (uint64_t)1000);
+        model(d)->fn.set.timeout_ns = 1000000000;
+        assert_int_equal(timeout_ns(&model(d)->fn),
                          rows[i].us > 1000000 ? rows[i].us * (uint64_t)1000 : 1000000000);
-        model(d)->timeout_least_ns = DXPU_NEVER;
-        assert_true(nvme_config_timeout_ns(model(d)) == DXPU_NEVER);
+        model(d)->fn.set.timeout_ns = DXPU_NEVER;
+        assert_true(timeout_ns(&model(d)->fn) == DXPU_NEVER);
         cfg_write_be(&d->r, 0x88, rows[i].code | 0x10, 0x1);
-        model(d)->timeout_least_ns = 0;
-        assert_true(nvme_config_timeout_ns(model(d)) == DXPU_NEVER);
+        model(d)->fn.set.timeout_ns = 0;
+        assert_true(timeout_ns(&model(d)->fn) == DXPU_NEVER);
     }
     drv_close(d);
 }
@@ -1681,7 +1343,7 @@ static void test_poison_messages_pending(void **state)
     t.message_code = 0x19; /* PME_Turn_Off */
     t.message_routing = DXPU_MSG_BROADCAST;
     rc_give(r, &t);
-    assert_int_equal(model(d)->count.messages, 1);
+    assert_int_equal(model(d)->fn.count.messages, 1);
     assert_false(cfg_read(r, 0x68) & 0x00200000);
     r->hold = true;
     (void)drv_send(d, 1, &s);
@@ -1804,7 +1466,7 @@ static void test_abort(void **state)
     (void)state;
     memset(r->mem + MEM_DATA, 0x77, 4096);
     drv_ring(d, 1);
-    while (model(d)->tags.in_flight == 0 || model(d)->sq[1].busy) {
+    while (model(d)->fn.tags.in_flight == 0 || model(d)->sq[1].busy) {
         rc_look(r);
         assert_true(rc_answer_one(r));
     }
@@ -1850,7 +1512,7 @@ static void test_delete_queue_with_commands(void **state)
     for (unsigned i = 0; i < 8; i++)
         (void)drv_send(d, 1, &s);
     drv_ring(d, 1);
-    while (model(d)->tags.in_flight == 0 || model(d)->sq[1].busy) {
+    while (model(d)->fn.tags.in_flight == 0 || model(d)->sq[1].busy) {
         rc_look(r);
         assert_true(rc_answer_one(r));
     }
@@ -1939,7 +1601,7 @@ static void busy(driver *d)
         (void)drv_send(d, 1, &s);
     }
     drv_ring(d, 1);
-    while (model(d)->tags.in_flight == 0 || model(d)->sq[1].busy) {
+    while (model(d)->fn.tags.in_flight == 0 || model(d)->sq[1].busy) {
         rc_look(r);
         assert_true(rc_answer_one(r));
     }
@@ -1985,7 +1647,7 @@ static void test_reset_during_io(void **state)
         } else {
             assert_int_equal(r->reads, reads);
             assert_int_equal(r->writes, writes);
-            assert_int_equal(model(d)->tags.in_flight, 0);
+            assert_int_equal(model(d)->fn.tags.in_flight, 0);
             assert_int_equal(model(d)->buffer_bytes, 0);
         }
         memset(r->in_flight, 0, sizeof r->in_flight);
@@ -2086,7 +1748,7 @@ static void test_renumbered_while_busy(void **state)
         done++;
     }
     assert_int_equal(done, 16);
-    assert_int_equal(model(d)->tags.requester, 0x0910);
+    assert_int_equal(model(d)->fn.tags.requester, 0x0910);
     drv_close(d);
 }
 
@@ -2096,7 +1758,7 @@ static void test_completions_nobody_asked_for(void **state)
     rc *r = &d->r;
     dxpu_tlp t, read = rc_request(r, DXPU_TLP_MRD, MEM_LOW, 64);
     uint8_t data[64] = { 0 };
-    uint64_t before = model(d)->count.completions_refused;
+    uint64_t before = model(d)->fn.count.completions_refused;
     (void)state;
     read.requester = BDF;
     read.tag = 3;
@@ -2105,7 +1767,7 @@ static void test_completions_nobody_asked_for(void **state)
     t.payload.len = 64;
     t.length_dw = 16;
     rc_give(r, &t);
-    assert_int_equal(model(d)->count.completions_refused, before + 1);
+    assert_int_equal(model(d)->fn.count.completions_refused, before + 1);
     assert_int_equal(identify(d, 1, 0), 0);
     drv_close(d);
 }
@@ -2120,7 +1782,7 @@ static void fuzz_memory(driver *d)
         0,          1,       2,       5, 6, 8, 9, 0x80, MEM_LOW + MEM_DATA, MEM_LOW + MEM_LISTS,
         0xffffffff, 0x10001, 0x3f0001
     };
-    nvme_put32(p, rnd(r) & 3 ? words[rnd(r) % (sizeof words / 4)] : rnd(r));
+    pci_store32(p, rnd(r) & 3 ? words[rnd(r) % (sizeof words / 4)] : rnd(r));
     nvme_put64(r->mem + MEM_LISTS + rnd(r) % 4096 * 8,
                rnd(r) & 7 ? MEM_LOW + rnd(r) % MEM_BYTES / 4096 * 4096 : rnd(r));
 }
@@ -2180,7 +1842,7 @@ static void fuzz_revive(driver *d)
 {
     d->r.hold = false;
     nvme_kind.reset(d->r.dev);
-    drv_forget(d);
+    rc_forget(&d->r);
     d->r.foreign = false;
     d->r.bdf = BDF;
     d->r.mps = 128;

@@ -512,13 +512,41 @@ static void test_r6_what_is_not_remembered(void **state)
     down(&b, DXPU_TLP_CFGWR1, port, BUSES, 0x00030302, 5);
     down(&b, DXPU_TLP_CFGWR1, port, BUSES, 0x00040402, 5);
     assert_int_equal(b.t.pending_count, 1);
-    down(&b, DXPU_TLP_CFGRD1, port, BUSES, 0, 5); /* requests other than writes change nothing */
+    down(&b, DXPU_TLP_CFGRD1, port, BUSES, 0, 6); /* another tag changes nothing */
     assert_int_equal(b.t.pending_count, 1);
     up(&b, DXPU_TLP_CPL, DXPU_CPL_SC, 5);
     assert_int_equal(behind(&b, 3), DXPU_E_NONE);
     assert_int_equal(behind(&b, 4), 0);
     assert_int_equal(b.t.count_pending_lost, 0);
     check(&b);
+}
+
+/* A write whose completion never came: the next request with its tag ends the wait, so that this
+   one's completion teaches nothing.  Posted ones, and other requesters, have tags of their own. */
+static void test_r6_a_tag_in_use_again(void **state)
+{
+    static const uint8_t types[] = { DXPU_TLP_DMWR,   DXPU_TLP_MRD,  DXPU_TLP_FETCHADD,
+                                     DXPU_TLP_CFGRD1, DXPU_TLP_IOWR, DXPU_TLP_MWR };
+    uint16_t port = DXPU_BDF(2, 0, 0);
+    (void)state;
+    for (unsigned i = 0; i < 7; i++) {
+        bool another = i == 6, waits = another || types[i] == DXPU_TLP_MWR;
+        dxpu_tlp t;
+        bench b;
+        bench_init(&b);
+        assert_int_equal(add(&b, port), 0);
+        down(&b, DXPU_TLP_CFGWR1, port, BUSES, 0x00030302, 7);
+        memset(&t, 0, sizeof t);
+        t.type = another ? DXPU_TLP_DMWR : types[i];
+        t.requester = another ? DXPU_BDF(9, 9, 1) : DXPU_BDF(0, 0, 0);
+        t.tag = 7;
+        dxpu_host_observe(&b.t, &t);
+        assert_int_equal(b.t.pending_count, waits);
+        up(&b, DXPU_TLP_CPL, DXPU_CPL_SC, 7);
+        assert_int_equal(b.t.count_learnt, waits);
+        assert_int_equal(behind(&b, 3), waits ? 0 : DXPU_E_NONE);
+        check(&b);
+    }
 }
 
 static void test_r7_pending_full_drops_the_oldest(void **state)
@@ -1075,6 +1103,7 @@ int main(void)
         cmocka_unit_test(test_r5_model),
         cmocka_unit_test(test_r6_learnt_when_the_completion_passes),
         cmocka_unit_test(test_r6_what_is_not_remembered),
+        cmocka_unit_test(test_r6_a_tag_in_use_again),
         cmocka_unit_test(test_r7_pending_full_drops_the_oldest),
         cmocka_unit_test(test_r7_pending_follows_the_row),
         cmocka_unit_test(test_r8_route),

@@ -752,6 +752,93 @@ static void test_t23_ide(void **state)
     refused(&t, DXPU_E_TLP_IDE);
 }
 
+static void test_t24_pasid(void **state)
+{
+    unsigned type, code;
+    (void)state;
+    for (type = 0; type < DXPU_TLP_TYPE_COUNT; type++) {
+        unsigned kind = dxpui_tlp_kind(type);
+        dxpu_tlp t = base(type);
+        accepted(&t);
+        set_prefixes(&t, 1, 0x913fffff, 0);
+        if (kind == DXPUI_MEM || kind == DXPUI_ATOMIC)
+            accepted(&t);
+        else
+            refused(&t, DXPU_E_TLP_PREFIX);
+    }
+    for (code = 0; code < 256; code++) {
+        const dxpui_message_row *m = dxpui_message_find(code);
+        dxpu_tlp t = base(DXPU_TLP_MSG);
+        if (!m || m->data == 1)
+            continue;
+        t.message_code = (uint8_t)code;
+        t.message_routing = code >= 0x7e ? DXPU_MSG_TO_ROOT : m->routing;
+        t.message_dw[0] = t.message_dw[1] = 0;
+        t.target = 0;
+        accepted(&t);
+        set_prefixes(&t, 1, 0x91000000, 0);
+        if (code >= 1 && code <= 5)
+            accepted(&t);
+        else
+            refused(&t, DXPU_E_TLP_PREFIX);
+    }
+    {
+        dxpu_tlp t = base(DXPU_TLP_MRD);
+        set_prefixes(&t, 1, 0x91800000, 0);
+        refused(&t, DXPU_E_TLP_RSVD);
+        set_prefixes(&t, 1, 0x91400000, 0);
+        refused(&t, DXPU_E_TLP_RSVD);
+        set_prefixes(&t, 2, 0x91000001, 0x91000001);
+        refused(&t, DXPU_E_TLP_PREFIX_COUNT);
+        set_prefixes(&t, 3, 0x8e000001, 0x91000001);
+        refused(&t, DXPU_E_TLP_PREFIX_COUNT);
+        set_prefixes(&t, 2, 0x91000001, 0x9e000001);
+        accepted(&t);
+        t.at = 2;
+        accepted(&t);
+        t = base(DXPU_TLP_CFGRD0); /* an IDE TLP is named as one where it comes first */
+        set_prefixes(&t, 2, 0x92000000, 0x91000000);
+        refused(&t, DXPU_E_TLP_IDE);
+    }
+}
+
+static void test_t25_tph(void **state)
+{
+    unsigned type, bit;
+    (void)state;
+    for (type = 0; type < DXPU_TLP_TYPE_COUNT; type++) {
+        unsigned kind = dxpui_tlp_kind(type);
+        dxpu_tlp t = base(type);
+        set_prefixes(&t, 1, 0x90ab1000, 0); /* AV stands in for TH */
+        if (kind == DXPUI_MEM || kind == DXPUI_ATOMIC)
+            accepted(&t);
+        else
+            refused(&t, DXPU_E_TLP_TH);
+    }
+    for (bit = 0; bit < 24; bit++) { /* ST[15:8], AMA with AT 2, AV; the others are reserved */
+        dxpu_tlp t = base(DXPU_TLP_MRD);
+        set_prefixes(&t, 1, 0x90000000 | 1u << bit, 0);
+        if (bit != 12)
+            refused(&t, DXPU_E_TLP_TH);
+        t.th = true;
+        if (bit >= 16 || bit == 12)
+            accepted(&t);
+        else
+            refused(&t, DXPU_E_TLP_RSVD);
+        t.at = 2;
+        if (bit >= 12)
+            accepted(&t);
+        else
+            refused(&t, DXPU_E_TLP_RSVD);
+    }
+    {
+        dxpu_tlp t = base(DXPU_TLP_MRD);
+        t.th = true;
+        set_prefixes(&t, 2, 0x90120000, 0x90340000); /* no rule found against it */
+        accepted(&t);
+    }
+}
+
 static void test_t30_message_codes(void **state)
 {
     unsigned code, known = 0;
@@ -1024,7 +1111,7 @@ static void test_t42_measure(void **state)
     dxpu_tlp_shape s = { 0 };
     bytes b;
     (void)state;
-    set_prefixes(&t, 5, 0x8e000001, 0x91000001);
+    set_prefixes(&t, 5, 0x8e000001, 0x9e000001);
     t.td = true;
     b = encode(&t);
     assert_int_equal(dxpu_tlp_measure(view(&b), &s), DXPU_OK);
@@ -1418,6 +1505,8 @@ int main(void)
         cmocka_unit_test(test_t21_prefix_order),
         cmocka_unit_test(test_t22_prefix_count),
         cmocka_unit_test(test_t23_ide),
+        cmocka_unit_test(test_t24_pasid),
+        cmocka_unit_test(test_t25_tph),
         cmocka_unit_test(test_t30_message_codes),
         cmocka_unit_test(test_t31_message_routing),
         cmocka_unit_test(test_t32_message_tc_and_attributes),

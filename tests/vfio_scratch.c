@@ -9,6 +9,7 @@
              0x00  source address (8)       0x08  target address (8)
              0x10  bytes (4)                0x14  doorbell (4), see the DOORBELL_ numbers
              0x18  result of the doorbell   0x1c  resets so far
+             0x20  late reads asked so far (4)   0x24  of them answered later (4)
              0x40  read: answered 20 ms later, with what 0x48 holds then
      BAR4   4 KiB, 32-bit: MSI-X table and pending bits (the client keeps the table)
    Prints "ready", then obeys lines on standard input: "count" prints the counters and an empty
@@ -104,6 +105,7 @@ static void on_read(void *user, const dxpu_vfu_access *a)
     if (a->region == 2 && a->offset == 0x40 && d->late == 0) {
         d->late = a->token;
         d->late_bytes = a->bytes;
+        put(d->registers + 0x20, get(d->registers + 0x20, 4) + 1, 4);
         clock_gettime(CLOCK_MONOTONIC, &d->due);
         d->due.tv_nsec += LATE_MS * 1000000;
         return;
@@ -248,6 +250,7 @@ int main(int argc, char **argv)
         if (d.late && wait_ms(&d) == 0) {
             dxpu_vfu_reply_read(d.server, d.late, d.registers + 0x48, d.late_bytes);
             d.late = 0;
+            put(d.registers + 0x24, get(d.registers + 0x24, 4) + 1, 4);
         }
         if (p[0].revents && dxpu_vfu_process(d.server) != DXPU_OK)
             break;

@@ -187,10 +187,10 @@ typedef struct dxpu_control_slot {
     uint16_t peer_slot;
     uint32_t peer_node; /* 0: not known */
     dxpu_control_address peer;
-    uint64_t epoch;        /* attached or lent now; 0: none */
-    uint64_t epoch_seen;   /* box: highest ever */
-    uint32_t attempts;     /* host: incarnations in a row that did not come up */
-    uint32_t incarnations; /* that did, ever */
+    uint64_t epoch;                           /* attached or lent now; 0: none */
+    uint64_t epoch_seen;                      /* box: highest ever */
+    uint32_t attempts;                        /* host: incarnations in a row that did not come up */
+    uint32_t incarnations;                    /* that did, ever */
     uint64_t to_device, from_device, dropped; /* TLPs */
     char device[16];                          /* box: what it is; zero-terminated, printable */
     char note[64];                            /* a remark for people, as device */
@@ -835,7 +835,7 @@ static int dxpui_ctl_variable(const dxpu_control *m, size_t *bytes)
         *bytes = m->u.status.entries.len;
         return dxpui_ctl_check_status(&m->u.status, *bytes) == DXPU_OK &&
                        *bytes == (size_t)m->u.status.count * m->u.status.entry_bytes &&
-                       *bytes <= DXPU_CONTROL_BODY_MAX - DXPUI_CTL_STATUS_BYTES
+                       *bytes + DXPUI_CTL_STATUS_BYTES <= DXPU_CONTROL_BODY_MAX
                    ? DXPU_OK
                    : DXPU_E_ARG;
     }

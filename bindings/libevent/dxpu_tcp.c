@@ -29,7 +29,7 @@ struct dxpu_tcp_conn {
     struct event *greeting;
     uint64_t touched_ns;
     const char *why; /* it is over */
-    bool open, greeted, finishing, over;
+    bool open, greeted, finishing, eof, over;
     unsigned busy; /* callbacks running: it ends when the last one returns */
 };
 
@@ -148,13 +148,19 @@ static void on_read(struct bufferevent *bev, void *user)
     leave(c, NULL);
 }
 
-/* All is sent. */
+/* All is sent.  Closing now, with bytes of the peer unread, could destroy what is on its way. */
+static void half_close(dxpu_tcp_conn *c)
+{
+    if (c->eof || shutdown(bufferevent_getfd(c->bev), SHUT_WR))
+        dxpu_tcp_drop(c, "closed here");
+}
+
 static void on_write(struct bufferevent *bev, void *user)
 {
     dxpu_tcp_conn *c = user;
     (void)bev;
     if (c->finishing)
-        dxpu_tcp_drop(c, "closed here");
+        half_close(c);
 }
 
 static bool opened(dxpu_tcp_conn *c)
@@ -165,9 +171,20 @@ static bool opened(dxpu_tcp_conn *c)
     return c->context != NULL;
 }
 
+/* The peer says no more, and may still listen. */
+static void on_eof(dxpu_tcp_conn *c)
+{
+    c->eof = true;
+    if (evbuffer_get_length(bufferevent_get_output(c->bev)))
+        dxpu_tcp_finish(c);
+    else
+        dxpu_tcp_drop(c, c->finishing ? "closed here" : "closed by the peer");
+}
+
 static void on_event(struct bufferevent *bev, short what, void *user)
 {
     dxpu_tcp_conn *c = user;
+    (void)bev;
     c->busy++;
     if (what & BEV_EVENT_CONNECTED) {
         if (!c->over && !opened(c))
@@ -178,10 +195,8 @@ static void on_event(struct bufferevent *bev, short what, void *user)
         dxpu_tcp_drop(c, what & BEV_EVENT_WRITING ? "the peer takes nothing" : "silent for long");
     } else if (!(what & BEV_EVENT_EOF)) {
         dxpu_tcp_drop(c, "connection lost");
-    } else if (evbuffer_get_length(bufferevent_get_output(bev))) {
-        dxpu_tcp_finish(c); /* it asks nothing more, and may still listen */
     } else {
-        dxpu_tcp_drop(c, "closed by the peer");
+        on_eof(c);
     }
     leave(c, NULL);
 }
@@ -274,11 +289,9 @@ void dxpu_tcp_finish(dxpu_tcp_conn *c)
     if (c->over || c->finishing)
         return;
     c->finishing = true;
-    if (!evbuffer_get_length(bufferevent_get_output(c->bev))) {
-        dxpu_tcp_drop(c, "closed here");
-        return;
-    }
     (void)event_add(c->greeting, &stall); /* however slowly the peer takes the rest */
+    if (!evbuffer_get_length(bufferevent_get_output(c->bev)))
+        half_close(c);
 }
 
 /* ==== 3  Listener ============================================================================= */

@@ -74,7 +74,7 @@ dxpu_tcp_conn *dxpu_tcp_connect(struct event_base *base, const dxpu_udp_address 
 bool dxpu_tcp_send(dxpu_tcp_conn *c, const void *data, size_t bytes);
 /* The peer said something sensible: it greeted, and is not the longest silent one. */
 void dxpu_tcp_touch(dxpu_tcp_conn *c);
-/* Take no more; close when all is sent, after stall_ms at the latest. */
+/* Take no more; close when all is sent and the peer has closed too, or after stall_ms. */
 void dxpu_tcp_finish(dxpu_tcp_conn *c);
 /* Close at once; closed() is called from here, or when a callback of c that runs returns.  No use
    of c afterwards but from there. */

@@ -4,8 +4,10 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "console.h"
+#include "devices/eptest.h"
 #include "devices/memory.h"
 #include "devices/nvme.h"
+#include "devices/vga.h"
 #include "options.h"
 #include "slots.h"
 
@@ -25,7 +27,7 @@ static struct {
     uint64_t slots, node;
     device_settings device;
     unsigned kind; /* index into kinds */
-    const char *record, *state, *control;
+    const char *record, *state, *control, *screenshot;
     bool json, stats, quiet;
 } set = { FABRIC_SETTINGS_DEFAULT("*:4458"),
           1,
@@ -35,22 +37,25 @@ static struct {
           NULL,
           NULL,
           NULL,
+          NULL,
           false,
           false,
           false };
 
-static const device_kind *const kinds[] = { &memory_kind, &nvme_kind };
+static const device_kind *const kinds[] = { &memory_kind, &nvme_kind, &vga_kind, &eptest_kind };
 
 static const option_row rows[] = {
     FABRIC_OPTIONS(set.fabric),
-    { "device", "memory|nvme", "what stands in the slots (memory)", OPTION_CHOICE, &set.kind, 0,
-      0 },
+    { "device", "memory|nvme|vga|eptest", "what stands in the slots (memory)", OPTION_CHOICE,
+      &set.kind, 0, 0 },
     { "file", "FILE", "nvme: its blocks; FILE.2 and so on for further slots (in memory)",
       OPTION_TEXT, &set.device.file, 0, 0 },
     { "size", "SIZE", "nvme: of the namespace (the file's, or --memory)", OPTION_SIZE,
       &set.device.file_bytes, 1u << 20, (uint64_t)1 << 44 },
     { "block", "BYTES", "nvme: logical block, 512 or 4096 (512)", OPTION_NUMBER,
       &set.device.block_bytes, 512, 4096 },
+    { "bar", "SIZE", "eptest: its 64-bit prefetchable BAR, a power of two (64K)", OPTION_SIZE,
+      &set.device.bar_bytes, 4096, (uint64_t)1 << 44 },
     { "slots", "N", "slots, numbered from 1 (1)", OPTION_NUMBER, &set.slots, 1, SLOTS_MAX },
     { "memory", "SIZE", "memory of each slot's device, a power of two (16M)", OPTION_SIZE,
       &set.device.memory_bytes, 4096, (uint64_t)1 << 40 },
@@ -64,6 +69,8 @@ static const option_row rows[] = {
       OPTION_TEXT, &set.control, 0, 0 },
     { "record", "FILE", "write every TLP that arrives to a pcap, in order", OPTION_TEXT,
       &set.record, 0, 0 },
+    { "screenshot", "FILE", "vga: on SIGUSR2 write what it shows, a PNG; FILE.2 and so on",
+      OPTION_TEXT, &set.screenshot, 0, 0 },
     { "stats", NULL, "all statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
     { "json", NULL, "statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json, 0,
       0 },
@@ -104,6 +111,17 @@ static void on_usr1(evutil_socket_t fd, short what, void *user)
     (void)user;
     print_stats(stderr, false);
     recorder_flush(&the_box.record);
+}
+
+static void on_usr2(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd;
+    (void)what;
+    (void)user;
+    if (set.screenshot)
+        (void)slots_screenshot(&the_box, set.screenshot); /* it has said why not */
+    else
+        fprintf(stderr, "dxpu-box: --screenshot names no file\n");
 }
 
 static uint64_t next_ns(void *user)
@@ -178,17 +196,20 @@ static int open_box(void)
 static int run_box(void)
 {
     struct event_base *base = dxpu_udp_base(the_box.fabric.udp);
-    struct event *events[3];
+    struct event *events[4];
+    bool ready = true;
     int rc = -1;
     events[0] = evsignal_new(base, SIGINT, on_stop, NULL);
     events[1] = evsignal_new(base, SIGTERM, on_stop, NULL);
     events[2] = evsignal_new(base, SIGUSR1, on_usr1, NULL);
-    if (events[0] && events[1] && events[2] && !event_add(events[0], NULL) &&
-        !event_add(events[1], NULL) && !event_add(events[2], NULL))
+    events[3] = evsignal_new(base, SIGUSR2, on_usr2, NULL);
+    for (unsigned i = 0; i < 4; i++)
+        ready = ready && events[i] && !event_add(events[i], NULL);
+    if (ready)
         rc = fabric_run(&the_box.fabric);
     if (rc)
         fprintf(stderr, "dxpu-box: waiting for events: %s\n", strerror(errno));
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < 4; i++) {
         if (events[i])
             event_free(events[i]);
     }
@@ -198,13 +219,16 @@ static int run_box(void)
 int main(int argc, char **argv)
 {
     static char version[120];
-    option_program program = { "dxpu-box",
-                               "lends the devices of its slots to hosts over the network",
-                               version,
-                               rows,
-                               sizeof rows / sizeof rows[0],
-                               "SIGUSR1 prints statistics, Ctrl-C closes all channels in order.\n"
-                               "exit status: 0 stopped as asked, 2 usage, 3 system error\n" };
+    option_program program = {
+        "dxpu-box",
+        "lends the devices of its slots to hosts over the network",
+        version,
+        rows,
+        sizeof rows / sizeof rows[0],
+        "SIGUSR1 prints statistics, SIGUSR2 takes a screenshot, Ctrl-C closes\n"
+        "all channels in order.\n"
+        "exit status: 0 stopped as asked, 2 usage, 3 system error\n"
+    };
     int rc;
     snprintf(version, sizeof version, "%s, wire version %d, CRC-32 by %s", DXPU_VERSION,
              DXPU_WIRE_VERSION, fabric_crc_name());
@@ -213,6 +237,8 @@ int main(int argc, char **argv)
         return rc == OPTIONS_SHOWN ? EXIT_GOOD : EXIT_USAGE;
     if (set.device.memory_bytes & (set.device.memory_bytes - 1))
         return usage("--memory: a power of two is wanted");
+    if (set.device.bar_bytes & (set.device.bar_bytes - 1))
+        return usage("--bar: a power of two is wanted");
     if (set.device.mps_bytes & (set.device.mps_bytes - 1))
         return usage("--mps: 128, 256, 512, 1024, 2048 or 4096");
     rc = check_fabric();

@@ -1,11 +1,14 @@
 /* slots.c - see slots.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 From the device   2 To the device   3 Leases   4 Life   5 Statistics */
+   CONTENTS   1 From the device   2 To the device   3 Leases   4 Life   5 Screens
+              6 Statistics */
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "slots.h"
+#include "refusal.h"
+#include "screenshot.h"
 #include "state.h"
 
 #include <stdlib.h>
@@ -17,32 +20,50 @@ enum {
 
 /* ==== 1  From the device ====================================================================== */
 
-static void queue(slot *s, dxpu_bytes tlp)
+/* Ordering is PCIe's (Base Spec 2.4.1): each class keeps its own order, nothing passes an older
+   posted TLP, and posted TLPs and completions pass requests that wait for an answer. */
+
+static void queue(slot *s, unsigned cls, dxpu_bytes tlp)
 {
+    waiting_queue *q = &s->queues[cls];
     waiting_tlp *w = malloc(sizeof *w + tlp.len);
     if (!w) {
-        fprintf(stderr, "dxpu-box: out of memory for a completion\n");
+        fprintf(stderr, "dxpu-box: out of memory for a TLP of a device\n");
         abort(); /* a lost completion would be a silent fault at the host */
     }
     w->next = NULL;
+    w->order = s->emitted;
     w->len = tlp.len;
     memcpy(w->bytes, tlp.ptr, tlp.len);
-    *s->tail = w;
-    s->tail = &w->next;
+    *q->tail = w;
+    q->tail = &w->next;
     s->waiting++;
     s->waited++;
 }
 
-static void clear_queue(slot *s)
+static void pop(slot *s, waiting_queue *q)
 {
-    while (s->head) {
-        waiting_tlp *w = s->head;
-        s->head = w->next;
-        s->waiting--;
-        free(w);
-        s->dropped++;
+    waiting_tlp *w = q->head;
+    q->head = w->next;
+    if (!q->head)
+        q->tail = &q->head;
+    s->waiting--;
+    free(w);
+}
+
+static void clear_queues(slot *s)
+{
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
+        for (; s->queues[cls].head; s->dropped++)
+            pop(s, &s->queues[cls]);
     }
-    s->tail = &s->head;
+}
+
+/* Must a TLP wait for an older one that waits? */
+static bool has_to_wait(const slot *s, unsigned cls, uint64_t order)
+{
+    const waiting_tlp *posted = s->queues[DXPU_POSTED].head, *own = s->queues[cls].head;
+    return (posted && posted->order < order) || (own && own->order < order);
 }
 
 static int submit(slot *s, dxpu_bytes tlp, uint64_t now)
@@ -54,15 +75,16 @@ static int submit(slot *s, dxpu_bytes tlp, uint64_t now)
 static void device_emits(void *user, dxpu_bytes tlp)
 {
     slot *s = user;
+    dxpu_tlp_shape shape;
     int rc;
     s->emitted++;
-    if (!s->active) {
+    if (!s->active || dxpu_tlp_measure(tlp, &shape) != DXPU_OK) {
         s->dropped++;
         return;
     }
-    rc = s->head ? DXPU_E_AGAIN : submit(s, tlp, dxpu_udp_now_ns());
+    rc = has_to_wait(s, shape.cls, s->emitted) ? DXPU_E_AGAIN : submit(s, tlp, dxpu_udp_now_ns());
     if (rc == DXPU_E_AGAIN)
-        queue(s, tlp);
+        queue(s, shape.cls, tlp);
     else if (rc != DXPU_OK)
         s->dropped++; /* the channel is over */
 }
@@ -73,27 +95,38 @@ static unsigned device_waits(void *user)
     return ((const slot *)user)->waiting;
 }
 
-/* Submit what waits; true when nothing does any more. */
-static bool drain_queue(slot *s, uint64_t now)
+static void drain_class(slot *s, unsigned cls, uint64_t now)
 {
-    while (s->head) {
-        waiting_tlp *w = s->head;
-        dxpu_bytes tlp = { w->bytes, w->len };
+    waiting_queue *q = &s->queues[cls];
+    while (q->head && !has_to_wait(s, cls, q->head->order)) {
+        dxpu_bytes tlp = { q->head->bytes, q->head->len };
         int rc = submit(s, tlp, now);
         if (rc == DXPU_E_AGAIN)
-            return false;
-        if (rc != DXPU_OK)
-            s->dropped++;
-        s->head = w->next;
-        s->waiting--;
-        if (!s->head)
-            s->tail = &s->head;
-        free(w);
+            return;
+        s->dropped += rc != DXPU_OK;
+        pop(s, q);
     }
-    return true;
+}
+
+/* Submit what waits. */
+static void drain_queues(slot *s, uint64_t now)
+{
+    drain_class(s, DXPU_POSTED, now);
+    drain_class(s, DXPU_COMPLETION, now);
+    drain_class(s, DXPU_NONPOSTED, now);
 }
 
 /* ==== 2  To the device ======================================================================== */
+
+/* The device only sees TLPs that keep every rule; the requester of another one is answered here. */
+static void refuse(slot *s, dxpu_bytes tlp)
+{
+    uint8_t bytes[REFUSAL_BYTES];
+    dxpu_bytes answer = refusal_encode(tlp, bytes);
+    s->malformed++;
+    if (answer.len)
+        device_emits(s, answer);
+}
 
 /* Give the next TLP of a class to the device; false when there is none. */
 static bool take_one(box *b, slot *s, unsigned cls, uint64_t now)
@@ -108,7 +141,7 @@ static bool take_one(box *b, slot *s, unsigned cls, uint64_t now)
     if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK)
         s->kind->tlp(s->device, &t, d.tlp);
     else
-        s->malformed++;
+        refuse(s, d.tlp);
     (void)dxpu_channel_take(&c->ch, cls, now); /* peek() has just shown it */
     return true;
 }
@@ -130,14 +163,14 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
     slot *s = &b->slots[c->slot - 1];
     if (s->active != c)
         return false;
-    (void)drain_queue(s, now_ns);
+    drain_queues(s, now_ns); /* room comes with acknowledgements, so not within a turn */
     if (s->kind->tick)
         s->kind->tick(s->device, now_ns);
     for (unsigned n = 0; n < TLPS_PER_TURN; n++) {
         bool any = take_event(s);
         any |= take_one(b, s, DXPU_POSTED, now_ns);
         /* bounds what waits, and a device that streams still answers */
-        if (drain_queue(s, now_ns) || s->waiting < WAITING_MAX)
+        if (s->waiting < WAITING_MAX)
             any |= take_one(b, s, DXPU_NONPOSTED, now_ns);
         any |= take_one(b, s, DXPU_COMPLETION, now_ns);
         if (!any)
@@ -147,6 +180,12 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
 }
 
 /* ==== 3  Leases =============================================================================== */
+
+/* What dxpu_box_bind() refused: the epoch, or a slot in which nothing stands. */
+static uint8_t bind_reason(int rc)
+{
+    return rc == DXPU_E_EPOCH ? DXPU_REASON_EPOCH : DXPU_REASON_NO_SLOT;
+}
 
 /* Would this open get the slot?  The table is as before: only an incarnation that comes up, which
    needs an answer to a random number, changes a lease. */
@@ -169,10 +208,8 @@ uint8_t slots_welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *
     if (rc == DXPU_E_EPOCH)
         b->refused_epoch++;
     else
-        b->refused_busy++;
-    return rc == DXPU_E_EPOCH     ? DXPU_REASON_EPOCH
-           : rc == DXPU_E_OVERLAP ? DXPU_REASON_BUSY
-                                  : DXPU_REASON_NO_SLOT;
+        b->refused_slot++;
+    return bind_reason(rc);
 }
 
 /* Make the lease of c the slot's.  DXPU_REASON_NONE, or why not (another came up meanwhile). */
@@ -183,7 +220,7 @@ static uint8_t bind_slot(box *b, const fabric_channel *c)
     dxpu_box_entry before = *e;
     int rc = dxpu_box_bind(&b->table, c->slot, cfg->remote.node, cfg->remote.slot, 0, cfg->epoch);
     if (rc != DXPU_OK)
-        return rc == DXPU_E_EPOCH ? DXPU_REASON_EPOCH : DXPU_REASON_BUSY;
+        return bind_reason(rc);
     e->channel = c->id;
     if (b->state_file && e->epoch_seen != before.epoch_seen &&
         state_write(b->state_file, &b->table)) {
@@ -220,7 +257,7 @@ void slots_up(void *user, fabric_channel *c, uint64_t now_ns)
     if (s->active)
         dxpu_channel_reset(&s->active->ch, DXPU_REASON_REPLACED);
     s->active = NULL;
-    clear_queue(s);
+    clear_queues(s);
     s->kind->reset(s->device); /* before the first TLP of the new incarnation is looked at */
     s->active = c;
     s->incarnations++;
@@ -242,7 +279,7 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
     s->active = NULL;
     s->last_error = dxpu_channel_error(&c->ch);
     s->last_reason = dxpu_channel_reason(&c->ch);
-    clear_queue(s);
+    clear_queues(s);
     s->kind->reset(s->device); /* nothing is left for whoever comes next */
     /* Only the host gives a lease back.  After silence the slot stays its own, so that nobody with
        the same epoch can slip in while it may still be alive. */
@@ -255,19 +292,27 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
     }
 }
 
+/* FILE, or FILE.2 and so on for further slots. */
+static const char *file_of_slot(const char *file, unsigned index, char *name, size_t size)
+{
+    if (index == 0)
+        return file;
+    snprintf(name, size, "%s.%u", file, index + 1);
+    return name;
+}
+
 static int open_slot(box *b, unsigned index, const device_kind *kind, const device_settings *set)
 {
     slot *s = &b->slots[index];
     device_settings own = *set;
     char file[4096];
     own.identity = (uint64_t)b->node << 16 | (index + 1);
-    if (set->file && index > 0) { /* two devices never share their blocks */
-        snprintf(file, sizeof file, "%s.%u", set->file, index + 1);
-        own.file = file;
-    }
+    if (set->file) /* two devices never share their blocks */
+        own.file = file_of_slot(set->file, index, file, sizeof file);
     s->box = b;
     s->kind = kind;
-    s->tail = &s->head;
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+        s->queues[cls].tail = &s->queues[cls].head;
     s->port.user = s;
     s->port.emit = device_emits;
     s->port.waiting = device_waits;
@@ -304,7 +349,7 @@ void slots_close(box *b)
 {
     for (unsigned i = 0; b->slots && i < b->count; i++) {
         if (b->slots[i].device) {
-            clear_queue(&b->slots[i]);
+            clear_queues(&b->slots[i]);
             b->slots[i].kind->destroy(b->slots[i].device);
         }
     }
@@ -313,7 +358,34 @@ void slots_close(box *b)
     state_forget();
 }
 
-/* ==== 5  Statistics =========================================================================== */
+/* ==== 5  Screens ============================================================================== */
+
+static int screenshot_slot(slot *s, unsigned index, const char *file)
+{
+    char name[4096], why[SCREENSHOT_WHY_BYTES] = "nothing is shown";
+    unsigned width, height;
+    int rc = -1;
+    uint8_t *rgb = s->kind->picture ? s->kind->picture(s->device, &width, &height) : NULL;
+    file = file_of_slot(file, index, name, sizeof name);
+    if (rgb)
+        rc = screenshot_write(file, rgb, width, height, why);
+    free(rgb);
+    if (rc)
+        fprintf(stderr, "dxpu-box: slot %u: no screenshot: %s\n", index + 1, why);
+    else if (!s->box->quiet)
+        fprintf(stderr, "dxpu-box: slot %u: %u x %u, %s\n", index + 1, width, height, file);
+    return rc;
+}
+
+int slots_screenshot(box *b, const char *file)
+{
+    int rc = 0;
+    for (unsigned i = 0; i < b->count; i++)
+        rc |= screenshot_slot(&b->slots[i], i, file);
+    return rc;
+}
+
+/* ==== 6  Statistics =========================================================================== */
 
 static void report_slot(const box *b, const slot *s, report *r)
 {
@@ -372,7 +444,6 @@ void slots_report(box *b, report *r)
     }
     report_number(r, "delivered", delivered);
     report_number(r, "refused_epoch", b->refused_epoch);
-    report_number(r, "refused_busy", b->refused_busy);
     report_number(r, "refused_slot", b->refused_slot);
     for (unsigned i = 0; i < b->count; i++)
         report_slot(b, &b->slots[i], r);

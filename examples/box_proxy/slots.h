@@ -7,12 +7,17 @@
 #include "devices/device.h"
 #include "fabric.h"
 
-/* A completion that the channel had no room for. */
+/* A TLP of the device that the channel had no room for. */
 typedef struct waiting_tlp {
     struct waiting_tlp *next;
+    uint64_t order; /* in which the device emitted them, over all classes */
     size_t len;
     uint8_t bytes[];
 } waiting_tlp;
+
+typedef struct waiting_queue {
+    waiting_tlp *head, **tail;
+} waiting_queue;
 
 struct box;
 
@@ -22,8 +27,8 @@ typedef struct slot {
     void *device;
     device_port port;
     fabric_channel *active; /* the incarnation that reaches the device; NULL: none */
-    waiting_tlp *head, **tail;
-    unsigned waiting;             /* TLPs in it */
+    waiting_queue queues[DXPU_CLASSES];
+    unsigned waiting;             /* TLPs in them */
     uint64_t taken[DXPU_CLASSES]; /* TLPs given to the device or refused */
     uint64_t emitted;             /* TLPs of the device */
     uint64_t waited;              /* of them, queued for want of room */
@@ -43,7 +48,7 @@ typedef struct box {
     uint32_t node;
     const char *state_file; /* highest epochs, kept over restarts; NULL: not kept */
     recorder record;
-    uint64_t refused_epoch, refused_busy, refused_slot;
+    uint64_t refused_epoch, refused_slot;
     control *control; /* NULL: none */
     bool quiet;
 } box;
@@ -61,6 +66,10 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns);
 
 /* control_proxy.slot; user is the box. */
 void slots_describe(void *user, unsigned number, dxpu_control_slot *out);
+/* Write what each device shows as a PNG, the first to `file`, further ones to file.2 and so on.
+   Says what became of it; 0 when every screen was written. */
+int slots_screenshot(box *b, const char *file);
+
 void slots_report(box *b, report *r);
 
 #endif /* SLOTS_H_INCLUDED */

@@ -303,7 +303,7 @@ static const char *remedy_of(int error)
         int error;
         const char *remedy;
     } rows[] = {
-        { DXPU_E_TLP_RSVD, "change ep or message_dw" },
+        { DXPU_E_TLP_RSVD, "change ep, message_dw or prefixes" },
         { DXPU_E_TLP_LENGTH, "change length_dw (and payload)" },
         { DXPU_E_TLP_BE, "change first_be or last_be" },
         { DXPU_E_TLP_4K, "change address or length_dw" },
@@ -312,7 +312,7 @@ static const char *remedy_of(int error)
         { DXPU_E_TLP_TC, "set tc to 0" },
         { DXPU_E_TLP_ATTR, "set attr to []" },
         { DXPU_E_TLP_AT, "change at" },
-        { DXPU_E_TLP_TH, "change th or ph" },
+        { DXPU_E_TLP_TH, "change th, ph or prefixes" },
         { DXPU_E_TLP_TAG, "change tag" },
         { DXPU_E_TLP_STATUS, "change status or type" },
         { DXPU_E_TLP_BYTE_COUNT, "change byte_count, lower_addr or length_dw" },

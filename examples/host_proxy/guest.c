@@ -46,8 +46,11 @@ struct guest {
     control *control;
     guest_access accesses[ACCESSES];
     unsigned next_access;
+    uint64_t line_address; /* of the first byte in line */
+    uint32_t line_bytes;   /* written and not yet sent; 0: none */
+    uint8_t line[REQUEST_BYTES];
     bool stopping;
-    uint64_t config_reads, config_writes, memory_reads, memory_writes, unclaimed, resets;
+    uint64_t config_reads, config_writes, memory_reads, memory_writes, combined, unclaimed, resets;
 };
 
 /* ==== 1  Accesses that wait for an answer ===================================================== */
@@ -234,6 +237,50 @@ static bool memory_request(guest *g, uint64_t address, uint32_t bytes, const uin
     return slot_send(&g->slots[slot - 1], &t, pack(r), dxpu_udp_now_ns());
 }
 
+/* Write combining, as a processor does it: writes to prefetchable memory that follow one another
+   within a line of REQUEST_BYTES leave as one TLP, before anything else of the guest does.  Without
+   it a copy of bytes would be a TLP for each byte. */
+static void line_flush(guest *g)
+{
+    request r = { 0 };
+    uint32_t bytes = g->line_bytes;
+    g->line_bytes = 0;
+    if (bytes)
+        (void)memory_request(g, g->line_address, bytes, g->line, r);
+}
+
+static bool is_prefetchable(const guest *g, uint64_t address)
+{
+    for (unsigned i = 0; i < g->set->slots; i++) {
+        const dxpu_range *r = &g->vs.rows[i].prefetchable;
+        if (address >= r->base && address <= r->limit)
+            return true;
+    }
+    return false;
+}
+
+/* True when the write was taken. */
+static bool line_take(guest *g, uint64_t address, const uint8_t *data, uint32_t bytes)
+{
+    uint32_t room = REQUEST_BYTES - (uint32_t)(address % REQUEST_BYTES);
+    if (g->line_bytes && address == g->line_address + g->line_bytes &&
+        address % REQUEST_BYTES != 0 && bytes <= room) {
+        memcpy(g->line + g->line_bytes, data, bytes);
+        g->line_bytes += bytes;
+        g->combined++;
+    } else {
+        line_flush(g);
+        if (bytes > room || !is_prefetchable(g, address))
+            return false;
+        g->line_address = address;
+        g->line_bytes = bytes;
+        memcpy(g->line, data, bytes);
+    }
+    if (bytes == room)
+        line_flush(g); /* no more can follow */
+    return true;
+}
+
 static void memory_region(guest *g, const dxpu_vfu_access *v, const uint8_t *data, guest_access *a)
 {
     uint64_t address = vmd_bar(&g->vmd, v->region) + v->offset;
@@ -243,6 +290,8 @@ static void memory_region(guest *g, const dxpu_vfu_access *v, const uint8_t *dat
         g->memory_reads++;
     else
         g->memory_writes++;
+    if (!a && line_take(g, address, data, v->bytes))
+        return;
     for (uint32_t at = 0, n; at < v->bytes; at += n) {
         n = dxpu_request_next(address + at, v->bytes - at, REQUEST_BYTES);
         request r = { (uint16_t)(a ? a - g->accesses : 0), (uint16_t)at, (uint16_t)(a ? n : 0), 0 };
@@ -255,6 +304,8 @@ static void memory_region(guest *g, const dxpu_vfu_access *v, const uint8_t *dat
 
 static void dispatch(guest *g, const dxpu_vfu_access *v, const uint8_t *data, guest_access *a)
 {
+    if (a || v->region == 0)
+        line_flush(g);
     if (v->region == 0)
         config_region(g, v, data, a);
     else
@@ -291,20 +342,104 @@ static void on_read(void *user, const dxpu_vfu_access *v)
 static void on_write(void *user, const dxpu_vfu_access *v, const uint8_t *data)
 {
     guest *g = user;
-    if (v->region == DXPU_VFU_CONFIG)
+    if (v->region == DXPU_VFU_CONFIG) {
+        line_flush(g); /* before a BAR moves */
         vmd_write(&g->vmd, (unsigned)v->offset, data, v->bytes);
-    else
+    } else {
         dispatch(g, v, data, NULL);
+    }
     if (v->token)
         (void)dxpu_vfu_reply_write(g->vfu, v->token);
     update_pause(g);
 }
 
-/* The machine is reset: the switch starts over with what stands in its slots, reset as well. */
+/* What the guest's root bus has for slots that are root ports. */
+static void root_windows(const guest *g, dxpu_range root[2])
+{
+    root[0].base = vmd_bar(&g->vmd, 2);
+    root[0].limit = root[0].base + (g->set->bar2_bytes - 1);
+    root[1].base = vmd_bar(&g->vmd, 4) + VMD_BAR4_RESERVED;
+    root[1].limit = vmd_bar(&g->vmd, 4) + (g->set->bar4_bytes - 1);
+}
+
+static const char *size_text(uint64_t bytes, char out[24])
+{
+    unsigned unit = 0;
+    while (unit < 5 && bytes && bytes % 1024 == 0) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(out, 24, "%llu %cB", (unsigned long long)bytes, " KMGTP"[unit]);
+    return out;
+}
+
+/* What a person can do so that the device can be hot-added; "" when nothing is needed. */
+static void remedy(const guest *g, uint64_t largest, char *out, size_t cap)
+{
+    char parameter[32], bar4[40] = "";
+    uint64_t window = dxpu_vswitch_slot_window(&g->vs, largest), all = g->set->bar4_bytes;
+    (void)dxpu_vswitch_parameter(&g->vs, largest, parameter, sizeof parameter);
+    *out = 0;
+    if (!window)
+        return;
+    while (all <= window * g->set->slots) /* the first window does not begin at the start of BAR4 */
+        all *= 2;
+    if (all > g->set->bar4_bytes)
+        snprintf(bar4, sizeof bar4, " and --bar4 %lluG", (unsigned long long)(all >> 30));
+    snprintf(out, cap, "guest kernel parameter %s%s", parameter, bar4);
+}
+
+static void say_refused(const guest *g, const guest_slot *s, uint64_t largest, const char *what)
+{
+    uint8_t n = (uint8_t)s->number;
+    char text[3][24];
+    fprintf(stderr,
+            "dxpu-host: slot %u: refused: the device has a BAR of %s, and the guest gave the slot "
+            "%s and, 64-bit prefetchable, %s; remedy: %s\n",
+            s->number, size_text(largest, text[0]),
+            size_text(dxpu_vswitch_window_bytes(&g->vs, n, false), text[1]),
+            size_text(dxpu_vswitch_window_bytes(&g->vs, n, true), text[2]),
+            what[0]                                   ? what
+            : g->set->topology == DXPU_VSWITCH_SWITCH ? "--topology root-ports"
+                                                      : "larger --bar2 or --bar4");
+}
+
+/* Show the guest the device, unless it has no room for it: a hot-add that fails would cost this
+   slot and its neighbours their windows. */
+static void insert(guest *g, guest_slot *s)
+{
+    dxpu_vswitch_bar bars[PROBE_BARS];
+    unsigned count = probe_bars(&s->probe, bars);
+    dxpu_range root[2];
+    uint64_t largest[2] = { 0, 0 };
+    char what[120];
+    for (unsigned i = 0; i < count; i++) {
+        if (bars[i].bytes > largest[bars[i].prefetchable])
+            largest[bars[i].prefetchable] = bars[i].bytes;
+    }
+    remedy(g, largest[true], what, sizeof what);
+    root_windows(g, root);
+    s->misfit = !dxpu_vswitch_fits(&g->vs, (uint8_t)s->number, bars, count, root);
+    if (s->misfit) {
+        say_refused(g, s, largest[largest[true] > largest[false]], what);
+        return;
+    }
+    if (what[0] && dxpu_vswitch_window_bytes(&g->vs, (uint8_t)s->number, true) < largest[true])
+        fprintf(stderr, "dxpu-host: slot %u: to hot-add its device needs: %s\n", s->number, what);
+    (void)dxpu_vswitch_insert(&g->vs, (uint8_t)s->number, LINK_SPEED, LINK_WIDTH);
+}
+
+/* The machine is reset: the switch starts over with what stands in its slots, reset as well.  What
+   did not fit will be sized for now. */
 static void machine_reset(guest *g)
 {
+    line_flush(g);
     vmd_reset(&g->vmd);
     dxpu_vswitch_reset(&g->vs);
+    for (unsigned i = 0; i < g->set->slots; i++) {
+        if (g->slots[i].misfit)
+            insert(g, &g->slots[i]);
+    }
     run_actions(g);
     g->resets++;
 }
@@ -366,7 +501,7 @@ static void on_filled(void *user, unsigned slot, bool filled)
 {
     guest *g = user;
     if (filled)
-        (void)dxpu_vswitch_insert(&g->vs, (uint8_t)slot, LINK_SPEED, LINK_WIDTH);
+        insert(g, &g->slots[slot - 1]);
     else
         (void)dxpu_vswitch_remove(&g->vs, (uint8_t)slot);
     run_actions(g);
@@ -429,9 +564,12 @@ static void on_tick(void *user, uint64_t now)
 static void on_vfu(evutil_socket_t fd, short what, void *user)
 {
     guest *g = user;
+    int rc;
     (void)fd;
     (void)what;
-    if (dxpu_vfu_process(g->vfu) != DXPU_OK) {
+    rc = dxpu_vfu_process(g->vfu);
+    line_flush(g); /* nothing is kept while nobody calls */
+    if (rc != DXPU_OK) {
         fprintf(stderr, "dxpu-host: %s: %s\n", g->set->socket, strerror(errno));
         fabric_stop(&g->fabric);
     }
@@ -665,6 +803,7 @@ void guest_report(const guest *g, report *r)
     report_number(r, "config_writes", g->config_writes);
     report_number(r, "memory_reads", g->memory_reads);
     report_number(r, "memory_writes", g->memory_writes);
+    report_number(r, "memory_writes_combined", g->combined);
     report_number(r, "unclaimed", g->unclaimed);
     report_number(r, "resets", g->resets);
     for (unsigned i = 0; i < g->set->slots; i++) {

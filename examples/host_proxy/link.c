@@ -6,6 +6,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "link.h"
+#include "refusal.h"
 
 #include <errno.h>
 
@@ -59,17 +60,13 @@ static bool take_request(host_link *l, unsigned cls, uint64_t now)
 {
     dxpu_channel *ch = &l->channel->ch;
     dxpu_delivery d = dxpu_channel_peek(ch, cls);
-    uint8_t bytes[32];
-    dxpu_bytes answer = { bytes, 0 };
-    dxpu_tlp t, cpl;
+    uint8_t bytes[REFUSAL_BYTES];
+    dxpu_bytes answer;
     if (!d.tlp.len)
         return false;
-    if (cls == DXPU_NONPOSTED && dxpu_tlp_decode(d.tlp, &t) == DXPU_OK) {
-        dxpu_tlp_completion(&t, 0, DXPU_CPL_UR, &cpl);
-        if (dxpu_tlp_encode(&cpl, bytes, sizeof bytes, &answer.len) == DXPU_OK &&
-            dxpu_channel_submit(ch, answer, now, 0) == DXPU_E_AGAIN)
-            return false; /* it stays where it is until there is room to answer it */
-    }
+    answer = refusal_encode(d.tlp, bytes);
+    if (answer.len && dxpu_channel_submit(ch, answer, now, 0) == DXPU_E_AGAIN)
+        return false; /* it stays where it is until there is room to answer it */
     if (cls == DXPU_POSTED)
         l->device_posted++;
     else

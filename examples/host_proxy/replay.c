@@ -65,21 +65,39 @@ static bool fill_up(dxpu_bytes *tlp, uint8_t buffer[DXPU_TLP_MAX_BYTES])
     return true;
 }
 
+/* Can the channel carry it?  A header that can be read and as many bytes as it says: a TLP that
+   breaks a rule of PCIe crosses as it is, what to make of it is the device's. */
+static bool whole(dxpu_bytes tlp)
+{
+    dxpu_tlp_shape s;
+    dxpu_tlp t;
+    return dxpu_tlp_decode_header(tlp, &t) == DXPU_OK && dxpu_tlp_measure(tlp, &s) == DXPU_OK &&
+           tlp.len == s.total_bytes;
+}
+
+static void warn(replay *r, const dxpu_pcap_packet *p, int error)
+{
+    unsigned i = error < 0 && error > -REPLAY_ERRORS ? (unsigned)-error : 0;
+    if (!r->broken[i])
+        fprintf(stderr, "dxpu-host: packet %llu breaks a rule and is sent as it is: %s (%s)\n",
+                (unsigned long long)p->index, dxpu_error_text(error), dxpu_error_name(error));
+    r->broken[i]++;
+    r->broken_total++;
+}
+
 static bool consider(replay *r, const dxpu_pcap_packet *p, bool fill)
 {
     uint8_t buffer[DXPU_TLP_MAX_BYTES];
     dxpu_bytes tlp = p->bytes;
     dxpu_tlp t;
-    bool filled = false;
+    bool filled = fill && fill_up(&tlp, buffer);
     int rc = dxpu_tlp_decode(tlp, &t);
-    if (rc == DXPU_E_TLP_SHORT && fill && fill_up(&tlp, buffer)) {
-        rc = dxpu_tlp_decode(tlp, &t);
-        filled = rc == DXPU_OK;
-    }
-    if (rc != DXPU_OK) {
+    if (rc != DXPU_OK && !whole(tlp)) {
         refuse(r, p, rc);
         return true;
     }
+    if (rc != DXPU_OK)
+        warn(r, p, rc);
     r->filled += filled;
     return keep(r, tlp);
 }
@@ -89,7 +107,7 @@ static const char *why_nothing(const replay *r)
     if (r->refused[-DXPU_E_TLP_SHORT])
         return "the capture cut the payloads, try --fill";
     if (r->refused_total)
-        return "every TLP breaks a rule; `dxpu pcap` shows which";
+        return "no TLP is whole; `dxpu pcap` shows what is wrong with each";
     if (r->frames)
         return "this is a capture of dxpu frames; one of TLPs is wanted, as --record writes it";
     return r->packets ? "no packet is a TLP in NetTLP's encapsulation" : "the capture is empty";
@@ -207,12 +225,12 @@ static void progress(const void *self, char out[64])
              (unsigned long long)total(r));
 }
 
-static void report_errors(const replay *r, report *out)
+static void report_errors(const char *name, const uint64_t count[REPLAY_ERRORS], report *out)
 {
-    report_open(out, "refused_by_reason");
+    report_open(out, name);
     for (int i = 0; i < REPLAY_ERRORS; i++) {
-        if (r->refused[i])
-            report_number(out, dxpu_error_name(-i), r->refused[i]);
+        if (count[i])
+            report_number(out, dxpu_error_name(-i), count[i]);
     }
     report_close(out);
 }
@@ -227,7 +245,9 @@ static void write_report(const void *self, report *out)
     report_number(out, "other_packets", r->others);
     report_number(out, "filled", r->filled);
     report_number(out, "refused", r->refused_total + r->unsubmitted);
-    report_errors(r, out);
+    report_errors("refused_by_reason", r->refused, out);
+    report_number(out, "rule_breaking", r->broken_total);
+    report_errors("broken_by_rule", r->broken, out);
     report_number(out, "answered", r->answered);
     report_number(out, "unsuccessful", r->unsuccessful);
     report_number(out, "unanswered", r->unanswered);

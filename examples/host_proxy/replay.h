@@ -23,15 +23,16 @@ typedef struct replay {
     uint64_t packets, others, filled;
     uint64_t frames;                 /* of others */
     uint64_t refused[REPLAY_ERRORS]; /* by error */
-    uint64_t refused_total, unsubmitted;
+    uint64_t broken[REPLAY_ERRORS];  /* sent although they break a rule, by error */
+    uint64_t refused_total, broken_total, unsubmitted;
     int last_error; /* of an unsubmitted one */
     uint64_t answered, unanswered, unsuccessful;
     uint64_t begin_ns, end_ns;
 } replay;
 
-/* Read the whole capture; TLPs that are cut or break a rule are counted and said, with `fill` cut
-   payloads are completed with zeros.  0; 1 when nothing is left to send, -1 when it cannot be read,
-   both after a message. */
+/* Read the whole capture; TLPs that are cut are refused, counted and said, with `fill` cut payloads
+   are completed with zeros; those that break a rule are counted, said and sent.  0; 1 when nothing
+   is left to send, -1 when it cannot be read, both after a message. */
 int replay_open(replay *r, host_link *link, const char *file, bool fill, uint64_t repeat);
 void replay_close(replay *r);
 source replay_source(replay *r);

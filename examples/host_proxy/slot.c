@@ -1,8 +1,10 @@
 /* slot.c - see slot.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 Down   2 Up: memory requests   3 Up: completions   4 Life of the channel */
+   CONTENTS   1 Down   2 Up: memory requests   3 Up: completions   4 Sizing the device's BARs
+              5 Life of the channel */
 #include "slot.h"
+#include "refusal.h"
 
 #include <stdlib.h>
 
@@ -42,11 +44,21 @@ static int submit(guest_slot *s, const slot_waiting *w, uint64_t now)
     return 0;
 }
 
+#define PROBE_REQUEST UINT64_MAX /* the `user` of requests that are not the guest's */
+
+static void completed(guest_slot *s, const dxpu_tlp *cpl, uint64_t user, bool last)
+{
+    if (user != PROBE_REQUEST)
+        s->host->completion(s->host->user, cpl, user, last);
+    else if (last)
+        probe_answer(&s->probe, cpl);
+}
+
 static void give_up(guest_slot *s, const slot_waiting *w)
 {
     s->dropped++;
     if (w->nonposted)
-        s->host->completion(s->host->user, NULL, w->user, true);
+        completed(s, NULL, w->user, true);
 }
 
 static void send_waiting(guest_slot *s, uint64_t now)
@@ -67,11 +79,11 @@ bool slot_send(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now)
     slot_waiting *w = &s->waiting[s->waiting_tail % SLOT_QUEUE];
     size_t len = 0;
     int tag = 0;
-    w->user = user;
-    w->nonposted = dxpu_tlp_class(t) == DXPU_NONPOSTED;
-    if (s->up && w->nonposted)
+    bool room = s->up && s->waiting_tail - s->waiting_head < SLOT_QUEUE;
+    bool nonposted = dxpu_tlp_class(t) == DXPU_NONPOSTED;
+    if (room && nonposted)
         tag = dxpu_tags_alloc(&s->tags);
-    if (!s->up || tag < 0 || s->waiting_tail - s->waiting_head == SLOT_QUEUE) {
+    if (!room || tag < 0) {
         s->dropped++;
         return false;
     }
@@ -81,6 +93,8 @@ bool slot_send(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now)
         s->dropped++;
         return false;
     }
+    w->user = user;
+    w->nonposted = nonposted;
     w->len = (uint16_t)len;
     s->waiting_tail++;
     send_waiting(s, now);
@@ -90,6 +104,8 @@ bool slot_send(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now)
 void slot_event(guest_slot *s, uint8_t type, uint8_t flags)
 {
     dxpu_event e;
+    if (s->probe.running && type == DXPU_EVENT_HOT_RESET)
+        s->probe.again = true;
     memset(&e, 0, sizeof e);
     e.type = type;
     e.flags = flags;
@@ -131,11 +147,11 @@ static bool pay(guest_slot *s, uint64_t now)
     return true;
 }
 
-static void refuse(guest_slot *s, const dxpu_tlp *req)
+static void refuse(guest_slot *s, dxpu_bytes req)
 {
-    dxpu_tlp cpl;
-    dxpu_tlp_completion(req, 0, DXPU_CPL_UR, &cpl);
-    owe(s, &cpl);
+    slot_owed *o = &s->owed[s->owed_tail % SLOT_OWED];
+    o->len = (uint16_t)refusal_encode(req, o->bytes).len;
+    s->owed_tail += o->len != 0; /* nothing can be answered to what is no request */
     s->refused++;
 }
 
@@ -149,7 +165,7 @@ static bool fetch(guest_slot *s, const dxpu_tlp *req, uint8_t *data)
            s->host->dma_read(s->host->user, req->address + offset, data + offset, span);
 }
 
-static void answer_read(guest_slot *s, const dxpu_tlp *req)
+static void answer_read(guest_slot *s, const dxpu_tlp *req, dxpu_bytes bytes)
 {
     uint8_t data[DXPU_TLP_PAYLOAD_MAX_BYTES];
     dxpu_cpl_split split;
@@ -158,7 +174,7 @@ static void answer_read(guest_slot *s, const dxpu_tlp *req)
     uint32_t mps = s->host->mps_bytes(s->host->user, s->number);
     if (req->at || !s->host->bus_master(s->host->user, s->number) || !fetch(s, req, data) ||
         dxpu_cpl_split_start(&split, req, 64, mps < SLOT_MPS_MAX ? mps : SLOT_MPS_MAX) != DXPU_OK) {
-        refuse(s, req);
+        refuse(s, bytes);
         return;
     }
     dxpu_tlp_completion(req, 0, DXPU_CPL_SC, &cpl);
@@ -238,12 +254,10 @@ static bool work_nonposted(guest_slot *s, uint64_t now)
     /* the largest read brings 65 completions of 64 bytes; it waits until they would fit */
     if (!pay(s, now) || !d.tlp.len || owed_full(s, 65))
         return false;
-    if (dxpu_tlp_decode(d.tlp, &t) != DXPU_OK)
-        s->refused++; /* nothing can be answered to what is no request */
-    else if (t.type == DXPU_TLP_MRD)
-        answer_read(s, &t);
+    if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK && t.type == DXPU_TLP_MRD)
+        answer_read(s, &t, d.tlp);
     else
-        refuse(s, &t);
+        refuse(s, d.tlp);
     (void)dxpu_channel_take(&s->channel->ch, DXPU_NONPOSTED, now);
     s->up_tlps++;
     (void)pay(s, now);
@@ -259,12 +273,40 @@ static bool work_completion(guest_slot *s, uint64_t now)
     if (!d.tlp.len)
         return false;
     if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK)
-        s->host->completion(s->host->user, &t, d.user, d.last);
+        completed(s, &t, d.user, d.last);
     else if (d.last)
-        s->host->completion(s->host->user, NULL, d.user, true);
+        completed(s, NULL, d.user, true);
     (void)dxpu_channel_take(&s->channel->ch, DXPU_COMPLETION, now);
     s->up_tlps++;
     return true;
+}
+
+/* ==== 4  Sizing the device's BARs ============================================================= */
+
+/* Send the next request of the probe when the last is answered; at its end the device is there. */
+static void probe_step(guest_slot *s, uint64_t now)
+{
+    uint8_t data[4];
+    dxpu_tlp t;
+    if (s->probe.wait) { /* the device asked for time */
+        s->probe.wait = false;
+        s->probe_ns = now + PROBE_RETRY_NS;
+    }
+    if (!s->up || !s->probe.running || s->probe.sent || now < s->probe_ns)
+        return;
+    s->probe_ns = 0;
+    if (probe_request(&s->probe, &t, data)) {
+        s->probe.sent = true;
+        if (slot_send(s, &t, PROBE_REQUEST, now))
+            return;
+        s->probe.failed = true;
+    }
+    if (s->probe.failed)
+        fprintf(stderr, "dxpu-host: slot %u: its device does not tell its BARs; not shown\n",
+                s->number);
+    else
+        s->host->filled(s->host->user, s->number, true);
+    s->probe.running = false;
 }
 
 bool slot_work(guest_slot *s, uint64_t now)
@@ -279,10 +321,11 @@ bool slot_work(guest_slot *s, uint64_t now)
             more |= dxpu_channel_take_event(&s->channel->ch) == DXPU_OK;
     }
     send_waiting(s, now);
+    probe_step(s, now);
     return more;
 }
 
-/* ==== 4  Life of the channel ================================================================== */
+/* ==== 5  Life of the channel ================================================================== */
 
 static void dial(guest_slot *s, uint64_t now)
 {
@@ -343,13 +386,14 @@ void slot_detach(guest_slot *s, uint8_t reason)
 
 void slot_up(guest_slot *s, uint64_t now)
 {
-    (void)now;
     s->up = true;
     s->incarnations++;
     s->attempts = 0;
+    s->misfit = false;
     fprintf(stderr, "dxpu-host: slot %u: slot %u of %s is attached, epoch %llu\n", s->number,
             s->box_slot, s->box, (unsigned long long)s->epoch);
-    s->host->filled(s->host->user, s->number, true);
+    probe_start(&s->probe);
+    probe_step(s, now);
 }
 
 /* Containment: every request in flight and every TLP that waits is answered now. */
@@ -358,7 +402,7 @@ static void contain(guest_slot *s)
     dxpu_request r;
     while (dxpu_tags_pop(&s->tags, &r)) {
         s->contained++;
-        s->host->completion(s->host->user, NULL, r.user, true);
+        completed(s, NULL, r.user, true);
     }
     while (s->waiting_head != s->waiting_tail)
         give_up(s, &s->waiting[s->waiting_head++ % SLOT_QUEUE]);
@@ -373,6 +417,8 @@ void slot_down(guest_slot *s, uint64_t now)
     bool was_up = s->up;
     s->up = false;
     fabric_end_text(s->channel, end);
+    s->misfit = false;
+    s->probe.running = false;
     s->channel = NULL;
     contain(s);
     s->last_error = error;
@@ -395,8 +441,9 @@ void slot_tick(guest_slot *s, uint64_t now)
     dxpu_request r;
     while (s->up && dxpu_tags_expire(&s->tags, now, &r)) {
         s->timeouts++;
-        s->host->completion(s->host->user, NULL, r.user, true);
+        completed(s, NULL, r.user, true);
     }
+    probe_step(s, now);
     if (now >= s->dial_ns)
         dial(s, now);
 }
@@ -404,6 +451,8 @@ void slot_tick(guest_slot *s, uint64_t now)
 uint64_t slot_next_ns(const guest_slot *s)
 {
     uint64_t next = s->up ? dxpu_tags_next_ns(&s->tags) : DXPU_NEVER;
+    if (s->probe.running && s->probe_ns && s->probe_ns < next)
+        next = s->probe_ns;
     return s->dial_ns < next ? s->dial_ns : next;
 }
 

@@ -7,6 +7,7 @@
 #define SLOT_H_INCLUDED
 
 #include "fabric.h"
+#include "probe.h"
 
 enum {
     SLOT_TAGS = 256,
@@ -28,7 +29,7 @@ typedef struct slot_host {
     uint32_t (*mps_bytes)(void *user, unsigned slot);
     /* A completion for submit()'s `user`; cpl is NULL when none will come. */
     void (*completion)(void *user, const dxpu_tlp *cpl, uint64_t request, bool last);
-    /* The device is there, or gone. */
+    /* The device is there, its BARs known; or it is gone. */
     void (*filled)(void *user, unsigned slot, bool filled);
 } slot_host;
 
@@ -51,6 +52,9 @@ typedef struct guest_slot {
     fabric_channel *channel; /* the incarnation, NULL between two */
     bool attached;           /* a box is named; else the slot stays empty */
     bool up;
+    bool misfit; /* the guest has no room for the device, and is not shown it */
+    probe probe; /* of the device's BARs, when up */
+    uint64_t probe_ns;
     dxpu_udp_path path;
     char box[DXPU_UDP_TEXT_BYTES];
     uint32_t node; /* of this host */

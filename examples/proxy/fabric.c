@@ -423,12 +423,17 @@ static const char *parse_listen(const char *text, dxpu_udp_config *cfg)
 
 const char *fabric_check(const fabric_settings *s)
 {
+    static char text[160];
     dxpu_udp_config cfg;
+    const char *why;
     if (s->window_frames & (s->window_frames - 1))
         return "--window: a power of two is wanted";
     dxpu_udp_config_default(&cfg);
-    return parse_listen(s->listen, &cfg) ? "--listen: ADDR:PORT is wanted, or several with commas"
-                                         : NULL;
+    why = parse_listen(s->listen, &cfg);
+    if (!why)
+        return NULL;
+    snprintf(text, sizeof text, "--listen: %s", why);
+    return text;
 }
 
 static int open_port(fabric *f, const char *program, const fabric_settings *s)

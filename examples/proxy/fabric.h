@@ -117,7 +117,7 @@ typedef struct fabric_settings {
             &(s).frames, 0, 0                                                                      \
     }
 
-/* NULL, or what is wrong with the settings: a matter of usage. */
+/* NULL, or what is wrong with the settings: a matter of usage.  Valid until the next call. */
 const char *fabric_check(const fabric_settings *s);
 /* Open the port.  base's window, frame limit and hold are set from s.  0, or -1 after a message. */
 int fabric_open(fabric *f, const char *program, const fabric_settings *s, unsigned capacity,

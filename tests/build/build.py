@@ -113,6 +113,28 @@ def dialects(f):
         check("m32_" + compiler, status == 0, out)
 
 
+PURE = {"vswitch": "DXPU_VSWITCH", "control": "DXPU_CONTROL"}
+
+
+def pure_bindings(f):
+    """The bindings that are headers as dxpu.h is, under every dialect and freestanding."""
+    for name, macro in PURE.items():
+        text = ("#define %s_IMPLEMENTATION\n" % macro + IMPLEMENTATION.splitlines()[0] +
+                '\n#include "bindings/%s/dxpu_%s.h"\n' % (name, name) * 2)
+        for compiler, std in DIALECTS:
+            body = f.write(name + extension(compiler), text)
+            work = ["-O2", "-c", "-o", name + ".o"] if std == "c99" else ["-fsyntax-only"]
+            for more in ([], ["-DDXPU_STATIC"]):
+                status, out = f.compile(compiler, std, body, *more, "-ffreestanding", "-I" + FREE,
+                                        *work)
+                check("pure_%s_%s%s" % (name, label(compiler, std), "_static" if more else ""),
+                      status == 0, out)
+            if std == "c99":
+                undefined = {s for kind, s in f.symbols("", "-u", name + ".o") if kind == "U"}
+                check("pure_%s_needs_%s" % (name, label(compiler, std)), undefined <= MEM,
+                      undefined)
+
+
 def linking(f):
     """One implementation with many users; several private copies in one program."""
     user = '#include "dxpu.h"\nuint32_t %s(void);\nuint32_t %s(void)\n{\n    %s}\n'
@@ -179,6 +201,35 @@ def comment_program():
     return re.sub(r"(?m)^       ", "", found.group(0)) if found else ""
 
 
+# What the loop in the manual of dxpu.h leaves to its reader.
+LOOP_HARNESS = """#include "dxpu.h"
+uint64_t clock_ns(void);
+void tx(uint8_t path, const uint8_t *frame, size_t len);
+void use(dxpu_bytes tlp);
+void heed(const dxpu_event *event);
+bool wait_rx(uint64_t until_ns, uint8_t *pkt, size_t *len);
+int loop(dxpu_channel *ch);
+int loop(dxpu_channel *ch)
+{
+    static uint8_t out[DXPU_FRAME_MAX_LIMIT_BYTES], pkt[DXPU_FRAME_MAX_LIMIT_BYTES];
+    uint8_t path;
+    size_t len;
+    unsigned cls;
+    dxpu_delivery d;
+    dxpu_event event;
+    int n;
+%s    return n;
+}
+"""
+
+
+def manual_loop():
+    """The loop of a proxy in the manual of dxpu.h, its section 1."""
+    with open(os.path.join(ROOT, "dxpu.h"), encoding="utf-8") as file:
+        found = re.search(r"\n   THE LOOP of .*\n\n((?:       .*\n)+)", file.read())
+    return re.sub(r"(?m)^   ", "", found.group(1)) if found else ""
+
+
 def blocks(path):
     """Fenced blocks of a text: (language, text, language and text of the block that follows)."""
     with open(path, encoding="utf-8") as file:
@@ -204,6 +255,14 @@ def programs(f):
             status, out = f.compile(compiler, std, source, "-O1", "-o", name)
             ran = f.run("./" + name) if status == 0 else (status, out)
             check("program_%s_%s" % (name, label(compiler)), ran == (0, expected), ran)
+    loop = manual_loop()
+    check("manual_loop_there", loop.count("dxpu_channel_") > 5, loop)
+    for name, text, works in (("manual_loop", loop, True),
+                              ("control_manual_loop", loop.replace("_take(ch, ", "_take("), False)):
+        for compiler, std in (("gcc", "c99"), ("clang", "c11"), ("g++", "c++11")):
+            source = f.write("loop" + extension(compiler), LOOP_HARNESS % text)
+            status, out = f.compile(compiler, std, source, "-fsyntax-only")
+            check("%s_%s" % (name, label(compiler)), (status == 0) == works, out)
     number = 0
     for path in ("README.md", "spec/README.md"):
         for language, text, _, _ in blocks(os.path.join(ROOT, path)):
@@ -273,7 +332,7 @@ def main():
     if sys.argv[1:] == ["ship"]:
         ship()
     else:
-        for group in (dialects, linking, symbols, programs):
+        for group in (dialects, pure_bindings, linking, symbols, programs):
             group(Folder())
         commands()
     return 1 if failed else 0

@@ -30,7 +30,8 @@ loader=lib64/ld-linux-x86-64.so.2
 programs='/bin/busybox /usr/bin/fio /usr/sbin/nvme /usr/bin/lspci /usr/bin/setpci'
 # What a PCIe device may want of Debian's kernel as modules; subfolders are named where wanted.
 folders='lib lib/crc lib/math arch/x86/crypto crypto block drivers/nvme/common drivers/nvme/host
-         drivers/pci/controller drivers/gpu/drm drivers/gpu/drm/tiny'
+         drivers/pci/controller drivers/misc drivers/gpu/drm drivers/gpu/drm/tiny
+         drivers/gpu/drm/ttm'
 
 if [ ! -e "$dir/ready" ]; then
     [ "$(uname -m)" = x86_64 ] || fail "the packages that can be fetched are for x86_64 only"

@@ -46,7 +46,7 @@ class Guest:
     """One virtual machine.  It belongs to `lab`, which ends it in any case."""
 
     def __init__(self, lab, name, tools, initrd, socket, append="", memory=512, cpus=2,
-                 reboots=False):
+                 reboots=False, extra=()):
         qemu, folder = tools
         self.lab, self.name = lab, name
         self.log_file = lab.file(name + ".console")
@@ -65,6 +65,7 @@ class Guest:
             "-append", "console=ttyS0 loglevel=6 panic=-1 %s" % append,
             "-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off",
             "-device", '{"driver":"vfio-user-pci","socket":{"path":"%s","type":"unix"}}' % socket]
+        command += extra
         if not reboots:
             command.append("-no-reboot")
         with open(self.err_file, "wb") as err:
@@ -137,8 +138,8 @@ class Guest:
     def wait_for(self, command, seconds=30):
         """Run it in the guest until it succeeds; the seconds that took."""
         start = time.monotonic()
-        loop = ("i=0; until %s >/dev/null 2>&1; do sleep 0.05; i=$((i+1)); "
-                "[ $i -lt %d ] || exit 1; done" % (command, seconds * 20))
+        loop = "i=0; until %s >/dev/null 2>&1; do sleep 0.05; i=$((i+1)); " \
+               "[ $i -lt %d ] || exit 1; done" % (command, seconds * 20)
         status, _ = self.run(loop, seconds * 3 + 30)
         if status:
             raise Stuck("%s: not in %g s: %s\n%s" % (self.name, seconds, command,

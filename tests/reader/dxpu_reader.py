@@ -385,6 +385,8 @@ def split_tlp(tlp):
 
 PREFIX_TYPES = (0x80, 0x8E, 0x8F, 0x90, 0x91, 0x92, 0x9E, 0x9F)  # T-20
 PREFIXES_MAX = 8
+TPH_PREFIX = 0x90
+PASID_PREFIX = 0x91
 IDE_PREFIX = 0x92
 ATTRS = {"NS": 1, "RO": 2, "IDO": 4}  # Attr[2:0]
 STATUS = {0: "SC", 1: "UR", 2: "CRS", 4: "CA"}  # T-36
@@ -561,7 +563,7 @@ def decode_tlp(data):
     kind = tlp_kind(header[0])
     check(len(rest) >= trailing_bytes(header), "E_TLP_SHORT")
     check(len(rest) <= trailing_bytes(header), "E_TLP_LONG")
-    check(all(prefix >> 24 != IDE_PREFIX for prefix in prefixes), "E_TLP_IDE")  # T-23
+    check_prefixes(kind, tlp, prefixes)
     check_common(kind, tlp)
     if kind.tlp_class == "completion":
         check_completion(kind, tlp)
@@ -575,6 +577,23 @@ def decode_tlp(data):
     if tlp["td"]:
         tlp["digest"] = f"{int.from_bytes(rest[-4:], 'little'):08x}"  # T-60
     return tlp
+
+
+def check_prefixes(kind, tlp, prefixes):
+    """T-23 to T-25, prefix by prefix."""
+    addressed = kind.name in MEMORY + ATOMICS
+    pasids = 0
+    for prefix in prefixes:
+        name = prefix >> 24
+        check(name != IDE_PREFIX, "E_TLP_IDE")
+        if name == PASID_PREFIX:
+            pasids += 1
+            check(pasids == 1, "E_TLP_PREFIX_COUNT")
+            check(addressed or tlp.get("message_code", 0) in range(1, 6), "E_TLP_PREFIX")
+            check(prefix & 0x00C00000 == 0, "E_TLP_RSVD")
+        elif name == TPH_PREFIX:
+            check(addressed and (tlp["th"] or prefix & 0x1000), "E_TLP_TH")
+            check(prefix & (0x0FFF if tlp["at"] == 2 else 0xEFFF) == 0, "E_TLP_RSVD")
 
 
 def check_common(kind, tlp):

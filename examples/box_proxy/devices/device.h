@@ -27,6 +27,7 @@ typedef struct device_settings {
     uint64_t block_bytes;  /* nvme: 512 or 4096; 0: 512 */
     uint64_t identity;     /* no other device of the fabric has it: serial number, UUID */
     uint64_t timeout_ns;   /* least time to wait for a completion of the host */
+    uint64_t bar_bytes;    /* eptest: size of its 64-bit prefetchable BAR; 0: 64 KB */
 } device_settings;
 
 typedef struct device_kind {
@@ -45,6 +46,9 @@ typedef struct device_kind {
     /* The monotonic time, and a chance to send more: every 10 ms or so, and when TLPs of the device
        have left.  NULL: not wanted. */
     void (*tick)(void *device, uint64_t now_ns);
+    /* What it shows: rows from the top, three bytes a pixel: red, green, blue.  The caller frees
+       it.  NULL: nothing is shown.  The function is NULL for what has no screen. */
+    uint8_t *(*picture)(void *device, unsigned *width, unsigned *height);
 } device_kind;
 
 #endif /* DEVICE_H_INCLUDED */

@@ -1,12 +1,31 @@
 /* nvme.c - see nvme.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 Registers   2 Reset   3 TLPs   4 Kind */
+   CONTENTS   1 Bytes   2 Registers   3 Reset   4 TLPs   5 Kind */
 #include "nvme_model.h"
 
 #include <stdlib.h>
 
-/* ==== 1  Registers ========================================================= NVMe 1.4, 3.1 ==== */
+/* ==== 1  Bytes ================================================================================ */
+
+uint64_t nvme_le64(const uint8_t *p)
+{
+    return pci_load32(p) | (uint64_t)pci_load32(p + 4) << 32;
+}
+
+void nvme_put16(uint8_t *p, uint32_t v)
+{
+    p[0] = (uint8_t)v;
+    p[1] = (uint8_t)(v >> 8);
+}
+
+void nvme_put64(uint8_t *p, uint64_t v)
+{
+    pci_store32(p, (uint32_t)v);
+    pci_store32(p + 4, (uint32_t)(v >> 32));
+}
+
+/* ==== 2  Registers ========================================================= NVMe 1.4, 3.1 ==== */
 
 enum { /* byte offsets */
        REG_CAP = 0x00,
@@ -32,6 +51,7 @@ enum { /* byte offsets */
 
 static uint32_t reg_read(const nvme *n, uint32_t offset)
 {
+    uint32_t v = 0;
     switch (offset) {
     case REG_CAP:
         return REG_CAP_LOW;
@@ -57,7 +77,8 @@ static uint32_t reg_read(const nvme *n, uint32_t offset)
     case REG_ACQ + 4:
         return (uint32_t)(n->acq >> 32);
     default: /* doorbells read as 0 */
-        return offset >= NVME_TABLE ? nvme_msix_read(n, offset) : 0;
+        (void)fn_msix_read(&n->fn, 0, offset, &v);
+        return v;
     }
 }
 
@@ -110,7 +131,7 @@ static void reg_write64(uint64_t *reg, uint32_t offset, uint32_t value, uint32_t
 static void reg_write(nvme *n, uint32_t offset, uint32_t value, uint32_t enabled)
 {
     if (offset >= NVME_TABLE) {
-        nvme_msix_write(n, offset, value, enabled);
+        (void)fn_msix_write(&n->fn, 0, offset, value, enabled);
         return;
     }
     if (offset >= NVME_DOORBELLS) {
@@ -144,15 +165,15 @@ static void reg_write(nvme *n, uint32_t offset, uint32_t value, uint32_t enabled
     }
 }
 
-/* ==== 2  Reset ================================================================================ */
+/* ==== 3  Reset ================================================================================ */
 
 /* Everything of the function but what identifies it on its bus. */
-static void function_reset(nvme *n)
+static void function_reset(void *user)
 {
+    nvme *n = user;
     nvme_queues_clear(n);
     nvme_features_reset(n);
-    nvme_config_reset(n);
-    nvme_msix_reset(n);
+    fn_reset(&n->fn);
     n->cc = n->csts = n->intms = n->aqa = 0;
     n->asq = n->acq = 0;
     n->count.function_resets++;
@@ -162,80 +183,37 @@ static void function_reset(nvme *n)
 static void conventional_reset(nvme *n)
 {
     function_reset(n);
-    nvme_fetch_forget(n);
-    n->bdf = 0;
+    fn_link_reset(&n->fn);
 }
 
-/* ==== 3  TLPs ================================================================================= */
-
-static void config_request(nvme *n, const dxpu_tlp *t)
-{
-    unsigned dw = t->register_bytes / 4u;
-    uint8_t bytes[4];
-    dxpu_bytes data = { bytes, sizeof bytes }, none = { NULL, 0 };
-    n->count.config++;
-    if (DXPU_BDF_FN(t->target) != 0 || t->ep) { /* the only function is 0 */
-        nvme_unsupported(n, t);
-        return;
-    }
-    if (t->type == DXPU_TLP_CFGRD0) {
-        nvme_put32(bytes, nvme_config_read(n, dw));
-        nvme_complete(n, t, DXPU_CPL_SC, data);
-        return;
-    }
-    n->bdf = t->target;
-    if (nvme_config_write(n, dw, t->first_be, nvme_le32(t->payload.ptr)))
-        function_reset(n);
-    nvme_complete(n, t, DXPU_CPL_SC, none);
-    nvme_msix_flush(n); /* a mask may be gone */
-}
-
-/* Offset of a request in the BAR; false when not all of it lies there. */
-static bool locate(const nvme *n, const dxpu_tlp *t, uint32_t *offset)
-{
-    uint64_t base = nvme_config_bar(n), at = t->address - base;
-    if (!nvme_config_decodes(n) || t->address < base || at >= NVME_BAR_BYTES ||
-        t->length_dw * 4u > NVME_BAR_BYTES - at)
-        return false;
-    *offset = (uint32_t)at;
-    return true;
-}
+/* ==== 4  TLPs ================================================================================= */
 
 static void read_registers(nvme *n, const dxpu_tlp *t)
 {
     uint8_t data[DXPU_TLP_PAYLOAD_MAX_BYTES];
-    uint32_t offset;
-    if (!locate(n, t, &offset)) {
-        nvme_unsupported(n, t);
+    uint64_t offset;
+    if (fn_locate(&n->fn, t, &offset) < 0) {
+        fn_unsupported(&n->fn, t);
         return;
     }
     n->count.register_reads++;
     for (uint32_t i = 0; i < t->length_dw; i++)
-        nvme_put32(data + (size_t)i * 4, reg_read(n, offset + i * 4));
-    nvme_complete_read(n, t, data);
+        pci_store32(data + (size_t)i * 4, reg_read(n, (uint32_t)offset + i * 4));
+    pci_complete_read(&n->fn.pci, t, data);
 }
 
 static void write_registers(nvme *n, const dxpu_tlp *t)
 {
-    uint32_t offset;
-    if (!locate(n, t, &offset)) {
-        n->count.posted_dropped++;
-        nvme_config_status(n, 0, NVME_DEVICE_UNSUPPORTED | NVME_DEVICE_NONFATAL);
+    uint64_t offset = 0;
+    int bar = fn_locate(&n->fn, t, &offset);
+    if (fn_refuse_write(&n->fn, t, bar))
         return;
-    }
-    if (t->ep) {
-        n->count.poisoned++;
-        nvme_config_status(n, NVME_STATUS_PARITY, NVME_DEVICE_NONFATAL);
-        return;
-    }
     n->count.register_writes++;
     for (uint32_t i = 0; i < t->length_dw; i++) {
-        uint8_t be = i == 0 ? t->first_be : i + 1u == t->length_dw ? t->last_be : 0xf;
-        uint32_t enabled = 0;
-        for (unsigned b = 0; b < 4; b++)
-            enabled |= be >> b & 1 ? 0xffu << 8 * b : 0;
+        uint32_t enabled = pci_enabled(t, i);
         if (enabled)
-            reg_write(n, offset + i * 4, nvme_le32(t->payload.ptr + (size_t)i * 4), enabled);
+            reg_write(n, (uint32_t)offset + i * 4, pci_load32(t->payload.ptr + (size_t)i * 4),
+                      enabled);
     }
 }
 
@@ -243,42 +221,21 @@ static void nvme_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
 {
     nvme *n = device;
     (void)bytes;
-    switch (t->type) {
-    case DXPU_TLP_MRD:
+    if (t->type == DXPU_TLP_MRD)
         read_registers(n, t);
-        break;
-    case DXPU_TLP_MWR:
+    else if (t->type == DXPU_TLP_MWR)
         write_registers(n, t);
-        break;
-    case DXPU_TLP_CFGRD0:
-    case DXPU_TLP_CFGWR0:
-        config_request(n, t);
-        break;
-    case DXPU_TLP_CPL:
-    case DXPU_TLP_CPLD:
-        nvme_dma_completion(n, t);
-        break;
-    case DXPU_TLP_MSG:
-    case DXPU_TLP_MSGD:
-        n->count.messages++; /* power limits and the like mean nothing here */
-        break;
-    default:
-        if (dxpu_tlp_class(t) == DXPU_NONPOSTED)
-            nvme_unsupported(n, t);
-        else
-            n->count.completions_refused++;
-        break;
-    }
+    else
+        (void)fn_tlp(&n->fn, t);
     nvme_pump(n);
 }
 
-/* ==== 4  Kind ================================================================================= */
+/* ==== 5  Kind ================================================================================= */
 
 static void nvme_tick(void *device, uint64_t now_ns)
 {
     nvme *n = device;
-    n->now_ns = now_ns;
-    nvme_dma_expire(n);
+    fn_tick(&n->fn, now_ns);
     nvme_pump(n);
 }
 
@@ -309,16 +266,20 @@ static void nvme_destroy(void *device)
 static void *nvme_create(const device_settings *s, const device_port *port)
 {
     nvme *n = calloc(1, sizeof *n);
+    fn_setup f = { .vendor = NVME_VENDOR,
+                   .device = NVME_DEVICE,
+                   .class_revision = 0x01080201u,             /* mass storage, NVMe; revision 1 */
+                   .bar = { { NVME_BAR_BYTES, PCI_BAR_64 } }, /* reading may have effects */
+                   .msix = NVME_VECTORS,
+                   .msix_table = NVME_TABLE,
+                   .msix_pba = NVME_PBA };
     if (!n)
         return NULL;
-    n->port = port;
+    f.mps_bytes = s->mps_bytes;
+    f.timeout_ns = s->timeout_ns;
+    fn_init(&n->fn, &f, port, n, function_reset);
     n->identity = s->identity;
-    n->timeout_least_ns = s->timeout_ns;
     n->block_log2 = s->block_bytes == 4096 ? 12 : 9;
-    n->fetch_tail = &n->fetch_head;
-    (void)dxpu_tags_init(&n->tags, n->tag_entries, DXPU_TAGS_32, 0, DXPU_TAGS_32, DXPU_NEVER);
-    while (128u << n->mps_code < s->mps_bytes && n->mps_code < 5)
-        n->mps_code++;
     n->commands = calloc(NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS, sizeof *n->commands);
     if (!n->commands ||
         nvme_store_open(&n->store, s->file,
@@ -337,7 +298,8 @@ static void nvme_report(void *device, report *r)
 #define NVME_PRINT(name) report_number(r, #name, n->count.name);
     NVME_COUNTERS(NVME_PRINT)
 #undef NVME_PRINT
+    fn_report(&n->fn, r);
 }
 
-const device_kind nvme_kind = { "nvme",          nvme_create, nvme_destroy, nvme_tlp,
-                                nvme_link_event, nvme_reset,  nvme_report,  nvme_tick };
+const device_kind nvme_kind = { "nvme",     nvme_create, nvme_destroy, nvme_tlp, nvme_link_event,
+                                nvme_reset, nvme_report, nvme_tick,    NULL };

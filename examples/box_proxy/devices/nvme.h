@@ -1,11 +1,10 @@
 /* nvme.h - an NVMe 1.4 controller with one namespace, in a file or in memory
    SPDX-License-Identifier: MIT
 
-   A PCIe endpoint that the stock drivers run.  Parts, each using only those above it:
+   A PCIe endpoint that the stock drivers run.  Configuration space, DMA and MSI-X
+   are those of function.h.  Parts, each using only those above it:
      nvme_model.h   the object, shared by the parts
      nvme_store.c   where the blocks are
-     nvme_config.c  PCI configuration space
-     nvme_bus.c     TLPs: completions, DMA, MSI-X
      nvme_queue.c   queues, completion entries, commands' life, transfers by PRP
      nvme_log.c     error log, asynchronous events, features
      nvme_admin.c   admin commands

@@ -73,9 +73,9 @@ static void identify_controller(const nvme *n, uint8_t *p)
     identify_text(p + 64, 8, "1.0");
     p[72] = 4;                       /* recommended arbitration burst: 16 */
     p[77] = NVME_TRANSFER_LOG2 - 12; /* MDTS, in pages of 4 KB */
-    nvme_put32(p + 80, 0x00010400);  /* version 1.4 */
-    nvme_put32(p + 84, 1000000);     /* resume: microseconds at most */
-    nvme_put32(p + 88, 5000000);     /* shutdown */
+    pci_store32(p + 80, 0x00010400); /* version 1.4 */
+    pci_store32(p + 84, 1000000);    /* resume: microseconds at most */
+    pci_store32(p + 88, 5000000);    /* shutdown */
     p[111] = 1;                      /* an I/O controller */
     nvme_put16(p + 256, 0x0002);     /* Format NVM */
     p[258] = 3;                      /* aborts at once, less one */
@@ -88,7 +88,7 @@ static void identify_controller(const nvme *n, uint8_t *p)
     nvme_put64(p + 280, n->store.size); /* capacity, all of it allocated */
     p[512] = 0x66;                      /* submission entries of 64 bytes */
     p[513] = 0x44;                      /* completion entries of 16 bytes */
-    nvme_put32(p + 516, 1);             /* namespaces */
+    pci_store32(p + 516, 1);            /* namespaces */
     nvme_put16(p + 520, 0x001d);        /* Compare, DSM, Write Zeroes, Select in features */
     p[524] = 0x01;                      /* formatting concerns all namespaces */
     p[525] = 0x07;                      /* a volatile cache; Flush of all namespaces */
@@ -106,8 +106,8 @@ static void identify_namespace(const nvme *n, uint8_t *p)
     p[26] = n->block_log2 == 12; /* which of them */
     p[33] = 0x09;                /* deallocated blocks read as zero */
     nvme_put64(p + 48, n->store.size);
-    nvme_put32(p + 128, 9u << 16);
-    nvme_put32(p + 132, 12u << 16);
+    pci_store32(p + 128, 9u << 16);
+    pci_store32(p + 132, 12u << 16);
 }
 
 static uint16_t admin_identify(nvme *n, nvme_command *c)
@@ -126,7 +126,7 @@ static uint16_t admin_identify(nvme *n, nvme_command *c)
         identify_controller(n, c->buffer);
     } else if (what == 2) {
         if (c->nsid < NVME_NSID)
-            nvme_put32(c->buffer, NVME_NSID);
+            pci_store32(c->buffer, NVME_NSID);
     } else {
         c->buffer[0] = 3; /* a UUID */
         c->buffer[1] = 16;

@@ -128,12 +128,12 @@ static void io_dataset_ready(nvme *n, nvme_command *c)
     uint32_t count = c->bytes / IO_RANGE_BYTES;
     for (uint32_t i = 0; i < count; i++) { /* all are looked at before anything is done */
         const uint8_t *r = c->buffer + (size_t)i * IO_RANGE_BYTES;
-        if (!io_in_range(n, nvme_le64(r + 8), nvme_le32(r + 4)))
+        if (!io_in_range(n, nvme_le64(r + 8), pci_load32(r + 4)))
             status = NVME_LBA_RANGE | NVME_DNR;
     }
     for (uint32_t i = 0; i < count && status == NVME_SUCCESS && (c->dw[11] & IO_DEALLOCATE); i++) {
         const uint8_t *r = c->buffer + (size_t)i * IO_RANGE_BYTES;
-        uint64_t bytes = (uint64_t)nvme_le32(r + 4) << n->block_log2;
+        uint64_t bytes = (uint64_t)pci_load32(r + 4) << n->block_log2;
         if (bytes && nvme_store_zero(&n->store, nvme_le64(r + 8) << n->block_log2, bytes))
             status = io_failed(n, NVME_WRITE_FAULT);
     }

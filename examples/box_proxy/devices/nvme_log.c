@@ -40,7 +40,7 @@ static void log_errors(const nvme *n, uint8_t *page)
         nvme_put16(p + 12, e->status);
         nvme_put16(p + 14, e->parameter);
         nvme_put64(p + 16, e->lba);
-        nvme_put32(p + 24, e->nsid);
+        pci_store32(p + 24, e->nsid);
     }
 }
 
@@ -71,12 +71,12 @@ static void log_effects(uint8_t *page)
     static const uint8_t admin[] = { 0x00, 0x01, 0x02, 0x04, 0x05, 0x06, 0x08, 0x09, 0x0a, 0x0c };
     static const uint8_t plain[] = { 0x00, 0x02, 0x05 }, changing[] = { 0x01, 0x08, 0x09 };
     for (unsigned i = 0; i < sizeof admin; i++)
-        nvme_put32(page + admin[i] * 4u, 1);
-    nvme_put32(page + 0x80 * 4u, 0x20007);
+        pci_store32(page + admin[i] * 4u, 1);
+    pci_store32(page + 0x80 * 4u, 0x20007);
     for (unsigned i = 0; i < sizeof plain; i++)
-        nvme_put32(page + 1024 + plain[i] * 4u, 1);
+        pci_store32(page + 1024 + plain[i] * 4u, 1);
     for (unsigned i = 0; i < sizeof changing; i++)
-        nvme_put32(page + 1024 + changing[i] * 4u, 3);
+        pci_store32(page + 1024 + changing[i] * 4u, 3);
 }
 
 void nvme_log_page(nvme *n, unsigned id, uint8_t *page, uint32_t *size)

@@ -8,6 +8,7 @@
 #ifndef NVME_MODEL_H_INCLUDED
 #define NVME_MODEL_H_INCLUDED
 
+#include "function.h"
 #include "nvme.h"
 
 /* ==== 1  Sizes ================================================================================ */
@@ -28,14 +29,12 @@ enum {
     NVME_BUFFER_BYTES = 32 << 20, /* of all commands together */
     NVME_EVENT_COMMANDS = 4,      /* outstanding Asynchronous Event Requests */
     NVME_ERRORS = 64,             /* entries of the error log */
-    NVME_TAGS = 256,
 
     NVME_BAR_BYTES = 0x4000,
     NVME_DOORBELLS = 0x1000,
     NVME_TABLE = 0x2000, /* MSI-X */
     NVME_PBA = 0x3000,
 
-    NVME_CONFIG_DW = 64,
     NVME_NSID = 1,
     NVME_NSID_ALL = -1
 };
@@ -100,26 +99,6 @@ int nvme_store_sync(nvme_store *s);
 
 typedef struct nvme nvme;
 
-/* Where in host memory a transfer goes: one range, or pages of a PRP list. */
-typedef struct nvme_target {
-    uint64_t address;      /* when pages is NULL */
-    const uint64_t *pages; /* the first with an offset, the others without */
-} nvme_target;
-
-/* Host memory on its way into a buffer. */
-typedef struct nvme_fetch {
-    struct nvme_fetch *next;
-    nvme_target from;
-    uint8_t *to;
-    uint32_t bytes;
-    uint32_t asked;     /* bytes for which requests were sent */
-    uint32_t in_flight; /* requests */
-    bool queued;        /* more is to be asked for */
-    bool failed;
-    void (*done)(nvme *n, struct nvme_fetch *f);
-    void *owner;
-} nvme_fetch;
-
 typedef struct nvme_command nvme_command;
 struct nvme_command {
     nvme_command *next; /* in one list at most */
@@ -136,7 +115,7 @@ struct nvme_command {
     uint32_t sent;
     uint32_t page_count;
     uint64_t offset; /* in the store */
-    nvme_fetch fetch;
+    fn_fetch fetch;
     void (*ready)(nvme *n, nvme_command *c); /* its data has been moved */
     uint64_t pages[NVME_PAGES];
     uint8_t list[NVME_PAGE_BYTES];
@@ -153,7 +132,7 @@ typedef struct nvme_sq {
     uint16_t cqid, head, tail, count;
     uint32_t size;
     uint64_t base;
-    nvme_fetch fetch;
+    fn_fetch fetch;
     uint8_t entries[NVME_BATCH * NVME_SQE_BYTES];
 } nvme_sq;
 
@@ -169,22 +148,8 @@ typedef struct nvme_cq {
 /* ==== 6  The controller ======================================================================= */
 
 #define NVME_COUNTERS(X)                                                                           \
-    X(config)                                                                                      \
     X(register_reads)                                                                              \
     X(register_writes)                                                                             \
-    X(unsupported)                                                                                 \
-    X(posted_dropped)                                                                              \
-    X(poisoned)                                                                                    \
-    X(messages)                                                                                    \
-    X(dma_reads)                                                                                   \
-    X(dma_read_bytes)                                                                              \
-    X(dma_writes)                                                                                  \
-    X(dma_write_bytes)                                                                             \
-    X(completions_refused)                                                                         \
-    X(completions_late)                                                                            \
-    X(completions_failed)                                                                          \
-    X(completion_timeouts)                                                                         \
-    X(interrupts)                                                                                  \
     X(commands)                                                                                    \
     X(commands_failed)                                                                             \
     X(fatal)                                                                                       \
@@ -204,28 +169,10 @@ enum { /* what stands in features[]; the identifiers below 0x10 */
 };
 
 struct nvme {
-    const device_port *port;
+    fn fn;
     nvme_store store;
     uint64_t identity;
-    uint64_t timeout_least_ns;
-    uint64_t now_ns;
     uint32_t block_log2;
-    uint32_t mps_code; /* largest Max_Payload_Size, as Device Capabilities says it */
-
-    /* configuration space, MSI-X */
-    uint16_t bdf;
-    uint32_t config[NVME_CONFIG_DW];
-    uint32_t table[NVME_VECTORS * 4];
-    uint32_t pending[(NVME_VECTORS + 31) / 32];
-
-    /* DMA */
-    dxpu_tags tags;
-    dxpu_tag_entry tag_entries[NVME_TAGS];
-    struct {
-        nvme_fetch *owner; /* NULL: nobody waits for it any more */
-        uint8_t *to;
-    } request[NVME_TAGS];
-    nvme_fetch *fetch_head, **fetch_tail;
 
     /* registers */
     uint32_t intms, cc, csts, aqa;
@@ -255,7 +202,6 @@ struct nvme {
     uint8_t events_masked; /* types, until their log page is read */
     uint64_t blocks_read, blocks_written, reads, writes, power_cycles;
 
-    uint8_t out[DXPU_TLP_MAX_BYTES];
 #define NVME_FIELD(name) uint64_t name;
     struct {
         NVME_COUNTERS(NVME_FIELD)
@@ -265,55 +211,9 @@ struct nvme {
 
 /* ==== 7  Parts ================================================================================ */
 
-uint32_t nvme_le32(const uint8_t *p);
 uint64_t nvme_le64(const uint8_t *p);
 void nvme_put16(uint8_t *p, uint32_t v);
-void nvme_put32(uint8_t *p, uint32_t v);
 void nvme_put64(uint8_t *p, uint64_t v);
-
-/* nvme_config.c */
-void nvme_config_reset(nvme *n);
-uint32_t nvme_config_read(const nvme *n, unsigned dw);
-/* True when the function is to be reset. */
-bool nvme_config_write(nvme *n, unsigned dw, uint8_t be, uint32_t value);
-uint64_t nvme_config_bar(const nvme *n);
-bool nvme_config_decodes(const nvme *n);   /* memory requests */
-bool nvme_config_masters(const nvme *n);   /* may do DMA */
-bool nvme_config_msix(const nvme *n);      /* MSI-X is on ... */
-bool nvme_config_msix_mask(const nvme *n); /* ... and masked as a whole */
-uint32_t nvme_config_mps(const nvme *n);
-uint32_t nvme_config_mrrs(const nvme *n);
-unsigned nvme_config_tags(const nvme *n);                            /* DXPU_TAGS_32 or _256 */
-uint64_t nvme_config_timeout_ns(const nvme *n);                      /* of completions */
-void nvme_config_status(nvme *n, uint32_t command, uint32_t device); /* set error bits */
-enum {
-    NVME_STATUS_TARGET_ABORT = 0x1000, /* received */
-    NVME_STATUS_MASTER_ABORT = 0x2000, /* received */
-    NVME_STATUS_PARITY = 0x8000,       /* poisoned data received */
-    NVME_DEVICE_CORRECTABLE = 0x1,
-    NVME_DEVICE_NONFATAL = 0x2,
-    NVME_DEVICE_UNSUPPORTED = 0x8
-};
-
-/* nvme_bus.c */
-void nvme_complete(nvme *n, const dxpu_tlp *req, uint8_t status, dxpu_bytes data);
-void nvme_complete_read(nvme *n, const dxpu_tlp *req, const uint8_t *data); /* all of length_dw */
-void nvme_unsupported(nvme *n, const dxpu_tlp *req);
-uint64_t nvme_target_at(const nvme_target *t, uint32_t at);
-void nvme_dma_write(nvme *n, uint64_t address, const uint8_t *from, uint32_t bytes);
-/* One TLP of data to the host; returns its bytes. */
-uint32_t nvme_dma_write_one(nvme *n, uint64_t address, const uint8_t *from, uint32_t bytes);
-void nvme_fetch_start(nvme *n, nvme_fetch *f);
-void nvme_fetch_cancel(nvme *n, nvme_fetch *f);
-bool nvme_fetch_ask(nvme *n);    /* send read requests; true when any was sent */
-void nvme_fetch_forget(nvme *n); /* all of them, with what is in flight: link down, power-up */
-void nvme_dma_completion(nvme *n, const dxpu_tlp *cpl);
-void nvme_dma_expire(nvme *n);
-void nvme_msix_reset(nvme *n);
-uint32_t nvme_msix_read(const nvme *n, uint32_t offset);
-void nvme_msix_write(nvme *n, uint32_t offset, uint32_t value, uint32_t enabled);
-void nvme_msix_signal(nvme *n, unsigned vector);
-void nvme_msix_flush(nvme *n); /* send what is pending and masked no more */
 
 /* nvme_queue.c */
 void nvme_list_clear(nvme_list *l);

@@ -79,7 +79,7 @@ static void command_release(nvme *n, nvme_command *c)
 /* Take a command out of whatever it waits for. */
 static void command_stop(nvme *n, nvme_command *c)
 {
-    nvme_fetch_cancel(n, &c->fetch);
+    fn_fetch_cancel(&n->fn, &c->fetch);
     (void)nvme_list_remove(&n->sending, c);
     (void)nvme_list_remove(&n->starving, c);
     if (nvme_list_remove(&n->event_commands, c))
@@ -134,8 +134,9 @@ bool nvme_abort(nvme *n, const nvme_command *self, unsigned sqid, unsigned cid)
 
 /* ==== 2  Transfers ============================================================================ */
 
-static void transfer_fetched(nvme *n, nvme_fetch *f)
+static void transfer_fetched(void *user, fn_fetch *f)
 {
+    nvme *n = user;
     nvme_command *c = f->owner;
     if (f->failed)
         nvme_finish(n, c, NVME_TRANSFER_ERROR);
@@ -146,7 +147,7 @@ static void transfer_fetched(nvme *n, nvme_fetch *f)
 /* All pages are known. */
 static void transfer_start(nvme *n, nvme_command *c)
 {
-    c->fetch.from.pages = c->pages;
+    c->fetch.pages = c->pages;
     c->sent = 0;
     if (c->to_host) {
         nvme_list_append(&n->sending, c);
@@ -155,7 +156,7 @@ static void transfer_start(nvme *n, nvme_command *c)
     c->fetch.to = c->buffer;
     c->fetch.bytes = c->bytes;
     c->fetch.done = transfer_fetched;
-    nvme_fetch_start(n, &c->fetch);
+    fn_fetch_start(&n->fn, &c->fetch);
 }
 
 static uint32_t transfer_pages(const nvme_command *c)
@@ -164,23 +165,24 @@ static uint32_t transfer_pages(const nvme_command *c)
     return (offset + c->bytes + NVME_PAGE_BYTES - 1) / NVME_PAGE_BYTES;
 }
 
-static void transfer_list_fetched(nvme *n, nvme_fetch *f);
+static void transfer_list_fetched(void *user, fn_fetch *f);
 
 /* Read the PRP list at `address`, as much of it as lies in its page and is needed. */
 static void transfer_list(nvme *n, nvme_command *c, uint64_t address)
 {
     uint32_t room = NVME_PAGE_BYTES - (uint32_t)(address & (NVME_PAGE_BYTES - 1));
     uint32_t need = 8 * (transfer_pages(c) - c->page_count);
-    c->fetch.from.pages = NULL;
-    c->fetch.from.address = address;
+    c->fetch.pages = NULL;
+    c->fetch.address = address;
     c->fetch.to = c->list;
     c->fetch.bytes = need < room ? need : room;
     c->fetch.done = transfer_list_fetched;
-    nvme_fetch_start(n, &c->fetch);
+    fn_fetch_start(&n->fn, &c->fetch);
 }
 
-static void transfer_list_fetched(nvme *n, nvme_fetch *f)
+static void transfer_list_fetched(void *user, fn_fetch *f)
 {
+    nvme *n = user;
     nvme_command *c = f->owner;
     uint32_t got = f->bytes / 8, pages = transfer_pages(c);
     /* when more pages are needed than entries came, the last entry points to the next list */
@@ -231,23 +233,18 @@ uint16_t nvme_transfer(nvme *n, nvme_command *c, bool to_host, uint32_t bytes,
     return NVME_PENDING;
 }
 
-static bool transfer_room(const nvme *n)
-{
-    return !n->port->waiting || n->port->waiting(n->port->user) < 256;
-}
-
 /* Send data of commands to the host, a page of each in turn. */
 static bool transfer_send(nvme *n)
 {
     bool any = false;
-    while (n->sending.head && transfer_room(n)) {
+    while (n->sending.head && fn_room(&n->fn)) {
         nvme_command *c = list_take(&n->sending);
         uint32_t stop = c->sent + NVME_PAGE_BYTES;
         while (c->sent < c->bytes && c->sent < stop) {
-            uint64_t to = nvme_target_at(&c->fetch.from, c->sent);
+            uint64_t to = fn_fetch_address(&c->fetch, c->sent);
             uint32_t page = NVME_PAGE_BYTES - (uint32_t)(to & (NVME_PAGE_BYTES - 1));
             uint32_t left = c->bytes - c->sent;
-            c->sent += nvme_dma_write_one(n, to, c->buffer + c->sent, left < page ? left : page);
+            c->sent += fn_write_one(&n->fn, to, c->buffer + c->sent, left < page ? left : page);
         }
         any = true;
         if (c->sent < c->bytes)
@@ -268,13 +265,13 @@ static bool cq_full(const nvme_cq *cq)
 static void cq_post(nvme *n, nvme_cq *cq, nvme_command *c)
 {
     uint8_t e[NVME_CQE_BYTES];
-    nvme_put32(e, c->result);
-    nvme_put32(e + 4, 0);
+    pci_store32(e, c->result);
+    pci_store32(e + 4, 0);
     nvme_put16(e + 8, n->sq[c->sqid].head);
     nvme_put16(e + 10, c->sqid);
     nvme_put16(e + 12, c->cid);
     nvme_put16(e + 14, (uint32_t)c->status << 1 | cq->phase);
-    nvme_dma_write(n, cq->base + (uint64_t)cq->tail * NVME_CQE_BYTES, e, sizeof e);
+    fn_write(&n->fn, cq->base + (uint64_t)cq->tail * NVME_CQE_BYTES, e, sizeof e);
     cq->tail = (uint16_t)((cq->tail + 1u) % cq->size);
     if (cq->tail == 0)
         cq->phase ^= 1;
@@ -292,7 +289,7 @@ static bool cq_post_all(nvme *n)
             posted = true;
         }
         if (posted && cq->interrupts)
-            nvme_msix_signal(n, cq->vector);
+            (void)fn_msix_signal(&n->fn, cq->vector);
         any |= posted;
     }
     return any;
@@ -328,7 +325,7 @@ static void sq_start(nvme *n, unsigned sqid, const uint8_t *entry)
     c->used = true;
     c->posting = c->event = false;
     for (unsigned i = 0; i < 16; i++)
-        c->dw[i] = nvme_le32(entry + (size_t)i * 4);
+        c->dw[i] = pci_load32(entry + (size_t)i * 4);
     c->opcode = (uint8_t)c->dw[0];
     c->cid = (uint16_t)(c->dw[0] >> 16);
     c->nsid = c->dw[1];
@@ -342,8 +339,9 @@ static void sq_start(nvme *n, unsigned sqid, const uint8_t *entry)
         nvme_finish(n, c, status);
 }
 
-static void sq_fetched(nvme *n, nvme_fetch *f)
+static void sq_fetched(void *user, fn_fetch *f)
 {
+    nvme *n = user;
     nvme_sq *sq = f->owner;
     unsigned sqid = (unsigned)(sq - n->sq);
     sq->busy = false;
@@ -374,13 +372,13 @@ static bool sq_take(nvme *n, unsigned sqid)
     n->free_count[pool] -= count;
     sq->busy = true;
     sq->count = (uint16_t)count;
-    sq->fetch.from.pages = NULL;
-    sq->fetch.from.address = sq->base + (uint64_t)sq->head * NVME_SQE_BYTES;
+    sq->fetch.pages = NULL;
+    sq->fetch.address = sq->base + (uint64_t)sq->head * NVME_SQE_BYTES;
     sq->fetch.to = sq->entries;
     sq->fetch.bytes = count * NVME_SQE_BYTES;
     sq->fetch.done = sq_fetched;
     sq->fetch.owner = sq;
-    nvme_fetch_start(n, &sq->fetch);
+    fn_fetch_start(&n->fn, &sq->fetch);
     return true;
 }
 
@@ -433,7 +431,7 @@ void nvme_sq_delete(nvme *n, unsigned id)
 {
     nvme_sq *sq = &n->sq[id];
     if (sq->busy) {
-        nvme_fetch_cancel(n, &sq->fetch);
+        fn_fetch_cancel(&n->fn, &sq->fetch);
         n->free_count[command_pool(id)] += sq->count;
     }
     for (unsigned i = 0; i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++) {
@@ -459,7 +457,7 @@ void nvme_queues_clear(nvme *n)
 {
     for (unsigned i = 0; i < NVME_QUEUES; i++) {
         if (n->sq[i].busy)
-            nvme_fetch_cancel(n, &n->sq[i].fetch);
+            fn_fetch_cancel(&n->fn, &n->sq[i].fetch);
         memset(&n->sq[i], 0, sizeof n->sq[i]);
         memset(&n->cq[i], 0, sizeof n->cq[i]);
         nvme_list_clear(&n->cq[i].posting);
@@ -471,7 +469,7 @@ void nvme_queues_clear(nvme *n)
     for (unsigned i = 0; i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++) {
         nvme_command *c = &n->commands[i];
         if (c->used)
-            nvme_fetch_cancel(n, &c->fetch);
+            fn_fetch_cancel(&n->fn, &c->fetch);
         c->sqid = i >= NVME_ADMIN_COMMANDS; /* of which pool it is */
         command_release(n, c);
     }
@@ -543,11 +541,11 @@ void nvme_pump(nvme *n)
 {
     bool any = true;
     while (any && (n->csts & (NVME_CSTS_RDY | NVME_CSTS_CFS)) == NVME_CSTS_RDY &&
-           nvme_config_masters(n)) {
+           fn_masters(&n->fn)) {
         any = transfer_send(n);
         any |= cq_post_all(n);
         any |= feed_starving(n);
         any |= sq_take_all(n);
-        any |= nvme_fetch_ask(n);
+        any |= fn_fetch_ask(&n->fn);
     }
 }

@@ -1,0 +1,146 @@
+/* function.h - a function that masters the bus: DMA with tags, MSI, MSI-X, power states
+   SPDX-License-Identifier: MIT
+
+   Beside the header and PCI Express of pci.h: power management (Base Spec 7.5.2), MSI (7.7.1) and
+   MSI-X (7.7.2); requests of the function's own split at Max_Payload_Size and
+   Max_Read_Request_Size, with as many tags as software allows.  The owner calls fn_tlp() for every
+   TLP and does the memory requests that this gives back. */
+#ifndef FUNCTION_H_INCLUDED
+#define FUNCTION_H_INCLUDED
+
+#include "pci.h"
+
+/* ==== 1  Settings ============================================================================= */
+
+enum {
+    FN_TAGS = 256,
+    FN_MSIX_MAX = 128, /* vectors */
+    FN_PAGE_BYTES = 4096,
+
+    FN_CAP_PM = 0x40, /* where the capabilities stand, if they are there */
+    FN_CAP_MSIX = 0x50,
+    FN_CAP_PCIE = 0x60,
+    FN_CAP_MSI = 0xa0
+};
+
+typedef struct fn_bar {
+    uint64_t bytes; /* 0: none */
+    uint32_t flags; /* PCI_BAR_* */
+} fn_bar;
+
+typedef struct fn_setup {
+    uint16_t vendor, device;
+    uint32_t class_revision; /* as the register has it */
+    fn_bar bar[PCI_BARS];
+    bool msi;
+    unsigned msi_log2;             /* how many vectors: 2 to this power, at most 5 */
+    unsigned msix;                 /* how many vectors; 0: no MSI-X */
+    uint32_t msix_table, msix_pba; /* offset, a multiple of 8, and the BAR's number */
+    uint64_t mps_bytes;            /* largest Max_Payload_Size */
+    uint64_t timeout_ns;           /* least time to wait for a completion of the host */
+} fn_setup;
+
+/* ==== 2  The function ========================================================================= */
+
+typedef struct fn fn;
+
+/* Host memory on its way into a buffer. */
+typedef struct fn_fetch {
+    struct fn_fetch *next;
+    uint64_t address;      /* when pages is NULL */
+    const uint64_t *pages; /* else pages of 4 KB, the first with an offset */
+    uint8_t *to;
+    uint32_t bytes;
+    uint32_t asked;     /* bytes for which requests were sent */
+    uint32_t in_flight; /* requests */
+    bool queued;        /* more is to be asked for */
+    bool failed;
+    void (*done)(void *user, struct fn_fetch *f);
+    void *owner;
+} fn_fetch;
+
+#define FN_COUNTERS(X)                                                                             \
+    X(config)                                                                                      \
+    X(unsupported)                                                                                 \
+    X(posted_dropped)                                                                              \
+    X(poisoned)                                                                                    \
+    X(messages)                                                                                    \
+    X(dma_reads)                                                                                   \
+    X(dma_read_bytes)                                                                              \
+    X(dma_writes)                                                                                  \
+    X(dma_write_bytes)                                                                             \
+    X(completions_refused)                                                                         \
+    X(completions_late)                                                                            \
+    X(completions_failed)                                                                          \
+    X(completion_timeouts)                                                                         \
+    X(interrupts)
+
+struct fn {
+    pci_function pci;
+    void *user; /* of the callbacks */
+    /* Function Level Reset: reset what is the owner's, and call fn_reset(). */
+    void (*flr)(void *user);
+    fn_setup set;
+    uint64_t now_ns;
+    uint32_t table[FN_MSIX_MAX * 4];
+    uint32_t pending[FN_MSIX_MAX / 32];
+    dxpu_tags tags;
+    dxpu_tag_entry tag_entries[FN_TAGS];
+    struct {
+        fn_fetch *owner; /* NULL: nobody waits for it any more */
+        uint8_t *to;
+    } request[FN_TAGS];
+    fn_fetch *fetch_head, **fetch_tail;
+#define FN_FIELD(name) uint64_t name;
+    struct {
+        FN_COUNTERS(FN_FIELD)
+    } count;
+#undef FN_FIELD
+};
+
+/* port and user outlive the function; *s is copied.  Everything is as after power-up. */
+void fn_init(fn *f, const fn_setup *s, const device_port *port, void *user,
+             void (*flr)(void *user));
+/* Registers as after a reset of the function, which stays where it is on its bus. */
+void fn_reset(fn *f);
+/* The same after the link was down: nothing that was in flight will be answered. */
+void fn_link_reset(fn *f);
+void fn_report(const fn *f, report *r);
+
+/* ==== 3  TLPs to the function ================================================================= */
+
+/* True when it was handled here; false for a memory read or write, which is the owner's to do. */
+bool fn_tlp(fn *f, const dxpu_tlp *t);
+/* Which BAR a memory request is for, and where in it; -1 when not all of it lies in one. */
+int fn_locate(const fn *f, const dxpu_tlp *t, uint64_t *offset);
+/* A posted write that is not done: nobody's address, or poisoned.  True when it was dropped. */
+bool fn_refuse_write(fn *f, const dxpu_tlp *t, int bar);
+void fn_unsupported(fn *f, const dxpu_tlp *req); /* counted, else as pci_unsupported() */
+
+/* ==== 4  DMA ================================================================================== */
+
+bool fn_masters(const fn *f); /* software lets it do DMA */
+/* There is room to send: the box has not too many TLPs of the device waiting. */
+bool fn_room(const fn *f);
+/* One TLP of data to the host; returns its bytes. */
+uint32_t fn_write_one(fn *f, uint64_t address, const uint8_t *from, uint32_t bytes);
+void fn_write(fn *f, uint64_t address, const uint8_t *from, uint32_t bytes);
+/* The host's address of a fetch's byte. */
+uint64_t fn_fetch_address(const fn_fetch *x, uint32_t at);
+void fn_fetch_start(fn *f, fn_fetch *x);
+void fn_fetch_cancel(fn *f, fn_fetch *x);
+bool fn_fetch_ask(fn *f); /* send read requests; true when any was sent */
+void fn_tick(fn *f, uint64_t now_ns);
+
+/* ==== 5  Interrupts =========================================================================== */
+
+unsigned fn_msi_vectors(const fn *f);  /* that software enabled; 0: MSI is off */
+unsigned fn_msix_vectors(const fn *f); /* of MSI-X, 0 when it is off */
+/* False: there is no such vector now.  Masked ones are remembered and sent later. */
+bool fn_msi_signal(fn *f, unsigned vector);
+bool fn_msix_signal(fn *f, unsigned vector);
+/* The table and the pending bits in their BAR.  True when `offset` of BAR `bar` is theirs. */
+bool fn_msix_read(const fn *f, int bar, uint64_t offset, uint32_t *value);
+bool fn_msix_write(fn *f, int bar, uint64_t offset, uint32_t value, uint32_t enabled);
+
+#endif /* FUNCTION_H_INCLUDED */

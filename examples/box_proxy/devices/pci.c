@@ -1,0 +1,232 @@
+/* pci.c - see pci.h
+   SPDX-License-Identifier: MIT
+
+   CONTENTS   1 Bytes   2 Configuration space   3 Completions   4 Memory requests */
+#include "pci.h"
+
+/* ==== 1  Bytes ================================================================================ */
+
+uint32_t pci_load32(const uint8_t *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+void pci_store32(uint8_t *p, uint32_t v)
+{
+    for (unsigned i = 0; i < 4; i++)
+        p[i] = (uint8_t)(v >> 8 * i);
+}
+
+static uint32_t spread(uint8_t be)
+{
+    uint32_t mask = 0;
+    for (unsigned i = 0; i < 4; i++) {
+        if (be >> i & 1)
+            mask |= 0xffu << 8 * i;
+    }
+    return mask;
+}
+
+/* ==== 2  Configuration space ================================================================== */
+
+enum {
+    COMMAND_MEMORY = 0x0002,
+    COMMAND_MASK = 0x0546, /* memory, master, parity, SERR#, INTx disable */
+    DEVICE_CONTROL_MASK = 0x79ff,
+    DEVICE_CONTROL_FLR = 0x8000,
+    DEVICE_CONTROL_RESET = 0x2810, /* MRRS 512, No Snoop and Relaxed Ordering enabled */
+    LINK_CONTROL_MASK = 0x00cb,
+    LINK_SPEED = 3 /* 8 GT/s */
+};
+#define COMMAND_STATUS_W1C  0xf9000000u
+#define COMMAND_PARITY      0x80000000u
+#define DEVICE_STATUS_W1C   0x000f0000u
+#define DEVICE_CORRECTABLE  0x00010000u
+#define DEVICE_NONFATAL     0x00020000u
+#define DEVICE_UNSUPPORTED  0x00080000u
+#define DEVICE_CAPABILITIES 0x10008020u /* FLR, role-based errors, 8-bit tags */
+
+void pci_init(pci_function *f, const device_port *port, uint64_t mps_bytes)
+{
+    f->port = port;
+    while (128u << f->mps_code < mps_bytes && f->mps_code < 5)
+        f->mps_code++;
+}
+
+void pci_register(pci_function *f, unsigned dw, uint32_t value, uint32_t writable)
+{
+    f->config[dw] = value;
+    f->writable[dw] = writable;
+}
+
+void pci_reset(pci_function *f, const pci_identity *id)
+{
+    uint32_t link = (uint32_t)id->lanes << 4 | LINK_SPEED;
+    unsigned e = id->capability / 4u;
+    memset(f->bar_bytes, 0, sizeof f->bar_bytes);
+    memset(f->config, 0, sizeof f->config);
+    memset(f->writable, 0, sizeof f->writable);
+    memset(f->clears, 0, sizeof f->clears);
+    f->express = e;
+    f->config[PCI_ID] = (uint32_t)id->device << 16 | id->vendor;
+    pci_register(f, PCI_COMMAND, 0x0010u << 16, COMMAND_MASK); /* a capability list */
+    f->clears[PCI_COMMAND] = COMMAND_STATUS_W1C;
+    f->config[PCI_CLASS] = id->class_revision;
+    f->writable[PCI_CACHE_LINE] = 0x000000ffu;
+    f->config[PCI_SUBSYSTEM] = f->config[PCI_ID];
+    f->config[PCI_CAPABILITIES] = id->capability;
+    f->writable[PCI_INTERRUPT] = 0x000000ffu;
+    f->config[e] = 0x00020010u; /* the last capability; version 2, endpoint */
+    f->config[e + PCIE_DEVICE_CAP] = DEVICE_CAPABILITIES | f->mps_code;
+    pci_register(f, e + PCIE_DEVICE_CONTROL, DEVICE_CONTROL_RESET, DEVICE_CONTROL_MASK);
+    f->clears[e + PCIE_DEVICE_CONTROL] = DEVICE_STATUS_W1C;
+    f->config[e + PCIE_LINK_CAP] = link;
+    pci_register(f, e + PCIE_LINK_CONTROL, link << 16, LINK_CONTROL_MASK);
+    f->writable[e + PCIE_DEVICE_CONTROL2] = 0x0000001fu;
+    f->config[e + PCIE_LINK_CAP2] = 0x0000000eu; /* 2.5, 5 and 8 GT/s */
+    pci_register(f, e + PCIE_LINK_CONTROL2, LINK_SPEED, 0x0000000fu);
+}
+
+void pci_bar(pci_function *f, unsigned bar, uint64_t bytes, uint32_t flags)
+{
+    uint64_t mask = ~(bytes - 1);
+    f->bar_bytes[bar] = bytes;
+    pci_register(f, PCI_BAR0 + bar, flags, (uint32_t)mask & ~(uint32_t)0xf);
+    if (flags & PCI_BAR_64)
+        pci_register(f, PCI_BAR0 + bar + 1, 0, (uint32_t)(mask >> 32));
+}
+
+static uint64_t bar_base(const pci_function *f, unsigned bar)
+{
+    uint32_t low = f->config[PCI_BAR0 + bar];
+    uint64_t high = low & PCI_BAR_64 ? f->config[PCI_BAR0 + bar + 1] : 0;
+    return high << 32 | (low & ~(uint32_t)0xf);
+}
+
+/* True when the function is to be reset. */
+static bool config_write(pci_function *f, unsigned dw, uint8_t be, uint32_t value)
+{
+    uint32_t enabled = spread(be), mask;
+    if (dw >= PCI_CONFIG_DW)
+        return false;
+    mask = f->writable[dw] & enabled;
+    f->config[dw] = (f->config[dw] & ~mask) | (value & mask);
+    f->config[dw] &= ~(value & enabled & f->clears[dw]);
+    return dw == f->express + PCIE_DEVICE_CONTROL && (value & enabled & DEVICE_CONTROL_FLR);
+}
+
+bool pci_config_request(pci_function *f, const dxpu_tlp *t)
+{
+    unsigned dw = t->register_bytes / 4u;
+    uint8_t bytes[4];
+    dxpu_bytes data = { bytes, sizeof bytes }, none = { NULL, 0 };
+    bool reset;
+    if (DXPU_BDF_FN(t->target) != 0 || t->ep) { /* the only function is 0 */
+        pci_unsupported(f, t);
+        return false;
+    }
+    if (t->type == DXPU_TLP_CFGRD0) {
+        pci_store32(bytes, dw < PCI_CONFIG_DW ? f->config[dw] : 0); /* nothing extended */
+        pci_complete(f, t, DXPU_CPL_SC, data);
+        return false;
+    }
+    f->bdf = t->target;
+    reset = config_write(f, dw, t->first_be, pci_load32(t->payload.ptr));
+    pci_complete(f, t, DXPU_CPL_SC, none);
+    return reset;
+}
+
+uint32_t pci_mps(const pci_function *f)
+{
+    uint32_t code = f->config[f->express + PCIE_DEVICE_CONTROL] >> 5 & 7;
+    return 128u << (code < f->mps_code ? code : f->mps_code);
+}
+
+/* ==== 3  Completions ========================================================================== */
+
+enum { RCB_BYTES = 128 }; /* only a root complex may complete at 64 */
+
+void pci_emit(pci_function *f, const dxpu_tlp *t)
+{
+    size_t len = 0;
+    dxpu_bytes tlp = { f->out, 0 };
+    int rc = dxpu_tlp_encode(t, f->out, sizeof f->out, &len);
+    DXPU_ASSERT(rc == DXPU_OK);
+    if (rc != DXPU_OK)
+        return;
+    tlp.len = len;
+    f->port->emit(f->port->user, tlp);
+}
+
+void pci_complete(pci_function *f, const dxpu_tlp *req, uint8_t status, dxpu_bytes data)
+{
+    dxpu_tlp cpl;
+    dxpu_tlp_completion(req, f->bdf, status, &cpl);
+    cpl.payload = data;
+    pci_emit(f, &cpl);
+}
+
+void pci_complete_read(pci_function *f, const dxpu_tlp *req, const uint8_t *data)
+{
+    dxpu_cpl_split split;
+    dxpu_tlp cpl;
+    uint64_t at;
+    if (dxpu_cpl_split_start(&split, req, RCB_BYTES, pci_mps(f)) != DXPU_OK) {
+        pci_unsupported(f, req);
+        return;
+    }
+    dxpu_tlp_completion(req, f->bdf, DXPU_CPL_SC, &cpl);
+    while (dxpu_cpl_split_next(&split, &cpl, &at)) {
+        cpl.payload.ptr = data + (at - req->address);
+        cpl.payload.len = cpl.length_dw * 4u;
+        pci_emit(f, &cpl);
+    }
+}
+
+void pci_unsupported(pci_function *f, const dxpu_tlp *req)
+{
+    dxpu_bytes none = { NULL, 0 };
+    bool answer = dxpu_tlp_class(req) == DXPU_NONPOSTED;
+    /* a non-posted request is an advisory error, which counts as correctable */
+    f->config[f->express + PCIE_DEVICE_CONTROL] |=
+        DEVICE_UNSUPPORTED | (answer ? DEVICE_CORRECTABLE : DEVICE_NONFATAL);
+    if (answer)
+        pci_complete(f, req, DXPU_CPL_UR, none);
+}
+
+void pci_poisoned(pci_function *f)
+{
+    f->config[PCI_COMMAND] |= COMMAND_PARITY;
+    f->config[f->express + PCIE_DEVICE_CONTROL] |= DEVICE_NONFATAL;
+}
+
+/* ==== 4  Memory requests ====================================================================== */
+
+bool pci_locate(const pci_function *f, unsigned bar, const dxpu_tlp *t, uint32_t bytes,
+                uint64_t *offset)
+{
+    uint64_t base = bar_base(f, bar), at = t->address - base, size = f->bar_bytes[bar];
+    if (!(f->config[PCI_COMMAND] & COMMAND_MEMORY) || t->address < base || at >= size ||
+        bytes > size - at)
+        return false;
+    *offset = at;
+    return true;
+}
+
+uint32_t pci_enabled(const dxpu_tlp *t, uint32_t i)
+{
+    return spread(i == 0 ? t->first_be : i + 1u == t->length_dw ? t->last_be : 0xf);
+}
+
+void pci_store(uint8_t *to, const dxpu_tlp *t)
+{
+    uint32_t len = t->length_dw * 4u;
+    for (unsigned i = 0; i < 4; i++) {
+        if (t->first_be >> i & 1)
+            to[i] = t->payload.ptr[i];
+        if (len > 4 && (t->last_be >> i & 1))
+            to[len - 4 + i] = t->payload.ptr[len - 4 + i];
+    }
+    if (len > 8)
+        memcpy(to + 4, t->payload.ptr + 4, len - 8);
+}

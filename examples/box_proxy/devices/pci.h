@@ -1,0 +1,94 @@
+/* pci.h - what every endpoint has: configuration space, BARs, completions
+   SPDX-License-Identifier: MIT
+
+   A function with a type 0 header (Base Spec 7.5.1) and a PCI Express capability (7.5.3).  A model
+   describes it after each reset: pci_reset(), pci_bar(), then pci_register() for what else it has.
+   Dwords are numbers with byte 0 in bits 7:0. */
+#ifndef PCI_H_INCLUDED
+#define PCI_H_INCLUDED
+
+#include "device.h"
+
+enum { /* dword indices into the header */
+       PCI_ID = 0x00 / 4,
+       PCI_COMMAND = 0x04 / 4,
+       PCI_CLASS = 0x08 / 4,
+       PCI_CACHE_LINE = 0x0c / 4,
+       PCI_BAR0 = 0x10 / 4,
+       PCI_SUBSYSTEM = 0x2c / 4,
+       PCI_CAPABILITIES = 0x34 / 4,
+       PCI_INTERRUPT = 0x3c / 4,
+       PCI_CONFIG_DW = 64,
+       PCI_BARS = 6
+};
+
+enum { /* dword indices from the PCI Express capability on */
+       PCIE_DEVICE_CAP = 1,
+       PCIE_DEVICE_CONTROL = 2,
+       PCIE_LINK_CAP = 3,
+       PCIE_LINK_CONTROL = 4,
+       PCIE_DEVICE_CAP2 = 9,
+       PCIE_DEVICE_CONTROL2 = 10,
+       PCIE_LINK_CAP2 = 11,
+       PCIE_LINK_CONTROL2 = 12
+};
+
+enum { PCI_BAR_64 = 0x4, PCI_BAR_PREFETCHABLE = 0x8 }; /* as the BAR itself says it */
+
+typedef struct pci_identity {
+    uint16_t vendor, device;
+    uint32_t class_revision; /* the dword at 8: class code in bits 31:8 */
+    uint8_t capability;      /* byte offset of the PCI Express capability */
+    uint8_t lanes;           /* of a link of 8 GT/s */
+} pci_identity;
+
+typedef struct pci_function {
+    const device_port *port;
+    uint16_t bdf;      /* captured from configuration writes; 00:00.0 before the first */
+    uint32_t mps_code; /* largest Max_Payload_Size, as Device Capabilities says it */
+    unsigned express;  /* dword index of the PCI Express capability */
+    uint64_t bar_bytes[PCI_BARS];
+    uint32_t config[PCI_CONFIG_DW];
+    uint32_t writable[PCI_CONFIG_DW];
+    uint32_t clears[PCI_CONFIG_DW]; /* bits that a written 1 clears */
+    uint8_t out[DXPU_TLP_MAX_BYTES];
+} pci_function;
+
+/* Once, for a function whose rest is zero. */
+void pci_init(pci_function *f, const device_port *port, uint64_t mps_bytes);
+/* Header and capability as after a reset.  No BARs; bdf stays. */
+void pci_reset(pci_function *f, const pci_identity *id);
+/* A memory BAR: bytes is a power of two from 16 on, flags of PCI_BAR_*. */
+void pci_bar(pci_function *f, unsigned bar, uint64_t bytes, uint32_t flags);
+/* A register with its value after reset and the bits that software may change. */
+void pci_register(pci_function *f, unsigned dw, uint32_t value, uint32_t writable);
+
+/* Answer a CfgRd0 or CfgWr0.  True when it asked for a function level reset: the answer is on its
+   way, the model does the rest. */
+bool pci_config_request(pci_function *f, const dxpu_tlp *t);
+
+/* Where a memory request lies in a BAR.  False when not all of its `bytes` bytes from t->address on
+   do, or memory is not enabled. */
+bool pci_locate(const pci_function *f, unsigned bar, const dxpu_tlp *t, uint32_t bytes,
+                uint64_t *offset);
+/* Largest payload that it may send. */
+uint32_t pci_mps(const pci_function *f);
+
+void pci_emit(pci_function *f, const dxpu_tlp *t);
+/* One completion, with data when data.len is not 0. */
+void pci_complete(pci_function *f, const dxpu_tlp *req, uint8_t status, dxpu_bytes data);
+/* Completions of a whole read: data has the length_dw dwords from t->address on. */
+void pci_complete_read(pci_function *f, const dxpu_tlp *req, const uint8_t *data);
+/* Unsupported Request: a completion for what is not posted, and the error bits. */
+void pci_unsupported(pci_function *f, const dxpu_tlp *req);
+/* Poisoned data came and is not used. */
+void pci_poisoned(pci_function *f);
+
+/* Byte enables of dword i (from 0) of a memory request, as a mask of bits. */
+uint32_t pci_enabled(const dxpu_tlp *t, uint32_t i);
+/* Copy a write's payload to where the request begins, enabled bytes only. */
+void pci_store(uint8_t *to, const dxpu_tlp *t);
+uint32_t pci_load32(const uint8_t *p);
+void pci_store32(uint8_t *p, uint32_t v);
+
+#endif /* PCI_H_INCLUDED */

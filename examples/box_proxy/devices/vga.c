@@ -1,0 +1,368 @@
+/* vga.c - see vga.h
+   SPDX-License-Identifier: MIT
+
+   CONTENTS   1 Object   2 EDID   3 Registers   4 Picture   5 Reset   6 TLPs   7 Kind */
+#include "vga.h"
+
+#include "pci.h"
+
+#include <stdlib.h>
+
+/* ==== 1  Object =============================================================================== */
+
+enum { BAR_FRAME = 0, BAR_WINDOW = 2, EDID_BYTES = 128 };
+
+enum { /* display registers of 16 bits */
+       REG_ID = 0,
+       REG_WIDTH = 1,
+       REG_HEIGHT = 2,
+       REG_BITS = 3, /* a pixel */
+       REG_ENABLE = 4,
+       REG_LINE = 6, /* pixels from one line to the next */
+       REG_LEFT = 8,
+       REG_TOP = 9,
+       REG_MEMORY = 10, /* in units of 64 KB */
+       REGS = 11
+};
+
+#define VGA_COUNTERS(X)                                                                            \
+    X(frame_reads)                                                                                 \
+    X(frame_writes)                                                                                \
+    X(frame_write_bytes)                                                                           \
+    X(register_reads)                                                                              \
+    X(register_writes)                                                                             \
+    X(config)                                                                                      \
+    X(messages)                                                                                    \
+    X(completions_ignored)                                                                         \
+    X(unsupported)                                                                                 \
+    X(poisoned)                                                                                    \
+    X(resets)                                                                                      \
+    X(pictures)
+
+typedef struct vga {
+    pci_function f;
+    uint8_t *frame;
+    uint64_t dirty; /* bytes of it from the start that may not be 0 any more */
+    uint16_t reg[REGS];
+    bool big_endian; /* pixels */
+    uint8_t edid[EDID_BYTES];
+#define VGA_FIELD(name) uint64_t name;
+    struct {
+        VGA_COUNTERS(VGA_FIELD)
+    } count;
+#undef VGA_FIELD
+} vga;
+
+/* ==== 2  EDID =================================================================================
+   What a monitor says of itself: 128 bytes, VESA E-EDID 1.4. */
+
+enum { EDID_TIMINGS = 35, EDID_STANDARD = 38, EDID_DESCRIPTORS = 54, DESCRIPTOR_BYTES = 18 };
+
+/* A descriptor that is no timing: tag, then up to 13 characters. */
+static void edid_text(uint8_t *to, uint8_t tag, const char *text)
+{
+    size_t len = strlen(text), room = DESCRIPTOR_BYTES - 5;
+    memset(to, 0, DESCRIPTOR_BYTES);
+    to[3] = tag;
+    memset(to + 5, ' ', room);
+    memcpy(to + 5, text, len < room ? len : room);
+    if (len < room)
+        to[5 + len] = '\n';
+}
+
+/* 1024 x 768 at 60 Hz as VESA times it: 65 MHz, 1344 x 806 with blanking, 271 x 203 mm. */
+static const uint8_t edid_preferred[DESCRIPTOR_BYTES] = {
+    0x64, 0x19,             /* 6500 x 10 kHz */
+    0x00, 0x40, 0x41,       /* 1024 + 320 */
+    0x00, 0x26, 0x30,       /* 768 + 38 */
+    0x18, 0x88, 0x36, 0x00, /* front porch and sync: 24 and 136; 3 and 6 */
+    0x0f, 0xcb, 0x10,       /* size */
+    0x00, 0x00, 0x18        /* no border, separate syncs, both negative */
+};
+
+/* 50..75 Hz, 30..90 kHz, up to 170 MHz; no formula for further timings */
+static const uint8_t edid_ranges[DESCRIPTOR_BYTES] = { 0,    0,    0,    0xfd, 0,    50,
+                                                       75,   30,   90,   17,   0x01, '\n',
+                                                       0x20, 0x20, 0x20, 0x20, 0x20, 0x20 };
+
+/* Header to chromaticity: manufacturer "DXP", model of 2026, 8 bits a colour, 27 x 20 cm,
+   gamma 2.2, sRGB. */
+static const uint8_t edid_start[EDID_TIMINGS] = {
+    0x00, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x00,             /* every EDID begins so */
+    0x13, 0x10, 0x01, 0x00, 0,    0,    0,    0,    0xff, 36,   /* maker, product, serial, year */
+    0x01, 0x04, 0xa0, 27,   20,   120,  0x06,                   /* version 1.4; digital */
+    0xee, 0x91, 0xa3, 0x54, 0x4c, 0x99, 0x26, 0x0f, 0x50, 0x54, /* sRGB primaries, white D65 */
+};
+
+static const uint8_t edid_timings[EDID_DESCRIPTORS - EDID_TIMINGS] = {
+    0x21, 0x08, 0x00, /* 640 x 480, 800 x 600 and 1024 x 768 at 60 Hz */
+    0x81, 0xc0,       /* 1280 x 720 ... */
+    0x81, 0x00,       /* 1280 x 800 */
+    0x81, 0x40,       /* 1280 x 960 */
+    0x81, 0x80,       /* 1280 x 1024 */
+    0xa9, 0x40,       /* 1600 x 1200 */
+    0xd1, 0xc0,       /* 1920 x 1080, all at 60 Hz */
+    0x01, 0x01, 0x01, 0x01
+};
+
+static void edid_make(uint8_t edid[EDID_BYTES], uint64_t identity)
+{
+    char serial[14];
+    uint8_t sum = 0, *d = edid + EDID_DESCRIPTORS;
+    snprintf(serial, sizeof serial, "%012llx", (unsigned long long)(identity & 0xffffffffffffu));
+    memset(edid, 0, EDID_BYTES);
+    memcpy(edid, edid_start, sizeof edid_start);
+    pci_store32(edid + 12, (uint32_t)identity);
+    memcpy(edid + EDID_TIMINGS, edid_timings, sizeof edid_timings);
+    memcpy(d, edid_preferred, DESCRIPTOR_BYTES);
+    memcpy(d + DESCRIPTOR_BYTES, edid_ranges, DESCRIPTOR_BYTES);
+    edid_text(d + 2 * DESCRIPTOR_BYTES, 0xfc, "dxpu display");
+    edid_text(d + 3 * DESCRIPTOR_BYTES, 0xff, serial);
+    for (unsigned i = 0; i < EDID_BYTES - 1; i++)
+        sum = (uint8_t)(sum + edid[i]);
+    edid[EDID_BYTES - 1] = (uint8_t)(0x100 - sum); /* the sum of all bytes is 0 */
+}
+
+/* ==== 3  Registers ============================================================================
+   The window by dwords.  Where nothing is, reads return 0 and writes are dropped. */
+
+enum { WINDOW_REGS = 0x500, WINDOW_EXTENSION = 0x600, EXTENSION_BYTES = 8 };
+#define VGA_ID       0xb0c5u /* the fifth version of the interface */
+#define BYTES_BIG    0xbebebebeu
+#define BYTES_LITTLE 0x1e1e1e1eu
+#define VGA_ENABLED  0x0001u
+#define VGA_UNIT     65536u
+#define VGA_LEAST    64u /* width and height of a mode */
+
+static uint32_t window_read(const vga *v, uint32_t at)
+{
+    uint32_t i = (at - WINDOW_REGS) / 2;
+    if (at < EDID_BYTES)
+        return pci_load32(v->edid + at);
+    if (at >= WINDOW_REGS && i < REGS)
+        return v->reg[i] | (i + 1 < REGS ? (uint32_t)v->reg[i + 1] << 16 : 0);
+    if (at == WINDOW_EXTENSION)
+        return EXTENSION_BYTES;
+    if (at == WINDOW_EXTENSION + 4)
+        return v->big_endian ? BYTES_BIG : BYTES_LITTLE;
+    return 0;
+}
+
+/* enabled: the bits whose bytes are written */
+static void window_write(vga *v, uint32_t at, uint32_t value, uint32_t enabled)
+{
+    uint32_t i = (at - WINDOW_REGS) / 2;
+    uint32_t now = (window_read(v, at) & ~enabled) | (value & enabled);
+    if (at == WINDOW_EXTENSION + 4 && (now == BYTES_BIG || now == BYTES_LITTLE))
+        v->big_endian = now == BYTES_BIG;
+    if (at < WINDOW_REGS || i >= REGS)
+        return;
+    for (unsigned half = 0; half < 2; half++, now >>= 16) {
+        if (i + half != REG_ID && i + half < REG_MEMORY) /* these two are read-only */
+            v->reg[i + half] = (uint16_t)now;
+    }
+}
+
+/* ==== 4  Picture ============================================================================== */
+
+/* One pixel as 0xrrggbb. */
+static uint32_t pixel(const vga *v, const uint8_t *p)
+{
+    uint32_t c, r, g, b;
+    if (v->reg[REG_BITS] == 32) {
+        c = pci_load32(p);
+        if (v->big_endian)
+            c = (c >> 8 & 0xff00) | (c >> 24) | (c << 8 & 0xff0000);
+        return c & 0xffffff;
+    }
+    c = v->big_endian ? (uint32_t)p[0] << 8 | p[1] : (uint32_t)p[1] << 8 | p[0];
+    r = c >> 11;
+    g = c >> 5 & 0x3f;
+    b = c & 0x1f;
+    return (r << 3 | r >> 2) << 16 | (g << 2 | g >> 4) << 8 | (b << 3 | b >> 2);
+}
+
+/* device_kind.picture */
+static uint8_t *vga_picture(void *device, unsigned *width, unsigned *height)
+{
+    vga *v = device;
+    uint32_t w = v->reg[REG_WIDTH], h = v->reg[REG_HEIGHT], bytes = v->reg[REG_BITS] / 8u;
+    uint64_t line = (uint64_t)(v->reg[REG_LINE] > w ? v->reg[REG_LINE] : w) * bytes;
+    uint64_t start = v->reg[REG_LEFT] * (uint64_t)bytes + v->reg[REG_TOP] * line;
+    uint8_t *rgb, *to;
+    if (!(v->reg[REG_ENABLE] & VGA_ENABLED) || w < VGA_LEAST || h < VGA_LEAST ||
+        (v->reg[REG_BITS] != 16 && v->reg[REG_BITS] != 32) || start + line * h > VGA_FRAME_BYTES)
+        return NULL;
+    rgb = to = malloc((size_t)w * h * 3);
+    if (!rgb)
+        return NULL;
+    for (uint32_t y = 0; y < h; y++) {
+        const uint8_t *from = v->frame + start + y * line;
+        for (uint32_t x = 0; x < w; x++, from += bytes, to += 3) {
+            uint32_t c = pixel(v, from);
+            to[0] = (uint8_t)(c >> 16);
+            to[1] = (uint8_t)(c >> 8);
+            to[2] = (uint8_t)c;
+        }
+    }
+    *width = w;
+    *height = h;
+    v->count.pictures++;
+    return rgb;
+}
+
+/* ==== 5  Reset ================================================================================ */
+
+static const pci_identity vga_identity = { VGA_VENDOR, VGA_DEVICE,
+                                           0x03800002u, /* a display that is no VGA; revision 2
+                                                           says that the extension is there */
+                                           VGA_CAP_PCIE, 4 };
+
+/* Any reset clears the picture: the next user may be another. */
+static void function_reset(vga *v)
+{
+    pci_reset(&v->f, &vga_identity);
+    pci_bar(&v->f, BAR_FRAME, VGA_FRAME_BYTES, PCI_BAR_64 | PCI_BAR_PREFETCHABLE);
+    pci_bar(&v->f, BAR_WINDOW, VGA_WINDOW_BYTES, 0);
+    memset(v->frame, 0, (size_t)v->dirty);
+    v->dirty = 0;
+    memset(v->reg, 0, sizeof v->reg);
+    v->reg[REG_ID] = VGA_ID;
+    v->reg[REG_MEMORY] = VGA_FRAME_BYTES / VGA_UNIT;
+    v->big_endian = false;
+    v->count.resets++;
+}
+
+/* ==== 6  TLPs ================================================================================= */
+
+static void read_request(vga *v, const dxpu_tlp *t)
+{
+    uint8_t data[DXPU_TLP_PAYLOAD_MAX_BYTES];
+    uint64_t at;
+    if (pci_locate(&v->f, BAR_FRAME, t, t->length_dw * 4u, &at)) {
+        v->count.frame_reads++;
+        pci_complete_read(&v->f, t, v->frame + at);
+    } else if (pci_locate(&v->f, BAR_WINDOW, t, t->length_dw * 4u, &at)) {
+        v->count.register_reads++;
+        for (uint32_t i = 0; i < t->length_dw; i++)
+            pci_store32(data + (size_t)i * 4, window_read(v, (uint32_t)at + i * 4));
+        pci_complete_read(&v->f, t, data);
+    } else {
+        v->count.unsupported++;
+        pci_unsupported(&v->f, t);
+    }
+}
+
+static void write_frame(vga *v, const dxpu_tlp *t, uint64_t at)
+{
+    uint32_t bytes = t->length_dw * 4u;
+    v->count.frame_writes++;
+    v->count.frame_write_bytes += bytes;
+    if (at + bytes > v->dirty)
+        v->dirty = at + bytes;
+    pci_store(v->frame + at, t);
+}
+
+static void write_request(vga *v, const dxpu_tlp *t)
+{
+    uint64_t at;
+    bool frame = pci_locate(&v->f, BAR_FRAME, t, t->length_dw * 4u, &at);
+    if (!frame && !pci_locate(&v->f, BAR_WINDOW, t, t->length_dw * 4u, &at)) {
+        v->count.unsupported++;
+        pci_unsupported(&v->f, t);
+    } else if (t->ep) {
+        v->count.poisoned++;
+        pci_poisoned(&v->f);
+    } else if (frame) {
+        write_frame(v, t, at);
+    } else {
+        v->count.register_writes++;
+        for (uint32_t i = 0; i < t->length_dw; i++)
+            window_write(v, (uint32_t)at + i * 4, pci_load32(t->payload.ptr + (size_t)i * 4),
+                         pci_enabled(t, i));
+    }
+}
+
+static void vga_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
+{
+    vga *v = device;
+    (void)bytes;
+    switch (t->type) {
+    case DXPU_TLP_MRD:
+        read_request(v, t);
+        break;
+    case DXPU_TLP_MWR:
+        write_request(v, t);
+        break;
+    case DXPU_TLP_CFGRD0:
+    case DXPU_TLP_CFGWR0:
+        v->count.config++;
+        if (pci_config_request(&v->f, t))
+            function_reset(v);
+        break;
+    case DXPU_TLP_MSG:
+    case DXPU_TLP_MSGD:
+        v->count.messages++; /* none of them means anything to a display */
+        break;
+    default:
+        if (dxpu_tlp_class(t) == DXPU_NONPOSTED) {
+            v->count.unsupported++;
+            pci_unsupported(&v->f, t);
+        } else {
+            v->count.completions_ignored++; /* it never asks for any */
+        }
+        break;
+    }
+}
+
+/* ==== 7  Kind ================================================================================= */
+
+static void vga_event(void *device, const dxpu_event *e)
+{
+    vga *v = device;
+    if (e->type == DXPU_EVENT_HOT_RESET && (e->flags & DXPU_EVENT_ON)) {
+        function_reset(v);
+        v->f.bdf = 0;
+    }
+}
+
+static void vga_reset(void *device)
+{
+    vga *v = device;
+    function_reset(v);
+    v->f.bdf = 0;
+}
+
+static void vga_destroy(void *device)
+{
+    vga *v = device;
+    free(v->frame);
+    free(v);
+}
+
+static void *vga_create(const device_settings *s, const device_port *port)
+{
+    vga *v = calloc(1, sizeof *v);
+    if (!v)
+        return NULL;
+    v->frame = calloc(1, VGA_FRAME_BYTES);
+    if (!v->frame) {
+        free(v);
+        return NULL;
+    }
+    pci_init(&v->f, port, s->mps_bytes);
+    edid_make(v->edid, s->identity);
+    function_reset(v);
+    return v;
+}
+
+static void vga_report(void *device, report *r)
+{
+    vga *v = device;
+#define VGA_PRINT(name) report_number(r, #name, v->count.name);
+    VGA_COUNTERS(VGA_PRINT)
+#undef VGA_PRINT
+}
+
+const device_kind vga_kind = { "vga",     vga_create, vga_destroy, vga_tlp,    vga_event,
+                               vga_reset, vga_report, NULL,        vga_picture };

@@ -1,0 +1,35 @@
+/* probe.h - the sizes of a device's base address registers, before the guest sees the device
+   SPDX-License-Identifier: MIT
+
+   A device that does not fit into its slot's windows must not be shown to the guest, so its BARs
+   are sized first: each is read, written with ones, read again, and put back (Base Spec 7.5.1.2).
+   Only function 0 is looked at.  Pure: the owner sends the requests and brings the answers. */
+#ifndef PROBE_H_INCLUDED
+#define PROBE_H_INCLUDED
+
+#include "bindings/vswitch/dxpu_vswitch.h"
+
+enum { PROBE_BARS = 6 };
+
+typedef struct probe {
+    unsigned step;
+    unsigned retries; /* answers so far that said "not yet" */
+    bool running;
+    bool sent;   /* a request that is not answered yet */
+    bool failed; /* the device does not answer as one does */
+    bool wait;   /* it asked for time: send the same request again after PROBE_RETRY_NS */
+    bool again;  /* the device was reset meanwhile: begin anew */
+    uint32_t before[PROBE_BARS], sized[PROBE_BARS];
+} probe;
+
+enum { PROBE_RETRY_NS = 10000000, PROBE_RETRIES = 100 };
+
+void probe_start(probe *p);
+/* The next request and its payload; false: all is known, or nothing will be (failed). */
+bool probe_request(probe *p, dxpu_tlp *t, uint8_t data[4]);
+/* Its completion; NULL: none will come. */
+void probe_answer(probe *p, const dxpu_tlp *cpl);
+/* What was found; how many. */
+unsigned probe_bars(const probe *p, dxpu_vswitch_bar out[PROBE_BARS]);
+
+#endif /* PROBE_H_INCLUDED */

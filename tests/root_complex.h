@@ -1,0 +1,401 @@
+/* root_complex.h - for tests of device models: host memory and the root of a bus, with its checks
+   SPDX-License-Identifier: MIT
+
+   Include after dxpu.h's implementation and cmocka.  Whatever the device emits is decoded strictly;
+   its requests are held to the sizes that software programmed; completions for it are cut and
+   reordered by a seeded dice. */
+#ifndef ROOT_COMPLEX_H_INCLUDED
+#define ROOT_COMPLEX_H_INCLUDED
+
+#include "examples/box_proxy/devices/device.h"
+
+#include <stdlib.h>
+
+enum { MEM_BYTES = 16 << 20, RC_VECTORS = 128 };
+#define MEM_LOW  0x40000000u  /* host memory, below 4 GB ... */
+#define MEM_HIGH 0x900000000u /* ... and the same above */
+#define MSI_BASE 0xfee00000u
+
+static uint32_t rc_le32(const uint8_t *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static void rc_put32(uint8_t *p, uint32_t v)
+{
+    for (unsigned i = 0; i < 4; i++)
+        p[i] = (uint8_t)(v >> 8 * i);
+}
+
+typedef struct tlp_copy {
+    struct tlp_copy *next;
+    size_t len;
+    uint8_t bytes[];
+} tlp_copy;
+
+typedef struct tlp_fifo {
+    tlp_copy *head, **tail;
+    unsigned count;
+} tlp_fifo;
+
+typedef struct rc {
+    uint8_t *mem;
+    const device_kind *kind;
+    void *dev;
+    device_port port;
+    uint16_t bdf;
+    tlp_fifo from;         /* emitted, not yet looked at */
+    tlp_fifo answers[256]; /* completions to be given to the device, by tag */
+    unsigned answers_waiting;
+    bool in_flight[256];
+    bool hold;         /* read requests are kept unanswered */
+    bool whole_dwords; /* writes never carry a part of one */
+    bool foreign;      /* nothing is checked: the device is being fuzzed */
+    uint8_t status;    /* of answers */
+    bool poison;
+    bool closed; /* port.waiting says that nothing leaves */
+    uint64_t seed;
+    uint32_t mps, mrrs;
+    unsigned last_tag; /* of the latest read request */
+    unsigned reads, writes, most_in_flight, msi_count[RC_VECTORS];
+    uint32_t msi_last;
+    dxpu_tlp cpl; /* the last completion for the root complex, and its data so far */
+    uint8_t data[4096];
+    unsigned data_len, cpl_count;
+    bool cpl_done;
+} rc;
+
+static uint32_t rnd(rc *r)
+{
+    r->seed = r->seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(r->seed >> 33);
+}
+
+static void fifo_put(tlp_fifo *f, dxpu_bytes b)
+{
+    tlp_copy *c = malloc(sizeof *c + b.len);
+    assert_non_null(c);
+    c->next = NULL;
+    c->len = b.len;
+    memcpy(c->bytes, b.ptr, b.len);
+    if (!f->head)
+        f->tail = &f->head;
+    *f->tail = c;
+    f->tail = &c->next;
+    f->count++;
+}
+
+static tlp_copy *fifo_get(tlp_fifo *f)
+{
+    tlp_copy *c = f->head;
+    if (c) {
+        f->head = c->next;
+        f->count--;
+    }
+    return c;
+}
+
+static void fifo_clear(tlp_fifo *f)
+{
+    tlp_copy *c;
+    while ((c = fifo_get(f)) != NULL)
+        free(c);
+}
+
+static void rc_emitted(void *user, dxpu_bytes tlp)
+{
+    rc *r = user;
+    fifo_put(&r->from, tlp);
+}
+
+static unsigned rc_waiting(void *user)
+{
+    const rc *r = user;
+    return r->closed ? 1000000 : 0;
+}
+
+/* Give a TLP to the device, decoded from its bytes as a box does. */
+static void rc_give(rc *r, const dxpu_tlp *t)
+{
+    uint8_t bytes[DXPU_TLP_MAX_BYTES];
+    dxpu_bytes b = { bytes, 0 };
+    dxpu_tlp back;
+    assert_int_equal(dxpu_tlp_encode(t, bytes, sizeof bytes, &b.len), DXPU_OK);
+    assert_int_equal(dxpu_tlp_decode(b, &back), DXPU_OK);
+    r->kind->tlp(r->dev, &back, b);
+}
+
+/* Where an address of the host is, NULL for none. */
+static uint8_t *rc_mem(rc *r, uint64_t address, uint32_t len)
+{
+    uint64_t at = address >= MEM_HIGH ? address - MEM_HIGH : address - MEM_LOW;
+    return at < MEM_BYTES && len <= MEM_BYTES - at ? r->mem + at : NULL;
+}
+
+static void rc_store(uint8_t *to, const dxpu_tlp *t)
+{
+    for (uint32_t i = 0; i < t->length_dw * 4u; i++) {
+        uint8_t be = i < 4 ? t->first_be : i / 4 + 1 == t->length_dw ? t->last_be : 0xf;
+        if (be >> i % 4 & 1)
+            to[i] = t->payload.ptr[i];
+    }
+}
+
+static void rc_write(rc *r, const dxpu_tlp *t)
+{
+    uint8_t *to = rc_mem(r, t->address, t->length_dw * 4u);
+    r->writes++;
+    if (r->foreign)
+        return;
+    assert_int_equal(t->requester, r->bdf);
+    assert_true(t->length_dw * 4u <= r->mps);
+    if (r->whole_dwords)
+        assert_int_equal(t->first_be, 0xf);
+    if ((t->address & 0xfff00000u) == MSI_BASE && t->address < MEM_HIGH) {
+        assert_int_equal(t->length_dw, 1);
+        assert_int_equal(t->first_be, 0xf);
+        r->msi_last = t->payload.ptr[0];
+        assert_true(r->msi_last < RC_VECTORS);
+        r->msi_count[r->msi_last]++;
+        return;
+    }
+    assert_non_null(to);
+    rc_store(to, t);
+}
+
+static void rc_queue_answer(rc *r, unsigned tag, const dxpu_tlp *t)
+{
+    uint8_t bytes[DXPU_TLP_MAX_BYTES];
+    dxpu_bytes b = { bytes, 0 };
+    assert_int_equal(dxpu_tlp_encode(t, bytes, sizeof bytes, &b.len), DXPU_OK);
+    fifo_put(&r->answers[tag], b);
+    r->answers_waiting++;
+}
+
+/* Queue the answers of one memory read, cut at 64-byte boundaries as the dice say. */
+static void rc_read(rc *r, const dxpu_tlp *t)
+{
+    const uint8_t *from = rc_mem(r, t->address, t->length_dw * 4u);
+    uint32_t left, skip, in_flight = 0;
+    uint64_t at;
+    dxpu_tlp cpl;
+    dxpu_be_to_range(t->first_be, t->last_be, t->length_dw, &skip, &left);
+    at = t->address + skip;
+    r->reads++;
+    if (!r->foreign) {
+        assert_int_equal(t->requester, r->bdf);
+        assert_true(t->length_dw * 4u <= r->mrrs);
+        assert_false(r->in_flight[t->tag]);
+    }
+    if (t->tag > 255)
+        fail();
+    r->in_flight[t->tag] = true;
+    r->last_tag = t->tag;
+    for (unsigned i = 0; i < 256; i++)
+        in_flight += r->in_flight[i];
+    r->most_in_flight = in_flight > r->most_in_flight ? in_flight : r->most_in_flight;
+    if (r->status != DXPU_CPL_SC || !from) {
+        dxpu_tlp_completion(t, 0, r->status ? r->status : DXPU_CPL_UR, &cpl);
+        rc_queue_answer(r, t->tag, &cpl);
+        return;
+    }
+    dxpu_tlp_completion(t, 0, DXPU_CPL_SC, &cpl);
+    while (left) {
+        uint32_t part = left, room = 64 * (1 + rnd(r) % 8) - (uint32_t)(at & 63);
+        uint64_t start = at & ~(uint64_t)3;
+        part = part < room ? part : room;
+        cpl.byte_count = (uint16_t)left;
+        cpl.lower_addr = (uint8_t)(at & 0x7f);
+        cpl.length_dw = (uint16_t)((at + part - start + 3) / 4);
+        cpl.ep = r->poison;
+        cpl.payload.ptr = from + (start - t->address);
+        cpl.payload.len = cpl.length_dw * 4u;
+        rc_queue_answer(r, t->tag, &cpl);
+        at += part;
+        left -= part;
+    }
+}
+
+static void rc_completion(rc *r, const dxpu_tlp *t)
+{
+    r->cpl = *t;
+    r->cpl.payload.ptr = NULL;
+    r->cpl_count++;
+    if (r->foreign) {
+        r->cpl_done = true;
+        return;
+    }
+    assert_true(t->payload.len <= r->mps);
+    assert_true(r->data_len + t->payload.len <= sizeof r->data);
+    memcpy(r->data + r->data_len, t->payload.ptr ? t->payload.ptr : r->data, t->payload.len);
+    r->data_len += (unsigned)t->payload.len;
+    r->cpl_done = !t->length_dw || t->byte_count <= t->length_dw * 4u - (t->lower_addr & 3);
+}
+
+/* Look at what the device emitted.  The completions it is owed are only queued. */
+static void rc_look(rc *r)
+{
+    tlp_copy *c;
+    while ((c = fifo_get(&r->from)) != NULL) {
+        dxpu_bytes b = { c->bytes, c->len };
+        dxpu_tlp t;
+        assert_int_equal(dxpu_tlp_decode(b, &t), DXPU_OK);
+        if (t.type == DXPU_TLP_MWR)
+            rc_write(r, &t);
+        else if (t.type == DXPU_TLP_MRD)
+            rc_read(r, &t);
+        else if (t.type >= DXPU_TLP_CPL && t.type <= DXPU_TLP_CPLDLK)
+            rc_completion(r, &t);
+        else
+            fail();
+        free(c);
+    }
+}
+
+/* One completion of this tag. */
+static void rc_answer_tag(rc *r, unsigned tag)
+{
+    tlp_copy *c;
+    dxpu_bytes b;
+    dxpu_tlp t;
+    c = fifo_get(&r->answers[tag]);
+    r->answers_waiting--;
+    if (!r->answers[tag].head)
+        r->in_flight[tag] = false;
+    b.ptr = c->bytes;
+    b.len = c->len;
+    assert_int_equal(dxpu_tlp_decode(b, &t), DXPU_OK);
+    r->kind->tlp(r->dev, &t, b);
+    free(c);
+}
+
+/* One completion of a tag chosen by the dice, in order within the tag. */
+static bool rc_answer_one(rc *r)
+{
+    unsigned tag = rnd(r) % 256;
+    if (!r->answers_waiting)
+        return false;
+    while (!r->answers[tag].head)
+        tag = (tag + 1) % 256;
+    rc_answer_tag(r, tag);
+    return true;
+}
+
+/* Until the device has nothing more to say. */
+static void rc_run(rc *r)
+{
+    do
+        rc_look(r);
+    while (!r->hold && rc_answer_one(r));
+    rc_look(r);
+}
+
+static dxpu_tlp rc_request(const rc *r, uint8_t type, uint64_t address, uint32_t bytes)
+{
+    dxpu_tlp t;
+    memset(&t, 0, sizeof t);
+    t.type = type;
+    t.header_dw = address >> 32 ? 4 : 3;
+    t.address = address & ~(uint64_t)3;
+    t.target = r->bdf;
+    assert_int_equal(dxpu_be_from_range(address, bytes, &t.first_be, &t.last_be, &t.length_dw),
+                     DXPU_OK);
+    return t;
+}
+
+/* Send a non-posted request and wait for its completion; its status. */
+static uint8_t rc_ask(rc *r, const dxpu_tlp *t)
+{
+    r->data_len = r->cpl_count = 0;
+    r->cpl_done = false;
+    rc_give(r, t);
+    rc_look(r);
+    assert_true(r->cpl_done);
+    return r->cpl.status;
+}
+
+static dxpu_tlp cfg_tlp(const rc *r, uint8_t type, unsigned reg)
+{
+    dxpu_tlp t = rc_request(r, type, 0, 4);
+    t.register_bytes = (uint16_t)(reg & ~3u);
+    t.header_dw = 3;
+    return t;
+}
+
+static uint32_t cfg_read(rc *r, unsigned reg)
+{
+    dxpu_tlp t = cfg_tlp(r, DXPU_TLP_CFGRD0, reg);
+    assert_int_equal(rc_ask(r, &t), DXPU_CPL_SC);
+    assert_int_equal(r->data_len, 4);
+    return rc_le32(r->data);
+}
+
+static void cfg_write_be(rc *r, unsigned reg, uint32_t value, uint8_t be)
+{
+    dxpu_tlp t = cfg_tlp(r, DXPU_TLP_CFGWR0, reg);
+    uint8_t bytes[4];
+    rc_put32(bytes, value);
+    t.first_be = be;
+    t.payload.ptr = bytes;
+    t.payload.len = 4;
+    assert_int_equal(rc_ask(r, &t), DXPU_CPL_SC);
+}
+
+static void cfg_write(rc *r, unsigned reg, uint32_t value)
+{
+    cfg_write_be(r, reg, value, 0xf);
+}
+
+static uint8_t mmio_read_status(rc *r, uint64_t address, uint32_t bytes)
+{
+    dxpu_tlp t = rc_request(r, DXPU_TLP_MRD, address, bytes);
+    return rc_ask(r, &t);
+}
+
+static void mmio_write(rc *r, uint64_t address, const uint8_t *data, uint32_t bytes)
+{
+    dxpu_tlp t = rc_request(r, DXPU_TLP_MWR, address, bytes);
+    uint8_t shifted[64] = { 0 };
+    memcpy(shifted + (address & 3), data, bytes);
+    t.payload.ptr = shifted;
+    t.payload.len = t.length_dw * 4u;
+    rc_give(r, &t);
+    rc_look(r);
+}
+
+/* A device of this kind, with the link up. */
+static void rc_open(rc *r, const device_kind *kind, const device_settings *set, uint16_t bdf)
+{
+    memset(r, 0, sizeof *r);
+    r->mem = calloc(1, MEM_BYTES);
+    assert_non_null(r->mem);
+    r->kind = kind;
+    r->bdf = bdf;
+    r->seed = 12345;
+    r->mps = 128;
+    r->mrrs = 512;
+    r->port.user = r;
+    r->port.emit = rc_emitted;
+    r->port.waiting = rc_waiting;
+    r->dev = kind->create(set, &r->port);
+    assert_non_null(r->dev);
+}
+
+/* Whatever was on its way is lost. */
+static void rc_forget(rc *r)
+{
+    fifo_clear(&r->from);
+    for (unsigned i = 0; i < 256; i++)
+        fifo_clear(&r->answers[i]);
+    memset(r->in_flight, 0, sizeof r->in_flight);
+    r->answers_waiting = 0;
+}
+
+static void rc_close(rc *r)
+{
+    rc_forget(r);
+    r->kind->destroy(r->dev);
+    free(r->mem);
+}
+
+#endif /* ROOT_COMPLEX_H_INCLUDED */

@@ -1,0 +1,723 @@
+/* Control messages: exact bytes, every range, every cut of the stream, hostile streams. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define DXPU_IMPLEMENTATION
+#define DXPU_CONTROL_IMPLEMENTATION
+#include "bindings/control/dxpu_control.h"
+
+enum { ROOM = DXPU_CONTROL_HEADER_BYTES + 4096, HEADER = DXPU_CONTROL_HEADER_BYTES };
+
+static const uint8_t hello_bytes[] = {
+    0x44, 0x58, 0x43, 0x54, 0x01, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x0f, 0x00, 0x00, 0x00, 0x07,
+    0x02, 0x01, 0x03, 0x00, 0x01, 0x02, 0x03, 0x04, 0x00, 0x08, 0x00, 0x00, 0x02, 'b',  'x',
+};
+static const uint8_t error_bytes[] = {
+    0x44, 0x58, 0x43, 0x54, 0x01, 0x00, 0x00, 0x02, 0x00, 0x00, 0x00, 0x07,
+    0xff, 0xff, 0xff, 0xff, 0x00, 0x07, 0x00, 0x03, 0x02, 'n',  'o',
+};
+static const uint8_t done_bytes[] = {
+    0x44, 0x58, 0x43, 0x54, 0x01, 0x00, 0x00, 0x03, 0x00, 0x00, 0x00, 0x0c, 0x00, 0x00,
+    0x00, 0x02, 0x01, 0x02, 0x04, 0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88,
+};
+static const uint8_t attach_bytes[] = {
+    0x44, 0x58, 0x43, 0x54, 0x01, 0x00, 0x00, 0x10, 0x00, 0x00, 0x00, 0x20, 0x00, 0x00, 0x00, 0x03,
+    0x00, 0x05, 0x00, 0x06, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x09, 0x04, 0x00, 0x11, 0x6a,
+    0x0a, 0x00, 0x00, 0x07, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+};
+static const uint8_t detach_bytes[] = {
+    0x44, 0x58, 0x43, 0x54, 0x01, 0x00, 0x00, 0x11, 0x00, 0x00, 0x00, 0x0c, 0x00, 0x00,
+    0x00, 0x04, 0x00, 0x05, 0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x09,
+};
+static const uint8_t ask_bytes[] = {
+    0x44, 0x58, 0x43, 0x54, 0x01, 0x00, 0x00, 0x12, 0x00, 0x00,
+    0x00, 0x04, 0x00, 0x00, 0x00, 0x05, 0x00, 0x01, 0x01, 0x00,
+};
+
+typedef struct example {
+    const uint8_t *bytes;
+    size_t len;
+} example;
+static const example examples[] = {
+    { hello_bytes, sizeof hello_bytes },   { error_bytes, sizeof error_bytes },
+    { done_bytes, sizeof done_bytes },     { attach_bytes, sizeof attach_bytes },
+    { detach_bytes, sizeof detach_bytes }, { ask_bytes, sizeof ask_bytes },
+};
+enum { EXAMPLES = sizeof examples / sizeof examples[0] };
+
+static bool text_is(dxpu_bytes b, const char *text)
+{
+    return b.len == strlen(text) && memcmp(b.ptr, text, b.len) == 0;
+}
+
+/* A stream that takes what a proxy takes, and the frame it made last. */
+static uint8_t room[ROOM];
+static dxpu_control_stream stream;
+static dxpu_control_frame frame;
+
+static void fresh(void)
+{
+    memset(room, 0xcc, sizeof room); /* nothing of an earlier stream helps */
+    assert_int_equal(dxpu_control_stream_init(&stream, room, sizeof room), DXPU_OK);
+}
+
+static int take(const uint8_t *bytes, size_t len)
+{
+    dxpu_bytes in = { bytes, len };
+    return dxpu_control_take(&stream, &in, &frame);
+}
+
+/* Decode a message whose bytes are changed: from a heap block of its exact size. */
+static int decode(const uint8_t *bytes, size_t len, dxpu_control *out)
+{
+    uint8_t *exact = malloc(len);
+    dxpu_control_frame f;
+    int rc;
+    assert_non_null(exact);
+    memcpy(exact, bytes, len);
+    memset(&f, 0, sizeof f);
+    f.flags = exact[5];
+    f.type = (uint16_t)(exact[6] << 8 | exact[7]);
+    f.body.ptr = exact + HEADER;
+    f.body.len = len - HEADER;
+    rc = dxpu_control_decode(&f, out);
+    free(exact); /* views are gone: callers look at numbers alone */
+    return rc;
+}
+
+/* decode() of an example with one byte changed. */
+static int changed(const example *e, size_t at, uint8_t value)
+{
+    uint8_t copy[128];
+    dxpu_control m;
+    memcpy(copy, e->bytes, e->len);
+    copy[at] = value;
+    return decode(copy, e->len, &m);
+}
+
+/* ---- Bytes ---- */
+
+static void test_m1_examples_decode(void **state)
+{
+    static dxpu_control m[EXAMPLES];
+    (void)state;
+    for (unsigned i = 0; i < EXAMPLES; i++) {
+        fresh();
+        assert_int_equal(take(examples[i].bytes, examples[i].len), DXPU_OK);
+        assert_int_equal(dxpu_control_decode(&frame, &m[i]), DXPU_OK);
+        if (i == 0)
+            assert_true(text_is(m[0].u.hello.name, "bx"));
+        if (i == 1)
+            assert_true(text_is(m[1].u.error.text, "no"));
+    }
+    assert_int_equal(m[0].type, DXPU_CONTROL_HELLO);
+    assert_int_equal(m[0].request, 7);
+    assert_int_equal(m[0].u.hello.role, DXPU_CONTROL_ROLE_BOX);
+    assert_int_equal(m[0].u.hello.version_min, 1);
+    assert_int_equal(m[0].u.hello.version_max, 3);
+    assert_int_equal(m[0].u.hello.node, 0x01020304);
+    assert_int_equal(m[0].u.hello.slots, 8);
+    assert_int_equal(m[1].u.error.code, DXPU_CONTROL_CODE_BUSY);
+    assert_int_equal(m[1].u.error.slot, 3);
+    assert_int_equal(m[2].u.done.slot, 0x0102);
+    assert_int_equal(m[2].u.done.state, DXPU_CONTROL_SLOT_HELD);
+    assert_true(m[2].u.done.epoch == 0x1122334455667788u);
+    assert_int_equal(m[3].u.attach.slot, 5);
+    assert_int_equal(m[3].u.attach.box_slot, 6);
+    assert_int_equal(m[3].u.attach.epoch, 9);
+    assert_int_equal(m[3].u.attach.box.family, 4);
+    assert_int_equal(m[3].u.attach.box.port, 4458);
+    assert_memory_equal(m[3].u.attach.box.ip, "\x0a\0\0\x07\0\0\0\0\0\0\0\0\0\0\0\0", 16);
+    assert_int_equal(m[4].u.detach.slot, 5);
+    assert_int_equal(m[4].u.detach.reason, DXPU_REASON_DETACH);
+    assert_int_equal(m[4].u.detach.epoch, 9);
+    assert_int_equal(m[5].u.ask.first, 1);
+    assert_int_equal(m[5].u.ask.count, 256);
+}
+
+static void test_m9_encode_is_decode_backwards(void **state)
+{
+    uint8_t out[256];
+    (void)state;
+    for (unsigned i = 0; i < EXAMPLES; i++) {
+        dxpu_control m;
+        size_t len = 0;
+        fresh();
+        assert_int_equal(take(examples[i].bytes, examples[i].len), DXPU_OK);
+        assert_int_equal(dxpu_control_decode(&frame, &m), DXPU_OK);
+        for (size_t cap = 0; cap < examples[i].len; cap++)
+            assert_int_equal(dxpu_control_encode(&m, out, cap, &len), DXPU_E_ROOM);
+        assert_int_equal(len, 0);
+        memset(out, 0xee, sizeof out);
+        assert_int_equal(dxpu_control_encode(&m, out, examples[i].len, &len), DXPU_OK);
+        assert_int_equal(len, examples[i].len);
+        assert_memory_equal(out, examples[i].bytes, len);
+        assert_int_equal(out[len], 0xee);
+    }
+}
+
+static void test_m12_addresses(void **state)
+{
+    uint8_t bytes[sizeof attach_bytes], out[sizeof attach_bytes];
+    dxpu_control m;
+    size_t len;
+    (void)state;
+    memcpy(bytes, attach_bytes, sizeof bytes);
+    bytes[28] = 6;
+    for (unsigned i = 0; i < 16; i++)
+        bytes[32 + i] = (uint8_t)(0xf0 + i);
+    assert_int_equal(decode(bytes, sizeof bytes, &m), DXPU_OK);
+    assert_int_equal(m.u.attach.box.ip[15], 0xff);
+    m.request = 3;
+    assert_int_equal(dxpu_control_encode(&m, out, sizeof out, &len), DXPU_OK);
+    assert_memory_equal(out, bytes, sizeof bytes);
+    bytes[28] = 4; /* what is behind an IPv4 address does not count */
+    assert_int_equal(decode(bytes, sizeof bytes, &m), DXPU_OK);
+    assert_memory_equal(m.u.attach.box.ip, "\xf0\xf1\xf2\xf3\0\0\0\0\0\0\0\0\0\0\0\0", 16);
+}
+
+/* ---- Streams ---- */
+
+static void test_m2_magic_early(void **state)
+{
+    uint8_t bytes[HEADER];
+    (void)state;
+    for (unsigned at = 0; at < 4; at++) {
+        memcpy(bytes, ask_bytes, HEADER);
+        bytes[at] ^= 0x20;
+        fresh();
+        if (at)
+            assert_int_equal(take(bytes, at), DXPU_E_AGAIN); /* good so far */
+        assert_int_equal(take(bytes + at, 1), DXPU_E_MAGIC);
+        assert_int_equal(take(ask_bytes, sizeof ask_bytes), DXPU_E_MAGIC); /* for ever */
+    }
+    fresh();
+    assert_int_equal(take((const uint8_t *)"GET / HTTP/1.1\r\n\r\n", 18), DXPU_E_MAGIC);
+}
+
+static void test_m3_version(void **state)
+{
+    uint8_t bytes[sizeof ask_bytes];
+    (void)state;
+    for (unsigned v = 0; v < 256; v++) {
+        memcpy(bytes, ask_bytes, sizeof bytes);
+        bytes[4] = (uint8_t)v;
+        fresh();
+        assert_int_equal(take(bytes, sizeof bytes), v == 1 ? DXPU_OK : DXPU_E_VERSION);
+        assert_int_equal(frame.version, v);
+        assert_int_equal(frame.request, 5); /* so that it can be answered */
+        assert_int_equal(frame.body.len, v == 1 ? 4 : 0);
+    }
+    assert_int_equal(take(ask_bytes, sizeof ask_bytes), DXPU_E_VERSION);
+}
+
+static void test_m4_length(void **state)
+{
+    static const struct {
+        uint32_t length;
+        int want;
+    } rows[] = { { 0, DXPU_OK },
+                 { 4096, DXPU_E_AGAIN },
+                 { 4097, DXPU_E_LENGTH },
+                 { 65536, DXPU_E_LENGTH },
+                 { 65537, DXPU_E_LENGTH },
+                 { 0x80000000u, DXPU_E_LENGTH },
+                 { 0xfffffff0u, DXPU_E_LENGTH },
+                 { UINT32_MAX, DXPU_E_LENGTH } };
+    static uint8_t large[HEADER + DXPU_CONTROL_BODY_MAX + 64];
+    uint8_t bytes[HEADER];
+    dxpu_bytes in = { bytes, sizeof bytes };
+    (void)state;
+    memcpy(bytes, ask_bytes, HEADER);
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        dxpui_ctl_put32(bytes + 8, rows[i].length);
+        fresh();
+        assert_int_equal(take(bytes, sizeof bytes), rows[i].want);
+    }
+    dxpui_ctl_put32(bytes + 8, DXPU_CONTROL_BODY_MAX + 1); /* however much room there is */
+    assert_int_equal(dxpu_control_stream_init(&stream, large, sizeof large), DXPU_OK);
+    assert_int_equal(dxpu_control_take(&stream, &in, &frame), DXPU_E_LENGTH);
+    assert_int_equal(dxpu_control_stream_init(&stream, room, HEADER - 1), DXPU_E_ARG);
+    assert_int_equal(dxpu_control_stream_init(&stream, room, HEADER), DXPU_OK);
+    assert_int_equal(take(ask_bytes, sizeof ask_bytes), DXPU_E_LENGTH);
+}
+
+/* All examples in a row, twice. */
+static size_t train(uint8_t *out)
+{
+    size_t len = 0;
+    for (unsigned i = 0; i < 2 * EXAMPLES; i++) {
+        memcpy(out + len, examples[i % EXAMPLES].bytes, examples[i % EXAMPLES].len);
+        len += examples[i % EXAMPLES].len;
+    }
+    return len;
+}
+
+/* Feed a part; *seen counts messages, each of which must be the next example. */
+static void feed(const uint8_t *bytes, size_t len, unsigned *seen)
+{
+    uint8_t *exact = malloc(len ? len : 1);
+    dxpu_bytes in;
+    assert_non_null(exact);
+    memcpy(exact, bytes, len);
+    in.ptr = exact;
+    in.len = len;
+    for (;;) {
+        const example *e = &examples[*seen % EXAMPLES];
+        int rc = dxpu_control_take(&stream, &in, &frame);
+        if (rc == DXPU_E_AGAIN)
+            break;
+        assert_int_equal(rc, DXPU_OK);
+        assert_int_equal(frame.body.len, e->len - HEADER);
+        assert_memory_equal(frame.body.ptr, e->bytes + HEADER, frame.body.len);
+        assert_int_equal(frame.type, e->bytes[6] << 8 | e->bytes[7]);
+        ++*seen;
+    }
+    assert_int_equal(in.len, 0);
+    free(exact);
+}
+
+static void test_m1_cut_at_every_byte(void **state)
+{
+    uint8_t bytes[512];
+    size_t len = train(bytes);
+    (void)state;
+    for (size_t cut = 0; cut <= len; cut++) {
+        unsigned seen = 0;
+        fresh();
+        feed(bytes, cut, &seen);
+        feed(bytes + cut, len - cut, &seen);
+        assert_int_equal(seen, 2 * EXAMPLES);
+    }
+    for (size_t step = 1; step < 40; step++) {
+        unsigned seen = 0;
+        fresh();
+        for (size_t at = 0; at < len; at += step)
+            feed(bytes + at, step < len - at ? step : len - at, &seen);
+        assert_int_equal(seen, 2 * EXAMPLES);
+    }
+}
+
+/* ---- Ranges ---- */
+
+static void test_m5_flags(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < EXAMPLES; i++) {
+        for (unsigned bit = 0; bit < 8; bit++)
+            assert_int_equal(changed(&examples[i], 5, (uint8_t)(1u << bit)),
+                             bit < 4 ? DXPU_OK : DXPU_E_RSVD);
+    }
+}
+
+static void test_m6_short_and_long(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < EXAMPLES; i++) {
+        uint8_t longer[256];
+        dxpu_control m;
+        memset(&m, 0x5a, sizeof m);
+        for (size_t len = HEADER; len < examples[i].len; len++)
+            assert_int_equal(decode(examples[i].bytes, len, &m), DXPU_E_SHORT);
+        assert_int_equal(m.type, 0x5a5a); /* nothing was written */
+        memset(longer, 0xff, sizeof longer);
+        memcpy(longer, examples[i].bytes, examples[i].len);
+        assert_int_equal(decode(longer, sizeof longer, &m), DXPU_OK);
+        assert_int_equal(decode(longer, examples[i].len + 1, &m), DXPU_OK);
+    }
+}
+
+static void test_m7_text_length(void **state)
+{
+    (void)state;
+    for (unsigned n = 0; n < 256; n++) {
+        assert_int_equal(changed(&examples[0], 28, (uint8_t)n), n <= 2 ? DXPU_OK : DXPU_E_SHORT);
+        assert_int_equal(changed(&examples[1], 20, (uint8_t)n), n <= 2 ? DXPU_OK : DXPU_E_SHORT);
+    }
+}
+
+static void test_m8_characters(void **state)
+{
+    (void)state;
+    for (unsigned c = 0; c < 256; c++) {
+        int want = c >= 0x20 && c <= 0x7e ? DXPU_OK : DXPU_E_RECORD;
+        assert_int_equal(changed(&examples[0], 30, (uint8_t)c), want);
+        assert_int_equal(changed(&examples[1], 21, (uint8_t)c), want);
+    }
+}
+
+static void test_m10_types(void **state)
+{
+    uint8_t bytes[sizeof ask_bytes];
+    unsigned known = 0;
+    (void)state;
+    memcpy(bytes, ask_bytes, sizeof bytes);
+    for (unsigned type = 0; type <= 0xffff; type++) {
+        dxpu_control m;
+        bytes[6] = (uint8_t)(type >> 8);
+        bytes[7] = (uint8_t)type;
+        if (decode(bytes, sizeof bytes, &m) != DXPU_E_KIND)
+            known++;
+        else
+            assert_string_equal(dxpu_control_type_name(type), "unknown");
+    }
+    assert_int_equal(known, 7);
+    fresh(); /* the stream goes on behind an unknown one: type is ffffh now */
+    assert_int_equal(take(bytes, sizeof bytes), DXPU_OK);
+    assert_true(frame.type & DXPU_CONTROL_IGNORABLE);
+    assert_int_equal(take(ask_bytes, sizeof ask_bytes), DXPU_OK);
+    assert_int_equal(frame.type, DXPU_CONTROL_ASK);
+}
+
+static void test_m11_hello_versions(void **state)
+{
+    (void)state;
+    assert_int_equal(changed(&examples[0], 17, 0), DXPU_E_RECORD);
+    assert_int_equal(changed(&examples[0], 17, 3), DXPU_OK);
+    assert_int_equal(changed(&examples[0], 17, 4), DXPU_E_RECORD);
+    assert_int_equal(changed(&examples[0], 18, 0), DXPU_E_RECORD);
+    assert_int_equal(changed(&examples[0], 16, 0xff), DXPU_OK); /* roles may come */
+}
+
+static void test_m13_attach_zeros(void **state)
+{
+    uint8_t bytes[sizeof attach_bytes];
+    dxpu_control m;
+    (void)state;
+    assert_int_equal(changed(&examples[3], 17, 0), DXPU_E_RECORD); /* slot */
+    assert_int_equal(changed(&examples[3], 19, 0), DXPU_E_RECORD); /* box's */
+    assert_int_equal(changed(&examples[3], 27, 0), DXPU_E_RECORD); /* epoch */
+    memcpy(bytes, attach_bytes, sizeof bytes);
+    bytes[30] = bytes[31] = 0; /* port */
+    assert_int_equal(decode(bytes, sizeof bytes, &m), DXPU_E_RECORD);
+    for (unsigned family = 0; family < 256; family++)
+        assert_int_equal(changed(&examples[3], 28, (uint8_t)family),
+                         family == 4 || family == 6 ? DXPU_OK : DXPU_E_RECORD);
+    assert_int_equal(changed(&examples[3], 20, 0x80), DXPU_OK); /* epochs have 64 bits */
+}
+
+static void test_m14_detach_slot_zero(void **state)
+{
+    (void)state;
+    assert_int_equal(changed(&examples[4], 17, 0), DXPU_E_RECORD);
+    assert_int_equal(changed(&examples[4], 27, 0), DXPU_OK); /* any lease */
+}
+
+static void test_m15_ask_slot_zero(void **state)
+{
+    (void)state;
+    assert_int_equal(changed(&examples[5], 17, 0), DXPU_E_RECORD);
+    assert_int_equal(changed(&examples[5], 18, 0), DXPU_OK); /* as many as go in */
+}
+
+/* ---- Status ---- */
+
+static dxpu_control_slot full_slot(unsigned number)
+{
+    dxpu_control_slot s;
+    memset(&s, 0, sizeof s);
+    s.number = (uint16_t)number;
+    s.state = DXPU_CONTROL_SLOT_UP;
+    s.reason = DXPU_REASON_HOLD;
+    s.error = DXPU_E_DEAD;
+    s.code = DXPU_CONTROL_CODE_NO_ROOM;
+    s.peer_slot = 0x0203;
+    s.peer_node = 0x04050607;
+    s.peer.family = 6;
+    s.peer.port = 0x0809;
+    memset(s.peer.ip, 0xa5, sizeof s.peer.ip);
+    s.epoch = 0x1011121314151617u;
+    s.epoch_seen = 0x1819202122232425u;
+    s.attempts = 0x26272829;
+    s.incarnations = 0x30313233;
+    s.to_device = 0x3435363738394041u;
+    s.from_device = 0x4243444546474849u;
+    s.dropped = 0x5051525354555657u;
+    memcpy(s.device, "memory", 6);
+    memcpy(s.note, "needs pci=hpmmioprefsize=8G", 27);
+    return s;
+}
+
+static void test_m20_slot_bytes(void **state)
+{
+    static const uint8_t want[88] = {
+        0x00, 0x01, 0x02, 0x0b, 0x00, 0x71, 0x00, 0x0f, 0x02, 0x03, 0x00, 0x00, 0x04, 0x05, 0x06,
+        0x07, 0x06, 0x00, 0x08, 0x09, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5,
+        0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0x00, 0x00, 0x00, 0x00, 0x10, 0x11, 0x12, 0x13, 0x14,
+        0x15, 0x16, 0x17, 0x18, 0x19, 0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28, 0x29,
+        0x30, 0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38, 0x39, 0x40, 0x41, 0x42, 0x43, 0x44,
+        0x45, 0x46, 0x47, 0x48, 0x49, 0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x57,
+    };
+    dxpu_control_slot s = full_slot(1), back;
+    uint8_t out[DXPU_CONTROL_SLOT_BYTES];
+    dxpu_control_status st;
+    dxpu_bytes entries = { out, sizeof out };
+    (void)state;
+    dxpu_control_slot_encode(&s, out);
+    assert_memory_equal(out, want, sizeof want);
+    assert_string_equal((const char *)out + 88, "memory");
+    assert_string_equal((const char *)out + 104, "needs pci=hpmmioprefsize=8G");
+    memset(&st, 0, sizeof st);
+    st.entry_bytes = DXPU_CONTROL_SLOT_BYTES;
+    assert_true(dxpu_control_slot_next(&st, &entries, &back));
+    assert_memory_equal(&back, &s, sizeof s);
+    assert_false(dxpu_control_slot_next(&st, &entries, &back));
+}
+
+static void test_m21_unknown_in_a_slot(void **state)
+{
+    dxpu_control_slot s = full_slot(1), back;
+    uint8_t out[DXPU_CONTROL_SLOT_BYTES];
+    dxpu_control_status st;
+    dxpu_bytes entries = { out, sizeof out };
+    (void)state;
+    memset(&st, 0, sizeof st);
+    st.entry_bytes = DXPU_CONTROL_SLOT_BYTES;
+    dxpu_control_slot_encode(&s, out);
+    memset(out + 88, 'x', 80); /* no zero in either word */
+    out[2] = 0xee;
+    out[4] = 0xff;
+    out[16] = 9; /* family */
+    out[90] = 0x1b;
+    assert_true(dxpu_control_slot_next(&st, &entries, &back));
+    assert_string_equal(dxpu_control_state_name(back.state), "unknown");
+    assert_int_equal(back.error, 0);
+    assert_int_equal(back.peer.family, 0);
+    assert_int_equal(back.peer.port, 0);
+    assert_string_equal(back.device, "xx?xxxxxxxxxxxx");
+    assert_int_equal(strlen(back.note), sizeof back.note - 1);
+    st.entry_bytes--; /* never decoded; nothing may be read */
+    entries.len = DXPU_CONTROL_SLOT_BYTES;
+    assert_false(dxpu_control_slot_next(&st, &entries, &back));
+}
+
+/* A status of `count` slots whose entries have `extra` bytes more than this version's. */
+static size_t make_status(uint8_t *out, unsigned count, unsigned extra)
+{
+    static uint8_t entries[8 * 256];
+    dxpu_control m;
+    size_t len = 0;
+    unsigned each = DXPU_CONTROL_SLOT_BYTES + extra;
+    for (unsigned i = 0; i < count; i++) {
+        dxpu_control_slot s = full_slot(i + 3);
+        memset(entries + i * each, 0xff, each);
+        dxpu_control_slot_encode(&s, entries + i * each);
+    }
+    memset(&m, 0, sizeof m);
+    m.type = DXPU_CONTROL_STATUS;
+    m.u.status.role = DXPU_CONTROL_ROLE_HOST;
+    m.u.status.node = 77;
+    m.u.status.total = 10;
+    m.u.status.first = 3;
+    m.u.status.count = (uint16_t)count;
+    m.u.status.entry_bytes = (uint16_t)each;
+    m.u.status.entries.ptr = entries;
+    m.u.status.entries.len = (size_t)count * each;
+    assert_int_equal(dxpu_control_encode(&m, out, 4096, &len), DXPU_OK);
+    assert_int_equal(len, HEADER + 16 + count * each);
+    return len;
+}
+
+static void test_m16_status(void **state)
+{
+    static uint8_t bytes[4096], tail[4096];
+    (void)state;
+    for (unsigned extra = 0; extra <= 8; extra += 8) {
+        dxpu_control m;
+        dxpu_control_slot s;
+        size_t len = make_status(bytes, 4, extra);
+        unsigned n = 0;
+        fresh();
+        assert_int_equal(take(bytes, len), DXPU_OK);
+        assert_int_equal(dxpu_control_decode(&frame, &m), DXPU_OK);
+        assert_int_equal(m.u.status.total, 10);
+        assert_int_equal(m.u.status.node, 77);
+        for (dxpu_bytes e = m.u.status.entries; dxpu_control_slot_next(&m.u.status, &e, &s); n++) {
+            dxpu_control_slot want = full_slot(n + 3);
+            assert_memory_equal(&s, &want, sizeof s);
+        }
+        assert_int_equal(n, 4);
+        for (size_t cut = HEADER; cut < len; cut++)
+            assert_int_equal(decode(bytes, cut, &m), DXPU_E_SHORT);
+        memcpy(tail, bytes, len);
+        assert_int_equal(decode(tail, len + 100, &m), DXPU_OK); /* M-6 */
+        assert_int_equal(m.u.status.entries.len, 4 * (DXPU_CONTROL_SLOT_BYTES + extra));
+    }
+}
+
+static void test_m16_status_ranges(void **state)
+{
+    static const struct {
+        uint16_t total, first, count, entry_bytes;
+        int want;
+    } rows[] = {
+        { 10, 3, 4, 168, DXPU_OK },        { 6, 3, 4, 168, DXPU_OK },
+        { 5, 3, 4, 168, DXPU_E_RECORD },   { 10, 0, 4, 168, DXPU_E_RECORD },
+        { 10, 7, 4, 168, DXPU_OK },        { 10, 8, 4, 168, DXPU_E_RECORD },
+        { 10, 11, 0, 168, DXPU_OK },       { 10, 12, 0, 168, DXPU_E_RECORD },
+        { 0, 1, 0, 168, DXPU_OK },         { 65535, 1, 65535, 65535, DXPU_E_SHORT },
+        { 10, 3, 4, 167, DXPU_E_RECORD },  { 10, 3, 4, 0, DXPU_E_RECORD },
+        { 10, 3, 4, 169, DXPU_E_SHORT },   { 10, 3, 5, 168, DXPU_E_SHORT },
+        { 65535, 65535, 1, 168, DXPU_OK }, { 65535, 65535, 2, 168, DXPU_E_RECORD },
+    };
+    static uint8_t bytes[4096];
+    size_t len = make_status(bytes, 4, 0);
+    (void)state;
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        dxpu_control m;
+        dxpui_ctl_put16(bytes + HEADER + 8, rows[i].total);
+        dxpui_ctl_put16(bytes + HEADER + 10, rows[i].first);
+        dxpui_ctl_put16(bytes + HEADER + 12, rows[i].count);
+        dxpui_ctl_put16(bytes + HEADER + 14, rows[i].entry_bytes);
+        assert_int_equal(decode(bytes, len, &m), rows[i].want);
+    }
+}
+
+/* ---- What encode refuses ---- */
+
+static void test_encode_refuses(void **state)
+{
+    static uint8_t out[1024], text[256];
+    dxpu_control m;
+    size_t len = 99;
+    (void)state;
+    memset(text, 'a', sizeof text);
+    memset(&m, 0, sizeof m);
+    assert_int_equal(dxpu_control_encode(&m, out, sizeof out, &len), DXPU_E_ARG); /* no type */
+    m.type = DXPU_CONTROL_DETACH;
+    assert_int_equal(dxpu_control_encode(&m, out, sizeof out, &len), DXPU_E_ARG); /* slot 0 */
+    m.type = DXPU_CONTROL_ERROR;
+    m.u.error.text.ptr = text;
+    m.u.error.text.len = 256;
+    assert_int_equal(dxpu_control_encode(&m, out, sizeof out, &len), DXPU_E_ARG);
+    m.u.error.text.len = 255;
+    text[254] = '\n';
+    assert_int_equal(dxpu_control_encode(&m, out, sizeof out, &len), DXPU_E_ARG);
+    assert_int_equal(len, 99);
+    text[254] = 'a';
+    assert_int_equal(dxpu_control_encode(&m, out, sizeof out, &len), DXPU_OK);
+    assert_int_equal(len, HEADER + 5 + 255);
+    memset(&m, 0, sizeof m);
+    m.type = DXPU_CONTROL_STATUS;
+    m.u.status.total = m.u.status.count = m.u.status.first = 1;
+    m.u.status.entry_bytes = DXPU_CONTROL_SLOT_BYTES;
+    m.u.status.entries.ptr = out;
+    m.u.status.entries.len = DXPU_CONTROL_SLOT_BYTES + 1; /* not what count says */
+    assert_int_equal(dxpu_control_encode(&m, out, sizeof out, &len), DXPU_E_ARG);
+    m.u.status.total = m.u.status.count = 400; /* more than a body holds */
+    m.u.status.entries.len = 400 * DXPU_CONTROL_SLOT_BYTES;
+    assert_int_equal(dxpu_control_encode(&m, out, sizeof out, &len), DXPU_E_ARG);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    assert_string_equal(dxpu_control_type_name(DXPU_CONTROL_ATTACH), "attach");
+    for (unsigned i = 0; i < DXPU_CONTROL_CODE_END; i++) {
+        const char *text = dxpu_control_code_text(i);
+        assert_string_not_equal(dxpu_control_code_name(i), "unknown");
+        assert_true(strlen(text) <= DXPU_CONTROL_TEXT_MAX);
+        assert_true(dxpui_ctl_printable((const uint8_t *)text, strlen(text))); /* it is sent */
+    }
+    assert_string_equal(dxpu_control_code_name(DXPU_CONTROL_CODE_END), "unknown");
+    assert_non_null(strstr(dxpu_control_code_text(DXPU_CONTROL_CODE_END), "does not know"));
+    for (unsigned i = 0; i < DXPU_CONTROL_SLOT_END; i++)
+        assert_string_not_equal(dxpu_control_state_name(i), "unknown");
+    for (unsigned i = 1; i <= 4; i++)
+        assert_string_not_equal(dxpu_control_role_name(i), "unknown");
+    assert_string_equal(dxpu_control_role_name(0), "unknown");
+}
+
+/* ---- Hostile streams ---- */
+
+static uint64_t chance = 1;
+static unsigned roll(unsigned below)
+{
+    chance = chance * 6364136223846793005u + 1442695040888963407u;
+    return (unsigned)(chance >> 33) % below;
+}
+
+/* What is accepted comes out of encode as it went in, but for what is ignored. */
+static void check_accepted(unsigned *accepted)
+{
+    uint8_t out[ROOM], again[ROOM];
+    dxpu_control m, back;
+    dxpu_control_frame f = frame;
+    size_t len = 0, len2 = 0;
+    if (dxpu_control_decode(&frame, &m) != DXPU_OK)
+        return;
+    ++*accepted;
+    assert_int_equal(dxpu_control_encode(&m, out, sizeof out, &len), DXPU_OK);
+    assert_true(len <= HEADER + frame.body.len);
+    f.body.ptr = out + HEADER;
+    f.body.len = len - HEADER;
+    f.flags = 0;
+    assert_int_equal(dxpu_control_decode(&f, &back), DXPU_OK);
+    assert_int_equal(dxpu_control_encode(&back, again, sizeof again, &len2), DXPU_OK);
+    assert_int_equal(len, len2);
+    assert_memory_equal(out, again, len);
+}
+
+static void test_hostile_streams(void **state)
+{
+    static uint8_t bytes[2048];
+    unsigned accepted = 0, ended = 0;
+    (void)state;
+    for (unsigned round = 0; round < 20000; round++) {
+        size_t len = round % 8 ? train(bytes) : make_status(bytes, 4, round % 16);
+        unsigned changes = roll(6);
+        dxpu_bytes in;
+        int rc = DXPU_OK;
+        for (unsigned i = 0; i < changes; i++)
+            bytes[roll((unsigned)len)] = (uint8_t)roll(256);
+        len -= roll(8);
+        fresh();
+        for (size_t at = 0; at < len && (rc == DXPU_OK || rc == DXPU_E_AGAIN);) {
+            size_t part = 1 + roll(200);
+            in.ptr = bytes + at;
+            in.len = part < len - at ? part : len - at;
+            at += in.len;
+            while ((rc = dxpu_control_take(&stream, &in, &frame)) == DXPU_OK)
+                check_accepted(&accepted);
+        }
+        ended += rc != DXPU_E_AGAIN;
+    }
+    assert_true(accepted > 20000);
+    assert_true(ended > 500);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_m1_examples_decode),
+        cmocka_unit_test(test_m1_cut_at_every_byte),
+        cmocka_unit_test(test_m2_magic_early),
+        cmocka_unit_test(test_m3_version),
+        cmocka_unit_test(test_m4_length),
+        cmocka_unit_test(test_m5_flags),
+        cmocka_unit_test(test_m6_short_and_long),
+        cmocka_unit_test(test_m7_text_length),
+        cmocka_unit_test(test_m8_characters),
+        cmocka_unit_test(test_m9_encode_is_decode_backwards),
+        cmocka_unit_test(test_m10_types),
+        cmocka_unit_test(test_m11_hello_versions),
+        cmocka_unit_test(test_m12_addresses),
+        cmocka_unit_test(test_m13_attach_zeros),
+        cmocka_unit_test(test_m14_detach_slot_zero),
+        cmocka_unit_test(test_m15_ask_slot_zero),
+        cmocka_unit_test(test_m16_status),
+        cmocka_unit_test(test_m16_status_ranges),
+        cmocka_unit_test(test_m20_slot_bytes),
+        cmocka_unit_test(test_m21_unknown_in_a_slot),
+        cmocka_unit_test(test_encode_refuses),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_hostile_streams),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
