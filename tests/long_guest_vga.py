@@ -5,7 +5,7 @@ The adapter is hot-plugged; the kernel's own bochs driver runs it.  Prints `ok N
 or `skip NAME` for each check and `# ...` lines with figures.  Skipped, loudly, where no QEMU or no
 guest can be had.
 
-    tests/net_guest_vga.py [--keep FOLDER]      FOLDER gets the pictures and logs"""
+    tests/long_guest_vga.py [--keep FOLDER]      FOLDER gets the pictures and logs"""
 # run.py: --timeout 300
 # SPDX-License-Identifier: MIT
 import argparse
