@@ -150,7 +150,7 @@ def show(result):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--timeout", type=float, default=120)
+    parser.add_argument("--timeout", type=float, default=300)
     parser.add_argument("suites", nargs="*")
     args = parser.parse_args()
     alone = [s for s in args.suites if os.path.basename(s).startswith("net_")]

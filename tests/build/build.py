@@ -6,6 +6,7 @@ README.md and in its first comment.
     tests/build/build.py size     text size on a Cortex-M4
     tests/build/build.py ship     only dxpu.h, in an empty folder
 """
+# run.py: --timeout 600
 import os
 import re
 import shutil
