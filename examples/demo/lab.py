@@ -27,6 +27,11 @@ class Process:
             command = [os.path.join(BIN, name)] + [str(a) for a in args]
             self.popen = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
 
+    def keep_to(self, n):
+        """Run on one core from now on, the n-th of those that this machine gives us."""
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(self.popen.pid, {cores[n % len(cores)]})
+
     def errors(self):
         with open(self.err_file, errors="replace") as f:
             return f.read()
