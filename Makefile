@@ -32,7 +32,11 @@ SRC_dxpu-box      := $(wildcard examples/box_proxy/*.c examples/box_proxy/*/*.c)
 SRC_dxpu          := $(wildcard examples/cli/*.c)
 SRC_dxpu-relay    := $(wildcard examples/demo/*relay.c)
 SRC_dxpu-pingpong := $(wildcard examples/demo/*pingpong.c)
-PROGRAMS := $(foreach p,dxpu-host dxpu-box dxpu dxpu-relay dxpu-pingpong,$(if $(SRC_$p),$p))
+SRC_dxpu-direct   := $(addprefix examples/,demo/direct.c $(patsubst %,host_proxy/%.c,guest vmd \
+                       vswitch probe) $(patsubst %,box_proxy/devices/%.c,pci function nvme \
+                       nvme_admin nvme_io nvme_log nvme_queue nvme_store))
+PROGRAMS := $(foreach p,dxpu-host dxpu-box dxpu dxpu-relay dxpu-pingpong dxpu-direct, \
+              $(if $(SRC_$p),$p))
 C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/sim_*.c))
 SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_*.py \
               tests/net_*.py tests/net_*.sh)) \
