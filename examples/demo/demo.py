@@ -1,24 +1,38 @@
 #!/usr/bin/env python3
-"""Replays a capture through dxpu-host and dxpu-box over a bad network, checks every TLP, and
-compares the round trip on a good one with plain UDP.
+"""Shows dxpu at work and judges what it sees.
 
-usage: demo.py [--fast] [--own]     --fast: fewer rounds; --own: never the hardware captures
-exit status: 0 all TLPs arrived unaltered, once and in order; 1 they did not; 2 usage
-"""
+First a capture goes through dxpu-host and dxpu-box over a bad network, every TLP is checked, and the
+round trip on a good network is compared with plain UDP.  Then a stock Linux guest under QEMU, or the
+built-in root complex where none can be had, uses an NVMe controller that stands in a box."""
 # SPDX-License-Identifier: MIT
+import argparse
+import json
 import os
+import signal
 import statistics
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import lab  # noqa: E402
+import machines  # noqa: E402
+import story  # noqa: E402
 
 OWN = os.path.join(lab.ROOT, "tests", "data", "memory-mixed.pcap")
 FAULTS = ("--loss", 20, "--duplicate", 20, "--reorder", 20, "--seed", 1)  # in 1/1000
 
 
+EPILOG = "exit status: 0 all steps held, 1 one did not, 2 usage, 130 interrupted"
+steps = 0
+
+
 def say(text):
     print(text, flush=True)
+
+
+def step(text):
+    global steps
+    steps += 1
+    say("%d. %s" % (steps, text))
 
 
 def choose_capture(own):
@@ -33,12 +47,12 @@ def replay(repeat, own):
     """The bad network.  Rows for the table, and whether all is well."""
     capture, what = choose_capture(own)
     with lab.Lab() as l:
-        say("1. dxpu-box: a slot with 16 MB of memory; it records every TLP that arrives")
+        step("dxpu-box: a slot with 16 MB of memory; it records every TLP that arrives")
         got, sent = l.file("arrived.pcap"), l.file("submitted.pcap")
         box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--record", got, "--json")
-        say("2. dxpu-relay: 2 % loss, 2 % duplication, 2 % reordering, in both directions")
+        step("dxpu-relay: 2 % loss, 2 % duplication, 2 % reordering, in both directions")
         relay = l.start("dxpu-relay", "--to", box.address(), "--json", *FAULTS)
-        say("3. dxpu-host replays %s, %d times:\n   %s" % (os.path.basename(capture), repeat, what))
+        step("dxpu-host replays %s, %d times:\n   %s" % (os.path.basename(capture), repeat, what))
         host = l.run("dxpu-host", "--box", relay.address(), "--replay", capture, "--fill",
                      "--repeat", repeat, "--record", sent, "--json", seconds=120)
         box_status = box.stop()
@@ -48,7 +62,7 @@ def replay(repeat, own):
         if host.status is None or box_status != 0 or not host.result():
             say(box.errors())
             return [], False
-        say("4. what was submitted and what arrived are compared, byte for byte")
+        step("what was submitted and what arrived are compared, byte for byte")
         fate, result, faults = lab.compare(sent, got), host.result(), relay.result()
     rtt = result["rtt_us"]
     rows = [
@@ -118,21 +132,77 @@ def ratio(rounds, count):
 def table(title, rows):
     say("\n" + title)
     for name, value in rows:
-        say("  %-44s %s" % (name, value))
+        say("  %-46s %s" % (name, value))
+    say("")
+
+
+def choose_machine(l, built_in):
+    if not built_in:
+        say("   QEMU and a guest are looked for; what is missing is fetched once, 170 MB in all")
+        os.environ.setdefault("DXPU_GUEST_FETCH", os.environ.get("DXPU_QEMU_FETCH", "yes"))
+        try:
+            return machines.Stock(l)
+        except machines.Missing as missing:
+            say("   %s" % missing)
+    say("   no guest: the built-in root complex does what QEMU and a guest's kernel would")
+    return machines.BuiltIn(l)
+
+
+def tell_story(built_in, fast):
+    """The slot's story.  Its figures, and whether all held."""
+    with lab.Lab() as l:
+        step("who will use the device?")
+        machine = choose_machine(l, built_in)
+        told = story.Story(l, machine, step, say, fast)
+        try:
+            told.run()
+            return told.figures, True
+        except Exception as error:  # whatever it is, the step did not hold
+            say("   %s: %s" % (type(error).__name__, error))
+            return told.figures, False
+
+
+def interrupt(number, frame):
+    raise KeyboardInterrupt
+
+
+def run(args):
+    figures = {}
+    rows, good = replay(4 if args.fast else 20, args.own)
+    table("Replay through 2 % loss, duplication and reordering", rows)
+    say("All TLPs arrived unaltered, once and in order.\n" if good else "FAILED\n")
+    figures["replay"] = dict(rows)
+    step("without the relay: %d rounds of dxpu and plain UDP, by turns" % (3 if args.fast else 7))
+    rows = ratio(3 if args.fast else 7, 500 if args.fast else 3000)
+    table("Read of 64 bytes and datagrams of its sizes on loopback, p50, medians", rows)
+    figures["round_trip"] = dict(rows)
+    figures["story"], held = tell_story(args.built_in or args.fast, args.fast)
+    if held:
+        table("Told by %s, medians" % figures["story"]["told_by"],
+              story.table(figures["story"]) + rows)
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump(figures, file, indent=1)
+            file.write("\n")
+    say("All steps held." if good and held else "FAILED")
+    return 0 if good and held else 1
 
 
 def main():
-    if set(sys.argv[1:]) - {"--fast", "--own"}:
-        print(__doc__, file=sys.stderr)
-        return 2
-    fast = "--fast" in sys.argv
-    rows, good = replay(4 if fast else 20, "--own" in sys.argv)
-    table("Replay through 2 % loss, duplication and reordering", rows)
-    say("\n5. without the relay: %d rounds of dxpu and plain UDP, by turns" % (3 if fast else 7))
-    table("Read of 64 bytes and datagrams of its sizes on loopback, p50, medians",
-          ratio(3 if fast else 7, 500 if fast else 3000))
-    say("\n" + ("All TLPs arrived unaltered, once and in order." if good else "FAILED"))
-    return 0 if good else 1
+    parser = argparse.ArgumentParser(description=__doc__, epilog=EPILOG)
+    parser.add_argument("--fast", action="store_true", help="fewer rounds, and no guest")
+    parser.add_argument("--own", action="store_true", help="never the hardware captures")
+    parser.add_argument("--built-in", action="store_true",
+                        help="no guest, even where one can be had")
+    parser.add_argument("--json", metavar="FILE", help="all figures, as one JSON object")
+    args = parser.parse_args()
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        return run(args)
+    except KeyboardInterrupt:
+        say("\ninterrupted; what was started has been ended")
+        return 130
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
