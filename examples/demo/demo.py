@@ -11,6 +11,7 @@ import os
 import signal
 import statistics
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import lab  # noqa: E402
@@ -104,14 +105,14 @@ def turn(l, listener, client, cores):
 
 # How all programs wait, and on how many cores a pair runs: blocking on two would measure how fast
 # the machine wakes an idle core, and that varies from one run to the next.
-WAITING = (("busy polling, a core each", "busy", 2), ("blocking, both on one core", "block", 1))
+WAITING = (("busy", 2, "busy polling, a core each"), ("block", 1, "blocking, both on one core"))
 
 
 def ratio(rounds, count):
     """The good network: a read of 64 bytes against plain datagrams of the same sizes, by turns."""
-    figures = []
+    figures = {}
     with lab.Lab() as l:
-        for name, wait, cores in WAITING:
+        for wait, cores, _ in WAITING:
             mode = ("--wait", wait, "--json")
             box = ("dxpu-box", "--listen", "127.0.0.1:0") + mode
             host = ("dxpu-host", "--box", None, "--load", "read", "--count", count, "--span", "4K",
@@ -125,18 +126,24 @@ def ratio(rounds, count):
                 ping = ("dxpu-pingpong", "--to", None, "--count", count) + sizes + mode
                 plain.append(turn(l, echo, ping, cores)["rtt_us"]["p50"])
             a, b = statistics.median(ours), statistics.median(plain)
-            figures.append((name, "dxpu %.1f us, plain UDP %.1f us, ratio %.2f" % (a, b, a / b)))
+            figures[wait] = {"dxpu_us": a, "plain_us": b, "ratio": a / b}
     return figures
+
+
+def ratio_rows(figures):
+    return [("64-byte read, " + name, "dxpu %.1f us, plain UDP %.1f us, ratio %.2f" % (
+        figures[wait]["dxpu_us"], figures[wait]["plain_us"], figures[wait]["ratio"]))
+            for wait, _, name in WAITING]
 
 
 def table(title, rows):
     say("\n" + title)
     for name, value in rows:
         say("  %-46s %s" % (name, value))
-    say("")
 
 
 def choose_machine(l, built_in):
+    step("who will use the device?")
     if not built_in:
         say("   QEMU and a guest are looked for; what is missing is fetched once, 170 MB in all")
         os.environ.setdefault("DXPU_GUEST_FETCH", os.environ.get("DXPU_QEMU_FETCH", "yes"))
@@ -145,47 +152,63 @@ def choose_machine(l, built_in):
         except machines.Missing as missing:
             say("   %s" % missing)
     say("   no guest: the built-in root complex does what QEMU and a guest's kernel would")
-    return machines.BuiltIn(l)
+    return machines.BuiltIn()
 
 
-def tell_story(built_in, fast):
-    """The slot's story.  Its figures, and whether all held."""
+# Each part adds its figures, and tells whether all held.
+
+def part_replay(args, figures):
+    rows, good = replay(4 if args.fast else 20, args.own)
+    figures["replay"] = dict(rows)
+    table("Replay through 2 % loss, duplication and reordering", rows)
+    say("All TLPs arrived unaltered, once and in order." if good else "FAILED")
+    return good
+
+
+def part_ratio(args, figures):
+    rounds, count = (3, 500) if args.fast else (7, 3000)
+    step("without the relay: %d rounds of dxpu and plain UDP datagrams of its sizes, by turns"
+         % rounds)
+    figures["round_trip"] = ratio(rounds, count)
+    table("Round trip on loopback, p50, medians", ratio_rows(figures["round_trip"]))
+    return True
+
+
+def part_story(args, figures):
     with lab.Lab() as l:
-        step("who will use the device?")
-        machine = choose_machine(l, built_in)
-        told = story.Story(l, machine, step, say, fast)
-        try:
-            told.run()
-            return told.figures, True
-        except Exception as error:  # whatever it is, the step did not hold
-            say("   %s: %s" % (type(error).__name__, error))
-            return told.figures, False
-
-
-def interrupt(number, frame):
-    raise KeyboardInterrupt
+        told = story.Story(l, choose_machine(l, args.built_in or args.fast), step, say, args.fast)
+        figures["story"] = told.figures
+        told.run()
+    rows = story.table(told.figures)
+    if "round_trip" in figures:
+        rows += ratio_rows(figures["round_trip"])
+    table("Told by %s, medians" % told.machine.name, rows)
+    return True
 
 
 def run(args):
-    figures = {}
-    rows, good = replay(4 if args.fast else 20, args.own)
-    table("Replay through 2 % loss, duplication and reordering", rows)
-    say("All TLPs arrived unaltered, once and in order.\n" if good else "FAILED\n")
-    figures["replay"] = dict(rows)
-    step("without the relay: %d rounds of dxpu and plain UDP, by turns" % (3 if args.fast else 7))
-    rows = ratio(3 if args.fast else 7, 500 if args.fast else 3000)
-    table("Read of 64 bytes and datagrams of its sizes on loopback, p50, medians", rows)
-    figures["round_trip"] = dict(rows)
-    figures["story"], held = tell_story(args.built_in or args.fast, args.fast)
-    if held:
-        table("Told by %s, medians" % figures["story"]["told_by"],
-              story.table(figures["story"]) + rows)
+    figures, held, begin = {}, True, time.monotonic()
+    for part in (part_replay, part_ratio, part_story):
+        try:
+            held &= part(args, figures)
+        except Exception as error:  # whatever it is, the next part is another one
+            held = False
+            say("   FAILED: %s: %s" % (type(error).__name__, error))
+        say("")
+    figures["seconds"] = time.monotonic() - begin
+    figures["held"] = held
     if args.json:
         with open(args.json, "w") as file:
             json.dump(figures, file, indent=1)
             file.write("\n")
-    say("All steps held." if good and held else "FAILED")
-    return 0 if good and held else 1
+    say("%s  (%.0f s)" % ("All steps held." if held else "FAILED", figures["seconds"]))
+    return 0 if held else 1
+
+
+def interrupt(number, frame):
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, signal.SIG_IGN)  # what was started is being ended
+    raise KeyboardInterrupt
 
 
 def main():
@@ -196,7 +219,8 @@ def main():
                         help="no guest, even where one can be had")
     parser.add_argument("--json", metavar="FILE", help="all figures, as one JSON object")
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, interrupt)
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, interrupt)
     try:
         return run(args)
     except KeyboardInterrupt:

@@ -137,8 +137,7 @@ class BuiltIn:
 
     name, disk_io = "the built-in root complex", "its NVMe driver"
 
-    def __init__(self, l):
-        del l
+    def __init__(self):
         self.roots = {}
         self.nvme = {}
         self.noise = int(time.time())
