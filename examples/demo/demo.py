@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Shows dxpu at work and judges what it sees.
 
-First a capture goes through dxpu-host and dxpu-box over a bad network, every TLP is checked, and the
-round trip on a good network is compared with plain UDP.  Then a stock Linux guest under QEMU, or the
-built-in root complex where none can be had, uses an NVMe controller that stands in a box."""
+First a capture goes through dxpu-host and dxpu-box over a bad network, every TLP is checked, and
+the round trip on a good network is compared with plain UDP.  Then a stock Linux guest under QEMU,
+or the built-in root complex where none can be had, uses an NVMe controller that stands in a box."""
 # SPDX-License-Identifier: MIT
 import argparse
 import json

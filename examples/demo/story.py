@@ -92,7 +92,7 @@ class Story:
             self.hold(self.machine.is_empty(slot), "slot %d is not empty" % slot)
 
     def fill(self):
-        self.step("a box is started, and its NVMe controller put into slot 1 of the running machine")
+        self.step("a box is started, its NVMe controller put into slot 1 of the running machine")
         self.start_box()
         self.figures["attach_s"] = self.attach(1, self.at)
 
@@ -104,7 +104,7 @@ class Story:
                  % (self.machine.disk_io, done >> 20))
 
     def lose(self):
-        self.step("the same with slot 2, which a relay that loses 1.5 % of the frames each way leads to")
+        self.step("the same with slot 2, behind a relay that loses 1.5 % of the frames each way")
         box = self.lab.start("dxpu-box", "--listen", "127.0.0.1:0", "--device", "nvme", "--size",
                              "64M", "--node", 11, "--json")
         relay = self.lab.start("dxpu-relay", "--to", box.address(), "--loss", LOSS, "--json")
@@ -126,7 +126,7 @@ class Story:
                  % (faults["lost"], faults["received"], host, channel["tx_retransmits"]))
 
     def compare(self):
-        self.step("4 KB random reads, by turns: slot 1, and the same NVMe model with no fabric at all")
+        self.step("4 KB random reads, by turns: slot 1, and the same model with no fabric")
         self.did("without a fabric: %s" % self.machine.filled(DIRECT))
         taken = {(place, depth): [] for depth in DEPTHS for place in (1, DIRECT)}
         for _ in range(self.rounds):
