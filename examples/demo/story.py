@@ -104,7 +104,8 @@ class Story:
                  % (self.machine.disk_io, done >> 20))
 
     def lose(self):
-        self.step("the same with slot 2, behind a relay that loses 1.5 % of the frames each way")
+        self.step("the same with slot 2, behind a relay that loses %.1f %% of the frames each way"
+                  % (LOSS / 10))
         box = self.lab.start("dxpu-box", "--listen", "127.0.0.1:0", "--device", "nvme", "--size",
                              "64M", "--node", 11, "--json")
         relay = self.lab.start("dxpu-relay", "--to", box.address(), "--loss", LOSS, "--json")
