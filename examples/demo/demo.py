@@ -178,7 +178,13 @@ def part_story(args, figures):
     with lab.Lab() as l:
         told = story.Story(l, choose_machine(l, args.built_in or args.fast), step, say, args.fast)
         figures["story"] = told.figures
-        told.run()
+        try:
+            told.run()
+        except Exception:
+            for process in l.processes:
+                say("   the last words of %s:" % process.name)
+                say("".join("      %s\n" % line for line in process.errors().splitlines()[-5:]))
+            raise
     rows = story.table(told.figures)
     if "round_trip" in figures:
         rows += ratio_rows(figures["round_trip"])

@@ -15,6 +15,7 @@ sys.path.append(os.path.join(lab.ROOT, "tests", "guest"))
 import guest  # noqa: E402
 
 DIRECT = 0
+DIRECT_SERIAL = "d1ec7"  # ends with it
 SECONDS = 150  # until something that must happen has not; drivers wait 60 for a dead device
 Missing = guest.Missing
 
@@ -45,8 +46,8 @@ class Stock:
     def ports(self):
         found = self.must("for p in /sys/bus/pci/devices/10000:00:*; do "
                           "basename $(readlink $p/driver); done").split()
-        slots = self.must("ls -d /sys/bus/pci/slots/*/ | wc -l").strip()
-        return found.count("pcieport"), "driver pcieport on each; %s hot-plug slots in all" % slots
+        slots = self.must("grep -l ^10000: /sys/bus/pci/slots/*/address | wc -l").strip()
+        return found.count("pcieport"), "driver pcieport on each, %s hot-plug slots" % slots
 
     def device(self, place):
         return "/sys/bus/pci/devices/%s:00.0" % ("10001:01" if place == DIRECT

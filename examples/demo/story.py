@@ -4,12 +4,13 @@ Told by a guest or by the built-in root complex (machines.py), step by step as i
 with figures.  Beside it, the same NVMe model without a fabric (dxpu-direct) is measured by turns.
 Standard library only."""
 # SPDX-License-Identifier: MIT
+import os
 import re
 import socket
 import statistics
 import time
 
-from machines import DIRECT, Failed
+from machines import DIRECT, DIRECT_SERIAL, Failed
 
 LOSS = 15  # in 1/1000, each way
 SLOTS = 4
@@ -29,7 +30,7 @@ class Story:
         self.seconds = 0.3 if fast else 1
         self.at = free_port(socket.SOCK_DGRAM)
         self.control = free_port(socket.SOCK_STREAM)
-        self.figures = {"told_by": machine.name}
+        self.figures = {"told_by": machine.name, "cores": len(os.sched_getaffinity(0))}
         self.host = self.box = None
 
     def hold(self, truth, what):
@@ -128,7 +129,9 @@ class Story:
 
     def compare(self):
         self.step("4 KB random reads, by turns: slot 1, and the same model with no fabric")
-        self.did("without a fabric: %s" % self.machine.filled(DIRECT))
+        found = self.machine.filled(DIRECT)
+        self.did("without a fabric: %s" % found)
+        self.hold(found.endswith(DIRECT_SERIAL), "that is another device")
         taken = {(place, depth): [] for depth in DEPTHS for place in (1, DIRECT)}
         for _ in range(self.rounds):
             for place, depth in taken:
@@ -197,7 +200,7 @@ class Story:
 
 def table(figures):
     """Rows of text for people."""
-    rows = []
+    rows = [("cores that all of it shares", "%d" % figures["cores"])]
     for depth in DEPTHS:
         fabric, direct = figures["fabric_depth_%d" % depth], figures["direct_depth_%d" % depth]
         rows.append(("4k random read, depth %d, through the fabric" % depth,
