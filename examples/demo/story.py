@@ -140,9 +140,8 @@ class Story:
             middle = {key: statistics.median(one[key] for one in rounds) for key in rounds[0]}
             where = "fabric" if place else "direct"
             self.figures["%s_depth_%d" % (where, depth)] = middle
-            self.did("depth %-2d %s %6.0f IOPS, mean %5.0f us, 99 %% %5.0f us" % (
-                depth, "slot 1:   " if place else "no fabric:", middle["iops"], middle["mean_us"],
-                middle["p99_us"]))
+            self.did("depth %-2d %s %s" % (depth, "slot 1:   " if place else "no fabric:",
+                                         speed(middle)))
 
     def kill(self):
         self.step("the box is killed (kill -9) under I/O: a surprise removal")
@@ -198,21 +197,22 @@ class Story:
         self.end()
 
 
+def speed(figures):
+    return "%.0f IOPS, p50 %.0f us, p99 %.0f us" % (figures["iops"], figures["p50_us"],
+                                                    figures["p99_us"])
+
+
 def table(figures):
     """Rows of text for people."""
     rows = [("cores that all of it shares", "%d" % figures["cores"])]
     for depth in DEPTHS:
         fabric, direct = figures["fabric_depth_%d" % depth], figures["direct_depth_%d" % depth]
-        rows.append(("4k random read, depth %d, through the fabric" % depth,
-                     "%.0f IOPS, mean %.0f us" % (fabric["iops"], fabric["mean_us"])))
-        rows.append(("  the same model without a fabric",
-                     "%.0f IOPS, mean %.0f us" % (direct["iops"], direct["mean_us"])))
-        rows.append(("  ratio, with / without", "%.2f of the IOPS, %.2f times the latency" % (
-            fabric["iops"] / direct["iops"], fabric["mean_us"] / direct["mean_us"])))
-    lossy = figures["lossy_depth_32"]
+        rows.append(("4k random read, depth %d, through the fabric" % depth, speed(fabric)))
+        rows.append(("  the same model without a fabric", speed(direct)))
+        rows.append(("  ratio, with / without", "%.2f of the IOPS, %.2f times the p50" % (
+            fabric["iops"] / direct["iops"], fabric["p50_us"] / direct["p50_us"])))
     rows += [
-        ("depth 32 with %.1f %% loss each way" % (LOSS / 10),
-         "%.0f IOPS, mean %.0f us" % (lossy["iops"], lossy["mean_us"])),
+        ("depth 32 with %.1f %% loss each way" % (LOSS / 10), speed(figures["lossy_depth_32"])),
         ("frames lost at the relay", "%d of %d" % (figures["lost"], figures["relayed"])),
         ("frames sent again by host / box",
          "%d / %d" % (figures["resent_by_host"], figures["resent_by_box"])),
