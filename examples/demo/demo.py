@@ -176,7 +176,8 @@ def part_ratio(args, figures):
 
 def part_story(args, figures):
     with lab.Lab() as l:
-        told = story.Story(l, choose_machine(l, args.built_in or args.fast), step, say, args.fast)
+        machine = choose_machine(l, args.built_in or args.fast)
+        told = story.Story(l, machine, step, say, args.fast, args.wait)
         figures["story"] = told.figures
         try:
             told.run()
@@ -223,6 +224,8 @@ def main():
     parser.add_argument("--own", action="store_true", help="never the hardware captures")
     parser.add_argument("--built-in", action="store_true",
                         help="no guest, even where one can be had")
+    parser.add_argument("--wait", choices=("adaptive", "block"), default="adaptive",
+                        help="how the proxies of the story wait (adaptive, their default)")
     parser.add_argument("--json", metavar="FILE", help="all figures, as one JSON object")
     args = parser.parse_args()
     for one in (signal.SIGINT, signal.SIGTERM):

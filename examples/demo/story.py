@@ -24,13 +24,15 @@ def free_port(kind):
 
 
 class Story:
-    def __init__(self, l, machine, step, tell, fast):
+    def __init__(self, l, machine, step, tell, fast, wait):
         self.lab, self.machine, self.step, self.tell = l, machine, step, tell
         self.megabytes, self.rounds = (2, 3) if fast else (16, 5)
         self.seconds = 0.3 if fast else 1
+        self.wait = ("--wait", wait)
         self.at = free_port(socket.SOCK_DGRAM)
         self.control = free_port(socket.SOCK_STREAM)
-        self.figures = {"told_by": machine.name, "cores": len(os.sched_getaffinity(0))}
+        self.figures = {"told_by": machine.name, "wait": wait,
+                        "cores": len(os.sched_getaffinity(0))}
         self.host = self.box = None
 
     def hold(self, truth, what):
@@ -45,16 +47,18 @@ class Story:
     def start_host(self):
         sockets = [self.lab.file(name) for name in ("host.sock", "direct.sock")]
         self.host = self.lab.start("dxpu-host", "--vfio-user", sockets[0], "--slots", SLOTS,
-                                   "--control", self.control, "--json")
+                                   "--control", self.control, "--json", *self.wait)
         self.direct = self.lab.start("dxpu-direct", "--vfio-user", sockets[1], "--slots", SLOTS,
-                                     "--file", self.lab.file("direct-disk"), "--size", "64M")
+                                     "--file", self.lab.file("direct-disk"), "--size", "64M",
+                                     *self.wait)
         for process in (self.host, self.direct):
             process.says("waiting for a guest")
         return sockets
 
     def start_box(self):
         self.box = self.lab.start("dxpu-box", "--listen", self.at, "--device", "nvme", "--file",
-                                  self.lab.file("disk"), "--size", "64M", "--node", 10, "--json")
+                                  self.lab.file("disk"), "--size", "64M", "--node", 10, "--json",
+                                  *self.wait)
         self.box.address()
 
     def order(self, *words):
@@ -108,7 +112,7 @@ class Story:
         self.step("the same with slot 2, behind a relay that loses %.1f %% of the frames each way"
                   % (LOSS / 10))
         box = self.lab.start("dxpu-box", "--listen", "127.0.0.1:0", "--device", "nvme", "--size",
-                             "64M", "--node", 11, "--json")
+                             "64M", "--node", 11, "--json", *self.wait)
         relay = self.lab.start("dxpu-relay", "--to", box.address(), "--loss", LOSS, "--json")
         before = self.host.statistics().get("tx_retransmits", 0)
         self.attach(2, relay.address())
@@ -142,6 +146,12 @@ class Story:
             self.figures["%s_depth_%d" % (where, depth)] = middle
             self.did("depth %-2d %s %s" % (depth, "slot 1:   " if place else "no fabric:",
                                          speed(middle)))
+
+        for depth in DEPTHS:  # of measurements that follow each other, since the load changes
+            pairs = list(zip(taken[1, depth], taken[DIRECT, depth]))
+            self.figures["ratio_depth_%d" % depth] = {
+                key: statistics.median(fabric[key] / direct[key] for fabric, direct in pairs)
+                for key in ("iops", "p50_us")}
 
     def kill(self):
         self.step("the box is killed (kill -9) under I/O: a surprise removal")
@@ -204,13 +214,16 @@ def speed(figures):
 
 def table(figures):
     """Rows of text for people."""
-    rows = [("cores that all of it shares", "%d" % figures["cores"])]
+    rows = [("cores that all of it shares; how proxies wait",
+             "%d; %s" % (figures["cores"], figures["wait"]))]
     for depth in DEPTHS:
-        fabric, direct = figures["fabric_depth_%d" % depth], figures["direct_depth_%d" % depth]
-        rows.append(("4k random read, depth %d, through the fabric" % depth, speed(fabric)))
-        rows.append(("  the same model without a fabric", speed(direct)))
-        rows.append(("  ratio, with / without", "%.2f of the IOPS, %.2f times the p50" % (
-            fabric["iops"] / direct["iops"], fabric["p50_us"] / direct["p50_us"])))
+        ratio = figures["ratio_depth_%d" % depth]
+        rows += [
+            ("4k random read, depth %d, through the fabric" % depth,
+             speed(figures["fabric_depth_%d" % depth])),
+            ("  the same model without a fabric", speed(figures["direct_depth_%d" % depth])),
+            ("  ratio, with / without", "%.2f of the IOPS, %.2f times the p50" % (
+                ratio["iops"], ratio["p50_us"]))]
     rows += [
         ("depth 32 with %.1f %% loss each way" % (LOSS / 10), speed(figures["lossy_depth_32"])),
         ("frames lost at the relay", "%d of %d" % (figures["lost"], figures["relayed"])),
