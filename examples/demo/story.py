@@ -146,7 +146,6 @@ class Story:
             self.figures["%s_depth_%d" % (where, depth)] = middle
             self.did("depth %-2d %s %s" % (depth, "slot 1:   " if place else "no fabric:",
                                          speed(middle)))
-
         for depth in DEPTHS:  # of measurements that follow each other, since the load changes
             pairs = list(zip(taken[1, depth], taken[DIRECT, depth]))
             self.figures["ratio_depth_%d" % depth] = {
