@@ -536,9 +536,11 @@ static bool on_work(void *user, fabric_channel *c, uint64_t now)
 
 static void on_down(void *user, fabric_channel *c, uint64_t now)
 {
-    guest_slot *s = slot_of(user, c);
+    guest *g = user;
+    guest_slot *s = slot_of(g, c);
     if (s)
         slot_down(s, now);
+    update_pause(g); /* no channel is left to work on: nobody else would read the guest again */
 }
 
 static uint64_t on_next(void *user)
