@@ -26,37 +26,18 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "guest"), os.path.join(HERE, "..", "examples", "demo")]
 import guest  # noqa: E402
 import lab  # noqa: E402
+import suite  # noqa: E402
+from suite import check, figure, free_port  # noqa: E402
 
 LONG = int(os.environ.get("DXPU_SEEDS", "0")) > 1000
 LOSS = 30  # in 1/1000, of guest b's first slot
 HANG = 150  # seconds; a driver waits 60 for an admin command of a device that died meanwhile
 stories = []
-failed = 0
 
 
 def story(function):
     stories.append(function)
     return function
-
-
-def check(name, truth, *shown):
-    global failed
-    failed += not truth
-    words = " ".join(str(s) for s in shown).replace("\n", " | ")[-1500:]
-    print(("ok " if truth else "not ok ") + name + ("" if truth or not words else "  # " + words))
-    sys.stdout.flush()
-    return truth
-
-
-def figure(text):
-    print("# " + text)
-    sys.stdout.flush()
-
-
-def free_port(kind=socket.SOCK_DGRAM):
-    with socket.socket(socket.AF_INET, kind) as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def count_of(process, pattern):
@@ -721,7 +702,7 @@ def main():
             run(w, args.stories)
         finally:
             keep(l, args.keep)
-    return 1 if failed else 0
+    return 1 if suite.failed else 0
 
 
 if __name__ == "__main__":

@@ -654,8 +654,8 @@ static void on_describe(void *user, unsigned number, dxpu_control_slot *out)
 
 static int open_control(guest *g)
 {
-    control_proxy proxy = { g,         "dxpu-host", DXPU_CONTROL_ROLE_HOST, 0, 0, on_attach,
-                            on_detach, on_describe };
+    control_proxy proxy = { g,    "dxpu-host", DXPU_CONTROL_ROLE_HOST, 0, 0, on_attach, on_detach,
+                            NULL, on_describe };
     if (!g->set->control)
         return 0;
     proxy.node = (uint32_t)g->set->node;
