@@ -88,7 +88,7 @@ check: all $(SAN_ALL)
 ## check-long check with many more simulation seeds
 check-long: all $(SAN_ALL) $(C_TESTS:%.c=build/%)
 	DXPU_SEEDS=20000 DXPU_ROUNDS=2000000 $(PYTHON) tests/run.py --jobs 2 --timeout 3600 \
-	  $(C_TESTS:%.c=build/%) $(C_TESTS:%.c=build/san/%) $(SCRIPTS) $(wildcard tests/long_*.py)
+	  $(C_TESTS:%.c=build/%) $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
 
 ## asan       C tests only, with address and undefined-behaviour sanitizers
 asan: $(C_TESTS:%.c=build/san/%)

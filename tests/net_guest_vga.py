@@ -2,9 +2,10 @@
 """A stock Linux guest draws on a display adapter in a remote box, and the box shows the picture.
 
 The adapter is hot-plugged; the kernel's own bochs driver runs it.  The guest's slots are root ports
-and, of a second dxpu-host, below a switch: there a BAR of 4 GB is hot-added, with the kernel parameter
-that net_guest_eptest.py finds recommended.  Prints `ok NAME`, `not ok NAME` or `skip NAME` for each
-check and `# ...` lines with figures.  Skipped, loudly, where no QEMU or no guest can be had.
+and, of a second dxpu-host, below a switch: there a BAR of 4 GB is hot-added, with the kernel
+parameter that net_guest_eptest.py finds recommended.  Prints `ok NAME`, `not ok NAME` or `skip
+NAME` for each check and `# ...` lines with figures.  Skipped, loudly, where no QEMU or no guest can
+be had.
 
     tests/net_guest_vga.py [--keep FOLDER]      FOLDER gets the pictures and logs"""
 # run.py: --timeout 300

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""dxpu screenshot: what a box's display shows, from a box that runs, and from one that is no friend.
+"""dxpu screenshot: what a display shows, from a box that runs, and from one that is no friend.
 
 A client of dxpu-host draws (tests/vfio_client.py), no virtual machine.  Prints `ok NAME` or `not ok
 NAME` for each case.  Programs come from $DXPU_BIN, else build/."""

@@ -2,15 +2,18 @@
 
 Standard library only."""
 # SPDX-License-Identifier: MIT
+import glob
 import os
 import socket
 import subprocess
 import sys
 import time
 
-import guest
-
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "examples", "demo"))
+import guest  # noqa: E402
+import lab  # noqa: E402
+
 HANG = 90  # seconds after which something hangs that takes a few under a software-emulated CPU
 # A BAR, and what a guest below a switch must be booted with to have it hot-added.
 LARGE, LARGE_PARAMETER = "4G", "pci=hpmmioprefsize=8G"
@@ -44,6 +47,22 @@ def program(l, name):
                             os.path.join(HERE, name + ".c")], stderr=subprocess.PIPE, text=True)
     if built.returncode:
         raise guest.Missing("%s.c is not compiled: %s" % (name, built.stderr.strip()[:200]))
+    return path
+
+
+def box_without_reset(l):
+    """A dxpu-box whose memory device keeps what its users leave: the programs' objects, with
+    tests/guest/memory_no_reset.c in the place of one.  Its path."""
+    path, build = l.file("dxpu-box-no-reset"), os.path.join(lab.ROOT, "build")
+    objects = [o for o in glob.glob(os.path.join(build, "examples/box_proxy/**/*.o"),
+                                    recursive=True) if os.path.basename(o) != "memory.o"]
+    deflate = subprocess.run(["pkg-config", "--exists", "libdeflate"]).returncode == 0
+    subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-pthread", "-o", path, "-I", lab.ROOT,
+                    "-I", os.path.join(lab.ROOT, "examples/proxy"),
+                    os.path.join(HERE, "memory_no_reset.c"), *objects,
+                    os.path.join(build, "parts.a"), os.path.join(build, "libdxpu.a"),
+                    "-levent", "-lpcap", "-lpng", "-lz", "-lm"] + ["-ldeflate"] * deflate,
+                   check=True)
     return path
 
 
