@@ -638,13 +638,13 @@ def next_user_control(w):
     above looks at would be seen."""
     a, b = w.a, w.b
     w.leaky.start()
-    a.attach(3, w.leaky.at, 1, 1)
-    plant(a, 3)
+    a.attach(4, w.leaky.at, 1, 1)
+    plant(a, 4)
     b.attach(2, w.leaky.at, 1, 2)
     seen = look(b, 2)
     check("control_pattern_is_seen_without_reset", seen == [PATTERN] * 3 + ["5a"], seen)
-    a.emptied(3)
-    a.detach(3)
+    a.emptied(4)
+    a.detach(4)
     b.detach(2)
     b.emptied(2)
 

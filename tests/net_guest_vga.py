@@ -31,7 +31,8 @@ MODULES = ("drm", "drm_kms_helper", "ttm", "drm_ttm_helper", "drm_vram_helper", 
 DEVICE = "/sys/bus/pci/devices/10000:01:00.0"
 WIDTH, HEIGHT = 1024, 768  # what the adapter's EDID prefers
 RED = bytes((0xaa, 0, 0))  # colour 1 of the console
-STORIES = ("hot_add", "pattern", "console", "below_a_switch", "surprise", "next_user", "end")
+STORIES = ("commands", "hot_add", "pattern", "console", "below_a_switch", "surprise", "next_user",
+           "end")
 
 
 def pattern_rows():
@@ -109,6 +110,15 @@ class World:
 
 
 # ==== Stories =====================================================================================
+
+def commands(w):
+    """The way commands reach the guest: the end of a background process must not cost a character.
+    (tests/guest/init tells how it could.)"""
+    w.guest.must("for d in 1 2 3 4 5 6 7 8 9; do sleep 0.0$d & sleep 0.1$d & done")
+    word = "x" * 400
+    good = sum(w.guest.must("echo " + word).strip() == word for _ in range(6))
+    check("commands_arrive_whole", good == 6, good)
+
 
 def hot_add(w):
     check("slot_is_empty", w.guest.run("[ -e %s ]" % DEVICE)[0] == 1)
