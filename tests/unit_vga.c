@@ -3,9 +3,6 @@
 
    CONTENTS   1 Root complex   2 Configuration space   3 Window   4 Framebuffer   5 Picture
               6 Resets */
-#ifndef _POSIX_C_SOURCE
-#define _POSIX_C_SOURCE 200809L
-#endif
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
