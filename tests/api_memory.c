@@ -9,81 +9,12 @@
 
 #include <cmocka.h>
 
-enum { SIZE = 64 * 1024, ANSWERS_MAX = 80 };
+#include "root_complex.h"
+
+enum { SIZE = 64 * 1024 };
 static const uint64_t BASE = 0x4000100000u;
 
-/* What the device emitted, decoded strictly. */
-static uint8_t raw[ANSWERS_MAX][DXPU_TLP_MAX_BYTES];
-static dxpu_tlp answer[ANSWERS_MAX];
-static unsigned answers;
-
-static void collect(void *user, dxpu_bytes tlp)
-{
-    dxpu_bytes copy = { raw[answers], tlp.len };
-    (void)user;
-    assert_in_range(answers, 0, ANSWERS_MAX - 1);
-    memcpy(raw[answers], tlp.ptr, tlp.len);
-    assert_int_equal(dxpu_tlp_decode(copy, &answer[answers]), DXPU_OK);
-    answers++;
-}
-
-static const device_port port = { .emit = collect };
-static void *device;
-
-/* Encode and give one request to the device; its answers are counted from 0 again. */
-static void give(const dxpu_tlp *t)
-{
-    uint8_t bytes[DXPU_TLP_MAX_BYTES];
-    dxpu_bytes tlp = { bytes, 0 };
-    dxpu_tlp decoded;
-    answers = 0;
-    assert_int_equal(dxpu_tlp_encode(t, bytes, sizeof bytes, &tlp.len), DXPU_OK);
-    assert_int_equal(dxpu_tlp_decode(tlp, &decoded), DXPU_OK);
-    memory_kind.tlp(device, &decoded, tlp);
-}
-
-static dxpu_tlp config(uint8_t type, uint16_t offset, uint8_t be, uint32_t value)
-{
-    static uint8_t payload[4];
-    dxpu_tlp t;
-    memset(&t, 0, sizeof t);
-    t.type = type;
-    t.header_dw = 3;
-    t.length_dw = 1;
-    t.tag = 7;
-    t.requester = DXPU_BDF(0, 0, 0);
-    t.target = DXPU_BDF(5, 3, 0);
-    t.first_be = be;
-    t.register_bytes = offset;
-    if (type == DXPU_TLP_CFGWR0 || type == DXPU_TLP_CFGWR1) {
-        for (unsigned i = 0; i < 4; i++)
-            payload[i] = (uint8_t)(value >> 8 * i);
-        t.payload.ptr = payload;
-        t.payload.len = 4;
-    }
-    return t;
-}
-
-static void config_put(uint16_t offset, uint8_t be, uint32_t value)
-{
-    dxpu_tlp t = config(DXPU_TLP_CFGWR0, offset, be, value);
-    give(&t);
-    assert_int_equal(answers, 1);
-    assert_int_equal(answer[0].type, DXPU_TLP_CPL);
-    assert_int_equal(answer[0].status, DXPU_CPL_SC);
-}
-
-static uint32_t config_get(uint16_t offset)
-{
-    dxpu_tlp t = config(DXPU_TLP_CFGRD0, offset, 15, 0);
-    uint32_t value = 0;
-    give(&t);
-    assert_int_equal(answers, 1);
-    assert_int_equal(answer[0].type, DXPU_TLP_CPLD);
-    for (unsigned i = 0; i < 4; i++)
-        value |= (uint32_t)answer[0].payload.ptr[i] << 8 * i;
-    return value;
-}
+static endpoint ep;
 
 static dxpu_tlp request(uint8_t type, uint64_t offset, uint32_t bytes)
 {
@@ -105,8 +36,8 @@ static void write_bytes(uint64_t offset, const uint8_t *data, uint32_t bytes)
     memcpy(padded + offset % 4, data, bytes);
     t.payload.ptr = padded;
     t.payload.len = t.length_dw * 4u;
-    give(&t);
-    assert_int_equal(answers, 0); /* posted: never answered */
+    ep_give(&ep, &t);
+    assert_int_equal(ep.answers, 0); /* posted: never answered */
 }
 
 /* Read and put the completions together, checking that they fit. */
@@ -114,17 +45,17 @@ static void read_bytes(uint64_t offset, uint8_t *data, uint32_t bytes)
 {
     dxpu_tlp t = request(DXPU_TLP_MRD, offset, bytes);
     uint32_t got = 0;
-    give(&t);
-    for (unsigned i = 0; i < answers; i++) {
+    ep_give(&ep, &t);
+    for (unsigned i = 0; i < ep.answers; i++) {
         uint32_t skip = (uint32_t)((offset + got) % 4), left = bytes - got;
-        uint32_t here = (uint32_t)answer[i].payload.len - skip;
-        assert_int_equal(answer[i].status, DXPU_CPL_SC);
-        assert_int_equal(answer[i].tag, 9);
-        assert_int_equal(answer[i].byte_count, left);
-        assert_int_equal(answer[i].lower_addr, (offset + got) % 128);
+        uint32_t here = (uint32_t)ep.answer[i].payload.len - skip;
+        assert_int_equal(ep.answer[i].status, DXPU_CPL_SC);
+        assert_int_equal(ep.answer[i].tag, 9);
+        assert_int_equal(ep.answer[i].byte_count, left);
+        assert_int_equal(ep.answer[i].lower_addr, (offset + got) % 128);
         if (here > left)
             here = left;
-        memcpy(data + got, answer[i].payload.ptr + skip, here);
+        memcpy(data + got, ep.answer[i].payload.ptr + skip, here);
         got += here;
     }
     assert_int_equal(got, bytes);
@@ -134,56 +65,57 @@ static int setup(void **state)
 {
     device_settings s = { .memory_bytes = SIZE, .mps_bytes = 512 };
     (void)state;
-    device = memory_kind.create(&s, &port);
-    config_put(0x10, 15, (uint32_t)BASE);
-    config_put(0x14, 15, (uint32_t)(BASE >> 32));
-    config_put(0x04, 3, 6);
-    return device ? 0 : -1;
+    if (!ep_open(&ep, &memory_kind, &s))
+        return -1;
+    ep_config_put(&ep, 0x10, 15, (uint32_t)BASE);
+    ep_config_put(&ep, 0x14, 15, (uint32_t)(BASE >> 32));
+    ep_config_put(&ep, 0x04, 3, 6);
+    return 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    memory_kind.destroy(device);
+    ep_close(&ep);
     return 0;
 }
 
 static void test_identity_and_capability(void **state)
 {
     (void)state;
-    assert_int_equal(config_get(0), (uint32_t)MEMORY_DEVICE << 16 | MEMORY_VENDOR);
-    assert_int_equal(config_get(0x34) & 0xff, MEMORY_CAP_PCIE);
-    assert_int_equal(config_get(MEMORY_CAP_PCIE) & 0xffff, 0x0010); /* the only one */
-    assert_int_equal(config_get(MEMORY_CAP_PCIE + 4) & 7, 2);       /* 512 bytes */
-    config_put(0, 15, 0);
-    assert_int_equal(config_get(0), (uint32_t)MEMORY_DEVICE << 16 | MEMORY_VENDOR);
-    assert_int_equal(config_get(0x100), 0); /* no extended capability */
+    assert_int_equal(ep_config_get(&ep, 0), (uint32_t)MEMORY_DEVICE << 16 | MEMORY_VENDOR);
+    assert_int_equal(ep_config_get(&ep, 0x34) & 0xff, MEMORY_CAP_PCIE);
+    assert_int_equal(ep_config_get(&ep, MEMORY_CAP_PCIE) & 0xffff, 0x0010); /* the only one */
+    assert_int_equal(ep_config_get(&ep, MEMORY_CAP_PCIE + 4) & 7, 2);       /* 512 bytes */
+    ep_config_put(&ep, 0, 15, 0);
+    assert_int_equal(ep_config_get(&ep, 0), (uint32_t)MEMORY_DEVICE << 16 | MEMORY_VENDOR);
+    assert_int_equal(ep_config_get(&ep, 0x100), 0); /* no extended capability */
 }
 
 static void test_bar_is_sized(void **state)
 {
     (void)state;
-    config_put(0x10, 15, 0xffffffffu);
-    config_put(0x14, 15, 0xffffffffu);
-    assert_int_equal(config_get(0x10), (0xffffffffu & ~(uint32_t)(SIZE - 1)) | 0xc);
-    assert_int_equal(config_get(0x14), 0xffffffffu);
-    config_put(0x10, 4, 0x00120000u); /* one byte enable writes one byte */
-    assert_int_equal(config_get(0x10), 0xff12000cu);
+    ep_config_put(&ep, 0x10, 15, 0xffffffffu);
+    ep_config_put(&ep, 0x14, 15, 0xffffffffu);
+    assert_int_equal(ep_config_get(&ep, 0x10), (0xffffffffu & ~(uint32_t)(SIZE - 1)) | 0xc);
+    assert_int_equal(ep_config_get(&ep, 0x14), 0xffffffffu);
+    ep_config_put(&ep, 0x10, 4, 0x00120000u); /* one byte enable writes one byte */
+    assert_int_equal(ep_config_get(&ep, 0x10), 0xff12000cu);
 }
 
 static void test_completer_id_is_captured(void **state)
 {
     device_settings s = { .memory_bytes = SIZE, .mps_bytes = 512 };
-    void *fresh = memory_kind.create(&s, &port), *kept = device;
+    void *fresh = memory_kind.create(&s, &ep.port), *kept = ep.dev;
     (void)state;
-    device = fresh;
-    config_get(0);
-    assert_int_equal(answer[0].completer, 0); /* nothing was written yet */
-    config_put(0x3c, 1, 5);
-    config_get(0);
-    assert_int_equal(answer[0].completer, DXPU_BDF(5, 3, 0));
+    ep.dev = fresh;
+    ep_config_get(&ep, 0);
+    assert_int_equal(ep.answer[0].completer, 0); /* nothing was written yet */
+    ep_config_put(&ep, 0x3c, 1, 5);
+    ep_config_get(&ep, 0);
+    assert_int_equal(ep.answer[0].completer, DXPU_BDF(5, 3, 0));
     memory_kind.destroy(fresh);
-    device = kept;
+    ep.dev = kept;
 }
 
 static void test_reads_return_writes(void **state)
@@ -197,10 +129,10 @@ static void test_reads_return_writes(void **state)
         for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
             uint8_t around[600], want[600];
             memset(want, 0, sizeof want);
-            memory_kind.reset(device);
-            config_put(0x10, 15, (uint32_t)BASE);
-            config_put(0x14, 15, (uint32_t)(BASE >> 32));
-            config_put(0x04, 3, 6);
+            memory_kind.reset(ep.dev);
+            ep_config_put(&ep, 0x10, 15, (uint32_t)BASE);
+            ep_config_put(&ep, 0x14, 15, (uint32_t)(BASE >> 32));
+            ep_config_put(&ep, 0x04, 3, 6);
             memcpy(want + 16 + at, data, lengths[i]);
             write_bytes(16 + at, data, lengths[i]);
             read_bytes(0, around, sizeof around);
@@ -219,35 +151,35 @@ static void test_reads_are_split(void **state)
     uint8_t back[4096];
     (void)state;
     read_bytes(4096, back, 4096);
-    assert_int_equal(answers, 4096 / 128); /* Max_Payload_Size is 128 after reset */
-    config_put(MEMORY_CAP_PCIE + 8, 1, 2 << 5);
+    assert_int_equal(ep.answers, 4096 / 128); /* Max_Payload_Size is 128 after reset */
+    ep_config_put(&ep, MEMORY_CAP_PCIE + 8, 1, 2 << 5);
     read_bytes(4096, back, 4096);
-    assert_int_equal(answers, 4096 / 512);
+    assert_int_equal(ep.answers, 4096 / 512);
     read_bytes(4096 + 4, back, 1024);
-    assert_int_equal(answers, 3);
-    assert_int_equal(answer[0].length_dw, 127); /* up to the boundary, then whole ones */
-    config_put(MEMORY_CAP_PCIE + 8, 1, 5 << 5); /* more than it supports */
+    assert_int_equal(ep.answers, 3);
+    assert_int_equal(ep.answer[0].length_dw, 127);      /* up to the boundary, then whole ones */
+    ep_config_put(&ep, MEMORY_CAP_PCIE + 8, 1, 5 << 5); /* more than it supports */
     read_bytes(4096, back, 4096);
-    assert_int_equal(answers, 4096 / 512);
+    assert_int_equal(ep.answers, 4096 / 512);
 }
 
 static void test_zero_length_read(void **state)
 {
     dxpu_tlp t = request(DXPU_TLP_MRD, 64, 0);
     (void)state;
-    give(&t);
-    assert_int_equal(answers, 1);
-    assert_int_equal(answer[0].byte_count, 1);
-    assert_int_equal(answer[0].length_dw, 1);
+    ep_give(&ep, &t);
+    assert_int_equal(ep.answers, 1);
+    assert_int_equal(ep.answer[0].byte_count, 1);
+    assert_int_equal(ep.answer[0].length_dw, 1);
 }
 
 static void expect_unsupported(const dxpu_tlp *t)
 {
-    give(t);
-    assert_int_equal(answers, 1);
-    assert_int_equal(answer[0].status, DXPU_CPL_UR);
-    assert_int_equal(answer[0].payload.len, 0);
-    assert_int_equal(answer[0].tag, t->tag);
+    ep_give(&ep, t);
+    assert_int_equal(ep.answers, 1);
+    assert_int_equal(ep.answer[0].status, DXPU_CPL_UR);
+    assert_int_equal(ep.answer[0].payload.len, 0);
+    assert_int_equal(ep.answer[0].tag, t->tag);
 }
 
 static void test_unsupported_requests(void **state)
@@ -258,17 +190,17 @@ static void test_unsupported_requests(void **state)
     t = request(DXPU_TLP_MRD, (uint64_t)0 - 4, 4); /* just below */
     expect_unsupported(&t);
     t = request(DXPU_TLP_MRD, SIZE - 4, 4);
-    give(&t); /* the control: the last dword is there */
-    assert_int_equal(answer[0].status, DXPU_CPL_SC);
+    ep_give(&ep, &t); /* the control: the last dword is there */
+    assert_int_equal(ep.answer[0].status, DXPU_CPL_SC);
     t = request(DXPU_TLP_MRDLK, 0, 4);
     expect_unsupported(&t);
-    assert_int_equal(answer[0].type, DXPU_TLP_CPLLK);
-    t = config(DXPU_TLP_CFGRD1, 0, 15, 0);
+    assert_int_equal(ep.answer[0].type, DXPU_TLP_CPLLK);
+    t = ep_config(DXPU_TLP_CFGRD1, 0, 15);
     expect_unsupported(&t);
-    t = config(DXPU_TLP_CFGRD0, 0, 15, 0);
+    t = ep_config(DXPU_TLP_CFGRD0, 0, 15);
     t.target = DXPU_BDF(5, 3, 1); /* it has one function */
     expect_unsupported(&t);
-    config_put(0x04, 3, 4); /* memory space off */
+    ep_config_put(&ep, 0x04, 3, 4); /* memory space off */
     t = request(DXPU_TLP_MRD, 0, 4);
     expect_unsupported(&t);
 }
@@ -276,7 +208,7 @@ static void test_unsupported_requests(void **state)
 static void test_writes_outside_change_nothing(void **state)
 {
     uint8_t data[8] = { 1, 2, 3, 4, 5, 6, 7, 8 }, back[8];
-    memory *m = device;
+    memory *m = ep.dev;
     (void)state;
     write_bytes(SIZE, data, 8);
     write_bytes(SIZE + 4096, data, 8);
@@ -296,30 +228,33 @@ static void test_poisoned_write_is_not_stored(void **state)
     t.ep = true;
     t.payload.ptr = data;
     t.payload.len = 4;
-    give(&t);
+    ep_give(&ep, &t);
     read_bytes(0, back, 4);
     assert_int_equal(back[0], 0);
     t.ep = false;
-    give(&t);
+    ep_give(&ep, &t);
     read_bytes(0, back, 4);
     assert_memory_equal(back, data, 4);
 }
 
 static void test_poisoned_config_write_has_no_effect(void **state)
 {
+    static const uint8_t data[4] = { 5 };
     dxpu_tlp t;
     (void)state;
-    config_put(0x3c, 1, 9);
-    t = config(DXPU_TLP_CFGWR0, 0x3c, 1, 5);
+    ep_config_put(&ep, 0x3c, 1, 9);
+    t = ep_config(DXPU_TLP_CFGWR0, 0x3c, 1);
+    t.payload.ptr = data;
+    t.payload.len = sizeof data;
     t.target = DXPU_BDF(6, 6, 0);
     t.ep = true;
     expect_unsupported(&t);
-    assert_int_equal(config_get(0x3c) & 0xff, 9);
-    assert_int_equal(answer[0].completer, DXPU_BDF(5, 3, 0)); /* not captured either */
+    assert_int_equal(ep_config_get(&ep, 0x3c) & 0xff, 9);
+    assert_int_equal(ep.answer[0].completer, DXPU_BDF(5, 3, 0)); /* not captured either */
     t.ep = false;
-    give(&t); /* the control */
-    assert_int_equal(config_get(0x3c) & 0xff, 5);
-    assert_int_equal(answer[0].completer, DXPU_BDF(6, 6, 0));
+    ep_give(&ep, &t); /* the control */
+    assert_int_equal(ep_config_get(&ep, 0x3c) & 0xff, 5);
+    assert_int_equal(ep.answer[0].completer, DXPU_BDF(6, 6, 0));
 }
 
 /* An atomic on `before`; its completion must show that, memory `after`. */
@@ -336,12 +271,12 @@ static void atomic_case(uint8_t type, const uint8_t *before, const uint8_t *oper
     t.length_dw = (uint16_t)(operand_bytes / 4);
     t.payload.ptr = operand;
     t.payload.len = operand_bytes;
-    give(&t);
-    assert_int_equal(answers, 1);
-    assert_int_equal(answer[0].type, DXPU_TLP_CPLD);
-    assert_int_equal(answer[0].payload.len, bytes);
-    assert_int_equal(answer[0].byte_count, bytes);
-    assert_memory_equal(answer[0].payload.ptr, before, bytes);
+    ep_give(&ep, &t);
+    assert_int_equal(ep.answers, 1);
+    assert_int_equal(ep.answer[0].type, DXPU_TLP_CPLD);
+    assert_int_equal(ep.answer[0].payload.len, bytes);
+    assert_int_equal(ep.answer[0].byte_count, bytes);
+    assert_memory_equal(ep.answer[0].payload.ptr, before, bytes);
     read_bytes(256, back, bytes);
     assert_memory_equal(back, after, bytes);
 }
@@ -377,10 +312,10 @@ static void test_deferrable_write(void **state)
     memset(data, 0x77, sizeof data);
     t.payload.ptr = data;
     t.payload.len = sizeof data;
-    give(&t);
-    assert_int_equal(answers, 1);
-    assert_int_equal(answer[0].type, DXPU_TLP_CPL);
-    assert_int_equal(answer[0].status, DXPU_CPL_SC);
+    ep_give(&ep, &t);
+    assert_int_equal(ep.answers, 1);
+    assert_int_equal(ep.answer[0].type, DXPU_TLP_CPL);
+    assert_int_equal(ep.answer[0].status, DXPU_CPL_SC);
     read_bytes(128, back, sizeof back);
     assert_memory_equal(back, data, sizeof data);
     t = request(DXPU_TLP_DMWR, SIZE, 64);
@@ -391,23 +326,23 @@ static void test_deferrable_write(void **state)
 
 static void test_completions_and_messages_are_ignored(void **state)
 {
-    memory *m = device;
+    memory *m = ep.dev;
     dxpu_tlp t;
     (void)state;
     memset(&t, 0, sizeof t);
     t.type = DXPU_TLP_CPL;
     t.header_dw = 3;
     t.byte_count = 4;
-    give(&t);
-    assert_int_equal(answers, 0);
+    ep_give(&ep, &t);
+    assert_int_equal(ep.answers, 0);
     assert_int_equal(m->count.completions_ignored, 1);
     memset(&t, 0, sizeof t);
     t.type = DXPU_TLP_MSG;
     t.header_dw = 4;
     t.message_code = 0x19;
     t.message_routing = DXPU_MSG_BROADCAST;
-    give(&t);
-    assert_int_equal(answers, 0);
+    ep_give(&ep, &t);
+    assert_int_equal(ep.answers, 0);
     assert_int_equal(m->count.messages, 1);
 }
 
@@ -419,12 +354,12 @@ static void test_reset_leaves_nothing(void **state)
     write_bytes(SIZE - 4, data, 4);
     read_bytes(SIZE - 4, back, 4);
     assert_memory_equal(back, data, 4); /* the control */
-    memory_kind.reset(device);
+    memory_kind.reset(ep.dev);
     t = request(DXPU_TLP_MRD, 0, 4);
     expect_unsupported(&t); /* off again */
-    config_put(0x10, 15, (uint32_t)BASE);
-    config_put(0x14, 15, (uint32_t)(BASE >> 32));
-    config_put(0x04, 3, 6);
+    ep_config_put(&ep, 0x10, 15, (uint32_t)BASE);
+    ep_config_put(&ep, 0x14, 15, (uint32_t)(BASE >> 32));
+    ep_config_put(&ep, 0x04, 3, 6);
     read_bytes(SIZE - 4, back, 4);
     memset(data, 0, sizeof data);
     assert_memory_equal(back, data, 4);
@@ -434,8 +369,8 @@ static void test_function_level_reset(void **state)
 {
     dxpu_tlp t = request(DXPU_TLP_MRD, 0, 4);
     (void)state;
-    config_put(MEMORY_CAP_PCIE + 8, 3, 0x8000);
-    assert_int_equal(config_get(0x10), 0xc);
+    ep_config_put(&ep, MEMORY_CAP_PCIE + 8, 3, 0x8000);
+    assert_int_equal(ep_config_get(&ep, 0x10), 0xc);
     expect_unsupported(&t);
 }
 
@@ -445,11 +380,11 @@ static void test_hot_reset(void **state)
     (void)state;
     memset(&e, 0, sizeof e);
     e.type = DXPU_EVENT_HOT_RESET;
-    memory_kind.event(device, &e); /* released: nothing happens */
-    assert_int_not_equal(config_get(0x10), 0xc);
+    memory_kind.event(ep.dev, &e); /* released: nothing happens */
+    assert_int_not_equal(ep_config_get(&ep, 0x10), 0xc);
     e.flags = DXPU_EVENT_ON;
-    memory_kind.event(device, &e);
-    assert_int_equal(config_get(0x10), 0xc);
+    memory_kind.event(ep.dev, &e);
+    assert_int_equal(ep_config_get(&ep, 0x10), 0xc);
 }
 
 int main(void)

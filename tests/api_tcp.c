@@ -10,6 +10,8 @@
 
 #include "bindings/libevent/dxpu_tcp.h"
 
+#include <unistd.h>
+
 /* What happened to one end. */
 typedef struct end {
     unsigned opened, closed;
@@ -194,6 +196,37 @@ static void test_echo(void **state)
     assert_int_equal(dxpu_tcp_displaced(listener), 0);
 }
 
+/* The server's bytes are there before the client has looked at the connection at all. */
+static void test_server_speaks_first(void **state)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET };
+    socklen_t len = sizeof at;
+    dxpu_tcp_callbacks cb = callbacks(&client);
+    dxpu_udp_address remote;
+    const char *why = NULL;
+    int fd = socket(AF_INET, SOCK_STREAM, 0), peer;
+    (void)state;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+    memset(&remote, 0, sizeof remote);
+    remote.u.v4 = at;
+    remote.len = len;
+    assert_non_null(dxpu_tcp_connect(base, &remote, &set, &cb, &why));
+    peer = accept(fd, NULL, NULL);
+    assert_true(peer >= 0);
+    assert_int_equal(send(peer, "first", 5, 0), 5);
+    run_until_got(&client, 5);
+    assert_memory_equal(client.got, "first", 5);
+    assert_int_equal(client.opened, 1);
+    assert_true(dxpu_tcp_send(client.conn, "then", 4));
+    close(peer);
+    run_until(&client.closed, 1);
+    assert_int_equal(client.opened, 1); /* not told twice */
+    close(fd);
+}
+
 static void test_finish_sends_the_rest(void **state)
 {
     static uint8_t data[100000];
@@ -321,6 +354,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_addresses),
         cmocka_unit_test_setup_teardown(test_echo, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_server_speaks_first, setup, teardown),
         cmocka_unit_test_setup_teardown(test_finish_sends_the_rest, setup, teardown),
         cmocka_unit_test_setup_teardown(test_nobody_there, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused_here, setup, teardown),

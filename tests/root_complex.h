@@ -1,9 +1,13 @@
 /* root_complex.h - for tests of device models: host memory and the root of a bus, with its checks
    SPDX-License-Identifier: MIT
 
-   Include after dxpu.h's implementation and cmocka.  Whatever the device emits is decoded strictly;
-   its requests are held to the sizes that software programmed; completions for it are cut and
-   reordered by a seeded dice. */
+   Include after dxpu.h's implementation and cmocka.  Whatever the device emits is decoded strictly.
+   An `rc` is for bus masters: their requests are held to the sizes that software programmed;
+   completions for them are cut and reordered by a seeded dice.  An `endpoint` is for devices that
+   only answer: each request's answers are looked at one by one.
+
+   CONTENTS   1 Memory and queues   2 What the device emits   3 Requests to it   4 Life
+              5 Devices that only answer */
 #ifndef ROOT_COMPLEX_H_INCLUDED
 #define ROOT_COMPLEX_H_INCLUDED
 
@@ -16,12 +20,14 @@ enum { MEM_BYTES = 16 << 20, RC_VECTORS = 128 };
 #define MEM_HIGH 0x900000000u /* ... and the same above */
 #define MSI_BASE 0xfee00000u
 
-static uint32_t rc_le32(const uint8_t *p)
+/* ==== 1  Memory and queues ==================================================================== */
+
+static inline uint32_t rc_le32(const uint8_t *p)
 {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-static void rc_put32(uint8_t *p, uint32_t v)
+static inline void rc_put32(uint8_t *p, uint32_t v)
 {
     for (unsigned i = 0; i < 4; i++)
         p[i] = (uint8_t)(v >> 8 * i);
@@ -65,13 +71,13 @@ typedef struct rc {
     bool cpl_done;
 } rc;
 
-static uint32_t rnd(rc *r)
+static inline uint32_t rnd(rc *r)
 {
     r->seed = r->seed * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)(r->seed >> 33);
 }
 
-static void fifo_put(tlp_fifo *f, dxpu_bytes b)
+static inline void fifo_put(tlp_fifo *f, dxpu_bytes b)
 {
     tlp_copy *c = malloc(sizeof *c + b.len);
     assert_non_null(c);
@@ -85,7 +91,7 @@ static void fifo_put(tlp_fifo *f, dxpu_bytes b)
     f->count++;
 }
 
-static tlp_copy *fifo_get(tlp_fifo *f)
+static inline tlp_copy *fifo_get(tlp_fifo *f)
 {
     tlp_copy *c = f->head;
     if (c) {
@@ -95,27 +101,29 @@ static tlp_copy *fifo_get(tlp_fifo *f)
     return c;
 }
 
-static void fifo_clear(tlp_fifo *f)
+static inline void fifo_clear(tlp_fifo *f)
 {
     tlp_copy *c;
     while ((c = fifo_get(f)) != NULL)
         free(c);
 }
 
-static void rc_emitted(void *user, dxpu_bytes tlp)
+/* ==== 2  What the device emits ================================================================ */
+
+static inline void rc_emitted(void *user, dxpu_bytes tlp)
 {
     rc *r = user;
     fifo_put(&r->from, tlp);
 }
 
-static unsigned rc_waiting(void *user)
+static inline unsigned rc_waiting(void *user)
 {
     const rc *r = user;
     return r->closed ? 1000000 : 0;
 }
 
 /* Give a TLP to the device, decoded from its bytes as a box does. */
-static void rc_give(rc *r, const dxpu_tlp *t)
+static inline void rc_give(rc *r, const dxpu_tlp *t)
 {
     uint8_t bytes[DXPU_TLP_MAX_BYTES];
     dxpu_bytes b = { bytes, 0 };
@@ -126,13 +134,13 @@ static void rc_give(rc *r, const dxpu_tlp *t)
 }
 
 /* Where an address of the host is, NULL for none. */
-static uint8_t *rc_mem(rc *r, uint64_t address, uint32_t len)
+static inline uint8_t *rc_mem(rc *r, uint64_t address, uint32_t len)
 {
     uint64_t at = address >= MEM_HIGH ? address - MEM_HIGH : address - MEM_LOW;
     return at < MEM_BYTES && len <= MEM_BYTES - at ? r->mem + at : NULL;
 }
 
-static void rc_store(uint8_t *to, const dxpu_tlp *t)
+static inline void rc_store(uint8_t *to, const dxpu_tlp *t)
 {
     for (uint32_t i = 0; i < t->length_dw * 4u; i++) {
         uint8_t be = i < 4 ? t->first_be : i / 4 + 1 == t->length_dw ? t->last_be : 0xf;
@@ -141,7 +149,7 @@ static void rc_store(uint8_t *to, const dxpu_tlp *t)
     }
 }
 
-static void rc_write(rc *r, const dxpu_tlp *t)
+static inline void rc_write(rc *r, const dxpu_tlp *t)
 {
     uint8_t *to = rc_mem(r, t->address, t->length_dw * 4u);
     r->writes++;
@@ -163,7 +171,7 @@ static void rc_write(rc *r, const dxpu_tlp *t)
     rc_store(to, t);
 }
 
-static void rc_queue_answer(rc *r, unsigned tag, const dxpu_tlp *t)
+static inline void rc_queue_answer(rc *r, unsigned tag, const dxpu_tlp *t)
 {
     uint8_t bytes[DXPU_TLP_MAX_BYTES];
     dxpu_bytes b = { bytes, 0 };
@@ -173,7 +181,7 @@ static void rc_queue_answer(rc *r, unsigned tag, const dxpu_tlp *t)
 }
 
 /* Queue the answers of one memory read, cut at 64-byte boundaries as the dice say. */
-static void rc_read(rc *r, const dxpu_tlp *t)
+static inline void rc_read(rc *r, const dxpu_tlp *t)
 {
     const uint8_t *from = rc_mem(r, t->address, t->length_dw * 4u);
     uint32_t left, skip, in_flight = 0;
@@ -216,7 +224,7 @@ static void rc_read(rc *r, const dxpu_tlp *t)
     }
 }
 
-static void rc_completion(rc *r, const dxpu_tlp *t)
+static inline void rc_completion(rc *r, const dxpu_tlp *t)
 {
     r->cpl = *t;
     r->cpl.payload.ptr = NULL;
@@ -233,7 +241,7 @@ static void rc_completion(rc *r, const dxpu_tlp *t)
 }
 
 /* Look at what the device emitted.  The completions it is owed are only queued. */
-static void rc_look(rc *r)
+static inline void rc_look(rc *r)
 {
     tlp_copy *c;
     while ((c = fifo_get(&r->from)) != NULL) {
@@ -253,7 +261,7 @@ static void rc_look(rc *r)
 }
 
 /* One completion of this tag. */
-static void rc_answer_tag(rc *r, unsigned tag)
+static inline void rc_answer_tag(rc *r, unsigned tag)
 {
     tlp_copy *c;
     dxpu_bytes b;
@@ -270,7 +278,7 @@ static void rc_answer_tag(rc *r, unsigned tag)
 }
 
 /* One completion of a tag chosen by the dice, in order within the tag. */
-static bool rc_answer_one(rc *r)
+static inline bool rc_answer_one(rc *r)
 {
     unsigned tag = rnd(r) % 256;
     if (!r->answers_waiting)
@@ -282,7 +290,7 @@ static bool rc_answer_one(rc *r)
 }
 
 /* Until the device has nothing more to say. */
-static void rc_run(rc *r)
+static inline void rc_run(rc *r)
 {
     do
         rc_look(r);
@@ -290,7 +298,9 @@ static void rc_run(rc *r)
     rc_look(r);
 }
 
-static dxpu_tlp rc_request(const rc *r, uint8_t type, uint64_t address, uint32_t bytes)
+/* ==== 3  Requests to it ======================================================================= */
+
+static inline dxpu_tlp rc_request(const rc *r, uint8_t type, uint64_t address, uint32_t bytes)
 {
     dxpu_tlp t;
     memset(&t, 0, sizeof t);
@@ -304,7 +314,7 @@ static dxpu_tlp rc_request(const rc *r, uint8_t type, uint64_t address, uint32_t
 }
 
 /* Send a non-posted request and wait for its completion; its status. */
-static uint8_t rc_ask(rc *r, const dxpu_tlp *t)
+static inline uint8_t rc_ask(rc *r, const dxpu_tlp *t)
 {
     r->data_len = r->cpl_count = 0;
     r->cpl_done = false;
@@ -314,7 +324,7 @@ static uint8_t rc_ask(rc *r, const dxpu_tlp *t)
     return r->cpl.status;
 }
 
-static dxpu_tlp cfg_tlp(const rc *r, uint8_t type, unsigned reg)
+static inline dxpu_tlp cfg_tlp(const rc *r, uint8_t type, unsigned reg)
 {
     dxpu_tlp t = rc_request(r, type, 0, 4);
     t.register_bytes = (uint16_t)(reg & ~3u);
@@ -322,7 +332,7 @@ static dxpu_tlp cfg_tlp(const rc *r, uint8_t type, unsigned reg)
     return t;
 }
 
-static uint32_t cfg_read(rc *r, unsigned reg)
+static inline uint32_t cfg_read(rc *r, unsigned reg)
 {
     dxpu_tlp t = cfg_tlp(r, DXPU_TLP_CFGRD0, reg);
     assert_int_equal(rc_ask(r, &t), DXPU_CPL_SC);
@@ -330,7 +340,7 @@ static uint32_t cfg_read(rc *r, unsigned reg)
     return rc_le32(r->data);
 }
 
-static void cfg_write_be(rc *r, unsigned reg, uint32_t value, uint8_t be)
+static inline void cfg_write_be(rc *r, unsigned reg, uint32_t value, uint8_t be)
 {
     dxpu_tlp t = cfg_tlp(r, DXPU_TLP_CFGWR0, reg);
     uint8_t bytes[4];
@@ -341,18 +351,18 @@ static void cfg_write_be(rc *r, unsigned reg, uint32_t value, uint8_t be)
     assert_int_equal(rc_ask(r, &t), DXPU_CPL_SC);
 }
 
-static void cfg_write(rc *r, unsigned reg, uint32_t value)
+static inline void cfg_write(rc *r, unsigned reg, uint32_t value)
 {
     cfg_write_be(r, reg, value, 0xf);
 }
 
-static uint8_t mmio_read_status(rc *r, uint64_t address, uint32_t bytes)
+static inline uint8_t mmio_read_status(rc *r, uint64_t address, uint32_t bytes)
 {
     dxpu_tlp t = rc_request(r, DXPU_TLP_MRD, address, bytes);
     return rc_ask(r, &t);
 }
 
-static void mmio_write(rc *r, uint64_t address, const uint8_t *data, uint32_t bytes)
+static inline void mmio_write(rc *r, uint64_t address, const uint8_t *data, uint32_t bytes)
 {
     dxpu_tlp t = rc_request(r, DXPU_TLP_MWR, address, bytes);
     uint8_t shifted[64] = { 0 };
@@ -363,8 +373,10 @@ static void mmio_write(rc *r, uint64_t address, const uint8_t *data, uint32_t by
     rc_look(r);
 }
 
+/* ==== 4  Life ================================================================================= */
+
 /* A device of this kind, with the link up. */
-static void rc_open(rc *r, const device_kind *kind, const device_settings *set, uint16_t bdf)
+static inline void rc_open(rc *r, const device_kind *kind, const device_settings *set, uint16_t bdf)
 {
     memset(r, 0, sizeof *r);
     r->mem = calloc(1, MEM_BYTES);
@@ -382,7 +394,7 @@ static void rc_open(rc *r, const device_kind *kind, const device_settings *set, 
 }
 
 /* Whatever was on its way is lost. */
-static void rc_forget(rc *r)
+static inline void rc_forget(rc *r)
 {
     fifo_clear(&r->from);
     for (unsigned i = 0; i < 256; i++)
@@ -391,11 +403,101 @@ static void rc_forget(rc *r)
     r->answers_waiting = 0;
 }
 
-static void rc_close(rc *r)
+static inline void rc_close(rc *r)
 {
     rc_forget(r);
     r->kind->destroy(r->dev);
     free(r->mem);
+}
+
+/* ==== 5  Devices that only answer ============================================================= */
+
+enum { EP_ANSWERS = 80, EP_BDF = DXPU_BDF(5, 3, 0) };
+
+typedef struct endpoint {
+    const device_kind *kind;
+    void *dev;
+    device_port port;
+    unsigned answers; /* of the last request, decoded */
+    dxpu_tlp answer[EP_ANSWERS];
+    uint8_t raw[EP_ANSWERS][DXPU_TLP_MAX_BYTES];
+} endpoint;
+
+static inline void ep_emitted(void *user, dxpu_bytes tlp)
+{
+    endpoint *e = user;
+    dxpu_bytes copy;
+    assert_in_range(e->answers, 0, EP_ANSWERS - 1);
+    copy.ptr = e->raw[e->answers];
+    copy.len = tlp.len;
+    memcpy(e->raw[e->answers], tlp.ptr, tlp.len);
+    assert_int_equal(dxpu_tlp_decode(copy, &e->answer[e->answers]), DXPU_OK);
+    e->answers++;
+}
+
+/* False: out of memory. */
+static inline bool ep_open(endpoint *e, const device_kind *kind, const device_settings *set)
+{
+    e->kind = kind;
+    e->answers = 0;
+    e->port.user = e;
+    e->port.emit = ep_emitted;
+    e->dev = kind->create(set, &e->port);
+    return e->dev != NULL;
+}
+
+static inline void ep_close(endpoint *e)
+{
+    e->kind->destroy(e->dev);
+}
+
+/* Encode and give one request to the device; its answers are counted from 0 again. */
+static inline void ep_give(endpoint *e, const dxpu_tlp *t)
+{
+    uint8_t bytes[DXPU_TLP_MAX_BYTES];
+    dxpu_bytes tlp = { bytes, 0 };
+    dxpu_tlp decoded;
+    e->answers = 0;
+    assert_int_equal(dxpu_tlp_encode(t, bytes, sizeof bytes, &tlp.len), DXPU_OK);
+    assert_int_equal(dxpu_tlp_decode(tlp, &decoded), DXPU_OK);
+    e->kind->tlp(e->dev, &decoded, tlp);
+}
+
+/* A configuration request; of a write the caller adds the payload. */
+static inline dxpu_tlp ep_config(uint8_t type, unsigned offset, uint8_t be)
+{
+    dxpu_tlp t;
+    memset(&t, 0, sizeof t);
+    t.type = type;
+    t.header_dw = 3;
+    t.length_dw = 1;
+    t.tag = 7;
+    t.target = EP_BDF;
+    t.first_be = be;
+    t.register_bytes = (uint16_t)offset;
+    return t;
+}
+
+static inline void ep_config_put(endpoint *e, unsigned offset, uint8_t be, uint32_t value)
+{
+    dxpu_tlp t = ep_config(DXPU_TLP_CFGWR0, offset, be);
+    uint8_t data[4];
+    rc_put32(data, value);
+    t.payload.ptr = data;
+    t.payload.len = 4;
+    ep_give(e, &t);
+    assert_int_equal(e->answers, 1);
+    assert_int_equal(e->answer[0].type, DXPU_TLP_CPL);
+    assert_int_equal(e->answer[0].status, DXPU_CPL_SC);
+}
+
+static inline uint32_t ep_config_get(endpoint *e, unsigned offset)
+{
+    dxpu_tlp t = ep_config(DXPU_TLP_CFGRD0, offset, 15);
+    ep_give(e, &t);
+    assert_int_equal(e->answers, 1);
+    assert_int_equal(e->answer[0].type, DXPU_TLP_CPLD);
+    return rc_le32(e->answer[0].payload.ptr);
 }
 
 #endif /* ROOT_COMPLEX_H_INCLUDED */

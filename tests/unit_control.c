@@ -40,14 +40,29 @@ static const uint8_t ask_bytes[] = {
     0x00, 0x04, 0x00, 0x00, 0x00, 0x05, 0x00, 0x01, 0x01, 0x00,
 };
 
+static const uint8_t screenshot_bytes[] = {
+    0x44, 0x58, 0x43, 0x54, 0x01, 0x00, 0x00, 0x14, 0x00, 0x00, 0x00, 0x08,
+    0x00, 0x00, 0x00, 0x06, 0x00, 0x05, 0x00, 0x00, 0x00, 0x00, 0x12, 0x34,
+};
+static const uint8_t picture_bytes[] = {
+    0x44, 0x58, 0x43, 0x54, 0x01, 0x00, 0x00, 0x15, 0x00, 0x00, 0x00, 0x13,
+    0x00, 0x00, 0x00, 0x07, 0x00, 0x05, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00,
+    0x00, 0x00, 0x12, 0x34, 0x00, 0x00, 0x00, 0x03, 'p',  'n',  'g',
+};
+
 typedef struct example {
     const uint8_t *bytes;
     size_t len;
 } example;
 static const example examples[] = {
-    { hello_bytes, sizeof hello_bytes },   { error_bytes, sizeof error_bytes },
-    { done_bytes, sizeof done_bytes },     { attach_bytes, sizeof attach_bytes },
-    { detach_bytes, sizeof detach_bytes }, { ask_bytes, sizeof ask_bytes },
+    { hello_bytes, sizeof hello_bytes },
+    { error_bytes, sizeof error_bytes },
+    { done_bytes, sizeof done_bytes },
+    { attach_bytes, sizeof attach_bytes },
+    { detach_bytes, sizeof detach_bytes },
+    { ask_bytes, sizeof ask_bytes },
+    { screenshot_bytes, sizeof screenshot_bytes },
+    { picture_bytes, sizeof picture_bytes },
 };
 enum { EXAMPLES = sizeof examples / sizeof examples[0] };
 
@@ -115,6 +130,8 @@ static void test_m1_examples_decode(void **state)
             assert_true(text_is(m[0].u.hello.name, "bx"));
         if (i == 1)
             assert_true(text_is(m[1].u.error.text, "no"));
+        if (i == 7)
+            assert_true(text_is(m[7].u.picture.png, "png"));
     }
     assert_int_equal(m[0].type, DXPU_CONTROL_HELLO);
     assert_int_equal(m[0].request, 7);
@@ -139,6 +156,11 @@ static void test_m1_examples_decode(void **state)
     assert_int_equal(m[4].u.detach.epoch, 9);
     assert_int_equal(m[5].u.ask.first, 1);
     assert_int_equal(m[5].u.ask.count, 256);
+    assert_int_equal(m[6].u.screenshot.slot, 5);
+    assert_int_equal(m[6].u.screenshot.offset, 0x1234);
+    assert_int_equal(m[7].u.picture.slot, 5);
+    assert_int_equal(m[7].u.picture.total, 0x10000);
+    assert_int_equal(m[7].u.picture.offset, 0x1234);
 }
 
 static void test_m9_encode_is_decode_backwards(void **state)
@@ -285,7 +307,7 @@ static void feed(const uint8_t *bytes, size_t len, unsigned *seen)
 
 static void test_m1_cut_at_every_byte(void **state)
 {
-    uint8_t bytes[512];
+    uint8_t bytes[1024];
     size_t len = train(bytes);
     (void)state;
     for (size_t cut = 0; cut <= len; cut++) {
@@ -367,7 +389,7 @@ static void test_m10_types(void **state)
         else
             assert_string_equal(dxpu_control_type_name(type), "unknown");
     }
-    assert_int_equal(known, 7);
+    assert_int_equal(known, 9);
     fresh(); /* the stream goes on behind an unknown one: type is ffffh now */
     assert_int_equal(take(bytes, sizeof bytes), DXPU_OK);
     assert_true(frame.type & DXPU_CONTROL_IGNORABLE);
@@ -414,6 +436,74 @@ static void test_m15_ask_slot_zero(void **state)
     (void)state;
     assert_int_equal(changed(&examples[5], 17, 0), DXPU_E_RECORD);
     assert_int_equal(changed(&examples[5], 18, 0), DXPU_OK); /* as many as go in */
+}
+
+static void test_m22_screenshot_ranges(void **state)
+{
+    uint8_t bytes[sizeof screenshot_bytes];
+    dxpu_control m;
+    (void)state;
+    assert_int_equal(changed(&examples[6], 17, 0), DXPU_E_RECORD); /* slot */
+    memcpy(bytes, screenshot_bytes, sizeof bytes);
+    dxpui_ctl_put32(bytes + 20, DXPU_CONTROL_PICTURE_MAX - 1);
+    assert_int_equal(decode(bytes, sizeof bytes, &m), DXPU_OK);
+    dxpui_ctl_put32(bytes + 20, DXPU_CONTROL_PICTURE_MAX);
+    assert_int_equal(decode(bytes, sizeof bytes, &m), DXPU_E_RECORD);
+}
+
+static void test_m23_picture_ranges(void **state)
+{
+    static const struct {
+        uint32_t total, offset, bytes;
+        int want;
+    } rows[] = {
+        { 3, 0, 3, DXPU_OK },
+        { 3, 1, 3, DXPU_E_RECORD },
+        { 3, 3, 0, DXPU_E_RECORD },
+        { 3, 0, 0, DXPU_E_RECORD },
+        { 3, 0, 4, DXPU_E_RECORD },
+        { 4, 0, 4, DXPU_E_SHORT }, /* within the picture, beyond the body */
+        { 4, 0, 2, DXPU_OK },
+        { 0, 0, 3, DXPU_E_RECORD },
+        { UINT32_MAX, 0, 3, DXPU_E_RECORD },
+        { DXPU_CONTROL_PICTURE_MAX, 0, 3, DXPU_OK },
+        { DXPU_CONTROL_PICTURE_MAX + 1, 0, 3, DXPU_E_RECORD },
+        { DXPU_CONTROL_PICTURE_MAX, DXPU_CONTROL_PICTURE_MAX - 3, 3, DXPU_OK },
+        { DXPU_CONTROL_PICTURE_MAX, UINT32_MAX - 1, 3, DXPU_E_RECORD }, /* the sum wraps */
+        { DXPU_CONTROL_PICTURE_MAX, 2, UINT32_MAX, DXPU_E_RECORD },
+    };
+    uint8_t bytes[sizeof picture_bytes];
+    dxpu_control m;
+    (void)state;
+    assert_int_equal(changed(&examples[7], 17, 0), DXPU_E_RECORD); /* slot */
+    memcpy(bytes, picture_bytes, sizeof bytes);
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        dxpui_ctl_put32(bytes + 20, rows[i].total);
+        dxpui_ctl_put32(bytes + 24, rows[i].offset);
+        dxpui_ctl_put32(bytes + 28, rows[i].bytes);
+        assert_int_equal(decode(bytes, sizeof bytes, &m), rows[i].want);
+        if (rows[i].want == DXPU_OK)
+            assert_int_equal(m.u.picture.png.len, rows[i].bytes);
+    }
+}
+
+/* The largest piece fills a body exactly; a larger one is not made. */
+static void test_m23_largest_piece(void **state)
+{
+    static uint8_t png[DXPU_CONTROL_PIECE_MAX + 1], out[HEADER + DXPU_CONTROL_BODY_MAX];
+    dxpu_control m;
+    size_t len = 0;
+    (void)state;
+    memset(&m, 0, sizeof m);
+    m.type = DXPU_CONTROL_PICTURE;
+    m.u.picture.slot = 1;
+    m.u.picture.total = sizeof png;
+    m.u.picture.png.ptr = png;
+    m.u.picture.png.len = sizeof png;
+    assert_int_equal(dxpu_control_encode(&m, out, sizeof out, &len), DXPU_E_ARG);
+    m.u.picture.png.len--;
+    assert_int_equal(dxpu_control_encode(&m, out, sizeof out, &len), DXPU_OK);
+    assert_int_equal(len, sizeof out);
 }
 
 /* ---- Status ---- */
@@ -714,6 +804,9 @@ int main(void)
         cmocka_unit_test(test_m16_status),
         cmocka_unit_test(test_m16_status_ranges),
         cmocka_unit_test(test_m20_slot_bytes),
+        cmocka_unit_test(test_m22_screenshot_ranges),
+        cmocka_unit_test(test_m23_picture_ranges),
+        cmocka_unit_test(test_m23_largest_piece),
         cmocka_unit_test(test_m21_unknown_in_a_slot),
         cmocka_unit_test(test_encode_refuses),
         cmocka_unit_test(test_names),

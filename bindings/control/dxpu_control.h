@@ -1,4 +1,4 @@
-/* dxpu_control.h - what drives a proxy: attach, detach, status, as messages on a byte stream
+/* dxpu_control.h - what drives a proxy: attach, detach, status, screenshot, on a byte stream
    SPDX-License-Identifier: MIT
 
    A proxy carries TLPs over channels (dxpu.h); which slot it fills with which device is told to it
@@ -37,7 +37,9 @@ enum {
     DXPU_CONTROL_HEADER_BYTES = 16,
     DXPU_CONTROL_BODY_MAX = 65536, /* of any message; a receiver may have less room (M-4) */
     DXPU_CONTROL_TEXT_MAX = 255,
-    DXPU_CONTROL_SLOT_BYTES = 168 /* of one slot in a status */
+    DXPU_CONTROL_PICTURE_MAX = 1 << 26,  /* bytes of a whole picture (M-23) */
+    DXPU_CONTROL_PIECE_MAX = 65536 - 16, /* of it in one message */
+    DXPU_CONTROL_SLOT_BYTES = 168        /* of one slot in a status */
 };
 
 #ifdef __cplusplus
@@ -55,7 +57,9 @@ extern "C" {
     X(ATTACH, 0x0010, "attach")                                                                    \
     X(DETACH, 0x0011, "detach")                                                                    \
     X(ASK, 0x0012, "ask")                                                                          \
-    X(STATUS, 0x0013, "status")
+    X(STATUS, 0x0013, "status")                                                                    \
+    X(SCREENSHOT, 0x0014, "screenshot")                                                            \
+    X(PICTURE, 0x0015, "picture")
 #define DXPUI_CTL_TYPE(name, value, text) DXPU_CONTROL_##name = (value),
 enum { DXPU_CONTROL_TYPES(DXPUI_CTL_TYPE) DXPU_CONTROL_IGNORABLE = 0x8000 };
 #undef DXPUI_CTL_TYPE
@@ -97,11 +101,14 @@ enum { DXPU_CONTROL_STATES(DXPUI_CTL_STATE) DXPU_CONTROL_SLOT_END };
     X(EMPTY, 9, "empty", "nothing is attached to this slot")                                       \
     X(EPOCH, 10, "epoch", "another lease epoch is attached to this slot")                          \
     X(TWICE, 11, "twice", "another slot of this host has that slot of the box")                    \
-    X(ROLE, 12, "role", "this proxy does not attach or detach; ask the host's")                    \
+    X(ROLE, 12, "role", "attach and detach are for a host's proxy, screenshot is for a box's")     \
     X(STOPPING, 13, "stopping", "the proxy is shutting down")                                      \
     X(ADDRESS, 14, "address", "the host has no local address of this kind; see its --listen")      \
     X(NO_ROOM, 15, "no-room", "the device does not fit; the slot's note tells what it needs")      \
-    X(MEMORY, 16, "memory", "the proxy is out of memory")
+    X(MEMORY, 16, "memory", "the proxy is out of memory")                                          \
+    X(NO_SCREEN, 17, "no-screen", "the device in this slot is no display")                         \
+    X(DARK, 18, "dark", "the display shows nothing; its host has set no mode that it can show")    \
+    X(GONE, 19, "gone", "another screenshot was asked for meanwhile; ask again")
 #define DXPUI_CTL_CODE(name, value, word, text) DXPU_CONTROL_CODE_##name = (value),
 enum { DXPU_CONTROL_CODES(DXPUI_CTL_CODE) DXPU_CONTROL_CODE_END };
 #undef DXPUI_CTL_CODE
@@ -170,6 +177,20 @@ typedef struct dxpu_control_status {
     dxpu_bytes entries; /* count * entry_bytes, for dxpu_control_slot_next() */
 } dxpu_control_status;
 
+/* Ask for what a box's display shows, a PNG, piece by piece (M-22). */
+typedef struct dxpu_control_screenshot {
+    uint16_t slot;   /* 1.. */
+    uint32_t offset; /* 0: as it is now; else the rest of what the first piece began */
+} dxpu_control_screenshot;
+
+/* A piece of it. */
+typedef struct dxpu_control_picture {
+    uint16_t slot;
+    uint32_t total;  /* bytes of the whole PNG, 1..DXPU_CONTROL_PICTURE_MAX */
+    uint32_t offset; /* of this piece */
+    dxpu_bytes png;  /* 1..DXPU_CONTROL_PIECE_MAX bytes */
+} dxpu_control_picture;
+
 /* A request was refused, or the connection is about to be closed. */
 typedef struct dxpu_control_error {
     uint16_t code; /* DXPU_CONTROL_CODE_* */
@@ -207,6 +228,8 @@ typedef struct dxpu_control {
         dxpu_control_done done;
         dxpu_control_ask ask;
         dxpu_control_status status;
+        dxpu_control_screenshot screenshot;
+        dxpu_control_picture picture;
         dxpu_control_error error;
     } u;
 } dxpu_control;
@@ -286,7 +309,9 @@ enum { /* fixed part of each body */
        DXPUI_CTL_ATTACH_BYTES = 32,
        DXPUI_CTL_DETACH_BYTES = 12,
        DXPUI_CTL_ASK_BYTES = 4,
-       DXPUI_CTL_STATUS_BYTES = 16
+       DXPUI_CTL_STATUS_BYTES = 16,
+       DXPUI_CTL_SCREENSHOT_BYTES = 8,
+       DXPUI_CTL_PICTURE_BYTES = 16
 };
 
 static const uint8_t dxpui_ctl_magic[4] = { 0x44, 0x58, 0x43, 0x54 }; /* "DXCT" */
@@ -545,6 +570,46 @@ static void dxpui_ctl_put_status(uint8_t *p, const dxpu_control_status *m)
         memcpy(p + DXPUI_CTL_STATUS_BYTES, m->entries.ptr, m->entries.len);
 }
 
+static int dxpui_ctl_get_screenshot(dxpu_bytes b, dxpu_control_screenshot *m)
+{
+    m->slot = dxpui_ctl_get16(b.ptr);
+    m->offset = dxpui_ctl_get32(b.ptr + 4);
+    return m->slot && m->offset < DXPU_CONTROL_PICTURE_MAX ? DXPU_OK : DXPU_E_RECORD; /* M-22 */
+}
+
+static void dxpui_ctl_put_screenshot(uint8_t *p, const dxpu_control_screenshot *m)
+{
+    dxpui_ctl_put16(p, m->slot);
+    dxpui_ctl_put32(p + 4, m->offset);
+}
+
+static int dxpui_ctl_get_picture(dxpu_bytes b, dxpu_control_picture *m)
+{
+    uint32_t bytes = dxpui_ctl_get32(b.ptr + 12);
+    m->slot = dxpui_ctl_get16(b.ptr);
+    m->total = dxpui_ctl_get32(b.ptr + 4);
+    m->offset = dxpui_ctl_get32(b.ptr + 8);
+    m->png = dxpui_ctl_from(b, DXPUI_CTL_PICTURE_BYTES);
+    /* M-23 */
+    if (!m->slot || m->total > DXPU_CONTROL_PICTURE_MAX || m->offset >= m->total || !bytes ||
+        bytes > m->total - m->offset)
+        return DXPU_E_RECORD;
+    if (bytes > m->png.len)
+        return DXPU_E_SHORT;
+    m->png.len = bytes;
+    return DXPU_OK;
+}
+
+static void dxpui_ctl_put_picture(uint8_t *p, const dxpu_control_picture *m)
+{
+    dxpui_ctl_put16(p, m->slot);
+    dxpui_ctl_put32(p + 4, m->total);
+    dxpui_ctl_put32(p + 8, m->offset);
+    dxpui_ctl_put32(p + 12, (uint32_t)m->png.len);
+    if (m->png.len)
+        memcpy(p + DXPUI_CTL_PICTURE_BYTES, m->png.ptr, m->png.len);
+}
+
 /* One slot: offsets as in spec/control.md, section 5. */
 DXPU_API void dxpu_control_slot_encode(const dxpu_control_slot *s,
                                        uint8_t out[DXPU_CONTROL_SLOT_BYTES])
@@ -749,6 +814,10 @@ static size_t dxpui_ctl_fixed(unsigned type)
         return DXPUI_CTL_ASK_BYTES;
     case DXPU_CONTROL_STATUS:
         return DXPUI_CTL_STATUS_BYTES;
+    case DXPU_CONTROL_SCREENSHOT:
+        return DXPUI_CTL_SCREENSHOT_BYTES;
+    case DXPU_CONTROL_PICTURE:
+        return DXPUI_CTL_PICTURE_BYTES;
     default:
         return 0;
     }
@@ -769,6 +838,10 @@ static int dxpui_ctl_get(dxpu_bytes b, dxpu_control *m)
         return dxpui_ctl_get_detach(b, &m->u.detach);
     case DXPU_CONTROL_ASK:
         return dxpui_ctl_get_ask(b, &m->u.ask);
+    case DXPU_CONTROL_SCREENSHOT:
+        return dxpui_ctl_get_screenshot(b, &m->u.screenshot);
+    case DXPU_CONTROL_PICTURE:
+        return dxpui_ctl_get_picture(b, &m->u.picture);
     default:
         return dxpui_ctl_get_status(b, &m->u.status);
     }
@@ -815,6 +888,12 @@ static void dxpui_ctl_put(uint8_t *p, const dxpu_control *m)
     case DXPU_CONTROL_ASK:
         dxpui_ctl_put_ask(p, &m->u.ask);
         break;
+    case DXPU_CONTROL_SCREENSHOT:
+        dxpui_ctl_put_screenshot(p, &m->u.screenshot);
+        break;
+    case DXPU_CONTROL_PICTURE:
+        dxpui_ctl_put_picture(p, &m->u.picture);
+        break;
     default:
         dxpui_ctl_put_status(p, &m->u.status);
         break;
@@ -838,6 +917,9 @@ static int dxpui_ctl_variable(const dxpu_control *m, size_t *bytes)
                        *bytes + DXPUI_CTL_STATUS_BYTES <= DXPU_CONTROL_BODY_MAX
                    ? DXPU_OK
                    : DXPU_E_ARG;
+    } else if (m->type == DXPU_CONTROL_PICTURE) {
+        *bytes = m->u.picture.png.len;
+        return *bytes > DXPU_CONTROL_PIECE_MAX ? DXPU_E_ARG : DXPU_OK;
     }
     *bytes = text.len;
     return text.len > DXPU_CONTROL_TEXT_MAX ? DXPU_E_ARG : DXPU_OK;

@@ -132,6 +132,18 @@ void dxpu_tcp_drop(dxpu_tcp_conn *c, const char *why)
     leave(c, why);
 }
 
+/* Once.  A peer that speaks first may be heard before libevent tells that the connection stands. */
+static void opened(dxpu_tcp_conn *c)
+{
+    if (c->open || c->over)
+        return;
+    c->open = true;
+    c->touched_ns = dxpu_udp_now_ns();
+    c->context = c->cb.opened(c->cb.user, c);
+    if (!c->context)
+        dxpu_tcp_drop(c, "refused here");
+}
+
 static void on_read(struct bufferevent *bev, void *user)
 {
     dxpu_tcp_conn *c = user;
@@ -139,6 +151,7 @@ static void on_read(struct bufferevent *bev, void *user)
     uint8_t some[4096];
     int n;
     c->busy++;
+    opened(c);
     while (!c->over && !c->finishing && (n = evbuffer_remove(in, some, sizeof some)) > 0) {
         dxpu_bytes bytes = { some, (size_t)n };
         c->cb.bytes(c->context, c, bytes);
@@ -163,14 +176,6 @@ static void on_write(struct bufferevent *bev, void *user)
         half_close(c);
 }
 
-static bool opened(dxpu_tcp_conn *c)
-{
-    c->open = true;
-    c->touched_ns = dxpu_udp_now_ns();
-    c->context = c->cb.opened(c->cb.user, c);
-    return c->context != NULL;
-}
-
 /* The peer says no more, and may still listen. */
 static void on_eof(dxpu_tcp_conn *c)
 {
@@ -187,8 +192,7 @@ static void on_event(struct bufferevent *bev, short what, void *user)
     (void)bev;
     c->busy++;
     if (what & BEV_EVENT_CONNECTED) {
-        if (!c->over && !opened(c))
-            dxpu_tcp_drop(c, "refused here");
+        opened(c);
     } else if (!c->open) {
         dxpu_tcp_drop(c, NOBODY);
     } else if (what & BEV_EVENT_TIMEOUT) {
@@ -335,9 +339,8 @@ static void on_accept(struct evconnlistener *listen, evutil_socket_t fd, struct 
     l->conns = c;
     l->count++;
     c->busy++;
-    if (!opened(c))
-        dxpu_tcp_drop(c, "refused here");
-    else if (!c->over)
+    opened(c);
+    if (!c->over)
         start(c);
     leave(c, NULL);
 }

@@ -27,14 +27,13 @@ static struct {
     uint64_t slots, node;
     device_settings device;
     unsigned kind; /* index into kinds */
-    const char *record, *state, *control, *screenshot;
+    const char *record, *state, *control;
     bool json, stats, quiet;
 } set = { FABRIC_SETTINGS_DEFAULT("*:4458"),
           1,
           2,
           { .memory_bytes = 16u << 20, .mps_bytes = 512 },
           0,
-          NULL,
           NULL,
           NULL,
           NULL,
@@ -65,12 +64,11 @@ static const option_row rows[] = {
       UINT32_MAX },
     { "state", "FILE", "keep the highest lease epochs here over restarts", OPTION_TEXT, &set.state,
       0, 0 },
-    { "control", "ADDR:PORT", "where it tells its status (nowhere); :PORT is loopback's",
-      OPTION_TEXT, &set.control, 0, 0 },
+    { "control", "ADDR:PORT",
+      "where it gives status and screenshots (nowhere); :PORT is loopback's", OPTION_TEXT,
+      &set.control, 0, 0 },
     { "record", "FILE", "write every TLP that arrives to a pcap, in order", OPTION_TEXT,
       &set.record, 0, 0 },
-    { "screenshot", "FILE", "vga: on SIGUSR2 write what it shows, a PNG; FILE.2 and so on",
-      OPTION_TEXT, &set.screenshot, 0, 0 },
     { "stats", NULL, "all statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
     { "json", NULL, "statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json, 0,
       0 },
@@ -111,17 +109,6 @@ static void on_usr1(evutil_socket_t fd, short what, void *user)
     (void)user;
     print_stats(stderr, false);
     recorder_flush(&the_box.record);
-}
-
-static void on_usr2(evutil_socket_t fd, short what, void *user)
-{
-    (void)fd;
-    (void)what;
-    (void)user;
-    if (set.screenshot)
-        (void)slots_screenshot(&the_box, set.screenshot); /* it has said why not */
-    else
-        fprintf(stderr, "dxpu-box: --screenshot names no file\n");
 }
 
 static uint64_t next_ns(void *user)
@@ -165,8 +152,8 @@ static void say_ready(void)
 
 static int open_control(void)
 {
-    control_proxy proxy = { &the_box, "dxpu-box", DXPU_CONTROL_ROLE_BOX, 0, 0,
-                            NULL,     NULL,       slots_describe };
+    control_proxy proxy = { &the_box, "dxpu-box",       DXPU_CONTROL_ROLE_BOX, 0, 0, NULL,
+                            NULL,     slots_screenshot, slots_describe };
     if (!set.control)
         return 0;
     proxy.node = (uint32_t)set.node;
@@ -193,14 +180,13 @@ static int open_box(void)
 static int run_box(void)
 {
     struct event_base *base = dxpu_udp_base(the_box.fabric.udp);
-    struct event *events[4];
+    struct event *events[3];
     bool ready = true;
     int rc = -1;
     events[0] = evsignal_new(base, SIGINT, on_stop, NULL);
     events[1] = evsignal_new(base, SIGTERM, on_stop, NULL);
     events[2] = evsignal_new(base, SIGUSR1, on_usr1, NULL);
-    events[3] = evsignal_new(base, SIGUSR2, on_usr2, NULL);
-    for (unsigned i = 0; i < 4; i++)
+    for (unsigned i = 0; i < 3; i++)
         ready = ready && events[i] && !event_add(events[i], NULL);
     if (ready) {
         say_ready(); /* from now on a signal does what it is documented to do */
@@ -208,7 +194,7 @@ static int run_box(void)
     }
     if (rc)
         fprintf(stderr, "dxpu-box: waiting for events: %s\n", strerror(errno));
-    for (unsigned i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < 3; i++) {
         if (events[i])
             event_free(events[i]);
     }
@@ -218,16 +204,13 @@ static int run_box(void)
 int main(int argc, char **argv)
 {
     static char version[120];
-    option_program program = {
-        "dxpu-box",
-        "lends the devices of its slots to hosts over the network",
-        version,
-        rows,
-        sizeof rows / sizeof rows[0],
-        "SIGUSR1 prints statistics, SIGUSR2 takes a screenshot, Ctrl-C closes\n"
-        "all channels in order.\n"
-        "exit status: 0 stopped as asked, 2 usage, 3 system error\n"
-    };
+    option_program program = { "dxpu-box",
+                               "lends the devices of its slots to hosts over the network",
+                               version,
+                               rows,
+                               sizeof rows / sizeof rows[0],
+                               "SIGUSR1 prints statistics, Ctrl-C closes all channels in order.\n"
+                               "exit status: 0 stopped as asked, 2 usage, 3 system error\n" };
     int rc;
     snprintf(version, sizeof version, "%s, wire version %d, CRC-32 by %s", DXPU_VERSION,
              DXPU_WIRE_VERSION, fabric_crc_name());

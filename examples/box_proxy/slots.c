@@ -360,29 +360,20 @@ void slots_close(box *b)
 
 /* ==== 5  Screens ============================================================================== */
 
-static int screenshot_slot(slot *s, unsigned index, const char *file)
+unsigned slots_screenshot(void *user, unsigned number, uint8_t **png, size_t *bytes)
 {
-    char name[4096], why[SCREENSHOT_WHY_BYTES] = "nothing is shown";
+    box *b = user;
+    slot *s = &b->slots[number - 1];
     unsigned width, height;
-    int rc = -1;
-    uint8_t *rgb = s->kind->picture ? s->kind->picture(s->device, &width, &height) : NULL;
-    file = file_of_slot(file, index, name, sizeof name);
-    if (rgb)
-        rc = screenshot_write(file, rgb, width, height, why);
+    uint8_t *rgb;
+    if (!s->kind->picture)
+        return DXPU_CONTROL_CODE_NO_SCREEN;
+    rgb = s->kind->picture(s->device, &width, &height);
+    if (!rgb)
+        return DXPU_CONTROL_CODE_DARK;
+    *png = screenshot_encode(rgb, width, height, bytes);
     free(rgb);
-    if (rc)
-        fprintf(stderr, "dxpu-box: slot %u: no screenshot: %s\n", index + 1, why);
-    else if (!s->box->quiet)
-        fprintf(stderr, "dxpu-box: slot %u: %u x %u, %s\n", index + 1, width, height, file);
-    return rc;
-}
-
-int slots_screenshot(box *b, const char *file)
-{
-    int rc = 0;
-    for (unsigned i = 0; i < b->count; i++)
-        rc |= screenshot_slot(&b->slots[i], i, file);
-    return rc;
+    return *png ? DXPU_CONTROL_CODE_NONE : DXPU_CONTROL_CODE_MEMORY;
 }
 
 /* ==== 6  Statistics =========================================================================== */

@@ -66,9 +66,8 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns);
 
 /* control_proxy.slot; user is the box. */
 void slots_describe(void *user, unsigned number, dxpu_control_slot *out);
-/* Write what each device shows as a PNG, the first to `file`, further ones to file.2 and so on.
-   Says what became of it; 0 when every screen was written. */
-int slots_screenshot(box *b, const char *file);
+/* control_proxy.screenshot; user is the box. */
+unsigned slots_screenshot(void *user, unsigned number, uint8_t **png, size_t *bytes);
 
 void slots_report(box *b, report *r);
 

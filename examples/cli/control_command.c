@@ -1,16 +1,22 @@
-/* control_command.c - dxpu attach, detach, status: drive proxies that run
+/* control_command.c - dxpu attach, detach, status, screenshot: drive proxies that run
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 Arguments   2 What is printed   3 Waiting   4 Commands */
+   CONTENTS   1 Arguments   2 What is printed   3 Waiting   4 Pictures   5 Commands */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
 #include "command.h"
 #include "control.h"
 #include "control_client.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { POLL_MS = 50, TIMEOUT_S = 10, WORDS_MAX = 4 };
 
@@ -52,6 +58,19 @@ static const char status_help[] =
     "  --json       one JSON object with all that is known\n"
     "\n"
     "Exit status: 0 done, 1 refused, 2 wrong usage, 3 no connection to the proxy's control port.\n";
+
+static const char screenshot_help[] =
+    "usage: dxpu screenshot [--timeout S] [--json] BOX SLOT FILE\n"
+    "\n"
+    "Writes what the display in a slot of a running dxpu-box shows to FILE, a PNG.\n"
+    "  BOX          where its --control is, ADDR:PORT (port 4459)\n"
+    "  FILE         appears whole or not at all; an older one is replaced\n"
+    "  --timeout S  seconds until the picture must be here (10)\n"
+    "  --json       the result as one JSON object\n"
+    "\n"
+    "Exit status: 0 done, 1 refused, 2 wrong usage or FILE cannot be written, 3 no connection to "
+    "the\n"
+    "box's control port, or no picture from it.\n";
 
 /* ==== 1  Arguments ============================================================================ */
 
@@ -95,7 +114,7 @@ static int read_value(request *r, int argc, char **argv, int *i)
 /* Words and options; *status is set when there is nothing more to do. */
 static bool read_arguments(request *r, int argc, char **argv, const char *help, int *status)
 {
-    bool status_command = strcmp(argv[0], "status") == 0;
+    bool changes = strcmp(argv[0], "attach") == 0 || strcmp(argv[0], "detach") == 0;
     r->command = argv[0];
     *status = 0;
     for (int i = 1; i < argc && *status == 0; i++) {
@@ -106,9 +125,9 @@ static bool read_arguments(request *r, int argc, char **argv, const char *help, 
         }
         if (strcmp(a, "--json") == 0)
             r->json = true;
-        else if (strcmp(a, "--wait") == 0 && !status_command)
+        else if (strcmp(a, "--wait") == 0 && changes)
             r->wait = true;
-        else if (strcmp(a, "--timeout") == 0 || (strcmp(a, "--epoch") == 0 && !status_command))
+        else if (strcmp(a, "--timeout") == 0 || (strcmp(a, "--epoch") == 0 && changes))
             *status = read_value(r, argc, argv, &i);
         else if (a[0] == '-')
             *status = usage_error(r->command, "no option '%s'", a);
@@ -165,6 +184,8 @@ static int fail(const request *r, int status, const char *word, const char *text
     return status;
 }
 
+static const char misfit[] = "the answer does not fit the question";
+
 static int no_connection(const request *r, const char *why)
 {
     char text[200];
@@ -178,7 +199,7 @@ static int refused(const request *r)
     const dxpu_control *m = &r->client.answer;
     char text[100 + DXPU_CONTROL_TEXT_MAX];
     if (m->type != DXPU_CONTROL_ERROR)
-        return no_connection(r, "the answer does not fit the question");
+        return no_connection(r, misfit);
     if (m->u.error.text.len)
         snprintf(text, sizeof text, "refused: %.*s", (int)m->u.error.text.len,
                  (const char *)m->u.error.text.ptr);
@@ -289,7 +310,7 @@ static int look(request *r, uint16_t slot, dxpu_control_slot *out)
         return refused(r);
     entries = r->client.answer.u.status.entries;
     if (!dxpu_control_slot_next(&r->client.answer.u.status, &entries, out) || out->number != slot)
-        return no_connection(r, "the answer does not fit the question");
+        return no_connection(r, misfit);
     return 0;
 }
 
@@ -384,7 +405,112 @@ static int wait_empty(request *r, uint16_t slot, dxpu_control_slot *s)
     }
 }
 
-/* ==== 4  Commands ============================================================================= */
+/* ==== 4  Pictures ============================================================================= */
+
+enum { PNG_LEAST = 8 + 25 + 12 }; /* signature, IHDR, IEND: what comes from a box is looked at */
+
+typedef struct picture {
+    uint8_t *png;
+    uint32_t bytes, total;
+} picture;
+
+static uint32_t get32(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+static bool is_png(const picture *p)
+{
+    static const uint8_t start[16] = { 0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n',
+                                       0,    0,   0,   13,  'I',  'H',  'D',  'R' };
+    static const uint8_t end[12] = { 0, 0, 0, 0, 'I', 'E', 'N', 'D', 0xae, 0x42, 0x60, 0x82 };
+    return p->bytes >= PNG_LEAST && memcmp(p->png, start, sizeof start) == 0 &&
+           memcmp(p->png + p->bytes - sizeof end, end, sizeof end) == 0;
+}
+
+/* The next piece; 0, or an exit status after a message. */
+static int fetch_piece(request *r, uint16_t slot, picture *p)
+{
+    const dxpu_control_picture *in = &r->client.answer.u.picture;
+    dxpu_control m;
+    const char *why;
+    memset(&m, 0, sizeof m);
+    m.type = DXPU_CONTROL_SCREENSHOT;
+    m.u.screenshot.slot = slot;
+    m.u.screenshot.offset = p->bytes;
+    why = control_client_ask(&r->client, &m);
+    if (why)
+        return no_connection(r, why);
+    if (r->client.answer.type != DXPU_CONTROL_PICTURE)
+        return refused(r);
+    if (in->slot != slot || in->offset != p->bytes || (p->bytes && in->total != p->total))
+        return no_connection(r, misfit);
+    if (!p->png) {
+        p->total = in->total; /* DXPU_CONTROL_PICTURE_MAX at most */
+        p->png = malloc(p->total);
+        if (!p->png)
+            return fail(r, EXIT_USAGE, "memory", "out of memory");
+    }
+    memcpy(p->png + p->bytes, in->png.ptr, in->png.len); /* within total: M-23 */
+    p->bytes += (uint32_t)in->png.len;
+    return 0;
+}
+
+static int fetch(request *r, uint16_t slot, picture *p)
+{
+    uint64_t end = dxpu_udp_now_ns() + r->timeout_s * 1000000000u;
+    int rc;
+    do {
+        if (dxpu_udp_now_ns() >= end)
+            return no_connection(r, "the picture does not come to an end");
+        rc = fetch_piece(r, slot, p);
+    } while (!rc && p->bytes < p->total);
+    return rc || is_png(p) ? rc : no_connection(r, "what came is no PNG");
+}
+
+/* May a file be put there?  0 or an errno: a directory or a device is not to be replaced. */
+static int check_place(const char *path)
+{
+    struct stat there;
+    if (stat(path, &there))
+        return errno == ENOENT ? 0 : errno;
+    return S_ISREG(there.st_mode) ? 0 : S_ISDIR(there.st_mode) ? EISDIR : EEXIST;
+}
+
+static int write_all(int fd, const picture *p)
+{
+    for (size_t at = 0; at < p->bytes;) {
+        ssize_t n = write(fd, p->png + at, p->bytes - at);
+        if (n < 0 && errno != EINTR)
+            return errno;
+        at += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+/* Under another name first, so that nobody sees a part of it.  0 or an errno. */
+static int write_file(const char *path, const picture *p)
+{
+    mode_t mask = umask(0);
+    char part[4096];
+    int fd, error = check_place(path), n = snprintf(part, sizeof part, "%s.XXXXXX", path);
+    umask(mask);
+    if (error || n < 0 || (size_t)n >= sizeof part)
+        return error ? error : ENAMETOOLONG;
+    fd = mkstemp(part);
+    if (fd < 0)
+        return errno;
+    error = fchmod(fd, 0666 & ~mask) ? errno : write_all(fd, p);
+    if (close(fd) && !error)
+        error = errno;
+    if (!error && rename(part, path))
+        error = errno;
+    if (error)
+        unlink(part);
+    return error;
+}
+
+/* ==== 5  Commands ============================================================================= */
 
 static int connect_to(request *r)
 {
@@ -506,7 +632,7 @@ static int show_slots(request *r, json_t *slots)
         if (r->client.answer.type != DXPU_CONTROL_STATUS)
             return refused(r);
         if (!r->client.answer.u.status.count || r->client.answer.u.status.first != next)
-            return no_connection(r, "the answer does not fit the question");
+            return no_connection(r, misfit);
         entries = r->client.answer.u.status.entries;
         next += r->client.answer.u.status.count;
         while (dxpu_control_slot_next(&r->client.answer.u.status, &entries, &s)) {
@@ -565,6 +691,47 @@ static int do_status(request *r)
     return rc;
 }
 
+static int print_picture(const request *r, uint16_t slot, const picture *p)
+{
+    uint32_t width = get32(p->png + 16), height = get32(p->png + 20);
+    if (r->json) {
+        json_t *o = json_object();
+        set_number(o, "slot", slot);
+        set_number(o, "width", width);
+        set_number(o, "height", height);
+        set_number(o, "bytes", p->bytes);
+        json_object_set_new(o, "done", json_true());
+        print_json(o);
+    } else {
+        printf("slot %u: %" PRIu32 " x %" PRIu32 ", %s\n", slot, width, height, r->words[2]);
+    }
+    return EXIT_ALL;
+}
+
+static int do_screenshot(request *r)
+{
+    picture p = { NULL, 0, 0 };
+    char text[400];
+    uint16_t slot = 0;
+    int rc, error;
+    if (r->count != 3)
+        return usage_error(r->command, "BOX SLOT FILE are wanted");
+    rc = read_slot(r, 1, &slot);
+    if (!rc)
+        rc = connect_to(r);
+    if (!rc)
+        rc = fetch(r, slot, &p);
+    error = rc ? 0 : write_file(r->words[2], &p);
+    if (error) {
+        snprintf(text, sizeof text, "%.300s: %s", r->words[2], strerror(error));
+        rc = fail(r, EXIT_USAGE, "file", text);
+    }
+    if (!rc)
+        rc = print_picture(r, slot, &p);
+    free(p.png);
+    return rc;
+}
+
 static int run(int argc, char **argv, const char *help, int (*command)(request *))
 {
     static request r; /* large: it holds the longest answer */
@@ -590,4 +757,9 @@ int detach_command(int argc, char **argv)
 int status_command(int argc, char **argv)
 {
     return run(argc, argv, status_help, do_status);
+}
+
+int screenshot_command(int argc, char **argv)
+{
+    return run(argc, argv, screenshot_help, do_screenshot);
 }

@@ -18,6 +18,7 @@ static const char help[] =
     "       dxpu attach [--wait] [--epoch N] HOST SLOT BOX SLOT\n"
     "       dxpu detach [--wait] [--epoch N] HOST SLOT\n"
     "       dxpu status [--json] PROXY [SLOT]\n"
+    "       dxpu screenshot [--json] BOX SLOT FILE\n"
     "       dxpu --help | --version\n"
     "\n"
     "  dmesg | dxpu tlp decode                what the kernel's AER messages say\n"
@@ -56,6 +57,8 @@ static int run(int argc, char **argv)
         return detach_command(argc - 1, argv + 1);
     if (strcmp(argv[1], "status") == 0)
         return status_command(argc - 1, argv + 1);
+    if (strcmp(argv[1], "screenshot") == 0)
+        return screenshot_command(argc - 1, argv + 1);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
         fputs(help, stdout);
@@ -65,8 +68,8 @@ static int run(int argc, char **argv)
         printf("dxpu %s (wire version %d)\n", DXPU_VERSION, DXPU_WIRE_VERSION);
         return EXIT_ALL;
     }
-    return usage_error("", "no command '%s'; there are tlp, pcap, attach, detach and status",
-                       argv[1]);
+    return usage_error(
+        "", "no command '%s'; there are tlp, pcap, attach, detach, status and screenshot", argv[1]);
 }
 
 int main(int argc, char **argv)

@@ -21,7 +21,7 @@ class Process:
     """A program with its output in files; ended by its own pid only."""
 
     def __init__(self, lab, name, args):
-        base = os.path.join(lab.folder, "%02d-%s" % (len(lab.processes), name))
+        base = os.path.join(lab.folder, "%02d-%s" % (len(lab.processes), os.path.basename(name)))
         self.name, self.err_file, self.out_file = name, base + ".err", base + ".out"
         with open(self.err_file, "wb") as err, open(self.out_file, "wb") as out:
             command = [os.path.join(BIN, name)] + [str(a) for a in args]

@@ -536,9 +536,11 @@ static bool on_work(void *user, fabric_channel *c, uint64_t now)
 
 static void on_down(void *user, fabric_channel *c, uint64_t now)
 {
-    guest_slot *s = slot_of(user, c);
+    guest *g = user;
+    guest_slot *s = slot_of(g, c);
     if (s)
         slot_down(s, now);
+    update_pause(g); /* no channel is left to work on: nobody else would read the guest again */
 }
 
 static uint64_t on_next(void *user)
@@ -652,8 +654,8 @@ static void on_describe(void *user, unsigned number, dxpu_control_slot *out)
 
 static int open_control(guest *g)
 {
-    control_proxy proxy = { g,         "dxpu-host", DXPU_CONTROL_ROLE_HOST, 0, 0, on_attach,
-                            on_detach, on_describe };
+    control_proxy proxy = { g,    "dxpu-host", DXPU_CONTROL_ROLE_HOST, 0, 0, on_attach, on_detach,
+                            NULL, on_describe };
     if (!g->set->control)
         return 0;
     proxy.node = (uint32_t)g->set->node;

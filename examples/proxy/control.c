@@ -17,6 +17,8 @@ enum { SLOTS_MAX = (DXPU_CONTROL_BODY_MAX - 16) / DXPU_CONTROL_SLOT_BYTES };
     X(ignored, "messages of an ignorable type")
 #define CONTROL_FIELD(name, text) uint64_t name;
 
+struct client;
+
 struct control {
     control_proxy proxy;
     dxpu_tcp_listener *listener;
@@ -24,6 +26,11 @@ struct control {
     struct {
         CONTROL_COUNTERS(CONTROL_FIELD)
     } count;
+    /* The picture that is being fetched, in pieces, by the connection that asked last. */
+    struct client *viewer; /* NULL: none */
+    uint16_t png_slot;
+    uint8_t *png;
+    size_t png_bytes;
     uint8_t entries[SLOTS_MAX * DXPU_CONTROL_SLOT_BYTES];
     uint8_t out[DXPU_CONTROL_HEADER_BYTES + DXPU_CONTROL_BODY_MAX];
 };
@@ -159,6 +166,31 @@ static void send_status(control *o, dxpu_tcp_conn *conn, uint32_t request,
     reply(o, conn, &m);
 }
 
+static void forget_picture(control *o)
+{
+    free(o->png);
+    o->png = NULL;
+    o->viewer = NULL;
+}
+
+/* M-23: a piece of the picture that is kept; with the last one it is not kept any more. */
+static void send_piece(control *o, dxpu_tcp_conn *conn, uint32_t request, uint32_t offset)
+{
+    size_t left = o->png_bytes - offset;
+    dxpu_control m;
+    memset(&m, 0, sizeof m);
+    m.type = DXPU_CONTROL_PICTURE;
+    m.request = request;
+    m.u.picture.slot = o->png_slot;
+    m.u.picture.total = (uint32_t)o->png_bytes;
+    m.u.picture.offset = offset;
+    m.u.picture.png.ptr = o->png + offset;
+    m.u.picture.png.len = left < DXPU_CONTROL_PIECE_MAX ? left : DXPU_CONTROL_PIECE_MAX;
+    reply(o, conn, &m);
+    if (left <= DXPU_CONTROL_PIECE_MAX)
+        forget_picture(o);
+}
+
 /* ==== Requests ================================================================================ */
 
 static unsigned do_hello(client *c, const dxpu_control_hello *m)
@@ -190,6 +222,29 @@ static unsigned do_change(const control *o, const dxpu_control *m, uint16_t *slo
                                           : o->proxy.detach(o->proxy.user, &m->u.detach);
 }
 
+/* M-22, M-23 */
+static unsigned do_screenshot(client *c, const dxpu_control_screenshot *m)
+{
+    control *o = c->owner;
+    unsigned code;
+    if (!o->proxy.screenshot)
+        return DXPU_CONTROL_CODE_ROLE;
+    code = check_slot(o, m->slot);
+    if (code)
+        return code;
+    if (m->offset == 0) {
+        forget_picture(o);
+        code = o->proxy.screenshot(o->proxy.user, m->slot, &o->png, &o->png_bytes);
+        if (code)
+            return code;
+        o->viewer = c;
+        o->png_slot = m->slot;
+    } else if (o->viewer != c || o->png_slot != m->slot) {
+        return DXPU_CONTROL_CODE_GONE;
+    }
+    return m->offset < o->png_bytes ? DXPU_CONTROL_CODE_NONE : DXPU_CONTROL_CODE_MALFORMED;
+}
+
 /* Act on a message; false when the connection must end. */
 static bool handle(client *c, dxpu_tcp_conn *conn, const dxpu_control *m)
 {
@@ -213,6 +268,11 @@ static bool handle(client *c, dxpu_tcp_conn *conn, const dxpu_control *m)
         code = check_slot(o, slot);
         if (!code)
             send_status(o, conn, m->request, &m->u.ask);
+    } else if (m->type == DXPU_CONTROL_SCREENSHOT) {
+        slot = m->u.screenshot.slot;
+        code = do_screenshot(c, &m->u.screenshot);
+        if (!code)
+            send_piece(o, conn, m->request, m->u.screenshot.offset);
     } else {
         code = DXPU_CONTROL_CODE_TYPE; /* an answer, and nothing was asked */
     }
@@ -284,9 +344,12 @@ static void *on_opened(void *user, dxpu_tcp_conn *conn)
 
 static void on_closed(void *context, dxpu_tcp_conn *conn, const char *why)
 {
+    client *c = context;
     (void)conn;
     (void)why;
-    free(context);
+    if (c->owner->viewer == c)
+        forget_picture(c->owner);
+    free(c);
 }
 
 /* ==== Opening ================================================================================= */

@@ -1,4 +1,4 @@
-/* control.h - the control port of a proxy: attach, detach and status over TCP
+/* control.h - the control port of a proxy: attach, detach, status and screenshot over TCP
    SPDX-License-Identifier: MIT
 
    Answers are true when they are given: attach when the slot dials, status as it is now.  Nothing
@@ -20,6 +20,9 @@ typedef struct control_proxy {
     /* DXPU_CONTROL_CODE_NONE, or why not; slots are in range.  Both NULL where there is none. */
     unsigned (*attach)(void *user, const dxpu_control_attach *m);
     unsigned (*detach)(void *user, const dxpu_control_detach *m);
+    /* What a slot's device shows, a PNG that the caller frees; the result as above.  NULL where
+       there is none. */
+    unsigned (*screenshot)(void *user, unsigned number, uint8_t **png, size_t *bytes);
     /* Fill in what is known of a slot; *out is zero and has its number. */
     void (*slot)(void *user, unsigned number, dxpu_control_slot *out);
 } control_proxy;

@@ -1,20 +1,19 @@
 #!/usr/bin/env python3
 """A stock Linux guest draws on a display adapter in a remote box, and the box shows the picture.
 
-The adapter is hot-plugged; the kernel's own bochs driver runs it.  Prints `ok NAME`, `not ok NAME`
-or `skip NAME` for each check and `# ...` lines with figures.  Skipped, loudly, where no QEMU or no
-guest can be had.
+The adapter is hot-plugged; the kernel's own bochs driver runs it.  The guest's slots are root ports
+and, of a second dxpu-host, below a switch: there a BAR of 4 GB is hot-added, with the kernel
+parameter that net_guest_eptest.py finds recommended.  Prints `ok NAME`, `not ok NAME` or `skip
+NAME` for each check and `# ...` lines with figures.  Skipped, loudly, where no QEMU or no guest can
+be had.
 
-    tests/long_guest_vga.py [--keep FOLDER]      FOLDER gets the pictures and logs"""
+    tests/net_guest_vga.py [--keep FOLDER]      FOLDER gets the pictures and logs"""
 # run.py: --timeout 300
 # SPDX-License-Identifier: MIT
 import argparse
 import os
 import re
 import shutil
-import signal
-import socket
-import subprocess
 import sys
 import time
 import traceback
@@ -24,35 +23,16 @@ sys.path[:0] = [os.path.join(HERE, "guest"), os.path.join(HERE, "..", "examples"
 import guest  # noqa: E402
 import lab  # noqa: E402
 import picture  # noqa: E402
+import suite  # noqa: E402
+from suite import HANG, LARGE, check, figure, free_port  # noqa: E402
 
 # in the order in which they must be loaded
 MODULES = ("drm", "drm_kms_helper", "ttm", "drm_ttm_helper", "drm_vram_helper", "bochs")
 DEVICE = "/sys/bus/pci/devices/10000:01:00.0"
-HANG = 90  # seconds after which something hangs that takes a few under a software-emulated CPU
 WIDTH, HEIGHT = 1024, 768  # what the adapter's EDID prefers
 RED = bytes((0xaa, 0, 0))  # colour 1 of the console
-failed = 0
-STORIES = ("hot_add", "pattern", "console", "surprise", "next_user", "end")
-
-
-def check(name, truth, *shown):
-    global failed
-    failed += not truth
-    words = " ".join(str(s) for s in shown).replace("\n", " | ")[:1500]
-    print(("ok " if truth else "not ok ") + name + ("" if truth or not words else "  # " + words))
-    sys.stdout.flush()
-    return truth
-
-
-def figure(text):
-    print("# " + text)
-    sys.stdout.flush()
-
-
-def free_port():
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+STORIES = ("commands", "hot_add", "pattern", "console", "below_a_switch", "surprise", "next_user",
+           "end")
 
 
 def pattern_rows():
@@ -62,42 +42,45 @@ def pattern_rows():
 
 
 def prepare(l):
-    """QEMU and guest, the program that draws, the root file system; raises Missing."""
+    """QEMU and guest, the root file system; raises Missing."""
     tools = guest.tools()
     modules = [os.path.join(tools[1], "modules", m + ".ko") for m in MODULES]
     absent = [m for m in modules if not os.path.exists(m)]
     if absent:
         raise guest.Missing("the guest has no %s; remove %s to fetch it" % (absent[0], tools[1]))
-    program = l.file("drawfb")
-    built = subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-O1", "-static", "-o", program,
-                            os.path.join(HERE, "guest", "drawfb.c")], stderr=subprocess.PIPE,
-                           text=True)
-    if built.returncode:
-        raise guest.Missing("drawfb.c is not compiled (libdrm-dev?): " + built.stderr.strip()[:200])
-    return tools, guest.initramfs(l.file("initrd"), program, *modules)
+    return tools, guest.initramfs(l.file("initrd"), suite.program(l, "drawfb"),
+                                  suite.program(l, "pcitest"), *modules)
 
 
 class World:
     def __init__(self, l):
         self.lab = l
         tools, initrd = prepare(l)
-        self.at = "127.0.0.1:%d" % free_port()
         self.screen = l.file("screen.png")
-        path = l.file("a.sock")
-        self.host = l.start("dxpu-host", "--vfio-user", path, "--slots", 2, "--topology",
-                            "root-ports", "--attach", "1=%s/1" % self.at, "--json")
-        self.host.says("waiting for a guest")
-        self.guest = guest.Guest(l, "a", tools, initrd, path)
+        self.at, self.large_at = ("127.0.0.1:%d" % free_port() for _ in range(2))
+        self.host = self.start_host("root-ports", self.at)
+        self.switch = self.start_host("switch", self.large_at)
+        self.guest = guest.Guest(l, "a", tools, initrd, l.file("root-ports.sock"),
+                                 append=suite.LARGE_PARAMETER,
+                                 extra=["-device", suite.adapter(l.file("switch.sock"))])
         self.box = None
         self.bindings = 0
         self.guest.ready()
         for module in MODULES:
             self.guest.must("insmod /modules/%s.ko" % module)
 
+    def start_host(self, topology, box):
+        host = self.lab.start("dxpu-host", "--vfio-user", self.lab.file(topology + ".sock"),
+                              "--slots", 2, "--topology", topology, "--attach", "1=%s/1" % box,
+                              "--json")
+        host.says("waiting for a guest")
+        return host
+
     def start_box(self):
-        self.box = self.lab.start("dxpu-box", "--listen", self.at, "--device", "vga",
-                                  "--screenshot", self.screen, "--json")
+        self.box = self.lab.start("dxpu-box", "--listen", self.at, "--device", "vga", "--control",
+                                  ":0", "--json")
         self.box.address()
+        self.control = self.box.says(r"control port (\S+:\d+)\n").group(1)
 
     def bound(self):
         """Wait until the guest's console is on the display.  (A program that takes the display
@@ -108,17 +91,12 @@ class World:
 
     def shoot(self):
         """The picture that the box has now; None when it says that there is none."""
-        if os.path.exists(self.screen):
-            os.unlink(self.screen)
-        said = self.box.errors().count("no screenshot")
-        self.box.popen.send_signal(signal.SIGUSR2)
-        end = time.monotonic() + HANG
-        while not os.path.exists(self.screen):
-            if self.box.errors().count("no screenshot") > said:
-                return None
-            if time.monotonic() > end:
-                raise guest.Stuck("no screenshot: " + self.box.errors()[-500:])
-            time.sleep(0.01)
+        done = self.lab.run("dxpu", "screenshot", "--json", self.control, 1, self.screen,
+                            seconds=HANG)
+        if done.result().get("error") == "dark":
+            return None
+        if done.status:
+            raise guest.Stuck("no screenshot: " + done.errors()[-500:])
         return picture.read(self.screen)
 
     def shoot_until(self, good, seconds=30):
@@ -132,6 +110,15 @@ class World:
 
 
 # ==== Stories =====================================================================================
+
+def commands(w):
+    """The way commands reach the guest: the end of a background process must not cost a character.
+    (tests/guest/init tells how it could.)"""
+    w.guest.must("for d in 1 2 3 4 5 6 7 8 9; do sleep 0.0$d & sleep 0.1$d & done")
+    word = "x" * 400
+    good = sum(w.guest.must("echo " + word).strip() == word for _ in range(6))
+    check("commands_arrive_whole", good == 6, good)
+
 
 def hot_add(w):
     check("slot_is_empty", w.guest.run("[ -e %s ]" % DEVICE)[0] == 1)
@@ -188,6 +175,16 @@ def console(w):
     shutil.copy(w.screen, w.lab.file("console.png"))
 
 
+def below_a_switch(w):
+    large = w.lab.start("dxpu-box", "--listen", w.large_at, "--device", "eptest", "--node", 23,
+                        "--bar", LARGE)
+    suite.large_bar(w.guest, "below_a_switch", "10001:03:00.0")
+    check("below_a_switch_nothing_refused", "refused" not in w.switch.errors(),
+          w.switch.errors()[-500:])
+    large.kill()
+    w.guest.wait_for("[ ! -e %s ]" % suite.device("10001:03:00.0"), HANG)
+
+
 def surprise(w):
     w.guest.must("(while :; do cat /proc/interrupts >/dev/tty1; done) 2>/dev/null & echo $! "
                  ">/tmp/noise.pid")
@@ -211,7 +208,8 @@ def end(w):
     w.guest.start("poweroff -f")
     check("guest_powers_off", w.guest.popen.wait(HANG) == 0, w.guest.errors()[-500:])
     check("no_access_timed_out", "timed out" not in w.guest.errors(), w.guest.errors()[-500:])
-    check("host_stops", w.host.stop() == 0, w.host.errors()[-500:])
+    for name, host in (("root_ports", w.host), ("switch", w.switch)):
+        check("host_of_%s_stops" % name, host.stop() == 0, host.errors()[-500:])
     check("box_stops", w.box.stop() == 0, w.box.errors()[-500:])
     result, sent = w.box.result().get("slot_1", {}).get("vga", {}), w.host.result()
     check("writes_reached_the_frame", result.get("frame_writes", 0) > 0, result)
@@ -264,7 +262,7 @@ def main():
             run(w)
         finally:
             keep(l, args.keep)
-    return 1 if failed else 0
+    return 1 if suite.failed else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,95 @@
+"""What the guest tests share: results and figures, free ports, programs that run in the guest.
+
+Standard library only."""
+# SPDX-License-Identifier: MIT
+import glob
+import os
+import socket
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "examples", "demo"))
+import guest  # noqa: E402
+import lab  # noqa: E402
+
+HANG = 90  # seconds after which something hangs that takes a few under a software-emulated CPU
+# A BAR, and what a guest below a switch must be booted with to have it hot-added.
+LARGE, LARGE_PARAMETER = "4G", "pci=hpmmioprefsize=8G"
+failed = 0
+
+
+def check(name, truth, *shown):
+    global failed
+    failed += not truth
+    words = " ".join(str(s) for s in shown).replace("\n", " | ")[-1500:]
+    print(("ok " if truth else "not ok ") + name + ("" if truth or not words else "  # " + words))
+    sys.stdout.flush()
+    return truth
+
+
+def figure(text):
+    print("# " + text)
+    sys.stdout.flush()
+
+
+def free_port(kind=socket.SOCK_DGRAM):
+    with socket.socket(socket.AF_INET, kind) as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def program(l, name):
+    """Compile tests/guest/NAME.c, static; its path."""
+    path = l.file(name)
+    built = subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-O2", "-static", "-o", path,
+                            os.path.join(HERE, name + ".c")], stderr=subprocess.PIPE, text=True)
+    if built.returncode:
+        raise guest.Missing("%s.c is not compiled: %s" % (name, built.stderr.strip()[:200]))
+    return path
+
+
+def box_without_reset(l):
+    """A dxpu-box whose memory device keeps what its users leave: the programs' objects, with
+    tests/guest/memory_no_reset.c in the place of one.  Its path."""
+    path, build = l.file("dxpu-box-no-reset"), os.path.join(lab.ROOT, "build")
+    objects = [o for o in glob.glob(os.path.join(build, "examples/box_proxy/**/*.o"),
+                                    recursive=True) if os.path.basename(o) != "memory.o"]
+    deflate = subprocess.run(["pkg-config", "--exists", "libdeflate"]).returncode == 0
+    subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-pthread", "-o", path, "-I", lab.ROOT,
+                    "-I", os.path.join(lab.ROOT, "examples/proxy"),
+                    os.path.join(HERE, "memory_no_reset.c"), *objects,
+                    os.path.join(build, "parts.a"), os.path.join(build, "libdxpu.a"),
+                    "-levent", "-lpcap", "-lpng", "-lz", "-lm"] + ["-ldeflate"] * deflate,
+                   check=True)
+    return path
+
+
+def adapter(path):
+    return '{"driver":"vfio-user-pci","socket":{"path":"%s","type":"unix"}}' % path
+
+
+def device(bdf):
+    return "/sys/bus/pci/devices/" + bdf
+
+
+def pcitest(g, name, command, seconds=HANG):
+    """Run tests/guest/pcitest.c; each of its lines is a test."""
+    start = time.monotonic()
+    status, output = g.run("pcitest " + command, seconds)
+    lines = output.splitlines()
+    bad = [line for line in lines if line.startswith("FAILED")]
+    good = sum(line.startswith("ok ") for line in lines)
+    check("%s: %d tests" % (name, good), status == 0 and not bad and good > 0,
+          status, bad or lines[-5:])
+    figure("%s: %.1f s" % (name, time.monotonic() - start))
+    return lines
+
+
+def large_bar(g, name, bdf):
+    """Hot-added, written and read from end to end."""
+    took = g.wait_for("[ -e %s/resource4 ]" % device(bdf), HANG)
+    figure("%s: there after %.1f s" % (name, took))
+    lines = pcitest(g, name, "far %s 4" % bdf)
+    check(name + ": its BAR has 4 GB", "bar 4 has %d bytes" % (4 << 30) in lines, lines[:3])

@@ -1,0 +1,86 @@
+"""A client of dxpu-host's vfio-user socket that is no virtual machine: accesses as QEMU makes them
+for a guest, with slots as root ports.  Standard library only."""
+# SPDX-License-Identifier: MIT
+import socket
+import struct
+import time
+
+HANG = 60  # seconds after which something hangs that takes one
+VERSION, READ, WRITE, NO_REPLY = 1, 9, 10, 0x10
+ECAM, LOW, WINDOW, CONFIG = 0, 2, 4, 7  # regions
+PORT, DEVICE = 1 << 15, 1 << 20  # of the first slot, in the ECAM
+BAR2, BAR4 = 0xe0000000, 1 << 40
+BASE = 16 << 20  # of the slot's prefetchable window, in BAR4; as long as that
+
+
+class Client:
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(HANG)
+        self.socket.connect(path)
+        self.number = 0
+        self.send(VERSION, struct.pack("<HH", 0, 1) + b"{}\0")
+        self.receive()
+
+    def send(self, command, body, flags=0):
+        self.number += 1
+        self.socket.sendall(struct.pack("<HHIII", self.number & 0xffff, command, 16 + len(body),
+                                        flags, 0) + body)
+
+    def exactly(self, count):
+        data = b""
+        while len(data) < count:
+            more = self.socket.recv(count - len(data))
+            if not more:
+                raise AssertionError("dxpu-host closed the connection")
+            data += more
+        return data
+
+    def receive(self):
+        number, _, size, flags, error = struct.unpack("<HHIII", self.exactly(16))
+        body = self.exactly(size - 16)
+        if flags & 0xf != 1 or number != self.number & 0xffff or error:
+            raise AssertionError("flags %#x, error %d" % (flags, error))
+        return body
+
+    def write(self, region, at, data, posted=False):
+        self.send(WRITE, struct.pack("<QII", at, region, len(data)) + data,
+                  NO_REPLY if posted else 0)
+        if not posted:
+            self.receive()
+
+    def write32(self, region, at, value):
+        self.write(region, at, struct.pack("<I", value))
+
+    def read32(self, region, at):
+        self.send(READ, struct.pack("<QII", at, region, 4))
+        return struct.unpack("<I", self.receive()[16:])[0]
+
+    def map_slot(self):
+        """Give the first slot's port its bus and windows, as a kernel does."""
+        start, last = BAR4 + BASE, BAR4 + 2 * BASE - 1
+        self.write32(CONFIG, 0x18, BAR2)
+        self.write32(CONFIG, 0x20, BAR4 & 0xffffffff)
+        self.write32(CONFIG, 0x24, BAR4 >> 32)
+        self.write32(ECAM, PORT + 0x18, 0x00010100)
+        self.write32(ECAM, PORT + 0x20, (BAR2 >> 16) * 0x10001)
+        self.write32(ECAM, PORT + 0x24, (last >> 16 & 0xfff0) << 16 | (start >> 16 & 0xfff0))
+        self.write32(ECAM, PORT + 0x28, start >> 32)
+        self.write32(ECAM, PORT + 0x2c, last >> 32)
+        self.write32(ECAM, PORT + 0x04, 6)
+
+    def filled(self):
+        """Wait until the slot shows its device: the host has sized its BARs before."""
+        end = time.monotonic() + HANG
+        while not self.read32(ECAM, PORT + 0x58) >> 22 & 1:  # Presence Detect State
+            if time.monotonic() > end:
+                raise AssertionError("the slot stays empty")
+
+    def map_device(self, low, high):
+        """Place the device's BARs: low, of 32 bits, and high, of 64, at the starts of the windows.
+        They are named by their numbers."""
+        self.write32(ECAM, DEVICE + 0x10 + 4 * low, BAR2)
+        self.write32(ECAM, DEVICE + 0x10 + 4 * high, (BAR4 + BASE) & 0xffffffff)
+        self.write32(ECAM, DEVICE + 0x14 + 4 * high, (BAR4 + BASE) >> 32)
+        self.write32(ECAM, DEVICE + 0x04, 6)
+        self.read32(ECAM, DEVICE + 0x04)  # what is posted may pass configuration writes
