@@ -25,6 +25,7 @@
 #include "examples/box_proxy/devices/nvme_io.c"
 #include "examples/box_proxy/devices/nvme_log.c"
 #include "examples/box_proxy/devices/nvme_queue.c"
+#include "examples/box_proxy/devices/nvme_transfer.c"
 #include "examples/box_proxy/devices/pci.c"
 
 /* The store's system calls, counted, and failing when told to. */
@@ -337,7 +338,10 @@ static void test_config_identity(void **state)
         found |= id == 0x01 ? 1u : id == 0x11 ? 2u : id == 0x10 ? 4u : 8u;
     }
     assert_int_equal(found, 7);
-    assert_int_equal(cfg_read(r, 0x100), 0);
+    assert_int_equal(cfg_read(r, 0x100), 0x14820001); /* Advanced Error Reporting */
+    assert_int_equal(cfg_read(r, 0x148), 0x00010003); /* Device Serial Number */
+    assert_int_equal(cfg_read(r, 0x14c), 0x20001);
+    assert_int_equal(cfg_read(r, 0x154), 0);
     drv_close(d);
 }
 
@@ -1150,7 +1154,7 @@ static void test_errors_of_io(void **state)
     s = io(0x7f, 0, 1);
     assert_int_equal(drv_do(d, 1, &s).status, NVME_INVALID_OPCODE | NVME_DNR);
     s = io(2, 0, 1);
-    s.dw[0] |= 1 << 14; /* SGL */
+    s.dw[0] |= 3 << 14; /* neither PRPs nor SGLs */
     assert_int_equal(drv_do(d, 1, &s).status, NVME_INVALID_FIELD | NVME_DNR);
     s.dw[0] = 2 | 1 << 8; /* fused */
     assert_int_equal(drv_do(d, 1, &s).status, NVME_INVALID_FIELD | NVME_DNR);
@@ -1189,6 +1193,199 @@ static void test_errors_of_prps(void **state)
     s.dw[9] = 0x7777; /* a list where the host has nothing */
     assert_int_equal(drv_do(d, 1, &s).status, NVME_TRANSFER_ERROR);
     assert_true(cfg_read(&d->r, 0x04) & 0x20000000); /* received a master abort */
+    drv_close(d);
+}
+
+enum { SGL_LISTS = 0x300000 }; /* segments in host memory, above the queues */
+
+static void sgl_put(uint8_t *d, unsigned type, uint64_t address, uint32_t bytes)
+{
+    memset(d, 0, 16);
+    nvme_put64(d, address);
+    pci_store32(d + 8, bytes);
+    d[15] = (uint8_t)(type << 4);
+}
+
+static void sgl_command(sqe *s, unsigned type, uint64_t address, uint32_t bytes)
+{
+    uint8_t d[16];
+    sgl_put(d, type, address, bytes);
+    s->dw[0] |= 1 << 14;
+    for (unsigned i = 0; i < 4; i++)
+        s->dw[6 + i] = pci_load32(d + (size_t)i * 4);
+}
+
+enum { DATA_BLOCK, BIT_BUCKET, SEGMENT, LAST_SEGMENT, KEYED };
+
+/* Pieces of any size and alignment, buckets and empty ones among them, over several segments.
+   keep[i]: where byte i of the data is in host memory, or 0 for nowhere. */
+static void sgl_scatter(driver *d, sqe *s, uint32_t bytes, bool write, uint32_t *keep)
+{
+    rc *r = &d->r;
+    uint32_t at = 0, place = MEM_DATA, list = SGL_LISTS, count, lead = 0;
+    bool last = false, first = true;
+    while (!last) {
+        uint32_t start = list;
+        last = (count = 1 + rnd(r) % 600) > 400 || at >= bytes / 2;
+        for (uint32_t i = 0; last ? at < bytes : i < count && at < bytes / 2 + 64; i++) {
+            uint32_t part = rnd(r) % 8 ? rnd(r) % 900 : 0, room = bytes - at;
+            bool bucket = rnd(r) % 6 == 0;
+            if (!(bucket && write)) {
+                part = part < room ? part : room + (last ? rnd(r) % 64 : 0);
+                for (uint32_t k = 0; k < part && at < bytes; k++)
+                    keep[at++] = bucket ? 0 : place + k;
+            }
+            sgl_put(r->mem + list, bucket ? BIT_BUCKET : DATA_BLOCK, MEM_LOW + place, part);
+            place += bucket ? 0 : part + rnd(r) % 5;
+            list += 16;
+        }
+        if (first)
+            sgl_command(s, last ? LAST_SEGMENT : SEGMENT, MEM_LOW + start,
+                        list - start + (last ? 0 : 16));
+        else
+            sgl_put(r->mem + lead, last ? LAST_SEGMENT : SEGMENT, MEM_LOW + start,
+                    list - start + (last ? 0 : 16));
+        first = false;
+        lead = list;
+        list += 16 + 8 * (rnd(r) % 4);
+    }
+}
+
+static void test_sgl_all_sizes(void **state)
+{
+    enum { MOST = 200 * 512 };
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    static uint8_t data[MOST], back[MOST];
+    static uint32_t keep[MOST];
+    (void)state;
+    r->whole_dwords = false;
+    for (unsigned round = 0; round < 40; round++) {
+        uint32_t bytes = 512 * (1 + rnd(r) % 200), holes = 0;
+        sqe s = io(1, round, bytes / 512);
+        pattern(d, data, bytes);
+        sgl_scatter(d, &s, bytes, true, keep);
+        for (uint32_t i = 0; i < bytes; i++)
+            r->mem[keep[i]] = data[i];
+        assert_int_equal(drv_do(d, 1, &s).status, 0);
+        assert_int_equal(move(d, false, round, bytes, 0, back), 0); /* by PRPs */
+        assert_memory_equal(back, data, bytes);
+        s = io(2, round, bytes / 512);
+        sgl_scatter(d, &s, bytes, false, keep);
+        memset(r->mem + MEM_DATA, 0x99, 0x200000);
+        assert_int_equal(drv_do(d, 1, &s).status, 0);
+        for (uint32_t i = 0; i < bytes; i++) {
+            holes += !keep[i];
+            if (keep[i] && r->mem[keep[i]] != data[i])
+                fail();
+            if (keep[i])
+                r->mem[keep[i]] = 0x99;
+        }
+        assert_true(holes || bytes < 20000);
+        for (uint32_t i = 0; i < 0x200000; i++) { /* and nothing else was written */
+            if (r->mem[MEM_DATA + i] != 0x99)
+                fail();
+        }
+    }
+    assert_int_equal(model(d)->count.sgl_commands, 80);
+    drv_close(d);
+}
+
+/* A data block alone, one that is longer than the data, a dataset's ranges by SGL. */
+static void test_sgl_in_the_command(void **state)
+{
+    driver *d = drv_up(1);
+    uint8_t *mem = d->r.mem + MEM_DATA;
+    sqe s = io(1, 5, 8);
+    (void)state;
+    memset(mem, 0x3c, 4096);
+    sgl_command(&s, DATA_BLOCK, MEM_LOW + MEM_DATA, 4096);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    s = io(2, 5, 8);
+    memset(mem, 0, 8192);
+    sgl_command(&s, DATA_BLOCK, MEM_LOW + MEM_DATA, 8192);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_int_equal(mem[4095], 0x3c);
+    assert_int_equal(mem[4096], 0);
+    s = command(9, 1);
+    s.dw[11] = 4;
+    memset(mem, 0, 16);
+    pci_store32(mem + 4, 8);
+    nvme_put64(mem + 8, 5);
+    sgl_command(&s, DATA_BLOCK, MEM_LOW + MEM_DATA, 16);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    s = io(2, 5, 8);
+    mem[77] = 1;
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_int_equal(mem[77], 0);
+    drv_close(d);
+}
+
+static uint16_t sgl_try(driver *d, uint8_t opcode, unsigned type, uint64_t address, uint32_t bytes)
+{
+    sqe s = io(opcode, 0, 1);
+    sgl_command(&s, type, address, bytes);
+    return drv_do(d, 1, &s).status;
+}
+
+static void test_sgl_errors(void **state)
+{
+    const uint64_t data = MEM_LOW + MEM_DATA, list = MEM_LOW + SGL_LISTS;
+    driver *d = drv_up(1);
+    uint8_t *p = d->r.mem + SGL_LISTS;
+    sqe s = command(6, 0);
+    (void)state;
+    assert_int_equal(sgl_try(d, 2, DATA_BLOCK, data, 511), NVME_SGL_LENGTH | NVME_DNR);
+    assert_int_equal(sgl_try(d, 2, DATA_BLOCK, data, 512), 0);
+    assert_int_equal(sgl_try(d, 2, DATA_BLOCK, UINT64_MAX - 510, 512), NVME_SGL_LENGTH | NVME_DNR);
+    assert_int_equal(sgl_try(d, 2, BIT_BUCKET, 0, 512), 0);
+    assert_int_equal(sgl_try(d, 1, BIT_BUCKET, 0, 512), NVME_SGL_LENGTH | NVME_DNR);
+    assert_int_equal(sgl_try(d, 2, KEYED, data, 512), NVME_SGL_TYPE | NVME_DNR);
+    assert_int_equal(sgl_try(d, 2, LAST_SEGMENT, list, 0), NVME_SGL_SEGMENT | NVME_DNR);
+    assert_int_equal(sgl_try(d, 2, LAST_SEGMENT, list, 17), NVME_SGL_SEGMENT | NVME_DNR);
+    assert_int_equal(sgl_try(d, 2, SEGMENT, list + 4, 16), NVME_SGL_SEGMENT | NVME_DNR);
+    sgl_put(p, DATA_BLOCK, data, 512);
+    assert_int_equal(sgl_try(d, 2, LAST_SEGMENT, list, 16), 0);
+    assert_int_equal(sgl_try(d, 2, SEGMENT, list, 16), NVME_SGL_SEGMENT | NVME_DNR);
+    sgl_put(p, LAST_SEGMENT, list + 64, 16);
+    sgl_put(p + 16, DATA_BLOCK, data, 512);
+    assert_int_equal(sgl_try(d, 2, SEGMENT, list, 32), NVME_SGL_COUNT | NVME_DNR);
+    assert_int_equal(sgl_try(d, 2, LAST_SEGMENT, list, 16), NVME_SGL_SEGMENT | NVME_DNR);
+    sgl_put(p, SEGMENT, list, 16); /* leads to itself, for ever */
+    assert_int_equal(sgl_try(d, 2, SEGMENT, list, 16), NVME_SGL_COUNT | NVME_DNR);
+    assert_int_equal(sgl_try(d, 2, LAST_SEGMENT, 0x777700000000u, 16), NVME_TRANSFER_ERROR);
+    sgl_put(p, DATA_BLOCK, data, 512);
+    p[15] |= 1; /* an offset, not an address */
+    assert_int_equal(sgl_try(d, 2, LAST_SEGMENT, list, 16), NVME_SGL_TYPE | NVME_DNR);
+    sgl_command(&s, DATA_BLOCK, data, 4096); /* PRPs only on the admin queue */
+    s.dw[10] = 1;
+    assert_int_equal(drv_do(d, 0, &s).status, NVME_INVALID_FIELD | NVME_DNR);
+    assert_int_equal(identify(d, 1, 0), 0);
+    assert_int_equal(pci_load32(d->r.mem + MEM_DATA + 536), 0x00050001);
+    drv_close(d);
+}
+
+/* More pieces than a command may have. */
+static void test_sgl_too_many_pieces(void **state)
+{
+    driver *d = drv_up(1);
+    uint16_t status[2];
+    (void)state;
+    d->r.whole_dwords = false;
+    for (unsigned round = 0; round < 2; round++) {
+        sqe s = io(2, 0, 64);
+        uint32_t count = NVME_RANGES + round, left = 64 * 512;
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t part = i + 1 < count ? 1 : left;
+            sgl_put(d->r.mem + SGL_LISTS + (size_t)i * 16, DATA_BLOCK, MEM_LOW + MEM_DATA + i * 2,
+                    part);
+            left -= part;
+        }
+        sgl_command(&s, LAST_SEGMENT, MEM_LOW + SGL_LISTS, count * 16);
+        status[round] = drv_do(d, 1, &s).status;
+    }
+    assert_int_equal(status[0], 0);
+    assert_int_equal(status[1], NVME_SGL_COUNT | NVME_DNR);
     drv_close(d);
 }
 
@@ -1353,6 +1550,173 @@ static void test_poison_messages_pending(void **state)
     r->hold = false;
     rc_run(r);
     assert_false(cfg_read(r, 0x68) & 0x00200000);
+    drv_close(d);
+}
+
+enum { AER = 0x100, DEVCTL = 0x68 };
+
+/* A write that nobody takes. */
+static void write_nowhere(rc *r)
+{
+    uint8_t b[4] = { 1, 2, 3, 4 };
+    mmio_write(r, BAR + NVME_BAR_BYTES, b, 4);
+}
+
+static void test_aer_registers(void **state)
+{
+    driver *d = drv_up(0);
+    rc *r = &d->r;
+    (void)state;
+    assert_int_equal(cfg_read(r, AER + 0x04), 0);
+    assert_int_equal(cfg_read(r, AER + 0x08), 0);
+    assert_int_equal(cfg_read(r, AER + 0x0c), 0x00462030);
+    assert_int_equal(cfg_read(r, AER + 0x10), 0);
+    assert_int_equal(cfg_read(r, AER + 0x14), 0x2000);
+    cfg_write(r, AER + 0x08, 0xffffffff);
+    assert_int_equal(cfg_read(r, AER + 0x08), 0x00155010);
+    cfg_write(r, AER + 0x08, 0);
+    cfg_write(r, AER + 0x0c, 0);
+    assert_int_equal(cfg_read(r, AER + 0x0c), 0x00422020);
+    cfg_write(r, AER + 0x14, 0xffffffff);
+    assert_int_equal(cfg_read(r, AER + 0x14), 0x31c1);
+    cfg_write(r, AER + 0x18, 0xffffffff);
+    assert_int_equal(cfg_read(r, AER + 0x18), 0);
+    drv_close(d);
+}
+
+/* Status is cleared by writing ones, the first error keeps the log, masks keep it out. */
+static void test_aer_log(void **state)
+{
+    driver *d = drv_up(0);
+    rc *r = &d->r;
+    (void)state;
+    cfg_write(r, AER + 0x08, 0x00100000); /* masked: noted, not logged */
+    write_nowhere(r);
+    assert_int_equal(cfg_read(r, AER + 0x04), 0x00100000);
+    assert_int_equal(cfg_read(r, AER + 0x1c), 0);
+    cfg_write(r, AER + 0x08, 0);
+    cfg_write(r, AER + 0x04, 0x00100000);
+    assert_int_equal(cfg_read(r, AER + 0x04), 0);
+    write_nowhere(r);
+    assert_int_equal(cfg_read(r, AER + 0x18), 20);
+    assert_int_equal(cfg_read(r, AER + 0x1c), 0x40000001); /* MWr, one dword */
+    assert_int_equal(cfg_read(r, AER + 0x20), 0x0000000f);
+    assert_int_equal(cfg_read(r, AER + 0x24), BAR + NVME_BAR_BYTES);
+    assert_int_equal(cfg_read(r, AER + 0x28), 0);
+    mmio_write(r, BAR + NVME_BAR_BYTES + 64, (const uint8_t *)"abcd", 4);
+    assert_int_equal(cfg_read(r, AER + 0x24), BAR + NVME_BAR_BYTES); /* the first one's still */
+    cfg_write(r, AER + 0x04, 0xffffffff);
+    mmio_write(r, BAR + NVME_BAR_BYTES + 64, (const uint8_t *)"abcd", 4);
+    assert_int_equal(cfg_read(r, AER + 0x24), BAR + NVME_BAR_BYTES + 64);
+    drv_close(d);
+}
+
+static void test_aer_messages(void **state)
+{
+    driver *d = drv_up(0);
+    rc *r = &d->r;
+    (void)state;
+    write_nowhere(r);
+    assert_int_equal(r->errors[1], 0);    /* nobody wants to hear it */
+    cfg_write_be(r, DEVCTL, 0x2007, 0x3); /* errors, but not unsupported requests */
+    write_nowhere(r);
+    assert_int_equal(r->errors[1], 0);
+    cfg_write_be(r, DEVCTL, 0x200f, 0x3);
+    write_nowhere(r);
+    assert_int_equal(r->errors[1], 1);
+    cfg_write(r, AER + 0x08, 0x00100000); /* masked */
+    write_nowhere(r);
+    assert_int_equal(r->errors[1], 1);
+    cfg_write(r, AER + 0x08, 0);
+    cfg_write(r, AER + 0x0c, 0x00562030); /* fatal */
+    write_nowhere(r);
+    assert_int_equal(r->errors[1], 1);
+    assert_int_equal(r->errors[2], 1);
+    assert_int_equal(cfg_read(r, DEVCTL) >> 16 & 0xf, 0xe);
+    cfg_write(r, AER + 0x0c, 0x00462030);
+    assert_int_equal(mmio_read_status(r, BAR - 4, 4), DXPU_CPL_UR);
+    assert_int_equal(r->errors[0], 0); /* advisory, which is masked after power-up */
+    assert_int_equal(cfg_read(r, AER + 0x10), 0x2000);
+    cfg_write(r, AER + 0x14, 0);
+    assert_int_equal(mmio_read_status(r, BAR - 4, 4), DXPU_CPL_UR);
+    assert_int_equal(r->errors[0], 1);
+    cfg_write_be(r, DEVCTL, 0x2000, 0x3);
+    cfg_write_be(r, 0x04, 0x0106, 0x3); /* SERR# asks for them as well */
+    assert_false(cfg_read(r, 0x04) & 0x40000000);
+    write_nowhere(r);
+    assert_int_equal(r->errors[1], 2);
+    assert_true(cfg_read(r, 0x04) & 0x40000000); /* signaled system error */
+    drv_close(d);
+}
+
+/* Poison, too much payload, completions nobody asked for, no completion. */
+static void test_aer_kinds(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    uint8_t data[256] = { 0 };
+    dxpu_tlp t = rc_request(r, DXPU_TLP_MWR, BAR + NVME_TABLE, 256), read;
+    sqe s = io(1, 0, 8);
+    (void)state;
+    cfg_write_be(r, DEVCTL, 0x200f, 0x3);
+    t.payload.ptr = data;
+    t.payload.len = 256;
+    rc_give(r, &t);
+    rc_look(r);
+    assert_int_equal(cfg_read(r, AER + 0x04), 0x00040000);
+    assert_int_equal(r->errors[2], 1);
+    assert_int_equal(reg32(r, NVME_TABLE + 24), 1); /* it did nothing */
+    cfg_write(r, AER + 0x04, 0xffffffff);
+    t = rc_request(r, DXPU_TLP_MWR, BAR + NVME_TABLE, 128);
+    t.payload.ptr = data;
+    t.payload.len = 128;
+    t.ep = true;
+    rc_give(r, &t);
+    rc_look(r);
+    assert_int_equal(cfg_read(r, AER + 0x04), 0x1000);
+    assert_int_equal(r->errors[1], 1);
+    cfg_write(r, AER + 0x04, 0xffffffff);
+    read = rc_request(r, DXPU_TLP_MRD, MEM_LOW, 64);
+    read.requester = BDF;
+    dxpu_tlp_completion(&read, 0, DXPU_CPL_SC, &t);
+    t.payload.ptr = data;
+    t.payload.len = 64;
+    t.length_dw = 16;
+    cfg_write(r, AER + 0x14, 0);
+    rc_give(r, &t);
+    rc_look(r);
+    assert_int_equal(cfg_read(r, AER + 0x04), 0x00010000);
+    assert_int_equal(r->errors[0], 1);
+    cfg_write(r, AER + 0x04, 0xffffffff);
+    r->hold = true;
+    (void)drv_send(d, 1, &s);
+    drv_ring(d, 1);
+    nvme_kind.tick(r->dev, 1000000000);
+    rc_look(r);
+    assert_int_equal(cfg_read(r, AER + 0x04), 0x4000);
+    assert_int_equal(r->errors[1], 2);
+    drv_close(d);
+}
+
+/* Errors outlive every reset but power. */
+static void test_aer_is_sticky(void **state)
+{
+    driver *d = drv_up(0);
+    rc *r = &d->r;
+    dxpu_event e = { .type = DXPU_EVENT_HOT_RESET, .flags = DXPU_EVENT_ON };
+    (void)state;
+    write_nowhere(r);
+    cfg_write(r, AER + 0x14, 0);
+    cfg_write_be(r, DEVCTL, 0x8000, 0x3); /* FLR */
+    assert_int_equal(cfg_read(r, AER + 0x04), 0x00100000);
+    nvme_kind.event(r->dev, &e);
+    assert_int_equal(cfg_read(r, AER + 0x04), 0x00100000);
+    assert_int_equal(cfg_read(r, AER + 0x1c), 0x40000001);
+    assert_int_equal(cfg_read(r, AER + 0x14), 0);
+    nvme_kind.reset(r->dev);
+    assert_int_equal(cfg_read(r, AER + 0x04), 0);
+    assert_int_equal(cfg_read(r, AER + 0x1c), 0);
+    assert_int_equal(cfg_read(r, AER + 0x14), 0x2000);
     drv_close(d);
 }
 
@@ -1798,6 +2162,11 @@ static void fuzz_entry(driver *d)
     s.dw[10] = rnd(r) & 1 ? rnd(r) % 8 : rnd(r) % 0x400000;
     s.dw[11] = rnd(r) & 1 ? rnd(r) % 8 : 0;
     s.dw[12] = rnd(r) % 2100;
+    if (rnd(r) % 4 == 0) {
+        s.dw[0] |= 1 << 14;
+        s.dw[8] = rnd(r) % 64 * 16;
+        s.dw[9] = rnd(r) % 6 << 28;
+    }
     (void)drv_send(d, q, &s);
     drv_ring(d, q);
 }
@@ -1915,11 +2284,20 @@ int main(void)
         cmocka_unit_test(test_io_store_fails),
         cmocka_unit_test(test_errors_of_io),
         cmocka_unit_test(test_errors_of_prps),
+        cmocka_unit_test(test_sgl_all_sizes),
+        cmocka_unit_test(test_sgl_in_the_command),
+        cmocka_unit_test(test_sgl_errors),
+        cmocka_unit_test(test_sgl_too_many_pieces),
         cmocka_unit_test(test_errors_of_dma),
         cmocka_unit_test(test_errors_fetching_entries_are_fatal),
         cmocka_unit_test(test_errors_completion_timeout),
         cmocka_unit_test(test_completion_timeout_ranges),
         cmocka_unit_test(test_poison_messages_pending),
+        cmocka_unit_test(test_aer_registers),
+        cmocka_unit_test(test_aer_log),
+        cmocka_unit_test(test_aer_messages),
+        cmocka_unit_test(test_aer_kinds),
+        cmocka_unit_test(test_aer_is_sticky),
         cmocka_unit_test(test_errors_command_id_twice),
         cmocka_unit_test(test_doorbell_abuse),
         cmocka_unit_test(test_event_limit_and_temperature),

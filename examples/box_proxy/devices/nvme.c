@@ -249,6 +249,7 @@ static void nvme_reset(void *device)
 {
     nvme *n = device;
     conventional_reset(n);
+    fn_power_on(&n->fn);
     nvme_log_reset(n);
     n->blocks_read = n->blocks_written = n->reads = n->writes = 0;
     n->power_cycles++;
@@ -258,6 +259,8 @@ static void nvme_destroy(void *device)
 {
     nvme *n = device;
     nvme_queues_clear(n); /* gives the buffers back */
+    for (unsigned i = 0; i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++)
+        free(n->commands[i].ranges);
     nvme_store_close(&n->store);
     free(n->commands);
     free(n);
@@ -277,6 +280,8 @@ static void *nvme_create(const device_settings *s, const device_port *port)
         return NULL;
     f.mps_bytes = s->mps_bytes;
     f.timeout_ns = s->timeout_ns;
+    f.errors = true;
+    f.serial = s->identity;
     fn_init(&n->fn, &f, port, n, function_reset);
     n->identity = s->identity;
     n->block_log2 = s->block_bytes == 4096 ? 12 : 9;

@@ -92,6 +92,7 @@ static void identify_controller(const nvme *n, uint8_t *p)
     nvme_put16(p + 520, 0x001d);        /* Compare, DSM, Write Zeroes, Select in features */
     p[524] = 0x01;                      /* formatting concerns all namespaces */
     p[525] = 0x07;                      /* a volatile cache; Flush of all namespaces */
+    pci_store32(p + 536, 0x00050001);   /* SGLs: no alignment, bit buckets, longer than the data */
     identify_nqn(n, p + 768);
     nvme_put16(p + 2048, 500); /* power state 0: 5 W */
 }

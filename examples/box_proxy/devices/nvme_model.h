@@ -23,6 +23,7 @@ enum {
     NVME_TRANSFER_LOG2 = 20, /* largest transfer of a command */
     NVME_TRANSFER_BYTES = 1 << NVME_TRANSFER_LOG2,
     NVME_PAGES = NVME_TRANSFER_BYTES / NVME_PAGE_BYTES + 1,
+    NVME_RANGES = 16384,          /* pieces of host memory of a command: 64 bytes each, largest */
     NVME_BATCH = 16,              /* entries fetched at once */
     NVME_ADMIN_COMMANDS = 16,     /* taken and not completed, async events among them */
     NVME_IO_COMMANDS = 256,       /* the same for all I/O queues together */
@@ -52,6 +53,10 @@ enum {
     NVME_SQ_DELETED = 0x008,
     NVME_INVALID_NAMESPACE = 0x00b,
     NVME_SEQUENCE_ERROR = 0x00c,
+    NVME_SGL_SEGMENT = 0x00d,
+    NVME_SGL_COUNT = 0x00e,
+    NVME_SGL_LENGTH = 0x00f,
+    NVME_SGL_TYPE = 0x011,
     NVME_PRP_OFFSET = 0x013,
     NVME_LBA_RANGE = 0x080,
     NVME_CQ_INVALID = 0x100,
@@ -74,6 +79,8 @@ enum {
 };
 
 #define NVME_NO_NAME 0xffffffffu
+
+enum { NVME_DPTR_PRP = 0, NVME_DPTR_RESERVED = 3 }; /* PSDT of dword 0; else SGLs */
 
 enum { NVME_CSTS_RDY = 0x1, NVME_CSTS_CFS = 0x2 };
 
@@ -106,19 +113,22 @@ struct nvme_command {
     bool event;   /* waits for an asynchronous event */
     bool posting; /* waits for room in its completion queue */
     bool to_host; /* direction of its data */
-    uint8_t opcode;
+    uint8_t opcode, dptr;
     uint16_t sqid, cqid, cid, status;
     uint32_t nsid, result;
     uint32_t dw[16];
     uint8_t *buffer;
-    uint32_t bytes; /* in buffer */
-    uint32_t sent;
-    uint32_t page_count;
+    uint32_t bytes;  /* in buffer */
     uint64_t offset; /* in the store */
     fn_fetch fetch;
     void (*ready)(nvme *n, nvme_command *c); /* its data has been moved */
-    uint64_t pages[NVME_PAGES];
-    uint8_t list[NVME_PAGE_BYTES];
+    fn_range *ranges;                        /* where its data is in the host ... */
+    uint32_t range_count, range_room;
+    uint32_t mapped;  /* ... for so many bytes yet */
+    uint64_t segment; /* of its SGL: what is still to be read of it */
+    uint32_t segment_left, descriptors;
+    bool segment_last;
+    uint8_t list[NVME_PAGE_BYTES]; /* of PRPs or of SGL descriptors */
 };
 
 typedef struct nvme_list {
@@ -152,6 +162,7 @@ typedef struct nvme_cq {
     X(register_writes)                                                                             \
     X(commands)                                                                                    \
     X(commands_failed)                                                                             \
+    X(sgl_commands)                                                                                \
     X(fatal)                                                                                       \
     X(controller_resets)                                                                           \
     X(function_resets)                                                                             \
@@ -218,6 +229,7 @@ void nvme_put64(uint8_t *p, uint64_t v);
 /* nvme_queue.c */
 void nvme_list_clear(nvme_list *l);
 void nvme_list_append(nvme_list *l, nvme_command *c);
+nvme_command *nvme_list_take(nvme_list *l); /* NULL: it is empty */
 bool nvme_list_remove(nvme_list *l, nvme_command *c);
 void nvme_queues_clear(nvme *n); /* nothing runs, no queue exists */
 void nvme_cq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned vector, bool ints);
@@ -228,13 +240,17 @@ void nvme_doorbell(nvme *n, uint32_t offset, uint32_t value);
 void nvme_finish(nvme *n, nvme_command *c, uint16_t status);
 /* Abort a command of another; false: there is none that could be. */
 bool nvme_abort(nvme *n, const nvme_command *self, unsigned sqid, unsigned cid);
+bool nvme_buffer(nvme *n, nvme_command *c, uint32_t bytes); /* false: none */
+void nvme_fatal(nvme *n);
+void nvme_pump(nvme *n); /* do all that can be done now */
+
+/* nvme_transfer.c */
 /* Move `bytes` between the command's buffer and the host, then call ready().  Without a buffer one
    is made, zeroed.  Status of the command function: NVME_PENDING or an error. */
 uint16_t nvme_transfer(nvme *n, nvme_command *c, bool to_host, uint32_t bytes,
                        void (*ready)(nvme *n, nvme_command *c));
-bool nvme_buffer(nvme *n, nvme_command *c, uint32_t bytes); /* false: none */
-void nvme_fatal(nvme *n);
-void nvme_pump(nvme *n); /* do all that can be done now */
+/* Send data of commands to the host, a page of each in turn.  True when any was sent. */
+bool nvme_transfer_send(nvme *n);
 
 /* nvme_log.c */
 void nvme_log_reset(nvme *n);
