@@ -7,6 +7,7 @@
      nvme_store.c      where the blocks are
      nvme_queue.c      queues, completion entries, commands' life
      nvme_transfer.c   data to and from the host, by PRP or SGL
+     nvme_namespace.c  namespaces: identify, create, attach, format
      nvme_log.c        error log, asynchronous events, features
      nvme_admin.c      admin commands
      nvme_io.c         I/O commands

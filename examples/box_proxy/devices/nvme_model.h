@@ -3,8 +3,8 @@
 
    Names of registers and fields are those of the NVM Express Base Specification 1.4.
 
-   CONTENTS   1 Sizes   2 Status codes   3 Store   4 Transfers and commands   5 Queues
-              6 The controller   7 Parts */
+   CONTENTS   1 Sizes   2 Status codes   3 Store   4 Namespaces   5 Transfers and commands
+              6 Queues   7 The controller   8 Parts */
 #ifndef NVME_MODEL_H_INCLUDED
 #define NVME_MODEL_H_INCLUDED
 
@@ -36,9 +36,10 @@ enum {
     NVME_TABLE = 0x2000, /* MSI-X */
     NVME_PBA = 0x3000,
 
-    NVME_NSID = 1,
-    NVME_NSID_ALL = -1
+    NVME_NAMESPACES = 32,
+    NVME_CONTROLLER = 1 /* its identifier: there is one in the subsystem */
 };
+#define NVME_NSID_ALL 0xffffffffu
 
 /* ==== 2  Status codes ======================================================= NVMe 1.4, 4.6 ====
    Status code type in bits 10:8, status code below; NVME_DNR: another try is in vain. */
@@ -70,6 +71,12 @@ enum {
     NVME_NOT_SAVEABLE = 0x10d,
     NVME_NOT_CHANGEABLE = 0x10e,
     NVME_NOT_PER_NAMESPACE = 0x10f,
+    NVME_NO_CAPACITY = 0x115,
+    NVME_NO_NSID = 0x116,
+    NVME_ALREADY_ATTACHED = 0x118,
+    NVME_NOT_ATTACHED = 0x11a,
+    NVME_NO_THIN_PROVISIONING = 0x11b,
+    NVME_CONTROLLER_LIST = 0x11c,
     NVME_WRITE_FAULT = 0x280,
     NVME_READ_ERROR = 0x281,
     NVME_COMPARE_FAILURE = 0x285,
@@ -98,11 +105,24 @@ void nvme_store_close(nvme_store *s);
 /* The range lies within the store.  0 or -1. */
 int nvme_store_read(nvme_store *s, uint64_t at, uint8_t *to, size_t len);
 int nvme_store_write(nvme_store *s, uint64_t at, const uint8_t *from, size_t len);
-int nvme_store_zero(nvme_store *s, uint64_t at, uint64_t len);
+/* deallocate: the space is given back, if the file system can; else it stays taken. */
+int nvme_store_zero(nvme_store *s, uint64_t at, uint64_t len, bool deallocate);
 /* All that was written is durable when it returns 0. */
 int nvme_store_sync(nvme_store *s);
 
-/* ==== 4  Transfers and commands =============================================================== */
+/* ==== 4  Namespaces =========================================================================== */
+
+typedef struct nvme_ns {
+    nvme_store store;
+    uint64_t bytes; /* of the store that the namespace has */
+    uint32_t block_log2;
+    uint32_t recovery;   /* the feature Error Recovery */
+    uint32_t generation; /* of namespaces with its identifier */
+    bool allocated, attached;
+    bool changed; /* since the list of changed ones was read */
+} nvme_ns;
+
+/* ==== 5  Transfers and commands =============================================================== */
 
 typedef struct nvme nvme;
 
@@ -116,6 +136,7 @@ struct nvme_command {
     uint8_t opcode, dptr;
     uint16_t sqid, cqid, cid, status;
     uint32_t nsid, result;
+    nvme_ns *ns; /* an I/O command's; NULL: of all namespaces */
     uint32_t dw[16];
     uint8_t *buffer;
     uint32_t bytes;  /* in buffer */
@@ -135,7 +156,7 @@ typedef struct nvme_list {
     nvme_command *head, **tail;
 } nvme_list;
 
-/* ==== 5  Queues =============================================================================== */
+/* ==== 6  Queues =============================================================================== */
 
 typedef struct nvme_sq {
     bool valid, busy; /* busy: entries are being fetched */
@@ -155,7 +176,7 @@ typedef struct nvme_cq {
     nvme_list posting;
 } nvme_cq;
 
-/* ==== 6  The controller ======================================================================= */
+/* ==== 7  The controller ======================================================================= */
 
 #define NVME_COUNTERS(X)                                                                           \
     X(register_reads)                                                                              \
@@ -181,9 +202,10 @@ enum { /* what stands in features[]; the identifiers below 0x10 */
 
 struct nvme {
     fn fn;
-    nvme_store store;
     uint64_t identity;
-    uint32_t block_log2;
+    char serial[21];
+    nvme_ns ns[NVME_NAMESPACES]; /* the first has identifier 1 */
+    uint32_t ns_count;
 
     /* registers */
     uint32_t intms, cc, csts, aqa;
@@ -203,7 +225,7 @@ struct nvme {
 
     /* features, log, events */
     uint32_t features[NVME_FEATURES];
-    uint32_t thresholds[2][9];      /* over, under; composite and eight sensors */
+    uint32_t thresholds[2];         /* of temperature: over, under */
     uint32_t vectors[NVME_VECTORS]; /* interrupt vector configuration */
     nvme_error errors[NVME_ERRORS];
     uint64_t error_count;
@@ -211,7 +233,8 @@ struct nvme {
     unsigned event_commands_count, event_count;
     uint32_t events[NVME_EVENTS];
     uint8_t events_masked; /* types, until their log page is read */
-    uint64_t blocks_read, blocks_written, reads, writes, power_cycles;
+    uint64_t blocks_read, blocks_written, reads, writes;
+    uint64_t power_cycles, unsafe_shutdowns, start_ns, busy_ns;
 
 #define NVME_FIELD(name) uint64_t name;
     struct {
@@ -220,7 +243,7 @@ struct nvme {
 #undef NVME_FIELD
 };
 
-/* ==== 7  Parts ================================================================================ */
+/* ==== 8  Parts ================================================================================ */
 
 uint64_t nvme_le64(const uint8_t *p);
 void nvme_put16(uint8_t *p, uint32_t v);
@@ -252,19 +275,43 @@ uint16_t nvme_transfer(nvme *n, nvme_command *c, bool to_host, uint32_t bytes,
 /* Send data of commands to the host, a page of each in turn.  True when any was sent. */
 bool nvme_transfer_send(nvme *n);
 
+/* nvme_namespace.c */
+void nvme_namespaces_reset(nvme *n); /* all that the box has are there, whole, and attached */
+nvme_ns *nvme_active(nvme *n, uint32_t nsid);         /* NULL: it is not attached, or not there */
+uint16_t nvme_inactive(const nvme *n, uint32_t nsid); /* the status of a command that names it */
+uint64_t nvme_blocks(const nvme_ns *s);
+void nvme_uuid(const nvme *n, uint64_t index, uint8_t uuid[16]);
+/* Of all attached namespaces.  0 or -1. */
+int nvme_sync(nvme *n);
+/* The CNS values that concern namespaces.  NVME_SUCCESS: the page is filled. */
+uint16_t nvme_identify_namespaces(nvme *n, const nvme_command *c, uint8_t *page);
+uint16_t nvme_management(nvme *n, nvme_command *c);
+uint16_t nvme_attachment(nvme *n, nvme_command *c);
+uint16_t nvme_format(nvme *n, nvme_command *c);
+
 /* nvme_log.c */
 void nvme_log_reset(nvme *n);
 void nvme_log_error(nvme *n, const nvme_command *c);
 void nvme_log_page(nvme *n, unsigned id, uint8_t *page, uint32_t *size); /* size 0: no such page */
 void nvme_event(nvme *n, unsigned type, unsigned info, unsigned page);
 void nvme_event_read(nvme *n, unsigned page); /* its log page was read */
+void nvme_namespace_changed(nvme *n, nvme_ns *s);
 uint16_t nvme_event_request(nvme *n, nvme_command *c);
 uint16_t nvme_get_features(nvme *n, nvme_command *c);
 uint16_t nvme_set_features(nvme *n, nvme_command *c);
 void nvme_features_reset(nvme *n);
 
-/* nvme_admin.c, nvme_io.c: NVME_PENDING, or the status with which the command is over */
+/* nvme_admin.c, nvme_io.c */
+typedef struct nvme_operation {
+    uint8_t opcode;
+    uint32_t effects; /* as the log page of supported commands has them */
+    /* NVME_PENDING, or the status with which the command is over */
+    uint16_t (*run)(nvme *n, nvme_command *c);
+} nvme_operation;
+const nvme_operation *nvme_admin_operations(size_t *count);
+const nvme_operation *nvme_io_operations(size_t *count);
 uint16_t nvme_admin_command(nvme *n, nvme_command *c);
 uint16_t nvme_io_command(nvme *n, nvme_command *c);
+void nvme_admin_done(nvme *n, nvme_command *c); /* nvme_transfer()'s ready: success */
 
 #endif /* NVME_MODEL_H_INCLUDED */
