@@ -199,7 +199,7 @@ uint16_t nvme_event_request(nvme *n, nvme_command *c)
     return NVME_PENDING;
 }
 
-/* ==== 4  Features ========================================================= NVMe 1.4, 5.21.1 ==== */
+/* ==== 4  Features ======================================================= NVMe 1.4, 5.21.1 ==== */
 
 enum { FEATURE_CHANGEABLE = 4, FEATURE_PER_NAMESPACE = 2 }; /* none can be saved */
 enum { TEMPERATURE_WARNING = 343, QUEUES_FOR_IO = NVME_QUEUES - 2 };

@@ -53,7 +53,7 @@ int nvme_sync(nvme *n)
     return rc;
 }
 
-/* ==== 2  Identify ============================================================ NVMe 1.4, 5.15 === */
+/* ==== 2  Identify ========================================================= NVMe 1.4, 5.15 ==== */
 
 /* A UUID (version 8: ours to define) from the identity, so that it is the same at every start. */
 void nvme_uuid(const nvme *n, uint64_t index, uint8_t uuid[16])
@@ -148,7 +148,7 @@ uint16_t nvme_identify_namespaces(nvme *n, const nvme_command *c, uint8_t *page)
     }
 }
 
-/* ==== 3  Management ================================================== NVMe 1.4, 5.19 and 5.20 === */
+/* ==== 3  Management ============================================== NVMe 1.4, 5.19 and 5.20 ==== */
 
 /* The free store that fits best, NULL after *status. */
 static nvme_ns *free_store(nvme *n, uint64_t bytes, uint16_t *status)
@@ -275,7 +275,7 @@ uint16_t nvme_attachment(nvme *n, nvme_command *c)
     return nvme_transfer(n, c, false, NVME_PAGE_BYTES, attach_ready);
 }
 
-/* ==== 4  Format ============================================================== NVMe 1.4, 5.23 === */
+/* ==== 4  Format =========================================================== NVMe 1.4, 5.23 ==== */
 
 static uint16_t format_one(nvme *n, nvme_ns *s, uint32_t format)
 {

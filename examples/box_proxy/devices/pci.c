@@ -216,7 +216,7 @@ void pci_unsupported(pci_function *f, const dxpu_tlp *req)
         pci_complete(f, req, DXPU_CPL_UR, none);
 }
 
-/* ==== 4  Errors ====================================================== Base Spec 6.2, 7.8.4 ==== */
+/* ==== 4  Errors ===================================================== Base Spec 6.2, 7.8.4 ==== */
 
 typedef enum error_kind { ERROR_CORRECTABLE, ERROR_NONFATAL, ERROR_FATAL } error_kind;
 
