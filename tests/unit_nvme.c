@@ -595,6 +595,23 @@ static void test_queue_errors(void **state)
     drv_close(d);
 }
 
+/* As many as it says, and no more. */
+static void test_queue_pairs(void **state)
+{
+    driver *d = drv_up(0);
+    (void)state;
+    for (unsigned q = 1; q <= 65; q++) {
+        sqe cq = command(0x05, 0), sq = command(0x01, 0);
+        uint16_t status = q <= 64 ? 0 : NVME_INVALID_QUEUE | NVME_DNR;
+        cq.dw[10] = sq.dw[10] = 15u << 16 | q;
+        cq.dw[11] = (q < 64 ? q : 0) << 16 | 3;
+        sq.dw[11] = q << 16 | 1;
+        assert_int_equal(drv_do(d, 0, &cq).status, status);
+        assert_int_equal(drv_do(d, 0, &sq).status, status);
+    }
+    drv_close(d);
+}
+
 static void test_queue_base_alignment(void **state)
 {
     driver *d = drv_up(0);
@@ -2102,6 +2119,56 @@ static void test_aer_kinds(void **state)
     drv_close(d);
 }
 
+static void busy(driver *d)
+{
+    rc *r = &d->r;
+    for (unsigned i = 0; i < 16; i++) {
+        sqe s = io(i & 1 ? 1 : 2, i * 16, 16);
+        s.dw[6] = MEM_LOW + MEM_DATA + i * 8192;
+        s.dw[8] = s.dw[6] + 4096;
+        (void)drv_send(d, 1, &s);
+    }
+    drv_ring(d, 1);
+    while (model(d)->fn.tags.in_flight == 0 || model(d)->sq[1].busy) {
+        rc_look(r);
+        assert_true(rc_answer_one(r));
+    }
+    rc_look(r);
+    assert_true(r->answers_waiting > 0);
+}
+
+/* Completions that are larger than software allowed: the command fails, and nothing is stuck. */
+static void test_aer_large_completions(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    sqe s = io(1, 0, 8);
+    (void)state;
+    for (unsigned round = 0; round < 2; round++) {
+        r->mps = round ? 512 : 128;
+        assert_int_equal(drv_do(d, 1, &s).status, round ? NVME_TRANSFER_ERROR : 0);
+        assert_int_equal(cfg_read(r, AER + 0x04), round ? 0x00040000 : 0);
+        assert_int_equal(model(d)->fn.tags.in_flight, 0);
+    }
+    drv_close(d);
+}
+
+/* What was asked before a reset may be answered with what was allowed then. */
+static void test_aer_completions_of_earlier_requests(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    (void)state;
+    r->mps = 256;
+    cfg_write_be(r, DEVCTL, 0x2830, 0x3);
+    busy(d);
+    cfg_write_be(r, DEVCTL, 0x8000, 0x3); /* FLR */
+    rc_run(r);
+    assert_int_equal(cfg_read(r, AER + 0x04), 0);
+    assert_int_equal(model(d)->fn.tags.in_flight, 0);
+    drv_close(d);
+}
+
 /* Errors outlive every reset but power. */
 static void test_aer_is_sticky(void **state)
 {
@@ -2358,24 +2425,6 @@ static void test_interrupts_off_for_a_queue(void **state)
 }
 
 /* ==== 10  Resets ============================================================================== */
-
-static void busy(driver *d)
-{
-    rc *r = &d->r;
-    for (unsigned i = 0; i < 16; i++) {
-        sqe s = io(i & 1 ? 1 : 2, i * 16, 16);
-        s.dw[6] = MEM_LOW + MEM_DATA + i * 8192;
-        s.dw[8] = s.dw[6] + 4096;
-        (void)drv_send(d, 1, &s);
-    }
-    drv_ring(d, 1);
-    while (model(d)->fn.tags.in_flight == 0 || model(d)->sq[1].busy) {
-        rc_look(r);
-        assert_true(rc_answer_one(r));
-    }
-    rc_look(r);
-    assert_true(r->answers_waiting > 0);
-}
 
 enum { NO_RESET, CONTROLLER_RESET, FUNCTION_RESET, HOT_RESET, POWER_RESET };
 
@@ -2670,6 +2719,7 @@ int main(void)
         cmocka_unit_test(test_enable_checks),
         cmocka_unit_test(test_identify),
         cmocka_unit_test(test_queue_errors),
+        cmocka_unit_test(test_queue_pairs),
         cmocka_unit_test(test_queue_base_alignment),
         cmocka_unit_test(test_features),
         cmocka_unit_test(test_logs),
@@ -2710,6 +2760,8 @@ int main(void)
         cmocka_unit_test(test_aer_log),
         cmocka_unit_test(test_aer_messages),
         cmocka_unit_test(test_aer_kinds),
+        cmocka_unit_test(test_aer_large_completions),
+        cmocka_unit_test(test_aer_completions_of_earlier_requests),
         cmocka_unit_test(test_aer_is_sticky),
         cmocka_unit_test(test_errors_command_id_twice),
         cmocka_unit_test(test_doorbell_abuse),

@@ -377,8 +377,6 @@ static void completion(fn *f, const dxpu_tlp *cpl)
     dxpu_request r;
     fn_fetch *x;
     bool bad = cpl->status != DXPU_CPL_SC || cpl->ep;
-    if (malformed(f, cpl))
-        return; /* as if it had never come: its request ends with the timeout */
     if (dxpu_tags_complete(&f->tags, cpl, &r) != DXPU_OK) {
         f->count.completions_refused++;
         pci_error(&f->pci, PCI_UNEXPECTED_COMPLETION, true, cpl);
@@ -390,9 +388,12 @@ static void completion(fn *f, const dxpu_tlp *cpl)
         f->pci.config[PCI_COMMAND] |= FCFG_TARGET_ABORT;
     if (cpl->ep) /* advisory: what wanted the data fails and says so */
         pci_error(&f->pci, PCI_POISONED, true, cpl);
+    x = f->request[cpl->tag].owner;
+    /* an owner that a reset took away asked while software may have allowed more */
+    if (x && malformed(f, cpl))
+        bad = true;
     if (bad)
         f->count.completions_failed++;
-    x = f->request[cpl->tag].owner;
     if (!x) {
         f->count.completions_late++;
         return;
