@@ -2097,17 +2097,29 @@ static void test_aer_kinds(void **state)
     assert_int_equal(cfg_read(r, AER + 0x04), 0x1000);
     assert_int_equal(r->errors[1], 1);
     cfg_write(r, AER + 0x04, 0xffffffff);
+    t = cfg_tlp(r, DXPU_TLP_CFGWR0, 0x3c);
+    t.payload.ptr = (const uint8_t *)"\x55\x55\x55\x55";
+    t.payload.len = 4;
+    assert_int_equal(rc_ask(r, &t), DXPU_CPL_SC);
+    assert_int_equal(cfg_read(r, 0x3c), 0x55);
+    t.payload.ptr = data;
+    t.ep = true;
+    cfg_write(r, AER + 0x14, 0);
+    assert_int_equal(rc_ask(r, &t), DXPU_CPL_UR);
+    assert_int_equal(cfg_read(r, 0x3c), 0x55); /* it is as it was */
+    assert_int_equal(cfg_read(r, AER + 0x04), 0x1000);
+    assert_int_equal(r->errors[0], 1); /* advisory: the completion has told */
+    cfg_write(r, AER + 0x04, 0xffffffff);
     read = rc_request(r, DXPU_TLP_MRD, MEM_LOW, 64);
     read.requester = BDF;
     dxpu_tlp_completion(&read, 0, DXPU_CPL_SC, &t);
     t.payload.ptr = data;
     t.payload.len = 64;
     t.length_dw = 16;
-    cfg_write(r, AER + 0x14, 0);
     rc_give(r, &t);
     rc_look(r);
     assert_int_equal(cfg_read(r, AER + 0x04), 0x00010000);
-    assert_int_equal(r->errors[0], 1);
+    assert_int_equal(r->errors[0], 2);
     cfg_write(r, AER + 0x04, 0xffffffff);
     r->hold = true;
     (void)drv_send(d, 1, &s);

@@ -145,8 +145,13 @@ bool pci_config_request(pci_function *f, const dxpu_tlp *t)
     uint8_t bytes[4];
     dxpu_bytes data = { bytes, sizeof bytes }, none = { NULL, 0 };
     bool reset;
-    if (DXPU_BDF_FN(t->target) != 0 || t->ep) { /* the only function is 0 */
+    if (DXPU_BDF_FN(t->target) != 0) { /* the only function is 0 */
         pci_unsupported(f, t);
+        return false;
+    }
+    if (t->ep) { /* discarded; the completion says so (2.7.2.2) */
+        pci_error(f, PCI_POISONED, true, t);
+        pci_complete(f, t, DXPU_CPL_UR, none);
         return false;
     }
     if (t->type == DXPU_TLP_CFGRD0) {
