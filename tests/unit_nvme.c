@@ -1179,8 +1179,9 @@ static void test_io_durable(void **state)
     char path[] = "/tmp/unit_nvme.XXXXXX";
     driver *d = drv_up_file(path);
     uint8_t data[512] = { 1 };
-    sqe s = io(1, 0, 1), flush = io(0, 0, 1), zeroes = io(8, 0, 1);
+    sqe s = io(1, 0, 1), flush = io(0, 0, 1), zeroes = io(8, 0, 1), dataset = command(9, 1);
     (void)state;
+    dataset.dw[11] = 4;
     assert_int_equal(move(d, true, 0, sizeof data, 0, data), 0);
     assert_int_equal(drv_do(d, 1, &zeroes).status, 0);
     assert_int_equal(sync_count, 0);
@@ -1195,8 +1196,12 @@ static void test_io_durable(void **state)
     assert_int_equal(sync_count, 4);
     assert_int_equal(drv_do(d, 1, &zeroes).status, 0);
     assert_int_equal(sync_count, 5);
-    reg_set32(&d->r, 0x14, reg32(&d->r, 0x14) | 1 << 14); /* shutdown */
+    memset(d->r.mem + MEM_DATA, 0, 16);
+    pci_store32(d->r.mem + MEM_DATA + 4, 1);
+    assert_int_equal(drv_do(d, 1, &dataset).status, 0);
     assert_int_equal(sync_count, 6);
+    reg_set32(&d->r, 0x14, reg32(&d->r, 0x14) | 1 << 14); /* shutdown */
+    assert_int_equal(sync_count, 7);
     drv_close(d);
     unlink(path);
 }
@@ -1490,6 +1495,13 @@ static void test_namespaces_in_files(void **state)
     file_has(two, 9 * 512, data, sizeof data);
     memset(data, 0, sizeof data);
     file_has(one, 9 * 512, data, sizeof data);
+    sync_count = 0;
+    s = io_to(2, 0, 0, 1); /* flush one, then all */
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_int_equal(sync_count, 1);
+    s.dw[1] = 0xffffffff;
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_int_equal(sync_count, 3);
     drv_close(d);
     snprintf(many, sizeof many, "%s,%s", one, one); /* it is locked by the first */
     set.file = many;
