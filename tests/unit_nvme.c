@@ -2633,7 +2633,7 @@ static void fuzz_entry(driver *d)
     static const uint8_t opcodes[] = { 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 0x0d, 0x15, 0x80 };
     rc *r = &d->r;
     unsigned q = rnd(r) % 4;
-    sqe s = command(opcodes[rnd(r) % sizeof opcodes], rnd(r) & 7 ? 1 : rnd(r));
+    sqe s = command(opcodes[rnd(r) % sizeof opcodes], rnd(r) & 7 ? 1 + rnd(r) % 3 : rnd(r));
     s.dw[6] = MEM_LOW + rnd(r) % MEM_BYTES / 4 * 4;
     s.dw[8] = MEM_LOW + rnd(r) % MEM_BYTES / 8 * 8;
     s.dw[10] = rnd(r) & 1 ? rnd(r) % 8 : rnd(r) % 0x400000;
@@ -2650,13 +2650,14 @@ static void fuzz_entry(driver *d)
 
 static void fuzz_tlp(driver *d)
 {
-    static const uint32_t regs[] = { 0x04, 0x10, 0x14, 0x44, 0x50, 0x68, 0x88, 0x14, 0x1c };
+    static const uint32_t regs[] = { 0x04, 0x10,  0x14,  0x44,  0x50,  0x68,
+                                     0x88, 0x104, 0x108, 0x10c, 0x110, 0x114 };
     rc *r = &d->r;
     uint8_t data[16];
     uint32_t what = rnd(r) % 64, offset = rnd(r) % NVME_BAR_BYTES / 4 * 4;
     pattern(d, data, sizeof data);
     if (what < 2) {
-        dxpu_tlp t = cfg_tlp(r, DXPU_TLP_CFGWR0, regs[rnd(r) % 9]);
+        dxpu_tlp t = cfg_tlp(r, DXPU_TLP_CFGWR0, regs[rnd(r) % 12]);
         t.first_be = (uint8_t)(rnd(r) & 15);
         t.payload.ptr = data;
         t.payload.len = 4;
@@ -2702,7 +2703,7 @@ static void fuzz_revive(driver *d)
 
 static void test_fuzz(void **state)
 {
-    driver *d = drv_up(0);
+    driver *d = drv_up_namespaces(0, 3);
     rc *r = &d->r;
     (void)state;
     for (unsigned round = 0; round < 300; round++) {
