@@ -6,7 +6,8 @@ Prints `ok NAME` or `not ok NAME` for each check."""
 import os
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "examples", "demo"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
 import lab  # noqa: E402
 
 failed = 0
