@@ -62,7 +62,8 @@ typedef struct rc {
     bool closed; /* port.waiting says that nothing leaves */
     uint64_t seed;
     uint32_t mps, mrrs;
-    unsigned last_tag; /* of the latest read request */
+    unsigned last_tag;  /* of the latest read request */
+    unsigned errors[3]; /* messages: ERR_COR, ERR_NONFATAL, ERR_FATAL */
     unsigned reads, writes, most_in_flight, msi_count[RC_VECTORS];
     uint32_t msi_last;
     dxpu_tlp cpl; /* the last completion for the root complex, and its data so far */
@@ -211,6 +212,8 @@ static inline void rc_read(rc *r, const dxpu_tlp *t)
     while (left) {
         uint32_t part = left, room = 64 * (1 + rnd(r) % 8) - (uint32_t)(at & 63);
         uint64_t start = at & ~(uint64_t)3;
+        if (room > r->mps - (at & 63)) /* to the last boundary that the payload allows */
+            room = r->mps - (uint32_t)(at & 63);
         part = part < room ? part : room;
         cpl.byte_count = (uint16_t)left;
         cpl.lower_addr = (uint8_t)(at & 0x7f);
@@ -240,6 +243,16 @@ static inline void rc_completion(rc *r, const dxpu_tlp *t)
     r->cpl_done = !t->length_dw || t->byte_count <= t->length_dw * 4u - (t->lower_addr & 3);
 }
 
+static void rc_message(rc *r, const dxpu_tlp *t)
+{
+    static const uint8_t kind[] = { 0, 1, 3, 2 }; /* of codes 0x30, 0x31, 0x33 */
+    assert_true(t->message_code >= 0x30 && t->message_code <= 0x33 && t->message_code != 0x32);
+    assert_int_equal(t->message_routing, DXPU_MSG_TO_ROOT);
+    if (!r->foreign)
+        assert_int_equal(t->requester, r->bdf);
+    r->errors[kind[t->message_code - 0x30]]++;
+}
+
 /* Look at what the device emitted.  The completions it is owed are only queued. */
 static inline void rc_look(rc *r)
 {
@@ -254,6 +267,8 @@ static inline void rc_look(rc *r)
             rc_read(r, &t);
         else if (t.type >= DXPU_TLP_CPL && t.type <= DXPU_TLP_CPLDLK)
             rc_completion(r, &t);
+        else if (t.type == DXPU_TLP_MSG)
+            rc_message(r, &t);
         else
             fail();
         free(c);

@@ -2,8 +2,8 @@
    SPDX-License-Identifier: MIT
 
    CONTENTS   1 Root complex   2 Driver   3 Configuration space   4 Registers
-              5 Admin commands   6 Reading and writing   7 Errors
-              8 Events, aborts, interrupts   9 Resets   10 Fuzz */
+              5 Admin commands   6 Reading and writing   7 Namespaces
+              8 Errors   9 Events, aborts, interrupts   10 Resets   11 Fuzz */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -24,7 +25,9 @@
 #include "examples/box_proxy/devices/nvme_admin.c"
 #include "examples/box_proxy/devices/nvme_io.c"
 #include "examples/box_proxy/devices/nvme_log.c"
+#include "examples/box_proxy/devices/nvme_namespace.c"
 #include "examples/box_proxy/devices/nvme_queue.c"
+#include "examples/box_proxy/devices/nvme_transfer.c"
 #include "examples/box_proxy/devices/pci.c"
 
 /* The store's system calls, counted, and failing when told to. */
@@ -287,16 +290,23 @@ static void drv_queues(driver *d, unsigned count)
     }
 }
 
-static driver *drv_open(const char *file)
+static driver *drv_open_set(const char *file, unsigned namespaces, const char *serial)
 {
     device_settings set = { .memory_bytes = STORE_BYTES, .mps_bytes = 512, .identity = 0x20001 };
     driver *d = calloc(1, sizeof *d);
     assert_non_null(d);
     set.file = file;
     set.file_bytes = file ? STORE_BYTES : 0;
+    set.namespaces = namespaces;
+    set.serial = serial;
     rc_open(&d->r, &nvme_kind, &set, 0);
     d->r.whole_dwords = true;
     return d;
+}
+
+static driver *drv_open(const char *file)
+{
+    return drv_open_set(file, 0, NULL);
 }
 
 static void drv_close(driver *d)
@@ -305,14 +315,19 @@ static void drv_close(driver *d)
     free(d);
 }
 
-static driver *drv_up(unsigned queues)
+static driver *drv_up_namespaces(unsigned queues, unsigned namespaces)
 {
-    driver *d = drv_open(NULL);
+    driver *d = drv_open_set(NULL, namespaces, NULL);
     drv_enumerate(d);
     drv_msix(d);
     drv_enable(d);
     drv_queues(d, queues);
     return d;
+}
+
+static driver *drv_up(unsigned queues)
+{
+    return drv_up_namespaces(queues, 0);
 }
 
 static nvme *model(driver *d)
@@ -337,7 +352,10 @@ static void test_config_identity(void **state)
         found |= id == 0x01 ? 1u : id == 0x11 ? 2u : id == 0x10 ? 4u : 8u;
     }
     assert_int_equal(found, 7);
-    assert_int_equal(cfg_read(r, 0x100), 0);
+    assert_int_equal(cfg_read(r, 0x100), 0x14820001); /* Advanced Error Reporting */
+    assert_int_equal(cfg_read(r, 0x148), 0x00010003); /* Device Serial Number */
+    assert_int_equal(cfg_read(r, 0x14c), 0x20001);
+    assert_int_equal(cfg_read(r, 0x154), 0);
     drv_close(d);
 }
 
@@ -577,6 +595,23 @@ static void test_queue_errors(void **state)
     drv_close(d);
 }
 
+/* As many as it says, and no more. */
+static void test_queue_pairs(void **state)
+{
+    driver *d = drv_up(0);
+    (void)state;
+    for (unsigned q = 1; q <= 65; q++) {
+        sqe cq = command(0x05, 0), sq = command(0x01, 0);
+        uint16_t status = q <= 64 ? 0 : NVME_INVALID_QUEUE | NVME_DNR;
+        cq.dw[10] = sq.dw[10] = 15u << 16 | q;
+        cq.dw[11] = (q < 64 ? q : 0) << 16 | 3;
+        sq.dw[11] = q << 16 | 1;
+        assert_int_equal(drv_do(d, 0, &cq).status, status);
+        assert_int_equal(drv_do(d, 0, &sq).status, status);
+    }
+    drv_close(d);
+}
+
 static void test_queue_base_alignment(void **state)
 {
     driver *d = drv_up(0);
@@ -623,6 +658,22 @@ static void test_features(void **state)
     assert_int_equal(feature(d, true, 5, 7, 1).status, 0);
     assert_int_equal(feature(d, false, 5, 0, 1).dw0, 7);
     assert_int_equal(feature(d, false, 4, 0, 0).dw0, 343);
+    assert_int_equal(feature(d, false, 5 | 3 << 8, 0, 1).dw0, 6); /* of a namespace */
+    assert_int_equal(feature(d, false, 5, 0, 2).status, NVME_INVALID_NAMESPACE | NVME_DNR);
+    for (uint32_t id = 1; id < 0x10; id++) { /* each has a default, which it has now or again */
+        uint32_t dw11 = id == 9 ? 5 : 0, nsid = id == 5;
+        bool known = id != 3 && id < 12;
+        result now = feature(d, false, id, dw11, nsid), def;
+        def = feature(d, false, id | 1 << 8, dw11, nsid);
+        assert_int_equal(def.status, known ? 0 : NVME_INVALID_FIELD | NVME_DNR);
+        assert_true(now.dw0 == def.dw0 || id == 5 || id == 6);
+        def = feature(d, false, id | 2 << 8, dw11, nsid); /* nothing is saved */
+        assert_int_equal(def.status, known ? 0 : NVME_INVALID_FIELD | NVME_DNR);
+    }
+    assert_int_equal(feature(d, true, 6, 2, 0).status, NVME_INVALID_FIELD | NVME_DNR);
+    assert_int_equal(feature(d, true, 4, 320 | 0xfu << 16, 0).status, 0); /* all sensors */
+    assert_int_equal(feature(d, false, 4, 0, 0).dw0, 320);
+    assert_int_equal(feature(d, true, 4, 1u << 16, 0).status, NVME_INVALID_FIELD | NVME_DNR);
     drv_queues(d, 1);
     assert_int_equal(feature(d, true, 7, 0, 0).status, NVME_SEQUENCE_ERROR | NVME_DNR);
     drv_close(d);
@@ -648,14 +699,65 @@ static void test_logs(void **state)
     assert_int_equal(pci_load32(p + 6 * 4), 1);
     assert_int_equal(pci_load32(p + 1024 + 4), 3);
     assert_int_equal(pci_load32(p + 0x10 * 4), 0);
+    assert_int_equal(pci_load32(p + 0x80 * 4), 0x20007);
+    assert_int_equal(pci_load32(p + 1024 + 0x0c * 4), 1);
     assert_int_equal(admin(d, 0x02, 0, 0x77, 0), NVME_INVALID_LOG | NVME_DNR);
     assert_int_equal(admin(d, 0x02, 1, 2 | 127u << 16, 0), NVME_INVALID_FIELD | NVME_DNR);
     drv_close(d);
 }
 
+/* What the health log counts is what happened. */
+static void test_health_counts(void **state)
+{
+    driver *d = drv_up(1);
+    const uint8_t *p = d->r.mem + MEM_DATA;
+    sqe s = command(2, 1);
+    (void)state;
+    nvme_kind.tick(d->r.dev, 1);
+    s.dw[12] = 7;
+    s.dw[8] = s.dw[6] + 4096;
+    for (unsigned i = 0; i < 300; i++)
+        assert_int_equal(drv_do(d, 1, &s).status, 0);
+    s.dw[0] = 1;
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    s.dw[0] = 5;
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    nvme_kind.tick(d->r.dev, 7200000000001u);
+    assert_int_equal(admin(d, 0x02, 0, 2 | 127u << 16, 0), 0);
+    assert_int_equal(nvme_le64(p + 32), 3); /* thousands of 512 bytes: 301 times 8 of them */
+    assert_int_equal(nvme_le64(p + 48), 1);
+    assert_int_equal(nvme_le64(p + 64), 301); /* Compare reads */
+    assert_int_equal(nvme_le64(p + 80), 1);
+    assert_int_equal(nvme_le64(p + 96), 0);
+    assert_int_equal(nvme_le64(p + 112), 1);
+    assert_int_equal(nvme_le64(p + 128), 2);
+    assert_int_equal(nvme_le64(p + 144), 0);
+    reg_set32(&d->r, 0x14, reg32(&d->r, 0x14) | 1 << 14); /* an orderly end, and one without */
+    nvme_kind.reset(d->r.dev);
+    assert_int_equal(model(d)->unsafe_shutdowns, 0);
+    drv_enumerate(d);
+    drv_enable(d);
+    nvme_kind.reset(d->r.dev);
+    assert_int_equal(model(d)->unsafe_shutdowns, 1);
+    assert_int_equal(model(d)->reads, 0); /* is not the next user's business */
+    drv_close(d);
+}
+
+static void test_serial(void **state)
+{
+    driver *d = drv_open_set(NULL, 0, "SHELF-7");
+    const uint8_t *p = d->r.mem + MEM_DATA;
+    (void)state;
+    drv_enumerate(d);
+    drv_enable(d);
+    assert_int_equal(identify(d, 1, 0), 0);
+    assert_memory_equal(p + 4, "SHELF-7             ", 20);
+    drv_close(d);
+}
+
 static void test_firmware_and_others_are_not_there(void **state)
 {
-    static const uint8_t opcodes[] = { 0x0d, 0x10, 0x11, 0x14, 0x15, 0x18, 0x81, 0x84, 0xc0, 0xff };
+    static const uint8_t opcodes[] = { 0x10, 0x11, 0x14, 0x18, 0x19, 0x81, 0x84, 0xc0, 0xff };
     driver *d = drv_up(0);
     (void)state;
     for (unsigned i = 0; i < sizeof opcodes; i++)
@@ -1077,8 +1179,9 @@ static void test_io_durable(void **state)
     char path[] = "/tmp/unit_nvme.XXXXXX";
     driver *d = drv_up_file(path);
     uint8_t data[512] = { 1 };
-    sqe s = io(1, 0, 1), flush = io(0, 0, 1), zeroes = io(8, 0, 1);
+    sqe s = io(1, 0, 1), flush = io(0, 0, 1), zeroes = io(8, 0, 1), dataset = command(9, 1);
     (void)state;
+    dataset.dw[11] = 4;
     assert_int_equal(move(d, true, 0, sizeof data, 0, data), 0);
     assert_int_equal(drv_do(d, 1, &zeroes).status, 0);
     assert_int_equal(sync_count, 0);
@@ -1093,8 +1196,12 @@ static void test_io_durable(void **state)
     assert_int_equal(sync_count, 4);
     assert_int_equal(drv_do(d, 1, &zeroes).status, 0);
     assert_int_equal(sync_count, 5);
-    reg_set32(&d->r, 0x14, reg32(&d->r, 0x14) | 1 << 14); /* shutdown */
+    memset(d->r.mem + MEM_DATA, 0, 16);
+    pci_store32(d->r.mem + MEM_DATA + 4, 1);
+    assert_int_equal(drv_do(d, 1, &dataset).status, 0);
     assert_int_equal(sync_count, 6);
+    reg_set32(&d->r, 0x14, reg32(&d->r, 0x14) | 1 << 14); /* shutdown */
+    assert_int_equal(sync_count, 7);
     drv_close(d);
     unlink(path);
 }
@@ -1120,7 +1227,358 @@ static void test_io_store_fails(void **state)
     unlink(path);
 }
 
-/* ==== 7  Errors =============================================================================== */
+enum { SGL_LISTS = 0x300000 }; /* segments in host memory, above the queues */
+
+static void sgl_put(uint8_t *d, unsigned type, uint64_t address, uint32_t bytes)
+{
+    memset(d, 0, 16);
+    nvme_put64(d, address);
+    pci_store32(d + 8, bytes);
+    d[15] = (uint8_t)(type << 4);
+}
+
+static void sgl_command(sqe *s, unsigned type, uint64_t address, uint32_t bytes)
+{
+    uint8_t d[16];
+    sgl_put(d, type, address, bytes);
+    s->dw[0] |= 1 << 14;
+    for (unsigned i = 0; i < 4; i++)
+        s->dw[6 + i] = pci_load32(d + (size_t)i * 4);
+}
+
+enum { DATA_BLOCK, BIT_BUCKET, SEGMENT, LAST_SEGMENT, KEYED };
+
+/* ==== 7  Namespaces =========================================================================== */
+
+static uint16_t manage(driver *d, uint32_t nsid, uint32_t select)
+{
+    return admin(d, 0x0d, nsid, select, 0);
+}
+
+static result make_namespace(driver *d, uint64_t blocks, uint64_t capacity, uint8_t format)
+{
+    uint8_t *p = d->r.mem + MEM_DATA;
+    sqe s = command(0x0d, 0);
+    memset(p, 0, 4096);
+    nvme_put64(p, blocks);
+    nvme_put64(p + 8, capacity);
+    p[26] = format;
+    return drv_do(d, 0, &s);
+}
+
+static uint16_t attach_it(driver *d, uint32_t nsid, bool to, uint32_t list)
+{
+    memset(d->r.mem + MEM_DATA, 0, 4096);
+    pci_store32(d->r.mem + MEM_DATA, list);
+    return admin(d, 0x15, nsid, !to, 0);
+}
+
+enum { OURS = NVME_CONTROLLER << 16 | 1 }; /* a list of this controller alone */
+
+/* The numbers of a list that identify gives, as digits. */
+static unsigned list_of(driver *d, uint32_t cns, uint32_t after)
+{
+    unsigned digits = 0;
+    assert_int_equal(identify(d, cns, after), 0);
+    for (const uint8_t *p = d->r.mem + MEM_DATA; pci_load32(p); p += 4)
+        digits = digits * 10 + pci_load32(p);
+    return digits;
+}
+
+static sqe io_to(uint32_t nsid, uint8_t opcode, uint64_t lba, uint32_t blocks)
+{
+    sqe s = io(opcode, lba, blocks);
+    s.dw[1] = nsid;
+    return s;
+}
+
+static void test_namespaces_are_apart(void **state)
+{
+    driver *d = drv_up_namespaces(1, 3);
+    uint8_t *p = d->r.mem + MEM_DATA, uuid[4][16];
+    sqe s;
+    (void)state;
+    assert_int_equal(identify(d, 1, 0), 0);
+    assert_int_equal(pci_load32(p + 516), 3);
+    assert_int_equal(nvme_le64(p + 280), 3 * STORE_BYTES);
+    assert_int_equal(nvme_le64(p + 296), 0);
+    assert_int_equal(list_of(d, 2, 0), 123);
+    assert_int_equal(list_of(d, 2, 1), 23);
+    assert_int_equal(list_of(d, 2, 3), 0);
+    nvme_uuid(model(d), 0, uuid[0]);
+    for (uint32_t nsid = 1; nsid <= 3; nsid++) {
+        assert_int_equal(identify(d, 3, nsid), 0);
+        memcpy(uuid[nsid], p + 4, 16);
+        for (uint32_t other = 0; other < nsid; other++)
+            assert_memory_not_equal(uuid[nsid], uuid[other], 16);
+    }
+    for (uint32_t nsid = 1; nsid <= 3; nsid++) {
+        memset(p, (int)nsid, 512);
+        s = io_to(nsid, 1, 7, 1);
+        assert_int_equal(drv_do(d, 1, &s).status, 0);
+    }
+    for (uint32_t nsid = 1; nsid <= 3; nsid++) {
+        s = io_to(nsid, 2, 7, 1);
+        assert_int_equal(drv_do(d, 1, &s).status, 0);
+        assert_int_equal(p[511], nsid);
+    }
+    assert_int_equal(admin(d, 0x80, 2, 1, 0), 0); /* format one: the others do not notice */
+    s = io_to(2, 2, 0, 1);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_int_equal(p[0], 0);
+    s = io_to(3, 2, 7, 1);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_int_equal(p[0], 3);
+    assert_int_equal(identify(d, 0, 2), 0);
+    assert_int_equal(p[26], 1);
+    assert_int_equal(identify(d, 0, 3), 0);
+    assert_int_equal(p[26], 0);
+    drv_close(d);
+}
+
+static void test_namespace_errors(void **state)
+{
+    static const uint8_t opcodes[] = { 1, 2, 5, 8, 9, 12, 0 };
+    driver *d = drv_up_namespaces(1, 2);
+    const uint16_t inactive = NVME_INVALID_FIELD | NVME_DNR;
+    const uint16_t none = NVME_INVALID_NAMESPACE | NVME_DNR;
+    (void)state;
+    assert_int_equal(attach_it(d, 2, false, OURS), 0);
+    for (unsigned i = 0; i < sizeof opcodes; i++) {
+        sqe s = io_to(2, opcodes[i], 0, 1);
+        assert_int_equal(drv_do(d, 1, &s).status, inactive);
+        s.dw[1] = 3;
+        assert_int_equal(drv_do(d, 1, &s).status, none);
+        s.dw[1] = 0;
+        assert_int_equal(drv_do(d, 1, &s).status, none);
+        s.dw[1] = 0xffffffff;
+        assert_int_equal(drv_do(d, 1, &s).status, opcodes[i] ? none : 0);
+        s.dw[1] = 1;
+        assert_int_equal(drv_do(d, 1, &s).status, 0);
+    }
+    assert_int_equal(admin(d, 0x80, 2, 0, 0), inactive);
+    assert_int_equal(identify(d, 3, 2), inactive);
+    assert_int_equal(identify(d, 3, 3), none);
+    assert_int_equal(identify(d, 0, 3), none);
+    assert_int_equal(identify(d, 0x11, 3), none);
+    assert_int_equal(identify(d, 0x12, 0), none);
+    assert_int_equal(identify(d, 0x10, 0xfffffffe), none);
+    assert_int_equal(identify(d, 0, 2), 0); /* all zero */
+    assert_int_equal(nvme_le64(d->r.mem + MEM_DATA), 0);
+    assert_int_equal(identify(d, 0x11, 2), 0);
+    assert_int_equal(nvme_le64(d->r.mem + MEM_DATA), STORE_BYTES / 512);
+    assert_int_equal(identify(d, 0, 0xffffffff), 0); /* what all have in common */
+    assert_int_equal(nvme_le64(d->r.mem + MEM_DATA), 0);
+    assert_int_equal(pci_load32(d->r.mem + MEM_DATA + 132), 12u << 16);
+    assert_int_equal(attach_it(d, 3, true, OURS), none);
+    assert_int_equal(attach_it(d, 2, false, OURS), NVME_NOT_ATTACHED | NVME_DNR);
+    assert_int_equal(attach_it(d, 1, true, OURS), NVME_ALREADY_ATTACHED | NVME_DNR);
+    assert_int_equal(attach_it(d, 2, true, OURS + 1), NVME_CONTROLLER_LIST | NVME_DNR);
+    assert_int_equal(attach_it(d, 2, true, OURS + 0x10000), NVME_CONTROLLER_LIST | NVME_DNR);
+    assert_int_equal(admin(d, 0x15, 1, 2, 0), inactive);
+    assert_int_equal(manage(d, 1, 2), inactive);
+    assert_int_equal(manage(d, 3, 1), none);
+    drv_close(d);
+}
+
+static void test_namespace_attachment(void **state)
+{
+    driver *d = drv_up_namespaces(1, 2);
+    sqe aer = command(0x0c, 0);
+    uint8_t *p = d->r.mem + MEM_DATA;
+    result res;
+    (void)state;
+    assert_int_equal(identify(d, 0x12, 2), 0);
+    assert_int_equal(pci_load32(p), OURS);
+    assert_int_equal(identify(d, 0x12 | (NVME_CONTROLLER + 1) << 16, 2), 0);
+    assert_int_equal(pci_load32(p), 0);
+    assert_int_equal(attach_it(d, 2, false, OURS), 0);
+    assert_int_equal(list_of(d, 2, 0), 1);
+    assert_int_equal(list_of(d, 0x10, 0), 12);
+    assert_int_equal(identify(d, 0x12, 2), 0);
+    assert_int_equal(pci_load32(p), 0);
+    assert_int_equal(identify(d, 0x13, 0), 0);
+    assert_int_equal(pci_load32(p), OURS);
+    assert_int_equal(admin(d, 0x02, 0, 4 | 1023u << 16 | 1u << 15, 0), 0);
+    assert_int_equal(pci_load32(p), 2);
+    assert_int_equal(admin(d, 0x02, 0, 4 | 1023u << 16, 0), 0);
+    assert_int_equal(pci_load32(p), 2); /* kept by the first reading, not by this one */
+    assert_int_equal(admin(d, 0x02, 0, 4 | 1023u << 16, 0), 0);
+    assert_int_equal(pci_load32(p), 0);
+    assert_int_equal(feature(d, true, 11, 0x100, 0).status, 0);
+    (void)drv_send(d, 0, &aer);
+    drv_ring(d, 0);
+    rc_run(&d->r);
+    assert_false(drv_reap(d, 0, &res)); /* what was before does not count */
+    memset(p, 0, 4096);
+    pci_store32(p, OURS);
+    aer = command(0x15, 2);
+    (void)drv_send(d, 0, &aer);
+    drv_ring(d, 0);
+    rc_run(&d->r);
+    assert_true(drv_reap(d, 0, &res));
+    assert_int_equal(res.dw0, 0x040002);
+    assert_true(drv_reap(d, 0, &res));
+    assert_int_equal(res.status, 0);
+    drv_consumed(d, 0);
+    assert_int_equal(list_of(d, 2, 0), 12);
+    drv_close(d);
+}
+
+static void test_namespace_management(void **state)
+{
+    const uint64_t all = STORE_BYTES / 512;
+    driver *d = drv_up_namespaces(1, 2);
+    uint8_t *p = d->r.mem + MEM_DATA, uuid[16];
+    sqe s = io_to(2, 1, 3, 1);
+    (void)state;
+    memset(p, 0x7e, 512);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_int_equal(identify(d, 3, 2), 0);
+    memcpy(uuid, p + 4, 16);
+    assert_int_equal(make_namespace(d, 8, 8, 0).status, NVME_NO_NSID | NVME_DNR);
+    assert_int_equal(manage(d, 2, 1), 0);
+    assert_int_equal(list_of(d, 0x10, 0), 1);
+    assert_int_equal(manage(d, 2, 1), NVME_INVALID_FIELD | NVME_DNR);
+    assert_int_equal(identify(d, 1, 0), 0);
+    assert_int_equal(nvme_le64(p + 296), STORE_BYTES);
+    assert_int_equal(make_namespace(d, all + 1, all + 1, 0).status, NVME_NO_CAPACITY | NVME_DNR);
+    assert_int_equal(make_namespace(d, UINT64_MAX, UINT64_MAX, 0).status,
+                     NVME_NO_CAPACITY | NVME_DNR);
+    assert_int_equal(make_namespace(d, 0, 0, 0).status, NVME_INVALID_FIELD | NVME_DNR);
+    assert_int_equal(make_namespace(d, 8, 9, 0).status, NVME_INVALID_FIELD | NVME_DNR);
+    assert_int_equal(make_namespace(d, 8, 7, 0).status, NVME_NO_THIN_PROVISIONING | NVME_DNR);
+    assert_int_equal(make_namespace(d, 8, 8, 2).status, NVME_INVALID_FORMAT | NVME_DNR);
+    assert_int_equal(make_namespace(d, 16, 16, 1).dw0, 2);
+    assert_int_equal(list_of(d, 2, 0), 1); /* not attached yet */
+    assert_int_equal(attach_it(d, 2, true, OURS), 0);
+    assert_int_equal(identify(d, 3, 2), 0);
+    assert_memory_not_equal(p + 4, uuid, 16); /* it is another one */
+    assert_int_equal(identify(d, 0, 2), 0);
+    assert_int_equal(nvme_le64(p), 16);
+    s = io_to(2, 2, 16, 1);
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_LBA_RANGE | NVME_DNR);
+    s = io_to(2, 2, 0, 1);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_int_equal(p[3 * 512], 0); /* nothing is left of the old one */
+    assert_int_equal(manage(d, 0xffffffff, 1), 0);
+    assert_int_equal(list_of(d, 0x10, 0), 0);
+    nvme_kind.reset(d->r.dev); /* the next user finds what the owner gave */
+    drv_enumerate(d);
+    drv_msix(d);
+    drv_enable(d);
+    assert_int_equal(list_of(d, 2, 0), 12);
+    drv_close(d);
+}
+
+/* Two files are two namespaces; names that are none, and too many. */
+static void test_namespaces_in_files(void **state)
+{
+    char one[] = "/tmp/unit_nvme.XXXXXX", two[] = "/tmp/unit_nvme.XXXXXX", both[64], many[200];
+    device_settings set = { .mps_bytes = 512, .file_bytes = STORE_BYTES, .identity = 1 };
+    device_port port = { NULL, rc_emitted, NULL };
+    int fd1 = mkstemp(one), fd2 = mkstemp(two);
+    uint8_t data[512];
+    driver *d;
+    sqe s = io_to(2, 1, 9, 1);
+    (void)state;
+    assert_true(fd1 >= 0 && fd2 >= 0);
+    snprintf(both, sizeof both, "%s,%s", one, two);
+    d = drv_open(both);
+    drv_enumerate(d);
+    drv_msix(d);
+    drv_enable(d);
+    drv_queues(d, 1);
+    memset(data, 0x42, sizeof data);
+    memcpy(d->r.mem + MEM_DATA, data, sizeof data);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    file_has(two, 9 * 512, data, sizeof data);
+    memset(data, 0, sizeof data);
+    file_has(one, 9 * 512, data, sizeof data);
+    sync_count = 0;
+    s = io_to(2, 0, 0, 1); /* flush one, then all */
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_int_equal(sync_count, 1);
+    s.dw[1] = 0xffffffff;
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_int_equal(sync_count, 3);
+    drv_close(d);
+    snprintf(many, sizeof many, "%s,%s", one, one); /* it is locked by the first */
+    set.file = many;
+    assert_null(nvme_kind.create(&set, &port));
+    snprintf(many, sizeof many, "%s,", one);
+    assert_null(nvme_kind.create(&set, &port));
+    set.file = NULL;
+    set.namespaces = NVME_NAMESPACES + 1;
+    assert_null(nvme_kind.create(&set, &port));
+    close(fd1);
+    close(fd2);
+    unlink(one);
+    unlink(two);
+}
+
+static uint64_t file_space(const char *path)
+{
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    return (uint64_t)st.st_blocks * 512;
+}
+
+/* Deallocating gives space back, Write Zeroes only when it may. */
+static void test_deallocation(void **state)
+{
+    char path[] = "/tmp/unit_nvme.XXXXXX";
+    driver *d = drv_up_file(path);
+    uint8_t *p = d->r.mem + MEM_DATA;
+    uint64_t full;
+    sqe s = io(1, 0, 2048);
+    (void)state;
+    memset(p, 0xaa, 1 << 20);
+    sgl_command(&s, DATA_BLOCK, MEM_LOW + MEM_DATA, 1 << 20);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    full = file_space(path);
+    assert_true(full >= 1 << 20);
+    s = io(8, 0, 1024);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_true(file_space(path) >= 1 << 20);
+    s.dw[12] |= 1u << 25;
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_true(file_space(path) <= full - (1 << 19));
+    s = command(9, 1);
+    s.dw[11] = 3; /* hints, but no deallocation */
+    memset(p, 0, 16);
+    pci_store32(p + 4, 1024);
+    nvme_put64(p + 8, 1024);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_true(file_space(path) >= 1 << 19);
+    s.dw[11] = 4;
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_true(file_space(path) <= full - (1 << 20));
+    s = io(2, 1024, 1);
+    p[0] = 1;
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_int_equal(p[0], 0);
+    drv_close(d);
+    unlink(path);
+}
+
+static void test_verify(void **state)
+{
+    char path[] = "/tmp/unit_nvme.XXXXXX";
+    driver *d = drv_up_file(path);
+    sqe s = io(12, 0, STORE_BYTES / 512);
+    (void)state;
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    disk_fails = true;
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_READ_ERROR);
+    disk_fails = false;
+    s.dw[10] = 1;
+    assert_int_equal(drv_do(d, 1, &s).status, NVME_LBA_RANGE | NVME_DNR);
+    drv_close(d);
+    unlink(path);
+}
+
+/* ==== 8  Errors =============================================================================== */
 
 static void test_errors_of_io(void **state)
 {
@@ -1150,7 +1608,7 @@ static void test_errors_of_io(void **state)
     s = io(0x7f, 0, 1);
     assert_int_equal(drv_do(d, 1, &s).status, NVME_INVALID_OPCODE | NVME_DNR);
     s = io(2, 0, 1);
-    s.dw[0] |= 1 << 14; /* SGL */
+    s.dw[0] |= 3 << 14; /* neither PRPs nor SGLs */
     assert_int_equal(drv_do(d, 1, &s).status, NVME_INVALID_FIELD | NVME_DNR);
     s.dw[0] = 2 | 1 << 8; /* fused */
     assert_int_equal(drv_do(d, 1, &s).status, NVME_INVALID_FIELD | NVME_DNR);
@@ -1189,6 +1647,178 @@ static void test_errors_of_prps(void **state)
     s.dw[9] = 0x7777; /* a list where the host has nothing */
     assert_int_equal(drv_do(d, 1, &s).status, NVME_TRANSFER_ERROR);
     assert_true(cfg_read(&d->r, 0x04) & 0x20000000); /* received a master abort */
+    drv_close(d);
+}
+
+/* Pieces of any size and alignment, buckets and empty ones among them, over several segments.
+   keep[i]: where byte i of the data is in host memory, or 0 for nowhere. */
+static void sgl_scatter(driver *d, sqe *s, uint32_t bytes, bool write, uint32_t *keep)
+{
+    rc *r = &d->r;
+    uint32_t at = 0, place = MEM_DATA, list = SGL_LISTS, count, lead = 0;
+    bool last = false, first = true;
+    while (!last) {
+        uint32_t start = list;
+        last = (count = 1 + rnd(r) % 600) > 400 || at >= bytes / 2;
+        for (uint32_t i = 0; last ? at < bytes : i < count && at < bytes / 2 + 64; i++) {
+            uint32_t part = rnd(r) % 8 ? rnd(r) % 900 : 0, room = bytes - at;
+            bool bucket = rnd(r) % 6 == 0;
+            if (!(bucket && write)) {
+                part = part < room ? part : room + (last ? rnd(r) % 64 : 0);
+                for (uint32_t k = 0; k < part && at < bytes; k++)
+                    keep[at++] = bucket ? 0 : place + k;
+            }
+            sgl_put(r->mem + list, bucket ? BIT_BUCKET : DATA_BLOCK, MEM_LOW + place, part);
+            place += bucket ? 0 : part + rnd(r) % 5;
+            list += 16;
+        }
+        if (first)
+            sgl_command(s, last ? LAST_SEGMENT : SEGMENT, MEM_LOW + start,
+                        list - start + (last ? 0 : 16));
+        else
+            sgl_put(r->mem + lead, last ? LAST_SEGMENT : SEGMENT, MEM_LOW + start,
+                    list - start + (last ? 0 : 16));
+        first = false;
+        lead = list;
+        list += 16 + 8 * (rnd(r) % 4);
+    }
+}
+
+static void test_sgl_all_sizes(void **state)
+{
+    enum { MOST = 200 * 512 };
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    static uint8_t data[MOST], back[MOST];
+    static uint32_t keep[MOST];
+    (void)state;
+    r->whole_dwords = false;
+    for (unsigned round = 0; round < 40; round++) {
+        uint32_t bytes = 512 * (1 + rnd(r) % 200), holes = 0;
+        sqe s = io(1, round, bytes / 512);
+        pattern(d, data, bytes);
+        sgl_scatter(d, &s, bytes, true, keep);
+        for (uint32_t i = 0; i < bytes; i++)
+            r->mem[keep[i]] = data[i];
+        assert_int_equal(drv_do(d, 1, &s).status, 0);
+        assert_int_equal(move(d, false, round, bytes, 0, back), 0); /* by PRPs */
+        assert_memory_equal(back, data, bytes);
+        s = io(2, round, bytes / 512);
+        sgl_scatter(d, &s, bytes, false, keep);
+        memset(r->mem + MEM_DATA, 0x99, 0x200000);
+        assert_int_equal(drv_do(d, 1, &s).status, 0);
+        for (uint32_t i = 0; i < bytes; i++) {
+            holes += !keep[i];
+            if (keep[i] && r->mem[keep[i]] != data[i])
+                fail();
+            if (keep[i])
+                r->mem[keep[i]] = 0x99;
+        }
+        assert_true(holes || bytes < 20000);
+        for (uint32_t i = 0; i < 0x200000; i++) { /* and nothing else was written */
+            if (r->mem[MEM_DATA + i] != 0x99)
+                fail();
+        }
+    }
+    assert_int_equal(model(d)->count.sgl_commands, 80);
+    drv_close(d);
+}
+
+/* A data block alone, one that is longer than the data, a dataset's ranges by SGL. */
+static void test_sgl_in_the_command(void **state)
+{
+    driver *d = drv_up(1);
+    uint8_t *mem = d->r.mem + MEM_DATA;
+    sqe s = io(1, 5, 8);
+    (void)state;
+    memset(mem, 0x3c, 4096);
+    sgl_command(&s, DATA_BLOCK, MEM_LOW + MEM_DATA, 4096);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    s = io(2, 5, 8);
+    memset(mem, 0, 8192);
+    sgl_command(&s, DATA_BLOCK, MEM_LOW + MEM_DATA, 8192);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_int_equal(mem[4095], 0x3c);
+    assert_int_equal(mem[4096], 0);
+    s = command(9, 1);
+    s.dw[11] = 4;
+    memset(mem, 0, 16);
+    pci_store32(mem + 4, 8);
+    nvme_put64(mem + 8, 5);
+    sgl_command(&s, DATA_BLOCK, MEM_LOW + MEM_DATA, 16);
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    s = io(2, 5, 8);
+    mem[77] = 1;
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    assert_int_equal(mem[77], 0);
+    drv_close(d);
+}
+
+static uint16_t sgl_try(driver *d, uint8_t opcode, unsigned type, uint64_t address, uint32_t bytes)
+{
+    sqe s = io(opcode, 0, 1);
+    sgl_command(&s, type, address, bytes);
+    return drv_do(d, 1, &s).status;
+}
+
+static void test_sgl_errors(void **state)
+{
+    const uint64_t data = MEM_LOW + MEM_DATA, list = MEM_LOW + SGL_LISTS;
+    driver *d = drv_up(1);
+    uint8_t *p = d->r.mem + SGL_LISTS;
+    sqe s = command(6, 0);
+    (void)state;
+    assert_int_equal(sgl_try(d, 2, DATA_BLOCK, data, 511), NVME_SGL_LENGTH | NVME_DNR);
+    assert_int_equal(sgl_try(d, 2, DATA_BLOCK, data, 512), 0);
+    assert_int_equal(sgl_try(d, 2, DATA_BLOCK, UINT64_MAX - 510, 512), NVME_SGL_LENGTH | NVME_DNR);
+    assert_int_equal(sgl_try(d, 2, BIT_BUCKET, 0, 512), 0);
+    assert_int_equal(sgl_try(d, 1, BIT_BUCKET, 0, 512), NVME_SGL_LENGTH | NVME_DNR);
+    assert_int_equal(sgl_try(d, 2, KEYED, data, 512), NVME_SGL_TYPE | NVME_DNR);
+    assert_int_equal(sgl_try(d, 2, LAST_SEGMENT, list, 0), NVME_SGL_SEGMENT | NVME_DNR);
+    assert_int_equal(sgl_try(d, 2, LAST_SEGMENT, list, 17), NVME_SGL_SEGMENT | NVME_DNR);
+    assert_int_equal(sgl_try(d, 2, SEGMENT, list + 4, 16), NVME_SGL_SEGMENT | NVME_DNR);
+    sgl_put(p, DATA_BLOCK, data, 512);
+    assert_int_equal(sgl_try(d, 2, LAST_SEGMENT, list, 16), 0);
+    assert_int_equal(sgl_try(d, 2, SEGMENT, list, 16), NVME_SGL_SEGMENT | NVME_DNR);
+    sgl_put(p, LAST_SEGMENT, list + 64, 16);
+    sgl_put(p + 16, DATA_BLOCK, data, 512);
+    assert_int_equal(sgl_try(d, 2, SEGMENT, list, 32), NVME_SGL_COUNT | NVME_DNR);
+    assert_int_equal(sgl_try(d, 2, LAST_SEGMENT, list, 16), NVME_SGL_SEGMENT | NVME_DNR);
+    sgl_put(p, SEGMENT, list, 16); /* leads to itself, for ever */
+    assert_int_equal(sgl_try(d, 2, SEGMENT, list, 16), NVME_SGL_COUNT | NVME_DNR);
+    assert_int_equal(sgl_try(d, 2, LAST_SEGMENT, 0x777700000000u, 16), NVME_TRANSFER_ERROR);
+    sgl_put(p, DATA_BLOCK, data, 512);
+    p[15] |= 1; /* an offset, not an address */
+    assert_int_equal(sgl_try(d, 2, LAST_SEGMENT, list, 16), NVME_SGL_TYPE | NVME_DNR);
+    sgl_command(&s, DATA_BLOCK, data, 4096); /* PRPs only on the admin queue */
+    s.dw[10] = 1;
+    assert_int_equal(drv_do(d, 0, &s).status, NVME_INVALID_FIELD | NVME_DNR);
+    assert_int_equal(identify(d, 1, 0), 0);
+    assert_int_equal(pci_load32(d->r.mem + MEM_DATA + 536), 0x00050001);
+    drv_close(d);
+}
+
+/* More pieces than a command may have. */
+static void test_sgl_too_many_pieces(void **state)
+{
+    driver *d = drv_up(1);
+    uint16_t status[2];
+    (void)state;
+    d->r.whole_dwords = false;
+    for (unsigned round = 0; round < 2; round++) {
+        sqe s = io(2, 0, 64);
+        uint32_t count = NVME_RANGES + round, left = 64 * 512;
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t part = i + 1 < count ? 1 : left;
+            sgl_put(d->r.mem + SGL_LISTS + (size_t)i * 16, DATA_BLOCK, MEM_LOW + MEM_DATA + i * 2,
+                    part);
+            left -= part;
+        }
+        sgl_command(&s, LAST_SEGMENT, MEM_LOW + SGL_LISTS, count * 16);
+        status[round] = drv_do(d, 1, &s).status;
+    }
+    assert_int_equal(status[0], 0);
+    assert_int_equal(status[1], NVME_SGL_COUNT | NVME_DNR);
     drv_close(d);
 }
 
@@ -1356,6 +1986,235 @@ static void test_poison_messages_pending(void **state)
     drv_close(d);
 }
 
+enum { AER = 0x100, DEVCTL = 0x68 };
+
+/* A write that nobody takes. */
+static void write_nowhere(rc *r)
+{
+    uint8_t b[4] = { 1, 2, 3, 4 };
+    mmio_write(r, BAR + NVME_BAR_BYTES, b, 4);
+}
+
+static void test_aer_registers(void **state)
+{
+    driver *d = drv_up(0);
+    rc *r = &d->r;
+    (void)state;
+    assert_int_equal(cfg_read(r, AER + 0x04), 0);
+    assert_int_equal(cfg_read(r, AER + 0x08), 0);
+    assert_int_equal(cfg_read(r, AER + 0x0c), 0x00462030);
+    assert_int_equal(cfg_read(r, AER + 0x10), 0);
+    assert_int_equal(cfg_read(r, AER + 0x14), 0x2000);
+    cfg_write(r, AER + 0x08, 0xffffffff);
+    assert_int_equal(cfg_read(r, AER + 0x08), 0x00155010);
+    cfg_write(r, AER + 0x08, 0);
+    cfg_write(r, AER + 0x0c, 0);
+    assert_int_equal(cfg_read(r, AER + 0x0c), 0x00422020);
+    cfg_write(r, AER + 0x14, 0xffffffff);
+    assert_int_equal(cfg_read(r, AER + 0x14), 0x31c1);
+    cfg_write(r, AER + 0x18, 0xffffffff);
+    assert_int_equal(cfg_read(r, AER + 0x18), 0);
+    drv_close(d);
+}
+
+/* Status is cleared by writing ones, the first error keeps the log, masks keep it out. */
+static void test_aer_log(void **state)
+{
+    driver *d = drv_up(0);
+    rc *r = &d->r;
+    (void)state;
+    cfg_write(r, AER + 0x08, 0x00100000); /* masked: noted, not logged */
+    write_nowhere(r);
+    assert_int_equal(cfg_read(r, AER + 0x04), 0x00100000);
+    assert_int_equal(cfg_read(r, AER + 0x1c), 0);
+    cfg_write(r, AER + 0x08, 0);
+    cfg_write(r, AER + 0x04, 0x00100000);
+    assert_int_equal(cfg_read(r, AER + 0x04), 0);
+    write_nowhere(r);
+    assert_int_equal(cfg_read(r, AER + 0x18), 20);
+    assert_int_equal(cfg_read(r, AER + 0x1c), 0x40000001); /* MWr, one dword */
+    assert_int_equal(cfg_read(r, AER + 0x20), 0x0000000f);
+    assert_int_equal(cfg_read(r, AER + 0x24), BAR + NVME_BAR_BYTES);
+    assert_int_equal(cfg_read(r, AER + 0x28), 0);
+    mmio_write(r, BAR + NVME_BAR_BYTES + 64, (const uint8_t *)"abcd", 4);
+    assert_int_equal(cfg_read(r, AER + 0x24), BAR + NVME_BAR_BYTES); /* the first one's still */
+    cfg_write(r, AER + 0x04, 0xffffffff);
+    mmio_write(r, BAR + NVME_BAR_BYTES + 64, (const uint8_t *)"abcd", 4);
+    assert_int_equal(cfg_read(r, AER + 0x24), BAR + NVME_BAR_BYTES + 64);
+    drv_close(d);
+}
+
+static void test_aer_messages(void **state)
+{
+    driver *d = drv_up(0);
+    rc *r = &d->r;
+    (void)state;
+    write_nowhere(r);
+    assert_int_equal(r->errors[1], 0);    /* nobody wants to hear it */
+    cfg_write_be(r, DEVCTL, 0x2007, 0x3); /* errors, but not unsupported requests */
+    write_nowhere(r);
+    assert_int_equal(r->errors[1], 0);
+    cfg_write_be(r, DEVCTL, 0x200f, 0x3);
+    write_nowhere(r);
+    assert_int_equal(r->errors[1], 1);
+    cfg_write(r, AER + 0x08, 0x00100000); /* masked */
+    write_nowhere(r);
+    assert_int_equal(r->errors[1], 1);
+    cfg_write(r, AER + 0x08, 0);
+    cfg_write(r, AER + 0x0c, 0x00562030); /* fatal */
+    write_nowhere(r);
+    assert_int_equal(r->errors[1], 1);
+    assert_int_equal(r->errors[2], 1);
+    assert_int_equal(cfg_read(r, DEVCTL) >> 16 & 0xf, 0xe);
+    cfg_write(r, AER + 0x0c, 0x00462030);
+    assert_int_equal(mmio_read_status(r, BAR - 4, 4), DXPU_CPL_UR);
+    assert_int_equal(r->errors[0], 0); /* advisory, which is masked after power-up */
+    assert_int_equal(cfg_read(r, AER + 0x10), 0x2000);
+    cfg_write(r, AER + 0x14, 0);
+    assert_int_equal(mmio_read_status(r, BAR - 4, 4), DXPU_CPL_UR);
+    assert_int_equal(r->errors[0], 1);
+    cfg_write_be(r, DEVCTL, 0x2000, 0x3);
+    cfg_write_be(r, 0x04, 0x0106, 0x3); /* SERR# asks for them as well */
+    assert_false(cfg_read(r, 0x04) & 0x40000000);
+    write_nowhere(r);
+    assert_int_equal(r->errors[1], 2);
+    assert_true(cfg_read(r, 0x04) & 0x40000000); /* signaled system error */
+    drv_close(d);
+}
+
+/* Poison, too much payload, completions nobody asked for, no completion. */
+static void test_aer_kinds(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    uint8_t data[256] = { 0 };
+    dxpu_tlp t = rc_request(r, DXPU_TLP_MWR, BAR + NVME_TABLE, 256), read;
+    sqe s = io(1, 0, 8);
+    (void)state;
+    cfg_write_be(r, DEVCTL, 0x200f, 0x3);
+    t.payload.ptr = data;
+    t.payload.len = 256;
+    rc_give(r, &t);
+    rc_look(r);
+    assert_int_equal(cfg_read(r, AER + 0x04), 0x00040000);
+    assert_int_equal(r->errors[2], 1);
+    assert_int_equal(reg32(r, NVME_TABLE + 24), 1); /* it did nothing */
+    cfg_write(r, AER + 0x04, 0xffffffff);
+    t = rc_request(r, DXPU_TLP_MWR, BAR + NVME_TABLE, 128);
+    t.payload.ptr = data;
+    t.payload.len = 128;
+    t.ep = true;
+    rc_give(r, &t);
+    rc_look(r);
+    assert_int_equal(cfg_read(r, AER + 0x04), 0x1000);
+    assert_int_equal(r->errors[1], 1);
+    cfg_write(r, AER + 0x04, 0xffffffff);
+    t = cfg_tlp(r, DXPU_TLP_CFGWR0, 0x3c);
+    t.payload.ptr = (const uint8_t *)"\x55\x55\x55\x55";
+    t.payload.len = 4;
+    assert_int_equal(rc_ask(r, &t), DXPU_CPL_SC);
+    assert_int_equal(cfg_read(r, 0x3c), 0x55);
+    t.payload.ptr = data;
+    t.ep = true;
+    cfg_write(r, AER + 0x14, 0);
+    assert_int_equal(rc_ask(r, &t), DXPU_CPL_UR);
+    assert_int_equal(cfg_read(r, 0x3c), 0x55); /* it is as it was */
+    assert_int_equal(cfg_read(r, AER + 0x04), 0x1000);
+    assert_int_equal(r->errors[0], 1); /* advisory: the completion has told */
+    cfg_write(r, AER + 0x04, 0xffffffff);
+    read = rc_request(r, DXPU_TLP_MRD, MEM_LOW, 64);
+    read.requester = BDF;
+    dxpu_tlp_completion(&read, 0, DXPU_CPL_SC, &t);
+    t.payload.ptr = data;
+    t.payload.len = 64;
+    t.length_dw = 16;
+    rc_give(r, &t);
+    rc_look(r);
+    assert_int_equal(cfg_read(r, AER + 0x04), 0x00010000);
+    assert_int_equal(r->errors[0], 2);
+    cfg_write(r, AER + 0x04, 0xffffffff);
+    r->hold = true;
+    (void)drv_send(d, 1, &s);
+    drv_ring(d, 1);
+    nvme_kind.tick(r->dev, 1000000000);
+    rc_look(r);
+    assert_int_equal(cfg_read(r, AER + 0x04), 0x4000);
+    assert_int_equal(r->errors[1], 2);
+    drv_close(d);
+}
+
+static void busy(driver *d)
+{
+    rc *r = &d->r;
+    for (unsigned i = 0; i < 16; i++) {
+        sqe s = io(i & 1 ? 1 : 2, i * 16, 16);
+        s.dw[6] = MEM_LOW + MEM_DATA + i * 8192;
+        s.dw[8] = s.dw[6] + 4096;
+        (void)drv_send(d, 1, &s);
+    }
+    drv_ring(d, 1);
+    while (model(d)->fn.tags.in_flight == 0 || model(d)->sq[1].busy) {
+        rc_look(r);
+        assert_true(rc_answer_one(r));
+    }
+    rc_look(r);
+    assert_true(r->answers_waiting > 0);
+}
+
+/* Completions that are larger than software allowed: the command fails, and nothing is stuck. */
+static void test_aer_large_completions(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    sqe s = io(1, 0, 8);
+    (void)state;
+    for (unsigned round = 0; round < 2; round++) {
+        r->mps = round ? 512 : 128;
+        assert_int_equal(drv_do(d, 1, &s).status, round ? NVME_TRANSFER_ERROR : 0);
+        assert_int_equal(cfg_read(r, AER + 0x04), round ? 0x00040000 : 0);
+        assert_int_equal(model(d)->fn.tags.in_flight, 0);
+    }
+    drv_close(d);
+}
+
+/* What was asked before a reset may be answered with what was allowed then. */
+static void test_aer_completions_of_earlier_requests(void **state)
+{
+    driver *d = drv_up(1);
+    rc *r = &d->r;
+    (void)state;
+    r->mps = 256;
+    cfg_write_be(r, DEVCTL, 0x2830, 0x3);
+    busy(d);
+    cfg_write_be(r, DEVCTL, 0x8000, 0x3); /* FLR */
+    rc_run(r);
+    assert_int_equal(cfg_read(r, AER + 0x04), 0);
+    assert_int_equal(model(d)->fn.tags.in_flight, 0);
+    drv_close(d);
+}
+
+/* Errors outlive every reset but power. */
+static void test_aer_is_sticky(void **state)
+{
+    driver *d = drv_up(0);
+    rc *r = &d->r;
+    dxpu_event e = { .type = DXPU_EVENT_HOT_RESET, .flags = DXPU_EVENT_ON };
+    (void)state;
+    write_nowhere(r);
+    cfg_write(r, AER + 0x14, 0);
+    cfg_write_be(r, DEVCTL, 0x8000, 0x3); /* FLR */
+    assert_int_equal(cfg_read(r, AER + 0x04), 0x00100000);
+    nvme_kind.event(r->dev, &e);
+    assert_int_equal(cfg_read(r, AER + 0x04), 0x00100000);
+    assert_int_equal(cfg_read(r, AER + 0x1c), 0x40000001);
+    assert_int_equal(cfg_read(r, AER + 0x14), 0);
+    nvme_kind.reset(r->dev);
+    assert_int_equal(cfg_read(r, AER + 0x04), 0);
+    assert_int_equal(cfg_read(r, AER + 0x1c), 0);
+    assert_int_equal(cfg_read(r, AER + 0x14), 0x2000);
+    drv_close(d);
+}
+
 static void test_errors_command_id_twice(void **state)
 {
     driver *d = drv_up(0);
@@ -1416,7 +2275,7 @@ static void test_doorbell_abuse(void **state)
     drv_close(d);
 }
 
-/* ==== 8  Events, aborts, interrupts =========================================================== */
+/* ==== 9  Events, aborts, interrupts =========================================================== */
 
 static void test_event_limit_and_temperature(void **state)
 {
@@ -1589,25 +2448,7 @@ static void test_interrupts_off_for_a_queue(void **state)
     drv_close(d);
 }
 
-/* ==== 9  Resets =============================================================================== */
-
-static void busy(driver *d)
-{
-    rc *r = &d->r;
-    for (unsigned i = 0; i < 16; i++) {
-        sqe s = io(i & 1 ? 1 : 2, i * 16, 16);
-        s.dw[6] = MEM_LOW + MEM_DATA + i * 8192;
-        s.dw[8] = s.dw[6] + 4096;
-        (void)drv_send(d, 1, &s);
-    }
-    drv_ring(d, 1);
-    while (model(d)->fn.tags.in_flight == 0 || model(d)->sq[1].busy) {
-        rc_look(r);
-        assert_true(rc_answer_one(r));
-    }
-    rc_look(r);
-    assert_true(r->answers_waiting > 0);
-}
+/* ==== 10  Resets ============================================================================== */
 
 enum { NO_RESET, CONTROLLER_RESET, FUNCTION_RESET, HOT_RESET, POWER_RESET };
 
@@ -1772,7 +2613,7 @@ static void test_completions_nobody_asked_for(void **state)
     drv_close(d);
 }
 
-/* ==== 10  Fuzz ================================================================================ */
+/* ==== 11  Fuzz =============================================================================== */
 
 static void fuzz_memory(driver *d)
 {
@@ -1789,28 +2630,34 @@ static void fuzz_memory(driver *d)
 
 static void fuzz_entry(driver *d)
 {
-    static const uint8_t opcodes[] = { 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 0x80 };
+    static const uint8_t opcodes[] = { 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 0x0d, 0x15, 0x80 };
     rc *r = &d->r;
     unsigned q = rnd(r) % 4;
-    sqe s = command(opcodes[rnd(r) % sizeof opcodes], rnd(r) & 7 ? 1 : rnd(r));
+    sqe s = command(opcodes[rnd(r) % sizeof opcodes], rnd(r) & 7 ? 1 + rnd(r) % 3 : rnd(r));
     s.dw[6] = MEM_LOW + rnd(r) % MEM_BYTES / 4 * 4;
     s.dw[8] = MEM_LOW + rnd(r) % MEM_BYTES / 8 * 8;
     s.dw[10] = rnd(r) & 1 ? rnd(r) % 8 : rnd(r) % 0x400000;
     s.dw[11] = rnd(r) & 1 ? rnd(r) % 8 : 0;
     s.dw[12] = rnd(r) % 2100;
+    if (rnd(r) % 4 == 0) {
+        s.dw[0] |= 1 << 14;
+        s.dw[8] = rnd(r) % 64 * 16;
+        s.dw[9] = rnd(r) % 6 << 28;
+    }
     (void)drv_send(d, q, &s);
     drv_ring(d, q);
 }
 
 static void fuzz_tlp(driver *d)
 {
-    static const uint32_t regs[] = { 0x04, 0x10, 0x14, 0x44, 0x50, 0x68, 0x88, 0x14, 0x1c };
+    static const uint32_t regs[] = { 0x04, 0x10,  0x14,  0x44,  0x50,  0x68,
+                                     0x88, 0x104, 0x108, 0x10c, 0x110, 0x114 };
     rc *r = &d->r;
     uint8_t data[16];
     uint32_t what = rnd(r) % 64, offset = rnd(r) % NVME_BAR_BYTES / 4 * 4;
     pattern(d, data, sizeof data);
     if (what < 2) {
-        dxpu_tlp t = cfg_tlp(r, DXPU_TLP_CFGWR0, regs[rnd(r) % 9]);
+        dxpu_tlp t = cfg_tlp(r, DXPU_TLP_CFGWR0, regs[rnd(r) % 12]);
         t.first_be = (uint8_t)(rnd(r) & 15);
         t.payload.ptr = data;
         t.payload.len = 4;
@@ -1856,7 +2703,7 @@ static void fuzz_revive(driver *d)
 
 static void test_fuzz(void **state)
 {
-    driver *d = drv_up(0);
+    driver *d = drv_up_namespaces(0, 3);
     rc *r = &d->r;
     (void)state;
     for (unsigned round = 0; round < 300; round++) {
@@ -1875,7 +2722,7 @@ static void test_fuzz(void **state)
     r->foreign = false;
     fuzz_revive(d);
     r->foreign = false;
-    if (model(d)->block_log2 == 12)
+    if (model(d)->ns[0].block_log2 == 12)
         assert_int_equal(admin(d, 0x80, 1, 0, 0), 0);
     try_sizes(d); /* and it still works */
     assert_true(model(d)->count.commands > 1000);
@@ -1897,9 +2744,12 @@ int main(void)
         cmocka_unit_test(test_enable_checks),
         cmocka_unit_test(test_identify),
         cmocka_unit_test(test_queue_errors),
+        cmocka_unit_test(test_queue_pairs),
         cmocka_unit_test(test_queue_base_alignment),
         cmocka_unit_test(test_features),
         cmocka_unit_test(test_logs),
+        cmocka_unit_test(test_health_counts),
+        cmocka_unit_test(test_serial),
         cmocka_unit_test(test_firmware_and_others_are_not_there),
         cmocka_unit_test(test_io_all_sizes),
         cmocka_unit_test(test_io_device_control),
@@ -1913,13 +2763,31 @@ int main(void)
         cmocka_unit_test(test_io_file),
         cmocka_unit_test(test_io_durable),
         cmocka_unit_test(test_io_store_fails),
+        cmocka_unit_test(test_namespaces_are_apart),
+        cmocka_unit_test(test_namespace_errors),
+        cmocka_unit_test(test_namespace_attachment),
+        cmocka_unit_test(test_namespace_management),
+        cmocka_unit_test(test_namespaces_in_files),
+        cmocka_unit_test(test_deallocation),
+        cmocka_unit_test(test_verify),
         cmocka_unit_test(test_errors_of_io),
         cmocka_unit_test(test_errors_of_prps),
+        cmocka_unit_test(test_sgl_all_sizes),
+        cmocka_unit_test(test_sgl_in_the_command),
+        cmocka_unit_test(test_sgl_errors),
+        cmocka_unit_test(test_sgl_too_many_pieces),
         cmocka_unit_test(test_errors_of_dma),
         cmocka_unit_test(test_errors_fetching_entries_are_fatal),
         cmocka_unit_test(test_errors_completion_timeout),
         cmocka_unit_test(test_completion_timeout_ranges),
         cmocka_unit_test(test_poison_messages_pending),
+        cmocka_unit_test(test_aer_registers),
+        cmocka_unit_test(test_aer_log),
+        cmocka_unit_test(test_aer_messages),
+        cmocka_unit_test(test_aer_kinds),
+        cmocka_unit_test(test_aer_large_completions),
+        cmocka_unit_test(test_aer_completions_of_earlier_requests),
+        cmocka_unit_test(test_aer_is_sticky),
         cmocka_unit_test(test_errors_command_id_twice),
         cmocka_unit_test(test_doorbell_abuse),
         cmocka_unit_test(test_event_limit_and_temperature),

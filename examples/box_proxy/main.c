@@ -19,6 +19,9 @@ enum { EXIT_GOOD = 0, EXIT_USAGE = 2, EXIT_SYSTEM = 3 };
 /* places for incarnations: the one in use, those opening, and those that answer a last close */
 enum { CHANNELS_PER_SLOT = 4, SLOTS_MAX = FABRIC_CHANNELS_MAX / CHANNELS_PER_SLOT };
 
+/* NVMe has room for 20, and further slots add their number */
+enum { SERIAL_MAX = 16 };
+
 /* completions on their way to a host, each slot: 128 KB of reads */
 enum { COMPLETION_HEADERS = 1024, COMPLETION_UNITS = 8192 };
 
@@ -47,12 +50,16 @@ static const option_row rows[] = {
     FABRIC_OPTIONS(set.fabric),
     { "device", "memory|nvme|vga|eptest", "what stands in the slots (memory)", OPTION_CHOICE,
       &set.kind, 0, 0 },
-    { "file", "FILE", "nvme: its blocks; FILE.2 and so on for further slots (in memory)",
+    { "file", "FILE[,...]", "nvme: a namespace each; FILE.2 and so on for further slots (memory)",
       OPTION_TEXT, &set.device.file, 0, 0 },
-    { "size", "SIZE", "nvme: of the namespace (the file's, or --memory)", OPTION_SIZE,
+    { "namespaces", "N", "nvme: namespaces in memory, without --file (1)", OPTION_NUMBER,
+      &set.device.namespaces, 1, 32 },
+    { "size", "SIZE", "nvme: of each namespace (its file's, or --memory)", OPTION_SIZE,
       &set.device.file_bytes, 1u << 20, (uint64_t)1 << 44 },
     { "block", "BYTES", "nvme: logical block, 512 or 4096 (512)", OPTION_NUMBER,
       &set.device.block_bytes, 512, 4096 },
+    { "serial", "TEXT", "nvme: serial number (of machine, node, slot and file)", OPTION_TEXT,
+      &set.device.serial, 0, 0 },
     { "bar", "SIZE", "eptest: its 64-bit prefetchable BAR, a power of two (64K)", OPTION_SIZE,
       &set.device.bar_bytes, 4096, (uint64_t)1 << 44 },
     { "slots", "N", "slots, numbered from 1 (1)", OPTION_NUMBER, &set.slots, 1, SLOTS_MAX },
@@ -133,6 +140,26 @@ static int usage(const char *what)
 {
     fprintf(stderr, "dxpu-box: %s; see dxpu-box --help\n", what);
     return EXIT_USAGE;
+}
+
+static int check_device(void)
+{
+    const device_settings *d = &set.device;
+    if (d->memory_bytes & (d->memory_bytes - 1))
+        return usage("--memory: a power of two is wanted");
+    if (d->bar_bytes & (d->bar_bytes - 1))
+        return usage("--bar: a power of two is wanted");
+    if (d->mps_bytes & (d->mps_bytes - 1))
+        return usage("--mps: 128, 256, 512, 1024, 2048 or 4096");
+    if (d->file && d->namespaces)
+        return usage("--namespaces: --file makes as many as it names files");
+    if (d->serial && (!d->serial[0] || strlen(d->serial) > SERIAL_MAX))
+        return usage("--serial: 1 to 16 characters");
+    for (const char *c = d->serial; c && *c; c++) {
+        if (*c <= ' ' || *c > '~')
+            return usage("--serial: only printable ASCII, and no blanks");
+    }
+    return 0;
 }
 
 static int check_fabric(void)
@@ -217,12 +244,9 @@ int main(int argc, char **argv)
     rc = options_parse(&program, argc, argv);
     if (rc != OPTIONS_GO)
         return rc == OPTIONS_SHOWN ? EXIT_GOOD : EXIT_USAGE;
-    if (set.device.memory_bytes & (set.device.memory_bytes - 1))
-        return usage("--memory: a power of two is wanted");
-    if (set.device.bar_bytes & (set.device.bar_bytes - 1))
-        return usage("--bar: a power of two is wanted");
-    if (set.device.mps_bytes & (set.device.mps_bytes - 1))
-        return usage("--mps: 128, 256, 512, 1024, 2048 or 4096");
+    rc = check_device();
+    if (rc)
+        return rc;
     rc = check_fabric();
     if (rc)
         return rc;

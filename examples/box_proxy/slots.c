@@ -7,6 +7,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "slots.h"
+#include "identity.h"
 #include "refusal.h"
 #include "screenshot.h"
 #include "state.h"
@@ -301,14 +302,54 @@ static const char *file_of_slot(const char *file, unsigned index, char *name, si
     return name;
 }
 
+/* The same for each of several names with commas between them.  0, or -1: they are too long. */
+static int files_of_slot(const char *files, unsigned index, char *names, size_t size)
+{
+    char number[16] = "";
+    size_t at = 0;
+    if (index)
+        snprintf(number, sizeof number, ".%u", index + 1);
+    for (;;) {
+        size_t len = strcspn(files, ",");
+        int put = snprintf(names + at, size - at, "%.*s%s%s", (int)len, files, number,
+                           files[len] ? "," : "");
+        if (put < 0 || (size_t)put >= size - at)
+            return -1;
+        if (!files[len])
+            return 0;
+        at += (size_t)put;
+        files += len + 1;
+    }
+}
+
+/* Who the device is.  A name that was given is the first slot's; others have their number too. */
+static void identify_slot(const box *b, unsigned index, device_settings *own, char *serial,
+                          size_t size)
+{
+    char address[DXPU_UDP_TEXT_BYTES];
+    if (!own->serial) {
+        dxpu_udp_print(dxpu_udp_local(b->fabric.udp, 0), address);
+        own->identity = identity_of_slot(b->node, index + 1, own->file, address);
+        return;
+    }
+    snprintf(serial, size, index ? "%s-%u" : "%s", own->serial, index + 1);
+    own->serial = serial;
+    own->identity = identity_of_name(serial);
+}
+
 static int open_slot(box *b, unsigned index, const device_kind *kind, const device_settings *set)
 {
     slot *s = &b->slots[index];
     device_settings own = *set;
-    char file[4096];
-    own.identity = (uint64_t)b->node << 16 | (index + 1);
-    if (set->file) /* two devices never share their blocks */
-        own.file = file_of_slot(set->file, index, file, sizeof file);
+    char files[16384], serial[64];
+    if (set->file) { /* two devices never share their blocks */
+        if (files_of_slot(set->file, index, files, sizeof files)) {
+            fprintf(stderr, "dxpu-box: --file: the names are too long\n");
+            return -1;
+        }
+        own.file = files;
+    }
+    identify_slot(b, index, &own, serial, sizeof serial);
     s->box = b;
     s->kind = kind;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)

@@ -22,12 +22,14 @@ typedef struct device_port {
 typedef struct device_settings {
     uint64_t memory_bytes; /* size of the model's memory, a power of two */
     uint64_t mps_bytes;    /* largest Max_Payload_Size it supports */
-    const char *file;      /* nvme: where its blocks are; NULL: in memory */
-    uint64_t file_bytes;   /* nvme: size of the namespace; 0: the file's, or memory_bytes */
-    uint64_t block_bytes;  /* nvme: 512 or 4096; 0: 512 */
-    uint64_t identity;     /* no other device of the fabric has it: serial number, UUID */
-    uint64_t timeout_ns;   /* least time to wait for a completion of the host */
-    uint64_t bar_bytes;    /* eptest: size of its 64-bit prefetchable BAR; 0: 64 KB */
+    const char *file; /* nvme: where its blocks are, commas between namespaces; NULL: in memory */
+    uint64_t file_bytes;  /* nvme: size of each namespace; 0: its file's, or memory_bytes */
+    uint64_t namespaces;  /* nvme: how many in memory; 0: 1 */
+    uint64_t block_bytes; /* nvme: 512 or 4096; 0: 512 */
+    uint64_t identity;    /* no other device of the fabric has it: serial number, UUIDs */
+    const char *serial;   /* nvme: its serial number, 20 characters at most; NULL: of identity */
+    uint64_t timeout_ns;  /* least time to wait for a completion of the host */
+    uint64_t bar_bytes;   /* eptest: size of its 64-bit prefetchable BAR; 0: 64 KB */
 } device_settings;
 
 typedef struct device_kind {

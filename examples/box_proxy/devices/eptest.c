@@ -134,7 +134,7 @@ static uint32_t job_next_chunk(transfer *j)
 static void job_fetch(eptest *e)
 {
     transfer *j = &e->job;
-    j->fetch.pages = NULL;
+    j->fetch.ranges = NULL;
     j->fetch.address = j->source;
     j->fetch.to = j->chunk;
     j->fetch.bytes = job_next_chunk(j);

@@ -24,8 +24,7 @@ enum { /* dword indices */
 #define FCFG_MASTER         0x00000004u /* of Command */
 #define FCFG_TARGET_ABORT   0x10000000u /* of Status: received */
 #define FCFG_MASTER_ABORT   0x20000000u
-#define FCFG_NONFATAL       0x00020000u /* of Device Status */
-#define FCFG_PENDING        0x00200000u
+#define FCFG_PENDING        0x00200000u /* of Device Status */
 #define FCFG_EXTENDED_TAGS  0x00000100u /* of Device Control */
 #define FCFG_MSIX_ENABLE    0x80000000u
 #define FCFG_MSIX_MASK      0x40000000u
@@ -134,8 +133,20 @@ void fn_unsupported(fn *f, const dxpu_tlp *req)
     pci_unsupported(&f->pci, req);
 }
 
+/* A TLP with more payload than software allowed. */
+static bool malformed(fn *f, const dxpu_tlp *t)
+{
+    if (t->payload.len <= pci_mps(&f->pci))
+        return false;
+    f->count.malformed++;
+    pci_error(&f->pci, PCI_MALFORMED, false, t);
+    return true;
+}
+
 bool fn_refuse_write(fn *f, const dxpu_tlp *t, int bar)
 {
+    if (malformed(f, t))
+        return true;
     if (bar < 0) {
         f->count.posted_dropped++;
         pci_unsupported(&f->pci, t);
@@ -143,7 +154,7 @@ bool fn_refuse_write(fn *f, const dxpu_tlp *t, int bar)
     }
     if (t->ep) {
         f->count.poisoned++;
-        pci_poisoned(&f->pci);
+        pci_error(&f->pci, PCI_POISONED, false, t);
         return true;
     }
     return false;
@@ -228,7 +239,7 @@ static void fetch_unlink(fn *f, fn_fetch *x)
 
 void fn_fetch_start(fn *f, fn_fetch *x)
 {
-    x->asked = 0;
+    x->asked = x->range = x->at = 0;
     x->in_flight = 0;
     x->failed = false;
     fetch_append(f, x);
@@ -258,16 +269,26 @@ static void fetch_forget(fn *f)
     f->fetch_tail = &f->fetch_head;
 }
 
-uint64_t fn_fetch_address(const fn_fetch *x, uint32_t at)
+uint64_t fn_fetch_at(const fn_fetch *x, uint32_t *bytes)
 {
-    uint32_t first;
-    if (!x->pages)
-        return x->address + at;
-    first = FN_PAGE_BYTES - (uint32_t)(x->pages[0] & (FN_PAGE_BYTES - 1));
-    if (at < first)
-        return x->pages[0] + at;
-    at -= first;
-    return x->pages[1 + at / FN_PAGE_BYTES] + at % FN_PAGE_BYTES;
+    const fn_range *r;
+    *bytes = x->bytes - x->asked;
+    if (!x->ranges)
+        return x->address + x->asked;
+    r = &x->ranges[x->range];
+    if (*bytes > r->bytes - x->at)
+        *bytes = r->bytes - x->at;
+    return r->address + x->at;
+}
+
+void fn_fetch_advance(fn_fetch *x, uint32_t bytes)
+{
+    x->asked += bytes;
+    x->at += bytes;
+    if (x->ranges && x->at == x->ranges[x->range].bytes) {
+        x->range++;
+        x->at = 0;
+    }
 }
 
 /* Requester ID, number of tags and timeout may be changed by configuration writes.  What is in
@@ -292,8 +313,9 @@ static bool tags_ready(fn *f)
 /* Send one read request of x; false when no tag is free. */
 static bool fetch_ask_one(fn *f, fn_fetch *x)
 {
-    uint64_t address = fn_fetch_address(x, x->asked);
-    uint32_t part = dxpu_request_next(address, x->bytes - x->asked, mrrs_bytes(f));
+    uint32_t there;
+    uint64_t address = fn_fetch_at(x, &there);
+    uint32_t part = dxpu_request_next(address, there, mrrs_bytes(f));
     int tag = dxpu_tags_alloc(&f->tags);
     dxpu_tlp t;
     if (tag < 0)
@@ -304,7 +326,7 @@ static bool fetch_ask_one(fn *f, fn_fetch *x)
         return false;
     f->request[tag].owner = x;
     f->request[tag].to = x->to + x->asked;
-    x->asked += part;
+    fn_fetch_advance(x, part);
     x->in_flight++;
     f->count.dma_reads++;
     f->count.dma_read_bytes += part;
@@ -357,17 +379,21 @@ static void completion(fn *f, const dxpu_tlp *cpl)
     bool bad = cpl->status != DXPU_CPL_SC || cpl->ep;
     if (dxpu_tags_complete(&f->tags, cpl, &r) != DXPU_OK) {
         f->count.completions_refused++;
+        pci_error(&f->pci, PCI_UNEXPECTED_COMPLETION, true, cpl);
         return;
     }
     if (cpl->status == DXPU_CPL_UR)
         f->pci.config[PCI_COMMAND] |= FCFG_MASTER_ABORT;
     else if (cpl->status == DXPU_CPL_CA)
         f->pci.config[PCI_COMMAND] |= FCFG_TARGET_ABORT;
-    if (cpl->ep)
-        pci_poisoned(&f->pci);
+    if (cpl->ep) /* advisory: what wanted the data fails and says so */
+        pci_error(&f->pci, PCI_POISONED, true, cpl);
+    x = f->request[cpl->tag].owner;
+    /* an owner that a reset took away asked while software may have allowed more */
+    if (x && malformed(f, cpl))
+        bad = true;
     if (bad)
         f->count.completions_failed++;
-    x = f->request[cpl->tag].owner;
     if (!x) {
         f->count.completions_late++;
         return;
@@ -389,7 +415,7 @@ void fn_tick(fn *f, uint64_t now_ns)
     while (dxpu_tags_expire(&f->tags, now_ns, &r)) {
         fn_fetch *x = f->request[r.tag].owner;
         f->count.completion_timeouts++;
-        f->pci.config[FCFG_DEVICE_CONTROL] |= FCFG_NONFATAL;
+        pci_error(&f->pci, PCI_COMPLETION_TIMEOUT, false, NULL);
         f->request[r.tag].owner = NULL;
         if (x)
             fetch_step(f, x, true);
@@ -564,6 +590,12 @@ void fn_reset(fn *f)
     msix_reset(f);
 }
 
+void fn_power_on(fn *f)
+{
+    if (f->set.errors)
+        pci_extended(&f->pci, f->set.serial);
+}
+
 void fn_link_reset(fn *f)
 {
     fn_reset(f);
@@ -580,6 +612,7 @@ void fn_init(fn *f, const fn_setup *s, const device_port *port, void *user, void
     f->set = *s;
     (void)dxpu_tags_init(&f->tags, f->tag_entries, DXPU_TAGS_32, 0, DXPU_TAGS_32, DXPU_NEVER);
     fn_link_reset(f);
+    fn_power_on(f);
 }
 
 void fn_report(const fn *f, report *r)

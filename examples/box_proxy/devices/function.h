@@ -38,20 +38,30 @@ typedef struct fn_setup {
     uint32_t msix_table, msix_pba; /* offset, a multiple of 8, and the BAR's number */
     uint64_t mps_bytes;            /* largest Max_Payload_Size */
     uint64_t timeout_ns;           /* least time to wait for a completion of the host */
+    bool errors;                   /* Advanced Error Reporting, and this Device Serial Number */
+    uint64_t serial;
 } fn_setup;
 
 /* ==== 2  The function ========================================================================= */
 
 typedef struct fn fn;
 
+/* A piece of the host's memory, not empty. */
+typedef struct fn_range {
+    uint64_t address;
+    uint32_t bytes;
+    bool nowhere; /* no memory at all: what is written there is dropped */
+} fn_range;
+
 /* Host memory on its way into a buffer. */
 typedef struct fn_fetch {
     struct fn_fetch *next;
-    uint64_t address;      /* when pages is NULL */
-    const uint64_t *pages; /* else pages of 4 KB, the first with an offset */
+    uint64_t address;       /* when ranges is NULL */
+    const fn_range *ranges; /* else where the bytes are, `bytes` in all or more; none nowhere */
     uint8_t *to;
     uint32_t bytes;
     uint32_t asked;     /* bytes for which requests were sent */
+    uint32_t range, at; /* where the next one begins */
     uint32_t in_flight; /* requests */
     bool queued;        /* more is to be asked for */
     bool failed;
@@ -64,6 +74,7 @@ typedef struct fn_fetch {
     X(unsupported)                                                                                 \
     X(posted_dropped)                                                                              \
     X(poisoned)                                                                                    \
+    X(malformed)                                                                                   \
     X(messages)                                                                                    \
     X(dma_reads)                                                                                   \
     X(dma_read_bytes)                                                                              \
@@ -105,6 +116,8 @@ void fn_init(fn *f, const fn_setup *s, const device_port *port, void *user,
 void fn_reset(fn *f);
 /* The same after the link was down: nothing that was in flight will be answered. */
 void fn_link_reset(fn *f);
+/* What outlives those resets, errors and their log, is as after power-up. */
+void fn_power_on(fn *f);
 void fn_report(const fn *f, report *r);
 
 /* ==== 3  TLPs to the function ================================================================= */
@@ -113,7 +126,8 @@ void fn_report(const fn *f, report *r);
 bool fn_tlp(fn *f, const dxpu_tlp *t);
 /* Which BAR a memory request is for, and where in it; -1 when not all of it lies in one. */
 int fn_locate(const fn *f, const dxpu_tlp *t, uint64_t *offset);
-/* A posted write that is not done: nobody's address, or poisoned.  True when it was dropped. */
+/* A posted write that is not done: nobody's address, poisoned, or with more payload than software
+   allowed.  True when it was dropped. */
 bool fn_refuse_write(fn *f, const dxpu_tlp *t, int bar);
 void fn_unsupported(fn *f, const dxpu_tlp *req); /* counted, else as pci_unsupported() */
 
@@ -125,8 +139,9 @@ bool fn_room(const fn *f);
 /* One TLP of data to the host; returns its bytes. */
 uint32_t fn_write_one(fn *f, uint64_t address, const uint8_t *from, uint32_t bytes);
 void fn_write(fn *f, uint64_t address, const uint8_t *from, uint32_t bytes);
-/* The host's address of a fetch's byte. */
-uint64_t fn_fetch_address(const fn_fetch *x, uint32_t at);
+/* Where the byte after the first x->asked is, and how many lie there with it. */
+uint64_t fn_fetch_at(const fn_fetch *x, uint32_t *bytes);
+void fn_fetch_advance(fn_fetch *x, uint32_t bytes); /* at most as many */
 void fn_fetch_start(fn *f, fn_fetch *x);
 void fn_fetch_cancel(fn *f, fn_fetch *x);
 bool fn_fetch_ask(fn *f); /* send read requests; true when any was sent */

@@ -112,7 +112,7 @@ static void reg_write_cc(nvme *n, uint32_t value)
     if ((before & REG_CC_EN) && !(value & REG_CC_EN))
         controller_reset(n);
     if ((value & REG_CC_SHN) && !(n->csts & REG_CSTS_SHST)) {
-        if (nvme_store_sync(&n->store))
+        if (nvme_sync(n))
             n->count.store_errors++;
         n->csts |= REG_CSTS_SHUT;
     }
@@ -235,6 +235,10 @@ static void nvme_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
 static void nvme_tick(void *device, uint64_t now_ns)
 {
     nvme *n = device;
+    if (!n->fn.now_ns)
+        n->start_ns = now_ns;
+    else if (n->free_count[1] < NVME_IO_COMMANDS)
+        n->busy_ns += now_ns - n->fn.now_ns;
     fn_tick(&n->fn, now_ns);
     nvme_pump(n);
 }
@@ -248,19 +252,72 @@ static void nvme_link_event(void *device, const dxpu_event *e)
 static void nvme_reset(void *device)
 {
     nvme *n = device;
+    if ((n->cc & REG_CC_EN) && !(n->csts & REG_CSTS_SHST))
+        n->unsafe_shutdowns++;
     conventional_reset(n);
+    nvme_namespaces_reset(n);
+    fn_power_on(&n->fn);
     nvme_log_reset(n);
     n->blocks_read = n->blocks_written = n->reads = n->writes = 0;
     n->power_cycles++;
+}
+
+/* What create() has made so far. */
+static void nvme_close(nvme *n)
+{
+    for (uint32_t i = 0; i < n->ns_count; i++)
+        nvme_store_close(&n->ns[i].store);
+    free(n->commands);
+    free(n);
 }
 
 static void nvme_destroy(void *device)
 {
     nvme *n = device;
     nvme_queues_clear(n); /* gives the buffers back */
-    nvme_store_close(&n->store);
-    free(n->commands);
-    free(n);
+    for (unsigned i = 0; i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++)
+        free(n->commands[i].ranges);
+    nvme_close(n);
+}
+
+static int open_namespace(nvme *n, const device_settings *s, const char *file, uint64_t bytes)
+{
+    nvme_ns *ns = &n->ns[n->ns_count];
+    if (n->ns_count == NVME_NAMESPACES) {
+        fprintf(stderr, "nvme: more than %d namespaces\n", NVME_NAMESPACES);
+        return -1;
+    }
+    if (nvme_store_open(&ns->store, file, bytes))
+        return -1;
+    ns->block_log2 = s->block_bytes == 4096 ? 12 : 9;
+    n->ns_count++;
+    return 0;
+}
+
+/* One for each file; without files they are in memory. */
+static int open_namespaces(nvme *n, const device_settings *s)
+{
+    uint64_t bytes = s->file_bytes ? s->file_bytes : s->memory_bytes;
+    const char *rest = s->file;
+    while (rest) {
+        const char *comma = strchr(rest, ',');
+        size_t len = comma ? (size_t)(comma - rest) : strlen(rest);
+        char name[4096];
+        if (len == 0 || len >= sizeof name) {
+            fprintf(stderr, "nvme: %s: a name is empty or too long\n", s->file);
+            return -1;
+        }
+        memcpy(name, rest, len);
+        name[len] = '\0';
+        if (open_namespace(n, s, name, s->file_bytes))
+            return -1;
+        rest = comma ? comma + 1 : NULL;
+    }
+    for (uint64_t i = 0; !s->file && i < (s->namespaces ? s->namespaces : 1); i++) {
+        if (open_namespace(n, s, NULL, bytes))
+            return -1;
+    }
+    return 0;
 }
 
 static void *nvme_create(const device_settings *s, const device_port *port)
@@ -272,20 +329,22 @@ static void *nvme_create(const device_settings *s, const device_port *port)
                    .bar = { { NVME_BAR_BYTES, PCI_BAR_64 } }, /* reading may have effects */
                    .msix = NVME_VECTORS,
                    .msix_table = NVME_TABLE,
-                   .msix_pba = NVME_PBA };
+                   .msix_pba = NVME_PBA,
+                   .errors = true };
     if (!n)
         return NULL;
     f.mps_bytes = s->mps_bytes;
     f.timeout_ns = s->timeout_ns;
+    f.serial = s->identity;
     fn_init(&n->fn, &f, port, n, function_reset);
     n->identity = s->identity;
-    n->block_log2 = s->block_bytes == 4096 ? 12 : 9;
+    if (s->serial)
+        snprintf(n->serial, sizeof n->serial, "%s", s->serial);
+    else
+        snprintf(n->serial, sizeof n->serial, "DXPU%016llx", (unsigned long long)n->identity);
     n->commands = calloc(NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS, sizeof *n->commands);
-    if (!n->commands ||
-        nvme_store_open(&n->store, s->file,
-                        s->file_bytes || s->file ? s->file_bytes : s->memory_bytes)) {
-        free(n->commands);
-        free(n);
+    if (!n->commands || open_namespaces(n, s)) {
+        nvme_close(n);
         return NULL;
     }
     nvme_reset(n);

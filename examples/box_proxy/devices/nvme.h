@@ -1,15 +1,17 @@
 /* nvme.h - an NVMe 1.4 controller with one namespace, in a file or in memory
    SPDX-License-Identifier: MIT
 
-   A PCIe endpoint that the stock drivers run.  Configuration space, DMA and MSI-X
-   are those of function.h.  Parts, each using only those above it:
-     nvme_model.h   the object, shared by the parts
-     nvme_store.c   where the blocks are
-     nvme_queue.c   queues, completion entries, commands' life, transfers by PRP
-     nvme_log.c     error log, asynchronous events, features
-     nvme_admin.c   admin commands
-     nvme_io.c      I/O commands
-     nvme.c         registers, reset, the device_kind */
+   A PCIe endpoint that the stock drivers run.  Configuration space, DMA and MSI-X are those of
+   function.h.  Parts:
+     nvme_model.h      the object, shared by the parts
+     nvme_store.c      where the blocks are
+     nvme_queue.c      queues, completion entries, commands' life
+     nvme_transfer.c   data to and from the host, by PRP or SGL
+     nvme_namespace.c  namespaces: identify, create, attach, format
+     nvme_log.c        error log, asynchronous events, features
+     nvme_admin.c      admin commands
+     nvme_io.c         I/O commands
+     nvme.c            registers, reset, the device_kind */
 #ifndef NVME_H_INCLUDED
 #define NVME_H_INCLUDED
 

@@ -3,24 +3,10 @@
 
    NVMe 1.4, section 5.
 
-   CONTENTS   1 Identify   2 Queues   3 Logs and formatting   4 Commands */
+   CONTENTS   1 Identify   2 Queues   3 Logs   4 Commands */
 #include "nvme_model.h"
 
-enum {
-    ADMIN_DELETE_SQ = 0x00,
-    ADMIN_CREATE_SQ = 0x01,
-    ADMIN_GET_LOG = 0x02,
-    ADMIN_DELETE_CQ = 0x04,
-    ADMIN_CREATE_CQ = 0x05,
-    ADMIN_IDENTIFY = 0x06,
-    ADMIN_ABORT = 0x08,
-    ADMIN_SET_FEATURES = 0x09,
-    ADMIN_GET_FEATURES = 0x0a,
-    ADMIN_EVENT = 0x0c,
-    ADMIN_FORMAT = 0x80
-};
-
-static void admin_done(nvme *n, nvme_command *c)
+void nvme_admin_done(nvme *n, nvme_command *c)
 {
     nvme_finish(n, c, NVME_SUCCESS);
 }
@@ -35,27 +21,12 @@ static void identify_text(uint8_t *to, size_t size, const char *text)
     memcpy(to, text, len < size ? len : size);
 }
 
-/* A UUID (version 8: ours to define) from the identity, so that it is the same at every start. */
-static void identify_uuid(const nvme *n, uint8_t uuid[16])
-{
-    uint64_t x = n->identity;
-    for (unsigned half = 0; half < 2; half++) {
-        x += 0x9e3779b97f4a7c15u; /* a mixer whose every step can be undone: no two ids meet */
-        uint64_t z = x;
-        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-        z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-        nvme_put64(uuid + (size_t)half * 8, z ^ z >> 31);
-    }
-    uuid[6] = (uint8_t)(0x80 | (uuid[6] & 0x0f));
-    uuid[8] = (uint8_t)(0x80 | (uuid[8] & 0x3f));
-}
-
 static void identify_nqn(const nvme *n, uint8_t *to)
 {
     static const char prefix[] = "nqn.2014-08.org.nvmexpress:uuid:";
     uint8_t uuid[16];
     char *p = (char *)to;
-    identify_uuid(n, uuid);
+    nvme_uuid(n, 0, uuid);
     memcpy(p, prefix, sizeof prefix - 1);
     p += sizeof prefix - 1;
     for (unsigned i = 0; i < 16; i++)
@@ -64,20 +35,25 @@ static void identify_nqn(const nvme *n, uint8_t *to)
 
 static void identify_controller(const nvme *n, uint8_t *p)
 {
-    char serial[24];
-    snprintf(serial, sizeof serial, "DXPU%016llx", (unsigned long long)n->identity);
+    uint64_t all = 0, unused = 0;
+    for (uint32_t i = 0; i < n->ns_count; i++) {
+        all += n->ns[i].store.size;
+        unused += n->ns[i].allocated ? 0 : n->ns[i].store.size;
+    }
     nvme_put16(p + 0, NVME_VENDOR);
     nvme_put16(p + 2, NVME_VENDOR);
-    identify_text(p + 4, 20, serial);
+    identify_text(p + 4, 20, n->serial);
     identify_text(p + 24, 40, "dxpu NVMe");
     identify_text(p + 64, 8, "1.0");
     p[72] = 4;                       /* recommended arbitration burst: 16 */
     p[77] = NVME_TRANSFER_LOG2 - 12; /* MDTS, in pages of 4 KB */
+    nvme_put16(p + 78, NVME_CONTROLLER);
     pci_store32(p + 80, 0x00010400); /* version 1.4 */
     pci_store32(p + 84, 1000000);    /* resume: microseconds at most */
     pci_store32(p + 88, 5000000);    /* shutdown */
+    pci_store32(p + 92, 0x100);      /* events: namespaces change */
     p[111] = 1;                      /* an I/O controller */
-    nvme_put16(p + 256, 0x0002);     /* Format NVM */
+    nvme_put16(p + 256, 0x000a);     /* Format NVM, Namespace Management */
     p[258] = 3;                      /* aborts at once, less one */
     p[259] = NVME_EVENT_COMMANDS - 1;
     p[260] = 0x03; /* one firmware slot, read-only */
@@ -85,54 +61,29 @@ static void identify_controller(const nvme *n, uint8_t *p)
     p[262] = NVME_ERRORS - 1;
     nvme_put16(p + 266, 343); /* kelvin: warning, critical */
     nvme_put16(p + 268, 353);
-    nvme_put64(p + 280, n->store.size); /* capacity, all of it allocated */
-    p[512] = 0x66;                      /* submission entries of 64 bytes */
-    p[513] = 0x44;                      /* completion entries of 16 bytes */
-    pci_store32(p + 516, 1);            /* namespaces */
-    nvme_put16(p + 520, 0x001d);        /* Compare, DSM, Write Zeroes, Select in features */
-    p[524] = 0x01;                      /* formatting concerns all namespaces */
-    p[525] = 0x07;                      /* a volatile cache; Flush of all namespaces */
+    nvme_put64(p + 280, all);
+    nvme_put64(p + 296, unused);
+    p[512] = 0x66; /* submission entries of 64 bytes */
+    p[513] = 0x44; /* completion entries of 16 bytes */
+    pci_store32(p + 516, n->ns_count);
+    nvme_put16(p + 520, 0x009d);      /* Compare, DSM, Write Zeroes, Select in features, Verify */
+    p[525] = 0x07;                    /* a volatile cache; Flush of all namespaces */
+    pci_store32(p + 536, 0x00050001); /* SGLs: no alignment, bit buckets, longer than the data */
     identify_nqn(n, p + 768);
     nvme_put16(p + 2048, 500); /* power state 0: 5 W */
 }
 
-static void identify_namespace(const nvme *n, uint8_t *p)
-{
-    uint64_t blocks = n->store.size >> n->block_log2;
-    nvme_put64(p + 0, blocks);
-    nvme_put64(p + 8, blocks);
-    nvme_put64(p + 16, blocks);
-    p[25] = 1;                   /* formats, less one */
-    p[26] = n->block_log2 == 12; /* which of them */
-    p[33] = 0x09;                /* deallocated blocks read as zero */
-    nvme_put64(p + 48, n->store.size);
-    pci_store32(p + 128, 9u << 16);
-    pci_store32(p + 132, 12u << 16);
-}
-
 static uint16_t admin_identify(nvme *n, nvme_command *c)
 {
-    unsigned what = c->dw[10] & 0xff;
-    bool ours = c->nsid == NVME_NSID;
-    if (what > 3)
-        return NVME_INVALID_FIELD | NVME_DNR;
-    if (((what == 0 || what == 3) && !ours) || (what == 2 && c->nsid >= 0xfffffffeu))
-        return NVME_INVALID_NAMESPACE | NVME_DNR;
+    uint16_t status = NVME_SUCCESS;
     if (!nvme_buffer(n, c, NVME_PAGE_BYTES))
         return NVME_INTERNAL_ERROR;
-    if (what == 0) {
-        identify_namespace(n, c->buffer);
-    } else if (what == 1) {
+    if ((c->dw[10] & 0xff) == 1)
         identify_controller(n, c->buffer);
-    } else if (what == 2) {
-        if (c->nsid < NVME_NSID)
-            pci_store32(c->buffer, NVME_NSID);
-    } else {
-        c->buffer[0] = 3; /* a UUID */
-        c->buffer[1] = 16;
-        identify_uuid(n, c->buffer + 4);
-    }
-    return nvme_transfer(n, c, true, NVME_PAGE_BYTES, admin_done);
+    else
+        status = nvme_identify_namespaces(n, c, c->buffer);
+    return status == NVME_SUCCESS ? nvme_transfer(n, c, true, NVME_PAGE_BYTES, nvme_admin_done)
+                                  : status;
 }
 
 /* ==== 2  Queues =============================================================================== */
@@ -155,7 +106,7 @@ static uint64_t queue_base(const nvme_command *c)
     return c->dw[6] | (uint64_t)c->dw[7] << 32;
 }
 
-static uint16_t admin_create_cq(nvme *n, const nvme_command *c)
+static uint16_t admin_create_cq(nvme *n, nvme_command *c)
 {
     uint32_t id = c->dw[10] & 0xffff, vector = c->dw[11] >> 16;
     uint16_t status = queue_check(c, id < NVME_QUEUES && n->cq[id].valid);
@@ -169,7 +120,7 @@ static uint16_t admin_create_cq(nvme *n, const nvme_command *c)
     return NVME_SUCCESS;
 }
 
-static uint16_t admin_create_sq(nvme *n, const nvme_command *c)
+static uint16_t admin_create_sq(nvme *n, nvme_command *c)
 {
     uint32_t id = c->dw[10] & 0xffff, cqid = c->dw[11] >> 16;
     uint16_t status = queue_check(c, id < NVME_QUEUES && n->sq[id].valid);
@@ -185,7 +136,7 @@ static uint16_t admin_create_sq(nvme *n, const nvme_command *c)
     return NVME_SUCCESS;
 }
 
-static uint16_t admin_delete_sq(nvme *n, const nvme_command *c)
+static uint16_t admin_delete_sq(nvme *n, nvme_command *c)
 {
     uint32_t id = c->dw[10] & 0xffff;
     if (id == 0 || id >= NVME_QUEUES || !n->sq[id].valid)
@@ -194,7 +145,7 @@ static uint16_t admin_delete_sq(nvme *n, const nvme_command *c)
     return NVME_SUCCESS;
 }
 
-static uint16_t admin_delete_cq(nvme *n, const nvme_command *c)
+static uint16_t admin_delete_cq(nvme *n, nvme_command *c)
 {
     uint32_t id = c->dw[10] & 0xffff;
     if (id == 0 || id >= NVME_QUEUES || !n->cq[id].valid)
@@ -205,7 +156,7 @@ static uint16_t admin_delete_cq(nvme *n, const nvme_command *c)
     return NVME_SUCCESS;
 }
 
-/* ==== 3  Logs and formatting ================================================================== */
+/* ==== 3  Logs ================================================================================= */
 
 static uint16_t admin_get_log(nvme *n, nvme_command *c)
 {
@@ -218,7 +169,7 @@ static uint16_t admin_get_log(nvme *n, nvme_command *c)
     if (!size)
         return NVME_INVALID_LOG | NVME_DNR;
     if ((offset & 3) || offset > size || bytes > NVME_TRANSFER_BYTES ||
-        (c->nsid != 0 && c->nsid != (uint32_t)NVME_NSID_ALL)) /* logs are the controller's */
+        (c->nsid != 0 && c->nsid != NVME_NSID_ALL)) /* logs are the controller's */
         return NVME_INVALID_FIELD | NVME_DNR;
     if (!nvme_buffer(n, c, (uint32_t)bytes))
         return NVME_INTERNAL_ERROR;
@@ -226,55 +177,40 @@ static uint16_t admin_get_log(nvme *n, nvme_command *c)
     memcpy(c->buffer, page + offset, part < bytes ? part : (size_t)bytes);
     if (!(c->dw[10] >> 15 & 1)) /* Retain Asynchronous Event */
         nvme_event_read(n, id);
-    return nvme_transfer(n, c, true, (uint32_t)bytes, admin_done);
-}
-
-static uint16_t admin_format(nvme *n, const nvme_command *c)
-{
-    uint32_t format = c->dw[10] & 0xf, erase = c->dw[10] >> 9 & 7;
-    if (c->nsid != NVME_NSID && c->nsid != (uint32_t)NVME_NSID_ALL)
-        return NVME_INVALID_NAMESPACE | NVME_DNR;
-    if (format > 1 || (c->dw[10] & 0x1f0)) /* neither metadata nor protection */
-        return NVME_INVALID_FORMAT | NVME_DNR;
-    if (erase > 1) /* there is no key to forget */
-        return NVME_INVALID_FIELD | NVME_DNR;
-    if (nvme_store_zero(&n->store, 0, n->store.size) || nvme_store_sync(&n->store)) {
-        n->count.store_errors++;
-        return NVME_INTERNAL_ERROR;
-    }
-    n->block_log2 = format ? 12 : 9;
-    return NVME_SUCCESS;
+    return nvme_transfer(n, c, true, (uint32_t)bytes, nvme_admin_done);
 }
 
 /* ==== 4  Commands ============================================================================= */
 
+static uint16_t admin_abort(nvme *n, nvme_command *c)
+{
+    c->result = nvme_abort(n, c, c->dw[10] & 0xffff, c->dw[10] >> 16) ? 0 : 1;
+    return NVME_SUCCESS;
+}
+
+/* Effects: bit 0: supported; 1: changes blocks; 2: and a namespace; 3: which namespaces there are;
+   bits 18:16 = 2: nothing else may run. */
+static const nvme_operation admin_operations[] = {
+    { 0x00, 0x00001, admin_delete_sq },   { 0x01, 0x00001, admin_create_sq },
+    { 0x02, 0x00001, admin_get_log },     { 0x04, 0x00001, admin_delete_cq },
+    { 0x05, 0x00001, admin_create_cq },   { 0x06, 0x00001, admin_identify },
+    { 0x08, 0x00001, admin_abort },       { 0x09, 0x00001, nvme_set_features },
+    { 0x0a, 0x00001, nvme_get_features }, { 0x0c, 0x00001, nvme_event_request },
+    { 0x0d, 0x0000b, nvme_management },   { 0x15, 0x00009, nvme_attachment },
+    { 0x80, 0x20007, nvme_format }, /* firmware, keep alive, security, sanitize: none */
+};
+
+const nvme_operation *nvme_admin_operations(size_t *count)
+{
+    *count = sizeof admin_operations / sizeof admin_operations[0];
+    return admin_operations;
+}
+
 uint16_t nvme_admin_command(nvme *n, nvme_command *c)
 {
-    switch (c->opcode) {
-    case ADMIN_DELETE_SQ:
-        return admin_delete_sq(n, c);
-    case ADMIN_CREATE_SQ:
-        return admin_create_sq(n, c);
-    case ADMIN_GET_LOG:
-        return admin_get_log(n, c);
-    case ADMIN_DELETE_CQ:
-        return admin_delete_cq(n, c);
-    case ADMIN_CREATE_CQ:
-        return admin_create_cq(n, c);
-    case ADMIN_IDENTIFY:
-        return admin_identify(n, c);
-    case ADMIN_ABORT:
-        c->result = nvme_abort(n, c, c->dw[10] & 0xffff, c->dw[10] >> 16) ? 0 : 1;
-        return NVME_SUCCESS;
-    case ADMIN_SET_FEATURES:
-        return nvme_set_features(n, c);
-    case ADMIN_GET_FEATURES:
-        return nvme_get_features(n, c);
-    case ADMIN_EVENT:
-        return nvme_event_request(n, c);
-    case ADMIN_FORMAT:
-        return admin_format(n, c);
-    default: /* firmware, namespace management, keep alive, security: none */
-        return NVME_INVALID_OPCODE | NVME_DNR;
+    for (size_t i = 0; i < sizeof admin_operations / sizeof admin_operations[0]; i++) {
+        if (admin_operations[i].opcode == c->opcode)
+            return admin_operations[i].run(n, c);
     }
+    return NVME_INVALID_OPCODE | NVME_DNR;
 }

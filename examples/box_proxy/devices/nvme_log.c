@@ -4,6 +4,20 @@
    CONTENTS   1 Error log   2 Log pages   3 Asynchronous events   4 Features */
 #include "nvme_model.h"
 
+enum { LOG_ERRORS = 1, LOG_HEALTH = 2, LOG_FIRMWARE = 3, LOG_CHANGED = 4, LOG_EFFECTS = 5 };
+enum {
+    FEATURE_ARBITRATION = 0x1,
+    FEATURE_POWER = 0x2,
+    FEATURE_TEMPERATURE = 0x4,
+    FEATURE_RECOVERY = 0x5,
+    FEATURE_CACHE = 0x6,
+    FEATURE_QUEUES = 0x7,
+    FEATURE_COALESCING = 0x8,
+    FEATURE_VECTOR = 0x9,
+    FEATURE_ATOMICITY = 0xa,
+    FEATURE_EVENTS = 0xb
+};
+
 /* ==== 1  Error log ============================================================================ */
 
 void nvme_log_reset(nvme *n)
@@ -26,7 +40,6 @@ void nvme_log_error(nvme *n, const nvme_command *c)
 
 /* ==== 2  Log pages ============================================================================ */
 
-enum { LOG_ERRORS = 1, LOG_HEALTH = 2, LOG_FIRMWARE = 3, LOG_EFFECTS = 5 };
 enum { LOG_TEMPERATURE = 313 }; /* kelvin: nothing here gets warm */
 
 static void log_errors(const nvme *n, uint8_t *page)
@@ -46,7 +59,7 @@ static void log_errors(const nvme *n, uint8_t *page)
 
 static bool log_too_warm(const nvme *n)
 {
-    return LOG_TEMPERATURE >= n->thresholds[0][0] || LOG_TEMPERATURE <= n->thresholds[1][0];
+    return LOG_TEMPERATURE >= n->thresholds[0] || LOG_TEMPERATURE <= n->thresholds[1];
 }
 
 static void log_health(const nvme *n, uint8_t *page)
@@ -59,24 +72,33 @@ static void log_health(const nvme *n, uint8_t *page)
     nvme_put64(page + 48, (n->blocks_written + 999) / 1000);
     nvme_put64(page + 64, n->reads);
     nvme_put64(page + 80, n->writes);
+    nvme_put64(page + 96, n->busy_ns / 60000000000u); /* minutes */
     nvme_put64(page + 112, n->power_cycles);
+    nvme_put64(page + 128, (n->fn.now_ns - n->start_ns) / 3600000000000u); /* hours */
+    nvme_put64(page + 144, n->unsafe_shutdowns);
     nvme_put64(page + 160, n->count.store_errors);
     nvme_put64(page + 176, n->error_count);
 }
 
-/* Commands supported: bit 0; bit 1: it changes blocks; bit 2: it changes the namespace's format;
-   bits 18:16 = 2: alone in the controller. */
+static void log_changed(const nvme *n, uint8_t *page)
+{
+    for (uint32_t i = 0; i < n->ns_count; i++) {
+        if (n->ns[i].changed) {
+            pci_store32(page, i + 1);
+            page += 4;
+        }
+    }
+}
+
 static void log_effects(uint8_t *page)
 {
-    static const uint8_t admin[] = { 0x00, 0x01, 0x02, 0x04, 0x05, 0x06, 0x08, 0x09, 0x0a, 0x0c };
-    static const uint8_t plain[] = { 0x00, 0x02, 0x05 }, changing[] = { 0x01, 0x08, 0x09 };
-    for (unsigned i = 0; i < sizeof admin; i++)
-        pci_store32(page + admin[i] * 4u, 1);
-    pci_store32(page + 0x80 * 4u, 0x20007);
-    for (unsigned i = 0; i < sizeof plain; i++)
-        pci_store32(page + 1024 + plain[i] * 4u, 1);
-    for (unsigned i = 0; i < sizeof changing; i++)
-        pci_store32(page + 1024 + changing[i] * 4u, 3);
+    size_t count;
+    const nvme_operation *o = nvme_admin_operations(&count);
+    for (size_t i = 0; i < count; i++)
+        pci_store32(page + o[i].opcode * 4u, o[i].effects);
+    o = nvme_io_operations(&count);
+    for (size_t i = 0; i < count; i++)
+        pci_store32(page + 1024 + o[i].opcode * 4u, o[i].effects);
 }
 
 void nvme_log_page(nvme *n, unsigned id, uint8_t *page, uint32_t *size)
@@ -95,6 +117,10 @@ void nvme_log_page(nvme *n, unsigned id, uint8_t *page, uint32_t *size)
         page[0] = 1; /* slot 1 is active */
         memcpy(page + 8, "1.0     ", 8);
         *size = 512;
+        break;
+    case LOG_CHANGED:
+        log_changed(n, page);
+        *size = NVME_PAGE_BYTES;
         break;
     case LOG_EFFECTS:
         log_effects(page);
@@ -141,12 +167,24 @@ void nvme_event(nvme *n, unsigned type, unsigned info, unsigned page)
     event_deliver(n);
 }
 
+void nvme_namespace_changed(nvme *n, nvme_ns *s)
+{
+    s->changed = true;
+    if (n->features[FEATURE_EVENTS] & 0x100)
+        nvme_event(n, 2, 0, LOG_CHANGED); /* a notice */
+}
+
 void nvme_event_read(nvme *n, unsigned page)
 {
     if (page == LOG_ERRORS)
         n->events_masked &= (uint8_t)~1u;
     if (page == LOG_HEALTH)
         n->events_masked &= (uint8_t)~2u;
+    if (page == LOG_CHANGED) {
+        n->events_masked &= (uint8_t)~4u;
+        for (uint32_t i = 0; i < n->ns_count; i++)
+            n->ns[i].changed = false;
+    }
     event_deliver(n);
 }
 
@@ -161,167 +199,175 @@ uint16_t nvme_event_request(nvme *n, nvme_command *c)
     return NVME_PENDING;
 }
 
-/* ==== 4  Features ============================================================================= */
+/* ==== 4  Features ======================================================= NVMe 1.4, 5.21.1 ==== */
 
-enum {
-    FEATURE_ARBITRATION = 0x1,
-    FEATURE_POWER = 0x2,
-    FEATURE_TEMPERATURE = 0x4,
-    FEATURE_RECOVERY = 0x5,
-    FEATURE_CACHE = 0x6,
-    FEATURE_QUEUES = 0x7,
-    FEATURE_COALESCING = 0x8,
-    FEATURE_VECTOR = 0x9,
-    FEATURE_ATOMICITY = 0xa,
-    FEATURE_EVENTS = 0xb
-};
-enum { FEATURE_CHANGEABLE = 4, FEATURE_PER_NAMESPACE = 2 };
+enum { FEATURE_CHANGEABLE = 4, FEATURE_PER_NAMESPACE = 2 }; /* none can be saved */
+enum { TEMPERATURE_WARNING = 343, QUEUES_FOR_IO = NVME_QUEUES - 2 };
 
-static bool feature_known(unsigned id)
-{
-    return id >= FEATURE_ARBITRATION && id <= FEATURE_EVENTS && id != 0x3;
-}
-
-static uint32_t feature_default(unsigned id)
-{
-    switch (id) {
-    case FEATURE_ARBITRATION:
-        return 7; /* no limit but the batch */
-    case FEATURE_CACHE:
-        return 1;
-    case FEATURE_QUEUES:
-        return (NVME_QUEUES - 2u) << 16 | (NVME_QUEUES - 2u);
-    default:
-        return 0;
-    }
-}
-
-void nvme_features_reset(nvme *n)
-{
-    for (unsigned i = 0; i < NVME_FEATURES; i++)
-        n->features[i] = feature_default(i);
-    for (unsigned i = 0; i < 9; i++) {
-        n->thresholds[0][i] = i ? 0xffff : 343;
-        n->thresholds[1][i] = 0;
-    }
-    for (unsigned i = 0; i < NVME_VECTORS; i++)
-        n->vectors[i] = i;
-    n->event_count = 0;
-    n->events_masked = 0;
-}
-
-/* The namespace that a feature command names. */
-static uint16_t feature_scope(const nvme_command *c, unsigned id, bool set)
-{
-    bool all = c->nsid == (uint32_t)NVME_NSID_ALL;
-    if (id == FEATURE_RECOVERY)
-        return c->nsid == NVME_NSID || (all && set) ? NVME_SUCCESS
-                                                    : NVME_INVALID_NAMESPACE | NVME_DNR;
-    if (set && c->nsid != 0 && !all)
-        return NVME_NOT_PER_NAMESPACE | NVME_DNR;
-    return NVME_SUCCESS;
-}
+typedef struct feature_row {
+    uint32_t initial, valid; /* after a reset; the bits of dword 11 that mean something */
+    bool known;
+    /* What more there is to it than a value: NULL for what has no more. */
+    uint16_t (*get)(nvme *n, nvme_command *c, bool initial);
+    uint16_t (*set)(nvme *n, nvme_command *c);
+} feature_row;
 
 /* Threshold that dword 11 selects, NULL when there is none. */
 static uint32_t *feature_threshold(nvme *n, uint32_t dw11)
 {
     unsigned sensor = dw11 >> 16 & 0xf, under = dw11 >> 20 & 3;
-    return sensor == 0 && under < 2 ? &n->thresholds[under][0] : NULL;
+    return sensor == 0 && under < 2 ? &n->thresholds[under] : NULL;
 }
 
-uint16_t nvme_get_features(nvme *n, nvme_command *c)
+static uint16_t get_temperature(nvme *n, nvme_command *c, bool initial)
 {
-    unsigned id = c->dw[10] & 0xff, select = c->dw[10] >> 8 & 7;
-    uint32_t *threshold = feature_threshold(n, c->dw[11]), vector = c->dw[11] & 0xffff;
-    uint16_t scope;
-    if (!feature_known(id) || select > 3)
+    uint32_t *threshold = feature_threshold(n, c->dw[11]);
+    if (!threshold)
         return NVME_INVALID_FIELD | NVME_DNR;
-    scope = feature_scope(c, id, false);
-    if (scope != NVME_SUCCESS)
-        return scope;
-    if (select == 3) {
-        c->result = FEATURE_CHANGEABLE | (id == FEATURE_RECOVERY ? FEATURE_PER_NAMESPACE : 0u);
-        return NVME_SUCCESS;
-    }
-    c->result = select ? feature_default(id) : n->features[id];
-    if (id == FEATURE_TEMPERATURE) {
-        if (!threshold)
-            return NVME_INVALID_FIELD | NVME_DNR;
-        c->result = !select ? *threshold : c->dw[11] >> 20 & 3 ? 0 : 343;
-    }
-    if (id == FEATURE_VECTOR) {
-        if (vector >= NVME_VECTORS)
-            return NVME_INVALID_FIELD | NVME_DNR;
-        c->result = select ? vector : n->vectors[vector];
-    }
+    c->result = !initial ? *threshold : c->dw[11] >> 20 & 3 ? 0 : TEMPERATURE_WARNING;
     return NVME_SUCCESS;
 }
 
-static bool feature_io_queues(const nvme *n)
+static uint16_t set_temperature(nvme *n, nvme_command *c)
 {
-    for (unsigned i = 1; i < NVME_QUEUES; i++) {
-        if (n->cq[i].valid || n->sq[i].valid)
-            return true;
-    }
-    return false;
-}
-
-static uint16_t feature_set_threshold(nvme *n, uint32_t dw11)
-{
-    uint32_t *threshold = feature_threshold(n, dw11);
+    uint32_t *threshold = feature_threshold(n, c->dw[11]);
     bool before = log_too_warm(n);
+    if (!threshold && (c->dw[11] >> 16 & 0xf) == 0xf && !(c->dw[11] >> 21 & 1))
+        threshold = &n->thresholds[c->dw[11] >> 20 & 1]; /* of all sensors: there is one */
     if (!threshold)
         return NVME_INVALID_FIELD | NVME_DNR;
-    *threshold = dw11 & 0xffff;
+    *threshold = c->dw[11] & 0xffff;
     if (!before && log_too_warm(n) && (n->features[FEATURE_EVENTS] & 2))
         nvme_event(n, 1, 1, LOG_HEALTH);
     return NVME_SUCCESS;
 }
 
-static uint16_t feature_set_queues(nvme *n, nvme_command *c)
+static uint16_t get_recovery(nvme *n, nvme_command *c, bool initial)
+{
+    nvme_ns *s = nvme_active(n, c->nsid);
+    if (!s)
+        return nvme_inactive(n, c->nsid);
+    c->result = initial ? 0 : s->recovery;
+    return NVME_SUCCESS;
+}
+
+static uint16_t set_recovery(nvme *n, nvme_command *c)
+{
+    bool all = c->nsid == NVME_NSID_ALL;
+    if (!all && !nvme_active(n, c->nsid))
+        return nvme_inactive(n, c->nsid);
+    for (uint32_t nsid = 1; nsid <= n->ns_count; nsid++) {
+        if ((all || nsid == c->nsid) && nvme_active(n, nsid))
+            n->ns[nsid - 1].recovery = c->dw[11];
+    }
+    return NVME_SUCCESS;
+}
+
+static uint16_t set_cache(nvme *n, nvme_command *c)
+{
+    if (!(c->dw[11] & 1) && nvme_sync(n)) { /* what is cached has to leave */
+        n->count.store_errors++;
+        return NVME_INTERNAL_ERROR;
+    }
+    n->features[FEATURE_CACHE] = c->dw[11];
+    return NVME_SUCCESS;
+}
+
+static uint16_t set_queues(nvme *n, nvme_command *c)
 {
     if ((c->dw[11] & 0xffff) == 0xffff || c->dw[11] >> 16 == 0xffff)
         return NVME_INVALID_FIELD | NVME_DNR;
-    if (feature_io_queues(n))
-        return NVME_SEQUENCE_ERROR | NVME_DNR;
-    c->result = n->features[FEATURE_QUEUES];
+    for (unsigned i = 1; i < NVME_QUEUES; i++) {
+        if (n->cq[i].valid || n->sq[i].valid)
+            return NVME_SEQUENCE_ERROR | NVME_DNR;
+    }
+    c->result = n->features[FEATURE_QUEUES]; /* as many as there are, whatever it wants */
+    return NVME_SUCCESS;
+}
+
+static uint16_t get_vector(nvme *n, nvme_command *c, bool initial)
+{
+    uint32_t vector = c->dw[11] & 0xffff;
+    if (vector >= NVME_VECTORS)
+        return NVME_INVALID_FIELD | NVME_DNR;
+    c->result = initial ? vector : n->vectors[vector];
+    return NVME_SUCCESS;
+}
+
+static uint16_t set_vector(nvme *n, nvme_command *c)
+{
+    uint32_t vector = c->dw[11] & 0xffff;
+    if (vector >= NVME_VECTORS)
+        return NVME_INVALID_FIELD | NVME_DNR;
+    n->vectors[vector] = c->dw[11];
+    return NVME_SUCCESS;
+}
+
+static const feature_row feature_rows[NVME_FEATURES] = {
+    [FEATURE_ARBITRATION] = { 7, 0xffffff07u, true, NULL, NULL }, /* no limit but the batch */
+    [FEATURE_POWER] = { 0, 0x000000e0u, true, NULL, NULL },       /* one state, any workload */
+    [FEATURE_TEMPERATURE] = { 0, 0x003fffffu, true, get_temperature, set_temperature },
+    [FEATURE_RECOVERY] = { 0, 0x0000ffffu, true, get_recovery, set_recovery },
+    [FEATURE_CACHE] = { 1, 0x00000001u, true, NULL, set_cache },
+    [FEATURE_QUEUES] = { (uint32_t)QUEUES_FOR_IO << 16 | QUEUES_FOR_IO, 0xffffffffu, true, NULL,
+                         set_queues },
+    [FEATURE_COALESCING] = { 0, 0x0000ffffu, true, NULL, NULL },
+    [FEATURE_VECTOR] = { 0, 0x0001ffffu, true, get_vector, set_vector },
+    [FEATURE_ATOMICITY] = { 0, 0x00000001u, true, NULL, NULL },
+    [FEATURE_EVENTS] = { 0, 0x0000011fu, true, NULL, NULL }, /* health, namespaces */
+};
+
+void nvme_features_reset(nvme *n)
+{
+    for (unsigned i = 0; i < NVME_FEATURES; i++)
+        n->features[i] = feature_rows[i].initial;
+    n->thresholds[0] = TEMPERATURE_WARNING;
+    n->thresholds[1] = 0;
+    for (unsigned i = 0; i < NVME_VECTORS; i++)
+        n->vectors[i] = i;
+    for (unsigned i = 0; i < NVME_NAMESPACES; i++)
+        n->ns[i].recovery = 0;
+    n->event_count = 0;
+    n->events_masked = 0;
+}
+
+/* NULL: there is no such feature. */
+static const feature_row *feature_find(const nvme_command *c)
+{
+    unsigned id = c->dw[10] & 0xff;
+    return id < NVME_FEATURES && feature_rows[id].known ? &feature_rows[id] : NULL;
+}
+
+uint16_t nvme_get_features(nvme *n, nvme_command *c)
+{
+    unsigned id = c->dw[10] & 0xff, select = c->dw[10] >> 8 & 7; /* current, default, saved, what */
+    const feature_row *row = feature_find(c);
+    if (!row || select > 3)
+        return NVME_INVALID_FIELD | NVME_DNR;
+    if (select == 3) {
+        c->result = FEATURE_CHANGEABLE | (id == FEATURE_RECOVERY ? FEATURE_PER_NAMESPACE : 0u);
+        return NVME_SUCCESS;
+    }
+    if (row->get)
+        return row->get(n, c, select != 0);
+    c->result = select ? row->initial : n->features[id];
     return NVME_SUCCESS;
 }
 
 uint16_t nvme_set_features(nvme *n, nvme_command *c)
 {
     unsigned id = c->dw[10] & 0xff;
-    uint32_t value = c->dw[11], vector = value & 0xffff;
-    uint16_t scope;
-    if (!feature_known(id))
+    const feature_row *row = feature_find(c);
+    if (!row)
         return NVME_INVALID_FIELD | NVME_DNR;
     if (c->dw[10] >> 31)
         return NVME_NOT_SAVEABLE | NVME_DNR;
-    scope = feature_scope(c, id, true);
-    if (scope != NVME_SUCCESS)
-        return scope;
-    switch (id) {
-    case FEATURE_TEMPERATURE:
-        return feature_set_threshold(n, value);
-    case FEATURE_QUEUES:
-        return feature_set_queues(n, c);
-    case FEATURE_VECTOR:
-        if (vector >= NVME_VECTORS)
-            return NVME_INVALID_FIELD | NVME_DNR;
-        n->vectors[vector] = value & 0x1ffff;
-        return NVME_SUCCESS;
-    case FEATURE_POWER:
-        if (value & 0x1f) /* there is one state */
-            return NVME_INVALID_FIELD | NVME_DNR;
-        break;
-    case FEATURE_CACHE:
-        value &= 1;
-        if (!value && nvme_store_sync(&n->store)) /* what is cached has to leave */
-            return NVME_INTERNAL_ERROR;
-        break;
-    default:
-        break;
-    }
-    n->features[id] = value;
+    if (id != FEATURE_RECOVERY && c->nsid != 0 && c->nsid != NVME_NSID_ALL)
+        return NVME_NOT_PER_NAMESPACE | NVME_DNR;
+    if (c->dw[11] & ~row->valid)
+        return NVME_INVALID_FIELD | NVME_DNR;
+    if (row->set)
+        return row->set(n, c);
+    n->features[id] = c->dw[11];
     return NVME_SUCCESS;
 }

@@ -3,8 +3,8 @@
 
    Names of registers and fields are those of the NVM Express Base Specification 1.4.
 
-   CONTENTS   1 Sizes   2 Status codes   3 Store   4 Transfers and commands   5 Queues
-              6 The controller   7 Parts */
+   CONTENTS   1 Sizes   2 Status codes   3 Store   4 Namespaces   5 Transfers and commands
+              6 Queues   7 The controller   8 Parts */
 #ifndef NVME_MODEL_H_INCLUDED
 #define NVME_MODEL_H_INCLUDED
 
@@ -23,6 +23,7 @@ enum {
     NVME_TRANSFER_LOG2 = 20, /* largest transfer of a command */
     NVME_TRANSFER_BYTES = 1 << NVME_TRANSFER_LOG2,
     NVME_PAGES = NVME_TRANSFER_BYTES / NVME_PAGE_BYTES + 1,
+    NVME_RANGES = 16384,          /* pieces of host memory of a command: 64 bytes each, largest */
     NVME_BATCH = 16,              /* entries fetched at once */
     NVME_ADMIN_COMMANDS = 16,     /* taken and not completed, async events among them */
     NVME_IO_COMMANDS = 256,       /* the same for all I/O queues together */
@@ -35,9 +36,10 @@ enum {
     NVME_TABLE = 0x2000, /* MSI-X */
     NVME_PBA = 0x3000,
 
-    NVME_NSID = 1,
-    NVME_NSID_ALL = -1
+    NVME_NAMESPACES = 32,
+    NVME_CONTROLLER = 1 /* its identifier: there is one in the subsystem */
 };
+#define NVME_NSID_ALL 0xffffffffu
 
 /* ==== 2  Status codes ======================================================= NVMe 1.4, 4.6 ====
    Status code type in bits 10:8, status code below; NVME_DNR: another try is in vain. */
@@ -52,6 +54,10 @@ enum {
     NVME_SQ_DELETED = 0x008,
     NVME_INVALID_NAMESPACE = 0x00b,
     NVME_SEQUENCE_ERROR = 0x00c,
+    NVME_SGL_SEGMENT = 0x00d,
+    NVME_SGL_COUNT = 0x00e,
+    NVME_SGL_LENGTH = 0x00f,
+    NVME_SGL_TYPE = 0x011,
     NVME_PRP_OFFSET = 0x013,
     NVME_LBA_RANGE = 0x080,
     NVME_CQ_INVALID = 0x100,
@@ -65,6 +71,12 @@ enum {
     NVME_NOT_SAVEABLE = 0x10d,
     NVME_NOT_CHANGEABLE = 0x10e,
     NVME_NOT_PER_NAMESPACE = 0x10f,
+    NVME_NO_CAPACITY = 0x115,
+    NVME_NO_NSID = 0x116,
+    NVME_ALREADY_ATTACHED = 0x118,
+    NVME_NOT_ATTACHED = 0x11a,
+    NVME_NO_THIN_PROVISIONING = 0x11b,
+    NVME_CONTROLLER_LIST = 0x11c,
     NVME_WRITE_FAULT = 0x280,
     NVME_READ_ERROR = 0x281,
     NVME_COMPARE_FAILURE = 0x285,
@@ -74,6 +86,8 @@ enum {
 };
 
 #define NVME_NO_NAME 0xffffffffu
+
+enum { NVME_DPTR_PRP = 0, NVME_DPTR_RESERVED = 3 }; /* PSDT of dword 0; else SGLs */
 
 enum { NVME_CSTS_RDY = 0x1, NVME_CSTS_CFS = 0x2 };
 
@@ -91,11 +105,24 @@ void nvme_store_close(nvme_store *s);
 /* The range lies within the store.  0 or -1. */
 int nvme_store_read(nvme_store *s, uint64_t at, uint8_t *to, size_t len);
 int nvme_store_write(nvme_store *s, uint64_t at, const uint8_t *from, size_t len);
-int nvme_store_zero(nvme_store *s, uint64_t at, uint64_t len);
+/* deallocate: the space is given back, if the file system can; else it stays taken. */
+int nvme_store_zero(nvme_store *s, uint64_t at, uint64_t len, bool deallocate);
 /* All that was written is durable when it returns 0. */
 int nvme_store_sync(nvme_store *s);
 
-/* ==== 4  Transfers and commands =============================================================== */
+/* ==== 4  Namespaces =========================================================================== */
+
+typedef struct nvme_ns {
+    nvme_store store;
+    uint64_t bytes; /* of the store that the namespace has */
+    uint32_t block_log2;
+    uint32_t recovery;   /* the feature Error Recovery */
+    uint32_t generation; /* of namespaces with its identifier */
+    bool allocated, attached;
+    bool changed; /* since the list of changed ones was read */
+} nvme_ns;
+
+/* ==== 5  Transfers and commands =============================================================== */
 
 typedef struct nvme nvme;
 
@@ -106,26 +133,30 @@ struct nvme_command {
     bool event;   /* waits for an asynchronous event */
     bool posting; /* waits for room in its completion queue */
     bool to_host; /* direction of its data */
-    uint8_t opcode;
+    uint8_t opcode, dptr;
     uint16_t sqid, cqid, cid, status;
     uint32_t nsid, result;
+    nvme_ns *ns; /* an I/O command's; NULL: of all namespaces */
     uint32_t dw[16];
     uint8_t *buffer;
-    uint32_t bytes; /* in buffer */
-    uint32_t sent;
-    uint32_t page_count;
+    uint32_t bytes;  /* in buffer */
     uint64_t offset; /* in the store */
     fn_fetch fetch;
     void (*ready)(nvme *n, nvme_command *c); /* its data has been moved */
-    uint64_t pages[NVME_PAGES];
-    uint8_t list[NVME_PAGE_BYTES];
+    fn_range *ranges;                        /* where its data is in the host ... */
+    uint32_t range_count, range_room;
+    uint32_t mapped;  /* ... for so many bytes yet */
+    uint64_t segment; /* of its SGL: what is still to be read of it */
+    uint32_t segment_left, descriptors;
+    bool segment_last;
+    uint8_t list[NVME_PAGE_BYTES]; /* of PRPs or of SGL descriptors */
 };
 
 typedef struct nvme_list {
     nvme_command *head, **tail;
 } nvme_list;
 
-/* ==== 5  Queues =============================================================================== */
+/* ==== 6  Queues =============================================================================== */
 
 typedef struct nvme_sq {
     bool valid, busy; /* busy: entries are being fetched */
@@ -145,13 +176,14 @@ typedef struct nvme_cq {
     nvme_list posting;
 } nvme_cq;
 
-/* ==== 6  The controller ======================================================================= */
+/* ==== 7  The controller ======================================================================= */
 
 #define NVME_COUNTERS(X)                                                                           \
     X(register_reads)                                                                              \
     X(register_writes)                                                                             \
     X(commands)                                                                                    \
     X(commands_failed)                                                                             \
+    X(sgl_commands)                                                                                \
     X(fatal)                                                                                       \
     X(controller_resets)                                                                           \
     X(function_resets)                                                                             \
@@ -170,9 +202,10 @@ enum { /* what stands in features[]; the identifiers below 0x10 */
 
 struct nvme {
     fn fn;
-    nvme_store store;
     uint64_t identity;
-    uint32_t block_log2;
+    char serial[21];
+    nvme_ns ns[NVME_NAMESPACES]; /* the first has identifier 1 */
+    uint32_t ns_count;
 
     /* registers */
     uint32_t intms, cc, csts, aqa;
@@ -192,7 +225,7 @@ struct nvme {
 
     /* features, log, events */
     uint32_t features[NVME_FEATURES];
-    uint32_t thresholds[2][9];      /* over, under; composite and eight sensors */
+    uint32_t thresholds[2];         /* of temperature: over, under */
     uint32_t vectors[NVME_VECTORS]; /* interrupt vector configuration */
     nvme_error errors[NVME_ERRORS];
     uint64_t error_count;
@@ -200,7 +233,8 @@ struct nvme {
     unsigned event_commands_count, event_count;
     uint32_t events[NVME_EVENTS];
     uint8_t events_masked; /* types, until their log page is read */
-    uint64_t blocks_read, blocks_written, reads, writes, power_cycles;
+    uint64_t blocks_read, blocks_written, reads, writes;
+    uint64_t power_cycles, unsafe_shutdowns, start_ns, busy_ns;
 
 #define NVME_FIELD(name) uint64_t name;
     struct {
@@ -209,7 +243,7 @@ struct nvme {
 #undef NVME_FIELD
 };
 
-/* ==== 7  Parts ================================================================================ */
+/* ==== 8  Parts ================================================================================ */
 
 uint64_t nvme_le64(const uint8_t *p);
 void nvme_put16(uint8_t *p, uint32_t v);
@@ -218,6 +252,7 @@ void nvme_put64(uint8_t *p, uint64_t v);
 /* nvme_queue.c */
 void nvme_list_clear(nvme_list *l);
 void nvme_list_append(nvme_list *l, nvme_command *c);
+nvme_command *nvme_list_take(nvme_list *l); /* NULL: it is empty */
 bool nvme_list_remove(nvme_list *l, nvme_command *c);
 void nvme_queues_clear(nvme *n); /* nothing runs, no queue exists */
 void nvme_cq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned vector, bool ints);
@@ -228,13 +263,31 @@ void nvme_doorbell(nvme *n, uint32_t offset, uint32_t value);
 void nvme_finish(nvme *n, nvme_command *c, uint16_t status);
 /* Abort a command of another; false: there is none that could be. */
 bool nvme_abort(nvme *n, const nvme_command *self, unsigned sqid, unsigned cid);
+bool nvme_buffer(nvme *n, nvme_command *c, uint32_t bytes); /* false: none */
+void nvme_fatal(nvme *n);
+void nvme_pump(nvme *n); /* do all that can be done now */
+
+/* nvme_transfer.c */
 /* Move `bytes` between the command's buffer and the host, then call ready().  Without a buffer one
    is made, zeroed.  Status of the command function: NVME_PENDING or an error. */
 uint16_t nvme_transfer(nvme *n, nvme_command *c, bool to_host, uint32_t bytes,
                        void (*ready)(nvme *n, nvme_command *c));
-bool nvme_buffer(nvme *n, nvme_command *c, uint32_t bytes); /* false: none */
-void nvme_fatal(nvme *n);
-void nvme_pump(nvme *n); /* do all that can be done now */
+/* Send data of commands to the host, a page of each in turn.  True when any was sent. */
+bool nvme_transfer_send(nvme *n);
+
+/* nvme_namespace.c */
+void nvme_namespaces_reset(nvme *n); /* all that the box has are there, whole, and attached */
+nvme_ns *nvme_active(nvme *n, uint32_t nsid);         /* NULL: it is not attached, or not there */
+uint16_t nvme_inactive(const nvme *n, uint32_t nsid); /* the status of a command that names it */
+uint64_t nvme_blocks(const nvme_ns *s);
+void nvme_uuid(const nvme *n, uint64_t index, uint8_t uuid[16]);
+/* Of all attached namespaces.  0 or -1. */
+int nvme_sync(nvme *n);
+/* The CNS values that concern namespaces.  NVME_SUCCESS: the page is filled. */
+uint16_t nvme_identify_namespaces(nvme *n, const nvme_command *c, uint8_t *page);
+uint16_t nvme_management(nvme *n, nvme_command *c);
+uint16_t nvme_attachment(nvme *n, nvme_command *c);
+uint16_t nvme_format(nvme *n, nvme_command *c);
 
 /* nvme_log.c */
 void nvme_log_reset(nvme *n);
@@ -242,13 +295,23 @@ void nvme_log_error(nvme *n, const nvme_command *c);
 void nvme_log_page(nvme *n, unsigned id, uint8_t *page, uint32_t *size); /* size 0: no such page */
 void nvme_event(nvme *n, unsigned type, unsigned info, unsigned page);
 void nvme_event_read(nvme *n, unsigned page); /* its log page was read */
+void nvme_namespace_changed(nvme *n, nvme_ns *s);
 uint16_t nvme_event_request(nvme *n, nvme_command *c);
 uint16_t nvme_get_features(nvme *n, nvme_command *c);
 uint16_t nvme_set_features(nvme *n, nvme_command *c);
 void nvme_features_reset(nvme *n);
 
-/* nvme_admin.c, nvme_io.c: NVME_PENDING, or the status with which the command is over */
+/* nvme_admin.c, nvme_io.c */
+typedef struct nvme_operation {
+    uint8_t opcode;
+    uint32_t effects; /* as the log page of supported commands has them */
+    /* NVME_PENDING, or the status with which the command is over */
+    uint16_t (*run)(nvme *n, nvme_command *c);
+} nvme_operation;
+const nvme_operation *nvme_admin_operations(size_t *count);
+const nvme_operation *nvme_io_operations(size_t *count);
 uint16_t nvme_admin_command(nvme *n, nvme_command *c);
 uint16_t nvme_io_command(nvme *n, nvme_command *c);
+void nvme_admin_done(nvme *n, nvme_command *c); /* nvme_transfer()'s ready: success */
 
 #endif /* NVME_MODEL_H_INCLUDED */

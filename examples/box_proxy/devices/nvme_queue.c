@@ -1,12 +1,12 @@
 /* nvme_queue.c - the NVMe controller's queues, and the life of a command
    SPDX-License-Identifier: MIT
 
-   An entry is fetched from its submission queue, becomes a command, moves its data by PRP (NVMe
-   1.4, 4.3) and waits in its completion queue until there is room.  Nothing blocks: each step is
-   taken by nvme_pump() when it can be.
+   An entry is fetched from its submission queue, becomes a command, moves its data
+   (nvme_transfer.c) and waits in its completion queue until there is room.  Nothing blocks: each
+   step is taken by nvme_pump() when it can be.
 
-   CONTENTS   1 Lists and commands   2 Transfers   3 Completion queues   4 Submission queues
-              5 Making and deleting   6 Doorbells   7 The pump */
+   CONTENTS   1 Lists and commands   2 Completion queues   3 Submission queues
+              4 Making and deleting   5 Doorbells   6 The pump */
 #include "nvme_model.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ void nvme_list_append(nvme_list *l, nvme_command *c)
     l->tail = &c->next;
 }
 
-static nvme_command *list_take(nvme_list *l)
+nvme_command *nvme_list_take(nvme_list *l)
 {
     nvme_command *c = l->head;
     if (!c)
@@ -70,6 +70,11 @@ static void command_release(nvme *n, nvme_command *c)
 {
     unsigned pool = command_pool(c->sqid);
     command_drop_buffer(n, c);
+    if (c->range_room > NVME_PAGES) { /* long lists are rare: their memory is not kept */
+        free(c->ranges);
+        c->ranges = NULL;
+        c->range_room = 0;
+    }
     c->used = c->posting = c->event = false;
     n->names[c - n->commands] = NVME_NO_NAME;
     nvme_list_append(&n->free[pool], c);
@@ -132,130 +137,7 @@ bool nvme_abort(nvme *n, const nvme_command *self, unsigned sqid, unsigned cid)
     return false;
 }
 
-/* ==== 2  Transfers ============================================================================ */
-
-static void transfer_fetched(void *user, fn_fetch *f)
-{
-    nvme *n = user;
-    nvme_command *c = f->owner;
-    if (f->failed)
-        nvme_finish(n, c, NVME_TRANSFER_ERROR);
-    else
-        c->ready(n, c);
-}
-
-/* All pages are known. */
-static void transfer_start(nvme *n, nvme_command *c)
-{
-    c->fetch.pages = c->pages;
-    c->sent = 0;
-    if (c->to_host) {
-        nvme_list_append(&n->sending, c);
-        return;
-    }
-    c->fetch.to = c->buffer;
-    c->fetch.bytes = c->bytes;
-    c->fetch.done = transfer_fetched;
-    fn_fetch_start(&n->fn, &c->fetch);
-}
-
-static uint32_t transfer_pages(const nvme_command *c)
-{
-    uint32_t offset = (uint32_t)(c->pages[0] & (NVME_PAGE_BYTES - 1));
-    return (offset + c->bytes + NVME_PAGE_BYTES - 1) / NVME_PAGE_BYTES;
-}
-
-static void transfer_list_fetched(void *user, fn_fetch *f);
-
-/* Read the PRP list at `address`, as much of it as lies in its page and is needed. */
-static void transfer_list(nvme *n, nvme_command *c, uint64_t address)
-{
-    uint32_t room = NVME_PAGE_BYTES - (uint32_t)(address & (NVME_PAGE_BYTES - 1));
-    uint32_t need = 8 * (transfer_pages(c) - c->page_count);
-    c->fetch.pages = NULL;
-    c->fetch.address = address;
-    c->fetch.to = c->list;
-    c->fetch.bytes = need < room ? need : room;
-    c->fetch.done = transfer_list_fetched;
-    fn_fetch_start(&n->fn, &c->fetch);
-}
-
-static void transfer_list_fetched(void *user, fn_fetch *f)
-{
-    nvme *n = user;
-    nvme_command *c = f->owner;
-    uint32_t got = f->bytes / 8, pages = transfer_pages(c);
-    /* when more pages are needed than entries came, the last entry points to the next list */
-    bool chained = pages - c->page_count > got;
-    if (f->failed) {
-        nvme_finish(n, c, NVME_TRANSFER_ERROR);
-        return;
-    }
-    for (uint32_t i = 0; i < got; i++) {
-        uint64_t entry = nvme_le64(c->list + (size_t)i * 8);
-        if (entry & (NVME_PAGE_BYTES - 1)) {
-            nvme_finish(n, c, NVME_PRP_OFFSET | NVME_DNR);
-            return;
-        }
-        if (chained && i + 1 == got) {
-            transfer_list(n, c, entry);
-            return;
-        }
-        c->pages[c->page_count++] = entry;
-    }
-    transfer_start(n, c);
-}
-
-uint16_t nvme_transfer(nvme *n, nvme_command *c, bool to_host, uint32_t bytes,
-                       void (*ready)(nvme *n, nvme_command *c))
-{
-    uint64_t prp1 = c->dw[6] | (uint64_t)c->dw[7] << 32;
-    uint64_t prp2 = c->dw[8] | (uint64_t)c->dw[9] << 32;
-    uint32_t pages;
-    if (bytes > NVME_TRANSFER_BYTES)
-        return NVME_INVALID_FIELD | NVME_DNR;
-    if (!c->buffer && !nvme_buffer(n, c, bytes))
-        return NVME_INTERNAL_ERROR;
-    c->to_host = to_host;
-    c->ready = ready;
-    c->pages[0] = prp1;
-    c->page_count = 1;
-    pages = transfer_pages(c);
-    if ((prp1 & 3) || (pages == 2 && (prp2 & (NVME_PAGE_BYTES - 1))) || (pages > 2 && (prp2 & 7)))
-        return NVME_PRP_OFFSET | NVME_DNR;
-    if (pages > 2) {
-        transfer_list(n, c, prp2);
-        return NVME_PENDING;
-    }
-    if (pages == 2)
-        c->pages[c->page_count++] = prp2;
-    transfer_start(n, c);
-    return NVME_PENDING;
-}
-
-/* Send data of commands to the host, a page of each in turn. */
-static bool transfer_send(nvme *n)
-{
-    bool any = false;
-    while (n->sending.head && fn_room(&n->fn)) {
-        nvme_command *c = list_take(&n->sending);
-        uint32_t stop = c->sent + NVME_PAGE_BYTES;
-        while (c->sent < c->bytes && c->sent < stop) {
-            uint64_t to = fn_fetch_address(&c->fetch, c->sent);
-            uint32_t page = NVME_PAGE_BYTES - (uint32_t)(to & (NVME_PAGE_BYTES - 1));
-            uint32_t left = c->bytes - c->sent;
-            c->sent += fn_write_one(&n->fn, to, c->buffer + c->sent, left < page ? left : page);
-        }
-        any = true;
-        if (c->sent < c->bytes)
-            nvme_list_append(&n->sending, c);
-        else
-            c->ready(n, c);
-    }
-    return any;
-}
-
-/* ==== 3  Completion queues ==================================================================== */
+/* ==== 2  Completion queues ==================================================================== */
 
 static bool cq_full(const nvme_cq *cq)
 {
@@ -285,7 +167,7 @@ static bool cq_post_all(nvme *n)
         nvme_cq *cq = &n->cq[i];
         bool posted = false;
         while (cq->valid && cq->posting.head && !cq_full(cq)) {
-            cq_post(n, cq, list_take(&cq->posting));
+            cq_post(n, cq, nvme_list_take(&cq->posting));
             posted = true;
         }
         if (posted && cq->interrupts)
@@ -295,7 +177,7 @@ static bool cq_post_all(nvme *n)
     return any;
 }
 
-/* ==== 4  Submission queues ==================================================================== */
+/* ==== 3  Submission queues ==================================================================== */
 
 static bool sq_cid_in_use(const nvme *n, uint32_t name)
 {
@@ -312,14 +194,15 @@ static uint16_t sq_execute(nvme *n, nvme_command *c)
     if (sq_cid_in_use(n, name))
         return NVME_CID_CONFLICT | NVME_DNR;
     n->names[c - n->commands] = name;
-    if (flags & 0xc3) /* PRPs only, and no fused commands */
-        return NVME_INVALID_FIELD | NVME_DNR;
+    if ((flags & 3) || c->dptr == NVME_DPTR_RESERVED || (!c->sqid && c->dptr != NVME_DPTR_PRP))
+        return NVME_INVALID_FIELD | NVME_DNR; /* fused; admin commands have no SGLs (4.2) */
+    n->count.sgl_commands += c->dptr != NVME_DPTR_PRP;
     return c->sqid ? nvme_io_command(n, c) : nvme_admin_command(n, c);
 }
 
 static void sq_start(nvme *n, unsigned sqid, const uint8_t *entry)
 {
-    nvme_command *c = list_take(&n->free[command_pool(sqid)]);
+    nvme_command *c = nvme_list_take(&n->free[command_pool(sqid)]);
     uint16_t status;
     DXPU_ASSERT(c); /* sq_take() has reserved it */
     c->used = true;
@@ -328,6 +211,7 @@ static void sq_start(nvme *n, unsigned sqid, const uint8_t *entry)
         c->dw[i] = pci_load32(entry + (size_t)i * 4);
     c->opcode = (uint8_t)c->dw[0];
     c->cid = (uint16_t)(c->dw[0] >> 16);
+    c->dptr = (uint8_t)(c->dw[0] >> 14 & 3);
     c->nsid = c->dw[1];
     c->sqid = (uint16_t)sqid;
     c->cqid = n->sq[sqid].cqid;
@@ -372,7 +256,7 @@ static bool sq_take(nvme *n, unsigned sqid)
     n->free_count[pool] -= count;
     sq->busy = true;
     sq->count = (uint16_t)count;
-    sq->fetch.pages = NULL;
+    sq->fetch.ranges = NULL;
     sq->fetch.address = sq->base + (uint64_t)sq->head * NVME_SQE_BYTES;
     sq->fetch.to = sq->entries;
     sq->fetch.bytes = count * NVME_SQE_BYTES;
@@ -397,7 +281,7 @@ static bool sq_take_all(nvme *n)
     return any;
 }
 
-/* ==== 5  Making and deleting ================================================================== */
+/* ==== 4  Making and deleting ================================================================== */
 
 void nvme_cq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned vector, bool ints)
 {
@@ -448,7 +332,7 @@ void nvme_sq_delete(nvme *n, unsigned id)
 void nvme_cq_delete(nvme *n, unsigned id)
 {
     nvme_command *c;
-    while ((c = list_take(&n->cq[id].posting)) != NULL)
+    while ((c = nvme_list_take(&n->cq[id].posting)) != NULL)
         command_release(n, c);
     n->cq[id].valid = false;
 }
@@ -487,7 +371,7 @@ void nvme_fatal(nvme *n)
     nvme_queues_clear(n);
 }
 
-/* ==== 6  Doorbells ============================================================================ */
+/* ==== 5  Doorbells ============================================================================ */
 
 static bool doorbell_sq(nvme_sq *sq, uint32_t value)
 {
@@ -520,7 +404,7 @@ void nvme_doorbell(nvme *n, uint32_t offset, uint32_t value)
         nvme_event(n, 0, 1, 1); /* error: invalid doorbell value */
 }
 
-/* ==== 7  The pump ============================================================================= */
+/* ==== 6  The pump ============================================================================= */
 
 /* Commands that had no buffer, once others have given theirs back. */
 static bool feed_starving(nvme *n)
@@ -529,7 +413,7 @@ static bool feed_starving(nvme *n)
     uint16_t status;
     if (!c || n->buffer_bytes > NVME_BUFFER_BYTES - NVME_TRANSFER_BYTES)
         return false;
-    c = list_take(&n->starving);
+    c = nvme_list_take(&n->starving);
     status = nvme_io_command(n, c);
     if (status == NVME_PENDING)
         return c->buffer != NULL; /* else it starves again: the system has no memory */
@@ -542,7 +426,7 @@ void nvme_pump(nvme *n)
     bool any = true;
     while (any && (n->csts & (NVME_CSTS_RDY | NVME_CSTS_CFS)) == NVME_CSTS_RDY &&
            fn_masters(&n->fn)) {
-        any = transfer_send(n);
+        any = nvme_transfer_send(n);
         any |= cq_post_all(n);
         any |= feed_starving(n);
         any |= sq_take_all(n);

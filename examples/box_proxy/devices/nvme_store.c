@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static int store_fails(nvme_store *s, const char *path, const char *what)
@@ -21,17 +20,18 @@ static int store_fails(nvme_store *s, const char *path, const char *what)
 
 static int store_open_file(nvme_store *s, const char *path, uint64_t size)
 {
-    struct stat st;
+    off_t end;
     s->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (s->fd < 0)
         return store_fails(s, path, "open");
     if (flock(s->fd, LOCK_EX | LOCK_NB)) /* two controllers on one file would spoil it */
         return store_fails(s, path, "in use");
-    if (fstat(s->fd, &st))
-        return store_fails(s, path, "stat");
-    if (size && (uint64_t)st.st_size < size && ftruncate(s->fd, (off_t)size))
+    end = lseek(s->fd, 0, SEEK_END); /* of a block device as well */
+    if (end < 0)
+        return store_fails(s, path, "size");
+    if (size && (uint64_t)end < size && ftruncate(s->fd, (off_t)size))
         return store_fails(s, path, "grow");
-    s->size = size ? size : (uint64_t)st.st_size;
+    s->size = size ? size : (uint64_t)end;
     return 0;
 }
 
@@ -103,17 +103,16 @@ int nvme_store_write(nvme_store *s, uint64_t at, const uint8_t *from, size_t len
     return 0;
 }
 
-int nvme_store_zero(nvme_store *s, uint64_t at, uint64_t len)
+int nvme_store_zero(nvme_store *s, uint64_t at, uint64_t len, bool deallocate)
 {
     static const uint8_t zeros[65536];
+    int mode = FALLOC_FL_KEEP_SIZE | (deallocate ? FALLOC_FL_PUNCH_HOLE : FALLOC_FL_ZERO_RANGE);
     if (s->bytes) {
         memset(s->bytes + at, 0, (size_t)len);
         return 0;
     }
-#ifdef FALLOC_FL_PUNCH_HOLE
-    if (!fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)len))
+    if (!fallocate(s->fd, mode, (off_t)at, (off_t)len))
         return 0; /* else the file system cannot; write zeros */
-#endif
     while (len) {
         size_t part = len < sizeof zeros ? (size_t)len : sizeof zeros;
         if (nvme_store_write(s, at, zeros, part))

@@ -1,7 +1,7 @@
 /* pci.c - see pci.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 Bytes   2 Configuration space   3 Completions   4 Memory requests */
+   CONTENTS   1 Bytes   2 Configuration space   3 Completions   4 Errors   5 Memory requests */
 #include "pci.h"
 
 /* ==== 1  Bytes ================================================================================ */
@@ -31,20 +31,29 @@ static uint32_t spread(uint8_t be)
 
 enum {
     COMMAND_MEMORY = 0x0002,
+    COMMAND_SERR = 0x0100,
     COMMAND_MASK = 0x0546, /* memory, master, parity, SERR#, INTx disable */
     DEVICE_CONTROL_MASK = 0x79ff,
+    DEVICE_CONTROL_UNSUPPORTED = 0x0008,
     DEVICE_CONTROL_FLR = 0x8000,
     DEVICE_CONTROL_RESET = 0x2810, /* MRRS 512, No Snoop and Relaxed Ordering enabled */
     LINK_CONTROL_MASK = 0x00cb,
     LINK_SPEED = 3 /* 8 GT/s */
 };
-#define COMMAND_STATUS_W1C  0xf9000000u
-#define COMMAND_PARITY      0x80000000u
-#define DEVICE_STATUS_W1C   0x000f0000u
-#define DEVICE_CORRECTABLE  0x00010000u
-#define DEVICE_NONFATAL     0x00020000u
-#define DEVICE_UNSUPPORTED  0x00080000u
-#define DEVICE_CAPABILITIES 0x10008020u /* FLR, role-based errors, 8-bit tags */
+#define COMMAND_STATUS_W1C   0xf9000000u
+#define COMMAND_SYSTEM_ERROR 0x40000000u
+#define COMMAND_PARITY       0x80000000u
+#define DEVICE_STATUS_W1C    0x000f0000u
+#define DEVICE_ERROR         0x00010000u /* correctable; non-fatal and fatal are above it */
+#define DEVICE_UNSUPPORTED   0x00080000u
+#define DEVICE_CAPABILITIES  0x10008020u /* FLR, role-based errors, 8-bit tags */
+/* Those that every endpoint has: also of the data link, which a fabric never shows. */
+#define AER_ERRORS                                                                                 \
+    (0x00000010u | PCI_POISONED | PCI_COMPLETION_TIMEOUT | PCI_UNEXPECTED_COMPLETION |             \
+     PCI_MALFORMED | PCI_UNSUPPORTED)
+#define AER_SEVERITY_RESET 0x00462030u
+#define AER_CORRECTABLES   0x000031c1u
+#define AER_ADVISORY       0x00002000u
 
 void pci_init(pci_function *f, const device_port *port, uint64_t mps_bytes)
 {
@@ -64,9 +73,9 @@ void pci_reset(pci_function *f, const pci_identity *id)
     uint32_t link = (uint32_t)id->lanes << 4 | LINK_SPEED;
     unsigned e = id->capability / 4u;
     memset(f->bar_bytes, 0, sizeof f->bar_bytes);
-    memset(f->config, 0, sizeof f->config);
-    memset(f->writable, 0, sizeof f->writable);
-    memset(f->clears, 0, sizeof f->clears);
+    memset(f->config, 0, PCI_HEADER_DW * sizeof f->config[0]);
+    memset(f->writable, 0, PCI_HEADER_DW * sizeof f->writable[0]);
+    memset(f->clears, 0, PCI_HEADER_DW * sizeof f->clears[0]);
     f->express = e;
     f->config[PCI_ID] = (uint32_t)id->device << 16 | id->vendor;
     pci_register(f, PCI_COMMAND, 0x0010u << 16, COMMAND_MASK); /* a capability list */
@@ -85,6 +94,21 @@ void pci_reset(pci_function *f, const pci_identity *id)
     f->writable[e + PCIE_DEVICE_CONTROL2] = 0x0000001fu;
     f->config[e + PCIE_LINK_CAP2] = 0x0000000eu; /* 2.5, 5 and 8 GT/s */
     pci_register(f, e + PCIE_LINK_CONTROL2, LINK_SPEED, 0x0000000fu);
+}
+
+void pci_extended(pci_function *f, uint64_t serial)
+{
+    memset(f->config + PCI_AER, 0, (PCI_CONFIG_DW - PCI_AER) * sizeof f->config[0]);
+    f->extended = true;
+    f->config[PCI_AER] = 0x00020001u | PCI_SERIAL * 4u << 20; /* version 2 */
+    f->clears[PCI_AER + AER_STATUS] = AER_ERRORS;
+    pci_register(f, PCI_AER + AER_MASK, 0, AER_ERRORS);
+    pci_register(f, PCI_AER + AER_SEVERITY, AER_SEVERITY_RESET, AER_ERRORS);
+    f->clears[PCI_AER + AER_CORRECTABLE_STATUS] = AER_CORRECTABLES;
+    pci_register(f, PCI_AER + AER_CORRECTABLE_MASK, AER_ADVISORY, AER_CORRECTABLES);
+    f->config[PCI_SERIAL] = 0x00010003u;
+    f->config[PCI_SERIAL + 1] = (uint32_t)serial;
+    f->config[PCI_SERIAL + 2] = (uint32_t)(serial >> 32);
 }
 
 void pci_bar(pci_function *f, unsigned bar, uint64_t bytes, uint32_t flags)
@@ -121,12 +145,17 @@ bool pci_config_request(pci_function *f, const dxpu_tlp *t)
     uint8_t bytes[4];
     dxpu_bytes data = { bytes, sizeof bytes }, none = { NULL, 0 };
     bool reset;
-    if (DXPU_BDF_FN(t->target) != 0 || t->ep) { /* the only function is 0 */
+    if (DXPU_BDF_FN(t->target) != 0) { /* the only function is 0 */
         pci_unsupported(f, t);
         return false;
     }
+    if (t->ep) { /* discarded; the completion says so (2.7.2.2) */
+        pci_error(f, PCI_POISONED, true, t);
+        pci_complete(f, t, DXPU_CPL_UR, none);
+        return false;
+    }
     if (t->type == DXPU_TLP_CFGRD0) {
-        pci_store32(bytes, dw < PCI_CONFIG_DW ? f->config[dw] : 0); /* nothing extended */
+        pci_store32(bytes, dw < PCI_CONFIG_DW ? f->config[dw] : 0);
         pci_complete(f, t, DXPU_CPL_SC, data);
         return false;
     }
@@ -187,20 +216,91 @@ void pci_unsupported(pci_function *f, const dxpu_tlp *req)
 {
     dxpu_bytes none = { NULL, 0 };
     bool answer = dxpu_tlp_class(req) == DXPU_NONPOSTED;
-    /* a non-posted request is an advisory error, which counts as correctable */
-    f->config[f->express + PCIE_DEVICE_CONTROL] |=
-        DEVICE_UNSUPPORTED | (answer ? DEVICE_CORRECTABLE : DEVICE_NONFATAL);
+    pci_error(f, PCI_UNSUPPORTED, answer, req); /* the requester knows from the completion */
     if (answer)
         pci_complete(f, req, DXPU_CPL_UR, none);
 }
 
-void pci_poisoned(pci_function *f)
+/* ==== 4  Errors ===================================================== Base Spec 6.2, 7.8.4 ==== */
+
+typedef enum error_kind { ERROR_CORRECTABLE, ERROR_NONFATAL, ERROR_FATAL } error_kind;
+
+/* The header goes to the log as it stands in the TLP, byte 0 in bits 31:24. */
+static void error_log_header(pci_function *f, const dxpu_tlp *t)
 {
-    f->config[PCI_COMMAND] |= COMMAND_PARITY;
-    f->config[f->express + PCIE_DEVICE_CONTROL] |= DEVICE_NONFATAL;
+    uint32_t *log = &f->config[PCI_AER + AER_HEADER_LOG];
+    size_t len = 0, skip;
+    memset(log, 0, 4 * sizeof *log);
+    if (!t || dxpu_tlp_encode(t, f->out, sizeof f->out, &len) != DXPU_OK)
+        return;
+    skip = t->prefix_count * (size_t)4;
+    for (size_t i = 0; i < t->header_dw; i++) {
+        const uint8_t *p = f->out + skip + i * 4;
+        log[i] = (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+    }
 }
 
-/* ==== 4  Memory requests ====================================================================== */
+/* False when software has masked the error. */
+static bool error_log(pci_function *f, uint32_t error, error_kind kind, const dxpu_tlp *t)
+{
+    uint32_t *aer = &f->config[PCI_AER], first = aer[AER_CONTROL] & 0x1f;
+    if (kind == ERROR_CORRECTABLE) {
+        aer[AER_CORRECTABLE_STATUS] |= AER_ADVISORY;
+        if (aer[AER_CORRECTABLE_MASK] & AER_ADVISORY)
+            return false;
+    }
+    if (!(aer[AER_MASK] & error) && !(aer[AER_STATUS] >> first & 1)) { /* the log is free */
+        for (first = 0; !(error >> first & 1); first++) {
+        }
+        aer[AER_CONTROL] = (aer[AER_CONTROL] & ~0x1fu) | first;
+        error_log_header(f, t);
+    }
+    aer[AER_STATUS] |= error;
+    return kind == ERROR_CORRECTABLE || !(aer[AER_MASK] & error);
+}
+
+static void error_message(pci_function *f, error_kind kind)
+{
+    static const uint8_t codes[] = { 0x30, 0x31, 0x33 };
+    dxpu_tlp t;
+    memset(&t, 0, sizeof t);
+    t.type = DXPU_TLP_MSG;
+    t.header_dw = 4;
+    t.requester = f->bdf;
+    t.message_code = codes[kind];
+    t.message_routing = DXPU_MSG_TO_ROOT;
+    pci_emit(f, &t);
+}
+
+void pci_error(pci_function *f, uint32_t error, bool advisory, const dxpu_tlp *t)
+{
+    uint32_t *control = &f->config[f->express + PCIE_DEVICE_CONTROL];
+    uint32_t severity = f->extended ? f->config[PCI_AER + AER_SEVERITY] : AER_SEVERITY_RESET;
+    error_kind kind = severity & error ? ERROR_FATAL
+                      : advisory       ? ERROR_CORRECTABLE
+                                       : ERROR_NONFATAL;
+    bool serr = kind != ERROR_CORRECTABLE && (f->config[PCI_COMMAND] & COMMAND_SERR);
+    bool wanted = (*control >> kind & 1) != 0;
+    *control |= DEVICE_ERROR << kind;
+    if (error == PCI_UNSUPPORTED) {
+        *control |= DEVICE_UNSUPPORTED;
+        wanted = wanted && (*control & DEVICE_CONTROL_UNSUPPORTED);
+    }
+    if (error == PCI_POISONED)
+        f->config[PCI_COMMAND] |= COMMAND_PARITY;
+    if ((f->extended && !error_log(f, error, kind, t)) || (!wanted && !serr))
+        return;
+    if (serr)
+        f->config[PCI_COMMAND] |= COMMAND_SYSTEM_ERROR;
+    error_message(f, kind);
+}
+
+void pci_poisoned(pci_function *f)
+{
+    pci_error(f, PCI_POISONED, false, NULL);
+}
+
+/* ==== 5  Memory requests ====================================================================== */
 
 bool pci_locate(const pci_function *f, unsigned bar, const dxpu_tlp *t, uint32_t bytes,
                 uint64_t *offset)

@@ -3,7 +3,8 @@
 
    A function with a type 0 header (Base Spec 7.5.1) and a PCI Express capability (7.5.3).  A model
    describes it after each reset: pci_reset(), pci_bar(), then pci_register() for what else it has.
-   Dwords are numbers with byte 0 in bits 7:0. */
+   With pci_extended() it has Advanced Error Reporting (7.8.4) and a Device Serial Number (7.9.3)
+   too.  Dwords are numbers with byte 0 in bits 7:0. */
 #ifndef PCI_H_INCLUDED
 #define PCI_H_INCLUDED
 
@@ -18,8 +19,29 @@ enum { /* dword indices into the header */
        PCI_SUBSYSTEM = 0x2c / 4,
        PCI_CAPABILITIES = 0x34 / 4,
        PCI_INTERRUPT = 0x3c / 4,
-       PCI_CONFIG_DW = 64,
+       PCI_HEADER_DW = 64, /* the header and what its list of capabilities may have */
+       PCI_AER = 0x100 / 4,
+       PCI_SERIAL = 0x148 / 4,
+       PCI_CONFIG_DW = PCI_SERIAL + 3,
        PCI_BARS = 6
+};
+
+enum { /* dword indices from Advanced Error Reporting on */
+       AER_STATUS = 1,
+       AER_MASK = 2,
+       AER_SEVERITY = 3,
+       AER_CORRECTABLE_STATUS = 4,
+       AER_CORRECTABLE_MASK = 5,
+       AER_CONTROL = 6,
+       AER_HEADER_LOG = 7
+};
+
+enum { /* errors, as the Uncorrectable Error Status has them */
+       PCI_POISONED = 0x00001000,
+       PCI_COMPLETION_TIMEOUT = 0x00004000,
+       PCI_UNEXPECTED_COMPLETION = 0x00010000,
+       PCI_MALFORMED = 0x00040000,
+       PCI_UNSUPPORTED = 0x00100000
 };
 
 enum { /* dword indices from the PCI Express capability on */
@@ -47,6 +69,7 @@ typedef struct pci_function {
     uint16_t bdf;      /* captured from configuration writes; 00:00.0 before the first */
     uint32_t mps_code; /* largest Max_Payload_Size, as Device Capabilities says it */
     unsigned express;  /* dword index of the PCI Express capability */
+    bool extended;     /* it has Advanced Error Reporting */
     uint64_t bar_bytes[PCI_BARS];
     uint32_t config[PCI_CONFIG_DW];
     uint32_t writable[PCI_CONFIG_DW];
@@ -58,6 +81,8 @@ typedef struct pci_function {
 void pci_init(pci_function *f, const device_port *port, uint64_t mps_bytes);
 /* Header and capability as after a reset.  No BARs; bdf stays. */
 void pci_reset(pci_function *f, const pci_identity *id);
+/* The extended capabilities as after power-up: they outlive every other reset. */
+void pci_extended(pci_function *f, uint64_t serial);
 /* A memory BAR: bytes is a power of two from 16 on, flags of PCI_BAR_*. */
 void pci_bar(pci_function *f, unsigned bar, uint64_t bytes, uint32_t flags);
 /* A register with its value after reset and the bits that software may change. */
@@ -83,6 +108,10 @@ void pci_complete_read(pci_function *f, const dxpu_tlp *req, const uint8_t *data
 void pci_unsupported(pci_function *f, const dxpu_tlp *req);
 /* Poisoned data came and is not used. */
 void pci_poisoned(pci_function *f);
+/* An error in TLP t, or of none: status bits, log, and a message when software wants it.
+   advisory: it does no harm here or somebody else will tell, so it counts as correctable unless
+   software made it fatal (6.2.3.2.4). */
+void pci_error(pci_function *f, uint32_t error, bool advisory, const dxpu_tlp *t);
 
 /* Byte enables of dword i (from 0) of a memory request, as a mask of bits. */
 uint32_t pci_enabled(const dxpu_tlp *t, uint32_t i);

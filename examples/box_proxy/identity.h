@@ -1,0 +1,16 @@
+/* identity.h - who a device is: the same at every start, and nobody else
+   SPDX-License-Identifier: MIT */
+#ifndef IDENTITY_H_INCLUDED
+#define IDENTITY_H_INCLUDED
+
+#include <stdint.h>
+
+/* The device in a slot of this machine's box.
+   files    where its blocks are, as --file has it; the first one counts.  NULL: in memory
+   address  where the box listens, which no other box of the machine does; it counts without files,
+            for what is in memory is gone when the box ends */
+uint64_t identity_of_slot(uint32_t node, unsigned slot, const char *files, const char *address);
+/* The device that somebody has given this name. */
+uint64_t identity_of_name(const char *name);
+
+#endif /* IDENTITY_H_INCLUDED */

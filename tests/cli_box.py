@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""What dxpu-box makes of the options for its disks, before any host comes.
+
+Prints `ok NAME` or `not ok NAME` for each check."""
+# SPDX-License-Identifier: MIT
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
+import lab  # noqa: E402
+
+failed = 0
+
+
+def check(name, truth, *shown):
+    global failed
+    failed += not truth
+    print(("ok " if truth else "not ok ") + name + ("" if truth else "  # %s" % (shown,)))
+
+
+def box(l, *options):
+    return l.start("dxpu-box", "--listen", "127.0.0.1:0", "--device", "nvme", *options)
+
+
+def refused(l, name, status, says, *options):
+    b = box(l, *options)
+    got = b.wait(10)
+    check(name, got == status and says in b.errors(), got, b.errors())
+
+
+def files(l):
+    """A file for each namespace of each slot, of the size that was asked for."""
+    a, b = l.file("a.img"), l.file("b.img")
+    running = box(l, "--file", a + "," + b, "--size", "1M", "--slots", 2)
+    running.address()
+    sizes = [os.path.getsize(f) if os.path.exists(f) else None
+             for f in (a, b, a + ".2", b + ".2")]
+    check("box_files_of_slots_and_namespaces", sizes == [1 << 20] * 4, sizes)
+    refused(l, "box_file_in_use", 3, "in use", "--file", b)
+    check("box_ends_in_order", running.stop() == 0)
+    again = box(l, "--file", b)
+    again.address()
+    check("box_file_is_free_again", again.stop() == 0)
+
+
+def options(l):
+    refused(l, "box_serial_too_long", 2, "--serial", "--serial", "x" * 17)
+    refused(l, "box_serial_with_blank", 2, "--serial", "--serial", "a b")
+    refused(l, "box_serial_empty", 2, "--serial", "--serial", "")
+    refused(l, "box_namespaces_and_file", 2, "--namespaces", "--namespaces", 2, "--file",
+            l.file("c"))
+    refused(l, "box_too_many_namespaces", 2, "--namespaces", "--namespaces", 33)
+    good = box(l, "--serial", "x" * 16, "--namespaces", 32, "--size", "1M", "--slots", 2)
+    good.address()
+    check("box_control_good_options", good.stop() == 0)
+
+
+with lab.Lab() as the_lab:
+    files(the_lab)
+    options(the_lab)
+sys.exit(1 if failed else 0)
