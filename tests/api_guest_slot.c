@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "../examples/host_proxy/msi.c"
 #include "../examples/host_proxy/probe.c"
 #include "../examples/host_proxy/slot.c"
 #include "peer.h"
@@ -19,7 +20,8 @@ enum { READS = 3, POLLS_MAX = 20000, MAPPED = 0x1000, UNMAPPED = 0x2000 };
 static fabric net;
 static guest_slot the_slot;
 static peer far;
-static unsigned silent, answered, polls, requests, good, unsupported;
+static unsigned silent, answered, polls, requests, good, unsupported, interrupts;
+static uint32_t last_data;
 static bool master, in_use[READS];
 static bool (*until)(void);
 
@@ -44,7 +46,8 @@ static void msi(void *user, uint64_t address, uint32_t data)
 {
     (void)user;
     (void)address;
-    (void)data;
+    interrupts++;
+    last_data = data;
 }
 
 static bool bus_master(void *user, unsigned number)
@@ -158,7 +161,7 @@ static void start(uint64_t hold_ms)
     fabric_settings s = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
     fabric_callbacks cb = { NULL, NULL, up, work, down, next_ns, tick };
     dxpu_udp_address here;
-    silent = answered = requests = good = unsupported = 0;
+    silent = answered = requests = good = unsupported = interrupts = 0;
     master = true;
     s.hold_ms = hold_ms;
     assert_int_equal(fabric_open(&net, "host", &s, 4, &cb), 0);
@@ -315,6 +318,89 @@ static void test_requests_of_the_device_are_answered(void **state)
     assert_int_equal(unsupported, 4);
 }
 
+/* ==== Interrupts ============================================================================== */
+
+/* Configuration space of a device with one capability: MSI, 64-bit. */
+static const uint8_t config_space[256] = { [0x34] = 0x50, [0x50] = 0x05, [0x52] = 0x80 };
+enum { MSI_FUNCTION = DXPU_BDF(1, 0, 0) };
+
+static void config_device(peer *p, uint64_t now)
+{
+    dxpu_tlp t, cpl;
+    (void)now;
+    while (p->open && peer_take(p, DXPU_NONPOSTED, &t)) {
+        bool read = t.type == DXPU_TLP_CFGRD0;
+        dxpu_tlp_completion(&t, MSI_FUNCTION, DXPU_CPL_SC, &cpl);
+        cpl.payload.ptr = read ? config_space + t.register_bytes % 256u : NULL;
+        cpl.payload.len = read ? 4 : 0;
+        (void)peer_submit(p, &cpl);
+    }
+}
+
+static void config(uint8_t type, uint16_t at, uint32_t value)
+{
+    uint8_t data[4] = { (uint8_t)value, (uint8_t)(value >> 8), (uint8_t)(value >> 16),
+                        (uint8_t)(value >> 24) };
+    dxpu_tlp t = peer_request(type, 0);
+    t.address = 0;
+    t.target = MSI_FUNCTION;
+    t.register_bytes = at;
+    t.payload.ptr = type == DXPU_TLP_CFGWR0 ? data : NULL;
+    t.payload.len = type == DXPU_TLP_CFGWR0 ? 4 : 0;
+    in_use[0] = true;
+    answered = 0;
+    assert_true(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
+}
+
+static bool one_answered(void)
+{
+    return answered == 1;
+}
+
+static void configure(uint8_t type, uint16_t at, uint32_t value)
+{
+    config(type, at, value);
+    run_until(one_answered);
+}
+
+static void interrupt(uint16_t requester, uint32_t address, uint8_t data)
+{
+    uint8_t payload[4] = { data };
+    dxpu_tlp t = peer_request(DXPU_TLP_MWR, 0);
+    t.requester = requester;
+    t.address = address;
+    t.payload.ptr = payload;
+    assert_int_equal(peer_submit(&far, &t), DXPU_OK);
+}
+
+static bool five_came(void)
+{
+    return interrupts + the_slot.msis_refused == 5;
+}
+
+static void test_v15_only_programmed_interrupts_are_delivered(void **state)
+{
+    (void)state;
+    start(60000);
+    far.step = config_device;
+    configure(DXPU_TLP_CFGRD0, 0x34, 0);
+    configure(DXPU_TLP_CFGRD0, 0x50, 0);
+    configure(DXPU_TLP_CFGWR0, 0x54, 0xfee01000);
+    configure(DXPU_TLP_CFGWR0, 0x5c, 0x31);
+    interrupt(MSI_FUNCTION, 0xfee01000, 0x31); /* not enabled yet */
+    run_until(far_is_off);
+    configure(DXPU_TLP_CFGWR0, 0x50, 0x00810000);
+    interrupt(MSI_FUNCTION, 0xfee02000, 0x31);
+    interrupt(MSI_FUNCTION, 0xfee01000, 0x30);
+    interrupt(0, 0xfee01000, 0x31);
+    interrupt(MSI_FUNCTION, 0xfee01000, 0x31);
+    run_until(five_came);
+    assert_int_equal(the_slot.msis_refused, 4);
+    assert_int_equal(interrupts, 1);
+    assert_int_equal(last_data, 0x31);
+    assert_int_equal(the_slot.dma_writes, 0);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_teardown(name, teardown)
@@ -323,6 +409,7 @@ int main(void)
         CASE(test_requests_in_flight_are_contained),
         CASE(test_full_queue_refuses),
         CASE(test_requests_of_the_device_are_answered),
+        CASE(test_v15_only_programmed_interrupts_are_delivered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

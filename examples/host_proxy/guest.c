@@ -643,6 +643,7 @@ static void on_describe(void *user, unsigned number, dxpu_control_slot *out)
     out->to_device = s->down_tlps;
     out->from_device = s->up_tlps;
     out->dropped = s->dropped;
+    out->msis_refused = (uint32_t)s->msis_refused;
     if (out->state == DXPU_CONTROL_SLOT_EMPTY)
         return;
     out->epoch = s->epoch;

@@ -25,6 +25,7 @@ int slot_init(guest_slot *s, unsigned number, uint32_t node, const slot_host *ho
 
 void slot_free(guest_slot *s)
 {
+    msi_clear(&s->msi);
     free(s->waiting);
     free(s->owed);
 }
@@ -93,6 +94,8 @@ bool slot_send(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now)
         s->dropped++;
         return false;
     }
+    if (user != PROBE_REQUEST)
+        msi_sent(&s->msi, t);
     w->user = user;
     w->nonposted = nonposted;
     w->len = (uint16_t)len;
@@ -106,6 +109,7 @@ void slot_event(guest_slot *s, uint8_t type, uint8_t flags)
     dxpu_event e;
     if (s->probe.running && type == DXPU_EVENT_HOT_RESET)
         s->probe.again = true;
+    msi_reset(&s->msi); /* both events reset the device */
     memset(&e, 0, sizeof e);
     e.type = type;
     e.flags = flags;
@@ -186,10 +190,18 @@ static void answer_read(guest_slot *s, const dxpu_tlp *req, dxpu_bytes bytes)
     s->dma_reads++;
 }
 
-static bool is_msi(const dxpu_tlp *t)
+/* An interrupt message, delivered only when the guest asked for it. */
+static void take_msi(guest_slot *s, const dxpu_tlp *t)
 {
-    return (t->address & ~(uint64_t)0xfffff) == 0xfee00000u && t->length_dw == 1 &&
-           t->first_be == 0xf;
+    const uint8_t *p = t->payload.ptr;
+    if (!msi_allowed(&s->msi, t)) {
+        s->msis_refused++;
+        return;
+    }
+    s->msis++;
+    s->host->msi(s->host->user, t->address,
+                 (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
+                     (uint32_t)p[3] << 24);
 }
 
 /* The enabled bytes of one dword, run by run. */
@@ -219,12 +231,8 @@ static void take_posted(guest_slot *s, const dxpu_tlp *t)
     if (t->type != DXPU_TLP_MWR || t->at || t->ep ||
         !s->host->bus_master(s->host->user, s->number)) {
         s->refused++;
-    } else if (is_msi(t)) {
-        const uint8_t *p = t->payload.ptr;
-        s->msis++;
-        s->host->msi(s->host->user, t->address,
-                     (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
-                         (uint32_t)p[3] << 24);
+    } else if (msi_is(t)) {
+        take_msi(s, t);
     } else if (store(s, t)) {
         s->dma_writes++;
     } else {
@@ -272,10 +280,13 @@ static bool work_completion(guest_slot *s, uint64_t now)
     dxpu_tlp t;
     if (!d.tlp.len)
         return false;
-    if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK)
+    if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK) {
+        if (d.user != PROBE_REQUEST)
+            msi_answered(&s->msi, &t);
         completed(s, &t, d.user, d.last);
-    else if (d.last)
+    } else if (d.last) {
         completed(s, NULL, d.user, true);
+    }
     (void)dxpu_channel_take(&s->channel->ch, DXPU_COMPLETION, now);
     s->up_tlps++;
     return true;
@@ -390,6 +401,7 @@ void slot_up(guest_slot *s, uint64_t now)
     s->incarnations++;
     s->attempts = 0;
     s->misfit = false;
+    msi_clear(&s->msi);
     fprintf(stderr, "dxpu-host: slot %u: slot %u of %s is attached, epoch %llu\n", s->number,
             s->box_slot, s->box, (unsigned long long)s->epoch);
     probe_start(&s->probe);
@@ -469,6 +481,7 @@ void slot_report(const guest_slot *s, report *r)
     report_number(r, "dma_reads", s->dma_reads);
     report_number(r, "dma_writes", s->dma_writes);
     report_number(r, "msis", s->msis);
+    report_number(r, "msis_refused", s->msis_refused);
     report_number(r, "refused", s->refused);
     report_number(r, "dropped", s->dropped);
     report_number(r, "contained", s->contained);

@@ -7,6 +7,7 @@
 #define SLOT_H_INCLUDED
 
 #include "fabric.h"
+#include "msi.h"
 #include "probe.h"
 
 enum {
@@ -52,8 +53,9 @@ typedef struct guest_slot {
     fabric_channel *channel; /* the incarnation, NULL between two */
     bool attached;           /* a box is named; else the slot stays empty */
     bool up;
-    bool misfit; /* the guest has no room for the device, and is not shown it */
-    probe probe; /* of the device's BARs, when up */
+    bool misfit;    /* the guest has no room for the device, and is not shown it */
+    probe probe;    /* of the device's BARs, when up */
+    msi_filter msi; /* what the guest programmed into the device */
     uint64_t probe_ns;
     dxpu_udp_path path;
     char box[DXPU_UDP_TEXT_BYTES];
@@ -72,6 +74,7 @@ typedef struct guest_slot {
     slot_owed *owed; /* ring of SLOT_OWED */
     uint32_t owed_head, owed_tail;
     uint64_t up_tlps, down_tlps, dma_reads, dma_writes, msis, refused, dropped, contained, timeouts;
+    uint64_t msis_refused; /* interrupts that the guest did not program; not in `refused` */
 } guest_slot;
 
 /* Why slot_attach() does not. */
