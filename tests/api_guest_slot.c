@@ -12,6 +12,7 @@
 
 #include "../examples/host_proxy/msi.c"
 #include "../examples/host_proxy/probe.c"
+#include "../examples/host_proxy/queue.c"
 #include "../examples/host_proxy/slot.c"
 #include "peer.h"
 
@@ -50,11 +51,19 @@ static void msi(void *user, uint64_t address, uint32_t data)
     last_data = data;
 }
 
-static bool bus_master(void *user, unsigned number)
+static int route(void *user, unsigned number, const dxpu_tlp *t)
 {
     (void)user;
     (void)number;
-    return master;
+    (void)t;
+    return master ? 0 : -DXPU_CPL_UR;
+}
+
+static guest_slot *other_slot(void *user, unsigned number)
+{
+    (void)user;
+    (void)number;
+    return NULL;
 }
 
 static uint32_t mps_bytes(void *user, unsigned number)
@@ -80,8 +89,8 @@ static void filled(void *user, unsigned number, bool there)
     (void)there;
 }
 
-static const slot_host the_host = { NULL,       dma_read,  dma_write,     msi,
-                                    bus_master, mps_bytes, on_completion, filled };
+static const slot_host the_host = { NULL,       dma_read,  dma_write,     msi,   route,
+                                    other_slot, mps_bytes, on_completion, filled };
 
 /* ==== The fabric ============================================================================== */
 
@@ -206,6 +215,11 @@ static bool all_silent(void)
     return silent == READS;
 }
 
+static bool all_heard(void)
+{
+    return silent + answered == READS;
+}
+
 static bool all_taken(void)
 {
     return requests == READS;
@@ -250,7 +264,7 @@ static bool far_is_off(void)
 static void test_full_queue_refuses(void **state)
 {
     dxpu_tlp t = peer_request(DXPU_TLP_MRD, 0);
-    unsigned writes = 0, refused = 0;
+    unsigned writes = 0, reads = READS;
     (void)state;
     start(60000);
     far.deaf = true; /* nothing is acknowledged, so the queues fill */
@@ -260,14 +274,52 @@ static void test_full_queue_refuses(void **state)
         t = peer_request(DXPU_TLP_MWR, 0);
     } while (slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()) && ++writes < 4 * SLOT_QUEUE);
     assert_in_range(writes, SLOT_QUEUE, 4 * SLOT_QUEUE - 1);
-    for (; refused < 2 * SLOT_TAGS; refused++) {
+    assert_int_equal(queue_used(&the_slot.queue, DXPU_POSTED), SLOT_QUEUE);
+    for (; reads < SLOT_TAGS / 2; reads++) {
         t = peer_request(DXPU_TLP_MRD, 0);
+        assert_true(slot_send(&the_slot, &t, READS, dxpu_udp_now_ns()));
+    }
+    for (unsigned n = 0; n < 2 * SLOT_TAGS; n++) { /* no such request: it cannot be encoded */
+        t = peer_request(DXPU_TLP_MRD, 0);
+        t.length_dw = 0;
         assert_false(slot_send(&the_slot, &t, READS, dxpu_udp_now_ns()));
     }
-    assert_false(the_slot.waiting[the_slot.waiting_head % SLOT_QUEUE].nonposted);
-    for (unsigned i = 0; i < SLOT_TAGS - READS; i++)
+    for (; reads < SLOT_TAGS; reads++)
         assert_true(dxpu_tags_alloc(&the_slot.tags) >= 0);
     assert_int_equal(dxpu_tags_alloc(&the_slot.tags), DXPU_E_NO_TAG); /* the control */
+    t = peer_request(DXPU_TLP_MRD, 0);
+    assert_false(slot_send(&the_slot, &t, READS, dxpu_udp_now_ns()));
+}
+
+static void take_all(peer *p, uint64_t now)
+{
+    dxpu_tlp t;
+    while (peer_take(p, DXPU_POSTED, &t))
+        ;
+    refuse_probe(p, now);
+}
+
+/* What the channel refuses for good is answered, and its tag can be given out again. */
+static void test_refused_request_frees_its_tag(void **state)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MWR, 0);
+    (void)state;
+    start(60000);
+    far.deaf = true;
+    while (queue_used(&the_slot.queue, DXPU_POSTED) == 0) {
+        t = peer_request(DXPU_TLP_MWR, 0);
+        assert_true(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
+    }
+    send_reads(); /* they wait behind the write */
+    assert_int_equal(queue_used(&the_slot.queue, DXPU_NONPOSTED), READS);
+    the_slot.queue.cls[DXPU_NONPOSTED].items[the_slot.queue.cls[DXPU_NONPOSTED].head].len += 4;
+    far.deaf = false;
+    far.step = take_all;
+    run_until(all_heard);
+    assert_int_equal(silent, 1);
+    assert_int_equal(the_slot.dropped, 1);
+    for (unsigned i = 0; i < SLOT_TAGS; i++)
+        assert_true(dxpu_tags_alloc(&the_slot.tags) >= 0);
 }
 
 static void read_guest(peer *p, uint64_t now)
@@ -408,6 +460,7 @@ int main(void)
         CASE(test_silent_device_is_timed_out),
         CASE(test_requests_in_flight_are_contained),
         CASE(test_full_queue_refuses),
+        CASE(test_refused_request_frees_its_tag),
         CASE(test_requests_of_the_device_are_answered),
         CASE(test_v15_only_programmed_interrupts_are_delivered),
     };

@@ -122,7 +122,7 @@ static void drain_queues(slot *s, uint64_t now)
 static void refuse(slot *s, dxpu_bytes tlp)
 {
     uint8_t bytes[REFUSAL_BYTES];
-    dxpu_bytes answer = refusal_encode(tlp, bytes);
+    dxpu_bytes answer = refusal_encode(tlp, DXPU_CPL_UR, bytes);
     s->malformed++;
     if (answer.len)
         device_emits(s, answer);

@@ -485,10 +485,23 @@ static void on_msi(void *user, uint64_t address, uint32_t data)
     (void)dxpu_vfu_msi(g->vfu, address, data); /* without a guest nobody listens */
 }
 
-static bool on_bus_master(void *user, unsigned slot)
+/* As a switch routes it; besides, a request to another slot must have a requester to which its
+   completions find back, and a payload that the other port may send (Base Spec 2.2.2). */
+static int on_route(void *user, unsigned slot, const dxpu_tlp *t)
 {
     guest *g = user;
-    return dxpu_vswitch_bus_master(&g->vs, (uint8_t)slot);
+    int to = dxpu_vswitch_upstream(&g->vs, (uint8_t)slot, t);
+    if (to > 0 && ((dxpu_tlp_class(t) == DXPU_NONPOSTED &&
+                    dxpu_vswitch_by_bdf(&g->vs, t->requester) != slot) ||
+                   t->payload.len > dxpu_vswitch_mps_bytes(&g->vs, (uint8_t)to)))
+        return -DXPU_CPL_UR;
+    return to;
+}
+
+static guest_slot *on_peer(void *user, unsigned slot)
+{
+    guest *g = user;
+    return &g->slots[slot - 1];
 }
 
 static uint32_t on_mps(void *user, unsigned slot)
@@ -764,8 +777,8 @@ guest *guest_open(const guest_settings *set, const fabric_settings *net)
 {
     fabric_callbacks cb = { NULL, NULL, on_up, on_work, on_down, on_next, on_tick };
     guest *g = calloc(1, sizeof *g);
-    slot_host host = { g,      on_dma_read,   on_dma_write, on_msi, on_bus_master,
-                       on_mps, on_completion, on_filled };
+    slot_host host = { g,       on_dma_read, on_dma_write,  on_msi,   on_route,
+                       on_peer, on_mps,      on_completion, on_filled };
     if (!g)
         return NULL;
     g->set = set;

@@ -9,13 +9,15 @@
 #include "fabric.h"
 #include "msi.h"
 #include "probe.h"
+#include "queue.h"
 
 enum {
     SLOT_TAGS = 256,
-    SLOT_QUEUE = 1024,   /* TLPs that wait for the channel */
+    SLOT_QUEUE = 1024,   /* posted TLPs that wait for the channel; as many requests */
     SLOT_TLP_BYTES = 96, /* of one that waits: header and what one access can carry */
-    SLOT_OWED = 128,     /* completions for the device that wait for the channel */
-    SLOT_MPS_MAX = 512
+    SLOT_OWED = 512,     /* completions for the device that wait for the channel */
+    SLOT_MPS_MAX = 512,
+    SLOT_PEER_REQUESTS = 128 /* of other slots' devices, in flight to this one */
 };
 
 /* What a slot asks of the guest it belongs to. */
@@ -25,26 +27,17 @@ typedef struct slot_host {
     bool (*dma_read)(void *user, uint64_t address, void *data, size_t bytes);
     bool (*dma_write)(void *user, uint64_t address, const void *data, size_t bytes);
     void (*msi)(void *user, uint64_t address, uint32_t data);
-    /* The device may master the bus, and the payload size its completions may have. */
-    bool (*bus_master)(void *user, unsigned slot);
+    /* Where a memory request of the device goes: 0 to guest memory, 1.. to that other slot,
+       -DXPU_CPL_UR or -DXPU_CPL_CA refused. */
+    int (*route)(void *user, unsigned slot, const dxpu_tlp *t);
+    struct guest_slot *(*peer)(void *user, unsigned slot);
+    /* The payload size its completions may have. */
     uint32_t (*mps_bytes)(void *user, unsigned slot);
     /* A completion for submit()'s `user`; cpl is NULL when none will come. */
     void (*completion)(void *user, const dxpu_tlp *cpl, uint64_t request, bool last);
     /* The device is there, its BARs known; or it is gone. */
     void (*filled)(void *user, unsigned slot, bool filled);
 } slot_host;
-
-typedef struct slot_waiting {
-    uint64_t user;
-    uint16_t len;
-    bool nonposted;
-    uint8_t bytes[SLOT_TLP_BYTES];
-} slot_waiting;
-
-typedef struct slot_owed {
-    uint16_t len;
-    uint8_t bytes[16 + SLOT_MPS_MAX];
-} slot_owed;
 
 typedef struct guest_slot {
     unsigned number; /* 1.. */
@@ -69,11 +62,13 @@ typedef struct guest_slot {
     uint64_t dial_ns;
     dxpu_tags tags;
     dxpu_tag_entry entries[SLOT_TAGS];
-    slot_waiting *waiting; /* ring of SLOT_QUEUE */
-    uint32_t waiting_head, waiting_tail;
-    slot_owed *owed; /* ring of SLOT_OWED */
-    uint32_t owed_head, owed_tail;
+    tlp_queue queue;                 /* TLPs that wait for room in the channel */
+    uint32_t owed_reserved;          /* completions that other slots' devices may still bring */
+    uint32_t peer_requests;          /* of other slots' devices, not yet completed */
+    bool clogged;                    /* it took nothing of another slot's device for too long */
+    uint64_t stuck_ns[DXPU_CLASSES]; /* when what waits for another slot is given up; 0: none */
     uint64_t up_tlps, down_tlps, dma_reads, dma_writes, msis, refused, dropped, contained, timeouts;
+    uint64_t peer_tlps;    /* of the device, given to other slots */
     uint64_t msis_refused; /* interrupts that the guest did not program; not in `refused` */
 } guest_slot;
 
