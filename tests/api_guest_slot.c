@@ -13,6 +13,7 @@
 #include "../examples/host_proxy/msi.c"
 #include "../examples/host_proxy/probe.c"
 #include "../examples/host_proxy/queue.c"
+#include "../examples/host_proxy/retry.c"
 #include "../examples/host_proxy/slot.c"
 #include "peer.h"
 
@@ -22,8 +23,8 @@ static fabric net;
 static guest_slot the_slot;
 static peer far;
 static unsigned silent, answered, polls, requests, good, unsupported, interrupts;
-static uint32_t last_data;
-static bool master, in_use[READS];
+static uint32_t last_data, last_value;
+static bool visible, master, in_use[READS];
 static bool (*until)(void);
 
 /* ==== The guest =============================================================================== */
@@ -66,6 +67,21 @@ static guest_slot *other_slot(void *user, unsigned number)
     return NULL;
 }
 
+static bool not_ready(void *user, unsigned number, const dxpu_tlp *req, dxpu_tlp *cpl,
+                      uint8_t data[4])
+{
+    (void)user;
+    (void)number;
+    if (!visible || req->register_bytes || req->type != DXPU_TLP_CFGRD0)
+        return false;
+    dxpu_tlp_completion(req, 0, DXPU_CPL_SC, cpl);
+    memset(data, 0, 4);
+    data[0] = 1;
+    cpl->payload.ptr = data;
+    cpl->payload.len = 4;
+    return true;
+}
+
 static uint32_t mps_bytes(void *user, unsigned number)
 {
     (void)user;
@@ -80,6 +96,9 @@ static void on_completion(void *user, const dxpu_tlp *cpl, uint64_t request, boo
     in_use[request] = false;
     silent += !cpl;
     answered += cpl != NULL;
+    if (cpl && cpl->payload.len == 4)
+        last_value = (uint32_t)cpl->payload.ptr[0] | (uint32_t)cpl->payload.ptr[1] << 8 |
+                     (uint32_t)cpl->payload.ptr[2] << 16 | (uint32_t)cpl->payload.ptr[3] << 24;
 }
 
 static void filled(void *user, unsigned number, bool there)
@@ -89,8 +108,8 @@ static void filled(void *user, unsigned number, bool there)
     (void)there;
 }
 
-static const slot_host the_host = { NULL,       dma_read,  dma_write,     msi,   route,
-                                    other_slot, mps_bytes, on_completion, filled };
+static const slot_host the_host = { NULL,       dma_read,  dma_write, msi,           route,
+                                    other_slot, not_ready, mps_bytes, on_completion, filled };
 
 /* ==== The fabric ============================================================================== */
 
@@ -172,6 +191,7 @@ static void start(uint64_t hold_ms)
     dxpu_udp_address here;
     silent = answered = requests = good = unsupported = interrupts = 0;
     master = true;
+    visible = false;
     s.hold_ms = hold_ms;
     assert_int_equal(fabric_open(&net, "host", &s, 4, &cb), 0);
     assert_int_equal(slot_init(&the_slot, 1, 1, &the_host, &net), 0);
@@ -453,6 +473,117 @@ static void test_v15_only_programmed_interrupts_are_delivered(void **state)
     assert_int_equal(the_slot.dma_writes, 0);
 }
 
+/* ==== A device that is not ready ============================================================== */
+
+enum { FOREVER = 1000000 };
+static unsigned not_yet, order_at, crs_sent;
+static uint16_t order[16]; /* registers of writes that succeeded */
+
+static void slow_device(peer *p, uint64_t now)
+{
+    dxpu_tlp t, cpl;
+    uint8_t data[4] = { 0x34, 0x12, 0x78, 0x56 };
+    (void)now;
+    while (p->open && peer_take(p, DXPU_NONPOSTED, &t)) {
+        bool read = t.type == DXPU_TLP_CFGRD0, ready = not_yet == 0;
+        not_yet -= !ready;
+        crs_sent += !ready;
+        dxpu_tlp_completion(&t, MSI_FUNCTION, ready ? DXPU_CPL_SC : DXPU_CPL_CRS, &cpl);
+        cpl.payload.ptr = read && ready ? data : NULL;
+        cpl.payload.len = read && ready ? 4 : 0;
+        if (!read && ready && order_at < 16)
+            order[order_at++] = t.register_bytes;
+        (void)peer_submit(p, &cpl);
+    }
+}
+
+static void slow_start(uint64_t hold_ms, unsigned answers_not_yet)
+{
+    start(hold_ms);
+    far.step = slow_device;
+    not_yet = answers_not_yet;
+    order_at = crs_sent = last_value = 0;
+}
+
+static bool one_waits(void)
+{
+    return the_slot.retry.count == 1;
+}
+
+static bool three_answered(void)
+{
+    return answered == 3;
+}
+
+static void test_v10_requests_are_made_again_in_order(void **state)
+{
+    dxpu_tlp t;
+    (void)state;
+    slow_start(60000, FOREVER);
+    config(DXPU_TLP_CFGWR0, 0x10, 1);
+    run_until(one_waits);
+    for (uint16_t i = 1; i < READS; i++) {
+        uint8_t data[4] = { 0 };
+        t = peer_request(DXPU_TLP_CFGWR0, 0);
+        t.address = 0;
+        t.target = MSI_FUNCTION;
+        t.register_bytes = (uint16_t)(0x10 + 4 * i);
+        t.payload.ptr = data;
+        t.payload.len = 4;
+        in_use[i] = true;
+        assert_true(slot_send(&the_slot, &t, i, dxpu_udp_now_ns()));
+    }
+    assert_int_equal(the_slot.retry.count, READS);
+    not_yet = 0;
+    run_until(three_answered);
+    assert_int_equal(order_at, 3);
+    for (uint16_t i = 0; i < READS; i++)
+        assert_int_equal(order[i], 0x10 + 4 * i);
+    assert_true(the_slot.retries >= READS);
+    uint64_t before = the_slot.retries;
+    configure(DXPU_TLP_CFGRD0, 0, 0); /* the control: a ready one is asked once */
+    assert_true(the_slot.retries == before);
+    assert_int_equal(last_value, 0x56781234);
+}
+
+static void test_v10_vendor_id_is_shown_as_not_ready(void **state)
+{
+    (void)state;
+    slow_start(60000, FOREVER);
+    visible = true;
+    configure(DXPU_TLP_CFGRD0, 0, 0);
+    assert_int_equal(last_value, 1);
+    assert_int_equal(crs_sent, 1);
+    assert_int_equal(the_slot.retry.count, 0);
+    config(DXPU_TLP_CFGRD0, 4, 0); /* any other register is asked again */
+    run_until(far_is_off);
+    assert_int_equal(answered, 0);
+    assert_int_equal(the_slot.retry.count, 1);
+    not_yet = 0;
+    run_until(one_answered);
+}
+
+static bool one_silent(void)
+{
+    return silent + answered == 1;
+}
+
+static void test_v10_time_is_up(void **state)
+{
+    (void)state;
+    slow_start(300, FOREVER);
+    config(DXPU_TLP_CFGRD0, 0, 0);
+    run_until(one_silent);
+    assert_int_equal(the_slot.retry.count, 0);
+    assert_true(crs_sent > 1);
+    assert_true(the_slot.up);
+    silent = 0;
+    config(DXPU_TLP_CFGRD0, 0, 0); /* the channel ends with one that waits */
+    run_until(far_is_off);
+    dxpu_channel_reset(&far.ch, DXPU_REASON_SHUTDOWN);
+    run_until(one_silent);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_teardown(name, teardown)
@@ -462,6 +593,9 @@ int main(void)
         CASE(test_full_queue_refuses),
         CASE(test_refused_request_frees_its_tag),
         CASE(test_requests_of_the_device_are_answered),
+        CASE(test_v10_requests_are_made_again_in_order),
+        CASE(test_v10_vendor_id_is_shown_as_not_ready),
+        CASE(test_v10_time_is_up),
         CASE(test_v15_only_programmed_interrupts_are_delivered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

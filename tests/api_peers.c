@@ -13,6 +13,7 @@
 #include "../examples/host_proxy/msi.c"
 #include "../examples/host_proxy/probe.c"
 #include "../examples/host_proxy/queue.c"
+#include "../examples/host_proxy/retry.c"
 #include "../examples/host_proxy/slot.c"
 #include "../examples/host_proxy/vswitch.c"
 #include "peer.h"
@@ -71,6 +72,17 @@ static guest_slot *other_slot(void *user, unsigned number)
     return &slots[number - 1];
 }
 
+static bool not_ready(void *user, unsigned number, const dxpu_tlp *req, dxpu_tlp *cpl,
+                      uint8_t data[4])
+{
+    (void)user;
+    (void)number;
+    (void)req;
+    (void)cpl;
+    (void)data;
+    return false;
+}
+
 static uint32_t mps_bytes(void *user, unsigned number)
 {
     (void)user;
@@ -94,8 +106,8 @@ static void on_filled(void *user, unsigned number, bool there)
     filled_slots += there;
 }
 
-static const slot_host the_host = { NULL,       dma_read,  dma_write,     take_interrupt, route,
-                                    other_slot, mps_bytes, on_completion, on_filled };
+static const slot_host the_host = { NULL,       dma_read,  dma_write, take_interrupt, route,
+                                    other_slot, not_ready, mps_bytes, on_completion,  on_filled };
 
 /* ==== The fabric ============================================================================== */
 

@@ -498,6 +498,12 @@ static int on_route(void *user, unsigned slot, const dxpu_tlp *t)
     return to;
 }
 
+static bool on_crs(void *user, unsigned slot, const dxpu_tlp *req, dxpu_tlp *cpl, uint8_t data[4])
+{
+    guest *g = user;
+    return dxpu_vswitch_crs(&g->vs, (uint8_t)slot, req, cpl, data);
+}
+
 static guest_slot *on_peer(void *user, unsigned slot)
 {
     guest *g = user;
@@ -777,8 +783,8 @@ guest *guest_open(const guest_settings *set, const fabric_settings *net)
 {
     fabric_callbacks cb = { NULL, NULL, on_up, on_work, on_down, on_next, on_tick };
     guest *g = calloc(1, sizeof *g);
-    slot_host host = { g,       on_dma_read, on_dma_write,  on_msi,   on_route,
-                       on_peer, on_mps,      on_completion, on_filled };
+    slot_host host = { g,       on_dma_read, on_dma_write, on_msi,        on_route,
+                       on_peer, on_crs,      on_mps,       on_completion, on_filled };
     if (!g)
         return NULL;
     g->set = set;

@@ -43,6 +43,7 @@ void slot_free(guest_slot *s)
 /* The `user` of requests that are not the guest's; the guest's have 0 in the upper byte. */
 #define PROBE_REQUEST UINT64_MAX
 #define PEER_REQUEST  ((uint64_t)0xfe << 56)
+#define RETRY_REQUEST ((uint64_t)0xfd << 56) /* the guest's, made again */
 
 static bool is_peer(uint64_t user)
 {
@@ -56,6 +57,11 @@ static uint64_t peer_user(const guest_slot *s, uint32_t completions)
 }
 
 static void send_waiting(guest_slot *s, uint64_t now);
+
+static uint64_t hold_ns(const guest_slot *s)
+{
+    return s->fabric->base.hold_ms * 1000000ull;
+}
 
 static uint32_t owed_room(const guest_slot *s)
 {
@@ -96,10 +102,30 @@ static void peer_unanswered(guest_slot *s, const dxpu_request *r, bool last)
 
 static void completed(guest_slot *s, const dxpu_tlp *cpl, uint64_t user, bool last)
 {
-    if (user != PROBE_REQUEST)
-        s->host->completion(s->host->user, cpl, user, last);
-    else if (last)
+    if (user == PROBE_REQUEST)
         probe_answer(&s->probe, cpl);
+    else if (user != RETRY_REQUEST || retry_done(&s->retry, &user))
+        s->host->completion(s->host->user, cpl, user, last);
+}
+
+/* The root's part of CRS (V-10).  A device that is ready, or none of the guest's configuration
+   requests: nothing special. */
+static void guest_answered(guest_slot *s, const dxpu_tlp *cpl, uint64_t user, bool last,
+                           uint64_t now)
+{
+    bool again = user == RETRY_REQUEST;
+    uint8_t data[4];
+    dxpu_tlp req, shown;
+    msi_answered(&s->msi, cpl);
+    if (cpl->status != DXPU_CPL_CRS || !retry_is_config(&s->retry, again, cpl->tag)) {
+        completed(s, cpl, user, last);
+        return;
+    }
+    retry_request_of(&s->retry, again, cpl->tag, &req);
+    if (s->host->crs(s->host->user, s->number, &req, &shown, data))
+        completed(s, &shown, user, last);
+    else if (!retry_later(&s->retry, again, cpl->tag, now))
+        completed(s, cpl, user, last);
 }
 
 static void unanswered(guest_slot *s, const dxpu_request *r)
@@ -166,7 +192,8 @@ static void send_waiting(guest_slot *s, uint64_t now)
     send_class(s, DXPU_NONPOSTED, now);
 }
 
-bool slot_send(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now)
+/* Give it a tag, if it needs one, and queue it.  False: it will not be sent (counted). */
+static bool send_now(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now)
 {
     uint8_t bytes[SLOT_TLP_BYTES];
     dxpu_bytes tlp = { bytes, 0 };
@@ -186,8 +213,34 @@ bool slot_send(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now)
     }
     if (user != PROBE_REQUEST)
         msi_sent(&s->msi, t);
+    if (user != PROBE_REQUEST && user != RETRY_REQUEST)
+        retry_sent(&s->retry, t, user, now + hold_ns(s));
     send_waiting(s, now);
     return true;
+}
+
+bool slot_send(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now)
+{
+    if (!s->retry.count || !retry_takes(t))
+        return send_now(s, t, user, now);
+    if (s->up && retry_wait(&s->retry, t, user, now + hold_ns(s)))
+        return true;
+    s->dropped++;
+    return false;
+}
+
+/* Make again what the device was not ready for; answer what it will not be in time. */
+static void retry_step(guest_slot *s, uint64_t now)
+{
+    dxpu_tlp t;
+    uint64_t user;
+    while (retry_expire(&s->retry, now, &user))
+        s->host->completion(s->host->user, NULL, user, true);
+    while (s->up && retry_next(&s->retry, now, &t)) {
+        s->retries++;
+        if (!send_now(s, &t, RETRY_REQUEST, now))
+            completed(s, NULL, RETRY_REQUEST, true);
+    }
 }
 
 void slot_event(guest_slot *s, uint8_t type, uint8_t flags)
@@ -224,7 +277,7 @@ static bool peer_in_time(guest_slot *s, guest_slot *to, unsigned cls, uint64_t n
 {
     uint64_t *until = &s->stuck_ns[cls];
     if (!*until)
-        *until = now + s->fabric->base.hold_ms * 1000000ull;
+        *until = now + hold_ns(s);
     if (now >= *until)
         to->clogged = true;
     return !to->clogged;
@@ -440,9 +493,10 @@ static bool work_completion(guest_slot *s, uint64_t now)
     if (is_peer(d.user)) {
         peer_answered(s, &d);
     } else if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK) {
-        if (d.user != PROBE_REQUEST)
-            msi_answered(&s->msi, &t);
-        completed(s, &t, d.user, d.last);
+        if (d.user == PROBE_REQUEST)
+            completed(s, &t, d.user, d.last);
+        else
+            guest_answered(s, &t, d.user, d.last, now);
     } else if (d.last) {
         completed(s, NULL, d.user, true);
     }
@@ -491,6 +545,7 @@ bool slot_work(guest_slot *s, uint64_t now)
             more |= dxpu_channel_take_event(&s->channel->ch) == DXPU_OK;
     }
     send_waiting(s, now);
+    retry_step(s, now);
     probe_step(s, now);
     return more;
 }
@@ -502,7 +557,7 @@ static void dial(guest_slot *s, uint64_t now)
     dxpu_channel_config cfg;
     s->dial_ns = DXPU_NEVER;
     (void)dxpu_tags_init(&s->tags, s->entries, SLOT_TAGS, 0, DXPU_TAGS_256,
-                         s->fabric->base.hold_ms * 1000000ull + MARGIN_NS); /* in range */
+                         hold_ns(s) + MARGIN_NS); /* in range */
     dxpu_channel_config_default(&cfg);
     cfg.epoch = s->epoch;
     cfg.local.node = s->node;
@@ -561,6 +616,7 @@ void slot_up(guest_slot *s, uint64_t now)
     s->attempts = 0;
     s->misfit = false;
     msi_clear(&s->msi);
+    retry_clear(&s->retry);
     fprintf(stderr, "dxpu-host: slot %u: slot %u of %s is attached, epoch %llu\n", s->number,
             s->box_slot, s->box, (unsigned long long)s->epoch);
     probe_start(&s->probe);
@@ -571,6 +627,7 @@ void slot_up(guest_slot *s, uint64_t now)
 static void contain(guest_slot *s)
 {
     dxpu_request r;
+    uint64_t user;
     while (dxpu_tags_pop(&s->tags, &r)) {
         s->contained++;
         unanswered(s, &r);
@@ -580,6 +637,10 @@ static void contain(guest_slot *s)
             give_up(s, cls, w);
             queue_pop(&s->queue, cls);
         }
+    }
+    while (s->retry.count) {
+        if (retry_done(&s->retry, &user))
+            s->host->completion(s->host->user, NULL, user, true);
     }
     s->owed_reserved = s->peer_requests = 0;
     s->stuck_ns[DXPU_POSTED] = s->stuck_ns[DXPU_NONPOSTED] = 0;
@@ -620,6 +681,7 @@ void slot_tick(guest_slot *s, uint64_t now)
         s->timeouts++;
         unanswered(s, &r);
     }
+    retry_step(s, now);
     probe_step(s, now);
     if (now >= s->dial_ns)
         dial(s, now);
@@ -628,6 +690,8 @@ void slot_tick(guest_slot *s, uint64_t now)
 uint64_t slot_next_ns(const guest_slot *s)
 {
     uint64_t next = s->up ? dxpu_tags_next_ns(&s->tags) : DXPU_NEVER;
+    uint64_t retry_ns = retry_next_ns(&s->retry);
+    next = retry_ns < next ? retry_ns : next;
     if (s->probe.running && s->probe_ns && s->probe_ns < next)
         next = s->probe_ns;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
@@ -649,6 +713,7 @@ void slot_report(const guest_slot *s, report *r)
     report_number(r, "up_tlps", s->up_tlps);
     report_number(r, "dma_reads", s->dma_reads);
     report_number(r, "dma_writes", s->dma_writes);
+    report_number(r, "retries", s->retries);
     report_number(r, "peer_tlps", s->peer_tlps);
     report_number(r, "msis", s->msis);
     report_number(r, "msis_refused", s->msis_refused);

@@ -10,6 +10,7 @@
 #include "msi.h"
 #include "probe.h"
 #include "queue.h"
+#include "retry.h"
 
 enum {
     SLOT_TAGS = 256,
@@ -31,6 +32,9 @@ typedef struct slot_host {
        -DXPU_CPL_UR or -DXPU_CPL_CA refused. */
     int (*route)(void *user, unsigned slot, const dxpu_tlp *t);
     struct guest_slot *(*peer)(void *user, unsigned slot);
+    /* The answer to a configuration request that the device completed with CRS, when there is one
+       at once: as dxpu_vswitch_crs(). */
+    bool (*crs)(void *user, unsigned slot, const dxpu_tlp *req, dxpu_tlp *cpl, uint8_t data[4]);
     /* The payload size its completions may have. */
     uint32_t (*mps_bytes)(void *user, unsigned slot);
     /* A completion for submit()'s `user`; cpl is NULL when none will come. */
@@ -50,6 +54,7 @@ typedef struct guest_slot {
     probe probe;    /* of the device's BARs, when up */
     msi_filter msi; /* what the guest programmed into the device */
     uint64_t probe_ns;
+    retry_list retry; /* configuration requests, until the device is ready */
     dxpu_udp_path path;
     char box[DXPU_UDP_TEXT_BYTES];
     uint32_t node; /* of this host */
@@ -68,6 +73,7 @@ typedef struct guest_slot {
     bool clogged;                    /* it took nothing of another slot's device for too long */
     uint64_t stuck_ns[DXPU_CLASSES]; /* when what waits for another slot is given up; 0: none */
     uint64_t up_tlps, down_tlps, dma_reads, dma_writes, msis, refused, dropped, contained, timeouts;
+    uint64_t retries;      /* configuration requests made again */
     uint64_t peer_tlps;    /* of the device, given to other slots */
     uint64_t msis_refused; /* interrupts that the guest did not program; not in `refused` */
 } guest_slot;
