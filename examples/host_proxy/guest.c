@@ -373,7 +373,8 @@ static const char *size_text(uint64_t bytes, char out[24])
     return out;
 }
 
-/* What a person can do so that the device can be hot-added; "" when nothing is needed. */
+/* What a person can do so that the device can be hot-added; "" when nothing is needed.  It fits into
+   a slot's note. */
 static void remedy(const guest *g, uint64_t largest, char *out, size_t cap)
 {
     char parameter[32], bar4[40] = "";
@@ -386,10 +387,10 @@ static void remedy(const guest *g, uint64_t largest, char *out, size_t cap)
         all *= 2;
     if (all > g->set->bar4_bytes)
         snprintf(bar4, sizeof bar4, " and --bar4 %lluG", (unsigned long long)(all >> 30));
-    snprintf(out, cap, "guest kernel parameter %s%s", parameter, bar4);
+    snprintf(out, cap, "guest parameter %s%s", parameter, bar4);
 }
 
-static void say_refused(const guest *g, const guest_slot *s, uint64_t largest, const char *what)
+static void say_refused(const guest *g, const guest_slot *s, uint64_t largest)
 {
     uint8_t n = (uint8_t)s->number;
     char text[3][24];
@@ -398,10 +399,7 @@ static void say_refused(const guest *g, const guest_slot *s, uint64_t largest, c
             "%s and, 64-bit prefetchable, %s; remedy: %s\n",
             s->number, size_text(largest, text[0]),
             size_text(dxpu_vswitch_window_bytes(&g->vs, n, false), text[1]),
-            size_text(dxpu_vswitch_window_bytes(&g->vs, n, true), text[2]),
-            what[0]                                   ? what
-            : g->set->topology == DXPU_VSWITCH_SWITCH ? "--topology root-ports"
-                                                      : "larger --bar2 or --bar4");
+            size_text(dxpu_vswitch_window_bytes(&g->vs, n, true), text[2]), s->note);
 }
 
 /* Show the guest the device, unless it has no room for it: a hot-add that fails would cost this
@@ -412,7 +410,7 @@ static void insert(guest *g, guest_slot *s)
     unsigned count = probe_bars(&s->probe, bars);
     dxpu_range root[2];
     uint64_t largest[2] = { 0, 0 };
-    char what[120];
+    char what[sizeof s->note];
     for (unsigned i = 0; i < count; i++) {
         if (bars[i].bytes > largest[bars[i].prefetchable])
             largest[bars[i].prefetchable] = bars[i].bytes;
@@ -421,7 +419,11 @@ static void insert(guest *g, guest_slot *s)
     root_windows(g, root);
     s->misfit = !dxpu_vswitch_fits(&g->vs, (uint8_t)s->number, bars, count, root);
     if (s->misfit) {
-        say_refused(g, s, largest[largest[true] > largest[false]], what);
+        snprintf(s->note, sizeof s->note, "%s",
+                 what[0]                                   ? what
+                 : g->set->topology == DXPU_VSWITCH_SWITCH ? "--topology root-ports"
+                                                           : "larger --bar2 or --bar4");
+        say_refused(g, s, largest[largest[true] > largest[false]]);
         return;
     }
     if (what[0] && dxpu_vswitch_window_bytes(&g->vs, (uint8_t)s->number, true) < largest[true])
@@ -652,7 +654,9 @@ static void on_describe(void *user, unsigned number, dxpu_control_slot *out)
 {
     const guest *g = user;
     const guest_slot *s = &g->slots[number - 1];
-    out->state = s->attached  ? s->up ? DXPU_CONTROL_SLOT_UP : DXPU_CONTROL_SLOT_DIALING
+    /* while its BARs are sized nobody knows yet whether the guest will be shown it */
+    bool known = s->up && !s->probe.running;
+    out->state = s->attached  ? known ? DXPU_CONTROL_SLOT_UP : DXPU_CONTROL_SLOT_DIALING
                  : s->channel ? DXPU_CONTROL_SLOT_CLOSING
                               : DXPU_CONTROL_SLOT_EMPTY;
     out->error = (int16_t)s->last_error;
@@ -668,6 +672,10 @@ static void on_describe(void *user, unsigned number, dxpu_control_slot *out)
     out->epoch = s->epoch;
     out->peer_slot = s->box_slot;
     control_address_from(&s->path.remote, &out->peer);
+    if (known && s->misfit) {
+        out->code = DXPU_CONTROL_CODE_NO_ROOM;
+        snprintf(out->note, sizeof out->note, "%s", s->note);
+    }
 }
 
 static int open_control(guest *g)

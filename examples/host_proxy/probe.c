@@ -3,7 +3,7 @@
 #include "probe.h"
 
 enum { READ_BEFORE, WRITE_ONES, READ_SIZED, WRITE_BACK, STEPS_PER_BAR };
-enum { STEPS = STEPS_PER_BAR * PROBE_BARS, BAR0 = 0x10 };
+enum { STEPS = STEPS_PER_BAR * PROBE_BARS, CONFIG_BARS = 0x10 };
 
 void probe_start(probe *p)
 {
@@ -23,7 +23,7 @@ bool probe_request(probe *p, dxpu_tlp *t, uint8_t data[4])
     t->header_dw = 3;
     t->length_dw = 1;
     t->first_be = 0xf;
-    t->register_bytes = (uint16_t)(BAR0 + 4 * bar);
+    t->register_bytes = (uint16_t)(CONFIG_BARS + 4 * bar);
     for (unsigned i = 0; i < 4; i++)
         data[i] = (uint8_t)(part == WRITE_ONES ? 0xff : p->before[bar] >> 8 * i);
     t->payload.ptr = write ? data : NULL;
