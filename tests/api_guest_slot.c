@@ -22,7 +22,7 @@ enum { READS = 3, POLLS_MAX = 20000, MAPPED = 0x1000, UNMAPPED = 0x2000 };
 static fabric net;
 static guest_slot the_slot;
 static peer far;
-static unsigned silent, answered, polls, requests, good, unsupported, interrupts;
+static unsigned silent, answered, polls, requests, good, unsupported, interrupts, shown;
 static uint32_t last_data, last_value;
 static bool visible, master, in_use[READS];
 static bool (*until)(void);
@@ -105,7 +105,7 @@ static void filled(void *user, unsigned number, bool there)
 {
     (void)user;
     (void)number;
-    (void)there;
+    shown += there;
 }
 
 static const slot_host the_host = { NULL,       dma_read,  dma_write, msi,           route,
@@ -189,7 +189,7 @@ static void start(uint64_t hold_ms)
     fabric_settings s = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
     fabric_callbacks cb = { NULL, NULL, up, work, down, next_ns, tick };
     dxpu_udp_address here;
-    silent = answered = requests = good = unsupported = interrupts = 0;
+    silent = answered = requests = good = unsupported = interrupts = shown = 0;
     master = true;
     visible = false;
     s.hold_ms = hold_ms;
@@ -515,6 +515,27 @@ static bool three_answered(void)
     return answered == 3;
 }
 
+static bool is_shown(void)
+{
+    return shown == 1;
+}
+
+/* A device is shown once its BARs are known, and not before; one that does not tell them never. */
+static void test_device_is_shown_when_it_is_known(void **state)
+{
+    (void)state;
+    start(60000);
+    assert_false(the_slot.up && the_slot.probe.running);
+    assert_int_equal(shown, 0); /* it answered nothing */
+    dxpu_channel_reset(&far.ch, DXPU_REASON_SHUTDOWN);
+    run_until(far_is_off);
+    far.open = false;
+    far.step = config_device;
+    run_until(is_shown);
+    assert_false(the_slot.probe.running);
+    assert_false(the_slot.probe.failed);
+}
+
 static void test_v10_requests_are_made_again_in_order(void **state)
 {
     dxpu_tlp t;
@@ -593,6 +614,7 @@ int main(void)
         CASE(test_full_queue_refuses),
         CASE(test_refused_request_frees_its_tag),
         CASE(test_requests_of_the_device_are_answered),
+        CASE(test_device_is_shown_when_it_is_known),
         CASE(test_v10_requests_are_made_again_in_order),
         CASE(test_v10_vendor_id_is_shown_as_not_ready),
         CASE(test_v10_time_is_up),

@@ -471,8 +471,8 @@ static void test_m20_no_room_is_told(void **state)
     (void)state;
     (void)dxpu_vswitch_remove(&the.vs, 1);
     s->attached = s->up = true;
-    s->probe.sized[0] = 0xc; /* 1 TB, prefetchable */
-    s->probe.sized[1] = 0xffffff00;
+    s->probe.sized[0][0] = 0xc; /* 1 TB, prefetchable */
+    s->probe.sized[0][1] = 0xffffff00;
     s->probe.running = true;
     memset(&out, 0, sizeof out);
     on_describe(&the, 1, &out);
@@ -487,8 +487,8 @@ static void test_m20_no_room_is_told(void **state)
     remedy(&the, (uint64_t)1 << 32, out.note, sizeof out.note);
     assert_string_equal(out.note, "guest parameter pci=hpmmioprefsize=8G and --bar4 32G");
     settings.topology = the.vs.cfg.topology = DXPU_VSWITCH_ROOT_PORTS;
-    s->probe.sized[0] = 0xffff000c; /* 64 KB */
-    s->probe.sized[1] = 0xffffffff;
+    s->probe.sized[0][0] = 0xffff000c; /* 64 KB */
+    s->probe.sized[0][1] = 0xffffffff;
     on_filled(&the, 1, true);
     memset(&out, 0, sizeof out);
     on_describe(&the, 1, &out);

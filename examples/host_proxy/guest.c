@@ -406,7 +406,7 @@ static void say_refused(const guest *g, const guest_slot *s, uint64_t largest)
    slot and its neighbours their windows. */
 static void insert(guest *g, guest_slot *s)
 {
-    dxpu_vswitch_bar bars[PROBE_BARS];
+    dxpu_vswitch_bar bars[PROBE_BARS_MAX];
     unsigned count = probe_bars(&s->probe, bars);
     dxpu_range root[2];
     uint64_t largest[2] = { 0, 0 };
