@@ -740,51 +740,104 @@ static int open_switch(guest *g)
     return 0;
 }
 
+typedef struct attachment {
+    unsigned long slot, box_slot;
+    unsigned long long epoch;
+    dxpu_udp_address box;
+} attachment;
+
 /* One "N=ADDR:PORT/SLOT[/EPOCH]".  NULL, or what is wrong with it. */
-static const char *attach_one(guest *g, char *text)
+static const char *parse_attachment(char *text, uint64_t slots, attachment *out)
 {
     char *address = strchr(text, '='), *slot, *epoch, *end;
-    dxpu_udp_address box;
-    const char *wrong;
-    unsigned long n = strtoul(text, &end, 10), box_slot;
-    unsigned long long lease = 1;
-    if (!address || end != address || n < 1 || n > g->set->slots)
+    out->epoch = 1;
+    out->slot = strtoul(text, &end, 10);
+    if (!address || end != address || out->slot < 1 || out->slot > slots)
         return "wants SLOT=ADDR:PORT/BOX-SLOT[/EPOCH], and SLOT within --slots";
     slot = strchr(++address, '/');
     if (!slot)
         return "the box's slot is missing: ADDR:PORT/BOX-SLOT";
     *slot++ = 0;
-    box_slot = strtoul(slot, &epoch, 10);
+    out->box_slot = strtoul(slot, &epoch, 10);
+    end = epoch;
     if (*epoch == '/')
-        lease = strtoull(epoch + 1, &end, 10);
-    if (box_slot < 1 || box_slot > 0xffff || (*epoch && *epoch != '/') || lease < 1)
+        out->epoch = strtoull(epoch + 1, &end, 10);
+    if (out->box_slot < 1 || out->box_slot > 0xffff || *end || out->epoch < 1)
         return "BOX-SLOT is 1..65535, EPOCH at least 1";
-    wrong = dxpu_udp_parse(address, &box);
-    if (wrong)
-        return wrong;
-    switch (slot_attach(&g->slots[n - 1], &box, (uint16_t)box_slot, lease, dxpu_udp_now_ns())) {
-    case 0:
-        return NULL;
-    case SLOT_FAMILY:
-        return "--listen has no address of this kind";
-    default:
-        return "this slot is named twice";
+    return dxpu_udp_parse(address, &out->box);
+}
+
+/* Each attachment of the list to `each`, until that says what is wrong.  NULL, or that. */
+static const char *for_attachments(const guest_settings *set, void *user,
+                                   const char *(*each)(void *user, const attachment *a))
+{
+    char *list = set->attach ? strdup(set->attach) : NULL, *rest = list;
+    const char *wrong = set->attach && !list ? "out of memory" : NULL;
+    for (char *one; !wrong && rest && (one = strsep(&rest, ",")) != NULL;) {
+        attachment a;
+        wrong = parse_attachment(one, set->slots, &a);
+        if (!wrong)
+            wrong = each(user, &a);
     }
+    free(list);
+    return wrong;
+}
+
+/* What check_one() compares with. */
+typedef struct attach_check {
+    uint32_t slots; /* named so far, bit slot - 1 */
+    const char *listen;
+} attach_check;
+
+static bool listens_like(const char *listen, const dxpu_udp_address *box)
+{
+    char one[300];
+    dxpu_udp_address local;
+    for (size_t len; *listen; listen += len + (listen[len] != 0)) {
+        len = strcspn(listen, ",");
+        snprintf(one, sizeof one, "%.*s", (int)len, listen);
+        if (!dxpu_udp_parse(one, &local) && local.u.any.sa_family == box->u.any.sa_family)
+            return true;
+    }
+    return false;
+}
+
+static const char *check_one(void *user, const attachment *a)
+{
+    attach_check *c = user;
+    uint32_t bit = 1u << (a->slot - 1);
+    if (c->slots & bit)
+        return "a slot is named twice";
+    c->slots |= bit;
+    return listens_like(c->listen, &a->box) ? NULL : "--listen has no address of this kind";
+}
+
+const char *guest_check(const guest_settings *set, const char *listen)
+{
+    static char text[400];
+    attach_check c = { 0, listen };
+    const char *wrong = for_attachments(set, &c, check_one);
+    if (!wrong)
+        return NULL;
+    snprintf(text, sizeof text, "--attach %.200s: %s", set->attach, wrong);
+    return text;
+}
+
+static const char *attach_one(void *user, const attachment *a)
+{
+    guest *g = user;
+    return slot_attach(&g->slots[a->slot - 1], &a->box, (uint16_t)a->box_slot, a->epoch,
+                       dxpu_udp_now_ns())
+               ? "no socket for this kind of address, or named twice"
+               : NULL;
 }
 
 static int attach_all(guest *g)
 {
-    char *list = g->set->attach ? strdup(g->set->attach) : NULL, *rest = list;
-    int rc = 0;
-    for (char *one; rc == 0 && rest && (one = strsep(&rest, ",")) != NULL;) {
-        const char *wrong = attach_one(g, one);
-        if (wrong) {
-            fprintf(stderr, "dxpu-host: --attach %s: %s\n", g->set->attach, wrong);
-            rc = -1;
-        }
-    }
-    free(list);
-    return rc;
+    const char *wrong = for_attachments(g->set, g, attach_one);
+    if (wrong)
+        fprintf(stderr, "dxpu-host: --attach %s: %s\n", g->set->attach, wrong);
+    return wrong ? -1 : 0;
 }
 
 guest *guest_open(const guest_settings *set, const fabric_settings *net)

@@ -156,6 +156,8 @@ static int check_fabric(void)
 
 static int check_guest(void)
 {
+    const char *wrong;
+    int rc;
     set.guest.node = set.link.node;
     if (set.replay || set.load.kind != LOAD_NONE || set.link.box)
         return usage("--vfio-user goes without --box, --replay and --load");
@@ -164,7 +166,11 @@ static int check_guest(void)
         return usage("--bar2, --bar4: a power of two is wanted");
     if (!set.fabric.listen)
         set.fabric.listen = "0.0.0.0:0";
-    return check_fabric();
+    rc = check_fabric();
+    if (rc)
+        return rc;
+    wrong = guest_check(&set.guest, set.fabric.listen);
+    return wrong ? usage(wrong) : 0;
 }
 
 static int check(void)
