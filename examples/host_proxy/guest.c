@@ -373,8 +373,8 @@ static const char *size_text(uint64_t bytes, char out[24])
     return out;
 }
 
-/* What a person can do so that the device can be hot-added; "" when nothing is needed.  It fits into
-   a slot's note. */
+/* What a person can do so that the device can be hot-added; "" when nothing is needed.  It fits
+   into a slot's note. */
 static void remedy(const guest *g, uint64_t largest, char *out, size_t cap)
 {
     char parameter[32], bar4[40] = "";

@@ -3,7 +3,8 @@
 
    A device that does not fit into its slot's windows must not be shown to the guest, so its BARs
    are sized first: each is read, written with ones, read again, and put back (Base Spec 7.5.1.2).
-   A multi-function device has functions 0 to 7; those beyond, of ARI, are not looked at.  Pure: the owner sends the requests and brings the answers. */
+   A multi-function device has functions 0 to 7; those beyond, of ARI, are not looked at.
+   Pure: the owner sends the requests and brings the answers. */
 #ifndef PROBE_H_INCLUDED
 #define PROBE_H_INCLUDED
 
