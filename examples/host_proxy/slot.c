@@ -13,8 +13,8 @@ enum {
     RETRY_NS = 100000000,
     MARGIN_NS = 100000000,
     QUEUE_HIGH = SLOT_QUEUE / 2,
-    QUEUE_PEERS = QUEUE_HIGH + QUEUE_HIGH / 4, /* for other slots, also while the guest is paused */
-    COMPLETIONS_MAX = 65                       /* of the largest read: 64 bytes each */
+    QUEUE_PEERS = 128,   /* TLPs of other slots' devices that wait here, a class */
+    COMPLETIONS_MAX = 65 /* of the largest read: 64 bytes each */
 };
 
 int slot_init(guest_slot *s, unsigned number, uint32_t node, const slot_host *host, fabric *f)
@@ -169,6 +169,12 @@ static void give_up(guest_slot *s, unsigned cls, const queue_item *w)
     completed(s, NULL, w->user, true);
 }
 
+static void pop(guest_slot *s, unsigned cls, const queue_item *w)
+{
+    s->peers_waiting[cls] -= is_peer(w->user);
+    queue_pop(&s->queue, cls);
+}
+
 static void send_class(guest_slot *s, unsigned cls, uint64_t now)
 {
     const queue_item *w;
@@ -179,7 +185,7 @@ static void send_class(guest_slot *s, unsigned cls, uint64_t now)
         s->clogged = s->clogged && cls == DXPU_COMPLETION;
         if (rc < 0)
             give_up(s, cls, w);
-        queue_pop(&s->queue, cls);
+        pop(s, cls, w);
     }
 }
 
@@ -258,8 +264,11 @@ void slot_event(guest_slot *s, uint8_t type, uint8_t flags)
 
 bool slot_congested(const guest_slot *s)
 {
-    return queue_used(&s->queue, DXPU_POSTED) >= QUEUE_HIGH ||
-           queue_used(&s->queue, DXPU_NONPOSTED) >= QUEUE_HIGH;
+    for (unsigned cls = DXPU_POSTED; cls <= DXPU_NONPOSTED; cls++) {
+        if (queue_used(&s->queue, cls) - s->peers_waiting[cls] >= QUEUE_HIGH)
+            return true;
+    }
+    return false;
 }
 
 /* ==== 3  Up: to other slots =================================================================== */
@@ -267,7 +276,7 @@ bool slot_congested(const guest_slot *s)
 /* The other slot has room for one more TLP of this one's device, and this one for the answer. */
 static bool peer_has_room(const guest_slot *to, unsigned cls)
 {
-    return queue_used(&to->queue, cls) < QUEUE_PEERS &&
+    return to->peers_waiting[cls] < QUEUE_PEERS &&
            (cls == DXPU_POSTED || to->peer_requests < SLOT_PEER_REQUESTS);
 }
 
@@ -308,6 +317,7 @@ static int send_to_peer(guest_slot *s, unsigned number, const dxpu_tlp *t, dxpu_
         s->owed_reserved += headers;
     }
     s->peer_tlps++;
+    to->peers_waiting[cls]++;
     send_waiting(to, now);
     return PEER_SENT;
 }
@@ -635,7 +645,7 @@ static void contain(guest_slot *s)
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
         for (const queue_item *w; (w = queue_first(&s->queue, cls)) != NULL;) {
             give_up(s, cls, w);
-            queue_pop(&s->queue, cls);
+            pop(s, cls, w);
         }
     }
     while (s->retry.count) {

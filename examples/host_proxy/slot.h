@@ -68,9 +68,10 @@ typedef struct guest_slot {
     uint64_t dial_ns;
     dxpu_tags tags;
     dxpu_tag_entry entries[SLOT_TAGS];
-    tlp_queue queue;                 /* TLPs that wait for room in the channel */
-    uint32_t owed_reserved;          /* completions that other slots' devices may still bring */
-    uint32_t peer_requests;          /* of other slots' devices, not yet completed */
+    tlp_queue queue;        /* TLPs that wait for room in the channel */
+    uint32_t owed_reserved; /* completions that other slots' devices may still bring */
+    uint32_t peer_requests; /* of other slots' devices, not yet completed */
+    uint32_t peers_waiting[DXPU_CLASSES]; /* TLPs of theirs in `queue` */
     bool clogged;                    /* it took nothing of another slot's device for too long */
     uint64_t stuck_ns[DXPU_CLASSES]; /* when what waits for another slot is given up; 0: none */
     uint64_t up_tlps, down_tlps, dma_reads, dma_writes, msis, refused, dropped, contained, timeouts;
@@ -100,7 +101,7 @@ void slot_detach(guest_slot *s, uint8_t reason);
    `user` comes back with its completions.  False: it will not be sent (counted). */
 bool slot_send(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now_ns);
 void slot_event(guest_slot *s, uint8_t type, uint8_t flags);
-/* More TLPs wait than are good for latency: take no more from the guest. */
+/* More TLPs of the guest wait than are good for latency: take no more from it. */
 bool slot_congested(const guest_slot *s);
 
 /* The fabric's callbacks, for this slot's channel. */
