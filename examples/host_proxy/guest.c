@@ -373,8 +373,8 @@ static const char *size_text(uint64_t bytes, char out[24])
     return out;
 }
 
-/* What a person can do so that the device can be hot-added; "" when nothing is needed.  It fits
-   into a slot's note. */
+/* What a person can do so that the device can be hot-added; "" when nothing is needed.  As a
+   rule it fits into the note of a status, 63 characters. */
 static void remedy(const guest *g, uint64_t largest, char *out, size_t cap)
 {
     char parameter[32], bar4[40] = "";
@@ -674,7 +674,7 @@ static void on_describe(void *user, unsigned number, dxpu_control_slot *out)
     control_address_from(&s->path.remote, &out->peer);
     if (known && s->misfit) {
         out->code = DXPU_CONTROL_CODE_NO_ROOM;
-        snprintf(out->note, sizeof out->note, "%s", s->note);
+        snprintf(out->note, sizeof out->note, "%.63s", s->note);
     }
 }
 

@@ -51,7 +51,7 @@ typedef struct guest_slot {
     bool attached;           /* a box is named; else the slot stays empty */
     bool up;
     bool misfit;    /* the guest has no room for the device, and is not shown it */
-    char note[64];  /* what would give it room, for people */
+    char note[120]; /* what would give it room, for people */
     probe probe;    /* of the device's BARs, when up */
     msi_filter msi; /* what the guest programmed into the device */
     uint64_t probe_ns;
