@@ -151,28 +151,33 @@ static int submit(guest_slot *s, const queue_item *w, uint64_t now)
     return 0;
 }
 
-/* A TLP that will not be sent; of the guest's own requests also the tag is free again. */
-static void give_up(guest_slot *s, unsigned cls, const queue_item *w)
+static void pop(guest_slot *s, unsigned cls)
 {
-    uint8_t bytes[REFUSAL_BYTES];
-    dxpu_bytes tlp = { w->bytes, w->len };
+    s->peers_waiting[cls] -= is_peer(queue_first(&s->queue, cls)->user);
+    queue_pop(&s->queue, cls);
+}
+
+/* The first TLP of a class will not be sent; of the guest's own requests also the tag is free
+   again.  It is out of the queue before anybody hears of it. */
+static void give_up(guest_slot *s, unsigned cls)
+{
+    const queue_item *w = queue_first(&s->queue, cls);
+    uint8_t head[DXPU_TLP_HEADER_MAX_BYTES * 2], bytes[REFUSAL_BYTES]; /* prefixes, header */
+    dxpu_bytes tlp = { head, w->len < sizeof head ? w->len : sizeof head };
+    uint64_t user = w->user;
     dxpu_tlp t;
+    memcpy(head, w->bytes, tlp.len);
+    pop(s, cls);
     s->dropped++;
     if (cls != DXPU_NONPOSTED)
         return;
-    if (is_peer(w->user)) {
-        peer_completed(s, refusal_encode(tlp, DXPU_CPL_UR, bytes), w->user, true);
+    if (is_peer(user)) {
+        peer_completed(s, refusal_encode(tlp, DXPU_CPL_UR, bytes), user, true);
         return;
     }
     if (dxpu_tlp_decode_header(tlp, &t) == DXPU_OK) /* always: it was encoded here */
         (void)dxpu_tags_drop(&s->tags, t.requester, t.tag);
-    completed(s, NULL, w->user, true);
-}
-
-static void pop(guest_slot *s, unsigned cls, const queue_item *w)
-{
-    s->peers_waiting[cls] -= is_peer(w->user);
-    queue_pop(&s->queue, cls);
+    completed(s, NULL, user, true);
 }
 
 static void send_class(guest_slot *s, unsigned cls, uint64_t now)
@@ -184,8 +189,9 @@ static void send_class(guest_slot *s, unsigned cls, uint64_t now)
             return;
         s->clogged = s->clogged && cls == DXPU_COMPLETION;
         if (rc < 0)
-            give_up(s, cls, w);
-        pop(s, cls, w);
+            give_up(s, cls);
+        else
+            pop(s, cls);
     }
 }
 
@@ -643,10 +649,8 @@ static void contain(guest_slot *s)
         unanswered(s, &r);
     }
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
-        for (const queue_item *w; (w = queue_first(&s->queue, cls)) != NULL;) {
-            give_up(s, cls, w);
-            pop(s, cls, w);
-        }
+        while (queue_first(&s->queue, cls))
+            give_up(s, cls);
     }
     while (s->retry.count) {
         if (retry_done(&s->retry, &user))
