@@ -132,12 +132,14 @@ static int setup(void **state)
     put32(space + MSIX_AT, 0x00030011u | EXPRESS_AT << 8);
     put32(space + MSIX_AT + 4, TABLE | 2);
     put32(space + EXPRESS_AT, 0x00000010u);
+    put32(space + EXPRESS_AT + 4, 0x10008000u); /* function level reset */
     read_config(FUNCTION, 0x18);
     read_config(FUNCTION, 0x34);
     read_config(FUNCTION, MSI_AT);
     read_config(FUNCTION, MSIX_AT);
     read_config(FUNCTION, MSIX_AT + 4);
     read_config(FUNCTION, EXPRESS_AT);
+    read_config(FUNCTION, EXPRESS_AT + 4);
     return 0;
 }
 

@@ -22,7 +22,8 @@ enum {
     MSI_EXTENDED = 0x0400,
     MSIX_MASK = 0x4000,
     MSIX_ENABLE = 0x8000,
-    FLR = 0x8000, /* Device Control */
+    FLR_CAN = 0x10000000, /* Device Capabilities */
+    FLR = 0x8000,         /* Device Control */
     ENTRY_BYTES = 16
 };
 
@@ -169,7 +170,7 @@ static void config_write(msi_filter *m, const dxpu_tlp *t)
             f->written[t->register_bytes + i] = t->payload.ptr[i];
     }
     if (f->express && t->register_bytes == f->express + 8u && (t->first_be & 2) &&
-        (t->payload.ptr[1] & FLR >> 8))
+        (get32(f->told, f->express + 4u) & FLR_CAN) && (t->payload.ptr[1] & FLR >> 8))
         function_reset(f);
     if (was && (!msi_now(f, &after) || !same(&before, &after)))
         keep_old(m, &before, m->sent);
