@@ -10,7 +10,10 @@
 
 #include <cmocka.h>
 
+#include "../examples/host_proxy/msi.c"
 #include "../examples/host_proxy/probe.c"
+#include "../examples/host_proxy/queue.c"
+#include "../examples/host_proxy/retry.c"
 #include "../examples/host_proxy/slot.c"
 #include "peer.h"
 
@@ -19,8 +22,9 @@ enum { READS = 3, POLLS_MAX = 20000, MAPPED = 0x1000, UNMAPPED = 0x2000 };
 static fabric net;
 static guest_slot the_slot;
 static peer far;
-static unsigned silent, answered, polls, requests, good, unsupported;
-static bool master, in_use[READS];
+static unsigned silent, answered, polls, requests, good, unsupported, interrupts, shown;
+static uint32_t last_data, last_value;
+static bool visible, master, in_use[READS];
 static bool (*until)(void);
 
 /* ==== The guest =============================================================================== */
@@ -44,14 +48,38 @@ static void msi(void *user, uint64_t address, uint32_t data)
 {
     (void)user;
     (void)address;
-    (void)data;
+    interrupts++;
+    last_data = data;
 }
 
-static bool bus_master(void *user, unsigned number)
+static int route(void *user, unsigned number, const dxpu_tlp *t)
 {
     (void)user;
     (void)number;
-    return master;
+    (void)t;
+    return master ? 0 : -DXPU_CPL_UR;
+}
+
+static guest_slot *other_slot(void *user, unsigned number)
+{
+    (void)user;
+    (void)number;
+    return NULL;
+}
+
+static bool not_ready(void *user, unsigned number, const dxpu_tlp *req, dxpu_tlp *cpl,
+                      uint8_t data[4])
+{
+    (void)user;
+    (void)number;
+    if (!visible || req->register_bytes || req->type != DXPU_TLP_CFGRD0)
+        return false;
+    dxpu_tlp_completion(req, 0, DXPU_CPL_SC, cpl);
+    memset(data, 0, 4);
+    data[0] = 1;
+    cpl->payload.ptr = data;
+    cpl->payload.len = 4;
+    return true;
 }
 
 static uint32_t mps_bytes(void *user, unsigned number)
@@ -68,17 +96,20 @@ static void on_completion(void *user, const dxpu_tlp *cpl, uint64_t request, boo
     in_use[request] = false;
     silent += !cpl;
     answered += cpl != NULL;
+    if (cpl && cpl->payload.len == 4)
+        last_value = (uint32_t)cpl->payload.ptr[0] | (uint32_t)cpl->payload.ptr[1] << 8 |
+                     (uint32_t)cpl->payload.ptr[2] << 16 | (uint32_t)cpl->payload.ptr[3] << 24;
 }
 
 static void filled(void *user, unsigned number, bool there)
 {
     (void)user;
     (void)number;
-    (void)there;
+    shown += there;
 }
 
-static const slot_host the_host = { NULL,       dma_read,  dma_write,     msi,
-                                    bus_master, mps_bytes, on_completion, filled };
+static const slot_host the_host = { NULL,       dma_read,  dma_write, msi,           route,
+                                    other_slot, not_ready, mps_bytes, on_completion, filled };
 
 /* ==== The fabric ============================================================================== */
 
@@ -158,8 +189,9 @@ static void start(uint64_t hold_ms)
     fabric_settings s = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
     fabric_callbacks cb = { NULL, NULL, up, work, down, next_ns, tick };
     dxpu_udp_address here;
-    silent = answered = requests = good = unsupported = 0;
+    silent = answered = requests = good = unsupported = interrupts = shown = 0;
     master = true;
+    visible = false;
     s.hold_ms = hold_ms;
     assert_int_equal(fabric_open(&net, "host", &s, 4, &cb), 0);
     assert_int_equal(slot_init(&the_slot, 1, 1, &the_host, &net), 0);
@@ -201,6 +233,11 @@ static void count_requests(peer *p, uint64_t now)
 static bool all_silent(void)
 {
     return silent == READS;
+}
+
+static bool all_heard(void)
+{
+    return silent + answered == READS;
 }
 
 static bool all_taken(void)
@@ -247,7 +284,7 @@ static bool far_is_off(void)
 static void test_full_queue_refuses(void **state)
 {
     dxpu_tlp t = peer_request(DXPU_TLP_MRD, 0);
-    unsigned writes = 0, refused = 0;
+    unsigned writes = 0, reads = READS;
     (void)state;
     start(60000);
     far.deaf = true; /* nothing is acknowledged, so the queues fill */
@@ -257,14 +294,52 @@ static void test_full_queue_refuses(void **state)
         t = peer_request(DXPU_TLP_MWR, 0);
     } while (slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()) && ++writes < 4 * SLOT_QUEUE);
     assert_in_range(writes, SLOT_QUEUE, 4 * SLOT_QUEUE - 1);
-    for (; refused < 2 * SLOT_TAGS; refused++) {
+    assert_int_equal(queue_used(&the_slot.queue, DXPU_POSTED), SLOT_QUEUE);
+    for (; reads < SLOT_TAGS / 2; reads++) {
         t = peer_request(DXPU_TLP_MRD, 0);
+        assert_true(slot_send(&the_slot, &t, READS, dxpu_udp_now_ns()));
+    }
+    for (unsigned n = 0; n < 2 * SLOT_TAGS; n++) { /* no such request: it cannot be encoded */
+        t = peer_request(DXPU_TLP_MRD, 0);
+        t.length_dw = 0;
         assert_false(slot_send(&the_slot, &t, READS, dxpu_udp_now_ns()));
     }
-    assert_false(the_slot.waiting[the_slot.waiting_head % SLOT_QUEUE].nonposted);
-    for (unsigned i = 0; i < SLOT_TAGS - READS; i++)
+    for (; reads < SLOT_TAGS; reads++)
         assert_true(dxpu_tags_alloc(&the_slot.tags) >= 0);
     assert_int_equal(dxpu_tags_alloc(&the_slot.tags), DXPU_E_NO_TAG); /* the control */
+    t = peer_request(DXPU_TLP_MRD, 0);
+    assert_false(slot_send(&the_slot, &t, READS, dxpu_udp_now_ns()));
+}
+
+static void take_all(peer *p, uint64_t now)
+{
+    dxpu_tlp t;
+    while (peer_take(p, DXPU_POSTED, &t))
+        ;
+    refuse_probe(p, now);
+}
+
+/* What the channel refuses for good is answered, and its tag can be given out again. */
+static void test_refused_request_frees_its_tag(void **state)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MWR, 0);
+    (void)state;
+    start(60000);
+    far.deaf = true;
+    while (queue_used(&the_slot.queue, DXPU_POSTED) == 0) {
+        t = peer_request(DXPU_TLP_MWR, 0);
+        assert_true(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
+    }
+    send_reads(); /* they wait behind the write */
+    assert_int_equal(queue_used(&the_slot.queue, DXPU_NONPOSTED), READS);
+    the_slot.queue.cls[DXPU_NONPOSTED].items[the_slot.queue.cls[DXPU_NONPOSTED].head].len += 4;
+    far.deaf = false;
+    far.step = take_all;
+    run_until(all_heard);
+    assert_int_equal(silent, 1);
+    assert_int_equal(the_slot.dropped, 1);
+    for (unsigned i = 0; i < SLOT_TAGS; i++)
+        assert_true(dxpu_tags_alloc(&the_slot.tags) >= 0);
 }
 
 static void read_guest(peer *p, uint64_t now)
@@ -315,6 +390,221 @@ static void test_requests_of_the_device_are_answered(void **state)
     assert_int_equal(unsupported, 4);
 }
 
+/* ==== Interrupts ============================================================================== */
+
+/* Configuration space of a device with one capability: MSI, 64-bit. */
+static const uint8_t config_space[256] = { [0x34] = 0x50, [0x50] = 0x05, [0x52] = 0x80 };
+enum { MSI_FUNCTION = DXPU_BDF(1, 0, 0) };
+
+static void config_device(peer *p, uint64_t now)
+{
+    dxpu_tlp t, cpl;
+    (void)now;
+    while (p->open && peer_take(p, DXPU_NONPOSTED, &t)) {
+        bool read = t.type == DXPU_TLP_CFGRD0;
+        dxpu_tlp_completion(&t, MSI_FUNCTION, DXPU_CPL_SC, &cpl);
+        cpl.payload.ptr = read ? config_space + t.register_bytes % 256u : NULL;
+        cpl.payload.len = read ? 4 : 0;
+        (void)peer_submit(p, &cpl);
+    }
+}
+
+static void config(uint8_t type, uint16_t at, uint32_t value)
+{
+    uint8_t data[4] = { (uint8_t)value, (uint8_t)(value >> 8), (uint8_t)(value >> 16),
+                        (uint8_t)(value >> 24) };
+    dxpu_tlp t = peer_request(type, 0);
+    t.address = 0;
+    t.target = MSI_FUNCTION;
+    t.register_bytes = at;
+    t.payload.ptr = type == DXPU_TLP_CFGWR0 ? data : NULL;
+    t.payload.len = type == DXPU_TLP_CFGWR0 ? 4 : 0;
+    in_use[0] = true;
+    answered = 0;
+    assert_true(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
+}
+
+static bool one_answered(void)
+{
+    return answered == 1;
+}
+
+static void configure(uint8_t type, uint16_t at, uint32_t value)
+{
+    config(type, at, value);
+    run_until(one_answered);
+}
+
+static void interrupt(uint16_t requester, uint32_t address, uint8_t data)
+{
+    uint8_t payload[4] = { data };
+    dxpu_tlp t = peer_request(DXPU_TLP_MWR, 0);
+    t.requester = requester;
+    t.address = address;
+    t.payload.ptr = payload;
+    assert_int_equal(peer_submit(&far, &t), DXPU_OK);
+}
+
+static bool five_came(void)
+{
+    return interrupts + the_slot.msis_refused == 5;
+}
+
+static void test_v15_only_programmed_interrupts_are_delivered(void **state)
+{
+    (void)state;
+    start(60000);
+    far.step = config_device;
+    configure(DXPU_TLP_CFGRD0, 0x34, 0);
+    configure(DXPU_TLP_CFGRD0, 0x50, 0);
+    configure(DXPU_TLP_CFGWR0, 0x54, 0xfee01000);
+    configure(DXPU_TLP_CFGWR0, 0x5c, 0x31);
+    interrupt(MSI_FUNCTION, 0xfee01000, 0x31); /* not enabled yet */
+    run_until(far_is_off);
+    configure(DXPU_TLP_CFGWR0, 0x50, 0x00810000);
+    interrupt(MSI_FUNCTION, 0xfee02000, 0x31);
+    interrupt(MSI_FUNCTION, 0xfee01000, 0x30);
+    interrupt(0, 0xfee01000, 0x31);
+    interrupt(MSI_FUNCTION, 0xfee01000, 0x31);
+    run_until(five_came);
+    assert_int_equal(the_slot.msis_refused, 4);
+    assert_int_equal(interrupts, 1);
+    assert_int_equal(last_data, 0x31);
+    assert_int_equal(the_slot.dma_writes, 0);
+}
+
+/* ==== A device that is not ready ============================================================== */
+
+enum { FOREVER = 1000000 };
+static unsigned not_yet, order_at, crs_sent;
+static uint16_t order[16]; /* registers of writes that succeeded */
+
+static void slow_device(peer *p, uint64_t now)
+{
+    dxpu_tlp t, cpl;
+    uint8_t data[4] = { 0x34, 0x12, 0x78, 0x56 };
+    (void)now;
+    while (p->open && peer_take(p, DXPU_NONPOSTED, &t)) {
+        bool read = t.type == DXPU_TLP_CFGRD0, ready = not_yet == 0;
+        not_yet -= !ready;
+        crs_sent += !ready;
+        dxpu_tlp_completion(&t, MSI_FUNCTION, ready ? DXPU_CPL_SC : DXPU_CPL_CRS, &cpl);
+        cpl.payload.ptr = read && ready ? data : NULL;
+        cpl.payload.len = read && ready ? 4 : 0;
+        if (!read && ready && order_at < 16)
+            order[order_at++] = t.register_bytes;
+        (void)peer_submit(p, &cpl);
+    }
+}
+
+static void slow_start(uint64_t hold_ms, unsigned answers_not_yet)
+{
+    start(hold_ms);
+    far.step = slow_device;
+    not_yet = answers_not_yet;
+    order_at = crs_sent = last_value = 0;
+}
+
+static bool one_waits(void)
+{
+    return the_slot.retry.count == 1;
+}
+
+static bool three_answered(void)
+{
+    return answered == 3;
+}
+
+static bool is_shown(void)
+{
+    return shown == 1;
+}
+
+/* A device is shown once its BARs are known, and not before; one that does not tell them never. */
+static void test_device_is_shown_when_it_is_known(void **state)
+{
+    (void)state;
+    start(60000);
+    assert_false(the_slot.up && the_slot.probe.running);
+    assert_int_equal(shown, 0); /* it answered nothing */
+    dxpu_channel_reset(&far.ch, DXPU_REASON_SHUTDOWN);
+    run_until(far_is_off);
+    far.open = false;
+    far.step = config_device;
+    run_until(is_shown);
+    assert_false(the_slot.probe.running);
+    assert_false(the_slot.probe.failed);
+}
+
+static void test_v10_requests_are_made_again_in_order(void **state)
+{
+    dxpu_tlp t;
+    (void)state;
+    slow_start(60000, FOREVER);
+    config(DXPU_TLP_CFGWR0, 0x10, 1);
+    run_until(one_waits);
+    for (uint16_t i = 1; i < READS; i++) {
+        uint8_t data[4] = { 0 };
+        t = peer_request(DXPU_TLP_CFGWR0, 0);
+        t.address = 0;
+        t.target = MSI_FUNCTION;
+        t.register_bytes = (uint16_t)(0x10 + 4 * i);
+        t.payload.ptr = data;
+        t.payload.len = 4;
+        in_use[i] = true;
+        assert_true(slot_send(&the_slot, &t, i, dxpu_udp_now_ns()));
+    }
+    assert_int_equal(the_slot.retry.count, READS);
+    not_yet = 0;
+    run_until(three_answered);
+    assert_int_equal(order_at, 3);
+    for (uint16_t i = 0; i < READS; i++)
+        assert_int_equal(order[i], 0x10 + 4 * i);
+    assert_true(the_slot.retries >= READS);
+    uint64_t before = the_slot.retries;
+    configure(DXPU_TLP_CFGRD0, 0, 0); /* the control: a ready one is asked once */
+    assert_true(the_slot.retries == before);
+    assert_int_equal(last_value, 0x56781234);
+}
+
+static void test_v10_vendor_id_is_shown_as_not_ready(void **state)
+{
+    (void)state;
+    slow_start(60000, FOREVER);
+    visible = true;
+    configure(DXPU_TLP_CFGRD0, 0, 0);
+    assert_int_equal(last_value, 1);
+    assert_int_equal(crs_sent, 1);
+    assert_int_equal(the_slot.retry.count, 0);
+    config(DXPU_TLP_CFGRD0, 4, 0); /* any other register is asked again */
+    run_until(far_is_off);
+    assert_int_equal(answered, 0);
+    assert_int_equal(the_slot.retry.count, 1);
+    not_yet = 0;
+    run_until(one_answered);
+}
+
+static bool one_silent(void)
+{
+    return silent + answered == 1;
+}
+
+static void test_v10_time_is_up(void **state)
+{
+    (void)state;
+    slow_start(300, FOREVER);
+    config(DXPU_TLP_CFGRD0, 0, 0);
+    run_until(one_silent);
+    assert_int_equal(the_slot.retry.count, 0);
+    assert_true(crs_sent > 1);
+    assert_true(the_slot.up);
+    silent = 0;
+    config(DXPU_TLP_CFGRD0, 0, 0); /* the channel ends with one that waits */
+    run_until(far_is_off);
+    dxpu_channel_reset(&far.ch, DXPU_REASON_SHUTDOWN);
+    run_until(one_silent);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_teardown(name, teardown)
@@ -322,7 +612,13 @@ int main(void)
         CASE(test_silent_device_is_timed_out),
         CASE(test_requests_in_flight_are_contained),
         CASE(test_full_queue_refuses),
+        CASE(test_refused_request_frees_its_tag),
         CASE(test_requests_of_the_device_are_answered),
+        CASE(test_device_is_shown_when_it_is_known),
+        CASE(test_v10_requests_are_made_again_in_order),
+        CASE(test_v10_vendor_id_is_shown_as_not_ready),
+        CASE(test_v10_time_is_up),
+        CASE(test_v15_only_programmed_interrupts_are_delivered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

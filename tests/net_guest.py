@@ -684,6 +684,9 @@ def end(w):
     result = b.host.result()
     check("host_refused_nothing", all(
         result["slot_%d" % n]["refused"] == 0 for n in (1, 3)), result)
+    check("only_programmed_interrupts_came", all(
+        result["slot_%d" % n]["msis_refused"] == 0 for n in (1, 3)) and
+        result["slot_1"]["msis"] + result["slot_3"]["msis"] > 0, result)
     for name in ("disk", "other", "plain", "leaky", "lossy_disk"):
         box = getattr(w, name).process
         check("box_%s_stops" % name, box.stop() == 0, box.errors()[-500:])

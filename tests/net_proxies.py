@@ -860,6 +860,18 @@ def options_and_files():
                      ("--box", "127.0.0.1", "--load", "read", "--listen", "1:2:3")):
             wrong = l.run("dxpu-host", *args)
             check(wrong.status == 2 and "--help" in wrong.errors(), args, wrong.status)
+        for attach, words in (("1=nowhere", "slot is missing"), ("1=127.0.0.1:1:1/1", "--attach"),
+                              ("9=127.0.0.1:4458/1", "--slots"), ("1=127.0.0.1/0", "BOX-SLOT"),
+                              ("1=127.0.0.1/1/0", "EPOCH"), ("1=127.0.0.1/1/2x", "EPOCH"),
+                              ("1=127.0.0.1/1,1=127.0.0.1/2", "twice"), ("", "--attach"),
+                              ("1=[::1]:4458/1", "--listen")):
+            wrong = l.run("dxpu-host", "--vfio-user", l.file("s"), "--attach", attach, seconds=10)
+            check(wrong.status == 2 and words in wrong.errors() and "--help" in wrong.errors(),
+                  attach, wrong.status, wrong.errors())
+        there = l.start("dxpu-host", "--vfio-user", l.file("s"), "--attach",
+                        "1=127.0.0.1:1/1,2=[::1]:1/1/7", "--listen", "127.0.0.1:0,[::1]:0")
+        there.says("waiting for a guest")  # the control
+        check(there.stop() == 0)
         for args, words in ((("--window", "63"), "power of two"),
                             (("--listen", "127.0.0.1:99999"), "0 to 65535")):
             wrong = l.run("dxpu-box", *args, seconds=10)

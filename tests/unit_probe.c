@@ -15,16 +15,33 @@
 typedef struct space {
     uint32_t reg[PROBE_BARS], mask[PROBE_BARS];
     unsigned writes;
+    uint8_t header; /* its type; function 5, when there is one, is the same */
 } space;
 
 /* The completion of one request; payload in data. */
 static dxpu_tlp answer(space *s, const dxpu_tlp *t, uint8_t data[4])
 {
     dxpu_tlp cpl;
-    unsigned i = (t->register_bytes - 0x10u) / 4;
-    assert_true(i < PROBE_BARS);
+    unsigned i = (t->register_bytes - 0x10u) / 4, fn = DXPU_BDF_FN(t->target);
     assert_int_equal(t->first_be, 0xf);
     dxpu_tlp_completion(t, 0, DXPU_CPL_SC, &cpl);
+    if (fn && fn != 5) { /* some say so, others read as ones */
+        static const uint8_t ones[4] = { 0xff, 0xff, 0xff, 0xff };
+        assert_int_equal(t->register_bytes, 0);
+        cpl.status = fn % 2 ? DXPU_CPL_UR : DXPU_CPL_SC;
+        cpl.payload.ptr = fn % 2 ? NULL : ones;
+        cpl.payload.len = fn % 2 ? 0 : 4;
+        return cpl;
+    }
+    if (t->register_bytes == 0 || t->register_bytes == 0xc) {
+        memset(data, 0x12, 4);
+        if (t->register_bytes == 0xc)
+            data[2] = s->header;
+        cpl.payload.ptr = data;
+        cpl.payload.len = 4;
+        return cpl;
+    }
+    assert_true(i < PROBE_BARS);
     if (t->type == DXPU_TLP_CFGWR0) {
         uint32_t v = 0;
         for (unsigned b = 0; b < 4; b++)
@@ -59,12 +76,13 @@ static void test_all_kinds(void **state)
     /* 4 GB 64-bit prefetchable; 8 KB 32-bit; I/O; 64 KB 64-bit */
     space s = { { 0xc, 0, 0, 1, 4, 0 },
                 { 0, 0xffffffff, 0xffffe000, 0xffffff00, 0xffff0000, 0xffffffff },
+                0,
                 0 };
-    dxpu_vswitch_bar bars[PROBE_BARS];
+    dxpu_vswitch_bar bars[PROBE_BARS_MAX];
     probe p;
     (void)state;
     probe_start(&p);
-    assert_int_equal(go_on(&p, &s, 100), 24);
+    assert_int_equal(go_on(&p, &s, 100), 2 + 24);
     assert_false(p.running);
     assert_false(p.failed);
     assert_int_equal(probe_bars(&p, bars), 3);
@@ -80,6 +98,7 @@ static void test_registers_are_put_back(void **state)
 {
     space s = { { 0xf8000000, 0, 0x2000000c, 0x9, 0, 0 },
                 { 0xffff0000, 0, 0xfffff000, 0xffffffff, 0, 0 },
+                0,
                 0 };
     space before = s;
     probe p;
@@ -92,8 +111,8 @@ static void test_registers_are_put_back(void **state)
 
 static void test_no_bars(void **state)
 {
-    space s = { { 0 }, { 0 }, 0 };
-    dxpu_vswitch_bar bars[PROBE_BARS];
+    space s = { { 0 }, { 0 }, 0, 0 };
+    dxpu_vswitch_bar bars[PROBE_BARS_MAX];
     probe p;
     (void)state;
     probe_start(&p);
@@ -105,8 +124,8 @@ static void test_no_bars(void **state)
 /* A 64-bit BAR in the last register has no other half; its size is what the register says. */
 static void test_half_a_bar(void **state)
 {
-    space s = { { 0, 0, 0, 0, 0, 4 }, { 0, 0, 0, 0, 0, 0xfffff000 }, 0 };
-    dxpu_vswitch_bar bars[PROBE_BARS];
+    space s = { { 0, 0, 0, 0, 0, 4 }, { 0, 0, 0, 0, 0, 0xfffff000 }, 0, 0 };
+    dxpu_vswitch_bar bars[PROBE_BARS_MAX];
     probe p;
     (void)state;
     probe_start(&p);
@@ -117,12 +136,12 @@ static void test_half_a_bar(void **state)
 
 static void test_refusals(void **state)
 {
-    space s = { { 0 }, { 0 }, 0 };
+    space s = { { 0 }, { 0 }, 0, 0 };
     uint8_t out[4];
     dxpu_tlp t, cpl;
     probe p;
     (void)state;
-    for (unsigned after = 0; after < 24; after++) {
+    for (unsigned after = 0; after < 26; after++) {
         for (unsigned way = 0; way < 3; way++) {
             probe_start(&p);
             assert_int_equal(go_on(&p, &s, after), after);
@@ -142,8 +161,8 @@ static void test_refusals(void **state)
 
 static void test_device_asks_for_time(void **state)
 {
-    space s = { { 0 }, { 0xfffff000 }, 0 };
-    dxpu_vswitch_bar bars[PROBE_BARS];
+    space s = { { 0 }, { 0xfffff000 }, 0, 0 };
+    dxpu_vswitch_bar bars[PROBE_BARS_MAX];
     uint8_t out[4];
     dxpu_tlp t, cpl;
     probe p;
@@ -152,7 +171,7 @@ static void test_device_asks_for_time(void **state)
         probe_start(&p);
         for (unsigned i = 0; i < times; i++) {
             assert_true(probe_request(&p, &t, out));
-            assert_int_equal(t.register_bytes, 0x10);
+            assert_int_equal(t.register_bytes, 0);
             dxpu_tlp_completion(&t, 0, DXPU_CPL_CRS, &cpl);
             probe_answer(&p, &cpl);
             assert_int_equal(p.wait, i < PROBE_RETRIES);
@@ -169,28 +188,77 @@ static void test_device_asks_for_time(void **state)
 /* The device was reset between two requests, and its registers with it. */
 static void test_reset_meanwhile(void **state)
 {
-    space s = { { 0 }, { 0xfffff000 }, 0 };
-    dxpu_vswitch_bar bars[PROBE_BARS];
+    space s = { { 0 }, { 0xfffff000 }, 0, 0 };
+    dxpu_vswitch_bar bars[PROBE_BARS_MAX];
     probe p;
     (void)state;
-    for (unsigned after = 0; after < 23; after++) {
+    for (unsigned after = 0; after < 25; after++) {
         probe_start(&p);
         assert_int_equal(go_on(&p, &s, after), after);
         memset(s.reg, 0, sizeof s.reg);
         p.again = true;
-        assert_int_equal(go_on(&p, &s, 100), 1 + 24);
+        assert_int_equal(go_on(&p, &s, 100), 1 + 2 + 24);
         assert_int_equal(probe_bars(&p, bars), 1);
         assert_true(bars[0].bytes == 4096);
     }
 }
 
+static void test_all_functions(void **state)
+{
+    space s = { { 0 }, { 0xfffff000, 0, 0, 0, 0, 0xffff0000 }, 0, 0x80 };
+    dxpu_vswitch_bar bars[PROBE_BARS_MAX];
+    probe p;
+    (void)state;
+    probe_start(&p);
+    assert_int_equal(go_on(&p, &s, 100), 2 * 26 + 6);
+    assert_false(p.failed);
+    assert_int_equal(probe_bars(&p, bars), 4);
+    assert_true(bars[2].bytes == 4096);
+    assert_true(bars[3].bytes == 65536);
+    s.header = 0x81; /* bridges have two */
+    probe_start(&p);
+    assert_int_equal(go_on(&p, &s, 100), 2 * 10 + 6);
+    assert_int_equal(probe_bars(&p, bars), 2);
+    s.header = 2; /* a header that nobody knows */
+    probe_start(&p);
+    assert_int_equal(go_on(&p, &s, 100), 2);
+    assert_false(p.failed);
+    assert_int_equal(probe_bars(&p, bars), 0);
+    s.header = 0; /* the control: one function is all */
+    probe_start(&p);
+    assert_int_equal(go_on(&p, &s, 100), 26);
+    assert_int_equal(probe_bars(&p, bars), 2);
+}
+
+/* A device that reads as ones is none. */
+static void test_nobody_at_function_0(void **state)
+{
+    uint8_t ones[4] = { 0xff, 0xff, 0xff, 0xff }, out[4];
+    dxpu_tlp t, cpl;
+    probe p;
+    (void)state;
+    probe_start(&p);
+    assert_true(probe_request(&p, &t, out));
+    dxpu_tlp_completion(&t, 0, DXPU_CPL_SC, &cpl);
+    cpl.payload.ptr = ones;
+    cpl.payload.len = 4;
+    probe_answer(&p, &cpl);
+    assert_true(p.failed);
+    assert_false(probe_request(&p, &t, out));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_kinds),       cmocka_unit_test(test_registers_are_put_back),
-        cmocka_unit_test(test_no_bars),         cmocka_unit_test(test_half_a_bar),
-        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_device_asks_for_time),
+        cmocka_unit_test(test_all_kinds),
+        cmocka_unit_test(test_registers_are_put_back),
+        cmocka_unit_test(test_no_bars),
+        cmocka_unit_test(test_half_a_bar),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_device_asks_for_time),
         cmocka_unit_test(test_reset_meanwhile),
+        cmocka_unit_test(test_all_functions),
+        cmocka_unit_test(test_nobody_at_function_0),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

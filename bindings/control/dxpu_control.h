@@ -212,6 +212,7 @@ typedef struct dxpu_control_slot {
     uint64_t epoch_seen;                      /* box: highest ever */
     uint32_t attempts;                        /* host: incarnations in a row that did not come up */
     uint32_t incarnations;                    /* that did, ever */
+    uint32_t msis_refused;                    /* host: interrupts its guest did not program */
     uint64_t to_device, from_device, dropped; /* TLPs */
     char device[16];                          /* box: what it is; zero-terminated, printable */
     char note[64];                            /* a remark for people, as device */
@@ -623,6 +624,7 @@ DXPU_API void dxpu_control_slot_encode(const dxpu_control_slot *s,
     dxpui_ctl_put16(out + 8, s->peer_slot);
     dxpui_ctl_put32(out + 12, s->peer_node);
     dxpui_ctl_put_address(out + 16, &s->peer);
+    dxpui_ctl_put32(out + 36, s->msis_refused);
     dxpui_ctl_put64(out + 40, s->epoch);
     dxpui_ctl_put64(out + 48, s->epoch_seen);
     dxpui_ctl_put32(out + 56, s->attempts);
@@ -652,6 +654,7 @@ DXPU_API bool dxpu_control_slot_next(const dxpu_control_status *st, dxpu_bytes *
     out->peer_node = dxpui_ctl_get32(p + 12);
     if (dxpui_ctl_family_known(p[16])) /* M-21: else as if there were none */
         dxpui_ctl_get_address(p + 16, &out->peer);
+    out->msis_refused = dxpui_ctl_get32(p + 36);
     out->epoch = dxpui_ctl_get64(p + 40);
     out->epoch_seen = dxpui_ctl_get64(p + 48);
     out->attempts = dxpui_ctl_get32(p + 56);

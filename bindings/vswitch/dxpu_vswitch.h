@@ -169,7 +169,7 @@ typedef struct dxpu_vswitch_bar {
     uint64_t bytes;    /* a power of two; 0 is none */
     bool prefetchable; /* prefetchable and 64-bit; any other lives in the 32-bit window */
 } dxpu_vswitch_bar;
-enum { DXPU_VSWITCH_BARS_MAX = 8 };
+enum { DXPU_VSWITCH_BARS_MAX = 48 }; /* six of each of eight functions */
 /* The window (bytes) that the slot's port holds now. */
 DXPU_API uint64_t dxpu_vswitch_window_bytes(const dxpu_vswitch *vs, uint8_t slot,
                                             bool prefetchable);

@@ -8,13 +8,10 @@
 #include "devices/memory.h"
 #include "devices/nvme.h"
 #include "devices/vga.h"
-#include "options.h"
+#include "program.h"
 #include "slots.h"
 
 #include <errno.h>
-#include <signal.h>
-
-enum { EXIT_GOOD = 0, EXIT_USAGE = 2, EXIT_SYSTEM = 3 };
 
 /* places for incarnations: the one in use, those opening, and those that answer a last close */
 enum { CHANNELS_PER_SLOT = 4, SLOTS_MAX = FABRIC_CHANNELS_MAX / CHANNELS_PER_SLOT };
@@ -86,20 +83,14 @@ static box the_box;
 static bool stopping;
 static uint64_t stop_ns;
 
-static void print_stats(FILE *out, bool json)
+static void fill_stats(report *r)
 {
-    report r;
-    report_begin(&r, out, json);
-    slots_report(&the_box, &r);
-    report_end(&r);
+    slots_report(&the_box, r);
 }
 
-static void on_stop(evutil_socket_t fd, short what, void *user)
+static void on_stop(void)
 {
     uint64_t now = dxpu_udp_now_ns();
-    (void)fd;
-    (void)what;
-    (void)user;
     if (stopping) { /* asked twice: not politely any more */
         fabric_stop(&the_box.fabric);
         return;
@@ -109,12 +100,9 @@ static void on_stop(evutil_socket_t fd, short what, void *user)
     fabric_close_all(&the_box.fabric, DXPU_REASON_SHUTDOWN);
 }
 
-static void on_usr1(evutil_socket_t fd, short what, void *user)
+static void on_usr1(void)
 {
-    (void)fd;
-    (void)what;
-    (void)user;
-    print_stats(stderr, false);
+    program_print(stderr, false, fill_stats);
     recorder_flush(&the_box.record);
 }
 
@@ -136,36 +124,34 @@ static uint8_t welcome(void *user, const dxpu_offer *offer, dxpu_channel_config 
     return stopping ? (uint8_t)DXPU_REASON_SHUTDOWN : slots_welcome(user, offer, cfg);
 }
 
-static int usage(const char *what)
-{
-    fprintf(stderr, "dxpu-box: %s; see dxpu-box --help\n", what);
-    return EXIT_USAGE;
-}
+static option_program program = {
+    "dxpu-box",
+    "lends the devices of its slots to hosts over the network",
+    NULL,
+    rows,
+    sizeof rows / sizeof rows[0],
+    "SIGUSR1 prints statistics, Ctrl-C closes all channels in order.\n"
+    "exit status: 0 stopped as asked, 2 usage, 3 system error\n"
+};
 
-static int check_device(void)
+/* What is wrong with the options together; NULL: nothing. */
+static const char *check(void)
 {
-    const device_settings *d = &set.device;
-    if (d->memory_bytes & (d->memory_bytes - 1))
-        return usage("--memory: a power of two is wanted");
-    if (d->bar_bytes & (d->bar_bytes - 1))
-        return usage("--bar: a power of two is wanted");
-    if (d->mps_bytes & (d->mps_bytes - 1))
-        return usage("--mps: 128, 256, 512, 1024, 2048 or 4096");
-    if (d->file && d->namespaces)
-        return usage("--namespaces: --file makes as many as it names files");
-    if (d->serial && (!d->serial[0] || strlen(d->serial) > SERIAL_MAX))
-        return usage("--serial: 1 to 16 characters");
-    for (const char *c = d->serial; c && *c; c++) {
+    if (set.device.memory_bytes & (set.device.memory_bytes - 1))
+        return "--memory: a power of two is wanted";
+    if (set.device.bar_bytes & (set.device.bar_bytes - 1))
+        return "--bar: a power of two is wanted";
+    if (set.device.mps_bytes & (set.device.mps_bytes - 1))
+        return "--mps: 128, 256, 512, 1024, 2048 or 4096";
+    if (set.device.file && set.device.namespaces)
+        return "--namespaces: --file makes as many as it names files";
+    if (set.device.serial && (!set.device.serial[0] || strlen(set.device.serial) > SERIAL_MAX))
+        return "--serial: 1 to 16 characters";
+    for (const char *c = set.device.serial; c && *c; c++) {
         if (*c <= ' ' || *c > '~')
-            return usage("--serial: only printable ASCII, and no blanks");
+            return "--serial: only printable ASCII, and no blanks";
     }
-    return 0;
-}
-
-static int check_fabric(void)
-{
-    const char *wrong = fabric_check(&set.fabric);
-    return wrong ? usage(wrong) : 0;
+    return fabric_check(&set.fabric);
 }
 
 static void say_ready(void)
@@ -206,65 +192,42 @@ static int open_box(void)
 
 static int run_box(void)
 {
-    struct event_base *base = dxpu_udp_base(the_box.fabric.udp);
-    struct event *events[3];
-    bool ready = true;
-    int rc = -1;
-    events[0] = evsignal_new(base, SIGINT, on_stop, NULL);
-    events[1] = evsignal_new(base, SIGTERM, on_stop, NULL);
-    events[2] = evsignal_new(base, SIGUSR1, on_usr1, NULL);
-    for (unsigned i = 0; i < 3; i++)
-        ready = ready && events[i] && !event_add(events[i], NULL);
-    if (ready) {
-        say_ready(); /* from now on a signal does what it is documented to do */
-        rc = fabric_run(&the_box.fabric);
-    }
-    if (rc)
-        fprintf(stderr, "dxpu-box: waiting for events: %s\n", strerror(errno));
-    for (unsigned i = 0; i < 3; i++) {
-        if (events[i])
-            event_free(events[i]);
-    }
-    return rc;
+    say_ready();
+    if (!fabric_run(&the_box.fabric))
+        return PROGRAM_GOOD;
+    fprintf(stderr, "dxpu-box: waiting for events: %s\n", strerror(errno));
+    return PROGRAM_SYSTEM;
+}
+
+static int run_signalled(void)
+{
+    program_loop loop = { dxpu_udp_base(the_box.fabric.udp), on_stop, on_usr1, run_box };
+    return program_run(&loop);
 }
 
 int main(int argc, char **argv)
 {
-    static char version[120];
-    option_program program = { "dxpu-box",
-                               "lends the devices of its slots to hosts over the network",
-                               version,
-                               rows,
-                               sizeof rows / sizeof rows[0],
-                               "SIGUSR1 prints statistics, Ctrl-C closes all channels in order.\n"
-                               "exit status: 0 stopped as asked, 2 usage, 3 system error\n" };
-    int rc;
-    snprintf(version, sizeof version, "%s, wire version %d, CRC-32 by %s", DXPU_VERSION,
-             DXPU_WIRE_VERSION, fabric_crc_name());
-    rc = options_parse(&program, argc, argv);
-    if (rc != OPTIONS_GO)
-        return rc == OPTIONS_SHOWN ? EXIT_GOOD : EXIT_USAGE;
-    rc = check_device();
-    if (rc)
+    const char *wrong;
+    int rc = program_options(&program, argc, argv);
+    if (rc != PROGRAM_GO)
         return rc;
-    rc = check_fabric();
-    if (rc)
-        return rc;
+    wrong = check();
+    if (wrong)
+        return program_usage(&program, wrong);
     console_start();
-    rc = open_box() || run_box() ? EXIT_SYSTEM : EXIT_GOOD;
+    rc = open_box() ? PROGRAM_SYSTEM : run_signalled();
     console_end();
     if (the_box.fabric.udp && the_box.slots) {
         if (set.stats)
-            print_stats(stderr, false);
+            program_print(stderr, false, fill_stats);
         if (set.json)
-            print_stats(stdout, true);
+            program_print(stdout, true, fill_stats);
     }
-    if (recorder_close(&the_box.record)) {
-        rc = EXIT_SYSTEM;
-    }
+    if (recorder_close(&the_box.record))
+        rc = PROGRAM_SYSTEM;
     control_close(the_box.control);
     if (fabric_close(&the_box.fabric))
-        rc = EXIT_SYSTEM;
+        rc = PROGRAM_SYSTEM;
     slots_close(&the_box);
     return rc;
 }

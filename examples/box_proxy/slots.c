@@ -123,7 +123,7 @@ static void drain_queues(slot *s, uint64_t now)
 static void refuse(slot *s, dxpu_bytes tlp)
 {
     uint8_t bytes[REFUSAL_BYTES];
-    dxpu_bytes answer = refusal_encode(tlp, bytes);
+    dxpu_bytes answer = refusal_encode(tlp, DXPU_CPL_UR, bytes);
     s->malformed++;
     if (answer.len)
         device_emits(s, answer);
@@ -293,16 +293,8 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
     }
 }
 
-/* FILE, or FILE.2 and so on for further slots. */
-static const char *file_of_slot(const char *file, unsigned index, char *name, size_t size)
-{
-    if (index == 0)
-        return file;
-    snprintf(name, size, "%s.%u", file, index + 1);
-    return name;
-}
-
-/* The same for each of several names with commas between them.  0, or -1: they are too long. */
+/* FILE, or FILE.2 and so on for further slots; each of several with commas between them.  0, or -1:
+   they are too long. */
 static int files_of_slot(const char *files, unsigned index, char *names, size_t size)
 {
     char number[16] = "";

@@ -260,6 +260,8 @@ static json_t *slot_json(const dxpu_control_slot *s)
     set_number(o, "to_device", s->to_device);
     set_number(o, "from_device", s->from_device);
     set_number(o, "dropped", s->dropped);
+    if (s->msis_refused)
+        set_number(o, "interrupts_refused", s->msis_refused);
     if (s->error) {
         json_object_set_new(o, "last_error", json_string(dxpu_error_name(s->error)));
         json_object_set_new(o, "last_reason", json_string(dxpu_reason_text(s->reason)));

@@ -373,7 +373,8 @@ static const char *size_text(uint64_t bytes, char out[24])
     return out;
 }
 
-/* What a person can do so that the device can be hot-added; "" when nothing is needed. */
+/* What a person can do so that the device can be hot-added; "" when nothing is needed.  As a
+   rule it fits into the note of a status, 63 characters. */
 static void remedy(const guest *g, uint64_t largest, char *out, size_t cap)
 {
     char parameter[32], bar4[40] = "";
@@ -386,10 +387,10 @@ static void remedy(const guest *g, uint64_t largest, char *out, size_t cap)
         all *= 2;
     if (all > g->set->bar4_bytes)
         snprintf(bar4, sizeof bar4, " and --bar4 %lluG", (unsigned long long)(all >> 30));
-    snprintf(out, cap, "guest kernel parameter %s%s", parameter, bar4);
+    snprintf(out, cap, "guest parameter %s%s", parameter, bar4);
 }
 
-static void say_refused(const guest *g, const guest_slot *s, uint64_t largest, const char *what)
+static void say_refused(const guest *g, const guest_slot *s, uint64_t largest)
 {
     uint8_t n = (uint8_t)s->number;
     char text[3][24];
@@ -398,21 +399,18 @@ static void say_refused(const guest *g, const guest_slot *s, uint64_t largest, c
             "%s and, 64-bit prefetchable, %s; remedy: %s\n",
             s->number, size_text(largest, text[0]),
             size_text(dxpu_vswitch_window_bytes(&g->vs, n, false), text[1]),
-            size_text(dxpu_vswitch_window_bytes(&g->vs, n, true), text[2]),
-            what[0]                                   ? what
-            : g->set->topology == DXPU_VSWITCH_SWITCH ? "--topology root-ports"
-                                                      : "larger --bar2 or --bar4");
+            size_text(dxpu_vswitch_window_bytes(&g->vs, n, true), text[2]), s->note);
 }
 
 /* Show the guest the device, unless it has no room for it: a hot-add that fails would cost this
    slot and its neighbours their windows. */
 static void insert(guest *g, guest_slot *s)
 {
-    dxpu_vswitch_bar bars[PROBE_BARS];
+    dxpu_vswitch_bar bars[PROBE_BARS_MAX];
     unsigned count = probe_bars(&s->probe, bars);
     dxpu_range root[2];
     uint64_t largest[2] = { 0, 0 };
-    char what[120];
+    char what[sizeof s->note];
     for (unsigned i = 0; i < count; i++) {
         if (bars[i].bytes > largest[bars[i].prefetchable])
             largest[bars[i].prefetchable] = bars[i].bytes;
@@ -421,7 +419,11 @@ static void insert(guest *g, guest_slot *s)
     root_windows(g, root);
     s->misfit = !dxpu_vswitch_fits(&g->vs, (uint8_t)s->number, bars, count, root);
     if (s->misfit) {
-        say_refused(g, s, largest[largest[true] > largest[false]], what);
+        snprintf(s->note, sizeof s->note, "%s",
+                 what[0]                                   ? what
+                 : g->set->topology == DXPU_VSWITCH_SWITCH ? "--topology root-ports"
+                                                           : "larger --bar2 or --bar4");
+        say_refused(g, s, largest[largest[true] > largest[false]]);
         return;
     }
     if (what[0] && dxpu_vswitch_window_bytes(&g->vs, (uint8_t)s->number, true) < largest[true])
@@ -485,10 +487,29 @@ static void on_msi(void *user, uint64_t address, uint32_t data)
     (void)dxpu_vfu_msi(g->vfu, address, data); /* without a guest nobody listens */
 }
 
-static bool on_bus_master(void *user, unsigned slot)
+/* As a switch routes it; besides, a request to another slot must have a requester to which its
+   completions find back, and a payload that the other port may send (Base Spec 2.2.2). */
+static int on_route(void *user, unsigned slot, const dxpu_tlp *t)
 {
     guest *g = user;
-    return dxpu_vswitch_bus_master(&g->vs, (uint8_t)slot);
+    int to = dxpu_vswitch_upstream(&g->vs, (uint8_t)slot, t);
+    if (to > 0 && ((dxpu_tlp_class(t) == DXPU_NONPOSTED &&
+                    dxpu_vswitch_by_bdf(&g->vs, t->requester) != slot) ||
+                   t->payload.len > dxpu_vswitch_mps_bytes(&g->vs, (uint8_t)to)))
+        return -DXPU_CPL_UR;
+    return to;
+}
+
+static bool on_crs(void *user, unsigned slot, const dxpu_tlp *req, dxpu_tlp *cpl, uint8_t data[4])
+{
+    guest *g = user;
+    return dxpu_vswitch_crs(&g->vs, (uint8_t)slot, req, cpl, data);
+}
+
+static guest_slot *on_peer(void *user, unsigned slot)
+{
+    guest *g = user;
+    return &g->slots[slot - 1];
 }
 
 static uint32_t on_mps(void *user, unsigned slot)
@@ -635,7 +656,9 @@ static void on_describe(void *user, unsigned number, dxpu_control_slot *out)
 {
     const guest *g = user;
     const guest_slot *s = &g->slots[number - 1];
-    out->state = s->attached  ? s->up ? DXPU_CONTROL_SLOT_UP : DXPU_CONTROL_SLOT_DIALING
+    /* while its BARs are sized nobody knows yet whether the guest will be shown it */
+    bool known = s->up && !s->probe.running;
+    out->state = s->attached  ? known ? DXPU_CONTROL_SLOT_UP : DXPU_CONTROL_SLOT_DIALING
                  : s->channel ? DXPU_CONTROL_SLOT_CLOSING
                               : DXPU_CONTROL_SLOT_EMPTY;
     out->error = (int16_t)s->last_error;
@@ -645,11 +668,16 @@ static void on_describe(void *user, unsigned number, dxpu_control_slot *out)
     out->to_device = s->down_tlps;
     out->from_device = s->up_tlps;
     out->dropped = s->dropped;
+    out->msis_refused = (uint32_t)s->msis_refused;
     if (out->state == DXPU_CONTROL_SLOT_EMPTY)
         return;
     out->epoch = s->epoch;
     out->peer_slot = s->box_slot;
     control_address_from(&s->path.remote, &out->peer);
+    if (known && s->misfit) {
+        out->code = DXPU_CONTROL_CODE_NO_ROOM;
+        snprintf(out->note, sizeof out->note, "%.63s", s->note);
+    }
 }
 
 static int open_control(guest *g)
@@ -714,59 +742,112 @@ static int open_switch(guest *g)
     return 0;
 }
 
+typedef struct attachment {
+    unsigned long slot, box_slot;
+    unsigned long long epoch;
+    dxpu_udp_address box;
+} attachment;
+
 /* One "N=ADDR:PORT/SLOT[/EPOCH]".  NULL, or what is wrong with it. */
-static const char *attach_one(guest *g, char *text)
+static const char *parse_attachment(char *text, uint64_t slots, attachment *out)
 {
     char *address = strchr(text, '='), *slot, *epoch, *end;
-    dxpu_udp_address box;
-    const char *wrong;
-    unsigned long n = strtoul(text, &end, 10), box_slot;
-    unsigned long long lease = 1;
-    if (!address || end != address || n < 1 || n > g->set->slots)
+    out->epoch = 1;
+    out->slot = strtoul(text, &end, 10);
+    if (!address || end != address || out->slot < 1 || out->slot > slots)
         return "wants SLOT=ADDR:PORT/BOX-SLOT[/EPOCH], and SLOT within --slots";
     slot = strchr(++address, '/');
     if (!slot)
         return "the box's slot is missing: ADDR:PORT/BOX-SLOT";
     *slot++ = 0;
-    box_slot = strtoul(slot, &epoch, 10);
+    out->box_slot = strtoul(slot, &epoch, 10);
+    end = epoch;
     if (*epoch == '/')
-        lease = strtoull(epoch + 1, &end, 10);
-    if (box_slot < 1 || box_slot > 0xffff || (*epoch && *epoch != '/') || lease < 1)
+        out->epoch = strtoull(epoch + 1, &end, 10);
+    if (out->box_slot < 1 || out->box_slot > 0xffff || *end || out->epoch < 1)
         return "BOX-SLOT is 1..65535, EPOCH at least 1";
-    wrong = dxpu_udp_parse(address, &box);
-    if (wrong)
-        return wrong;
-    switch (slot_attach(&g->slots[n - 1], &box, (uint16_t)box_slot, lease, dxpu_udp_now_ns())) {
-    case 0:
-        return NULL;
-    case SLOT_FAMILY:
-        return "--listen has no address of this kind";
-    default:
-        return "this slot is named twice";
+    return dxpu_udp_parse(address, &out->box);
+}
+
+/* Each attachment of the list to `each`, until that says what is wrong.  NULL, or that. */
+static const char *for_attachments(const guest_settings *set, void *user,
+                                   const char *(*each)(void *user, const attachment *a))
+{
+    char *list = set->attach ? strdup(set->attach) : NULL, *rest = list;
+    const char *wrong = set->attach && !list ? "out of memory" : NULL;
+    for (char *one; !wrong && rest && (one = strsep(&rest, ",")) != NULL;) {
+        attachment a;
+        wrong = parse_attachment(one, set->slots, &a);
+        if (!wrong)
+            wrong = each(user, &a);
     }
+    free(list);
+    return wrong;
+}
+
+/* What check_one() compares with. */
+typedef struct attach_check {
+    uint32_t slots; /* named so far, bit slot - 1 */
+    const char *listen;
+} attach_check;
+
+static bool listens_like(const char *listen, const dxpu_udp_address *box)
+{
+    char one[300];
+    dxpu_udp_address local;
+    for (size_t len; *listen; listen += len + (listen[len] != 0)) {
+        len = strcspn(listen, ",");
+        snprintf(one, sizeof one, "%.*s", (int)len, listen);
+        if (!dxpu_udp_parse(one, &local) && local.u.any.sa_family == box->u.any.sa_family)
+            return true;
+    }
+    return false;
+}
+
+static const char *check_one(void *user, const attachment *a)
+{
+    attach_check *c = user;
+    uint32_t bit = 1u << (a->slot - 1);
+    if (c->slots & bit)
+        return "a slot is named twice";
+    c->slots |= bit;
+    return listens_like(c->listen, &a->box) ? NULL : "--listen has no address of this kind";
+}
+
+const char *guest_check(const guest_settings *set, const char *listen)
+{
+    static char text[400];
+    attach_check c = { 0, listen };
+    const char *wrong = for_attachments(set, &c, check_one);
+    if (!wrong)
+        return NULL;
+    snprintf(text, sizeof text, "--attach %.200s: %s", set->attach, wrong);
+    return text;
+}
+
+static const char *attach_one(void *user, const attachment *a)
+{
+    guest *g = user;
+    return slot_attach(&g->slots[a->slot - 1], &a->box, (uint16_t)a->box_slot, a->epoch,
+                       dxpu_udp_now_ns())
+               ? "no socket for this kind of address, or named twice"
+               : NULL;
 }
 
 static int attach_all(guest *g)
 {
-    char *list = g->set->attach ? strdup(g->set->attach) : NULL, *rest = list;
-    int rc = 0;
-    for (char *one; rc == 0 && rest && (one = strsep(&rest, ",")) != NULL;) {
-        const char *wrong = attach_one(g, one);
-        if (wrong) {
-            fprintf(stderr, "dxpu-host: --attach %s: %s\n", g->set->attach, wrong);
-            rc = -1;
-        }
-    }
-    free(list);
-    return rc;
+    const char *wrong = for_attachments(g->set, g, attach_one);
+    if (wrong)
+        fprintf(stderr, "dxpu-host: --attach %s: %s\n", g->set->attach, wrong);
+    return wrong ? -1 : 0;
 }
 
 guest *guest_open(const guest_settings *set, const fabric_settings *net)
 {
     fabric_callbacks cb = { NULL, NULL, on_up, on_work, on_down, on_next, on_tick };
     guest *g = calloc(1, sizeof *g);
-    slot_host host = { g,      on_dma_read,   on_dma_write, on_msi, on_bus_master,
-                       on_mps, on_completion, on_filled };
+    slot_host host = { g,       on_dma_read, on_dma_write, on_msi,        on_route,
+                       on_peer, on_crs,      on_mps,       on_completion, on_filled };
     if (!g)
         return NULL;
     g->set = set;

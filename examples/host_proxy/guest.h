@@ -21,6 +21,9 @@ typedef struct guest_settings {
 
 typedef struct guest guest;
 
+/* What is wrong with the list of attachments, given where the fabric's port will listen: a matter
+   of usage.  NULL: nothing.  Valid until the next call. */
+const char *guest_check(const guest_settings *set, const char *listen);
 /* NULL after a message. */
 guest *guest_open(const guest_settings *set, const fabric_settings *net);
 /* Serve until stopped: 0, or -1. */

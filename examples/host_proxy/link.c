@@ -64,7 +64,7 @@ static bool take_request(host_link *l, unsigned cls, uint64_t now)
     dxpu_bytes answer;
     if (!d.tlp.len)
         return false;
-    answer = refusal_encode(d.tlp, bytes);
+    answer = refusal_encode(d.tlp, DXPU_CPL_UR, bytes);
     if (answer.len && dxpu_channel_submit(ch, answer, now, 0) == DXPU_E_AGAIN)
         return false; /* it stays where it is until there is room to answer it */
     if (cls == DXPU_POSTED)

@@ -3,12 +3,8 @@
 #include "console.h"
 #include "guest.h"
 #include "load.h"
-#include "options.h"
+#include "program.h"
 #include "replay.h"
-
-#include <signal.h>
-
-enum { EXIT_USAGE = 2 };
 
 static struct {
     fabric_settings fabric;
@@ -86,31 +82,32 @@ static replay the_replay;
 static load the_load;
 static source the_source;
 
-static void print_results(FILE *out, bool json, bool all)
+static bool all_results; /* of the next print: fabric and port, too */
+
+static void fill_results(report *r)
 {
-    report r;
-    report_begin(&r, out, json);
     if (the_guest) {
-        guest_report(the_guest, &r);
-        report_end(&r);
+        guest_report(the_guest, r);
         return;
     }
-    the_source.report(the_source.self, &r);
-    if (the_link.fabric.udp) { /* a capture with nothing to send opens no port */
-        link_report(&the_link, &r);
-        if (all)
-            fabric_report(&the_link.fabric, &r);
-    }
-    report_end(&r);
+    the_source.report(the_source.self, r);
+    if (!the_link.fabric.udp) /* a capture with nothing to send opens no port */
+        return;
+    link_report(&the_link, r);
+    if (all_results)
+        fabric_report(&the_link.fabric, r);
+}
+
+static void print_results(FILE *out, bool json, bool all)
+{
+    all_results = all;
+    program_print(out, json, fill_results);
 }
 
 /* What --json prints with the rest: counters of the channel, the proxy and the port. */
-static void print_more(void)
+static void fill_more(report *r)
 {
-    report r;
-    report_begin(&r, stderr, false);
-    fabric_report(&the_link.fabric, &r);
-    report_end(&r);
+    fabric_report(&the_link.fabric, r);
 }
 
 /* Results of a run, if there was one: without a channel they would all be 0. */
@@ -120,32 +117,37 @@ static void finish(void)
     if (ran || set.json)
         print_results(stdout, set.json, set.json);
     if (set.stats && !the_guest && the_link.fabric.udp)
-        print_more();
+        program_print(stderr, false, fill_more);
 }
 
-static void on_stop(evutil_socket_t fd, short what, void *user)
+static void on_stop(void)
 {
-    (void)fd;
-    (void)what;
-    (void)user;
     if (the_guest)
         guest_stop(the_guest);
     else
         link_stop(&the_link);
 }
 
-static void on_usr1(evutil_socket_t fd, short what, void *user)
+static void on_usr1(void)
 {
-    (void)fd;
-    (void)what;
-    (void)user;
     print_results(stderr, false, true);
 }
 
+static option_program program = {
+    "dxpu-host",
+    "attaches the device of a box's slot and sends it TLPs",
+    NULL,
+    rows,
+    sizeof rows / sizeof rows[0],
+    "SIGUSR1 prints statistics, Ctrl-C closes the channel in order.\n"
+    "exit status: 0 done or stopped as asked; 1 done, but requests stayed without answer, a\n"
+    "generated one failed or brought other data than was written, or a capture left nothing\n"
+    "to send; 2 usage; 3 system error; 4 no channel to the box, or it refused\n"
+};
+
 static int usage(const char *what)
 {
-    fprintf(stderr, "dxpu-host: %s; see dxpu-host --help\n", what);
-    return EXIT_USAGE;
+    return program_usage(&program, what);
 }
 
 static int check_fabric(void)
@@ -156,6 +158,8 @@ static int check_fabric(void)
 
 static int check_guest(void)
 {
+    const char *wrong;
+    int rc;
     set.guest.node = set.link.node;
     if (set.replay || set.load.kind != LOAD_NONE || set.link.box)
         return usage("--vfio-user goes without --box, --replay and --load");
@@ -164,7 +168,11 @@ static int check_guest(void)
         return usage("--bar2, --bar4: a power of two is wanted");
     if (!set.fabric.listen)
         set.fabric.listen = "0.0.0.0:0";
-    return check_fabric();
+    rc = check_fabric();
+    if (rc)
+        return rc;
+    wrong = guest_check(&set.guest, set.fabric.listen);
+    return wrong ? usage(wrong) : 0;
 }
 
 static int check(void)
@@ -214,43 +222,21 @@ static int open_source(void)
 
 static int run(void)
 {
-    struct event_base *base =
-        the_guest ? guest_base(the_guest) : dxpu_udp_base(the_link.fabric.udp);
-    struct event *events[3];
-    int rc = LINK_SYSTEM;
-    events[0] = evsignal_new(base, SIGINT, on_stop, NULL);
-    events[1] = evsignal_new(base, SIGTERM, on_stop, NULL);
-    events[2] = evsignal_new(base, SIGUSR1, on_usr1, NULL);
-    if (events[0] && events[1] && events[2] && !event_add(events[0], NULL) &&
-        !event_add(events[1], NULL) && !event_add(events[2], NULL))
-        rc = !the_guest ? link_run(&the_link) : guest_run(the_guest) ? LINK_SYSTEM : LINK_DONE;
-    for (unsigned i = 0; i < 3; i++) {
-        if (events[i])
-            event_free(events[i]);
-    }
-    return rc;
+    return !the_guest ? link_run(&the_link) : guest_run(the_guest) ? LINK_SYSTEM : LINK_DONE;
+}
+
+static int run_signalled(void)
+{
+    program_loop loop = { the_guest ? guest_base(the_guest) : dxpu_udp_base(the_link.fabric.udp),
+                          on_stop, on_usr1, run };
+    return program_run(&loop);
 }
 
 int main(int argc, char **argv)
 {
-    static char version[120];
-    option_program program = {
-        "dxpu-host",
-        "attaches the device of a box's slot and sends it TLPs",
-        version,
-        rows,
-        sizeof rows / sizeof rows[0],
-        "SIGUSR1 prints statistics, Ctrl-C closes the channel in order.\n"
-        "exit status: 0 done or stopped as asked; 1 done, but requests stayed without answer, a\n"
-        "generated one failed or brought other data than was written, or a capture left nothing\n"
-        "to send; 2 usage; 3 system error; 4 no channel to the box, or it refused\n"
-    };
-    int rc;
-    snprintf(version, sizeof version, "%s, wire version %d, CRC-32 by %s", DXPU_VERSION,
-             DXPU_WIRE_VERSION, fabric_crc_name());
-    rc = options_parse(&program, argc, argv);
-    if (rc != OPTIONS_GO)
-        return rc == OPTIONS_SHOWN ? 0 : EXIT_USAGE;
+    int rc = program_options(&program, argc, argv);
+    if (rc != PROGRAM_GO)
+        return rc;
     rc = check();
     if (rc)
         return rc;
@@ -259,8 +245,9 @@ int main(int argc, char **argv)
     if (rc) /* it said why */
         rc = rc > 0 ? LINK_WRONG : LINK_SYSTEM;
     else
-        rc = !the_guest && link_open(&the_link, &set.link, &set.fabric, &the_source) ? LINK_SYSTEM
-                                                                                     : run();
+        rc = !the_guest && link_open(&the_link, &set.link, &set.fabric, &the_source)
+                 ? LINK_SYSTEM
+                 : run_signalled();
     console_end();
     if (rc != LINK_SYSTEM)
         finish();

@@ -2,8 +2,10 @@
    SPDX-License-Identifier: MIT */
 #include "probe.h"
 
+/* of a function: who it is, what header it has, then four steps for each BAR */
+enum { READ_ID, READ_HEADER, FIRST_BAR_STEP };
 enum { READ_BEFORE, WRITE_ONES, READ_SIZED, WRITE_BACK, STEPS_PER_BAR };
-enum { STEPS = STEPS_PER_BAR * PROBE_BARS, BAR0 = 0x10 };
+enum { HEADER = 0x0c, CONFIG_BARS = 0x10, BRIDGE_BARS = 2 };
 
 void probe_start(probe *p)
 {
@@ -11,21 +13,44 @@ void probe_start(probe *p)
     p->running = true;
 }
 
+/* Behind the last step of a function comes the next one. */
+static void next_function(probe *p)
+{
+    p->function++;
+    p->step = 0;
+    p->bars = 0;
+}
+
+/* What the step does, and with which BAR. */
+static unsigned part_of(const probe *p, unsigned *bar)
+{
+    unsigned n = p->step - FIRST_BAR_STEP;
+    *bar = 0;
+    if (p->step < FIRST_BAR_STEP)
+        return READ_BEFORE;
+    *bar = n / STEPS_PER_BAR;
+    return n % STEPS_PER_BAR;
+}
+
 bool probe_request(probe *p, dxpu_tlp *t, uint8_t data[4])
 {
-    unsigned bar = p->step / STEPS_PER_BAR, part = p->step % STEPS_PER_BAR;
+    unsigned bar, part = part_of(p, &bar), at = CONFIG_BARS + 4 * bar;
     bool write = part == WRITE_ONES || part == WRITE_BACK;
-    p->running = p->running && !p->failed && p->step < STEPS;
+    p->running =
+        p->running && !p->failed && p->function < (p->many ? (unsigned)PROBE_FUNCTIONS : 1u);
     if (!p->running)
         return false;
+    if (p->step < FIRST_BAR_STEP)
+        at = p->step == READ_ID ? 0 : HEADER;
     memset(t, 0, sizeof *t);
     t->type = write ? DXPU_TLP_CFGWR0 : DXPU_TLP_CFGRD0;
     t->header_dw = 3;
     t->length_dw = 1;
     t->first_be = 0xf;
-    t->register_bytes = (uint16_t)(BAR0 + 4 * bar);
+    t->target = (uint16_t)DXPU_BDF(0, 0, p->function);
+    t->register_bytes = (uint16_t)at;
     for (unsigned i = 0; i < 4; i++)
-        data[i] = (uint8_t)(part == WRITE_ONES ? 0xff : p->before[bar] >> 8 * i);
+        data[i] = (uint8_t)(part == WRITE_ONES ? 0xff : p->before >> 8 * i);
     t->payload.ptr = write ? data : NULL;
     t->payload.len = write ? 4 : 0;
     return true;
@@ -39,9 +64,31 @@ static uint32_t value_of(const dxpu_tlp *cpl)
     return v;
 }
 
+/* What a read brought. */
+static void take(probe *p, uint32_t value)
+{
+    unsigned bar, part = part_of(p, &bar), type = value >> 16 & 0x7f;
+    if (p->step == READ_HEADER) {
+        p->bars = type == 0 ? (unsigned)PROBE_BARS : type == 1 ? (unsigned)BRIDGE_BARS : 0;
+        if (p->function == 0)
+            p->many = value >> 16 & 0x80;
+    } else if (p->step >= FIRST_BAR_STEP) {
+        if (part == READ_BEFORE)
+            p->before = value;
+        else
+            p->sized[p->function][bar] = value;
+    }
+}
+
+static bool nobody(const probe *p, const dxpu_tlp *cpl)
+{
+    return p->step == READ_ID &&
+           (cpl->status == DXPU_CPL_UR || (cpl->payload.len == 4 && value_of(cpl) == UINT32_MAX));
+}
+
 void probe_answer(probe *p, const dxpu_tlp *cpl)
 {
-    unsigned bar = p->step / STEPS_PER_BAR, part = p->step % STEPS_PER_BAR;
+    unsigned bar, part = part_of(p, &bar);
     bool read = part == READ_BEFORE || part == READ_SIZED;
     p->sent = false;
     if (!p->running || p->again) {
@@ -53,32 +100,44 @@ void probe_answer(probe *p, const dxpu_tlp *cpl)
         p->wait = true;
         return;
     }
-    if (!cpl || cpl->status != DXPU_CPL_SC || cpl->payload.len != (read ? 4 : 0)) {
-        p->failed = true;
+    if (p->function > 0 && cpl && nobody(p, cpl)) {
+        next_function(p);
         return;
     }
-    if (part == READ_BEFORE)
-        p->before[bar] = value_of(cpl);
-    else if (part == READ_SIZED)
-        p->sized[bar] = value_of(cpl);
+    p->failed =
+        !cpl || cpl->status != DXPU_CPL_SC || cpl->payload.len != (read ? 4 : 0) || nobody(p, cpl);
+    if (p->failed)
+        return;
+    if (read)
+        take(p, value_of(cpl));
     p->step++;
+    if (p->step >= FIRST_BAR_STEP && p->step == FIRST_BAR_STEP + STEPS_PER_BAR * p->bars)
+        next_function(p);
 }
 
-unsigned probe_bars(const probe *p, dxpu_vswitch_bar out[PROBE_BARS])
+static unsigned function_bars(const uint32_t sized[PROBE_BARS], dxpu_vswitch_bar *out)
 {
     unsigned count = 0;
     for (unsigned i = 0; i < PROBE_BARS; i++) {
-        uint32_t low = p->sized[i];
+        uint32_t low = sized[i];
         uint64_t mask = 0xffffffff00000000u | (low & ~(uint32_t)0xf);
         bool wide = (low & 0x6) == 0x4;
         if (low == 0 || (low & 1)) /* none; I/O space, for which there is no window */
             continue;
         if (wide && i + 1 < PROBE_BARS)
-            mask = (uint64_t)p->sized[++i] << 32 | (low & ~(uint32_t)0xf);
+            mask = (uint64_t)sized[++i] << 32 | (low & ~(uint32_t)0xf);
         out[count].bytes = ~mask + 1;
         out[count].prefetchable = wide && (low & 0x8);
         if (out[count].bytes)
             count++;
     }
+    return count;
+}
+
+unsigned probe_bars(const probe *p, dxpu_vswitch_bar out[PROBE_BARS_MAX])
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < PROBE_FUNCTIONS; i++)
+        count += function_bars(p->sized[i], out + count);
     return count;
 }

@@ -1,14 +1,21 @@
 /* slot.c - see slot.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 Down   2 Up: memory requests   3 Up: completions   4 Sizing the device's BARs
-              5 Life of the channel */
+   CONTENTS   1 Whose request it was   2 Down   3 Up: to other slots   4 Up: memory requests
+              5 Up: completions   6 Sizing the device's BARs   7 Life of the channel */
 #include "slot.h"
 #include "refusal.h"
 
 #include <stdlib.h>
 
-enum { TURN = 256, RETRY_NS = 100000000, MARGIN_NS = 100000000, QUEUE_HIGH = SLOT_QUEUE / 2 };
+enum {
+    TURN = 256,
+    RETRY_NS = 100000000,
+    MARGIN_NS = 100000000,
+    QUEUE_HIGH = SLOT_QUEUE / 2,
+    QUEUE_PEERS = 128,   /* TLPs of other slots' devices that wait here, a class */
+    COMPLETIONS_MAX = 65 /* of the largest read: 64 bytes each */
+};
 
 int slot_init(guest_slot *s, unsigned number, uint32_t node, const slot_host *host, fabric *f)
 {
@@ -18,21 +25,121 @@ int slot_init(guest_slot *s, unsigned number, uint32_t node, const slot_host *ho
     s->host = host;
     s->fabric = f;
     s->dial_ns = DXPU_NEVER;
-    s->waiting = calloc(SLOT_QUEUE, sizeof *s->waiting);
-    s->owed = calloc(SLOT_OWED, sizeof *s->owed);
-    return s->waiting && s->owed ? 0 : -1;
+    return queue_init(&s->queue, DXPU_POSTED, SLOT_QUEUE, SLOT_TLP_BYTES) ||
+                   queue_init(&s->queue, DXPU_NONPOSTED, SLOT_QUEUE, SLOT_TLP_BYTES) ||
+                   queue_init(&s->queue, DXPU_COMPLETION, SLOT_OWED, 16 + SLOT_MPS_MAX)
+               ? -1
+               : 0;
 }
 
 void slot_free(guest_slot *s)
 {
-    free(s->waiting);
-    free(s->owed);
+    msi_clear(&s->msi);
+    queue_free(&s->queue);
 }
 
-/* ==== 1  Down ================================================================================= */
+/* ==== 1  Whose request it was ================================================================= */
+
+/* The `user` of requests that are not the guest's; the guest's have 0 in the upper byte. */
+#define PROBE_REQUEST UINT64_MAX
+#define PEER_REQUEST  ((uint64_t)0xfe << 56)
+#define RETRY_REQUEST ((uint64_t)0xfd << 56) /* the guest's, made again */
+
+static bool is_peer(uint64_t user)
+{
+    return user >> 56 == PEER_REQUEST >> 56;
+}
+
+/* A request of this slot's device to another one's, for which `completions` are reserved. */
+static uint64_t peer_user(const guest_slot *s, uint32_t completions)
+{
+    return PEER_REQUEST | (uint64_t)s->number << 48 | (uint64_t)completions << 32 | s->incarnations;
+}
+
+static void send_waiting(guest_slot *s, uint64_t now);
+
+static uint64_t hold_ns(const guest_slot *s)
+{
+    return s->fabric->base.hold_ms * 1000000ull;
+}
+
+static uint32_t owed_room(const guest_slot *s)
+{
+    uint32_t used = queue_used(&s->queue, DXPU_COMPLETION) + s->owed_reserved;
+    return used < SLOT_OWED ? SLOT_OWED - used : 0;
+}
+
+/* A completion of another slot's device for the one that asked, if that is still there. */
+static void peer_completed(guest_slot *s, dxpu_bytes cpl, uint64_t user, bool last)
+{
+    guest_slot *to = s->host->peer(s->host->user, user >> 48 & 0xff);
+    s->peer_requests -= last;
+    if (!to->up || to->incarnations != (uint32_t)user)
+        return;
+    if (last)
+        to->owed_reserved -= user >> 32 & 0xffff;
+    if (!queue_push(&to->queue, DXPU_COMPLETION, cpl, 0)) /* in smaller parts than are allowed */
+        to->dropped++;
+    send_waiting(to, dxpu_udp_now_ns());
+}
+
+/* A request of another slot's device that gets no answer is answered here. */
+static void peer_unanswered(guest_slot *s, const dxpu_request *r, bool last)
+{
+    uint8_t bytes[REFUSAL_BYTES];
+    dxpu_bytes tlp = { bytes, 0 };
+    dxpu_tlp cpl;
+    memset(&cpl, 0, sizeof cpl);
+    cpl.type = DXPU_TLP_CPL;
+    cpl.header_dw = 3;
+    cpl.requester = r->requester;
+    cpl.tag = r->tag;
+    cpl.status = DXPU_CPL_UR;
+    cpl.byte_count = r->left_bytes ? r->left_bytes : 4;
+    (void)dxpu_tlp_encode(&cpl, bytes, sizeof bytes, &tlp.len); /* always in range */
+    peer_completed(s, tlp, r->user, last);
+}
+
+static void completed(guest_slot *s, const dxpu_tlp *cpl, uint64_t user, bool last)
+{
+    if (user == PROBE_REQUEST)
+        probe_answer(&s->probe, cpl);
+    else if (user != RETRY_REQUEST || retry_done(&s->retry, &user))
+        s->host->completion(s->host->user, cpl, user, last);
+}
+
+/* The root's part of CRS (V-10).  A device that is ready, or none of the guest's configuration
+   requests: nothing special. */
+static void guest_answered(guest_slot *s, const dxpu_tlp *cpl, uint64_t user, bool last,
+                           uint64_t now)
+{
+    bool again = user == RETRY_REQUEST;
+    uint8_t data[4];
+    dxpu_tlp req, shown;
+    msi_answered(&s->msi, cpl);
+    if (cpl->status != DXPU_CPL_CRS || !retry_is_config(&s->retry, again, cpl->tag)) {
+        completed(s, cpl, user, last);
+        return;
+    }
+    retry_request_of(&s->retry, again, cpl->tag, &req);
+    if (s->host->crs(s->host->user, s->number, &req, &shown, data))
+        completed(s, &shown, user, last);
+    else if (!retry_later(&s->retry, again, cpl->tag, now))
+        completed(s, cpl, user, last);
+}
+
+static void unanswered(guest_slot *s, const dxpu_request *r)
+{
+    if (is_peer(r->user))
+        peer_unanswered(s, r, true);
+    else
+        completed(s, NULL, r->user, true);
+}
+
+/* ==== 2  Down ================================================================================= */
 
 /* 0 sent, 1 no room yet, -1 never. */
-static int submit(guest_slot *s, const slot_waiting *w, uint64_t now)
+static int submit(guest_slot *s, const queue_item *w, uint64_t now)
 {
     dxpu_bytes tlp = { w->bytes, w->len };
     int rc = dxpu_channel_submit(&s->channel->ch, tlp, now, w->user);
@@ -44,61 +151,108 @@ static int submit(guest_slot *s, const slot_waiting *w, uint64_t now)
     return 0;
 }
 
-#define PROBE_REQUEST UINT64_MAX /* the `user` of requests that are not the guest's */
-
-static void completed(guest_slot *s, const dxpu_tlp *cpl, uint64_t user, bool last)
+static void pop(guest_slot *s, unsigned cls)
 {
-    if (user != PROBE_REQUEST)
-        s->host->completion(s->host->user, cpl, user, last);
-    else if (last)
-        probe_answer(&s->probe, cpl);
+    s->peers_waiting[cls] -= is_peer(queue_first(&s->queue, cls)->user);
+    queue_pop(&s->queue, cls);
 }
 
-static void give_up(guest_slot *s, const slot_waiting *w)
+/* The first TLP of a class will not be sent; of the guest's own requests also the tag is free
+   again.  It is out of the queue before anybody hears of it. */
+static void give_up(guest_slot *s, unsigned cls)
 {
+    const queue_item *w = queue_first(&s->queue, cls);
+    uint8_t head[DXPU_TLP_HEADER_MAX_BYTES * 2], bytes[REFUSAL_BYTES]; /* prefixes, header */
+    dxpu_bytes tlp = { head, w->len < sizeof head ? w->len : sizeof head };
+    uint64_t user = w->user;
+    dxpu_tlp t;
+    memcpy(head, w->bytes, tlp.len);
+    pop(s, cls);
     s->dropped++;
-    if (w->nonposted)
-        completed(s, NULL, w->user, true);
+    if (cls != DXPU_NONPOSTED)
+        return;
+    if (is_peer(user)) {
+        peer_completed(s, refusal_encode(tlp, DXPU_CPL_UR, bytes), user, true);
+        return;
+    }
+    if (dxpu_tlp_decode_header(tlp, &t) == DXPU_OK) /* always: it was encoded here */
+        (void)dxpu_tags_drop(&s->tags, t.requester, t.tag);
+    completed(s, NULL, user, true);
+}
+
+static void send_class(guest_slot *s, unsigned cls, uint64_t now)
+{
+    const queue_item *w;
+    while ((w = queue_peek(&s->queue, cls)) != NULL) {
+        int rc = submit(s, w, now);
+        if (rc > 0)
+            return;
+        s->clogged = s->clogged && cls == DXPU_COMPLETION;
+        if (rc < 0)
+            give_up(s, cls);
+        else
+            pop(s, cls);
+    }
 }
 
 static void send_waiting(guest_slot *s, uint64_t now)
 {
-    while (s->waiting_head != s->waiting_tail) {
-        const slot_waiting *w = &s->waiting[s->waiting_head % SLOT_QUEUE];
-        int rc = submit(s, w, now);
-        if (rc > 0)
-            return;
-        s->waiting_head++;
-        if (rc < 0)
-            give_up(s, w);
+    if (!s->channel)
+        return;
+    send_class(s, DXPU_POSTED, now);
+    send_class(s, DXPU_COMPLETION, now);
+    send_class(s, DXPU_NONPOSTED, now);
+}
+
+/* Give it a tag, if it needs one, and queue it.  False: it will not be sent (counted). */
+static bool send_now(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now)
+{
+    uint8_t bytes[SLOT_TLP_BYTES];
+    dxpu_bytes tlp = { bytes, 0 };
+    unsigned cls = dxpu_tlp_class(t);
+    bool good = s->up && queue_used(&s->queue, cls) < SLOT_QUEUE;
+    int tag = good && cls == DXPU_NONPOSTED ? dxpu_tags_alloc(&s->tags) : 0;
+    if (good && tag >= 0) {
+        t->tag = (uint16_t)tag;
+        good = dxpu_tlp_encode(t, bytes, sizeof bytes, &tlp.len) == DXPU_OK &&
+               queue_push(&s->queue, cls, tlp, user);
+        if (!good && cls == DXPU_NONPOSTED)
+            (void)dxpu_tags_drop(&s->tags, t->requester, t->tag); /* allocated just above */
     }
+    if (!good || tag < 0) {
+        s->dropped++;
+        return false;
+    }
+    if (user != PROBE_REQUEST)
+        msi_sent(&s->msi, t);
+    if (user != PROBE_REQUEST && user != RETRY_REQUEST)
+        retry_sent(&s->retry, t, user, now + hold_ns(s));
+    send_waiting(s, now);
+    return true;
 }
 
 bool slot_send(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now)
 {
-    slot_waiting *w = &s->waiting[s->waiting_tail % SLOT_QUEUE];
-    size_t len = 0;
-    int tag = 0;
-    bool room = s->up && s->waiting_tail - s->waiting_head < SLOT_QUEUE;
-    bool nonposted = dxpu_tlp_class(t) == DXPU_NONPOSTED;
-    if (room && nonposted)
-        tag = dxpu_tags_alloc(&s->tags);
-    if (!room || tag < 0) {
-        s->dropped++;
-        return false;
+    if (!s->retry.count || !retry_takes(t))
+        return send_now(s, t, user, now);
+    if (s->up && retry_wait(&s->retry, t, user, now + hold_ns(s)))
+        return true;
+    s->dropped++;
+    return false;
+}
+
+/* Make again what the device was not ready for; answer what it will not be in time. */
+static void retry_step(guest_slot *s, uint64_t now)
+{
+    dxpu_tlp t;
+    uint64_t user;
+    while (retry_expire(&s->retry, now, &user))
+        s->host->completion(s->host->user, NULL, user, true);
+    while (s->up && retry_next(&s->retry, now, &t)) {
+        s->retries++;
+        if (!send_now(s, &t, RETRY_REQUEST, now))
+            completed(s, NULL, RETRY_REQUEST, true);
     }
-    t->tag = (uint16_t)tag;
-    if (dxpu_tlp_encode(t, w->bytes, sizeof w->bytes, &len) != DXPU_OK) {
-        (void)dxpu_tags_drop(&s->tags, t->requester, t->tag); /* allocated just above, if at all */
-        s->dropped++;
-        return false;
-    }
-    w->user = user;
-    w->nonposted = nonposted;
-    w->len = (uint16_t)len;
-    s->waiting_tail++;
-    send_waiting(s, now);
-    return true;
 }
 
 void slot_event(guest_slot *s, uint8_t type, uint8_t flags)
@@ -106,6 +260,7 @@ void slot_event(guest_slot *s, uint8_t type, uint8_t flags)
     dxpu_event e;
     if (s->probe.running && type == DXPU_EVENT_HOT_RESET)
         s->probe.again = true;
+    msi_reset(&s->msi); /* both events reset the device */
     memset(&e, 0, sizeof e);
     e.type = type;
     e.flags = flags;
@@ -115,44 +270,82 @@ void slot_event(guest_slot *s, uint8_t type, uint8_t flags)
 
 bool slot_congested(const guest_slot *s)
 {
-    return s->waiting_tail - s->waiting_head >= QUEUE_HIGH;
+    for (unsigned cls = DXPU_POSTED; cls <= DXPU_NONPOSTED; cls++) {
+        if (queue_used(&s->queue, cls) - s->peers_waiting[cls] >= QUEUE_HIGH)
+            return true;
+    }
+    return false;
 }
 
-/* ==== 2  Up: memory requests ================================================================== */
+/* ==== 3  Up: to other slots =================================================================== */
 
-static bool owed_full(const guest_slot *s, unsigned more)
+/* The other slot has room for one more TLP of this one's device, and this one for the answer. */
+static bool peer_has_room(const guest_slot *to, unsigned cls)
 {
-    return s->owed_tail - s->owed_head + more > SLOT_OWED;
+    return to->peers_waiting[cls] < QUEUE_PEERS &&
+           (cls == DXPU_POSTED || to->peer_requests < SLOT_PEER_REQUESTS);
 }
+
+/* Without room, what waits does so for at most the hold time: the first of several that wait, and
+   then none until the other slot has taken something. */
+static bool peer_in_time(guest_slot *s, guest_slot *to, unsigned cls, uint64_t now)
+{
+    uint64_t *until = &s->stuck_ns[cls];
+    if (!*until)
+        *until = now + hold_ns(s);
+    if (now >= *until)
+        to->clogged = true;
+    return !to->clogged;
+}
+
+enum { PEER_SENT, PEER_WAITS, PEER_REFUSED };
+
+/* A request of this slot's device to memory of another one's.  It goes as it is: its completions
+   carry its requester ID and tag, and the other channel's tags tell whose they are. */
+static int send_to_peer(guest_slot *s, unsigned number, const dxpu_tlp *t, dxpu_bytes bytes,
+                        uint64_t now)
+{
+    guest_slot *to = s->host->peer(s->host->user, number);
+    unsigned cls = dxpu_tlp_class(t);
+    uint32_t headers = 0, data, offset, span;
+    if (!to->up)
+        return PEER_REFUSED;
+    if (!peer_has_room(to, cls))
+        return peer_in_time(s, to, cls, now) ? PEER_WAITS : PEER_REFUSED;
+    if (cls == DXPU_NONPOSTED) {
+        dxpu_be_to_range(t->first_be, t->last_be, t->length_dw, &offset, &span);
+        dxpu_tags_worst((uint8_t)((t->address + offset) & 0x7f), span, &headers, &data);
+    }
+    if (!queue_push(&to->queue, cls, bytes, peer_user(s, headers)))
+        return PEER_REFUSED;
+    if (cls == DXPU_NONPOSTED) {
+        to->peer_requests++;
+        s->owed_reserved += headers;
+    }
+    s->peer_tlps++;
+    to->peers_waiting[cls]++;
+    send_waiting(to, now);
+    return PEER_SENT;
+}
+
+/* ==== 4  Up: memory requests ================================================================== */
 
 static void owe(guest_slot *s, const dxpu_tlp *cpl)
 {
-    slot_owed *o = &s->owed[s->owed_tail % SLOT_OWED];
-    size_t len = 0;
-    if (dxpu_tlp_encode(cpl, o->bytes, sizeof o->bytes, &len) != DXPU_OK)
-        return;
-    o->len = (uint16_t)len;
-    s->owed_tail++;
+    uint8_t bytes[16 + SLOT_MPS_MAX];
+    dxpu_bytes tlp = { bytes, 0 };
+    if (dxpu_tlp_encode(cpl, bytes, sizeof bytes, &tlp.len) != DXPU_OK ||
+        !queue_push(&s->queue, DXPU_COMPLETION, tlp, 0))
+        s->dropped++;
 }
 
-static bool pay(guest_slot *s, uint64_t now)
+static void refuse(guest_slot *s, dxpu_bytes req, uint8_t status)
 {
-    while (s->owed_head != s->owed_tail) {
-        const slot_owed *o = &s->owed[s->owed_head % SLOT_OWED];
-        dxpu_bytes tlp = { o->bytes, o->len };
-        if (dxpu_channel_submit(&s->channel->ch, tlp, now, 0) == DXPU_E_AGAIN)
-            return false;
-        s->owed_head++;
-    }
-    return true;
-}
-
-static void refuse(guest_slot *s, dxpu_bytes req)
-{
-    slot_owed *o = &s->owed[s->owed_tail % SLOT_OWED];
-    o->len = (uint16_t)refusal_encode(req, o->bytes).len;
-    s->owed_tail += o->len != 0; /* nothing can be answered to what is no request */
+    uint8_t bytes[REFUSAL_BYTES];
+    dxpu_bytes tlp = refusal_encode(req, status, bytes);
     s->refused++;
+    if (tlp.len && !queue_push(&s->queue, DXPU_COMPLETION, tlp, 0))
+        s->dropped++;
 }
 
 /* Read what the request wants, whole dwords around it zero where nothing is asked for. */
@@ -172,9 +365,9 @@ static void answer_read(guest_slot *s, const dxpu_tlp *req, dxpu_bytes bytes)
     dxpu_tlp cpl;
     uint64_t at;
     uint32_t mps = s->host->mps_bytes(s->host->user, s->number);
-    if (req->at || !s->host->bus_master(s->host->user, s->number) || !fetch(s, req, data) ||
+    if (req->at || !fetch(s, req, data) ||
         dxpu_cpl_split_start(&split, req, 64, mps < SLOT_MPS_MAX ? mps : SLOT_MPS_MAX) != DXPU_OK) {
-        refuse(s, bytes);
+        refuse(s, bytes, DXPU_CPL_UR);
         return;
     }
     dxpu_tlp_completion(req, 0, DXPU_CPL_SC, &cpl);
@@ -186,10 +379,18 @@ static void answer_read(guest_slot *s, const dxpu_tlp *req, dxpu_bytes bytes)
     s->dma_reads++;
 }
 
-static bool is_msi(const dxpu_tlp *t)
+/* An interrupt message, delivered only when the guest asked for it. */
+static void take_msi(guest_slot *s, const dxpu_tlp *t)
 {
-    return (t->address & ~(uint64_t)0xfffff) == 0xfee00000u && t->length_dw == 1 &&
-           t->first_be == 0xf;
+    const uint8_t *p = t->payload.ptr;
+    if (!msi_allowed(&s->msi, t)) {
+        s->msis_refused++;
+        return;
+    }
+    s->msis++;
+    s->host->msi(s->host->user, t->address,
+                 (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
+                     (uint32_t)p[3] << 24);
 }
 
 /* The enabled bytes of one dword, run by run. */
@@ -214,22 +415,19 @@ static bool store(guest_slot *s, const dxpu_tlp *t)
     return s->host->dma_write(s->host->user, t->address + offset, t->payload.ptr + offset, span);
 }
 
-static void take_posted(guest_slot *s, const dxpu_tlp *t)
+/* False: it waits for another slot. */
+static bool take_posted(guest_slot *s, const dxpu_tlp *t, dxpu_bytes bytes, uint64_t now)
 {
-    if (t->type != DXPU_TLP_MWR || t->at || t->ep ||
-        !s->host->bus_master(s->host->user, s->number)) {
-        s->refused++;
-    } else if (is_msi(t)) {
-        const uint8_t *p = t->payload.ptr;
-        s->msis++;
-        s->host->msi(s->host->user, t->address,
-                     (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
-                         (uint32_t)p[3] << 24);
-    } else if (store(s, t)) {
+    int to = t->type == DXPU_TLP_MWR && t->at != 1 ? s->host->route(s->host->user, s->number, t)
+                                                   : -DXPU_CPL_UR;
+    int sent = to > 0 ? send_to_peer(s, (unsigned)to, t, bytes, now) : PEER_REFUSED;
+    if (to == 0 && !t->at && msi_is(t))
+        take_msi(s, t);
+    else if (to == 0 && !t->at && !t->ep && store(s, t))
         s->dma_writes++;
-    } else {
-        s->refused++;
-    }
+    else
+        s->refused += sent == PEER_REFUSED;
+    return sent != PEER_WAITS;
 }
 
 static bool work_posted(guest_slot *s, uint64_t now)
@@ -238,33 +436,69 @@ static bool work_posted(guest_slot *s, uint64_t now)
     dxpu_tlp t;
     if (!d.tlp.len)
         return false;
-    if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK)
-        take_posted(s, &t);
-    else
+    if (dxpu_tlp_decode(d.tlp, &t) != DXPU_OK)
         s->refused++;
+    else if (!take_posted(s, &t, d.tlp, now))
+        return false;
+    s->stuck_ns[DXPU_POSTED] = 0;
     (void)dxpu_channel_take(&s->channel->ch, DXPU_POSTED, now);
     s->up_tlps++;
     return true;
+}
+
+/* False: it waits for another slot. */
+static bool take_request(guest_slot *s, const dxpu_tlp *t, dxpu_bytes bytes, uint64_t now)
+{
+    int to = t->type == DXPU_TLP_MRD && t->at != 1 ? s->host->route(s->host->user, s->number, t)
+                                                   : -DXPU_CPL_UR;
+    int sent = to > 0 ? send_to_peer(s, (unsigned)to, t, bytes, now) : PEER_REFUSED;
+    if (to == 0)
+        answer_read(s, t, bytes);
+    else if (sent == PEER_REFUSED)
+        refuse(s, bytes, (uint8_t)(to < 0 ? -to : DXPU_CPL_UR));
+    return sent != PEER_WAITS;
 }
 
 static bool work_nonposted(guest_slot *s, uint64_t now)
 {
     dxpu_delivery d = dxpu_channel_peek(&s->channel->ch, DXPU_NONPOSTED);
     dxpu_tlp t;
-    /* the largest read brings 65 completions of 64 bytes; it waits until they would fit */
-    if (!pay(s, now) || !d.tlp.len || owed_full(s, 65))
+    /* it waits until all its completions would fit */
+    if (!d.tlp.len || owed_room(s) < COMPLETIONS_MAX)
         return false;
-    if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK && t.type == DXPU_TLP_MRD)
-        answer_read(s, &t, d.tlp);
-    else
-        refuse(s, d.tlp);
+    if (dxpu_tlp_decode(d.tlp, &t) != DXPU_OK)
+        refuse(s, d.tlp, DXPU_CPL_UR);
+    else if (!take_request(s, &t, d.tlp, now))
+        return false;
+    s->stuck_ns[DXPU_NONPOSTED] = 0;
     (void)dxpu_channel_take(&s->channel->ch, DXPU_NONPOSTED, now);
     s->up_tlps++;
-    (void)pay(s, now);
+    send_waiting(s, now);
     return true;
 }
 
-/* ==== 3  Up: completions ====================================================================== */
+/* ==== 5  Up: completions ====================================================================== */
+
+/* A completion of this slot's device for another one's, as large as that may get it. */
+static void peer_answered(guest_slot *s, const dxpu_delivery *d)
+{
+    unsigned to = d->user >> 48 & 0xff;
+    dxpu_request r;
+    dxpu_tlp t;
+    if (dxpu_tlp_decode_header(d->tlp, &t) != DXPU_OK)
+        return; /* never: the channel matched it with its request */
+    if (t.length_dw * 4u <= s->host->mps_bytes(s->host->user, to)) {
+        peer_completed(s, d->tlp, d->user, d->last);
+        return;
+    }
+    memset(&r, 0, sizeof r);
+    r.user = d->user;
+    r.requester = t.requester;
+    r.tag = t.tag;
+    r.left_bytes = t.byte_count;
+    s->refused++;
+    peer_unanswered(s, &r, d->last);
+}
 
 static bool work_completion(guest_slot *s, uint64_t now)
 {
@@ -272,16 +506,22 @@ static bool work_completion(guest_slot *s, uint64_t now)
     dxpu_tlp t;
     if (!d.tlp.len)
         return false;
-    if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK)
-        completed(s, &t, d.user, d.last);
-    else if (d.last)
+    if (is_peer(d.user)) {
+        peer_answered(s, &d);
+    } else if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK) {
+        if (d.user == PROBE_REQUEST)
+            completed(s, &t, d.user, d.last);
+        else
+            guest_answered(s, &t, d.user, d.last, now);
+    } else if (d.last) {
         completed(s, NULL, d.user, true);
+    }
     (void)dxpu_channel_take(&s->channel->ch, DXPU_COMPLETION, now);
     s->up_tlps++;
     return true;
 }
 
-/* ==== 4  Sizing the device's BARs ============================================================= */
+/* ==== 6  Sizing the device's BARs ============================================================= */
 
 /* Send the next request of the probe when the last is answered; at its end the device is there. */
 static void probe_step(guest_slot *s, uint64_t now)
@@ -321,18 +561,19 @@ bool slot_work(guest_slot *s, uint64_t now)
             more |= dxpu_channel_take_event(&s->channel->ch) == DXPU_OK;
     }
     send_waiting(s, now);
+    retry_step(s, now);
     probe_step(s, now);
     return more;
 }
 
-/* ==== 5  Life of the channel ================================================================== */
+/* ==== 7  Life of the channel ================================================================== */
 
 static void dial(guest_slot *s, uint64_t now)
 {
     dxpu_channel_config cfg;
     s->dial_ns = DXPU_NEVER;
     (void)dxpu_tags_init(&s->tags, s->entries, SLOT_TAGS, 0, DXPU_TAGS_256,
-                         s->fabric->base.hold_ms * 1000000ull + MARGIN_NS); /* in range */
+                         hold_ns(s) + MARGIN_NS); /* in range */
     dxpu_channel_config_default(&cfg);
     cfg.epoch = s->epoch;
     cfg.local.node = s->node;
@@ -390,6 +631,8 @@ void slot_up(guest_slot *s, uint64_t now)
     s->incarnations++;
     s->attempts = 0;
     s->misfit = false;
+    msi_clear(&s->msi);
+    retry_clear(&s->retry);
     fprintf(stderr, "dxpu-host: slot %u: slot %u of %s is attached, epoch %llu\n", s->number,
             s->box_slot, s->box, (unsigned long long)s->epoch);
     probe_start(&s->probe);
@@ -400,13 +643,22 @@ void slot_up(guest_slot *s, uint64_t now)
 static void contain(guest_slot *s)
 {
     dxpu_request r;
+    uint64_t user;
     while (dxpu_tags_pop(&s->tags, &r)) {
         s->contained++;
-        completed(s, NULL, r.user, true);
+        unanswered(s, &r);
     }
-    while (s->waiting_head != s->waiting_tail)
-        give_up(s, &s->waiting[s->waiting_head++ % SLOT_QUEUE]);
-    s->owed_head = s->owed_tail;
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
+        while (queue_first(&s->queue, cls))
+            give_up(s, cls);
+    }
+    while (s->retry.count) {
+        if (retry_done(&s->retry, &user))
+            s->host->completion(s->host->user, NULL, user, true);
+    }
+    s->owed_reserved = s->peer_requests = 0;
+    s->stuck_ns[DXPU_POSTED] = s->stuck_ns[DXPU_NONPOSTED] = 0;
+    s->clogged = false;
 }
 
 void slot_down(guest_slot *s, uint64_t now)
@@ -441,8 +693,9 @@ void slot_tick(guest_slot *s, uint64_t now)
     dxpu_request r;
     while (s->up && dxpu_tags_expire(&s->tags, now, &r)) {
         s->timeouts++;
-        completed(s, NULL, r.user, true);
+        unanswered(s, &r);
     }
+    retry_step(s, now);
     probe_step(s, now);
     if (now >= s->dial_ns)
         dial(s, now);
@@ -451,8 +704,14 @@ void slot_tick(guest_slot *s, uint64_t now)
 uint64_t slot_next_ns(const guest_slot *s)
 {
     uint64_t next = s->up ? dxpu_tags_next_ns(&s->tags) : DXPU_NEVER;
+    uint64_t retry_ns = retry_next_ns(&s->retry);
+    next = retry_ns < next ? retry_ns : next;
     if (s->probe.running && s->probe_ns && s->probe_ns < next)
         next = s->probe_ns;
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
+        if (s->stuck_ns[cls] && s->stuck_ns[cls] < next)
+            next = s->stuck_ns[cls];
+    }
     return s->dial_ns < next ? s->dial_ns : next;
 }
 
@@ -468,7 +727,10 @@ void slot_report(const guest_slot *s, report *r)
     report_number(r, "up_tlps", s->up_tlps);
     report_number(r, "dma_reads", s->dma_reads);
     report_number(r, "dma_writes", s->dma_writes);
+    report_number(r, "retries", s->retries);
+    report_number(r, "peer_tlps", s->peer_tlps);
     report_number(r, "msis", s->msis);
+    report_number(r, "msis_refused", s->msis_refused);
     report_number(r, "refused", s->refused);
     report_number(r, "dropped", s->dropped);
     report_number(r, "contained", s->contained);

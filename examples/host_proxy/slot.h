@@ -7,14 +7,18 @@
 #define SLOT_H_INCLUDED
 
 #include "fabric.h"
+#include "msi.h"
 #include "probe.h"
+#include "queue.h"
+#include "retry.h"
 
 enum {
     SLOT_TAGS = 256,
-    SLOT_QUEUE = 1024,   /* TLPs that wait for the channel */
+    SLOT_QUEUE = 1024,   /* posted TLPs that wait for the channel; as many requests */
     SLOT_TLP_BYTES = 96, /* of one that waits: header and what one access can carry */
-    SLOT_OWED = 128,     /* completions for the device that wait for the channel */
-    SLOT_MPS_MAX = 512
+    SLOT_OWED = 512,     /* completions for the device that wait for the channel */
+    SLOT_MPS_MAX = 512,
+    SLOT_PEER_REQUESTS = 128 /* of other slots' devices, in flight to this one */
 };
 
 /* What a slot asks of the guest it belongs to. */
@@ -24,26 +28,20 @@ typedef struct slot_host {
     bool (*dma_read)(void *user, uint64_t address, void *data, size_t bytes);
     bool (*dma_write)(void *user, uint64_t address, const void *data, size_t bytes);
     void (*msi)(void *user, uint64_t address, uint32_t data);
-    /* The device may master the bus, and the payload size its completions may have. */
-    bool (*bus_master)(void *user, unsigned slot);
+    /* Where a memory request of the device goes: 0 to guest memory, 1.. to that other slot,
+       -DXPU_CPL_UR or -DXPU_CPL_CA refused. */
+    int (*route)(void *user, unsigned slot, const dxpu_tlp *t);
+    struct guest_slot *(*peer)(void *user, unsigned slot);
+    /* The answer to a configuration request that the device completed with CRS, when there is one
+       at once: as dxpu_vswitch_crs(). */
+    bool (*crs)(void *user, unsigned slot, const dxpu_tlp *req, dxpu_tlp *cpl, uint8_t data[4]);
+    /* The payload size its completions may have. */
     uint32_t (*mps_bytes)(void *user, unsigned slot);
     /* A completion for submit()'s `user`; cpl is NULL when none will come. */
     void (*completion)(void *user, const dxpu_tlp *cpl, uint64_t request, bool last);
     /* The device is there, its BARs known; or it is gone. */
     void (*filled)(void *user, unsigned slot, bool filled);
 } slot_host;
-
-typedef struct slot_waiting {
-    uint64_t user;
-    uint16_t len;
-    bool nonposted;
-    uint8_t bytes[SLOT_TLP_BYTES];
-} slot_waiting;
-
-typedef struct slot_owed {
-    uint16_t len;
-    uint8_t bytes[16 + SLOT_MPS_MAX];
-} slot_owed;
 
 typedef struct guest_slot {
     unsigned number; /* 1.. */
@@ -52,9 +50,12 @@ typedef struct guest_slot {
     fabric_channel *channel; /* the incarnation, NULL between two */
     bool attached;           /* a box is named; else the slot stays empty */
     bool up;
-    bool misfit; /* the guest has no room for the device, and is not shown it */
-    probe probe; /* of the device's BARs, when up */
+    bool misfit;    /* the guest has no room for the device, and is not shown it */
+    char note[120]; /* what would give it room, for people */
+    probe probe;    /* of the device's BARs, when up */
+    msi_filter msi; /* what the guest programmed into the device */
     uint64_t probe_ns;
+    retry_list retry; /* configuration requests, until the device is ready */
     dxpu_udp_path path;
     char box[DXPU_UDP_TEXT_BYTES];
     uint32_t node; /* of this host */
@@ -67,11 +68,16 @@ typedef struct guest_slot {
     uint64_t dial_ns;
     dxpu_tags tags;
     dxpu_tag_entry entries[SLOT_TAGS];
-    slot_waiting *waiting; /* ring of SLOT_QUEUE */
-    uint32_t waiting_head, waiting_tail;
-    slot_owed *owed; /* ring of SLOT_OWED */
-    uint32_t owed_head, owed_tail;
+    tlp_queue queue;        /* TLPs that wait for room in the channel */
+    uint32_t owed_reserved; /* completions that other slots' devices may still bring */
+    uint32_t peer_requests; /* of other slots' devices, not yet completed */
+    uint32_t peers_waiting[DXPU_CLASSES]; /* TLPs of theirs in `queue` */
+    bool clogged;                    /* it took nothing of another slot's device for too long */
+    uint64_t stuck_ns[DXPU_CLASSES]; /* when what waits for another slot is given up; 0: none */
     uint64_t up_tlps, down_tlps, dma_reads, dma_writes, msis, refused, dropped, contained, timeouts;
+    uint64_t retries;      /* configuration requests made again */
+    uint64_t peer_tlps;    /* of the device, given to other slots */
+    uint64_t msis_refused; /* interrupts that the guest did not program; not in `refused` */
 } guest_slot;
 
 /* Why slot_attach() does not. */
@@ -95,7 +101,7 @@ void slot_detach(guest_slot *s, uint8_t reason);
    `user` comes back with its completions.  False: it will not be sent (counted). */
 bool slot_send(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now_ns);
 void slot_event(guest_slot *s, uint8_t type, uint8_t flags);
-/* More TLPs wait than are good for latency: take no more from the guest. */
+/* More TLPs of the guest wait than are good for latency: take no more from it. */
 bool slot_congested(const guest_slot *s);
 
 /* The fabric's callbacks, for this slot's channel. */

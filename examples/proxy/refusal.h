@@ -7,9 +7,9 @@
 
 enum { REFUSAL_BYTES = 12 };
 
-/* A completion with Unsupported Request from function 00:00.0 for a non-posted request, also for
-   one that breaks a rule: its requester waits all the same.  Only the header is looked at.  Empty
-   when that cannot be read, or is no request's. */
-dxpu_bytes refusal_encode(dxpu_bytes request, uint8_t out[REFUSAL_BYTES]);
+/* A completion with `status` (DXPU_CPL_UR, _CA) from function 00:00.0 for a non-posted request,
+   also for one that breaks a rule: its requester waits all the same.  Only the header is looked at.
+   Empty when that cannot be read, or is no request's. */
+dxpu_bytes refusal_encode(dxpu_bytes request, uint8_t status, uint8_t out[REFUSAL_BYTES]);
 
 #endif /* REFUSAL_H_INCLUDED */

@@ -1,0 +1,71 @@
+/* msi.h - the interrupt messages that the guest programmed into the functions behind one slot
+   SPDX-License-Identifier: MIT
+
+   What the guest writes into a function's MSI capability and MSI-X table passes here on its way
+   down; where these stand is learnt from what the guest reads on the way up, so that proxy and
+   guest believe the same.  Only bytes that the guest wrote make a message, whatever a device says
+   it holds.  A message that was replaced stays good until the device has answered a request that
+   was sent behind the change: until then one may be on its way, and would be lost.
+   Functions that have no BARs of their own (virtual ones, SR-IOV) have no MSI-X here.
+   Pure: the slot shows it what goes down and what is answered. */
+#ifndef MSI_H_INCLUDED
+#define MSI_H_INCLUDED
+
+#include "dxpu.h"
+
+enum {
+    MSI_FUNCTIONS = 256, /* behind one slot; the oldest is forgotten for one more */
+    MSI_TAGS = 256,
+    MSI_OLD = 256, /* replaced messages that may still be on their way */
+    MSI_CONFIG_BYTES = 256
+};
+
+typedef struct msi_message {
+    uint16_t requester;
+    uint32_t data;
+    uint32_t varies; /* bits of data that the function chooses */
+    uint64_t address;
+    uint64_t until; /* of a replaced one: the request whose answer ends it */
+} msi_message;
+
+typedef struct msi_function {
+    uint16_t bdf;
+    uint8_t msi, msix, express;     /* where these capabilities are; 0: not known */
+    uint32_t vectors;               /* of the MSI-X table; 0: not known */
+    uint32_t *table;                /* [4 * vectors], as the guest wrote it */
+    uint64_t until;                 /* MSI-X was disabled, as in msi_message */
+    uint8_t told[MSI_CONFIG_BYTES]; /* by the device: the first answer counts */
+    uint8_t known[MSI_CONFIG_BYTES / 8];
+    uint8_t written[MSI_CONFIG_BYTES]; /* by the guest since the last reset */
+} msi_function;
+
+typedef struct msi_request {
+    uint64_t number;
+    uint16_t target, register_bytes;
+    uint8_t be; /* of a configuration read; 0: something else */
+} msi_request;
+
+typedef struct msi_filter {
+    msi_function *functions;
+    unsigned count, next; /* next: the one to forget when all are used */
+    uint64_t sent, seen;  /* number of the youngest request sent; of the youngest answered */
+    msi_request requests[MSI_TAGS]; /* by tag */
+    msi_message old[MSI_OLD];
+    unsigned next_old;
+} msi_filter;
+
+/* Nothing is known: another device.  Of a zeroed object, or one that was used. */
+void msi_clear(msi_filter *m);
+/* The device was reset: nothing is programmed, its capabilities are where they were. */
+void msi_reset(msi_filter *m);
+/* A TLP of the guest goes to the device; a non-posted one has its tag. */
+void msi_sent(msi_filter *m, const dxpu_tlp *t);
+/* A completion of such a request. */
+void msi_answered(msi_filter *m, const dxpu_tlp *cpl);
+
+/* A write that touches the addresses of interrupts, 0xfee00000 to 0xfeefffff. */
+bool msi_is(const dxpu_tlp *t);
+/* ... and is a message that its function was told to send: one aligned dword, all bytes enabled. */
+bool msi_allowed(const msi_filter *m, const dxpu_tlp *t);
+
+#endif /* MSI_H_INCLUDED */

@@ -1,0 +1,73 @@
+/* program.c - see program.h
+   SPDX-License-Identifier: MIT */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "program.h"
+#include "fabric.h"
+
+#include <errno.h>
+#include <signal.h>
+
+int program_options(option_program *p, int argc, char **argv)
+{
+    static char version[120];
+    snprintf(version, sizeof version, "%s, wire version %d, CRC-32 by %s", DXPU_VERSION,
+             DXPU_WIRE_VERSION, fabric_crc_name());
+    p->version = version;
+    switch (options_parse(p, argc, argv)) {
+    case OPTIONS_GO:
+        return PROGRAM_GO;
+    case OPTIONS_SHOWN:
+        return PROGRAM_GOOD;
+    default:
+        return PROGRAM_USAGE;
+    }
+}
+
+int program_usage(const option_program *p, const char *what)
+{
+    fprintf(stderr, "%s: %s; see %s --help\n", p->name, what, p->name);
+    return PROGRAM_USAGE;
+}
+
+void program_print(FILE *out, bool json, void (*fill)(report *r))
+{
+    report r;
+    report_begin(&r, out, json);
+    fill(&r);
+    report_end(&r);
+}
+
+static void on_signal(evutil_socket_t number, short what, void *user)
+{
+    const program_loop *p = user;
+    (void)what;
+    if (number == SIGUSR1)
+        p->on_usr1();
+    else
+        p->on_stop();
+}
+
+int program_run(const program_loop *p)
+{
+    static const int signals[] = { SIGINT, SIGTERM, SIGUSR1 };
+    enum { COUNT = sizeof signals / sizeof signals[0] };
+    struct event *events[COUNT] = { NULL };
+    program_loop loop = *p;
+    bool ready = true;
+    int rc = PROGRAM_SYSTEM;
+    for (unsigned i = 0; i < COUNT; i++) {
+        events[i] = evsignal_new(loop.base, signals[i], on_signal, &loop);
+        ready = ready && events[i] && !event_add(events[i], NULL);
+    }
+    if (ready)
+        rc = loop.run();
+    else
+        fprintf(stderr, "signals cannot be caught: %s\n", strerror(errno));
+    for (unsigned i = 0; i < COUNT; i++) {
+        if (events[i])
+            event_free(events[i]);
+    }
+    return rc;
+}

@@ -1,0 +1,28 @@
+/* program.h - what both proxies do around their loop: options, signals, results
+   SPDX-License-Identifier: MIT */
+#ifndef PROGRAM_H_INCLUDED
+#define PROGRAM_H_INCLUDED
+
+#include "options.h"
+#include "stats.h"
+
+enum { PROGRAM_GO = -1, PROGRAM_GOOD = 0, PROGRAM_USAGE = 2, PROGRAM_SYSTEM = 3 };
+
+/* Fill the options' targets; p->version is set here.  PROGRAM_GO, or the exit status. */
+int program_options(option_program *p, int argc, char **argv);
+/* Say what is wrong with how it was called: PROGRAM_USAGE. */
+int program_usage(const option_program *p, const char *what);
+/* One object with what `fill` reports. */
+void program_print(FILE *out, bool json, void (*fill)(report *r));
+
+struct event_base;
+typedef struct program_loop {
+    struct event_base *base;
+    void (*on_stop)(void); /* SIGINT, SIGTERM */
+    void (*on_usr1)(void);
+    int (*run)(void);      /* from when it is called a signal does what it is documented to do */
+} program_loop;
+/* run()'s result, or PROGRAM_SYSTEM when the signals cannot be caught. */
+int program_run(const program_loop *p);
+
+#endif /* PROGRAM_H_INCLUDED */
