@@ -33,7 +33,7 @@ SRC_dxpu          := $(wildcard examples/cli/*.c)
 SRC_dxpu-relay    := $(wildcard examples/demo/*relay.c)
 SRC_dxpu-pingpong := $(wildcard examples/demo/*pingpong.c)
 SRC_dxpu-direct   := examples/demo/direct.c $(wildcard examples/box_proxy/devices/*.c) \
-                     $(patsubst %,examples/host_proxy/%.c,guest vmd vswitch probe)
+                     $(patsubst %,examples/host_proxy/%.c,guest vmd vswitch probe msi queue retry)
 PROGRAMS := $(foreach p,dxpu $(addprefix dxpu-,host box relay pingpong direct),$(if $(SRC_$p),$p))
 C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/sim_*.c))
 SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_*.py \

@@ -288,12 +288,18 @@ class Nvme:
         root.configure(function, 0x10, WINDOW + self.bar)
         root.configure(function, 0x14, 0)
         root.configure(function, 0x04, 0x0006, 2)
+        port, above = root.ports[self.slot]  # its Max_Payload_Size, as a kernel gives it
+        payload = root.config(port, above + 8, 2) & 0xE0
+        express = root.capability(function, 16)
+        control = root.config(function, express + 8, 2)
+        root.configure(function, express + 8, (control & ~0xE0) | payload, 2)
         msix = root.capability(function, 17)
+        control = root.config(function, msix + 2, 2)
         table = root.config(function, msix + 4) & ~7
         for vector in range(2):
             for at, value in enumerate((MSI_ADDRESS, 0, self.slot << 8 | vector, 0)):
                 self.write(table + 16 * vector + 4 * at, value)
-        root.configure(function, msix + 2, 0x8000, 2)
+        root.configure(function, msix + 2, control | 0x8000, 2)
 
     def enable(self):
         self.write(0x14, 0)

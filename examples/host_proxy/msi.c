@@ -256,14 +256,14 @@ static void add_table(msi_function *f)
 static void walk(msi_function *f)
 {
     unsigned at = is_known(f, CAPABILITIES) ? f->told[CAPABILITIES] & 0xfcu : 0;
-    for (unsigned n = 0; n < HOPS && at >= FIRST_CAPABILITY && is_known(f, at + 1); n++) {
+    for (unsigned n = 0; n < HOPS && at >= FIRST_CAPABILITY && is_known(f, at); n++) {
         if (f->told[at] == CAP_MSI && !f->msi)
             f->msi = (uint8_t)at;
         else if (f->told[at] == CAP_MSIX && !f->msix)
             f->msix = (uint8_t)at;
         else if (f->told[at] == CAP_EXPRESS && !f->express)
             f->express = (uint8_t)at;
-        at = f->told[at + 1] & 0xfcu;
+        at = is_known(f, at + 1) ? f->told[at + 1] & 0xfcu : 0;
     }
     if (f->msix)
         add_table(f);
