@@ -32,14 +32,15 @@
        }
 
    CONTENTS (search for "== N " for the interface, "== N'" for its implementation)
-     1  Manual                          9  Classifier and messages
-     2  Configuration                  10  Routing tables
-     3  Version, includes, linkage     11  Credits and tags
-     4  Conventions                    12  Wire: frames and records
-     5  Base types                     13  Channel: life
-     6  Errors and counters            14  Channel: sending
-     7  CRC-32                         15  Channel: receiving
-     8  TLP codec                      16  Changes, licence
+     1  Manual                         10  Routing tables
+     2  Configuration                  11  Credits and tags
+     3  Version, includes, linkage     12  Wire: frames and records
+     4  Conventions                    13  Channel: life
+     5  Base types                     14  Channel: paths
+     6  Errors and counters            15  Channel: sending
+     7  CRC-32                         16  Channel: receiving
+     8  TLP codec                      17  Changes, licence
+     9  Classifier and messages
 */
 #ifndef DXPU_H_INCLUDED
 #define DXPU_H_INCLUDED
@@ -47,7 +48,7 @@
 /* ==== 1  Manual ==================================================================================
 
    THE PARTS.  Sections 7 to 12 are free-standing tools: each can be used without the others' state.
-   Sections 13 to 15, the channel, put them together: one dxpu_channel is one attachment, that is
+   Sections 13 to 16, the channel, put them together: one dxpu_channel is one attachment, that is
    the functions of one box slot lent to one host slot, seen from one end.
 
    LIFE OF A TLP.  submit() copies the TLP into the queue of its class (posted, non-posted,
@@ -94,11 +95,15 @@
 
    TIME is a parameter: nanoseconds of any monotonic clock.  No function reads a clock.
 
+   PATHS.  emit() tells on which path a frame leaves; ingest() reads from the frame on which it came.
+   Give cfg.paths more than 1 where two ends have several addresses: a path that stops carrying
+   frames is left after about three retransmission timeouts and used again when it answers.
+
    FAILURE.  Bad input from the peer changes nothing, is counted under one name per reason, and is
    reported by a negative number of the peer band (section 6).  A channel fails only by time
    (`hold` without a valid frame), by the peer's word (reset, close), or when the peer, inside
    authentic frames, breaks a rule that no retransmission can heal; then every call says so until
-   it is initialised again.
+   it is initialised again.  Call dxpu_channel_contain() then, and answer what it names.
 
    MEMORY.  dxpu_channel_bytes() tells what one channel needs for a given configuration.
 
@@ -133,6 +138,13 @@
 #endif
 #if DXPU_HOST_PENDING < 1 || DXPU_HOST_PENDING > 4096
 #error "DXPU_HOST_PENDING: 1..4096"
+#endif
+
+#ifndef DXPU_PATHS_MAX /* paths of one channel; 168 B of it each */
+#define DXPU_PATHS_MAX 8
+#endif
+#if DXPU_PATHS_MAX < 1 || DXPU_PATHS_MAX > 64
+#error "DXPU_PATHS_MAX: 1..64"
 #endif
 
 #ifndef DXPU_ASSERT /* caller bugs only; may be compiled out without changing any result */
@@ -243,6 +255,7 @@ enum { DXPU_POSTED = 0, DXPU_NONPOSTED = 1, DXPU_COMPLETION = 2, DXPU_CLASSES = 
     X(E_STATE, -61, "peer: a frame that this state of the channel does not expect")                \
     X(E_EPOCH, -62, "peer: a lease epoch below the highest seen; it holds an old lease")           \
     X(E_OFFER, -63, "peer: an open or accept with a value outside its range")                      \
+    X(E_PATH, -66, "peer: a probe of a path that is not configured here")                          \
     X(E_CPL_UNEXPECTED, -64, "peer: a completion that no request in flight asked for")             \
     X(E_CPL_BYTES, -65, "peer: a completion with other bytes than its request still expects")      \
     X(E_AGAIN, -80, "later: no room in this queue; ask again after an acknowledgement")            \
@@ -276,8 +289,12 @@ DXPU_API const char *dxpu_error_name(int error);
     X(tx_tlps, "TLPs put into frames for the first time")                                          \
     X(tx_tlps_acked, "TLPs the peer has stored")                                                   \
     X(tx_retransmits, "data frames sent again")                                                    \
+    X(tx_tail_probes, "frames sent again early, to learn what became of a tail")                   \
     X(tx_timeouts, "retransmission timeouts")                                                      \
     X(tx_fast, "data frames found lost by acknowledgements of later ones")                         \
+    X(tx_congestion, "congestion events: a path's window was reduced")                             \
+    X(path_down, "times a path was left")                                                          \
+    X(path_up, "times a path was found good")                                                      \
     X(tx_blocked, "times a class waited for credit longer than an RTO")                            \
     X(tx_local_prefixes, "local TLP prefixes ended here")                                          \
     X(rx_frames, "valid frames received, all kinds")                                               \
@@ -301,8 +318,11 @@ DXPU_API const char *dxpu_error_name(int error);
     X(rx_ack, "refused: acknowledgement of what was not sent")                                     \
     X(rx_state, "refused: not expected in this state")                                             \
     X(rx_offer, "refused: open or accept out of range")                                            \
+    X(rx_path, "refused: probe of a path that is not configured")                                  \
     X(rx_cpl_refused, "completions dropped: not asked for, or other bytes than asked")             \
-    X(rx_events_ignored, "link events of a type this version does not know")
+    X(rx_events_ignored, "link events of a type this version does not know")                       \
+    X(contained, "requests that dxpu_channel_contain() named")                                     \
+    X(contain_dropped, "TLPs and link events dropped with their channel")
 
 #define DXPUI_COUNTER_FIELD(name, text) uint64_t name;
 typedef struct dxpu_counters {
@@ -1053,14 +1073,18 @@ typedef struct dxpu_channel_config {
     uint32_t sequence; /* first frame sequence we send; random */
     uint64_t epoch;    /* lease epoch, > 0 */
     dxpu_place local, remote;
-    uint32_t window_frames; /* frames in flight each way: a power of two, 4..16384 [64] */
-    uint32_t
-        frame_limit_bytes;   /* largest frame we send or take: MTU less IP and UDP headers [1452] */
-    dxpu_credits rx;         /* stored here until taken [64/1024, 64/64, 256/1024] */
-    dxpu_credits tx;         /* queued here until acknowledged [the same] */
-    uint32_t hold_ms;        /* silence that ends the channel, at least 1 [1,000] */
-    uint64_t rto_min_ns;     /* [1 ms] */
-    uint64_t ack_delay_ns;   /* an acknowledgement waits so long for company [25 us] */
+    uint32_t window_frames;     /* frames in flight each way: a power of two, 4..16384 [64] */
+    uint32_t frame_limit_bytes; /* largest frame we send or take: MTU less IP and UDP headers; a
+                                   path is used only if it carries this, or what open found
+                                   [1452] */
+    dxpu_credits rx;            /* stored here until taken [64/1024, 64/64, 256/1024] */
+    dxpu_credits tx;            /* queued here until acknowledged [the same] */
+    uint32_t hold_ms;           /* silence that ends the channel, at least 1 [1,000] */
+    uint64_t rto_min_ns;        /* [1 ms] */
+    uint64_t ack_delay_ns;      /* an acknowledgement waits so long for company [25 us] */
+    uint8_t paths;           /* opener: those to use; acceptor: the most that it follows, 1.. [1] */
+    bool spread;             /* load on all usable paths, else on the first of them [false] */
+    bool lossless;           /* a fabric that never drops: no congestion control [false] */
     dxpu_tags *tags;         /* requests we send and the completions we take; NULL: unmatched.
                                 The caller's, initialised, for this channel alone */
     const dxpu_suite *suite; /* NULL: CRC-32 */
@@ -1090,12 +1114,31 @@ typedef struct dxpui_fifo { /* TLPs of one class in a byte ring, and their credi
 typedef struct dxpui_sent { /* one data frame in flight */
     uint64_t sent_ns;
     uint32_t packet_lo;
-    uint32_t tx_index; /* order of transmission */
+    uint32_t index;    /* order of transmission on its path */
     uint16_t first;    /* place in the sent list of the item it begins with or continues */
     uint16_t at_bytes; /* how far that item had come before it */
     uint16_t body_bytes;
-    uint16_t state;
+    uint8_t path;
+    uint8_t tries; /* transmissions, up to 255 */
+    uint8_t state;
 } dxpui_sent;
+
+typedef struct dxpui_path { /* times are 0 or DXPU_NEVER while they mean nothing */
+    uint64_t srtt_ns, rttvar_ns, latest_ns, rto_ns;
+    uint64_t timer_ns; /* tail-loss probe, then RTO */
+    uint64_t loss_ns;  /* the oldest undecided transmission is lost then */
+    uint64_t pace_ns;  /* the next data frame may leave */
+    uint64_t heard_ns, probe_ns, awaited_ns, reply_cookie;
+    uint16_t *log;                              /* transmissions: low bits of the sequence */
+    uint32_t index, index_acked, scan;          /* next, largest acknowledged, next to judge */
+    uint32_t recovery, limited;                 /* see dxpui_congestion(), dxpui_path_sent() */
+    uint32_t window, threshold, in_flight;      /* bytes */
+    uint16_t reply_bytes;                       /* of the probe to answer; 0: none */
+    uint8_t timeouts, missed, good, need;       /* in a row */
+    bool known, usable;                         /* the peer is there; it carries frames both ways */
+    bool recovering, urgent, suspect, awaiting; /* awaiting: a probe is unanswered */
+    bool progress;                              /* something on it was acknowledged just now */
+} dxpui_path;
 
 typedef struct dxpu_channel {
     /* what it is */
@@ -1113,15 +1156,19 @@ typedef struct dxpu_channel {
     /* handshake, keep-alive, close */
     uint64_t hold_ns;  /* of this incarnation: the smaller of both ends' */
     uint64_t heard_ns; /* last valid frame */
-    uint64_t next_try_ns, probe_ns, probe_cookie;
+    uint64_t next_try_ns;
     uint8_t tries;
-    bool send_reset, send_answer, send_reply;
+    bool send_reset, send_answer;
+    /* paths */
+    dxpui_path paths[DXPU_PATHS_MAX];
+    uint8_t heard_path, seen_path; /* of the last sequenced frame; of ours that it had seen last */
+    uint8_t fallback;              /* the one to try while none is usable */
+    uint8_t key_phase;
     /* sending */
     dxpui_fifo tx[DXPU_CLASSES];
     dxpui_sent *sent;
     uint32_t *list; /* what was put into frames, in order: class and byte position */
     dxpu_event *tx_events;
-    uint16_t *log; /* transmissions in order: low bits of the sequence */
     uint32_t list_mask, list_head, list_tail;
     uint32_t event_head, event_next, event_tail;
     uint32_t order;        /* of submission */
@@ -1131,11 +1178,8 @@ typedef struct dxpu_channel {
     uint32_t una, nxt;     /* frame sequences: oldest unacknowledged, next new */
     uint32_t lost;         /* frames marked for retransmission */
     uint32_t lost_from;    /* none before this one */
-    uint32_t tx_index, log_scan, tx_index_acked;
-    bool any_acked;
+    uint32_t ecn_told;     /* the peer's count when we last looked */
     dxpu_credits limits, used;
-    uint64_t srtt_ns, rttvar_ns, rto_ns, rto_at_ns;
-    uint8_t backoff;
     uint8_t blocked_tries;
     uint64_t blocked_at_ns;
     /* receiving */
@@ -1189,12 +1233,16 @@ DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *ope
    out[64]. */
 DXPU_API size_t dxpu_reset_encode(uint32_t channel, uint8_t reason, uint8_t out[64]);
 
-enum {
-    DXPU_RX_ECN_CE = 1
-}; /* Close in order: what was submitted is delivered first.  E_ARG before it was opened. */
+/* Close in order: what was submitted is delivered first.  E_ARG before it was opened. */
 DXPU_API int dxpu_channel_close(dxpu_channel *ch, uint8_t reason);
 /* End at once; the peer is told by a reset frame. */
 DXPU_API void dxpu_channel_reset(dxpu_channel *ch, uint8_t reason);
+/* Containment (D-60), after the channel has FAILED or was CLOSED: the next request, of those that
+   its tags know, that will never be completed; answer it with Unsupported Request.  Call until
+   false; nothing stands in the queues then.  O(1) a TLP. */
+DXPU_API bool dxpu_channel_contain(dxpu_channel *ch, dxpu_request *out);
+/* Seal from now on with keys of `phase`, 0..3; the suite holds the keys (W-5). */
+DXPU_API void dxpu_channel_set_key_phase(dxpu_channel *ch, uint8_t phase);
 
 DXPU_API unsigned dxpu_channel_state(const dxpu_channel *ch); /* DXPU_STATE_IDLE.. */
 DXPU_API int dxpu_channel_error(const dxpu_channel *ch);      /* 0, or why it is FAILED or CLOSED */
@@ -1202,7 +1250,23 @@ DXPU_API int dxpu_channel_error(const dxpu_channel *ch);      /* 0, or why it is
 DXPU_API int dxpu_channel_last_error(const dxpu_channel *ch);
 /* DXPU_REASON_*, ours or the peer's. */
 DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch);
-/* ==== 14  Channel: sending =============================================== spec/deliver.md ==== */
+
+/* ==== 14  Channel: paths ===================================================== spec/paths.md ====
+   A path is a pair of addresses that the caller numbers alike at both ends.  Each has its own round
+   trip time, timers, and congestion window; the frame sequence orders what they reorder. */
+
+typedef struct dxpu_path_info {
+    bool known;  /* the opener's are; the acceptor's once a frame came over it */
+    bool usable; /* carries frames of the limit both ways */
+    bool active; /* data goes here (with cfg.spread also on the other usable ones) */
+    uint64_t srtt_ns, rto_ns;
+    uint32_t window_bytes, in_flight_bytes; /* of congestion control */
+} dxpu_path_info;
+
+/* DXPU_OK, or E_NONE for a path that is not configured. */
+DXPU_API int dxpu_channel_path(const dxpu_channel *ch, unsigned path, dxpu_path_info *out);
+
+/* ==== 15  Channel: sending =============================================== spec/deliver.md ==== */
 
 /* Queue one whole TLP (prefixes, header, payload, digest); copied, local prefixes are left out.
    user   comes back with the completions of a non-posted request when the channel has tags
@@ -1218,12 +1282,13 @@ DXPU_API int dxpu_channel_submit_event(dxpu_channel *ch, const dxpu_event *e);
    still emits one reset first.  Call until 0.  O(bytes). */
 DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, size_t cap,
                                uint8_t *path);
-/* When emit() has something next: 0 now, DXPU_NEVER nothing armed. */
+/* When emit() has something next: at once if not after now (0 among others), DXPU_NEVER when nothing
+   is armed. */
 DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch);
 
-/* ==== 15  Channel: receiving ============================================= spec/deliver.md ==== */
+/* ==== 16  Channel: receiving ============================================= spec/deliver.md ==== */
 
-/* flags of ingest */
+enum { DXPU_RX_ECN_CE = 1 }; /* flags of ingest: the datagram came marked Congestion Experienced */
 /* Take one datagram from the network.
    pkt    1..65535 bytes; altered when a suite opens it in place; not kept
    Returns DXPU_OK, or a peer error after counting it (drop the datagram and go on), or the fatal
@@ -3699,11 +3764,11 @@ DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e)
 
 enum {
     DXPUI_EVENTS = 16, /* link events on their way, each direction; a power of two */
-    DXPUI_REORDER = 3, /* later transmissions acknowledged before one is lost (D-14) */
     DXPUI_BACKOFF_MAX = 16,
-    DXPUI_ACCEPTS = 3,    /* for one open: a forged one is worth little to its sender */
-    DXPUI_LIST_EVENT = 3, /* class field of a list element that is an event */
-    DXPUI_ACKED = 1,      /* dxpui_sent.state */
+    DXPUI_ACCEPTS = 3,       /* for one open: a forged one is worth little to its sender */
+    DXPUI_WINDOW_FIRST = 10, /* frames: the initial congestion window, and a burst (P-20, P-26) */
+    DXPUI_LIST_EVENT = 3,    /* class field of a list element that is an event */
+    DXPUI_ACKED = 1,         /* dxpui_sent.state */
     DXPUI_LOST = 2,
     DXPUI_MAY_PASS = 1, /* dxpui_item.flags: may pass posted by Relaxed Ordering */
     DXPUI_BY_ID = 2,    /* ... by ID-based Ordering */
@@ -3831,6 +3896,14 @@ static dxpui_item dxpui_fifo_free(dxpui_fifo *f)
     return it;
 }
 
+/* Empty it; returns how many TLPs it held. */
+static uint32_t dxpui_fifo_clear(dxpui_fifo *f)
+{
+    uint32_t count = f->count;
+    f->count = f->waiting = f->header_used = f->data_used = f->id_changes = 0;
+    return count;
+}
+
 /* ---- PCIe's ordering table, for both ends (D-30 ff.) ---- */
 
 /* Describe a TLP for the ring; the shape has been measured. */
@@ -3893,7 +3966,8 @@ static bool dxpui_config_valid(const dxpu_channel_config *c)
            c->frame_limit_bytes <= DXPU_FRAME_MAX_LIMIT_BYTES && headers <= 32768 &&
            dxpui_fifos_valid(&c->rx) && dxpui_fifos_valid(&c->tx) && c->hold_ms >= 1 &&
            c->rto_min_ns >= 1 && c->rto_min_ns <= dxpui_ns(c->hold_ms) / 4 &&
-           c->ack_delay_ns <= dxpui_ns(c->hold_ms) / 4 &&
+           c->ack_delay_ns <= dxpui_ns(c->hold_ms) / 4 && c->paths >= 1 &&
+           c->paths <= DXPU_PATHS_MAX &&
            (!suite || (suite->id != 0 && suite->tag_bytes >= 1 &&
                        suite->tag_bytes <= DXPU_FRAME_TAG_MAX_BYTES));
 }
@@ -3945,7 +4019,8 @@ static void dxpui_layout(dxpu_channel *ch, dxpui_arena *a)
     ch->list = (uint32_t *)dxpui_arena_take(a, (uint64_t)ch->list_mask * sizeof *ch->list);
     ch->list_mask--;
     ch->sent = (dxpui_sent *)dxpui_arena_take(a, (uint64_t)window * sizeof *ch->sent);
-    ch->log = (uint16_t *)dxpui_arena_take(a, 2ull * window * sizeof *ch->log);
+    for (unsigned i = 0; i < c->paths; i++)
+        ch->paths[i].log = (uint16_t *)dxpui_arena_take(a, 2ull * window * sizeof(uint16_t));
     ch->tx_events = (dxpu_event *)dxpui_arena_take(a, DXPUI_EVENTS * sizeof *ch->tx_events);
     ch->rx_events = (dxpu_event *)dxpui_arena_take(a, DXPUI_EVENTS * sizeof *ch->rx_events);
     ch->event_order = (uint32_t *)dxpui_arena_take(a, 2 * DXPUI_EVENTS * sizeof *ch->event_order);
@@ -3970,6 +4045,7 @@ DXPU_API void dxpu_channel_config_default(dxpu_channel_config *cfg)
     cfg->hold_ms = 1000;
     cfg->rto_min_ns = 1000000;
     cfg->ack_delay_ns = 25000;
+    cfg->paths = 1;
 }
 
 DXPU_API size_t dxpu_channel_bytes(const dxpu_channel_config *cfg)
@@ -4004,8 +4080,13 @@ DXPU_API int dxpu_channel_init_sized(dxpu_channel *ch, size_t ch_bytes,
     ch->hold_ns = dxpui_ns(cfg->hold_ms);
     ch->una = ch->nxt = ch->lost_from = cfg->sequence;
     ch->granted = ch->told = cfg->rx;
-    ch->rto_ns = cfg->rto_min_ns * 4; /* before the first sample (D-11) */
-    ch->rto_at_ns = ch->ack_at_ns = ch->blocked_at_ns = ch->next_try_ns = DXPU_NEVER;
+    ch->frame_limit = cfg->frame_limit_bytes;
+    for (unsigned i = 0; i < cfg->paths; i++) {
+        ch->paths[i].rto_ns = cfg->rto_min_ns * 4; /* before the first sample (D-11) */
+        ch->paths[i].timer_ns = ch->paths[i].loss_ns = DXPU_NEVER;
+        ch->paths[i].need = 1;
+    }
+    ch->ack_at_ns = ch->blocked_at_ns = ch->next_try_ns = DXPU_NEVER;
     return DXPU_OK;
 }
 
@@ -4081,7 +4162,7 @@ static void dxpui_offer_of(const dxpu_channel *ch, dxpu_offer *o)
     o->suites = c->suite ? c->suite->id : (uint16_t)DXPU_SUITE_CRC;
     o->tlp_formats = 1;
     o->window_frames = (uint16_t)c->window_frames;
-    o->frame_limit_bytes = c->frame_limit_bytes;
+    o->frame_limit_bytes = ch->frame_limit;
     o->hold_ms = c->hold_ms;
     o->sequence = c->sequence;
     o->completions_infinite = c->tags != NULL;
@@ -4091,8 +4172,18 @@ static void dxpui_offer_of(const dxpu_channel *ch, dxpu_offer *o)
     o->destination = c->remote;
 }
 
+/* The frame limit of the incarnation is known; no data has left yet. */
+static void dxpui_set_limit(dxpu_channel *ch, uint32_t ours, uint32_t theirs)
+{
+    ch->frame_limit = ours < theirs ? ours : theirs;
+    for (unsigned i = 0; i < ch->cfg.paths; i++) {
+        ch->paths[i].window = DXPUI_WINDOW_FIRST * ch->frame_limit;
+        ch->paths[i].threshold = UINT32_MAX;
+    }
+}
+
 /* Take over what the peer offers.  DXPU_OK, E_VERSION, E_EPOCH. */
-static int dxpui_establish(dxpu_channel *ch, const dxpu_offer *o, uint64_t now_ns)
+static int dxpui_establish(dxpu_channel *ch, const dxpu_offer *o, uint8_t path, uint64_t now_ns)
 {
     uint16_t suite = ch->cfg.suite ? ch->cfg.suite->id : (uint16_t)DXPU_SUITE_CRC;
     unsigned above = DXPU_WIRE_VERSION - (unsigned)o->version_min; /* huge when it is below */
@@ -4103,8 +4194,10 @@ static int dxpui_establish(dxpu_channel *ch, const dxpu_offer *o, uint64_t now_n
     ch->remote_id = o->channel;
     ch->tx_window =
         ch->cfg.window_frames < o->window_frames ? ch->cfg.window_frames : o->window_frames;
-    ch->frame_limit = ch->cfg.frame_limit_bytes < o->frame_limit_bytes ? ch->cfg.frame_limit_bytes
-                                                                       : o->frame_limit_bytes;
+    dxpui_set_limit(ch, ch->cfg.frame_limit_bytes, o->frame_limit_bytes);
+    ch->heard_path = path < ch->cfg.paths ? path : 0;
+    ch->paths[ch->heard_path].known = ch->paths[ch->heard_path].usable = true;
+    ch->paths[ch->heard_path].heard_ns = now_ns;
     ch->hold_ns = dxpui_ns(o->hold_ms < ch->cfg.hold_ms ? o->hold_ms : ch->cfg.hold_ms);
     ch->limits = o->limits;
     ch->completions_infinite = o->completions_infinite;
@@ -4118,7 +4211,8 @@ DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns)
     if (!dxpui_go(ch, DXPUI_EV_OPEN))
         return DXPU_E_ARG;
     ch->heard_ns = ch->next_try_ns = now_ns;
-    ch->frame_limit = ch->cfg.frame_limit_bytes;
+    for (unsigned i = 0; i < ch->cfg.paths; i++)
+        ch->paths[i].known = true;
     return DXPU_OK;
 }
 
@@ -4174,8 +4268,8 @@ static int dxpui_admit(dxpu_channel *ch, uint8_t *pkt, size_t len, dxpu_frame *f
         return rc;
     if (f->channel != (f->kind == DXPU_KIND_OPEN ? 0 : ch->cfg.local_id))
         return DXPU_E_CHANNEL; /* W-7 */
-    if (len > ch->cfg.frame_limit_bytes)
-        return DXPU_E_LENGTH; /* W-10 */
+    if (len > ch->cfg.frame_limit_bytes && f->kind != DXPU_KIND_OPEN)
+        return DXPU_E_LENGTH; /* W-10; an open is padded to what its sender takes: P-3 */
     rc = dxpui_authentic(ch, f, pkt, len);
     if (rc != DXPU_OK)
         return rc;
@@ -4197,7 +4291,7 @@ DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *ope
     if (rc == DXPU_OK)
         rc = dxpu_offer_decode(f.body, &o);
     if (rc == DXPU_OK)
-        rc = dxpui_establish(ch, &o, now_ns);
+        rc = dxpui_establish(ch, &o, f.path, now_ns);
     if (rc != DXPU_OK) {
         ch->replay_top = 0; /* the next open may be another opener's */
         return rc;
@@ -4242,6 +4336,43 @@ DXPU_API void dxpu_channel_reset(dxpu_channel *ch, uint8_t reason)
     dxpui_fail(ch, DXPU_E_RESET, reason, ch->remote_id != 0);
 }
 
+DXPU_API bool dxpu_channel_contain(dxpu_channel *ch, dxpu_request *out)
+{
+    dxpui_fifo *f = &ch->rx[DXPU_COMPLETION];
+    bool found = false;
+    if (ch->state != DXPU_STATE_FAILED && ch->state != DXPU_STATE_CLOSED)
+        return false;
+    while (ch->cfg.tags && f->waiting && !found) { /* not taken in time: its tag is free already */
+        dxpu_tlp t;
+        dxpui_item it = dxpui_item_at(f, f->next);
+        dxpui_zero(&t, sizeof t);
+        int rc = dxpu_tlp_decode_header(dxpui_item_tlp(f, f->next, it.bytes), &t);
+        DXPU_ASSERT(rc == DXPU_OK);
+        (void)rc;
+        dxpui_fifo_advance(f);
+        dxpui_fifo_free(f);
+        ch->count.contain_dropped++;
+        found = it.last;
+        out->user = it.user;
+        out->requester = t.requester;
+        out->tag = t.tag;
+        out->left_bytes = 0;
+        out->done = true;
+    }
+    for (unsigned cls = 0; cls < DXPU_CLASSES && !found; cls++)
+        ch->count.contain_dropped +=
+            dxpui_fifo_clear(&ch->tx[cls]) + dxpui_fifo_clear(&ch->rx[cls]);
+    if (!found && ch->cfg.tags)
+        found = dxpu_tags_pop(ch->cfg.tags, out);
+    ch->count.contained += found;
+    return found;
+}
+
+DXPU_API void dxpu_channel_set_key_phase(dxpu_channel *ch, uint8_t phase)
+{
+    ch->key_phase = phase & 3;
+}
+
 DXPU_API unsigned dxpu_channel_state(const dxpu_channel *ch)
 {
     return ch->state;
@@ -4262,7 +4393,351 @@ DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch)
     return ch->reason;
 }
 
-/* ==== 14'  Channel: sending =================================================================== */
+/* ==== 14'  Channel: paths ===================================================================== */
+
+enum {
+    DXPUI_REORDER = 3, /* later transmissions acknowledged before one is lost (D-14) */
+    DXPUI_SACK_REACH = 64,
+    DXPUI_TIMEOUTS = 4,    /* in a row: a tail-loss probe and three RTOs (P-10) */
+    DXPUI_MISSED = 3,      /* probes unanswered in a row (P-11) */
+    DXPUI_SUSPECT = 4,     /* transmissions of one frame: does the path still carry it? (P-12) */
+    DXPUI_RETURN = 3,      /* probes answered in a row (P-13) */
+    DXPUI_PACE_NS = 50000, /* no process wakes more often (P-26) */
+    DXPUI_RTT_MAX_S = 60
+};
+
+static unsigned dxpui_active(const dxpu_channel *ch)
+{
+    for (unsigned i = 0; i < ch->cfg.paths; i++) {
+        if (ch->paths[i].usable)
+            return i;
+    }
+    return ch->fallback;
+}
+
+DXPU_API int dxpu_channel_path(const dxpu_channel *ch, unsigned path, dxpu_path_info *out)
+{
+    if (path >= ch->cfg.paths)
+        return DXPU_E_NONE;
+    const dxpui_path *p = &ch->paths[path];
+    out->known = p->known;
+    out->usable = p->usable;
+    out->active = p->usable && path == dxpui_active(ch);
+    out->srtt_ns = p->srtt_ns;
+    out->rto_ns = p->rto_ns;
+    out->window_bytes = p->window;
+    out->in_flight_bytes = p->in_flight;
+    return DXPU_OK;
+}
+
+/* ---- Time ---- */
+
+/* RFC 6298 with a floor of rto_min (D-11). */
+static void dxpui_rtt_sample(const dxpu_channel *ch, dxpui_path *p, uint64_t rtt)
+{
+    rtt = dxpui_max64(1, dxpui_min64(rtt, DXPUI_RTT_MAX_S * (uint64_t)1000000000));
+    p->latest_ns = rtt;
+    if (p->srtt_ns == 0) {
+        p->srtt_ns = rtt;
+        p->rttvar_ns = rtt / 2;
+    } else {
+        uint64_t diff = rtt > p->srtt_ns ? rtt - p->srtt_ns : p->srtt_ns - rtt;
+        p->rttvar_ns = p->rttvar_ns - p->rttvar_ns / 4 + diff / 4;
+        p->srtt_ns = p->srtt_ns - p->srtt_ns / 8 + rtt / 8;
+    }
+    p->rto_ns = dxpui_max64(ch->cfg.rto_min_ns, p->srtt_ns + 4 * p->rttvar_ns);
+}
+
+/* RTO of a path doubled so many times (D-12). */
+static uint64_t dxpui_backed_off(const dxpu_channel *ch, const dxpui_path *p, unsigned times)
+{
+    uint64_t ceiling = ch->hold_ns / 4, wait = p->rto_ns;
+    for (; times && wait < ceiling; times--)
+        wait *= 2;
+    return dxpui_min64(wait, ceiling);
+}
+
+/* How long to wait for an acknowledgement on p: at first only for a tail-loss probe (D-17). */
+static uint64_t dxpui_path_wait(const dxpu_channel *ch, const dxpui_path *p)
+{
+    uint64_t rto = dxpui_backed_off(ch, p, p->timeouts ? p->timeouts - 1u : 0);
+    if (p->timeouts || p->srtt_ns == 0)
+        return rto;
+    uint64_t delay = ch->cfg.ack_delay_ns;
+    return dxpui_min64(rto, p->srtt_ns + dxpui_max64(4 * p->rttvar_ns, delay) + delay);
+}
+
+/* ---- Congestion: RFC 9002's NewReno, see spec/paths.md ---- */
+
+/* Transmission `index` was lost, or acknowledged as marked: once for all sent before we knew. */
+static void dxpui_congestion(dxpu_channel *ch, dxpui_path *p, uint32_t index)
+{
+    if (ch->cfg.lossless || (p->recovering && dxpui_seq_cmp(index, p->recovery) < 0))
+        return;
+    p->recovering = true;
+    p->recovery = p->index;
+    p->threshold = p->window / 2;
+    p->window = p->threshold > 2 * ch->frame_limit ? p->threshold : 2 * ch->frame_limit;
+    ch->count.tx_congestion++;
+}
+
+/* `bytes` of transmission `index` were acknowledged (P-21, P-22). */
+static void dxpui_window_grow(const dxpu_channel *ch, dxpui_path *p, uint32_t index, uint32_t bytes)
+{
+    uint64_t most = 2 * (uint64_t)ch->cfg.window_frames * ch->frame_limit, grown = p->window;
+    if (p->recovering && dxpui_seq_cmp(index, p->recovery) < 0)
+        return;
+    p->recovering = false;
+    if (dxpui_seq_cmp(index, p->limited) > 0)
+        return; /* the window was not what held us back */
+    if (p->window < p->threshold)
+        grown += bytes;
+    else
+        grown += dxpui_max64(1, (uint64_t)bytes * ch->frame_limit / p->window);
+    p->window = (uint32_t)dxpui_min64(grown, most);
+}
+
+/* A data frame leaves on p: count it, and tell when the next may (P-26). */
+static void dxpui_path_sent(const dxpu_channel *ch, dxpui_path *p, uint32_t bytes, uint64_t now_ns)
+{
+    p->urgent = false;
+    p->in_flight += bytes;
+    if (p->in_flight >= p->window / 2)
+        p->limited = p->index;
+    if (p->timer_ns == DXPU_NEVER)
+        p->timer_ns = now_ns + dxpui_path_wait(ch, p);
+    p->index++;
+    uint64_t rate = (uint64_t)p->window * (p->window < p->threshold ? 8 : 5); /* 2, 1.25 (x 4) */
+    uint64_t per_frame = p->srtt_ns * 4 * ch->frame_limit / rate;
+    uint64_t slack = dxpui_max64(DXPUI_WINDOW_FIRST * per_frame, DXPUI_PACE_NS);
+    if (dxpui_later(p->pace_ns, slack) < now_ns)
+        p->pace_ns = now_ns - slack;
+    p->pace_ns += p->srtt_ns * 4 * bytes / rate;
+}
+
+/* ---- Which path ---- */
+
+/* When p may carry a data frame: 0 at once, DXPU_NEVER not before an acknowledgement. */
+static uint64_t dxpui_path_when(const dxpu_channel *ch, const dxpui_path *p)
+{
+    if (ch->cfg.lossless || p->urgent || p->in_flight == 0)
+        return 0;
+    return p->in_flight + ch->frame_limit > p->window ? DXPU_NEVER : p->pace_ns;
+}
+
+/* The path for the next data frame and when it may leave: the active one, or with `spread` the one
+   that lets it go first, then the one of the shortest round trip. */
+static unsigned dxpui_path_pick(const dxpu_channel *ch, uint64_t *when_ns)
+{
+    unsigned best = dxpui_active(ch);
+    *when_ns = dxpui_path_when(ch, &ch->paths[best]);
+    for (unsigned i = best + 1; ch->cfg.spread && i < ch->cfg.paths; i++) {
+        const dxpui_path *p = &ch->paths[i];
+        uint64_t when = dxpui_path_when(ch, p);
+        if (p->usable &&
+            (when < *when_ns || (when == *when_ns && p->srtt_ns < ch->paths[best].srtt_ns))) {
+            best = i;
+            *when_ns = when;
+        }
+    }
+    return best;
+}
+
+/* Where an acknowledgement goes: back to where the last frame came from, which works. */
+static uint8_t dxpui_ack_path(const dxpu_channel *ch)
+{
+    return ch->paths[ch->heard_path].usable ? ch->heard_path : (uint8_t)dxpui_active(ch);
+}
+
+/* ---- Loss ---- */
+
+static uint32_t dxpui_sent_bytes(const dxpu_channel *ch, const dxpui_sent *s)
+{
+    return s->body_bytes + (uint32_t)DXPU_FRAME_FULL_BYTES + ch->trailer;
+}
+
+static void dxpui_mark_lost(dxpu_channel *ch, uint32_t seq)
+{
+    dxpui_sent *s = &ch->sent[seq & (ch->cfg.window_frames - 1)];
+    if (s->state & DXPUI_LOST)
+        return;
+    if (s->state == 0)
+        ch->paths[s->path].in_flight -= dxpui_sent_bytes(ch, s);
+    s->state = DXPUI_LOST;
+    if (ch->lost == 0 || dxpui_seq_cmp(seq, ch->lost_from) < 0)
+        ch->lost_from = seq;
+    ch->lost++;
+}
+
+/* Transmissions on a path that were overtaken by DXPUI_REORDER acknowledged ones, or by one and are
+   9/8 of a round trip old, are lost (D-14, D-18).  Each is judged once. */
+static void dxpui_detect_loss(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
+{
+    dxpui_path *p = &ch->paths[path];
+    uint32_t window = ch->cfg.window_frames;
+    uint64_t rtt = dxpui_max64(p->srtt_ns, p->latest_ns);
+    uint64_t wait = rtt ? dxpui_max64(rtt + rtt / 8, ch->cfg.ack_delay_ns) : p->rto_ns;
+    p->loss_ns = DXPU_NEVER;
+    if (p->index - p->scan > 2 * window)
+        p->scan = p->index - 2 * window;
+    for (; dxpui_seq_cmp(p->scan, p->index_acked) < 0; p->scan++) {
+        uint16_t low = p->log[p->scan & (2 * window - 1)];
+        uint32_t seq = ch->una + (uint16_t)(low - (uint16_t)ch->una);
+        const dxpui_sent *s = &ch->sent[seq & (window - 1)];
+        if (dxpui_seq_cmp(seq, ch->nxt) >= 0 || s->path != path || s->index != p->scan || s->state)
+            continue;
+        if (seq - ch->una > DXPUI_SACK_REACH)
+            return; /* no sack could have named it yet */
+        if (dxpui_seq_cmp(p->scan + DXPUI_REORDER, p->index_acked) > 0 &&
+            now_ns < dxpui_later(s->sent_ns, wait)) {
+            p->loss_ns = dxpui_later(s->sent_ns, wait);
+            return;
+        }
+        dxpui_mark_lost(ch, seq);
+        dxpui_congestion(ch, p, p->scan);
+        ch->count.tx_fast++;
+    }
+}
+
+/* ---- Leaving a path, and coming back ---- */
+
+/* The next known path after `path`, itself when there is no other. */
+static uint8_t dxpui_path_after(const dxpu_channel *ch, uint8_t path)
+{
+    unsigned i = path;
+    do
+        i = (i + 1) % ch->cfg.paths;
+    while (!ch->paths[i].known && i != path);
+    return (uint8_t)i;
+}
+
+/* Leave a path: what it carried goes out again on another (P-10). */
+static void dxpui_path_leave(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
+{
+    dxpui_path *p = &ch->paths[path];
+    for (uint32_t seq = ch->una; seq != ch->nxt; seq++) {
+        const dxpui_sent *s = &ch->sent[seq & (ch->cfg.window_frames - 1)];
+        if (s->path == path && s->state == 0)
+            dxpui_mark_lost(ch, seq);
+    }
+    ch->count.path_down += p->usable;
+    ch->fallback = dxpui_path_after(ch, path);
+    p->usable = p->urgent = p->suspect = p->recovering = false;
+    p->timeouts = p->missed = p->good = 0;
+    p->need = DXPUI_RETURN;
+    p->timer_ns = p->loss_ns = DXPU_NEVER;
+    p->probe_ns = now_ns;
+    p->window = DXPUI_WINDOW_FIRST * ch->frame_limit;
+    p->threshold = UINT32_MAX;
+}
+
+/* True when something on `path` is not acknowledged.  That of the oldest frame counts even if it was,
+   selectively: the receiver may have no room for its link events yet (D-36). */
+static bool dxpui_path_waits(const dxpu_channel *ch, uint8_t path)
+{
+    const dxpui_sent *s = &ch->sent[ch->una & (ch->cfg.window_frames - 1)];
+    return ch->paths[path].in_flight != 0 ||
+           (ch->una != ch->nxt && s->path == path && !(s->state & DXPUI_LOST));
+}
+
+/* The timer of a path with frames in flight: send its oldest again, whose acknowledgement tells what
+   became of the others (D-15, D-17). */
+static void dxpui_path_timeout(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
+{
+    dxpui_path *p = &ch->paths[path];
+    const dxpui_sent *s = &ch->sent[ch->una & (ch->cfg.window_frames - 1)];
+    p->timer_ns = DXPU_NEVER;
+    if (!dxpui_path_waits(ch, path))
+        return;
+    for (uint32_t seq = ch->una; ch->lost == 0; seq++) { /* else another loss goes first */
+        if (s->path == path && (s->state == 0 || seq == ch->una))
+            dxpui_mark_lost(ch, seq); /* una even if selectively acknowledged */
+        s = &ch->sent[(seq + 1) & (ch->cfg.window_frames - 1)];
+    }
+    if (p->timeouts == 0 && p->srtt_ns) {
+        ch->count.tx_tail_probes++;
+    } else {
+        ch->count.tx_timeouts++;
+        if (p->timeouts == 0)
+            p->timeouts = 1;
+    }
+    if (p->timeouts < DXPUI_BACKOFF_MAX)
+        p->timeouts++;
+    p->urgent = true;
+    p->timer_ns = now_ns + dxpui_path_wait(ch, p);
+    if (p->timeouts < DXPUI_TIMEOUTS)
+        return;
+    if (dxpui_path_after(ch, path) != path) {
+        dxpui_path_leave(ch, path, now_ns);
+    } else if (p->timeouts == DXPUI_TIMEOUTS) { /* persistent congestion (P-24) */
+        dxpui_congestion(ch, p, p->index);
+        p->window = 2 * ch->frame_limit;
+    }
+}
+
+/* ---- Probes: is it alive, how far is it, does it carry the limit (P-1 ff.) ---- */
+
+static uint64_t dxpui_probe_due(const dxpu_channel *ch, const dxpui_path *p)
+{
+    if (!dxpui_sequenced(ch) || !p->known)
+        return DXPU_NEVER;
+    if (!p->usable || p->suspect)
+        return dxpui_later(p->probe_ns, ch->hold_ns / 64);
+    return dxpui_max64(dxpui_later(p->heard_ns, ch->hold_ns / 4),
+                       dxpui_later(p->probe_ns, ch->hold_ns / 8)); /* D-13 */
+}
+
+/* A probe leaves on `path`, and the one before it has had its time. */
+static void dxpui_probe_next(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
+{
+    dxpui_path *p = &ch->paths[path];
+    if (p->awaiting) {
+        p->good = 0;
+        if (p->usable && ++p->missed >= DXPUI_MISSED && dxpui_path_after(ch, path) != path)
+            dxpui_path_leave(ch, path, now_ns);
+    }
+    if (!p->awaiting)
+        p->awaited_ns = now_ns;
+    p->awaiting = true;
+    p->probe_ns = now_ns;
+}
+
+static void dxpui_probe_answered(dxpu_channel *ch, dxpui_path *p, uint64_t rtt)
+{
+    p->awaiting = p->suspect = false;
+    p->missed = 0;
+    dxpui_rtt_sample(ch, p, rtt);
+    if (!p->usable && ++p->good >= p->need) {
+        p->usable = true;
+        ch->count.path_up++;
+    }
+}
+
+/* A valid frame came over `path`: life enough, unless frames of the limit are in doubt. */
+static void dxpui_path_heard(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
+{
+    dxpui_path *p = &ch->paths[path];
+    p->known = true;
+    p->heard_ns = now_ns;
+    ch->heard_path = path;
+    if (p->usable && !p->suspect) {
+        p->awaiting = false;
+        p->missed = 0;
+    }
+}
+
+/* True when each known path has left a probe unanswered for hold (D-48). */
+static bool dxpui_all_silent(const dxpu_channel *ch, uint64_t now_ns)
+{
+    for (unsigned i = 0; i < ch->cfg.paths; i++) {
+        const dxpui_path *p = &ch->paths[i];
+        if (p->known && !(p->awaiting && now_ns - p->awaited_ns >= ch->hold_ns))
+            return false;
+    }
+    return true;
+}
+
+/* ==== 15'  Channel: sending =================================================================== */
 
 /* ---- Queues ---- */
 
@@ -4507,6 +4982,7 @@ static void dxpui_fill_acks(dxpu_channel *ch, dxpu_frame *f, uint64_t now_ns)
 /* Seal and count the frame whose body stands at its place in out. */
 static int dxpui_finish(dxpu_channel *ch, dxpu_frame *f, uint8_t *out, size_t body_bytes)
 {
+    f->key_phase = ch->key_phase;
     f->channel = f->kind == DXPU_KIND_OPEN ? 0 : ch->remote_id;
     f->packet = ch->packet++;
     size_t header = dxpu_frame_encode_header(f, body_bytes, ch->trailer, out);
@@ -4529,39 +5005,36 @@ static int dxpui_finish(dxpu_channel *ch, dxpu_frame *f, uint8_t *out, size_t bo
     return (int)total;
 }
 
-/* RTO doubled so many times (D-12). */
-static uint64_t dxpui_backed_off(const dxpu_channel *ch, unsigned times)
-{
-    uint64_t ceiling = ch->hold_ns / 4, wait = ch->rto_ns;
-    for (; times && wait < ceiling; times--)
-        wait *= 2;
-    return dxpui_min64(wait, ceiling);
-}
-
-static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint32_t seq, uint8_t *out)
+static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint32_t seq,
+                           uint8_t *out)
 {
     dxpui_sent *s = &ch->sent[seq & (ch->cfg.window_frames - 1)];
+    dxpui_path *p = &ch->paths[path];
     dxpu_frame f;
     dxpu_builder b;
     dxpui_zero(&f, sizeof f);
     dxpu_builder_init(&b, out + DXPU_FRAME_FULL_BYTES, dxpui_body_max(ch, ch->frame_limit));
     if (seq == ch->nxt) {
         dxpui_fill(ch, s, &b);
+        s->tries = 0;
         ch->nxt++;
     } else {
         dxpui_refill(ch, s, &b);
         ch->count.tx_retransmits++;
     }
     f.kind = DXPU_KIND_DATA;
+    f.path = path;
     f.sequence = seq;
     dxpui_fill_acks(ch, &f, now_ns);
     s->state = 0;
     s->sent_ns = now_ns;
     s->packet_lo = (uint32_t)ch->packet;
-    s->tx_index = ch->tx_index;
-    ch->log[ch->tx_index++ & (2 * ch->cfg.window_frames - 1)] = (uint16_t)seq;
-    if (ch->rto_at_ns == DXPU_NEVER)
-        ch->rto_at_ns = now_ns + dxpui_backed_off(ch, 0);
+    s->path = path;
+    s->index = p->index;
+    if (s->tries < UINT8_MAX && ++s->tries >= DXPUI_SUSPECT)
+        p->suspect = true;
+    p->log[p->index & (2 * ch->cfg.window_frames - 1)] = (uint16_t)seq;
+    dxpui_path_sent(ch, p, dxpui_sent_bytes(ch, s), now_ns);
     return dxpui_finish(ch, &f, out, b.used);
 }
 
@@ -4570,37 +5043,49 @@ static int dxpui_emit_plain(dxpu_channel *ch, uint64_t now_ns, uint8_t kind, uin
     dxpu_frame f;
     dxpui_zero(&f, sizeof f);
     f.kind = kind;
+    f.path = dxpui_ack_path(ch);
     f.sequence = ch->nxt;
     dxpui_fill_acks(ch, &f, now_ns);
     return dxpui_finish(ch, &f, out, 0);
 }
 
-static int dxpui_emit_base(dxpu_channel *ch, uint8_t kind, const uint8_t *body, size_t bytes,
-                           uint8_t *out)
+/* A frame without sequence; `bytes` of body, the first `given` of them from the caller. */
+static int dxpui_emit_base(dxpu_channel *ch, uint8_t kind, uint8_t path, const uint8_t *body,
+                           size_t given, size_t bytes, uint8_t *out)
 {
     dxpu_frame f;
     dxpui_zero(&f, sizeof f);
     f.kind = kind;
-    memcpy(out + DXPU_FRAME_BASE_BYTES, body, bytes);
+    f.path = path;
+    dxpui_zero(out + DXPU_FRAME_BASE_BYTES, bytes);
+    memcpy(out + DXPU_FRAME_BASE_BYTES, body, given);
     return dxpui_finish(ch, &f, out, bytes);
 }
 
-static int dxpui_emit_offer(dxpu_channel *ch, uint8_t kind, uint8_t *out)
+/* Padded to the frame limit, so that it arrives only where frames of that size do (P-3). */
+static int dxpui_emit_offer(dxpu_channel *ch, uint8_t kind, uint8_t path, uint8_t *out)
 {
     dxpu_offer o;
     uint8_t body[DXPU_OFFER_BYTES];
     dxpui_offer_of(ch, &o);
     dxpu_offer_encode(&o, body);
-    return dxpui_emit_base(ch, kind, body, sizeof body, out);
+    return dxpui_emit_base(ch, kind, path, body, sizeof body,
+                           ch->frame_limit - DXPU_FRAME_BASE_BYTES - ch->trailer, out);
 }
 
-static int dxpui_emit_probe(dxpu_channel *ch, bool reply, uint64_t cookie, uint8_t *out)
+static int dxpui_emit_probe(dxpu_channel *ch, uint8_t path, uint64_t now_ns, uint8_t *out)
 {
+    dxpui_path *p = &ch->paths[path];
+    size_t bytes =
+        p->reply_bytes ? p->reply_bytes : ch->frame_limit - DXPU_FRAME_BASE_BYTES - ch->trailer;
     uint8_t body[DXPU_PROBE_BYTES];
     dxpui_zero(body, sizeof body);
-    body[0] = reply ? DXPU_PROBE_REPLY : 0;
-    dxpui_store64(body + 4, cookie);
-    return dxpui_emit_base(ch, DXPU_KIND_PROBE, body, sizeof body, out);
+    body[0] = p->reply_bytes ? DXPU_PROBE_REPLY : 0;
+    if (!p->reply_bytes)
+        dxpui_probe_next(ch, path, now_ns);
+    dxpui_store64(body + 4, p->reply_bytes ? p->reply_cookie : p->probe_ns);
+    p->reply_bytes = 0;
+    return dxpui_emit_base(ch, DXPU_KIND_PROBE, path, body, sizeof body, bytes, out);
 }
 
 /* Close and reset: the reason and what else stands in four bytes. */
@@ -4611,35 +5096,10 @@ static int dxpui_emit_reason(dxpu_channel *ch, uint8_t kind, uint8_t b1, uint8_t
     body[1] = b1;
     body[2] = b2;
     body[3] = 0;
-    return dxpui_emit_base(ch, kind, body, sizeof body, out);
+    return dxpui_emit_base(ch, kind, dxpui_ack_path(ch), body, sizeof body, sizeof body, out);
 }
 
 /* ---- Timers ---- */
-
-/* RFC 6298 with a floor of rto_min (D-11). */
-static void dxpui_rtt_sample(dxpu_channel *ch, uint64_t rtt)
-{
-    if (ch->srtt_ns == 0) {
-        ch->srtt_ns = rtt;
-        ch->rttvar_ns = rtt / 2;
-    } else {
-        uint64_t diff = rtt > ch->srtt_ns ? rtt - ch->srtt_ns : ch->srtt_ns - rtt;
-        ch->rttvar_ns = ch->rttvar_ns - ch->rttvar_ns / 4 + diff / 4;
-        ch->srtt_ns = ch->srtt_ns - ch->srtt_ns / 8 + rtt / 8;
-    }
-    ch->rto_ns = dxpui_max64(ch->cfg.rto_min_ns, ch->srtt_ns + 4 * ch->rttvar_ns);
-}
-
-static void dxpui_mark_lost(dxpu_channel *ch, uint32_t seq)
-{
-    dxpui_sent *s = &ch->sent[seq & (ch->cfg.window_frames - 1)];
-    if (!(s->state & DXPUI_LOST)) {
-        s->state |= DXPUI_LOST;
-        if (ch->lost == 0 || dxpui_seq_cmp(seq, ch->lost_from) < 0)
-            ch->lost_from = seq;
-        ch->lost++;
-    }
-}
 
 /* What time alone brings about.  DXPU_OK or the fatal error. */
 static int dxpui_timers(dxpu_channel *ch, uint64_t now_ns)
@@ -4647,27 +5107,20 @@ static int dxpui_timers(dxpu_channel *ch, uint64_t now_ns)
     if (ch->state == DXPU_STATE_IDLE || ch->state == DXPU_STATE_FAILED ||
         ch->state == DXPU_STATE_CLOSED)
         return ch->error;
-    if (now_ns - ch->heard_ns >= ch->hold_ns)
+    if (now_ns - ch->heard_ns >= ch->hold_ns || dxpui_all_silent(ch, now_ns))
         return dxpui_fail(ch, DXPU_E_DEAD, DXPU_REASON_HOLD, ch->remote_id != 0); /* D-48 */
-    if (now_ns >= ch->rto_at_ns) {
-        dxpui_mark_lost(ch, ch->una); /* even if selectively acknowledged: D-15 */
-        ch->sent[ch->una & (ch->cfg.window_frames - 1)].state &= (uint16_t)~DXPUI_ACKED;
-        if (ch->backoff < DXPUI_BACKOFF_MAX)
-            ch->backoff++;
-        ch->rto_at_ns = now_ns + dxpui_backed_off(ch, ch->backoff);
-        ch->count.tx_timeouts++;
+    for (uint8_t i = 0; i < ch->cfg.paths; i++) {
+        if (now_ns >= ch->paths[i].loss_ns)
+            dxpui_detect_loss(ch, i, now_ns);
+        if (now_ns >= ch->paths[i].timer_ns)
+            dxpui_path_timeout(ch, i, now_ns);
     }
     if (now_ns >= ch->ack_at_ns)
         ch->ack_now = true;
     return DXPU_OK;
 }
 
-static uint64_t dxpui_probe_due(const dxpu_channel *ch)
-{
-    uint64_t silent = ch->heard_ns + ch->hold_ns / 4; /* D-13 */
-    return dxpui_sequenced(ch) ? dxpui_max64(silent, ch->probe_ns) : DXPU_NEVER;
-}
-
+/* True when something new waits for nothing but a path. */
 static bool dxpui_can_send(const dxpu_channel *ch, bool *starved)
 {
     int pick = dxpui_pick(ch, starved);
@@ -4690,28 +5143,28 @@ static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
         ch->send_answer = 0;
         return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, DXPU_CLOSE_ANSWER, 0, out);
     }
-    if (ch->send_reply) {
-        ch->send_reply = 0;
-        return dxpui_emit_probe(ch, true, ch->probe_cookie, out);
-    }
     if (now_ns >= ch->next_try_ns) {
-        if (ch->tries < DXPUI_BACKOFF_MAX)
-            ch->tries++;
-        ch->next_try_ns = now_ns + dxpui_backed_off(ch, ch->tries - 1u);
-        if (ch->state == DXPU_STATE_OPENING)
-            return dxpui_emit_offer(ch, DXPU_KIND_OPEN, out);
+        ch->tries = (uint8_t)(ch->tries < DXPUI_BACKOFF_MAX ? ch->tries + 1 : ch->tries - 3);
+        ch->next_try_ns = now_ns + dxpui_backed_off(ch, &ch->paths[0], ch->tries - 1u);
+        if (ch->state == DXPU_STATE_OPENING) {
+            bool small = ch->tries % 4 == 0; /* in case no path carries more: P-3 */
+            ch->frame_limit = small ? DXPU_FRAME_MIN_LIMIT_BYTES : ch->cfg.frame_limit_bytes;
+            return dxpui_emit_offer(ch, DXPU_KIND_OPEN,
+                                    (uint8_t)((ch->tries - 1 + ch->tries / 5) % ch->cfg.paths),
+                                    out);
+        }
         if (ch->state == DXPU_STATE_ACCEPTED) {
             if (ch->tries >= DXPUI_ACCEPTS)
                 ch->next_try_ns = DXPU_NEVER; /* until the opener is heard again: D-41 */
-            return dxpui_emit_offer(ch, DXPU_KIND_ACCEPT, out);
+            return dxpui_emit_offer(ch, DXPU_KIND_ACCEPT, ch->heard_path, out);
         }
         if (ch->state == DXPU_STATE_CLOSING)
             return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, 0, 0, out);
         ch->next_try_ns = DXPU_NEVER;
     }
-    if (now_ns >= dxpui_probe_due(ch)) {
-        ch->probe_ns = now_ns + ch->hold_ns / 8;
-        return dxpui_emit_probe(ch, false, now_ns, out);
+    for (uint8_t i = 0; i < ch->cfg.paths; i++) {
+        if (ch->paths[i].reply_bytes || now_ns >= dxpui_probe_due(ch, &ch->paths[i]))
+            return dxpui_emit_probe(ch, i, now_ns, out);
     }
     return 0;
 }
@@ -4724,13 +5177,14 @@ static int dxpui_emit_blocked(dxpu_channel *ch, uint64_t now_ns, bool starved, u
         ch->blocked_tries = 0;
         return 0;
     }
+    const dxpui_path *p = &ch->paths[dxpui_active(ch)];
     if (ch->blocked_at_ns == DXPU_NEVER)
-        ch->blocked_at_ns = now_ns + dxpui_backed_off(ch, 0);
+        ch->blocked_at_ns = now_ns + dxpui_backed_off(ch, p, 0);
     if (now_ns < ch->blocked_at_ns)
         return 0;
     if (ch->blocked_tries < DXPUI_BACKOFF_MAX)
         ch->blocked_tries++;
-    ch->blocked_at_ns = now_ns + dxpui_backed_off(ch, ch->blocked_tries);
+    ch->blocked_at_ns = now_ns + dxpui_backed_off(ch, p, ch->blocked_tries);
     ch->count.tx_blocked++;
     return dxpui_emit_plain(ch, now_ns, DXPU_KIND_BLOCKED, out);
 }
@@ -4746,29 +5200,17 @@ static uint32_t dxpui_next_lost(dxpu_channel *ch)
     return seq;
 }
 
-DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, size_t cap,
-                               uint8_t *path)
+/* Data, a retransmission first; else a word on credit or what has come.  The frame's bytes, or 0. */
+static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
 {
-    bool starved;
-    DXPU_ASSERT(!ch->busy);
-    if (cap < ch->cfg.frame_limit_bytes)
-        return DXPU_E_ROOM;
-    *path = 0;
-    int rc = dxpui_timers(ch, now_ns);
-    if (ch->send_reset) {
-        ch->send_reset = 0;
-        return dxpui_emit_reason(ch, DXPU_KIND_RESET, DXPU_WIRE_VERSION, DXPU_WIRE_VERSION, out);
+    bool starved, fresh = dxpui_can_send(ch, &starved);
+    if (ch->lost || fresh) {
+        uint64_t when_ns;
+        uint8_t path = (uint8_t)dxpui_path_pick(ch, &when_ns);
+        if (now_ns >= when_ns)
+            return dxpui_emit_data(ch, now_ns, path, ch->lost ? dxpui_next_lost(ch) : ch->nxt, out);
     }
-    int n = dxpui_emit_control(ch, now_ns, out);
-    if (n != 0 || rc != DXPU_OK)
-        return n != 0 ? n : rc;
-    if (!dxpui_sequenced(ch))
-        return 0;
-    if (ch->lost)
-        return dxpui_emit_data(ch, now_ns, dxpui_next_lost(ch), out);
-    if (dxpui_can_send(ch, &starved))
-        return dxpui_emit_data(ch, now_ns, ch->nxt, out);
-    n = dxpui_emit_blocked(ch, now_ns, starved, out);
+    int n = dxpui_emit_blocked(ch, now_ns, starved && !fresh && !ch->lost, out);
     bool last = ch->state == DXPU_STATE_DRAINING && dxpui_drained(ch);
     if (n == 0 && (ch->ack_now || (last && ch->unacked))) /* a close ends the peer's waiting */
         n = dxpui_emit_plain(ch, now_ns, DXPU_KIND_ACK, out);
@@ -4781,17 +5223,50 @@ DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, 
     return n;
 }
 
+DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, size_t cap,
+                               uint8_t *path)
+{
+    DXPU_ASSERT(!ch->busy);
+    if (cap < ch->cfg.frame_limit_bytes)
+        return DXPU_E_ROOM;
+    int n = 0, rc = dxpui_timers(ch, now_ns);
+    if (ch->send_reset) {
+        ch->send_reset = 0;
+        n = dxpui_emit_reason(ch, DXPU_KIND_RESET, DXPU_WIRE_VERSION, DXPU_WIRE_VERSION, out);
+    }
+    if (n == 0)
+        n = dxpui_emit_control(ch, now_ns, out);
+    if (n == 0 && rc == DXPU_OK && dxpui_sequenced(ch))
+        n = dxpui_emit_sequenced(ch, now_ns, out);
+    *path = n > 0 ? out[DXPU_FRAME_PATH] : 0;
+    return n != 0 ? n : rc;
+}
+
 /* Something that emit() would send at any time. */
 static bool dxpui_ready(const dxpu_channel *ch)
 {
-    bool starved;
-    if (ch->send_reset || ch->send_answer || ch->send_reply)
+    if (ch->send_reset || ch->send_answer)
         return true;
+    for (unsigned i = 0; i < ch->cfg.paths; i++) {
+        if (ch->paths[i].reply_bytes)
+            return true;
+    }
+    return dxpui_sequenced(ch) &&
+           (ch->ack_now || (ch->state == DXPU_STATE_DRAINING && dxpui_drained(ch)));
+}
+
+/* When a data or blocked frame may leave. */
+static uint64_t dxpui_data_due(const dxpu_channel *ch)
+{
+    bool starved, fresh = dxpui_can_send(ch, &starved);
+    uint64_t when_ns = DXPU_NEVER;
     if (!dxpui_sequenced(ch))
-        return false;
-    return ch->ack_now || ch->lost || dxpui_can_send(ch, &starved) ||
-           (starved && ch->blocked_at_ns == DXPU_NEVER) ||
-           (ch->state == DXPU_STATE_DRAINING && dxpui_drained(ch));
+        return DXPU_NEVER;
+    if (ch->lost || fresh)
+        dxpui_path_pick(ch, &when_ns);
+    else if (starved)
+        when_ns = ch->blocked_at_ns == DXPU_NEVER ? 0 : ch->blocked_at_ns;
+    return when_ns;
 }
 
 DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch)
@@ -4803,31 +5278,41 @@ DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch)
         return DXPU_NEVER;
     uint64_t t = dxpui_later(ch->heard_ns, ch->hold_ns);
     t = dxpui_min64(t, ch->next_try_ns);
-    t = dxpui_min64(t, dxpui_probe_due(ch));
-    t = dxpui_min64(t, ch->rto_at_ns);
     t = dxpui_min64(t, ch->ack_at_ns);
-    return dxpui_min64(t, ch->blocked_at_ns);
+    t = dxpui_min64(t, dxpui_data_due(ch));
+    for (unsigned i = 0; i < ch->cfg.paths; i++) {
+        const dxpui_path *p = &ch->paths[i];
+        t = dxpui_min64(t, dxpui_min64(p->timer_ns, p->loss_ns));
+        t = dxpui_min64(t, dxpui_probe_due(ch, p));
+    }
+    return t;
 }
 
-/* ==== 15'  Channel: receiving ================================================================= */
+/* ==== 16'  Channel: receiving ================================================================= */
 
 /* ---- Acknowledgements ---- */
 
 static void dxpui_acked(dxpu_channel *ch, uint32_t seq, const dxpu_frame *f, uint64_t now_ns)
 {
     dxpui_sent *s = &ch->sent[seq & (ch->cfg.window_frames - 1)];
+    dxpui_path *p = &ch->paths[s->path];
+    uint32_t bytes = dxpui_sent_bytes(ch, s);
     if (s->state & DXPUI_ACKED)
         return;
     if (s->state & DXPUI_LOST)
         ch->lost--;
+    else
+        p->in_flight -= bytes;
     s->state = DXPUI_ACKED;
-    ch->backoff = 0;
-    if (!ch->any_acked || dxpui_seq_cmp(s->tx_index, ch->tx_index_acked) > 0) {
-        ch->tx_index_acked = s->tx_index;
-        ch->any_acked = true;
+    p->progress = true;
+    p->timeouts = 0;
+    if (dxpui_seq_cmp(s->index, p->index_acked) > 0)
+        p->index_acked = s->index;
+    dxpui_window_grow(ch, p, s->index, bytes);
+    if (s->packet_lo == (uint32_t)f->seen && now_ns - s->sent_ns >= f->delay_ns) {
+        dxpui_rtt_sample(ch, p, now_ns - s->sent_ns - f->delay_ns); /* D-10 */
+        ch->seen_path = s->path;
     }
-    if (s->packet_lo == (uint32_t)f->seen && now_ns - s->sent_ns >= f->delay_ns)
-        dxpui_rtt_sample(ch, dxpui_max64(now_ns - s->sent_ns - f->delay_ns, 1)); /* D-10 */
 }
 
 /* Free what lies wholly before the oldest frame in flight. */
@@ -4849,27 +5334,6 @@ static void dxpui_free_acked(dxpu_channel *ch)
     }
 }
 
-/* Transmissions that were overtaken by DXPUI_REORDER acknowledged ones are lost (D-14).  Each
-   transmission is looked at once. */
-static void dxpui_detect_loss(dxpu_channel *ch)
-{
-    uint32_t window = ch->cfg.window_frames;
-    if (!ch->any_acked)
-        return;
-    if (ch->tx_index - ch->log_scan > 2 * window)
-        ch->log_scan = ch->tx_index - 2 * window;
-    while (dxpui_seq_cmp(ch->log_scan + DXPUI_REORDER, ch->tx_index_acked) <= 0) {
-        uint16_t low = ch->log[ch->log_scan & (2 * window - 1)];
-        uint32_t seq = ch->una + (uint16_t)(low - (uint16_t)ch->una);
-        const dxpui_sent *s = &ch->sent[seq & (window - 1)];
-        if (dxpui_seq_cmp(seq, ch->nxt) < 0 && s->tx_index == ch->log_scan && s->state == 0) {
-            dxpui_mark_lost(ch, seq);
-            ch->count.tx_fast++;
-        }
-        ch->log_scan++;
-    }
-}
-
 /* True when ack and sack name only frames that were sent. */
 static bool dxpui_ack_valid(const dxpu_channel *ch, const dxpu_frame *f)
 {
@@ -4883,7 +5347,6 @@ static bool dxpui_ack_valid(const dxpu_channel *ch, const dxpu_frame *f)
 static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
 {
     uint32_t before = ch->una;
-    uint32_t index_before = ch->tx_index_acked;
     dxpu_credit_raise(&ch->limits, &f->limits);
     for (uint32_t seq = ch->una; dxpui_seq_cmp(seq, f->ack) < 0; seq++)
         dxpui_acked(ch, seq, f, now_ns);
@@ -4899,10 +5362,18 @@ static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
             ch->lost_from = ch->una;
         dxpui_free_acked(ch);
     }
-    if (ch->una != before || ch->tx_index_acked != index_before)
-        ch->rto_at_ns =
-            ch->una == ch->nxt ? DXPU_NEVER : now_ns + dxpui_backed_off(ch, ch->backoff);
-    dxpui_detect_loss(ch);
+    if (dxpui_seq_cmp(f->ecn_ce, ch->ecn_told) > 0) { /* P-25 */
+        ch->ecn_told = f->ecn_ce;
+        dxpui_congestion(ch, &ch->paths[ch->seen_path], ch->paths[ch->seen_path].index_acked);
+    }
+    for (uint8_t i = 0; i < ch->cfg.paths; i++) {
+        dxpui_path *p = &ch->paths[i];
+        if (!p->progress)
+            continue;
+        p->progress = false;
+        dxpui_detect_loss(ch, i, now_ns);
+        p->timer_ns = dxpui_path_waits(ch, i) ? now_ns + dxpui_path_wait(ch, p) : DXPU_NEVER;
+    }
 }
 
 /* ---- Records ---- */
@@ -5118,7 +5589,7 @@ static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events,
     int rc = dxpui_rx_body(ch, f->body);
     if (rc == DXPU_OK)
         rc = dxpui_rx_held(ch);
-    if (gap || ++ch->unacked >= ch->cfg.window_frames / 8 + 1)
+    if (gap || ++ch->unacked >= ch->tx_window / 8 + 1)
         ch->ack_now = true;
     ch->ack_at_ns = dxpui_min64(ch->ack_at_ns, now_ns + ch->cfg.ack_delay_ns);
     return rc;
@@ -5142,6 +5613,7 @@ static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     if (f->kind == DXPU_KIND_OPEN) { /* again: our accept was lost, or it is late */
         if (ch->state != DXPU_STATE_ACCEPTED)
             return DXPU_E_STATE;
+        dxpui_set_limit(ch, ch->frame_limit, o.frame_limit_bytes); /* the opener went lower: P-3 */
         dxpui_accept_again(ch, now_ns);
         return DXPU_OK;
     }
@@ -5153,7 +5625,7 @@ static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     }
     if (ch->state != DXPU_STATE_OPENING)
         return DXPU_E_STATE;
-    rc = dxpui_establish(ch, &o, now_ns);
+    rc = dxpui_establish(ch, &o, f->path, now_ns);
     if (rc != DXPU_OK) {
         ch->remote_id = o.channel;
         ch->last_error = rc;
@@ -5191,9 +5663,16 @@ static int dxpui_on_probe(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
         return DXPU_E_STATE; /* whom to answer is not known yet */
     if (ch->state == DXPU_STATE_ACCEPTED)
         dxpui_accept_again(ch, now_ns);
+    if (f->path >= ch->cfg.paths)
+        return DXPU_E_PATH; /* P-4 */
+    dxpui_path *p = &ch->paths[f->path];
+    p->known = true;
+    uint64_t cookie = dxpui_load64(f->body.ptr + 4);
     if (!(f->body.ptr[0] & DXPU_PROBE_REPLY)) {
-        ch->probe_cookie = dxpui_load64(f->body.ptr + 4);
-        ch->send_reply = 1;
+        p->reply_cookie = cookie;
+        p->reply_bytes = (uint16_t)f->body.len;
+    } else if (p->awaiting && cookie <= p->probe_ns) {
+        dxpui_probe_answered(ch, p, now_ns - cookie);
     }
     return DXPU_OK;
 }
@@ -5280,6 +5759,7 @@ static void dxpui_count_refusal(dxpu_counters *c, int error)
         DXPUI_CASE(E_ACK, rx_ack)
         DXPUI_CASE(E_OFFER, rx_offer)
         DXPUI_CASE(E_STATE, rx_state)
+        DXPUI_CASE(E_PATH, rx_path)
     default:
         break; /* fatal: not a refused frame */
     }
@@ -5303,6 +5783,8 @@ DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt
         ch->count.rx_bytes += len;
         ch->count.rx_ecn_ce += flags & DXPU_RX_ECN_CE;
         ch->heard_ns = now_ns;
+        if (f.path < ch->cfg.paths)
+            dxpui_path_heard(ch, f.path, now_ns);
     }
     dxpui_count_refusal(&ch->count, rc);
     return rc;
@@ -5402,7 +5884,7 @@ DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns)
 #endif
 #endif /* DXPU_IMPLEMENTATION */
 
-/* ==== 16  Changes, licence =======================================================================
+/* ==== 17  Changes, licence =======================================================================
    0.1.0  first: codec, classifier, routing tables, tags, credits, wire version 1, channel.
 
    MIT License

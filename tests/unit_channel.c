@@ -1064,8 +1064,7 @@ static void test_d10_d11_rtt_and_rto(void **state)
         r.say.delay_ns = 0;
         assert_int_equal(rig_put_ack(&r, RIG_SEQ + 5 + i), DXPU_OK);
     }
-    send_writes(1);
-    assert_true(dxpu_channel_next_ns(&r.ch) == r.now_ns + RIG_MS);
+    assert_true(r.ch.paths[0].rto_ns == RIG_MS);
     rig_free(&r);
 }
 
@@ -1088,7 +1087,8 @@ static void test_d12_backoff(void **state)
         assert_int_equal(r.f.kind, DXPU_KIND_DATA);
         assert_int_equal(r.f.sequence, RIG_SEQ); /* the oldest, D-15 */
         assert_int_equal(r.ch.count.tx_timeouts, i + 1);
-        assert_int_equal(rig_emit(&r), 0);
+        while (rig_emit(&r) > 0)
+            assert_int_equal(r.f.kind, DXPU_KIND_PROBE); /* does the path still carry it? */
     }
     assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK); /* ends it */
     assert_true(rig_emit(&r) > 0); /* and shows that the second, older, is lost: D-14 */
@@ -2203,8 +2203,9 @@ static void test_d12_for_ever(void **state)
         else
             assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
         assert_int_equal(dxpu_channel_wants(&r.ch, r.now_ns) & DXPU_WANTS_EMIT, DXPU_WANTS_EMIT);
-        for (unsigned i = 0; i < 60; i++) {
+        for (unsigned i = 0; i < 400; i++) {
             assert_true(rig_drain(&r, &kinds) < 4);
+            rig_answer(&r);
             assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
             r.now_ns = dxpu_channel_next_ns(&r.ch);
         }
