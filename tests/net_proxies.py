@@ -704,7 +704,7 @@ def full_disk_is_told_when_it_happens():
 def names_in(value):
     """All keys of an object and the objects in it, but those that have a number in the name."""
     for key, inner in value.items():
-        if not key.startswith("slot_"):
+        if not re.fullmatch(r"(slot|path)_\d+", key):
             yield key
         if isinstance(inner, dict):
             yield from names_in(inner)

@@ -579,14 +579,14 @@ static void on_vfu(evutil_socket_t fd, short what, void *user)
 
 /* What stands in the way of an attach, besides the slot itself. */
 static unsigned check_attach(const guest *g, const dxpu_control_attach *m,
-                             const dxpu_udp_address *box)
+                             const dxpu_udp_address *box, unsigned paths)
 {
     if (g->stopping)
         return DXPU_CONTROL_CODE_STOPPING;
     for (unsigned i = 0; i < g->set->slots; i++) {
         const guest_slot *s = &g->slots[i];
         if (i + 1 != m->slot && (s->attached || s->channel) && s->box_slot == m->box_slot &&
-            dxpu_udp_same(&s->path.remote, box))
+            slot_reaches(s, box, paths))
             return DXPU_CONTROL_CODE_TWICE; /* each would take it from the other, for ever */
     }
     return DXPU_CONTROL_CODE_NONE;
@@ -596,22 +596,23 @@ static unsigned on_attach(void *user, const dxpu_control_attach *m)
 {
     guest *g = user;
     guest_slot *s = &g->slots[m->slot - 1];
-    dxpu_udp_address box;
-    unsigned code;
-    control_address_to(&m->box, &box);
+    dxpu_udp_address box[DXPU_CONTROL_PATHS_MAX];
+    unsigned code, paths = control_box_from(m, box);
     if (s->attached && s->box_slot == m->box_slot && s->epoch == m->epoch &&
-        dxpu_udp_same(&s->path.remote, &box))
+        slot_is_at(s, box, paths))
         return DXPU_CONTROL_CODE_NONE; /* M-31: asked again */
-    code = check_attach(g, m, &box);
+    code = check_attach(g, m, box, paths);
     if (code)
         return code;
-    switch (slot_attach(s, &box, m->box_slot, m->epoch, dxpu_udp_now_ns())) {
+    switch (slot_attach(s, box, paths, m->box_slot, m->epoch, dxpu_udp_now_ns())) {
     case 0:
         return DXPU_CONTROL_CODE_NONE;
     case SLOT_CLOSING:
         return DXPU_CONTROL_CODE_CLOSING;
     case SLOT_FAMILY:
         return DXPU_CONTROL_CODE_ADDRESS;
+    case SLOT_ALIKE:
+        return DXPU_CONTROL_CODE_MALFORMED;
     default:
         return DXPU_CONTROL_CODE_BUSY;
     }
@@ -647,7 +648,9 @@ static void on_describe(void *user, unsigned number, dxpu_control_slot *out)
         return;
     out->epoch = s->epoch;
     out->peer_slot = s->box_slot;
-    control_address_from(&s->path.remote, &out->peer);
+    control_address_from(s->up ? fabric_peer(s->channel) : &s->path[0].remote, &out->peer);
+    if (s->up)
+        fabric_paths_text(s->channel, out->note);
 }
 
 static int open_control(guest *g)
@@ -712,16 +715,17 @@ static int open_switch(guest *g)
     return 0;
 }
 
-/* One "N=ADDR:PORT/SLOT[/EPOCH]".  NULL, or what is wrong with it. */
+/* One "N=ADDR:PORT[,ADDR:PORT...]/SLOT[/EPOCH]".  NULL, or what is wrong with it. */
 static const char *attach_one(guest *g, char *text)
 {
     char *address = strchr(text, '='), *slot, *epoch, *end;
-    dxpu_udp_address box;
+    dxpu_udp_address box[DXPU_PATHS_MAX];
     const char *wrong;
+    unsigned paths;
     unsigned long n = strtoul(text, &end, 10), box_slot;
     unsigned long long lease = 1;
     if (!address || end != address || n < 1 || n > g->set->slots)
-        return "wants SLOT=ADDR:PORT/BOX-SLOT[/EPOCH], and SLOT within --slots";
+        return "wants SLOT=ADDR:PORT[,ADDR:PORT...]/BOX-SLOT[/EPOCH], and SLOT within --slots";
     slot = strchr(++address, '/');
     if (!slot)
         return "the box's slot is missing: ADDR:PORT/BOX-SLOT";
@@ -731,24 +735,39 @@ static const char *attach_one(guest *g, char *text)
         lease = strtoull(epoch + 1, &end, 10);
     if (box_slot < 1 || box_slot > 0xffff || (*epoch && *epoch != '/') || lease < 1)
         return "BOX-SLOT is 1..65535, EPOCH at least 1";
-    wrong = dxpu_udp_parse(address, &box);
+    wrong = dxpu_udp_parse_list(address, box, DXPU_PATHS_MAX, &paths);
     if (wrong)
         return wrong;
-    switch (slot_attach(&g->slots[n - 1], &box, (uint16_t)box_slot, lease, dxpu_udp_now_ns())) {
+    switch (
+        slot_attach(&g->slots[n - 1], box, paths, (uint16_t)box_slot, lease, dxpu_udp_now_ns())) {
     case 0:
         return NULL;
     case SLOT_FAMILY:
         return "--listen has no address of this kind";
+    case SLOT_ALIKE:
+        return "an address is named twice";
     default:
         return "this slot is named twice";
     }
+}
+
+/* Cut the first slot off a list: up to the comma in front of the next "N=". */
+static char *next_attach(char **rest)
+{
+    char *one = *rest, *comma = one ? strchr(one, ',') : NULL;
+    while (comma && comma[1 + strspn(comma + 1, "0123456789")] != '=')
+        comma = strchr(comma + 1, ',');
+    *rest = comma ? comma + 1 : NULL;
+    if (comma)
+        *comma = '\0';
+    return one;
 }
 
 static int attach_all(guest *g)
 {
     char *list = g->set->attach ? strdup(g->set->attach) : NULL, *rest = list;
     int rc = 0;
-    for (char *one; rc == 0 && rest && (one = strsep(&rest, ",")) != NULL;) {
+    for (char *one; rc == 0 && (one = next_attach(&rest)) != NULL;) {
         const char *wrong = attach_one(g, one);
         if (wrong) {
             fprintf(stderr, "dxpu-host: --attach %s: %s\n", g->set->attach, wrong);
