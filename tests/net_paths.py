@@ -189,7 +189,7 @@ def say_gap(name, result):
 def cut_and_mend(name, cut, mend):
     with Bench() as b:
         b.load()
-        check(b.path(0, "active") == 1 and b.path(0, "tx_data_frames") > 0, b.host.errors())
+        b.carries_more(0)
         cut(b.relays[0])
         until(lambda: b.path(0, "usable") == 0, "the path to be left")
         b.carries_more(1)
@@ -316,15 +316,16 @@ def all_paths_are_cut():
 
 @case
 def first_path_is_dead_from_the_start():
-    with Bench(relay=Line) as b:
-        b.relays[0].cut |= {"up", "down"}
-        b.load()
-        check(b.path(0, "usable") == 0 and b.path(1, "active") == 1, b.host.errors())
-        check(b.relays[0].dropped > 0)
-        b.relays[0].cut.clear()
-        until(lambda: b.path(0, "usable") == 1, "the path to be good")
-        result, there = b.finish()
-        check(there["proxy"]["opens_accepted"] == 1, there)
+    for ways in ({"up", "down"}, {"up"}, {"down"}):
+        with Bench(relay=Line) as b:
+            b.relays[0].cut |= ways
+            b.load()
+            check(b.path(0, "usable") == 0 and b.path(1, "active") == 1, ways, b.host.errors())
+            check(b.relays[0].dropped > 0)
+            b.relays[0].cut.clear()
+            until(lambda: b.path(0, "usable") == 1, "the path to be good")
+            _, there = b.finish()
+            check(there["proxy"]["opens_accepted"] == 1, there)
 
 
 @case
@@ -566,7 +567,6 @@ def narrow_path_is_not_used():
         check(narrow["tx_frames"] > 0, narrow)  # it was tried, by probes
         check(wide["usable"] == 1 and wide["tx_data_frames"] > 0, wide)
         check(largest == FULL_BYTES, largest)
-        check(result["retransmits"] < 50, result)
     return None
 
 

@@ -469,7 +469,7 @@ static bool dxpui_ctl_is_box(const dxpu_control_address *a)
     return a->port && (a->family == 4 || a->family == 6);
 }
 
-/* Further addresses, behind the fields that were there first (M-6): who leaves them out has none. */
+/* Further addresses, behind the fields that were there first (M-6); left out there are none. */
 static int dxpui_ctl_get_paths(dxpu_bytes b, dxpu_control_attach *m)
 {
     if (b.len < DXPUI_CTL_ATTACH_BYTES + 4)

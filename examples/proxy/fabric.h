@@ -4,12 +4,12 @@
    A channel id is random except for its low bits, which are the index of the channel here: a
    datagram finds its channel by one look, and an old incarnation's datagrams find nothing.
 
-   Paths.  Who opens names an address for each path, and keeps to it.  Who accepts learns them: where
-   the first frame on a path came from that the channel accepted.  It follows the opener to another
-   address (a NAT forgot, the host moved) when a frame on that path comes from there that the channel
-   accepts and whose packet number is above all before on that path: without it the channel would be
-   lost, and the guest's device with it.  So neither a forged frame nor one caught and sent again
-   draws a path away; who can hold frames back and forward them can, as with QUIC. */
+   Paths.  Who opens names an address for each path, and keeps to it.  Who accepts learns them:
+   where the first frame on a path came from that the channel accepted.  It follows the opener to
+   another address (a NAT forgot, the host moved) when a frame on that path comes from there that
+   the channel accepts and whose packet number is above all before on that path: else the channel
+   would be lost, and the guest's device with it.  So neither a forged frame nor one caught and sent
+   again draws a path away; who can hold frames back and forward them can, as with QUIC. */
 #ifndef FABRIC_H_INCLUDED
 #define FABRIC_H_INCLUDED
 
@@ -160,9 +160,9 @@ int fabric_open(fabric *f, const char *program, const fabric_settings *s, unsign
                 const fabric_callbacks *cb);
 /* Free everything; 0, or -1 when the frame capture could not be written. */
 int fabric_close(fabric *f);
-/* Ways to a box at these addresses, 1..DXPU_PATHS_MAX: path n leaves by the nth local address, or by
-   the first of its kind (IPv4, IPv6) when that is another.  DXPU_OK; E_NONE: no local address of a
-   kind; E_ARG: two paths would be the same. */
+/* Ways to a box at these addresses, 1..DXPU_PATHS_MAX: path n leaves by the nth local address, or
+   by the first of its kind (IPv4, IPv6) when that is another.  DXPU_OK; E_NONE: no local address of
+   a kind; E_ARG: two paths would be the same. */
 int fabric_route(const fabric *f, const dxpu_udp_address *box, unsigned count, dxpu_udp_path *out);
 /* Begin an incarnation towards a box: epoch, places and tags of cfg are the caller's, the rest is
    f->base.  NULL when there is no room. */
