@@ -482,6 +482,7 @@ def second_ctrl_c_counts_what_is_in_flight():
     with lab.Lab() as l:
         box, at = lab_pair(l)
         host = endless(l, at, "--depth", 4, "--hold-ms", 20000)
+        time.sleep(0.5)  # the memory is filled: it reads
         box.popen.send_signal(signal.SIGSTOP)
         time.sleep(0.3)
         host.popen.send_signal(signal.SIGINT)
