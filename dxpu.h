@@ -1129,9 +1129,10 @@ typedef struct dxpui_path { /* times are 0 or DXPU_NEVER while they mean nothing
     uint64_t loss_ns;  /* the oldest undecided transmission is lost then */
     uint64_t pace_ns;  /* the next data frame may leave */
     uint64_t heard_ns, probe_ns, awaited_ns, reply_cookie;
-    uint16_t *log;                              /* transmissions: low bits of the sequence */
-    uint32_t index, index_acked, scan;          /* next, largest acknowledged, next to judge */
-    uint32_t recovery, limited;                 /* see dxpui_congestion(), dxpui_path_sent() */
+    uint16_t *log;                     /* transmissions: low bits of the sequence */
+    uint32_t index, index_acked, scan; /* next, largest acknowledged, next to judge */
+    uint32_t recovery, limited,
+        counted; /* see dxpui_congestion(), dxpui_path_sent(), dxpui_window_count() */
     uint32_t window, threshold, in_flight;      /* bytes */
     uint16_t reply_bytes;                       /* of the probe to answer; 0: none */
     uint8_t timeouts, missed, good, need;       /* in a row */
@@ -4085,6 +4086,7 @@ DXPU_API int dxpu_channel_init_sized(dxpu_channel *ch, size_t ch_bytes,
         ch->paths[i].rto_ns = cfg->rto_min_ns * 4; /* before the first sample (D-11) */
         ch->paths[i].timer_ns = ch->paths[i].loss_ns = DXPU_NEVER;
         ch->paths[i].need = 1;
+        ch->paths[i].index = ch->paths[i].scan = 1;
     }
     ch->ack_at_ns = ch->blocked_at_ns = ch->next_try_ns = DXPU_NEVER;
     return DXPU_OK;
@@ -4398,7 +4400,8 @@ DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch)
 enum {
     DXPUI_REORDER = 3, /* later transmissions acknowledged before one is lost (D-14) */
     DXPUI_SACK_REACH = 64,
-    DXPUI_TIMEOUTS = 4,    /* in a row: a tail-loss probe and three RTOs (P-10) */
+    DXPUI_TIMEOUTS = 4,    /* in a row: a tail-loss probe and three RTOs (P-24) */
+    DXPUI_LEAVE = 2,       /* ... and one RTO, when another path is usable (P-10) */
     DXPUI_MISSED = 3,      /* probes unanswered in a row (P-11) */
     DXPUI_SUSPECT = 4,     /* transmissions of one frame: does the path still carry it? (P-12) */
     DXPUI_RETURN = 3,      /* probes answered in a row (P-13) */
@@ -4406,13 +4409,17 @@ enum {
     DXPUI_RTT_MAX_S = 60
 };
 
+/* The first usable path that no timeout speaks against, else the first usable one, else the one to
+   try. */
 static unsigned dxpui_active(const dxpu_channel *ch)
 {
-    for (unsigned i = 0; i < ch->cfg.paths; i++) {
-        if (ch->paths[i].usable)
-            return i;
+    unsigned best = ch->fallback;
+    for (unsigned i = ch->cfg.paths; i-- > 0;) {
+        const dxpui_path *p = &ch->paths[i];
+        if (p->usable && (p->timeouts == 0 || !ch->paths[best].usable || ch->paths[best].timeouts))
+            best = i;
     }
-    return ch->fallback;
+    return best;
 }
 
 DXPU_API int dxpu_channel_path(const dxpu_channel *ch, unsigned path, dxpu_path_info *out)
@@ -4448,6 +4455,15 @@ static void dxpui_rtt_sample(const dxpu_channel *ch, dxpui_path *p, uint64_t rtt
     p->rto_ns = dxpui_max64(ch->cfg.rto_min_ns, p->srtt_ns + 4 * p->rttvar_ns);
 }
 
+/* Open and accept, or accept and what follows, each sent once, tell a round trip (D-10). */
+static void dxpui_rtt_of_open(dxpu_channel *ch, uint64_t rtt)
+{
+    if (ch->tries == 1 && rtt)
+        dxpui_rtt_sample(ch, &ch->paths[ch->heard_path], rtt);
+    ch->next_try_ns = DXPU_NEVER;
+    ch->tries = 0;
+}
+
 /* RTO of a path doubled so many times (D-12). */
 static uint64_t dxpui_backed_off(const dxpu_channel *ch, const dxpui_path *p, unsigned times)
 {
@@ -4481,20 +4497,27 @@ static void dxpui_congestion(dxpu_channel *ch, dxpui_path *p, uint32_t index)
     ch->count.tx_congestion++;
 }
 
-/* `bytes` of transmission `index` were acknowledged (P-21, P-22). */
-static void dxpui_window_grow(const dxpu_channel *ch, dxpui_path *p, uint32_t index, uint32_t bytes)
+/* Transmission `index` was acknowledged.  It counts for the window when that was what held us back,
+   and when it left after the last reduction (P-22). */
+static void dxpui_window_count(dxpui_path *p, uint32_t index, uint32_t bytes)
 {
-    uint64_t most = 2 * (uint64_t)ch->cfg.window_frames * ch->frame_limit, grown = p->window;
     if (p->recovering && dxpui_seq_cmp(index, p->recovery) < 0)
         return;
     p->recovering = false;
-    if (dxpui_seq_cmp(index, p->limited) > 0)
-        return; /* the window was not what held us back */
-    if (p->window < p->threshold)
-        grown += bytes;
-    else
-        grown += dxpui_max64(1, (uint64_t)bytes * ch->frame_limit / p->window);
-    p->window = (uint32_t)dxpui_min64(grown, most);
+    if (dxpui_seq_cmp(index, p->limited) <= 0)
+        p->counted += bytes;
+}
+
+/* An acknowledgement has been worked through, its losses too: grow by what counted (P-21, P-22). */
+static void dxpui_window_grow(const dxpu_channel *ch, dxpui_path *p)
+{
+    uint64_t most = 2 * (uint64_t)ch->cfg.window_frames * ch->frame_limit, more = p->counted;
+    p->counted = 0;
+    if (p->recovering || more == 0)
+        return;
+    if (p->window >= p->threshold)
+        more = dxpui_max64(1, more * ch->frame_limit / p->window);
+    p->window = (uint32_t)dxpui_min64(p->window + more, most);
 }
 
 /* A data frame leaves on p: count it, and tell when the next may (P-26). */
@@ -4531,10 +4554,10 @@ static unsigned dxpui_path_pick(const dxpu_channel *ch, uint64_t *when_ns)
 {
     unsigned best = dxpui_active(ch);
     *when_ns = dxpui_path_when(ch, &ch->paths[best]);
-    for (unsigned i = best + 1; ch->cfg.spread && i < ch->cfg.paths; i++) {
+    for (unsigned i = 0; ch->cfg.spread && i < ch->cfg.paths; i++) {
         const dxpui_path *p = &ch->paths[i];
         uint64_t when = dxpui_path_when(ch, p);
-        if (p->usable &&
+        if (p->usable && p->timeouts == 0 &&
             (when < *when_ns || (when == *when_ns && p->srtt_ns < ch->paths[best].srtt_ns))) {
             best = i;
             *when_ns = when;
@@ -4663,9 +4686,13 @@ static void dxpui_path_timeout(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
     }
     if (p->timeouts < DXPUI_BACKOFF_MAX)
         p->timeouts++;
-    p->urgent = true;
     p->timer_ns = now_ns + dxpui_path_wait(ch, p);
-    if (p->timeouts < DXPUI_TIMEOUTS)
+    unsigned other = dxpui_active(ch);
+    bool better = other != path && ch->paths[other].usable;
+    ch->paths[other].urgent = true;
+    if (better)
+        p->suspect = true;
+    if (p->timeouts < (better ? DXPUI_LEAVE : DXPUI_TIMEOUTS))
         return;
     if (dxpui_path_after(ch, path) != path) {
         dxpui_path_leave(ch, path, now_ns);
@@ -4705,7 +4732,7 @@ static void dxpui_probe_next(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 static void dxpui_probe_answered(dxpu_channel *ch, dxpui_path *p, uint64_t rtt)
 {
     p->awaiting = p->suspect = false;
-    p->missed = 0;
+    p->missed = p->timeouts = 0;
     dxpui_rtt_sample(ch, p, rtt);
     if (!p->usable && ++p->good >= p->need) {
         p->usable = true;
@@ -5308,7 +5335,7 @@ static void dxpui_acked(dxpu_channel *ch, uint32_t seq, const dxpu_frame *f, uin
     p->timeouts = 0;
     if (dxpui_seq_cmp(s->index, p->index_acked) > 0)
         p->index_acked = s->index;
-    dxpui_window_grow(ch, p, s->index, bytes);
+    dxpui_window_count(p, s->index, bytes);
     if (s->packet_lo == (uint32_t)f->seen && now_ns - s->sent_ns >= f->delay_ns) {
         dxpui_rtt_sample(ch, p, now_ns - s->sent_ns - f->delay_ns); /* D-10 */
         ch->seen_path = s->path;
@@ -5372,6 +5399,7 @@ static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
             continue;
         p->progress = false;
         dxpui_detect_loss(ch, i, now_ns);
+        dxpui_window_grow(ch, p);
         p->timer_ns = dxpui_path_waits(ch, i) ? now_ns + dxpui_path_wait(ch, p) : DXPU_NEVER;
     }
 }
@@ -5625,6 +5653,7 @@ static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     }
     if (ch->state != DXPU_STATE_OPENING)
         return DXPU_E_STATE;
+    uint64_t since_ns = ch->heard_ns;
     rc = dxpui_establish(ch, &o, f->path, now_ns);
     if (rc != DXPU_OK) {
         ch->remote_id = o.channel;
@@ -5633,8 +5662,7 @@ static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
                           rc == DXPU_E_EPOCH ? DXPU_REASON_EPOCH : DXPU_REASON_VERSION, true);
     }
     dxpui_go(ch, DXPUI_EV_RX_ACCEPT);
-    ch->next_try_ns = DXPU_NEVER;
-    ch->tries = 0;
+    dxpui_rtt_of_open(ch, now_ns - since_ns);
     ch->ack_now = true; /* the peer waits for a sequenced frame */
     return DXPU_OK;
 }
@@ -5705,10 +5733,8 @@ static int dxpui_on_sequenced(dxpu_channel *ch, const dxpu_frame *f, uint64_t no
     if (data && dxpui_beyond(ch, f->sequence))
         return DXPU_E_WINDOW;
     dxpui_on_ack(ch, f, now_ns);
-    if (dxpui_go(ch, DXPUI_EV_RX_SEQUENCED)) {
-        ch->next_try_ns = DXPU_NEVER;
-        ch->tries = 0;
-    }
+    if (dxpui_go(ch, DXPUI_EV_RX_SEQUENCED))
+        dxpui_rtt_of_open(ch, now_ns - ch->heard_ns);
     if (data)
         return dxpui_on_data(ch, f, events, now_ns, flags);
     if (f->kind == DXPU_KIND_BLOCKED)
