@@ -1545,14 +1545,6 @@ static inline bool dxpui_tlp_no_length(unsigned type)
     return type == DXPU_TLP_MSG || type == DXPU_TLP_CPL || type == DXPU_TLP_CPLLK;
 }
 
-static inline unsigned dxpui_tlp_length(unsigned type, const uint8_t *h)
-{
-    unsigned length = (h[2] & 0x3u) << 8 | h[3];
-    if (dxpui_tlp_no_length(type))
-        return 0;
-    return length ? length : 1024;
-}
-
 DXPU_API const char *dxpu_tlp_type_name(unsigned type)
 {
     return type < DXPU_TLP_TYPE_COUNT ? dxpui_tlp_rows[type].name : "?";
@@ -1562,20 +1554,15 @@ DXPU_API const char *dxpu_tlp_type_name(unsigned type)
 
 DXPU_API const char *dxpu_tlp_prefix_name(uint32_t prefix, bool *local)
 {
-    static const char *const end_end[] = { "TPH", "PASID", "IDE" };
-    unsigned low = prefix >> 24 & 0xf;
-    bool is_local = prefix >> 28 == 0x8;
+    static const uint8_t byte0[] = { 0x80, 0x8e, 0x8f, 0x90, 0x91, 0x92, 0x9e, 0x9f };
+    static const char *const names[] = { "MR-IOV", "VendPrefixL0", "VendPrefixL1", "TPH",
+                                         "PASID",  "IDE",          "VendPrefixE0", "VendPrefixE1" };
+    unsigned i = 0;
     if (local)
-        *local = is_local;
-    if (prefix >> 29 != 4)
-        return NULL;
-    if (low >= 14)
-        return is_local    ? low == 14 ? "VendPrefixL0" : "VendPrefixL1"
-               : low == 14 ? "VendPrefixE0"
-                           : "VendPrefixE1";
-    if (is_local)
-        return low == 0 ? "MR-IOV" : NULL;
-    return low < 3 ? end_end[low] : NULL;
+        *local = prefix >> 28 == 0x8;
+    while (i < sizeof byte0 && byte0[i] != prefix >> 24)
+        i++;
+    return i < sizeof byte0 ? names[i] : NULL;
 }
 
 /* Count one more prefix whose first byte is byte0. */
@@ -1595,7 +1582,7 @@ static int dxpui_prefix_add(unsigned byte0, unsigned *local, unsigned *all)
 
 DXPU_API int dxpu_tlp_measure(dxpu_bytes tlp, dxpu_tlp_shape *out)
 {
-    unsigned local = 0, prefixes = 0, type, header_dw, head_bytes, payload_bytes, digest_bytes;
+    unsigned local = 0, prefixes = 0, type, header_dw, length_dw;
     const uint8_t *h = tlp.ptr;
     size_t left = tlp.len;
     for (; left >= 4 && (h[0] & 0xe0) == 0x80; h += 4, left -= 4) {
@@ -1607,129 +1594,168 @@ DXPU_API int dxpu_tlp_measure(dxpu_bytes tlp, dxpu_tlp_shape *out)
         return DXPU_E_TLP_SHORT;
     type = dxpui_tlp_type(h[0]);
     header_dw = type < DXPU_TLP_TYPE_COUNT ? dxpui_tlp_header_dw(type, (h[0] & 0x20) != 0) : 0;
-    if (!header_dw)
-        return DXPU_E_TLP_TYPE;
-    if (left < header_dw * 4)
-        return DXPU_E_TLP_SHORT;
-    head_bytes = (prefixes + header_dw) * 4;
-    payload_bytes = dxpui_tlp_rows[type].data ? dxpui_tlp_length(type, h) * 4 : 0;
-    digest_bytes = h[2] & 0x80 ? 4 : 0;
+    if (!header_dw || left < header_dw * 4)
+        return header_dw ? DXPU_E_TLP_SHORT : DXPU_E_TLP_TYPE;
+    length_dw = (h[2] & 0x3u) << 8 | h[3];
     out->type = (uint8_t)type;
     out->cls = dxpui_tlp_rows[type].cls;
     out->local_dw = (uint8_t)local;
     out->prefix_dw = (uint8_t)prefixes;
     out->header_dw = (uint8_t)header_dw;
-    out->digest_bytes = (uint8_t)digest_bytes;
-    out->head_bytes = (uint16_t)head_bytes;
-    out->payload_bytes = (uint16_t)payload_bytes;
-    out->total_bytes = (uint16_t)(head_bytes + payload_bytes + digest_bytes);
+    out->digest_bytes = h[2] & 0x80 ? 4 : 0;
+    out->head_bytes = (uint16_t)((prefixes + header_dw) * 4);
+    out->payload_bytes = 0;
+    if (dxpui_tlp_rows[type].data)
+        out->payload_bytes = (uint16_t)((length_dw ? length_dw : 1024) * 4);
+    out->total_bytes = (uint16_t)(out->head_bytes + out->payload_bytes + out->digest_bytes);
     return DXPU_OK;
 }
 
-/* -- Header to struct.  h has header_dw dwords, t is zero but for type and header_dw. -- */
+/* -- The fields of a header, each described once for both ways.  dw[] holds the header as numbers,
+   first byte in bits 31:24.  Fields go from there to *out; with `put` from *t to there, and *out
+   is scratch.  Inlined, since each way by itself is twice as fast. -- */
 
-static void dxpui_get_common(const uint8_t *h, dxpu_tlp *t)
+#if defined(__GNUC__) && defined(__OPTIMIZE__)
+#define DXPUI_INLINE static inline __attribute__((always_inline))
+#else
+#define DXPUI_INLINE static inline
+#endif
+
+/* `bits` bits of *dw from bit `low` on; v is what the struct has. */
+DXPUI_INLINE uint32_t dxpui_field(uint32_t *dw, unsigned low, unsigned bits, uint32_t v, bool put)
 {
-    t->tc = h[1] >> 4 & 0x7;
-    t->attr = (uint8_t)((h[1] & 0x4) | (h[2] >> 4 & 0x3));
-    t->th = (h[1] & 0x1) != 0;
-    t->td = (h[2] & 0x80) != 0;
-    t->ep = (h[2] & 0x40) != 0;
-    t->at = h[2] >> 2 & 0x3;
-    t->length_dw = (uint16_t)dxpui_tlp_length(t->type, h);
+    uint32_t mask = 0xffffffffu >> (32 - bits);
+    if (put)
+        *dw = (*dw & ~(mask << low)) | (v & mask) << low;
+    return *dw >> low & mask;
 }
 
-/* Tag[9:8] exist where a completion follows; in posted requests they are reserved (T-9). */
-static uint16_t dxpui_get_tag(const uint8_t *h, uint8_t low, unsigned type)
+/* Tag[7:0] stand in bits 15:8 of `low`.  Tag[9:8] exist where a completion follows; in posted
+   requests they are reserved (T-9). */
+DXPUI_INLINE uint16_t dxpui_field_tag(uint32_t *dw, uint32_t *low, const dxpu_tlp *t, bool put)
 {
-    if (dxpui_tlp_rows[type].cls == DXPU_POSTED)
-        return low;
-    return (uint16_t)((h[1] & 0x80u) << 2 | (h[1] & 0x08u) << 5 | low);
+    uint32_t tag = dxpui_field(low, 8, 8, t->tag, put);
+    if (dxpui_tlp_rows[t->type].cls != DXPU_POSTED) {
+        tag |= dxpui_field(dw, 23, 1, (uint32_t)t->tag >> 9, put) << 9;
+        tag |= dxpui_field(dw, 19, 1, (uint32_t)t->tag >> 8, put) << 8;
+    }
+    return (uint16_t)tag;
+}
+
+/* Bits 1:0 of the address: PH with TH, No Write in bit 0 of a translation request (T-13). */
+static unsigned dxpui_ph_mask(unsigned kind, bool th, unsigned at)
+{
+    if (kind != DXPUI_MEM && kind != DXPUI_ATOMIC)
+        return 0;
+    return th ? 3u : at == 1 ? 1u : 0u;
+}
+
+DXPUI_INLINE void dxpui_fields_address(uint32_t *dw, const dxpu_tlp *t, dxpu_tlp *out, bool put)
+{
+    uint32_t *low = &dw[t->header_dw - 1], high = 0;
+    if (t->header_dw == 4)
+        high = dxpui_field(&dw[2], 0, 32, (uint32_t)(t->address >> 32), put);
+    out->address = (uint64_t)high << 32;
+    out->address |= dxpui_field(low, 2, 30, (uint32_t)t->address >> 2, put) << 2;
+    out->ph = (uint8_t)(dxpui_field(low, 0, 2, t->ph, put) &
+                        dxpui_ph_mask(dxpui_tlp_kind(t->type), out->th, out->at));
 }
 
 /* With TH the steering tag takes a posted write's tag or another request's byte enables, which then
    count as all enabled (T-12). */
-static void dxpui_get_request(const uint8_t *h, dxpu_tlp *t)
+DXPUI_INLINE void dxpui_fields_request(uint32_t *dw, const dxpu_tlp *t, dxpu_tlp *out, bool put)
 {
     unsigned kind = dxpui_tlp_kind(t->type);
-    bool in_tag = t->th && t->type == DXPU_TLP_MWR;
-    bool in_be = t->th && !in_tag && (kind == DXPUI_MEM || kind == DXPUI_ATOMIC);
-    t->requester = dxpui_load16(h + 4);
+    bool in_tag = out->th && t->type == DXPU_TLP_MWR;
+    bool in_be = out->th && !in_tag && (kind == DXPUI_MEM || kind == DXPUI_ATOMIC);
+    out->requester = (uint16_t)dxpui_field(&dw[1], 16, 16, t->requester, put);
     if (in_tag)
-        t->steering = h[6];
+        out->steering = (uint8_t)dxpui_field(&dw[1], 8, 8, t->steering, put);
     else
-        t->tag = dxpui_get_tag(h, h[6], t->type);
+        out->tag = dxpui_field_tag(dw, &dw[1], t, put);
     if (in_be)
-        t->steering = h[7];
-    if (kind == DXPUI_ATOMIC)
+        out->steering = (uint8_t)dxpui_field(&dw[1], 0, 8, t->steering, put);
+    if (in_be && kind == DXPUI_MEM) {
+        out->first_be = 0xf;
+        out->last_be = out->length_dw > 1 ? 0xf : 0;
+    } else if (kind != DXPUI_ATOMIC) {
+        out->first_be = (uint8_t)dxpui_field(&dw[1], 0, 4, t->first_be, put);
+        out->last_be = (uint8_t)dxpui_field(&dw[1], 4, 4, t->last_be, put);
+    }
+    if (kind != DXPUI_CFG) {
+        dxpui_fields_address(dw, t, out, put);
         return;
-    t->first_be = in_be ? 0xf : h[7] & 0xf;
-    t->last_be = in_be ? t->length_dw > 1 ? 0xf : 0 : h[7] >> 4;
+    }
+    out->target = (uint16_t)dxpui_field(&dw[2], 16, 16, t->target, put);
+    out->register_bytes = (uint16_t)(dxpui_field(&dw[2], 2, 10, t->register_bytes / 4u, put) * 4);
 }
 
-/* Bits 1:0 of the address: PH with TH, No Write in bit 0 of a translation request (T-13). */
-static unsigned dxpui_ph_mask(const dxpu_tlp *t)
+/* No message that passes the rules goes by address; a logged one may. */
+DXPUI_INLINE void dxpui_fields_message(uint32_t *dw, const dxpu_tlp *t, dxpu_tlp *out, bool put)
+{
+    out->message_routing = (uint8_t)dxpui_field(&dw[0], 24, 3, t->message_routing, put);
+    out->requester = (uint16_t)dxpui_field(&dw[1], 16, 16, t->requester, put);
+    out->tag = dxpui_field_tag(dw, &dw[1], t, put);
+    out->message_code = (uint8_t)dxpui_field(&dw[1], 0, 8, t->message_code, put);
+    out->message_dw[0] = dxpui_field(&dw[2], 0, 32, t->message_dw[0], put);
+    out->message_dw[1] = dxpui_field(&dw[3], 0, 32, t->message_dw[1], put);
+    if (out->message_routing == DXPU_MSG_BY_ID)
+        out->target = (uint16_t)dxpui_field(&dw[2], 16, 16, t->target, put);
+    if (out->message_routing == DXPU_MSG_BY_ADDRESS)
+        dxpui_fields_address(dw, t, out, put);
+}
+
+DXPUI_INLINE void dxpui_fields_completion(uint32_t *dw, const dxpu_tlp *t, dxpu_tlp *out, bool put)
+{
+    uint32_t count = dxpui_field(&dw[1], 0, 12, t->byte_count, put);
+    out->completer = (uint16_t)dxpui_field(&dw[1], 16, 16, t->completer, put);
+    out->status = (uint8_t)dxpui_field(&dw[1], 13, 3, t->status, put);
+    out->bcm = dxpui_field(&dw[1], 12, 1, t->bcm, put) != 0;
+    out->byte_count = (uint16_t)(count ? count : 4096);
+    out->requester = (uint16_t)dxpui_field(&dw[2], 16, 16, t->requester, put);
+    out->tag = dxpui_field_tag(dw, &dw[2], t, put);
+    out->lower_addr = (uint8_t)dxpui_field(&dw[2], 0, 7, t->lower_addr, put);
+}
+
+DXPUI_INLINE void dxpui_fields(uint32_t *dw, const dxpu_tlp *t, dxpu_tlp *out, bool put)
 {
     unsigned kind = dxpui_tlp_kind(t->type);
-    if (kind != DXPUI_MEM && kind != DXPUI_ATOMIC)
-        return 0;
-    return t->th ? 3u : t->at == 1 ? 1u : 0u;
+    uint32_t length = dxpui_field(&dw[0], 0, 10, t->length_dw, put);
+    uint32_t attr2 = dxpui_field(&dw[0], 18, 1, (uint32_t)t->attr >> 2, put);
+    out->tc = (uint8_t)dxpui_field(&dw[0], 20, 3, t->tc, put);
+    out->attr = (uint8_t)(attr2 << 2 | dxpui_field(&dw[0], 12, 2, t->attr, put));
+    out->th = dxpui_field(&dw[0], 16, 1, t->th, put) != 0;
+    out->td = dxpui_field(&dw[0], 15, 1, t->td, put) != 0;
+    out->ep = dxpui_field(&dw[0], 14, 1, t->ep, put) != 0;
+    out->at = (uint8_t)dxpui_field(&dw[0], 10, 2, t->at, put);
+    out->length_dw = (uint16_t)(dxpui_tlp_no_length(t->type) ? 0 : length ? length : 1024);
+    if (kind == DXPUI_CPL)
+        dxpui_fields_completion(dw, t, out, put);
+    else if (kind == DXPUI_MSG)
+        dxpui_fields_message(dw, t, out, put);
+    else
+        dxpui_fields_request(dw, t, out, put);
 }
 
-static void dxpui_get_address(const uint8_t *h, dxpu_tlp *t)
-{
-    uint64_t a = t->header_dw == 4 ? dxpui_load64(h + 8) : dxpui_load32(h + 8);
-    t->address = a & ~(uint64_t)3;
-    t->ph = (uint8_t)(a & dxpui_ph_mask(t));
-}
-
-static void dxpui_get_config(const uint8_t *h, dxpu_tlp *t)
-{
-    t->target = dxpui_load16(h + 8);
-    t->register_bytes = (uint16_t)((h[10] & 0xfu) << 8 | (h[11] & 0xfcu));
-}
-
-static void dxpui_get_message(const uint8_t *h, dxpu_tlp *t)
-{
-    t->requester = dxpui_load16(h + 4);
-    t->tag = h[6];
-    t->message_code = h[7];
-    t->message_routing = h[0] & 0x7;
-    t->message_dw[0] = dxpui_load32(h + 8);
-    t->message_dw[1] = dxpui_load32(h + 12);
-    if (t->message_routing == DXPU_MSG_BY_ID)
-        t->target = dxpui_load16(h + 8);
-    if (t->message_routing == DXPU_MSG_BY_ADDRESS)
-        dxpui_get_address(h, t);
-}
-
-static void dxpui_get_completion(const uint8_t *h, dxpu_tlp *t)
-{
-    unsigned count = (h[6] & 0xfu) << 8 | h[7];
-    t->completer = dxpui_load16(h + 4);
-    t->status = h[6] >> 5;
-    t->bcm = (h[6] & 0x10) != 0;
-    t->byte_count = (uint16_t)(count ? count : 4096);
-    t->requester = dxpui_load16(h + 8);
-    t->tag = dxpui_get_tag(h, h[10], t->type);
-    t->lower_addr = h[11] & 0x7f;
-}
-
+/* t is zero but for type and header_dw. */
 static void dxpui_get_header(const uint8_t *h, dxpu_tlp *t)
 {
-    unsigned kind = dxpui_tlp_kind(t->type);
-    dxpui_get_common(h, t);
-    if (kind == DXPUI_CPL) {
-        dxpui_get_completion(h, t);
-    } else if (kind == DXPUI_MSG) {
-        dxpui_get_message(h, t);
-    } else {
-        dxpui_get_request(h, t);
-        if (kind == DXPUI_CFG)
-            dxpui_get_config(h, t);
-        else
-            dxpui_get_address(h, t);
-    }
+    uint32_t dw[4] = { 0, 0, 0, 0 };
+    for (unsigned i = 0; i < t->header_dw; i++)
+        dw[i] = dxpui_load32(h + i * 4);
+    dxpui_fields(dw, t, t, false);
+}
+
+/* The fields are in range. */
+static void dxpui_put_header(const dxpu_tlp *t, uint8_t *h)
+{
+    const dxpui_tlp_row *row = &dxpui_tlp_rows[t->type];
+    uint32_t format = (t->header_dw == 4 ? 1u : 0u) | (row->data ? 2u : 0u);
+    uint32_t dw[4] = { format << 29 | (uint32_t)row->code << 24, 0, 0, 0 };
+    dxpu_tlp scratch;
+    dxpui_fields(dw, t, &scratch, true);
+    for (unsigned i = 0; i < t->header_dw; i++)
+        dxpui_store32(h + i * 4, dw[i]);
 }
 
 /* An AER log that was never filled, or read from a device that is gone (T-41). */
@@ -2014,7 +2040,7 @@ static int dxpui_check_common(const dxpu_tlp *t, unsigned kind)
         return DXPU_E_TLP_TH;
     if (t->at > 2 || (t->at && !memory))
         return DXPU_E_TLP_AT;
-    if (t->ph > 3 || (t->ph & ~dxpui_ph_mask(t)))
+    if (t->ph > 3 || (t->ph & ~dxpui_ph_mask(kind, t->th, t->at)))
         return DXPU_E_TLP_TH;
     if (t->ep && !row->data)
         return DXPU_E_TLP_RSVD;
@@ -2047,86 +2073,6 @@ DXPU_API int dxpu_tlp_check(const dxpu_tlp *t)
         return dxpui_check_completion(t);
     default:
         return dxpui_check_single(t);
-    }
-}
-
-/* -- Struct to header.  The fields are in range; h gets header_dw dwords. -- */
-
-static void dxpui_put_common(const dxpu_tlp *t, uint8_t *h)
-{
-    const dxpui_tlp_row *row = &dxpui_tlp_rows[t->type];
-    unsigned tag = row->cls == DXPU_POSTED ? 0 : t->tag;
-    h[0] = (uint8_t)((t->header_dw == 4 ? 0x20u : 0u) | (unsigned)row->data << 6 | row->code);
-    h[1] = (uint8_t)((tag & 0x200u) >> 2 | (unsigned)t->tc << 4 | (tag & 0x100u) >> 5 |
-                     (t->attr & 0x4u) | (t->th ? 0x1u : 0u));
-    h[2] = (uint8_t)((t->td ? 0x80u : 0u) | (t->ep ? 0x40u : 0u) | (t->attr & 0x3u) << 4 |
-                     (unsigned)t->at << 2 | (t->length_dw >> 8 & 0x3u));
-    h[3] = (uint8_t)t->length_dw;
-}
-
-static void dxpui_put_request(const dxpu_tlp *t, uint8_t *h)
-{
-    unsigned be = (unsigned)t->last_be << 4 | t->first_be;
-    dxpui_store16(h + 4, t->requester);
-    h[6] = t->th && t->type == DXPU_TLP_MWR ? t->steering : (uint8_t)t->tag;
-    if (dxpui_tlp_kind(t->type) == DXPUI_ATOMIC)
-        be = 0;
-    h[7] = t->th && t->type != DXPU_TLP_MWR ? t->steering : (uint8_t)be;
-}
-
-static void dxpui_put_address(const dxpu_tlp *t, uint8_t *h)
-{
-    uint64_t a = t->address | (t->ph & dxpui_ph_mask(t));
-    if (t->header_dw == 4)
-        dxpui_store64(h + 8, a);
-    else
-        dxpui_store32(h + 8, (uint32_t)a);
-}
-
-static void dxpui_put_config(const dxpu_tlp *t, uint8_t *h)
-{
-    dxpui_store16(h + 8, t->target);
-    dxpui_store16(h + 10, t->register_bytes);
-}
-
-/* No message that passes the rules goes by address, so the target is the only field of its own. */
-static void dxpui_put_message(const dxpu_tlp *t, uint8_t *h)
-{
-    h[0] = (uint8_t)(h[0] | t->message_routing);
-    dxpui_store16(h + 4, t->requester);
-    h[6] = (uint8_t)t->tag;
-    h[7] = t->message_code;
-    dxpui_store32(h + 8, t->message_dw[0]);
-    dxpui_store32(h + 12, t->message_dw[1]);
-    if (t->message_routing == DXPU_MSG_BY_ID)
-        dxpui_store16(h + 8, t->target);
-}
-
-static void dxpui_put_completion(const dxpu_tlp *t, uint8_t *h)
-{
-    dxpui_store16(h + 4, t->completer);
-    h[6] =
-        (uint8_t)((unsigned)t->status << 5 | (t->bcm ? 0x10u : 0u) | (t->byte_count >> 8 & 0xfu));
-    h[7] = (uint8_t)t->byte_count;
-    dxpui_store16(h + 8, t->requester);
-    h[10] = (uint8_t)t->tag;
-    h[11] = t->lower_addr;
-}
-
-static void dxpui_put_header(const dxpu_tlp *t, uint8_t *h)
-{
-    unsigned kind = dxpui_tlp_kind(t->type);
-    dxpui_put_common(t, h);
-    if (kind == DXPUI_CPL) {
-        dxpui_put_completion(t, h);
-    } else if (kind == DXPUI_MSG) {
-        dxpui_put_message(t, h);
-    } else {
-        dxpui_put_request(t, h);
-        if (kind == DXPUI_CFG)
-            dxpui_put_config(t, h);
-        else
-            dxpui_put_address(t, h);
     }
 }
 
