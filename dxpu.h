@@ -1568,11 +1568,9 @@ DXPU_API const char *dxpu_tlp_prefix_name(uint32_t prefix, bool *local)
 /* Count one more prefix whose first byte is byte0. */
 static int dxpui_prefix_add(unsigned byte0, unsigned *local, unsigned *all)
 {
-    bool is_local = false;
-    if (!dxpu_tlp_prefix_name((uint32_t)byte0 << 24, &is_local))
-        return DXPU_E_TLP_PREFIX;
-    if (is_local && *local != *all)
-        return DXPU_E_TLP_PREFIX_ORDER;
+    bool is_local = false, known = dxpu_tlp_prefix_name((uint32_t)byte0 << 24, &is_local) != NULL;
+    if (!known || (is_local && *local != *all))
+        return known ? DXPU_E_TLP_PREFIX_ORDER : DXPU_E_TLP_PREFIX;
     if (*all >= DXPU_PREFIXES_MAX || (!is_local && *all - *local >= 4))
         return DXPU_E_TLP_PREFIX_COUNT;
     *local += is_local;
@@ -1762,9 +1760,9 @@ static void dxpui_put_header(const dxpu_tlp *t, uint8_t *h)
 static int dxpui_log_empty(const uint8_t *p)
 {
     uint32_t a = dxpui_load32(p), b = dxpui_load32(p + 4), c = dxpui_load32(p + 8);
-    if ((a | b | c) == 0)
-        return DXPU_E_TLP_ALL_ZERO;
-    return (a & b & c) == 0xffffffffu ? DXPU_E_TLP_ALL_ONES : DXPU_OK;
+    return (a | b | c) == 0             ? DXPU_E_TLP_ALL_ZERO
+           : (a & b & c) == 0xffffffffu ? DXPU_E_TLP_ALL_ONES
+                                        : DXPU_OK;
 }
 
 static int dxpui_decode_header(dxpu_bytes tlp, dxpu_tlp_shape *shape, dxpu_tlp *t)
@@ -1799,7 +1797,8 @@ DXPU_API int dxpu_tlp_decode_header(dxpu_bytes tlp, dxpu_tlp *out)
     return rc;
 }
 
-/* -- The rules (T-5 ff.), on the struct: decode and encode share them. -- */
+/* -- The rules (T-5 ff.), on the struct: decode and encode share them.  The first that is broken
+   names the error. -- */
 
 typedef struct dxpui_message_row {
     const char *name;
@@ -1874,18 +1873,16 @@ static int dxpui_check_message(const dxpu_tlp *t)
     uint64_t dw = (uint64_t)t->message_dw[0] << 32 | t->message_dw[1];
     unsigned length = dxpui_message_length(t->message_code), data = t->type == DXPU_TLP_MSGD;
     bool vendor = dxpui_message_vendor(t->message_code);
-    if (!m)
-        return DXPU_E_TLP_MSG_CODE;
-    if (!dxpui_message_routing_ok(m, t->message_routing) || (m->data != 2 && m->data != data))
-        return DXPU_E_TLP_MSG_ROUTE;
-    if (data && length && t->length_dw != length)
-        return DXPU_E_TLP_LENGTH;
     /* TC0 for all but the messages of address translation and the vendors' (T-32) */
-    if (t->tc && (t->message_code == 0 || t->message_code >= 0x10) && !vendor)
-        return DXPU_E_TLP_TC;
-    if ((t->attr & (DXPU_ATTR_NS | DXPU_ATTR_RO)) && !vendor)
-        return DXPU_E_TLP_ATTR;
-    return dw & ~dxpui_message_bits(t) ? DXPU_E_TLP_RSVD : DXPU_OK;
+    bool tc = vendor || (t->message_code >= 0x01 && t->message_code < 0x10);
+    return !m                                                     ? DXPU_E_TLP_MSG_CODE
+           : !dxpui_message_routing_ok(m, t->message_routing)     ? DXPU_E_TLP_MSG_ROUTE
+           : m->data != 2 && m->data != data                      ? DXPU_E_TLP_MSG_ROUTE
+           : data && length && t->length_dw != length             ? DXPU_E_TLP_LENGTH
+           : t->tc && !tc                                         ? DXPU_E_TLP_TC
+           : (t->attr & (DXPU_ATTR_NS | DXPU_ATTR_RO)) && !vendor ? DXPU_E_TLP_ATTR
+           : dw & ~dxpui_message_bits(t)                          ? DXPU_E_TLP_RSVD
+                                                                  : DXPU_OK;
 }
 
 /* A reader of byte enables sees one run of bytes from first to last (T-16). */
@@ -1911,36 +1908,28 @@ static int dxpui_check_address(const dxpu_tlp *t)
     return t->header_dw == 4 && t->address <= 0xffffffffu ? DXPU_E_TLP_ADDR64 : DXPU_OK;
 }
 
-/* With TH a request that waits for a completion has no byte enables on the wire (T-12). */
-static bool dxpui_be_implied(const dxpu_tlp *t)
-{
-    return t->first_be == 0xf && t->last_be == (t->length_dw > 1 ? 0xf : 0);
-}
-
 /* A translation request: the address names a page, each translation is two dwords (T-14). */
 static int dxpui_check_translation(const dxpu_tlp *t)
 {
-    if (t->type != DXPU_TLP_MRD)
-        return DXPU_E_TLP_AT;
-    if (t->th)
-        return DXPU_E_TLP_TH;
-    if (t->attr & (DXPU_ATTR_NS | DXPU_ATTR_IDO))
-        return DXPU_E_TLP_ATTR;
-    return t->length_dw % 2 ? DXPU_E_TLP_LENGTH : DXPU_OK;
+    return t->type != DXPU_TLP_MRD                    ? DXPU_E_TLP_AT
+           : t->th                                    ? DXPU_E_TLP_TH
+           : t->attr & (DXPU_ATTR_NS | DXPU_ATTR_IDO) ? DXPU_E_TLP_ATTR
+           : t->length_dw % 2                         ? DXPU_E_TLP_LENGTH
+                                                      : DXPU_OK;
 }
 
 static int dxpui_check_memory(const dxpu_tlp *t)
 {
+    /* with TH a request that waits for a completion has no byte enables on the wire (T-12) */
+    bool be_implied = t->first_be == 0xf && t->last_be == (t->length_dw > 1 ? 0xf : 0);
     int rc = dxpui_check_address(t);
-    if (rc != DXPU_OK)
-        return rc;
-    if (t->type == DXPU_TLP_DMWR && t->length_dw > 32)
-        return DXPU_E_TLP_LENGTH;
-    if (!dxpui_be_ok(t) || (t->th && t->type != DXPU_TLP_MWR && !dxpui_be_implied(t)))
-        return DXPU_E_TLP_BE;
-    if (t->at == 1)
-        return dxpui_check_translation(t);
-    return dxpu_crosses_4k(t->address, t->length_dw * 4u) ? DXPU_E_TLP_4K : DXPU_OK;
+    return rc != DXPU_OK                                     ? rc
+           : t->type == DXPU_TLP_DMWR && t->length_dw > 32   ? DXPU_E_TLP_LENGTH
+           : !dxpui_be_ok(t)                                 ? DXPU_E_TLP_BE
+           : t->th && t->type != DXPU_TLP_MWR && !be_implied ? DXPU_E_TLP_BE
+           : t->at == 1                                      ? dxpui_check_translation(t)
+           : dxpu_crosses_4k(t->address, t->length_dw * 4u)  ? DXPU_E_TLP_4K
+                                                             : DXPU_OK;
 }
 
 /* Bytes of an atomic's operand: CAS carries two (T-18). */
@@ -1952,65 +1941,55 @@ static unsigned dxpui_operand_bytes(const dxpu_tlp *t)
 static int dxpui_check_atomic(const dxpu_tlp *t)
 {
     unsigned bytes = dxpui_operand_bytes(t);
+    bool wide = bytes == 16 && t->type == DXPU_TLP_CAS;
     int rc = dxpui_check_address(t);
-    if (rc != DXPU_OK)
-        return rc;
-    if (t->at == 1)
-        return DXPU_E_TLP_AT;
-    if (bytes != 4 && bytes != 8 && !(bytes == 16 && t->type == DXPU_TLP_CAS))
-        return DXPU_E_TLP_OPERAND;
-    return t->address & (bytes - 1) ? DXPU_E_TLP_OPERAND : DXPU_OK;
+    return rc != DXPU_OK                       ? rc
+           : t->at == 1                        ? DXPU_E_TLP_AT
+           : bytes != 4 && bytes != 8 && !wide ? DXPU_E_TLP_OPERAND
+           : t->address & (bytes - 1)          ? DXPU_E_TLP_OPERAND
+                                               : DXPU_OK;
 }
 
 /* I/O and configuration requests (T-19). */
 static int dxpui_check_single(const dxpu_tlp *t)
 {
-    if (t->tc)
-        return DXPU_E_TLP_TC;
-    if (t->attr)
-        return DXPU_E_TLP_ATTR;
-    if (t->length_dw != 1)
-        return DXPU_E_TLP_LENGTH;
-    if (t->first_be > 0xf || t->last_be)
-        return DXPU_E_TLP_BE;
-    if (dxpui_tlp_kind(t->type) == DXPUI_IO)
-        return dxpui_check_address(t);
-    return t->register_bytes & 3 || t->register_bytes > 4092 ? DXPU_E_TLP_REGISTER : DXPU_OK;
+    return t->tc                                               ? DXPU_E_TLP_TC
+           : t->attr                                           ? DXPU_E_TLP_ATTR
+           : t->length_dw != 1                                 ? DXPU_E_TLP_LENGTH
+           : t->first_be > 0xf || t->last_be                   ? DXPU_E_TLP_BE
+           : dxpui_tlp_kind(t->type) == DXPUI_IO               ? dxpui_check_address(t)
+           : t->register_bytes & 3 || t->register_bytes > 4092 ? DXPU_E_TLP_REGISTER
+                                                               : DXPU_OK;
 }
 
 static int dxpui_check_completion(const dxpu_tlp *t)
 {
     unsigned need_dw = ((t->lower_addr & 3u) + t->byte_count + 3u) / 4;
+    unsigned end = (t->lower_addr & ~3u) + t->length_dw * 4u;
     bool data = dxpui_tlp_rows[t->type].data != 0;
-    if (t->status > DXPU_CPL_CA || t->status == 3 || (data && t->status != DXPU_CPL_SC))
-        return DXPU_E_TLP_STATUS;
-    if (t->byte_count < 1 || t->byte_count > 4096 || t->lower_addr > 127)
-        return DXPU_E_TLP_BYTE_COUNT;
-    if (!data)
-        return DXPU_OK;
-    if (need_dw > 1024 || t->length_dw > need_dw)
-        return DXPU_E_TLP_BYTE_COUNT;
-    if (t->length_dw < need_dw && ((t->lower_addr & ~3u) + t->length_dw * 4u) % 64)
-        return DXPU_E_TLP_RCB;
-    return DXPU_OK;
+    return t->status > DXPU_CPL_CA || t->status == 3   ? DXPU_E_TLP_STATUS
+           : data && t->status != DXPU_CPL_SC          ? DXPU_E_TLP_STATUS
+           : t->byte_count < 1 || t->byte_count > 4096 ? DXPU_E_TLP_BYTE_COUNT
+           : t->lower_addr > 127                       ? DXPU_E_TLP_BYTE_COUNT
+           : !data                                     ? DXPU_OK
+           : need_dw > 1024 || t->length_dw > need_dw  ? DXPU_E_TLP_BYTE_COUNT
+           : t->length_dw < need_dw && end % 64        ? DXPU_E_TLP_RCB
+                                                       : DXPU_OK;
 }
 
 /* One prefix in its place; `pasids` counts (T-23 to T-25). */
 static int dxpui_check_prefix(const dxpu_tlp *t, uint32_t prefix, unsigned *pasids)
 {
     unsigned kind = dxpui_tlp_kind(t->type), name = prefix >> 24;
-    bool memory = kind == DXPUI_MEM || kind == DXPUI_ATOMIC;
+    bool memory = kind == DXPUI_MEM || kind == DXPUI_ATOMIC, pasid = name == 0x91;
     bool translation = kind == DXPUI_MSG && t->message_code >= 0x01 && t->message_code <= 0x05;
-    uint32_t reserved = name == 0x91 ? 0xc00000u : name != 0x90 ? 0 : t->at == 2 ? 0xfffu : 0xefffu;
-    if (name == 0x92)
-        return DXPU_E_TLP_IDE;
-    if (name == 0x91 && (*pasids)++)
-        return DXPU_E_TLP_PREFIX_COUNT;
-    if (name == 0x91 && !memory && !translation)
-        return DXPU_E_TLP_PREFIX;
-    if (name == 0x90 && (!memory || (!t->th && !(prefix & 0x1000))))
-        return DXPU_E_TLP_TH;
-    return prefix & reserved ? DXPU_E_TLP_RSVD : DXPU_OK;
+    uint32_t reserved = pasid ? 0xc00000u : name != 0x90 ? 0 : t->at == 2 ? 0xfffu : 0xefffu;
+    return name == 0x92                                                  ? DXPU_E_TLP_IDE
+           : pasid && (*pasids)++                                        ? DXPU_E_TLP_PREFIX_COUNT
+           : pasid && !memory && !translation                            ? DXPU_E_TLP_PREFIX
+           : name == 0x90 && (!memory || (!t->th && !(prefix & 0x1000))) ? DXPU_E_TLP_TH
+           : prefix & reserved                                           ? DXPU_E_TLP_RSVD
+                                                                         : DXPU_OK;
 }
 
 static int dxpui_check_prefixes(const dxpu_tlp *t)
@@ -2030,23 +2009,16 @@ static int dxpui_check_common(const dxpu_tlp *t, unsigned kind)
 {
     bool memory = kind == DXPUI_MEM || kind == DXPUI_ATOMIC;
     const dxpui_tlp_row *row = &dxpui_tlp_rows[t->type];
-    if (t->tag > (row->cls == DXPU_POSTED ? 255 : 1023))
-        return DXPU_E_TLP_TAG;
-    if (t->tc > 7)
-        return DXPU_E_TLP_TC;
-    if (t->attr > 7)
-        return DXPU_E_TLP_ATTR;
-    if (t->th && !memory)
-        return DXPU_E_TLP_TH;
-    if (t->at > 2 || (t->at && !memory))
-        return DXPU_E_TLP_AT;
-    if (t->ph > 3 || (t->ph & ~dxpui_ph_mask(kind, t->th, t->at)))
-        return DXPU_E_TLP_TH;
-    if (t->ep && !row->data)
-        return DXPU_E_TLP_RSVD;
-    if (dxpui_tlp_no_length(t->type) ? t->length_dw != 0 : t->length_dw < 1 || t->length_dw > 1024)
-        return DXPU_E_TLP_LENGTH;
-    return DXPU_OK;
+    unsigned most_dw = dxpui_tlp_no_length(t->type) ? 0 : 1024;
+    return t->tag > (row->cls == DXPU_POSTED ? 255 : 1023)             ? DXPU_E_TLP_TAG
+           : t->tc > 7                                                 ? DXPU_E_TLP_TC
+           : t->attr > 7                                               ? DXPU_E_TLP_ATTR
+           : t->th && !memory                                          ? DXPU_E_TLP_TH
+           : t->at > 2 || (t->at && !memory)                           ? DXPU_E_TLP_AT
+           : t->ph > 3 || (t->ph & ~dxpui_ph_mask(kind, t->th, t->at)) ? DXPU_E_TLP_TH
+           : t->ep && !row->data                                       ? DXPU_E_TLP_RSVD
+           : t->length_dw > most_dw || (most_dw && !t->length_dw)      ? DXPU_E_TLP_LENGTH
+                                                                       : DXPU_OK;
 }
 
 DXPU_API int dxpu_tlp_check(const dxpu_tlp *t)
@@ -2060,20 +2032,12 @@ DXPU_API int dxpu_tlp_check(const dxpu_tlp *t)
     rc = dxpui_check_prefixes(t);
     if (rc == DXPU_OK)
         rc = dxpui_check_common(t, kind);
-    if (rc != DXPU_OK)
-        return rc;
-    switch (kind) {
-    case DXPUI_MEM:
-        return dxpui_check_memory(t);
-    case DXPUI_ATOMIC:
-        return dxpui_check_atomic(t);
-    case DXPUI_MSG:
-        return dxpui_check_message(t);
-    case DXPUI_CPL:
-        return dxpui_check_completion(t);
-    default:
-        return dxpui_check_single(t);
-    }
+    return rc != DXPU_OK          ? rc
+           : kind == DXPUI_MEM    ? dxpui_check_memory(t)
+           : kind == DXPUI_ATOMIC ? dxpui_check_atomic(t)
+           : kind == DXPUI_MSG    ? dxpui_check_message(t)
+           : kind == DXPUI_CPL    ? dxpui_check_completion(t)
+                                  : dxpui_check_single(t);
 }
 
 DXPU_API int dxpu_tlp_decode(dxpu_bytes tlp, dxpu_tlp *out)
@@ -2082,11 +2046,10 @@ DXPU_API int dxpu_tlp_decode(dxpu_bytes tlp, dxpu_tlp *out)
     dxpu_tlp_shape shape;
     dxpu_tlp t;
     int rc = dxpui_decode_header(tlp, &shape, &t);
-    if (rc != DXPU_OK)
-        return rc;
-    if (tlp.len != shape.total_bytes)
-        return tlp.len < shape.total_bytes ? DXPU_E_TLP_SHORT : DXPU_E_TLP_LONG;
-    rc = dxpu_tlp_check(&t);
+    if (rc == DXPU_OK && tlp.len != shape.total_bytes)
+        rc = tlp.len < shape.total_bytes ? DXPU_E_TLP_SHORT : DXPU_E_TLP_LONG;
+    if (rc == DXPU_OK)
+        rc = dxpu_tlp_check(&t);
     if (rc != DXPU_OK)
         return rc;
     /* a bit that the struct does not hold is a reserved one (T-6) */
@@ -2148,10 +2111,7 @@ DXPU_API uint32_t dxpu_tlp_ecrc(dxpu_bytes tlp)
     if (dxpu_tlp_measure(tlp, &s) != DXPU_OK || tlp.len < (size_t)s.head_bytes + s.payload_bytes)
         return 0;
     h = tlp.ptr + s.prefix_dw * 4;
-    dw0[0] = h[0] | 0x01;
-    dw0[1] = h[1];
-    dw0[2] = h[2] | 0x40;
-    dw0[3] = h[3];
+    dxpui_store32(dw0, dxpui_load32(h) | 0x01004000u);
     crc = dxpu_crc32(0, tlp.ptr + s.local_dw * 4, (s.prefix_dw - s.local_dw) * (size_t)4);
     crc = dxpu_crc32(crc, dw0, 4);
     return dxpu_crc32(crc, h + 4, s.header_dw * (size_t)4 - 4 + s.payload_bytes);
@@ -2257,30 +2217,16 @@ DXPU_API bool dxpu_cpl_split_next(dxpu_cpl_split *s, dxpu_tlp *cpl, uint64_t *ad
     return true;
 }
 
-/* Byte Count and Lower Address of a request's first completion (T-53). */
-static void dxpui_completion_counts(const dxpu_tlp *req, dxpu_tlp *cpl)
-{
-    uint32_t offset, span;
-    cpl->byte_count = 4;
-    if (dxpui_tlp_kind(req->type) == DXPUI_ATOMIC)
-        cpl->byte_count = (uint16_t)dxpui_operand_bytes(req);
-    if (req->type != DXPU_TLP_MRD && req->type != DXPU_TLP_MRDLK)
-        return;
-    dxpu_be_to_range(req->first_be, req->last_be, req->length_dw, &offset, &span);
-    cpl->byte_count = (uint16_t)(span ? span : 1);
-    cpl->lower_addr = (uint8_t)((req->address + offset) & 0x7f);
-}
-
 DXPU_API void dxpu_tlp_completion(const dxpu_tlp *req, uint16_t completer, uint8_t status,
                                   dxpu_tlp *cpl)
 {
-    bool atomic = dxpui_tlp_kind(req->type) == DXPUI_ATOMIC;
+    bool atomic = dxpui_tlp_kind(req->type) == DXPUI_ATOMIC, locked = req->type == DXPU_TLP_MRDLK;
     bool data = status == DXPU_CPL_SC && (atomic || !dxpui_tlp_rows[req->type].data);
+    uint32_t offset, span;
     dxpui_zero(cpl, sizeof *cpl);
-    if (req->type == DXPU_TLP_MRDLK)
+    cpl->type = data ? DXPU_TLP_CPLD : DXPU_TLP_CPL;
+    if (locked)
         cpl->type = data ? DXPU_TLP_CPLDLK : DXPU_TLP_CPLLK;
-    else
-        cpl->type = data ? DXPU_TLP_CPLD : DXPU_TLP_CPL;
     cpl->header_dw = 3;
     cpl->tc = req->tc;
     cpl->attr = req->attr;
@@ -2288,7 +2234,13 @@ DXPU_API void dxpu_tlp_completion(const dxpu_tlp *req, uint16_t completer, uint8
     cpl->tag = req->tag;
     cpl->completer = completer;
     cpl->status = status;
-    dxpui_completion_counts(req, cpl);
+    /* Byte Count and Lower Address (T-53) */
+    cpl->byte_count = atomic ? (uint16_t)dxpui_operand_bytes(req) : 4;
+    if (locked || req->type == DXPU_TLP_MRD) {
+        dxpu_be_to_range(req->first_be, req->last_be, req->length_dw, &offset, &span);
+        cpl->byte_count = (uint16_t)(span ? span : 1);
+        cpl->lower_addr = (uint8_t)((req->address + offset) & 0x7f);
+    }
     if (data)
         cpl->length_dw = atomic ? (uint16_t)(cpl->byte_count / 4) : req->length_dw;
 }
@@ -2300,21 +2252,17 @@ DXPU_API uint8_t dxpu_tlp_class(const dxpu_tlp *t)
     return dxpui_tlp_rows[t->type].cls;
 }
 
-static uint8_t dxpui_message_route(unsigned routing)
+DXPU_API uint8_t dxpu_tlp_routing(const dxpu_tlp *t)
 {
     static const uint8_t routes[] = {
         DXPU_ROUTE_TO_ROOT,   DXPU_ROUTE_ADDRESS, DXPU_ROUTE_ID,
         DXPU_ROUTE_BROADCAST, DXPU_ROUTE_LOCAL,   DXPU_ROUTE_GATHERED
     };
-    return routing <= DXPU_MSG_GATHERED ? routes[routing] : (uint8_t)DXPU_ROUTE_LOCAL;
-}
-
-DXPU_API uint8_t dxpu_tlp_routing(const dxpu_tlp *t)
-{
     unsigned kind = dxpui_tlp_kind(t->type);
-    if (kind == DXPUI_MSG)
-        return dxpui_message_route(t->message_routing);
-    return kind == DXPUI_CFG || kind == DXPUI_CPL ? DXPU_ROUTE_ID : DXPU_ROUTE_ADDRESS;
+    if (kind != DXPUI_MSG)
+        return kind == DXPUI_CFG || kind == DXPUI_CPL ? DXPU_ROUTE_ID : DXPU_ROUTE_ADDRESS;
+    return t->message_routing <= DXPU_MSG_GATHERED ? routes[t->message_routing]
+                                                   : (uint8_t)DXPU_ROUTE_LOCAL;
 }
 
 DXPU_API const char *dxpu_class_name(unsigned cls)
@@ -2359,26 +2307,18 @@ DXPU_API int dxpu_message_code(const char *name)
     return -1;
 }
 
-/* Vendor messages go where their routing leads: none to the root from above, no broadcast from
-   below (R-24). */
-static uint8_t dxpui_vendor_action(unsigned routing, bool up)
-{
-    if (routing == DXPU_MSG_LOCAL)
-        return DXPU_MSG_TERMINATE;
-    if (routing == (up ? DXPU_MSG_BROADCAST : DXPU_MSG_TO_ROOT))
-        return DXPU_MSG_REFUSE;
-    return DXPU_MSG_FORWARD;
-}
-
 DXPU_API uint8_t dxpu_message_action(const dxpu_tlp *t, unsigned direction)
 {
     const dxpui_message_row *m = dxpui_message_find(t->message_code);
     bool up = direction == DXPU_UPSTREAM;
     if (!m || !dxpui_message_routing_ok(m, t->message_routing))
         return DXPU_MSG_REFUSE;
-    if (dxpui_message_vendor(m->code))
-        return dxpui_vendor_action(t->message_routing, up);
-    return up ? m->up : m->down;
+    if (!dxpui_message_vendor(m->code))
+        return up ? m->up : m->down;
+    /* where their routing leads: none to the root from above, no broadcast from below */
+    return t->message_routing == DXPU_MSG_LOCAL                                 ? DXPU_MSG_TERMINATE
+           : t->message_routing == (up ? DXPU_MSG_BROADCAST : DXPU_MSG_TO_ROOT) ? DXPU_MSG_REFUSE
+                                                                                : DXPU_MSG_FORWARD;
 }
 
 /* ==== 10'  Routing tables ===================================================================== */
