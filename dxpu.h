@@ -1337,52 +1337,44 @@ static inline uint64_t dxpui_later(uint64_t a, uint64_t b)
 
 /* ==== 6'  Error and counter names ============================================================= */
 
-DXPU_API const char *dxpu_error_text(int error)
+static const char *dxpui_error(int error, bool name)
 {
-#define DXPUI_CASE(name, value, text)                                                              \
-    case DXPU_##name:                                                                              \
-        return text;
+#define DXPUI_CASE(id, value, text)                                                                \
+    case DXPU_##id:                                                                                \
+        return name ? #id : text;
     switch (error) {
-    case DXPU_OK:
-        return "ok";
         DXPU_ERRORS(DXPUI_CASE)
+    case DXPU_OK:
+        return name ? "OK" : "ok";
     default:
-        return "unknown error";
+        return name ? "E_UNKNOWN" : "unknown error";
     }
 #undef DXPUI_CASE
+}
+
+DXPU_API const char *dxpu_error_text(int error)
+{
+    return dxpui_error(error, false);
 }
 
 DXPU_API const char *dxpu_error_name(int error)
 {
-#define DXPUI_CASE(name, value, text)                                                              \
-    case DXPU_##name:                                                                              \
-        return #name;
-    switch (error) {
-    case DXPU_OK:
-        return "OK";
-        DXPU_ERRORS(DXPUI_CASE)
-    default:
-        return "E_UNKNOWN";
-    }
-#undef DXPUI_CASE
+    return dxpui_error(error, true);
 }
 
-#define DXPUI_NAME(name, text) #name,
-#define DXPUI_TEXT(name, text) text,
-static const char *const dxpui_counter_names[] = { DXPU_COUNTERS(DXPUI_NAME) };
-static const char *const dxpui_counter_texts[] = { DXPU_COUNTERS(DXPUI_TEXT) };
-#undef DXPUI_NAME
-#undef DXPUI_TEXT
-enum { DXPUI_COUNTER_COUNT = sizeof dxpui_counter_names / sizeof dxpui_counter_names[0] };
+#define DXPUI_ROW(name, text) { #name, text },
+static const char *const dxpui_counters[][2] = { DXPU_COUNTERS(DXPUI_ROW) };
+#undef DXPUI_ROW
+enum { DXPUI_COUNTER_COUNT = sizeof dxpui_counters / sizeof dxpui_counters[0] };
 
 DXPU_API const char *dxpu_counter_name(unsigned index)
 {
-    return index < DXPUI_COUNTER_COUNT ? dxpui_counter_names[index] : NULL;
+    return index < DXPUI_COUNTER_COUNT ? dxpui_counters[index][0] : NULL;
 }
 
 DXPU_API const char *dxpu_counter_text(unsigned index)
 {
-    return index < DXPUI_COUNTER_COUNT ? dxpui_counter_texts[index] : NULL;
+    return index < DXPUI_COUNTER_COUNT ? dxpui_counters[index][1] : NULL;
 }
 
 DXPU_API uint64_t dxpu_counter_value(const dxpu_counters *c, unsigned index)
@@ -2343,24 +2335,21 @@ static unsigned dxpui_host_reg(uint16_t register_bytes)
     return r;
 }
 
-static dxpu_range dxpui_range(uint64_t base, uint64_t limit)
+static const dxpu_range dxpui_range_none = { 1, 0 };
+
+/* The window that a row's registers describe: the prefetchable one has upper halves (Base Spec
+   7.5.1.3). */
+static dxpu_range dxpui_host_window(const dxpu_host_entry *e, bool pf)
 {
+    uint32_t reg = e->reg[pf ? DXPUI_REG_PF : DXPUI_REG_MEM];
     dxpu_range r;
-    r.base = base;
-    r.limit = limit;
+    r.base = (reg & 0xfff0u) << 16;
+    r.limit = (reg & 0xfff00000u) | 0xfffffu;
+    if (pf) {
+        r.base |= (uint64_t)e->reg[DXPUI_REG_PF_BASE] << 32;
+        r.limit |= (uint64_t)e->reg[DXPUI_REG_PF_LIMIT] << 32;
+    }
     return r;
-}
-
-/* The window that a base/limit register and its upper halves describe (Base Spec 7.5.1.3). */
-static dxpu_range dxpui_host_window(uint32_t reg, uint32_t base_upper, uint32_t limit_upper)
-{
-    return dxpui_range((uint64_t)base_upper << 32 | (reg & 0xfff0u) << 16,
-                       (uint64_t)limit_upper << 32 | (reg & 0xfff00000u) | 0xfffffu);
-}
-
-static bool dxpui_range_overlap(dxpu_range a, dxpu_range b)
-{
-    return a.base <= b.limit && b.base <= a.limit;
 }
 
 /* First window that ends at or after `address`; the windows are sorted and apart. */
@@ -2377,15 +2366,20 @@ static uint32_t dxpui_host_search(const dxpu_host_table *t, uint64_t address)
     return low;
 }
 
-static bool dxpui_host_taken(const dxpu_host_table *t, dxpu_range r)
+/* Row that has a part of r; index or E_NONE. */
+static int dxpui_host_holder(const dxpu_host_table *t, dxpu_range r)
 {
     uint32_t at = dxpui_host_search(t, r.base);
-    return at < t->window_count && t->windows[at].range.base <= r.limit;
+    if (at == t->window_count || t->windows[at].range.base > r.limit)
+        return DXPU_E_NONE;
+    return (int)t->windows[at].entry;
 }
 
 static void dxpui_host_insert(dxpu_host_table *t, uint32_t index, dxpu_range r)
 {
     uint32_t at = dxpui_host_search(t, r.base);
+    if (r.base > r.limit)
+        return;
     memmove(t->windows + at + 1, t->windows + at, (t->window_count - at) * sizeof *t->windows);
     t->windows[at].range = r;
     t->windows[at].entry = index;
@@ -2410,7 +2404,7 @@ static void dxpui_host_lift(dxpu_host_table *t, uint32_t index)
         t->blocked--;
     e->bus = 0;
     e->bus_last = 0;
-    e->memory = e->prefetchable = dxpui_range(1, 0); /* none */
+    e->memory = e->prefetchable = dxpui_range_none;
     e->flags = 0;
 }
 
@@ -2419,7 +2413,7 @@ static void dxpui_host_place_bus(dxpu_host_table *t, uint32_t index)
     dxpu_host_entry *e = &t->entries[index];
     unsigned first = e->reg[DXPUI_REG_BUS] >> 8 & 0xffu;
     unsigned last = e->reg[DXPUI_REG_BUS] >> 16 & 0xffu;
-    if (first == 0) /* not assigned yet */
+    if (first == 0 || first > last) /* not assigned yet */
         return;
     for (unsigned bus = first; bus <= last; bus++) {
         if (t->by_bus[bus]) {
@@ -2427,8 +2421,6 @@ static void dxpui_host_place_bus(dxpu_host_table *t, uint32_t index)
             return;
         }
     }
-    if (first > last)
-        return;
     for (unsigned bus = first; bus <= last; bus++)
         t->by_bus[bus] = (uint16_t)(index + 1);
     e->bus = (uint8_t)first;
@@ -2438,35 +2430,27 @@ static void dxpui_host_place_bus(dxpu_host_table *t, uint32_t index)
 static void dxpui_host_place_windows(dxpu_host_table *t, uint32_t index)
 {
     dxpu_host_entry *e = &t->entries[index];
-    const uint32_t *reg = e->reg;
-    dxpu_range mem = dxpui_host_window(reg[DXPUI_REG_MEM], 0, 0);
-    dxpu_range pf =
-        dxpui_host_window(reg[DXPUI_REG_PF], reg[DXPUI_REG_PF_BASE], reg[DXPUI_REG_PF_LIMIT]);
-    if (!(reg[DXPUI_REG_COMMAND] & DXPUI_COMMAND_MEMORY))
+    dxpu_range mem = dxpui_host_window(e, false), pf = dxpui_host_window(e, true);
+    if (!(e->reg[DXPUI_REG_COMMAND] & DXPUI_COMMAND_MEMORY))
         return;
-    if (mem.base <= mem.limit) {
-        if (dxpui_host_taken(t, mem))
-            e->flags |= DXPUI_BLOCKED_MEM;
-        else
-            e->memory = mem;
-    }
-    if (pf.base <= pf.limit) {
-        if (dxpui_host_taken(t, pf))
-            e->flags |= DXPUI_BLOCKED_PF;
-        else
-            e->prefetchable = pf;
-    }
+    if (mem.base <= mem.limit && dxpui_host_holder(t, mem) >= 0)
+        e->flags |= DXPUI_BLOCKED_MEM;
+    else if (mem.base <= mem.limit)
+        e->memory = mem;
+    if (pf.base <= pf.limit && dxpui_host_holder(t, pf) >= 0)
+        e->flags |= DXPUI_BLOCKED_PF;
+    else if (pf.base <= pf.limit)
+        e->prefetchable = pf;
     mem = e->memory;
     pf = e->prefetchable;
-    if (mem.base <= mem.limit && pf.base <= pf.limit && dxpui_range_overlap(mem, pf)) {
+    if (mem.base <= pf.limit && pf.base <= mem.limit) {
         /* a row's own windows may overlap; the list's never do */
-        mem = dxpui_range(dxpui_min64(mem.base, pf.base), dxpui_max64(mem.limit, pf.limit));
-        pf = dxpui_range(1, 0);
+        mem.base = dxpui_min64(mem.base, pf.base);
+        mem.limit = dxpui_max64(mem.limit, pf.limit);
+        pf = dxpui_range_none;
     }
-    if (mem.base <= mem.limit)
-        dxpui_host_insert(t, index, mem);
-    if (pf.base <= pf.limit)
-        dxpui_host_insert(t, index, pf);
+    dxpui_host_insert(t, index, mem);
+    dxpui_host_insert(t, index, pf);
 }
 
 /* Put in force what the row's registers say, except what overlaps another row's. */
@@ -2503,33 +2487,28 @@ DXPU_API int dxpu_host_init(dxpu_host_table *t, dxpu_host_entry *entries, dxpu_h
     return DXPU_OK;
 }
 
-/* A preset window as registers hold it: on 1 MB boundaries.  {0, 0} is none, as is base > limit. */
-static bool dxpui_host_preset(dxpu_range r, uint64_t max, uint32_t *reg)
-{
-    *reg = 0x0000fff0u;
-    if (r.base > r.limit || r.limit == 0)
-        return true;
-    if ((r.base & 0xfffffu) != 0 || (r.limit & 0xfffffu) != 0xfffffu || r.limit > max)
-        return false;
-    *reg = (uint32_t)(r.base >> 16 & 0xfff0u) | (uint32_t)(r.limit & 0xfff00000u);
-    return true;
-}
-
-/* Fill the registers of a new row from its presets.  DXPU_OK or E_ARG. */
+/* Fill the registers of a new row from its presets; {0, 0} is no window, nor is base > limit.
+   DXPU_OK, or E_ARG for what registers cannot hold. */
 static int dxpui_host_presets(dxpu_host_entry *e)
 {
-    dxpu_range mem = e->memory, pf = e->prefetchable;
-    dxpui_zero(e->reg, sizeof e->reg);
-    if (!dxpui_host_preset(mem, UINT32_MAX, &e->reg[DXPUI_REG_MEM]) ||
-        !dxpui_host_preset(pf, UINT64_MAX, &e->reg[DXPUI_REG_PF]) || e->bus > e->bus_last)
+    if (e->bus > e->bus_last)
         return DXPU_E_ARG;
-    if (pf.base <= pf.limit) {
-        e->reg[DXPUI_REG_PF_BASE] = (uint32_t)(pf.base >> 32);
-        e->reg[DXPUI_REG_PF_LIMIT] = (uint32_t)(pf.limit >> 32);
-    }
-    if (e->reg[DXPUI_REG_MEM] != 0x0000fff0u || e->reg[DXPUI_REG_PF] != 0x0000fff0u)
-        e->reg[DXPUI_REG_COMMAND] = DXPUI_COMMAND_MEMORY;
+    dxpui_zero(e->reg, sizeof e->reg);
     e->reg[DXPUI_REG_BUS] = (uint32_t)e->bus << 8 | (uint32_t)e->bus_last << 16;
+    e->reg[DXPUI_REG_MEM] = e->reg[DXPUI_REG_PF] = 0x0000fff0u;
+    for (unsigned pf = 0; pf < 2; pf++) {
+        dxpu_range want = pf ? e->prefetchable : e->memory, got;
+        if (want.base > want.limit || want.limit == 0)
+            continue;
+        e->reg[DXPUI_REG_COMMAND] = DXPUI_COMMAND_MEMORY;
+        e->reg[DXPUI_REG_MEM + pf] =
+            (uint32_t)(want.base >> 16 & 0xfff0u) | (uint32_t)(want.limit & 0xfff00000u);
+        e->reg[DXPUI_REG_PF_BASE] = pf ? (uint32_t)(want.base >> 32) : 0;
+        e->reg[DXPUI_REG_PF_LIMIT] = pf ? (uint32_t)(want.limit >> 32) : 0;
+        got = dxpui_host_window(e, pf != 0);
+        if (got.base != want.base || got.limit != want.limit)
+            return DXPU_E_ARG;
+    }
     e->bus = 0;
     e->flags = 0;
     return DXPU_OK;
@@ -2586,10 +2565,8 @@ DXPU_API int dxpu_host_remove(dxpu_host_table *t, uint32_t index)
 
 DXPU_API int dxpu_host_by_address(const dxpu_host_table *t, uint64_t address)
 {
-    uint32_t at = dxpui_host_search(t, address);
-    if (at == t->window_count || t->windows[at].range.base > address)
-        return DXPU_E_NONE;
-    return (int)t->windows[at].entry;
+    dxpu_range one = { address, address };
+    return dxpui_host_holder(t, one);
 }
 
 DXPU_API int dxpu_host_by_bdf(const dxpu_host_table *t, uint16_t bdf)
@@ -2600,17 +2577,14 @@ DXPU_API int dxpu_host_by_bdf(const dxpu_host_table *t, uint16_t bdf)
 
 DXPU_API int dxpu_host_route(const dxpu_host_table *t, const dxpu_tlp *tlp)
 {
-    switch (dxpu_tlp_routing(tlp)) {
-    case DXPU_ROUTE_ADDRESS:
-        if (tlp->type == DXPU_TLP_IORD || tlp->type == DXPU_TLP_IOWR)
-            return DXPU_E_NONE; /* another space, in which ports have no window */
+    uint8_t routing = dxpu_tlp_routing(tlp);
+    bool io = tlp->type == DXPU_TLP_IORD || tlp->type == DXPU_TLP_IOWR;
+    if (routing == DXPU_ROUTE_ADDRESS && !io) /* I/O is another space, without windows */
         return dxpu_host_by_address(t, tlp->address);
-    case DXPU_ROUTE_ID:
-        return dxpu_host_by_bdf(t, dxpu_tlp_class(tlp) == DXPU_COMPLETION ? tlp->requester
-                                                                          : tlp->target);
-    default:
+    if (routing != DXPU_ROUTE_ID)
         return DXPU_E_NONE;
-    }
+    return dxpu_host_by_bdf(t,
+                            dxpu_tlp_class(tlp) == DXPU_COMPLETION ? tlp->requester : tlp->target);
 }
 
 DXPU_API int dxpu_host_set_port(dxpu_host_table *t, uint32_t index, uint16_t port)
@@ -2644,16 +2618,6 @@ DXPU_API int dxpu_host_learn(dxpu_host_table *t, uint32_t index, uint16_t regist
     return blocked ? DXPU_E_OVERLAP : DXPU_OK;
 }
 
-/* Remembered write of (requester, tag), pending_count for none. */
-static uint32_t dxpui_host_pending(const dxpu_host_table *t, const dxpu_tlp *tlp)
-{
-    uint32_t i = 0;
-    while (i < t->pending_count &&
-           (t->pending[i].requester != tlp->requester || t->pending[i].tag != tlp->tag))
-        i++;
-    return i;
-}
-
 static void dxpui_host_remember(dxpu_host_table *t, const dxpu_tlp *write)
 {
     uint32_t index = 0;
@@ -2681,16 +2645,17 @@ static void dxpui_host_remember(dxpu_host_table *t, const dxpu_tlp *write)
 
 DXPU_API void dxpu_host_observe(dxpu_host_table *t, const dxpu_tlp *tlp)
 {
-    uint32_t at = dxpui_host_pending(t, tlp);
+    uint32_t i = 0;
     if (dxpu_tlp_class(tlp) == DXPU_POSTED)
         return;
-    if (at < t->pending_count) { /* a request: the tag is in use again, the old write is over */
-        uint32_t index = t->pending[at].entry, value = t->pending[at].value;
-        uint16_t register_bytes = t->pending[at].register_bytes;
-        uint8_t be = t->pending[at].be;
-        dxpui_host_forget(t, at);
+    while (i < t->pending_count &&
+           (t->pending[i].requester != tlp->requester || t->pending[i].tag != tlp->tag))
+        i++;
+    if (i < t->pending_count) { /* a request: the tag is in use again, the old write is over */
         if (tlp->type == DXPU_TLP_CPL && tlp->status == DXPU_CPL_SC)
-            (void)dxpu_host_learn(t, index, register_bytes, be, value);
+            (void)dxpu_host_learn(t, t->pending[i].entry, t->pending[i].register_bytes,
+                                  t->pending[i].be, t->pending[i].value);
+        dxpui_host_forget(t, i);
     }
     if (tlp->type == DXPU_TLP_CFGWR0 || tlp->type == DXPU_TLP_CFGWR1)
         dxpui_host_remember(t, tlp);
@@ -2721,10 +2686,9 @@ DXPU_API int dxpu_box_bind(dxpu_box_table *t, uint16_t slot, uint32_t host_node,
     dxpu_box_entry *e = dxpu_box_slot(t, slot);
     if (!e || !e->valid)
         return DXPU_E_NONE;
-    if (epoch == 0 || epoch < e->epoch_seen)
-        return DXPU_E_EPOCH; /* */
-    if (epoch == e->epoch_seen && (e->host_node != host_node || e->host_slot != host_slot))
-        return DXPU_E_EPOCH; /* an epoch names one lease of one host */
+    bool same = e->host_node == host_node && e->host_slot == host_slot;
+    if (epoch == 0 || epoch < e->epoch_seen || (epoch == e->epoch_seen && !same))
+        return DXPU_E_EPOCH; /* R-12; R-13: an epoch names one lease of one host */
     e->used = true;
     e->host_node = host_node;
     e->host_slot = host_slot;
@@ -2784,10 +2748,8 @@ DXPU_API bool dxpu_credit_raise(dxpu_credits *limit, const dxpu_credits *offered
 {
     bool rose = false;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
-        if (dxpui_credit_raise(&limit->header[cls], offered->header[cls]))
-            rose = true;
-        if (dxpui_credit_raise(&limit->data[cls], offered->data[cls]))
-            rose = true;
+        rose = dxpui_credit_raise(&limit->header[cls], offered->header[cls]) || rose;
+        rose = dxpui_credit_raise(&limit->data[cls], offered->data[cls]) || rose;
     }
     return rose;
 }
