@@ -111,11 +111,11 @@
 #include DXPU_CONFIG_HEADER
 #endif
 
-#ifndef DXPU_CRC_TABLES /* 0: 64 B of table, 1: 1 KB (twice as fast), 8: 8 KB (slicing by 8) */
+#ifndef DXPU_CRC_TABLES /* 1: 1 KB of table, 8: 8 KB (slicing by 8, five times as fast) */
 #define DXPU_CRC_TABLES 1
 #endif
-#if DXPU_CRC_TABLES != 0 && DXPU_CRC_TABLES != 1 && DXPU_CRC_TABLES != 8
-#error "DXPU_CRC_TABLES: 0, 1 or 8"
+#if DXPU_CRC_TABLES != 1 && DXPU_CRC_TABLES != 8
+#error "DXPU_CRC_TABLES: 1 or 8"
 #endif
 
 /* DXPU_CRC32(crc, ptr, len): replaces the built-in CRC-32 by one with zlib's meaning
@@ -747,7 +747,7 @@ typedef struct dxpu_tag_entry { /* visible so that you can allocate it; not API 
     uint8_t kind;
     uint8_t state;
     uint16_t hash_head, hash_next; /* index + 1 */
-    uint16_t prev, next;           /* index + 1, in order of deadline, or the free list */
+    uint16_t prev, next;           /* index + 1, in the list of its state */
 } dxpu_tag_entry;
 
 /* What the table tells of one request. */
@@ -764,13 +764,12 @@ typedef struct dxpu_tags {
     uint32_t capacity;
     uint32_t in_flight;
     uint64_t timeout_ns;
-    uint16_t requester;            /* for alloc */
-    uint16_t first_tag;            /* for alloc: tag of entries[0] */
-    bool gives_tags;               /* alloc is used */
-    uint16_t free_head, free_tail; /* oldest freed first: a tag rests as long as it can */
-    uint16_t live_head, live_tail; /* by deadline */
-    uint16_t rest_head, rest_tail; /* timed out: withheld for one more timeout */
-    uint32_t reserve_header;       /* completions that may still come, in credit units */
+    uint16_t requester;        /* for alloc */
+    uint16_t first_tag;        /* for alloc: tag of entries[0] */
+    bool gives_tags;           /* alloc is used */
+    uint16_t head[4], tail[4]; /* free (oldest first: a tag rests as long as it can), none, in
+                                  flight (by deadline), resting (withheld for a timeout) */
+    uint32_t reserve_header;   /* completions that may still come, in credit units */
     uint32_t reserve_data;
     uint64_t count_unexpected, count_bytes, count_expired;
 } dxpu_tags;
@@ -1395,7 +1394,6 @@ DXPU_API uint64_t dxpu_counter_value(const dxpu_counters *c, unsigned index)
      ((0u - ((i) >> 3 & 1u)) & (d)) ^ ((0u - ((i) >> 4 & 1u)) & (e)) ^                             \
      ((0u - ((i) >> 5 & 1u)) & (f)) ^ ((0u - ((i) >> 6 & 1u)) & (g)) ^                             \
      ((0u - ((i) >> 7 & 1u)) & (h)))
-#if DXPU_CRC_TABLES > 0
 #define DXPUI_CRC_R4(T, i) T((i)), T((i) + 1u), T((i) + 2u), T((i) + 3u)
 #define DXPUI_CRC_R16(T, i)                                                                        \
     DXPUI_CRC_R4(T, i), DXPUI_CRC_R4(T, (i) + 4u), DXPUI_CRC_R4(T, (i) + 8u),                      \
@@ -1442,12 +1440,6 @@ static const uint32_t dxpui_crc_table[DXPU_CRC_TABLES][256] = {
     DXPUI_CRC_ALL(DXPUI_CRC_T7),
 #endif
 };
-#else
-static const uint32_t dxpui_crc_nibble[16] = { 0x00000000u, 0x1db71064u, 0x3b6e20c8u, 0x26d930acu,
-                                               0x76dc4190u, 0x6b6b51f4u, 0x4db26158u, 0x5005713cu,
-                                               0xedb88320u, 0xf00f9344u, 0xd6d6a3e8u, 0xcb61b38cu,
-                                               0x9b64c2b0u, 0x86d3d2d4u, 0xa00ae278u, 0xbdbdf21cu };
-#endif
 #endif /* DXPU_CRC32 */
 
 DXPU_API uint32_t dxpu_crc32(uint32_t crc, const void *ptr, size_t len)
@@ -1466,15 +1458,8 @@ DXPU_API uint32_t dxpu_crc32(uint32_t crc, const void *ptr, size_t len)
               dxpui_crc_table[0][p[7]];
     }
 #endif
-    for (; len; len--, p++) {
-#if DXPU_CRC_TABLES > 0
+    for (; len; len--, p++)
         crc = crc >> 8 ^ dxpui_crc_table[0][(crc ^ *p) & 0xffu];
-#else
-        crc ^= *p;
-        crc = crc >> 4 ^ dxpui_crc_nibble[crc & 0xfu];
-        crc = crc >> 4 ^ dxpui_crc_nibble[crc & 0xfu];
-#endif
-    }
     return ~crc;
 #endif
 }
@@ -2763,29 +2748,21 @@ static dxpu_tag_entry *dxpui_tag_at(const dxpu_tags *t, uint16_t at)
     return &t->entries[at - 1];
 }
 
-static void dxpui_tag_append(dxpu_tags *t, uint16_t *head, uint16_t *tail, uint16_t at)
+/* Into another state: out of the old one's list, last in the new one's.  Allocated has none. */
+static void dxpui_tag_move(dxpu_tags *t, uint16_t at, uint8_t state)
 {
     dxpu_tag_entry *e = dxpui_tag_at(t, at);
-    e->prev = *tail;
-    e->next = 0;
-    if (*tail)
-        dxpui_tag_at(t, *tail)->next = at;
-    else
-        *head = at;
-    *tail = at;
-}
-
-static void dxpui_tag_unlink(dxpu_tags *t, uint16_t *head, uint16_t *tail, uint16_t at)
-{
-    const dxpu_tag_entry *e = dxpui_tag_at(t, at);
-    if (e->prev)
-        dxpui_tag_at(t, e->prev)->next = e->next;
-    else
-        *head = e->next;
-    if (e->next)
-        dxpui_tag_at(t, e->next)->prev = e->prev;
-    else
-        *tail = e->prev;
+    if (e->state != DXPUI_TAG_ALLOCATED) {
+        *(e->prev ? &dxpui_tag_at(t, e->prev)->next : &t->head[e->state]) = e->next;
+        *(e->next ? &dxpui_tag_at(t, e->next)->prev : &t->tail[e->state]) = e->prev;
+    }
+    e->state = state;
+    if (state != DXPUI_TAG_ALLOCATED) {
+        e->prev = t->tail[state];
+        e->next = 0;
+        *(e->prev ? &dxpui_tag_at(t, e->prev)->next : &t->head[state]) = at;
+        t->tail[state] = at;
+    }
 }
 
 /* Chain of (requester, tag).  The multiplier is 2^32 over the golden ratio: neighbouring tags,
@@ -2808,20 +2785,19 @@ static uint16_t dxpui_tag_find(const dxpu_tags *t, uint16_t requester, uint16_t 
     return at;
 }
 
-/* Free to allocated: off the free list, into the hash. */
+/* Free to allocated: into the hash. */
 static void dxpui_tag_claim(dxpu_tags *t, uint16_t at, uint16_t requester, uint16_t tag)
 {
     dxpu_tag_entry *e = dxpui_tag_at(t, at);
     uint16_t *chain = dxpui_tag_chain(t, requester, tag);
-    dxpui_tag_unlink(t, &t->free_head, &t->free_tail, at);
-    e->state = DXPUI_TAG_ALLOCATED;
+    dxpui_tag_move(t, at, DXPUI_TAG_ALLOCATED);
     e->requester = requester;
     e->tag = tag;
     e->hash_next = *chain;
     *chain = at;
 }
 
-/* To free, from no list: out of the hash, last in the free list. */
+/* To free: out of the hash. */
 static void dxpui_tag_free(dxpu_tags *t, uint16_t at)
 {
     dxpu_tag_entry *e = dxpui_tag_at(t, at);
@@ -2829,8 +2805,7 @@ static void dxpui_tag_free(dxpu_tags *t, uint16_t at)
     while (*link != at)
         link = &dxpui_tag_at(t, *link)->hash_next;
     *link = e->hash_next;
-    e->state = DXPUI_TAG_FREE;
-    dxpui_tag_append(t, &t->free_head, &t->free_tail, at);
+    dxpui_tag_move(t, at, DXPUI_TAG_FREE);
 }
 
 static bool dxpui_tag_is_read(unsigned type)
@@ -2863,11 +2838,10 @@ static void dxpui_tag_book(dxpu_tags *t, const dxpu_tag_entry *e, bool add)
     t->reserve_data += add ? data : 0u - data;
 }
 
-/* Out of flight: off the list and the ledgers, not yet free. */
+/* Out of flight, into another state: off the ledgers. */
 static void dxpui_tag_land(dxpu_tags *t, uint16_t at)
 {
     dxpui_tag_book(t, dxpui_tag_at(t, at), false);
-    dxpui_tag_unlink(t, &t->live_head, &t->live_tail, at);
     t->in_flight--;
 }
 
@@ -2889,21 +2863,17 @@ static bool dxpui_tag_due(const dxpu_tags *t, uint16_t at, uint64_t now_ns)
 /* Resting to free, where the time has come (F-31). */
 static void dxpui_tag_wake(dxpu_tags *t, uint64_t now_ns)
 {
-    while (t->rest_head && dxpui_tag_due(t, t->rest_head, now_ns)) {
-        uint16_t at = t->rest_head;
-        dxpui_tag_unlink(t, &t->rest_head, &t->rest_tail, at);
-        dxpui_tag_free(t, at);
-    }
+    const uint16_t *oldest = &t->head[DXPUI_TAG_RESTING];
+    while (*oldest && dxpui_tag_due(t, *oldest, now_ns))
+        dxpui_tag_free(t, *oldest);
 }
 
 DXPU_API int dxpu_tags_init(dxpu_tags *t, dxpu_tag_entry *entries, uint32_t capacity,
                             uint16_t requester, unsigned mode, uint64_t timeout_ns)
 {
-    if (capacity < 1 || capacity > 32768 || timeout_ns == 0)
-        return DXPU_E_ARG;
     if (mode != 0 && mode != DXPU_TAGS_32 && mode != DXPU_TAGS_256 && mode != DXPU_TAGS_768)
         return DXPU_E_ARG;
-    if (mode != 0 && capacity > mode)
+    if (capacity < 1 || capacity > (mode ? mode : 32768) || timeout_ns == 0)
         return DXPU_E_ARG;
     dxpui_zero(t, sizeof *t);
     dxpui_zero(entries, capacity * sizeof *entries);
@@ -2913,14 +2883,18 @@ DXPU_API int dxpu_tags_init(dxpu_tags *t, dxpu_tag_entry *entries, uint32_t capa
     t->requester = requester;
     t->first_tag = mode == DXPU_TAGS_768 ? 256 : 0;
     t->gives_tags = mode != 0;
-    for (uint32_t i = 1; i <= capacity; i++)
-        dxpui_tag_append(t, &t->free_head, &t->free_tail, (uint16_t)i);
+    for (uint32_t i = 0; i < capacity; i++) {
+        entries[i].prev = (uint16_t)i;
+        entries[i].next = (uint16_t)(i + 1 < capacity ? i + 2 : 0);
+    }
+    t->head[DXPUI_TAG_FREE] = 1;
+    t->tail[DXPUI_TAG_FREE] = (uint16_t)capacity;
     return DXPU_OK;
 }
 
 DXPU_API int dxpu_tags_alloc(dxpu_tags *t)
 {
-    uint16_t at = t->gives_tags ? t->free_head : 0;
+    uint16_t at = t->gives_tags ? t->head[DXPUI_TAG_FREE] : 0;
     while (at) {
         uint16_t tag = (uint16_t)(t->first_tag + at - 1);
         if (!dxpui_tag_find(t, t->requester, tag)) { /* else tracked without alloc: F-27 */
@@ -2966,21 +2940,18 @@ DXPU_API int dxpu_tags_track(dxpu_tags *t, const dxpu_tlp *req, uint64_t now_ns,
     if (dxpu_tlp_class(req) != DXPU_NONPOSTED)
         return DXPU_E_ARG;
     dxpui_tag_wake(t, now_ns);
-    uint16_t at = dxpui_tag_find(t, req->requester, req->tag);
+    uint16_t at = dxpui_tag_find(t, req->requester, req->tag), free = t->head[DXPUI_TAG_FREE];
     if (at && dxpui_tag_at(t, at)->state != DXPUI_TAG_ALLOCATED)
         return DXPU_E_TAG_BUSY;
-    if (!at) {
-        at = t->free_head;
-        if (!at)
-            return DXPU_E_NO_TAG;
-        dxpui_tag_claim(t, at, req->requester, req->tag);
-    }
+    if (!at && !free)
+        return DXPU_E_NO_TAG;
+    if (!at)
+        dxpui_tag_claim(t, at = free, req->requester, req->tag);
     dxpu_tag_entry *e = dxpui_tag_at(t, at);
     dxpui_tag_expect(e, req);
-    e->state = DXPUI_TAG_IN_FLIGHT;
+    dxpui_tag_move(t, at, DXPUI_TAG_IN_FLIGHT);
     e->user = user;
     e->deadline_ns = dxpui_later(now_ns, t->timeout_ns);
-    dxpui_tag_append(t, &t->live_head, &t->live_tail, at);
     dxpui_tag_book(t, e, true);
     t->in_flight++;
     return DXPU_OK;
@@ -3056,29 +3027,25 @@ DXPU_API int dxpu_tags_drop(dxpu_tags *t, uint16_t requester, uint16_t tag)
 
 DXPU_API bool dxpu_tags_expire(dxpu_tags *t, uint64_t now_ns, dxpu_request *out)
 {
-    uint16_t at = t->live_head;
+    uint16_t at = t->head[DXPUI_TAG_IN_FLIGHT];
     dxpui_tag_wake(t, now_ns);
     if (!at || !dxpui_tag_due(t, at, now_ns))
         return false;
     dxpu_tag_entry *e = dxpui_tag_at(t, at);
     dxpui_tag_tell(e, true, out);
     dxpui_tag_land(t, at);
-    e->state = DXPUI_TAG_RESTING;
+    dxpui_tag_move(t, at, DXPUI_TAG_RESTING);
     e->deadline_ns = dxpui_later(now_ns, t->timeout_ns);
-    dxpui_tag_append(t, &t->rest_head, &t->rest_tail, at);
     t->count_expired++;
     return true;
 }
 
 DXPU_API bool dxpu_tags_pop(dxpu_tags *t, dxpu_request *out)
 {
-    uint16_t at = t->live_head;
+    uint16_t at = t->head[DXPUI_TAG_IN_FLIGHT];
     if (!at) { /* contained: what rested has nothing to wait for (F-33) */
-        while (t->rest_head) {
-            at = t->rest_head;
-            dxpui_tag_unlink(t, &t->rest_head, &t->rest_tail, at);
-            dxpui_tag_free(t, at);
-        }
+        while (t->head[DXPUI_TAG_RESTING])
+            dxpui_tag_free(t, t->head[DXPUI_TAG_RESTING]);
         return false;
     }
     dxpui_tag_tell(dxpui_tag_at(t, at), true, out);
@@ -3089,9 +3056,9 @@ DXPU_API bool dxpu_tags_pop(dxpu_tags *t, dxpu_request *out)
 
 DXPU_API uint64_t dxpu_tags_next_ns(const dxpu_tags *t)
 {
-    uint64_t live_ns = t->live_head ? dxpui_tag_at(t, t->live_head)->deadline_ns : DXPU_NEVER;
-    uint64_t rest_ns = t->rest_head ? dxpui_tag_at(t, t->rest_head)->deadline_ns : DXPU_NEVER;
-    return dxpui_min64(live_ns, rest_ns);
+    uint16_t live = t->head[DXPUI_TAG_IN_FLIGHT], rest = t->head[DXPUI_TAG_RESTING];
+    return dxpui_min64(live ? dxpui_tag_at(t, live)->deadline_ns : DXPU_NEVER,
+                       rest ? dxpui_tag_at(t, rest)->deadline_ns : DXPU_NEVER);
 }
 
 /* ==== 12'  Wire: frames and records =========================================================== */
@@ -3131,19 +3098,17 @@ static size_t dxpui_frame_header_bytes(unsigned kind)
 DXPU_API int dxpu_frame_peek(dxpu_bytes datagram, uint8_t *kind, uint32_t *channel)
 {
     const uint8_t *p = datagram.ptr;
-    if (datagram.len < DXPU_FRAME_FLAGS)
-        return DXPU_E_SHORT; /* W-1 */
-    if (dxpui_load16(p + DXPU_FRAME_MAGIC) != DXPU_MAGIC)
-        return DXPU_E_MAGIC; /* W-1 */
-    if (dxpui_load16(p + DXPU_FRAME_LENGTH) != datagram.len)
-        return DXPU_E_LENGTH; /* W-4 */
-    if (p[DXPU_FRAME_VERSION] != DXPU_WIRE_VERSION)
-        return DXPU_E_VERSION; /* W-2 */
-    if (datagram.len < DXPU_FRAME_BASE_BYTES)
-        return DXPU_E_SHORT;
-    *kind = p[DXPU_FRAME_KIND];
-    *channel = dxpui_load32(p + DXPU_FRAME_CHANNEL);
-    return DXPU_OK;
+    int rc = datagram.len < DXPU_FRAME_FLAGS                       ? DXPU_E_SHORT   /* W-1 */
+             : dxpui_load16(p + DXPU_FRAME_MAGIC) != DXPU_MAGIC    ? DXPU_E_MAGIC   /* W-1 */
+             : dxpui_load16(p + DXPU_FRAME_LENGTH) != datagram.len ? DXPU_E_LENGTH  /* W-4 */
+             : p[DXPU_FRAME_VERSION] != DXPU_WIRE_VERSION          ? DXPU_E_VERSION /* W-2 */
+             : datagram.len < DXPU_FRAME_BASE_BYTES                ? DXPU_E_SHORT
+                                                                   : DXPU_OK;
+    if (rc == DXPU_OK) {
+        *kind = p[DXPU_FRAME_KIND];
+        *channel = dxpui_load32(p + DXPU_FRAME_CHANNEL);
+    }
+    return rc;
 }
 
 static void dxpui_limits_load(const uint8_t *p, dxpu_credits *c)
@@ -3235,22 +3200,11 @@ DXPU_API int dxpu_frame_check_crc(dxpu_bytes datagram)
 }
 
 /* Offsets in the body of open and accept, W-20. */
-enum {
-    DXPUI_OFFER_CHANNEL = 0,
-    DXPUI_OFFER_VERSIONS = 4,
-    DXPUI_OFFER_SUITES = 6,
-    DXPUI_OFFER_FORMATS = 8,
-    DXPUI_OFFER_WINDOW = 10,
-    DXPUI_OFFER_FLAGS = 12,
-    DXPUI_OFFER_LIMIT = 14,
-    DXPUI_OFFER_HOLD = 16,
-    DXPUI_OFFER_SEQUENCE = 20,
-    DXPUI_OFFER_CREDITS = 24,
-    DXPUI_OFFER_EPOCH = 48,
-    DXPUI_OFFER_SOURCE = 56,
-    DXPUI_OFFER_DESTINATION = 64,
-    DXPUI_OFFER_INFINITE = 0x80 /* in FLAGS */
-};
+enum { DXPUI_OFFER_CHANNEL = 0, DXPUI_OFFER_VERSIONS = 4, DXPUI_OFFER_SUITES = 6 };
+enum { DXPUI_OFFER_FORMATS = 8, DXPUI_OFFER_WINDOW = 10, DXPUI_OFFER_FLAGS = 12 };
+enum { DXPUI_OFFER_LIMIT = 14, DXPUI_OFFER_HOLD = 16, DXPUI_OFFER_SEQUENCE = 20 };
+enum { DXPUI_OFFER_CREDITS = 24, DXPUI_OFFER_EPOCH = 48, DXPUI_OFFER_SOURCE = 56 };
+enum { DXPUI_OFFER_DESTINATION = 64, DXPUI_OFFER_INFINITE = 0x80 /* in FLAGS */ };
 
 static void dxpui_place_store(uint8_t *p, const dxpu_place *place)
 {
@@ -3292,12 +3246,9 @@ static const uint16_t dxpui_units_max[DXPU_CLASSES] = { 256, 8, 256 };
 
 static bool dxpui_credits_usable(const dxpu_credits *c, bool completions_infinite)
 {
-    for (unsigned i = 0; i < DXPU_CLASSES; i++) {
-        if (i == DXPU_COMPLETION && completions_infinite)
-            continue;
-        if (c->header[i] < 1 || c->header[i] > 0x3fffffffu)
-            return false;
-        if (c->data[i] < dxpui_units_max[i] || c->data[i] > 0x3fffffffu)
+    for (unsigned i = 0; i < (completions_infinite ? DXPU_COMPLETION : DXPU_CLASSES); i++) {
+        if (c->header[i] < 1 || c->header[i] > 0x3fffffffu || c->data[i] < dxpui_units_max[i] ||
+            c->data[i] > 0x3fffffffu)
             return false;
     }
     return true;
@@ -3357,19 +3308,16 @@ static unsigned dxpui_event_body_bytes(unsigned type)
 static int dxpui_record_tlp(dxpu_bytes body, dxpu_record *r)
 {
     const uint8_t *p = body.ptr;
-    if (body.len < DXPUI_RECORD_TLP_FIXED + DXPUI_RECORD_TLP_CRC + 12)
-        return DXPU_E_RECORD; /* W-32 */
-    if (p[0] != 0)
-        return DXPU_E_RECORD; /* W-34: format 0, VC 0 */
+    if (body.len < DXPUI_RECORD_TLP_FIXED + DXPUI_RECORD_TLP_CRC + 12 || p[0] != 0)
+        return DXPU_E_RECORD; /* W-32; W-34: format 0, VC 0 */
     r->cls = p[1] >> 6;
     r->prefix_dw = p[1] >> 3 & 7;
     r->header_dw = p[1] & 7;
     r->data_bytes = dxpui_load16(p + 2);
     size_t head = 4u * ((size_t)r->prefix_dw + r->header_dw);
-    if (r->cls >= DXPU_CLASSES || (r->header_dw != 3 && r->header_dw != 4) || r->prefix_dw > 4)
-        return DXPU_E_RECORD; /* W-35 */
-    if (r->data_bytes > DXPUI_TLP_DATA_MAX)
-        return DXPU_E_RECORD; /* W-36 */
+    if (r->cls >= DXPU_CLASSES || (r->header_dw != 3 && r->header_dw != 4) || r->prefix_dw > 4 ||
+        r->data_bytes > DXPUI_TLP_DATA_MAX)
+        return DXPU_E_RECORD; /* W-35, W-36 */
     if (body.len != DXPUI_RECORD_TLP_FIXED + head + DXPUI_RECORD_TLP_CRC)
         return DXPU_E_RECORD; /* W-32 */
     r->bytes.ptr = p + DXPUI_RECORD_TLP_FIXED;
@@ -3410,26 +3358,22 @@ DXPU_API int dxpu_record_next(dxpu_bytes *body, dxpu_record *out)
         dxpu_record r;
         dxpu_bytes inner;
         int rc = DXPU_OK;
-        if (body->len == 0)
-            return DXPU_E_NONE;
         if (body->len < DXPUI_RECORD_HEADER)
-            return DXPU_E_RECORD; /* W-30 */
+            return body->len ? DXPU_E_RECORD : DXPU_E_NONE; /* W-30 */
         inner.ptr = body->ptr + DXPUI_RECORD_HEADER;
         inner.len = dxpui_load16(body->ptr + 2);
         if (inner.len > body->len - DXPUI_RECORD_HEADER || (body->ptr[1] & 0xf0))
             return DXPU_E_RECORD; /* W-30, W-31 */
         dxpui_zero(&r, sizeof r);
         r.type = body->ptr[0];
-        if (r.type == DXPU_RECORD_TLP) {
+        if (r.type == DXPU_RECORD_TLP)
             rc = dxpui_record_tlp(inner, &r);
-        } else if (r.type == DXPU_RECORD_PAYLOAD) {
-            r.bytes = inner;
-            rc = inner.len ? DXPU_OK : DXPU_E_RECORD; /* W-40 */
-        } else if (r.type == DXPU_RECORD_EVENT) {
+        else if (r.type == DXPU_RECORD_EVENT)
             rc = dxpui_record_event(inner, &r);
-        } else if (!(r.type & 0x80)) {
-            rc = DXPU_E_RECORD; /* W-31 */
-        }
+        else if (r.type == DXPU_RECORD_PAYLOAD && inner.len)
+            r.bytes = inner;
+        else if (!(r.type & 0x80))
+            rc = DXPU_E_RECORD; /* W-31, W-40 */
         if (rc != DXPU_OK)
             return rc;
         body->ptr = inner.ptr + inner.len;
@@ -3463,10 +3407,8 @@ DXPU_API int dxpu_tlp_cursor_start(dxpu_tlp_cursor *c, dxpu_bytes tlp)
 {
     dxpu_tlp_shape s;
     int rc = dxpu_tlp_measure(tlp, &s);
-    if (rc != DXPU_OK)
-        return rc;
-    if (s.local_dw)
-        return DXPU_E_TLP_PREFIX; /* W-33 */
+    if (rc != DXPU_OK || s.local_dw)
+        return rc != DXPU_OK ? rc : DXPU_E_TLP_PREFIX; /* W-33 */
     DXPU_ASSERT(s.prefix_dw <= 4);
     if (tlp.len != s.total_bytes)
         return tlp.len < s.total_bytes ? DXPU_E_TLP_SHORT : DXPU_E_TLP_LONG;
@@ -3479,32 +3421,23 @@ DXPU_API int dxpu_tlp_cursor_start(dxpu_tlp_cursor *c, dxpu_bytes tlp)
     return DXPU_OK;
 }
 
-static void dxpui_builder_head(dxpu_builder *b, dxpu_tlp_cursor *c)
-{
-    size_t head = c->head_bytes;
-    uint8_t *p =
-        dxpui_record_open(b, DXPU_RECORD_TLP, DXPUI_RECORD_TLP_FIXED + head + DXPUI_RECORD_TLP_CRC);
-    p[0] = 0; /* format 0, VC 0 */
-    p[1] =
-        (uint8_t)((unsigned)c->cls << 6 | (unsigned)c->prefix_dw << 3 | (head / 4 - c->prefix_dw));
-    dxpui_store16(p + 2, (uint16_t)(c->tlp.len - head));
-    memcpy(p + DXPUI_RECORD_TLP_FIXED, c->tlp.ptr, head);
-    dxpui_store32(p + DXPUI_RECORD_TLP_FIXED + head, c->crc);
-    c->at_bytes = c->head_bytes;
-}
-
 DXPU_API int dxpu_builder_tlp(dxpu_builder *b, dxpu_tlp_cursor *c)
 {
-    size_t before = b->used;
+    size_t before = b->used, head = c->head_bytes;
+    size_t record = DXPUI_RECORD_TLP_FIXED + head + DXPUI_RECORD_TLP_CRC;
     if (c->at_bytes == 0) {
-        size_t need =
-            DXPUI_RECORD_HEADER + DXPUI_RECORD_TLP_FIXED + c->head_bytes + DXPUI_RECORD_TLP_CRC;
-        if (b->cap - b->used < need)
+        if (b->cap - b->used < DXPUI_RECORD_HEADER + record)
             return DXPU_E_ROOM;
-        dxpui_builder_head(b, c);
+        uint8_t *p = dxpui_record_open(b, DXPU_RECORD_TLP, record);
+        p[0] = 0; /* format 0, VC 0 */
+        p[1] = (uint8_t)((unsigned)c->cls << 6 | (unsigned)c->prefix_dw << 3 |
+                         (head / 4 - c->prefix_dw));
+        dxpui_store16(p + 2, (uint16_t)(c->tlp.len - head));
+        memcpy(p + DXPUI_RECORD_TLP_FIXED, c->tlp.ptr, head);
+        dxpui_store32(p + DXPUI_RECORD_TLP_FIXED + head, c->crc);
+        c->at_bytes = c->head_bytes;
     }
-    size_t left = c->tlp.len - c->at_bytes;
-    size_t room = b->cap - b->used;
+    size_t left = c->tlp.len - c->at_bytes, room = b->cap - b->used;
     room = room > DXPUI_RECORD_HEADER ? room - DXPUI_RECORD_HEADER : 0;
     if (room < left)
         room &= ~(size_t)3; /* W-41: only the last part may end off a dword */
