@@ -89,20 +89,16 @@
 
    OWNERSHIP.  Every object is the caller's memory; init() fills it, nothing needs to be freed.
    Views (dxpu_bytes) point into memory of the caller or of an object; each comment says until when.
-
+   dxpu_channel_bytes() tells what one channel needs for a given configuration.
    THREADS.  An object belongs to one thread at a time; distinct objects share nothing.
-
    TIME is a parameter: nanoseconds of any monotonic clock.  No function reads a clock.
+   COUNTERS.  dxpu_channel.count may be read at any time; dxpu_counter_name() names them.
 
    FAILURE.  Bad input from the peer changes nothing, is counted under one name per reason, and is
    reported by a negative number of the peer band (section 6).  A channel fails only by time
    (`hold` without a valid frame), by the peer's word (reset, close), or when the peer, inside
    authentic frames, breaks a rule that no retransmission can heal; then every call says so until
-   it is initialised again.
-
-   MEMORY.  dxpu_channel_bytes() tells what one channel needs for a given configuration.
-
-   COUNTERS.  dxpu_channel.count may be read at any time; dxpu_counter_name() names them. */
+   it is initialised again. */
 
 /* ==== 2  Configuration ===========================================================================
    Each option is a value macro, used with #if, never #ifdef.  Define them before the include or in
@@ -356,8 +352,14 @@ enum { DXPU_TLP_TYPES(DXPUI_TLP_ENUM) DXPU_TLP_TYPE_COUNT };
 enum { DXPU_ATTR_NS = 0x1, DXPU_ATTR_RO = 0x2, DXPU_ATTR_IDO = 0x4 };
 enum { DXPU_CPL_SC = 0, DXPU_CPL_UR = 1, DXPU_CPL_CRS = 2, DXPU_CPL_CA = 4 }; /* dxpu_tlp.status */
 /* dxpu_tlp.message_routing, Type[2:0] of a message */
-enum { DXPU_MSG_TO_ROOT = 0, DXPU_MSG_BY_ADDRESS = 1, DXPU_MSG_BY_ID = 2 };
-enum { DXPU_MSG_BROADCAST = 3, DXPU_MSG_LOCAL = 4, DXPU_MSG_GATHERED = 5 };
+enum {
+    DXPU_MSG_TO_ROOT = 0,
+    DXPU_MSG_BY_ADDRESS = 1,
+    DXPU_MSG_BY_ID = 2,
+    DXPU_MSG_BROADCAST = 3,
+    DXPU_MSG_LOCAL = 4,
+    DXPU_MSG_GATHERED = 5
+};
 
 enum {
     DXPU_TLP_PAYLOAD_MAX_BYTES = 4096,
@@ -407,25 +409,18 @@ typedef struct dxpu_tlp {
    out   written on DXPU_OK only; payload points into tlp
    Returns DXPU_OK or DXPU_E_TLP_*.  encode() of the result gives the same bytes.  O(1). */
 DXPU_API int dxpu_tlp_decode(dxpu_bytes tlp, dxpu_tlp *out);
-
 /* Decode what an AER log or a truncated capture holds: prefixes (if any) and header, at least 12
    bytes for a 3-dword header.  Only what cannot be told is refused (E_TLP_SHORT, E_TLP_TYPE,
    E_TLP_ALL_ONES, E_TLP_ALL_ZERO, E_TLP_PREFIX*); reserved bits and residue are ignored.  payload
    is what of it is there, maybe less than length_dw says; digest is 0. */
 DXPU_API int dxpu_tlp_decode_header(dxpu_bytes tlp, dxpu_tlp *out);
-
 /* Check a decoded TLP against the rules that do not need its bytes.  Returns as dxpu_tlp_decode. */
 DXPU_API int dxpu_tlp_check(const dxpu_tlp *t);
-
 /* Encode t into out.  t must pass dxpu_tlp_check() and payload.len must be what length_dw says.
-   out_len  gets the bytes written; with td the digest field is written as it stands, see
-            dxpu_tlp_ecrc()
+   out_len  gets the bytes written; with td the digest is written as it stands: dxpu_tlp_ecrc()
    Returns DXPU_OK, DXPU_E_TLP_*, or DXPU_E_ROOM.  O(payload). */
 DXPU_API int dxpu_tlp_encode(const dxpu_tlp *t, uint8_t *out, size_t cap, size_t *out_len);
-
-/* The header name ("MRd"), "?" when out of range. */
-DXPU_API const char *dxpu_tlp_type_name(unsigned type);
-
+DXPU_API const char *dxpu_tlp_type_name(unsigned type); /* "MRd"; "?" when out of range */
 /* Name of a prefix dword ("PASID", "TPH", "IDE", "MR-IOV", "VendPrefixL0"...), NULL when PCIe has
    none of this type.  *local (may be NULL) tells a local prefix from an end-end one. */
 DXPU_API const char *dxpu_tlp_prefix_name(uint32_t prefix, bool *local);
@@ -442,7 +437,6 @@ typedef struct dxpu_tlp_shape {
     uint16_t payload_bytes; /* 0..4096 */
     uint16_t total_bytes;   /* everything */
 } dxpu_tlp_shape;
-
 /* Measure a TLP.  tlp must hold its prefixes and header; it may hold less or more than the whole.
    Returns DXPU_OK or E_TLP_SHORT, E_TLP_TYPE, E_TLP_PREFIX*.  O(prefixes). */
 DXPU_API int dxpu_tlp_measure(dxpu_bytes tlp, dxpu_tlp_shape *out);
@@ -496,8 +490,14 @@ DXPU_API void dxpu_tlp_completion(const dxpu_tlp *req, uint16_t completer, uint8
 /* ==== 9  Classifier and messages =========================================== spec/route.md ==== */
 
 /* how a TLP finds its way */
-enum { DXPU_ROUTE_ADDRESS = 0, DXPU_ROUTE_ID = 1, DXPU_ROUTE_TO_ROOT = 2 };
-enum { DXPU_ROUTE_BROADCAST = 3, DXPU_ROUTE_LOCAL = 4, DXPU_ROUTE_GATHERED = 5 };
+enum {
+    DXPU_ROUTE_ADDRESS,
+    DXPU_ROUTE_ID,
+    DXPU_ROUTE_TO_ROOT,
+    DXPU_ROUTE_BROADCAST,
+    DXPU_ROUTE_LOCAL,
+    DXPU_ROUTE_GATHERED
+};
 
 DXPU_API uint8_t dxpu_tlp_class(const dxpu_tlp *t);   /* DXPU_POSTED.. */
 DXPU_API uint8_t dxpu_tlp_routing(const dxpu_tlp *t); /* DXPU_ROUTE_*; reserved ones are local */
@@ -926,8 +926,12 @@ enum { DXPU_RECORD_TLP = 1, DXPU_RECORD_PAYLOAD = 2, DXPU_RECORD_EVENT = 3 };
 enum { DXPU_EVENTS(DXPUI_EVENT_ENUM) DXPU_EVENT_END };
 #undef DXPUI_EVENT_ENUM
 /* dxpu_event.flags; a receiver ignores the others */
-enum { DXPU_EVENT_ON = 0x80, DXPU_EVENT_READ = 0x40, DXPU_EVENT_WRITE = 0x20 };
-enum { DXPU_EVENT_NOT_SUPPORTED = 0x01 };
+enum {
+    DXPU_EVENT_ON = 0x80,
+    DXPU_EVENT_READ = 0x40,
+    DXPU_EVENT_WRITE = 0x20,
+    DXPU_EVENT_NOT_SUPPORTED = 0x01
+};
 
 /* A link event: sequenced with the TLPs and a barrier between them (W-50 ff.). */
 typedef struct dxpu_event {
