@@ -1706,7 +1706,6 @@ static int dxpui_log_empty(const uint8_t *p)
 static int dxpui_decode_header(dxpu_bytes tlp, dxpu_tlp_shape *shape, dxpu_tlp *t)
 {
     uint32_t dw[4] = { 0, 0, 0, 0 };
-    unsigned i;
     int rc = tlp.len < 12 ? DXPU_E_TLP_SHORT : dxpui_log_empty(tlp.ptr);
     if (rc == DXPU_OK)
         rc = dxpu_tlp_measure(tlp, shape);
@@ -1716,9 +1715,9 @@ static int dxpui_decode_header(dxpu_bytes tlp, dxpu_tlp_shape *shape, dxpu_tlp *
     t->type = shape->type;
     t->header_dw = shape->header_dw;
     t->prefix_count = shape->prefix_dw;
-    for (i = 0; i < shape->prefix_dw; i++)
+    for (unsigned i = 0; i < shape->prefix_dw; i++)
         t->prefix[i] = dxpui_load32(tlp.ptr + i * 4);
-    for (i = 0; i < shape->header_dw; i++)
+    for (unsigned i = 0; i < shape->header_dw; i++)
         dw[i] = dxpui_load32(tlp.ptr + (shape->prefix_dw + i) * 4);
     dxpui_fields(dw, t, t, false);
     if (shape->payload_bytes && tlp.len > shape->head_bytes) {
@@ -1753,8 +1752,7 @@ enum { DXPUI_MESSAGE_COUNT = sizeof dxpui_message_rows / sizeof dxpui_message_ro
 
 static const dxpui_message_row *dxpui_message_find(unsigned code)
 {
-    unsigned i;
-    for (i = 0; i < DXPUI_MESSAGE_COUNT; i++)
+    for (unsigned i = 0; i < DXPUI_MESSAGE_COUNT; i++)
         if (dxpui_message_rows[i].code == code)
             return &dxpui_message_rows[i];
     return NULL;
@@ -1959,13 +1957,11 @@ static int dxpui_check_common(const dxpu_tlp *t, unsigned kind)
 
 DXPU_API int dxpu_tlp_check(const dxpu_tlp *t)
 {
-    unsigned kind;
-    int rc;
     if (t->type >= DXPU_TLP_TYPE_COUNT || t->header_dw < 3 || t->header_dw > 4 ||
         !dxpui_tlp_header_dw(t->type, t->header_dw == 4))
         return DXPU_E_TLP_TYPE;
-    kind = dxpui_tlp_kind(t->type);
-    rc = dxpui_check_prefixes(t);
+    unsigned kind = dxpui_tlp_kind(t->type);
+    int rc = dxpui_check_prefixes(t);
     if (rc == DXPU_OK)
         rc = dxpui_check_common(t, kind);
     return rc != DXPU_OK          ? rc
@@ -2000,19 +1996,17 @@ DXPU_API int dxpu_tlp_decode(dxpu_bytes tlp, dxpu_tlp *out)
 
 DXPU_API int dxpu_tlp_encode(const dxpu_tlp *t, uint8_t *out, size_t cap, size_t *out_len)
 {
-    size_t payload, total;
     uint8_t *p = out;
-    unsigned i;
     int rc = dxpu_tlp_check(t);
     if (rc != DXPU_OK)
         return rc;
-    payload = dxpui_tlp_rows[t->type].data ? t->length_dw * (size_t)4 : 0;
+    size_t payload = dxpui_tlp_rows[t->type].data ? t->length_dw * (size_t)4 : 0;
     if (t->payload.len != payload)
         return t->payload.len < payload ? DXPU_E_TLP_SHORT : DXPU_E_TLP_LONG;
-    total = (t->prefix_count + (size_t)t->header_dw) * 4 + payload + (t->td ? 4 : 0);
+    size_t total = (t->prefix_count + (size_t)t->header_dw) * 4 + payload + (t->td ? 4 : 0);
     if (total > cap)
         return DXPU_E_ROOM;
-    for (i = 0; i < t->prefix_count; i++, p += 4)
+    for (unsigned i = 0; i < t->prefix_count; i++, p += 4)
         dxpui_store32(p, t->prefix[i]);
     dxpui_put_header(t, p);
     p += t->header_dw * 4;
@@ -2043,13 +2037,11 @@ DXPU_API uint32_t dxpu_tlp_ecrc(dxpu_bytes tlp)
 {
     dxpu_tlp_shape s;
     uint8_t dw0[4];
-    const uint8_t *h;
-    uint32_t crc;
     if (dxpu_tlp_measure(tlp, &s) != DXPU_OK || tlp.len < (size_t)s.head_bytes + s.payload_bytes)
         return 0;
-    h = tlp.ptr + s.prefix_dw * 4;
+    const uint8_t *h = tlp.ptr + s.prefix_dw * 4;
     dxpui_store32(dw0, dxpui_load32(h) | 0x01004000u);
-    crc = dxpu_crc32(0, tlp.ptr + s.local_dw * 4, (s.prefix_dw - s.local_dw) * (size_t)4);
+    uint32_t crc = dxpu_crc32(0, tlp.ptr + s.local_dw * 4, (s.prefix_dw - s.local_dw) * (size_t)4);
     crc = dxpu_crc32(crc, dw0, 4);
     return dxpu_crc32(crc, h + 4, s.header_dw * (size_t)4 - 4 + s.payload_bytes);
 }
@@ -2226,20 +2218,15 @@ DXPU_API const char *dxpu_message_name(unsigned code)
     return m ? m->name : NULL;
 }
 
-/* strcmp() == 0; not every freestanding target has strcmp. */
-static bool dxpui_same_text(const char *a, const char *b)
-{
-    for (; *a && *a == *b; a++)
-        b++;
-    return *a == *b;
-}
-
 DXPU_API int dxpu_message_code(const char *name)
 {
-    unsigned i;
-    for (i = 0; i < DXPUI_MESSAGE_COUNT; i++)
-        if (dxpui_same_text(name, dxpui_message_rows[i].name))
+    for (unsigned i = 0; i < DXPUI_MESSAGE_COUNT; i++) {
+        const char *a = name, *b = dxpui_message_rows[i].name;
+        for (; *a && *a == *b; a++) /* strcmp(), which not every freestanding target has */
+            b++;
+        if (*a == *b)
             return dxpui_message_rows[i].code;
+    }
     return -1;
 }
 
@@ -2268,7 +2255,7 @@ static const uint32_t dxpui_host_masks[DXPUI_REGS] = { 0x0000ffffu, 0x00ffffffu,
                                                        0xfff0fff0u, 0xffffffffu, 0xffffffffu };
 
 /* dxpu_host_entry.flags: what is on but overlaps another row's. */
-enum { DXPUI_BLOCKED_BUS = 1, DXPUI_BLOCKED_MEM = 2, DXPUI_BLOCKED_PF = 4 };
+enum { DXPUI_BLOCKED_BUS = 1, DXPUI_BLOCKED_WINDOW = 2 };
 
 /* Index in reg of a register offset, DXPUI_REGS for one that is not learnt. */
 static unsigned dxpui_host_reg(uint16_t register_bytes)
@@ -2373,19 +2360,17 @@ static void dxpui_host_place_bus(dxpu_host_table *t, uint32_t index)
 static void dxpui_host_place_windows(dxpu_host_table *t, uint32_t index)
 {
     dxpu_host_entry *e = &t->entries[index];
-    dxpu_range mem = dxpui_host_window(e, false), pf = dxpui_host_window(e, true);
+    dxpu_range *in_force[2] = { &e->memory, &e->prefetchable };
     if (!(e->reg[DXPUI_REG_COMMAND] & DXPUI_COMMAND_MEMORY))
         return;
-    if (mem.base <= mem.limit && dxpui_host_holder(t, mem) >= 0)
-        e->flags |= DXPUI_BLOCKED_MEM;
-    else if (mem.base <= mem.limit)
-        e->memory = mem;
-    if (pf.base <= pf.limit && dxpui_host_holder(t, pf) >= 0)
-        e->flags |= DXPUI_BLOCKED_PF;
-    else if (pf.base <= pf.limit)
-        e->prefetchable = pf;
-    mem = e->memory;
-    pf = e->prefetchable;
+    for (unsigned i = 0; i < 2; i++) {
+        dxpu_range r = dxpui_host_window(e, i != 0);
+        if (r.base <= r.limit && dxpui_host_holder(t, r) >= 0)
+            e->flags |= DXPUI_BLOCKED_WINDOW;
+        else if (r.base <= r.limit)
+            *in_force[i] = r;
+    }
+    dxpu_range mem = e->memory, pf = e->prefetchable;
     if (mem.base <= pf.limit && pf.base <= mem.limit) {
         /* a row's own windows may overlap; the list's never do */
         mem.base = dxpui_min64(mem.base, pf.base);
@@ -2807,18 +2792,19 @@ static void dxpui_tag_tell(const dxpu_tag_entry *e, bool done, dxpu_request *out
     out->done = done;
 }
 
-static bool dxpui_tag_due(const dxpu_tags *t, uint16_t at, uint64_t now_ns)
+/* First in the list of a state, if its time has come; else 0. */
+static uint16_t dxpui_tag_due(const dxpu_tags *t, unsigned state, uint64_t now_ns)
 {
-    uint64_t deadline_ns = dxpui_tag_at(t, at)->deadline_ns;
-    return deadline_ns != DXPU_NEVER && deadline_ns <= now_ns;
+    uint16_t at = t->head[state];
+    uint64_t deadline_ns = at ? dxpui_tag_at(t, at)->deadline_ns : DXPU_NEVER;
+    return deadline_ns != DXPU_NEVER && deadline_ns <= now_ns ? at : 0;
 }
 
 /* Resting to free, where the time has come (F-31). */
 static void dxpui_tag_wake(dxpu_tags *t, uint64_t now_ns)
 {
-    const uint16_t *oldest = &t->head[DXPUI_TAG_RESTING];
-    while (*oldest && dxpui_tag_due(t, *oldest, now_ns))
-        dxpui_tag_free(t, *oldest);
+    for (uint16_t at; (at = dxpui_tag_due(t, DXPUI_TAG_RESTING, now_ns)) != 0;)
+        dxpui_tag_free(t, at);
 }
 
 DXPU_API int dxpu_tags_init(dxpu_tags *t, dxpu_tag_entry *entries, uint32_t capacity,
@@ -2896,32 +2882,25 @@ DXPU_API int dxpu_tags_track(dxpu_tags *t, const dxpu_tlp *req, uint64_t now_ns,
     return DXPU_OK;
 }
 
-/* Bytes of a request that the completion brings: all, or a part of a read that ends on a 64-byte
-   boundary; 0 when it does not fit the request (F-23, F-26). */
-static uint32_t dxpui_tag_part(const dxpu_tag_entry *e, const dxpu_tlp *cpl)
+/* Bytes of a request that the completion brings: none without data; else all, or a part of a read
+   that ends on a 64-byte boundary; -1 when it does not fit the request (F-23, F-26). */
+static int dxpui_tag_part(const dxpu_tag_entry *e, const dxpu_tlp *cpl)
 {
-    bool locked = e->kind == DXPU_TLP_MRDLK;
-    if (cpl->type != (locked ? DXPU_TLP_CPLDLK : DXPU_TLP_CPLD) || cpl->status != DXPU_CPL_SC ||
+    bool locked = e->kind == DXPU_TLP_MRDLK, sc = cpl->status == DXPU_CPL_SC;
+    int need_dw = ((e->lower_addr & 3) + e->left_bytes + 3) / 4;
+    int end = (e->lower_addr & ~3) + cpl->length_dw * 4;
+    if (cpl->type == DXPU_TLP_CPL || (cpl->type == DXPU_TLP_CPLLK && locked))
+        return e->left_bytes && sc ? -1 : 0;
+    if (cpl->type != (locked ? DXPU_TLP_CPLDLK : DXPU_TLP_CPLD) || !sc || cpl->length_dw == 0 ||
         cpl->byte_count != e->left_bytes)
-        return 0;
+        return -1;
     if (!dxpui_tlp_is_read(e->kind)) /* Lower Address is reserved here */
-        return cpl->length_dw * 4u == e->left_bytes ? e->left_bytes : 0;
-    if (cpl->lower_addr != e->lower_addr)
-        return 0;
-    uint32_t offset = e->lower_addr & 3u;
-    uint32_t need_dw = (offset + e->left_bytes + 3) / 4;
-    if (cpl->length_dw >= need_dw)
-        return cpl->length_dw == need_dw ? e->left_bytes : 0;
-    uint32_t end = (e->lower_addr & ~3u) + cpl->length_dw * 4u;
-    return end % 64 == 0 && cpl->length_dw ? end - e->lower_addr : 0;
-}
-
-/* True when a completion without data fits the request (F-26). */
-static bool dxpui_tag_bare(const dxpu_tag_entry *e, const dxpu_tlp *cpl)
-{
-    if (cpl->type != DXPU_TLP_CPL && (cpl->type != DXPU_TLP_CPLLK || e->kind != DXPU_TLP_MRDLK))
-        return false;
-    return e->left_bytes == 0 || cpl->status != DXPU_CPL_SC;
+        return cpl->length_dw * 4 == e->left_bytes ? e->left_bytes : -1;
+    if (cpl->lower_addr != e->lower_addr || cpl->length_dw > need_dw)
+        return -1;
+    if (cpl->length_dw == need_dw)
+        return e->left_bytes;
+    return end % 64 == 0 ? end - e->lower_addr : -1;
 }
 
 DXPU_API int dxpu_tags_complete(dxpu_tags *t, const dxpu_tlp *cpl, dxpu_request *out)
@@ -2934,9 +2913,8 @@ DXPU_API int dxpu_tags_complete(dxpu_tags *t, const dxpu_tlp *cpl, dxpu_request 
         return DXPU_E_CPL_UNEXPECTED;
     }
     dxpu_tag_entry *e = dxpui_tag_at(t, at);
-    bool bare = dxpui_tag_bare(e, cpl);
-    uint32_t part = bare ? 0 : dxpui_tag_part(e, cpl);
-    if (!bare && part == 0) {
+    int part = dxpui_tag_part(e, cpl);
+    if (part < 0) {
         t->count_bytes++;
         return DXPU_E_CPL_BYTES;
     }
@@ -2944,7 +2922,7 @@ DXPU_API int dxpu_tags_complete(dxpu_tags *t, const dxpu_tlp *cpl, dxpu_request 
     e->left_bytes = (uint16_t)(e->left_bytes - part);
     e->lower_addr = (uint8_t)((e->lower_addr + part) & 0x7f);
     dxpui_tag_book(t, e, true);
-    bool done = bare || e->left_bytes == 0;
+    bool done = part == 0 || e->left_bytes == 0;
     dxpui_tag_tell(e, done, out);
     if (done) {
         dxpui_tag_land(t, at);
@@ -2966,9 +2944,9 @@ DXPU_API int dxpu_tags_drop(dxpu_tags *t, uint16_t requester, uint16_t tag)
 
 DXPU_API bool dxpu_tags_expire(dxpu_tags *t, uint64_t now_ns, dxpu_request *out)
 {
-    uint16_t at = t->head[DXPUI_TAG_IN_FLIGHT];
+    uint16_t at = dxpui_tag_due(t, DXPUI_TAG_IN_FLIGHT, now_ns);
     dxpui_tag_wake(t, now_ns);
-    if (!at || !dxpui_tag_due(t, at, now_ns))
+    if (!at)
         return false;
     dxpu_tag_entry *e = dxpui_tag_at(t, at);
     dxpui_tag_tell(e, true, out);
@@ -3237,11 +3215,6 @@ enum {
     DXPUI_TLP_DATA_MAX = DXPU_TLP_PAYLOAD_MAX_BYTES + 4
 };
 
-static unsigned dxpui_event_body_bytes(unsigned type)
-{
-    return type >= 1 && type < DXPU_EVENT_END ? dxpui_event_bytes[type - 1] : 0;
-}
-
 static int dxpui_record_tlp(dxpu_bytes body, dxpu_record *r)
 {
     const uint8_t *p = body.ptr;
@@ -3269,9 +3242,9 @@ static int dxpui_record_event(dxpu_bytes body, dxpu_record *r)
     dxpu_event *e = &r->event;
     if (body.len < DXPUI_RECORD_EVENT_FIXED)
         return DXPU_E_RECORD; /* W-50 */
-    size_t bytes = dxpui_event_body_bytes(p[0]);
     if (p[0] == 0 || p[0] >= DXPU_EVENT_END)
         return DXPU_OK; /* W-52: type stays 0 */
+    size_t bytes = dxpui_event_bytes[p[0] - 1];
     if (body.len != DXPUI_RECORD_EVENT_FIXED + bytes)
         return DXPU_E_RECORD; /* W-51 */
     e->type = p[0];
@@ -3391,9 +3364,9 @@ DXPU_API int dxpu_builder_tlp(dxpu_builder *b, dxpu_tlp_cursor *c)
 
 DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e)
 {
-    size_t bytes = dxpui_event_body_bytes(e->type);
     if (e->type == 0 || e->type >= DXPU_EVENT_END)
         return DXPU_E_ARG;
+    size_t bytes = dxpui_event_bytes[e->type - 1];
     if (b->cap - b->used < DXPUI_RECORD_HEADER + DXPUI_RECORD_EVENT_FIXED + bytes)
         return DXPU_E_ROOM;
     uint8_t *p = dxpui_record_open(b, DXPU_RECORD_EVENT, DXPUI_RECORD_EVENT_FIXED + bytes);
