@@ -383,16 +383,15 @@ typedef struct dxpu_tlp {
     uint16_t length_dw; /* 1..1024; 0 where Length is reserved (Msg, Cpl, CplLk) */
     uint16_t requester; /* BDF */
     uint16_t tag;       /* 0..1023 */
-    uint8_t first_be;   /* 0..15; requests to memory (not atomics), I/O and configuration */
-    uint8_t last_be;
-    uint64_t address;        /* bytes, dword aligned; memory, I/O, atomics, messages by address */
-    uint16_t completer;      /* BDF; completions */
-    uint8_t status;          /* DXPU_CPL_*; completions */
-    bool bcm;                /* Byte Count Modified; completions */
-    uint16_t byte_count;     /* 1..4096; completions */
-    uint8_t lower_addr;      /* 0..127; completions */
-    uint16_t target;         /* BDF; configuration requests and messages by ID */
-    uint16_t register_bytes; /* configuration register offset, 0..4092 */
+    uint8_t first_be, last_be; /* 0..15; requests to memory (not atomics), I/O, configuration */
+    uint64_t address;          /* bytes, dword aligned; memory, I/O, atomics, messages by address */
+    uint16_t completer;        /* BDF; completions */
+    uint8_t status;            /* DXPU_CPL_*; completions */
+    bool bcm;                  /* Byte Count Modified; completions */
+    uint16_t byte_count;       /* 1..4096; completions */
+    uint8_t lower_addr;        /* 0..127; completions */
+    uint16_t target;           /* BDF; configuration requests and messages by ID */
+    uint16_t register_bytes;   /* configuration register offset, 0..4092 */
     uint8_t message_code;
     uint8_t message_routing; /* DXPU_MSG_* */
     /* Header bytes 8..15 of a message as two big-endian numbers.  encode() takes the target of a
@@ -404,10 +403,9 @@ typedef struct dxpu_tlp {
     uint32_t digest;                    /* ECRC as a number; only with td */
 } dxpu_tlp;
 
-/* Decode one complete TLP under every rule of spec/tlp.md (T-).
-   tlp   exactly one TLP: prefixes, header, payload, digest
-   out   written on DXPU_OK only; payload points into tlp
-   Returns DXPU_OK or DXPU_E_TLP_*.  encode() of the result gives the same bytes.  O(1). */
+/* Decode exactly one TLP (prefixes, header, payload, digest) under every rule of spec/tlp.md (T-).
+   DXPU_OK, then out->payload points into tlp, or E_TLP_*.  encode() of the result gives the same
+   bytes.  O(1). */
 DXPU_API int dxpu_tlp_decode(dxpu_bytes tlp, dxpu_tlp *out);
 /* Decode what an AER log or a truncated capture holds: prefixes (if any) and header, at least 12
    bytes for a 3-dword header.  Only what cannot be told is refused (E_TLP_SHORT, E_TLP_TYPE,
@@ -417,8 +415,8 @@ DXPU_API int dxpu_tlp_decode_header(dxpu_bytes tlp, dxpu_tlp *out);
 /* Check a decoded TLP against the rules that do not need its bytes.  Returns as dxpu_tlp_decode. */
 DXPU_API int dxpu_tlp_check(const dxpu_tlp *t);
 /* Encode t into out.  t must pass dxpu_tlp_check() and payload.len must be what length_dw says.
-   out_len  gets the bytes written; with td the digest is written as it stands: dxpu_tlp_ecrc()
-   Returns DXPU_OK, DXPU_E_TLP_*, or DXPU_E_ROOM.  O(payload). */
+   *out_len gets the bytes written; with td the digest is written as it stands: dxpu_tlp_ecrc().
+   DXPU_OK, E_TLP_*, or E_ROOM.  O(payload). */
 DXPU_API int dxpu_tlp_encode(const dxpu_tlp *t, uint8_t *out, size_t cap, size_t *out_len);
 DXPU_API const char *dxpu_tlp_type_name(unsigned type); /* "MRd"; "?" when out of range */
 /* Name of a prefix dword ("PASID", "TPH", "IDE", "MR-IOV", "VendPrefixL0"...), NULL when PCIe has
@@ -462,8 +460,7 @@ DXPU_API void dxpu_be_to_range(uint8_t first_be, uint8_t last_be, uint16_t lengt
                                uint32_t *offset_bytes, uint32_t *span_bytes);
 /* True when [address, address + bytes) touches two 4 KB pages. */
 DXPU_API bool dxpu_crosses_4k(uint64_t address, uint32_t bytes);
-/* Bytes of the next request of a transfer: at most max_bytes (a power of two >= 4) and what is left
-   to the 4 KB boundary.  left_bytes > 0. */
+/* Bytes of a transfer's next request, within its 4 KB.  max_bytes is 2^n >= 4, left_bytes > 0. */
 DXPU_API uint32_t dxpu_request_next(uint64_t address, uint32_t left_bytes, uint32_t max_bytes);
 
 /* The completions of one memory read, first to last (Base Spec 2.3.1.1). */
@@ -606,9 +603,7 @@ typedef struct dxpu_host_window {
 typedef struct dxpu_host_table {
     dxpu_host_entry *entries;
     dxpu_host_window *windows; /* sorted by address, never overlapping */
-    uint32_t capacity;
-    uint32_t used;
-    uint32_t window_count;
+    uint32_t capacity, used, window_count;
     uint32_t blocked;     /* entries with a window or bus range that overlaps another's */
     uint16_t by_bus[256]; /* entry + 1, 0 for none */
     uint32_t pending_count;
@@ -706,22 +701,16 @@ DXPU_API bool dxpu_credit_raise(dxpu_credits *limit, const dxpu_credits *offered
 
 /* -- Tags: every non-posted request in flight, as its requester's side knows it (F-20 ff.). -- */
 
-/* how many tags one requester may use, and which (Base Spec 2.2.6.2) */
-enum {
-    DXPU_TAGS_32 = 32,   /* 0..31 */
-    DXPU_TAGS_256 = 256, /* 0..255 */
-    DXPU_TAGS_768 = 768  /* 256..1023: 10-bit tags whose upper two bits are never 0 */
-};
+/* how many tags one requester may use, and which (Base Spec 2.2.6.2): 0..31, 0..255, or 256..1023,
+   10-bit tags whose upper two bits are never 0 */
+enum { DXPU_TAGS_32 = 32, DXPU_TAGS_256 = 256, DXPU_TAGS_768 = 768 };
 
 typedef struct dxpu_tag_entry { /* visible so that you can allocate it; not API */
-    uint64_t user;
-    uint64_t deadline_ns;
-    uint16_t requester;
-    uint16_t tag;
+    uint64_t user, deadline_ns;
+    uint16_t requester, tag;
     uint16_t left_bytes; /* to come in completions with data; 0: one without */
     uint8_t lower_addr;  /* expected in the next one */
-    uint8_t kind;
-    uint8_t state;
+    uint8_t kind, state;
     uint16_t hash_head, hash_next; /* index + 1 */
     uint16_t prev, next;           /* index + 1, in the list of its state */
 } dxpu_tag_entry;
@@ -729,24 +718,21 @@ typedef struct dxpu_tag_entry { /* visible so that you can allocate it; not API 
 /* What the table tells of one request. */
 typedef struct dxpu_request {
     uint64_t user; /* as given */
-    uint16_t requester;
-    uint16_t tag;
+    uint16_t requester, tag;
     uint16_t left_bytes; /* of a read: bytes not yet completed */
     bool done;           /* no further completion will come */
 } dxpu_request;
 
 typedef struct dxpu_tags {
     dxpu_tag_entry *entries;
-    uint32_t capacity;
-    uint32_t in_flight;
+    uint32_t capacity, in_flight;
     uint64_t timeout_ns;
     uint16_t requester;        /* for alloc */
     uint16_t first_tag;        /* for alloc: tag of entries[0] */
     bool gives_tags;           /* alloc is used */
     uint16_t head[4], tail[4]; /* free (oldest first: a tag rests as long as it can), none, in
                                   flight (by deadline), resting (withheld for a timeout) */
-    uint32_t reserve_header;   /* completions that may still come, in credit units */
-    uint32_t reserve_data;
+    uint32_t reserve_header, reserve_data; /* completions that may still come, in credit units */
     uint64_t count_unexpected, count_bytes, count_expired;
 } dxpu_tags;
 
@@ -842,12 +828,9 @@ typedef struct dxpu_frame {
     uint8_t path;
     uint32_t channel;
     uint64_t packet;
-    uint32_t sequence;
-    uint32_t ack;
-    uint64_t sack;
-    uint64_t seen;
-    uint32_t delay_ns;
-    uint32_t ecn_ce;
+    uint32_t sequence, ack;
+    uint64_t sack, seen;
+    uint32_t delay_ns, ecn_ce;
     dxpu_credits limits;
     dxpu_bytes body; /* records or the kind's own fields; into the decoded bytes */
 } dxpu_frame;
@@ -949,8 +932,7 @@ DXPU_API const char *dxpu_event_name(unsigned type); /* "LINK"; "?" for none */
 typedef struct dxpu_record {
     uint8_t type; /* DXPU_RECORD_* */
     /* TLP: */
-    uint8_t cls;
-    uint8_t prefix_dw, header_dw;
+    uint8_t cls, prefix_dw, header_dw;
     uint16_t data_bytes; /* payload and digest that follow in payload records */
     uint32_t tlp_crc;
     dxpu_bytes bytes; /* TLP: prefixes and header; PAYLOAD: data */
@@ -964,8 +946,7 @@ DXPU_API int dxpu_record_next(dxpu_bytes *body, dxpu_record *out);
 /* The incremental builder: packs TLPs and events into the body of one frame. */
 typedef struct dxpu_builder {
     uint8_t *out;
-    size_t cap;
-    size_t used;
+    size_t cap, used;
 } dxpu_builder;
 
 /* A TLP on its way into frames: the caller's bytes and how far it has come. */
@@ -974,17 +955,15 @@ typedef struct dxpu_tlp_cursor {
     uint32_t crc;        /* dxpu_crc32 over all of it */
     uint16_t head_bytes; /* prefixes and header */
     uint16_t at_bytes;   /* placed so far: 0, then head_bytes .. tlp.len */
-    uint8_t cls;
-    uint8_t prefix_dw;
+    uint8_t cls, prefix_dw;
 } dxpu_tlp_cursor;
 
 DXPU_API void dxpu_builder_init(dxpu_builder *b, uint8_t *body, size_t cap);
 /* Start a cursor on a whole TLP: measures it and computes its CRC.  DXPU_OK, E_TLP_* (also
    E_TLP_PREFIX for local prefixes, which never cross: W-33), O(len). */
 DXPU_API int dxpu_tlp_cursor_start(dxpu_tlp_cursor *c, dxpu_bytes tlp);
-/* Place what fits.  DXPU_OK: all of it is placed; E_MORE: a part, the frame is full; E_ROOM:
-   nothing fitted.  A TLP is begun only if its header record fits, and split only when the frame is
-   full.  O(bytes placed). */
+/* Place what fits.  DXPU_OK: all of it; E_MORE: a part, the frame is full; E_ROOM: nothing.  A TLP
+   is begun only if its header record fits and split only by a full frame.  O(bytes placed). */
 DXPU_API int dxpu_builder_tlp(dxpu_builder *b, dxpu_tlp_cursor *c);
 /* DXPU_OK, E_ROOM, or E_ARG for a type that does not exist. */
 DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e);
@@ -1359,17 +1338,16 @@ DXPU_API uint64_t dxpu_counter_value(const dxpu_counters *c, unsigned index)
      ((0u - ((i) >> 3 & 1u)) & (d)) ^ ((0u - ((i) >> 4 & 1u)) & (e)) ^                             \
      ((0u - ((i) >> 5 & 1u)) & (f)) ^ ((0u - ((i) >> 6 & 1u)) & (g)) ^                             \
      ((0u - ((i) >> 7 & 1u)) & (h)))
-#define DXPUI_CRC_R4(T, i) T((i)), T((i) + 1u), T((i) + 2u), T((i) + 3u)
-#define DXPUI_CRC_R16(T, i)                                                                        \
-    DXPUI_CRC_R4(T, i), DXPUI_CRC_R4(T, (i) + 4u), DXPUI_CRC_R4(T, (i) + 8u),                      \
-        DXPUI_CRC_R4(T, (i) + 12u)
-#define DXPUI_CRC_R64(T, i)                                                                        \
-    DXPUI_CRC_R16(T, i), DXPUI_CRC_R16(T, (i) + 16u), DXPUI_CRC_R16(T, (i) + 32u),                 \
-        DXPUI_CRC_R16(T, (i) + 48u)
-#define DXPUI_CRC_ALL(T)                                                                           \
+#define DXPUI_CRC_R2(T, i)   T(i), T((i) + 1u)
+#define DXPUI_CRC_R4(T, i)   DXPUI_CRC_R2(T, i), DXPUI_CRC_R2(T, (i) + 2u)
+#define DXPUI_CRC_R8(T, i)   DXPUI_CRC_R4(T, i), DXPUI_CRC_R4(T, (i) + 4u)
+#define DXPUI_CRC_R16(T, i)  DXPUI_CRC_R8(T, i), DXPUI_CRC_R8(T, (i) + 8u)
+#define DXPUI_CRC_R32(T, i)  DXPUI_CRC_R16(T, i), DXPUI_CRC_R16(T, (i) + 16u)
+#define DXPUI_CRC_R64(T, i)  DXPUI_CRC_R32(T, i), DXPUI_CRC_R32(T, (i) + 32u)
+#define DXPUI_CRC_R128(T, i) DXPUI_CRC_R64(T, i), DXPUI_CRC_R64(T, (i) + 64u)
+#define DXPUI_CRC_R256(T)                                                                          \
     {                                                                                              \
-        DXPUI_CRC_R64(T, 0u), DXPUI_CRC_R64(T, 64u), DXPUI_CRC_R64(T, 128u),                       \
-            DXPUI_CRC_R64(T, 192u)                                                                 \
+        DXPUI_CRC_R128(T, 0u), DXPUI_CRC_R128(T, 128u)                                             \
     }
 #define DXPUI_CRC_T0(i)                                                                            \
     DXPUI_CRC_ENTRY(i, 0x77073096u, 0xee0e612cu, 0x076dc419u, 0x0edb8832u, 0x1db71064u,            \
@@ -1398,11 +1376,11 @@ DXPU_API uint64_t dxpu_counter_value(const dxpu_counters *c, unsigned index)
                     0xf9766256u, 0x299dc2edu, 0x533b85dau)
 #endif
 static const uint32_t dxpui_crc_table[DXPU_CRC_TABLES][256] = {
-    DXPUI_CRC_ALL(DXPUI_CRC_T0),
+    DXPUI_CRC_R256(DXPUI_CRC_T0),
 #if DXPU_CRC_TABLES == 8
-    DXPUI_CRC_ALL(DXPUI_CRC_T1), DXPUI_CRC_ALL(DXPUI_CRC_T2), DXPUI_CRC_ALL(DXPUI_CRC_T3),
-    DXPUI_CRC_ALL(DXPUI_CRC_T4), DXPUI_CRC_ALL(DXPUI_CRC_T5), DXPUI_CRC_ALL(DXPUI_CRC_T6),
-    DXPUI_CRC_ALL(DXPUI_CRC_T7),
+    DXPUI_CRC_R256(DXPUI_CRC_T1), DXPUI_CRC_R256(DXPUI_CRC_T2), DXPUI_CRC_R256(DXPUI_CRC_T3),
+    DXPUI_CRC_R256(DXPUI_CRC_T4), DXPUI_CRC_R256(DXPUI_CRC_T5), DXPUI_CRC_R256(DXPUI_CRC_T6),
+    DXPUI_CRC_R256(DXPUI_CRC_T7),
 #endif
 };
 #endif /* DXPU_CRC32 */
@@ -1463,8 +1441,8 @@ static inline unsigned dxpui_tlp_header_dw(unsigned type, bool fmt0)
     return type == DXPU_TLP_MSG || type == DXPU_TLP_MSGD ? 0 : 3;
 }
 
-/* Type of a header's first byte, DXPU_TLP_TYPE_COUNT for none.  Fmt[0] is left out of the key, and
-   so is the routing of messages.  Compilers make one table look-up of it. */
+/* Type of a header's first byte, DXPU_TLP_TYPE_COUNT for none.  The key is without Fmt[0] and the
+   routing of messages.  Compilers make one table look-up of it. */
 static inline unsigned dxpui_tlp_type(unsigned byte0)
 {
 #define DXPUI_CASE(name, text, dw4, data, code, cls)                                               \
@@ -1694,21 +1672,17 @@ static void dxpui_put_header(const dxpu_tlp *t, uint8_t *h)
         dxpui_store32(h + i * 4, dw[i]);
 }
 
-/* An AER log that was never filled, or read from a device that is gone (T-41). */
-static int dxpui_log_empty(const uint8_t *p)
-{
-    uint32_t a = dxpui_load32(p), b = dxpui_load32(p + 4), c = dxpui_load32(p + 8);
-    return (a | b | c) == 0             ? DXPU_E_TLP_ALL_ZERO
-           : (a & b & c) == 0xffffffffu ? DXPU_E_TLP_ALL_ONES
-                                        : DXPU_OK;
-}
-
 static int dxpui_decode_header(dxpu_bytes tlp, dxpu_tlp_shape *shape, dxpu_tlp *t)
 {
     uint32_t dw[4] = { 0, 0, 0, 0 };
-    int rc = tlp.len < 12 ? DXPU_E_TLP_SHORT : dxpui_log_empty(tlp.ptr);
-    if (rc == DXPU_OK)
-        rc = dxpu_tlp_measure(tlp, shape);
+    if (tlp.len < 12)
+        return DXPU_E_TLP_SHORT;
+    /* an AER log that was never filled, or read from a device that is gone (T-41) */
+    for (unsigned i = 0; i < 3; i++)
+        dw[i] = dxpui_load32(tlp.ptr + i * 4);
+    int rc = (dw[0] | dw[1] | dw[2]) == 0             ? DXPU_E_TLP_ALL_ZERO
+             : (dw[0] & dw[1] & dw[2]) == 0xffffffffu ? DXPU_E_TLP_ALL_ONES
+                                                      : dxpu_tlp_measure(tlp, shape);
     if (rc != DXPU_OK)
         return rc;
     dxpui_zero(t, sizeof *t);
@@ -1767,8 +1741,7 @@ static inline bool dxpui_message_vendor(unsigned code)
 static bool dxpui_message_routing_ok(const dxpui_message_row *m, unsigned routing)
 {
     if (dxpui_message_vendor(m->code))
-        return routing == DXPU_MSG_TO_ROOT || routing == DXPU_MSG_BY_ID ||
-               routing == DXPU_MSG_BROADCAST || routing == DXPU_MSG_LOCAL;
+        return routing <= DXPU_MSG_LOCAL && routing != DXPU_MSG_BY_ADDRESS;
     return routing == m->routing;
 }
 
@@ -2540,8 +2513,7 @@ DXPU_API int dxpu_host_learn(dxpu_host_table *t, uint32_t index, uint16_t regist
     dxpui_host_place(t, index);
     t->count_learnt++;
     bool blocked = e->flags != 0;
-    if (blocked)
-        t->count_overlap++;
+    t->count_overlap += blocked;
     dxpui_host_retry(t);
     return blocked ? DXPU_E_OVERLAP : DXPU_OK;
 }
@@ -2803,7 +2775,8 @@ static uint16_t dxpui_tag_due(const dxpu_tags *t, unsigned state, uint64_t now_n
 /* Resting to free, where the time has come (F-31). */
 static void dxpui_tag_wake(dxpu_tags *t, uint64_t now_ns)
 {
-    for (uint16_t at; (at = dxpui_tag_due(t, DXPUI_TAG_RESTING, now_ns)) != 0;)
+    uint16_t at;
+    while ((at = dxpui_tag_due(t, DXPUI_TAG_RESTING, now_ns)) != 0)
         dxpui_tag_free(t, at);
 }
 
@@ -3207,13 +3180,10 @@ DXPU_API int dxpu_offer_decode(dxpu_bytes body, dxpu_offer *out)
 }
 
 /* Record headers, W-30: type, flags (high nibble must-understand), u16 length of what follows. */
-enum {
-    DXPUI_RECORD_HEADER = 4,
-    DXPUI_RECORD_TLP_FIXED = 4, /* format and VC, class and lengths, u16 data bytes */
-    DXPUI_RECORD_TLP_CRC = 4,
-    DXPUI_RECORD_EVENT_FIXED = 4, /* type, flags, reserved u16 */
-    DXPUI_TLP_DATA_MAX = DXPU_TLP_PAYLOAD_MAX_BYTES + 4
-};
+enum { DXPUI_RECORD_HEADER = 4, DXPUI_RECORD_TLP_CRC = 4 };
+enum { DXPUI_RECORD_TLP_FIXED = 4 /* format and VC, class and lengths, u16 data bytes */ };
+enum { DXPUI_RECORD_EVENT_FIXED = 4 /* type, flags, reserved u16 */ };
+enum { DXPUI_TLP_DATA_MAX = DXPU_TLP_PAYLOAD_MAX_BYTES + 4 };
 
 static int dxpui_record_tlp(dxpu_bytes body, dxpu_record *r)
 {
