@@ -736,12 +736,10 @@ typedef struct dxpu_tags {
     uint64_t count_unexpected, count_bytes, count_expired;
 } dxpu_tags;
 
-/* Prepare a table.
-   entries    the caller's, capacity of them, 1..32768
+/* Prepare a table; entries[capacity] stay the caller's memory.  DXPU_OK or E_ARG.
    requester  BDF whose tags alloc() gives out; requests of others can be tracked as well
-   mode       DXPU_TAGS_*, 0 when alloc() is not used; otherwise capacity must not exceed it
-   timeout_ns from track() to expiry, > 0 (DXPU_NEVER: none)
-   DXPU_OK or E_ARG. */
+   mode       DXPU_TAGS_*: the most that capacity may be; 0: no alloc(), 1..32768
+   timeout_ns from track() to expiry, > 0 (DXPU_NEVER: none) */
 DXPU_API int dxpu_tags_init(dxpu_tags *t, dxpu_tag_entry *entries, uint32_t capacity,
                             uint16_t requester, unsigned mode, uint64_t timeout_ns);
 /* A tag of the table's own requester that is neither in flight nor resting: 0..1023, or E_NO_TAG
@@ -1815,27 +1813,22 @@ static int dxpui_check_address(const dxpu_tlp *t)
     return t->header_dw == 4 && t->address <= 0xffffffffu ? DXPU_E_TLP_ADDR64 : DXPU_OK;
 }
 
-/* A translation request: the address names a page, each translation is two dwords (T-14). */
-static int dxpui_check_translation(const dxpu_tlp *t)
-{
-    return t->type != DXPU_TLP_MRD                    ? DXPU_E_TLP_AT
-           : t->th                                    ? DXPU_E_TLP_TH
-           : t->attr & (DXPU_ATTR_NS | DXPU_ATTR_IDO) ? DXPU_E_TLP_ATTR
-           : t->length_dw % 2                         ? DXPU_E_TLP_LENGTH
-                                                      : DXPU_OK;
-}
-
+/* The last four rules are for translation requests: two dwords make an answer (T-14). */
 static int dxpui_check_memory(const dxpu_tlp *t)
 {
     /* with TH a request that waits for a completion has no byte enables on the wire (T-12) */
     bool be_implied = t->first_be == 0xf && t->last_be == (t->length_dw > 1 ? 0xf : 0);
+    bool crosses = dxpu_crosses_4k(t->address, t->length_dw * 4u);
     int rc = dxpui_check_address(t);
     return rc != DXPU_OK                                     ? rc
            : t->type == DXPU_TLP_DMWR && t->length_dw > 32   ? DXPU_E_TLP_LENGTH
            : !dxpui_be_ok(t)                                 ? DXPU_E_TLP_BE
            : t->th && t->type != DXPU_TLP_MWR && !be_implied ? DXPU_E_TLP_BE
-           : t->at == 1                                      ? dxpui_check_translation(t)
-           : dxpu_crosses_4k(t->address, t->length_dw * 4u)  ? DXPU_E_TLP_4K
+           : t->at != 1                                      ? (crosses ? DXPU_E_TLP_4K : DXPU_OK)
+           : t->type != DXPU_TLP_MRD                         ? DXPU_E_TLP_AT
+           : t->th                                           ? DXPU_E_TLP_TH
+           : t->attr & (DXPU_ATTR_NS | DXPU_ATTR_IDO)        ? DXPU_E_TLP_ATTR
+           : t->length_dw % 2                                ? DXPU_E_TLP_LENGTH
                                                              : DXPU_OK;
 }
 
@@ -1901,9 +1894,9 @@ static int dxpui_check_prefix(const dxpu_tlp *t, uint32_t prefix, unsigned *pasi
 
 static int dxpui_check_prefixes(const dxpu_tlp *t)
 {
-    unsigned i, local = 0, all = 0, pasids = 0;
+    unsigned local = 0, all = 0, pasids = 0;
     int rc = t->prefix_count > DXPU_PREFIXES_MAX ? DXPU_E_TLP_PREFIX_COUNT : DXPU_OK;
-    for (i = 0; rc == DXPU_OK && i < t->prefix_count; i++) {
+    for (unsigned i = 0; rc == DXPU_OK && i < t->prefix_count; i++) {
         rc = dxpui_prefix_add(t->prefix[i] >> 24, &local, &all);
         if (rc == DXPU_OK)
             rc = dxpui_check_prefix(t, t->prefix[i], &pasids);
@@ -2023,14 +2016,11 @@ DXPU_API int dxpu_tlp_ecrc_check(dxpu_bytes tlp)
 {
     dxpu_tlp_shape s;
     int rc = dxpu_tlp_measure(tlp, &s);
-    if (rc != DXPU_OK)
-        return rc;
-    if (tlp.len < s.total_bytes)
-        return DXPU_E_TLP_SHORT;
-    if (s.digest_bytes &&
-        dxpu_tlp_ecrc(tlp) != dxpu_tlp_crc_load(tlp.ptr + s.head_bytes + s.payload_bytes))
-        return DXPU_E_TLP_ECRC;
-    return DXPU_OK;
+    if (rc != DXPU_OK || tlp.len < s.total_bytes)
+        return rc != DXPU_OK ? rc : DXPU_E_TLP_SHORT;
+    if (!s.digest_bytes || dxpu_tlp_ecrc(tlp) == dxpu_tlp_crc_load(tlp.ptr + s.total_bytes - 4))
+        return DXPU_OK;
+    return DXPU_E_TLP_ECRC;
 }
 
 DXPU_API uint32_t dxpu_tlp_lcrc(uint16_t sequence, dxpu_bytes tlp)
@@ -3021,9 +3011,8 @@ DXPU_API int dxpu_frame_decode(dxpu_bytes datagram, size_t trailer_bytes, dxpu_f
 {
     const uint8_t *p = datagram.ptr;
     dxpu_frame f;
-    int rc;
     dxpui_zero(&f, sizeof f);
-    rc = dxpu_frame_peek(datagram, &f.kind, &f.channel);
+    int rc = dxpu_frame_peek(datagram, &f.kind, &f.channel);
     if (rc != DXPU_OK)
         return rc;
     if (f.kind < DXPU_KIND_DATA || f.kind >= DXPU_KIND_END)
