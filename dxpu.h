@@ -503,6 +503,9 @@ DXPU_API bool dxpu_cpl_split_next(dxpu_cpl_split *s, dxpu_tlp *cpl, uint64_t *ad
    any (payload then is the caller's to set; for a read that needs splitting use dxpu_cpl_split). */
 DXPU_API void dxpu_tlp_completion(const dxpu_tlp *req, uint16_t completer, uint8_t status,
                                   dxpu_tlp *cpl);
+/* True when t writes Initiate Function Level Reset of a function whose PCI Express capability stands
+   at byte `capability` of its configuration space (Base Spec 7.5.3.4); see dxpu_tags_reset(). */
+DXPU_API bool dxpu_tlp_is_flr(const dxpu_tlp *t, uint16_t capability);
 
 /* ==== 9  Classifier and messages =========================================== spec/route.md ==== */
 
@@ -779,6 +782,8 @@ DXPU_API int dxpu_tags_complete(dxpu_tags *t, const dxpu_tlp *cpl, dxpu_request 
 /* Forget one request (not sent after all, or its function was reset), or give back a tag from
    alloc().  DXPU_OK, or E_NONE (also for a tag that rests).  O(1). */
 DXPU_API int dxpu_tags_drop(dxpu_tags *t, uint16_t requester, uint16_t tag);
+/* Forget all requests in flight of a function that was reset (D-61).  How many; O(capacity). */
+DXPU_API uint32_t dxpu_tags_reset(dxpu_tags *t, uint16_t requester);
 /* The next request whose deadline has passed: true and *out, to be answered as a completion
    timeout; its tag rests for one more timeout so that a late completion meets nobody.  Ends the
    rest of those whose time has come.  Call until false.  O(1) a request. */
@@ -2202,6 +2207,12 @@ DXPU_API void dxpu_tlp_completion(const dxpu_tlp *req, uint16_t completer, uint8
         cpl->length_dw = atomic ? (uint16_t)(cpl->byte_count / 4) : req->length_dw;
 }
 
+DXPU_API bool dxpu_tlp_is_flr(const dxpu_tlp *t, uint16_t capability)
+{
+    return (t->type == DXPU_TLP_CFGWR0 || t->type == DXPU_TLP_CFGWR1) && (t->first_be & 2) &&
+           t->register_bytes == capability + 8u && t->payload.len > 1 && (t->payload.ptr[1] & 0x80);
+}
+
 /* ==== 9'  Classifier and messages ============================================================= */
 
 DXPU_API uint8_t dxpu_tlp_class(const dxpu_tlp *t)
@@ -2969,6 +2980,17 @@ DXPU_API int dxpu_tags_drop(dxpu_tags *t, uint16_t requester, uint16_t tag)
         dxpui_tag_land(t, at);
     dxpui_tag_free(t, at);
     return DXPU_OK;
+}
+
+DXPU_API uint32_t dxpu_tags_reset(dxpu_tags *t, uint16_t requester)
+{
+    uint32_t before = t->in_flight;
+    for (uint32_t i = 0; i < t->capacity; i++) {
+        const dxpu_tag_entry *e = &t->entries[i];
+        if (e->state == DXPUI_TAG_IN_FLIGHT && e->requester == requester)
+            dxpu_tags_drop(t, requester, e->tag);
+    }
+    return before - t->in_flight;
 }
 
 DXPU_API bool dxpu_tags_expire(dxpu_tags *t, uint64_t now_ns, dxpu_request *out)

@@ -764,6 +764,47 @@ static void test_d60_part_of_a_completion(void **state)
     rig_free(&r);
 }
 
+/* The write that starts a function-level reset is known, and the function's requests go (D-61). */
+static void test_d61_function_level_reset(void **state)
+{
+    static const uint8_t flr[4] = { 0x10, 0x28 | 0x80, 0, 0 }, other[4] = { 0x10, 0x28, 0, 0x80 };
+    dxpu_tlp t;
+    (void)state;
+    memset(&t, 0, sizeof t);
+    t.type = DXPU_TLP_CFGWR0;
+    t.header_dw = 3;
+    t.length_dw = 1;
+    t.first_be = 0xf;
+    t.register_bytes = 0x78;
+    t.payload.ptr = flr;
+    t.payload.len = 4;
+    assert_true(dxpu_tlp_is_flr(&t, 0x70));
+    t.first_be = 2;
+    t.type = DXPU_TLP_CFGWR1;
+    assert_true(dxpu_tlp_is_flr(&t, 0x70));
+    assert_false(dxpu_tlp_is_flr(&t, 0x80)); /* another register */
+    t.first_be = 0xd;
+    assert_false(dxpu_tlp_is_flr(&t, 0x70)); /* that byte is not written */
+    t.first_be = 0xf;
+    t.payload.ptr = other;
+    assert_false(dxpu_tlp_is_flr(&t, 0x70));
+    t.payload.ptr = NULL;
+    t.payload.len = 0; /* a header alone */
+    assert_false(dxpu_tlp_is_flr(&t, 0x70));
+    t.type = DXPU_TLP_CFGRD0;
+    assert_false(dxpu_tlp_is_flr(&t, 0x70));
+    rig_config(&r);
+    rig_tags(&r);
+    rig_up(&r);
+    for (uint16_t tag = 1; tag <= 5; tag++)
+        assert_int_equal(rig_submit(&r, rig_np(DXPU_TLP_MRD, tag & 1 ? 0x300 : 0x301, tag, 4, 0)),
+                         DXPU_OK);
+    assert_int_equal(dxpu_tags_reset(&r.tags, 0x300), 3);
+    assert_int_equal(dxpu_tags_reset(&r.tags, 0x300), 0);
+    assert_int_equal(r.tags.in_flight, 2);
+    rig_free(&r);
+}
+
 static bool phase_seal(void *user, uint8_t phase, uint64_t nonce, dxpu_bytes head, uint8_t *body,
                        size_t bytes)
 {
@@ -830,6 +871,7 @@ int main(void)
         cmocka_unit_test(test_p10_spread),
         cmocka_unit_test(test_d60_containment),
         cmocka_unit_test(test_d60_part_of_a_completion),
+        cmocka_unit_test(test_d61_function_level_reset),
         cmocka_unit_test(test_w5_key_phase),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
