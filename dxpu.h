@@ -3257,10 +3257,13 @@ DXPU_API int dxpu_offer_decode(dxpu_bytes body, dxpu_offer *out)
 }
 
 /* Record headers, W-30: type, flags (high nibble must-understand), u16 length of what follows. */
-enum { DXPUI_RECORD_HEADER = 4, DXPUI_RECORD_TLP_CRC = 4 };
-enum { DXPUI_RECORD_TLP_FIXED = 4 /* format and VC, class and lengths, u16 data bytes */ };
-enum { DXPUI_RECORD_EVENT_FIXED = 4 /* type, flags, reserved u16 */ };
-enum { DXPUI_TLP_DATA_MAX = DXPU_TLP_PAYLOAD_MAX_BYTES + 4 };
+enum {
+    DXPUI_RECORD_HEADER = 4,
+    DXPUI_RECORD_TLP_FIXED = 4, /* format and VC, class and lengths, u16 data bytes */
+    DXPUI_RECORD_TLP_CRC = 4,
+    DXPUI_RECORD_EVENT_FIXED = 4, /* type, flags, reserved u16 */
+    DXPUI_TLP_DATA_MAX = DXPU_TLP_PAYLOAD_MAX_BYTES + 4
+};
 
 static int dxpui_record_tlp(dxpu_bytes body, dxpu_record *r)
 {
