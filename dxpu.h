@@ -95,7 +95,7 @@
    TIME is a parameter: nanoseconds of any monotonic clock.  No function reads a clock.
    COUNTERS.  dxpu_channel.count may be read at any time; dxpu_counter_name() names them.
 
-   PATHS.  emit() tells on which path a frame leaves; ingest() reads from the frame on which it came.
+   PATHS.  emit() tells on which path a frame leaves; the frame tells ingest() on which it came.
    Give cfg.paths more than 1 where two ends have several addresses: a path that stops carrying
    frames is left for one that does, and used again when it answers.
 
@@ -503,8 +503,8 @@ DXPU_API bool dxpu_cpl_split_next(dxpu_cpl_split *s, dxpu_tlp *cpl, uint64_t *ad
    any (payload then is the caller's to set; for a read that needs splitting use dxpu_cpl_split). */
 DXPU_API void dxpu_tlp_completion(const dxpu_tlp *req, uint16_t completer, uint8_t status,
                                   dxpu_tlp *cpl);
-/* True when t writes Initiate Function Level Reset of a function whose PCI Express capability stands
-   at byte `capability` of its configuration space (Base Spec 7.5.3.4); see dxpu_tags_reset(). */
+/* True when t writes Initiate Function Level Reset of a function whose PCI Express capability is at
+   byte `capability` of its configuration space (Base Spec 7.5.3.4); see dxpu_tags_reset(). */
 DXPU_API bool dxpu_tlp_is_flr(const dxpu_tlp *t, uint16_t capability);
 
 /* ==== 9  Classifier and messages =========================================== spec/route.md ==== */
@@ -1082,10 +1082,9 @@ typedef struct dxpui_path { /* times are 0 or DXPU_NEVER while they mean nothing
     uint64_t loss_ns;  /* the oldest undecided transmission is lost then */
     uint64_t pace_ns;  /* the next data frame may leave */
     uint64_t heard_ns, probe_ns, awaited_ns, reply_cookie;
-    uint16_t *log;                     /* transmissions: low bits of the sequence */
-    uint32_t index, index_acked, scan; /* next, largest acknowledged, next to judge */
-    uint32_t recovery, limited,
-        counted; /* see dxpui_congestion(), dxpui_path_sent(), dxpui_window_count() */
+    uint16_t *log;                              /* transmissions: low bits of the sequence */
+    uint32_t index, index_acked, scan;          /* next, largest acknowledged, next to judge */
+    uint32_t recovery, limited, counted;        /* see dxpui_window_count() */
     uint32_t window, threshold, in_flight;      /* bytes */
     uint16_t reply_bytes;                       /* of the probe to answer; 0: none */
     uint8_t timeouts, missed, good, need;       /* in a row */
@@ -1236,8 +1235,7 @@ DXPU_API int dxpu_channel_submit_event(dxpu_channel *ch, const dxpu_event *e);
    still emits one reset first.  Call until 0.  O(bytes). */
 DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, size_t cap,
                                uint8_t *path);
-/* When emit() has something next: at once if not after now (0 among others), DXPU_NEVER when nothing
-   is armed. */
+/* When emit() has something next: at once if not after now (as 0), DXPU_NEVER: nothing is armed. */
 DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch);
 
 /* ==== 16  Channel: receiving ============================================= spec/deliver.md ==== */
@@ -3443,6 +3441,7 @@ enum {
     DXPUI_BACKOFF_MAX = 16,
     DXPUI_ACCEPTS = 3,       /* for one open: a forged one is worth little to its sender */
     DXPUI_WINDOW_FIRST = 10, /* frames: the initial congestion window, and a burst (P-20, P-26) */
+    DXPUI_ACK_FRAMES = 8,    /* an acknowledgement at least so often (section 2 of deliver.md) */
     DXPUI_LIST_EVENT = 3,    /* class field of a list element that is an event */
     DXPUI_ACKED = 1,         /* dxpui_sent.state */
     DXPUI_LOST = 2,
@@ -4329,7 +4328,7 @@ static void dxpui_path_leave(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
     p->threshold = UINT32_MAX;
 }
 
-/* True when something on `path` is not acknowledged.  That of the oldest frame counts even if it was,
+/* True when something on `path` is not acknowledged.  The oldest frame counts even if it was,
    selectively: the receiver may have no room for its link events yet (D-36). */
 static bool dxpui_path_waits(const dxpu_channel *ch, uint8_t path)
 {
@@ -4338,7 +4337,7 @@ static bool dxpui_path_waits(const dxpu_channel *ch, uint8_t path)
            (ch->una != ch->nxt && s->path == path && !(s->state & DXPUI_LOST));
 }
 
-/* The timer of a path with frames in flight: send its oldest again, whose acknowledgement tells what
+/* The timer of a path with frames in flight: send its oldest again; its acknowledgement tells what
    became of the others (D-15, D-17). */
 static void dxpui_path_timeout(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 {
@@ -4850,7 +4849,9 @@ static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
         ch->next_try_ns = now_ns + dxpui_backed_off(ch, &ch->paths[0], ch->tries - 1u);
         if (ch->state == DXPU_STATE_OPENING) {
             bool small = ch->tries % 4 == 0; /* in case no path carries more: P-3 */
-            ch->frame_limit = small ? DXPU_FRAME_MIN_LIMIT_BYTES : ch->cfg.frame_limit_bytes;
+            ch->frame_limit = ch->cfg.frame_limit_bytes;
+            if (small)
+                ch->frame_limit = DXPU_FRAME_MIN_LIMIT_BYTES;
             return dxpui_emit_offer(ch, DXPU_KIND_OPEN,
                                     (uint8_t)((ch->tries - 1 + ch->tries / 5) % ch->cfg.paths),
                                     out);
@@ -4902,7 +4903,7 @@ static uint32_t dxpui_next_lost(dxpu_channel *ch)
     return seq;
 }
 
-/* Data, a retransmission first; else a word on credit or what has come.  The frame's bytes, or 0. */
+/* Data, a retransmission first; else a word on credit or what has come.  Bytes, 0 for nothing. */
 static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
 {
     bool starved, fresh = dxpui_can_send(ch, &starved);
@@ -5007,9 +5008,11 @@ static void dxpui_acked(dxpu_channel *ch, uint32_t seq, const dxpu_frame *f, uin
         p->in_flight -= bytes;
     s->state = DXPUI_ACKED;
     p->progress = true;
-    p->timeouts = 0;
-    if (dxpui_seq_cmp(s->index, p->index_acked) > 0)
-        p->index_acked = s->index;
+    if (s->tries == 1 || dxpui_seq_cmp((uint32_t)f->seen, s->packet_lo) >= 0) { /* D-19 */
+        p->timeouts = 0;
+        if (dxpui_seq_cmp(s->index, p->index_acked) > 0)
+            p->index_acked = s->index;
+    }
     dxpui_window_count(p, s->index, bytes);
     if (s->packet_lo == (uint32_t)f->seen && now_ns - s->sent_ns >= f->delay_ns) {
         dxpui_rtt_sample(ch, p, now_ns - s->sent_ns - f->delay_ns); /* D-10 */
@@ -5292,7 +5295,7 @@ static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events,
     int rc = dxpui_rx_body(ch, f->body);
     if (rc == DXPU_OK)
         rc = dxpui_rx_held(ch);
-    if (gap || ++ch->unacked >= ch->tx_window / 8 + 1)
+    if (gap || ++ch->unacked >= dxpui_min64(ch->tx_window / 8 + 1, DXPUI_ACK_FRAMES))
         ch->ack_now = true;
     ch->ack_at_ns = dxpui_min64(ch->ack_at_ns, now_ns + ch->cfg.ack_delay_ns);
     return rc;

@@ -315,6 +315,30 @@ static void test_d18_time_threshold(void **state)
     rig_free(&r);
 }
 
+/* A tail-loss probe that was not needed: the acknowledgement of the first transmission says nothing
+   of what left between them (D-19). */
+static void test_d19_which_transmission(void **state)
+{
+    (void)state;
+    for (int newest = 0; newest < 2; newest++) {
+        up(1, false);
+        submit_big(1);
+        burst();
+        ack_after(RIG_SEQ + 1, 100000);
+        submit_big(8);
+        unsigned sent = burst();
+        uint64_t seen = r.ch.packet - 1;
+        r.now_ns = path(0)->timer_ns;
+        assert_int_equal(burst(), 1); /* the probe, of the oldest */
+        r.say.seen = newest ? r.ch.packet - 1 : seen;
+        r.say.delay_ns = UINT32_MAX;
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ + 2), DXPU_OK);
+        assert_int_equal(r.ch.count.tx_fast, newest ? sent - 1 : 0);
+        assert_int_equal(path(0)->timeouts, newest ? 0 : 1);
+        rig_free(&r);
+    }
+}
+
 /* Frames that no sack can name are not judged (D-14). */
 static void test_d14_beyond_the_sack(void **state)
 {
@@ -335,6 +359,7 @@ static void test_d14_beyond_the_sack(void **state)
     assert_true(rig_emit(&r) > 0);
     assert_int_equal(r.f.sequence, RIG_SEQ);
     r.say.sack = 0;
+    r.say.seen = r.ch.packet - 1;
     assert_int_equal(rig_put_ack(&r, RIG_SEQ + 97), DXPU_OK); /* 97 is lost, 98 and 99 unknown */
     assert_int_equal(r.ch.lost, 1);
     assert_true(rig_emit(&r) > 0);
@@ -856,6 +881,7 @@ int main(void)
         cmocka_unit_test(test_p26_pacing),
         cmocka_unit_test(test_d17_tail_loss_probe),
         cmocka_unit_test(test_d18_time_threshold),
+        cmocka_unit_test(test_d19_which_transmission),
         cmocka_unit_test(test_d14_beyond_the_sack),
         cmocka_unit_test(test_d15_other_losses_first),
         cmocka_unit_test(test_p1_p2_acceptor_learns),
