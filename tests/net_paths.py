@@ -58,6 +58,7 @@ class Line(threading.Thread):
         self.ecn = 0  # of what leaves here
         self.tos, self.up, self.dropped = set(), [], 0
         self.to_hold, self.held = 0, []  # of those to the box
+        self.answers = set()  # where they come from
         self.over = False
         self.start()
 
@@ -98,8 +99,10 @@ class Line(threading.Thread):
             for s in select.select([self.front, back], [], [], 0.05)[0]:
                 if s is self.front:
                     self.pass_up()
-                elif self.client:
-                    self.send("down", self.front, back.recv(65536), self.client)
+                else:
+                    data, by = back.recvfrom(65536)
+                    self.answers.add(by[:2])
+                    self.send("down", self.front, data, self.client)
 
     def stop(self):
         self.over = True
@@ -175,6 +178,8 @@ class Bench(lab.Lab):
         check(result["acked"] == result["submitted"] > 0, result)
         check(result["incarnations"] == incarnations, result)
         check(there["slot_1"]["malformed"] == 0, there)
+        for line in self.lines:  # a path's answers come from where its frames go
+            check(line.answers <= {line.to}, line.answers, line.to)
         return result, there
 
 
