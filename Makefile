@@ -32,7 +32,9 @@ SRC_dxpu-box      := $(wildcard examples/box_proxy/*.c examples/box_proxy/*/*.c)
 SRC_dxpu          := $(wildcard examples/cli/*.c)
 SRC_dxpu-relay    := $(wildcard examples/demo/*relay.c)
 SRC_dxpu-pingpong := $(wildcard examples/demo/*pingpong.c)
-PROGRAMS := $(foreach p,dxpu-host dxpu-box dxpu dxpu-relay dxpu-pingpong,$(if $(SRC_$p),$p))
+SRC_dxpu-direct   := examples/demo/direct.c $(wildcard examples/box_proxy/devices/*.c) \
+                     $(patsubst %,examples/host_proxy/%.c,guest vmd vswitch probe)
+PROGRAMS := $(foreach p,dxpu $(addprefix dxpu-,host box relay pingpong direct),$(if $(SRC_$p),$p))
 C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/sim_*.c))
 SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_*.py \
               tests/net_*.py tests/net_*.sh)) \
@@ -78,7 +80,7 @@ build/$1: $$(SRC_$1:%.c=build/%.o) build/parts.a build/libdxpu.a
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program,$p)))
 
-## demo       a capture through two proxies and a lossy relay; prints what became of it
+## demo       a capture, then a guest's disk, through the proxies and a bad network; figures
 demo: all
 	$(PYTHON) examples/demo/demo.py
 

@@ -878,15 +878,6 @@ def options_and_files():
         check(wrong.status == 2 and "line 5" in wrong.errors(), wrong.errors())
 
 
-@case
-def demonstration():
-    done = subprocess.run([sys.executable, os.path.join(HERE, "..", "examples", "demo", "demo.py"),
-                           "--fast", "--own"], capture_output=True, text=True, timeout=60)
-    check(done.returncode == 0, done.stdout, done.stderr)
-    for word in ("TLPs sent", "altered", "ratio", "p50"):
-        check(word in done.stdout, done.stdout)
-
-
 def main():
     failed = 0
     wanted = sys.argv[1:]

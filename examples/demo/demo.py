@@ -1,24 +1,39 @@
 #!/usr/bin/env python3
-"""Replays a capture through dxpu-host and dxpu-box over a bad network, checks every TLP, and
-compares the round trip on a good one with plain UDP.
+"""Shows dxpu at work and judges what it sees.
 
-usage: demo.py [--fast] [--own]     --fast: fewer rounds; --own: never the hardware captures
-exit status: 0 all TLPs arrived unaltered, once and in order; 1 they did not; 2 usage
-"""
+First a capture goes through dxpu-host and dxpu-box over a bad network, every TLP is checked, and
+the round trip on a good network is compared with plain UDP.  Then a stock Linux guest under QEMU,
+or the built-in root complex where none can be had, uses an NVMe controller that stands in a box."""
 # SPDX-License-Identifier: MIT
+import argparse
+import json
 import os
+import signal
 import statistics
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import lab  # noqa: E402
+import machines  # noqa: E402
+import story  # noqa: E402
 
 OWN = os.path.join(lab.ROOT, "tests", "data", "memory-mixed.pcap")
 FAULTS = ("--loss", 20, "--duplicate", 20, "--reorder", 20, "--seed", 1)  # in 1/1000
 
 
+EPILOG = "exit status: 0 all steps held, 1 one did not, 2 usage, 130 interrupted"
+steps = 0
+
+
 def say(text):
     print(text, flush=True)
+
+
+def step(text):
+    global steps
+    steps += 1
+    say("%d. %s" % (steps, text))
 
 
 def choose_capture(own):
@@ -33,12 +48,12 @@ def replay(repeat, own):
     """The bad network.  Rows for the table, and whether all is well."""
     capture, what = choose_capture(own)
     with lab.Lab() as l:
-        say("1. dxpu-box: a slot with 16 MB of memory; it records every TLP that arrives")
+        step("dxpu-box: a slot with 16 MB of memory; it records every TLP that arrives")
         got, sent = l.file("arrived.pcap"), l.file("submitted.pcap")
         box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--record", got, "--json")
-        say("2. dxpu-relay: 2 % loss, 2 % duplication, 2 % reordering, in both directions")
+        step("dxpu-relay: 2 % loss, 2 % duplication, 2 % reordering, in both directions")
         relay = l.start("dxpu-relay", "--to", box.address(), "--json", *FAULTS)
-        say("3. dxpu-host replays %s, %d times:\n   %s" % (os.path.basename(capture), repeat, what))
+        step("dxpu-host replays %s, %d times:\n   %s" % (os.path.basename(capture), repeat, what))
         host = l.run("dxpu-host", "--box", relay.address(), "--replay", capture, "--fill",
                      "--repeat", repeat, "--record", sent, "--json", seconds=120)
         box_status = box.stop()
@@ -48,7 +63,7 @@ def replay(repeat, own):
         if host.status is None or box_status != 0 or not host.result():
             say(box.errors())
             return [], False
-        say("4. what was submitted and what arrived are compared, byte for byte")
+        step("what was submitted and what arrived are compared, byte for byte")
         fate, result, faults = lab.compare(sent, got), host.result(), relay.result()
     rtt = result["rtt_us"]
     rows = [
@@ -72,57 +87,155 @@ def replay(repeat, own):
     return rows, good
 
 
+def turn(l, listener, client, cores):
+    """One measurement: start the side that answers, run the other, stop the first; the result.
+    Nothing else of the demo runs meanwhile, since busy polling takes a core for each side."""
+    name, *words = listener
+    answering = l.start(name, *words)
+    answering.keep_to(0)
+    name, *words = [w or answering.address() for w in client]
+    asking = l.start(name, *words)
+    asking.keep_to(cores - 1)
+    status = asking.wait(60)
+    answering.stop()
+    if status != 0:
+        raise RuntimeError("%s: %s" % (name, asking.errors()))
+    return asking.result()
+
+
+# How all programs wait, and on how many cores a pair runs: blocking on two would measure how fast
+# the machine wakes an idle core, and that varies from one run to the next.
+WAITING = (("busy", 2, "busy polling, a core each"), ("block", 1, "blocking, both on one core"))
+
+
 def ratio(rounds, count):
-    """The good network: a read of 64 bytes against plain datagrams of the same sizes."""
-    ours, plain = [], []
+    """The good network: a read of 64 bytes against plain datagrams of the same sizes, by turns."""
+    figures = {}
     with lab.Lab() as l:
-        box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--json")
-        at, size, reply = box.address(), 0, 0
-        first = l.run("dxpu-host", "--box", at, "--load", "read", "--count", 2000, "--span", "4K",
-                      "--json", "--quiet").result()
-        if not first:
-            return [], False
-        size, reply = first["tx_frame_bytes"], first["rx_frame_bytes"]
-        echo = l.start("dxpu-pingpong", "--listen", "127.0.0.1:0")
-        where = echo.address()
-        for _ in range(rounds):
-            host = l.run("dxpu-host", "--box", at, "--load", "read", "--count", count, "--span",
-                         "4K", "--json", "--quiet")
-            ping = l.run("dxpu-pingpong", "--to", where, "--size", size, "--reply", reply,
-                         "--count", count, "--json")
-            if host.status != 0 or ping.status != 0:
-                say(host.errors() + ping.errors())
-                return [], False
-            ours.append(host.result()["rtt_us"]["p50"])
-            plain.append(ping.result()["rtt_us"]["p50"])
-        echo.stop()
-        box.stop()
-    a, b = statistics.median(ours), statistics.median(plain)
-    return [
-        ("read of 64 bytes, p50", "%.1f us" % a),
-        ("plain UDP, %d bytes out, %d back, p50" % (size, reply), "%.1f us" % b),
-        ("ratio", "%.2f" % (a / b if b else float("inf"))),
-    ], True
+        for wait, cores, _ in WAITING:
+            mode = ("--wait", wait, "--json")
+            box = ("dxpu-box", "--listen", "127.0.0.1:0") + mode
+            host = ("dxpu-host", "--box", None, "--load", "read", "--count", count, "--span", "4K",
+                    "--quiet") + mode
+            echo = ("dxpu-pingpong", "--listen", "127.0.0.1:0") + mode
+            ours, plain = [], []
+            for _ in range(rounds):
+                result = turn(l, box, host, cores)
+                ours.append(result["rtt_us"]["p50"])
+                sizes = ("--size", result["tx_frame_bytes"], "--reply", result["rx_frame_bytes"])
+                ping = ("dxpu-pingpong", "--to", None, "--count", count) + sizes + mode
+                plain.append(turn(l, echo, ping, cores)["rtt_us"]["p50"])
+            a, b = statistics.median(ours), statistics.median(plain)
+            figures[wait] = {"dxpu_us": a, "plain_us": b, "ratio": a / b}
+    return figures
+
+
+def ratio_rows(figures):
+    return [("64-byte read, " + name, "dxpu %.1f us, plain UDP %.1f us, ratio %.2f" % (
+        figures[wait]["dxpu_us"], figures[wait]["plain_us"], figures[wait]["ratio"]))
+            for wait, _, name in WAITING]
 
 
 def table(title, rows):
     say("\n" + title)
     for name, value in rows:
-        say("  %-44s %s" % (name, value))
+        say("  %-46s %s" % (name, value))
+
+
+def choose_machine(l, built_in):
+    step("who will use the device?")
+    if not built_in:
+        say("   QEMU and a guest are looked for; what is missing is fetched once, 170 MB in all")
+        os.environ.setdefault("DXPU_GUEST_FETCH", os.environ.get("DXPU_QEMU_FETCH", "yes"))
+        try:
+            return machines.Stock(l)
+        except machines.Missing as missing:
+            say("   %s" % missing)
+    say("   no guest: the built-in root complex does what QEMU and a guest's kernel would")
+    return machines.BuiltIn()
+
+
+# Each part adds its figures, and tells whether all held.
+
+def part_replay(args, figures):
+    rows, good = replay(4 if args.fast else 20, args.own)
+    figures["replay"] = dict(rows)
+    table("Replay through 2 % loss, duplication and reordering", rows)
+    say("All TLPs arrived unaltered, once and in order." if good else "FAILED")
+    return good
+
+
+def part_ratio(args, figures):
+    rounds, count = (3, 500) if args.fast else (7, 3000)
+    step("without the relay: %d rounds of dxpu and plain UDP datagrams of its sizes, by turns"
+         % rounds)
+    figures["round_trip"] = ratio(rounds, count)
+    table("Round trip on loopback, p50, medians", ratio_rows(figures["round_trip"]))
+    return True
+
+
+def part_story(args, figures):
+    with lab.Lab() as l:
+        machine = choose_machine(l, args.built_in or args.fast)
+        told = story.Story(l, machine, step, say, args.fast, args.wait)
+        figures["story"] = told.figures
+        try:
+            told.run()
+        except Exception:
+            for process in l.processes:
+                say("   the last words of %s:" % process.name)
+                say("".join("      %s\n" % line for line in process.errors().splitlines()[-5:]))
+            raise
+    rows = story.table(told.figures)
+    if "round_trip" in figures:
+        rows += ratio_rows(figures["round_trip"])
+    table("Told by %s, medians" % told.machine.name, rows)
+    return True
+
+
+def run(args):
+    figures, held, begin = {}, True, time.monotonic()
+    for part in (part_replay, part_ratio, part_story):
+        try:
+            held &= part(args, figures)
+        except Exception as error:  # whatever it is, the next part is another one
+            held = False
+            say("   FAILED: %s: %s" % (type(error).__name__, error))
+        say("")
+    figures["seconds"] = time.monotonic() - begin
+    figures["held"] = held
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump(figures, file, indent=1)
+            file.write("\n")
+    say("%s  (%.0f s)" % ("All steps held." if held else "FAILED", figures["seconds"]))
+    return 0 if held else 1
+
+
+def interrupt(number, frame):
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, signal.SIG_IGN)  # what was started is being ended
+    raise KeyboardInterrupt
 
 
 def main():
-    if set(sys.argv[1:]) - {"--fast", "--own"}:
-        print(__doc__, file=sys.stderr)
-        return 2
-    fast = "--fast" in sys.argv
-    rows, good = replay(4 if fast else 20, "--own" in sys.argv)
-    table("Replay through 2 % loss, duplication and reordering", rows)
-    say("\n5. without the relay: %d rounds of dxpu and plain UDP, by turns" % (3 if fast else 7))
-    more, measured = ratio(3 if fast else 7, 500 if fast else 3000)
-    table("Round trip on loopback, adaptive waiting, medians", more)
-    say("\n" + ("All TLPs arrived unaltered, once and in order." if good else "FAILED"))
-    return 0 if good and measured else 1
+    parser = argparse.ArgumentParser(description=__doc__, epilog=EPILOG)
+    parser.add_argument("--fast", action="store_true", help="fewer rounds, and no guest")
+    parser.add_argument("--own", action="store_true", help="never the hardware captures")
+    parser.add_argument("--built-in", action="store_true",
+                        help="no guest, even where one can be had")
+    parser.add_argument("--wait", choices=("adaptive", "block"), default="adaptive",
+                        help="how the proxies of the story wait (adaptive, their default)")
+    parser.add_argument("--json", metavar="FILE", help="all figures, as one JSON object")
+    args = parser.parse_args()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, interrupt)
+    try:
+        return run(args)
+    except KeyboardInterrupt:
+        say("\ninterrupted; what was started has been ended")
+        return 130
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

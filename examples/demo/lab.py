@@ -27,6 +27,11 @@ class Process:
             command = [os.path.join(BIN, name)] + [str(a) for a in args]
             self.popen = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
 
+    def keep_to(self, n):
+        """Run on one core from now on, the n-th of those that this machine gives us."""
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(self.popen.pid, {cores[n % len(cores)]})
+
     def errors(self):
         with open(self.err_file, errors="replace") as f:
             return f.read()
@@ -49,6 +54,19 @@ class Process:
                 break
             time.sleep(0.01)
         raise RuntimeError("%s did not say %r:\n%s" % (self.name, pattern, self.errors()))
+
+    def statistics(self):
+        """What SIGUSR1 makes a proxy print, as {name: number}: of equal names the last."""
+        def printed():
+            return len(re.findall(r"^  waits ", self.errors(), re.M))  # the last line of each
+        before, end = printed(), time.monotonic() + 10
+        self.popen.send_signal(signal.SIGUSR1)
+        while printed() == before:
+            if time.monotonic() > end:
+                raise RuntimeError("%s prints no statistics" % self.name)
+            time.sleep(0.01)
+        last = self.errors().rsplit("\nchannel\n", 1)[-1]
+        return {name: int(value) for name, value in re.findall(r"^  (\w+) +(\d+)$", last, re.M)}
 
     def wait(self, seconds):
         """Exit status; None when it had to be killed."""
