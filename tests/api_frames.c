@@ -481,6 +481,7 @@ static void channel_init(uint32_t id, uint32_t sequence, uint64_t epoch, uint32_
     cfg.epoch = epoch;
     cfg.frame_limit_bytes = limit;
     cfg.window_frames = window;
+    cfg.paths = DXPU_PATHS_MAX;
     cfg.tx.header[DXPU_POSTED] = 128;
     need = dxpu_channel_bytes(&cfg);
     free(mem);
@@ -878,7 +879,7 @@ static void change_path(vector *copy)
 {
     size_t used = copy->len - DXPU_FRAME_CRC_BYTES;
     unsigned k = 0;
-    copy->bytes[DXPU_FRAME_PATH] ^= 0xff;
+    copy->bytes[DXPU_FRAME_PATH] = (uint8_t)((copy->bytes[DXPU_FRAME_PATH] + 3u) % DXPU_PATHS_MAX);
     dxpu_frame_seal_crc(copy->bytes, used);
     while (k < copy->keys && !is(copy->key[k], "path"))
         k++;

@@ -199,7 +199,7 @@ static void start(uint64_t hold_ms)
     far.cfg.hold_ms = 60000;
     here.len = sizeof here.u;
     assert_int_equal(getsockname(far.fd, &here.u.any, &here.len), 0);
-    assert_int_equal(slot_attach(&the_slot, &here, 1, 1, dxpu_udp_now_ns()), 0);
+    assert_int_equal(slot_attach(&the_slot, &here, 1, 1, 1, dxpu_udp_now_ns()), 0);
     far.step = refuse_probe;
     run_until(is_up);
     far.step = NULL;

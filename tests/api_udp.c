@@ -135,6 +135,31 @@ static void test_parse(void **state)
     assert_false(dxpu_udp_same(&a, &b));
 }
 
+static void test_parse_list(void **state)
+{
+    static const char *const bad[] = { "",
+                                       ",",
+                                       "1.2.3.4:1,",
+                                       ",1.2.3.4:1",
+                                       "1.2.3.4:1,,[::1]:2",
+                                       "1.2.3.4:1, 1.2.3.4:2",
+                                       "1.2.3.4:1,[::1" };
+    dxpu_udp_address a[3];
+    char text[DXPU_UDP_TEXT_BYTES];
+    unsigned n = 9;
+    (void)state;
+    assert_null(dxpu_udp_parse_list("127.0.0.1:80", a, 3, &n));
+    assert_int_equal(n, 1);
+    assert_null(dxpu_udp_parse_list("10.0.0.1,[::1]:80,:7", a, 3, &n));
+    assert_int_equal(n, 3);
+    assert_string_equal(dxpu_udp_print(&a[0], text), "10.0.0.1:4458");
+    assert_string_equal(dxpu_udp_print(&a[1], text), "[::1]:80");
+    assert_string_equal(dxpu_udp_print(&a[2], text), "0.0.0.0:7");
+    assert_non_null(strstr(dxpu_udp_parse_list("10.0.0.1,[::1]:80,:7", a, 2, &n), "too many"));
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_non_null(dxpu_udp_parse_list(bad[i], a, 3, &n));
+}
+
 static void deliver(const char *where, unsigned wait)
 {
     dxpu_udp_config cfg;
@@ -208,6 +233,28 @@ static void test_timers_in_all_modes(void **state)
     }
 }
 
+/* Who blocks wakes late: so a timer that is nearer than spin_ns is waited for by looking. */
+static void test_near_timers(void **state)
+{
+    enum { SPIN_NS = 40 * 1000 * 1000 };
+    (void)state;
+    for (unsigned far = 0; far < 2; far++) { /* the control: it blocks before one that is not */
+        dxpu_udp_config cfg;
+        echo e;
+        dxpu_udp_config_default(&cfg);
+        cfg.spin_ns = SPIN_NS;
+        open_echo(&e, "127.0.0.1:0", &cfg);
+        e.due_ns = dxpu_udp_now_ns() + (far ? 5 : 2) * (uint64_t)SPIN_NS - SPIN_NS / 10;
+        loop(&e);
+        assert_true(e.ran_ns >= e.due_ns);
+        if (far)
+            assert_true(dxpu_udp_count(e.udp)->waits > 0);
+        else
+            assert_int_equal(dxpu_udp_count(e.udp)->waits, 0);
+        dxpu_udp_close(e.udp);
+    }
+}
+
 static void on_other(evutil_socket_t fd, short what, void *user)
 {
     (void)fd;
@@ -274,6 +321,72 @@ static void test_ecn_v6(void **state)
 {
     (void)state;
     ecn("[::1]:0");
+}
+
+/* The Explicit Congestion Notification bits of the next datagram that a plain socket gets. */
+static int mark_of(int fd)
+{
+    uint8_t bytes[100], control[100];
+    struct iovec iov = { bytes, sizeof bytes };
+    struct msghdr h;
+    int tos = -1;
+    memset(&h, 0, sizeof h);
+    h.msg_iov = &iov;
+    h.msg_iovlen = 1;
+    h.msg_control = control;
+    h.msg_controllen = sizeof control;
+    assert_true(recvmsg(fd, &h, 0) > 0);
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&h); c; c = CMSG_NXTHDR(&h, c)) {
+        if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS)
+            tos = *CMSG_DATA(c);
+        else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS)
+            memcpy(&tos, CMSG_DATA(c), sizeof tos);
+    }
+    return tos;
+}
+
+static void ecn_sent(const char *where)
+{
+    struct timeval limit = { GUARD_SECONDS, 0 };
+    for (int capable = 0; capable < 2; capable++) { /* without it: the control */
+        dxpu_udp_config cfg;
+        dxpu_udp_path to;
+        echo e;
+        int fd, on = 1;
+        dxpu_udp_config_default(&cfg);
+        cfg.ecn_capable = capable;
+        if (!open_echo(&e, where, &cfg))
+            skip();
+        to.socket = 0;
+        assert_null(dxpu_udp_parse(where, &to.remote));
+        fd = socket(to.remote.u.any.sa_family, SOCK_DGRAM, 0);
+        assert_true(fd >= 0);
+        assert_int_equal(bind(fd, &to.remote.u.any, to.remote.len), 0);
+        assert_int_equal(getsockname(fd, &to.remote.u.any, &to.remote.len), 0);
+        assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
+        if (to.remote.u.any.sa_family == AF_INET6)
+            assert_int_equal(setsockopt(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, &on, sizeof on), 0);
+        else
+            assert_int_equal(setsockopt(fd, IPPROTO_IP, IP_RECVTOS, &on, sizeof on), 0);
+        memset(dxpu_udp_room(e.udp), 0, 10);
+        dxpu_udp_commit(e.udp, &to, 10);
+        dxpu_udp_flush(e.udp);
+        assert_int_equal(mark_of(fd), capable ? 2 : 0); /* ECT(0): RFC 3168, 5 */
+        close(fd);
+        dxpu_udp_close(e.udp);
+    }
+}
+
+static void test_ecn_sent_v4(void **state)
+{
+    (void)state;
+    ecn_sent("127.0.0.1:0");
+}
+
+static void test_ecn_sent_v6(void **state)
+{
+    (void)state;
+    ecn_sent("[::1]:0");
 }
 
 static void test_too_long_is_counted(void **state)
@@ -355,7 +468,7 @@ static void test_two_sockets_are_two_paths(void **state)
         e.path[i].socket = i;
         e.path[i].remote = *dxpu_udp_local(e.udp, i);
     }
-    for (unsigned i = 0; i < 4; i++) { /* by turns, in one batch as far as the caller sees */
+    for (unsigned i = 0; i < 4; i++) { /* by turns: a batch for each socket */
         memset(dxpu_udp_room(e.udp), (int)i, 100);
         dxpu_udp_commit(e.udp, &e.path[i % 2], 100);
     }
@@ -364,7 +477,15 @@ static void test_two_sockets_are_two_paths(void **state)
     loop(&e);
     assert_true(e.from_self);
     assert_int_equal(e.socket, 1);
-    assert_int_equal(dxpu_udp_count(e.udp)->tx_batches, 4);
+    assert_int_equal(dxpu_udp_count(e.udp)->tx_batches, 2);
+    assert_int_equal(dxpu_udp_count(e.udp)->tx_bytes, 400);
+    memset(dxpu_udp_room(e.udp), 0, 10); /* what is left from before goes nowhere again */
+    dxpu_udp_commit(e.udp, &e.path[1], 10);
+    dxpu_udp_flush(e.udp);
+    e.want = 5;
+    loop(&e);
+    assert_int_equal(e.len, 10);
+    assert_int_equal(dxpu_udp_count(e.udp)->tx_datagrams, 5);
     dxpu_udp_close(e.udp);
 }
 
@@ -410,15 +531,19 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parse),
+        cmocka_unit_test(test_parse_list),
         cmocka_unit_test(test_v4_adaptive),
         cmocka_unit_test(test_v4_block),
         cmocka_unit_test(test_v4_busy),
         cmocka_unit_test(test_v6_adaptive),
         cmocka_unit_test(test_v6_block),
         cmocka_unit_test(test_timers_in_all_modes),
+        cmocka_unit_test(test_near_timers),
         cmocka_unit_test(test_other_events_live),
         cmocka_unit_test(test_ecn_v4),
         cmocka_unit_test(test_ecn_v6),
+        cmocka_unit_test(test_ecn_sent_v4),
+        cmocka_unit_test(test_ecn_sent_v6),
         cmocka_unit_test(test_too_long_is_counted),
         cmocka_unit_test(test_refused_sends_are_counted),
         cmocka_unit_test(test_loss_shows),

@@ -23,6 +23,8 @@ typedef struct rig {
     uint8_t out[DXPU_FRAME_MAX_LIMIT_BYTES], path;
     int n;
     dxpu_frame f;
+    uint8_t probe[DXPU_PROBE_BYTES]; /* the reply to its last probe, if it waits for one */
+    bool probed;
 } rig;
 
 static inline void rig_config(rig *r)
@@ -32,6 +34,7 @@ static inline void rig_config(rig *r)
     r->cfg.local_id = RIG_ID;
     r->cfg.sequence = RIG_SEQ;
     r->cfg.epoch = 7;
+    r->cfg.lossless = true; /* tests of congestion control say otherwise */
     r->now_ns = RIG_START_NS;
     r->offer.channel = RIG_PEER_ID;
     r->offer.version_min = r->offer.version_max = DXPU_WIRE_VERSION;
@@ -85,6 +88,11 @@ static inline int rig_emit(rig *r)
         assert_int_equal(dxpu_frame_decode(d, r->ch.trailer, &r->f), DXPU_OK);
         if (!r->cfg.suite)
             assert_int_equal(dxpu_frame_check_crc(d), DXPU_OK);
+        if (r->f.kind == DXPU_KIND_PROBE && r->f.body.ptr[0] == 0) {
+            memcpy(r->probe, r->f.body.ptr, sizeof r->probe);
+            r->probe[0] = DXPU_PROBE_REPLY;
+            r->probed = true;
+        }
     }
     return r->n;
 }
@@ -118,6 +126,14 @@ static inline int rig_put(rig *r, uint8_t kind, const void *body, size_t bytes)
     size_t n = rig_seal(&r->say, body, bytes, pkt);
     r->say.packet++;
     return dxpu_channel_ingest(&r->ch, r->now_ns, pkt, n, 0);
+}
+
+/* Answer its last probe, if there was one. */
+static inline void rig_answer(rig *r)
+{
+    if (r->probed)
+        assert_int_equal(rig_put(r, DXPU_KIND_PROBE, r->probe, sizeof r->probe), DXPU_OK);
+    r->probed = false;
 }
 
 static inline int rig_put_offer(rig *r, uint8_t kind)
@@ -160,8 +176,10 @@ static inline void rig_up(rig *r)
     rig_opening(r);
     assert_int_equal(rig_put_offer(r, DXPU_KIND_ACCEPT), DXPU_OK);
     assert_int_equal(dxpu_channel_state(&r->ch), DXPU_STATE_UP);
-    assert_int_equal(rig_drain(r, &kinds), 1); /* D-42 */
-    assert_int_equal(kinds, 1u << DXPU_KIND_ACK);
+    unsigned frames = rig_drain(r, &kinds); /* an ack (D-42), and a probe of each other path */
+    assert_int_equal(frames, r->cfg.paths);
+    assert_int_equal(kinds & ~(1u << DXPU_KIND_PROBE), 1u << DXPU_KIND_ACK);
+    assert_int_equal(kinds >> DXPU_KIND_PROBE, r->cfg.paths > 1);
 }
 
 static inline int rig_accept_open(rig *r)

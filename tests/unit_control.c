@@ -350,6 +350,8 @@ static void test_m6_short_and_long(void **state)
         assert_int_equal(m.type, 0x5a5a); /* nothing was written */
         memset(longer, 0xff, sizeof longer);
         memcpy(longer, examples[i].bytes, examples[i].len);
+        if (examples[i].bytes == attach_bytes)
+            longer[examples[i].len] = 0; /* paths: none */
         assert_int_equal(decode(longer, sizeof longer, &m), DXPU_OK);
         assert_int_equal(decode(longer, examples[i].len + 1, &m), DXPU_OK);
     }
@@ -422,6 +424,43 @@ static void test_m13_attach_zeros(void **state)
         assert_int_equal(changed(&examples[3], 28, (uint8_t)family),
                          family == 4 || family == 6 ? DXPU_OK : DXPU_E_RECORD);
     assert_int_equal(changed(&examples[3], 20, 0x80), DXPU_OK); /* epochs have 64 bits */
+}
+
+/* M-13 holds for the further addresses of a box, too. */
+static void test_m13_attach_paths(void **state)
+{
+    enum { MORE = DXPU_CONTROL_PATHS_MAX - 1, FIRST = sizeof attach_bytes + 4, EACH = 20 };
+    uint8_t bytes[FIRST + MORE * EACH + 1], out[sizeof bytes];
+    dxpu_control m, back;
+    size_t len = 0;
+    (void)state;
+    assert_int_equal(decode(attach_bytes, sizeof attach_bytes, &m), DXPU_OK);
+    assert_int_equal(m.u.attach.more, 0); /* as it was before there were paths */
+    m.u.attach.more = MORE;
+    for (unsigned i = 0; i < MORE; i++) {
+        m.u.attach.path[i].family = i % 2 ? 4 : 6;
+        m.u.attach.path[i].port = (uint16_t)(100 + i);
+        m.u.attach.path[i].ip[3] = (uint8_t)(1 + i);
+    }
+    assert_int_equal(dxpu_control_encode(&m, bytes, FIRST + MORE * EACH - 1, &len), DXPU_E_ROOM);
+    assert_int_equal(dxpu_control_encode(&m, bytes, sizeof bytes, &len), DXPU_OK);
+    assert_int_equal(len, FIRST + MORE * EACH);
+    assert_int_equal(decode(bytes, len, &back), DXPU_OK);
+    assert_int_equal(back.u.attach.more, MORE);
+    assert_memory_equal(back.u.attach.path, m.u.attach.path, sizeof back.u.attach.path);
+    for (size_t cut = FIRST; cut < len; cut++)
+        assert_int_equal(decode(bytes, cut, &back), DXPU_E_SHORT);
+    memcpy(out, bytes, len);
+    out[FIRST + EACH] = 5; /* a family that is none */
+    assert_int_equal(decode(out, len, &back), DXPU_E_RECORD);
+    memcpy(out, bytes, len);
+    out[FIRST + 3] = 0; /* port 0 */
+    assert_int_equal(decode(out, len, &back), DXPU_E_RECORD);
+    memcpy(out, bytes, len);
+    out[sizeof attach_bytes] = MORE + 1;
+    assert_int_equal(decode(out, len, &back), DXPU_E_RECORD);
+    m.u.attach.more = MORE + 1;
+    assert_int_equal(dxpu_control_encode(&m, out, sizeof out, &len), DXPU_E_ARG);
 }
 
 static void test_m14_detach_slot_zero(void **state)
@@ -800,6 +839,7 @@ int main(void)
         cmocka_unit_test(test_m11_hello_versions),
         cmocka_unit_test(test_m12_addresses),
         cmocka_unit_test(test_m13_attach_zeros),
+        cmocka_unit_test(test_m13_attach_paths),
         cmocka_unit_test(test_m14_detach_slot_zero),
         cmocka_unit_test(test_m15_ask_slot_zero),
         cmocka_unit_test(test_m16_status),

@@ -39,6 +39,7 @@ enum {
     DXPU_CONTROL_TEXT_MAX = 255,
     DXPU_CONTROL_PICTURE_MAX = 1 << 26,  /* bytes of a whole picture (M-23) */
     DXPU_CONTROL_PIECE_MAX = 65536 - 16, /* of it in one message */
+    DXPU_CONTROL_PATHS_MAX = 8,          /* addresses of a box in an attach */
     DXPU_CONTROL_SLOT_BYTES = 168        /* of one slot in a status */
 };
 
@@ -144,6 +145,8 @@ typedef struct dxpu_control_attach {
     uint16_t box_slot; /* 1.. */
     uint64_t epoch;    /* of the lease, 1.. */
     dxpu_control_address box;
+    uint8_t more; /* further addresses of the box, each a path of the channel */
+    dxpu_control_address path[DXPU_CONTROL_PATHS_MAX - 1];
 } dxpu_control_attach;
 
 /* Take it away again.  Answered by done or error. */
@@ -486,6 +489,32 @@ static void dxpui_ctl_put_done(uint8_t *p, const dxpu_control_done *m)
     dxpui_ctl_put64(p + 4, m->epoch);
 }
 
+/* M-13 */
+static bool dxpui_ctl_is_box(const dxpu_control_address *a)
+{
+    return a->port && (a->family == 4 || a->family == 6);
+}
+
+/* Further addresses, behind the fields that were there first (M-6); left out there are none. */
+static int dxpui_ctl_get_paths(dxpu_bytes b, dxpu_control_attach *m)
+{
+    if (b.len < DXPUI_CTL_ATTACH_BYTES + 4)
+        return DXPU_OK;
+    b = dxpui_ctl_from(b, DXPUI_CTL_ATTACH_BYTES);
+    m->more = b.ptr[0];
+    if (m->more >= DXPU_CONTROL_PATHS_MAX)
+        return DXPU_E_RECORD;
+    b = dxpui_ctl_from(b, 4);
+    if (b.len < m->more * (size_t)DXPUI_CTL_ADDRESS_BYTES)
+        return DXPU_E_SHORT;
+    for (unsigned i = 0; i < m->more; i++) {
+        dxpui_ctl_get_address(b.ptr + i * DXPUI_CTL_ADDRESS_BYTES, &m->path[i]);
+        if (!dxpui_ctl_is_box(&m->path[i]))
+            return DXPU_E_RECORD;
+    }
+    return DXPU_OK;
+}
+
 static int dxpui_ctl_get_attach(dxpu_bytes b, dxpu_control_attach *m)
 {
     m->slot = dxpui_ctl_get16(b.ptr);
@@ -493,9 +522,8 @@ static int dxpui_ctl_get_attach(dxpu_bytes b, dxpu_control_attach *m)
     m->epoch = dxpui_ctl_get64(b.ptr + 4);
     dxpui_ctl_get_address(b.ptr + 12, &m->box);
     /* M-13: what can only be a mistake is told from what the proxy refuses */
-    return m->slot && m->box_slot && m->epoch && m->box.port &&
-                   (m->box.family == 4 || m->box.family == 6)
-               ? DXPU_OK
+    return m->slot && m->box_slot && m->epoch && dxpui_ctl_is_box(&m->box)
+               ? dxpui_ctl_get_paths(b, m)
                : DXPU_E_RECORD;
 }
 
@@ -505,6 +533,12 @@ static void dxpui_ctl_put_attach(uint8_t *p, const dxpu_control_attach *m)
     dxpui_ctl_put16(p + 2, m->box_slot);
     dxpui_ctl_put64(p + 4, m->epoch);
     dxpui_ctl_put_address(p + 12, &m->box);
+    if (!m->more)
+        return;
+    p += DXPUI_CTL_ATTACH_BYTES;
+    dxpui_ctl_put32(p, (uint32_t)m->more << 24);
+    for (unsigned i = 0; i < m->more; i++)
+        dxpui_ctl_put_address(p + 4 + i * DXPUI_CTL_ADDRESS_BYTES, &m->path[i]);
 }
 
 static int dxpui_ctl_get_detach(dxpu_bytes b, dxpu_control_detach *m)
@@ -925,6 +959,10 @@ static int dxpui_ctl_variable(const dxpu_control *m, size_t *bytes)
         return *bytes > DXPU_CONTROL_PIECE_MAX ? DXPU_E_ARG : DXPU_OK;
     }
     *bytes = text.len;
+    if (m->type == DXPU_CONTROL_ATTACH && m->u.attach.more) {
+        *bytes = 4 + m->u.attach.more * (size_t)DXPUI_CTL_ADDRESS_BYTES;
+        return m->u.attach.more < DXPU_CONTROL_PATHS_MAX ? DXPU_OK : DXPU_E_ARG;
+    }
     return text.len > DXPU_CONTROL_TEXT_MAX ? DXPU_E_ARG : DXPU_OK;
 }
 

@@ -39,7 +39,9 @@ struct dxpu_udp {
     bool own_base, stop, fired;
     batch rx, tx;
     unsigned tx_used;
-    unsigned tx_socket; /* all of a batch leave by one socket */
+    struct mmsghdr *tx_order;              /* those of one socket, side by side */
+    unsigned tx_for[DXPU_UDP_SOCKETS_MAX]; /* how many of the batch leave by it */
+    uint8_t *tx_socket;                    /* which each leaves by */
     dxpu_udp_counters count;
 };
 
@@ -101,6 +103,28 @@ const char *dxpu_udp_parse(const char *text, dxpu_udp_address *out)
     memcpy(&out->u, found->ai_addr, found->ai_addrlen);
     freeaddrinfo(found);
     return NULL;
+}
+
+const char *dxpu_udp_parse_list(const char *text, dxpu_udp_address *out, unsigned max,
+                                unsigned *count)
+{
+    for (*count = 0; *count < max; text++) {
+        char one[300];
+        size_t len = strcspn(text, ",");
+        const char *why;
+        if (len >= sizeof one)
+            return "address: too long";
+        memcpy(one, text, len);
+        one[len] = '\0';
+        why = dxpu_udp_parse(one, &out[*count]);
+        if (why)
+            return why;
+        ++*count;
+        text += len;
+        if (!*text)
+            return NULL;
+    }
+    return "address: too many of them; leave some out";
 }
 
 const char *dxpu_udp_print(const dxpu_udp_address *a, char out[DXPU_UDP_TEXT_BYTES])
@@ -250,7 +274,10 @@ static const char *open_all(dxpu_udp *u)
     if (!u->base)
         return "libevent has no event base";
     u->timer = event_new(u->base, -1, 0, on_timer, u);
-    if (!u->timer || !batch_init(&u->rx, &u->cfg, true) || !batch_init(&u->tx, &u->cfg, false))
+    u->tx_order = calloc(u->cfg.batch, sizeof *u->tx_order);
+    u->tx_socket = calloc(u->cfg.batch, sizeof *u->tx_socket);
+    if (!u->timer || !u->tx_order || !u->tx_socket || !batch_init(&u->rx, &u->cfg, true) ||
+        !batch_init(&u->tx, &u->cfg, false))
         return "out of memory";
     for (unsigned i = 0; i < u->cfg.sockets; i++) {
         const char *why = socket_open(u, i);
@@ -304,6 +331,8 @@ void dxpu_udp_close(dxpu_udp *u)
         event_base_free(u->base);
     batch_free(&u->rx);
     batch_free(&u->tx);
+    free(u->tx_order);
+    free(u->tx_socket);
     free(u);
 }
 
@@ -334,12 +363,11 @@ static void count_send_error(dxpu_udp *u, int error)
         u->count.tx_errors++;
 }
 
-void dxpu_udp_flush(dxpu_udp *u)
+static void send_all(dxpu_udp *u, int fd, struct mmsghdr *msgs, unsigned count)
 {
     unsigned done = 0;
-    while (done < u->tx_used) {
-        int n = sendmmsg(u->sockets[u->tx_socket].fd, u->tx.msgs + done, u->tx_used - done,
-                         MSG_DONTWAIT);
+    while (done < count) {
+        int n = sendmmsg(fd, msgs + done, count - done, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) { /* the first of the rest was refused; the others may still go */
@@ -350,7 +378,24 @@ void dxpu_udp_flush(dxpu_udp *u)
         u->count.tx_batches++;
         u->count.tx_datagrams += (unsigned)n;
         for (unsigned end = done + (unsigned)n; done < end; done++)
-            u->count.tx_bytes += u->tx.iov[done].iov_len;
+            u->count.tx_bytes += msgs[done].msg_hdr.msg_iov->iov_len;
+    }
+}
+
+void dxpu_udp_flush(dxpu_udp *u)
+{
+    for (unsigned s = 0; s < u->cfg.sockets; s++) {
+        unsigned n = 0;
+        if (u->tx_for[s] == u->tx_used) { /* the only one: as it stands */
+            send_all(u, u->sockets[s].fd, u->tx.msgs, u->tx_used);
+        } else if (u->tx_for[s]) {
+            for (unsigned i = 0; i < u->tx_used; i++) {
+                if (u->tx_socket[i] == s)
+                    u->tx_order[n++] = u->tx.msgs[i];
+            }
+            send_all(u, u->sockets[s].fd, u->tx_order, n);
+        }
+        u->tx_for[s] = 0;
     }
     u->tx_used = 0;
 }
@@ -364,18 +409,12 @@ uint8_t *dxpu_udp_room(dxpu_udp *u)
 
 void dxpu_udp_commit(dxpu_udp *u, const dxpu_udp_path *to, size_t len)
 {
-    unsigned i = u->tx_used;
-    if (i && u->tx_socket != to->socket) { /* another socket begins another batch */
-        uint8_t *from = u->tx.mem + i * u->cfg.datagram_bytes;
-        dxpu_udp_flush(u);
-        memcpy(u->tx.mem, from, len);
-        i = 0;
-    }
-    u->tx_socket = to->socket;
+    unsigned i = u->tx_used++;
+    u->tx_socket[i] = (uint8_t)to->socket;
+    u->tx_for[to->socket]++;
     u->tx.iov[i].iov_len = len;
     u->tx.addr[i] = to->remote;
     u->tx.msgs[i].msg_hdr.msg_namelen = to->remote.len;
-    u->tx_used = i + 1;
 }
 
 /* ==== 4  The loop ============================================================================= */
@@ -467,6 +506,16 @@ static int poll_events(dxpu_udp *u)
     return event_base_loop(u->base, EVLOOP_ONCE | EVLOOP_NONBLOCK) < 0 ? -1 : 0;
 }
 
+/* Is looking again better than to block?  A process that blocks comes back some 20 us late: so not
+   right after a datagram, since others follow it, nor when a timer is near. */
+static bool looks_again(const dxpu_udp *u, uint64_t now, uint64_t last, uint64_t next)
+{
+    if (next <= now || u->cfg.wait == DXPU_UDP_BUSY)
+        return true;
+    return u->cfg.wait == DXPU_UDP_ADAPTIVE &&
+           (now - last < u->cfg.spin_ns || next - now < u->cfg.spin_ns);
+}
+
 int dxpu_udp_loop(dxpu_udp *u, const dxpu_udp_callbacks *cb)
 {
     uint64_t now = dxpu_udp_now_ns(), last = now, polled = 0;
@@ -485,8 +534,7 @@ int dxpu_udp_loop(dxpu_udp *u, const dxpu_udp_callbacks *cb)
         }
         wake = false;
         next = cb->next_ns(cb->user);
-        if (n || next <= now || u->cfg.wait == DXPU_UDP_BUSY ||
-            (u->cfg.wait == DXPU_UDP_ADAPTIVE && now - last < u->cfg.spin_ns)) {
+        if (n || looks_again(u, now, last, next)) {
             if (now - polled >= POLL_NS) { /* signals and timers live on under load */
                 polled = now;
                 wake = true;

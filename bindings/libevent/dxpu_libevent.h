@@ -40,6 +40,9 @@ enum { DXPU_UDP_TEXT_BYTES = 80 };
 /* "127.0.0.1:4458", "[::1]:4458", "box.example:4458", "127.0.0.1" (DXPU_UDP_PORT), ":0", "*:4458".
    Host names are resolved, which may block.  Returns NULL, or a static text of what is wrong. */
 const char *dxpu_udp_parse(const char *text, dxpu_udp_address *out);
+/* Up to `max` of them with commas in between; *count of them are in out.  The same answers. */
+const char *dxpu_udp_parse_list(const char *text, dxpu_udp_address *out, unsigned max,
+                                unsigned *count);
 /* The reverse; out is returned. */
 const char *dxpu_udp_print(const dxpu_udp_address *a, char out[DXPU_UDP_TEXT_BYTES]);
 bool dxpu_udp_same(const dxpu_udp_address *a, const dxpu_udp_address *b);
@@ -48,7 +51,8 @@ bool dxpu_udp_same(const dxpu_udp_address *a, const dxpu_udp_address *b);
 
 /* how the loop waits when there is nothing to do */
 enum {
-    DXPU_UDP_ADAPTIVE, /* looks for spin_ns, then blocks: low latency while packets flow */
+    DXPU_UDP_ADAPTIVE, /* looks for spin_ns after the last datagram and before a timer, else blocks:
+                          low latency while packets flow */
     DXPU_UDP_BLOCK,    /* always blocks: least processor time */
     DXPU_UDP_BUSY      /* never blocks: lowest latency, one core */
 };
@@ -87,8 +91,8 @@ uint64_t dxpu_udp_now_ns(void);
 /* Room for the next datagram, datagram_bytes of it; write there, then commit.  Never NULL: a full
    batch is sent first. */
 uint8_t *dxpu_udp_room(dxpu_udp *u);
-/* Queue the first len bytes of dxpu_udp_room() to a path.  They leave with the batch: when it is
-   full, at flush, and after each run() of the loop. */
+/* Queue the first len bytes of dxpu_udp_room() to a path.  They leave with the batch, in order for
+   each socket: when it is full, at flush, and after each run() of the loop. */
 void dxpu_udp_commit(dxpu_udp *u, const dxpu_udp_path *to, size_t len);
 /* Send the batch now.  What the kernel does not take is counted and dropped. */
 void dxpu_udp_flush(dxpu_udp *u);

@@ -240,7 +240,7 @@ static void say(const box *b, const fabric_channel *c, const char *what, const c
     char text[DXPU_UDP_TEXT_BYTES];
     if (!b->quiet)
         fprintf(stderr, "dxpu-box: slot %u: %s node %u at %s, epoch %llu%s%s\n", c->slot, what,
-                c->ch.cfg.remote.node, dxpu_udp_print(&c->path[0].remote, text),
+                c->ch.cfg.remote.node, dxpu_udp_print(fabric_peer(c), text),
                 (unsigned long long)c->ch.cfg.epoch, why ? ": " : "", why ? why : "");
 }
 
@@ -272,6 +272,8 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
     char end[FABRIC_END_BYTES], why[FABRIC_END_BYTES + 60];
     fabric_end_text(c, end);
     (void)now_ns;
+    if (c->up)
+        fabric_paths_keep(&s->past, c);
     if (s->active != c) {
         if (c->up)
             say(b, c, "an earlier channel is over of", end);
@@ -427,6 +429,7 @@ static void report_slot(const box *b, const slot *s, report *r)
     report_number(r, "emitted", s->emitted);
     report_number(r, "waited", s->waited);
     report_number(r, "dropped", s->dropped);
+    fabric_report_paths(&s->past, s->active, r);
     report_open(r, s->kind->name);
     s->kind->report(s->device, r);
     report_close(r);
@@ -455,8 +458,10 @@ void slots_describe(void *user, unsigned number, dxpu_control_slot *out)
         out->peer_node = e->host_node;
         out->peer_slot = e->host_slot;
     }
-    if (s->active)
-        control_address_from(&s->active->path[0].remote, &out->peer);
+    if (s->active) {
+        control_address_from(fabric_peer(s->active), &out->peer);
+        fabric_paths_text(s->active, out->note);
+    }
 }
 
 void slots_report(box *b, report *r)

@@ -27,6 +27,7 @@ typedef struct slot {
     void *device;
     device_port port;
     fabric_channel *active; /* the incarnation that reaches the device; NULL: none */
+    fabric_paths past;      /* of channels that are over */
     waiting_queue queues[DXPU_CLASSES];
     unsigned waiting;             /* TLPs in them */
     uint64_t taken[DXPU_CLASSES]; /* TLPs given to the device or refused */

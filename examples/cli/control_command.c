@@ -25,7 +25,8 @@ static const char attach_help[] =
     "\n"
     "Fills a slot of a running dxpu-host with the device in a slot of a dxpu-box.\n"
     "  HOST         where its --control is, ADDR:PORT (port 4459)\n"
-    "  BOX          where the box's --listen is, ADDR:PORT (port 4458), as the host reaches it\n"
+    "  BOX          where the box's --listen is, ADDR:PORT (port 4458), as the host reaches it;\n"
+    "               several with commas are the paths of one channel\n"
     "  --wait       until the device is there; if the box refuses, or nobody answers in time, the\n"
     "               slot is emptied again.  Without it the host dials on until it is detached\n"
     "  --epoch N    of the lease (1).  Higher than any before takes the device over; a box "
@@ -561,12 +562,31 @@ static int detach_one(request *r, uint16_t slot, uint64_t epoch)
     return control_client_ask(&r->client, &m) ? EXIT_CONNECTION : 0;
 }
 
+static int read_box(const request *r, dxpu_control_attach *m)
+{
+    const char *text = r->words[2], *why = NULL;
+    dxpu_udp_address box[DXPU_CONTROL_PATHS_MAX];
+    unsigned count = 0;
+    if (*text == ':' || *text == '*' || strstr(text, ",:") || strstr(text, ",*"))
+        why = "address: which box?";
+    else
+        why = dxpu_udp_parse_list(text, box, DXPU_CONTROL_PATHS_MAX, &count);
+    if (why)
+        return usage_error(r->command, "'%s': %s", text, why);
+    for (unsigned i = 0; i < count; i++) {
+        dxpu_control_address *to = i ? &m->path[i - 1] : &m->box;
+        control_address_from(&box[i], to);
+        if (!to->port)
+            return usage_error(r->command, "'%s': port 0 is none", text);
+    }
+    m->more = (uint8_t)(count - 1);
+    return 0;
+}
+
 static int do_attach(request *r)
 {
     dxpu_control m;
     dxpu_control_slot s;
-    dxpu_udp_address box;
-    const char *why;
     int rc;
     memset(&m, 0, sizeof m);
     m.type = DXPU_CONTROL_ATTACH;
@@ -578,14 +598,9 @@ static int do_attach(request *r)
         rc = read_slot(r, 3, &m.u.attach.box_slot);
     if (rc)
         return rc;
-    why = r->words[2][0] == ':' || r->words[2][0] == '*' ? "address: which box?"
-                                                         : dxpu_udp_parse(r->words[2], &box);
-    if (why)
-        return usage_error(r->command, "'%s': %s", r->words[2], why);
-    control_address_from(&box, &m.u.attach.box);
-    if (!m.u.attach.box.port)
-        return usage_error(r->command, "'%s': port 0 is none", r->words[2]);
-    rc = connect_to(r);
+    rc = read_box(r, &m.u.attach);
+    if (!rc)
+        rc = connect_to(r);
     if (!rc)
         rc = change(r, &m);
     if (!rc)

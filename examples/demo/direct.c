@@ -134,10 +134,11 @@ static int wire_close(dxpu_channel *ch, uint8_t reason)
 }
 
 static fabric_channel *wire_dial(fabric *f, const dxpu_channel_config *cfg,
-                                 const dxpu_udp_path *path, uint64_t now)
+                                 const dxpu_udp_path *path, unsigned paths, uint64_t now)
 {
     (void)f;
     (void)path;
+    (void)paths;
     (void)now;
     wire.tags = cfg->tags;
     return &wire.channel;

@@ -602,14 +602,14 @@ static void on_vfu(evutil_socket_t fd, short what, void *user)
 
 /* What stands in the way of an attach, besides the slot itself. */
 static unsigned check_attach(const guest *g, const dxpu_control_attach *m,
-                             const dxpu_udp_address *box)
+                             const dxpu_udp_address *box, unsigned paths)
 {
     if (g->stopping)
         return DXPU_CONTROL_CODE_STOPPING;
     for (unsigned i = 0; i < g->set->slots; i++) {
         const guest_slot *s = &g->slots[i];
         if (i + 1 != m->slot && (s->attached || s->channel) && s->box_slot == m->box_slot &&
-            dxpu_udp_same(&s->path.remote, box))
+            slot_reaches(s, box, paths))
             return DXPU_CONTROL_CODE_TWICE; /* each would take it from the other, for ever */
     }
     return DXPU_CONTROL_CODE_NONE;
@@ -619,22 +619,23 @@ static unsigned on_attach(void *user, const dxpu_control_attach *m)
 {
     guest *g = user;
     guest_slot *s = &g->slots[m->slot - 1];
-    dxpu_udp_address box;
-    unsigned code;
-    control_address_to(&m->box, &box);
+    dxpu_udp_address box[DXPU_CONTROL_PATHS_MAX];
+    unsigned code, paths = control_box_from(m, box);
     if (s->attached && s->box_slot == m->box_slot && s->epoch == m->epoch &&
-        dxpu_udp_same(&s->path.remote, &box))
+        slot_is_at(s, box, paths))
         return DXPU_CONTROL_CODE_NONE; /* M-31: asked again */
-    code = check_attach(g, m, &box);
+    code = check_attach(g, m, box, paths);
     if (code)
         return code;
-    switch (slot_attach(s, &box, m->box_slot, m->epoch, dxpu_udp_now_ns())) {
+    switch (slot_attach(s, box, paths, m->box_slot, m->epoch, dxpu_udp_now_ns())) {
     case 0:
         return DXPU_CONTROL_CODE_NONE;
     case SLOT_CLOSING:
         return DXPU_CONTROL_CODE_CLOSING;
     case SLOT_FAMILY:
         return DXPU_CONTROL_CODE_ADDRESS;
+    case SLOT_ALIKE:
+        return DXPU_CONTROL_CODE_MALFORMED;
     default:
         return DXPU_CONTROL_CODE_BUSY;
     }
@@ -673,10 +674,12 @@ static void on_describe(void *user, unsigned number, dxpu_control_slot *out)
         return;
     out->epoch = s->epoch;
     out->peer_slot = s->box_slot;
-    control_address_from(&s->path.remote, &out->peer);
+    control_address_from(s->up ? fabric_peer(s->channel) : &s->path[0].remote, &out->peer);
     if (known && s->misfit) {
         out->code = DXPU_CONTROL_CODE_NO_ROOM;
         snprintf(out->note, sizeof out->note, "%.63s", s->note);
+    } else if (s->up) {
+        fabric_paths_text(s->channel, out->note);
     }
 }
 
@@ -745,17 +748,18 @@ static int open_switch(guest *g)
 typedef struct attachment {
     unsigned long slot, box_slot;
     unsigned long long epoch;
-    dxpu_udp_address box;
+    dxpu_udp_address box[DXPU_PATHS_MAX];
+    unsigned paths;
 } attachment;
 
-/* One "N=ADDR:PORT/SLOT[/EPOCH]".  NULL, or what is wrong with it. */
+/* One "N=ADDR:PORT[,ADDR:PORT...]/SLOT[/EPOCH]".  NULL, or what is wrong with it. */
 static const char *parse_attachment(char *text, uint64_t slots, attachment *out)
 {
     char *address = strchr(text, '='), *slot, *epoch, *end;
     out->epoch = 1;
     out->slot = strtoul(text, &end, 10);
     if (!address || end != address || out->slot < 1 || out->slot > slots)
-        return "wants SLOT=ADDR:PORT/BOX-SLOT[/EPOCH], and SLOT within --slots";
+        return "wants SLOT=ADDR:PORT[,ADDR:PORT...]/BOX-SLOT[/EPOCH], and SLOT within --slots";
     slot = strchr(++address, '/');
     if (!slot)
         return "the box's slot is missing: ADDR:PORT/BOX-SLOT";
@@ -766,7 +770,19 @@ static const char *parse_attachment(char *text, uint64_t slots, attachment *out)
         out->epoch = strtoull(epoch + 1, &end, 10);
     if (out->box_slot < 1 || out->box_slot > 0xffff || *end || out->epoch < 1)
         return "BOX-SLOT is 1..65535, EPOCH at least 1";
-    return dxpu_udp_parse(address, &out->box);
+    return dxpu_udp_parse_list(address, out->box, DXPU_PATHS_MAX, &out->paths);
+}
+
+/* Cut the first slot off a list: up to the comma in front of the next "N=". */
+static char *next_attach(char **rest)
+{
+    char *one = *rest, *comma = one ? strchr(one, ',') : NULL;
+    while (comma && comma[1 + strspn(comma + 1, "0123456789")] != '=')
+        comma = strchr(comma + 1, ',');
+    *rest = comma ? comma + 1 : NULL;
+    if (comma)
+        *comma = '\0';
+    return one;
 }
 
 /* Each attachment of the list to `each`, until that says what is wrong.  NULL, or that. */
@@ -775,7 +791,7 @@ static const char *for_attachments(const guest_settings *set, void *user,
 {
     char *list = set->attach ? strdup(set->attach) : NULL, *rest = list;
     const char *wrong = set->attach && !list ? "out of memory" : NULL;
-    for (char *one; !wrong && rest && (one = strsep(&rest, ",")) != NULL;) {
+    for (char *one; !wrong && (one = next_attach(&rest)) != NULL;) {
         attachment a;
         wrong = parse_attachment(one, set->slots, &a);
         if (!wrong)
@@ -811,7 +827,11 @@ static const char *check_one(void *user, const attachment *a)
     if (c->slots & bit)
         return "a slot is named twice";
     c->slots |= bit;
-    return listens_like(c->listen, &a->box) ? NULL : "--listen has no address of this kind";
+    for (unsigned i = 0; i < a->paths; i++) {
+        if (!listens_like(c->listen, &a->box[i]))
+            return "--listen has no address of this kind";
+    }
+    return NULL;
 }
 
 const char *guest_check(const guest_settings *set, const char *listen)
@@ -828,10 +848,17 @@ const char *guest_check(const guest_settings *set, const char *listen)
 static const char *attach_one(void *user, const attachment *a)
 {
     guest *g = user;
-    return slot_attach(&g->slots[a->slot - 1], &a->box, (uint16_t)a->box_slot, a->epoch,
-                       dxpu_udp_now_ns())
-               ? "no socket for this kind of address, or named twice"
-               : NULL;
+    switch (slot_attach(&g->slots[a->slot - 1], a->box, a->paths, (uint16_t)a->box_slot, a->epoch,
+                        dxpu_udp_now_ns())) {
+    case 0:
+        return NULL;
+    case SLOT_FAMILY:
+        return "--listen has no address of this kind";
+    case SLOT_ALIKE:
+        return "an address is named twice";
+    default:
+        return "this slot is named twice";
+    }
 }
 
 static int attach_all(guest *g)

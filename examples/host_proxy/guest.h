@@ -11,7 +11,7 @@
 
 typedef struct guest_settings {
     const char *socket; /* where QEMU's vfio-user-pci connects */
-    const char *attach; /* "1=ADDR:PORT/SLOT[/EPOCH],..." or NULL */
+    const char *attach; /* "1=ADDR:PORT[,ADDR:PORT...]/SLOT[/EPOCH],..." or NULL */
     unsigned topology;  /* DXPU_VSWITCH_* */
     uint64_t slots;
     uint64_t bar2_bytes, bar4_bytes;

@@ -139,7 +139,7 @@ static void dial(host_link *l, uint64_t now)
     cfg.remote.slot = (uint16_t)l->set->slot;
     cfg.remote.function = DXPU_FUNCTION_ALL;
     cfg.tags = &l->tags;
-    l->channel = fabric_dial(&l->fabric, &cfg, &l->path, now);
+    l->channel = fabric_dial(&l->fabric, &cfg, l->path, l->paths, now);
     if (!l->channel) {
         fprintf(stderr, "dxpu-host: no memory for a channel; lower --window\n");
         end(l, LINK_SYSTEM);
@@ -185,6 +185,7 @@ static void on_down(void *user, fabric_channel *c, uint64_t now)
     const char *help = error == DXPU_E_RESET ? remedy(reason) : NULL;
     bool was_up = l->is_up;
     char text[FABRIC_END_BYTES];
+    fabric_paths_keep(&l->past, c);
     l->channel = NULL;
     l->is_up = false;
     contain(l, now);
@@ -284,14 +285,18 @@ static uint64_t on_next(void *user)
 int link_open(host_link *l, const link_settings *set, const fabric_settings *net, const source *s)
 {
     fabric_callbacks cb = { l, NULL, on_up, on_work, on_down, on_next, on_tick };
+    int rc;
     l->set = set;
     l->source = s;
     /* places: this incarnation, and the previous one's last reset */
     if (fabric_open(&l->fabric, "dxpu-host", net, 4, &cb))
         return -1;
-    if (dxpu_udp_local(l->fabric.udp, 0)->u.any.sa_family != l->path.remote.u.any.sa_family) {
-        fprintf(stderr, "dxpu-host: --box and --listen are of different families; "
-                        "give --listen [::]:0 or 0.0.0.0:0\n");
+    rc = fabric_route(&l->fabric, l->box, l->paths, l->path);
+    if (rc != DXPU_OK) {
+        fprintf(stderr, "dxpu-host: --box %s: %s\n", set->box,
+                rc == DXPU_E_NONE ? "--listen has no address of this kind; give --listen [::]:0 or "
+                                    "0.0.0.0:0"
+                                  : "an address is named twice");
         return -1;
     }
     l->fabric.base.rx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
@@ -343,6 +348,7 @@ void link_report(const host_link *l, report *r)
         report_number(r, "tx_frame_bytes", total.tx_bytes / total.tx_frames);
         report_number(r, "rx_frame_bytes", total.rx_bytes / total.rx_frames);
     }
+    fabric_report_paths(&l->past, l->channel, r);
 }
 
 int link_close(host_link *l)

@@ -26,7 +26,10 @@ typedef struct host_link {
     fabric fabric;
     const link_settings *set;
     const source *source;
-    dxpu_udp_path path;
+    dxpu_udp_address box[DXPU_PATHS_MAX];
+    dxpu_udp_path path[DXPU_PATHS_MAX];
+    unsigned paths;
+    fabric_paths past;       /* of incarnations that are over */
     fabric_channel *channel; /* the incarnation, NULL between two */
     dxpu_tags tags;
     dxpu_tag_entry entries[LINK_TAGS];
@@ -39,7 +42,7 @@ typedef struct host_link {
     uint64_t ups; /* incarnations that came up */
 } host_link;
 
-/* path.remote is the box, of set->box.  0, or -1 after a message. */
+/* box[paths] are the addresses of set->box.  0, or -1 after a message. */
 int link_open(host_link *l, const link_settings *set, const fabric_settings *net, const source *s);
 /* Until all is done, the user stops it, or there is no channel.  LINK_DONE.. */
 int link_run(host_link *l);

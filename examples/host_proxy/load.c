@@ -318,6 +318,14 @@ static void end_read(load *l, uint16_t index)
     l->free_read = index;
 }
 
+/* An answer of the run came.  A channel that was lost and opened again is one long gap. */
+static void note_answer(load *l, uint64_t now)
+{
+    if (l->answer_ns && now - l->answer_ns > l->gap_ns)
+        l->gap_ns = now - l->answer_ns;
+    l->answer_ns = now;
+}
+
 static void completion(void *self, const dxpu_tlp *cpl, uint64_t user, bool last, uint64_t now)
 {
     load *l = self;
@@ -340,6 +348,7 @@ static void completion(void *self, const dxpu_tlp *cpl, uint64_t user, bool last
         return;
     if (cpl && r->got_bytes == l->set->size) {
         if (r->checked) {
+            note_answer(l, now);
             histogram_add(&l->link->rtt, now - r->started_ns);
             l->reads_done++;
             l->bytes += l->set->size;
@@ -411,6 +420,7 @@ static void write_report(const void *self, report *r)
     report_number(r, "mismatched", l->mismatched);
     report_number(r, "unsuccessful", l->unsuccessful);
     report_number(r, "unanswered", l->unanswered);
+    report_real(r, "longest_gap_us", (double)l->gap_ns / 1000.0);
     report_real(r, "seconds", seconds);
     report_real(r, "operations_per_second", seconds > 0 ? (double)l->issued / seconds : 0);
     report_real(r, "megabytes_per_second", seconds > 0 ? (double)l->bytes / 1e6 / seconds : 0);

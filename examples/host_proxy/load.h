@@ -52,6 +52,7 @@ typedef struct load {
     bool choice_made, choice_write; /* the operation that comes next */
     uint32_t choice_chunk;
     uint64_t begin_ns, end_ns, deadline_ns, elapsed_ns;
+    uint64_t answer_ns, gap_ns; /* last answer of the run; longest time without one */
     uint64_t issued, reads_done, writes_done, bytes;
     uint64_t mismatched, unsuccessful, unanswered, verified, unsubmitted;
 } load;

@@ -25,7 +25,8 @@ static struct {
           false };
 
 static const option_row rows[] = {
-    { "box", "ADDR:PORT", "the box; [ADDR]:PORT for IPv6", OPTION_TEXT, &set.link.box, 0, 0 },
+    { "box", "ADDR:PORT", "the box; several addresses with commas are paths; [ADDR]:PORT for IPv6",
+      OPTION_TEXT, &set.link.box, 0, 0 },
     { "slot", "N", "its slot (1)", OPTION_NUMBER, &set.link.slot, 1, 0xffff },
     { "epoch", "N", "lease epoch; a box refuses one below the highest it has seen (1)",
       OPTION_NUMBER, &set.link.epoch, 1, UINT64_MAX },
@@ -50,8 +51,8 @@ static const option_row rows[] = {
       128, 4096 },
     { "vfio-user", "SOCKET", "serve a virtual machine that connects here", OPTION_TEXT,
       &set.guest.socket, 0, 0 },
-    { "attach", "LIST", "its slots: SLOT=ADDR:PORT/BOX-SLOT[/EPOCH],...", OPTION_TEXT,
-      &set.guest.attach, 0, 0 },
+    { "attach", "LIST", "its slots: SLOT=ADDR:PORT[,ADDR:PORT...]/BOX-SLOT[/EPOCH],...",
+      OPTION_TEXT, &set.guest.attach, 0, 0 },
     { "slots", "N", "how many slots it sees (8)", OPTION_NUMBER, &set.guest.slots, 1, 28 },
     { "topology", "root-ports|switch",
       "slots on the root bus (default), or below the paper's switch", OPTION_CHOICE,
@@ -175,6 +176,17 @@ static int check_guest(void)
     return wrong ? usage(wrong) : 0;
 }
 
+/* Where to listen unless told: any port of the kinds that the box's addresses have. */
+static const char *any_port(void)
+{
+    bool v4 = false, v6 = false;
+    for (unsigned i = 0; i < the_link.paths; i++) {
+        v6 |= the_link.box[i].u.any.sa_family == AF_INET6;
+        v4 |= the_link.box[i].u.any.sa_family == AF_INET;
+    }
+    return v4 && v6 ? "0.0.0.0:0,[::]:0" : v6 ? "[::]:0" : "0.0.0.0:0";
+}
+
 static int check(void)
 {
     char text[120];
@@ -185,7 +197,7 @@ static int check(void)
         return usage("--control goes with --vfio-user");
     if (!set.link.box)
         return usage("--box ADDR:PORT is missing");
-    wrong = dxpu_udp_parse(set.link.box, &the_link.path.remote);
+    wrong = dxpu_udp_parse_list(set.link.box, the_link.box, DXPU_PATHS_MAX, &the_link.paths);
     if (wrong) {
         snprintf(text, sizeof text, "--box: %s", wrong);
         return usage(text);
@@ -196,8 +208,8 @@ static int check(void)
         return usage("--size: a multiple of 4 is wanted");
     if (set.load.mps & (set.load.mps - 1))
         return usage("--mps: 128, 256, 512, 1024, 2048 or 4096");
-    if (!set.fabric.listen) /* any port, of the box's family */
-        set.fabric.listen = set.link.box[0] == '[' ? "[::]:0" : "0.0.0.0:0";
+    if (!set.fabric.listen)
+        set.fabric.listen = any_port();
     if (!set.replay) {
         set.link.tags_mode = set.load.depth < 256 ? DXPU_TAGS_256 : DXPU_TAGS_768;
         set.link.tags = set.link.tags_mode;

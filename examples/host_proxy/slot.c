@@ -581,40 +581,62 @@ static void dial(guest_slot *s, uint64_t now)
     cfg.local.function = cfg.remote.function = DXPU_FUNCTION_ALL;
     cfg.remote.slot = s->box_slot;
     cfg.tags = &s->tags;
-    s->channel = fabric_dial(s->fabric, &cfg, &s->path, now);
+    s->channel = fabric_dial(s->fabric, &cfg, s->path, s->paths, now);
     if (!s->channel)
         s->dial_ns = now + RETRY_NS;
 }
 
-/* The first local address of the box's kind; -1 when there is none. */
-static int socket_for(const fabric *f, const dxpu_udp_address *box)
+static void name_box(guest_slot *s)
 {
-    for (unsigned i = 0; i < dxpu_udp_sockets(f->udp); i++) {
-        if (dxpu_udp_local(f->udp, i)->u.any.sa_family == box->u.any.sa_family)
-            return (int)i;
+    size_t at = 0;
+    for (unsigned i = 0; i < s->paths; i++) {
+        char text[DXPU_UDP_TEXT_BYTES];
+        at += (size_t)snprintf(s->box + at, sizeof s->box - at, "%s%s", i ? "," : "",
+                               dxpu_udp_print(&s->path[i].remote, text));
     }
-    return -1;
 }
 
-int slot_attach(guest_slot *s, const dxpu_udp_address *box, uint16_t box_slot, uint64_t epoch,
-                uint64_t now)
+int slot_attach(guest_slot *s, const dxpu_udp_address *box, unsigned paths, uint16_t box_slot,
+                uint64_t epoch, uint64_t now)
 {
-    int socket = socket_for(s->fabric, box);
+    dxpu_udp_path path[DXPU_PATHS_MAX];
+    int rc;
     if (s->attached || s->channel)
         return s->attached ? SLOT_BUSY : SLOT_CLOSING;
-    if (socket < 0)
-        return SLOT_FAMILY;
+    rc = fabric_route(s->fabric, box, paths, path);
+    if (rc != DXPU_OK)
+        return rc == DXPU_E_NONE ? SLOT_FAMILY : SLOT_ALIKE;
     s->attached = true;
     s->last_error = DXPU_OK;
     s->last_reason = DXPU_REASON_NONE;
     s->attempts = 0;
-    s->path.socket = (unsigned)socket;
-    s->path.remote = *box;
-    dxpu_udp_print(box, s->box);
+    memcpy(s->path, path, sizeof s->path);
+    memset(&s->past, 0, sizeof s->past);
+    s->paths = paths;
+    name_box(s);
     s->box_slot = box_slot;
     s->epoch = epoch;
     dial(s, now);
     return 0;
+}
+
+bool slot_is_at(const guest_slot *s, const dxpu_udp_address *box, unsigned paths)
+{
+    bool same = paths == s->paths;
+    for (unsigned i = 0; same && i < paths; i++)
+        same = dxpu_udp_same(&s->path[i].remote, &box[i]);
+    return same;
+}
+
+bool slot_reaches(const guest_slot *s, const dxpu_udp_address *box, unsigned paths)
+{
+    for (unsigned i = 0; i < s->paths; i++) {
+        for (unsigned j = 0; j < paths; j++) {
+            if (dxpu_udp_same(&s->path[i].remote, &box[j]))
+                return true;
+        }
+    }
+    return false;
 }
 
 void slot_detach(guest_slot *s, uint8_t reason)
@@ -671,6 +693,7 @@ void slot_down(guest_slot *s, uint64_t now)
     fabric_end_text(s->channel, end);
     s->misfit = false;
     s->probe.running = false;
+    fabric_paths_keep(&s->past, s->channel);
     s->channel = NULL;
     contain(s);
     s->last_error = error;
@@ -735,5 +758,6 @@ void slot_report(const guest_slot *s, report *r)
     report_number(r, "dropped", s->dropped);
     report_number(r, "contained", s->contained);
     report_number(r, "timeouts", s->timeouts);
+    fabric_report_paths(&s->past, s->channel, r);
     report_close(r);
 }

@@ -56,8 +56,10 @@ typedef struct guest_slot {
     msi_filter msi; /* what the guest programmed into the device */
     uint64_t probe_ns;
     retry_list retry; /* configuration requests, until the device is ready */
-    dxpu_udp_path path;
-    char box[DXPU_UDP_TEXT_BYTES];
+    dxpu_udp_path path[DXPU_PATHS_MAX];
+    unsigned paths;
+    fabric_paths past; /* of channels that are over */
+    char box[DXPU_PATHS_MAX * DXPU_UDP_TEXT_BYTES];
     uint32_t node; /* of this host */
     uint16_t box_slot;
     uint64_t epoch;
@@ -84,15 +86,21 @@ typedef struct guest_slot {
 enum {
     SLOT_BUSY = -1,    /* attached already */
     SLOT_CLOSING = -2, /* detached, its channel is not over yet */
-    SLOT_FAMILY = -3   /* the fabric's port has no socket for this kind of address */
+    SLOT_FAMILY = -3,  /* the fabric's port has no socket for this kind of address */
+    SLOT_ALIKE = -4    /* two of the addresses are the same */
 };
 
 /* 0, or -1 out of memory. */
 int slot_init(guest_slot *s, unsigned number, uint32_t node, const slot_host *host, fabric *f);
 void slot_free(guest_slot *s);
-/* Name the box's slot behind this one and dial.  0, or SLOT_*. */
-int slot_attach(guest_slot *s, const dxpu_udp_address *box, uint16_t box_slot, uint64_t epoch,
-                uint64_t now_ns);
+/* Name the box's slot behind this one and dial; box[paths], 1..DXPU_PATHS_MAX, are its addresses.
+   0, or SLOT_*. */
+int slot_attach(guest_slot *s, const dxpu_udp_address *box, unsigned paths, uint16_t box_slot,
+                uint64_t epoch, uint64_t now_ns);
+/* Are these the addresses that it was attached with? */
+bool slot_is_at(const guest_slot *s, const dxpu_udp_address *box, unsigned paths);
+/* Do these paths and those of the slot have an address of a box in common? */
+bool slot_reaches(const guest_slot *s, const dxpu_udp_address *box, unsigned paths);
 /* Close the channel in order; the slot is emptied when it is over, and may then be attached again.
    reason: DXPU_REASON_*, told to the box. */
 void slot_detach(guest_slot *s, uint8_t reason);

@@ -75,6 +75,14 @@ void control_address_to(const dxpu_control_address *a, dxpu_udp_address *out)
     }
 }
 
+unsigned control_box_from(const dxpu_control_attach *m, dxpu_udp_address *out)
+{
+    control_address_to(&m->box, &out[0]);
+    for (unsigned i = 0; i < m->more; i++)
+        control_address_to(&m->path[i], &out[i + 1]);
+    return m->more + 1u;
+}
+
 /* ==== Answers ================================================================================= */
 
 static dxpu_bytes view(const char *text)

@@ -34,6 +34,8 @@ control *control_open(struct event_base *base, const char *at, const control_pro
 void control_close(control *c);                   /* NULL is allowed */
 void control_report(const control *c, report *r); /* NULL: nothing */
 
+/* The addresses of a box in an attach; out has room for DXPU_CONTROL_PATHS_MAX.  Their number. */
+unsigned control_box_from(const dxpu_control_attach *m, dxpu_udp_address *out);
 /* The two ways to write an address. */
 void control_address_from(const dxpu_udp_address *a, dxpu_control_address *out);
 void control_address_to(const dxpu_control_address *a, dxpu_udp_address *out);

@@ -12,6 +12,9 @@
 
 enum { INDEX_MASK = FABRIC_CHANNELS_MAX - 1, IP4_UDP_BYTES = 28, IP6_UDP_BYTES = 48 };
 
+/* An open comes padded to what its sender takes, which may be more than we do. */
+enum { DATAGRAM_BYTES = 9216 };
+
 /* ==== Memory and ids ========================================================================== */
 
 uint32_t fabric_random(void)
@@ -102,11 +105,35 @@ static void refuse(fabric *f, const dxpu_udp_path *to, uint32_t channel, uint8_t
 
 /* ==== Opening ================================================================================= */
 
+int fabric_route(const fabric *f, const dxpu_udp_address *box, unsigned count, dxpu_udp_path *out)
+{
+    unsigned sockets = dxpu_udp_sockets(f->udp);
+    for (unsigned i = 0; i < count; i++) {
+        unsigned s = i;
+        if (s >= sockets || dxpu_udp_local(f->udp, s)->u.any.sa_family != box[i].u.any.sa_family) {
+            for (s = 0; s < sockets; s++) {
+                if (dxpu_udp_local(f->udp, s)->u.any.sa_family == box[i].u.any.sa_family)
+                    break;
+            }
+        }
+        if (s == sockets)
+            return DXPU_E_NONE;
+        out[i].socket = s;
+        out[i].remote = box[i];
+        for (unsigned j = 0; j < i; j++) {
+            if (out[j].socket == s && dxpu_udp_same(&out[j].remote, &box[i]))
+                return DXPU_E_ARG;
+        }
+    }
+    return DXPU_OK;
+}
+
 fabric_channel *fabric_dial(fabric *f, const dxpu_channel_config *cfg, const dxpu_udp_path *path,
-                            uint64_t now_ns)
+                            unsigned count, uint64_t now_ns)
 {
     dxpu_channel_config full = f->base;
     fabric_channel *c;
+    full.paths = (uint8_t)count;
     full.epoch = cfg->epoch;
     full.local = cfg->local;
     full.remote = cfg->remote;
@@ -115,8 +142,10 @@ fabric_channel *fabric_dial(fabric *f, const dxpu_channel_config *cfg, const dxp
     if (!c)
         return NULL;
     c->born_ns = now_ns;
-    c->path[0] = *path;
-    c->paths = 1;
+    for (unsigned i = 0; i < count; i++) {
+        c->paths.path[i].known = true;
+        c->paths.path[i].at = path[i];
+    }
     f->count.opens_sent++;
     if (dxpu_channel_open(&c->ch, now_ns) != DXPU_OK) {
         channel_free(f, c);
@@ -125,17 +154,43 @@ fabric_channel *fabric_dial(fabric *f, const dxpu_channel_config *cfg, const dxp
     return c;
 }
 
-/* The channel that an open repeated by the network or the opener belongs to. */
-static fabric_channel *channel_of_open(const fabric *f, uint32_t remote_id,
-                                       const dxpu_udp_path *from)
+static bool same_place(const dxpu_place *a, const dxpu_place *b)
+{
+    return a->node == b->node && a->slot == b->slot && a->function == b->function;
+}
+
+/* The channel that an open repeated by the network or the opener belongs to.  It may come from
+   anywhere: the opener tries its paths by turns. */
+static fabric_channel *channel_of_open(const fabric *f, const dxpu_offer *o)
 {
     for (unsigned i = 0; i < f->capacity; i++) {
         fabric_channel *c = f->channels[i];
-        if (c && c->accepted && c->remote_id == remote_id &&
-            dxpu_udp_same(&c->path[0].remote, &from->remote))
+        if (c && c->accepted && c->remote_id == o->channel && c->ch.cfg.epoch == o->epoch &&
+            same_place(&c->ch.cfg.remote, &o->source) && c->slot == o->destination.slot)
             return c;
     }
     return NULL;
+}
+
+/* The channel took a frame on a path: where that path is, see fabric.h. */
+static void learn_path(fabric_channel *c, const uint8_t *frame, const dxpu_udp_path *from)
+{
+    uint64_t packet = 0;
+    fabric_path *p;
+    if (frame[DXPU_FRAME_PATH] >= c->ch.cfg.paths)
+        return;
+    p = &c->paths.path[frame[DXPU_FRAME_PATH]];
+    for (unsigned i = 0; i < sizeof packet; i++)
+        packet = packet << 8 | frame[DXPU_FRAME_PACKET + i];
+    p->rx_frames++;
+    if (packet < p->newest)
+        return;
+    p->newest = packet + 1;
+    if (!c->accepted)
+        return;
+    p->moves += p->known && !dxpu_udp_same(&p->at.remote, &from->remote);
+    p->known = true;
+    p->at = *from;
 }
 
 /* When the table is full, the oldest open that never came up makes room. */
@@ -171,16 +226,18 @@ static void on_open(fabric *f, uint8_t *buf, size_t len, const dxpu_udp_path *fr
     int rc;
     if (!f->cb.welcome || dxpu_frame_check_crc(datagram) != DXPU_OK ||
         dxpu_frame_decode(datagram, DXPU_FRAME_CRC_BYTES, &frame) != DXPU_OK ||
-        dxpu_offer_decode(frame.body, &offer) != DXPU_OK) {
+        frame.path >= DXPU_PATHS_MAX || dxpu_offer_decode(frame.body, &offer) != DXPU_OK) {
         f->count.bad_opens++;
         return;
     }
-    c = channel_of_open(f, offer.channel, from);
+    c = channel_of_open(f, &offer);
     if (c) {
         f->count.opens_repeated++;
-        (void)dxpu_channel_ingest(&c->ch, now, buf, len, 0); /* it counts what it refuses */
+        if (dxpu_channel_ingest(&c->ch, now, buf, len, 0) == DXPU_OK)
+            learn_path(c, buf, from);
         return;
     }
+    cfg.paths = DXPU_PATHS_MAX;
     cfg.epoch = offer.epoch;
     cfg.local = offer.destination;
     cfg.remote = offer.source;
@@ -199,14 +256,13 @@ static void on_open(fabric *f, uint8_t *buf, size_t len, const dxpu_udp_path *fr
     c->remote_id = offer.channel;
     c->slot = offer.destination.slot;
     c->born_ns = now;
-    c->path[0] = *from;
-    c->paths = 1;
     rc = dxpu_channel_accept(&c->ch, now, buf, len);
     if (rc != DXPU_OK) {
         refuse(f, from, offer.channel, reason_of(rc));
         channel_free(f, c);
         return;
     }
+    learn_path(c, buf, from);
     f->count.opens_accepted++;
 }
 
@@ -221,15 +277,6 @@ static void check_up(fabric *f, fabric_channel *c, uint64_t now)
     f->cb.up(f->cb.user, c, now);
 }
 
-/* A path that the peer names for the first time in an authentic frame is where it came from. */
-static void learn_path(fabric_channel *c, unsigned index, const dxpu_udp_path *from)
-{
-    if (index == c->paths && index < FABRIC_PATHS_MAX) {
-        c->path[index] = *from;
-        c->paths++;
-    }
-}
-
 static void on_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_path *from,
                         unsigned flags)
 {
@@ -237,7 +284,6 @@ static void on_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_pat
     dxpu_bytes datagram = { buf, len };
     uint64_t now = dxpu_udp_now_ns();
     uint8_t kind = 0;
-    unsigned path;
     uint32_t id = 0;
     fabric_channel *c;
     if (f->frames.writer && len)
@@ -255,9 +301,8 @@ static void on_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_pat
         f->count.unknown_channel++;
         return;
     }
-    path = len > DXPU_FRAME_PATH ? buf[DXPU_FRAME_PATH] : 0u;
     if (dxpu_channel_ingest(&c->ch, now, buf, len, flags) == DXPU_OK)
-        learn_path(c, path, from);
+        learn_path(c, buf, from);
     check_up(f, c, now);
 }
 
@@ -267,9 +312,14 @@ static bool emit(fabric *f, fabric_channel *c, uint64_t now)
     for (;;) {
         uint8_t *room = dxpu_udp_room(f->udp), path = 0;
         int n = dxpu_channel_emit(&c->ch, now, room, f->base.frame_limit_bytes, &path);
+        fabric_path *p = &c->paths.path[path];
         if (n <= 0)
             return n == 0;
-        send_frame(f, &c->path[path < c->paths ? path : 0], room, (size_t)n);
+        if (!p->known) /* never: the channel uses only paths that it was heard on */
+            continue;
+        p->tx_frames++;
+        p->tx_data_frames += room[DXPU_FRAME_KIND] == DXPU_KIND_DATA;
+        send_frame(f, &p->at, room, (size_t)n);
     }
 }
 
@@ -402,23 +452,7 @@ void fabric_stop(fabric *f)
 /* "ADDR:PORT,ADDR:PORT": one socket each.  NULL, or what is wrong. */
 static const char *parse_listen(const char *text, dxpu_udp_config *cfg)
 {
-    while (cfg->sockets < DXPU_UDP_SOCKETS_MAX) {
-        char one[300];
-        size_t len = strcspn(text, ",");
-        const char *why;
-        if (len >= sizeof one)
-            return "address: too long";
-        memcpy(one, text, len);
-        one[len] = '\0';
-        why = dxpu_udp_parse(one, &cfg->local[cfg->sockets]);
-        if (why)
-            return why;
-        cfg->sockets++;
-        if (!text[len])
-            return NULL;
-        text += len + 1;
-    }
-    return "too many addresses; eight at most";
+    return dxpu_udp_parse_list(text, cfg->local, DXPU_UDP_SOCKETS_MAX, &cfg->sockets);
 }
 
 const char *fabric_check(const fabric_settings *s)
@@ -453,7 +487,8 @@ static int open_port(fabric *f, const char *program, const fabric_settings *s)
     }
     f->base.frame_limit_bytes = (uint32_t)s->mtu - headers;
     cfg.wait = s->wait;
-    cfg.datagram_bytes = s->mtu > 2048 ? s->mtu : 2048;
+    cfg.datagram_bytes = DATAGRAM_BYTES;
+    cfg.ecn_capable = !s->lossless; /* without congestion control nobody heeds a mark */
     f->udp = dxpu_udp_open(&cfg, &why);
     if (!f->udp) {
         fprintf(stderr, "%s: --listen %s: %s (%s)\n", program, s->listen, why, strerror(errno));
@@ -483,6 +518,8 @@ int fabric_open(fabric *f, const char *program, const fabric_settings *s, unsign
     dxpu_channel_config_default(&f->base);
     f->base.window_frames = (uint32_t)s->window_frames;
     f->base.hold_ms = (uint32_t)s->hold_ms;
+    f->base.spread = s->spread;
+    f->base.lossless = s->lossless;
     if (open_tables(f, capacity)) {
         fprintf(stderr, "%s: out of memory\n", program);
         return -1;
@@ -533,6 +570,89 @@ void fabric_report(const fabric *f, report *r)
     for (unsigned i = 0; (name = dxpu_udp_counter_name(i)) != NULL; i++)
         report_number(r, name, dxpu_udp_counter_value(f->udp, i));
     report_close(r);
+}
+
+dxpu_path_info fabric_path_info(const fabric_channel *c, unsigned path)
+{
+    dxpu_path_info info;
+    memset(&info, 0, sizeof info);
+    (void)dxpu_channel_path(&c->ch, path, &info); /* a number that is none: all zero */
+    return info;
+}
+
+const dxpu_udp_address *fabric_peer(const fabric_channel *c)
+{
+    return &c->paths.path[c->ch.heard_path].at.remote;
+}
+
+static void add_path(fabric_path *sum, const fabric_path *p)
+{
+    sum->known |= p->known;
+    if (p->known)
+        sum->at = p->at;
+    sum->tx_frames += p->tx_frames;
+    sum->tx_data_frames += p->tx_data_frames;
+    sum->rx_frames += p->rx_frames;
+    sum->moves += p->moves;
+}
+
+void fabric_paths_keep(fabric_paths *sum, const fabric_channel *c)
+{
+    for (unsigned i = 0; i < DXPU_PATHS_MAX; i++) {
+        add_path(&sum->path[i], &c->paths.path[i]);
+        sum->path[i].info = fabric_path_info(c, i);
+    }
+}
+
+static void report_path(report *r, unsigned number, const fabric_path *p)
+{
+    char text[DXPU_UDP_TEXT_BYTES];
+    snprintf(text, sizeof text, "path_%u", number);
+    report_open(r, text);
+    report_text(r, "peer", dxpu_udp_print(&p->at.remote, text));
+    report_number(r, "usable", p->info.usable);
+    report_number(r, "active", p->info.active);
+    report_real(r, "srtt_us", (double)p->info.srtt_ns / 1000.0);
+    report_real(r, "rto_us", (double)p->info.rto_ns / 1000.0);
+    report_number(r, "window_bytes", p->info.window_bytes);
+    report_number(r, "in_flight_bytes", p->info.in_flight_bytes);
+    report_number(r, "tx_frames", p->tx_frames);
+    report_number(r, "tx_data_frames", p->tx_data_frames);
+    report_number(r, "rx_frames", p->rx_frames);
+    report_number(r, "moves", p->moves);
+    report_close(r);
+}
+
+void fabric_report_paths(const fabric_paths *past, const fabric_channel *c, report *r)
+{
+    report_open(r, "paths");
+    for (unsigned i = 0; i < DXPU_PATHS_MAX; i++) {
+        fabric_path p = past->path[i];
+        if (c) {
+            add_path(&p, &c->paths.path[i]);
+            p.info = fabric_path_info(c, i);
+        }
+        if (p.known)
+            report_path(r, i, &p);
+    }
+    report_close(r);
+}
+
+const char *fabric_paths_text(const fabric_channel *c, char out[FABRIC_PATHS_TEXT_BYTES])
+{
+    unsigned known = 0, usable = 0, active = 0;
+    for (unsigned i = 0; i < c->ch.cfg.paths; i++) {
+        dxpu_path_info info = fabric_path_info(c, i);
+        known += info.known;
+        usable += info.usable;
+        if (info.active)
+            active = i;
+    }
+    *out = '\0';
+    if (known > 1)
+        snprintf(out, FABRIC_PATHS_TEXT_BYTES, "%u of %u paths usable, path %u active", usable,
+                 known, active);
+    return out;
 }
 
 const char *fabric_crc_name(void)

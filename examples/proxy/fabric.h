@@ -2,7 +2,14 @@
    SPDX-License-Identifier: MIT
 
    A channel id is random except for its low bits, which are the index of the channel here: a
-   datagram finds its channel by one look, and an old incarnation's datagrams find nothing. */
+   datagram finds its channel by one look, and an old incarnation's datagrams find nothing.
+
+   Paths.  Who opens names an address for each path, and keeps to it.  Who accepts learns them:
+   where the first frame on a path came from that the channel accepted.  It follows the opener to
+   another address (a NAT forgot, the host moved) when a frame on that path comes from there that
+   the channel accepts and whose packet number is above all before on that path: else the channel
+   would be lost, and the guest's device with it.  So neither a forged frame nor one caught and sent
+   again draws a path away; who can hold frames back and forward them can, as with QUIC. */
 #ifndef FABRIC_H_INCLUDED
 #define FABRIC_H_INCLUDED
 
@@ -10,7 +17,22 @@
 #include "recorder.h"
 #include "stats.h"
 
-enum { FABRIC_PATHS_MAX = 8, FABRIC_INDEX_BITS = 12, FABRIC_CHANNELS_MAX = 1 << FABRIC_INDEX_BITS };
+enum { FABRIC_INDEX_BITS = 12, FABRIC_CHANNELS_MAX = 1 << FABRIC_INDEX_BITS };
+
+/* One path of a channel, by the number that both ends give it. */
+typedef struct fabric_path {
+    bool known; /* at is set */
+    dxpu_udp_path at;
+    uint64_t newest; /* one past the largest packet number accepted on it */
+    uint64_t tx_frames, tx_data_frames, rx_frames;
+    uint64_t moves;      /* times the opener's address changed */
+    dxpu_path_info info; /* of a channel that is over: as it was at its end */
+} fabric_path;
+
+/* Those of a channel, or of all the channels of one slot. */
+typedef struct fabric_paths {
+    fabric_path path[DXPU_PATHS_MAX];
+} fabric_paths;
 
 /* One incarnation. */
 typedef struct fabric_channel {
@@ -24,8 +46,7 @@ typedef struct fabric_channel {
     bool ended;         /* down() was called; lingers to answer a repeated close */
     bool more;          /* work() has not finished */
     uint64_t born_ns, free_ns;
-    dxpu_udp_path path[FABRIC_PATHS_MAX];
-    unsigned paths;
+    fabric_paths paths;
 } fabric_channel;
 
 typedef struct fabric_callbacks {
@@ -78,17 +99,18 @@ typedef struct fabric_settings {
     const char *listen;
     unsigned wait; /* DXPU_UDP_ADAPTIVE.. */
     uint64_t window_frames, mtu, hold_ms;
+    bool spread, lossless;
     const char *frames; /* pcap of all datagrams, NULL for none */
 } fabric_settings;
 #define FABRIC_SETTINGS_DEFAULT(listen)                                                            \
     {                                                                                              \
-        (listen), DXPU_UDP_ADAPTIVE, 64, 1500, 1000, NULL                                          \
+        (listen), DXPU_UDP_ADAPTIVE, 64, 1500, 1000, false, false, NULL                            \
     }
 /* Rows for options.h that both programs share; s is a fabric_settings. */
 #define FABRIC_OPTIONS(s)                                                                          \
     { "listen",                                                                                    \
       "ADDR:PORT",                                                                                 \
-      "local address, or several with commas; [ADDR]:PORT for IPv6",                               \
+      "local address, or several with commas, one for each path; [ADDR]:PORT for IPv6",            \
       OPTION_TEXT,                                                                                 \
       &(s).listen,                                                                                 \
       0,                                                                                           \
@@ -103,7 +125,7 @@ typedef struct fabric_settings {
         { "window",      "FRAMES",           "frames in flight, a power of two (64)",              \
           OPTION_NUMBER, &(s).window_frames, 4,                                                    \
           16384 },                                                                                 \
-        { "mtu", "BYTES", "MTU of the path, IP header included (1500)", OPTION_NUMBER, &(s).mtu,   \
+        { "mtu", "BYTES", "MTU of the paths, IP header included (1500)", OPTION_NUMBER, &(s).mtu,  \
           1280,  9216 },                                                                           \
         { "hold-ms",                                                                               \
           "MS",                                                                                    \
@@ -112,6 +134,20 @@ typedef struct fabric_settings {
           &(s).hold_ms,                                                                            \
           10,                                                                                      \
           600000 },                                                                                \
+        { "spread",                                                                                \
+          NULL,                                                                                    \
+          "send on all paths at once, not only on the first that works",                           \
+          OPTION_FLAG,                                                                             \
+          &(s).spread,                                                                             \
+          0,                                                                                       \
+          0 },                                                                                     \
+        { "lossless",                                                                              \
+          NULL,                                                                                    \
+          "a network that never drops (PFC): no congestion control",                               \
+          OPTION_FLAG,                                                                             \
+          &(s).lossless,                                                                           \
+          0,                                                                                       \
+          0 },                                                                                     \
     {                                                                                              \
         "frames", "FILE", "write every frame sent and received to a pcap", OPTION_TEXT,            \
             &(s).frames, 0, 0                                                                      \
@@ -124,10 +160,14 @@ int fabric_open(fabric *f, const char *program, const fabric_settings *s, unsign
                 const fabric_callbacks *cb);
 /* Free everything; 0, or -1 when the frame capture could not be written. */
 int fabric_close(fabric *f);
+/* Ways to a box at these addresses, 1..DXPU_PATHS_MAX: path n leaves by the nth local address, or
+   by the first of its kind (IPv4, IPv6) when that is another.  DXPU_OK; E_NONE: no local address of
+   a kind; E_ARG: two paths would be the same. */
+int fabric_route(const fabric *f, const dxpu_udp_address *box, unsigned count, dxpu_udp_path *out);
 /* Begin an incarnation towards a box: epoch, places and tags of cfg are the caller's, the rest is
    f->base.  NULL when there is no room. */
 fabric_channel *fabric_dial(fabric *f, const dxpu_channel_config *cfg, const dxpu_udp_path *path,
-                            uint64_t now_ns);
+                            unsigned count, uint64_t now_ns);
 /* Run until fabric_stop(). */
 int fabric_run(fabric *f);
 void fabric_stop(fabric *f);
@@ -141,6 +181,18 @@ const char *fabric_end_text(const fabric_channel *c, char out[FABRIC_END_BYTES])
 /* Counters of all incarnations so far, of the port, and of this file. */
 void fabric_totals(const fabric *f, dxpu_counters *out);
 void fabric_report(const fabric *f, report *r);
+
+/* How a path of a channel fares now. */
+dxpu_path_info fabric_path_info(const fabric_channel *c, unsigned path);
+/* Where the last frame that the channel accepted came from: the way that works. */
+const dxpu_udp_address *fabric_peer(const fabric_channel *c);
+/* Add up a channel that is over, for fabric_report_paths(). */
+void fabric_paths_keep(fabric_paths *sum, const fabric_channel *c);
+/* `paths`: counts of all the channels; the rest is of c, or when that is NULL of the last one. */
+void fabric_report_paths(const fabric_paths *past, const fabric_channel *c, report *r);
+/* "2 of 3 paths usable, path 1 active", empty for a channel of one path.  out is returned. */
+enum { FABRIC_PATHS_TEXT_BYTES = 60 };
+const char *fabric_paths_text(const fabric_channel *c, char out[FABRIC_PATHS_TEXT_BYTES]);
 
 uint32_t fabric_random(void);
 /* Which CRC-32 the program was built with. */
