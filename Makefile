@@ -97,7 +97,7 @@ check-long: all $(SAN_ALL) $(C_TESTS:%.c=build/%)
 asan: $(C_TESTS:%.c=build/san/%)
 	$(PYTHON) tests/run.py --jobs 2 $^
 
-## cov        line and branch coverage of dxpu.h, merged over the option sets: all of it, or it fails
+## cov        line and branch coverage of dxpu.h, merged over the option sets; all of it, or fail
 cov: $(COV_ALL)
 	$(PYTHON) tests/cov.py
 

@@ -299,7 +299,7 @@ static void start(uint64_t hold_ms)
         boxes[i].step = box_step;
         here.len = sizeof here.u;
         assert_int_equal(getsockname(boxes[i].fd, &here.u.any, &here.len), 0);
-        assert_int_equal(slot_attach(&slots[i], &here, 1, 1, dxpu_udp_now_ns()), 0);
+        assert_int_equal(slot_attach(&slots[i], &here, 1, 1, 1, dxpu_udp_now_ns()), 0);
     }
     run_until(both_up);
 }

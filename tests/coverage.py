@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tests/coverage.py FILE FOLDER...: lines and branches of FILE that the counts gcov left under the
-folders cover, merged over all programs and option sets, and the lines that miss some.  Fails when one
-is missed; the asserts of FILE must be off, for nothing can take their other branch."""
+folders cover, merged over all programs and option sets, and the lines that miss some.  Fails when
+one is missed; the asserts of FILE must be off, for nothing can take their other branch."""
 import glob
 import json
 import os

@@ -3,8 +3,8 @@
 
 A rule is defined by its tag at the head of a paragraph (`W-9. The trailer ...`), of a list item or
 of a table row, once, in the file of its letter: W wire.md, T tlp.md, R route.md, F flow.md, D
-deliver.md, P paths.md, V vswitch.md, M control.md.  A tag at the head of a later cell defines too, when nothing
-else does.
+deliver.md, P paths.md, V vswitch.md, M control.md.  A tag at the head of a later cell defines too,
+when nothing else does.
 Anywhere else a tag is a citation.  Every tag that code or tests cite must be defined; every rule
 with a MUST must be cited by a test in C, or in a script that runs what was built from C, by its
 name (test_w6_...) or as W-6.  Tests of other things (the reader in Python) do not count: they test

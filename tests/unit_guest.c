@@ -87,14 +87,32 @@ void slot_free(guest_slot *s)
     (void)s;
 }
 
-int slot_attach(guest_slot *s, const dxpu_udp_address *box, uint16_t n, uint64_t epoch, uint64_t ns)
+int slot_attach(guest_slot *s, const dxpu_udp_address *box, unsigned paths, uint16_t n,
+                uint64_t epoch, uint64_t ns)
 {
     (void)box;
+    (void)paths;
     (void)n;
     (void)epoch;
     (void)ns;
     s->attached = true;
     return 0;
+}
+
+bool slot_is_at(const guest_slot *s, const dxpu_udp_address *box, unsigned paths)
+{
+    (void)s;
+    (void)box;
+    (void)paths;
+    return false;
+}
+
+bool slot_reaches(const guest_slot *s, const dxpu_udp_address *box, unsigned paths)
+{
+    (void)s;
+    (void)box;
+    (void)paths;
+    return false;
 }
 
 void slot_detach(guest_slot *s, uint8_t reason)

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = 1024, LINE_BYTES = 80 };
+enum { STATE_PATH_BYTES = 1024, LINE_BYTES = 80 };
 
 /* One line of the file. */
 typedef struct lease {
@@ -102,7 +102,7 @@ void state_forget(void)
 /* The rename is durable once the directory is. */
 static int sync_directory(const char *file)
 {
-    char path[PATH_BYTES];
+    char path[STATE_PATH_BYTES];
     int fd, rc;
     snprintf(path, sizeof path, "%s", file);
     fd = open(dirname(path), O_RDONLY | O_DIRECTORY);
@@ -115,7 +115,7 @@ static int sync_directory(const char *file)
 
 int state_write(const char *file, const dxpu_box_table *t)
 {
-    char temporary[PATH_BYTES];
+    char temporary[STATE_PATH_BYTES];
     FILE *f;
     bool good;
     if (snprintf(temporary, sizeof temporary, "%s.new", file) >= (int)sizeof temporary) {
