@@ -189,7 +189,6 @@ extern "C" {
 #define DXPU_BDF_FN(bdf)  ((unsigned)(bdf)&0x7u)
 
 /* ==== 5  Base types =========================================================================== */
-
 /* Bytes that belong to somebody else. */
 typedef struct dxpu_bytes {
     const uint8_t *ptr;
@@ -271,7 +270,6 @@ enum { DXPU_POSTED = 0, DXPU_NONPOSTED = 1, DXPU_COMPLETION = 2, DXPU_CLASSES = 
 
 #define DXPUI_ERROR_ENUM(name, value, text) DXPU_##name = (value),
 enum { DXPU_OK = 0, DXPU_ERRORS(DXPUI_ERROR_ENUM) DXPU_ERRORS_END };
-#undef DXPUI_ERROR_ENUM
 
 /* The sentence of an error, "ok" for 0, "unknown error" for a number that is none.  Static text. */
 DXPU_API const char *dxpu_error_text(int error);
@@ -324,7 +322,6 @@ DXPU_API const char *dxpu_error_name(int error);
 typedef struct dxpu_counters {
     DXPU_COUNTERS(DXPUI_COUNTER_FIELD)
 } dxpu_counters;
-#undef DXPUI_COUNTER_FIELD
 
 /* Name and meaning of counter `index` (the order of DXPU_COUNTERS), and its value in *c (which may
    be NULL).  Returns NULL past the last: loop from 0 to print them all. */
@@ -366,7 +363,6 @@ DXPU_API uint32_t dxpu_crc32(uint32_t crc, const void *ptr, size_t len);
 
 #define DXPUI_TLP_ENUM(name, text, dw4, data, code, cls) DXPU_TLP_##name,
 enum { DXPU_TLP_TYPES(DXPUI_TLP_ENUM) DXPU_TLP_TYPE_COUNT };
-#undef DXPUI_TLP_ENUM
 
 /* dxpu_tlp.attr, Attr[2:0]: No Snoop, Relaxed Ordering, ID-based Ordering */
 enum { DXPU_ATTR_NS = 0x1, DXPU_ATTR_RO = 0x2, DXPU_ATTR_IDO = 0x4 };
@@ -508,7 +504,6 @@ DXPU_API void dxpu_tlp_completion(const dxpu_tlp *req, uint16_t completer, uint8
 DXPU_API bool dxpu_tlp_is_flr(const dxpu_tlp *t, uint16_t capability);
 
 /* ==== 9  Classifier and messages =========================================== spec/route.md ==== */
-
 /* how a TLP finds its way */
 enum {
     DXPU_ROUTE_ADDRESS,
@@ -841,7 +836,6 @@ enum {
     X(PROBE, 9, "probe")
 #define DXPUI_KIND_ENUM(name, value, text) DXPU_KIND_##name = (value),
 enum { DXPU_KINDS(DXPUI_KIND_ENUM) DXPU_KIND_END };
-#undef DXPUI_KIND_ENUM
 DXPU_API const char *dxpu_kind_name(unsigned kind); /* "data"; "?" for none */
 
 /* A decoded frame header.  The second block is 0 in kinds that end at DXPU_FRAME_BASE_BYTES. */
@@ -909,7 +903,6 @@ DXPU_API int dxpu_offer_decode(dxpu_bytes body, dxpu_offer *out);
     X(HOLD, 11, "no valid frame for the hold time")
 #define DXPUI_REASON_ENUM(name, value, text) DXPU_REASON_##name = (value),
 enum { DXPU_REASONS(DXPUI_REASON_ENUM) DXPU_REASON_END };
-#undef DXPUI_REASON_ENUM
 DXPU_API const char *dxpu_reason_text(unsigned reason); /* "unknown reason" for none */
 
 /* -- Records -- */
@@ -930,7 +923,6 @@ enum { DXPU_RECORD_TLP = 1, DXPU_RECORD_PAYLOAD = 2, DXPU_RECORD_EVENT = 3 };
     X(INTX, 12, 4) /* value: wires asserted, bit 0 INTA .. bit 3 INTD  */
 #define DXPUI_EVENT_ENUM(name, value, bytes) DXPU_EVENT_##name = (value),
 enum { DXPU_EVENTS(DXPUI_EVENT_ENUM) DXPU_EVENT_END };
-#undef DXPUI_EVENT_ENUM
 /* dxpu_event.flags; a receiver ignores the others */
 enum {
     DXPU_EVENT_ON = 0x80,
@@ -1028,8 +1020,7 @@ typedef struct dxpu_channel_config {
     dxpu_place local, remote;
     uint32_t window_frames;     /* frames in flight each way: a power of two, 4..16384 [64] */
     uint32_t frame_limit_bytes; /* largest frame we send or take: MTU less IP and UDP headers; a
-                                   path is used only if it carries this, or what open found
-                                   [1452] */
+                                   path must carry this, or what open found, to be used [1452] */
     dxpu_credits rx;            /* stored here until taken [64/1024, 64/64, 256/1024] */
     dxpu_credits tx;            /* queued here until acknowledged [the same] */
     uint32_t hold_ms;           /* silence that ends the channel, at least 1 [1,000] */
@@ -1157,8 +1148,8 @@ DXPU_API void dxpu_channel_config_default(dxpu_channel_config *cfg);
    out of range. */
 DXPU_API size_t dxpu_channel_bytes(const dxpu_channel_config *cfg);
 /* Initialise.  mem stays the caller's and must outlive the channel.  Layouts are checked: a program
-   whose parts disagree on the options of section 2 gets E_ARG.
-   DXPU_OK or E_ARG.  Time starts when it is opened or accepted. */
+   whose parts disagree on the options of section 2 gets E_ARG.  Time starts when it is opened or
+   accepted.  DXPU_OK or E_ARG. */
 #define dxpu_channel_init(ch, cfg, mem, mem_bytes)                                                 \
     dxpu_channel_init_sized((ch), sizeof *(ch), (cfg), (mem), (mem_bytes))
 DXPU_API int dxpu_channel_init_sized(dxpu_channel *ch, size_t ch_bytes,
@@ -1172,8 +1163,7 @@ DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns);
    The opener's old incarnation, if any, must live on until this one is UP: a late duplicate of an
    open never gets that far. */
 DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *open, size_t len);
-/* A reset frame that refuses an open: to the opener's id, for a `reason`.  Returns its bytes;
-   out[64]. */
+/* A reset frame that refuses an open: to the opener's id, for a `reason`.  Returns its bytes. */
 DXPU_API size_t dxpu_reset_encode(uint32_t channel, uint8_t reason, uint8_t out[64]);
 
 /* Close in order: what was submitted is delivered first.  E_ARG before it was opened. */
@@ -1189,10 +1179,8 @@ DXPU_API void dxpu_channel_set_key_phase(dxpu_channel *ch, uint8_t phase);
 
 DXPU_API unsigned dxpu_channel_state(const dxpu_channel *ch); /* DXPU_STATE_IDLE.. */
 DXPU_API int dxpu_channel_error(const dxpu_channel *ch);      /* 0, or why it is FAILED or CLOSED */
-/* Behind an E_PROTO: the rule that the peer broke. */
-DXPU_API int dxpu_channel_last_error(const dxpu_channel *ch);
-/* DXPU_REASON_*, ours or the peer's. */
-DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch);
+DXPU_API int dxpu_channel_last_error(const dxpu_channel *ch); /* E_PROTO: the broken rule */
+DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch); /* DXPU_REASON_*, ours or theirs */
 
 /* ==== 14  Channel: paths ===================================================== spec/paths.md ====
    A path is a pair of addresses that the caller numbers alike at both ends.  Each has its own round
@@ -1210,7 +1198,6 @@ typedef struct dxpu_path_info {
 DXPU_API int dxpu_channel_path(const dxpu_channel *ch, unsigned path, dxpu_path_info *out);
 
 /* ==== 15  Channel: sending =============================================== spec/deliver.md ==== */
-
 /* Queue one whole TLP (prefixes, header, payload, digest); copied, local prefixes are left out.
    user   comes back with the completions of a non-posted request when the channel has tags
    DXPU_OK; E_AGAIN (the class's queue is full, or no room for its completions); E_NO_TAG;
@@ -1229,7 +1216,6 @@ DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, 
 DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch);
 
 /* ==== 16  Channel: receiving ============================================= spec/deliver.md ==== */
-
 enum { DXPU_RX_ECN_CE = 1 }; /* flags of ingest: the datagram came marked Congestion Experienced */
 /* Take one datagram from the network.
    pkt    1..65535 bytes; altered when a suite opens it in place; not kept
@@ -1271,7 +1257,6 @@ extern "C" {
 #endif
 
 /* ==== 5'  Loads, stores, zero, serial numbers ================================================= */
-
 static inline uint16_t dxpui_load16(const uint8_t *p)
 {
     return (uint16_t)((unsigned)p[0] << 8 | p[1]);
@@ -1344,7 +1329,6 @@ static inline uint64_t dxpui_later(uint64_t a, uint64_t b)
 }
 
 /* ==== 6'  Error and counter names ============================================================= */
-
 static const char *dxpui_error(int error, bool name)
 {
 #define DXPUI_CASE(id, value, text)                                                                \
@@ -1394,7 +1378,6 @@ DXPU_API uint64_t dxpu_counter_value(const dxpu_counters *c, unsigned index)
 }
 
 /* ==== 7'  CRC-32 ============================================================================== */
-
 #ifndef DXPU_CRC32
 /* The CRC is linear: an entry is the sum of the entries of its bits, so a table is written as eight
    constants and the compiler computes the rest. */
@@ -1473,7 +1456,6 @@ DXPU_API uint32_t dxpu_crc32(uint32_t crc, const void *ptr, size_t len)
 }
 
 /* ==== 8'  TLP codec =========================================================================== */
-
 /* what the types have in common: where their fields stand */
 enum { DXPUI_MEM, DXPUI_ATOMIC, DXPUI_IO, DXPUI_CFG, DXPUI_MSG, DXPUI_CPL };
 
@@ -2210,7 +2192,6 @@ DXPU_API bool dxpu_tlp_is_flr(const dxpu_tlp *t, uint16_t capability)
 }
 
 /* ==== 9'  Classifier and messages ============================================================= */
-
 DXPU_API uint8_t dxpu_tlp_class(const dxpu_tlp *t)
 {
     return dxpui_tlp_rows[t->type].cls;
@@ -2281,7 +2262,6 @@ DXPU_API uint8_t dxpu_message_action(const dxpu_tlp *t, unsigned direction)
 }
 
 /* ==== 10'  Routing tables ===================================================================== */
-
 /* dxpu_host_entry.reg: which register each holds, and the bits of it that software can write (the
    type bits of the windows are read-only: 64-bit prefetchable, R-4). */
 enum { DXPUI_REG_COMMAND, DXPUI_REG_BUS, DXPUI_REG_MEM, DXPUI_REG_PF, DXPUI_REG_PF_BASE };
@@ -2672,7 +2652,6 @@ DXPU_API int dxpu_box_release(dxpu_box_table *t, uint16_t slot)
 }
 
 /* ==== 11'  Credits and tags =================================================================== */
-
 DXPU_API uint32_t dxpu_credit_units(uint32_t payload_bytes)
 {
     return payload_bytes / 16 + (payload_bytes % 16 ? 1u : 0u);
@@ -3026,7 +3005,6 @@ DXPU_API uint64_t dxpu_tags_next_ns(const dxpu_tags *t)
 }
 
 /* ==== 12'  Wire: frames and records =========================================================== */
-
 /* The lists of section 12 have no gaps; kinds and events begin at 1, reasons at 0. */
 #define DXPUI_TEXT(name, value, text)   text,
 #define DXPUI_NAME(name, value, bytes)  #name,
@@ -3118,8 +3096,7 @@ DXPU_API int dxpu_frame_decode(dxpu_bytes datagram, size_t trailer_bytes, dxpu_f
         f.ecn_ce = dxpui_load32(p + DXPU_FRAME_ECN_CE);
         dxpui_limits_load(p + DXPU_FRAME_LIMITS, &f.limits);
     }
-    f.body.ptr = p + header;
-    f.body.len = datagram.len - header - trailer_bytes;
+    f.body = dxpui_view(p + header, datagram.len - header - trailer_bytes);
     *out = f;
     return DXPU_OK;
 }
@@ -3276,8 +3253,7 @@ static int dxpui_record_tlp(dxpu_bytes body, dxpu_record *r)
         return DXPU_E_RECORD; /* W-35, W-36 */
     if (body.len != DXPUI_RECORD_TLP_FIXED + head + DXPUI_RECORD_TLP_CRC)
         return DXPU_E_RECORD; /* W-32 */
-    r->bytes.ptr = p + DXPUI_RECORD_TLP_FIXED;
-    r->bytes.len = head;
+    r->bytes = dxpui_view(p + DXPUI_RECORD_TLP_FIXED, head);
     r->tlp_crc = dxpui_load32(p + DXPUI_RECORD_TLP_FIXED + head);
     return DXPU_OK;
 }
@@ -3316,8 +3292,7 @@ DXPU_API int dxpu_record_next(dxpu_bytes *body, dxpu_record *out)
         int rc = DXPU_OK;
         if (body->len < DXPUI_RECORD_HEADER)
             return body->len ? DXPU_E_RECORD : DXPU_E_NONE; /* W-30 */
-        inner.ptr = body->ptr + DXPUI_RECORD_HEADER;
-        inner.len = dxpui_load16(body->ptr + 2);
+        inner = dxpui_view(body->ptr + DXPUI_RECORD_HEADER, dxpui_load16(body->ptr + 2));
         if (inner.len > body->len - DXPUI_RECORD_HEADER || (body->ptr[1] & 0xf0))
             return DXPU_E_RECORD; /* W-30, W-31 */
         dxpui_zero(&r, sizeof r);
@@ -3433,7 +3408,6 @@ DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e)
 }
 
 /* ==== 13'  Channel: life ====================================================================== */
-
 enum {
     DXPUI_EVENTS = 16, /* link events on their way, each direction; a power of two */
     DXPUI_BACKOFF_MAX = 16,
@@ -3458,7 +3432,6 @@ DXPU_API const char *dxpu_state_name(unsigned state)
 }
 
 /* ---- The byte ring of one class ---- */
-
 typedef struct dxpui_item { /* stands before each TLP in the ring */
     uint64_t user;
     uint32_t order, crc;
@@ -3570,7 +3543,6 @@ static uint32_t dxpui_fifo_clear(dxpui_fifo *f)
 }
 
 /* ---- PCIe's ordering table, for both ends (D-30 ff.) ---- */
-
 /* Describe a TLP for the ring; the shape has been measured. */
 static void dxpui_item_describe(dxpui_item *it, const dxpu_tlp_shape *s, const uint8_t *tlp)
 {
@@ -3593,17 +3565,13 @@ static void dxpui_item_describe(dxpui_item *it, const dxpu_tlp_shape *s, const u
 static bool dxpui_may_go(const dxpui_fifo *fifos, unsigned cls, const dxpui_item *it)
 {
     const dxpui_fifo *posted = &fifos[DXPU_POSTED];
-    if (cls == DXPU_POSTED || posted->waiting == 0)
-        return true;
-    if (dxpui_seq_cmp(it->order, dxpui_item_at(posted, posted->next).order) < 0)
-        return true;
-    if (it->flags & DXPUI_MAY_PASS)
+    if (cls == DXPU_POSTED || posted->waiting == 0 || (it->flags & DXPUI_MAY_PASS) ||
+        dxpui_seq_cmp(it->order, dxpui_item_at(posted, posted->next).order) < 0)
         return true;
     return (it->flags & DXPUI_BY_ID) && posted->id_changes == 0 && posted->tail_id != it->id;
 }
 
 /* ---- Memory ---- */
-
 static uint64_t dxpui_ns(uint32_t ms)
 {
     return (uint64_t)ms * 1000000;
@@ -3739,7 +3707,6 @@ DXPU_API int dxpu_channel_init_sized(dxpu_channel *ch, size_t ch_bytes,
 }
 
 /* ---- States: rows of spec/deliver.md's table, one to one ---- */
-
 enum {
     DXPUI_EV_OPEN,
     DXPUI_EV_ACCEPT,
@@ -3812,7 +3779,6 @@ static void dxpui_try_now(dxpu_channel *ch, uint64_t now_ns)
 }
 
 /* ---- Handshake ---- */
-
 /* The frame limit of the incarnation is known; no data has left yet. */
 static void dxpui_set_limit(dxpu_channel *ch, uint32_t ours, uint32_t theirs)
 {
@@ -3949,7 +3915,6 @@ DXPU_API size_t dxpu_reset_encode(uint32_t channel, uint8_t reason, uint8_t out[
 }
 
 /* ---- The end, and questions ---- */
-
 DXPU_API int dxpu_channel_close(dxpu_channel *ch, uint8_t reason)
 {
     if (ch->state == DXPU_STATE_IDLE)
@@ -4024,7 +3989,6 @@ DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch)
 }
 
 /* ==== 14'  Channel: paths ===================================================================== */
-
 enum {
     DXPUI_REORDER = 3, /* later transmissions acknowledged before one is lost (D-14) */
     DXPUI_SACK_REACH = 64,
@@ -4066,7 +4030,6 @@ DXPU_API int dxpu_channel_path(const dxpu_channel *ch, unsigned path, dxpu_path_
 }
 
 /* ---- Time ---- */
-
 /* RFC 6298 with a floor of rto_min (D-11). */
 static void dxpui_rtt_sample(const dxpu_channel *ch, dxpui_path *p, uint64_t rtt)
 {
@@ -4112,7 +4075,6 @@ static uint64_t dxpui_path_wait(const dxpu_channel *ch, const dxpui_path *p)
 }
 
 /* ---- Congestion: RFC 9002's NewReno, see spec/paths.md ---- */
-
 /* Transmission `index` was lost, or acknowledged as marked: once for all sent before we knew. */
 static void dxpui_congestion(dxpu_channel *ch, dxpui_path *p, uint32_t index)
 {
@@ -4167,7 +4129,6 @@ static void dxpui_path_sent(const dxpu_channel *ch, dxpui_path *p, uint32_t byte
 }
 
 /* ---- Which path ---- */
-
 /* When p may carry a data frame: 0 at once, DXPU_NEVER not before an acknowledgement. */
 static uint64_t dxpui_path_when(const dxpu_channel *ch, const dxpui_path *p)
 {
@@ -4201,7 +4162,6 @@ static uint8_t dxpui_ack_path(const dxpu_channel *ch)
 }
 
 /* ---- Loss ---- */
-
 /* What we know of the data frame `seq`, one of the window. */
 static dxpui_sent *dxpui_sent_of(const dxpu_channel *ch, uint32_t seq)
 {
@@ -4257,7 +4217,6 @@ static void dxpui_detect_loss(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 }
 
 /* ---- Leaving a path, and coming back ---- */
-
 /* The next known path after `path`, itself when there is no other. */
 static uint8_t dxpui_path_after(const dxpu_channel *ch, uint8_t path)
 {
@@ -4337,7 +4296,6 @@ static void dxpui_path_timeout(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 }
 
 /* ---- Probes: is it alive, how far is it, does it carry the limit (P-1 ff.) ---- */
-
 /* When a probe, or the answer to one, wants to leave on p. */
 static uint64_t dxpui_probe_due(const dxpu_channel *ch, const dxpui_path *p)
 {
@@ -4402,9 +4360,7 @@ static bool dxpui_all_silent(const dxpu_channel *ch, uint64_t now_ns)
 }
 
 /* ==== 15'  Channel: sending =================================================================== */
-
 /* ---- Queues ---- */
-
 static int dxpui_may_submit(const dxpu_channel *ch)
 {
     if (ch->state == DXPU_STATE_FAILED)
@@ -4522,7 +4478,6 @@ static int dxpui_pick(const dxpu_channel *ch, bool *starved)
 }
 
 /* ---- Frames ---- */
-
 /* Put an element of the sent list into a frame, a TLP from byte *at on; what came of that. */
 static int dxpui_place_element(const dxpu_channel *ch, dxpu_builder *b, uint32_t element,
                                uint16_t *at)
@@ -4747,7 +4702,6 @@ static int dxpui_emit_reason(dxpu_channel *ch, uint8_t kind, uint8_t b1, uint8_t
 }
 
 /* ---- Timers ---- */
-
 /* What time alone brings about.  DXPU_OK or the fatal error. */
 static int dxpui_timers(dxpu_channel *ch, uint64_t now_ns)
 {
@@ -4781,10 +4735,13 @@ static bool dxpui_drained(const dxpu_channel *ch)
 }
 
 /* ---- emit ---- */
-
 /* Frames of the handshake and the end, repeated with back-off until the peer has answered. */
 static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
 {
+    if (ch->send_reset) {
+        ch->send_reset = 0;
+        return dxpui_emit_reason(ch, DXPU_KIND_RESET, DXPU_WIRE_VERSION, DXPU_WIRE_VERSION, out);
+    }
     if (ch->send_answer) {
         ch->send_answer = 0;
         return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, DXPU_CLOSE_ANSWER, 0, out);
@@ -4794,9 +4751,8 @@ static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
         ch->next_try_ns = now_ns + dxpui_backed_off(ch, &ch->paths[0], ch->tries - 1u);
         if (ch->state == DXPU_STATE_OPENING) {
             ch->frame_limit = ch->cfg.frame_limit_bytes;
-            if (ch->tries % 4 == 0)
-                ch->frame_limit =
-                    DXPU_FRAME_MIN_LIMIT_BYTES; /* in case no path carries more: P-3 */
+            if (ch->tries % 4 == 0) /* in case no path carries more: P-3 */
+                ch->frame_limit = DXPU_FRAME_MIN_LIMIT_BYTES;
             uint8_t path = (uint8_t)((ch->tries - 1 + ch->tries / 5) % ch->cfg.paths);
             return dxpui_emit_offer(ch, DXPU_KIND_OPEN, path, out);
         }
@@ -4874,13 +4830,7 @@ DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, 
     DXPU_ASSERT(!ch->busy);
     if (cap < ch->cfg.frame_limit_bytes)
         return DXPU_E_ROOM;
-    int n = 0, rc = dxpui_timers(ch, now_ns);
-    if (ch->send_reset) {
-        ch->send_reset = 0;
-        n = dxpui_emit_reason(ch, DXPU_KIND_RESET, DXPU_WIRE_VERSION, DXPU_WIRE_VERSION, out);
-    }
-    if (n == 0)
-        n = dxpui_emit_control(ch, now_ns, out);
+    int rc = dxpui_timers(ch, now_ns), n = dxpui_emit_control(ch, now_ns, out);
     if (n == 0 && rc == DXPU_OK && dxpui_sequenced(ch))
         n = dxpui_emit_sequenced(ch, now_ns, out);
     *path = n > 0 ? out[DXPU_FRAME_PATH] : 0;
@@ -4919,9 +4869,7 @@ DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch)
 }
 
 /* ==== 16'  Channel: receiving ================================================================= */
-
 /* ---- Acknowledgements ---- */
-
 static void dxpui_acked(dxpu_channel *ch, uint32_t seq, const dxpu_frame *f, uint64_t now_ns)
 {
     dxpui_sent *s = dxpui_sent_of(ch, seq);
@@ -5010,7 +4958,6 @@ static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
 }
 
 /* ---- Records ---- */
-
 /* Check a body without using it: every record well formed, every TLP header what its record says,
    payload records only where payload is due.  The first may continue a TLP of an earlier frame. */
 static int dxpui_body_check(dxpu_bytes body, unsigned *events)
@@ -5022,11 +4969,10 @@ static int dxpui_body_check(dxpu_bytes body, unsigned *events)
     *events = 0;
     while ((rc = dxpu_record_next(&body, &r)) == DXPU_OK) {
         if (r.type == DXPU_RECORD_PAYLOAD) {
-            if (left != UINT32_MAX) {
-                if (r.bytes.len > left)
-                    return DXPU_E_RECORD; /* W-42 */
+            if (r.bytes.len > left)
+                return DXPU_E_RECORD; /* W-42 */
+            if (left != UINT32_MAX)
                 left -= (uint32_t)r.bytes.len;
-            }
             continue;
         }
         if (left != UINT32_MAX && left != 0)
@@ -5218,7 +5164,6 @@ static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events,
 }
 
 /* ---- Frames of each kind ---- */
-
 static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
 {
     dxpu_offer o;
@@ -5256,10 +5201,9 @@ static int dxpui_on_close(dxpu_channel *ch, const dxpu_frame *f)
 {
     if (f->body.len < 4)
         return DXPU_E_SHORT;
-    bool answer = (f->body.ptr[1] & DXPU_CLOSE_ANSWER) != 0;
     if (ch->state == DXPU_STATE_OPENING)
         return DXPU_E_STATE;
-    if (!answer)
+    if (!(f->body.ptr[1] & DXPU_CLOSE_ANSWER))
         ch->send_answer = 1;
     if (ch->state == DXPU_STATE_UP || ch->state == DXPU_STATE_ACCEPTED)
         ch->reason = f->body.ptr[0];
@@ -5288,13 +5232,6 @@ static int dxpui_on_probe(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
         dxpui_probe_answered(ch, p, now_ns - cookie);
     }
     return DXPU_OK;
-}
-
-static int dxpui_on_reset(dxpu_channel *ch, const dxpu_frame *f)
-{
-    if (f->body.len < 4)
-        return DXPU_E_SHORT;
-    return dxpui_fail(ch, DXPU_E_RESET, f->body.ptr[0], false);
 }
 
 /* All checks come before the first change: what is refused has no effect. */
@@ -5333,7 +5270,9 @@ static int dxpui_dispatch(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     case DXPU_KIND_ACCEPT:
         return dxpui_on_offer(ch, f, now_ns);
     case DXPU_KIND_RESET:
-        return dxpui_on_reset(ch, f);
+        if (f->body.len < 4)
+            return DXPU_E_SHORT;
+        return dxpui_fail(ch, DXPU_E_RESET, f->body.ptr[0], false);
     case DXPU_KIND_CLOSE:
         return dxpui_on_close(ch, f);
     case DXPU_KIND_PROBE:
@@ -5389,7 +5328,6 @@ DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt
 }
 
 /* ---- The consumer ---- */
-
 static bool dxpui_rx_offered(const dxpu_channel *ch, unsigned cls, dxpui_item *it)
 {
     const dxpui_fifo *f = &ch->rx[cls];
