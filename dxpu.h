@@ -4233,8 +4233,8 @@ static void dxpui_path_leave(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
     dxpui_path *p = &ch->paths[path];
     for (uint32_t seq = ch->una; seq != ch->nxt; seq++) {
         const dxpui_sent *s = dxpui_sent_of(ch, seq);
-        if (s->path == path && s->state == 0)
-            dxpui_mark_lost(ch, seq);
+        if (s->path == path && (s->state == 0 || seq == ch->una))
+            dxpui_mark_lost(ch, seq); /* una: see dxpui_path_waits() */
     }
     ch->count.path_down += p->usable;
     ch->fallback = dxpui_path_after(ch, path);
@@ -4948,12 +4948,14 @@ static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
     }
     for (uint8_t i = 0; i < ch->cfg.paths; i++) {
         dxpui_path *p = &ch->paths[i];
-        if (!p->progress)
-            continue;
-        p->progress = false;
-        dxpui_detect_loss(ch, i, now_ns);
-        dxpui_window_grow(ch, p);
-        p->timer_ns = dxpui_path_waits(ch, i) ? now_ns + dxpui_path_wait(ch, p) : DXPU_NEVER;
+        if (p->progress) {
+            p->progress = false;
+            dxpui_detect_loss(ch, i, now_ns);
+            dxpui_window_grow(ch, p);
+            p->timer_ns = DXPU_NEVER;
+        }
+        if (p->timer_ns == DXPU_NEVER && dxpui_path_waits(ch, i))
+            p->timer_ns = now_ns + dxpui_path_wait(ch, p); /* una may be its, by another's ack */
     }
 }
 

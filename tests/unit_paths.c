@@ -385,6 +385,43 @@ static void test_d15_other_losses_first(void **state)
     rig_free(&r);
 }
 
+/* The oldest frame was acknowledged selectively, but its link events have no room yet (D-36): some
+   path asks for it again, in case the word that it is stored is lost. */
+static void test_d15_oldest_was_sacked(void **state)
+{
+    (void)state;
+    for (int leave = 0; leave < 2; leave++) {
+        up(2, false);
+        make_usable(1);
+        submit_big(1);
+        assert_int_equal(burst(), 1);
+        path(0)->usable = leave; /* the second frame goes over the path that is left, or over 1 */
+        submit_big(1);
+        assert_int_equal(burst(), 1);
+        path(0)->usable = true;
+        r.say.sack = 1;
+        ack_after(RIG_SEQ, 100000);
+        r.say.sack = 0;
+        uint32_t lost = r.ch.lost;
+        ack_after(RIG_SEQ + 1, 100000);
+        assert_int_equal(lost, 0);
+        assert_int_equal(r.ch.una, RIG_SEQ + 1);
+        if (leave) {
+            dxpui_path_leave(&r.ch, 0, r.now_ns);
+            dxpui_path_leave(&r.ch, 0, r.now_ns); /* again: it is marked already */
+        } else {
+            assert_true(path(1)->timer_ns != DXPU_NEVER);
+            r.now_ns = path(1)->timer_ns;
+        }
+        uint64_t again = r.ch.count.tx_retransmits;
+        burst();
+        assert_int_equal(r.ch.count.tx_retransmits, again + 1);
+        ack_after(RIG_SEQ + 2, 100000);
+        assert_int_equal(r.ch.una, r.ch.nxt);
+        rig_free(&r);
+    }
+}
+
 /* ---- knowing paths ---- */
 
 static void test_p1_p2_acceptor_learns(void **state)
@@ -884,6 +921,7 @@ int main(void)
         cmocka_unit_test(test_d19_which_transmission),
         cmocka_unit_test(test_d14_beyond_the_sack),
         cmocka_unit_test(test_d15_other_losses_first),
+        cmocka_unit_test(test_d15_oldest_was_sacked),
         cmocka_unit_test(test_p1_p2_acceptor_learns),
         cmocka_unit_test(test_p3_padding),
         cmocka_unit_test(test_p3_acceptor_goes_down),
