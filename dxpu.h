@@ -3954,11 +3954,16 @@ DXPU_API bool dxpu_channel_contain(dxpu_channel *ch, dxpu_request *out)
         out->left_bytes = 0;
         out->done = true;
     }
-    for (unsigned cls = 0; cls < DXPU_CLASSES && !found; cls++)
-        ch->count.contain_dropped +=
-            dxpui_fifo_clear(&ch->tx[cls]) + dxpui_fifo_clear(&ch->rx[cls]);
-    if (!found && ch->cfg.tags)
-        found = dxpu_tags_pop(ch->cfg.tags, out);
+    if (!found) {
+        uint32_t events = ch->event_tail - ch->event_head + ch->rx_event_tail - ch->rx_event_head;
+        ch->event_head = ch->event_next = ch->event_tail;
+        ch->rx_event_head = ch->rx_event_tail;
+        ch->count.contain_dropped += events;
+        for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+            ch->count.contain_dropped +=
+                dxpui_fifo_clear(&ch->tx[cls]) + dxpui_fifo_clear(&ch->rx[cls]);
+        found = ch->cfg.tags && dxpu_tags_pop(ch->cfg.tags, out);
+    }
     ch->count.contained += found;
     return found;
 }

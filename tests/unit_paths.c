@@ -762,6 +762,7 @@ static void test_p10_spread(void **state)
 static void test_d60_containment(void **state)
 {
     dxpu_request q;
+    dxpu_event e;
     (void)state;
     rig_config(&r);
     rig_tags(&r);
@@ -799,10 +800,19 @@ static void test_d60_containment(void **state)
     rig_up(&r);
     static const uint8_t close[4] = { DXPU_REASON_SHUTDOWN };
     assert_int_equal(rig_put_tlp(&r, rig_cpl(1, 64, 64, 0)), DXPU_OK);
+    assert_int_equal(rig_put_events(&r, 2, 0), DXPU_OK);
+    assert_int_equal(dxpu_channel_take(&r.ch, DXPU_COMPLETION, r.now_ns), DXPU_OK);
+    assert_true(dxpu_channel_peek_event(&r.ch, &e));
+    assert_int_equal(dxpu_channel_submit_event(&r.ch, &e), DXPU_OK);
+    assert_int_equal(rig_put_tlp(&r, rig_cpl(1, 64, 64, 0)), DXPU_OK);
     assert_int_equal(rig_put(&r, DXPU_KIND_CLOSE, close, sizeof close), DXPU_OK);
     assert_int_equal(r.ch.state, DXPU_STATE_CLOSED);
+    assert_true(dxpu_channel_peek_event(&r.ch, &e)); /* what had come may still be taken */
     assert_false(dxpu_channel_contain(&r.ch, &q));
-    assert_int_equal(r.ch.count.contain_dropped, 1);
+    assert_false(dxpu_channel_peek_event(&r.ch, &e));
+    assert_int_equal(r.ch.count.contain_dropped, 4); /* a completion, two events, one of ours */
+    assert_false(dxpu_channel_contain(&r.ch, &q));
+    assert_int_equal(r.ch.count.contain_dropped, 4);
     rig_free(&r);
 }
 
