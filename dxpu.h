@@ -4222,13 +4222,14 @@ static void dxpui_detect_loss(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 }
 
 /* ---- Leaving a path, and coming back ---- */
-/* The next known path after `path`, itself when there is no other. */
+/* The next known path after one that is known, itself when there is no other. */
 static uint8_t dxpui_path_after(const dxpu_channel *ch, uint8_t path)
 {
     unsigned i = path;
+    DXPU_ASSERT(ch->paths[path].known); /* which ends the loop */
     do
         i = (i + 1) % ch->cfg.paths;
-    while (!ch->paths[i].known && i != path);
+    while (!ch->paths[i].known);
     return (uint8_t)i;
 }
 
@@ -4602,14 +4603,25 @@ static int dxpui_finish(dxpu_channel *ch, dxpu_frame *f, uint8_t *out, size_t bo
     return (int)total;
 }
 
+/* A frame with sequence and acknowledgements, its body at its place in out. */
+static int dxpui_emit_full(dxpu_channel *ch, uint64_t now_ns, uint8_t kind, uint8_t path,
+                           uint32_t seq, uint8_t *out, size_t body_bytes)
+{
+    dxpu_frame f;
+    dxpui_zero(&f, sizeof f);
+    f.kind = kind;
+    f.path = path;
+    f.sequence = seq;
+    dxpui_fill_acks(ch, &f, now_ns);
+    return dxpui_finish(ch, &f, out, body_bytes);
+}
+
 static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint32_t seq,
                            uint8_t *out)
 {
     dxpui_sent *s = dxpui_sent_of(ch, seq);
     dxpui_path *p = &ch->paths[path];
-    dxpu_frame f;
     dxpu_builder b;
-    dxpui_zero(&f, sizeof f);
     dxpu_builder_init(&b, out + DXPU_FRAME_FULL_BYTES, dxpui_body_max(ch, ch->frame_limit));
     if (seq == ch->nxt) {
         dxpui_fill(ch, s, &b);
@@ -4619,10 +4631,6 @@ static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint
         dxpui_refill(ch, s, &b);
         ch->count.tx_retransmits++;
     }
-    f.kind = DXPU_KIND_DATA;
-    f.path = path;
-    f.sequence = seq;
-    dxpui_fill_acks(ch, &f, now_ns);
     s->state = 0;
     s->sent_ns = now_ns;
     s->packet_lo = (uint32_t)ch->packet;
@@ -4632,18 +4640,7 @@ static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint
         p->suspect = true;
     p->log[p->index & (2 * ch->cfg.window_frames - 1)] = (uint16_t)seq;
     dxpui_path_sent(ch, p, dxpui_sent_bytes(ch, s), now_ns);
-    return dxpui_finish(ch, &f, out, b.used);
-}
-
-static int dxpui_emit_plain(dxpu_channel *ch, uint64_t now_ns, uint8_t kind, uint8_t *out)
-{
-    dxpu_frame f;
-    dxpui_zero(&f, sizeof f);
-    f.kind = kind;
-    f.path = dxpui_ack_path(ch);
-    f.sequence = ch->nxt;
-    dxpui_fill_acks(ch, &f, now_ns);
-    return dxpui_finish(ch, &f, out, 0);
+    return dxpui_emit_full(ch, now_ns, DXPU_KIND_DATA, path, seq, out, b.used);
 }
 
 /* A frame without sequence; `bytes` of body, the first `given` of them from the caller. */
@@ -4793,7 +4790,7 @@ static int dxpui_emit_blocked(dxpu_channel *ch, uint64_t now_ns, bool starved, u
         ch->blocked_tries++;
     ch->blocked_at_ns = now_ns + dxpui_backed_off(ch, p, ch->blocked_tries);
     ch->count.tx_blocked++;
-    return dxpui_emit_plain(ch, now_ns, DXPU_KIND_BLOCKED, out);
+    return dxpui_emit_full(ch, now_ns, DXPU_KIND_BLOCKED, dxpui_ack_path(ch), ch->nxt, out, 0);
 }
 
 /* The next frame marked lost. */
@@ -4820,7 +4817,7 @@ static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
     int n = dxpui_emit_blocked(ch, now_ns, starved && !fresh && !ch->lost, out);
     bool last = ch->state == DXPU_STATE_DRAINING && dxpui_drained(ch);
     if (n == 0 && (ch->ack_now || (last && ch->unacked))) /* a close ends the peer's waiting */
-        n = dxpui_emit_plain(ch, now_ns, DXPU_KIND_ACK, out);
+        n = dxpui_emit_full(ch, now_ns, DXPU_KIND_ACK, dxpui_ack_path(ch), ch->nxt, out, 0);
     if (n == 0 && last) {
         dxpui_go(ch, DXPUI_EV_DRAINED);
         dxpui_try_now(ch, now_ns);
