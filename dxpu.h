@@ -718,7 +718,6 @@ DXPU_API void dxpu_credit_add(dxpu_credits *c, unsigned cls, uint32_t data_units
 DXPU_API bool dxpu_credit_raise(dxpu_credits *limit, const dxpu_credits *offered);
 
 /* -- Tags: every non-posted request in flight, as its requester's side knows it (F-20 ff.). -- */
-
 /* how many tags one requester may use, and which (Base Spec 2.2.6.2): 0..31, 0..255, or 256..1023,
    10-bit tags whose upper two bits are never 0 */
 enum { DXPU_TAGS_32 = 32, DXPU_TAGS_256 = 256, DXPU_TAGS_768 = 768 };
@@ -1523,7 +1522,6 @@ DXPU_API const char *dxpu_tlp_type_name(unsigned type)
 }
 
 /* -- Prefixes (T-20 ff.) -- */
-
 DXPU_API const char *dxpu_tlp_prefix_name(uint32_t prefix, bool *local)
 {
     static const uint8_t byte0[] = { 0x80, 0x8e, 0x8f, 0x90, 0x91, 0x92, 0x9e, 0x9f };
@@ -1759,7 +1757,6 @@ DXPU_API int dxpu_tlp_decode_header(dxpu_bytes tlp, dxpu_tlp *out)
 }
 
 /* -- The rules (T-5 ff.), on the struct, for decode and encode; the first one broken answers. -- */
-
 typedef struct dxpui_message_row {
     const char *name;
     uint8_t code, routing, data, down, up;
@@ -2034,7 +2031,6 @@ DXPU_API int dxpu_tlp_encode(const dxpu_tlp *t, uint8_t *out, size_t cap, size_t
 }
 
 /* -- CRCs (T-60 ff.) -- */
-
 DXPU_API void dxpu_tlp_crc_store(uint32_t crc, uint8_t out[4])
 {
     out[0] = (uint8_t)crc;
@@ -2080,7 +2076,6 @@ DXPU_API uint32_t dxpu_tlp_lcrc(uint16_t sequence, dxpu_bytes tlp)
 }
 
 /* -- Byte enables, requests, completions (T-50 ff.) -- */
-
 DXPU_API bool dxpu_crosses_4k(uint64_t address, uint32_t bytes)
 {
     return (address & 0xfff) + bytes > 4096;
