@@ -250,7 +250,7 @@ enum { DXPU_POSTED = 0, DXPU_NONPOSTED = 1, DXPU_COMPLETION = 2, DXPU_CLASSES = 
     X(E_STATE, -61, "peer: a frame that this state of the channel does not expect")                \
     X(E_EPOCH, -62, "peer: a lease epoch below the highest seen; it holds an old lease")           \
     X(E_OFFER, -63, "peer: an open or accept with a value outside its range")                      \
-    X(E_PATH, -66, "peer: a probe of a path that is not configured here")                          \
+    X(E_PATH, -66, "peer: an open or probe over a path that is not configured here")               \
     X(E_CPL_UNEXPECTED, -64, "peer: a completion that no request in flight asked for")             \
     X(E_CPL_BYTES, -65, "peer: a completion with other bytes than its request still expects")      \
     X(E_AGAIN, -80, "later: no room in this queue; ask again after an acknowledgement")            \
@@ -312,7 +312,7 @@ DXPU_API const char *dxpu_error_name(int error);
     X(rx_ack, "refused: acknowledgement of what was not sent")                                     \
     X(rx_state, "refused: not expected in this state")                                             \
     X(rx_offer, "refused: open or accept out of range")                                            \
-    X(rx_path, "refused: probe of a path that is not configured")                                  \
+    X(rx_path, "refused: open or probe over a path that is not configured")                        \
     X(rx_cpl_refused, "completions dropped: not asked for, or other bytes than asked")             \
     X(rx_events_ignored, "link events of a type this version does not know")                       \
     X(contained, "requests that dxpu_channel_contain() named")                                     \
@@ -3796,7 +3796,7 @@ static int dxpui_establish(dxpu_channel *ch, const dxpu_offer *o, uint8_t path, 
     ch->remote_id = o->channel;
     ch->tx_window = (uint32_t)dxpui_min64(ch->cfg.window_frames, o->window_frames);
     dxpui_set_limit(ch, ch->cfg.frame_limit_bytes, o->frame_limit_bytes);
-    ch->heard_path = path < ch->cfg.paths ? path : 0;
+    ch->heard_path = path < ch->cfg.paths ? path : 0; /* W-6, of an accept */
     ch->paths[ch->heard_path].known = ch->paths[ch->heard_path].usable = true;
     ch->paths[ch->heard_path].heard_ns = now_ns;
     ch->hold_ns = dxpui_min64(ch->hold_ns, dxpui_ns(o->hold_ms));
@@ -3867,6 +3867,8 @@ static int dxpui_admit(dxpu_channel *ch, uint8_t *pkt, size_t len, dxpu_frame *f
     if (f->kind == DXPU_KIND_OPEN && ch->state != DXPU_STATE_IDLE &&
         (f->body.len < DXPU_OFFER_BYTES || dxpui_load32(f->body.ptr) != ch->remote_id))
         return DXPU_E_STATE; /* another incarnation's; its packet numbers are not ours: D-49 */
+    if (f->kind == DXPU_KIND_OPEN && f->path >= ch->cfg.paths)
+        return DXPU_E_PATH; /* P-4: it could not be answered there */
     return f->kind == DXPU_KIND_RESET || dxpui_replay_mark(ch, f->packet) ? DXPU_OK : DXPU_E_REPLAY;
 }
 
@@ -4030,6 +4032,13 @@ DXPU_API int dxpu_channel_path(const dxpu_channel *ch, unsigned path, dxpu_path_
 }
 
 /* ---- Time ---- */
+/* When an acknowledgement is overdue, the peer's waiting for company included (D-11, D-17). */
+static uint64_t dxpui_path_tail(const dxpu_channel *ch, const dxpui_path *p)
+{
+    uint64_t delay = ch->cfg.ack_delay_ns;
+    return p->srtt_ns + dxpui_max64(4 * p->rttvar_ns, delay) + delay;
+}
+
 /* RFC 6298 with a floor of rto_min (D-11). */
 static void dxpui_rtt_sample(const dxpu_channel *ch, dxpui_path *p, uint64_t rtt)
 {
@@ -4043,7 +4052,7 @@ static void dxpui_rtt_sample(const dxpu_channel *ch, dxpui_path *p, uint64_t rtt
         p->rttvar_ns = p->rttvar_ns - p->rttvar_ns / 4 + diff / 4;
         p->srtt_ns = p->srtt_ns - p->srtt_ns / 8 + rtt / 8;
     }
-    p->rto_ns = dxpui_max64(ch->cfg.rto_min_ns, p->srtt_ns + 4 * p->rttvar_ns);
+    p->rto_ns = dxpui_max64(ch->cfg.rto_min_ns, dxpui_path_tail(ch, p));
 }
 
 /* Open and accept, or accept and what follows, each sent once, tell a round trip (D-10). */
@@ -4068,10 +4077,7 @@ static uint64_t dxpui_backed_off(const dxpu_channel *ch, const dxpui_path *p, un
 static uint64_t dxpui_path_wait(const dxpu_channel *ch, const dxpui_path *p)
 {
     uint64_t rto = dxpui_backed_off(ch, p, p->timeouts ? p->timeouts - 1u : 0);
-    if (p->timeouts || p->srtt_ns == 0)
-        return rto;
-    uint64_t delay = ch->cfg.ack_delay_ns;
-    return dxpui_min64(rto, p->srtt_ns + dxpui_max64(4 * p->rttvar_ns, delay) + delay);
+    return p->timeouts || p->srtt_ns == 0 ? rto : dxpui_min64(rto, dxpui_path_tail(ch, p));
 }
 
 /* ---- Congestion: RFC 9002's NewReno, see spec/paths.md ---- */
@@ -4098,19 +4104,29 @@ static void dxpui_window_count(dxpui_path *p, uint32_t index, uint32_t bytes)
         p->counted += bytes;
 }
 
-/* An acknowledgement has been worked through, its losses too: grow by what counted (P-21, P-22). */
+/* An acknowledgement has been worked through, its losses too: grow by what counted (P-21), later by
+   one frame for each window of it (P-22). */
 static void dxpui_window_grow(const dxpu_channel *ch, dxpui_path *p)
 {
-    uint64_t most = 2 * (uint64_t)ch->cfg.window_frames * ch->frame_limit, more = p->counted;
-    p->counted = 0;
-    if (p->recovering || more == 0)
-        return;
-    if (p->window >= p->threshold)
-        more = dxpui_max64(1, more * ch->frame_limit / p->window);
-    p->window = (uint32_t)dxpui_min64(p->window + more, most);
+    uint32_t most = 2 * ch->cfg.window_frames * ch->frame_limit, more = p->counted;
+    if (p->window >= p->threshold && !p->recovering) {
+        more = p->counted >= p->window ? ch->frame_limit : 0;
+        p->counted -= more ? p->window : 0;
+    } else {
+        p->counted = 0;
+    }
+    if (!p->recovering)
+        p->window = most - p->window > more ? p->window + more : most;
 }
 
-/* A data frame leaves on p: count it, and tell when the next may (P-26). */
+/* How long `bytes` take at the pace of p (P-26).  32-bit divisions: others need a library. */
+static uint64_t dxpui_pace(const dxpui_path *p, uint32_t bytes)
+{
+    uint32_t rate = p->window + (p->window < p->threshold ? p->window : p->window / 4);
+    return p->srtt_ns * ((bytes << 16) / rate) >> 16;
+}
+
+/* A data frame leaves on p: count it, and tell when the next may. */
 static void dxpui_path_sent(const dxpu_channel *ch, dxpui_path *p, uint32_t bytes, uint64_t now_ns)
 {
     p->urgent = false;
@@ -4120,12 +4136,11 @@ static void dxpui_path_sent(const dxpu_channel *ch, dxpui_path *p, uint32_t byte
     if (p->timer_ns == DXPU_NEVER)
         p->timer_ns = now_ns + dxpui_path_wait(ch, p);
     p->index++;
-    uint64_t rate = (uint64_t)p->window * (p->window < p->threshold ? 8 : 5); /* 2, 1.25 (x 4) */
-    uint64_t per_frame = p->srtt_ns * 4 * ch->frame_limit / rate;
-    uint64_t slack = dxpui_max64(DXPUI_WINDOW_FIRST * per_frame, DXPUI_PACE_NS);
-    if (dxpui_later(p->pace_ns, slack) < now_ns)
-        p->pace_ns = now_ns - slack;
-    p->pace_ns += p->srtt_ns * 4 * bytes / rate;
+    uint64_t burst = DXPUI_WINDOW_FIRST * dxpui_pace(p, ch->frame_limit);
+    burst = dxpui_max64(burst, DXPUI_PACE_NS);
+    if (dxpui_later(p->pace_ns, burst) < now_ns)
+        p->pace_ns = now_ns - burst;
+    p->pace_ns += dxpui_pace(p, bytes);
 }
 
 /* ---- Which path ---- */
@@ -4325,11 +4340,13 @@ static void dxpui_probe_next(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
     p->probe_ns = now_ns;
 }
 
-static void dxpui_probe_answered(dxpu_channel *ch, dxpui_path *p, uint64_t rtt)
+static void dxpui_probe_answered(dxpu_channel *ch, dxpui_path *p, uint64_t sent_ns, uint64_t now_ns)
 {
     p->awaiting = p->suspect = false;
-    p->missed = p->timeouts = 0;
-    dxpui_rtt_sample(ch, p, rtt);
+    p->missed = p->timeouts = 0; /* ends the back-off, as an acknowledgement does */
+    dxpui_rtt_sample(ch, p, now_ns - sent_ns);
+    if (p->timer_ns != DXPU_NEVER)
+        p->timer_ns = dxpui_min64(p->timer_ns, now_ns + dxpui_path_wait(ch, p));
     if (!p->usable && ++p->good >= p->need) {
         p->usable = true;
         ch->count.path_up++;
@@ -4631,7 +4648,8 @@ static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint
     s->packet_lo = (uint32_t)ch->packet;
     s->path = path;
     s->index = p->index;
-    if (s->tries < UINT8_MAX && ++s->tries >= DXPUI_SUSPECT)
+    s->tries = (uint8_t)(s->tries < UINT8_MAX ? s->tries + 1 : s->tries);
+    if (s->tries >= DXPUI_SUSPECT)
         p->suspect = true;
     p->log[p->index & (2 * ch->cfg.window_frames - 1)] = (uint16_t)seq;
     dxpui_path_sent(ch, p, dxpui_sent_bytes(ch, s), now_ns);
@@ -5228,7 +5246,7 @@ static int dxpui_on_probe(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
         p->reply_cookie = cookie;
         p->reply_bytes = (uint16_t)f->body.len;
     } else if (p->awaiting && cookie <= p->probe_ns) {
-        dxpui_probe_answered(ch, p, now_ns - cookie);
+        dxpui_probe_answered(ch, p, cookie, now_ns);
     }
     return DXPU_OK;
 }
