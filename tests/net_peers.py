@@ -58,7 +58,17 @@ class Machine(qtest.Machine):
         for bar, offset in enumerate((0, 0x2000, 0x4000, 0x8000)):
             self.do("writel", device + 0x10 + 4 * bar, base + offset)
         self.do("writel", device + 0x04, 0x6)
+        control = self.express(device) + 8  # the port's Max_Payload_Size, as a kernel gives it
+        payload = self.do("readl", self.express(port) + 8) & 0xE0
+        self.do("writel", control, self.do("readl", control) & 0xFF1F | payload)
         return self.do("readl", device) == 0xB500104C
+
+    def express(self, function):
+        """Where its PCI Express capability stands."""
+        at = self.do("readl", function + 0x34) & 0xFC
+        while at and self.do("readl", function + at) & 0xFF != 0x10:
+            at = self.do("readl", function + at) >> 8 & 0xFC
+        return function + at
 
     def put(self, address, data):
         self.ask("write", address, len(data), "0x" + data.hex())

@@ -674,11 +674,11 @@ static void on_describe(void *user, unsigned number, dxpu_control_slot *out)
         return;
     out->epoch = s->epoch;
     out->peer_slot = s->box_slot;
-    control_address_from(s->up ? fabric_peer(s->channel) : &s->path[0].remote, &out->peer);
+    control_address_from(s->channel ? fabric_peer(s->channel) : &s->path[0].remote, &out->peer);
     if (known && s->misfit) {
         out->code = DXPU_CONTROL_CODE_NO_ROOM;
         snprintf(out->note, sizeof out->note, "%.63s", s->note);
-    } else if (s->up) {
+    } else if (s->channel) {
         fabric_paths_text(s->channel, out->note);
     }
 }
