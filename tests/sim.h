@@ -257,7 +257,7 @@ static void sim_from_seed(sim_options *o, uint64_t seed)
     sim_rng r = { seed * 0x2545f4914f6cdd1du + 1 };
     sim_options_default(o);
     o->seed = seed;
-    o->tlps = 60;
+    o->tlps = 60 + sim_below(&r, 150);
 #ifdef DXPU_PATHS_MAX
     o->paths = (uint8_t)(sim_chance(&r, 500) ? 1 : 2 + sim_below(&r, 2));
     o->spread = sim_chance(&r, 500);

@@ -11,8 +11,7 @@ static void sim_log(sim_conn *c, unsigned cls, const uint8_t *bytes, size_t len,
 {
     if (c->logged[cls] == c->log_room[cls]) {
         c->log_room[cls] = 2 * c->log_room[cls] + 64;
-        c->log[cls] =
-            (sim_sent *)sim_grow(c->log[cls], c->log_room[cls] * sizeof *c->log[cls]);
+        c->log[cls] = (sim_sent *)sim_grow(c->log[cls], c->log_room[cls] * sizeof *c->log[cls]);
     }
     sim_sent *e = &c->log[cls][c->logged[cls]++];
     memset(e, 0, sizeof *e);
@@ -102,8 +101,10 @@ static void sim_look(sim *s, sim_conn *from, unsigned cls, dxpu_bytes tlp)
         a[0] = a[1];
         a[1] = b;
     }
-    if (from->seen[cls] >= from->logged[cls])
-        return; /* the control has broken it already */
+    if (from->seen[cls] >= from->logged[cls]) { /* the control has doubled the last */
+        sim_check(s, from, cls, view);
+        return;
+    }
     uint32_t posted = from->seen[DXPU_POSTED];
     const sim_sent *e = &from->log[cls][from->seen[cls]];
     if (cls != DXPU_POSTED && !e->may_pass && e->order && posted < from->logged[DXPU_POSTED] &&

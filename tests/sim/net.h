@@ -111,8 +111,8 @@ typedef struct sim_link {
     uint64_t delay_ns, jitter_ns; /* one way; jitter reorders */
     uint32_t mtu_bytes;           /* longer frames vanish; 0: any length passes */
     uint64_t lose_data;           /* bit i: the i-th data frame from now on is lost */
-    uint32_t dead; /* reasons for which nothing gets through */
-    sim_queue *queue; /* NULL: no limit */
+    uint32_t dead;                /* reasons for which nothing gets through */
+    sim_queue *queue;             /* NULL: no limit */
     uint32_t in_burst;
 } sim_link;
 

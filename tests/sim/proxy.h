@@ -340,7 +340,8 @@ static void sim_check_hold(sim *s, sim_conn *c, unsigned state)
     uint64_t now_ns = sim_clock(s, c), hold_ns = c->ch.hold_ns;
     if (now_ns - c->heard_ns < hold_ns && (!c->asked_ns || now_ns - c->asked_ns < hold_ns))
         sim_fail(s, "ended by hold though frames came", now_ns - c->heard_ns, c->end);
-    if (up && !peer->gone && !c->pair->clock_jumped && peer->sent - c->peer_sent < 3)
+    up = up && !peer->gone && now_ns - c->heard_ns >= hold_ns;
+    if (up && !c->pair->clock_jumped && peer->sent - c->peer_sent < 3)
         sim_fail(s, "ended by hold though the other end hardly sent", peer->sent - c->peer_sent,
                  c->end);
 }
@@ -561,9 +562,9 @@ static void sim_arrive(sim *s, sim_event *e)
     sim_conn *c = NULL;
     p->under_way--;
     if (dxpu_frame_peek(datagram, &kind, &id) == DXPU_OK)
-        c = kind != DXPU_KIND_OPEN  ? sim_find(&p->end[e->to], id)
-            : e->to == SIM_BOX ? sim_welcome(s, p, e->bytes, e->len)
-                               : NULL;
+        c = kind != DXPU_KIND_OPEN ? sim_find(&p->end[e->to], id)
+            : e->to == SIM_BOX     ? sim_welcome(s, p, e->bytes, e->len)
+                                   : NULL;
     if (c && (c->gone || c->over) && kind != DXPU_KIND_OPEN)
         s->count.old_frames++;
     if (c && !c->gone) {

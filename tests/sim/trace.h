@@ -18,7 +18,8 @@ static const char *const sim_end_names[2] = { "host", "box" };
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
 #endif
-static void sim_say(sim *s, const char *who, const char *format, ...)
+static void
+sim_say(sim *s, const char *who, const char *format, ...)
 {
     char line[400];
     va_list args;

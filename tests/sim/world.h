@@ -85,13 +85,13 @@ typedef struct sim_conn {
     dxpu_tag_entry tag_entries[SIM_TAGS];
     struct sim_pair *pair;
     uint8_t end;
-    uint8_t number; /* at this end, from 0 */
-    uint32_t id;    /* under which it receives */
-    unsigned state; /* as last seen */
-    bool mute;      /* a control: what it sends is not sent */
-    bool gone;      /* its proxy crashed: it sends and hears nothing */
-    bool over;      /* closed or failed, and contained */
-    bool blocked;   /* what it wants to submit was not taken */
+    uint8_t number;           /* at this end, from 0 */
+    uint32_t id;              /* under which it receives */
+    unsigned state;           /* as last seen */
+    bool mute;                /* a control: what it sends is not sent */
+    bool gone;                /* its proxy crashed: it sends and hears nothing */
+    bool over;                /* closed or failed, and contained */
+    bool blocked;             /* what it wants to submit was not taken */
     uint64_t wake_ns, app_ns; /* the timers that count */
     /* what it submitted, by class, and how much of it the other end has taken */
     sim_sent *log[4];
