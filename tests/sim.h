@@ -23,7 +23,7 @@
 #include "sim/faults.h"
 
 /* All that was submitted has come out, and nothing is under way. */
-static bool sim_pair_rests(const sim *s, const sim_pair *p)
+static inline bool sim_pair_rests(const sim *s, const sim_pair *p)
 {
     for (int i = 0; i < 2; i++) {
         const sim_conn *c = p->end[i].live, *peer = p->end[1 - i].live;
@@ -37,11 +37,11 @@ static bool sim_pair_rests(const sim *s, const sim_pair *p)
                 return false;
         }
     }
-    return p->under_way == 0 && s->faults_left == 0;
+    return p->under_way == 0 && s->faults_left == 0 && s->now_ns >= s->o.until_ns;
 }
 
 /* At rest: look at the books, then close or be done. */
-static void sim_pair_settle(sim *s, sim_pair *p)
+static inline void sim_pair_settle(sim *s, sim_pair *p)
 {
     bool closed = p->closing && !p->end[0].live && !p->end[1].live;
     if (p->done || (!closed && (p->closing || !sim_pair_rests(s, p))))
@@ -59,7 +59,7 @@ static void sim_pair_settle(sim *s, sim_pair *p)
     s->undone--;
 }
 
-static void sim_moods(sim *s, sim_conn *c)
+static inline void sim_moods(sim *s, sim_conn *c)
 {
     if (s->o.refuse && sim_chance(&s->rng, 20)) {
         c->refused = sim_below(&s->rng, 3);
@@ -73,7 +73,7 @@ static void sim_moods(sim *s, sim_conn *c)
     }
 }
 
-static void sim_app(sim *s, sim_conn *c)
+static inline void sim_app(sim *s, sim_conn *c)
 {
     sim_end *e = sim_end_of(c);
     if (!sim_is_up(c) || e->live != c || c->pair->done)
@@ -89,7 +89,7 @@ static void sim_app(sim *s, sim_conn *c)
     sim_service(s, c);
 }
 
-static void sim_handle(sim *s, sim_event *e)
+static inline void sim_handle(sim *s, sim_event *e)
 {
     sim_conn *c = (sim_conn *)e->what;
     switch (e->kind) {
@@ -126,7 +126,7 @@ static void sim_handle(sim *s, sim_event *e)
 }
 
 /* Lay everything out; time begins at 1 ms. */
-static void sim_start(sim *s, const sim_options *o)
+static inline void sim_start(sim *s, const sim_options *o)
 {
     memset(s, 0, sizeof *s);
     s->o = *o;
@@ -153,7 +153,7 @@ static void sim_start(sim *s, const sim_options *o)
 }
 
 /* One thing happens.  False when nothing more will, or something is wrong. */
-static bool sim_step(sim *s)
+static inline bool sim_step(sim *s)
 {
     if (s->why[0] || s->undone == 0)
         return false;
@@ -168,14 +168,14 @@ static bool sim_step(sim *s)
 }
 
 /* Run to the end; s->why tells the first broken property.  Call sim_teardown() after. */
-static void sim_run(sim *s, const sim_options *o)
+static inline void sim_run(sim *s, const sim_options *o)
 {
     sim_start(s, o);
     while (sim_step(s))
         ;
 }
 
-static void sim_teardown(sim *s)
+static inline void sim_teardown(sim *s)
 {
     while (s->events.len) {
         sim_event e = sim_pop(&s->events);
@@ -192,7 +192,7 @@ static void sim_teardown(sim *s)
 }
 
 /* A good network of one path: 2 us each way, nothing goes wrong. */
-static void sim_options_default(sim_options *o)
+static inline void sim_options_default(sim_options *o)
 {
     memset(o, 0, sizeof *o);
     o->seed = 1;
@@ -208,7 +208,7 @@ static void sim_options_default(sim_options *o)
     }
 }
 
-static void sim_links_from_seed(sim_options *o, sim_rng *r)
+static inline void sim_links_from_seed(sim_options *o, sim_rng *r)
 {
     uint32_t loss = sim_chance(r, 750) ? sim_below(r, 150) : 0;
     uint32_t dup = sim_chance(r, 500) ? sim_below(r, 100) : 0;
@@ -230,7 +230,7 @@ static void sim_links_from_seed(sim_options *o, sim_rng *r)
     }
 }
 
-static void sim_faults_from_seed(sim_options *o, sim_rng *r)
+static inline void sim_faults_from_seed(sim_options *o, sim_rng *r)
 {
     uint64_t hold_ns = o->hold_ms * 1000000ull;
     o->faults = sim_chance(r, 500) ? 1 + sim_below(r, 3) : 0;
@@ -250,7 +250,7 @@ static void sim_faults_from_seed(sim_options *o, sim_rng *r)
 }
 
 /* The options that a seed stands for. */
-static void sim_from_seed(sim_options *o, uint64_t seed)
+static inline void sim_from_seed(sim_options *o, uint64_t seed)
 {
     static const uint32_t windows[] = { 4, 16, 64, 256 };
     static const uint32_t limits[] = { 1232, 1233, 1235, 1452, 1452, 4096, 8972 };
@@ -258,11 +258,9 @@ static void sim_from_seed(sim_options *o, uint64_t seed)
     sim_options_default(o);
     o->seed = seed;
     o->tlps = 60 + sim_below(&r, 150);
-#ifdef DXPU_PATHS_MAX
     o->paths = (uint8_t)(sim_chance(&r, 500) ? 1 : 2 + sim_below(&r, 2));
     o->spread = sim_chance(&r, 500);
     o->lossless = sim_chance(&r, 300);
-#endif
     sim_links_from_seed(o, &r);
     bool alike = sim_chance(&r, 700);
     for (unsigned i = 0; i < 2; i++) {

@@ -125,10 +125,8 @@ static void test_controls(void **state)
         { SIM_OLD, "altered" },
         { SIM_STALL, "hardly sent" },
         { SIM_GIVE_UP, "though frames came" },
-#ifdef DXPU_PATHS_MAX
         { SIM_FORGET, "left requests unanswered" },
         { SIM_AGAIN, "answered twice" },
-#endif
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

@@ -7,7 +7,8 @@
 /* ---- what was submitted ---- */
 
 /* `t` is NULL for a link event. */
-static void sim_log(sim_conn *c, unsigned cls, const uint8_t *bytes, size_t len, const dxpu_tlp *t)
+static inline void sim_log(sim_conn *c, unsigned cls, const uint8_t *bytes, size_t len,
+                           const dxpu_tlp *t)
 {
     if (c->logged[cls] == c->log_room[cls]) {
         c->log_room[cls] = 2 * c->log_room[cls] + 64;
@@ -28,7 +29,7 @@ static void sim_log(sim_conn *c, unsigned cls, const uint8_t *bytes, size_t len,
 }
 
 /* A request was submitted: it must be answered once.  Its number is its `user`. */
-static void sim_log_request(sim_conn *c)
+static inline void sim_log_request(sim_conn *c)
 {
     if (c->requests == c->answers_room) {
         c->answers_room = 2 * c->answers_room + 64;
@@ -40,7 +41,7 @@ static void sim_log_request(sim_conn *c)
 /* ---- what comes out ---- */
 
 /* D-34: the posted ones that were submitted before `e` and have not come. */
-static void sim_check_passed(sim *s, sim_conn *from, unsigned cls, const sim_sent *e)
+static inline void sim_check_passed(sim *s, sim_conn *from, unsigned cls, const sim_sent *e)
 {
     const sim_sent *posted = from->log[DXPU_POSTED];
     uint32_t i = from->seen[DXPU_POSTED];
@@ -53,7 +54,7 @@ static void sim_check_passed(sim *s, sim_conn *from, unsigned cls, const sim_sen
 }
 
 /* Compare one delivery with what the other side submitted, and its place among the posted. */
-static void sim_check(sim *s, sim_conn *from, unsigned cls, dxpu_bytes tlp)
+static inline void sim_check(sim *s, sim_conn *from, unsigned cls, dxpu_bytes tlp)
 {
     uint32_t i = from->seen[cls];
     if (i >= from->logged[cls]) {
@@ -72,7 +73,7 @@ static void sim_check(sim *s, sim_conn *from, unsigned cls, dxpu_bytes tlp)
 }
 
 /* True when the next two of a class can be told apart. */
-static bool sim_differ(const sim_conn *from, unsigned cls)
+static inline bool sim_differ(const sim_conn *from, unsigned cls)
 {
     const sim_sent *e = &from->log[cls][from->seen[cls]];
     return from->seen[cls] + 1 < from->logged[cls] &&
@@ -80,7 +81,7 @@ static bool sim_differ(const sim_conn *from, unsigned cls)
 }
 
 /* A delivery, through the hands of the control. */
-static void sim_look(sim *s, sim_conn *from, unsigned cls, dxpu_bytes tlp)
+static inline void sim_look(sim *s, sim_conn *from, unsigned cls, dxpu_bytes tlp)
 {
     uint8_t copy[DXPU_TLP_MAX_BYTES];
     dxpu_bytes view = { copy, tlp.len };
@@ -121,7 +122,7 @@ static void sim_look(sim *s, sim_conn *from, unsigned cls, dxpu_bytes tlp)
     sim_check(s, from, cls, view);
 }
 
-static void sim_check_event(sim *s, sim_conn *from, const dxpu_event *e)
+static inline void sim_check_event(sim *s, sim_conn *from, const dxpu_event *e)
 {
     uint32_t i = from->seen[SIM_CLASS_EVENT]++;
     if (i >= from->logged[SIM_CLASS_EVENT] || e->value != i) {
@@ -136,7 +137,7 @@ static void sim_check_event(sim *s, sim_conn *from, const dxpu_event *e)
 }
 
 /* One answer to request `user`: its last completion, or Unsupported Request by containment. */
-static void sim_check_answer(sim *s, sim_conn *c, uint64_t user)
+static inline void sim_check_answer(sim *s, sim_conn *c, uint64_t user)
 {
     if (user >= c->requests)
         sim_fail(s, "an answer to what was not asked", user, c->requests);
@@ -149,7 +150,7 @@ static void sim_check_answer(sim *s, sim_conn *c, uint64_t user)
 /* ---- the books ---- */
 
 /* In one direction: what `a` used is what `b` granted, and nothing is under way. */
-static void sim_check_direction(sim *s, const sim_conn *from, const sim_conn *to)
+static inline void sim_check_direction(sim *s, const sim_conn *from, const sim_conn *to)
 {
     const dxpu_channel *a = &from->ch, *b = &to->ch;
     for (unsigned c = 0; c < DXPU_CLASSES; c++) {
@@ -168,16 +169,14 @@ static void sim_check_direction(sim *s, const sim_conn *from, const sim_conn *to
     }
     if (a->lost || a->una != a->nxt || a->rx_held || a->rx_next != b->nxt)
         sim_fail(s, "a frame is still under way", from->end, a->lost);
-#ifdef DXPU_PATHS_MAX
     for (unsigned p = 0; p < s->o.paths; p++) {
         dxpu_path_info info;
         if (dxpu_channel_path(a, p, &info) == DXPU_OK && info.in_flight_bytes)
             sim_fail(s, "bytes in flight on a quiet path", p, info.in_flight_bytes);
     }
-#endif
 }
 
-static void sim_check_books(sim *s, sim_pair *p)
+static inline void sim_check_books(sim *s, sim_pair *p)
 {
     for (int i = 0; i < 2; i++) {
         const sim_conn *c = p->end[i].live;
@@ -191,7 +190,7 @@ static void sim_check_books(sim *s, sim_pair *p)
 }
 
 /* Nothing waits to be acknowledged, told or taken. */
-static bool sim_quiet(const sim *s, const sim_conn *c)
+static inline bool sim_quiet(const sim *s, const sim_conn *c)
 {
     return !(dxpu_channel_wants(&c->ch, sim_clock(s, c)) & ~(unsigned)DXPU_WANTS_EMIT) &&
            !c->ch.ack_now && c->ch.ack_at_ns == DXPU_NEVER;

@@ -17,94 +17,94 @@ enum {
     SIM_FAULT_KINDS
 };
 
-static void sim_add_dead(sim_pair *p, int to, unsigned path, uint32_t by)
+static inline void sim_add_dead(sim_pair *p, int to, unsigned path, uint32_t by)
 {
     p->link[to][path].dead += by;
 }
 
-static void sim_dark(sim_pair *p, uint32_t by)
+static inline void sim_dark(sim_pair *p, uint32_t by)
 {
     for (unsigned i = 0; i < 2 * SIM_PATHS; i++)
         sim_add_dead(p, i & 1, i / 2, by);
 }
 
-static void sim_dark_begin(sim *s, sim_pair *p, const sim_fault *f)
+static inline void sim_dark_begin(sim *s, sim_pair *p, const sim_fault *f)
 {
     (void)s;
     (void)f;
     sim_dark(p, 1);
 }
 
-static void sim_dark_end(sim *s, sim_pair *p, const sim_fault *f)
+static inline void sim_dark_end(sim *s, sim_pair *p, const sim_fault *f)
 {
     (void)s;
     (void)f;
     sim_dark(p, (uint32_t)-1);
 }
 
-static void sim_path_begin(sim *s, sim_pair *p, const sim_fault *f)
+static inline void sim_path_begin(sim *s, sim_pair *p, const sim_fault *f)
 {
     (void)s;
     sim_add_dead(p, 0, f->path, 1);
     sim_add_dead(p, 1, f->path, 1);
 }
 
-static void sim_path_end(sim *s, sim_pair *p, const sim_fault *f)
+static inline void sim_path_end(sim *s, sim_pair *p, const sim_fault *f)
 {
     (void)s;
     sim_add_dead(p, 0, f->path, (uint32_t)-1);
     sim_add_dead(p, 1, f->path, (uint32_t)-1);
 }
 
-static void sim_one_way_begin(sim *s, sim_pair *p, const sim_fault *f)
+static inline void sim_one_way_begin(sim *s, sim_pair *p, const sim_fault *f)
 {
     (void)s;
     sim_add_dead(p, f->end, f->path, 1);
 }
 
-static void sim_one_way_end(sim *s, sim_pair *p, const sim_fault *f)
+static inline void sim_one_way_end(sim *s, sim_pair *p, const sim_fault *f)
 {
     (void)s;
     sim_add_dead(p, f->end, f->path, (uint32_t)-1);
 }
 
-static void sim_mtu_begin(sim *s, sim_pair *p, const sim_fault *f)
+static inline void sim_mtu_begin(sim *s, sim_pair *p, const sim_fault *f)
 {
     (void)s;
     p->link[f->end][f->path].mtu_bytes = (uint32_t)f->value;
 }
 
-static void sim_mtu_end(sim *s, sim_pair *p, const sim_fault *f)
+static inline void sim_mtu_end(sim *s, sim_pair *p, const sim_fault *f)
 {
     (void)s;
     p->link[f->end][f->path].mtu_bytes = 0;
 }
 
-static void sim_slow_begin(sim *s, sim_pair *p, const sim_fault *f)
+static inline void sim_slow_begin(sim *s, sim_pair *p, const sim_fault *f)
 {
     (void)s;
     p->link[f->end][f->path].delay_ns += f->value;
 }
 
-static void sim_slow_end(sim *s, sim_pair *p, const sim_fault *f)
+static inline void sim_slow_end(sim *s, sim_pair *p, const sim_fault *f)
 {
     (void)s;
     p->link[f->end][f->path].delay_ns -= f->value;
 }
 
-static void sim_stop_begin(sim *s, sim_pair *p, const sim_fault *f)
+static inline void sim_stop_begin(sim *s, sim_pair *p, const sim_fault *f)
 {
     (void)s;
     p->end[f->end].away++;
 }
 
-static void sim_stop_end(sim *s, sim_pair *p, const sim_fault *f)
+static inline void sim_stop_end(sim *s, sim_pair *p, const sim_fault *f)
 {
     (void)s;
     p->end[f->end].away--;
 }
 
-static void sim_crash_begin(sim *s, sim_pair *p, const sim_fault *f)
+static inline void sim_crash_begin(sim *s, sim_pair *p, const sim_fault *f)
 {
     sim_end *e = &p->end[f->end];
     for (uint32_t i = 0; i < e->conns; i++)
@@ -114,7 +114,7 @@ static void sim_crash_begin(sim *s, sim_pair *p, const sim_fault *f)
         sim_schedule(s, SIM_EV_OPEN, s->now_ns + f->for_ns, p);
 }
 
-static void sim_reset_begin(sim *s, sim_pair *p, const sim_fault *f)
+static inline void sim_reset_begin(sim *s, sim_pair *p, const sim_fault *f)
 {
     sim_conn *c = p->end[f->end].live;
     if (!c)
@@ -124,7 +124,7 @@ static void sim_reset_begin(sim *s, sim_pair *p, const sim_fault *f)
     sim_service(s, c);
 }
 
-static void sim_clock_begin(sim *s, sim_pair *p, const sim_fault *f)
+static inline void sim_clock_begin(sim *s, sim_pair *p, const sim_fault *f)
 {
     sim_end *e = &p->end[f->end];
     e->skew_ns += f->value;
@@ -149,7 +149,7 @@ static const struct {
     [SIM_FAULT_CLOCK] = { "a clock that jumps", sim_clock_begin, NULL },
 };
 
-static void sim_fault_begins(sim *s, sim_fault *f)
+static inline void sim_fault_begins(sim *s, sim_fault *f)
 {
     sim_say(s, "net", "%s begins: path %u, %s", sim_fault_kinds[f->kind].name, f->path,
             sim_end_names[f->end]);
@@ -162,7 +162,7 @@ static void sim_fault_begins(sim *s, sim_fault *f)
         s->faults_left--;
 }
 
-static void sim_fault_ends(sim *s, sim_fault *f)
+static inline void sim_fault_ends(sim *s, sim_fault *f)
 {
     sim_say(s, "net", "%s ends", sim_fault_kinds[f->kind].name);
     for (uint32_t i = 0; i < s->o.pairs; i++)

@@ -3,7 +3,7 @@
 #ifndef SIM_LOAD_H
 #define SIM_LOAD_H
 
-static void sim_fill(sim_rng *r, uint8_t *p, size_t len)
+static inline void sim_fill(sim_rng *r, uint8_t *p, size_t len)
 {
     for (size_t i = 0; i < len; i += 8) {
         uint64_t v = sim_next(r);
@@ -13,7 +13,8 @@ static void sim_fill(sim_rng *r, uint8_t *p, size_t len)
 
 /* A request of `rid` or the function after it: writes and reads of all sizes, configuration,
    messages, atomics.  payload[4096] is the caller's. */
-static void sim_random_tlp(sim_rng *r, uint16_t rid, uint16_t tag, dxpu_tlp *t, uint8_t *payload)
+static inline void sim_random_tlp(sim_rng *r, uint16_t rid, uint16_t tag, dxpu_tlp *t,
+                                  uint8_t *payload)
 {
     static const uint16_t sizes[] = { 1, 1, 1, 2, 2, 4, 8, 16, 32, 64, 128, 512 };
     memset(t, 0, sizeof *t);
@@ -72,7 +73,7 @@ static void sim_random_tlp(sim_rng *r, uint16_t rid, uint16_t tag, dxpu_tlp *t, 
 }
 
 /* A memory write of `bytes` whose payload begins with a number. */
-static size_t sim_numbered_write(uint16_t rid, uint32_t bytes, uint64_t number, uint8_t *out)
+static inline size_t sim_numbered_write(uint16_t rid, uint32_t bytes, uint64_t number, uint8_t *out)
 {
     static const uint8_t zeros[4096];
     dxpu_tlp t;
@@ -97,25 +98,26 @@ static size_t sim_numbered_write(uint16_t rid, uint32_t bytes, uint64_t number, 
 
 enum { SIM_TAG_BYTES = 16 };
 
-static uint64_t sim_suite_key(uint8_t key_phase, uint64_t nonce)
+static inline uint64_t sim_suite_key(uint8_t key_phase, uint64_t nonce)
 {
     sim_rng r = { nonce ^ (uint64_t)(key_phase + 1) << 56 };
     return sim_next(&r);
 }
 
-static uint32_t sim_suite_tag(uint64_t key, dxpu_bytes header, const uint8_t *body, size_t bytes)
+static inline uint32_t sim_suite_tag(uint64_t key, dxpu_bytes header, const uint8_t *body,
+                                     size_t bytes)
 {
     return dxpu_crc32(dxpu_crc32((uint32_t)key, header.ptr, header.len), body, bytes);
 }
 
-static void sim_suite_xor(uint64_t key, uint8_t *body, size_t bytes)
+static inline void sim_suite_xor(uint64_t key, uint8_t *body, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
         body[i] ^= (uint8_t)(key >> 8 * (i & 7));
 }
 
-static bool sim_suite_seal(void *user, uint8_t key_phase, uint64_t nonce, dxpu_bytes header,
-                           uint8_t *body, size_t bytes)
+static inline bool sim_suite_seal(void *user, uint8_t key_phase, uint64_t nonce, dxpu_bytes header,
+                                  uint8_t *body, size_t bytes)
 {
     uint64_t key = sim_suite_key(key_phase, nonce);
     (void)user;
@@ -125,8 +127,8 @@ static bool sim_suite_seal(void *user, uint8_t key_phase, uint64_t nonce, dxpu_b
     return true;
 }
 
-static bool sim_suite_open(void *user, uint8_t key_phase, uint64_t nonce, dxpu_bytes header,
-                           uint8_t *body, size_t bytes)
+static inline bool sim_suite_open(void *user, uint8_t key_phase, uint64_t nonce, dxpu_bytes header,
+                                  uint8_t *body, size_t bytes)
 {
     static const uint8_t zeros[12];
     uint64_t key = sim_suite_key(key_phase, nonce);

@@ -59,7 +59,7 @@ static inline bool sim_earlier(const sim_event *a, const sim_event *b)
     return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->serial < b->serial;
 }
 
-static void sim_push(sim_events *q, sim_event e)
+static inline void sim_push(sim_events *q, sim_event e)
 {
     if (q->len == q->cap) {
         q->cap = q->cap ? 2 * q->cap : 64;
@@ -72,7 +72,7 @@ static void sim_push(sim_events *q, sim_event e)
     q->heap[i] = e;
 }
 
-static sim_event sim_pop(sim_events *q)
+static inline sim_event sim_pop(sim_events *q)
 {
     sim_event top = q->heap[0], last = q->heap[--q->len];
     size_t i = 0;
@@ -149,7 +149,7 @@ static const char *sim_link_loses(sim_link *l, sim_rng *rng, const uint8_t *byte
 }
 
 /* When a frame that arrives now leaves the bottleneck; DXPU_NEVER when there is no room. */
-static uint64_t sim_queue_pass(sim_queue *q, uint64_t now_ns, size_t len, uint8_t *ecn)
+static inline uint64_t sim_queue_pass(sim_queue *q, uint64_t now_ns, size_t len, uint8_t *ecn)
 {
     uint64_t now_ps = now_ns * 1000, free_ps = dxpui_max64(q->free_ps, now_ps);
     uint64_t backlog = (free_ps - now_ps) / q->ps_per_byte;
@@ -167,8 +167,8 @@ static uint64_t sim_queue_pass(sim_queue *q, uint64_t now_ns, size_t len, uint8_
 }
 
 /* Put one copy of a frame on its way; false when the bottleneck had no room. */
-static bool sim_link_carry(sim_link *l, sim_events *q, sim_rng *rng, uint64_t now_ns, sim_event e,
-                           const uint8_t *bytes, sim_net_count *count)
+static inline bool sim_link_carry(sim_link *l, sim_events *q, sim_rng *rng, uint64_t now_ns,
+                                  sim_event e, const uint8_t *bytes, sim_net_count *count)
 {
     e.kind = SIM_EV_FRAME;
     e.at_ns = now_ns;

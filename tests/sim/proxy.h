@@ -5,7 +5,7 @@
 
 /* ---- connections ---- */
 
-static void sim_config(sim *s, const sim_conn *c, dxpu_channel_config *cfg)
+static inline void sim_config(sim *s, const sim_conn *c, dxpu_channel_config *cfg)
 {
     const sim_options *o = &s->o;
     dxpu_channel_config_default(cfg);
@@ -24,15 +24,13 @@ static void sim_config(sim *s, const sim_conn *c, dxpu_channel_config *cfg)
         cfg->rx.header[DXPU_COMPLETION] = 80;
     if (cfg->rx.data[DXPU_COMPLETION] < 320)
         cfg->rx.data[DXPU_COMPLETION] = 320;
-#ifdef DXPU_PATHS_MAX
     cfg->paths = o->paths;
     cfg->spread = o->spread;
     cfg->lossless = o->lossless;
-#endif
 }
 
 /* A new incarnation at one end; NULL when there have been too many. */
-static sim_conn *sim_new_conn(sim *s, sim_pair *p, uint8_t end)
+static inline sim_conn *sim_new_conn(sim *s, sim_pair *p, uint8_t end)
 {
     sim_end *e = &p->end[end];
     dxpu_channel_config cfg;
@@ -49,6 +47,7 @@ static sim_conn *sim_new_conn(sim *s, sim_pair *p, uint8_t end)
     while (c->id == 0 || sim_find(&p->end[0], c->id) || sim_find(&p->end[1], c->id));
     e->conn[e->conns++] = c;
     c->wake_ns = c->app_ns = DXPU_NEVER;
+    c->active = SIM_PATHS;
     /* incarnations have requesters of their own: none can be taken for another's */
     c->rid = DXPU_BDF(2 * c->number + end, 0, 0);
     c->to_submit = s->o.bulk_bytes && end == SIM_BOX ? 0 : s->o.tlps;
@@ -68,7 +67,7 @@ static sim_conn *sim_new_conn(sim *s, sim_pair *p, uint8_t end)
     return c;
 }
 
-static void sim_free_conn(sim_conn *c)
+static inline void sim_free_conn(sim_conn *c)
 {
     for (int cls = 0; cls < 4; cls++) {
         for (uint32_t k = 0; k < c->logged[cls]; k++)
@@ -85,7 +84,7 @@ static void sim_free_conn(sim_conn *c)
 
 /* ---- the application: submits ---- */
 
-static bool sim_submit(sim *s, sim_conn *c, const uint8_t *bytes, size_t len)
+static inline bool sim_submit(sim *s, sim_conn *c, const uint8_t *bytes, size_t len)
 {
     dxpu_bytes tlp = { bytes, len };
     dxpu_tlp t;
@@ -110,7 +109,7 @@ static bool sim_submit(sim *s, sim_conn *c, const uint8_t *bytes, size_t len)
     return true;
 }
 
-static void sim_submit_bulk(sim *s, sim_conn *c)
+static inline void sim_submit_bulk(sim *s, sim_conn *c)
 {
     uint8_t bytes[DXPU_TLP_MAX_BYTES];
     while (c->to_submit) {
@@ -123,7 +122,7 @@ static void sim_submit_bulk(sim *s, sim_conn *c)
     }
 }
 
-static void sim_submit_reads(sim *s, sim_conn *c)
+static inline void sim_submit_reads(sim *s, sim_conn *c)
 {
     uint8_t bytes[DXPU_TLP_MAX_BYTES];
     dxpu_tlp t;
@@ -145,7 +144,7 @@ static void sim_submit_reads(sim *s, sim_conn *c)
     }
 }
 
-static void sim_submit_event(sim *s, sim_conn *c)
+static inline void sim_submit_event(sim *s, sim_conn *c)
 {
     dxpu_event e;
     memset(&e, 0, sizeof e);
@@ -159,7 +158,7 @@ static void sim_submit_event(sim *s, sim_conn *c)
 }
 
 /* A request waits in `draft` until it is taken, as a driver's would. */
-static void sim_submit_random(sim *s, sim_conn *c)
+static inline void sim_submit_random(sim *s, sim_conn *c)
 {
     uint8_t payload[4096];
     for (uint32_t n = sim_below(&s->rng, 8); n && c->to_submit; n--) {
@@ -180,7 +179,7 @@ static void sim_submit_random(sim *s, sim_conn *c)
     }
 }
 
-static void sim_submit_some(sim *s, sim_conn *c)
+static inline void sim_submit_some(sim *s, sim_conn *c)
 {
     c->blocked = false;
     while (c->owed_head != c->owed_tail) {
@@ -203,7 +202,7 @@ static void sim_submit_some(sim *s, sim_conn *c)
 
 /* ---- the application: takes ---- */
 
-static void sim_owe(sim_conn *c, const dxpu_tlp *cpl)
+static inline void sim_owe(sim_conn *c, const dxpu_tlp *cpl)
 {
     uint8_t bytes[DXPU_TLP_MAX_BYTES];
     size_t len;
@@ -220,7 +219,7 @@ static void sim_owe(sim_conn *c, const dxpu_tlp *cpl)
 }
 
 /* Answer a request as a completer does: reads in several completions. */
-static void sim_answer(sim *s, sim_conn *c, dxpu_bytes tlp)
+static inline void sim_answer(sim *s, sim_conn *c, dxpu_bytes tlp)
 {
     dxpu_tlp req, cpl;
     uint8_t data[4096];
@@ -250,7 +249,7 @@ static void sim_answer(sim *s, sim_conn *c, dxpu_bytes tlp)
 }
 
 /* Numbered writes come each once, in order, whole. */
-static void sim_look_bulk(sim *s, sim_conn *c, dxpu_bytes tlp)
+static inline void sim_look_bulk(sim *s, sim_conn *c, dxpu_bytes tlp)
 {
     uint64_t number = 0;
     memcpy(&number, tlp.ptr + 12, s->o.bulk_bytes < 8 ? s->o.bulk_bytes : 8);
@@ -261,7 +260,8 @@ static void sim_look_bulk(sim *s, sim_conn *c, dxpu_bytes tlp)
     s->count.tlps++;
 }
 
-static void sim_take(sim *s, sim_conn *c, sim_conn *from, unsigned cls, const dxpu_delivery *d)
+static inline void sim_take(sim *s, sim_conn *c, sim_conn *from, unsigned cls,
+                            const dxpu_delivery *d)
 {
     if (s->o.bulk_bytes && cls == DXPU_POSTED)
         sim_look_bulk(s, c, d->tlp);
@@ -282,7 +282,7 @@ static void sim_take(sim *s, sim_conn *c, sim_conn *from, unsigned cls, const dx
         c->ch.granted.header[DXPU_POSTED]--;
 }
 
-static void sim_consume(sim *s, sim_conn *c)
+static inline void sim_consume(sim *s, sim_conn *c)
 {
     sim_conn *from = sim_peer(c);
     dxpu_event e;
@@ -309,9 +309,8 @@ static void sim_consume(sim *s, sim_conn *c)
 /* ---- life and death ---- */
 
 /* After the end of a channel every request that was not answered is named once. */
-static void sim_contain(sim *s, sim_conn *c)
+static inline void sim_contain(sim *s, sim_conn *c)
 {
-#ifdef DXPU_PATHS_MAX
     dxpu_request r;
     while (dxpu_channel_contain(&c->ch, &r)) {
         if (sim_sabotage_due(s, SIM_FORGET))
@@ -324,15 +323,11 @@ static void sim_contain(sim *s, sim_conn *c)
     }
     if (s->o.tags && c->answered != c->requests)
         sim_fail(s, "containment left requests unanswered", c->requests, c->answered);
-#else
-    (void)s;
-    (void)c;
-#endif
 }
 
 /* A channel may end by hold only when nothing valid came for so long, or no answer to its probes
    did, although both ends were up and the other one tried. */
-static void sim_check_hold(sim *s, sim_conn *c, unsigned state)
+static inline void sim_check_hold(sim *s, sim_conn *c, unsigned state)
 {
     sim_conn *peer = sim_peer(c);
     bool up = state >= DXPU_STATE_UP && peer && peer->state >= DXPU_STATE_UP && !peer->over;
@@ -346,7 +341,7 @@ static void sim_check_hold(sim *s, sim_conn *c, unsigned state)
                  c->end);
 }
 
-static void sim_check_end(sim *s, sim_conn *c, unsigned was)
+static inline void sim_check_end(sim *s, sim_conn *c, unsigned was)
 {
     int error = dxpu_channel_error(&c->ch);
     if (error == DXPU_E_DEAD)
@@ -359,7 +354,7 @@ static void sim_check_end(sim *s, sim_conn *c, unsigned was)
         sim_fail(s, dxpu_error_name(error), (uint64_t)-dxpu_channel_last_error(&c->ch), c->end);
 }
 
-static void sim_over(sim *s, sim_conn *c, unsigned was)
+static inline void sim_over(sim *s, sim_conn *c, unsigned was)
 {
     sim_check_end(s, c, was);
     sim_contain(s, c);
@@ -373,7 +368,7 @@ static void sim_over(sim *s, sim_conn *c, unsigned was)
 }
 
 /* The application looks soon after something happened, or when a mood of it ends. */
-static void sim_arm_app(sim *s, sim_conn *c, uint64_t in_ns)
+static inline void sim_arm_app(sim *s, sim_conn *c, uint64_t in_ns)
 {
     if (c->app_ns <= s->now_ns + in_ns)
         return;
@@ -381,10 +376,10 @@ static void sim_arm_app(sim *s, sim_conn *c, uint64_t in_ns)
     sim_schedule(s, SIM_EV_APP, c->app_ns, c);
 }
 
-static void sim_service(sim *s, sim_conn *c);
+static inline void sim_service(sim *s, sim_conn *c);
 
 /* D-49: the box lets the old one go when the new one has proved itself. */
-static void sim_came_up(sim *s, sim_conn *c)
+static inline void sim_came_up(sim *s, sim_conn *c)
 {
     sim_end *e = sim_end_of(c);
     for (uint32_t i = 0; i < e->conns; i++) {
@@ -400,7 +395,7 @@ static void sim_came_up(sim *s, sim_conn *c)
     sim_arm_app(s, c, 0);
 }
 
-static void sim_watch_state(sim *s, sim_conn *c)
+static inline void sim_watch_state(sim *s, sim_conn *c)
 {
     unsigned was = c->state;
     c->state = dxpu_channel_state(&c->ch);
@@ -413,9 +408,28 @@ static void sim_watch_state(sim *s, sim_conn *c)
         sim_over(s, c, was);
 }
 
+static inline void sim_watch_paths(sim *s, sim_conn *c)
+{
+    unsigned active = SIM_PATHS;
+    dxpu_path_info info;
+    for (unsigned i = 0; dxpu_channel_path(&c->ch, i, &info) == DXPU_OK; i++) {
+        if (info.active)
+            active = i;
+    }
+    if (active == c->active || c->state != DXPU_STATE_UP)
+        return;
+    if (active == SIM_PATHS)
+        sim_say(s, sim_end_names[c->end], "has no usable path");
+    else if (s->o.paths > 1)
+        sim_say(s, sim_end_names[c->end], "sends on path %u", active);
+    if (c->active < SIM_PATHS && active < SIM_PATHS)
+        *(active > c->active ? &c->left_ns : &c->returned_ns) = s->now_ns;
+    c->active = active;
+}
+
 /* ---- frames ---- */
 
-static void sim_transmit(sim *s, sim_conn *c, const uint8_t *bytes, size_t len, uint8_t path)
+static inline void sim_transmit(sim *s, sim_conn *c, const uint8_t *bytes, size_t len, uint8_t path)
 {
     sim_pair *p = c->pair;
     if (path >= s->o.paths) {
@@ -453,13 +467,13 @@ static void sim_transmit(sim *s, sim_conn *c, const uint8_t *bytes, size_t len, 
 }
 
 /* A probe frame, readable or opened, with these flags. */
-static bool sim_is_probe(const uint8_t *bytes, uint8_t flags)
+static inline bool sim_is_probe(const uint8_t *bytes, uint8_t flags)
 {
     return bytes[DXPU_FRAME_KIND] == DXPU_KIND_PROBE && bytes[DXPU_FRAME_BASE_BYTES] == flags;
 }
 
 /* Send what is due, see what became of the channel, arm its next timer. */
-static void sim_service(sim *s, sim_conn *c)
+static inline void sim_service(sim *s, sim_conn *c)
 {
     uint8_t out[DXPU_FRAME_MAX_LIMIT_BYTES], path;
     int n = 0;
@@ -476,6 +490,7 @@ static void sim_service(sim *s, sim_conn *c)
         }
     }
     sim_watch_state(s, c);
+    sim_watch_paths(s, c);
     uint64_t next = dxpu_channel_next_ns(&c->ch), skew = sim_end_of(c)->skew_ns;
     if (next == DXPU_NEVER || s->why[0])
         return;
@@ -490,7 +505,7 @@ static void sim_service(sim *s, sim_conn *c)
     }
 }
 
-static void sim_open(sim *s, sim_pair *p)
+static inline void sim_open(sim *s, sim_pair *p)
 {
     sim_end *host = &p->end[SIM_HOST];
     if (host->live || p->closing)
@@ -508,7 +523,7 @@ static void sim_open(sim *s, sim_pair *p)
 }
 
 /* What an open frame offers; false when it is none that can be read. */
-static bool sim_read_open(const sim *s, const uint8_t *bytes, size_t len, dxpu_offer *o)
+static inline bool sim_read_open(const sim *s, const uint8_t *bytes, size_t len, dxpu_offer *o)
 {
     uint8_t copy[DXPU_FRAME_MAX_LIMIT_BYTES];
     dxpu_bytes datagram = { copy, len };
@@ -528,7 +543,7 @@ static bool sim_read_open(const sim *s, const uint8_t *bytes, size_t len, dxpu_o
 }
 
 /* An open frame at the box: for one that it has, or for a new one.  NULL: refused. */
-static sim_conn *sim_welcome(sim *s, sim_pair *p, uint8_t *bytes, size_t len)
+static inline sim_conn *sim_welcome(sim *s, sim_pair *p, uint8_t *bytes, size_t len)
 {
     sim_end *box = &p->end[SIM_BOX];
     dxpu_offer o;
@@ -543,6 +558,7 @@ static sim_conn *sim_welcome(sim *s, sim_pair *p, uint8_t *bytes, size_t len)
     sim_conn *opener = sim_find(&p->end[SIM_HOST], o.channel);
     s->count.late_opens += !opener || opener->over || opener->gone;
     box->epoch = o.epoch;
+    sim_say(s, "box", "< OPEN of %zu bytes", len);
     sim_conn *c = sim_new_conn(s, p, SIM_BOX);
     if (c && dxpu_channel_accept(&c->ch, sim_clock(s, c), bytes, len) != DXPU_OK)
         sim_fail(s, "a welcome open was not accepted", c->id, o.channel);
@@ -553,7 +569,7 @@ static sim_conn *sim_welcome(sim *s, sim_pair *p, uint8_t *bytes, size_t len)
     return NULL; /* accept() has used the frame */
 }
 
-static void sim_arrive(sim *s, sim_event *e)
+static inline void sim_arrive(sim *s, sim_event *e)
 {
     sim_pair *p = (sim_pair *)e->what;
     dxpu_bytes datagram = { e->bytes, e->len };

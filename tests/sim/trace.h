@@ -39,7 +39,7 @@ sim_say(sim *s, const char *who, const char *format, ...)
         return;
     }
     if (t->len + (size_t)n >= t->room) {
-        t->room = 2 * t->room + (size_t)n;
+        t->room = 2 * t->room + (size_t)n + 1;
         t->text = (char *)sim_grow(t->text, t->room);
     }
     memcpy(t->text + t->len, line, (size_t)n + 1);
@@ -47,7 +47,7 @@ sim_say(sim *s, const char *who, const char *format, ...)
 }
 
 /* " MWr MRd LINK ..." of a body that can be read, "..." for the rest of a TLP. */
-static void sim_records_text(dxpu_bytes body, char *out, size_t room)
+static inline void sim_records_text(dxpu_bytes body, char *out, size_t room)
 {
     dxpu_record r;
     dxpu_tlp t;
@@ -64,8 +64,8 @@ static void sim_records_text(dxpu_bytes body, char *out, size_t room)
 }
 
 /* `DATA 7, ack 8`: sequences count from the first of their end, so that a trace can be read. */
-static void sim_frame_text(const sim_conn *from, const sim_conn *to, const uint8_t *bytes,
-                           size_t len, char *out, size_t room)
+static inline void sim_frame_text(const sim_conn *from, const sim_conn *to, const uint8_t *bytes,
+                                  size_t len, char *out, size_t room)
 {
     dxpu_bytes datagram = { bytes, len };
     dxpu_frame f;
@@ -103,8 +103,8 @@ static void sim_frame_text(const sim_conn *from, const sim_conn *to, const uint8
     }
 }
 
-static void sim_trace_sent(sim *s, const sim_conn *c, const uint8_t *bytes, size_t len,
-                           uint8_t path, const char *lost)
+static inline void sim_trace_sent(sim *s, const sim_conn *c, const uint8_t *bytes, size_t len,
+                                  uint8_t path, const char *lost)
 {
     char text[300], by[16] = "";
     if (!s->trace || !s->trace->text_wanted)
@@ -115,8 +115,8 @@ static void sim_trace_sent(sim *s, const sim_conn *c, const uint8_t *bytes, size
     sim_say(s, sim_end_names[c->end], "> %s%s%s%s", by, text, lost ? " -- " : "", lost ? lost : "");
 }
 
-static void sim_trace_arrived(sim *s, const sim_conn *c, const uint8_t *bytes, size_t len, int rc,
-                              const dxpu_counters *before)
+static inline void sim_trace_arrived(sim *s, const sim_conn *c, const uint8_t *bytes, size_t len,
+                                     int rc, const dxpu_counters *before)
 {
     char text[300];
     const dxpu_counters *now = &c->ch.count;
@@ -131,8 +131,8 @@ static void sim_trace_arrived(sim *s, const sim_conn *c, const uint8_t *bytes, s
 }
 
 /* Each path and direction has its own pair of addresses: 10.0.PATH.1 is the host. */
-static void sim_trace_capture(sim *s, const sim_conn *c, const uint8_t *bytes, size_t len,
-                              uint8_t path)
+static inline void sim_trace_capture(sim *s, const sim_conn *c, const uint8_t *bytes, size_t len,
+                                     uint8_t path)
 {
     struct sockaddr_in a[2];
     dxpu_bytes frame = { bytes, len };
@@ -149,7 +149,7 @@ static void sim_trace_capture(sim *s, const sim_conn *c, const uint8_t *bytes, s
 }
 
 /* The traces that the environment asks for: DXPU_PCAP=FILE, DXPU_TRACE=1.  NULL when none. */
-static sim_trace *sim_trace_from_environment(sim_trace *t)
+static inline sim_trace *sim_trace_from_environment(sim_trace *t)
 {
     char why[DXPU_PCAP_WHY_BYTES];
     const char *file = getenv("DXPU_PCAP");
@@ -160,7 +160,7 @@ static sim_trace *sim_trace_from_environment(sim_trace *t)
     return t->text_wanted || t->pcap ? t : NULL;
 }
 
-static void sim_trace_end(sim_trace *t)
+static inline void sim_trace_end(sim_trace *t)
 {
     dxpu_pcap_finish(t->pcap);
     free(t->text);

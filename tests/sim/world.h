@@ -58,6 +58,7 @@ typedef struct sim_options {
     bool eager;                            /* the application acts at every frame */
     uint32_t bulk_bytes; /* instead of random TLPs the host writes so many, numbered */
     uint32_t reads;      /* ... after so many reads */
+    uint64_t until_ns;   /* the run lasts so long at least */
     sim_fault fault[SIM_FAULTS];
     uint32_t faults;
     int sabotage; /* SIM_*: what a control breaks */
@@ -85,14 +86,16 @@ typedef struct sim_conn {
     dxpu_tag_entry tag_entries[SIM_TAGS];
     struct sim_pair *pair;
     uint8_t end;
-    uint8_t number;           /* at this end, from 0 */
-    uint32_t id;              /* under which it receives */
-    unsigned state;           /* as last seen */
-    bool mute;                /* a control: what it sends is not sent */
-    bool gone;                /* its proxy crashed: it sends and hears nothing */
-    bool over;                /* closed or failed, and contained */
-    bool blocked;             /* what it wants to submit was not taken */
-    uint64_t wake_ns, app_ns; /* the timers that count */
+    uint8_t number;                /* at this end, from 0 */
+    uint32_t id;                   /* under which it receives */
+    unsigned state;                /* as last seen */
+    unsigned active;               /* path of new data, as last seen; SIM_PATHS: none */
+    uint64_t left_ns, returned_ns; /* when data last went to a worse, a better path */
+    bool mute;                     /* a control: what it sends is not sent */
+    bool gone;                     /* its proxy crashed: it sends and hears nothing */
+    bool over;                     /* closed or failed, and contained */
+    bool blocked;                  /* what it wants to submit was not taken */
+    uint64_t wake_ns, app_ns;      /* the timers that count */
     /* what it submitted, by class, and how much of it the other end has taken */
     sim_sent *log[4];
     uint32_t logged[4], log_room[4], seen[4];
@@ -159,14 +162,14 @@ typedef struct sim {
     char why[256]; /* the first broken property, "" when all hold */
 } sim;
 
-static void sim_fail(sim *s, const char *what, uint64_t a, uint64_t b)
+static inline void sim_fail(sim *s, const char *what, uint64_t a, uint64_t b)
 {
     if (!s->why[0])
         snprintf(s->why, sizeof s->why, "%s (%llu, %llu) at %llu ns", what, (unsigned long long)a,
                  (unsigned long long)b, (unsigned long long)s->now_ns);
 }
 
-static bool sim_sabotage_due(sim *s, int kind)
+static inline bool sim_sabotage_due(sim *s, int kind)
 {
     if (s->o.sabotage != kind || s->sabotaged || s->sabotage_in-- > 0)
         return false;
@@ -174,18 +177,18 @@ static bool sim_sabotage_due(sim *s, int kind)
     return s->sabotaged = true;
 }
 
-static sim_end *sim_end_of(const sim_conn *c)
+static inline sim_end *sim_end_of(const sim_conn *c)
 {
     return &c->pair->end[c->end];
 }
 
 /* Each end has a clock of its own. */
-static uint64_t sim_clock(const sim *s, const sim_conn *c)
+static inline uint64_t sim_clock(const sim *s, const sim_conn *c)
 {
     return s->now_ns + sim_end_of(c)->skew_ns;
 }
 
-static sim_conn *sim_find(const sim_end *e, uint32_t id)
+static inline sim_conn *sim_find(const sim_end *e, uint32_t id)
 {
     for (uint32_t i = e->conns; i; i--) {
         if (e->conn[i - 1]->id == id)
@@ -195,18 +198,18 @@ static sim_conn *sim_find(const sim_end *e, uint32_t id)
 }
 
 /* The same incarnation at the other end; NULL before it is known. */
-static sim_conn *sim_peer(const sim_conn *c)
+static inline sim_conn *sim_peer(const sim_conn *c)
 {
     return sim_find(&c->pair->end[1 - c->end], c->ch.remote_id);
 }
 
-static bool sim_is_up(const sim_conn *c)
+static inline bool sim_is_up(const sim_conn *c)
 {
     return c && !c->gone && !c->over && c->state == DXPU_STATE_UP;
 }
 
 /* Where a run is going: any time that is earlier than what is armed. */
-static void sim_schedule(sim *s, uint8_t kind, uint64_t at_ns, void *what)
+static inline void sim_schedule(sim *s, uint8_t kind, uint64_t at_ns, void *what)
 {
     sim_event e;
     memset(&e, 0, sizeof e);
