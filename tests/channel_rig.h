@@ -176,8 +176,10 @@ static inline void rig_up(rig *r)
     rig_opening(r);
     assert_int_equal(rig_put_offer(r, DXPU_KIND_ACCEPT), DXPU_OK);
     assert_int_equal(dxpu_channel_state(&r->ch), DXPU_STATE_UP);
-    assert_int_equal(rig_drain(r, &kinds), 1); /* D-42 */
-    assert_int_equal(kinds, 1u << DXPU_KIND_ACK);
+    unsigned frames = rig_drain(r, &kinds); /* an ack (D-42), and a probe of each other path */
+    assert_int_equal(frames, r->cfg.paths);
+    assert_int_equal(kinds & ~(1u << DXPU_KIND_PROBE), 1u << DXPU_KIND_ACK);
+    assert_int_equal(kinds >> DXPU_KIND_PROBE, r->cfg.paths > 1);
 }
 
 static inline int rig_accept_open(rig *r)

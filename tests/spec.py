@@ -3,7 +3,7 @@
 
 A rule is defined by its tag at the head of a paragraph (`W-9. The trailer ...`), of a list item or
 of a table row, once, in the file of its letter: W wire.md, T tlp.md, R route.md, F flow.md, D
-deliver.md, V vswitch.md, M control.md.  A tag at the head of a later cell defines too, when nothing
+deliver.md, P paths.md, V vswitch.md, M control.md.  A tag at the head of a later cell defines too, when nothing
 else does.
 Anywhere else a tag is a citation.  Every tag that code or tests cite must be defined; every rule
 with a MUST must be cited by a test in C, or in a script that runs what was built from C, by its
@@ -20,11 +20,11 @@ import re
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-TAG = re.compile(r"\b([WTRFDVM])-(\d+)\b")
+TAG = re.compile(r"\b([WTRFDPVM])-(\d+)\b")
 HOME = {"wire.md": "W", "tlp.md": "T", "route.md": "R", "flow.md": "F", "deliver.md": "D",
-        "vswitch.md": "V", "control.md": "M"}
-PARAGRAPH = re.compile(r"(?:[-*] )?((?:\*{0,2}[WTRFDVM]-\d+\*{0,2}(?:, | and )?)+)[.:]")
-CELL = re.compile(r"\*{0,2}([WTRFDVM]-\d+)\*{0,2}(?=[ .:]|$)")
+        "paths.md": "P", "vswitch.md": "V", "control.md": "M"}
+PARAGRAPH = re.compile(r"(?:[-*] )?((?:\*{0,2}[WTRFDPVM]-\d+\*{0,2}(?:, | and )?)+)[.:]")
+CELL = re.compile(r"\*{0,2}([WTRFDPVM]-\d+)\*{0,2}(?=[ .:]|$)")
 failed = 0
 
 
@@ -88,7 +88,7 @@ def cited(texts, names=False):
         tags = {"%s-%s" % m for m in TAG.findall(text)}
         if names:
             tags |= {"%s-%s" % (letter.upper(), number) for letter, number
-                     in re.findall(r"\btest_([wtrfdvm])(\d+)_", text)}
+                     in re.findall(r"\btest_([wtrfdpvm])(\d+)_", text)}
         for tag in tags:
             found.setdefault(tag, []).append(name)
     return found

@@ -1090,6 +1090,8 @@ static void test_d12_backoff(void **state)
         while (rig_emit(&r) > 0)
             assert_int_equal(r.f.kind, DXPU_KIND_PROBE); /* does the path still carry it? */
     }
+    r.say.seen = r.ch.packet - 1; /* the newest transmission (D-19); no sample, by its delay */
+    r.say.delay_ns = UINT32_MAX;
     assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK); /* ends it */
     assert_true(rig_emit(&r) > 0); /* and shows that the second, older, is lost: D-14 */
     assert_int_equal(r.f.sequence, RIG_SEQ + 1);
@@ -2113,6 +2115,8 @@ static void test_d14_found_after_many_retransmissions(void **state)
             assert_int_equal(r.f.sequence, RIG_SEQ);
         }
         assert_int_equal(r.ch.count.tx_fast, 0);
+        r.say.seen = r.ch.packet - 1; /* D-19 */
+        r.say.delay_ns = UINT32_MAX;
         assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
         assert_int_equal(r.ch.count.tx_fast, found[row]);
         for (unsigned i = 4 - found[row]; i < 4; i++) {

@@ -168,6 +168,7 @@ static void test_r1_presets(void **state)
         /* 11 */ { { 0, 0 }, { 0, 0 }, 5, 7, DXPU_E_OVERLAP },
         /* 12 */ { { 0xe0200000u, 0xe02fffffu }, { 0x5000000000u, 0x50000fffffu }, 7, 255, 3 },
         /* 13 */ { { 0, 0xfffffu }, { 0xfffffffffff00000u, UINT64_MAX }, 1, 2, 4 }, /* the ends */
+        /* 14 */ { { 0, 0 }, { 0xfff00000u, 0x1000fffffu }, 0, 0, 5 }, /* low halves as of none */
     };
     bench b;
     (void)state;
@@ -192,6 +193,7 @@ static void test_r1_presets(void **state)
     assert_int_equal(at(&b, 0xe0200000u), 3);
     assert_int_equal(at(&b, 0), 4);
     assert_int_equal(at(&b, UINT64_MAX), 4);
+    assert_int_equal(at(&b, 0x100000000u), 5);
     assert_int_equal(behind(&b, 255), 3);
     for (unsigned i = 0; i < 6; i++) /* nothing preset */
         assert_int_equal(b.entries[1].reg[i], i == 2 || i == 3 ? 0x0000fff0u : 0);
@@ -202,7 +204,7 @@ static void test_r1_presets(void **state)
     assert_int_equal(b.entries[1].memory.base > b.entries[1].memory.limit, true);
     assert_int_equal(learn(&b, 1, COMMAND, 2), DXPU_OK); /* nothing preset: nothing comes on */
     assert_int_equal(learn(&b, 2, COMMAND, 2), DXPU_OK);
-    assert_int_equal(b.t.window_count, 6);
+    assert_int_equal(b.t.window_count, 7);
     assert_int_equal(learn(&b, 0, COMMAND, 0), DXPU_OK);
     assert_int_equal(at(&b, 0x4000000000u), DXPU_E_NONE);
     check(&b);

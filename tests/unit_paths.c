@@ -1,0 +1,904 @@
+/* unit_paths.c - paths, congestion control, early loss detection, containment (sections 13 to 16)
+   SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#define DXPU_STATIC
+#define DXPU_IMPLEMENTATION
+#include "dxpu.h"
+#include "channel_rig.h"
+
+enum { LIMIT = 1452, BIG = 1024 }; /* the rig's frame limit; writes that fill frames of it */
+
+static rig r;
+
+static dxpui_path *path(unsigned i)
+{
+    return &r.ch.paths[i];
+}
+
+static void up(unsigned paths, bool lossless)
+{
+    rig_config(&r);
+    r.cfg.paths = (uint8_t)paths;
+    r.cfg.lossless = lossless;
+    r.cfg.tx.header[DXPU_POSTED] = 256;
+    r.cfg.tx.data[DXPU_POSTED] = 32768;
+    r.offer.limits.header[DXPU_POSTED] = 1 << 20;
+    r.offer.limits.data[DXPU_POSTED] = 1 << 28;
+    rig_up(&r);
+}
+
+static void submit_big(unsigned n)
+{
+    while (n--)
+        assert_int_equal(rig_submit(&r, rig_mwr(1, BIG, 0)), DXPU_OK);
+}
+
+/* Emit what may leave now; how many data frames. */
+static unsigned burst(void)
+{
+    unsigned n = 0;
+    while (rig_emit(&r) > 0) {
+        n += r.f.kind == DXPU_KIND_DATA;
+        assert_true(n < 1000 && r.now_ns != DXPU_NEVER);
+    }
+    return n;
+}
+
+/* Acknowledge everything up to `ack`, a round trip of rtt after now. */
+static void ack_after(uint32_t ack, uint64_t rtt_ns)
+{
+    r.now_ns += rtt_ns;
+    r.say.seen = r.ch.packet - 1;
+    assert_int_equal(rig_put_ack(&r, ack), DXPU_OK);
+}
+
+/* Answer the probe that waits on path i, as its other end does. */
+static void answer_on(unsigned i)
+{
+    r.say.path = (uint8_t)i;
+    rig_answer(&r);
+    r.say.path = 0;
+}
+
+/* Let time pass until path i is probed; all other frames are thrown away. */
+static void await_probe(unsigned i)
+{
+    for (unsigned steps = 0; steps < 1000; steps++) {
+        r.probed = false;
+        while (rig_emit(&r) > 0) {
+            if (r.f.kind == DXPU_KIND_PROBE && r.f.path == i && r.probed)
+                return;
+            r.probed = false;
+        }
+        assert_true(dxpu_channel_next_ns(&r.ch) != DXPU_NEVER);
+        if (dxpu_channel_next_ns(&r.ch) > r.now_ns)
+            r.now_ns = dxpu_channel_next_ns(&r.ch);
+    }
+    fail_msg("path %u was never probed", i);
+}
+
+static void make_usable(unsigned i)
+{
+    await_probe(i);
+    answer_on(i);
+    assert_true(path(i)->usable);
+}
+
+/* ---- congestion control ---- */
+
+static void test_p20_first_window(void **state)
+{
+    dxpu_path_info info;
+    (void)state;
+    up(1, false);
+    submit_big(30);
+    assert_int_equal(burst(), 10);
+    assert_int_equal(dxpu_channel_path(&r.ch, 0, &info), DXPU_OK);
+    assert_int_equal(info.window_bytes, 10 * LIMIT);
+    assert_in_range(info.in_flight_bytes, 10 * (LIMIT - 4), 10 * LIMIT);
+    assert_true(info.known && info.usable && info.active);
+    assert_int_equal(dxpu_channel_path(&r.ch, 1, &info), DXPU_E_NONE);
+    assert_true(dxpu_channel_next_ns(&r.ch) == r.ch.paths[0].timer_ns); /* nothing sooner */
+    rig_free(&r);
+    up(1, true); /* the control: a fabric that never drops */
+    submit_big(30);
+    assert_in_range(burst(), 22, 30);
+    rig_free(&r);
+}
+
+static void test_p21_slow_start(void **state)
+{
+    (void)state;
+    up(1, false);
+    submit_big(40);
+    unsigned first = burst();
+    uint32_t flight = path(0)->in_flight, window = path(0)->window;
+    ack_after(RIG_SEQ + first, 1000000);
+    assert_int_equal(path(0)->in_flight, 0);
+    assert_int_equal(path(0)->window, window + flight);
+    assert_true(path(0)->timer_ns == DXPU_NEVER);
+    rig_free(&r);
+}
+
+static void test_p22_growth(void **state)
+{
+    (void)state;
+    up(1, false);
+    for (unsigned i = 0; i < 20; i++) { /* one frame at a time says nothing of the network */
+        submit_big(1);
+        assert_int_equal(burst(), 1);
+        ack_after(RIG_SEQ + i + 1, 1000000);
+    }
+    assert_int_equal(path(0)->window, 10 * LIMIT);
+    path(0)->threshold = path(0)->window;
+    submit_big(30);
+    uint32_t sent = burst(), flight = path(0)->in_flight;
+    ack_after(RIG_SEQ + 20 + sent, 1000000);
+    uint32_t grown = path(0)->window - 10 * LIMIT; /* about one frame a round trip */
+    assert_in_range(grown, LIMIT / 2, flight / 10);
+    path(0)->window = 2 * 64 * LIMIT - 5;
+    path(0)->threshold = UINT32_MAX;
+    path(0)->limited = path(0)->index + 100;
+    submit_big(10);
+    sent += burst();
+    ack_after(r.ch.nxt, 1000000);
+    assert_int_equal(path(0)->window, 2 * 64 * LIMIT); /* never more */
+    while (dxpu_channel_wants(&r.ch, r.now_ns) & DXPU_WANTS_ACK) {
+        burst();
+        ack_after(r.ch.nxt, 1000000);
+    }
+    path(0)->window = 2 * 64 * LIMIT - 5;
+    path(0)->threshold = 2 * LIMIT;
+    path(0)->limited = path(0)->index + 100;
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+    assert_int_equal(burst(), 1);
+    ack_after(r.ch.nxt, 1000000);
+    assert_int_equal(path(0)->window, 2 * 64 * LIMIT - 4); /* small ones count as well */
+    rig_free(&r);
+}
+
+static void test_p23_loss_halves_once(void **state)
+{
+    (void)state;
+    up(1, false);
+    submit_big(30);
+    uint32_t sent = burst();
+    r.say.sack = 0x1f0; /* the first five are lost */
+    ack_after(RIG_SEQ, 1000000);
+    assert_int_equal(path(0)->window, 5 * LIMIT);
+    assert_int_equal(path(0)->threshold, 5 * LIMIT);
+    assert_int_equal(r.ch.count.tx_congestion, 1);
+    assert_int_equal(r.ch.count.tx_fast, 5);
+    r.say.sack = 0;
+    unsigned again = burst();
+    assert_int_equal(again, 5);         /* what the halved window lets go */
+    ack_after(RIG_SEQ + sent, 1000000); /* a flight of the halved window: one frame more */
+    assert_in_range(path(0)->window, 5 * LIMIT + LIMIT / 2, 6 * LIMIT);
+    assert_int_equal(r.ch.lost, 0);
+    path(0)->window = 3 * LIMIT;
+    submit_big(8);
+    burst();
+    dxpui_congestion(&r.ch, path(0), path(0)->index);
+    assert_int_equal(path(0)->window, 2 * LIMIT); /* the least */
+    rig_free(&r);
+}
+
+static void test_p24_persistent_congestion(void **state)
+{
+    (void)state;
+    for (int lossless = 0; lossless < 2; lossless++) {
+        up(1, lossless);
+        submit_big(30);
+        burst();
+        for (unsigned i = 0; i < 3; i++) {
+            assert_int_equal(path(0)->window, 10 * LIMIT); /* a timeout or two say nothing */
+            r.now_ns = path(0)->timer_ns;
+            assert_int_equal(burst(), 1); /* out of turn: the window is full */
+        }
+        r.now_ns = path(0)->timer_ns;
+        burst();
+        assert_int_equal(path(0)->window, 2 * LIMIT);
+        assert_int_equal(r.ch.count.path_down, 0);
+        assert_true(path(0)->usable);
+        rig_free(&r);
+    }
+}
+
+static void test_p25_ecn(void **state)
+{
+    (void)state;
+    for (int lossless = 0; lossless < 2; lossless++) {
+        up(1, lossless);
+        submit_big(30);
+        burst();
+        r.say.ecn_ce = 1;
+        ack_after(RIG_SEQ + 2, 1000000);
+        assert_int_equal(path(0)->window, lossless ? 10 * LIMIT + 2 * 1452 : 5 * LIMIT);
+        r.say.ecn_ce = 3; /* of the same round trip */
+        ack_after(RIG_SEQ + 3, 1000);
+        assert_int_equal(r.ch.count.tx_congestion, lossless ? 0 : 1);
+        r.say.ecn_ce = 2; /* a late acknowledgement */
+        ack_after(RIG_SEQ + 3, 1000);
+        assert_int_equal(r.ch.ecn_told, 3);
+        if (!lossless)
+            assert_int_equal(path(0)->window, 5 * LIMIT); /* the old flight: no growth */
+        rig_free(&r);
+    }
+}
+
+static void test_p26_pacing(void **state)
+{
+    (void)state;
+    up(1, false);
+    submit_big(120);
+    unsigned n = burst();
+    ack_after(RIG_SEQ + n, 10 * RIG_MS);
+    unsigned second = burst(); /* the burst that pacing grants, not the whole window */
+    assert_in_range(second, 10, 14);
+    assert_true(path(0)->in_flight + LIMIT < path(0)->window);
+    uint64_t next = dxpu_channel_next_ns(&r.ch);
+    assert_true(next > r.now_ns && next == path(0)->pace_ns);
+    r.now_ns = next - 1;
+    assert_int_equal(burst(), 0);
+    r.now_ns = next;
+    assert_int_equal(burst(), 1);
+    /* in slow start twice the window leaves in a round trip, later five quarters */
+    uint64_t step = path(0)->pace_ns - next;
+    assert_int_equal(step, 10 * RIG_MS * (uint64_t)4 * LIMIT / (8 * (uint64_t)path(0)->window));
+    path(0)->threshold = path(0)->window;
+    next = r.now_ns = path(0)->pace_ns;
+    assert_int_equal(burst(), 1);
+    assert_int_equal(path(0)->pace_ns - next,
+                     10 * RIG_MS * (uint64_t)4 * LIMIT / (5 * (uint64_t)path(0)->window));
+    rig_free(&r);
+}
+
+/* ---- loss found early ---- */
+
+static void test_d17_tail_loss_probe(void **state)
+{
+    (void)state;
+    up(1, false);
+    submit_big(1);
+    burst();
+    ack_after(RIG_SEQ + 1, 100000); /* SRTT 100 us, RTTVAR 50 us */
+    submit_big(3);
+    assert_int_equal(burst(), 3);
+    uint64_t tail = r.now_ns + 100000 + 200000 + 25000;
+    assert_true(dxpu_channel_next_ns(&r.ch) == tail);
+    r.now_ns = tail - 1;
+    assert_int_equal(burst(), 0);
+    r.now_ns = tail;
+    assert_int_equal(burst(), 1);
+    assert_int_equal(r.f.kind, 0);
+    assert_int_equal(r.ch.count.tx_tail_probes, 1);
+    assert_int_equal(r.ch.count.tx_timeouts, 0);
+    assert_int_equal(r.ch.count.tx_congestion, 0);
+    assert_true(path(0)->timer_ns == tail + RIG_MS); /* then RTO, with its floor */
+    r.now_ns = path(0)->timer_ns;
+    assert_int_equal(burst(), 1);
+    assert_int_equal(r.ch.count.tx_timeouts, 1);
+    /* the acknowledgement of the first tells of the two behind it: they are older */
+    ack_after(RIG_SEQ + 2, 100000);
+    assert_int_equal(burst(), 2);
+    assert_int_equal(r.ch.count.tx_fast, 2);
+    ack_after(RIG_SEQ + 4, 100000);
+    assert_int_equal(path(0)->timeouts, 0);
+    rig_free(&r);
+}
+
+static void test_d18_time_threshold(void **state)
+{
+    (void)state;
+    up(1, false);
+    submit_big(1);
+    burst();
+    ack_after(RIG_SEQ + 1, 800000);
+    submit_big(2);
+    assert_int_equal(burst(), 2);
+    uint64_t sent = r.now_ns;
+    r.say.sack = 1; /* the second, 0.6 ms later: the first may still come */
+    r.now_ns += 600000;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
+    assert_int_equal(burst(), 0);
+    assert_true(dxpu_channel_next_ns(&r.ch) == sent + 900000); /* 9/8 of 0.8 ms */
+    r.now_ns = sent + 899999;
+    assert_int_equal(burst(), 0);
+    r.now_ns++;
+    assert_int_equal(burst(), 1);
+    assert_int_equal(r.ch.count.tx_fast, 1);
+    assert_true(path(0)->loss_ns == DXPU_NEVER);
+    rig_free(&r);
+}
+
+/* A tail-loss probe that was not needed: the acknowledgement of the first transmission says nothing
+   of what left between them (D-19). */
+static void test_d19_which_transmission(void **state)
+{
+    (void)state;
+    for (int newest = 0; newest < 2; newest++) {
+        up(1, false);
+        submit_big(1);
+        burst();
+        ack_after(RIG_SEQ + 1, 100000);
+        submit_big(8);
+        unsigned sent = burst();
+        uint64_t seen = r.ch.packet - 1;
+        r.now_ns = path(0)->timer_ns;
+        assert_int_equal(burst(), 1); /* the probe, of the oldest */
+        r.say.seen = newest ? r.ch.packet - 1 : seen;
+        r.say.delay_ns = UINT32_MAX;
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ + 2), DXPU_OK);
+        assert_int_equal(r.ch.count.tx_fast, newest ? sent - 1 : 0);
+        assert_int_equal(path(0)->timeouts, newest ? 0 : 1);
+        rig_free(&r);
+    }
+}
+
+/* Frames that no sack can name are not judged (D-14). */
+static void test_d14_beyond_the_sack(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    r.cfg.window_frames = 128;
+    r.cfg.tx.header[DXPU_POSTED] = 256;
+    r.offer.window_frames = 128;
+    r.offer.limits.header[DXPU_POSTED] = 256;
+    rig_up(&r);
+    for (unsigned i = 0; i < 100; i++) {
+        assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+        assert_true(rig_emit(&r) > 0);
+    }
+    r.say.sack = UINT64_MAX; /* the first is lost, 1 to 64 have come, of the others nobody knows */
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    assert_int_equal(r.ch.lost, 1);
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.sequence, RIG_SEQ);
+    r.say.sack = 0;
+    r.say.seen = r.ch.packet - 1;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 97), DXPU_OK); /* 97 is lost, 98 and 99 unknown */
+    assert_int_equal(r.ch.lost, 1);
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.sequence, RIG_SEQ + 97);
+    rig_free(&r);
+}
+
+/* The timer runs out while something found lost waits to leave: that goes, nothing else. */
+static void test_d15_other_losses_first(void **state)
+{
+    (void)state;
+    up(1, false);
+    submit_big(20);
+    burst();
+    r.say.sack = 0x0f8;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    assert_int_equal(r.ch.lost, 4);
+    path(0)->window = LIMIT; /* no room for any of them */
+    assert_int_equal(burst(), 0);
+    r.now_ns = path(0)->timer_ns;
+    assert_int_equal(burst(), 1);
+    assert_int_equal(r.ch.lost, 3);
+    rig_free(&r);
+}
+
+/* ---- knowing paths ---- */
+
+static void test_p1_p2_acceptor_learns(void **state)
+{
+    dxpu_path_info info;
+    (void)state;
+    rig_config(&r);
+    r.cfg.paths = 3;
+    rig_accepted(&r);
+    r.say.path = 0;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    assert_int_equal(r.ch.state, DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_path(&r.ch, 1, &info), DXPU_OK);
+    assert_false(info.known);
+    for (unsigned i = 0; i < 40; i++) { /* nothing goes where nobody is known */
+        while (rig_emit(&r) > 0) {
+            assert_int_equal(r.f.path, 0);
+            rig_answer(&r);
+        }
+        r.now_ns = dxpu_channel_next_ns(&r.ch);
+    }
+    r.say.path = 2;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    assert_int_equal(dxpu_channel_path(&r.ch, 2, &info), DXPU_OK);
+    assert_true(info.known && !info.usable && !info.active);
+    make_usable(2);
+    assert_int_equal(r.ch.count.path_up, 1);
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.path, 0); /* the lowest stays the active one */
+    rig_free(&r);
+}
+
+static void test_p3_padding(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    r.cfg.paths = 2;
+    r.cfg.frame_limit_bytes = 8952;
+    rig_init(&r);
+    assert_int_equal(dxpu_channel_open(&r.ch, r.now_ns), DXPU_OK);
+    static const uint8_t way[8] = { 0, 1, 0, 1, 1, 0, 1, 0 };
+    for (unsigned i = 0; i < 8; i++) {
+        dxpu_offer o;
+        assert_true(rig_emit(&r) > 0);
+        assert_int_equal(r.f.kind, DXPU_KIND_OPEN);
+        assert_int_equal(r.n, i % 4 == 3 ? 1232 : 8952);
+        assert_int_equal(r.path, way[i]); /* P-6: by turns, the small ones too */
+        assert_int_equal(dxpu_offer_decode(r.f.body, &o), DXPU_OK);
+        assert_int_equal(o.frame_limit_bytes, r.n);
+        r.now_ns = dxpu_channel_next_ns(&r.ch);
+    }
+    rig_free(&r);
+    for (unsigned i = 0; i < 24; i++) { /* for long, with small ones among them */
+        if (i == 0) {
+            rig_config(&r);
+            r.cfg.hold_ms = 1 << 20;
+            r.offer.hold_ms = 1 << 20;
+            rig_init(&r);
+            assert_int_equal(dxpu_channel_open(&r.ch, r.now_ns), DXPU_OK);
+        }
+        assert_true(rig_emit(&r) > 0);
+        assert_int_equal(r.n, i % 4 == 3 ? 1232 : 1452);
+        r.now_ns = dxpu_channel_next_ns(&r.ch);
+    }
+    rig_free(&r);
+}
+
+/* The acceptor takes an open longer than it takes frames, and goes down with the opener. */
+static void test_p3_acceptor_goes_down(void **state)
+{
+    uint8_t body[8000], pkt[9000];
+    dxpu_frame f;
+    (void)state;
+    rig_config(&r);
+    rig_init(&r);
+    r.offer.frame_limit_bytes = 8000;
+    memset(body, 0, sizeof body);
+    dxpu_offer_encode(&r.offer, body);
+    f = r.say;
+    f.kind = DXPU_KIND_OPEN;
+    f.channel = 0;
+    size_t n = rig_seal(&f, body, 8000 - 24, pkt);
+    assert_int_equal(n, 8000);
+    assert_int_equal(dxpu_channel_accept(&r.ch, r.now_ns, pkt, n), DXPU_OK);
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.n, 1452);
+    r.say.packet = 1;
+    static const uint16_t limits[3] = { 8000, 1300, 1452 };
+    for (unsigned i = 0; i < 3; i++) {
+        r.offer.frame_limit_bytes = limits[i];
+        assert_int_equal(rig_put_offer(&r, DXPU_KIND_OPEN), DXPU_OK);
+        assert_true(rig_emit(&r) > 0);
+        assert_int_equal(r.f.kind, DXPU_KIND_ACCEPT);
+        assert_int_equal(r.n, i ? 1300 : 1452); /* never up again */
+    }
+    assert_int_equal(path(0)->window, 13000);
+    rig_free(&r);
+}
+
+static void test_p4_p5_probes(void **state)
+{
+    static const uint8_t probe[100] = { 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8 };
+    (void)state;
+    up(2, true);
+    r.say.path = 2;
+    assert_int_equal(rig_put(&r, DXPU_KIND_PROBE, probe, sizeof probe), DXPU_E_PATH);
+    assert_int_equal(r.ch.count.rx_path, 1);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK); /* W-6: other frames are used */
+    r.say.path = 1;
+    assert_int_equal(rig_put(&r, DXPU_KIND_PROBE, probe, sizeof probe), DXPU_OK);
+    assert_true(dxpu_channel_next_ns(&r.ch) == 0);
+    do
+        assert_true(rig_emit(&r) > 0);
+    while (r.f.kind != DXPU_KIND_PROBE || r.f.body.ptr[0] == 0);
+    assert_int_equal(r.path, 1); /* where it came from, and as long */
+    assert_int_equal(r.f.body.len, sizeof probe);
+    assert_memory_equal(r.f.body.ptr + 4, probe + 4, 8);
+    rig_free(&r);
+}
+
+static void test_p5_answers(void **state)
+{
+    (void)state;
+    up(2, true);
+    r.say.path = 1;
+    memset(r.probe, 0xff, sizeof r.probe); /* an answer to no probe: from the future */
+    r.probe[0] = DXPU_PROBE_REPLY;
+    await_probe(1);
+    uint8_t good[DXPU_PROBE_BYTES];
+    memcpy(good, r.probe, sizeof good);
+    memset(r.probe + 4, 0xff, 8);
+    answer_on(1);
+    assert_false(path(1)->usable);
+    memcpy(r.probe, good, sizeof good);
+    r.probed = true;
+    r.now_ns += 3000;
+    answer_on(1);
+    assert_true(path(1)->usable);
+    assert_int_equal(path(1)->srtt_ns, 3000);
+    r.probed = true; /* again: nobody waits for it */
+    r.now_ns += 1000000;
+    answer_on(1);
+    assert_int_equal(path(1)->srtt_ns, 3000);
+    rig_free(&r);
+}
+
+static void test_p6_acknowledgements_go_back(void **state)
+{
+    (void)state;
+    up(2, true);
+    r.say.path = 1;
+    assert_int_equal(rig_put_tlp(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+    r.now_ns += RIG_MS;
+    do
+        assert_true(rig_emit(&r) > 0);
+    while (r.f.kind != DXPU_KIND_ACK);
+    assert_int_equal(r.path, 0); /* path 1 is not known to work */
+    make_usable(1);
+    r.say.path = 1;
+    assert_int_equal(rig_put_tlp(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+    r.now_ns += RIG_MS;
+    do
+        assert_true(rig_emit(&r) > 0);
+    while (r.f.kind != DXPU_KIND_ACK);
+    assert_int_equal(r.path, 1);
+    rig_free(&r);
+}
+
+/* ---- leaving, and coming back ---- */
+
+static void test_p10_timeouts_leave_a_path(void **state)
+{
+    (void)state;
+    up(2, false);
+    make_usable(1);
+    submit_big(5);
+    path(0)->srtt_ns = 1000;
+    unsigned sent = burst();
+    assert_int_equal(rig_put(&r, DXPU_KIND_BLOCKED, NULL, 0), DXPU_OK); /* alive otherwise */
+    r.now_ns = path(0)->timer_ns;
+    assert_int_equal(burst(), 1); /* the first timeout: the oldest goes the other way, */
+    assert_true(path(0)->usable && path(0)->suspect);
+    uint32_t before = path(1)->in_flight;
+    assert_true(before > 0);
+    submit_big(1); /* and so does what is new */
+    assert_int_equal(burst(), 1);
+    assert_true(path(1)->in_flight > before);
+    r.now_ns = path(0)->timer_ns; /* the second: it is left */
+    assert_true(burst() >= sent - 1);
+    sent++;
+    assert_false(path(0)->usable);
+    assert_int_equal(r.ch.count.path_down, 1);
+    assert_int_equal(path(0)->in_flight, 0);
+    assert_int_equal(r.ch.lost, 0); /* all of it has left on the other one */
+    ack_after(RIG_SEQ + sent, 100000);
+    assert_int_equal(path(1)->in_flight, 0);
+    /* P-13: three answers in a row, and it is the active one again */
+    for (unsigned i = 0; i < 3; i++) {
+        assert_false(path(0)->usable);
+        await_probe(0);
+        if (i == 1) { /* one that is not answered begins the count anew */
+            await_probe(0);
+            assert_int_equal(path(0)->good, 0);
+            i = 0;
+            answer_on(0);
+            assert_int_equal(path(0)->good, 1);
+            await_probe(0);
+            i = 1;
+        }
+        answer_on(0);
+    }
+    assert_true(path(0)->usable);
+    assert_int_equal(r.ch.count.path_up, 2);
+    submit_big(1);
+    do
+        assert_true(rig_emit(&r) > 0);
+    while (r.f.kind != DXPU_KIND_DATA);
+    assert_int_equal(r.path, 0);
+    rig_free(&r);
+}
+
+static void test_p11_unanswered_probes(void **state)
+{
+    (void)state;
+    up(2, true);
+    make_usable(1);
+    for (unsigned i = 0; i < 5; i++) {
+        assert_true(path(0)->usable);
+        await_probe(0);
+        if (i == 1) { /* a frame is an answer as well */
+            assert_int_equal(path(0)->missed, 1);
+            assert_int_equal(rig_put(&r, DXPU_KIND_BLOCKED, NULL, 0), DXPU_OK);
+            assert_int_equal(path(0)->missed, 0);
+            await_probe(0);
+        }
+        r.say.path = 1;
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK); /* the other one lives */
+        r.say.path = 0;
+    }
+    assert_false(path(0)->usable);
+    assert_int_equal(r.ch.count.path_down, 1);
+    rig_free(&r);
+}
+
+/* Small frames pass, large ones no longer: found by probes of the limit (P-12). */
+static void test_p12_p14_shrunk_mtu(void **state)
+{
+    (void)state;
+    for (unsigned paths = 1; paths <= 2; paths++) {
+        up(paths, false);
+        if (paths == 2)
+            make_usable(1);
+        submit_big(1);
+        uint64_t start = r.now_ns;
+        while (r.ch.state == DXPU_STATE_UP && path(0)->usable &&
+               r.now_ns < start + 3000 * (uint64_t)RIG_MS) {
+            assert_int_equal(rig_put(&r, DXPU_KIND_BLOCKED, NULL, 0), DXPU_OK);
+            burst();
+            uint64_t next = dxpu_channel_next_ns(&r.ch);
+            r.now_ns = next > r.now_ns ? next : r.now_ns;
+        }
+        assert_int_equal(r.ch.state, paths == 1 ? DXPU_STATE_FAILED : DXPU_STATE_UP);
+        if (paths == 1) {
+            assert_int_equal(dxpu_channel_error(&r.ch), DXPU_E_DEAD);
+            assert_true(r.now_ns - start > 1000 * (uint64_t)RIG_MS);
+        } else {
+            assert_true(r.now_ns - start < 100 * (uint64_t)RIG_MS);
+        }
+        rig_free(&r);
+    }
+}
+
+/* No path is usable: the known ones are tried by turns, and the first that works is used. */
+static void test_p10_all_paths_by_turns(void **state)
+{
+    unsigned seen = 0;
+    (void)state;
+    rig_config(&r);
+    r.cfg.paths = 3;
+    r.cfg.hold_ms = r.offer.hold_ms = 10000;
+    rig_up(&r);
+    submit_big(1);
+    for (unsigned i = 0; i < 400 && seen != 7; i++) {
+        while (rig_emit(&r) > 0)
+            seen |= r.f.kind == DXPU_KIND_DATA ? 1u << r.path : 0;
+        r.now_ns = dxpu_channel_next_ns(&r.ch);
+    }
+    assert_int_equal(seen, 7);
+    assert_int_equal(r.ch.count.path_down, 1); /* the others were never up */
+    rig_free(&r);
+}
+
+static void test_p10_spread(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    r.cfg.paths = 3;
+    r.cfg.spread = true;
+    r.cfg.lossless = false;
+    r.cfg.tx.header[DXPU_POSTED] = 256;
+    r.cfg.tx.data[DXPU_POSTED] = 32768;
+    r.offer.limits.header[DXPU_POSTED] = 1 << 20;
+    r.offer.limits.data[DXPU_POSTED] = 1 << 28;
+    rig_up(&r);
+    make_usable(1);
+    burst();
+    path(0)->srtt_ns = 2000000;
+    path(1)->srtt_ns = 1000000;
+    submit_big(1);
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.path, 1); /* both are empty: the nearer */
+    submit_big(30);
+    unsigned n[3] = { 0, 1, 0 };
+    while (rig_emit(&r) > 0) {
+        if (r.f.kind == DXPU_KIND_DATA)
+            n[r.path]++;
+    }
+    assert_true(n[0] >= 10 && n[1] >= 10 && n[2] == 0);
+    /* each path's losses are its own: what came over 1 says nothing of 0 */
+    uint64_t sack = 0;
+    for (uint32_t seq = RIG_SEQ; seq != r.ch.nxt; seq++)
+        sack |=
+            r.ch.sent[seq & 63].path == 1 && seq > RIG_SEQ ? (uint64_t)1 << (seq - RIG_SEQ - 1) : 0;
+    r.say.sack = sack;
+    r.now_ns += 100;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_E_ACK);
+    r.say.sack = sack >> 1;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
+    assert_int_equal(r.ch.lost, 0);
+    assert_int_equal(path(1)->in_flight, 0);
+    assert_int_equal(path(0)->in_flight, n[0] * LIMIT);
+    rig_free(&r);
+}
+
+/* ---- the end ---- */
+
+static void test_d60_containment(void **state)
+{
+    dxpu_request q;
+    (void)state;
+    rig_config(&r);
+    rig_tags(&r);
+    rig_up(&r);
+    for (uint16_t tag = 1; tag <= 4; tag++)
+        assert_int_equal(dxpu_channel_submit(&r.ch, rig_mrd(tag, 64), r.now_ns, 100u + tag),
+                         DXPU_OK);
+    assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+    unsigned kinds;
+    rig_drain(&r, &kinds);
+    r.say.ack = RIG_SEQ;
+    assert_int_equal(rig_put_tlp(&r, rig_cpl(2, 64, 64, 0)), DXPU_OK); /* came, nobody took it */
+    assert_int_equal(rig_put_tlp(&r, rig_cpl(3, 64, 64, 0)), DXPU_OK); /* came, and was taken */
+    assert_int_equal(dxpu_channel_peek(&r.ch, DXPU_COMPLETION).user, 102);
+    assert_false(dxpu_channel_contain(&r.ch, &q)); /* it lives */
+    assert_int_equal(dxpu_channel_take(&r.ch, DXPU_COMPLETION, r.now_ns), DXPU_OK);
+    assert_int_equal(rig_put_tlp(&r, rig_mwr(1, 64, 0)), DXPU_OK);
+    dxpu_channel_reset(&r.ch, DXPU_REASON_DETACH);
+    static const uint16_t tags[3] = { 3, 1, 4 };
+    for (unsigned i = 0; i < 3; i++) {
+        assert_true(dxpu_channel_contain(&r.ch, &q));
+        assert_int_equal(q.tag, tags[i]);
+        assert_int_equal(q.requester, 0);
+        assert_int_equal(q.user, 100u + tags[i]);
+        assert_int_equal(q.done, true);
+    }
+    assert_false(dxpu_channel_contain(&r.ch, &q));
+    assert_int_equal(r.ch.count.contained, 3);
+    assert_int_equal(r.ch.count.contain_dropped, 7); /* 1 and 5 queued, 1 posted received */
+    assert_int_equal(r.tags.in_flight, 0);
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+        assert_int_equal(r.ch.tx[cls].count + r.ch.rx[cls].count, 0);
+    rig_free(&r);
+    rig_config(&r); /* without tags, and closed */
+    rig_up(&r);
+    static const uint8_t close[4] = { DXPU_REASON_SHUTDOWN };
+    assert_int_equal(rig_put_tlp(&r, rig_cpl(1, 64, 64, 0)), DXPU_OK);
+    assert_int_equal(rig_put(&r, DXPU_KIND_CLOSE, close, sizeof close), DXPU_OK);
+    assert_int_equal(r.ch.state, DXPU_STATE_CLOSED);
+    assert_false(dxpu_channel_contain(&r.ch, &q));
+    assert_int_equal(r.ch.count.contain_dropped, 1);
+    rig_free(&r);
+}
+
+/* A completion of several parts: the request is named once, by its tag. */
+static void test_d60_part_of_a_completion(void **state)
+{
+    dxpu_request q;
+    (void)state;
+    rig_config(&r);
+    rig_tags(&r);
+    rig_up(&r);
+    assert_int_equal(dxpu_channel_submit(&r.ch, rig_mrd(1, 128), r.now_ns, 9), DXPU_OK);
+    unsigned kinds;
+    rig_drain(&r, &kinds);
+    r.say.ack = RIG_SEQ;
+    assert_int_equal(rig_put_tlp(&r, rig_cpl(1, 64, 128, 0)), DXPU_OK);
+    dxpu_channel_reset(&r.ch, DXPU_REASON_DETACH);
+    assert_true(dxpu_channel_contain(&r.ch, &q));
+    assert_int_equal(q.user, 9);
+    assert_false(dxpu_channel_contain(&r.ch, &q));
+    rig_free(&r);
+}
+
+/* The write that starts a function-level reset is known, and the function's requests go (D-61). */
+static void test_d61_function_level_reset(void **state)
+{
+    static const uint8_t flr[4] = { 0x10, 0x28 | 0x80, 0, 0 }, other[4] = { 0x10, 0x28, 0, 0x80 };
+    dxpu_tlp t;
+    (void)state;
+    memset(&t, 0, sizeof t);
+    t.type = DXPU_TLP_CFGWR0;
+    t.header_dw = 3;
+    t.length_dw = 1;
+    t.first_be = 0xf;
+    t.register_bytes = 0x78;
+    t.payload.ptr = flr;
+    t.payload.len = 4;
+    assert_true(dxpu_tlp_is_flr(&t, 0x70));
+    t.first_be = 2;
+    t.type = DXPU_TLP_CFGWR1;
+    assert_true(dxpu_tlp_is_flr(&t, 0x70));
+    assert_false(dxpu_tlp_is_flr(&t, 0x80)); /* another register */
+    t.first_be = 0xd;
+    assert_false(dxpu_tlp_is_flr(&t, 0x70)); /* that byte is not written */
+    t.first_be = 0xf;
+    t.payload.ptr = other;
+    assert_false(dxpu_tlp_is_flr(&t, 0x70));
+    t.payload.ptr = NULL;
+    t.payload.len = 0; /* a header alone */
+    assert_false(dxpu_tlp_is_flr(&t, 0x70));
+    t.type = DXPU_TLP_CFGRD0;
+    assert_false(dxpu_tlp_is_flr(&t, 0x70));
+    rig_config(&r);
+    rig_tags(&r);
+    rig_up(&r);
+    for (uint16_t tag = 1; tag <= 5; tag++)
+        assert_int_equal(rig_submit(&r, rig_np(DXPU_TLP_MRD, tag & 1 ? 0x300 : 0x301, tag, 4, 0)),
+                         DXPU_OK);
+    assert_int_equal(dxpu_tags_reset(&r.tags, 0x300), 3);
+    assert_int_equal(dxpu_tags_reset(&r.tags, 0x300), 0);
+    assert_int_equal(r.tags.in_flight, 2);
+    rig_free(&r);
+}
+
+static bool phase_seal(void *user, uint8_t phase, uint64_t nonce, dxpu_bytes head, uint8_t *body,
+                       size_t bytes)
+{
+    (void)nonce;
+    (void)head;
+    *(uint8_t *)user = phase;
+    memset(body + bytes, phase, 16);
+    return true;
+}
+
+static bool phase_open(void *user, uint8_t phase, uint64_t nonce, dxpu_bytes head, uint8_t *body,
+                       size_t bytes)
+{
+    (void)user;
+    (void)nonce;
+    (void)head;
+    return body[bytes] == phase;
+}
+
+static void test_w5_key_phase(void **state)
+{
+    static const dxpu_suite suite = { 2, 16, phase_seal, phase_open };
+    uint8_t sealed = 9;
+    (void)state;
+    rig_config(&r);
+    r.cfg.suite = &suite;
+    r.cfg.suite_user = &sealed;
+    rig_init(&r);
+    assert_int_equal(dxpu_channel_open(&r.ch, r.now_ns), DXPU_OK);
+    for (unsigned i = 0; i < 6; i++) {
+        dxpu_channel_set_key_phase(&r.ch, (uint8_t)i);
+        assert_true(rig_emit(&r) > 0);
+        assert_int_equal(sealed, i & 3);
+        assert_int_equal(r.f.key_phase, i & 3);
+        r.now_ns = dxpu_channel_next_ns(&r.ch);
+    }
+    rig_free(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_p20_first_window),
+        cmocka_unit_test(test_p21_slow_start),
+        cmocka_unit_test(test_p22_growth),
+        cmocka_unit_test(test_p23_loss_halves_once),
+        cmocka_unit_test(test_p24_persistent_congestion),
+        cmocka_unit_test(test_p25_ecn),
+        cmocka_unit_test(test_p26_pacing),
+        cmocka_unit_test(test_d17_tail_loss_probe),
+        cmocka_unit_test(test_d18_time_threshold),
+        cmocka_unit_test(test_d19_which_transmission),
+        cmocka_unit_test(test_d14_beyond_the_sack),
+        cmocka_unit_test(test_d15_other_losses_first),
+        cmocka_unit_test(test_p1_p2_acceptor_learns),
+        cmocka_unit_test(test_p3_padding),
+        cmocka_unit_test(test_p3_acceptor_goes_down),
+        cmocka_unit_test(test_p4_p5_probes),
+        cmocka_unit_test(test_p5_answers),
+        cmocka_unit_test(test_p6_acknowledgements_go_back),
+        cmocka_unit_test(test_p10_timeouts_leave_a_path),
+        cmocka_unit_test(test_p11_unanswered_probes),
+        cmocka_unit_test(test_p12_p14_shrunk_mtu),
+        cmocka_unit_test(test_p10_all_paths_by_turns),
+        cmocka_unit_test(test_p10_spread),
+        cmocka_unit_test(test_d60_containment),
+        cmocka_unit_test(test_d60_part_of_a_completion),
+        cmocka_unit_test(test_d61_function_level_reset),
+        cmocka_unit_test(test_w5_key_phase),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
