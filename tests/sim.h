@@ -82,7 +82,9 @@ static inline void sim_app(sim *s, sim_conn *c)
     if (!e->away && s->now_ns >= c->stop_until_ns)
         sim_consume(s, c);
     sim_submit_some(s, c);
-    if (!c->blocked && (c->to_submit || c->events_due))
+    if (c->to_submit && s->o.bulk_every_ns)
+        sim_arm_app(s, c, s->o.bulk_every_ns);
+    else if (!s->o.bulk_bytes && !c->blocked && (c->to_submit || c->events_due))
         sim_arm_app(s, c, 1000 + sim_below(&s->rng, 20000));
     else if (s->now_ns < c->refuse_until_ns || s->now_ns < c->stop_until_ns || e->away)
         sim_arm_app(s, c, 500000);

@@ -108,12 +108,14 @@ typedef struct sim_link {
     uint32_t burst, burst_frames; /* chance that so many frames in a row begin to be lost */
     uint32_t spike;               /* chance of spike_ns more on the way */
     uint64_t spike_ns;
-    uint64_t delay_ns, jitter_ns; /* one way; jitter reorders */
+    uint64_t delay_ns, jitter_ns; /* one way; jitter reorders ... */
+    bool fifo;                    /* ... unless this is set */
     uint32_t mtu_bytes;           /* longer frames vanish; 0: any length passes */
     uint64_t lose_data;           /* bit i: the i-th data frame from now on is lost */
     uint32_t dead;                /* reasons for which nothing gets through */
     sim_queue *queue;             /* NULL: no limit */
     uint32_t in_burst;
+    uint64_t last_ns; /* when the last frame arrives */
 } sim_link;
 
 typedef struct sim_net_count {
@@ -180,6 +182,9 @@ static inline bool sim_link_carry(sim_link *l, sim_events *q, sim_rng *rng, uint
     e.at_ns += l->delay_ns + (l->jitter_ns ? sim_below(rng, (uint32_t)l->jitter_ns + 1) : 0);
     if (l->spike && sim_chance(rng, l->spike))
         e.at_ns += l->spike_ns;
+    if (l->fifo)
+        e.at_ns = dxpui_max64(e.at_ns, l->last_ns);
+    l->last_ns = e.at_ns;
     e.bytes = (uint8_t *)sim_grow(NULL, e.len);
     memcpy(e.bytes, bytes, e.len);
     if (l->corrupt && sim_chance(rng, l->corrupt)) {

@@ -112,11 +112,13 @@ static inline bool sim_submit(sim *s, sim_conn *c, const uint8_t *bytes, size_t 
 static inline void sim_submit_bulk(sim *s, sim_conn *c)
 {
     uint8_t bytes[DXPU_TLP_MAX_BYTES];
-    while (c->to_submit) {
+    while (c->to_submit && s->now_ns >= c->bulk_due_ns) {
         size_t len = sim_numbered_write(c->rid, s->o.bulk_bytes, c->bulk_next, bytes);
         if (!sim_submit(s, c, bytes, len))
             return;
         c->bulk_next++;
+        if (s->o.bulk_every_ns)
+            c->bulk_due_ns = dxpui_max64(c->bulk_due_ns, s->now_ns) + s->o.bulk_every_ns;
         if (c->to_submit != UINT32_MAX)
             c->to_submit--;
     }

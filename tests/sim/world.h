@@ -56,9 +56,10 @@ typedef struct sim_options {
     bool suite;                            /* frames are sealed by a toy cipher */
     bool close;                            /* in the end the channel is closed */
     bool eager;                            /* the application acts at every frame */
-    uint32_t bulk_bytes; /* instead of random TLPs the host writes so many, numbered */
-    uint32_t reads;      /* ... after so many reads */
-    uint64_t until_ns;   /* the run lasts so long at least */
+    uint32_t bulk_bytes;    /* instead of random TLPs the host writes so many, numbered */
+    uint64_t bulk_every_ns; /* ... one at a time; 0: as fast as they are taken */
+    uint32_t reads;         /* ... after so many reads */
+    uint64_t until_ns;      /* the run lasts so long at least */
     sim_fault fault[SIM_FAULTS];
     uint32_t faults;
     int sabotage; /* SIM_*: what a control breaks */
@@ -108,7 +109,7 @@ typedef struct sim_conn {
     uint32_t requests, answered, answers_room;
     uint16_t rid; /* of two requesters: this one and the next */
     uint16_t next_tag;
-    uint64_t bulk_next, bulk_expected, bulk_taken_bytes;
+    uint64_t bulk_next, bulk_expected, bulk_taken_bytes, bulk_due_ns;
     /* the consumer's moods */
     uint64_t refuse_until_ns, stop_until_ns;
     unsigned refused;
