@@ -36,7 +36,7 @@ PROGRAMS := $(foreach p,dxpu-host dxpu-box dxpu dxpu-relay dxpu-pingpong,$(if $(
 C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/sim_*.c))
 SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_*.py \
               tests/net_*.py tests/net_*.sh)) \
-              tests/toc.py tests/spec.py tests/run_test.py tests/fuzz_replay.py
+              tests/toc.py tests/spec.py tests/run_test.py tests/fuzz_replay.py tests/mutate.py
 FUZZERS  := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
 SAN_ALL   = $(C_TESTS:%.c=build/san/%) $(FUZZERS:fuzz/%.c=build/san/replay_%)
 

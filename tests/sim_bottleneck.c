@@ -185,5 +185,6 @@ int main(int argc, char **argv)
         print_outcome(sc, argc > 2 ? "lossless" : "controlled", &r);
         return 0;
     }
+    cmocka_set_test_filter(getenv("DXPU_TEST")); /* a pattern; none: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -437,5 +437,6 @@ int main(void)
         cmocka_unit_test(test_d1_every_way_from_up),
         cmocka_unit_test(test_control),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST")); /* a pattern; none: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

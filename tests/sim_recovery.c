@@ -97,5 +97,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_d17_single_loss),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST")); /* a pattern; none: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

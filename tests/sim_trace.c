@@ -179,5 +179,6 @@ int main(void)
         cmocka_unit_test(test_trace_tail_loss),      cmocka_unit_test(test_trace_failover),
         cmocka_unit_test(test_trace_containment),    cmocka_unit_test(test_trace_differs),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST")); /* a pattern; none: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
