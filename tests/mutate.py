@@ -65,7 +65,7 @@ def build(name, text, program):
 
 def run(program, test, seeds):
     """(caught, how)"""
-    env = dict(os.environ, DXPU_TEST=test, DXPU_DEPTH="5")
+    env = dict(os.environ, DXPU_TEST=test, DXPU_DEPTH="6")
     env.pop("CMOCKA_MESSAGE_OUTPUT", None)
     if seeds:
         env["DXPU_SEEDS"] = str(seeds)
