@@ -87,7 +87,8 @@ check: all $(SAN_ALL)
 
 ## check-long check with many more simulation seeds
 check-long: all $(SAN_ALL) $(C_TESTS:%.c=build/%)
-	DXPU_SEEDS=20000 DXPU_ROUNDS=2000000 $(PYTHON) tests/run.py --jobs 2 --timeout 3600 \
+	DXPU_SEEDS=1000000 $(PYTHON) tests/run.py --timeout 14400 build/tests/sim_channel
+	DXPU_SEEDS=20000 DXPU_DEPTH=8 DXPU_ROUNDS=2000000 $(PYTHON) tests/run.py --jobs 2 --timeout 3600 \
 	  $(C_TESTS:%.c=build/%) $(C_TESTS:%.c=build/san/%) $(SCRIPTS) $(wildcard tests/long_*.py)
 
 ## asan       C tests only, with address and undefined-behaviour sanitizers

@@ -66,7 +66,8 @@ def build(name, text, program):
 def run(program, test, seeds):
     """(caught, how)"""
     env = dict(os.environ, DXPU_TEST=test, DXPU_DEPTH="6")
-    env.pop("CMOCKA_MESSAGE_OUTPUT", None)
+    for name in ("CMOCKA_MESSAGE_OUTPUT", "DXPU_SEEDS", "DXPU_TRACE", "DXPU_PCAP", "DXPU_UPDATE"):
+        env.pop(name, None)
     if seeds:
         env["DXPU_SEEDS"] = str(seeds)
     try:
