@@ -189,7 +189,6 @@ extern "C" {
 #define DXPU_BDF_FN(bdf)  ((unsigned)(bdf)&0x7u)
 
 /* ==== 5  Base types =========================================================================== */
-
 /* Bytes that belong to somebody else. */
 typedef struct dxpu_bytes {
     const uint8_t *ptr;
@@ -251,7 +250,7 @@ enum { DXPU_POSTED = 0, DXPU_NONPOSTED = 1, DXPU_COMPLETION = 2, DXPU_CLASSES = 
     X(E_STATE, -61, "peer: a frame that this state of the channel does not expect")                \
     X(E_EPOCH, -62, "peer: a lease epoch below the highest seen; it holds an old lease")           \
     X(E_OFFER, -63, "peer: an open or accept with a value outside its range")                      \
-    X(E_PATH, -66, "peer: a probe of a path that is not configured here")                          \
+    X(E_PATH, -66, "peer: an open or probe over a path that is not configured here")               \
     X(E_CPL_UNEXPECTED, -64, "peer: a completion that no request in flight asked for")             \
     X(E_CPL_BYTES, -65, "peer: a completion with other bytes than its request still expects")      \
     X(E_AGAIN, -80, "later: no room in this queue; ask again after an acknowledgement")            \
@@ -271,7 +270,6 @@ enum { DXPU_POSTED = 0, DXPU_NONPOSTED = 1, DXPU_COMPLETION = 2, DXPU_CLASSES = 
 
 #define DXPUI_ERROR_ENUM(name, value, text) DXPU_##name = (value),
 enum { DXPU_OK = 0, DXPU_ERRORS(DXPUI_ERROR_ENUM) DXPU_ERRORS_END };
-#undef DXPUI_ERROR_ENUM
 
 /* The sentence of an error, "ok" for 0, "unknown error" for a number that is none.  Static text. */
 DXPU_API const char *dxpu_error_text(int error);
@@ -314,7 +312,7 @@ DXPU_API const char *dxpu_error_name(int error);
     X(rx_ack, "refused: acknowledgement of what was not sent")                                     \
     X(rx_state, "refused: not expected in this state")                                             \
     X(rx_offer, "refused: open or accept out of range")                                            \
-    X(rx_path, "refused: probe of a path that is not configured")                                  \
+    X(rx_path, "refused: open or probe over a path that is not configured")                        \
     X(rx_cpl_refused, "completions dropped: not asked for, or other bytes than asked")             \
     X(rx_events_ignored, "link events of a type this version does not know")                       \
     X(contained, "requests that dxpu_channel_contain() named")                                     \
@@ -324,7 +322,6 @@ DXPU_API const char *dxpu_error_name(int error);
 typedef struct dxpu_counters {
     DXPU_COUNTERS(DXPUI_COUNTER_FIELD)
 } dxpu_counters;
-#undef DXPUI_COUNTER_FIELD
 
 /* Name and meaning of counter `index` (the order of DXPU_COUNTERS), and its value in *c (which may
    be NULL).  Returns NULL past the last: loop from 0 to print them all. */
@@ -366,7 +363,6 @@ DXPU_API uint32_t dxpu_crc32(uint32_t crc, const void *ptr, size_t len);
 
 #define DXPUI_TLP_ENUM(name, text, dw4, data, code, cls) DXPU_TLP_##name,
 enum { DXPU_TLP_TYPES(DXPUI_TLP_ENUM) DXPU_TLP_TYPE_COUNT };
-#undef DXPUI_TLP_ENUM
 
 /* dxpu_tlp.attr, Attr[2:0]: No Snoop, Relaxed Ordering, ID-based Ordering */
 enum { DXPU_ATTR_NS = 0x1, DXPU_ATTR_RO = 0x2, DXPU_ATTR_IDO = 0x4 };
@@ -508,7 +504,6 @@ DXPU_API void dxpu_tlp_completion(const dxpu_tlp *req, uint16_t completer, uint8
 DXPU_API bool dxpu_tlp_is_flr(const dxpu_tlp *t, uint16_t capability);
 
 /* ==== 9  Classifier and messages =========================================== spec/route.md ==== */
-
 /* how a TLP finds its way */
 enum {
     DXPU_ROUTE_ADDRESS,
@@ -723,7 +718,6 @@ DXPU_API void dxpu_credit_add(dxpu_credits *c, unsigned cls, uint32_t data_units
 DXPU_API bool dxpu_credit_raise(dxpu_credits *limit, const dxpu_credits *offered);
 
 /* -- Tags: every non-posted request in flight, as its requester's side knows it (F-20 ff.). -- */
-
 /* how many tags one requester may use, and which (Base Spec 2.2.6.2): 0..31, 0..255, or 256..1023,
    10-bit tags whose upper two bits are never 0 */
 enum { DXPU_TAGS_32 = 32, DXPU_TAGS_256 = 256, DXPU_TAGS_768 = 768 };
@@ -841,7 +835,6 @@ enum {
     X(PROBE, 9, "probe")
 #define DXPUI_KIND_ENUM(name, value, text) DXPU_KIND_##name = (value),
 enum { DXPU_KINDS(DXPUI_KIND_ENUM) DXPU_KIND_END };
-#undef DXPUI_KIND_ENUM
 DXPU_API const char *dxpu_kind_name(unsigned kind); /* "data"; "?" for none */
 
 /* A decoded frame header.  The second block is 0 in kinds that end at DXPU_FRAME_BASE_BYTES. */
@@ -909,7 +902,6 @@ DXPU_API int dxpu_offer_decode(dxpu_bytes body, dxpu_offer *out);
     X(HOLD, 11, "no valid frame for the hold time")
 #define DXPUI_REASON_ENUM(name, value, text) DXPU_REASON_##name = (value),
 enum { DXPU_REASONS(DXPUI_REASON_ENUM) DXPU_REASON_END };
-#undef DXPUI_REASON_ENUM
 DXPU_API const char *dxpu_reason_text(unsigned reason); /* "unknown reason" for none */
 
 /* -- Records -- */
@@ -930,7 +922,6 @@ enum { DXPU_RECORD_TLP = 1, DXPU_RECORD_PAYLOAD = 2, DXPU_RECORD_EVENT = 3 };
     X(INTX, 12, 4) /* value: wires asserted, bit 0 INTA .. bit 3 INTD  */
 #define DXPUI_EVENT_ENUM(name, value, bytes) DXPU_EVENT_##name = (value),
 enum { DXPU_EVENTS(DXPUI_EVENT_ENUM) DXPU_EVENT_END };
-#undef DXPUI_EVENT_ENUM
 /* dxpu_event.flags; a receiver ignores the others */
 enum {
     DXPU_EVENT_ON = 0x80,
@@ -994,7 +985,7 @@ DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e);
 /* ==== 13  Channel: life ===================================================== spec/deliver.md ====
    One attachment seen from one end: the reliable, ordered link with credits over datagrams. */
 
-/* dxpu_channel_state(); rows of spec/deliver.md */
+/* dxpu_channel_state(); rows of spec/deliver.md, in the order of a life */
 enum {
     DXPU_STATE_IDLE,     /* initialised */
     DXPU_STATE_OPENING,  /* open sent, accept awaited */
@@ -1028,8 +1019,7 @@ typedef struct dxpu_channel_config {
     dxpu_place local, remote;
     uint32_t window_frames;     /* frames in flight each way: a power of two, 4..16384 [64] */
     uint32_t frame_limit_bytes; /* largest frame we send or take: MTU less IP and UDP headers; a
-                                   path is used only if it carries this, or what open found
-                                   [1452] */
+                                   path must carry this, or what open found, to be used [1452] */
     dxpu_credits rx;            /* stored here until taken [64/1024, 64/64, 256/1024] */
     dxpu_credits tx;            /* queued here until acknowledged [the same] */
     uint32_t hold_ms;           /* silence that ends the channel, at least 1 [1,000] */
@@ -1054,11 +1044,9 @@ typedef struct dxpu_delivery {
 /* -- private layouts, visible so that a channel can be a member of your struct -- */
 typedef struct dxpui_fifo { /* TLPs of one class in a byte ring, and their credit units */
     uint8_t *mem;
-    uint32_t cap;
-    uint32_t head, next, tail; /* byte positions: oldest, next to offer, free */
-    uint32_t count, waiting;   /* entries from head, from next */
-    uint32_t header_max, data_max;
-    uint32_t header_used, data_used;
+    uint32_t cap, head, next, tail; /* bytes; positions: oldest, next to offer, free */
+    uint32_t count, waiting;        /* entries from head, from next */
+    uint32_t header_max, data_max, header_used, data_used;
     uint32_t hole;       /* where the ring was left for its start */
     uint32_t id_changes; /* neighbours waiting whose requesters differ (IDO) */
     uint16_t tail_id;    /* requester of the youngest */
@@ -1071,9 +1059,8 @@ typedef struct dxpui_sent { /* one data frame in flight */
     uint16_t first;    /* place in the sent list of the item it begins with or continues */
     uint16_t at_bytes; /* how far that item had come before it */
     uint16_t body_bytes;
-    uint8_t path;
+    uint8_t path, state;
     uint8_t tries; /* transmissions, up to 255 */
-    uint8_t state;
 } dxpui_sent;
 
 typedef struct dxpui_path { /* times are 0 or DXPU_NEVER while they mean nothing */
@@ -1096,16 +1083,12 @@ typedef struct dxpui_path { /* times are 0 or DXPU_NEVER while they mean nothing
 typedef struct dxpu_channel {
     /* what it is */
     dxpu_channel_config cfg;
-    uint8_t state;
-    uint8_t reason;
-    uint8_t busy;
+    uint8_t state, reason, busy;
     bool completions_infinite; /* the peer takes any number */
-    int error;
-    int last_error;
-    uint32_t remote_id;
+    int error, last_error;
+    uint32_t remote_id, trailer;
     uint32_t frame_limit; /* of this incarnation */
     uint32_t tx_window;   /* frames */
-    uint32_t trailer;
     /* handshake, keep-alive, close */
     uint64_t hold_ns;  /* of this incarnation: the smaller of both ends' */
     uint64_t heard_ns; /* last valid frame */
@@ -1122,8 +1105,7 @@ typedef struct dxpu_channel {
     dxpui_sent *sent;
     uint32_t *list; /* what was put into frames, in order: class and byte position */
     dxpu_event *tx_events;
-    uint32_t list_mask, list_head, list_tail;
-    uint32_t event_head, event_next, event_tail;
+    uint32_t list_mask, list_head, list_tail, event_head, event_next, event_tail;
     uint32_t order;        /* of submission */
     uint32_t *event_order; /* places of events among TLPs: sent, then received */
     uint16_t tx_at;        /* how far the youngest listed TLP is in frames, 0 when all is */
@@ -1143,11 +1125,9 @@ typedef struct dxpu_channel {
     uint8_t *reorder;        /* window x frame body */
     uint16_t *reorder_bytes; /* 0: empty */
     dxpu_event *rx_events;
-    uint32_t rx_next;
+    uint32_t rx_next, rx_order, rx_event_head, rx_event_tail;
     uint32_t rx_held; /* frames waiting for an earlier one */
-    uint32_t rx_order;
-    uint32_t rx_event_head, rx_event_tail;
-    struct { /* the TLP whose payload is still coming */
+    struct {          /* the TLP whose payload is still coming */
         uint8_t cls, active;
         uint16_t at_bytes, total_bytes;
         uint32_t pos, crc;
@@ -1167,8 +1147,8 @@ DXPU_API void dxpu_channel_config_default(dxpu_channel_config *cfg);
    out of range. */
 DXPU_API size_t dxpu_channel_bytes(const dxpu_channel_config *cfg);
 /* Initialise.  mem stays the caller's and must outlive the channel.  Layouts are checked: a program
-   whose parts disagree on the options of section 2 gets E_ARG.
-   DXPU_OK or E_ARG.  Time starts when it is opened or accepted. */
+   whose parts disagree on the options of section 2 gets E_ARG.  Time starts when it is opened or
+   accepted.  DXPU_OK or E_ARG. */
 #define dxpu_channel_init(ch, cfg, mem, mem_bytes)                                                 \
     dxpu_channel_init_sized((ch), sizeof *(ch), (cfg), (mem), (mem_bytes))
 DXPU_API int dxpu_channel_init_sized(dxpu_channel *ch, size_t ch_bytes,
@@ -1182,8 +1162,7 @@ DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns);
    The opener's old incarnation, if any, must live on until this one is UP: a late duplicate of an
    open never gets that far. */
 DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *open, size_t len);
-/* A reset frame that refuses an open: to the opener's id, for a `reason`.  Returns its bytes;
-   out[64]. */
+/* A reset frame that refuses an open: to the opener's id, for a `reason`.  Returns its bytes. */
 DXPU_API size_t dxpu_reset_encode(uint32_t channel, uint8_t reason, uint8_t out[64]);
 
 /* Close in order: what was submitted is delivered first.  E_ARG before it was opened. */
@@ -1199,10 +1178,8 @@ DXPU_API void dxpu_channel_set_key_phase(dxpu_channel *ch, uint8_t phase);
 
 DXPU_API unsigned dxpu_channel_state(const dxpu_channel *ch); /* DXPU_STATE_IDLE.. */
 DXPU_API int dxpu_channel_error(const dxpu_channel *ch);      /* 0, or why it is FAILED or CLOSED */
-/* Behind an E_PROTO: the rule that the peer broke. */
-DXPU_API int dxpu_channel_last_error(const dxpu_channel *ch);
-/* DXPU_REASON_*, ours or the peer's. */
-DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch);
+DXPU_API int dxpu_channel_last_error(const dxpu_channel *ch); /* E_PROTO: the broken rule */
+DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch); /* DXPU_REASON_*, ours or theirs */
 
 /* ==== 14  Channel: paths ===================================================== spec/paths.md ====
    A path is a pair of addresses that the caller numbers alike at both ends.  Each has its own round
@@ -1220,7 +1197,6 @@ typedef struct dxpu_path_info {
 DXPU_API int dxpu_channel_path(const dxpu_channel *ch, unsigned path, dxpu_path_info *out);
 
 /* ==== 15  Channel: sending =============================================== spec/deliver.md ==== */
-
 /* Queue one whole TLP (prefixes, header, payload, digest); copied, local prefixes are left out.
    user   comes back with the completions of a non-posted request when the channel has tags
    DXPU_OK; E_AGAIN (the class's queue is full, or no room for its completions); E_NO_TAG;
@@ -1239,7 +1215,6 @@ DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, 
 DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch);
 
 /* ==== 16  Channel: receiving ============================================= spec/deliver.md ==== */
-
 enum { DXPU_RX_ECN_CE = 1 }; /* flags of ingest: the datagram came marked Congestion Experienced */
 /* Take one datagram from the network.
    pkt    1..65535 bytes; altered when a suite opens it in place; not kept
@@ -1281,7 +1256,6 @@ extern "C" {
 #endif
 
 /* ==== 5'  Loads, stores, zero, serial numbers ================================================= */
-
 static inline uint16_t dxpui_load16(const uint8_t *p)
 {
     return (uint16_t)((unsigned)p[0] << 8 | p[1]);
@@ -1322,6 +1296,14 @@ static inline void dxpui_zero(void *p, size_t bytes)
     memset(p, 0, bytes);
 }
 
+static inline dxpu_bytes dxpui_view(const uint8_t *ptr, size_t len)
+{
+    dxpu_bytes b;
+    b.ptr = ptr;
+    b.len = len;
+    return b;
+}
+
 /* < 0: a before b.  Windows keep the ambiguous distance of 2^31 out of reach (D-7). */
 static inline int32_t dxpui_seq_cmp(uint32_t a, uint32_t b)
 {
@@ -1346,7 +1328,6 @@ static inline uint64_t dxpui_later(uint64_t a, uint64_t b)
 }
 
 /* ==== 6'  Error and counter names ============================================================= */
-
 static const char *dxpui_error(int error, bool name)
 {
 #define DXPUI_CASE(id, value, text)                                                                \
@@ -1396,7 +1377,6 @@ DXPU_API uint64_t dxpu_counter_value(const dxpu_counters *c, unsigned index)
 }
 
 /* ==== 7'  CRC-32 ============================================================================== */
-
 #ifndef DXPU_CRC32
 /* The CRC is linear: an entry is the sum of the entries of its bits, so a table is written as eight
    constants and the compiler computes the rest. */
@@ -1475,7 +1455,6 @@ DXPU_API uint32_t dxpu_crc32(uint32_t crc, const void *ptr, size_t len)
 }
 
 /* ==== 8'  TLP codec =========================================================================== */
-
 /* what the types have in common: where their fields stand */
 enum { DXPUI_MEM, DXPUI_ATOMIC, DXPUI_IO, DXPUI_CFG, DXPUI_MSG, DXPUI_CPL };
 
@@ -1543,7 +1522,6 @@ DXPU_API const char *dxpu_tlp_type_name(unsigned type)
 }
 
 /* -- Prefixes (T-20 ff.) -- */
-
 DXPU_API const char *dxpu_tlp_prefix_name(uint32_t prefix, bool *local)
 {
     static const uint8_t byte0[] = { 0x80, 0x8e, 0x8f, 0x90, 0x91, 0x92, 0x9e, 0x9f };
@@ -1779,7 +1757,6 @@ DXPU_API int dxpu_tlp_decode_header(dxpu_bytes tlp, dxpu_tlp *out)
 }
 
 /* -- The rules (T-5 ff.), on the struct, for decode and encode; the first one broken answers. -- */
-
 typedef struct dxpui_message_row {
     const char *name;
     uint8_t code, routing, data, down, up;
@@ -2054,7 +2031,6 @@ DXPU_API int dxpu_tlp_encode(const dxpu_tlp *t, uint8_t *out, size_t cap, size_t
 }
 
 /* -- CRCs (T-60 ff.) -- */
-
 DXPU_API void dxpu_tlp_crc_store(uint32_t crc, uint8_t out[4])
 {
     out[0] = (uint8_t)crc;
@@ -2100,7 +2076,6 @@ DXPU_API uint32_t dxpu_tlp_lcrc(uint16_t sequence, dxpu_bytes tlp)
 }
 
 /* -- Byte enables, requests, completions (T-50 ff.) -- */
-
 DXPU_API bool dxpu_crosses_4k(uint64_t address, uint32_t bytes)
 {
     return (address & 0xfff) + bytes > 4096;
@@ -2212,7 +2187,6 @@ DXPU_API bool dxpu_tlp_is_flr(const dxpu_tlp *t, uint16_t capability)
 }
 
 /* ==== 9'  Classifier and messages ============================================================= */
-
 DXPU_API uint8_t dxpu_tlp_class(const dxpu_tlp *t)
 {
     return dxpui_tlp_rows[t->type].cls;
@@ -2283,7 +2257,6 @@ DXPU_API uint8_t dxpu_message_action(const dxpu_tlp *t, unsigned direction)
 }
 
 /* ==== 10'  Routing tables ===================================================================== */
-
 /* dxpu_host_entry.reg: which register each holds, and the bits of it that software can write (the
    type bits of the windows are read-only: 64-bit prefetchable, R-4). */
 enum { DXPUI_REG_COMMAND, DXPUI_REG_BUS, DXPUI_REG_MEM, DXPUI_REG_PF, DXPUI_REG_PF_BASE };
@@ -2674,7 +2647,6 @@ DXPU_API int dxpu_box_release(dxpu_box_table *t, uint16_t slot)
 }
 
 /* ==== 11'  Credits and tags =================================================================== */
-
 DXPU_API uint32_t dxpu_credit_units(uint32_t payload_bytes)
 {
     return payload_bytes / 16 + (payload_bytes % 16 ? 1u : 0u);
@@ -3028,7 +3000,6 @@ DXPU_API uint64_t dxpu_tags_next_ns(const dxpu_tags *t)
 }
 
 /* ==== 12'  Wire: frames and records =========================================================== */
-
 /* The lists of section 12 have no gaps; kinds and events begin at 1, reasons at 0. */
 #define DXPUI_TEXT(name, value, text)   text,
 #define DXPUI_NAME(name, value, bytes)  #name,
@@ -3120,8 +3091,7 @@ DXPU_API int dxpu_frame_decode(dxpu_bytes datagram, size_t trailer_bytes, dxpu_f
         f.ecn_ce = dxpui_load32(p + DXPU_FRAME_ECN_CE);
         dxpui_limits_load(p + DXPU_FRAME_LIMITS, &f.limits);
     }
-    f.body.ptr = p + header;
-    f.body.len = datagram.len - header - trailer_bytes;
+    f.body = dxpui_view(p + header, datagram.len - header - trailer_bytes);
     *out = f;
     return DXPU_OK;
 }
@@ -3278,8 +3248,7 @@ static int dxpui_record_tlp(dxpu_bytes body, dxpu_record *r)
         return DXPU_E_RECORD; /* W-35, W-36 */
     if (body.len != DXPUI_RECORD_TLP_FIXED + head + DXPUI_RECORD_TLP_CRC)
         return DXPU_E_RECORD; /* W-32 */
-    r->bytes.ptr = p + DXPUI_RECORD_TLP_FIXED;
-    r->bytes.len = head;
+    r->bytes = dxpui_view(p + DXPUI_RECORD_TLP_FIXED, head);
     r->tlp_crc = dxpui_load32(p + DXPUI_RECORD_TLP_FIXED + head);
     return DXPU_OK;
 }
@@ -3318,8 +3287,7 @@ DXPU_API int dxpu_record_next(dxpu_bytes *body, dxpu_record *out)
         int rc = DXPU_OK;
         if (body->len < DXPUI_RECORD_HEADER)
             return body->len ? DXPU_E_RECORD : DXPU_E_NONE; /* W-30 */
-        inner.ptr = body->ptr + DXPUI_RECORD_HEADER;
-        inner.len = dxpui_load16(body->ptr + 2);
+        inner = dxpui_view(body->ptr + DXPUI_RECORD_HEADER, dxpui_load16(body->ptr + 2));
         if (inner.len > body->len - DXPUI_RECORD_HEADER || (body->ptr[1] & 0xf0))
             return DXPU_E_RECORD; /* W-30, W-31 */
         dxpui_zero(&r, sizeof r);
@@ -3435,7 +3403,6 @@ DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e)
 }
 
 /* ==== 13'  Channel: life ====================================================================== */
-
 enum {
     DXPUI_EVENTS = 16, /* link events on their way, each direction; a power of two */
     DXPUI_BACKOFF_MAX = 16,
@@ -3460,18 +3427,12 @@ DXPU_API const char *dxpu_state_name(unsigned state)
 }
 
 /* ---- The byte ring of one class ---- */
-
 typedef struct dxpui_item { /* stands before each TLP in the ring */
     uint64_t user;
-    uint32_t order;
-    uint32_t crc;
-    uint16_t bytes;
-    uint16_t head_bytes;
-    uint16_t units;
+    uint32_t order, crc;
+    uint16_t bytes, head_bytes, units;
     uint16_t id; /* requester; completer of a completion */
-    uint8_t flags;
-    uint8_t last;
-    uint8_t prefix_dw;
+    uint8_t flags, last, prefix_dw;
 } dxpui_item;
 
 enum { DXPUI_ITEM_MAX = (sizeof(dxpui_item) + DXPU_TLP_MAX_BYTES + 7) & ~(size_t)7 };
@@ -3496,10 +3457,7 @@ static dxpui_item dxpui_item_at(const dxpui_fifo *f, uint32_t pos)
 
 static dxpu_bytes dxpui_item_tlp(const dxpui_fifo *f, uint32_t pos, uint32_t bytes)
 {
-    dxpu_bytes b;
-    b.ptr = f->mem + pos + sizeof(dxpui_item);
-    b.len = bytes;
-    return b;
+    return dxpui_view(f->mem + pos + sizeof(dxpui_item), bytes);
 }
 
 static bool dxpui_fifo_fits(const dxpui_fifo *f, uint32_t units)
@@ -3580,7 +3538,6 @@ static uint32_t dxpui_fifo_clear(dxpui_fifo *f)
 }
 
 /* ---- PCIe's ordering table, for both ends (D-30 ff.) ---- */
-
 /* Describe a TLP for the ring; the shape has been measured. */
 static void dxpui_item_describe(dxpui_item *it, const dxpu_tlp_shape *s, const uint8_t *tlp)
 {
@@ -3603,44 +3560,35 @@ static void dxpui_item_describe(dxpui_item *it, const dxpu_tlp_shape *s, const u
 static bool dxpui_may_go(const dxpui_fifo *fifos, unsigned cls, const dxpui_item *it)
 {
     const dxpui_fifo *posted = &fifos[DXPU_POSTED];
-    if (cls == DXPU_POSTED || posted->waiting == 0)
-        return true;
-    if (dxpui_seq_cmp(it->order, dxpui_item_at(posted, posted->next).order) < 0)
-        return true;
-    if (it->flags & DXPUI_MAY_PASS)
+    if (cls == DXPU_POSTED || posted->waiting == 0 || (it->flags & DXPUI_MAY_PASS) ||
+        dxpui_seq_cmp(it->order, dxpui_item_at(posted, posted->next).order) < 0)
         return true;
     return (it->flags & DXPUI_BY_ID) && posted->id_changes == 0 && posted->tail_id != it->id;
 }
 
 /* ---- Memory ---- */
-
 static uint64_t dxpui_ns(uint32_t ms)
 {
     return (uint64_t)ms * 1000000;
 }
 
-/* Positions in a ring have 30 bits (dxpu_channel.list). */
-static bool dxpui_fifos_valid(const dxpu_credits *c)
-{
-    for (unsigned i = 0; i < DXPU_CLASSES; i++) {
-        if (dxpui_fifo_bytes(c->header[i], c->data[i]) >= 0x40000000u)
-            return false;
-    }
-    return dxpui_credits_usable(c, false);
-}
-
 static bool dxpui_config_valid(const dxpu_channel_config *c)
 {
     const dxpu_suite *suite = c->suite;
-    uint64_t headers = 0;
-    for (unsigned i = 0; i < DXPU_CLASSES; i++)
+    uint64_t headers = 0, ring = 0; /* bytes of the largest ring */
+    for (unsigned i = 0; i < DXPU_CLASSES; i++) {
         headers += c->tx.header[i];
+        ring = dxpui_max64(ring, dxpui_fifo_bytes(c->tx.header[i], c->tx.data[i]));
+        ring = dxpui_max64(ring, dxpui_fifo_bytes(c->rx.header[i], c->rx.data[i]));
+    }
+    if (ring >= 0x40000000u)
+        return false; /* positions have 30 bits (dxpu_channel.list) */
     return c->window_frames >= 4 && c->window_frames <= 16384 &&
            (c->window_frames & (c->window_frames - 1)) == 0 &&
            c->frame_limit_bytes >= DXPU_FRAME_MIN_LIMIT_BYTES &&
            c->frame_limit_bytes <= DXPU_FRAME_MAX_LIMIT_BYTES && headers <= 32768 &&
-           dxpui_fifos_valid(&c->rx) && dxpui_fifos_valid(&c->tx) && c->hold_ms >= 1 &&
-           c->rto_min_ns >= 1 && c->rto_min_ns <= dxpui_ns(c->hold_ms) / 4 &&
+           dxpui_credits_usable(&c->rx, false) && dxpui_credits_usable(&c->tx, false) &&
+           c->hold_ms >= 1 && c->rto_min_ns >= 1 && c->rto_min_ns <= dxpui_ns(c->hold_ms) / 4 &&
            c->ack_delay_ns <= dxpui_ns(c->hold_ms) / 4 && c->paths >= 1 &&
            c->paths <= DXPU_PATHS_MAX &&
            (!suite || (suite->id != 0 && suite->tag_bytes >= 1 &&
@@ -3670,40 +3618,40 @@ static void dxpui_fifo_layout(dxpui_fifo *f, dxpui_arena *a, uint32_t headers, u
     f->data_max = units;
 }
 
-static uint32_t dxpui_trailer(const dxpu_channel_config *cfg)
-{
-    return cfg->suite ? cfg->suite->tag_bytes : (uint32_t)DXPU_FRAME_CRC_BYTES;
-}
-
 static uint32_t dxpui_body_max(const dxpu_channel *ch, uint32_t frame_limit)
 {
     return frame_limit - DXPU_FRAME_FULL_BYTES - ch->trailer;
 }
 
-static void dxpui_layout(dxpu_channel *ch, dxpui_arena *a)
+/* Begin a channel of this configuration, its arrays in a block at base.  Bytes of the block. */
+static uint64_t dxpui_layout(dxpu_channel *ch, const dxpu_channel_config *c, void *base)
 {
-    const dxpu_channel_config *c = &ch->cfg;
+    dxpui_arena a = { (uint8_t *)base, 0 };
     uint32_t list = DXPUI_EVENTS, window = c->window_frames;
+    dxpui_zero(ch, sizeof *ch);
+    ch->cfg = *c;
+    ch->trailer = c->suite ? c->suite->tag_bytes : (uint32_t)DXPU_FRAME_CRC_BYTES;
     for (unsigned i = 0; i < DXPU_CLASSES; i++) {
-        dxpui_fifo_layout(&ch->tx[i], a, c->tx.header[i], c->tx.data[i]);
-        dxpui_fifo_layout(&ch->rx[i], a, c->rx.header[i], c->rx.data[i]);
+        dxpui_fifo_layout(&ch->tx[i], &a, c->tx.header[i], c->tx.data[i]);
+        dxpui_fifo_layout(&ch->rx[i], &a, c->rx.header[i], c->rx.data[i]);
         list += c->tx.header[i];
     }
     for (ch->list_mask = 1; ch->list_mask < list; ch->list_mask *= 2)
         ;
-    ch->list = (uint32_t *)dxpui_arena_take(a, (uint64_t)ch->list_mask * sizeof *ch->list);
+    ch->list = (uint32_t *)dxpui_arena_take(&a, (uint64_t)ch->list_mask * sizeof *ch->list);
     ch->list_mask--;
-    ch->sent = (dxpui_sent *)dxpui_arena_take(a, (uint64_t)window * sizeof *ch->sent);
+    ch->sent = (dxpui_sent *)dxpui_arena_take(&a, (uint64_t)window * sizeof *ch->sent);
     for (unsigned i = 0; i < c->paths; i++)
-        ch->paths[i].log = (uint16_t *)dxpui_arena_take(a, 2ull * window * sizeof(uint16_t));
-    ch->tx_events = (dxpu_event *)dxpui_arena_take(a, DXPUI_EVENTS * sizeof *ch->tx_events);
-    ch->rx_events = (dxpu_event *)dxpui_arena_take(a, DXPUI_EVENTS * sizeof *ch->rx_events);
-    ch->event_order = (uint32_t *)dxpui_arena_take(a, 2 * DXPUI_EVENTS * sizeof *ch->event_order);
+        ch->paths[i].log = (uint16_t *)dxpui_arena_take(&a, 2ull * window * sizeof(uint16_t));
+    ch->tx_events = (dxpu_event *)dxpui_arena_take(&a, DXPUI_EVENTS * sizeof *ch->tx_events);
+    ch->rx_events = (dxpu_event *)dxpui_arena_take(&a, DXPUI_EVENTS * sizeof *ch->rx_events);
+    ch->event_order = (uint32_t *)dxpui_arena_take(&a, 2 * DXPUI_EVENTS * sizeof *ch->event_order);
     ch->replay_bits = 4 * window < 256 ? 256 : 4 * window;
-    ch->replay = (uint64_t *)dxpui_arena_take(a, ch->replay_bits / 8);
-    ch->reorder_bytes = (uint16_t *)dxpui_arena_take(a, window * sizeof *ch->reorder_bytes);
-    ch->reorder =
-        (uint8_t *)dxpui_arena_take(a, (uint64_t)window * dxpui_body_max(ch, c->frame_limit_bytes));
+    ch->replay = (uint64_t *)dxpui_arena_take(&a, ch->replay_bits / 8);
+    ch->reorder_bytes = (uint16_t *)dxpui_arena_take(&a, window * sizeof *ch->reorder_bytes);
+    ch->reorder = (uint8_t *)dxpui_arena_take(&a, (uint64_t)window *
+                                                      dxpui_body_max(ch, c->frame_limit_bytes));
+    return a.used;
 }
 
 DXPU_API void dxpu_channel_config_default(dxpu_channel_config *cfg)
@@ -3726,48 +3674,34 @@ DXPU_API void dxpu_channel_config_default(dxpu_channel_config *cfg)
 DXPU_API size_t dxpu_channel_bytes(const dxpu_channel_config *cfg)
 {
     dxpu_channel ch;
-    dxpui_arena a;
-    if (!dxpui_config_valid(cfg))
-        return 0;
-    dxpui_zero(&ch, sizeof ch);
-    dxpui_zero(&a, sizeof a);
-    ch.cfg = *cfg;
-    ch.trailer = dxpui_trailer(cfg);
-    dxpui_layout(&ch, &a);
-    return a.used <= SIZE_MAX ? (size_t)a.used : 0;
+    uint64_t bytes = dxpui_config_valid(cfg) ? dxpui_layout(&ch, cfg, NULL) : 0;
+    return bytes <= SIZE_MAX ? (size_t)bytes : 0;
 }
 
 DXPU_API int dxpu_channel_init_sized(dxpu_channel *ch, size_t ch_bytes,
                                      const dxpu_channel_config *cfg, void *mem, size_t mem_bytes)
 {
-    dxpui_arena a;
     size_t need = dxpu_channel_bytes(cfg);
     if (ch_bytes != sizeof *ch || need == 0 || mem_bytes < need || ((uintptr_t)mem & 7u) != 0 ||
         cfg->local_id == 0 || cfg->epoch == 0)
         return DXPU_E_ARG;
-    dxpui_zero(ch, sizeof *ch);
     dxpui_zero(mem, need);
-    ch->cfg = *cfg;
-    ch->trailer = dxpui_trailer(cfg);
-    a.base = (uint8_t *)mem;
-    a.used = 0;
-    dxpui_layout(ch, &a);
+    dxpui_layout(ch, cfg, mem);
     ch->hold_ns = dxpui_ns(cfg->hold_ms);
     ch->una = ch->nxt = ch->lost_from = cfg->sequence;
     ch->granted = ch->told = cfg->rx;
     ch->frame_limit = cfg->frame_limit_bytes;
     for (unsigned i = 0; i < cfg->paths; i++) {
-        ch->paths[i].rto_ns = cfg->rto_min_ns * 4; /* before the first sample (D-11) */
-        ch->paths[i].timer_ns = ch->paths[i].loss_ns = DXPU_NEVER;
-        ch->paths[i].need = 1;
-        ch->paths[i].index = ch->paths[i].scan = 1;
+        dxpui_path *p = &ch->paths[i];
+        p->rto_ns = cfg->rto_min_ns * 4; /* before the first sample (D-11) */
+        p->timer_ns = p->loss_ns = DXPU_NEVER;
+        p->index = p->scan = p->need = 1;
     }
     ch->ack_at_ns = ch->blocked_at_ns = ch->next_try_ns = DXPU_NEVER;
     return DXPU_OK;
 }
 
 /* ---- States: rows of spec/deliver.md's table, one to one ---- */
-
 enum {
     DXPUI_EV_OPEN,
     DXPUI_EV_ACCEPT,
@@ -3779,7 +3713,8 @@ enum {
     DXPUI_EV_FAIL
 };
 
-static uint8_t dxpui_next_state(uint8_t state, unsigned ev)
+/* The only place that changes the state.  True when it did. */
+static bool dxpui_go(dxpu_channel *ch, unsigned ev)
 {
     static const uint8_t rows[][3] = {
         { DXPUI_EV_OPEN, DXPU_STATE_IDLE, DXPU_STATE_OPENING },        /* D-40 */
@@ -3793,22 +3728,14 @@ static uint8_t dxpui_next_state(uint8_t state, unsigned ev)
         { DXPUI_EV_RX_CLOSE, DXPU_STATE_DRAINING, DXPU_STATE_CLOSED }, /* D-46 */
         { DXPUI_EV_RX_CLOSE, DXPU_STATE_CLOSING, DXPU_STATE_CLOSED },  /* D-46 */
     };
+    uint8_t from = ch->state;
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (rows[i][0] == ev && rows[i][1] == state)
-            return rows[i][2];
+        if (rows[i][0] == ev && rows[i][1] == from)
+            ch->state = rows[i][2];
     }
-    if (ev == DXPUI_EV_FAIL && state != DXPU_STATE_CLOSED)
-        return DXPU_STATE_FAILED; /* D-47 */
-    return state;                 /* every other pair: no change */
-}
-
-/* The only place that changes the state.  True when it did. */
-static bool dxpui_go(dxpu_channel *ch, unsigned ev)
-{
-    uint8_t to = dxpui_next_state(ch->state, ev);
-    bool changed = to != ch->state;
-    ch->state = to;
-    return changed;
+    if (ev == DXPUI_EV_FAIL && from != DXPU_STATE_CLOSED)
+        ch->state = DXPU_STATE_FAILED; /* D-47 */
+    return ch->state != from;          /* every other pair: no change */
 }
 
 static int dxpui_fail(dxpu_channel *ch, int error, uint8_t reason, bool tell)
@@ -3821,33 +3748,32 @@ static int dxpui_fail(dxpu_channel *ch, int error, uint8_t reason, bool tell)
     return ch->error;
 }
 
+/* The peer broke a rule inside an authentic frame. */
+static int dxpui_broken(dxpu_channel *ch, int error, uint8_t reason)
+{
+    ch->last_error = error;
+    return dxpui_fail(ch, DXPU_E_PROTO, reason, true);
+}
+
+/* True while it lasts: not before it was opened or accepted, not when it is over. */
+static bool dxpui_alive(const dxpu_channel *ch)
+{
+    return ch->state >= DXPU_STATE_OPENING && ch->state <= DXPU_STATE_CLOSING;
+}
+
 static bool dxpui_sequenced(const dxpu_channel *ch)
 {
-    return ch->state == DXPU_STATE_UP || ch->state == DXPU_STATE_DRAINING ||
-           ch->state == DXPU_STATE_CLOSING;
+    return ch->state >= DXPU_STATE_UP && ch->state <= DXPU_STATE_CLOSING;
+}
+
+/* Send the frame of this state at once, and forget its back-off. */
+static void dxpui_try_now(dxpu_channel *ch, uint64_t now_ns)
+{
+    ch->next_try_ns = now_ns;
+    ch->tries = 0;
 }
 
 /* ---- Handshake ---- */
-
-static void dxpui_offer_of(const dxpu_channel *ch, dxpu_offer *o)
-{
-    const dxpu_channel_config *c = &ch->cfg;
-    dxpui_zero(o, sizeof *o);
-    o->channel = c->local_id;
-    o->version_min = o->version_max = DXPU_WIRE_VERSION;
-    o->suites = c->suite ? c->suite->id : (uint16_t)DXPU_SUITE_CRC;
-    o->tlp_formats = 1;
-    o->window_frames = (uint16_t)c->window_frames;
-    o->frame_limit_bytes = ch->frame_limit;
-    o->hold_ms = c->hold_ms;
-    o->sequence = c->sequence;
-    o->completions_infinite = c->tags != NULL;
-    o->limits = c->rx;
-    o->epoch = c->epoch;
-    o->source = c->local;
-    o->destination = c->remote;
-}
-
 /* The frame limit of the incarnation is known; no data has left yet. */
 static void dxpui_set_limit(dxpu_channel *ch, uint32_t ours, uint32_t theirs)
 {
@@ -3868,13 +3794,12 @@ static int dxpui_establish(dxpu_channel *ch, const dxpu_offer *o, uint8_t path, 
     if (o->epoch != ch->cfg.epoch)
         return DXPU_E_EPOCH;
     ch->remote_id = o->channel;
-    ch->tx_window =
-        ch->cfg.window_frames < o->window_frames ? ch->cfg.window_frames : o->window_frames;
+    ch->tx_window = (uint32_t)dxpui_min64(ch->cfg.window_frames, o->window_frames);
     dxpui_set_limit(ch, ch->cfg.frame_limit_bytes, o->frame_limit_bytes);
-    ch->heard_path = path < ch->cfg.paths ? path : 0;
+    ch->heard_path = path < ch->cfg.paths ? path : 0; /* W-6, of an accept */
     ch->paths[ch->heard_path].known = ch->paths[ch->heard_path].usable = true;
     ch->paths[ch->heard_path].heard_ns = now_ns;
-    ch->hold_ns = dxpui_ns(o->hold_ms < ch->cfg.hold_ms ? o->hold_ms : ch->cfg.hold_ms);
+    ch->hold_ns = dxpui_min64(ch->hold_ns, dxpui_ns(o->hold_ms));
     ch->limits = o->limits;
     ch->completions_infinite = o->completions_infinite;
     ch->rx_next = o->sequence;
@@ -3899,9 +3824,7 @@ static bool dxpui_replay_mark(dxpu_channel *ch, uint64_t packet)
     if (packet == UINT64_MAX)
         return false; /* nothing could come after it */
     if (packet >= ch->replay_top) {
-        uint64_t steps = packet - ch->replay_top + 1;
-        if (steps > size)
-            steps = size;
+        uint64_t steps = dxpui_min64(packet - ch->replay_top + 1, size);
         for (uint64_t i = 0; i < steps; i++) {
             uint64_t bit = (packet - i) & (size - 1);
             ch->replay[bit / 64] &= ~((uint64_t)1 << (bit & 63));
@@ -3918,14 +3841,9 @@ static bool dxpui_replay_mark(dxpu_channel *ch, uint64_t packet)
 
 static int dxpui_authentic(dxpu_channel *ch, const dxpu_frame *f, uint8_t *pkt, size_t len)
 {
-    dxpu_bytes datagram;
-    datagram.ptr = pkt;
-    datagram.len = len;
     if (!ch->cfg.suite)
-        return dxpu_frame_check_crc(datagram);
-    dxpu_bytes head;
-    head.ptr = pkt;
-    head.len = (size_t)(f->body.ptr - pkt);
+        return dxpu_frame_check_crc(dxpui_view(pkt, len));
+    dxpu_bytes head = dxpui_view(pkt, (size_t)(f->body.ptr - pkt));
     ch->busy = 1;
     bool ok = ch->cfg.suite->open(ch->cfg.suite_user, f->key_phase, f->packet, head, pkt + head.len,
                                   f->body.len);
@@ -3936,10 +3854,7 @@ static int dxpui_authentic(dxpu_channel *ch, const dxpu_frame *f, uint8_t *pkt, 
 /* Everything before the frame may change anything. */
 static int dxpui_admit(dxpu_channel *ch, uint8_t *pkt, size_t len, dxpu_frame *f)
 {
-    dxpu_bytes datagram;
-    datagram.ptr = pkt;
-    datagram.len = len;
-    int rc = dxpu_frame_decode(datagram, ch->trailer, f);
+    int rc = dxpu_frame_decode(dxpui_view(pkt, len), ch->trailer, f);
     if (rc != DXPU_OK)
         return rc;
     if (f->channel != (f->kind == DXPU_KIND_OPEN ? 0 : ch->cfg.local_id))
@@ -3952,6 +3867,8 @@ static int dxpui_admit(dxpu_channel *ch, uint8_t *pkt, size_t len, dxpu_frame *f
     if (f->kind == DXPU_KIND_OPEN && ch->state != DXPU_STATE_IDLE &&
         (f->body.len < DXPU_OFFER_BYTES || dxpui_load32(f->body.ptr) != ch->remote_id))
         return DXPU_E_STATE; /* another incarnation's; its packet numbers are not ours: D-49 */
+    if (f->kind == DXPU_KIND_OPEN && f->path >= ch->cfg.paths)
+        return DXPU_E_PATH; /* P-4: it could not be answered there */
     return f->kind == DXPU_KIND_RESET || dxpui_replay_mark(ch, f->packet) ? DXPU_OK : DXPU_E_REPLAY;
 }
 
@@ -3979,7 +3896,7 @@ DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *ope
     return DXPU_OK;
 }
 
-/* A base frame from nobody's channel with a body of `bytes`: the CRC suite, packet number 0. */
+/* A base frame from nobody's channel: the CRC suite, packet number 0. */
 DXPU_API size_t dxpu_reset_encode(uint32_t channel, uint8_t reason, uint8_t out[64])
 {
     dxpu_frame f;
@@ -3995,7 +3912,6 @@ DXPU_API size_t dxpu_reset_encode(uint32_t channel, uint8_t reason, uint8_t out[
 }
 
 /* ---- The end, and questions ---- */
-
 DXPU_API int dxpu_channel_close(dxpu_channel *ch, uint8_t reason)
 {
     if (ch->state == DXPU_STATE_IDLE)
@@ -4016,7 +3932,7 @@ DXPU_API bool dxpu_channel_contain(dxpu_channel *ch, dxpu_request *out)
 {
     dxpui_fifo *f = &ch->rx[DXPU_COMPLETION];
     bool found = false;
-    if (ch->state != DXPU_STATE_FAILED && ch->state != DXPU_STATE_CLOSED)
+    if (ch->state < DXPU_STATE_CLOSED)
         return false;
     while (ch->cfg.tags && f->waiting && !found) { /* not taken in time: its tag is free already */
         dxpu_tlp t;
@@ -4035,11 +3951,16 @@ DXPU_API bool dxpu_channel_contain(dxpu_channel *ch, dxpu_request *out)
         out->left_bytes = 0;
         out->done = true;
     }
-    for (unsigned cls = 0; cls < DXPU_CLASSES && !found; cls++)
-        ch->count.contain_dropped +=
-            dxpui_fifo_clear(&ch->tx[cls]) + dxpui_fifo_clear(&ch->rx[cls]);
-    if (!found && ch->cfg.tags)
-        found = dxpu_tags_pop(ch->cfg.tags, out);
+    if (!found) {
+        uint32_t events = ch->event_tail - ch->event_head + ch->rx_event_tail - ch->rx_event_head;
+        ch->event_head = ch->event_next = ch->event_tail;
+        ch->rx_event_head = ch->rx_event_tail;
+        ch->count.contain_dropped += events;
+        for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+            ch->count.contain_dropped +=
+                dxpui_fifo_clear(&ch->tx[cls]) + dxpui_fifo_clear(&ch->rx[cls]);
+        found = ch->cfg.tags && dxpu_tags_pop(ch->cfg.tags, out);
+    }
     ch->count.contained += found;
     return found;
 }
@@ -4070,7 +3991,6 @@ DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch)
 }
 
 /* ==== 14'  Channel: paths ===================================================================== */
-
 enum {
     DXPUI_REORDER = 3, /* later transmissions acknowledged before one is lost (D-14) */
     DXPUI_SACK_REACH = 64,
@@ -4112,6 +4032,12 @@ DXPU_API int dxpu_channel_path(const dxpu_channel *ch, unsigned path, dxpu_path_
 }
 
 /* ---- Time ---- */
+/* When an acknowledgement is overdue, the peer's waiting for company included (D-11, D-17). */
+static uint64_t dxpui_path_tail(const dxpu_channel *ch, const dxpui_path *p)
+{
+    uint64_t delay = ch->cfg.ack_delay_ns;
+    return p->srtt_ns + dxpui_max64(4 * p->rttvar_ns, delay) + delay;
+}
 
 /* RFC 6298 with a floor of rto_min (D-11). */
 static void dxpui_rtt_sample(const dxpu_channel *ch, dxpui_path *p, uint64_t rtt)
@@ -4126,7 +4052,7 @@ static void dxpui_rtt_sample(const dxpu_channel *ch, dxpui_path *p, uint64_t rtt
         p->rttvar_ns = p->rttvar_ns - p->rttvar_ns / 4 + diff / 4;
         p->srtt_ns = p->srtt_ns - p->srtt_ns / 8 + rtt / 8;
     }
-    p->rto_ns = dxpui_max64(ch->cfg.rto_min_ns, p->srtt_ns + 4 * p->rttvar_ns);
+    p->rto_ns = dxpui_max64(ch->cfg.rto_min_ns, dxpui_path_tail(ch, p));
 }
 
 /* Open and accept, or accept and what follows, each sent once, tell a round trip (D-10). */
@@ -4151,14 +4077,10 @@ static uint64_t dxpui_backed_off(const dxpu_channel *ch, const dxpui_path *p, un
 static uint64_t dxpui_path_wait(const dxpu_channel *ch, const dxpui_path *p)
 {
     uint64_t rto = dxpui_backed_off(ch, p, p->timeouts ? p->timeouts - 1u : 0);
-    if (p->timeouts || p->srtt_ns == 0)
-        return rto;
-    uint64_t delay = ch->cfg.ack_delay_ns;
-    return dxpui_min64(rto, p->srtt_ns + dxpui_max64(4 * p->rttvar_ns, delay) + delay);
+    return p->timeouts || p->srtt_ns == 0 ? rto : dxpui_min64(rto, dxpui_path_tail(ch, p));
 }
 
 /* ---- Congestion: RFC 9002's NewReno, see spec/paths.md ---- */
-
 /* Transmission `index` was lost, or acknowledged as marked: once for all sent before we knew. */
 static void dxpui_congestion(dxpu_channel *ch, dxpui_path *p, uint32_t index)
 {
@@ -4182,19 +4104,29 @@ static void dxpui_window_count(dxpui_path *p, uint32_t index, uint32_t bytes)
         p->counted += bytes;
 }
 
-/* An acknowledgement has been worked through, its losses too: grow by what counted (P-21, P-22). */
+/* An acknowledgement has been worked through, its losses too: grow by what counted (P-21), later by
+   one frame for each window of it (P-22). */
 static void dxpui_window_grow(const dxpu_channel *ch, dxpui_path *p)
 {
-    uint64_t most = 2 * (uint64_t)ch->cfg.window_frames * ch->frame_limit, more = p->counted;
-    p->counted = 0;
-    if (p->recovering || more == 0)
-        return;
-    if (p->window >= p->threshold)
-        more = dxpui_max64(1, more * ch->frame_limit / p->window);
-    p->window = (uint32_t)dxpui_min64(p->window + more, most);
+    uint32_t most = 2 * ch->cfg.window_frames * ch->frame_limit, more = p->counted;
+    if (p->window >= p->threshold && !p->recovering) {
+        more = p->counted >= p->window ? ch->frame_limit : 0;
+        p->counted -= more ? p->window : 0;
+    } else {
+        p->counted = 0;
+    }
+    if (!p->recovering)
+        p->window = most - p->window > more ? p->window + more : most;
 }
 
-/* A data frame leaves on p: count it, and tell when the next may (P-26). */
+/* How long `bytes` take at the pace of p (P-26).  32-bit divisions: others need a library. */
+static uint64_t dxpui_pace(const dxpui_path *p, uint32_t bytes)
+{
+    uint32_t rate = p->window + (p->window < p->threshold ? p->window : p->window / 4);
+    return p->srtt_ns * ((bytes << 16) / rate) >> 16;
+}
+
+/* A data frame leaves on p: count it, and tell when the next may. */
 static void dxpui_path_sent(const dxpu_channel *ch, dxpui_path *p, uint32_t bytes, uint64_t now_ns)
 {
     p->urgent = false;
@@ -4204,16 +4136,14 @@ static void dxpui_path_sent(const dxpu_channel *ch, dxpui_path *p, uint32_t byte
     if (p->timer_ns == DXPU_NEVER)
         p->timer_ns = now_ns + dxpui_path_wait(ch, p);
     p->index++;
-    uint64_t rate = (uint64_t)p->window * (p->window < p->threshold ? 8 : 5); /* 2, 1.25 (x 4) */
-    uint64_t per_frame = p->srtt_ns * 4 * ch->frame_limit / rate;
-    uint64_t slack = dxpui_max64(DXPUI_WINDOW_FIRST * per_frame, DXPUI_PACE_NS);
-    if (dxpui_later(p->pace_ns, slack) < now_ns)
-        p->pace_ns = now_ns - slack;
-    p->pace_ns += p->srtt_ns * 4 * bytes / rate;
+    uint64_t burst = DXPUI_WINDOW_FIRST * dxpui_pace(p, ch->frame_limit);
+    burst = dxpui_max64(burst, DXPUI_PACE_NS);
+    if (dxpui_later(p->pace_ns, burst) < now_ns)
+        p->pace_ns = now_ns - burst;
+    p->pace_ns += dxpui_pace(p, bytes);
 }
 
 /* ---- Which path ---- */
-
 /* When p may carry a data frame: 0 at once, DXPU_NEVER not before an acknowledgement. */
 static uint64_t dxpui_path_when(const dxpu_channel *ch, const dxpui_path *p)
 {
@@ -4247,6 +4177,11 @@ static uint8_t dxpui_ack_path(const dxpu_channel *ch)
 }
 
 /* ---- Loss ---- */
+/* What we know of the data frame `seq`, one of the window. */
+static dxpui_sent *dxpui_sent_of(const dxpu_channel *ch, uint32_t seq)
+{
+    return &ch->sent[seq & (ch->cfg.window_frames - 1)];
+}
 
 static uint32_t dxpui_sent_bytes(const dxpu_channel *ch, const dxpui_sent *s)
 {
@@ -4255,7 +4190,7 @@ static uint32_t dxpui_sent_bytes(const dxpu_channel *ch, const dxpui_sent *s)
 
 static void dxpui_mark_lost(dxpu_channel *ch, uint32_t seq)
 {
-    dxpui_sent *s = &ch->sent[seq & (ch->cfg.window_frames - 1)];
+    dxpui_sent *s = dxpui_sent_of(ch, seq);
     if (s->state & DXPUI_LOST)
         return;
     if (s->state == 0)
@@ -4280,7 +4215,7 @@ static void dxpui_detect_loss(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
     for (; dxpui_seq_cmp(p->scan, p->index_acked) < 0; p->scan++) {
         uint16_t low = p->log[p->scan & (2 * window - 1)];
         uint32_t seq = ch->una + (uint16_t)(low - (uint16_t)ch->una);
-        const dxpui_sent *s = &ch->sent[seq & (window - 1)];
+        const dxpui_sent *s = dxpui_sent_of(ch, seq);
         if (dxpui_seq_cmp(seq, ch->nxt) >= 0 || s->path != path || s->index != p->scan || s->state)
             continue;
         if (seq - ch->una > DXPUI_SACK_REACH)
@@ -4297,14 +4232,14 @@ static void dxpui_detect_loss(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 }
 
 /* ---- Leaving a path, and coming back ---- */
-
-/* The next known path after `path`, itself when there is no other. */
+/* The next known path after one that is known, itself when there is no other. */
 static uint8_t dxpui_path_after(const dxpu_channel *ch, uint8_t path)
 {
     unsigned i = path;
+    DXPU_ASSERT(ch->paths[path].known); /* which ends the loop */
     do
         i = (i + 1) % ch->cfg.paths;
-    while (!ch->paths[i].known && i != path);
+    while (!ch->paths[i].known);
     return (uint8_t)i;
 }
 
@@ -4313,9 +4248,9 @@ static void dxpui_path_leave(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 {
     dxpui_path *p = &ch->paths[path];
     for (uint32_t seq = ch->una; seq != ch->nxt; seq++) {
-        const dxpui_sent *s = &ch->sent[seq & (ch->cfg.window_frames - 1)];
-        if (s->path == path && s->state == 0)
-            dxpui_mark_lost(ch, seq);
+        const dxpui_sent *s = dxpui_sent_of(ch, seq);
+        if (s->path == path && (s->state == 0 || seq == ch->una))
+            dxpui_mark_lost(ch, seq); /* una: see dxpui_path_waits() */
     }
     ch->count.path_down += p->usable;
     ch->fallback = dxpui_path_after(ch, path);
@@ -4332,7 +4267,7 @@ static void dxpui_path_leave(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
    selectively: the receiver may have no room for its link events yet (D-36). */
 static bool dxpui_path_waits(const dxpu_channel *ch, uint8_t path)
 {
-    const dxpui_sent *s = &ch->sent[ch->una & (ch->cfg.window_frames - 1)];
+    const dxpui_sent *s = dxpui_sent_of(ch, ch->una);
     return ch->paths[path].in_flight != 0 ||
            (ch->una != ch->nxt && s->path == path && !(s->state & DXPUI_LOST));
 }
@@ -4342,14 +4277,14 @@ static bool dxpui_path_waits(const dxpu_channel *ch, uint8_t path)
 static void dxpui_path_timeout(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 {
     dxpui_path *p = &ch->paths[path];
-    const dxpui_sent *s = &ch->sent[ch->una & (ch->cfg.window_frames - 1)];
+    const dxpui_sent *s = dxpui_sent_of(ch, ch->una);
     p->timer_ns = DXPU_NEVER;
     if (!dxpui_path_waits(ch, path))
         return;
     for (uint32_t seq = ch->una; ch->lost == 0; seq++) { /* else another loss goes first */
         if (s->path == path && (s->state == 0 || seq == ch->una))
             dxpui_mark_lost(ch, seq); /* una even if selectively acknowledged */
-        s = &ch->sent[(seq + 1) & (ch->cfg.window_frames - 1)];
+        s = dxpui_sent_of(ch, seq + 1);
     }
     if (p->timeouts == 0 && p->srtt_ns) {
         ch->count.tx_tail_probes++;
@@ -4377,9 +4312,11 @@ static void dxpui_path_timeout(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 }
 
 /* ---- Probes: is it alive, how far is it, does it carry the limit (P-1 ff.) ---- */
-
+/* When a probe, or the answer to one, wants to leave on p. */
 static uint64_t dxpui_probe_due(const dxpu_channel *ch, const dxpui_path *p)
 {
+    if (p->reply_bytes)
+        return 0;
     if (!dxpui_sequenced(ch) || !p->known)
         return DXPU_NEVER;
     if (!p->usable || p->suspect)
@@ -4403,11 +4340,13 @@ static void dxpui_probe_next(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
     p->probe_ns = now_ns;
 }
 
-static void dxpui_probe_answered(dxpu_channel *ch, dxpui_path *p, uint64_t rtt)
+static void dxpui_probe_answered(dxpu_channel *ch, dxpui_path *p, uint64_t sent_ns, uint64_t now_ns)
 {
     p->awaiting = p->suspect = false;
-    p->missed = p->timeouts = 0;
-    dxpui_rtt_sample(ch, p, rtt);
+    p->missed = p->timeouts = 0; /* ends the back-off, as an acknowledgement does */
+    dxpui_rtt_sample(ch, p, now_ns - sent_ns);
+    if (p->timer_ns != DXPU_NEVER)
+        p->timer_ns = dxpui_min64(p->timer_ns, now_ns + dxpui_path_wait(ch, p));
     if (!p->usable && ++p->good >= p->need) {
         p->usable = true;
         ch->count.path_up++;
@@ -4439,23 +4378,14 @@ static bool dxpui_all_silent(const dxpu_channel *ch, uint64_t now_ns)
 }
 
 /* ==== 15'  Channel: sending =================================================================== */
-
 /* ---- Queues ---- */
-
 static int dxpui_may_submit(const dxpu_channel *ch)
 {
-    switch (ch->state) {
-    case DXPU_STATE_OPENING:
-    case DXPU_STATE_ACCEPTED:
-    case DXPU_STATE_UP:
-        return DXPU_OK;
-    case DXPU_STATE_IDLE:
-        return DXPU_E_ARG;
-    case DXPU_STATE_FAILED:
+    if (ch->state == DXPU_STATE_FAILED)
         return ch->error;
-    default:
-        return DXPU_E_CLOSED;
-    }
+    if (ch->state == DXPU_STATE_IDLE)
+        return DXPU_E_ARG;
+    return ch->state <= DXPU_STATE_UP ? DXPU_OK : DXPU_E_CLOSED;
 }
 
 /* A request may leave only when there is room for all its completions (F-10). */
@@ -4532,13 +4462,6 @@ DXPU_API int dxpu_channel_submit_event(dxpu_channel *ch, const dxpu_event *e)
     return DXPU_OK;
 }
 
-static bool dxpui_credit_ok(const dxpu_channel *ch, unsigned cls, uint32_t units)
-{
-    if (cls == DXPU_COMPLETION && ch->completions_infinite)
-        return true;
-    return dxpu_credit_fits(&ch->limits, &ch->used, cls, units);
-}
-
 /* What goes into a frame next: a class, DXPUI_LIST_EVENT, or -1 for nothing.  The oldest of those
    that order and credits let go.  *starved: something waits only for credit. */
 static int dxpui_pick(const dxpu_channel *ch, bool *starved)
@@ -4559,7 +4482,8 @@ static int dxpui_pick(const dxpu_channel *ch, bool *starved)
         event_first = false;
         if (!dxpui_may_go(ch->tx, cls, &it))
             continue;
-        if (!dxpui_credit_ok(ch, cls, it.units)) {
+        if (!(cls == DXPU_COMPLETION && ch->completions_infinite) &&
+            !dxpu_credit_fits(&ch->limits, &ch->used, cls, it.units)) {
             *starved = true;
             continue;
         }
@@ -4572,21 +4496,7 @@ static int dxpui_pick(const dxpu_channel *ch, bool *starved)
 }
 
 /* ---- Frames ---- */
-
-/* Point a cursor at element `index` of the sent list, `at` bytes on its way. */
-static dxpu_tlp_cursor dxpui_cursor(const dxpu_channel *ch, unsigned cls, uint32_t pos, uint16_t at)
-{
-    dxpu_tlp_cursor c;
-    dxpui_item it = dxpui_item_at(&ch->tx[cls], pos);
-    c.tlp = dxpui_item_tlp(&ch->tx[cls], pos, it.bytes);
-    c.crc = it.crc;
-    c.head_bytes = it.head_bytes;
-    c.at_bytes = at;
-    c.cls = (uint8_t)cls;
-    c.prefix_dw = it.prefix_dw;
-    return c;
-}
-
+/* Put an element of the sent list into a frame, a TLP from byte *at on; what came of that. */
 static int dxpui_place_element(const dxpu_channel *ch, dxpu_builder *b, uint32_t element,
                                uint16_t *at)
 {
@@ -4594,7 +4504,14 @@ static int dxpui_place_element(const dxpu_channel *ch, dxpu_builder *b, uint32_t
     uint32_t pos = element & 0x3fffffffu;
     if (cls == DXPUI_LIST_EVENT)
         return dxpu_builder_event(b, &ch->tx_events[pos]);
-    dxpu_tlp_cursor c = dxpui_cursor(ch, cls, pos, *at);
+    dxpu_tlp_cursor c;
+    dxpui_item it = dxpui_item_at(&ch->tx[cls], pos);
+    c.tlp = dxpui_item_tlp(&ch->tx[cls], pos, it.bytes);
+    c.crc = it.crc;
+    c.head_bytes = it.head_bytes;
+    c.at_bytes = *at;
+    c.cls = (uint8_t)cls;
+    c.prefix_dw = it.prefix_dw;
     int rc = dxpu_builder_tlp(b, &c);
     *at = rc == DXPU_OK ? 0 : c.at_bytes;
     return rc;
@@ -4618,13 +4535,6 @@ static void dxpui_refill(const dxpu_channel *ch, const dxpui_sent *s, dxpu_build
 }
 
 /* Take the picked thing out of its queue and into the list of what was sent. */
-static uint32_t dxpui_element_of(const dxpu_channel *ch, int pick)
-{
-    if (pick == DXPUI_LIST_EVENT)
-        return (uint32_t)DXPUI_LIST_EVENT << 30 | (ch->event_next & (DXPUI_EVENTS - 1));
-    return (uint32_t)pick << 30 | ch->tx[pick].next;
-}
-
 static void dxpui_element_begin(dxpu_channel *ch, int pick, uint32_t element)
 {
     if (pick == DXPUI_LIST_EVENT) {
@@ -4651,7 +4561,9 @@ static void dxpui_fill(dxpu_channel *ch, dxpui_sent *s, dxpu_builder *b)
         int pick = dxpui_pick(ch, &starved);
         if (pick < 0)
             break;
-        uint32_t element = dxpui_element_of(ch, pick);
+        uint32_t element = (uint32_t)pick << 30;
+        element |=
+            pick == DXPUI_LIST_EVENT ? ch->event_next & (DXPUI_EVENTS - 1) : ch->tx[pick].next;
         rc = dxpui_place_element(ch, b, element, &ch->tx_at);
         if (rc != DXPU_E_ROOM)
             dxpui_element_begin(ch, pick, element);
@@ -4688,12 +4600,9 @@ static int dxpui_finish(dxpu_channel *ch, dxpu_frame *f, uint8_t *out, size_t bo
     f->packet = ch->packet++;
     size_t header = dxpu_frame_encode_header(f, body_bytes, ch->trailer, out);
     if (ch->cfg.suite) {
-        dxpu_bytes head;
-        head.ptr = out;
-        head.len = header;
         ch->busy = 1;
-        bool sealed = ch->cfg.suite->seal(ch->cfg.suite_user, f->key_phase, f->packet, head,
-                                          out + header, body_bytes);
+        bool sealed = ch->cfg.suite->seal(ch->cfg.suite_user, f->key_phase, f->packet,
+                                          dxpui_view(out, header), out + header, body_bytes);
         ch->busy = 0;
         if (!sealed)
             return dxpui_fail(ch, DXPU_E_PROTO, DXPU_REASON_PROTOCOL, false);
@@ -4706,14 +4615,25 @@ static int dxpui_finish(dxpu_channel *ch, dxpu_frame *f, uint8_t *out, size_t bo
     return (int)total;
 }
 
+/* A frame with sequence and acknowledgements, its body at its place in out. */
+static int dxpui_emit_full(dxpu_channel *ch, uint64_t now_ns, uint8_t kind, uint8_t path,
+                           uint32_t seq, uint8_t *out, size_t body_bytes)
+{
+    dxpu_frame f;
+    dxpui_zero(&f, sizeof f);
+    f.kind = kind;
+    f.path = path;
+    f.sequence = seq;
+    dxpui_fill_acks(ch, &f, now_ns);
+    return dxpui_finish(ch, &f, out, body_bytes);
+}
+
 static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint32_t seq,
                            uint8_t *out)
 {
-    dxpui_sent *s = &ch->sent[seq & (ch->cfg.window_frames - 1)];
+    dxpui_sent *s = dxpui_sent_of(ch, seq);
     dxpui_path *p = &ch->paths[path];
-    dxpu_frame f;
     dxpu_builder b;
-    dxpui_zero(&f, sizeof f);
     dxpu_builder_init(&b, out + DXPU_FRAME_FULL_BYTES, dxpui_body_max(ch, ch->frame_limit));
     if (seq == ch->nxt) {
         dxpui_fill(ch, s, &b);
@@ -4723,31 +4643,17 @@ static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint
         dxpui_refill(ch, s, &b);
         ch->count.tx_retransmits++;
     }
-    f.kind = DXPU_KIND_DATA;
-    f.path = path;
-    f.sequence = seq;
-    dxpui_fill_acks(ch, &f, now_ns);
     s->state = 0;
     s->sent_ns = now_ns;
     s->packet_lo = (uint32_t)ch->packet;
     s->path = path;
     s->index = p->index;
-    if (s->tries < UINT8_MAX && ++s->tries >= DXPUI_SUSPECT)
+    s->tries = (uint8_t)(s->tries < UINT8_MAX ? s->tries + 1 : s->tries);
+    if (s->tries >= DXPUI_SUSPECT)
         p->suspect = true;
     p->log[p->index & (2 * ch->cfg.window_frames - 1)] = (uint16_t)seq;
     dxpui_path_sent(ch, p, dxpui_sent_bytes(ch, s), now_ns);
-    return dxpui_finish(ch, &f, out, b.used);
-}
-
-static int dxpui_emit_plain(dxpu_channel *ch, uint64_t now_ns, uint8_t kind, uint8_t *out)
-{
-    dxpu_frame f;
-    dxpui_zero(&f, sizeof f);
-    f.kind = kind;
-    f.path = dxpui_ack_path(ch);
-    f.sequence = ch->nxt;
-    dxpui_fill_acks(ch, &f, now_ns);
-    return dxpui_finish(ch, &f, out, 0);
+    return dxpui_emit_full(ch, now_ns, DXPU_KIND_DATA, path, seq, out, b.used);
 }
 
 /* A frame without sequence; `bytes` of body, the first `given` of them from the caller. */
@@ -4766,9 +4672,23 @@ static int dxpui_emit_base(dxpu_channel *ch, uint8_t kind, uint8_t path, const u
 /* Padded to the frame limit, so that it arrives only where frames of that size do (P-3). */
 static int dxpui_emit_offer(dxpu_channel *ch, uint8_t kind, uint8_t path, uint8_t *out)
 {
+    const dxpu_channel_config *c = &ch->cfg;
     dxpu_offer o;
     uint8_t body[DXPU_OFFER_BYTES];
-    dxpui_offer_of(ch, &o);
+    dxpui_zero(&o, sizeof o);
+    o.channel = c->local_id;
+    o.version_min = o.version_max = DXPU_WIRE_VERSION;
+    o.suites = c->suite ? c->suite->id : (uint16_t)DXPU_SUITE_CRC;
+    o.tlp_formats = 1;
+    o.window_frames = (uint16_t)c->window_frames;
+    o.frame_limit_bytes = ch->frame_limit;
+    o.hold_ms = c->hold_ms;
+    o.sequence = c->sequence;
+    o.completions_infinite = c->tags != NULL;
+    o.limits = c->rx;
+    o.epoch = c->epoch;
+    o.source = c->local;
+    o.destination = c->remote;
     dxpu_offer_encode(&o, body);
     return dxpui_emit_base(ch, kind, path, body, sizeof body,
                            ch->frame_limit - DXPU_FRAME_BASE_BYTES - ch->trailer, out);
@@ -4792,21 +4712,15 @@ static int dxpui_emit_probe(dxpu_channel *ch, uint8_t path, uint64_t now_ns, uin
 /* Close and reset: the reason and what else stands in four bytes. */
 static int dxpui_emit_reason(dxpu_channel *ch, uint8_t kind, uint8_t b1, uint8_t b2, uint8_t *out)
 {
-    uint8_t body[4];
-    body[0] = ch->reason;
-    body[1] = b1;
-    body[2] = b2;
-    body[3] = 0;
+    uint8_t body[4] = { ch->reason, b1, b2, 0 };
     return dxpui_emit_base(ch, kind, dxpui_ack_path(ch), body, sizeof body, sizeof body, out);
 }
 
 /* ---- Timers ---- */
-
 /* What time alone brings about.  DXPU_OK or the fatal error. */
 static int dxpui_timers(dxpu_channel *ch, uint64_t now_ns)
 {
-    if (ch->state == DXPU_STATE_IDLE || ch->state == DXPU_STATE_FAILED ||
-        ch->state == DXPU_STATE_CLOSED)
+    if (!dxpui_alive(ch))
         return ch->error;
     if (now_ns - ch->heard_ns >= ch->hold_ns || dxpui_all_silent(ch, now_ns))
         return dxpui_fail(ch, DXPU_E_DEAD, DXPU_REASON_HOLD, ch->remote_id != 0); /* D-48 */
@@ -4836,10 +4750,13 @@ static bool dxpui_drained(const dxpu_channel *ch)
 }
 
 /* ---- emit ---- */
-
 /* Frames of the handshake and the end, repeated with back-off until the peer has answered. */
 static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
 {
+    if (ch->send_reset) {
+        ch->send_reset = 0;
+        return dxpui_emit_reason(ch, DXPU_KIND_RESET, DXPU_WIRE_VERSION, DXPU_WIRE_VERSION, out);
+    }
     if (ch->send_answer) {
         ch->send_answer = 0;
         return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, DXPU_CLOSE_ANSWER, 0, out);
@@ -4848,13 +4765,11 @@ static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
         ch->tries = (uint8_t)(ch->tries < DXPUI_BACKOFF_MAX ? ch->tries + 1 : ch->tries - 3);
         ch->next_try_ns = now_ns + dxpui_backed_off(ch, &ch->paths[0], ch->tries - 1u);
         if (ch->state == DXPU_STATE_OPENING) {
-            bool small = ch->tries % 4 == 0; /* in case no path carries more: P-3 */
             ch->frame_limit = ch->cfg.frame_limit_bytes;
-            if (small)
+            if (ch->tries % 4 == 0) /* in case no path carries more: P-3 */
                 ch->frame_limit = DXPU_FRAME_MIN_LIMIT_BYTES;
-            return dxpui_emit_offer(ch, DXPU_KIND_OPEN,
-                                    (uint8_t)((ch->tries - 1 + ch->tries / 5) % ch->cfg.paths),
-                                    out);
+            uint8_t path = (uint8_t)((ch->tries - 1 + ch->tries / 5) % ch->cfg.paths);
+            return dxpui_emit_offer(ch, DXPU_KIND_OPEN, path, out);
         }
         if (ch->state == DXPU_STATE_ACCEPTED) {
             if (ch->tries >= DXPUI_ACCEPTS)
@@ -4863,10 +4778,9 @@ static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
         }
         if (ch->state == DXPU_STATE_CLOSING)
             return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, 0, 0, out);
-        ch->next_try_ns = DXPU_NEVER;
     }
     for (uint8_t i = 0; i < ch->cfg.paths; i++) {
-        if (ch->paths[i].reply_bytes || now_ns >= dxpui_probe_due(ch, &ch->paths[i]))
+        if (now_ns >= dxpui_probe_due(ch, &ch->paths[i]))
             return dxpui_emit_probe(ch, i, now_ns, out);
     }
     return 0;
@@ -4889,14 +4803,14 @@ static int dxpui_emit_blocked(dxpu_channel *ch, uint64_t now_ns, bool starved, u
         ch->blocked_tries++;
     ch->blocked_at_ns = now_ns + dxpui_backed_off(ch, p, ch->blocked_tries);
     ch->count.tx_blocked++;
-    return dxpui_emit_plain(ch, now_ns, DXPU_KIND_BLOCKED, out);
+    return dxpui_emit_full(ch, now_ns, DXPU_KIND_BLOCKED, dxpui_ack_path(ch), ch->nxt, out, 0);
 }
 
 /* The next frame marked lost. */
 static uint32_t dxpui_next_lost(dxpu_channel *ch)
 {
     uint32_t seq = ch->lost_from;
-    while (!(ch->sent[seq & (ch->cfg.window_frames - 1)].state & DXPUI_LOST))
+    while (!(dxpui_sent_of(ch, seq)->state & DXPUI_LOST))
         seq++;
     ch->lost--;
     ch->lost_from = seq + 1;
@@ -4916,11 +4830,10 @@ static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
     int n = dxpui_emit_blocked(ch, now_ns, starved && !fresh && !ch->lost, out);
     bool last = ch->state == DXPU_STATE_DRAINING && dxpui_drained(ch);
     if (n == 0 && (ch->ack_now || (last && ch->unacked))) /* a close ends the peer's waiting */
-        n = dxpui_emit_plain(ch, now_ns, DXPU_KIND_ACK, out);
+        n = dxpui_emit_full(ch, now_ns, DXPU_KIND_ACK, dxpui_ack_path(ch), ch->nxt, out, 0);
     if (n == 0 && last) {
         dxpui_go(ch, DXPUI_EV_DRAINED);
-        ch->next_try_ns = now_ns;
-        ch->tries = 0;
+        dxpui_try_now(ch, now_ns);
         n = dxpui_emit_control(ch, now_ns, out);
     }
     return n;
@@ -4932,30 +4845,11 @@ DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, 
     DXPU_ASSERT(!ch->busy);
     if (cap < ch->cfg.frame_limit_bytes)
         return DXPU_E_ROOM;
-    int n = 0, rc = dxpui_timers(ch, now_ns);
-    if (ch->send_reset) {
-        ch->send_reset = 0;
-        n = dxpui_emit_reason(ch, DXPU_KIND_RESET, DXPU_WIRE_VERSION, DXPU_WIRE_VERSION, out);
-    }
-    if (n == 0)
-        n = dxpui_emit_control(ch, now_ns, out);
+    int rc = dxpui_timers(ch, now_ns), n = dxpui_emit_control(ch, now_ns, out);
     if (n == 0 && rc == DXPU_OK && dxpui_sequenced(ch))
         n = dxpui_emit_sequenced(ch, now_ns, out);
     *path = n > 0 ? out[DXPU_FRAME_PATH] : 0;
     return n != 0 ? n : rc;
-}
-
-/* Something that emit() would send at any time. */
-static bool dxpui_ready(const dxpu_channel *ch)
-{
-    if (ch->send_reset || ch->send_answer)
-        return true;
-    for (unsigned i = 0; i < ch->cfg.paths; i++) {
-        if (ch->paths[i].reply_bytes)
-            return true;
-    }
-    return dxpui_sequenced(ch) &&
-           (ch->ack_now || (ch->state == DXPU_STATE_DRAINING && dxpui_drained(ch)));
 }
 
 /* When a data or blocked frame may leave. */
@@ -4974,30 +4868,26 @@ static uint64_t dxpui_data_due(const dxpu_channel *ch)
 
 DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch)
 {
-    if (dxpui_ready(ch))
+    bool last = ch->state == DXPU_STATE_DRAINING && dxpui_drained(ch);
+    if (ch->send_reset || ch->send_answer || (dxpui_sequenced(ch) && ch->ack_now) || last)
         return 0;
-    if (ch->state == DXPU_STATE_IDLE || ch->state == DXPU_STATE_CLOSED ||
-        ch->state == DXPU_STATE_FAILED)
-        return DXPU_NEVER;
-    uint64_t t = dxpui_later(ch->heard_ns, ch->hold_ns);
-    t = dxpui_min64(t, ch->next_try_ns);
-    t = dxpui_min64(t, ch->ack_at_ns);
-    t = dxpui_min64(t, dxpui_data_due(ch));
-    for (unsigned i = 0; i < ch->cfg.paths; i++) {
-        const dxpui_path *p = &ch->paths[i];
-        t = dxpui_min64(t, dxpui_min64(p->timer_ns, p->loss_ns));
-        t = dxpui_min64(t, dxpui_probe_due(ch, p));
-    }
-    return t;
+    uint64_t t = DXPU_NEVER;
+    for (unsigned i = 0; i < ch->cfg.paths; i++)
+        t = dxpui_min64(t, dxpui_probe_due(ch, &ch->paths[i])); /* answers even when it is over */
+    if (!dxpui_alive(ch))
+        return t;
+    for (unsigned i = 0; i < ch->cfg.paths; i++)
+        t = dxpui_min64(t, dxpui_min64(ch->paths[i].timer_ns, ch->paths[i].loss_ns));
+    t = dxpui_min64(t, dxpui_min64(ch->next_try_ns, ch->ack_at_ns));
+    t = dxpui_min64(t, dxpui_later(ch->heard_ns, ch->hold_ns));
+    return dxpui_min64(t, dxpui_data_due(ch));
 }
 
 /* ==== 16'  Channel: receiving ================================================================= */
-
 /* ---- Acknowledgements ---- */
-
 static void dxpui_acked(dxpu_channel *ch, uint32_t seq, const dxpu_frame *f, uint64_t now_ns)
 {
-    dxpui_sent *s = &ch->sent[seq & (ch->cfg.window_frames - 1)];
+    dxpui_sent *s = dxpui_sent_of(ch, seq);
     dxpui_path *p = &ch->paths[s->path];
     uint32_t bytes = dxpui_sent_bytes(ch, s);
     if (s->state & DXPUI_ACKED)
@@ -5025,7 +4915,7 @@ static void dxpui_free_acked(dxpu_channel *ch)
 {
     uint32_t until = ch->list_tail - (ch->tx_at ? 1u : 0u);
     if (ch->una != ch->nxt) {
-        uint16_t first = ch->sent[ch->una & (ch->cfg.window_frames - 1)].first;
+        uint16_t first = dxpui_sent_of(ch, ch->una)->first;
         until = ch->list_head + (uint16_t)(first - (uint16_t)ch->list_head);
     }
     while (ch->list_head != until) {
@@ -5073,17 +4963,18 @@ static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
     }
     for (uint8_t i = 0; i < ch->cfg.paths; i++) {
         dxpui_path *p = &ch->paths[i];
-        if (!p->progress)
-            continue;
-        p->progress = false;
-        dxpui_detect_loss(ch, i, now_ns);
-        dxpui_window_grow(ch, p);
-        p->timer_ns = dxpui_path_waits(ch, i) ? now_ns + dxpui_path_wait(ch, p) : DXPU_NEVER;
+        if (p->progress) {
+            p->progress = false;
+            dxpui_detect_loss(ch, i, now_ns);
+            dxpui_window_grow(ch, p);
+            p->timer_ns = DXPU_NEVER;
+        }
+        if (p->timer_ns == DXPU_NEVER && dxpui_path_waits(ch, i))
+            p->timer_ns = now_ns + dxpui_path_wait(ch, p); /* una may be its, by another's ack */
     }
 }
 
 /* ---- Records ---- */
-
 /* Check a body without using it: every record well formed, every TLP header what its record says,
    payload records only where payload is due.  The first may continue a TLP of an earlier frame. */
 static int dxpui_body_check(dxpu_bytes body, unsigned *events)
@@ -5095,11 +4986,10 @@ static int dxpui_body_check(dxpu_bytes body, unsigned *events)
     *events = 0;
     while ((rc = dxpu_record_next(&body, &r)) == DXPU_OK) {
         if (r.type == DXPU_RECORD_PAYLOAD) {
-            if (left != UINT32_MAX) {
-                if (r.bytes.len > left)
-                    return DXPU_E_RECORD; /* W-42 */
+            if (r.bytes.len > left)
+                return DXPU_E_RECORD; /* W-42 */
+            if (left != UINT32_MAX)
                 left -= (uint32_t)r.bytes.len;
-            }
             continue;
         }
         if (left != UINT32_MAX && left != 0)
@@ -5128,8 +5018,7 @@ static int dxpui_part_complete(dxpu_channel *ch)
     dxpu_bytes tlp = dxpui_item_tlp(f, ch->part.pos, ch->part.total_bytes);
     if (dxpu_crc32(0, tlp.ptr, tlp.len) != ch->part.crc) {
         ch->count.rx_tlp_crc++;
-        ch->last_error = DXPU_E_TLP_CRC;
-        return dxpui_fail(ch, DXPU_E_PROTO, DXPU_REASON_PROTOCOL, true); /* W-38 */
+        return dxpui_broken(ch, DXPU_E_TLP_CRC, DXPU_REASON_PROTOCOL); /* W-38 */
     }
     dxpu_tlp_shape s;
     dxpui_item it;
@@ -5174,34 +5063,20 @@ static int dxpui_rx_tlp(dxpu_channel *ch, const dxpu_record *r)
     } else if (r->cls == DXPU_COMPLETION && ch->cfg.tags) {
         ch->count.rx_cpl_refused++; /* room was reserved for all that we asked for: F-10 */
     } else {
-        ch->last_error = DXPU_E_CREDIT;
-        return dxpui_fail(ch, DXPU_E_PROTO, DXPU_REASON_CREDIT, true); /* F-5 */
+        return dxpui_broken(ch, DXPU_E_CREDIT, DXPU_REASON_CREDIT); /* F-5 */
     }
     return r->data_bytes ? DXPU_OK : dxpui_part_complete(ch);
 }
 
 static int dxpui_rx_payload(dxpu_channel *ch, dxpu_bytes bytes)
 {
-    if (!ch->part.active || bytes.len > (size_t)(ch->part.total_bytes - ch->part.at_bytes)) {
-        ch->last_error = DXPU_E_RECORD;
-        return dxpui_fail(ch, DXPU_E_PROTO, DXPU_REASON_PROTOCOL, true); /* W-42 */
-    }
+    if (!ch->part.active || bytes.len > (size_t)(ch->part.total_bytes - ch->part.at_bytes))
+        return dxpui_broken(ch, DXPU_E_RECORD, DXPU_REASON_PROTOCOL); /* W-42 */
     if (ch->part.pos != DXPUI_NO_POS)
         memcpy(ch->rx[ch->part.cls].mem + ch->part.pos + sizeof(dxpui_item) + ch->part.at_bytes,
                bytes.ptr, bytes.len);
     ch->part.at_bytes = (uint16_t)(ch->part.at_bytes + bytes.len);
     return ch->part.at_bytes == ch->part.total_bytes ? dxpui_part_complete(ch) : DXPU_OK;
-}
-
-static void dxpui_rx_event(dxpu_channel *ch, const dxpu_event *e)
-{
-    if (e->type == 0) {
-        ch->count.rx_events_ignored++; /* W-52 */
-        return;
-    }
-    unsigned at = ch->rx_event_tail++ & (DXPUI_EVENTS - 1);
-    ch->rx_events[at] = *e;
-    ch->event_order[DXPUI_EVENTS + at] = ch->rx_order++;
 }
 
 /* Use a checked body that is next in sequence. */
@@ -5213,12 +5088,15 @@ static int dxpui_rx_body(dxpu_channel *ch, dxpu_bytes body)
         if (r.type == DXPU_RECORD_PAYLOAD) {
             rc = dxpui_rx_payload(ch, r.bytes);
         } else if (ch->part.active) {
-            ch->last_error = DXPU_E_RECORD;
-            rc = dxpui_fail(ch, DXPU_E_PROTO, DXPU_REASON_PROTOCOL, true); /* W-43 */
-        } else if (r.type == DXPU_RECORD_EVENT) {
-            dxpui_rx_event(ch, &r.event);
-        } else {
+            rc = dxpui_broken(ch, DXPU_E_RECORD, DXPU_REASON_PROTOCOL); /* W-43 */
+        } else if (r.type == DXPU_RECORD_TLP) {
             rc = dxpui_rx_tlp(ch, &r);
+        } else if (r.event.type == 0) {
+            ch->count.rx_events_ignored++; /* W-52 */
+        } else {
+            unsigned at = ch->rx_event_tail++ & (DXPUI_EVENTS - 1);
+            ch->rx_events[at] = r.event;
+            ch->event_order[DXPUI_EVENTS + at] = ch->rx_order++;
         }
     }
     ch->rx_next++;
@@ -5230,18 +5108,20 @@ static bool dxpui_event_room(const dxpu_channel *ch, unsigned events)
     return ch->rx_event_tail - ch->rx_event_head + events <= DXPUI_EVENTS;
 }
 
+/* Where the body of a frame that came too early waits. */
+static uint8_t *dxpui_reorder_of(const dxpu_channel *ch, uint32_t slot)
+{
+    return ch->reorder + (size_t)slot * dxpui_body_max(ch, ch->cfg.frame_limit_bytes);
+}
+
 /* Use the frames that waited for the one just used. */
 static int dxpui_rx_held(dxpu_channel *ch)
 {
-    uint32_t mask = ch->cfg.window_frames - 1;
-    size_t slot_bytes = dxpui_body_max(ch, ch->cfg.frame_limit_bytes);
     int rc = DXPU_OK;
     while (rc == DXPU_OK && ch->rx_held) {
-        uint32_t slot = ch->rx_next & mask;
+        uint32_t slot = ch->rx_next & (ch->cfg.window_frames - 1);
+        dxpu_bytes body = dxpui_view(dxpui_reorder_of(ch, slot), ch->reorder_bytes[slot]);
         unsigned events;
-        dxpu_bytes body;
-        body.ptr = ch->reorder + slot * slot_bytes;
-        body.len = ch->reorder_bytes[slot];
         if (body.len == 0)
             break;
         rc = dxpui_body_check(body, &events);
@@ -5265,8 +5145,7 @@ static int dxpui_rx_ahead(dxpu_channel *ch, const dxpu_frame *f)
         ch->count.rx_duplicate++;
         return DXPU_OK;
     }
-    memcpy(ch->reorder + slot * (size_t)dxpui_body_max(ch, ch->cfg.frame_limit_bytes), f->body.ptr,
-           f->body.len);
+    memcpy(dxpui_reorder_of(ch, slot), f->body.ptr, f->body.len);
     ch->reorder_bytes[slot] = (uint16_t)f->body.len;
     ch->rx_held++;
     ch->count.rx_reordered++;
@@ -5282,13 +5161,13 @@ static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events,
         ch->seen = f->packet;
         ch->seen_ns = now_ns;
     }
-    uint32_t ahead = f->sequence - ch->rx_next;
     if (dxpui_seq_cmp(f->sequence, ch->rx_next) < 0) {
         ch->count.rx_duplicate++;
         ch->ack_now = true; /* our acknowledgement was lost: D-8 */
         return DXPU_OK;
     }
-    if (ahead || ch->reorder_bytes[f->sequence & (ch->cfg.window_frames - 1)] ||
+    if (f->sequence != ch->rx_next ||
+        ch->reorder_bytes[f->sequence & (ch->cfg.window_frames - 1)] ||
         !dxpui_event_room(ch, events)) /* D-36 */
         return dxpui_rx_ahead(ch, f);
     bool gap = ch->rx_held != 0;
@@ -5302,14 +5181,6 @@ static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events,
 }
 
 /* ---- Frames of each kind ---- */
-
-/* The opener lives but has not proved that our accept reached it. */
-static void dxpui_accept_again(dxpu_channel *ch, uint64_t now_ns)
-{
-    ch->next_try_ns = now_ns;
-    ch->tries = 0;
-}
-
 static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
 {
     dxpu_offer o;
@@ -5320,7 +5191,7 @@ static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
         if (ch->state != DXPU_STATE_ACCEPTED)
             return DXPU_E_STATE;
         dxpui_set_limit(ch, ch->frame_limit, o.frame_limit_bytes); /* the opener went lower: P-3 */
-        dxpui_accept_again(ch, now_ns);
+        dxpui_try_now(ch, now_ns);
         return DXPU_OK;
     }
     if (o.version_min != o.version_max || (o.suites & (o.suites - 1)))
@@ -5335,9 +5206,7 @@ static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     rc = dxpui_establish(ch, &o, f->path, now_ns);
     if (rc != DXPU_OK) {
         ch->remote_id = o.channel;
-        ch->last_error = rc;
-        return dxpui_fail(ch, DXPU_E_PROTO,
-                          rc == DXPU_E_EPOCH ? DXPU_REASON_EPOCH : DXPU_REASON_VERSION, true);
+        return dxpui_broken(ch, rc, rc == DXPU_E_EPOCH ? DXPU_REASON_EPOCH : DXPU_REASON_VERSION);
     }
     dxpui_go(ch, DXPUI_EV_RX_ACCEPT);
     dxpui_rtt_of_open(ch, now_ns - since_ns);
@@ -5349,10 +5218,9 @@ static int dxpui_on_close(dxpu_channel *ch, const dxpu_frame *f)
 {
     if (f->body.len < 4)
         return DXPU_E_SHORT;
-    bool answer = (f->body.ptr[1] & DXPU_CLOSE_ANSWER) != 0;
     if (ch->state == DXPU_STATE_OPENING)
         return DXPU_E_STATE;
-    if (!answer)
+    if (!(f->body.ptr[1] & DXPU_CLOSE_ANSWER))
         ch->send_answer = 1;
     if (ch->state == DXPU_STATE_UP || ch->state == DXPU_STATE_ACCEPTED)
         ch->reason = f->body.ptr[0];
@@ -5368,7 +5236,7 @@ static int dxpui_on_probe(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     if (ch->state == DXPU_STATE_OPENING)
         return DXPU_E_STATE; /* whom to answer is not known yet */
     if (ch->state == DXPU_STATE_ACCEPTED)
-        dxpui_accept_again(ch, now_ns);
+        dxpui_try_now(ch, now_ns); /* the opener lives; our accept may not have reached it: D-41 */
     if (f->path >= ch->cfg.paths)
         return DXPU_E_PATH; /* P-4 */
     dxpui_path *p = &ch->paths[f->path];
@@ -5378,22 +5246,9 @@ static int dxpui_on_probe(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
         p->reply_cookie = cookie;
         p->reply_bytes = (uint16_t)f->body.len;
     } else if (p->awaiting && cookie <= p->probe_ns) {
-        dxpui_probe_answered(ch, p, now_ns - cookie);
+        dxpui_probe_answered(ch, p, cookie, now_ns);
     }
     return DXPU_OK;
-}
-
-static int dxpui_on_reset(dxpu_channel *ch, const dxpu_frame *f)
-{
-    if (f->body.len < 4)
-        return DXPU_E_SHORT;
-    return dxpui_fail(ch, DXPU_E_RESET, f->body.ptr[0], false);
-}
-
-/* True when a frame is neither a duplicate nor within the receive window (D-9). */
-static bool dxpui_beyond(const dxpu_channel *ch, uint32_t seq)
-{
-    return dxpui_seq_cmp(seq, ch->rx_next) >= 0 && seq - ch->rx_next >= ch->cfg.window_frames;
 }
 
 /* All checks come before the first change: what is refused has no effect. */
@@ -5408,8 +5263,9 @@ static int dxpui_on_sequenced(dxpu_channel *ch, const dxpu_frame *f, uint64_t no
         return DXPU_E_ACK; /* D-6 */
     if (data == (f->body.len == 0) || dxpui_body_check(f->body, &events) != DXPU_OK)
         return DXPU_E_RECORD; /* W-11, W-30 ff. */
-    if (data && dxpui_beyond(ch, f->sequence))
-        return DXPU_E_WINDOW;
+    if (data && dxpui_seq_cmp(f->sequence, ch->rx_next) >= 0 &&
+        f->sequence - ch->rx_next >= ch->cfg.window_frames)
+        return DXPU_E_WINDOW; /* D-9 */
     dxpui_on_ack(ch, f, now_ns);
     if (dxpui_go(ch, DXPUI_EV_RX_SEQUENCED))
         dxpui_rtt_of_open(ch, now_ns - ch->heard_ns);
@@ -5431,7 +5287,9 @@ static int dxpui_dispatch(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     case DXPU_KIND_ACCEPT:
         return dxpui_on_offer(ch, f, now_ns);
     case DXPU_KIND_RESET:
-        return dxpui_on_reset(ch, f);
+        if (f->body.len < 4)
+            return DXPU_E_SHORT;
+        return dxpui_fail(ch, DXPU_E_RESET, f->body.ptr[0], false);
     case DXPU_KIND_CLOSE:
         return dxpui_on_close(ch, f);
     case DXPU_KIND_PROBE:
@@ -5441,33 +5299,24 @@ static int dxpui_dispatch(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     }
 }
 
-/* One counter per reason. */
+/* One counter per reason; a fatal error is no refused frame. */
 static void dxpui_count_refusal(dxpu_counters *c, int error)
 {
-#define DXPUI_CASE(name, counter)                                                                  \
-    case DXPU_##name:                                                                              \
-        c->counter++;                                                                              \
-        break;
-    switch (error) {
-        DXPUI_CASE(E_SHORT, rx_short)
-        DXPUI_CASE(E_MAGIC, rx_magic)
-        DXPUI_CASE(E_VERSION, rx_version)
-        DXPUI_CASE(E_KIND, rx_kind)
-        DXPUI_CASE(E_LENGTH, rx_length)
-        DXPUI_CASE(E_RSVD, rx_rsvd)
-        DXPUI_CASE(E_CRC, rx_crc)
-        DXPUI_CASE(E_RECORD, rx_record)
-        DXPUI_CASE(E_CHANNEL, rx_channel)
-        DXPUI_CASE(E_REPLAY, rx_replay)
-        DXPUI_CASE(E_WINDOW, rx_window)
-        DXPUI_CASE(E_ACK, rx_ack)
-        DXPUI_CASE(E_OFFER, rx_offer)
-        DXPUI_CASE(E_STATE, rx_state)
-        DXPUI_CASE(E_PATH, rx_path)
-    default:
-        break; /* fatal: not a refused frame */
+    struct {
+        int error;
+        uint64_t *counter;
+    } const reasons[] = { { DXPU_E_SHORT, &c->rx_short },     { DXPU_E_MAGIC, &c->rx_magic },
+                          { DXPU_E_VERSION, &c->rx_version }, { DXPU_E_KIND, &c->rx_kind },
+                          { DXPU_E_LENGTH, &c->rx_length },   { DXPU_E_RSVD, &c->rx_rsvd },
+                          { DXPU_E_CRC, &c->rx_crc },         { DXPU_E_RECORD, &c->rx_record },
+                          { DXPU_E_CHANNEL, &c->rx_channel }, { DXPU_E_REPLAY, &c->rx_replay },
+                          { DXPU_E_WINDOW, &c->rx_window },   { DXPU_E_ACK, &c->rx_ack },
+                          { DXPU_E_STATE, &c->rx_state },     { DXPU_E_OFFER, &c->rx_offer },
+                          { DXPU_E_PATH, &c->rx_path } };
+    for (unsigned i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
+        if (reasons[i].error == error)
+            ++*reasons[i].counter;
     }
-#undef DXPUI_CASE
 }
 
 DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt, size_t len,
@@ -5489,13 +5338,13 @@ DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt
         ch->heard_ns = now_ns;
         if (f.path < ch->cfg.paths)
             dxpui_path_heard(ch, f.path, now_ns);
+    } else {
+        dxpui_count_refusal(&ch->count, rc);
     }
-    dxpui_count_refusal(&ch->count, rc);
     return rc;
 }
 
 /* ---- The consumer ---- */
-
 static bool dxpui_rx_offered(const dxpu_channel *ch, unsigned cls, dxpui_item *it)
 {
     const dxpui_fifo *f = &ch->rx[cls];

@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
 """tests/coverage.py FILE FOLDER...: lines and branches of FILE that the counts gcov left under the
-folders cover, merged over all programs and option sets, and the lines that miss some.  Fails under
-the floors below; the asserts of FILE must be off, for nothing can take their other branch."""
+folders cover, merged over all programs and option sets, and the lines that miss some.  Fails when one
+is missed; the asserts of FILE must be off, for nothing can take their other branch."""
 import glob
 import json
 import os
 import subprocess
 import sys
-
-FLOORS = {"lines": 99.5, "branches": 99.0}  # per cent; the aim is 100
 
 
 def counts(folder, wanted):
@@ -51,12 +49,10 @@ def main():
     for what, table in (("lines", lines), ("branches", branches)):
         hit = sum(1 for times in table.values() if times)
         share = 100.0 * hit / max(1, len(table))
-        under = share < FLOORS[what]
-        print("%s: %s: %d of %d, %.2f %%%s%s" % (
+        print("%s: %s: %d of %d, %.2f %%%s" % (
             path, what, hit, len(table), share,
-            ", %d missing" % (len(table) - hit) if hit < len(table) else "",
-            ": under the floor of %.1f %%" % FLOORS[what] if under else ""))
-        failed |= under
+            ", %d missing" % (len(table) - hit) if hit < len(table) else ""))
+        failed |= hit < len(table)
     return int(failed)
 
 

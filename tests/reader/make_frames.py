@@ -155,7 +155,7 @@ def accepted_control():
         "tlp_formats": 0xFFFF, "window": 0xFFFF, "flags": 0x8F, "frame_limit": 65507,
         "hold_ms": 0xFFFFFFFF, "sequence": 0xFFFFFFFF, "limits": [(1 << 30) - 1] * 6,
         "epoch": (1 << 64) - 1, "source": (1 << 64) - 1, "destination": (1 << 64) - 1},
-        path=255), "the most of every field; suites, formats and flags of later versions")
+        path=7), "the most of every field; suites, formats and flags of later versions")
     accepted("open-infinite-completions", opening("open", {
         **OFFER, "flags": 0x80, "limits": [64, 32, 0, 1024, 32, 0xFFFFFFFF]}),
         "W-27: the limits of completions mean nothing")
