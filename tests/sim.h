@@ -135,9 +135,9 @@ static inline void sim_start(sim *s, const sim_options *o)
     s->rng.s = o->seed;
     s->now_ns = 1000000;
     s->give_up_ns = 200000000000u;
-    s->sabotage_in = o->sabotage == SIM_OWN ? 0 : 20 + sim_below(&s->rng, 20);
-    if (o->sabotage == SIM_FORGET || o->sabotage == SIM_AGAIN)
-        s->sabotage_in = 0;
+    if (o->sabotage != SIM_PASS && o->sabotage != SIM_OWN && o->sabotage != SIM_FORGET &&
+        o->sabotage != SIM_AGAIN) /* those have few chances and take the first */
+        s->sabotage_in = 20 + sim_below(&s->rng, 20);
     s->pair = (sim_pair *)calloc(o->pairs, sizeof *s->pair);
     if (!s->pair)
         abort();

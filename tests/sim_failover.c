@@ -39,7 +39,7 @@ static int by_size(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* Writes come from a paced source, 1 KB every 50 us, so that the load does not depend on the path. */
+/* Writes come from a paced source, 1 KB every 50 us: the load does not depend on the path. */
 static void options(const scene *sc, uint64_t seed, sim_options *o)
 {
     sim_rng r = { seed };
@@ -68,7 +68,7 @@ static void options(const scene *sc, uint64_t seed, sim_options *o)
     o->fault[0].for_ns = 40 * MS;
 }
 
-/* One death: the longest time without a delivery from just before it to its end, then the return. */
+/* One death: the longest time without a delivery from just before it to its end; the return. */
 static void one_death(const scene *sc, uint64_t seed, gaps *g)
 {
     sim_options o;

@@ -1,5 +1,5 @@
-/* Long lives: counters that wrap, keys that change, years of virtual time, and 2,000 channels in one
-   process. */
+/* Long lives: counters that wrap, keys that change, years of virtual time, and 2,000 channels in
+   one process. */
 #include <assert.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -135,8 +135,8 @@ static void test_w5_w8_cross_phase_and_replay(void **state)
     sim_teardown(&one);
 }
 
-/* Ten years, one write an hour; and ten years of silence, kept alive by probes alone, seen from ends
-   whose clocks are centuries apart. */
+/* Ten years, one write an hour; and ten years of silence, kept alive by probes alone, seen from
+   ends whose clocks are centuries apart. */
 static void test_years(void **state)
 {
     sim_options o;
