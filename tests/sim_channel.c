@@ -142,9 +142,16 @@ static void test_controls(void **state)
             o.tags = true;
             o.tlps = two ? 400 : 100;
             o.faults = two && o.sabotage <= SIM_AGAIN;
-            memset(&o.fault[0], 0, sizeof o.fault[0]);
+            memset(o.fault, 0, sizeof o.fault);
             o.fault[0].kind = SIM_FAULT_RESET;
             o.fault[0].at_ns = 100000;
+            if (o.sabotage == SIM_FORGET || o.sabotage == SIM_AGAIN) { /* requests are out then */
+                o.faults = 2;
+                o.fault[1].kind = SIM_FAULT_STOP;
+                o.fault[1].end = SIM_BOX;
+                o.fault[1].at_ns = 20000;
+                o.fault[1].for_ns = 100000;
+            }
             sim_run(&one, &o);
             if (!shows(one.why, rows[i].seen))
                 print_error("control %d, seed %llu: '%s'\n", rows[i].sabotage,
