@@ -38,7 +38,8 @@ PROGRAMS := $(foreach p,dxpu $(addprefix dxpu-,host box relay pingpong direct),$
 C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/sim_*.c))
 SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_*.py \
               tests/net_*.py tests/net_*.sh)) \
-              tests/cov.py tests/toc.py tests/spec.py tests/run_test.py tests/fuzz_replay.py
+              tests/cov.py tests/toc.py tests/spec.py tests/run_test.py tests/fuzz_replay.py \
+              tests/mutate.py
 FUZZERS  := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
 COV_ALL   = $(foreach n,$(COV_SETS),$(C_TESTS:%.c=build/cov$n/%))
 SAN_ALL   = $(C_TESTS:%.c=build/san/%) $(FUZZERS:fuzz/%.c=build/san/replay_%)
@@ -90,8 +91,9 @@ check: all $(SAN_ALL) $(COV_ALL)
 
 ## check-long check with many more simulation seeds, hot-plug cycles and a cut of 60 s
 check-long: all $(SAN_ALL) $(C_TESTS:%.c=build/%)
-	DXPU_SEEDS=20000 DXPU_ROUNDS=2000000 $(PYTHON) tests/run.py --jobs 2 --timeout 3600 \
-	  $(C_TESTS:%.c=build/%) $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
+	DXPU_SEEDS=1000000 $(PYTHON) tests/run.py --timeout 14400 build/tests/sim_channel
+	DXPU_SEEDS=20000 DXPU_DEPTH=8 DXPU_ROUNDS=2000000 $(PYTHON) tests/run.py --jobs 2 \
+	  --timeout 3600 $(C_TESTS:%.c=build/%) $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
 
 ## asan       C tests only, with address and undefined-behaviour sanitizers
 asan: $(C_TESTS:%.c=build/san/%)
