@@ -38,8 +38,7 @@ PROGRAMS := $(foreach p,dxpu $(addprefix dxpu-,host box relay pingpong direct),$
 C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/sim_*.c))
 SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_*.py \
               tests/net_*.py tests/net_*.sh)) \
-              tests/cov.py tests/toc.py tests/spec.py tests/run_test.py tests/fuzz_replay.py \
-              tests/mutate.py
+              $(patsubst %,tests/%.py,cov mutate toc spec run_test fuzz_replay)
 FUZZERS  := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
 COV_ALL   = $(foreach n,$(COV_SETS),$(C_TESTS:%.c=build/cov$n/%))
 SAN_ALL   = $(C_TESTS:%.c=build/san/%) $(FUZZERS:fuzz/%.c=build/san/replay_%)

@@ -4282,6 +4282,7 @@ static void dxpui_path_timeout(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
     if (!dxpui_path_waits(ch, path))
         return;
     for (uint32_t seq = ch->una; ch->lost == 0; seq++) { /* else another loss goes first */
+        DXPU_ASSERT(seq != ch->nxt);
         if (s->path == path && (s->state == 0 || seq == ch->una))
             dxpui_mark_lost(ch, seq); /* una even if selectively acknowledged */
         s = dxpui_sent_of(ch, seq + 1);
@@ -4320,7 +4321,7 @@ static uint64_t dxpui_probe_due(const dxpu_channel *ch, const dxpui_path *p)
     if (!dxpui_sequenced(ch) || !p->known)
         return DXPU_NEVER;
     if (!p->usable || p->suspect)
-        return dxpui_later(p->probe_ns, ch->hold_ns / 64);
+        return p->probe_ns ? dxpui_later(p->probe_ns, ch->hold_ns / 64) : 0; /* the first now */
     return dxpui_max64(dxpui_later(p->heard_ns, ch->hold_ns / 4),
                        dxpui_later(p->probe_ns, ch->hold_ns / 8)); /* D-13 */
 }

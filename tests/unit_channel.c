@@ -2110,8 +2110,11 @@ static void test_d14_found_after_many_retransmissions(void **state)
         rig_up(&r);
         send_writes(4);
         for (unsigned i = 0; i < again[row]; i++) {
-            r.now_ns = dxpu_channel_next_ns(&r.ch);
-            assert_true(rig_emit(&r) > 0);
+            do { /* past probes: does the path still carry it? */
+                if (dxpu_channel_next_ns(&r.ch) > r.now_ns)
+                    r.now_ns = dxpu_channel_next_ns(&r.ch);
+                assert_true(rig_emit(&r) > 0);
+            } while (r.f.kind == DXPU_KIND_PROBE);
             assert_int_equal(r.f.sequence, RIG_SEQ);
         }
         assert_int_equal(r.ch.count.tx_fast, 0);
@@ -2120,10 +2123,13 @@ static void test_d14_found_after_many_retransmissions(void **state)
         assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
         assert_int_equal(r.ch.count.tx_fast, found[row]);
         for (unsigned i = 4 - found[row]; i < 4; i++) {
-            assert_true(rig_emit(&r) > 0);
+            do
+                assert_true(rig_emit(&r) > 0);
+            while (r.f.kind == DXPU_KIND_PROBE);
             assert_int_equal(r.f.sequence, RIG_SEQ + i);
         }
-        assert_int_equal(rig_emit(&r), 0);
+        while (rig_emit(&r) > 0)
+            assert_int_equal(r.f.kind, DXPU_KIND_PROBE);
         rig_free(&r);
     }
 }

@@ -648,6 +648,32 @@ static void test_p3_acceptor_goes_down(void **state)
     rig_free(&r);
 }
 
+/* An open over a path that cannot be answered is refused; an accept is not (W-6). */
+static void test_p4_opens(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    r.cfg.paths = 2;
+    rig_init(&r);
+    r.say.path = 2;
+    assert_int_equal(rig_accept_open(&r), DXPU_E_PATH);
+    assert_int_equal(r.ch.state, DXPU_STATE_IDLE);
+    r.say.path = 1;
+    assert_int_equal(rig_accept_open(&r), DXPU_OK);
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.path, 1);
+    r.say.path = 2;
+    assert_int_equal(rig_put_offer(&r, DXPU_KIND_OPEN), DXPU_E_PATH);
+    assert_int_equal(r.ch.count.rx_path, 1);
+    rig_free(&r);
+    rig_config(&r);
+    rig_opening(&r);
+    r.say.path = 3;
+    assert_int_equal(rig_put_offer(&r, DXPU_KIND_ACCEPT), DXPU_OK);
+    assert_int_equal(r.ch.heard_path, 0);
+    rig_free(&r);
+}
+
 static void test_p4_p5_probes(void **state)
 {
     static const uint8_t probe[100] = { 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8 };
@@ -1121,6 +1147,7 @@ int main(void)
         cmocka_unit_test(test_p1_p2_acceptor_learns),
         cmocka_unit_test(test_p3_padding),
         cmocka_unit_test(test_p3_acceptor_goes_down),
+        cmocka_unit_test(test_p4_opens),
         cmocka_unit_test(test_p4_p5_probes),
         cmocka_unit_test(test_p5_answers),
         cmocka_unit_test(test_p6_acknowledgements_go_back),

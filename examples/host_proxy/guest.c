@@ -830,6 +830,10 @@ static const char *check_one(void *user, const attachment *a)
     for (unsigned i = 0; i < a->paths; i++) {
         if (!listens_like(c->listen, &a->box[i]))
             return "--listen has no address of this kind";
+        for (unsigned k = 0; k < i; k++) {
+            if (dxpu_udp_same(&a->box[i], &a->box[k]))
+                return "an address is named twice";
+        }
     }
     return NULL;
 }
