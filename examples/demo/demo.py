@@ -16,6 +16,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import lab  # noqa: E402
 import machines  # noqa: E402
+import paths  # noqa: E402
 import story  # noqa: E402
 
 OWN = os.path.join(lab.ROOT, "tests", "data", "memory-mixed.pcap")
@@ -174,6 +175,15 @@ def part_ratio(args, figures):
     return True
 
 
+def part_paths(args, figures):
+    cuts = 4 if args.fast else paths.CUTS
+    step("two paths between host and box; %d times the one in use is cut under load" % cuts)
+    with lab.Lab() as l:
+        figures["paths"] = paths.story(l, cuts)
+    table("A path is cut under load", paths.table(figures["paths"]))
+    return True
+
+
 def part_story(args, figures):
     with lab.Lab() as l:
         machine = choose_machine(l, args.built_in or args.fast)
@@ -195,7 +205,7 @@ def part_story(args, figures):
 
 def run(args):
     figures, held, begin = {}, True, time.monotonic()
-    for part in (part_replay, part_ratio, part_story):
+    for part in (part_replay, part_ratio, part_paths, part_story):
         try:
             held &= part(args, figures)
         except Exception as error:  # whatever it is, the next part is another one
