@@ -140,7 +140,9 @@ static void test_controls(void **state)
             o.seed = seed;
             o.sabotage = rows[i].sabotage;
             o.tags = true;
-            o.tlps = two ? 400 : 100;
+            bool rare =
+                o.sabotage == SIM_PASS || o.sabotage == SIM_OWN; /* both must wait at once */
+            o.tlps = two || rare ? 400 : 100;
             o.faults = two && o.sabotage <= SIM_AGAIN;
             memset(o.fault, 0, sizeof o.fault);
             o.fault[0].kind = SIM_FAULT_RESET;
