@@ -461,6 +461,42 @@ static void test_d15_other_losses_first(void **state)
     rig_free(&r);
 }
 
+/* Lost frames wait for the window, and a class for credit: no blocked frame, they ask for more. */
+static void test_f12_not_while_losses_wait(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    r.cfg.lossless = false;
+    r.offer.limits.header[DXPU_NONPOSTED] = 1;
+    r.say.limits.header[DXPU_NONPOSTED] = 1;
+    rig_up(&r);
+    path(0)->window = 20 * LIMIT;
+    for (unsigned i = 0; i < 12; i++) {
+        assert_int_equal(rig_submit(&r, rig_mwr(1, BIG, 0)), DXPU_OK);
+        assert_in_range(burst(), 0, 2);
+    }
+    for (uint16_t tag = 1; tag <= 2; tag++) {
+        assert_int_equal(rig_submit(&r, rig_mrd(tag, 64)), DXPU_OK);
+        burst();
+    }
+    assert_int_equal(r.ch.used.header[DXPU_NONPOSTED], 1); /* the second waits for credit */
+    r.say.sack = 0x0f8;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    assert_true(r.ch.lost >= 4 && path(0)->in_flight > 0);
+    path(0)->window = LIMIT;
+    assert_int_equal(burst(), 0);
+    uint64_t since = r.ch.count.tx_blocked;
+    for (unsigned i = 0; i < 50; i++) {
+        path(0)->window = 1;
+        path(0)->timer_ns = path(0)->loss_ns = DXPU_NEVER;
+        r.now_ns += RIG_MS;
+        burst();
+    }
+    assert_true(r.ch.lost >= 4);
+    assert_int_equal(r.ch.count.tx_blocked, since);
+    rig_free(&r);
+}
+
 /* The oldest frame was acknowledged selectively, but its link events have no room yet (D-36): some
    path asks for it again, in case the word that it is stored is lost. */
 static void test_d15_oldest_was_sacked(void **state)
@@ -1141,6 +1177,7 @@ int main(void)
         cmocka_unit_test(test_d14_moved_to_another_path),
         cmocka_unit_test(test_d12_many_timeouts),
         cmocka_unit_test(test_d15_other_losses_first),
+        cmocka_unit_test(test_f12_not_while_losses_wait),
         cmocka_unit_test(test_d15_oldest_was_sacked),
         cmocka_unit_test(test_d15_oldest_of_the_path),
         cmocka_unit_test(test_p1_configured_and_known),
