@@ -82,8 +82,9 @@
    datagram whose dxpu_frame_peek() says DXPU_KIND_OPEN: dxpu_frame_check_crc(),
    dxpu_frame_decode(pkt, DXPU_FRAME_CRC_BYTES, &frame), dxpu_offer_decode(frame.body, &offer); ask
    its tables whether offer.epoch may have offer.destination; then a channel with that epoch,
-   local = offer.destination, remote = offer.source, init(), accept() - or a reset frame.  Every
-   other datagram goes to the channel whose local_id peek() told.
+   local = offer.destination, remote = offer.source, init(), accept() - or a reset frame.  An open
+   that comes again (offer.channel and source of a channel already there) goes to its ingest(), and
+   every other datagram to that of the channel whose local_id peek() told.
 
    REQUESTS.  With cfg.tags the channel matches completions to the requests it sent.  Their time
    is the caller's: wait no longer than dxpu_tags_next_ns(), then call dxpu_tags_expire().
@@ -129,14 +130,14 @@
 #error "DXPU_PREFIXES_MAX: 4..64 (PCIe allows four end-end prefixes)"
 #endif
 
-#ifndef DXPU_HOST_PENDING /* configuration writes to ports remembered until completed; 24 B each */
+#ifndef DXPU_HOST_PENDING /* configuration writes to ports remembered until completed; 16 B each */
 #define DXPU_HOST_PENDING 16
 #endif
 #if DXPU_HOST_PENDING < 1 || DXPU_HOST_PENDING > 4096
 #error "DXPU_HOST_PENDING: 1..4096"
 #endif
 
-#ifndef DXPU_PATHS_MAX /* paths of one channel; 168 B of it each */
+#ifndef DXPU_PATHS_MAX /* paths of one channel; about 160 B of it each */
 #define DXPU_PATHS_MAX 8
 #endif
 #if DXPU_PATHS_MAX < 1 || DXPU_PATHS_MAX > 64
@@ -265,7 +266,7 @@ enum { DXPU_POSTED = 0, DXPU_NONPOSTED = 1, DXPU_COMPLETION = 2, DXPU_CLASSES = 
     X(E_TAG_BUSY, -101, "caller: a request with this requester ID and tag is in flight")           \
     X(E_CLOSED, -112, "fatal: the channel was closed; open a new incarnation")                     \
     X(E_DEAD, -113, "fatal: no valid frame for the hold time; open a new incarnation")             \
-    X(E_RESET, -114, "fatal: the peer reset the channel; its reason says why")                     \
+    X(E_RESET, -114, "fatal: the channel was reset, here or by the peer; its reason says why")     \
     X(E_PROTO, -115, "fatal: the peer broke a rule inside authentic frames; see last_error")
 
 #define DXPUI_ERROR_ENUM(name, value, text) DXPU_##name = (value),

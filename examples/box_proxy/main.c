@@ -41,11 +41,19 @@ static struct {
           false,
           false };
 
-static const device_kind *const kinds[] = { &memory_kind, &nvme_kind, &vga_kind, &eptest_kind };
+/* All there are: as --device names them, in the order of their numbers. */
+#define DEVICE_KINDS(X, BETWEEN)                                                                   \
+    X(memory) BETWEEN X(nvme)                                                                      \
+    BETWEEN X(vga)                                                                                 \
+    BETWEEN X(eptest)
+#define KIND_NAME(kind) #kind
+#define KIND(kind)      &kind##_kind
+#define COMMA           ,
+static const device_kind *const kinds[] = { DEVICE_KINDS(KIND, COMMA) };
 
 static const option_row rows[] = {
     FABRIC_OPTIONS(set.fabric),
-    { "device", "memory|nvme|vga|eptest", "what stands in the slots (memory)", OPTION_CHOICE,
+    { "device", DEVICE_KINDS(KIND_NAME, "|"), "what stands in the slots (memory)", OPTION_CHOICE,
       &set.kind, 0, 0 },
     { "file", "FILE[,...]", "nvme: a namespace each; FILE.2 and so on for further slots (memory)",
       OPTION_TEXT, &set.device.file, 0, 0 },

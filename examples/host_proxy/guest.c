@@ -907,7 +907,7 @@ void guest_stop(guest *g)
     }
     g->stopping = true;
     for (unsigned i = 0; i < g->set->slots; i++)
-        slot_detach(&g->slots[i], DXPU_REASON_DETACH);
+        slot_detach(&g->slots[i], DXPU_REASON_SHUTDOWN);
     fabric_close_all(&g->fabric, DXPU_REASON_SHUTDOWN);
 }
 
