@@ -275,6 +275,39 @@ static void test_requests_in_flight_are_contained(void **state)
     assert_false(the_slot.up);
 }
 
+static void answer_and_end(peer *p, uint64_t now)
+{
+    uint8_t payload[4] = { 0 }, frame[2048], path;
+    dxpu_tlp t, cpl;
+    int n;
+    while (p->open && peer_take(p, DXPU_NONPOSTED, &t)) {
+        dxpu_tlp_completion(&t, 0, DXPU_CPL_SC, &cpl);
+        cpl.payload.ptr = payload;
+        cpl.payload.len = sizeof payload;
+        (void)peer_submit(p, &cpl);
+        requests++;
+    }
+    if (requests < READS)
+        return;
+    while ((n = dxpu_channel_emit(&p->ch, now, frame, sizeof frame, &path)) > 0)
+        peer_send(p, p->fd, frame, (size_t)n);
+    dxpu_channel_reset(&p->ch, DXPU_REASON_SHUTDOWN);
+    p->step = NULL;
+}
+
+/* Their completions come with the end of the channel, and nobody has taken them before it. */
+static void test_d60_requests_with_untaken_completions_are_contained(void **state)
+{
+    (void)state;
+    start(60000);
+    far.step = answer_and_end;
+    send_reads();
+    run_until(all_silent);
+    assert_int_equal(requests, READS);
+    assert_int_equal(the_slot.contained, READS);
+    assert_int_equal(the_slot.timeouts, 0);
+}
+
 static bool far_is_off(void)
 {
     return polls >= 50;
@@ -611,6 +644,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_silent_device_is_timed_out),
         CASE(test_requests_in_flight_are_contained),
+        CASE(test_d60_requests_with_untaken_completions_are_contained),
         CASE(test_full_queue_refuses),
         CASE(test_refused_request_frees_its_tag),
         CASE(test_requests_of_the_device_are_answered),

@@ -661,12 +661,12 @@ void slot_up(guest_slot *s, uint64_t now)
     probe_step(s, now);
 }
 
-/* Containment: every request in flight and every TLP that waits is answered now. */
-static void contain(guest_slot *s)
+/* Containment (D-60): every request in flight and every TLP that waits is answered now. */
+static void contain(guest_slot *s, fabric_channel *over)
 {
     dxpu_request r;
     uint64_t user;
-    while (dxpu_tags_pop(&s->tags, &r)) {
+    while (dxpu_channel_contain(&over->ch, &r)) {
         s->contained++;
         unanswered(s, &r);
     }
@@ -685,17 +685,18 @@ static void contain(guest_slot *s)
 
 void slot_down(guest_slot *s, uint64_t now)
 {
-    int error = dxpu_channel_error(&s->channel->ch);
-    uint8_t reason = dxpu_channel_reason(&s->channel->ch);
+    fabric_channel *c = s->channel;
+    int error = dxpu_channel_error(&c->ch);
+    uint8_t reason = dxpu_channel_reason(&c->ch);
     char end[FABRIC_END_BYTES];
     bool was_up = s->up;
     s->up = false;
-    fabric_end_text(s->channel, end);
+    fabric_end_text(c, end);
     s->misfit = false;
     s->probe.running = false;
-    fabric_paths_keep(&s->past, s->channel);
+    fabric_paths_keep(&s->past, c);
     s->channel = NULL;
-    contain(s);
+    contain(s, c);
     s->last_error = error;
     s->last_reason = reason;
     s->attempts += !was_up;
