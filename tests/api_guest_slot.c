@@ -67,6 +67,13 @@ static guest_slot *other_slot(void *user, unsigned number)
     return NULL;
 }
 
+static bool message(void *user, unsigned number, const dxpu_tlp *t)
+{
+    (void)user;
+    assert_int_equal(number, 1);
+    return t->message_code == 0x31; /* ERR_NONFATAL */
+}
+
 static bool not_ready(void *user, unsigned number, const dxpu_tlp *req, dxpu_tlp *cpl,
                       uint8_t data[4])
 {
@@ -108,8 +115,8 @@ static void filled(void *user, unsigned number, bool there)
     shown += there;
 }
 
-static const slot_host the_host = { NULL,       dma_read,  dma_write, msi,           route,
-                                    other_slot, not_ready, mps_bytes, on_completion, filled };
+static const slot_host the_host = { NULL,    dma_read,  dma_write, msi,           route, other_slot,
+                                    message, not_ready, mps_bytes, on_completion, filled };
 
 /* ==== The fabric ============================================================================== */
 
@@ -423,6 +430,28 @@ static void test_requests_of_the_device_are_answered(void **state)
     assert_int_equal(unsupported, 4);
 }
 
+static bool all_came(void)
+{
+    return the_slot.messages + the_slot.refused == 2;
+}
+
+static void test_v12_messages_of_the_device_go_to_the_root(void **state)
+{
+    dxpu_tlp t;
+    (void)state;
+    start(60000);
+    memset(&t, 0, sizeof t);
+    t.type = DXPU_TLP_MSG;
+    t.header_dw = 4;
+    t.message_code = 0x31;
+    assert_int_equal(peer_submit(&far, &t), DXPU_OK);
+    t.message_code = 0x7f; /* of a vendor: nobody is there for it */
+    assert_int_equal(peer_submit(&far, &t), DXPU_OK);
+    run_until(all_came);
+    assert_int_equal(the_slot.messages, 1);
+    assert_int_equal(the_slot.refused, 1);
+}
+
 /* ==== Interrupts ============================================================================== */
 
 /* Configuration space of a device with one capability: MSI, 64-bit. */
@@ -648,6 +677,7 @@ int main(void)
         CASE(test_full_queue_refuses),
         CASE(test_refused_request_frees_its_tag),
         CASE(test_requests_of_the_device_are_answered),
+        CASE(test_v12_messages_of_the_device_go_to_the_root),
         CASE(test_device_is_shown_when_it_is_known),
         CASE(test_v10_requests_are_made_again_in_order),
         CASE(test_v10_vendor_id_is_shown_as_not_ready),

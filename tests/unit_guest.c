@@ -35,8 +35,9 @@ static guest the;
 static guest_settings settings;
 static guest_slot the_slots[SLOTS];
 static sent_tlp sent[SENT_MAX];
-static unsigned count, replies, errors;
+static unsigned count, replies, errors, interrupts;
 static uint64_t last_token;
+static uint8_t last_data[ACCESS_BYTES];
 static bool refuse_all;
 static void (*in_process)(void);
 
@@ -200,8 +201,8 @@ void dxpu_vfu_pause(dxpu_vfu *s, bool pause)
 int dxpu_vfu_reply_read(dxpu_vfu *s, uint64_t token, const void *data, size_t bytes)
 {
     (void)s;
-    (void)data;
-    (void)bytes;
+    if (data && bytes <= sizeof last_data)
+        memcpy(last_data, data, bytes);
     last_token = token;
     replies++;
     return DXPU_OK;
@@ -244,6 +245,7 @@ int dxpu_vfu_msi(dxpu_vfu *s, uint64_t address, uint32_t data)
     (void)s;
     (void)address;
     (void)data;
+    interrupts++;
     return DXPU_OK;
 }
 
@@ -321,7 +323,7 @@ static int setup(void **state)
             write32(0, ecam(0, 1, 0x20), (BAR2 + PLAIN) | (BAR2 + PLAIN) >> 16);
         write32(0, ecam(0, i + 1, 0x04), 0x6);
     }
-    count = replies = errors = 0;
+    count = replies = errors = interrupts = 0;
     refuse_all = false;
     return 0;
 }
@@ -514,6 +516,39 @@ static void test_m20_no_room_is_told(void **state)
     assert_string_equal(out.note, "");
 }
 
+static uint32_t read32(uint64_t offset)
+{
+    read_at(0, offset, 4);
+    return (uint32_t)last_data[0] | (uint32_t)last_data[1] << 8 | (uint32_t)last_data[2] << 16 |
+           (uint32_t)last_data[3] << 24;
+}
+
+/* Messages of the device in slot 1 end in its root port's registers, with an interrupt. */
+static void test_v12_errors_reach_the_root_port(void **state)
+{
+    enum { BRIDGE = 0x3c, MSI = 0x80, ENABLE = 0x12c, STATUS = 0x130, SOURCE = 0x134 };
+    dxpu_tlp t;
+    (void)state;
+    write32(0, ecam(0, 1, BRIDGE), 0x00020000); /* SERR Enable */
+    write32(0, ecam(0, 1, MSI + 4), 0xfee01000);
+    write32(0, ecam(0, 1, MSI), 0x00010000);
+    write32(0, ecam(0, 1, ENABLE), 0x7);
+    memset(&t, 0, sizeof t);
+    t.type = DXPU_TLP_MSG;
+    t.header_dw = 4;
+    t.message_code = 0x31; /* ERR_NONFATAL */
+    t.requester = DXPU_BDF(2, 0, 0);
+    assert_false(on_message(&the, 1, &t)); /* in the name of slot 2's device */
+    assert_int_equal(read32(ecam(0, 1, STATUS)) & 0x7f, 0);
+    assert_int_equal(read32(ecam(0, 2, STATUS)) & 0x7f, 0);
+    assert_int_equal(interrupts, 0);
+    t.requester = DXPU_BDF(1, 0, 3);
+    assert_true(on_message(&the, 1, &t));
+    assert_int_equal(read32(ecam(0, 1, STATUS)) & 0x7f, 0x24);
+    assert_int_equal(read32(ecam(0, 1, SOURCE)) >> 16, DXPU_BDF(1, 0, 3));
+    assert_int_equal(interrupts, 1);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup(name, setup)
@@ -526,6 +561,7 @@ int main(void)
         CASE(test_long_writes_are_cut),
         CASE(test_where_nobody_is),
         CASE(test_m20_no_room_is_told),
+        CASE(test_v12_errors_reach_the_root_port),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

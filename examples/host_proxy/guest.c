@@ -512,6 +512,16 @@ static guest_slot *on_peer(void *user, unsigned slot)
     return &g->slots[slot - 1];
 }
 
+/* An error or a PME is told of the device that stands in the slot, not of a neighbour. */
+static bool on_message(void *user, unsigned slot, const dxpu_tlp *t)
+{
+    guest *g = user;
+    bool taken = dxpu_vswitch_by_bdf(&g->vs, t->requester) == slot &&
+                 dxpu_vswitch_message(&g->vs, (uint8_t)slot, t);
+    run_actions(g);
+    return taken;
+}
+
 static uint32_t on_mps(void *user, unsigned slot)
 {
     guest *g = user;
@@ -877,8 +887,8 @@ guest *guest_open(const guest_settings *set, const fabric_settings *net)
 {
     fabric_callbacks cb = { NULL, NULL, on_up, on_work, on_down, on_next, on_tick };
     guest *g = calloc(1, sizeof *g);
-    slot_host host = { g,       on_dma_read, on_dma_write, on_msi,        on_route,
-                       on_peer, on_crs,      on_mps,       on_completion, on_filled };
+    slot_host host = { g,          on_dma_read, on_dma_write, on_msi,        on_route, on_peer,
+                       on_message, on_crs,      on_mps,       on_completion, on_filled };
     if (!g)
         return NULL;
     g->set = set;

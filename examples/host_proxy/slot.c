@@ -425,6 +425,8 @@ static bool take_posted(guest_slot *s, const dxpu_tlp *t, dxpu_bytes bytes, uint
         take_msi(s, t);
     else if (to == 0 && !t->at && !t->ep && store(s, t))
         s->dma_writes++;
+    else if (t->type == DXPU_TLP_MSG && s->host->message(s->host->user, s->number, t))
+        s->messages++;
     else
         s->refused += sent == PEER_REFUSED;
     return sent != PEER_WAITS;
@@ -755,6 +757,7 @@ void slot_report(const guest_slot *s, report *r)
     report_number(r, "peer_tlps", s->peer_tlps);
     report_number(r, "msis", s->msis);
     report_number(r, "msis_refused", s->msis_refused);
+    report_number(r, "messages", s->messages);
     report_number(r, "refused", s->refused);
     report_number(r, "dropped", s->dropped);
     report_number(r, "contained", s->contained);

@@ -32,6 +32,8 @@ typedef struct slot_host {
        -DXPU_CPL_UR or -DXPU_CPL_CA refused. */
     int (*route)(void *user, unsigned slot, const dxpu_tlp *t);
     struct guest_slot *(*peer)(void *user, unsigned slot);
+    /* A message of the device (V-12); false: it is none that a root port takes. */
+    bool (*message)(void *user, unsigned slot, const dxpu_tlp *t);
     /* The answer to a configuration request that the device completed with CRS, when there is one
        at once: as dxpu_vswitch_crs(). */
     bool (*crs)(void *user, unsigned slot, const dxpu_tlp *req, dxpu_tlp *cpl, uint8_t data[4]);
@@ -79,6 +81,7 @@ typedef struct guest_slot {
     uint64_t up_tlps, down_tlps, dma_reads, dma_writes, msis, refused, dropped, contained, timeouts;
     uint64_t retries;      /* configuration requests made again */
     uint64_t peer_tlps;    /* of the device, given to other slots */
+    uint64_t messages;     /* of the device, taken by the root port */
     uint64_t msis_refused; /* interrupts that the guest did not program; not in `refused` */
 } guest_slot;
 
