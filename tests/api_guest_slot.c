@@ -382,6 +382,74 @@ static void test_refused_request_frees_its_tag(void **state)
         assert_true(dxpu_tags_alloc(&the_slot.tags) >= 0);
 }
 
+static unsigned writes_taken, taken_at_event, events_taken;
+
+static void take_in_order(peer *p, uint64_t now)
+{
+    dxpu_event e;
+    dxpu_tlp t;
+    (void)now;
+    while (p->open && peer_take(p, DXPU_POSTED, &t))
+        writes_taken++;
+    if (p->open && dxpu_channel_peek_event(&p->ch, &e)) {
+        assert_int_equal(dxpu_channel_take_event(&p->ch), DXPU_OK);
+        taken_at_event = writes_taken;
+        events_taken++;
+    }
+}
+
+static bool all_writes_are_taken(void)
+{
+    return writes_taken == the_slot.down_tlps - the_slot.up_tlps && /* less the probe */
+           queue_used(&the_slot.queue, DXPU_POSTED) == 0 && events_taken;
+}
+
+/* A link event stays behind writes that wait for room, and before what comes later. */
+static void test_d35_event_waits_behind_writes(void **state)
+{
+    dxpu_tlp t;
+    unsigned before = 0;
+    (void)state;
+    start(60000);
+    writes_taken = taken_at_event = events_taken = 0;
+    far.deaf = true;
+    while (queue_used(&the_slot.queue, DXPU_POSTED) < READS) {
+        t = peer_request(DXPU_TLP_MWR, 0);
+        assert_true(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
+        before++;
+    }
+    slot_event(&the_slot, DXPU_EVENT_HOT_RESET, DXPU_EVENT_ON);
+    for (unsigned i = 0; i < READS; i++) {
+        t = peer_request(DXPU_TLP_MWR, 0);
+        assert_true(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
+    }
+    far.deaf = false;
+    far.step = take_in_order;
+    run_until(all_writes_are_taken);
+    assert_int_equal(events_taken, 1);
+    assert_int_equal(taken_at_event, before);
+    assert_int_equal(writes_taken, before + READS);
+}
+
+static bool is_down(void)
+{
+    return !the_slot.up;
+}
+
+/* Events cannot be left out: a box that takes none begins anew. */
+static void test_events_without_room_end_the_channel(void **state)
+{
+    unsigned n = 0;
+    (void)state;
+    start(60000);
+    far.deaf = true;
+    while (dxpu_channel_state(&the_slot.channel->ch) == DXPU_STATE_UP && n++ < 100)
+        slot_event(&the_slot, DXPU_EVENT_SLOT_POWER, n % 2 ? DXPU_EVENT_ON : 0);
+    assert_in_range(n, QUEUE_EVENTS + 1, 99);
+    run_until(is_down);
+    assert_null(queue_peek_event(&the_slot.queue));
+}
+
 static void read_guest(peer *p, uint64_t now)
 {
     dxpu_tlp t;
@@ -676,6 +744,8 @@ int main(void)
         CASE(test_d60_requests_with_untaken_completions_are_contained),
         CASE(test_full_queue_refuses),
         CASE(test_refused_request_frees_its_tag),
+        CASE(test_d35_event_waits_behind_writes),
+        CASE(test_events_without_room_end_the_channel),
         CASE(test_requests_of_the_device_are_answered),
         CASE(test_v12_messages_of_the_device_go_to_the_root),
         CASE(test_device_is_shown_when_it_is_known),

@@ -197,11 +197,16 @@ static void send_class(guest_slot *s, unsigned cls, uint64_t now)
 
 static void send_waiting(guest_slot *s, uint64_t now)
 {
-    if (!s->channel)
-        return;
-    send_class(s, DXPU_POSTED, now);
-    send_class(s, DXPU_COMPLETION, now);
-    send_class(s, DXPU_NONPOSTED, now);
+    const dxpu_event *e;
+    while (s->channel) {
+        send_class(s, DXPU_POSTED, now);
+        send_class(s, DXPU_COMPLETION, now);
+        send_class(s, DXPU_NONPOSTED, now);
+        e = queue_peek_event(&s->queue);
+        if (!e || dxpu_channel_submit_event(&s->channel->ch, e) != DXPU_OK)
+            return; /* it waits for room, or for slot_down() */
+        queue_pop_event(&s->queue);
+    }
 }
 
 /* Give it a tag, if it needs one, and queue it.  False: it will not be sent (counted). */
@@ -264,8 +269,16 @@ void slot_event(guest_slot *s, uint8_t type, uint8_t flags)
     memset(&e, 0, sizeof e);
     e.type = type;
     e.flags = flags;
-    if (s->up && dxpu_channel_submit_event(&s->channel->ch, &e) != DXPU_OK)
-        s->dropped++;
+    if (!s->up)
+        return;
+    if (queue_push_event(&s->queue, &e)) {
+        send_waiting(s, dxpu_udp_now_ns());
+        return;
+    }
+    /* a device that missed one would stay in reset, or out of it: let it begin anew */
+    fprintf(stderr, "dxpu-host: slot %u: its box takes no link events\n", s->number);
+    s->dropped++;
+    dxpu_channel_reset(&s->channel->ch, DXPU_REASON_HOLD);
 }
 
 bool slot_congested(const guest_slot *s)
@@ -676,6 +689,7 @@ static void contain(guest_slot *s, fabric_channel *over)
         while (queue_first(&s->queue, cls))
             give_up(s, cls);
     }
+    queue_clear_events(&s->queue);
     while (s->retry.count) {
         if (retry_done(&s->retry, &user))
             s->host->completion(s->host->user, NULL, user, true);
