@@ -382,6 +382,70 @@ static void test_refused_request_frees_its_tag(void **state)
         assert_true(dxpu_tags_alloc(&the_slot.tags) >= 0);
 }
 
+/* The guest writes on whenever it may. */
+static void congest(void)
+{
+    while (the_slot.up && !slot_congested(&the_slot)) {
+        dxpu_tlp t = peer_request(DXPU_TLP_MWR, 0);
+        assert_true(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
+    }
+}
+
+static bool is_over_or_late(void)
+{
+    congest();
+    return !the_slot.up || polls >= 2000;
+}
+
+/* A box that acknowledges and takes no writes holds the guest up for the hold time at most. */
+static void test_guest_is_not_held_up_beyond_hold(void **state)
+{
+    (void)state;
+    start(300);
+    congest();
+    send_reads(); /* they wait behind the writes */
+    run_until(is_over_or_late);
+    assert_false(the_slot.up);
+    assert_false(slot_congested(&the_slot));
+    assert_int_equal(silent, READS);
+    assert_int_equal(the_slot.last_error, DXPU_E_RESET);
+}
+
+static void take_some(peer *p, uint64_t now)
+{
+    static uint64_t next_ns;
+    dxpu_tlp t;
+    if (now >= next_ns && p->open) {
+        for (unsigned n = 0; n < 32 && peer_take(p, DXPU_POSTED, &t);)
+            n++;
+        next_ns = now + 20000000;
+    }
+    while (p->open && peer_take(p, DXPU_NONPOSTED, &t)) {
+        dxpu_tlp cpl;
+        dxpu_tlp_completion(&t, 0, DXPU_CPL_UR, &cpl);
+        (void)peer_submit(p, &cpl);
+    }
+}
+
+static bool all_heard_or_late(void)
+{
+    congest();
+    return all_heard() || polls >= 2000;
+}
+
+/* The control: one that is slow is only slow. */
+static void test_slow_box_is_not_given_up(void **state)
+{
+    (void)state;
+    start(1000);
+    congest();
+    far.step = take_some;
+    send_reads();
+    run_until(all_heard_or_late);
+    assert_int_equal(answered, READS);
+    assert_true(the_slot.up);
+}
+
 static unsigned writes_taken, taken_at_event, events_taken;
 
 static void take_in_order(peer *p, uint64_t now)
@@ -744,6 +808,8 @@ int main(void)
         CASE(test_d60_requests_with_untaken_completions_are_contained),
         CASE(test_full_queue_refuses),
         CASE(test_refused_request_frees_its_tag),
+        CASE(test_guest_is_not_held_up_beyond_hold),
+        CASE(test_slow_box_is_not_given_up),
         CASE(test_d35_event_waits_behind_writes),
         CASE(test_events_without_room_end_the_channel),
         CASE(test_requests_of_the_device_are_answered),

@@ -728,6 +728,23 @@ void slot_down(guest_slot *s, uint64_t now)
         s->dial_ns = now + RETRY_NS;
 }
 
+/* The guest is not read while it waits for this slot; a box that acknowledges and takes nothing must
+   not hold it up for longer than one that is silent. */
+static void bound_congestion(guest_slot *s, uint64_t now)
+{
+    if (!s->up || !slot_congested(s)) {
+        s->congested_ns = 0;
+    } else if (!s->congested_ns) {
+        s->congested_ns = now + hold_ns(s);
+    } else if (now >= s->congested_ns) {
+        s->congested_ns = 0;
+        fprintf(stderr,
+                "dxpu-host: slot %u: its box takes too little: the guest waited for %llu ms\n",
+                s->number, (unsigned long long)(hold_ns(s) / 1000000u));
+        dxpu_channel_reset(&s->channel->ch, DXPU_REASON_HOLD);
+    }
+}
+
 void slot_tick(guest_slot *s, uint64_t now)
 {
     dxpu_request r;
@@ -737,6 +754,7 @@ void slot_tick(guest_slot *s, uint64_t now)
     }
     retry_step(s, now);
     probe_step(s, now);
+    bound_congestion(s, now);
     if (now >= s->dial_ns)
         dial(s, now);
 }
@@ -746,6 +764,8 @@ uint64_t slot_next_ns(const guest_slot *s)
     uint64_t next = s->up ? dxpu_tags_next_ns(&s->tags) : DXPU_NEVER;
     uint64_t retry_ns = retry_next_ns(&s->retry);
     next = retry_ns < next ? retry_ns : next;
+    if (s->congested_ns && s->congested_ns < next)
+        next = s->congested_ns;
     if (s->probe.running && s->probe_ns && s->probe_ns < next)
         next = s->probe_ns;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
