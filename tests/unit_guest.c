@@ -523,6 +523,9 @@ static void test_m20_no_room_is_told(void **state)
     on_describe(&the, 1, &out);
     assert_int_equal(out.code, DXPU_CONTROL_CODE_NONE);
     assert_string_equal(out.note, "");
+    s->probe.failed = true; /* one whose BARs could not be told */
+    on_describe(&the, 1, &out);
+    assert_int_equal(out.code, DXPU_CONTROL_CODE_UNREADABLE);
 }
 
 static uint32_t read32(uint64_t offset)

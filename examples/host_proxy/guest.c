@@ -741,7 +741,9 @@ static void on_describe(void *user, unsigned number, dxpu_control_slot *out)
     out->epoch = s->epoch;
     out->peer_slot = s->box_slot;
     control_address_from(s->channel ? fabric_peer(s->channel) : &s->path[0].remote, &out->peer);
-    if (known && s->misfit) {
+    if (known && s->probe.failed) {
+        out->code = DXPU_CONTROL_CODE_UNREADABLE;
+    } else if (known && s->misfit) {
         out->code = DXPU_CONTROL_CODE_NO_ROOM;
         snprintf(out->note, sizeof out->note, "%.63s", s->note);
     } else if (s->channel) {
