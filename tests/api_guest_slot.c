@@ -67,6 +67,13 @@ static guest_slot *other_slot(void *user, unsigned number)
     return NULL;
 }
 
+static bool message(void *user, unsigned number, const dxpu_tlp *t)
+{
+    (void)user;
+    assert_int_equal(number, 1);
+    return t->message_code == 0x31; /* ERR_NONFATAL */
+}
+
 static bool not_ready(void *user, unsigned number, const dxpu_tlp *req, dxpu_tlp *cpl,
                       uint8_t data[4])
 {
@@ -108,8 +115,8 @@ static void filled(void *user, unsigned number, bool there)
     shown += there;
 }
 
-static const slot_host the_host = { NULL,       dma_read,  dma_write, msi,           route,
-                                    other_slot, not_ready, mps_bytes, on_completion, filled };
+static const slot_host the_host = { NULL,    dma_read,  dma_write, msi,           route, other_slot,
+                                    message, not_ready, mps_bytes, on_completion, filled };
 
 /* ==== The fabric ============================================================================== */
 
@@ -275,6 +282,39 @@ static void test_requests_in_flight_are_contained(void **state)
     assert_false(the_slot.up);
 }
 
+static void answer_and_end(peer *p, uint64_t now)
+{
+    uint8_t payload[4] = { 0 }, frame[2048], path;
+    dxpu_tlp t, cpl;
+    int n;
+    while (p->open && peer_take(p, DXPU_NONPOSTED, &t)) {
+        dxpu_tlp_completion(&t, 0, DXPU_CPL_SC, &cpl);
+        cpl.payload.ptr = payload;
+        cpl.payload.len = sizeof payload;
+        (void)peer_submit(p, &cpl);
+        requests++;
+    }
+    if (requests < READS)
+        return;
+    while ((n = dxpu_channel_emit(&p->ch, now, frame, sizeof frame, &path)) > 0)
+        peer_send(p, p->fd, frame, (size_t)n);
+    dxpu_channel_reset(&p->ch, DXPU_REASON_SHUTDOWN);
+    p->step = NULL;
+}
+
+/* Their completions come with the end of the channel, and nobody has taken them before it. */
+static void test_d60_requests_with_untaken_completions_are_contained(void **state)
+{
+    (void)state;
+    start(60000);
+    far.step = answer_and_end;
+    send_reads();
+    run_until(all_silent);
+    assert_int_equal(requests, READS);
+    assert_int_equal(the_slot.contained, READS);
+    assert_int_equal(the_slot.timeouts, 0);
+}
+
 static bool far_is_off(void)
 {
     return polls >= 50;
@@ -342,6 +382,138 @@ static void test_refused_request_frees_its_tag(void **state)
         assert_true(dxpu_tags_alloc(&the_slot.tags) >= 0);
 }
 
+/* The guest writes on whenever it may. */
+static void congest(void)
+{
+    while (the_slot.up && !slot_congested(&the_slot)) {
+        dxpu_tlp t = peer_request(DXPU_TLP_MWR, 0);
+        assert_true(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
+    }
+}
+
+static bool is_over_or_late(void)
+{
+    congest();
+    return !the_slot.up || polls >= 2000;
+}
+
+/* A box that acknowledges and takes no writes holds the guest up for the hold time at most. */
+static void test_guest_is_not_held_up_beyond_hold(void **state)
+{
+    (void)state;
+    start(300);
+    congest();
+    send_reads(); /* they wait behind the writes */
+    run_until(is_over_or_late);
+    assert_false(the_slot.up);
+    assert_false(slot_congested(&the_slot));
+    assert_int_equal(silent, READS);
+    assert_int_equal(the_slot.last_error, DXPU_E_RESET);
+}
+
+static void take_some(peer *p, uint64_t now)
+{
+    static uint64_t next_ns;
+    dxpu_tlp t;
+    if (now >= next_ns && p->open) {
+        for (unsigned n = 0; n < 32 && peer_take(p, DXPU_POSTED, &t);)
+            n++;
+        next_ns = now + 20000000;
+    }
+    while (p->open && peer_take(p, DXPU_NONPOSTED, &t)) {
+        dxpu_tlp cpl;
+        dxpu_tlp_completion(&t, 0, DXPU_CPL_UR, &cpl);
+        (void)peer_submit(p, &cpl);
+    }
+}
+
+static bool all_heard_or_late(void)
+{
+    congest();
+    return all_heard() || polls >= 2000;
+}
+
+/* The control: one that is slow is only slow. */
+static void test_slow_box_is_not_given_up(void **state)
+{
+    (void)state;
+    start(1000);
+    congest();
+    far.step = take_some;
+    send_reads();
+    run_until(all_heard_or_late);
+    assert_int_equal(answered, READS);
+    assert_true(the_slot.up);
+}
+
+static unsigned writes_taken, taken_at_event, events_taken;
+
+static void take_in_order(peer *p, uint64_t now)
+{
+    dxpu_event e;
+    dxpu_tlp t;
+    (void)now;
+    while (p->open && peer_take(p, DXPU_POSTED, &t))
+        writes_taken++;
+    if (p->open && dxpu_channel_peek_event(&p->ch, &e)) {
+        assert_int_equal(dxpu_channel_take_event(&p->ch), DXPU_OK);
+        taken_at_event = writes_taken;
+        events_taken++;
+    }
+}
+
+static bool all_writes_are_taken(void)
+{
+    return writes_taken == the_slot.down_tlps - the_slot.up_tlps && /* less the probe */
+           queue_used(&the_slot.queue, DXPU_POSTED) == 0 && events_taken;
+}
+
+/* A link event stays behind writes that wait for room, and before what comes later. */
+static void test_d35_event_waits_behind_writes(void **state)
+{
+    dxpu_tlp t;
+    unsigned before = 0;
+    (void)state;
+    start(60000);
+    writes_taken = taken_at_event = events_taken = 0;
+    far.deaf = true;
+    while (queue_used(&the_slot.queue, DXPU_POSTED) < READS) {
+        t = peer_request(DXPU_TLP_MWR, 0);
+        assert_true(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
+        before++;
+    }
+    slot_event(&the_slot, DXPU_EVENT_HOT_RESET, DXPU_EVENT_ON);
+    for (unsigned i = 0; i < READS; i++) {
+        t = peer_request(DXPU_TLP_MWR, 0);
+        assert_true(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
+    }
+    far.deaf = false;
+    far.step = take_in_order;
+    run_until(all_writes_are_taken);
+    assert_int_equal(events_taken, 1);
+    assert_int_equal(taken_at_event, before);
+    assert_int_equal(writes_taken, before + READS);
+}
+
+static bool is_down(void)
+{
+    return !the_slot.up;
+}
+
+/* Events cannot be left out: a box that takes none begins anew. */
+static void test_events_without_room_end_the_channel(void **state)
+{
+    unsigned n = 0;
+    (void)state;
+    start(60000);
+    far.deaf = true;
+    while (dxpu_channel_state(&the_slot.channel->ch) == DXPU_STATE_UP && n++ < 100)
+        slot_event(&the_slot, DXPU_EVENT_SLOT_POWER, n % 2 ? DXPU_EVENT_ON : 0);
+    assert_in_range(n, QUEUE_EVENTS + 1, 99);
+    run_until(is_down);
+    assert_null(queue_peek_event(&the_slot.queue));
+}
+
 static void read_guest(peer *p, uint64_t now)
 {
     dxpu_tlp t;
@@ -388,6 +560,28 @@ static void test_requests_of_the_device_are_answered(void **state)
     ask(DXPU_TLP_MRD, 4, MAPPED);
     run_until(one_more);
     assert_int_equal(unsupported, 4);
+}
+
+static bool all_came(void)
+{
+    return the_slot.messages + the_slot.refused == 2;
+}
+
+static void test_v12_messages_of_the_device_go_to_the_root(void **state)
+{
+    dxpu_tlp t;
+    (void)state;
+    start(60000);
+    memset(&t, 0, sizeof t);
+    t.type = DXPU_TLP_MSG;
+    t.header_dw = 4;
+    t.message_code = 0x31;
+    assert_int_equal(peer_submit(&far, &t), DXPU_OK);
+    t.message_code = 0x7f; /* of a vendor: nobody is there for it */
+    assert_int_equal(peer_submit(&far, &t), DXPU_OK);
+    run_until(all_came);
+    assert_int_equal(the_slot.messages, 1);
+    assert_int_equal(the_slot.refused, 1);
 }
 
 /* ==== Interrupts ============================================================================== */
@@ -611,9 +805,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_silent_device_is_timed_out),
         CASE(test_requests_in_flight_are_contained),
+        CASE(test_d60_requests_with_untaken_completions_are_contained),
         CASE(test_full_queue_refuses),
         CASE(test_refused_request_frees_its_tag),
+        CASE(test_guest_is_not_held_up_beyond_hold),
+        CASE(test_slow_box_is_not_given_up),
+        CASE(test_d35_event_waits_behind_writes),
+        CASE(test_events_without_room_end_the_channel),
         CASE(test_requests_of_the_device_are_answered),
+        CASE(test_v12_messages_of_the_device_go_to_the_root),
         CASE(test_device_is_shown_when_it_is_known),
         CASE(test_v10_requests_are_made_again_in_order),
         CASE(test_v10_vendor_id_is_shown_as_not_ready),

@@ -213,6 +213,43 @@ static void reset_then_answer(peer *p, uint64_t now)
     src.finish = src.answered == REQUESTS;
 }
 
+/* The same, but the first channel's completions leave together with its end. */
+static void answer_and_reset(peer *p, uint64_t now)
+{
+    uint8_t data[4] = { 0 }, frame[2048], path;
+    dxpu_tlp t, cpl;
+    int n;
+    if (resets) {
+        reset_then_answer(p, now);
+        return;
+    }
+    while (p->open && peer_take(p, DXPU_NONPOSTED, &t)) {
+        dxpu_tlp_completion(&t, 0, DXPU_CPL_SC, &cpl);
+        cpl.payload.ptr = data;
+        cpl.payload.len = sizeof data;
+        assert_int_equal(peer_submit(p, &cpl), DXPU_OK);
+        requests++;
+    }
+    if (requests < REQUESTS)
+        return;
+    while ((n = dxpu_channel_emit(&p->ch, now, frame, sizeof frame, &path)) > 0)
+        peer_send(p, p->fd, frame, (size_t)n);
+    dxpu_channel_reset(&p->ch, DXPU_REASON_SHUTDOWN);
+    resets++;
+}
+
+static void test_d60_requests_with_untaken_completions_are_contained(void **state)
+{
+    (void)state;
+    requests = resets = 0;
+    far.step = answer_and_reset;
+    run_link(LINK_DONE);
+    assert_int_equal(src.starts, 2);
+    assert_int_equal(src.silent, REQUESTS);
+    assert_int_equal(src.answered, REQUESTS);
+    assert_int_equal(the_link.contained, REQUESTS);
+}
+
 static void test_requests_in_flight_are_contained(void **state)
 {
     (void)state;
@@ -272,6 +309,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_silent_device_is_timed_out),
         CASE(test_requests_in_flight_are_contained),
+        CASE(test_d60_requests_with_untaken_completions_are_contained),
         CASE(test_requests_of_the_device_are_answered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

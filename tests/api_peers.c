@@ -72,6 +72,14 @@ static guest_slot *other_slot(void *user, unsigned number)
     return &slots[number - 1];
 }
 
+static bool message(void *user, unsigned number, const dxpu_tlp *t)
+{
+    (void)user;
+    (void)number;
+    (void)t;
+    return false;
+}
+
 static bool not_ready(void *user, unsigned number, const dxpu_tlp *req, dxpu_tlp *cpl,
                       uint8_t data[4])
 {
@@ -106,8 +114,9 @@ static void on_filled(void *user, unsigned number, bool there)
     filled_slots += there;
 }
 
-static const slot_host the_host = { NULL,       dma_read,  dma_write, take_interrupt, route,
-                                    other_slot, not_ready, mps_bytes, on_completion,  on_filled };
+static const slot_host the_host = { NULL,      dma_read,      dma_write, take_interrupt,
+                                    route,     other_slot,    message,   not_ready,
+                                    mps_bytes, on_completion, on_filled };
 
 /* ==== The fabric ============================================================================== */
 

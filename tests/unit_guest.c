@@ -35,8 +35,9 @@ static guest the;
 static guest_settings settings;
 static guest_slot the_slots[SLOTS];
 static sent_tlp sent[SENT_MAX];
-static unsigned count, replies, errors;
+static unsigned count, replies, errors, interrupts;
 static uint64_t last_token;
+static uint8_t last_data[ACCESS_BYTES];
 static bool refuse_all;
 static void (*in_process)(void);
 
@@ -200,8 +201,8 @@ void dxpu_vfu_pause(dxpu_vfu *s, bool pause)
 int dxpu_vfu_reply_read(dxpu_vfu *s, uint64_t token, const void *data, size_t bytes)
 {
     (void)s;
-    (void)data;
-    (void)bytes;
+    if (data && bytes <= sizeof last_data)
+        memcpy(last_data, data, bytes);
     last_token = token;
     replies++;
     return DXPU_OK;
@@ -244,6 +245,7 @@ int dxpu_vfu_msi(dxpu_vfu *s, uint64_t address, uint32_t data)
     (void)s;
     (void)address;
     (void)data;
+    interrupts++;
     return DXPU_OK;
 }
 
@@ -292,7 +294,25 @@ static uint64_t ecam(unsigned bus, unsigned device, unsigned at)
     return (uint64_t)bus << 20 | device << 15 | at;
 }
 
-/* The guest has numbered the buses and given each slot 1 MB prefetchable; slot 1 also 1 MB else. */
+/* The guest numbers the buses and gives each slot 1 MB prefetchable; slot 1 also 1 MB else. */
+static void enumerate_buses(void)
+{
+    write32(DXPU_VFU_CONFIG, 0x18, BAR2);
+    write32(DXPU_VFU_CONFIG, 0x20, (uint32_t)BAR4);
+    write32(DXPU_VFU_CONFIG, 0x24, (uint32_t)(BAR4 >> 32));
+    for (unsigned i = 0; i < SLOTS; i++) {
+        uint32_t pref = (uint32_t)(BAR4 + PREF + i * MB) >> 16;
+        write32(0, ecam(0, i + 1, 0x18), (i + 1) << 16 | (i + 1) << 8);
+        write32(0, ecam(0, i + 1, 0x24), pref << 16 | pref);
+        write32(0, ecam(0, i + 1, 0x28), (uint32_t)(BAR4 >> 32));
+        write32(0, ecam(0, i + 1, 0x2c), (uint32_t)(BAR4 >> 32));
+        if (i == 0)
+            write32(0, ecam(0, 1, 0x20), (BAR2 + PLAIN) | (BAR2 + PLAIN) >> 16);
+        write32(0, ecam(0, i + 1, 0x04), 0x6);
+    }
+    count = replies = errors = interrupts = 0;
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -303,25 +323,16 @@ static int setup(void **state)
     settings.bar2_bytes = 64 * MB;
     settings.bar4_bytes = 64 * MB;
     the.set = &settings;
+    the.deadline_ns = DXPU_NEVER;
+    the.fabric.base.hold_ms = 1000;
     assert_int_equal(open_switch(&the), 0);
     free(the.slots);
     the.slots = the_slots;
-    write32(DXPU_VFU_CONFIG, 0x18, BAR2);
-    write32(DXPU_VFU_CONFIG, 0x20, (uint32_t)BAR4);
-    write32(DXPU_VFU_CONFIG, 0x24, (uint32_t)(BAR4 >> 32));
     for (unsigned i = 0; i < SLOTS; i++) {
-        uint32_t pref = (uint32_t)(BAR4 + PREF + i * MB) >> 16;
         the_slots[i].number = i + 1;
         assert_int_equal(dxpu_vswitch_insert(&the.vs, (uint8_t)(i + 1), 4, 16), DXPU_OK);
-        write32(0, ecam(0, i + 1, 0x18), (i + 1) << 16 | (i + 1) << 8);
-        write32(0, ecam(0, i + 1, 0x24), pref << 16 | pref);
-        write32(0, ecam(0, i + 1, 0x28), (uint32_t)(BAR4 >> 32));
-        write32(0, ecam(0, i + 1, 0x2c), (uint32_t)(BAR4 >> 32));
-        if (i == 0)
-            write32(0, ecam(0, 1, 0x20), (BAR2 + PLAIN) | (BAR2 + PLAIN) >> 16);
-        write32(0, ecam(0, i + 1, 0x04), 0x6);
     }
-    count = replies = errors = 0;
+    enumerate_buses();
     refuse_all = false;
     return 0;
 }
@@ -512,6 +523,113 @@ static void test_m20_no_room_is_told(void **state)
     on_describe(&the, 1, &out);
     assert_int_equal(out.code, DXPU_CONTROL_CODE_NONE);
     assert_string_equal(out.note, "");
+    s->probe.failed = true; /* one whose BARs could not be told */
+    on_describe(&the, 1, &out);
+    assert_int_equal(out.code, DXPU_CONTROL_CODE_UNREADABLE);
+}
+
+static uint32_t read32(uint64_t offset)
+{
+    read_at(0, offset, 4);
+    return (uint32_t)last_data[0] | (uint32_t)last_data[1] << 8 | (uint32_t)last_data[2] << 16 |
+           (uint32_t)last_data[3] << 24;
+}
+
+/* Messages of the device in slot 1 end in its root port's registers, with an interrupt. */
+static void test_v12_errors_reach_the_root_port(void **state)
+{
+    enum { BRIDGE = 0x3c, MSI = 0x80, ENABLE = 0x12c, STATUS = 0x130, SOURCE = 0x134 };
+    dxpu_tlp t;
+    (void)state;
+    write32(0, ecam(0, 1, BRIDGE), 0x00020000); /* SERR Enable */
+    write32(0, ecam(0, 1, MSI + 4), 0xfee01000);
+    write32(0, ecam(0, 1, MSI), 0x00010000);
+    write32(0, ecam(0, 1, ENABLE), 0x7);
+    memset(&t, 0, sizeof t);
+    t.type = DXPU_TLP_MSG;
+    t.header_dw = 4;
+    t.message_code = 0x31; /* ERR_NONFATAL */
+    t.requester = DXPU_BDF(2, 0, 0);
+    assert_false(on_message(&the, 1, &t)); /* in the name of slot 2's device */
+    assert_int_equal(read32(ecam(0, 1, STATUS)) & 0x7f, 0);
+    assert_int_equal(read32(ecam(0, 2, STATUS)) & 0x7f, 0);
+    assert_int_equal(interrupts, 0);
+    t.requester = DXPU_BDF(1, 0, 3);
+    assert_true(on_message(&the, 1, &t));
+    assert_int_equal(read32(ecam(0, 1, STATUS)) & 0x7f, 0x24);
+    assert_int_equal(read32(ecam(0, 1, SOURCE)) >> 16, DXPU_BDF(1, 0, 3));
+    assert_int_equal(interrupts, 1);
+}
+
+/* A completion with this dword for a request that went down. */
+static void complete(uint64_t user, uint8_t value)
+{
+    uint8_t data[4] = { value, value, value, value };
+    dxpu_tlp cpl;
+    memset(&cpl, 0, sizeof cpl);
+    cpl.type = DXPU_TLP_CPLD;
+    cpl.length_dw = 1;
+    cpl.byte_count = 4;
+    cpl.payload.ptr = data;
+    cpl.payload.len = 4;
+    on_completion(&the, &cpl, user, true);
+}
+
+/* Read until the place of the first access comes again; what that one was given for its request. */
+static uint64_t read_round(void)
+{
+    uint64_t first;
+    count = 0;
+    read_at(4, PREF, 4);
+    first = sent[0].user;
+    for (unsigned i = 1; i < ACCESSES; i++) {
+        count = 0;
+        read_at(4, PREF, 4);
+        complete(sent[0].user, 1);
+    }
+    count = 0;
+    return first;
+}
+
+/* Wherever a request waits, its access is answered in time, and once. */
+static void test_accesses_are_answered_in_time_and_once(void **state)
+{
+    uint64_t first = read_round();
+    (void)state;
+    assert_int_equal(replies, ACCESSES - 1);
+    assert_int_equal(last_data[0], 1);
+    assert_true(on_next(&the) != DXPU_NEVER);
+    accesses_expire(&the, the.deadline_ns - 1);
+    assert_int_equal(replies, ACCESSES - 1);
+    accesses_expire(&the, the.deadline_ns);
+    assert_int_equal(replies, ACCESSES);
+    assert_int_equal(last_data[0], 0xff);
+    assert_int_equal(the.timeouts, 1);
+    assert_true(on_next(&the) == DXPU_NEVER);
+    complete(first, 2); /* late */
+    assert_int_equal(replies, ACCESSES);
+    read_at(4, PREF, 4); /* in its place */
+    complete(first, 2);
+    assert_int_equal(replies, ACCESSES);
+    complete(sent[0].user, 3);
+    assert_int_equal(replies, ACCESSES + 1);
+    assert_int_equal(last_data[0], 3);
+}
+
+/* What a guest that is gone asked for is not shown to the next one. */
+static void test_answers_for_another_guest_are_dropped(void **state)
+{
+    uint64_t first = read_round();
+    (void)state;
+    on_disconnected(&the, "test");
+    enumerate_buses();
+    assert_int_equal(replies, 0);
+    read_at(4, PREF, 4);
+    complete(first, 2);
+    assert_int_equal(replies, 0);
+    complete(sent[0].user, 3);
+    assert_int_equal(replies, 1);
+    assert_int_equal(last_data[0], 3);
 }
 
 int main(void)
@@ -526,6 +644,9 @@ int main(void)
         CASE(test_long_writes_are_cut),
         CASE(test_where_nobody_is),
         CASE(test_m20_no_room_is_told),
+        CASE(test_v12_errors_reach_the_root_port),
+        CASE(test_accesses_are_answered_in_time_and_once),
+        CASE(test_answers_for_another_guest_are_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

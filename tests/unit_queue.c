@@ -99,6 +99,55 @@ static void test_requests_stop_nothing(void **state)
     assert_true(next_is(DXPU_NONPOSTED, 1));
 }
 
+static const dxpu_event *push_event(uint8_t flags)
+{
+    dxpu_event e;
+    memset(&e, 0, sizeof e);
+    e.type = DXPU_EVENT_HOT_RESET;
+    e.flags = flags;
+    return queue_push_event(&q, &e) ? queue_peek_event(&q) : NULL;
+}
+
+static void test_d35_events_are_barriers(void **state)
+{
+    const dxpu_event *e;
+    (void)state;
+    e = push_event(DXPU_EVENT_ON); /* nothing waits: it may go */
+    assert_non_null(e);
+    assert_true(push(DXPU_COMPLETION, 1, 12));
+    assert_false(next_is(DXPU_COMPLETION, 1));
+    queue_pop_event(&q);
+    assert_true(next_is(DXPU_COMPLETION, 1));
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+        assert_true(push(cls, 2, 12));
+    assert_null(push_event(DXPU_EVENT_ON));
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+        assert_true(push(cls, 3, 12));
+    assert_null(push_event(0));
+    queue_pop(&q, DXPU_COMPLETION);
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
+        assert_null(queue_peek_event(&q));
+        assert_true(next_is(cls, 2));
+        queue_pop(&q, cls);
+        assert_null(queue_peek(&q, cls)); /* the other classes are not there yet */
+    }
+    e = queue_peek_event(&q);
+    assert_true(e && e->flags == DXPU_EVENT_ON);
+    queue_pop_event(&q);
+    assert_null(queue_peek_event(&q));
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
+        assert_true(next_is(cls, 3));
+        queue_pop(&q, cls);
+    }
+    e = queue_peek_event(&q);
+    assert_true(e && e->flags == 0);
+    queue_clear_events(&q);
+    for (unsigned i = 0; i < QUEUE_EVENTS; i++)
+        assert_non_null(push_event(0));
+    assert_null(push_event(0));
+    queue_clear_events(&q);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -106,6 +155,7 @@ int main(void)
         CASE(test_each_class_keeps_its_order),
         CASE(test_nothing_passes_posted),
         CASE(test_requests_stop_nothing),
+        CASE(test_d35_events_are_barriers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,7 +109,8 @@ enum { DXPU_CONTROL_STATES(DXPUI_CTL_STATE) DXPU_CONTROL_SLOT_END };
     X(MEMORY, 16, "memory", "the proxy is out of memory")                                          \
     X(NO_SCREEN, 17, "no-screen", "the device in this slot is no display")                         \
     X(DARK, 18, "dark", "the display shows nothing; its host has set no mode that it can show")    \
-    X(GONE, 19, "gone", "another screenshot was asked for meanwhile; ask again")
+    X(GONE, 19, "gone", "another screenshot was asked for meanwhile; ask again")                   \
+    X(UNREADABLE, 20, "unreadable", "the device does not tell its BARs; see what its box says")
 #define DXPUI_CTL_CODE(name, value, word, text) DXPU_CONTROL_CODE_##name = (value),
 enum { DXPU_CONTROL_CODES(DXPUI_CTL_CODE) DXPU_CONTROL_CODE_END };
 #undef DXPUI_CTL_CODE

@@ -19,7 +19,8 @@
 #include <stdlib.h>
 
 enum {
-    ACCESSES = 256,     /* unanswered at a time */
+    ACCESSES = 256, /* unanswered at a time */
+    MARGIN_NS = 100000000,
     ACCESS_BYTES = 64,  /* the largest that a processor makes */
     REQUEST_BYTES = 64, /* of one TLP made from it; PCIe's smallest Read Completion Boundary */
     LINK_SPEED = 4,     /* 16 GT/s */
@@ -28,9 +29,11 @@ enum {
 
 /* One access of the guest that TLPs were made of. */
 typedef struct guest_access {
-    uint64_t token; /* 0 while the place is free */
+    uint64_t token;    /* 0 while the place is free */
+    uint64_t until_ns; /* QEMU breaks off after 5 s, wherever its request waits */
     uint32_t bytes;
-    uint32_t tlps; /* not yet completed */
+    uint32_t tlps;       /* not yet completed */
+    uint16_t generation; /* of this place: an answer to an earlier access is nobody's */
     uint8_t data[ACCESS_BYTES];
 } guest_access;
 
@@ -46,31 +49,51 @@ struct guest {
     control *control;
     guest_access accesses[ACCESSES];
     unsigned next_access;
+    uint64_t deadline_ns;  /* no access in `accesses` is due before */
     uint64_t line_address; /* of the first byte in line */
     uint32_t line_bytes;   /* written and not yet sent; 0: none */
     uint8_t line[REQUEST_BYTES];
     bool stopping;
     uint64_t config_reads, config_writes, memory_reads, memory_writes, combined, unclaimed, resets;
+    uint64_t timeouts;
 };
 
 /* ==== 1  Accesses that wait for an answer ===================================================== */
 
 /* What a completion needs to know, in the 64 bits that come back with it. */
 typedef struct request {
-    uint16_t access;
-    uint16_t at;    /* place of the request's first byte in access.data */
-    uint16_t bytes; /* of the access that it covers; 0 for a write */
-    uint16_t skip;  /* configuration: bytes of the dword before them */
+    uint8_t access;
+    uint16_t generation; /* of the access */
+    uint8_t at;          /* place of the request's first byte in access.data */
+    uint8_t bytes;       /* of the access that it covers; 0 for a write */
+    uint8_t skip;        /* configuration: bytes of the dword before them */
 } request;
 
 static uint64_t pack(request r)
 {
-    return (uint64_t)r.access << 48 | (uint64_t)r.at << 32 | (uint64_t)r.bytes << 16 | r.skip;
+    return (uint64_t)r.access << 48 | (uint64_t)r.generation << 32 | (uint64_t)r.at << 16 |
+           (uint64_t)r.bytes << 8 | r.skip;
 }
 
 static request unpack(uint64_t v)
 {
-    request r = { (uint16_t)(v >> 48), (uint16_t)(v >> 32), (uint16_t)(v >> 16), (uint16_t)v };
+    request r = { (uint8_t)(v >> 48), (uint16_t)(v >> 32), (uint8_t)(v >> 16), (uint8_t)(v >> 8),
+                  (uint8_t)v };
+    return r;
+}
+
+/* A part of an access; of a write (NULL) nothing comes back. */
+static request request_of(const guest *g, const guest_access *a, uint32_t at, uint32_t bytes,
+                          uint32_t skip)
+{
+    request r = { 0 };
+    if (a) {
+        r.access = (uint8_t)(a - g->accesses);
+        r.generation = a->generation;
+        r.at = (uint8_t)at;
+        r.bytes = (uint8_t)bytes;
+        r.skip = (uint8_t)skip;
+    }
     return r;
 }
 
@@ -83,6 +106,7 @@ static guest_access *access_new(guest *g, uint64_t token, uint32_t bytes)
             a->token = token;
             a->bytes = bytes;
             a->tlps = 0;
+            a->generation++;
             memset(a->data, 0xff, sizeof a->data);
             return a;
         }
@@ -94,12 +118,44 @@ static void access_answer(guest *g, guest_access *a)
 {
     (void)dxpu_vfu_reply_read(g->vfu, a->token, a->data, a->bytes); /* a client gone: counted */
     a->token = 0;
+    a->tlps = 0;
 }
 
 static void access_done(guest *g, guest_access *a)
 {
-    if (a->tlps == 0)
+    if (a->tlps == 0) {
         access_answer(g, a);
+        return;
+    }
+    a->until_ns = dxpu_udp_now_ns() + g->fabric.base.hold_ms * 1000000ull + MARGIN_NS;
+    if (a->until_ns < g->deadline_ns)
+        g->deadline_ns = a->until_ns;
+}
+
+/* Answer what has waited for long enough, be it for the device, for room or for another slot. */
+static void accesses_expire(guest *g, uint64_t now)
+{
+    if (now < g->deadline_ns)
+        return;
+    g->deadline_ns = DXPU_NEVER;
+    for (unsigned i = 0; i < ACCESSES; i++) {
+        guest_access *a = &g->accesses[i];
+        if (!a->token)
+            continue;
+        if (now >= a->until_ns) {
+            g->timeouts++;
+            access_answer(g, a);
+        } else if (a->until_ns < g->deadline_ns) {
+            g->deadline_ns = a->until_ns;
+        }
+    }
+}
+
+/* The client that asked is gone. */
+static void accesses_forget(guest *g)
+{
+    for (unsigned i = 0; i < ACCESSES; i++)
+        g->accesses[i].token = g->accesses[i].tlps = 0;
 }
 
 /* A completion's bytes to their place.  Everything the completer chose is bounded here. */
@@ -126,11 +182,11 @@ static void on_completion(void *user, const dxpu_tlp *cpl, uint64_t request_bits
     guest *g = user;
     request r = unpack(request_bits);
     guest_access *a = &g->accesses[r.access % ACCESSES];
-    if (r.bytes == 0) /* a write: nobody waits */
+    if (r.bytes == 0 || !a->tlps || r.generation != a->generation) /* a write, or nobody waits */
         return;
     if (cpl)
         access_fill(a, r, cpl);
-    if (last && a->tlps && --a->tlps == 0)
+    if (last && --a->tlps == 0)
         access_answer(g, a);
 }
 
@@ -176,8 +232,7 @@ static void config_access(guest *g, uint64_t offset, unsigned bytes, const uint8
     uint8_t dword[4] = { 0 }, answer[4];
     uint8_t slot = 0;
     dxpu_tlp t, cpl;
-    request r = { (uint16_t)(a ? a - g->accesses : 0), 0, (uint16_t)(a ? bytes : 0),
-                  (uint16_t)(offset & 3) };
+    request r = request_of(g, a, 0, bytes, offset & 3);
     config_tlp(offset, !a, bytes, &t);
     if (!a) {
         memcpy(dword + (offset & 3), data, bytes);
@@ -294,7 +349,7 @@ static void memory_region(guest *g, const dxpu_vfu_access *v, const uint8_t *dat
         return;
     for (uint32_t at = 0, n; at < v->bytes; at += n) {
         n = dxpu_request_next(address + at, v->bytes - at, REQUEST_BYTES);
-        request r = { (uint16_t)(a ? a - g->accesses : 0), (uint16_t)at, (uint16_t)(a ? n : 0), 0 };
+        request r = request_of(g, a, at, n, 0);
         if (memory_request(g, address + at, n, a ? NULL : data + at, r) && a)
             a->tlps++;
     }
@@ -463,7 +518,7 @@ static void on_disconnected(void *user, const char *why)
 {
     guest *g = user;
     fprintf(stderr, "dxpu-host: the guest is gone: %s\n", why);
-    memset(g->accesses, 0, sizeof g->accesses); /* their tokens are void */
+    accesses_forget(g);
     machine_reset(g);
 }
 
@@ -510,6 +565,16 @@ static guest_slot *on_peer(void *user, unsigned slot)
 {
     guest *g = user;
     return &g->slots[slot - 1];
+}
+
+/* An error or a PME is told of the device that stands in the slot, not of a neighbour. */
+static bool on_message(void *user, unsigned slot, const dxpu_tlp *t)
+{
+    guest *g = user;
+    bool taken = dxpu_vswitch_by_bdf(&g->vs, t->requester) == slot &&
+                 dxpu_vswitch_message(&g->vs, (uint8_t)slot, t);
+    run_actions(g);
+    return taken;
 }
 
 static uint32_t on_mps(void *user, unsigned slot)
@@ -567,7 +632,7 @@ static void on_down(void *user, fabric_channel *c, uint64_t now)
 static uint64_t on_next(void *user)
 {
     guest *g = user;
-    uint64_t next = DXPU_NEVER;
+    uint64_t next = g->deadline_ns;
     for (unsigned i = 0; i < g->set->slots; i++) {
         uint64_t at = slot_next_ns(&g->slots[i]);
         next = at < next ? at : next;
@@ -580,6 +645,7 @@ static void on_tick(void *user, uint64_t now)
     guest *g = user;
     for (unsigned i = 0; i < g->set->slots; i++)
         slot_tick(&g->slots[i], now);
+    accesses_expire(g, now);
     if (g->stopping && !fabric_busy(&g->fabric))
         fabric_stop(&g->fabric);
 }
@@ -675,7 +741,9 @@ static void on_describe(void *user, unsigned number, dxpu_control_slot *out)
     out->epoch = s->epoch;
     out->peer_slot = s->box_slot;
     control_address_from(s->channel ? fabric_peer(s->channel) : &s->path[0].remote, &out->peer);
-    if (known && s->misfit) {
+    if (known && s->probe.failed) {
+        out->code = DXPU_CONTROL_CODE_UNREADABLE;
+    } else if (known && s->misfit) {
         out->code = DXPU_CONTROL_CODE_NO_ROOM;
         snprintf(out->note, sizeof out->note, "%.63s", s->note);
     } else if (s->channel) {
@@ -877,12 +945,13 @@ guest *guest_open(const guest_settings *set, const fabric_settings *net)
 {
     fabric_callbacks cb = { NULL, NULL, on_up, on_work, on_down, on_next, on_tick };
     guest *g = calloc(1, sizeof *g);
-    slot_host host = { g,       on_dma_read, on_dma_write, on_msi,        on_route,
-                       on_peer, on_crs,      on_mps,       on_completion, on_filled };
+    slot_host host = { g,          on_dma_read, on_dma_write, on_msi,        on_route, on_peer,
+                       on_message, on_crs,      on_mps,       on_completion, on_filled };
     if (!g)
         return NULL;
     g->set = set;
     g->host = host;
+    g->deadline_ns = DXPU_NEVER;
     cb.user = g;
     if (fabric_open(&g->fabric, "dxpu-host", net, (unsigned)set->slots * 2 + 2, &cb) ||
         open_switch(g) || open_function(g) || attach_all(g) || open_control(g)) {
@@ -920,6 +989,7 @@ void guest_report(const guest *g, report *r)
     report_number(r, "memory_writes_combined", g->combined);
     report_number(r, "unclaimed", g->unclaimed);
     report_number(r, "resets", g->resets);
+    report_number(r, "timeouts", g->timeouts);
     for (unsigned i = 0; i < g->set->slots; i++) {
         if (g->slots[i].box[0]) /* it was attached once */
             slot_report(&g->slots[i], r);

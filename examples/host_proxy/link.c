@@ -105,11 +105,11 @@ static bool on_work(void *user, fabric_channel *c, uint64_t now)
 
 /* ==== 3  Life of the channel ================================================================== */
 
-/* Requests that will not be answered any more. */
-static void contain(host_link *l, uint64_t now)
+/* Requests that will not be answered any more (D-60). */
+static void contain(host_link *l, fabric_channel *over, uint64_t now)
 {
     dxpu_request r;
-    while (dxpu_tags_pop(&l->tags, &r)) {
+    while (dxpu_channel_contain(&over->ch, &r)) {
         l->contained++;
         l->source->completion(l->source->self, NULL, r.user, true, now);
     }
@@ -117,7 +117,10 @@ static void contain(host_link *l, uint64_t now)
 
 static void end(host_link *l, int result)
 {
-    contain(l, dxpu_udp_now_ns()); /* cut off: what is in flight stays without answer */
+    if (l->channel) { /* cut off: what is in flight stays without answer */
+        dxpu_channel_reset(&l->channel->ch, DXPU_REASON_SHUTDOWN);
+        contain(l, l->channel, dxpu_udp_now_ns());
+    }
     if (!l->over)
         l->result = result;
     l->over = true;
@@ -188,7 +191,7 @@ static void on_down(void *user, fabric_channel *c, uint64_t now)
     fabric_paths_keep(&l->past, c);
     l->channel = NULL;
     l->is_up = false;
-    contain(l, now);
+    contain(l, c, now);
     if (was_up)
         l->alone_ns = now;
     if (l->closing || l->stopping) {
@@ -250,14 +253,12 @@ static void on_tick(void *user, uint64_t now)
         (void)dxpu_channel_close(&l->channel->ch, DXPU_REASON_SHUTDOWN); /* it is up */
     }
     if (l->stopping && (now >= l->stop_ns || (!l->is_up && !l->closing))) {
-        fabric_close_all(&l->fabric, DXPU_REASON_SHUTDOWN);
         end(l, LINK_DONE);
     } else if (!l->is_up && !l->closing && now - l->alone_ns >= l->set->give_up_ms * MILLION) {
         fprintf(stderr,
                 "dxpu-host: no answer from %s for %llu ms; is dxpu-box running there and the port "
                 "open?\n",
                 l->set->box, (unsigned long long)l->set->give_up_ms);
-        fabric_close_all(&l->fabric, DXPU_REASON_SHUTDOWN);
         end(l, LINK_NO_CHANNEL);
     } else if (now >= l->dial_ns) {
         dial(l, now);

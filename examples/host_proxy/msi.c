@@ -23,7 +23,6 @@ enum {
     MSIX_MASK = 0x4000,
     MSIX_ENABLE = 0x8000,
     FLR_CAN = 0x10000000, /* Device Capabilities */
-    FLR = 0x8000,         /* Device Control */
     ENTRY_BYTES = 16
 };
 
@@ -169,9 +168,8 @@ static void config_write(msi_filter *m, const dxpu_tlp *t)
         if (t->first_be >> i & 1)
             f->written[t->register_bytes + i] = t->payload.ptr[i];
     }
-    if (f->express && t->register_bytes == f->express + 8u && (t->first_be & 2) &&
-        (get32(f->told, f->express + 4u) & FLR_CAN) && (t->payload.ptr[1] & FLR >> 8))
-        function_reset(f);
+    if (f->express && dxpu_tlp_is_flr(t, f->express) && (get32(f->told, f->express + 4u) & FLR_CAN))
+        function_reset(f); /* what it asked for itself it drops itself (D-61) */
     if (was && (!msi_now(f, &after) || !same(&before, &after)))
         keep_old(m, &before, m->sent);
     if (vectors_were && !msix_now(f))

@@ -55,9 +55,16 @@ const queue_item *queue_first(const tlp_queue *q, unsigned cls)
     return c->head == c->tail ? NULL : &c->items[c->head & (c->capacity - 1)];
 }
 
+/* All of a class that was queued before the first event is gone. */
+static bool at_barrier(const tlp_queue *q, unsigned cls)
+{
+    return q->event_head != q->event_tail &&
+           q->cls[cls].head == q->events[q->event_head % QUEUE_EVENTS].behind[cls];
+}
+
 const queue_item *queue_peek(const tlp_queue *q, unsigned cls)
 {
-    const queue_item *item = queue_first(q, cls);
+    const queue_item *item = at_barrier(q, cls) ? NULL : queue_first(q, cls);
     /* counters run on: `after` posted TLPs are gone when the head has come so far */
     return item && (int32_t)(q->cls[DXPU_POSTED].head - item->after) >= 0 ? item : NULL;
 }
@@ -69,4 +76,35 @@ void queue_pop(tlp_queue *q, unsigned cls)
     if (item->len > c->bytes)
         free(item->bytes);
     item->bytes = NULL;
+}
+
+bool queue_push_event(tlp_queue *q, const dxpu_event *e)
+{
+    queue_barrier *b = &q->events[q->event_tail % QUEUE_EVENTS];
+    if (q->event_tail - q->event_head >= QUEUE_EVENTS)
+        return false;
+    b->event = *e;
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+        b->behind[cls] = q->cls[cls].tail;
+    q->event_tail++;
+    return true;
+}
+
+const dxpu_event *queue_peek_event(const tlp_queue *q)
+{
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
+        if (!at_barrier(q, cls))
+            return NULL;
+    }
+    return &q->events[q->event_head % QUEUE_EVENTS].event;
+}
+
+void queue_pop_event(tlp_queue *q)
+{
+    q->event_head++;
+}
+
+void queue_clear_events(tlp_queue *q)
+{
+    q->event_head = q->event_tail;
 }

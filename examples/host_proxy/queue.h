@@ -2,7 +2,8 @@
    SPDX-License-Identifier: MIT
 
    Each class keeps its own order.  Requests and completions wait for the posted TLPs before them;
-   posted TLPs wait for nothing but each other (Base Spec 2.4.1). */
+   posted TLPs wait for nothing but each other (Base Spec 2.4.1).  A link event goes behind all that
+   was queued before it, and nothing queued after it goes before (D-35). */
 #ifndef QUEUE_H_INCLUDED
 #define QUEUE_H_INCLUDED
 
@@ -22,8 +23,17 @@ typedef struct queue_class {
     uint32_t head, tail;
 } queue_class;
 
+enum { QUEUE_EVENTS = 16 };
+
+typedef struct queue_barrier {
+    dxpu_event event;
+    uint32_t behind[DXPU_CLASSES]; /* tail of each class when it was queued */
+} queue_barrier;
+
 typedef struct tlp_queue {
     queue_class cls[DXPU_CLASSES];
+    queue_barrier events[QUEUE_EVENTS];
+    uint32_t event_head, event_tail;
 } tlp_queue;
 
 /* Room for `capacity` TLPs of a class, powers of two, of `bytes` each without allocation.  0, or -1
@@ -38,5 +48,10 @@ const queue_item *queue_peek(const tlp_queue *q, unsigned cls);
 /* The next one, whatever waits before it; NULL for none. */
 const queue_item *queue_first(const tlp_queue *q, unsigned cls);
 void queue_pop(tlp_queue *q, unsigned cls);
+/* The same of link events. */
+bool queue_push_event(tlp_queue *q, const dxpu_event *e);
+const dxpu_event *queue_peek_event(const tlp_queue *q);
+void queue_pop_event(tlp_queue *q);
+void queue_clear_events(tlp_queue *q);
 
 #endif /* QUEUE_H_INCLUDED */

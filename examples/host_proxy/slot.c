@@ -197,11 +197,16 @@ static void send_class(guest_slot *s, unsigned cls, uint64_t now)
 
 static void send_waiting(guest_slot *s, uint64_t now)
 {
-    if (!s->channel)
-        return;
-    send_class(s, DXPU_POSTED, now);
-    send_class(s, DXPU_COMPLETION, now);
-    send_class(s, DXPU_NONPOSTED, now);
+    const dxpu_event *e;
+    while (s->channel) {
+        send_class(s, DXPU_POSTED, now);
+        send_class(s, DXPU_COMPLETION, now);
+        send_class(s, DXPU_NONPOSTED, now);
+        e = queue_peek_event(&s->queue);
+        if (!e || dxpu_channel_submit_event(&s->channel->ch, e) != DXPU_OK)
+            return; /* it waits for room, or for slot_down() */
+        queue_pop_event(&s->queue);
+    }
 }
 
 /* Give it a tag, if it needs one, and queue it.  False: it will not be sent (counted). */
@@ -264,8 +269,16 @@ void slot_event(guest_slot *s, uint8_t type, uint8_t flags)
     memset(&e, 0, sizeof e);
     e.type = type;
     e.flags = flags;
-    if (s->up && dxpu_channel_submit_event(&s->channel->ch, &e) != DXPU_OK)
-        s->dropped++;
+    if (!s->up)
+        return;
+    if (queue_push_event(&s->queue, &e)) {
+        send_waiting(s, dxpu_udp_now_ns());
+        return;
+    }
+    /* a device that missed one would stay in reset, or out of it: let it begin anew */
+    fprintf(stderr, "dxpu-host: slot %u: its box takes no link events\n", s->number);
+    s->dropped++;
+    dxpu_channel_reset(&s->channel->ch, DXPU_REASON_HOLD);
 }
 
 bool slot_congested(const guest_slot *s)
@@ -425,6 +438,8 @@ static bool take_posted(guest_slot *s, const dxpu_tlp *t, dxpu_bytes bytes, uint
         take_msi(s, t);
     else if (to == 0 && !t->at && !t->ep && store(s, t))
         s->dma_writes++;
+    else if (t->type == DXPU_TLP_MSG && s->host->message(s->host->user, s->number, t))
+        s->messages++;
     else
         s->refused += sent == PEER_REFUSED;
     return sent != PEER_WAITS;
@@ -661,12 +676,12 @@ void slot_up(guest_slot *s, uint64_t now)
     probe_step(s, now);
 }
 
-/* Containment: every request in flight and every TLP that waits is answered now. */
-static void contain(guest_slot *s)
+/* Containment (D-60): every request in flight and every TLP that waits is answered now. */
+static void contain(guest_slot *s, fabric_channel *over)
 {
     dxpu_request r;
     uint64_t user;
-    while (dxpu_tags_pop(&s->tags, &r)) {
+    while (dxpu_channel_contain(&over->ch, &r)) {
         s->contained++;
         unanswered(s, &r);
     }
@@ -674,6 +689,7 @@ static void contain(guest_slot *s)
         while (queue_first(&s->queue, cls))
             give_up(s, cls);
     }
+    queue_clear_events(&s->queue);
     while (s->retry.count) {
         if (retry_done(&s->retry, &user))
             s->host->completion(s->host->user, NULL, user, true);
@@ -685,17 +701,18 @@ static void contain(guest_slot *s)
 
 void slot_down(guest_slot *s, uint64_t now)
 {
-    int error = dxpu_channel_error(&s->channel->ch);
-    uint8_t reason = dxpu_channel_reason(&s->channel->ch);
+    fabric_channel *c = s->channel;
+    int error = dxpu_channel_error(&c->ch);
+    uint8_t reason = dxpu_channel_reason(&c->ch);
     char end[FABRIC_END_BYTES];
     bool was_up = s->up;
     s->up = false;
-    fabric_end_text(s->channel, end);
+    fabric_end_text(c, end);
     s->misfit = false;
     s->probe.running = false;
-    fabric_paths_keep(&s->past, s->channel);
+    fabric_paths_keep(&s->past, c);
     s->channel = NULL;
-    contain(s);
+    contain(s, c);
     s->last_error = error;
     s->last_reason = reason;
     s->attempts += !was_up;
@@ -711,6 +728,23 @@ void slot_down(guest_slot *s, uint64_t now)
         s->dial_ns = now + RETRY_NS;
 }
 
+/* The guest is not read while it waits for this slot; a box that acknowledges and takes nothing must
+   not hold it up for longer than one that is silent. */
+static void bound_congestion(guest_slot *s, uint64_t now)
+{
+    if (!s->up || !slot_congested(s)) {
+        s->congested_ns = 0;
+    } else if (!s->congested_ns) {
+        s->congested_ns = now + hold_ns(s);
+    } else if (now >= s->congested_ns) {
+        s->congested_ns = 0;
+        fprintf(stderr,
+                "dxpu-host: slot %u: its box takes too little: the guest waited for %llu ms\n",
+                s->number, (unsigned long long)(hold_ns(s) / 1000000u));
+        dxpu_channel_reset(&s->channel->ch, DXPU_REASON_HOLD);
+    }
+}
+
 void slot_tick(guest_slot *s, uint64_t now)
 {
     dxpu_request r;
@@ -720,6 +754,7 @@ void slot_tick(guest_slot *s, uint64_t now)
     }
     retry_step(s, now);
     probe_step(s, now);
+    bound_congestion(s, now);
     if (now >= s->dial_ns)
         dial(s, now);
 }
@@ -729,6 +764,8 @@ uint64_t slot_next_ns(const guest_slot *s)
     uint64_t next = s->up ? dxpu_tags_next_ns(&s->tags) : DXPU_NEVER;
     uint64_t retry_ns = retry_next_ns(&s->retry);
     next = retry_ns < next ? retry_ns : next;
+    if (s->congested_ns && s->congested_ns < next)
+        next = s->congested_ns;
     if (s->probe.running && s->probe_ns && s->probe_ns < next)
         next = s->probe_ns;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
@@ -754,6 +791,7 @@ void slot_report(const guest_slot *s, report *r)
     report_number(r, "peer_tlps", s->peer_tlps);
     report_number(r, "msis", s->msis);
     report_number(r, "msis_refused", s->msis_refused);
+    report_number(r, "messages", s->messages);
     report_number(r, "refused", s->refused);
     report_number(r, "dropped", s->dropped);
     report_number(r, "contained", s->contained);

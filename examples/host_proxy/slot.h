@@ -32,6 +32,8 @@ typedef struct slot_host {
        -DXPU_CPL_UR or -DXPU_CPL_CA refused. */
     int (*route)(void *user, unsigned slot, const dxpu_tlp *t);
     struct guest_slot *(*peer)(void *user, unsigned slot);
+    /* A message of the device (V-12); false: it is none that a root port takes. */
+    bool (*message)(void *user, unsigned slot, const dxpu_tlp *t);
     /* The answer to a configuration request that the device completed with CRS, when there is one
        at once: as dxpu_vswitch_crs(). */
     bool (*crs)(void *user, unsigned slot, const dxpu_tlp *req, dxpu_tlp *cpl, uint8_t data[4]);
@@ -76,9 +78,11 @@ typedef struct guest_slot {
     uint32_t peers_waiting[DXPU_CLASSES]; /* TLPs of theirs in `queue` */
     bool clogged;                    /* it took nothing of another slot's device for too long */
     uint64_t stuck_ns[DXPU_CLASSES]; /* when what waits for another slot is given up; 0: none */
+    uint64_t congested_ns;           /* when a box that takes too little is given up; 0: none */
     uint64_t up_tlps, down_tlps, dma_reads, dma_writes, msis, refused, dropped, contained, timeouts;
     uint64_t retries;      /* configuration requests made again */
     uint64_t peer_tlps;    /* of the device, given to other slots */
+    uint64_t messages;     /* of the device, taken by the root port */
     uint64_t msis_refused; /* interrupts that the guest did not program; not in `refused` */
 } guest_slot;
 
@@ -109,7 +113,8 @@ void slot_detach(guest_slot *s, uint8_t reason);
    `user` comes back with its completions.  False: it will not be sent (counted). */
 bool slot_send(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now_ns);
 void slot_event(guest_slot *s, uint8_t type, uint8_t flags);
-/* More TLPs of the guest wait than are good for latency: take no more from it. */
+/* More TLPs of the guest wait than are good for latency: take no more from it.  After the hold time
+   of this the channel is ended, so that other slots of the guest go on. */
 bool slot_congested(const guest_slot *s);
 
 /* The fabric's callbacks, for this slot's channel. */
