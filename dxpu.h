@@ -3774,12 +3774,19 @@ static void dxpui_try_now(dxpu_channel *ch, uint64_t now_ns)
 }
 
 /* ---- Handshake ---- */
+/* The first congestion window (P-20), as far as the frame window ever lets one grow (P-22). */
+static uint32_t dxpui_window_first(const dxpu_channel *ch)
+{
+    uint64_t frames = dxpui_min64(DXPUI_WINDOW_FIRST, 2 * ch->cfg.window_frames);
+    return (uint32_t)frames * ch->frame_limit;
+}
+
 /* The frame limit of the incarnation is known; no data has left yet. */
 static void dxpui_set_limit(dxpu_channel *ch, uint32_t ours, uint32_t theirs)
 {
     ch->frame_limit = ours < theirs ? ours : theirs;
     for (unsigned i = 0; i < ch->cfg.paths; i++) {
-        ch->paths[i].window = DXPUI_WINDOW_FIRST * ch->frame_limit;
+        ch->paths[i].window = dxpui_window_first(ch);
         ch->paths[i].threshold = UINT32_MAX;
     }
 }
@@ -4259,7 +4266,7 @@ static void dxpui_path_leave(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
     p->need = DXPUI_RETURN;
     p->timer_ns = p->loss_ns = DXPU_NEVER;
     p->probe_ns = now_ns;
-    p->window = DXPUI_WINDOW_FIRST * ch->frame_limit;
+    p->window = dxpui_window_first(ch);
     p->threshold = UINT32_MAX;
 }
 

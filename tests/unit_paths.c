@@ -166,6 +166,25 @@ static void test_p22_growth(void **state)
     rig_free(&r);
 }
 
+/* The least frame window is smaller than the first window: neither bound gives way (P-20, P-22). */
+static void test_p22_never_beyond_the_frame_window(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    r.cfg.lossless = false;
+    r.cfg.window_frames = 4;
+    rig_up(&r);
+    assert_int_equal(path(0)->window, 8 * LIMIT);
+    for (unsigned i = 1; i < 12; i++) {
+        path(0)->limited = path(0)->index + 100; /* as 2^31 transmissions later */
+        submit_big(1);
+        assert_int_equal(burst(), 1);
+        ack_after(RIG_SEQ + i, 1000000);
+        assert_int_equal(path(0)->window, 8 * LIMIT);
+    }
+    rig_free(&r);
+}
+
 static void test_p23_loss_halves_once(void **state)
 {
     (void)state;
@@ -1129,6 +1148,7 @@ int main(void)
         cmocka_unit_test(test_p20_first_window),
         cmocka_unit_test(test_p21_slow_start),
         cmocka_unit_test(test_p22_growth),
+        cmocka_unit_test(test_p22_never_beyond_the_frame_window),
         cmocka_unit_test(test_p23_loss_halves_once),
         cmocka_unit_test(test_p24_persistent_congestion),
         cmocka_unit_test(test_p25_ecn),
