@@ -4327,8 +4327,11 @@ static uint64_t dxpui_probe_due(const dxpu_channel *ch, const dxpui_path *p)
         return 0;
     if (!dxpui_sequenced(ch) || !p->known)
         return DXPU_NEVER;
-    if (!p->usable || p->suspect)
-        return p->probe_ns ? dxpui_later(p->probe_ns, ch->hold_ns / 64) : 0; /* the first now */
+    uint64_t gap_ns = ch->hold_ns / 64;
+    if (p->usable) /* in doubt: a probe has an RTO to be answered (P-11) */
+        gap_ns = dxpui_max64(gap_ns, dxpui_backed_off(ch, p, 0));
+    if (!p->usable || p->suspect) /* the first now */
+        return p->probe_ns || p->awaiting ? dxpui_later(p->probe_ns, gap_ns) : 0;
     return dxpui_max64(dxpui_later(p->heard_ns, ch->hold_ns / 4),
                        dxpui_later(p->probe_ns, ch->hold_ns / 8)); /* D-13 */
 }

@@ -839,6 +839,50 @@ static void test_p11_unanswered_probes(void **state)
 }
 
 /* Small frames pass, large ones no longer: found by probes of the limit (P-12). */
+/* A path in doubt is not left before an answer could have come: 100 ms here, three times hold / 64
+   being 47.  Without any answer it is left all the same. */
+static void test_p11_long_round_trip(void **state)
+{
+    (void)state;
+    for (unsigned answers = 0; answers < 2; answers++) {
+        up(2, true);
+        make_usable(1);
+        for (unsigned i = 0; i < 50; i++)
+            dxpui_rtt_sample(&r.ch, path(0), 100 * RIG_MS);
+        path(0)->suspect = true;
+        uint64_t first_ns = r.now_ns, end_ns = r.now_ns + 900 * RIG_MS;
+        while (r.now_ns < end_ns && path(0)->usable && path(0)->suspect) {
+            r.probed = false;
+            while (rig_emit(&r) > 0) {
+                if (r.f.kind == DXPU_KIND_PROBE && r.f.path == 1)
+                    answer_on(1);
+            }
+            r.now_ns += RIG_MS;
+            if (answers && r.now_ns == first_ns + 100 * RIG_MS) {
+                dxpui_store64(r.probe + 4, first_ns);
+                r.probed = true;
+                answer_on(0);
+            }
+        }
+        assert_int_equal(path(0)->usable, answers);
+        assert_false(path(0)->suspect);
+        assert_int_equal(r.ch.count.path_down, !answers);
+        rig_free(&r);
+    }
+}
+
+/* A clock may begin at 0. */
+static void test_p1_first_probe_at_time_zero(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    r.cfg.paths = 2;
+    r.now_ns = 0;
+    rig_up(&r); /* sees one frame a path, and then none */
+    assert_true(dxpu_channel_next_ns(&r.ch) == r.ch.hold_ns / 64);
+    rig_free(&r);
+}
+
 static void test_p12_p14_shrunk_mtu(void **state)
 {
     (void)state;
@@ -1164,6 +1208,7 @@ int main(void)
         cmocka_unit_test(test_d15_oldest_was_sacked),
         cmocka_unit_test(test_d15_oldest_of_the_path),
         cmocka_unit_test(test_p1_configured_and_known),
+        cmocka_unit_test(test_p1_first_probe_at_time_zero),
         cmocka_unit_test(test_p1_p2_acceptor_learns),
         cmocka_unit_test(test_p3_padding),
         cmocka_unit_test(test_p3_acceptor_goes_down),
@@ -1173,6 +1218,7 @@ int main(void)
         cmocka_unit_test(test_p6_acknowledgements_go_back),
         cmocka_unit_test(test_p10_timeouts_leave_a_path),
         cmocka_unit_test(test_p11_unanswered_probes),
+        cmocka_unit_test(test_p11_long_round_trip),
         cmocka_unit_test(test_p12_p14_shrunk_mtu),
         cmocka_unit_test(test_p10_all_paths_by_turns),
         cmocka_unit_test(test_p10_spread),
