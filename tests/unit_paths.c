@@ -1106,6 +1106,38 @@ static void test_d60_part_of_a_completion(void **state)
     rig_free(&r);
 }
 
+/* A part that waits behind a posted TLP outlives the deadline of its request; what is left at the
+   end is dropped, and nothing is named a second time. */
+static void test_f30_stored_part_comes_after_the_timeout(void **state)
+{
+    dxpu_request q;
+    (void)state;
+    for (unsigned contained = 0; contained < 2; contained++) {
+        rig_config(&r);
+        rig_tags(&r);
+        r.tags.timeout_ns = 50 * RIG_MS;
+        rig_up(&r);
+        assert_int_equal(dxpu_channel_submit(&r.ch, rig_mrd(1, 128), r.now_ns, 9), DXPU_OK);
+        burst();
+        assert_int_equal(rig_put_tlp(&r, rig_mwr(7, 64, 0)), DXPU_OK);
+        assert_int_equal(rig_put_tlp(&r, rig_cpl(1, 64, 128, 0)), DXPU_OK);
+        assert_false(rig_has(&r, DXPU_COMPLETION));
+        r.now_ns += 50 * RIG_MS;
+        assert_true(dxpu_tags_expire(&r.tags, r.now_ns, &q));
+        assert_true(q.user == 9 && q.left_bytes == 64 && q.done);
+        assert_false(dxpu_tags_expire(&r.tags, r.now_ns, &q));
+        if (contained) {
+            dxpu_channel_reset(&r.ch, DXPU_REASON_DETACH);
+            assert_false(dxpu_channel_contain(&r.ch, &q));
+        } else {
+            assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_OK);
+            dxpu_delivery d = dxpu_channel_peek(&r.ch, DXPU_COMPLETION);
+            assert_true(d.tlp.len != 0 && d.user == 9 && !d.last);
+        }
+        rig_free(&r);
+    }
+}
+
 /* The write that starts a function-level reset is known, and the function's requests go (D-61). */
 static void test_d61_function_level_reset(void **state)
 {
@@ -1226,6 +1258,7 @@ int main(void)
         cmocka_unit_test(test_d46_closed_is_quiet),
         cmocka_unit_test(test_d60_containment),
         cmocka_unit_test(test_d60_part_of_a_completion),
+        cmocka_unit_test(test_f30_stored_part_comes_after_the_timeout),
         cmocka_unit_test(test_d61_function_level_reset),
         cmocka_unit_test(test_w5_key_phase),
     };
