@@ -111,9 +111,9 @@ static void test_p10_failover(void **state)
         { "2 paths, spread", 2, true, SIM_FAULT_PATH, 0, 20000, 15 * MS },
         { "3 paths, spread", 3, true, SIM_FAULT_PATH, 0, 20000, 15 * MS },
         { "2 paths, dead one way", 2, false, SIM_FAULT_ONE_WAY, 0, 20000, 10 * MS },
-        { "2 paths, short frames only", 2, false, SIM_FAULT_MTU, 0, 20000, 60 * MS },
+        { "2 paths, short frames only", 2, false, SIM_FAULT_MTU, 0, 20000, 10 * MS },
         { "2 paths, 1 % loss", 2, false, SIM_FAULT_PATH, 10, 20000, 20 * MS },
-        { "2 paths, RTT 1 ms", 2, false, SIM_FAULT_PATH, 0, 1000000, 20 * MS },
+        { "2 paths, RTT 1 ms", 2, false, SIM_FAULT_PATH, 0, 1000000, 10 * MS },
     };
     static gaps g;
     const char *wanted = getenv("DXPU_SEEDS");
