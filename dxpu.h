@@ -738,7 +738,7 @@ typedef struct dxpu_request {
     uint64_t user; /* as given */
     uint16_t requester, tag;
     uint16_t left_bytes; /* of a read: bytes not yet completed */
-    bool done;           /* no further completion will come */
+    bool done;           /* no further completion will come from the peer */
 } dxpu_request;
 
 typedef struct dxpu_tags {
@@ -780,8 +780,9 @@ DXPU_API int dxpu_tags_drop(dxpu_tags *t, uint16_t requester, uint16_t tag);
 /* Forget all requests in flight of a function that was reset (D-61).  How many; O(capacity). */
 DXPU_API uint32_t dxpu_tags_reset(dxpu_tags *t, uint16_t requester);
 /* The next request whose deadline has passed: true and *out, to be answered as a completion
-   timeout; its tag rests for one more timeout so that a late completion meets nobody.  Ends the
-   rest of those whose time has come.  Call until false.  O(1) a request. */
+   timeout; its tag rests for one more timeout so that a late completion meets nobody.  Parts that a
+   channel had stored may still be offered, under its `user`.  Ends the rest of those whose time has
+   come.  Call until false.  O(1) a request. */
 DXPU_API bool dxpu_tags_expire(dxpu_tags *t, uint64_t now_ns, dxpu_request *out);
 /* The oldest request in flight, whatever its deadline: true and *out, and it is forgotten.  For
    containment: call until false, answer each with Unsupported Request.  The call that returns false
@@ -1201,7 +1202,8 @@ DXPU_API int dxpu_channel_path(const dxpu_channel *ch, unsigned path, dxpu_path_
 /* Queue one whole TLP (prefixes, header, payload, digest); copied, local prefixes are left out.
    user   comes back with the completions of a non-posted request when the channel has tags
    DXPU_OK; E_AGAIN (the class's queue is full, or no room for its completions); E_NO_TAG;
-   E_TAG_BUSY; E_TLP_*; E_CLOSED and other fatal ones; E_ARG before it was opened.  O(len). */
+   E_TAG_BUSY; E_TLP_*; E_CLOSED and other fatal ones; E_ARG before it was opened, and for a request
+   whose completions could never be stored (cfg.rx).  O(len). */
 DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64_t user);
 /* Queue a link event behind everything submitted before.  DXPU_OK, E_AGAIN, E_ARG, fatal. */
 DXPU_API int dxpu_channel_submit_event(dxpu_channel *ch, const dxpu_event *e);
@@ -3775,12 +3777,19 @@ static void dxpui_try_now(dxpu_channel *ch, uint64_t now_ns)
 }
 
 /* ---- Handshake ---- */
+/* The first congestion window (P-20), as far as the frame window ever lets one grow (P-22). */
+static uint32_t dxpui_window_first(const dxpu_channel *ch)
+{
+    uint64_t frames = dxpui_min64(DXPUI_WINDOW_FIRST, 2 * ch->cfg.window_frames);
+    return (uint32_t)frames * ch->frame_limit;
+}
+
 /* The frame limit of the incarnation is known; no data has left yet. */
 static void dxpui_set_limit(dxpu_channel *ch, uint32_t ours, uint32_t theirs)
 {
     ch->frame_limit = ours < theirs ? ours : theirs;
     for (unsigned i = 0; i < ch->cfg.paths; i++) {
-        ch->paths[i].window = DXPUI_WINDOW_FIRST * ch->frame_limit;
+        ch->paths[i].window = dxpui_window_first(ch);
         ch->paths[i].threshold = UINT32_MAX;
     }
 }
@@ -4260,7 +4269,7 @@ static void dxpui_path_leave(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
     p->need = DXPUI_RETURN;
     p->timer_ns = p->loss_ns = DXPU_NEVER;
     p->probe_ns = now_ns;
-    p->window = DXPUI_WINDOW_FIRST * ch->frame_limit;
+    p->window = dxpui_window_first(ch);
     p->threshold = UINT32_MAX;
 }
 
@@ -4321,8 +4330,11 @@ static uint64_t dxpui_probe_due(const dxpu_channel *ch, const dxpui_path *p)
         return 0;
     if (!dxpui_sequenced(ch) || !p->known)
         return DXPU_NEVER;
-    if (!p->usable || p->suspect)
-        return p->probe_ns ? dxpui_later(p->probe_ns, ch->hold_ns / 64) : 0; /* the first now */
+    uint64_t gap_ns = ch->hold_ns / 64;
+    if (p->usable) /* in doubt: a probe has an RTO to be answered (P-11) */
+        gap_ns = dxpui_max64(gap_ns, dxpui_backed_off(ch, p, 0));
+    if (!p->usable || p->suspect) /* the first now */
+        return p->probe_ns || p->awaiting ? dxpui_later(p->probe_ns, gap_ns) : 0;
     return dxpui_max64(dxpui_later(p->heard_ns, ch->hold_ns / 4),
                        dxpui_later(p->probe_ns, ch->hold_ns / 8)); /* D-13 */
 }
@@ -5036,7 +5048,7 @@ static int dxpui_part_complete(dxpu_channel *ch)
         rc = dxpu_tlp_decode_header(tlp, &t); /* what measures and is a completion decodes */
         DXPU_ASSERT(rc == DXPU_OK);
         if (dxpu_tags_complete(ch->cfg.tags, &t, &req) != DXPU_OK) {
-            ch->count.rx_cpl_refused++; /* F-25 */
+            ch->count.rx_cpl_refused++; /* F-26 */
             return DXPU_OK;
         }
         it.user = req.user;
@@ -5387,7 +5399,7 @@ DXPU_API int dxpu_channel_take(dxpu_channel *ch, unsigned cls, uint64_t now_ns)
     dxpu_credit_add(&ch->granted, cls, it.units);
     if (ch->granted.header[cls] - ch->told.header[cls] >= ch->rx[cls].header_max / 2 ||
         ch->granted.data[cls] - ch->told.data[cls] >= ch->rx[cls].data_max / 2)
-        ch->ack_now = true; /* F-6 */
+        ch->ack_now = true; /* F-8, and section 2 of deliver.md */
     ch->ack_at_ns = dxpui_min64(ch->ack_at_ns, now_ns + ch->cfg.ack_delay_ns);
     return DXPU_OK;
 }

@@ -135,8 +135,8 @@ static inline void sim_start(sim *s, const sim_options *o)
     s->rng.s = o->seed;
     s->now_ns = 1000000;
     s->give_up_ns = 200000000000u;
-    if (o->sabotage != SIM_PASS && o->sabotage != SIM_OWN && o->sabotage != SIM_FORGET &&
-        o->sabotage != SIM_AGAIN) /* those have few chances and take the first */
+    if (o->sabotage != SIM_REORDER && o->sabotage != SIM_PASS && o->sabotage != SIM_OWN &&
+        o->sabotage != SIM_FORGET && o->sabotage != SIM_AGAIN) /* few chances */
         s->sabotage_in = 20 + sim_below(&s->rng, 20);
     s->pair = (sim_pair *)calloc(o->pairs, sizeof *s->pair);
     if (!s->pair)

@@ -166,6 +166,25 @@ static void test_p22_growth(void **state)
     rig_free(&r);
 }
 
+/* The least frame window is smaller than the first window: neither bound gives way (P-20, P-22). */
+static void test_p22_never_beyond_the_frame_window(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    r.cfg.lossless = false;
+    r.cfg.window_frames = 4;
+    rig_up(&r);
+    assert_int_equal(path(0)->window, 8 * LIMIT);
+    for (unsigned i = 1; i < 12; i++) {
+        path(0)->limited = path(0)->index + 100; /* as 2^31 transmissions later */
+        submit_big(1);
+        assert_int_equal(burst(), 1);
+        ack_after(RIG_SEQ + i, 1000000);
+        assert_int_equal(path(0)->window, 8 * LIMIT);
+    }
+    rig_free(&r);
+}
+
 static void test_p23_loss_halves_once(void **state)
 {
     (void)state;
@@ -856,6 +875,50 @@ static void test_p11_unanswered_probes(void **state)
 }
 
 /* Small frames pass, large ones no longer: found by probes of the limit (P-12). */
+/* A path in doubt is not left before an answer could have come: 100 ms here, three times hold / 64
+   being 47.  Without any answer it is left all the same. */
+static void test_p11_long_round_trip(void **state)
+{
+    (void)state;
+    for (unsigned answers = 0; answers < 2; answers++) {
+        up(2, true);
+        make_usable(1);
+        for (unsigned i = 0; i < 50; i++)
+            dxpui_rtt_sample(&r.ch, path(0), 100 * RIG_MS);
+        path(0)->suspect = true;
+        uint64_t first_ns = r.now_ns, end_ns = r.now_ns + 900 * RIG_MS;
+        while (r.now_ns < end_ns && path(0)->usable && path(0)->suspect) {
+            r.probed = false;
+            while (rig_emit(&r) > 0) {
+                if (r.f.kind == DXPU_KIND_PROBE && r.f.path == 1)
+                    answer_on(1);
+            }
+            r.now_ns += RIG_MS;
+            if (answers && r.now_ns == first_ns + 100 * RIG_MS) {
+                dxpui_store64(r.probe + 4, first_ns);
+                r.probed = true;
+                answer_on(0);
+            }
+        }
+        assert_int_equal(path(0)->usable, answers);
+        assert_false(path(0)->suspect);
+        assert_int_equal(r.ch.count.path_down, !answers);
+        rig_free(&r);
+    }
+}
+
+/* A clock may begin at 0. */
+static void test_p1_first_probe_at_time_zero(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    r.cfg.paths = 2;
+    r.now_ns = 0;
+    rig_up(&r); /* sees one frame a path, and then none */
+    assert_true(dxpu_channel_next_ns(&r.ch) == r.ch.hold_ns / 64);
+    rig_free(&r);
+}
+
 static void test_p12_p14_shrunk_mtu(void **state)
 {
     (void)state;
@@ -1079,6 +1142,38 @@ static void test_d60_part_of_a_completion(void **state)
     rig_free(&r);
 }
 
+/* A part that waits behind a posted TLP outlives the deadline of its request; what is left at the
+   end is dropped, and nothing is named a second time. */
+static void test_f30_stored_part_comes_after_the_timeout(void **state)
+{
+    dxpu_request q;
+    (void)state;
+    for (unsigned contained = 0; contained < 2; contained++) {
+        rig_config(&r);
+        rig_tags(&r);
+        r.tags.timeout_ns = 50 * RIG_MS;
+        rig_up(&r);
+        assert_int_equal(dxpu_channel_submit(&r.ch, rig_mrd(1, 128), r.now_ns, 9), DXPU_OK);
+        burst();
+        assert_int_equal(rig_put_tlp(&r, rig_mwr(7, 64, 0)), DXPU_OK);
+        assert_int_equal(rig_put_tlp(&r, rig_cpl(1, 64, 128, 0)), DXPU_OK);
+        assert_false(rig_has(&r, DXPU_COMPLETION));
+        r.now_ns += 50 * RIG_MS;
+        assert_true(dxpu_tags_expire(&r.tags, r.now_ns, &q));
+        assert_true(q.user == 9 && q.left_bytes == 64 && q.done);
+        assert_false(dxpu_tags_expire(&r.tags, r.now_ns, &q));
+        if (contained) {
+            dxpu_channel_reset(&r.ch, DXPU_REASON_DETACH);
+            assert_false(dxpu_channel_contain(&r.ch, &q));
+        } else {
+            assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_OK);
+            dxpu_delivery d = dxpu_channel_peek(&r.ch, DXPU_COMPLETION);
+            assert_true(d.tlp.len != 0 && d.user == 9 && !d.last);
+        }
+        rig_free(&r);
+    }
+}
+
 /* The write that starts a function-level reset is known, and the function's requests go (D-61). */
 static void test_d61_function_level_reset(void **state)
 {
@@ -1165,6 +1260,7 @@ int main(void)
         cmocka_unit_test(test_p20_first_window),
         cmocka_unit_test(test_p21_slow_start),
         cmocka_unit_test(test_p22_growth),
+        cmocka_unit_test(test_p22_never_beyond_the_frame_window),
         cmocka_unit_test(test_p23_loss_halves_once),
         cmocka_unit_test(test_p24_persistent_congestion),
         cmocka_unit_test(test_p25_ecn),
@@ -1181,6 +1277,7 @@ int main(void)
         cmocka_unit_test(test_d15_oldest_was_sacked),
         cmocka_unit_test(test_d15_oldest_of_the_path),
         cmocka_unit_test(test_p1_configured_and_known),
+        cmocka_unit_test(test_p1_first_probe_at_time_zero),
         cmocka_unit_test(test_p1_p2_acceptor_learns),
         cmocka_unit_test(test_p3_padding),
         cmocka_unit_test(test_p3_acceptor_goes_down),
@@ -1190,6 +1287,7 @@ int main(void)
         cmocka_unit_test(test_p6_acknowledgements_go_back),
         cmocka_unit_test(test_p10_timeouts_leave_a_path),
         cmocka_unit_test(test_p11_unanswered_probes),
+        cmocka_unit_test(test_p11_long_round_trip),
         cmocka_unit_test(test_p12_p14_shrunk_mtu),
         cmocka_unit_test(test_p10_all_paths_by_turns),
         cmocka_unit_test(test_p10_spread),
@@ -1197,6 +1295,7 @@ int main(void)
         cmocka_unit_test(test_d46_closed_is_quiet),
         cmocka_unit_test(test_d60_containment),
         cmocka_unit_test(test_d60_part_of_a_completion),
+        cmocka_unit_test(test_f30_stored_part_comes_after_the_timeout),
         cmocka_unit_test(test_d61_function_level_reset),
         cmocka_unit_test(test_w5_key_phase),
     };
