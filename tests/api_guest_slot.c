@@ -446,6 +446,29 @@ static void test_slow_box_is_not_given_up(void **state)
     assert_true(the_slot.up);
 }
 
+static bool is_empty_or_late(void)
+{
+    return !the_slot.channel || polls >= 2000;
+}
+
+/* What a box does not take cannot be delivered first: the slot is free after the hold time. */
+static void test_detach_does_not_wait_beyond_hold(void **state)
+{
+    (void)state;
+    start(300);
+    for (unsigned i = 0; i < 100; i++) { /* 64 may be sent: the others wait for credit */
+        dxpu_tlp t = peer_request(DXPU_TLP_MWR, 0);
+        assert_true(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
+    }
+    run_until(far_is_off);
+    assert_int_equal(queue_used(&the_slot.queue, DXPU_POSTED), 0);
+    slot_detach(&the_slot, DXPU_REASON_DETACH);
+    assert_non_null(the_slot.channel);
+    run_until(is_empty_or_late);
+    assert_null(the_slot.channel);
+    assert_int_equal(the_slot.last_reason, DXPU_REASON_DETACH);
+}
+
 static unsigned writes_taken, taken_at_event, events_taken;
 
 static void take_in_order(peer *p, uint64_t now)
@@ -810,6 +833,7 @@ int main(void)
         CASE(test_refused_request_frees_its_tag),
         CASE(test_guest_is_not_held_up_beyond_hold),
         CASE(test_slow_box_is_not_given_up),
+        CASE(test_detach_does_not_wait_beyond_hold),
         CASE(test_d35_event_waits_behind_writes),
         CASE(test_events_without_room_end_the_channel),
         CASE(test_requests_of_the_device_are_answered),

@@ -658,8 +658,10 @@ void slot_detach(guest_slot *s, uint8_t reason)
 {
     s->attached = false;
     s->dial_ns = DXPU_NEVER;
-    if (s->channel)
-        (void)dxpu_channel_close(&s->channel->ch, reason); /* closing already: fine */
+    if (!s->channel)
+        return;
+    (void)dxpu_channel_close(&s->channel->ch, reason); /* closing already: fine */
+    s->closing_ns = dxpu_udp_now_ns() + hold_ns(s);
 }
 
 void slot_up(guest_slot *s, uint64_t now)
@@ -712,6 +714,7 @@ void slot_down(guest_slot *s, uint64_t now)
     s->probe.running = false;
     fabric_paths_keep(&s->past, c);
     s->channel = NULL;
+    s->closing_ns = 0;
     contain(s, c);
     s->last_error = error;
     s->last_reason = reason;
@@ -755,6 +758,10 @@ void slot_tick(guest_slot *s, uint64_t now)
     retry_step(s, now);
     probe_step(s, now);
     bound_congestion(s, now);
+    if (s->closing_ns && now >= s->closing_ns) { /* a box that takes nothing would never be left */
+        s->closing_ns = 0;
+        dxpu_channel_reset(&s->channel->ch, dxpu_channel_reason(&s->channel->ch));
+    }
     if (now >= s->dial_ns)
         dial(s, now);
 }
@@ -764,6 +771,8 @@ uint64_t slot_next_ns(const guest_slot *s)
     uint64_t next = s->up ? dxpu_tags_next_ns(&s->tags) : DXPU_NEVER;
     uint64_t retry_ns = retry_next_ns(&s->retry);
     next = retry_ns < next ? retry_ns : next;
+    if (s->closing_ns && s->closing_ns < next)
+        next = s->closing_ns;
     if (s->congested_ns && s->congested_ns < next)
         next = s->congested_ns;
     if (s->probe.running && s->probe_ns && s->probe_ns < next)
