@@ -814,28 +814,39 @@ static int open_switch(guest *g)
 }
 
 typedef struct attachment {
-    unsigned long slot, box_slot;
-    unsigned long long epoch;
+    unsigned long long slot, box_slot, epoch;
     dxpu_udp_address box[DXPU_PATHS_MAX];
     unsigned paths;
 } attachment;
+
+/* Digits and no more; 0 for what is no number or too large.  A sign, or an overflow, would become
+   the highest epoch, above which a box never grants another one. */
+static unsigned long long number_at(char *text, char **end)
+{
+    unsigned long long v = 0;
+    *end = text + strspn(text, "0123456789");
+    errno = 0;
+    if (*end != text)
+        v = strtoull(text, NULL, 10);
+    return errno ? 0 : v;
+}
 
 /* One "N=ADDR:PORT[,ADDR:PORT...]/SLOT[/EPOCH]".  NULL, or what is wrong with it. */
 static const char *parse_attachment(char *text, uint64_t slots, attachment *out)
 {
     char *address = strchr(text, '='), *slot, *epoch, *end;
     out->epoch = 1;
-    out->slot = strtoul(text, &end, 10);
+    out->slot = number_at(text, &end);
     if (!address || end != address || out->slot < 1 || out->slot > slots)
         return "wants SLOT=ADDR:PORT[,ADDR:PORT...]/BOX-SLOT[/EPOCH], and SLOT within --slots";
     slot = strchr(++address, '/');
     if (!slot)
         return "the box's slot is missing: ADDR:PORT/BOX-SLOT";
     *slot++ = 0;
-    out->box_slot = strtoul(slot, &epoch, 10);
+    out->box_slot = number_at(slot, &epoch);
     end = epoch;
     if (*epoch == '/')
-        out->epoch = strtoull(epoch + 1, &end, 10);
+        out->epoch = number_at(epoch + 1, &end);
     if (out->box_slot < 1 || out->box_slot > 0xffff || *end || out->epoch < 1)
         return "BOX-SLOT is 1..65535, EPOCH at least 1";
     return dxpu_udp_parse_list(address, out->box, DXPU_PATHS_MAX, &out->paths);
