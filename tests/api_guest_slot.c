@@ -315,6 +315,34 @@ static void test_d60_requests_with_untaken_completions_are_contained(void **stat
     assert_int_equal(the_slot.timeouts, 0);
 }
 
+static unsigned asked;
+
+static bool all_asked_are_taken(void)
+{
+    return requests == asked || polls >= 2000;
+}
+
+/* Configuration writes take tags and nobody waits for them: the guest is held before they run out. */
+static void test_no_request_is_lost_for_want_of_a_tag(void **state)
+{
+    static uint8_t data[4];
+    (void)state;
+    start(60000);
+    far.step = count_requests;
+    for (asked = 0; asked < SLOT_TAGS && !slot_congested(&the_slot); asked++) {
+        dxpu_tlp t = peer_request(DXPU_TLP_CFGWR0, 0);
+        t.address = 0;
+        t.payload.ptr = data;
+        t.payload.len = sizeof data;
+        assert_true(slot_send(&the_slot, &t, READS, dxpu_udp_now_ns()));
+    }
+    assert_in_range(asked, 2, SLOT_TAGS / 2);
+    run_until(all_asked_are_taken);
+    assert_int_equal(requests, asked);
+    assert_true(slot_congested(&the_slot));
+    assert_int_equal(the_slot.dropped, 0);
+}
+
 static bool far_is_off(void)
 {
     return polls >= 50;
@@ -806,12 +834,18 @@ static bool one_silent(void)
     return silent + answered == 1;
 }
 
+/* ... and what was asked of the device at that moment has come back. */
+static bool one_silent_none_waits(void)
+{
+    return one_silent() && the_slot.retry.count == 0;
+}
+
 static void test_v10_time_is_up(void **state)
 {
     (void)state;
     slow_start(300, FOREVER);
     config(DXPU_TLP_CFGRD0, 0, 0);
-    run_until(one_silent);
+    run_until(one_silent_none_waits);
     assert_int_equal(the_slot.retry.count, 0);
     assert_true(crs_sent > 1);
     assert_true(the_slot.up);
@@ -829,6 +863,7 @@ int main(void)
         CASE(test_silent_device_is_timed_out),
         CASE(test_requests_in_flight_are_contained),
         CASE(test_d60_requests_with_untaken_completions_are_contained),
+        CASE(test_no_request_is_lost_for_want_of_a_tag),
         CASE(test_full_queue_refuses),
         CASE(test_refused_request_frees_its_tag),
         CASE(test_guest_is_not_held_up_beyond_hold),

@@ -646,6 +646,7 @@ static void on_tick(void *user, uint64_t now)
     for (unsigned i = 0; i < g->set->slots; i++)
         slot_tick(&g->slots[i], now);
     accesses_expire(g, now);
+    update_pause(g);
     if (g->stopping && !fabric_busy(&g->fabric))
         fabric_stop(&g->fabric);
 }

@@ -13,6 +13,7 @@ enum {
     RETRY_NS = 100000000,
     MARGIN_NS = 100000000,
     QUEUE_HIGH = SLOT_QUEUE / 2,
+    REQUESTS_HIGH = SLOT_TAGS / 4,
     QUEUE_PEERS = 128,   /* TLPs of other slots' devices that wait here, a class */
     COMPLETIONS_MAX = 65 /* of the largest read: 64 bytes each */
 };
@@ -283,11 +284,10 @@ void slot_event(guest_slot *s, uint8_t type, uint8_t flags)
 
 bool slot_congested(const guest_slot *s)
 {
-    for (unsigned cls = DXPU_POSTED; cls <= DXPU_NONPOSTED; cls++) {
-        if (queue_used(&s->queue, cls) - s->peers_waiting[cls] >= QUEUE_HIGH)
-            return true;
-    }
-    return false;
+    uint32_t posted = queue_used(&s->queue, DXPU_POSTED) - s->peers_waiting[DXPU_POSTED];
+    /* without a tag a configuration write would be lost, which nobody waits for */
+    uint32_t asked = queue_used(&s->queue, DXPU_NONPOSTED) + s->tags.in_flight;
+    return posted >= QUEUE_HIGH || asked >= s->peer_requests + REQUESTS_HIGH;
 }
 
 /* ==== 3  Up: to other slots =================================================================== */
