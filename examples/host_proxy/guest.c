@@ -21,6 +21,7 @@
 enum {
     ACCESSES = 256, /* unanswered at a time */
     MARGIN_NS = 100000000,
+    HOLD_MS_MAX = 2400, /* QEMU breaks off after 5 s: one hold not read, and one not answered */
     ACCESS_BYTES = 64,  /* the largest that a processor makes */
     REQUEST_BYTES = 64, /* of one TLP made from it; PCIe's smallest Read Completion Boundary */
     LINK_SPEED = 4,     /* 16 GT/s */
@@ -970,6 +971,11 @@ guest *guest_open(const guest_settings *set, const fabric_settings *net)
         guest_close(g);
         return NULL;
     }
+    if (net->hold_ms > HOLD_MS_MAX)
+        fprintf(stderr,
+                "dxpu-host: --hold-ms %llu: QEMU breaks off when an access takes 5 s; use %d or "
+                "less\n",
+                (unsigned long long)net->hold_ms, HOLD_MS_MAX);
     fprintf(stderr, "dxpu-host: %llu slots, waiting for a guest at %s\n",
             (unsigned long long)set->slots, set->socket);
     return g;
