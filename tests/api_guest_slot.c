@@ -24,7 +24,8 @@ static guest_slot the_slot;
 static peer far;
 static unsigned silent, answered, polls, requests, good, unsupported, interrupts, shown;
 static uint32_t last_data, last_value;
-static bool visible, master, in_use[READS];
+static bool visible, master, no_way, in_use[READS];
+static unsigned interrupts_waited;
 static bool (*until)(void);
 
 /* ==== The guest =============================================================================== */
@@ -44,12 +45,17 @@ static bool dma_write(void *user, uint64_t address, const void *data, size_t byt
     return address < UNMAPPED;
 }
 
-static void msi(void *user, uint64_t address, uint32_t data)
+static bool msi(void *user, uint64_t address, uint32_t data)
 {
     (void)user;
     (void)address;
+    if (no_way) {
+        interrupts_waited++;
+        return false;
+    }
     interrupts++;
     last_data = data;
+    return true;
 }
 
 static int route(void *user, unsigned number, const dxpu_tlp *t)
@@ -198,7 +204,8 @@ static void start(uint64_t hold_ms)
     dxpu_udp_address here;
     silent = answered = requests = good = unsupported = interrupts = shown = 0;
     master = true;
-    visible = false;
+    visible = no_way = false;
+    interrupts_waited = 0;
     s.hold_ms = hold_ms;
     assert_int_equal(fabric_open(&net, "host", &s, 4, &cb), 0);
     assert_int_equal(slot_init(&the_slot, 1, 1, &the_host, &net), 0);
@@ -718,6 +725,42 @@ static void test_v15_only_programmed_interrupts_are_delivered(void **state)
     assert_int_equal(the_slot.dma_writes, 0);
 }
 
+static bool interrupt_waits(void)
+{
+    return interrupts_waited > 0;
+}
+
+static bool write_is_done(void)
+{
+    return the_slot.dma_writes == 1;
+}
+
+/* One for which there is no room to the guest is not lost, and what is behind it stays behind it. */
+static void test_interrupts_wait_for_room(void **state)
+{
+    dxpu_tlp t;
+    (void)state;
+    start(60000);
+    far.step = config_device;
+    configure(DXPU_TLP_CFGRD0, 0x34, 0);
+    configure(DXPU_TLP_CFGRD0, 0x50, 0);
+    configure(DXPU_TLP_CFGWR0, 0x54, 0xfee01000);
+    configure(DXPU_TLP_CFGWR0, 0x5c, 0x31);
+    configure(DXPU_TLP_CFGWR0, 0x50, 0x00810000);
+    no_way = true;
+    interrupt(MSI_FUNCTION, 0xfee01000, 0x31);
+    t = peer_request(DXPU_TLP_MWR, 0);
+    assert_int_equal(peer_submit(&far, &t), DXPU_OK);
+    run_until(interrupt_waits);
+    run_until(far_is_off);
+    assert_int_equal(interrupts, 0);
+    assert_int_equal(the_slot.dma_writes, 0);
+    no_way = false;
+    run_until(write_is_done);
+    assert_int_equal(interrupts, 1);
+    assert_int_equal(the_slot.msis, 1);
+}
+
 /* ==== A device that is not ready ============================================================== */
 
 enum { FOREVER = 1000000 };
@@ -878,6 +921,7 @@ int main(void)
         CASE(test_v10_vendor_id_is_shown_as_not_ready),
         CASE(test_v10_time_is_up),
         CASE(test_v15_only_programmed_interrupts_are_delivered),
+        CASE(test_interrupts_wait_for_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,6 +20,7 @@
 
 enum {
     ACCESSES = 256, /* unanswered at a time */
+    PORTS_MAX = DXPU_VSWITCH_SLOTS_MAX + 2,
     MARGIN_NS = 100000000,
     HOLD_MS_MAX = 2400, /* QEMU breaks off after 5 s: one hold not read, and one not answered */
     ACCESS_BYTES = 64,  /* the largest that a processor makes */
@@ -50,7 +51,12 @@ struct guest {
     control *control;
     guest_access accesses[ACCESSES];
     unsigned next_access;
-    uint64_t deadline_ns;  /* no access in `accesses` is due before */
+    uint64_t deadline_ns; /* no access in `accesses` is due before */
+    struct {
+        uint64_t address;
+        uint32_t data;
+    } owed[PORTS_MAX]; /* interrupts of the switch for which there was no room */
+    unsigned owed_count;
     uint64_t line_address; /* of the first byte in line */
     uint32_t line_bytes;   /* written and not yet sent; 0: none */
     uint8_t line[REQUEST_BYTES];
@@ -193,6 +199,29 @@ static void on_completion(void *user, const dxpu_tlp *cpl, uint64_t request_bits
 
 /* ==== 2  Configuration ======================================================================== */
 
+/* Interrupts that wait for room to the client, each once: a device can leave none to the switch. */
+static void interrupts_owed(guest *g)
+{
+    while (g->owed_count && dxpu_vfu_msi(g->vfu, g->owed[g->owed_count - 1].address,
+                                         g->owed[g->owed_count - 1].data) != DXPU_E_AGAIN)
+        g->owed_count--;
+}
+
+/* No client: nobody to interrupt. */
+static void interrupt(guest *g, uint64_t address, uint32_t data)
+{
+    unsigned i = 0;
+    if (dxpu_vfu_msi(g->vfu, address, data) != DXPU_E_AGAIN)
+        return;
+    while (i < g->owed_count && (g->owed[i].address != address || g->owed[i].data != data))
+        i++;
+    if (i == g->owed_count && i < PORTS_MAX) {
+        g->owed[i].address = address;
+        g->owed[i].data = data;
+        g->owed_count++;
+    }
+}
+
 static void run_actions(guest *g)
 {
     dxpu_vswitch_action act;
@@ -200,7 +229,7 @@ static void run_actions(guest *g)
         guest_slot *s = act.slot ? &g->slots[act.slot - 1] : NULL;
         switch (act.kind) {
         case DXPU_VSWITCH_MSI:
-            (void)dxpu_vfu_msi(g->vfu, act.address, act.data); /* no client: nobody to interrupt */
+            interrupt(g, act.address, act.data);
             break;
         case DXPU_VSWITCH_RESET_ON:
         case DXPU_VSWITCH_RESET_OFF:
@@ -520,6 +549,7 @@ static void on_disconnected(void *user, const char *why)
     guest *g = user;
     fprintf(stderr, "dxpu-host: the guest is gone: %s\n", why);
     accesses_forget(g);
+    g->owed_count = 0;
     machine_reset(g);
 }
 
@@ -537,10 +567,10 @@ static bool on_dma_write(void *user, uint64_t address, const void *data, size_t 
     return dxpu_vfu_dma_write(g->vfu, address, data, bytes) == DXPU_OK;
 }
 
-static void on_msi(void *user, uint64_t address, uint32_t data)
+static bool on_msi(void *user, uint64_t address, uint32_t data)
 {
     guest *g = user;
-    (void)dxpu_vfu_msi(g->vfu, address, data); /* without a guest nobody listens */
+    return dxpu_vfu_msi(g->vfu, address, data) != DXPU_E_AGAIN; /* no guest: nobody listens */
 }
 
 /* As a switch routes it; besides, a request to another slot must have a requester to which its
@@ -660,6 +690,7 @@ static void on_vfu(evutil_socket_t fd, short what, void *user)
     (void)what;
     rc = dxpu_vfu_process(g->vfu);
     line_flush(g); /* nothing is kept while nobody calls */
+    interrupts_owed(g);
     if (rc != DXPU_OK) {
         fprintf(stderr, "dxpu-host: %s: %s\n", g->set->socket, strerror(errno));
         fabric_stop(&g->fabric);

@@ -392,18 +392,19 @@ static void answer_read(guest_slot *s, const dxpu_tlp *req, dxpu_bytes bytes)
     s->dma_reads++;
 }
 
-/* An interrupt message, delivered only when the guest asked for it. */
-static void take_msi(guest_slot *s, const dxpu_tlp *t)
+/* An interrupt message, delivered only when the guest asked for it.  False: it waits, for a lost
+   one would leave a driver waiting. */
+static bool take_msi(guest_slot *s, const dxpu_tlp *t)
 {
     const uint8_t *p = t->payload.ptr;
-    if (!msi_allowed(&s->msi, t)) {
-        s->msis_refused++;
-        return;
-    }
-    s->msis++;
-    s->host->msi(s->host->user, t->address,
-                 (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
-                     (uint32_t)p[3] << 24);
+    bool allowed = msi_allowed(&s->msi, t);
+    if (allowed && !s->host->msi(s->host->user, t->address,
+                                 (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
+                                     (uint32_t)p[3] << 24))
+        return false;
+    s->msis += allowed;
+    s->msis_refused += !allowed;
+    return true;
 }
 
 /* The enabled bytes of one dword, run by run. */
@@ -428,15 +429,15 @@ static bool store(guest_slot *s, const dxpu_tlp *t)
     return s->host->dma_write(s->host->user, t->address + offset, t->payload.ptr + offset, span);
 }
 
-/* False: it waits for another slot. */
+/* False: it waits for another slot, or to interrupt the guest. */
 static bool take_posted(guest_slot *s, const dxpu_tlp *t, dxpu_bytes bytes, uint64_t now)
 {
     int to = t->type == DXPU_TLP_MWR && t->at != 1 ? s->host->route(s->host->user, s->number, t)
                                                    : -DXPU_CPL_UR;
     int sent = to > 0 ? send_to_peer(s, (unsigned)to, t, bytes, now) : PEER_REFUSED;
     if (to == 0 && !t->at && msi_is(t))
-        take_msi(s, t);
-    else if (to == 0 && !t->at && !t->ep && store(s, t))
+        return take_msi(s, t);
+    if (to == 0 && !t->at && !t->ep && store(s, t))
         s->dma_writes++;
     else if (t->type == DXPU_TLP_MSG && s->host->message(s->host->user, s->number, t))
         s->messages++;

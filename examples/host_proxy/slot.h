@@ -27,7 +27,8 @@ typedef struct slot_host {
     /* Copy from or to guest memory; false when a part is not mapped or not for this access. */
     bool (*dma_read)(void *user, uint64_t address, void *data, size_t bytes);
     bool (*dma_write)(void *user, uint64_t address, const void *data, size_t bytes);
-    void (*msi)(void *user, uint64_t address, uint32_t data);
+    /* Interrupt the guest; false: not now, its way is full.  Ask again. */
+    bool (*msi)(void *user, uint64_t address, uint32_t data);
     /* Where a memory request of the device goes: 0 to guest memory, 1.. to that other slot,
        -DXPU_CPL_UR or -DXPU_CPL_CA refused. */
     int (*route)(void *user, unsigned slot, const dxpu_tlp *t);
