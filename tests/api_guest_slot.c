@@ -329,7 +329,8 @@ static bool all_asked_are_taken(void)
     return requests == asked || polls >= 2000;
 }
 
-/* Configuration writes take tags and nobody waits for them: the guest is held before they run out. */
+/* Configuration writes take tags, and nobody waits for them: the guest is held before these run
+   out. */
 static void test_no_request_is_lost_for_want_of_a_tag(void **state)
 {
     static uint8_t data[4];
@@ -735,7 +736,7 @@ static bool write_is_done(void)
     return the_slot.dma_writes == 1;
 }
 
-/* One for which there is no room to the guest is not lost, and what is behind it stays behind it. */
+/* One for which there is no room to the guest is not lost; what is behind it stays behind it. */
 static void test_interrupts_wait_for_room(void **state)
 {
     dxpu_tlp t;

@@ -732,8 +732,8 @@ void slot_down(guest_slot *s, uint64_t now)
         s->dial_ns = now + RETRY_NS;
 }
 
-/* The guest is not read while it waits for this slot; a box that acknowledges and takes nothing must
-   not hold it up for longer than one that is silent. */
+/* The guest is not read while it waits for this slot.  A box that acknowledges and takes nothing
+   must not hold it up for longer than one that is silent. */
 static void bound_congestion(guest_slot *s, uint64_t now)
 {
     if (!s->up || !slot_congested(s)) {
