@@ -482,6 +482,42 @@ static void test_slow_box_is_not_given_up(void **state)
     assert_true(the_slot.up);
 }
 
+static unsigned writes_taken, taken_at_event, events_taken;
+
+static void count_writes(peer *p, uint64_t now)
+{
+    dxpu_tlp t;
+    (void)now;
+    while (p->open && peer_take(p, DXPU_POSTED, &t))
+        writes_taken++;
+}
+
+static bool is_empty(void)
+{
+    return !the_slot.channel;
+}
+
+/* What the guest wrote before is delivered, also what waited for room in the channel. */
+static void test_detach_comes_behind_what_was_sent(void **state)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MWR, 0);
+    unsigned sent = 0;
+    (void)state;
+    start(60000);
+    writes_taken = 0;
+    for (; queue_used(&the_slot.queue, DXPU_POSTED) < READS; sent++) {
+        t = peer_request(DXPU_TLP_MWR, 0);
+        assert_true(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
+    }
+    slot_detach(&the_slot, DXPU_REASON_DETACH);
+    t = peer_request(DXPU_TLP_MWR, 0);
+    assert_false(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
+    far.step = count_writes;
+    run_until(is_empty);
+    assert_int_equal(writes_taken, sent);
+    assert_int_equal(the_slot.last_error, DXPU_E_CLOSED);
+}
+
 static bool is_empty_or_late(void)
 {
     return !the_slot.channel || polls >= 2000;
@@ -504,8 +540,6 @@ static void test_detach_does_not_wait_beyond_hold(void **state)
     assert_null(the_slot.channel);
     assert_int_equal(the_slot.last_reason, DXPU_REASON_DETACH);
 }
-
-static unsigned writes_taken, taken_at_event, events_taken;
 
 static void take_in_order(peer *p, uint64_t now)
 {
@@ -912,6 +946,7 @@ int main(void)
         CASE(test_refused_request_frees_its_tag),
         CASE(test_guest_is_not_held_up_beyond_hold),
         CASE(test_slow_box_is_not_given_up),
+        CASE(test_detach_comes_behind_what_was_sent),
         CASE(test_detach_does_not_wait_beyond_hold),
         CASE(test_d35_event_waits_behind_writes),
         CASE(test_events_without_room_end_the_channel),

@@ -1026,7 +1026,6 @@ void guest_stop(guest *g)
     g->stopping = true;
     for (unsigned i = 0; i < g->set->slots; i++)
         slot_detach(&g->slots[i], DXPU_REASON_DETACH);
-    fabric_close_all(&g->fabric, DXPU_REASON_SHUTDOWN);
 }
 
 void guest_report(const guest *g, report *r)

@@ -196,6 +196,16 @@ static void send_class(guest_slot *s, unsigned cls, uint64_t now)
     }
 }
 
+/* All that waited is submitted: the channel may close behind it. */
+static void close_behind(guest_slot *s)
+{
+    bool waits = queue_peek_event(&s->queue) != NULL;
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+        waits |= queue_first(&s->queue, cls) != NULL;
+    if (!waits)
+        (void)dxpu_channel_close(&s->channel->ch, s->close_reason); /* closing already: fine */
+}
+
 static void send_waiting(guest_slot *s, uint64_t now)
 {
     const dxpu_event *e;
@@ -205,9 +215,11 @@ static void send_waiting(guest_slot *s, uint64_t now)
         send_class(s, DXPU_NONPOSTED, now);
         e = queue_peek_event(&s->queue);
         if (!e || dxpu_channel_submit_event(&s->channel->ch, e) != DXPU_OK)
-            return; /* it waits for room, or for slot_down() */
+            break; /* it waits for room, or for slot_down() */
         queue_pop_event(&s->queue);
     }
+    if (s->channel && s->closing_ns)
+        close_behind(s);
 }
 
 /* Give it a tag, if it needs one, and queue it.  False: it will not be sent (counted). */
@@ -216,7 +228,7 @@ static bool send_now(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now)
     uint8_t bytes[SLOT_TLP_BYTES];
     dxpu_bytes tlp = { bytes, 0 };
     unsigned cls = dxpu_tlp_class(t);
-    bool good = s->up && queue_used(&s->queue, cls) < SLOT_QUEUE;
+    bool good = s->up && !s->closing_ns && queue_used(&s->queue, cls) < SLOT_QUEUE;
     int tag = good && cls == DXPU_NONPOSTED ? dxpu_tags_alloc(&s->tags) : 0;
     if (good && tag >= 0) {
         t->tag = (uint16_t)tag;
@@ -321,7 +333,7 @@ static int send_to_peer(guest_slot *s, unsigned number, const dxpu_tlp *t, dxpu_
     guest_slot *to = s->host->peer(s->host->user, number);
     unsigned cls = dxpu_tlp_class(t);
     uint32_t headers = 0, data, offset, span;
-    if (!to->up)
+    if (!to->up || to->closing_ns)
         return PEER_REFUSED;
     if (!peer_has_room(to, cls))
         return peer_in_time(s, to, cls, now) ? PEER_WAITS : PEER_REFUSED;
@@ -661,8 +673,9 @@ void slot_detach(guest_slot *s, uint8_t reason)
     s->dial_ns = DXPU_NEVER;
     if (!s->channel)
         return;
-    (void)dxpu_channel_close(&s->channel->ch, reason); /* closing already: fine */
+    s->close_reason = reason;
     s->closing_ns = dxpu_udp_now_ns() + hold_ns(s);
+    close_behind(s);
 }
 
 void slot_up(guest_slot *s, uint64_t now)
@@ -760,8 +773,8 @@ void slot_tick(guest_slot *s, uint64_t now)
     probe_step(s, now);
     bound_congestion(s, now);
     if (s->closing_ns && now >= s->closing_ns) { /* a box that takes nothing would never be left */
-        s->closing_ns = 0;
-        dxpu_channel_reset(&s->channel->ch, dxpu_channel_reason(&s->channel->ch));
+        s->closing_ns = DXPU_NEVER;
+        dxpu_channel_reset(&s->channel->ch, s->close_reason);
     }
     if (now >= s->dial_ns)
         dial(s, now);

@@ -71,7 +71,8 @@ typedef struct guest_slot {
     uint32_t attempts;     /* channels in a row that did not come up */
     uint32_t incarnations; /* channels that did */
     uint64_t dial_ns;
-    uint64_t closing_ns; /* when a channel that is to close in order is ended; 0: it is not */
+    uint64_t closing_ns;  /* when a channel that is to close in order is ended; 0: it is not */
+    uint8_t close_reason; /* DXPU_REASON_*, told when all that waits has been submitted */
     dxpu_tags tags;
     dxpu_tag_entry entries[SLOT_TAGS];
     tlp_queue queue;        /* TLPs that wait for room in the channel */
@@ -107,8 +108,8 @@ int slot_attach(guest_slot *s, const dxpu_udp_address *box, unsigned paths, uint
 bool slot_is_at(const guest_slot *s, const dxpu_udp_address *box, unsigned paths);
 /* Do these paths and those of the slot have an address of a box in common? */
 bool slot_reaches(const guest_slot *s, const dxpu_udp_address *box, unsigned paths);
-/* Close the channel in order, which takes the hold time at most; the slot is emptied when it is
-   over, and may then be attached again.
+/* Take no more, and close the channel in order behind all that was sent, which takes the hold time
+   at most; the slot is emptied when it is over, and may then be attached again.
    reason: DXPU_REASON_*, told to the box. */
 void slot_detach(guest_slot *s, uint8_t reason);
 
