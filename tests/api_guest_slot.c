@@ -434,7 +434,7 @@ static bool is_over_or_late(void)
 }
 
 /* A box that acknowledges and takes no writes holds the guest up for the hold time at most. */
-static void test_guest_is_not_held_up_beyond_hold(void **state)
+static void test_v17_guest_is_not_held_up_beyond_hold(void **state)
 {
     (void)state;
     start(300);
@@ -944,7 +944,7 @@ int main(void)
         CASE(test_no_request_is_lost_for_want_of_a_tag),
         CASE(test_full_queue_refuses),
         CASE(test_refused_request_frees_its_tag),
-        CASE(test_guest_is_not_held_up_beyond_hold),
+        CASE(test_v17_guest_is_not_held_up_beyond_hold),
         CASE(test_slow_box_is_not_given_up),
         CASE(test_detach_comes_behind_what_was_sent),
         CASE(test_detach_does_not_wait_beyond_hold),

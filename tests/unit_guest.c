@@ -620,7 +620,7 @@ static uint64_t read_round(void)
 }
 
 /* Wherever a request waits, its access is answered in time, and once. */
-static void test_accesses_are_answered_in_time_and_once(void **state)
+static void test_v17_accesses_are_answered_in_time_and_once(void **state)
 {
     uint64_t first = read_round();
     (void)state;
@@ -674,7 +674,7 @@ int main(void)
         CASE(test_m20_no_room_is_told),
         CASE(test_v12_errors_reach_the_root_port),
         CASE(test_v7_interrupts_wait_for_room),
-        CASE(test_accesses_are_answered_in_time_and_once),
+        CASE(test_v17_accesses_are_answered_in_time_and_once),
         CASE(test_answers_for_another_guest_are_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -139,7 +139,7 @@ static void access_done(guest *g, guest_access *a)
         g->deadline_ns = a->until_ns;
 }
 
-/* Answer what has waited for long enough, be it for the device, for room or for another slot. */
+/* Answer what has waited for long enough, for the device, for room or for another slot (V-17). */
 static void accesses_expire(guest *g, uint64_t now)
 {
     if (now < g->deadline_ns)

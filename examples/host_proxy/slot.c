@@ -746,7 +746,7 @@ void slot_down(guest_slot *s, uint64_t now)
 }
 
 /* The guest is not read while it waits for this slot.  A box that acknowledges and takes nothing
-   must not hold it up for longer than one that is silent. */
+   must not hold it up for longer than one that is silent (V-17). */
 static void bound_congestion(guest_slot *s, uint64_t now)
 {
     if (!s->up || !slot_congested(s)) {
