@@ -560,7 +560,7 @@ static void probe_step(guest_slot *s, uint64_t now)
         s->probe.wait = false;
         s->probe_ns = now + PROBE_RETRY_NS;
     }
-    if (!s->up || !s->probe.running || s->probe.sent || now < s->probe_ns)
+    if (!s->up || s->closing_ns || !s->probe.running || s->probe.sent || now < s->probe_ns)
         return;
     s->probe_ns = 0;
     if (probe_request(&s->probe, &t, data)) {
