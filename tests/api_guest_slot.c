@@ -24,7 +24,8 @@ static guest_slot the_slot;
 static peer far;
 static unsigned silent, answered, polls, requests, good, unsupported, interrupts, shown;
 static uint32_t last_data, last_value;
-static bool visible, master, in_use[READS];
+static bool visible, master, no_way, in_use[READS];
+static unsigned interrupts_waited;
 static bool (*until)(void);
 
 /* ==== The guest =============================================================================== */
@@ -44,12 +45,17 @@ static bool dma_write(void *user, uint64_t address, const void *data, size_t byt
     return address < UNMAPPED;
 }
 
-static void msi(void *user, uint64_t address, uint32_t data)
+static bool msi(void *user, uint64_t address, uint32_t data)
 {
     (void)user;
     (void)address;
+    if (no_way) {
+        interrupts_waited++;
+        return false;
+    }
     interrupts++;
     last_data = data;
+    return true;
 }
 
 static int route(void *user, unsigned number, const dxpu_tlp *t)
@@ -198,7 +204,8 @@ static void start(uint64_t hold_ms)
     dxpu_udp_address here;
     silent = answered = requests = good = unsupported = interrupts = shown = 0;
     master = true;
-    visible = false;
+    visible = no_way = false;
+    interrupts_waited = 0;
     s.hold_ms = hold_ms;
     assert_int_equal(fabric_open(&net, "host", &s, 4, &cb), 0);
     assert_int_equal(slot_init(&the_slot, 1, 1, &the_host, &net), 0);
@@ -315,6 +322,35 @@ static void test_d60_requests_with_untaken_completions_are_contained(void **stat
     assert_int_equal(the_slot.timeouts, 0);
 }
 
+static unsigned asked;
+
+static bool all_asked_are_taken(void)
+{
+    return requests == asked || polls >= 2000;
+}
+
+/* Configuration writes take tags, and nobody waits for them: the guest is held before these run
+   out. */
+static void test_no_request_is_lost_for_want_of_a_tag(void **state)
+{
+    static uint8_t data[4];
+    (void)state;
+    start(60000);
+    far.step = count_requests;
+    for (asked = 0; asked < SLOT_TAGS && !slot_congested(&the_slot); asked++) {
+        dxpu_tlp t = peer_request(DXPU_TLP_CFGWR0, 0);
+        t.address = 0;
+        t.payload.ptr = data;
+        t.payload.len = sizeof data;
+        assert_true(slot_send(&the_slot, &t, READS, dxpu_udp_now_ns()));
+    }
+    assert_in_range(asked, 2, SLOT_TAGS / 2);
+    run_until(all_asked_are_taken);
+    assert_int_equal(requests, asked);
+    assert_true(slot_congested(&the_slot));
+    assert_int_equal(the_slot.dropped, 0);
+}
+
 static bool far_is_off(void)
 {
     return polls >= 50;
@@ -398,7 +434,7 @@ static bool is_over_or_late(void)
 }
 
 /* A box that acknowledges and takes no writes holds the guest up for the hold time at most. */
-static void test_guest_is_not_held_up_beyond_hold(void **state)
+static void test_v17_guest_is_not_held_up_beyond_hold(void **state)
 {
     (void)state;
     start(300);
@@ -447,6 +483,63 @@ static void test_slow_box_is_not_given_up(void **state)
 }
 
 static unsigned writes_taken, taken_at_event, events_taken;
+
+static void count_writes(peer *p, uint64_t now)
+{
+    dxpu_tlp t;
+    (void)now;
+    while (p->open && peer_take(p, DXPU_POSTED, &t))
+        writes_taken++;
+}
+
+static bool is_empty(void)
+{
+    return !the_slot.channel;
+}
+
+/* What the guest wrote before is delivered, also what waited for room in the channel. */
+static void test_detach_comes_behind_what_was_sent(void **state)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MWR, 0);
+    unsigned sent = 0;
+    (void)state;
+    start(60000);
+    writes_taken = 0;
+    for (; queue_used(&the_slot.queue, DXPU_POSTED) < READS; sent++) {
+        t = peer_request(DXPU_TLP_MWR, 0);
+        assert_true(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
+    }
+    slot_detach(&the_slot, DXPU_REASON_DETACH);
+    t = peer_request(DXPU_TLP_MWR, 0);
+    assert_false(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
+    far.step = count_writes;
+    run_until(is_empty);
+    assert_int_equal(writes_taken, sent);
+    assert_int_equal(the_slot.last_error, DXPU_E_CLOSED);
+}
+
+static bool is_empty_or_late(void)
+{
+    return !the_slot.channel || polls >= 2000;
+}
+
+/* What a box does not take cannot be delivered first: the slot is free after the hold time. */
+static void test_detach_does_not_wait_beyond_hold(void **state)
+{
+    (void)state;
+    start(300);
+    for (unsigned i = 0; i < 100; i++) { /* 64 may be sent: the others wait for credit */
+        dxpu_tlp t = peer_request(DXPU_TLP_MWR, 0);
+        assert_true(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
+    }
+    run_until(far_is_off);
+    assert_int_equal(queue_used(&the_slot.queue, DXPU_POSTED), 0);
+    slot_detach(&the_slot, DXPU_REASON_DETACH);
+    assert_non_null(the_slot.channel);
+    run_until(is_empty_or_late);
+    assert_null(the_slot.channel);
+    assert_int_equal(the_slot.last_reason, DXPU_REASON_DETACH);
+}
 
 static void take_in_order(peer *p, uint64_t now)
 {
@@ -667,6 +760,42 @@ static void test_v15_only_programmed_interrupts_are_delivered(void **state)
     assert_int_equal(the_slot.dma_writes, 0);
 }
 
+static bool interrupt_waits(void)
+{
+    return interrupts_waited > 0;
+}
+
+static bool write_is_done(void)
+{
+    return the_slot.dma_writes == 1;
+}
+
+/* One for which there is no room to the guest is not lost; what is behind it stays behind it. */
+static void test_interrupts_wait_for_room(void **state)
+{
+    dxpu_tlp t;
+    (void)state;
+    start(60000);
+    far.step = config_device;
+    configure(DXPU_TLP_CFGRD0, 0x34, 0);
+    configure(DXPU_TLP_CFGRD0, 0x50, 0);
+    configure(DXPU_TLP_CFGWR0, 0x54, 0xfee01000);
+    configure(DXPU_TLP_CFGWR0, 0x5c, 0x31);
+    configure(DXPU_TLP_CFGWR0, 0x50, 0x00810000);
+    no_way = true;
+    interrupt(MSI_FUNCTION, 0xfee01000, 0x31);
+    t = peer_request(DXPU_TLP_MWR, 0);
+    assert_int_equal(peer_submit(&far, &t), DXPU_OK);
+    run_until(interrupt_waits);
+    run_until(far_is_off);
+    assert_int_equal(interrupts, 0);
+    assert_int_equal(the_slot.dma_writes, 0);
+    no_way = false;
+    run_until(write_is_done);
+    assert_int_equal(interrupts, 1);
+    assert_int_equal(the_slot.msis, 1);
+}
+
 /* ==== A device that is not ready ============================================================== */
 
 enum { FOREVER = 1000000 };
@@ -783,12 +912,18 @@ static bool one_silent(void)
     return silent + answered == 1;
 }
 
+/* ... and what was asked of the device at that moment has come back. */
+static bool one_silent_none_waits(void)
+{
+    return one_silent() && the_slot.retry.count == 0;
+}
+
 static void test_v10_time_is_up(void **state)
 {
     (void)state;
     slow_start(300, FOREVER);
     config(DXPU_TLP_CFGRD0, 0, 0);
-    run_until(one_silent);
+    run_until(one_silent_none_waits);
     assert_int_equal(the_slot.retry.count, 0);
     assert_true(crs_sent > 1);
     assert_true(the_slot.up);
@@ -806,10 +941,13 @@ int main(void)
         CASE(test_silent_device_is_timed_out),
         CASE(test_requests_in_flight_are_contained),
         CASE(test_d60_requests_with_untaken_completions_are_contained),
+        CASE(test_no_request_is_lost_for_want_of_a_tag),
         CASE(test_full_queue_refuses),
         CASE(test_refused_request_frees_its_tag),
-        CASE(test_guest_is_not_held_up_beyond_hold),
+        CASE(test_v17_guest_is_not_held_up_beyond_hold),
         CASE(test_slow_box_is_not_given_up),
+        CASE(test_detach_comes_behind_what_was_sent),
+        CASE(test_detach_does_not_wait_beyond_hold),
         CASE(test_d35_event_waits_behind_writes),
         CASE(test_events_without_room_end_the_channel),
         CASE(test_requests_of_the_device_are_answered),
@@ -819,6 +957,7 @@ int main(void)
         CASE(test_v10_vendor_id_is_shown_as_not_ready),
         CASE(test_v10_time_is_up),
         CASE(test_v15_only_programmed_interrupts_are_delivered),
+        CASE(test_interrupts_wait_for_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,11 +53,12 @@ static bool dma_write(void *user, uint64_t address, const void *data, size_t byt
     return address < 0x10000;
 }
 
-static void take_interrupt(void *user, uint64_t address, uint32_t data)
+static bool take_interrupt(void *user, uint64_t address, uint32_t data)
 {
     (void)user;
     (void)address;
     (void)data;
+    return true;
 }
 
 static int route(void *user, unsigned number, const dxpu_tlp *t)

@@ -38,6 +38,9 @@ def files(l):
              for f in (a, b, a + ".2", b + ".2")]
     check("box_files_of_slots_and_namespaces", sizes == [1 << 20] * 4, sizes)
     refused(l, "box_file_in_use", 3, "in use", "--file", b)
+    missing = l.file("slip.img")
+    refused(l, "box_missing_file", 3, "--size", "--file", missing)
+    check("box_missing_file_is_not_made", not os.path.exists(missing))
     check("box_ends_in_order", running.stop() == 0)
     again = box(l, "--file", b)
     again.address()

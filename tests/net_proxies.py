@@ -865,6 +865,8 @@ def options_and_files():
                               ("9=127.0.0.1:4458/1", "--slots"), ("1=127.0.0.1/0", "BOX-SLOT"),
                               ("1=127.0.0.1/1/0", "EPOCH"), ("1=127.0.0.1/1/2x", "EPOCH"),
                               ("1=127.0.0.1/1,1=127.0.0.1/2", "twice"), ("", "--attach"),
+                              ("1=127.0.0.1/1/-1", "EPOCH"),
+                              ("1=127.0.0.1/1/99999999999999999999", "EPOCH"),
                               ("1=[::1]:4458/1", "--listen")):
             wrong = l.run("dxpu-host", "--vfio-user", l.file("s"), "--attach", attach, seconds=10)
             check(wrong.status == 2 and words in wrong.errors() and "--help" in wrong.errors(),

@@ -38,7 +38,7 @@ static sent_tlp sent[SENT_MAX];
 static unsigned count, replies, errors, interrupts;
 static uint64_t last_token;
 static uint8_t last_data[ACCESS_BYTES];
-static bool refuse_all;
+static bool refuse_all, no_way;
 static void (*in_process)(void);
 
 /* ==== The slots =============================================================================== */
@@ -245,6 +245,8 @@ int dxpu_vfu_msi(dxpu_vfu *s, uint64_t address, uint32_t data)
     (void)s;
     (void)address;
     (void)data;
+    if (no_way)
+        return DXPU_E_AGAIN;
     interrupts++;
     return DXPU_OK;
 }
@@ -333,7 +335,7 @@ static int setup(void **state)
         assert_int_equal(dxpu_vswitch_insert(&the.vs, (uint8_t)(i + 1), 4, 16), DXPU_OK);
     }
     enumerate_buses();
-    refuse_all = false;
+    refuse_all = no_way = false;
     return 0;
 }
 
@@ -561,6 +563,32 @@ static void test_v12_errors_reach_the_root_port(void **state)
     assert_int_equal(interrupts, 1);
 }
 
+static void do_nothing(void)
+{
+}
+
+/* An interrupt of a port for which there is no room is sent when there is, and once. */
+static void test_v7_interrupts_wait_for_room(void **state)
+{
+    (void)state;
+    write32(0, ecam(0, 1, 0x84), 0xfee01000); /* MSI, then hot-plug interrupts for presence */
+    write32(0, ecam(0, 1, 0x80), 0x00010000);
+    write32(0, ecam(0, 1, 0x58), 0x01091028);
+    interrupts = 0;
+    no_way = true;
+    on_filled(&the, 1, false);
+    write32(0, ecam(0, 1, 0x58), 0x01091028); /* seen, and there it is again */
+    on_filled(&the, 1, true);
+    in_process = do_nothing;
+    on_vfu(-1, 0, &the);
+    assert_int_equal(interrupts, 0);
+    no_way = false;
+    on_vfu(-1, 0, &the);
+    assert_int_equal(interrupts, 1);
+    on_vfu(-1, 0, &the);
+    assert_int_equal(interrupts, 1);
+}
+
 /* A completion with this dword for a request that went down. */
 static void complete(uint64_t user, uint8_t value)
 {
@@ -592,7 +620,7 @@ static uint64_t read_round(void)
 }
 
 /* Wherever a request waits, its access is answered in time, and once. */
-static void test_accesses_are_answered_in_time_and_once(void **state)
+static void test_v17_accesses_are_answered_in_time_and_once(void **state)
 {
     uint64_t first = read_round();
     (void)state;
@@ -645,7 +673,8 @@ int main(void)
         CASE(test_where_nobody_is),
         CASE(test_m20_no_room_is_told),
         CASE(test_v12_errors_reach_the_root_port),
-        CASE(test_accesses_are_answered_in_time_and_once),
+        CASE(test_v7_interrupts_wait_for_room),
+        CASE(test_v17_accesses_are_answered_in_time_and_once),
         CASE(test_answers_for_another_guest_are_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1867,8 +1867,9 @@ static const char *start_listening(dxpu_vfu *s, const char *path)
     /* the mode of the socket becomes the mode of the file, before anybody can connect */
     if (fchmod(s->listener, (mode_t)s->cfg.mode & 0777) != 0 ||
         bind(s->listener, (struct sockaddr *)&a, sizeof a) != 0)
-        return errno == EADDRINUSE ? "another server uses this socket; stop it or use another path"
-                                   : "cannot make the socket file";
+        return errno == EADDRINUSE
+                   ? "another server or a file is there; stop it or use another path"
+                   : "cannot make the socket file";
     if (lstat(path, &s->path_stat) != 0)
         s->path_stat.st_ino = 0;
     if (listen(s->listener, 4) != 0 || !watch(s, s->listener))

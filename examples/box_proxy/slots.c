@@ -370,7 +370,10 @@ int slots_open(box *b, unsigned count, const device_kind *kind, const device_set
     }
     for (unsigned i = 0; i < count; i++) {
         if (open_slot(b, i, kind, s)) {
-            fprintf(stderr, "dxpu-box: no memory for slot %u; lower --memory or --slots\n", i + 1);
+            fprintf(stderr,
+                    "dxpu-box: no device for slot %u; if nothing else is said, lower --memory or "
+                    "--slots\n",
+                    i + 1);
             return -1;
         }
     }

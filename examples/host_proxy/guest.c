@@ -20,7 +20,9 @@
 
 enum {
     ACCESSES = 256, /* unanswered at a time */
+    PORTS_MAX = DXPU_VSWITCH_SLOTS_MAX + 2,
     MARGIN_NS = 100000000,
+    HOLD_MS_MAX = 2400, /* QEMU breaks off after 5 s: one hold not read, and one not answered */
     ACCESS_BYTES = 64,  /* the largest that a processor makes */
     REQUEST_BYTES = 64, /* of one TLP made from it; PCIe's smallest Read Completion Boundary */
     LINK_SPEED = 4,     /* 16 GT/s */
@@ -49,7 +51,12 @@ struct guest {
     control *control;
     guest_access accesses[ACCESSES];
     unsigned next_access;
-    uint64_t deadline_ns;  /* no access in `accesses` is due before */
+    uint64_t deadline_ns; /* no access in `accesses` is due before */
+    struct {
+        uint64_t address;
+        uint32_t data;
+    } owed[PORTS_MAX]; /* interrupts of the switch for which there was no room */
+    unsigned owed_count;
     uint64_t line_address; /* of the first byte in line */
     uint32_t line_bytes;   /* written and not yet sent; 0: none */
     uint8_t line[REQUEST_BYTES];
@@ -132,7 +139,7 @@ static void access_done(guest *g, guest_access *a)
         g->deadline_ns = a->until_ns;
 }
 
-/* Answer what has waited for long enough, be it for the device, for room or for another slot. */
+/* Answer what has waited for long enough, for the device, for room or for another slot (V-17). */
 static void accesses_expire(guest *g, uint64_t now)
 {
     if (now < g->deadline_ns)
@@ -192,6 +199,29 @@ static void on_completion(void *user, const dxpu_tlp *cpl, uint64_t request_bits
 
 /* ==== 2  Configuration ======================================================================== */
 
+/* Interrupts that wait for room to the client, each once: a device can leave none to the switch. */
+static void interrupts_owed(guest *g)
+{
+    while (g->owed_count && dxpu_vfu_msi(g->vfu, g->owed[g->owed_count - 1].address,
+                                         g->owed[g->owed_count - 1].data) != DXPU_E_AGAIN)
+        g->owed_count--;
+}
+
+/* No client: nobody to interrupt. */
+static void interrupt(guest *g, uint64_t address, uint32_t data)
+{
+    unsigned i = 0;
+    if (dxpu_vfu_msi(g->vfu, address, data) != DXPU_E_AGAIN)
+        return;
+    while (i < g->owed_count && (g->owed[i].address != address || g->owed[i].data != data))
+        i++;
+    if (i == g->owed_count && i < PORTS_MAX) {
+        g->owed[i].address = address;
+        g->owed[i].data = data;
+        g->owed_count++;
+    }
+}
+
 static void run_actions(guest *g)
 {
     dxpu_vswitch_action act;
@@ -199,7 +229,7 @@ static void run_actions(guest *g)
         guest_slot *s = act.slot ? &g->slots[act.slot - 1] : NULL;
         switch (act.kind) {
         case DXPU_VSWITCH_MSI:
-            (void)dxpu_vfu_msi(g->vfu, act.address, act.data); /* no client: nobody to interrupt */
+            interrupt(g, act.address, act.data);
             break;
         case DXPU_VSWITCH_RESET_ON:
         case DXPU_VSWITCH_RESET_OFF:
@@ -519,6 +549,7 @@ static void on_disconnected(void *user, const char *why)
     guest *g = user;
     fprintf(stderr, "dxpu-host: the guest is gone: %s\n", why);
     accesses_forget(g);
+    g->owed_count = 0;
     machine_reset(g);
 }
 
@@ -536,10 +567,10 @@ static bool on_dma_write(void *user, uint64_t address, const void *data, size_t 
     return dxpu_vfu_dma_write(g->vfu, address, data, bytes) == DXPU_OK;
 }
 
-static void on_msi(void *user, uint64_t address, uint32_t data)
+static bool on_msi(void *user, uint64_t address, uint32_t data)
 {
     guest *g = user;
-    (void)dxpu_vfu_msi(g->vfu, address, data); /* without a guest nobody listens */
+    return dxpu_vfu_msi(g->vfu, address, data) != DXPU_E_AGAIN; /* no guest: nobody listens */
 }
 
 /* As a switch routes it; besides, a request to another slot must have a requester to which its
@@ -646,6 +677,7 @@ static void on_tick(void *user, uint64_t now)
     for (unsigned i = 0; i < g->set->slots; i++)
         slot_tick(&g->slots[i], now);
     accesses_expire(g, now);
+    update_pause(g);
     if (g->stopping && !fabric_busy(&g->fabric))
         fabric_stop(&g->fabric);
 }
@@ -658,6 +690,7 @@ static void on_vfu(evutil_socket_t fd, short what, void *user)
     (void)what;
     rc = dxpu_vfu_process(g->vfu);
     line_flush(g); /* nothing is kept while nobody calls */
+    interrupts_owed(g);
     if (rc != DXPU_OK) {
         fprintf(stderr, "dxpu-host: %s: %s\n", g->set->socket, strerror(errno));
         fabric_stop(&g->fabric);
@@ -814,28 +847,39 @@ static int open_switch(guest *g)
 }
 
 typedef struct attachment {
-    unsigned long slot, box_slot;
-    unsigned long long epoch;
+    unsigned long long slot, box_slot, epoch;
     dxpu_udp_address box[DXPU_PATHS_MAX];
     unsigned paths;
 } attachment;
+
+/* Digits and no more; 0 for what is no number or too large.  A sign, or an overflow, would become
+   the highest epoch, above which a box never grants another one. */
+static unsigned long long number_at(char *text, char **end)
+{
+    unsigned long long v = 0;
+    *end = text + strspn(text, "0123456789");
+    errno = 0;
+    if (*end != text)
+        v = strtoull(text, NULL, 10);
+    return errno ? 0 : v;
+}
 
 /* One "N=ADDR:PORT[,ADDR:PORT...]/SLOT[/EPOCH]".  NULL, or what is wrong with it. */
 static const char *parse_attachment(char *text, uint64_t slots, attachment *out)
 {
     char *address = strchr(text, '='), *slot, *epoch, *end;
     out->epoch = 1;
-    out->slot = strtoul(text, &end, 10);
+    out->slot = number_at(text, &end);
     if (!address || end != address || out->slot < 1 || out->slot > slots)
         return "wants SLOT=ADDR:PORT[,ADDR:PORT...]/BOX-SLOT[/EPOCH], and SLOT within --slots";
     slot = strchr(++address, '/');
     if (!slot)
         return "the box's slot is missing: ADDR:PORT/BOX-SLOT";
     *slot++ = 0;
-    out->box_slot = strtoul(slot, &epoch, 10);
+    out->box_slot = number_at(slot, &epoch);
     end = epoch;
     if (*epoch == '/')
-        out->epoch = strtoull(epoch + 1, &end, 10);
+        out->epoch = number_at(epoch + 1, &end);
     if (out->box_slot < 1 || out->box_slot > 0xffff || *end || out->epoch < 1)
         return "BOX-SLOT is 1..65535, EPOCH at least 1";
     return dxpu_udp_parse_list(address, out->box, DXPU_PATHS_MAX, &out->paths);
@@ -958,6 +1002,11 @@ guest *guest_open(const guest_settings *set, const fabric_settings *net)
         guest_close(g);
         return NULL;
     }
+    if (net->hold_ms > HOLD_MS_MAX)
+        fprintf(stderr,
+                "dxpu-host: --hold-ms %llu: QEMU breaks off when an access takes 5 s; use %d or "
+                "less\n",
+                (unsigned long long)net->hold_ms, HOLD_MS_MAX);
     fprintf(stderr, "dxpu-host: %llu slots, waiting for a guest at %s\n",
             (unsigned long long)set->slots, set->socket);
     return g;
@@ -977,7 +1026,6 @@ void guest_stop(guest *g)
     g->stopping = true;
     for (unsigned i = 0; i < g->set->slots; i++)
         slot_detach(&g->slots[i], DXPU_REASON_SHUTDOWN);
-    fabric_close_all(&g->fabric, DXPU_REASON_SHUTDOWN);
 }
 
 void guest_report(const guest *g, report *r)

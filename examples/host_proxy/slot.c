@@ -13,6 +13,7 @@ enum {
     RETRY_NS = 100000000,
     MARGIN_NS = 100000000,
     QUEUE_HIGH = SLOT_QUEUE / 2,
+    REQUESTS_HIGH = SLOT_TAGS / 4,
     QUEUE_PEERS = 128,   /* TLPs of other slots' devices that wait here, a class */
     COMPLETIONS_MAX = 65 /* of the largest read: 64 bytes each */
 };
@@ -195,6 +196,16 @@ static void send_class(guest_slot *s, unsigned cls, uint64_t now)
     }
 }
 
+/* All that waited is submitted: the channel may close behind it. */
+static void close_behind(guest_slot *s)
+{
+    bool waits = queue_peek_event(&s->queue) != NULL;
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+        waits |= queue_first(&s->queue, cls) != NULL;
+    if (!waits)
+        (void)dxpu_channel_close(&s->channel->ch, s->close_reason); /* closing already: fine */
+}
+
 static void send_waiting(guest_slot *s, uint64_t now)
 {
     const dxpu_event *e;
@@ -204,9 +215,11 @@ static void send_waiting(guest_slot *s, uint64_t now)
         send_class(s, DXPU_NONPOSTED, now);
         e = queue_peek_event(&s->queue);
         if (!e || dxpu_channel_submit_event(&s->channel->ch, e) != DXPU_OK)
-            return; /* it waits for room, or for slot_down() */
+            break; /* it waits for room, or for slot_down() */
         queue_pop_event(&s->queue);
     }
+    if (s->channel && s->closing_ns)
+        close_behind(s);
 }
 
 /* Give it a tag, if it needs one, and queue it.  False: it will not be sent (counted). */
@@ -215,7 +228,7 @@ static bool send_now(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now)
     uint8_t bytes[SLOT_TLP_BYTES];
     dxpu_bytes tlp = { bytes, 0 };
     unsigned cls = dxpu_tlp_class(t);
-    bool good = s->up && queue_used(&s->queue, cls) < SLOT_QUEUE;
+    bool good = s->up && !s->closing_ns && queue_used(&s->queue, cls) < SLOT_QUEUE;
     int tag = good && cls == DXPU_NONPOSTED ? dxpu_tags_alloc(&s->tags) : 0;
     if (good && tag >= 0) {
         t->tag = (uint16_t)tag;
@@ -283,11 +296,10 @@ void slot_event(guest_slot *s, uint8_t type, uint8_t flags)
 
 bool slot_congested(const guest_slot *s)
 {
-    for (unsigned cls = DXPU_POSTED; cls <= DXPU_NONPOSTED; cls++) {
-        if (queue_used(&s->queue, cls) - s->peers_waiting[cls] >= QUEUE_HIGH)
-            return true;
-    }
-    return false;
+    uint32_t posted = queue_used(&s->queue, DXPU_POSTED) - s->peers_waiting[DXPU_POSTED];
+    /* without a tag a configuration write would be lost, which nobody waits for */
+    uint32_t asked = queue_used(&s->queue, DXPU_NONPOSTED) + s->tags.in_flight;
+    return posted >= QUEUE_HIGH || asked >= s->peer_requests + REQUESTS_HIGH;
 }
 
 /* ==== 3  Up: to other slots =================================================================== */
@@ -321,7 +333,7 @@ static int send_to_peer(guest_slot *s, unsigned number, const dxpu_tlp *t, dxpu_
     guest_slot *to = s->host->peer(s->host->user, number);
     unsigned cls = dxpu_tlp_class(t);
     uint32_t headers = 0, data, offset, span;
-    if (!to->up)
+    if (!to->up || to->closing_ns)
         return PEER_REFUSED;
     if (!peer_has_room(to, cls))
         return peer_in_time(s, to, cls, now) ? PEER_WAITS : PEER_REFUSED;
@@ -392,18 +404,19 @@ static void answer_read(guest_slot *s, const dxpu_tlp *req, dxpu_bytes bytes)
     s->dma_reads++;
 }
 
-/* An interrupt message, delivered only when the guest asked for it. */
-static void take_msi(guest_slot *s, const dxpu_tlp *t)
+/* An interrupt message, delivered only when the guest asked for it.  False: it waits, for a lost
+   one would leave a driver waiting. */
+static bool take_msi(guest_slot *s, const dxpu_tlp *t)
 {
     const uint8_t *p = t->payload.ptr;
-    if (!msi_allowed(&s->msi, t)) {
-        s->msis_refused++;
-        return;
-    }
-    s->msis++;
-    s->host->msi(s->host->user, t->address,
-                 (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
-                     (uint32_t)p[3] << 24);
+    bool allowed = msi_allowed(&s->msi, t);
+    if (allowed && !s->host->msi(s->host->user, t->address,
+                                 (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
+                                     (uint32_t)p[3] << 24))
+        return false;
+    s->msis += allowed;
+    s->msis_refused += !allowed;
+    return true;
 }
 
 /* The enabled bytes of one dword, run by run. */
@@ -428,15 +441,15 @@ static bool store(guest_slot *s, const dxpu_tlp *t)
     return s->host->dma_write(s->host->user, t->address + offset, t->payload.ptr + offset, span);
 }
 
-/* False: it waits for another slot. */
+/* False: it waits for another slot, or to interrupt the guest. */
 static bool take_posted(guest_slot *s, const dxpu_tlp *t, dxpu_bytes bytes, uint64_t now)
 {
     int to = t->type == DXPU_TLP_MWR && t->at != 1 ? s->host->route(s->host->user, s->number, t)
                                                    : -DXPU_CPL_UR;
     int sent = to > 0 ? send_to_peer(s, (unsigned)to, t, bytes, now) : PEER_REFUSED;
     if (to == 0 && !t->at && msi_is(t))
-        take_msi(s, t);
-    else if (to == 0 && !t->at && !t->ep && store(s, t))
+        return take_msi(s, t);
+    if (to == 0 && !t->at && !t->ep && store(s, t))
         s->dma_writes++;
     else if (t->type == DXPU_TLP_MSG && s->host->message(s->host->user, s->number, t))
         s->messages++;
@@ -547,7 +560,7 @@ static void probe_step(guest_slot *s, uint64_t now)
         s->probe.wait = false;
         s->probe_ns = now + PROBE_RETRY_NS;
     }
-    if (!s->up || !s->probe.running || s->probe.sent || now < s->probe_ns)
+    if (!s->up || s->closing_ns || !s->probe.running || s->probe.sent || now < s->probe_ns)
         return;
     s->probe_ns = 0;
     if (probe_request(&s->probe, &t, data)) {
@@ -658,8 +671,11 @@ void slot_detach(guest_slot *s, uint8_t reason)
 {
     s->attached = false;
     s->dial_ns = DXPU_NEVER;
-    if (s->channel)
-        (void)dxpu_channel_close(&s->channel->ch, reason); /* closing already: fine */
+    if (!s->channel)
+        return;
+    s->close_reason = reason;
+    s->closing_ns = dxpu_udp_now_ns() + hold_ns(s);
+    close_behind(s);
 }
 
 void slot_up(guest_slot *s, uint64_t now)
@@ -712,6 +728,7 @@ void slot_down(guest_slot *s, uint64_t now)
     s->probe.running = false;
     fabric_paths_keep(&s->past, c);
     s->channel = NULL;
+    s->closing_ns = 0;
     contain(s, c);
     s->last_error = error;
     s->last_reason = reason;
@@ -728,8 +745,8 @@ void slot_down(guest_slot *s, uint64_t now)
         s->dial_ns = now + RETRY_NS;
 }
 
-/* The guest is not read while it waits for this slot; a box that acknowledges and takes nothing
-   must not hold it up for longer than one that is silent. */
+/* The guest is not read while it waits for this slot.  A box that acknowledges and takes nothing
+   must not hold it up for longer than one that is silent (V-17). */
 static void bound_congestion(guest_slot *s, uint64_t now)
 {
     if (!s->up || !slot_congested(s)) {
@@ -755,6 +772,10 @@ void slot_tick(guest_slot *s, uint64_t now)
     retry_step(s, now);
     probe_step(s, now);
     bound_congestion(s, now);
+    if (s->closing_ns && now >= s->closing_ns) { /* a box that takes nothing would never be left */
+        s->closing_ns = DXPU_NEVER;
+        dxpu_channel_reset(&s->channel->ch, s->close_reason);
+    }
     if (now >= s->dial_ns)
         dial(s, now);
 }
@@ -764,6 +785,8 @@ uint64_t slot_next_ns(const guest_slot *s)
     uint64_t next = s->up ? dxpu_tags_next_ns(&s->tags) : DXPU_NEVER;
     uint64_t retry_ns = retry_next_ns(&s->retry);
     next = retry_ns < next ? retry_ns : next;
+    if (s->closing_ns && s->closing_ns < next)
+        next = s->closing_ns;
     if (s->congested_ns && s->congested_ns < next)
         next = s->congested_ns;
     if (s->probe.running && s->probe_ns && s->probe_ns < next)

@@ -27,7 +27,8 @@ typedef struct slot_host {
     /* Copy from or to guest memory; false when a part is not mapped or not for this access. */
     bool (*dma_read)(void *user, uint64_t address, void *data, size_t bytes);
     bool (*dma_write)(void *user, uint64_t address, const void *data, size_t bytes);
-    void (*msi)(void *user, uint64_t address, uint32_t data);
+    /* Interrupt the guest; false: not now, its way is full.  Ask again. */
+    bool (*msi)(void *user, uint64_t address, uint32_t data);
     /* Where a memory request of the device goes: 0 to guest memory, 1.. to that other slot,
        -DXPU_CPL_UR or -DXPU_CPL_CA refused. */
     int (*route)(void *user, unsigned slot, const dxpu_tlp *t);
@@ -70,6 +71,8 @@ typedef struct guest_slot {
     uint32_t attempts;     /* channels in a row that did not come up */
     uint32_t incarnations; /* channels that did */
     uint64_t dial_ns;
+    uint64_t closing_ns;  /* when a channel that is to close in order is ended; 0: it is not */
+    uint8_t close_reason; /* DXPU_REASON_*, told when all that waits has been submitted */
     dxpu_tags tags;
     dxpu_tag_entry entries[SLOT_TAGS];
     tlp_queue queue;        /* TLPs that wait for room in the channel */
@@ -105,7 +108,8 @@ int slot_attach(guest_slot *s, const dxpu_udp_address *box, unsigned paths, uint
 bool slot_is_at(const guest_slot *s, const dxpu_udp_address *box, unsigned paths);
 /* Do these paths and those of the slot have an address of a box in common? */
 bool slot_reaches(const guest_slot *s, const dxpu_udp_address *box, unsigned paths);
-/* Close the channel in order; the slot is emptied when it is over, and may then be attached again.
+/* Take no more, and close the channel in order behind all that was sent, which takes the hold time
+   at most; the slot is emptied when it is over, and may then be attached again.
    reason: DXPU_REASON_*, told to the box. */
 void slot_detach(guest_slot *s, uint8_t reason);
 

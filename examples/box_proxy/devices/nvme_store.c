@@ -21,9 +21,10 @@ static int store_fails(nvme_store *s, const char *path, const char *what)
 static int store_open_file(nvme_store *s, const char *path, uint64_t size)
 {
     off_t end;
-    s->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    /* without a size it is one that exists, not a name with a slip in it */
+    s->fd = open(path, O_RDWR | O_CLOEXEC | (size ? O_CREAT : 0), 0600);
     if (s->fd < 0)
-        return store_fails(s, path, "open");
+        return store_fails(s, path, size || errno != ENOENT ? "open" : "give --size to make it");
     if (flock(s->fd, LOCK_EX | LOCK_NB)) /* two controllers on one file would spoil it */
         return store_fails(s, path, "in use");
     end = lseek(s->fd, 0, SEEK_END); /* of a block device as well */
