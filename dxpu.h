@@ -3409,7 +3409,7 @@ DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e)
 enum {
     DXPUI_EVENTS = 16, /* link events on their way, each direction; a power of two */
     DXPUI_BACKOFF_MAX = 16,
-    DXPUI_ACCEPTS = 3,       /* for one open: a forged one is worth little to its sender */
+    DXPUI_ACCEPTS = 3,       /* for one open, which may be forged (D-41) */
     DXPUI_WINDOW_FIRST = 10, /* frames: the initial congestion window, and a burst (P-20, P-26) */
     DXPUI_ACK_FRAMES = 8,    /* an acknowledgement at least so often (section 2 of deliver.md) */
     DXPUI_LIST_EVENT = 3,    /* class field of a list element that is an event */
