@@ -226,7 +226,8 @@ static void on_open(fabric *f, uint8_t *buf, size_t len, const dxpu_udp_path *fr
     int rc;
     if (!f->cb.welcome || dxpu_frame_check_crc(datagram) != DXPU_OK ||
         dxpu_frame_decode(datagram, DXPU_FRAME_CRC_BYTES, &frame) != DXPU_OK ||
-        frame.path >= DXPU_PATHS_MAX || dxpu_offer_decode(frame.body, &offer) != DXPU_OK) {
+        frame.path >= DXPU_PATHS_MAX || dxpu_offer_decode(frame.body, &offer) != DXPU_OK ||
+        len < offer.frame_limit_bytes) { /* P-3: a forged one would bring more than it is */
         f->count.bad_opens++;
         return;
     }
