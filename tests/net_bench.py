@@ -49,6 +49,8 @@ def expected():
         "round-trip-veth": trips["veth"],
         "streams": ["plain stream, messages"]
         + ["%s beside %s" % (name, floor) for name in streams
+           for floor in ("messages", "segments")]
+        + ["write of %d B, processor, beside %s" % (n, floor) for n in (256, 512)
            for floor in ("messages", "segments")],
         "devices": ["devices %d" % n for n in (1, 2, 4, 8)]
         + ["devices %d, %s share" % (n, which) for n in (2, 4, 8)

@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import resource
 import shutil
 import statistics
 import subprocess
@@ -268,13 +269,35 @@ def part_round_trip_veth(table, size):
 
 
 def plain_stream(size):
-    """Megabytes a second of plain messages, and of segments (GSO)."""
+    """Of plain messages, and of segments (GSO): megabytes a second, and processor time in ns of
+    sending and receiving one datagram."""
     done = subprocess.run([program("bench_udp"), "1", str(400 // size.cut), str(PLAIN_BYTES)],
                           capture_output=True, text=True, timeout=60)
     if done.returncode:
         raise RuntimeError("bench_udp: " + done.stderr)
-    one = json.loads(done.stdout)
-    return one["value"], one["baseline"]
+    return [(one["value"], one["baseline"]) for one in map(json.loads, done.stdout.splitlines())]
+
+
+def processor_ns():
+    """What all children that have ended took."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (used.ru_utime + used.ru_stime) * 1e9
+
+
+def stream_costs(table, l, size, plain):
+    """Processor time of a TLP at both proxies together, which other load does not change much; they
+    block, since looking in vain costs time, too."""
+    words = ("--wait", "block", "--json", "--lossless")
+    for payload in (256, 512):
+        begin = processor_ns()
+        ours = demo.turn(l, ("dxpu-box", "--listen", "127.0.0.1:0") + words,
+                         ("dxpu-host", "--box", None, "--quiet", "--load", "write", "--size",
+                          payload, "--count", 100000 // size.cut) + words, 2)
+        a_frame = ours["submitted"] / ours["channel"]["tx_frames"]
+        for name, cost in zip(("messages", "segments"), plain):
+            table.add("write of %d B, processor, beside %s" % (payload, name),
+                      (processor_ns() - begin) / ours["submitted"], cost / a_frame, "ns a TLP",
+                      "plain %s of so many TLPs" % name)
 
 
 def part_streams(table, size):
@@ -287,7 +310,8 @@ def part_streams(table, size):
     length = ("--count", 2000) if size.cut > 1 else ("--seconds", 1)
     with lab.Lab() as l:
         for _ in range(size.rounds):
-            messages, segments = plain_stream(size)
+            (messages, segments), costs = plain_stream(size)
+            stream_costs(table, l, size, costs)
             table.add("plain stream, messages", messages, segments, "MB/s", "segments")
             for name, words in kinds:
                 lossless = ("--lossless",) if "--lossless" in words else ()
