@@ -12,6 +12,7 @@ import platform
 import re
 import resource
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -248,10 +249,10 @@ def round_trips(table, size, transport):
         for _ in range(size.rounds):
             for read in (64, 256):
                 host = t.host("dxpu-host", "--box", None, "--load", "read", "--size", read,
-                              "--count", 20000 // size.cut, "--span", "4K", "--quiet", *t.words,
+                              "--count", 5000 // size.cut, "--span", "4K", "--quiet", *t.words,
                               *BUSY)
                 ours = demo.turn(l, box, host, 2)
-                ping = t.host("dxpu-pingpong", "--to", None, "--count", 20000 // size.cut, "--size",
+                ping = t.host("dxpu-pingpong", "--to", None, "--count", 5000 // size.cut, "--size",
                               ours["tx_frame_bytes"], "--reply", ours["rx_frame_bytes"], *BUSY)
                 plain = demo.turn(l, echo, ping, 2)
                 for percentile in ("p50", "p99", "p99_9"):
@@ -292,7 +293,7 @@ def stream_costs(table, l, size, plain):
         begin = processor_ns()
         ours = demo.turn(l, ("dxpu-box", "--listen", "127.0.0.1:0") + words,
                          ("dxpu-host", "--box", None, "--quiet", "--load", "write", "--size",
-                          payload, "--count", 100000 // size.cut) + words, 2)
+                          payload, "--count", 50000 // size.cut) + words, 2)
         a_frame = ours["submitted"] / ours["channel"]["tx_frames"]
         for name, cost in zip(("messages", "segments"), plain):
             table.add("write of %d B, processor, beside %s" % (payload, name),
@@ -435,8 +436,11 @@ def main():
     parser.add_argument("--only", action="append", choices=sorted(dict(PARTS, **OPTIONAL)),
                         help="this part alone; again for more; `guest` (fio in a guest) and "
                         "`instructions` (callgrind) run only when named")
+    args = parser.parse_args()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, demo.interrupt)
     try:
-        return run(parser.parse_args())
+        return run(args)
     except KeyboardInterrupt:
         print("\ninterrupted")
         return 130
