@@ -11,9 +11,9 @@ PYTHON  = python3
 ARM     = arm-none-eabi-
 VERSION := $(shell sed -n 's/.*DXPU_VERSION  *"\(.*\)".*/\1/p' dxpu.h)
 
-# demo and check install the Debian packages they need when run as root, before anything is built.
+# demo, bench and check install the Debian packages they need as root, before anything is built.
 NEED := $(firstword $(patsubst check-long,check,$(filter check check-long,$(MAKECMDGOALS))) \
-                    $(filter demo,$(MAKECMDGOALS)))
+                    $(patsubst bench,demo,$(filter demo bench,$(MAKECMDGOALS))))
 ifneq ($(if $(NEED),$(shell tests/packages.sh $(NEED) </dev/null >&2 || echo missing)),)
 $(error packages are missing, see above)
 endif
@@ -36,6 +36,7 @@ SRC_dxpu-direct   := examples/demo/direct.c $(wildcard examples/box_proxy/device
                      $(patsubst %,examples/host_proxy/%.c,guest vmd vswitch probe msi queue retry)
 PROGRAMS := $(foreach p,dxpu $(addprefix dxpu-,host box relay pingpong direct),$(if $(SRC_$p),$p))
 C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/sim_*.c))
+BENCHES  := $(sort $(wildcard tests/bench/bench_*.c))
 SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_*.py \
               tests/net_*.py tests/net_*.sh)) \
               $(patsubst %,tests/%.py,cov mutate toc spec run_test fuzz_replay)
@@ -51,7 +52,7 @@ define variant
 $1/%.o: %.c
 	@mkdir -p $$(@D)
 	$$(call say,CC,$$<)$$(CC) $$(BASE) $$(CFLAGS) $2 \
-	  $$(if $$(filter examples/%,$$<),$$(DEFLATE)) -c -o $$@ $$<
+	  $$(if $$(filter examples/% tests/bench/%,$$<),$$(DEFLATE)) -c -o $$@ $$<
 $1/dxpu.o: dxpu.h bindings/zlib/dxpu_zlib.h
 	@mkdir -p $$(@D)
 	$$(call say,CC,$$<)$$(CC) $$(BASE) $$(CFLAGS) $2 $$(DEFLATE) \
@@ -61,7 +62,7 @@ $1/parts.a: $$(PARTS_SRC:%.c=$1/%.o)
 $1/libdxpu.a $1/parts.a:
 	@mkdir -p $$(@D) && rm -f $$@
 	$$(call say,AR,$$@)$$(AR) rcs $$@ $$^
-$$(C_TESTS:%.c=$1/%): $1/%: $1/%.o $1/parts.a $1/libdxpu.a
+$$(patsubst %.c,$1/%,$$(C_TESTS) $$(BENCHES)): $1/%: $1/%.o $1/parts.a $1/libdxpu.a
 	$$(call say,LD,$$@)$$(CC) $$(CFLAGS) $2 -pthread -o $$@ $$^ $$(LIBS) -lcmocka
 $1/replay_%: $1/fuzz/%.o $1/fuzz/fuzz_main.o $1/parts.a $1/libdxpu.a
 	$$(call say,LD,$$@)$$(CC) $$(CFLAGS) $2 -pthread -o $$@ $$^ $$(LIBS)
@@ -84,12 +85,16 @@ $(foreach p,$(PROGRAMS),$(eval $(call program,$p)))
 demo: all
 	$(PYTHON) examples/demo/demo.py
 
+## bench      what a TLP costs, beside its floors: a table, and build/bench.json
+bench: all $(BENCHES:%.c=build/%)
+	$(PYTHON) tests/bench/bench.py --json build/bench.json
+
 ## check      all tests; installs missing Debian packages when run as root
-check: all $(SAN_ALL) $(COV_ALL)
+check: all $(SAN_ALL) $(COV_ALL) $(BENCHES:%.c=build/%)
 	$(PYTHON) tests/run.py --jobs 2 $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
 
 ## check-long check with many more simulation seeds, hot-plug cycles and a cut of 60 s
-check-long: all $(SAN_ALL) $(C_TESTS:%.c=build/%)
+check-long: all $(SAN_ALL) $(C_TESTS:%.c=build/%) $(BENCHES:%.c=build/%)
 	DXPU_SEEDS=1000000 $(PYTHON) tests/run.py --timeout 14400 build/tests/sim_channel
 	DXPU_SEEDS=20000 DXPU_DEPTH=8 DXPU_ROUNDS=2000000 $(PYTHON) tests/run.py --jobs 2 \
 	  --timeout 3600 $(C_TESTS:%.c=build/%) $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
@@ -126,16 +131,13 @@ size ship:
 	ARM=$(ARM) $(PYTHON) tests/build/build.py $@
 
 ## install    header, dxpu.pc, programs and man pages under DESTDIR and PREFIX
-INSTALLED := $(addprefix build/,$(filter dxpu-host dxpu-box dxpu,$(PROGRAMS)))
-MAN := $(wildcard examples/*/*.1)
 install: all
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,include lib/pkgconfig bin share/man/man1)
 	install -m 644 dxpu.h $(DESTDIR)$(PREFIX)/include
 	printf '%s\n' 'Name: dxpu' 'Description: PCIe over datagrams, single-header C library' \
-	  'Version: $(VERSION)' 'Cflags: -I$(PREFIX)/include' \
-	  > $(DESTDIR)$(PREFIX)/lib/pkgconfig/dxpu.pc
-	$(if $(INSTALLED),install -m 755 $(INSTALLED) $(DESTDIR)$(PREFIX)/bin)
-	$(if $(MAN),install -m 644 $(MAN) $(DESTDIR)$(PREFIX)/share/man/man1)
+	  'Version: $(VERSION)' 'Cflags: -I$(PREFIX)/include' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/dxpu.pc
+	install -m 755 $(addprefix build/,dxpu-host dxpu-box dxpu) $(DESTDIR)$(PREFIX)/bin
+	install -m 644 $(wildcard examples/*/*.1) $(DESTDIR)$(PREFIX)/share/man/man1
 
 ## clean      remove build/
 clean:
@@ -143,8 +145,6 @@ clean:
 ## help       this list
 help:
 	@sed -n 's/^## //p' Makefile
-
-.PHONY: all demo check check-long asan cov fuzz fmt toc spec size ship install clean help
-.SECONDARY:
-.DELETE_ON_ERROR:
+.PHONY: all demo bench check check-long asan cov fuzz fmt toc spec size ship install clean help
+.SECONDARY .DELETE_ON_ERROR:
 -include $(shell find build -name '*.d' -type f 2>/dev/null)

@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/udp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -15,20 +16,27 @@
 
 enum { POLL_NS = 100 * 1000, CONTROL_BYTES = 64, ECN_MASK = 3, ECN_CE = 3, ECN_ECT0 = 2 };
 
+/* Segments: the kernel takes datagrams of equal size to one place as one message, carries them
+   through its stack as one, and may hand them over as one; only the last may be shorter. */
+enum { SEGMENTS_MAX = 64, SEGMENTS_BYTES = 65000, JOINED_BYTES = 65536 };
+
 /* One batch of datagrams, one direction. */
 typedef struct batch {
     struct mmsghdr *msgs;
     struct iovec *iov;
     dxpu_udp_address *addr;
-    uint8_t *control; /* CONTROL_BYTES each; receiving only */
-    uint8_t *mem;     /* datagram_bytes each */
+    uint8_t *control; /* CONTROL_BYTES each */
+    uint8_t *mem;     /* room_bytes each */
+    size_t room_bytes;
 } batch;
 
 typedef struct udp_socket {
     int fd;
     dxpu_udp_address local;
     struct event *readable;
-    bool maybe; /* libevent saw it readable since it was last drained */
+    bool maybe;    /* libevent saw it readable since it was last drained */
+    bool segments; /* the kernel takes them */
+    unsigned look; /* messages to ask for: one while they come one by one */
 } udp_socket;
 
 struct dxpu_udp {
@@ -38,8 +46,9 @@ struct dxpu_udp {
     struct event *timer;
     bool own_base, stop, fired;
     batch rx, tx;
+    unsigned rx_written; /* headers that the kernel has written to */
     unsigned tx_used;
-    struct mmsghdr *tx_order;              /* those of one socket, side by side */
+    struct mmsghdr *tx_order;              /* the messages of one socket, side by side */
     unsigned tx_for[DXPU_UDP_SOCKETS_MAX]; /* how many of the batch leave by it */
     uint8_t *tx_socket;                    /* which each leaves by */
     dxpu_udp_counters count;
@@ -185,24 +194,24 @@ static void on_timer(evutil_socket_t fd, short what, void *user)
     ((dxpu_udp *)user)->fired = true;
 }
 
-static bool batch_init(batch *b, const dxpu_udp_config *cfg, bool control)
+static bool batch_init(batch *b, size_t n, size_t room_bytes)
 {
-    size_t n = cfg->batch;
     b->msgs = calloc(n, sizeof *b->msgs);
     b->iov = calloc(n, sizeof *b->iov);
     b->addr = calloc(n, sizeof *b->addr);
-    b->control = control ? calloc(n, CONTROL_BYTES) : NULL;
-    b->mem = calloc(n, cfg->datagram_bytes);
-    if (!b->msgs || !b->iov || !b->addr || !b->mem || (control && !b->control))
+    b->control = calloc(n, CONTROL_BYTES);
+    b->mem = calloc(n, room_bytes);
+    b->room_bytes = room_bytes;
+    if (!b->msgs || !b->iov || !b->addr || !b->mem || !b->control)
         return false;
     for (size_t i = 0; i < n; i++) {
         struct msghdr *h = &b->msgs[i].msg_hdr;
-        b->iov[i].iov_base = b->mem + i * cfg->datagram_bytes;
-        b->iov[i].iov_len = cfg->datagram_bytes;
+        b->iov[i].iov_base = b->mem + i * room_bytes;
+        b->iov[i].iov_len = room_bytes;
         h->msg_iov = &b->iov[i];
         h->msg_iovlen = 1;
         h->msg_name = &b->addr[i].u;
-        h->msg_control = control ? b->control + i * CONTROL_BYTES : NULL;
+        h->msg_control = b->control + i * CONTROL_BYTES;
     }
     return true;
 }
@@ -227,6 +236,7 @@ static void socket_options(int fd, int family, const dxpu_udp_config *cfg)
     int ecn = cfg->ecn_capable ? ECN_ECT0 : 0;
     set_int(fd, SOL_SOCKET, SO_RCVBUF, (int)cfg->buffer_bytes);
     set_int(fd, SOL_SOCKET, SO_SNDBUF, (int)cfg->buffer_bytes);
+    set_int(fd, IPPROTO_UDP, UDP_GRO, 1);
     if (family == AF_INET6) {
         set_int(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
         set_int(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
@@ -237,6 +247,13 @@ static void socket_options(int fd, int family, const dxpu_udp_config *cfg)
         set_int(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
         set_int(fd, IPPROTO_IP, IP_TOS, ecn);
     }
+}
+
+static bool takes_segments(int fd)
+{
+    int size;
+    socklen_t len = sizeof size;
+    return !getsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &size, &len);
 }
 
 static const char *socket_open(dxpu_udp *u, unsigned index)
@@ -257,6 +274,8 @@ static const char *socket_open(dxpu_udp *u, unsigned index)
     if (!s->readable || event_add(s->readable, NULL))
         return "libevent refuses the socket";
     s->maybe = true;
+    s->look = 1;
+    s->segments = takes_segments(s->fd);
     return NULL;
 }
 
@@ -276,9 +295,11 @@ static const char *open_all(dxpu_udp *u)
     u->timer = event_new(u->base, -1, 0, on_timer, u);
     u->tx_order = calloc(u->cfg.batch, sizeof *u->tx_order);
     u->tx_socket = calloc(u->cfg.batch, sizeof *u->tx_socket);
-    if (!u->timer || !u->tx_order || !u->tx_socket || !batch_init(&u->rx, &u->cfg, true) ||
-        !batch_init(&u->tx, &u->cfg, false))
+    if (!u->timer || !u->tx_order || !u->tx_socket ||
+        !batch_init(&u->rx, u->cfg.batch, JOINED_BYTES) ||
+        !batch_init(&u->tx, u->cfg.batch, u->cfg.datagram_bytes))
         return "out of memory";
+    u->rx_written = u->cfg.batch;
     for (unsigned i = 0; i < u->cfg.sockets; i++) {
         const char *why = socket_open(u, i);
         if (why)
@@ -363,38 +384,110 @@ static void count_send_error(dxpu_udp *u, int error)
         u->count.tx_errors++;
 }
 
-static void send_all(dxpu_udp *u, int fd, struct mmsghdr *msgs, unsigned count)
+static void count_sent(dxpu_udp *u, const struct msghdr *h)
+{
+    for (size_t i = 0; i < h->msg_iovlen; i++)
+        u->count.tx_bytes += h->msg_iov[i].iov_len;
+    u->count.tx_datagrams += h->msg_iovlen;
+}
+
+/* The kernel refused a message as such: its datagrams one by one.  Where the first of them goes,
+   this way (a device without checksums, IPsec) takes no segments, ever. */
+static void send_singly(dxpu_udp *u, udp_socket *s, struct msghdr *h)
+{
+    struct iovec *all = h->msg_iov;
+    size_t count = h->msg_iovlen;
+    h->msg_control = NULL;
+    h->msg_controllen = 0;
+    h->msg_iovlen = 1;
+    for (size_t i = 0; i < count; i++) {
+        h->msg_iov = &all[i];
+        if (sendmsg(s->fd, h, MSG_DONTWAIT) < 0) {
+            count_send_error(u, errno);
+            continue;
+        }
+        s->segments &= i > 0;
+        u->count.tx_batches++;
+        count_sent(u, h);
+    }
+}
+
+static void send_refused(dxpu_udp *u, udp_socket *s, struct msghdr *h, int error)
+{
+    if (h->msg_iovlen > 1 && (error == EINVAL || error == EIO || error == EMSGSIZE)) {
+        send_singly(u, s, h);
+        return;
+    }
+    for (size_t i = 0; i < h->msg_iovlen; i++)
+        count_send_error(u, error);
+}
+
+static void send_all(dxpu_udp *u, udp_socket *s, struct mmsghdr *msgs, unsigned count)
 {
     unsigned done = 0;
     while (done < count) {
-        int n = sendmmsg(fd, msgs + done, count - done, MSG_DONTWAIT);
+        int n = sendmmsg(s->fd, msgs + done, count - done, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) { /* the first of the rest was refused; the others may still go */
-            count_send_error(u, errno);
+            send_refused(u, s, &msgs[done].msg_hdr, errno);
             done++;
             continue;
         }
         u->count.tx_batches++;
-        u->count.tx_datagrams += (unsigned)n;
         for (unsigned end = done + (unsigned)n; done < end; done++)
-            u->count.tx_bytes += msgs[done].msg_hdr.msg_iov->iov_len;
+            count_sent(u, &msgs[done].msg_hdr);
     }
+}
+
+/* How many datagrams of the batch, from `i` on, can leave as segments of one message. */
+static unsigned segments_from(const dxpu_udp *u, unsigned i)
+{
+    const struct iovec *v = &u->tx.iov[i];
+    size_t sum = v[0].iov_len;
+    unsigned n = 1;
+    if (!u->sockets[u->tx_socket[i]].segments || !sum)
+        return 1;
+    while (i + n < u->tx_used && n < SEGMENTS_MAX && v[n - 1].iov_len == v[0].iov_len &&
+           v[n].iov_len && v[n].iov_len <= v[0].iov_len && sum + v[n].iov_len <= SEGMENTS_BYTES &&
+           u->tx_socket[i + n] == u->tx_socket[i] &&
+           dxpu_udp_same(&u->tx.addr[i + n], &u->tx.addr[i])) {
+        sum += v[n].iov_len;
+        n++;
+    }
+    return n;
+}
+
+/* The message of `n` datagrams from `i` on. */
+static void make_message(const dxpu_udp *u, unsigned i, unsigned n, struct mmsghdr *m)
+{
+    struct cmsghdr *c;
+    uint16_t size = (uint16_t)u->tx.iov[i].iov_len;
+    *m = u->tx.msgs[i];
+    m->msg_hdr.msg_iovlen = n;
+    m->msg_hdr.msg_controllen = 0;
+    if (n == 1)
+        return;
+    m->msg_hdr.msg_controllen = CMSG_SPACE(sizeof size);
+    c = CMSG_FIRSTHDR(&m->msg_hdr);
+    c->cmsg_level = IPPROTO_UDP;
+    c->cmsg_type = UDP_SEGMENT;
+    c->cmsg_len = CMSG_LEN(sizeof size);
+    memcpy(CMSG_DATA(c), &size, sizeof size);
 }
 
 void dxpu_udp_flush(dxpu_udp *u)
 {
     for (unsigned s = 0; s < u->cfg.sockets; s++) {
-        unsigned n = 0;
-        if (u->tx_for[s] == u->tx_used) { /* the only one: as it stands */
-            send_all(u, u->sockets[s].fd, u->tx.msgs, u->tx_used);
-        } else if (u->tx_for[s]) {
-            for (unsigned i = 0; i < u->tx_used; i++) {
-                if (u->tx_socket[i] == s)
-                    u->tx_order[n++] = u->tx.msgs[i];
-            }
-            send_all(u, u->sockets[s].fd, u->tx_order, n);
+        unsigned count = 0, n;
+        if (!u->tx_for[s])
+            continue;
+        for (unsigned i = 0; i < u->tx_used; i += n) {
+            n = segments_from(u, i);
+            if (u->tx_socket[i] == s)
+                make_message(u, i, n, &u->tx_order[count++]);
         }
+        send_all(u, &u->sockets[s], u->tx_order, count);
         u->tx_for[s] = 0;
     }
     u->tx_used = 0;
@@ -404,7 +497,7 @@ uint8_t *dxpu_udp_room(dxpu_udp *u)
 {
     if (u->tx_used == u->cfg.batch)
         dxpu_udp_flush(u);
-    return u->tx.mem + u->tx_used * u->cfg.datagram_bytes;
+    return u->tx.mem + u->tx_used * u->tx.room_bytes;
 }
 
 void dxpu_udp_commit(dxpu_udp *u, const dxpu_udp_path *to, size_t len)
@@ -419,54 +512,78 @@ void dxpu_udp_commit(dxpu_udp *u, const dxpu_udp_path *to, size_t len)
 
 /* ==== 4  The loop ============================================================================= */
 
-static unsigned ecn_flags(struct msghdr *h)
+/* What the kernel tells of a message: the flags of ingest, and the bytes of each of its datagrams
+   but the last when it has joined several. */
+static unsigned read_control(struct msghdr *h, size_t *segment_bytes)
 {
+    unsigned flags = 0;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
-        int tos = 0;
-        if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) {
-            tos = *CMSG_DATA(c); /* one byte */
-        } else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS) {
-            memcpy(&tos, CMSG_DATA(c), sizeof tos);
-        } else {
-            continue;
-        }
-        return (tos & ECN_MASK) == ECN_CE ? DXPU_RX_ECN_CE : 0u;
+        int value = 0;
+        if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS)
+            value = *CMSG_DATA(c); /* one byte */
+        else
+            memcpy(&value, CMSG_DATA(c), sizeof value);
+        if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO && value > 0)
+            *segment_bytes = (size_t)value;
+        else if (((c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) ||
+                  (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS)) &&
+                 (value & ECN_MASK) == ECN_CE)
+            flags = DXPU_RX_ECN_CE;
     }
-    return 0;
+    return flags;
+}
+
+/* The datagrams of one message. */
+static unsigned deliver(dxpu_udp *u, unsigned index, unsigned i, const dxpu_udp_callbacks *cb)
+{
+    struct msghdr *h = &u->rx.msgs[i].msg_hdr;
+    uint8_t *at = h->msg_iov->iov_base;
+    size_t left = u->rx.msgs[i].msg_len, segment = left, len;
+    unsigned flags = read_control(h, &segment), n = 0;
+    dxpu_udp_path from;
+    from.socket = index;
+    from.remote = u->rx.addr[i];
+    from.remote.len = h->msg_namelen;
+    do {
+        len = left < segment ? left : segment;
+        n++;
+        u->count.rx_datagrams++;
+        u->count.rx_bytes += len;
+        if (len > u->cfg.datagram_bytes)
+            u->count.rx_too_long++;
+        else
+            cb->on_datagram(cb->user, at, len, &from, flags);
+        at += len;
+        left -= len;
+    } while (left);
+    return n;
 }
 
 /* One batch from one socket; the number of datagrams. */
 static unsigned receive(dxpu_udp *u, unsigned index, const dxpu_udp_callbacks *cb)
 {
+    udp_socket *s = &u->sockets[index];
+    unsigned look = s->look, datagrams = 0;
     int n;
-    for (unsigned i = 0; i < u->cfg.batch; i++) {
+    for (unsigned i = 0; i < u->rx_written; i++) {
         u->rx.msgs[i].msg_hdr.msg_namelen = sizeof u->rx.addr[i].u;
         u->rx.msgs[i].msg_hdr.msg_controllen = CONTROL_BYTES;
     }
-    n = recvmmsg(u->sockets[index].fd, u->rx.msgs, u->cfg.batch, MSG_DONTWAIT, NULL);
+    n = recvmmsg(s->fd, u->rx.msgs, look, MSG_DONTWAIT, NULL);
+    u->rx_written = n > 0 ? (unsigned)n : 0;
+    s->maybe = n == (int)look; /* else drained: libevent tells of more */
+    s->look = 1;
     if (n <= 0) {
         if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
             u->count.rx_errors++;
-        u->sockets[index].maybe = false;
         return 0;
     }
     u->count.rx_batches++;
-    u->sockets[index].maybe = n == (int)u->cfg.batch; /* else drained: libevent tells of more */
-    for (int i = 0; i < n; i++) {
-        struct msghdr *h = &u->rx.msgs[i].msg_hdr;
-        dxpu_udp_path from;
-        u->count.rx_datagrams++;
-        u->count.rx_bytes += u->rx.msgs[i].msg_len;
-        if (h->msg_flags & MSG_TRUNC) {
-            u->count.rx_too_long++;
-            continue;
-        }
-        from.socket = index;
-        from.remote = u->rx.addr[i];
-        from.remote.len = h->msg_namelen;
-        cb->on_datagram(cb->user, h->msg_iov->iov_base, u->rx.msgs[i].msg_len, &from, ecn_flags(h));
-    }
-    return (unsigned)n;
+    if (s->maybe)
+        s->look = 2 * look < u->cfg.batch ? 2 * look : u->cfg.batch;
+    for (unsigned i = 0; i < (unsigned)n; i++)
+        datagrams += deliver(u, index, i, cb);
+    return datagrams;
 }
 
 /* Look at every socket once (all when `all`, else those that libevent saw readable). */
@@ -528,12 +645,13 @@ int dxpu_udp_loop(dxpu_udp *u, const dxpu_udp_callbacks *cb)
         now = dxpu_udp_now_ns();
         if (n)
             last = now;
-        if (n || wake || cb->next_ns(cb->user) <= now) {
+        next = n || wake ? 0 : cb->next_ns(cb->user);
+        if (next <= now) {
             cb->run(cb->user, now);
             dxpu_udp_flush(u);
+            next = cb->next_ns(cb->user);
         }
         wake = false;
-        next = cb->next_ns(cb->user);
         if (n || looks_again(u, now, last, next)) {
             if (now - polled >= POLL_NS) { /* signals and timers live on under load */
                 polled = now;

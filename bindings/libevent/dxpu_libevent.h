@@ -64,7 +64,7 @@ typedef struct dxpu_udp_config {
     unsigned sockets; /* 1..DXPU_UDP_SOCKETS_MAX; a second one is a second path's local address */
     unsigned wait;    /* DXPU_UDP_ADAPTIVE.. */
     uint64_t spin_ns; /* [50,000] */
-    unsigned batch;   /* datagrams a system call, 1..1024 [32] */
+    unsigned batch;   /* messages a system call, 1..1024 [32] */
     size_t datagram_bytes;   /* largest one sent or received [2,048] */
     unsigned buffer_bytes;   /* asked for as socket buffers; the kernel may give less [4 MiB] */
     bool ecn_capable;        /* mark what is sent ECT(0): only for a sender that heeds CE [false] */

@@ -350,12 +350,24 @@ static void service(fabric *f, fabric_channel *c, uint64_t now)
         channel_free(f, c);
 }
 
+/* Each channel is the first by turns: who comes first finds the batch empty and the peer idle. */
+static void next_turn(fabric *f)
+{
+    for (unsigned i = 0; i < f->capacity; i++) {
+        f->first = f->first + 1 < f->capacity ? f->first + 1 : 0;
+        if (f->channels[f->first])
+            return;
+    }
+}
+
 static void run(void *user, uint64_t now)
 {
     fabric *f = user;
-    for (unsigned i = 0; i < f->capacity; i++) {
+    next_turn(f);
+    for (unsigned n = 0, i = f->first; n < f->capacity; n++) {
         if (f->channels[i])
             service(f, f->channels[i], now);
+        i = i + 1 < f->capacity ? i + 1 : 0;
     }
     if (f->cb.tick)
         f->cb.tick(f->cb.user, now);

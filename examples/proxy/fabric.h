@@ -89,6 +89,7 @@ typedef struct fabric {
     unsigned capacity;
     uint32_t *free_list; /* indices; oldest freed first */
     unsigned free_head, free_count;
+    unsigned first; /* channel that was served first the last time */
     recorder frames;
     dxpu_counters ended; /* sums over incarnations that are over */
     fabric_counters count;

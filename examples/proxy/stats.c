@@ -112,6 +112,7 @@ void report_histogram(report *r, const char *name, const histogram *h)
     report_real(r, "p50", (double)histogram_percentile(h, 50) / 1000.0);
     report_real(r, "p90", (double)histogram_percentile(h, 90) / 1000.0);
     report_real(r, "p99", (double)histogram_percentile(h, 99) / 1000.0);
+    report_real(r, "p99_9", (double)histogram_percentile(h, 99.9) / 1000.0);
     report_real(r, "max", (double)h->max / 1000.0);
     report_close(r);
 }

@@ -33,7 +33,7 @@ void report_close(report *r);
 void report_number(report *r, const char *name, uint64_t value);
 void report_real(report *r, const char *name, double value);
 void report_text(report *r, const char *name, const char *value); /* no quotes or controls in it */
-/* count, p50, p90, p99, max in microseconds */
+/* count, p50, p90, p99, p99_9, max in microseconds */
 void report_histogram(report *r, const char *name, const histogram *h);
 /* All counters of a channel; text leaves out those that are 0. */
 void report_counters(report *r, const char *name, const dxpu_counters *c);

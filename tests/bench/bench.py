@@ -1,0 +1,450 @@
+#!/usr/bin/env python3
+"""Measures what a TLP costs, each figure beside its floor, and prints a table.
+
+Every round measures a figure and its baseline one after the other; the table has the medians over
+the rounds, the median of the rounds' ratios, and their spread: half of the distance between the
+quartiles, of the median.  A machine that others use as well shows in the spread."""
+# SPDX-License-Identifier: MIT
+import argparse
+import json
+import os
+import platform
+import re
+import resource
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "examples", "demo"))
+import demo  # noqa: E402
+import lab  # noqa: E402
+
+EPILOG = "exit status: 0 measured, 1 a part could not be measured, 2 usage, 130 interrupted"
+BUSY = ("--wait", "busy", "--json")
+PLAIN_BYTES = 1452  # a datagram of the plain streams: what the proxies' frames may have, too
+
+# What is aimed at: a pattern for rows, of which figure, and the least or the most.
+AIMS = (
+    (r"codec (256|4096) B", "ratio", None, 1.5),
+    (r"route (channel|slot|bdf) 4096", "ratio", None, 1.3),
+    (r"route address 4096", "ratio", None, 3),
+    (r"read 64 B, .*, p50", "ratio", None, 1.25),
+    (r"read 64 B, loopback, p50", "value", None, 4.9),
+    (r"write stream .* beside segments", "ratio", 0.8, None),
+    (r"equation1 .*", "ratio", 0.98, 1.02),
+    (r"memory state .*", "ratio", None, 1),
+    (r"fio depth 32", "ratio", 0.8, None),
+)
+
+
+class Skipped(Exception):
+    """A part that cannot be measured here, and why; no failure."""
+
+
+class Row:
+    """One figure and its baseline over the rounds."""
+
+    def __init__(self, name, unit, baseline_name):
+        self.name, self.unit, self.baseline_name = name, unit, baseline_name
+        self.values, self.baselines = [], []
+
+    def add(self, value, baseline):
+        self.values.append(value)
+        self.baselines.append(baseline)
+
+    def figures(self):
+        ratios = [v / b for v, b in zip(self.values, self.baselines) if b]
+        of = ratios or self.values
+        row = {"name": self.name, "unit": self.unit, "rounds": len(self.values),
+               "value": statistics.median(self.values), "spread": spread(of),
+               "baseline_name": self.baseline_name if ratios else None,
+               "baseline": statistics.median(self.baselines) if ratios else None,
+               "ratio": statistics.median(ratios) if ratios else None}
+        row["aims"] = [{"of": of, "least": least, "most": most, "met": met(row[of], least, most)}
+                       for pattern, of, least, most in AIMS
+                       if re.fullmatch(pattern, self.name) and row[of] is not None]
+        return row
+
+
+def met(figure, least, most):
+    return (least is None or figure >= least) and (most is None or figure <= most)
+
+
+def spread(values):
+    if len(values) < 2:
+        return 0.0
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    middle = statistics.median(values)
+    return (high - low) / 2 / middle if middle else 0.0
+
+
+class Table:
+    def __init__(self):
+        self.rows = {}
+
+    def add(self, name, value, baseline, unit, baseline_name):
+        self.rows.setdefault(name, Row(name, unit, baseline_name)).add(value, baseline)
+
+
+def program(name):
+    return os.path.join(lab.BIN, "tests", "bench", name)
+
+
+def c_rows(table, unit, baseline_name, name, *arguments):
+    """Rows of a benchmark in C, as it prints them."""
+    done = subprocess.run([program(name)] + [str(a) for a in arguments], capture_output=True,
+                          text=True, timeout=300)
+    if done.returncode:
+        raise RuntimeError("%s: %s" % (name, done.stderr.strip()[-500:]))
+    for line in done.stdout.splitlines():
+        one = json.loads(line)
+        table.add(one["row"], one["value"], one["baseline"], unit, baseline_name)
+
+
+# ==== In one process ==============================================================================
+
+def part_codec(table, size):
+    c_rows(table, "ns", "copies and CRCs alone", "bench_codec", size.rounds, 20000 // size.cut)
+
+
+def part_instructions(table, size):
+    """Instructions a TLP: what twice as many TLPs cost more."""
+    if not shutil.which("valgrind"):
+        raise Skipped("valgrind is not there")
+    count = 4000 // size.cut
+    for payload in (0, 64, 256, 4096):
+        seen = []
+        for n in (count, 2 * count):
+            with tempfile.TemporaryDirectory() as folder:
+                done = subprocess.run(
+                    ["valgrind", "--tool=callgrind", "--callgrind-out-file=%s/out" % folder,
+                     program("bench_codec"), "1", str(n), str(payload)],
+                    capture_output=True, text=True, timeout=300)
+            found = re.search(r"Collected : (\d+)", done.stderr)
+            if done.returncode or not found:
+                raise RuntimeError(done.stderr.strip()[-500:])
+            seen.append(int(found.group(1)))
+        table.add("instructions codec %d B" % payload, (seen[1] - seen[0]) / count, 0,
+                  "instructions", None)
+
+
+def part_route(table, size):
+    c_rows(table, "ns", "8 entries", "bench_route", size.rounds, 20000 // size.cut)
+
+
+def part_equation(table, size):
+    c_rows(table, "MB/s", "tags or window / round trip", "bench_tags", 1, 200 // size.cut)
+
+
+def part_memory(table, size):
+    c_rows(table, "B", "6 KB + 24 B a frame", "bench_memory")
+    for _ in range(size.rounds):
+        one, many = box_start(1), box_start(512)
+        floor = start("dxpu-pingpong", "--listen", "127.0.0.1:0")
+        table.add("memory box of 512 slots", many[1], one[1], "B", "box of 1 slot")
+        table.add("start-up of a box", one[0], floor[0], "ms", "a program with one UDP socket")
+        table.add("start-up, 512 slots", many[0], floor[0], "ms", "a program with one UDP socket")
+
+
+def box_start(slots):
+    return start("dxpu-box", "--listen", "127.0.0.1:0", "--slots", slots)
+
+
+def start(name, *words):
+    """Milliseconds until it says where it listens, and its resident bytes then."""
+    begin = time.monotonic()
+    popen = subprocess.Popen([os.path.join(lab.BIN, name)] + [str(w) for w in words],
+                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.PIPE, text=True)
+    try:
+        said = popen.stderr.readline()
+        took = (time.monotonic() - begin) * 1e3
+        with open("/proc/%d/status" % popen.pid) as file:
+            resident = int(re.search(r"VmRSS:\s*(\d+)", file.read()).group(1)) << 10
+        if " at " not in said:
+            raise RuntimeError("%s: %s" % (name, said))
+        return took, resident
+    finally:
+        popen.kill()
+        popen.wait()
+        popen.stderr.close()
+
+
+# ==== Through the proxies =========================================================================
+
+class Loopback:
+    """Both ends on this machine's loopback."""
+
+    name = "loopback"
+    words = ()  # options of a proxy that choose this transport
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        pass
+
+    def listen(self):
+        return "127.0.0.1:0"
+
+    def box(self, name, *arguments):
+        return (name,) + arguments
+
+    host = box
+
+
+class Veth(Loopback):
+    """Each end in a network namespace, a pair of veth between them."""
+
+    name = "veth"
+
+    def __enter__(self):
+        if os.geteuid():
+            raise Skipped("network namespaces need root")
+        self.spaces = ["dxpu-bench-%d-%s" % (os.getpid(), end) for end in ("box", "host")]
+        try:
+            for space in self.spaces:
+                self.ip("netns", "add", space)
+            self.ip("-n", self.spaces[0], "link", "add", "wire1", "type", "veth", "peer", "name",
+                    "wire2", "netns", self.spaces[1])
+            for space, link, at in zip(self.spaces, ("wire1", "wire2"), "12"):
+                self.ip("-n", space, "address", "add", "10.79.0.%s/24" % at, "dev", link)
+                self.ip("-n", space, "link", "set", link, "up")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *unused):
+        for space in self.spaces:
+            subprocess.run(["ip", "netns", "delete", space], capture_output=True)
+
+    def ip(self, *words):
+        done = subprocess.run(("ip",) + words, capture_output=True, text=True)
+        if done.returncode:
+            raise Skipped("no network namespaces here: " + done.stderr.strip())
+
+    def listen(self):
+        return "10.79.0.1:0"
+
+    def inside(self, space, name, *arguments):
+        return (shutil.which("ip"), "netns", "exec", space, os.path.join(lab.BIN, name)) + arguments
+
+    def box(self, name, *arguments):
+        return self.inside(self.spaces[0], name, *arguments)
+
+    def host(self, name, *arguments):
+        return self.inside(self.spaces[1], name, *arguments)
+
+
+def round_trips(table, size, transport):
+    with transport() as t, lab.Lab() as l:
+        box = t.box("dxpu-box", "--listen", t.listen(), *t.words, *BUSY)
+        echo = t.box("dxpu-pingpong", "--listen", t.listen(), *BUSY)
+        for _ in range(size.rounds):
+            for read in (64, 256):
+                host = t.host("dxpu-host", "--box", None, "--load", "read", "--size", read,
+                              "--count", 5000 // size.cut, "--span", "4K", "--quiet", *t.words,
+                              *BUSY)
+                ours = demo.turn(l, box, host, 2)
+                ping = t.host("dxpu-pingpong", "--to", None, "--count", 5000 // size.cut, "--size",
+                              ours["tx_frame_bytes"], "--reply", ours["rx_frame_bytes"], *BUSY)
+                plain = demo.turn(l, echo, ping, 2)
+                for percentile in ("p50", "p99", "p99_9"):
+                    table.add("read %d B, %s, %s" % (read, t.name, percentile.replace("_", ".")),
+                              ours["rtt_us"][percentile], plain["rtt_us"][percentile], "us",
+                              "plain datagrams of these sizes")
+
+
+def part_round_trip(table, size):
+    round_trips(table, size, Loopback)
+
+
+def part_round_trip_veth(table, size):
+    round_trips(table, size, Veth)
+
+
+def plain_stream(size):
+    """Of plain messages, and of segments (GSO): megabytes a second, and processor time in ns of
+    sending and receiving one datagram."""
+    done = subprocess.run([program("bench_udp"), "1", str(400 // size.cut), str(PLAIN_BYTES)],
+                          capture_output=True, text=True, timeout=60)
+    if done.returncode:
+        raise RuntimeError("bench_udp: " + done.stderr)
+    return [(one["value"], one["baseline"]) for one in map(json.loads, done.stdout.splitlines())]
+
+
+def processor_ns():
+    """What all children that have ended took."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (used.ru_utime + used.ru_stime) * 1e9
+
+
+def stream_costs(table, l, size, plain):
+    """Processor time of a TLP at both proxies together, which other load does not change much; they
+    block, since looking in vain costs time, too."""
+    words = ("--wait", "block", "--json", "--lossless")
+    for payload in (256, 512):
+        begin = processor_ns()
+        ours = demo.turn(l, ("dxpu-box", "--listen", "127.0.0.1:0") + words,
+                         ("dxpu-host", "--box", None, "--quiet", "--load", "write", "--size",
+                          payload, "--count", 50000 // size.cut) + words, 2)
+        a_frame = ours["submitted"] / ours["channel"]["tx_frames"]
+        for name, cost in zip(("messages", "segments"), plain):
+            table.add("write of %d B, processor, beside %s" % (payload, name),
+                      (processor_ns() - begin) / ours["submitted"], cost / a_frame, "ns a TLP",
+                      "plain %s of so many TLPs" % name)
+
+
+def part_streams(table, size):
+    box = ("dxpu-box", "--listen", "127.0.0.1:0") + BUSY
+    kinds = [("write stream %d B%s" % (n, name), ("--load", "write", "--size", n) + more)
+             for n in (256, 512) for name, more in (("", ()), (", lossless", ("--lossless",)))]
+    kinds += [("read stream %d B, %d tags" % (n, tags),
+               ("--load", "read", "--size", n, "--depth", tags))
+              for n in (256, 512) for tags in (32, 140, 256)]
+    length = ("--count", 2000) if size.cut > 1 else ("--seconds", 1)
+    with lab.Lab() as l:
+        for _ in range(size.rounds):
+            (messages, segments), costs = plain_stream(size)
+            stream_costs(table, l, size, costs)
+            table.add("plain stream, messages", messages, segments, "MB/s", "segments")
+            for name, words in kinds:
+                lossless = ("--lossless",) if "--lossless" in words else ()
+                host = ("dxpu-host", "--box", None, "--quiet") + words + length + BUSY
+                ours = demo.turn(l, box + lossless, host, 2)["megabytes_per_second"]
+                table.add(name + " beside messages", ours, messages, "MB/s", "plain messages")
+                table.add(name + " beside segments", ours, segments, "MB/s", "plain segments")
+
+
+def part_devices(table, size):
+    with lab.Lab() as l:
+        box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--slots", 8, "--memory", "1M",
+                      "--quiet", *BUSY)
+        box.keep_to(0)
+        where, own = box.address(), os.sched_getaffinity(0)
+        try:
+            os.sched_setaffinity(0, {sorted(own)[-1]})  # what is started from here inherits it
+            c_rows(table, "MB/s", "one device, or the fair share", "bench_slots", size.rounds,
+                   max(500 // size.cut, 100), where, 1)
+        finally:
+            os.sched_setaffinity(0, own)
+        box.stop()
+    for name, row in table.rows.items():
+        if name.startswith("devices") and name.endswith("share"):
+            row.unit = "of fair"
+
+
+def part_guest(table, size):
+    """4 KB random reads in a guest, by turns through the fabric and with the model attached."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "figures.json")
+        words = [sys.executable, os.path.join(ROOT, "examples", "demo", "demo.py"), "--json", path]
+        done = subprocess.run(words + (["--fast"] if size.cut > 1 else []), capture_output=True,
+                              text=True, timeout=600)
+        if done.returncode:
+            raise RuntimeError("the demo: " + done.stdout[-500:])
+        with open(path) as file:
+            story = json.load(file)["story"]
+    if size.cut == 1 and "root complex" in story["told_by"]:
+        raise Skipped("no guest")
+    for depth in (1, 32):
+        ours, direct = story["fabric_depth_%d" % depth], story["direct_depth_%d" % depth]
+        table.add("fio depth %d" % depth, ours["iops"], direct["iops"], "IOPS", "attached directly")
+        table.add("fio depth %d, p50" % depth, ours["p50_us"], direct["p50_us"], "us",
+                  "attached directly")
+
+
+PARTS = {"codec": part_codec, "route": part_route, "equation": part_equation,
+         "memory": part_memory, "round-trip": part_round_trip,
+         "round-trip-veth": part_round_trip_veth, "streams": part_streams, "devices": part_devices}
+OPTIONAL = {"instructions": part_instructions, "guest": part_guest}
+
+
+# ==== The table ===================================================================================
+
+def number(value):
+    if value is None:
+        return "-"
+    return "%.0f" % value if abs(value) >= 1000 else "%.4g" % value
+
+
+def aim_text(aims):
+    words = []
+    for aim in aims:
+        limits = [sign + "%g" % aim[key] for key, sign in (("least", ">= "), ("most", "<= "))
+                  if aim[key] is not None]
+        words.append("%s %s %s" % (aim["of"], " and ".join(limits),
+                                   "met" if aim["met"] else "MISSED"))
+    return ", ".join(words)
+
+
+def print_table(rows):
+    line = "%-44s %9s %-12s %9s %7s %7s  %s"
+    print(line % ("figure", "median", "unit", "baseline", "ratio", "spread", "aim"))
+    for row in rows:
+        print(line % (row["name"], number(row["value"]), row["unit"], number(row["baseline"]),
+                      "-" if row["ratio"] is None else "%.2f" % row["ratio"],
+                      "%.0f %%" % (100 * row["spread"]), aim_text(row["aims"])), flush=True)
+
+
+class Size:
+    """How much is measured: all of it, or a trace of everything."""
+
+    def __init__(self, smoke):
+        self.rounds, self.cut = (1, 20) if smoke else (7, 1)
+
+
+def run(args):
+    rows, skipped, broken, begin = [], {}, {}, time.monotonic()
+    for name in args.only or PARTS:
+        table = Table()
+        try:
+            dict(PARTS, **OPTIONAL)[name](table, Size(args.smoke))
+        except Skipped as why:
+            skipped[name] = str(why)
+        except (RuntimeError, OSError, ValueError, KeyError, subprocess.SubprocessError) as why:
+            broken[name] = "%s: %s" % (type(why).__name__, why)
+        figures = [row.figures() for row in table.rows.values()]
+        print("\n%s" % name)
+        print_table(figures)
+        for what, why in (("skipped", skipped.get(name)), ("BROKEN", broken.get(name))):
+            if why:
+                print("%s: %s" % (what, why), flush=True)
+        rows += [dict(part=name, **row) for row in figures]
+    seconds = time.monotonic() - begin
+    print("\n%d figures, %d aims missed, %.0f s" % (
+        len(rows), sum(not aim["met"] for row in rows for aim in row["aims"]), seconds))
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump({"machine": platform.machine(), "cores": len(os.sched_getaffinity(0)),
+                       "kernel": platform.release(), "seconds": seconds, "rows": rows,
+                       "skipped": skipped, "broken": broken}, file, indent=1)
+            file.write("\n")
+    return 1 if broken else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, epilog=EPILOG)
+    parser.add_argument("--json", metavar="FILE", help="all figures, as one JSON object")
+    parser.add_argument("--smoke", action="store_true", help="a trace of everything: no figures")
+    parser.add_argument("--only", action="append", choices=sorted(dict(PARTS, **OPTIONAL)),
+                        help="this part alone; again for more; `guest` (fio in a guest) and "
+                        "`instructions` (callgrind) run only when named")
+    args = parser.parse_args()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, demo.interrupt)
+    try:
+        return run(args)
+    except KeyboardInterrupt:
+        print("\ninterrupted")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
