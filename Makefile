@@ -22,7 +22,7 @@ endif
 say = $(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),,@printf '  %-3s %s\n' $1 $2;)
 BASE = -std=c11 -I. $(patsubst %,-I%,$(wildcard bindings/* examples/proxy)) -MMD -MP -pthread
 DEFLATE := $(shell pkg-config --exists libdeflate 2>/dev/null && echo -DDXPU_ZLIB_USE_LIBDEFLATE=1)
-LIBS = -Wl,--as-needed -levent -lpcap -ljansson $(if $(DEFLATE),-ldeflate) -lpng -lz -lm
+LIBS = -Wl,--as-needed -levent -lpcap -ljansson -lsqlite3 $(if $(DEFLATE),-ldeflate) -lpng -lz -lm
 
 # What is there.  libdxpu.a is dxpu.h through bindings/zlib's CRC; parts.a the other bindings and
 # what the proxies share; each program is the C files of its folder.
