@@ -22,7 +22,7 @@ endif
 say = $(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),,@printf '  %-3s %s\n' $1 $2;)
 BASE = -std=c11 -I. $(patsubst %,-I%,$(wildcard bindings/* examples/proxy)) -MMD -MP -pthread
 DEFLATE := $(shell pkg-config --exists libdeflate 2>/dev/null && echo -DDXPU_ZLIB_USE_LIBDEFLATE=1)
-LIBS = -Wl,--as-needed -levent -lpcap -ljansson $(if $(DEFLATE),-ldeflate) -lpng -lz -lm
+LIBS = -Wl,--as-needed -levent -lpcap -ljansson -lsqlite3 $(if $(DEFLATE),-ldeflate) -lpng -lz -lm
 
 # What is there.  libdxpu.a is dxpu.h through bindings/zlib's CRC; parts.a the other bindings and
 # what the proxies share; each program is the C files of its folder.
@@ -93,11 +93,11 @@ bench: all $(BENCHES:%.c=build/%)
 check: all $(SAN_ALL) $(COV_ALL) $(BENCHES:%.c=build/%)
 	$(PYTHON) tests/run.py --jobs 2 $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
 
-## check-long check with many more simulation seeds, hot-plug cycles and a cut of 60 s
+## check-long check with many more simulation seeds, hot-plug cycles, a large pool, a cut of 60 s
 check-long: all $(SAN_ALL) $(C_TESTS:%.c=build/%) $(BENCHES:%.c=build/%)
 	DXPU_SEEDS=1000000 $(PYTHON) tests/run.py --timeout 14400 build/tests/sim_channel
-	DXPU_SEEDS=20000 DXPU_DEPTH=8 DXPU_ROUNDS=2000000 $(PYTHON) tests/run.py --jobs 2 \
-	  --timeout 3600 $(C_TESTS:%.c=build/%) $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
+	DXPU_SEEDS=20000 DXPU_DEPTH=8 DXPU_ROUNDS=2000000 DXPU_SLOTS=100000 $(PYTHON) tests/run.py \
+	  --jobs 2 --timeout 3600 $(C_TESTS:%.c=build/%) $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
 
 ## asan       C tests only, with address and undefined-behaviour sanitizers
 asan: $(C_TESTS:%.c=build/san/%)

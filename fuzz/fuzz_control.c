@@ -36,6 +36,25 @@ static void check_slots(const dxpu_control_status *st)
     must(n == st->count && rest.len == 0);
 }
 
+static void check_devices(const dxpu_control_register *r)
+{
+    dxpu_bytes rest = r->entries;
+    dxpu_control_device d, back;
+    unsigned n = 0;
+    while (dxpu_control_device_next(r, &rest, &d)) {
+        uint8_t bytes[DXPU_CONTROL_DEVICE_BYTES];
+        dxpu_control_register own = *r;
+        dxpu_bytes one = { bytes, sizeof bytes };
+        own.entry_bytes = sizeof bytes;
+        dxpu_control_device_encode(&d, bytes);
+        must(dxpu_control_device_next(&own, &one, &back));
+        must(memcmp(&d, &back, sizeof d) == 0);
+        must(strlen(d.model) < sizeof d.model && strlen(d.serial) < sizeof d.serial);
+        n++;
+    }
+    must(n == r->count && rest.len == 0);
+}
+
 static void check(const dxpu_control_frame *f)
 {
     uint8_t first[ROOM], second[ROOM];
@@ -47,6 +66,8 @@ static void check(const dxpu_control_frame *f)
     must(m.type == f->type && m.request == f->request);
     if (m.type == DXPU_CONTROL_STATUS)
         check_slots(&m.u.status);
+    if (m.type == DXPU_CONTROL_REGISTER)
+        check_devices(&m.u.reg);
     if (m.type == DXPU_CONTROL_PICTURE) /* what a reader copies lies in the body and the picture */
         must(m.u.picture.png.len && m.u.picture.png.len <= f->body.len &&
              m.u.picture.offset + m.u.picture.png.len <= m.u.picture.total);

@@ -50,6 +50,37 @@ static const uint8_t picture_bytes[] = {
     0x00, 0x00, 0x12, 0x34, 0x00, 0x00, 0x00, 0x03, 'p',  'n',  'g',
 };
 
+static const uint8_t node_bytes[] = {
+    0x44, 0x58, 0x43, 0x54, 0x01, 0x00, 0x00, 0x21, 0x00, 0x00, 0x00, 0x08,
+    0x00, 0x00, 0x00, 0x08, 0x00, 0x00, 0x01, 0x02, 0x00, 0x00, 0x03, 0xe8,
+};
+static const uint8_t bind_bytes[] = {
+    0x44, 0x58, 0x43, 0x54, 0x01, 0x00, 0x00, 0x22, 0x00, 0x00, 0x00, 0x10, 0x00, 0x00, 0x00, 0x09,
+    0x00, 0x05, 0x00, 0x06, 0x00, 0x00, 0x00, 0x07, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x0a,
+};
+static const uint8_t unbind_bytes[] = {
+    0x44, 0x58, 0x43, 0x54, 0x01, 0x00, 0x00, 0x23, 0x00, 0x00, 0x00, 0x0c, 0x00, 0x00,
+    0x00, 0x0a, 0x00, 0x05, 0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x0a,
+};
+static const uint8_t drain_bytes[] = {
+    0x44, 0x58, 0x43, 0x54, 0x01, 0x00, 0x00, 0x24, 0x00, 0x00,
+    0x00, 0x04, 0x00, 0x00, 0x00, 0x0b, 0x00, 0x05, 0x01, 0x00,
+};
+static const uint8_t reset_bytes[] = {
+    0x44, 0x58, 0x43, 0x54, 0x01, 0x00, 0x00, 0x25, 0x00, 0x00, 0x00, 0x0c, 0x00, 0x00,
+    0x00, 0x0c, 0x00, 0x05, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x0a,
+};
+static const uint8_t heartbeat_bytes[] = {
+    0x44, 0x58, 0x43, 0x54, 0x01, 0x00, 0x00, 0x26, 0x00, 0x00, 0x00, 0x0c, 0x00, 0x00,
+    0x00, 0x0d, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x00, 0x00, 0x00, 0x03,
+};
+static const uint8_t register_bytes[] = {
+    0x44, 0x58, 0x43, 0x54, 0x01, 0x00, 0x00, 0x20, 0x00, 0x00, 0x00, 0x28, 0x00, 0x00,
+    0x00, 0x0e, 0x02, 0x00, 0x00, 0x09, 0x00, 0x0a, 0x00, 0x00, 0x00, 0x68, 0x00, 0x00,
+    0x00, 0x00, 0x01, 0x02, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x00, 0x00,
+    0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x0f,
+};
+
 typedef struct example {
     const uint8_t *bytes;
     size_t len;
@@ -63,6 +94,13 @@ static const example examples[] = {
     { ask_bytes, sizeof ask_bytes },
     { screenshot_bytes, sizeof screenshot_bytes },
     { picture_bytes, sizeof picture_bytes },
+    { node_bytes, sizeof node_bytes },
+    { bind_bytes, sizeof bind_bytes },
+    { unbind_bytes, sizeof unbind_bytes },
+    { drain_bytes, sizeof drain_bytes },
+    { reset_bytes, sizeof reset_bytes },
+    { heartbeat_bytes, sizeof heartbeat_bytes },
+    { register_bytes, sizeof register_bytes },
 };
 enum { EXAMPLES = sizeof examples / sizeof examples[0] };
 
@@ -161,6 +199,28 @@ static void test_m1_examples_decode(void **state)
     assert_int_equal(m[7].u.picture.slot, 5);
     assert_int_equal(m[7].u.picture.total, 0x10000);
     assert_int_equal(m[7].u.picture.offset, 0x1234);
+    assert_int_equal(m[8].u.node.node, 0x102);
+    assert_int_equal(m[8].u.node.heartbeat_ms, 1000);
+    assert_int_equal(m[9].u.bind.slot, 5);
+    assert_int_equal(m[9].u.bind.host_slot, 6);
+    assert_int_equal(m[9].u.bind.host_node, 7);
+    assert_int_equal(m[9].u.bind.epoch, 10);
+    assert_int_equal(m[10].u.unbind.slot, 5);
+    assert_true(m[10].u.unbind.keep);
+    assert_int_equal(m[10].u.unbind.epoch, 10);
+    assert_int_equal(m[11].u.drain.slot, 5);
+    assert_true(m[11].u.drain.on);
+    assert_int_equal(m[12].u.reset.slot, 5);
+    assert_int_equal(m[12].u.reset.epoch, 10);
+    assert_true(m[13].u.heartbeat.instance == 0x1122334455667788u);
+    assert_int_equal(m[13].u.heartbeat.changes, 3);
+    assert_int_equal(m[14].u.reg.role, DXPU_CONTROL_ROLE_BOX);
+    assert_int_equal(m[14].u.reg.total, 9);
+    assert_int_equal(m[14].u.reg.first, 10);
+    assert_int_equal(m[14].u.reg.count, 0);
+    assert_int_equal(m[14].u.reg.node, 0x102);
+    assert_true(m[14].u.reg.instance == 0x1122334455667788u);
+    assert_int_equal(m[14].u.reg.identity[15], 15);
 }
 
 static void test_m9_encode_is_decode_backwards(void **state)
@@ -391,7 +451,7 @@ static void test_m10_types(void **state)
         else
             assert_string_equal(dxpu_control_type_name(type), "unknown");
     }
-    assert_int_equal(known, 9);
+    assert_int_equal(known, 16);
     fresh(); /* the stream goes on behind an unknown one: type is ffffh now */
     assert_int_equal(take(bytes, sizeof bytes), DXPU_OK);
     assert_true(frame.type & DXPU_CONTROL_IGNORABLE);
@@ -745,10 +805,201 @@ static void test_encode_refuses(void **state)
     assert_int_equal(dxpu_control_encode(&m, out, sizeof out, &len), DXPU_E_ARG);
 }
 
+/* ---- Of a manager ---- */
+
+enum { NODE = 8, BIND, UNBIND, DRAIN, RESET, HEARTBEAT, REGISTER };
+
+/* M-42, M-44, M-45, M-46, M-47 */
+static void test_m44_ranges(void **state)
+{
+    static const struct {
+        unsigned example, at;
+        uint8_t value;
+        int want;
+    } rows[] = {
+        { BIND, 17, 0, DXPU_E_RECORD },     { BIND, 19, 0, DXPU_E_RECORD },
+        { BIND, 23, 0, DXPU_E_RECORD },     { BIND, 31, 0, DXPU_E_RECORD },
+        { UNBIND, 17, 0, DXPU_E_RECORD },   { UNBIND, 27, 0, DXPU_E_RECORD },
+        { UNBIND, 18, 0, DXPU_OK },         { UNBIND, 18, 2, DXPU_E_RECORD },
+        { UNBIND, 18, 255, DXPU_E_RECORD }, { DRAIN, 17, 0, DXPU_OK },
+        { DRAIN, 18, 0, DXPU_OK },          { DRAIN, 18, 2, DXPU_E_RECORD },
+        { RESET, 17, 0, DXPU_E_RECORD },    { RESET, 27, 0, DXPU_OK },
+    };
+    uint8_t zero[sizeof heartbeat_bytes];
+    dxpu_control m;
+    (void)state;
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_int_equal(changed(&examples[rows[i].example], rows[i].at, rows[i].value),
+                         rows[i].want);
+    memcpy(zero, heartbeat_bytes, sizeof zero); /* M-47 */
+    memset(zero + HEADER, 0, 8);
+    assert_int_equal(decode(zero, sizeof zero, &m), DXPU_E_RECORD);
+    memcpy(zero, node_bytes, sizeof node_bytes); /* M-42 */
+    memset(zero + HEADER, 0, 4);
+    assert_int_equal(decode(zero, sizeof node_bytes, &m), DXPU_E_RECORD);
+    memcpy(zero, node_bytes, sizeof node_bytes);
+    memset(zero + HEADER + 4, 0, 4);
+    assert_int_equal(decode(zero, sizeof node_bytes, &m), DXPU_E_RECORD);
+    assert_int_equal(decode(unbind_bytes, sizeof unbind_bytes, &m), DXPU_OK); /* M-44 */
+    assert_true(m.u.unbind.keep);
+}
+
+static void test_m43_bind_zeros(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 16; i++)
+        assert_int_equal(changed(&examples[BIND], HEADER + i, 0),
+                         i == 1 || i == 3 || i == 7 || i == 15 ? DXPU_E_RECORD : DXPU_OK);
+}
+
+static dxpu_control_device full_device(unsigned number)
+{
+    dxpu_control_device d;
+    memset(&d, 0, sizeof d);
+    d.number = (uint16_t)number;
+    d.state = DXPU_CONTROL_SLOT_HELD;
+    d.health = DXPU_CONTROL_HEALTH_GOOD;
+    d.vendor = 0x10de;
+    d.device = 0x20b0;
+    d.class_code = 0x030200;
+    d.group = 0x01020304;
+    d.epoch = 0x1122334455667788u;
+    d.epoch_seen = 0x1122334455667789u;
+    d.peer_node = 0x0a0b0c0d;
+    d.peer_slot = 0x0506;
+    memcpy(d.model, "A100-SXM4", 10);
+    memcpy(d.serial, "0123456789012345678901234567890", 32);
+    return d;
+}
+
+/* `count` slots from the third of ten on, each `extra` bytes longer than known. */
+static size_t make_register(uint8_t *out, unsigned count, unsigned extra)
+{
+    static uint8_t entries[4096];
+    unsigned each = DXPU_CONTROL_DEVICE_BYTES + extra;
+    dxpu_control m;
+    size_t len = 0;
+    memset(entries, 0xee, sizeof entries);
+    for (unsigned i = 0; i < count; i++) {
+        dxpu_control_device d = full_device(i + 3);
+        dxpu_control_device_encode(&d, entries + i * each);
+    }
+    memset(&m, 0, sizeof m);
+    m.type = DXPU_CONTROL_REGISTER;
+    m.u.reg.role = DXPU_CONTROL_ROLE_BOX;
+    m.u.reg.total = 10;
+    m.u.reg.first = 3;
+    m.u.reg.count = (uint16_t)count;
+    m.u.reg.entry_bytes = (uint16_t)each;
+    m.u.reg.instance = 1;
+    m.u.reg.identity[3] = 1;
+    m.u.reg.entries.ptr = entries;
+    m.u.reg.entries.len = (size_t)count * each;
+    assert_int_equal(dxpu_control_encode(&m, out, 4096, &len), DXPU_OK);
+    assert_int_equal(len, HEADER + 40 + count * each);
+    m.u.reg.entries.len++; /* not what count says */
+    size_t none = 0;
+    assert_int_equal(dxpu_control_encode(&m, out + len, 4096 - len, &none), DXPU_E_ARG);
+    return len;
+}
+
+static void test_m40_register(void **state)
+{
+    static uint8_t bytes[8192];
+    (void)state;
+    for (unsigned extra = 0; extra <= 8; extra += 8) {
+        dxpu_control m;
+        dxpu_control_device d;
+        size_t len = make_register(bytes, 4, extra);
+        unsigned n = 0;
+        fresh();
+        assert_int_equal(take(bytes, len), DXPU_OK);
+        assert_int_equal(dxpu_control_decode(&frame, &m), DXPU_OK);
+        for (dxpu_bytes e = m.u.reg.entries; dxpu_control_device_next(&m.u.reg, &e, &d); n++) {
+            dxpu_control_device want = full_device(n + 3);
+            assert_memory_equal(&d, &want, sizeof d);
+        }
+        assert_int_equal(n, 4);
+        for (size_t cut = HEADER; cut < len; cut++)
+            assert_int_equal(decode(bytes, cut, &m), DXPU_E_SHORT);
+        assert_int_equal(decode(bytes, len + 100, &m), DXPU_OK); /* M-6 */
+        assert_int_equal(m.u.reg.entries.len, 4 * (DXPU_CONTROL_DEVICE_BYTES + extra));
+    }
+}
+
+static void test_m40_register_ranges(void **state)
+{
+    static const struct {
+        uint16_t total, first, count, entry_bytes;
+        int want;
+    } rows[] = {
+        { 10, 3, 4, 104, DXPU_OK },       { 6, 3, 4, 104, DXPU_OK },
+        { 5, 3, 4, 104, DXPU_E_RECORD },  { 10, 0, 4, 104, DXPU_E_RECORD },
+        { 10, 11, 0, 104, DXPU_OK },      { 10, 12, 0, 104, DXPU_E_RECORD },
+        { 10, 3, 4, 103, DXPU_E_RECORD }, { 10, 3, 4, 105, DXPU_E_SHORT },
+        { 10, 3, 5, 104, DXPU_E_SHORT },  { 65535, 1, 65535, 65535, DXPU_E_SHORT },
+    };
+    static uint8_t bytes[8192];
+    size_t len = make_register(bytes, 4, 0);
+    dxpu_control m;
+    (void)state;
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        dxpui_ctl_put16(bytes + HEADER + 2, rows[i].total);
+        dxpui_ctl_put16(bytes + HEADER + 4, rows[i].first);
+        dxpui_ctl_put16(bytes + HEADER + 6, rows[i].count);
+        dxpui_ctl_put16(bytes + HEADER + 8, rows[i].entry_bytes);
+        assert_int_equal(decode(bytes, len, &m), rows[i].want);
+    }
+    for (unsigned role = 0; role < 256; role++)
+        assert_int_equal(changed(&examples[REGISTER], HEADER, (uint8_t)role),
+                         role == 1 || role == 2 ? DXPU_OK : DXPU_E_RECORD);
+    assert_int_equal(changed(&examples[REGISTER], HEADER + 39, 0), DXPU_E_RECORD); /* identity */
+    len = make_register(bytes, 4, 0);
+    memset(bytes + HEADER + 16, 0, 8); /* instance */
+    assert_int_equal(decode(bytes, len, &m), DXPU_E_RECORD);
+}
+
+static void test_m41_unknown_in_a_device(void **state)
+{
+    static uint8_t bytes[4096];
+    size_t len = make_register(bytes, 1, 0);
+    uint8_t *entry = bytes + HEADER + 40;
+    dxpu_control m;
+    dxpu_control_device d;
+    (void)state;
+    entry[2] = entry[3] = 0xff;
+    memset(entry + 40, 0xff, 32); /* a word that nothing ends */
+    fresh();
+    assert_int_equal(take(bytes, len), DXPU_OK);
+    assert_int_equal(dxpu_control_decode(&frame, &m), DXPU_OK);
+    dxpu_bytes e = m.u.reg.entries;
+    assert_true(dxpu_control_device_next(&m.u.reg, &e, &d));
+    assert_string_equal(dxpu_control_state_name(d.state), "unknown");
+    assert_string_equal(d.model, "???????????????????????????????");
+    assert_false(dxpu_control_device_next(&m.u.reg, &e, &d));
+}
+
+static void test_m41_device_bytes(void **state)
+{
+    static const uint8_t head[40] = {
+        0x00, 0x03, 0x04, 0x01, 0x10, 0xde, 0x20, 0xb0, 0x00, 0x03, 0x02, 0x00, 0x01, 0x02,
+        0x03, 0x04, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x11, 0x22, 0x33, 0x44,
+        0x55, 0x66, 0x77, 0x89, 0x0a, 0x0b, 0x0c, 0x0d, 0x05, 0x06, 0x00, 0x00,
+    };
+    uint8_t out[DXPU_CONTROL_DEVICE_BYTES];
+    dxpu_control_device d = full_device(3);
+    (void)state;
+    dxpu_control_device_encode(&d, out);
+    assert_memory_equal(out, head, sizeof head);
+    assert_memory_equal(out + 40, "A100-SXM4\0\0", 11);
+    assert_memory_equal(out + 72, "0123456789012345678901234567890", 32);
+}
+
 static void test_names(void **state)
 {
     (void)state;
     assert_string_equal(dxpu_control_type_name(DXPU_CONTROL_ATTACH), "attach");
+    assert_string_equal(dxpu_control_type_name(DXPU_CONTROL_HEARTBEAT), "heartbeat");
     for (unsigned i = 0; i < DXPU_CONTROL_CODE_END; i++) {
         const char *text = dxpu_control_code_text(i);
         assert_string_not_equal(dxpu_control_code_name(i), "unknown");
@@ -850,6 +1101,12 @@ int main(void)
         cmocka_unit_test(test_m23_largest_piece),
         cmocka_unit_test(test_m21_unknown_in_a_slot),
         cmocka_unit_test(test_encode_refuses),
+        cmocka_unit_test(test_m40_register),
+        cmocka_unit_test(test_m40_register_ranges),
+        cmocka_unit_test(test_m41_device_bytes),
+        cmocka_unit_test(test_m41_unknown_in_a_device),
+        cmocka_unit_test(test_m44_ranges),
+        cmocka_unit_test(test_m43_bind_zeros),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_hostile_streams),
     };

@@ -40,7 +40,8 @@ enum {
     DXPU_CONTROL_PICTURE_MAX = 1 << 26,  /* bytes of a whole picture (M-23) */
     DXPU_CONTROL_PIECE_MAX = 65536 - 16, /* of it in one message */
     DXPU_CONTROL_PATHS_MAX = 8,          /* addresses of a box in an attach */
-    DXPU_CONTROL_SLOT_BYTES = 168        /* of one slot in a status */
+    DXPU_CONTROL_SLOT_BYTES = 168,       /* of one slot in a status */
+    DXPU_CONTROL_DEVICE_BYTES = 104      /* of one slot in a register */
 };
 
 #ifdef __cplusplus
@@ -49,7 +50,7 @@ extern "C" {
 
 /* ==== 2  Words ================================================================================ */
 
-/* Message types (M-10).  0x0020..0x7fff are kept for a manager's; DXPU_CONTROL_IGNORABLE is set in
+/* Message types (M-10).  Those from REGISTER on are a manager's; DXPU_CONTROL_IGNORABLE is set in
    those that a receiver may drop when it does not know them. */
 #define DXPU_CONTROL_TYPES(X)                                                                      \
     X(HELLO, 0x0001, "hello")                                                                      \
@@ -60,7 +61,14 @@ extern "C" {
     X(ASK, 0x0012, "ask")                                                                          \
     X(STATUS, 0x0013, "status")                                                                    \
     X(SCREENSHOT, 0x0014, "screenshot")                                                            \
-    X(PICTURE, 0x0015, "picture")
+    X(PICTURE, 0x0015, "picture")                                                                  \
+    X(REGISTER, 0x0020, "register")                                                                \
+    X(NODE, 0x0021, "node")                                                                        \
+    X(BIND, 0x0022, "bind")                                                                        \
+    X(UNBIND, 0x0023, "unbind")                                                                    \
+    X(DRAIN, 0x0024, "drain")                                                                      \
+    X(RESET, 0x0025, "reset")                                                                      \
+    X(HEARTBEAT, 0x0026, "heartbeat")
 #define DXPUI_CTL_TYPE(name, value, text) DXPU_CONTROL_##name = (value),
 enum { DXPU_CONTROL_TYPES(DXPUI_CTL_TYPE) DXPU_CONTROL_IGNORABLE = 0x8000 };
 #undef DXPUI_CTL_TYPE
@@ -86,6 +94,13 @@ enum {
 #define DXPUI_CTL_STATE(name, value, text) DXPU_CONTROL_SLOT_##name = (value),
 enum { DXPU_CONTROL_STATES(DXPUI_CTL_STATE) DXPU_CONTROL_SLOT_END };
 #undef DXPUI_CTL_STATE
+
+/* How the device of a slot is (register, M-41). */
+enum {
+    DXPU_CONTROL_HEALTH_NONE = 0, /* there is none */
+    DXPU_CONTROL_HEALTH_GOOD = 1,
+    DXPU_CONTROL_HEALTH_BROKEN = 2
+};
 
 /* Why a request was refused (error), or a slot cannot be shown (status).  The text tells the
    remedy. */
@@ -195,6 +210,70 @@ typedef struct dxpu_control_picture {
     dxpu_bytes png;  /* 1..DXPU_CONTROL_PIECE_MAX bytes */
 } dxpu_control_picture;
 
+/* A proxy tells a manager what it is and has, slot by slot.  Answered by node or error. */
+typedef struct dxpu_control_register {
+    uint8_t role;          /* DXPU_CONTROL_ROLE_HOST or _BOX */
+    uint16_t total;        /* slots there are */
+    uint16_t first, count; /* of them below; more in further messages (M-40) */
+    uint16_t entry_bytes;  /* of each, at least DXPU_CONTROL_DEVICE_BYTES */
+    uint32_t node;         /* its number until now; 0: none */
+    uint64_t instance;     /* 1.., chosen at random at each start of the proxy */
+    uint8_t identity[16];  /* of the proxy, kept over restarts; not all 0 */
+    dxpu_bytes entries;    /* count * entry_bytes, for dxpu_control_device_next() */
+} dxpu_control_register;
+
+/* Which node it is from now on. */
+typedef struct dxpu_control_node {
+    uint32_t node;         /* 1.. */
+    uint32_t heartbeat_ms; /* 1..: a heartbeat is due so often */
+} dxpu_control_node;
+
+/* A box's slot is lent.  Answered by done or error; so are the next three. */
+typedef struct dxpu_control_bind {
+    uint16_t slot;      /* the box's, 1.. */
+    uint16_t host_slot; /* 1.. */
+    uint32_t host_node; /* 1.. */
+    uint64_t epoch;     /* of the lease, 1.. */
+} dxpu_control_bind;
+
+typedef struct dxpu_control_unbind {
+    uint16_t slot;  /* the box's, 1.. */
+    bool keep;      /* the data stay for the tenant; else they are wiped */
+    uint64_t epoch; /* of the lease that ends, 1.. */
+} dxpu_control_unbind;
+
+/* No new lease for a slot, or again. */
+typedef struct dxpu_control_drain {
+    uint16_t slot; /* 0: all */
+    bool on;
+} dxpu_control_drain;
+
+/* Reset the device of a box's slot. */
+typedef struct dxpu_control_reset {
+    uint16_t slot;  /* 1.. */
+    uint64_t epoch; /* only while it is lent so; 0: while it is lent to nobody */
+} dxpu_control_reset;
+
+/* A proxy lives.  The manager answers with the same. */
+typedef struct dxpu_control_heartbeat {
+    uint64_t instance; /* 1.., as registered */
+    uint32_t changes;  /* grows when what was registered has changed */
+} dxpu_control_heartbeat;
+
+/* One slot in a register. */
+typedef struct dxpu_control_device {
+    uint16_t number;            /* 1.. */
+    uint8_t state;              /* DXPU_CONTROL_SLOT_* */
+    uint8_t health;             /* DXPU_CONTROL_HEALTH_* */
+    uint16_t vendor, device;    /* PCI IDs; 0 when there is no device */
+    uint32_t class_code;        /* 24 bits */
+    uint32_t group;             /* NVLink or PCIe group within the box; 0: none */
+    uint64_t epoch, epoch_seen; /* of the lease now, 0: none; the highest ever */
+    uint32_t peer_node;         /* the other end's, 0: none */
+    uint16_t peer_slot;
+    char model[32], serial[32]; /* zero-terminated, printable */
+} dxpu_control_device;
+
 /* A request was refused, or the connection is about to be closed. */
 typedef struct dxpu_control_error {
     uint16_t code; /* DXPU_CONTROL_CODE_* */
@@ -235,6 +314,13 @@ typedef struct dxpu_control {
         dxpu_control_status status;
         dxpu_control_screenshot screenshot;
         dxpu_control_picture picture;
+        dxpu_control_register reg;
+        dxpu_control_node node;
+        dxpu_control_bind bind;
+        dxpu_control_unbind unbind;
+        dxpu_control_drain drain;
+        dxpu_control_reset reset;
+        dxpu_control_heartbeat heartbeat;
         dxpu_control_error error;
     } u;
 } dxpu_control;
@@ -286,6 +372,12 @@ DXPU_API bool dxpu_control_slot_next(const dxpu_control_status *st, dxpu_bytes *
 DXPU_API void dxpu_control_slot_encode(const dxpu_control_slot *s,
                                        uint8_t out[DXPU_CONTROL_SLOT_BYTES]);
 
+/* The same for the slots of a register. */
+DXPU_API bool dxpu_control_device_next(const dxpu_control_register *r, dxpu_bytes *entries,
+                                       dxpu_control_device *out);
+DXPU_API void dxpu_control_device_encode(const dxpu_control_device *d,
+                                         uint8_t out[DXPU_CONTROL_DEVICE_BYTES]);
+
 #ifdef __cplusplus
 }
 #endif
@@ -316,7 +408,14 @@ enum { /* fixed part of each body */
        DXPUI_CTL_ASK_BYTES = 4,
        DXPUI_CTL_STATUS_BYTES = 16,
        DXPUI_CTL_SCREENSHOT_BYTES = 8,
-       DXPUI_CTL_PICTURE_BYTES = 16
+       DXPUI_CTL_PICTURE_BYTES = 16,
+       DXPUI_CTL_REGISTER_BYTES = 40,
+       DXPUI_CTL_NODE_BYTES = 8,
+       DXPUI_CTL_BIND_BYTES = 16,
+       DXPUI_CTL_UNBIND_BYTES = 12,
+       DXPUI_CTL_DRAIN_BYTES = 4,
+       DXPUI_CTL_RESET_BYTES = 12,
+       DXPUI_CTL_HEARTBEAT_BYTES = 12
 };
 
 static const uint8_t dxpui_ctl_magic[4] = { 0x44, 0x58, 0x43, 0x54 }; /* "DXCT" */
@@ -570,14 +669,19 @@ static void dxpui_ctl_put_ask(uint8_t *p, const dxpu_control_ask *m)
     dxpui_ctl_put16(p + 2, m->count);
 }
 
-/* M-16: slots and lengths agree. */
+/* M-16, M-40: slots and lengths agree. */
+static int dxpui_ctl_check_entries(unsigned total, unsigned first, unsigned count, size_t each,
+                                   size_t each_min, size_t there)
+{
+    if (each < each_min || first < 1 || first > total + 1u || count > total + 1u - first)
+        return DXPU_E_RECORD;
+    return count * each > there ? DXPU_E_SHORT : DXPU_OK;
+}
+
 static int dxpui_ctl_check_status(const dxpu_control_status *m, size_t there)
 {
-    size_t entries = (size_t)m->count * m->entry_bytes;
-    if (m->entry_bytes < DXPU_CONTROL_SLOT_BYTES || m->first < 1 || m->first > m->total + 1u ||
-        m->count > m->total + 1u - m->first)
-        return DXPU_E_RECORD;
-    return entries > there ? DXPU_E_SHORT : DXPU_OK;
+    return dxpui_ctl_check_entries(m->total, m->first, m->count, m->entry_bytes,
+                                   DXPU_CONTROL_SLOT_BYTES, there);
 }
 
 static int dxpui_ctl_get_status(dxpu_bytes b, dxpu_control_status *m)
@@ -644,6 +748,175 @@ static void dxpui_ctl_put_picture(uint8_t *p, const dxpu_control_picture *m)
     dxpui_ctl_put32(p + 12, (uint32_t)m->png.len);
     if (m->png.len)
         memcpy(p + DXPUI_CTL_PICTURE_BYTES, m->png.ptr, m->png.len);
+}
+
+static int dxpui_ctl_check_register(const dxpu_control_register *m, size_t there)
+{
+    return dxpui_ctl_check_entries(m->total, m->first, m->count, m->entry_bytes,
+                                   DXPU_CONTROL_DEVICE_BYTES, there);
+}
+
+static int dxpui_ctl_get_register(dxpu_bytes b, dxpu_control_register *m)
+{
+    static const uint8_t nobody[sizeof m->identity] = { 0 };
+    int rc;
+    m->role = b.ptr[0];
+    m->total = dxpui_ctl_get16(b.ptr + 2);
+    m->first = dxpui_ctl_get16(b.ptr + 4);
+    m->count = dxpui_ctl_get16(b.ptr + 6);
+    m->entry_bytes = dxpui_ctl_get16(b.ptr + 8);
+    m->node = dxpui_ctl_get32(b.ptr + 12);
+    m->instance = dxpui_ctl_get64(b.ptr + 16);
+    memcpy(m->identity, b.ptr + 24, sizeof m->identity);
+    m->entries = dxpui_ctl_from(b, DXPUI_CTL_REGISTER_BYTES);
+    rc = dxpui_ctl_check_register(m, m->entries.len);
+    m->entries.len = rc == DXPU_OK ? (size_t)m->count * m->entry_bytes : 0;
+    if ((m->role != DXPU_CONTROL_ROLE_HOST && m->role != DXPU_CONTROL_ROLE_BOX) || !m->instance ||
+        memcmp(m->identity, nobody, sizeof nobody) == 0)
+        return DXPU_E_RECORD; /* M-40 */
+    return rc;
+}
+
+static void dxpui_ctl_put_register(uint8_t *p, const dxpu_control_register *m)
+{
+    p[0] = m->role;
+    dxpui_ctl_put16(p + 2, m->total);
+    dxpui_ctl_put16(p + 4, m->first);
+    dxpui_ctl_put16(p + 6, m->count);
+    dxpui_ctl_put16(p + 8, m->entry_bytes);
+    dxpui_ctl_put32(p + 12, m->node);
+    dxpui_ctl_put64(p + 16, m->instance);
+    memcpy(p + 24, m->identity, sizeof m->identity);
+    if (m->entries.len)
+        memcpy(p + DXPUI_CTL_REGISTER_BYTES, m->entries.ptr, m->entries.len);
+}
+
+static int dxpui_ctl_get_node(dxpu_bytes b, dxpu_control_node *m)
+{
+    m->node = dxpui_ctl_get32(b.ptr);
+    m->heartbeat_ms = dxpui_ctl_get32(b.ptr + 4);
+    return m->node && m->heartbeat_ms ? DXPU_OK : DXPU_E_RECORD; /* M-42 */
+}
+
+static void dxpui_ctl_put_node(uint8_t *p, const dxpu_control_node *m)
+{
+    dxpui_ctl_put32(p, m->node);
+    dxpui_ctl_put32(p + 4, m->heartbeat_ms);
+}
+
+static int dxpui_ctl_get_bind(dxpu_bytes b, dxpu_control_bind *m)
+{
+    m->slot = dxpui_ctl_get16(b.ptr);
+    m->host_slot = dxpui_ctl_get16(b.ptr + 2);
+    m->host_node = dxpui_ctl_get32(b.ptr + 4);
+    m->epoch = dxpui_ctl_get64(b.ptr + 8);
+    return m->slot && m->host_slot && m->host_node && m->epoch ? DXPU_OK : DXPU_E_RECORD; /* M-43 */
+}
+
+static void dxpui_ctl_put_bind(uint8_t *p, const dxpu_control_bind *m)
+{
+    dxpui_ctl_put16(p, m->slot);
+    dxpui_ctl_put16(p + 2, m->host_slot);
+    dxpui_ctl_put32(p + 4, m->host_node);
+    dxpui_ctl_put64(p + 8, m->epoch);
+}
+
+static int dxpui_ctl_get_unbind(dxpu_bytes b, dxpu_control_unbind *m)
+{
+    m->slot = dxpui_ctl_get16(b.ptr);
+    m->keep = b.ptr[2] == 1;
+    m->epoch = dxpui_ctl_get64(b.ptr + 4);
+    return m->slot && b.ptr[2] <= 1 && m->epoch ? DXPU_OK : DXPU_E_RECORD; /* M-44 */
+}
+
+static void dxpui_ctl_put_unbind(uint8_t *p, const dxpu_control_unbind *m)
+{
+    dxpui_ctl_put16(p, m->slot);
+    p[2] = m->keep;
+    dxpui_ctl_put64(p + 4, m->epoch);
+}
+
+static int dxpui_ctl_get_drain(dxpu_bytes b, dxpu_control_drain *m)
+{
+    m->slot = dxpui_ctl_get16(b.ptr);
+    m->on = b.ptr[2] == 1;
+    return b.ptr[2] <= 1 ? DXPU_OK : DXPU_E_RECORD; /* M-45 */
+}
+
+static void dxpui_ctl_put_drain(uint8_t *p, const dxpu_control_drain *m)
+{
+    dxpui_ctl_put16(p, m->slot);
+    p[2] = m->on;
+}
+
+static int dxpui_ctl_get_reset(dxpu_bytes b, dxpu_control_reset *m)
+{
+    m->slot = dxpui_ctl_get16(b.ptr);
+    m->epoch = dxpui_ctl_get64(b.ptr + 4);
+    return m->slot ? DXPU_OK : DXPU_E_RECORD; /* M-46 */
+}
+
+static void dxpui_ctl_put_reset(uint8_t *p, const dxpu_control_reset *m)
+{
+    dxpui_ctl_put16(p, m->slot);
+    dxpui_ctl_put64(p + 4, m->epoch);
+}
+
+static int dxpui_ctl_get_heartbeat(dxpu_bytes b, dxpu_control_heartbeat *m)
+{
+    m->instance = dxpui_ctl_get64(b.ptr);
+    m->changes = dxpui_ctl_get32(b.ptr + 8);
+    return m->instance ? DXPU_OK : DXPU_E_RECORD; /* M-47 */
+}
+
+static void dxpui_ctl_put_heartbeat(uint8_t *p, const dxpu_control_heartbeat *m)
+{
+    dxpui_ctl_put64(p, m->instance);
+    dxpui_ctl_put32(p + 8, m->changes);
+}
+
+/* One slot of a register: offsets as in spec/control.md, section 7. */
+DXPU_API void dxpu_control_device_encode(const dxpu_control_device *d,
+                                         uint8_t out[DXPU_CONTROL_DEVICE_BYTES])
+{
+    memset(out, 0, DXPU_CONTROL_DEVICE_BYTES);
+    dxpui_ctl_put16(out, d->number);
+    out[2] = d->state;
+    out[3] = d->health;
+    dxpui_ctl_put16(out + 4, d->vendor);
+    dxpui_ctl_put16(out + 6, d->device);
+    dxpui_ctl_put32(out + 8, d->class_code & 0xffffffu);
+    dxpui_ctl_put32(out + 12, d->group);
+    dxpui_ctl_put64(out + 16, d->epoch);
+    dxpui_ctl_put64(out + 24, d->epoch_seen);
+    dxpui_ctl_put32(out + 32, d->peer_node);
+    dxpui_ctl_put16(out + 36, d->peer_slot);
+    dxpui_ctl_put_word(out + 40, sizeof d->model, d->model);
+    dxpui_ctl_put_word(out + 72, sizeof d->serial, d->serial);
+}
+
+DXPU_API bool dxpu_control_device_next(const dxpu_control_register *r, dxpu_bytes *entries,
+                                       dxpu_control_device *out)
+{
+    const uint8_t *p = entries->ptr;
+    if (r->entry_bytes < DXPU_CONTROL_DEVICE_BYTES || entries->len < r->entry_bytes)
+        return false;
+    memset(out, 0, sizeof *out);
+    out->number = dxpui_ctl_get16(p);
+    out->state = p[2];
+    out->health = p[3];
+    out->vendor = dxpui_ctl_get16(p + 4);
+    out->device = dxpui_ctl_get16(p + 6);
+    out->class_code = dxpui_ctl_get32(p + 8) & 0xffffffu;
+    out->group = dxpui_ctl_get32(p + 12);
+    out->epoch = dxpui_ctl_get64(p + 16);
+    out->epoch_seen = dxpui_ctl_get64(p + 24);
+    out->peer_node = dxpui_ctl_get32(p + 32);
+    out->peer_slot = dxpui_ctl_get16(p + 36);
+    dxpui_ctl_get_word(p + 40, sizeof out->model, out->model);
+    dxpui_ctl_get_word(p + 72, sizeof out->serial, out->serial);
+    *entries = dxpui_ctl_from(*entries, r->entry_bytes);
+    return true;
 }
 
 /* One slot: offsets as in spec/control.md, section 5. */
@@ -856,6 +1129,20 @@ static size_t dxpui_ctl_fixed(unsigned type)
         return DXPUI_CTL_SCREENSHOT_BYTES;
     case DXPU_CONTROL_PICTURE:
         return DXPUI_CTL_PICTURE_BYTES;
+    case DXPU_CONTROL_REGISTER:
+        return DXPUI_CTL_REGISTER_BYTES;
+    case DXPU_CONTROL_NODE:
+        return DXPUI_CTL_NODE_BYTES;
+    case DXPU_CONTROL_BIND:
+        return DXPUI_CTL_BIND_BYTES;
+    case DXPU_CONTROL_UNBIND:
+        return DXPUI_CTL_UNBIND_BYTES;
+    case DXPU_CONTROL_DRAIN:
+        return DXPUI_CTL_DRAIN_BYTES;
+    case DXPU_CONTROL_RESET:
+        return DXPUI_CTL_RESET_BYTES;
+    case DXPU_CONTROL_HEARTBEAT:
+        return DXPUI_CTL_HEARTBEAT_BYTES;
     default:
         return 0;
     }
@@ -880,6 +1167,20 @@ static int dxpui_ctl_get(dxpu_bytes b, dxpu_control *m)
         return dxpui_ctl_get_screenshot(b, &m->u.screenshot);
     case DXPU_CONTROL_PICTURE:
         return dxpui_ctl_get_picture(b, &m->u.picture);
+    case DXPU_CONTROL_REGISTER:
+        return dxpui_ctl_get_register(b, &m->u.reg);
+    case DXPU_CONTROL_NODE:
+        return dxpui_ctl_get_node(b, &m->u.node);
+    case DXPU_CONTROL_BIND:
+        return dxpui_ctl_get_bind(b, &m->u.bind);
+    case DXPU_CONTROL_UNBIND:
+        return dxpui_ctl_get_unbind(b, &m->u.unbind);
+    case DXPU_CONTROL_DRAIN:
+        return dxpui_ctl_get_drain(b, &m->u.drain);
+    case DXPU_CONTROL_RESET:
+        return dxpui_ctl_get_reset(b, &m->u.reset);
+    case DXPU_CONTROL_HEARTBEAT:
+        return dxpui_ctl_get_heartbeat(b, &m->u.heartbeat);
     default:
         return dxpui_ctl_get_status(b, &m->u.status);
     }
@@ -932,6 +1233,27 @@ static void dxpui_ctl_put(uint8_t *p, const dxpu_control *m)
     case DXPU_CONTROL_PICTURE:
         dxpui_ctl_put_picture(p, &m->u.picture);
         break;
+    case DXPU_CONTROL_REGISTER:
+        dxpui_ctl_put_register(p, &m->u.reg);
+        break;
+    case DXPU_CONTROL_NODE:
+        dxpui_ctl_put_node(p, &m->u.node);
+        break;
+    case DXPU_CONTROL_BIND:
+        dxpui_ctl_put_bind(p, &m->u.bind);
+        break;
+    case DXPU_CONTROL_UNBIND:
+        dxpui_ctl_put_unbind(p, &m->u.unbind);
+        break;
+    case DXPU_CONTROL_DRAIN:
+        dxpui_ctl_put_drain(p, &m->u.drain);
+        break;
+    case DXPU_CONTROL_RESET:
+        dxpui_ctl_put_reset(p, &m->u.reset);
+        break;
+    case DXPU_CONTROL_HEARTBEAT:
+        dxpui_ctl_put_heartbeat(p, &m->u.heartbeat);
+        break;
     default:
         dxpui_ctl_put_status(p, &m->u.status);
         break;
@@ -953,6 +1275,13 @@ static int dxpui_ctl_variable(const dxpu_control *m, size_t *bytes)
         return dxpui_ctl_check_status(&m->u.status, *bytes) == DXPU_OK &&
                        *bytes == (size_t)m->u.status.count * m->u.status.entry_bytes &&
                        *bytes + DXPUI_CTL_STATUS_BYTES <= DXPU_CONTROL_BODY_MAX
+                   ? DXPU_OK
+                   : DXPU_E_ARG;
+    } else if (m->type == DXPU_CONTROL_REGISTER) {
+        *bytes = m->u.reg.entries.len;
+        return dxpui_ctl_check_register(&m->u.reg, *bytes) == DXPU_OK &&
+                       *bytes == (size_t)m->u.reg.count * m->u.reg.entry_bytes &&
+                       *bytes + DXPUI_CTL_REGISTER_BYTES <= DXPU_CONTROL_BODY_MAX
                    ? DXPU_OK
                    : DXPU_E_ARG;
     } else if (m->type == DXPU_CONTROL_PICTURE) {

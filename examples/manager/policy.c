@@ -1,0 +1,888 @@
+/* policy.c - which slots of the pool a request gets, which device replaces a broken one
+   SPDX-License-Identifier: MIT
+
+   Why it takes from where least is free: what remains free is then as concentrated as it can be.  A
+   box that has f slots free and gives n takes n(2f - n) from the sum of squares that pool_room()
+   measures, which is least for the smallest f that has n; and where a request may come from several
+   boxes, emptying the smallest first leaves a remainder that majorizes every other. */
+#include "policy.h"
+
+#include <math.h>
+#include <string.h>
+
+const char *pool_error_text(int rc)
+{
+    switch (rc) {
+#define POOL_ERROR_TEXT(name, value, text)                                                         \
+    case POOL_##name:                                                                              \
+        return text;
+        POOL_ERRORS(POOL_ERROR_TEXT)
+#undef POOL_ERROR_TEXT
+    default:
+        return "unknown error";
+    }
+}
+
+const char *pool_state_name(unsigned state)
+{
+    static const char *const names[] = { "free",    "spare",  "leased",     "wiping",
+                                         "drained", "broken", "quarantined" };
+    return state < POOL_STATES ? names[state] : "?";
+}
+
+const char *pool_reason_name(unsigned reason)
+{
+    static const char *const names[] = { "none", "device", "box", "drain", "wipe", "operator" };
+    return reason < POOL_REASONS ? names[reason] : "?";
+}
+
+/* -- Memory -- */
+
+typedef struct layout {
+    size_t at[7], bytes;
+} layout;
+
+static bool lay_out(const pool_limits *l, layout *out)
+{
+    const uint32_t counts[] = { l->slots, l->boxes, l->hosts, l->tenants, l->leases, l->models };
+    const size_t sizes[] = { sizeof(pool_slot),   sizeof(pool_box),   sizeof(pool_host),
+                             sizeof(pool_tenant), sizeof(pool_lease), sizeof(pool_model) };
+    size_t at = (sizeof(pool) + 15) & ~(size_t)15;
+    for (unsigned i = 0; i < 6; i++) {
+        if (!counts[i] || counts[i] > 1u << 24)
+            return false;
+        out->at[i] = at;
+        at += (counts[i] * sizes[i] + 15) & ~(size_t)15;
+    }
+    out->at[6] = at;
+    out->bytes = at + (size_t)l->slots * 2 * sizeof(pool_cell);
+    return true;
+}
+
+size_t pool_bytes(const pool_limits *limits)
+{
+    layout l;
+    return lay_out(limits, &l) ? l.bytes : 0;
+}
+
+static void model_init(pool_model *m)
+{
+    memset(m, 0, sizeof *m);
+    m->first_spare = POOL_NONE;
+    for (unsigned i = 0; i <= POOL_BOX_SLOTS_MAX; i++) {
+        m->box_head[i] = POOL_NONE;
+        for (unsigned j = 0; j <= POOL_BOX_SLOTS_MAX; j++)
+            m->group_head[i][j] = POOL_NONE;
+    }
+}
+
+pool *pool_init(void *memory, size_t bytes, const pool_limits *limits)
+{
+    layout l;
+    uint8_t *base = memory;
+    pool *p = memory;
+    if (!lay_out(limits, &l) || bytes < l.bytes)
+        return NULL;
+    memset(p, 0, sizeof *p);
+    p->limits = *limits;
+    p->slot = (pool_slot *)(void *)(base + l.at[0]);
+    p->box = (pool_box *)(void *)(base + l.at[1]);
+    p->host = (pool_host *)(void *)(base + l.at[2]);
+    p->tenant = (pool_tenant *)(void *)(base + l.at[3]);
+    p->lease = (pool_lease *)(void *)(base + l.at[4]);
+    p->model = (pool_model *)(void *)(base + l.at[5]);
+    p->cell = (pool_cell *)(void *)(base + l.at[6]);
+    for (uint32_t i = 0; i < limits->models; i++)
+        model_init(&p->model[i]);
+    memset(p->lease, 0, limits->leases * sizeof *p->lease);
+    for (uint32_t i = 0; i < limits->leases; i++)
+        p->lease[i].first = i + 1 < limits->leases ? i + 1 : POOL_NONE;
+    return p;
+}
+
+/* -- The index -- */
+
+static uint64_t bit(unsigned count)
+{
+    return (uint64_t)1 << (count - 1);
+}
+
+/* Bits of `count` and above. */
+static uint64_t from(unsigned count)
+{
+    return ~(bit(count) - 1);
+}
+
+/* The list that a cell with free slots is in. */
+static uint32_t *head_of(pool *p, const pool_cell *c)
+{
+    pool_model *m = &p->model[c->model];
+    return c->parent == POOL_NONE ? &m->box_head[c->free]
+                                  : &m->group_head[c->free][p->cell[c->parent].free];
+}
+
+/* The bit of each of its lists says whether anything is in it. */
+static void mark(pool *p, const pool_cell *c, bool any)
+{
+    pool_model *m = &p->model[c->model];
+    if (c->parent == POOL_NONE) {
+        m->box_mask = any ? m->box_mask | bit(c->free) : m->box_mask & ~bit(c->free);
+        return;
+    }
+    uint64_t *in_box = &m->group_box_mask[c->free], of_box = bit(p->cell[c->parent].free);
+    *in_box = any ? *in_box | of_box : *in_box & ~of_box;
+    m->group_mask = *in_box ? m->group_mask | bit(c->free) : m->group_mask & ~bit(c->free);
+}
+
+static void link_cell(pool *p, uint32_t at)
+{
+    pool_cell *c = &p->cell[at];
+    if (!c->free)
+        return;
+    uint32_t *head = head_of(p, c);
+    c->prev = POOL_NONE;
+    c->next = *head;
+    if (*head != POOL_NONE)
+        p->cell[*head].prev = at;
+    *head = at;
+    mark(p, c, true);
+}
+
+static void unlink_cell(pool *p, uint32_t at)
+{
+    pool_cell *c = &p->cell[at];
+    if (!c->free)
+        return;
+    uint32_t *head = head_of(p, c);
+    if (c->next != POOL_NONE)
+        p->cell[c->next].prev = c->prev;
+    if (c->prev != POOL_NONE)
+        p->cell[c->prev].next = c->next;
+    else
+        *head = c->next;
+    if (*head == POOL_NONE)
+        mark(p, c, false);
+}
+
+/* A slot became free (by: 1) or is so no longer (-1): its cells, and the groups beside it in the
+   box, whose place depends on the box, move to other lists. */
+static void count_free(pool *p, const pool_slot *s, int by)
+{
+    const pool_box *b = &p->box[s->box];
+    uint32_t end = b->first_cell + b->cells;
+    for (uint32_t i = b->first_cell; i < end; i++)
+        if (p->cell[i].parent == s->box_cell)
+            unlink_cell(p, i);
+    unlink_cell(p, s->box_cell);
+    p->cell[s->box_cell].free = (uint8_t)(p->cell[s->box_cell].free + by);
+    if (s->group_cell != POOL_NONE)
+        p->cell[s->group_cell].free = (uint8_t)(p->cell[s->group_cell].free + by);
+    link_cell(p, s->box_cell);
+    for (uint32_t i = b->first_cell; i < end; i++)
+        if (p->cell[i].parent == s->box_cell)
+            link_cell(p, i);
+}
+
+static void spare_in(pool *p, uint32_t at)
+{
+    uint32_t *head = &p->model[p->slot[at].model].first_spare;
+    p->slot[at].prev = POOL_NONE;
+    p->slot[at].next = *head;
+    if (*head != POOL_NONE)
+        p->slot[*head].prev = at;
+    *head = at;
+}
+
+static void spare_out(pool *p, uint32_t at)
+{
+    const pool_slot *s = &p->slot[at];
+    if (s->next != POOL_NONE)
+        p->slot[s->next].prev = s->prev;
+    if (s->prev != POOL_NONE)
+        p->slot[s->prev].next = s->next;
+    else
+        p->model[s->model].first_spare = s->next;
+}
+
+/* The only place that changes a slot's state. */
+static void slot_to(pool *p, uint32_t at, pool_state state, pool_reason why)
+{
+    pool_slot *s = &p->slot[at];
+    if (s->state == POOL_FREE)
+        count_free(p, s, -1);
+    if (s->state == POOL_SPARE)
+        spare_out(p, at);
+    p->model[s->model].count[s->state]--;
+    p->model[s->model].count[state]++;
+    s->state = (uint8_t)state;
+    s->reason = (uint8_t)why;
+    if (state == POOL_FREE)
+        count_free(p, s, 1);
+    if (state == POOL_SPARE)
+        spare_in(p, at);
+}
+
+/* Whom it served before no longer matters: free, or drained with its box. */
+static void slot_to_pool(pool *p, uint32_t at)
+{
+    bool draining = p->box[p->slot[at].box].draining;
+    slot_to(p, at, draining ? POOL_DRAINED : POOL_FREE, draining ? POOL_WHY_DRAIN : POOL_WHY_NONE);
+}
+
+/* -- Choosing -- */
+
+/* `count` free slots of a box or group, those of the groups with the least free first. */
+static void take(const pool *p, uint32_t cell, unsigned count, pool_choice *out)
+{
+    const pool_cell *c = &p->cell[cell];
+    const pool_box *b = &p->box[c->box];
+    uint64_t taken = 0;
+    for (; count; count--) {
+        unsigned best = POOL_BOX_SLOTS_MAX;
+        uint64_t best_rank = UINT64_MAX;
+        for (unsigned i = 0; i < b->slots; i++) {
+            const pool_slot *s = &p->slot[b->first_slot + i];
+            uint64_t rank = 0; /* in no group: nothing is broken up */
+            if (s->state != POOL_FREE || taken >> i & 1 ||
+                (s->box_cell != cell && s->group_cell != cell))
+                continue;
+            if (s->group_cell != POOL_NONE)
+                rank = (uint64_t)p->cell[s->group_cell].free << 32 | s->group_cell;
+            if (rank < best_rank) {
+                best_rank = rank;
+                best = i;
+            }
+        }
+        taken |= (uint64_t)1 << best;
+        out->slot[out->count++] = b->first_slot + best;
+    }
+}
+
+static unsigned lowest(uint64_t mask)
+{
+    return (unsigned)__builtin_ctzll(mask) + 1;
+}
+
+/* From where least is free; `each` slots of a box at most. */
+static bool gather(const pool *p, const pool_request *r, unsigned each, pool_choice *out)
+{
+    const pool_model *m = &p->model[r->model];
+    for (uint64_t mask = m->box_mask; mask && out->count < r->count; mask &= mask - 1)
+        for (uint32_t i = m->box_head[lowest(mask)]; i != POOL_NONE && out->count < r->count;
+             i = p->cell[i].next) {
+            unsigned most = r->count - out->count;
+            most = most < p->cell[i].free ? most : p->cell[i].free;
+            take(p, i, most < each ? most : each, out);
+        }
+    return out->count == r->count;
+}
+
+/* All from one box or group, the one with the least free that has enough. */
+static bool together(const pool *p, const pool_request *r, bool group, pool_choice *out)
+{
+    const pool_model *m = &p->model[r->model];
+    uint64_t mask = (group ? m->group_mask : m->box_mask) & from(r->count);
+    if (!mask)
+        return false;
+    unsigned free = lowest(mask);
+    take(p, group ? m->group_head[free][lowest(m->group_box_mask[free])] : m->box_head[free],
+         r->count, out);
+    return true;
+}
+
+/* What does not depend on which slots are free. */
+static int admit(const pool *p, const pool_request *r)
+{
+    if (!r->count || r->count > POOL_COUNT_MAX || r->need >= POOL_NEEDS)
+        return POOL_E_ARG;
+    if (r->tenant >= p->tenants || r->host >= p->hosts || r->model >= p->limits.models)
+        return POOL_E_UNKNOWN;
+    const pool_tenant *t = &p->tenant[r->tenant];
+    if (t->used >= t->quota || r->count > t->quota - t->used)
+        return POOL_E_QUOTA;
+    if (r->count > p->host[r->host].capacity - p->host[r->host].used)
+        return POOL_E_HOST;
+    return POOL_OK;
+}
+
+int pool_choose(const pool *p, const pool_request *r, pool_choice *out)
+{
+    int rc = admit(p, r);
+    bool found;
+    if (rc != POOL_OK)
+        return rc;
+    if (r->count > p->model[r->model].count[POOL_FREE])
+        return POOL_E_FREE;
+    pool_choice c = { 0 };
+    switch (r->count > 1 ? r->need : POOL_ANY) { /* one slot is together, and spread, anyway */
+    case POOL_SAME_BOX:
+        found = together(p, r, false, &c);
+        break;
+    case POOL_SAME_GROUP:
+        found = together(p, r, true, &c);
+        break;
+    case POOL_SPREAD:
+        found = gather(p, r, 1, &c);
+        break;
+    default:
+        found = gather(p, r, POOL_COUNT_MAX, &c);
+        break;
+    }
+    if (!found)
+        return POOL_E_PLACE;
+    *out = c;
+    return POOL_OK;
+}
+
+/* Does `at` stand where the need of the lease asks, beside its slots other than `lost`? */
+static bool keeps_need(const pool *p, uint32_t lost, uint32_t at)
+{
+    const pool_lease *l = &p->lease[p->slot[lost].lease];
+    const pool_slot *b = &p->slot[at];
+    for (uint32_t i = l->first; i != POOL_NONE; i = p->slot[i].next) {
+        const pool_slot *s = &p->slot[i];
+        if (i == lost)
+            continue;
+        if ((l->need == POOL_SAME_BOX && s->box != b->box) ||
+            (l->need == POOL_SPREAD && s->box == b->box) ||
+            (l->need == POOL_SAME_GROUP &&
+             (s->group_cell != b->group_cell || b->group_cell == POOL_NONE)))
+            return false;
+    }
+    return true;
+}
+
+typedef struct search {
+    const pool *pool;
+    uint32_t lost, near; /* near: another slot of the lease, or the lost one */
+    uint32_t best;
+    unsigned best_rank; /* lower is better */
+} search;
+
+enum { RANK_NEED = 8, RANK_FREE = 4, RANK_GROUP = 2, RANK_BOX = 1, RANK_WORST = 16 };
+
+static void consider(search *s, uint32_t at)
+{
+    const pool_slot *a = &s->pool->slot[s->near], *b = &s->pool->slot[at];
+    unsigned rank = 0;
+    if (!keeps_need(s->pool, s->lost, at))
+        rank |= RANK_NEED;
+    if (b->state != POOL_SPARE)
+        rank |= RANK_FREE;
+    if (a->group_cell == POOL_NONE || a->group_cell != b->group_cell)
+        rank |= RANK_GROUP;
+    if (a->box != b->box)
+        rank |= RANK_BOX;
+    if (rank < s->best_rank) {
+        s->best_rank = rank;
+        s->best = at;
+    }
+}
+
+static void consider_box(search *s, uint32_t box)
+{
+    const pool_box *b = &s->pool->box[box];
+    for (uint32_t i = b->first_slot; i < b->first_slot + b->slots; i++) {
+        const pool_slot *slot = &s->pool->slot[i];
+        if (slot->model == s->pool->slot[s->lost].model &&
+            (slot->state == POOL_FREE || slot->state == POOL_SPARE))
+            consider(s, i);
+    }
+}
+
+/* Far from `near`, only boxes that the lease is in already are unlike the others, and those are
+   POOL_COUNT_MAX at most: so neither search is longer than what so many boxes hold. */
+static void consider_far(search *s)
+{
+    const pool *p = s->pool;
+    const pool_model *m = &p->model[p->slot[s->lost].model];
+    unsigned spares = POOL_COUNT_MAX * POOL_BOX_SLOTS_MAX + 1, cells = POOL_COUNT_MAX + 1;
+    for (uint32_t i = m->first_spare; i != POOL_NONE && spares--; i = p->slot[i].next)
+        consider(s, i);
+    for (uint64_t mask = m->box_mask; mask; mask &= mask - 1)
+        for (uint32_t i = m->box_head[lowest(mask)]; i != POOL_NONE && cells;
+             cells--, i = p->cell[i].next) {
+            pool_choice one = { 0 };
+            take(p, i, 1, &one);
+            consider(s, one.slot[0]);
+        }
+}
+
+int pool_choose_other(const pool *p, uint32_t slot, pool_other *out)
+{
+    if (slot >= p->slots)
+        return POOL_E_UNKNOWN;
+    if (p->slot[slot].lease == POOL_NONE)
+        return POOL_E_STATE;
+    const pool_lease *l = &p->lease[p->slot[slot].lease];
+    search s = { p, slot, l->first, POOL_NONE, RANK_WORST };
+    if (s.near == slot && p->slot[slot].next != POOL_NONE)
+        s.near = p->slot[slot].next;
+    consider_box(&s, p->slot[s.near].box);
+    consider_far(&s);
+    if (s.best == POOL_NONE)
+        return POOL_E_FREE;
+    out->slot = s.best;
+    out->need_kept = s.best_rank < RANK_NEED;
+    return POOL_OK;
+}
+
+/* -- Spares -- */
+
+uint32_t pool_spares_for(uint32_t devices, double failures_per_year, double repair_days,
+                         double risk)
+{
+    double mean = devices * failures_per_year * repair_days / 365.25;
+    if (!(mean > 0) || !(risk < 1))
+        return 0;
+    /* Failures during one repair are Poisson; in logarithms, since exp(-mean) may be 0. */
+    double log_term = -mean, sum = exp(log_term);
+    uint32_t spares = 0;
+    while (spares < devices && 1 - sum > risk) {
+        spares++;
+        log_term += log(mean / spares);
+        sum += exp(log_term);
+    }
+    return spares;
+}
+
+/* As many spares as are wanted, if there are so many: out of the boxes with the least free. */
+static void settle(pool *p, uint16_t model)
+{
+    pool_model *m = &p->model[model];
+    while (m->count[POOL_SPARE] > m->spares_wanted)
+        slot_to(p, m->first_spare, POOL_FREE, POOL_WHY_NONE);
+    while (m->count[POOL_SPARE] < m->spares_wanted && m->box_mask) {
+        pool_choice one = { 0 };
+        take(p, m->box_head[lowest(m->box_mask)], 1, &one);
+        slot_to(p, one.slot[0], POOL_SPARE, POOL_WHY_NONE);
+    }
+}
+
+int pool_set_spares(pool *p, uint16_t model, uint32_t spares)
+{
+    if (model >= p->limits.models)
+        return POOL_E_UNKNOWN;
+    p->model[model].spares_wanted = spares;
+    settle(p, model);
+    return POOL_OK;
+}
+
+/* -- What there is -- */
+
+/* The cell of a box (parent: POOL_NONE) or of a group in it, made when it is not there. */
+static uint32_t cell_for(pool *p, uint32_t box, uint16_t model, uint32_t parent, uint32_t label)
+{
+    pool_box *b = &p->box[box];
+    for (uint32_t i = b->first_cell; i < b->first_cell + b->cells; i++)
+        if (p->cell[i].model == model && p->cell[i].parent == parent && p->cell[i].label == label)
+            return i;
+    pool_cell *c = &p->cell[p->cells];
+    memset(c, 0, sizeof *c);
+    c->box = box;
+    c->model = model;
+    c->parent = parent;
+    c->label = label;
+    b->cells++;
+    return p->cells++;
+}
+
+static void add_slot(pool *p, uint32_t box, const pool_slot_info *info)
+{
+    uint32_t at = p->slots++;
+    pool_slot *s = &p->slot[at];
+    memset(s, 0, sizeof *s);
+    s->box = box;
+    s->model = info->model;
+    s->lease = s->next = s->prev = POOL_NONE;
+    s->box_cell = cell_for(p, box, info->model, POOL_NONE, POOL_NONE);
+    s->group_cell = POOL_NONE;
+    if (info->group != POOL_NONE)
+        s->group_cell = cell_for(p, box, info->model, s->box_cell, info->group);
+    s->state = POOL_WIPING; /* until slot_to() has counted it */
+    p->model[s->model].count[POOL_WIPING]++;
+}
+
+int pool_add_box(pool *p, const pool_slot_info *slots, unsigned count, uint32_t *box)
+{
+    if (!count || count > POOL_BOX_SLOTS_MAX)
+        return POOL_E_ARG;
+    for (unsigned i = 0; i < count; i++)
+        if (slots[i].model >= p->limits.models)
+            return POOL_E_UNKNOWN;
+    if (p->boxes == p->limits.boxes || count > p->limits.slots - p->slots)
+        return POOL_E_ROOM;
+    pool_box *b = &p->box[p->boxes];
+    memset(b, 0, sizeof *b);
+    b->first_slot = p->slots;
+    b->first_cell = p->cells;
+    b->slots = (uint8_t)count;
+    for (unsigned i = 0; i < count; i++)
+        add_slot(p, p->boxes, &slots[i]);
+    *box = p->boxes++;
+    for (unsigned i = 0; i < count; i++)
+        slot_to_pool(p, b->first_slot + i);
+    for (unsigned i = 0; i < count; i++)
+        settle(p, slots[i].model);
+    return POOL_OK;
+}
+
+int pool_add_host(pool *p, uint32_t capacity, uint32_t *host)
+{
+    if (p->hosts == p->limits.hosts)
+        return POOL_E_ROOM;
+    p->host[p->hosts].capacity = capacity;
+    p->host[p->hosts].used = 0;
+    *host = p->hosts++;
+    return POOL_OK;
+}
+
+int pool_add_tenant(pool *p, uint32_t quota, uint32_t *tenant)
+{
+    if (p->tenants == p->limits.tenants)
+        return POOL_E_ROOM;
+    p->tenant[p->tenants].quota = quota;
+    p->tenant[p->tenants].used = 0;
+    *tenant = p->tenants++;
+    return POOL_OK;
+}
+
+int pool_set_quota(pool *p, uint32_t tenant, uint32_t quota)
+{
+    if (tenant >= p->tenants)
+        return POOL_E_UNKNOWN;
+    p->tenant[tenant].quota = quota;
+    return POOL_OK;
+}
+
+/* -- Leases -- */
+
+static pool_lease *lease_of(const pool *p, uint64_t number)
+{
+    uint32_t index = (uint32_t)number, serial = (uint32_t)(number >> 32);
+    bool there = index < p->limits.leases && serial && p->lease[index].serial == serial;
+    return there && p->lease[index].count ? &p->lease[index] : NULL;
+}
+
+const pool_lease *pool_find_lease(const pool *p, uint64_t lease)
+{
+    return lease_of(p, lease);
+}
+
+uint64_t pool_lease_number(const pool *p, uint32_t index)
+{
+    if (index >= p->limits.leases || !p->lease[index].count)
+        return 0;
+    return (uint64_t)p->lease[index].serial << 32 | index;
+}
+
+unsigned pool_lease_slots(const pool *p, uint64_t lease, uint32_t out[POOL_COUNT_MAX])
+{
+    const pool_lease *l = lease_of(p, lease);
+    unsigned n = 0;
+    for (uint32_t i = l ? l->first : POOL_NONE; i != POOL_NONE; i = p->slot[i].next)
+        out[n++] = i;
+    return n;
+}
+
+/* Put a slot into a lease after the slot `prev`, or first. */
+static void chain(pool *p, uint32_t at, uint32_t lease, uint32_t prev)
+{
+    pool_slot *s = &p->slot[at];
+    pool_lease *l = &p->lease[lease];
+    s->lease = lease;
+    s->prev = prev;
+    s->next = prev == POOL_NONE ? l->first : p->slot[prev].next;
+    *(s->prev == POOL_NONE ? &l->first : &p->slot[s->prev].next) = at;
+    *(s->next == POOL_NONE ? &l->last : &p->slot[s->next].prev) = at;
+}
+
+static void give(pool *p, uint32_t at, uint32_t lease, uint32_t prev)
+{
+    slot_to(p, at, POOL_LEASED, POOL_WHY_NONE);
+    p->slot[at].dirty = true;
+    p->slot[at].epoch = ++p->epoch;
+    chain(p, at, lease, prev);
+}
+
+/* Take a slot out of its lease; the broken ones stay broken. */
+static void take_back(pool *p, uint32_t at)
+{
+    pool_slot *s = &p->slot[at];
+    pool_lease *l = &p->lease[s->lease];
+    *(s->prev == POOL_NONE ? &l->first : &p->slot[s->prev].next) = s->next;
+    *(s->next == POOL_NONE ? &l->last : &p->slot[s->next].prev) = s->prev;
+    s->lease = s->next = s->prev = POOL_NONE;
+    if (s->state == POOL_LEASED)
+        slot_to(p, at, POOL_WIPING, POOL_WHY_NONE);
+}
+
+static bool can_give(const pool *p, const pool_request *r, const pool_choice *c)
+{
+    if (c->count != r->count)
+        return false;
+    for (unsigned i = 0; i < c->count; i++) {
+        if (c->slot[i] >= p->slots || p->slot[c->slot[i]].state != POOL_FREE ||
+            p->slot[c->slot[i]].model != r->model)
+            return false;
+        for (unsigned j = 0; j < i; j++)
+            if (c->slot[i] == c->slot[j])
+                return false;
+    }
+    return true;
+}
+
+int pool_grant(pool *p, const pool_request *r, const pool_choice *c, uint64_t *lease)
+{
+    int rc = admit(p, r);
+    if (rc != POOL_OK)
+        return rc;
+    if (!can_give(p, r, c))
+        return POOL_E_STATE;
+    if (p->empty_lease == POOL_NONE)
+        return POOL_E_ROOM;
+    uint32_t index = p->empty_lease;
+    pool_lease *l = &p->lease[index];
+    p->empty_lease = l->first;
+    l->serial = (uint32_t)(p->epoch + 1);
+    if (!l->serial) /* 0 is no lease's */
+        l->serial = 1;
+    l->tenant = r->tenant;
+    l->host = r->host;
+    l->model = r->model;
+    l->need = r->need;
+    l->count = r->count;
+    l->first = l->last = POOL_NONE;
+    for (unsigned i = 0; i < c->count; i++)
+        give(p, c->slot[i], index, l->last);
+    p->tenant[r->tenant].used += r->count;
+    p->host[r->host].used += r->count;
+    p->leases++;
+    *lease = (uint64_t)l->serial << 32 | index;
+    return POOL_OK;
+}
+
+int pool_park(pool *p, uint64_t lease)
+{
+    pool_lease *l = lease_of(p, lease);
+    if (!l)
+        return POOL_E_UNKNOWN;
+    if (l->host == POOL_NONE)
+        return POOL_E_STATE;
+    p->host[l->host].used -= l->count;
+    l->host = POOL_NONE;
+    return POOL_OK;
+}
+
+int pool_attach(pool *p, uint64_t lease, uint32_t host)
+{
+    pool_lease *l = lease_of(p, lease);
+    if (!l || host >= p->hosts)
+        return POOL_E_UNKNOWN;
+    if (l->host != POOL_NONE)
+        return POOL_E_STATE;
+    if (l->count > p->host[host].capacity - p->host[host].used)
+        return POOL_E_HOST;
+    p->host[host].used += l->count;
+    l->host = host;
+    for (uint32_t i = l->first; i != POOL_NONE; i = p->slot[i].next)
+        p->slot[i].epoch = ++p->epoch; /* the host before is fenced off */
+    return POOL_OK;
+}
+
+int pool_release(pool *p, uint64_t lease)
+{
+    pool_lease *l = lease_of(p, lease);
+    if (!l)
+        return POOL_E_UNKNOWN;
+    p->tenant[l->tenant].used -= l->count;
+    if (l->host != POOL_NONE)
+        p->host[l->host].used -= l->count;
+    while (l->first != POOL_NONE)
+        take_back(p, l->first);
+    l->count = 0;
+    l->first = p->empty_lease;
+    p->empty_lease = (uint32_t)(l - p->lease);
+    p->leases--;
+    return POOL_OK;
+}
+
+int pool_wiped(pool *p, uint32_t slot, bool verified)
+{
+    if (slot >= p->slots)
+        return POOL_E_UNKNOWN;
+    pool_slot *s = &p->slot[slot];
+    if (s->state != POOL_WIPING)
+        return POOL_E_STATE;
+    if (!verified) {
+        slot_to(p, slot, POOL_QUARANTINED, POOL_WHY_WIPE);
+        return POOL_OK;
+    }
+    s->dirty = false;
+    slot_to_pool(p, slot);
+    settle(p, s->model);
+    return POOL_OK;
+}
+
+/* -- Trouble -- */
+
+int pool_break(pool *p, uint32_t slot, pool_reason why)
+{
+    if (slot >= p->slots)
+        return POOL_E_UNKNOWN;
+    if (p->slot[slot].state == POOL_BROKEN)
+        return POOL_E_STATE;
+    slot_to(p, slot, POOL_BROKEN, why);
+    settle(p, p->slot[slot].model);
+    return POOL_OK;
+}
+
+int pool_repair(pool *p, uint32_t slot)
+{
+    if (slot >= p->slots)
+        return POOL_E_UNKNOWN;
+    const pool_slot *s = &p->slot[slot];
+    if (s->state != POOL_BROKEN && s->state != POOL_QUARANTINED)
+        return POOL_E_STATE;
+    if (s->lease != POOL_NONE)
+        slot_to(p, slot, POOL_LEASED, POOL_WHY_NONE);
+    else if (s->dirty)
+        slot_to(p, slot, POOL_WIPING, POOL_WHY_NONE);
+    else
+        slot_to_pool(p, slot);
+    settle(p, s->model);
+    return POOL_OK;
+}
+
+int pool_replace(pool *p, uint32_t slot, uint32_t other, pool_reason why)
+{
+    if (slot >= p->slots || other >= p->slots)
+        return POOL_E_UNKNOWN;
+    pool_slot *a = &p->slot[slot], *b = &p->slot[other];
+    if (a->lease == POOL_NONE || a->model != b->model ||
+        (b->state != POOL_FREE && b->state != POOL_SPARE))
+        return POOL_E_STATE;
+    uint32_t lease = a->lease, prev = a->prev;
+    take_back(p, slot);
+    a->reason = (uint8_t)why;
+    give(p, other, lease, prev);
+    settle(p, a->model);
+    return POOL_OK;
+}
+
+int pool_drain(pool *p, uint32_t box, bool on, unsigned *left)
+{
+    if (box >= p->boxes)
+        return POOL_E_UNKNOWN;
+    pool_box *b = &p->box[box];
+    b->draining = on;
+    *left = 0;
+    for (uint32_t i = b->first_slot; i < b->first_slot + b->slots; i++) {
+        unsigned state = p->slot[i].state;
+        if (on ? state == POOL_FREE || state == POOL_SPARE : state == POOL_DRAINED)
+            slot_to_pool(p, i);
+        *left += p->slot[i].lease != POOL_NONE;
+    }
+    for (uint32_t i = b->first_slot; i < b->first_slot + b->slots; i++)
+        settle(p, p->slot[i].model);
+    return POOL_OK;
+}
+
+/* -- After a restart -- */
+
+int pool_restore_slot(pool *p, uint32_t slot, const pool_slot *was)
+{
+    if (slot >= p->slots)
+        return POOL_E_UNKNOWN;
+    pool_slot *s = &p->slot[slot];
+    bool out = was->state == POOL_LEASED || was->state == POOL_WIPING ||
+               was->state == POOL_BROKEN || was->state == POOL_QUARANTINED;
+    if (was->state >= POOL_STATES || was->reason >= POOL_REASONS || (was->dirty && !out) ||
+        (was->state == POOL_LEASED && !was->dirty))
+        return POOL_E_ARG;
+    if (s->lease != POOL_NONE || (s->state != POOL_FREE && s->state != POOL_DRAINED))
+        return POOL_E_STATE;
+    s->epoch = was->epoch;
+    s->dirty = was->dirty;
+    if (was->epoch > p->epoch)
+        p->epoch = was->epoch;
+    if (out)
+        slot_to(p, slot, (pool_state)was->state, (pool_reason)was->reason);
+    return POOL_OK;
+}
+
+/* Were these slots those of one lease? */
+static bool were_leased(const pool *p, const pool_request *r, const pool_choice *c)
+{
+    for (unsigned i = 0; i < c->count; i++) {
+        const pool_slot *s = c->slot[i] < p->slots ? &p->slot[c->slot[i]] : NULL;
+        if (!s || s->lease != POOL_NONE || s->model != r->model || !s->dirty ||
+            (s->state != POOL_LEASED && s->state != POOL_BROKEN))
+            return false;
+        for (unsigned j = 0; j < i; j++)
+            if (c->slot[i] == c->slot[j])
+                return false;
+    }
+    return true;
+}
+
+int pool_restore_lease(pool *p, uint64_t number, const pool_request *r, const pool_choice *slots)
+{
+    uint32_t index = (uint32_t)number;
+    if (!(number >> 32) || !r->count || r->count > POOL_COUNT_MAX || r->count != slots->count ||
+        r->need >= POOL_NEEDS)
+        return POOL_E_ARG;
+    if (r->tenant >= p->tenants || (r->host >= p->hosts && r->host != POOL_NONE) ||
+        r->model >= p->limits.models)
+        return POOL_E_UNKNOWN;
+    if (index >= p->limits.leases)
+        return POOL_E_ROOM;
+    pool_lease *l = &p->lease[index];
+    if (l->count || !were_leased(p, r, slots))
+        return POOL_E_STATE;
+    if (r->host != POOL_NONE && r->count > p->host[r->host].capacity - p->host[r->host].used)
+        return POOL_E_HOST;
+    *l = (pool_lease){ (uint32_t)(number >> 32),
+                       r->tenant,
+                       r->host,
+                       POOL_NONE,
+                       POOL_NONE,
+                       r->model,
+                       r->count,
+                       r->need };
+    for (unsigned i = 0; i < slots->count; i++)
+        chain(p, slots->slot[i], index, l->last);
+    p->tenant[r->tenant].used += r->count;
+    if (r->host != POOL_NONE)
+        p->host[r->host].used += r->count;
+    p->leases++;
+    return POOL_OK;
+}
+
+void pool_restored(pool *p)
+{
+    p->empty_lease = POOL_NONE;
+    for (uint32_t i = p->limits.leases; i--;)
+        if (!p->lease[i].count) {
+            p->lease[i].first = p->empty_lease;
+            p->empty_lease = i;
+        }
+    for (uint32_t i = 0; i < p->slots; i++)
+        if (p->slot[i].state == POOL_LEASED && p->slot[i].lease == POOL_NONE)
+            slot_to(p, i, POOL_WIPING, POOL_WHY_NONE);
+    for (uint32_t i = 0; i < p->limits.models; i++)
+        settle(p, (uint16_t)i);
+}
+
+double pool_room(const pool *p, uint16_t model, bool by_group)
+{
+    double sum = 0, squares = 0;
+    for (uint32_t i = 0; i < p->cells; i++) {
+        const pool_cell *c = &p->cell[i];
+        if (c->model == model && (c->parent != POOL_NONE) == by_group) {
+            sum += c->free;
+            squares += (double)c->free * c->free;
+        }
+    }
+    return sum > 0 ? squares / sum : 0;
+}

@@ -1,0 +1,236 @@
+/* policy.h - which slots of the pool a request gets, which device replaces a broken one
+   SPDX-License-Identifier: MIT
+
+   A pool is boxes with slots, hosts, tenants and leases, in memory that the caller gives.  What
+   decides (pool_choose(), pool_choose_other()) only reads; what changes (all the others) either
+   does all of it or returns an error and changes nothing.  So a manager decides, writes the
+   decision to its store, and changes the pool last.  No I/O, no clock, no allocation; one thread
+   at a time.
+
+   Free slots are indexed by model, by how many are free in their box, and in their NVLink group: an
+   answer costs what it gives out, not what the pool holds.  Each choice leaves the free slots as
+   concentrated as it can: pool_room() says how much. */
+#ifndef POLICY_H_INCLUDED
+#define POLICY_H_INCLUDED
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define POOL_NONE UINT32_MAX
+
+enum { POOL_BOX_SLOTS_MAX = 64, POOL_COUNT_MAX = 64 };
+
+typedef enum pool_state {
+    POOL_FREE,
+    POOL_SPARE, /* free, and kept back to replace a broken device */
+    POOL_LEASED,
+    POOL_WIPING,      /* released; free when a verified wipe says so */
+    POOL_DRAINED,     /* its box is being taken out of service */
+    POOL_BROKEN,      /* may still belong to a lease, until replaced */
+    POOL_QUARANTINED, /* could not be wiped */
+    POOL_STATES
+} pool_state;
+
+typedef enum pool_reason {
+    POOL_WHY_NONE,
+    POOL_WHY_DEVICE,   /* the device reported an error, or stopped answering */
+    POOL_WHY_BOX,      /* its box is gone */
+    POOL_WHY_DRAIN,    /* its box is being taken out of service */
+    POOL_WHY_WIPE,     /* a wipe failed, or its verification */
+    POOL_WHY_OPERATOR, /* somebody said so */
+    POOL_REASONS
+} pool_reason;
+
+typedef enum pool_need {
+    POOL_ANY,
+    POOL_SAME_BOX,
+    POOL_SAME_GROUP, /* one NVLink or PCIe group */
+    POOL_SPREAD,     /* each in another box: no two behind one proxy */
+    POOL_NEEDS
+} pool_need;
+
+#define POOL_ERRORS(X)                                                                             \
+    X(OK, 0, "ok")                                                                                 \
+    X(E_ARG, -1, "the count, the need or a number is outside its range")                           \
+    X(E_UNKNOWN, -2, "no such box, slot, host, tenant, model or lease")                            \
+    X(E_QUOTA, -3, "the tenant's quota is used up; release a lease or ask for a higher quota")     \
+    X(E_HOST, -4, "the host has too few empty slots; name another host")                           \
+    X(E_FREE, -5, "too few slots with this model are free; ask for fewer or wait for a release")   \
+    X(E_PLACE, -6, "enough slots are free, but not as close or as spread as asked; ask for any")   \
+    X(E_STATE, -7, "the slot, box or lease is in a state that does not allow this")                \
+    X(E_ROOM, -8, "the pool is as large as its limits allow")
+
+enum {
+#define POOL_ERROR_ENUM(name, value, text) POOL_##name = value,
+    POOL_ERRORS(POOL_ERROR_ENUM)
+#undef POOL_ERROR_ENUM
+};
+const char *pool_error_text(int rc);
+const char *pool_state_name(unsigned state);
+const char *pool_reason_name(unsigned reason);
+
+typedef struct pool_limits {
+    uint32_t slots, boxes, hosts, tenants, leases;
+    uint16_t models;
+} pool_limits;
+
+typedef struct pool_slot_info {
+    uint16_t model; /* below limits.models */
+    uint32_t group; /* any number that means this group within its box; POOL_NONE: in none */
+} pool_slot_info;
+
+typedef struct pool_request {
+    uint32_t tenant, host;
+    uint16_t model;
+    uint8_t count; /* 1..POOL_COUNT_MAX */
+    uint8_t need;  /* pool_need */
+} pool_request;
+
+typedef struct pool_choice {
+    uint8_t count;
+    uint32_t slot[POOL_COUNT_MAX];
+} pool_choice;
+
+typedef struct pool_other {
+    uint32_t slot;
+    bool need_kept; /* it stands where the lease's need asks; false: there is no such slot */
+} pool_other;
+
+/* The free slots with one model in one box, or in one group of it. */
+typedef struct pool_cell {
+    uint32_t box, next, prev;
+    uint32_t parent; /* the box's cell of a group's cell; POOL_NONE: this is a box's cell */
+    uint32_t label;  /* of a group */
+    uint16_t model;
+    uint8_t free;
+} pool_cell;
+
+typedef struct pool_slot {
+    uint64_t epoch; /* of the newest lease: the box refuses a lower one */
+    uint32_t box;   /* index */
+    uint32_t box_cell, group_cell;
+    uint32_t lease;      /* index; POOL_NONE: nobody's */
+    uint32_t next, prev; /* in its lease, or among the spares of its model */
+    uint16_t model;
+    uint8_t state, reason;
+    bool dirty; /* holds, or may hold, a tenant's data */
+} pool_slot;
+
+typedef struct pool_box {
+    uint32_t first_slot, first_cell;
+    uint8_t slots, cells; /* at most 64 cells of models and 64 of groups */
+    bool draining;
+} pool_box;
+
+typedef struct pool_host {
+    uint32_t capacity, used; /* slots */
+} pool_host;
+
+typedef struct pool_tenant {
+    uint32_t quota, used; /* slots */
+} pool_tenant;
+
+typedef struct pool_lease {
+    uint32_t serial; /* of its number: from the epoch of its first slot, so never used again */
+    uint32_t tenant, host;
+    uint32_t first, last; /* slots; first is the next empty entry's index when this one is empty */
+    uint16_t model;
+    uint8_t count, need;
+} pool_lease;
+
+typedef struct pool_model {
+    uint32_t count[POOL_STATES];
+    uint32_t spares_wanted, first_spare;
+    /* Bit n - 1: there is a cell with n free slots. */
+    uint64_t box_mask, group_mask, group_box_mask[POOL_BOX_SLOTS_MAX + 1];
+    uint32_t box_head[POOL_BOX_SLOTS_MAX + 1];
+    /* By free slots in the group, then in its box: of groups as full, those of fuller boxes go
+       first, so that whole boxes stay whole. */
+    uint32_t group_head[POOL_BOX_SLOTS_MAX + 1][POOL_BOX_SLOTS_MAX + 1];
+} pool_model;
+
+/* Visible so that everything can be listed and checked; changed by the functions below alone. */
+typedef struct pool {
+    pool_limits limits;
+    uint32_t slots, boxes, hosts, tenants, cells;
+    uint32_t leases; /* that there are */
+    uint32_t empty_lease;
+    uint64_t epoch; /* the highest given */
+    pool_slot *slot;
+    pool_box *box;
+    pool_host *host;
+    pool_tenant *tenant;
+    pool_lease *lease;
+    pool_cell *cell;
+    pool_model *model;
+} pool;
+
+/* Bytes that a pool of these limits needs; 0 when a limit is 0 or too large. */
+size_t pool_bytes(const pool_limits *limits);
+/* memory: pool_bytes(), aligned as malloc() does; it is the pool's until the caller frees it.
+   NULL when `bytes` is too small. */
+pool *pool_init(void *memory, size_t bytes, const pool_limits *limits);
+
+int pool_add_box(pool *p, const pool_slot_info *slots, unsigned count, uint32_t *box);
+int pool_add_host(pool *p, uint32_t capacity, uint32_t *host);
+int pool_add_tenant(pool *p, uint32_t quota, uint32_t *tenant);
+/* A quota below what is used takes nothing away; nothing more is given. */
+int pool_set_quota(pool *p, uint32_t tenant, uint32_t quota);
+
+/* How many spares make it at most as likely as `risk` (0..1) that more of `devices` fail while one
+   is being repaired; failures are taken to be independent. */
+uint32_t pool_spares_for(uint32_t devices, double failures_per_year, double repair_days,
+                         double risk);
+/* Keep so many back; at once, and whenever slots become free later. */
+int pool_set_spares(pool *p, uint16_t model, uint32_t spares);
+
+/* Which slots the request would get.  Cost: O(count), with boxes of at most 64 slots. */
+int pool_choose(const pool *p, const pool_request *r, pool_choice *out);
+/* Give them out.  POOL_E_STATE when the choice is no longer, or never was, the pool's to give. */
+int pool_grant(pool *p, const pool_request *r, const pool_choice *c, uint64_t *lease);
+/* NULL: there is no such lease (any more). */
+const pool_lease *pool_find_lease(const pool *p, uint64_t lease);
+/* The number of a lease by its index, as a slot has it; 0: that entry is empty. */
+uint64_t pool_lease_number(const pool *p, uint32_t index);
+/* In the order in which they were chosen; a replacement stands where the broken one stood. */
+unsigned pool_lease_slots(const pool *p, uint64_t lease, uint32_t out[POOL_COUNT_MAX]);
+
+/* The host gives the slots up; tenant and data stay, and count against the quota. */
+int pool_park(pool *p, uint64_t lease);
+int pool_attach(pool *p, uint64_t lease, uint32_t host);
+/* The lease ends.  Its slots wait for pool_wiped(); the broken ones stay broken. */
+int pool_release(pool *p, uint64_t lease);
+/* The slot was wiped and that was verified, or not: then it is quarantined. */
+int pool_wiped(pool *p, uint32_t slot, bool verified);
+
+/* The slot can no longer be used.  A lease keeps it until pool_replace() or pool_release(). */
+int pool_break(pool *p, uint32_t slot, pool_reason why);
+/* A broken or quarantined slot works again: its lease has it back, or it is wiped before it is
+   anybody's. */
+int pool_repair(pool *p, uint32_t slot);
+/* Which slot would replace this one of a lease: what keeps the lease's need, then a spare before a
+   free one, then the same group, then the same box. */
+int pool_choose_other(const pool *p, uint32_t slot, pool_other *out);
+/* Do it.  The slot given up stays broken, or is wiped when it works (a drain). */
+int pool_replace(pool *p, uint32_t slot, uint32_t other, pool_reason why);
+/* Take a box out of service, or put it back.  Slots that are leased stay so until they are
+   replaced or released; *left is how many. */
+int pool_drain(pool *p, uint32_t box, bool on, unsigned *left);
+
+/* What a store remembers comes back: after the boxes, drains, hosts, tenants and quotas, first
+   every slot, then every lease, then pool_restored().  Until that the pool decides nothing.
+   was: its state, reason, epoch and dirty count.  POOL_E_ARG: no pool was ever so. */
+int pool_restore_slot(pool *p, uint32_t slot, const pool_slot *was);
+/* number: as pool_grant() gave it.  r->host: POOL_NONE when it was parked.  POOL_E_STATE: a slot
+   is another lease's, or was not leased; the tenant's quota is not asked. */
+int pool_restore_lease(pool *p, uint64_t number, const pool_request *r, const pool_choice *slots);
+/* A slot that was leased and that no lease has now is wiped. */
+void pool_restored(pool *p);
+
+/* How many free slots a free slot of this model has in its box (its group: by_group), itself
+   included, on average over the free slots: sum of squares over sum.  Small: fragmented.  0 when
+   nothing is free.  Cost: O(cells of the pool). */
+double pool_room(const pool *p, uint16_t model, bool by_group);
+
+#endif /* POLICY_H_INCLUDED */

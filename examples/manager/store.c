@@ -1,0 +1,319 @@
+/* store.c - records in an SQLite database
+   SPDX-License-Identifier: MIT
+
+   Write-ahead log and synchronous=FULL: a commit returns after fsync.  The lock is held as long as
+   the store is open, so that two managers cannot both believe that the pool is theirs. */
+#include "store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <sqlite3.h>
+
+/* In the header of the file, where file(1) looks for whose it is. */
+enum { APPLICATION_ID = 0x64785055 };
+
+/* What leads from schema n to n + 1; what once stood here stays. */
+static const char *const migrations[] = {
+    "CREATE TABLE record (key TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL) WITHOUT ROWID",
+};
+enum { SCHEMA = sizeof migrations / sizeof migrations[0] };
+
+typedef struct sqlite_store {
+    store base;
+    sqlite3 *db;
+    sqlite3_stmt *put, *del, *list;
+    bool failed; /* what is on the disk is no longer known */
+    char path[];
+} sqlite_store;
+
+static store_error fault(store_fault *f, store_error code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static store_error fault(store_fault *f, store_error code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(f->text, sizeof f->text, format, args);
+    va_end(args);
+    f->code = code;
+    return code;
+}
+
+static bool no_room(int system)
+{
+    return system == ENOSPC || system == EDQUOT || system == EFBIG;
+}
+
+/* The errno behind the last result, of the log where a commit failed; 0: none is known. */
+static int system_error(sqlite_store *s)
+{
+    sqlite3_file *log = NULL;
+    int system = sqlite3_system_errno(s->db);
+    if (!system &&
+        sqlite3_file_control(s->db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log) == SQLITE_OK &&
+        log && log->pMethods)
+        log->pMethods->xFileControl(log, SQLITE_FCNTL_LAST_ERRNO, &system);
+    return system;
+}
+
+/* What SQLite's last result means to the manager. */
+static store_error sqlite_fault(sqlite_store *s, store_fault *f)
+{
+    int code = sqlite3_extended_errcode(s->db), system = system_error(s);
+    const char *text = sqlite3_errmsg(s->db);
+    if ((code & 0xff) == SQLITE_FULL || (code == SQLITE_IOERR_WRITE && no_room(system)))
+        return fault(f, STORE_E_FULL, "%s: no room to write (%s); make room, then try again",
+                     s->path, text);
+    switch (code & 0xff) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        return fault(f, STORE_E_LOCKED, "%s is in use by another program; end that one first",
+                     s->path);
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        return fault(f, STORE_E_CORRUPT, "%s is damaged (%s); put a backup in its place", s->path,
+                     text);
+    default:
+        return fault(f, STORE_E_IO,
+                     "%s: %s%s%s; look at the disk and the permissions, then start "
+                     "again",
+                     s->path, text, system ? ": " : "", system ? strerror(system) : "");
+    }
+}
+
+static store_error run(sqlite_store *s, const char *sql, store_fault *f)
+{
+    return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK ? STORE_OK : sqlite_fault(s, f);
+}
+
+/* The first column of the first row, as text; "" when there is none. */
+static store_error ask(sqlite_store *s, const char *sql, char *out, size_t room, store_fault *f)
+{
+    sqlite3_stmt *query;
+    if (sqlite3_prepare_v2(s->db, sql, -1, &query, NULL) != SQLITE_OK)
+        return sqlite_fault(s, f);
+    int rc = sqlite3_step(query);
+    const unsigned char *text = rc == SQLITE_ROW ? sqlite3_column_text(query, 0) : NULL;
+    snprintf(out, room, "%s", text ? (const char *)text : "");
+    store_error result = rc == SQLITE_ROW || rc == SQLITE_DONE ? STORE_OK : sqlite_fault(s, f);
+    sqlite3_finalize(query);
+    return result;
+}
+
+static store_error ask_number(sqlite_store *s, const char *sql, long *out, store_fault *f)
+{
+    char text[32];
+    store_error rc = ask(s, sql, text, sizeof text, f);
+    if (rc == STORE_OK)
+        *out = strtol(text, NULL, 10);
+    return rc;
+}
+
+/* Is it ours, sound, and not from the future?  Looked at before anything in it is changed. */
+static store_error inspect(sqlite_store *s, long *version, store_fault *f)
+{
+    long id = 0, tables = 0;
+    char text[200];
+    store_error rc = run(s, "PRAGMA locking_mode=EXCLUSIVE; PRAGMA cell_size_check=ON", f);
+    if (rc == STORE_OK)
+        rc = ask_number(s, "SELECT count(*) FROM sqlite_schema", &tables, f);
+    if (rc == STORE_OK)
+        rc = ask_number(s, "PRAGMA application_id", &id, f);
+    if (rc == STORE_OK)
+        rc = ask_number(s, "PRAGMA user_version", version, f);
+    if (rc != STORE_OK)
+        return rc;
+    if (id != APPLICATION_ID && (id || tables || *version))
+        return fault(f, STORE_E_FOREIGN, "%s is another program's database; name another file",
+                     s->path);
+    if (*version < 0 || *version > SCHEMA)
+        return fault(
+            f, STORE_E_NEWER,
+            "%s has schema %ld, this program knows up to %d; run the version that wrote it",
+            s->path, *version, (int)SCHEMA);
+    rc = ask(s, "PRAGMA quick_check(1)", text, sizeof text, f);
+    if (rc == STORE_OK && strcmp(text, "ok") != 0)
+        rc = fault(f, STORE_E_CORRUPT, "%s is damaged (%s); put a backup in its place", s->path,
+                   text);
+    return rc;
+}
+
+/* All steps in one transaction: an interrupted migration leaves the old schema. */
+static store_error migrate(sqlite_store *s, long version, store_fault *f)
+{
+    char sql[80];
+    if (version == SCHEMA)
+        return STORE_OK;
+    store_error rc = run(s, "BEGIN EXCLUSIVE", f);
+    for (; rc == STORE_OK && version < SCHEMA; version++)
+        rc = run(s, migrations[version], f);
+    snprintf(sql, sizeof sql, "PRAGMA application_id=%d; PRAGMA user_version=%d",
+             (int)APPLICATION_ID, (int)SCHEMA);
+    if (rc == STORE_OK)
+        rc = run(s, sql, f);
+    if (rc == STORE_OK)
+        rc = run(s, "COMMIT", f);
+    return rc;
+}
+
+static store_error prepare(sqlite_store *s, store_fault *f)
+{
+    static const char put[] = "INSERT INTO record VALUES (?1, ?2) "
+                              "ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+    static const char list[] = "SELECT key, value FROM record "
+                               "WHERE key >= ?1 AND key < ?1 || char(127) ORDER BY key";
+    bool good = sqlite3_prepare_v2(s->db, put, -1, &s->put, NULL) == SQLITE_OK &&
+                sqlite3_prepare_v2(s->db, "DELETE FROM record WHERE key = ?1", -1, &s->del, NULL) ==
+                    SQLITE_OK &&
+                sqlite3_prepare_v2(s->db, list, -1, &s->list, NULL) == SQLITE_OK;
+    return good ? STORE_OK : sqlite_fault(s, f);
+}
+
+static store_error set_up(sqlite_store *s, store_fault *f)
+{
+    char mode[16];
+    long version = 0;
+    sqlite3_db_config(s->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    store_error rc = inspect(s, &version, f);
+    if (rc == STORE_OK)
+        rc = ask(s, "PRAGMA journal_mode=WAL", mode, sizeof mode, f);
+    if (rc == STORE_OK && strcmp(mode, "wal") != 0)
+        rc = fault(f, STORE_E_IO, "%s: no write-ahead log on this file system; name another place",
+                   s->path);
+    if (rc == STORE_OK)
+        rc = run(s, "PRAGMA synchronous=FULL", f);
+    if (rc == STORE_OK)
+        rc = migrate(s, version, f);
+    return rc == STORE_OK ? prepare(s, f) : rc;
+}
+
+/* -- The interface -- */
+
+static store_error sqlite_load(store *base, const char *prefix, store_each each, void *user,
+                               store_fault *f)
+{
+    sqlite_store *s = (sqlite_store *)base;
+    int rc = sqlite3_bind_text(s->list, 1, prefix, -1, SQLITE_STATIC);
+    bool go = rc == SQLITE_OK;
+    while (go && (rc = sqlite3_step(s->list)) == SQLITE_ROW) {
+        const void *value = sqlite3_column_blob(s->list, 1);
+        go = !each(user, (const char *)sqlite3_column_text(s->list, 0), value ? value : "",
+                   (size_t)sqlite3_column_bytes(s->list, 1));
+    }
+    store_error result = !go || rc == SQLITE_DONE ? STORE_OK : sqlite_fault(s, f);
+    sqlite3_reset(s->list);
+    return result;
+}
+
+static store_error check(const store_change *c, store_fault *f)
+{
+    size_t len = strnlen(c->key, STORE_KEY_MAX_BYTES + 1);
+    bool good = len && len <= STORE_KEY_MAX_BYTES && c->len <= STORE_VALUE_MAX_BYTES;
+    for (size_t i = 0; good && i < len; i++)
+        good = c->key[i] > ' ' && c->key[i] < 127;
+    return good ? STORE_OK : fault(f, STORE_E_ARG, "a key or value of a record is out of range");
+}
+
+static store_error apply(sqlite_store *s, const store_change *c, store_fault *f)
+{
+    sqlite3_stmt *change = c->value ? s->put : s->del;
+    bool good = sqlite3_bind_text(change, 1, c->key, -1, SQLITE_STATIC) == SQLITE_OK;
+    if (good && c->value)
+        good = sqlite3_bind_blob(change, 2, c->len ? c->value : "", (int)c->len, SQLITE_STATIC) ==
+               SQLITE_OK;
+    good = good && sqlite3_step(change) == SQLITE_DONE;
+    store_error rc = good ? STORE_OK : sqlite_fault(s, f);
+    sqlite3_reset(change);
+    sqlite3_clear_bindings(change);
+    return rc;
+}
+
+static store_error sqlite_commit(store *base, const store_change *changes, unsigned count,
+                                 store_fault *f)
+{
+    sqlite_store *s = (sqlite_store *)base;
+    if (s->failed)
+        return fault(f, STORE_E_IO, "%s failed before; start again", s->path);
+    store_error rc = count && count <= STORE_CHANGES_MAX
+                         ? STORE_OK
+                         : fault(f, STORE_E_ARG, "between 1 and %d changes", STORE_CHANGES_MAX);
+    for (unsigned i = 0; rc == STORE_OK && i < count; i++)
+        rc = check(&changes[i], f);
+    if (rc != STORE_OK)
+        return rc;
+    rc = run(s, "BEGIN IMMEDIATE", f);
+    for (unsigned i = 0; rc == STORE_OK && i < count; i++)
+        rc = apply(s, &changes[i], f);
+    if (rc == STORE_OK)
+        rc = run(s, "COMMIT", f);
+    /* Some errors have ended the transaction already.  Where it cannot be undone, and where an
+       fsync failed, nobody knows what the disk has. */
+    if (rc != STORE_OK && !sqlite3_get_autocommit(s->db) &&
+        sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL) != SQLITE_OK)
+        rc = fault(f, STORE_E_IO, "%s: a change could not be undone; start again", s->path);
+    s->failed = rc == STORE_E_IO || rc == STORE_E_CORRUPT;
+    return rc;
+}
+
+static void sqlite_close(store *base)
+{
+    sqlite_store *s = (sqlite_store *)base;
+    sqlite3_finalize(s->put);
+    sqlite3_finalize(s->del);
+    sqlite3_finalize(s->list);
+    sqlite3_close(s->db);
+    free(s);
+}
+
+store *store_open_sqlite(const char *path, store_fault *f)
+{
+    static const store_kind kind = { sqlite_load, sqlite_commit, sqlite_close };
+    size_t len = strlen(path) + 1;
+    /* Made here, since SQLite would let everybody read it.  One that is there is not touched:
+       closing it would drop the locks that this process may have on it. */
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 && errno != EEXIST) {
+        fault(f, no_room(errno) ? STORE_E_FULL : STORE_E_IO, "cannot open %s: %s", path,
+              strerror(errno));
+        return NULL;
+    }
+    if (fd >= 0)
+        close(fd);
+    sqlite_store *s = calloc(1, sizeof *s + len);
+    if (!s) {
+        fault(f, STORE_E_IO, "out of memory");
+        return NULL;
+    }
+    s->base.kind = &kind;
+    memcpy(s->path, path, len);
+    int rc = sqlite3_open_v2(path, &s->db, SQLITE_OPEN_READWRITE, NULL);
+    if (rc == SQLITE_OK && set_up(s, f) == STORE_OK)
+        return &s->base;
+    if (rc != SQLITE_OK)
+        sqlite_fault(s, f);
+    sqlite_close(&s->base);
+    return NULL;
+}
+
+store_error store_load(store *s, const char *prefix, store_each each, void *user, store_fault *f)
+{
+    return s->kind->load(s, prefix, each, user, f);
+}
+
+store_error store_commit(store *s, const store_change *changes, unsigned count, store_fault *f)
+{
+    return s->kind->commit(s, changes, count, f);
+}
+
+void store_close(store *s)
+{
+    if (s)
+        s->kind->close(s);
+}

@@ -1,0 +1,65 @@
+/* store.h - where the manager keeps what it must not forget: records, changed together or not at
+   all
+   SPDX-License-Identifier: MIT
+
+   A record is a key (`lease/17`) and a value.  The interface is this narrow so that a store of
+   several managers can take the place of SQLite, which is for one. */
+#ifndef STORE_H_INCLUDED
+#define STORE_H_INCLUDED
+
+#include <stddef.h>
+
+enum { STORE_KEY_MAX_BYTES = 200, STORE_VALUE_MAX_BYTES = 1 << 20, STORE_CHANGES_MAX = 1024 };
+
+typedef enum store_error {
+    STORE_OK = 0,
+    STORE_E_ARG,     /* a key, a value or a number of changes outside its range */
+    STORE_E_FULL,    /* no room to write; nothing changed, it may be tried again */
+    STORE_E_LOCKED,  /* another program has the store open */
+    STORE_E_CORRUPT, /* the file is damaged */
+    STORE_E_FOREIGN, /* the file is another program's */
+    STORE_E_NEWER,   /* written by a newer version of this program */
+    STORE_E_IO       /* reading or writing failed; see store_commit() */
+} store_error;
+
+/* What went wrong, and what to do about it. */
+typedef struct store_fault {
+    store_error code;
+    char text[512];
+} store_fault;
+
+typedef struct store_change {
+    const char *key;   /* 1..STORE_KEY_MAX_BYTES printable ASCII characters without space */
+    const void *value; /* NULL: delete the record, if there is one */
+    size_t len;        /* 0..STORE_VALUE_MAX_BYTES */
+} store_change;
+
+/* key and value are good until it returns.  Anything but 0 ends the loading. */
+typedef int (*store_each)(void *user, const char *key, const void *value, size_t len);
+
+typedef struct store store;
+typedef struct store_kind {
+    store_error (*load)(store *s, const char *prefix, store_each each, void *user, store_fault *f);
+    store_error (*commit)(store *s, const store_change *changes, unsigned count, store_fault *f);
+    void (*close)(store *s);
+} store_kind;
+struct store {
+    const store_kind *kind;
+};
+
+/* Open the SQLite database `path`, made when it is not there; it is this program's alone until
+   store_close().  An older schema is brought up to date.  NULL after an error, with *f filled. */
+store *store_open_sqlite(const char *path, store_fault *f);
+
+/* Every record whose key begins with `prefix`, in order of the keys.  Not from inside `each`: a
+   commit.  *f is filled unless the result is STORE_OK; so it is below. */
+store_error store_load(store *s, const char *prefix, store_each each, void *user, store_fault *f);
+
+/* Make all the changes in their order, and return when they are on the disk; or make none.  After
+   STORE_E_IO it is unknown which (the disk may have kept what it said it lost): every further
+   commit fails until the store is closed, opened and loaded again. */
+store_error store_commit(store *s, const store_change *changes, unsigned count, store_fault *f);
+
+void store_close(store *s); /* NULL: nothing */
+
+#endif /* STORE_H_INCLUDED */
