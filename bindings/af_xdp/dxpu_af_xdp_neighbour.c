@@ -13,7 +13,7 @@
 
 enum { ANSWER_BYTES = 4096, GAP_NS = 50000 };
 /* how long an answer counts: a neighbour asked for by the first datagram is soon there */
-enum { USABLE_NS = 1000000000, UNUSABLE_NS = 10000000 };
+enum { USABLE_NS = 1000000000, UNUSABLE_NS = 1000000 };
 /* states in which a neighbour may be sent to; the kernel asks a stale one again when it sends */
 enum {
     FRESH = NUD_REACHABLE | NUD_PERMANENT | NUD_NOARP | NUD_DELAY | NUD_PROBE,

@@ -104,8 +104,8 @@ static ssize_t receive(int fd, uint64_t until, dxpu_udp_address *from)
 {
     uint64_t begin = dxpu_udp_now_ns(), now = begin;
     while (!stopping && now < until) {
-        struct pollfd p[2] = { { .fd = fd, .events = POLLIN },
-                               { .fd = xdp ? dxpu_xdp_fd(xdp, 0) : -1, .events = POLLIN } };
+        struct pollfd p[1 + DXPU_XDP_QUEUES_MAX] = { { .fd = fd, .events = POLLIN } };
+        nfds_t fds = 1;
         struct timespec rest = { 0, (long)(until - now < LOST_NS ? until - now : LOST_NS) };
         ssize_t n = receive_now(fd, from);
         if (n >= 0)
@@ -113,7 +113,9 @@ static ssize_t receive(int fd, uint64_t until, dxpu_udp_address *from)
         now = dxpu_udp_now_ns();
         if (set.wait == DXPU_UDP_BLOCK ||
             (set.wait == DXPU_UDP_ADAPTIVE && now - begin >= SPIN_NS)) {
-            (void)ppoll(p, 2, &rest, NULL); /* a signal or the time ends it: seen above */
+            for (unsigned i = 0; xdp && i < dxpu_xdp_queues(xdp); i++)
+                p[fds++] = (struct pollfd){ .fd = dxpu_xdp_fd(xdp, i), .events = POLLIN };
+            (void)ppoll(p, fds, &rest, NULL); /* a signal or the time ends it: seen above */
             now = dxpu_udp_now_ns();
         }
     }
@@ -185,7 +187,7 @@ static int open_xdp(int fd)
     dxpu_xdp_config_default(&cfg);
     why = dxpu_xdp_parse_option(set.af_xdp, &cfg);
     cfg.sockets = 1;
-    cfg.batch = 1; /* the buffer holds one */
+    cfg.batch = 1; /* the buffer holds one, and only one is under way */
     if (!why && !getsockname(fd, &cfg.local[0].any, &len))
         xdp = dxpu_xdp_open(&cfg, &why);
     if (!xdp)
