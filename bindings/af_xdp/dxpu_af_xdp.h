@@ -32,7 +32,7 @@ enum {
     DXPU_XDP_LOCALS_MAX = 32,
     DXPU_XDP_QUEUES_MAX = 16,
     DXPU_XDP_PACKET_MAX = 3826,   /* bytes of an IP packet: a 4 KiB chunk, headroom, Ethernet */
-    DXPU_XDP_DATAGRAM_MAX = 3778, /* bytes of a datagram in one */
+    DXPU_XDP_DATAGRAM_MAX = 3798, /* bytes of a datagram in one, by IPv4 */
     DXPU_XDP_MAC_BYTES = 6
 };
 
