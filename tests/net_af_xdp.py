@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """dxpu-host and dxpu-box by AF_XDP and by UDP sockets, in network namespaces of their own.
 
-Host and box stand on both sides of a router, joined by veth; the relay of bad networks runs on the
-router.  Needs root, ip and a kernel with AF_XDP; else every case is skipped.
+Host and box stand on both sides of a router, joined by veth; the relay of bad networks runs on
+the router.  Needs root, ip and a kernel with AF_XDP; else every case is skipped.
 Prints `ok NAME`, `not ok NAME` or `skip NAME reason`.  Programs come from $DXPU_BIN, else build/."""
 # SPDX-License-Identifier: MIT
 import os
@@ -148,7 +148,8 @@ def took_it_all(end, how="native, copy"):
     check(xdp["rx_datagrams"] > 100 and udp["rx_datagrams"] == 0, xdp, udp)
     check(xdp["tx_datagrams"] > 100, xdp, udp)
     check(udp["tx_datagrams"] == xdp["tx_elsewhere"] + xdp["tx_refresh"] + xdp["tx_full"], xdp, udp)
-    for drop in ("rx_not_ours", "rx_length", "rx_fragment", "rx_checksum", "rx_source", "tx_errors"):
+    for drop in ("rx_not_ours", "rx_length", "rx_fragment", "rx_checksum", "rx_source",
+                 "tx_errors"):
         check(xdp[drop] == 0, drop, xdp)
 
 
@@ -209,7 +210,7 @@ def waiting_modes():
         host, _, _ = through(V4, H, B, "--load", "read", "--count", 400, "--span", "4K",
                              "--wait", wait)
         check(host["reads"] == 400, wait, host)
-    through(V4, H + ",busy-poll", B + ",busy-poll", "--load", "read", "--count", 400, "--span", "4K")
+    through(V4, H + ",busy-poll", B + ",busy-poll", "--load", "read", "--count", 400)
 
 
 @case
@@ -279,7 +280,7 @@ print(tcp.recv(10).decode())
 
 @case
 def other_traffic_passes():
-    """UDP to another port, in fragments too, and TCP to the same port, while the box carries load."""
+    """UDP to another port, in fragments too, and TCP to the same port, while the box is busy."""
     with Net() as n:
         box = n.box("--listen", ",".join(at(a[3], 4458) for a in (V4, V6)), "--af-xdp", B)
         host = n.there("host", "dxpu-host", "--box", at(V4[3], 4458), "--load", "mixed",

@@ -168,7 +168,7 @@ void dxpu_xdp_build(uint8_t *frame, const dxpu_xdp_way *way, size_t len)
 /* ==== Parsing =================================================================================
    Every length is compared with what is left before it is used. */
 
-/* The UDP part: `room` bytes of IP payload, at least UDP_BYTES. */
+/* The UDP part: the IP payload has `room` bytes, the frame at least UDP_BYTES there. */
 static int parse_udp(const dxpu_xdp_receiver *r, const uint8_t *udp, size_t room, bool optional,
                      const uint8_t *addresses, size_t address_bytes, dxpu_xdp_datagram *d)
 {
@@ -260,7 +260,7 @@ static int parse_6(const dxpu_xdp_receiver *r, const uint8_t *f, size_t len, dxp
     if (f[IP6] >> 4 != 6 || f[IP6_NEXT] != IPPROTO_UDP) /* extension headers: fragments, too */
         return DXPU_XDP_NOT_OURS;
     payload = get16(f + IP6_LEN);
-    if (payload < UDP_BYTES || payload > len - ETH_BYTES - IP6_BYTES)
+    if (payload > len - ETH_BYTES - IP6_BYTES) /* too short for UDP is seen by parse_udp() */
         return DXPU_XDP_LENGTH;
     if (!is_local(r, AF_INET6, f + IP6_TO, f + UDP6 + UDP_TO, &d->socket))
         return DXPU_XDP_NOT_OURS;
