@@ -3,7 +3,7 @@
 
 Host and box stand on both sides of a router, joined by veth; the relay of bad networks runs on
 the router.  Needs root, ip and a kernel with AF_XDP; else every case is skipped.
-Prints `ok NAME`, `not ok NAME` or `skip NAME reason`.  Programs come from $DXPU_BIN, else build/."""
+Prints `ok NAME`, `not ok NAME` or `skip NAME reason`.  Programs: $DXPU_BIN, else build/."""
 # SPDX-License-Identifier: MIT
 import os
 import shutil
@@ -410,10 +410,17 @@ def what_is_missing_is_said():
             wrong = n.there("box", "dxpu-box", *args)
             check(wrong.wait(20) == status and words in wrong.errors(), words, wrong.errors())
         if drop:
-            wrong = n.start(IP, "netns", "exec", n.space["box"], drop, "--bounding-set=-all",
-                            "--inh-caps=-all", os.path.join(lab.BIN, "dxpu-box"), *good,
-                            "--af-xdp", B)
-            check(wrong.wait(20) == 3 and "CAP_NET_RAW" in wrong.errors(), wrong.errors())
+            def with_rights(rights):
+                return n.start(IP, "netns", "exec", n.space["box"], drop, "--inh-caps=-all",
+                               "--bounding-set=-all" + rights, os.path.join(lab.BIN, "dxpu-box"),
+                               *good, "--af-xdp", "b0")
+
+            for rights in ("", ",+net_raw,+net_admin", ",+net_raw,+bpf", ",+net_admin,+bpf"):
+                wrong = with_rights(rights)
+                check(wrong.wait(20) == 3 and "CAP_NET_RAW" in wrong.errors(), wrong.errors())
+            right = with_rights(",+net_raw,+net_admin,+bpf")  # the control: what is named is enough
+            right.says(" slots? at ")
+            check(right.stop() == 0, right.errors())
         check(n.box(*good, "--af-xdp", B).stop() == 0)  # the control
 
 
