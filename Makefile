@@ -20,12 +20,13 @@ endif
 
 # Short lines: $(call say,CC,FILE) in front of a command; `make V=1` prints the commands instead.
 say = $(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),,@printf '  %-3s %s\n' $1 $2;)
-BASE = -std=c11 -I. $(patsubst %,-I%,$(wildcard bindings/* examples/proxy)) -MMD -MP -pthread
+BASE = -std=c11 -I. $(patsubst %,-I%,$(wildcard bindings/* examples/proxy)) -MMD -MP -pthread $(XDP)
 DEFLATE := $(shell pkg-config --exists libdeflate 2>/dev/null && echo -DDXPU_ZLIB_USE_LIBDEFLATE=1)
-LIBS = -Wl,--as-needed -levent -lpcap -ljansson -lsqlite3 $(if $(DEFLATE),-ldeflate) -lpng -lz -lm
+XDP := $(shell pkg-config --exists libxdp libbpf 2>/dev/null && echo -DDXPU_AF_XDP=1)
+LIBS = -Wl,--as-needed -levent -lpcap -ljansson -lsqlite3 $(if $(DEFLATE),-ldeflate) \
+       $(if $(XDP),-lxdp -lbpf) -lpng -lz -lm
 
-# What is there.  libdxpu.a is dxpu.h through bindings/zlib's CRC; parts.a the other bindings and
-# what the proxies share; each program is the C files of its folder.
+# libdxpu.a is dxpu.h with bindings/zlib's CRC; parts.a the other bindings and examples/proxy.
 PARTS_SRC := $(wildcard bindings/*/*.c examples/proxy/*.c)
 SRC_dxpu-host     := $(wildcard examples/host_proxy/*.c examples/host_proxy/*/*.c)
 SRC_dxpu-box      := $(wildcard examples/box_proxy/*.c examples/box_proxy/*/*.c)

@@ -51,6 +51,10 @@ struct dxpu_udp {
     struct mmsghdr *tx_order;              /* the messages of one socket, side by side */
     unsigned tx_for[DXPU_UDP_SOCKETS_MAX]; /* how many of the batch leave by it */
     uint8_t *tx_socket;                    /* which each leaves by */
+    dxpu_udp_bypass bypass;                /* room is NULL when there is none */
+    struct event *bypass_readable[DXPU_UDP_BYPASS_FDS];
+    bool bypass_maybe;
+    uint8_t *bypass_room; /* what the last dxpu_udp_room() gave, when it is the bypass's */
     dxpu_udp_counters count;
 };
 
@@ -346,6 +350,10 @@ void dxpu_udp_close(dxpu_udp *u)
         if (u->sockets[i].fd >= 0)
             close(u->sockets[i].fd);
     }
+    for (unsigned i = 0; i < DXPU_UDP_BYPASS_FDS; i++) {
+        if (u->bypass_readable[i])
+            event_free(u->bypass_readable[i]);
+    }
     if (u->timer)
         event_free(u->timer);
     if (u->own_base && u->base)
@@ -478,6 +486,8 @@ static void make_message(const dxpu_udp *u, unsigned i, unsigned n, struct mmsgh
 
 void dxpu_udp_flush(dxpu_udp *u)
 {
+    if (u->bypass.room)
+        u->bypass.flush(u->bypass.self);
     for (unsigned s = 0; s < u->cfg.sockets; s++) {
         unsigned count = 0, n;
         if (!u->tx_for[s])
@@ -493,16 +503,28 @@ void dxpu_udp_flush(dxpu_udp *u)
     u->tx_used = 0;
 }
 
-uint8_t *dxpu_udp_room(dxpu_udp *u)
+static uint8_t *socket_room(dxpu_udp *u)
 {
     if (u->tx_used == u->cfg.batch)
         dxpu_udp_flush(u);
     return u->tx.mem + u->tx_used * u->tx.room_bytes;
 }
 
+uint8_t *dxpu_udp_room(dxpu_udp *u)
+{
+    u->bypass_room = u->bypass.room ? u->bypass.room(u->bypass.self) : NULL;
+    return u->bypass_room ? u->bypass_room : socket_room(u);
+}
+
 void dxpu_udp_commit(dxpu_udp *u, const dxpu_udp_path *to, size_t len)
 {
-    unsigned i = u->tx_used++;
+    unsigned i;
+    if (u->bypass_room) {
+        if (u->bypass.commit(u->bypass.self, to, len))
+            return;
+        memcpy(socket_room(u), u->bypass_room, len);
+    }
+    i = u->tx_used++;
     u->tx_socket[i] = (uint8_t)to->socket;
     u->tx_for[to->socket]++;
     u->tx.iov[i].iov_len = len;
@@ -586,10 +608,17 @@ static unsigned receive(dxpu_udp *u, unsigned index, const dxpu_udp_callbacks *c
     return datagrams;
 }
 
-/* Look at every socket once (all when `all`, else those that libevent saw readable). */
+/* Look at every socket once (all when `all`, else those that libevent saw readable).  Beside a
+   bypass the sockets have little: only what libevent saw. */
 static unsigned receive_all(dxpu_udp *u, const dxpu_udp_callbacks *cb, bool all)
 {
     unsigned n = 0;
+    if (u->bypass.room) {
+        if (all || u->bypass_maybe)
+            n = u->bypass.receive(u->bypass.self, cb);
+        u->bypass_maybe = n > 0; /* until it was seen empty */
+        all = false;
+    }
     for (unsigned i = 0; i < u->cfg.sockets; i++) {
         if (all || u->sockets[i].maybe)
             n += receive(u, i, cb);
@@ -675,6 +704,29 @@ int dxpu_udp_loop(dxpu_udp *u, const dxpu_udp_callbacks *cb)
 void dxpu_udp_stop(dxpu_udp *u)
 {
     u->stop = true;
+}
+
+static void on_bypass(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd;
+    (void)what;
+    ((dxpu_udp *)user)->bypass_maybe = true;
+}
+
+int dxpu_udp_use(dxpu_udp *u, const dxpu_udp_bypass *b)
+{
+    if (u->bypass.room || b->fds > DXPU_UDP_BYPASS_FDS || b->datagram_bytes > u->cfg.datagram_bytes)
+        return -1;
+    for (unsigned i = 0; i < b->fds; i++) {
+        struct event *e = event_new(u->base, b->fd[i], EV_READ | EV_PERSIST, on_bypass, u);
+        if (!e)
+            return -1;
+        u->bypass_readable[i] = e;
+        if (event_add(e, NULL))
+            return -1;
+    }
+    u->bypass = *b;
+    return DXPU_OK;
 }
 
 /* ==== 5  Counters ============================================================================= */

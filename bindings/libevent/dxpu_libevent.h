@@ -4,7 +4,7 @@
    One dxpu_udp is one UDP port of one shard: its sockets, its event base and its loop.  It knows
    datagrams and paths, not TLPs.  An object belongs to one thread.
 
-   CONTENTS   1 Addresses and paths   2 Opening   3 Sending   4 The loop   5 Counters */
+   CONTENTS   1 Addresses and paths   2 Opening   3 Sending   4 The loop   5 Counters   6 Bypass */
 #ifndef DXPU_LIBEVENT_H_INCLUDED
 #define DXPU_LIBEVENT_H_INCLUDED
 
@@ -143,5 +143,27 @@ const dxpu_udp_counters *dxpu_udp_count(const dxpu_udp *u);
 /* Name and value of counter `index`; NULL past the last. */
 const char *dxpu_udp_counter_name(unsigned index);
 uint64_t dxpu_udp_counter_value(const dxpu_udp *u, unsigned index);
+
+/* ==== 6  Bypass =============================================================================== */
+
+enum { DXPU_UDP_BYPASS_FDS = 16 };
+
+/* A way past the kernel's sockets, such as bindings/af_xdp: it is asked first, and what it does not
+   take goes by the socket.  The sockets stay: they hold the ports. */
+typedef struct dxpu_udp_bypass {
+    void *self;
+    int fd[DXPU_UDP_BYPASS_FDS]; /* readable when receive() has something */
+    unsigned fds;
+    size_t datagram_bytes; /* room's, at most the configured one: what a sender has from now on */
+    uint8_t *(*room)(void *self); /* NULL: none now */
+    /* False: not taken, the bytes in the room still stand. */
+    bool (*commit)(void *self, const dxpu_udp_path *to, size_t len);
+    void (*flush)(void *self);
+    /* One batch; how much there was. */
+    unsigned (*receive)(void *self, const dxpu_udp_callbacks *cb);
+} dxpu_udp_bypass;
+
+/* Use it from now on; before the loop, once.  It must outlive u.  DXPU_OK, or -1. */
+int dxpu_udp_use(dxpu_udp *u, const dxpu_udp_bypass *b);
 
 #endif /* DXPU_LIBEVENT_H_INCLUDED */

@@ -1,4 +1,4 @@
-/* dxpu-pingpong - the round trip of plain UDP datagrams, to compare with
+/* dxpu-pingpong - the round trip of plain datagrams by UDP sockets or AF_XDP, to compare with
    SPDX-License-Identifier: MIT
 
    One side echoes, the other sends one datagram at a time and waits for the answer.  Datagrams
@@ -6,7 +6,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* ppoll */
 #endif
-#include "dxpu_libevent.h"
+#include "bypass.h"
 #include "options.h"
 #include "stats.h"
 
@@ -18,15 +18,17 @@
 enum { DATAGRAM_BYTES = 65536, HEADER_BYTES = 8, SPIN_NS = 50000, LOST_NS = 200000000 };
 
 static struct {
-    const char *listen, *to;
+    const char *listen, *to, *af_xdp;
     uint64_t size, reply, count;
     unsigned wait;
     bool json;
-} set = { NULL, NULL, 64, 64, 10000, DXPU_UDP_ADAPTIVE, false };
+} set = { NULL, NULL, NULL, 64, 64, 10000, DXPU_UDP_ADAPTIVE, false };
 
 static const option_row rows[] = {
     { "listen", "ADDR:PORT", "answer there", OPTION_TEXT, &set.listen, 0, 0 },
     { "to", "ADDR:PORT", "or measure to there", OPTION_TEXT, &set.to, 0, 0 },
+    { "af-xdp", "IFNAME[,QUEUE]", "past the kernel's stack, on this interface" BYPASS_NOTE,
+      OPTION_TEXT, &set.af_xdp, 0, 0 },
     { "size", "BYTES", "of a request datagram (64)", OPTION_NUMBER, &set.size, HEADER_BYTES,
       65000 },
     { "reply", "BYTES", "of its answer (64)", OPTION_NUMBER, &set.reply, HEADER_BYTES, 65000 },
@@ -40,6 +42,7 @@ static volatile sig_atomic_t stopping;
 static uint8_t buffer[DATAGRAM_BYTES];
 static histogram rtt;
 static uint64_t lost;
+static dxpu_xdp *xdp; /* beside the socket, which holds the port; NULL without */
 
 static void on_signal(int number)
 {
@@ -47,22 +50,72 @@ static void on_signal(int number)
     stopping = 1;
 }
 
+typedef struct arrival {
+    ssize_t len; /* -1: nothing yet */
+    dxpu_udp_address *from;
+} arrival;
+
+static void on_datagram(void *user, uint8_t *buf, size_t len, unsigned socket,
+                        const dxpu_xdp_address *from, unsigned flags)
+{
+    arrival *a = user;
+    (void)socket;
+    (void)flags;
+    memcpy(buffer, buf, len);
+    a->len = (ssize_t)len;
+    a->from->len = from->any.sa_family == AF_INET6 ? sizeof from->v6 : sizeof from->v4;
+    if (from->any.sa_family == AF_INET6)
+        a->from->u.v6 = from->v6;
+    else
+        a->from->u.v4 = from->v4;
+}
+
+static ssize_t receive_now(int fd, dxpu_udp_address *from)
+{
+    static unsigned looks;
+    arrival a = { -1, from };
+    if (xdp) {
+        (void)dxpu_xdp_receive(xdp, on_datagram, &a);
+        if (a.len >= 0 || ++looks % 64) /* the socket has little, and asking it is a system call */
+            return a.len;
+    }
+    from->len = sizeof from->u;
+    return recvfrom(fd, buffer, sizeof buffer, MSG_DONTWAIT, &from->u.any, &from->len);
+}
+
+/* Lost here or later: who waits for the answer counts. */
+static void send_now(int fd, const dxpu_udp_address *to, size_t len)
+{
+    uint8_t *room = xdp && len <= DXPU_XDP_DATAGRAM_MAX ? dxpu_xdp_room(xdp) : NULL;
+    if (room) {
+        dxpu_xdp_address address;
+        bypass_address(to, &address);
+        memcpy(room, buffer, len);
+        if (dxpu_xdp_commit(xdp, 0, &address, len)) {
+            dxpu_xdp_flush(xdp);
+            return;
+        }
+    }
+    (void)sendto(fd, buffer, len, 0, &to->u.any, to->len);
+}
+
 /* Wait for a datagram in the chosen mode, until `until` at most.  Bytes, or -1. */
 static ssize_t receive(int fd, uint64_t until, dxpu_udp_address *from)
 {
     uint64_t begin = dxpu_udp_now_ns(), now = begin;
     while (!stopping && now < until) {
-        struct pollfd p = { .fd = fd, .events = POLLIN };
+        struct pollfd p[1 + DXPU_XDP_QUEUES_MAX] = { { .fd = fd, .events = POLLIN } };
+        nfds_t fds = 1;
         struct timespec rest = { 0, (long)(until - now < LOST_NS ? until - now : LOST_NS) };
-        ssize_t n;
-        from->len = sizeof from->u;
-        n = recvfrom(fd, buffer, sizeof buffer, MSG_DONTWAIT, &from->u.any, &from->len);
+        ssize_t n = receive_now(fd, from);
         if (n >= 0)
             return n;
         now = dxpu_udp_now_ns();
         if (set.wait == DXPU_UDP_BLOCK ||
             (set.wait == DXPU_UDP_ADAPTIVE && now - begin >= SPIN_NS)) {
-            (void)ppoll(&p, 1, &rest, NULL); /* a signal or the time ends it: seen above */
+            for (unsigned i = 0; xdp && i < dxpu_xdp_queues(xdp); i++)
+                p[fds++] = (struct pollfd){ .fd = dxpu_xdp_fd(xdp, i), .events = POLLIN };
+            (void)ppoll(p, fds, &rest, NULL); /* a signal or the time ends it: seen above */
             now = dxpu_udp_now_ns();
         }
     }
@@ -79,7 +132,7 @@ static void echo(int fd)
             continue;
         memcpy(&reply, buffer + 4, sizeof reply);
         if (reply >= HEADER_BYTES && reply <= sizeof buffer)
-            (void)sendto(fd, buffer, reply, 0, &from.u.any, from.len); /* lost: the peer counts */
+            send_now(fd, &from, reply);
     }
 }
 
@@ -93,7 +146,7 @@ static void measure(int fd, const dxpu_udp_address *to)
         memcpy(buffer, &number, sizeof number);
         memcpy(buffer + 4, &reply, sizeof reply);
         begin = dxpu_udp_now_ns();
-        (void)sendto(fd, buffer, set.size, 0, &to->u.any, to->len); /* counted below as lost */
+        send_now(fd, to, set.size);
         do {
             n = receive(fd, begin + LOST_NS, &from);
             if (n >= HEADER_BYTES)
@@ -125,6 +178,23 @@ static int open_socket(const char *text)
     return fd;
 }
 
+/* 0, or -1 after a message. */
+static int open_xdp(int fd)
+{
+    dxpu_xdp_config cfg;
+    const char *why;
+    socklen_t len = sizeof cfg.local[0];
+    dxpu_xdp_config_default(&cfg);
+    why = dxpu_xdp_parse_option(set.af_xdp, &cfg);
+    cfg.sockets = 1;
+    cfg.batch = 1; /* the buffer holds one, and only one is under way */
+    if (!why && !getsockname(fd, &cfg.local[0].any, &len))
+        xdp = dxpu_xdp_open(&cfg, &why);
+    if (!xdp)
+        fprintf(stderr, "dxpu-pingpong: --af-xdp %s: %s\n", set.af_xdp, why ? why : "no socket");
+    return xdp ? 0 : -1;
+}
+
 static int run(void)
 {
     dxpu_udp_address to;
@@ -138,7 +208,7 @@ static int run(void)
     fd = open_socket(set.listen                       ? set.listen
                      : to.u.any.sa_family == AF_INET6 ? "[::]:0"
                                                       : "0.0.0.0:0");
-    if (fd < 0)
+    if (fd < 0 || (set.af_xdp && open_xdp(fd)))
         return 3;
     if (set.listen) {
         char text[DXPU_UDP_TEXT_BYTES];
@@ -146,6 +216,7 @@ static int run(void)
         if (!getsockname(fd, &to.u.any, &to.len))
             fprintf(stderr, "dxpu-pingpong: at %s\n", dxpu_udp_print(&to, text));
         echo(fd);
+        dxpu_xdp_close(xdp);
         return 0;
     }
     measure(fd, &to);
@@ -155,13 +226,14 @@ static int run(void)
     report_number(&r, "lost", lost);
     report_histogram(&r, "rtt_us", &rtt);
     report_end(&r);
+    dxpu_xdp_close(xdp);
     return rtt.count ? 0 : 4;
 }
 
 int main(int argc, char **argv)
 {
     option_program program = { "dxpu-pingpong",
-                               "the round trip of plain UDP datagrams",
+                               "the round trip of plain datagrams",
                                DXPU_VERSION,
                                rows,
                                sizeof rows / sizeof rows[0],

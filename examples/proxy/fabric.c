@@ -472,14 +472,26 @@ const char *fabric_check(const fabric_settings *s)
 {
     static char text[160];
     dxpu_udp_config cfg;
+    dxpu_xdp_config xdp;
     const char *why;
     if (s->window_frames & (s->window_frames - 1))
         return "--window: a power of two is wanted";
     dxpu_udp_config_default(&cfg);
     why = parse_listen(s->listen, &cfg);
+    if (why) {
+        snprintf(text, sizeof text, "--listen: %s", why);
+        return text;
+    }
+    if (!s->af_xdp)
+        return NULL;
+    if (s->mtu > DXPU_XDP_PACKET_MAX) {
+        snprintf(text, sizeof text, "--mtu: at most %d with --af-xdp", DXPU_XDP_PACKET_MAX);
+        return text;
+    }
+    why = dxpu_xdp_parse_option(s->af_xdp, &xdp);
     if (!why)
         return NULL;
-    snprintf(text, sizeof text, "--listen: %s", why);
+    snprintf(text, sizeof text, "--af-xdp: %s", why);
     return text;
 }
 
@@ -506,6 +518,10 @@ static int open_port(fabric *f, const char *program, const fabric_settings *s)
     if (!f->udp) {
         fprintf(stderr, "%s: --listen %s: %s (%s)\n", program, s->listen, why, strerror(errno));
         return -1;
+    }
+    if (s->af_xdp) {
+        f->xdp = bypass_open(f->udp, program, s->af_xdp, cfg.ecn_capable);
+        return f->xdp ? 0 : -1;
     }
     return 0;
 }
@@ -552,6 +568,7 @@ int fabric_close(fabric *f)
     free(f->channels);
     free(f->free_list);
     dxpu_udp_close(f->udp);
+    dxpu_xdp_close(f->xdp);
     rc = recorder_close(&f->frames);
     memset(f, 0, sizeof *f);
     return rc;
@@ -579,6 +596,8 @@ void fabric_report(const fabric *f, report *r)
     FABRIC_COUNTERS(FABRIC_PRINT)
 #undef FABRIC_PRINT
     report_close(r);
+    if (f->xdp)
+        bypass_report(f->xdp, r);
     report_open(r, "udp");
     for (unsigned i = 0; (name = dxpu_udp_counter_name(i)) != NULL; i++)
         report_number(r, name, dxpu_udp_counter_value(f->udp, i));

@@ -13,7 +13,7 @@
 #ifndef FABRIC_H_INCLUDED
 #define FABRIC_H_INCLUDED
 
-#include "dxpu_libevent.h"
+#include "bypass.h"
 #include "recorder.h"
 #include "stats.h"
 
@@ -83,6 +83,7 @@ typedef struct fabric_counters {
 
 typedef struct fabric {
     dxpu_udp *udp;
+    dxpu_xdp *xdp; /* below udp, with --af-xdp; else NULL */
     fabric_callbacks cb;
     dxpu_channel_config base; /* what every channel here has in common */
     fabric_channel **channels;
@@ -102,10 +103,11 @@ typedef struct fabric_settings {
     uint64_t window_frames, mtu, hold_ms;
     bool spread, lossless;
     const char *frames; /* pcap of all datagrams, NULL for none */
+    const char *af_xdp; /* interface and how, NULL for the kernel's sockets alone */
 } fabric_settings;
 #define FABRIC_SETTINGS_DEFAULT(listen)                                                            \
     {                                                                                              \
-        (listen), DXPU_UDP_ADAPTIVE, 64, 1500, 1000, false, false, NULL                            \
+        (listen), DXPU_UDP_ADAPTIVE, 64, 1500, 1000, false, false, NULL, NULL                      \
     }
 /* Rows for options.h that both programs share; s is a fabric_settings. */
 #define FABRIC_OPTIONS(s)                                                                          \
@@ -149,9 +151,16 @@ typedef struct fabric_settings {
           &(s).lossless,                                                                           \
           0,                                                                                       \
           0 },                                                                                     \
+        { "frames",                                                                                \
+          "FILE",                                                                                  \
+          "write every frame sent and received to a pcap",                                         \
+          OPTION_TEXT,                                                                             \
+          &(s).frames,                                                                             \
+          0,                                                                                       \
+          0 },                                                                                     \
     {                                                                                              \
-        "frames", "FILE", "write every frame sent and received to a pcap", OPTION_TEXT,            \
-            &(s).frames, 0, 0                                                                      \
+        "af-xdp", "IFNAME[,QUEUE]", "past the kernel's stack, on this interface" BYPASS_NOTE,      \
+            OPTION_TEXT, &(s).af_xdp, 0, 0                                                         \
     }
 
 /* NULL, or what is wrong with the settings: a matter of usage.  Valid until the next call. */

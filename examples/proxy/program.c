@@ -12,8 +12,8 @@
 int program_options(option_program *p, int argc, char **argv)
 {
     static char version[120];
-    snprintf(version, sizeof version, "%s, wire version %d, CRC-32 by %s", DXPU_VERSION,
-             DXPU_WIRE_VERSION, fabric_crc_name());
+    snprintf(version, sizeof version, "%s, wire version %d, CRC-32 by %s, AF_XDP by %s",
+             DXPU_VERSION, DXPU_WIRE_VERSION, fabric_crc_name(), dxpu_xdp_name());
     p->version = version;
     switch (options_parse(p, argc, argv)) {
     case OPTIONS_GO:

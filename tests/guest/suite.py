@@ -57,12 +57,13 @@ def box_without_reset(l):
     objects = [o for o in glob.glob(os.path.join(build, "examples/box_proxy/**/*.o"),
                                     recursive=True) if os.path.basename(o) != "memory.o"]
     deflate = subprocess.run(["pkg-config", "--exists", "libdeflate"]).returncode == 0
+    xdp = subprocess.run(["pkg-config", "--exists", "libxdp", "libbpf"]).returncode == 0
     subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-pthread", "-o", path, "-I", lab.ROOT,
                     "-I", os.path.join(lab.ROOT, "examples/proxy"),
                     os.path.join(HERE, "memory_no_reset.c"), *objects,
                     os.path.join(build, "parts.a"), os.path.join(build, "libdxpu.a"),
-                    "-levent", "-lpcap", "-lpng", "-lz", "-lm"] + ["-ldeflate"] * deflate,
-                   check=True)
+                    "-levent", "-lpcap", "-lpng", "-lz", "-lm"] + ["-ldeflate"] * deflate
+                   + ["-lxdp", "-lbpf"] * xdp, check=True)
     return path
 
 

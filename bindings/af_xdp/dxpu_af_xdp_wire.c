@@ -1,0 +1,438 @@
+/* dxpu_af_xdp_wire.c - headers of UDP/IPv4 and IPv6, and the XDP program; see dxpu_af_xdp.h
+   SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "dxpu_af_xdp.h"
+
+#include <linux/bpf.h>
+#include <stddef.h>
+
+enum { /* byte offsets in a frame; RFC 894, RFC 791, RFC 8200, RFC 768 */
+       ETH_TO = 0,
+       ETH_FROM = 6,
+       ETH_TYPE = 12,
+       ETH_BYTES = 14,
+       IP4 = ETH_BYTES,
+       IP4_TOS = IP4 + 1,
+       IP4_LEN = IP4 + 2,
+       IP4_FRAGMENT = IP4 + 6, /* flags and offset */
+       IP4_TTL = IP4 + 8,
+       IP4_PROTOCOL = IP4 + 9,
+       IP4_CHECKSUM = IP4 + 10,
+       IP4_FROM = IP4 + 12,
+       IP4_TO = IP4 + 16,
+       IP4_BYTES = 20,
+       UDP4 = IP4 + IP4_BYTES,
+       IP6 = ETH_BYTES,
+       IP6_LEN = IP6 + 4,
+       IP6_NEXT = IP6 + 6,
+       IP6_HOPS = IP6 + 7,
+       IP6_FROM = IP6 + 8,
+       IP6_TO = IP6 + 24,
+       IP6_BYTES = 40,
+       UDP6 = IP6 + IP6_BYTES,
+       UDP_FROM = 0, /* from UDP4 or UDP6 */
+       UDP_TO = 2,
+       UDP_LEN = 4,
+       UDP_CHECKSUM = 6,
+       UDP_BYTES = 8
+};
+
+enum {
+    TYPE_IP4 = 0x0800,
+    TYPE_IP6 = 0x86dd,
+    IP4_VERSION = 0x45, /* and five words of header: no options */
+    DONT_FRAGMENT = 0x4000,
+    FRAGMENT_MASK = 0x3fff, /* more fragments, or an offset */
+    HOPS = 64,
+    ECN_MASK = 3,
+    ECN_CE = 3
+};
+
+/* ==== Loads, stores, sums ===================================================================== */
+
+static unsigned get16(const uint8_t *p)
+{
+    return (unsigned)p[0] << 8 | p[1];
+}
+
+static void put16(uint8_t *p, size_t v)
+{
+    p[0] = (uint8_t)(v >> 8);
+    p[1] = (uint8_t)v;
+}
+
+/* The ones' complement sum does not care for the byte order (RFC 1071): it is made of words as they
+   lie in memory, and its folded value stands in memory likewise. */
+static uint64_t sum(uint64_t s, const uint8_t *p, size_t n)
+{
+    uint32_t word;
+    uint16_t half = 0;
+    for (; n >= sizeof word; p += sizeof word, n -= sizeof word) {
+        memcpy(&word, p, sizeof word);
+        s += word;
+    }
+    if (n >= sizeof half) {
+        memcpy(&half, p, sizeof half);
+        s += half;
+        p += sizeof half;
+        n -= sizeof half;
+        half = 0;
+    }
+    if (n) {
+        memcpy(&half, p, 1);
+        s += half;
+    }
+    return s;
+}
+
+static uint16_t fold(uint64_t s)
+{
+    while (s >> 16)
+        s = (s & 0xffff) + (s >> 16);
+    return (uint16_t)s;
+}
+
+/* Of the addresses (they lie side by side), the protocol and the UDP length. */
+static uint64_t pseudo_sum(const uint8_t *addresses, size_t bytes, size_t udp_len)
+{
+    uint8_t rest[4] = { 0, IPPROTO_UDP, 0, 0 };
+    put16(rest + 2, udp_len);
+    return sum(sum(0, addresses, bytes), rest, sizeof rest);
+}
+
+/* ==== Building ================================================================================ */
+
+size_t dxpu_xdp_header_bytes(int family)
+{
+    return family == AF_INET6 ? DXPU_XDP_HEADERS_6 : DXPU_XDP_HEADERS_4;
+}
+
+static void build_udp(uint8_t *udp, in_port_t from, in_port_t to, uint64_t pseudo, size_t len)
+{
+    uint16_t check;
+    memcpy(udp + UDP_FROM, &from, sizeof from);
+    memcpy(udp + UDP_TO, &to, sizeof to);
+    put16(udp + UDP_LEN, UDP_BYTES + len);
+    put16(udp + UDP_CHECKSUM, 0);
+    check = (uint16_t)~fold(sum(pseudo, udp, UDP_BYTES + len));
+    if (!check)
+        check = 0xffff; /* 0 says that there is none */
+    memcpy(udp + UDP_CHECKSUM, &check, sizeof check);
+}
+
+static void build_4(uint8_t *f, const dxpu_xdp_way *w, size_t len)
+{
+    uint16_t check;
+    memset(f + IP4, 0, IP4_BYTES);
+    f[IP4] = IP4_VERSION;
+    f[IP4_TOS] = w->ecn;
+    put16(f + IP4_LEN, IP4_BYTES + UDP_BYTES + len);
+    put16(f + IP4_FRAGMENT, DONT_FRAGMENT);
+    f[IP4_TTL] = HOPS;
+    f[IP4_PROTOCOL] = IPPROTO_UDP;
+    memcpy(f + IP4_FROM, &w->from.v4.sin_addr, sizeof w->from.v4.sin_addr);
+    memcpy(f + IP4_TO, &w->to.v4.sin_addr, sizeof w->to.v4.sin_addr);
+    check = (uint16_t)~fold(sum(0, f + IP4, IP4_BYTES));
+    memcpy(f + IP4_CHECKSUM, &check, sizeof check);
+    build_udp(f + UDP4, w->from.v4.sin_port, w->to.v4.sin_port,
+              pseudo_sum(f + IP4_FROM, 8, UDP_BYTES + len), len);
+}
+
+static void build_6(uint8_t *f, const dxpu_xdp_way *w, size_t len)
+{
+    memset(f + IP6, 0, IP6_BYTES);
+    put16(f + IP6, 0x6000u | (unsigned)w->ecn << 4);
+    put16(f + IP6_LEN, UDP_BYTES + len);
+    f[IP6_NEXT] = IPPROTO_UDP;
+    f[IP6_HOPS] = HOPS;
+    memcpy(f + IP6_FROM, &w->from.v6.sin6_addr, sizeof w->from.v6.sin6_addr);
+    memcpy(f + IP6_TO, &w->to.v6.sin6_addr, sizeof w->to.v6.sin6_addr);
+    build_udp(f + UDP6, w->from.v6.sin6_port, w->to.v6.sin6_port,
+              pseudo_sum(f + IP6_FROM, 32, UDP_BYTES + len), len);
+}
+
+void dxpu_xdp_build(uint8_t *frame, const dxpu_xdp_way *way, size_t len)
+{
+    bool six = way->to.any.sa_family == AF_INET6;
+    memcpy(frame + ETH_TO, way->to_mac, DXPU_XDP_MAC_BYTES);
+    memcpy(frame + ETH_FROM, way->from_mac, DXPU_XDP_MAC_BYTES);
+    put16(frame + ETH_TYPE, six ? TYPE_IP6 : TYPE_IP4);
+    if (six)
+        build_6(frame, way, len);
+    else
+        build_4(frame, way, len);
+}
+
+/* ==== Parsing =================================================================================
+   Every length is compared with what is left before it is used. */
+
+/* The UDP part: the IP payload has `room` bytes, the frame at least UDP_BYTES there. */
+static int parse_udp(const dxpu_xdp_receiver *r, const uint8_t *udp, size_t room, bool optional,
+                     const uint8_t *addresses, size_t address_bytes, dxpu_xdp_datagram *d)
+{
+    size_t len = get16(udp + UDP_LEN);
+    uint16_t field;
+    uint64_t pseudo;
+    if (len < UDP_BYTES || len > room)
+        return DXPU_XDP_LENGTH;
+    memcpy(&field, udp + UDP_CHECKSUM, sizeof field);
+    pseudo = pseudo_sum(addresses, address_bytes, len);
+    d->partial = false;
+    if (!field && !optional)
+        return DXPU_XDP_CHECKSUM;
+    if (field && fold(sum(pseudo, udp, len)) != 0xffff) {
+        d->partial = r->partial_ok && field == fold(pseudo);
+        if (!d->partial)
+            return DXPU_XDP_CHECKSUM;
+    }
+    d->len = len - UDP_BYTES;
+    return DXPU_XDP_GOOD;
+}
+
+static bool is_local(const dxpu_xdp_receiver *r, int family, const uint8_t *to, const uint8_t *port,
+                     unsigned *socket)
+{
+    for (unsigned i = 0; i < r->locals; i++) {
+        const dxpu_xdp_address *a = &r->local[i].at;
+        if (a->any.sa_family != family)
+            continue;
+        if (family == AF_INET
+                ? memcmp(&a->v4.sin_port, port, 2) || memcmp(&a->v4.sin_addr, to, 4)
+                : memcmp(&a->v6.sin6_port, port, 2) || memcmp(&a->v6.sin6_addr, to, 16))
+            continue;
+        *socket = r->local[i].socket;
+        return true;
+    }
+    return false;
+}
+
+/* Could a neighbour have it?  Not 0/8, loopback, multicast, broadcast. */
+static bool source_4(const uint8_t *a, const uint8_t *port)
+{
+    return a[0] != 0 && a[0] != 127 && a[0] < 224 && get16(port);
+}
+
+static bool source_6(const uint8_t *a, const uint8_t *port)
+{
+    static const uint8_t zero[15]; /* :: and ::1 begin so */
+    return a[0] != 0xff && get16(port) && (memcmp(a, zero, sizeof zero) || a[15] > 1);
+}
+
+static int parse_4(const dxpu_xdp_receiver *r, const uint8_t *f, size_t len, dxpu_xdp_datagram *d)
+{
+    size_t total;
+    int rc;
+    if (len < DXPU_XDP_HEADERS_4)
+        return DXPU_XDP_LENGTH;
+    if (f[IP4] != IP4_VERSION || f[IP4_PROTOCOL] != IPPROTO_UDP)
+        return DXPU_XDP_NOT_OURS;
+    total = get16(f + IP4_LEN);
+    if (total < IP4_BYTES + UDP_BYTES || total > len - ETH_BYTES)
+        return DXPU_XDP_LENGTH;
+    if (get16(f + IP4_FRAGMENT) & FRAGMENT_MASK)
+        return DXPU_XDP_FRAGMENT;
+    if (!is_local(r, AF_INET, f + IP4_TO, f + UDP4 + UDP_TO, &d->socket))
+        return DXPU_XDP_NOT_OURS;
+    if (fold(sum(0, f + IP4, IP4_BYTES)) != 0xffff)
+        return DXPU_XDP_CHECKSUM;
+    if (!source_4(f + IP4_FROM, f + UDP4 + UDP_FROM))
+        return DXPU_XDP_SOURCE;
+    rc = parse_udp(r, f + UDP4, total - IP4_BYTES, true, f + IP4_FROM, 8, d);
+    if (rc != DXPU_XDP_GOOD)
+        return rc;
+    d->offset = DXPU_XDP_HEADERS_4;
+    d->flags = (f[IP4_TOS] & ECN_MASK) == ECN_CE ? DXPU_RX_ECN_CE : 0u;
+    memset(&d->from, 0, sizeof d->from);
+    d->from.v4.sin_family = AF_INET;
+    memcpy(&d->from.v4.sin_addr, f + IP4_FROM, sizeof d->from.v4.sin_addr);
+    memcpy(&d->from.v4.sin_port, f + UDP4 + UDP_FROM, sizeof d->from.v4.sin_port);
+    return DXPU_XDP_GOOD;
+}
+
+static int parse_6(const dxpu_xdp_receiver *r, const uint8_t *f, size_t len, dxpu_xdp_datagram *d)
+{
+    size_t payload;
+    int rc;
+    if (len < DXPU_XDP_HEADERS_6)
+        return DXPU_XDP_LENGTH;
+    if (f[IP6] >> 4 != 6 || f[IP6_NEXT] != IPPROTO_UDP) /* extension headers: fragments, too */
+        return DXPU_XDP_NOT_OURS;
+    payload = get16(f + IP6_LEN);
+    if (payload > len - ETH_BYTES - IP6_BYTES) /* too short for UDP is seen by parse_udp() */
+        return DXPU_XDP_LENGTH;
+    if (!is_local(r, AF_INET6, f + IP6_TO, f + UDP6 + UDP_TO, &d->socket))
+        return DXPU_XDP_NOT_OURS;
+    if (!source_6(f + IP6_FROM, f + UDP6 + UDP_FROM))
+        return DXPU_XDP_SOURCE;
+    rc = parse_udp(r, f + UDP6, payload, false, f + IP6_FROM, 32, d);
+    if (rc != DXPU_XDP_GOOD)
+        return rc;
+    d->offset = DXPU_XDP_HEADERS_6;
+    d->flags = (f[IP6 + 1] >> 4 & ECN_MASK) == ECN_CE ? DXPU_RX_ECN_CE : 0u;
+    memset(&d->from, 0, sizeof d->from);
+    d->from.v6.sin6_family = AF_INET6;
+    memcpy(&d->from.v6.sin6_addr, f + IP6_FROM, sizeof d->from.v6.sin6_addr);
+    memcpy(&d->from.v6.sin6_port, f + UDP6 + UDP_FROM, sizeof d->from.v6.sin6_port);
+    if (IN6_IS_ADDR_LINKLOCAL(&d->from.v6.sin6_addr))
+        d->from.v6.sin6_scope_id = r->scope;
+    return DXPU_XDP_GOOD;
+}
+
+int dxpu_xdp_parse(const dxpu_xdp_receiver *r, const uint8_t *frame, size_t len,
+                   dxpu_xdp_datagram *out)
+{
+    dxpu_xdp_datagram d;
+    int rc = DXPU_XDP_NOT_OURS;
+    if (len < ETH_BYTES)
+        return DXPU_XDP_LENGTH;
+    if (get16(frame + ETH_TYPE) == TYPE_IP4)
+        rc = parse_4(r, frame, len, &d);
+    else if (get16(frame + ETH_TYPE) == TYPE_IP6)
+        rc = parse_6(r, frame, len, &d);
+    if (rc == DXPU_XDP_GOOD)
+        *out = d;
+    return rc;
+}
+
+/* ==== The XDP program =========================================================================
+   Written as instructions, so that no compiler for BPF is needed.  A jump that is not resolved yet
+   has one of the labels as its offset; land() resolves it. */
+
+enum { TO_PASS = -1, TO_REDIRECT = -2, TO_NEXT = -3, TO_IP6 = -4 };
+enum { FRAME_MAX = ETH_BYTES + DXPU_XDP_PACKET_MAX };
+
+typedef struct program {
+    struct bpf_insn *insn;
+    unsigned count;
+} program;
+
+static void put(program *p, unsigned code, unsigned dst, unsigned src, int off, int32_t imm)
+{
+    struct bpf_insn *i = &p->insn[p->count++];
+    i->code = (uint8_t)code;
+    i->dst_reg = (uint8_t)(dst & 0xf);
+    i->src_reg = (uint8_t)(src & 0xf);
+    i->off = (int16_t)off;
+    i->imm = imm;
+}
+
+static void load(program *p, unsigned size, unsigned dst, unsigned src, int off)
+{
+    put(p, BPF_LDX | BPF_MEM | size, dst, src, off, 0);
+}
+
+/* 32 bits are compared: an immediate of 64 would be extended by its sign. */
+static void jump_if(program *p, unsigned condition, unsigned reg, int32_t value, int label)
+{
+    put(p, BPF_JMP32 | condition | BPF_K, reg, 0, label, value);
+}
+
+static void land(program *p, int label)
+{
+    for (unsigned i = 0; i < p->count; i++) {
+        if (p->insn[i].off == label)
+            p->insn[i].off = (int16_t)(p->count - i - 1);
+    }
+}
+
+/* To the kernel unless r2 + bytes <= r3, the end of the packet. */
+static void want_bytes(program *p, int bytes)
+{
+    put(p, BPF_ALU64 | BPF_MOV | BPF_X, BPF_REG_4, BPF_REG_2, 0, 0);
+    put(p, BPF_ALU64 | BPF_ADD | BPF_K, BPF_REG_4, 0, 0, bytes);
+    put(p, BPF_JMP | BPF_JGT | BPF_X, BPF_REG_4, BPF_REG_3, TO_PASS, 0);
+}
+
+/* Two or four bytes of a packet as a load of the program sees them. */
+static int32_t seen(const void *bytes, size_t n)
+{
+    uint16_t half;
+    int32_t word;
+    if (n == sizeof half) {
+        memcpy(&half, bytes, sizeof half);
+        return half;
+    }
+    memcpy(&word, bytes, sizeof word);
+    return word;
+}
+
+static void filter_4(program *p, const dxpu_xdp_local *local, unsigned locals)
+{
+    const uint8_t fragment[2] = { FRAGMENT_MASK >> 8, FRAGMENT_MASK & 0xff };
+    load(p, BPF_B, BPF_REG_5, BPF_REG_2, IP4);
+    jump_if(p, BPF_JNE, BPF_REG_5, IP4_VERSION, TO_PASS);
+    load(p, BPF_B, BPF_REG_5, BPF_REG_2, IP4_PROTOCOL);
+    jump_if(p, BPF_JNE, BPF_REG_5, IPPROTO_UDP, TO_PASS);
+    load(p, BPF_H, BPF_REG_5, BPF_REG_2, IP4_FRAGMENT);
+    put(p, BPF_ALU64 | BPF_AND | BPF_K, BPF_REG_5, 0, 0, seen(fragment, 2));
+    jump_if(p, BPF_JNE, BPF_REG_5, 0, TO_PASS);
+    load(p, BPF_W, BPF_REG_5, BPF_REG_2, IP4_TO);
+    load(p, BPF_H, BPF_REG_7, BPF_REG_2, UDP4 + UDP_TO);
+    for (unsigned i = 0; i < locals; i++) {
+        const struct sockaddr_in *a = &local[i].at.v4;
+        if (a->sin_family != AF_INET)
+            continue;
+        jump_if(p, BPF_JNE, BPF_REG_5, seen(&a->sin_addr, 4), TO_NEXT);
+        jump_if(p, BPF_JEQ, BPF_REG_7, seen(&a->sin_port, 2), TO_REDIRECT);
+        land(p, TO_NEXT);
+    }
+    put(p, BPF_JMP | BPF_JA, 0, 0, TO_PASS, 0);
+}
+
+static void filter_6(program *p, const dxpu_xdp_local *local, unsigned locals)
+{
+    static const unsigned word[4] = { BPF_REG_0, BPF_REG_4, BPF_REG_5, BPF_REG_7 };
+    want_bytes(p, DXPU_XDP_HEADERS_6);
+    load(p, BPF_B, BPF_REG_5, BPF_REG_2, IP6);
+    put(p, BPF_ALU64 | BPF_AND | BPF_K, BPF_REG_5, 0, 0, 0xf0);
+    jump_if(p, BPF_JNE, BPF_REG_5, 0x60, TO_PASS);
+    load(p, BPF_B, BPF_REG_5, BPF_REG_2, IP6_NEXT);
+    jump_if(p, BPF_JNE, BPF_REG_5, IPPROTO_UDP, TO_PASS);
+    for (int w = 0; w < 4; w++)
+        load(p, BPF_W, word[w], BPF_REG_2, IP6_TO + 4 * w);
+    load(p, BPF_H, BPF_REG_9, BPF_REG_2, UDP6 + UDP_TO);
+    for (unsigned i = 0; i < locals; i++) {
+        const struct sockaddr_in6 *a = &local[i].at.v6;
+        if (a->sin6_family != AF_INET6)
+            continue;
+        for (size_t w = 0; w < 4; w++)
+            jump_if(p, BPF_JNE, word[w], seen(a->sin6_addr.s6_addr + 4 * w, 4), TO_NEXT);
+        jump_if(p, BPF_JEQ, BPF_REG_9, seen(&a->sin6_port, 2), TO_REDIRECT);
+        land(p, TO_NEXT);
+    }
+}
+
+unsigned dxpu_xdp_filter(const dxpu_xdp_local *local, unsigned locals, int map_fd,
+                         struct bpf_insn *out)
+{
+    static const uint8_t type_4[2] = { TYPE_IP4 >> 8, TYPE_IP4 & 0xff };
+    static const uint8_t type_6[2] = { TYPE_IP6 >> 8, TYPE_IP6 & 0xff };
+    program p = { out, 0 };
+    put(&p, BPF_ALU64 | BPF_MOV | BPF_X, BPF_REG_6, BPF_REG_1, 0, 0);
+    load(&p, BPF_W, BPF_REG_2, BPF_REG_1, offsetof(struct xdp_md, data));
+    load(&p, BPF_W, BPF_REG_3, BPF_REG_1, offsetof(struct xdp_md, data_end));
+    /* longer than a buffer: the kernel's socket can take it */
+    put(&p, BPF_ALU64 | BPF_MOV | BPF_X, BPF_REG_4, BPF_REG_2, 0, 0);
+    put(&p, BPF_ALU64 | BPF_ADD | BPF_K, BPF_REG_4, 0, 0, FRAME_MAX);
+    put(&p, BPF_JMP | BPF_JGT | BPF_X, BPF_REG_3, BPF_REG_4, TO_PASS, 0);
+    want_bytes(&p, DXPU_XDP_HEADERS_4);
+    load(&p, BPF_H, BPF_REG_5, BPF_REG_2, ETH_TYPE);
+    jump_if(&p, BPF_JNE, BPF_REG_5, seen(type_4, 2), TO_IP6);
+    filter_4(&p, local, locals);
+    land(&p, TO_IP6);
+    jump_if(&p, BPF_JNE, BPF_REG_5, seen(type_6, 2), TO_PASS);
+    filter_6(&p, local, locals);
+    land(&p, TO_PASS);
+    put(&p, BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, XDP_PASS);
+    put(&p, BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
+    land(&p, TO_REDIRECT);
+    put(&p, BPF_LD | BPF_DW | BPF_IMM, BPF_REG_1, BPF_PSEUDO_MAP_FD, 0, map_fd);
+    put(&p, 0, 0, 0, 0, 0); /* upper half */
+    load(&p, BPF_W, BPF_REG_2, BPF_REG_6, offsetof(struct xdp_md, rx_queue_index));
+    put(&p, BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_3, 0, 0, XDP_PASS); /* no socket on that queue */
+    put(&p, BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_redirect_map);
+    put(&p, BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
+    return p.count;
+}
