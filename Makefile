@@ -25,7 +25,6 @@ DEFLATE := $(shell pkg-config --exists libdeflate 2>/dev/null && echo -DDXPU_ZLI
 XDP := $(shell pkg-config --exists libxdp libbpf 2>/dev/null && echo -DDXPU_AF_XDP=1)
 LIBS = -Wl,--as-needed -levent -lpcap -ljansson -lsqlite3 $(if $(DEFLATE),-ldeflate) \
        $(if $(XDP),-lxdp -lbpf) -lpng -lz -lm
-
 # libdxpu.a is dxpu.h with bindings/zlib's CRC; parts.a the other bindings and examples/proxy.
 PARTS_SRC := $(wildcard bindings/*/*.c examples/proxy/*.c)
 SRC_dxpu-host     := $(wildcard examples/host_proxy/*.c examples/host_proxy/*/*.c)
