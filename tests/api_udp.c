@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -527,6 +528,106 @@ static void test_counters_have_names(void **state)
     dxpu_udp_close(e.udp);
 }
 
+/* ---- A bypass: no room for the first of four datagrams, takes every second one ---- */
+
+typedef struct detour {
+    uint8_t room[64];
+    uint32_t taken[8];
+    unsigned rooms, takes, flushes, pending;
+} detour;
+
+static uint8_t *detour_room(void *self)
+{
+    detour *d = self;
+    return d->rooms++ % 4 ? d->room : NULL;
+}
+
+static bool detour_commit(void *self, const dxpu_udp_path *to, size_t len)
+{
+    detour *d = self;
+    uint32_t number;
+    (void)to;
+    memcpy(&number, d->room, sizeof number);
+    if (number % 2 == 0)
+        return false;
+    assert_int_equal(len, sizeof number + number);
+    d->taken[d->takes++] = number;
+    d->pending++;
+    return true;
+}
+
+static void detour_flush(void *self)
+{
+    detour *d = self;
+    d->flushes += d->pending > 0;
+}
+
+/* What was taken comes back. */
+static unsigned detour_receive(void *self, const dxpu_udp_callbacks *cb)
+{
+    detour *d = self;
+    dxpu_udp_path from;
+    uint32_t number;
+    if (!d->pending || !d->flushes)
+        return 0;
+    memset(&from, 0, sizeof from);
+    number = d->taken[d->takes - d->pending--];
+    cb->on_datagram(cb->user, (uint8_t *)&number, sizeof number, &from, DXPU_RX_ECN_CE);
+    return 1;
+}
+
+static void on_either(void *user, uint8_t *buf, size_t len, const dxpu_udp_path *from,
+                      unsigned flags)
+{
+    echo *e = user;
+    uint32_t number;
+    (void)from;
+    assert_true(len >= sizeof number);
+    memcpy(&number, buf, sizeof number);
+    assert_true(number < 8);
+    assert_int_equal(flags, number % 2 ? DXPU_RX_ECN_CE : 0); /* by the bypass */
+    e->flags |= 1u << number;
+    if (++e->got == e->want)
+        dxpu_udp_stop(e->udp);
+}
+
+static void test_bypass(void **state)
+{
+    dxpu_udp_config cfg;
+    detour d;
+    dxpu_udp_bypass b;
+    echo e;
+    (void)state;
+    for (unsigned wait = DXPU_UDP_ADAPTIVE; wait <= DXPU_UDP_BUSY; wait++) {
+        dxpu_udp_callbacks cb = { &e, on_either, next_ns, run };
+        memset(&d, 0, sizeof d);
+        memset(&b, 0, sizeof b);
+        dxpu_udp_config_default(&cfg);
+        cfg.wait = wait;
+        assert_true(open_echo(&e, "127.0.0.1:0", &cfg));
+        b.self = &d;
+        b.datagram_bytes = cfg.datagram_bytes + 1; /* more than is promised to a sender */
+        b.room = detour_room;
+        b.commit = detour_commit;
+        b.flush = detour_flush;
+        b.receive = detour_receive;
+        b.fds = 1;
+        assert_true((b.fd[0] = eventfd(1, EFD_CLOEXEC)) >= 0); /* always readable */
+        assert_int_equal(dxpu_udp_use(e.udp, &b), -1);
+        b.datagram_bytes = sizeof d.room;
+        assert_int_equal(dxpu_udp_use(e.udp, &b), DXPU_OK);
+        assert_int_equal(dxpu_udp_use(e.udp, &b), -1); /* once */
+        e.to_send = e.want = 8;
+        assert_int_equal(dxpu_udp_loop(e.udp, &cb), DXPU_OK);
+        assert_int_equal(e.flags, 0xff);
+        assert_int_equal(d.takes, 4);
+        assert_true(d.flushes > 0);
+        assert_int_equal(dxpu_udp_count(e.udp)->tx_datagrams, 4);
+        dxpu_udp_close(e.udp);
+        close(b.fd[0]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -550,6 +651,7 @@ int main(void)
         cmocka_unit_test(test_two_sockets_are_two_paths),
         cmocka_unit_test(test_open_says_why),
         cmocka_unit_test(test_counters_have_names),
+        cmocka_unit_test(test_bypass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
