@@ -528,7 +528,7 @@ static void test_counters_have_names(void **state)
     dxpu_udp_close(e.udp);
 }
 
-/* ---- A bypass that has no room for the first of four datagrams, and takes only every second ---- */
+/* ---- A bypass: no room for the first of four datagrams, takes every second one ---- */
 
 typedef struct detour {
     uint8_t room[64];
