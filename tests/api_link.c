@@ -232,6 +232,7 @@ static void answer_and_reset(peer *p, uint64_t now)
     }
     if (requests < REQUESTS)
         return;
+    peer_noise(p);
     while ((n = dxpu_channel_emit(&p->ch, now, frame, sizeof frame, &path)) > 0)
         peer_send(p, p->fd, frame, (size_t)n);
     dxpu_channel_reset(&p->ch, DXPU_REASON_SHUTDOWN);
