@@ -12,10 +12,10 @@ import struct
 import subprocess
 import sys
 import time
-import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
+from cases import case, check, main  # noqa: E402
 import lab  # noqa: E402
 
 IP = shutil.which("ip", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
@@ -25,17 +25,6 @@ MIXED = ("--load", "mixed", "--size", 256, "--depth", 16, "--count", 2000, "--sp
 V4 = ("10.9.1.1", "10.9.1.2", "10.9.2.2", "10.9.2.1")
 V6 = ("fd09:1::1", "fd09:1::2", "fd09:2::2", "fd09:2::1")
 H, B = "h0,0-1", "b0,0-1"  # a sender that is a UDP socket uses either queue
-cases = []
-
-
-def case(function):
-    cases.append(function)
-    return function
-
-
-def check(truth, *shown):
-    if not truth:
-        raise AssertionError(" ".join(str(s) for s in shown) or "a check failed")
 
 
 def ip(*words, may_fail=False):
@@ -461,25 +450,4 @@ def why_not():
     return None
 
 
-def main():
-    failed = 0
-    wanted = sys.argv[1:]
-    reason = why_not()
-    for function in cases:
-        name = function.__name__
-        if wanted and name not in wanted:
-            continue
-        if reason:
-            print("skip %s %s" % (name, reason), flush=True)
-            continue
-        try:
-            function()
-            print("ok " + name, flush=True)
-        except Exception:  # whatever it is, the next case is another one
-            failed += 1
-            print("not ok " + name, flush=True)
-            traceback.print_exc(file=sys.stdout)
-    return 1 if failed else 0
-
-
-sys.exit(main())
+sys.exit(main(why_not()))

@@ -12,27 +12,16 @@ import struct
 import sys
 import threading
 import time
-import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
+from cases import case, check, main  # noqa: E402
 import lab  # noqa: E402
 
 V4 = "127.0.0.1:0"
 HELLO, ERROR, DONE, ATTACH, DETACH, ASK, STATUS = 1, 2, 3, 16, 17, 18, 19
 VERSION, TYPE, MALFORMED, MUST, ORDER, NO_SLOT = 1, 2, 3, 4, 5, 6
 SLOT_BYTES = 168
-cases = []
-
-
-def case(function):
-    cases.append(function)
-    return function
-
-
-def check(truth, *shown):
-    if not truth:
-        raise AssertionError(" ".join(str(s) for s in shown) or "a check failed")
 
 
 def until(truth, what, seconds=15.0):
@@ -592,22 +581,6 @@ def stopping_gives_leases_back():
         host = start_host(l)
         dxpu(l, "attach", "--wait", host.control, 1, box.address, 1)
         stops_well(host, box)
-
-
-def main():
-    failed = 0
-    wanted = sys.argv[1:]
-    for function in cases:
-        if wanted and function.__name__ not in wanted:
-            continue
-        try:
-            function()
-            print("ok " + function.__name__, flush=True)
-        except Exception:
-            failed += 1
-            print("not ok " + function.__name__, flush=True)
-            traceback.print_exc(file=sys.stdout)
-    return 1 if failed else 0
 
 
 if __name__ == "__main__":

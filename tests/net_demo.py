@@ -12,29 +12,18 @@ import stat
 import subprocess
 import sys
 import tempfile
-import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDER = os.path.join(HERE, "..", "examples", "demo")
 sys.path.insert(0, FOLDER)
 import demo  # noqa: E402
+from cases import case, check, main  # noqa: E402
 import lab  # noqa: E402
 import machines  # noqa: E402
 import root  # noqa: E402
 
 DEMO = [sys.executable, os.path.join(FOLDER, "demo.py"), "--fast", "--own"]
 BOUND = 60  # seconds
-cases = []
-
-
-def case(function):
-    cases.append(function)
-    return function
-
-
-def check(truth, *shown):
-    if not truth:
-        raise AssertionError(" ".join(str(s) for s in shown))
 
 
 @case
@@ -149,21 +138,6 @@ def usage():
     for args, status in ((["--help"], 0), (["--faster"], 2)):
         done = subprocess.run(DEMO + args, capture_output=True, text=True, timeout=BOUND)
         check(done.returncode == status and "--built-in" in done.stdout + done.stderr, done)
-
-
-def main():
-    failed = 0
-    for function in cases:
-        if sys.argv[1:] and function.__name__ not in sys.argv[1:]:
-            continue
-        try:
-            function()
-            print("ok " + function.__name__, flush=True)
-        except Exception:  # whatever it is, the next case is another one
-            failed += 1
-            print("not ok " + function.__name__, flush=True)
-            traceback.print_exc(file=sys.stdout)
-    return 1 if failed else 0
 
 
 sys.exit(main())

@@ -8,27 +8,16 @@ from $DXPU_BIN, else build/."""
 import os
 import signal
 import sys
-import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
+from cases import case, check, main  # noqa: E402
 import lab  # noqa: E402
 import vfio_client  # noqa: E402
 from vfio_client import BASE, DEVICE, ECAM, HANG, PORT, WINDOW  # noqa: E402
 
 QUEUE = 512  # of a slot's TLPs that wait, from which on the host does not read the guest
 WRITES = QUEUE + 128  # the channel takes 64 more, and the socket holds the rest
-cases = []
-
-
-def case(function):
-    cases.append(function)
-    return function
-
-
-def check(truth, *shown):
-    if not truth:
-        raise AssertionError(" ".join(str(s) for s in shown) or "a check failed")
 
 
 def flood(l, end):
@@ -75,21 +64,6 @@ def guest_is_read_again_when_the_box_goes_on():
         there = host.result()["slot_1"]
         check(there["dropped"] == 0 and there["down_tlps"] >= WRITES, there)
         check(box.stop() == 0, box.errors())
-
-
-def main():
-    failed = 0
-    for function in cases:
-        if sys.argv[1:] and function.__name__ not in sys.argv[1:]:
-            continue
-        try:
-            function()
-            print("ok " + function.__name__, flush=True)
-        except Exception:
-            failed += 1
-            print("not ok " + function.__name__, flush=True)
-            traceback.print_exc(file=sys.stdout)
-    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -14,27 +14,16 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
+from cases import case, check, main  # noqa: E402
 import lab  # noqa: E402
 
 LOAD = ("--load", "mixed", "--size", 512, "--depth", 8, "--seconds", 60, "--span", "64K", "--json")
 SOME = ("--load", "mixed", "--size", 512, "--depth", 8, "--count", 1000, "--span", "64K", "--json")
 FULL_BYTES, SMALL_BYTES = 1472, 1232  # frame limits: of 1,500 bytes of MTU over IPv4, the least
 KIND, PATH, DATA, OPEN = 3, 7, 1, 4  # offsets in a frame, kinds
-cases = []
-
-
-def case(function):
-    cases.append(function)
-    return function
-
-
-def check(truth, *shown):
-    if not truth:
-        raise AssertionError(" ".join(str(s) for s in shown) or "a check failed")
 
 
 def until(condition, what, seconds=10):
@@ -672,26 +661,6 @@ def idle_channel_does_not_spin():
             used[wait] = ticks(host) - before
             check(host.stop() == 0, host.errors())
     check(used["adaptive"] * 2 < used["busy"] > used["block"] * 2, used)
-
-
-def main():
-    failed = 0
-    wanted = sys.argv[1:]
-    for function in cases:
-        name = function.__name__
-        if wanted and name not in wanted:
-            continue
-        begin = time.monotonic()
-        try:
-            reason = function()
-            print("skip %s %s" % (name, reason) if reason else "ok " + name, flush=True)
-        except Exception:  # whatever it is, the next case is another one
-            failed += 1
-            print("not ok " + name, flush=True)
-            traceback.print_exc(file=sys.stdout)
-        if os.environ.get("DXPU_TIMES"):
-            print("# %.1f s" % (time.monotonic() - begin), flush=True)
-    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -15,26 +15,15 @@ import subprocess
 import sys
 import termios
 import time
-import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
+from cases import case, check, main  # noqa: E402
 import lab  # noqa: E402
 
 OWN = os.path.join(HERE, "data", "memory-mixed.pcap")
 V4, V6 = "127.0.0.1:0", "[::1]:0"
 GOOD = dict(altered=0, lost=0, doubled=0, reordered=0)
-cases = []
-
-
-def case(function):
-    cases.append(function)
-    return function
-
-
-def check(truth, *shown):
-    if not truth:
-        raise AssertionError(" ".join(str(s) for s in shown) or "a check failed")
 
 
 def fate_is_good(fate):
@@ -890,23 +879,6 @@ def options_and_files():
             f.write("slats = 3\n")
         wrong = l.run("dxpu-box", "--config", config)
         check(wrong.status == 2 and "line 5" in wrong.errors(), wrong.errors())
-
-
-def main():
-    failed = 0
-    wanted = sys.argv[1:]
-    for function in cases:
-        name = function.__name__
-        if wanted and name not in wanted:
-            continue
-        try:
-            reason = function()
-            print("skip %s %s" % (name, reason) if reason else "ok " + name, flush=True)
-        except Exception:  # whatever it is, the next case is another one
-            failed += 1
-            print("not ok " + name, flush=True)
-            traceback.print_exc(file=sys.stdout)
-    return 1 if failed else 0
 
 
 sys.exit(main())

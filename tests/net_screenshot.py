@@ -11,27 +11,21 @@ import stat
 import struct
 import sys
 import threading
-import traceback
 import zlib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "guest"), os.path.join(HERE, "..", "examples", "demo")]
+from cases import case, check, main  # noqa: E402
 import lab  # noqa: E402
 import net_control as control  # noqa: E402
 import picture  # noqa: E402
 import vfio_client  # noqa: E402
-from net_control import Client, check, dxpu, message  # noqa: E402
+from net_control import Client, dxpu, message  # noqa: E402
 
 SCREENSHOT, PICTURE = 0x14, 0x15
 MALFORMED, NO_SLOT, ROLE, NO_SCREEN, DARK, GONE = 3, 6, 12, 17, 18, 19
 PIECE = 65520
 WIDTH, HEIGHT = 320, 200  # 192,000 bytes of random pixels: several pieces
-cases = []
-
-
-def case(function):
-    cases.append(function)
-    return function
 
 
 class Display:
@@ -295,21 +289,6 @@ def hostile_answers():
         check((done["width"], done["height"]) == (2, 1), done)
         with open(name, "rb") as file:
             check(file.read() == good)
-
-
-def main():
-    failed = 0
-    for function in cases:
-        if sys.argv[1:] and function.__name__ not in sys.argv[1:]:
-            continue
-        try:
-            function()
-            print("ok " + function.__name__, flush=True)
-        except Exception:
-            failed += 1
-            print("not ok " + function.__name__, flush=True)
-            traceback.print_exc(file=sys.stdout)
-    return 1 if failed else 0
 
 
 if __name__ == "__main__":

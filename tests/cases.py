@@ -1,0 +1,40 @@
+"""The cases of a script of tests: functions marked @case, run one after the other.  A case that
+returns a reason was skipped, one that raises has failed; each prints its line for tests/run.py.
+Arguments of the script name the cases to run; DXPU_TIMES tells what each took."""
+import os
+import sys
+import time
+import traceback
+
+cases = []
+
+
+def case(function):
+    cases.append(function)
+    return function
+
+
+def check(truth, *shown):
+    if not truth:
+        raise AssertionError(" ".join(str(s) for s in shown) or "a check failed")
+
+
+def main(why_not=None):
+    """The exit status.  why_not: a reason to skip all of them."""
+    failed = 0
+    wanted = sys.argv[1:]
+    for function in cases:
+        name = function.__name__
+        if function.__module__ != "__main__" or wanted and name not in wanted:
+            continue  # a script may import another one
+        begin = time.monotonic()
+        try:
+            reason = why_not or function()
+            print("skip %s %s" % (name, reason) if reason else "ok " + name, flush=True)
+        except Exception:  # whatever it is, the next case is another one
+            failed += 1
+            print("not ok " + name, flush=True)
+            traceback.print_exc(file=sys.stdout)
+        if os.environ.get("DXPU_TIMES"):
+            print("# %.1f s" % (time.monotonic() - begin), flush=True)
+    return 1 if failed else 0
