@@ -92,7 +92,7 @@ static void make_usable(unsigned i)
 
 static void test_p20_first_window(void **state)
 {
-    dxpu_path_info info;
+    dxpu_path_info info = { 0 };
     (void)state;
     up(1, false);
     submit_big(30);
@@ -578,7 +578,7 @@ static void test_d15_oldest_of_the_path(void **state)
 
 static void test_p1_configured_and_known(void **state)
 {
-    dxpu_path_info info;
+    dxpu_path_info info = { 0 };
     (void)state;
     rig_config(&r);
     r.cfg.paths = 0;
@@ -607,7 +607,7 @@ static void test_p1_configured_and_known(void **state)
 
 static void test_p1_p2_acceptor_learns(void **state)
 {
-    dxpu_path_info info;
+    dxpu_path_info info = { 0 };
     (void)state;
     rig_config(&r);
     r.cfg.paths = 3;

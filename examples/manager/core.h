@@ -1,0 +1,264 @@
+/* core.h - the pool as the manager knows it: nodes, slots, leases, what is stored, what is ordered
+   SPDX-License-Identifier: MIT
+
+   All of the manager but its sockets.  Whoever speaks to proxies (wire.h) reports here what they
+   say, and carries out the orders that come out; whoever speaks to users (api.h) reads the tables
+   and calls the requests.  The only I/O is the store's; time is what core_clock() was told.
+
+   A request is durable when it returns CORE_OK: the records it changes are committed together.
+   When the store refuses, everything is as before (it is loaded again).  What has to be done about
+   it at proxies follows from comparing, slot by slot, what the tables want with what the proxy said
+   last: orders are made until they agree, and again after a restart of either side.
+
+   CONTENTS   1 Results   2 Tables   3 Opening   4 From proxies   5 Orders   6 Requests
+              7 Events */
+#ifndef CORE_H_INCLUDED
+#define CORE_H_INCLUDED
+
+#include "dxpu_control.h"
+#include "policy.h"
+#include "store.h"
+
+/* ==== 1  Results ============================================================================== */
+
+typedef enum core_code {
+    CORE_OK = 0,
+    CORE_E_ARG,      /* a value out of its range */
+    CORE_E_UNKNOWN,  /* no such node, slot, lease, tenant or model */
+    CORE_E_QUOTA,    /* the tenant's quota is used up */
+    CORE_E_CAPACITY, /* no such slots are free, or the host has too few */
+    CORE_E_STATE,    /* it is in a state that does not allow this */
+    CORE_E_STORE     /* nothing was changed: the store cannot write; try again in a second */
+} core_code;
+
+/* What came of a request; text is a sentence with the remedy, empty when it is CORE_OK. */
+typedef struct core_result {
+    core_code code;
+    char text[256];
+} core_result;
+
+/* ==== 2  Tables =============================================================================== */
+
+enum { CORE_NAME_BYTES = 65, CORE_MODEL_BYTES = 33 };
+#define CORE_NONE UINT32_MAX
+
+/* A proxy that registered once. */
+typedef struct core_node {
+    uint32_t number; /* 1.. */
+    uint8_t role;    /* DXPU_CONTROL_ROLE_HOST or _BOX */
+    uint8_t identity[16];
+    char name[CORE_NAME_BYTES];    /* its --name */
+    char program[CORE_NAME_BYTES]; /* "dxpu-box 0.1.0" */
+    uint32_t pool_index;           /* of the pool's box or host */
+    uint32_t first, total;         /* slots: indices into core_slots() or core_ports() */
+    uint8_t paths;                 /* of a box: where hosts reach it */
+    dxpu_control_address path[DXPU_CONTROL_PATHS_MAX];
+    bool draining;  /* a box */
+    bool connected; /* registered in whole, on a connection that lives */
+    uint64_t instance;
+    uint64_t since_unix_ms; /* connected, or not, since then */
+} core_node;
+
+/* A box's slot; its index is also the pool's. */
+typedef struct core_slot {
+    uint32_t node;              /* index into core_nodes() */
+    dxpu_control_device device; /* as it was reported last; after a restart as it was stored */
+    bool reported;              /* by the proxy, since this program runs */
+} core_slot;
+
+/* A host's slot. */
+typedef struct core_port {
+    uint32_t node;              /* index into core_nodes() */
+    uint32_t slot;              /* the box's slot that it is to have; CORE_NONE: none */
+    dxpu_control_device device; /* as it was reported last: state, epoch, peer */
+    bool reported;
+} core_port;
+
+/* What belongs to a lease beside the pool's entry; its index is the pool's. */
+typedef struct core_lease {
+    char key[CORE_NAME_BYTES]; /* the creator's own name for it; unique for a tenant, may be "" */
+    uint64_t created_unix_ms;
+    uint64_t expires_unix_ms; /* 0: never */
+    bool replace;             /* a broken device is replaced without being asked */
+    uint32_t replaced;        /* how often one was */
+    bool was_up;              /* all slots were up once */
+    uint16_t port[POOL_COUNT_MAX]; /* host's slot numbers, in the order of pool_lease_slots() */
+} core_lease;
+
+typedef struct core_tenant {
+    char name[CORE_NAME_BYTES];
+} core_tenant; /* quota and use are the pool's */
+
+typedef struct core_model {
+    char name[CORE_MODEL_BYTES];
+} core_model; /* counts are the pool's */
+
+typedef struct core core;
+
+/* Arrays and their lengths, valid until the next call that changes something. */
+const pool *core_pool(const core *c);
+const core_node *core_nodes(const core *c, uint32_t *count);
+const core_slot *core_slots(const core *c, uint32_t *count);
+const core_port *core_ports(const core *c, uint32_t *count);
+const core_lease *core_leases(const core *c); /* core_pool()->limits.leases of them */
+const core_tenant *core_tenants(const core *c, uint32_t *count);
+const core_model *core_models(const core *c, uint32_t *count);
+/* Index, or CORE_NONE. */
+uint32_t core_find_node(const core *c, uint32_t number);
+uint32_t core_find_slot(const core *c, uint32_t node_number, uint32_t slot_number);
+uint32_t core_find_tenant(const core *c, const char *name);
+uint32_t core_find_model(const core *c, const char *name);
+
+/* How far a slot of a lease is. */
+typedef enum core_phase {
+    CORE_BINDING,   /* its box has not been told yet */
+    CORE_ATTACHING, /* its host is told, there is no channel yet */
+    CORE_UP,
+    CORE_LOST,  /* it was up; the host gets no answer */
+    CORE_BROKEN /* and is not replaced */
+} core_phase;
+const char *core_phase_name(unsigned phase);
+core_phase core_slot_phase(const core *c, uint32_t slot);
+
+/* pending until it was up once; degraded: a slot is lost or broken */
+typedef enum core_lease_state {
+    CORE_LEASE_PENDING,
+    CORE_LEASE_ACTIVE,
+    CORE_LEASE_DEGRADED,
+    CORE_LEASE_PARKED
+} core_lease_state;
+const char *core_lease_state_name(unsigned state);
+core_lease_state core_lease_now(const core *c, uint64_t lease);
+
+/* ==== 3  Opening ============================================================================== */
+
+typedef struct core_settings {
+    uint64_t grace_ms;     /* a box unheard of and unanswering for so long is broken [5,000] */
+    uint64_t default_quota; /* slots, of a tenant that nobody set one for; POOL_NONE: no limit */
+    uint32_t events;       /* kept [10,000] */
+    void *user;
+    void (*on_event)(void *user, const struct core_event *e); /* after it is durable; or NULL */
+} core_settings;
+
+void core_settings_default(core_settings *set);
+/* Load the store; it stays the caller's.  NULL after an error, with *why filled. */
+core *core_open(store *s, const core_settings *set, uint64_t unix_ms, uint64_t mono_ms,
+                core_result *why);
+void core_close(core *c);
+/* The time of all that follows: of day, and one that never jumps. */
+void core_clock(core *c, uint64_t unix_ms, uint64_t mono_ms);
+/* Do what is due (leases that end, boxes given up, orders to repeat). */
+void core_tick(core *c);
+/* When core_tick() has something to do next, in mono_ms; UINT64_MAX: never. */
+uint64_t core_next_ms(const core *c);
+/* The store cannot be written since its last change failed. */
+bool core_store_failed(const core *c, char text[256]);
+
+/* ==== 4  From proxies ========================================================================= */
+
+/* A register message (views are copied).  The node's number, or 0 with *why: refused. */
+uint32_t core_register(core *c, const dxpu_control_register *r, const char *program,
+                       core_result *why);
+/* Its connection is over, or it is silent. */
+void core_disconnected(core *c, uint32_t node);
+void core_alarm(core *c, uint32_t node, const dxpu_control_alarm *a);
+
+/* ==== 5  Orders =============================================================================== */
+
+/* What a connected proxy is to be told: bind, unbind, drain, reset, attach or detach. */
+typedef struct core_order {
+    uint32_t node; /* number */
+    dxpu_control m; /* but for its request number */
+} core_order;
+
+/* The next one; false: none now.  No two are out for one slot of a proxy: after each, either
+   core_answered() is called or core_disconnected(). */
+bool core_next_order(core *c, core_order *out);
+/* The proxy's answer to it: DXPU_CONTROL_CODE_NONE and its done, or the code of its error. */
+void core_answered(core *c, const core_order *o, unsigned code, const dxpu_control_done *done);
+
+/* ==== 6  Requests ============================================================================= */
+
+typedef struct core_request {
+    char tenant[CORE_NAME_BYTES];
+    char model[CORE_MODEL_BYTES];
+    char key[CORE_NAME_BYTES]; /* "": none */
+    uint32_t host;             /* node number */
+    uint8_t count, need;       /* pool_need */
+    bool replace;
+    uint64_t seconds; /* until it ends; 0: never */
+} core_request;
+
+/* A tenant's lease with the same key that asks for the same is given again, with *existed. */
+core_result core_create(core *c, const core_request *r, uint64_t *lease, bool *existed);
+core_result core_extend(core *c, uint64_t lease, uint64_t seconds); /* from now; 0: no end */
+/* The lease is over; its slots are wiped. */
+core_result core_release(core *c, uint64_t lease);
+/* The host gives the slots up, their data stay; attach gives them to a host again. */
+core_result core_park(core *c, uint64_t lease);
+core_result core_attach(core *c, uint64_t lease, uint32_t host);
+
+/* No new lease of this box; move: those there are get other slots, as when one is broken.
+   *left: slots that still are leased. */
+core_result core_drain(core *c, uint32_t node, bool on, bool move, unsigned *left);
+/* Another slot takes the place of this one in its lease. */
+core_result core_replace(core *c, uint32_t slot, pool_reason why);
+core_result core_break(core *c, uint32_t slot, pool_reason why);
+core_result core_repair(core *c, uint32_t slot);
+core_result core_reset(core *c, uint32_t slot); /* the device, in its lease or without */
+/* A node that is not connected and has no leases is forgotten; its number is never used again. */
+core_result core_forget(core *c, uint32_t node);
+/* quota in slots; POOL_NONE: no limit */
+core_result core_set_tenant(core *c, const char *name, uint32_t quota);
+core_result core_set_spares(core *c, const char *model, uint32_t count);
+
+/* ==== 7  Events =============================================================================== */
+
+/* Names with dots: users select by their beginning. */
+#define CORE_EVENTS(X)                                                                             \
+    X(NODE_NEW, "node.new")                                                                        \
+    X(NODE_CONNECTED, "node.connected")                                                            \
+    X(NODE_LOST, "node.lost")                                                                      \
+    X(NODE_DRAIN, "node.drain")                                                                    \
+    X(NODE_FORGOTTEN, "node.forgotten")                                                            \
+    X(SLOT_BROKEN, "slot.broken")                                                                  \
+    X(SLOT_REPAIRED, "slot.repaired")                                                              \
+    X(SLOT_WIPED, "slot.wiped")                                                                    \
+    X(SLOT_QUARANTINED, "slot.quarantined")                                                        \
+    X(SLOT_REPLACED, "slot.replaced")                                                              \
+    X(SLOT_CHANGED, "slot.changed") /* another device stands there */                              \
+    X(LEASE_CREATED, "lease.created")                                                              \
+    X(LEASE_UP, "lease.up")                                                                        \
+    X(LEASE_DEGRADED, "lease.degraded")                                                            \
+    X(LEASE_EXTENDED, "lease.extended")                                                            \
+    X(LEASE_PARKED, "lease.parked")                                                                \
+    X(LEASE_ATTACHED, "lease.attached")                                                            \
+    X(LEASE_RELEASED, "lease.released")                                                            \
+    X(LEASE_EXPIRED, "lease.expired")                                                              \
+    X(TENANT_SET, "tenant.set")                                                                    \
+    X(SPARES_SET, "spares.set")                                                                    \
+    X(ORDER_REFUSED, "order.refused") /* by a proxy; text has its code */                          \
+    X(ALARM, "alarm")
+typedef enum core_event_type {
+#define CORE_EVENT_ENUM(name, text) CORE_EVENT_##name,
+    CORE_EVENTS(CORE_EVENT_ENUM)
+#undef CORE_EVENT_ENUM
+        CORE_EVENT_TYPES
+} core_event_type;
+const char *core_event_name(unsigned type);
+
+typedef struct core_event {
+    uint64_t number; /* 1.., in order; without gaps but for those no longer kept */
+    uint64_t unix_ms;
+    uint8_t type;
+    uint32_t node; /* number; 0: about none */
+    uint16_t slot;
+    uint64_t lease; /* 0: about none */
+    char tenant[CORE_NAME_BYTES]; /* whose lease; "": nobody's */
+    char text[160];               /* a sentence: what and why */
+} core_event;
+
+/* Those after number `after`, oldest first, at most max; how many. */
+unsigned core_events_after(const core *c, uint64_t after, core_event *out, unsigned max);
+
+#endif /* CORE_H_INCLUDED */
