@@ -23,18 +23,19 @@ say = $(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),,@printf '  %-3s %s\n'
 BASE = -std=c11 -I. $(patsubst %,-I%,$(wildcard bindings/* examples/proxy)) -MMD -MP -pthread $(XDP)
 DEFLATE := $(shell pkg-config --exists libdeflate 2>/dev/null && echo -DDXPU_ZLIB_USE_LIBDEFLATE=1)
 XDP := $(shell pkg-config --exists libxdp libbpf 2>/dev/null && echo -DDXPU_AF_XDP=1)
-LIBS = -Wl,--as-needed -levent -lpcap -ljansson -lsqlite3 $(if $(DEFLATE),-ldeflate) \
-       $(if $(XDP),-lxdp -lbpf) -lpng -lz -lm
-# libdxpu.a is dxpu.h with bindings/zlib's CRC; parts.a the other bindings and examples/proxy.
+LIBS = -Wl,--as-needed -levent -lpcap -ljansson -lsqlite3 -lcurl -lsodium \
+       $(if $(DEFLATE),-ldeflate) $(if $(XDP),-lxdp -lbpf) -lpng -lz -lm
+# parts.a: the bindings but dxpu.h with bindings/zlib (libdxpu.a), and examples/proxy.
 PARTS_SRC := $(wildcard bindings/*/*.c examples/proxy/*.c)
 SRC_dxpu-host     := $(wildcard examples/host_proxy/*.c examples/host_proxy/*/*.c)
 SRC_dxpu-box      := $(wildcard examples/box_proxy/*.c examples/box_proxy/*/*.c)
 SRC_dxpu          := $(wildcard examples/cli/*.c)
+SRC_dxpu-manager  := $(if $(wildcard examples/manager/main.c),$(wildcard examples/manager/*.c))
 SRC_dxpu-relay    := $(wildcard examples/demo/*relay.c)
 SRC_dxpu-pingpong := $(wildcard examples/demo/*pingpong.c)
 SRC_dxpu-direct   := examples/demo/direct.c $(wildcard examples/box_proxy/devices/*.c) \
                      $(patsubst %,examples/host_proxy/%.c,guest vmd vswitch probe msi queue retry)
-PROGRAMS := $(foreach p,dxpu $(addprefix dxpu-,host box relay pingpong direct),$(if $(SRC_$p),$p))
+PROGRAMS := $(foreach p,dxpu $(addprefix dxpu-,host box manager relay pingpong direct),$(if $(SRC_$p),$p))
 C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/sim_*.c))
 BENCHES  := $(sort $(wildcard tests/bench/bench_*.c))
 SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_*.py \

@@ -10,7 +10,8 @@ have() {
 command -v dpkg-query >/dev/null || exit 0 # not Debian: the compiler will name what is missing
 
 packages='gcc libc6-dev make pkg-config libevent-dev libpcap-dev libjansson-dev libdeflate-dev
-          libxdp-dev libbpf-dev zlib1g-dev libpng-dev libsqlite3-dev libcmocka-dev python3'
+          libxdp-dev libbpf-dev zlib1g-dev libpng-dev libsqlite3-dev
+          libcurl4-openssl-dev libsodium-dev libcmocka-dev python3'
 if [ "${1:-check}" = check ]; then
     # The sanitizer and fuzzer runtimes stand in a package of the compiler's own version up to
     # Debian 12 (clang 14) and in an unversioned one from Debian 13 on.

@@ -78,10 +78,10 @@ typedef struct core_port {
 typedef struct core_lease {
     char key[CORE_NAME_BYTES]; /* the creator's own name for it; unique for a tenant, may be "" */
     uint64_t created_unix_ms;
-    uint64_t expires_unix_ms; /* 0: never */
-    bool replace;             /* a broken device is replaced without being asked */
-    uint32_t replaced;        /* how often one was */
-    bool was_up;              /* all slots were up once */
+    uint64_t expires_unix_ms;      /* 0: never */
+    bool replace;                  /* a broken device is replaced without being asked */
+    uint32_t replaced;             /* how often one was */
+    bool was_up;                   /* all slots were up once */
     uint16_t port[POOL_COUNT_MAX]; /* host's slot numbers, in the order of pool_lease_slots() */
 } core_lease;
 
@@ -133,9 +133,9 @@ core_lease_state core_lease_now(const core *c, uint64_t lease);
 /* ==== 3  Opening ============================================================================== */
 
 typedef struct core_settings {
-    uint64_t grace_ms;     /* a box unheard of and unanswering for so long is broken [5,000] */
+    uint64_t grace_ms;      /* a box unheard of and unanswering for so long is broken [5,000] */
     uint64_t default_quota; /* slots, of a tenant that nobody set one for; POOL_NONE: no limit */
-    uint32_t events;       /* kept [10,000] */
+    uint32_t events;        /* kept [10,000] */
     void *user;
     void (*on_event)(void *user, const struct core_event *e); /* after it is durable; or NULL */
 } core_settings;
@@ -167,7 +167,7 @@ void core_alarm(core *c, uint32_t node, const dxpu_control_alarm *a);
 
 /* What a connected proxy is to be told: bind, unbind, drain, reset, attach or detach. */
 typedef struct core_order {
-    uint32_t node; /* number */
+    uint32_t node;  /* number */
     dxpu_control m; /* but for its request number */
 } core_order;
 
@@ -253,7 +253,7 @@ typedef struct core_event {
     uint8_t type;
     uint32_t node; /* number; 0: about none */
     uint16_t slot;
-    uint64_t lease; /* 0: about none */
+    uint64_t lease;               /* 0: about none */
     char tenant[CORE_NAME_BYTES]; /* whose lease; "": nobody's */
     char text[160];               /* a sentence: what and why */
 } core_event;
