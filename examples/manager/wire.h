@@ -24,6 +24,9 @@ typedef struct wire_settings {
     unsigned connections;  /* at a time [4,096] */
     unsigned heartbeat_ms; /* proxies send one so often [1,000] */
     unsigned status_ms;    /* each proxy is asked for its slots' counters so often [5,000] */
+    void *user;
+    /* A proxy's answer to that; of many slots in several. */
+    void (*on_status)(void *user, uint32_t node, const dxpu_control_status *st);
 } wire_settings;
 
 void wire_settings_default(wire_settings *set); /* the values in brackets */
@@ -39,10 +42,6 @@ void wire_close(wire *w); /* NULL: nothing */
 void wire_clock(core *c);
 /* Send what the core orders: after everything that may have changed it. */
 void wire_pump(wire *w);
-
-/* What the proxy told last of a slot: TLPs, attempts, its note.  NULL: it is not connected, or has
-   not told yet.  Valid until the loop goes on. */
-const dxpu_control_slot *wire_status(const wire *w, uint32_t node, uint16_t slot);
 
 #define WIRE_COUNTERS(X)                                                                           \
     X(hellos, "greetings of proxies")                                                              \
