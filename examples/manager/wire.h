@@ -69,8 +69,6 @@ typedef struct wire_counters {
 #undef WIRE_COUNTER
 } wire_counters;
 
-const wire_counters *wire_count(const wire *w);
-unsigned wire_connected(const wire *w); /* proxies registered */
 void wire_report(const wire *w, report *r);
 
 #endif /* WIRE_H_INCLUDED */
