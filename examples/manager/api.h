@@ -11,6 +11,8 @@
 
 enum { API_PORT = 4456, API_BODY_MAX_BYTES = 64 * 1024 };
 
+struct event_base;
+
 typedef struct api_settings {
     /* "127.0.0.1:4456", "[::1]:4456", "4456", "10.0.0.5"; names are not resolved */
     const char *at;       /* [NULL: 127.0.0.1:4456] */
