@@ -14,7 +14,7 @@ enum {
     GREETING_BYTES = 512, /* of a body before the proxy has registered: hello is shorter */
     SEND_BYTES = 1 << 20, /* may wait for a proxy: attach for each of 4,096 slots */
     SILENT_HEARTBEATS = 3,
-    ANSWER_MS = 10000, /* for an order */
+    ANSWER_HEARTBEATS = 10, /* for an order */
     ALARMS_A_SECOND = 16,
     ORDERS_MAX = 0xffff /* out at one proxy: a request's number has their index in 16 bits */
 };
@@ -173,17 +173,15 @@ static dxpu_bytes view(const char *text)
 }
 
 /* False: the connection is over, and no use of p afterwards but in its own callback. */
-static bool send(proxy *p, const dxpu_control *m)
+static bool tell(proxy *p, const dxpu_control *m)
 {
     wire *w = p->owner;
     size_t len = 0;
     if (p->over)
         return false;
     if (dxpu_control_encode(m, w->out, sizeof w->out, &len) != DXPU_OK)
-        return true; /* the caller's messages are all in range, but for orders: see send_order() */
-    if (dxpu_tcp_send(p->conn, w->out, len))
-        return true;
-    return false;
+        return true; /* never: what is made here is in range, and orders go by send_order() */
+    return dxpu_tcp_send(p->conn, w->out, len);
 }
 
 static void begin(dxpu_control *m, unsigned type, uint32_t request)
@@ -207,7 +205,7 @@ static void send_error(proxy *p, uint32_t request, unsigned code, const char *te
     m.u.error.code = (uint16_t)code;
     m.u.error.text = view(clean);
     p->owner->count.errors_sent++;
-    (void)send(p, &m);
+    (void)tell(p, &m);
 }
 
 static void send_ask(proxy *p, uint16_t from)
@@ -219,7 +217,7 @@ static void send_ask(proxy *p, uint16_t from)
     p->ask_sent_ms = now_ms();
     begin(&m, DXPU_CONTROL_ASK, p->ask);
     m.u.ask.first = from;
-    (void)send(p, &m);
+    (void)tell(p, &m);
 }
 
 /* ==== Orders ================================================================================== */
@@ -378,7 +376,7 @@ static unsigned do_hello(proxy *p, const dxpu_control *m)
     answer.u.hello.role = DXPU_CONTROL_ROLE_MANAGER;
     answer.u.hello.version_min = answer.u.hello.version_max = DXPU_CONTROL_VERSION;
     answer.u.hello.name = view(name);
-    (void)send(p, &answer);
+    (void)tell(p, &answer);
     return DXPU_CONTROL_CODE_NONE;
 }
 
@@ -439,7 +437,7 @@ static bool do_register(proxy *p, const dxpu_control *m)
     begin(&answer, DXPU_CONTROL_NODE, m->request);
     answer.u.node.node = node;
     answer.u.node.heartbeat_ms = w->set.heartbeat_ms;
-    return send(p, &answer);
+    return tell(p, &answer);
 }
 
 static bool do_heartbeat(proxy *p, const dxpu_control *m)
@@ -451,7 +449,7 @@ static bool do_heartbeat(proxy *p, const dxpu_control *m)
     }
     p->owner->count.heartbeats++;
     p->heard_ms = now_ms();
-    return send(p, m);
+    return tell(p, m);
 }
 
 /* Each alarm is an event, and so a write to the disk: a proxy gets so many. */
@@ -474,7 +472,7 @@ static void do_alarm(proxy *p, const dxpu_control *m)
     begin(&answer, DXPU_CONTROL_DONE, m->request);
     answer.u.done.slot = m->u.alarm.slot;
     answer.u.done.epoch = m->u.alarm.epoch;
-    (void)send(p, &answer);
+    (void)tell(p, &answer);
 }
 
 static bool is_answer(unsigned type)
@@ -614,11 +612,12 @@ static void on_closed(void *context, dxpu_tcp_conn *conn, const char *why)
 
 static bool order_overdue(const proxy *p, uint64_t now)
 {
+    uint64_t most_ms = (uint64_t)ANSWER_HEARTBEATS * p->owner->set.heartbeat_ms;
     for (unsigned i = 0; i < p->places; i++) {
-        if (p->orders[i].sent_ns && now - p->orders[i].sent_ns / 1000000u > ANSWER_MS)
+        if (p->orders[i].sent_ns && now - p->orders[i].sent_ns / 1000000u > most_ms)
             return true;
     }
-    return p->ask && now - p->ask_sent_ms > ANSWER_MS;
+    return p->ask && now - p->ask_sent_ms > most_ms;
 }
 
 /* late: this program was held up so long; what it has not read yet is nobody's silence. */
