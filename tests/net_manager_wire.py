@@ -6,7 +6,6 @@ Prints `ok NAME` or `not ok NAME` for each case.  Programs come from $DXPU_BIN, 
 # SPDX-License-Identifier: MIT
 import os
 import random
-import re
 import resource
 import shutil
 import socket
@@ -14,14 +13,13 @@ import sqlite3
 import struct
 import subprocess
 import sys
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
 from cases import case, check, main  # noqa: E402
-from pool import (ALARM, ASK, BIND, BOX, DONE, ERROR, HEARTBEAT, HELLO, HOST, MANAGER, NODE,  # noqa: E402
-                  REGISTER, STATUS, Fake, Manager, Refused, device, done, hello, message, text,
-                  until)
+from pool import (ALARM, ASK, BIND, BOX, DONE, ERROR, HEARTBEAT, HELLO, HOST,  # noqa: E402
+                  MANAGER, NODE, REGISTER, STATUS, Fake, Manager, Refused, done, hello, message,
+                  text, until)
 import lab  # noqa: E402
 
 VERSION, TYPE, MALFORMED, MUST, ORDER, BUSY, ROLE = 1, 2, 3, 4, 5, 7, 12
@@ -223,9 +221,8 @@ def too_many_alarms_are_not_events():
                 check(f.answer(1000 + number)[0] == DONE)
             check(f.lives())
         alarms = m.get("/v1/events?type=alarm")["events"]
-        count = m.proxies()
-        check(1 <= count["alarms"] < 100 and count["alarms"] + count["alarms_dropped"] == 100, count)
-        check(len(alarms) == count["alarms"], alarms)
+        check(1 <= len(alarms) < 100, len(alarms))
+        check(m.proxies()["alarms"] == 100)
 
 
 @case

@@ -3,9 +3,11 @@
 import http.client
 import json
 import os
+import select
 import socket
 import struct
 import sys
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -197,3 +199,71 @@ class Fake:
                 said.append(self.receive())
         except (EOFError, ConnectionError):
             return said
+
+
+# ---- Proxies that do as they are told ----
+
+class Robots:
+    """Boxes and hosts by hand, in a thread: each order is done at once and registered."""
+
+    def __init__(self, manager, kinds):
+        self.fakes, self.nodes, self.tables = [], [], {}
+        for role, slots in kinds:
+            fake = Fake(manager, role, slots=slots)
+            self.nodes.append(fake.register()[0])
+            self.fakes.append(fake)
+            self.tables[fake] = {n: (EMPTY if role == HOST else WIPED, 0, 0, 0, 0)
+                                 for n in range(1, slots + 1)}
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *unused):
+        self.ended.set()
+        self.thread.join()
+        for fake in self.fakes:
+            fake.close()
+
+    def order(self, fake, kind, body):
+        """What the slot is after it: number, and (state, epoch, highest, node, slot)."""
+        number, table = struct.unpack(">H", body[:2])[0], self.tables[fake]
+        seen = table[number][2] if number else 0
+        if kind == ATTACH:
+            box_slot, epoch = struct.unpack(">HQ", body[2:12])
+            return number, (UP, epoch, max(seen, epoch), 0, box_slot)
+        if kind == BIND:
+            host_slot, node, epoch = struct.unpack(">HIQ", body[2:16])
+            return number, (UP, epoch, max(seen, epoch), node, host_slot)
+        if kind == UNBIND:
+            return number, (KEPT if body[2] else WIPED, 0, seen, 0, 0)
+        if kind == DETACH:
+            return number, (EMPTY, 0, seen, 0, 0)
+        return number, table[number] if number else None
+
+    def serve(self, fake):
+        kind, request, body = fake.receive()
+        if kind not in (ATTACH, DETACH, BIND, UNBIND, DRAIN, RESET):
+            return
+        number, now = self.order(fake, kind, body)
+        if now:
+            self.tables[fake][number] = now
+            state, epoch, seen, node, slot = now
+            fake.send(done(number, state, epoch, request) + fake.register_message(
+                number, devices=[device(number, state, 1, epoch, seen, node, slot)]))
+        else:
+            fake.send(done(0, EMPTY, 0, request))
+
+    def run(self):
+        beat = 0.0
+        while not self.ended.is_set():
+            ready, _, _ = select.select([f.socket for f in self.fakes], [], [], 0.05)
+            for fake in self.fakes:
+                if fake.socket in ready:
+                    self.serve(fake)
+            if time.monotonic() - beat > 0.3:
+                beat = time.monotonic()
+                for fake in self.fakes:
+                    fake.heartbeat()

@@ -176,20 +176,27 @@ static void on_changed(void *user)
 
 /* ==== The loop ================================================================================ */
 
-/* Say once that the store fails, and once that it works again. */
-static void watch_store(void)
+/* Say once that the store fails, and once that it works again.  False: it has to be opened anew,
+   which is left to whoever starts this program. */
+static bool watch_store(void)
 {
     char text[256];
+    store_fault fault;
     bool failed = core_store_failed(the.core, text);
     if (failed && !the.store_failed)
         fprintf(stderr, "dxpu-manager: %s\n", text);
     if (!failed && the.store_failed)
         fprintf(stderr, "dxpu-manager: the store can be written again\n");
     the.store_failed = failed;
+    if (!failed || store_commit(the.store, NULL, 0, &fault) != STORE_E_IO)
+        return true;
+    fprintf(stderr, "dxpu-manager: %s\n", fault.text);
+    return false;
 }
 
-/* What follows from the callbacks that ran: what is due, orders, and when to wake. */
-static void settle(void)
+/* What follows from the callbacks that ran: what is due, orders, and when to wake.  False: the
+   store cannot be used any more. */
+static bool settle(void)
 {
     uint64_t now = dxpu_udp_now_ns() / 1000000u, next, wait;
     struct timeval tv;
@@ -197,22 +204,25 @@ static void settle(void)
     if (core_next_ms(the.core) <= now)
         core_tick(the.core);
     wire_pump(the.wire);
-    watch_store();
+    if (!watch_store())
+        return false;
     next = core_next_ms(the.core);
     if (next == UINT64_MAX) {
         (void)event_del(the.due);
-        return;
+        return true;
     }
     wait = next > now ? next - now : 1;
     tv.tv_sec = (time_t)(wait / 1000);
     tv.tv_usec = (suseconds_t)(wait % 1000 * 1000);
     (void)event_add(the.due, &tv);
+    return true;
 }
 
 static int run_manager(void)
 {
     while (!the.stopping) {
-        settle();
+        if (!settle())
+            return PROGRAM_STORE;
         if (event_base_loop(the.base, EVLOOP_ONCE) < 0) {
             fprintf(stderr, "dxpu-manager: waiting for events: %s\n", strerror(errno));
             return PROGRAM_SYSTEM;
@@ -301,7 +311,10 @@ static int open_ports(void)
     users.clock = on_clock;
     users.changed = on_changed;
     the.api = api_open(the.base, the.core, &users);
-    return the.api ? PROGRAM_GOOD : PROGRAM_SYSTEM;
+    if (!the.api)
+        return PROGRAM_SYSTEM;
+    fprintf(stderr, "dxpu-manager: users at http://%s\n", api_address(the.api));
+    return PROGRAM_GOOD;
 }
 
 static int open_manager(void)

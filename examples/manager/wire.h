@@ -51,7 +51,6 @@ void wire_pump(wire *w);
     X(doubles, "registers refused: another instance with that identity is connected")              \
     X(heartbeats, "heartbeats answered")                                                           \
     X(alarms, "alarms told to the core")                                                           \
-    X(alarms_dropped, "alarms of a proxy that sends too many")                                     \
     X(orders, "orders sent")                                                                       \
     X(done, "of them, those that were done")                                                       \
     X(refused, "of them, those that the proxy refused")                                            \
