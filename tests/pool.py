@@ -159,7 +159,10 @@ class Fake:
                 if kind == ERROR:
                     raise Refused(body)
                 return kind, body
-            self.later.append((kind, got, body))
+            if kind == DRAIN:
+                self.send(done(struct.unpack(">H", body[:2])[0], EMPTY, 0, got))
+            else:
+                self.later.append((kind, got, body))
 
     def register_message(self, first=1, count=None, devices=None, request=2, **other):
         count = self.total if count is None else count

@@ -339,6 +339,7 @@ static int open_manager(void)
 static void close_manager(void)
 {
     api_close(the.api);
+    the.api = NULL; /* no event goes there any more */
     wire_close(the.wire);
     if (the.due)
         event_free(the.due);

@@ -49,7 +49,7 @@ typedef struct proxy {
 
 struct wire {
     struct event_base *base;
-    core *core;
+    core *core; /* NULL: wire_close() runs */
     wire_settings set;
     dxpu_tcp_listener *listener;
     struct event *scan;
@@ -150,7 +150,8 @@ static void leave(proxy *p)
     free(p->orders);
     p->orders = NULL;
     p->places = p->free_place = 0;
-    core_disconnected(w->core, node);
+    if (w->core)
+        core_disconnected(w->core, node);
 }
 
 /* No use of p afterwards but in its own callback. */
@@ -584,7 +585,8 @@ static void on_closed(void *context, dxpu_tcp_conn *conn, const char *why)
     proxy *p = context;
     (void)conn;
     (void)why;
-    wire_clock(p->owner->core);
+    if (p->owner->core)
+        wire_clock(p->owner->core);
     leave(p);
     *p->link = p->next;
     if (p->next)
@@ -695,6 +697,7 @@ void wire_close(wire *w)
 {
     if (!w)
         return;
+    w->core = NULL; /* that this program stops is no event of each proxy */
     dxpu_tcp_unlisten(w->listener);
     if (w->scan)
         event_free(w->scan);

@@ -35,7 +35,7 @@ typedef struct wire wire;
 
 /* Listen.  NULL after a message on stderr with the remedy; says where it is. */
 wire *wire_open(struct event_base *base, core *c, const wire_settings *set);
-/* All connections end; the proxies go on as they are. */
+/* All connections end, which the core is not told; the proxies go on as they are. */
 void wire_close(wire *w); /* NULL: nothing */
 
 /* core_clock() with the time of now: first in every callback that calls the core. */
