@@ -230,10 +230,33 @@ def too_many_alarms_are_not_events():
 
 
 @case
+def an_order_without_an_answer_ends_a_connection():
+    with lab.Lab() as l:
+        m = Manager(l, *FAST)
+        with Fake(m) as f, Fake(m) as control:
+            f.secretive = False
+            f.register()
+            control.register()
+
+            def gone():
+                control.lives()
+                try:
+                    f.lives()
+                except (EOFError, ConnectionError):
+                    return True
+            until(gone, "what does not answer is dropped")
+            check([kind for kind, _, _ in f.later] == [ASK], f.later)
+            check(control.lives())
+        count = m.proxies()
+        check(count["unanswered"] == 1 and count["silent"] == 0, count)
+
+
+@case
 def counters_are_asked_for():
     with lab.Lab() as l:
         m = Manager(l, *FAST, "--status-ms", 100)
         with Fake(m, slots=3) as f:
+            f.secretive = False
             f.register()
 
             def asked():

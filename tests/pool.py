@@ -118,6 +118,7 @@ class Fake:
         self.instance = instance or int.from_bytes(os.urandom(7), "big") + 1
         host, port = manager.listen.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), 10)
+        self.secretive = True  # it tells no counters
         self.later = []  # requests of the manager that came while an answer was waited for
         if greet:
             self.send(hello(role))
@@ -161,6 +162,8 @@ class Fake:
                 return kind, body
             if kind == DRAIN:
                 self.send(done(struct.unpack(">H", body[:2])[0], EMPTY, 0, got))
+            elif kind == ASK and self.secretive:
+                self.send(message(ERROR, struct.pack(">HH", 1, 0) + text("none"), got))
             else:
                 self.later.append((kind, got, body))
 
@@ -248,6 +251,8 @@ class Robots:
 
     def serve(self, fake):
         kind, request, body = fake.receive()
+        if kind == ASK:
+            fake.send(message(ERROR, struct.pack(">HH", 1, 0) + text("none"), request))
         if kind not in (ATTACH, DETACH, BIND, UNBIND, DRAIN, RESET):
             return
         number, now = self.order(fake, kind, body)
