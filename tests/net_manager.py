@@ -299,6 +299,51 @@ def random_requests_and_crashes():
             "%d %s" % (log.count(name), name) for name in sorted(set(log)))))
 
 
+def sees(what, *words):
+    """This check fails when it should."""
+    try:
+        what()
+    except AssertionError as seen:
+        check(all(word in str(seen) for word in words), seen)
+        return
+    check(False, "it saw nothing")
+
+
+@case
+def control_of_these_checks():
+    with lab.Lab() as l:
+        w = World(l, boxes=1, hosts=2, slots=4)
+        status, lease = w.manager.ask("POST", "/v1/leases?wait=10", {
+            "host": w.number["host1"], "model": "memory"})
+        check(status == 201, lease)
+        sees(w.check_promises, "nobody asked for")
+        w.leases[lease["lease"]] = lease
+        w.check_promises()
+        w.leases["123"] = lease
+        sees(w.check_promises, "lost", "123")
+        del w.leases["123"]
+        check(not w.doubles())
+        one, two = w.hosts
+        status_of_two, two.status = two.status, one.status
+        check(len(w.doubles()) == 1, "two hosts with one slot")
+        two.status = status_of_two
+        check(w.manager.process.stop() == 0)
+        w.check_store()
+        one.status, mine = two.status, one.status
+        sees(w.check_store, "host1", "'empty'")
+        one.status = mine
+        db = sqlite3.connect(w.manager.store)
+        key = "slot/" + lease["slots"][0]["slot"]
+        value = json.loads(db.execute("SELECT value FROM record WHERE key=?", (key,)).fetchone()[0])
+        value["epoch"] += 1
+        db.execute("UPDATE record SET value=? WHERE key=?", (json.dumps(value).encode(), key))
+        db.commit()
+        db.close()
+        sees(w.check_store, "box1")
+        w.leases.clear()
+        sees(w.check_store, lease["lease"])
+
+
 @case
 def a_box_that_dies_is_replaced():
     with lab.Lab() as l:

@@ -447,14 +447,14 @@ def store_that_is_damaged():
 def store_on_a_full_disk():
     with lab.Lab() as l:
         os.mkdir(l.file("disk"))
-        script = l.file("run.sh")
+        script = l.file("mount")
         with open(script, "w", encoding="utf-8") as f:
             f.write('mount -t tmpfs -o size=512k none %s || exit 77\nexec "$@"\n' % l.file("disk"))
-        can = ["unshare", "--mount", "--map-root-user", "sh", script]
+        begin = ["unshare", "--mount", "--map-root-user", "sh", script]
         if not shutil.which("unshare") or subprocess.run(
-                can + ["true"], stderr=subprocess.DEVNULL).returncode:
+                begin + ["true"], stderr=subprocess.DEVNULL).returncode:
             return "no mount namespaces"
-        m = Namespaced(l, can, l.file("disk"))
+        m = Wrapped(l, begin, l.file("disk/pool.db"))
         inside = "/proc/%d/root%s" % (m.process.popen.pid, l.file("disk"))
         with Fake(m, BOX) as box, Fake(m, HOST) as host:
             box.register()
@@ -466,38 +466,76 @@ def store_on_a_full_disk():
                         pass
                 except OSError:
                     pass
-            before = m.get("/v1/pool")["slots"]
-            answers = [m.ask("POST", "/v1/leases", dict(want, key="k%d" % i))[0]
-                       for i in range(40)]
-            check(503 in answers, "the disk was never full", answers)
-            taken = sum(a == 201 for a in answers)
+            status, answer = m.ask("POST", "/v1/leases", want)
+            check(status == 503, "the disk is not full", status, answer)
             m.process.says("full|room")
-            now = m.get("/v1/pool")["slots"]
-            check(now["leased"] == taken and now["total"] == before["total"], before, now, answers)
-            check(len(m.get("/v1/leases")["leases"]) == taken)
+            now = m.get("/v1/pool")
+            check(now["slots"]["leased"] == now["leases"]["total"] == 0, "half done", now)
+            check(host.lives() and box.lives())
             os.unlink(inside + "/filler")
-            until(lambda: m.ask("POST", "/v1/leases", want)[0] == 201 or None,
-                  "it goes on with room") if taken < 4 else None
+            until(lambda: m.ask("POST", "/v1/leases", want)[0] == 201, "it goes on with room")
+            m.process.says("can be written again")
+            check(m.get("/v1/pool")["leases"]["total"] == 1)
 
 
-class Namespaced(Manager):
-    """Its store stands on a disk of its own."""
+SHIM = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+int fdatasync(int fd)
+{
+    int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
+    if (access(getenv("DISK_ERROR"), F_OK) == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return real(fd);
+}
+int fsync(int fd)
+{
+    return fdatasync(fd);
+}
+"""
 
-    def __init__(self, l, start, disk):
-        self.begin = start
-        super().__init__(l, store=os.path.join(disk, "pool.db"))
 
-    def start(self):
-        script = self.lab.file("go.sh")
-        with open(script, "w", encoding="utf-8") as f:
-            f.write('#!/bin/sh\nexec %s %s "$@"\n' % (" ".join(self.begin), os.path.join(
+@case
+def store_on_a_disk_with_errors():
+    with lab.Lab() as l:
+        with open(l.file("shim.c"), "w", encoding="utf-8") as f:
+            f.write(SHIM)
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", l.file("shim.so"), l.file("shim.c"),
+                        "-ldl"], check=True)
+        m = Wrapped(l, ["env", "LD_PRELOAD=" + l.file("shim.so"),
+                        "DISK_ERROR=" + l.file("error")])
+        with Fake(m, BOX) as box, Fake(m, HOST) as host:
+            box.register()
+            want = {"host": host.register()[0], "model": "nvme"}
+            first = m.ask("POST", "/v1/leases", want)
+            check(first[0] == 201, first)
+            with open(l.file("error"), "w", encoding="utf-8"):
+                pass
+            status, answer = m.ask("POST", "/v1/leases", want)
+            check(status == 503, status, answer)
+            check(m.process.wait(20) == STORE, m.process.errors())
+            check("start again" in m.process.errors(), m.process.errors())
+        os.unlink(l.file("error"))
+        m.start()
+        leases = [lease["lease"] for lease in m.get("/v1/leases")["leases"]]
+        check(first[1]["lease"] in leases and len(leases) <= 2, leases)
+
+
+class Wrapped(Manager):
+    """Started by another command: with faults."""
+
+    def __init__(self, l, begin, store=None):
+        self.script = l.file("start")
+        with open(self.script, "w", encoding="utf-8") as f:
+            f.write('#!/bin/sh\nexec %s %s "$@"\n' % (" ".join(begin), os.path.join(
                 lab.BIN, "dxpu-manager")))
-        os.chmod(script, 0o755)
-        self.process = self.lab.start(script, "--listen", self.listen, "--http", self.http,
-                                      "--store", self.store, "--json", *self.args)
-        self.listen = self.process.says(r"proxies at (\S+:\d+)\n").group(1)
-        self.http = self.process.says(r"users at http://(\S+:\d+)\n").group(1)
-        return self
+        os.chmod(self.script, 0o755)
+        super().__init__(l, store=store, program=self.script)
 
 
 if __name__ == "__main__":

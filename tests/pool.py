@@ -35,14 +35,14 @@ def until(truth, what, seconds=20.0):
 class Manager:
     """dxpu-manager in a lab; after start() again it has the same ports and the same store."""
 
-    def __init__(self, lab, *args, store=None):
-        self.lab, self.args = lab, args
+    def __init__(self, lab, *args, store=None, program="dxpu-manager"):
+        self.lab, self.args, self.program = lab, args, program
         self.store = store or lab.file("pool.db")
         self.listen = self.http = "127.0.0.1:0"
         self.start()
 
     def start(self):
-        self.process = self.lab.start("dxpu-manager", "--listen", self.listen, "--http", self.http,
+        self.process = self.lab.start(self.program, "--listen", self.listen, "--http", self.http,
                                       "--store", self.store, "--json", *self.args)
         self.listen = self.process.says(r"proxies at (\S+:\d+)\n").group(1)
         self.http = self.process.says(r"users at http://(\S+:\d+)\n").group(1)

@@ -221,8 +221,10 @@ static bool settle(void)
 static int run_manager(void)
 {
     while (!the.stopping) {
-        if (!settle())
+        if (!settle()) {
+            (void)event_base_loop(the.base, EVLOOP_NONBLOCK); /* answers that tell it */
             return PROGRAM_STORE;
+        }
         if (event_base_loop(the.base, EVLOOP_ONCE) < 0) {
             fprintf(stderr, "dxpu-manager: waiting for events: %s\n", strerror(errno));
             return PROGRAM_SYSTEM;

@@ -8,8 +8,8 @@
 
    One identity has one connection.  The same proxy (same instance) that connects again takes the
    place of its old connection.  Another instance with that identity is refused while the old one
-   still speaks: a restarted proxy gets in when the old connection is over, at the latest after three
-   heartbeats, and a copied identity file never drives out the proxy that has it. */
+   still speaks: a restarted proxy gets in when the old connection is over, after three heartbeats
+   at the latest, and a copied identity file never drives out the proxy that has it. */
 #ifndef WIRE_H_INCLUDED
 #define WIRE_H_INCLUDED
 
