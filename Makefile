@@ -56,6 +56,7 @@ $1/dxpu.o: dxpu.h bindings/zlib/dxpu_zlib.h
 	@mkdir -p $$(@D)
 	$$(call say,CC,$$<)$$(CC) $$(BASE) $$(CFLAGS) $2 $$(DEFLATE) \
 	  -include bindings/zlib/dxpu_zlib.h -DDXPU_IMPLEMENTATION -x c -c -o $$@ $$<
+$1/examples/manager/api_openapi.o: spec/openapi.yaml
 $1/libdxpu.a: $1/dxpu.o
 $1/parts.a: $$(PARTS_SRC:%.c=$1/%.o)
 $1/libdxpu.a $1/parts.a:
