@@ -361,6 +361,9 @@ def configuration_from_a_file():
         with Fake(m) as f:
             check(f.register()[1] == 321)
         check(m.process.stop() == 0)
+    with lab.Lab() as l:
+        m = Manager(l, "--config", os.path.join(lab.ROOT, "examples/manager/manager.conf"))
+        check(m.get("/v1/health")["status"] == "ok")
 
 
 @case
