@@ -318,6 +318,22 @@ def box_serves_its_lease_without_a_manager():
 
 
 @case
+def host_dials_once_it_has_a_number():
+    with lab.Lab() as l, fm.Manager() as m:
+        box = by_hand.start_box(l, "--state", l.file("plain"))  # no manager's: anybody gets in
+        m.close()
+        host = start_host(l, m)
+        by_hand.dxpu(l, "attach", host.control, 1, box.address, 2)
+        host.process.says("nobody answers there; dialing again")
+        here = by_hand.slot(l, host, 1)
+        check(here["state"] == "dialing" and here["attempts"] == 0, here)  # M-56
+        check(by_hand.slot(l, box, 2)["state"] == "empty")
+        with fm.Manager(nodes={b"another": 10}, port=m.port) as late:
+            late.link(HOST).becomes(1, UP)
+            check(by_hand.slot(l, box, 2)["peer_node"] == late.link(HOST).node == 11)
+
+
+@case
 def manager_restarts():
     with lab.Lab() as l, fm.Manager() as m:
         box, host = start_box(l, m, "--memory", 4096), start_host(l, m)
