@@ -6,6 +6,7 @@ Prints `ok NAME` or `not ok NAME` for each case.  Programs come from $DXPU_BIN, 
 # SPDX-License-Identifier: MIT
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -570,6 +571,22 @@ def only_its_manager_binds():
                 c.works()
         check(b.bind(1, 77, 1, 5) == (HELD, 5))
         refused(6, b.bind, 2, 77, 1, 6)  # no such slot
+
+
+@case
+def statistics_are_documented():
+    with lab.Lab() as l, fm.Manager() as m:
+        proxies = {"box": start_box(l, m, "--memory", 4096), "host": start_host(l, m)}
+        lend(m.link(BOX), m.link(HOST), 5)
+        for kind, proxy in proxies.items():
+            check(proxy.process.stop() == 0)
+            found = proxy.process.result()
+            check(found["manager"]["registered"] == 1 and found["manager"]["changes"] > 0, found)
+            page = os.path.join(HERE, "..", "examples", kind + "_proxy", "dxpu-%s.1" % kind)
+            with open(page) as f:
+                words = set(re.findall(r"\w+", f.read().split(".SH STATISTICS")[1]))
+            for part in ("manager", "control"):
+                check(set(found[part]) | {part} <= words, set(found[part]) - words)
 
 
 @case
