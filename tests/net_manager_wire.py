@@ -515,7 +515,7 @@ def disk(l, *settings):
 
 @case
 def a_crowd_on_a_slow_disk_keeps_nobody_waiting():
-    many = 150
+    many = 60
     with lab.Lab() as l:
         m = Wrapped(l, disk(l, "DISK_US=10000"))
         with Fake(m) as good:

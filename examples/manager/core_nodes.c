@@ -206,12 +206,13 @@ static void mark_slots(core *c, uint32_t node, uint32_t total)
 static uint32_t add_node(core *c, const dxpu_control_register *r, const char *program,
                          core_result *why)
 {
-    if (c->t.nodes == c->t.node_room && (*why = corei_load(c)).code != CORE_OK)
+    bool box = r->role == DXPU_CONTROL_ROLE_BOX;
+    bool full = !box && c->t.pool->hosts == c->t.pool->limits.hosts;
+    if ((full || c->t.nodes == c->t.node_room) && (*why = corei_load(c)).code != CORE_OK)
         return CORE_NONE;
     if ((*why = corei_begin(c)).code != CORE_OK)
         return CORE_NONE;
     corei_tables *t = &c->t;
-    bool box = r->role == DXPU_CONTROL_ROLE_BOX;
     uint32_t node = t->nodes;
     core_node *n = &t->node[node];
     memset(n, 0, sizeof *n);
