@@ -203,6 +203,7 @@ static void user_creates(unsigned key)
     if (e->state == HELD && lease != e->lease)
         violate("a key was given two leases", lease);
     e->expires_unix_ms = core_leases(c)[(uint32_t)lease].expires_unix_ms;
+    e->parked = pool_find_lease(core_pool(c), lease)->host == POOL_NONE;
     e->lease = lease;
     e->state = HELD;
 }
