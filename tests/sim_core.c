@@ -196,7 +196,7 @@ static void user_creates(unsigned key)
     }
     if (result.code != CORE_OK) {
         refusals++;
-        if (result.code != CORE_E_STORE && e->state == UNSURE)
+        if (result.code != CORE_E_STORE && result.code != CORE_E_STATE && e->state == UNSURE)
             e->state = NOTHING;
         return;
     }
