@@ -440,6 +440,24 @@ def hostile_managers():
 
 
 @case
+def answers_to_nothing():
+    with lab.Lab() as l, fm.Manager() as m:
+        start_box(l, m, "--memory", 4096)
+        b = m.link(BOX)
+        hello = fm.message(fm.HELLO, struct.pack(">BBBxIHxx", 3, 1, 1, 0, 0) + b"\0", 1 << 28)
+        for bad in (hello, fm.message(fm.NODE, struct.pack(">II", 9, 100), 2 << 28),
+                    fm.message(fm.HEARTBEAT, struct.pack(">QI", b.instance, 0), 5),
+                    fm.message(fm.DONE, bytes(12), 4 << 28),
+                    fm.message(fm.ERROR, struct.pack(">HH", 7, 0) + b"\0", 2 << 28)):
+            b.send(fm.message(0x8000, b"?") + fm.message(0x0055))  # the control: nothing to close for
+            check(b.bind(1, 77, 1, 5) == (HELD, 5) and b.alive)
+            b.send(bad)
+            m.until(lambda: not b.alive, "M-50: it closes")
+            b = m.link(BOX, b)
+            check(b.node == 10, b.node)
+
+
+@case
 def silent_manager_is_left():
     with lab.Lab() as l, fm.Manager(heartbeat_ms=50) as m:
         start_box(l, m, "--memory", 4096)
