@@ -180,6 +180,11 @@ def bind_attach_detach_unbind():
         m.until(lambda: b.slots[1].seen == 6, "that it knows of it now")
         refused(EPOCH, b.unbind, 1, 5)  # M-63
         lend(b, h, 7)
+        check(b.unbind(1, 9)[0] in (WIPING, WIPED))  # M-63: nor of that one, which is above
+        h.becomes(1, DIALING)
+        m.until(lambda: b.slots[1].seen == 9, "that it is over")
+        h.detach(1)
+        refused(EPOCH, b.bind, 1, h.node, 1, 8)
 
 
 @case
@@ -449,7 +454,7 @@ def answers_to_nothing():
                     fm.message(fm.HEARTBEAT, struct.pack(">QI", b.instance, 0), 5),
                     fm.message(fm.DONE, bytes(12), 4 << 28),
                     fm.message(fm.ERROR, struct.pack(">HH", 7, 0) + b"\0", 2 << 28)):
-            b.send(fm.message(0x8000, b"?") + fm.message(0x0055))  # the control: nothing to close for
+            b.send(fm.message(0x8000, b"?") + fm.message(0x0055))  # the control: nothing to end for
             check(b.bind(1, 77, 1, 5) == (HELD, 5) and b.alive)
             b.send(bad)
             m.until(lambda: not b.alive, "M-50: it closes")
@@ -570,6 +575,12 @@ def state_files_of_before():
         check(box.process.stop() == 0)
         with open(l.file("box.state")) as f:
             check(f.read() == "1 9 3 0\n2 4 3 0 kept\n7 2 3 1 wiped\n")
+        for word in ("up", "empty", "kep", "wiped wiped", "-"):
+            with open(l.file("bad.state"), "w") as f:
+                f.write("1 9 3 0 %s\n" % word)
+            bad = l.run("dxpu-box", "--listen", V4, "--manager", m.address, "--identity",
+                        l.file("bad.id"), "--state", l.file("bad.state"))
+            check(bad.status == 3 and "mend the line" in bad.errors(), word, bad.errors())
         alone = l.run("dxpu-box", "--listen", V4, "--slots", 2, "--state", l.file("box.state"))
         check(alone.status == 3 and "give --manager" in alone.errors(), alone.errors())
 
