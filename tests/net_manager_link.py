@@ -301,6 +301,26 @@ def wipe_survives_a_kill():
 
 
 @case
+def other_slots_go_on_while_one_is_wiped():
+    with lab.Lab() as l, fm.Manager() as m:
+        files = [disk(l, "disk" + end, 1024 * MIB) for end in ("", ".2")]
+        box = start_box(l, m, "--slots", 2, "--device", "nvme", "--file", files[0])
+        host = start_host(l, m)
+        b, h = m.link(BOX), m.link(HOST)
+        lend(b, h, 5)
+        b.bind(2, 77, 1, 6)
+        b.unbind(2, 6)
+        with by_hand.Client(box) as c:
+            answers = 0  # M-65
+            while b.slots[2].state == WIPING:
+                c.works()
+                answers += b.slots[2].state == WIPING
+        check(answers > 10 and b.slots[2].state == WIPED, answers, b.slots[2])
+        check(by_hand.slot(l, host, 1)["state"] == "up")
+        check(by_hand.slot(l, host, 1)["incarnations"] == 1)
+
+
+@case
 def box_serves_its_lease_without_a_manager():
     with lab.Lab() as l, fm.Manager() as m:
         box = start_box(l, m, "--slots", 2, "--memory", 4096)
