@@ -4,7 +4,6 @@ WARN    = -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Wvla -Wstrict-
           -Wmissing-prototypes -Wwrite-strings -Wformat=2 -Werror
 CFLAGS  = -O2 -g $(WARN)
 PREFIX  = /usr/local
-DESTDIR =
 MINUTES = 1
 PYTHON  = python3
 ARM     = arm-none-eabi-
