@@ -46,12 +46,12 @@ static bool order_unbind(core *c, uint32_t slot, bool keep, dxpu_control *m)
         epoch = d->epoch;
     else if (d->epoch_seen > epoch)
         epoch = d->epoch_seen;
-    if (d->state == DXPU_CONTROL_SLOT_WIPING || (d->epoch && host_has(c, slot, d->epoch)))
+    if (!epoch || d->state == DXPU_CONTROL_SLOT_WIPING || (d->epoch && host_has(c, slot, d->epoch)))
         return false;
     m->type = DXPU_CONTROL_UNBIND;
     m->u.unbind.slot = d->number;
     m->u.unbind.keep = keep;
-    m->u.unbind.epoch = epoch ? epoch : 1; /* a slot that never was lent */
+    m->u.unbind.epoch = epoch;
     return true;
 }
 
@@ -281,8 +281,10 @@ static void order_done(core *c, unit_kind k, const core_order *o, const dxpu_con
     d->epoch = done->state == DXPU_CONTROL_SLOT_EMPTY ? 0 : done->epoch;
     if (d->epoch > d->epoch_seen)
         d->epoch_seen = d->epoch;
-    if (o->m.type == DXPU_CONTROL_UNBIND)
+    if (o->m.type == DXPU_CONTROL_UNBIND) {
         t->slot_more[k.index].yield_ms = 0;
+        t->slot_more[k.index].wipe_told = !o->m.u.unbind.keep;
+    }
 }
 
 /* A box that has seen a later lease than ours is asked for no more; one that is drained gives its
