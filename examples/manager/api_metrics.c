@@ -200,23 +200,17 @@ static void put_events(const api *a, FILE *out)
 
 static void put_requests(const api *a, FILE *out)
 {
-    static const char *const statuses[] = {
-#define API_STATUS_TEXT(n) #n,
-        API_STATUSES(API_STATUS_TEXT)
-#undef API_STATUS_TEXT
-            "other"
-    };
     unsigned count;
     const api_route *r = api_routes(&count);
     about(out, "dxpu_http_requests_total", "counter", "HTTP requests that were answered.");
     for (unsigned i = 0; i <= API_ROUTES_MAX; i++) {
-        for (unsigned s = 0; s <= API_STATUSES_END; s++) {
+        for (unsigned s = 0; s < HTTP_STATUSES; s++) {
             if (!a->requests[i][s])
                 continue;
             fprintf(out,
-                    "dxpu_http_requests_total{method=\"%s\",route=\"%s\",status=\"%s\"} %llu\n",
+                    "dxpu_http_requests_total{method=\"%s\",route=\"%s\",status=\"%u\"} %llu\n",
                     i < count ? http_method_name(r[i].method) : "", i < count ? r[i].path : "",
-                    statuses[s], (number)a->requests[i][s]);
+                    http_status(s), (number)a->requests[i][s]);
         }
     }
     about(out, "dxpu_http_waiting", "gauge", "HTTP requests that wait for a lease.");
