@@ -671,7 +671,7 @@ class Stream:
                 if line == "\n":
                     break
                 name, value = line.rstrip("\n").split(":", 1)
-                fields[name] = value.strip()
+                fields[name] = value.strip()  # a comment has no name
             if "data" in fields:
                 data = json.loads(fields["data"])
                 wrong = openapi.valid(DOC, DOC["components"]["schemas"]["event"], data)
@@ -850,6 +850,7 @@ def a_request_ends_in_time():
         host, port = m.http.rsplit(":", 1)
         with socket.create_connection((host, int(port)), 60) as s:
             good(200, m, "GET", "/v1/health")
+            quiet = Stream(m)
             s.sendall(HEAD)
             said = b""
             ended = threading.Event()
@@ -873,7 +874,10 @@ def a_request_ends_in_time():
             ended.set()
             thread.join()
             check(status_of(said) in (408, 431) and b"Connection: close" in said, said)
-        good(200, m, "GET", "/v1/health")
+        lines = [quiet.answer.fp.readline() for _ in range(3)]
+        check(lines == [b"retry: 1000\n", b"\n", b":\n"], "a comment meanwhile", lines)
+        good(200, m, "PUT", "/v1/tenants/x", {"quota": 1})
+        check(quiet.take(1)[0]["type"] == "tenant.set")
 
 
 SEEDS = (HEAD + b"\r\n", POST + b"Content-Length: 11\r\n\r\n" + BODY,
