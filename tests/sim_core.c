@@ -196,13 +196,14 @@ static void user_creates(unsigned key)
     }
     if (result.code != CORE_OK) {
         refusals++;
-        if (result.code != CORE_E_STORE && e->state == UNSURE)
+        if (result.code != CORE_E_STORE && result.code != CORE_E_STATE && e->state == UNSURE)
             e->state = NOTHING;
         return;
     }
     if (e->state == HELD && lease != e->lease)
         violate("a key was given two leases", lease);
     e->expires_unix_ms = core_leases(c)[(uint32_t)lease].expires_unix_ms;
+    e->parked = pool_find_lease(core_pool(c), lease)->host == POOL_NONE;
     e->lease = lease;
     e->state = HELD;
 }
