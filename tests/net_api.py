@@ -512,9 +512,11 @@ def bodies_are_read_strictly():
                  "seconds": 5, "replace": True, "key": "k"}
         check(good(404, m, "POST", "/v1/leases", whole)["type"] == "/problems/unknown")
         for name, values in {
-                "host": (0, -1, 4294967296, "1", None, 1.0), "model": ("", "x" * 33, "a b", 1, None),
-                "count": (0, 65, "1", None), "need": ("", "Any", 0, None), "replace": (1, "yes", None),
-                "tenant": ("", "a b", "a/b", "x" * 65, "\u00e9", None), "key": ("", "x" * 65, "a b", 5),
+                "host": (0, -1, 4294967296, "1", None, 1.0),
+                "model": ("", "x" * 33, "a b", 1, None), "count": (0, 65, "1", None),
+                "need": ("", "Any", 0, None), "replace": (1, "yes", None),
+                "tenant": ("", "a b", "a/b", "x" * 65, "\u00e9", None),
+                "key": ("", "x" * 65, "a b", 5),
                 "seconds": (0, -5, (1 << 30) + 1, "5")}.items():
             for value in values:
                 answer = ask(m, "POST", "/v1/leases", dict(whole, **{name: value}))
@@ -530,7 +532,8 @@ def targets_are_read_strictly():
                 ("/v1/pool", 200), ("/v1/%70ool", 200), ("/v1/slots?state=fr%65e", 200),
                 ("/v1/pool?", 200), ("/v1/pool?x=1", 400), ("/v1/slots?limit=1&limit=2", 400),
                 ("/v1/slots?limit=1&", 200), ("/v1/slots?&limit=1", 400), ("/v1/slots?limit", 400),
-                ("/v1/slots?limit=01", 400), ("/v1/slots?limit=1001", 400), ("/v1/slots?limit=+1", 400),
+                ("/v1/slots?limit=01", 400), ("/v1/slots?limit=1001", 400),
+                ("/v1/slots?limit=+1", 400),
                 ("/v1/slots?limit=0x10", 400), ("/v1/slots?limit=1%00", 400),
                 ("/v1/slots?limit=99999999999999999999999", 400), ("/v1/slots?after=1", 400),
                 ("/v1/slots?after=1.65536", 400), ("/v1/slots?after=1.1", 200),
@@ -541,7 +544,8 @@ def targets_are_read_strictly():
                 ("/v1/../v1/pool", 404), ("/", 404), ("/v1/leases/c9/attach/x/y/z/w", 404),
                 ("/v1/leases/0", 404), ("/v1/leases/C9", 404), ("/v1/leases/" + "f" * 17, 404),
                 ("/v1/slots/1", 404), ("/v1/slots/1.2.3", 404), ("/v1/slots/01.2", 404),
-                ("/v1/nodes/4294967296", 404), ("/v1/nodes/-1", 404), ("/v1/nodes/" + "9" * 40, 404),
+                ("/v1/nodes/4294967296", 404), ("/v1/nodes/-1", 404),
+                ("/v1/nodes/" + "9" * 40, 404),
                 ("/v1/pool#x", 400), ("/v1/" + "x" * 2100, 414)):
             said = raw(m, ("GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" %
                            target).encode("latin-1"))
@@ -556,14 +560,17 @@ BODY = b'{"quota":1}'
 
 @case
 def http_is_read_strictly():
-    chunks = b"Transfer-Encoding: chunked\r\n\r\n5;a=b\r\n{\"quo\r\n6\r\nta\":1}\r\n0\r\nX: y\r\n\r\n"
+    chunks = b"Transfer-Encoding: chunked\r\n\r\n" \
+        b"5;a=b\r\n{\"quo\r\n6\r\nta\":1}\r\n0\r\nX: y\r\n\r\n"
     with lab.Lab() as l:
         m = Manager(l)
         for data, status in (
                 (HEAD + b"\r\n", 200), (b"\r\n" + HEAD + b"\r\n", 200),
                 (b"\r\n\r\n" + HEAD + b"\r\n", 400), (HEAD + b"X: y\r\n\r\n", 200),
-                (b"GET /v1/health HTTP/1.0\r\n\r\n", 200), (b"GET /v1/health HTTP/1.1\r\n\r\n", 400),
-                (b"GET /v1/health HTTP/2.0\r\n\r\n", 505), (b"GET /v1/health HTTP/1.1 \r\n\r\n", 400),
+                (b"GET /v1/health HTTP/1.0\r\n\r\n", 200),
+                (b"GET /v1/health HTTP/1.1\r\n\r\n", 400),
+                (b"GET /v1/health HTTP/2.0\r\n\r\n", 505),
+                (b"GET /v1/health HTTP/1.1 \r\n\r\n", 400),
                 (b"GET /v1/health\r\n\r\n", 400), (b"GET  /v1/health HTTP/1.1\r\n\r\n", 400),
                 (b"get /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n", 501),
                 (HEAD.replace(b"\r\n", b"\n") + b"\n", 400), (HEAD + b"\0\r\n\r\n", 400),
@@ -664,12 +671,13 @@ class Stream:
                 if line == "\n":
                     break
                 name, value = line.rstrip("\n").split(":", 1)
-                fields[name] = value.strip()
+                fields[name] = value.strip()  # a comment has no name
             if "data" in fields:
                 data = json.loads(fields["data"])
                 wrong = openapi.valid(DOC, DOC["components"]["schemas"]["event"], data)
                 check(not wrong, wrong)
-                check(fields["id"] == str(data["event"]) and fields["event"] == data["type"], fields)
+                check(fields["id"] == str(data["event"]), fields)
+                check(fields["event"] == data["type"], fields)
                 out.append(data)
         return out
 
@@ -842,6 +850,7 @@ def a_request_ends_in_time():
         host, port = m.http.rsplit(":", 1)
         with socket.create_connection((host, int(port)), 60) as s:
             good(200, m, "GET", "/v1/health")
+            quiet = Stream(m)
             s.sendall(HEAD)
             said = b""
             ended = threading.Event()
@@ -865,17 +874,24 @@ def a_request_ends_in_time():
             ended.set()
             thread.join()
             check(status_of(said) in (408, 431) and b"Connection: close" in said, said)
-        good(200, m, "GET", "/v1/health")
+        lines = [quiet.answer.fp.readline() for _ in range(3)]
+        check(lines == [b"retry: 1000\n", b"\n", b":\n"], "a comment meanwhile", lines)
+        good(200, m, "PUT", "/v1/tenants/x", {"quota": 1})
+        check(quiet.take(1)[0]["type"] == "tenant.set")
 
 
 SEEDS = (HEAD + b"\r\n", POST + b"Content-Length: 11\r\n\r\n" + BODY,
          POST + b"Transfer-Encoding: chunked\r\n\r\nb\r\n" + BODY + b"\r\n0\r\n\r\n",
-         b"GET /v1/slots?state=free&limit=3&after=1.2 HTTP/1.1\r\nHost: [::1]:80\r\nAccept: */*\r\n\r\n",
-         b"GET /v1/events?after=0&type=node HTTP/1.1\r\nHost: localhost\r\nLast-Event-ID: 3\r\n\r\n",
+         b"GET /v1/slots?state=free&limit=3&after=1.2 HTTP/1.1\r\nHost: [::1]:80\r\n"
+         b"Accept: */*\r\n\r\n",
+         b"GET /v1/events?after=0&type=node HTTP/1.1\r\nHost: localhost\r\n"
+         b"Last-Event-ID: 3\r\n\r\n",
          b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-         b'Content-Length: 63\r\n\r\n{"host":1,"model":"nvme","count":1,"need":"any","key":"\\u0041b"}',
+         b'Content-Length: 63\r\n\r\n{"host":1,"model":"nvme","count":1,'
+         b'"need":"any","key":"\\u0041b"}',
          b"PATCH /v1/leases/c00000001 HTTP/1.0\r\nContent-Type: application/json\r\n"
-         b'Content-Length: 13\r\n\r\n{"seconds":5}', b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n")
+         b'Content-Length: 13\r\n\r\n{"seconds":5}',
+         b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
 
 def spoilt(r, data):
@@ -938,7 +954,8 @@ def random_bytes_do_no_harm():
 def metrics_are_well_formed_and_true():
     name = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
     label = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'
-    sample = re.compile(r"^(%s)(\{%s(?:,%s)*\})? (-?[0-9.e+-]+|NaN|[+-]Inf)$" % (name, label, label))
+    sample = re.compile(r"^(%s)(\{%s(?:,%s)*\})? (-?[0-9.e+-]+|NaN|[+-]Inf)$" %
+                        (name, label, label))
     with lab.Lab() as l:
         m = Manager(l, "--status-ms", 100)
         with Robots(m, [(BOX, 4), (HOST, 4)]) as robots:
@@ -969,7 +986,8 @@ def metrics_are_well_formed_and_true():
                 ('dxpu_slots{model="nvme",state="free"}', 2), ("dxpu_orders_refused_total", 0),
                 ('dxpu_events_total{type="lease.up"}', 1),
                 ('dxpu_http_requests_total{method="POST",route="/v1/leases",status="201"}', 1),
-                ('dxpu_http_requests_total{method="GET",route="/v1/nodes/{node}",status="404"}', 1)):
+                ('dxpu_http_requests_total{method="GET",route="/v1/nodes/{node}",status="404"}',
+                 1)):
             check(seen.get(key) == value, key, seen.get(key))
 
 

@@ -444,38 +444,45 @@ bool http_has_head(const http_reader *r)
 
 /* ==== 6  Words ================================================================================ */
 
+static const struct {
+    unsigned status;
+    const char *text;
+} reasons[] = {
+    { 200, "OK" },
+    { 201, "Created" },
+    { 204, "No Content" },
+    { 400, "Bad Request" },
+    { 401, "Unauthorized" },
+    { 403, "Forbidden" },
+    { 404, "Not Found" },
+    { 405, "Method Not Allowed" },
+    { 406, "Not Acceptable" },
+    { 408, "Request Timeout" },
+    { 409, "Conflict" },
+    { 413, "Content Too Large" },
+    { 414, "URI Too Long" },
+    { 415, "Unsupported Media Type" },
+    { 417, "Expectation Failed" },
+    { 431, "Request Header Fields Too Large" },
+    { 500, "Internal Server Error" },
+    { 501, "Not Implemented" },
+    { 503, "Service Unavailable" },
+    { 505, "HTTP Version Not Supported" },
+};
+_Static_assert(sizeof reasons / sizeof reasons[0] == HTTP_STATUSES, "count them in api_http.h");
+
 const char *http_reason(unsigned status)
 {
-    static const struct {
-        unsigned status;
-        const char *text;
-    } reasons[] = {
-        { 200, "OK" },
-        { 201, "Created" },
-        { 204, "No Content" },
-        { 400, "Bad Request" },
-        { 401, "Unauthorized" },
-        { 403, "Forbidden" },
-        { 404, "Not Found" },
-        { 405, "Method Not Allowed" },
-        { 406, "Not Acceptable" },
-        { 408, "Request Timeout" },
-        { 409, "Conflict" },
-        { 413, "Content Too Large" },
-        { 414, "URI Too Long" },
-        { 415, "Unsupported Media Type" },
-        { 417, "Expectation Failed" },
-        { 431, "Request Header Fields Too Large" },
-        { 500, "Internal Server Error" },
-        { 501, "Not Implemented" },
-        { 503, "Service Unavailable" },
-        { 505, "HTTP Version Not Supported" },
-    };
-    for (unsigned i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
+    for (unsigned i = 0; i < HTTP_STATUSES; i++) {
         if (reasons[i].status == status)
             return reasons[i].text;
     }
     return "Unknown";
+}
+
+unsigned http_status(unsigned index)
+{
+    return index < HTTP_STATUSES ? reasons[index].status : 0;
 }
 
 /* One range of an Accept field with its parameters: 0, 1 or 2 as http_accepts(). */

@@ -17,7 +17,8 @@ enum {
     HTTP_TARGET_MAX_BYTES = 2048,
     HTTP_FIELDS_MAX = 64,
     HTTP_SEGMENTS_MAX = 6,
-    HTTP_PARAMS_MAX = 8
+    HTTP_PARAMS_MAX = 8,
+    HTTP_STATUSES = 20 /* that are answered */
 };
 
 #define HTTP_METHODS(X) X(GET) X(HEAD) X(POST) X(PUT) X(PATCH) X(DELETE) X(OPTIONS) X(TRACE)
@@ -96,6 +97,7 @@ void http_next(http_reader *r);
 bool http_has_head(const http_reader *r);
 
 const char *http_reason(unsigned status);
+unsigned http_status(unsigned index); /* 0..HTTP_STATUSES - 1 */
 /* A media type of an Accept field: 0 refused, 1 taken by a wildcard, 2 named.  NULL takes all. */
 unsigned http_accepts(const char *accept, const char *type);
 /* Content-Type is this type, with or without parameters. */

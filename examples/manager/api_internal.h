@@ -94,20 +94,6 @@ struct api_conn {
     } u;
 };
 
-/* Statuses that are counted by number; others as 0. */
-#define API_STATUSES(X)                                                                            \
-    X(200)                                                                                         \
-    X(201)                                                                                         \
-    X(204)                                                                                         \
-    X(400) X(401) X(403) X(404) X(405) X(406) X(408) X(409) X(413) X(414) X(415) X(417) X(431)     \
-        X(500) X(501) X(503) X(505)
-enum {
-#define API_STATUS_ENUM(n) API_STATUS_##n,
-    API_STATUSES(API_STATUS_ENUM)
-#undef API_STATUS_ENUM
-        API_STATUSES_END
-};
-
 typedef struct api_traffic { /* of one slot of a node */
     uint64_t to_device, from_device, dropped, incarnations;
 } api_traffic;
@@ -128,8 +114,8 @@ struct api {
     struct event *tick, *news;
     api_tokens *tokens;
     api_conn *conns;
-    uint64_t opened_ms, newest;                                  /* newest: event */
-    uint64_t requests[API_ROUTES_MAX + 1][API_STATUSES_END + 1]; /* [API_ROUTES_MAX]: no route */
+    uint64_t opened_ms, newest;                           /* newest: event */
+    uint64_t requests[API_ROUTES_MAX + 1][HTTP_STATUSES]; /* [API_ROUTES_MAX]: no route */
     uint64_t events[CORE_EVENT_TYPES];
     api_reported *reported;
     unsigned reporting;

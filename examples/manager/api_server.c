@@ -32,16 +32,12 @@ uint64_t api_now_ms(void)
 
 static void count_answer(api_conn *c, unsigned status)
 {
-    static const unsigned statuses[] = {
-#define API_STATUS_NUMBER(n) n,
-        API_STATUSES(API_STATUS_NUMBER)
-#undef API_STATUS_NUMBER
-    };
     unsigned routes, s = 0;
     const api_route *first = api_routes(&routes);
-    while (s < API_STATUSES_END && statuses[s] != status)
+    while (s < HTTP_STATUSES && http_status(s) != status)
         s++;
-    c->a->requests[c->route ? (size_t)(c->route - first) : API_ROUTES_MAX][s]++;
+    if (s < HTTP_STATUSES)
+        c->a->requests[c->route ? (size_t)(c->route - first) : API_ROUTES_MAX][s]++;
 }
 
 static void enter(api_conn *c, api_state state)
