@@ -874,6 +874,28 @@ void pool_restored(pool *p)
         settle(p, (uint16_t)i);
 }
 
+void pool_raise_epoch(pool *p, uint64_t epoch)
+{
+    if (epoch > p->epoch)
+        p->epoch = epoch;
+}
+
+int pool_taint(pool *p, uint32_t slot, uint64_t epoch, bool quarantine)
+{
+    if (slot >= p->slots)
+        return POOL_E_UNKNOWN;
+    pool_slot *s = &p->slot[slot];
+    if (s->lease != POOL_NONE || epoch < s->epoch)
+        return POOL_E_STATE;
+    s->epoch = epoch;
+    s->dirty = true;
+    pool_raise_epoch(p, epoch);
+    slot_to(p, slot, quarantine ? POOL_QUARANTINED : POOL_WIPING,
+            quarantine ? POOL_WHY_OPERATOR : POOL_WHY_NONE);
+    settle(p, s->model);
+    return POOL_OK;
+}
+
 double pool_room(const pool *p, uint16_t model, bool by_group)
 {
     double sum = 0, squares = 0;

@@ -228,6 +228,12 @@ int pool_restore_lease(pool *p, uint64_t number, const pool_request *r, const po
 /* A slot that was leased and that no lease has now is wiped. */
 void pool_restored(pool *p);
 
+/* Every epoch up to this one counts as given. */
+void pool_raise_epoch(pool *p, uint64_t epoch);
+/* A slot without a lease turns out to have been lent under this epoch, not lower than its own: it
+   may hold data, and is wiped, or quarantined. */
+int pool_taint(pool *p, uint32_t slot, uint64_t epoch, bool quarantine);
+
 /* How many free slots a free slot of this model has in its box (its group: by_group), itself
    included, on average over the free slots: sum of squares over sum.  Small: fragmented.  0 when
    nothing is free.  Cost: O(cells of the pool). */
