@@ -28,6 +28,7 @@
 #include "examples/box_proxy/devices/nvme_namespace.c"
 #include "examples/box_proxy/devices/nvme_queue.c"
 #include "examples/box_proxy/devices/nvme_transfer.c"
+#include "examples/box_proxy/devices/nvme_wipe.c"
 #include "examples/box_proxy/devices/pci.c"
 
 /* The store's system calls, counted, and failing when told to. */
@@ -1124,7 +1125,7 @@ static void test_io_file(void **state)
     device_settings set = {
         .mps_bytes = 512, .file = path, .file_bytes = STORE_BYTES, .identity = 1
     };
-    device_port port = { NULL, rc_emitted, NULL };
+    device_port port = { NULL, rc_emitted, NULL, NULL };
     driver *d;
     uint8_t data[4096], back[4096];
     sqe s = io(0, 0, 1);
@@ -1476,7 +1477,7 @@ static void test_namespaces_in_files(void **state)
 {
     char one[] = "/tmp/unit_nvme.XXXXXX", two[] = "/tmp/unit_nvme.XXXXXX", both[64], many[200];
     device_settings set = { .mps_bytes = 512, .file_bytes = STORE_BYTES, .identity = 1 };
-    device_port port = { NULL, rc_emitted, NULL };
+    device_port port = { NULL, rc_emitted, NULL, NULL };
     int fd1 = mkstemp(one), fd2 = mkstemp(two);
     uint8_t data[512];
     driver *d;

@@ -47,11 +47,10 @@ struct dxpu_tcp_listener {
 
 /* ==== 1  Addresses ============================================================================ */
 
-const char *dxpu_tcp_parse(const char *text, dxpu_udp_address *out)
+const char *dxpu_tcp_parse_port(const char *text, unsigned port, dxpu_udp_address *out)
 {
-    char full[320];
+    char full[320], added[16] = "";
     size_t len = strlen(text);
-    const char *port = "";
     if (!len || len >= 300)
         return "address: empty or too long, write ADDR:PORT";
     if (strspn(text, "0123456789") == len) {
@@ -60,9 +59,14 @@ const char *dxpu_tcp_parse(const char *text, dxpu_udp_address *out)
     }
     /* a colon outside brackets is a port's; two of them are told as dxpu_udp_parse() does */
     if (text[0] == '[' ? text[len - 1] == ']' : !strchr(text, ':'))
-        port = ":4459";
-    snprintf(full, sizeof full, "%s%s%s", text[0] == ':' ? "127.0.0.1" : "", text, port);
+        snprintf(added, sizeof added, ":%u", port);
+    snprintf(full, sizeof full, "%s%s%s", text[0] == ':' ? "127.0.0.1" : "", text, added);
     return dxpu_udp_parse(full, out);
+}
+
+const char *dxpu_tcp_parse(const char *text, dxpu_udp_address *out)
+{
+    return dxpu_tcp_parse_port(text, DXPU_TCP_PORT, out);
 }
 
 /* ==== 2  Settings ============================================================================= */
@@ -243,6 +247,8 @@ static dxpu_tcp_conn *conn_new(struct event_base *base, evutil_socket_t fd,
 
 static void start(dxpu_tcp_conn *c)
 {
+    int one = 1; /* messages are small, and each is wanted at once */
+    (void)setsockopt(bufferevent_getfd(c->bev), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     bufferevent_setcb(c->bev, on_read, on_write, on_event, c);
     (void)bufferevent_enable(c->bev, EV_READ | EV_WRITE);
 }
@@ -263,6 +269,12 @@ dxpu_tcp_conn *dxpu_tcp_connect(struct event_base *base, const dxpu_udp_address 
     }
     start(c); /* not earlier: a refusal told at once must not free what is returned */
     return c;
+}
+
+bool dxpu_tcp_here(const dxpu_tcp_conn *c, dxpu_udp_address *out)
+{
+    out->len = sizeof out->u;
+    return c->open && !c->over && !getsockname(bufferevent_getfd(c->bev), &out->u.any, &out->len);
 }
 
 bool dxpu_tcp_send(dxpu_tcp_conn *c, const void *data, size_t bytes)
@@ -320,14 +332,12 @@ static void on_accept(struct evconnlistener *listen, evutil_socket_t fd, struct 
 {
     dxpu_tcp_listener *l = user;
     dxpu_tcp_conn *c;
-    int one = 1;
     (void)listen;
     (void)from;
     (void)len;
     l->accepted++;
     if (l->count >= l->set.connections)
         displace(l);
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* answers are small */
     c = conn_new(l->base, fd, &l->set, &l->cb);
     if (!c)
         return;
