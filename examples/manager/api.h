@@ -20,10 +20,7 @@ typedef struct api_settings {
     unsigned connections; /* at a time, streams included [64] */
     unsigned waiting;     /* requests that wait for a lease [32] */
     unsigned streams;     /* of events [16] */
-    unsigned
-        stream_bytes;    /* that a stream's reader may leave unread before it is dropped [256 K] */
-    unsigned request_ms; /* from the first byte of a connection, or the answer before, to the
-                              last of a request [20,000] */
+    unsigned request_ms;  /* from the first byte of a request to its last [20,000] */
     void *user;
     /* A request is about to be read: call core_clock(). */
     void (*clock)(void *user);
