@@ -102,10 +102,15 @@ int pool_pages(pool_call *r, const char *path, const char *key, json_t **documen
 int pool_find_node(pool_call *r, const char *role, const char *name, uint64_t *number);
 /* name=value& of a query; value NULL: nothing.  EXIT_USAGE when it is too long. */
 int pool_query(const pool_call *r, char path[POOL_PATH_MAX], const char *name, const char *value);
-/* The last `count` events (or all: 0) that the filters let through, oldest first, cleaned, and the
+/* Which events are wanted where the manager has no filter for them. */
+typedef struct pool_choice {
+    bool (*wanted)(const json_t *event, const char *what);
+    const char *what;
+} pool_choice;
+/* The last `count` events (or all: 0) that filter and `want` (NULL: all) let through, oldest first, cleaned, and the
    number behind which later ones come. */
-int pool_last_events(pool_call *r, const char *filter, bool (*want)(const pool_call *, json_t *),
-                     size_t count, json_t **events, uint64_t *next);
+int pool_last_events(pool_call *r, const char *filter, const pool_choice *want, size_t count,
+                     json_t **events, uint64_t *next);
 
 /* "" when it is no string. */
 const char *pool_string(const json_t *object, const char *key);

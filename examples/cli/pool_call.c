@@ -239,8 +239,8 @@ int pool_find_node(pool_call *r, const char *role, const char *name, uint64_t *n
 }
 
 /* Take over a page of events.  0, or an exit status after saying why. */
-static int take_events(pool_call *r, bool (*want)(const pool_call *, json_t *), size_t count,
-                       json_t *events, uint64_t *next, bool *go)
+static int take_events(pool_call *r, const pool_choice *want, size_t count, json_t *events,
+                       uint64_t *next, bool *go)
 {
     json_t *one, *event, *list = page(r, "events", &one);
     uint64_t further = list ? pool_integer(one, "next") : 0;
@@ -252,7 +252,7 @@ static int take_events(pool_call *r, bool (*want)(const pool_call *, json_t *), 
     }
     json_array_foreach(list, index, event)
     {
-        if ((!want || want(r, event)) && json_array_append(events, event))
+        if ((!want || want->wanted(event, want->what)) && json_array_append(events, event))
             out_of_memory();
         if (count && json_array_size(events) > count)
             json_array_remove(events, 0);
@@ -263,8 +263,8 @@ static int take_events(pool_call *r, bool (*want)(const pool_call *, json_t *), 
     return 0;
 }
 
-int pool_last_events(pool_call *r, const char *filter, bool (*want)(const pool_call *, json_t *),
-                     size_t count, json_t **events, uint64_t *next)
+int pool_last_events(pool_call *r, const char *filter, const pool_choice *want, size_t count,
+                     json_t **events, uint64_t *next)
 {
     bool go = true;
     json_t *all = json_array();

@@ -163,19 +163,19 @@ static void print_addresses(const json_t *o)
                json_is_string(address) ? json_string_value(address) : "?");
 }
 
-static bool about_node(const pool_call *r, json_t *event)
+static bool about_node(const json_t *event, const char *what)
 {
     char number[24];
     snprintf(number, sizeof number, "%" PRIu64, pool_integer(event, "node"));
-    return strcmp(number, r->node) == 0;
+    return strcmp(number, what) == 0;
 }
 
-static bool about_slot(const pool_call *r, json_t *event)
+static bool about_slot(const json_t *event, const char *what)
 {
-    return strcmp(pool_string(event, "slot"), r->word[1]) == 0;
+    return strcmp(pool_string(event, "slot"), what) == 0;
 }
 
-static int print_events(pool_call *r, const char *filter, bool (*want)(const pool_call *, json_t *))
+static int print_events(pool_call *r, const char *filter, const pool_choice *want)
 {
     pool_table t;
     json_t *events, *event;
@@ -215,6 +215,7 @@ static int print_list_of(pool_call *r, const char *what, uint64_t node)
 
 static int show_node(pool_call *r)
 {
+    pool_choice about = { about_node, NULL };
     char number[24];
     uint64_t node;
     bool box;
@@ -232,12 +233,13 @@ static int show_node(pool_call *r)
     print_addresses(r->client.body);
     rc = print_list_of(r, box ? "slots" : "leases", node);
     snprintf(number, sizeof number, "%" PRIu64, node);
-    r->node = number;
-    return rc ? rc : print_events(r, "", about_node);
+    about.what = number;
+    return rc ? rc : print_events(r, "", &about);
 }
 
 static int show_slot(pool_call *r)
 {
+    const pool_choice about = { about_slot, r->word[1] };
     int rc;
     if (!pool_is_slot(r->word[1]))
         return usage_error(r->verb->name, "'%s': a slot is NODE.SLOT, as in 10.3", r->word[1]);
@@ -247,7 +249,7 @@ static int show_slot(pool_call *r)
     if (r->json)
         return pool_print_answer(r);
     print_members(r->client.body);
-    return print_events(r, "", about_slot);
+    return print_events(r, "", &about);
 }
 
 static int show_lease(pool_call *r)
