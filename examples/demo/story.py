@@ -52,7 +52,7 @@ class Story:
         self.manager = self.lab.start(
             "dxpu-manager", "--listen", self.registry, "--http", self.api.split("//")[1], "--store",
             self.lab.file("manager.db"), "--grace-ms", GRACE_MS)
-        self.manager.says("ready")
+        self.manager.says("users at")
 
     def joins(self, name):
         """Options of a proxy that is the pool's."""

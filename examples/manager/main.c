@@ -339,6 +339,7 @@ static int open_manager(void)
 static void close_manager(void)
 {
     api_close(the.api);
+    the.api = NULL; /* proxies that are lost now are an event nobody reads */
     wire_close(the.wire);
     if (the.due)
         event_free(the.due);
