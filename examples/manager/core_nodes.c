@@ -291,15 +291,83 @@ static bool node_gather(core *c, uint32_t node, const dxpu_control_register *r)
     return true;
 }
 
-/* There are more slots than were known: they are stored, and the tables made anew. */
+/* Index of a model, which may be new; CORE_NONE: there is no room. */
+static uint32_t model_for(corei_tables *t, const char *name)
+{
+    uint32_t i = 0;
+    while (i < t->models && strcmp(t->model[i].name, name) != 0)
+        i++;
+    if (i < t->models || i == t->pool->limits.models)
+        return i < t->models ? i : CORE_NONE;
+    snprintf(t->model[i].name, sizeof t->model[i].name, "%s", name);
+    return t->models++;
+}
+
+/* A box without slots is given them, behind all others; false: there is no room. */
+static bool append_box(core *c, uint32_t node, uint32_t total)
+{
+    corei_tables *t = &c->t;
+    core_node *n = &t->node[node];
+    const dxpu_control_device *told = t->node_more[node].told;
+    pool_slot_info info[POOL_BOX_SLOTS_MAX];
+    pool_slot was[POOL_BOX_SLOTS_MAX];
+    unsigned left;
+    for (uint32_t i = 0; i < total; i++) {
+        uint32_t model = model_for(t, told[i].model);
+        if (model == CORE_NONE)
+            return false;
+        info[i].model = (uint16_t)model;
+        info[i].group = told[i].group ? told[i].group : POOL_NONE;
+        was[i] = slot_at_first(c, &told[i]);
+    }
+    uint32_t first = t->pool->slots;
+    if (pool_add_box(t->pool, info, total, &n->pool_index) != POOL_OK)
+        return false;
+    if (n->draining)
+        (void)pool_drain(t->pool, n->pool_index, true, &left);
+    n->first = first;
+    n->total = total;
+    corei_init_slots(t, node);
+    for (uint32_t i = 0; i < total; i++) {
+        t->slot[first + i].device = told[i];
+        (void)pool_restore_slot(t->pool, first + i, &was[i]);
+        corei_mark_changed(c, COREI_SLOT, first + i);
+    }
+    return true;
+}
+
+static bool append_host(core *c, uint32_t node, uint32_t total)
+{
+    corei_tables *t = &c->t;
+    core_node *n = &t->node[node];
+    if (total > t->port_room - t->ports)
+        return false;
+    (void)pool_set_capacity(t->pool, n->pool_index, total);
+    n->first = t->ports;
+    n->total = total;
+    t->ports += total;
+    corei_init_slots(t, node);
+    return true;
+}
+
+/* There are more slots than were known.  Those of the newest node go behind all others, as loading
+   has them; for others the tables are made anew. */
 static core_result enlarge(core *c, uint32_t node)
 {
     uint32_t total = c->t.node_more[node].told_total;
-    if (total <= c->t.node[node].total)
-        return (core_result){ CORE_OK, "" };
-    core_result r = corei_begin(c);
-    if (r.code != CORE_OK)
+    core_node *n = &c->t.node[node];
+    core_result r = { CORE_OK, "" };
+    if (total > n->total)
+        r = corei_begin(c);
+    if (total <= n->total || r.code != CORE_OK)
         return r;
+    bool last = node + 1 == c->t.nodes && !n->total;
+    if (last && (n->role == DXPU_CONTROL_ROLE_BOX ? append_box(c, node, total)
+                                                  : append_host(c, node, total))) {
+        corei_mark_changed(c, COREI_NODE, node);
+        corei_mark_changed(c, COREI_META, 0);
+        return corei_commit(c);
+    }
     mark_slots(c, node, total);
     r = corei_commit(c);
     return r.code == CORE_OK ? corei_load(c) : r;

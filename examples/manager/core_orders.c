@@ -46,12 +46,12 @@ static bool order_unbind(core *c, uint32_t slot, bool keep, dxpu_control *m)
         epoch = d->epoch;
     else if (d->epoch_seen > epoch)
         epoch = d->epoch_seen;
-    if (d->state == DXPU_CONTROL_SLOT_WIPING || (d->epoch && host_has(c, slot, d->epoch)))
+    if (!epoch || d->state == DXPU_CONTROL_SLOT_WIPING || (d->epoch && host_has(c, slot, d->epoch)))
         return false;
     m->type = DXPU_CONTROL_UNBIND;
     m->u.unbind.slot = d->number;
     m->u.unbind.keep = keep;
-    m->u.unbind.epoch = epoch ? epoch : 1; /* a slot that never was lent */
+    m->u.unbind.epoch = epoch;
     return true;
 }
 

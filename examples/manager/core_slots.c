@@ -221,7 +221,7 @@ static void settle_wipe(core *c, uint32_t slot)
     if (c->t.work[corei_slot_unit(slot)].out)
         return;
     if (clean && data && settle_begin(c, slot)) {
-        (void)pool_taint(c->t.pool, slot, s->epoch, false);
+        (void)pool_taint(c->t.pool, slot, s->epoch ? s->epoch : c->t.pool->epoch + 1, false);
         settle_end(c, slot);
     } else if (s->state == POOL_WIPING && done && !d->epoch && settle_begin(c, slot)) {
         bool wiped = d->state == DXPU_CONTROL_SLOT_WIPED;

@@ -537,6 +537,16 @@ int pool_add_host(pool *p, uint32_t capacity, uint32_t *host)
     return POOL_OK;
 }
 
+int pool_set_capacity(pool *p, uint32_t host, uint32_t capacity)
+{
+    if (host >= p->hosts)
+        return POOL_E_UNKNOWN;
+    if (capacity < p->host[host].used)
+        return POOL_E_STATE;
+    p->host[host].capacity = capacity;
+    return POOL_OK;
+}
+
 int pool_add_tenant(pool *p, uint32_t quota, uint32_t *tenant)
 {
     if (p->tenants == p->limits.tenants)
@@ -800,7 +810,8 @@ int pool_restore_slot(pool *p, uint32_t slot, const pool_slot *was)
     if (was->state >= POOL_STATES || was->reason >= POOL_REASONS || (was->dirty && !out) ||
         (was->state == POOL_LEASED && !was->dirty))
         return POOL_E_ARG;
-    if (s->lease != POOL_NONE || (s->state != POOL_FREE && s->state != POOL_DRAINED))
+    if (s->lease != POOL_NONE ||
+        (s->state != POOL_FREE && s->state != POOL_SPARE && s->state != POOL_DRAINED))
         return POOL_E_STATE;
     s->epoch = was->epoch;
     s->dirty = was->dirty;

@@ -174,6 +174,8 @@ pool *pool_init(void *memory, size_t bytes, const pool_limits *limits);
 
 int pool_add_box(pool *p, const pool_slot_info *slots, unsigned count, uint32_t *box);
 int pool_add_host(pool *p, uint32_t capacity, uint32_t *host);
+/* Not below what is used. */
+int pool_set_capacity(pool *p, uint32_t host, uint32_t capacity);
 int pool_add_tenant(pool *p, uint32_t quota, uint32_t *tenant);
 /* A quota below what is used takes nothing away; nothing more is given. */
 int pool_set_quota(pool *p, uint32_t tenant, uint32_t quota);
