@@ -6,6 +6,7 @@ Prints `ok NAME` or `not ok NAME` for each case.  Programs come from $DXPU_BIN, 
 # SPDX-License-Identifier: MIT
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -318,6 +319,22 @@ def box_serves_its_lease_without_a_manager():
 
 
 @case
+def host_dials_once_it_has_a_number():
+    with lab.Lab() as l, fm.Manager() as m:
+        box = by_hand.start_box(l, "--state", l.file("plain"))  # no manager's: anybody gets in
+        m.close()
+        host = start_host(l, m)
+        by_hand.dxpu(l, "attach", host.control, 1, box.address, 2)
+        host.process.says("nobody answers there; dialing again")
+        here = by_hand.slot(l, host, 1)
+        check(here["state"] == "dialing" and here["attempts"] == 0, here)  # M-56
+        check(by_hand.slot(l, box, 2)["state"] == "empty")
+        with fm.Manager(nodes={b"another": 10}, port=m.port) as late:
+            late.link(HOST).becomes(1, UP)
+            check(by_hand.slot(l, box, 2)["peer_node"] == late.link(HOST).node == 11)
+
+
+@case
 def manager_restarts():
     with lab.Lab() as l, fm.Manager() as m:
         box, host = start_box(l, m, "--memory", 4096), start_host(l, m)
@@ -554,6 +571,22 @@ def only_its_manager_binds():
                 c.works()
         check(b.bind(1, 77, 1, 5) == (HELD, 5))
         refused(6, b.bind, 2, 77, 1, 6)  # no such slot
+
+
+@case
+def statistics_are_documented():
+    with lab.Lab() as l, fm.Manager() as m:
+        proxies = {"box": start_box(l, m, "--memory", 4096), "host": start_host(l, m)}
+        lend(m.link(BOX), m.link(HOST), 5)
+        for kind, proxy in proxies.items():
+            check(proxy.process.stop() == 0)
+            found = proxy.process.result()
+            check(found["manager"]["registered"] == 1 and found["manager"]["changes"] > 0, found)
+            page = os.path.join(HERE, "..", "examples", kind + "_proxy", "dxpu-%s.1" % kind)
+            with open(page) as f:
+                words = set(re.findall(r"\w+", f.read().split(".SH STATISTICS")[1]))
+            for part in ("manager", "control"):
+                check(set(found[part]) | {part} <= words, set(found[part]) - words)
 
 
 @case

@@ -222,7 +222,7 @@ static int open_control(void)
     control_proxy proxy = { .user = &the_box,
                             .name = "dxpu-box",
                             .role = DXPU_CONTROL_ROLE_BOX,
-                            .node = (uint32_t)set.node,
+                            .node = the_box.node,
                             .slots = (uint16_t)set.slots,
                             .screenshot = slots_screenshot,
                             .bind = leases_bind,
@@ -248,7 +248,7 @@ static int open_control(void)
 static int open_box(void)
 {
     fabric_callbacks cb = { &the_box, welcome, slots_up, slots_work, slots_down, next_ns, tick };
-    the_box.node = (uint32_t)set.node;
+    the_box.node = set.manager.address ? 0 : (uint32_t)set.node; /* 0: it will be told */
     the_box.state_file = set.state;
     the_box.quiet = set.quiet;
     the_box.model = set.model;
