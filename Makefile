@@ -4,7 +4,6 @@ WARN    = -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Wvla -Wstrict-
           -Wmissing-prototypes -Wwrite-strings -Wformat=2 -Werror
 CFLAGS  = -O2 -g $(WARN)
 PREFIX  = /usr/local
-DESTDIR =
 MINUTES = 1
 PYTHON  = python3
 ARM     = arm-none-eabi-
@@ -56,6 +55,7 @@ $1/dxpu.o: dxpu.h bindings/zlib/dxpu_zlib.h
 	@mkdir -p $$(@D)
 	$$(call say,CC,$$<)$$(CC) $$(BASE) $$(CFLAGS) $2 $$(DEFLATE) \
 	  -include bindings/zlib/dxpu_zlib.h -DDXPU_IMPLEMENTATION -x c -c -o $$@ $$<
+$1/examples/manager/api_openapi.o: spec/openapi.yaml
 $1/libdxpu.a: $1/dxpu.o
 $1/parts.a: $$(PARTS_SRC:%.c=$1/%.o)
 $1/libdxpu.a $1/parts.a:

@@ -394,7 +394,7 @@ static const char *listen_at(dxpu_tcp_listener *l, const dxpu_udp_address *local
     if (local->u.any.sa_family == AF_INET6)
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
     l->local.len = sizeof l->local.u;
-    if (bind(fd, &local->u.any, local->len) || listen(fd, 64) ||
+    if (bind(fd, &local->u.any, local->len) || listen(fd, SOMAXCONN) ||
         getsockname(fd, &l->local.u.any, &l->local.len)) {
         int saved = errno;
         (void)close(fd);

@@ -98,8 +98,9 @@ struct api_conn {
 #define API_STATUSES(X)                                                                            \
     X(200)                                                                                         \
     X(201)                                                                                         \
-    X(204) X(400) X(401) X(403) X(404) X(405) X(406) X(408) X(409) X(413) X(414) X(415) X(417)     \
-        X(431) X(500) X(501) X(503) X(505)
+    X(204)                                                                                         \
+    X(400) X(401) X(403) X(404) X(405) X(406) X(408) X(409) X(413) X(414) X(415) X(417) X(431)     \
+        X(500) X(501) X(503) X(505)
 enum {
 #define API_STATUS_ENUM(n) API_STATUS_##n,
     API_STATUSES(API_STATUS_ENUM)

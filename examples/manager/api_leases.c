@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WAIT_MAX_S = 300 };
-static const uint64_t SECONDS_MAX = 100ull * 366 * 86400; /* a hundred years */
+enum { WAIT_MAX_S = 300, SECONDS_MAX = 1 << 30 };
 
 #define WAIT_PARAM(target)                                                                         \
     {                                                                                              \

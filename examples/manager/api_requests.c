@@ -69,7 +69,7 @@ static bool is_text(const char *text, size_t max)
 {
     size_t len = 0;
     for (; text[len]; len++) {
-        if (len == max || text[len] < ' ' || text[len] > '~')
+        if (len == max || text[len] <= ' ' || text[len] > '~')
             return false;
     }
     return len > 0;
@@ -122,7 +122,7 @@ static bool put_text(const api_member *m, const char *text, char *why)
         break;
     case API_TEXT:
         if (!is_text(text, max))
-            return refuse(why, "%s: 1 to %zu printable ASCII characters", m->name, max);
+            return refuse(why, "%s: 1 to %zu printable ASCII characters, no spaces", m->name, max);
         break;
     case API_CHOICE:
         return put_choice(m, text, why);

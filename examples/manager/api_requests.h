@@ -15,7 +15,7 @@ enum {
     API_NUMBER, /* uint64_t  min..max */
     API_FLAG,   /* bool */
     API_NAME,   /* char[max + 1]: 1..max of A-Z a-z 0-9 . _ - */
-    API_TEXT,   /* char[max + 1]: 1..max printable ASCII characters */
+    API_TEXT,   /* char[max + 1]: 1..max printable ASCII characters, no spaces */
     API_CHOICE, /* unsigned  index into `words`, "any|same_box" */
     API_LEASE,  /* uint64_t  lower-case hex */
     API_SLOT    /* uint64_t  "10.3": node << 16 | slot */

@@ -345,8 +345,8 @@ bool api_listen(api *a)
     dxpu_tcp_settings_default(&set);
     set.connections = a->set.connections;
     set.send_bytes = SEND_BYTES;
-    set.greet_ms = a->set.request_ms;
-    set.idle_ms = 0; /* look_at() knows better */
+    set.greet_ms = a->set.request_ms + a->set.request_ms / 4; /* 408 comes first */
+    set.idle_ms = 0;                                          /* look_at() knows better */
     if (!why)
         a->listener = dxpu_tcp_listen(a->base, &local, &set, &cb, &why);
     if (!a->listener) {

@@ -221,8 +221,10 @@ static bool settle(void)
 static int run_manager(void)
 {
     while (!the.stopping) {
-        if (!settle())
+        if (!settle()) {
+            (void)event_base_loop(the.base, EVLOOP_NONBLOCK); /* answers that tell it */
             return PROGRAM_STORE;
+        }
         if (event_base_loop(the.base, EVLOOP_ONCE) < 0) {
             fprintf(stderr, "dxpu-manager: waiting for events: %s\n", strerror(errno));
             return PROGRAM_SYSTEM;
@@ -339,7 +341,7 @@ static int open_manager(void)
 static void close_manager(void)
 {
     api_close(the.api);
-    the.api = NULL; /* proxies that are lost now are an event nobody reads */
+    the.api = NULL; /* no event goes there any more */
     wire_close(the.wire);
     if (the.due)
         event_free(the.due);

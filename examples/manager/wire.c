@@ -49,7 +49,7 @@ typedef struct proxy {
 
 struct wire {
     struct event_base *base;
-    core *core;
+    core *core; /* NULL: wire_close() runs */
     wire_settings set;
     dxpu_tcp_listener *listener;
     struct event *scan;
@@ -150,7 +150,8 @@ static void leave(proxy *p)
     free(p->orders);
     p->orders = NULL;
     p->places = p->free_place = 0;
-    core_disconnected(w->core, node);
+    if (w->core)
+        core_disconnected(w->core, node);
 }
 
 /* No use of p afterwards but in its own callback. */
@@ -584,7 +585,8 @@ static void on_closed(void *context, dxpu_tcp_conn *conn, const char *why)
     proxy *p = context;
     (void)conn;
     (void)why;
-    wire_clock(p->owner->core);
+    if (p->owner->core)
+        wire_clock(p->owner->core);
     leave(p);
     *p->link = p->next;
     if (p->next)
@@ -595,14 +597,14 @@ static void on_closed(void *context, dxpu_tcp_conn *conn, const char *why)
 
 /* ==== Silence ================================================================================= */
 
-static bool order_overdue(const proxy *p, uint64_t now)
+static bool order_overdue(const proxy *p, uint64_t now, uint64_t late)
 {
-    uint64_t most_ms = (uint64_t)ANSWER_HEARTBEATS * p->owner->set.heartbeat_ms;
+    uint64_t most_ms = (uint64_t)ANSWER_HEARTBEATS * p->owner->set.heartbeat_ms + late;
     for (unsigned i = 0; i < p->places; i++) {
-        if (p->orders[i].sent_ns && now - p->orders[i].sent_ns / 1000000u > most_ms)
+        if (p->orders[i].sent_ns && now > p->orders[i].sent_ns / 1000000u + most_ms)
             return true;
     }
-    return p->ask && now - p->ask_sent_ms > most_ms;
+    return p->ask && now > p->ask_sent_ms + most_ms;
 }
 
 /* late: this program was held up so long; what it has not read yet is nobody's silence. */
@@ -613,7 +615,7 @@ static void look_at(proxy *p, uint64_t now, uint64_t late)
     if (now > p->heard_ms + (uint64_t)SILENT_HEARTBEATS * w->set.heartbeat_ms) {
         w->count.silent++;
         drop(p, "three heartbeats are missing");
-    } else if (order_overdue(p, now - late)) {
+    } else if (order_overdue(p, now, late)) {
         w->count.unanswered++;
         drop(p, "an order is not answered");
     } else if (w->set.on_status && !p->ask && now >= p->ask_next_ms) {
@@ -695,6 +697,7 @@ void wire_close(wire *w)
 {
     if (!w)
         return;
+    w->core = NULL; /* that this program stops is no event of each proxy */
     dxpu_tcp_unlisten(w->listener);
     if (w->scan)
         event_free(w->scan);

@@ -8,8 +8,8 @@
 
    One identity has one connection.  The same proxy (same instance) that connects again takes the
    place of its old connection.  Another instance with that identity is refused while the old one
-   still speaks: a restarted proxy gets in when the old connection is over, at the latest after three
-   heartbeats, and a copied identity file never drives out the proxy that has it. */
+   still speaks: a restarted proxy gets in when the old connection is over, after three heartbeats
+   at the latest, and a copied identity file never drives out the proxy that has it. */
 #ifndef WIRE_H_INCLUDED
 #define WIRE_H_INCLUDED
 
@@ -35,7 +35,7 @@ typedef struct wire wire;
 
 /* Listen.  NULL after a message on stderr with the remedy; says where it is. */
 wire *wire_open(struct event_base *base, core *c, const wire_settings *set);
-/* All connections end; the proxies go on as they are. */
+/* All connections end, which the core is not told; the proxies go on as they are. */
 void wire_close(wire *w); /* NULL: nothing */
 
 /* core_clock() with the time of now: first in every callback that calls the core. */

@@ -55,7 +55,7 @@ def install(folder):
         options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", told))
         unknown = sorted(o for o in options if o.replace("-", "\\-") not in text)
         check("man_page_has_options_" + page, options and not unknown, unknown)
-    units(folder)
+    check_units(folder)
     where = {"PKG_CONFIG_PATH": os.path.join(folder, "opt/x/lib/pkgconfig"),
              "PKG_CONFIG_SYSROOT_DIR": folder}
     status, flags = run("pkg-config", "--cflags", "dxpu", **where)
@@ -82,7 +82,7 @@ def verify(folder, name, text):
     return out if out or not status else "exit status %d" % status
 
 
-def units(folder):
+def check_units(folder):
     """The units that install has put there: hardened, and calling programs as these are."""
     place = os.path.join(folder, "opt/x/lib/systemd/system")
     names = sorted(os.listdir(place))
