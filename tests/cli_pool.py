@@ -317,6 +317,8 @@ def list_filters():
         dxpu(fake, "list", "leases", "--tenant", "t", "--node", "host12")
         query = fake.one("GET /v1/leases")["query"]
         check(query["tenant"] == "t" and query["host"] == "12", query)
+        dxpu(fake, "list", "tenants")
+        check(not fake.one("GET /v1/tenants")["query"], "that list has no pages")
         dxpu(fake, "list", "boxes", "--model", "nvme", status=USAGE)
         dxpu(fake, "list", "leases", "--node", "nobody", status=REFUSED)
         dxpu(fake, "list", "shoes", status=USAGE)
@@ -995,7 +997,7 @@ def follow():
     with Fake(everything()) as fake:
         asked = streaming(
             fake, Stream(b": hello\n\n", sse(event(31)), sse(event(32), "\r\n")),
-            Stream(sse(event(31)), sse(event(32)), sse(event(33), "\r")[:30]),  # cut
+            Stream(sse(event(33), "\r")[:30]),  # cut
             Stream(b"\xef\xbb\xbfretry: 1\n\n", sse(event(33), "\r"), b"data\n\n", stays=True))
         with Follower(fake) as f:
             until(lambda: 33 in f.numbers(), "event 33")
@@ -1135,6 +1137,30 @@ def top_follows_the_window():
             check(max(len(line) for line in lines) <= columns, columns, lines)
         check(t.popen.poll() is None)
         t.popen.send_signal(signal.SIGTERM)
+        check(t.wait() == 0)
+
+
+@case
+def top_shows_rates():
+    """300 TLPs more with each look: about 300 a second, and of the lease's own slot alone."""
+    routes, looks = everything(), []
+
+    def metrics(_):
+        looks.append(1)
+        lines = ["# HELP dxpu_slot_tlps_total x", "dxpu_slot_tlps_total{broken", "dxpu_slot_tlps_",
+                 'dxpu_slot_tlps_total{node="12",slot="2",direction="to_device"} %d' % len(looks)]
+        lines += ['dxpu_slot_tlps_total{node="12",slot="1",direction="%s"} %d' % pair for pair in
+                  (("to_device", 10 ** 9 + 300 * len(looks)), ("from_device", 7))]
+        return Raw("\n".join(lines).encode(), Content_Type="text/plain")
+    with Fake(routes) as fake, Terminal(fake, "top", columns=200) as t:
+        t.says(r"c3 +\033\[32mactive\033\[0m +12 +nvme +10\.3 +- +- ")  # no metrics: no rates
+        fake.routes["GET /metrics"] = metrics
+        found = t.says(r"c3 +\033\[32mactive\033\[0m +12 +nvme +10\.3 +(\d+) +- ")
+        check(0 < int(found.group(1)) <= 600, found.group(1))
+        fake.routes["GET /metrics"] = Raw(b"x" * 100000)
+        start = len(t.text)
+        t.says(r"c3 +.*active", start=start)
+        t.popen.send_signal(signal.SIGINT)
         check(t.wait() == 0)
 
 

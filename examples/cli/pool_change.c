@@ -363,8 +363,10 @@ int pool_drain(pool_call *r)
     json_decref(answer);
     if (!rc && !on)
         printf("box %" PRIu64 ": back in service\n", box);
-    else if (!rc)
+    else if (!rc && left)
         printf("box %" PRIu64 ": draining, %" PRIu64 " slots are leased\n", box, left);
+    else if (!rc)
+        printf("box %" PRIu64 ": drained, no slot is leased\n", box);
     return rc;
 }
 

@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "pool.h"
+#include "pool_print.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,14 +15,17 @@ enum { FIRST_EVENTS = 10, RETRY_MIN_MS = 100, RETRY_MAX_MS = 5000 };
 /* One line; columns stay where they are while events come one by one. */
 static void print_event(pool_call *r, json_t *event)
 {
-    char time[32];
+    const char *where = pool_string(event, "slot");
+    char time[32], node[24];
     if (r->json) {
         pool_print_json(json_incref(event));
         return;
     }
+    snprintf(node, sizeof node, "%" PRIu64, pool_integer(event, "node"));
     printf("%6" PRIu64 "  %-20s  %-16s  %-9s  %-8s  %s\n", pool_integer(event, "event"),
            pool_text_time(pool_string(event, "at"), time), pool_string(event, "type"),
-           pool_string(event, "lease"), pool_string(event, "slot"), pool_string(event, "text"));
+           pool_string(event, "lease"), !*where && strcmp(node, "0") != 0 ? node : where,
+           pool_string(event, "text"));
 }
 
 /* An event of the stream; what is no event ends it. */
@@ -38,12 +42,11 @@ static bool on_event(void *user, const char *id, const char *data)
     number = pool_integer(event, "event");
     if (number == 0)
         (void)pool_text_number(id, INT64_MAX, &number);
-    if (number == 0 || number > r->after) { /* a second time after a new connection: seen */
-        if (!r->json)
-            pool_text_clean_json(event);
-        print_event(r, event);
-        r->after = number > r->after ? number : r->after;
-    }
+    if (!r->json)
+        pool_text_clean_json(event);
+    print_event(r, event);
+    if (number) /* also when it is lower: a manager whose store came out of a backup */
+        r->after = number;
     json_decref(event);
     return fflush(stdout) == 0; /* nobody reads any more */
 }
