@@ -322,6 +322,9 @@ def list_filters():
         dxpu(fake, "list", "boxes", "--model", "nvme", status=USAGE)
         dxpu(fake, "list", "leases", "--node", "nobody", status=REFUSED)
         dxpu(fake, "list", "shoes", status=USAGE)
+        fake.routes["GET /v1/hosts"] = (403, problem(403, "not for you"))
+        err = dxpu(fake, "list", "leases", "--node", "host12", status=REFUSED).err
+        check("by its number" in err, err)
 
 
 @case
@@ -765,7 +768,8 @@ def hostile_types():
     """Each member of each answer is once of each other type: nothing crashes."""
     paths = {"GET /v1/pool": (("pool",), ("top",)), "GET /v1/boxes": (("list", "boxes"),),
              "GET /v1/nodes/10": (("show", "node", 10), ("drain", 10, "--wait", 0)),
-             "GET /v1/slots": (("list", "slots"),), "GET /v1/slots/10.3": (("show", "slot", "10.3"),),
+             "GET /v1/slots": (("list", "slots"),),
+             "GET /v1/slots/10.3": (("show", "slot", "10.3"),),
              "GET /v1/leases": (("list", "leases"),),
              "GET /v1/leases/c3": (("show", "lease", "c3"),),
              "GET /v1/events": (("events", "--after", 29),)}

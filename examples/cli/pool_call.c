@@ -221,6 +221,8 @@ int pool_find_node(pool_call *r, const char *role, const char *name, uint64_t *n
         return 0;
     snprintf(path, sizeof path, "/v1/%s?", role);
     rc = pool_pages(r, path, "nodes", true, &document);
+    if (rc == EXIT_REFUSED && r->client.status == 403)
+        return pool_fail(r, rc, "names are for tokens that may list nodes; name it by its number");
     if (rc)
         return rc;
     json_array_foreach(json_object_get(document, "nodes"), index, node)
