@@ -13,6 +13,7 @@ import re
 import select
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import termios
 import threading
 import time
 import urllib.parse
+import urllib.request
 
 from cases import case, check, main
 
@@ -616,9 +618,54 @@ def no_connection():
         done = dxpu(None, "lease", "release", "c3", "--manager", url, "--timeout", 1,
                     status=CONNECTION)
         check("is not known" in done.err, done)
-    for url in ("ftp://127.0.0.1", "http://u:p@127.0.0.1", "http://127.0.0.1/?a=b", "http://",
+    for url in ("ftp://127.0.0.1", "127.0.0.1:4456/x", "http://u:p@127.0.0.1", "http://127.0.0.1/?a=b", "http://",
                 "http://127.0.0.1:99999", "x" * 600, "http://127.0.0.1#x"):
         dxpu(None, "pool", "--manager", url, status=USAGE)
+
+
+@case
+def changes_are_asked_for_once():
+    """A connection that breaks off before the answer: nobody knows, so nothing is repeated."""
+    def nothing(_):
+        raise ConnectionError
+    with Fake(everything()) as fake:
+        for words, start in ((("lease", "create", "--host", "host12", "--model", "nvme"), "POST"),
+                             (("drain", "box10"), "PUT"), (("lease", "release", "c3"), "DELETE"),
+                             (("lease", "extend", "c3", "--no-end"), "PATCH")):
+            path = {"POST": "/v1/leases", "PUT": "/v1/boxes/10/drain"}.get(start, "/v1/leases/c3")
+            fake.routes["%s %s" % (start, path)] = nothing
+            err = dxpu(fake, *words, status=CONNECTION).err
+            check("whether it was done is not known" in err, err)
+            fake.one(start)
+
+
+@case
+def certificates():
+    """One that nobody signed is not believed, and no token is sent there."""
+    with tempfile.TemporaryDirectory() as folder:
+        key, cert = os.path.join(folder, "key"), os.path.join(folder, "cert")
+        try:
+            made = subprocess.run(
+                ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj",
+                 "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2",
+                 "-keyout", key, "-out", cert], stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, check=False).returncode
+        except OSError:
+            made = 1
+        if made:
+            return "openssl makes no certificate"
+        with Fake(everything()) as fake:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(cert, key)
+            fake.server.socket = context.wrap_socket(fake.server.socket, server_side=True)
+            url = fake.url.replace("http", "https")
+            done = dxpu(None, "pool", "--manager", url, "--insecure", DXPU_TOKEN="t",
+                        status=CONNECTION)
+            check("certificate" in done.err and not fake.requests, done)
+            trust = ssl.create_default_context(cafile=cert)  # the control: one who trusts it
+            with urllib.request.urlopen(url + "/v1/pool", context=trust, timeout=10) as answer:
+                check(answer.status == 200 and fake.requests)
+    return None
 
 
 @case
@@ -1119,6 +1166,15 @@ def top_restores_the_screen():
                       repr(t.text[-60:]))
                 check(t.text.count(ENTER) == t.text.count(LEAVE) == 1, end)
                 check(termios.tcgetattr(t.slave) == t.before, "the terminal is not as it was", end)
+
+
+@case
+def top_that_cannot_begin():
+    with Fake() as fake:
+        for code, expected in ((401, REFUSED), (200, CONNECTION)):
+            fake.routes["GET /v1/pool"] = (code, problem(code, "who?"))
+            status, text = in_terminal(fake, "top")
+            check(status == expected and ENTER not in text and "dxpu top:" in text, status, text)
 
 
 @case

@@ -73,9 +73,9 @@ __attribute__((format(printf, 3, 4)))
 int pool_fail(pool_call *r, int status, const char *format, ...);
 /* How far it is, on standard error. */
 #if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
+__attribute__((format(printf, 1, 2)))
 #endif
-void pool_progress(const pool_call *r, const char *format, ...);
+void pool_progress(const char *format, ...);
 /* The exit status of an answer that is not POOL_DONE, after saying why; with --json what the
    manager said about it is printed. */
 int pool_failed(pool_call *r, pool_result result);
@@ -107,8 +107,8 @@ typedef struct pool_choice {
     bool (*wanted)(const json_t *event, const char *what);
     const char *what;
 } pool_choice;
-/* The last `count` events (or all: 0) that filter and `want` (NULL: all) let through, oldest first, cleaned, and the
-   number behind which later ones come. */
+/* The last `count` events (0: all) that filter and `want` (NULL: all) let through, oldest first,
+   and the number behind which later ones come. */
 int pool_last_events(pool_call *r, const char *filter, const pool_choice *want, size_t count,
                      json_t **events, uint64_t *next);
 

@@ -36,10 +36,9 @@ int pool_fail(pool_call *r, int status, const char *format, ...)
     return status;
 }
 
-void pool_progress(const pool_call *r, const char *format, ...)
+void pool_progress(const char *format, ...)
 {
     va_list args;
-    (void)r;
     va_start(args, format);
     vfprintf(stderr, format, args);
     va_end(args);

@@ -39,7 +39,7 @@ static void wait_say(waiting *w, const char *text)
     if (strcmp(w->said, text) == 0)
         return;
     snprintf(w->said, sizeof w->said, "%s", text);
-    pool_progress(w->r, "%s", text);
+    pool_progress("%s", text);
 }
 
 /* Ask until there is an answer or the time is over.  0, or an exit status after saying why. */

@@ -36,7 +36,7 @@ static bool on_event(void *user, const char *id, const char *data)
     json_t *event = json_loads(data, JSON_REJECT_DUPLICATES, NULL);
     if (!json_is_object(event)) {
         json_decref(event);
-        pool_progress(r, "an event that is no JSON object is left out");
+        pool_progress("an event that is no JSON object is left out");
         return true;
     }
     number = pool_integer(event, "event");
@@ -72,7 +72,7 @@ static int follow(pool_call *r, const char *filter)
             said = false;
         }
         if (!said)
-            pool_progress(r, "%s; trying again", r->client.why);
+            pool_progress("%s; trying again", r->client.why);
         said = true;
         (void)pool_sleep(r, retry_ms);
         retry_ms = retry_ms * 2 < RETRY_MAX_MS ? retry_ms * 2 : RETRY_MAX_MS;

@@ -271,7 +271,11 @@ static void stop_and_go_on(void)
 static int loop(view *v)
 {
     bool keys = isatty(STDIN_FILENO), go = true;
-    uint64_t next = pool_now_ms();
+    uint64_t next = pool_now_ms() + EVERY_MS;
+    int rc = fetch(v);
+    if (rc) /* while there is nothing to show yet, the shell's screen is the place to say why */
+        return rc;
+    fetch_rates(v);
     v->r->quiet = true;
     enter_screen();
     (void)atexit(leave_screen);
