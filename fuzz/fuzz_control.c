@@ -53,6 +53,7 @@ static void check_devices(const dxpu_control_register *r)
         n++;
     }
     must(n == r->count && rest.len == 0);
+    must(r->paths <= DXPU_CONTROL_PATHS_MAX);
 }
 
 static void check(const dxpu_control_frame *f)

@@ -17,16 +17,15 @@
 #include "../examples/host_proxy/slot.c"
 #include "peer.h"
 
-enum { READS = 3, POLLS_MAX = 20000, MAPPED = 0x1000, UNMAPPED = 0x2000 };
+enum { READS = 3, MAPPED = 0x1000, UNMAPPED = 0x2000 };
 
 static fabric net;
 static guest_slot the_slot;
 static peer far;
-static unsigned silent, answered, polls, requests, good, unsupported, interrupts, shown;
+static unsigned silent, answered, requests, good, unsupported, interrupts, shown;
 static uint32_t last_data, last_value;
 static bool visible, master, no_way, in_use[READS];
 static unsigned interrupts_waited;
-static bool (*until)(void);
 
 /* ==== The guest =============================================================================== */
 
@@ -158,26 +157,9 @@ static void tick(void *user, uint64_t now)
     slot_tick(&the_slot, now);
 }
 
-static void look(evutil_socket_t fd, short what, void *user)
-{
-    (void)fd;
-    (void)what;
-    (void)user;
-    if (until() || ++polls >= POLLS_MAX)
-        fabric_stop(&net);
-}
-
 static void run_until(bool (*done)(void))
 {
-    static const struct timeval ms = { 0, 1000 };
-    struct event *timer = event_new(dxpu_udp_base(net.udp), -1, EV_PERSIST, look, NULL);
-    assert_non_null(timer);
-    until = done;
-    polls = 0;
-    assert_int_equal(event_add(timer, &ms), 0);
-    assert_int_equal(fabric_run(&net), 0);
-    event_free(timer);
-    assert_true(polls < POLLS_MAX);
+    peer_run(&net, done);
 }
 
 /* Up, and the sizes of the device's BARs are known. */
@@ -327,7 +309,7 @@ static unsigned asked;
 
 static bool all_asked_are_taken(void)
 {
-    return requests == asked || polls >= 2000;
+    return requests == asked || peer_polls >= 2000;
 }
 
 /* Configuration writes take tags, and nobody waits for them: the guest is held before these run
@@ -354,7 +336,7 @@ static void test_no_request_is_lost_for_want_of_a_tag(void **state)
 
 static bool far_is_off(void)
 {
-    return polls >= 50;
+    return peer_polls >= 50;
 }
 
 /* What is given to a full queue is refused and leaves no trace: tags and queue are as before. */
@@ -431,7 +413,7 @@ static void congest(void)
 static bool is_over_or_late(void)
 {
     congest();
-    return !the_slot.up || polls >= 2000;
+    return !the_slot.up || peer_polls >= 2000;
 }
 
 /* A box that acknowledges and takes no writes holds the guest up for the hold time at most. */
@@ -467,7 +449,7 @@ static void take_some(peer *p, uint64_t now)
 static bool all_heard_or_late(void)
 {
     congest();
-    return all_heard() || polls >= 2000;
+    return all_heard() || peer_polls >= 2000;
 }
 
 /* The control: one that is slow is only slow. */
@@ -521,7 +503,7 @@ static void test_detach_comes_behind_what_was_sent(void **state)
 
 static bool is_empty_or_late(void)
 {
-    return !the_slot.channel || polls >= 2000;
+    return !the_slot.channel || peer_polls >= 2000;
 }
 
 /* What a box does not take cannot be delivered first: the slot is free after the hold time. */

@@ -18,15 +18,14 @@
 #include "../examples/host_proxy/vswitch.c"
 #include "peer.h"
 
-enum { POLLS_MAX = 20000, A = 0, B = 1, HOST_MEMORY = 0x1000 };
+enum { A = 0, B = 1, HOST_MEMORY = 0x1000 };
 #define WINDOW_OF(box) (0x90000000u + (box)*0x1000000u)
 
 static fabric net;
 static dxpu_vswitch vs;
 static guest_slot slots[2];
 static peer boxes[2];
-static unsigned polls, filled_slots, host_writes, host_reads, guest_answers, guest_losses;
-static bool (*until)(void);
+static unsigned filled_slots, host_writes, host_reads, guest_answers, guest_losses;
 /* what the boxes saw */
 static unsigned reads, writes, answers, refusals, order_errors;
 static uint16_t last_requester, last_tag;
@@ -165,31 +164,14 @@ static void tick(void *user, uint64_t now)
     slot_tick(&slots[B], now);
 }
 
-static void look(evutil_socket_t fd, short what, void *user)
-{
-    (void)fd;
-    (void)what;
-    (void)user;
-    if (until() || ++polls >= POLLS_MAX)
-        fabric_stop(&net);
-}
-
 static void run_until(bool (*done)(void))
 {
-    static const struct timeval ms = { 0, 1000 };
-    struct event *timer = event_new(dxpu_udp_base(net.udp), -1, EV_PERSIST, look, NULL);
-    assert_non_null(timer);
-    until = done;
-    polls = 0;
-    assert_int_equal(event_add(timer, &ms), 0);
-    assert_int_equal(fabric_run(&net), 0);
-    event_free(timer);
-    assert_true(polls < POLLS_MAX);
+    peer_run(&net, done);
 }
 
 static bool a_while(void)
 {
-    return polls >= 50;
+    return peer_polls >= 50;
 }
 
 /* ==== The switch ============================================================================== */

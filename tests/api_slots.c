@@ -17,7 +17,7 @@
 #include "../examples/box_proxy/state.c"
 #include "peer.h"
 
-enum { CAPACITY = 4, POLLS_MAX = 20000, FLOOD = 400, BURST = 64, BURST_BYTES = 128 };
+enum { CAPACITY = 4, FLOOD = 400, BURST = 64, BURST_BYTES = 128 };
 
 /* ==== The device: what it does with a TLP is the test's ======================================= */
 
@@ -108,40 +108,20 @@ static void emit_completion(stub *d, uint16_t tag, uint32_t bytes)
 
 static box b;
 static peer host, second;
-static bool (*until)(void);
-static unsigned polls;
 
 static stub *device(void)
 {
     return b.slots[0].device;
 }
 
-static void look(evutil_socket_t fd, short what, void *user)
-{
-    (void)fd;
-    (void)what;
-    (void)user;
-    if (until() || ++polls >= POLLS_MAX)
-        fabric_stop(&b.fabric);
-}
-
-/* Run the box and the hosts until `done` says so. */
 static void run_until(bool (*done)(void))
 {
-    static const struct timeval ms = { 0, 1000 };
-    struct event *timer = event_new(dxpu_udp_base(b.fabric.udp), -1, EV_PERSIST, look, NULL);
-    assert_non_null(timer);
-    until = done;
-    polls = 0;
-    assert_int_equal(event_add(timer, &ms), 0);
-    assert_int_equal(fabric_run(&b.fabric), 0);
-    event_free(timer);
-    assert_true(polls < POLLS_MAX);
+    peer_run(&b.fabric, done);
 }
 
 static bool some_polls(void)
 {
-    return polls >= 100;
+    return peer_polls >= 100;
 }
 
 static bool host_is_up(void)

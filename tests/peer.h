@@ -4,7 +4,7 @@
 #ifndef TESTS_PEER_H
 #define TESTS_PEER_H
 
-#include "dxpu_libevent.h"
+#include "fabric.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -193,6 +193,33 @@ static dxpu_tlp peer_request(uint8_t type, uint16_t tag)
         t.payload.len = sizeof payload;
     }
     return t;
+}
+
+enum { PEER_POLLS_MAX = 20000 };
+
+static unsigned peer_polls; /* milliseconds of the loop, or more, since peer_run() */
+static bool (*peer_until)(void);
+
+static inline void peer_look(evutil_socket_t fd, short what, void *net)
+{
+    (void)fd;
+    (void)what;
+    if (peer_until() || ++peer_polls >= PEER_POLLS_MAX)
+        fabric_stop(net);
+}
+
+/* Run the proxy's loop, and the peers in it, until `done` says so. */
+static inline void peer_run(fabric *net, bool (*done)(void))
+{
+    static const struct timeval ms = { 0, 1000 };
+    struct event *timer = event_new(dxpu_udp_base(net->udp), -1, EV_PERSIST, peer_look, net);
+    assert_non_null(timer);
+    peer_until = done;
+    peer_polls = 0;
+    assert_int_equal(event_add(timer, &ms), 0);
+    assert_int_equal(fabric_run(net), 0);
+    event_free(timer);
+    assert_true(peer_polls < PEER_POLLS_MAX);
 }
 
 #endif

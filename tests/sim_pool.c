@@ -27,7 +27,7 @@
 
 #include "examples/manager/policy.c"
 
-enum { GPUS = 8, VCPUS = 96, LOADS = 4 };
+enum { GPUS = 8, VCPUS = 96, LOADS = 7 };
 
 typedef struct kind {
     uint8_t gpus, vcpus, percent;
@@ -348,7 +348,7 @@ static request *make(const kind *from, unsigned count_kinds, double load, uint32
 static void test_pool_against_servers(void **state)
 {
     (void)state;
-    static const double loads[LOADS] = { 0.7, 0.85, 1.0, 1.2 };
+    static const double loads[LOADS] = { 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3 };
     bool large = slots >= 10000;
     uint32_t count = large ? 8 * slots : 40 * slots;
     printf("%u GPUs, %u requests a row; shares in %%\n", slots, count);

@@ -81,6 +81,11 @@ static const uint8_t register_bytes[] = {
     0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x0f,
 };
 
+static const uint8_t alarm_bytes[] = {
+    0x44, 0x58, 0x43, 0x54, 0x01, 0x00, 0x00, 0x27, 0x00, 0x00, 0x00, 0x0f, 0x00, 0x00, 0x00, 0x0f,
+    0x00, 0x05, 0x02, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x0a, 0x02, 'i',  'o',
+};
+
 typedef struct example {
     const uint8_t *bytes;
     size_t len;
@@ -101,6 +106,7 @@ static const example examples[] = {
     { reset_bytes, sizeof reset_bytes },
     { heartbeat_bytes, sizeof heartbeat_bytes },
     { register_bytes, sizeof register_bytes },
+    { alarm_bytes, sizeof alarm_bytes },
 };
 enum { EXAMPLES = sizeof examples / sizeof examples[0] };
 
@@ -170,6 +176,8 @@ static void test_m1_examples_decode(void **state)
             assert_true(text_is(m[1].u.error.text, "no"));
         if (i == 7)
             assert_true(text_is(m[7].u.picture.png, "png"));
+        if (i == 15)
+            assert_true(text_is(m[15].u.alarm.text, "io"));
     }
     assert_int_equal(m[0].type, DXPU_CONTROL_HELLO);
     assert_int_equal(m[0].request, 7);
@@ -221,6 +229,11 @@ static void test_m1_examples_decode(void **state)
     assert_int_equal(m[14].u.reg.node, 0x102);
     assert_true(m[14].u.reg.instance == 0x1122334455667788u);
     assert_int_equal(m[14].u.reg.identity[15], 15);
+    assert_int_equal(m[14].u.reg.paths, 0); /* as it was before there were any */
+    assert_int_equal(m[14].u.reg.name.len, 0);
+    assert_int_equal(m[15].u.alarm.slot, 5);
+    assert_int_equal(m[15].u.alarm.kind, DXPU_CONTROL_ALARM_STORAGE);
+    assert_int_equal(m[15].u.alarm.epoch, 10);
 }
 
 static void test_m9_encode_is_decode_backwards(void **state)
@@ -410,8 +423,8 @@ static void test_m6_short_and_long(void **state)
         assert_int_equal(m.type, 0x5a5a); /* nothing was written */
         memset(longer, 0xff, sizeof longer);
         memcpy(longer, examples[i].bytes, examples[i].len);
-        if (examples[i].bytes == attach_bytes)
-            longer[examples[i].len] = 0; /* paths: none */
+        if (examples[i].bytes == attach_bytes || examples[i].bytes == register_bytes)
+            memset(longer + examples[i].len, 0, 5); /* paths: none; no name */
         assert_int_equal(decode(longer, sizeof longer, &m), DXPU_OK);
         assert_int_equal(decode(longer, examples[i].len + 1, &m), DXPU_OK);
     }
@@ -451,7 +464,7 @@ static void test_m10_types(void **state)
         else
             assert_string_equal(dxpu_control_type_name(type), "unknown");
     }
-    assert_int_equal(known, 16);
+    assert_int_equal(known, 17);
     fresh(); /* the stream goes on behind an unknown one: type is ffffh now */
     assert_int_equal(take(bytes, sizeof bytes), DXPU_OK);
     assert_true(frame.type & DXPU_CONTROL_IGNORABLE);
@@ -807,7 +820,7 @@ static void test_encode_refuses(void **state)
 
 /* ---- Of a manager ---- */
 
-enum { NODE = 8, BIND, UNBIND, DRAIN, RESET, HEARTBEAT, REGISTER };
+enum { NODE = 8, BIND, UNBIND, DRAIN, RESET, HEARTBEAT, REGISTER, ALARM };
 
 /* M-42, M-44, M-45, M-46, M-47 */
 static void test_m44_ranges(void **state)
@@ -867,6 +880,7 @@ static dxpu_control_device full_device(unsigned number)
     d.epoch_seen = 0x1122334455667789u;
     d.peer_node = 0x0a0b0c0d;
     d.peer_slot = 0x0506;
+    d.code = DXPU_CONTROL_CODE_NO_ROOM;
     memcpy(d.model, "A100-SXM4", 10);
     memcpy(d.serial, "0123456789012345678901234567890", 32);
     return d;
@@ -922,6 +936,7 @@ static void test_m40_register(void **state)
         assert_int_equal(n, 4);
         for (size_t cut = HEADER; cut < len; cut++)
             assert_int_equal(decode(bytes, cut, &m), DXPU_E_SHORT);
+        memset(bytes + len, 0, 100); /* no paths, no name, and what is not known here */
         assert_int_equal(decode(bytes, len + 100, &m), DXPU_OK); /* M-6 */
         assert_int_equal(m.u.reg.entries.len, 4 * (DXPU_CONTROL_DEVICE_BYTES + extra));
     }
@@ -948,7 +963,8 @@ static void test_m40_register_ranges(void **state)
         dxpui_ctl_put16(bytes + HEADER + 4, rows[i].first);
         dxpui_ctl_put16(bytes + HEADER + 6, rows[i].count);
         dxpui_ctl_put16(bytes + HEADER + 8, rows[i].entry_bytes);
-        assert_int_equal(decode(bytes, len, &m), rows[i].want);
+        /* without slots nothing stands behind the fields */
+        assert_int_equal(decode(bytes, rows[i].count ? len : HEADER + 40, &m), rows[i].want);
     }
     for (unsigned role = 0; role < 256; role++)
         assert_int_equal(changed(&examples[REGISTER], HEADER, (uint8_t)role),
@@ -984,7 +1000,7 @@ static void test_m41_device_bytes(void **state)
     static const uint8_t head[40] = {
         0x00, 0x03, 0x04, 0x01, 0x10, 0xde, 0x20, 0xb0, 0x00, 0x03, 0x02, 0x00, 0x01, 0x02,
         0x03, 0x04, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x11, 0x22, 0x33, 0x44,
-        0x55, 0x66, 0x77, 0x89, 0x0a, 0x0b, 0x0c, 0x0d, 0x05, 0x06, 0x00, 0x00,
+        0x55, 0x66, 0x77, 0x89, 0x0a, 0x0b, 0x0c, 0x0d, 0x05, 0x06, 0x00, 0x0f,
     };
     uint8_t out[DXPU_CONTROL_DEVICE_BYTES];
     dxpu_control_device d = full_device(3);
@@ -995,11 +1011,113 @@ static void test_m41_device_bytes(void **state)
     assert_memory_equal(out + 72, "0123456789012345678901234567890", 32);
 }
 
+/* Where hosts reach a box, and its name: behind the slots, however long those are. */
+static void test_m48_register_paths_and_name(void **state)
+{
+    enum { EACH = 20, SLOTS = 3, NAME = 5, FIELDS = HEADER + 40 };
+    static uint8_t bytes[4096], out[4096], text[256];
+    (void)state;
+    for (unsigned extra = 0; extra <= 8; extra += 8) {
+        size_t slots = SLOTS * (DXPU_CONTROL_DEVICE_BYTES + (size_t)extra), len = 0, cut;
+        size_t from = FIELDS + slots;
+        dxpu_control m, back;
+        assert_int_equal(decode(bytes, make_register(bytes, SLOTS, extra), &m), DXPU_OK);
+        m.u.reg.entries.ptr = bytes + FIELDS;
+        m.u.reg.paths = DXPU_CONTROL_PATHS_MAX;
+        for (unsigned i = 0; i < DXPU_CONTROL_PATHS_MAX; i++) {
+            m.u.reg.path[i].family = i % 2 ? 4 : 6;
+            m.u.reg.path[i].port = (uint16_t)(200 + i);
+            m.u.reg.path[i].ip[3] = (uint8_t)(1 + i);
+        }
+        m.u.reg.name.ptr = (const uint8_t *)"box-7";
+        m.u.reg.name.len = NAME;
+        assert_int_equal(dxpu_control_encode(&m, out, sizeof out, &len), DXPU_OK);
+        assert_int_equal(len, from + 4 + DXPU_CONTROL_PATHS_MAX * EACH + 1 + NAME);
+        fresh();
+        assert_int_equal(take(out, len), DXPU_OK);
+        assert_int_equal(dxpu_control_decode(&frame, &back), DXPU_OK);
+        assert_int_equal(back.u.reg.count, SLOTS);
+        assert_int_equal(back.u.reg.paths, DXPU_CONTROL_PATHS_MAX);
+        assert_memory_equal(back.u.reg.path, m.u.reg.path, sizeof back.u.reg.path);
+        assert_true(text_is(back.u.reg.name, "box-7"));
+        for (cut = from; cut < len; cut++)
+            assert_int_equal(decode(out, cut, &back), cut < from + 4 ? DXPU_OK : DXPU_E_SHORT);
+        for (unsigned n = 0; n < 256; n++) { /* how many paths, with room for eight */
+            out[from] = (uint8_t)n;
+            if (n > DXPU_CONTROL_PATHS_MAX)
+                assert_int_equal(decode(out, len, &back), DXPU_E_RECORD);
+        }
+        out[from] = DXPU_CONTROL_PATHS_MAX;
+        out[from + 4 + EACH] = 5; /* a family that is none */
+        assert_int_equal(decode(out, len, &back), DXPU_E_RECORD);
+        out[from + 4 + EACH] = 4;
+        out[from + 4 + EACH + 3] = 0; /* port 0 */
+        assert_int_equal(decode(out, len, &back), DXPU_E_RECORD);
+        out[from + 4 + EACH + 3] = 1;
+        assert_int_equal(decode(out, len, &back), DXPU_OK); /* it was these */
+        out[len - 1] = 0x1b;
+        assert_int_equal(decode(out, len, &back), DXPU_E_RECORD); /* M-8 */
+        m.u.reg.paths++;
+        assert_int_equal(dxpu_control_encode(&m, out, sizeof out, &len), DXPU_E_ARG);
+        m.u.reg.paths = 0;
+        memset(text, 'a', sizeof text);
+        m.u.reg.name.ptr = text;
+        m.u.reg.name.len = sizeof text;
+        assert_int_equal(dxpu_control_encode(&m, out, sizeof out, &len), DXPU_E_ARG);
+        m.u.reg.name.len--;
+        assert_int_equal(dxpu_control_encode(&m, out, sizeof out, &len), DXPU_OK);
+        assert_int_equal(len, from + 4 + 1 + 255);
+    }
+}
+
+/* The slots of a register and what is behind them have a body's room together. */
+static void test_m48_fills_a_body(void **state)
+{
+    enum { SLOTS = (DXPU_CONTROL_BODY_MAX - 40) / DXPU_CONTROL_DEVICE_BYTES };
+    static uint8_t entries[SLOTS * DXPU_CONTROL_DEVICE_BYTES];
+    static uint8_t out[HEADER + DXPU_CONTROL_BODY_MAX + 256], text[256];
+    enum { LEFT = DXPU_CONTROL_BODY_MAX - 40 - sizeof entries };
+    dxpu_control m;
+    size_t len = 0;
+    (void)state;
+    assert_true(LEFT > 5 && LEFT < sizeof text);
+    memset(text, 'a', sizeof text);
+    memset(&m, 0, sizeof m);
+    m.type = DXPU_CONTROL_REGISTER;
+    m.u.reg.role = DXPU_CONTROL_ROLE_BOX;
+    m.u.reg.total = m.u.reg.count = SLOTS;
+    m.u.reg.first = 1;
+    m.u.reg.entry_bytes = DXPU_CONTROL_DEVICE_BYTES;
+    m.u.reg.instance = m.u.reg.identity[0] = 1;
+    m.u.reg.entries.ptr = entries;
+    m.u.reg.entries.len = sizeof entries;
+    m.u.reg.name.ptr = text;
+    m.u.reg.name.len = LEFT - 5 + 1;
+    assert_int_equal(dxpu_control_encode(&m, out, sizeof out, &len), DXPU_E_ARG);
+    m.u.reg.name.len--;
+    assert_int_equal(dxpu_control_encode(&m, out, sizeof out, &len), DXPU_OK);
+    assert_int_equal(len, HEADER + DXPU_CONTROL_BODY_MAX);
+}
+
+static void test_m49_alarm(void **state)
+{
+    (void)state;
+    assert_int_equal(changed(&examples[ALARM], 17, 0), DXPU_OK);          /* about no slot */
+    assert_int_equal(changed(&examples[ALARM], 18, 0), DXPU_E_RECORD);    /* kind */
+    assert_int_equal(changed(&examples[ALARM], 18, 255), DXPU_OK);        /* others may come */
+    assert_int_equal(changed(&examples[ALARM], 27, 0), DXPU_OK);          /* no lease */
+    assert_int_equal(changed(&examples[ALARM], 28, 3), DXPU_E_SHORT);     /* M-7 */
+    assert_int_equal(changed(&examples[ALARM], 29, '\n'), DXPU_E_RECORD); /* M-8 */
+    for (unsigned i = 1; i < DXPU_CONTROL_ALARM_END; i++)
+        assert_string_not_equal(dxpu_control_alarm_name(i), "unknown");
+    assert_string_equal(dxpu_control_alarm_name(DXPU_CONTROL_ALARM_END), "unknown");
+}
+
 static void test_names(void **state)
 {
     (void)state;
     assert_string_equal(dxpu_control_type_name(DXPU_CONTROL_ATTACH), "attach");
-    assert_string_equal(dxpu_control_type_name(DXPU_CONTROL_HEARTBEAT), "heartbeat");
+    assert_string_equal(dxpu_control_type_name(DXPU_CONTROL_ALARM), "alarm");
     for (unsigned i = 0; i < DXPU_CONTROL_CODE_END; i++) {
         const char *text = dxpu_control_code_text(i);
         assert_string_not_equal(dxpu_control_code_name(i), "unknown");
@@ -1104,6 +1222,9 @@ int main(void)
         cmocka_unit_test(test_m40_register),
         cmocka_unit_test(test_m40_register_ranges),
         cmocka_unit_test(test_m41_device_bytes),
+        cmocka_unit_test(test_m48_register_paths_and_name),
+        cmocka_unit_test(test_m48_fills_a_body),
+        cmocka_unit_test(test_m49_alarm),
         cmocka_unit_test(test_m41_unknown_in_a_device),
         cmocka_unit_test(test_m44_ranges),
         cmocka_unit_test(test_m43_bind_zeros),

@@ -2,8 +2,9 @@
    SPDX-License-Identifier: MIT
 
    A proxy carries TLPs over channels (dxpu.h); which slot it fills with which device is told to it
-   here, over a stream such as TCP, by a command or a manager.  This header makes and reads those
-   messages: no I/O, no allocation, no clock.  The rules, M-1 ff., are in spec/control.md.
+   here, over a stream such as TCP, by a command or a manager; a manager is told what there is.
+   This header makes and reads those messages: no I/O, no allocation, no clock.  The rules, M-1 ff.,
+   are in spec/control.md.
 
    In exactly one source file, after dxpu.h's own implementation or beside it:
        #define DXPU_CONTROL_IMPLEMENTATION
@@ -39,7 +40,7 @@ enum {
     DXPU_CONTROL_TEXT_MAX = 255,
     DXPU_CONTROL_PICTURE_MAX = 1 << 26,  /* bytes of a whole picture (M-23) */
     DXPU_CONTROL_PIECE_MAX = 65536 - 16, /* of it in one message */
-    DXPU_CONTROL_PATHS_MAX = 8,          /* addresses of a box in an attach */
+    DXPU_CONTROL_PATHS_MAX = 8,          /* addresses of a box in an attach or a register */
     DXPU_CONTROL_SLOT_BYTES = 168,       /* of one slot in a status */
     DXPU_CONTROL_DEVICE_BYTES = 104      /* of one slot in a register */
 };
@@ -68,7 +69,8 @@ extern "C" {
     X(UNBIND, 0x0023, "unbind")                                                                    \
     X(DRAIN, 0x0024, "drain")                                                                      \
     X(RESET, 0x0025, "reset")                                                                      \
-    X(HEARTBEAT, 0x0026, "heartbeat")
+    X(HEARTBEAT, 0x0026, "heartbeat")                                                              \
+    X(ALARM, 0x0027, "alarm")
 #define DXPUI_CTL_TYPE(name, value, text) DXPU_CONTROL_##name = (value),
 enum { DXPU_CONTROL_TYPES(DXPUI_CTL_TYPE) DXPU_CONTROL_IGNORABLE = 0x8000 };
 #undef DXPUI_CTL_TYPE
@@ -90,7 +92,11 @@ enum {
     X(DIALING, 1, "dialing") /* host: a box's slot is named, there is no channel yet */            \
     X(UP, 2, "up")           /* the channel carries TLPs */                                        \
     X(CLOSING, 3, "closing") /* detached, what was sent is still delivered */                      \
-    X(HELD, 4, "held")       /* box: lent, but its host has no channel now */
+    X(HELD, 4, "held")       /* box: lent, but its host has no channel now */                      \
+    X(WIPING, 5, "wiping")   /* box: the lease is over, its data are being wiped */                \
+    X(WIPED, 6, "wiped")     /* box: lent to nobody, wiped since, and that was verified */         \
+    X(KEPT, 7, "kept")       /* box: the lease is over, its data are kept */                       \
+    X(UNWIPED, 8, "unwiped") /* box: the lease is over, the wipe failed or did not verify */
 #define DXPUI_CTL_STATE(name, value, text) DXPU_CONTROL_SLOT_##name = (value),
 enum { DXPU_CONTROL_STATES(DXPUI_CTL_STATE) DXPU_CONTROL_SLOT_END };
 #undef DXPUI_CTL_STATE
@@ -101,6 +107,16 @@ enum {
     DXPU_CONTROL_HEALTH_GOOD = 1,
     DXPU_CONTROL_HEALTH_BROKEN = 2
 };
+
+/* What an alarm is about.  A kind not known here is as OTHER (M-49). */
+#define DXPU_CONTROL_ALARMS(X)                                                                     \
+    X(DEVICE, 1, "device")   /* an error that the device reports */                                \
+    X(STORAGE, 2, "storage") /* the medium of its data */                                          \
+    X(FENCED, 3, "fenced")   /* an open under an old or foreign epoch */                           \
+    X(OTHER, 4, "other")
+#define DXPUI_CTL_ALARM(name, value, text) DXPU_CONTROL_ALARM_##name = (value),
+enum { DXPU_CONTROL_ALARMS(DXPUI_CTL_ALARM) DXPU_CONTROL_ALARM_END };
+#undef DXPUI_CTL_ALARM
 
 /* Why a request was refused (error), or a slot cannot be shown (status).  The text tells the
    remedy. */
@@ -117,7 +133,7 @@ enum {
     X(EMPTY, 9, "empty", "nothing is attached to this slot")                                       \
     X(EPOCH, 10, "epoch", "another lease epoch is attached to this slot")                          \
     X(TWICE, 11, "twice", "another slot of this host has that slot of the box")                    \
-    X(ROLE, 12, "role", "attach and detach are for a host's proxy, screenshot is for a box's")     \
+    X(ROLE, 12, "role", "another kind of proxy does this, or does it for its manager alone")       \
     X(STOPPING, 13, "stopping", "the proxy is shutting down")                                      \
     X(ADDRESS, 14, "address", "the host has no local address of this kind; see its --listen")      \
     X(NO_ROOM, 15, "no-room", "the device does not fit; the slot's note tells what it needs")      \
@@ -125,7 +141,9 @@ enum {
     X(NO_SCREEN, 17, "no-screen", "the device in this slot is no display")                         \
     X(DARK, 18, "dark", "the display shows nothing; its host has set no mode that it can show")    \
     X(GONE, 19, "gone", "another screenshot was asked for meanwhile; ask again")                   \
-    X(UNREADABLE, 20, "unreadable", "the device does not tell its BARs; see what its box says")
+    X(UNREADABLE, 20, "unreadable", "the device does not tell its BARs; see what its box says")    \
+    X(DRAINED, 21, "drained", "the slot takes no new lease; end the drain, or bind another slot")  \
+    X(STATE, 22, "state", "the box cannot write its --state file; make room on its disk")
 #define DXPUI_CTL_CODE(name, value, word, text) DXPU_CONTROL_CODE_##name = (value),
 enum { DXPU_CONTROL_CODES(DXPUI_CTL_CODE) DXPU_CONTROL_CODE_END };
 #undef DXPUI_CTL_CODE
@@ -134,6 +152,7 @@ enum { DXPU_CONTROL_CODES(DXPUI_CTL_CODE) DXPU_CONTROL_CODE_END };
 DXPU_API const char *dxpu_control_type_name(unsigned type);
 DXPU_API const char *dxpu_control_role_name(unsigned role);
 DXPU_API const char *dxpu_control_state_name(unsigned state);
+DXPU_API const char *dxpu_control_alarm_name(unsigned kind);
 DXPU_API const char *dxpu_control_code_name(unsigned code); /* "busy": a word */
 DXPU_API const char *dxpu_control_code_text(unsigned code); /* a sentence */
 
@@ -220,6 +239,9 @@ typedef struct dxpu_control_register {
     uint64_t instance;     /* 1.., chosen at random at each start of the proxy */
     uint8_t identity[16];  /* of the proxy, kept over restarts; not all 0 */
     dxpu_bytes entries;    /* count * entry_bytes, for dxpu_control_device_next() */
+    uint8_t paths;         /* of a box: where hosts reach it */
+    dxpu_control_address path[DXPU_CONTROL_PATHS_MAX];
+    dxpu_bytes name; /* for people, printable ASCII, up to 255 */
 } dxpu_control_register;
 
 /* Which node it is from now on. */
@@ -260,6 +282,14 @@ typedef struct dxpu_control_heartbeat {
     uint32_t changes;  /* grows when what was registered has changed */
 } dxpu_control_heartbeat;
 
+/* A proxy tells what somebody should look at.  Answered by done or error. */
+typedef struct dxpu_control_alarm {
+    uint16_t slot;   /* 0: about no slot */
+    uint8_t kind;    /* DXPU_CONTROL_ALARM_*, 1.. */
+    uint64_t epoch;  /* of the lease that it happened in; 0: none */
+    dxpu_bytes text; /* as an error's */
+} dxpu_control_alarm;
+
 /* One slot in a register. */
 typedef struct dxpu_control_device {
     uint16_t number;            /* 1.. */
@@ -271,6 +301,7 @@ typedef struct dxpu_control_device {
     uint64_t epoch, epoch_seen; /* of the lease now, 0: none; the highest ever */
     uint32_t peer_node;         /* the other end's, 0: none */
     uint16_t peer_slot;
+    uint16_t code; /* DXPU_CONTROL_CODE_*: why an up device is not shown to its guest */
     char model[32], serial[32]; /* zero-terminated, printable */
 } dxpu_control_device;
 
@@ -321,6 +352,7 @@ typedef struct dxpu_control {
         dxpu_control_drain drain;
         dxpu_control_reset reset;
         dxpu_control_heartbeat heartbeat;
+        dxpu_control_alarm alarm;
         dxpu_control_error error;
     } u;
 } dxpu_control;
@@ -415,7 +447,8 @@ enum { /* fixed part of each body */
        DXPUI_CTL_UNBIND_BYTES = 12,
        DXPUI_CTL_DRAIN_BYTES = 4,
        DXPUI_CTL_RESET_BYTES = 12,
-       DXPUI_CTL_HEARTBEAT_BYTES = 12
+       DXPUI_CTL_HEARTBEAT_BYTES = 12,
+       DXPUI_CTL_ALARM_BYTES = 13
 };
 
 static const uint8_t dxpui_ctl_magic[4] = { 0x44, 0x58, 0x43, 0x54 }; /* "DXCT" */
@@ -595,24 +628,40 @@ static bool dxpui_ctl_is_box(const dxpu_control_address *a)
     return a->port && (a->family == 4 || a->family == 6);
 }
 
-/* Further addresses, behind the fields that were there first (M-6); left out there are none. */
-static int dxpui_ctl_get_paths(dxpu_bytes b, dxpu_control_attach *m)
+enum { DXPUI_CTL_PATHS_BYTES = 4 }; /* of a list's head: count (8), 0 (24) */
+
+/* A list of addresses, max at most.  DXPU_OK and *b behind it. */
+static int dxpui_ctl_get_paths(dxpu_bytes *b, unsigned max, dxpu_control_address *path,
+                               uint8_t *count)
 {
-    if (b.len < DXPUI_CTL_ATTACH_BYTES + 4)
-        return DXPU_OK;
-    b = dxpui_ctl_from(b, DXPUI_CTL_ATTACH_BYTES);
-    m->more = b.ptr[0];
-    if (m->more >= DXPU_CONTROL_PATHS_MAX)
+    *count = b->ptr[0];
+    if (*count > max)
         return DXPU_E_RECORD;
-    b = dxpui_ctl_from(b, 4);
-    if (b.len < m->more * (size_t)DXPUI_CTL_ADDRESS_BYTES)
+    *b = dxpui_ctl_from(*b, DXPUI_CTL_PATHS_BYTES);
+    if (b->len < *count * (size_t)DXPUI_CTL_ADDRESS_BYTES)
         return DXPU_E_SHORT;
-    for (unsigned i = 0; i < m->more; i++) {
-        dxpui_ctl_get_address(b.ptr + i * DXPUI_CTL_ADDRESS_BYTES, &m->path[i]);
-        if (!dxpui_ctl_is_box(&m->path[i]))
+    for (unsigned i = 0; i < *count; i++) {
+        dxpui_ctl_get_address(b->ptr, &path[i]);
+        if (!dxpui_ctl_is_box(&path[i]))
             return DXPU_E_RECORD;
+        *b = dxpui_ctl_from(*b, DXPUI_CTL_ADDRESS_BYTES);
     }
     return DXPU_OK;
+}
+
+/* Where the list ends. */
+static uint8_t *dxpui_ctl_put_paths(uint8_t *p, const dxpu_control_address *path, unsigned count)
+{
+    dxpui_ctl_put32(p, (uint32_t)count << 24);
+    p += DXPUI_CTL_PATHS_BYTES;
+    for (unsigned i = 0; i < count; i++, p += DXPUI_CTL_ADDRESS_BYTES)
+        dxpui_ctl_put_address(p, &path[i]);
+    return p;
+}
+
+static size_t dxpui_ctl_paths_bytes(unsigned count)
+{
+    return DXPUI_CTL_PATHS_BYTES + count * (size_t)DXPUI_CTL_ADDRESS_BYTES;
 }
 
 static int dxpui_ctl_get_attach(dxpu_bytes b, dxpu_control_attach *m)
@@ -622,9 +671,13 @@ static int dxpui_ctl_get_attach(dxpu_bytes b, dxpu_control_attach *m)
     m->epoch = dxpui_ctl_get64(b.ptr + 4);
     dxpui_ctl_get_address(b.ptr + 12, &m->box);
     /* M-13: what can only be a mistake is told from what the proxy refuses */
-    return m->slot && m->box_slot && m->epoch && dxpui_ctl_is_box(&m->box)
-               ? dxpui_ctl_get_paths(b, m)
-               : DXPU_E_RECORD;
+    if (!m->slot || !m->box_slot || !m->epoch || !dxpui_ctl_is_box(&m->box))
+        return DXPU_E_RECORD;
+    b = dxpui_ctl_from(b, DXPUI_CTL_ATTACH_BYTES);
+    /* M-19: behind the fields that were there first; left out there are none */
+    return b.len < DXPUI_CTL_PATHS_BYTES
+               ? DXPU_OK
+               : dxpui_ctl_get_paths(&b, DXPU_CONTROL_PATHS_MAX - 1, m->path, &m->more);
 }
 
 static void dxpui_ctl_put_attach(uint8_t *p, const dxpu_control_attach *m)
@@ -633,12 +686,8 @@ static void dxpui_ctl_put_attach(uint8_t *p, const dxpu_control_attach *m)
     dxpui_ctl_put16(p + 2, m->box_slot);
     dxpui_ctl_put64(p + 4, m->epoch);
     dxpui_ctl_put_address(p + 12, &m->box);
-    if (!m->more)
-        return;
-    p += DXPUI_CTL_ATTACH_BYTES;
-    dxpui_ctl_put32(p, (uint32_t)m->more << 24);
-    for (unsigned i = 0; i < m->more; i++)
-        dxpui_ctl_put_address(p + 4 + i * DXPUI_CTL_ADDRESS_BYTES, &m->path[i]);
+    if (m->more)
+        (void)dxpui_ctl_put_paths(p + DXPUI_CTL_ATTACH_BYTES, m->path, m->more);
 }
 
 static int dxpui_ctl_get_detach(dxpu_bytes b, dxpu_control_detach *m)
@@ -756,9 +805,20 @@ static int dxpui_ctl_check_register(const dxpu_control_register *m, size_t there
                                    DXPU_CONTROL_DEVICE_BYTES, there);
 }
 
+/* M-48: what stands behind the slots; left out there is none. */
+static int dxpui_ctl_get_register_end(dxpu_bytes b, dxpu_control_register *m)
+{
+    int rc;
+    if (b.len < DXPUI_CTL_PATHS_BYTES)
+        return DXPU_OK;
+    rc = dxpui_ctl_get_paths(&b, DXPU_CONTROL_PATHS_MAX, m->path, &m->paths);
+    return rc == DXPU_OK ? dxpui_ctl_get_text(b, &m->name) : rc;
+}
+
 static int dxpui_ctl_get_register(dxpu_bytes b, dxpu_control_register *m)
 {
     static const uint8_t nobody[sizeof m->identity] = { 0 };
+    dxpu_bytes end;
     int rc;
     m->role = b.ptr[0];
     m->total = dxpui_ctl_get16(b.ptr + 2);
@@ -770,11 +830,17 @@ static int dxpui_ctl_get_register(dxpu_bytes b, dxpu_control_register *m)
     memcpy(m->identity, b.ptr + 24, sizeof m->identity);
     m->entries = dxpui_ctl_from(b, DXPUI_CTL_REGISTER_BYTES);
     rc = dxpui_ctl_check_register(m, m->entries.len);
+    end = m->entries;
     m->entries.len = rc == DXPU_OK ? (size_t)m->count * m->entry_bytes : 0;
     if ((m->role != DXPU_CONTROL_ROLE_HOST && m->role != DXPU_CONTROL_ROLE_BOX) || !m->instance ||
         memcmp(m->identity, nobody, sizeof nobody) == 0)
         return DXPU_E_RECORD; /* M-40 */
-    return rc;
+    return rc == DXPU_OK ? dxpui_ctl_get_register_end(dxpui_ctl_from(end, m->entries.len), m) : rc;
+}
+
+static bool dxpui_ctl_has_register_end(const dxpu_control_register *m)
+{
+    return m->paths || m->name.len;
 }
 
 static void dxpui_ctl_put_register(uint8_t *p, const dxpu_control_register *m)
@@ -787,8 +853,12 @@ static void dxpui_ctl_put_register(uint8_t *p, const dxpu_control_register *m)
     dxpui_ctl_put32(p + 12, m->node);
     dxpui_ctl_put64(p + 16, m->instance);
     memcpy(p + 24, m->identity, sizeof m->identity);
+    p += DXPUI_CTL_REGISTER_BYTES;
     if (m->entries.len)
-        memcpy(p + DXPUI_CTL_REGISTER_BYTES, m->entries.ptr, m->entries.len);
+        memcpy(p, m->entries.ptr, m->entries.len);
+    p += m->entries.len;
+    if (dxpui_ctl_has_register_end(m))
+        dxpui_ctl_put_text(dxpui_ctl_put_paths(p, m->path, m->paths), m->name);
 }
 
 static int dxpui_ctl_get_node(dxpu_bytes b, dxpu_control_node *m)
@@ -875,6 +945,22 @@ static void dxpui_ctl_put_heartbeat(uint8_t *p, const dxpu_control_heartbeat *m)
     dxpui_ctl_put32(p + 8, m->changes);
 }
 
+static int dxpui_ctl_get_alarm(dxpu_bytes b, dxpu_control_alarm *m)
+{
+    m->slot = dxpui_ctl_get16(b.ptr);
+    m->kind = b.ptr[2];
+    m->epoch = dxpui_ctl_get64(b.ptr + 4);
+    return m->kind ? dxpui_ctl_get_text(dxpui_ctl_from(b, 12), &m->text) : DXPU_E_RECORD; /* M-49 */
+}
+
+static void dxpui_ctl_put_alarm(uint8_t *p, const dxpu_control_alarm *m)
+{
+    dxpui_ctl_put16(p, m->slot);
+    p[2] = m->kind;
+    dxpui_ctl_put64(p + 4, m->epoch);
+    dxpui_ctl_put_text(p + 12, m->text);
+}
+
 /* One slot of a register: offsets as in spec/control.md, section 7. */
 DXPU_API void dxpu_control_device_encode(const dxpu_control_device *d,
                                          uint8_t out[DXPU_CONTROL_DEVICE_BYTES])
@@ -891,6 +977,7 @@ DXPU_API void dxpu_control_device_encode(const dxpu_control_device *d,
     dxpui_ctl_put64(out + 24, d->epoch_seen);
     dxpui_ctl_put32(out + 32, d->peer_node);
     dxpui_ctl_put16(out + 36, d->peer_slot);
+    dxpui_ctl_put16(out + 38, d->code);
     dxpui_ctl_put_word(out + 40, sizeof d->model, d->model);
     dxpui_ctl_put_word(out + 72, sizeof d->serial, d->serial);
 }
@@ -913,6 +1000,7 @@ DXPU_API bool dxpu_control_device_next(const dxpu_control_register *r, dxpu_byte
     out->epoch_seen = dxpui_ctl_get64(p + 24);
     out->peer_node = dxpui_ctl_get32(p + 32);
     out->peer_slot = dxpui_ctl_get16(p + 36);
+    out->code = dxpui_ctl_get16(p + 38);
     dxpui_ctl_get_word(p + 40, sizeof out->model, out->model);
     dxpui_ctl_get_word(p + 72, sizeof out->serial, out->serial);
     *entries = dxpui_ctl_from(*entries, r->entry_bytes);
@@ -1017,6 +1105,15 @@ DXPU_API const char *dxpu_control_state_name(unsigned state)
 {
     switch (state) {
         DXPU_CONTROL_STATES(DXPUI_CTL_NAME)
+    default:
+        return "unknown";
+    }
+}
+
+DXPU_API const char *dxpu_control_alarm_name(unsigned kind)
+{
+    switch (kind) {
+        DXPU_CONTROL_ALARMS(DXPUI_CTL_NAME)
     default:
         return "unknown";
     }
@@ -1143,6 +1240,8 @@ static size_t dxpui_ctl_fixed(unsigned type)
         return DXPUI_CTL_RESET_BYTES;
     case DXPU_CONTROL_HEARTBEAT:
         return DXPUI_CTL_HEARTBEAT_BYTES;
+    case DXPU_CONTROL_ALARM:
+        return DXPUI_CTL_ALARM_BYTES;
     default:
         return 0;
     }
@@ -1181,6 +1280,8 @@ static int dxpui_ctl_get(dxpu_bytes b, dxpu_control *m)
         return dxpui_ctl_get_reset(b, &m->u.reset);
     case DXPU_CONTROL_HEARTBEAT:
         return dxpui_ctl_get_heartbeat(b, &m->u.heartbeat);
+    case DXPU_CONTROL_ALARM:
+        return dxpui_ctl_get_alarm(b, &m->u.alarm);
     default:
         return dxpui_ctl_get_status(b, &m->u.status);
     }
@@ -1254,6 +1355,9 @@ static void dxpui_ctl_put(uint8_t *p, const dxpu_control *m)
     case DXPU_CONTROL_HEARTBEAT:
         dxpui_ctl_put_heartbeat(p, &m->u.heartbeat);
         break;
+    case DXPU_CONTROL_ALARM:
+        dxpui_ctl_put_alarm(p, &m->u.alarm);
+        break;
     default:
         dxpui_ctl_put_status(p, &m->u.status);
         break;
@@ -1261,39 +1365,62 @@ static void dxpui_ctl_put(uint8_t *p, const dxpu_control *m)
 }
 
 /* What is not of fixed size, before anything is written; E_ARG when it cannot be right. */
+static int dxpui_ctl_entries(size_t there, size_t count, size_t each, int checked, size_t fixed,
+                             size_t *bytes)
+{
+    *bytes = there;
+    return checked == DXPU_OK && there == count * each && there + fixed <= DXPU_CONTROL_BODY_MAX
+               ? DXPU_OK
+               : DXPU_E_ARG;
+}
+
+static int dxpui_ctl_texts(dxpu_bytes text, size_t *bytes)
+{
+    *bytes = text.len;
+    return text.len > DXPU_CONTROL_TEXT_MAX ? DXPU_E_ARG : DXPU_OK;
+}
+
+static int dxpui_ctl_register_bytes(const dxpu_control_register *m, size_t *bytes)
+{
+    size_t end = 0, name = 0;
+    if (m->paths > DXPU_CONTROL_PATHS_MAX || dxpui_ctl_texts(m->name, &name) != DXPU_OK)
+        return DXPU_E_ARG;
+    if (dxpui_ctl_has_register_end(m))
+        end = dxpui_ctl_paths_bytes(m->paths) + 1 + name;
+    if (dxpui_ctl_entries(m->entries.len, m->count, m->entry_bytes,
+                          dxpui_ctl_check_register(m, m->entries.len),
+                          DXPUI_CTL_REGISTER_BYTES + end, bytes) != DXPU_OK)
+        return DXPU_E_ARG;
+    *bytes += end;
+    return DXPU_OK;
+}
+
 static int dxpui_ctl_variable(const dxpu_control *m, size_t *bytes)
 {
-    dxpu_bytes text;
-    text.ptr = NULL;
-    text.len = 0;
-    if (m->type == DXPU_CONTROL_HELLO)
-        text = m->u.hello.name;
-    else if (m->type == DXPU_CONTROL_ERROR)
-        text = m->u.error.text;
-    else if (m->type == DXPU_CONTROL_STATUS) {
-        *bytes = m->u.status.entries.len;
-        return dxpui_ctl_check_status(&m->u.status, *bytes) == DXPU_OK &&
-                       *bytes == (size_t)m->u.status.count * m->u.status.entry_bytes &&
-                       *bytes + DXPUI_CTL_STATUS_BYTES <= DXPU_CONTROL_BODY_MAX
-                   ? DXPU_OK
-                   : DXPU_E_ARG;
-    } else if (m->type == DXPU_CONTROL_REGISTER) {
-        *bytes = m->u.reg.entries.len;
-        return dxpui_ctl_check_register(&m->u.reg, *bytes) == DXPU_OK &&
-                       *bytes == (size_t)m->u.reg.count * m->u.reg.entry_bytes &&
-                       *bytes + DXPUI_CTL_REGISTER_BYTES <= DXPU_CONTROL_BODY_MAX
-                   ? DXPU_OK
-                   : DXPU_E_ARG;
-    } else if (m->type == DXPU_CONTROL_PICTURE) {
+    switch (m->type) {
+    case DXPU_CONTROL_HELLO:
+        return dxpui_ctl_texts(m->u.hello.name, bytes);
+    case DXPU_CONTROL_ERROR:
+        return dxpui_ctl_texts(m->u.error.text, bytes);
+    case DXPU_CONTROL_ALARM:
+        return dxpui_ctl_texts(m->u.alarm.text, bytes);
+    case DXPU_CONTROL_STATUS:
+        return dxpui_ctl_entries(m->u.status.entries.len, m->u.status.count,
+                                 m->u.status.entry_bytes,
+                                 dxpui_ctl_check_status(&m->u.status, m->u.status.entries.len),
+                                 DXPUI_CTL_STATUS_BYTES, bytes);
+    case DXPU_CONTROL_REGISTER:
+        return dxpui_ctl_register_bytes(&m->u.reg, bytes);
+    case DXPU_CONTROL_PICTURE:
         *bytes = m->u.picture.png.len;
         return *bytes > DXPU_CONTROL_PIECE_MAX ? DXPU_E_ARG : DXPU_OK;
-    }
-    *bytes = text.len;
-    if (m->type == DXPU_CONTROL_ATTACH && m->u.attach.more) {
-        *bytes = 4 + m->u.attach.more * (size_t)DXPUI_CTL_ADDRESS_BYTES;
+    case DXPU_CONTROL_ATTACH:
+        *bytes = m->u.attach.more ? dxpui_ctl_paths_bytes(m->u.attach.more) : 0;
         return m->u.attach.more < DXPU_CONTROL_PATHS_MAX ? DXPU_OK : DXPU_E_ARG;
+    default:
+        *bytes = 0;
+        return DXPU_OK;
     }
-    return text.len > DXPU_CONTROL_TEXT_MAX ? DXPU_E_ARG : DXPU_OK;
 }
 
 DXPU_API int dxpu_control_encode(const dxpu_control *m, uint8_t *out, size_t cap, size_t *len)
