@@ -13,6 +13,7 @@ import re
 import select
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import termios
 import threading
 import time
 import urllib.parse
+import urllib.request
 
 from cases import case, check, main
 
@@ -317,9 +319,14 @@ def list_filters():
         dxpu(fake, "list", "leases", "--tenant", "t", "--node", "host12")
         query = fake.one("GET /v1/leases")["query"]
         check(query["tenant"] == "t" and query["host"] == "12", query)
+        dxpu(fake, "list", "tenants")
+        check(not fake.one("GET /v1/tenants")["query"], "that list has no pages")
         dxpu(fake, "list", "boxes", "--model", "nvme", status=USAGE)
         dxpu(fake, "list", "leases", "--node", "nobody", status=REFUSED)
         dxpu(fake, "list", "shoes", status=USAGE)
+        fake.routes["GET /v1/hosts"] = (403, problem(403, "not for you"))
+        err = dxpu(fake, "list", "leases", "--node", "host12", status=REFUSED).err
+        check("by its number" in err, err)
 
 
 @case
@@ -611,9 +618,54 @@ def no_connection():
         done = dxpu(None, "lease", "release", "c3", "--manager", url, "--timeout", 1,
                     status=CONNECTION)
         check("is not known" in done.err, done)
-    for url in ("ftp://127.0.0.1", "http://u:p@127.0.0.1", "http://127.0.0.1/?a=b", "http://",
+    for url in ("ftp://127.0.0.1", "127.0.0.1:4456/x", "http://u:p@127.0.0.1", "http://127.0.0.1/?a=b", "http://",
                 "http://127.0.0.1:99999", "x" * 600, "http://127.0.0.1#x"):
         dxpu(None, "pool", "--manager", url, status=USAGE)
+
+
+@case
+def changes_are_asked_for_once():
+    """A connection that breaks off before the answer: nobody knows, so nothing is repeated."""
+    def nothing(_):
+        raise ConnectionError
+    with Fake(everything()) as fake:
+        for words, start in ((("lease", "create", "--host", "host12", "--model", "nvme"), "POST"),
+                             (("drain", "box10"), "PUT"), (("lease", "release", "c3"), "DELETE"),
+                             (("lease", "extend", "c3", "--no-end"), "PATCH")):
+            path = {"POST": "/v1/leases", "PUT": "/v1/boxes/10/drain"}.get(start, "/v1/leases/c3")
+            fake.routes["%s %s" % (start, path)] = nothing
+            err = dxpu(fake, *words, status=CONNECTION).err
+            check("whether it was done is not known" in err, err)
+            fake.one(start)
+
+
+@case
+def certificates():
+    """One that nobody signed is not believed, and no token is sent there."""
+    with tempfile.TemporaryDirectory() as folder:
+        key, cert = os.path.join(folder, "key"), os.path.join(folder, "cert")
+        try:
+            made = subprocess.run(
+                ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj",
+                 "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2",
+                 "-keyout", key, "-out", cert], stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, check=False).returncode
+        except OSError:
+            made = 1
+        if made:
+            return "openssl makes no certificate"
+        with Fake(everything()) as fake:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(cert, key)
+            fake.server.socket = context.wrap_socket(fake.server.socket, server_side=True)
+            url = fake.url.replace("http", "https")
+            done = dxpu(None, "pool", "--manager", url, "--insecure", DXPU_TOKEN="t",
+                        status=CONNECTION)
+            check("certificate" in done.err and not fake.requests, done)
+            trust = ssl.create_default_context(cafile=cert)  # the control: one who trusts it
+            with urllib.request.urlopen(url + "/v1/pool", context=trust, timeout=10) as answer:
+                check(answer.status == 200 and fake.requests)
+    return None
 
 
 @case
@@ -763,7 +815,8 @@ def hostile_types():
     """Each member of each answer is once of each other type: nothing crashes."""
     paths = {"GET /v1/pool": (("pool",), ("top",)), "GET /v1/boxes": (("list", "boxes"),),
              "GET /v1/nodes/10": (("show", "node", 10), ("drain", 10, "--wait", 0)),
-             "GET /v1/slots": (("list", "slots"),), "GET /v1/slots/10.3": (("show", "slot", "10.3"),),
+             "GET /v1/slots": (("list", "slots"),),
+             "GET /v1/slots/10.3": (("show", "slot", "10.3"),),
              "GET /v1/leases": (("list", "leases"),),
              "GET /v1/leases/c3": (("show", "lease", "c3"),),
              "GET /v1/events": (("events", "--after", 29),)}
@@ -995,7 +1048,7 @@ def follow():
     with Fake(everything()) as fake:
         asked = streaming(
             fake, Stream(b": hello\n\n", sse(event(31)), sse(event(32), "\r\n")),
-            Stream(sse(event(31)), sse(event(32)), sse(event(33), "\r")[:30]),  # cut
+            Stream(sse(event(33), "\r")[:30]),  # cut
             Stream(b"\xef\xbb\xbfretry: 1\n\n", sse(event(33), "\r"), b"data\n\n", stays=True))
         with Follower(fake) as f:
             until(lambda: 33 in f.numbers(), "event 33")
@@ -1116,6 +1169,15 @@ def top_restores_the_screen():
 
 
 @case
+def top_that_cannot_begin():
+    with Fake() as fake:
+        for code, expected in ((401, REFUSED), (200, CONNECTION)):
+            fake.routes["GET /v1/pool"] = (code, problem(code, "who?"))
+            status, text = in_terminal(fake, "top")
+            check(status == expected and ENTER not in text and "dxpu top:" in text, status, text)
+
+
+@case
 def top_follows_the_window():
     routes = everything()
     routes["GET /v1/leases"] = dict(leases=[lease("c%x" % n) for n in range(200)], next=None)
@@ -1135,6 +1197,30 @@ def top_follows_the_window():
             check(max(len(line) for line in lines) <= columns, columns, lines)
         check(t.popen.poll() is None)
         t.popen.send_signal(signal.SIGTERM)
+        check(t.wait() == 0)
+
+
+@case
+def top_shows_rates():
+    """300 TLPs more with each look: about 300 a second, and of the lease's own slot alone."""
+    routes, looks = everything(), []
+
+    def metrics(_):
+        looks.append(1)
+        lines = ["# HELP dxpu_slot_tlps_total x", "dxpu_slot_tlps_total{broken", "dxpu_slot_tlps_",
+                 'dxpu_slot_tlps_total{node="12",slot="2",direction="to_device"} %d' % len(looks)]
+        lines += ['dxpu_slot_tlps_total{node="12",slot="1",direction="%s"} %d' % pair for pair in
+                  (("to_device", 10 ** 9 + 300 * len(looks)), ("from_device", 7))]
+        return Raw("\n".join(lines).encode(), Content_Type="text/plain")
+    with Fake(routes) as fake, Terminal(fake, "top", columns=200) as t:
+        t.says(r"c3 +\033\[32mactive\033\[0m +12 +nvme +10\.3 +- +- ")  # no metrics: no rates
+        fake.routes["GET /metrics"] = metrics
+        found = t.says(r"c3 +\033\[32mactive\033\[0m +12 +nvme +10\.3 +(\d+) +- ")
+        check(0 < int(found.group(1)) <= 600, found.group(1))
+        fake.routes["GET /metrics"] = Raw(b"x" * 100000)
+        start = len(t.text)
+        t.says(r"c3 +.*active", start=start)
+        t.popen.send_signal(signal.SIGINT)
         check(t.wait() == 0)
 
 

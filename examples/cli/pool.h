@@ -73,9 +73,9 @@ __attribute__((format(printf, 3, 4)))
 int pool_fail(pool_call *r, int status, const char *format, ...);
 /* How far it is, on standard error. */
 #if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
+__attribute__((format(printf, 1, 2)))
 #endif
-void pool_progress(const pool_call *r, const char *format, ...);
+void pool_progress(const char *format, ...);
 /* The exit status of an answer that is not POOL_DONE, after saying why; with --json what the
    manager said about it is printed. */
 int pool_failed(pool_call *r, pool_result result);
@@ -95,9 +95,9 @@ int pool_print_answer(const pool_call *r);
 /* A document on a line of its own; released. */
 void pool_print_json(json_t *document);
 
-/* All pages of a list under `key`; path has its query and the last character of it is & or ?.
+/* All pages (limited; else it has but one) of a list under `key`; path ends with & or ?.
    0, and one document: with --json with nothing cleaned, else cleaned. */
-int pool_pages(pool_call *r, const char *path, const char *key, json_t **document);
+int pool_pages(pool_call *r, const char *path, const char *key, bool limited, json_t **document);
 /* The number of the node that `name` names, or is; role: "hosts", "boxes" or "nodes". */
 int pool_find_node(pool_call *r, const char *role, const char *name, uint64_t *number);
 /* name=value& of a query; value NULL: nothing.  EXIT_USAGE when it is too long. */
@@ -107,8 +107,8 @@ typedef struct pool_choice {
     bool (*wanted)(const json_t *event, const char *what);
     const char *what;
 } pool_choice;
-/* The last `count` events (or all: 0) that filter and `want` (NULL: all) let through, oldest first, cleaned, and the
-   number behind which later ones come. */
+/* The last `count` events (0: all) that filter and `want` (NULL: all) let through, oldest first,
+   and the number behind which later ones come. */
 int pool_last_events(pool_call *r, const char *filter, const pool_choice *want, size_t count,
                      json_t **events, uint64_t *next);
 
@@ -120,8 +120,6 @@ bool pool_is_slot(const char *text);
 bool pool_is_lease(const char *text);
 /* Table to standard output. */
 void pool_print_table(pool_table *t);
-void pool_event_row(pool_table *t, const json_t *event);
-#define POOL_EVENT_TITLES "+event|at|type|lease|slot|text"
 /* Add the keys of each object of a list as cells: "slot state model". */
 void pool_row(pool_table *t, const json_t *object, const char *keys);
 /* Milliseconds that never jump; wait so long, or until wake_fd is readable (true). */

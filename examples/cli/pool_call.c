@@ -36,10 +36,9 @@ int pool_fail(pool_call *r, int status, const char *format, ...)
     return status;
 }
 
-void pool_progress(const pool_call *r, const char *format, ...)
+void pool_progress(const char *format, ...)
 {
     va_list args;
-    (void)r;
     va_start(args, format);
     vfprintf(stderr, format, args);
     va_end(args);
@@ -173,7 +172,7 @@ static bool more(const json_t *document, char text[64])
     return json_is_integer(next) || json_is_string(next);
 }
 
-int pool_pages(pool_call *r, const char *path, const char *key, json_t **document)
+int pool_pages(pool_call *r, const char *path, const char *key, bool limited, json_t **document)
 {
     char after[64], at[POOL_PATH_MAX];
     json_t *whole = NULL, *one, *all = NULL, *list;
@@ -181,13 +180,13 @@ int pool_pages(pool_call *r, const char *path, const char *key, json_t **documen
     int rc;
     snprintf(at, sizeof at, "%s", path);
     while (go) {
-        rc = pool_get(r, "%slimit=%d", at, PAGE_ROWS);
+        rc = limited ? pool_get(r, "%slimit=%d", at, PAGE_ROWS) : pool_get(r, "%s", path);
         list = rc ? NULL : page(r, key, &one);
         if (!list) {
             json_decref(whole);
             return rc ? rc : pool_misfit(r, "no list is in it");
         }
-        go = more(one, after);
+        go = limited && more(one, after);
         if (!whole) {
             whole = json_incref(one);
             all = list;
@@ -220,7 +219,9 @@ int pool_find_node(pool_call *r, const char *role, const char *name, uint64_t *n
     if (pool_text_number(name, UINT32_MAX, number))
         return 0;
     snprintf(path, sizeof path, "/v1/%s?", role);
-    rc = pool_pages(r, path, "nodes", &document);
+    rc = pool_pages(r, path, "nodes", true, &document);
+    if (rc == EXIT_REFUSED && r->client.status == 403)
+        return pool_fail(r, rc, "names are for tokens that may list nodes; name it by its number");
     if (rc)
         return rc;
     json_array_foreach(json_object_get(document, "nodes"), index, node)
@@ -325,11 +326,6 @@ void pool_row(pool_table *t, const json_t *object, const char *keys)
         pool_table_json(t, json_object_get(object, key));
         keys += len + (keys[len] == ' ');
     }
-}
-
-void pool_event_row(pool_table *t, const json_t *event)
-{
-    pool_row(t, event, "event at type lease slot text");
 }
 
 /* ==== 5  Signals and time ===================================================================== */

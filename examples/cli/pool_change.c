@@ -39,7 +39,7 @@ static void wait_say(waiting *w, const char *text)
     if (strcmp(w->said, text) == 0)
         return;
     snprintf(w->said, sizeof w->said, "%s", text);
-    pool_progress(w->r, "%s", text);
+    pool_progress("%s", text);
 }
 
 /* Ask until there is an answer or the time is over.  0, or an exit status after saying why. */
@@ -363,8 +363,10 @@ int pool_drain(pool_call *r)
     json_decref(answer);
     if (!rc && !on)
         printf("box %" PRIu64 ": back in service\n", box);
-    else if (!rc)
+    else if (!rc && left)
         printf("box %" PRIu64 ": draining, %" PRIu64 " slots are leased\n", box, left);
+    else if (!rc)
+        printf("box %" PRIu64 ": drained, no slot is leased\n", box);
     return rc;
 }
 

@@ -97,7 +97,12 @@ static const char *set_base(pool_client *c, const char *manager, bool *safe)
     n = strstr(manager, "://")
             ? snprintf(c->base, sizeof c->base, "%s", manager)
             : snprintf(c->base, sizeof c->base, "http://%s%s", manager, colon ? "" : ":4456");
-    why = n < 0 || (size_t)n >= sizeof c->base ? "is too long" : look_at_url(c->base, safe);
+    if (n < 0 || (size_t)n >= sizeof c->base)
+        why = "is too long";
+    else if (!strstr(manager, "://") && strchr(manager, '/'))
+        why = "has a path and no scheme; a URL reads " POOL_MANAGER;
+    else
+        why = look_at_url(c->base, safe);
     for (len = strlen(c->base); len && c->base[len - 1] == '/'; len--)
         c->base[len - 1] = '\0';
     if (why)
@@ -383,8 +388,11 @@ pool_result pool_client_ask(pool_client *c, const char *method, const char *path
         out_of_memory();
     prepare(c, path, "Accept: application/json, application/problem+json",
             (long)c->timeout_s * 1000);
-    if (changes)
+    if (changes) {
         curl_easy_setopt(c->curl, CURLOPT_CUSTOMREQUEST, method);
+        /* libcurl says it once more when a connection that it used before breaks off */
+        curl_easy_setopt(c->curl, CURLOPT_FRESH_CONNECT, 1L);
+    }
     if (changes && strcmp(method, "DELETE") != 0)
         curl_easy_setopt(c->curl, CURLOPT_POSTFIELDS, text ? text : "");
     add_header(c, text ? "Content-Type: application/json" : "Content-Type:");
@@ -406,6 +414,19 @@ pool_result pool_client_ask(pool_client *c, const char *method, const char *path
                  "and 'dxpu events' tell");
     }
     return POOL_NO_ANSWER;
+}
+
+pool_result pool_client_text(pool_client *c, const char *path)
+{
+    CURLcode rc;
+    prepare(c, path, "Accept: text/plain", (long)c->timeout_s * 1000);
+    curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, c->headers);
+    if (!transfer(c, &rc))
+        return POOL_WOKEN;
+    curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &c->status);
+    if (rc != CURLE_OK)
+        return no_answer(c, rc);
+    return c->status == 200 && c->bytes ? POOL_DONE : no_manager(c, "it has no such page");
 }
 
 /* ==== 5  A stream of events =================================================================== */

@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "pool.h"
+#include "pool_print.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,14 +15,17 @@ enum { FIRST_EVENTS = 10, RETRY_MIN_MS = 100, RETRY_MAX_MS = 5000 };
 /* One line; columns stay where they are while events come one by one. */
 static void print_event(pool_call *r, json_t *event)
 {
-    char time[32];
+    const char *where = pool_string(event, "slot");
+    char time[32], node[24];
     if (r->json) {
         pool_print_json(json_incref(event));
         return;
     }
+    snprintf(node, sizeof node, "%" PRIu64, pool_integer(event, "node"));
     printf("%6" PRIu64 "  %-20s  %-16s  %-9s  %-8s  %s\n", pool_integer(event, "event"),
            pool_text_time(pool_string(event, "at"), time), pool_string(event, "type"),
-           pool_string(event, "lease"), pool_string(event, "slot"), pool_string(event, "text"));
+           pool_string(event, "lease"), !*where && strcmp(node, "0") != 0 ? node : where,
+           pool_string(event, "text"));
 }
 
 /* An event of the stream; what is no event ends it. */
@@ -32,18 +36,17 @@ static bool on_event(void *user, const char *id, const char *data)
     json_t *event = json_loads(data, JSON_REJECT_DUPLICATES, NULL);
     if (!json_is_object(event)) {
         json_decref(event);
-        pool_progress(r, "an event that is no JSON object is left out");
+        pool_progress("an event that is no JSON object is left out");
         return true;
     }
     number = pool_integer(event, "event");
     if (number == 0)
         (void)pool_text_number(id, INT64_MAX, &number);
-    if (number == 0 || number > r->after) { /* a second time after a new connection: seen */
-        if (!r->json)
-            pool_text_clean_json(event);
-        print_event(r, event);
-        r->after = number > r->after ? number : r->after;
-    }
+    if (!r->json)
+        pool_text_clean_json(event);
+    print_event(r, event);
+    if (number) /* also when it is lower: a manager whose store came out of a backup */
+        r->after = number;
     json_decref(event);
     return fflush(stdout) == 0; /* nobody reads any more */
 }
@@ -69,7 +72,7 @@ static int follow(pool_call *r, const char *filter)
             said = false;
         }
         if (!said)
-            pool_progress(r, "%s; trying again", r->client.why);
+            pool_progress("%s; trying again", r->client.why);
         said = true;
         (void)pool_sleep(r, retry_ms);
         retry_ms = retry_ms * 2 < RETRY_MAX_MS ? retry_ms * 2 : RETRY_MAX_MS;

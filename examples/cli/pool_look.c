@@ -35,6 +35,7 @@ typedef struct list_kind {
     const char *name, *key;
     unsigned options;
     const char *node; /* the query's name of --node */
+    bool pages;
     const char *titles;
     void (*row)(pool_table *t, const json_t *o);
 } list_kind;
@@ -50,13 +51,13 @@ static void tenant_row(pool_table *t, const json_t *o)
 }
 
 static const list_kind kinds[] = {
-    { "boxes", "nodes", 0, NULL, POOL_BOX_TITLES, pool_box_row },
-    { "hosts", "nodes", 0, NULL, POOL_HOST_TITLES, pool_host_row },
-    { "slots", "slots", POOL_STATE | POOL_MODEL | POOL_NODE, "node", POOL_SLOT_TITLES,
+    { "boxes", "nodes", 0, NULL, true, POOL_BOX_TITLES, pool_box_row },
+    { "hosts", "nodes", 0, NULL, true, POOL_HOST_TITLES, pool_host_row },
+    { "slots", "slots", POOL_STATE | POOL_MODEL | POOL_NODE, "node", true, POOL_SLOT_TITLES,
       pool_slot_row },
-    { "leases", "leases", POOL_STATE | POOL_NODE | POOL_TENANT, "host", POOL_LEASE_TITLES,
+    { "leases", "leases", POOL_STATE | POOL_NODE | POOL_TENANT, "host", true, POOL_LEASE_TITLES,
       pool_lease_row },
-    { "tenants", "tenants", 0, NULL, "tenant|+used|+quota", tenant_row },
+    { "tenants", "tenants", 0, NULL, false, "tenant|+used|+quota", tenant_row },
 };
 
 static const list_kind *find_kind(const char *name)
@@ -113,7 +114,7 @@ int pool_list(pool_call *r)
                            r->verb->usage);
     rc = filters(r, kind, path);
     if (!rc)
-        rc = pool_pages(r, path, kind->key, &document);
+        rc = pool_pages(r, path, kind->key, kind->pages, &document);
     if (rc)
         return rc;
     if (r->json) {
@@ -202,7 +203,7 @@ static int print_list_of(pool_call *r, const char *what, uint64_t node)
     json_t *document;
     int rc;
     snprintf(path, sizeof path, "/v1/%s?%s=%" PRIu64 "&", kind->name, kind->node, node);
-    rc = pool_pages(r, path, kind->key, &document);
+    rc = pool_pages(r, path, kind->key, true, &document);
     if (rc)
         return rc;
     if (json_array_size(json_object_get(document, kind->key))) {

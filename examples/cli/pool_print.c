@@ -16,8 +16,7 @@ static void node_state(pool_table *t, const json_t *o)
     pool_table_add(t, "%s", !connected ? "away" : draining ? "draining" : "connected");
 }
 
-/* Short texts of a list in one cell. */
-static void joined(pool_table *t, const json_t *list, const char *key)
+void pool_joined(pool_table *t, const json_t *list, const char *key)
 {
     char text[400] = "";
     size_t index, at = 0;
@@ -45,7 +44,7 @@ void pool_box_row(pool_table *t, const json_t *o)
     pool_row(t, o, "node name");
     node_state(t, o);
     pool_row(t, o, "slots free leased since");
-    joined(t, json_object_get(o, "addresses"), NULL);
+    pool_joined(t, json_object_get(o, "addresses"), NULL);
     pool_row(t, o, "program");
 }
 
@@ -61,8 +60,16 @@ void pool_slot_row(pool_table *t, const json_t *o)
 void pool_lease_row(pool_table *t, const json_t *o)
 {
     pool_row(t, o, "lease state host model");
-    joined(t, json_object_get(o, "slots"), "slot");
+    pool_joined(t, json_object_get(o, "slots"), "slot");
     pool_row(t, o, "tenant expires_at need key");
+}
+
+void pool_event_row(pool_table *t, const json_t *event)
+{
+    const json_t *slot = json_object_get(event, "slot");
+    pool_row(t, event, "event at type lease");
+    pool_table_json(t, json_is_string(slot) ? slot : json_object_get(event, "node"));
+    pool_row(t, event, "text");
 }
 
 bool pool_is_overview(const json_t *o)

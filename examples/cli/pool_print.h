@@ -9,11 +9,15 @@
 #define POOL_HOST_TITLES  "+node|name|!state|+slots|+free|+leased|since|program"
 #define POOL_SLOT_TITLES  "slot|model|!state|lease|reason|health|box|group|+epoch|serial"
 #define POOL_LEASE_TITLES "lease|!state|+host|model|slots|tenant|ends|need|key"
+#define POOL_EVENT_TITLES "+event|at|type|lease|where|text"
 
 void pool_box_row(pool_table *t, const json_t *o);
 void pool_host_row(pool_table *t, const json_t *o);
 void pool_slot_row(pool_table *t, const json_t *o);
 void pool_lease_row(pool_table *t, const json_t *o);
+void pool_event_row(pool_table *t, const json_t *event);
+/* Short texts of a list (key: of a member of each) in one cell. */
+void pool_joined(pool_table *t, const json_t *list, const char *key);
 
 bool pool_is_overview(const json_t *o);
 /* Counts, then a table of the models. */

@@ -7,6 +7,7 @@
 #endif
 #include "pool.h"
 #include "pool_print.h"
+#include "pool_rates.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -33,6 +34,7 @@ typedef struct view {
     json_t *pool, *leases, *events; /* of the last time that the manager answered; NULL: never */
     uint64_t next;                  /* events behind this one are new */
     char at[16];                    /* when that was */
+    pool_rates rates;
 } view;
 
 static void keep(json_t **into, json_t *value)
@@ -55,6 +57,13 @@ static int fetch_events(view *v)
     while (json_array_size(v->events) > EVENTS_MAX)
         json_array_remove(v->events, 0);
     return 0;
+}
+
+/* Rates are an extra: not everybody may see the metrics. */
+static void fetch_rates(view *v)
+{
+    if (pool_client_text(&v->r->client, "/metrics") == POOL_DONE)
+        pool_rates_read(&v->rates, v->r->client.text, pool_now_ms());
 }
 
 /* 0, or an exit status; v->r->trouble says why. */
@@ -85,6 +94,25 @@ static int fetch(view *v)
 
 /* ==== 2  The picture ========================================================================== */
 
+/* TLPs a second of all slots of a lease, as its host counts them. */
+static void rate_cell(pool_table *t, const view *v, const json_t *lease, bool from_device)
+{
+    double sum = -1;
+    size_t index;
+    json_t *slot;
+    json_array_foreach(json_object_get(lease, "slots"), index, slot)
+    {
+        double rate = pool_rate(&v->rates, pool_integer(lease, "host"),
+                                pool_integer(slot, "host_slot"), from_device);
+        if (rate >= 0)
+            sum = (sum < 0 ? 0 : sum) + rate;
+    }
+    if (sum < 0)
+        pool_table_add(t, "-");
+    else
+        pool_table_add(t, "%.0f", sum);
+}
+
 static void print_leases(const view *v, FILE *out, unsigned width, bool color, size_t most)
 {
     pool_table t;
@@ -92,11 +120,15 @@ static void print_leases(const view *v, FILE *out, unsigned width, bool color, s
     uint64_t total = pool_integer(json_object_get(v->pool, "leases"), "total");
     json_t *lease, *leases = json_object_get(v->leases, "leases");
     count = json_array_size(leases);
-    pool_table_begin(&t, POOL_LEASE_TITLES);
+    pool_table_begin(&t, "lease|!state|+host|model|slots|+to dev/s|+from dev/s|tenant|ends");
     json_array_foreach(leases, index, lease)
     {
         if (shown < most) {
-            pool_lease_row(&t, lease);
+            pool_row(&t, lease, "lease state host model");
+            pool_joined(&t, json_object_get(lease, "slots"), "slot");
+            rate_cell(&t, v, lease, false);
+            rate_cell(&t, v, lease, true);
+            pool_row(&t, lease, "tenant expires_at");
             shown++;
         }
     }
@@ -239,7 +271,11 @@ static void stop_and_go_on(void)
 static int loop(view *v)
 {
     bool keys = isatty(STDIN_FILENO), go = true;
-    uint64_t next = pool_now_ms();
+    uint64_t next = pool_now_ms() + EVERY_MS;
+    int rc = fetch(v);
+    if (rc) /* while there is nothing to show yet, the shell's screen is the place to say why */
+        return rc;
+    fetch_rates(v);
     v->r->quiet = true;
     enter_screen();
     (void)atexit(leave_screen);
@@ -251,7 +287,8 @@ static int loop(view *v)
             break;
         if (pool_now_ms() >= next) {
             next = pool_now_ms() + EVERY_MS;
-            (void)fetch(v);
+            if (!fetch(v))
+                fetch_rates(v);
         }
         go = draw(v) && wait_key(v->r, next, &keys);
     }
@@ -294,5 +331,6 @@ int pool_top(pool_call *r)
     json_decref(v.pool);
     json_decref(v.leases);
     json_decref(v.events);
+    pool_rates_free(&v.rates);
     return rc;
 }
