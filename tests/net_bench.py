@@ -28,7 +28,7 @@ def check(name, truth, *shown):
 def expected():
     """The rows of each part."""
     trips = {where: ["read %d B, %s, %s" % (n, where, p) for n in (64, 256)
-                     for p in ("p50", "p99", "p99.9")] for where in ("loopback", "veth")}
+                     for p in ("p50", "p99", "p99.9")] for where in ("loopback", "veth", "AF_XDP")}
     streams = ["write stream %d B%s" % (n, how) for n in (256, 512) for how in ("", ", lossless")]
     streams += ["read stream %d B, %d tags" % (n, tags) for n in (256, 512)
                 for tags in (32, 140, 256)]
@@ -47,6 +47,8 @@ def expected():
            for w in (16, 64, 256)],
         "round-trip": trips["loopback"],
         "round-trip-veth": trips["veth"],
+        "round-trip-xdp": trips["AF_XDP"],
+        "frames": ["frames a second, AF_XDP beside UDP"],
         "streams": ["plain stream, messages"]
         + ["%s beside %s" % (name, floor) for name in streams
            for floor in ("messages", "segments")]

@@ -503,6 +503,16 @@ static void carry_port(loading *l, uint32_t to, const corei_tables *old, uint32_
     carry_unit(t, t->pool->limits.slots + to, old, old->pool->limits.slots + from);
 }
 
+/* A node that is given more slots has a total that its old tables do not have yet. */
+static bool had(const corei_tables *old, uint32_t from, uint32_t i)
+{
+    const core_node *was = &old->node[from];
+    uint32_t at = was->first + i;
+    if (was->role == DXPU_CONTROL_ROLE_BOX)
+        return at < old->pool->slots && old->slot[at].node == from;
+    return at < old->ports && old->port[at].node == from;
+}
+
 static void carry_node(loading *l, uint32_t to, corei_tables *old, uint32_t from)
 {
     corei_tables *t = &l->t;
@@ -521,7 +531,7 @@ static void carry_node(loading *l, uint32_t to, corei_tables *old, uint32_t from
     t->node_more[to] = old->node_more[from];
     old->node_more[from].told = NULL;
     old->node_more[from].got = NULL;
-    for (uint32_t i = 0; i < n->total && i < was->total; i++)
+    for (uint32_t i = 0; i < n->total && i < was->total && had(old, from, i); i++)
         if (box)
             carry_slot(l, n->first + i, old, was->first + i);
         else
