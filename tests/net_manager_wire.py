@@ -78,7 +78,7 @@ def same_number_after_a_restart_of_the_manager():
 
 
 @case
-def hello_comes_first_and_once():
+def hello_comes_first_and_once():  # M-70
     with lab.Lab() as l:
         m = Manager(l)
         with Fake(m, greet=False) as f:
@@ -102,7 +102,7 @@ def hello_comes_first_and_once():
 
 
 @case
-def three_heartbeats_missing_end_a_connection():
+def three_heartbeats_missing_end_a_connection():  # M-71
     with lab.Lab() as l:
         m = Manager(l, *FAST)
         with Fake(m) as silent, Fake(m) as control:
@@ -123,7 +123,7 @@ def three_heartbeats_missing_end_a_connection():
 
 
 @case
-def an_identity_is_one_proxy():
+def an_identity_is_one_proxy():  # M-72
     with lab.Lab() as l:
         m = Manager(l)
         with Fake(m) as first:
@@ -230,7 +230,7 @@ def too_many_alarms_are_not_events():
 
 
 @case
-def an_order_without_an_answer_ends_a_connection():
+def an_order_without_an_answer_ends_a_connection():  # M-71
     with lab.Lab() as l:
         m = Manager(l, *FAST)
         with Fake(m) as f, Fake(m) as control:

@@ -385,7 +385,7 @@ static const char DOUBLE[] =
     "another running proxy has this identity; if its identity file was copied here, remove the "
     "copy, and a new one is made";
 
-/* May this connection speak for the identity?  An older one of the same proxy goes. */
+/* M-72: may this connection speak for the identity?  An older one of the same proxy goes. */
 static bool make_way(proxy *p, const dxpu_control_register *r)
 {
     wire *w = p->owner;
@@ -497,7 +497,7 @@ static bool handle_registered(proxy *p, const dxpu_control *m)
 /* Act on a message; false when the connection must end. */
 static bool handle(proxy *p, const dxpu_control *m)
 {
-    unsigned code = DXPU_CONTROL_CODE_ORDER; /* M-11; and before register there is nothing to say */
+    unsigned code = DXPU_CONTROL_CODE_ORDER; /* M-11, M-70 */
     if (p->greeted && m->type == DXPU_CONTROL_REGISTER)
         return do_register(p, m);
     if (p->node && m->type != DXPU_CONTROL_HELLO)
@@ -726,7 +726,7 @@ static bool order_overdue(const proxy *p, uint64_t now, uint64_t late)
     return p->ask && now > p->ask_sent_ms + most_ms;
 }
 
-/* late: this program was held up so long; what it has not read yet is nobody's silence. */
+/* M-71.  late: this program was held up so long; what it has not read yet is nobody's silence. */
 static void look_at(proxy *p, uint64_t now, uint64_t late)
 {
     wire *w = p->owner;
