@@ -11,7 +11,7 @@ import random
 import re
 import signal
 import socket
-import subprocess
+import struct
 import sys
 import threading
 import time
@@ -19,7 +19,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
 from cases import case, check, main  # noqa: E402
-from pool import BOX, HOST, Fake, Manager, Robots, until  # noqa: E402
+from pool import ASK, BOX, HOST, STATUS, Fake, Manager, Robots, message, until  # noqa: E402
 import lab  # noqa: E402
 import openapi  # noqa: E402
 
@@ -782,7 +782,9 @@ def places_for_streams_and_waits_are_bounded():
             good(201, m, "POST", "/v1/leases", lease(at, key="two"))
             waits.pop().close()
             until(lambda: gauge(m, "dxpu_http_waiting") == 31, "who hangs up, waits no more")
+            check(m.process.stop() == 0, "it stops while they wait", m.process.errors())
             for s in waits:
+                check(s.recv(1) == b"")
                 s.close()
 
 
@@ -989,6 +991,41 @@ def metrics_are_well_formed_and_true():
                 ('dxpu_http_requests_total{method="GET",route="/v1/nodes/{node}",status="404"}',
                  1)):
             check(seen.get(key) == value, key, seen.get(key))
+
+
+def traffic(slot, count):
+    return struct.pack(">H58xIQQQ80x", slot, 2, count, count + 1, count + 2)
+
+
+@case
+def metrics_have_the_slots_counters():
+    with lab.Lab() as l:
+        m = Manager(l, "--status-ms", 100)
+        with Fake(m, slots=3) as f:
+            node = f.register()[0]
+            if hasattr(f, "secretive"):
+                f.secretive = False
+            check(b"dxpu_slot_tlps_total{" not in good(200, m, "GET", "/metrics"))
+
+            def asked():
+                f.lives()
+                return [number for kind, number, _ in f.later if kind == ASK]
+            number = until(asked, "it asks")[0]
+            f.send(message(STATUS, struct.pack(">BxxxIHHHH", BOX, node, 3, 1, 3, 168) +
+                           traffic(1, 10) + traffic(2, 20) + traffic(9, 30), number))
+            check(f.lives())
+            text = good(200, m, "GET", "/metrics").decode()
+            at = 'node="%d",slot="%%d"' % node
+            for line in ('tlps_total{%s,direction="to_device"} 10' % (at % 1),
+                         'tlps_total{%s,direction="from_device"} 21' % (at % 2),
+                         'tlps_dropped_total{%s} 22' % (at % 2),
+                         'incarnations_total{%s} 2' % (at % 1),
+                         'tlps_dropped_total{%s} 0' % (at % 3)):
+                check("dxpu_slot_" + line + "\n" in text, line, text)
+            check('slot="9"' not in text, "a slot that there is not")
+        until(lambda: not good(200, m, "GET", "/v1/nodes/%d" % node)["connected"], "gone")
+        good(200, m, "DELETE", "/v1/nodes/%d" % node)
+        check(b"dxpu_slot_tlps_total{" not in good(200, m, "GET", "/metrics"))
 
 
 if __name__ == "__main__":
