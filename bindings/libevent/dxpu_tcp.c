@@ -25,6 +25,7 @@ struct dxpu_tcp_conn {
     dxpu_tcp_settings set;
     dxpu_tcp_callbacks cb;
     void *context;
+    void (*drained)(void *context, dxpu_tcp_conn *c);
     struct bufferevent *bev;
     struct event *greeting;
     uint64_t touched_ns;
@@ -40,6 +41,7 @@ struct dxpu_tcp_listener {
     dxpu_tcp_settings set;
     dxpu_tcp_callbacks cb;
     dxpu_udp_address local;
+    void (*drained)(void *context, dxpu_tcp_conn *c);
     dxpu_tcp_conn *conns;
     unsigned count;
     uint64_t accepted, displaced;
@@ -176,8 +178,12 @@ static void on_write(struct bufferevent *bev, void *user)
 {
     dxpu_tcp_conn *c = user;
     (void)bev;
+    c->busy++;
     if (c->finishing)
         half_close(c);
+    else if (c->drained && c->context)
+        c->drained(c->context, c);
+    leave(c, NULL);
 }
 
 /* The peer says no more, and may still listen. */
@@ -291,6 +297,11 @@ bool dxpu_tcp_send(dxpu_tcp_conn *c, const void *data, size_t bytes)
     return true;
 }
 
+size_t dxpu_tcp_unsent(const dxpu_tcp_conn *c)
+{
+    return c->over ? 0 : evbuffer_get_length(bufferevent_get_output(c->bev));
+}
+
 void dxpu_tcp_touch(dxpu_tcp_conn *c)
 {
     if (!c->greeted)
@@ -342,6 +353,7 @@ static void on_accept(struct evconnlistener *listen, evutil_socket_t fd, struct 
     if (!c)
         return;
     c->listener = l;
+    c->drained = l->drained;
     c->next = l->conns;
     c->link = &l->conns;
     if (c->next)
@@ -382,7 +394,7 @@ static const char *listen_at(dxpu_tcp_listener *l, const dxpu_udp_address *local
     if (local->u.any.sa_family == AF_INET6)
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
     l->local.len = sizeof l->local.u;
-    if (bind(fd, &local->u.any, local->len) || listen(fd, 64) ||
+    if (bind(fd, &local->u.any, local->len) || listen(fd, SOMAXCONN) ||
         getsockname(fd, &l->local.u.any, &l->local.len)) {
         int saved = errno;
         (void)close(fd);
@@ -449,4 +461,9 @@ uint64_t dxpu_tcp_accepted(const dxpu_tcp_listener *l)
 uint64_t dxpu_tcp_displaced(const dxpu_tcp_listener *l)
 {
     return l->displaced;
+}
+
+void dxpu_tcp_on_drained(dxpu_tcp_listener *l, void (*drained)(void *context, dxpu_tcp_conn *c))
+{
+    l->drained = drained;
 }

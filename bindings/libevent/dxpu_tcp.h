@@ -64,6 +64,9 @@ const dxpu_udp_address *dxpu_tcp_local(const dxpu_tcp_listener *l);
    the longest silent one goes, those that never greeted first. */
 uint64_t dxpu_tcp_accepted(const dxpu_tcp_listener *l);
 uint64_t dxpu_tcp_displaced(const dxpu_tcp_listener *l);
+/* For whoever has much to send: told, of connections accepted from now on, whenever the kernel has
+   taken all that was sent. */
+void dxpu_tcp_on_drained(dxpu_tcp_listener *l, void (*drained)(void *context, dxpu_tcp_conn *c));
 
 /* ==== 4  Connections ========================================================================== */
 
@@ -76,6 +79,8 @@ dxpu_tcp_conn *dxpu_tcp_connect(struct event_base *base, const dxpu_udp_address 
 bool dxpu_tcp_here(const dxpu_tcp_conn *c, dxpu_udp_address *out);
 /* Send; false when the connection is over or has just been closed for want of room. */
 bool dxpu_tcp_send(dxpu_tcp_conn *c, const void *data, size_t bytes);
+/* Bytes that wait to be sent. */
+size_t dxpu_tcp_unsent(const dxpu_tcp_conn *c);
 /* The peer said something sensible: it greeted, and is not the longest silent one. */
 void dxpu_tcp_touch(dxpu_tcp_conn *c);
 /* Take no more; close when all is sent and the peer has closed too, or after stall_ms. */
