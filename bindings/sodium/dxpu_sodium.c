@@ -132,8 +132,20 @@ static dxpu_sodium_session *session_free(dxpu_sodium *s)
     return NULL;
 }
 
-/* End those whose open never came; the oldest of the rest when they are too many. */
-static void pending_prune(dxpu_sodium *s, uint64_t now_ns)
+/* End those whose open never came. */
+static void pending_expire(dxpu_sodium *s, uint64_t now_ns)
+{
+    for (unsigned i = 0; i < s->cfg.sessions; i++) {
+        dxpu_sodium_session *x = &s->session[i];
+        if (x->state != DXPU_SODIUM_PENDING || now_ns - x->born_ns < s->cfg.pending_ns)
+            continue;
+        s->count.expired++;
+        session_wipe(x);
+    }
+}
+
+/* The oldest goes when there are too many for one more. */
+static void pending_make_room(dxpu_sodium *s)
 {
     dxpu_sodium_session *oldest = NULL;
     unsigned pending = 0;
@@ -141,11 +153,6 @@ static void pending_prune(dxpu_sodium *s, uint64_t now_ns)
         dxpu_sodium_session *x = &s->session[i];
         if (x->state != DXPU_SODIUM_PENDING)
             continue;
-        if (now_ns - x->born_ns >= s->cfg.pending_ns) {
-            s->count.expired++;
-            session_wipe(x);
-            continue;
-        }
         pending++;
         if (!oldest || x->born_ns < oldest->born_ns)
             oldest = x;
@@ -497,7 +504,8 @@ static uint8_t decide(dxpu_sodium *s, uint64_t now_ns, const dxpu_noise *n, dxpu
     if (reason != DXPU_REASON_NONE)
         return reason;
     forget_earlier(s, key, r->channel);
-    pending_prune(s, now_ns);
+    pending_expire(s, now_ns);
+    pending_make_room(s);
     if (!channel || !session_free(s))
         return DXPU_REASON_BUSY;
     *x = session_free(s);
@@ -617,7 +625,12 @@ static int frame_read(dxpu_bytes datagram, dxpu_bytes *body)
     if (f.body.len < HEAD_BYTES)
         return DXPU_E_SHORT;
     *body = f.body;
-    return f.body.ptr[HEAD_SECURITY] == SECURITY_VERSION ? DXPU_OK : DXPU_E_VERSION;
+    if (f.body.ptr[HEAD_SECURITY] != SECURITY_VERSION)
+        return DXPU_E_VERSION;
+    bool first = f.body.ptr[HEAD_TYPE] == TYPE_INITIATION;
+    if (!first && get(f.body.ptr + HEAD_VERSION_MIN, 2) != 0)
+        return DXPU_E_RSVD;
+    return f.channel == (first ? 0 : get(f.body.ptr + HEAD_CHANNEL, 4)) ? DXPU_OK : DXPU_E_CHANNEL;
 }
 
 int dxpu_sodium_ingest(dxpu_sodium *s, uint64_t now_ns, dxpu_bytes datagram, dxpu_bytes from,
@@ -710,8 +723,10 @@ static bool reads_open(dxpu_sodium_session *x, dxpu_bytes datagram, dxpu_offer *
            offer_asked(x, offer);
 }
 
-dxpu_sodium_session *dxpu_sodium_opener(dxpu_sodium *s, dxpu_bytes datagram, dxpu_offer *offer)
+dxpu_sodium_session *dxpu_sodium_opener(dxpu_sodium *s, uint64_t now_ns, dxpu_bytes datagram,
+                                        dxpu_offer *offer)
 {
+    pending_expire(s, now_ns);
     for (unsigned i = 0; i < s->cfg.sessions; i++) {
         dxpu_sodium_session *x = &s->session[i];
         bool waits = x->state == DXPU_SODIUM_PENDING ||

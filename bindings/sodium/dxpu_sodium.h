@@ -67,7 +67,7 @@ const char *dxpu_sodium_fingerprint(const uint8_t key[DXPU_NOISE_KEY_BYTES],
     X(AES_256_GCM, 0x0004, 16, "aes-256-gcm")                                                      \
     X(CHACHA20_POLY1305, 0x0002, 16, "chacha20-poly1305")
 #define DXPU_SODIUM_ENUM(name, bit, tag, text) DXPU_SUITE_##name = (bit),
-enum { DXPU_SODIUM_SUITES(DXPU_SODIUM_ENUM) DXPU_SUITE_SODIUM_END };
+enum { DXPU_SODIUM_SUITES(DXPU_SODIUM_ENUM) };
 #undef DXPU_SODIUM_ENUM
 
 /* Those that this library and this processor do: the AES ones only in hardware. */
@@ -175,7 +175,8 @@ void *dxpu_sodium_user(const dxpu_sodium_session *x);
    offers (S-32); it is the caller's from now on.  The frame is not altered: give it to
    dxpu_channel_accept() of a channel with this session's suite, or again, when the session has a
    channel already, to dxpu_channel_ingest().  NULL, counted, for nobody's.  O(pending). */
-dxpu_sodium_session *dxpu_sodium_opener(dxpu_sodium *s, dxpu_bytes datagram, dxpu_offer *offer);
+dxpu_sodium_session *dxpu_sodium_opener(dxpu_sodium *s, uint64_t now_ns, dxpu_bytes datagram,
+                                        dxpu_offer *offer);
 /* The channel is up: no open is looked for any more. */
 void dxpu_sodium_settle(dxpu_sodium_session *x);
 /* Begin a new key phase when it is time, forget an old one: after frames were taken and sent, and
@@ -221,7 +222,7 @@ void dxpu_sodium_enrol_wipe(dxpu_sodium_enrol *e);
     X(cookies_sent, "initiations answered with a cookie: the address was not proven")              \
     X(keyed, "sessions keyed as initiator")                                                        \
     X(refused, "initiations refused with a reason")                                                \
-    X(malformed, "handshake frames damaged, short, or of an unknown type or version")              \
+    X(malformed, "handshake frames damaged, short, or of an unknown type, version or channel")     \
     X(bad_mac, "initiations from somebody who does not know our public key")                       \
     X(forged, "handshake messages that are not authentic")                                         \
     X(stranger, "initiations by a public key that is not known here")                              \

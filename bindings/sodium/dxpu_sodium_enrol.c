@@ -95,6 +95,10 @@ int dxpu_sodium_enrol_ingest(dxpu_sodium_enrol *e, dxpu_bytes datagram)
     unsigned type = f.body.ptr[HEAD_TYPE];
     if (f.body.ptr[HEAD_SECURITY] != SECURITY_VERSION)
         return DXPU_E_VERSION;
+    for (unsigned i = HEAD_SECURITY + 1; i < HEAD_BYTES; i++) {
+        if (f.body.ptr[i])
+            return DXPU_E_RSVD;
+    }
     if (type < TYPE_FIRST || type > TYPE_LAST)
         return DXPU_E_KIND;
     if (type == e->heard)
