@@ -531,6 +531,71 @@ static void test_s12_requests_out_of_range(void **state)
     world_free(&w);
 }
 
+/* An initiation by hand, its payload as given, with a cookie: what the box makes of it. */
+static int asked_by_hand(world *w, const uint8_t *ask, size_t ask_bytes, const uint8_t head[HEAD])
+{
+    uint8_t prologue[24], cookie[16], key[KEY], input[10 + KEY];
+    packet p;
+    size_t bytes = 0;
+    dxpu_noise n;
+    begin(w);
+    packet honest = initiate(w);
+    fetch_cookie(w, &honest, cookie);
+    dxpu_sodium_end(w->x[0]);
+    memcpy(prologue, "dxpu handshake 1", 16);
+    memcpy(prologue + 16, head, HEAD);
+    assert_int_equal(dxpu_noise_start(&n, DXPU_NOISE_IK, true, w->key[0], w->key[1]->public_key,
+                                      (dxpu_bytes){ prologue, sizeof prologue }),
+                     DXPU_OK);
+    memset(&p, 0, sizeof p);
+    uint8_t *body = p.bytes + BASE;
+    memcpy(body, head, HEAD);
+    assert_int_equal(
+        dxpu_noise_write(&n, (dxpu_bytes){ ask, ask_bytes }, body + HEAD, 1000, &bytes), DXPU_OK);
+    bytes += HEAD;
+    memcpy(input, "dxpu mac 1", 10);
+    memcpy(input + 10, w->key[1]->public_key, KEY);
+    crypto_generichash(key, sizeof key, input, sizeof input, NULL, 0);
+    crypto_generichash(body + bytes, MAC, body, bytes, key, sizeof key);
+    crypto_generichash(body + bytes + MAC, MAC, body, bytes + MAC, cookie, sizeof cookie);
+    p = cut(&p, bytes + 2 * MAC);
+    int rc = take(w, 1, &p);
+    assert_int_equal(p.len != 0, rc == DXPU_OK);
+    return rc;
+}
+
+static void test_s12_initiations_out_of_range(void **state)
+{
+    static const struct {
+        unsigned at; /* in the payload, or 1000 + in the head */
+        uint8_t value;
+        int rc;
+    } rows[] = { { 100, 1, DXPU_OK },       { 15, 0, DXPU_E_OFFER },   /* control; epoch 0 */
+                 { 33, 3, DXPU_E_OFFER },   { 33, 1, DXPU_E_OFFER },   /* the CRC suite */
+                 { 34, 1, DXPU_OK },        { 1002, 0, DXPU_E_OFFER }, /* kept; versions */
+                 { 1002, 2, DXPU_E_OFFER }, { 1003, 9, DXPU_OK },
+                 { 1006, 0, DXPU_E_OFFER }, { 1000, TYPE_INITIATION, DXPU_OK } };
+    world w;
+    (void)state;
+    world_init(&w);
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        uint8_t ask[200] = { 0 }, head[HEAD] = { TYPE_INITIATION, 1, 1, 1, 0, 0, 0x10, 0 };
+        ask[7] = (uint8_t)(i + 1); /* timestamp */
+        ask[15] = 7;
+        ask[33] = 2;
+        if (rows[i].at >= 1000)
+            head[rows[i].at - 1000] = rows[i].value;
+        else
+            ask[rows[i].at] = rows[i].value;
+        size_t len = rows[i].at == 100 ? sizeof ask : 36; /* more is what later versions add */
+        if (asked_by_hand(&w, ask, len, head) != rows[i].rc)
+            fail_msg("row %u", i);
+    }
+    assert_int_equal(w.welcomes, 4);
+    assert_int_equal(dxpu_sodium_count(w.end[1])->malformed, 6);
+    world_free(&w);
+}
+
 static void test_s16_strangers_get_no_answer(void **state)
 {
     world w;
@@ -1272,8 +1337,11 @@ static void test_s13_lost_answers(void **state)
     w.cfg[1].pending = 1;
     world_create(&w);
     begin(&w);
+    packet before = initiate(&w);
     for (unsigned i = 0; i < 5; i++) {
         packet p = proven_initiation(&w);
+        assert_memory_not_equal(p.bytes + BASE + HEAD, before.bytes + BASE + HEAD, KEY);
+        before = p;
         assert_int_equal(take(&w, 1, &p), DXPU_OK);
         assert_int_equal(type_of(&p), TYPE_RESPONSE);
         if (i == 4)
@@ -1619,6 +1687,7 @@ int main(void)
         cmocka_unit_test(test_s15_answer_must_be_what_was_offered),
         cmocka_unit_test(test_s15_refused_with_a_reason),
         cmocka_unit_test(test_s12_requests_out_of_range),
+        cmocka_unit_test(test_s12_initiations_out_of_range),
         cmocka_unit_test(test_s16_strangers_get_no_answer),
         cmocka_unit_test(test_s17_address_is_proven_first),
         cmocka_unit_test(test_s17_cookies_grow_old),

@@ -427,7 +427,7 @@ static int on_response(dxpu_sodium *s, uint64_t now_ns, dxpu_bytes body,
 
 /* ==== Responder =============================================================================== */
 
-/* An address that is not proven costs three hashes and a cipher, and leaves nothing here (S-17). */
+/* An address that is not proven costs a few hashes and a cipher, and leaves nothing here (S-17). */
 static int send_cookie(dxpu_sodium *s, dxpu_bytes body, dxpu_bytes from, uint8_t *answer,
                        size_t *bytes)
 {

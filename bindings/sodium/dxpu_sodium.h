@@ -41,8 +41,8 @@ enum {
    memory; free it with dxpu_sodium_key_free().  NULL on failure, and *why says what (static text,
    errno is set). */
 dxpu_noise_pair *dxpu_sodium_key_create(const char *file, const char **why);
-/* Read one.  The file must be regular and no symbolic link, the user's own (or root's), and readable
-   and writable by nobody else.  As above. */
+/* Read one.  The file must be regular and no symbolic link, the user's own (or root's), and closed
+   to everybody else.  As above. */
 dxpu_noise_pair *dxpu_sodium_key_load(const char *file, const char **why);
 /* A new identity without a file; NULL when there is no memory. */
 dxpu_noise_pair *dxpu_sodium_key_new(void);
@@ -191,8 +191,9 @@ void dxpu_sodium_end(dxpu_sodium_session *x);
 
 enum { DXPU_SODIUM_NAME_BYTES = 32 };
 
-/* How two proxies learn each other's public keys (Noise XX).  Whoever is between them could have put
-   in his own: people compare the fingerprints before either key is used (S-50). */
+/* How two proxies learn each other's public keys (Noise XX).  Whoever is between them could have
+   put in his own: people compare the fingerprints before either key is used (S-50).  It holds a
+   secret: keep it in locked memory. */
 typedef struct dxpu_sodium_enrol {
     dxpu_noise noise;
     char name[DXPU_SODIUM_NAME_BYTES + 1], peer_name[DXPU_SODIUM_NAME_BYTES + 1];
@@ -203,7 +204,8 @@ typedef struct dxpu_sodium_enrol {
     bool done;
 } dxpu_sodium_enrol;
 
-/* Begin; name is told to the peer, at most DXPU_SODIUM_NAME_BYTES of 0x20..0x7e.  DXPU_OK, E_ARG. */
+/* Begin; name is told to the peer, at most DXPU_SODIUM_NAME_BYTES of 0x20..0x7e.  DXPU_OK or
+   E_ARG. */
 int dxpu_sodium_enrol_begin(dxpu_sodium_enrol *e, const dxpu_noise_pair *own, bool initiator,
                             const char *name);
 /* Our message, the same until the peer's next one has come: repeat it.  Its bytes; 0: none yet. */
