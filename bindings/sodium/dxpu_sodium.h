@@ -180,7 +180,8 @@ dxpu_sodium_session *dxpu_sodium_opener(dxpu_sodium *s, uint64_t now_ns, dxpu_by
 /* The channel is up: no open is looked for any more. */
 void dxpu_sodium_settle(dxpu_sodium_session *x);
 /* Begin a new key phase when it is time, forget an old one: after frames were taken and sent, and
-   when dxpu_sodium_next_ns() has come.  O(paths). */
+   when dxpu_sodium_next_ns() has come.  Without it a key is used up in the end (S-43), and the
+   channel fails.  O(paths). */
 void dxpu_sodium_work(dxpu_sodium_session *x, dxpu_channel *ch, uint64_t now_ns);
 /* When dxpu_sodium_work() has something to do; 0 at once, DXPU_NEVER nothing. */
 uint64_t dxpu_sodium_next_ns(const dxpu_sodium_session *x);

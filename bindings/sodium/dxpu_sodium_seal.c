@@ -44,6 +44,9 @@ static void expand_gcm(seal_key *k, const uint8_t secret[32])
 
 SEAL_PLAIN(chacha20poly1305_ietf)
 #ifdef crypto_aead_aegis128l_KEYBYTES /* libsodium 1.0.19 and later */
+#if crypto_aead_aegis128l_ABYTES != 32 || crypto_aead_aegis256_ABYTES != 32
+#error "this libsodium has AEGIS with other tags than S-40; use a release, 1.0.19 or later"
+#endif
 #define SEAL_AEGIS 1
 SEAL_PLAIN(aegis128l)
 SEAL_PLAIN(aegis256)
