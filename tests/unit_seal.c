@@ -274,6 +274,24 @@ static void test_s43_a_key_is_used_up(void **state)
     assert_false(seal_seal(&from, 0, 2, head, out, TEXT)); /* a phase that is not ours now */
 }
 
+/* The same number again would seal two frames with one key stream. */
+static void test_s42_no_number_twice(void **state)
+{
+    uint8_t out[MAX];
+    seal from, to;
+    dxpu_bytes head = { header, HEADER };
+    (void)state;
+    begin_pair(&from, &to);
+    put_text(&from, 5, out);
+    assert_false(seal_seal(&from, 0, 5, head, out, TEXT));
+    assert_false(seal_seal(&from, 0, 4, head, out, TEXT));
+    assert_false(seal_seal(&from, 0, UINT64_MAX, head, out, TEXT));
+    put_text(&from, 6, out);
+    put_text(&from, UINT64_MAX - 1, out);
+    seal_next_phase(&from);
+    put_text(&from, 0, out); /* another key */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -284,6 +302,7 @@ int main(void)
         cmocka_unit_test(test_s45_before_key_and_after),
         cmocka_unit_test(test_s45_only_an_authentic_frame_moves),
         cmocka_unit_test(test_s20_old_phase_is_gone),
+        cmocka_unit_test(test_s42_no_number_twice),
         cmocka_unit_test(test_s43_a_key_is_used_up),
     };
     if (dxpu_sodium_init() != DXPU_OK)

@@ -165,7 +165,8 @@ const uint8_t *dxpu_sodium_peer_key(const dxpu_sodium_session *x); /* the other'
 /* For dxpu_channel_config.local_id, and what the peer's is; 0 before it is keyed. */
 uint32_t dxpu_sodium_local_id(const dxpu_sodium_session *x);
 uint32_t dxpu_sodium_remote_id(const dxpu_sodium_session *x);
-/* For dxpu_channel_config.suite, with the session as suite_user.  NULL before it is keyed. */
+/* For dxpu_channel_config.suite, with the session as suite_user.  NULL before it is keyed.
+   A session is for one channel: it seals no packet number twice. */
 const dxpu_suite *dxpu_sodium_suite(const dxpu_sodium_session *x);
 /* The caller's own pointer. */
 void dxpu_sodium_set_user(dxpu_sodium_session *x, void *user);
@@ -236,7 +237,7 @@ void dxpu_sodium_enrol_wipe(dxpu_sodium_enrol *e);
     X(opens_unknown, "sealed opens that no session can read, or that offer what was not asked")    \
     X(rekeys, "key phases begun here")                                                             \
     X(rekeys_seen, "key phases begun by peers")                                                    \
-    X(unsealed, "frames refused by seal: a used up key, or a peer not proven")
+    X(unsealed, "frames refused by seal: a key used up, a packet number used before")
 #define DXPU_SODIUM_FIELD(name, text) uint64_t name;
 typedef struct dxpu_sodium_counters {
     DXPU_SODIUM_COUNTERS(DXPU_SODIUM_FIELD)

@@ -199,6 +199,9 @@ bool seal_seal(seal *s, uint8_t key_phase, uint64_t nonce, dxpu_bytes header, ui
     uint64_t bytes = header.len + body_bytes + s->aead->tag_bytes;
     if (key_phase != (s->tx.phase & 3) || bytes > SEAL_BYTES_MAX - s->tx.bytes)
         return false;
+    if (nonce < s->tx.next || nonce == UINT64_MAX)
+        return false; /* a second channel with these keys would lay them bare (S-42) */
+    s->tx.next = nonce + 1;
     s->tx.bytes += bytes;
     make_nonce(s, nonce, n);
     s->aead->encrypt(&s->tx.key, n, header, body, body_bytes);
@@ -240,6 +243,7 @@ uint8_t seal_next_phase(seal *s)
 {
     s->tx.phase++;
     s->tx.bytes = 0;
+    s->tx.next = 0;
     derive(s->tx.secret, "next", s->tx.phase, s->tx.secret);
     make_key(s->aead, s->tx.secret, s->tx.phase, &s->tx.key);
     return (uint8_t)(s->tx.phase & 3);

@@ -26,6 +26,7 @@ typedef struct seal_sender {
     uint8_t secret[SEAL_SECRET_BYTES]; /* of this phase; the next one's comes from it */
     seal_key key;
     uint64_t phase, bytes;
+    uint64_t next; /* packet number, at least */
 } seal_sender;
 
 /* What is received: the key before, the key, and the key after, which the peer may begin with. */
