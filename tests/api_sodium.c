@@ -1470,7 +1470,10 @@ static void test_s2_s51_enrolment_forged(void **state)
             int rc = dxpu_sodium_enrol_ingest(&to->e, (dxpu_bytes){ bad, (size_t)n });
             assert_int_not_equal(rc, DXPU_OK);
         }
-        assert_int_equal(dxpu_sodium_enrol_ingest(&to->e, (dxpu_bytes){ out, (size_t)n }), DXPU_OK);
+        dxpu_bytes true_one = { out, (size_t)n };
+        assert_int_equal(dxpu_sodium_enrol_ingest(&from->e, true_one), DXPU_E_STATE); /* its own */
+        assert_int_equal(dxpu_sodium_enrol_ingest(&to->e, true_one), DXPU_OK);
+        assert_int_equal(dxpu_sodium_enrol_ingest(&to->e, true_one), DXPU_E_REPLAY);
     }
     enrol_end(&a);
     enrol_end(&b);
@@ -1558,6 +1561,8 @@ static void test_s60_key_files(void **state)
     assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
     assert_false(loads(in_folder("pipe"))); /* and does not wait for a writer */
     assert_false(loads(folder));
+    assert_null(dxpu_sodium_key_load(folder, &why));
+    assert_non_null(strstr(why, "regular"));
     assert_true(loads(file)); /* control */
     FILE *f = fopen(file, "r");
     size_t len = fread(text, 1, sizeof text, f);
