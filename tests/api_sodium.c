@@ -12,9 +12,11 @@
 #include "dxpu_sodium.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -694,6 +696,23 @@ static void test_s18_cookies_at_the_initiator(void **state)
     world_free(&w);
 }
 
+/* The initiator leaves a cookie of 120 s; what it sends then is answered by another. */
+static void test_s18_an_old_cookie_is_not_used(void **state)
+{
+    (void)state;
+    for (unsigned old = 0; old < 2; old++) {
+        static const uint8_t none[MAC];
+        world w;
+        world_init(&w);
+        begin(&w);
+        proven_initiation(&w);
+        w.now_ns += 120 * SECOND - !old;
+        packet p = initiate(&w);
+        assert_int_equal(memcmp(p.bytes + BASE + 156, none, MAC) == 0, old);
+        world_free(&w);
+    }
+}
+
 /* A flood of good initiations from addresses that are none: no Diffie-Hellman (nobody is looked
    for), no session, no answer longer than what it answers; and who is honest gets through. */
 static void test_s17_s19_flood(void **state)
@@ -1369,6 +1388,64 @@ static void test_s20_ended_sessions(void **state)
     line_free(l);
 }
 
+/* No room at the box, or no channel for it: the host is told. */
+static void test_s15_no_room(void **state)
+{
+    (void)state;
+    for (unsigned why = 0; why < 3; why++) {
+        line *l = line_new();
+        l->w.cfg[1].sessions = why == 1 ? 1 : 2;
+        line_up(l); /* one is taken for good */
+        l->w.next_id = why == 2 ? 0 : 0x3000;
+        l->w.ask.channel++;
+        begin(&l->w);
+        packet p = proven_initiation(&l->w);
+        assert_int_equal(take(&l->w, 1, &p), DXPU_OK);
+        assert_int_equal(take(&l->w, 0, &p), DXPU_OK);
+        if (why == 0) {
+            assert_int_equal(dxpu_sodium_state(l->w.x[0]), DXPU_SODIUM_KEYED);
+        } else {
+            assert_int_equal(dxpu_sodium_state(l->w.x[0]), DXPU_SODIUM_REFUSED);
+            assert_int_equal(dxpu_sodium_reason(l->w.x[0]), DXPU_REASON_BUSY);
+        }
+        line_free(l);
+    }
+}
+
+static void test_what_a_caller_may_not(void **state)
+{
+    uint8_t out[FRAME];
+    size_t bytes;
+    dxpu_sodium_session *x;
+    world w;
+    (void)state;
+    world_init(&w);
+    begin(&w);
+    assert_int_equal(dxpu_sodium_initiate(w.x[0], w.now_ns, w.wall_ns, out, FRAME - 1),
+                     DXPU_E_ROOM);
+    packet p = initiate(&w);
+    dxpu_bytes datagram = { p.bytes, p.len }, far = { p.bytes, DXPU_SODIUM_FROM_BYTES + 1 };
+    assert_int_equal(
+        dxpu_sodium_ingest(w.end[1], w.now_ns, datagram, host_at, out, FRAME - 1, &bytes, &x),
+        DXPU_E_ROOM);
+    assert_int_equal(dxpu_sodium_ingest(w.end[1], w.now_ns, datagram, far, out, FRAME, &bytes, &x),
+                     DXPU_E_ROOM);
+    assert_int_equal(
+        dxpu_sodium_ingest(w.end[1], w.now_ns, datagram, host_at, out, FRAME, &bytes, &x), DXPU_OK);
+    dxpu_sodium_end(w.x[0]);
+    shake(&w);
+    assert_int_equal(dxpu_sodium_initiate(w.x[0], w.now_ns, w.wall_ns, out, FRAME), DXPU_E_STATE);
+    assert_int_equal(dxpu_sodium_asked(w.x[0])->destination.slot, 3);
+    assert_null(dxpu_sodium_user(w.x[0]));
+    dxpu_sodium_set_user(w.x[0], &w);
+    assert_ptr_equal(dxpu_sodium_user(w.x[0]), &w);
+    static const uint8_t no_key[KEY] = { 1 }; /* of order one */
+    x = dxpu_sodium_begin(w.end[0], no_key, &w.ask);
+    assert_non_null(x);
+    assert_int_equal(dxpu_sodium_initiate(x, w.now_ns, w.wall_ns, out, FRAME), DXPU_E_STATE);
+    world_free(&w);
+}
+
 /* ==== Enrolment =============================================================================== */
 
 typedef struct enrolling {
@@ -1584,6 +1661,33 @@ static void test_s60_key_files(void **state)
     assert_true(loads(in_folder("copy")));
 }
 
+/* A disk that is full leaves no half of a key; a file of another user is not taken. */
+static void test_s60_key_files_that_fail(void **state)
+{
+    struct rlimit was;
+    const char *why = NULL;
+    char file[128];
+    (void)state;
+    snprintf(file, sizeof file, "%s", in_folder("copy"));
+    (void)unlink(file);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    struct rlimit now = { 10, was.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &now), 0);
+    dxpu_noise_pair *p = dxpu_sodium_key_create(file, &why);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    assert_null(p);
+    assert_int_equal(access(file, F_OK), -1);
+    p = dxpu_sodium_key_create(file, &why); /* control */
+    assert_non_null(p);
+    dxpu_sodium_key_free(p);
+    assert_true(loads(file));
+    if (geteuid() == 0) {
+        assert_int_equal(chown(file, 1, 1), 0);
+        assert_false(loads(file));
+    }
+}
+
 static void test_s60_public_keys_as_text(void **state)
 {
     char text[DXPU_SODIUM_KEY_TEXT_BYTES];
@@ -1697,7 +1801,10 @@ int main(void)
         cmocka_unit_test(test_s17_address_is_proven_first),
         cmocka_unit_test(test_s17_cookies_grow_old),
         cmocka_unit_test(test_s18_cookies_at_the_initiator),
+        cmocka_unit_test(test_s18_an_old_cookie_is_not_used),
         cmocka_unit_test(test_s17_s19_flood),
+        cmocka_unit_test(test_s15_no_room),
+        cmocka_unit_test(test_what_a_caller_may_not),
         cmocka_unit_test(test_s2_random_frames),
         cmocka_unit_test(test_s40_channels_over_a_bad_network),
         cmocka_unit_test(test_s44_s45_rekey_in_flight),
@@ -1716,6 +1823,7 @@ int main(void)
         cmocka_unit_test(test_s50_somebody_in_the_middle),
         cmocka_unit_test(test_s2_s51_enrolment_forged),
         cmocka_unit_test(test_s60_key_files),
+        cmocka_unit_test(test_s60_key_files_that_fail),
         cmocka_unit_test(test_s60_public_keys_as_text),
         cmocka_unit_test(test_s61_locked_memory),
         cmocka_unit_test(test_config_and_counters),

@@ -460,12 +460,10 @@ static uint16_t best_suite(uint16_t suites)
     return 0;
 }
 
-/* The request that an authentic initiation holds; its timestamp must be new. */
-static int read_ask(const uint8_t *body, const uint8_t *ask, size_t bytes, dxpu_sodium_request *r)
+/* The request that an authentic initiation holds; its length has been checked. */
+static int read_ask(const uint8_t *body, const uint8_t *ask, dxpu_sodium_request *r)
 {
     memset(r, 0, sizeof *r);
-    if (bytes < ASK_BYTES)
-        return DXPU_E_SHORT;
     r->channel = (uint32_t)get(body + HEAD_CHANNEL, 4);
     r->version_min = body[HEAD_VERSION_MIN];
     r->version_max = body[HEAD_VERSION_MAX];
@@ -538,10 +536,8 @@ static int respond(dxpu_sodium *s, uint64_t now_ns, dxpu_noise *n, dxpu_sodium_p
     if (dxpu_noise_write(n, (dxpu_bytes){ payload, sizeof payload }, body + HEAD_BYTES,
                          DXPU_SODIUM_FRAME_BYTES - HEAD_BYTES - DXPU_FRAME_BASE_BYTES -
                              DXPU_FRAME_CRC_BYTES,
-                         &len) != DXPU_OK) {
-        s->count.forged++;
-        return DXPU_E_CRC; /* the state of x is still free */
-    }
+                         &len) != DXPU_OK)
+        return DXPU_E_CRC; /* never: both of its keys gave a secret when it was read */
     if (x) {
         session_key(x, n, suite);
         x->state = DXPU_SODIUM_PENDING;
@@ -574,7 +570,7 @@ static int on_proven(dxpu_sodium *s, uint64_t now_ns, dxpu_bytes body, dxpu_nois
         s->count.stranger++;
         return DXPU_E_STATE;
     }
-    int rc = read_ask(body.ptr, ask, len, &r);
+    int rc = read_ask(body.ptr, ask, &r);
     if (rc != DXPU_OK) {
         s->count.malformed++;
         return rc;
