@@ -1709,10 +1709,12 @@ static void test_s60_public_keys_as_text(void **state)
 }
 
 /* AddressSanitizer makes mlock() do nothing. */
-#ifdef __SANITIZE_ADDRESS__
-enum { SANITIZED = 1 };
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#define SANITIZED __has_feature(address_sanitizer)
 #else
-enum { SANITIZED = 0 };
+#define SANITIZED 0
 #endif
 
 /* Kilobytes that this process has locked; -1 when the system does not say. */
