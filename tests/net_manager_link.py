@@ -273,8 +273,8 @@ def wipe_that_does_not_verify():
 @case
 def wipe_survives_a_kill():
     with lab.Lab() as l, fm.Manager() as m:
-        path = disk(l, "disk", 3072 * MIB)
-        plant(path, 3072 * MIB - 100)
+        path = disk(l, "disk", 1024 * MIB)
+        plant(path, 1024 * MIB - 100)
         box = start_box(l, m, "--device", "nvme", "--file", path)
         b = m.link(BOX)
         b.bind(1, 77, 1, 4)
@@ -290,7 +290,7 @@ def wipe_survives_a_kill():
         check(again.history[0] == (1, WIPING), again.history)  # M-57
         again.becomes(1, WIPED)
         with open(path, "rb") as f:
-            f.seek(3072 * MIB - 100)
+            f.seek(1024 * MIB - 100)
             check(f.read() == bytes(100))
         check(box.process.stop() == 0)
 

@@ -16,6 +16,14 @@
 
 #include "tests/core_rig.h"
 
+/* NULL: there is no such record. */
+static const char *rig_value(const rig_store *s, const char *key)
+{
+    bool there;
+    unsigned at = rig_place(s, key, &there);
+    return there ? s->record[at].value : NULL;
+}
+
 enum { BOX = 1, HOST = 2, SLOTS = 4, PORTS = 4 };
 
 static rig_store disk;

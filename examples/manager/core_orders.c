@@ -281,8 +281,10 @@ static void order_done(core *c, unit_kind k, const core_order *o, const dxpu_con
     d->epoch = done->state == DXPU_CONTROL_SLOT_EMPTY ? 0 : done->epoch;
     if (d->epoch > d->epoch_seen)
         d->epoch_seen = d->epoch;
-    if (o->m.type == DXPU_CONTROL_UNBIND)
+    if (o->m.type == DXPU_CONTROL_UNBIND) {
         t->slot_more[k.index].yield_ms = 0;
+        t->slot_more[k.index].wipe_told = !o->m.u.unbind.keep;
+    }
 }
 
 /* A box that has seen a later lease than ours is asked for no more; one that is drained gives its
