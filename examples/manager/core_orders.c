@@ -221,8 +221,11 @@ bool core_next_order(core *c, core_order *out)
         bool any = k.kind == COREI_SLOT   ? order_slot(c, k.index, &out->m)
                    : k.kind == COREI_NODE ? order_node(c, k.index, &out->m)
                                           : order_port(c, k.index, &out->m);
-        if (any && order_due(c, unit, &out->m))
-            return true;
+        if (!any || !order_due(c, unit, &out->m))
+            continue;
+        if (k.kind == COREI_NODE) /* until it answers */
+            t->node_more[k.index].drain_told = COREI_NO_REPORT;
+        return true;
     }
     return false;
 }
