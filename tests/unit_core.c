@@ -665,6 +665,165 @@ static void test_store_is_lost(void **state)
     assert_int_equal(core_pool(c)->leases, 1);
 }
 
+static unsigned count_events(core_event_type type)
+{
+    static core_event e[256];
+    unsigned n = core_events_after(c, 0, e, 256), found = 0;
+    for (unsigned i = 0; i < n; i++)
+        found += e[i].type == type;
+    return found;
+}
+
+static void test_operator(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    uint32_t now[POOL_COUNT_MAX];
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port);
+    assert_int_equal(core_replace(c, slot % SLOTS, POOL_WHY_OPERATOR).code, CORE_E_STATE);
+    assert_int_equal(core_reset(c, slot - 1).code, CORE_OK);
+    core_order o = expect(DXPU_CONTROL_RESET, box_node);
+    assert_int_equal(o.m.u.reset.epoch, core_pool(c)->epoch);
+    core_answered(c, &o, DXPU_CONTROL_CODE_EPOCH, NULL);
+    expect_none(); /* once, whatever came of it */
+    assert_int_equal(core_replace(c, slot - 1, POOL_WHY_OPERATOR).code, CORE_OK);
+    assert_int_equal(pool_lease_slots(core_pool(c), lease, now), 1);
+    assert_int_not_equal(now[0], slot - 1);
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_WIPING);
+    assert_int_equal(core_leases(c)[(uint32_t)lease].replaced, 1);
+    uint32_t second = now[0];
+    assert_int_equal(core_break(c, second, POOL_WHY_OPERATOR).code, CORE_OK);
+    assert_int_equal(core_break(c, second, POOL_WHY_OPERATOR).code, CORE_E_STATE);
+    assert_int_equal(pool_lease_slots(core_pool(c), lease, now), 1);
+    assert_int_not_equal(now[0], second);
+    assert_int_equal(core_leases(c)[(uint32_t)lease].port[0], port);
+    core_disconnected(c, box_node);
+    assert_int_equal(core_reset(c, 0).code, CORE_E_STATE);
+    assert_int_equal(count_events(CORE_EVENT_SLOT_REPLACED), 2);
+    assert_int_equal(core_set_spares(c, "nvme", 1).code, CORE_OK);
+    core_close(c);
+    start();
+    assert_int_equal(core_pool(c)->model[0].spares_wanted, 1);
+    assert_int_equal(core_pool(c)->slot[second].state, POOL_BROKEN);
+    assert_int_equal(core_leases(c)[(uint32_t)lease].replaced, 2);
+}
+
+/* No slot in place of the broken one: as soon as there is one. */
+static void test_replaced_later(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    core_request r = { .tenant = "u", .model = "nvme", .count = 3 };
+    uint64_t lease, others;
+    bool existed;
+    both_connect();
+    lease = lease_up(&slot, &port);
+    r.host = host_node;
+    assert_int_equal(core_create(c, &r, &others, &existed).code, CORE_OK);
+    box[slot - 1].health = DXPU_CONTROL_HEALTH_BROKEN;
+    box_says(slot, 1);
+    assert_int_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
+    assert_int_equal(core_release(c, others).code, CORE_OK);
+    for (unsigned i = 0; i < SLOTS; i++)
+        if (i != slot - 1)
+            box[i].state = DXPU_CONTROL_SLOT_WIPED;
+    box_says(1, SLOTS);
+    at(now_ms + COREI_REPLACE_MS);
+    assert_int_not_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
+    assert_int_equal(core_pool(c)->slot[slot - 1].lease, POOL_NONE);
+}
+
+static void test_bind_refused(void **state)
+{
+    (void)state;
+    static const unsigned codes[] = { DXPU_CONTROL_CODE_DRAINED, DXPU_CONTROL_CODE_EPOCH };
+    both_connect();
+    uint64_t lease = lease_one();
+    for (unsigned i = 0; i < 2; i++) {
+        if (i) /* the slot before: whether it was used, only its box knows */
+            (void)expect(DXPU_CONTROL_UNBIND, box_node);
+        core_order o = expect(DXPU_CONTROL_BIND, box_node);
+        uint32_t first = pool_find_lease(core_pool(c), lease)->first;
+        core_answered(c, &o, codes[i], NULL);
+        assert_int_not_equal(pool_find_lease(core_pool(c), lease)->first, first);
+        assert_int_equal(core_pool(c)->slot[first].state, i ? POOL_BROKEN : POOL_WIPING);
+    }
+    assert_int_equal(count_events(CORE_EVENT_SLOT_QUARANTINED), 1);
+}
+
+static void test_register_refused(void **state)
+{
+    (void)state;
+    both_connect();
+    assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_HOST, BOX, 7, box, SLOTS, 1, SLOTS, &why),
+                     0);
+    assert_int_equal(why.code, CORE_E_STATE);
+    assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 7, box, 65, 1, 1, &why), 0);
+    assert_int_equal(why.code, CORE_E_ARG);
+    assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_MANAGER, 9, 7, box, 1, 1, 1, &why), 0);
+    assert_int_equal(why.code, CORE_E_ARG);
+    box[0].epoch_seen = COREI_EPOCH_MAX + 1;
+    assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 7, box, SLOTS, 1, 1, &why), 0);
+    assert_int_equal(why.code, CORE_E_ARG);
+    disk.fail_after = 0;
+    disk.fault = STORE_E_FULL;
+    box[0].epoch_seen = 0;
+    assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 7, box, SLOTS, 1, 1, &why), 0);
+    assert_int_equal(why.code, CORE_E_STORE);
+    uint32_t nodes;
+    core_nodes(c, &nodes);
+    assert_int_equal(nodes, 2);
+}
+
+/* A node cannot fill the store with alarms. */
+static void test_alarms(void **state)
+{
+    (void)state;
+    static const char text[] = "too\nhot";
+    dxpu_control_alarm a = { .slot = 1, .kind = DXPU_CONTROL_ALARM_DEVICE };
+    a.text.ptr = (const uint8_t *)text;
+    a.text.len = sizeof text - 1;
+    both_connect();
+    at(5000);
+    for (unsigned i = 0; i < 50; i++)
+        core_alarm(c, box_node, &a);
+    assert_int_equal(count_events(CORE_EVENT_ALARM), COREI_ALARMS);
+    at(6000);
+    a.slot = 0;
+    core_alarm(c, box_node, &a);
+    core_alarm(c, 99, &a);
+    core_event e[64];
+    unsigned n = core_events_after(c, 0, e, 64);
+    assert_string_equal(e[n - 1].text, "device: too?hot");
+    assert_int_equal(e[n - 1].node, box_node);
+}
+
+/* Of a silent box no slot is lent; a host that works goes on, and one not heard of may. */
+static void test_silent_box(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port);
+    core_disconnected(c, box_node);
+    core_disconnected(c, host_node);
+    at(now_ms + 5000);
+    assert_int_equal(core_pool(c)->model[0].count[POOL_FREE], 0);
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_LEASED);
+    host_says(1, PORTS);
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_LEASED);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    core_disconnected(c, host_node);
+    host[port - 1].state = DXPU_CONTROL_SLOT_EMPTY; /* started again */
+    host[port - 1].epoch = 0;
+    host_says(1, PORTS);
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_BROKEN);
+    box_says(1, SLOTS);
+    assert_int_equal(core_pool(c)->model[0].count[POOL_FREE], SLOTS - 1);
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_LEASED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -673,6 +832,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_broken, begin, end),
         cmocka_unit_test_setup_teardown(test_grace, begin, end),
         cmocka_unit_test_setup_teardown(test_store_fails, begin, end),
+        cmocka_unit_test_setup_teardown(test_operator, begin, end),
+        cmocka_unit_test_setup_teardown(test_replaced_later, begin, end),
+        cmocka_unit_test_setup_teardown(test_bind_refused, begin, end),
+        cmocka_unit_test_setup_teardown(test_register_refused, begin, end),
+        cmocka_unit_test_setup_teardown(test_alarms, begin, end),
+        cmocka_unit_test_setup_teardown(test_silent_box, begin, end),
         cmocka_unit_test_setup_teardown(test_store_is_old, begin, end),
         cmocka_unit_test_setup_teardown(test_foreign_box, begin, end),
         cmocka_unit_test_setup_teardown(test_wipe_fails, begin, end),

@@ -39,6 +39,8 @@ static void leave_port(core *c, uint32_t slot)
         t->port[port].slot = CORE_NONE;
         t->port_more[port].before = slot;
     }
+    if (t->slot_more[slot].other) /* what stands there now can be taken in */
+        corei_look_at(c, corei_slot_unit(slot), c->mono_ms);
     corei_touch_slot(c, slot);
 }
 
