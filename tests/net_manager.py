@@ -405,6 +405,28 @@ def percentile(values, percent):
     return sorted(values)[min(len(values) - 1, int(len(values) * percent / 100))]
 
 
+@case
+def a_box_that_comes_back_elsewhere():
+    with lab.Lab() as l:
+        w = World(l, boxes=1, hosts=1, slots=4)
+        status, lease = w.manager.ask("POST", "/v1/leases?wait=10", {
+            "host": w.number["host1"], "model": "memory", "count": 2})
+        check(status == 201 and lease["state"] == "active", lease)
+        box, host = w.boxes[0], w.hosts[0]
+        for restart in (False, True):
+            before = box.listen
+            box.kill()
+            if restart:
+                w.manager.process.kill()
+                w.manager.start()
+            box.listen = V4
+            box.start()
+            check(box.listen != before)
+            until(lambda: [(s["state"], s["peer"]) for s in host.status().values()
+                           if s["state"] != "empty"] == [("up", box.listen)] * 2,
+                  "the host finds it there")
+
+
 def show(name, seconds):
     print("# %s: p50 %.2f ms, p99 %.2f ms, %.0f/s by one client" % (
         name, percentile(seconds, 50) * 1e3, percentile(seconds, 99) * 1e3,

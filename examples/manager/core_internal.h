@@ -83,6 +83,7 @@ typedef struct corei_slot {
 
 typedef struct corei_port {
     uint32_t before; /* the slot that it is to give up; CORE_NONE: none is known */
+    bool moved;      /* since it was attached its box is reached elsewhere */
 } corei_port;
 
 typedef struct corei_node {

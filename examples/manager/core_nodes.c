@@ -202,6 +202,21 @@ static void mark_slots(core *c, uint32_t node, uint32_t total)
     corei_mark_changed(c, COREI_META, 0);
 }
 
+/* Hosts that dial a box where it was before are told anew: see order_port(). */
+static void note_move(core *c, uint32_t node, const dxpu_control_register *r)
+{
+    corei_tables *t = &c->t;
+    const core_node *n = &t->node[node];
+    if (n->role != DXPU_CONTROL_ROLE_BOX ||
+        (n->paths == r->paths && !memcmp(n->path, r->path, n->paths * sizeof n->path[0])))
+        return;
+    for (uint32_t i = n->first; i < n->first + n->total; i++) {
+        uint32_t port = t->slot_more[i].port;
+        if (port != CORE_NONE)
+            t->port_more[port].moved = true;
+    }
+}
+
 /* A node that nobody knew; it has no slots before it has told of all. */
 static uint32_t add_node(core *c, const dxpu_control_register *r, const char *program,
                          core_result *why)
@@ -442,6 +457,7 @@ uint32_t core_register(core *c, const dxpu_control_register *r, const char *prog
         node_update(c, node, r);
         return number;
     }
+    note_move(c, node, r);
     bool changed = describe(&c->t.node[node], r, program);
     if (!node_gather(c, node, r)) {
         *why = corei_result(CORE_E_STORE, "out of memory");

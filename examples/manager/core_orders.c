@@ -128,8 +128,9 @@ static bool order_port(const core *c, uint32_t port, dxpu_control *m)
     const dxpu_control_device *d = &p->device;
     if (d->state == DXPU_CONTROL_SLOT_EMPTY)
         return p->slot != CORE_NONE && order_attach(c, port, m);
+    bool lost = c->t.port_more[port].moved && d->state == DXPU_CONTROL_SLOT_DIALING;
     if (d->state == DXPU_CONTROL_SLOT_CLOSING ||
-        (p->slot != CORE_NONE && d->epoch == c->t.pool->slot[p->slot].epoch))
+        (p->slot != CORE_NONE && d->epoch == c->t.pool->slot[p->slot].epoch && !lost))
         return false;
     m->type = DXPU_CONTROL_DETACH;
     m->u.detach.slot = d->number;
@@ -223,6 +224,8 @@ bool core_next_order(core *c, core_order *out)
                                           : order_port(c, k.index, &out->m);
         if (!any || !order_due(c, unit, &out->m))
             continue;
+        if (out->m.type == DXPU_CONTROL_ATTACH)
+            t->port_more[k.index].moved = false;
         if (k.kind == COREI_NODE) /* until it answers */
             t->node_more[k.index].drain_told = COREI_NO_REPORT;
         return true;
