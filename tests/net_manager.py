@@ -427,6 +427,38 @@ def a_box_that_comes_back_elsewhere():
                   "the host finds it there")
 
 
+@case
+def an_old_store_ends_no_lease_that_it_does_not_know():
+    with lab.Lab() as l:
+        w = World(l, boxes=1, hosts=1, slots=4)
+        m, box = w.manager, w.boxes[0]
+
+        def lend():
+            status, lease = m.ask("POST", "/v1/leases?wait=10", {
+                "host": w.number["host1"], "model": "memory"})
+            check(status == 201 and lease["state"] == "active", lease)
+            return lease["slots"][0]["slot"]
+        known = lend()
+        check(m.process.stop() == 0)
+        shutil.copy(m.store, l.file("backup.db"))
+        m.start()
+        w.wait_connected()
+        unknown = lend()
+        check(m.process.stop() == 0)
+        shutil.copy(l.file("backup.db"), m.store)
+        m.start()
+        w.wait_connected()
+        until(lambda: m.get("/v1/slots/" + unknown)["state"] == "quarantined", "it is set aside")
+        check(m.get("/v1/slots/" + known)["state"] == "leased")
+        number = int(unknown.split(".")[1])
+        check(box.status()[number]["epoch"] != 0, "the box was told to end it", box.status())
+        check(m.get("/v1/events?type=slot.quarantined")["events"])
+        status, slot = m.ask("POST", "/v1/slots/%s/repair" % unknown)
+        check(status == 200, status, slot)
+        until(lambda: m.get("/v1/slots/" + unknown)["state"] == "free", "wiped, then free")
+        check(box.status()[number]["state"] == "wiped")
+
+
 def show(name, seconds):
     print("# %s: p50 %.2f ms, p99 %.2f ms, %.0f/s by one client" % (
         name, percentile(seconds, 50) * 1e3, percentile(seconds, 99) * 1e3,
