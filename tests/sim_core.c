@@ -547,7 +547,8 @@ static void test_honest(void **state)
     (void)state;
     for (uint64_t seed = first_seed; seed < first_seed + seeds; seed++)
         if (!run_seed(seed, HONEST))
-            fail_msg("DXPU_SEED=%llu: %s", (unsigned long long)seed, violation);
+            fail_msg("%s; repeat with: DXPU_SEED=%llu build/san/tests/sim_core", violation,
+                     (unsigned long long)seed);
     /* The trouble was there. */
     assert_true(restarts > seeds && creates > 10 * seeds && refusals > seeds);
 }
