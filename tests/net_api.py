@@ -623,6 +623,7 @@ def requests_follow_one_another():
             s.sendall((HEAD.replace(b"GET", b"HEAD") + b"\r\n") * 1900 + HEAD +
                       b"Connection: close\r\n\r\n")
             time.sleep(0.5)  # it would run ahead now
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
             said = b""
             while True:
                 more = s.recv(65536)
