@@ -613,6 +613,24 @@ def requests_follow_one_another():
         # behind a refusal nothing is read: not the body as a request
         said = raw(m, POST + b"Content-Length: 70000\r\n\r\n" + HEAD + b"\r\n", end=False)
         check(said.count(b"HTTP/1.1 ") == 1 and status_of(said) == 413, said)
+        check(b"Connection: close" in said, said)
+        # answers that are not taken hold up the requests behind them
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+            host, port = m.http.rsplit(":", 1)
+            s.connect((host, int(port)))
+            s.sendall((HEAD.replace(b"GET", b"HEAD") + b"\r\n") * 1900 + HEAD +
+                      b"Connection: close\r\n\r\n")
+            time.sleep(0.5)  # it would run ahead now
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+            said = b""
+            while True:
+                more = s.recv(65536)
+                if not more:
+                    break
+                said += more
+            check(said.count(b"HTTP/1.1 200 OK") == 1901, len(said))
         host, port = m.http.rsplit(":", 1)
         with socket.create_connection((host, int(port)), 10) as s:
             for byte in whole + HEAD + b"\r\n":

@@ -20,7 +20,7 @@ enum {
     KEEP_MS = 15000,      /* a stream is given a comment */
     PIECE_BYTES = 65536,  /* handed on at a time */
     AHEAD_BYTES = 131072, /* handed on and not yet taken */
-    SEND_BYTES = 512 * 1024
+    SEND_BYTES = AHEAD_BYTES + PIECE_BYTES + 4096
 };
 
 uint64_t api_now_ms(void)
@@ -165,10 +165,11 @@ static void let_go(api_conn *c)
         conn_free(c);
 }
 
-/* Requests that are there, one after the other. */
+/* Requests that are there, one after the other; while their answers are taken. */
 static void run(api_conn *c)
 {
-    while (c->state == API_READING && !c->gone && c->in.len) {
+    while (c->state == API_READING && !c->gone && c->in.len &&
+           dxpu_tcp_unsent(c->tcp) < AHEAD_BYTES) {
         int rc = http_read(&c->in);
         if (rc == HTTP_MORE) {
             if (http_has_head(&c->in) && c->in.request.expects) {
@@ -238,12 +239,10 @@ static void on_drained(void *context, dxpu_tcp_conn *tcp)
     api_conn *c = context;
     (void)tcp;
     hold(c);
-    if (c->state == API_SENDING) {
-        flush(c);
-        run(c);
-    } else if (c->state == API_STREAMING) {
+    if (c->state == API_STREAMING)
         api_stream_pump(c);
-    }
+    flush(c);
+    run(c);
     let_go(c);
 }
 
@@ -264,7 +263,7 @@ static void look_at(api_conn *c, uint64_t now)
     uint64_t took = now > c->since_ms ? now - c->since_ms : 0;
     switch (c->state) {
     case API_READING:
-        if (c->in.len && took >= c->a->set.request_ms) {
+        if (c->in.len && took >= c->a->set.request_ms && !dxpu_tcp_unsent(c->tcp)) {
             enter(c, API_HANDLING);
             c->route = NULL;
             api_problem_http(c, 408);
