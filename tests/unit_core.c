@@ -824,6 +824,111 @@ static void test_silent_box(void **state)
     assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_LEASED);
 }
 
+/* The store is an old backup, and the slot that the box lent meanwhile has a lease in it. */
+static void test_leased_in_backup(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port);
+    box[slot - 1].epoch = box[slot - 1].epoch_seen = 500;
+    box_says(slot, 1);
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_QUARANTINED);
+    uint32_t now = pool_find_lease(core_pool(c), lease)->first;
+    assert_int_not_equal(now, slot - 1);
+    assert_true(core_pool(c)->slot[now].epoch > 500); /* epochs go on above */
+}
+
+/* A broken device was exchanged for another: it is free without anybody's word. */
+static void test_exchanged(void **state)
+{
+    (void)state;
+    both_connect();
+    box[1].health = DXPU_CONTROL_HEALTH_BROKEN;
+    box_says(2, 1);
+    assert_int_equal(core_pool(c)->slot[1].state, POOL_BROKEN);
+    box[1].health = DXPU_CONTROL_HEALTH_GOOD;
+    box_says(2, 1);
+    assert_int_equal(core_pool(c)->slot[1].state, POOL_BROKEN);
+    memcpy(box[1].serial, "new", 4);
+    box_says(2, 1);
+    assert_int_equal(core_pool(c)->slot[1].state, POOL_FREE);
+    assert_non_null(strstr(rig_value(&disk, "slot/1.2"), "\"serial\":\"new\""));
+    box[2].state = DXPU_CONTROL_SLOT_KEPT; /* somebody's data, where none should be */
+    box_says(3, 1);
+    assert_int_equal(core_pool(c)->slot[2].state, POOL_WIPING);
+    (void)expect(DXPU_CONTROL_UNBIND, box_node);
+}
+
+static void hear(void *user, const core_event *e)
+{
+    uint64_t *last = user;
+    assert_int_equal(e->number, *last + 1);
+    *last = e->number;
+}
+
+static void test_listener_and_names(void **state)
+{
+    (void)state;
+    core_settings set;
+    uint64_t last = 0;
+    uint32_t n;
+    core_settings_default(&set);
+    set.user = &last;
+    set.on_event = hear;
+    core_close(c);
+    c = core_open(&disk.base, &set, 1000, 1, &why);
+    both_connect();
+    (void)lease_one();
+    assert_int_equal(last, 5); /* each node new and connected, and the lease */
+    assert_string_equal(core_tenants(c, &n)[0].name, "t");
+    assert_int_equal(n, 1);
+    assert_string_equal(core_models(c, &n)[0].name, "nvme");
+    assert_int_equal(n, 1);
+    assert_string_equal(core_phase_name(CORE_LOST), "lost");
+    assert_string_equal(core_lease_state_name(CORE_LEASE_PARKED), "parked");
+    assert_string_equal(core_event_name(CORE_EVENT_ALARM), "alarm");
+    set.events = 0;
+    assert_null(core_open(&disk.base, &set, 1, 1, &why));
+    assert_int_equal(why.code, CORE_E_ARG);
+}
+
+/* A lease whose record does not fit the others is told, not dropped. */
+static void test_damaged_lease(void **state)
+{
+    (void)state;
+    core_settings set;
+    store_fault f;
+    char key[40];
+    core_settings_default(&set);
+    both_connect();
+    snprintf(key, sizeof key, "lease/%llx", (unsigned long long)lease_one());
+    const char *good = rig_value(&disk, key);
+    static const char *const parts[][2] = { { "\"host\":2", "\"host\":1" },
+                                            { "\"nvme\"", "\"gpu1\"" },
+                                            { "[[1,", "[[2," },
+                                            { "\"any\"", "\"all\"" } };
+    for (unsigned i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        char *copy = strdup(good), *at_part = strstr(copy, parts[i][0]);
+        assert_non_null(at_part);
+        memcpy(at_part, parts[i][1], strlen(parts[i][1]));
+        store_change bad = { key, copy, strlen(copy) };
+        char *was = strdup(good);
+        assert_int_equal(store_commit(&disk.base, &bad, 1, &f), STORE_OK);
+        assert_null(core_open(&disk.base, &set, 1, 1, &why));
+        assert_non_null(strstr(why.text, key));
+        store_change back = { key, was, strlen(was) };
+        assert_int_equal(store_commit(&disk.base, &back, 1, &f), STORE_OK);
+        good = rig_value(&disk, key);
+        free(copy);
+        free(was);
+    }
+    store_change none = { "slot/1.3", NULL, 0 };
+    assert_int_equal(store_commit(&disk.base, &none, 1, &f), STORE_OK);
+    assert_null(core_open(&disk.base, &set, 1, 1, &why));
+    assert_non_null(strstr(why.text, "slot/1.3"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -832,6 +937,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_broken, begin, end),
         cmocka_unit_test_setup_teardown(test_grace, begin, end),
         cmocka_unit_test_setup_teardown(test_store_fails, begin, end),
+        cmocka_unit_test_setup_teardown(test_leased_in_backup, begin, end),
+        cmocka_unit_test_setup_teardown(test_exchanged, begin, end),
+        cmocka_unit_test_setup_teardown(test_listener_and_names, begin, end),
+        cmocka_unit_test_setup_teardown(test_damaged_lease, begin, end),
         cmocka_unit_test_setup_teardown(test_operator, begin, end),
         cmocka_unit_test_setup_teardown(test_replaced_later, begin, end),
         cmocka_unit_test_setup_teardown(test_bind_refused, begin, end),
