@@ -390,10 +390,9 @@ static void check_all(void)
 
 /* -- Rest -- */
 
-/* The trouble is over: all connect, what broke is whole again, drains end. */
+/* The trouble is over: the store has room, what broke is whole again. */
 static void heal(void)
 {
-    unsigned left;
     disk.fail_after = UINT_MAX;
     for (unsigned i = 0; i < PROXIES; i++) {
         proxy *p = &world[i];
@@ -401,14 +400,17 @@ static void heal(void)
             p->unit[j].broken = p->unit[j].bad_wipe = false;
             tell(p, j, 1);
         }
-        if (i < BOXES && p->node)
-            (void)core_drain(c, p->node, false, false, &left);
     }
 }
 
+/* As operators do then. */
 static void repair_all(void)
 {
     uint32_t slots;
+    unsigned left;
+    for (unsigned i = 0; i < BOXES; i++)
+        if (world[i].node && world[i].draining)
+            (void)core_drain(c, world[i].node, false, false, &left);
     core_slots(c, &slots);
     for (uint32_t i = 0; i < slots; i++)
         if (core_pool(c)->slot[i].state == POOL_BROKEN ||

@@ -138,6 +138,11 @@ def part_route(table, size):
     c_rows(table, "ns", "8 entries", "bench_route", size.rounds, 20000 // size.cut)
 
 
+def part_seal(table, size):
+    c_rows(table, "ns", "two copies; one Diffie-Hellman", "bench_seal", size.rounds,
+           20000 // size.cut)
+
+
 def part_equation(table, size):
     c_rows(table, "MB/s", "tags or window / round trip", "bench_tags", 1, 200 // size.cut)
 
@@ -393,8 +398,8 @@ def part_guest(table, size):
                   "attached directly")
 
 
-PARTS = {"codec": part_codec, "route": part_route, "equation": part_equation,
-         "memory": part_memory, "round-trip": part_round_trip,
+PARTS = {"codec": part_codec, "route": part_route, "seal": part_seal,
+         "equation": part_equation, "memory": part_memory, "round-trip": part_round_trip,
          "round-trip-veth": part_round_trip_veth, "round-trip-xdp": part_round_trip_xdp,
          "frames": part_frames, "streams": part_streams, "devices": part_devices}
 OPTIONAL = {"instructions": part_instructions, "guest": part_guest}
