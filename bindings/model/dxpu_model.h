@@ -53,8 +53,8 @@ typedef struct dxpu_model {
     double network_gbit_s;     /* of a proxy [200: two cables of 100, 3.5] */
     uint32_t gpus;             /* that share the host's proxies, 1.. [1] */
     uint32_t proxies;          /* of the host, 1.. [1] */
-    double reads_per_kernel;   /* round trips that nothing hides [1.44, calibrated: Table 9, batch
-                                  size 64, synthetic, training; 3.4.1 has 1] */
+    double reads_per_kernel;   /* round trips that nothing hides [1.5, calibrated: Figure 4 at 8 and
+                                  19 us; 3.4.1 has 1] */
 } dxpu_model;
 
 DXPU_API void dxpu_model_default(dxpu_model *m);
@@ -111,7 +111,7 @@ typedef struct dxpu_model_work {
     bool queued;                    /* launches are asynchronous [true] */
     double htod_copies, htod_bytes; /* how many, bytes of each; waited for */
     double dtoh_copies, dtoh_bytes;
-    double hidden_copies; /* ahead of their use: they cost what a kernel costs */
+    double hidden_copies; /* ahead of their use: a round trip each, however long */
     double shared_us;     /* native time spent on traffic that other GPUs' slows (crowding) */
     double shared_gbs;    /* what one GPU alone moves through its proxies then */
 } dxpu_model_work;
@@ -185,7 +185,7 @@ DXPU_API void dxpu_model_default(dxpu_model *m)
     m->network_gbit_s = 200;
     m->gpus = 1;
     m->proxies = 1;
-    m->reads_per_kernel = 1.44;
+    m->reads_per_kernel = 1.5;
 }
 
 static inline bool dxpui_model_size(uint32_t bytes, uint32_t least)
@@ -213,11 +213,9 @@ DXPU_API double dxpu_model_rtt_delta_us(const dxpu_model *m)
 /* ==== 2'  Throughput ========================================================================== */
 
 /* Start and end symbols, sequence number and LCRC; headers of three and of four dwords. */
-enum {
-    DXPUI_MODEL_FRAMING_BYTES = 8,
-    DXPUI_MODEL_COMPLETION_BYTES = 12,
-    DXPUI_MODEL_WRITE_BYTES = 16
-};
+#define DXPUI_MODEL_FRAMING_BYTES    8.0
+#define DXPUI_MODEL_COMPLETION_BYTES 12.0
+#define DXPUI_MODEL_WRITE_BYTES      16.0
 
 DXPU_API double dxpu_model_equation1_gbs(double tags, double mrs_bytes, double rtt_us)
 {
@@ -323,7 +321,7 @@ DXPU_API double dxpu_model_work_us(const dxpu_model *m, const dxpu_model_work *w
 {
     double delta = pooled ? dxpu_model_kernel_delta_us(m) : 0;
     double us = w->kernels * dxpu_model_period_us(w->kernel_us + delta, w->launch_us, w->queued);
-    us += w->hidden_copies * delta;
+    us += pooled ? w->hidden_copies * dxpu_model_rtt_delta_us(m) : 0;
     us += w->htod_copies * dxpu_model_htod_us(m, pooled, w->htod_bytes);
     us += w->dtoh_copies * dxpu_model_dtoh_us(m, pooled, w->dtoh_bytes);
     if (pooled)
