@@ -19,6 +19,7 @@ static const char help[] =
     "       dxpu detach [--wait] [--epoch N] HOST SLOT\n"
     "       dxpu status [--json] PROXY [SLOT]\n"
     "       dxpu screenshot [--json] BOX SLOT FILE\n"
+    "       dxpu model [--rtt US] [--trace FILE] [--paper] [--simulate] [--sweep]\n"
     "       dxpu --help | --version\n"
     "\n"
     "  dmesg | dxpu tlp decode                what the kernel's AER messages say\n"
@@ -59,6 +60,8 @@ static int run(int argc, char **argv)
         return status_command(argc - 1, argv + 1);
     if (strcmp(argv[1], "screenshot") == 0)
         return screenshot_command(argc - 1, argv + 1);
+    if (strcmp(argv[1], "model") == 0)
+        return model_command(argc - 1, argv + 1);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
         fputs(help, stdout);
@@ -69,7 +72,8 @@ static int run(int argc, char **argv)
         return EXIT_ALL;
     }
     return usage_error(
-        "", "no command '%s'; there are tlp, pcap, attach, detach, status and screenshot", argv[1]);
+        "", "no command '%s'; there are tlp, pcap, attach, detach, status, screenshot and model",
+        argv[1]);
 }
 
 int main(int argc, char **argv)

@@ -16,6 +16,7 @@ enum {
     LINK_BYTES = 8,           /* PCIe: as in bindings/model */
     LINK_CREDITS = 64,        /* headers of writes that the other end of a PCIe link holds */
     START_NS = 1000000,
+    LAUNCHES = 64, /* that the host is ahead at most */
     DOORBELL_BYTES = 4,
     FETCH_BYTES = 64
 };
@@ -77,7 +78,7 @@ typedef struct world {
     uint64_t launched, rung, done, measure_done, next_launch_ps, measured_at_ps;
     uint32_t fetches_left;
     double fetch_debt;
-    bool running;
+    bool running, launch_held;
     uint8_t tlp[TLP_BYTES], frame[DXPU_FRAME_MAX_LIMIT_BYTES];
 } world;
 
@@ -465,6 +466,10 @@ static void launch(world *w)
 {
     static const uint8_t zeros[DOORBELL_BYTES];
     dxpu_tlp t;
+    if (w->launched - w->done == LAUNCHES) {
+        w->launch_held = true;
+        return;
+    }
     memory_tlp(&t, DXPU_TLP_MWR, READ_BASE, DOORBELL_BYTES);
     t.payload.ptr = zeros;
     t.payload.len = DOORBELL_BYTES;
@@ -577,6 +582,10 @@ static void kernel_end(world *w)
     w->running = false;
     w->done++;
     w->measured_at_ps = w->now_ps;
+    if (w->launch_held) {
+        w->launch_held = false;
+        launch(w);
+    }
     kernel_step(w);
 }
 
