@@ -415,13 +415,13 @@ static int paper_json(const paper_cell *cells, unsigned count)
 
 static void paper_errors(const paper_cell *cells, unsigned count)
 {
-    printf("\nerrors of what was predicted   cells    mean  signed   worst\n");
+    printf("\nerrors of what was predicted   cells     mean   signed    worst\n");
     for (unsigned i = 0;; i++) {
         const char *table = paper_table(i);
         paper_error e = paper_error_of(cells, count, table);
         printf("%-30s %5u", table ? table : "all", e.predicted);
         if (e.predicted)
-            printf("  %5.1f %%  %+4.1f %%  %5.1f %%  %s\n", 100 * e.mean, 100 * e.mean_signed,
+            printf("  %5.1f %%  %+5.1f %%  %5.1f %%  %s\n", 100 * e.mean, 100 * e.mean_signed,
                    100 * e.worst, e.worst_cell->what);
         else
             printf("  only calibrated ones\n");
@@ -433,7 +433,7 @@ static void paper_errors(const paper_cell *cells, unsigned count)
 static int paper(const request *r)
 {
     static paper_cell cells[PAPER_CELLS_MAX];
-    paper_settings set = { 0, 0 };
+    paper_settings set = { r->m.reads_per_kernel, 0 };
     unsigned count = paper_cells(&set, cells);
     if (r->json)
         return paper_json(cells, count);
