@@ -72,7 +72,7 @@ static void test_equation_1_or_the_link(void **state)
     assert_true(by_tags >= 12 && by_link >= 12);
 }
 
-/* Figure 3: five tags fill a link when the round trip is short, and leave it idle when it is not. */
+/* Figure 3: five tags fill a link when the round trip is short, and leave it idle when not. */
 static void test_tags_run_out(void **state)
 {
     (void)state;

@@ -2,8 +2,10 @@
    SPDX-License-Identifier: MIT
 
    Four figures of the paper set four numbers of the model; everything else is predicted:
-     reads_per_kernel  Figure 4, at 8 and 19 us        proxy_bytes  Table 7, GPU to host
-     SSD_LAUNCH_US     Table 11, SSD320, batch 64      PAPER_SHARED_US    Table 12, 8 GPUs, batch 64 */
+     reads_per_kernel  Figure 4, at 8 and 19 us
+     proxy_bytes       Table 7, GPU to host
+     SSD_LAUNCH_US     Table 11, SSD320, batch size 64
+     PAPER_SHARED_US   Table 12, 8 GPUs, batch size 64 */
 #include "paper.h"
 
 #include "dxpu_model.h"

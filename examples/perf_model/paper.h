@@ -5,8 +5,8 @@
 
 #include <stddef.h>
 
-/* Of each kernel of ResNet-50 in training: the time that traffic of other GPUs makes longer, and what
-   one GPU moves then, both directions (Table 12, batch size 64). */
+/* Of each kernel of ResNet-50 in training: the time that traffic of other GPUs makes longer, and
+   what one GPU moves then, both directions (Table 12, batch size 64). */
 #define PAPER_SHARED_US  20.9
 #define PAPER_SHARED_GBS 2.3
 

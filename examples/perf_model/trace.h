@@ -22,7 +22,8 @@ typedef struct perf_work {
     uint64_t lines_passed; /* rows of a trace that hold no operation */
 } perf_work;
 
-/* Reads a file of either kind.  NULL, or what is wrong with it (static text).  Then perf_work_free. */
+/* Reads a file of either kind.  NULL, or what is wrong with it (static text).  Then
+   perf_work_free(). */
 const char *perf_work_read(const char *path, perf_work *out);
 void perf_work_free(perf_work *w);
 

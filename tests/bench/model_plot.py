@@ -52,6 +52,10 @@ class Page:
             script = 'set terminal %s\nset output "%s.%s"\nset multiplot layout 1,2\nset grid\n%s' \
                 % (terminal, out, ending, self.text)
             subprocess.run(["gnuplot"], input=script, text=True, check=True)
+        with open(out + ".svg", encoding="utf-8") as file:  # gnuplot leaves blanks at line ends
+            lines = [line.rstrip() + "\n" for line in file]
+        with open(out + ".svg", "w", encoding="utf-8") as file:
+            file.writelines(lines)
 
 
 def performance(folder, out):
