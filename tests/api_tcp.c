@@ -173,6 +173,37 @@ static void test_addresses(void **state)
     }
 }
 
+static void test_addresses_of_another_port(void **state)
+{
+    dxpu_udp_address a;
+    char text[DXPU_UDP_TEXT_BYTES];
+    (void)state;
+    assert_non_null(dxpu_tcp_parse_port("", 4457, &a));
+    assert_null(dxpu_tcp_parse_port("127.0.0.2", 4457, &a));
+    assert_string_equal(dxpu_udp_print(&a, text), "127.0.0.2:4457");
+    assert_null(dxpu_tcp_parse_port("[::1]", 65535, &a));
+    assert_string_equal(dxpu_udp_print(&a, text), "[::1]:65535");
+    assert_null(dxpu_tcp_parse_port("127.0.0.2:7", 4457, &a));
+    assert_string_equal(dxpu_udp_print(&a, text), "127.0.0.2:7");
+}
+
+/* Each end knows where it is, while the connection stands. */
+static void test_here(void **state)
+{
+    dxpu_udp_address a;
+    (void)state;
+    serve();
+    join(&client);
+    run_until(&client.opened, 1);
+    run_until(&server.opened, 1);
+    assert_true(dxpu_tcp_here(server.conn, &a));
+    assert_true(dxpu_udp_same(&a, dxpu_tcp_local(listener)));
+    assert_true(dxpu_tcp_here(client.conn, &a));
+    assert_int_equal(a.u.any.sa_family, AF_INET);
+    assert_int_equal(ntohl(a.u.v4.sin_addr.s_addr), INADDR_LOOPBACK);
+    assert_false(dxpu_udp_same(&a, dxpu_tcp_local(listener)));
+}
+
 static void test_echo(void **state)
 {
     static uint8_t data[150000];
@@ -353,6 +384,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_addresses),
+        cmocka_unit_test_setup_teardown(test_addresses_of_another_port, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_here, setup, teardown),
         cmocka_unit_test_setup_teardown(test_echo, setup, teardown),
         cmocka_unit_test_setup_teardown(test_server_speaks_first, setup, teardown),
         cmocka_unit_test_setup_teardown(test_finish_sends_the_rest, setup, teardown),

@@ -430,11 +430,15 @@ double perf_extra_us(const dxpu_model *m, const perf_work *w, double scale, unsi
     return dxpu_model_work_us(m, &s, true) - dxpu_model_work_us(m, &s, false);
 }
 
+static double share(double native_us, double pooled_us)
+{
+    return pooled_us > 0 ? native_us / pooled_us : 1;
+}
+
 double perf_performance(const dxpu_model *m, const perf_work *w, double scale)
 {
     double native = perf_native_us(m, w, scale);
-    double pooled = native + perf_extra_us(m, w, scale, PERF_ALL_KINDS);
-    return pooled > 0 ? native / pooled : 1;
+    return share(native, native + perf_extra_us(m, w, scale, PERF_ALL_KINDS));
 }
 
 double perf_rtt_for(const dxpu_model *m, const perf_work *w, double performance, double max_us)
@@ -458,6 +462,22 @@ static int best_first(const void *a, const void *b)
 {
     double x = ((const perf_change *)a)->performance, y = ((const perf_change *)b)->performance;
     return (x < y) - (x > y);
+}
+
+/* Time on a changed system.  A link that is faster is so in the host as well: what copies of the
+   trace took there comes off it. */
+static double changed_us(const dxpu_model *was, const dxpu_model *is, const perf_work *w)
+{
+    const dxpu_model_work *s = &w->sum;
+    double us = perf_native_us(is, w, 1) + perf_extra_us(is, w, 1, PERF_ALL_KINDS), faster;
+    if (!w->op)
+        return us;
+    faster = dxpu_model_htod_us(was, false, s->htod_bytes);
+    faster -= dxpu_model_htod_us(is, false, s->htod_bytes);
+    us -= s->htod_copies * faster;
+    faster = dxpu_model_dtoh_us(was, false, s->dtoh_bytes);
+    faster -= dxpu_model_dtoh_us(is, false, s->dtoh_bytes);
+    return us - s->dtoh_copies * faster;
 }
 
 /* Copies to the device at the rate of writes: as if there were tags for it. */
@@ -503,7 +523,8 @@ void perf_changes(const dxpu_model *m, const perf_work *w, perf_change out[PERF_
         if (i == 8 && m->generation < 5)
             n.generation++;
         out[i].what = what[i];
-        out[i].performance = perf_performance(&n, w, i == 2 ? 2 : 1);
+        out[i].performance = i == 2 ? perf_performance(m, w, 2)
+                                    : share(perf_native_us(m, w, 1), changed_us(m, &n, w));
     }
     qsort(out, PERF_CHANGES, sizeof *out, best_first);
 }

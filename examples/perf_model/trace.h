@@ -36,7 +36,8 @@ double perf_performance(const dxpu_model *m, const perf_work *w, double scale);
 /* As dxpu_model_rtt_for(). */
 double perf_rtt_for(const dxpu_model *m, const perf_work *w, double performance, double max_us);
 
-/* What could be done, and the performance then; the best first. */
+/* What could be done, and the performance then, as a share of today's native speed (with twice the
+   batch: of the native speed with that); the best first. */
 enum { PERF_CHANGES = 9 };
 typedef struct perf_change {
     const char *what;
