@@ -145,6 +145,35 @@ static void test_gpus_behind_one_proxy(void **state)
     assert_false(within(r.gbs, 8 * dxpu_model_read_gbs(&sc.m, true), 0.5));
 }
 
+static void test_more_switches_are_a_longer_round_trip(void **state)
+{
+    double near_gbs = run();
+    (void)state;
+    sc.more_hops = 4;
+    run();
+    NEAR(r.rtt_us, 6.8 + 4 * 2 * 0.3, 1e-5);
+    NEAR(r.gbs, near_gbs * 6.8 / r.rtt_us, 0.02);
+    sc.pooled = false;
+    run();
+    NEAR(r.rtt_us, 1.2, 1e-5);
+}
+
+/* Longer frames carry more TLPs where they wait for one another, and change no throughput here. */
+static void test_frame_sizes(void **state)
+{
+    double gbs;
+    (void)state;
+    sc.m.tags = 256;
+    sc.m.mrs_bytes = 512;
+    gbs = run();
+    sc.frame_bytes = 8952;
+    NEAR(run(), gbs, 0.001);
+    sc.m.network_gbit_s = 40; /* now TLPs wait */
+    run();
+    assert_true(r.frames < r.tlps / 16);
+    assert_true(r.gbs < 5);
+}
+
 /* Figure 7: a peer's writes do not wait for round trips; what proxies add to each TLP is lost. */
 static void test_gpu_to_gpu(void **state)
 {
@@ -233,6 +262,8 @@ int main(void)
         cmocka_unit_test_setup(test_writes_are_the_links, begin),
         cmocka_unit_test_setup(test_writes_need_credits, begin),
         cmocka_unit_test_setup(test_gpus_behind_one_proxy, begin),
+        cmocka_unit_test_setup(test_more_switches_are_a_longer_round_trip, begin),
+        cmocka_unit_test_setup(test_frame_sizes, begin),
         cmocka_unit_test_setup(test_gpu_to_gpu, begin),
         cmocka_unit_test_setup(test_kernels, begin),
         cmocka_unit_test_setup(test_what_would_help, begin),

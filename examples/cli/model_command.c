@@ -452,56 +452,95 @@ static int paper(const request *r)
 
 /* ==== 5  Simulation =========================================================================== */
 
+enum { AS_IS, TAGS_256, MRS_512, NEXT_GENERATION, FIVE_TAGS };
+
 typedef struct row {
     const char *what, *unit;
+    unsigned traffic, change;
+    bool pooled;
     double simulated, equation;
 } row;
 
-/* DXPU_OK and *out, or the error of the run. */
-static int simulate_one(const request *r, unsigned which, row *out)
+static const row all_rows[] = {
+    { "copies to the device, native", "GB/s", PERF_READ, AS_IS, false, 0, 0 },
+    { "copies to the device, pooled", "GB/s", PERF_READ, AS_IS, true, 0, 0 },
+    { "... with 256 tags", "GB/s", PERF_READ, TAGS_256, true, 0, 0 },
+    { "... with reads of 512 bytes", "GB/s", PERF_READ, MRS_512, true, 0, 0 },
+    { "... with the next generation of PCIe", "GB/s", PERF_READ, NEXT_GENERATION, true, 0, 0 },
+    { "copies to the host, native", "GB/s", PERF_WRITE, AS_IS, false, 0, 0 },
+    { "copies to the host, pooled", "GB/s", PERF_WRITE, AS_IS, true, 0, 0 },
+    { "writes of the host, native", "GB/s", PERF_PUSH, AS_IS, false, 0, 0 },
+    { "writes of the host, pooled", "GB/s", PERF_PUSH, AS_IS, true, 0, 0 },
+    { "GPU to GPU, one bridge", "GB/s", PERF_PEER, AS_IS, false, 0, 0 },
+    { "GPU to GPU, through proxies", "GB/s", PERF_PEER, AS_IS, true, 0, 0 },
+    { "kernel to kernel, native", "us", PERF_KERNELS, AS_IS, false, 0, 0 },
+    { "kernel to kernel, pooled", "us", PERF_KERNELS, AS_IS, true, 0, 0 },
+    { "link in use, 5 tags of 4 KB, native", "%", PERF_READ, FIVE_TAGS, false, 0, 0 },
+    { "link in use, 5 tags of 4 KB, pooled", "%", PERF_READ, FIVE_TAGS, true, 0, 0 },
+};
+enum { ROWS = sizeof all_rows / sizeof all_rows[0] };
+
+static void change(dxpu_model *m, unsigned what)
+{
+    if (what == TAGS_256 || what == FIVE_TAGS)
+        m->tags = what == FIVE_TAGS ? 5 : 256;
+    if (what == MRS_512 || what == FIVE_TAGS)
+        m->mrs_bytes = what == FIVE_TAGS ? 4096 : 512;
+    if (what == NEXT_GENERATION)
+        m->generation += m->generation < 5;
+}
+
+static double equation(const dxpu_model *m, const dxpu_model_work *work, const row *of)
+{
+    double delta = of->pooled ? dxpu_model_kernel_delta_us(m) : 0;
+    double read = dxpu_model_read_gbs(m, of->pooled);
+    double link = dxpu_model_link_gbs(m, of->pooled, m->completion_bytes, 12);
+    if (of->traffic == PERF_KERNELS)
+        return dxpu_model_period_us(work->kernel_us + delta, work->launch_us, true);
+    if (of->traffic == PERF_PUSH)
+        return dxpu_model_push_gbs(m, of->pooled);
+    if (of->traffic != PERF_READ)
+        return dxpu_model_write_gbs(m, of->pooled);
+    if (of->change == FIVE_TAGS)
+        return 100 * read / link;
+    return of->pooled ? dxpu_model_all_gbs(m, read) : m->gpus * read;
+}
+
+/* Natively each GPU has a slot of its own, and so have all together what each has. */
+static int simulate_one(const request *r, row *of, perf_result *res)
 {
     perf_scene sc;
-    perf_result res;
     int rc;
     perf_scene_default(&sc);
     sc.m = r->m;
     sc.m.proxies = 1;
-    sc.traffic = which < PERF_KERNELS ? which : PERF_KERNELS;
-    sc.m.gpus = sc.traffic == PERF_PEER ? 2 : sc.traffic == PERF_KERNELS ? 1 : r->m.gpus;
+    sc.traffic = of->traffic;
+    sc.pooled = of->pooled;
+    change(&sc.m, of->change);
+    if (sc.traffic == PERF_PEER)
+        sc.m.gpus = 2;
+    else if (sc.traffic == PERF_KERNELS || of->change == FIVE_TAGS || !sc.pooled)
+        sc.m.gpus = 1;
     if (sc.traffic == PERF_KERNELS) {
         sc.kernel_us = r->w.sum.kernel_us;
         sc.launch_us = r->w.sum.launch_us;
         sc.round_trips = 100;
     }
-    rc = perf_run(&sc, &res);
-    out->simulated = sc.traffic == PERF_KERNELS ? res.period_us : res.gbs;
+    rc = perf_run(&sc, res);
+    of->equation = equation(&sc.m, &r->w.sum, of);
+    of->simulated = sc.traffic == PERF_KERNELS ? res->period_us
+                    : of->change == FIVE_TAGS  ? 100 * res->link_share
+                                               : res->gbs;
     return rc;
 }
 
-static int simulate(const request *r)
+static const char *const stops[PERF_STAMPS] = { "the box",  "the host's proxy", "host memory",
+                                                "its data", "the box again",    "the GPU" };
+
+static int simulated_json(const row rows[ROWS], const double at_us[PERF_STAMPS])
 {
-    const dxpu_model *m = &r->m;
-    double busy = r->w.sum.kernel_us + dxpu_model_kernel_delta_us(m);
-    row rows[] = {
-        { "copies to the device (reads)", "GB/s", 0,
-          dxpu_model_all_gbs(m, dxpu_model_read_gbs(m, true)) },
-        { "copies to the host (writes)", "GB/s", 0, dxpu_model_write_gbs(m, true) },
-        { "writes of the host", "GB/s", 0, dxpu_model_push_gbs(m, true) },
-        { "GPU to GPU in another box", "GB/s", 0, dxpu_model_write_gbs(m, true) },
-        { "kernel to kernel", "us", 0, dxpu_model_period_us(busy, r->w.sum.launch_us, true) },
-    };
-    json_t *o = json_object(), *list = json_array();
-    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        json_t *item;
-        if (simulate_one(r, i, &rows[i]) != DXPU_OK) {
-            json_decref(o);
-            json_decref(list);
-            return usage_error("model",
-                               "no simulation of this system: it has at most %d GPUs behind "
-                               "one pair of proxies, 768 tags, and a round trip no shorter "
-                               "than its links take",
-                               PERF_GPUS_MAX);
-        }
+    json_t *o = json_object(), *list = json_array(), *item;
+    for (unsigned i = 0; i < ROWS; i++) {
         item = json_object();
         set_text(item, "what", rows[i].what);
         set_text(item, "unit", rows[i].unit);
@@ -510,13 +549,42 @@ static int simulate(const request *r)
         json_array_append_new(list, item);
     }
     json_object_set_new(o, "simulated", list);
+    list = json_array();
+    for (unsigned i = 0; i < PERF_STAMPS; i++) {
+        item = json_object();
+        set_text(item, "at", stops[i]);
+        set_real(item, "us", at_us[i]);
+        json_array_append_new(list, item);
+    }
+    json_object_set_new(o, "read", list);
+    return print_json(o);
+}
+
+static int simulate(const request *r)
+{
+    row rows[ROWS];
+    double at_us[PERF_STAMPS];
+    memcpy(rows, all_rows, sizeof rows);
+    for (unsigned i = 0; i < ROWS; i++) {
+        perf_result res;
+        if (simulate_one(r, &rows[i], &res) != DXPU_OK)
+            return usage_error("model",
+                               "no simulation of this: at most %d GPUs behind a pair of proxies, "
+                               "768 tags, a round trip no shorter than its links take",
+                               PERF_GPUS_MAX);
+        if (i == 1)
+            memcpy(at_us, res.stamp_us, sizeof at_us);
+    }
     if (r->json)
-        return print_json(o);
-    json_decref(o);
-    printf("pooled                          simulated   equation\n");
-    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        printf("%-30s  %9.2f  %9.2f %s\n", rows[i].what, rows[i].simulated, rows[i].equation,
+        return simulated_json(rows, at_us);
+    printf("                                      simulated   equation\n");
+    for (unsigned i = 0; i < ROWS; i++)
+        printf("%-36s  %9.2f  %9.2f %s\n", rows[i].what, rows[i].simulated, rows[i].equation,
                rows[i].unit);
+    printf("\none read, us: ");
+    for (unsigned i = 0; i < PERF_STAMPS; i++)
+        printf("%s%s %.2f", i ? ", " : "", stops[i], at_us[i]);
+    putchar('\n');
     return EXIT_ALL;
 }
 

@@ -682,6 +682,16 @@ static void handle(world *w, event *e)
     free(e->what);
 }
 
+static double hops_us(const perf_scene *sc)
+{
+    return sc->pooled ? sc->more_hops * sc->hop_us : 0;
+}
+
+static double round_trip_us(const perf_scene *sc)
+{
+    return sc->pooled ? sc->m.rtt_us + 2 * hops_us(sc) : sc->m.rtt_native_us;
+}
+
 static void wires(world *w)
 {
     const dxpu_model *m = &w->sc->m;
@@ -699,7 +709,7 @@ static int world_begin(world *w)
     int rc = DXPU_OK;
     w->now_ps = (uint64_t)START_NS * PS;
     wires(w);
-    w->one_way_ps = us_ps(dxpu_model_rtt_delta_us(&w->sc->m) / 2);
+    w->one_way_ps = us_ps(dxpu_model_rtt_delta_us(&w->sc->m) / 2 + hops_us(w->sc));
     w->push_limit.header[DXPU_POSTED] = LINK_CREDITS;
     w->push_limit.data[DXPU_POSTED] = LINK_CREDITS * 4096 / 16;
     for (unsigned i = 0; i < w->sc->m.gpus && rc == DXPU_OK; i++) {
@@ -804,7 +814,7 @@ static void results(world *w, uint64_t measured_ps)
 static int loaded(const perf_scene *sc, perf_result *out, uint64_t root_ps)
 {
     world *w = calloc(1, sizeof *w);
-    double rtt = sc->pooled ? sc->m.rtt_us : sc->m.rtt_native_us;
+    double rtt = round_trip_us(sc);
     double unit = sc->traffic == PERF_KERNELS ? sc->kernel_us + sc->launch_us + rtt : rtt;
     uint64_t half_ps = us_ps(unit * sc->round_trips), from_ps;
     int rc;
@@ -838,15 +848,17 @@ void perf_scene_default(perf_scene *sc)
     sc->pooled = true;
     sc->frame_bytes = 1452;
     sc->posted_bytes = 256 * 1024;
+    sc->hop_us = 0.3;
     sc->round_trips = 30;
 }
 
 int perf_run(const perf_scene *sc, perf_result *out)
 {
     perf_scene one = *sc;
-    double target = sc->pooled ? sc->m.rtt_us : sc->m.rtt_native_us, base = 0;
+    double target = round_trip_us(sc), base = 0;
     bool known = sc->traffic <= PERF_KERNELS && sc->m.gpus <= PERF_GPUS_MAX && sc->m.tags <= 768 &&
-                 (sc->traffic != PERF_PEER || sc->m.gpus == 2) && sc->round_trips > 0;
+                 (sc->traffic != PERF_PEER || sc->m.gpus == 2) && sc->round_trips > 0 &&
+                 sc->more_hops <= 100 && sc->hop_us >= 0 && sc->hop_us <= 1000;
     int rc = dxpu_model_check(&sc->m);
     memset(out, 0, sizeof *out);
     if (rc != DXPU_OK || !known || sc->m.mps_bytes % 4 || sc->m.mrs_bytes % 4 ||

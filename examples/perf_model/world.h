@@ -23,6 +23,8 @@ typedef struct perf_scene {
     unsigned traffic;
     bool pooled;
     uint32_t frame_bytes;        /* largest frame between the proxies */
+    uint32_t more_hops;          /* switches between them, beyond those in m.rtt_us */
+    double hop_us;               /* of each, one way */
     uint32_t posted_bytes;       /* of writes that a proxy stores until they are taken */
     uint32_t round_trips;        /* to measure over, after as many as to settle in */
     double kernel_us, launch_us; /* of PERF_KERNELS: duration with the native round trips in it */
