@@ -156,6 +156,21 @@ static void test_performance_falls_with_the_round_trip(void **state)
     NEAR(dxpu_model_rtt_for(&m, &w, 0.1, 100), 100, 0);
 }
 
+/* Data copied ahead cost a round trip a copy, until there are more than the step has time for. */
+static void test_data_copied_ahead(void **state)
+{
+    (void)state;
+    w.kernels = 1000;
+    w.kernel_us = 100;
+    w.hidden_copies = 10;
+    w.hidden_bytes = 40e6; /* 4.3.2: ImageNet, a step */
+    NEAR(dxpu_model_work_us(&m, &w, true), 1000 * (100 + 1.5 * 5.6) + 10 * 5.6, 1e-6);
+    NEAR(dxpu_model_work_us(&m, &w, false), 1e5, 1e-6);
+    w.hidden_bytes = 400e6;
+    NEAR(dxpu_model_work_us(&m, &w, true), 400e6 / (dxpu_model_read_gbs(&m, true) * 1e3), 1e-6);
+    NEAR(dxpu_model_work_us(&m, &w, false), 1e5, 1e-6);
+}
+
 static void test_gpus_share_proxies(void **state)
 {
     (void)state;
@@ -258,6 +273,7 @@ int main(void)
         cmocka_unit_test_setup(test_a_longer_copy_never_takes_less, begin),
         cmocka_unit_test_setup(test_the_launch_queue_hides_round_trips, begin),
         cmocka_unit_test_setup(test_performance_falls_with_the_round_trip, begin),
+        cmocka_unit_test_setup(test_data_copied_ahead, begin),
         cmocka_unit_test_setup(test_gpus_share_proxies, begin),
         cmocka_unit_test_setup(test_a_trace_of_even_kernels_is_a_period, begin),
         cmocka_unit_test_setup(test_a_wait_of_the_host_hides_nothing, begin),

@@ -111,7 +111,8 @@ typedef struct dxpu_model_work {
     bool queued;                    /* launches are asynchronous [true] */
     double htod_copies, htod_bytes; /* how many, bytes of each; waited for */
     double dtoh_copies, dtoh_bytes;
-    double hidden_copies; /* ahead of their use: a round trip each, however long */
+    double hidden_copies; /* ahead of their use: a round trip each, however long ... */
+    double hidden_bytes;  /* ... as long as all their data to the device fit into the step */
     double shared_us;     /* native time spent on traffic that other GPUs' slows (crowding) */
     double shared_gbs;    /* what one GPU alone moves through its proxies then */
 } dxpu_model_work;
@@ -326,7 +327,7 @@ DXPU_API double dxpu_model_work_us(const dxpu_model *m, const dxpu_model_work *w
     us += w->dtoh_copies * dxpu_model_dtoh_us(m, pooled, w->dtoh_bytes);
     if (pooled)
         us += w->shared_us * (dxpu_model_crowding(m, w->shared_gbs) - 1);
-    return us;
+    return dxpui_model_max(us, w->hidden_bytes / (dxpu_model_read_gbs(m, pooled) * 1e3));
 }
 
 DXPU_API double dxpu_model_performance(const dxpu_model *m, const dxpu_model_work *w)

@@ -276,6 +276,7 @@ static bool read_call(const json_t *call, dxpu_model_work *sum, double *launches
         *launch_ns += ns;
     } else if (has(name, "Memset") || (late && (to_device || to_host))) {
         sum->hidden_copies += count;
+        sum->hidden_bytes += to_device ? bytes : 0;
     } else if (to_device) {
         sum->htod_copies += count;
         sum->htod_bytes += bytes;
@@ -376,6 +377,7 @@ static dxpu_model_work scaled(const perf_work *w, double scale)
     s.kernel_us *= scale;
     s.htod_bytes *= scale;
     s.dtoh_bytes *= scale;
+    s.hidden_bytes *= scale;
     s.shared_us *= scale;
     return s;
 }
@@ -426,7 +428,7 @@ double perf_extra_us(const dxpu_model *m, const perf_work *w, double scale, unsi
     if (!(kinds >> DXPU_MODEL_DTOH & 1))
         s.dtoh_copies = 0;
     if (!(kinds >> DXPU_MODEL_KERNEL & 1))
-        s.kernels = s.hidden_copies = 0;
+        s.kernels = s.hidden_copies = s.hidden_bytes = 0;
     return dxpu_model_work_us(m, &s, true) - dxpu_model_work_us(m, &s, false);
 }
 
