@@ -25,6 +25,7 @@ import urllib.parse
 import urllib.request
 
 from cases import case, check, main
+import openapi
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BIN = os.path.join(os.environ.get("DXPU_BIN", os.path.join(ROOT, "build")), "dxpu")
@@ -382,6 +383,82 @@ def show():
         for words in (("slot", "10"), ("slot", "10.x"), ("slot", "10.3/../4"), ("lease", "C3"),
                       ("lease", "xyz"), ("lease", "1" * 17), ("thing", "1"), ("slot",)):
             dxpu(fake, "show", *words, status=USAGE)
+
+
+# ---- Both sides of the interface ----
+
+EVERY = [
+    ("pool",), ("list", "boxes"), ("list", "hosts"), ("list", "tenants"), ("events",), ("top",),
+    ("list", "slots", "--state", "free", "--model", "nvme", "--node", 10),
+    ("list", "leases", "--state", "active", "--tenant", "t", "--node", 12),
+    ("show", "node", "box10"), ("show", "slot", "10.3"), ("show", "lease", "c3"),
+    ("lease", "create", "--host", 12, "--model", "nvme", "--wait"),
+    ("lease", "create", "--host", 12, "--model", "nvme", "--count", 64, "--need", "spread",
+     "--tenant", "t", "--for", "1w", "--key", "k", "--no-replace"),
+    ("lease", "release", "c3"), ("lease", "release", "c3", "--keep"),
+    ("lease", "extend", "c3", "--for", "1h"), ("lease", "extend", "c3", "--no-end"),
+    ("lease", "attach", "c3", "--host", 12), ("drain", 10, "--move"), ("drain", 10, "--off"),
+    ("replace", "10.3"), ("break", "10.3"), ("repair", "10.3"), ("reset", "10.3"),
+    ("forget", 10), ("tenant", "t", "--quota", 1), ("tenant", "t", "--quota", "none"),
+    ("spares", "nvme", 0), ("events", "--lease", "c3", "--type", "lease.", "--after", 3),
+]
+
+
+def wrong_request(doc, r):
+    """What spec/openapi.yaml has against a request; None: nothing."""
+    operation = openapi.find(doc, r["method"], r["path"])
+    if operation is None:
+        return "no such operation"
+    parameters = [openapi.resolve(doc, p) for p in operation.get("parameters", [])]
+    known = {p["name"]: p["schema"] for p in parameters if p["in"] == "query"}
+    for name, value in r["query"].items():
+        if name not in known:
+            return "no such parameter: " + name
+        kind = openapi.resolve(doc, known[name])["type"]
+        problem_ = openapi.valid(doc, known[name], int(value) if kind == "integer" else value, name)
+        if problem_:
+            return problem_
+    if r["body"] is None:
+        return None
+    body = openapi.resolve(doc, operation["requestBody"])["content"]["application/json"]
+    return openapi.valid(doc, body["schema"], r["body"], "body")
+
+
+@case
+def requests_are_as_specified():
+    doc = openapi.read()
+    routes = dict(everything(), **{
+        "POST /v1/leases": created(lease()), "PATCH /v1/leases/c3": lease(),
+        "DELETE /v1/leases/c3": dict(lease="c3", state="released"),
+        "POST /v1/leases/c3/attach": lease(), "DELETE /v1/nodes/10": (204, Raw(b"")),
+        "PUT /v1/boxes/10/drain": dict(node=10, draining=True, left=0),
+        "PUT /v1/tenants/t": dict(tenant="t", quota=1, used=0),
+        "PUT /v1/models/nvme/spares": dict(model="nvme", count=0)})
+    routes.update({"POST /v1/slots/10.3/" + verb: slot() for verb in
+                   ("replace", "break", "repair", "reset")})
+    with Fake(routes) as fake:
+        for words in EVERY:
+            fake.requests.clear()
+            dxpu(fake, *words)
+            for r in fake.requests:
+                found = wrong_request(doc, r)
+                check(not found, words, r["method"], r["path"], found)
+        check(wrong_request(doc, dict(r, query={"strange": "1"})), "it sees no wrong query")
+        check(wrong_request(doc, dict(r, path="/v1/strange")), "it sees no wrong path")
+        check(wrong_request(doc, dict(r, method="POST", path="/v1/leases", query={},
+                                      body=dict(host="12"))), "it sees no wrong body")
+
+
+@case
+def the_fake_answers_as_specified():
+    doc = openapi.read()
+    with Fake(everything()) as fake:
+        for path in everything():
+            target = path.split(" ")[1]
+            with urllib.request.urlopen(fake.url + target, timeout=10) as answer:
+                found = openapi.wrong(doc, "GET", target, answer.status,
+                                      answer.headers["Content-Type"], answer.read())
+            check(not found, path, found)
 
 
 # ---- Changing ----

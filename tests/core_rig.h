@@ -3,18 +3,7 @@
 #ifndef CORE_RIG_H_INCLUDED
 #define CORE_RIG_H_INCLUDED
 
-#include "examples/manager/policy.c"
-#include "examples/manager/store.c"
-#include "examples/manager/core.c"
-#include "examples/manager/core_events.c"
-#include "examples/manager/core_load.c"
-#include "examples/manager/core_nodes.c"
-#include "examples/manager/core_orders.c"
-#include "examples/manager/core_record.c"
-#include "examples/manager/core_requests.c"
-#include "examples/manager/core_slots.c"
-#include "examples/manager/core_store.c"
-#include "examples/manager/core_tables.c"
+#include "tests/core_parts.h"
 
 /* -- A store in memory -- */
 
@@ -28,7 +17,8 @@ typedef struct rig_store {
     store base;
     rig_record *record; /* in order of the keys */
     unsigned records, room;
-    unsigned commits;
+    unsigned commits, failures;
+    bool forgetful;      /* says that it has what it has not */
     unsigned fail_after; /* so many more commits succeed; UINT_MAX: all */
     store_error fault;   /* of the others */
     bool lost;           /* a failed commit was made all the same */
@@ -92,9 +82,10 @@ static store_error rig_commit(store *base, const store_change *changes, unsigned
     bool fails = s->fail_after == 0;
     if (!fails && s->fail_after != UINT_MAX)
         s->fail_after--;
-    for (unsigned i = 0; i < count && (!fails || s->lost); i++)
+    for (unsigned i = 0; i < count && (!fails || s->lost) && !s->forgetful; i++)
         rig_change(s, &changes[i]);
     s->commits++;
+    s->failures += fails;
     if (!fails)
         return STORE_OK;
     f->code = s->fault;
@@ -115,14 +106,6 @@ static void rig_store_free(rig_store *s)
     for (unsigned i = 0; i < s->records; i++)
         free(s->record[i].value);
     free(s->record);
-}
-
-/* NULL: there is no such record. */
-static const char *rig_value(const rig_store *s, const char *key)
-{
-    bool there;
-    unsigned at = rig_place(s, key, &there);
-    return there ? s->record[at].value : NULL;
 }
 
 /* -- Registers -- */

@@ -9,6 +9,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import sqlite3
 import sys
 import threading
@@ -89,6 +90,11 @@ class World:
                 return found
             after = "&after=%s" % page["next"]
 
+    def promised(self, lease):
+        self.leases[lease["lease"]] = lease
+        if lease["expires_at"]:
+            self.ending.add(lease["lease"])
+
     # ---- What must always be true ----
 
     def check_promises(self):
@@ -101,7 +107,7 @@ class World:
         for one, lease in listed.items():
             if one not in self.leases:
                 check(lease["key"] in self.maybe, "a lease that nobody asked for:", lease)
-                self.leases[one] = lease
+                self.promised(lease)
             mine = self.leases[one]
             check(all(mine[k] == lease[k] for k in ("tenant", "model", "count", "host")), mine,
                   lease)
@@ -184,15 +190,13 @@ class World:
         status, lease = self.manager.ask("POST", "/v1/leases" + wait, body)
         check(status in (200, 201, 409), status, lease)
         if status != 409:
-            self.leases[lease["lease"]] = lease
-            if "seconds" in body:
-                self.ending.add(lease["lease"])
+            self.promised(lease)
         if r.random() < 0.1:  # the same again is the same
             again, same = self.manager.ask("POST", "/v1/leases", body)
             check(status == 409 or "seconds" in body or
                   (again == 200 and same["lease"] == lease["lease"]), again, same)
             if status == 409 and again == 201:
-                self.leases[same["lease"]] = same
+                self.promised(same)
 
     def any_lease(self, r):
         mine = [one for one in self.leases if one not in self.ending]
@@ -255,9 +259,17 @@ class World:
         for p in chosen:
             p.start()
 
+    def pause(self, r):
+        """One of them is held up, as by a machine that swaps, or a network that is cut."""
+        chosen = r.choice(self.boxes + self.hosts + [self.manager]).process.popen
+        chosen.send_signal(signal.SIGSTOP)
+        time.sleep(r.choice((0.05, HOLD_MS / 1000 + 0.1, 1, GRACE_MS / 1000 + 1)))
+        chosen.send_signal(signal.SIGCONT)
+
     def step(self, r):
         steps = ((self.create, 40), (self.release, 24), (self.park, 8), (self.attach, 12),
-                 (self.extend, 4), (self.drain, 4), (self.kill_proxies, 4), (self.kill_manager, 3))
+                 (self.extend, 4), (self.drain, 4), (self.kill_proxies, 4), (self.kill_manager, 3),
+                 (self.pause, 2))
         what = r.choices([s[0] for s in steps], [s[1] for s in steps])[0]
         what(r)
         return what.__name__
@@ -375,8 +387,28 @@ def a_box_that_dies_is_replaced():
               "the box that is back is wiped and free")
 
 
+@case
+def figures_of_real_proxies():
+    took = []
+    with lab.Lab() as l:
+        w = World(l, boxes=2, hosts=2)
+        for number in range(24):
+            begin = time.monotonic()
+            status, lease = w.manager.ask("POST", "/v1/leases?wait=10", {
+                "host": w.number["host%d" % (1 + number % 2)], "model": "memory"})
+            took.append(time.monotonic() - begin)
+            check(status == 201 and lease["state"] == "active", status, lease)
+    show("from a request until a real host has its channel", took)
+
+
 def percentile(values, percent):
     return sorted(values)[min(len(values) - 1, int(len(values) * percent / 100))]
+
+
+def show(name, seconds):
+    print("# %s: p50 %.2f ms, p99 %.2f ms, %.0f/s by one client" % (
+        name, percentile(seconds, 50) * 1e3, percentile(seconds, 99) * 1e3,
+        len(seconds) / sum(seconds)))
 
 
 def disk_seconds(path):
@@ -419,9 +451,7 @@ def figures_of_512_slots():
         for name, values in (("a durable write of 4 KB", disk_seconds(l.file("disk"))),
                              ("a lease acknowledged", acknowledged),
                              ("a lease up at its host", active)):
-            print("# %s: p50 %.2f ms, p99 %.2f ms, %.0f/s by one client" % (
-                name, percentile(values, 50) * 1e3, percentile(values, 99) * 1e3,
-                len(values) / sum(values)))
+            show(name, values)
 
 
 if __name__ == "__main__":

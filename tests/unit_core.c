@@ -16,6 +16,14 @@
 
 #include "tests/core_rig.h"
 
+/* NULL: there is no such record. */
+static const char *rig_value(const rig_store *s, const char *key)
+{
+    bool there;
+    unsigned at = rig_place(s, key, &there);
+    return there ? s->record[at].value : NULL;
+}
+
 enum { BOX = 1, HOST = 2, SLOTS = 4, PORTS = 4 };
 
 static rig_store disk;
@@ -272,6 +280,391 @@ static void test_store_fails(void **state)
     assert_non_null(rig_value(&disk, "meta"));
 }
 
+/* The box knows a lease that the store does not: nothing is lent there, nothing wiped, until
+   somebody says so. */
+static void test_store_is_old(void **state)
+{
+    (void)state;
+    both_connect();
+    box[1].epoch_seen = 50;
+    box[1].epoch = 50;
+    box[1].state = DXPU_CONTROL_SLOT_UP;
+    box_says(2, 1);
+    assert_int_equal(core_pool(c)->slot[1].state, POOL_QUARANTINED);
+    assert_int_equal(core_pool(c)->epoch, 50);
+    expect_none();
+    core_close(c);
+    start(); /* and that is remembered */
+    assert_int_equal(core_pool(c)->slot[1].state, POOL_QUARANTINED);
+    both_connect();
+    assert_int_equal(core_repair(c, 1).code, CORE_OK);
+    core_order o = expect(DXPU_CONTROL_UNBIND, box_node);
+    assert_int_equal(o.m.u.unbind.epoch, 50);
+    assert_false(o.m.u.unbind.keep);
+}
+
+/* A box of another pool, with epochs that this one has given already: its slots are wiped. */
+static void test_foreign_box(void **state)
+{
+    (void)state;
+    box[0].epoch_seen = 3;
+    both_connect();
+    assert_int_equal(core_pool(c)->slot[0].state, POOL_QUARANTINED);
+    assert_int_equal(core_pool(c)->epoch, 3);
+    box[1].epoch_seen = 2;
+    uint32_t other = rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 1, box, SLOTS, 1, SLOTS, &why);
+    uint32_t slot = core_find_slot(c, other, 1);
+    assert_int_equal(core_pool(c)->slot[slot].state, POOL_WIPING);
+    assert_int_equal(core_pool(c)->slot[slot + 1].state, POOL_WIPING);
+    assert_int_equal(core_pool(c)->slot[slot + 2].state, POOL_FREE);
+}
+
+static void test_wipe_fails(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port);
+    assert_int_equal(core_release(c, lease).code, CORE_OK);
+    core_order o = expect(DXPU_CONTROL_DETACH, host_node);
+    core_answered(c, &o, DXPU_CONTROL_CODE_EMPTY, NULL);
+    for (unsigned again = 0; again < 2; again++) {
+        o = expect(DXPU_CONTROL_UNBIND, box_node);
+        done(&o, DXPU_CONTROL_SLOT_WIPING, 0);
+        box[slot - 1].state = DXPU_CONTROL_SLOT_UNWIPED;
+        box[slot - 1].epoch = 0;
+        box_says(slot, 1);
+        assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_QUARANTINED);
+        expect_none();
+        assert_int_equal(core_repair(c, slot - 1).code, CORE_OK);
+        expect_none(); /* the same again is not said at once */
+        at(now_ms + COREI_RETRY_MAX_MS);
+    }
+}
+
+/* A host that does not give the slot up is waited for, not forever. */
+static void test_host_is_slow(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port);
+    assert_int_equal(core_release(c, lease).code, CORE_OK);
+    core_order o = expect(DXPU_CONTROL_DETACH, host_node);
+    expect_none();
+    at(now_ms + COREI_YIELD_MS - 1);
+    expect_none();
+    at(now_ms + 1);
+    (void)expect(DXPU_CONTROL_UNBIND, box_node);
+    expect_none();
+    core_answered(c, &o, DXPU_CONTROL_CODE_EMPTY, NULL);
+    expect_none();
+}
+
+static void test_park_attach(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port), epoch = core_pool(c)->epoch;
+    assert_int_equal(core_park(c, lease).code, CORE_OK);
+    assert_int_equal(core_park(c, lease).code, CORE_E_STATE);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_PARKED);
+    core_order o = expect(DXPU_CONTROL_DETACH, host_node);
+    done(&o, DXPU_CONTROL_SLOT_EMPTY, 0);
+    host[port - 1].state = DXPU_CONTROL_SLOT_EMPTY;
+    host[port - 1].epoch = 0;
+    o = expect(DXPU_CONTROL_UNBIND, box_node);
+    assert_true(o.m.u.unbind.keep);
+    done(&o, DXPU_CONTROL_SLOT_KEPT, 0);
+    expect_none();
+    core_close(c);
+    start();
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_PARKED);
+    box[slot - 1].state = DXPU_CONTROL_SLOT_KEPT;
+    box[slot - 1].epoch = 0;
+    both_connect();
+    assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
+    o = expect(DXPU_CONTROL_BIND, box_node);
+    assert_true(o.m.u.bind.epoch > epoch);
+    done(&o, DXPU_CONTROL_SLOT_HELD, o.m.u.bind.epoch);
+    (void)expect(DXPU_CONTROL_ATTACH, host_node);
+}
+
+static void test_key(void **state)
+{
+    (void)state;
+    core_request r = { .tenant = "t", .model = "nvme", .key = "k", .count = 1, .replace = true };
+    uint64_t lease, again;
+    bool existed;
+    both_connect();
+    lease = lease_one();
+    core_close(c);
+    start();
+    r.host = host_node;
+    assert_int_equal(core_create(c, &r, &again, &existed).code, CORE_OK);
+    assert_true(existed && again == lease);
+    r.count = 2;
+    assert_int_equal(core_create(c, &r, &again, &existed).code, CORE_E_STATE);
+    memcpy(r.tenant, "u", 2); /* another tenant's key is another */
+    assert_int_equal(core_create(c, &r, &again, &existed).code, CORE_OK);
+    assert_false(existed);
+    assert_int_equal(core_release(c, lease).code, CORE_OK);
+    memcpy(r.tenant, "t", 2);
+    r.count = 1;
+    assert_int_equal(core_create(c, &r, &again, &existed).code, CORE_OK);
+    assert_true(!existed && again != lease);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    core_request r = { .tenant = "t", .model = "nvme", .count = 3 };
+    uint64_t lease;
+    bool existed;
+    both_connect();
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_UNKNOWN);
+    r.host = box_node;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_UNKNOWN);
+    r.host = host_node;
+    assert_int_equal(core_set_tenant(c, "t", 2).code, CORE_OK);
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_QUOTA);
+    assert_int_equal(core_set_tenant(c, "t", 64).code, CORE_OK);
+    r.count = 5;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_CAPACITY);
+    r.count = 0;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_ARG);
+    r.count = 1;
+    memcpy(r.model, "tpu", 4);
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_UNKNOWN);
+    memcpy(r.tenant, "a b", 4);
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_ARG);
+    assert_int_equal(core_release(c, 77).code, CORE_E_UNKNOWN);
+    assert_int_equal(core_set_tenant(c, "", 1).code, CORE_E_ARG);
+    assert_int_equal(core_set_spares(c, "tpu", 1).code, CORE_E_UNKNOWN);
+    assert_int_equal(core_repair(c, 99).code, CORE_E_UNKNOWN);
+    assert_int_equal(core_pool(c)->leases, 0);
+}
+
+static void test_expiry(void **state)
+{
+    (void)state;
+    core_request r = { .tenant = "t", .model = "nvme", .count = 1, .seconds = 10 };
+    uint64_t lease, longer;
+    bool existed;
+    both_connect();
+    r.host = host_node;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+    assert_int_equal(core_create(c, &r, &longer, &existed).code, CORE_OK);
+    assert_int_equal(core_extend(c, longer, 20).code, CORE_OK);
+    assert_int_equal(core_next_ms(c), now_ms + 10000);
+    core_close(c);
+    start();
+    at(now_ms + 9999);
+    assert_non_null(pool_find_lease(core_pool(c), lease));
+    at(now_ms + 1);
+    assert_null(pool_find_lease(core_pool(c), lease));
+    assert_non_null(pool_find_lease(core_pool(c), longer));
+    assert_int_equal(core_extend(c, longer, 0).code, CORE_OK);
+    at(now_ms + 100000);
+    assert_non_null(pool_find_lease(core_pool(c), longer));
+}
+
+/* An order that is refused is given again later and later, and told once. */
+static void test_refused_order(void **state)
+{
+    (void)state;
+    core_event e[8];
+    both_connect();
+    (void)lease_one();
+    uint64_t pause = 100;
+    for (unsigned i = 0; i < 8; i++, pause = pause < 2500 ? 2 * pause : 5000) {
+        core_order o = expect(DXPU_CONTROL_BIND, box_node);
+        core_answered(c, &o, DXPU_CONTROL_CODE_BUSY, NULL);
+        expect_none();
+        if (i) {
+            at(now_ms + pause - 1);
+            expect_none();
+            at(now_ms + 1);
+        } else {
+            at(now_ms + 100);
+        }
+    }
+    unsigned told = 0, n = core_events_after(c, 0, e, 8);
+    for (unsigned i = 0; i < n; i++)
+        told += e[i].type == CORE_EVENT_ORDER_REFUSED;
+    assert_int_equal(told, 1);
+}
+
+static void test_drain_moves(void **state)
+{
+    (void)state;
+    unsigned slot, port, left;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port);
+    assert_int_equal(core_drain(c, box_node, true, true, &left).code, CORE_OK);
+    assert_int_equal(left, 1); /* there is no other box */
+    uint32_t other = rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 1, box, SLOTS, 1, 0, &why);
+    dxpu_control_device fresh[SLOTS];
+    memcpy(fresh, box, sizeof fresh);
+    for (unsigned i = 0; i < SLOTS; i++) {
+        fresh[i].epoch = fresh[i].epoch_seen = 0;
+        fresh[i].state = DXPU_CONTROL_SLOT_EMPTY;
+    }
+    other = rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 1, fresh, SLOTS, 1, SLOTS, &why);
+    assert_int_not_equal(other, 0);
+    assert_int_equal(core_drain(c, box_node, true, true, &left).code, CORE_OK);
+    assert_int_equal(left, 0);
+    uint32_t now[POOL_COUNT_MAX];
+    assert_int_equal(pool_lease_slots(core_pool(c), lease, now), 1);
+    assert_int_equal(c->t.node[c->t.slot[now[0]].node].number, other);
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_WIPING);
+    core_close(c);
+    start();
+    assert_true(c->t.node[0].draining);
+    assert_int_equal(core_pool(c)->slot[slot % SLOTS].state, POOL_DRAINED);
+}
+
+/* Another model in a slot without a lease: the pool is built anew, the leases stay. */
+static void test_other_device(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port);
+    unsigned free_slot = slot % SLOTS + 1;
+    memcpy(box[free_slot - 1].model, "gpu", 4);
+    box_says(free_slot, 1);
+    assert_int_not_equal(core_find_model(c, "gpu"), CORE_NONE);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    memcpy(box[slot - 1].serial, "other", 6);
+    box_says(slot, 1);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_DEGRADED);
+    assert_int_not_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
+    assert_null(strstr(rig_value(&disk, "slot/1.1"), "gpu\"x"));
+}
+
+/* A node comes with more slots; one between others. */
+static void test_more_slots(void **state)
+{
+    (void)state;
+    dxpu_control_device more[SLOTS + 2];
+    both_connect();
+    uint64_t lease = lease_one();
+    uint32_t other = rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 1, box, SLOTS, 1, SLOTS, &why);
+    memcpy(more, box, sizeof box);
+    more[SLOTS] = more[SLOTS + 1] = box[0];
+    core_disconnected(c, box_node);
+    assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_BOX, BOX, 7, more, SLOTS + 2, 1, 3, &why),
+                     box_node);
+    assert_false(c->t.node[core_find_node(c, box_node)].connected);
+    assert_int_equal(
+        rig_register(c, DXPU_CONTROL_ROLE_BOX, BOX, 7, more, SLOTS + 2, 4, SLOTS - 1, &why),
+        box_node);
+    assert_true(c->t.node[core_find_node(c, box_node)].connected);
+    assert_int_equal(core_pool(c)->slots, 2 * SLOTS + 2);
+    assert_int_equal(core_find_slot(c, other, 1), SLOTS + 2);
+    assert_non_null(pool_find_lease(core_pool(c), lease));
+    assert_true(c->t.node[core_find_node(c, other)].connected);
+}
+
+static void test_forget(void **state)
+{
+    (void)state;
+    both_connect();
+    uint64_t lease = lease_one();
+    assert_int_equal(core_forget(c, box_node).code, CORE_E_STATE);
+    core_disconnected(c, box_node);
+    assert_int_equal(core_forget(c, box_node).code, CORE_E_STATE);
+    assert_int_equal(core_release(c, lease).code, CORE_OK);
+    uint64_t epoch = core_pool(c)->epoch;
+    assert_int_equal(core_forget(c, box_node).code, CORE_OK);
+    assert_null(rig_value(&disk, "slot/1.1"));
+    assert_int_equal(core_pool(c)->epoch, epoch);
+    core_close(c);
+    start();
+    assert_int_equal(core_pool(c)->epoch, epoch);
+    uint32_t was = box_node;
+    box_says(1, SLOTS);
+    assert_true(box_node > was && box_node > host_node);
+}
+
+/* Events are numbered without gaps, are there after a restart, and the oldest go. */
+static void test_events(void **state)
+{
+    (void)state;
+    core_event e[32];
+    core_settings set;
+    core_settings_default(&set);
+    set.events = 8;
+    core_close(c);
+    c = core_open(&disk.base, &set, 1000, 1, &why);
+    assert_non_null(c);
+    both_connect();
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(core_release(c, lease_one()).code, CORE_OK);
+    for (unsigned i = 0; i < 2; i++) {
+        unsigned n = core_events_after(c, 0, e, 32);
+        assert_int_equal(n, 8);
+        for (unsigned j = 1; j < n; j++)
+            assert_int_equal(e[j].number, e[j - 1].number + 1);
+        assert_int_equal(e[n - 1].type, CORE_EVENT_LEASE_RELEASED);
+        assert_string_equal(e[n - 1].tenant, "t");
+        assert_int_equal(core_events_after(c, e[n - 1].number, e, 32), 0);
+        core_close(c);
+        c = core_open(&disk.base, &set, 1000, 1, &why);
+        assert_non_null(c);
+    }
+}
+
+/* A record that is not as this program writes it is told by its key. */
+static void test_damaged(void **state)
+{
+    (void)state;
+    static const char *const keys[] = { "meta", "node/1", "slot/1.2", "tenant/t", "event/1" };
+    core_settings set;
+    store_fault f;
+    core_settings_default(&set);
+    both_connect();
+    assert_int_equal(core_set_tenant(c, "t", 5).code, CORE_OK);
+    for (unsigned i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const char *was = rig_value(&disk, keys[i]);
+        char *copy = was ? strdup(was) : NULL;
+        store_change bad = { keys[i], "{\"x\":1}", 7 };
+        assert_int_equal(store_commit(&disk.base, &bad, 1, &f), STORE_OK);
+        assert_null(core_open(&disk.base, &set, 1, 1, &why));
+        assert_non_null(strstr(why.text, keys[i]));
+        store_change back = { keys[i], copy, copy ? strlen(copy) : 0 };
+        assert_int_equal(store_commit(&disk.base, &back, 1, &f), STORE_OK);
+        free(copy);
+    }
+    core *again = core_open(&disk.base, &set, 1, 1, &why);
+    assert_non_null(again);
+    core_close(again);
+}
+
+/* Where nobody knows what the disk has, nothing is ordered and nothing granted any more. */
+static void test_store_is_lost(void **state)
+{
+    (void)state;
+    core_request r = { .model = "nvme", .host = 2, .count = 1 };
+    uint64_t lease;
+    bool existed;
+    both_connect();
+    disk.fail_after = 0;
+    disk.fault = STORE_E_IO;
+    disk.lost = true; /* the disk has it all the same */
+    r.host = host_node;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_STORE);
+    disk.fail_after = UINT_MAX;
+    at(now_ms + 5000);
+    expect_none();
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_STORE);
+    core_close(c);
+    start();
+    assert_int_equal(core_pool(c)->leases, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -280,6 +673,22 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_broken, begin, end),
         cmocka_unit_test_setup_teardown(test_grace, begin, end),
         cmocka_unit_test_setup_teardown(test_store_fails, begin, end),
+        cmocka_unit_test_setup_teardown(test_store_is_old, begin, end),
+        cmocka_unit_test_setup_teardown(test_foreign_box, begin, end),
+        cmocka_unit_test_setup_teardown(test_wipe_fails, begin, end),
+        cmocka_unit_test_setup_teardown(test_host_is_slow, begin, end),
+        cmocka_unit_test_setup_teardown(test_park_attach, begin, end),
+        cmocka_unit_test_setup_teardown(test_key, begin, end),
+        cmocka_unit_test_setup_teardown(test_refusals, begin, end),
+        cmocka_unit_test_setup_teardown(test_expiry, begin, end),
+        cmocka_unit_test_setup_teardown(test_refused_order, begin, end),
+        cmocka_unit_test_setup_teardown(test_drain_moves, begin, end),
+        cmocka_unit_test_setup_teardown(test_other_device, begin, end),
+        cmocka_unit_test_setup_teardown(test_more_slots, begin, end),
+        cmocka_unit_test_setup_teardown(test_forget, begin, end),
+        cmocka_unit_test_setup_teardown(test_events, begin, end),
+        cmocka_unit_test_setup_teardown(test_damaged, begin, end),
+        cmocka_unit_test_setup_teardown(test_store_is_lost, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

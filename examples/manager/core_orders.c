@@ -221,8 +221,11 @@ bool core_next_order(core *c, core_order *out)
         bool any = k.kind == COREI_SLOT   ? order_slot(c, k.index, &out->m)
                    : k.kind == COREI_NODE ? order_node(c, k.index, &out->m)
                                           : order_port(c, k.index, &out->m);
-        if (any && order_due(c, unit, &out->m))
-            return true;
+        if (!any || !order_due(c, unit, &out->m))
+            continue;
+        if (k.kind == COREI_NODE) /* until it answers */
+            t->node_more[k.index].drain_told = COREI_NO_REPORT;
+        return true;
     }
     return false;
 }
@@ -281,8 +284,10 @@ static void order_done(core *c, unit_kind k, const core_order *o, const dxpu_con
     d->epoch = done->state == DXPU_CONTROL_SLOT_EMPTY ? 0 : done->epoch;
     if (d->epoch > d->epoch_seen)
         d->epoch_seen = d->epoch;
-    if (o->m.type == DXPU_CONTROL_UNBIND)
+    if (o->m.type == DXPU_CONTROL_UNBIND) {
         t->slot_more[k.index].yield_ms = 0;
+        t->slot_more[k.index].wipe_told = !o->m.u.unbind.keep;
+    }
 }
 
 /* A box that has seen a later lease than ours is asked for no more; one that is drained gives its

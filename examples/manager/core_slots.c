@@ -217,7 +217,8 @@ static void settle_wipe(core *c, uint32_t slot)
     bool clean = s->state == POOL_FREE || s->state == POOL_SPARE || s->state == POOL_DRAINED;
     bool data = d->epoch || d->state == DXPU_CONTROL_SLOT_KEPT ||
                 d->state == DXPU_CONTROL_SLOT_UNWIPED || d->state == DXPU_CONTROL_SLOT_WIPING;
-    bool done = d->state == DXPU_CONTROL_SLOT_WIPED || d->state == DXPU_CONTROL_SLOT_UNWIPED;
+    bool done = d->state == DXPU_CONTROL_SLOT_WIPED ||
+                (d->state == DXPU_CONTROL_SLOT_UNWIPED && c->t.slot_more[slot].wipe_told);
     if (c->t.work[corei_slot_unit(slot)].out)
         return;
     if (clean && data && settle_begin(c, slot)) {
@@ -232,6 +233,7 @@ static void settle_wipe(core *c, uint32_t slot)
                              "its wipe failed or did not verify; see what the box says, then "
                              "repair it");
         (void)pool_wiped(c->t.pool, slot, wiped);
+        c->t.slot_more[slot].wipe_told = false;
         settle_end(c, slot);
     }
 }
