@@ -40,7 +40,7 @@ SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_
               $(patsubst %,tests/%.py,cov mutate toc spec run_test fuzz_replay)
 FUZZERS  := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
 COV_ALL   = $(foreach n,$(COV_SETS),$(C_TESTS:%.c=build/cov$n/%))
-SAN_ALL   = $(C_TESTS:%.c=build/san/%) $(FUZZERS:fuzz/%.c=build/san/replay_%)
+SAN_ALL   = $(patsubst %,build/san/%,$(C_TESTS:%.c=%) $(FUZZERS:fuzz/%.c=replay_%) $(PROGRAMS))
 
 ## all        programs and libdxpu.a, into build/ (the default)
 all: build/libdxpu.a $(PROGRAMS:%=build/%)
@@ -73,9 +73,10 @@ COV_SETS = 1 8 # the option sets that `make cov` merges: values of DXPU_CRC_TABL
 $(eval $(call variant,build,))
 $(eval $(call variant,build/san,$(SAN)))
 $(foreach n,$(COV_SETS),$(eval $(call variant,build/cov$n,$(COV) -DDXPU_CRC_TABLES=$n)))
-$(foreach p,$(PROGRAMS),$(eval build/$p: $$(SRC_$p:%.c=build/%.o)))
-$(PROGRAMS:%=build/%): build/parts.a build/libdxpu.a
-	$(call say,LD,$@)$(CC) $(CFLAGS) -pthread -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
+$(foreach d,build build/san,$(foreach p,$(PROGRAMS),$(eval \
+  $d/$p: $$(SRC_$p:%.c=$d/%.o) $d/parts.a $d/libdxpu.a)))
+$(PROGRAMS:%=build/%) $(PROGRAMS:%=build/san/%):
+	$(call say,LD,$@)$(CC) $(CFLAGS) $(if $(findstring san,$@),$(SAN)) -pthread -o $@ $^ $(LIBS)
 
 ## demo       a capture, then a guest's disk, through the proxies and a bad network; figures
 demo: all

@@ -24,7 +24,8 @@ import time
 import urllib.parse
 import urllib.request
 
-from cases import case, check, main
+from cases import case, check, main, sanitized
+sanitized()
 import openapi
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -18,7 +18,8 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
-from cases import case, check, main  # noqa: E402
+from cases import case, check, main, sanitized  # noqa: E402
+sanitized()
 from pool import ASK, BOX, HOST, STATUS, Fake, Manager, Robots, message, until  # noqa: E402
 import lab  # noqa: E402
 import openapi  # noqa: E402

@@ -17,7 +17,8 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
-from cases import case, check, main  # noqa: E402
+from cases import case, check, main, sanitized  # noqa: E402
+sanitized()
 import fake_manager as fm  # noqa: E402
 from fake_manager import (BOX, CLOSING, DIALING, EMPTY, HELD, HOST, KEPT, UNWIPED, UP,  # noqa: E402
                           WIPED, WIPING)
