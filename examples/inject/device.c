@@ -10,8 +10,8 @@
 #include "inject.h"
 
 enum {
-    CONTEXTS = 64,
-    TIMERS = 256, /* kernels under way that can be timed, in each context */
+    CONTEXTS = 16,
+    TIMERS = 2048, /* kernels under way in each context; a stream queues about 1,000 */
     BUFFER_BYTES = 8 << 20,
     LEAST_BYTES = 4, /* of a copy */
     SAMPLES = 32,
@@ -137,11 +137,13 @@ static void unrelaxed(int mode)
     }
 }
 
-bool inject_usable(CUstream stream)
+enum stream_use inject_stream_use(CUstream stream)
 {
     int status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return driver_there() && driver.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
-           status == CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!driver_there() || driver.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS) {
+        return STREAM_UNKNOWN;
+    }
+    return status == CU_STREAM_CAPTURE_STATUS_NONE ? STREAM_RUNS : STREAM_CAPTURED;
 }
 
 bool inject_pointer_on_device(CUdeviceptr p)

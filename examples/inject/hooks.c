@@ -12,6 +12,7 @@ struct call {
     struct op op;
     uint64_t start_ns;
     CUstream stream;
+    enum stream_use use;
     void *timer;
 };
 
@@ -23,32 +24,36 @@ static void delay(const struct cost *cost)
     }
 }
 
-/* Before the call, as the paper has it: what is added runs ahead of it in its stream. */
+static void add(const struct call *call)
+{
+    struct cost cost = inject_cost(&inject_settings, &call->op);
+    if (inject_settings.method == METHOD_DELAY) {
+        delay(&cost);
+        inject_count_extra(true, 0, 0, 0);
+    } else if (call->use == STREAM_RUNS) {
+        inject_extra(&cost, call->stream);
+    } else {
+        inject_count_extra(false, 0, 0, 0);
+    }
+}
+
+/* Before the call, as the paper has it: what is added runs ahead of it in its stream.  A call that
+   is captured into a graph runs with the graph. */
 static void begin(struct call *call)
 {
     const struct settings *s = &inject_settings;
     const struct op *op = &call->op;
     inject_profile_at_exit();
-    bool adds = s->inject && (op->htod || op->dtoh || op->launches);
-    bool times = s->profile && s->events && op->kernel;
-    if (adds && s->method == METHOD_DELAY) {
-        struct cost cost = inject_cost(s, op);
-        delay(&cost);
-        inject_count_extra(true, 0, 0, 0);
-        adds = false;
+    call->use = inject_stream_use(call->stream);
+    if (call->use == STREAM_CAPTURED) {
+        return;
     }
-    if (adds || times) {
-        bool usable = inject_usable(call->stream);
-        if (adds && usable) {
-            struct cost cost = inject_cost(s, op);
-            inject_extra(&cost, call->stream);
-        } else if (adds) {
-            inject_count_extra(false, 0, 0, 0);
-        }
-        if (times && usable) {
-            call->timer = inject_time_start(call->stream);
-        }
-        if (times && !call->timer) {
+    if (s->inject && (op->htod || op->dtoh || op->launches)) {
+        add(call);
+    }
+    if (s->profile && s->events && op->kernel && call->use == STREAM_RUNS) {
+        call->timer = inject_time_start(call->stream);
+        if (!call->timer) {
             inject_count_untimed();
         }
     }
@@ -57,7 +62,9 @@ static void begin(struct call *call)
 
 static CUresult end(struct call *call, CUresult result)
 {
-    if (inject_settings.profile) {
+    if (call->use == STREAM_CAPTURED) {
+        inject_count_captured();
+    } else if (inject_settings.profile) {
         inject_count_call(call->entry, &call->op, result, inject_now_ns() - call->start_ns);
     }
     if (call->timer) {
@@ -78,7 +85,7 @@ static CUresult end(struct call *call, CUresult result)
             return real args;                                                                      \
         }                                                                                          \
         inject_depth++;                                                                            \
-        struct call call = { ENTRY_##base##suffix, op_, 0, stream_, NULL };                        \
+        struct call call = { .entry = ENTRY_##base##suffix, .op = op_, .stream = stream_ };        \
         begin(&call);                                                                              \
         return end(&call, real args);                                                              \
     }                                                                                              \

@@ -84,7 +84,8 @@ const char *inject_name(enum entry e);
 
 /* ---- device.c: all of it acts in the context that is current */
 
-bool inject_usable(CUstream stream); /* not being captured, so that something may be added */
+enum stream_use { STREAM_RUNS, STREAM_CAPTURED, STREAM_UNKNOWN };
+enum stream_use inject_stream_use(CUstream stream); /* nothing may be added unless it runs */
 void inject_extra(const struct cost *cost, CUstream stream);
 void *inject_time_start(CUstream stream); /* NULL: this kernel is not timed */
 void inject_time_stop(void *timer, CUstream stream, bool ran);
@@ -105,6 +106,7 @@ extern INJECT_TLS unsigned inject_depth;
 void inject_count_call(enum entry e, const struct op *op, CUresult result, uint64_t ns);
 void inject_count_kernel(double ns);
 void inject_count_untimed(void);
+void inject_count_captured(void);
 void inject_count_extra(bool done, unsigned copies, uint64_t bytes, unsigned kernels);
 uint64_t inject_now_ns(void);
 void inject_profile_at_exit(void); /* once: have the file written at exit */

@@ -23,8 +23,8 @@ typedef _Atomic uint64_t counter;
 
 static struct {
     counter count[ENTRY_COUNT], bytes[ENTRY_COUNT], ns[ENTRY_COUNT];
-    counter kernels[STEPS + 1], untimed;
-    counter extra_ops, refused_ops, extra_copies, extra_bytes, extra_kernels;
+    counter kernels[STEPS + 1], untimed, captured;
+    counter extra_ops, skipped_ops, extra_copies, extra_bytes, extra_kernels;
 } total;
 static atomic_bool at_exit_set;
 static bool is_child;
@@ -71,10 +71,15 @@ void inject_count_untimed(void)
 
 void inject_count_extra(bool done, unsigned copies, uint64_t bytes, unsigned kernels)
 {
-    add(done ? &total.extra_ops : &total.refused_ops, 1);
+    add(done ? &total.extra_ops : &total.skipped_ops, 1);
     add(&total.extra_copies, copies);
     add(&total.extra_bytes, bytes);
     add(&total.extra_kernels, kernels);
+}
+
+void inject_count_captured(void)
+{
+    add(&total.captured, 1);
 }
 
 /* ---- the file */
@@ -108,15 +113,16 @@ static void write_rest(FILE *out)
             comma = ",";
         }
     }
-    fprintf(out, "],\n \"kernels_untimed\":%" PRIu64, get(&total.untimed));
+    fprintf(out, "],\n \"kernels_untimed\":%" PRIu64 ",\n \"captured\":%" PRIu64,
+            get(&total.untimed), get(&total.captured));
     if (s->inject) {
         fprintf(out,
                 ",\n \"injected\":{\"rtt_us\":%g,\"native_rtt_us\":%g,\"method\":\"%s\",\"calls\":"
-                "%" PRIu64 ",\"refused\":%" PRIu64 ",\"copies\":%" PRIu64 ",\"bytes\":%" PRIu64
+                "%" PRIu64 ",\"skipped\":%" PRIu64 ",\"copies\":%" PRIu64 ",\"bytes\":%" PRIu64
                 ",\"kernels\":%" PRIu64 "}",
                 s->rtt_ns / 1e3, s->native_rtt_ns / 1e3,
                 s->method == METHOD_DELAY ? "delay" : "device", get(&total.extra_ops),
-                get(&total.refused_ops), get(&total.extra_copies), get(&total.extra_bytes),
+                get(&total.skipped_ops), get(&total.extra_copies), get(&total.extra_bytes),
                 get(&total.extra_kernels));
     }
     fprintf(out, "}\n");
