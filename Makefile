@@ -45,8 +45,8 @@ FUZZERS  := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
 COV_ALL   = $(foreach n,$(COV_SETS),$(C_TESTS:%.c=build/cov$n/%))
 SAN_ALL   = $(C_TESTS:%.c=build/san/%) $(FUZZERS:fuzz/%.c=build/san/replay_%)
 
-## all        programs and libdxpu.a, into build/ (the default)
-all: build/libdxpu.a $(PROGRAMS:%=build/%)
+## all        programs, libdxpu.a and libdxpu-inject.so, into build/ (the default)
+all: build/libdxpu.a build/libdxpu-inject.so $(PROGRAMS:%=build/%)
 
 # $(call variant,DIR,FLAGS): every object, both libraries and the C tests, compiled into DIR.
 define variant
@@ -75,6 +75,10 @@ COV_SETS = 1 8 # the option sets that `make cov` merges: values of DXPU_CRC_TABL
 $(eval $(call variant,build,))
 $(eval $(call variant,build/san,$(SAN)))
 $(foreach n,$(COV_SETS),$(eval $(call variant,build/cov$n,$(COV) -DDXPU_CRC_TABLES=$n)))
+
+build/libdxpu-inject.so: $(wildcard examples/inject/*.c examples/inject/*.h) | build/libdxpu.a
+	$(call say,LD,$@)$(CC) -std=c11 $(CFLAGS) -fPIC -shared -fvisibility=hidden -pthread -o $@ \
+	  $(filter %.c,$^) -lm
 
 define program
 build/$1: $$(SRC_$1:%.c=build/%.o) build/parts.a build/libdxpu.a
@@ -138,6 +142,7 @@ install: all
 	printf '%s\n' 'Name: dxpu' 'Description: PCIe over datagrams, single-header C library' \
 	  'Version: $(VERSION)' 'Cflags: -I$(PREFIX)/include' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/dxpu.pc
 	install -m 755 $(addprefix build/,dxpu-host dxpu-box dxpu) $(DESTDIR)$(PREFIX)/bin
+	install -m 755 build/libdxpu-inject.so $(DESTDIR)$(PREFIX)/lib
 	install -m 644 $(wildcard examples/*/*.1) $(DESTDIR)$(PREFIX)/share/man/man1
 
 ## clean      remove build/

@@ -30,11 +30,6 @@ def check(name, truth, shown=""):
         print("\n".join("  " + line for line in str(shown).splitlines()[-30:]))
 
 
-def sources_of_library():
-    """All but the measuring program, which stands beside the library."""
-    return [s for s in SOURCES if os.path.basename(s) != "measure.c"]
-
-
 class Rig:
     """The library, the stand-in and the programs, compiled in one way into one folder."""
 
@@ -69,8 +64,8 @@ class Rig:
     def library(self, *shared):
         """The address sanitizer looks its own functions up while it starts: the hook of dlsym can
         have the other sanitizer only."""
-        early = [s for s in sources_of_library() if s.endswith("/lookup.c")]
-        late = [s for s in sources_of_library() if s not in early]
+        early = [s for s in SOURCES if s.endswith("/lookup.c")]
+        late = [s for s in SOURCES if s not in early]
         flags, self.flags = self.flags, [f.replace("address,", "") for f in self.flags]
         problems = self.compile("lookup.o", "-fPIC", "-fvisibility=hidden", "-c", *early)
         self.flags = flags
@@ -390,6 +385,42 @@ def settings(rig):
         check("off_gives_the_drivers_own_" + name, (status, out) == (0, "driver\n"), out)
 
 
+def page():
+    """Settings of settings.c and keys of the profile stand in the manual."""
+    with open(os.path.join(ROOT, "examples", "inject", "dxpu-inject.1"), encoding="utf-8") as file:
+        text = file.read()
+    with open(os.path.join(ROOT, "examples", "inject", "settings.c"), encoding="utf-8") as file:
+        known = re.search(r"known\[\] = \{(.*?)\};", file.read(), re.S).group(1)
+    names = set(re.findall(r'"(\w+)"', known))
+    told = set(re.findall(r"(?m)^\.B DXPU_INJECT_(\w+)$", text))
+    check("man_page_has_settings", len(names) == 9 and names <= told, names ^ told)
+    keys = {"version", "calls", "kernel_ns_histogram", "kernels_untimed", "captured", "injected"}
+    check("man_page_has_keys", keys <= set(re.findall(r"(?m)^\.B (\w+)$", text)), text)
+
+
+# ---- on a GPU
+
+def measure(rig):
+    """measure.py over the stand-in finds what the model says; and here, if there is a GPU."""
+    words = [sys.executable, os.path.join(ROOT, "examples", "inject", "measure", "measure.py"),
+             "--library", rig.path("libdxpu-inject.so"), "--runs", "1"]
+    env = dict(os.environ, LD_LIBRARY_PATH=rig.folder)
+    done = subprocess.run(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True)
+    rows = re.findall(r"(?m)^(\w+)( +-?[\d.]+){4} +(-?[\d.]+) +-?[\d.]+$", done.stdout)
+    ratios = [float(row[2]) for row in rows]
+    check("measure_over_the_stand_in", done.returncode == 0 and len(ratios) == 30
+          and all(0.99 < r < 1.01 for r in ratios), done.stdout)
+    env.pop("LD_LIBRARY_PATH")
+    done = subprocess.run(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True)
+    if done.returncode == 77:
+        print("skip measured_on_a_gpu NOTHING OF libdxpu-inject WAS MEASURED ON A GPU: there is none")
+    else:
+        print(done.stdout)
+        check("measured_on_a_gpu", done.returncode == 0, done.stdout)
+
+
 # ---- CUDA's own header and library, where they are
 
 DECLARED = """#define __CUDA_API_VERSION_INTERNAL 1
@@ -463,6 +494,8 @@ def main():
         profiles(rig, "")
         forks(rig, "")
         settings(rig)
+        page()
+        measure(rig)
         cuda(rig)
     with tempfile.TemporaryDirectory() as folder:
         rig = Rig(folder, flags=SANITIZE)

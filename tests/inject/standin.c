@@ -307,6 +307,18 @@ CUresult cuInit(unsigned flags)
     return flags ? INVALID_VALUE : CUDA_SUCCESS;
 }
 
+CUresult cuDeviceGet(CUdevice *device, int number)
+{
+    *device = number;
+    return number ? INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetName(char *name, int size, CUdevice device)
+{
+    snprintf(name, (size_t)size, "stand-in %d", device);
+    return CUDA_SUCCESS;
+}
+
 CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned flags, CUdevice device)
 {
     int i = 0;

@@ -30,6 +30,8 @@ unsigned standin_misuses(void); /* of what ended with its context */
 /* The rest of the API, as the test programs use it. */
 typedef struct CUgraph_st *CUgraph;
 CUresult cuInit(unsigned flags);
+CUresult cuDeviceGet(CUdevice *device, int number);
+CUresult cuDeviceGetName(char *name, int size, CUdevice device);
 CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned flags, CUdevice device);
 CUresult cuCtxSetCurrent(CUcontext ctx);
 CUresult cuCtxGetCurrent(CUcontext *ctx);
