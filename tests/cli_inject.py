@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# run.py: --timeout 900
 """libdxpu-inject.so, preloaded into small programs over a stand-in for the CUDA driver: every entry
 found in every way, what is added and what is not, profiles, settings.  No GPU is needed; the clock
 is the stand-in's."""
@@ -318,7 +319,8 @@ def profiles(rig, kind):
                 "cuLaunchKernel": (4, 0), "cuMemcpyHtoD_v2": (1, 4096),
                 "cuMemcpyDtoH_v2": (2, 100)}, told)
             bins = [(b["le_ns"], b["count"]) for b in told.get("kernel_ns_histogram", [])]
-            # 302200 (its stream was idle when it came), 2000, 2000, 11200 ns; bounds are the eighth roots of powers of two
+            # 302200 (its stream was idle when it came), 2000, 2000 and 11200 ns; bounds are the
+            # eighth roots of powers of two
             check("profile_kernels" + suffix, bins == [(2048, 2), (11586, 1), (311744, 1)], told)
             check("profile_keys" + suffix, set(told) - {"injected"} == {
                 "version", "calls", "kernel_ns_histogram", "kernels_untimed", "captured"}
@@ -415,7 +417,7 @@ def measure(rig):
     done = subprocess.run(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True)
     if done.returncode == 77:
-        print("skip measured_on_a_gpu NOTHING OF libdxpu-inject WAS MEASURED ON A GPU: there is none")
+        print("skip measured_on_a_gpu NO GPU HERE: WHAT IS ADDED WAS NOT MEASURED ON ONE")
     else:
         print(done.stdout)
         check("measured_on_a_gpu", done.returncode == 0, done.stdout)

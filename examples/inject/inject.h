@@ -14,7 +14,8 @@
 #include "entries.h"
 
 #define INJECT_EXPORT __attribute__((visibility("default")))
-#define INJECT_TLS    __thread __attribute__((tls_model("initial-exec"))) /* preloaded: static TLS */
+/* A preloaded library has its part of the static block. */
+#define INJECT_TLS __thread __attribute__((tls_model("initial-exec")))
 
 enum entry {
 #define INDEX(base, suffix, ...) ENTRY_##base##suffix,

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Compare what libdxpu-inject.so adds to copies, kernels and memsets on this machine's GPU with what
-the performance model says that it should add.
+"""Compare what libdxpu-inject.so adds to copies, kernels and memsets on this machine's GPU with
+what the performance model says that it should add.
 
-    examples/inject/measure/measure.py [--rtt US]... [--tags N] [--mrs BYTES] [--library FILE] [--runs N]
+    examples/inject/measure/measure.py [--rtt US]... [--tags N] [--mrs BYTES] [--library FILE]
+                                       [--runs N]
 
-Kernels of known length (in clock cycles), copies and memsets are timed by the GPU's events, natively
-and injected, at each RTT (4.9, 6.8 and 19 us by default).  RdTP_ori is the rate of the largest
-native copy.  Exit status 77, and a line that begins with `skip`: there is no GPU."""
+Kernels of known length (in clock cycles), copies and memsets are timed by the GPU's events,
+natively and injected, at each RTT (4.9, 6.8 and 19 us by default).  RdTP_ori is the rate of the
+largest native copy.  Exit status 77, and a line that begins with `skip`: there is no GPU."""
 import argparse
 import os
 import statistics
