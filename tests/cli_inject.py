@@ -381,8 +381,8 @@ def settings(rig):
               and "DXPU_INJECT_%s=%s:" % (key, value) in out and "hook" not in out, out)
     check("control_settings", rig.run("scenes", "own", RTT_US=6.8, TAGS=256, MRS=512, EVENTS=0,
                                       NATIVE_GBPS=24.5, METHOD="delay") == (0, "hook\n"))
-    for name, words in (("unset", {}), ("zero", {"RTT_US": 0}), ("method_alone",
-                                                                {"METHOD": "delay"})):
+    for name, words in (("unset", {}), ("zero", {"RTT_US": 0}), ("native", {"RTT_US": 1.2}),
+                        ("method_alone", {"METHOD": "delay"})):
         status, out = rig.run("scenes", "own", **words)
         check("off_gives_the_drivers_own_" + name, (status, out) == (0, "driver\n"), out)
 

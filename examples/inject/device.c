@@ -189,7 +189,7 @@ static double time_of(struct state *s, enum what what, uint64_t amount)
     return ok ? (double)ms * 1e6 / SAMPLES : NAN;
 }
 
-/* The size of a copy that takes as long as wanted. */
+/* The size of a copy that takes as long as wanted; 0 when something fails. */
 static size_t copy_of(struct state *s, enum what what, double want_ns)
 {
     double low = LEAST_BYTES, high = BUFFER_BYTES, least_ns = time_of(s, what, LEAST_BYTES);
@@ -197,6 +197,9 @@ static size_t copy_of(struct state *s, enum what what, double want_ns)
         inject_say("the shortest copy %s takes %.2f us, more than the %.2f us to add",
                    what == HTOD ? "to the GPU" : "from the GPU", least_ns / 1e3, want_ns / 1e3);
         return LEAST_BYTES;
+    }
+    if (isnan(least_ns)) {
+        return 0;
     }
     while (high > low * 1.005 && high - low > 1) {
         double middle = floor(sqrt(low * high));
@@ -230,7 +233,7 @@ static bool calibrate(struct state *s)
     }
     s->htod_bytes = copy_of(s, HTOD, delta_ns);
     s->dtoh_bytes = copy_of(s, DTOH, delta_ns / 2);
-    return true;
+    return s->htod_bytes && s->dtoh_bytes;
 }
 
 static bool make_ready(struct state *s)

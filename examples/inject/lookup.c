@@ -6,7 +6,6 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "hooks.h"

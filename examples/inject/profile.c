@@ -164,7 +164,7 @@ static bool idle(void)
 
 static void write_profile(void)
 {
-    char name[4096], fresh[4128];
+    char name[8224], fresh[8256];
     if (idle()) {
         return; /* a child that only inherited the handler */
     }

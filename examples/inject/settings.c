@@ -95,6 +95,21 @@ static enum method method_named(const char *text)
     return text && strcmp(text, "delay") == 0 ? METHOD_DELAY : METHOD_DEVICE;
 }
 
+/* From the folder in which the program was started, wherever it goes. */
+static const char *profile_named(const char *text)
+{
+    static char name[8192];
+    char folder[4096] = "";
+    if (text && (!*text || strlen(text) >= sizeof folder)) {
+        refuse("PROFILE", text, "give the name of a file");
+    }
+    if (!text || *text == '/' || !getcwd(folder, sizeof folder)) {
+        return text;
+    }
+    snprintf(name, sizeof name, "%s/%s", folder, text);
+    return name;
+}
+
 void inject_settings_read(void)
 {
     struct settings *s = &inject_settings;
@@ -113,12 +128,9 @@ void inject_settings_read(void)
     s->graph_rtts = (unsigned)graph_rtts;
     s->events = events > 0;
     s->method = method_named(getenv(PREFIX "METHOD"));
-    s->profile = getenv(PREFIX "PROFILE");
-    if (s->profile && !*s->profile) {
-        refuse("PROFILE", "", "give the name of a file");
-    }
-    s->inject = s->rtt_ns > 0;
-    if (s->inject && s->rtt_ns < s->native_rtt_ns) {
+    s->profile = profile_named(getenv(PREFIX "PROFILE"));
+    s->inject = s->rtt_ns > s->native_rtt_ns;
+    if (s->rtt_ns > 0 && s->rtt_ns < s->native_rtt_ns) {
         refuse("RTT_US", getenv(PREFIX "RTT_US"), "less than the native RTT, NATIVE_RTT_US");
     }
     inject_active = s->inject || s->profile;
