@@ -84,7 +84,8 @@ struct state {
     struct timer timers[TIMERS];
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Recursive: should the driver fork while it works for us, the handlers of fork() take it again. */
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static struct state states[CONTEXTS];
 
 void inject_device_lock(void)
