@@ -457,6 +457,18 @@ def cuda(rig):
     if not include:
         print("skip cuda_header no cuda.h here: prototypes are compared only where CUDA is")
         return
+    homes = (os.path.dirname(include), "/usr/local/cuda*")
+    stub = next((found for home in homes
+                 for found in glob.glob(home + "/lib*/stubs/libcuda.so")), None)
+    if stub:
+        exported, known = (
+            set(re.findall(r"(?m) (cu[A-Z]\w+)$", subprocess.run(
+                ["nm", "-D", "--defined-only", path], stdout=subprocess.PIPE, text=True).stdout))
+            for path in (rig.path("libdxpu-inject.so"), stub))
+        check("cuda_exports_every_entry", len(exported) > 100 and exported <= known,
+              exported - known)
+    else:
+        print("skip cuda_exports_every_entry no stub of libcuda.so here")
     declared = rig.path("declared.c")
     for name, text, good in (("cuda_declares_the_same", DECLARED % ROOT, True),
                              ("control_cuda_declares", DECLARED % ROOT

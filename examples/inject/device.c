@@ -98,8 +98,11 @@ void inject_device_unlock(void)
     pthread_mutex_unlock(&lock);
 }
 
+/* In the child of a fork, which has another thread number and thus cannot unlock. */
 void inject_device_forget(void)
 {
+    static const pthread_mutex_t fresh = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+    lock = fresh;
     memset(states, 0, sizeof states);
 }
 

@@ -151,7 +151,6 @@ static void forked(void)
 {
     /* The driver does not work in the child before it is started anew there: leave what was made
        in the parent alone. */
-    inject_device_unlock();
     inject_device_forget();
     inject_profile_forked();
     inject_depth = 0;
