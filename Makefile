@@ -77,7 +77,7 @@ $(eval $(call variant,build/san,$(SAN)))
 $(foreach n,$(COV_SETS),$(eval $(call variant,build/cov$n,$(COV) -DDXPU_CRC_TABLES=$n)))
 
 build/libdxpu-inject.so: $(wildcard examples/inject/*.[ch]) | build/libdxpu.a
-	$(call say,LD,$@)$(CC) $(CFLAGS) -fPIC -shared -fvisibility=hidden -o $@ $(filter %.c,$^) -lm
+	$(call say,LD,$@)$(CC) $(CFLAGS) -fPIC -shared -pthread -o $@ $(filter %.c,$^) -lm
 define program
 build/$1: $$(SRC_$1:%.c=build/%.o) build/parts.a build/libdxpu.a
 	$$(call say,LD,$$@)$$(CC) $$(CFLAGS) -pthread -o $$@ $$^ $$(LIBS)

@@ -43,7 +43,7 @@ class Rig:
             self.preload = [subprocess.run([compiler, "-print-file-name=libasan.so"], text=True,
                                            stdout=subprocess.PIPE).stdout.strip()]
         shared = ["-fPIC", "-shared"]
-        self.problems = self.library(*shared, "-fvisibility=hidden")
+        self.problems = self.library(*shared)
         driver = os.path.join(HERE, "standin.c")
         soname = ["-Wno-unused-parameter", "-Wl,-soname,libcuda.so.1"]
         self.problems += self.compile("libcuda.so.1", *shared, *soname, driver)
@@ -68,7 +68,7 @@ class Rig:
         early = [s for s in SOURCES if s.endswith("/lookup.c")]
         late = [s for s in SOURCES if s not in early]
         flags, self.flags = self.flags, [f.replace("address,", "") for f in self.flags]
-        problems = self.compile("lookup.o", "-fPIC", "-fvisibility=hidden", "-c", *early)
+        problems = self.compile("lookup.o", "-fPIC", "-c", *early)
         self.flags = flags
         return problems + self.compile("libdxpu-inject.so", *shared, *late, self.path("lookup.o"),
                                        "-lm")

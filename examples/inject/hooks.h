@@ -6,6 +6,8 @@
 
 #include "inject.h"
 
+#pragma GCC visibility push(hidden)
+
 #define HOOKED(base, suffix, version, per_thread, params, ...) CUresult hook_##base##suffix params;
 #define HOOKED_PLAIN(base, suffix, version, params, args)      CUresult hook_##base##suffix params;
 ENTRIES(HOOKED)
@@ -19,5 +21,7 @@ LIFETIME(HOOKED_PLAIN)
     INJECT_EXPORT CUresult base##suffix params __attribute__((alias("hook_" #base #suffix)));
 
 void inject_start(void); /* the settings, once, however early the first call comes */
+
+#pragma GCC visibility pop
 
 #endif

@@ -17,6 +17,8 @@
 /* A preloaded library has its part of the static block. */
 #define INJECT_TLS __thread __attribute__((tls_model("initial-exec")))
 
+#pragma GCC visibility push(hidden) /* but for what INJECT_EXPORT names */
+
 enum entry {
 #define INDEX(base, suffix, ...) ENTRY_##base##suffix,
     ENTRIES(INDEX) LOOKUPS(INDEX) LIFETIME(INDEX)
@@ -113,5 +115,7 @@ uint64_t inject_now_ns(void);
 void inject_profile_at_exit(void); /* once: have the file written at exit */
 void inject_profile_forked(void);  /* in the child */
 void inject_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#pragma GCC visibility pop
 
 #endif
