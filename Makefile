@@ -1,19 +1,16 @@
 # dxpu: build, test, install.  `make help` lists the targets.  GNU make 4.3, no recursion.
 CC      = cc
-AR      = ar
 WARN    = -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Wvla -Wstrict-prototypes \
           -Wmissing-prototypes -Wwrite-strings -Wformat=2 -Werror
 CFLAGS  = -O2 -g $(WARN)
 PREFIX  = /usr/local
-DESTDIR =
 MINUTES = 1
 PYTHON  = python3
 ARM     = arm-none-eabi-
 VERSION := $(shell sed -n 's/.*DXPU_VERSION  *"\(.*\)".*/\1/p' dxpu.h)
 
 # demo, bench and check install the Debian packages they need as root, before anything is built.
-NEED := $(firstword $(patsubst check-long,check,$(filter check check-long,$(MAKECMDGOALS))) \
-                    $(patsubst bench,demo,$(filter demo bench,$(MAKECMDGOALS))))
+NEED := $(if $(filter check%,$(MAKECMDGOALS)),check,$(if $(filter demo bench,$(MAKECMDGOALS)),demo))
 ifneq ($(if $(NEED),$(shell tests/packages.sh $(NEED) </dev/null >&2 || echo missing)),)
 $(error packages are missing, see above)
 endif
@@ -29,13 +26,13 @@ LIBS = -Wl,--as-needed -levent -lpcap -ljansson -lsqlite3 -lcurl -lsodium \
 PARTS_SRC := $(wildcard bindings/*/*.c examples/proxy/*.c)
 SRC_dxpu-host     := $(wildcard examples/host_proxy/*.c examples/host_proxy/*/*.c)
 SRC_dxpu-box      := $(wildcard examples/box_proxy/*.c examples/box_proxy/*/*.c)
-SRC_dxpu          := $(wildcard examples/cli/*.c)
-SRC_dxpu-manager  := $(if $(wildcard examples/manager/main.c),$(wildcard examples/manager/*.c))
-SRC_dxpu-relay    := $(wildcard examples/demo/*relay.c)
-SRC_dxpu-pingpong := $(wildcard examples/demo/*pingpong.c)
+SRC_dxpu          := $(wildcard examples/cli/*.c examples/perf_model/*.c)
+SRC_dxpu-manager  := $(wildcard examples/manager/*.c)
+$(foreach p,relay pingpong,$(eval SRC_dxpu-$p := examples/demo/$p.c))
 SRC_dxpu-direct   := examples/demo/direct.c $(wildcard examples/box_proxy/devices/*.c) \
                      $(patsubst %,examples/host_proxy/%.c,guest vmd vswitch probe msi queue retry)
-PROGRAMS := $(foreach p,dxpu $(addprefix dxpu-,host box manager relay pingpong direct),$(if $(SRC_$p),$p))
+INSTALLED := dxpu dxpu-host dxpu-box dxpu-manager
+PROGRAMS := $(INSTALLED) dxpu-relay dxpu-pingpong dxpu-direct
 C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/sim_*.c))
 BENCHES  := $(sort $(wildcard tests/bench/bench_*.c))
 SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_*.py \
@@ -58,6 +55,7 @@ $1/dxpu.o: dxpu.h bindings/zlib/dxpu_zlib.h
 	@mkdir -p $$(@D)
 	$$(call say,CC,$$<)$$(CC) $$(BASE) $$(CFLAGS) $2 $$(DEFLATE) \
 	  -include bindings/zlib/dxpu_zlib.h -DDXPU_IMPLEMENTATION -x c -c -o $$@ $$<
+$1/examples/manager/api_openapi.o: spec/openapi.yaml
 $1/libdxpu.a: $1/dxpu.o
 $1/parts.a: $$(PARTS_SRC:%.c=$1/%.o)
 $1/libdxpu.a $1/parts.a:
@@ -72,17 +70,13 @@ SAN   = -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-om
         -DDXPU_CONFIG_HEADER='"tests/asserts.h"'
 COV   = -O0 --coverage -fprofile-abs-path -DNDEBUG # asserts off: nothing can take their branch
 COV_SETS = 1 8 # the option sets that `make cov` merges: values of DXPU_CRC_TABLES
-$(eval $(call variant,build,))
-$(eval $(call variant,build/san,$(SAN)))
+$(eval $(call variant,build,))$(eval $(call variant,build/san,$(SAN)))
 $(foreach n,$(COV_SETS),$(eval $(call variant,build/cov$n,$(COV) -DDXPU_CRC_TABLES=$n)))
-
+$(foreach p,$(PROGRAMS),$(eval build/$p: $$(SRC_$p:%.c=build/%.o)))
+$(PROGRAMS:%=build/%): build/parts.a build/libdxpu.a
+	$(call say,LD,$@)$(CC) $(CFLAGS) -pthread -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
 build/libdxpu-inject.so: $(wildcard examples/inject/*.[ch]) | build/libdxpu.a
 	$(call say,LD,$@)$(CC) $(CFLAGS) -fPIC -shared -pthread -o $@ $(filter %.c,$^) -lm
-define program
-build/$1: $$(SRC_$1:%.c=build/%.o) build/parts.a build/libdxpu.a
-	$$(call say,LD,$$@)$$(CC) $$(CFLAGS) -pthread -o $$@ $$^ $$(LIBS)
-endef
-$(foreach p,$(PROGRAMS),$(eval $(call program,$p)))
 
 ## demo       a capture, then a guest's disk, through the proxies and a bad network; figures
 demo: all
@@ -97,10 +91,10 @@ check: all $(SAN_ALL) $(COV_ALL) $(BENCHES:%.c=build/%)
 	$(PYTHON) tests/run.py --jobs 2 $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
 
 ## check-long check with many more simulation seeds, hot-plug cycles, a large pool, a cut of 60 s
-check-long: all $(SAN_ALL) $(C_TESTS:%.c=build/%) $(BENCHES:%.c=build/%)
+check-long: all $(SAN_ALL) $(COV_ALL) $(C_TESTS:%.c=build/%) $(BENCHES:%.c=build/%)
 	DXPU_SEEDS=1000000 $(PYTHON) tests/run.py --timeout 14400 build/tests/sim_channel
-	DXPU_SEEDS=20000 DXPU_DEPTH=8 DXPU_ROUNDS=2000000 DXPU_SLOTS=100000 $(PYTHON) tests/run.py \
-	  --jobs 2 --timeout 3600 $(C_TESTS:%.c=build/%) $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
+	DXPU_SEEDS=20000 DXPU_DEPTH=8 DXPU_ROUNDS=2000000 DXPU_SLOTS=100000 DXPU_STEPS=10000 $(PYTHON) \
+	  tests/run.py --jobs 2 --timeout 3600 $(C_TESTS:%.c=build/%) $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
 
 ## asan       C tests only, with address and undefined-behaviour sanitizers
 asan: $(C_TESTS:%.c=build/san/%)
@@ -116,8 +110,7 @@ fuzz: $(FUZZERS:fuzz/%.c=build/%)
 	  $$t -max_total_time=$$(($(MINUTES) * 60 + 1)) -print_final_stats=1 \
 	    -artifact_prefix=build/corpus/ $(addprefix -dict=,$(wildcard fuzz/dxpu.dict)) \
 	    build/corpus/$$n fuzz/corpus/$$n; done
-build/fuzz_%: fuzz/fuzz_%.c dxpu.h
-	@mkdir -p $(@D)
+build/fuzz_%: fuzz/fuzz_%.c dxpu.h | build/libdxpu.a
 	$(call say,CC,$<)clang -std=c11 -I. -O1 -g $(WARN) -fsanitize=fuzzer,address,undefined -o $@ $<
 
 ## fmt        format the C files
@@ -133,15 +126,18 @@ toc spec:
 size ship:
 	ARM=$(ARM) $(PYTHON) tests/build/build.py $@
 
-## install    header, dxpu.pc, programs and man pages under DESTDIR and PREFIX
+## install    header, dxpu.pc, programs, man pages, systemd units under DESTDIR and PREFIX
+D = $(DESTDIR)$(PREFIX)
 install: all
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,include lib/pkgconfig bin share/man/man1)
-	install -m 644 dxpu.h $(DESTDIR)$(PREFIX)/include
+	install -d $D/lib/pkgconfig && install -m 755 build/libdxpu-inject.so $D/lib
 	printf '%s\n' 'Name: dxpu' 'Description: PCIe over datagrams, single-header C library' \
-	  'Version: $(VERSION)' 'Cflags: -I$(PREFIX)/include' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/dxpu.pc
-	install -m 755 $(addprefix build/,dxpu-host dxpu-box dxpu) $(DESTDIR)$(PREFIX)/bin
-	install -m 755 build/libdxpu-inject.so $(DESTDIR)$(PREFIX)/lib
-	install -m 644 $(wildcard examples/*/*.1) $(DESTDIR)$(PREFIX)/share/man/man1
+	  'Version: $(VERSION)' 'Cflags: -I$(PREFIX)/include' > $D/lib/pkgconfig/dxpu.pc
+	install -Dm 644 -t $D/include dxpu.h
+	install -Dm 755 -t $D/bin $(INSTALLED:%=build/%)
+	install -Dm 644 -t $D/share/man/man1 $(wildcard examples/*/*.1)
+	install -Dm 644 -t $D/share/doc/dxpu/examples $(wildcard examples/*/*.conf)
+	install -Dm 644 -t $D/lib/systemd/system $(wildcard examples/*/*.service)
+	sed -i 's,/usr/local/bin,$(PREFIX)/bin,' $D/lib/systemd/system/dxpu-*.service
 
 ## clean      remove build/
 clean:

@@ -173,6 +173,37 @@ static void test_addresses(void **state)
     }
 }
 
+static void test_addresses_of_another_port(void **state)
+{
+    dxpu_udp_address a;
+    char text[DXPU_UDP_TEXT_BYTES];
+    (void)state;
+    assert_non_null(dxpu_tcp_parse_port("", 4457, &a));
+    assert_null(dxpu_tcp_parse_port("127.0.0.2", 4457, &a));
+    assert_string_equal(dxpu_udp_print(&a, text), "127.0.0.2:4457");
+    assert_null(dxpu_tcp_parse_port("[::1]", 65535, &a));
+    assert_string_equal(dxpu_udp_print(&a, text), "[::1]:65535");
+    assert_null(dxpu_tcp_parse_port("127.0.0.2:7", 4457, &a));
+    assert_string_equal(dxpu_udp_print(&a, text), "127.0.0.2:7");
+}
+
+/* Each end knows where it is, while the connection stands. */
+static void test_here(void **state)
+{
+    dxpu_udp_address a;
+    (void)state;
+    serve();
+    join(&client);
+    run_until(&client.opened, 1);
+    run_until(&server.opened, 1);
+    assert_true(dxpu_tcp_here(server.conn, &a));
+    assert_true(dxpu_udp_same(&a, dxpu_tcp_local(listener)));
+    assert_true(dxpu_tcp_here(client.conn, &a));
+    assert_int_equal(a.u.any.sa_family, AF_INET);
+    assert_int_equal(ntohl(a.u.v4.sin_addr.s_addr), INADDR_LOOPBACK);
+    assert_false(dxpu_udp_same(&a, dxpu_tcp_local(listener)));
+}
+
 static void test_echo(void **state)
 {
     static uint8_t data[150000];
@@ -241,6 +272,40 @@ static void test_finish_sends_the_rest(void **state)
     run_until(&client.closed, 1);
     assert_string_equal(client.why, "closed here");
     run_until_got(&server, sizeof data);
+}
+
+static unsigned drained;
+static size_t left;
+
+static void on_drained(void *context, dxpu_tcp_conn *c)
+{
+    static uint8_t data[50000];
+    size_t n = left < sizeof data ? left : sizeof data;
+    (void)context;
+    drained++;
+    assert_int_equal(dxpu_tcp_unsent(c), 0);
+    left -= n;
+    if (n) {
+        assert_true(dxpu_tcp_send(c, data, n));
+        assert_int_equal(dxpu_tcp_unsent(c), n);
+    }
+}
+
+/* More than may wait to be sent, piece by piece. */
+static void test_drained(void **state)
+{
+    (void)state;
+    set.send_bytes = 60000;
+    drained = 0;
+    left = 150000;
+    server.touch = true;
+    serve();
+    dxpu_tcp_on_drained(listener, on_drained);
+    (void)join(&client);
+    run_until_got(&client, 150000);
+    run_until(&drained, 4);
+    assert_int_equal(client.len, 150000);
+    assert_int_equal(left, 0);
 }
 
 static void test_nobody_there(void **state)
@@ -353,9 +418,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_addresses),
+        cmocka_unit_test_setup_teardown(test_addresses_of_another_port, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_here, setup, teardown),
         cmocka_unit_test_setup_teardown(test_echo, setup, teardown),
         cmocka_unit_test_setup_teardown(test_server_speaks_first, setup, teardown),
         cmocka_unit_test_setup_teardown(test_finish_sends_the_rest, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_drained, setup, teardown),
         cmocka_unit_test_setup_teardown(test_nobody_there, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused_here, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_greeting, setup, teardown),

@@ -21,6 +21,7 @@ import lab  # noqa: E402
 V4 = "127.0.0.1:0"
 HELLO, ERROR, DONE, ATTACH, DETACH, ASK, STATUS = 1, 2, 3, 16, 17, 18, 19
 VERSION, TYPE, MALFORMED, MUST, ORDER, NO_SLOT = 1, 2, 3, 4, 5, 6
+ROLE = 12
 SLOT_BYTES = 168
 
 
@@ -423,7 +424,7 @@ def protocol_by_hand():
                                  (message(ASK, b"\0\1\0"), MALFORMED),  # M-6
                                  (ask(0), MALFORMED), (ask(9), NO_SLOT), (ask(65535), NO_SLOT),
                                  (message(0x0055, b"x" * 1024), TYPE),  # M-10
-                                 (message(0x0022, struct.pack(">HHIQ", 1, 1, 1, 1)), TYPE),
+                                 (message(0x0022, struct.pack(">HHIQ", 1, 1, 1, 1)), ROLE),  # M-51
                                  (message(0x7fff), TYPE), (message(STATUS, struct.pack(
                                      ">BxxxIHHHH", 1, 1, 0, 1, 0, SLOT_BYTES)), TYPE)):
                 c.send(bytes_)

@@ -151,7 +151,9 @@ class Machine:
         status, output = self.run(self.fio(slot, "--verify=crc32c", "--verify_fatal=1",
                                            "--do_verify=1", *options), seconds)
         good = status == 0
-        if good:
+        if not good:
+            output += self.run("head -c 3000 /tmp/job.json")[1]
+        else:
             job = self.report()
             moved = job["read"]["io_bytes"] + job["write"]["io_bytes"]
             good = job["error"] == 0 and job["write"]["io_bytes"] > 0 < job["read"]["io_bytes"]

@@ -115,13 +115,27 @@ static void test_machines_differ(void **state)
     unlink(file);
 }
 
+/* Of a proxy with a manager: its file alone counts, and the slot. */
+static void test_of_a_proxy(void **state)
+{
+    uint8_t one[16] = { 1 }, other[16] = { 1 };
+    uint64_t first = identity_of_proxy(one, 1);
+    (void)state;
+    assert_true(identity_of_proxy(other, 1) == first);
+    assert_true(identity_of_proxy(one, 2) != first);
+    for (unsigned i = 0; i < 16; i++) {
+        other[i] ^= 0x80;
+        assert_true(identity_of_proxy(other, 1) != first);
+        other[i] ^= 0x80;
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_part_counts),
-        cmocka_unit_test(test_the_same_again),
-        cmocka_unit_test(test_one_file_many_names),
-        cmocka_unit_test(test_machines_differ),
+        cmocka_unit_test(test_every_part_counts),   cmocka_unit_test(test_the_same_again),
+        cmocka_unit_test(test_one_file_many_names), cmocka_unit_test(test_machines_differ),
+        cmocka_unit_test(test_of_a_proxy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,6 +29,7 @@
 #include "examples/box_proxy/devices/nvme_namespace.c"
 #include "examples/box_proxy/devices/nvme_queue.c"
 #include "examples/box_proxy/devices/nvme_transfer.c"
+#include "examples/box_proxy/devices/nvme_wipe.c"
 #include "examples/box_proxy/devices/pci.c"
 
 /* The store's system calls, counted, and failing when told to. */
@@ -47,6 +49,8 @@ static ssize_t test_pwrite(int fd, const void *from, size_t len, off_t at)
 static int test_fdatasync(int fd)
 {
     sync_count++;
+    if (disk_fails)
+        errno = EIO;
     return disk_fails ? -1 : fdatasync(fd);
 }
 
@@ -1124,7 +1128,7 @@ static void test_io_file(void **state)
     device_settings set = {
         .mps_bytes = 512, .file = path, .file_bytes = STORE_BYTES, .identity = 1
     };
-    device_port port = { NULL, rc_emitted, NULL };
+    device_port port = { NULL, rc_emitted, NULL, NULL };
     driver *d;
     uint8_t data[4096], back[4096];
     sqe s = io(0, 0, 1);
@@ -1224,6 +1228,93 @@ static void test_io_store_fails(void **state)
     disk_fails = false;
     assert_int_equal(drv_do(d, 1, &rd).status, 0);
     drv_close(d);
+    unlink(path);
+}
+
+/* device_port.fault */
+static unsigned faults;
+static void count_fault(void *user, const char *what)
+{
+    (void)user;
+    assert_non_null(strstr(what, strerror(EIO)));
+    faults++;
+}
+
+/* A step at a time until it is over; how many there were. */
+static unsigned wipe(void *device, int want)
+{
+    unsigned steps = 0;
+    int how;
+    do {
+        how = nvme_kind.wipe(device, steps++ == 0);
+    } while (how == DEVICE_WIPING);
+    assert_int_equal(how, want);
+    return steps;
+}
+
+/* M-65: every byte of every namespace, in many short steps. */
+static void test_wipe_of_memory(void **state)
+{
+    device_settings set = { .memory_bytes = STORE_BYTES, .mps_bytes = 512, .namespaces = 2 };
+    device_port port = { NULL, rc_emitted, NULL, count_fault };
+    nvme *n = nvme_kind.create(&set, &port);
+    uint64_t places[] = { 0, 4096, STORE_BYTES / 2 - 1, STORE_BYTES - 1 };
+    (void)state;
+    assert_non_null(n);
+    for (unsigned i = 0; i < 2 * sizeof places / sizeof places[0]; i++)
+        n->ns[i % 2].store.bytes[places[i / 2]] = 0x5a;
+    assert_true(wipe(n, DEVICE_WIPED) > 2 * STORE_BYTES / (1 << 20));
+    for (unsigned i = 0; i < 2 * STORE_BYTES; i++)
+        assert_int_equal(n->ns[i % 2].store.bytes[i / 2], 0);
+    (void)nvme_kind.wipe(n, true); /* begun, and then from the beginning */
+    n->ns[0].store.bytes[0] = 1;
+    wipe(n, DEVICE_WIPED);
+    assert_int_equal(n->ns[0].store.bytes[0], 0);
+    for (bool begin = true; begin || !n->wipe.erased; begin = false)
+        assert_int_equal(nvme_kind.wipe(n, begin), DEVICE_WIPING);
+    n->ns[0].store.bytes[STORE_BYTES - 1] = 1; /* a medium that keeps what it should not */
+    assert_int_equal(nvme_kind.wipe(n, false), DEVICE_WIPING);
+    while (n->wipe.at + (256 << 10) < STORE_BYTES)
+        assert_int_equal(nvme_kind.wipe(n, false), DEVICE_WIPING);
+    assert_int_equal(nvme_kind.wipe(n, false), DEVICE_UNWIPED);
+    nvme_kind.destroy(n);
+}
+
+/* A medium that fails is told once, until a wipe has shown that it works; a full one is not. */
+static void test_wipe_and_faults_of_a_file(void **state)
+{
+    char path[] = "/tmp/unit_nvme.XXXXXX";
+    int fd = mkstemp(path);
+    device_settings set = { .mps_bytes = 512, .file = path, .file_bytes = STORE_BYTES };
+    device_port port = { NULL, rc_emitted, NULL, count_fault };
+    nvme *n;
+    (void)state;
+    assert_true(fd >= 0);
+    n = nvme_kind.create(&set, &port);
+    assert_non_null(n);
+    faults = 0;
+    assert_int_equal(pwrite(fd, "secret", 6, STORE_BYTES - 6), 6);
+    wipe(n, DEVICE_WIPED);
+    for (unsigned i = 0; i < 6; i++) {
+        char c = 1;
+        assert_int_equal(pread(fd, &c, 1, STORE_BYTES - 6 + i), 1);
+        assert_int_equal(c, 0);
+    }
+    nvme_failed(n, ENOSPC);
+    assert_int_equal(faults, 0);
+    for (unsigned round = 1; round <= 2; round++) {
+        disk_fails = true;
+        wipe(n, DEVICE_UNWIPED);
+        wipe(n, DEVICE_UNWIPED);
+        disk_fails = false;
+        assert_int_equal(faults, round);
+        wipe(n, DEVICE_WIPED);
+    }
+    assert_int_equal(ftruncate(fd, STORE_BYTES - 1), 0); /* the last byte is gone */
+    wipe(n, DEVICE_UNWIPED);
+    assert_int_equal(faults, 3);
+    nvme_kind.destroy(n);
+    close(fd);
     unlink(path);
 }
 
@@ -1476,7 +1567,7 @@ static void test_namespaces_in_files(void **state)
 {
     char one[] = "/tmp/unit_nvme.XXXXXX", two[] = "/tmp/unit_nvme.XXXXXX", both[64], many[200];
     device_settings set = { .mps_bytes = 512, .file_bytes = STORE_BYTES, .identity = 1 };
-    device_port port = { NULL, rc_emitted, NULL };
+    device_port port = { NULL, rc_emitted, NULL, NULL };
     int fd1 = mkstemp(one), fd2 = mkstemp(two);
     uint8_t data[512];
     driver *d;
@@ -2768,6 +2859,8 @@ int main(void)
         cmocka_unit_test(test_namespace_attachment),
         cmocka_unit_test(test_namespace_management),
         cmocka_unit_test(test_namespaces_in_files),
+        cmocka_unit_test(test_wipe_of_memory),
+        cmocka_unit_test(test_wipe_and_faults_of_a_file),
         cmocka_unit_test(test_deallocation),
         cmocka_unit_test(test_verify),
         cmocka_unit_test(test_errors_of_io),

@@ -133,7 +133,7 @@ enum { DXPU_CONTROL_ALARMS(DXPUI_CTL_ALARM) DXPU_CONTROL_ALARM_END };
     X(EMPTY, 9, "empty", "nothing is attached to this slot")                                       \
     X(EPOCH, 10, "epoch", "another lease epoch is attached to this slot")                          \
     X(TWICE, 11, "twice", "another slot of this host has that slot of the box")                    \
-    X(ROLE, 12, "role", "attach and detach are for a host's proxy, screenshot is for a box's")     \
+    X(ROLE, 12, "role", "another kind of proxy does this, or does it for its manager alone")       \
     X(STOPPING, 13, "stopping", "the proxy is shutting down")                                      \
     X(ADDRESS, 14, "address", "the host has no local address of this kind; see its --listen")      \
     X(NO_ROOM, 15, "no-room", "the device does not fit; the slot's note tells what it needs")      \
@@ -142,7 +142,8 @@ enum { DXPU_CONTROL_ALARMS(DXPUI_CTL_ALARM) DXPU_CONTROL_ALARM_END };
     X(DARK, 18, "dark", "the display shows nothing; its host has set no mode that it can show")    \
     X(GONE, 19, "gone", "another screenshot was asked for meanwhile; ask again")                   \
     X(UNREADABLE, 20, "unreadable", "the device does not tell its BARs; see what its box says")    \
-    X(DRAINED, 21, "drained", "the slot takes no new lease; end the drain, or bind another slot")
+    X(DRAINED, 21, "drained", "the slot takes no new lease; end the drain, or bind another slot")  \
+    X(STATE, 22, "state", "the box cannot write its --state file; make room on its disk")
 #define DXPUI_CTL_CODE(name, value, word, text) DXPU_CONTROL_CODE_##name = (value),
 enum { DXPU_CONTROL_CODES(DXPUI_CTL_CODE) DXPU_CONTROL_CODE_END };
 #undef DXPUI_CTL_CODE

@@ -25,6 +25,7 @@ struct dxpu_tcp_conn {
     dxpu_tcp_settings set;
     dxpu_tcp_callbacks cb;
     void *context;
+    void (*drained)(void *context, dxpu_tcp_conn *c);
     struct bufferevent *bev;
     struct event *greeting;
     uint64_t touched_ns;
@@ -40,6 +41,7 @@ struct dxpu_tcp_listener {
     dxpu_tcp_settings set;
     dxpu_tcp_callbacks cb;
     dxpu_udp_address local;
+    void (*drained)(void *context, dxpu_tcp_conn *c);
     dxpu_tcp_conn *conns;
     unsigned count;
     uint64_t accepted, displaced;
@@ -47,11 +49,10 @@ struct dxpu_tcp_listener {
 
 /* ==== 1  Addresses ============================================================================ */
 
-const char *dxpu_tcp_parse(const char *text, dxpu_udp_address *out)
+const char *dxpu_tcp_parse_port(const char *text, unsigned port, dxpu_udp_address *out)
 {
-    char full[320];
+    char full[320], added[16] = "";
     size_t len = strlen(text);
-    const char *port = "";
     if (!len || len >= 300)
         return "address: empty or too long, write ADDR:PORT";
     if (strspn(text, "0123456789") == len) {
@@ -60,9 +61,14 @@ const char *dxpu_tcp_parse(const char *text, dxpu_udp_address *out)
     }
     /* a colon outside brackets is a port's; two of them are told as dxpu_udp_parse() does */
     if (text[0] == '[' ? text[len - 1] == ']' : !strchr(text, ':'))
-        port = ":4459";
-    snprintf(full, sizeof full, "%s%s%s", text[0] == ':' ? "127.0.0.1" : "", text, port);
+        snprintf(added, sizeof added, ":%u", port);
+    snprintf(full, sizeof full, "%s%s%s", text[0] == ':' ? "127.0.0.1" : "", text, added);
     return dxpu_udp_parse(full, out);
+}
+
+const char *dxpu_tcp_parse(const char *text, dxpu_udp_address *out)
+{
+    return dxpu_tcp_parse_port(text, DXPU_TCP_PORT, out);
 }
 
 /* ==== 2  Settings ============================================================================= */
@@ -172,8 +178,12 @@ static void on_write(struct bufferevent *bev, void *user)
 {
     dxpu_tcp_conn *c = user;
     (void)bev;
+    c->busy++;
     if (c->finishing)
         half_close(c);
+    else if (c->drained && c->context)
+        c->drained(c->context, c);
+    leave(c, NULL);
 }
 
 /* The peer says no more, and may still listen. */
@@ -243,6 +253,8 @@ static dxpu_tcp_conn *conn_new(struct event_base *base, evutil_socket_t fd,
 
 static void start(dxpu_tcp_conn *c)
 {
+    int one = 1; /* messages are small, and each is wanted at once */
+    (void)setsockopt(bufferevent_getfd(c->bev), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     bufferevent_setcb(c->bev, on_read, on_write, on_event, c);
     (void)bufferevent_enable(c->bev, EV_READ | EV_WRITE);
 }
@@ -265,6 +277,12 @@ dxpu_tcp_conn *dxpu_tcp_connect(struct event_base *base, const dxpu_udp_address 
     return c;
 }
 
+bool dxpu_tcp_here(const dxpu_tcp_conn *c, dxpu_udp_address *out)
+{
+    out->len = sizeof out->u;
+    return c->open && !c->over && !getsockname(bufferevent_getfd(c->bev), &out->u.any, &out->len);
+}
+
 bool dxpu_tcp_send(dxpu_tcp_conn *c, const void *data, size_t bytes)
 {
     struct evbuffer *out;
@@ -277,6 +295,11 @@ bool dxpu_tcp_send(dxpu_tcp_conn *c, const void *data, size_t bytes)
         return false;
     }
     return true;
+}
+
+size_t dxpu_tcp_unsent(const dxpu_tcp_conn *c)
+{
+    return c->over ? 0 : evbuffer_get_length(bufferevent_get_output(c->bev));
 }
 
 void dxpu_tcp_touch(dxpu_tcp_conn *c)
@@ -320,18 +343,17 @@ static void on_accept(struct evconnlistener *listen, evutil_socket_t fd, struct 
 {
     dxpu_tcp_listener *l = user;
     dxpu_tcp_conn *c;
-    int one = 1;
     (void)listen;
     (void)from;
     (void)len;
     l->accepted++;
     if (l->count >= l->set.connections)
         displace(l);
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* answers are small */
     c = conn_new(l->base, fd, &l->set, &l->cb);
     if (!c)
         return;
     c->listener = l;
+    c->drained = l->drained;
     c->next = l->conns;
     c->link = &l->conns;
     if (c->next)
@@ -372,7 +394,7 @@ static const char *listen_at(dxpu_tcp_listener *l, const dxpu_udp_address *local
     if (local->u.any.sa_family == AF_INET6)
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
     l->local.len = sizeof l->local.u;
-    if (bind(fd, &local->u.any, local->len) || listen(fd, 64) ||
+    if (bind(fd, &local->u.any, local->len) || listen(fd, SOMAXCONN) ||
         getsockname(fd, &l->local.u.any, &l->local.len)) {
         int saved = errno;
         (void)close(fd);
@@ -439,4 +461,9 @@ uint64_t dxpu_tcp_accepted(const dxpu_tcp_listener *l)
 uint64_t dxpu_tcp_displaced(const dxpu_tcp_listener *l)
 {
     return l->displaced;
+}
+
+void dxpu_tcp_on_drained(dxpu_tcp_listener *l, void (*drained)(void *context, dxpu_tcp_conn *c))
+{
+    l->drained = drained;
 }

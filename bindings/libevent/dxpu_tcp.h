@@ -18,6 +18,8 @@ enum { DXPU_TCP_PORT = 4459 }; /* where a proxy is controlled unless told otherw
 /* As dxpu_udp_parse(), but what is left out is the careful choice: no host is 127.0.0.1, no port
    is DXPU_TCP_PORT; "4459" alone is a port.  "*:4459" is every address.  NULL, or what is wrong. */
 const char *dxpu_tcp_parse(const char *text, dxpu_udp_address *out);
+/* The same with another port than DXPU_TCP_PORT, 1..65535. */
+const char *dxpu_tcp_parse_port(const char *text, unsigned port, dxpu_udp_address *out);
 
 /* ==== 2  Settings and callbacks =============================================================== */
 
@@ -62,6 +64,9 @@ const dxpu_udp_address *dxpu_tcp_local(const dxpu_tcp_listener *l);
    the longest silent one goes, those that never greeted first. */
 uint64_t dxpu_tcp_accepted(const dxpu_tcp_listener *l);
 uint64_t dxpu_tcp_displaced(const dxpu_tcp_listener *l);
+/* For whoever has much to send: told, of connections accepted from now on, when they stand, and
+   whenever the kernel has taken all that was sent. */
+void dxpu_tcp_on_drained(dxpu_tcp_listener *l, void (*drained)(void *context, dxpu_tcp_conn *c));
 
 /* ==== 4  Connections ========================================================================== */
 
@@ -70,8 +75,12 @@ uint64_t dxpu_tcp_displaced(const dxpu_tcp_listener *l);
 dxpu_tcp_conn *dxpu_tcp_connect(struct event_base *base, const dxpu_udp_address *remote,
                                 const dxpu_tcp_settings *s, const dxpu_tcp_callbacks *cb,
                                 const char **why);
+/* This end's address; false when the connection does not stand. */
+bool dxpu_tcp_here(const dxpu_tcp_conn *c, dxpu_udp_address *out);
 /* Send; false when the connection is over or has just been closed for want of room. */
 bool dxpu_tcp_send(dxpu_tcp_conn *c, const void *data, size_t bytes);
+/* Bytes that wait to be sent. */
+size_t dxpu_tcp_unsent(const dxpu_tcp_conn *c);
 /* The peer said something sensible: it greeted, and is not the longest silent one. */
 void dxpu_tcp_touch(dxpu_tcp_conn *c);
 /* Take no more; close when all is sent and the peer has closed too, or after stall_ms. */

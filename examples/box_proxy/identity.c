@@ -18,11 +18,17 @@
 #define MACHINE_FILE "/etc/machine-id"
 enum { MACHINE_BYTES = 256, PATH_BYTES = 4096 };
 
-/* FNV-1a, with the zero at the end: "ab", "c" is not "a", "bc". */
+/* FNV-1a */
+static uint64_t hash_byte(uint64_t h, uint8_t byte)
+{
+    return (h ^ byte) * 0x100000001b3u;
+}
+
+/* With the zero at the end: "ab", "c" is not "a", "bc". */
 static uint64_t hash_text(uint64_t h, const char *text)
 {
     do {
-        h = (h ^ (uint8_t)*text) * 0x100000001b3u;
+        h = hash_byte(h, (uint8_t)*text);
     } while (*text++);
     return h;
 }
@@ -95,6 +101,16 @@ static uint64_t identity_on(const char *machine_file, uint32_t node, unsigned sl
 uint64_t identity_of_slot(uint32_t node, unsigned slot, const char *files, const char *address)
 {
     return identity_on(MACHINE_FILE, node, slot, files, address);
+}
+
+uint64_t identity_of_proxy(const uint8_t identity[16], unsigned slot)
+{
+    uint64_t h = hash_begin();
+    char number[16];
+    for (unsigned i = 0; i < 16; i++)
+        h = hash_byte(h, identity[i]);
+    snprintf(number, sizeof number, "%u", slot);
+    return hash_end(hash_text(h, number));
 }
 
 uint64_t identity_of_name(const char *name)

@@ -10,6 +10,8 @@
    address  where the box listens, which no other box of the machine does; it counts without files,
             for what is in memory is gone when the box ends */
 uint64_t identity_of_slot(uint32_t node, unsigned slot, const char *files, const char *address);
+/* The device in a slot of the proxy that has this identity (identity_file.h). */
+uint64_t identity_of_proxy(const uint8_t identity[16], unsigned slot);
 /* The device that somebody has given this name. */
 uint64_t identity_of_name(const char *name);
 

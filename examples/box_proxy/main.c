@@ -8,6 +8,7 @@
 #include "devices/memory.h"
 #include "devices/nvme.h"
 #include "devices/vga.h"
+#include "leases.h"
 #include "program.h"
 #include "slots.h"
 
@@ -17,7 +18,7 @@
 enum { CHANNELS_PER_SLOT = 4, SLOTS_MAX = FABRIC_CHANNELS_MAX / CHANNELS_PER_SLOT };
 
 /* NVMe has room for 20, and further slots add their number */
-enum { SERIAL_MAX = 16 };
+enum { SERIAL_MAX = 16, MODEL_MAX = 31 };
 
 /* completions on their way to a host, each slot: 128 KB of reads */
 enum { COMPLETION_HEADERS = 1024, COMPLETION_UNITS = 8192 };
@@ -27,19 +28,15 @@ static struct {
     uint64_t slots, node;
     device_settings device;
     unsigned kind; /* index into kinds */
+    manager_settings manager;
+    const char *advertise, *model;
+    uint64_t group_slots;
     const char *record, *state, *control;
     bool json, stats, quiet;
-} set = { FABRIC_SETTINGS_DEFAULT("*:4458"),
-          1,
-          2,
-          { .memory_bytes = 16u << 20, .mps_bytes = 512 },
-          0,
-          NULL,
-          NULL,
-          NULL,
-          false,
-          false,
-          false };
+} set = { .fabric = FABRIC_SETTINGS_DEFAULT("*:4458"),
+          .slots = 1,
+          .node = 2,
+          .device = { .memory_bytes = 16u << 20, .mps_bytes = 512 } };
 
 /* All there are: as --device names them, in the order of their numbers. */
 #define DEVICE_KINDS(X, BETWEEN)                                                                   \
@@ -72,10 +69,17 @@ static const option_row rows[] = {
       &set.device.memory_bytes, 4096, (uint64_t)1 << 40 },
     { "mps", "BYTES", "largest Max_Payload_Size of the devices (512)", OPTION_NUMBER,
       &set.device.mps_bytes, 128, 4096 },
-    { "node", "N", "number of this box in the fabric (2)", OPTION_NUMBER, &set.node, 1,
-      UINT32_MAX },
-    { "state", "FILE", "keep the highest lease epochs here over restarts", OPTION_TEXT, &set.state,
-      0, 0 },
+    { "node", "N", "number of this box in the fabric (2); its manager gives it another",
+      OPTION_NUMBER, &set.node, 1, UINT32_MAX },
+    { "state", "FILE", "keep leases and their highest epochs here over restarts", OPTION_TEXT,
+      &set.state, 0, 0 },
+    MANAGER_OPTIONS(set.manager),
+    { "advertise", "ADDR:PORT[,...]", "where its manager sends hosts (where it listens)",
+      OPTION_TEXT, &set.advertise, 0, 0 },
+    { "group-slots", "N", "so many slots each share a switch or NVLink: a group (none do)",
+      OPTION_NUMBER, &set.group_slots, 1, SLOTS_MAX },
+    { "model", "TEXT", "what its manager is told of the devices (as --device)", OPTION_TEXT,
+      &set.model, 0, 0 },
     { "control", "ADDR:PORT",
       "where it gives status and screenshots (nowhere); :PORT is loopback's", OPTION_TEXT,
       &set.control, 0, 0 },
@@ -117,12 +121,15 @@ static void on_usr1(void)
 static uint64_t next_ns(void *user)
 {
     (void)user;
+    if (leases_wiping(&the_box))
+        return 0; /* at once */
     return stopping ? stop_ns : DXPU_NEVER;
 }
 
 static void tick(void *user, uint64_t now)
 {
     (void)user;
+    (void)leases_work(&the_box);
     if (stopping && (!fabric_busy(&the_box.fabric) || now >= stop_ns))
         fabric_stop(&the_box.fabric);
 }
@@ -142,6 +149,38 @@ static option_program program = {
     "exit status: 0 stopped as asked, 2 usage, 3 system error\n"
 };
 
+/* 1 to max printable characters. */
+static bool is_word(const char *text, size_t max)
+{
+    size_t len = strlen(text);
+    for (const char *c = text; *c; c++) {
+        if (*c < ' ' || *c > '~')
+            return false;
+    }
+    return len >= 1 && len <= max;
+}
+
+/* What is wrong with what a manager needs; NULL: nothing. */
+static const char *check_manager(void)
+{
+    static char text[200];
+    const char *why = NULL;
+    if (!set.manager.address) {
+        if (set.advertise || set.group_slots || set.model)
+            return "--advertise, --group-slots and --model go with --manager";
+        return manager_check(&set.manager);
+    }
+    if (!set.state)
+        return "--manager: --state FILE is missing; it keeps the leases over restarts";
+    if (set.model && !is_word(set.model, MODEL_MAX))
+        return "--model: 1 to 31 printable ASCII characters";
+    if (set.advertise)
+        why = dxpu_udp_parse_list(set.advertise, the_box.advertised, DXPU_CONTROL_PATHS_MAX,
+                                  &the_box.advertised_count);
+    snprintf(text, sizeof text, "--advertise: %s", why ? why : "");
+    return why ? text : manager_check(&set.manager);
+}
+
 /* What is wrong with the options together; NULL: nothing. */
 static const char *check(void)
 {
@@ -159,7 +198,8 @@ static const char *check(void)
         if (*c <= ' ' || *c > '~')
             return "--serial: only printable ASCII, and no blanks";
     }
-    return fabric_check(&set.fabric);
+    const char *wrong = check_manager();
+    return wrong ? wrong : fabric_check(&set.fabric);
 }
 
 static void say_ready(void)
@@ -171,24 +211,51 @@ static void say_ready(void)
     fprintf(stderr, "CRC-32 by %s\n", fabric_crc_name());
 }
 
+/* manager_proxy.node */
+static void on_node(void *user, uint32_t node)
+{
+    ((box *)user)->node = node;
+}
+
 static int open_control(void)
 {
-    control_proxy proxy = { &the_box, "dxpu-box",       DXPU_CONTROL_ROLE_BOX, 0, 0, NULL,
-                            NULL,     slots_screenshot, slots_describe };
-    if (!set.control)
+    control_proxy proxy = { .user = &the_box,
+                            .name = "dxpu-box",
+                            .role = DXPU_CONTROL_ROLE_BOX,
+                            .node = the_box.node,
+                            .slots = (uint16_t)set.slots,
+                            .screenshot = slots_screenshot,
+                            .bind = leases_bind,
+                            .unbind = leases_unbind,
+                            .reset = leases_reset,
+                            .drain = leases_drain,
+                            .slot = slots_describe };
+    manager_proxy link = { &the_box, leases_device, slots_paths, on_node };
+    struct event_base *base = dxpu_udp_base(the_box.fabric.udp);
+    if (!set.control && !set.manager.address)
         return 0;
-    proxy.node = (uint32_t)set.node;
-    proxy.slots = (uint16_t)set.slots;
-    the_box.control = control_open(dxpu_udp_base(the_box.fabric.udp), set.control, &proxy);
-    return the_box.control ? 0 : -1;
+    the_box.requests = requests_open(&proxy);
+    if (!the_box.requests)
+        return -1;
+    if (set.control)
+        the_box.control = control_open(base, set.control, the_box.requests);
+    if (set.manager.address)
+        the_box.manager =
+            manager_open(base, &set.manager, the_box.identity, the_box.requests, &link);
+    return (set.control && !the_box.control) || (set.manager.address && !the_box.manager) ? -1 : 0;
 }
 
 static int open_box(void)
 {
     fabric_callbacks cb = { &the_box, welcome, slots_up, slots_work, slots_down, next_ns, tick };
-    the_box.node = (uint32_t)set.node;
+    the_box.node = set.manager.address ? 0 : (uint32_t)set.node; /* 0: it will be told */
     the_box.state_file = set.state;
     the_box.quiet = set.quiet;
+    the_box.model = set.model;
+    the_box.group_slots = (unsigned)set.group_slots;
+    the_box.managed = set.manager.address != NULL;
+    if (the_box.managed && identity_file_open("dxpu-box", set.manager.identity, the_box.identity))
+        return -1;
     if (fabric_open(&the_box.fabric, "dxpu-box", &set.fabric,
                     (unsigned)set.slots * CHANNELS_PER_SLOT, &cb) ||
         slots_open(&the_box, (unsigned)set.slots, kinds[set.kind], &set.device) || open_control())
@@ -233,7 +300,10 @@ int main(int argc, char **argv)
     }
     if (recorder_close(&the_box.record))
         rc = PROGRAM_SYSTEM;
+    manager_close(the_box.manager);
+    the_box.manager = NULL; /* channels still end */
     control_close(the_box.control);
+    requests_close(the_box.requests);
     if (fabric_close(&the_box.fabric))
         rc = PROGRAM_SYSTEM;
     slots_close(&the_box);

@@ -8,6 +8,7 @@
 #endif
 #include "slots.h"
 #include "identity.h"
+#include "leases.h"
 #include "refusal.h"
 #include "screenshot.h"
 #include "state.h"
@@ -201,6 +202,11 @@ uint8_t slots_welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *
         b->refused_slot++;
         return DXPU_REASON_NO_SLOT;
     }
+    if (b->managed) {
+        uint8_t reason = leases_admit(b, number, offer->source.node, offer->epoch);
+        b->refused_epoch += reason != DXPU_REASON_NONE;
+        return reason;
+    }
     before = *e;
     rc = dxpu_box_bind(&b->table, number, offer->source.node, offer->source.slot, 0, offer->epoch);
     *e = before;
@@ -219,12 +225,15 @@ static uint8_t bind_slot(box *b, const fabric_channel *c)
     const dxpu_channel_config *cfg = &c->ch.cfg;
     dxpu_box_entry *e = dxpu_box_slot(&b->table, c->slot);
     dxpu_box_entry before = *e;
-    int rc = dxpu_box_bind(&b->table, c->slot, cfg->remote.node, cfg->remote.slot, 0, cfg->epoch);
+    int rc;
+    if (b->managed)
+        return leases_admit(b, c->slot, cfg->remote.node, cfg->epoch);
+    rc = dxpu_box_bind(&b->table, c->slot, cfg->remote.node, cfg->remote.slot, 0, cfg->epoch);
     if (rc != DXPU_OK)
         return bind_reason(rc);
     e->channel = c->id;
     if (b->state_file && e->epoch_seen != before.epoch_seen &&
-        state_write(b->state_file, &b->table)) {
+        state_write(b->state_file, &b->table, b->phase)) {
         *e = before; /* as if it had not dialed: the next one with this epoch writes again */
         fprintf(stderr, "dxpu-box: slot %u: a lease that could be forgotten is not granted\n",
                 c->slot);
@@ -244,6 +253,15 @@ static void say(const box *b, const fabric_channel *c, const char *what, const c
                 (unsigned long long)c->ch.cfg.epoch, why ? ": " : "", why ? why : "");
 }
 
+void slots_end(slot *s, uint8_t reason)
+{
+    if (s->active)
+        dxpu_channel_reset(&s->active->ch, reason);
+    s->active = NULL;
+    clear_queues(s);
+    s->kind->reset(s->device);
+}
+
 void slots_up(void *user, fabric_channel *c, uint64_t now_ns)
 {
     box *b = user;
@@ -255,13 +273,10 @@ void slots_up(void *user, fabric_channel *c, uint64_t now_ns)
         dxpu_channel_reset(&c->ch, reason);
         return;
     }
-    if (s->active)
-        dxpu_channel_reset(&s->active->ch, DXPU_REASON_REPLACED);
-    s->active = NULL;
-    clear_queues(s);
-    s->kind->reset(s->device); /* before the first TLP of the new incarnation is looked at */
+    slots_end(s, DXPU_REASON_REPLACED); /* before the first TLP of the new one is looked at */
     s->active = c;
     s->incarnations++;
+    manager_changed(b->manager, c->slot);
     say(b, c, "lent to", NULL);
 }
 
@@ -284,6 +299,11 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
     s->last_reason = dxpu_channel_reason(&c->ch);
     clear_queues(s);
     s->kind->reset(s->device); /* nothing is left for whoever comes next */
+    manager_changed(b->manager, c->slot);
+    if (b->managed) { /* only the manager ends a lease */
+        say(b, c, "no channel any more of", end);
+        return;
+    }
     /* Only the host gives a lease back.  After silence the slot stays its own, so that nobody with
        the same epoch can slip in while it may still be alive. */
     if (dxpu_channel_state(&c->ch) == DXPU_STATE_CLOSED) {
@@ -321,21 +341,25 @@ static void identify_slot(const box *b, unsigned index, device_settings *own, ch
                           size_t size)
 {
     char address[DXPU_UDP_TEXT_BYTES];
-    if (!own->serial) {
+    if (own->serial) {
+        snprintf(serial, size, index ? "%s-%u" : "%s", own->serial, index + 1);
+        own->identity = identity_of_name(serial);
+    } else if (b->managed) {
+        own->identity = identity_of_proxy(b->identity, index + 1);
+    } else {
         dxpu_udp_print(dxpu_udp_local(b->fabric.udp, 0), address);
         own->identity = identity_of_slot(b->node, index + 1, own->file, address);
-        return;
     }
-    snprintf(serial, size, index ? "%s-%u" : "%s", own->serial, index + 1);
+    if (!own->serial)
+        snprintf(serial, size, "DXPU%016llx", (unsigned long long)own->identity);
     own->serial = serial;
-    own->identity = identity_of_name(serial);
 }
 
 static int open_slot(box *b, unsigned index, const device_kind *kind, const device_settings *set)
 {
     slot *s = &b->slots[index];
     device_settings own = *set;
-    char files[16384], serial[64];
+    char files[16384];
     if (set->file) { /* two devices never share their blocks */
         if (files_of_slot(set->file, index, files, sizeof files)) {
             fprintf(stderr, "dxpu-box: --file: the names are too long\n");
@@ -343,7 +367,7 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
         }
         own.file = files;
     }
-    identify_slot(b, index, &own, serial, sizeof serial);
+    identify_slot(b, index, &own, s->serial, sizeof s->serial);
     s->box = b;
     s->kind = kind;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
@@ -351,6 +375,7 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
     s->port.user = s;
     s->port.emit = device_emits;
     s->port.waiting = device_waits;
+    s->port.fault = leases_fault;
     own.timeout_ns = DXPU_NEVER; /* the channel's hold ends what is never answered */
     s->device = kind->create(&own, &s->port);
     if (!s->device)
@@ -364,7 +389,9 @@ int slots_open(box *b, unsigned count, const device_kind *kind, const device_set
     b->count = count;
     b->slots = calloc(count, sizeof *b->slots);
     b->entries = calloc(count, sizeof *b->entries);
-    if (!b->slots || !b->entries || dxpu_box_init(&b->table, b->entries, count) != DXPU_OK) {
+    b->phase = calloc(count, sizeof *b->phase);
+    if (!b->slots || !b->entries || !b->phase ||
+        dxpu_box_init(&b->table, b->entries, count) != DXPU_OK) {
         fprintf(stderr, "dxpu-box: out of memory for %u slots\n", count);
         return -1;
     }
@@ -380,7 +407,12 @@ int slots_open(box *b, unsigned count, const device_kind *kind, const device_set
     if (!b->state_file)
         return 0;
     /* written at once: better no box than one that finds out at the first lease */
-    return state_read(b->state_file, &b->table) || state_write(b->state_file, &b->table) ? -1 : 0;
+    if (state_read(b->state_file, &b->table, b->managed ? b->phase : NULL) ||
+        state_write(b->state_file, &b->table, b->phase))
+        return -1;
+    if (b->managed)
+        leases_begin(b);
+    return 0;
 }
 
 void slots_close(box *b)
@@ -393,6 +425,7 @@ void slots_close(box *b)
     }
     free(b->slots);
     free(b->entries);
+    free(b->phase);
     state_forget();
 }
 
@@ -439,14 +472,60 @@ static void report_slot(const box *b, const slot *s, report *r)
     report_close(r);
 }
 
+uint8_t slots_state(const slot *s)
+{
+    size_t i = (size_t)(s - s->box->slots);
+    if (s->active)
+        return DXPU_CONTROL_SLOT_UP;
+    return s->box->entries[i].used ? DXPU_CONTROL_SLOT_HELD : s->box->phase[i];
+}
+
+static bool is_any(const dxpu_udp_address *a)
+{
+    return a->u.any.sa_family == AF_INET ? a->u.v4.sin_addr.s_addr == htonl(INADDR_ANY)
+                                         : IN6_IS_ADDR_UNSPECIFIED(&a->u.v6.sin6_addr);
+}
+
+/* Where it listens, and instead of "everywhere" where the manager sees it. */
+static unsigned own_paths(const box *b, const dxpu_udp_address *here, dxpu_udp_address *out)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < dxpu_udp_sockets(b->fabric.udp); i++) {
+        dxpu_udp_address *a = &out[count];
+        *a = *dxpu_udp_local(b->fabric.udp, i);
+        if (!is_any(a)) {
+            count++;
+        } else if (a->u.any.sa_family == here->u.any.sa_family) {
+            if (a->u.any.sa_family == AF_INET)
+                a->u.v4.sin_addr = here->u.v4.sin_addr;
+            else
+                a->u.v6.sin6_addr = here->u.v6.sin6_addr;
+            count++;
+        }
+    }
+    return count;
+}
+
+unsigned slots_paths(void *user, const dxpu_udp_address *here,
+                     dxpu_control_address out[DXPU_CONTROL_PATHS_MAX])
+{
+    const box *b = user;
+    dxpu_udp_address own[DXPU_PATHS_MAX];
+    const dxpu_udp_address *from = b->advertised_count ? b->advertised : own;
+    unsigned count = b->advertised_count ? b->advertised_count : own_paths(b, here, own);
+    for (unsigned i = 0; i < count; i++)
+        control_address_from(&from[i], &out[i]);
+    if (!count)
+        fprintf(stderr, "dxpu-box: no address to give to hosts; name some with --advertise\n");
+    return count;
+}
+
 void slots_describe(void *user, unsigned number, dxpu_control_slot *out)
 {
     const box *b = user;
     const slot *s = &b->slots[number - 1];
     const dxpu_box_entry *e = &b->entries[number - 1];
-    out->state = s->active ? DXPU_CONTROL_SLOT_UP
-                 : e->used ? DXPU_CONTROL_SLOT_HELD
-                           : DXPU_CONTROL_SLOT_EMPTY;
+    out->state = slots_state(s);
     out->error = (int16_t)s->last_error;
     out->reason = s->last_reason;
     out->epoch_seen = e->epoch_seen;
@@ -479,6 +558,7 @@ void slots_report(box *b, report *r)
     report_number(r, "refused_slot", b->refused_slot);
     for (unsigned i = 0; i < b->count; i++)
         report_slot(b, &b->slots[i], r);
-    control_report(b->control, r);
+    control_report(b->control, b->requests, r);
+    manager_report(b->manager, r);
     fabric_report(&b->fabric, r);
 }

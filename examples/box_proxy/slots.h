@@ -6,6 +6,7 @@
 #include "control.h"
 #include "devices/device.h"
 #include "fabric.h"
+#include "manager_link.h"
 
 /* A TLP of the device that the channel had no room for. */
 typedef struct waiting_tlp {
@@ -38,6 +39,12 @@ typedef struct slot {
     uint32_t incarnations;        /* channels that came up */
     int last_error;               /* of the one that ended last */
     uint8_t last_reason;
+    char serial[32];
+    bool broken;          /* what it keeps its data on fails */
+    bool drained;         /* takes no new lease */
+    bool wipe_begins;     /* with the next step */
+    uint32_t fenced_node; /* who was refused last, and told the manager */
+    uint64_t fenced_epoch;
 } slot;
 
 typedef struct box {
@@ -47,10 +54,22 @@ typedef struct box {
     slot *slots;
     unsigned count;
     uint32_t node;
-    const char *state_file; /* highest epochs, kept over restarts; NULL: not kept */
+    const char *state_file; /* leases, kept over restarts; NULL: not kept */
+    /* Of each slot, while its host has no channel: DXPU_CONTROL_SLOT_HELD..UNWIPED of a manager's
+       leases, else _EMPTY. */
+    uint8_t *phase;
+    bool managed; /* it has a manager: only that one's leases are admitted */
+    uint8_t identity[IDENTITY_BYTES];
+    const char *model;    /* NULL: the device kind's name */
+    unsigned group_slots; /* 0: no groups */
+    dxpu_udp_address advertised[DXPU_CONTROL_PATHS_MAX];
+    unsigned advertised_count;  /* 0: where it listens */
+    unsigned wiping, wipe_next; /* slots; which one's turn it is */
     recorder record;
     uint64_t refused_epoch, refused_slot;
-    control *control; /* NULL: none */
+    requests *requests;    /* NULL: neither port nor manager */
+    control *control;      /* NULL: none */
+    manager_link *manager; /* NULL: none */
     bool quiet;
 } box;
 
@@ -64,6 +83,14 @@ uint8_t slots_welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *
 void slots_up(void *user, fabric_channel *c, uint64_t now_ns);
 bool slots_work(void *user, fabric_channel *c, uint64_t now_ns);
 void slots_down(void *user, fabric_channel *c, uint64_t now_ns);
+
+/* End the channel of a slot, whatever its lease, and reset the device. */
+void slots_end(slot *s, uint8_t reason);
+/* DXPU_CONTROL_SLOT_* */
+uint8_t slots_state(const slot *s);
+/* manager_proxy.paths; user is the box. */
+unsigned slots_paths(void *user, const dxpu_udp_address *here,
+                     dxpu_control_address out[DXPU_CONTROL_PATHS_MAX]);
 
 /* control_proxy.slot; user is the box. */
 void slots_describe(void *user, unsigned number, dxpu_control_slot *out);

@@ -5,6 +5,8 @@
 #endif
 #include "state.h"
 
+#include "dxpu_control.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -19,6 +21,7 @@ enum { STATE_PATH_BYTES = 1024, LINE_BYTES = 80 };
 typedef struct lease {
     unsigned slot, node, host_slot;
     unsigned long long epoch;
+    uint8_t phase;
 } lease;
 
 /* Leases of slots that this run does not have: they stay in the file. */
@@ -46,17 +49,32 @@ static int keep_other(const lease *l)
     return 0;
 }
 
+/* The state's word at the end of a line, "" is empty; false: it is none. */
+static bool read_phase(const char *word, uint8_t *phase)
+{
+    size_t len = strcspn(word, "\n");
+    *phase = DXPU_CONTROL_SLOT_EMPTY;
+    if (!len)
+        return true;
+    for (uint8_t i = DXPU_CONTROL_SLOT_HELD; i <= DXPU_CONTROL_SLOT_UNWIPED; i++) {
+        if (strlen(dxpu_control_state_name(i)) == len &&
+            !strncmp(dxpu_control_state_name(i), word, len))
+            *phase = i;
+    }
+    return *phase != DXPU_CONTROL_SLOT_EMPTY;
+}
+
 /* False when the line is none of ours. */
 static bool read_line(const char *line, lease *l)
 {
     int end = -1;
     return sscanf(line, "%u %llu %u %u %n", &l->slot, &l->epoch, &l->node, &l->host_slot, &end) ==
                4 &&
-           end >= 0 && !line[end] && !strchr(line, '-') && l->slot >= 1 && l->slot <= 0xffffu &&
-           l->host_slot <= 0xffffu;
+           end >= 0 && read_phase(line + end, &l->phase) && !strchr(line, '-') && l->slot >= 1 &&
+           l->slot <= 0xffffu && l->host_slot <= 0xffffu;
 }
 
-static int take_line(const lease *l, dxpu_box_table *t)
+static int take_line(const lease *l, dxpu_box_table *t, uint8_t *phase)
 {
     dxpu_box_entry *e = dxpu_box_slot(t, (uint16_t)l->slot);
     if (!e)
@@ -64,10 +82,12 @@ static int take_line(const lease *l, dxpu_box_table *t)
     e->epoch_seen = l->epoch;
     e->host_node = l->node; /* whose lease it is: the same epoch is nobody else's */
     e->host_slot = (uint16_t)l->host_slot;
+    if (phase)
+        phase[l->slot - 1] = l->phase;
     return 0;
 }
 
-int state_read(const char *file, dxpu_box_table *t)
+int state_read(const char *file, dxpu_box_table *t, uint8_t *phase)
 {
     char line[LINE_BYTES];
     lease l;
@@ -79,10 +99,17 @@ int state_read(const char *file, dxpu_box_table *t)
         if (!read_line(line, &l)) {
             fprintf(stderr,
                     "dxpu-box: --state %s line %u is not `slot epoch host-node host-slot` in "
-                    "numbers; mend the line, or remove the file when every older lease is over\n",
+                    "numbers, and perhaps a state; mend the line, or remove the file when every "
+                    "older lease is over\n",
                     file, n);
             rc = -1;
-        } else if (take_line(&l, t)) {
+        } else if (!phase && l.phase != DXPU_CONTROL_SLOT_EMPTY) {
+            fprintf(stderr,
+                    "dxpu-box: --state %s line %u is a manager's: give --manager, or another file "
+                    "when that one is to know nothing of this box any more\n",
+                    file, n);
+            rc = -1;
+        } else if (take_line(&l, t, phase)) {
             rc = complain("keep", file);
         }
     }
@@ -113,7 +140,14 @@ static int sync_directory(const char *file)
     return rc;
 }
 
-int state_write(const char *file, const dxpu_box_table *t)
+static void print_line(FILE *f, const lease *l)
+{
+    bool word = l->phase != DXPU_CONTROL_SLOT_EMPTY;
+    fprintf(f, "%u %llu %u %u%s%s\n", l->slot, l->epoch, l->node, l->host_slot, word ? " " : "",
+            word ? dxpu_control_state_name(l->phase) : "");
+}
+
+int state_write(const char *file, const dxpu_box_table *t, const uint8_t *phase)
 {
     char temporary[STATE_PATH_BYTES];
     FILE *f;
@@ -127,12 +161,11 @@ int state_write(const char *file, const dxpu_box_table *t)
         return complain("write", file);
     for (uint32_t i = 0; i < t->count; i++) {
         const dxpu_box_entry *e = &t->entries[i];
-        fprintf(f, "%u %llu %u %u\n", i + 1, (unsigned long long)e->epoch_seen, e->host_node,
-                e->host_slot);
+        lease l = { i + 1, e->host_node, e->host_slot, e->epoch_seen, phase[i] };
+        print_line(f, &l);
     }
     for (size_t i = 0; i < others.count; i++)
-        fprintf(f, "%u %llu %u %u\n", others.lines[i].slot, others.lines[i].epoch,
-                others.lines[i].node, others.lines[i].host_slot);
+        print_line(f, &others.lines[i]);
     good = !fflush(f) && !fsync(fileno(f));
     if (fclose(f) || !good || rename(temporary, file) || sync_directory(file))
         return complain("write", file);

@@ -9,7 +9,7 @@ enum {
     EXIT_ALL = 0,       /* everything decoded, or identical, or done */
     EXIT_REFUSED = 1,   /* something was refused, or differs */
     EXIT_USAGE = 2,     /* wrong usage, or a file that cannot be read or written */
-    EXIT_CONNECTION = 3 /* nobody at the control port */
+    EXIT_CONNECTION = 3 /* nobody at the control port, or no manager */
 };
 
 int tlp_command(int argc, char **argv);
@@ -18,11 +18,15 @@ int attach_command(int argc, char **argv);
 int detach_command(int argc, char **argv);
 int status_command(int argc, char **argv);
 int screenshot_command(int argc, char **argv);
+int model_command(int argc, char **argv);
+int pool_command(int argc, char **argv); /* all that go to the manager */
 
 /* A complaint on standard error, with the command to ask for help; returns EXIT_USAGE. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 3)))
 #endif
 int usage_error(const char *command, const char *format, ...);
+/* Says so, and ends the program: nothing sensible is left to do. */
+_Noreturn void out_of_memory(void);
 
 #endif

@@ -6,28 +6,71 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char help[] =
-    "dxpu - looks at PCIe TLPs in logs and captures, and drives proxies\n"
+    "dxpu - lends the devices of a pool, looks at PCIe TLPs, and drives proxies\n"
     "\n"
-    "usage: dxpu tlp decode [--json] [--strict] [HEX... | -]\n"
-    "       dxpu tlp encode [--dwords | --bytes] [OBJECT | FILE | -]...\n"
-    "       dxpu pcap [--json] [--limit N] FILE\n"
-    "       dxpu pcap --same A B\n"
-    "       dxpu attach [--wait] [--epoch N] HOST SLOT BOX SLOT\n"
-    "       dxpu detach [--wait] [--epoch N] HOST SLOT\n"
-    "       dxpu status [--json] PROXY [SLOT]\n"
-    "       dxpu screenshot [--json] BOX SLOT FILE\n"
+    "usage: dxpu COMMAND ...\n"
     "       dxpu --help | --version\n"
     "\n"
+    "The pool, through dxpu-manager (--manager URL or DXPU_MANAGER; --token-file or DXPU_TOKEN):\n"
+    "  pool | top                             at a glance | live\n"
+    "  list boxes|hosts|slots|leases|tenants  what there is\n"
+    "  show node N | slot N.S | lease ID      everything about one\n"
+    "  lease create --host N --model M [--count N] [--for TIME] [--wait]\n"
+    "  lease release | extend | attach ID     end, prolong, or move a lease\n"
+    "  drain BOX [--move | --off] [--wait]    take a box out of service\n"
+    "  replace | break | repair | reset SLOT  a slot, as in 10.3\n"
+    "  forget NODE                            one that is gone for good\n"
+    "  tenant NAME --quota N, spares MODEL N  limits and reserves\n"
+    "  events [--follow]                      what happened, and what happens\n"
+    "\n"
+    "Proxies without a manager, through their --control:\n"
+    "  attach [--wait] [--epoch N] HOST SLOT BOX SLOT\n"
+    "  detach [--wait] [--epoch N] HOST SLOT\n"
+    "  status [--json] PROXY [SLOT]\n"
+    "  screenshot [--json] BOX SLOT FILE\n"
+    "\n"
+    "TLPs in logs and captures:\n"
+    "  tlp decode [--json] [--strict] [HEX... | -]\n"
+    "  tlp encode [--dwords | --bytes] [OBJECT | FILE | -]...\n"
+    "  pcap [--json] [--limit N] FILE\n"
+    "  pcap --same A B\n"
+    "\n"
+    "What a workload keeps of its speed when its GPU is lent:\n"
+    "  model [--rtt US] [--trace FILE] [--paper | --simulate | --sweep]\n"
+    "\n"
+    "  dxpu lease create --host web7 --model nvme --wait\n"
     "  dmesg | dxpu tlp decode                what the kernel's AER messages say\n"
-    "  dxpu tlp decode 04000001 0000220f 01070000 9eece789\n"
-    "  dxpu pcap nic.pcap                     a capture of TLPs or of dxpu frames\n"
     "  dxpu attach 127.0.0.1 1 10.0.0.7 3     slot 1 of this host is slot 3 of that box\n"
     "\n"
     "'dxpu COMMAND --help' tells more, dxpu(1) everything.\n"
     "Exit status: 0 all decoded or done, 1 some refused, 2 wrong usage, 3 no connection.\n";
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+} commands[] = {
+    { "pool", pool_command },     { "top", pool_command },
+    { "list", pool_command },     { "show", pool_command },
+    { "lease", pool_command },    { "drain", pool_command },
+    { "replace", pool_command },  { "break", pool_command },
+    { "repair", pool_command },   { "reset", pool_command },
+    { "forget", pool_command },   { "tenant", pool_command },
+    { "spares", pool_command },   { "events", pool_command },
+    { "attach", attach_command }, { "detach", detach_command },
+    { "status", status_command }, { "screenshot", screenshot_command },
+    { "tlp", tlp_command },       { "pcap", pcap_command },
+    { "model", model_command },
+};
+
+void out_of_memory(void)
+{
+    fputs("dxpu: out of memory\n", stderr);
+    exit(EXIT_USAGE);
+}
 
 int usage_error(const char *command, const char *format, ...)
 {
@@ -47,18 +90,10 @@ static int run(int argc, char **argv)
         fputs(help, stderr);
         return EXIT_USAGE;
     }
-    if (strcmp(argv[1], "tlp") == 0)
-        return tlp_command(argc - 1, argv + 1);
-    if (strcmp(argv[1], "pcap") == 0)
-        return pcap_command(argc - 1, argv + 1);
-    if (strcmp(argv[1], "attach") == 0)
-        return attach_command(argc - 1, argv + 1);
-    if (strcmp(argv[1], "detach") == 0)
-        return detach_command(argc - 1, argv + 1);
-    if (strcmp(argv[1], "status") == 0)
-        return status_command(argc - 1, argv + 1);
-    if (strcmp(argv[1], "screenshot") == 0)
-        return screenshot_command(argc - 1, argv + 1);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
         fputs(help, stdout);
@@ -68,8 +103,7 @@ static int run(int argc, char **argv)
         printf("dxpu %s (wire version %d)\n", DXPU_VERSION, DXPU_WIRE_VERSION);
         return EXIT_ALL;
     }
-    return usage_error(
-        "", "no command '%s'; there are tlp, pcap, attach, detach, status and screenshot", argv[1]);
+    return usage_error("", "no command '%s'; 'dxpu --help' tells those there are", argv[1]);
 }
 
 int main(int argc, char **argv)

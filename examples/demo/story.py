@@ -1,9 +1,11 @@
-"""The story of one slot: empty, filled, used over a bad network, lost with its box, back, emptied.
+"""The story of a pool: slots are leased to a running machine, used over a bad network, lost with
+their box, back, replaced by a spare, given back and wiped, while the manager dies and returns.
 
 Told by a guest or by the built-in root complex (machines.py), step by step as it happens; it ends
 with figures.  Beside it, the same NVMe model without a fabric (dxpu-direct) is measured by turns.
 Standard library only."""
 # SPDX-License-Identifier: MIT
+import json
 import os
 import re
 import socket
@@ -14,6 +16,7 @@ from machines import DIRECT, DIRECT_SERIAL, Failed
 
 LOSS = 15  # in 1/1000, each way
 SLOTS = 4
+GRACE_MS = 2000  # how long the manager waits for a box that is gone
 DEPTHS = (1, 32)
 
 
@@ -29,11 +32,12 @@ class Story:
         self.megabytes, self.rounds = (2, 3) if fast else (16, 5)
         self.seconds = 0.3 if fast else 1
         self.wait = ("--wait", wait)
-        self.at = free_port(socket.SOCK_DGRAM)
-        self.control = free_port(socket.SOCK_STREAM)
+        self.registry = free_port(socket.SOCK_STREAM)  # where proxies find the manager
+        self.api = "http://" + free_port(socket.SOCK_STREAM)
         self.figures = {"told_by": machine.name, "wait": wait,
                         "cores": len(os.sched_getaffinity(0))}
-        self.host = self.box = None
+        self.manager = self.host = None
+        self.boxes, self.leases = {}, {}
 
     def hold(self, truth, what):
         if not truth:
@@ -42,12 +46,23 @@ class Story:
     def did(self, text):
         self.tell("   " + text)
 
-    # ==== The proxies =============================================================================
+    # ==== The programs ============================================================================
+
+    def start_manager(self):
+        self.manager = self.lab.start(
+            "dxpu-manager", "--listen", self.registry, "--http", self.api.split("//")[1], "--store",
+            self.lab.file("manager.db"), "--grace-ms", GRACE_MS)
+        self.manager.says("users at")
+
+    def joins(self, name):
+        """Options of a proxy that is the pool's."""
+        return ("--manager", self.registry, "--identity", self.lab.file(name + ".id"), "--name",
+                name, "--json") + self.wait
 
     def start_host(self):
         sockets = [self.lab.file(name) for name in ("host.sock", "direct.sock")]
         self.host = self.lab.start("dxpu-host", "--vfio-user", sockets[0], "--slots", SLOTS,
-                                   "--control", self.control, "--json", *self.wait)
+                                   *self.joins("machine"))
         self.direct = self.lab.start("dxpu-direct", "--vfio-user", sockets[1], "--slots", SLOTS,
                                      "--file", self.lab.file("direct-disk"), "--size", "64M",
                                      *self.wait)
@@ -55,40 +70,75 @@ class Story:
             process.says("waiting for a guest")
         return sockets
 
-    def start_box(self):
-        self.box = self.lab.start("dxpu-box", "--listen", self.at, "--device", "nvme", "--file",
-                                  self.lab.file("disk"), "--size", "64M", "--node", 10, "--json",
-                                  *self.wait)
-        self.box.address()
+    def start_box(self, name, *more):
+        """A box with one NVMe controller of 64 MB; the same name again has the same disk."""
+        listen = self.boxes[name].address() if name in self.boxes else "127.0.0.1:0"
+        self.boxes[name] = self.lab.start(
+            "dxpu-box", "--listen", listen, "--device", "nvme", "--file",
+            self.lab.file(name + ".disk"), "--size", "64M", "--state",
+            self.lab.file(name + ".state"), *self.joins(name), *more)
+        return self.boxes[name].address()
 
-    def order(self, *words):
-        done = self.lab.run("dxpu", *words)
-        self.hold(done.status == 0, "dxpu %s: %s" % (words[0], done.errors()))
-        return done.output().strip()
+    def dxpu(self, *words):
+        done = self.lab.run("dxpu", *words, "--manager", self.api)
+        self.hold(done.status == 0, "dxpu %s: %s" % (" ".join(words[:2]), done.errors()))
+        return done.output()
 
-    def attach(self, slot, box):
-        """Fill a slot; how long until the driver runs the device."""
+    def ask(self, *words):
+        return json.loads(self.dxpu(*words, "--json"))
+
+    def show_pool(self):
+        self.did("$ dxpu pool")
+        for line in self.dxpu("pool").splitlines():
+            self.tell("     " + line)
+
+    def until(self, truth, what, seconds=30):
+        end = time.monotonic() + seconds
+        while not truth():
+            self.hold(time.monotonic() < end, what)
+            time.sleep(0.05)
+
+    def slots(self, **wanted):
+        """Slots of the pool with these values."""
+        return [s for s in self.ask("list", "slots")["slots"]
+                if all(s[key] == value for key, value in wanted.items())]
+
+    def lease(self, slot, model, *more):
+        """Lease a device into the machine's next slot; how long until its driver runs it."""
+        words = ("lease", "create", "--host", "machine", "--model", model, "--wait") + more
         begin = time.monotonic()
-        self.order("attach", "--wait", self.control, slot, box, 1)
-        self.did("$ dxpu attach --wait %s %d %s 1" % (self.control, slot, box))
+        lease = self.ask(*words)
+        self.did("$ dxpu " + " ".join(words))
+        self.hold([s["host_slot"] for s in lease["slots"]] == [slot], "it is another slot: %s"
+                  % lease["slots"])
+        self.leases[slot] = lease["lease"]
         found = self.machine.filled(slot)
         took = time.monotonic() - begin
-        self.did("slot %d: %s; %.2f s after the order" % (slot, found, took))
+        self.did("lease %s, slot %d: %s; %.2f s after the order" % (lease["lease"], slot, found,
+                                                                    took))
         return took
 
-    def detach(self, slot):
+    def release(self, slot):
+        """Give it back; how long until the machine's slot is empty, and until the data are gone."""
+        words = ("lease", "release", self.leases[slot], "--wait")
+        place = self.ask("show", "lease", self.leases[slot])["slots"][0]["slot"]
         begin = time.monotonic()
-        self.order("detach", "--wait", self.control, slot)
-        self.did("$ dxpu detach --wait %s %d" % (self.control, slot))
+        self.dxpu(*words)
+        self.did("$ dxpu " + " ".join(words))
         self.machine.emptied(slot)
         took = time.monotonic() - begin
-        self.did("slot %d is empty for the machine %.2f s after the order" % (slot, took))
+        states = [s["state"] for s in self.slots(slot=place)]
+        self.hold(states in (["free"], ["spare"]), "slot %s of the pool is %s" % (place, states))
+        self.did("slot %d is empty for the machine, slot %s of the pool wiped, after %.2f s"
+                 % (slot, place, took))
         return took
 
     # ==== The steps ===============================================================================
 
     def boot(self):
-        self.step("%s starts and finds the virtual switch, its slots empty" % self.machine.name)
+        self.step("a manager starts; %s finds the virtual switch, its slots empty"
+                  % self.machine.name)
+        self.start_manager()
         self.did(self.machine.boot(self.start_host()))
         count, text = self.machine.ports()
         self.did("%d ports: %s" % (count, text))
@@ -97,9 +147,14 @@ class Story:
             self.hold(self.machine.is_empty(slot), "slot %d is not empty" % slot)
 
     def fill(self):
-        self.step("a box is started, its NVMe controller put into slot 1 of the running machine")
-        self.start_box()
-        self.figures["attach_s"] = self.attach(1, self.at)
+        self.step("two boxes join the pool, and a controller is leased to the running machine")
+        self.start_box("box-1")
+        self.start_box("box-2")
+        self.until(lambda: len(self.slots(connected=True, state="free")) == 2,
+                   "the boxes' slots are not in the pool")
+        self.until(lambda: self.ask("pool")["hosts"]["connected"] == 1, "the host is not")
+        self.show_pool()
+        self.figures["lease_s"] = self.lease(1, "nvme", "--no-replace")
 
     def use(self):
         self.step("%s writes through the fabric and verifies" % self.machine.name)
@@ -111,16 +166,21 @@ class Story:
     def lose(self):
         self.step("the same with slot 2, behind a relay that loses %.1f %% of the frames each way"
                   % (LOSS / 10))
-        box = self.lab.start("dxpu-box", "--listen", "127.0.0.1:0", "--device", "nvme", "--size",
-                             "64M", "--node", 11, "--json", *self.wait)
-        relay = self.lab.start("dxpu-relay", "--to", box.address(), "--loss", LOSS, "--json")
+        at = free_port(socket.SOCK_DGRAM)
+        relay = self.lab.start("dxpu-relay", "--to", at, "--loss", LOSS, "--json")
+        self.boxes["far"] = self.lab.start(
+            "dxpu-box", "--listen", at, "--advertise", relay.address(), "--device", "nvme",
+            "--model", "far", "--size", "64M", "--state", self.lab.file("far.state"),
+            *self.joins("far"))
+        box = self.boxes["far"]
+        self.until(lambda: self.slots(model="far", connected=True), "it is not in the pool")
         before = self.host.statistics().get("tx_retransmits", 0)
-        self.attach(2, relay.address())
+        self.lease(2, "far")
         done = self.machine.write_and_verify(2, self.megabytes)
         self.did("%s: %d MB written, read back, no difference"
                  % (self.machine.disk_io, done >> 20))
         lossy = self.machine.measure(2, 32, self.seconds)
-        self.detach(2)
+        self.release(2)
         host = self.host.statistics().get("tx_retransmits", 0) - before
         self.hold(box.stop() == 0 and relay.stop() == 0, "box or relay did not stop in order")
         faults, channel = relay.result(), box.result()["channel"]
@@ -159,7 +219,7 @@ class Story:
 
         def kill():
             begin.append(time.monotonic())
-            self.box.kill()
+            self.boxes[self.box_of(1)].kill()
         end = machine.load(1, kill)
         self.hold(end, "I/O to a killed box saw no error")
         self.did(end)
@@ -172,10 +232,16 @@ class Story:
         machine.write_and_verify(DIRECT, 1)
         self.did("%s runs on, its other disk works" % machine.name)
 
+    def box_of(self, slot):
+        """The name of the box whose device stands in the machine's slot."""
+        place = self.ask("show", "lease", self.leases[slot])["slots"][0]["slot"]
+        node = self.ask("show", "node", place.split(".")[0])
+        return node["name"]
+
     def back(self):
         self.step("the box is started again: the device is back, with its data")
         begin = time.monotonic()
-        self.start_box()
+        self.start_box(self.box_of(1))
         self.did("slot 1: %s" % self.machine.filled(1))
         self.figures["return_s"] = time.monotonic() - begin
         self.hold(self.machine.recall(1), "what was written before the kill is not there")
@@ -183,23 +249,59 @@ class Story:
                  % self.figures["return_s"])
         self.machine.write_and_verify(1, 1)
 
+    def orphan(self):
+        self.step("the manager is killed (kill -9): the machine does not notice")
+        self.manager.kill()
+        self.machine.write_and_verify(1, self.megabytes)
+        self.did("%s wrote and verified %d MB meanwhile" % (self.machine.name, self.megabytes))
+        before = self.leases[1]
+        self.start_manager()
+        self.until(lambda: self.ask("show", "lease", before)["state"] == "active",
+                   "the lease is not active")
+        self.did("the manager is back, and lease %s with it" % before)
+
+    def replace(self):
+        self.step("slot 1 is leased anew, as a device that may be replaced, and its box killed")
+        self.release(1)
+        self.lease(1, "nvme")
+        self.until(lambda: len(self.slots(model="nvme", state="free", connected=True)) == 1,
+                   "there is no other device")
+        broken = self.box_of(1)
+        serial = self.machine.filled(1)
+        begin = time.monotonic()
+        self.boxes[broken].kill()
+        self.machine.emptied(1)
+        self.figures["replace_removal_s"] = time.monotonic() - begin
+        found = self.machine.filled(1)
+        self.figures["replace_s"] = time.monotonic() - begin
+        self.hold(found.split("serial ")[1] != serial.split("serial ")[1], "it is the same device")
+        self.did("removed after %.2f s; %.2f s after the kill slot 1 has another: %s" % (
+            self.figures["replace_removal_s"], self.figures["replace_s"], found))
+        self.machine.write_and_verify(1, 1)
+        why = [e for e in self.ask("events", "--type", "slot.replaced")["events"]]
+        self.hold(why, "no event says why")
+        self.did("the manager: %s" % why[-1]["text"])
+        self.show_pool()
+
     def empty(self):
-        self.step("slot 1 is emptied")
-        self.figures["detach_s"] = self.detach(1)
+        self.step("the lease is given back; what the tenant wrote is wiped, and that verified")
+        self.figures["release_s"] = self.release(1)
+        self.show_pool()
 
     def end(self):
         self.step("everything stops in order")
         self.hold(self.machine.close(), "%s did not end in order" % self.machine.name)
-        for process in (self.host, self.box, self.direct):
+        running = [box for box in self.boxes.values() if box.popen.poll() is None]
+        for process in [self.host, self.direct, self.manager] + running:
             self.hold(process.stop() == 0, "%s: %s" % (process.name, process.errors()[-500:]))
         refused = [self.host.result()["slot_%d" % n]["refused"] for n in (1, 2)]
         self.hold(refused == [0, 0], "the host refused %s TLPs" % refused)
-        self.did("the machine, dxpu-host, dxpu-box, dxpu-direct: no error; no TLP was refused")
+        self.did("the machine and all programs: no error; no TLP was refused")
 
     def run(self):
         """All steps; raises Failed, or whatever else went wrong."""
         for one in (self.boot, self.fill, self.use, self.lose, self.compare, self.kill, self.back,
-                    self.empty):
+                    self.orphan, self.replace, self.empty):
             one()
             bad = self.machine.complaints()
             self.hold(not bad, "the guest's kernel complains: %s" % bad)
@@ -230,9 +332,11 @@ def table(figures):
          "%d / %d" % (figures["resent_by_host"], figures["resent_by_box"])),
         ("data verified through the fabric / with loss", "%d / %d MB" % (
             figures["verified_bytes"] >> 20, figures["lossy_verified_bytes"] >> 20)),
-        ("attach: order to device in use", "%.2f s" % figures["attach_s"]),
+        ("lease: order to device in use", "%.2f s" % figures["lease_s"]),
         ("box killed to device gone", "%.2f s" % figures["removal_s"]),
         ("box started to device in use", "%.2f s" % figures["return_s"]),
-        ("detach: order to slot empty", "%.2f s" % figures["detach_s"]),
+        ("box killed to another device in use (%.1f s of them waiting for the box)"
+         % (GRACE_MS / 1e3), "%.2f s" % figures["replace_s"]),
+        ("release: order to slot empty and wiped", "%.2f s" % figures["release_s"]),
     ]
     return rows

@@ -47,8 +47,15 @@ struct guest {
     dxpu_vswitch vs;
     vmd vmd;
     slot_host host;
-    guest_slot *slots; /* [set->slots] */
-    control *control;
+    guest_slot *slots;     /* [set->slots] */
+    requests *requests;    /* NULL: neither port nor manager */
+    control *control;      /* NULL: none */
+    manager_link *manager; /* NULL: none */
+    struct {
+        uint8_t state;
+        uint16_t code;
+        uint64_t epoch;
+    } * told; /* of each slot, to the manager */
     guest_access accesses[ACCESSES];
     unsigned next_access;
     uint64_t deadline_ns; /* no access in `accesses` is due before */
@@ -642,6 +649,42 @@ static void on_up(void *user, fabric_channel *c, uint64_t now)
         slot_up(s, now);
 }
 
+/* DXPU_CONTROL_SLOT_* */
+static uint8_t slot_state(const guest_slot *s)
+{
+    /* while its BARs are sized nobody knows yet whether the guest will be shown it */
+    bool known = s->up && !s->probe.running;
+    return s->attached  ? known ? DXPU_CONTROL_SLOT_UP : DXPU_CONTROL_SLOT_DIALING
+           : s->channel ? DXPU_CONTROL_SLOT_CLOSING
+                        : DXPU_CONTROL_SLOT_EMPTY;
+}
+
+/* Why the guest is not shown a device that is there: DXPU_CONTROL_CODE_*. */
+static uint16_t slot_code(const guest_slot *s)
+{
+    if (!s->up || s->probe.running)
+        return DXPU_CONTROL_CODE_NONE;
+    return s->probe.failed ? DXPU_CONTROL_CODE_UNREADABLE
+           : s->misfit     ? DXPU_CONTROL_CODE_NO_ROOM
+                           : DXPU_CONTROL_CODE_NONE;
+}
+
+/* M-53 */
+static void tell_changes(guest *g)
+{
+    for (unsigned i = 0; i < g->set->slots; i++) {
+        const guest_slot *s = &g->slots[i];
+        uint8_t state = slot_state(s);
+        uint16_t code = slot_code(s);
+        if (state == g->told[i].state && code == g->told[i].code && s->epoch == g->told[i].epoch)
+            continue;
+        g->told[i].state = state;
+        g->told[i].code = code;
+        g->told[i].epoch = s->epoch;
+        manager_changed(g->manager, i + 1);
+    }
+}
+
 static bool on_work(void *user, fabric_channel *c, uint64_t now)
 {
     guest *g = user;
@@ -676,6 +719,8 @@ static void on_tick(void *user, uint64_t now)
     guest *g = user;
     for (unsigned i = 0; i < g->set->slots; i++)
         slot_tick(&g->slots[i], now);
+    if (g->manager)
+        tell_changes(g);
     accesses_expire(g, now);
     update_pause(g);
     if (g->stopping && !fabric_busy(&g->fabric))
@@ -756,11 +801,7 @@ static void on_describe(void *user, unsigned number, dxpu_control_slot *out)
 {
     const guest *g = user;
     const guest_slot *s = &g->slots[number - 1];
-    /* while its BARs are sized nobody knows yet whether the guest will be shown it */
-    bool known = s->up && !s->probe.running;
-    out->state = s->attached  ? known ? DXPU_CONTROL_SLOT_UP : DXPU_CONTROL_SLOT_DIALING
-                 : s->channel ? DXPU_CONTROL_SLOT_CLOSING
-                              : DXPU_CONTROL_SLOT_EMPTY;
+    out->state = slot_state(s);
     out->error = (int16_t)s->last_error;
     out->reason = s->last_reason;
     out->attempts = s->attempts;
@@ -774,26 +815,71 @@ static void on_describe(void *user, unsigned number, dxpu_control_slot *out)
     out->epoch = s->epoch;
     out->peer_slot = s->box_slot;
     control_address_from(s->channel ? fabric_peer(s->channel) : &s->path[0].remote, &out->peer);
-    if (known && s->probe.failed) {
-        out->code = DXPU_CONTROL_CODE_UNREADABLE;
-    } else if (known && s->misfit) {
-        out->code = DXPU_CONTROL_CODE_NO_ROOM;
+    out->code = slot_code(s);
+    if (out->code == DXPU_CONTROL_CODE_NO_ROOM)
         snprintf(out->note, sizeof out->note, "%.63s", s->note);
-    } else if (s->channel) {
+    else if (!out->code && s->channel)
         fabric_paths_text(s->channel, out->note);
+}
+
+static manager_link *open_link(guest *g, struct event_base *base, const manager_proxy *link)
+{
+    uint8_t identity[IDENTITY_BYTES];
+    if (identity_file_open("dxpu-host", g->set->manager->identity, identity))
+        return NULL;
+    return manager_open(base, g->set->manager, identity, g->requests, link);
+}
+
+/* manager_proxy.device */
+static void on_device(void *user, unsigned number, dxpu_control_device *out)
+{
+    const guest *g = user;
+    const guest_slot *s = &g->slots[number - 1];
+    out->state = slot_state(s);
+    if (out->state == DXPU_CONTROL_SLOT_EMPTY)
+        return;
+    out->code = slot_code(s);
+    out->epoch = s->epoch;
+    out->peer_slot = s->box_slot;
+    if (s->channel)
+        out->peer_node = s->channel->ch.cfg.remote.node;
+}
+
+/* manager_proxy.node: what was attached before can dial now (M-56). */
+static void on_node(void *user, uint32_t node)
+{
+    guest *g = user;
+    for (unsigned i = 0; i < g->set->slots; i++) {
+        guest_slot *s = &g->slots[i];
+        s->node = node;
+        if (s->attached && !s->channel)
+            s->dial_ns = dxpu_udp_now_ns();
     }
 }
 
 static int open_control(guest *g)
 {
-    control_proxy proxy = { g,    "dxpu-host", DXPU_CONTROL_ROLE_HOST, 0, 0, on_attach, on_detach,
-                            NULL, on_describe };
-    if (!g->set->control)
+    control_proxy proxy = { .user = g,
+                            .name = "dxpu-host",
+                            .role = DXPU_CONTROL_ROLE_HOST,
+                            .node = (uint32_t)g->set->node,
+                            .slots = (uint16_t)g->set->slots,
+                            .attach = on_attach,
+                            .detach = on_detach,
+                            .slot = on_describe };
+    manager_proxy link = { g, on_device, NULL, on_node };
+    struct event_base *base = dxpu_udp_base(g->fabric.udp);
+    if (!g->set->control && !g->set->manager)
         return 0;
-    proxy.node = (uint32_t)g->set->node;
-    proxy.slots = (uint16_t)g->set->slots;
-    g->control = control_open(dxpu_udp_base(g->fabric.udp), g->set->control, &proxy);
-    return g->control ? 0 : -1;
+    g->requests = requests_open(&proxy);
+    g->told = calloc(g->set->slots, sizeof *g->told);
+    if (!g->requests || !g->told)
+        return -1;
+    if (g->set->control)
+        g->control = control_open(base, g->set->control, g->requests);
+    if (g->set->manager)
+        g->manager = open_link(g, base, &link);
+    return (g->set->control && !g->control) || (g->set->manager && !g->manager) ? -1 : 0;
 }
 
 /* ==== 8  Opening ============================================================================== */
@@ -1046,7 +1132,8 @@ void guest_report(const guest *g, report *r)
     for (unsigned i = 0; dxpu_vfu_counter_name(i); i++)
         report_number(r, dxpu_vfu_counter_name(i), dxpu_vfu_counter_value(g->vfu, i));
     report_close(r);
-    control_report(g->control, r);
+    control_report(g->control, g->requests, r);
+    manager_report(g->manager, r);
     fabric_report(&g->fabric, r);
 }
 
@@ -1061,11 +1148,14 @@ int guest_close(guest *g)
     if (g->vfu_event)
         event_free(g->vfu_event);
     dxpu_vfu_close(g->vfu);
+    manager_close(g->manager);
     control_close(g->control);
+    requests_close(g->requests);
     rc = fabric_close(&g->fabric);
     for (unsigned i = 0; g->slots && i < g->set->slots; i++)
         slot_free(&g->slots[i]);
     free(g->slots);
+    free(g->told);
     free(g);
     return rc;
 }

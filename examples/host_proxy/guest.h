@@ -8,6 +8,7 @@
 #define GUEST_H_INCLUDED
 
 #include "fabric.h"
+#include "manager_link.h"
 
 typedef struct guest_settings {
     const char *socket; /* where QEMU's vfio-user-pci connects */
@@ -15,8 +16,9 @@ typedef struct guest_settings {
     unsigned topology;  /* DXPU_VSWITCH_* */
     uint64_t slots;
     uint64_t bar2_bytes, bar4_bytes;
-    const char *control; /* where it is told to attach and detach, NULL: nowhere */
-    uint64_t node;       /* of this host in the fabric */
+    const char *control;             /* where it is told to attach and detach, NULL: nowhere */
+    uint64_t node;                   /* of this host in the fabric; 0: its manager will tell */
+    const manager_settings *manager; /* NULL: none */
 } guest_settings;
 
 typedef struct guest guest;

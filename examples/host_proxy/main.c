@@ -11,13 +11,15 @@ static struct {
     link_settings link;
     load_settings load;
     guest_settings guest;
+    manager_settings manager;
     const char *replay;
     uint64_t repeat;
     bool fill, stats, json;
 } set = { FABRIC_SETTINGS_DEFAULT(NULL),
           { NULL, 1, 1, 1, 10000, 10000, 0, LINK_TAGS, NULL, false },
           { LOAD_NONE, 64, 1, 10000, 0, 1u << 20, 512 },
-          { NULL, NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, NULL, 1 },
+          { NULL, NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, NULL, 1, NULL },
+          { NULL, NULL, NULL },
           NULL,
           1,
           false,
@@ -30,8 +32,8 @@ static const option_row rows[] = {
     { "slot", "N", "its slot (1)", OPTION_NUMBER, &set.link.slot, 1, 0xffff },
     { "epoch", "N", "lease epoch; a box refuses one below the highest it has seen (1)",
       OPTION_NUMBER, &set.link.epoch, 1, UINT64_MAX },
-    { "node", "N", "number of this host in the fabric (1)", OPTION_NUMBER, &set.link.node, 1,
-      UINT32_MAX },
+    { "node", "N", "number of this host in the fabric (1); its manager gives it another",
+      OPTION_NUMBER, &set.link.node, 1, UINT32_MAX },
     { "replay", "FILE", "send the TLPs of a NetTLP capture", OPTION_TEXT, &set.replay, 0, 0 },
     { "fill", NULL, "complete cut payloads with zeros instead of refusing the TLP", OPTION_FLAG,
       &set.fill, 0, 0 },
@@ -64,6 +66,7 @@ static const option_row rows[] = {
     { "control", "ADDR:PORT",
       "and where it is told to attach and detach (nowhere); :PORT is loopback's", OPTION_TEXT,
       &set.guest.control, 0, 0 },
+    MANAGER_OPTIONS(set.manager),
     { "record", "FILE", "write what was submitted to a pcap, in order", OPTION_TEXT,
       &set.link.record, 0, 0 },
     { "timeout-ms", "MS", "completion timeout of a request (10000)", OPTION_NUMBER,
@@ -172,7 +175,14 @@ static int check_guest(void)
     rc = check_fabric();
     if (rc)
         return rc;
-    wrong = guest_check(&set.guest, set.fabric.listen);
+    wrong = manager_check(&set.manager);
+    if (!wrong && set.manager.address) {
+        set.guest.manager = &set.manager;
+        set.guest.node = 0; /* M-56 */
+        wrong = set.guest.attach ? "--attach goes without --manager, which attaches" : NULL;
+    }
+    if (!wrong)
+        wrong = guest_check(&set.guest, set.fabric.listen);
     return wrong ? usage(wrong) : 0;
 }
 
@@ -193,8 +203,8 @@ static int check(void)
     const char *wrong;
     if (set.guest.socket)
         return check_guest();
-    if (set.guest.control)
-        return usage("--control goes with --vfio-user");
+    if (set.guest.control || set.manager.address)
+        return usage("--control and --manager go with --vfio-user");
     if (!set.link.box)
         return usage("--box ADDR:PORT is missing");
     wrong = dxpu_udp_parse_list(set.link.box, the_link.box, DXPU_PATHS_MAX, &the_link.paths);

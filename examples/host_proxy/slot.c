@@ -600,6 +600,8 @@ static void dial(guest_slot *s, uint64_t now)
 {
     dxpu_channel_config cfg;
     s->dial_ns = DXPU_NEVER;
+    if (!s->node) /* M-56: its manager has yet to give it one */
+        return;
     (void)dxpu_tags_init(&s->tags, s->entries, SLOT_TAGS, 0, DXPU_TAGS_256,
                          hold_ns(s) + MARGIN_NS); /* in range */
     dxpu_channel_config_default(&cfg);

@@ -63,7 +63,7 @@ typedef struct guest_slot {
     unsigned paths;
     fabric_paths past; /* of channels that are over */
     char box[DXPU_PATHS_MAX * DXPU_UDP_TEXT_BYTES];
-    uint32_t node; /* of this host */
+    uint32_t node; /* of this host; 0: not known yet, nothing is dialed */
     uint16_t box_slot;
     uint64_t epoch;
     int last_error;        /* of the channel that ended last, DXPU_OK: none did */

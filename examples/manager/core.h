@@ -94,6 +94,7 @@ typedef struct core_model {
 } core_model; /* counts are the pool's */
 
 typedef struct core core;
+typedef struct core_event core_event;
 
 /* Arrays and their lengths, valid until the next call that changes something. */
 const pool *core_pool(const core *c);
@@ -137,7 +138,7 @@ typedef struct core_settings {
     uint64_t default_quota; /* slots, of a tenant that nobody set one for; POOL_NONE: no limit */
     uint32_t events;        /* kept [10,000] */
     void *user;
-    void (*on_event)(void *user, const struct core_event *e); /* after it is durable; or NULL */
+    void (*on_event)(void *user, const core_event *e); /* after it is durable; or NULL */
 } core_settings;
 
 void core_settings_default(core_settings *set);
@@ -247,7 +248,7 @@ typedef enum core_event_type {
 } core_event_type;
 const char *core_event_name(unsigned type);
 
-typedef struct core_event {
+struct core_event {
     uint64_t number; /* 1.., in order; without gaps but for those no longer kept */
     uint64_t unix_ms;
     uint8_t type;
@@ -256,7 +257,7 @@ typedef struct core_event {
     uint64_t lease;               /* 0: about none */
     char tenant[CORE_NAME_BYTES]; /* whose lease; "": nobody's */
     char text[160];               /* a sentence: what and why */
-} core_event;
+};
 
 /* Those after number `after`, oldest first, at most max; how many. */
 unsigned core_events_after(const core *c, uint64_t after, core_event *out, unsigned max);

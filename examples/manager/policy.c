@@ -537,6 +537,16 @@ int pool_add_host(pool *p, uint32_t capacity, uint32_t *host)
     return POOL_OK;
 }
 
+int pool_set_capacity(pool *p, uint32_t host, uint32_t capacity)
+{
+    if (host >= p->hosts)
+        return POOL_E_UNKNOWN;
+    if (capacity < p->host[host].used)
+        return POOL_E_STATE;
+    p->host[host].capacity = capacity;
+    return POOL_OK;
+}
+
 int pool_add_tenant(pool *p, uint32_t quota, uint32_t *tenant)
 {
     if (p->tenants == p->limits.tenants)
@@ -800,7 +810,8 @@ int pool_restore_slot(pool *p, uint32_t slot, const pool_slot *was)
     if (was->state >= POOL_STATES || was->reason >= POOL_REASONS || (was->dirty && !out) ||
         (was->state == POOL_LEASED && !was->dirty))
         return POOL_E_ARG;
-    if (s->lease != POOL_NONE || (s->state != POOL_FREE && s->state != POOL_DRAINED))
+    if (s->lease != POOL_NONE ||
+        (s->state != POOL_FREE && s->state != POOL_SPARE && s->state != POOL_DRAINED))
         return POOL_E_STATE;
     s->epoch = was->epoch;
     s->dirty = was->dirty;
@@ -872,6 +883,28 @@ void pool_restored(pool *p)
             slot_to(p, i, POOL_WIPING, POOL_WHY_NONE);
     for (uint32_t i = 0; i < p->limits.models; i++)
         settle(p, (uint16_t)i);
+}
+
+void pool_raise_epoch(pool *p, uint64_t epoch)
+{
+    if (epoch > p->epoch)
+        p->epoch = epoch;
+}
+
+int pool_taint(pool *p, uint32_t slot, uint64_t epoch, bool quarantine)
+{
+    if (slot >= p->slots)
+        return POOL_E_UNKNOWN;
+    pool_slot *s = &p->slot[slot];
+    if (s->lease != POOL_NONE || epoch < s->epoch)
+        return POOL_E_STATE;
+    s->epoch = epoch;
+    s->dirty = true;
+    pool_raise_epoch(p, epoch);
+    slot_to(p, slot, quarantine ? POOL_QUARANTINED : POOL_WIPING,
+            quarantine ? POOL_WHY_OPERATOR : POOL_WHY_NONE);
+    settle(p, s->model);
+    return POOL_OK;
 }
 
 double pool_room(const pool *p, uint16_t model, bool by_group)

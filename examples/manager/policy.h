@@ -174,6 +174,8 @@ pool *pool_init(void *memory, size_t bytes, const pool_limits *limits);
 
 int pool_add_box(pool *p, const pool_slot_info *slots, unsigned count, uint32_t *box);
 int pool_add_host(pool *p, uint32_t capacity, uint32_t *host);
+/* Not below what is used. */
+int pool_set_capacity(pool *p, uint32_t host, uint32_t capacity);
 int pool_add_tenant(pool *p, uint32_t quota, uint32_t *tenant);
 /* A quota below what is used takes nothing away; nothing more is given. */
 int pool_set_quota(pool *p, uint32_t tenant, uint32_t quota);
@@ -227,6 +229,12 @@ int pool_restore_slot(pool *p, uint32_t slot, const pool_slot *was);
 int pool_restore_lease(pool *p, uint64_t number, const pool_request *r, const pool_choice *slots);
 /* A slot that was leased and that no lease has now is wiped. */
 void pool_restored(pool *p);
+
+/* Every epoch up to this one counts as given. */
+void pool_raise_epoch(pool *p, uint64_t epoch);
+/* A slot without a lease turns out to have been lent under this epoch, not lower than its own: it
+   may hold data, and is wiped, or quarantined. */
+int pool_taint(pool *p, uint32_t slot, uint64_t epoch, bool quarantine);
 
 /* How many free slots a free slot of this model has in its box (its group: by_group), itself
    included, on average over the free slots: sum of squares over sum.  Small: fragmented.  0 when

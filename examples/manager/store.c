@@ -3,6 +3,9 @@
 
    Write-ahead log and synchronous=FULL: a commit returns after fsync.  The lock is held as long as
    the store is open, so that two managers cannot both believe that the pool is theirs. */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
 #include "store.h"
 
 #include <errno.h>

@@ -35,6 +35,7 @@ AIMS = (
     (r"route address 4096", "ratio", None, 3),
     (r"read 64 B, .*, p50", "ratio", None, 1.25),
     (r"read 64 B, loopback, p50", "value", None, 4.9),
+    (r"frames a second, .*", "ratio", 1, None),
     (r"write stream .* beside segments", "ratio", 0.8, None),
     (r"equation1 .*", "ratio", 0.98, 1.02),
     (r"memory state .*", "ratio", None, 1),
@@ -137,6 +138,11 @@ def part_route(table, size):
     c_rows(table, "ns", "8 entries", "bench_route", size.rounds, 20000 // size.cut)
 
 
+def part_seal(table, size):
+    c_rows(table, "ns", "two copies; one Diffie-Hellman", "bench_seal", size.rounds,
+           20000 // size.cut)
+
+
 def part_equation(table, size):
     c_rows(table, "MB/s", "tags or window / round trip", "bench_tags", 1, 200 // size.cut)
 
@@ -180,8 +186,7 @@ def start(name, *words):
 class Loopback:
     """Both ends on this machine's loopback."""
 
-    name = "loopback"
-    words = ()  # options of a proxy that choose this transport
+    name, floor = "loopback", "plain datagrams of these sizes"
 
     def __enter__(self):
         return self
@@ -202,6 +207,7 @@ class Veth(Loopback):
     """Each end in a network namespace, a pair of veth between them."""
 
     name = "veth"
+    box_words, host_words = (), ()  # options that choose this transport
 
     def __enter__(self):
         if os.geteuid():
@@ -236,21 +242,34 @@ class Veth(Loopback):
         return (shutil.which("ip"), "netns", "exec", space, os.path.join(lab.BIN, name)) + arguments
 
     def box(self, name, *arguments):
-        return self.inside(self.spaces[0], name, *arguments)
+        return self.inside(self.spaces[0], name, *arguments, *self.box_words)
 
     def host(self, name, *arguments):
-        return self.inside(self.spaces[1], name, *arguments)
+        return self.inside(self.spaces[1], name, *arguments, *self.host_words)
+
+
+class Xdp(Veth):
+    """The same, past the kernel's sockets."""
+
+    name, floor = "AF_XDP", "plain AF_XDP datagrams of these sizes"
+    box_words, host_words = ("--af-xdp", "wire1"), ("--af-xdp", "wire2")
+
+    def __enter__(self):
+        version = subprocess.run([os.path.join(lab.BIN, "dxpu-box"), "--version"],
+                                 capture_output=True, text=True).stdout
+        if "AF_XDP by none" in version:
+            raise Skipped("built without libxdp")
+        return super().__enter__()
 
 
 def round_trips(table, size, transport):
     with transport() as t, lab.Lab() as l:
-        box = t.box("dxpu-box", "--listen", t.listen(), *t.words, *BUSY)
+        box = t.box("dxpu-box", "--listen", t.listen(), *BUSY)
         echo = t.box("dxpu-pingpong", "--listen", t.listen(), *BUSY)
         for _ in range(size.rounds):
             for read in (64, 256):
                 host = t.host("dxpu-host", "--box", None, "--load", "read", "--size", read,
-                              "--count", 5000 // size.cut, "--span", "4K", "--quiet", *t.words,
-                              *BUSY)
+                              "--count", 5000 // size.cut, "--span", "4K", "--quiet", *BUSY)
                 ours = demo.turn(l, box, host, 2)
                 ping = t.host("dxpu-pingpong", "--to", None, "--count", 5000 // size.cut, "--size",
                               ours["tx_frame_bytes"], "--reply", ours["rx_frame_bytes"], *BUSY)
@@ -258,7 +277,7 @@ def round_trips(table, size, transport):
                 for percentile in ("p50", "p99", "p99_9"):
                     table.add("read %d B, %s, %s" % (read, t.name, percentile.replace("_", ".")),
                               ours["rtt_us"][percentile], plain["rtt_us"][percentile], "us",
-                              "plain datagrams of these sizes")
+                              t.floor)
 
 
 def part_round_trip(table, size):
@@ -267,6 +286,25 @@ def part_round_trip(table, size):
 
 def part_round_trip_veth(table, size):
     round_trips(table, size, Veth)
+
+
+def part_round_trip_xdp(table, size):
+    round_trips(table, size, Xdp)
+
+
+def part_frames(table, size):
+    """Frames a second of a write stream, the two ways over veth by turns."""
+    length = ("--count", 2000) if size.cut > 1 else ("--seconds", 1)
+    for _ in range(size.rounds):
+        rates = []
+        for transport in (Xdp, Veth):
+            with transport() as t, lab.Lab() as l:
+                ours = demo.turn(
+                    l, t.box("dxpu-box", "--listen", t.listen(), "--lossless", *BUSY),
+                    t.host("dxpu-host", "--box", None, "--quiet", "--load", "write", "--size", 512,
+                           "--lossless", *length, *BUSY), 2)
+                rates.append(ours["channel"]["tx_frames"] / ours["seconds"])
+        table.add("frames a second, AF_XDP beside UDP", rates[0], rates[1], "frames/s", "UDP, veth")
 
 
 def plain_stream(size):
@@ -360,9 +398,10 @@ def part_guest(table, size):
                   "attached directly")
 
 
-PARTS = {"codec": part_codec, "route": part_route, "equation": part_equation,
-         "memory": part_memory, "round-trip": part_round_trip,
-         "round-trip-veth": part_round_trip_veth, "streams": part_streams, "devices": part_devices}
+PARTS = {"codec": part_codec, "route": part_route, "seal": part_seal,
+         "equation": part_equation, "memory": part_memory, "round-trip": part_round_trip,
+         "round-trip-veth": part_round_trip_veth, "round-trip-xdp": part_round_trip_xdp,
+         "frames": part_frames, "streams": part_streams, "devices": part_devices}
 OPTIONAL = {"instructions": part_instructions, "guest": part_guest}
 
 

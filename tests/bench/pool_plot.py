@@ -47,6 +47,11 @@ def main():
                 '"%s/%d" using 1:%d with linespoints linewidth 2 title "%s"'
                 % (folder, number, column + 2, side) for number, side in enumerate(sides)))
         subprocess.run(["gnuplot"], input=script, text=True, check=True)
+    with open(sys.argv[1], "r+") as file:
+        lines = [line.rstrip() + "\n" for line in file]
+        file.seek(0)
+        file.writelines(lines)
+        file.truncate()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 happens when packages are missing."""
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -34,14 +35,16 @@ def install(folder):
     check("install", status == 0, out)
     found = sorted(os.path.relpath(os.path.join(where, name), folder)
                    for where, _, names in os.walk(folder) for name in names)
-    programs = [p for p in ("dxpu", "dxpu-box", "dxpu-host")
-                if os.path.exists(os.path.join(ROOT, "build", p))]
-    pages = [name for where, _, names in os.walk(os.path.join(ROOT, "examples"))
-             for name in names if name.endswith(".1")]
+    programs = ("dxpu", "dxpu-box", "dxpu-host", "dxpu-manager")
+    there = [name for where, _, names in os.walk(os.path.join(ROOT, "examples")) for name in names]
+    pages, configs, units = ([name for name in there if name.endswith(end)]
+                             for end in (".1", ".conf", ".service"))
     wanted = sorted(["opt/x/include/dxpu.h", "opt/x/lib/pkgconfig/dxpu.pc",
                      "opt/x/lib/libdxpu-inject.so"]
                     + ["opt/x/bin/" + p for p in programs]
-                    + ["opt/x/share/man/man1/" + p for p in pages])
+                    + ["opt/x/share/man/man1/" + p for p in pages]
+                    + ["opt/x/share/doc/dxpu/examples/" + p for p in configs]
+                    + ["opt/x/lib/systemd/system/" + p for p in units])
     check("install_files", found == wanted, found)
     check("install_man_pages", set(pages) == {p + ".1" for p in programs}
           | {"dxpu-inject.1"}, pages)
@@ -56,6 +59,7 @@ def install(folder):
         options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", told))
         unknown = sorted(o for o in options if o.replace("-", "\\-") not in text)
         check("man_page_has_options_" + page, options and not unknown, unknown)
+    check_units(folder)
     where = {"PKG_CONFIG_PATH": os.path.join(folder, "opt/x/lib/pkgconfig"),
              "PKG_CONFIG_SYSROOT_DIR": folder}
     status, flags = run("pkg-config", "--cflags", "dxpu", **where)
@@ -70,6 +74,41 @@ def install(folder):
                    "    return (int)dxpu_crc32(0, NULL, 0);\n}\n")
     status, out = run("cc", *flags.split(), "-o", program, program + ".c")
     check("install_usable", status == 0 and run(program)[0] == 0, out)
+
+
+def verify(folder, name, text):
+    """What systemd finds wrong with a unit's text; its programs are those of `folder`."""
+    unit = os.path.join(folder, name.replace("@", "@1"))
+    with open(unit, "w", encoding="utf-8") as file:
+        file.write(text.replace("/opt/x/", folder + "/opt/x/"))
+    status, out = run("systemd-analyze", "verify", "--man=no", unit)
+    os.unlink(unit)
+    return out if out or not status else "exit status %d" % status
+
+
+def check_units(folder):
+    """The units that install has put there: hardened, and calling programs as these are."""
+    place = os.path.join(folder, "opt/x/lib/systemd/system")
+    names = sorted(os.listdir(place))
+    check("units", names == ["dxpu-box@.service", "dxpu-host@.service", "dxpu-manager.service"],
+          names)
+    for name in names:
+        with open(os.path.join(place, name), encoding="utf-8") as file:
+            text = file.read()
+        start = re.search(r"(?m)^ExecStart=/opt/x/bin/(dxpu-\w+) (.*)$", text)
+        told = run(os.path.join(folder, "opt/x/bin", start.group(1)), "--help")[1] if start else ""
+        options = re.findall(r"--[a-z-]+", start.group(2)) if start else []
+        check("unit_starts_" + name, options and all(o + " " in told for o in options), text)
+        wanted = ("DynamicUser=yes", "ProtectSystem=strict", "Restart=on-failure",
+                  "StateDirectory=")
+        check("unit_hardened_" + name, all("\n" + w in text for w in wanted), text)
+        if not shutil.which("systemd-analyze"):
+            print("skip unit_verified_%s no systemd-analyze" % name)
+            continue
+        wrong = verify(folder, name, text)
+        check("unit_verified_" + name, not wrong, wrong)
+        check("control_unit_verified_" + name,
+              "Unknown key" in verify(folder, name, text.replace("UMask=", "UMasks=")))
 
 
 def targets():

@@ -16,7 +16,7 @@ SYSTEM = re.compile(
     r"fcntl|getopt|ifaddrs|netdb|poll|pthread|sched|semaphore|termios|unistd|endian|byteswap|"
     r"err|fnmatch|glob|libgen|dirent|immintrin|nmmintrin)\.h$|(sys|netinet|net|arpa|linux|asm)/")
 LIBRARY = {"zlib": r"(zlib|zconf|libdeflate)\.h$", "libevent": r"event2/", "pcap": r"pcap(\.h|/)",
-           "af_xdp": r"(xdp|bpf)/"}
+           "af_xdp": r"(xdp|bpf)/", "sodium": r"sodium\.h$"}
 MACHINE_PATH = re.compile(r"(?<![\w.>)\]}])/(?:home|root|work|Users)/\w")
 FORMATTER = 14  # others break lines elsewhere
 UNFINISHED = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX)\b")

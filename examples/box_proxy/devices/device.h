@@ -17,6 +17,9 @@ typedef struct device_port {
     /* How many TLPs wait at the moment because they cannot leave; a device with much to send goes
        on at its next tick.  NULL: nobody counts. */
     unsigned (*waiting)(void *user);
+    /* What the device keeps its data on fails, a sentence; once, until a wipe has shown that it
+       does not.  NULL: nobody wants to know. */
+    void (*fault)(void *user, const char *what);
 } device_port;
 
 typedef struct device_settings {
@@ -32,8 +35,13 @@ typedef struct device_settings {
     uint64_t bar_bytes;   /* eptest: size of its 64-bit prefetchable BAR; 0: 64 KB */
 } device_settings;
 
+/* How far a wipe is. */
+enum { DEVICE_WIPING, DEVICE_WIPED, DEVICE_UNWIPED };
+
 typedef struct device_kind {
     const char *name;
+    uint16_t vendor, device; /* PCI IDs */
+    uint32_t class_code;
     /* NULL: out of memory.  port outlives the object. */
     void *(*create)(const device_settings *s, const device_port *port);
     void (*destroy)(void *device);
@@ -42,7 +50,7 @@ typedef struct device_kind {
     /* A link event of the slot. */
     void (*event)(void *device, const dxpu_event *e);
     /* Fundamental reset: as after power-up, and nothing of the last user's memory or registers is
-       left.  Blocks that a model stores for good (nvme) stay: erasing them is the owner's. */
+       left.  Blocks that a model stores for good (nvme) stay: wipe() erases them. */
     void (*reset)(void *device);
     void (*report)(void *device, report *r);
     /* The monotonic time, and a chance to send more: every 10 ms or so, and when TLPs of the device
@@ -51,6 +59,11 @@ typedef struct device_kind {
     /* What it shows: rows from the top, three bytes a pixel: red, green, blue.  The caller frees
        it.  NULL: nothing is shown.  The function is NULL for what has no screen. */
     uint8_t *(*picture)(void *device, unsigned *width, unsigned *height);
+    /* Erase for good what reset() leaves, and read all of it back: some milliseconds' worth of that
+       at a call, from the beginning when `begin`.  DEVICE_WIPING: call again; _WIPED: that was the
+       last of it, all is 0; _UNWIPED: it cannot be erased, after a message.  Nobody uses the device
+       meanwhile.  NULL: reset() leaves nothing. */
+    int (*wipe)(void *device, bool begin);
 } device_kind;
 
 #endif /* DEVICE_H_INCLUDED */

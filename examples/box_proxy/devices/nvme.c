@@ -1,9 +1,10 @@
 /* nvme.c - see nvme.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 Bytes   2 Registers   3 Reset   4 TLPs   5 Kind */
+   CONTENTS   1 Bytes   2 Registers   3 Failures   4 Reset   5 TLPs   6 Kind */
 #include "nvme_model.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 /* ==== 1  Bytes ================================================================================ */
@@ -113,7 +114,7 @@ static void reg_write_cc(nvme *n, uint32_t value)
         controller_reset(n);
     if ((value & REG_CC_SHN) && !(n->csts & REG_CSTS_SHST)) {
         if (nvme_sync(n))
-            n->count.store_errors++;
+            nvme_failed(n, errno);
         n->csts |= REG_CSTS_SHUT;
     }
     if (!(before & REG_CC_EN) && (value & REG_CC_EN))
@@ -165,7 +166,28 @@ static void reg_write(nvme *n, uint32_t offset, uint32_t value, uint32_t enabled
     }
 }
 
-/* ==== 3  Reset ================================================================================ */
+/* ==== 3  Failures ============================================================================= */
+
+/* Full is no fault of the medium, and a larger disk helps. */
+static bool of_the_medium(int error)
+{
+    return error == EIO || error == ENXIO || error == ENODEV || error == ESTALE;
+}
+
+void nvme_failed(nvme *n, int error)
+{
+    const device_port *port = n->fn.pci.port;
+    char text[120];
+    n->count.store_errors++;
+    if (n->broken || !of_the_medium(error))
+        return;
+    n->broken = true;
+    snprintf(text, sizeof text, "the medium of its data fails: %s", strerror(error));
+    if (port->fault)
+        port->fault(port->user, text);
+}
+
+/* ==== 4  Reset ================================================================================ */
 
 /* Everything of the function but what identifies it on its bus. */
 static void function_reset(void *user)
@@ -186,7 +208,7 @@ static void conventional_reset(nvme *n)
     fn_link_reset(&n->fn);
 }
 
-/* ==== 4  TLPs ================================================================================= */
+/* ==== 5  TLPs ================================================================================= */
 
 static void read_registers(nvme *n, const dxpu_tlp *t)
 {
@@ -230,7 +252,7 @@ static void nvme_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
     nvme_pump(n);
 }
 
-/* ==== 5  Kind ================================================================================= */
+/* ==== 6  Kind ================================================================================= */
 
 static void nvme_tick(void *device, uint64_t now_ns)
 {
@@ -360,5 +382,6 @@ static void nvme_report(void *device, report *r)
     fn_report(&n->fn, r);
 }
 
-const device_kind nvme_kind = { "nvme",     nvme_create, nvme_destroy, nvme_tlp, nvme_link_event,
-                                nvme_reset, nvme_report, nvme_tick,    NULL };
+const device_kind nvme_kind = { "nvme",       NVME_VENDOR, NVME_DEVICE,     0x010802,   nvme_create,
+                                nvme_destroy, nvme_tlp,    nvme_link_event, nvme_reset, nvme_report,
+                                nvme_tick,    NULL,        nvme_wipe };

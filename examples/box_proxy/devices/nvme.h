@@ -11,6 +11,7 @@
      nvme_log.c        error log, asynchronous events, features
      nvme_admin.c      admin commands
      nvme_io.c         I/O commands
+     nvme_wipe.c       erasing all blocks
      nvme.c            registers, reset, the device_kind */
 #ifndef NVME_H_INCLUDED
 #define NVME_H_INCLUDED

@@ -4,6 +4,8 @@
    NVMe 1.4, section 6. */
 #include "nvme_model.h"
 
+#include <errno.h>
+
 enum { IO_FLUSH = 0x00, IO_WRITE = 0x01, IO_READ = 0x02 };
 #define IO_FUA         0x40000000u /* dword 12 */
 #define IO_PROTECTION  0x3c000000u
@@ -29,7 +31,7 @@ static bool io_in_range(const nvme_command *c, uint64_t lba, uint64_t blocks)
 
 static uint16_t io_failed(nvme *n, uint16_t status)
 {
-    n->count.store_errors++;
+    nvme_failed(n, errno);
     return status;
 }
 

@@ -236,6 +236,13 @@ struct nvme {
     uint64_t blocks_read, blocks_written, reads, writes;
     uint64_t power_cycles, unsafe_shutdowns, start_ns, busy_ns;
 
+    bool broken; /* the medium of a store failed, and nothing has shown since that it does not */
+    struct {
+        uint32_t ns; /* index of the namespace */
+        uint64_t at; /* in its store */
+        bool erased; /* it is being read back */
+    } wipe;
+
 #define NVME_FIELD(name) uint64_t name;
     struct {
         NVME_COUNTERS(NVME_FIELD)
@@ -274,6 +281,12 @@ uint16_t nvme_transfer(nvme *n, nvme_command *c, bool to_host, uint32_t bytes,
                        void (*ready)(nvme *n, nvme_command *c));
 /* Send data of commands to the host, a page of each in turn.  True when any was sent. */
 bool nvme_transfer_send(nvme *n);
+
+/* nvme.c: a store failed with this errno.  Counted, and told when it is the medium that fails. */
+void nvme_failed(nvme *n, int error);
+
+/* nvme_wipe.c: device_kind.wipe */
+int nvme_wipe(void *device, bool begin);
 
 /* nvme_namespace.c */
 void nvme_namespaces_reset(nvme *n); /* all that the box has are there, whole, and attached */

@@ -7,6 +7,8 @@
    CONTENTS   1 Which there are   2 Identify   3 Management   4 Format */
 #include "nvme_model.h"
 
+#include <errno.h>
+
 /* ==== 1  Which there are ====================================================================== */
 
 static nvme_ns *allocated(nvme *n, uint32_t nsid)
@@ -200,7 +202,7 @@ static uint16_t erase(nvme *n, nvme_ns *s)
 {
     if (!nvme_store_zero(&s->store, 0, s->store.size, true) && !nvme_store_sync(&s->store))
         return NVME_SUCCESS;
-    n->count.store_errors++;
+    nvme_failed(n, errno);
     return NVME_INTERNAL_ERROR;
 }
 

@@ -76,7 +76,9 @@ int nvme_store_read(nvme_store *s, uint64_t at, uint8_t *to, size_t len)
         ssize_t got = pread(s->fd, to, len, (off_t)at);
         if (got < 0 && errno == EINTR)
             continue;
-        if (got <= 0) /* an error, or somebody has cut the file */
+        if (got == 0) /* somebody has cut the file: as a disk that has lost blocks */
+            errno = EIO;
+        if (got <= 0)
             return -1;
         to += got;
         at += (uint64_t)got;

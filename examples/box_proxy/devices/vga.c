@@ -364,5 +364,6 @@ static void vga_report(void *device, report *r)
 #undef VGA_PRINT
 }
 
-const device_kind vga_kind = { "vga",     vga_create, vga_destroy, vga_tlp,    vga_event,
-                               vga_reset, vga_report, NULL,        vga_picture };
+const device_kind vga_kind = { "vga",       VGA_VENDOR,  VGA_DEVICE, 0x038000,  vga_create,
+                               vga_destroy, vga_tlp,     vga_event,  vga_reset, vga_report,
+                               NULL,        vga_picture, NULL };

@@ -1,0 +1,256 @@
+/* leases.c - see leases.h
+   SPDX-License-Identifier: MIT
+
+   CONTENTS   1 Durable changes   2 Wiping   3 Requests   4 Admission
+              5 What the manager is told */
+#include "leases.h"
+#include "state.h"
+
+enum { TEXT_BYTES = 160 };
+
+/* ==== 1  Durable changes ====================================================================== */
+
+/* What can be undone when the file cannot be written. */
+typedef struct before {
+    dxpu_box_entry entry;
+    uint8_t phase;
+} before;
+
+static before keep(const box *b, unsigned number)
+{
+    before was = { b->entries[number - 1], b->phase[number - 1] };
+    return was;
+}
+
+/* DXPU_CONTROL_CODE_NONE: the slot is as it now stands for good; else it is as it was. */
+static unsigned settle(box *b, unsigned number, const before *was)
+{
+    if (!state_write(b->state_file, &b->table, b->phase)) {
+        manager_changed(b->manager, number);
+        return DXPU_CONTROL_CODE_NONE;
+    }
+    b->entries[number - 1] = was->entry;
+    b->phase[number - 1] = was->phase;
+    return DXPU_CONTROL_CODE_STATE;
+}
+
+/* ==== 2  Wiping =============================================================================== */
+
+static void begin_wipe(box *b, unsigned number)
+{
+    b->slots[number - 1].wipe_begins = true;
+    b->wiping++;
+}
+
+void leases_begin(box *b)
+{
+    for (unsigned i = 0; i < b->count; i++) {
+        dxpu_box_entry *e = &b->entries[i];
+        if (b->phase[i] == DXPU_CONTROL_SLOT_HELD) {
+            e->used = true;
+            e->epoch = e->epoch_seen;
+        } else if (b->phase[i] == DXPU_CONTROL_SLOT_WIPING) {
+            begin_wipe(b, i + 1);
+        }
+    }
+}
+
+static void end_wipe(box *b, unsigned number, bool wiped)
+{
+    slot *s = &b->slots[number - 1];
+    before was;
+    b->wiping--;
+    b->phase[number - 1] = wiped ? DXPU_CONTROL_SLOT_WIPED : DXPU_CONTROL_SLOT_UNWIPED;
+    was = keep(b, number); /* if the file says `wiping` still, it is only done again */
+    (void)settle(b, number, &was);
+    if (wiped) {
+        s->broken = false;
+        return;
+    }
+    fprintf(stderr, "dxpu-box: slot %u: its data could not be wiped; it is lent to nobody\n",
+            number);
+    manager_alarm(b->manager, number, DXPU_CONTROL_ALARM_STORAGE, b->entries[number - 1].epoch_seen,
+                  "the data could not be wiped");
+}
+
+bool leases_wiping(const box *b)
+{
+    return b->wiping != 0;
+}
+
+bool leases_work(box *b)
+{
+    for (unsigned n = 0; b->wiping && n < b->count; n++) {
+        unsigned i = (b->wipe_next + n) % b->count;
+        slot *s = &b->slots[i];
+        int rc = DEVICE_WIPED; /* reset() leaves nothing */
+        if (b->phase[i] != DXPU_CONTROL_SLOT_WIPING)
+            continue;
+        if (s->kind->wipe)
+            rc = s->kind->wipe(s->device, s->wipe_begins);
+        s->wipe_begins = false;
+        b->wipe_next = i + 1;
+        if (rc != DEVICE_WIPING)
+            end_wipe(b, i + 1, rc == DEVICE_WIPED);
+        break;
+    }
+    return b->wiping != 0;
+}
+
+/* ==== 3  Requests ============================================================================= */
+
+/* M-60 to M-62 */
+static unsigned refuse_bind(const box *b, const dxpu_control_bind *m)
+{
+    const dxpu_box_entry *e = &b->entries[m->slot - 1];
+    uint8_t phase = b->phase[m->slot - 1];
+    if (m->epoch <= e->epoch_seen)
+        return DXPU_CONTROL_CODE_EPOCH;
+    if (b->slots[m->slot - 1].drained)
+        return DXPU_CONTROL_CODE_DRAINED;
+    return phase == DXPU_CONTROL_SLOT_WIPING || phase == DXPU_CONTROL_SLOT_UNWIPED
+               ? DXPU_CONTROL_CODE_BUSY
+               : DXPU_CONTROL_CODE_NONE;
+}
+
+unsigned leases_bind(void *user, const dxpu_control_bind *m)
+{
+    box *b = user;
+    dxpu_box_entry *e = &b->entries[m->slot - 1];
+    before was = keep(b, m->slot);
+    unsigned code;
+    if (e->used && e->epoch == m->epoch && e->host_node == m->host_node &&
+        e->host_slot == m->host_slot)
+        return DXPU_CONTROL_CODE_NONE; /* M-54: asked again */
+    code = refuse_bind(b, m);
+    if (code)
+        return code;
+    if (dxpu_box_bind(&b->table, m->slot, m->host_node, m->host_slot, 0, m->epoch) != DXPU_OK)
+        return DXPU_CONTROL_CODE_EMPTY; /* no device */
+    b->phase[m->slot - 1] = DXPU_CONTROL_SLOT_HELD;
+    code = settle(b, m->slot, &was);
+    if (!code)
+        slots_end(&b->slots[m->slot - 1], DXPU_REASON_REPLACED); /* of an older lease */
+    return code;
+}
+
+/* The phase of a slot whose lease ends, or that is lent to nobody. */
+static uint8_t after_unbind(uint8_t phase, bool keep_data)
+{
+    if (phase == DXPU_CONTROL_SLOT_WIPING || phase == DXPU_CONTROL_SLOT_WIPED)
+        return phase; /* M-64: there are no data any more */
+    if (!keep_data)
+        return DXPU_CONTROL_SLOT_WIPING;
+    return phase == DXPU_CONTROL_SLOT_UNWIPED ? phase : DXPU_CONTROL_SLOT_KEPT;
+}
+
+unsigned leases_unbind(void *user, const dxpu_control_unbind *m)
+{
+    box *b = user;
+    dxpu_box_entry *e = &b->entries[m->slot - 1];
+    before was = keep(b, m->slot);
+    unsigned code;
+    if (m->epoch < e->epoch_seen)
+        return DXPU_CONTROL_CODE_EPOCH; /* M-63 */
+    if (m->epoch > e->epoch_seen) {     /* it was never told of that lease, which nobody may use */
+        e->epoch_seen = m->epoch;
+        e->host_node = 0;
+        e->host_slot = 0;
+    }
+    (void)dxpu_box_release(&b->table, m->slot); /* it may be lent to nobody */
+    b->phase[m->slot - 1] = after_unbind(was.phase, m->keep);
+    if (!was.entry.used && was.phase == b->phase[m->slot - 1] &&
+        was.entry.epoch_seen == e->epoch_seen)
+        return DXPU_CONTROL_CODE_NONE; /* asked again */
+    code = settle(b, m->slot, &was);
+    if (code)
+        return code;
+    slots_end(&b->slots[m->slot - 1], DXPU_REASON_DETACH);
+    if (b->phase[m->slot - 1] == DXPU_CONTROL_SLOT_WIPING && was.phase != DXPU_CONTROL_SLOT_WIPING)
+        begin_wipe(b, m->slot);
+    return DXPU_CONTROL_CODE_NONE;
+}
+
+unsigned leases_reset(void *user, const dxpu_control_reset *m)
+{
+    box *b = user;
+    const dxpu_box_entry *e = &b->entries[m->slot - 1];
+    if (m->epoch != (e->used ? e->epoch : 0))
+        return DXPU_CONTROL_CODE_EPOCH; /* M-66 */
+    if (b->phase[m->slot - 1] == DXPU_CONTROL_SLOT_WIPING)
+        return DXPU_CONTROL_CODE_BUSY;
+    slots_end(&b->slots[m->slot - 1], DXPU_REASON_DETACH);
+    manager_changed(b->manager, m->slot);
+    return DXPU_CONTROL_CODE_NONE;
+}
+
+unsigned leases_drain(void *user, const dxpu_control_drain *m)
+{
+    box *b = user;
+    for (unsigned i = 0; i < b->count; i++) {
+        if (!m->slot || m->slot == i + 1)
+            b->slots[i].drained = m->on;
+    }
+    return DXPU_CONTROL_CODE_NONE;
+}
+
+/* ==== 4  Admission ============================================================================ */
+
+/* A host that has missed the end of its lease asks again and again: it is told of once. */
+static void fenced(box *b, unsigned number, uint32_t node, uint64_t epoch)
+{
+    slot *s = &b->slots[number - 1];
+    char text[TEXT_BYTES];
+    if (s->fenced_node == node && s->fenced_epoch == epoch)
+        return;
+    s->fenced_node = node;
+    s->fenced_epoch = epoch;
+    snprintf(text, sizeof text, "node %u wanted it under epoch %llu, which is not its lease",
+             (unsigned)node, (unsigned long long)epoch);
+    manager_alarm(b->manager, number, DXPU_CONTROL_ALARM_FENCED, b->entries[number - 1].epoch,
+                  text);
+}
+
+uint8_t leases_admit(box *b, unsigned number, uint32_t node, uint64_t epoch)
+{
+    const dxpu_box_entry *e = &b->entries[number - 1];
+    if (e->used && e->epoch == epoch && e->host_node == node)
+        return DXPU_REASON_NONE;
+    fenced(b, number, node, epoch);
+    return DXPU_REASON_EPOCH;
+}
+
+/* ==== 5  What the manager is told ============================================================= */
+
+void leases_device(void *user, unsigned number, dxpu_control_device *out)
+{
+    const box *b = user;
+    const slot *s = &b->slots[number - 1];
+    const dxpu_box_entry *e = &b->entries[number - 1];
+    out->state = slots_state(s);
+    out->health = s->broken ? DXPU_CONTROL_HEALTH_BROKEN : DXPU_CONTROL_HEALTH_GOOD;
+    out->vendor = s->kind->vendor;
+    out->device = s->kind->device;
+    out->class_code = s->kind->class_code;
+    out->group = b->group_slots ? (number - 1) / b->group_slots + 1 : 0;
+    out->epoch_seen = e->epoch_seen;
+    if (e->used) {
+        out->epoch = e->epoch;
+        out->peer_node = e->host_node;
+        out->peer_slot = e->host_slot;
+    }
+    snprintf(out->model, sizeof out->model, "%s", b->model ? b->model : s->kind->name);
+    snprintf(out->serial, sizeof out->serial, "%s", s->serial);
+}
+
+void leases_fault(void *user, const char *what)
+{
+    slot *s = user;
+    box *b = s->box;
+    unsigned number = (unsigned)(s - b->slots) + 1;
+    s->broken = true;
+    fprintf(stderr, "dxpu-box: slot %u: %s\n", number, what);
+    manager_changed(b->manager, number);
+    manager_alarm(b->manager, number, DXPU_CONTROL_ALARM_STORAGE, b->entries[number - 1].epoch,
+                  what);
+}

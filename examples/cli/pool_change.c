@@ -1,0 +1,467 @@
+/* pool_change.c - dxpu lease, drain, replace, break, repair, reset, forget, tenant, spares
+   SPDX-License-Identifier: MIT
+
+   What a command waits for is durable at the manager before: a manager that is away meanwhile is
+   asked again until the time is over.
+
+   CONTENTS   1 Waiting   2 Leases   3 Boxes and slots   4 Settings */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "pool.h"
+#include "pool_print.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { POLL_MS = 200, SAID_MAX = 700, SLOTS_MAX = 64 };
+
+/* ==== 1  Waiting ============================================================================== */
+
+typedef struct waiting {
+    pool_call *r;
+    uint64_t end_ms; /* UINT64_MAX: any time */
+    char said[SAID_MAX];
+} waiting;
+
+static void wait_begin(waiting *w, pool_call *r, uint64_t otherwise_s)
+{
+    uint64_t s = r->wait_s == UINT64_MAX ? otherwise_s : r->wait_s;
+    memset(w, 0, sizeof *w);
+    w->r = r;
+    w->end_ms = s == UINT64_MAX ? s : pool_now_ms() + s * 1000;
+}
+
+/* Progress, once. */
+static void wait_say(waiting *w, const char *text)
+{
+    if (strcmp(w->said, text) == 0)
+        return;
+    snprintf(w->said, sizeof w->said, "%s", text);
+    pool_progress("%s", text);
+}
+
+/* Ask until there is an answer or the time is over.  0, or an exit status after saying why. */
+static int wait_get(waiting *w, const char *path)
+{
+    for (;;) {
+        pool_result result = pool_client_ask(&w->r->client, "GET", path, NULL);
+        if (result == POOL_DONE && w->r->client.body)
+            return 0;
+        if (result != POOL_NO_ANSWER || pool_now_ms() >= w->end_ms)
+            return pool_failed(w->r, result);
+        wait_say(w, w->r->client.why);
+        (void)pool_sleep(w->r, POLL_MS);
+    }
+}
+
+/* Between two looks; false: the time is over. */
+static bool wait_on(const waiting *w)
+{
+    if (pool_now_ms() >= w->end_ms)
+        return false;
+    (void)pool_sleep(w->r, POLL_MS);
+    return true;
+}
+
+/* ==== 2  Leases =============================================================================== */
+
+static int check_lease(const pool_call *r, const char *id)
+{
+    if (pool_is_lease(id))
+        return 0;
+    return usage_error(r->verb->name, "'%s': a lease is a hex number, as in c00000003", id);
+}
+
+static void say_lease(waiting *w, const json_t *lease)
+{
+    char text[SAID_MAX];
+    size_t index, at;
+    json_t *slot;
+    int n = snprintf(text, sizeof text, "lease %.16s: %.20s", pool_string(lease, "lease"),
+                     pool_string(lease, "state"));
+    at = n > 0 ? (size_t)n : 0;
+    json_array_foreach(json_object_get(lease, "slots"), index, slot)
+    {
+        n = snprintf(text + at, sizeof text - at, ", slot %.16s %.20s", pool_string(slot, "slot"),
+                     pool_string(slot, "state"));
+        if (n < 0 || (size_t)n >= sizeof text - at)
+            break;
+        at += (size_t)n;
+    }
+    wait_say(w, text);
+}
+
+/* The last answer is the lease; until all its slots are up, when that is asked for. */
+static int finish_lease(pool_call *r)
+{
+    waiting w;
+    char id[24], path[64];
+    int rc = 0;
+    snprintf(id, sizeof id, "%.17s", pool_string(r->client.body, "lease"));
+    if (!pool_is_lease(id))
+        return pool_misfit(r, "it is no lease");
+    snprintf(path, sizeof path, "/v1/leases/%s", id);
+    wait_begin(&w, r, POOL_WAIT_S);
+    while (r->given & POOL_WAIT && !rc &&
+           strcmp(pool_string(r->client.body, "state"), "active") != 0) {
+        say_lease(&w, r->client.body);
+        if (!wait_on(&w)) {
+            if (r->json)
+                (void)pool_print_answer(r);
+            return pool_fail(r, EXIT_REFUSED,
+                             "lease %s is not up in time; it stays: 'dxpu show lease %s' tells of "
+                             "it, 'dxpu lease release %s' ends it",
+                             id, id, id);
+        }
+        rc = wait_get(&w, path);
+    }
+    if (rc)
+        return rc;
+    if (r->json)
+        return pool_print_answer(r);
+    pool_print_lease_slots(r->client.body, stdout);
+    return EXIT_ALL;
+}
+
+static void set(json_t *o, const char *key, json_t *value)
+{
+    if (json_object_set_new(o, key, value))
+        out_of_memory();
+}
+
+/* Of text that came from the command line. */
+static json_t *text_of(const char *text)
+{
+    json_t *j = json_string(text);
+    return j ? j : json_string("?"); /* no UTF-8: the manager says that there is none */
+}
+
+static json_t *number_of(uint64_t n)
+{
+    return json_integer((json_int_t)n);
+}
+
+int pool_lease_create(pool_call *r)
+{
+    static const char *const needs[][2] = { { "any", "any" },
+                                            { "same-box", "same_box" },
+                                            { "same-group", "same_group" },
+                                            { "spread", "spread" } };
+    const char *need = r->need ? NULL : "any";
+    json_t *o;
+    uint64_t host;
+    int rc;
+    for (size_t i = 0; !need && i < sizeof needs / sizeof *needs; i++) {
+        if (strcmp(needs[i][0], r->need) == 0)
+            need = needs[i][1];
+    }
+    if (!need)
+        return usage_error(r->verb->name, "--need is any, same-box, same-group or spread, not '%s'",
+                           r->need);
+    rc = pool_find_node(r, "hosts", r->host, &host);
+    if (rc)
+        return rc;
+    o = json_object();
+    set(o, "host", number_of(host));
+    set(o, "model", text_of(r->model));
+    set(o, "count", number_of(r->count));
+    set(o, "need", json_string(need));
+    if (r->tenant)
+        set(o, "tenant", text_of(r->tenant));
+    if (r->given & POOL_FOR)
+        set(o, "seconds", number_of(r->for_s));
+    if (r->given & POOL_NO_REPLACE)
+        set(o, "replace", json_false());
+    if (r->key)
+        set(o, "key", text_of(r->key));
+    rc = pool_ask(r, "POST", o, "/v1/leases");
+    return rc ? rc : finish_lease(r);
+}
+
+/* The slots that the last answer names. */
+static unsigned slots_of(const json_t *lease, char ids[SLOTS_MAX][24])
+{
+    unsigned count = 0;
+    size_t index;
+    json_t *slot;
+    json_array_foreach(json_object_get(lease, "slots"), index, slot)
+    {
+        const char *id = pool_string(slot, "slot");
+        if (pool_is_slot(id) && count < SLOTS_MAX)
+            snprintf(ids[count++], 24, "%.23s", id);
+    }
+    return count;
+}
+
+/* The slot has come to rest after its lease: wiped, or given up with its data. */
+static bool is_over(const pool_call *r, const json_t *slot)
+{
+    const char *state = pool_string(slot, "state"), *box = pool_string(slot, "box_state");
+    if (strcmp(state, "broken") == 0 || strcmp(state, "quarantined") == 0)
+        return true;
+    if (r->given & POOL_KEEP)
+        return strcmp(box, "kept") == 0 || !json_is_true(json_object_get(slot, "connected"));
+    return strcmp(state, "wiping") != 0 && strcmp(pool_string(slot, "lease"), r->word[0]) != 0;
+}
+
+/* Until all of them are at rest; 0, or an exit status after saying why. */
+static int wait_over(pool_call *r, char ids[SLOTS_MAX][24], unsigned count)
+{
+    waiting w;
+    char text[SAID_MAX], path[64];
+    int status = 0;
+    wait_begin(&w, r, POOL_WAIT_S);
+    for (unsigned i = 0; i < count;) {
+        const json_t *slot = NULL;
+        int rc;
+        snprintf(path, sizeof path, "/v1/slots/%s", ids[i]);
+        rc = wait_get(&w, path);
+        if (rc)
+            return rc;
+        slot = r->client.body;
+        snprintf(text, sizeof text, "slot %s: %.30s (at its box: %.30s)", ids[i],
+                 pool_string(slot, "state"), pool_string(slot, "box_state"));
+        wait_say(&w, text);
+        if (strcmp(pool_string(slot, "state"), "quarantined") == 0)
+            status = pool_fail(r, EXIT_REFUSED,
+                               "slot %s could not be wiped: it is quarantined; once it is in order "
+                               "'dxpu repair %s' says so",
+                               ids[i], ids[i]);
+        if (is_over(r, slot))
+            i++;
+        else if (!wait_on(&w))
+            return pool_fail(r, EXIT_REFUSED, "slot %s is not done in time; it goes on by itself",
+                             ids[i]);
+    }
+    return status;
+}
+
+int pool_lease_release(pool_call *r)
+{
+    char ids[SLOTS_MAX][24];
+    unsigned count = 0;
+    json_t *answer;
+    int rc = check_lease(r, r->word[0]);
+    if (!rc && r->given & POOL_WAIT) {
+        rc = pool_get(r, "/v1/leases/%s", r->word[0]);
+        count = rc ? 0 : slots_of(r->client.body, ids);
+    }
+    if (!rc)
+        rc = pool_ask(r, "DELETE", NULL, "/v1/leases/%s%s", r->word[0],
+                      r->given & POOL_KEEP ? "?data=keep" : "");
+    if (rc)
+        return rc;
+    answer = pool_client_document(&r->client);
+    rc = wait_over(r, ids, count);
+    if (r->json && answer) {
+        pool_print_json(answer);
+        return rc;
+    }
+    json_decref(answer);
+    if (!rc)
+        printf("lease %s: %s\n", r->word[0],
+               r->given & POOL_KEEP ? "kept, without a host" : "released");
+    return rc;
+}
+
+int pool_lease_extend(pool_call *r)
+{
+    char time[32];
+    const char *ends;
+    json_t *o;
+    int rc = check_lease(r, r->word[0]);
+    if (rc)
+        return rc;
+    if (!(r->given & POOL_FOR) == !(r->given & POOL_NO_END))
+        return usage_error(r->verb->name, "either --for TIME or --no-end is wanted");
+    o = json_object();
+    set(o, "seconds", r->given & POOL_FOR ? number_of(r->for_s) : json_null());
+    rc = pool_ask(r, "PATCH", o, "/v1/leases/%s", r->word[0]);
+    if (rc)
+        return rc;
+    if (r->json)
+        return pool_print_answer(r);
+    ends = pool_string(r->client.body, "expires_at");
+    printf("lease %s: %s%s\n", r->word[0], *ends ? "ends at " : "ends when it is released",
+           pool_text_time(ends, time));
+    return EXIT_ALL;
+}
+
+int pool_lease_attach(pool_call *r)
+{
+    uint64_t host;
+    json_t *o;
+    int rc = check_lease(r, r->word[0]);
+    if (!rc)
+        rc = pool_find_node(r, "hosts", r->host, &host);
+    if (rc)
+        return rc;
+    o = json_object();
+    set(o, "host", number_of(host));
+    rc = pool_ask(r, "POST", o, "/v1/leases/%s/attach", r->word[0]);
+    return rc ? rc : finish_lease(r);
+}
+
+/* ==== 3  Boxes and slots ====================================================================== */
+
+/* The box of that number, until none of its slots is leased. */
+static int wait_drained(pool_call *r, uint64_t box)
+{
+    waiting w;
+    char text[SAID_MAX], path[64];
+    snprintf(path, sizeof path, "/v1/nodes/%" PRIu64, box);
+    wait_begin(&w, r, UINT64_MAX);
+    for (;;) {
+        int rc = wait_get(&w, path);
+        const json_t *left = json_object_get(r->client.body, "leased");
+        if (rc)
+            return rc;
+        if (!json_is_integer(left))
+            return pool_misfit(r, "it is no box");
+        snprintf(text, sizeof text, "box %" PRIu64 ": %" JSON_INTEGER_FORMAT " slots are leased",
+                 box, json_integer_value(left));
+        wait_say(&w, text);
+        if (json_integer_value(left) == 0)
+            return 0;
+        if (!wait_on(&w))
+            return pool_fail(r, EXIT_REFUSED,
+                             "box %" PRIu64 " has leases still; it stays drained, and 'dxpu list "
+                             "slots --node %" PRIu64 "' tells them",
+                             box, box);
+    }
+}
+
+int pool_drain(pool_call *r)
+{
+    bool on = !(r->given & POOL_OFF);
+    uint64_t box, left;
+    json_t *o, *answer;
+    int rc;
+    if (!on && r->given & (POOL_MOVE | POOL_WAIT))
+        return usage_error(r->verb->name, "--off stands alone");
+    rc = pool_find_node(r, "boxes", r->word[0], &box);
+    if (rc)
+        return rc;
+    o = json_object();
+    set(o, "on", json_boolean(on));
+    set(o, "move", json_boolean((r->given & POOL_MOVE) != 0));
+    rc = pool_ask(r, "PUT", o, "/v1/boxes/%" PRIu64 "/drain", box);
+    if (rc)
+        return rc;
+    left = pool_integer(r->client.body, "left");
+    answer = pool_client_document(&r->client);
+    if (r->given & POOL_WAIT) {
+        rc = wait_drained(r, box);
+        left = 0;
+    }
+    if (r->json && answer) {
+        pool_print_json(answer);
+        return rc;
+    }
+    json_decref(answer);
+    if (!rc && !on)
+        printf("box %" PRIu64 ": back in service\n", box);
+    else if (!rc && left)
+        printf("box %" PRIu64 ": draining, %" PRIu64 " slots are leased\n", box, left);
+    else if (!rc)
+        printf("box %" PRIu64 ": drained, no slot is leased\n", box);
+    return rc;
+}
+
+static int check_slot(const pool_call *r, const char *id)
+{
+    if (pool_is_slot(id))
+        return 0;
+    return usage_error(r->verb->name, "'%s': a slot is NODE.SLOT, as in 10.3", id);
+}
+
+/* What the slot's lease has now. */
+static int print_lease_of(pool_call *r, const char *lease)
+{
+    int rc = *lease ? pool_get(r, "/v1/leases/%s", lease) : 0;
+    if (!rc && *lease)
+        pool_print_lease_slots(r->client.body, stdout);
+    return rc;
+}
+
+int pool_slot(pool_call *r)
+{
+    const char *id = r->word[0];
+    char lease[24] = "";
+    int rc = check_slot(r, id);
+    if (!rc && !r->json) { /* people want to know which slot its lease gets */
+        rc = pool_get(r, "/v1/slots/%s", id);
+        if (!rc)
+            snprintf(lease, sizeof lease, "%.17s", pool_string(r->client.body, "lease"));
+    }
+    if (!rc)
+        rc = pool_ask(r, "POST", NULL, "/v1/slots/%s/%s", id, r->verb->name);
+    if (rc)
+        return rc;
+    if (r->json)
+        return pool_print_answer(r);
+    printf("slot %s: %s\n", id, pool_string(r->client.body, "state"));
+    return print_lease_of(r, pool_is_lease(lease) ? lease : "");
+}
+
+int pool_forget(pool_call *r)
+{
+    uint64_t node;
+    int rc = pool_find_node(r, "nodes", r->word[0], &node);
+    if (!rc)
+        rc = pool_ask(r, "DELETE", NULL, "/v1/nodes/%" PRIu64, node);
+    if (rc)
+        return rc;
+    if (r->json)
+        return pool_print_answer(r);
+    printf("node %" PRIu64 ": forgotten\n", node);
+    return EXIT_ALL;
+}
+
+/* ==== 4  Settings ============================================================================= */
+
+int pool_set_tenant(pool_call *r)
+{
+    char name[POOL_PATH_MAX / 2];
+    bool none = strcmp(r->quota, "none") == 0;
+    uint64_t quota = 0;
+    json_t *o;
+    int rc;
+    if (!none && !pool_text_number(r->quota, UINT32_MAX - 1, &quota))
+        return usage_error(r->verb->name, "--quota is a number of slots or none, not '%s'",
+                           r->quota);
+    if (!*r->word[0] || !pool_text_escape(r->word[0], name, sizeof name))
+        return usage_error(r->verb->name, "which tenant?");
+    o = json_object();
+    set(o, "quota", none ? json_null() : number_of(quota));
+    rc = pool_ask(r, "PUT", o, "/v1/tenants/%s", name);
+    if (rc)
+        return rc;
+    if (r->json)
+        return pool_print_answer(r);
+    printf("tenant %s: quota %s\n", r->word[0], r->quota);
+    return EXIT_ALL;
+}
+
+int pool_set_spares(pool_call *r)
+{
+    char name[POOL_PATH_MAX / 2];
+    uint64_t count;
+    json_t *o;
+    int rc;
+    if (!*r->word[0] || !pool_text_escape(r->word[0], name, sizeof name))
+        return usage_error(r->verb->name, "which model?");
+    if (!pool_text_number(r->word[1], UINT32_MAX - 1, &count))
+        return usage_error(r->verb->name, "'%s' is no number of slots", r->word[1]);
+    o = json_object();
+    set(o, "count", number_of(count));
+    rc = pool_ask(r, "PUT", o, "/v1/models/%s/spares", name);
+    if (rc)
+        return rc;
+    if (r->json)
+        return pool_print_answer(r);
+    printf("model %s: %" PRIu64 " spares wanted\n", r->word[0], count);
+    return EXIT_ALL;
+}

@@ -1,0 +1,332 @@
+/* pool_command.c - the commands that go to the manager: which there are, their options and help
+   SPDX-License-Identifier: MIT
+
+   CONTENTS   1 Commands   2 Help   3 Options   4 The command line */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "pool.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ==== 1  Commands ============================================================================= */
+
+#define WAIT_HELP "  --wait [S]         until that is done, S seconds at most (60)\n"
+
+static const pool_verb verbs[] = {
+    { "pool", "", 0, 0, 0, pool_overview,
+      "Shows the pool at a glance: models and the states of their slots, boxes, hosts, leases.\n" },
+    { "list", "boxes|hosts|slots|leases|tenants", 1,
+      POOL_STATE | POOL_MODEL | POOL_NODE | POOL_TENANT, 0, pool_list,
+      "Lists what there is.\n"
+      "  --state S          slots that are free, spare, leased, wiping, drained, broken or\n"
+      "                     quarantined; leases that are pending, active, degraded or parked\n"
+      "  --model M          slots with this model\n"
+      "  --node N           slots of this box, leases of this host; by number or name\n"
+      "  --tenant T         leases of this tenant\n" },
+    { "show", "node N | slot N.S | lease ID", 2, 0, 0, pool_show,
+      "Shows everything about one node (by number or name), slot or lease, and its last events.\n"
+      "With --json only the node, slot or lease.\n" },
+    { "lease create", "", 0,
+      POOL_HOST | POOL_MODEL | POOL_COUNT | POOL_NEED | POOL_TENANT | POOL_FOR | POOL_KEY |
+          POOL_NO_REPLACE | POOL_WAIT,
+      POOL_HOST | POOL_MODEL, pool_lease_create,
+      "Lends slots to a host, which plugs their devices into its guest.\n"
+      "  --host N           the host, by number or name\n"
+      "  --model M          what stands in the slots; 'dxpu pool' tells the models\n"
+      "  --count N          so many slots (1)\n"
+      "  --need WHERE       any, same-box, same-group (of a box's fast links) or spread (any)\n"
+      "  --tenant T         who pays for it; a tenant's token says that already\n"
+      "  --for TIME         it ends by itself after 90s, 30m, 2h, 7d (never)\n"
+      "  --key K            your own name for it: the same again gives the same lease\n"
+      "  --no-replace       a broken device is not replaced without being asked\n"
+      "  --wait [S]         until the host has all devices, S seconds at most (60)\n" },
+    { "lease release", "ID", 1, POOL_KEEP | POOL_WAIT, 0, pool_lease_release,
+      "Ends a lease: the host loses the devices, their data are wiped.\n"
+      "  --keep             the lease stays, without a host and with its data: 'dxpu lease "
+      "attach'\n"
+      "  --wait [S]         until the data are wiped, or the host gave them up; S seconds at\n"
+      "                     most (60)\n" },
+    { "lease extend", "ID --for TIME | --no-end", 1, POOL_FOR | POOL_NO_END, 0, pool_lease_extend,
+      "Sets when a lease ends by itself.\n"
+      "  --for TIME         from now: 90s, 30m, 2h, 7d\n"
+      "  --no-end           never\n" },
+    { "lease attach", "ID", 1, POOL_HOST | POOL_WAIT, POOL_HOST, pool_lease_attach,
+      "Gives a lease that was kept to a host.\n"
+      "  --host N           the host, by number or name\n"
+      "  --wait [S]         until the host has all devices, S seconds at most (60)\n" },
+    { "drain", "BOX", 1, POOL_MOVE | POOL_OFF | POOL_WAIT, 0, pool_drain,
+      "Takes a box (by number or name) out of service: it gets no new leases.\n"
+      "  --move             leases there get other slots now: their guests see a removal\n"
+      "  --off              back into service\n"
+      "  --wait [S]         until no slot is leased any more, S seconds at most (any time)\n" },
+    { "replace", "SLOT", 1, 0, 0, pool_slot,
+      "Gives the lease of a slot another one in its place; the guest sees a removal and an "
+      "add.\n" },
+    { "break", "SLOT", 1, 0, 0, pool_slot,
+      "Declares a slot broken: it is lent to nobody, and its lease gets another one if it may.\n" },
+    { "repair", "SLOT", 1, 0, 0, pool_slot,
+      "Declares that a broken or quarantined slot works; it is wiped before it is lent again.\n" },
+    { "reset", "SLOT", 1, 0, 0, pool_slot,
+      "Resets a device.  While it is lent, its guest sees a removal and an add.\n" },
+    { "forget", "NODE", 1, 0, 0, pool_forget,
+      "Removes a node (by number or name) that is gone for good and has no leases.\n" },
+    { "tenant", "NAME", 1, POOL_QUOTA, POOL_QUOTA, pool_set_tenant,
+      "Sets how many slots a tenant may have.\n"
+      "  --quota N          slots, or none: no limit\n" },
+    { "spares", "MODEL N", 2, 0, 0, pool_set_spares,
+      "Keeps N slots of a model back, to replace broken ones.\n" },
+    { "events", "", 0, POOL_FOLLOW | POOL_LEASE | POOL_TYPE | POOL_AFTER, 0, pool_events,
+      "Shows what happened.\n"
+      "  --follow           the last ten, then each when it happens, until Ctrl-C\n"
+      "  --lease ID         of this lease\n"
+      "  --type PREFIX      whose type begins so: lease, slot.broken, ...\n"
+      "  --after N          later than event N\n" },
+    { "top", "", 0, 0, 0, pool_top,
+      "Shows leases, slots and events, anew each second, until q or Ctrl-C.  Where standard\n"
+      "output is no terminal, and with --json: once.\n" },
+};
+enum { VERBS = sizeof verbs / sizeof *verbs };
+
+/* ==== 2  Help ================================================================================= */
+
+static const char common_help[] =
+    "  --json             what the manager says, as one JSON document\n"
+    "  --manager URL      where dxpu-manager is (DXPU_MANAGER, else " POOL_MANAGER ")\n"
+    "  --token-file FILE  holds the token, readable by its owner alone (else DXPU_TOKEN)\n"
+    "  --insecure         send the token over http:// to another machine\n"
+    "  --timeout S        seconds for an answer (10)\n";
+static const char status_help[] =
+    "Exit status: 0 done, 1 refused, or not done in time, 2 wrong usage, 3 no connection.\n";
+
+static void print_usage(const pool_verb *v)
+{
+    static const struct {
+        unsigned option;
+        const char *text;
+    } needed[] = { { POOL_HOST, " --host N" },
+                   { POOL_MODEL, " --model M" },
+                   { POOL_QUOTA, " --quota N|none" } };
+    printf("dxpu %s%s%s", v->name, *v->usage ? " " : "", v->usage);
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+        if (v->needs & needed[i].option)
+            fputs(needed[i].text, stdout);
+    }
+    fputs(" [OPTIONS]\n", stdout);
+}
+
+static void print_help(const pool_verb *v)
+{
+    printf("usage: ");
+    print_usage(v);
+    printf("\n%s%s\n%s", v->help, common_help, status_help);
+}
+
+/* `dxpu lease --help`: those whose name begins with that word. */
+static void print_group(const char *word)
+{
+    const char *before = "usage: ";
+    for (size_t i = 0; i < VERBS; i++) {
+        size_t len = strcspn(verbs[i].name, " ");
+        if (strlen(word) == len && strncmp(verbs[i].name, word, len) == 0) {
+            fputs(before, stdout);
+            print_usage(&verbs[i]);
+            before = "       ";
+        }
+    }
+    printf("\n'dxpu %s COMMAND --help' tells more.\n", word);
+}
+
+/* ==== 3  Options ============================================================================== */
+
+typedef enum value_kind {
+    FLAG,    /* bool */
+    BIT,     /* none but its bit in `given` */
+    TEXT,    /* const char * */
+    NUMBER,  /* uint64_t, from least to most */
+    SECONDS, /* uint64_t */
+    WAIT     /* uint64_t that may be left out */
+} value_kind;
+
+typedef struct option {
+    const char *name;
+    unsigned bit; /* 0: of all commands */
+    value_kind kind;
+    size_t at; /* in pool_call */
+    uint64_t least, most;
+} option;
+
+#define AT(member) offsetof(pool_call, member)
+static const option options[] = {
+    { "--json", 0, FLAG, AT(json), 0, 0 },
+    { "--manager", 0, TEXT, AT(settings.manager), 0, 0 },
+    { "--token-file", 0, TEXT, AT(settings.token_file), 0, 0 },
+    { "--insecure", 0, FLAG, AT(settings.insecure), 0, 0 },
+    { "--timeout", 0, NUMBER, AT(timeout_s), 1, 3600 },
+    { "--state", POOL_STATE, TEXT, AT(state), 0, 0 },
+    { "--model", POOL_MODEL, TEXT, AT(model), 0, 0 },
+    { "--node", POOL_NODE, TEXT, AT(node), 0, 0 },
+    { "--tenant", POOL_TENANT, TEXT, AT(tenant), 0, 0 },
+    { "--host", POOL_HOST, TEXT, AT(host), 0, 0 },
+    { "--count", POOL_COUNT, NUMBER, AT(count), 1, 64 },
+    { "--need", POOL_NEED, TEXT, AT(need), 0, 0 },
+    { "--for", POOL_FOR, SECONDS, AT(for_s), 1, 0 },
+    { "--key", POOL_KEY, TEXT, AT(key), 0, 0 },
+    { "--no-replace", POOL_NO_REPLACE, BIT, 0, 0, 0 },
+    { "--wait", POOL_WAIT, WAIT, AT(wait_s), 0, 1000000 },
+    { "--keep", POOL_KEEP, BIT, 0, 0, 0 },
+    { "--no-end", POOL_NO_END, BIT, 0, 0, 0 },
+    { "--move", POOL_MOVE, BIT, 0, 0, 0 },
+    { "--off", POOL_OFF, BIT, 0, 0, 0 },
+    { "--quota", POOL_QUOTA, TEXT, AT(quota), 0, 0 },
+    { "--follow", POOL_FOLLOW, BIT, 0, 0, 0 },
+    { "--lease", POOL_LEASE, TEXT, AT(lease), 0, 0 },
+    { "--type", POOL_TYPE, TEXT, AT(type), 0, 0 },
+    { "--after", POOL_AFTER, NUMBER, AT(after), 0, INT64_MAX },
+};
+
+static const option *find_option(const pool_verb *v, const char *text)
+{
+    size_t len = strcspn(text, "=");
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        const option *o = &options[i];
+        if (strlen(o->name) == len && strncmp(o->name, text, len) == 0 &&
+            (!o->bit || v->options & o->bit))
+            return o;
+    }
+    return NULL;
+}
+
+/* Its value; 0 or EXIT_USAGE. */
+static int set_option(pool_call *r, const option *o, const char *value)
+{
+    char *target = (char *)r + o->at;
+    uint64_t v = 0;
+    r->given |= o->bit;
+    if (o->kind == FLAG) {
+        *(bool *)(void *)target = true;
+    } else if (o->kind == TEXT) {
+        if (!*value)
+            return usage_error(r->verb->name, "%s wants something", o->name);
+        *(const char **)(void *)target = value;
+    } else if (o->kind == SECONDS) {
+        if (!pool_text_seconds(value, &v) || v < o->least)
+            return usage_error(r->verb->name,
+                               "%s wants a time such as 90s, 30m, 2h or 7d, not '%s'", o->name,
+                               value);
+        *(uint64_t *)(void *)target = v;
+    } else if (o->kind != BIT) {
+        if (!pool_text_number(value, o->most, &v) || v < o->least)
+            return usage_error(r->verb->name, "%s wants a number from %llu to %llu, not '%s'",
+                               o->name, (unsigned long long)o->least, (unsigned long long)o->most,
+                               value);
+        *(uint64_t *)(void *)target = v;
+    }
+    return 0;
+}
+
+static int read_option(pool_call *r, int argc, char **argv, int *i)
+{
+    const char *text = argv[*i], *equals = strchr(text, '=');
+    const option *o = find_option(r->verb, text);
+    if (!o)
+        return usage_error(r->verb->name, "no option '%s'", text);
+    if (o->kind == FLAG || o->kind == BIT)
+        return equals ? usage_error(r->verb->name, "%s takes no value", o->name)
+                      : set_option(r, o, "");
+    if (equals)
+        return set_option(r, o, equals + 1);
+    if (o->kind == WAIT && (*i + 1 >= argc || strspn(argv[*i + 1], "0123456789") == 0 ||
+                            argv[*i + 1][strspn(argv[*i + 1], "0123456789")])) {
+        r->given |= o->bit;
+        return 0;
+    }
+    if (++*i >= argc)
+        return usage_error(r->verb->name, "%s wants a value", o->name);
+    return set_option(r, o, argv[*i]);
+}
+
+/* ==== 4  The command line ===================================================================== */
+
+static const char *need_name(const pool_call *r)
+{
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        if (options[i].bit & r->verb->needs & ~r->given)
+            return options[i].name;
+    }
+    return NULL;
+}
+
+/* Words and options behind the command's name; 0, EXIT_USAGE, or -1: help was asked for. */
+static int read_arguments(pool_call *r, int argc, char **argv, int from)
+{
+    const char *missing;
+    int rc = 0;
+    for (int i = from; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return -1;
+    }
+    for (int i = from; i < argc && !rc; i++) {
+        if (argv[i][0] == '-')
+            rc = read_option(r, argc, argv, &i);
+        else if (r->words == r->verb->words)
+            rc = usage_error(r->verb->name, "one argument too many: '%s'", argv[i]);
+        else
+            r->word[r->words++] = argv[i];
+    }
+    if (rc)
+        return rc;
+    if (r->words < r->verb->words)
+        return usage_error(r->verb->name, "%s is wanted%s", r->verb->usage,
+                           r->given & POOL_WAIT ? " (a number behind --wait is its seconds)" : "");
+    missing = need_name(r);
+    return missing ? usage_error(r->verb->name, "%s is wanted", missing) : 0;
+}
+
+/* The command whose name argv begins with; *used: the words of its name. */
+static const pool_verb *find_verb(int argc, char **argv, int *used)
+{
+    for (size_t i = 0; i < VERBS; i++) {
+        const char *second = strchr(verbs[i].name, ' ');
+        size_t len = strcspn(verbs[i].name, " ");
+        if (strlen(argv[0]) != len || strncmp(argv[0], verbs[i].name, len) != 0)
+            continue;
+        *used = second ? 2 : 1;
+        if (!second || (argc > 1 && strcmp(argv[1], second + 1) == 0))
+            return &verbs[i];
+    }
+    return NULL;
+}
+
+int pool_command(int argc, char **argv)
+{
+    pool_call r;
+    int used = 1, rc;
+    const char *why;
+    memset(&r, 0, sizeof r);
+    r.verb = find_verb(argc, argv, &used);
+    if (!r.verb && argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        print_group(argv[0]);
+        return EXIT_ALL;
+    }
+    if (!r.verb)
+        return argc > 1 ? usage_error(argv[0], "no command '%s'", argv[1])
+                        : usage_error(argv[0], "which of its commands?");
+    r.timeout_s = 10;
+    r.count = 1;
+    r.wait_s = UINT64_MAX;
+    rc = read_arguments(&r, argc, argv, used);
+    if (rc < 0) {
+        print_help(r.verb);
+        return EXIT_ALL;
+    }
+    if (rc)
+        return rc;
+    r.settings.timeout_s = (unsigned)r.timeout_s;
+    why = pool_client_open(&r.client, &r.settings);
+    rc = why ? usage_error(r.verb->name, "%s", why) : r.verb->run(&r);
+    pool_client_close(&r.client);
+    return rc == EXIT_WOKEN ? EXIT_ALL : rc;
+}

@@ -1,0 +1,285 @@
+/* pool_look.c - dxpu pool, list, show: what the manager knows
+   SPDX-License-Identifier: MIT
+
+   CONTENTS   1 The pool   2 Lists   3 One node, slot or lease */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "pool.h"
+#include "pool_print.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LAST_EVENTS = 10 };
+
+/* ==== 1  The pool ============================================================================= */
+
+int pool_overview(pool_call *r)
+{
+    int rc = pool_get(r, "/v1/pool");
+    if (rc)
+        return rc;
+    if (r->json)
+        return pool_print_answer(r);
+    if (!pool_is_overview(r->client.body))
+        return pool_misfit(r, "it is no overview of a pool");
+    pool_print_overview(r->client.body, stdout, pool_terminal(stdout, NULL), pool_colors(stdout));
+    return EXIT_ALL;
+}
+
+/* ==== 2  Lists ================================================================================ */
+
+typedef struct list_kind {
+    const char *name, *key;
+    unsigned options;
+    const char *node; /* the query's name of --node */
+    bool pages;
+    const char *titles;
+    void (*row)(pool_table *t, const json_t *o);
+} list_kind;
+
+static void tenant_row(pool_table *t, const json_t *o)
+{
+    const json_t *quota = json_object_get(o, "quota");
+    pool_row(t, o, "tenant used");
+    if (json_is_null(quota))
+        pool_table_add(t, "none");
+    else
+        pool_table_json(t, quota);
+}
+
+static const list_kind kinds[] = {
+    { "boxes", "nodes", 0, NULL, true, POOL_BOX_TITLES, pool_box_row },
+    { "hosts", "nodes", 0, NULL, true, POOL_HOST_TITLES, pool_host_row },
+    { "slots", "slots", POOL_STATE | POOL_MODEL | POOL_NODE, "node", true, POOL_SLOT_TITLES,
+      pool_slot_row },
+    { "leases", "leases", POOL_STATE | POOL_NODE | POOL_TENANT, "host", true, POOL_LEASE_TITLES,
+      pool_lease_row },
+    { "tenants", "tenants", 0, NULL, false, "tenant|+used|+quota", tenant_row },
+};
+
+static const list_kind *find_kind(const char *name)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (strcmp(kinds[i].name, name) == 0)
+            return &kinds[i];
+    }
+    return NULL;
+}
+
+static void print_rows(const json_t *list, const list_kind *kind)
+{
+    pool_table t;
+    size_t index;
+    json_t *row;
+    pool_table_begin(&t, kind->titles);
+    json_array_foreach(list, index, row) kind->row(&t, row);
+    pool_print_table(&t);
+}
+
+/* The filters as a query; 0, or an exit status after saying why. */
+static int filters(pool_call *r, const list_kind *kind, char path[POOL_PATH_MAX])
+{
+    char number[24];
+    uint64_t node = 0;
+    int rc = 0;
+    if (r->given & ~kind->options)
+        return usage_error(r->verb->name, "%s cannot be chosen by that option", kind->name);
+    if (r->node) {
+        rc = pool_find_node(r, strcmp(kind->node, "host") == 0 ? "hosts" : "boxes", r->node, &node);
+        snprintf(number, sizeof number, "%" PRIu64, node);
+    }
+    snprintf(path, POOL_PATH_MAX, "/v1/%s?", kind->name);
+    if (!rc)
+        rc = pool_query(r, path, "state", r->state);
+    if (!rc)
+        rc = pool_query(r, path, "model", r->model);
+    if (!rc)
+        rc = pool_query(r, path, "tenant", r->tenant);
+    if (!rc && r->node)
+        rc = pool_query(r, path, kind->node, number);
+    return rc;
+}
+
+int pool_list(pool_call *r)
+{
+    char path[POOL_PATH_MAX];
+    const list_kind *kind = find_kind(r->word[0]);
+    json_t *document;
+    int rc;
+    if (!kind)
+        return usage_error(r->verb->name, "no list of '%s'; there are %s", r->word[0],
+                           r->verb->usage);
+    rc = filters(r, kind, path);
+    if (!rc)
+        rc = pool_pages(r, path, kind->key, kind->pages, &document);
+    if (rc)
+        return rc;
+    if (r->json) {
+        pool_print_json(document);
+        return EXIT_ALL;
+    }
+    print_rows(json_object_get(document, kind->key), kind);
+    json_decref(document);
+    return EXIT_ALL;
+}
+
+/* ==== 3  One node, slot or lease ============================================================== */
+
+/* Everything that an object says, a line each; lists are shown by themselves. */
+static void print_members(json_t *o)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(o, key, value)
+    {
+        char name[24], time[32];
+        snprintf(name, sizeof name, "%.23s", key);
+        pool_text_clean(name);
+        if (json_is_array(value) || json_is_object(value))
+            continue;
+        printf("%-12s  ", name);
+        if (json_is_string(value))
+            puts(pool_text_time(json_string_value(value), time) &&
+                         strlen(json_string_value(value)) == 24
+                     ? time
+                     : json_string_value(value));
+        else if (json_is_integer(value))
+            printf("%" JSON_INTEGER_FORMAT "\n", json_integer_value(value));
+        else if (json_is_real(value))
+            printf("%.1f\n", json_real_value(value));
+        else
+            puts(json_is_true(value) ? "yes" : json_is_false(value) ? "no" : "-");
+    }
+}
+
+static void print_addresses(const json_t *o)
+{
+    size_t index;
+    json_t *address;
+    json_array_foreach(json_object_get(o, "addresses"), index, address)
+        printf("%-12s  %s\n", index ? "" : "addresses",
+               json_is_string(address) ? json_string_value(address) : "?");
+}
+
+static bool about_node(const json_t *event, const char *what)
+{
+    char number[24];
+    snprintf(number, sizeof number, "%" PRIu64, pool_integer(event, "node"));
+    return strcmp(number, what) == 0;
+}
+
+static bool about_slot(const json_t *event, const char *what)
+{
+    return strcmp(pool_string(event, "slot"), what) == 0;
+}
+
+static int print_events(pool_call *r, const char *filter, const pool_choice *want)
+{
+    pool_table t;
+    json_t *events, *event;
+    size_t index;
+    uint64_t next = 0;
+    int rc = pool_last_events(r, filter, want, LAST_EVENTS, &events, &next);
+    if (rc)
+        return rc;
+    if (json_array_size(events)) {
+        pool_table_begin(&t, POOL_EVENT_TITLES);
+        json_array_foreach(events, index, event) pool_event_row(&t, event);
+        putchar('\n');
+        pool_print_table(&t);
+    }
+    json_decref(events);
+    return EXIT_ALL;
+}
+
+/* Those of a node: a box's slots, a host's leases. */
+static int print_list_of(pool_call *r, const char *what, uint64_t node)
+{
+    const list_kind *kind = find_kind(what);
+    char path[POOL_PATH_MAX];
+    json_t *document;
+    int rc;
+    snprintf(path, sizeof path, "/v1/%s?%s=%" PRIu64 "&", kind->name, kind->node, node);
+    rc = pool_pages(r, path, kind->key, true, &document);
+    if (rc)
+        return rc;
+    if (json_array_size(json_object_get(document, kind->key))) {
+        putchar('\n');
+        print_rows(json_object_get(document, kind->key), kind);
+    }
+    json_decref(document);
+    return 0;
+}
+
+static int show_node(pool_call *r)
+{
+    pool_choice about = { about_node, NULL };
+    char number[24];
+    uint64_t node;
+    bool box;
+    int rc = pool_find_node(r, "nodes", r->word[1], &node);
+    if (!rc)
+        rc = pool_get(r, "/v1/nodes/%" PRIu64, node);
+    if (rc)
+        return rc;
+    if (r->json)
+        return pool_print_answer(r);
+    box = strcmp(pool_string(r->client.body, "role"), "box") == 0;
+    if (!box && strcmp(pool_string(r->client.body, "role"), "host") != 0)
+        return pool_misfit(r, "it is no node");
+    print_members(r->client.body);
+    print_addresses(r->client.body);
+    rc = print_list_of(r, box ? "slots" : "leases", node);
+    snprintf(number, sizeof number, "%" PRIu64, node);
+    about.what = number;
+    return rc ? rc : print_events(r, "", &about);
+}
+
+static int show_slot(pool_call *r)
+{
+    const pool_choice about = { about_slot, r->word[1] };
+    int rc;
+    if (!pool_is_slot(r->word[1]))
+        return usage_error(r->verb->name, "'%s': a slot is NODE.SLOT, as in 10.3", r->word[1]);
+    rc = pool_get(r, "/v1/slots/%s", r->word[1]);
+    if (rc)
+        return rc;
+    if (r->json)
+        return pool_print_answer(r);
+    print_members(r->client.body);
+    return print_events(r, "", &about);
+}
+
+static int show_lease(pool_call *r)
+{
+    char filter[64];
+    int rc;
+    if (!pool_is_lease(r->word[1]))
+        return usage_error(r->verb->name, "'%s': a lease is a hex number, as in c00000003",
+                           r->word[1]);
+    rc = pool_get(r, "/v1/leases/%s", r->word[1]);
+    if (rc)
+        return rc;
+    if (r->json)
+        return pool_print_answer(r);
+    print_members(r->client.body);
+    putchar('\n');
+    pool_print_lease_slots(r->client.body, stdout);
+    snprintf(filter, sizeof filter, "lease=%s&", r->word[1]);
+    return print_events(r, filter, NULL);
+}
+
+int pool_show(pool_call *r)
+{
+    if (strcmp(r->word[0], "node") == 0)
+        return show_node(r);
+    if (strcmp(r->word[0], "slot") == 0)
+        return show_slot(r);
+    if (strcmp(r->word[0], "lease") == 0)
+        return show_lease(r);
+    return usage_error(r->verb->name, "nothing is called '%s'; there are %s", r->word[0],
+                       r->verb->usage);
+}

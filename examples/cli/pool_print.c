@@ -1,0 +1,144 @@
+/* pool_print.c - see pool_print.h
+   SPDX-License-Identifier: MIT */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "pool_print.h"
+#include "pool.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static void node_state(pool_table *t, const json_t *o)
+{
+    bool connected = json_is_true(json_object_get(o, "connected"));
+    bool draining = json_is_true(json_object_get(o, "draining"));
+    pool_table_add(t, "%s", !connected ? "away" : draining ? "draining" : "connected");
+}
+
+void pool_joined(pool_table *t, const json_t *list, const char *key)
+{
+    char text[400] = "";
+    size_t index, at = 0;
+    json_t *value;
+    json_array_foreach(list, index, value)
+    {
+        const char *one = key ? pool_string(value, key) : json_string_value(value);
+        int n = snprintf(text + at, sizeof text - at, "%s%.64s", index ? " " : "", one ? one : "?");
+        if (n < 0 || (size_t)n >= sizeof text - at)
+            break;
+        at += (size_t)n;
+    }
+    pool_table_add(t, "%s", text);
+}
+
+void pool_host_row(pool_table *t, const json_t *o)
+{
+    pool_row(t, o, "node name");
+    node_state(t, o);
+    pool_row(t, o, "slots free leased since program");
+}
+
+void pool_box_row(pool_table *t, const json_t *o)
+{
+    pool_row(t, o, "node name");
+    node_state(t, o);
+    pool_row(t, o, "slots free leased since");
+    pool_joined(t, json_object_get(o, "addresses"), NULL);
+    pool_row(t, o, "program");
+}
+
+void pool_slot_row(pool_table *t, const json_t *o)
+{
+    pool_row(t, o, "slot model state lease reason health");
+    pool_table_add(t, "%s",
+                   json_is_false(json_object_get(o, "connected")) ? "away"
+                                                                  : pool_string(o, "box_state"));
+    pool_row(t, o, "group epoch serial");
+}
+
+void pool_lease_row(pool_table *t, const json_t *o)
+{
+    pool_row(t, o, "lease state host model");
+    pool_joined(t, json_object_get(o, "slots"), "slot");
+    pool_row(t, o, "tenant expires_at need key");
+}
+
+void pool_event_row(pool_table *t, const json_t *event)
+{
+    const json_t *slot = json_object_get(event, "slot");
+    pool_row(t, event, "event at type lease");
+    pool_table_json(t, json_is_string(slot) ? slot : json_object_get(event, "node"));
+    pool_row(t, event, "text");
+}
+
+bool pool_is_overview(const json_t *o)
+{
+    size_t index;
+    json_t *model, *models = json_object_get(o, "models");
+    json_array_foreach(models, index, model)
+    {
+        if (!json_is_object(model))
+            return false;
+    }
+    return json_is_array(models);
+}
+
+/* "leases  4: 1 pending, 3 active" */
+static void counts(const json_t *o, FILE *out, const char *what, const char *keys)
+{
+    const json_t *part = json_object_get(o, what);
+    const char *before = ": ";
+    fprintf(out, "%-6s  %" PRIu64, what, pool_integer(part, "total"));
+    while (*keys) {
+        char key[32];
+        size_t len = strcspn(keys, " ");
+        snprintf(key, sizeof key, "%.*s", (int)len, keys);
+        fprintf(out, "%s%" PRIu64 " %s", before, pool_integer(part, key), key);
+        before = ", ";
+        keys += len + (keys[len] == ' ');
+    }
+    fputc('\n', out);
+}
+
+void pool_print_overview(const json_t *o, FILE *out, unsigned width, bool color)
+{
+    pool_table t;
+    size_t index;
+    json_t *model;
+    counts(o, out, "boxes", "connected draining");
+    counts(o, out, "hosts", "connected");
+    counts(o, out, "leases", "pending active degraded parked");
+    counts(o, out, "slots", "free spare leased wiping drained broken quarantined");
+    fputc('\n', out);
+    pool_table_begin(&t, "model|+total|+free|+spare|+leased|+wiping|+drained|+broken|+quarantined|"
+                         "+spares wanted|+room in box|+in group");
+    json_array_foreach(json_object_get(o, "models"), index, model)
+        pool_row(&t, model,
+                 "model total free spare leased wiping drained broken quarantined "
+                 "spares_wanted room_box room_group");
+    pool_table_end(&t, out, width, color);
+}
+
+void pool_print_lease_slots(const json_t *lease, FILE *out)
+{
+    const char *id = pool_string(lease, "lease"), *state;
+    uint64_t host = pool_integer(lease, "host");
+    size_t index;
+    json_t *slot, *slots = json_object_get(lease, "slots");
+    if (!json_array_size(slots))
+        fprintf(out, "lease %s: %s\n", id, pool_string(lease, "state"));
+    json_array_foreach(slots, index, slot)
+    {
+        state = pool_string(slot, "state");
+        fprintf(out, "lease %s: slot %s ", id, pool_string(slot, "slot"));
+        if (!host)
+            fputs("is kept, without a host\n", out);
+        else if (strcmp(state, "up") == 0)
+            fprintf(out, "is slot %" PRIu64 " of host %" PRIu64 "\n",
+                    pool_integer(slot, "host_slot"), host);
+        else
+            fprintf(out, "for slot %" PRIu64 " of host %" PRIu64 ": %s\n",
+                    pool_integer(slot, "host_slot"), host, state);
+    }
+}

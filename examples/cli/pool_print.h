@@ -1,0 +1,28 @@
+/* pool_print.h - the manager's objects as people read them
+   SPDX-License-Identifier: MIT */
+#ifndef DXPU_CLI_POOL_PRINT_H
+#define DXPU_CLI_POOL_PRINT_H
+
+#include "pool_table.h"
+
+#define POOL_BOX_TITLES   "+node|name|!state|+slots|+free|+leased|since|addresses|program"
+#define POOL_HOST_TITLES  "+node|name|!state|+slots|+free|+leased|since|program"
+#define POOL_SLOT_TITLES  "slot|model|!state|lease|reason|health|box|group|+epoch|serial"
+#define POOL_LEASE_TITLES "lease|!state|+host|model|slots|tenant|ends|need|key"
+#define POOL_EVENT_TITLES "+event|at|type|lease|where|text"
+
+void pool_box_row(pool_table *t, const json_t *o);
+void pool_host_row(pool_table *t, const json_t *o);
+void pool_slot_row(pool_table *t, const json_t *o);
+void pool_lease_row(pool_table *t, const json_t *o);
+void pool_event_row(pool_table *t, const json_t *event);
+/* Short texts of a list (key: of a member of each) in one cell. */
+void pool_joined(pool_table *t, const json_t *list, const char *key);
+
+bool pool_is_overview(const json_t *o);
+/* Counts, then a table of the models. */
+void pool_print_overview(const json_t *o, FILE *out, unsigned width, bool color);
+/* "lease c00000003: slot 10.3 is slot 1 of host 12", a line for each of its slots. */
+void pool_print_lease_slots(const json_t *lease, FILE *out);
+
+#endif

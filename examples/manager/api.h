@@ -1,0 +1,49 @@
+/* api.h - the manager's users: HTTP and JSON, as spec/openapi.yaml describes them
+   SPDX-License-Identifier: MIT
+
+   Reads the core's tables and calls its requests; knows of proxies only what the core tells and
+   what api_report() is given.  All in the event base's thread; nothing here blocks.  What one
+   client can make it keep is bounded: see api_settings. */
+#ifndef API_H_INCLUDED
+#define API_H_INCLUDED
+
+#include "core.h"
+
+enum { API_PORT = 4456, API_BODY_MAX_BYTES = 64 * 1024 };
+
+struct event_base;
+
+typedef struct api_settings {
+    /* "127.0.0.1:4456", "[::1]:4456", "4456", "10.0.0.5"; names are not resolved */
+    const char *at;       /* [NULL: 127.0.0.1:4456] */
+    const char *tokens;   /* file; NULL: none, and then only a loopback address will do */
+    unsigned connections; /* at a time, streams included [64] */
+    unsigned waiting;     /* requests that wait for a lease [32] */
+    unsigned streams;     /* of events [16] */
+    unsigned request_ms;  /* from the first byte of a request to its last [20,000] */
+    void *user;
+    /* A request is about to be read: call core_clock(). */
+    void (*clock)(void *user);
+    /* A request changed the core: there are orders to take, and core_next_ms() is another. */
+    void (*changed)(void *user);
+} api_settings;
+
+void api_settings_default(api_settings *set);
+
+typedef struct api api;
+
+/* Listen, and answer from the base's loop on.  NULL after a message on stderr with a remedy. */
+api *api_open(struct event_base *base, core *c, const api_settings *set);
+/* Closes all connections; before core_close() and event_base_free().  NULL is allowed. */
+void api_close(api *a);
+/* Where it listens, with the port the kernel chose: "127.0.0.1:4456". */
+const char *api_address(const api *a);
+/* Read the file of tokens again.  False after a message on stderr: the old ones stay. */
+bool api_reload(api *a);
+
+/* For core_settings.on_event: to the streams, and whoever waits. */
+void api_event(api *a, const core_event *e);
+/* A proxy's answer to ask: its slots' counters, for /metrics. */
+void api_report(api *a, uint32_t node, const dxpu_control_status *st);
+
+#endif /* API_H_INCLUDED */

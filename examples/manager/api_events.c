@@ -1,0 +1,122 @@
+/* api_events.c - what happened: a list, or a stream (server-sent events)
+   SPDX-License-Identifier: MIT
+
+   A stream keeps no events: it remembers how far it is, and takes the next ones from the core when
+   its reader has taken those before. */
+#include "api_internal.h"
+
+#include <event2/event.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SOME = 32, AHEAD_BYTES = 32 * 1024, EVENT_BYTES = 1024 };
+
+void api_event(api *a, const core_event *e)
+{
+    if (!a)
+        return;
+    a->newest = e->number;
+    if (e->type < CORE_EVENT_TYPES)
+        a->events[e->type]++;
+    event_active(a->news, EV_TIMEOUT, 0); /* not from here: the core is at work */
+}
+
+static bool is_selected(const api_conn *c, const api_selection *s, const core_event *e)
+{
+    if (c->caller.role == API_TENANT && strcmp(e->tenant, c->caller.tenant) != 0)
+        return false;
+    return (!s->lease || s->lease == e->lease) &&
+           !strncmp(core_event_name(e->type), s->type, strlen(s->type));
+}
+
+/* ==== 1  Stream =============================================================================== */
+
+/* False: the connection is over, or out of memory. */
+static bool send_event(api_conn *c, const core_event *e)
+{
+    json_t *j = api_json_event(e);
+    char *data = json_dumps(j, JSON_COMPACT), text[EVENT_BYTES];
+    int n = -1;
+    json_decref(j);
+    if (data)
+        n = snprintf(text, sizeof text, "id: %llu\nevent: %s\ndata: %s\n\n",
+                     (unsigned long long)e->number, core_event_name(e->type), data);
+    free(data);
+    return n > 0 && (size_t)n < sizeof text && api_stream_send(c, text, (size_t)n);
+}
+
+void api_stream_pump(api_conn *c)
+{
+    core_event some[SOME];
+    api_selection *s = &c->u.stream;
+    while (s->after < c->a->newest && api_unsent(c) < AHEAD_BYTES) {
+        unsigned n = core_events_after(c->a->core, s->after, some, SOME);
+        if (!n)
+            return;
+        for (unsigned i = 0; i < n; i++) {
+            s->after = some[i].number;
+            if (is_selected(c, s, &some[i]) && !send_event(c, &some[i]))
+                return;
+        }
+    }
+}
+
+static void stream(api_conn *c, const api_selection *s)
+{
+    if (api_count_in(c->a, API_STREAMING) >= c->a->set.streams) {
+        api_problem(c, 503, "busy", "%u streams are open already", c->a->set.streams);
+        return;
+    }
+    c->u.stream = *s;
+    if (s->after > c->a->newest) /* of another store than this one, or none was named */
+        c->u.stream.after = c->a->newest;
+    api_stream_begin(c, "text/event-stream");
+    if (api_stream_send(c, "retry: 1000\n\n", 13))
+        api_stream_pump(c);
+}
+
+/* ==== 2  List ================================================================================= */
+
+static void list(api_conn *c, const api_selection *s, uint64_t limit)
+{
+    core_event some[SOME];
+    json_t *out = json_array();
+    uint64_t after = s->after;
+    unsigned n;
+    while (json_array_size(out) < limit &&
+           (n = core_events_after(c->a->core, after, some, SOME)) > 0) {
+        for (unsigned i = 0; i < n && json_array_size(out) < limit; i++) {
+            after = some[i].number;
+            if (is_selected(c, s, &some[i]))
+                (void)json_array_append_new(out, api_json_event(&some[i]));
+        }
+    }
+    api_answer_json(c, 200, json_pack("{s:o, s:I}", "events", out, "next", (json_int_t)after));
+}
+
+void api_get_events(api_conn *c)
+{
+    const http_request *q = &c->in.request;
+    const char *accept = q->field[HTTP_FIELD_ACCEPT], *last = q->field[HTTP_FIELD_LAST_EVENT_ID];
+    api_selection s = { UINT64_MAX, 0, "" };
+    uint64_t limit = 100;
+    const api_param params[] = {
+        { "after", API_NUMBER, &s.after, 0, INT64_MAX, NULL, false, false },
+        { "limit", API_NUMBER, &limit, 1, 1000, NULL, false, false },
+        { "lease", API_LEASE, &s.lease, 0, 0, NULL, false, false },
+        { "type", API_NAME, s.type, 0, sizeof s.type - 1, NULL, false, false },
+    };
+    if (!api_params(c, params, 4))
+        return;
+    if (http_accepts(accept, "text/event-stream") == 2 && q->method == HTTP_GET) {
+        if (last && *last && !api_read_number(last, INT64_MAX, &s.after))
+            api_problem(c, 400, NULL, "Last-Event-ID: a number");
+        else
+            stream(c, &s);
+    } else {
+        if (s.after == UINT64_MAX)
+            s.after = 0;
+        list(c, &s, limit);
+    }
+}

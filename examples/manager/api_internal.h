@@ -1,0 +1,205 @@
+/* api_internal.h - what the files of the HTTP server share
+   SPDX-License-Identifier: MIT
+
+   api_server.c has connections and time, api.c says which request is whose to answer, and the
+   others answer it.  A handler answers at once, or leaves the connection in a wait or a stream. */
+#ifndef API_INTERNAL_H_INCLUDED
+#define API_INTERNAL_H_INCLUDED
+
+#include "api.h"
+#include "api_http.h"
+#include "api_requests.h"
+#include "dxpu_tcp.h"
+
+#include <jansson.h>
+
+typedef struct api_conn api_conn;
+
+/* ==== 1  Who asks ============================================================================= */
+
+enum { API_READ = 1, API_TENANT = 2, API_OPERATOR = 4, API_ALL = 7, API_ANYBODY = 8 };
+
+typedef struct api_caller {
+    unsigned role; /* one of them; 0: nobody knows */
+    char tenant[CORE_NAME_BYTES];
+} api_caller;
+
+typedef struct api_tokens api_tokens;
+/* NULL after a message on stderr with the remedy. */
+api_tokens *api_tokens_read(const char *file);
+void api_tokens_free(api_tokens *t); /* NULL: nothing */
+/* Takes as long for a wrong token as for a right one.  authorization may be NULL. */
+api_caller api_tokens_find(const api_tokens *t, const char *authorization);
+
+/* ==== 2  What is asked ======================================================================== */
+
+typedef struct api_route {
+    http_method method; /* GET is HEAD too */
+    const char *path;   /* "/v1/leases/{lease}": a segment in braces is c->arg */
+    unsigned roles;
+    unsigned body; /* API_BODY_* */
+    const char *type;
+    void (*handle)(api_conn *c);
+} api_route;
+
+enum { API_BODY_NONE, API_BODY_OPTIONAL, API_BODY_JSON };
+enum { API_ROUTES_MAX = 40 };
+
+const api_route *api_routes(unsigned *count);
+void api_dispatch(api_conn *c);
+
+/* ==== 3  Connections ========================================================================== */
+
+typedef enum api_state {
+    API_READING,  /* or between requests */
+    API_HANDLING, /* a handler runs */
+    API_SENDING,
+    API_WAITING, /* for a lease, or the end of one */
+    API_STREAMING,
+    API_FINISHED
+} api_state;
+
+typedef struct api_wait {
+    uint64_t until_ms, lease;
+    unsigned status; /* of the answer */
+    enum { API_WAIT_UP, API_WAIT_WIPED, API_WAIT_GIVEN_UP } what;
+    unsigned count;
+    uint32_t slot[POOL_COUNT_MAX]; /* indices: of slots, or of the host's ports */
+    uint64_t epoch[POOL_COUNT_MAX];
+} api_wait;
+
+typedef struct api_selection { /* of events */
+    uint64_t after, lease;
+    char type[32]; /* beginning; "": all */
+} api_selection;
+
+struct api_conn {
+    api *a;
+    dxpu_tcp_conn *tcp;
+    api_conn *next, **link;
+    http_reader in;
+    api_state state;
+    uint64_t since_ms; /* of the state, or of the request's first byte */
+    unsigned held;     /* callers that still use it */
+    bool gone;
+    const api_route *route; /* NULL: none */
+    api_caller caller;
+    const char *arg;
+    char fields[256]; /* of the answer, beside the usual ones */
+    char *rest;       /* of the answer, not yet handed on */
+    size_t rest_at, rest_bytes;
+    union {
+        api_wait wait;
+        api_selection stream;
+    } u;
+};
+
+typedef struct api_traffic { /* of one slot of a node */
+    uint64_t to_device, from_device, dropped, incarnations;
+} api_traffic;
+
+typedef struct api_reported { /* of one node */
+    uint32_t node;
+    unsigned slots;
+    api_traffic *slot; /* by slot number - 1 */
+} api_reported;
+
+struct api {
+    struct event_base *base;
+    core *core;
+    api_settings set;
+    char address[DXPU_UDP_TEXT_BYTES];
+    bool loopback;
+    dxpu_tcp_listener *listener;
+    struct event *tick, *news;
+    api_tokens *tokens;
+    api_conn *conns;
+    uint64_t opened_ms, newest;                           /* newest: event */
+    uint64_t requests[API_ROUTES_MAX + 1][HTTP_STATUSES]; /* [API_ROUTES_MAX]: no route */
+    uint64_t events[CORE_EVENT_TYPES];
+    api_reported *reported;
+    unsigned reporting;
+};
+
+uint64_t api_now_ms(void);
+bool api_listen(api *a);
+void api_unlisten(api *a);
+unsigned api_count_in(const api *a, api_state state);
+/* Answer; text is malloc()ed and taken, NULL: 503.  The connection may be over afterwards. */
+void api_answer(api_conn *c, unsigned status, const char *type, char *text, size_t bytes);
+void api_answer_json(api_conn *c, unsigned status, json_t *j); /* j is taken; NULL: 503 */
+/* Head of an answer without end. */
+void api_stream_begin(api_conn *c, const char *type);
+/* More of it.  False: the connection is over. */
+bool api_stream_send(api_conn *c, const char *text, size_t bytes);
+size_t api_unsent(const api_conn *c);
+
+/* ==== 4  Problems (RFC 9457) ================================================================== */
+
+/* kind: NULL, or the last word of its type: "quota". */
+void api_problem(api_conn *c, unsigned status, const char *kind, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+void api_problem_core(api_conn *c, const core_result *r);
+/* What api_http.h refused: the connection closes behind it. */
+void api_problem_http(api_conn *c, unsigned status);
+
+/* ==== 5  Requests ============================================================================= */
+
+/* The query's parameters; false after 400. */
+bool api_params(api_conn *c, const api_param *params, unsigned count);
+/* The body's members; false after 400. */
+bool api_members(api_conn *c, const api_member *members, unsigned count);
+/* A request of the core is done: false after its problem. */
+bool api_done(api_conn *c, core_result r);
+/* Room for one more that waits; false after 503. */
+bool api_may_wait(api_conn *c, uint64_t wait_s);
+
+/* ==== 6  Tables =============================================================================== */
+
+json_t *api_json_text(const char *text); /* never but ASCII */
+json_t *api_json_time(uint64_t unix_ms); /* 0: null */
+json_t *api_json_node(const api *a, uint32_t node);
+json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller);
+json_t *api_json_lease(const api *a, uint64_t lease);
+json_t *api_json_event(const core_event *e);
+json_t *api_json_pool(const api *a);
+json_t *api_json_tenant(const api *a, uint32_t tenant);
+void api_slot_name(const api *a, uint32_t slot, char out[24]);
+/* The tenant's, when the caller is one. */
+bool api_sees_lease(const api *a, const api_caller *caller, uint64_t lease);
+
+/* ==== 7  Handlers ============================================================================= */
+
+void api_get_health(api_conn *c);
+void api_get_pool(api_conn *c);
+void api_get_nodes(api_conn *c);
+void api_get_boxes(api_conn *c);
+void api_get_hosts(api_conn *c);
+void api_get_node(api_conn *c);
+void api_delete_node(api_conn *c);
+void api_get_slots(api_conn *c);
+void api_get_slot(api_conn *c);
+void api_post_replace(api_conn *c);
+void api_post_break(api_conn *c);
+void api_post_repair(api_conn *c);
+void api_post_reset(api_conn *c);
+void api_put_drain(api_conn *c);
+void api_get_tenants(api_conn *c);
+void api_put_tenant(api_conn *c);
+void api_put_spares(api_conn *c);
+void api_get_leases(api_conn *c);
+void api_post_lease(api_conn *c);
+void api_get_lease(api_conn *c);
+void api_patch_lease(api_conn *c);
+void api_delete_lease(api_conn *c);
+void api_post_attach(api_conn *c);
+void api_get_events(api_conn *c);
+void api_get_metrics(api_conn *c);
+void api_get_openapi(api_conn *c);
+
+/* Is what the connection waits for there, or its time over?  Then it is answered. */
+void api_wait_look(api_conn *c);
+/* Send a stream what there is and its reader takes. */
+void api_stream_pump(api_conn *c);
+
+#endif /* API_INTERNAL_H_INCLUDED */

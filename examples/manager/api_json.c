@@ -1,0 +1,312 @@
+/* api_json.c - the core's tables as JSON
+   SPDX-License-Identifier: MIT */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "api_internal.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ==== 1  Values =============================================================================== */
+
+json_t *api_json_text(const char *text)
+{
+    char clean[512];
+    size_t n = 0;
+    for (; text[n] && n < sizeof clean - 1; n++)
+        clean[n] = text[n] < ' ' || text[n] > '~' ? '?' : text[n];
+    clean[n] = '\0';
+    return json_string(clean);
+}
+
+json_t *api_json_time(uint64_t unix_ms)
+{
+    time_t seconds = (time_t)(unix_ms / 1000);
+    struct tm tm;
+    char text[64];
+    size_t n;
+    if (!unix_ms || !gmtime_r(&seconds, &tm))
+        return json_null();
+    n = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
+    snprintf(text + n, sizeof text - n, ".%03uZ", (unsigned)(unix_ms % 1000));
+    return json_string(text);
+}
+
+static json_t *number(uint64_t n)
+{
+    return json_integer((json_int_t)n);
+}
+
+static json_t *number_or_null(uint64_t n, uint64_t null)
+{
+    return n == null ? json_null() : number(n);
+}
+
+static json_t *text_or_null(const char *text)
+{
+    return *text ? api_json_text(text) : json_null();
+}
+
+static json_t *hex(uint64_t n, int digits)
+{
+    char text[24];
+    snprintf(text, sizeof text, "0x%0*llx", digits, (unsigned long long)n);
+    return json_string(text);
+}
+
+static json_t *lease_id(uint64_t lease)
+{
+    char text[24];
+    if (!lease)
+        return json_null();
+    snprintf(text, sizeof text, "%llx", (unsigned long long)lease);
+    return json_string(text);
+}
+
+/* ==== 2  Nodes ================================================================================ */
+
+static json_t *addresses(const core_node *n)
+{
+    json_t *out = json_array();
+    for (unsigned i = 0; i < n->paths && i < DXPU_CONTROL_PATHS_MAX; i++) {
+        const dxpu_control_address *p = &n->path[i];
+        char ip[INET6_ADDRSTRLEN] = "?", text[80];
+        (void)inet_ntop(p->family == 6 ? AF_INET6 : AF_INET, p->ip, ip, sizeof ip);
+        snprintf(text, sizeof text, p->family == 6 ? "[%s]:%u" : "%s:%u", ip, p->port);
+        (void)json_array_append_new(out, json_string(text));
+    }
+    return out;
+}
+
+static void count_slots(const api *a, const core_node *n, unsigned *free_slots, unsigned *leased)
+{
+    const pool *p = core_pool(a->core);
+    uint32_t count;
+    const core_port *ports = core_ports(a->core, &count);
+    *free_slots = *leased = 0;
+    for (uint32_t i = n->first; i < n->first + n->total; i++) {
+        if (n->role == DXPU_CONTROL_ROLE_HOST) {
+            *leased += ports[i].slot != CORE_NONE;
+            *free_slots += ports[i].slot == CORE_NONE;
+        } else {
+            *leased += p->slot[i].lease != POOL_NONE;
+            *free_slots += p->slot[i].state == POOL_FREE || p->slot[i].state == POOL_SPARE;
+        }
+    }
+}
+
+json_t *api_json_node(const api *a, uint32_t node)
+{
+    uint32_t nodes;
+    const core_node *n = &core_nodes(a->core, &nodes)[node];
+    char identity[33];
+    unsigned free_slots, leased;
+    for (unsigned i = 0; i < 16; i++)
+        snprintf(identity + 2 * i, 3, "%02x", n->identity[i]);
+    count_slots(a, n, &free_slots, &leased);
+    return json_pack("{s:o, s:s, s:o, s:o, s:s, s:b, s:o, s:b, s:o, s:o, s:o, s:o}", "node",
+                     number(n->number), "role", dxpu_control_role_name(n->role), "name",
+                     api_json_text(n->name), "program", api_json_text(n->program), "identity",
+                     identity, "connected", n->connected, "since", api_json_time(n->since_unix_ms),
+                     "draining", n->draining, "addresses", addresses(n), "slots", number(n->total),
+                     "free", number(free_slots), "leased", number(leased));
+}
+
+/* ==== 3  Slots ================================================================================ */
+
+void api_slot_name(const api *a, uint32_t slot, char out[24])
+{
+    uint32_t count;
+    const core_slot *s = &core_slots(a->core, &count)[slot];
+    snprintf(out, 24, "%u.%u", core_nodes(a->core, &count)[s->node].number, s->device.number);
+}
+
+bool api_sees_lease(const api *a, const api_caller *caller, uint64_t lease)
+{
+    const pool_lease *l = pool_find_lease(core_pool(a->core), lease);
+    uint32_t count;
+    return l && (caller->role != API_TENANT ||
+                 !strcmp(core_tenants(a->core, &count)[l->tenant].name, caller->tenant));
+}
+
+static const char *health_name(unsigned health)
+{
+    return health == DXPU_CONTROL_HEALTH_GOOD     ? "good"
+           : health == DXPU_CONTROL_HEALTH_BROKEN ? "broken"
+                                                  : "none";
+}
+
+json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller)
+{
+    uint32_t count;
+    const core_slot *s = &core_slots(a->core, &count)[slot];
+    const core_node *n = &core_nodes(a->core, &count)[s->node];
+    const pool *p = core_pool(a->core);
+    const pool_slot *q = &p->slot[slot];
+    const dxpu_control_device *d = &s->device;
+    uint64_t lease = q->lease == POOL_NONE ? 0 : pool_lease_number(p, q->lease);
+    char name[24];
+    api_slot_name(a, slot, name);
+    return json_pack(
+        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s, s:b, s:o, s:o, s:s, s:s, s:b}",
+        "slot", name, "node", number(n->number), "number", number(d->number), "model",
+        api_json_text(d->model), "serial", api_json_text(d->serial), "vendor_id", hex(d->vendor, 4),
+        "device_id", hex(d->device, 4), "class", hex(d->class_code, 6), "group",
+        number_or_null(d->group, 0), "state", pool_state_name(q->state), "reason",
+        pool_reason_name(q->reason), "dirty", q->dirty, "epoch", number_or_null(q->epoch, 0),
+        "lease", api_sees_lease(a, caller, lease) ? lease_id(lease) : json_null(), "health",
+        health_name(d->health), "box_state", dxpu_control_state_name(d->state), "connected",
+        n->connected);
+}
+
+/* ==== 4  Leases =============================================================================== */
+
+static json_t *lease_slots(const api *a, uint64_t lease, const core_lease *more, bool parked)
+{
+    const pool *p = core_pool(a->core);
+    uint32_t slots[POOL_COUNT_MAX];
+    unsigned n = pool_lease_slots(p, lease, slots);
+    json_t *out = json_array();
+    for (unsigned i = 0; i < n; i++) {
+        char name[24];
+        api_slot_name(a, slots[i], name);
+        (void)json_array_append_new(out,
+                                    json_pack("{s:s, s:o, s:o, s:s}", "slot", name, "host_slot",
+                                              parked ? json_null() : number(more->port[i]), "epoch",
+                                              number(p->slot[slots[i]].epoch), "state",
+                                              core_phase_name(core_slot_phase(a->core, slots[i]))));
+    }
+    return out;
+}
+
+/* The number of the host with this index of the pool. */
+static json_t *host_number(const api *a, uint32_t host)
+{
+    uint32_t count;
+    const core_node *n = core_nodes(a->core, &count);
+    for (uint32_t i = 0; host != POOL_NONE && i < count; i++) {
+        if (n[i].role == DXPU_CONTROL_ROLE_HOST && n[i].pool_index == host)
+            return number(n[i].number);
+    }
+    return json_null();
+}
+
+json_t *api_json_lease(const api *a, uint64_t lease)
+{
+    static const char *const needs[] = { "any", "same_box", "same_group", "spread" };
+    const pool *p = core_pool(a->core);
+    const pool_lease *l = pool_find_lease(p, lease);
+    const core_lease *more;
+    uint32_t count;
+    if (!l)
+        return NULL;
+    more = &core_leases(a->core)[l - p->lease];
+    return json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s, s:b, s:o, s:o, s:o, s:o}", "lease",
+        lease_id(lease), "tenant", api_json_text(core_tenants(a->core, &count)[l->tenant].name),
+        "key", text_or_null(more->key), "host", host_number(a, l->host), "model",
+        api_json_text(core_models(a->core, &count)[l->model].name), "count", number(l->count),
+        "need", needs[l->need < POOL_NEEDS ? l->need : 0], "state",
+        core_lease_state_name(core_lease_now(a->core, lease)), "replace", more->replace, "replaced",
+        number(more->replaced), "created_at", api_json_time(more->created_unix_ms), "expires_at",
+        api_json_time(more->expires_unix_ms), "slots",
+        lease_slots(a, lease, more, l->host == POOL_NONE));
+}
+
+/* ==== 5  Pool, tenants, events ================================================================ */
+
+static json_t *nodes_of(const api *a, unsigned role)
+{
+    uint32_t count;
+    const core_node *n = core_nodes(a->core, &count);
+    uint64_t total = 0, connected = 0, draining = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (n[i].role != role)
+            continue;
+        total++;
+        connected += n[i].connected;
+        draining += n[i].draining;
+    }
+    json_t *out = json_pack("{s:o, s:o}", "total", number(total), "connected", number(connected));
+    if (role == DXPU_CONTROL_ROLE_BOX)
+        (void)json_object_set_new(out, "draining", number(draining));
+    return out;
+}
+
+static json_t *leases_of(const api *a)
+{
+    const pool *p = core_pool(a->core);
+    uint64_t count[4] = { 0 }, total = 0;
+    json_t *out = json_object();
+    for (uint32_t i = 0; i < p->limits.leases && total < p->leases; i++) {
+        uint64_t lease = pool_lease_number(p, i);
+        if (!lease)
+            continue;
+        total++;
+        count[core_lease_now(a->core, lease) & 3]++;
+    }
+    (void)json_object_set_new(out, "total", number(total));
+    for (unsigned s = CORE_LEASE_PENDING; s <= CORE_LEASE_PARKED; s++)
+        (void)json_object_set_new(out, core_lease_state_name(s), number(count[s]));
+    return out;
+}
+
+static void add_states(json_t *out, const uint64_t count[POOL_STATES])
+{
+    uint64_t total = 0;
+    for (unsigned s = 0; s < POOL_STATES; s++) {
+        total += count[s];
+        (void)json_object_set_new(out, pool_state_name(s), number(count[s]));
+    }
+    (void)json_object_set_new(out, "total", number(total));
+}
+
+json_t *api_json_pool(const api *a)
+{
+    const pool *p = core_pool(a->core);
+    uint64_t all[POOL_STATES] = { 0 };
+    uint32_t models;
+    const core_model *m = core_models(a->core, &models);
+    json_t *slots = json_object(), *list = json_array();
+    for (uint32_t i = 0; i < models; i++) {
+        uint64_t of[POOL_STATES];
+        json_t *j = json_pack("{s:o, s:o, s:f, s:f}", "model", api_json_text(m[i].name),
+                              "spares_wanted", number(p->model[i].spares_wanted), "room_box",
+                              pool_room(p, (uint16_t)i, false), "room_group",
+                              pool_room(p, (uint16_t)i, true));
+        for (unsigned s = 0; s < POOL_STATES; s++)
+            all[s] += of[s] = p->model[i].count[s];
+        add_states(j, of);
+        (void)json_array_append_new(list, j);
+    }
+    add_states(slots, all);
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "epoch", number(p->epoch), "boxes",
+                     nodes_of(a, DXPU_CONTROL_ROLE_BOX), "hosts",
+                     nodes_of(a, DXPU_CONTROL_ROLE_HOST), "leases", leases_of(a), "slots", slots,
+                     "models", list);
+}
+
+json_t *api_json_tenant(const api *a, uint32_t tenant)
+{
+    uint32_t count;
+    const pool_tenant *t = &core_pool(a->core)->tenant[tenant];
+    return json_pack("{s:o, s:o, s:o}", "tenant",
+                     api_json_text(core_tenants(a->core, &count)[tenant].name), "quota",
+                     number_or_null(t->quota, POOL_NONE), "used", number(t->used));
+}
+
+json_t *api_json_event(const core_event *e)
+{
+    char slot[24];
+    snprintf(slot, sizeof slot, "%u.%u", e->node, e->slot);
+    return json_pack("{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "event", number(e->number), "at",
+                     api_json_time(e->unix_ms), "type", core_event_name(e->type), "node",
+                     number_or_null(e->node, 0), "slot",
+                     e->node && e->slot ? json_string(slot) : json_null(), "lease",
+                     lease_id(e->lease), "tenant", text_or_null(e->tenant), "text",
+                     api_json_text(e->text));
+}

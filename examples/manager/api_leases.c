@@ -1,0 +1,295 @@
+/* api_leases.c - requests about leases, and those that wait for one
+   SPDX-License-Identifier: MIT */
+#include "api_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WAIT_MAX_S = 300, SECONDS_MAX = 1 << 30 };
+
+#define WAIT_PARAM(target)                                                                         \
+    {                                                                                              \
+        "wait", API_NUMBER, target, 0, WAIT_MAX_S, NULL, false, false                              \
+    }
+
+/* ==== 1  Waiting ============================================================================== */
+
+static json_t *ended(uint64_t lease, const char *state)
+{
+    char id[24];
+    snprintf(id, sizeof id, "%llx", (unsigned long long)lease);
+    return json_pack("{s:s, s:s}", "lease", id, "state", state);
+}
+
+static void answer_lease(api_conn *c, unsigned status, uint64_t lease)
+{
+    json_t *j = api_json_lease(c->a, lease);
+    if (j)
+        api_answer_json(c, status, j);
+    else
+        api_problem(c, 409, "state", "lease %llx ended meanwhile", (unsigned long long)lease);
+}
+
+/* One of the slots is not wiped yet (they are free, or another lease's, when they are), or the host
+   still has it. */
+static bool still_there(const api *a, const api_wait *w, unsigned i)
+{
+    const pool *p = core_pool(a->core);
+    uint32_t count, nodes, at = w->slot[i];
+    const core_port *ports;
+    if (w->what == API_WAIT_WIPED)
+        return at < p->slots && p->slot[at].state == POOL_WIPING &&
+               p->slot[at].epoch == w->epoch[i];
+    ports = core_ports(a->core, &count);
+    return at < count && ports[at].reported && ports[at].device.epoch == w->epoch[i] &&
+           core_nodes(a->core, &nodes)[ports[at].node].connected;
+}
+
+static bool is_over(const api *a, const api_wait *w)
+{
+    if (w->what == API_WAIT_UP)
+        return !pool_find_lease(core_pool(a->core), w->lease) ||
+               core_lease_now(a->core, w->lease) == CORE_LEASE_ACTIVE;
+    for (unsigned i = 0; i < w->count; i++) {
+        if (still_there(a, w, i))
+            return false;
+    }
+    return true;
+}
+
+void api_wait_look(api_conn *c)
+{
+    api_wait w = c->u.wait;
+    if (api_now_ms() < w.until_ms && !is_over(c->a, &w))
+        return;
+    c->state = API_HANDLING;
+    if (w.what == API_WAIT_UP)
+        answer_lease(c, w.status, w.lease);
+    else
+        api_answer_json(c, w.status,
+                        ended(w.lease, w.what == API_WAIT_WIPED ? "released" : "parked"));
+}
+
+static void wait_for(api_conn *c, const api_wait *w, uint64_t wait_s)
+{
+    c->u.wait = *w;
+    c->u.wait.until_ms = api_now_ms() + wait_s * 1000;
+    c->state = API_WAITING;
+    api_wait_look(c);
+}
+
+/* ==== 2  Lists ================================================================================ */
+
+static int by_number(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+typedef struct selection {
+    uint64_t after, limit, host;
+    uint32_t pool_host; /* of `host` */
+    unsigned state;
+    char tenant[CORE_NAME_BYTES];
+} selection;
+
+static bool is_selected(const api_conn *c, const selection *s, uint64_t lease)
+{
+    const core *k = c->a->core;
+    const pool_lease *l = pool_find_lease(core_pool(k), lease);
+    uint32_t count;
+    if (!l || lease <= s->after || !api_sees_lease(c->a, &c->caller, lease))
+        return false;
+    if (s->tenant[0] && strcmp(s->tenant, core_tenants(k, &count)[l->tenant].name) != 0)
+        return false;
+    if (s->state <= CORE_LEASE_PARKED && core_lease_now(k, lease) != s->state)
+        return false;
+    return !s->host || (s->pool_host != POOL_NONE && s->pool_host == l->host);
+}
+
+static uint32_t pool_host_of(const core *k, uint64_t number)
+{
+    uint32_t count, node = core_find_node(k, (uint32_t)number);
+    const core_node *n = core_nodes(k, &count);
+    return node != CORE_NONE && n[node].role == DXPU_CONTROL_ROLE_HOST ? n[node].pool_index
+                                                                       : POOL_NONE;
+}
+
+void api_get_leases(api_conn *c)
+{
+    selection s = { 0, 100, 0, POOL_NONE, CORE_LEASE_PARKED + 1, "" };
+    const api_param params[] = {
+        { "after", API_LEASE, &s.after, 0, 0, NULL, false, false },
+        { "limit", API_NUMBER, &s.limit, 1, 1000, NULL, false, false },
+        { "state", API_CHOICE, &s.state, 0, 0, "pending|active|degraded|parked", false, false },
+        { "tenant", API_NAME, s.tenant, 0, CORE_NAME_BYTES - 1, NULL, false, false },
+        { "host", API_NUMBER, &s.host, 1, UINT32_MAX, NULL, false, false },
+    };
+    const pool *p = core_pool(c->a->core);
+    uint64_t *found;
+    uint32_t n = 0;
+    json_t *list, *next;
+    char id[24];
+    if (!api_params(c, params, 5))
+        return;
+    s.pool_host = pool_host_of(c->a->core, s.host);
+    found = malloc(sizeof *found * ((size_t)p->leases + 1));
+    if (!found) {
+        api_answer(c, 503, NULL, NULL, 0);
+        return;
+    }
+    for (uint32_t i = 0; i < p->limits.leases && n < p->leases; i++) {
+        uint64_t lease = pool_lease_number(p, i);
+        if (lease && is_selected(c, &s, lease))
+            found[n++] = lease;
+    }
+    qsort(found, n, sizeof *found, by_number);
+    list = json_array();
+    for (uint32_t i = 0; i < n && i < s.limit; i++)
+        (void)json_array_append_new(list, api_json_lease(c->a, found[i]));
+    snprintf(id, sizeof id, "%llx",
+             n ? (unsigned long long)found[(n < s.limit ? n : s.limit) - 1] : 0);
+    next = n > s.limit ? json_string(id) : json_null();
+    free(found);
+    api_answer_json(c, 200, json_pack("{s:o, s:o}", "leases", list, "next", next));
+}
+
+/* ==== 3  One lease ============================================================================ */
+
+/* The path's; 0 after 404, which another tenant's lease is too. */
+static uint64_t lease_of(api_conn *c)
+{
+    uint64_t lease;
+    if (api_read_lease(c->arg, &lease) && api_sees_lease(c->a, &c->caller, lease))
+        return lease;
+    api_problem(c, 404, "unknown", "no lease is %s", c->arg);
+    return 0;
+}
+
+void api_get_lease(api_conn *c)
+{
+    uint64_t lease;
+    if (api_params(c, NULL, 0) && (lease = lease_of(c)) != 0)
+        answer_lease(c, 200, lease);
+}
+
+/* The tenant's own, or the one that is named. */
+static bool choose_tenant(api_conn *c, core_request *r)
+{
+    if (c->caller.role == API_TENANT) {
+        if (r->tenant[0] && strcmp(r->tenant, c->caller.tenant) != 0) {
+            api_problem(c, 403, NULL, "tenant: this token is for the tenant %s", c->caller.tenant);
+            return false;
+        }
+        memcpy(r->tenant, c->caller.tenant, sizeof r->tenant);
+    } else if (!r->tenant[0]) {
+        memcpy(r->tenant, "default", sizeof "default");
+    }
+    return true;
+}
+
+static bool read_request(api_conn *c, core_request *r)
+{
+    uint64_t host = 0, count = 1, seconds = 0;
+    unsigned need = POOL_ANY;
+    bool replace = true;
+    const api_member members[] = {
+        { "host", API_NUMBER, &host, 1, UINT32_MAX, NULL, true, false },
+        { "model", API_TEXT, r->model, 0, CORE_MODEL_BYTES - 1, NULL, true, false },
+        { "count", API_NUMBER, &count, 1, POOL_COUNT_MAX, NULL, false, false },
+        { "need", API_CHOICE, &need, 0, 0, "any|same_box|same_group|spread", false, false },
+        { "tenant", API_NAME, r->tenant, 0, CORE_NAME_BYTES - 1, NULL, false, false },
+        { "seconds", API_NUMBER, &seconds, 1, SECONDS_MAX, NULL, false, true },
+        { "replace", API_FLAG, &replace, 0, 0, NULL, false, false },
+        { "key", API_TEXT, r->key, 0, CORE_NAME_BYTES - 1, NULL, false, false },
+    };
+    if (!api_members(c, members, sizeof members / sizeof members[0]) || !choose_tenant(c, r))
+        return false;
+    r->host = (uint32_t)host;
+    r->count = (uint8_t)count;
+    r->need = (uint8_t)need;
+    r->replace = replace;
+    r->seconds = seconds;
+    return true;
+}
+
+void api_post_lease(api_conn *c)
+{
+    core_request r;
+    uint64_t lease = 0, wait_s = 0;
+    bool existed = false;
+    const api_param params[] = { WAIT_PARAM(&wait_s) };
+    memset(&r, 0, sizeof r);
+    if (!api_params(c, params, 1) || !api_may_wait(c, wait_s) || !read_request(c, &r) ||
+        !api_done(c, core_create(c->a->core, &r, &lease, &existed)))
+        return;
+    if (!existed)
+        snprintf(c->fields, sizeof c->fields, "Location: /v1/leases/%llx\r\n",
+                 (unsigned long long)lease);
+    api_wait w = { 0, lease, existed ? 200 : 201, API_WAIT_UP, 0, { 0 }, { 0 } };
+    wait_for(c, &w, wait_s);
+}
+
+void api_patch_lease(api_conn *c)
+{
+    uint64_t lease, seconds = 0;
+    const api_member members[] = {
+        { "seconds", API_NUMBER, &seconds, 1, SECONDS_MAX, NULL, true, true },
+    };
+    if (api_params(c, NULL, 0) && (lease = lease_of(c)) != 0 && api_members(c, members, 1) &&
+        api_done(c, core_extend(c->a->core, lease, seconds)))
+        answer_lease(c, 200, lease);
+}
+
+void api_post_attach(api_conn *c)
+{
+    uint64_t lease, host = 0, wait_s = 0;
+    const api_param params[] = { WAIT_PARAM(&wait_s) };
+    const api_member members[] = {
+        { "host", API_NUMBER, &host, 1, UINT32_MAX, NULL, true, false },
+    };
+    if (!api_params(c, params, 1) || (lease = lease_of(c)) == 0 || !api_may_wait(c, wait_s) ||
+        !api_members(c, members, 1) || !api_done(c, core_attach(c->a->core, lease, (uint32_t)host)))
+        return;
+    api_wait w = { 0, lease, 200, API_WAIT_UP, 0, { 0 }, { 0 } };
+    wait_for(c, &w, wait_s);
+}
+
+/* ==== 4  The end of one ======================================================================= */
+
+/* What is to be looked at when the lease is no more: its slots, or its host's ports. */
+static void remember(const api_conn *c, api_wait *w)
+{
+    const pool *p = core_pool(c->a->core);
+    uint32_t slots[POOL_COUNT_MAX], count;
+    const core_port *ports = core_ports(c->a->core, &count);
+    unsigned n = pool_lease_slots(p, w->lease, slots);
+    for (unsigned i = 0; i < n; i++) {
+        uint32_t at = slots[i];
+        if (w->what == API_WAIT_GIVEN_UP) {
+            at = 0;
+            while (at < count && ports[at].slot != slots[i])
+                at++;
+        }
+        w->slot[i] = at;
+        w->epoch[i] = p->slot[slots[i]].epoch;
+    }
+    w->count = n;
+}
+
+void api_delete_lease(api_conn *c)
+{
+    uint64_t lease, wait_s = 0;
+    unsigned data = 0;
+    const api_param params[] = {
+        WAIT_PARAM(&wait_s),
+        { "data", API_CHOICE, &data, 0, 0, "wipe|keep", false, false },
+    };
+    if (!api_params(c, params, 2) || (lease = lease_of(c)) == 0 || !api_may_wait(c, wait_s))
+        return;
+    api_wait w = { 0, lease, 200, data ? API_WAIT_GIVEN_UP : API_WAIT_WIPED, 0, { 0 }, { 0 } };
+    remember(c, &w);
+    if (api_done(c, data ? core_park(c->a->core, lease) : core_release(c->a->core, lease)))
+        wait_for(c, &w, wait_s);
+}

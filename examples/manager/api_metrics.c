@@ -1,0 +1,253 @@
+/* api_metrics.c - the pool in numbers, for Prometheus (text format 0.0.4)
+   SPDX-License-Identifier: MIT */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "api_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef unsigned long long number;
+
+static void about(FILE *out, const char *name, const char *type, const char *help)
+{
+    fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+/* A label's value: '\', '"' and line ends are escaped, and of proxies nothing but ASCII is told. */
+static void put_label(FILE *out, const char *name, const char *value)
+{
+    fprintf(out, "%s=\"", name);
+    for (; *value; value++) {
+        if (*value == '\\' || *value == '"')
+            fputc('\\', out);
+        fputc(*value < ' ' || *value > '~' ? '?' : *value, out);
+    }
+    fputc('"', out);
+}
+
+/* ==== 1  What proxies report ================================================================== */
+
+/* The node's entry; a new one takes the place of a node's that was forgotten. */
+static api_reported *reported_by(api *a, uint32_t node)
+{
+    api_reported *more, *unused = NULL;
+    for (unsigned i = 0; i < a->reporting; i++) {
+        if (a->reported[i].node == node)
+            return &a->reported[i];
+        if (core_find_node(a->core, a->reported[i].node) == CORE_NONE)
+            unused = &a->reported[i];
+    }
+    if (unused) {
+        free(unused->slot);
+    } else {
+        more = realloc(a->reported, sizeof *more * (a->reporting + 1));
+        if (!more)
+            return NULL;
+        a->reported = more;
+        unused = &more[a->reporting++];
+    }
+    memset(unused, 0, sizeof *unused);
+    unused->node = node;
+    return unused;
+}
+
+static bool make_room(api_reported *r, unsigned slots)
+{
+    api_traffic *more;
+    if (slots <= r->slots)
+        return true;
+    more = realloc(r->slot, sizeof *more * slots);
+    if (!more)
+        return false;
+    memset(more + r->slots, 0, sizeof *more * (slots - r->slots));
+    r->slot = more;
+    r->slots = slots;
+    return true;
+}
+
+void api_report(api *a, uint32_t node, const dxpu_control_status *st)
+{
+    dxpu_bytes entries = st->entries;
+    dxpu_control_slot s;
+    api_reported *r;
+    uint32_t count, index;
+    if (!a || (index = core_find_node(a->core, node)) == CORE_NONE)
+        return;
+    r = reported_by(a, node);
+    while (r && dxpu_control_slot_next(st, &entries, &s)) {
+        unsigned total = core_nodes(a->core, &count)[index].total;
+        api_traffic *t;
+        if (!s.number || s.number > total || !make_room(r, total))
+            continue;
+        t = &r->slot[s.number - 1];
+        t->to_device = s.to_device;
+        t->from_device = s.from_device;
+        t->dropped = s.dropped;
+        t->incarnations = s.incarnations;
+    }
+}
+
+static void put_traffic(const api *a, FILE *out, const char *name, const char *help,
+                        const char *direction, size_t offset)
+{
+    if (help)
+        about(out, name, "counter", help);
+    for (unsigned i = 0; i < a->reporting; i++) {
+        const api_reported *r = &a->reported[i];
+        bool known = core_find_node(a->core, r->node) != CORE_NONE;
+        for (unsigned s = 0; known && s < r->slots; s++) {
+            uint64_t value;
+            memcpy(&value, (const char *)&r->slot[s] + offset, sizeof value);
+            fprintf(out, "%s{node=\"%u\",slot=\"%u\"%s%s%s} %llu\n", name, r->node, s + 1,
+                    direction ? ",direction=\"" : "", direction ? direction : "",
+                    direction ? "\"" : "", (number)value);
+        }
+    }
+}
+
+static void put_reported(const api *a, FILE *out)
+{
+    put_traffic(a, out, "dxpu_slot_tlps_total", "TLPs of a slot, as its proxy counts them.",
+                "to_device", offsetof(api_traffic, to_device));
+    put_traffic(a, out, "dxpu_slot_tlps_total", NULL, "from_device",
+                offsetof(api_traffic, from_device));
+    put_traffic(a, out, "dxpu_slot_tlps_dropped_total", "TLPs that a slot dropped.", NULL,
+                offsetof(api_traffic, dropped));
+    put_traffic(a, out, "dxpu_slot_incarnations_total", "Channels of a slot that came up.", NULL,
+                offsetof(api_traffic, incarnations));
+}
+
+/* ==== 2  The pool ============================================================================= */
+
+static void put_nodes(const api *a, FILE *out)
+{
+    static const char *const states[] = { "false", "true" };
+    uint32_t count;
+    const core_node *n = core_nodes(a->core, &count);
+    number nodes[2][2] = { { 0 } }, draining = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        nodes[n[i].role == DXPU_CONTROL_ROLE_BOX][n[i].connected]++;
+        draining += n[i].draining;
+    }
+    about(out, "dxpu_nodes", "gauge", "Proxies that registered.");
+    for (unsigned role = 0; role < 2; role++) {
+        for (unsigned on = 0; on < 2; on++)
+            fprintf(out, "dxpu_nodes{role=\"%s\",connected=\"%s\"} %llu\n", role ? "box" : "host",
+                    states[on], nodes[role][on]);
+    }
+    about(out, "dxpu_boxes_draining", "gauge", "Boxes that are being taken out of service.");
+    fprintf(out, "dxpu_boxes_draining %llu\n", draining);
+}
+
+static void put_slots(const api *a, FILE *out)
+{
+    const pool *p = core_pool(a->core);
+    uint32_t models;
+    const core_model *m = core_models(a->core, &models);
+    about(out, "dxpu_slots", "gauge", "Slots of boxes.");
+    for (uint32_t i = 0; i < models; i++) {
+        for (unsigned s = 0; s < POOL_STATES; s++) {
+            fputs("dxpu_slots{", out);
+            put_label(out, "model", m[i].name);
+            fprintf(out, ",state=\"%s\"} %llu\n", pool_state_name(s), (number)p->model[i].count[s]);
+        }
+    }
+    about(out, "dxpu_spares_wanted", "gauge", "Slots to be kept back as spares.");
+    for (uint32_t i = 0; i < models; i++) {
+        fputs("dxpu_spares_wanted{", out);
+        put_label(out, "model", m[i].name);
+        fprintf(out, "} %llu\n", (number)p->model[i].spares_wanted);
+    }
+}
+
+static void put_leases(const api *a, FILE *out)
+{
+    const pool *p = core_pool(a->core);
+    number count[CORE_LEASE_PARKED + 1] = { 0 };
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < p->limits.leases && seen < p->leases; i++) {
+        uint64_t lease = pool_lease_number(p, i);
+        unsigned state = lease ? core_lease_now(a->core, lease) : CORE_LEASE_PENDING;
+        seen += lease != 0;
+        if (lease && state <= CORE_LEASE_PARKED)
+            count[state]++;
+    }
+    about(out, "dxpu_leases", "gauge", "Leases.");
+    for (unsigned s = 0; s <= CORE_LEASE_PARKED; s++)
+        fprintf(out, "dxpu_leases{state=\"%s\"} %llu\n", core_lease_state_name(s), count[s]);
+}
+
+static void put_events(const api *a, FILE *out)
+{
+    char text[256];
+    about(out, "dxpu_events_total", "counter", "Events since this program runs.");
+    for (unsigned t = 0; t < CORE_EVENT_TYPES; t++)
+        fprintf(out, "dxpu_events_total{type=\"%s\"} %llu\n", core_event_name(t),
+                (number)a->events[t]);
+    about(out, "dxpu_orders_refused_total", "counter",
+          "Orders that a proxy refused; told once for each slot until it succeeds.");
+    fprintf(out, "dxpu_orders_refused_total %llu\n", (number)a->events[CORE_EVENT_ORDER_REFUSED]);
+    about(out, "dxpu_store_ok", "gauge", "1: the store can be written.");
+    fprintf(out, "dxpu_store_ok %d\n", !core_store_failed(a->core, text));
+    about(out, "dxpu_pool_epoch", "counter", "The highest lease epoch that was given.");
+    fprintf(out, "dxpu_pool_epoch %llu\n", (number)core_pool(a->core)->epoch);
+}
+
+/* ==== 3  This server ========================================================================== */
+
+static void put_requests(const api *a, FILE *out)
+{
+    unsigned count;
+    const api_route *r = api_routes(&count);
+    about(out, "dxpu_http_requests_total", "counter", "HTTP requests that were answered.");
+    for (unsigned i = 0; i <= API_ROUTES_MAX; i++) {
+        for (unsigned s = 0; s < HTTP_STATUSES; s++) {
+            if (!a->requests[i][s])
+                continue;
+            fprintf(out,
+                    "dxpu_http_requests_total{method=\"%s\",route=\"%s\",status=\"%u\"} %llu\n",
+                    i < count ? http_method_name(r[i].method) : "", i < count ? r[i].path : "",
+                    http_status(s), (number)a->requests[i][s]);
+        }
+    }
+    about(out, "dxpu_http_waiting", "gauge", "HTTP requests that wait for a lease.");
+    fprintf(out, "dxpu_http_waiting %u\n", api_count_in(a, API_WAITING));
+    about(out, "dxpu_http_streams", "gauge", "Streams of events.");
+    fprintf(out, "dxpu_http_streams %u\n", api_count_in(a, API_STREAMING));
+    about(out, "dxpu_http_connections_total", "counter", "HTTP connections that were accepted.");
+    fprintf(out, "dxpu_http_connections_total %llu\n", (number)dxpu_tcp_accepted(a->listener));
+    about(out, "dxpu_http_connections_displaced_total", "counter",
+          "HTTP connections closed to let another one in.");
+    fprintf(out, "dxpu_http_connections_displaced_total %llu\n",
+            (number)dxpu_tcp_displaced(a->listener));
+    about(out, "dxpu_uptime_seconds", "gauge", "Since this program runs.");
+    fprintf(out, "dxpu_uptime_seconds %llu\n", (number)((api_now_ms() - a->opened_ms) / 1000));
+    about(out, "dxpu_build_info", "gauge", "The version of this program.");
+    fprintf(out, "dxpu_build_info{version=\"%s\"} 1\n", DXPU_VERSION);
+}
+
+void api_get_metrics(api_conn *c)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out;
+    if (!api_params(c, NULL, 0))
+        return;
+    out = open_memstream(&text, &bytes);
+    if (out) {
+        put_nodes(c->a, out);
+        put_slots(c->a, out);
+        put_leases(c->a, out);
+        put_events(c->a, out);
+        put_requests(c->a, out);
+        put_reported(c->a, out);
+        if (fclose(out)) {
+            free(text);
+            text = NULL;
+        }
+    }
+    api_answer(c, 200, "text/plain; version=0.0.4; charset=utf-8", text, bytes);
+}

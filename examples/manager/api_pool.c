@@ -1,0 +1,325 @@
+/* api_pool.c - requests about nodes, slots, tenants and models
+   SPDX-License-Identifier: MIT */
+#include "api_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ==== 1  Lists ================================================================================ */
+
+typedef struct row {
+    uint64_t key; /* in their order */
+    uint32_t index;
+} row;
+
+static int by_key(const void *a, const void *b)
+{
+    uint64_t x = ((const row *)a)->key, y = ((const row *)b)->key;
+    return (x > y) - (x < y);
+}
+
+/* {"name": [...], "next": key or null}: the first `limit` rows in the order of their keys.  Takes
+   the rows. */
+static void answer_rows(api_conn *c, const char *name, row *rows, uint32_t count, uint64_t limit,
+                        json_t *(*one)(const api_conn *c, const row *r),
+                        json_t *(*key)(const api_conn *c, const row *r))
+{
+    json_t *list = json_array(), *next = NULL;
+    uint32_t n = count < limit ? count : (uint32_t)limit;
+    qsort(rows, count, sizeof *rows, by_key);
+    for (uint32_t i = 0; i < n; i++)
+        (void)json_array_append_new(list, one(c, &rows[i]));
+    if (n < count)
+        next = key(c, &rows[n - 1]);
+    free(rows);
+    api_answer_json(c, 200, json_pack("{s:o, s:o}", name, list, "next", next ? next : json_null()));
+}
+
+static row *rows_of(api_conn *c, uint32_t count)
+{
+    row *rows = malloc(sizeof *rows * ((size_t)count + 1));
+    if (!rows)
+        api_answer(c, 503, NULL, NULL, 0);
+    return rows;
+}
+
+/* ==== 2  Health, pool ========================================================================= */
+
+void api_get_health(api_conn *c)
+{
+    char text[256];
+    bool failed;
+    if (!api_params(c, NULL, 0))
+        return;
+    failed = core_store_failed(c->a->core, text);
+    api_answer_json(c, 200,
+                    json_pack("{s:s, s:o, s:s, s:I}", "status", failed ? "degraded" : "ok", "store",
+                              api_json_text(failed ? text : "ok"), "version", DXPU_VERSION,
+                              "uptime_s", (json_int_t)((api_now_ms() - c->a->opened_ms) / 1000)));
+}
+
+void api_get_pool(api_conn *c)
+{
+    if (api_params(c, NULL, 0))
+        api_answer_json(c, 200, api_json_pool(c->a));
+}
+
+/* ==== 3  Nodes ================================================================================ */
+
+static json_t *row_node(const api_conn *c, const row *r)
+{
+    return api_json_node(c->a, r->index);
+}
+
+static json_t *key_number(const api_conn *c, const row *r)
+{
+    (void)c;
+    return json_integer((json_int_t)r->key);
+}
+
+/* role: 0, or of those alone */
+static void list_nodes(api_conn *c, unsigned role)
+{
+    static const unsigned roles[] = { DXPU_CONTROL_ROLE_BOX, DXPU_CONTROL_ROLE_HOST };
+    uint64_t after = 0, limit = 100;
+    unsigned choice = 2;
+    const api_param params[] = {
+        { "after", API_NUMBER, &after, 0, UINT32_MAX, NULL, false, false },
+        { "limit", API_NUMBER, &limit, 1, 1000, NULL, false, false },
+        { "role", API_CHOICE, &choice, 0, 0, "box|host", false, false },
+    };
+    uint32_t count, n = 0;
+    const core_node *nodes = core_nodes(c->a->core, &count);
+    row *rows;
+    if (!api_params(c, params, role ? 2 : 3) || (rows = rows_of(c, count)) == NULL)
+        return;
+    if (choice < 2)
+        role = roles[choice];
+    for (uint32_t i = 0; i < count; i++) {
+        if (nodes[i].number <= after || (role && nodes[i].role != role))
+            continue;
+        rows[n].key = nodes[i].number;
+        rows[n++].index = i;
+    }
+    answer_rows(c, "nodes", rows, n, limit, row_node, key_number);
+}
+
+void api_get_nodes(api_conn *c)
+{
+    list_nodes(c, 0);
+}
+
+void api_get_boxes(api_conn *c)
+{
+    list_nodes(c, DXPU_CONTROL_ROLE_BOX);
+}
+
+void api_get_hosts(api_conn *c)
+{
+    list_nodes(c, DXPU_CONTROL_ROLE_HOST);
+}
+
+/* The path's; CORE_NONE after 404. */
+static uint32_t node_of(api_conn *c)
+{
+    uint64_t number;
+    uint32_t node = CORE_NONE;
+    if (api_read_number(c->arg, UINT32_MAX, &number))
+        node = core_find_node(c->a->core, (uint32_t)number);
+    if (node == CORE_NONE)
+        api_problem(c, 404, "unknown", "no node has the number %s", c->arg);
+    return node;
+}
+
+void api_get_node(api_conn *c)
+{
+    uint32_t node;
+    if (api_params(c, NULL, 0) && (node = node_of(c)) != CORE_NONE)
+        api_answer_json(c, 200, api_json_node(c->a, node));
+}
+
+void api_delete_node(api_conn *c)
+{
+    uint32_t node, count, number;
+    if (!api_params(c, NULL, 0) || (node = node_of(c)) == CORE_NONE)
+        return;
+    number = core_nodes(c->a->core, &count)[node].number;
+    if (api_done(c, core_forget(c->a->core, number)))
+        api_answer_json(c, 200,
+                        json_pack("{s:I, s:b}", "node", (json_int_t)number, "forgotten", 1));
+}
+
+void api_put_drain(api_conn *c)
+{
+    bool on = false, move = false;
+    unsigned left = 0;
+    uint32_t node, count, number;
+    const api_member members[] = {
+        { "on", API_FLAG, &on, 0, 0, NULL, true, false },
+        { "move", API_FLAG, &move, 0, 0, NULL, false, false },
+    };
+    if (!api_params(c, NULL, 0) || (node = node_of(c)) == CORE_NONE || !api_members(c, members, 2))
+        return;
+    number = core_nodes(c->a->core, &count)[node].number;
+    if (api_done(c, core_drain(c->a->core, number, on, move, &left)))
+        api_answer_json(c, 200,
+                        json_pack("{s:I, s:b, s:i}", "node", (json_int_t)number, "draining", on,
+                                  "left", (int)left));
+}
+
+/* ==== 4  Slots ================================================================================ */
+
+static json_t *row_slot(const api_conn *c, const row *r)
+{
+    return api_json_slot(c->a, r->index, &c->caller);
+}
+
+static json_t *key_slot(const api_conn *c, const row *r)
+{
+    char name[24];
+    api_slot_name(c->a, r->index, name);
+    return json_string(name);
+}
+
+void api_get_slots(api_conn *c)
+{
+    uint64_t after = 0, limit = 100, node = 0;
+    unsigned state = POOL_STATES;
+    char model[CORE_MODEL_BYTES] = "";
+    const api_param params[] = {
+        { "after", API_SLOT, &after, 0, 0, NULL, false, false },
+        { "limit", API_NUMBER, &limit, 1, 1000, NULL, false, false },
+        { "state", API_CHOICE, &state, 0, 0, "free|spare|leased|wiping|drained|broken|quarantined",
+          false, false },
+        { "model", API_TEXT, model, 0, CORE_MODEL_BYTES - 1, NULL, false, false },
+        { "node", API_NUMBER, &node, 1, UINT32_MAX, NULL, false, false },
+    };
+    uint32_t count, nodes, n = 0;
+    const core_slot *slots = core_slots(c->a->core, &count);
+    const core_node *of = core_nodes(c->a->core, &nodes);
+    const pool *p = core_pool(c->a->core);
+    row *rows;
+    if (!api_params(c, params, 5) || (rows = rows_of(c, count)) == NULL)
+        return;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t number = of[slots[i].node].number;
+        uint64_t key = (uint64_t)number << 16 | slots[i].device.number;
+        if (key <= after || (node && node != number) ||
+            (state != POOL_STATES && state != p->slot[i].state) ||
+            (model[0] && strcmp(model, slots[i].device.model) != 0))
+            continue;
+        rows[n].key = key;
+        rows[n++].index = i;
+    }
+    answer_rows(c, "slots", rows, n, limit, row_slot, key_slot);
+}
+
+static uint32_t slot_of(api_conn *c)
+{
+    uint32_t node, number, slot = CORE_NONE;
+    if (api_read_slot(c->arg, &node, &number))
+        slot = core_find_slot(c->a->core, node, number);
+    if (slot == CORE_NONE)
+        api_problem(c, 404, "unknown", "no slot is %s; slot 3 of node 10 is 10.3", c->arg);
+    return slot;
+}
+
+void api_get_slot(api_conn *c)
+{
+    uint32_t slot;
+    if (api_params(c, NULL, 0) && (slot = slot_of(c)) != CORE_NONE)
+        api_answer_json(c, 200, api_json_slot(c->a, slot, &c->caller));
+}
+
+static bool said_so(api_conn *c, uint32_t *slot)
+{
+    return api_params(c, NULL, 0) && (*slot = slot_of(c)) != CORE_NONE && api_members(c, NULL, 0);
+}
+
+static void answer_slot(api_conn *c, core_result r)
+{
+    uint32_t slot;
+    /* found again: the core may have rebuilt its tables */
+    if (api_done(c, r) && (slot = slot_of(c)) != CORE_NONE)
+        api_answer_json(c, 200, api_json_slot(c->a, slot, &c->caller));
+}
+
+void api_post_replace(api_conn *c)
+{
+    uint32_t slot;
+    if (said_so(c, &slot))
+        answer_slot(c, core_replace(c->a->core, slot, POOL_WHY_OPERATOR));
+}
+
+void api_post_break(api_conn *c)
+{
+    uint32_t slot;
+    if (said_so(c, &slot))
+        answer_slot(c, core_break(c->a->core, slot, POOL_WHY_OPERATOR));
+}
+
+void api_post_repair(api_conn *c)
+{
+    uint32_t slot;
+    if (said_so(c, &slot))
+        answer_slot(c, core_repair(c->a->core, slot));
+}
+
+void api_post_reset(api_conn *c)
+{
+    uint32_t slot;
+    if (said_so(c, &slot))
+        answer_slot(c, core_reset(c->a->core, slot));
+}
+
+/* ==== 5  Tenants, models ====================================================================== */
+
+void api_get_tenants(api_conn *c)
+{
+    uint32_t count;
+    const core_tenant *t = core_tenants(c->a->core, &count);
+    json_t *list;
+    if (!api_params(c, NULL, 0))
+        return;
+    list = json_array();
+    for (uint32_t i = 0; i < count; i++) {
+        if (c->caller.role != API_TENANT || !strcmp(t[i].name, c->caller.tenant))
+            (void)json_array_append_new(list, api_json_tenant(c->a, i));
+    }
+    api_answer_json(c, 200, json_pack("{s:o}", "tenants", list));
+}
+
+void api_put_tenant(api_conn *c)
+{
+    uint64_t quota = 0;
+    /* null is -1: as a uint32_t POOL_NONE, no limit */
+    const api_member members[] = {
+        { "quota", API_NUMBER, &quota, 0, UINT32_MAX - 1, NULL, true, true },
+    };
+    uint32_t tenant;
+    if (!api_params(c, NULL, 0) || !api_members(c, members, 1))
+        return;
+    if (!api_is_name(c->arg, CORE_NAME_BYTES - 1)) {
+        api_problem(c, 400, NULL, "a tenant's name is 1 to 64 letters, digits, '.', '_', '-'");
+    } else if (api_done(c, core_set_tenant(c->a->core, c->arg, (uint32_t)quota))) {
+        tenant = core_find_tenant(c->a->core, c->arg);
+        api_answer_json(c, 200, tenant == CORE_NONE ? NULL : api_json_tenant(c->a, tenant));
+    }
+}
+
+void api_put_spares(api_conn *c)
+{
+    uint64_t count = 0;
+    const api_member members[] = {
+        { "count", API_NUMBER, &count, 0, UINT32_MAX - 1, NULL, true, false },
+    };
+    if (!api_params(c, NULL, 0) || !api_members(c, members, 1))
+        return;
+    if (core_find_model(c->a->core, c->arg) == CORE_NONE)
+        api_problem(c, 404, "unknown", "no slot ever had the model %s", c->arg);
+    else if (api_done(c, core_set_spares(c->a->core, c->arg, (uint32_t)count)))
+        api_answer_json(
+            c, 200,
+            json_pack("{s:o, s:I}", "model", api_json_text(c->arg), "count", (json_int_t)count));
+}

@@ -1,0 +1,255 @@
+/* core_internal.h - what the files core*.c share: private tables, timers, the transaction
+   SPDX-License-Identifier: MIT
+
+   core.c          opening, time, views
+   core_tables.c   heaps, hashes, the tables of what was told to proxies
+   core_load.c     tables out of the store, and what of the former ones lives on
+   core_record.c   records as JSON
+   core_store.c    the transaction
+   core_events.c   events
+   core_nodes.c    what proxies say
+   core_slots.c    what follows for a slot or a lease
+   core_orders.c   what proxies are told
+   core_requests.c what users and operators ask for */
+#ifndef CORE_INTERNAL_H_INCLUDED
+#define CORE_INTERNAL_H_INCLUDED
+
+#include <jansson.h>
+
+#include "core.h"
+
+enum {
+    COREI_FORMAT = 1, /* of the records */
+    COREI_MODELS_MAX = 1024,
+    COREI_HOST_SLOTS_MAX = 4096,
+    COREI_REFUSE_MS = 1000,    /* after a failed commit */
+    COREI_DIAL_MS = 5000,      /* a proxy's longest back-off: so late it may be back */
+    COREI_YIELD_MS = 2000,     /* for a host to give up a slot before the box ends the lease */
+    COREI_RETRY_MS = 100,      /* doubling to COREI_RETRY_MAX_MS */
+    COREI_RETRY_MAX_MS = 5000, /* of an order that was refused */
+    COREI_REPLACE_MS = 1000,   /* to look again for a slot in place of a broken one */
+    COREI_ALARMS = 10,         /* of one node in a second; further ones are dropped */
+    COREI_NO_REPORT = 0xff
+};
+/* No epoch above is believed: so many leases there never are, and JSON has 63 bits. */
+#define COREI_EPOCH_MAX ((uint64_t)1 << 62)
+
+/* -- Tables -- */
+
+/* What is due when, by a number below a limit: binary heap. */
+typedef struct corei_heap {
+    uint64_t *due;        /* by number */
+    uint32_t *at, *place; /* numbers in the heap's order; by number, 1 + where, 0: not in it */
+    uint32_t count;
+} corei_heap;
+
+bool corei_heap_init(corei_heap *h, uint32_t limit);
+void corei_heap_free(corei_heap *h);
+void corei_heap_set(corei_heap *h, uint32_t number, uint64_t due);
+void corei_heap_remove(corei_heap *h, uint32_t number);
+uint64_t corei_heap_due(const corei_heap *h); /* UINT64_MAX: nothing */
+
+/* Numbers by the hash of a name: lists. */
+typedef struct corei_hash {
+    uint32_t *head, *next; /* numbers, CORE_NONE: end */
+    uint32_t mask, room;
+} corei_hash;
+
+bool corei_hash_init(corei_hash *h, uint32_t expected);
+void corei_hash_free(corei_hash *h);
+bool corei_hash_add(corei_hash *h, uint32_t hash, uint32_t number); /* false: out of memory */
+void corei_hash_remove(corei_hash *h, uint32_t hash, uint32_t number);
+uint32_t corei_hash_name(const char *tenant, const char *key);
+
+/* A slot, a port or a node in its dealings with its proxy ("unit"). */
+typedef struct corei_work {
+    bool queued;  /* in the queue of those to look at */
+    bool out;     /* an order is under way */
+    bool refused; /* the event was made */
+    uint8_t tries;
+    uint16_t type; /* of the last order, and what it said */
+    uint64_t epoch;
+    uint64_t not_before_ms; /* to say the same again */
+} corei_work;
+
+typedef struct corei_slot {
+    uint32_t port;     /* that has it or had it last; CORE_NONE: not known */
+    uint64_t up_epoch; /* the lease epoch in which it was up */
+    uint64_t yield_ms; /* until then its host may give it up; 0: not asked yet */
+    bool wipe_told;    /* so that what the box says is about this wipe, not the one before */
+    bool reset;        /* an order to be given */
+    dxpu_control_device *other; /* what stands there now, when it is not what is stored */
+} corei_slot;
+
+typedef struct corei_port {
+    uint32_t before; /* the slot that it is to give up; CORE_NONE: none is known */
+    bool moved;      /* since it was attached its box is reached elsewhere */
+} corei_port;
+
+typedef struct corei_node {
+    uint8_t drain_told;  /* as the box knows it; COREI_NO_REPORT: nobody knows */
+    uint64_t gone_ms;    /* a box: given up then, unless it is back; 0: it is here */
+    uint64_t alarm_ms;   /* when counting began */
+    uint32_t alarms;     /* since then */
+    uint16_t missing;    /* slots of a registration that has begun */
+    uint16_t told_total; /* slots that it is about */
+    dxpu_control_device *told;
+    bool *got;
+} corei_node;
+
+typedef struct corei_tables {
+    void *memory; /* the pool's */
+    pool *pool;
+    core_node *node;
+    core_slot *slot;
+    core_port *port;
+    core_lease *lease;
+    core_tenant *tenant;
+    core_model *model;
+    uint32_t *host_node; /* by the pool's host */
+    corei_node *node_more;
+    corei_slot *slot_more;
+    corei_port *port_more;
+    uint8_t *lease_seen; /* the state that events told */
+    corei_work *work;    /* of slots, then ports, then nodes */
+    uint32_t *queue;     /* units to look at, a ring */
+    uint32_t queue_first, queued;
+    uint32_t nodes, ports, models;
+    uint32_t node_room, port_room, units;
+    uint32_t highest_node; /* number ever given */
+    corei_heap expiry;     /* leases, time of day */
+    corei_heap timers;     /* units, the time that never jumps */
+    corei_hash tenant_by_name, lease_by_key;
+} corei_tables;
+
+enum { COREI_MARKS_MAX = 4 * POOL_COUNT_MAX + 64, COREI_TX_EVENTS = 2 * POOL_COUNT_MAX + 32 };
+
+typedef enum corei_kind {
+    COREI_META,
+    COREI_NODE,
+    COREI_SLOT,
+    COREI_LEASE,
+    COREI_TENANT,
+    COREI_SPARES
+} corei_kind;
+
+typedef struct corei_mark {
+    corei_kind kind;
+    uint32_t index;
+} corei_mark;
+
+struct core {
+    store *store;
+    core_settings set;
+    uint64_t unix_ms, mono_ms;
+    corei_tables t;
+    /* the transaction: records that changed, keys of those to delete, events */
+    corei_mark mark[COREI_MARKS_MAX];
+    unsigned marks;
+    char gone[COREI_MARKS_MAX][32];
+    unsigned gones;
+    char new_key[POOL_BOX_SLOTS_MAX][32];
+    json_t *new_record[POOL_BOX_SLOTS_MAX];
+    unsigned news;
+    core_event told[COREI_TX_EVENTS];
+    unsigned tolds;
+    core_event spare; /* of a change with more events than those: the rest is not told */
+    /* a ring of events */
+    core_event *event;
+    uint64_t event_last; /* number */
+    uint64_t event_first;
+    bool failed, dead; /* the last commit failed; nobody knows what the disk has */
+    uint64_t refuse_until_ms;
+    char failure[256];
+};
+
+core_result corei_result(core_code code, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+core_result corei_pool_result(int rc);
+
+/* Units. */
+uint32_t corei_slot_unit(uint32_t slot);
+uint32_t corei_port_unit(const core *c, uint32_t port);
+uint32_t corei_node_unit(const core *c, uint32_t node);
+void corei_touch(core *c, uint32_t unit);                     /* look at it for orders */
+void corei_look_at(core *c, uint32_t unit, uint64_t mono_ms); /* then, or earlier if it was so */
+void corei_touch_slot(core *c, uint32_t slot);                /* and the port that is to have it */
+void corei_touch_node(core *c, uint32_t node);                /* and all its slots */
+
+/* -- Records (core_record.c) -- */
+
+json_t *corei_node_json(const core *c, uint32_t node);
+json_t *corei_slot_json(const pool_slot *s, const dxpu_control_device *d);
+json_t *corei_lease_json(const core *c, uint32_t lease);
+json_t *corei_event_json(const core_event *e);
+bool corei_node_read(json_t *j, core_node *out);
+bool corei_slot_read(json_t *j, core_slot *out, pool_slot *was);
+bool corei_event_read(json_t *j, core_event *out);
+
+typedef struct corei_lease_record {
+    char tenant[CORE_NAME_BYTES], model[CORE_MODEL_BYTES];
+    uint32_t host; /* number; 0: parked */
+    uint8_t need, count;
+    uint32_t node[POOL_COUNT_MAX]; /* numbers */
+    uint16_t slot[POOL_COUNT_MAX];
+    core_lease rest;
+} corei_lease_record;
+bool corei_lease_read(json_t *j, corei_lease_record *out);
+
+/* -- Load (core_load.c) -- */
+
+/* Tables as the store has them, in place of those there are; those stay after an error. */
+core_result corei_load(core *c);
+core_result corei_load_events(core *c);
+void corei_tables_free(corei_tables *t);
+bool corei_tables_init(corei_tables *t, const pool_limits *l, uint32_t ports);
+/* Slots or ports of a node as they are before anything is known of them. */
+void corei_init_slots(corei_tables *t, uint32_t node);
+void corei_copy_report(dxpu_control_device *to, const dxpu_control_device *from);
+
+/* -- The transaction (core_store.c) -- */
+
+/* Nothing is changed before it says CORE_OK. */
+core_result corei_begin(core *c);
+void corei_mark_changed(core *c, corei_kind kind, uint32_t index);
+/* A record of what is in no table yet. */
+void corei_mark_new(core *c, json_t *record, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void corei_mark_gone(core *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* All that was marked, and the events, or everything is as it was (loaded again). */
+core_result corei_commit(core *c);
+
+/* -- Events (core_events.c) -- */
+
+core_event *corei_event(core *c, core_event_type type, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void corei_event_node(core *c, core_event_type type, uint32_t node, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+void corei_event_slot(core *c, core_event_type type, uint32_t slot, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+void corei_event_lease(core *c, core_event_type type, uint64_t lease, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+void corei_events_keep(core *c); /* those of the transaction are durable */
+void corei_event_keep(core *c, const core_event *e);
+
+/* -- Nodes (core_nodes.c) -- */
+
+/* It is not connected; `extra` beyond the grace it is given up. */
+void corei_node_gone(core *c, uint32_t node, uint64_t extra_ms);
+
+/* -- Slots, leases (core_slots.c) -- */
+
+/* What the proxy said, or did not say for long, has consequences in the pool. */
+void corei_settle_slot(core *c, uint32_t slot);
+void corei_settle_lease(core *c, uint32_t lease);
+void corei_settle_free(core *c, uint32_t node);
+bool corei_node_given_up(const core *c, uint32_t node);
+void corei_bind_refused(core *c, uint32_t slot, uint64_t epoch, unsigned code);
+/* In a transaction; CORE_E_CAPACITY: there is no other slot. */
+core_result corei_move(core *c, uint32_t slot, pool_reason why);
+/* In a transaction: hosts' ports of a lease. */
+bool corei_take_ports(core *c, uint64_t lease);
+void corei_leave_ports(core *c, uint64_t lease);
+void corei_end_lease(core *c, uint64_t lease, core_event_type type);
+
+#endif /* CORE_INTERNAL_H_INCLUDED */

@@ -1,0 +1,497 @@
+/* core_nodes.c - what proxies say: registration, reports, alarms, silence
+   SPDX-License-Identifier: MIT */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core_internal.h"
+
+/* -- Connections -- */
+
+void corei_node_gone(core *c, uint32_t node, uint64_t extra_ms)
+{
+    corei_node *more = &c->t.node_more[node];
+    if (more->gone_ms || c->t.node[node].role != DXPU_CONTROL_ROLE_BOX)
+        return;
+    more->gone_ms = c->mono_ms + c->set.grace_ms + extra_ms;
+    corei_look_at(c, corei_node_unit(c, node), more->gone_ms);
+}
+
+static void gather_end(corei_node *more)
+{
+    free(more->told);
+    free(more->got);
+    more->told = NULL;
+    more->got = NULL;
+    more->missing = more->told_total = 0;
+}
+
+/* Nothing is under way there, and the next connection is told at once. */
+static void forget_orders(core *c, uint32_t unit)
+{
+    corei_work *w = &c->t.work[unit];
+    w->out = w->refused = false;
+    w->tries = 0;
+    w->type = 0;
+    w->not_before_ms = 0;
+}
+
+void core_disconnected(core *c, uint32_t number)
+{
+    corei_tables *t = &c->t;
+    uint32_t node = core_find_node(c, number);
+    if (node == CORE_NONE)
+        return;
+    core_node *n = &t->node[node];
+    bool box = n->role == DXPU_CONTROL_ROLE_BOX, was = n->connected;
+    gather_end(&t->node_more[node]);
+    n->connected = false;
+    forget_orders(c, corei_node_unit(c, node));
+    for (uint32_t i = n->first; i < n->first + n->total; i++) {
+        forget_orders(c, box ? corei_slot_unit(i) : corei_port_unit(c, i));
+        if (!box && t->port_more[i].before != CORE_NONE)
+            corei_touch(c, corei_slot_unit(t->port_more[i].before));
+    }
+    corei_node_gone(c, node, 0);
+    if (!was)
+        return;
+    n->since_unix_ms = c->unix_ms;
+    if (corei_begin(c).code != CORE_OK)
+        return;
+    corei_event_node(c, CORE_EVENT_NODE_LOST, node, "%s", n->name);
+    (void)corei_commit(c);
+}
+
+/* -- What it has -- */
+
+static bool same_inventory(const dxpu_control_device *a, const dxpu_control_device *b)
+{
+    return strcmp(a->model, b->model) == 0 && a->vendor == b->vendor && a->device == b->device &&
+           a->class_code == b->class_code && a->group == b->group &&
+           (!a->serial[0] || !b->serial[0] || strcmp(a->serial, b->serial) == 0);
+}
+
+static void report_slot(core *c, uint32_t slot, const dxpu_control_device *told)
+{
+    core_slot *s = &c->t.slot[slot];
+    corei_slot *more = &c->t.slot_more[slot];
+    s->reported = true;
+    corei_copy_report(&s->device, told);
+    if (!s->device.serial[0])
+        memcpy(s->device.serial, told->serial, sizeof told->serial);
+    free(more->other);
+    more->other = NULL;
+    if (told->health == DXPU_CONTROL_HEALTH_NONE || same_inventory(&s->device, told))
+        return;
+    more->other = malloc(sizeof *more->other);
+    if (more->other) /* else the next report tells again */
+        *more->other = *told;
+}
+
+static void report_port(core *c, uint32_t port, const dxpu_control_device *told)
+{
+    core_port *p = &c->t.port[port];
+    uint32_t before = c->t.port_more[port].before;
+    p->device = *told;
+    p->reported = true;
+    if (p->device.state == DXPU_CONTROL_SLOT_EMPTY)
+        p->device.epoch = 0;
+    corei_touch(c, corei_port_unit(c, port));
+    if (before != CORE_NONE)
+        corei_touch(c, corei_slot_unit(before));
+}
+
+static void report(core *c, uint32_t node, const dxpu_control_device *told)
+{
+    const core_node *n = &c->t.node[node];
+    uint32_t at = n->first + told->number - 1;
+    if (told->number < 1 || told->number > n->total)
+        return;
+    if (n->role == DXPU_CONTROL_ROLE_HOST) {
+        report_port(c, at, told);
+    } else {
+        report_slot(c, at, told);
+        corei_touch_slot(c, at);
+    }
+}
+
+/* What follows from it. */
+static void settle_report(core *c, uint32_t node, uint16_t number)
+{
+    const core_node *n = &c->t.node[node];
+    if (number < 1 || number > n->total)
+        return;
+    uint32_t at = n->first + number - 1;
+    uint32_t slot = n->role == DXPU_CONTROL_ROLE_BOX ? at : c->t.port[at].slot;
+    if (slot != CORE_NONE)
+        corei_settle_slot(c, slot);
+}
+
+/* -- Nodes -- */
+
+/* Characters of a word, as many as fit. */
+static void copy_word(char out[CORE_NAME_BYTES], const void *text, size_t len)
+{
+    const char *p = text;
+    size_t n = 0;
+    for (; n < len && n < CORE_NAME_BYTES - 1 && p[n]; n++)
+        out[n] = p[n];
+    out[n] = 0;
+    for (size_t i = 0; i < n; i++)
+        if (out[i] < ' ' || out[i] > '~')
+            out[i] = '?';
+}
+
+/* Name, program, paths; is anything different? */
+static bool describe(core_node *n, const dxpu_control_register *r, const char *program)
+{
+    core_node was = *n;
+    copy_word(n->name, r->name.ptr, r->name.len);
+    copy_word(n->program, program, strlen(program));
+    n->paths = r->paths < DXPU_CONTROL_PATHS_MAX ? r->paths : DXPU_CONTROL_PATHS_MAX;
+    memset(n->path, 0, sizeof n->path);
+    memcpy(n->path, r->path, n->paths * sizeof n->path[0]);
+    return strcmp(n->name, was.name) != 0 || strcmp(n->program, was.program) != 0 ||
+           n->paths != was.paths || memcmp(n->path, was.path, sizeof n->path) != 0;
+}
+
+static uint32_t node_of(const core *c, const dxpu_control_register *r)
+{
+    uint32_t node = core_find_node(c, r->node);
+    if (node != CORE_NONE && memcmp(c->t.node[node].identity, r->identity, 16) == 0)
+        return node;
+    for (node = 0; node < c->t.nodes; node++)
+        if (memcmp(c->t.node[node].identity, r->identity, 16) == 0)
+            return node;
+    return CORE_NONE;
+}
+
+/* The slot as the pool takes it in: what an unknown pool left there is wiped, what this one gave
+   and no longer knows is left for people to look at. */
+static pool_slot slot_at_first(const core *c, const dxpu_control_device *d)
+{
+    pool_slot s = { .state = POOL_FREE };
+    uint64_t epoch = d->epoch > d->epoch_seen ? d->epoch : d->epoch_seen;
+    s.epoch = epoch;
+    if (d->health != DXPU_CONTROL_HEALTH_GOOD) {
+        s.state = POOL_BROKEN;
+        s.reason = POOL_WHY_DEVICE;
+    }
+    if (epoch > c->t.pool->epoch) {
+        s.state = POOL_QUARANTINED;
+        s.reason = POOL_WHY_OPERATOR;
+    } else if (epoch && s.state == POOL_FREE && d->state != DXPU_CONTROL_SLOT_WIPED) {
+        s.state = POOL_WIPING;
+    }
+    s.dirty = s.state == POOL_WIPING || (epoch && s.state != POOL_FREE);
+    return s;
+}
+
+/* The records of slots that are new at a node, which gets so many. */
+static void mark_slots(core *c, uint32_t node, uint32_t total)
+{
+    const corei_node *more = &c->t.node_more[node];
+    core_node *n = &c->t.node[node];
+    for (uint32_t i = n->total; n->role == DXPU_CONTROL_ROLE_BOX && i < total; i++) {
+        pool_slot s = slot_at_first(c, &more->told[i]);
+        corei_mark_new(c, corei_slot_json(&s, &more->told[i]), "slot/%u.%u", n->number, i + 1);
+        pool_raise_epoch(c->t.pool, s.epoch);
+    }
+    n->total = total;
+    corei_mark_changed(c, COREI_NODE, node);
+    corei_mark_changed(c, COREI_META, 0);
+}
+
+/* Hosts that dial a box where it was before are told anew: see order_port(). */
+static void note_move(core *c, uint32_t node, const dxpu_control_register *r)
+{
+    corei_tables *t = &c->t;
+    const core_node *n = &t->node[node];
+    if (n->role != DXPU_CONTROL_ROLE_BOX ||
+        (n->paths == r->paths && !memcmp(n->path, r->path, n->paths * sizeof n->path[0])))
+        return;
+    for (uint32_t i = n->first; i < n->first + n->total; i++) {
+        uint32_t port = t->slot_more[i].port;
+        if (port != CORE_NONE)
+            t->port_more[port].moved = true;
+    }
+}
+
+/* A node that nobody knew; it has no slots before it has told of all. */
+static uint32_t add_node(core *c, const dxpu_control_register *r, const char *program,
+                         core_result *why)
+{
+    bool box = r->role == DXPU_CONTROL_ROLE_BOX;
+    bool full = !box && c->t.pool->hosts == c->t.pool->limits.hosts;
+    if ((full || c->t.nodes == c->t.node_room) && (*why = corei_load(c)).code != CORE_OK)
+        return CORE_NONE;
+    if ((*why = corei_begin(c)).code != CORE_OK)
+        return CORE_NONE;
+    corei_tables *t = &c->t;
+    uint32_t node = t->nodes;
+    core_node *n = &t->node[node];
+    memset(n, 0, sizeof *n);
+    n->number = t->highest_node + 1;
+    n->role = r->role;
+    memcpy(n->identity, r->identity, 16);
+    (void)describe(n, r, program);
+    n->pool_index = POOL_NONE;
+    n->first = box ? t->pool->slots : t->ports;
+    n->since_unix_ms = c->unix_ms;
+    if (!box && pool_add_host(t->pool, 0, &n->pool_index) != POOL_OK) {
+        *why = corei_result(CORE_E_CAPACITY, "the pool has as many nodes as it can");
+        return CORE_NONE;
+    }
+    if (!box)
+        t->host_node[n->pool_index] = node;
+    t->node_more[node] = (corei_node){ .drain_told = COREI_NO_REPORT };
+    t->nodes++;
+    t->highest_node++;
+    corei_mark_changed(c, COREI_NODE, node);
+    corei_mark_changed(c, COREI_META, 0);
+    corei_event_node(c, CORE_EVENT_NODE_NEW, node, "%s, a %s", n->name, box ? "box" : "host");
+    *why = corei_commit(c);
+    return why->code == CORE_OK ? node : CORE_NONE;
+}
+
+/* -- Registration -- */
+
+static core_result check_register(const core *c, const dxpu_control_register *r)
+{
+    bool box = r->role == DXPU_CONTROL_ROLE_BOX;
+    unsigned most = box ? POOL_BOX_SLOTS_MAX : COREI_HOST_SLOTS_MAX;
+    dxpu_bytes entries = r->entries;
+    dxpu_control_device d;
+    if (!box && r->role != DXPU_CONTROL_ROLE_HOST)
+        return corei_result(CORE_E_ARG, "only hosts and boxes register");
+    if (r->total > most)
+        return corei_result(CORE_E_ARG, "%u slots; a %s has %u at most", r->total,
+                            box ? "box" : "host", most);
+    uint32_t node = node_of(c, r);
+    if (node != CORE_NONE && c->t.node[node].role != r->role)
+        return corei_result(CORE_E_STATE, "this identity is a %s's; give each its own file",
+                            box ? "host" : "box");
+    for (unsigned i = 0; i < r->count && dxpu_control_device_next(r, &entries, &d); i++)
+        if (d.epoch > COREI_EPOCH_MAX || d.epoch_seen > COREI_EPOCH_MAX)
+            return corei_result(CORE_E_ARG, "slot %u: no epoch is so high", d.number);
+    return (core_result){ CORE_OK, "" };
+}
+
+/* One of a registration's slots; false: out of memory. */
+static bool node_gather(core *c, uint32_t node, const dxpu_control_register *r)
+{
+    corei_node *more = &c->t.node_more[node];
+    dxpu_bytes entries = r->entries;
+    dxpu_control_device d;
+    if (!more->told || more->told_total != r->total) {
+        gather_end(more);
+        more->told = calloc(r->total + 1u, sizeof *more->told);
+        more->got = calloc(r->total + 1u, sizeof *more->got);
+        more->told_total = more->missing = r->total;
+    }
+    if (!more->told || !more->got) {
+        gather_end(more);
+        return false;
+    }
+    for (unsigned i = 0; i < r->count && dxpu_control_device_next(r, &entries, &d); i++) {
+        unsigned at = r->first + i - 1;
+        if (at >= r->total)
+            break;
+        d.number = (uint16_t)(at + 1);
+        if (!d.model[0])
+            snprintf(d.model, sizeof d.model, "unknown");
+        more->missing = (uint16_t)(more->missing - !more->got[at]);
+        more->got[at] = true;
+        more->told[at] = d;
+    }
+    return true;
+}
+
+/* Index of a model, which may be new; CORE_NONE: there is no room. */
+static uint32_t model_for(corei_tables *t, const char *name)
+{
+    uint32_t i = 0;
+    while (i < t->models && strcmp(t->model[i].name, name) != 0)
+        i++;
+    if (i < t->models || i == t->pool->limits.models)
+        return i < t->models ? i : CORE_NONE;
+    snprintf(t->model[i].name, sizeof t->model[i].name, "%s", name);
+    return t->models++;
+}
+
+/* A box without slots is given them, behind all others; false: there is no room. */
+static bool append_box(core *c, uint32_t node, uint32_t total)
+{
+    corei_tables *t = &c->t;
+    core_node *n = &t->node[node];
+    const dxpu_control_device *told = t->node_more[node].told;
+    pool_slot_info info[POOL_BOX_SLOTS_MAX];
+    pool_slot was[POOL_BOX_SLOTS_MAX];
+    unsigned left;
+    for (uint32_t i = 0; i < total; i++) {
+        uint32_t model = model_for(t, told[i].model);
+        if (model == CORE_NONE)
+            return false;
+        info[i].model = (uint16_t)model;
+        info[i].group = told[i].group ? told[i].group : POOL_NONE;
+        was[i] = slot_at_first(c, &told[i]);
+    }
+    uint32_t first = t->pool->slots;
+    if (pool_add_box(t->pool, info, total, &n->pool_index) != POOL_OK)
+        return false;
+    if (n->draining)
+        (void)pool_drain(t->pool, n->pool_index, true, &left);
+    n->first = first;
+    n->total = total;
+    corei_init_slots(t, node);
+    for (uint32_t i = 0; i < total; i++) {
+        t->slot[first + i].device = told[i];
+        (void)pool_restore_slot(t->pool, first + i, &was[i]);
+        corei_mark_changed(c, COREI_SLOT, first + i);
+    }
+    return true;
+}
+
+static bool append_host(core *c, uint32_t node, uint32_t total)
+{
+    corei_tables *t = &c->t;
+    core_node *n = &t->node[node];
+    if (total > t->port_room - t->ports)
+        return false;
+    (void)pool_set_capacity(t->pool, n->pool_index, total);
+    n->first = t->ports;
+    n->total = total;
+    t->ports += total;
+    corei_init_slots(t, node);
+    return true;
+}
+
+/* There are more slots than were known.  Those of the newest node go behind all others, as loading
+   has them; for others the tables are made anew. */
+static core_result enlarge(core *c, uint32_t node)
+{
+    uint32_t total = c->t.node_more[node].told_total;
+    core_node *n = &c->t.node[node];
+    core_result r = { CORE_OK, "" };
+    if (total > n->total)
+        r = corei_begin(c);
+    if (total <= n->total || r.code != CORE_OK)
+        return r;
+    bool last = node + 1 == c->t.nodes && !n->total;
+    if (last && (n->role == DXPU_CONTROL_ROLE_BOX ? append_box(c, node, total)
+                                                  : append_host(c, node, total))) {
+        corei_mark_changed(c, COREI_NODE, node);
+        corei_mark_changed(c, COREI_META, 0);
+        return corei_commit(c);
+    }
+    mark_slots(c, node, total);
+    r = corei_commit(c);
+    return r.code == CORE_OK ? corei_load(c) : r;
+}
+
+/* Everything was told: it is connected, and orders can go there. */
+static void node_connect(core *c, uint32_t node, bool changed)
+{
+    corei_node *more = &c->t.node_more[node];
+    dxpu_control_device *told = more->told;
+    unsigned total = more->told_total;
+    core_node *n = &c->t.node[node];
+    n->connected = true;
+    n->since_unix_ms = c->unix_ms;
+    more->told = NULL;
+    more->gone_ms = 0;
+    gather_end(more);
+    corei_heap_remove(&c->t.timers, corei_node_unit(c, node));
+    for (unsigned i = 0; i < n->total; i++) {
+        /* Of slots that were there once there is no device now. */
+        dxpu_control_device none = { .number = (uint16_t)(i + 1) };
+        report(c, node, i < total ? &told[i] : &none);
+    }
+    free(told);
+    if (corei_begin(c).code == CORE_OK) {
+        corei_event_node(c, CORE_EVENT_NODE_CONNECTED, node, "%s, %s", n->name, n->program);
+        if (changed)
+            corei_mark_changed(c, COREI_NODE, node);
+        (void)corei_commit(c);
+    }
+    if (c->t.node[node].role == DXPU_CONTROL_ROLE_BOX)
+        corei_settle_free(c, node);
+    for (unsigned i = 1; i <= c->t.node[node].total; i++)
+        settle_report(c, node, (uint16_t)i);
+    corei_touch_node(c, node);
+}
+
+/* Single slots of a connected proxy. */
+static void node_update(core *c, uint32_t node, const dxpu_control_register *r)
+{
+    dxpu_bytes entries = r->entries;
+    dxpu_control_device d;
+    for (unsigned i = 0; i < r->count && dxpu_control_device_next(r, &entries, &d); i++) {
+        d.number = (uint16_t)(r->first + i);
+        if (!d.model[0])
+            snprintf(d.model, sizeof d.model, "unknown");
+        report(c, node, &d);
+        settle_report(c, node, d.number);
+    }
+}
+
+uint32_t core_register(core *c, const dxpu_control_register *r, const char *program,
+                       core_result *why)
+{
+    *why = check_register(c, r);
+    if (why->code != CORE_OK)
+        return 0;
+    uint32_t node = node_of(c, r);
+    if (node == CORE_NONE)
+        node = add_node(c, r, program, why);
+    if (node == CORE_NONE)
+        return 0;
+    uint32_t number = c->t.node[node].number;
+    core_node *n = &c->t.node[node];
+    if (n->instance && n->instance != r->instance) {
+        core_disconnected(c, number);
+        c->t.node_more[node].drain_told = COREI_NO_REPORT; /* another program: it knows nothing */
+    }
+    c->t.node[node].instance = r->instance;
+    if (c->t.node[node].connected && r->total <= c->t.node[node].total) {
+        node_update(c, node, r);
+        return number;
+    }
+    note_move(c, node, r);
+    bool changed = describe(&c->t.node[node], r, program);
+    if (!node_gather(c, node, r)) {
+        *why = corei_result(CORE_E_STORE, "out of memory");
+        return 0;
+    }
+    if (c->t.node_more[node].missing)
+        return number;
+    *why = enlarge(c, node);
+    if (why->code != CORE_OK)
+        return 0;
+    node_connect(c, node, changed);
+    return number;
+}
+
+void core_alarm(core *c, uint32_t number, const dxpu_control_alarm *a)
+{
+    uint32_t node = core_find_node(c, number), slot = core_find_slot(c, number, a->slot);
+    if (node == CORE_NONE)
+        return;
+    corei_node *more = &c->t.node_more[node];
+    if (c->mono_ms - more->alarm_ms >= 1000) {
+        more->alarm_ms = c->mono_ms;
+        more->alarms = 0;
+    }
+    if (more->alarms++ >= COREI_ALARMS || corei_begin(c).code != CORE_OK)
+        return;
+    char text[CORE_NAME_BYTES * 2];
+    snprintf(text, sizeof text, "%.*s", (int)(a->text.len < 120 ? a->text.len : 120),
+             a->text.len ? (const char *)a->text.ptr : "");
+    if (slot != CORE_NONE)
+        corei_event_slot(c, CORE_EVENT_ALARM, slot, "%s: %s", dxpu_control_alarm_name(a->kind),
+                         text);
+    else
+        corei_event_node(c, CORE_EVENT_ALARM, node, "%s: %s", dxpu_control_alarm_name(a->kind),
+                         text);
+    (void)corei_commit(c);
+}

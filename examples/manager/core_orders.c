@@ -1,0 +1,414 @@
+/* core_orders.c - what proxies are told, until they say what the tables say; time
+   SPDX-License-Identifier: MIT
+
+   An order names what is to be, so that telling it twice does no harm.  Each is derived from the
+   tables when it is asked for: none is kept, none can be out of date. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core_internal.h"
+
+/* -- Boxes -- */
+
+/* Does a connected host still have the slot under this epoch?  For a while it may: its guest then
+   sees the device go, rather than fail. */
+static bool host_has(core *c, uint32_t slot, uint64_t epoch)
+{
+    corei_tables *t = &c->t;
+    const dxpu_control_device *d = &t->slot[slot].device;
+    corei_slot *more = &t->slot_more[slot];
+    uint32_t port = more->port;
+    if (port == CORE_NONE) { /* before this program started */
+        uint32_t host = core_find_node(c, d->peer_node);
+        if (host == CORE_NONE || t->node[host].role != DXPU_CONTROL_ROLE_HOST || !d->peer_slot ||
+            d->peer_slot > t->node[host].total)
+            return false;
+        port = t->node[host].first + d->peer_slot - 1u;
+        t->port_more[port].before = slot;
+    }
+    const core_port *p = &t->port[port];
+    if (!t->node[p->node].connected || p->device.epoch != epoch)
+        return false;
+    if (!more->yield_ms)
+        more->yield_ms = c->mono_ms + COREI_YIELD_MS;
+    if (c->mono_ms >= more->yield_ms)
+        return false;
+    corei_look_at(c, corei_slot_unit(slot), more->yield_ms);
+    return true;
+}
+
+/* The lease that the box knows is over; 0: whichever it was. */
+static bool order_unbind(core *c, uint32_t slot, bool keep, dxpu_control *m)
+{
+    const dxpu_control_device *d = &c->t.slot[slot].device;
+    uint64_t epoch = c->t.pool->slot[slot].epoch;
+    if (d->epoch)
+        epoch = d->epoch;
+    else if (d->epoch_seen > epoch)
+        epoch = d->epoch_seen;
+    if (!epoch || d->state == DXPU_CONTROL_SLOT_WIPING || (d->epoch && host_has(c, slot, d->epoch)))
+        return false;
+    m->type = DXPU_CONTROL_UNBIND;
+    m->u.unbind.slot = d->number;
+    m->u.unbind.keep = keep;
+    m->u.unbind.epoch = epoch;
+    return true;
+}
+
+static bool order_bind(const core *c, uint32_t slot, dxpu_control *m)
+{
+    const corei_tables *t = &c->t;
+    const dxpu_control_device *d = &t->slot[slot].device;
+    uint32_t port = t->slot_more[slot].port;
+    if (d->epoch == t->pool->slot[slot].epoch || d->state == DXPU_CONTROL_SLOT_WIPING)
+        return false;
+    if (port == CORE_NONE || t->port[port].slot != slot)
+        return false;
+    m->type = DXPU_CONTROL_BIND;
+    m->u.bind.slot = d->number;
+    m->u.bind.host_node = t->node[t->port[port].node].number;
+    m->u.bind.host_slot = t->port[port].device.number;
+    m->u.bind.epoch = t->pool->slot[slot].epoch;
+    return true;
+}
+
+static bool order_slot(core *c, uint32_t slot, dxpu_control *m)
+{
+    const corei_tables *t = &c->t;
+    const pool_slot *s = &t->pool->slot[slot];
+    const dxpu_control_device *d = &t->slot[slot].device;
+    if (t->slot_more[slot].reset) {
+        m->type = DXPU_CONTROL_RESET;
+        m->u.reset.slot = d->number;
+        m->u.reset.epoch = d->epoch;
+        return true;
+    }
+    switch (s->state) {
+    case POOL_LEASED:
+        if (t->pool->lease[s->lease].host != POOL_NONE)
+            return order_bind(c, slot, m);
+        return d->epoch && order_unbind(c, slot, true, m);
+    case POOL_BROKEN:
+        if (s->lease != POOL_NONE && t->pool->lease[s->lease].host != POOL_NONE)
+            return false;
+        return d->epoch && d->epoch <= s->epoch && order_unbind(c, slot, true, m);
+    case POOL_WIPING:
+        return order_unbind(c, slot, false, m);
+    default:
+        return false;
+    }
+}
+
+/* -- Hosts -- */
+
+static bool order_attach(const core *c, uint32_t port, dxpu_control *m)
+{
+    const corei_tables *t = &c->t;
+    const core_port *p = &t->port[port];
+    const core_slot *s = &t->slot[p->slot];
+    const core_node *box = &t->node[s->node];
+    const pool_slot *ps = &t->pool->slot[p->slot];
+    /* The box comes first: it lets nobody in whom it was not told of. */
+    if (ps->state != POOL_LEASED || s->device.epoch != ps->epoch || !box->paths ||
+        t->work[corei_slot_unit(p->slot)].out)
+        return false;
+    m->type = DXPU_CONTROL_ATTACH;
+    m->u.attach.slot = p->device.number;
+    m->u.attach.box_slot = s->device.number;
+    m->u.attach.epoch = ps->epoch;
+    m->u.attach.box = box->path[0];
+    m->u.attach.more = (uint8_t)(box->paths - 1);
+    memcpy(m->u.attach.path, box->path + 1, (box->paths - 1u) * sizeof box->path[0]);
+    return true;
+}
+
+static bool order_port(const core *c, uint32_t port, dxpu_control *m)
+{
+    const core_port *p = &c->t.port[port];
+    const dxpu_control_device *d = &p->device;
+    if (d->state == DXPU_CONTROL_SLOT_EMPTY)
+        return p->slot != CORE_NONE && order_attach(c, port, m);
+    bool lost = c->t.port_more[port].moved && d->state == DXPU_CONTROL_SLOT_DIALING;
+    if (d->state == DXPU_CONTROL_SLOT_CLOSING ||
+        (p->slot != CORE_NONE && d->epoch == c->t.pool->slot[p->slot].epoch && !lost))
+        return false;
+    m->type = DXPU_CONTROL_DETACH;
+    m->u.detach.slot = d->number;
+    m->u.detach.reason = DXPU_REASON_DETACH;
+    m->u.detach.epoch = d->epoch;
+    return true;
+}
+
+/* -- Orders -- */
+
+static bool order_node(const core *c, uint32_t node, dxpu_control *m)
+{
+    const core_node *n = &c->t.node[node];
+    if (n->role != DXPU_CONTROL_ROLE_BOX || c->t.node_more[node].drain_told == n->draining)
+        return false;
+    m->type = DXPU_CONTROL_DRAIN;
+    m->u.drain.slot = 0;
+    m->u.drain.on = n->draining;
+    return true;
+}
+
+/* What a unit is, and whose. */
+typedef struct unit_kind {
+    corei_kind kind; /* COREI_SLOT, COREI_NODE; COREI_LEASE for a port */
+    uint32_t index, node;
+} unit_kind;
+
+static unit_kind unit_of(const core *c, uint32_t unit)
+{
+    uint32_t ports = corei_port_unit(c, 0), nodes = corei_node_unit(c, 0);
+    if (unit < ports)
+        return (unit_kind){ COREI_SLOT, unit, c->t.slot[unit].node };
+    if (unit < nodes)
+        return (unit_kind){ COREI_LEASE, unit - ports, c->t.port[unit - ports].node };
+    return (unit_kind){ COREI_NODE, unit - nodes, unit - nodes };
+}
+
+static uint64_t order_epoch(const dxpu_control *m)
+{
+    switch (m->type) {
+    case DXPU_CONTROL_BIND:
+        return m->u.bind.epoch;
+    case DXPU_CONTROL_UNBIND:
+        return m->u.unbind.epoch;
+    case DXPU_CONTROL_ATTACH:
+        return m->u.attach.epoch;
+    case DXPU_CONTROL_DETACH:
+        return m->u.detach.epoch;
+    case DXPU_CONTROL_RESET:
+        return m->u.reset.epoch;
+    default:
+        return m->u.drain.on;
+    }
+}
+
+/* May it be said now?  What was said before, without effect, is said again later and later. */
+static bool order_due(core *c, uint32_t unit, const dxpu_control *m)
+{
+    corei_work *w = &c->t.work[unit];
+    if (w->type != m->type || w->epoch != order_epoch(m)) {
+        w->type = m->type;
+        w->epoch = order_epoch(m);
+        w->tries = 0;
+        w->refused = false;
+    } else if (c->mono_ms < w->not_before_ms) {
+        corei_look_at(c, unit, w->not_before_ms);
+        return false;
+    }
+    uint64_t pause = (uint64_t)COREI_RETRY_MS << (w->tries < 6 ? w->tries : 6);
+    w->not_before_ms = c->mono_ms + (pause < COREI_RETRY_MAX_MS ? pause : COREI_RETRY_MAX_MS);
+    w->tries = (uint8_t)(w->tries < 6 ? w->tries + 1 : 6);
+    w->out = true;
+    return true;
+}
+
+bool core_next_order(core *c, core_order *out)
+{
+    corei_tables *t = &c->t;
+    while (t->queued && !c->dead) {
+        uint32_t unit = t->queue[t->queue_first];
+        t->queue_first = (t->queue_first + 1) % t->units;
+        t->queued--;
+        t->work[unit].queued = false;
+        unit_kind k = unit_of(c, unit);
+        if (k.node >= t->nodes || !t->node[k.node].connected || t->work[unit].out)
+            continue;
+        memset(out, 0, sizeof *out);
+        out->node = t->node[k.node].number;
+        bool any = k.kind == COREI_SLOT   ? order_slot(c, k.index, &out->m)
+                   : k.kind == COREI_NODE ? order_node(c, k.index, &out->m)
+                                          : order_port(c, k.index, &out->m);
+        if (!any || !order_due(c, unit, &out->m))
+            continue;
+        if (out->m.type == DXPU_CONTROL_ATTACH)
+            t->port_more[k.index].moved = false;
+        if (k.kind == COREI_NODE) /* until it answers */
+            t->node_more[k.index].drain_told = COREI_NO_REPORT;
+        return true;
+    }
+    return false;
+}
+
+/* -- Answers -- */
+
+static uint16_t order_slot_number(const dxpu_control *m)
+{
+    switch (m->type) {
+    case DXPU_CONTROL_BIND:
+        return m->u.bind.slot;
+    case DXPU_CONTROL_UNBIND:
+        return m->u.unbind.slot;
+    case DXPU_CONTROL_ATTACH:
+        return m->u.attach.slot;
+    case DXPU_CONTROL_DETACH:
+        return m->u.detach.slot;
+    case DXPU_CONTROL_RESET:
+        return m->u.reset.slot;
+    default:
+        return 0;
+    }
+}
+
+/* The unit that an order was for; CORE_NONE: it is no more. */
+static uint32_t order_unit(const core *c, const core_order *o)
+{
+    uint32_t node = core_find_node(c, o->node);
+    if (node == CORE_NONE)
+        return CORE_NONE;
+    const core_node *n = &c->t.node[node];
+    uint16_t number = order_slot_number(&o->m);
+    if (!number)
+        return corei_node_unit(c, node);
+    if (number > n->total)
+        return CORE_NONE;
+    uint32_t at = n->first + number - 1;
+    return n->role == DXPU_CONTROL_ROLE_BOX ? corei_slot_unit(at) : corei_port_unit(c, at);
+}
+
+/* The proxy took it: what it says of the slot is newer than its last register. */
+static void order_done(core *c, unit_kind k, const core_order *o, const dxpu_control_done *done)
+{
+    corei_tables *t = &c->t;
+    if (k.kind == COREI_NODE) {
+        t->node_more[k.index].drain_told = o->m.u.drain.on;
+        return;
+    }
+    dxpu_control_device *d =
+        k.kind == COREI_SLOT ? &t->slot[k.index].device : &t->port[k.index].device;
+    if (o->m.type == DXPU_CONTROL_RESET)
+        t->slot_more[k.index].reset = false;
+    if (!done)
+        return;
+    d->state = done->state;
+    d->epoch = done->state == DXPU_CONTROL_SLOT_EMPTY ? 0 : done->epoch;
+    if (d->epoch > d->epoch_seen)
+        d->epoch_seen = d->epoch;
+    if (o->m.type == DXPU_CONTROL_UNBIND) {
+        t->slot_more[k.index].yield_ms = 0;
+        t->slot_more[k.index].wipe_told = !o->m.u.unbind.keep;
+    }
+}
+
+/* A box that has seen a later lease than ours is asked for no more; one that is drained gives its
+   slot back; the others are asked again. */
+static void order_refused(core *c, uint32_t unit, unit_kind k, const core_order *o, unsigned code)
+{
+    corei_tables *t = &c->t;
+    corei_work *w = &t->work[unit];
+    if (o->m.type == DXPU_CONTROL_RESET)
+        t->slot_more[k.index].reset = false;
+    if (o->m.type == DXPU_CONTROL_DETACH && code == DXPU_CONTROL_CODE_EMPTY) {
+        t->port[k.index].device.state = DXPU_CONTROL_SLOT_EMPTY;
+        t->port[k.index].device.epoch = 0;
+        return;
+    }
+    if (!w->refused && code != DXPU_CONTROL_CODE_CLOSING && corei_begin(c).code == CORE_OK) {
+        const char *name = dxpu_control_type_name(o->m.type);
+        w->refused = true;
+        if (k.kind == COREI_SLOT)
+            corei_event_slot(c, CORE_EVENT_ORDER_REFUSED, k.index, "%s: %s", name,
+                             dxpu_control_code_name(code));
+        else
+            corei_event_node(c, CORE_EVENT_ORDER_REFUSED, k.node, "%s of slot %u: %s", name,
+                             order_slot_number(&o->m), dxpu_control_code_name(code));
+        (void)corei_commit(c);
+    }
+    if (o->m.type == DXPU_CONTROL_BIND)
+        corei_bind_refused(c, k.index, o->m.u.bind.epoch, code);
+}
+
+void core_answered(core *c, const core_order *o, unsigned code, const dxpu_control_done *done)
+{
+    uint32_t unit = order_unit(c, o);
+    if (unit == CORE_NONE || !c->t.work[unit].out)
+        return;
+    unit_kind k = unit_of(c, unit);
+    c->t.work[unit].out = false;
+    if (code == DXPU_CONTROL_CODE_NONE)
+        order_done(c, k, o, done);
+    else
+        order_refused(c, unit, k, o, code);
+    corei_touch(c, unit);
+    if (k.kind == COREI_SLOT) {
+        corei_touch_slot(c, k.index);
+        corei_settle_slot(c, k.index);
+    } else if (k.kind == COREI_LEASE) {
+        const core_port *p = &c->t.port[k.index];
+        if (c->t.port_more[k.index].before != CORE_NONE)
+            corei_touch(c, corei_slot_unit(c->t.port_more[k.index].before));
+        if (p->slot != CORE_NONE)
+            corei_settle_slot(c, p->slot);
+    }
+}
+
+/* -- Time -- */
+
+static void unit_due(core *c, uint32_t unit)
+{
+    unit_kind k = unit_of(c, unit);
+    if (k.node >= c->t.nodes)
+        return;
+    corei_touch(c, unit);
+    if (k.kind == COREI_SLOT) {
+        corei_settle_slot(c, k.index);
+    } else if (k.kind == COREI_NODE) {
+        corei_settle_free(c, k.index);
+        uint32_t first = c->t.node[k.index].first, end = first + c->t.node[k.index].total;
+        if (corei_node_given_up(c, k.index))
+            for (uint32_t i = first; i < end; i++)
+                corei_settle_slot(c, i);
+    }
+}
+
+/* The store failed: does it work again? */
+static void try_store(core *c)
+{
+    if (corei_begin(c).code != CORE_OK)
+        return;
+    corei_mark_changed(c, COREI_META, 0);
+    (void)corei_commit(c);
+}
+
+static bool expire_one(core *c)
+{
+    uint32_t lease = c->t.expiry.at[0];
+    if (corei_begin(c).code != CORE_OK)
+        return false;
+    corei_end_lease(c, pool_lease_number(c->t.pool, lease), CORE_EVENT_LEASE_EXPIRED);
+    return corei_commit(c).code == CORE_OK;
+}
+
+void core_tick(core *c)
+{
+    if (c->dead || c->mono_ms < c->refuse_until_ms)
+        return;
+    if (c->failed)
+        try_store(c);
+    while (corei_heap_due(&c->t.expiry) <= c->unix_ms)
+        if (!expire_one(c))
+            return;
+    while (corei_heap_due(&c->t.timers) <= c->mono_ms) {
+        uint32_t unit = c->t.timers.at[0];
+        corei_heap_remove(&c->t.timers, unit);
+        unit_due(c, unit);
+        if (c->mono_ms < c->refuse_until_ms)
+            return;
+    }
+}
+
+uint64_t core_next_ms(const core *c)
+{
+    uint64_t timer = corei_heap_due(&c->t.timers), day = corei_heap_due(&c->t.expiry), due;
+    if (c->dead)
+        return UINT64_MAX;
+    if (day != UINT64_MAX)
+        day = day <= c->unix_ms ? c->mono_ms : c->mono_ms + (day - c->unix_ms);
+    due = timer < day ? timer : day;
+    if (c->failed)
+        return c->refuse_until_ms;
+    return due;
+}

@@ -1,0 +1,404 @@
+/* core_requests.c - what users and operators ask for
+   SPDX-License-Identifier: MIT */
+#include <string.h>
+
+#include "core_internal.h"
+
+enum { SECONDS_MAX = 1 << 30 }; /* of a lease: 34 years */
+
+static core_result no_lease(uint64_t lease)
+{
+    return corei_result(CORE_E_UNKNOWN, "there is no lease %llx", (unsigned long long)lease);
+}
+
+static const core_result all_good = { CORE_OK, "" };
+
+/* A name that is part of a key of the store. */
+static bool is_name(const char *name)
+{
+    for (; *name; name++)
+        if (*name <= ' ' || *name > '~')
+            return false;
+    return true;
+}
+
+static core_result check_slot(const core *c, uint32_t slot)
+{
+    return slot < c->t.pool->slots ? all_good
+                                   : corei_result(CORE_E_UNKNOWN, "there is no such slot");
+}
+
+/* -- Leases -- */
+
+static uint32_t find_key(const core *c, const char *tenant, const char *key)
+{
+    const corei_tables *t = &c->t;
+    const corei_hash *h = &t->lease_by_key;
+    uint32_t i = h->head[corei_hash_name(tenant, key) & h->mask];
+    while (i != CORE_NONE && (strcmp(t->lease[i].key, key) != 0 ||
+                              strcmp(t->tenant[t->pool->lease[i].tenant].name, tenant) != 0))
+        i = h->next[i];
+    return i;
+}
+
+/* A tenant that leases for the first time. */
+static uint32_t tenant_for(core *c, const char *name)
+{
+    uint32_t tenant = core_find_tenant(c, name);
+    if (tenant != CORE_NONE)
+        return tenant;
+    if (c->t.pool->tenants == c->t.pool->limits.tenants && corei_load(c).code != CORE_OK)
+        return CORE_NONE;
+    uint64_t quota = c->set.default_quota;
+    corei_tables *t = &c->t;
+    if (!corei_hash_add(&t->tenant_by_name, corei_hash_name(name, ""), t->pool->tenants) ||
+        pool_add_tenant(t->pool, quota < POOL_NONE ? (uint32_t)quota : POOL_NONE, &tenant) !=
+            POOL_OK)
+        return CORE_NONE;
+    memcpy(t->tenant[tenant].name, name, strlen(name) + 1);
+    return tenant;
+}
+
+/* The key is there already: for the same, or for something else. */
+static core_result create_again(const core *c, uint32_t index, const core_request *r,
+                                uint64_t *lease)
+{
+    const corei_tables *t = &c->t;
+    const pool_lease *l = &t->pool->lease[index];
+    uint32_t host = l->host == POOL_NONE ? r->host : t->node[t->host_node[l->host]].number;
+    if (host != r->host || strcmp(t->model[l->model].name, r->model) != 0 || l->count != r->count ||
+        l->need != r->need || t->lease[index].replace != r->replace)
+        return corei_result(CORE_E_STATE,
+                            "lease %llx has this key and asks for something else; use another key",
+                            (unsigned long long)pool_lease_number(t->pool, index));
+    *lease = pool_lease_number(t->pool, index);
+    return all_good;
+}
+
+static core_result check_request(const core *c, const core_request *r, const char *tenant,
+                                 pool_request *out)
+{
+    uint32_t host = core_find_node(c, r->host), model = core_find_model(c, r->model);
+    if (!is_name(tenant) || !is_name(r->key) || r->seconds > SECONDS_MAX)
+        return corei_result(CORE_E_ARG,
+                            "names are printable ASCII without spaces, seconds are at most %d",
+                            SECONDS_MAX);
+    if (host == CORE_NONE || c->t.node[host].role != DXPU_CONTROL_ROLE_HOST)
+        return corei_result(CORE_E_UNKNOWN, "node %u is no host", r->host);
+    if (model == CORE_NONE)
+        return corei_result(CORE_E_UNKNOWN, "no box has a %s", r->model);
+    out->host = c->t.node[host].pool_index;
+    out->model = (uint16_t)model;
+    out->count = r->count;
+    out->need = r->need;
+    return all_good;
+}
+
+static core_result create_new(core *c, const core_request *r, const char *tenant, uint64_t *lease)
+{
+    corei_tables *t = &c->t;
+    pool_request q;
+    pool_choice choice;
+    core_result result = check_request(c, r, tenant, &q);
+    if (result.code == CORE_OK)
+        result = corei_begin(c);
+    if (result.code != CORE_OK)
+        return result;
+    q.tenant = tenant_for(c, tenant);
+    int rc = q.tenant == CORE_NONE ? POOL_E_ROOM : pool_choose(t->pool, &q, &choice);
+    if (rc == POOL_OK)
+        rc = pool_grant(t->pool, &q, &choice, lease);
+    if (rc != POOL_OK)
+        return corei_pool_result(rc);
+    core_lease *l = &t->lease[(uint32_t)*lease];
+    memset(l, 0, sizeof *l);
+    memcpy(l->key, r->key, sizeof l->key);
+    l->created_unix_ms = c->unix_ms;
+    l->expires_unix_ms = r->seconds ? c->unix_ms + r->seconds * 1000 : 0;
+    l->replace = r->replace;
+    t->lease_seen[(uint32_t)*lease] = CORE_LEASE_PENDING;
+    if (l->expires_unix_ms)
+        corei_heap_set(&t->expiry, (uint32_t)*lease, l->expires_unix_ms);
+    bool told = !l->key[0] ||
+                corei_hash_add(&t->lease_by_key, corei_hash_name(tenant, l->key), (uint32_t)*lease);
+    if (!corei_take_ports(c, *lease) || !told) {
+        corei_leave_ports(c, *lease);
+        (void)corei_load(c);
+        return corei_result(CORE_E_CAPACITY, "%s", pool_error_text(POOL_E_HOST));
+    }
+    corei_event_lease(c, CORE_EVENT_LEASE_CREATED, *lease, "%u of %s", r->count, r->model);
+    corei_mark_changed(c, COREI_LEASE, (uint32_t)*lease);
+    for (unsigned i = 0; i < choice.count; i++)
+        corei_mark_changed(c, COREI_SLOT, choice.slot[i]);
+    return corei_commit(c);
+}
+
+core_result core_create(core *c, const core_request *r, uint64_t *lease, bool *existed)
+{
+    const char *tenant = r->tenant[0] ? r->tenant : "default";
+    uint32_t index = r->key[0] ? find_key(c, tenant, r->key) : CORE_NONE;
+    *lease = 0;
+    *existed = index != CORE_NONE;
+    if (*existed)
+        return create_again(c, index, r, lease);
+    core_result result = create_new(c, r, tenant, lease);
+    if (result.code != CORE_OK)
+        *lease = 0;
+    return result;
+}
+
+core_result core_extend(core *c, uint64_t lease, uint64_t seconds)
+{
+    if (!pool_find_lease(c->t.pool, lease))
+        return no_lease(lease);
+    if (seconds > SECONDS_MAX)
+        return corei_result(CORE_E_ARG, "%d seconds at most; 0: no end", SECONDS_MAX);
+    core_result result = corei_begin(c);
+    if (result.code != CORE_OK)
+        return result;
+    uint32_t index = (uint32_t)lease;
+    core_lease *l = &c->t.lease[index];
+    l->expires_unix_ms = seconds ? c->unix_ms + seconds * 1000 : 0;
+    if (seconds)
+        corei_heap_set(&c->t.expiry, index, l->expires_unix_ms);
+    else
+        corei_heap_remove(&c->t.expiry, index);
+    corei_event_lease(c, CORE_EVENT_LEASE_EXTENDED, lease,
+                      seconds ? "ends in %llu s" : "has no end", (unsigned long long)seconds);
+    corei_mark_changed(c, COREI_LEASE, index);
+    return corei_commit(c);
+}
+
+core_result core_release(core *c, uint64_t lease)
+{
+    if (!pool_find_lease(c->t.pool, lease))
+        return no_lease(lease);
+    core_result result = corei_begin(c);
+    if (result.code != CORE_OK)
+        return result;
+    corei_end_lease(c, lease, CORE_EVENT_LEASE_RELEASED);
+    return corei_commit(c);
+}
+
+static void mark_lease(core *c, uint64_t lease)
+{
+    uint32_t slot[POOL_COUNT_MAX];
+    unsigned n = pool_lease_slots(c->t.pool, lease, slot);
+    corei_mark_changed(c, COREI_LEASE, (uint32_t)lease);
+    for (unsigned i = 0; i < n; i++)
+        corei_mark_changed(c, COREI_SLOT, slot[i]);
+}
+
+core_result core_park(core *c, uint64_t lease)
+{
+    const pool_lease *l = pool_find_lease(c->t.pool, lease);
+    if (!l)
+        return no_lease(lease);
+    if (l->host == POOL_NONE)
+        return corei_result(CORE_E_STATE, "the lease is parked already");
+    core_result result = corei_begin(c);
+    if (result.code != CORE_OK)
+        return result;
+    corei_event_lease(c, CORE_EVENT_LEASE_PARKED, lease, "its data stay");
+    corei_leave_ports(c, lease);
+    (void)pool_park(c->t.pool, lease);
+    c->t.lease_seen[(uint32_t)lease] = CORE_LEASE_PARKED;
+    mark_lease(c, lease);
+    return corei_commit(c);
+}
+
+core_result core_attach(core *c, uint64_t lease, uint32_t host)
+{
+    uint32_t node = core_find_node(c, host);
+    if (!pool_find_lease(c->t.pool, lease))
+        return no_lease(lease);
+    if (node == CORE_NONE || c->t.node[node].role != DXPU_CONTROL_ROLE_HOST)
+        return corei_result(CORE_E_UNKNOWN, "node %u is no host", host);
+    core_result result = corei_begin(c);
+    if (result.code != CORE_OK)
+        return result;
+    int rc = pool_attach(c->t.pool, lease, c->t.node[node].pool_index);
+    if (rc == POOL_E_STATE)
+        return corei_result(CORE_E_STATE, "the lease has a host; release it there, keeping data");
+    if (rc != POOL_OK)
+        return corei_pool_result(rc);
+    if (!corei_take_ports(c, lease)) {
+        (void)corei_load(c);
+        return corei_result(CORE_E_CAPACITY, "%s", pool_error_text(POOL_E_HOST));
+    }
+    c->t.lease_seen[(uint32_t)lease] = CORE_LEASE_PENDING;
+    corei_event_lease(c, CORE_EVENT_LEASE_ATTACHED, lease, "to node %u", host);
+    mark_lease(c, lease);
+    return corei_commit(c);
+}
+
+/* -- Boxes and slots -- */
+
+/* Every lease's slot in a box that has another place, goes there; one commit. */
+static core_result move_all(core *c, uint32_t node)
+{
+    const core_node *n = &c->t.node[node];
+    core_result result = corei_begin(c);
+    if (result.code != CORE_OK)
+        return result;
+    for (uint32_t i = n->first; i < n->first + n->total; i++)
+        if (c->t.pool->slot[i].lease != POOL_NONE)
+            (void)corei_move(c, i, POOL_WHY_DRAIN); /* else it stays: *left tells */
+    return corei_commit(c);
+}
+
+core_result core_drain(core *c, uint32_t number, bool on, bool move, unsigned *left)
+{
+    uint32_t node = core_find_node(c, number);
+    *left = 0;
+    if (node == CORE_NONE || c->t.node[node].role != DXPU_CONTROL_ROLE_BOX)
+        return corei_result(CORE_E_UNKNOWN, "node %u is no box", number);
+    core_result result = corei_begin(c);
+    if (result.code != CORE_OK)
+        return result;
+    core_node *n = &c->t.node[node];
+    n->draining = on;
+    if (n->total)
+        (void)pool_drain(c->t.pool, n->pool_index, on, left);
+    corei_event_node(c, CORE_EVENT_NODE_DRAIN, node, on ? "no new leases" : "back in service");
+    corei_mark_changed(c, COREI_NODE, node);
+    corei_touch(c, corei_node_unit(c, node));
+    result = corei_commit(c);
+    if (result.code == CORE_OK && on && move && *left)
+        result = move_all(c, node);
+    *left = 0;
+    n = &c->t.node[node];
+    for (uint32_t i = n->first; i < n->first + n->total; i++)
+        *left += c->t.pool->slot[i].lease != POOL_NONE;
+    return result;
+}
+
+core_result core_replace(core *c, uint32_t slot, pool_reason why)
+{
+    core_result result = check_slot(c, slot);
+    if (result.code == CORE_OK && c->t.pool->slot[slot].lease == POOL_NONE)
+        result = corei_result(CORE_E_STATE, "no lease has this slot");
+    if (result.code == CORE_OK)
+        result = corei_begin(c);
+    if (result.code == CORE_OK)
+        result = corei_move(c, slot, why);
+    return result.code == CORE_OK ? corei_commit(c) : result;
+}
+
+core_result core_break(core *c, uint32_t slot, pool_reason why)
+{
+    core_result result = check_slot(c, slot);
+    if (result.code == CORE_OK)
+        result = corei_begin(c);
+    if (result.code != CORE_OK)
+        return result;
+    int rc = pool_break(c->t.pool, slot, why);
+    if (rc != POOL_OK)
+        return corei_pool_result(rc);
+    corei_event_slot(c, CORE_EVENT_SLOT_BROKEN, slot, "%s", pool_reason_name(why));
+    corei_mark_changed(c, COREI_SLOT, slot);
+    result = corei_commit(c);
+    if (result.code == CORE_OK)
+        corei_settle_slot(c, slot);
+    return result;
+}
+
+core_result core_repair(core *c, uint32_t slot)
+{
+    core_result result = check_slot(c, slot);
+    if (result.code == CORE_OK)
+        result = corei_begin(c);
+    if (result.code != CORE_OK)
+        return result;
+    int rc = pool_repair(c->t.pool, slot);
+    if (rc != POOL_OK)
+        return corei_pool_result(rc);
+    corei_event_slot(c, CORE_EVENT_SLOT_REPAIRED, slot, "an operator says so");
+    corei_mark_changed(c, COREI_SLOT, slot);
+    corei_touch_slot(c, slot);
+    result = corei_commit(c);
+    if (result.code == CORE_OK)
+        corei_settle_slot(c, slot);
+    return result;
+}
+
+core_result core_reset(core *c, uint32_t slot)
+{
+    core_result result = check_slot(c, slot);
+    if (result.code != CORE_OK)
+        return result;
+    if (!c->t.node[c->t.slot[slot].node].connected)
+        return corei_result(CORE_E_STATE, "its box is not connected");
+    c->t.slot_more[slot].reset = true;
+    corei_touch(c, corei_slot_unit(slot));
+    return all_good;
+}
+
+/* -- The pool -- */
+
+static core_result check_forget(const core *c, uint32_t node)
+{
+    const core_node *n = &c->t.node[node];
+    bool leased = false;
+    if (n->connected)
+        return corei_result(CORE_E_STATE, "node %u is connected; stop its proxy first", n->number);
+    for (uint32_t i = n->first; i < n->first + n->total; i++)
+        leased = leased || (n->role == DXPU_CONTROL_ROLE_BOX ? c->t.pool->slot[i].lease != POOL_NONE
+                                                             : c->t.port[i].slot != CORE_NONE);
+    return leased ? corei_result(CORE_E_STATE, "node %u has leases; release them first", n->number)
+                  : all_good;
+}
+
+core_result core_forget(core *c, uint32_t number)
+{
+    uint32_t node = core_find_node(c, number);
+    if (node == CORE_NONE)
+        return corei_result(CORE_E_UNKNOWN, "there is no node %u", number);
+    core_result result = check_forget(c, node);
+    if (result.code == CORE_OK)
+        result = corei_begin(c);
+    if (result.code != CORE_OK)
+        return result;
+    const core_node *n = &c->t.node[node];
+    corei_event_node(c, CORE_EVENT_NODE_FORGOTTEN, node, "%s", n->name);
+    corei_mark_gone(c, "node/%u", number);
+    for (uint32_t i = 1; n->role == DXPU_CONTROL_ROLE_BOX && i <= n->total; i++)
+        corei_mark_gone(c, "slot/%u.%u", number, i);
+    corei_mark_changed(c, COREI_META, 0);
+    result = corei_commit(c);
+    return result.code == CORE_OK ? corei_load(c) : result;
+}
+
+core_result core_set_tenant(core *c, const char *name, uint32_t quota)
+{
+    if (!name[0] || strlen(name) >= CORE_NAME_BYTES || !is_name(name))
+        return corei_result(CORE_E_ARG, "a tenant's name is 1 to %d printable characters",
+                            CORE_NAME_BYTES - 1);
+    core_result result = corei_begin(c);
+    if (result.code != CORE_OK)
+        return result;
+    uint32_t tenant = tenant_for(c, name);
+    if (tenant == CORE_NONE)
+        return corei_result(CORE_E_CAPACITY, "%s", pool_error_text(POOL_E_ROOM));
+    (void)pool_set_quota(c->t.pool, tenant, quota);
+    core_event *e = quota == POOL_NONE
+                        ? corei_event(c, CORE_EVENT_TENANT_SET, "no quota")
+                        : corei_event(c, CORE_EVENT_TENANT_SET, "a quota of %u slots", quota);
+    memcpy(e->tenant, name, strlen(name) + 1);
+    corei_mark_changed(c, COREI_TENANT, tenant);
+    return corei_commit(c);
+}
+
+core_result core_set_spares(core *c, const char *model, uint32_t count)
+{
+    uint32_t index = core_find_model(c, model);
+    if (index == CORE_NONE)
+        return corei_result(CORE_E_UNKNOWN, "no box has a %s", model);
+    core_result result = corei_begin(c);
+    if (result.code != CORE_OK)
+        return result;
+    (void)pool_set_spares(c->t.pool, (uint16_t)index, count);
+    (void)corei_event(c, CORE_EVENT_SPARES_SET, "%u spares of %s", count, model);
+    corei_mark_changed(c, COREI_SPARES, index);
+    return corei_commit(c);
+}

@@ -1,0 +1,379 @@
+/* core_slots.c - what follows, for a slot and its lease, from what proxies say or do not say
+   SPDX-License-Identifier: MIT */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core_internal.h"
+
+/* -- A lease's ports -- */
+
+/* The lowest empty ones of its host. */
+bool corei_take_ports(core *c, uint64_t lease)
+{
+    corei_tables *t = &c->t;
+    const pool_lease *l = pool_find_lease(t->pool, lease);
+    const core_node *host = &t->node[t->host_node[l->host]];
+    uint32_t at = host->first, end = host->first + host->total;
+    unsigned n = 0;
+    for (uint32_t i = l->first; i != POOL_NONE; i = t->pool->slot[i].next, at++) {
+        while (at < end && t->port[at].slot != CORE_NONE)
+            at++;
+        if (at == end)
+            return false;
+        t->port[at].slot = i;
+        t->slot_more[i].port = at;
+        t->slot_more[i].yield_ms = 0;
+        t->lease[(uint32_t)lease].port[n++] = (uint16_t)(at - host->first + 1);
+        corei_touch_slot(c, i);
+    }
+    return true;
+}
+
+/* The port no longer is this slot's; the slot remembers it, to wait until the host gave it up. */
+static void leave_port(core *c, uint32_t slot)
+{
+    corei_tables *t = &c->t;
+    uint32_t port = t->slot_more[slot].port;
+    t->slot_more[slot].yield_ms = 0;
+    if (port != CORE_NONE && t->port[port].slot == slot) {
+        t->port[port].slot = CORE_NONE;
+        t->port_more[port].before = slot;
+    }
+    if (t->slot_more[slot].other) /* what stands there now can be taken in */
+        corei_look_at(c, corei_slot_unit(slot), c->mono_ms);
+    corei_touch_slot(c, slot);
+}
+
+void corei_leave_ports(core *c, uint64_t lease)
+{
+    const pool_lease *l = pool_find_lease(c->t.pool, lease);
+    for (uint32_t i = l->first; i != POOL_NONE; i = c->t.pool->slot[i].next)
+        leave_port(c, i);
+    memset(c->t.lease[(uint32_t)lease].port, 0, sizeof c->t.lease[0].port);
+}
+
+void corei_end_lease(core *c, uint64_t lease, core_event_type type)
+{
+    corei_tables *t = &c->t;
+    uint32_t index = (uint32_t)lease, slot[POOL_COUNT_MAX];
+    core_lease *more = &t->lease[index];
+    const char *tenant = t->tenant[t->pool->lease[index].tenant].name;
+    unsigned n = pool_lease_slots(t->pool, lease, slot);
+    corei_event_lease(c, type, lease, "%u slot%s of %s", n, n == 1 ? "" : "s",
+                      t->model[t->pool->lease[index].model].name);
+    corei_mark_gone(c, "lease/%llx", (unsigned long long)lease);
+    if (more->key[0])
+        corei_hash_remove(&t->lease_by_key, corei_hash_name(tenant, more->key), index);
+    corei_heap_remove(&t->expiry, index);
+    corei_leave_ports(c, lease);
+    (void)pool_release(t->pool, lease);
+    for (unsigned i = 0; i < n; i++)
+        corei_mark_changed(c, COREI_SLOT, slot[i]);
+    memset(more, 0, sizeof *more);
+}
+
+/* -- Replacing -- */
+
+/* The other slot takes the place, and the port, of this one in its lease. */
+core_result corei_move(core *c, uint32_t slot, pool_reason why)
+{
+    corei_tables *t = &c->t;
+    uint32_t lease = t->pool->slot[slot].lease, port = t->slot_more[slot].port;
+    pool_other other;
+    int rc = pool_choose_other(t->pool, slot, &other);
+    if (rc != POOL_OK)
+        return corei_pool_result(rc);
+    const core_slot *to = &t->slot[other.slot];
+    corei_event_slot(c, CORE_EVENT_SLOT_REPLACED, slot, "by %u.%u: %s%s", t->node[to->node].number,
+                     to->device.number, pool_reason_name(why),
+                     other.need_kept ? "" : "; no slot stands where the lease asked for");
+    bool had = port != CORE_NONE && t->port[port].slot == slot;
+    leave_port(c, slot);
+    rc = pool_replace(t->pool, slot, other.slot, why);
+    if (rc != POOL_OK)
+        return corei_pool_result(rc);
+    if (had)
+        t->port[port].slot = other.slot;
+    t->slot_more[other.slot].port = had ? port : CORE_NONE;
+    t->slot_more[other.slot].yield_ms = 0;
+    t->lease[lease].replaced++;
+    corei_mark_changed(c, COREI_SLOT, slot);
+    corei_mark_changed(c, COREI_SLOT, other.slot);
+    corei_mark_changed(c, COREI_LEASE, lease);
+    corei_touch_slot(c, other.slot);
+    return (core_result){ CORE_OK, "" };
+}
+
+/* Its lease gets another slot when it asked for that; where there is none, later. */
+static void replace_broken(core *c, uint32_t slot, pool_reason why)
+{
+    uint32_t lease = c->t.pool->slot[slot].lease;
+    if (lease == POOL_NONE || !c->t.lease[lease].replace)
+        return;
+    if (corei_move(c, slot, why).code != CORE_OK)
+        corei_look_at(c, corei_slot_unit(slot), c->mono_ms + COREI_REPLACE_MS);
+}
+
+/* A change that no user asked for.  The store refuses it: looked at again then. */
+static bool settle_begin(core *c, uint32_t slot)
+{
+    if (corei_begin(c).code == CORE_OK)
+        return true;
+    corei_look_at(c, corei_slot_unit(slot), c->refuse_until_ms);
+    return false;
+}
+
+static void settle_end(core *c, uint32_t slot)
+{
+    corei_mark_changed(c, COREI_SLOT, slot);
+    corei_touch_slot(c, slot);
+    if (corei_commit(c).code != CORE_OK)
+        corei_look_at(c, corei_slot_unit(slot), c->refuse_until_ms);
+}
+
+static void break_slot(core *c, uint32_t slot, pool_reason why, const char *text)
+{
+    if (!settle_begin(c, slot))
+        return;
+    corei_event_slot(c, CORE_EVENT_SLOT_BROKEN, slot, "%s", text);
+    (void)pool_break(c->t.pool, slot, why);
+    replace_broken(c, slot, why);
+    settle_end(c, slot);
+}
+
+static void repair_slot(core *c, uint32_t slot, const char *text)
+{
+    if (!settle_begin(c, slot))
+        return;
+    corei_event_slot(c, CORE_EVENT_SLOT_REPAIRED, slot, "%s", text);
+    (void)pool_repair(c->t.pool, slot);
+    settle_end(c, slot);
+}
+
+/* -- What the box of a slot says -- */
+
+/* The box has seen a lease that the store does not know: the store is older than the pool.  Nothing
+   is lent or wiped there until somebody has looked. */
+static bool settle_foreign(core *c, uint32_t slot)
+{
+    const pool_slot *s = &c->t.pool->slot[slot];
+    const dxpu_control_device *d = &c->t.slot[slot].device;
+    uint64_t epoch = d->epoch > d->epoch_seen ? d->epoch : d->epoch_seen;
+    if (epoch <= s->epoch)
+        return false;
+    if (!settle_begin(c, slot))
+        return true;
+    corei_event_slot(c, CORE_EVENT_SLOT_QUARANTINED, slot,
+                     "the box knows a lease that the store does not (epoch %llu): is the store an "
+                     "old backup? repair wipes the slot",
+                     (unsigned long long)epoch);
+    pool_raise_epoch(c->t.pool, epoch);
+    corei_mark_changed(c, COREI_META, 0);
+    if (s->lease == POOL_NONE) {
+        (void)pool_taint(c->t.pool, slot, epoch, true);
+    } else {
+        (void)pool_break(c->t.pool, slot, POOL_WHY_OPERATOR);
+        replace_broken(c, slot, POOL_WHY_OPERATOR);
+        if (s->lease == POOL_NONE)
+            (void)pool_taint(c->t.pool, slot, epoch, true);
+    }
+    settle_end(c, slot);
+    return true;
+}
+
+/* Another device stands there.  Which model it is decides how the pool is built. */
+static bool settle_inventory(core *c, uint32_t slot)
+{
+    const pool_slot *s = &c->t.pool->slot[slot];
+    dxpu_control_device *other = c->t.slot_more[slot].other, *d = &c->t.slot[slot].device;
+    if (!other)
+        return false;
+    if (s->lease != POOL_NONE) {
+        if (s->state != POOL_BROKEN)
+            break_slot(c, slot, POOL_WHY_DEVICE, "another device stands in the leased slot");
+        return true; /* once no lease has the slot */
+    }
+    if (!settle_begin(c, slot))
+        return true;
+    corei_event_slot(c, CORE_EVENT_SLOT_CHANGED, slot, "now %s %s", other->model, other->serial);
+    bool rebuild = strcmp(d->model, other->model) != 0 || d->group != other->group;
+    corei_copy_report(other, d);
+    *d = *other;
+    free(other);
+    c->t.slot_more[slot].other = NULL;
+    if (s->state == POOL_BROKEN && s->reason == POOL_WHY_DEVICE &&
+        d->health == DXPU_CONTROL_HEALTH_GOOD)
+        (void)pool_repair(c->t.pool, slot);
+    corei_mark_changed(c, COREI_SLOT, slot);
+    corei_touch_slot(c, slot);
+    if (corei_commit(c).code == CORE_OK && rebuild)
+        (void)corei_load(c);
+    return true;
+}
+
+/* The box did what was to be done: wiped, or not; or there is more to wipe than we knew. */
+static void settle_wipe(core *c, uint32_t slot)
+{
+    const pool_slot *s = &c->t.pool->slot[slot];
+    const dxpu_control_device *d = &c->t.slot[slot].device;
+    bool clean = s->state == POOL_FREE || s->state == POOL_SPARE || s->state == POOL_DRAINED;
+    bool data = d->epoch || d->state == DXPU_CONTROL_SLOT_KEPT ||
+                d->state == DXPU_CONTROL_SLOT_UNWIPED || d->state == DXPU_CONTROL_SLOT_WIPING;
+    bool done = d->state == DXPU_CONTROL_SLOT_WIPED ||
+                (d->state == DXPU_CONTROL_SLOT_UNWIPED && c->t.slot_more[slot].wipe_told);
+    if (c->t.work[corei_slot_unit(slot)].out)
+        return;
+    if (clean && data && settle_begin(c, slot)) {
+        (void)pool_taint(c->t.pool, slot, s->epoch ? s->epoch : c->t.pool->epoch + 1, false);
+        settle_end(c, slot);
+    } else if (s->state == POOL_WIPING && done && !d->epoch && settle_begin(c, slot)) {
+        bool wiped = d->state == DXPU_CONTROL_SLOT_WIPED;
+        if (wiped)
+            corei_event_slot(c, CORE_EVENT_SLOT_WIPED, slot, "and read back");
+        else
+            corei_event_slot(c, CORE_EVENT_SLOT_QUARANTINED, slot,
+                             "its wipe failed or did not verify; see what the box says, then "
+                             "repair it");
+        (void)pool_wiped(c->t.pool, slot, wiped);
+        c->t.slot_more[slot].wipe_told = false;
+        settle_end(c, slot);
+    }
+}
+
+static void settle_told(core *c, uint32_t slot)
+{
+    const pool_slot *s = &c->t.pool->slot[slot];
+    const dxpu_control_device *d = &c->t.slot[slot].device;
+    if (settle_foreign(c, slot) || settle_inventory(c, slot))
+        return;
+    if (d->health != DXPU_CONTROL_HEALTH_GOOD) {
+        if (s->state != POOL_BROKEN && s->state != POOL_QUARANTINED)
+            break_slot(c, slot, POOL_WHY_DEVICE,
+                       d->health == DXPU_CONTROL_HEALTH_NONE ? "there is no device in it"
+                                                             : "its box says it is broken");
+    } else if (s->state == POOL_BROKEN && s->reason == POOL_WHY_BOX) {
+        repair_slot(c, slot, "its box is back");
+    }
+    settle_wipe(c, slot);
+}
+
+/* -- What nobody says -- */
+
+bool corei_node_given_up(const core *c, uint32_t node)
+{
+    uint64_t gone = c->t.node_more[node].gone_ms;
+    return !c->t.node[node].connected && gone && c->mono_ms >= gone;
+}
+
+/* Its box is gone.  As long as its host has TLPs from it, it is gone for the manager alone; and as
+   long as its host is not heard of, nobody knows. */
+static void settle_silent(core *c, uint32_t slot)
+{
+    const corei_tables *t = &c->t;
+    const pool_slot *s = &t->pool->slot[slot];
+    uint32_t port = t->slot_more[slot].port;
+    if (s->state != POOL_LEASED || port == CORE_NONE || t->port[port].slot != slot)
+        return;
+    const core_port *p = &t->port[port];
+    bool up = p->device.epoch == s->epoch && p->device.state == DXPU_CONTROL_SLOT_UP;
+    if (t->node[p->node].connected && !up)
+        break_slot(c, slot, POOL_WHY_BOX, "its box is gone, and its host has no answer either");
+}
+
+/* The slots of a box without a lease: none is lent while it is gone.  All in one commit. */
+void corei_settle_free(core *c, uint32_t node)
+{
+    const corei_tables *t = &c->t;
+    uint32_t first = t->node[node].first, end = first + t->node[node].total;
+    bool gone = corei_node_given_up(c, node);
+    if ((!gone && !t->node[node].connected) || first == end || !settle_begin(c, first))
+        return;
+    for (uint32_t i = first; i < end; i++) {
+        const pool_slot *s = &t->pool->slot[i];
+        const dxpu_control_device *d = &t->slot[i].device;
+        if (gone && (s->state == POOL_FREE || s->state == POOL_SPARE)) {
+            corei_event_slot(c, CORE_EVENT_SLOT_BROKEN, i, "its box is gone");
+            (void)pool_break(t->pool, i, POOL_WHY_BOX);
+        } else if (!gone && s->state == POOL_BROKEN && s->reason == POOL_WHY_BOX &&
+                   s->lease == POOL_NONE && d->health == DXPU_CONTROL_HEALTH_GOOD) {
+            corei_event_slot(c, CORE_EVENT_SLOT_REPAIRED, i, "its box is back");
+            (void)pool_repair(t->pool, i);
+        } else {
+            continue;
+        }
+        corei_mark_changed(c, COREI_SLOT, i);
+    }
+    if (corei_commit(c).code != CORE_OK)
+        corei_look_at(c, corei_node_unit(c, node), c->refuse_until_ms);
+}
+
+void corei_settle_slot(core *c, uint32_t slot)
+{
+    const pool_slot *s = &c->t.pool->slot[slot];
+    uint32_t node = c->t.slot[slot].node;
+    if (c->t.node[node].connected)
+        settle_told(c, slot);
+    else if (corei_node_given_up(c, node))
+        settle_silent(c, slot);
+    s = &c->t.pool->slot[slot];
+    if (s->state == POOL_BROKEN && s->lease != POOL_NONE && c->t.lease[s->lease].replace &&
+        s->reason != POOL_WHY_NONE && settle_begin(c, slot)) {
+        replace_broken(c, slot, (pool_reason)s->reason);
+        if (s->lease == POOL_NONE)
+            settle_end(c, slot);
+    }
+    s = &c->t.pool->slot[slot];
+    if (s->lease != POOL_NONE)
+        corei_settle_lease(c, s->lease);
+}
+
+/* -- Leases -- */
+
+/* Tell when it came up, or no longer is. */
+void corei_settle_lease(core *c, uint32_t lease)
+{
+    corei_tables *t = &c->t;
+    uint64_t number = pool_lease_number(t->pool, lease);
+    const pool_lease *l = pool_find_lease(t->pool, number);
+    if (!l || l->host == POOL_NONE || !t->node[t->host_node[l->host]].connected)
+        return;
+    for (uint32_t i = l->first; i != POOL_NONE; i = t->pool->slot[i].next)
+        if (core_slot_phase(c, i) == CORE_UP)
+            t->slot_more[i].up_epoch = t->pool->slot[i].epoch;
+    core_lease_state now = core_lease_now(c, number);
+    if (now == t->lease_seen[lease] || !settle_begin(c, l->first))
+        return;
+    if (now == CORE_LEASE_ACTIVE)
+        corei_event_lease(c, CORE_EVENT_LEASE_UP, number, "all of its slots are up");
+    else if (now == CORE_LEASE_DEGRADED)
+        corei_event_lease(c, CORE_EVENT_LEASE_DEGRADED, number, "not all of its slots are up");
+    uint32_t first = l->first;
+    if (now == CORE_LEASE_ACTIVE && !t->lease[lease].was_up) {
+        t->lease[lease].was_up = true;
+        corei_mark_changed(c, COREI_LEASE, lease);
+    }
+    if (corei_commit(c).code == CORE_OK)
+        t->lease_seen[lease] = (uint8_t)now;
+    else
+        corei_look_at(c, corei_slot_unit(first), c->refuse_until_ms);
+}
+
+/* The box knows better than the pool, or takes no lease any more. */
+void corei_bind_refused(core *c, uint32_t slot, uint64_t epoch, unsigned code)
+{
+    const pool_slot *s = &c->t.pool->slot[slot];
+    if (s->epoch != epoch || s->state != POOL_LEASED ||
+        (code != DXPU_CONTROL_CODE_EPOCH && code != DXPU_CONTROL_CODE_DRAINED) ||
+        !settle_begin(c, slot))
+        return;
+    if (code == DXPU_CONTROL_CODE_EPOCH) {
+        corei_event_slot(c, CORE_EVENT_SLOT_QUARANTINED, slot,
+                         "its box has seen a later lease than the store; repair it when it is "
+                         "known why");
+        (void)pool_break(c->t.pool, slot, POOL_WHY_OPERATOR);
+        replace_broken(c, slot, POOL_WHY_OPERATOR);
+    } else {
+        replace_broken(c, slot, POOL_WHY_DRAIN);
+    }
+    settle_end(c, slot);
+}

@@ -1,0 +1,198 @@
+/* core_store.c - the transaction: tables have changed, their records follow, or they change back
+   SPDX-License-Identifier: MIT */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core_internal.h"
+
+core_result corei_begin(core *c)
+{
+    c->marks = c->gones = c->tolds = c->news = 0;
+    if (c->dead || c->mono_ms < c->refuse_until_ms)
+        return corei_result(CORE_E_STORE, "%.250s", c->failure);
+    return (core_result){ CORE_OK, "" };
+}
+
+void corei_mark_changed(core *c, corei_kind kind, uint32_t index)
+{
+    for (unsigned i = 0; i < c->marks; i++)
+        if (c->mark[i].kind == kind && c->mark[i].index == index)
+            return;
+    if (c->marks < COREI_MARKS_MAX)
+        c->mark[c->marks] = (corei_mark){ kind, index };
+    c->marks++; /* more than there is room for: the commit fails */
+}
+
+void corei_mark_new(core *c, json_t *record, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(c->new_key[c->news], sizeof c->new_key[0], format, args);
+    c->new_record[c->news++] = record;
+    va_end(args);
+}
+
+void corei_mark_gone(core *c, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (c->gones < COREI_MARKS_MAX)
+        vsnprintf(c->gone[c->gones], sizeof c->gone[0], format, args);
+    c->gones++;
+    va_end(args);
+}
+
+/* -- One record -- */
+
+/* A key as the store wants it; room for a tenant's name. */
+typedef struct record_key {
+    char text[80];
+} record_key;
+
+static record_key key_of(const core *c, corei_mark m)
+{
+    const corei_tables *t = &c->t;
+    record_key k;
+    switch (m.kind) {
+    case COREI_NODE:
+        snprintf(k.text, sizeof k.text, "node/%u", t->node[m.index].number);
+        break;
+    case COREI_SLOT:
+        snprintf(k.text, sizeof k.text, "slot/%u.%u", t->node[t->slot[m.index].node].number,
+                 t->slot[m.index].device.number);
+        break;
+    case COREI_LEASE:
+        snprintf(k.text, sizeof k.text, "lease/%llx",
+                 (unsigned long long)pool_lease_number(t->pool, m.index));
+        break;
+    case COREI_TENANT:
+        snprintf(k.text, sizeof k.text, "tenant/%s", t->tenant[m.index].name);
+        break;
+    case COREI_SPARES:
+        snprintf(k.text, sizeof k.text, "spares/%s", t->model[m.index].name);
+        break;
+    default:
+        snprintf(k.text, sizeof k.text, "meta");
+        break;
+    }
+    return k;
+}
+
+static json_t *json_of(const core *c, corei_mark m)
+{
+    const corei_tables *t = &c->t;
+    switch (m.kind) {
+    case COREI_NODE:
+        return corei_node_json(c, m.index);
+    case COREI_SLOT:
+        return corei_slot_json(&t->pool->slot[m.index], &t->slot[m.index].device);
+    case COREI_LEASE:
+        return corei_lease_json(c, m.index);
+    case COREI_TENANT:
+        return json_pack("{s:I}", "quota", (json_int_t)t->pool->tenant[m.index].quota);
+    case COREI_SPARES:
+        return json_pack("{s:I}", "count", (json_int_t)t->pool->model[m.index].spares_wanted);
+    default:
+        return json_pack("{s:i, s:I, s:I}", "format", COREI_FORMAT, "node",
+                         (json_int_t)t->highest_node, "epoch", (json_int_t)t->pool->epoch);
+    }
+}
+
+/* -- All -- */
+
+typedef struct record_batch {
+    store_change change[STORE_CHANGES_MAX];
+    record_key key[STORE_CHANGES_MAX];
+    char *value[STORE_CHANGES_MAX];
+    unsigned count;
+    bool failed;
+} record_batch;
+
+static void batch_add(record_batch *b, record_key key, json_t *j)
+{
+    if (b->count == STORE_CHANGES_MAX) {
+        b->failed = true;
+        json_decref(j);
+        return;
+    }
+    char *value = j ? json_dumps(j, JSON_COMPACT) : NULL;
+    b->key[b->count] = key;
+    b->value[b->count] = value;
+    b->change[b->count] = (store_change){ b->key[b->count].text, value, value ? strlen(value) : 0 };
+    b->count++;
+    json_decref(j);
+}
+
+static void batch_put(record_batch *b, record_key key, json_t *j)
+{
+    unsigned at = b->count;
+    batch_add(b, key, j);
+    b->failed = b->failed || !b->value[at]; /* out of memory */
+}
+
+static record_key event_key(uint64_t number)
+{
+    record_key k;
+    snprintf(k.text, sizeof k.text, "event/%020llu", (unsigned long long)number);
+    return k;
+}
+
+static void batch_fill(core *c, record_batch *b)
+{
+    b->count = 0;
+    b->failed = c->marks > COREI_MARKS_MAX || c->gones > COREI_MARKS_MAX;
+    for (unsigned i = 0; !b->failed && i < c->gones; i++) {
+        record_key k;
+        snprintf(k.text, sizeof k.text, "%s", c->gone[i]);
+        batch_add(b, k, NULL);
+    }
+    for (unsigned i = 0; i < c->news; i++) {
+        record_key k;
+        snprintf(k.text, sizeof k.text, "%s", c->new_key[i]);
+        batch_put(b, k, c->new_record[i]);
+    }
+    for (unsigned i = 0; !b->failed && i < c->marks; i++)
+        batch_put(b, key_of(c, c->mark[i]), json_of(c, c->mark[i]));
+    for (unsigned i = 0; !b->failed && i < c->tolds; i++) {
+        batch_put(b, event_key(c->told[i].number), corei_event_json(&c->told[i]));
+        if (c->told[i].number > c->set.events)
+            batch_add(b, event_key(c->told[i].number - c->set.events), NULL);
+    }
+}
+
+/* As it was, and not again at once: a disk without room would be read all the time. */
+static core_result commit_failed(core *c, const store_fault *f)
+{
+    snprintf(c->failure, sizeof c->failure, "%.255s", f->text);
+    c->failed = true;
+    c->dead = f->code == STORE_E_IO || f->code == STORE_E_CORRUPT;
+    c->refuse_until_ms = c->mono_ms + COREI_REFUSE_MS;
+    c->tolds = 0;
+    core_result loaded = corei_load(c);
+    if (loaded.code != CORE_OK)
+        c->dead = true;
+    return corei_result(CORE_E_STORE, "%.250s", c->failure);
+}
+
+core_result corei_commit(core *c)
+{
+    store_fault f = { STORE_E_ARG, "a change has too many records, or there is no memory for it" };
+    record_batch *b = malloc(sizeof *b);
+    store_error rc = STORE_E_ARG;
+    if (b) {
+        batch_fill(c, b);
+        if (!b->failed)
+            rc = b->count ? store_commit(c->store, b->change, b->count, &f) : STORE_OK;
+        for (unsigned i = 0; i < b->count; i++)
+            free(b->value[i]);
+        free(b);
+    }
+    if (rc != STORE_OK)
+        return commit_failed(c, &f);
+    c->failed = false;
+    c->failure[0] = 0;
+    corei_events_keep(c);
+    return (core_result){ CORE_OK, "" };
+}

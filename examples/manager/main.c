@@ -1,0 +1,376 @@
+/* dxpu-manager - knows the pool: which box slot is lent to which host, for whom
+   SPDX-License-Identifier: MIT */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "api.h"
+#include "console.h"
+#include "core.h"
+#include "program.h"
+#include "wire.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    PROGRAM_STORE = 4,    /* exit status */
+    FILES_BESIDE = 64,    /* descriptors beside the connections: store, listeners, libevent */
+    HTTP_CONNECTIONS = 64 /* of api_settings, streams included */
+};
+
+#define FOLDER "/var/lib/dxpu"
+
+static struct {
+    const char *listen, *http, *tokens, *store;
+    uint64_t grace_ms, heartbeat_ms, status_ms, default_quota, events, connections;
+    bool json, stats, quiet;
+} set = { "127.0.0.1:4457",
+          "127.0.0.1:4456",
+          NULL,
+          NULL,
+          5000,
+          1000,
+          5000,
+          POOL_NONE,
+          10000,
+          4096,
+          false,
+          false,
+          false };
+
+static const option_row rows[] = {
+    { "listen", "ADDR:PORT", "where proxies register (127.0.0.1:4457)", OPTION_TEXT, &set.listen, 0,
+      0 },
+    { "http", "ADDR:PORT", "where users ask: HTTP and JSON (127.0.0.1:4456)", OPTION_TEXT,
+      &set.http, 0, 0 },
+    { "tokens", "FILE", "who may ask: lines of ROLE TENANT TOKEN (everybody, on loopback only)",
+      OPTION_TEXT, &set.tokens, 0, 0 },
+    { "store", "FILE", "the pool's tables (" FOLDER "/manager.db; not root: dxpu-manager.db here)",
+      OPTION_TEXT, &set.store, 0, 0 },
+    { "grace-ms", "MS", "a box that is away so long, and does not serve, is broken (5000)",
+      OPTION_NUMBER, &set.grace_ms, 100, 86400000 },
+    { "heartbeat-ms", "MS", "proxies tell so often that they live (1000)", OPTION_NUMBER,
+      &set.heartbeat_ms, 50, 60000 },
+    { "status-ms", "MS", "proxies are asked for their counters so often (5000)", OPTION_NUMBER,
+      &set.status_ms, 100, 3600000 },
+    { "default-quota", "SLOTS", "of a tenant that has none of its own (no limit)", OPTION_NUMBER,
+      &set.default_quota, 0, POOL_NONE },
+    { "events", "N", "events kept (10000)", OPTION_NUMBER, &set.events, 100, 10000000 },
+    { "connections", "N", "of proxies at a time (4096)", OPTION_NUMBER, &set.connections, 1,
+      1000000 },
+    { "stats", NULL, "statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
+    { "json", NULL, "statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json, 0,
+      0 },
+    { "quiet", NULL, "no line on stderr for each event", OPTION_FLAG, &set.quiet, 0, 0 },
+};
+
+static option_program program = {
+    "dxpu-manager",
+    "knows the pool: which box slot is lent to which host, for whom",
+    NULL,
+    rows,
+    sizeof rows / sizeof rows[0],
+    "SIGUSR1 prints statistics, SIGHUP reads the tokens again, Ctrl-C stops; hosts and boxes go "
+    "on.\n"
+    "exit status: 0 stopped as asked, 2 usage, 3 system error, 4 the store cannot be used\n"
+};
+
+static struct {
+    struct event_base *base;
+    struct event *due, *hangup;
+    store *store;
+    core *core;
+    wire *wire;
+    api *api;
+    uint64_t start_ns;
+    bool stopping, store_failed;
+} the;
+
+/* ==== Statistics ============================================================================== */
+
+static void report_pool(report *r)
+{
+    const pool *p = core_pool(the.core);
+    uint32_t models = 0;
+    (void)core_models(the.core, &models);
+    report_open(r, "pool");
+    report_number(r, "boxes", p->boxes);
+    report_number(r, "hosts", p->hosts);
+    report_number(r, "slots", p->slots);
+    report_number(r, "leases", p->leases);
+    report_number(r, "epoch", p->epoch);
+    for (unsigned state = 0; state < POOL_STATES; state++) {
+        uint64_t count = 0;
+        for (uint32_t m = 0; m < models; m++)
+            count += p->model[m].count[state];
+        report_number(r, pool_state_name(state), count);
+    }
+    report_close(r);
+}
+
+static void fill_stats(report *r)
+{
+    report_number(r, "uptime_s", (dxpu_udp_now_ns() - the.start_ns) / 1000000000u);
+    report_pool(r);
+    wire_report(the.wire, r);
+}
+
+/* ==== Callbacks =============================================================================== */
+
+static void on_stop(void)
+{
+    the.stopping = true;
+}
+
+static void on_usr1(void)
+{
+    program_print(stderr, false, fill_stats);
+}
+
+static void on_hangup(evutil_socket_t number, short what, void *user)
+{
+    (void)number;
+    (void)what;
+    (void)user;
+    if (api_reload(the.api))
+        fprintf(stderr, "dxpu-manager: the tokens are read again\n");
+}
+
+static void on_due(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd;
+    (void)what;
+    (void)user; /* settle() follows */
+}
+
+static void on_event(void *user, const core_event *e)
+{
+    (void)user;
+    if (!set.quiet)
+        fprintf(stderr, "dxpu-manager: %s: %s\n", core_event_name(e->type), e->text);
+    if (the.api)
+        api_event(the.api, e);
+}
+
+static void on_status(void *user, uint32_t node, const dxpu_control_status *st)
+{
+    (void)user;
+    if (the.api)
+        api_report(the.api, node, st);
+}
+
+static void on_clock(void *user)
+{
+    (void)user;
+    wire_clock(the.core);
+}
+
+static void on_changed(void *user)
+{
+    (void)user; /* settle() follows */
+}
+
+/* ==== The loop ================================================================================ */
+
+/* Say once that the store fails, and once that it works again.  False: it has to be opened anew,
+   which is left to whoever starts this program. */
+static bool watch_store(void)
+{
+    char text[256];
+    store_fault fault;
+    bool failed = core_store_failed(the.core, text);
+    if (failed && !the.store_failed)
+        fprintf(stderr, "dxpu-manager: %s\n", text);
+    if (!failed && the.store_failed)
+        fprintf(stderr, "dxpu-manager: the store can be written again\n");
+    the.store_failed = failed;
+    if (!failed || store_commit(the.store, NULL, 0, &fault) != STORE_E_IO)
+        return true;
+    fprintf(stderr, "dxpu-manager: %s\n", fault.text);
+    return false;
+}
+
+/* What follows from the callbacks that ran: what is due, orders, and when to wake.  False: the
+   store cannot be used any more. */
+static bool settle(void)
+{
+    uint64_t now = dxpu_udp_now_ns() / 1000000u, next, wait;
+    struct timeval tv;
+    wire_clock(the.core);
+    if (core_next_ms(the.core) <= now)
+        core_tick(the.core);
+    wire_pump(the.wire);
+    if (!watch_store())
+        return false;
+    next = core_next_ms(the.core);
+    if (next == UINT64_MAX) {
+        (void)event_del(the.due);
+        return true;
+    }
+    wait = next > now ? next - now : 1;
+    tv.tv_sec = (time_t)(wait / 1000);
+    tv.tv_usec = (suseconds_t)(wait % 1000 * 1000);
+    (void)event_add(the.due, &tv);
+    return true;
+}
+
+static int run_manager(void)
+{
+    while (!the.stopping) {
+        if (!settle()) {
+            (void)event_base_loop(the.base, EVLOOP_NONBLOCK); /* answers that tell it */
+            return PROGRAM_STORE;
+        }
+        if (event_base_loop(the.base, EVLOOP_ONCE) < 0) {
+            fprintf(stderr, "dxpu-manager: waiting for events: %s\n", strerror(errno));
+            return PROGRAM_SYSTEM;
+        }
+    }
+    return PROGRAM_GOOD;
+}
+
+/* ==== Opening ================================================================================= */
+
+/* As many descriptors as connections may be asked for. */
+static int raise_files(void)
+{
+    struct rlimit files;
+    rlim_t want = (rlim_t)set.connections + HTTP_CONNECTIONS + FILES_BESIDE;
+    if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur >= want)
+        return 0;
+    if (files.rlim_max == RLIM_INFINITY || files.rlim_max >= want) {
+        files.rlim_cur = want;
+        if (!setrlimit(RLIMIT_NOFILE, &files))
+            return 0;
+    }
+    fprintf(stderr,
+            "dxpu-manager: --connections %llu needs %llu open files, and %llu are allowed: ask for "
+            "fewer, or allow more (ulimit -n; LimitNOFILE= of a systemd unit)\n",
+            (unsigned long long)set.connections, (unsigned long long)want,
+            (unsigned long long)files.rlim_max);
+    return -1;
+}
+
+static const char *store_path(void)
+{
+    if (set.store)
+        return set.store;
+    if (geteuid())
+        return "dxpu-manager.db";
+    (void)mkdir(FOLDER, 0700); /* what is wrong with it, opening the store tells */
+    return FOLDER "/manager.db";
+}
+
+static int open_store(void)
+{
+    store_fault fault;
+    core_settings settings;
+    core_result why;
+    struct timespec t;
+    (void)umask(077);
+    the.store = store_open_sqlite(store_path(), &fault);
+    if (!the.store) {
+        fprintf(stderr, "dxpu-manager: %s\n", fault.text);
+        return PROGRAM_STORE;
+    }
+    core_settings_default(&settings);
+    settings.grace_ms = set.grace_ms;
+    settings.default_quota = set.default_quota;
+    settings.events = (uint32_t)set.events;
+    settings.on_event = on_event;
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    the.core =
+        core_open(the.store, &settings, (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u,
+                  dxpu_udp_now_ns() / 1000000u, &why);
+    if (!the.core) {
+        fprintf(stderr, "dxpu-manager: %s\n", why.text);
+        return PROGRAM_STORE;
+    }
+    return PROGRAM_GOOD;
+}
+
+static int open_ports(void)
+{
+    wire_settings proxies;
+    api_settings users;
+    wire_settings_default(&proxies);
+    proxies.listen = set.listen;
+    proxies.connections = (unsigned)set.connections;
+    proxies.heartbeat_ms = (unsigned)set.heartbeat_ms;
+    proxies.status_ms = (unsigned)set.status_ms;
+    proxies.on_status = on_status;
+    the.wire = wire_open(the.base, the.core, &proxies);
+    if (!the.wire)
+        return PROGRAM_SYSTEM;
+    api_settings_default(&users);
+    users.at = set.http;
+    users.tokens = set.tokens;
+    users.connections = HTTP_CONNECTIONS;
+    users.clock = on_clock;
+    users.changed = on_changed;
+    the.api = api_open(the.base, the.core, &users);
+    if (!the.api)
+        return PROGRAM_SYSTEM;
+    fprintf(stderr, "dxpu-manager: users at http://%s\n", api_address(the.api));
+    return PROGRAM_GOOD;
+}
+
+static int open_manager(void)
+{
+    int rc;
+    the.start_ns = dxpu_udp_now_ns();
+    if (raise_files())
+        return PROGRAM_SYSTEM;
+    rc = open_store();
+    if (rc)
+        return rc;
+    the.base = event_base_new();
+    the.due = the.base ? evtimer_new(the.base, on_due, NULL) : NULL;
+    the.hangup = the.base ? evsignal_new(the.base, SIGHUP, on_hangup, NULL) : NULL;
+    if (!the.due || !the.hangup || event_add(the.hangup, NULL)) {
+        fprintf(stderr, "dxpu-manager: out of memory\n");
+        return PROGRAM_SYSTEM;
+    }
+    return open_ports();
+}
+
+static void close_manager(void)
+{
+    api_close(the.api);
+    the.api = NULL; /* no event goes there any more */
+    wire_close(the.wire);
+    if (the.due)
+        event_free(the.due);
+    if (the.hangup)
+        event_free(the.hangup);
+    if (the.base)
+        event_base_free(the.base);
+    if (the.core)
+        core_close(the.core);
+    store_close(the.store);
+}
+
+int main(int argc, char **argv)
+{
+    program_loop loop = { NULL, on_stop, on_usr1, run_manager };
+    int rc = program_options(&program, argc, argv);
+    if (rc != PROGRAM_GO)
+        return rc;
+    console_start();
+    rc = open_manager();
+    if (!rc) {
+        loop.base = the.base;
+        rc = program_run(&loop);
+        console_end();
+        if (set.stats)
+            program_print(stderr, false, fill_stats);
+        if (set.json)
+            program_print(stdout, true, fill_stats);
+    }
+    close_manager();
+    return rc;
+}

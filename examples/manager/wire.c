@@ -1,0 +1,849 @@
+/* wire.c - see wire.h
+   SPDX-License-Identifier: MIT */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "wire.h"
+
+#include <errno.h>
+#include <event2/buffer.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum {
+    GREETING_BYTES = 512, /* of a body before the proxy has registered: hello is shorter */
+    SEND_BYTES = 1 << 20, /* may wait for a proxy: attach for each of 4,096 slots */
+    SILENT_HEARTBEATS = 3,
+    REGISTER_NS = 50000000, /* in a row for new proxies, which write to the disk */
+    LATER_BYTES = 1 << 20,  /* that a proxy may send while it waits for that: 8,000 slots */
+    ANSWER_HEARTBEATS = 10, /* for an order */
+    ORDERS_MAX = 0xffff     /* out at one proxy: a request's number has their index in 16 bits */
+};
+
+/* An order that is out.  Its request number is its index, from 1, and the serial above that, so
+   that a late or repeated answer meets nothing. */
+typedef struct outstanding {
+    core_order order;
+    uint64_t sent_ns; /* 0: this place is free */
+    uint32_t request;
+} outstanding;
+
+typedef struct proxy {
+    struct proxy *next, **link;
+    wire *owner;
+    dxpu_tcp_conn *conn;
+    dxpu_control_stream stream;
+    uint8_t greeting[DXPU_CONTROL_HEADER_BYTES + GREETING_BYTES];
+    uint8_t *room; /* for any message, once it greeted */
+    char program[CORE_NAME_BYTES];
+    uint8_t role;
+    bool greeted, over; /* over: closed() comes, or what was said is still being sent */
+    /* its first register waits, so that heartbeats of others do not: */
+    struct proxy *next_held;
+    struct evbuffer *later; /* what came after it; NULL: it does not wait */
+    dxpu_control message;
+    bool working, closed; /* outside its callbacks; and closed() came meanwhile */
+    /* registered: */
+    uint32_t node; /* 0: not */
+    uint8_t identity[16];
+    uint64_t instance, heard_ms;
+    outstanding *orders;
+    unsigned places, free_place; /* free_place: where to look for one first */
+    uint16_t serial;
+    uint32_t ask; /* request number; 0: none is out */
+    uint64_t ask_sent_ms, ask_next_ms;
+} proxy;
+
+struct wire {
+    struct event_base *base;
+    core *core; /* NULL: wire_close() runs */
+    wire_settings set;
+    dxpu_tcp_listener *listener;
+    struct event *scan;
+    uint64_t scan_ms, scanned_ms; /* how often; when last */
+    struct event *again;          /* some are held: the loop must not sleep */
+    proxy *held, **last_held;
+    uint64_t register_ns; /* spent since the last wire_pump() */
+    proxy *first;
+    proxy **by_node; /* in order of their numbers */
+    unsigned nodes, room;
+    wire_counters count;
+    histogram answers;
+    uint8_t out[DXPU_CONTROL_HEADER_BYTES + DXPU_CONTROL_BODY_MAX];
+};
+
+void wire_settings_default(wire_settings *set)
+{
+    memset(set, 0, sizeof *set);
+    set->listen = "127.0.0.1:4457";
+    set->connections = 4096;
+    set->heartbeat_ms = 1000;
+    set->status_ms = 5000;
+}
+
+/* ==== Time ==================================================================================== */
+
+static uint64_t now_ms(void)
+{
+    return dxpu_udp_now_ns() / 1000000u;
+}
+
+void wire_clock(core *c)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    core_clock(c, (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u, now_ms());
+}
+
+/* ==== Who is there ============================================================================ */
+
+/* Where a node stands in by_node, or would. */
+static unsigned place_of(const wire *w, uint32_t node)
+{
+    unsigned low = 0, high = w->nodes;
+    while (low < high) {
+        unsigned middle = low + (high - low) / 2;
+        if (w->by_node[middle]->node < node)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static proxy *find_node(const wire *w, uint32_t node)
+{
+    unsigned at = place_of(w, node);
+    return at < w->nodes && w->by_node[at]->node == node ? w->by_node[at] : NULL;
+}
+
+static proxy *find_identity(const wire *w, const uint8_t identity[16])
+{
+    for (unsigned i = 0; i < w->nodes; i++) {
+        if (!memcmp(w->by_node[i]->identity, identity, 16))
+            return w->by_node[i];
+    }
+    return NULL;
+}
+
+static bool enrol(proxy *p, uint32_t node)
+{
+    wire *w = p->owner;
+    unsigned at = place_of(w, node);
+    if (w->nodes == w->room) {
+        unsigned room = w->room ? w->room * 2 : 64;
+        proxy **more = realloc(w->by_node, room * sizeof *more);
+        if (!more)
+            return false;
+        w->by_node = more;
+        w->room = room;
+    }
+    memmove(w->by_node + at + 1, w->by_node + at, (w->nodes - at) * sizeof *w->by_node);
+    w->by_node[at] = p;
+    w->nodes++;
+    p->node = node;
+    p->ask_next_ms = 0;
+    return true;
+}
+
+/* The core is told; what was ordered is void. */
+static void leave(proxy *p)
+{
+    wire *w = p->owner;
+    unsigned at = place_of(w, p->node);
+    uint32_t node = p->node;
+    if (!node)
+        return;
+    w->nodes--;
+    memmove(w->by_node + at, w->by_node + at + 1, (w->nodes - at) * sizeof *w->by_node);
+    p->node = 0;
+    free(p->orders);
+    p->orders = NULL;
+    p->places = p->free_place = 0;
+    if (w->core)
+        core_disconnected(w->core, node);
+}
+
+/* No use of p afterwards but in its own callback. */
+static void drop(proxy *p, const char *why)
+{
+    leave(p);
+    p->over = true;
+    dxpu_tcp_drop(p->conn, why);
+}
+
+/* ==== Sending ================================================================================= */
+
+static dxpu_bytes view(const char *text)
+{
+    dxpu_bytes b = { (const uint8_t *)text, strlen(text) };
+    return b;
+}
+
+/* False: the connection is over, and no use of p afterwards but in its own callback. */
+static bool tell(proxy *p, const dxpu_control *m)
+{
+    wire *w = p->owner;
+    size_t len = 0;
+    if (p->over)
+        return false;
+    if (dxpu_control_encode(m, w->out, sizeof w->out, &len) != DXPU_OK)
+        return true; /* never: what is made here is in range, and orders go by send_order() */
+    return dxpu_tcp_send(p->conn, w->out, len);
+}
+
+static void begin(dxpu_control *m, unsigned type, uint32_t request)
+{
+    memset(m, 0, sizeof *m);
+    m->type = (uint16_t)type;
+    m->request = request;
+}
+
+/* text: NULL for what the code says. */
+static void send_error(proxy *p, uint32_t request, unsigned code, const char *text)
+{
+    char clean[DXPU_CONTROL_TEXT_MAX + 1];
+    dxpu_control m;
+    snprintf(clean, sizeof clean, "%s", text ? text : dxpu_control_code_text(code));
+    for (char *c = clean; *c; c++) {
+        if (*c < ' ' || *c > '~')
+            *c = '?';
+    }
+    begin(&m, DXPU_CONTROL_ERROR, request);
+    m.u.error.code = (uint16_t)code;
+    m.u.error.text = view(clean);
+    p->owner->count.errors_sent++;
+    (void)tell(p, &m);
+}
+
+static void send_ask(proxy *p, uint16_t from)
+{
+    dxpu_control m;
+    p->ask = (uint32_t)++p->serial << 16;
+    if (!p->ask)
+        p->ask = (uint32_t)++p->serial << 16;
+    p->ask_sent_ms = now_ms();
+    begin(&m, DXPU_CONTROL_ASK, p->ask);
+    m.u.ask.first = from;
+    (void)tell(p, &m);
+}
+
+/* ==== Orders ================================================================================== */
+
+static outstanding *new_place(proxy *p)
+{
+    unsigned places;
+    outstanding *more;
+    while (p->free_place < p->places && p->orders[p->free_place].sent_ns)
+        p->free_place++;
+    if (p->free_place < p->places)
+        return &p->orders[p->free_place];
+    places = p->places ? p->places * 2 : 16;
+    if (places > ORDERS_MAX)
+        return NULL;
+    more = realloc(p->orders, places * sizeof *more);
+    if (!more)
+        return NULL;
+    memset(more + p->places, 0, (places - p->places) * sizeof *more);
+    p->orders = more;
+    p->places = places;
+    return &p->orders[p->free_place];
+}
+
+static void send_order(wire *w, const core_order *o)
+{
+    proxy *p = find_node(w, o->node);
+    outstanding *place = p ? new_place(p) : NULL;
+    size_t len = 0;
+    if (!p) {
+        core_disconnected(w->core, o->node);
+        return;
+    }
+    if (!place) {
+        drop(p, "too many orders are out");
+        return;
+    }
+    place->order = *o;
+    place->sent_ns = dxpu_udp_now_ns();
+    place->request = (uint32_t)++p->serial << 16 | (uint32_t)(place - p->orders + 1);
+    place->order.m.request = place->request;
+    w->count.orders++;
+    if (dxpu_control_encode(&place->order.m, w->out, sizeof w->out, &len) != DXPU_OK) {
+        place->sent_ns = 0;
+        core_answered(w->core, o, DXPU_CONTROL_CODE_MALFORMED, NULL);
+    } else {
+        (void)dxpu_tcp_send(p->conn, w->out, len);
+    }
+}
+
+/* The slot that an order is about; 0: all. */
+static unsigned slot_of(const dxpu_control *m)
+{
+    switch (m->type) {
+    case DXPU_CONTROL_ATTACH:
+        return m->u.attach.slot;
+    case DXPU_CONTROL_DETACH:
+        return m->u.detach.slot;
+    case DXPU_CONTROL_BIND:
+        return m->u.bind.slot;
+    case DXPU_CONTROL_UNBIND:
+        return m->u.unbind.slot;
+    case DXPU_CONTROL_RESET:
+        return m->u.reset.slot;
+    default:
+        return 0;
+    }
+}
+
+/* False: it says it did what it was not told. */
+static bool do_answer(proxy *p, const dxpu_control *m)
+{
+    wire *w = p->owner;
+    unsigned index = (m->request & 0xffff) - 1, slot;
+    outstanding *place = index < p->places ? &p->orders[index] : NULL;
+    core_order o;
+    if (p->ask && m->request == p->ask && m->type == DXPU_CONTROL_ERROR) {
+        p->ask = 0;
+        p->ask_next_ms = now_ms() + w->set.status_ms;
+        return true;
+    }
+    if (!place || !place->sent_ns || place->request != m->request) {
+        w->count.unasked++;
+        return true;
+    }
+    o = place->order;
+    slot = slot_of(&o.m);
+    histogram_add(&w->answers, dxpu_udp_now_ns() - place->sent_ns);
+    place->sent_ns = 0;
+    if (index < p->free_place)
+        p->free_place = index;
+    if (m->type == DXPU_CONTROL_ERROR) {
+        w->count.refused++;
+        core_answered(w->core, &o, m->u.error.code ? m->u.error.code : DXPU_CONTROL_CODE_MALFORMED,
+                      NULL);
+        return true;
+    }
+    if (slot && m->u.done.slot != slot) {
+        w->count.bad++;
+        return false;
+    }
+    w->count.done++;
+    core_answered(w->core, &o, DXPU_CONTROL_CODE_NONE, &m->u.done);
+    return true;
+}
+
+static void do_status(proxy *p, const dxpu_control *m)
+{
+    wire *w = p->owner;
+    const dxpu_control_status *st = &m->u.status;
+    if (!p->node || !p->ask || m->request != p->ask) {
+        w->count.unasked++;
+        return;
+    }
+    w->count.statuses++;
+    p->ask = 0;
+    p->ask_next_ms = now_ms() + w->set.status_ms;
+    w->set.on_status(w->set.user, p->node, st);
+    if (st->count && st->first + st->count <= st->total)
+        send_ask(p, (uint16_t)(st->first + st->count));
+}
+
+/* ==== What proxies say ======================================================================== */
+
+/* The code to refuse with. */
+static unsigned do_hello(proxy *p, const dxpu_control *m)
+{
+    static const char name[] = "dxpu-manager " DXPU_VERSION;
+    const dxpu_control_hello *h = &m->u.hello;
+    dxpu_control answer;
+    if (p->greeted)
+        return DXPU_CONTROL_CODE_ORDER;
+    if (h->version_min > DXPU_CONTROL_VERSION || h->version_max < DXPU_CONTROL_VERSION)
+        return DXPU_CONTROL_CODE_VERSION;
+    if (h->role != DXPU_CONTROL_ROLE_HOST && h->role != DXPU_CONTROL_ROLE_BOX)
+        return DXPU_CONTROL_CODE_ROLE;
+    p->room = malloc(DXPU_CONTROL_HEADER_BYTES + DXPU_CONTROL_BODY_MAX);
+    if (!p->room)
+        return DXPU_CONTROL_CODE_MEMORY;
+    p->greeted = true;
+    p->role = h->role;
+    snprintf(p->program, sizeof p->program, "%.*s", (int)h->name.len, (const char *)h->name.ptr);
+    /* between two messages: nothing of the stream is lost */
+    (void)dxpu_control_stream_init(&p->stream, p->room,
+                                   DXPU_CONTROL_HEADER_BYTES + DXPU_CONTROL_BODY_MAX);
+    p->owner->count.hellos++;
+    begin(&answer, DXPU_CONTROL_HELLO, m->request);
+    answer.u.hello.role = DXPU_CONTROL_ROLE_MANAGER;
+    answer.u.hello.version_min = answer.u.hello.version_max = DXPU_CONTROL_VERSION;
+    answer.u.hello.name = view(name);
+    (void)tell(p, &answer);
+    return DXPU_CONTROL_CODE_NONE;
+}
+
+static const char DOUBLE[] =
+    "another running proxy has this identity; if its identity file was copied here, remove the "
+    "copy, and a new one is made";
+
+/* M-72: may this connection speak for the identity?  An older one of the same proxy goes. */
+static bool make_way(proxy *p, const dxpu_control_register *r)
+{
+    wire *w = p->owner;
+    proxy *other = find_identity(w, r->identity);
+    if (!other)
+        return true;
+    if (other->instance != r->instance) {
+        w->count.doubles++;
+        return false;
+    }
+    w->count.replaced++;
+    drop(other, "the proxy has made another connection");
+    return true;
+}
+
+static bool do_register(proxy *p, const dxpu_control *m)
+{
+    wire *w = p->owner;
+    const dxpu_control_register *r = &m->u.reg;
+    core_result why = { CORE_OK, "" };
+    dxpu_control answer;
+    uint64_t begin_ns;
+    uint32_t node = 0;
+    if (r->role != p->role ||
+        (p->node && (p->instance != r->instance || memcmp(p->identity, r->identity, 16)))) {
+        w->count.bad++;
+        send_error(p, m->request, DXPU_CONTROL_CODE_MALFORMED,
+                   "one connection is for one proxy: its role, identity and instance stay");
+        return false;
+    }
+    if (!p->node && !make_way(p, r)) {
+        send_error(p, m->request, DXPU_CONTROL_CODE_BUSY, DOUBLE);
+        return false;
+    }
+    begin_ns = dxpu_udp_now_ns();
+    node = core_register(w->core, r, p->program, &why);
+    w->register_ns += dxpu_udp_now_ns() - begin_ns;
+    if (!node || (!p->node && !enrol(p, node))) {
+        w->count.registers_refused++;
+        if (node)
+            core_disconnected(w->core, node);
+        send_error(p, m->request,
+                   why.code == CORE_E_ARG ? DXPU_CONTROL_CODE_MALFORMED
+                   : node                 ? DXPU_CONTROL_CODE_MEMORY
+                                          : DXPU_CONTROL_CODE_BUSY,
+                   node ? NULL : why.text);
+        return false;
+    }
+    w->count.registers++;
+    memcpy(p->identity, r->identity, 16);
+    p->instance = r->instance;
+    p->heard_ms = now_ms();
+    begin(&answer, DXPU_CONTROL_NODE, m->request);
+    answer.u.node.node = node;
+    answer.u.node.heartbeat_ms = w->set.heartbeat_ms;
+    return tell(p, &answer);
+}
+
+static bool do_heartbeat(proxy *p, const dxpu_control *m)
+{
+    if (m->u.heartbeat.instance != p->instance) {
+        p->owner->count.bad++;
+        send_error(p, m->request, DXPU_CONTROL_CODE_MALFORMED, NULL);
+        return false;
+    }
+    p->owner->count.heartbeats++;
+    p->heard_ms = now_ms();
+    return tell(p, m);
+}
+
+static void do_alarm(proxy *p, const dxpu_control *m)
+{
+    dxpu_control answer;
+    p->owner->count.alarms++;
+    core_alarm(p->owner->core, p->node, &m->u.alarm);
+    begin(&answer, DXPU_CONTROL_DONE, m->request);
+    answer.u.done.slot = m->u.alarm.slot;
+    answer.u.done.epoch = m->u.alarm.epoch;
+    (void)tell(p, &answer);
+}
+
+static bool is_answer(unsigned type)
+{
+    return type == DXPU_CONTROL_ERROR || type == DXPU_CONTROL_DONE || type == DXPU_CONTROL_STATUS;
+}
+
+/* What a registered proxy may say; false when the connection must end. */
+static bool handle_registered(proxy *p, const dxpu_control *m)
+{
+    switch (m->type) {
+    case DXPU_CONTROL_HEARTBEAT:
+        return do_heartbeat(p, m);
+    case DXPU_CONTROL_ALARM:
+        do_alarm(p, m);
+        return true;
+    case DXPU_CONTROL_STATUS:
+        do_status(p, m);
+        return true;
+    case DXPU_CONTROL_DONE:
+    case DXPU_CONTROL_ERROR:
+        return do_answer(p, m);
+    default:
+        p->owner->count.bad++;
+        send_error(p, m->request, DXPU_CONTROL_CODE_TYPE, NULL);
+        return true;
+    }
+}
+
+/* Act on a message; false when the connection must end. */
+static bool handle(proxy *p, const dxpu_control *m)
+{
+    unsigned code = DXPU_CONTROL_CODE_ORDER; /* M-11, M-70 */
+    if (p->greeted && m->type == DXPU_CONTROL_REGISTER)
+        return do_register(p, m);
+    if (p->node && m->type != DXPU_CONTROL_HELLO)
+        return handle_registered(p, m);
+    if (m->type == DXPU_CONTROL_HELLO)
+        code = do_hello(p, m);
+    if (code) {
+        p->owner->count.bad++;
+        if (!is_answer(m->type))
+            send_error(p, m->request, code, NULL);
+    }
+    return code == DXPU_CONTROL_CODE_NONE;
+}
+
+/* A message that could not be read: M-5, M-6, M-10.  False: the connection must end; so it must
+   when that was an answer, for its order would wait. */
+static bool handle_bad(proxy *p, const dxpu_control_frame *f, int error)
+{
+    if (error == DXPU_E_KIND && (f->type & DXPU_CONTROL_IGNORABLE)) {
+        p->owner->count.ignored++;
+        return p->greeted;
+    }
+    p->owner->count.bad++;
+    if (is_answer(f->type))
+        return false;
+    send_error(p, f->request,
+               error == DXPU_E_KIND   ? DXPU_CONTROL_CODE_TYPE
+               : error == DXPU_E_RSVD ? DXPU_CONTROL_CODE_MUST
+                                      : DXPU_CONTROL_CODE_MALFORMED,
+               NULL);
+    return p->greeted;
+}
+
+/* The stream is over: say why as far as there is somebody to understand it (M-3, M-4). */
+static void handle_end(proxy *p, const dxpu_control_frame *f, int error)
+{
+    p->owner->count.bad++;
+    if (error != DXPU_E_MAGIC)
+        send_error(p, f->request,
+                   error == DXPU_E_VERSION ? DXPU_CONTROL_CODE_VERSION
+                                           : DXPU_CONTROL_CODE_MALFORMED,
+                   NULL);
+}
+
+/* ==== Connections ============================================================================= */
+
+/* The proxy is heard again when it is its turn: see resume(). */
+static void hold(proxy *p, const dxpu_control *m)
+{
+    wire *w = p->owner;
+    p->later = evbuffer_new();
+    if (!p->later) {
+        drop(p, "out of memory");
+        return;
+    }
+    p->message = *m; /* what it views stays in the stream's room until the next take */
+    p->next_held = NULL;
+    *w->last_held = p;
+    w->last_held = &p->next_held;
+    dxpu_tcp_touch(p->conn);
+}
+
+static void keep(proxy *p, dxpu_bytes in)
+{
+    if (evbuffer_get_length(p->later) + in.len > LATER_BYTES ||
+        evbuffer_add(p->later, in.ptr, in.len))
+        drop(p, "it says too much before it is registered");
+}
+
+static void unhold(proxy *p)
+{
+    wire *w = p->owner;
+    proxy **at = &w->held;
+    while (*at != p)
+        at = &(*at)->next_held;
+    *at = p->next_held;
+    if (w->last_held == &p->next_held)
+        w->last_held = at;
+}
+
+/* Nothing more is heard of it, and what was said is still sent. */
+static void finish(proxy *p)
+{
+    leave(p);
+    if (!p->over)
+        dxpu_tcp_finish(p->conn);
+    p->over = true;
+}
+
+static void hear(proxy *p, dxpu_bytes in)
+{
+    dxpu_control_frame f;
+    dxpu_control m;
+    while (!p->over) {
+        int rc = dxpu_control_take(&p->stream, &in, &f);
+        if (rc == DXPU_E_AGAIN)
+            return;
+        if (rc != DXPU_OK) {
+            handle_end(p, &f, rc);
+            break;
+        }
+        rc = dxpu_control_decode(&f, &m);
+        if (rc == DXPU_OK && m.type == DXPU_CONTROL_REGISTER && p->greeted && !p->node &&
+            p->owner->register_ns > REGISTER_NS) {
+            hold(p, &m);
+            if (!p->over)
+                keep(p, in);
+            return;
+        }
+        if (rc == DXPU_OK ? !handle(p, &m) : !handle_bad(p, &f, rc))
+            break;
+        if (p->node && !p->over)
+            dxpu_tcp_touch(p->conn);
+    }
+    finish(p);
+}
+
+static void on_bytes(void *context, dxpu_tcp_conn *conn, dxpu_bytes in)
+{
+    proxy *p = context;
+    (void)conn;
+    wire_clock(p->owner->core);
+    if (p->later)
+        keep(p, in);
+    else
+        hear(p, in);
+}
+
+static void forget(proxy *p)
+{
+    *p->link = p->next;
+    if (p->next)
+        p->next->link = p->link;
+    free(p->room);
+    free(p);
+}
+
+/* It is this proxy's turn: its register, and what it has said since.  Not in a callback of its
+   connection, so that closed() may come at any time. */
+static void go_on(proxy *p)
+{
+    struct evbuffer *later = p->later;
+    uint8_t some[4096];
+    int n;
+    p->later = NULL;
+    p->working = true;
+    if (!handle(p, &p->message))
+        finish(p);
+    while (!p->over && (n = evbuffer_remove(later, some, sizeof some)) > 0) {
+        dxpu_bytes in = { some, (size_t)n };
+        hear(p, in);
+    }
+    evbuffer_free(later);
+    p->working = false;
+    if (p->closed)
+        forget(p);
+}
+
+/* As many of those that wait as there is time for; the loop turns once before the next. */
+static void resume(wire *w)
+{
+    w->register_ns = 0;
+    while (w->held && w->register_ns <= REGISTER_NS) {
+        proxy *p = w->held;
+        unhold(p);
+        go_on(p);
+    }
+    if (w->held)
+        event_active(w->again, EV_TIMEOUT, 0);
+}
+
+void wire_pump(wire *w)
+{
+    core_order o;
+    wire_clock(w->core);
+    resume(w);
+    while (core_next_order(w->core, &o))
+        send_order(w, &o);
+}
+
+static void *on_opened(void *user, dxpu_tcp_conn *conn)
+{
+    wire *w = user;
+    proxy *p = calloc(1, sizeof *p);
+    if (!p)
+        return NULL;
+    p->owner = w;
+    p->conn = conn;
+    p->next = w->first;
+    p->link = &w->first;
+    if (p->next)
+        p->next->link = &p->next;
+    w->first = p;
+    (void)dxpu_control_stream_init(&p->stream, p->greeting, sizeof p->greeting);
+    return p;
+}
+
+static void on_closed(void *context, dxpu_tcp_conn *conn, const char *why)
+{
+    proxy *p = context;
+    (void)conn;
+    (void)why;
+    if (p->owner->core)
+        wire_clock(p->owner->core);
+    leave(p);
+    p->over = true;
+    if (p->later) {
+        unhold(p);
+        evbuffer_free(p->later);
+    }
+    if (p->working)
+        p->closed = true;
+    else
+        forget(p);
+}
+
+/* ==== Silence ================================================================================= */
+
+static bool order_overdue(const proxy *p, uint64_t now, uint64_t late)
+{
+    uint64_t most_ms = (uint64_t)ANSWER_HEARTBEATS * p->owner->set.heartbeat_ms + late;
+    for (unsigned i = 0; i < p->places; i++) {
+        if (p->orders[i].sent_ns && now > p->orders[i].sent_ns / 1000000u + most_ms)
+            return true;
+    }
+    return p->ask && now > p->ask_sent_ms + most_ms;
+}
+
+/* M-71.  late: this program was held up so long; what it has not read yet is nobody's silence. */
+static void look_at(proxy *p, uint64_t now, uint64_t late)
+{
+    wire *w = p->owner;
+    p->heard_ms += late;
+    if (now > p->heard_ms + (uint64_t)SILENT_HEARTBEATS * w->set.heartbeat_ms) {
+        w->count.silent++;
+        drop(p, "three heartbeats are missing");
+    } else if (order_overdue(p, now, late)) {
+        w->count.unanswered++;
+        drop(p, "an order is not answered");
+    } else if (w->set.on_status && !p->ask && now >= p->ask_next_ms) {
+        send_ask(p, 1);
+    }
+}
+
+static void on_scan(evutil_socket_t fd, short what, void *user)
+{
+    wire *w = user;
+    uint64_t now = now_ms(), due = w->scanned_ms + w->scan_ms, late = now > due ? now - due : 0;
+    (void)fd;
+    (void)what;
+    wire_clock(w->core);
+    w->scanned_ms = now;
+    for (proxy *p = w->first, *next; p; p = next) {
+        next = p->next;
+        if (p->node)
+            look_at(p, now, late);
+    }
+}
+
+/* ==== Opening ================================================================================= */
+
+static const char *listen_at(wire *w)
+{
+    dxpu_tcp_callbacks cb = { NULL, on_opened, on_bytes, on_closed };
+    dxpu_tcp_settings set;
+    dxpu_udp_address local;
+    const char *why = dxpu_tcp_parse_port(w->set.listen, WIRE_PORT, &local);
+    if (why)
+        return why;
+    cb.user = w;
+    dxpu_tcp_settings_default(&set);
+    set.connections = w->set.connections;
+    set.send_bytes = SEND_BYTES;
+    set.idle_ms = 0; /* on_scan() knows better what silence is */
+    w->listener = dxpu_tcp_listen(w->base, &local, &set, &cb, &why);
+    return w->listener ? NULL : why;
+}
+
+static void on_again(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd;
+    (void)what;
+    (void)user; /* wire_pump() follows */
+}
+
+static const char *scan_often(wire *w)
+{
+    struct timeval often;
+    w->scan_ms = w->set.heartbeat_ms / 4 + 1;
+    w->scanned_ms = now_ms();
+    often.tv_sec = (time_t)(w->scan_ms / 1000);
+    often.tv_usec = (suseconds_t)(w->scan_ms % 1000 * 1000);
+    w->scan = event_new(w->base, -1, EV_PERSIST, on_scan, w);
+    w->again = event_new(w->base, -1, 0, on_again, w);
+    return w->again && w->scan && !event_add(w->scan, &often) ? NULL : "out of memory";
+}
+
+wire *wire_open(struct event_base *base, core *c, const wire_settings *set)
+{
+    char text[DXPU_UDP_TEXT_BYTES];
+    wire *w = calloc(1, sizeof *w);
+    const char *why = "out of memory";
+    errno = 0;
+    if (w) {
+        w->base = base;
+        w->core = c;
+        w->set = *set;
+        w->last_held = &w->held;
+        why = listen_at(w);
+        if (!why)
+            why = scan_often(w);
+    }
+    if (why) {
+        fprintf(stderr, "dxpu-manager: --listen %s: %s%s%s\n", set->listen, why, errno ? ": " : "",
+                errno ? strerror(errno) : "");
+        wire_close(w);
+        return NULL;
+    }
+    fprintf(stderr, "dxpu-manager: proxies at %s\n",
+            dxpu_udp_print(dxpu_tcp_local(w->listener), text));
+    return w;
+}
+
+void wire_close(wire *w)
+{
+    if (!w)
+        return;
+    w->core = NULL; /* that this program stops is no event of each proxy */
+    dxpu_tcp_unlisten(w->listener);
+    if (w->scan)
+        event_free(w->scan);
+    if (w->again)
+        event_free(w->again);
+    free(w->by_node);
+    free(w);
+}
+
+void wire_report(const wire *w, report *r)
+{
+    report_open(r, "proxies");
+    report_number(r, "connected", w->nodes);
+    report_number(r, "connections", dxpu_tcp_accepted(w->listener));
+    report_number(r, "displaced", dxpu_tcp_displaced(w->listener));
+#define WIRE_PRINT(name, text) report_number(r, #name, w->count.name);
+    WIRE_COUNTERS(WIRE_PRINT)
+#undef WIRE_PRINT
+    report_histogram(r, "answer_us", &w->answers);
+    report_close(r);
+}

@@ -1,0 +1,524 @@
+/* manager_link.c - see manager_link.h
+   SPDX-License-Identifier: MIT
+
+   CONTENTS   1 State   2 Registers   3 Alarms   4 Heartbeats   5 Answers   6 Connection
+              7 Opening */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE /* getentropy(), gethostname() */
+#endif
+#include "manager_link.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum {
+    SLOTS_PER_REGISTER = 256,
+    REGISTERS_OUT = 64, /* of changed slots, without an answer; more wait */
+    ALARMS_KEPT = 32,
+    ALARM_TEXT_BYTES = 160,
+    SILENT_HEARTBEATS = 3, /* then the connection is given up (M-52) */
+    ANSWER_MS = 10000,     /* until then all slots must be registered */
+    BACKOFF_MIN_MS = 100,
+    BACKOFF_MAX_MS = 5000,
+    HEARTBEAT_MIN_MS = 10, /* whatever the manager asks for */
+    HEARTBEAT_MAX_MS = 600000
+};
+
+/* ==== 1  State ================================================================================ */
+
+#define LINK_COUNTERS(X)                                                                           \
+    X(connections, "that stood")                                                                   \
+    X(registers, "sent")                                                                           \
+    X(heartbeats, "sent")                                                                          \
+    X(alarms, "sent")                                                                              \
+    X(alarms_dropped, "for which there was no place")
+#define LINK_FIELD(name, text) uint64_t name;
+
+/* What was asked, in the upper bits of a request's number: the answer must fit (M-50). */
+enum { ASKED_HELLO = 1, ASKED_REGISTER, ASKED_HEARTBEAT, ASKED_ALARM, ASKED_END, ASKED_SHIFT = 28 };
+
+typedef enum link_state {
+    LINK_AWAY, /* no connection stands */
+    LINK_GREETING,
+    LINK_REGISTERING, /* all slots */
+    LINK_UP
+} link_state;
+
+typedef struct link_alarm {
+    uint16_t slot;
+    uint8_t kind;
+    uint64_t epoch;
+    char text[ALARM_TEXT_BYTES];
+} link_alarm;
+
+struct manager_link {
+    struct event_base *base;
+    requests *requests;
+    requests_peer *peer; /* NULL: there is no connection */
+    manager_proxy proxy;
+    dxpu_udp_address address;
+    char at[DXPU_UDP_TEXT_BYTES], name[MANAGER_NAME_MAX + 1];
+    uint8_t identity[IDENTITY_BYTES];
+    uint64_t instance;
+    dxpu_tcp_conn *conn;
+    struct event *timer; /* to dial, to give up, to send a heartbeat: as the state has it */
+    struct event *flush; /* what has changed */
+    link_state state;
+    bool closing;
+    const char *complaint; /* said last; the same again is not news */
+    unsigned backoff_ms, heartbeat_ms;
+    uint32_t node, changes, sequence;
+    uint32_t asked[ASKED_END]; /* without an answer */
+    /* Each slot as it was registered last, and whether that may no longer be true. */
+    uint8_t (*told)[DXPU_CONTROL_DEVICE_BYTES];
+    bool *changed, any_changed;
+    link_alarm alarms[ALARMS_KEPT]; /* a ring of those to be sent */
+    unsigned first_alarm, alarms_waiting;
+    dxpu_control_address path[DXPU_CONTROL_PATHS_MAX];
+    unsigned paths;
+    struct {
+        LINK_COUNTERS(LINK_FIELD)
+    } count;
+};
+
+static const control_proxy *self(const manager_link *m)
+{
+    return requests_proxy(m->requests);
+}
+
+static void set_timer(manager_link *m, unsigned ms)
+{
+    struct timeval tv;
+    tv.tv_sec = (time_t)(ms / 1000);
+    tv.tv_usec = (suseconds_t)(ms % 1000 * 1000);
+    (void)event_add(m->timer, &tv);
+}
+
+static bool ask(manager_link *m, unsigned what, dxpu_control *msg)
+{
+    msg->request = (uint32_t)what << ASKED_SHIFT | (m->sequence++ & 0xfffffffu);
+    m->asked[what]++;
+    return requests_send(m->requests, m->conn, msg);
+}
+
+/* ==== 2  Registers ============================================================================ */
+
+static void describe(const manager_link *m, unsigned number, uint8_t out[DXPU_CONTROL_DEVICE_BYTES])
+{
+    dxpu_control_device d;
+    memset(&d, 0, sizeof d);
+    d.number = (uint16_t)number;
+    m->proxy.device(m->proxy.user, number, &d);
+    dxpu_control_device_encode(&d, out);
+}
+
+/* Slots as `told` has them. */
+static bool send_register(manager_link *m, unsigned first, unsigned count)
+{
+    dxpu_control msg;
+    memset(&msg, 0, sizeof msg);
+    msg.type = DXPU_CONTROL_REGISTER;
+    msg.u.reg.role = self(m)->role;
+    msg.u.reg.total = self(m)->slots;
+    msg.u.reg.first = (uint16_t)first;
+    msg.u.reg.count = (uint16_t)count;
+    msg.u.reg.entry_bytes = DXPU_CONTROL_DEVICE_BYTES;
+    msg.u.reg.node = m->node;
+    msg.u.reg.instance = m->instance;
+    memcpy(msg.u.reg.identity, m->identity, IDENTITY_BYTES);
+    msg.u.reg.entries.ptr = m->told[first - 1];
+    msg.u.reg.entries.len = (size_t)count * DXPU_CONTROL_DEVICE_BYTES;
+    msg.u.reg.paths = (uint8_t)m->paths;
+    memcpy(msg.u.reg.path, m->path, sizeof m->path);
+    msg.u.reg.name.ptr = (const uint8_t *)m->name;
+    msg.u.reg.name.len = strlen(m->name);
+    m->count.registers++;
+    return ask(m, ASKED_REGISTER, &msg);
+}
+
+static void register_all(manager_link *m)
+{
+    unsigned slots = self(m)->slots;
+    m->state = LINK_REGISTERING;
+    m->any_changed = false;
+    memset(m->changed, 0, slots);
+    for (unsigned i = 0; i < slots; i++)
+        describe(m, i + 1, m->told[i]);
+    for (unsigned first = 1, count; first <= slots; first += count) {
+        count = slots + 1 - first < SLOTS_PER_REGISTER ? slots + 1 - first : SLOTS_PER_REGISTER;
+        if (!send_register(m, first, count))
+            return; /* the connection has just ended */
+    }
+}
+
+/* M-53: what is no longer as it was registered, slot by slot. */
+static void register_changed(manager_link *m)
+{
+    unsigned slots = self(m)->slots, left = 0;
+    for (unsigned i = 0; i < slots && m->any_changed; i++) {
+        uint8_t now[DXPU_CONTROL_DEVICE_BYTES];
+        if (!m->changed[i])
+            continue;
+        if (m->asked[ASKED_REGISTER] >= REGISTERS_OUT) {
+            left++;
+            continue;
+        }
+        m->changed[i] = false;
+        describe(m, i + 1, now);
+        if (!memcmp(now, m->told[i], sizeof now))
+            continue;
+        memcpy(m->told[i], now, sizeof now);
+        m->changes++;
+        if (!send_register(m, i + 1, 1))
+            return;
+    }
+    m->any_changed = left != 0;
+}
+
+void manager_changed(manager_link *m, unsigned number)
+{
+    if (!m || m->state < LINK_REGISTERING)
+        return; /* all will be registered */
+    m->changed[number - 1] = m->any_changed = true;
+    event_active(m->flush, EV_TIMEOUT, 0);
+}
+
+/* ==== 3  Alarms =============================================================================== */
+
+static void send_alarms(manager_link *m)
+{
+    while (m->alarms_waiting && !m->asked[ASKED_ALARM]) {
+        const link_alarm *a = &m->alarms[m->first_alarm];
+        dxpu_control msg;
+        memset(&msg, 0, sizeof msg);
+        msg.type = DXPU_CONTROL_ALARM;
+        msg.u.alarm.slot = a->slot;
+        msg.u.alarm.kind = a->kind;
+        msg.u.alarm.epoch = a->epoch;
+        msg.u.alarm.text.ptr = (const uint8_t *)a->text;
+        msg.u.alarm.text.len = strlen(a->text);
+        m->count.alarms++;
+        if (!ask(m, ASKED_ALARM, &msg))
+            return;
+    }
+}
+
+/* The first one was answered, whatever the answer. */
+static void alarm_done(manager_link *m)
+{
+    m->first_alarm = (m->first_alarm + 1) % ALARMS_KEPT;
+    m->alarms_waiting--;
+    send_alarms(m);
+}
+
+void manager_alarm(manager_link *m, unsigned slot, unsigned kind, uint64_t epoch, const char *text)
+{
+    link_alarm *a;
+    if (!m)
+        return;
+    if (m->alarms_waiting == ALARMS_KEPT) {
+        m->count.alarms_dropped++;
+        return;
+    }
+    a = &m->alarms[(m->first_alarm + m->alarms_waiting++) % ALARMS_KEPT];
+    a->slot = (uint16_t)slot;
+    a->kind = (uint8_t)kind;
+    a->epoch = epoch;
+    snprintf(a->text, sizeof a->text, "%s", text);
+    for (char *c = a->text; *c; c++) { /* M-8 */
+        if (*c < ' ' || *c > '~')
+            *c = '?';
+    }
+    if (m->state == LINK_UP)
+        event_active(m->flush, EV_TIMEOUT, 0);
+}
+
+/* ==== 4  Heartbeats =========================================================================== */
+
+static void on_flush(evutil_socket_t fd, short what, void *user)
+{
+    manager_link *m = user;
+    (void)fd;
+    (void)what;
+    if (m->state != LINK_UP)
+        return;
+    register_changed(m);
+    if (m->state == LINK_UP)
+        send_alarms(m);
+}
+
+/* M-52 */
+static void heartbeat(manager_link *m)
+{
+    dxpu_control msg;
+    if (m->asked[ASKED_HEARTBEAT] >= SILENT_HEARTBEATS) {
+        dxpu_tcp_drop(m->conn, "no answer to three heartbeats");
+        return;
+    }
+    memset(&msg, 0, sizeof msg);
+    msg.type = DXPU_CONTROL_HEARTBEAT;
+    msg.u.heartbeat.instance = m->instance;
+    msg.u.heartbeat.changes = m->changes;
+    m->count.heartbeats++;
+    if (!ask(m, ASKED_HEARTBEAT, &msg))
+        return;
+    set_timer(m, m->heartbeat_ms);
+    memset(m->changed, true, self(m)->slots); /* whatever nobody told */
+    m->any_changed = true;
+    register_changed(m);
+}
+
+/* ==== 5  Answers ============================================================================== */
+
+static bool end(manager_link *m, const char *why)
+{
+    dxpu_tcp_drop(m->conn, why);
+    return false;
+}
+
+static bool on_hello(manager_link *m, const dxpu_control_hello *hello)
+{
+    if (hello->role != DXPU_CONTROL_ROLE_MANAGER)
+        return end(m, "it is no manager");
+    if (hello->version_min > DXPU_CONTROL_VERSION || hello->version_max < DXPU_CONTROL_VERSION)
+        return end(m, "it has no version of control messages in common with this proxy");
+    register_all(m);
+    return true;
+}
+
+static void set_node(manager_link *m, uint32_t node)
+{
+    if (node == m->node)
+        return;
+    fprintf(stderr, "%s: node %u of manager %s\n", self(m)->name, (unsigned)node, m->at);
+    m->node = node;
+    requests_set_node(m->requests, node);
+    m->proxy.node(m->proxy.user, node);
+}
+
+static bool on_node(manager_link *m, const dxpu_control_node *node)
+{
+    m->heartbeat_ms = node->heartbeat_ms < HEARTBEAT_MIN_MS   ? HEARTBEAT_MIN_MS
+                      : node->heartbeat_ms > HEARTBEAT_MAX_MS ? HEARTBEAT_MAX_MS
+                                                              : node->heartbeat_ms;
+    set_node(m, node->node);
+    if (m->state == LINK_REGISTERING && !m->asked[ASKED_REGISTER]) {
+        m->state = LINK_UP;
+        m->backoff_ms = BACKOFF_MIN_MS;
+        m->complaint = NULL;
+        fprintf(stderr, "%s: registered with manager %s\n", self(m)->name, m->at);
+        set_timer(m, m->heartbeat_ms);
+    }
+    if (m->state == LINK_UP) /* what waited for this answer, and what changed meanwhile */
+        event_active(m->flush, EV_TIMEOUT, 0);
+    return true;
+}
+
+static bool on_error(manager_link *m, unsigned what, const dxpu_control_error *e)
+{
+    if (what == ASKED_ALARM && m->asked[ASKED_ALARM]) {
+        m->asked[ASKED_ALARM]--;
+        alarm_done(m);
+        return true;
+    }
+    fprintf(stderr, "%s: manager %s refuses: %s (%.*s)\n", self(m)->name, m->at,
+            dxpu_control_code_name(e->code), (int)e->text.len, (const char *)e->text.ptr);
+    return end(m, "refused by it");
+}
+
+/* requests_answer: each answers what was asked, and no more. */
+static bool on_answer(void *user, const dxpu_control *msg)
+{
+    static const struct {
+        unsigned type, asked;
+    } fits[] = { { DXPU_CONTROL_HELLO, ASKED_HELLO },
+                 { DXPU_CONTROL_NODE, ASKED_REGISTER },
+                 { DXPU_CONTROL_HEARTBEAT, ASKED_HEARTBEAT },
+                 { DXPU_CONTROL_DONE, ASKED_ALARM } };
+    manager_link *m = user;
+    unsigned what = msg->request >> ASKED_SHIFT;
+    bool good = false;
+    if (msg->type == DXPU_CONTROL_ERROR)
+        return on_error(m, what, &msg->u.error);
+    for (unsigned i = 0; i < sizeof fits / sizeof fits[0]; i++)
+        good |= fits[i].type == msg->type && fits[i].asked == what && m->asked[what];
+    if (!good)
+        return end(m, "it answers what was not asked"); /* M-50 */
+    m->asked[what]--;
+    switch (what) {
+    case ASKED_HELLO:
+        return on_hello(m, &msg->u.hello);
+    case ASKED_REGISTER:
+        return on_node(m, &msg->u.node);
+    case ASKED_HEARTBEAT:
+        return true;
+    default:
+        alarm_done(m);
+        return true;
+    }
+}
+
+/* ==== 6  Connection =========================================================================== */
+
+static void *on_opened(void *user, dxpu_tcp_conn *conn)
+{
+    manager_link *m = user;
+    dxpu_udp_address here;
+    m->peer = requests_peer_new(m->requests, on_answer, m);
+    if (!m->peer)
+        return NULL;
+    m->count.connections++;
+    m->state = LINK_GREETING;
+    m->paths = m->proxy.paths && dxpu_tcp_here(conn, &here)
+                   ? m->proxy.paths(m->proxy.user, &here, m->path)
+                   : 0;
+    memset(m->asked, 0, sizeof m->asked);
+    m->asked[ASKED_HELLO] = 1;
+    requests_greet(m->requests, conn, (uint32_t)ASKED_HELLO << ASKED_SHIFT);
+    set_timer(m, ANSWER_MS);
+    return m;
+}
+
+static void on_bytes(void *context, dxpu_tcp_conn *conn, dxpu_bytes in)
+{
+    (void)requests_bytes(((manager_link *)context)->peer, conn, in);
+}
+
+static void on_closed(void *context, dxpu_tcp_conn *conn, const char *why)
+{
+    manager_link *m = context;
+    (void)conn;
+    requests_peer_free(m->peer);
+    m->peer = NULL;
+    m->conn = NULL;
+    m->state = LINK_AWAY;
+    if (m->closing)
+        return;
+    if (why != m->complaint)
+        fprintf(stderr, "%s: manager %s: %s; dialing again\n", self(m)->name, m->at, why);
+    m->complaint = why;
+    set_timer(m, m->backoff_ms);
+    m->backoff_ms = m->backoff_ms * 2 < BACKOFF_MAX_MS ? m->backoff_ms * 2 : BACKOFF_MAX_MS;
+}
+
+static void dial(manager_link *m)
+{
+    dxpu_tcp_callbacks cb = { m, on_opened, on_bytes, on_closed };
+    dxpu_tcp_settings set;
+    const char *why;
+    dxpu_tcp_settings_default(&set);
+    set.idle_ms = 0; /* heartbeats tell */
+    m->conn = dxpu_tcp_connect(m->base, &m->address, &set, &cb, &why);
+    if (!m->conn)
+        on_closed(m, NULL, why);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *user)
+{
+    manager_link *m = user;
+    (void)fd;
+    (void)what;
+    if (!m->conn)
+        dial(m);
+    else if (m->state == LINK_UP)
+        heartbeat(m);
+    else
+        dxpu_tcp_drop(m->conn, "it does not answer");
+}
+
+/* ==== 7  Opening ============================================================================== */
+
+const char *manager_check(const manager_settings *s)
+{
+    static char text[200];
+    dxpu_udp_address address;
+    const char *why;
+    if (!s->address)
+        return s->identity ? "--identity goes with --manager" : NULL;
+    if (!s->identity)
+        return "--manager: --identity FILE is missing; it is made when it is not there";
+    if (s->name && (!s->name[0] || strlen(s->name) > MANAGER_NAME_MAX))
+        return "--name: 1 to 64 characters";
+    for (const char *c = s->name; c && *c; c++) {
+        if (*c < ' ' || *c > '~')
+            return "--name: only printable ASCII";
+    }
+    why = dxpu_tcp_parse_port(s->address, MANAGER_PORT, &address);
+    snprintf(text, sizeof text, "--manager: %s", why ? why : "");
+    return why ? text : NULL;
+}
+
+static void set_name(manager_link *m, const char *name)
+{
+    if (name)
+        snprintf(m->name, sizeof m->name, "%s", name);
+    else if (gethostname(m->name, sizeof m->name))
+        m->name[0] = '\0';
+    m->name[MANAGER_NAME_MAX] = '\0';
+    for (char *c = m->name; *c; c++) {
+        if (*c < ' ' || *c > '~')
+            *c = '?';
+    }
+}
+
+manager_link *manager_open(struct event_base *base, const manager_settings *s,
+                           const uint8_t identity[IDENTITY_BYTES], requests *r,
+                           const manager_proxy *proxy)
+{
+    manager_link *m = calloc(1, sizeof *m);
+    unsigned slots = requests_proxy(r)->slots;
+    if (m) {
+        m->base = base;
+        m->requests = r;
+        m->proxy = *proxy;
+        m->backoff_ms = BACKOFF_MIN_MS;
+        memcpy(m->identity, identity, IDENTITY_BYTES);
+        set_name(m, s->name);
+        m->told = calloc(slots, sizeof *m->told);
+        m->changed = calloc(slots, sizeof *m->changed);
+        m->timer = evtimer_new(base, on_timer, m);
+        m->flush = evtimer_new(base, on_flush, m);
+    }
+    if (!m || !m->told || !m->changed || !m->timer || !m->flush ||
+        dxpu_tcp_parse_port(s->address, MANAGER_PORT, &m->address) ||
+        getentropy(&m->instance, sizeof m->instance)) {
+        fprintf(stderr, "%s: --manager %s: out of memory, or the name is gone\n",
+                requests_proxy(r)->name, s->address);
+        manager_close(m);
+        return NULL;
+    }
+    m->instance |= 1; /* M-40: not 0 */
+    dxpu_udp_print(&m->address, m->at);
+    set_timer(m, 0);
+    return m;
+}
+
+void manager_close(manager_link *m)
+{
+    if (!m)
+        return;
+    m->closing = true;
+    if (m->conn)
+        dxpu_tcp_drop(m->conn, "closed here");
+    if (m->timer)
+        event_free(m->timer);
+    if (m->flush)
+        event_free(m->flush);
+    free(m->told);
+    free(m->changed);
+    free(m);
+}
+
+void manager_report(const manager_link *m, report *r)
+{
+    if (!m)
+        return;
+    report_open(r, "manager");
+    report_number(r, "registered", m->state == LINK_UP);
+    report_number(r, "node", m->node);
+    report_number(r, "changes", m->changes);
+#define LINK_PRINT(name, text) report_number(r, #name, m->count.name);
+    LINK_COUNTERS(LINK_PRINT)
+#undef LINK_PRINT
+    report_close(r);
+}

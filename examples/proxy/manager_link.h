@@ -1,0 +1,71 @@
+/* manager_link.h - a proxy's connection to its manager: what it tells, and how often
+   SPDX-License-Identifier: MIT
+
+   The proxy connects, registers all its slots, and from then on each one again that has changed.
+   What the manager asks for is done by `requests`, as at the control port.  Without its manager the
+   proxy goes on as it is, and dials again. */
+#ifndef MANAGER_LINK_H_INCLUDED
+#define MANAGER_LINK_H_INCLUDED
+
+#include "identity_file.h"
+#include "options.h"
+#include "requests.h"
+
+enum { MANAGER_PORT = 4457, MANAGER_NAME_MAX = 64 };
+
+typedef struct manager_settings {
+    const char *address;  /* ADDR[:PORT]; NULL: no manager */
+    const char *identity; /* a file of identity_file.h */
+    const char *name;     /* for people; NULL: the machine's */
+} manager_settings;
+/* Rows for options.h that both proxies share; s is a manager_settings. */
+#define MANAGER_OPTIONS(s)                                                                         \
+    { "manager",                                                                                   \
+      "ADDR[:PORT]",                                                                               \
+      "register with this manager, and do what it says (:4457)",                                   \
+      OPTION_TEXT,                                                                                 \
+      &(s).address,                                                                                \
+      0,                                                                                           \
+      0 },                                                                                         \
+        { "identity",                                                                              \
+          "FILE",                                                                                  \
+          "who this proxy is to its manager, kept over restarts; made when not there",             \
+          OPTION_TEXT,                                                                             \
+          &(s).identity,                                                                           \
+          0,                                                                                       \
+          0 },                                                                                     \
+    {                                                                                              \
+        "name", "TEXT", "what its manager calls it for people (the machine's name)", OPTION_TEXT,  \
+            &(s).name, 0, 0                                                                        \
+    }
+
+/* What the link asks of its proxy. */
+typedef struct manager_proxy {
+    void *user;
+    /* Fill in what is known of a slot; *out is zero and has its number. */
+    void (*device)(void *user, unsigned number, dxpu_control_device *out);
+    /* Where hosts reach a box: their number.  here: this end of the connection to the manager.
+       NULL: it is no box. */
+    unsigned (*paths)(void *user, const dxpu_udp_address *here,
+                      dxpu_control_address out[DXPU_CONTROL_PATHS_MAX]);
+    /* The manager has given the proxy its number. */
+    void (*node)(void *user, uint32_t node);
+} manager_proxy;
+
+typedef struct manager_link manager_link;
+
+/* NULL, or what is wrong with the settings: a matter of usage.  Valid until the next call. */
+const char *manager_check(const manager_settings *s);
+/* Begin to dial; r stays the caller's.  NULL after a message. */
+manager_link *manager_open(struct event_base *base, const manager_settings *s,
+                           const uint8_t identity[IDENTITY_BYTES], requests *r,
+                           const manager_proxy *proxy);
+void manager_close(manager_link *m); /* NULL is allowed, also below */
+/* Something of a slot has changed: it is registered again, once this turn of the loop is over. */
+void manager_changed(manager_link *m, unsigned number);
+/* Tell what somebody should look at; slot 0: about none.  Kept while there is no connection, the
+   oldest ones. */
+void manager_alarm(manager_link *m, unsigned slot, unsigned kind, uint64_t epoch, const char *text);
+void manager_report(const manager_link *m, report *r);
+
+#endif /* MANAGER_LINK_H_INCLUDED */

@@ -1,0 +1,69 @@
+/* requests.h - what a proxy does with the messages of a control connection, whoever opened it
+   SPDX-License-Identifier: MIT
+
+   Answers are true when they are given: attach when the slot dials, status as it is now.  Nothing
+   here waits.  The control port (control.h) and the connection to the manager (manager_link.h) of
+   a proxy share one `requests`, so both do the same. */
+#ifndef REQUESTS_H_INCLUDED
+#define REQUESTS_H_INCLUDED
+
+#include "dxpu_control.h"
+#include "dxpu_tcp.h"
+#include "stats.h"
+
+/* What the proxy does.  The functions are called from its own loop. */
+typedef struct control_proxy {
+    void *user;
+    const char *name; /* "dxpu-host": in messages, and with the version in hello */
+    uint8_t role;     /* DXPU_CONTROL_ROLE_* */
+    uint32_t node;
+    uint16_t slots;
+    /* All of these: DXPU_CONTROL_CODE_NONE, or why not; slots are in range.  NULL where there is
+       none. */
+    unsigned (*attach)(void *user, const dxpu_control_attach *m);
+    unsigned (*detach)(void *user, const dxpu_control_detach *m);
+    /* What a slot's device shows, a PNG that the caller frees. */
+    unsigned (*screenshot)(void *user, unsigned number, uint8_t **png, size_t *bytes);
+    /* These four from the manager alone (M-51); the slot of drain may be 0. */
+    unsigned (*bind)(void *user, const dxpu_control_bind *m);
+    unsigned (*unbind)(void *user, const dxpu_control_unbind *m);
+    unsigned (*reset)(void *user, const dxpu_control_reset *m);
+    unsigned (*drain)(void *user, const dxpu_control_drain *m);
+    /* Fill in what is known of a slot; *out is zero and has its number. */
+    void (*slot)(void *user, unsigned number, dxpu_control_slot *out);
+} control_proxy;
+
+typedef struct requests requests;
+
+/* One connection; the owner of the connection has it. */
+typedef struct requests_peer requests_peer;
+/* Where the answers of a manager go: false ends the connection.  Views live until it returns. */
+typedef bool (*requests_answer)(void *user, const dxpu_control *m);
+
+/* NULL: out of memory. */
+requests *requests_open(const control_proxy *proxy);
+void requests_close(requests *r); /* NULL is allowed; its peers are gone */
+const control_proxy *requests_proxy(const requests *r);
+/* Which node the proxy is from now on. */
+void requests_set_node(requests *r, uint32_t node);
+void requests_report(const requests *r, report *to);
+
+/* The other side of a connection that was accepted here (answer NULL), or of the one to the
+   manager: that one needs no hello, and what are its answers goes to answer().  NULL: out of
+   memory. */
+requests_peer *requests_peer_new(requests *r, requests_answer answer, void *user);
+void requests_peer_free(requests_peer *p);
+/* Bytes came: act on them and answer on conn.  False: the connection was told to end. */
+bool requests_bytes(requests_peer *p, dxpu_tcp_conn *conn, dxpu_bytes in);
+/* The hello of this side. */
+void requests_greet(requests *r, dxpu_tcp_conn *conn, uint32_t request);
+/* Send a message; false when it cannot be made, or the connection is over. */
+bool requests_send(requests *r, dxpu_tcp_conn *conn, const dxpu_control *m);
+
+/* The addresses of a box in an attach; out has room for DXPU_CONTROL_PATHS_MAX.  Their number. */
+unsigned control_box_from(const dxpu_control_attach *m, dxpu_udp_address *out);
+/* The two ways to write an address. */
+void control_address_from(const dxpu_udp_address *a, dxpu_control_address *out);
+void control_address_to(const dxpu_control_address *a, dxpu_udp_address *out);
+
+#endif /* REQUESTS_H_INCLUDED */

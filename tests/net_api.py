@@ -1,0 +1,1050 @@
+#!/usr/bin/env python3
+"""dxpu-manager's HTTP interface, with proxies made by hand: what spec/openapi.yaml says is so, who
+may do what, what bad requests cost, events, waiting.
+
+Prints `ok NAME` or `not ok NAME` for each case.  Programs come from $DXPU_BIN, else build/."""
+# SPDX-License-Identifier: MIT
+import http.client
+import json
+import os
+import random
+import re
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
+from cases import case, check, main  # noqa: E402
+from pool import ASK, BOX, HOST, STATUS, Fake, Manager, Robots, message, until  # noqa: E402
+import lab  # noqa: E402
+import openapi  # noqa: E402
+
+DOC = openapi.read()
+TABLE = os.path.join(HERE, "..", "examples", "manager", "api.c")
+JSON, PROBLEM = "application/json", "application/problem+json"
+TOKENS = {"read": "r" * 32, "tenant": "t" * 32, "other": "o" * 32, "operator": "p" * 32}
+LINES = "# who may what\nread - %(read)s\ntenant physics %(tenant)s\n" \
+        "tenant chemistry %(other)s\noperator - %(operator)s\n"
+tried = set()  # operations that succeeded once, in all cases
+
+
+class Answer:
+    def __init__(self, status, fields, body):
+        self.status, self.fields, self.body = status, fields, body
+        self.type = fields.get("Content-Type", "")
+
+    def json(self):
+        return json.loads(self.body)
+
+    def detail(self):
+        return self.json()["detail"]
+
+    def __str__(self):
+        return "%d %s" % (self.status, self.body[:200])
+
+
+def ask(m, method, target, body=None, token=None, **fields):
+    """One request; its answer is as spec/openapi.yaml says."""
+    fields = {name.replace("_", "-"): value for name, value in fields.items()}
+    if body is not None:
+        fields.setdefault("Content-Type", JSON)
+        body = body if isinstance(body, (bytes, str)) else json.dumps(body)
+    if token:
+        fields["Authorization"] = "Bearer " + TOKENS.get(token, token)
+    conn = http.client.HTTPConnection(m.http, timeout=60)
+    try:
+        conn.request(method, target, body, fields)
+        got = conn.getresponse()
+        answer = Answer(got.status, got.headers, got.read())
+    finally:
+        conn.close()
+    if method not in ("HEAD", "OPTIONS"):
+        wrong = openapi.wrong(DOC, method, target, answer.status, answer.type, answer.body)
+        check(not wrong, wrong)
+        operation = openapi.find(DOC, method, target)
+        if operation and answer.status < 300:
+            tried.add(operation["operationId"])
+    return answer
+
+
+def good(status, *args, **more):
+    answer = ask(*args, **more)
+    check(answer.status == status, args[1:], answer)
+    return answer.json() if "json" in answer.type else answer.body
+
+
+def raw(m, data, end=True, seconds=10):
+    """All that is answered to these bytes; end: nothing more comes from here."""
+    host, port = m.http.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), seconds) as s:
+        said = b""
+        try:
+            s.sendall(data)
+            if end:
+                s.shutdown(socket.SHUT_WR)
+            while True:
+                more = s.recv(65536)
+                if not more:
+                    return said
+                said += more
+        except (ConnectionError, socket.timeout):
+            return said
+
+
+def status_of(said):
+    found = re.match(rb"HTTP/1\.1 (\d{3}) ", said)
+    return int(found.group(1)) if found else 0
+
+
+def tokens_file(l, text=None, mode=0o600):
+    path = l.file("tokens")
+    with open(path, "w", encoding="ascii") as f:
+        f.write(LINES % TOKENS if text is None else text)
+    os.chmod(path, mode)
+    return path
+
+
+def lease(host, **more):
+    return dict({"host": host, "model": "nvme"}, **more)
+
+
+# ---- The description ----
+
+def routes():
+    """(method, path): (roles, body), of the table in C."""
+    with open(TABLE, encoding="ascii") as f:
+        found = re.findall(r'\{ HTTP_(\w+), "([^"]+)", ([A-Z_| ]+), API_BODY_(\w+),', f.read())
+    names = {"API_READ": "read", "API_TENANT": "tenant", "API_OPERATOR": "operator"}
+    out = {}
+    for method, path, roles, body in found:
+        words = roles.replace(" ", "").split("|")
+        out[method, path] = (
+            None if words == ["API_ANYBODY"] else set(names.values()) if words == ["API_ALL"]
+            else {names[w] for w in words}, body)
+    return out
+
+
+def differences(table, doc):
+    described = openapi.operations(doc)
+    out = ["%s %s: not described" % key for key in table if key not in described]
+    out += ["%s %s: no such route" % key for key in described if key not in table]
+    for key in set(table) & set(described):
+        roles, body = table[key]
+        of = described[key]
+        asked = {"NONE": None, "OPTIONAL": False, "JSON": True}[body]
+        if (None if of.get("security") == [] else set(of["x-roles"])) != roles:
+            out.append("%s %s: roles" % key)
+        if ("requestBody" in of and of["requestBody"]["required"] or
+                (False if "requestBody" in of else None)) != asked:
+            out.append("%s %s: body" % key)
+    return out
+
+
+@case
+def description_and_routes_agree():
+    table = routes()
+    check(len(table) > 20, table)
+    check(not differences(table, DOC), differences(table, DOC))
+    less = json.loads(json.dumps(DOC))
+    del less["paths"]["/v1/pool"]
+    del less["paths"]["/v1/leases"]["post"]
+    check(sorted(differences(table, less)) == ["GET /v1/pool: not described",
+                                               "POST /v1/leases: not described"])
+    less = dict(table)
+    del less["GET", "/v1/nodes"]
+    less["GET", "/v1/pool"] = ({"read"}, "NONE")
+    check(sorted(differences(less, DOC)) == ["GET /v1/nodes: no such route",
+                                             "GET /v1/pool: roles"])
+
+
+@case
+def description_is_served_and_its_examples_fit():
+    with lab.Lab() as l, open(openapi.FILE, "rb") as f:
+        m = Manager(l)
+        check(good(200, m, "GET", "/v1/openapi.yaml") == f.read())
+    examples = 0
+    for name, schema in DOC["components"]["schemas"].items():
+        if "example" in schema:
+            examples += 1
+            wrong = openapi.valid(DOC, schema, schema["example"], name)
+            check(not wrong, wrong)
+            wrong = openapi.valid(DOC, schema, dict(schema["example"], other=1), name)
+            check(wrong, name, "takes anything")
+    check(examples > 10, examples)
+
+
+# ---- All operations ----
+
+def lend_and_end(m, hosts):
+    body = lease(hosts[0], count=2, tenant="physics", seconds=600, key="job-7", need="spread")
+    answer = ask(m, "POST", "/v1/leases?wait=20", body)
+    check(answer.status == 201, answer)
+    one = answer.json()
+    at = "/v1/leases/" + one["lease"]
+    check( answer.fields["Location"] == at, answer)
+    check(one["state"] == "active" and one["tenant"] == "physics", one)
+    check([s["state"] for s in one["slots"]] == ["up", "up"] and one["expires_at"], one)
+    check(good(200, m, "GET", at) == one)
+    check(good(200, m, "PATCH", at, {"seconds": None})["expires_at"] is None)
+    check(good(200, m, "GET", "/v1/leases?state=active&tenant=physics&host=%d" % hosts[0])
+          ["leases"][0]["lease"] == one["lease"])
+    check(good(200, m, "DELETE", at + "?data=keep&wait=20")["state"] == "parked")
+    parked = good(200, m, "GET", at)
+    check(parked["state"] == "parked" and parked["host"] is None, parked)
+    check(parked["slots"][0]["host_slot"] is None, parked)
+    again = good(200, m, "POST", at + "/attach?wait=20", {"host": hosts[1]})
+    check(again["host"] == hosts[1] and again["state"] == "active", again)
+    slot = again["slots"][0]["slot"]
+    check(good(200, m, "GET", "/v1/slots/" + slot)["lease"] == one["lease"])
+    good(200, m, "POST", "/v1/slots/%s/reset" % slot)
+    check(good(200, m, "POST", "/v1/slots/%s/replace" % slot, {})["lease"] is None)
+    check(slot not in [s["slot"] for s in good(200, m, "GET", at)["slots"]])
+    check(good(200, m, "DELETE", at + "?wait=20") == {"lease": one["lease"], "state": "released"})
+    check(good(404, m, "GET", at)["type"] == "/problems/unknown")
+    free = good(200, m, "GET", "/v1/slots?state=free&model=nvme")["slots"]
+    check(len(free) >= 7, free)
+
+
+@case
+def every_operation_answers_as_described():
+    with lab.Lab() as l:
+        m = Manager(l)
+        kinds = ((BOX, 4), (BOX, 4), (HOST, 4), (HOST, 4))
+        with Robots(m, kinds) as robots:
+            boxes, hosts = robots.nodes[:2], robots.nodes[2:]
+            for path in ("/v1/health", "/v1/pool", "/v1/nodes", "/v1/nodes?role=box", "/v1/boxes",
+                         "/v1/hosts", "/v1/slots", "/v1/nodes/%d" % boxes[0], "/v1/tenants",
+                         "/v1/events", "/metrics", "/v1/openapi.yaml"):
+                good(200, m, "GET", path)
+            check(good(200, m, "PUT", "/v1/tenants/physics", {"quota": 6})["quota"] == 6)
+            check(good(200, m, "PUT", "/v1/tenants/chemistry", {"quota": None})["quota"] is None)
+            good(200, m, "PUT", "/v1/models/nvme/spares", {"count": 1})
+            until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 7, "wiped")
+            good(200, m, "PUT", "/v1/models/nvme/spares", {"count": 0})
+            lend_and_end(m, hosts)
+            slot = "%d.4" % boxes[1]
+            check(good(200, m, "POST", "/v1/slots/%s/break" % slot)["state"] == "broken")
+            good(200, m, "POST", "/v1/slots/%s/repair" % slot)
+            drained = good(200, m, "PUT", "/v1/boxes/%d/drain" % boxes[0], {"on": True})
+            check(drained == {"node": boxes[0], "draining": True, "left": 0}, drained)
+            good(200, m, "PUT", "/v1/boxes/%d/drain" % boxes[0], {"on": False, "move": False})
+        until(lambda: not good(200, m, "GET", "/v1/nodes/%d" % hosts[1])["connected"], "gone")
+        check(good(200, m, "DELETE", "/v1/nodes/%d" % hosts[1])["forgotten"])
+        check(good(404, m, "GET", "/v1/nodes/%d" % hosts[1])["type"] == "/problems/unknown")
+        every = {o["operationId"] for o in openapi.operations(DOC).values()}
+        check(tried == every, every - tried)
+
+
+@case
+def lists_come_in_pages():
+    with lab.Lab() as l:
+        m = Manager(l)
+        with Robots(m, [(BOX, 5), (BOX, 3), (HOST, 8), (BOX, 4), (HOST, 2)]) as robots:
+            host = robots.nodes[2]
+            until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 12, "wiped")
+            for _ in range(7):
+                good(201, m, "POST", "/v1/leases", lease(host))
+            for name, key in (("nodes", "node"), ("slots", "slot"), ("leases", "lease")):
+                whole = [e[key] for e in good(200, m, "GET", "/v1/" + name)[name]]
+                check(len(whole) == {"nodes": 5, "slots": 12, "leases": 7}[name], whole)
+                for limit in (1, 2, 3, 100):
+                    seen, target, pages = [], "/v1/%s?limit=%d" % (name, limit), 0
+                    after = ""
+                    while after is not None:
+                        page = good(200, m, "GET", target + after)
+                        check(len(page[name]) <= limit, page)
+                        seen += [e[key] for e in page[name]]
+                        after = page["next"] and "&after=%s" % page["next"]
+                        pages += 1
+                    check(seen == whole and pages == -(-len(whole) // limit), name, limit, seen)
+            events = good(200, m, "GET", "/v1/events")["events"]
+            numbers, after = [], 0
+            while True:
+                page = good(200, m, "GET", "/v1/events?limit=3&after=%d" % after)
+                if not page["events"]:
+                    break
+                numbers += [e["event"] for e in page["events"]]
+                after = page["next"]
+            check(numbers[:len(events)] == [e["event"] for e in events], numbers)
+            mine = good(200, m, "GET", "/v1/events?type=lease.cr")["events"]
+            check(len(mine) == 7 and {e["type"] for e in mine} == {"lease.created"}, mine)
+            check(good(200, m, "GET", "/v1/slots?node=%d" % robots.nodes[1])["slots"][2]["slot"] ==
+                  "%d.3" % robots.nodes[1])
+
+
+@case
+def same_key_is_the_same_lease():
+    with lab.Lab() as l:
+        m = Manager(l)
+        with Robots(m, [(BOX, 4), (HOST, 4)]) as robots:
+            body = lease(robots.nodes[1], key="job-7")
+            until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 4, "wiped")
+            one = good(201, m, "POST", "/v1/leases", body)
+            check(good(200, m, "POST", "/v1/leases", body)["lease"] == one["lease"])
+        m.process.kill()
+        m.start()
+        check(good(200, m, "POST", "/v1/leases", body)["lease"] == one["lease"])
+        other = ask(m, "POST", "/v1/leases", dict(body, count=2))
+        check(other.status == 409 and "key" in other.detail(), other)
+        check(good(201, m, "POST", "/v1/leases", dict(body, key="job-8"))["lease"] != one["lease"])
+
+
+@case
+def conflicts_are_told_apart():
+    with lab.Lab() as l:
+        m = Manager(l)
+        with Robots(m, [(BOX, 4), (HOST, 4)]) as robots:
+            box, host = robots.nodes
+            until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 4, "wiped")
+            good(200, m, "PUT", "/v1/tenants/physics", {"quota": 1})
+            for body, status, kind in (
+                    (lease(host, count=5), 409, "capacity"),
+                    (lease(host, count=2, tenant="physics"), 409, "quota"),
+                    (lease(host, model="gpu"), 404, "unknown"),
+                    (lease(box), 404, "unknown"), (lease(77), 404, "unknown")):
+                answer = good(status, m, "POST", "/v1/leases", body)
+                check(answer["type"] == "/problems/" + kind, body, answer)
+            one = good(201, m, "POST", "/v1/leases?wait=20", lease(host, tenant="physics"))
+            at = "/v1/leases/%s/attach" % one["lease"]
+            check(good(409, m, "POST", at, {"host": host})["type"] == "/problems/state")
+            check(good(409, m, "DELETE", "/v1/nodes/%d" % box)["type"] == "/problems/state")
+
+
+# ---- Who may what ----
+
+def example_target(path):
+    return path.replace("{node}", "9").replace("{slot}", "9.9").replace("{lease}", "c9") \
+        .replace("{tenant}", "x").replace("{model}", "x")
+
+
+@case
+def roles_may_what_the_description_says():
+    with lab.Lab() as l:
+        m = Manager(l, "--tokens", tokens_file(l))
+        for (method, path), operation in openapi.operations(DOC).items():
+            target = example_target(path)
+            roles = operation.get("x-roles", ["read", "tenant", "operator"])
+            open_to_all = operation.get("security") == []
+            for token in (None, "x" * 32, TOKENS["read"][:-1], TOKENS["read"] + "r", ""):
+                answer = ask(m, method, target, token=token)
+                check((answer.status == 401) == (not open_to_all), method, target, token, answer)
+            for role in ("read", "tenant", "operator"):
+                answer = ask(m, method, target, token=role)
+                check((answer.status == 403) == (role not in roles), method, target, role, answer)
+                check(answer.status != 401, method, target, role)
+        check(ask(m, "GET", "/v1/nope").status == 401)
+        check(ask(m, "GET", "/v1/nope", token="read").status == 404)
+        basic = ask(m, "GET", "/v1/pool", Authorization="Basic " + TOKENS["read"])
+        check(basic.status == 401 and "Bearer" in basic.fields["WWW-Authenticate"], basic)
+
+
+@case
+def tenants_see_their_own():
+    with lab.Lab() as l:
+        m = Manager(l, "--tokens", tokens_file(l))
+        m.get = lambda path: good(200, m, "GET", path, token="read")
+        with Robots(m, [(BOX, 4), (HOST, 4)]) as robots:
+            host = robots.nodes[1]
+            until(lambda: m.get("/v1/pool")["slots"]["free"] == 4, "wiped")
+            mine = good(201, m, "POST", "/v1/leases", lease(host), token="tenant")
+            theirs = good(201, m, "POST", "/v1/leases", lease(host, tenant="chemistry"),
+                          token="other")
+            check(mine["tenant"] == "physics" and theirs["tenant"] == "chemistry")
+            body = lease(host, tenant="chemistry")
+            no = ask(m, "POST", "/v1/leases", body, token="tenant")
+            check(no.status == 403 and "tenant" in no.detail(), no)
+            ours = good(201, m, "POST", "/v1/leases", body, token="operator")
+            for token, sees in (("tenant", [mine]), ("other", [theirs, ours]),
+                                ("read", [mine, theirs, ours])):
+                ids = {e["lease"] for e in sees}
+                found = good(200, m, "GET", "/v1/leases", token=token)["leases"]
+                check({e["lease"] for e in found} == ids, token, found)
+                slots = good(200, m, "GET", "/v1/slots", token=token)["slots"]
+                check({s["lease"] for s in slots if s["lease"]} == ids, token, slots)
+                check(sum(s["state"] == "leased" for s in slots) == 3, slots)
+                events = good(200, m, "GET", "/v1/events", token=token)["events"]
+                check({e["lease"] for e in events if e["lease"]} == ids, token, events)
+                tenants = good(200, m, "GET", "/v1/tenants", token=token)["tenants"]
+                check(len(tenants) == (2 if token == "read" else 1), tenants)
+            at = "/v1/leases/" + theirs["lease"]
+            for method, target, body in (("GET", at, None), ("DELETE", at, None),
+                                         ("PATCH", at, {"seconds": 5}),
+                                         ("POST", at + "/attach", {"host": host})):
+                check(ask(m, method, target, body, token="tenant").status == 404, method)
+            check(good(200, m, "GET", at, token="other")["state"] != "parked")
+            check(good(200, m, "PATCH", at, {"seconds": 500}, token="other")["expires_at"])
+            check(good(200, m, "DELETE", at, token="other")["state"] == "released")
+
+
+def refuses(l, words, *args):
+    """The manager does not start, and says these words."""
+    p = l.run("dxpu-manager", "--listen", "127.0.0.1:0", "--store", l.file("pool.db"), *args)
+    check(p.status not in (0, None), p.status, p.errors())
+    check(all(w in p.errors() for w in words), words, p.errors())
+
+
+@case
+def tokens_are_read_with_care():
+    with lab.Lab() as l:
+        here = ("--http", "127.0.0.1:0", "--tokens")
+        refuses(l, ["chmod 600"], *here, tokens_file(l, mode=0o640))
+        refuses(l, ["--tokens"], *here, l.file("none"))
+        refuses(l, ["is no file"], *here, l.folder)
+        for line, words in (("", "no token"), ("# x\n", "no token"), ("read -\n", "ROLE TENANT"),
+                            ("root - %s\n" % ("x" * 32), "role"),
+                            ("tenant - x\n", "token"), ("read - short\n", "16"),
+                            ("tenant a/b %s\n" % ("x" * 32), "tenant"),
+                            ("read me %s\n" % ("x" * 32), "tenant"),
+                            ("read - %s\n" % ("x" * 600), "too long"),
+                            (2 * ("read - %s\n" % ("x" * 32)), "twice")):
+            refuses(l, [words], *here, tokens_file(l, line))
+        for at in ("0.0.0.0:0", "[::]:0"):
+            refuses(l, ["--tokens"], "--http", at)
+        m = Manager(l, "--tokens", tokens_file(l))
+        good(200, m, "GET", "/v1/pool", token="read")
+        tokens_file(l, "read - %s\n" % ("n" * 32))
+        m.process.popen.send_signal(signal.SIGHUP)
+        until(lambda: ask(m, "GET", "/v1/pool", token="n" * 32).status == 200, "the new one")
+        check(ask(m, "GET", "/v1/pool", token="read").status == 401)
+        tokens_file(l, "nonsense\n")
+        m.process.popen.send_signal(signal.SIGHUP)
+        m.process.says("write ROLE TENANT TOKEN")
+        good(200, m, "GET", "/v1/pool", token="n" * 32)
+
+
+@case
+def web_pages_are_kept_out():
+    with lab.Lab() as l:
+        m = Manager(l)
+        port = m.http.rsplit(":", 1)[1]
+        good_hosts = ("localhost", "localhost:" + port, "LOCALHOST:1", "127.0.0.1", "127.9.9.9:80",
+                      "[::1]:" + port, "[::1]")
+        bad_hosts = ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1",
+                     "localhost:80:80", "[::2]", "[::1", "", "127.0.0.1:x", "0.0.0.0", "::1")
+        for host in good_hosts:
+            good(200, m, "GET", "/v1/pool", Host=host)
+        for host in bad_hosts:
+            check(ask(m, "GET", "/v1/pool", Host=host).status == 403, host)
+        for fields in ({"Origin": "http://evil.example"}, {"Origin": "null"},
+                       {"Origin": "http://127.0.0.1"}, {"Sec_Fetch_Site": "cross-site"},
+                       {"Sec_Fetch_Site": "same-site"}):
+            for method, target in (("GET", "/v1/health"), ("POST", "/v1/leases"),
+                                   ("GET", "/v1/events"), ("DELETE", "/v1/leases/c9")):
+                answer = good(403, m, method, target, **fields)
+                check(answer["type"] == "/problems/browser", answer)
+            check(ask(m, "OPTIONS", "/v1/leases", **fields).status == 403)
+        good(200, m, "GET", "/v1/pool", Sec_Fetch_Site="none")
+        line = "GET http://%s/v1/pool HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        check(status_of(raw(m, (line % "localhost:1").encode())) == 200)
+        check(status_of(raw(m, (line % "evil.example").encode())) == 403)
+        plain = ask(m, "POST", "/v1/leases", json.dumps(lease(1)), Content_Type="text/plain")
+        check(plain.status == 415, plain)
+        m = Manager(l, "--tokens", tokens_file(l), store=l.file("other.db"))
+        good(200, m, "GET", "/v1/pool", token="read", Host="pool.example", Origin="http://a.b")
+
+
+# ---- HTTP ----
+
+@case
+def methods_and_media_types():
+    with lab.Lab() as l:
+        m = Manager(l)
+        for path in ("/v1/pool", "/metrics", "/v1/openapi.yaml", "/v1/events"):
+            head, get = ask(m, "HEAD", path), ask(m, "GET", path)
+            check(head.status == get.status == 200 and head.body == b"", path)
+            check(head.type == get.type, head.type)
+            check(path == "/metrics" or head.fields["Content-Length"] ==
+                  get.fields["Content-Length"] == str(len(get.body)), path)
+        allowed = {"/v1/leases": "GET, HEAD, POST, OPTIONS",
+                   "/v1/leases/c9": "GET, HEAD, PATCH, DELETE, OPTIONS",
+                   "/v1/tenants/x": "PUT, OPTIONS"}
+        for path, methods in allowed.items():
+            answer = ask(m, "OPTIONS", path)
+            check(answer.status == 204 and answer.fields["Allow"] == methods, path, answer)
+            check("Access-Control-Allow-Origin" not in answer.fields)
+            for method in ("TRACE", "GET", "PUT", "PATCH", "DELETE", "POST"):
+                answer = ask(m, method, path)
+                check((answer.status == 405) == (method not in methods), method, path, answer)
+                if answer.status == 405:
+                    check(answer.fields["Allow"] == methods, answer.fields)
+        check(ask(m, "OPTIONS", "*").status == 204 and ask(m, "OPTIONS", "/v1/no").status == 404)
+        check(ask(m, "BREW", "/v1/pool").status == 501)
+        for accept, status in (("*/*", 200), ("application/*", 200), ("text/html, */*;q=0.1", 200),
+                               ("application/json;q=0.5", 200), ("text/html", 406),
+                               ("application/json;q=0", 406), ("application/xml, text/plain", 406)):
+            check(ask(m, "GET", "/v1/pool", Accept=accept).status == status, accept)
+        check(ask(m, "GET", "/metrics", Accept="text/plain").status == 200)
+        check(ask(m, "GET", "/metrics", Accept=JSON).status == 406)
+        quota = json.dumps({"quota": 1})
+        for kind, status in ((JSON, 200), (JSON + "; charset=utf-8", 200), ("text/json", 415),
+                             ("application/x-www-form-urlencoded", 415), ("", 415)):
+            answer = ask(m, "PUT", "/v1/tenants/x", quota, Content_Type=kind)
+            check(answer.status == status, kind, answer)
+        check(ask(m, "GET", "/v1/pool", "{}").status == 400, "a body where there is none")
+
+
+@case
+def bodies_are_read_strictly():
+    with lab.Lab() as l:
+        m = Manager(l)
+        bad = ["", "{", "[]", "null", "17", '"x"', "{} {}", '{"quota":1}x', '{"quota":1,}',
+               '{"quota":1,"quota":2}', '{"quota":1,"other":2}', '{"Quota":1}', '{"quota":"1"}',
+               '{"quota":-1}', '{"quota":1.5}', '{"quota":1e3}', '{"quota":true}', '{"quota":[1]}',
+               '{"quota":4294967295}', '{"quota":99999999999999999999999999}',
+               '{"quota":' + "[" * 5000, '{"a":' * 3000, '{"quota":1,"\\u0000":1}',
+               '{"quota":1,"\xff":1}', "\0", '{"quota":1}\0', '{"quota":01}', "\ufeff{}",
+               '{"quota":NaN}', "{'quota':1}", '{"quota":"\\ud800"}', '{"":1}']
+        for body in bad:
+            answer = ask(m, "PUT", "/v1/tenants/x", body.encode("latin-1", "replace"))
+            check(answer.status == 400, body[:60], answer)
+        for body, member in (('{"quota":-1}', "quota"), ('{"quota":1,"other":2}', "other"),
+                             ("{}", "quota: is missing")):
+            check(member in ask(m, "PUT", "/v1/tenants/x", body).detail(), body)
+        check(ask(m, "PUT", "/v1/tenants/x", " " * 65537).status == 413)
+        check(good(200, m, "GET", "/v1/tenants")["tenants"] == [], "nothing came of it")
+        good(200, m, "PUT", "/v1/tenants/x", '{"quota":1}' + " " * 65500)
+        check(good(200, m, "GET", "/v1/tenants")["tenants"][0]["quota"] == 1)
+        whole = {"host": 1, "model": "nvme", "count": 1, "need": "any", "tenant": "t",
+                 "seconds": 5, "replace": True, "key": "k"}
+        check(good(404, m, "POST", "/v1/leases", whole)["type"] == "/problems/unknown")
+        for name, values in {
+                "host": (0, -1, 4294967296, "1", None, 1.0),
+                "model": ("", "x" * 33, "a b", 1, None), "count": (0, 65, "1", None),
+                "need": ("", "Any", 0, None), "replace": (1, "yes", None),
+                "tenant": ("", "a b", "a/b", "x" * 65, "\u00e9", None),
+                "key": ("", "x" * 65, "a b", 5),
+                "seconds": (0, -5, (1 << 30) + 1, "5")}.items():
+            for value in values:
+                answer = ask(m, "POST", "/v1/leases", dict(whole, **{name: value}))
+                check(answer.status == 400 and answer.detail().startswith(name + ":"), name, value,
+                      answer)
+
+
+@case
+def targets_are_read_strictly():
+    with lab.Lab() as l:
+        m = Manager(l)
+        for target, status in (
+                ("/v1/pool", 200), ("/v1/%70ool", 200), ("/v1/slots?state=fr%65e", 200),
+                ("/v1/pool?", 200), ("/v1/pool?x=1", 400), ("/v1/slots?limit=1&limit=2", 400),
+                ("/v1/slots?limit=1&", 200), ("/v1/slots?&limit=1", 400), ("/v1/slots?limit", 400),
+                ("/v1/slots?limit=01", 400), ("/v1/slots?limit=1001", 400),
+                ("/v1/slots?limit=+1", 400),
+                ("/v1/slots?limit=0x10", 400), ("/v1/slots?limit=1%00", 400),
+                ("/v1/slots?limit=99999999999999999999999", 400), ("/v1/slots?after=1", 400),
+                ("/v1/slots?after=1.65536", 400), ("/v1/slots?after=1.1", 200),
+                ("/v1/slots?state=none", 400), ("/v1/leases?after=C9", 400),
+                ("/v1/leases?after=0c9", 400), ("/v1/leases?after=c9", 200), ("/v1/%", 400),
+                ("/v1/%zz", 400), ("/v1/%7", 400), ("/v1/pool%00", 400), ("/v1/pool%0a", 400),
+                ("/v1/pool%ff", 400), ("/v1/pool/", 404), ("//v1/pool", 404), ("/v1/./pool", 404),
+                ("/v1/../v1/pool", 404), ("/", 404), ("/v1/leases/c9/attach/x/y/z/w", 404),
+                ("/v1/leases/0", 404), ("/v1/leases/C9", 404), ("/v1/leases/" + "f" * 17, 404),
+                ("/v1/slots/1", 404), ("/v1/slots/1.2.3", 404), ("/v1/slots/01.2", 404),
+                ("/v1/nodes/4294967296", 404), ("/v1/nodes/-1", 404),
+                ("/v1/nodes/" + "9" * 40, 404),
+                ("/v1/pool#x", 400), ("/v1/" + "x" * 2100, 414)):
+            said = raw(m, ("GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" %
+                           target).encode("latin-1"))
+            check(status_of(said) == status, target[:60], said[:300])
+            check(status == 200 or b"application/problem+json" in said, target[:60])
+
+
+HEAD = b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n"
+POST = b"PUT /v1/tenants/x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+BODY = b'{"quota":1}'
+
+
+@case
+def http_is_read_strictly():
+    chunks = b"Transfer-Encoding: chunked\r\n\r\n" \
+        b"5;a=b\r\n{\"quo\r\n6\r\nta\":1}\r\n0\r\nX: y\r\n\r\n"
+    with lab.Lab() as l:
+        m = Manager(l)
+        for data, status in (
+                (HEAD + b"\r\n", 200), (b"\r\n" + HEAD + b"\r\n", 200),
+                (b"\r\n\r\n" + HEAD + b"\r\n", 400), (HEAD + b"X: y\r\n\r\n", 200),
+                (b"GET /v1/health HTTP/1.0\r\n\r\n", 200),
+                (b"GET /v1/health HTTP/1.1\r\n\r\n", 400),
+                (b"GET /v1/health HTTP/2.0\r\n\r\n", 505),
+                (b"GET /v1/health HTTP/1.1 \r\n\r\n", 400),
+                (b"GET /v1/health\r\n\r\n", 400), (b"GET  /v1/health HTTP/1.1\r\n\r\n", 400),
+                (b"get /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n", 501),
+                (HEAD.replace(b"\r\n", b"\n") + b"\n", 400), (HEAD + b"\0\r\n\r\n", 400),
+                (HEAD + b"X: \0\r\n\r\n", 400), (HEAD + b"X : y\r\n\r\n", 400),
+                (HEAD + b" folded\r\n\r\n", 400), (HEAD + b"X\r\n\r\n", 400),
+                (HEAD + b": y\r\n\r\n", 400), (HEAD + b"Host: localhost\r\n\r\n", 400),
+                (HEAD + b"X: a\rb\r\n\r\n", 400), (HEAD + b"X: \xc3\xa9\r\n\r\n", 200),
+                (HEAD + b"X: y\r\n" * 64 + b"\r\n", 431),
+                (HEAD + b"X: " + b"y" * 17000 + b"\r\n\r\n", 431),
+                (b"GET /" + b"y" * 17000, 414), (b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03", 400),
+                (POST + b"Content-Length: 11\r\n\r\n" + BODY, 200), (POST + chunks, 200),
+                (POST + b"Content-Length: 11\r\n" + chunks, 400),
+                (POST + b"Content-Length: 11\r\nContent-Length: 11\r\n\r\n" + BODY, 400),
+                (POST + b"Content-Length: +11\r\n\r\n" + BODY, 400),
+                (POST + b"Content-Length: 1x\r\n\r\n" + BODY, 400),
+                (POST + b"Content-Length:\r\n\r\n" + BODY, 400),
+                (POST + b"Content-Length: 99999999999999999999999999\r\n\r\n", 413),
+                (POST + b"Transfer-Encoding: gzip\r\n\r\n", 501),
+                (POST + b"Transfer-Encoding: chunked\r\n\r\nx\r\n", 400),
+                (POST + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n", 400),
+                (POST + b"Transfer-Encoding: chunked\r\n\r\nfffffffff\r\n", 400),
+                (POST + b"Transfer-Encoding: chunked\r\n\r\n10001\r\n", 413),
+                (POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{}\r\n", 400),
+                (POST + b"Expect: tea\r\nContent-Length: 11\r\n\r\n" + BODY, 417)):
+            said = raw(m, data + (b"" if status == 414 else b""), end=False, seconds=3) \
+                if status >= 400 else raw(m, data)
+            check(status_of(said) == status, data[:200], said[:200])
+            check(status == 200 or b"application/problem+json" in said, data[:200])
+
+
+@case
+def requests_follow_one_another():
+    with lab.Lab() as l:
+        m = Manager(l)
+        whole = POST + b"Content-Length: 11\r\n\r\n" + BODY
+        said = raw(m, (HEAD + b"\r\n" + whole) * 20)
+        check(len(re.findall(rb"HTTP/1.1 200 OK", said)) == 40, said[-300:])
+        said = raw(m, HEAD + b"Connection: close\r\n\r\n" + HEAD + b"\r\n", end=False)
+        check(said.count(b"HTTP/1.1 ") == 1 and b"Connection: close" in said, said)
+        # behind a refusal nothing is read: not the body as a request
+        said = raw(m, POST + b"Content-Length: 70000\r\n\r\n" + HEAD + b"\r\n", end=False)
+        check(said.count(b"HTTP/1.1 ") == 1 and status_of(said) == 413, said)
+        check(b"Connection: close" in said, said)
+        # answers that are not taken hold up the requests behind them
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+            host, port = m.http.rsplit(":", 1)
+            s.connect((host, int(port)))
+            s.sendall((HEAD.replace(b"GET", b"HEAD") + b"\r\n") * 1900 + HEAD +
+                      b"Connection: close\r\n\r\n")
+            time.sleep(0.5)  # it would run ahead now
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+            said = b""
+            while True:
+                more = s.recv(65536)
+                if not more:
+                    break
+                said += more
+            check(said.count(b"HTTP/1.1 200 OK") == 1901, len(said))
+        host, port = m.http.rsplit(":", 1)
+        with socket.create_connection((host, int(port)), 10) as s:
+            for byte in whole + HEAD + b"\r\n":
+                s.send(bytes((byte,)))
+            said = b""
+            while said.count(b"HTTP/1.1 200") < 2 or b"uptime" not in said:
+                said += s.recv(4096)
+            s.sendall(POST + b"Expect: 100-continue\r\nContent-Length: 11\r\n\r\n")
+            check(s.recv(4096) == b"HTTP/1.1 100 Continue\r\n\r\n")
+            s.sendall(BODY)
+            check(status_of(s.recv(4096)) == 200)
+
+
+@case
+def long_answers_arrive_whole():
+    with lab.Lab() as l:
+        m = Manager(l)
+        for n in range(1500):
+            good(200, m, "PUT", "/v1/tenants/tenant-%057d" % n, {"quota": n})
+        host, port = m.http.rsplit(":", 1)
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.connect((host, int(port)))
+            s.sendall(HEAD.replace(b"health", b"events?limit=1000") + b"Connection: close\r\n\r\n")
+            said = b""
+            while True:
+                more = s.recv(1000)
+                if not more:
+                    break
+                said += more
+        events = json.loads(said.split(b"\r\n\r\n", 1)[1])["events"]
+        check(len(said) > 150000 and len(events) == 1000, len(said))
+        check(len(good(200, m, "GET", "/v1/tenants")["tenants"]) == 1500)
+
+
+# ---- Events and waiting ----
+
+class Stream:
+    """Server-sent events."""
+
+    def __init__(self, m, target="/v1/events", **fields):
+        self.conn = http.client.HTTPConnection(m.http, timeout=30)
+        fields = {name.replace("_", "-"): str(value) for name, value in fields.items()}
+        self.conn.request("GET", target, headers=dict(fields, Accept="text/event-stream"))
+        self.answer = self.conn.getresponse()
+        self.status, self.type = self.answer.status, self.answer.headers["Content-Type"]
+
+    def take(self, count):
+        out = []
+        while len(out) < count:
+            fields = {}
+            while True:
+                line = self.answer.fp.readline().decode()
+                if not line.endswith("\n"):
+                    raise EOFError(out)
+                if line == "\n":
+                    break
+                name, value = line.rstrip("\n").split(":", 1)
+                fields[name] = value.strip()  # a comment has no name
+            if "data" in fields:
+                data = json.loads(fields["data"])
+                wrong = openapi.valid(DOC, DOC["components"]["schemas"]["event"], data)
+                check(not wrong, wrong)
+                check(fields["id"] == str(data["event"]), fields)
+                check(fields["event"] == data["type"], fields)
+                out.append(data)
+        return out
+
+    def close(self):
+        self.conn.close()
+
+
+@case
+def streams_of_events_go_on_where_they_ended():
+    with lab.Lab() as l:
+        m = Manager(l)
+        for n in range(10):
+            good(200, m, "PUT", "/v1/tenants/old%d" % n, {"quota": n})
+        now, all_of_them = Stream(m), Stream(m, "/v1/events?after=0")
+        check(now.status == 200 and now.type == "text/event-stream", now.type)
+        for n in range(10):
+            good(200, m, "PUT", "/v1/tenants/new%d" % n, {"quota": n})
+        whole = [e["event"] for e in good(200, m, "GET", "/v1/events?limit=1000")["events"]]
+        check(len(whole) == 20, whole)
+        check([e["event"] for e in all_of_them.take(20)] == whole)
+        check([e["event"] for e in now.take(10)] == whole[10:])
+        now.close()
+        again = Stream(m, "/v1/events?after=0", Last_Event_ID=whole[12])
+        check([e["event"] for e in again.take(7)] == whole[13:], "Last-Event-ID goes before after")
+        m.process.kill()
+        try:
+            again.take(1)
+            check(False, "a stream without a manager")
+        except (EOFError, ConnectionError):
+            pass
+        m.start()
+        again = Stream(m, Last_Event_ID=whole[-1])
+        good(200, m, "PUT", "/v1/tenants/later", {"quota": 5})
+        check(again.take(1)[0]["event"] == whole[-1] + 1)
+        chosen = Stream(m, "/v1/events?after=0&type=lease")
+        other = Stream(m, Last_Event_ID=1 << 60)
+        with Robots(m, [(BOX, 2), (HOST, 2)]) as robots:
+            until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 2, "wiped")
+            one = good(201, m, "POST", "/v1/leases?wait=20", lease(robots.nodes[1]))
+            types = [e["type"] for e in chosen.take(2)]
+            check(types == ["lease.created", "lease.up"], types)
+            check(other.take(1)[0]["event"] > whole[-1] + 1, "a number of another store")
+            mine = Stream(m, "/v1/events?after=0&lease=" + one["lease"])
+            check(mine.take(2)[0]["lease"] == one["lease"])
+        check(ask(m, "GET", "/v1/events", Accept="text/event-stream, text/html;q=0.5",
+                  Last_Event_ID="x").status == 400)
+
+
+def gauge(m, name):
+    return int(re.search(r"^%s (\d+)$" % name, good(200, m, "GET", "/metrics").decode(),
+                         re.M).group(1))
+
+
+@case
+def a_slow_reader_is_dropped_and_others_stay():
+    with lab.Lab() as l:
+        m = Manager(l)
+        for n in range(1500):
+            good(200, m, "PUT", "/v1/tenants/tenant-%057d" % (n % 300), {"quota": n})
+        host, port = m.http.rsplit(":", 1)
+        with socket.socket() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)  # or kernels hold it all
+            slow.connect((host, int(port)))
+            slow.sendall(HEAD.replace(b"health", b"events?after=0") +
+                         b"Accept: text/event-stream\r\n\r\n")
+            reader = Stream(m, "/v1/events?after=0")
+            check(reader.take(1500)[-1]["event"] == 1500)
+            check(gauge(m, "dxpu_http_streams") == 2)
+            until(lambda: gauge(m, "dxpu_http_streams") == 1, "the slow one is dropped", 60)
+            good(200, m, "PUT", "/v1/tenants/last", {"quota": 1})
+            check(reader.take(1)[0]["event"] == 1501, "the other one goes on")
+
+
+@case
+def places_for_streams_and_waits_are_bounded():
+    with lab.Lab() as l:
+        m = Manager(l)
+        with Fake(m, HOST) as host, Fake(m, BOX) as box:
+            at = host.register()[0]
+            box.register()
+            streams = [Stream(m) for _ in range(16)]
+            check(all(s.status == 200 for s in streams))
+            full = ask(m, "GET", "/v1/events", Accept="text/event-stream")
+            check(full.status == 503 and full.fields["Retry-After"] == "1", full)
+            good(200, m, "GET", "/v1/events")
+            streams.pop().close()
+            until(lambda: gauge(m, "dxpu_http_streams") == 15, "one went")
+            Stream(m)
+            body = json.dumps(lease(at, key="one")).encode()
+            post = (b"POST /v1/leases?wait=200 HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                    b"application/json\r\nContent-Length: %d\r\n\r\n" % len(body)) + body
+            web, port = m.http.rsplit(":", 1)
+            waits = []
+            for n in range(32):
+                waits.append(socket.create_connection((web, int(port)), 10))
+                waits[-1].sendall(post)
+                until(lambda: gauge(m, "dxpu_http_waiting") == n + 1, "it waits")
+            full = ask(m, "POST", "/v1/leases?wait=200", lease(at, key="two"))
+            check(full.status == 503 and full.json()["type"] == "/problems/busy", full)
+            check(len(good(200, m, "GET", "/v1/leases")["leases"]) == 1, "and changes nothing")
+            good(201, m, "POST", "/v1/leases", lease(at, key="two"))
+            waits.pop().close()
+            until(lambda: gauge(m, "dxpu_http_waiting") == 31, "who hangs up, waits no more")
+            check(m.process.stop() == 0, "it stops while they wait", m.process.errors())
+            for s in waits:
+                check(s.recv(1) == b"")
+                s.close()
+
+
+@case
+def waiting_does_not_keep_others_waiting():
+    with lab.Lab() as l:
+        m = Manager(l)
+        robots = Robots(m, [(BOX, 4), (HOST, 4)])  # they do nothing yet
+        answers = []
+        waits = threading.Thread(target=lambda: answers.append(
+            ask(m, "POST", "/v1/leases?wait=100", lease(robots.nodes[1]))))
+        waits.start()
+        until(lambda: gauge(m, "dxpu_http_waiting") == 1, "it waits")
+        found = good(200, m, "GET", "/v1/leases")["leases"]
+        check(found[0]["state"] == "pending" and not answers, found)
+        short = ask(m, "POST", "/v1/leases?wait=1", lease(robots.nodes[1], key="x"))
+        check(short.status == 201 and short.json()["state"] == "pending", short)
+        with robots:
+            waits.join()
+            check(answers[0].status == 201 and answers[0].json()["state"] == "active", answers[0])
+        gone = []
+        one = good(200, m, "GET", "/v1/leases?limit=1")["leases"][0]
+        at = "/v1/leases/" + one["lease"]
+        waits = threading.Thread(target=lambda: gone.append(ask(m, "DELETE", at + "?wait=3")))
+        waits.start()
+        until(lambda: gauge(m, "dxpu_http_waiting") == 1 or gone, "nobody wipes")
+        check(ask(m, "GET", at).status == 404 and not gone, "released, and not wiped yet")
+        waits.join()
+        check(gone[0].json()["state"] == "released", gone[0])
+
+
+# ---- Hostile ones ----
+
+@case
+def connections_are_bounded_and_known_ones_stay():
+    with lab.Lab() as l:
+        m = Manager(l, "--tokens", tokens_file(l))
+        host, port = m.http.rsplit(":", 1)
+        conn = http.client.HTTPConnection(m.http, timeout=30)
+        fields = {"Authorization": "Bearer " + TOKENS["read"], "Accept": "text/event-stream"}
+        conn.request("GET", "/v1/events", headers=fields)
+        stream = conn.getresponse()
+        crowd = []
+        for _ in range(200):
+            crowd.append(socket.create_connection((host, int(port)), 10))
+        until(lambda: b"dxpu_http_connections_displaced_total 0\n" not in
+              good(200, m, "GET", "/metrics", token="read"), "some had to go")
+        for _ in range(200):
+            crowd.append(socket.create_connection((host, int(port)), 10))
+            crowd[-1].sendall(HEAD + b"\r\n")
+        good(200, m, "PUT", "/v1/tenants/x", {"quota": 1}, token="operator")
+        while True:
+            line = stream.fp.readline()
+            check(line, "the stream of one who is known was closed")
+            if line.startswith(b"event: tenant.set"):
+                break
+        for s in crowd:
+            s.close()
+
+
+@case
+def a_request_ends_in_time():
+    with lab.Lab() as l:
+        m = Manager(l)
+        host, port = m.http.rsplit(":", 1)
+        with socket.create_connection((host, int(port)), 60) as s:
+            good(200, m, "GET", "/v1/health")
+            quiet = Stream(m)
+            s.sendall(HEAD)
+            said = b""
+            ended = threading.Event()
+
+            def drip():
+                try:
+                    while not ended.wait(0.5):
+                        s.sendall(b"X: y\r\n")
+                except OSError:
+                    pass
+            thread = threading.Thread(target=drip)
+            thread.start()
+            try:
+                while True:
+                    more = s.recv(4096)
+                    if not more:
+                        break
+                    said += more
+            except ConnectionError:
+                pass
+            ended.set()
+            thread.join()
+            check(status_of(said) in (408, 431) and b"Connection: close" in said, said)
+        lines = [quiet.answer.fp.readline() for _ in range(3)]
+        check(lines == [b"retry: 1000\n", b"\n", b":\n"], "a comment meanwhile", lines)
+        good(200, m, "PUT", "/v1/tenants/x", {"quota": 1})
+        check(quiet.take(1)[0]["type"] == "tenant.set")
+
+
+SEEDS = (HEAD + b"\r\n", POST + b"Content-Length: 11\r\n\r\n" + BODY,
+         POST + b"Transfer-Encoding: chunked\r\n\r\nb\r\n" + BODY + b"\r\n0\r\n\r\n",
+         b"GET /v1/slots?state=free&limit=3&after=1.2 HTTP/1.1\r\nHost: [::1]:80\r\n"
+         b"Accept: */*\r\n\r\n",
+         b"GET /v1/events?after=0&type=node HTTP/1.1\r\nHost: localhost\r\n"
+         b"Last-Event-ID: 3\r\n\r\n",
+         b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+         b'Content-Length: 63\r\n\r\n{"host":1,"model":"nvme","count":1,'
+         b'"need":"any","key":"\\u0041b"}',
+         b"PATCH /v1/leases/c00000001 HTTP/1.0\r\nContent-Type: application/json\r\n"
+         b'Content-Length: 13\r\n\r\n{"seconds":5}',
+         b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+
+def spoilt(r, data):
+    data = bytearray(data)
+    for _ in range(r.randrange(1, 6)):
+        at = r.randrange(len(data))
+        what = r.randrange(6)
+        if what == 0:
+            data[at] ^= 1 << r.randrange(8)
+        elif what == 1:
+            data[at] = r.choice(b'\0\r\n %"{}[],:;\xff09')
+        elif what == 2:
+            del data[at:at + r.randrange(1, 9)]
+        elif what == 3:
+            data[at:at] = data[at:at + r.randrange(1, 40)]
+        elif what == 4:
+            data[at:at] = r.choice(SEEDS)[:r.randrange(60)]
+        else:
+            data[at:at] = r.choice((b"9" * 30, b"%00", b"\\u0000", b"[" * 50, b"Host: x\r\n",
+                                    b"Content-Length: 5\r\n", b"-1", b"\r\n\r\n", b"Expect: x\r\n"))
+        if not data:
+            data = bytearray(b"\0")
+    return bytes(data)
+
+
+@case
+def random_bytes_do_no_harm():
+    rounds = int(os.environ.get("DXPU_ROUNDS", 2000))
+    seed = int(os.environ.get("DXPU_SEED", random.randrange(1 << 32)))
+    print("# DXPU_SEED=%d" % seed)
+    r = random.Random(seed)
+    with lab.Lab() as l:
+        m = Manager(l)
+        host, port = m.http.rsplit(":", 1)
+        statuses = set()
+        for n in range(min(rounds, 20000)):
+            with socket.create_connection((host, int(port)), 10) as s:
+                data = r.randbytes(r.randrange(1, 300)) if r.random() < 0.1 \
+                    else spoilt(r, r.choice(SEEDS))
+                try:
+                    s.sendall(data)
+                    if r.random() < 0.7:
+                        s.shutdown(socket.SHUT_WR)
+                        while True:
+                            more = s.recv(65536)
+                            if not more:
+                                break
+                            statuses.add(status_of(more))
+                except OSError:
+                    pass
+            if n % 100 == 0:
+                good(200, m, "GET", "/v1/health")
+        check(m.process.popen.poll() is None and {200, 400} <= statuses, statuses)
+        check(m.process.stop() == 0, m.process.errors())
+
+
+# ---- Metrics ----
+
+@case
+def metrics_are_well_formed_and_true():
+    name = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+    label = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'
+    sample = re.compile(r"^(%s)(\{%s(?:,%s)*\})? (-?[0-9.e+-]+|NaN|[+-]Inf)$" %
+                        (name, label, label))
+    with lab.Lab() as l:
+        m = Manager(l, "--status-ms", 100)
+        with Robots(m, [(BOX, 4), (HOST, 4)]) as robots:
+            until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 4, "wiped")
+            good(201, m, "POST", "/v1/leases?wait=20", lease(robots.nodes[1], count=2))
+            ask(m, "GET", "/v1/nodes/77")
+            answer = ask(m, "GET", "/metrics")
+        check(answer.type == "text/plain; version=0.0.4; charset=utf-8", answer.type)
+        typed, seen = {}, {}
+        for line in answer.body.decode("ascii").rstrip("\n").split("\n"):
+            if line.startswith("#"):
+                word, metric, rest = line[2:].split(" ", 2)
+                check(word in ("HELP", "TYPE") and re.fullmatch(name, metric), line)
+                if word == "TYPE":
+                    check(metric not in typed and rest in ("counter", "gauge"), line)
+                    typed[metric] = rest
+                continue
+            found = sample.match(line)
+            check(found and found.group(1) in typed, line)
+            key = found.group(1) + (found.group(2) or "")
+            check(key not in seen, "twice: " + key)
+            seen[key] = float(found.group(3))
+        check(all(k.endswith("_total") or t == "gauge" or k == "dxpu_pool_epoch"
+                  for k, t in typed.items()), typed)
+        for key, value in (
+                ('dxpu_nodes{role="box",connected="true"}', 1), ("dxpu_store_ok", 1),
+                ('dxpu_slots{model="nvme",state="leased"}', 2), ('dxpu_leases{state="active"}', 1),
+                ('dxpu_slots{model="nvme",state="free"}', 2), ("dxpu_orders_refused_total", 0),
+                ('dxpu_events_total{type="lease.up"}', 1),
+                ('dxpu_http_requests_total{method="POST",route="/v1/leases",status="201"}', 1),
+                ('dxpu_http_requests_total{method="GET",route="/v1/nodes/{node}",status="404"}',
+                 1)):
+            check(seen.get(key) == value, key, seen.get(key))
+
+
+def traffic(slot, count):
+    return struct.pack(">H58xIQQQ80x", slot, 2, count, count + 1, count + 2)
+
+
+@case
+def metrics_have_the_slots_counters():
+    with lab.Lab() as l:
+        m = Manager(l, "--status-ms", 100)
+        with Fake(m, slots=3) as f:
+            node = f.register()[0]
+            if hasattr(f, "secretive"):
+                f.secretive = False
+            check(b"dxpu_slot_tlps_total{" not in good(200, m, "GET", "/metrics"))
+
+            def asked():
+                f.lives()
+                return [number for kind, number, _ in f.later if kind == ASK]
+            number = until(asked, "it asks")[0]
+            f.send(message(STATUS, struct.pack(">BxxxIHHHH", BOX, node, 3, 1, 3, 168) +
+                           traffic(1, 10) + traffic(2, 20) + traffic(9, 30), number))
+            check(f.lives())
+            text = good(200, m, "GET", "/metrics").decode()
+            at = 'node="%d",slot="%%d"' % node
+            for line in ('tlps_total{%s,direction="to_device"} 10' % (at % 1),
+                         'tlps_total{%s,direction="from_device"} 21' % (at % 2),
+                         'tlps_dropped_total{%s} 22' % (at % 2),
+                         'incarnations_total{%s} 2' % (at % 1),
+                         'tlps_dropped_total{%s} 0' % (at % 3)):
+                check("dxpu_slot_" + line + "\n" in text, line, text)
+            check('slot="9"' not in text, "a slot that there is not")
+        until(lambda: not good(200, m, "GET", "/v1/nodes/%d" % node)["connected"], "gone")
+        good(200, m, "DELETE", "/v1/nodes/%d" % node)
+        check(b"dxpu_slot_tlps_total{" not in good(200, m, "GET", "/metrics"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

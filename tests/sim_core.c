@@ -1,0 +1,588 @@
+/* sim_core.c - the manager's core with simulated proxies that lose messages, connections and their
+   memory, on a store that fails; the manager is killed at any commit
+   SPDX-License-Identifier: MIT
+
+   Whatever happens: a slot has one owner, no acknowledged lease is lost or made twice, no lease
+   reads another's data, a parked one keeps its own, quotas hold; and when the trouble is over,
+   boxes and hosts have what the store says.  Each has a mutation that breaks it, and is seen.
+   DXPU_SEED repeats a run, DXPU_SEEDS sets how many there are. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* what store.c asks of the system */
+#endif
+#include <setjmp.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/core_world.h"
+
+enum { STEPS = 500, KEYS = 12, TENANTS = 3, QUOTA = 5, REST_MS = 60000 };
+
+/* What users were told. */
+typedef enum { NOTHING, HELD, UNSURE } knows; /* UNSURE: killed before the answer */
+typedef struct entry {
+    knows state;
+    uint64_t lease, expires_unix_ms;
+    bool moved; /* parked or attached since: the request no longer says where it is */
+    bool parked;
+} entry;
+
+static entry ledger[KEYS];
+static rig_store disk;
+static core *c;
+static uint64_t now_ms;
+static uint64_t first_seed = 1, seeds = 60;
+static unsigned restarts, creates, refusals;
+
+/* -- The manager -- */
+
+static uint64_t unix_ms(void)
+{
+    return 1700000000000u + now_ms;
+}
+
+static void manager_start(void)
+{
+    core_settings set;
+    core_result why;
+    core_settings_default(&set);
+    set.events = 64;
+    disk.fail_after = UINT_MAX;
+    c = core_open(&disk.base, &set, unix_ms(), now_ms, &why);
+    if (!c) {
+        violate(why.text, 0);
+        return;
+    }
+    for (unsigned i = 0; i < PROXIES; i++) {
+        world[i].noticed = world[i].linked = false;
+        world[i].in.count = world[i].out.count = 0;
+    }
+}
+
+/* Killed in the commit that just failed.  What it did since, nobody has seen. */
+static bool killed(void)
+{
+    if (!disk.failures || disk.fault != STORE_E_IO)
+        return false;
+    disk.failures = 0;
+    restarts++;
+    core_close(c);
+    manager_start();
+    return true;
+}
+
+static void cut(proxy *p)
+{
+    p->linked = false;
+    p->in.count = p->out.count = 0;
+}
+
+/* The manager sees that a connection is over, some time after it is. */
+static void notice(proxy *p)
+{
+    if (p->noticed)
+        core_disconnected(c, p->node);
+    p->noticed = false;
+}
+
+static void send_orders(void)
+{
+    core_order o;
+    for (unsigned n = 0; core_next_order(c, &o); n++) {
+        if (n > 1000) {
+            violate("orders without end", o.m.type);
+            return;
+        }
+        if (o.m.type == DXPU_CONTROL_BIND) {
+            uint32_t slot = core_find_slot(c, o.node, o.m.u.bind.slot);
+            epoch_lease[o.m.u.bind.epoch % EPOCHS] =
+                pool_lease_number(core_pool(c), core_pool(c)->slot[slot].lease);
+        }
+        for (unsigned i = 0; i < PROXIES; i++)
+            if (world[i].node == o.node && world[i].linked && world[i].noticed && !world[i].fresh)
+                push(&world[i].in, TO_OBEY)->order = o;
+    }
+}
+
+static void hear(proxy *p)
+{
+    const message *m = pop(&p->out);
+    core_result why;
+    if (m->kind == TO_ANSWER) {
+        core_answered(c, &m->order, m->code, m->code ? NULL : &m->done);
+        return;
+    }
+    if (p->fresh)
+        notice(p); /* the connection before this one is over */
+    p->fresh = false;
+    uint32_t node =
+        rig_register(c, p->role, p->id, p->instance, m->device, p->units, m->first, m->count, &why);
+    if (!node) {
+        cut(p);
+        p->noticed = false;
+    } else if (!disk.failures || disk.fault != STORE_E_IO) {
+        p->node = node;
+        p->noticed = true;
+    }
+}
+
+/* -- Users -- */
+
+/* What was acknowledged is there, unless its time is over; and no more than the quotas allow. */
+static void check_ledger(void)
+{
+    unsigned used[TENANTS] = { 0 };
+    for (unsigned i = 0; i < KEYS; i++) {
+        entry *e = &ledger[i];
+        if (e->state != HELD)
+            continue;
+        const pool_lease *l = pool_find_lease(core_pool(c), e->lease);
+        if (!l && e->expires_unix_ms && e->expires_unix_ms <= unix_ms()) {
+            *e = (entry){ .state = NOTHING };
+            continue;
+        }
+        if (!l || l->count != 1 + i % 3)
+            violate("an acknowledged lease is lost", e->lease);
+        used[i % TENANTS] += 1 + i % 3;
+    }
+    for (unsigned i = 0; i < TENANTS; i++)
+        if (used[i] > QUOTA)
+            violate("a tenant has more than its quota", i);
+}
+
+static core_request request_of(unsigned key)
+{
+    core_request r = { .count = (uint8_t)(1 + key % 3),
+                       .need = (uint8_t)(key % 5 == 0 ? POOL_SAME_BOX : POOL_ANY),
+                       .replace = key % 4 != 0,
+                       .seconds = key % 6 == 0 ? 20 : 0 };
+    snprintf(r.tenant, sizeof r.tenant, "tenant%u", key % TENANTS);
+    snprintf(r.model, sizeof r.model, "%s", key % 7 == 0 ? "gpu" : "nvme");
+    snprintf(r.key, sizeof r.key, "key%u", key);
+    r.host = world[BOXES + key % HOSTS].node;
+    return r;
+}
+
+static void forget_uses(void)
+{
+    for (uint32_t i = 0; mutant == NO_QUOTA && i < core_pool(c)->tenants; i++)
+        core_pool(c)->tenant[i].used = 0;
+}
+
+static void user_creates(unsigned key)
+{
+    entry *e = &ledger[key];
+    core_request r = request_of(key);
+    uint64_t lease;
+    bool existed;
+    if (!r.host || e->moved)
+        return;
+    check_ledger(); /* some may have ended meanwhile */
+    forget_uses();
+    if (mutant == KEY_TWICE)
+        r.key[0] = 0;
+    core_result result = core_create(c, &r, &lease, &existed);
+    creates++;
+    if (killed()) {
+        if (e->state == NOTHING)
+            e->state = UNSURE;
+        return;
+    }
+    if (result.code != CORE_OK) {
+        refusals++;
+        if (result.code != CORE_E_STORE && result.code != CORE_E_STATE && e->state == UNSURE)
+            e->state = NOTHING;
+        return;
+    }
+    if (e->state == HELD && lease != e->lease)
+        violate("a key was given two leases", lease);
+    e->expires_unix_ms = core_leases(c)[(uint32_t)lease].expires_unix_ms;
+    e->parked = pool_find_lease(core_pool(c), lease)->host == POOL_NONE;
+    e->lease = lease;
+    e->state = HELD;
+}
+
+static void user_releases(unsigned key)
+{
+    entry *e = &ledger[key];
+    if (e->state != HELD)
+        return;
+    core_result result = core_release(c, e->lease);
+    bool dead = killed();
+    if (dead || result.code == CORE_OK || result.code == CORE_E_UNKNOWN)
+        *e = (entry){ .state = dead ? UNSURE : NOTHING };
+}
+
+static void user_parks(unsigned key)
+{
+    entry *e = &ledger[key];
+    if (e->state != HELD)
+        return;
+    e->moved = true;
+    (void)(e->parked ? core_attach(c, e->lease, world[BOXES + draw(HOSTS)].node)
+                     : core_park(c, e->lease));
+    (void)killed();
+    const pool_lease *l = c ? pool_find_lease(core_pool(c), e->lease) : NULL;
+    e->parked = l && l->host == POOL_NONE;
+}
+
+static void operator_acts(void)
+{
+    uint32_t slots, slot, box = world[draw(BOXES)].node;
+    unsigned left;
+    core_slots(c, &slots);
+    if (!slots || !box)
+        return;
+    slot = draw(slots);
+    switch (draw(7)) {
+    case 0:
+        (void)core_drain(c, box, true, draw(2), &left);
+        break;
+    case 1:
+    case 2:
+        (void)core_drain(c, box, false, false, &left);
+        break;
+    case 3:
+        (void)core_replace(c, slot, POOL_WHY_OPERATOR);
+        break;
+    case 4:
+        (void)core_break(c, slot, POOL_WHY_OPERATOR);
+        break;
+    case 5:
+        (void)core_repair(c, slot);
+        break;
+    default:
+        (void)core_reset(c, slot);
+        (void)core_set_spares(c, "nvme", draw(3));
+        break;
+    }
+}
+
+/* -- Trouble -- */
+
+static void restart(proxy *p, bool forgets)
+{
+    cut(p);
+    p->instance += PROXIES;
+    p->draining = false;
+    for (unsigned i = 0; i < p->units; i++) {
+        unit *u = &p->unit[i];
+        if (p->role == DXPU_CONTROL_ROLE_HOST)
+            unit_end(u, DXPU_CONTROL_SLOT_EMPTY);
+        else if (u->state == DXPU_CONTROL_SLOT_UP)
+            u->state = DXPU_CONTROL_SLOT_HELD;
+        if (forgets && p->role == DXPU_CONTROL_ROLE_BOX) {
+            unit_end(u, DXPU_CONTROL_SLOT_EMPTY);
+            u->seen = 0;
+        }
+    }
+}
+
+static void trouble(void)
+{
+    proxy *p = &world[draw(PROXIES)];
+    unit *u = &p->unit[draw(p->units)];
+    switch (draw(8)) {
+    case 0:
+    case 1:
+        cut(p);
+        break;
+    case 2:
+        restart(p, draw(4) == 0);
+        break;
+    case 3:
+        u->bad_wipe = draw(4) == 0;
+        break;
+    case 4:
+        u->broken = p->role == DXPU_CONTROL_ROLE_BOX && !u->broken;
+        tell(p, (unsigned)(u - p->unit), 1);
+        break;
+    case 5:
+        disk.failures = 0;
+        disk.fault = STORE_E_IO;
+        disk.lost = draw(2);
+        disk.fail_after = draw(6);
+        break;
+    case 6:
+        disk.failures = 0;
+        disk.fault = STORE_E_FULL;
+        disk.lost = false;
+        disk.fail_after = draw(4);
+        break;
+    default:
+        if (disk.fault == STORE_E_FULL)
+            disk.fail_after = UINT_MAX;
+        break;
+    }
+}
+
+static void move_proxy(proxy *p)
+{
+    if (!p->linked && draw(4) == 0)
+        dial(p);
+    if (!p->linked && p->noticed && draw(4) == 0)
+        notice(p);
+    for (unsigned i = 0; i < p->units; i++) {
+        if (draw(3) == 0)
+            p->role == DXPU_CONTROL_ROLE_BOX ? wipe_step(p, i) : close_step(p, i);
+        if (p->role == DXPU_CONTROL_ROLE_HOST && draw(2))
+            channel_step(p, i);
+    }
+    while (p->in.count && p->linked && draw(4))
+        obey(p, &pop(&p->in)->order);
+    while (c && p->out.count && p->linked && draw(4)) {
+        hear(p);
+        if (killed())
+            break;
+    }
+}
+
+/* -- What must hold -- */
+
+static const entry *entry_of(uint64_t lease)
+{
+    for (unsigned i = 0; i < KEYS; i++)
+        if (ledger[i].state == HELD && ledger[i].lease == lease)
+            return &ledger[i];
+    return NULL;
+}
+
+/* No lease that nobody asked for, or that was given back. */
+static void check_leases(void)
+{
+    const pool *p = core_pool(c);
+    for (uint32_t i = 0; i < p->limits.leases; i++) {
+        unsigned key;
+        uint64_t number = pool_lease_number(p, i);
+        if (!number || entry_of(number))
+            continue;
+        if (sscanf(core_leases(c)[i].key, "key%u", &key) != 1 || ledger[key].state != UNSURE)
+            violate("a lease that nobody has", number);
+    }
+}
+
+static void check_ports(void)
+{
+    uint32_t slots, ports;
+    const core_port *port = core_ports(c, &ports);
+    core_slots(c, &slots);
+    for (uint32_t i = 0; i < ports; i++)
+        for (uint32_t j = 0; j < i && port[i].slot != CORE_NONE; j++)
+            if (port[j].slot == port[i].slot)
+                violate("two ports are to have one slot", port[i].slot);
+}
+
+static void check_all(void)
+{
+    if (!c)
+        return;
+    check_owners();
+    check_ledger();
+    check_leases();
+    check_ports();
+}
+
+/* -- Rest -- */
+
+/* The trouble is over: the store has room, what broke is whole again. */
+static void heal(void)
+{
+    disk.fail_after = UINT_MAX;
+    for (unsigned i = 0; i < PROXIES; i++) {
+        proxy *p = &world[i];
+        for (unsigned j = 0; j < p->units; j++) {
+            p->unit[j].broken = p->unit[j].bad_wipe = false;
+            tell(p, j, 1);
+        }
+    }
+}
+
+/* As operators do then. */
+static void repair_all(void)
+{
+    uint32_t slots;
+    unsigned left;
+    for (unsigned i = 0; i < BOXES; i++)
+        if (world[i].node && world[i].draining)
+            (void)core_drain(c, world[i].node, false, false, &left);
+    core_slots(c, &slots);
+    for (uint32_t i = 0; i < slots; i++)
+        if (core_pool(c)->slot[i].state == POOL_BROKEN ||
+            core_pool(c)->slot[i].state == POOL_QUARANTINED)
+            (void)core_repair(c, i);
+}
+
+static void settle_down(void)
+{
+    heal();
+    for (uint64_t end = now_ms + REST_MS; now_ms < end && !violation[0]; now_ms += 250) {
+        core_clock(c, unix_ms(), now_ms);
+        core_tick(c);
+        if (now_ms + REST_MS / 2 > end)
+            repair_all();
+        for (unsigned i = 0; i < PROXIES; i++)
+            move_proxy(&world[i]);
+        send_orders();
+    }
+    check_all();
+}
+
+static void check_port_at_rest(const core_port *port, const unit *u)
+{
+    const pool *p = core_pool(c);
+    if (port->slot == CORE_NONE) {
+        if (u->epoch)
+            violate("a host has what it is not to have", u->epoch);
+        return;
+    }
+    const core_slot *s = &c->t.slot[port->slot];
+    const unit *slot = &world[c->t.node[s->node].identity[0] - 1].unit[s->device.number - 1];
+    if (u->state != DXPU_CONTROL_SLOT_UP || u->epoch != p->slot[port->slot].epoch)
+        violate("a host has not what it is to have", p->slot[port->slot].epoch);
+    if (slot->epoch != p->slot[port->slot].epoch)
+        violate("a box has not what it is to have", p->slot[port->slot].epoch);
+}
+
+static void check_slot_at_rest(uint32_t index, const unit *u)
+{
+    const pool_slot *s = &core_pool(c)->slot[index];
+    bool leased = s->lease != POOL_NONE;
+    if (s->state == POOL_WIPING || s->state == POOL_BROKEN || s->state == POOL_QUARANTINED)
+        violate("a slot is not through", s->state);
+    if (!leased && (u->epoch || u->tag))
+        violate("a box has what it is not to have", u->epoch ? u->epoch : u->tag);
+    if (leased && core_pool(c)->lease[s->lease].host == POOL_NONE && u->epoch)
+        violate("a parked slot has a host", u->epoch);
+}
+
+static void check_rest(void)
+{
+    uint32_t nodes;
+    const core_node *n = core_nodes(c, &nodes);
+    for (uint32_t i = 0; i < nodes; i++) {
+        const proxy *p = &world[n[i].identity[0] - 1];
+        if (!n[i].connected)
+            violate("a node did not come back", n[i].number);
+        for (uint32_t j = 0; j < n[i].total; j++)
+            if (p->role == DXPU_CONTROL_ROLE_HOST)
+                check_port_at_rest(&c->t.port[n[i].first + j], &p->unit[j]);
+            else
+                check_slot_at_rest(n[i].first + j, &p->unit[j]);
+    }
+    for (unsigned i = 0; i < KEYS; i++)
+        if (ledger[i].state == HELD && !ledger[i].parked &&
+            core_lease_now(c, ledger[i].lease) != CORE_LEASE_ACTIVE)
+            violate("a lease is not up", ledger[i].lease);
+}
+
+/* -- A run -- */
+
+static void step(void)
+{
+    now_ms += draw(4) ? draw(200) : draw(2000);
+    core_clock(c, unix_ms(), now_ms);
+    core_tick(c);
+    if (killed() && !c)
+        return;
+    if (draw(5) == 0)
+        trouble();
+    if (draw(2) == 0) {
+        unsigned key = draw(KEYS), what = draw(8);
+        if (what < 4)
+            user_creates(key);
+        else if (what < 6)
+            user_releases(key);
+        else if (what < 7)
+            user_parks(key);
+        else
+            operator_acts();
+        if (killed() && !c)
+            return;
+    }
+    for (unsigned i = 0; c && i < PROXIES; i++)
+        move_proxy(&world[i]);
+    if (c)
+        send_orders();
+    disk.forgetful = mutant == FORGETS_COMMIT && draw(20) == 0;
+}
+
+/* False: something did not hold, and `violation` tells. */
+static bool run_seed(uint64_t seed, mutation m)
+{
+    random_word = seed * 0x9e3779b97f4a7c15u + 1;
+    mutant = m;
+    now_ms = 1;
+    memset(ledger, 0, sizeof ledger);
+    rig_store_init(&disk);
+    world_init();
+    manager_start();
+    for (unsigned i = 0; i < TENANTS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "tenant%u", i);
+        (void)core_set_tenant(c, name, QUOTA);
+    }
+    for (unsigned i = 0; i < STEPS && !violation[0]; i++) {
+        step();
+        check_all();
+    }
+    disk.forgetful = false;
+    if (!violation[0])
+        settle_down();
+    if (!violation[0])
+        check_rest();
+    core_close(c);
+    c = NULL;
+    rig_store_free(&disk);
+    return !violation[0];
+}
+
+static void test_honest(void **state)
+{
+    (void)state;
+    for (uint64_t seed = first_seed; seed < first_seed + seeds; seed++)
+        if (!run_seed(seed, HONEST))
+            fail_msg("%s; repeat with: DXPU_SEED=%llu build/san/tests/sim_core", violation,
+                     (unsigned long long)seed);
+    /* The trouble was there. */
+    assert_true(restarts > seeds && creates > 10 * seeds && refusals > seeds);
+}
+
+/* Each of the properties is looked at: what breaks it is found, by that name. */
+static void test_control_mutations(void **state)
+{
+    static const char *const names[MUTATIONS] = {
+        [ADMITS_ALL] = "two hosts have one slot",
+        [FORGETS_COMMIT] = "an acknowledged lease is lost",
+        [KEY_TWICE] = "a key was given two",
+        [WIPES_NOT] = "a lease reads another's data",
+        [WIPES_KEPT] = "a lease's data are gone",
+        [NO_QUOTA] = "a tenant has more than its quota",
+        [LIES_DONE] = "a host has what it is not",
+    };
+    (void)state;
+    for (unsigned m = HONEST + 1; m < MUTATIONS; m++) {
+        unsigned seed = 1;
+        while (seed < 100 && (run_seed(seed, (mutation)m) || !strstr(violation, names[m])))
+            seed++;
+        if (seed == 100)
+            fail_msg("mutation %u was not found: %s; last: %s", m, names[m], violation);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_honest),
+        cmocka_unit_test(test_control_mutations),
+    };
+    const char *seed = getenv("DXPU_SEED"), *count = getenv("DXPU_SEEDS");
+    first_seed = seed ? strtoull(seed, NULL, 0) : 1;
+    seeds = count ? strtoull(count, NULL, 0) : seed ? 1 : seeds;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
