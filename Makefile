@@ -42,8 +42,8 @@ FUZZERS  := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
 COV_ALL   = $(foreach n,$(COV_SETS),$(C_TESTS:%.c=build/cov$n/%))
 SAN_ALL   = $(patsubst %,build/san/%,$(C_TESTS:%.c=%) $(FUZZERS:fuzz/%.c=replay_%) $(PROGRAMS))
 
-## all        programs and libdxpu.a, into build/ (the default)
-all: build/libdxpu.a $(PROGRAMS:%=build/%)
+## all        programs, libdxpu.a and libdxpu-inject.so, into build/ (the default)
+all: build/libdxpu.a build/libdxpu-inject.so $(PROGRAMS:%=build/%)
 
 # $(call variant,DIR,FLAGS): every object, both libraries and the C tests, compiled into DIR.
 define variant
@@ -70,13 +70,14 @@ SAN   = -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-om
         -DDXPU_CONFIG_HEADER='"tests/asserts.h"'
 COV   = -O0 --coverage -fprofile-abs-path -DNDEBUG # asserts off: nothing can take their branch
 COV_SETS = 1 8 # the option sets that `make cov` merges: values of DXPU_CRC_TABLES
-$(eval $(call variant,build,))
-$(eval $(call variant,build/san,$(SAN)))
+$(eval $(call variant,build,))$(eval $(call variant,build/san,$(SAN)))
 $(foreach n,$(COV_SETS),$(eval $(call variant,build/cov$n,$(COV) -DDXPU_CRC_TABLES=$n)))
 $(foreach d,build build/san,$(foreach p,$(PROGRAMS),$(eval \
   $d/$p: $$(SRC_$p:%.c=$d/%.o) $d/parts.a $d/libdxpu.a)))
 $(PROGRAMS:%=build/%) $(PROGRAMS:%=build/san/%):
 	$(call say,LD,$@)$(CC) $(CFLAGS) $(if $(findstring san,$@),$(SAN)) -pthread -o $@ $^ $(LIBS)
+build/libdxpu-inject.so: $(wildcard examples/inject/*.[ch]) | build/libdxpu.a
+	$(call say,LD,$@)$(CC) $(CFLAGS) -fPIC -shared -pthread -o $@ $(filter %.c,$^) -lm
 
 ## demo       a capture, then a guest's disk, through the proxies and a bad network; figures
 demo: all
@@ -110,8 +111,7 @@ fuzz: $(FUZZERS:fuzz/%.c=build/%)
 	  $$t -max_total_time=$$(($(MINUTES) * 60 + 1)) -print_final_stats=1 \
 	    -artifact_prefix=build/corpus/ $(addprefix -dict=,$(wildcard fuzz/dxpu.dict)) \
 	    build/corpus/$$n fuzz/corpus/$$n; done
-build/fuzz_%: fuzz/fuzz_%.c dxpu.h
-	@mkdir -p $(@D)
+build/fuzz_%: fuzz/fuzz_%.c dxpu.h | build/libdxpu.a
 	$(call say,CC,$<)clang -std=c11 -I. -O1 -g $(WARN) -fsanitize=fuzzer,address,undefined -o $@ $<
 
 ## fmt        format the C files
@@ -130,7 +130,7 @@ size ship:
 ## install    header, dxpu.pc, programs, man pages, systemd units under DESTDIR and PREFIX
 D = $(DESTDIR)$(PREFIX)
 install: all
-	install -d $D/lib/pkgconfig
+	install -d $D/lib/pkgconfig && install -m 755 build/libdxpu-inject.so $D/lib
 	printf '%s\n' 'Name: dxpu' 'Description: PCIe over datagrams, single-header C library' \
 	  'Version: $(VERSION)' 'Cflags: -I$(PREFIX)/include' > $D/lib/pkgconfig/dxpu.pc
 	install -Dm 644 -t $D/include dxpu.h
