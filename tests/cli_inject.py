@@ -331,7 +331,9 @@ def profiles(rig, kind):
         told = profile(rig, "threads", folder, RTT_US=RTT_US)
         check("profile_threads" + kind, counts(told) == {
             "cuMemcpyHtoDAsync_v2": (4000, 256000), "cuLaunchKernel": (4000, 0)}
-              and told["injected"]["skipped"] == 0 and told["injected"]["copies"] == 4000 and told["injected"]["kernels"] == 4000, told)
+              and told["injected"]["skipped"] == 0
+              and told["injected"]["copies"] == 4000
+              and told["injected"]["kernels"] == 4000, told)
         # 2,048 kernels can be under way, and their streams may run far behind
         timed = sum(b["count"] for b in told.get("kernel_ns_histogram", []))
         check("profile_threads_kernels" + kind, 2048 <= timed == 4000 - told["kernels_untimed"],
