@@ -9,8 +9,8 @@ PYTHON  = python3
 ARM     = arm-none-eabi-
 VERSION := $(shell sed -n 's/.*DXPU_VERSION  *"\(.*\)".*/\1/p' dxpu.h)
 
-# demo, bench and check install the Debian packages they need as root, before anything is built.
-NEED := $(if $(filter check%,$(MAKECMDGOALS)),check,$(if $(filter demo bench,$(MAKECMDGOALS)),demo))
+# These targets install the Debian packages they need as root, before anything is built.
+NEED := $(firstword $(foreach n,check plots demo bench,$(if $(filter $n%,$(MAKECMDGOALS)),$n)))
 ifneq ($(if $(NEED),$(shell tests/packages.sh $(NEED) </dev/null >&2 || echo missing)),)
 $(error packages are missing, see above)
 endif
@@ -87,6 +87,12 @@ demo: all
 bench: all $(BENCHES:%.c=build/%)
 	$(PYTHON) tests/bench/bench.py --json build/bench.json
 
+## plots      the README's plots, by gnuplot; that of the bench from build/bench.json
+plots: all build/tests/sim_pool
+	tests/bench/pool_plot.py tests/data/pool.svg
+	tests/bench/model_plot.py tests/data
+	$(if $(wildcard build/bench.json),tests/bench/bench_plot.py build/bench.json tests/data/bench.svg)
+
 ## check      all tests; installs missing Debian packages when run as root
 check: all $(SAN_ALL) $(COV_ALL) $(BENCHES:%.c=build/%)
 	$(PYTHON) tests/run.py --jobs 2 $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
@@ -146,6 +152,6 @@ clean:
 ## help       this list
 help:
 	@sed -n 's/^## //p' Makefile
-.PHONY: all demo bench check check-long asan cov fuzz fmt toc spec size ship install clean help
+.PHONY: all demo bench plots check check-long asan cov fuzz fmt toc spec size ship install clean help
 .SECONDARY .DELETE_ON_ERROR:
 -include $(shell find build -name '*.d' -type f 2>/dev/null)
