@@ -84,8 +84,8 @@ core_result corei_move(core *c, uint32_t slot, pool_reason why)
     if (rc != POOL_OK)
         return corei_pool_result(rc);
     const core_slot *to = &t->slot[other.slot];
-    corei_event_slot(c, CORE_EVENT_SLOT_REPLACED, slot, "by %u.%u: %s%s", t->node[to->node].number,
-                     to->device.number, pool_reason_name(why),
+    corei_event_slot(c, CORE_EVENT_SLOT_REPLACED, slot, "by slot %u.%u: %s%s",
+                     t->node[to->node].number, to->device.number, pool_reason_text(why),
                      other.need_kept ? "" : "; no slot stands where the lease asked for");
     bool had = port != CORE_NONE && t->port[port].slot == slot;
     leave_port(c, slot);
