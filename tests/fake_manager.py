@@ -232,7 +232,7 @@ class Manager:
                 pass  # closed before
         self.server.close()
 
-    def until(self, truth, what, seconds=20.0):
+    def until(self, truth, what, seconds=60.0):
         end = time.monotonic() + seconds
         with self.news:
             while True:

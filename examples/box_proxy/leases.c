@@ -1,7 +1,8 @@
 /* leases.c - see leases.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 Durable changes   2 Wiping   3 Requests   4 Admission   5 What the manager is told */
+   CONTENTS   1 Durable changes   2 Wiping   3 Requests   4 Admission
+              5 What the manager is told */
 #include "leases.h"
 #include "state.h"
 

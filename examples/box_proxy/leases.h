@@ -1,4 +1,4 @@
-/* leases.h - the leases of a box that has a manager: bind, unbind, drain, reset, and the wipe between
+/* leases.h - a manager's leases of a box's slots: bind, unbind, drain, reset, and the wipe between
    two of them
    SPDX-License-Identifier: MIT
 

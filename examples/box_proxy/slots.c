@@ -301,7 +301,7 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
     s->kind->reset(s->device); /* nothing is left for whoever comes next */
     manager_changed(b->manager, c->slot);
     if (b->managed) { /* only the manager ends a lease */
-        say(b, c, "without a channel:", end);
+        say(b, c, "no channel any more of", end);
         return;
     }
     /* Only the host gives a lease back.  After silence the slot stays its own, so that nobody with
