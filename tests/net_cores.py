@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""dxpu-box with several cores: each has a loop, a port and slots of its own.
+"""dxpu-box with several cores, dxpu-host with several guests: each has a loop and a port of its own.
 
 Prints `ok NAME` or `not ok NAME` for each case.  Programs come from $DXPU_BIN, else build/."""
 # SPDX-License-Identifier: MIT
@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -20,6 +21,8 @@ import net_control as by_hand  # noqa: E402
 import net_manager_link as managed  # noqa: E402
 import net_screenshot  # noqa: E402
 import picture  # noqa: E402
+import vfio_client  # noqa: E402
+from vfio_client import BASE, WINDOW  # noqa: E402
 
 V4, BOTH = "127.0.0.1:0", "127.0.0.1:0,[::1]:0"
 SOME = ("--load", "mixed", "--size", 256, "--depth", 8, "--count", 1500, "--span", "32K")
@@ -56,6 +59,11 @@ def did_well(hosts):
 
 def udp(result, core):
     return result["core_%d" % core]["udp"]
+
+
+def cores_of_threads(process):
+    threads = sorted(int(t) for t in os.listdir("/proc/%d/task" % process.popen.pid))
+    return [sorted(os.sched_getaffinity(t)) for t in threads]
 
 
 # ---- Cases ----
@@ -120,7 +128,7 @@ def usage():
                            (("--slots", 200, "--cores", 65), "64"),
                            (("--slots", 4, "--cores", 0), "--cores"),
                            (("--slots", 4, "--cores", 2, "--listen", "*:65535"), "lower port"),
-                           (("--slots", 4, "--cores", 2, "--af-xdp", "lo"), "--cores 1")):
+                           (("--slots", 4, "--cores", 2, "--af-xdp", "lo"), "--af-xdp goes with one")):
             bad = l.run("dxpu-box", *args, seconds=10)
             check(bad.status == 2 and word in bad.errors(), args, bad.status, bad.errors())
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
@@ -139,9 +147,8 @@ def a_thread_for_each_on_its_core():
             box = Box(l, cores=cores)
             box.process.says("CRC-32 by")
             did_well([box.load(l, cores, *SOME)])  # all run
-            threads = sorted(int(t) for t in os.listdir("/proc/%d/task" % box.process.popen.pid))
-            bound = [sorted(os.sched_getaffinity(t)) for t in threads]
-            check(bound[0] == may, bound)
+            bound = cores_of_threads(box.process)
+            check(bound[0] == may, bound)  # the last ones: a checker may have threads of its own
             check(bound[-cores:] == [[may[i % len(may)]] for i in range(cores)] if cores > 1
                   else all(b == may for b in bound), bound, may)
             box.ends()
@@ -319,6 +326,133 @@ def a_loop_that_waits_does_not_stop_another():
             os.remove(state + ".new")
             os.close(reader)
             box.ends()
+
+
+# ---- Several guests of one host ----
+
+def two_guests(l, *args, listen=V4):
+    """A host, and the sockets of its guests."""
+    paths = [l.file("vm1"), l.file("vm2")]
+    host = l.start("dxpu-host", "--vfio-user", ",".join(paths), "--slots", 2, "--topology",
+                   "root-ports", "--listen", listen, "--json", *args)
+    for path in paths:
+        host.says("waiting for a guest at " + path)
+    return host, paths
+
+
+def ports_of(host):
+    """The control port of each guest."""
+    return host.says(r"control port (\S+:\d+)\n(?:.*\n)*.*control port (\S+:\d+)\n").groups()
+
+
+def connected(path):
+    guest = vfio_client.Client(path)
+    guest.map_slot()
+    guest.filled()
+    guest.map_device(low=1, high=0)
+    return guest
+
+
+def written_is_read(guest, seed, count=300):
+    """Each guest its own words; what is wrong."""
+    values = [(seed << 24 | i * 2654435761 & 0xffffff) for i in range(count)]
+    for i, value in enumerate(values):
+        guest.write(WINDOW, BASE + 4 * i, value.to_bytes(4, "little"), posted=True)
+    return [i for i, value in enumerate(values) if guest.read32(WINDOW, BASE + 4 * i) != value]
+
+
+@case
+def guests_have_their_own_slots_and_loops():
+    with lab.Lab() as l:
+        box = Box(l, slots=2)
+        host, paths = two_guests(l, "--attach", "1=%s/1;1=%s/2" % (box.at(1), box.at(2)))
+        guests, wrong = [connected(path) for path in paths], [None, None]
+        may = sorted(os.sched_getaffinity(0))
+        check(cores_of_threads(host)[-2:] == [[may[i % len(may)]] for i in (0, 1)])
+
+        def use(n):
+            wrong[n] = written_is_read(guests[n], n + 1)
+        threads = [threading.Thread(target=use, args=(n,)) for n in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        check(wrong == [[], []], wrong)
+        check([guest.read32(WINDOW, BASE) >> 24 for guest in guests] == [1, 2])
+        guests[0].socket.close()  # one guest ends, the other one does not notice
+        check(written_is_read(guests[1], 7) == [])
+        check(host.stop() == 0, host.errors())
+        there, boxes = host.result(), box.ends()
+        check(set(there) == {"guest_1", "guest_2"}, there)
+        for n in (1, 2):
+            at = there["guest_%d" % n]
+            check(at["memory_writes"] >= 300 and at["slot_1"]["up_tlps"] > 300, at)
+            check(at["udp"]["rx_datagrams"] > 100, at)
+            check(boxes["slot_%d" % n]["memory"]["writes"] > 0, boxes)
+        check(there["guest_2"]["memory_writes"] > there["guest_1"]["memory_writes"] or
+              there["guest_2"]["slot_1"]["down_tlps"] > there["guest_1"]["slot_1"]["down_tlps"])
+
+
+@case
+def guests_are_hosts_of_their_own_to_a_manager():
+    with lab.Lab() as l, fm.Manager() as m:
+        box = managed.start_box(l, m, "--slots", 4, "--cores", 2, "--memory", 4096)
+        host, _ = two_guests(l, "--control", ":0", "--manager", m.address, "--identity",
+                             l.file("host.id"), "--name", "host")
+        b, one = m.link(BOX), m.link(HOST)
+        two = m.link(HOST, one)
+        links = {link.name: link for link in (one, two)}
+        check(set(links) == {"host", "host-2"}, links)
+        check(one.identity != two.identity and one.node != two.node and b.node != one.node)
+        with open(l.file("host.id.2")) as f:
+            check(bytes.fromhex(f.read()) == links["host-2"].identity)
+        for slot, name in ((1, "host"), (2, "host-2"), (3, "host-2"), (4, "host")):
+            managed.lend(b, links[name], 10 + slot, slot, 1 + slot % 2)
+        for control, name, slots in zip(ports_of(host), ("host", "host-2"), ((4, 1), (2, 3))):
+            there = by_hand.dxpu(l, "status", control)
+            check(there["node"] == links[name].node and
+                  [s["peer_slot"] for s in there["slots"]] == list(slots), there)
+        links["host"].detach(1)
+        links["host"].becomes(1, EMPTY)
+        b.becomes(4, HELD)
+        check(b.slots[2].state == b.slots[3].state == UP, b.slots)
+        check(host.stop() == 0 and box.process.stop() == 0, host.errors())
+
+
+@case
+def a_guest_takes_the_next_port():
+    with lab.Lab() as l:
+        two = Box(l, slots=2)  # two ports in a row that are free
+        port = two.port
+        two.ends()
+        box = Box(l, slots=2)
+        host, paths = two_guests(l, "--attach", "1=%s/1;1=%s/2" % (box.at(1), box.at(2)), "--frames",
+                                 l.file("frames.pcap"), listen="127.0.0.1:%d" % port)
+        guests = [connected(path) for path in paths]
+        check([written_is_read(guest, 3, 20) for guest in guests] == [[], []])
+        for n in (1, 2):
+            box.process.says("slot %d: lent to node %d at 127.0.0.1:%d," % (n, n, port + n - 1))
+        check(host.stop() == 0, host.errors())
+        shown = l.run("dxpu", "pcap", "--json", l.file("frames.pcap"))
+        seen = [json.loads(line) for line in shown.output().splitlines()]
+        there = host.result()
+        check(sum("frame" in line for line in seen) ==
+              sum(there["guest_%d" % n]["udp"][way + "_datagrams"] for n in (1, 2)
+                  for way in ("rx", "tx")), shown.errors()[:300])
+
+
+@case
+def usage_of_several_guests():
+    with lab.Lab() as l:
+        two = ("--vfio-user", "%s,%s" % (l.file("a"), l.file("b")), "--slots", 2)
+        for args, word in ((("--vfio-user", l.file("a") + ",", "--slots", 2), "an empty name"),
+                           (two + ("--attach", "1=[::1]:1/1;1=127.0.0.1:1/2;"), "more lists"),
+                           (two + ("--attach", ";3=127.0.0.1:1/2"), "--attach"),
+                           (two + ("--control", "65535"), "lower port"),
+                           (two + ("--listen", "*:65535"), "lower port"),
+                           (("--vfio-user", ",".join(map(str, range(65)))), "64 guests")):
+            bad = l.run("dxpu-host", *args, seconds=10)
+            check(bad.status == 2 and word in bad.errors(), args, bad.status, bad.errors())
 
 
 if __name__ == "__main__":

@@ -189,7 +189,7 @@ static int open_control(void)
     if (!the_box.requests)
         return -1;
     if (set.control)
-        the_box.control = control_open(the_box.base, set.control, the_box.requests);
+        the_box.control = control_open(the_box.base, set.control, 0, the_box.requests);
     if (set.manager.address)
         the_box.manager =
             manager_open(the_box.base, &set.manager, the_box.identity, the_box.requests, &link);

@@ -8,8 +8,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 /* places for incarnations: the one in use, those opening, and those that answer a last close */
 enum { CHANNELS_PER_SLOT = 4 };
@@ -62,6 +60,14 @@ static void on_all(box *b, void (*fn)(void *arg))
         worker_call(b->shards[i].worker, fn, &b->shards[i]);
 }
 
+static int run_shard(void *user)
+{
+    int rc = fabric_run(&((shard *)user)->fabric);
+    if (rc)
+        fprintf(stderr, "dxpu-box: waiting for events: %s\n", strerror(errno));
+    return rc;
+}
+
 /* ==== 2  Opening ============================================================================== */
 
 /* Slots of a loop; the n-th of them is n * shard_count + index + 1. */
@@ -83,12 +89,13 @@ static int open_shard(box *b, unsigned index, const fabric_settings *net)
     sh->node = b->node;
     own.shard = index;
     own.beside = index ? &b->shards[0].fabric : NULL;
+    own.in_a_row = true; /* M-70 */
     rc = fabric_open(&sh->fabric, "dxpu-box", &own, slots_of(sh) * CHANNELS_PER_SLOT, &cb);
     if (rc)
         return rc;
     sh->fabric.base.tx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
     sh->fabric.base.tx.data[DXPU_COMPLETION] = COMPLETION_UNITS;
-    sh->worker = worker_new(dxpu_udp_base(sh->fabric.udp));
+    sh->worker = worker_new(dxpu_udp_base(sh->fabric.udp), run_shard, sh);
     return sh->worker ? 0 : -1;
 }
 
@@ -186,73 +193,21 @@ void shards_say(const box *b)
 
 /* ==== 3  Running ============================================================================== */
 
-/* The loops of several threads. */
-typedef struct crew {
-    box *b;
-    unsigned left; /* that have not ended */
-} crew;
-
-static void on_ended(evutil_socket_t fd, short what, void *user)
+/* One has ended: if nobody asked, it failed, and without its slots the box is none. */
+static void stop_rest(void *arg)
 {
-    crew *c = user;
-    uint64_t ended = 0;
-    (void)what;
-    (void)!read(fd, &ended, sizeof ended);
-    c->left -= (unsigned)ended;
-    if (!c->left)
-        (void)event_base_loopbreak(c->b->base);
-    else if (!c->b->stopping) /* it failed: without its slots it is no box */
-        on_all(c->b, stop_at_once);
-}
-
-static int run_shard(void *user)
-{
-    int rc = fabric_run(&((shard *)user)->fabric);
-    if (rc)
-        fprintf(stderr, "dxpu-box: waiting for events: %s\n", strerror(errno));
-    return rc;
-}
-
-static int run_crew(crew *c, int fd)
-{
-    box *b = c->b;
-    int rc = 0;
-    for (unsigned i = 0; !rc && i < b->shard_count; i++) {
-        rc = worker_start(b->shards[i].worker, i, run_shard, &b->shards[i], fd);
-        c->left += !rc;
-    }
-    if (rc)
+    box *b = arg;
+    if (!b->stopping)
         on_all(b, stop_at_once);
-    if (c->left && event_base_dispatch(b->base) < 0) {
-        fprintf(stderr, "dxpu-box: waiting for events: %s\n", strerror(errno));
-        on_all(b, stop_at_once);
-        rc = -1;
-    }
-    for (unsigned i = 0; i < b->shard_count; i++) {
-        if (worker_join(b->shards[i].worker))
-            rc = -1;
-    }
-    return rc;
 }
 
 int shards_run(box *b)
 {
-    crew c = { b, 0 };
-    struct event *ended;
-    int fd, rc = -1;
-    if (b->shard_count == 1)
-        return run_shard(&b->shards[0]);
-    fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    ended = fd < 0 ? NULL : event_new(b->base, fd, EV_READ | EV_PERSIST, on_ended, &c);
-    if (ended && !event_add(ended, NULL))
-        rc = run_crew(&c, fd);
-    else
-        fprintf(stderr, "dxpu-box: no event for threads: %s\n", strerror(errno));
-    if (ended)
-        event_free(ended);
-    if (fd >= 0)
-        close(fd);
-    return rc;
+    worker *list[SHARDS_MAX];
+    workers all = { b->base, list, b->shard_count, true, stop_rest, b };
+    for (unsigned i = 0; i < b->shard_count; i++)
+        list[i] = b->shards[i].worker;
+    return workers_run(&all);
 }
 
 void shards_stop(box *b)

@@ -473,12 +473,11 @@ static uint16_t *port_of(dxpu_udp_address *a) /* as it is in a packet */
     return a->u.any.sa_family == AF_INET6 ? &a->u.v6.sin6_port : &a->u.v4.sin_port;
 }
 
-/* The same address, `offset` ports further; false: there is no such port. */
-static bool port_further(dxpu_udp_address *a, unsigned offset)
+bool fabric_port_further(dxpu_udp_address *a, unsigned ports)
 {
-    unsigned port = ntohs(*port_of(a)) + offset;
-    *port_of(a) = htons((uint16_t)port);
-    return port <= 0xffffu;
+    unsigned port = ntohs(*port_of(a)), last = port ? port + ports : 0;
+    *port_of(a) = htons((uint16_t)last);
+    return last <= 0xffffu;
 }
 
 /* What several ports in a row need; NULL, or what is wrong. */
@@ -486,11 +485,11 @@ static const char *check_shards(const fabric_settings *s, const dxpu_udp_config 
 {
     for (unsigned i = 0; i < cfg->sockets; i++) {
         dxpu_udp_address last = cfg->local[i];
-        if (!port_further(&last, (unsigned)s->shards - 1))
-            return "--listen: a lower port is wanted; --cores N takes N from it on";
+        if (!fabric_port_further(&last, (unsigned)s->shards - 1))
+            return "--listen: a lower port is wanted; each core, or guest, takes the next one";
     }
     return s->shards > 1 && s->af_xdp
-               ? "--af-xdp goes with --cores 1: the interface's filter sends to one loop"
+               ? "--af-xdp goes with one core, or guest: the interface's filter sends to one loop"
                : NULL;
 }
 
@@ -527,20 +526,21 @@ static bool place_ports(const fabric_settings *s, dxpu_udp_config *cfg)
 {
     bool good = true;
     for (unsigned i = 0; s->beside && i < cfg->sockets; i++) {
+        if (!*port_of(&cfg->local[i]) && !s->in_a_row)
+            continue;
         cfg->local[i] = *dxpu_udp_local(s->beside->udp, i);
-        good &= port_further(&cfg->local[i], s->shard);
+        good &= fabric_port_further(&cfg->local[i], s->shard);
     }
     return good;
 }
 
-static bool any_port(const dxpu_udp_config *cfg)
+/* Did the system choose a port that the one here depends on? */
+static bool follows_any(const fabric_settings *s, dxpu_udp_config *cfg)
 {
-    for (unsigned i = 0; i < cfg->sockets; i++) {
-        dxpu_udp_address a = cfg->local[i];
-        if (!*port_of(&a))
-            return true;
-    }
-    return false;
+    bool any = false;
+    for (unsigned i = 0; i < cfg->sockets; i++)
+        any |= !*port_of(&cfg->local[i]);
+    return any && s->beside && s->in_a_row;
 }
 
 static int open_port(fabric *f, const char *program, const fabric_settings *s)
@@ -555,7 +555,7 @@ static int open_port(fabric *f, const char *program, const fabric_settings *s)
         fprintf(stderr, "%s: --listen %s: %s\n", program, s->listen, why);
         return -1;
     }
-    chosen = s->beside && any_port(&cfg);
+    chosen = follows_any(s, &cfg);
     if (!place_ports(s, &cfg))
         return FABRIC_TAKEN; /* only one that was chosen: fabric_check() looked at the others */
     for (unsigned i = 0; i < cfg.sockets; i++) {

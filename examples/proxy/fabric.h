@@ -109,10 +109,11 @@ typedef struct fabric_settings {
     uint64_t shards;
     unsigned shard; /* which one this is, from 0 */
     fabric *beside; /* the first one, for all others */
+    bool in_a_row;  /* also where the system chooses the first one's port */
 } fabric_settings;
 #define FABRIC_SETTINGS_DEFAULT(listen)                                                            \
     {                                                                                              \
-        (listen), DXPU_UDP_ADAPTIVE, 64, 1500, 1000, false, false, NULL, NULL, 1, 0, NULL          \
+        (listen), DXPU_UDP_ADAPTIVE, 64, 1500, 1000, false, false, NULL, NULL, 1, 0, NULL, false   \
     }
 /* Rows for options.h that both programs share; s is a fabric_settings. */
 #define FABRIC_OPTIONS(s)                                                                          \
@@ -168,6 +169,9 @@ typedef struct fabric_settings {
             OPTION_TEXT, &(s).af_xdp, 0, 0                                                         \
     }
 
+/* The same address, so many ports further; port 0, which is any, stays.  False: no port is so
+   high. */
+bool fabric_port_further(dxpu_udp_address *a, unsigned ports);
 /* NULL, or what is wrong with the settings: a matter of usage.  Valid until the next call. */
 const char *fabric_check(const fabric_settings *s);
 /* Open the port.  base's window, frame limit and hold are set from s.  0, or -1 after a message;

@@ -496,8 +496,9 @@ const char *manager_check(const manager_settings *s)
     return why ? text : NULL;
 }
 
-static void set_name(manager_link *m, const char *name)
+static void set_name(manager_link *m, const char *name, unsigned number)
 {
+    char end[16] = "";
     if (name)
         snprintf(m->name, sizeof m->name, "%s", name);
     else if (gethostname(m->name, sizeof m->name))
@@ -507,6 +508,11 @@ static void set_name(manager_link *m, const char *name)
         if (*c < ' ' || *c > '~')
             *c = '?';
     }
+    if (number)
+        snprintf(end, sizeof end, "-%u", number + 1);
+    if (strlen(m->name) > MANAGER_NAME_MAX - strlen(end))
+        m->name[MANAGER_NAME_MAX - strlen(end)] = '\0';
+    strcat(m->name, end);
 }
 
 manager_link *manager_open(struct event_base *base, const manager_settings *s,
@@ -521,7 +527,7 @@ manager_link *manager_open(struct event_base *base, const manager_settings *s,
         m->proxy = *proxy;
         m->backoff_ms = BACKOFF_MIN_MS;
         memcpy(m->identity, identity, IDENTITY_BYTES);
-        set_name(m, s->name);
+        set_name(m, s->name, s->number);
         m->told = calloc(slots, sizeof *m->told);
         m->changed = calloc(slots, sizeof *m->changed);
         m->timer = evtimer_new(base, on_timer, m);

@@ -17,6 +17,7 @@ typedef struct manager_settings {
     const char *address;  /* ADDR[:PORT]; NULL: no manager */
     const char *identity; /* a file of identity_file.h */
     const char *name;     /* for people; NULL: the machine's */
+    unsigned number;      /* of several in one process, from 0; the second one's name ends in -2 */
 } manager_settings;
 /* Rows for options.h that both proxies share; s is a manager_settings. */
 #define MANAGER_OPTIONS(s)                                                                         \

@@ -33,11 +33,13 @@ struct worker {
     bool running; /* the thread takes calls */
 };
 
-worker *worker_new(struct event_base *base)
+worker *worker_new(struct event_base *base, int (*run)(void *user), void *user)
 {
     worker *w = calloc(1, sizeof *w);
     if (w) {
         w->base = base;
+        w->run = run;
+        w->user = user;
         w->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
         (void)pthread_mutex_init(&w->lock, NULL); /* ordinary ones: cannot fail */
         (void)pthread_cond_init(&w->done, NULL);
@@ -141,11 +143,9 @@ static int start_thread(worker *w, unsigned index)
     return rc;
 }
 
-int worker_start(worker *w, unsigned index, int (*run)(void *user), void *user, int ended)
+static int start(worker *w, unsigned index, int ended)
 {
     int rc;
-    w->run = run;
-    w->user = user;
     w->ended = ended;
     w->asked = event_new(w->base, w->fd, EV_READ | EV_PERSIST, on_asked, w);
     if (!w->asked || event_add(w->asked, NULL)) {
@@ -178,11 +178,73 @@ void worker_call(worker *w, void (*fn)(void *arg), void *arg)
     pthread_mutex_unlock(&w->lock);
 }
 
-int worker_join(worker *w)
+/* Wait for the end of a thread; what its run() returned, 0 when it was not started. */
+static int join(worker *w)
 {
     if (!w->started)
         return 0;
     (void)pthread_join(w->thread, NULL);
     w->started = false;
     return w->result;
+}
+
+/* Those of workers_run() that run. */
+typedef struct crew {
+    const workers *all;
+    unsigned left;
+} crew;
+
+static void on_ended(evutil_socket_t fd, short what, void *user)
+{
+    crew *c = user;
+    uint64_t ended = 0;
+    (void)what;
+    (void)!read(fd, &ended, sizeof ended);
+    c->left -= (unsigned)ended;
+    if (!c->left)
+        (void)event_base_loopbreak(c->all->base);
+    else if (c->all->together)
+        c->all->stop(c->all->arg);
+}
+
+static int run_crew(crew *c, int ended)
+{
+    const workers *all = c->all;
+    int rc = 0;
+    for (unsigned i = 0; !rc && i < all->count; i++) {
+        rc = start(all->worker[i], i, ended);
+        c->left += !rc;
+    }
+    if (rc)
+        all->stop(all->arg);
+    if (c->left && event_base_dispatch(all->base) < 0) {
+        fprintf(stderr, "waiting for events: %s\n", strerror(errno));
+        all->stop(all->arg);
+        rc = -1;
+    }
+    for (unsigned i = 0; i < all->count; i++) {
+        if (join(all->worker[i]))
+            rc = -1;
+    }
+    return rc;
+}
+
+int workers_run(const workers *all)
+{
+    crew c = { all, 0 };
+    struct event *event;
+    int fd, rc = -1;
+    if (all->count == 1)
+        return all->worker[0]->run(all->worker[0]->user);
+    fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    event = fd < 0 ? NULL : event_new(all->base, fd, EV_READ | EV_PERSIST, on_ended, &c);
+    if (event && !event_add(event, NULL))
+        rc = run_crew(&c, fd);
+    else
+        fprintf(stderr, "no event for threads: %s\n", strerror(errno));
+    if (event)
+        event_free(event);
+    if (fd >= 0)
+        close(fd);
+    return rc;
 }
