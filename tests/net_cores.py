@@ -311,7 +311,7 @@ def a_loop_that_waits_does_not_stop_another():
             state = l.file("state")
             box = Box(l, "--state", state, "--hold-ms", 1000, cores=cores)
             steady = box.load(l, 2, "--load", "mixed", "--span", "32K", "--seconds", 4, node=2)
-            steady.says("attached")
+            box.process.says("slot 2: lent to")  # and that is in the file
             os.mkfifo(state + ".new")  # a writer waits for a reader
             new = box.load(l, 1, *SOME, "--give-up-ms", 2500)
             if cores == 1:
@@ -399,8 +399,9 @@ def guests_are_hosts_of_their_own_to_a_manager():
         box = managed.start_box(l, m, "--slots", 4, "--cores", 2, "--memory", 4096)
         host, _ = two_guests(l, "--control", ":0", "--manager", m.address, "--identity",
                              l.file("host.id"), "--name", "host")
-        b, one = m.link(BOX), m.link(HOST)
-        two = m.link(HOST, one)
+        b = m.link(BOX)
+        m.until(lambda: sum(k.role == HOST and k.registered for k in m.links) == 2, "two hosts")
+        one, two = (k for k in m.links if k.role == HOST)
         links = {link.name: link for link in (one, two)}
         check(set(links) == {"host", "host-2"}, links)
         check(one.identity != two.identity and one.node != two.node and b.node != one.node)
