@@ -72,7 +72,7 @@ static bool take_part(const guest_settings *all, unsigned n, member *m)
     m->set.socket = m->socket;
     if (all->attach) {
         m->attach = part(all->attach, ';', n);
-        m->set.attach = m->attach && *m->attach ? m->attach : NULL;
+        m->set.attach = m->attach && (*m->attach || !*all->attach) ? m->attach : NULL;
     }
     if (all->manager) {
         m->manager = *all->manager;
