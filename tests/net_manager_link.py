@@ -646,7 +646,7 @@ def usage_of_the_options():
         host = ("dxpu-host", "--vfio-user", l.file("vm"))
         some = ("--manager", "127.0.0.1", "--identity", l.file("id"))
         for args in ((*box, "--manager", "127.0.0.1"), (*box, *some),
-                     (*box, "--identity", l.file("id")), (*box, "--advertise", "127.0.0.1:1"),
+                     (*box, "--advertise", "127.0.0.1:1"),
                      (*box, *some, "--state", "s", "--model", ""),
                      (*box, *some, "--state", "s", "--advertise", "127.0.0.1:1,"),
                      (*box, *some, "--state", "s", "--name", "x" * 65),

@@ -138,6 +138,8 @@ static void on_hangup(evutil_socket_t number, short what, void *user)
     (void)user;
     if (api_reload(the.api))
         fprintf(stderr, "dxpu-manager: the tokens are read again\n");
+    else
+        fprintf(stderr, "dxpu-manager: the tokens are as they were: the new ones were not taken\n");
 }
 
 static void on_due(evutil_socket_t fd, short what, void *user)
