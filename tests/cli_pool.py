@@ -610,13 +610,34 @@ def drain():
         out = dxpu(fake, "drain", "box10", "--move").out
         check("draining, 2 slots are leased" in out, out)
         check(fake.one("PUT")["body"] == dict(on=True, move=True), fake.one("PUT"))
-        left = iter([2, 1, 1])
-        fake.routes["GET /v1/nodes/10"] = lambda _: node(leased=next(left, 0))
+        check("2 leased slots stay" in dxpu(fake, "drain", "box10", "--move").err)
+        free = dict(state="free", lease=None)
+        stages = iter([[slot()] * 2, [slot()], [slot()], [slot(state="broken")],
+                       [slot(state="wiping", lease=None)], [slot(**free)],
+                       [slot(box_state="held", **free)], [slot(box_state="closing", **free)],
+                       [slot(box_state="wiping", **free)], [slot(box_state="kept", **free)]])
+        idle = slot(box_state="wiped", **free)
+        fake.routes["GET /v1/slots"] = lambda _: dict(slots=next(stages, []) + [idle], next=None)
         done = dxpu(fake, "drain", 10, "--wait", "--json")
-        check(done.json() == answer, done)
-        check(re.findall(r"(\d) slots", done.err) == ["2", "1", "0"], done)
-        fake.routes["GET /v1/nodes/10"] = node(leased=1)
-        check("has leases still" in dxpu(fake, "drain", 10, "--wait", 0, status=REFUSED).err)
+        check(done.json() == answer and not list(stages), done)
+        told = re.findall(r"(\d) slots leased, (\d) wiping, (\d) held", done.err)
+        check(told == [("2", "0", "0"), ("1", "0", "0"), ("0", "1", "0"), ("0", "0", "1"),
+                       ("0", "0", "0")], done)
+        fake.routes["GET /v1/slots"] = dict(slots=[slot(), slot("10.4", connected=False)],
+                                            next=None)
+        err = dxpu(fake, "drain", 10, "--wait", 0, status=REFUSED).err
+        check("(10.3 leased, 10.4 leased (its box is away))" in err, err)
+        fake.routes["GET /v1/slots"] = dict(slots=[idle], next=None)
+        check("box 10: drained" in dxpu(fake, "drain", 10, "--wait").out)
+
+        def page(request):  # the second one holds what is left
+            if "after" not in request["query"]:
+                return dict(slots=[idle], next="10.3")
+            return dict(slots=[slot("10.4")], next=None)
+        fake.routes["GET /v1/slots"] = page
+        check("10.4 leased" in dxpu(fake, "drain", 10, "--wait", 0, status=REFUSED).err)
+        fake.routes["GET /v1/slots"] = dict(slots=[], next="10.3")
+        check("does not end" in dxpu(fake, "drain", 10, "--wait", status=CONNECTION).err)
         check("back in service" in dxpu(fake, "drain", 10, "--off").out)
         check(fake.asked("PUT")[-1]["body"] == dict(on=False, move=False))
         dxpu(fake, "drain", 10, "--off", "--move", status=USAGE)
@@ -892,8 +913,8 @@ WRONG = [None, True, -1, 2 ** 62, 1.5, "text", "", [], [1], [None], [[]], {}, {"
 def hostile_types():
     """Each member of each answer is once of each other type: nothing crashes."""
     paths = {"GET /v1/pool": (("pool",), ("top",)), "GET /v1/boxes": (("list", "boxes"),),
-             "GET /v1/nodes/10": (("show", "node", 10), ("drain", 10, "--wait", 0)),
-             "GET /v1/slots": (("list", "slots"),),
+             "GET /v1/nodes/10": (("show", "node", 10),),
+             "GET /v1/slots": (("list", "slots"), ("drain", 10, "--wait", 0)),
              "GET /v1/slots/10.3": (("show", "slot", "10.3"),),
              "GET /v1/leases": (("list", "leases"),),
              "GET /v1/leases/c3": (("show", "lease", "c3"),),

@@ -61,7 +61,8 @@ static const pool_verb verbs[] = {
       "Takes a box (by number or name) out of service: it gets no new leases.\n"
       "  --move             leases there get other slots now: their guests see a removal\n"
       "  --off              back into service\n"
-      "  --wait [S]         until no slot is leased any more, S seconds at most (any time)\n" },
+      "  --wait [S]         until no slot is leased, held by a host or being wiped any more,\n"
+      "                     S seconds at most (any time)\n" },
     { "replace", "SLOT", 1, 0, 0, pool_slot,
       "Gives the lease of a slot another one in its place; the guest sees a removal and an "
       "add.\n" },
