@@ -41,7 +41,8 @@ static const pool_verb verbs[] = {
       "  --tenant T         who pays for it; a tenant's token says that already\n"
       "  --for TIME         it ends by itself after 90s, 30m, 2h, 7d (never)\n"
       "  --key K            your own name for it: the same again gives the same lease\n"
-      "  --no-replace       a broken device is not replaced without being asked\n"
+      "  --no-replace       a device that breaks, or whose box is away, stays the lease's: for\n"
+      "                     disks with data, as a replaced one is wiped when its box is back\n"
       "  --wait [S]         until the host has all devices, S seconds at most (60)\n" },
     { "lease release", "ID", 1, POOL_KEEP | POOL_WAIT, 0, pool_lease_release,
       "Ends a lease: the host loses the devices, their data are wiped.\n"
