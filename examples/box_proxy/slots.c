@@ -407,7 +407,7 @@ int slots_open(box *b, unsigned count, const device_kind *kind, const device_set
     if (!b->state_file)
         return 0;
     /* written at once: better no box than one that finds out at the first lease */
-    if (state_read(b->state_file, &b->table, b->managed ? b->phase : NULL) ||
+    if (state_open(b->state_file, &b->table, b->managed ? b->phase : NULL) ||
         state_write(b->state_file, &b->table, b->phase))
         return -1;
     if (b->managed)
@@ -426,7 +426,7 @@ void slots_close(box *b)
     free(b->slots);
     free(b->entries);
     free(b->phase);
-    state_forget();
+    state_close();
 }
 
 /* ==== 5  Screens ============================================================================== */

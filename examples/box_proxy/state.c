@@ -1,7 +1,7 @@
 /* state.c - see state.h
    SPDX-License-Identifier: MIT */
-#ifndef _POSIX_C_SOURCE
-#define _POSIX_C_SOURCE 200809L
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE /* flock() */
 #endif
 #include "state.h"
 
@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 enum { STATE_PATH_BYTES = 1024, LINE_BYTES = 80 };
@@ -29,6 +30,9 @@ static struct {
     lease *lines;
     size_t count;
 } others;
+
+/* Of FILE.lock: the file itself is replaced, and a lock on it with it. */
+static int lock_fd = -1;
 
 static int complain(const char *what, const char *file)
 {
@@ -87,14 +91,30 @@ static int take_line(const lease *l, dxpu_box_table *t, uint8_t *phase)
     return 0;
 }
 
-int state_read(const char *file, dxpu_box_table *t, uint8_t *phase)
+/* Two boxes that write one file would forget each other's leases. */
+static int lock(const char *file)
+{
+    char path[STATE_PATH_BYTES];
+    if (snprintf(path, sizeof path, "%s.lock", file) >= (int)sizeof path) {
+        errno = ENAMETOOLONG;
+        return complain("lock", file);
+    }
+    lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (lock_fd < 0)
+        return complain("lock", file);
+    if (!flock(lock_fd, LOCK_EX | LOCK_NB))
+        return 0;
+    if (errno != EWOULDBLOCK)
+        return complain("lock", file);
+    fprintf(stderr, "dxpu-box: --state %s: another box has it; give each box its own file\n", file);
+    return -1;
+}
+
+static int read_lines(FILE *f, const char *file, dxpu_box_table *t, uint8_t *phase)
 {
     char line[LINE_BYTES];
     lease l;
     int rc = 0;
-    FILE *f = fopen(file, "r");
-    if (!f)
-        return errno == ENOENT ? 0 : complain("read", file);
     for (unsigned n = 1; !rc && fgets(line, sizeof line, f); n++) {
         if (!read_line(line, &l)) {
             fprintf(stderr,
@@ -113,14 +133,28 @@ int state_read(const char *file, dxpu_box_table *t, uint8_t *phase)
             rc = complain("keep", file);
         }
     }
-    if (!rc && ferror(f))
-        rc = complain("read", file);
+    return !rc && ferror(f) ? complain("read", file) : rc;
+}
+
+int state_open(const char *file, dxpu_box_table *t, uint8_t *phase)
+{
+    FILE *f;
+    int rc;
+    if (lock(file))
+        return -1;
+    f = fopen(file, "r");
+    if (!f)
+        return errno == ENOENT ? 0 : complain("read", file);
+    rc = read_lines(f, file, t, phase);
     fclose(f);
     return rc;
 }
 
-void state_forget(void)
+void state_close(void)
 {
+    if (lock_fd >= 0)
+        (void)close(lock_fd);
+    lock_fd = -1;
     free(others.lines);
     others.lines = NULL;
     others.count = 0;
