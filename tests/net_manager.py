@@ -33,6 +33,7 @@ class Proxy:
     def __init__(self, world, role, number, slots):
         self.world, self.role, self.name = world, role, "%s%d" % (role, number)
         self.slots, self.listen, self.control = slots, V4, V4
+        self.cores = 1 + number % 2
         self.start()
 
     def start(self):
@@ -41,7 +42,7 @@ class Proxy:
                 "--listen", self.listen, "--control", self.control, "--slots", self.slots,
                 "--hold-ms", HOLD_MS, "--wait", "block"]
         if self.role == "box":
-            args += ["--memory", 4096, "--state", file(self.name + ".state"), "--quiet"]
+            args += ["--cores", self.cores, "--memory", 4096, "--state", file(self.name + ".state"), "--quiet"]
         else:
             args += ["--vfio-user", file(self.name + ".vm")]
         self.process = self.world.lab.start("dxpu-" + self.role, *args)

@@ -178,6 +178,26 @@ static void test_create_release(void **state)
     expect_none();
 }
 
+/* A slot in a further loop of its box: the host is sent to that one's port. */
+static void test_m70_port_offset(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < SLOTS; i++)
+        box[i].port_offset = (uint16_t)(10 + i);
+    both_connect();
+    (void)lease_one();
+    core_order o = expect(DXPU_CONTROL_BIND, box_node);
+    unsigned s = o.m.u.bind.slot;
+    done(&o, DXPU_CONTROL_SLOT_HELD, o.m.u.bind.epoch);
+    o = expect(DXPU_CONTROL_ATTACH, host_node);
+    assert_int_equal(o.m.u.attach.box.port, 4400 + BOX + 10 + s - 1);
+    box[s - 1].port_offset = (uint16_t)(65535 - 4400 - BOX); /* the last one that there can be */
+    box_says(s, 1);
+    box[s - 1].port_offset++;
+    assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_BOX, BOX, 7, box, SLOTS, s, 1, &why), 0);
+    assert_non_null(strstr(why.text, "port"));
+}
+
 /* The lease is up at the host; the order of it all is told above. */
 static uint64_t lease_up(unsigned *slot, unsigned *port)
 {
@@ -935,6 +955,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_create_release, begin, end),
+        cmocka_unit_test_setup_teardown(test_m70_port_offset, begin, end),
         cmocka_unit_test_setup_teardown(test_restart, begin, end),
         cmocka_unit_test_setup_teardown(test_broken, begin, end),
         cmocka_unit_test_setup_teardown(test_grace, begin, end),

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,14 +26,14 @@ typedef struct lease {
     uint8_t phase;
 } lease;
 
-/* Leases of slots that this run does not have: they stay in the file. */
+/* The whole file: the loops that change it do not look into each other's tables. */
 static struct {
-    lease *lines;
+    pthread_mutex_t lock;
+    const char *file;
+    lease *lines; /* of the box's slots in their order, then those that this run does not have */
     size_t count;
-} others;
-
-/* Of FILE.lock: the file itself is replaced, and a lock on it with it. */
-static int lock_fd = -1;
+    int only; /* of FILE.lock: the file itself is replaced, and a lock on it with it */
+} kept = { PTHREAD_MUTEX_INITIALIZER, NULL, NULL, 0, -1 };
 
 static int complain(const char *what, const char *file)
 {
@@ -45,11 +46,11 @@ static int complain(const char *what, const char *file)
 
 static int keep_other(const lease *l)
 {
-    lease *more = realloc(others.lines, (others.count + 1) * sizeof *more);
+    lease *more = realloc(kept.lines, (kept.count + 1) * sizeof *more);
     if (!more)
         return -1;
-    others.lines = more;
-    more[others.count++] = *l;
+    kept.lines = more;
+    more[kept.count++] = *l;
     return 0;
 }
 
@@ -78,7 +79,7 @@ static bool read_line(const char *line, lease *l)
            l->slot <= 0xffffu && l->host_slot <= 0xffffu;
 }
 
-static int take_line(const lease *l, dxpu_box_table *t, uint8_t *phase)
+static int take_line(const lease *l, const dxpu_box_table *t, uint8_t *phase)
 {
     dxpu_box_entry *e = dxpu_box_slot(t, (uint16_t)l->slot);
     if (!e)
@@ -92,17 +93,17 @@ static int take_line(const lease *l, dxpu_box_table *t, uint8_t *phase)
 }
 
 /* Two boxes that write one file would forget each other's leases. */
-static int lock(const char *file)
+static int lock_file(const char *file)
 {
     char path[STATE_PATH_BYTES];
     if (snprintf(path, sizeof path, "%s.lock", file) >= (int)sizeof path) {
         errno = ENAMETOOLONG;
         return complain("lock", file);
     }
-    lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (lock_fd < 0)
+    kept.only = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (kept.only < 0)
         return complain("lock", file);
-    if (!flock(lock_fd, LOCK_EX | LOCK_NB))
+    if (!flock(kept.only, LOCK_EX | LOCK_NB))
         return 0;
     if (errno != EWOULDBLOCK)
         return complain("lock", file);
@@ -110,11 +111,14 @@ static int lock(const char *file)
     return -1;
 }
 
-static int read_lines(FILE *f, const char *file, dxpu_box_table *t, uint8_t *phase)
+static int read_file(const char *file, const dxpu_box_table *t, uint8_t *phase)
 {
     char line[LINE_BYTES];
     lease l;
     int rc = 0;
+    FILE *f = fopen(file, "r");
+    if (!f)
+        return errno == ENOENT ? 0 : complain("read", file);
     for (unsigned n = 1; !rc && fgets(line, sizeof line, f); n++) {
         if (!read_line(line, &l)) {
             fprintf(stderr,
@@ -133,31 +137,10 @@ static int read_lines(FILE *f, const char *file, dxpu_box_table *t, uint8_t *pha
             rc = complain("keep", file);
         }
     }
-    return !rc && ferror(f) ? complain("read", file) : rc;
-}
-
-int state_open(const char *file, dxpu_box_table *t, uint8_t *phase)
-{
-    FILE *f;
-    int rc;
-    if (lock(file))
-        return -1;
-    f = fopen(file, "r");
-    if (!f)
-        return errno == ENOENT ? 0 : complain("read", file);
-    rc = read_lines(f, file, t, phase);
+    if (!rc && ferror(f))
+        rc = complain("read", file);
     fclose(f);
     return rc;
-}
-
-void state_close(void)
-{
-    if (lock_fd >= 0)
-        (void)close(lock_fd);
-    lock_fd = -1;
-    free(others.lines);
-    others.lines = NULL;
-    others.count = 0;
 }
 
 /* The rename is durable once the directory is. */
@@ -181,8 +164,9 @@ static void print_line(FILE *f, const lease *l)
             word ? dxpu_control_state_name(l->phase) : "");
 }
 
-int state_write(const char *file, const dxpu_box_table *t, const uint8_t *phase)
+static int write_file(void)
 {
+    const char *file = kept.file;
     char temporary[STATE_PATH_BYTES];
     FILE *f;
     bool good;
@@ -193,15 +177,54 @@ int state_write(const char *file, const dxpu_box_table *t, const uint8_t *phase)
     f = fopen(temporary, "w");
     if (!f)
         return complain("write", file);
-    for (uint32_t i = 0; i < t->count; i++) {
-        const dxpu_box_entry *e = &t->entries[i];
-        lease l = { i + 1, e->host_node, e->host_slot, e->epoch_seen, phase[i] };
-        print_line(f, &l);
-    }
-    for (size_t i = 0; i < others.count; i++)
-        print_line(f, &others.lines[i]);
+    for (size_t i = 0; i < kept.count; i++)
+        print_line(f, &kept.lines[i]);
     good = !fflush(f) && !fsync(fileno(f));
     if (fclose(f) || !good || rename(temporary, file) || sync_directory(file))
         return complain("write", file);
     return 0;
+}
+
+static lease line_of(const dxpu_box_entry *e, uint8_t phase)
+{
+    lease l = { e->slot, e->host_node, e->host_slot, e->epoch_seen, phase };
+    return l;
+}
+
+int state_open(const char *file, const dxpu_box_table *t, uint8_t *phase)
+{
+    kept.file = file;
+    kept.lines = calloc(t->count, sizeof *kept.lines);
+    if (!kept.lines)
+        return complain("keep", file);
+    kept.count = t->count;
+    if (lock_file(file) || read_file(file, t, phase))
+        return -1;
+    for (uint32_t i = 0; i < t->count; i++)
+        kept.lines[i] = line_of(&t->entries[i], phase ? phase[i] : DXPU_CONTROL_SLOT_EMPTY);
+    return write_file();
+}
+
+int state_keep(const dxpu_box_entry *e, uint8_t phase)
+{
+    lease *line = &kept.lines[e->slot - 1], was;
+    int rc;
+    pthread_mutex_lock(&kept.lock);
+    was = *line;
+    *line = line_of(e, phase);
+    rc = write_file();
+    if (rc)
+        *line = was;
+    pthread_mutex_unlock(&kept.lock);
+    return rc;
+}
+
+void state_close(void)
+{
+    free(kept.lines);
+    kept.lines = NULL;
+    kept.count = 0;
+    if (kept.only >= 0)
+        (void)close(kept.only);
+    kept.only = -1;
 }

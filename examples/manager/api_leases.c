@@ -219,14 +219,15 @@ void api_post_lease(api_conn *c)
     core_request r;
     uint64_t lease = 0, wait_s = 0;
     bool existed = false;
+    char at[40];
     const api_param params[] = { WAIT_PARAM(&wait_s) };
     memset(&r, 0, sizeof r);
     if (!api_params(c, params, 1) || !api_may_wait(c, wait_s) || !read_request(c, &r) ||
         !api_done(c, core_create(c->a->core, &r, &lease, &existed)))
         return;
+    snprintf(at, sizeof at, "/v1/leases/%llx", (unsigned long long)lease);
     if (!existed)
-        snprintf(c->fields, sizeof c->fields, "Location: /v1/leases/%llx\r\n",
-                 (unsigned long long)lease);
+        api_add_field(c, "Location", at);
     api_wait w = { 0, lease, existed ? 200 : 201, API_WAIT_UP, 0, { 0 }, { 0 } };
     wait_for(c, &w, wait_s);
 }

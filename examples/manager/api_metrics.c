@@ -204,13 +204,13 @@ static void put_requests(const api *a, FILE *out)
     const api_route *r = api_routes(&count);
     about(out, "dxpu_http_requests_total", "counter", "HTTP requests that were answered.");
     for (unsigned i = 0; i <= API_ROUTES_MAX; i++) {
-        for (unsigned s = 0; s < HTTP_STATUSES; s++) {
+        for (unsigned s = 0; s < API_STATUSES; s++) {
             if (!a->requests[i][s])
                 continue;
             fprintf(out,
                     "dxpu_http_requests_total{method=\"%s\",route=\"%s\",status=\"%u\"} %llu\n",
-                    i < count ? http_method_name(r[i].method) : "", i < count ? r[i].path : "",
-                    http_status(s), (number)a->requests[i][s]);
+                    i < count ? api_method_name(r[i].method) : "", i < count ? r[i].path : "",
+                    api_status(s), (number)a->requests[i][s]);
         }
     }
     about(out, "dxpu_http_waiting", "gauge", "HTTP requests that wait for a lease.");
@@ -218,11 +218,10 @@ static void put_requests(const api *a, FILE *out)
     about(out, "dxpu_http_streams", "gauge", "Streams of events.");
     fprintf(out, "dxpu_http_streams %u\n", api_count_in(a, API_STREAMING));
     about(out, "dxpu_http_connections_total", "counter", "HTTP connections that were accepted.");
-    fprintf(out, "dxpu_http_connections_total %llu\n", (number)dxpu_tcp_accepted(a->listener));
+    fprintf(out, "dxpu_http_connections_total %llu\n", (number)a->accepted);
     about(out, "dxpu_http_connections_displaced_total", "counter",
           "HTTP connections closed to let another one in.");
-    fprintf(out, "dxpu_http_connections_displaced_total %llu\n",
-            (number)dxpu_tcp_displaced(a->listener));
+    fprintf(out, "dxpu_http_connections_displaced_total %llu\n", (number)a->displaced);
     about(out, "dxpu_uptime_seconds", "gauge", "Since this program runs.");
     fprintf(out, "dxpu_uptime_seconds %llu\n", (number)((api_now_ms() - a->opened_ms) / 1000));
     about(out, "dxpu_build_info", "gauge", "The version of this program.");

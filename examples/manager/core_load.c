@@ -461,6 +461,7 @@ void corei_copy_report(dxpu_control_device *to, const dxpu_control_device *from)
     to->epoch_seen = from->epoch_seen;
     to->peer_node = from->peer_node;
     to->peer_slot = from->peer_slot;
+    to->port_offset = from->port_offset;
 }
 
 /* Where a former slot (box) or port is now; CORE_NONE: gone. */

@@ -256,6 +256,15 @@ static uint32_t add_node(core *c, const dxpu_control_register *r, const char *pr
 
 /* -- Registration -- */
 
+/* M-70: has every path such a port? */
+static bool has_ports(const dxpu_control_register *r, unsigned port_offset)
+{
+    for (unsigned i = 0; i < r->paths && i < DXPU_CONTROL_PATHS_MAX; i++)
+        if (r->path[i].port + port_offset > UINT16_MAX)
+            return false;
+    return true;
+}
+
 static core_result check_register(const core *c, const dxpu_control_register *r)
 {
     bool box = r->role == DXPU_CONTROL_ROLE_BOX;
@@ -271,9 +280,12 @@ static core_result check_register(const core *c, const dxpu_control_register *r)
     if (node != CORE_NONE && c->t.node[node].role != r->role)
         return corei_result(CORE_E_STATE, "this identity is a %s's; give each its own file",
                             box ? "host" : "box");
-    for (unsigned i = 0; i < r->count && dxpu_control_device_next(r, &entries, &d); i++)
+    for (unsigned i = 0; i < r->count && dxpu_control_device_next(r, &entries, &d); i++) {
         if (d.epoch > COREI_EPOCH_MAX || d.epoch_seen > COREI_EPOCH_MAX)
             return corei_result(CORE_E_ARG, "slot %u: no epoch is so high", d.number);
+        if (!has_ports(r, d.port_offset))
+            return corei_result(CORE_E_ARG, "slot %u: no port is so high", d.number);
+    }
     return (core_result){ CORE_OK, "" };
 }
 

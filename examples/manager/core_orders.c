@@ -101,6 +101,12 @@ static bool order_slot(core *c, uint32_t slot, dxpu_control *m)
 
 /* -- Hosts -- */
 
+/* M-70 */
+static void further(dxpu_control_address *a, uint16_t port_offset)
+{
+    a->port = (uint16_t)(a->port + port_offset); /* in range: check_register() saw to it */
+}
+
 static bool order_attach(const core *c, uint32_t port, dxpu_control *m)
 {
     const corei_tables *t = &c->t;
@@ -119,6 +125,9 @@ static bool order_attach(const core *c, uint32_t port, dxpu_control *m)
     m->u.attach.box = box->path[0];
     m->u.attach.more = (uint8_t)(box->paths - 1);
     memcpy(m->u.attach.path, box->path + 1, (box->paths - 1u) * sizeof box->path[0]);
+    further(&m->u.attach.box, s->device.port_offset);
+    for (unsigned i = 0; i < m->u.attach.more; i++)
+        further(&m->u.attach.path[i], s->device.port_offset);
     return true;
 }
 
