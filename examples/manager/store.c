@@ -300,6 +300,11 @@ store *store_open_sqlite(const char *path, store_fault *f)
     }
     if (fd >= 0)
         close(fd);
+    else if (access(path, R_OK | W_OK)) { /* SQLite would only say that a descriptor is bad */
+        fault(f, STORE_E_IO, "cannot write %s: %s; it must be writable to the manager's user", path,
+              strerror(errno));
+        return NULL;
+    }
     sqlite_store *s = calloc(1, sizeof *s + len);
     if (!s) {
         fault(f, STORE_E_IO, "out of memory");
