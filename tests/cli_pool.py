@@ -302,7 +302,7 @@ def lists():
         check(re.search(r"(?m)^ *10 +box10 +connected +16 +9 +7 +2026-01-02 03:04:05Z +"
                         r"127\.0\.0\.1:4458", dxpu(fake, "list", "boxes").out))
         check(re.search(r"(?m)^ *12 +host12 ", dxpu(fake, "list", "hosts").out))
-        check(re.search(r"(?m)^10\.3 +nvme +leased +c3 +none +good +up +- +17 +S3$",
+        check(re.search(r"(?m)^10\.3 +nvme +leased +c3 +none +good +up +- +- +17 +S3$",
                         dxpu(fake, "list", "slots").out))
         check(re.search(r"(?m)^c3 +active +12 +nvme +10\.3 +t +- +any +-$",
                         dxpu(fake, "list", "leases").out))
@@ -323,7 +323,12 @@ def list_filters():
         check(query["tenant"] == "t" and query["host"] == "12", query)
         dxpu(fake, "list", "tenants")
         check(not fake.one("GET /v1/tenants")["query"], "that list has no pages")
-        dxpu(fake, "list", "boxes", "--model", "nvme", status=USAGE)
+        err = dxpu(fake, "list", "boxes", "--model", "nvme", status=USAGE).err
+        check("boxes cannot be chosen by --model" in err, err)
+        fake.routes["GET /v1/leases"] = dict(leases=[lease(host_name="web7")], next=None)
+        fake.routes["GET /v1/slots"] = dict(slots=[slot(node_name="shelf1")], next=None)
+        check(re.search(r"(?m)^c3 +active +12 web7 +nvme", dxpu(fake, "list", "leases").out))
+        check(re.search(r" up +shelf1 +- ", dxpu(fake, "list", "slots").out))
         dxpu(fake, "list", "leases", "--node", "nobody", status=REFUSED)
         dxpu(fake, "list", "shoes", status=USAGE)
         fake.routes["GET /v1/hosts"] = (403, problem(403, "not for you"))
@@ -377,6 +382,8 @@ def show():
               out)
         check(re.search(r"(?m)^replace +yes$", out), out)
         check(dxpu(fake, "show", "slot", "10.3", "--json").json() == slot())
+        check(dxpu(fake, "show", "slot", "box10.3", "--json").json() == slot())
+        check("none of the boxes" in dxpu(fake, "show", "slot", "host12.3", status=REFUSED).err)
         check(dxpu(fake, "show", "lease", "c3", "--json").json() == lease())
         check(dxpu(fake, "show", "node", "box10", "--json").json() == node())
         err = dxpu(fake, "show", "lease", "c4", status=REFUSED).err
@@ -1091,6 +1098,11 @@ def events():
         check(query["lease"] == "c3" and query["type"] == "lease.", query)
         document = dxpu(fake, "events", "--json", "--after", 28).json()
         check(document == dict(events=[event(29), event(30)], next=30), document)
+        out = dxpu(fake, "events", "--last", 3).out
+        check(re.findall(r"text of event (\d+)\.", out) == ["28", "29", "30"], out)
+        check("text of event 30." in dxpu(fake, "events", "--node", "box10").out)
+        check("text of event" not in dxpu(fake, "events", "--node", 12).out)
+        dxpu(fake, "events", "--last", 0, status=USAGE)
         dxpu(fake, "events", "--lease", "/x", status=USAGE)
         dxpu(fake, "events", "--after", "x", status=USAGE)
 

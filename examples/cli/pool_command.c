@@ -80,12 +80,15 @@ static const pool_verb verbs[] = {
       "  --quota N          slots, or none: no limit\n" },
     { "spares", "MODEL N", 2, 0, 0, pool_set_spares,
       "Keeps N slots of a model back, to replace broken ones.\n" },
-    { "events", "", 0, POOL_FOLLOW | POOL_LEASE | POOL_TYPE | POOL_AFTER, 0, pool_events,
+    { "events", "", 0, POOL_FOLLOW | POOL_LEASE | POOL_TYPE | POOL_AFTER | POOL_LAST | POOL_NODE, 0,
+      pool_events,
       "Shows what happened.\n"
       "  --follow           the last ten, then each when it happens, until Ctrl-C\n"
       "  --lease ID         of this lease\n"
       "  --type PREFIX      whose type begins so: lease, slot.broken, ...\n"
-      "  --after N          later than event N\n" },
+      "  --node N           at this node, by number or name\n"
+      "  --after N          later than event N\n"
+      "  --last N           the last N (all; with --follow 10)\n" },
     { "top", "", 0, 0, 0, pool_top,
       "Shows leases, slots and events, anew each second, until q or Ctrl-C.  Where standard\n"
       "output is no terminal, and with --json: once.\n" },
@@ -187,7 +190,17 @@ static const option options[] = {
     { "--lease", POOL_LEASE, TEXT, AT(lease), 0, 0 },
     { "--type", POOL_TYPE, TEXT, AT(type), 0, 0 },
     { "--after", POOL_AFTER, NUMBER, AT(after), 0, INT64_MAX },
+    { "--last", POOL_LAST, NUMBER, AT(last), 1, 1000000 },
 };
+
+const char *pool_option_name(unsigned bits)
+{
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        if (options[i].bit & bits)
+            return options[i].name;
+    }
+    return "that option";
+}
 
 static const option *find_option(const pool_verb *v, const char *text)
 {

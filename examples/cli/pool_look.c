@@ -86,7 +86,8 @@ static int filters(pool_call *r, const list_kind *kind, char path[POOL_PATH_MAX]
     uint64_t node = 0;
     int rc = 0;
     if (r->given & ~kind->options)
-        return usage_error(r->verb->name, "%s cannot be chosen by that option", kind->name);
+        return usage_error(r->verb->name, "%s cannot be chosen by %s", kind->name,
+                           pool_option_name(r->given & ~kind->options));
     if (r->node) {
         rc = pool_find_node(r, strcmp(kind->node, "host") == 0 ? "hosts" : "boxes", r->node, &node);
         snprintf(number, sizeof number, "%" PRIu64, node);
@@ -142,7 +143,8 @@ static void print_members(json_t *o)
             continue;
         printf("%-12s  ", name);
         if (json_is_string(value))
-            puts(pool_text_time(json_string_value(value), time) &&
+            puts(!*json_string_value(value) ? "-"
+                 : pool_text_time(json_string_value(value), time) &&
                          strlen(json_string_value(value)) == 24
                      ? time
                      : json_string_value(value));
@@ -240,11 +242,11 @@ static int show_node(pool_call *r)
 
 static int show_slot(pool_call *r)
 {
-    const pool_choice about = { about_slot, r->word[1] };
-    int rc;
-    if (!pool_is_slot(r->word[1]))
-        return usage_error(r->verb->name, "'%s': a slot is NODE.SLOT, as in 10.3", r->word[1]);
-    rc = pool_get(r, "/v1/slots/%s", r->word[1]);
+    char id[24];
+    const pool_choice about = { about_slot, id };
+    int rc = pool_find_slot(r, r->word[1], id);
+    if (!rc)
+        rc = pool_get(r, "/v1/slots/%s", id);
     if (rc)
         return rc;
     if (r->json)
