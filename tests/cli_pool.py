@@ -537,6 +537,15 @@ def lease_create_wait():
         fake.routes["GET /v1/leases/c3"] = lease(state="pending", phase="binding")
         words = ("lease", "create", "--host", 12, "--model", "nvme")
         done = dxpu(fake, *words, "--wait", 1, status=REFUSED)
+        fake.routes["GET /v1/leases/c3"] = lease(state="pending", host_connected=False,
+                                                 need_kept=False)
+        err = dxpu(fake, *words, "--wait", 0, status=REFUSED).err
+        check("its host is away" not in err, "that is known from the last answer alone", err)
+        err = dxpu(fake, *words, "--wait", 1, status=REFUSED).err
+        check("its host is away" in err, err)
+        out = dxpu(fake, "show", "lease", "c3").out
+        check("host away" in out and "not kept" in out, out)
+        fake.routes["GET /v1/leases/c3"] = lease(state="pending", phase="binding")
         check("not up in time" in done.err and "dxpu show lease c3" in done.err, done)
         done = dxpu(fake, *words, "--wait=0", "--json", status=REFUSED)
         check(done.json()["state"] == "pending", done)
@@ -679,6 +688,12 @@ def settings():
         check(fake.asked("PUT")[-1]["body"] == dict(quota=None), "a dot segment was lost")
         check("2 spares" in dxpu(fake, "spares", "nvme", 2).out)
         check(fake.asked("PUT")[-1]["body"] == dict(count=2))
+        dxpu(fake, "spares", "nvme", "--failures-per-year", "0.05", "--repair-days", 7)
+        check(fake.asked("PUT")[-1]["body"] ==
+              dict(failures_per_year=0.05, repair_days=7.0, risk=0.001))
+        for words in (("--failures-per-year", "x", "--repair-days", 7),
+                      ("--failures-per-year", 1), (2, "--failures-per-year", 1)):
+            dxpu(fake, "spares", "nvme", *words, status=USAGE)
         check(dxpu(fake, "forget", "box10").out == "node 10: forgotten\n")
         fake.one("DELETE /v1/nodes/10")
         for words in (("tenant", "t"), ("tenant", "t", "--quota", "-1"), ("spares", "nvme"),

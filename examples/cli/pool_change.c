@@ -110,10 +110,15 @@ static int finish_lease(pool_call *r)
         if (!wait_on(&w)) {
             if (r->json)
                 (void)pool_print_answer(r);
-            return pool_fail(r, EXIT_REFUSED,
-                             "lease %s is not up in time; it stays: 'dxpu show lease %s' tells of "
-                             "it, 'dxpu lease release %s' ends it",
-                             id, id, id);
+            return pool_fail(
+                r, EXIT_REFUSED,
+                "lease %s is not up in time%s; it stays: 'dxpu show lease %s' tells of "
+                "it, 'dxpu lease release %s' ends it",
+                id,
+                json_is_false(json_object_get(r->client.body, "host_connected"))
+                    ? ": its host is away"
+                    : "",
+                id, id);
         }
         rc = wait_get(&w, path);
     }
@@ -509,23 +514,56 @@ int pool_set_tenant(pool_call *r)
     return EXIT_ALL;
 }
 
+static int spares_of_count(const pool_call *r, json_t *o)
+{
+    uint64_t count;
+    if (r->given & (POOL_FAILURES | POOL_REPAIR | POOL_RISK))
+        return usage_error(r->verb->name, "either a number of slots, or --failures-per-year and "
+                                          "--repair-days");
+    if (!pool_text_number(r->word[1], UINT32_MAX - 1, &count))
+        return usage_error(r->verb->name, "'%s' is no number of slots", r->word[1]);
+    set(o, "count", number_of(count));
+    return 0;
+}
+
+/* As many as the manager finds that it takes. */
+static int spares_of_risk(const pool_call *r, json_t *o)
+{
+    const char *const keys[] = { "failures_per_year", "repair_days", "risk" };
+    const char *const texts[] = { r->failures, r->repair, r->risk ? r->risk : "0.001" };
+    for (unsigned i = 0; i < 3; i++) {
+        char *end;
+        double v;
+        if (!texts[i])
+            return usage_error(r->verb->name, "a number of slots is wanted, or --failures-per-year "
+                                              "and --repair-days");
+        v = strtod(texts[i], &end);
+        if (strspn(texts[i], "0123456789.") != strlen(texts[i]) || *end || !(v > 0) || v > 1e9)
+            return usage_error(r->verb->name, "'%s' is no number above 0, such as 0.05", texts[i]);
+        set(o, keys[i], json_real(v));
+    }
+    return 0;
+}
+
 int pool_set_spares(pool_call *r)
 {
     char name[POOL_PATH_MAX / 2];
-    uint64_t count;
     json_t *o;
     int rc;
     if (!*r->word[0] || !pool_text_escape(r->word[0], name, sizeof name))
         return usage_error(r->verb->name, "which model?");
-    if (!pool_text_number(r->word[1], UINT32_MAX - 1, &count))
-        return usage_error(r->verb->name, "'%s' is no number of slots", r->word[1]);
     o = json_object();
-    set(o, "count", number_of(count));
+    rc = r->word[1] ? spares_of_count(r, o) : spares_of_risk(r, o);
+    if (rc) {
+        json_decref(o);
+        return rc;
+    }
     rc = pool_ask(r, "PUT", o, "/v1/models/%s/spares", name);
     if (rc)
         return rc;
     if (r->json)
         return pool_print_answer(r);
-    printf("model %s: %" PRIu64 " spares wanted\n", r->word[0], count);
+    printf("model %s: %" PRIu64 " spares wanted\n", r->word[0],
+           pool_integer(r->client.body, "count"));
     return EXIT_ALL;
 }

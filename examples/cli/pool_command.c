@@ -78,8 +78,12 @@ static const pool_verb verbs[] = {
     { "tenant", "NAME", 1, POOL_QUOTA, POOL_QUOTA, pool_set_tenant,
       "Sets how many slots a tenant may have.\n"
       "  --quota N          slots, or none: no limit\n" },
-    { "spares", "MODEL N", 2, 0, 0, pool_set_spares,
-      "Keeps N slots of a model back, to replace broken ones.\n" },
+    { "spares", "MODEL N | MODEL --failures-per-year X --repair-days D", 2,
+      POOL_FAILURES | POOL_REPAIR | POOL_RISK, 0, pool_set_spares,
+      "Keeps N slots of a model back, to replace broken ones, or as many as it takes.\n"
+      "  --failures-per-year X  of one slot\n"
+      "  --repair-days D    until a broken one is there again\n"
+      "  --risk P           that a broken one finds no spare (0.001)\n" },
     { "events", "", 0, POOL_FOLLOW | POOL_LEASE | POOL_TYPE | POOL_AFTER | POOL_LAST | POOL_NODE, 0,
       pool_events,
       "Shows what happened.\n"
@@ -190,6 +194,9 @@ static const option options[] = {
     { "--lease", POOL_LEASE, TEXT, AT(lease), 0, 0 },
     { "--type", POOL_TYPE, TEXT, AT(type), 0, 0 },
     { "--after", POOL_AFTER, NUMBER, AT(after), 0, INT64_MAX },
+    { "--failures-per-year", POOL_FAILURES, TEXT, AT(failures), 0, 0 },
+    { "--repair-days", POOL_REPAIR, TEXT, AT(repair), 0, 0 },
+    { "--risk", POOL_RISK, TEXT, AT(risk), 0, 0 },
     { "--last", POOL_LAST, NUMBER, AT(last), 1, 1000000 },
 };
 
@@ -293,7 +300,7 @@ static int read_arguments(pool_call *r, int argc, char **argv, int from)
     }
     if (rc)
         return rc;
-    if (r->words < r->verb->words)
+    if (r->words + (r->given & POOL_FAILURES ? 1 : 0) < r->verb->words)
         return usage_error(r->verb->name, "%s is wanted%s", r->verb->usage,
                            r->given & POOL_WAIT ? " (a number behind --wait is its seconds)" : "");
     missing = need_name(r);

@@ -142,7 +142,11 @@ static void print_members(json_t *o)
         if (json_is_array(value) || json_is_object(value))
             continue;
         printf("%-12s  ", name);
-        if (json_is_string(value))
+        if (json_is_false(value) && strcmp(key, "need_kept") == 0)
+            puts("not kept: its slots do not stand as was asked for");
+        else if (json_is_false(value) && strcmp(key, "host_connected") == 0)
+            puts("host away");
+        else if (json_is_string(value))
             puts(!*json_string_value(value) ? "-"
                  : pool_text_time(json_string_value(value), time) &&
                          strlen(json_string_value(value)) == 24
