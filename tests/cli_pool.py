@@ -299,7 +299,7 @@ def overview():
 @case
 def lists():
     with Fake(everything()) as fake:
-        check(re.search(r"(?m)^ *10 +box10 +connected +16 +9 +7 +2026-01-02 03:04:05Z +"
+        check(re.search(r"(?m)^ *10 +box10 +connected +16 +9 +7 +- +2026-01-02 03:04:05Z +"
                         r"127\.0\.0\.1:4458", dxpu(fake, "list", "boxes").out))
         check(re.search(r"(?m)^ *12 +host12 ", dxpu(fake, "list", "hosts").out))
         check(re.search(r"(?m)^10\.3 +nvme +leased +c3 +none +good +up +- +- +17 +S3$",
@@ -323,6 +323,13 @@ def list_filters():
         check(query["tenant"] == "t" and query["host"] == "12", query)
         dxpu(fake, "list", "tenants")
         check(not fake.one("GET /v1/tenants")["query"], "that list has no pages")
+        fake.routes["GET /v1/boxes"] = dict(nodes=[node(), node(11, connected=False, broken=3)],
+                                            next=None)
+        for state, number in (("connected", 10), ("away", 11)):
+            found = dxpu(fake, "list", "boxes", "--state", state, "--json").json()["nodes"]
+            check([n["node"] for n in found] == [number], found)
+        check(re.search(r"(?m)^ *11 +box11 +away +16 +9 +7 +3 ", dxpu(fake, "list", "boxes").out))
+        dxpu(fake, "list", "boxes", "--state", "free", status=USAGE)
         err = dxpu(fake, "list", "boxes", "--model", "nvme", status=USAGE).err
         check("boxes cannot be chosen by --model" in err, err)
         fake.routes["GET /v1/leases"] = dict(leases=[lease(host_name="web7")], next=None)

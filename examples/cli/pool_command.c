@@ -22,7 +22,8 @@ static const pool_verb verbs[] = {
       POOL_STATE | POOL_MODEL | POOL_NODE | POOL_TENANT, 0, pool_list,
       "Lists what there is.\n"
       "  --state S          slots that are free, spare, leased, wiping, drained, broken or\n"
-      "                     quarantined; leases that are pending, active, degraded or parked\n"
+      "                     quarantined; leases that are pending, active, degraded or parked;\n"
+      "                     boxes and hosts that are connected or away\n"
       "  --model M          slots with this model\n"
       "  --node N           slots of this box, leases of this host; by number or name\n"
       "  --tenant T         leases of this tenant\n" },

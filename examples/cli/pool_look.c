@@ -51,8 +51,8 @@ static void tenant_row(pool_table *t, const json_t *o)
 }
 
 static const list_kind kinds[] = {
-    { "boxes", "nodes", 0, NULL, true, POOL_BOX_TITLES, pool_box_row },
-    { "hosts", "nodes", 0, NULL, true, POOL_HOST_TITLES, pool_host_row },
+    { "boxes", "nodes", POOL_STATE, NULL, true, POOL_BOX_TITLES, pool_box_row },
+    { "hosts", "nodes", POOL_STATE, NULL, true, POOL_HOST_TITLES, pool_host_row },
     { "slots", "slots", POOL_STATE | POOL_MODEL | POOL_NODE, "node", true, POOL_SLOT_TITLES,
       pool_slot_row },
     { "leases", "leases", POOL_STATE | POOL_NODE | POOL_TENANT, "host", true, POOL_LEASE_TITLES,
@@ -93,8 +93,10 @@ static int filters(pool_call *r, const list_kind *kind, char path[POOL_PATH_MAX]
         snprintf(number, sizeof number, "%" PRIu64, node);
     }
     snprintf(path, POOL_PATH_MAX, "/v1/%s?", kind->name);
-    if (!rc)
+    if (!rc && strcmp(kind->key, "nodes") != 0)
         rc = pool_query(r, path, "state", r->state);
+    else if (!rc && r->state && strcmp(r->state, "connected") && strcmp(r->state, "away"))
+        rc = usage_error(r->verb->name, "%s are connected or away, not '%s'", kind->name, r->state);
     if (!rc)
         rc = pool_query(r, path, "model", r->model);
     if (!rc)
@@ -102,6 +104,16 @@ static int filters(pool_call *r, const list_kind *kind, char path[POOL_PATH_MAX]
     if (!rc && r->node)
         rc = pool_query(r, path, kind->node, number);
     return rc;
+}
+
+/* The manager has no such filter. */
+static void keep_nodes(json_t *nodes, bool connected)
+{
+    for (size_t i = json_array_size(nodes); i-- > 0;) {
+        const json_t *node = json_array_get(nodes, i);
+        if (json_is_true(json_object_get(node, "connected")) != connected)
+            (void)json_array_remove(nodes, i);
+    }
 }
 
 int pool_list(pool_call *r)
@@ -118,6 +130,8 @@ int pool_list(pool_call *r)
         rc = pool_pages(r, path, kind->key, kind->pages, &document);
     if (rc)
         return rc;
+    if (r->state && strcmp(kind->key, "nodes") == 0)
+        keep_nodes(json_object_get(document, "nodes"), strcmp(r->state, "connected") == 0);
     if (r->json) {
         pool_print_json(document);
         return EXIT_ALL;

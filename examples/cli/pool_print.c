@@ -43,7 +43,7 @@ void pool_box_row(pool_table *t, const json_t *o)
 {
     pool_row(t, o, "node name");
     node_state(t, o);
-    pool_row(t, o, "slots free leased since");
+    pool_row(t, o, "slots free leased broken since");
     pool_joined(t, json_object_get(o, "addresses"), NULL);
     pool_row(t, o, "program");
 }
