@@ -50,6 +50,11 @@ class Proxy:
         if self.role == "box":
             self.listen = self.process.address()
 
+    def reached_at(self, slot):
+        """M-70"""
+        name, port = self.listen.rsplit(":", 1)
+        return "%s:%d" % (name, int(port) + (slot - 1) % self.cores)
+
     def kill(self):
         self.process.kill()
 
@@ -177,7 +182,7 @@ class World:
                     continue
                 check(s["state"] == "up" and s["epoch"] == want[0], host.name, s, want)
                 check(s["peer_slot"] == want[2], s, want)
-                check(s["peer"] == self.proxy[want[1]].listen, s, want)
+                check(s["peer"] == self.proxy[want[1]].reached_at(want[2]), s, want)
 
     # ---- Steps ----
 
@@ -375,7 +380,7 @@ def a_box_that_dies_is_replaced():
 
         def up_elsewhere():
             s = w.hosts[0].status()[old["host_slot"]]
-            return s["state"] == "up" and s["peer"] == other.listen
+            return s["state"] == "up" and s["peer"] == other.reached_at(s["peer_slot"])
         until(up_elsewhere, "the host's port has another box's slot", 30)
         took = time.monotonic() - begin
         print("# from a box's kill -9 until the host's port is up with a spare: %.2f s "

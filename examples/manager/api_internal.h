@@ -2,7 +2,8 @@
    SPDX-License-Identifier: MIT
 
    api_server.c has libevent's server, connections and time, api_head.c reads what heads mean,
-   api.c says which request is whose to answer, and the others answer it.  A handler answers at once, or leaves the connection in a wait or a stream. */
+   api.c says which request is whose to answer, and the others answer it.  A handler answers at
+   once, or leaves the connection in a wait or a stream. */
 #ifndef API_INTERNAL_H_INCLUDED
 #define API_INTERNAL_H_INCLUDED
 

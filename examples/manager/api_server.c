@@ -249,12 +249,12 @@ static void adopt(api *a)
         return;
     a->fresh = NULL;
     bufferevent_getcb(c->bev, NULL, NULL, &event, &http);
-    (void)setsockopt(bufferevent_getfd(c->bev), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     (void)bufferevent_decref(c->bev);
     if (!event) { /* it could not be made */
         conn_free(c);
         return;
     }
+    (void)setsockopt(bufferevent_getfd(c->bev), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     c->http = http;
     evhttp_connection_set_closecb(c->http, on_closed, c);
 }
