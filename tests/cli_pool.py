@@ -299,10 +299,10 @@ def overview():
 @case
 def lists():
     with Fake(everything()) as fake:
-        check(re.search(r"(?m)^ *10 +box10 +connected +16 +9 +7 +2026-01-02 03:04:05Z +"
+        check(re.search(r"(?m)^ *10 +box10 +connected +16 +9 +7 +- +2026-01-02 03:04:05Z +"
                         r"127\.0\.0\.1:4458", dxpu(fake, "list", "boxes").out))
         check(re.search(r"(?m)^ *12 +host12 ", dxpu(fake, "list", "hosts").out))
-        check(re.search(r"(?m)^10\.3 +nvme +leased +c3 +none +good +up +- +17 +S3$",
+        check(re.search(r"(?m)^10\.3 +nvme +leased +c3 +none +good +up +- +- +17 +S3$",
                         dxpu(fake, "list", "slots").out))
         check(re.search(r"(?m)^c3 +active +12 +nvme +10\.3 +t +- +any +-$",
                         dxpu(fake, "list", "leases").out))
@@ -323,7 +323,19 @@ def list_filters():
         check(query["tenant"] == "t" and query["host"] == "12", query)
         dxpu(fake, "list", "tenants")
         check(not fake.one("GET /v1/tenants")["query"], "that list has no pages")
-        dxpu(fake, "list", "boxes", "--model", "nvme", status=USAGE)
+        fake.routes["GET /v1/boxes"] = dict(nodes=[node(), node(11, connected=False, broken=3)],
+                                            next=None)
+        for state, number in (("connected", 10), ("away", 11)):
+            found = dxpu(fake, "list", "boxes", "--state", state, "--json").json()["nodes"]
+            check([n["node"] for n in found] == [number], found)
+        check(re.search(r"(?m)^ *11 +box11 +away +16 +9 +7 +3 ", dxpu(fake, "list", "boxes").out))
+        dxpu(fake, "list", "boxes", "--state", "free", status=USAGE)
+        err = dxpu(fake, "list", "boxes", "--model", "nvme", status=USAGE).err
+        check("boxes cannot be chosen by --model" in err, err)
+        fake.routes["GET /v1/leases"] = dict(leases=[lease(host_name="web7")], next=None)
+        fake.routes["GET /v1/slots"] = dict(slots=[slot(node_name="shelf1")], next=None)
+        check(re.search(r"(?m)^c3 +active +12 web7 +nvme", dxpu(fake, "list", "leases").out))
+        check(re.search(r" up +shelf1 +- ", dxpu(fake, "list", "slots").out))
         dxpu(fake, "list", "leases", "--node", "nobody", status=REFUSED)
         dxpu(fake, "list", "shoes", status=USAGE)
         fake.routes["GET /v1/hosts"] = (403, problem(403, "not for you"))
@@ -377,6 +389,8 @@ def show():
               out)
         check(re.search(r"(?m)^replace +yes$", out), out)
         check(dxpu(fake, "show", "slot", "10.3", "--json").json() == slot())
+        check(dxpu(fake, "show", "slot", "box10.3", "--json").json() == slot())
+        check("none of the boxes" in dxpu(fake, "show", "slot", "host12.3", status=REFUSED).err)
         check(dxpu(fake, "show", "lease", "c3", "--json").json() == lease())
         check(dxpu(fake, "show", "node", "box10", "--json").json() == node())
         err = dxpu(fake, "show", "lease", "c4", status=REFUSED).err
@@ -530,6 +544,15 @@ def lease_create_wait():
         fake.routes["GET /v1/leases/c3"] = lease(state="pending", phase="binding")
         words = ("lease", "create", "--host", 12, "--model", "nvme")
         done = dxpu(fake, *words, "--wait", 1, status=REFUSED)
+        fake.routes["GET /v1/leases/c3"] = lease(state="pending", host_connected=False,
+                                                 need_kept=False)
+        err = dxpu(fake, *words, "--wait", 0, status=REFUSED).err
+        check("its host is away" not in err, "that is known from the last answer alone", err)
+        err = dxpu(fake, *words, "--wait", 1, status=REFUSED).err
+        check("its host is away" in err, err)
+        out = dxpu(fake, "show", "lease", "c3").out
+        check("host away" in out and "not kept" in out, out)
+        fake.routes["GET /v1/leases/c3"] = lease(state="pending", phase="binding")
         check("not up in time" in done.err and "dxpu show lease c3" in done.err, done)
         done = dxpu(fake, *words, "--wait=0", "--json", status=REFUSED)
         check(done.json()["state"] == "pending", done)
@@ -610,13 +633,34 @@ def drain():
         out = dxpu(fake, "drain", "box10", "--move").out
         check("draining, 2 slots are leased" in out, out)
         check(fake.one("PUT")["body"] == dict(on=True, move=True), fake.one("PUT"))
-        left = iter([2, 1, 1])
-        fake.routes["GET /v1/nodes/10"] = lambda _: node(leased=next(left, 0))
+        check("2 leased slots stay" in dxpu(fake, "drain", "box10", "--move").err)
+        free = dict(state="free", lease=None)
+        stages = iter([[slot()] * 2, [slot()], [slot()], [slot(state="broken")],
+                       [slot(state="wiping", lease=None)], [slot(**free)],
+                       [slot(box_state="held", **free)], [slot(box_state="closing", **free)],
+                       [slot(box_state="wiping", **free)], [slot(box_state="kept", **free)]])
+        idle = slot(box_state="wiped", **free)
+        fake.routes["GET /v1/slots"] = lambda _: dict(slots=next(stages, []) + [idle], next=None)
         done = dxpu(fake, "drain", 10, "--wait", "--json")
-        check(done.json() == answer, done)
-        check(re.findall(r"(\d) slots", done.err) == ["2", "1", "0"], done)
-        fake.routes["GET /v1/nodes/10"] = node(leased=1)
-        check("has leases still" in dxpu(fake, "drain", 10, "--wait", 0, status=REFUSED).err)
+        check(done.json() == answer and not list(stages), done)
+        told = re.findall(r"(\d) slots leased, (\d) wiping, (\d) held", done.err)
+        check(told == [("2", "0", "0"), ("1", "0", "0"), ("0", "1", "0"), ("0", "0", "1"),
+                       ("0", "0", "0")], done)
+        fake.routes["GET /v1/slots"] = dict(slots=[slot(), slot("10.4", connected=False)],
+                                            next=None)
+        err = dxpu(fake, "drain", 10, "--wait", 0, status=REFUSED).err
+        check("(10.3 leased, 10.4 leased (its box is away))" in err, err)
+        fake.routes["GET /v1/slots"] = dict(slots=[idle], next=None)
+        check("box 10: drained" in dxpu(fake, "drain", 10, "--wait").out)
+
+        def page(request):  # the second one holds what is left
+            if "after" not in request["query"]:
+                return dict(slots=[idle], next="10.3")
+            return dict(slots=[slot("10.4")], next=None)
+        fake.routes["GET /v1/slots"] = page
+        check("10.4 leased" in dxpu(fake, "drain", 10, "--wait", 0, status=REFUSED).err)
+        fake.routes["GET /v1/slots"] = dict(slots=[], next="10.3")
+        check("does not end" in dxpu(fake, "drain", 10, "--wait", status=CONNECTION).err)
         check("back in service" in dxpu(fake, "drain", 10, "--off").out)
         check(fake.asked("PUT")[-1]["body"] == dict(on=False, move=False))
         dxpu(fake, "drain", 10, "--off", "--move", status=USAGE)
@@ -651,6 +695,12 @@ def settings():
         check(fake.asked("PUT")[-1]["body"] == dict(quota=None), "a dot segment was lost")
         check("2 spares" in dxpu(fake, "spares", "nvme", 2).out)
         check(fake.asked("PUT")[-1]["body"] == dict(count=2))
+        dxpu(fake, "spares", "nvme", "--failures-per-year", "0.05", "--repair-days", 7)
+        check(fake.asked("PUT")[-1]["body"] ==
+              dict(failures_per_year=0.05, repair_days=7.0, risk=0.001))
+        for words in (("--failures-per-year", "x", "--repair-days", 7),
+                      ("--failures-per-year", 1), (2, "--failures-per-year", 1)):
+            dxpu(fake, "spares", "nvme", *words, status=USAGE)
         check(dxpu(fake, "forget", "box10").out == "node 10: forgotten\n")
         fake.one("DELETE /v1/nodes/10")
         for words in (("tenant", "t"), ("tenant", "t", "--quota", "-1"), ("spares", "nvme"),
@@ -892,8 +942,8 @@ WRONG = [None, True, -1, 2 ** 62, 1.5, "text", "", [], [1], [None], [[]], {}, {"
 def hostile_types():
     """Each member of each answer is once of each other type: nothing crashes."""
     paths = {"GET /v1/pool": (("pool",), ("top",)), "GET /v1/boxes": (("list", "boxes"),),
-             "GET /v1/nodes/10": (("show", "node", 10), ("drain", 10, "--wait", 0)),
-             "GET /v1/slots": (("list", "slots"),),
+             "GET /v1/nodes/10": (("show", "node", 10),),
+             "GET /v1/slots": (("list", "slots"), ("drain", 10, "--wait", 0)),
              "GET /v1/slots/10.3": (("show", "slot", "10.3"),),
              "GET /v1/leases": (("list", "leases"),),
              "GET /v1/leases/c3": (("show", "lease", "c3"),),
@@ -1070,6 +1120,11 @@ def events():
         check(query["lease"] == "c3" and query["type"] == "lease.", query)
         document = dxpu(fake, "events", "--json", "--after", 28).json()
         check(document == dict(events=[event(29), event(30)], next=30), document)
+        out = dxpu(fake, "events", "--last", 3).out
+        check(re.findall(r"text of event (\d+)\.", out) == ["28", "29", "30"], out)
+        check("text of event 30." in dxpu(fake, "events", "--node", "box10").out)
+        check("text of event" not in dxpu(fake, "events", "--node", 12).out)
+        dxpu(fake, "events", "--last", 0, status=USAGE)
         dxpu(fake, "events", "--lease", "/x", status=USAGE)
         dxpu(fake, "events", "--after", "x", status=USAGE)
 

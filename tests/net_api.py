@@ -397,7 +397,7 @@ def refuses(l, words, *args):
 def tokens_are_read_with_care():
     with lab.Lab() as l:
         here = ("--http", "127.0.0.1:0", "--tokens")
-        refuses(l, ["chmod 600"], *here, tokens_file(l, mode=0o640))
+        refuses(l, ["chmod 600"], *here, tokens_file(l, mode=0o644))
         refuses(l, ["--tokens"], *here, l.file("none"))
         refuses(l, ["is no file"], *here, l.folder)
         for line, words in (("", "no token"), ("# x\n", "no token"), ("read -\n", "ROLE TENANT"),
@@ -418,7 +418,8 @@ def tokens_are_read_with_care():
         check(ask(m, "GET", "/v1/pool", token="read").status == 401)
         tokens_file(l, "nonsense\n")
         m.process.popen.send_signal(signal.SIGHUP)
-        m.process.says("write ROLE TENANT TOKEN")
+        m.process.says("dxpu-manager: --tokens .*write ROLE TENANT TOKEN")
+        m.process.says("dxpu-manager: the tokens are as they were")
         good(200, m, "GET", "/v1/pool", token="n" * 32)
 
 

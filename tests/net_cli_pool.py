@@ -147,6 +147,9 @@ def drain_moves():
         lease = p.create("--count", 2, "--need", "same-box")
         box = lease["slots"][0]["slot"].split(".")[0]
         p.run("drain", box, "--move", "--wait", 30)
+        rest = p.json("list", "slots", "--node", box)["slots"]
+        check({(s["state"], s["box_state"]) for s in rest} <=
+              {("drained", "wiped"), ("drained", "empty")}, "drained is said too early", rest)
         after = p.json("show", "lease", lease["lease"])
         check(all(s["slot"].split(".")[0] != box for s in after["slots"]), after)
         check([s["host_slot"] for s in after["slots"]] == [s["host_slot"] for s in lease["slots"]],

@@ -516,6 +516,19 @@ def two_proxies_with_one_identity():
 
 
 @case
+def two_boxes_with_one_state():
+    with lab.Lab() as l:
+        def box(*more):
+            return ("dxpu-box", "--listen", V4, "--memory", 4096, "--state", l.file("state"), *more)
+        first = l.start(*box())
+        first.says("slot at")
+        second = l.run(*box())
+        check(second.status == 3 and "another box has it" in second.errors(), second.errors())
+        first.kill()
+        l.start(*box()).says("slot at")  # the control: a lock that ends with its process
+
+
+@case
 def wrong_identity_files():
     with lab.Lab() as l:
         for content in ("", "0" * 32 + "\n", "12" * 16, "12" * 15 + "\n", "12" * 17 + "\n",
@@ -646,7 +659,7 @@ def usage_of_the_options():
         host = ("dxpu-host", "--vfio-user", l.file("vm"))
         some = ("--manager", "127.0.0.1", "--identity", l.file("id"))
         for args in ((*box, "--manager", "127.0.0.1"), (*box, *some),
-                     (*box, "--identity", l.file("id")), (*box, "--advertise", "127.0.0.1:1"),
+                     (*box, "--advertise", "127.0.0.1:1"),
                      (*box, *some, "--state", "s", "--model", ""),
                      (*box, *some, "--state", "s", "--advertise", "127.0.0.1:1,"),
                      (*box, *some, "--state", "s", "--name", "x" * 65),

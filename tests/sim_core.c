@@ -53,6 +53,7 @@ static void manager_start(void)
     core_result why;
     core_settings_default(&set);
     set.events = 64;
+    set.grace_ms = 5000;
     disk.fail_after = UINT_MAX;
     c = core_open(&disk.base, &set, unix_ms(), now_ms, &why);
     if (!c) {

@@ -355,6 +355,27 @@ static void test_identifiers(void **state)
 
 /* ==== Tokens ================================================================================== */
 
+/* Only root's may be read by a group: so a service is handed its credentials. */
+static void test_token_modes(const char *path, int fd)
+{
+    static const mode_t refused[] = { 0604, 0602, 0601, 0620, 0660, 0644, 0610, 0444 };
+    static const mode_t good[] = { 0400, 0600, 0440, 0640 };
+    for (unsigned i = 0; i < sizeof refused / sizeof *refused; i++) {
+        assert_int_equal(fchmod(fd, refused[i]), 0);
+        assert_null(api_tokens_read(path));
+    }
+    for (unsigned i = 0; i < sizeof good / sizeof *good; i++) {
+        api_tokens *t;
+        assert_int_equal(fchmod(fd, good[i]), 0);
+        t = api_tokens_read(path);
+        assert_int_equal(t != NULL, !(good[i] & 040) || !geteuid());
+        api_tokens_free(t);
+    }
+    if (geteuid() || fchown(fd, 65534, 65534))
+        return;
+    assert_null(api_tokens_read(path)); /* another user's */
+}
+
 static void test_tokens(void **state)
 {
     static const char good[] = "0123456789abcdef", other[] = "0123456789abcdeg";
@@ -381,12 +402,7 @@ static void test_tokens(void **state)
     for (size_t i = 0; i + 16 <= sizeof *t; i++) /* no token stays in memory */
         assert_memory_not_equal((const char *)t + i, good, 16);
     api_tokens_free(t);
-    assert_int_equal(fchmod(fd, 0604), 0);
-    assert_null(api_tokens_read(path));
-    assert_int_equal(fchmod(fd, 0400), 0);
-    t = api_tokens_read(path);
-    assert_non_null(t);
-    api_tokens_free(t);
+    test_token_modes(path, fd);
     (void)close(fd);
     (void)unlink(path);
 }

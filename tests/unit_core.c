@@ -37,6 +37,8 @@ static void start(void)
 {
     core_settings set;
     core_settings_default(&set);
+    assert_int_equal(set.grace_ms, CORE_GRACE_MS);
+    set.grace_ms = 5000;
     c = core_open(&disk.base, &set, 1000000 + now_ms, now_ms, &why);
     if (!c)
         fail_msg("%s", why.text);

@@ -365,7 +365,10 @@ static int full_disk(void)
         return 77;
     rc = put(s, "more", "1");
     store_close(s);
-    return rc != STORE_OK;
+    if (rc != STORE_OK || mount("tmpfs", folder, "tmpfs", MS_REMOUNT | MS_RDONLY, "size=16m"))
+        return 1;
+    s = store_open_sqlite(path, &why);
+    return s || why.code != STORE_E_IO || !strstr(why.text, "must be writable");
 }
 
 static void test_no_room_on_a_full_disk(void **state)
@@ -456,8 +459,8 @@ static void test_corrupt(void **state)
     memset(noise, 0x5a, sizeof noise);
     write_over(2 * 4096, noise, sizeof noise); /* a page of the table */
     open_bad(STORE_E_CORRUPT, "backup");
-    write_over(0, noise, 100); /* the header */
-    open_bad(STORE_E_CORRUPT, "backup");
+    write_over(0, noise, 100); /* the header: it may never have been a store */
+    open_bad(STORE_E_CORRUPT, "name another file");
 }
 
 /* Damage that comes while it is open: the commit fails, and so does every one after it. */

@@ -1,7 +1,7 @@
 /* state.c - see state.h
    SPDX-License-Identifier: MIT */
-#ifndef _POSIX_C_SOURCE
-#define _POSIX_C_SOURCE 200809L
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE /* flock() */
 #endif
 #include "state.h"
 
@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 enum { STATE_PATH_BYTES = 1024, LINE_BYTES = 80 };
@@ -31,7 +32,8 @@ static struct {
     const char *file;
     lease *lines; /* of the box's slots in their order, then those that this run does not have */
     size_t count;
-} kept = { PTHREAD_MUTEX_INITIALIZER, NULL, NULL, 0 };
+    int only; /* of FILE.lock: the file itself is replaced, and a lock on it with it */
+} kept = { PTHREAD_MUTEX_INITIALIZER, NULL, NULL, 0, -1 };
 
 static int complain(const char *what, const char *file)
 {
@@ -88,6 +90,25 @@ static int take_line(const lease *l, const dxpu_box_table *t, uint8_t *phase)
     if (phase)
         phase[l->slot - 1] = l->phase;
     return 0;
+}
+
+/* Two boxes that write one file would forget each other's leases. */
+static int lock_file(const char *file)
+{
+    char path[STATE_PATH_BYTES];
+    if (snprintf(path, sizeof path, "%s.lock", file) >= (int)sizeof path) {
+        errno = ENAMETOOLONG;
+        return complain("lock", file);
+    }
+    kept.only = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (kept.only < 0)
+        return complain("lock", file);
+    if (!flock(kept.only, LOCK_EX | LOCK_NB))
+        return 0;
+    if (errno != EWOULDBLOCK)
+        return complain("lock", file);
+    fprintf(stderr, "dxpu-box: --state %s: another box has it; give each box its own file\n", file);
+    return -1;
 }
 
 static int read_file(const char *file, const dxpu_box_table *t, uint8_t *phase)
@@ -177,7 +198,7 @@ int state_open(const char *file, const dxpu_box_table *t, uint8_t *phase)
     if (!kept.lines)
         return complain("keep", file);
     kept.count = t->count;
-    if (read_file(file, t, phase))
+    if (lock_file(file) || read_file(file, t, phase))
         return -1;
     for (uint32_t i = 0; i < t->count; i++)
         kept.lines[i] = line_of(&t->entries[i], phase ? phase[i] : DXPU_CONTROL_SLOT_EMPTY);
@@ -203,4 +224,7 @@ void state_close(void)
     free(kept.lines);
     kept.lines = NULL;
     kept.count = 0;
+    if (kept.only >= 0)
+        (void)close(kept.only);
+    kept.only = -1;
 }

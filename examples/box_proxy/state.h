@@ -6,9 +6,10 @@
 
 #include "dxpu.h"
 
-/* Fill the table, whose slots are all there are, from lines of `slot epoch host_node host_slot [state]`, and phase[] of its slots
-   from the last word: a control state from "held" to "unwiped", none: "empty".  A file that does
-   not exist yet is empty.  0, or -1 after a message.  phase NULL: there is no manager, and a file
+/* Lock the file against other boxes, by FILE.lock, and fill the table, whose slots are all there
+   are, from lines of `slot epoch host_node host_slot [state]`, and phase[] of its slots from the
+   last word: a control state from "held" to "unwiped", none: "empty".  A file that does not exist
+   yet is empty.  0, or -1 after a message.  phase NULL: there is no manager, and a file
    with states is refused, for nobody would end those leases.  Then the file is written again:
    better no box than one that finds out at the first lease. */
 int state_open(const char *file, const dxpu_box_table *t, uint8_t *phase);

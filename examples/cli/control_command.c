@@ -343,7 +343,9 @@ static const char *final_word(const dxpu_control_slot *s)
 static const char *remedy(const char *word)
 {
     if (strcmp(word, "epoch") == 0)
-        return "; 'dxpu status' of the box tells the highest epoch it has seen, --epoch takes one";
+        return "; where a manager lends the slot, ask it ('dxpu lease create'); else 'dxpu status' "
+               "of "
+               "the box tells the highest epoch it has seen, and --epoch takes a higher one";
     if (strcmp(word, "busy") == 0)
         return "; detach it there, or take it over with a higher --epoch";
     return "";

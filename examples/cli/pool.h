@@ -34,7 +34,11 @@ enum {
     POOL_FOLLOW = 1 << 16,
     POOL_LEASE = 1 << 17,
     POOL_TYPE = 1 << 18,
-    POOL_AFTER = 1 << 19
+    POOL_AFTER = 1 << 19,
+    POOL_LAST = 1 << 20,
+    POOL_FAILURES = 1 << 21,
+    POOL_REPAIR = 1 << 22,
+    POOL_RISK = 1 << 23
 };
 
 typedef struct pool_call pool_call;
@@ -55,11 +59,13 @@ struct pool_call {
     unsigned words, given; /* given: bits of options */
     bool json;
     pool_settings settings;
-    const char *state, *model, *node, *tenant, *host, *need, *key, *quota, *lease, *type;
-    uint64_t timeout_s, count, for_s, after;
-    uint64_t wait_s;   /* UINT64_MAX: no number was given */
-    bool quiet;        /* standard error is not to be written to: it shows the screen */
-    char trouble[512]; /* the last complaint */
+    const char *state, *model, *node, *tenant, *host, *need, *key, *quota, *lease, *type, *failures,
+        *repair, *risk;
+    uint64_t timeout_s, count, for_s, after, last;
+    uint64_t wait_s;    /* UINT64_MAX: no number was given */
+    char node_text[24]; /* a node's number, of its name */
+    bool quiet;         /* standard error is not to be written to: it shows the screen */
+    char trouble[512];  /* the last complaint */
     pool_client client;
 };
 
@@ -71,6 +77,8 @@ struct pool_call {
 __attribute__((format(printf, 3, 4)))
 #endif
 int pool_fail(pool_call *r, int status, const char *format, ...);
+/* The name of an option among these bits. */
+const char *pool_option_name(unsigned bits);
 /* How far it is, on standard error. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 1, 2)))
@@ -100,6 +108,8 @@ void pool_print_json(json_t *document);
 int pool_pages(pool_call *r, const char *path, const char *key, bool limited, json_t **document);
 /* The number of the node that `name` names, or is; role: "hosts", "boxes" or "nodes". */
 int pool_find_node(pool_call *r, const char *role, const char *name, uint64_t *number);
+/* "10.3" of what may be "shelf1.3": 0, or an exit status after saying why. */
+int pool_find_slot(pool_call *r, const char *name, char id[24]);
 /* name=value& of a query; value NULL: nothing.  EXIT_USAGE when it is too long. */
 int pool_query(const pool_call *r, char path[POOL_PATH_MAX], const char *name, const char *value);
 /* Which events are wanted where the manager has no filter for them. */

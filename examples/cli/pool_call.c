@@ -239,6 +239,27 @@ int pool_find_node(pool_call *r, const char *role, const char *name, uint64_t *n
                      found ? "number of each" : "names");
 }
 
+int pool_find_slot(pool_call *r, const char *name, char id[24])
+{
+    const char *dot = strrchr(name, '.');
+    char node[80];
+    uint64_t number, slot;
+    int rc;
+    if (pool_is_slot(name)) {
+        snprintf(id, 24, "%s", name);
+        return 0;
+    }
+    if (!dot || dot == name || (size_t)(dot - name) >= sizeof node ||
+        !pool_text_number(dot + 1, 65535, &slot) || strchr(name, '/'))
+        return usage_error(r->verb->name, "'%s': a slot is NODE.SLOT, as in 10.3 or shelf1.3",
+                           name);
+    snprintf(node, sizeof node, "%.*s", (int)(dot - name), name);
+    rc = pool_find_node(r, "boxes", node, &number);
+    if (!rc)
+        snprintf(id, 24, "%" PRIu64 ".%" PRIu64, number, slot);
+    return rc;
+}
+
 /* Take over a page of events.  0, or an exit status after saying why. */
 static int take_events(pool_call *r, const pool_choice *want, size_t count, json_t *events,
                        uint64_t *next, bool *go)

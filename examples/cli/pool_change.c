@@ -110,10 +110,15 @@ static int finish_lease(pool_call *r)
         if (!wait_on(&w)) {
             if (r->json)
                 (void)pool_print_answer(r);
-            return pool_fail(r, EXIT_REFUSED,
-                             "lease %s is not up in time; it stays: 'dxpu show lease %s' tells of "
-                             "it, 'dxpu lease release %s' ends it",
-                             id, id, id);
+            return pool_fail(
+                r, EXIT_REFUSED,
+                "lease %s is not up in time%s; it stays: 'dxpu show lease %s' tells of "
+                "it, 'dxpu lease release %s' ends it",
+                id,
+                json_is_false(json_object_get(r->client.body, "host_connected"))
+                    ? ": its host is away"
+                    : "",
+                id, id);
         }
         rc = wait_get(&w, path);
     }
@@ -306,30 +311,92 @@ int pool_lease_attach(pool_call *r)
 
 /* ==== 3  Boxes and slots ====================================================================== */
 
-/* The box of that number, until none of its slots is leased. */
+/* What of a box is not at rest yet. */
+typedef struct rest {
+    unsigned slots, leased, wiping, held;
+    char first[200]; /* which, as far as there is room */
+} rest;
+
+static void add_to_rest(rest *l, const json_t *slot)
+{
+    static const char *const busy[] = { "up", "held", "closing", "wiping" };
+    const char *state = pool_string(slot, "state"), *box = pool_string(slot, "box_state");
+    const char *what = NULL;
+    size_t at = strlen(l->first);
+    bool leased = *pool_string(slot, "lease") || strcmp(state, "leased") == 0;
+    l->slots++;
+    for (size_t i = 0; i < sizeof busy / sizeof *busy; i++) {
+        if (strcmp(box, busy[i]) == 0)
+            what = busy[i];
+    }
+    if (leased)
+        l->leased++;
+    else if (strcmp(state, "wiping") == 0)
+        l->wiping++;
+    else if (what)
+        l->held++;
+    else
+        return;
+    if (sizeof l->first - at > 100)
+        snprintf(l->first + at, sizeof l->first - at, "%s%.16s %.20s%s", at ? ", " : "",
+                 pool_string(slot, "slot"),
+                 leased ? "leased"
+                 : what ? what
+                        : state,
+                 json_is_false(json_object_get(slot, "connected")) ? " (its box is away)" : "");
+}
+
+/* All slots of a box, page by page.  0, or an exit status after saying why. */
+static int look_for_rest(waiting *w, uint64_t box, rest *l)
+{
+    char path[100], after[24] = "";
+    bool go = true;
+    memset(l, 0, sizeof *l);
+    while (go) {
+        const char *next;
+        json_t *slots, *slot;
+        size_t index;
+        int rc;
+        snprintf(path, sizeof path, "/v1/slots?node=%" PRIu64 "&limit=500%s%s", box,
+                 *after ? "&after=" : "", after);
+        rc = wait_get(w, path);
+        if (rc)
+            return rc;
+        slots = json_object_get(w->r->client.body, "slots");
+        if (!json_is_array(slots))
+            return pool_misfit(w->r, "no list is in it");
+        json_array_foreach(slots, index, slot) add_to_rest(l, slot);
+        next = pool_string(w->r->client.body, "next");
+        go = pool_is_slot(next);
+        if (go && (!json_array_size(slots) || l->slots > UINT16_MAX))
+            return pool_misfit(w->r, "the list does not end");
+        snprintf(after, sizeof after, "%.23s", next);
+    }
+    return 0;
+}
+
+/* The box of that number, until none of its slots is leased, held by a host or being wiped. */
 static int wait_drained(pool_call *r, uint64_t box)
 {
     waiting w;
-    char text[SAID_MAX], path[64];
-    snprintf(path, sizeof path, "/v1/nodes/%" PRIu64, box);
+    rest left;
+    char text[SAID_MAX];
     wait_begin(&w, r, UINT64_MAX);
     for (;;) {
-        int rc = wait_get(&w, path);
-        const json_t *left = json_object_get(r->client.body, "leased");
+        int rc = look_for_rest(&w, box, &left);
         if (rc)
             return rc;
-        if (!json_is_integer(left))
-            return pool_misfit(r, "it is no box");
-        snprintf(text, sizeof text, "box %" PRIu64 ": %" JSON_INTEGER_FORMAT " slots are leased",
-                 box, json_integer_value(left));
+        snprintf(text, sizeof text,
+                 "box %" PRIu64 ": %u slots leased, %u wiping, %u held at the box", box,
+                 left.leased, left.wiping, left.held);
         wait_say(&w, text);
-        if (json_integer_value(left) == 0)
+        if (!left.leased && !left.wiping && !left.held)
             return 0;
         if (!wait_on(&w))
             return pool_fail(r, EXIT_REFUSED,
-                             "box %" PRIu64 " has leases still; it stays drained, and 'dxpu list "
-                             "slots --node %" PRIu64 "' tells them",
-                             box, box);
+                             "%s (%s): not drained in time; it stays out of service, and 'dxpu "
+                             "list slots --node %" PRIu64 "' tells them",
+                             text, left.first, box);
     }
 }
 
@@ -352,10 +419,12 @@ int pool_drain(pool_call *r)
         return rc;
     left = pool_integer(r->client.body, "left");
     answer = pool_client_document(&r->client);
-    if (r->given & POOL_WAIT) {
+    if (r->given & POOL_MOVE && left)
+        pool_progress("box %" PRIu64 ": %" PRIu64 " leased slots stay: no slot for their leases is "
+                      "free elsewhere; when some are, ask again",
+                      box, left);
+    if (r->given & POOL_WAIT)
         rc = wait_drained(r, box);
-        left = 0;
-    }
     if (r->json && answer) {
         pool_print_json(answer);
         return rc;
@@ -363,10 +432,10 @@ int pool_drain(pool_call *r)
     json_decref(answer);
     if (!rc && !on)
         printf("box %" PRIu64 ": back in service\n", box);
-    else if (!rc && left)
-        printf("box %" PRIu64 ": draining, %" PRIu64 " slots are leased\n", box, left);
+    else if (!rc && r->given & POOL_WAIT)
+        printf("box %" PRIu64 ": drained, no slot is leased, held or being wiped\n", box);
     else if (!rc)
-        printf("box %" PRIu64 ": drained, no slot is leased\n", box);
+        printf("box %" PRIu64 ": draining, %" PRIu64 " slots are leased\n", box, left);
     return rc;
 }
 
@@ -445,23 +514,56 @@ int pool_set_tenant(pool_call *r)
     return EXIT_ALL;
 }
 
+static int spares_of_count(const pool_call *r, json_t *o)
+{
+    uint64_t count;
+    if (r->given & (POOL_FAILURES | POOL_REPAIR | POOL_RISK))
+        return usage_error(r->verb->name, "either a number of slots, or --failures-per-year and "
+                                          "--repair-days");
+    if (!pool_text_number(r->word[1], UINT32_MAX - 1, &count))
+        return usage_error(r->verb->name, "'%s' is no number of slots", r->word[1]);
+    set(o, "count", number_of(count));
+    return 0;
+}
+
+/* As many as the manager finds that it takes. */
+static int spares_of_risk(const pool_call *r, json_t *o)
+{
+    const char *const keys[] = { "failures_per_year", "repair_days", "risk" };
+    const char *const texts[] = { r->failures, r->repair, r->risk ? r->risk : "0.001" };
+    for (unsigned i = 0; i < 3; i++) {
+        char *end;
+        double v;
+        if (!texts[i])
+            return usage_error(r->verb->name, "a number of slots is wanted, or --failures-per-year "
+                                              "and --repair-days");
+        v = strtod(texts[i], &end);
+        if (strspn(texts[i], "0123456789.") != strlen(texts[i]) || *end || !(v > 0) || v > 1e9)
+            return usage_error(r->verb->name, "'%s' is no number above 0, such as 0.05", texts[i]);
+        set(o, keys[i], json_real(v));
+    }
+    return 0;
+}
+
 int pool_set_spares(pool_call *r)
 {
     char name[POOL_PATH_MAX / 2];
-    uint64_t count;
     json_t *o;
     int rc;
     if (!*r->word[0] || !pool_text_escape(r->word[0], name, sizeof name))
         return usage_error(r->verb->name, "which model?");
-    if (!pool_text_number(r->word[1], UINT32_MAX - 1, &count))
-        return usage_error(r->verb->name, "'%s' is no number of slots", r->word[1]);
     o = json_object();
-    set(o, "count", number_of(count));
+    rc = r->word[1] ? spares_of_count(r, o) : spares_of_risk(r, o);
+    if (rc) {
+        json_decref(o);
+        return rc;
+    }
     rc = pool_ask(r, "PUT", o, "/v1/models/%s/spares", name);
     if (rc)
         return rc;
     if (r->json)
         return pool_print_answer(r);
-    printf("model %s: %" PRIu64 " spares wanted\n", r->word[0], count);
+    printf("model %s: %" PRIu64 " spares wanted\n", r->word[0],
+           pool_integer(r->client.body, "count"));
     return EXIT_ALL;
 }

@@ -22,7 +22,8 @@ static const pool_verb verbs[] = {
       POOL_STATE | POOL_MODEL | POOL_NODE | POOL_TENANT, 0, pool_list,
       "Lists what there is.\n"
       "  --state S          slots that are free, spare, leased, wiping, drained, broken or\n"
-      "                     quarantined; leases that are pending, active, degraded or parked\n"
+      "                     quarantined; leases that are pending, active, degraded or parked;\n"
+      "                     boxes and hosts that are connected or away\n"
       "  --model M          slots with this model\n"
       "  --node N           slots of this box, leases of this host; by number or name\n"
       "  --tenant T         leases of this tenant\n" },
@@ -41,7 +42,8 @@ static const pool_verb verbs[] = {
       "  --tenant T         who pays for it; a tenant's token says that already\n"
       "  --for TIME         it ends by itself after 90s, 30m, 2h, 7d (never)\n"
       "  --key K            your own name for it: the same again gives the same lease\n"
-      "  --no-replace       a broken device is not replaced without being asked\n"
+      "  --no-replace       a device that breaks, or whose box is away, stays the lease's: for\n"
+      "                     disks with data, as a replaced one is wiped when its box is back\n"
       "  --wait [S]         until the host has all devices, S seconds at most (60)\n" },
     { "lease release", "ID", 1, POOL_KEEP | POOL_WAIT, 0, pool_lease_release,
       "Ends a lease: the host loses the devices, their data are wiped.\n"
@@ -61,7 +63,8 @@ static const pool_verb verbs[] = {
       "Takes a box (by number or name) out of service: it gets no new leases.\n"
       "  --move             leases there get other slots now: their guests see a removal\n"
       "  --off              back into service\n"
-      "  --wait [S]         until no slot is leased any more, S seconds at most (any time)\n" },
+      "  --wait [S]         until no slot is leased, held by a host or being wiped any more,\n"
+      "                     S seconds at most (any time)\n" },
     { "replace", "SLOT", 1, 0, 0, pool_slot,
       "Gives the lease of a slot another one in its place; the guest sees a removal and an "
       "add.\n" },
@@ -76,14 +79,21 @@ static const pool_verb verbs[] = {
     { "tenant", "NAME", 1, POOL_QUOTA, POOL_QUOTA, pool_set_tenant,
       "Sets how many slots a tenant may have.\n"
       "  --quota N          slots, or none: no limit\n" },
-    { "spares", "MODEL N", 2, 0, 0, pool_set_spares,
-      "Keeps N slots of a model back, to replace broken ones.\n" },
-    { "events", "", 0, POOL_FOLLOW | POOL_LEASE | POOL_TYPE | POOL_AFTER, 0, pool_events,
+    { "spares", "MODEL N | MODEL --failures-per-year X --repair-days D", 2,
+      POOL_FAILURES | POOL_REPAIR | POOL_RISK, 0, pool_set_spares,
+      "Keeps N slots of a model back, to replace broken ones, or as many as it takes.\n"
+      "  --failures-per-year X  of one slot\n"
+      "  --repair-days D    until a broken one is there again\n"
+      "  --risk P           that a broken one finds no spare (0.001)\n" },
+    { "events", "", 0, POOL_FOLLOW | POOL_LEASE | POOL_TYPE | POOL_AFTER | POOL_LAST | POOL_NODE, 0,
+      pool_events,
       "Shows what happened.\n"
       "  --follow           the last ten, then each when it happens, until Ctrl-C\n"
       "  --lease ID         of this lease\n"
       "  --type PREFIX      whose type begins so: lease, slot.broken, ...\n"
-      "  --after N          later than event N\n" },
+      "  --node N           at this node, by number or name\n"
+      "  --after N          later than event N\n"
+      "  --last N           the last N (all; with --follow 10)\n" },
     { "top", "", 0, 0, 0, pool_top,
       "Shows leases, slots and events, anew each second, until q or Ctrl-C.  Where standard\n"
       "output is no terminal, and with --json: once.\n" },
@@ -185,7 +195,20 @@ static const option options[] = {
     { "--lease", POOL_LEASE, TEXT, AT(lease), 0, 0 },
     { "--type", POOL_TYPE, TEXT, AT(type), 0, 0 },
     { "--after", POOL_AFTER, NUMBER, AT(after), 0, INT64_MAX },
+    { "--failures-per-year", POOL_FAILURES, TEXT, AT(failures), 0, 0 },
+    { "--repair-days", POOL_REPAIR, TEXT, AT(repair), 0, 0 },
+    { "--risk", POOL_RISK, TEXT, AT(risk), 0, 0 },
+    { "--last", POOL_LAST, NUMBER, AT(last), 1, 1000000 },
 };
+
+const char *pool_option_name(unsigned bits)
+{
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        if (options[i].bit & bits)
+            return options[i].name;
+    }
+    return "that option";
+}
 
 static const option *find_option(const pool_verb *v, const char *text)
 {
@@ -278,7 +301,7 @@ static int read_arguments(pool_call *r, int argc, char **argv, int from)
     }
     if (rc)
         return rc;
-    if (r->words < r->verb->words)
+    if (r->words + (r->given & POOL_FAILURES ? 1 : 0) < r->verb->words)
         return usage_error(r->verb->name, "%s is wanted%s", r->verb->usage,
                            r->given & POOL_WAIT ? " (a number behind --wait is its seconds)" : "");
     missing = need_name(r);

@@ -12,6 +12,13 @@
 
 enum { FIRST_EVENTS = 10, RETRY_MIN_MS = 100, RETRY_MAX_MS = 5000 };
 
+static bool at_node(const json_t *event, const char *number)
+{
+    char node[24];
+    snprintf(node, sizeof node, "%" PRIu64, pool_integer(event, "node"));
+    return strcmp(node, number) == 0;
+}
+
 /* One line; columns stay where they are while events come one by one. */
 static void print_event(pool_call *r, json_t *event)
 {
@@ -24,7 +31,10 @@ static void print_event(pool_call *r, json_t *event)
     snprintf(node, sizeof node, "%" PRIu64, pool_integer(event, "node"));
     printf("%6" PRIu64 "  %-20s  %-16s  %-9s  %-8s  %s\n", pool_integer(event, "event"),
            pool_text_time(pool_string(event, "at"), time), pool_string(event, "type"),
-           pool_string(event, "lease"), !*where && strcmp(node, "0") != 0 ? node : where,
+           *pool_string(event, "lease") ? pool_string(event, "lease") : "-",
+           !*where && strcmp(node, "0") != 0 ? node
+           : *where                          ? where
+                                             : "-",
            pool_string(event, "text"));
 }
 
@@ -44,7 +54,8 @@ static bool on_event(void *user, const char *id, const char *data)
         (void)pool_text_number(id, INT64_MAX, &number);
     if (!r->json)
         pool_text_clean_json(event);
-    print_event(r, event);
+    if (!r->node || at_node(event, r->node))
+        print_event(r, event);
     if (number) /* also when it is lower: a manager whose store came out of a backup */
         r->after = number;
     json_decref(event);
@@ -93,12 +104,12 @@ static void print_all(json_t *events)
 /* What was before: all, or when others follow the last ones. */
 static int before(pool_call *r, const char *filter)
 {
+    const pool_choice here = { at_node, r->node };
     bool follows = (r->given & POOL_FOLLOW) != 0;
-    size_t index;
+    size_t index, count = follows && !(r->given & POOL_AFTER) ? FIRST_EVENTS : 0;
     json_t *events, *event, *o;
-    int rc =
-        pool_last_events(r, filter, NULL, follows && !(r->given & POOL_AFTER) ? FIRST_EVENTS : 0,
-                         &events, &r->after);
+    int rc = pool_last_events(r, filter, r->node ? &here : NULL,
+                              r->given & POOL_LAST ? r->last : count, &events, &r->after);
     if (rc)
         return rc;
     if (follows) {
@@ -119,6 +130,7 @@ static int before(pool_call *r, const char *filter)
 int pool_events(pool_call *r)
 {
     char filter[POOL_PATH_MAX] = "";
+    uint64_t node;
     int rc;
     if (r->lease && !pool_is_lease(r->lease))
         return usage_error(r->verb->name, "'%s': a lease is a hex number, as in c00000003",
@@ -126,6 +138,11 @@ int pool_events(pool_call *r)
     rc = pool_query(r, filter, "lease", r->lease);
     if (!rc)
         rc = pool_query(r, filter, "type", r->type);
+    if (!rc && r->node) {
+        rc = pool_find_node(r, "nodes", r->node, &node);
+        snprintf(r->node_text, sizeof r->node_text, "%" PRIu64, rc ? 0 : node);
+        r->node = r->node_text;
+    }
     if (!rc && r->given & POOL_FOLLOW)
         rc = pool_catch_signals(r, false);
     if (!rc)

@@ -51,8 +51,8 @@ static void tenant_row(pool_table *t, const json_t *o)
 }
 
 static const list_kind kinds[] = {
-    { "boxes", "nodes", 0, NULL, true, POOL_BOX_TITLES, pool_box_row },
-    { "hosts", "nodes", 0, NULL, true, POOL_HOST_TITLES, pool_host_row },
+    { "boxes", "nodes", POOL_STATE, NULL, true, POOL_BOX_TITLES, pool_box_row },
+    { "hosts", "nodes", POOL_STATE, NULL, true, POOL_HOST_TITLES, pool_host_row },
     { "slots", "slots", POOL_STATE | POOL_MODEL | POOL_NODE, "node", true, POOL_SLOT_TITLES,
       pool_slot_row },
     { "leases", "leases", POOL_STATE | POOL_NODE | POOL_TENANT, "host", true, POOL_LEASE_TITLES,
@@ -86,14 +86,17 @@ static int filters(pool_call *r, const list_kind *kind, char path[POOL_PATH_MAX]
     uint64_t node = 0;
     int rc = 0;
     if (r->given & ~kind->options)
-        return usage_error(r->verb->name, "%s cannot be chosen by that option", kind->name);
+        return usage_error(r->verb->name, "%s cannot be chosen by %s", kind->name,
+                           pool_option_name(r->given & ~kind->options));
     if (r->node) {
         rc = pool_find_node(r, strcmp(kind->node, "host") == 0 ? "hosts" : "boxes", r->node, &node);
         snprintf(number, sizeof number, "%" PRIu64, node);
     }
     snprintf(path, POOL_PATH_MAX, "/v1/%s?", kind->name);
-    if (!rc)
+    if (!rc && strcmp(kind->key, "nodes") != 0)
         rc = pool_query(r, path, "state", r->state);
+    else if (!rc && r->state && strcmp(r->state, "connected") && strcmp(r->state, "away"))
+        rc = usage_error(r->verb->name, "%s are connected or away, not '%s'", kind->name, r->state);
     if (!rc)
         rc = pool_query(r, path, "model", r->model);
     if (!rc)
@@ -101,6 +104,16 @@ static int filters(pool_call *r, const list_kind *kind, char path[POOL_PATH_MAX]
     if (!rc && r->node)
         rc = pool_query(r, path, kind->node, number);
     return rc;
+}
+
+/* The manager has no such filter. */
+static void keep_nodes(json_t *nodes, bool connected)
+{
+    for (size_t i = json_array_size(nodes); i-- > 0;) {
+        const json_t *node = json_array_get(nodes, i);
+        if (json_is_true(json_object_get(node, "connected")) != connected)
+            (void)json_array_remove(nodes, i);
+    }
 }
 
 int pool_list(pool_call *r)
@@ -117,6 +130,8 @@ int pool_list(pool_call *r)
         rc = pool_pages(r, path, kind->key, kind->pages, &document);
     if (rc)
         return rc;
+    if (r->state && strcmp(kind->key, "nodes") == 0)
+        keep_nodes(json_object_get(document, "nodes"), strcmp(r->state, "connected") == 0);
     if (r->json) {
         pool_print_json(document);
         return EXIT_ALL;
@@ -141,8 +156,13 @@ static void print_members(json_t *o)
         if (json_is_array(value) || json_is_object(value))
             continue;
         printf("%-12s  ", name);
-        if (json_is_string(value))
-            puts(pool_text_time(json_string_value(value), time) &&
+        if (json_is_false(value) && strcmp(key, "need_kept") == 0)
+            puts("not kept: its slots do not stand as was asked for");
+        else if (json_is_false(value) && strcmp(key, "host_connected") == 0)
+            puts("host away");
+        else if (json_is_string(value))
+            puts(!*json_string_value(value) ? "-"
+                 : pool_text_time(json_string_value(value), time) &&
                          strlen(json_string_value(value)) == 24
                      ? time
                      : json_string_value(value));
@@ -240,11 +260,11 @@ static int show_node(pool_call *r)
 
 static int show_slot(pool_call *r)
 {
-    const pool_choice about = { about_slot, r->word[1] };
-    int rc;
-    if (!pool_is_slot(r->word[1]))
-        return usage_error(r->verb->name, "'%s': a slot is NODE.SLOT, as in 10.3", r->word[1]);
-    rc = pool_get(r, "/v1/slots/%s", r->word[1]);
+    char id[24];
+    const pool_choice about = { about_slot, id };
+    int rc = pool_find_slot(r, r->word[1], id);
+    if (!rc)
+        rc = pool_get(r, "/v1/slots/%s", id);
     if (rc)
         return rc;
     if (r->json)

@@ -43,7 +43,7 @@ void pool_box_row(pool_table *t, const json_t *o)
 {
     pool_row(t, o, "node name");
     node_state(t, o);
-    pool_row(t, o, "slots free leased since");
+    pool_row(t, o, "slots free leased broken since");
     pool_joined(t, json_object_get(o, "addresses"), NULL);
     pool_row(t, o, "program");
 }
@@ -54,12 +54,24 @@ void pool_slot_row(pool_table *t, const json_t *o)
     pool_table_add(t, "%s",
                    json_is_false(json_object_get(o, "connected")) ? "away"
                                                                   : pool_string(o, "box_state"));
-    pool_row(t, o, "group epoch serial");
+    pool_row(t, o, "node_name group epoch serial");
+}
+
+void pool_host_cell(pool_table *t, const json_t *o)
+{
+    const char *name = pool_string(o, "host_name");
+    uint64_t host = pool_integer(o, "host");
+    if (host && *name)
+        pool_table_add(t, "%" PRIu64 " %s", host, name);
+    else
+        pool_table_json(t, json_object_get(o, "host"));
 }
 
 void pool_lease_row(pool_table *t, const json_t *o)
 {
-    pool_row(t, o, "lease state host model");
+    pool_row(t, o, "lease state");
+    pool_host_cell(t, o);
+    pool_row(t, o, "model");
     pool_joined(t, json_object_get(o, "slots"), "slot");
     pool_row(t, o, "tenant expires_at need key");
 }

@@ -120,11 +120,13 @@ static void print_leases(const view *v, FILE *out, unsigned width, bool color, s
     uint64_t total = pool_integer(json_object_get(v->pool, "leases"), "total");
     json_t *lease, *leases = json_object_get(v->leases, "leases");
     count = json_array_size(leases);
-    pool_table_begin(&t, "lease|!state|+host|model|slots|+to dev/s|+from dev/s|tenant|ends");
+    pool_table_begin(&t, "lease|!state|host|model|slots|+to dev/s|+from dev/s|tenant|ends");
     json_array_foreach(leases, index, lease)
     {
         if (shown < most) {
-            pool_row(&t, lease, "lease state host model");
+            pool_row(&t, lease, "lease state");
+            pool_host_cell(&t, lease);
+            pool_row(&t, lease, "model");
             pool_joined(&t, json_object_get(lease, "slots"), "slot");
             rate_cell(&t, v, lease, false);
             rate_cell(&t, v, lease, true);

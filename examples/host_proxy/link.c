@@ -168,13 +168,17 @@ static const char *remedy(uint8_t reason)
     case DXPU_REASON_NO_SLOT:
         return "choose another --slot, or the port of this one: see what the box says";
     case DXPU_REASON_EPOCH:
-        return "another lease has been granted since; use a higher --epoch";
+        return "another lease has been granted since; use a higher --epoch, or where a manager "
+               "lends the "
+               "slot, ask it (dxpu lease create)";
     case DXPU_REASON_VERSION:
         return "upgrade the older side";
     case DXPU_REASON_OFFER:
         return "check --window, --mtu and --hold-ms";
     case DXPU_REASON_REPLACED:
-        return "another dxpu-host attached to this slot; to take it back, use a higher --epoch";
+        return "another dxpu-host has this slot now; to take it back, use a higher --epoch, or "
+               "where a "
+               "manager lends the slot, ask it (dxpu show slot)";
     default:
         return NULL;
     }

@@ -281,7 +281,7 @@ api *api_open(struct event_base *base, core *c, const api_settings *set)
 {
     api *a = calloc(1, sizeof *a);
     if (!a) {
-        fprintf(stderr, "HTTP: out of memory\n");
+        fprintf(stderr, "dxpu-manager: HTTP: out of memory\n");
         return NULL;
     }
     a->base = base;

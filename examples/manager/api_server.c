@@ -421,7 +421,7 @@ bool api_listen(api *a)
     if (!why)
         why = serve(a, &local);
     if (why)
-        fprintf(stderr, "HTTP at %s: %s\n", at, why);
+        fprintf(stderr, "dxpu-manager: HTTP at %s: %s\n", at, why);
     return !why;
 }
 

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,19 @@ struct api_tokens {
     unsigned count;
     token token[TOKENS_MAX];
 };
+
+static void complain(const char *file, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void complain(const char *file, const char *format, ...)
+{
+    va_list args;
+    fprintf(stderr, "dxpu-manager: --tokens %s: ", file);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+}
 
 static void hash_of(const api_tokens *t, const char *text, uint8_t out[HASH_BYTES])
 {
@@ -91,29 +105,34 @@ static bool read_lines(api_tokens *t, FILE *in, const char *file)
     }
     sodium_memzero(line, sizeof line);
     if (wrong)
-        fprintf(stderr, "%s:%u: %s\n", file, number, wrong);
+        complain(file, "line %u: %s", number, wrong);
     else if (ferror(in))
-        fprintf(stderr, "%s: cannot be read: %s\n", file, strerror(errno));
+        complain(file, "cannot be read: %s", strerror(errno));
     else if (!t->count)
-        fprintf(stderr, "%s: has no token; write a line: operator - TOKEN\n", file);
+        complain(file, "has no token; write a line: operator - TOKEN");
     return !wrong && !ferror(in) && t->count;
 }
 
-/* A file that others may read has no secrets. */
+/* A file that others may read has no secrets.  Root's may be read by a group: so systemd hands over
+   credentials. */
+static bool is_secret(const struct stat *st)
+{
+    return !(st->st_mode & 037) && (!(st->st_mode & 040) || st->st_uid == 0);
+}
+
 static FILE *open_secret(const char *file)
 {
     int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
     FILE *in;
     if (fd < 0 || fstat(fd, &st)) {
-        fprintf(stderr, "%s: %s; make the file of --tokens, mode 600\n", file, strerror(errno));
+        complain(file, "%s; make the file of --tokens, mode 600", strerror(errno));
     } else if (!S_ISREG(st.st_mode)) {
-        fprintf(stderr, "%s: is no file\n", file);
-    } else if (st.st_mode & 077) {
-        fprintf(stderr, "%s: others may read or write it; chmod 600 %s, and change the tokens\n",
-                file, file);
+        complain(file, "is no file");
     } else if (st.st_uid != geteuid() && st.st_uid != 0) {
-        fprintf(stderr, "%s: is another user's; chown it to the manager's\n", file);
+        complain(file, "is another user's; chown it to the manager's");
+    } else if (!is_secret(&st)) {
+        complain(file, "others may read or write it; chmod 600 it, and change the tokens");
     } else if ((in = fdopen(fd, "r")) != NULL) {
         setvbuf(in, NULL, _IONBF, 0); /* no copy of tokens stays in a buffer */
         return in;
@@ -129,7 +148,7 @@ api_tokens *api_tokens_read(const char *file)
     FILE *in = open_secret(file);
     bool good = false;
     if (!t || sodium_init() < 0) {
-        fprintf(stderr, "%s: no memory or no random numbers for tokens\n", file);
+        complain(file, "no memory or no random numbers for tokens");
     } else if (in) {
         randombytes_buf(t->key, sizeof t->key);
         good = read_lines(t, in, file);

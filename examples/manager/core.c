@@ -43,7 +43,7 @@ core_result corei_pool_result(int rc)
 void core_settings_default(core_settings *set)
 {
     memset(set, 0, sizeof *set);
-    set->grace_ms = 5000;
+    set->grace_ms = CORE_GRACE_MS;
     set->default_quota = POOL_NONE;
     set->events = 10000;
 }

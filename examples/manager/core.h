@@ -133,8 +133,12 @@ core_lease_state core_lease_now(const core *c, uint64_t lease);
 
 /* ==== 3  Opening ============================================================================== */
 
+/* A box that is away longer is replaced, and its data are wiped when it is back: a restart of its
+   service, and a link or switch that comes up anew, must fit in. */
+#define CORE_GRACE_MS 30000
+
 typedef struct core_settings {
-    uint64_t grace_ms;      /* a box unheard of and unanswering for so long is broken [5,000] */
+    uint64_t grace_ms; /* a box unheard of and unanswering for so long is broken [CORE_GRACE_MS] */
     uint64_t default_quota; /* slots, of a tenant that nobody set one for; POOL_NONE: no limit */
     uint32_t events;        /* kept [10,000] */
     void *user;

@@ -32,7 +32,7 @@ static struct {
           "127.0.0.1:4456",
           NULL,
           NULL,
-          5000,
+          CORE_GRACE_MS,
           1000,
           5000,
           POOL_NONE,
@@ -51,7 +51,7 @@ static const option_row rows[] = {
       OPTION_TEXT, &set.tokens, 0, 0 },
     { "store", "FILE", "the pool's tables (" FOLDER "/manager.db; not root: dxpu-manager.db here)",
       OPTION_TEXT, &set.store, 0, 0 },
-    { "grace-ms", "MS", "a box that is away so long, and does not serve, is broken (5000)",
+    { "grace-ms", "MS", "a box that is away so long, and does not serve, is broken (30000)",
       OPTION_NUMBER, &set.grace_ms, 100, 86400000 },
     { "heartbeat-ms", "MS", "proxies tell so often that they live (1000)", OPTION_NUMBER,
       &set.heartbeat_ms, 50, 60000 },
@@ -138,6 +138,8 @@ static void on_hangup(evutil_socket_t number, short what, void *user)
     (void)user;
     if (api_reload(the.api))
         fprintf(stderr, "dxpu-manager: the tokens are read again\n");
+    else
+        fprintf(stderr, "dxpu-manager: the tokens are as they were: the new ones were not taken\n");
 }
 
 static void on_due(evutil_socket_t fd, short what, void *user)

@@ -79,8 +79,19 @@ static store_error sqlite_fault(sqlite_store *s, store_fault *f)
     case SQLITE_LOCKED:
         return fault(f, STORE_E_LOCKED, "%s is in use by another program; end that one first",
                      s->path);
-    case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
+        return fault(f, STORE_E_CORRUPT,
+                     "%s is no store of a manager (%s); name another file, or if it was one, put a "
+                     "backup in its place",
+                     s->path, text);
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+    case SQLITE_PERM:
+        return fault(f, STORE_E_IO,
+                     "%s: %s; the file, its folder and the file system must be writable to the "
+                     "manager's user",
+                     s->path, text);
+    case SQLITE_CORRUPT:
         return fault(f, STORE_E_CORRUPT, "%s is damaged (%s); put a backup in its place", s->path,
                      text);
     default:
@@ -289,6 +300,11 @@ store *store_open_sqlite(const char *path, store_fault *f)
     }
     if (fd >= 0)
         close(fd);
+    else if (access(path, R_OK | W_OK)) { /* SQLite would only say that a descriptor is bad */
+        fault(f, STORE_E_IO, "cannot write %s: %s; it must be writable to the manager's user", path,
+              strerror(errno));
+        return NULL;
+    }
     sqlite_store *s = calloc(1, sizeof *s + len);
     if (!s) {
         fault(f, STORE_E_IO, "out of memory");

@@ -482,7 +482,7 @@ const char *manager_check(const manager_settings *s)
     dxpu_udp_address address;
     const char *why;
     if (!s->address)
-        return s->identity ? "--identity goes with --manager" : NULL;
+        return NULL; /* an --identity waits for it: a service's unit has one at once */
     if (!s->identity)
         return "--manager: --identity FILE is missing; it is made when it is not there";
     if (s->name && (!s->name[0] || strlen(s->name) > MANAGER_NAME_MAX))

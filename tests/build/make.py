@@ -109,6 +109,20 @@ def check_units(folder):
         check("unit_verified_" + name, not wrong, wrong)
         check("control_unit_verified_" + name,
               "Unknown key" in verify(folder, name, text.replace("UMask=", "UMasks=")))
+        check_drop_in(folder, name, text)
+
+
+def check_drop_in(folder, name, text):
+    """What the man page adds to a unit, behind the unit's text as systemd reads it."""
+    page = re.split("[@.]", name)[0] + ".1"
+    with open(os.path.join(folder, "opt/x/share/man/man1", page), encoding="utf-8") as file:
+        found = re.search(r"(?ms)^\.nf\n(\[Service\]\n.*?)^\.fi", file.read())
+    if name == "dxpu-host@.service":
+        return
+    check("unit_drop_in_" + name, found, page)
+    added = found.group(1).replace("\\-", "-").replace("\\e", "\\").replace("/usr/local", "/opt/x")
+    wrong = verify(folder, name, text + added)
+    check("unit_drop_in_verified_" + name, not wrong, wrong)
 
 
 def targets():
