@@ -106,6 +106,10 @@ static core_result create_new(core *c, const core_request *r, const char *tenant
         return result;
     q.tenant = tenant_for(c, tenant);
     int rc = q.tenant == CORE_NONE ? POOL_E_ROOM : pool_choose(t->pool, &q, &choice);
+    for (unsigned i = 0; rc == POOL_OK && i < choice.count; i++)
+        if (!corei_can_lend(c, choice.slot[i]))
+            return corei_result(CORE_E_CAPACITY, "a box was not heard of since the manager "
+                                                 "started; try again in a second");
     if (rc == POOL_OK)
         rc = pool_grant(t->pool, &q, &choice, lease);
     if (rc != POOL_OK)
@@ -303,6 +307,18 @@ core_result core_break(core *c, uint32_t slot, pool_reason why)
     return result;
 }
 
+/* Hosts that have a lease which the store did not know are to give it up now. */
+static void own_ports(core *c, uint32_t slot)
+{
+    corei_tables *t = &c->t;
+    for (uint32_t i = 0; i < t->ports; i++)
+        if (t->port[i].foreign && t->port[i].device.epoch == t->pool->slot[slot].epoch) {
+            t->port[i].foreign = false;
+            t->port_more[i].before = slot;
+            t->slot_more[slot].port = i;
+        }
+}
+
 core_result core_repair(core *c, uint32_t slot)
 {
     core_result result = check_slot(c, slot);
@@ -314,6 +330,7 @@ core_result core_repair(core *c, uint32_t slot)
     if (rc != POOL_OK)
         return corei_pool_result(rc);
     corei_event_slot(c, CORE_EVENT_SLOT_REPAIRED, slot, "an operator says so");
+    own_ports(c, slot);
     corei_mark_changed(c, COREI_SLOT, slot);
     corei_touch_slot(c, slot);
     result = corei_commit(c);
