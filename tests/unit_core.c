@@ -754,6 +754,9 @@ static void test_operator(void **state)
     uint64_t lease = lease_up(&slot, &port);
     assert_int_equal(core_replace(c, slot % SLOTS, POOL_WHY_OPERATOR).code, CORE_E_STATE);
     assert_int_equal(core_reset(c, slot - 1).code, CORE_OK);
+    assert_int_equal(count_events(CORE_EVENT_SLOT_RESET), 1);
+    assert_non_null(strstr(core_repair(c, slot - 1).text, "the slot is leased"));
+    assert_non_null(strstr(core_replace(c, slot % SLOTS, POOL_WHY_OPERATOR).text, "is free"));
     core_order o = expect(DXPU_CONTROL_RESET, box_node);
     assert_int_equal(o.m.u.reset.epoch, core_pool(c)->epoch);
     core_answered(c, &o, DXPU_CONTROL_CODE_EPOCH, NULL);
@@ -766,6 +769,7 @@ static void test_operator(void **state)
     uint32_t second = now[0];
     assert_int_equal(core_break(c, second, POOL_WHY_OPERATOR).code, CORE_OK);
     assert_int_equal(core_break(c, second, POOL_WHY_OPERATOR).code, CORE_E_STATE);
+    assert_non_null(strstr(core_break(c, second, POOL_WHY_OPERATOR).text, "broken already"));
     assert_int_equal(pool_lease_slots(core_pool(c), lease, now), 1);
     assert_int_not_equal(now[0], second);
     assert_int_equal(core_leases(c)[(uint32_t)lease].port[0], port);

@@ -228,6 +228,7 @@ core_result core_set_spares(core *c, const char *model, uint32_t count);
     X(SLOT_WIPED, "slot.wiped")                                                                    \
     X(SLOT_QUARANTINED, "slot.quarantined")                                                        \
     X(SLOT_REPLACED, "slot.replaced")                                                              \
+    X(SLOT_RESET, "slot.reset")                                                                    \
     X(SLOT_CHANGED, "slot.changed") /* another device stands there */                              \
     X(PORT_FOREIGN, "port.foreign") /* a host has a lease that the store does not know */          \
     X(LEASE_CREATED, "lease.created")                                                              \

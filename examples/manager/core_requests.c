@@ -281,7 +281,10 @@ core_result core_replace(core *c, uint32_t slot, pool_reason why)
 {
     core_result result = check_slot(c, slot);
     if (result.code == CORE_OK && c->t.pool->slot[slot].lease == POOL_NONE)
-        result = corei_result(CORE_E_STATE, "no lease has this slot");
+        result = corei_result(CORE_E_STATE,
+                              "the slot is %s and no lease has it; only leased ones "
+                              "are replaced",
+                              pool_state_name(c->t.pool->slot[slot].state));
     if (result.code == CORE_OK)
         result = corei_begin(c);
     if (result.code == CORE_OK)
@@ -296,9 +299,10 @@ core_result core_break(core *c, uint32_t slot, pool_reason why)
         result = corei_begin(c);
     if (result.code != CORE_OK)
         return result;
-    int rc = pool_break(c->t.pool, slot, why);
-    if (rc != POOL_OK)
-        return corei_pool_result(rc);
+    if (pool_break(c->t.pool, slot, why) != POOL_OK)
+        return corei_result(CORE_E_STATE, "the slot is %s already (%s); repair it when it works",
+                            pool_state_name(c->t.pool->slot[slot].state),
+                            pool_reason_text(c->t.pool->slot[slot].reason));
     corei_event_slot(c, CORE_EVENT_SLOT_BROKEN, slot, "%s", pool_reason_text(why));
     corei_mark_changed(c, COREI_SLOT, slot);
     result = corei_commit(c);
@@ -326,9 +330,14 @@ core_result core_repair(core *c, uint32_t slot)
         result = corei_begin(c);
     if (result.code != CORE_OK)
         return result;
-    int rc = pool_repair(c->t.pool, slot);
-    if (rc != POOL_OK)
-        return corei_pool_result(rc);
+    const pool_slot *s = &c->t.pool->slot[slot];
+    if (pool_repair(c->t.pool, slot) != POOL_OK)
+        return corei_result(CORE_E_STATE,
+                            s->state == POOL_QUARANTINED
+                                ? "the slot is %s and a lease has it; replace it, or release that "
+                                  "lease, then repair"
+                                : "the slot is %s; only broken and quarantined ones are repaired",
+                            pool_state_name(s->state));
     corei_event_slot(c, CORE_EVENT_SLOT_REPAIRED, slot, "an operator says so");
     own_ports(c, slot);
     corei_mark_changed(c, COREI_SLOT, slot);
@@ -346,6 +355,13 @@ core_result core_reset(core *c, uint32_t slot)
         return result;
     if (!c->t.node[c->t.slot[slot].node].connected)
         return corei_result(CORE_E_STATE, "its box is not connected");
+    result = corei_begin(c);
+    if (result.code != CORE_OK)
+        return result;
+    corei_event_slot(c, CORE_EVENT_SLOT_RESET, slot, "an operator says so");
+    result = corei_commit(c);
+    if (result.code != CORE_OK)
+        return result;
     c->t.slot_more[slot].reset = true;
     corei_touch(c, corei_slot_unit(slot));
     return all_good;
@@ -398,9 +414,9 @@ core_result core_set_tenant(core *c, const char *name, uint32_t quota)
     if (tenant == CORE_NONE)
         return corei_result(CORE_E_CAPACITY, "%s", pool_error_text(POOL_E_ROOM));
     (void)pool_set_quota(c->t.pool, tenant, quota);
-    core_event *e = quota == POOL_NONE
-                        ? corei_event(c, CORE_EVENT_TENANT_SET, "no quota")
-                        : corei_event(c, CORE_EVENT_TENANT_SET, "a quota of %u slots", quota);
+    core_event *e = quota == POOL_NONE ? corei_event(c, CORE_EVENT_TENANT_SET, "%s: no quota", name)
+                                       : corei_event(c, CORE_EVENT_TENANT_SET,
+                                                     "%s: a quota of %u slots", name, quota);
     memcpy(e->tenant, name, strlen(name) + 1);
     corei_mark_changed(c, COREI_TENANT, tenant);
     return corei_commit(c);
