@@ -63,7 +63,7 @@ typedef struct proxy {
 
 static proxy world[PROXIES];
 static mutation mutant;
-static uint64_t epoch_lease[EPOCHS]; /* whose epoch it is, as bind was ordered */
+static uint64_t epoch_lease[BOXES][EPOCHS]; /* whose epoch it is, as bind was ordered */
 static char violation[300];
 static uint64_t random_word;
 
@@ -292,9 +292,9 @@ static bool admits(const unit *slot, const proxy *host, unsigned port)
 }
 
 /* The guest reads what is there, and writes its own. */
-static void use(unit *slot, uint64_t epoch)
+static void use(unsigned box, unit *slot, uint64_t epoch)
 {
-    uint64_t lease = epoch_lease[epoch % EPOCHS];
+    uint64_t lease = epoch_lease[box][epoch % EPOCHS];
     if (slot->tag && slot->tag != lease)
         violate("a lease reads another's data", lease);
     if (slot->wrote == lease && slot->tag != lease)
@@ -314,7 +314,7 @@ static void channel_step(proxy *host, unsigned port)
     if (u->state == DXPU_CONTROL_SLOT_UP) {
         if (slot->epoch)
             slot->state = DXPU_CONTROL_SLOT_UP;
-        use(slot, u->epoch);
+        use(box->id - 1u, slot, u->epoch);
     } else if (slot->epoch == u->epoch && slot->state == DXPU_CONTROL_SLOT_UP) {
         slot->state = DXPU_CONTROL_SLOT_HELD;
     }

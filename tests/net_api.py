@@ -291,12 +291,16 @@ def same_key_is_the_same_lease():
             until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 4, "wiped")
             one = good(201, m, "POST", "/v1/leases", body)
             check(good(200, m, "POST", "/v1/leases", body)["lease"] == one["lease"])
+            check(good(201, m, "POST", "/v1/leases", dict(body, key="job-8"))["lease"] !=
+                  one["lease"])
         m.process.kill()
         m.start()
         check(good(200, m, "POST", "/v1/leases", body)["lease"] == one["lease"])
         other = ask(m, "POST", "/v1/leases", dict(body, count=2))
         check(other.status == 409 and "key" in other.detail(), other)
-        check(good(201, m, "POST", "/v1/leases", dict(body, key="job-8"))["lease"] != one["lease"])
+        # A box that was not heard of since the start lends nothing.
+        other = ask(m, "POST", "/v1/leases", dict(body, key="job-9"))
+        check(other.status == 409 and "not heard of" in other.detail(), other)
 
 
 @case

@@ -434,6 +434,68 @@ def a_box_that_comes_back_elsewhere():
 
 
 @case
+def a_fresh_store_wipes_nothing():
+    """Two boxes with blocks in files and a lease of each in use; the store is lost."""
+    planted = b"a tenant's data " * 256
+    with lab.Lab() as l:
+        m = Manager(l, "--heartbeat-ms", 200)
+        boxes = []
+        for name in ("one", "two"):
+            blocks = l.file(name + ".blocks")
+            with open(blocks, "wb") as f:
+                f.write(planted * 16)
+            boxes.append(l.start("dxpu-box", "--manager", m.listen, "--identity",
+                                 l.file(name + ".id"), "--state", l.file(name + ".state"),
+                                 "--listen", V4, "--control", V4, "--device", "nvme", "--file",
+                                 blocks, "--name", name, "--quiet"))
+        host = l.start("dxpu-host", "--manager", m.listen, "--identity", l.file("host.id"),
+                       "--listen", V4, "--control", V4, "--slots", 4, "--name", "host",
+                       "--vfio-user", l.file("vm"), "--wait", "block")
+        control = host.says(r"control port (\S+:\d+)\n").group(1)
+
+        def ports():
+            done = l.run("dxpu", "status", "--json", control)
+            check(done.status == 0, done.errors())
+            return [(s["state"], s["epoch"]) for s in done.result()["slots"]]
+
+        def blocks(name):
+            with open(l.file(name + ".blocks"), "rb") as f:
+                return f.read()
+
+        def connected(total=3):
+            nodes = m.get("/v1/nodes")["nodes"]
+            return sum(n["connected"] for n in nodes) == total and nodes
+        number = next(n["node"] for n in until(connected, "all are there") if n["role"] == "host")
+        for _ in boxes:
+            status, lease = m.ask("POST", "/v1/leases?wait=10", {"host": number, "model": "nvme"})
+            check(status == 201 and lease["state"] == "active", status, lease)
+        before = ports()
+        check([s for s, _ in before] == ["up", "up", "empty", "empty"], before)
+        m.process.kill()
+        m.store = l.file("fresh.db")
+        m.start()
+        until(connected, "all are there again")
+        slots = until(lambda: [s for s in m.get("/v1/slots")["slots"]
+                               if s["state"] == "quarantined" and s["reason"] == "foreign"][1:] and
+                      m.get("/v1/slots")["slots"], "both are set aside")
+        until(lambda: len(m.get("/v1/events?type=port.foreign")["events"]) == 2, "the host's too")
+        check(len(m.get("/v1/events?type=slot.quarantined")["events"]) == 2)
+        host_node = next(n for n in m.get("/v1/hosts")["nodes"])
+        check(host_node["free"] == 2 and host_node["leased"] == 0, host_node)
+        check(m.ask("POST", "/v1/leases", {"host": host_node["node"], "model": "nvme"})[0] == 409)
+        time.sleep(2.5)  # longer than a box waits for a host to yield
+        check(ports() == before, ports(), before)
+        check(blocks("one") == blocks("two") == planted * 16, "data are gone")
+        # The control: when an operator says so, that slot is wiped, and that one alone.
+        status, slot = m.ask("POST", "/v1/slots/%s/repair" % slots[0]["slot"])
+        check(status == 200, status, slot)
+        until(lambda: m.get("/v1/slots/" + slots[0]["slot"])["state"] == "free", "wiped")
+        left = [blocks(name) == planted * 16 for name in ("one", "two")]
+        check(sorted(left) == [False, True], left)
+        until(lambda: sorted(s for s, _ in ports()) == ["empty"] * 3 + ["up"], "it gave one up")
+
+
+@case
 def an_old_store_ends_no_lease_that_it_does_not_know():
     with lab.Lab() as l:
         w = World(l, boxes=1, hosts=1, slots=4)

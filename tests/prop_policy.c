@@ -847,11 +847,19 @@ static void test_taint(void **state)
     assert_int_equal(pool_choose(p, &r, &c), POOL_OK);
     assert_int_equal(pool_grant(p, &r, &c, &lease), POOL_OK);
     assert_int_equal(p->slot[c.slot[0]].epoch, 91);
-    assert_int_equal(pool_taint(p, c.slot[0], 99, true), POOL_E_STATE);
     assert_int_equal(pool_set_capacity(p, 0, 0), POOL_E_STATE);
     assert_int_equal(pool_set_capacity(p, p->hosts, 1), POOL_E_UNKNOWN);
     assert_int_equal(pool_set_capacity(p, 0, 1), POOL_OK);
     assert_int_equal(pool_choose(p, &r, &c), POOL_E_HOST);
+    assert_int_equal(pool_taint(p, c.slot[0], 99, false), POOL_E_STATE);
+    assert_int_equal(pool_taint(p, c.slot[0], 99, true), POOL_OK);
+    assert_int_equal(p->slot[c.slot[0]].reason, POOL_WHY_FOREIGN);
+    assert_int_equal(pool_break(p, c.slot[0], POOL_WHY_OPERATOR), POOL_E_STATE);
+    assert_int_equal(pool_repair(p, c.slot[0]), POOL_E_STATE);
+    assert_int_equal(pool_release(p, lease), POOL_OK);
+    assert_int_equal(p->slot[c.slot[0]].state, POOL_QUARANTINED);
+    assert_int_equal(pool_repair(p, c.slot[0]), POOL_OK);
+    assert_int_equal(p->slot[c.slot[0]].state, POOL_WIPING);
 }
 
 static void number(const char *name, uint64_t *value)

@@ -5,6 +5,8 @@
    Whatever happens: a slot has one owner, no acknowledged lease is lost or made twice, no lease
    reads another's data, a parked one keeps its own, quotas hold; and when the trouble is over,
    boxes and hosts have what the store says.  Each has a mutation that breaks it, and is seen.
+   And a manager that is started with another store, empty or old, ends nothing and wipes nothing
+   that this store did not give.
    DXPU_SEED repeats a run, DXPU_SEEDS sets how many there are. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* what store.c asks of the system */
@@ -102,7 +104,8 @@ static void send_orders(void)
         }
         if (o.m.type == DXPU_CONTROL_BIND) {
             uint32_t slot = core_find_slot(c, o.node, o.m.u.bind.slot);
-            epoch_lease[o.m.u.bind.epoch % EPOCHS] =
+            unsigned box = c->t.node[c->t.slot[slot].node].identity[0] - 1u;
+            epoch_lease[box][o.m.u.bind.epoch % EPOCHS] =
                 pool_lease_number(core_pool(c), core_pool(c)->slot[slot].lease);
         }
         for (unsigned i = 0; i < PROXIES; i++)
@@ -513,6 +516,15 @@ static void step(void)
     disk.forgetful = mutant == FORGETS_COMMIT && draw(20) == 0;
 }
 
+static void set_quotas(void)
+{
+    for (unsigned i = 0; i < TENANTS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "tenant%u", i);
+        (void)core_set_tenant(c, name, QUOTA);
+    }
+}
+
 /* False: something did not hold, and `violation` tells. */
 static bool run_seed(uint64_t seed, mutation m)
 {
@@ -523,11 +535,7 @@ static bool run_seed(uint64_t seed, mutation m)
     rig_store_init(&disk);
     world_init();
     manager_start();
-    for (unsigned i = 0; i < TENANTS; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "tenant%u", i);
-        (void)core_set_tenant(c, name, QUOTA);
-    }
+    set_quotas();
     for (unsigned i = 0; i < STEPS && !violation[0]; i++) {
         step();
         check_all();
@@ -576,9 +584,210 @@ static void test_control_mutations(void **state)
     }
 }
 
+/* -- Another store -- */
+
+typedef enum { EMPTY_STORE, OLD_STORE, ANOTHER_STORE, STORES } which_store;
+
+static unit kept[PROXIES][UNITS];
+static bool guarded[PROXIES][UNITS];
+
+/* Users and proxies do what they do, without trouble. */
+static void live(unsigned steps)
+{
+    for (unsigned i = 0; i < steps && !violation[0]; i++) {
+        unsigned key = draw(KEYS), what = draw(6);
+        now_ms += draw(200);
+        core_clock(c, unix_ms(), now_ms);
+        core_tick(c);
+        check_ledger();
+        if (what < 3)
+            user_creates(key);
+        else if (what < 4)
+            user_releases(key);
+        else if (what < 5)
+            user_parks(key);
+        for (unsigned p = 0; p < PROXIES; p++)
+            move_proxy(&world[p]);
+        send_orders();
+        check_all();
+    }
+}
+
+static rig_store copy_of(const rig_store *s)
+{
+    rig_store copy;
+    rig_store_init(&copy);
+    for (unsigned i = 0; i < s->records; i++) {
+        store_change one = { s->record[i].key, s->record[i].value, s->record[i].len };
+        rig_change(&copy, &one);
+    }
+    return copy;
+}
+
+/* The epoch that the store has for this box's slot; 0: none, or it does not know the box. */
+static uint64_t recorded(unsigned box, unsigned number)
+{
+    for (uint32_t i = 0; i < c->t.nodes; i++)
+        if (c->t.node[i].identity[0] == world[box].id && number < c->t.node[i].total)
+            return core_pool(c)->slot[c->t.node[i].first + number].epoch;
+    return 0;
+}
+
+/* The ports that have a lease, and are not about to give it up. */
+static void guard_ports(uint64_t epoch)
+{
+    for (unsigned h = BOXES; epoch && h < PROXIES; h++)
+        for (unsigned i = 0; i < world[h].units; i++)
+            if (world[h].unit[i].epoch == epoch &&
+                world[h].unit[i].state != DXPU_CONTROL_SLOT_CLOSING)
+                guarded[h][i] = true;
+}
+
+/* Which slots have a lease, or its data, that the store did not give; and their hosts' ports.  An
+   old store may give an epoch again before its holder is heard of: boxes tell that apart, and
+   hosts do not, so that there only boxes are looked after. */
+static unsigned guard(which_store which)
+{
+    unsigned found = 0;
+    memset(guarded, 0, sizeof guarded);
+    for (unsigned b = 0; b < BOXES; b++)
+        for (unsigned i = 0; i < world[b].units; i++) {
+            const unit *u = &world[b].unit[i];
+            if ((!u->epoch && u->state != DXPU_CONTROL_SLOT_KEPT) || u->seen <= recorded(b, i))
+                continue;
+            guarded[b][i] = true;
+            if (which != OLD_STORE)
+                guard_ports(u->epoch);
+            found += u->tag != 0;
+        }
+    for (unsigned p = 0; p < PROXIES; p++)
+        memcpy(kept[p], world[p].unit, sizeof kept[p]);
+    return found;
+}
+
+static void check_guarded(void)
+{
+    for (unsigned p = 0; p < PROXIES; p++)
+        for (unsigned i = 0; i < world[p].units; i++) {
+            const unit *u = &world[p].unit[i], *was = &kept[p][i];
+            if (!guarded[p][i])
+                continue;
+            if (was->tag && u->tag != was->tag)
+                violate("data are gone that the store knows nothing of", was->tag);
+            if (u->epoch != was->epoch)
+                violate("a lease ended that the store knows nothing of", was->epoch);
+        }
+}
+
+/* Before all have said what they have, a new lease may be given an epoch that one of them knows. */
+static bool all_connected(void)
+{
+    unsigned connected = 0;
+    for (uint32_t i = 0; i < c->t.nodes; i++)
+        connected += c->t.node[i].connected;
+    return connected == PROXIES;
+}
+
+/* Nobody asks for anything but new leases, under keys of their own. */
+static void rest_guarded(bool repair)
+{
+    for (uint64_t end = now_ms + REST_MS; now_ms < end && !violation[0]; now_ms += 250) {
+        core_clock(c, unix_ms(), now_ms);
+        core_tick(c);
+        if (repair)
+            repair_all();
+        else if (all_connected() && draw(8) == 0) {
+            core_request r = request_of(draw(KEYS));
+            uint64_t lease;
+            bool existed;
+            r.key[0] = 0;
+            r.host = c->t.nodes ? c->t.node[draw(c->t.nodes)].number : 0;
+            (void)core_create(c, &r, &lease, &existed);
+        }
+        for (unsigned i = 0; i < PROXIES; i++)
+            move_proxy(&world[i]);
+        send_orders();
+        check_owners();
+        check_ports();
+        check_guarded();
+    }
+}
+
+/* How many slots were looked after; then, if so, an operator says that all is well. */
+static unsigned run_store(uint64_t seed, which_store which, bool repair)
+{
+    rig_store old, other;
+    random_word = seed * 0x9e3779b97f4a7c15u + 1;
+    mutant = HONEST;
+    now_ms = 1;
+    memset(ledger, 0, sizeof ledger);
+    rig_store_init(&disk);
+    rig_store_init(&other);
+    world_init();
+    manager_start();
+    set_quotas();
+    live(60);
+    old = copy_of(&disk);
+    live(140);
+    core_close(c);
+    if (which == OLD_STORE) {
+        other = copy_of(&old);
+    } else if (which == ANOTHER_STORE) { /* one that has given many epochs, elsewhere */
+        static const char meta[] = "{\"format\":1,\"node\":40,\"epoch\":9000}";
+        store_change much = { "meta", meta, sizeof meta - 1 };
+        rig_change(&other, &much);
+    }
+    rig_store_free(&disk);
+    disk = other;
+    manager_start();
+    for (unsigned i = 0; c && i < PROXIES; i++) {
+        cut(&world[i]);
+        world[i].draining = false;
+    }
+    unsigned found = c ? guard(which) : 0;
+    if (c && !violation[0])
+        rest_guarded(false);
+    if (c && repair && !violation[0])
+        rest_guarded(true);
+    core_close(c);
+    c = NULL;
+    rig_store_free(&disk);
+    rig_store_free(&old);
+    return found;
+}
+
+static void test_another_store_ends_nothing(void **state)
+{
+    (void)state;
+    for (unsigned which = 0; which < STORES; which++) {
+        unsigned found = 0;
+        for (uint64_t seed = first_seed; seed < first_seed + seeds; seed++) {
+            found += run_store(seed, which, false);
+            if (violation[0])
+                fail_msg("store %u: %s; repeat with: DXPU_SEED=%llu build/san/tests/sim_core",
+                         which, violation, (unsigned long long)seed);
+        }
+        assert_true(found >= seeds || seeds == 1); /* there was something to lose */
+    }
+}
+
+/* When an operator says so, it ends and is wiped: the check sees that. */
+static void test_control_another_store(void **state)
+{
+    (void)state;
+    for (unsigned which = 0; which < STORES; which++) {
+        uint64_t seed = 1;
+        while (seed < 50 && (!run_store(seed, which, true) || !violation[0]))
+            seed++;
+        assert_true(seed < 50);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_another_store_ends_nothing),
+        cmocka_unit_test(test_control_another_store),
         cmocka_unit_test(test_honest),
         cmocka_unit_test(test_control_mutations),
     };

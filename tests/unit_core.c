@@ -325,20 +325,98 @@ static void test_store_is_old(void **state)
     assert_false(o.m.u.unbind.keep);
 }
 
-/* A box of another pool, with epochs that this one has given already: its slots are wiped. */
+static unsigned count_events(core_event_type type)
+{
+    static core_event e[256];
+    unsigned n = core_events_after(c, 0, e, 256), found = 0;
+    for (unsigned i = 0; i < n; i++)
+        found += e[i].type == type;
+    return found;
+}
+
+/* A box that is new to the store, and lends slots or lent them: nothing is wiped there, whichever
+   epochs this pool has given, and what was wiped already is free. */
 static void test_foreign_box(void **state)
 {
     (void)state;
-    box[0].epoch_seen = 3;
+    static const uint8_t states[SLOTS] = { DXPU_CONTROL_SLOT_EMPTY, DXPU_CONTROL_SLOT_KEPT,
+                                           DXPU_CONTROL_SLOT_WIPED, DXPU_CONTROL_SLOT_HELD };
+    box[0].epoch_seen = 30;
     both_connect();
     assert_int_equal(core_pool(c)->slot[0].state, POOL_QUARANTINED);
-    assert_int_equal(core_pool(c)->epoch, 3);
-    box[1].epoch_seen = 2;
-    uint32_t other = rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 1, box, SLOTS, 1, SLOTS, &why);
-    uint32_t slot = core_find_slot(c, other, 1);
-    assert_int_equal(core_pool(c)->slot[slot].state, POOL_WIPING);
-    assert_int_equal(core_pool(c)->slot[slot + 1].state, POOL_WIPING);
-    assert_int_equal(core_pool(c)->slot[slot + 2].state, POOL_FREE);
+    assert_int_equal(core_pool(c)->slot[1].state, POOL_FREE);
+    assert_int_equal(core_pool(c)->epoch, 30);
+    for (unsigned i = 0; i < SLOTS; i++) {
+        box[i].epoch_seen = 2 + i;
+        box[i].epoch = i == 3 ? 2 + i : 0;
+        box[i].state = states[i];
+    }
+    for (unsigned again = 0; again < 2; again++) { /* in place, and when the tables are made anew */
+        uint32_t other = rig_register(c, DXPU_CONTROL_ROLE_BOX, (uint8_t)(9 + again), 1, box, SLOTS,
+                                      1, again ? 0 : SLOTS, &why);
+        if (again)
+            (void)rig_register(c, DXPU_CONTROL_ROLE_HOST, 20, 1, host, PORTS, 1, PORTS, &why);
+        other = rig_register(c, DXPU_CONTROL_ROLE_BOX, (uint8_t)(9 + again), 1, box, SLOTS, 1,
+                             SLOTS, &why);
+        uint32_t slot = core_find_slot(c, other, 1);
+        for (unsigned i = 0; i < SLOTS; i++) {
+            const pool_slot *s = &core_pool(c)->slot[slot + i];
+            assert_int_equal(s->state, i == 2 ? POOL_FREE : POOL_QUARANTINED);
+            assert_int_equal(s->reason, i == 2 ? POOL_WHY_NONE : POOL_WHY_FOREIGN);
+        }
+        core_order o = expect(DXPU_CONTROL_DRAIN, other);
+        done(&o, 0, 0);
+        expect_none();
+    }
+    assert_int_equal(count_events(CORE_EVENT_SLOT_QUARANTINED), 1 + 2 * 3);
+}
+
+/* The manager is started with an empty store while two boxes lend: they and the host keep what they
+   have until an operator says otherwise, slot by slot. */
+static void test_fresh_store(void **state)
+{
+    (void)state;
+    dxpu_control_device other[SLOTS];
+    for (unsigned i = 0; i < PORTS - 1; i++) { /* in this order the second has the lower epochs */
+        host[i].state = DXPU_CONTROL_SLOT_UP;
+        host[i].epoch = 17 - 8 * i;
+    }
+    memcpy(other, box, sizeof other);
+    box[0].state = DXPU_CONTROL_SLOT_UP;
+    box[0].epoch = box[0].epoch_seen = 17;
+    other[1].state = DXPU_CONTROL_SLOT_UP;
+    other[1].epoch = other[1].epoch_seen = 9;
+    host[2].epoch = 5; /* whose box does not come */
+    both_connect();
+    uint32_t second = rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 1, other, SLOTS, 1, SLOTS, &why);
+    core_order o = expect(DXPU_CONTROL_DRAIN, second);
+    done(&o, 0, 0);
+    expect_none();
+    assert_int_equal(count_events(CORE_EVENT_PORT_FOREIGN), 3);
+    uint64_t lease = lease_one(); /* at the port that is left */
+    assert_int_equal(core_leases(c)[(uint32_t)lease].port[0], 4);
+    assert_true(core_next_order(c, &o) && o.m.type == DXPU_CONTROL_BIND);
+    assert_true(o.node == second && o.m.u.bind.epoch > 17);
+    done(&o, DXPU_CONTROL_SLOT_HELD, o.m.u.bind.epoch);
+    other[o.m.u.bind.slot - 1].epoch = host[3].epoch = o.m.u.bind.epoch;
+    other[o.m.u.bind.slot - 1].epoch_seen = o.m.u.bind.epoch;
+    host[3].state = DXPU_CONTROL_SLOT_UP;
+    (void)expect(DXPU_CONTROL_ATTACH, host_node);
+    core_close(c);
+    start(); /* and that is remembered */
+    host_says(1, PORTS);
+    second = rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 1, other, SLOTS, 1, SLOTS, &why);
+    o = expect(DXPU_CONTROL_DRAIN, second);
+    done(&o, 0, 0);
+    expect_none();
+    assert_int_equal(core_repair(c, core_find_slot(c, second, 2)).code, CORE_OK);
+    o = expect(DXPU_CONTROL_DETACH, host_node);
+    assert_int_equal(o.m.u.detach.slot, 2);
+    assert_int_equal(o.m.u.detach.epoch, 9);
+    done(&o, DXPU_CONTROL_SLOT_EMPTY, 0);
+    o = expect(DXPU_CONTROL_UNBIND, second);
+    assert_int_equal(o.m.u.unbind.epoch, 9);
+    expect_none();
 }
 
 static void test_wipe_fails(void **state)
@@ -429,6 +507,8 @@ static void test_key(void **state)
     r.count = 2;
     assert_int_equal(core_create(c, &r, &again, &existed).code, CORE_E_STATE);
     memcpy(r.tenant, "u", 2); /* another tenant's key is another */
+    assert_int_equal(core_create(c, &r, &again, &existed).code, CORE_E_CAPACITY);
+    box_says(1, SLOTS); /* whose slots are lent only when it was heard of */
     assert_int_equal(core_create(c, &r, &again, &existed).code, CORE_OK);
     assert_false(existed);
     assert_int_equal(core_release(c, lease).code, CORE_OK);
@@ -687,15 +767,6 @@ static void test_store_is_lost(void **state)
     assert_int_equal(core_pool(c)->leases, 1);
 }
 
-static unsigned count_events(core_event_type type)
-{
-    static core_event e[256];
-    unsigned n = core_events_after(c, 0, e, 256), found = 0;
-    for (unsigned i = 0; i < n; i++)
-        found += e[i].type == type;
-    return found;
-}
-
 static void test_operator(void **state)
 {
     (void)state;
@@ -705,6 +776,9 @@ static void test_operator(void **state)
     uint64_t lease = lease_up(&slot, &port);
     assert_int_equal(core_replace(c, slot % SLOTS, POOL_WHY_OPERATOR).code, CORE_E_STATE);
     assert_int_equal(core_reset(c, slot - 1).code, CORE_OK);
+    assert_int_equal(count_events(CORE_EVENT_SLOT_RESET), 1);
+    assert_non_null(strstr(core_repair(c, slot - 1).text, "the slot is leased"));
+    assert_non_null(strstr(core_replace(c, slot % SLOTS, POOL_WHY_OPERATOR).text, "is free"));
     core_order o = expect(DXPU_CONTROL_RESET, box_node);
     assert_int_equal(o.m.u.reset.epoch, core_pool(c)->epoch);
     core_answered(c, &o, DXPU_CONTROL_CODE_EPOCH, NULL);
@@ -717,6 +791,7 @@ static void test_operator(void **state)
     uint32_t second = now[0];
     assert_int_equal(core_break(c, second, POOL_WHY_OPERATOR).code, CORE_OK);
     assert_int_equal(core_break(c, second, POOL_WHY_OPERATOR).code, CORE_E_STATE);
+    assert_non_null(strstr(core_break(c, second, POOL_WHY_OPERATOR).text, "broken already"));
     assert_int_equal(pool_lease_slots(core_pool(c), lease, now), 1);
     assert_int_not_equal(now[0], second);
     assert_int_equal(core_leases(c)[(uint32_t)lease].port[0], port);
@@ -769,7 +844,7 @@ static void test_bind_refused(void **state)
         uint32_t first = pool_find_lease(core_pool(c), lease)->first;
         core_answered(c, &o, codes[i], NULL);
         assert_int_not_equal(pool_find_lease(core_pool(c), lease)->first, first);
-        assert_int_equal(core_pool(c)->slot[first].state, i ? POOL_BROKEN : POOL_WIPING);
+        assert_int_equal(core_pool(c)->slot[first].state, i ? POOL_QUARANTINED : POOL_WIPING);
     }
     assert_int_equal(count_events(CORE_EVENT_SLOT_QUARANTINED), 1);
 }
@@ -878,7 +953,9 @@ static void test_exchanged(void **state)
     assert_non_null(strstr(rig_value(&disk, "slot/1.2"), "\"serial\":\"new\""));
     box[2].state = DXPU_CONTROL_SLOT_KEPT; /* somebody's data, where none should be */
     box_says(3, 1);
-    assert_int_equal(core_pool(c)->slot[2].state, POOL_WIPING);
+    assert_int_equal(core_pool(c)->slot[2].state, POOL_QUARANTINED);
+    expect_none();
+    assert_int_equal(core_repair(c, 2).code, CORE_OK);
     (void)expect(DXPU_CONTROL_UNBIND, box_node);
 }
 
@@ -972,6 +1049,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_silent_box, begin, end),
         cmocka_unit_test_setup_teardown(test_store_is_old, begin, end),
         cmocka_unit_test_setup_teardown(test_foreign_box, begin, end),
+        cmocka_unit_test_setup_teardown(test_fresh_store, begin, end),
         cmocka_unit_test_setup_teardown(test_wipe_fails, begin, end),
         cmocka_unit_test_setup_teardown(test_host_is_slow, begin, end),
         cmocka_unit_test_setup_teardown(test_park_attach, begin, end),

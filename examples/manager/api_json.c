@@ -91,7 +91,7 @@ static void count_slots(const api *a, const core_node *n, unsigned *free_slots, 
     for (uint32_t i = n->first; i < n->first + n->total; i++) {
         if (n->role == DXPU_CONTROL_ROLE_HOST) {
             *leased += ports[i].slot != CORE_NONE;
-            *free_slots += ports[i].slot == CORE_NONE;
+            *free_slots += ports[i].slot == CORE_NONE && !ports[i].foreign;
         } else {
             *leased += p->slot[i].lease != POOL_NONE;
             *free_slots += p->slot[i].state == POOL_FREE || p->slot[i].state == POOL_SPARE;

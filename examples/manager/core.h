@@ -72,6 +72,7 @@ typedef struct core_port {
     uint32_t slot;              /* the box's slot that it is to have; CORE_NONE: none */
     dxpu_control_device device; /* as it was reported last: state, epoch, peer */
     bool reported;
+    bool foreign; /* it has a lease that the store does not know; nothing is told to it */
 } core_port;
 
 /* What belongs to a lease beside the pool's entry; its index is the pool's. */
@@ -231,7 +232,9 @@ core_result core_set_spares(core *c, const char *model, uint32_t count);
     X(SLOT_WIPED, "slot.wiped")                                                                    \
     X(SLOT_QUARANTINED, "slot.quarantined")                                                        \
     X(SLOT_REPLACED, "slot.replaced")                                                              \
+    X(SLOT_RESET, "slot.reset")                                                                    \
     X(SLOT_CHANGED, "slot.changed") /* another device stands there */                              \
+    X(PORT_FOREIGN, "port.foreign") /* a host has a lease that the store does not know */          \
     X(LEASE_CREATED, "lease.created")                                                              \
     X(LEASE_UP, "lease.up")                                                                        \
     X(LEASE_DEGRADED, "lease.degraded")                                                            \

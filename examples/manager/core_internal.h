@@ -117,8 +117,10 @@ typedef struct corei_tables {
     uint32_t nodes, ports, models;
     uint32_t node_room, port_room, units;
     uint32_t highest_node; /* number ever given */
-    corei_heap expiry;     /* leases, time of day */
-    corei_heap timers;     /* units, the time that never jumps */
+    /* Up to it another store may have given epochs; the pool's above it are this one's. */
+    uint64_t foreign_epoch;
+    corei_heap expiry; /* leases, time of day */
+    corei_heap timers; /* units, the time that never jumps */
     corei_hash tenant_by_name, lease_by_key;
 } corei_tables;
 
@@ -244,6 +246,15 @@ void corei_settle_slot(core *c, uint32_t slot);
 void corei_settle_lease(core *c, uint32_t lease);
 void corei_settle_free(core *c, uint32_t node);
 bool corei_node_given_up(const core *c, uint32_t node);
+/* The host's port has a lease that the store does not know: it is left as it is. */
+bool corei_port_foreign(const core *c, uint32_t port);
+void corei_settle_port(core *c, uint32_t port);
+/* In a transaction: an epoch that a proxy knows. */
+void corei_see_epoch(core *c, uint64_t epoch);
+/* A slot that the store takes for free, or never knew, is not: a lease, or what one left. */
+bool corei_has_data(const dxpu_control_device *d);
+/* Its box was heard of since the start, and knows no lease of it that the store does not. */
+bool corei_can_lend(const core *c, uint32_t slot);
 void corei_bind_refused(core *c, uint32_t slot, uint64_t epoch, unsigned code);
 /* In a transaction; CORE_E_CAPACITY: there is no other slot. */
 core_result corei_move(core *c, uint32_t slot, pool_reason why);

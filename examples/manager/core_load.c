@@ -13,7 +13,7 @@
 typedef struct loading {
     core *c;
     core_result result;
-    uint64_t epoch;
+    uint64_t epoch, foreign_epoch;
     uint32_t highest_node;
     core_node *node;
     uint32_t nodes, node_room, slots, ports, hosts;
@@ -72,11 +72,12 @@ static int load_meta(void *user, const char *key, const void *value, size_t len)
     loading *l = user;
     json_t *j = json_loadb(value, len, 0, NULL);
     int format;
-    json_int_t node, epoch;
-    bool good = strcmp(key, "meta") == 0 && json_unpack(j, "{s:i, s:I, s:I}", "format", &format,
-                                                        "node", &node, "epoch", &epoch) == 0;
+    json_int_t node, epoch, foreign = 0;
+    bool good = strcmp(key, "meta") == 0 &&
+                json_unpack(j, "{s:i, s:I, s:I, s?I}", "format", &format, "node", &node, "epoch",
+                            &epoch, "foreign", &foreign) == 0;
     json_decref(j);
-    if (!good || node < 0 || node > UINT32_MAX || epoch < 0)
+    if (!good || node < 0 || node > UINT32_MAX || epoch < 0 || foreign < 0)
         return load_damaged(l, key);
     if (format != COREI_FORMAT)
         return load_fault(l, corei_result(CORE_E_STORE,
@@ -85,6 +86,7 @@ static int load_meta(void *user, const char *key, const void *value, size_t len)
                                           format, COREI_FORMAT));
     l->highest_node = (uint32_t)node;
     l->epoch = (uint64_t)epoch;
+    l->foreign_epoch = (uint64_t)foreign;
     return 0;
 }
 
@@ -312,6 +314,7 @@ static bool load_tables(loading *l)
     }
     corei_tables *t = &l->t;
     t->highest_node = l->highest_node;
+    t->foreign_epoch = l->foreign_epoch;
     t->models = l->models;
     t->ports = l->ports;
     if (l->models)
@@ -500,6 +503,7 @@ static void carry_port(loading *l, uint32_t to, const corei_tables *old, uint32_
     corei_tables *t = &l->t;
     t->port[to].reported = old->port[from].reported;
     t->port[to].device = old->port[from].device;
+    t->port[to].foreign = old->port[from].foreign;
     t->port_more[to].before = now_at(l, old, true, old->port_more[from].before);
     t->port_more[to].moved = old->port_more[from].moved;
     carry_unit(t, t->pool->limits.slots + to, old, old->pool->limits.slots + from);

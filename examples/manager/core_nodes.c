@@ -123,6 +123,8 @@ static void settle_report(core *c, uint32_t node, uint16_t number)
         return;
     uint32_t at = n->first + number - 1;
     uint32_t slot = n->role == DXPU_CONTROL_ROLE_BOX ? at : c->t.port[at].slot;
+    if (n->role == DXPU_CONTROL_ROLE_HOST)
+        corei_settle_port(c, at);
     if (slot != CORE_NONE)
         corei_settle_slot(c, slot);
 }
@@ -166,25 +168,36 @@ static uint32_t node_of(const core *c, const dxpu_control_register *r)
     return CORE_NONE;
 }
 
-/* The slot as the pool takes it in: what an unknown pool left there is wiped, what this one gave
-   and no longer knows is left for people to look at. */
+/* The slot as the pool takes it in: one that was ever lent, and is not known to be wiped since, is
+   left for people to look at, for the store may be new and the pool not. */
 static pool_slot slot_at_first(const core *c, const dxpu_control_device *d)
 {
     pool_slot s = { .state = POOL_FREE };
-    uint64_t epoch = d->epoch > d->epoch_seen ? d->epoch : d->epoch_seen;
-    s.epoch = epoch;
-    if (d->health != DXPU_CONTROL_HEALTH_GOOD) {
+    s.epoch = d->epoch > d->epoch_seen ? d->epoch : d->epoch_seen;
+    bool lent = corei_has_data(d) || (s.epoch && d->state != DXPU_CONTROL_SLOT_WIPED);
+    if (lent) {
+        s.state = POOL_QUARANTINED;
+        s.reason = POOL_WHY_FOREIGN;
+    } else if (d->health != DXPU_CONTROL_HEALTH_GOOD) {
         s.state = POOL_BROKEN;
         s.reason = POOL_WHY_DEVICE;
     }
-    if (epoch > c->t.pool->epoch) {
-        s.state = POOL_QUARANTINED;
-        s.reason = POOL_WHY_OPERATOR;
-    } else if (epoch && s.state == POOL_FREE && d->state != DXPU_CONTROL_SLOT_WIPED) {
-        s.state = POOL_WIPING;
-    }
-    s.dirty = s.state == POOL_WIPING || (epoch && s.state != POOL_FREE);
+    if (lent && !s.epoch) /* its wipe needs one */
+        s.epoch = c->t.pool->epoch + 1;
+    s.dirty = s.state != POOL_FREE && s.epoch;
     return s;
+}
+
+static void tell_quarantined(core *c, uint32_t node, const pool_slot *s, uint32_t number)
+{
+    if (s->state != POOL_QUARANTINED)
+        return;
+    core_event *e = corei_event(c, CORE_EVENT_SLOT_QUARANTINED,
+                                "new here, and was lent before (epoch %llu): is this the pool's "
+                                "store? nothing is wiped before repair",
+                                (unsigned long long)s->epoch);
+    e->node = c->t.node[node].number;
+    e->slot = (uint16_t)number;
 }
 
 /* The records of slots that are new at a node, which gets so many. */
@@ -195,7 +208,8 @@ static void mark_slots(core *c, uint32_t node, uint32_t total)
     for (uint32_t i = n->total; n->role == DXPU_CONTROL_ROLE_BOX && i < total; i++) {
         pool_slot s = slot_at_first(c, &more->told[i]);
         corei_mark_new(c, corei_slot_json(&s, &more->told[i]), "slot/%u.%u", n->number, i + 1);
-        pool_raise_epoch(c->t.pool, s.epoch);
+        corei_see_epoch(c, s.epoch);
+        tell_quarantined(c, node, &s, i + 1);
     }
     n->total = total;
     corei_mark_changed(c, COREI_NODE, node);
@@ -358,10 +372,20 @@ static bool append_box(core *c, uint32_t node, uint32_t total)
     corei_init_slots(t, node);
     for (uint32_t i = 0; i < total; i++) {
         t->slot[first + i].device = told[i];
+        corei_see_epoch(c, was[i].epoch);
+        tell_quarantined(c, node, &was[i], i + 1);
         (void)pool_restore_slot(t->pool, first + i, &was[i]);
         corei_mark_changed(c, COREI_SLOT, first + i);
     }
     return true;
+}
+
+/* Leases that a new host has, the store has not given. */
+static void see_ports(core *c, uint32_t node, uint32_t total)
+{
+    const corei_node *more = &c->t.node_more[node];
+    for (uint32_t i = c->t.node[node].total; i < total; i++)
+        corei_see_epoch(c, more->told[i].epoch);
 }
 
 static bool append_host(core *c, uint32_t node, uint32_t total)
@@ -389,6 +413,8 @@ static core_result enlarge(core *c, uint32_t node)
         r = corei_begin(c);
     if (total <= n->total || r.code != CORE_OK)
         return r;
+    if (n->role == DXPU_CONTROL_ROLE_HOST)
+        see_ports(c, node, total);
     bool last = node + 1 == c->t.nodes && !n->total;
     if (last && (n->role == DXPU_CONTROL_ROLE_BOX ? append_box(c, node, total)
                                                   : append_host(c, node, total))) {

@@ -137,6 +137,8 @@ static bool order_port(const core *c, uint32_t port, dxpu_control *m)
     const dxpu_control_device *d = &p->device;
     if (d->state == DXPU_CONTROL_SLOT_EMPTY)
         return p->slot != CORE_NONE && order_attach(c, port, m);
+    if (corei_port_foreign(c, port))
+        return false;
     bool lost = c->t.port_more[port].moved && d->state == DXPU_CONTROL_SLOT_DIALING;
     if (d->state == DXPU_CONTROL_SLOT_CLOSING ||
         (p->slot != CORE_NONE && d->epoch == c->t.pool->slot[p->slot].epoch && !lost))
@@ -364,6 +366,8 @@ static void unit_due(core *c, uint32_t unit)
     corei_touch(c, unit);
     if (k.kind == COREI_SLOT) {
         corei_settle_slot(c, k.index);
+    } else if (k.kind == COREI_LEASE) {
+        corei_settle_port(c, k.index);
     } else if (k.kind == COREI_NODE) {
         corei_settle_free(c, k.index);
         uint32_t first = c->t.node[k.index].first, end = first + c->t.node[k.index].total;

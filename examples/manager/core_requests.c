@@ -106,6 +106,10 @@ static core_result create_new(core *c, const core_request *r, const char *tenant
         return result;
     q.tenant = tenant_for(c, tenant);
     int rc = q.tenant == CORE_NONE ? POOL_E_ROOM : pool_choose(t->pool, &q, &choice);
+    for (unsigned i = 0; rc == POOL_OK && i < choice.count; i++)
+        if (!corei_can_lend(c, choice.slot[i]))
+            return corei_result(CORE_E_CAPACITY, "a box was not heard of since the manager "
+                                                 "started; try again in a second");
     if (rc == POOL_OK)
         rc = pool_grant(t->pool, &q, &choice, lease);
     if (rc != POOL_OK)
@@ -277,7 +281,10 @@ core_result core_replace(core *c, uint32_t slot, pool_reason why)
 {
     core_result result = check_slot(c, slot);
     if (result.code == CORE_OK && c->t.pool->slot[slot].lease == POOL_NONE)
-        result = corei_result(CORE_E_STATE, "no lease has this slot");
+        result = corei_result(CORE_E_STATE,
+                              "the slot is %s and no lease has it; only leased ones "
+                              "are replaced",
+                              pool_state_name(c->t.pool->slot[slot].state));
     if (result.code == CORE_OK)
         result = corei_begin(c);
     if (result.code == CORE_OK)
@@ -292,15 +299,28 @@ core_result core_break(core *c, uint32_t slot, pool_reason why)
         result = corei_begin(c);
     if (result.code != CORE_OK)
         return result;
-    int rc = pool_break(c->t.pool, slot, why);
-    if (rc != POOL_OK)
-        return corei_pool_result(rc);
+    if (pool_break(c->t.pool, slot, why) != POOL_OK)
+        return corei_result(CORE_E_STATE, "the slot is %s already (%s); repair it when it works",
+                            pool_state_name(c->t.pool->slot[slot].state),
+                            pool_reason_text(c->t.pool->slot[slot].reason));
     corei_event_slot(c, CORE_EVENT_SLOT_BROKEN, slot, "%s", pool_reason_text(why));
     corei_mark_changed(c, COREI_SLOT, slot);
     result = corei_commit(c);
     if (result.code == CORE_OK)
         corei_settle_slot(c, slot);
     return result;
+}
+
+/* Hosts that have a lease which the store did not know are to give it up now. */
+static void own_ports(core *c, uint32_t slot)
+{
+    corei_tables *t = &c->t;
+    for (uint32_t i = 0; i < t->ports; i++)
+        if (t->port[i].foreign && t->port[i].device.epoch == t->pool->slot[slot].epoch) {
+            t->port[i].foreign = false;
+            t->port_more[i].before = slot;
+            t->slot_more[slot].port = i;
+        }
 }
 
 core_result core_repair(core *c, uint32_t slot)
@@ -310,10 +330,16 @@ core_result core_repair(core *c, uint32_t slot)
         result = corei_begin(c);
     if (result.code != CORE_OK)
         return result;
-    int rc = pool_repair(c->t.pool, slot);
-    if (rc != POOL_OK)
-        return corei_pool_result(rc);
+    const pool_slot *s = &c->t.pool->slot[slot];
+    if (pool_repair(c->t.pool, slot) != POOL_OK)
+        return corei_result(CORE_E_STATE,
+                            s->state == POOL_QUARANTINED
+                                ? "the slot is %s and a lease has it; replace it, or release that "
+                                  "lease, then repair"
+                                : "the slot is %s; only broken and quarantined ones are repaired",
+                            pool_state_name(s->state));
     corei_event_slot(c, CORE_EVENT_SLOT_REPAIRED, slot, "an operator says so");
+    own_ports(c, slot);
     corei_mark_changed(c, COREI_SLOT, slot);
     corei_touch_slot(c, slot);
     result = corei_commit(c);
@@ -329,6 +355,13 @@ core_result core_reset(core *c, uint32_t slot)
         return result;
     if (!c->t.node[c->t.slot[slot].node].connected)
         return corei_result(CORE_E_STATE, "its box is not connected");
+    result = corei_begin(c);
+    if (result.code != CORE_OK)
+        return result;
+    corei_event_slot(c, CORE_EVENT_SLOT_RESET, slot, "an operator says so");
+    result = corei_commit(c);
+    if (result.code != CORE_OK)
+        return result;
     c->t.slot_more[slot].reset = true;
     corei_touch(c, corei_slot_unit(slot));
     return all_good;
@@ -381,9 +414,9 @@ core_result core_set_tenant(core *c, const char *name, uint32_t quota)
     if (tenant == CORE_NONE)
         return corei_result(CORE_E_CAPACITY, "%s", pool_error_text(POOL_E_ROOM));
     (void)pool_set_quota(c->t.pool, tenant, quota);
-    core_event *e = quota == POOL_NONE
-                        ? corei_event(c, CORE_EVENT_TENANT_SET, "no quota")
-                        : corei_event(c, CORE_EVENT_TENANT_SET, "a quota of %u slots", quota);
+    core_event *e = quota == POOL_NONE ? corei_event(c, CORE_EVENT_TENANT_SET, "%s: no quota", name)
+                                       : corei_event(c, CORE_EVENT_TENANT_SET,
+                                                     "%s: a quota of %u slots", name, quota);
     memcpy(e->tenant, name, strlen(name) + 1);
     corei_mark_changed(c, COREI_TENANT, tenant);
     return corei_commit(c);

@@ -16,7 +16,7 @@ bool corei_take_ports(core *c, uint64_t lease)
     uint32_t at = host->first, end = host->first + host->total;
     unsigned n = 0;
     for (uint32_t i = l->first; i != POOL_NONE; i = t->pool->slot[i].next, at++) {
-        while (at < end && t->port[at].slot != CORE_NONE)
+        while (at < end && (t->port[at].slot != CORE_NONE || corei_port_foreign(c, at)))
             at++;
         if (at == end)
             return false;
@@ -74,6 +74,13 @@ void corei_end_lease(core *c, uint64_t lease, core_event_type type)
 
 /* -- Replacing -- */
 
+bool corei_can_lend(const core *c, uint32_t slot)
+{
+    const core_slot *s = &c->t.slot[slot];
+    uint64_t epoch = c->t.pool->slot[slot].epoch;
+    return s->reported && s->device.epoch <= epoch && s->device.epoch_seen <= epoch;
+}
+
 /* The other slot takes the place, and the port, of this one in its lease. */
 core_result corei_move(core *c, uint32_t slot, pool_reason why)
 {
@@ -83,6 +90,9 @@ core_result corei_move(core *c, uint32_t slot, pool_reason why)
     int rc = pool_choose_other(t->pool, slot, &other);
     if (rc != POOL_OK)
         return corei_pool_result(rc);
+    if (!corei_can_lend(c, other.slot))
+        return corei_result(CORE_E_CAPACITY, "the box of the slot in its place was not heard of "
+                                             "yet; try again in a second");
     const core_slot *to = &t->slot[other.slot];
     corei_event_slot(c, CORE_EVENT_SLOT_REPLACED, slot, "by slot %u.%u: %s%s",
                      t->node[to->node].number, to->device.number, pool_reason_text(why),
@@ -152,31 +162,48 @@ static void repair_slot(core *c, uint32_t slot, const char *text)
 
 /* -- What the box of a slot says -- */
 
-/* The box has seen a lease that the store does not know: the store is older than the pool.  Nothing
-   is lent or wiped there until somebody has looked. */
+void corei_see_epoch(core *c, uint64_t epoch)
+{
+    if (epoch <= c->t.foreign_epoch)
+        return;
+    pool_raise_epoch(c->t.pool, epoch);
+    c->t.foreign_epoch = epoch;
+    corei_mark_changed(c, COREI_META, 0);
+}
+
+bool corei_has_data(const dxpu_control_device *d)
+{
+    return d->epoch || d->state == DXPU_CONTROL_SLOT_KEPT ||
+           d->state == DXPU_CONTROL_SLOT_UNWIPED || d->state == DXPU_CONTROL_SLOT_WIPING;
+}
+
+static bool is_clean(const pool_slot *s)
+{
+    return s->state == POOL_FREE || s->state == POOL_SPARE || s->state == POOL_DRAINED;
+}
+
+/* The box has seen a lease that the store does not know to be this slot's: the store is older than
+   the pool, or another's.  Nothing is lent or wiped there until somebody has looked. */
 static bool settle_foreign(core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
     const dxpu_control_device *d = &c->t.slot[slot].device;
     uint64_t epoch = d->epoch > d->epoch_seen ? d->epoch : d->epoch_seen;
-    if (epoch <= s->epoch)
+    bool out = c->t.work[corei_slot_unit(slot)].out;
+    bool known = !is_clean(s) || !corei_has_data(d) || (epoch && epoch == s->epoch) || out;
+    if (epoch <= s->epoch && known)
         return false;
     if (!settle_begin(c, slot))
         return true;
     corei_event_slot(c, CORE_EVENT_SLOT_QUARANTINED, slot,
                      "the box knows a lease that the store does not (epoch %llu): is the store an "
-                     "old backup? repair wipes the slot",
+                     "old backup? nothing is wiped before repair",
                      (unsigned long long)epoch);
-    pool_raise_epoch(c->t.pool, epoch);
-    corei_mark_changed(c, COREI_META, 0);
-    if (s->lease == POOL_NONE) {
-        (void)pool_taint(c->t.pool, slot, epoch, true);
-    } else {
-        (void)pool_break(c->t.pool, slot, POOL_WHY_OPERATOR);
-        replace_broken(c, slot, POOL_WHY_OPERATOR);
-        if (s->lease == POOL_NONE)
-            (void)pool_taint(c->t.pool, slot, epoch, true);
-    }
+    corei_see_epoch(c, epoch);
+    if (epoch < s->epoch || !epoch)
+        epoch = s->epoch ? s->epoch : c->t.pool->epoch + 1;
+    (void)pool_taint(c->t.pool, slot, epoch, true);
+    replace_broken(c, slot, POOL_WHY_FOREIGN);
     settle_end(c, slot);
     return true;
 }
@@ -189,7 +216,7 @@ static bool settle_inventory(core *c, uint32_t slot)
     if (!other)
         return false;
     if (s->lease != POOL_NONE) {
-        if (s->state != POOL_BROKEN)
+        if (s->state == POOL_LEASED)
             break_slot(c, slot, POOL_WHY_DEVICE, "another device stands in the leased slot");
         return true; /* once no lease has the slot */
     }
@@ -216,15 +243,12 @@ static void settle_wipe(core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
     const dxpu_control_device *d = &c->t.slot[slot].device;
-    bool clean = s->state == POOL_FREE || s->state == POOL_SPARE || s->state == POOL_DRAINED;
-    bool data = d->epoch || d->state == DXPU_CONTROL_SLOT_KEPT ||
-                d->state == DXPU_CONTROL_SLOT_UNWIPED || d->state == DXPU_CONTROL_SLOT_WIPING;
     bool done = d->state == DXPU_CONTROL_SLOT_WIPED ||
                 (d->state == DXPU_CONTROL_SLOT_UNWIPED && c->t.slot_more[slot].wipe_told);
     if (c->t.work[corei_slot_unit(slot)].out)
         return;
-    if (clean && data && settle_begin(c, slot)) {
-        (void)pool_taint(c->t.pool, slot, s->epoch ? s->epoch : c->t.pool->epoch + 1, false);
+    if (is_clean(s) && corei_has_data(d) && settle_begin(c, slot)) {
+        (void)pool_taint(c->t.pool, slot, s->epoch, false);
         settle_end(c, slot);
     } else if (s->state == POOL_WIPING && done && !d->epoch && settle_begin(c, slot)) {
         bool wiped = d->state == DXPU_CONTROL_SLOT_WIPED;
@@ -255,6 +279,51 @@ static void settle_told(core *c, uint32_t slot)
         repair_slot(c, slot, "its box is back");
     }
     settle_wipe(c, slot);
+}
+
+/* -- What the host of a port says -- */
+
+bool corei_port_foreign(const core *c, uint32_t port)
+{
+    const corei_tables *t = &c->t;
+    const core_port *p = &t->port[port];
+    uint64_t epoch = p->device.epoch;
+    if (!epoch || (p->slot != CORE_NONE && t->pool->slot[p->slot].epoch == epoch))
+        return false;
+    if (epoch > t->pool->epoch || epoch <= t->foreign_epoch) {
+        bool known = false; /* else its box may still come */
+        for (uint32_t i = 0; i < t->pool->slots; i++) {
+            const pool_slot *s = &t->pool->slot[i];
+            if (s->epoch == epoch && s->reason == POOL_WHY_FOREIGN)
+                return true;
+            known = known || s->epoch == epoch;
+        }
+        return !known;
+    }
+    return false;
+}
+
+void corei_settle_port(core *c, uint32_t port)
+{
+    core_port *p = &c->t.port[port];
+    bool foreign = corei_port_foreign(c, port);
+    if (!foreign || p->foreign) {
+        p->foreign = foreign;
+        return;
+    }
+    if (corei_begin(c).code != CORE_OK) {
+        corei_look_at(c, corei_port_unit(c, port), c->refuse_until_ms);
+        return;
+    }
+    corei_event_node(c, CORE_EVENT_PORT_FOREIGN, p->node,
+                     "slot %u has a lease that the store does not know (epoch %llu): it is left "
+                     "until its box's slot is repaired",
+                     p->device.number, (unsigned long long)p->device.epoch);
+    corei_see_epoch(c, p->device.epoch);
+    bool told = corei_commit(c).code == CORE_OK;
+    c->t.port[port].foreign = told;
+    if (!told)
+        corei_look_at(c, corei_port_unit(c, port), c->refuse_until_ms);
 }
 
 /* -- What nobody says -- */
@@ -316,7 +385,8 @@ void corei_settle_slot(core *c, uint32_t slot)
     else if (corei_node_given_up(c, node))
         settle_silent(c, slot);
     s = &c->t.pool->slot[slot];
-    if (s->state == POOL_BROKEN && s->lease != POOL_NONE && c->t.lease[s->lease].replace &&
+    bool lost = s->state == POOL_BROKEN || s->state == POOL_QUARANTINED;
+    if (lost && s->lease != POOL_NONE && c->t.lease[s->lease].replace &&
         s->reason != POOL_WHY_NONE && settle_begin(c, slot)) {
         replace_broken(c, slot, (pool_reason)s->reason);
         if (s->lease == POOL_NONE)
@@ -370,8 +440,8 @@ void corei_bind_refused(core *c, uint32_t slot, uint64_t epoch, unsigned code)
         corei_event_slot(c, CORE_EVENT_SLOT_QUARANTINED, slot,
                          "its box has seen a later lease than the store; repair it when it is "
                          "known why");
-        (void)pool_break(c->t.pool, slot, POOL_WHY_OPERATOR);
-        replace_broken(c, slot, POOL_WHY_OPERATOR);
+        (void)pool_taint(c->t.pool, slot, s->epoch, true);
+        replace_broken(c, slot, POOL_WHY_FOREIGN);
     } else {
         replace_broken(c, slot, POOL_WHY_DRAIN);
     }

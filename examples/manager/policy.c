@@ -32,15 +32,20 @@ const char *pool_state_name(unsigned state)
 
 const char *pool_reason_name(unsigned reason)
 {
-    static const char *const names[] = { "none", "device", "box", "drain", "wipe", "operator" };
+    static const char *const names[] = { "none", "device",   "box",    "drain",
+                                         "wipe", "operator", "foreign" };
     return reason < POOL_REASONS ? names[reason] : "?";
 }
 
 const char *pool_reason_text(unsigned reason)
 {
-    static const char *const texts[] = { "for no reason given",   "the device is broken",
-                                         "its box is gone",       "its box is being drained",
-                                         "it could not be wiped", "an operator says so" };
+    static const char *const texts[] = { "for no reason given",
+                                         "the device is broken",
+                                         "its box is gone",
+                                         "its box is being drained",
+                                         "it could not be wiped",
+                                         "an operator says so",
+                                         "it has a lease that the store does not know" };
     return reason < POOL_REASONS ? texts[reason] : "?";
 }
 
@@ -748,7 +753,7 @@ int pool_break(pool *p, uint32_t slot, pool_reason why)
 {
     if (slot >= p->slots)
         return POOL_E_UNKNOWN;
-    if (p->slot[slot].state == POOL_BROKEN)
+    if (p->slot[slot].state == POOL_BROKEN || p->slot[slot].state == POOL_QUARANTINED)
         return POOL_E_STATE;
     slot_to(p, slot, POOL_BROKEN, why);
     settle(p, p->slot[slot].model);
@@ -760,7 +765,7 @@ int pool_repair(pool *p, uint32_t slot)
     if (slot >= p->slots)
         return POOL_E_UNKNOWN;
     const pool_slot *s = &p->slot[slot];
-    if (s->state != POOL_BROKEN && s->state != POOL_QUARANTINED)
+    if (s->state != POOL_BROKEN && (s->state != POOL_QUARANTINED || s->lease != POOL_NONE))
         return POOL_E_STATE;
     if (s->lease != POOL_NONE)
         slot_to(p, slot, POOL_LEASED, POOL_WHY_NONE);
@@ -782,7 +787,8 @@ int pool_replace(pool *p, uint32_t slot, uint32_t other, pool_reason why)
         return POOL_E_STATE;
     uint32_t lease = a->lease, prev = a->prev;
     take_back(p, slot);
-    a->reason = (uint8_t)why;
+    if (a->state != POOL_QUARANTINED)
+        a->reason = (uint8_t)why;
     give(p, other, lease, prev);
     settle(p, a->model);
     return POOL_OK;
@@ -836,7 +842,7 @@ static bool were_leased(const pool *p, const pool_request *r, const pool_choice 
     for (unsigned i = 0; i < c->count; i++) {
         const pool_slot *s = c->slot[i] < p->slots ? &p->slot[c->slot[i]] : NULL;
         if (!s || s->lease != POOL_NONE || s->model != r->model || !s->dirty ||
-            (s->state != POOL_LEASED && s->state != POOL_BROKEN))
+            (s->state != POOL_LEASED && s->state != POOL_BROKEN && s->state != POOL_QUARANTINED))
             return false;
         for (unsigned j = 0; j < i; j++)
             if (c->slot[i] == c->slot[j])
@@ -904,13 +910,13 @@ int pool_taint(pool *p, uint32_t slot, uint64_t epoch, bool quarantine)
     if (slot >= p->slots)
         return POOL_E_UNKNOWN;
     pool_slot *s = &p->slot[slot];
-    if (s->lease != POOL_NONE || epoch < s->epoch)
+    if ((s->lease != POOL_NONE && !quarantine) || epoch < s->epoch)
         return POOL_E_STATE;
     s->epoch = epoch;
     s->dirty = true;
     pool_raise_epoch(p, epoch);
     slot_to(p, slot, quarantine ? POOL_QUARANTINED : POOL_WIPING,
-            quarantine ? POOL_WHY_OPERATOR : POOL_WHY_NONE);
+            quarantine ? POOL_WHY_FOREIGN : POOL_WHY_NONE);
     settle(p, s->model);
     return POOL_OK;
 }

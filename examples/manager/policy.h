@@ -28,7 +28,7 @@ typedef enum pool_state {
     POOL_WIPING,      /* released; free when a verified wipe says so */
     POOL_DRAINED,     /* its box is being taken out of service */
     POOL_BROKEN,      /* may still belong to a lease, until replaced */
-    POOL_QUARANTINED, /* could not be wiped */
+    POOL_QUARANTINED, /* could not be wiped, or is not to be before somebody has looked */
     POOL_STATES
 } pool_state;
 
@@ -39,6 +39,7 @@ typedef enum pool_reason {
     POOL_WHY_DRAIN,    /* its box is being taken out of service */
     POOL_WHY_WIPE,     /* a wipe failed, or its verification */
     POOL_WHY_OPERATOR, /* somebody said so */
+    POOL_WHY_FOREIGN,  /* it has a lease that the store does not know */
     POOL_REASONS
 } pool_reason;
 
@@ -207,10 +208,11 @@ int pool_release(pool *p, uint64_t lease);
 /* The slot was wiped and that was verified, or not: then it is quarantined. */
 int pool_wiped(pool *p, uint32_t slot, bool verified);
 
-/* The slot can no longer be used.  A lease keeps it until pool_replace() or pool_release(). */
+/* The slot can no longer be used; one that is quarantined stays so (POOL_E_STATE).  A lease keeps it
+   until pool_replace() or pool_release(). */
 int pool_break(pool *p, uint32_t slot, pool_reason why);
 /* A broken or quarantined slot works again: its lease has it back, or it is wiped before it is
-   anybody's. */
+   anybody's.  POOL_E_STATE also for a quarantined one that a lease has: replace it first. */
 int pool_repair(pool *p, uint32_t slot);
 /* Which slot would replace this one of a lease: what keeps the lease's need, then a spare before a
    free one, then the same group, then the same box. */
@@ -233,8 +235,9 @@ void pool_restored(pool *p);
 
 /* Every epoch up to this one counts as given. */
 void pool_raise_epoch(pool *p, uint64_t epoch);
-/* A slot without a lease turns out to have been lent under this epoch, not lower than its own: it
-   may hold data, and is wiped, or quarantined. */
+/* A slot turns out to have been lent under this epoch, not lower than its own: it may hold data, and
+   is wiped, or quarantined until pool_repair().  POOL_E_STATE: a lease has it, and it is to be
+   wiped. */
 int pool_taint(pool *p, uint32_t slot, uint64_t epoch, bool quarantine);
 
 /* How many free slots a free slot of this model has in its box (its group: by_group), itself
