@@ -24,6 +24,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FOLDER = os.path.join(ROOT, "build", "proof")
 # Beyond what CBMC 6 checks unasked: memory, division, shifts, signed overflow, unwinding.
+HANGS = 900  # seconds of one run of cbmc
 CHECKS = ["--pointer-overflow-check", "--enum-range-check", "--drop-unused-functions",
           "--object-bits", "12", "--verbosity", "4", "--stop-on-fail"]
 FIELDS = ("claim", "bounds", "stubs", "open", "unwind", "flags", "when", "control")
@@ -74,8 +75,12 @@ def cbmc(words, proof, folders):
     line = [*words, proof.path, *["-I" + f for f in folders], "-I" + ROOT,
             "-I" + os.path.join(ROOT, "tests", "proof"), "--function", "proof_" + proof.name,
             "--unwind", proof.of["unwind"], *proof.of["flags"].split(), *CHECKS]
-    done = subprocess.run(line, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
+    try:
+        done = subprocess.run(line, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace",
+                              timeout=HANGS, check=False)
+    except subprocess.TimeoutExpired:
+        return None, "cbmc: not done after %d s" % HANGS
     seconds = "%.0f s" % (time.monotonic() - start)
     if done.returncode == 0 and "VERIFICATION SUCCESSFUL" in done.stdout:
         return True, seconds

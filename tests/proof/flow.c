@@ -47,7 +47,7 @@ void proof_credits(void)
    bounds   none: any read in flight, any completion
    stubs    none
    open     nothing
-   unwind   6
+   unwind   40
    when     check
    control  - uint32_t pieces = wanted / 64 + (wanted % 64 + (lower_addr & 63u) + 63) / 64;
             + uint32_t pieces = wanted / 64 + (wanted % 64 + 63) / 64; */
@@ -58,8 +58,8 @@ void proof_tag_reserve(void)
     uint32_t header, data, header_after = 0, data_after = 0;
     given(e.kind == DXPU_TLP_MRD || e.kind == DXPU_TLP_MRDLK);
     given(e.left_bytes >= 1 && e.left_bytes <= 4096 && e.lower_addr <= 127);
-    given(dxpu_tlp_class(&cpl) == DXPU_COMPLETION && dxpu_tlp_check(&cpl) == DXPU_OK);
-    given(cpl.type < DXPU_TLP_TYPE_COUNT && cpl.prefix_count == 0);
+    given(cpl.type >= DXPU_TLP_CPL && cpl.type <= DXPU_TLP_CPLDLK && cpl.prefix_count == 0);
+    given(dxpu_tlp_check(&cpl) == DXPU_OK);
     dxpui_tag_reserve(&e, &header, &data);
     int part = dxpui_tag_part(&e, &cpl);
     must(part <= e.left_bytes);
@@ -73,7 +73,7 @@ void proof_tag_reserve(void)
     must(data >= data_after + dxpu_credit_units(cpl.length_dw * 4u));
 }
 
-enum { TAGS = 2, STEPS = 4 };
+enum { TAGS = 2, STEPS = 3 };
 
 /* Entries by state, walked by their lists, which must agree with the entries themselves. */
 static bool tags_sound(const dxpu_tags *t)
@@ -122,7 +122,8 @@ static void step(dxpu_tags *t)
     dxpu_request out;
     uint64_t now_ns = nondet_u64();
     unsigned what = nondet_u32();
-    given(tlp.type < DXPU_TLP_TYPE_COUNT && tlp.length_dw <= 1024 && tlp.tag <= 1023);
+    given(tlp.type < DXPU_TLP_TYPE_COUNT && tlp.length_dw <= 1024 && tlp.tag <= 3);
+    given(tlp.requester <= 1);
     given(tlp.first_be <= 15 && tlp.last_be <= 15);
     if (what == 0) {
         dxpu_tags before = *t;
@@ -138,7 +139,7 @@ static void step(dxpu_tags *t)
     } else if (what == 2) {
         (void)dxpu_tags_complete(t, &tlp, &out);
     } else if (what == 3) {
-        (void)dxpu_tags_drop(t, nondet_u16(), nondet_u16());
+        (void)dxpu_tags_drop(t, tlp.requester, tlp.tag);
     } else if (what == 4) {
         (void)dxpu_tags_expire(t, now_ns, &out);
     } else {
@@ -151,8 +152,8 @@ static void step(dxpu_tags *t)
             live (in flight, resting, or given out before); every entry is in the list of its state
             or given out, and found by its requester and tag; what is in flight and what is reserved
             is the sum over the entries; every loop ends
-   bounds   2 entries; any 4 calls in a row of alloc, track, complete, drop, expire, pop, at any
-            times, from an empty table
+   bounds   2 entries; any 3 calls in a row of alloc, track, complete, drop, expire, pop, at any
+            times, from an empty table; tags 0 to 3 of 2 requesters
    stubs    none
    open     larger tables, longer runs; dxpu_tags_reset(), which calls drop() for each
    unwind   6
@@ -164,8 +165,9 @@ void proof_tags(void)
     dxpu_tag_entry entries[TAGS];
     dxpu_tags t;
     uint64_t timeout_ns = nondet_u64();
-    given(timeout_ns > 0);
-    must(dxpu_tags_init(&t, entries, TAGS, nondet_u16(), 32, timeout_ns) == DXPU_OK);
+    uint16_t requester = nondet_u16();
+    given(timeout_ns > 0 && requester <= 1);
+    must(dxpu_tags_init(&t, entries, TAGS, requester, 32, timeout_ns) == DXPU_OK);
     for (unsigned i = 0; i < STEPS; i++) {
         step(&t);
         must(tags_sound(&t));

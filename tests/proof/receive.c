@@ -1,15 +1,15 @@
 /* Proofs of sections 13 to 16: the byte ring, the replay window, acknowledgements. */
 #include "proof.h"
 
-enum { BITS = 128 };
+enum { BITS = 64, JUMP = 6 };
 
 /* PROOF replay
    claim    the window of packet numbers says "new" at most once for each, whatever comes between;
             one larger than all before is new; the bits are touched only within the window
-   bounds   windows of 64 and 128 bits, any content; one packet number between the two
+   bounds   a window of 64 bits, any content; numbers at most 6 beyond it; one number between
    stubs    none
-   open     more than one number between; larger windows
-   unwind   130
+   open     more than one number between; larger windows; longer jumps
+   unwind   14
    when     long
    control  - } else if (ch->replay_top - packet > size) {
             + } else if (ch->replay_top - packet > size + 1) { */
@@ -18,9 +18,11 @@ void proof_replay(void)
     static dxpu_channel ch;
     uint64_t bits[BITS / 64], packet = nondet_u64(), other = nondet_u64();
     ch.replay = bits;
-    ch.replay_bits = nondet_bool() ? 64 : BITS;
+    ch.replay_bits = BITS;
     ch.replay_top = nondet_u64();
-    given(ch.replay_top < UINT64_MAX);
+    given(ch.replay_top < UINT64_MAX - 2 * JUMP);
+    given(packet < ch.replay_top + JUMP || packet == UINT64_MAX);
+    given(other < ch.replay_top + 2 * JUMP);
     bool ahead = packet >= ch.replay_top && packet != UINT64_MAX;
     bool first = dxpui_replay_mark(&ch, packet);
     must(!ahead || first);
@@ -54,13 +56,13 @@ void proof_ack_valid(void)
     must(!(f.sack >> bit & 1) || dxpui_seq_cmp(f.ack + 1 + bit, ch.nxt) < 0);
 }
 
-enum { HEADERS = 2, UNITS = 256, RING_STEPS = 5 };
+enum { HEADERS = 2, UNITS = 256, RING_STEPS = 4 };
 
 /* PROOF ring
    claim    D-52: a TLP that the credits admit finds room in the byte ring, wherever the ring wraps,
             within the ring and apart from every other in it; they come out in the order in which
             they went in
-   bounds   credits for 2 TLPs and 256 units; any 5 steps of putting one in (12 to 4,132 bytes) and
+   bounds   credits for 2 TLPs and 256 units; any 4 steps of putting one in (12 to 4,132 bytes) and
             taking the oldest out
    stubs    none
    open     more TLPs at once, longer runs

@@ -159,10 +159,10 @@ void proof_offer_redecode(void)
    claim    dxpu_record_next() of any bytes reads only them and ends; each record takes something
             off the body, so that a loop over it ends too; what it shows lies within the bytes, and
             its class, prefixes, header and data are within their ranges
-   bounds   at most 28 bytes, up to 7 records that are skipped
+   bounds   at most 28 bytes, the first record not one to skip
    stubs    none
-   open     longer bodies
-   unwind   9
+   open     longer bodies; records to skip: proof record_skip
+   unwind   2
    when     check
    control  - if (inner.len > body->len - DXPUI_RECORD_HEADER || (body->ptr[1] & 0xf0))
             + if (inner.len > body->len || (body->ptr[1] & 0xf0)) */
@@ -170,6 +170,7 @@ void proof_record_next(void)
 {
     dxpu_bytes in = any_bytes(28), left = in;
     dxpu_record r;
+    given(in.len == 0 || !(in.ptr[0] & 0x80));
     int rc = dxpu_record_next(&left, &r);
     must(rc == DXPU_OK || rc == DXPU_E_NONE || rc == DXPU_E_RECORD);
     must(left.len <= in.len && left.ptr + left.len == in.ptr + in.len);
@@ -177,8 +178,7 @@ void proof_record_next(void)
         return;
     must(left.len + 4 <= in.len);
     must(r.bytes.len == 0 || (r.bytes.ptr >= in.ptr && r.bytes.ptr + r.bytes.len <= left.ptr));
-    must(r.type == DXPU_RECORD_TLP || r.type == DXPU_RECORD_PAYLOAD ||
-         r.type == DXPU_RECORD_EVENT);
+    must(r.type == DXPU_RECORD_TLP || r.type == DXPU_RECORD_PAYLOAD || r.type == DXPU_RECORD_EVENT);
     if (r.type == DXPU_RECORD_TLP) {
         must(r.cls < DXPU_CLASSES && r.prefix_dw <= 4 && (r.header_dw == 3 || r.header_dw == 4));
         must(r.bytes.len == 4u * (r.prefix_dw + r.header_dw) && r.data_bytes <= 4100);
@@ -186,19 +186,37 @@ void proof_record_next(void)
     must(r.type != DXPU_RECORD_EVENT || r.event.type < DXPU_EVENT_END);
 }
 
+/* PROOF record_skip
+   claim    dxpu_record_next() skips any records that may be ignored, reads only the bytes, and ends
+   bounds   at most 12 bytes, up to 3 records
+   stubs    none
+   open     longer bodies
+   unwind   5
+   when     long
+   control  - body->len -= DXPUI_RECORD_HEADER + inner.len;
+            + body->len -= inner.len; */
+void proof_record_skip(void)
+{
+    dxpu_bytes in = any_bytes(12), left = in;
+    dxpu_record r;
+    if (dxpu_record_next(&left, &r) == DXPU_OK)
+        must(left.len + 4 <= in.len);
+    must(left.len <= in.len && left.ptr + left.len == in.ptr + in.len);
+}
+
 /* PROOF body_check
    claim    the check of a whole body, which every data frame passes before anything of it is used,
             reads only the body, and ends; it counts no more events than there is room for
-   bounds   bodies of at most 32 bytes, up to 8 records
+   bounds   bodies of at most 24 bytes, up to 6 records
    stubs    none
    open     longer bodies
-   unwind   12
-   when     check
+   unwind   8
+   when     long
    control  - s.payload_bytes + s.digest_bytes != r.data_bytes)
             + s.payload_bytes != r.data_bytes) */
 void proof_body_check(void)
 {
-    dxpu_bytes in = any_bytes(32);
+    dxpu_bytes in = any_bytes(24);
     unsigned events;
     dxpu_record r;
     dxpu_tlp_shape s;
@@ -218,23 +236,23 @@ void proof_body_check(void)
             TLP record whose header, CRC and lengths are the TLP's, then its payload, whole and in
             order, split over two frames where the first is full; a frame is never written past its
             room
-   bounds   TLPs of at most 32 bytes, a first frame of at most 48 bytes, then one that takes the rest
+   bounds   TLPs of at most 24 bytes, a first frame of at most 36 bytes, then one that takes the rest
    stubs    CRC-32: any number, of bytes that are there
    open     TLPs split over more than two frames
    unwind   12
-   when     check
+   when     long
    control  - size_t part = left < room ? left : room;
             + size_t part = left; */
 void proof_builder(void)
 {
-    uint8_t bytes[32], again[32];
+    uint8_t bytes[24], again[24];
     size_t cap = nondet_size(), at = 0;
     dxpu_bytes tlp = dxpui_view(bytes, nondet_size()), body;
-    uint8_t *first = (uint8_t *)malloc(cap), second[64];
+    uint8_t room[36], *first = room + sizeof room - cap, second[64];
     dxpu_tlp_cursor c;
     dxpu_builder b;
     dxpu_record r;
-    given(tlp.len <= sizeof bytes && cap <= 48 && first != NULL);
+    given(tlp.len <= sizeof bytes && cap <= 36);
     proof_crc = nondet_u32();
     if (dxpu_tlp_cursor_start(&c, tlp) != DXPU_OK)
         return;
@@ -274,6 +292,7 @@ void proof_builder(void)
    stubs    none
    open     fields that the type does not have
    unwind   14
+   flags    --unwindset dxpu_record_next.0:2
    when     check
    control  - dxpui_store64(p + 8, e->length);
             + dxpui_store64(p + 8, e->base); */
