@@ -9,8 +9,8 @@ PYTHON  = python3
 ARM     = arm-none-eabi-
 VERSION := $(shell sed -n 's/.*DXPU_VERSION  *"\(.*\)".*/\1/p' dxpu.h)
 
-# demo, bench and check install the Debian packages they need as root, before anything is built.
-NEED := $(if $(filter check%,$(MAKECMDGOALS)),check,$(if $(filter demo bench,$(MAKECMDGOALS)),demo))
+# These targets install the Debian packages they need as root, before anything is built.
+NEED := $(firstword $(foreach n,check plots demo bench,$(if $(filter $n%,$(MAKECMDGOALS)),$n)))
 ifneq ($(if $(NEED),$(shell tests/packages.sh $(NEED) </dev/null >&2 || echo missing)),)
 $(error packages are missing, see above)
 endif
@@ -26,7 +26,7 @@ LIBS = -Wl,--as-needed -levent -lpcap -ljansson -lsqlite3 -lcurl -lsodium \
 PARTS_SRC := $(wildcard bindings/*/*.c examples/proxy/*.c)
 SRC_dxpu-host     := $(wildcard examples/host_proxy/*.c examples/host_proxy/*/*.c)
 SRC_dxpu-box      := $(wildcard examples/box_proxy/*.c examples/box_proxy/*/*.c)
-SRC_dxpu          := $(wildcard examples/cli/*.c)
+SRC_dxpu          := $(wildcard examples/cli/*.c examples/perf_model/*.c)
 SRC_dxpu-manager  := $(wildcard examples/manager/*.c)
 $(foreach p,relay pingpong,$(eval SRC_dxpu-$p := examples/demo/$p.c))
 SRC_dxpu-direct   := examples/demo/direct.c $(wildcard examples/box_proxy/devices/*.c) \
@@ -40,10 +40,10 @@ SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_
               $(patsubst %,tests/%.py,cov mutate toc spec run_test fuzz_replay)
 FUZZERS  := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
 COV_ALL   = $(foreach n,$(COV_SETS),$(C_TESTS:%.c=build/cov$n/%))
-SAN_ALL   = $(C_TESTS:%.c=build/san/%) $(FUZZERS:fuzz/%.c=build/san/replay_%)
+SAN_ALL   = $(patsubst %,build/san/%,$(C_TESTS:%.c=%) $(FUZZERS:fuzz/%.c=replay_%) $(PROGRAMS))
 
-## all        programs and libdxpu.a, into build/ (the default)
-all: build/libdxpu.a $(PROGRAMS:%=build/%)
+## all        programs, libdxpu.a and libdxpu-inject.so, into build/ (the default)
+all: build/libdxpu.a build/libdxpu-inject.so $(PROGRAMS:%=build/%)
 
 # $(call variant,DIR,FLAGS): every object, both libraries and the C tests, compiled into DIR.
 define variant
@@ -70,12 +70,14 @@ SAN   = -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-om
         -DDXPU_CONFIG_HEADER='"tests/asserts.h"'
 COV   = -O0 --coverage -fprofile-abs-path -DNDEBUG # asserts off: nothing can take their branch
 COV_SETS = 1 8 # the option sets that `make cov` merges: values of DXPU_CRC_TABLES
-$(eval $(call variant,build,))
-$(eval $(call variant,build/san,$(SAN)))
+$(eval $(call variant,build,))$(eval $(call variant,build/san,$(SAN)))
 $(foreach n,$(COV_SETS),$(eval $(call variant,build/cov$n,$(COV) -DDXPU_CRC_TABLES=$n)))
-$(foreach p,$(PROGRAMS),$(eval build/$p: $$(SRC_$p:%.c=build/%.o)))
-$(PROGRAMS:%=build/%): build/parts.a build/libdxpu.a
-	$(call say,LD,$@)$(CC) $(CFLAGS) -pthread -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
+$(foreach d,build build/san,$(foreach p,$(PROGRAMS),$(eval \
+  $d/$p: $$(SRC_$p:%.c=$d/%.o) $d/parts.a $d/libdxpu.a)))
+$(PROGRAMS:%=build/%) $(PROGRAMS:%=build/san/%):
+	$(call say,LD,$@)$(CC) $(CFLAGS) $(if $(findstring san,$@),$(SAN)) -pthread -o $@ $^ $(LIBS)
+build/libdxpu-inject.so: $(wildcard examples/inject/*.[ch]) | build/libdxpu.a
+	$(call say,LD,$@)$(CC) $(CFLAGS) -fPIC -shared -pthread -o $@ $(filter %.c,$^) -lm
 
 ## demo       a capture, then a guest's disk, through the proxies and a bad network; figures
 demo: all
@@ -84,6 +86,12 @@ demo: all
 ## bench      what a TLP costs, beside its floors: a table, and build/bench.json
 bench: all $(BENCHES:%.c=build/%)
 	$(PYTHON) tests/bench/bench.py --json build/bench.json
+
+## plots      the README's plots, by gnuplot; that of the bench from build/bench.json
+plots: all build/tests/sim_pool
+	tests/bench/pool_plot.py tests/data/pool.svg
+	tests/bench/model_plot.py tests/data
+	$(if $(wildcard build/bench.json),tests/bench/bench_plot.py build/bench.json tests/data/bench.svg)
 
 ## check      all tests; installs missing Debian packages when run as root
 check: all $(SAN_ALL) $(COV_ALL) $(BENCHES:%.c=build/%)
@@ -109,8 +117,7 @@ fuzz: $(FUZZERS:fuzz/%.c=build/%)
 	  $$t -max_total_time=$$(($(MINUTES) * 60 + 1)) -print_final_stats=1 \
 	    -artifact_prefix=build/corpus/ $(addprefix -dict=,$(wildcard fuzz/dxpu.dict)) \
 	    build/corpus/$$n fuzz/corpus/$$n; done
-build/fuzz_%: fuzz/fuzz_%.c dxpu.h
-	@mkdir -p $(@D)
+build/fuzz_%: fuzz/fuzz_%.c dxpu.h | build/libdxpu.a
 	$(call say,CC,$<)clang -std=c11 -I. -O1 -g $(WARN) -fsanitize=fuzzer,address,undefined -o $@ $<
 
 ## fmt        format the C files
@@ -129,7 +136,7 @@ size ship:
 ## install    header, dxpu.pc, programs, man pages, systemd units under DESTDIR and PREFIX
 D = $(DESTDIR)$(PREFIX)
 install: all
-	install -d $D/lib/pkgconfig
+	install -d $D/lib/pkgconfig && install -m 755 build/libdxpu-inject.so $D/lib
 	printf '%s\n' 'Name: dxpu' 'Description: PCIe over datagrams, single-header C library' \
 	  'Version: $(VERSION)' 'Cflags: -I$(PREFIX)/include' > $D/lib/pkgconfig/dxpu.pc
 	install -Dm 644 -t $D/include dxpu.h
@@ -145,6 +152,6 @@ clean:
 ## help       this list
 help:
 	@sed -n 's/^## //p' Makefile
-.PHONY: all demo bench check check-long asan cov fuzz fmt toc spec size ship install clean help
+.PHONY: all demo bench plots check check-long asan cov fuzz fmt toc spec size ship install clean help
 .SECONDARY .DELETE_ON_ERROR:
 -include $(shell find build -name '*.d' -type f 2>/dev/null)

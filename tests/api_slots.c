@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "../examples/box_proxy/identity.c"
-#include "../examples/box_proxy/screenshot.c"
 #include "../examples/box_proxy/slots.c"
+#include "../examples/box_proxy/leases.c"
 #include "../examples/box_proxy/state.c"
 #include "peer.h"
 
@@ -82,8 +82,13 @@ static void *stub_create(const device_settings *s, const device_port *port)
     return d;
 }
 
-static const device_kind stub_kind = { "stub",     stub_create, free, stub_tlp, stub_event,
-                                       stub_reset, stub_report, NULL, NULL };
+static const device_kind stub_kind = { .name = "stub",
+                                       .create = stub_create,
+                                       .destroy = free,
+                                       .tlp = stub_tlp,
+                                       .event = stub_event,
+                                       .reset = stub_reset,
+                                       .report = stub_report };
 
 static void emit_request(stub *d, uint8_t type, uint16_t tag)
 {
@@ -107,6 +112,7 @@ static void emit_completion(stub *d, uint16_t tag, uint32_t bytes)
 /* ==== The box ================================================================================= */
 
 static box b;
+static shard loop;
 static peer host, second;
 
 static stub *device(void)
@@ -116,7 +122,7 @@ static stub *device(void)
 
 static void run_until(bool (*done)(void))
 {
-    peer_run(&b.fabric, done);
+    peer_run(&loop.fabric, done);
 }
 
 static bool some_polls(void)
@@ -132,20 +138,24 @@ static bool host_is_up(void)
 static int setup(void **state)
 {
     fabric_settings net = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
-    fabric_callbacks cb = { &b, slots_welcome, slots_up, slots_work, slots_down, NULL, NULL };
+    fabric_callbacks cb = { &loop, slots_welcome, slots_up, slots_work, slots_down, NULL, NULL };
     device_settings set;
     (void)state;
     memset(&b, 0, sizeof b);
+    memset(&loop, 0, sizeof loop);
     memset(&set, 0, sizeof set);
     on_write = NULL;
     on_read = NULL;
-    b.node = 2;
+    loop.box = &b;
+    loop.node = 2;
+    b.shards = &loop;
+    b.shard_count = b.count = 1;
     b.quiet = true;
     net.hold_ms = 60000; /* nothing here ends by silence */
-    assert_int_equal(fabric_open(&b.fabric, "box", &net, CAPACITY, &cb), 0);
-    assert_int_equal(slots_open(&b, 1, &stub_kind, &set), 0);
-    peer_start(&host, dxpu_udp_base(b.fabric.udp));
-    peer_start(&second, dxpu_udp_base(b.fabric.udp));
+    assert_int_equal(fabric_open(&loop.fabric, "box", &net, CAPACITY, &cb), 0);
+    assert_int_equal(slots_open(&b, &stub_kind, &set), 0);
+    peer_start(&host, dxpu_udp_base(loop.fabric.udp));
+    peer_start(&second, dxpu_udp_base(loop.fabric.udp));
     host.cfg.hold_ms = second.cfg.hold_ms = 60000;
     return 0;
 }
@@ -155,14 +165,14 @@ static int teardown(void **state)
     (void)state;
     peer_stop(&host);
     peer_stop(&second);
-    assert_int_equal(fabric_close(&b.fabric), 0);
+    assert_int_equal(fabric_close(&loop.fabric), 0);
     slots_close(&b);
     return 0;
 }
 
 static void attach(void)
 {
-    peer_dial(&host, dxpu_udp_local(b.fabric.udp, 0), 1);
+    peer_dial(&host, dxpu_udp_local(loop.fabric.udp, 0), 1);
     run_until(host_is_up);
 }
 
@@ -372,7 +382,7 @@ static void test_next_incarnation_gets_nothing_of_the_last(void **state)
     poke(&host);
     run_until(some_polls);
     assert_true(b.slots[0].waiting > 0);
-    peer_dial(&second, dxpu_udp_local(b.fabric.udp, 0), 1);
+    peer_dial(&second, dxpu_udp_local(loop.fabric.udp, 0), 1);
     run_until(second_is_up);
     run_until(reset_twice); /* the box is up when the second's first sequenced frame has come */
     second.step = take_and_count;
@@ -389,7 +399,7 @@ static void test_next_incarnation_gets_nothing_of_the_last(void **state)
 
 static bool opens_came(void)
 {
-    return b.fabric.count.opens_accepted == 2 * CAPACITY;
+    return loop.fabric.count.opens_accepted == 2 * CAPACITY;
 }
 
 /* Opens that nobody goes on with keep no place for ever. */
@@ -399,21 +409,21 @@ static void test_half_open_channels_make_room(void **state)
     for (unsigned i = 0; i < 2 * CAPACITY; i++) {
         uint8_t frame[2048], path;
         int n;
-        peer_dial(&second, dxpu_udp_local(b.fabric.udp, 0), 1);
+        peer_dial(&second, dxpu_udp_local(loop.fabric.udp, 0), 1);
         n = dxpu_channel_emit(&second.ch, dxpu_udp_now_ns(), frame, sizeof frame, &path);
         assert_true(n > 0);
         peer_send(&second, second.fd, frame, (size_t)n);
     }
     second.open = false;
     run_until(opens_came);
-    assert_int_equal(b.fabric.free_count, 0); /* the control: the table is full */
+    assert_int_equal(loop.fabric.free_count, 0); /* the control: the table is full */
     attach();
-    assert_int_equal(b.fabric.count.opens_refused, 0);
+    assert_int_equal(loop.fabric.count.opens_refused, 0);
 }
 
 static bool box_has_closed(void)
 {
-    return b.fabric.count.ended_close == 1;
+    return loop.fabric.count.ended_close == 1;
 }
 
 static bool host_has_closed(void)
@@ -434,14 +444,14 @@ static void test_close_is_answered_again(void **state)
     host.deaf = false;
     run_until(host_has_closed);
     assert_int_equal(dxpu_channel_error(&host.ch), DXPU_E_CLOSED);
-    assert_int_equal(b.fabric.count.unknown_channel, 0);
+    assert_int_equal(loop.fabric.count.unknown_channel, 0);
 }
 
 static fabric_channel *only_channel(void)
 {
     for (unsigned i = 0; i < CAPACITY; i++) {
-        if (b.fabric.channels[i])
-            return b.fabric.channels[i];
+        if (loop.fabric.channels[i])
+            return loop.fabric.channels[i];
     }
     return NULL;
 }

@@ -274,6 +274,40 @@ static void test_finish_sends_the_rest(void **state)
     run_until_got(&server, sizeof data);
 }
 
+static unsigned drained;
+static size_t left;
+
+static void on_drained(void *context, dxpu_tcp_conn *c)
+{
+    static uint8_t data[50000];
+    size_t n = left < sizeof data ? left : sizeof data;
+    (void)context;
+    drained++;
+    assert_int_equal(dxpu_tcp_unsent(c), 0);
+    left -= n;
+    if (n) {
+        assert_true(dxpu_tcp_send(c, data, n));
+        assert_int_equal(dxpu_tcp_unsent(c), n);
+    }
+}
+
+/* More than may wait to be sent, piece by piece. */
+static void test_drained(void **state)
+{
+    (void)state;
+    set.send_bytes = 60000;
+    drained = 0;
+    left = 150000;
+    server.touch = true;
+    serve();
+    dxpu_tcp_on_drained(listener, on_drained);
+    (void)join(&client);
+    run_until_got(&client, 150000);
+    run_until(&drained, 4);
+    assert_int_equal(client.len, 150000);
+    assert_int_equal(left, 0);
+}
+
 static void test_nobody_there(void **state)
 {
     dxpu_udp_address at;
@@ -389,6 +423,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_echo, setup, teardown),
         cmocka_unit_test_setup_teardown(test_server_speaks_first, setup, teardown),
         cmocka_unit_test_setup_teardown(test_finish_sends_the_rest, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_drained, setup, teardown),
         cmocka_unit_test_setup_teardown(test_nobody_there, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused_here, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_greeting, setup, teardown),

@@ -19,6 +19,14 @@ def check(truth, *shown):
         raise AssertionError(" ".join(str(s) for s in shown) or "a check failed")
 
 
+def sanitized():
+    """Have `lab` start programs with sanitizers, where they were built; called before it is
+    imported."""
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "build", "san")
+    if os.path.exists(os.path.join(folder, "dxpu-manager")):
+        os.environ.setdefault("DXPU_BIN", folder)
+
+
 def main(why_not=None):
     """The exit status.  why_not: a reason to skip all of them."""
     failed = 0

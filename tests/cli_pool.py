@@ -24,7 +24,8 @@ import time
 import urllib.parse
 import urllib.request
 
-from cases import case, check, main
+from cases import case, check, main, sanitized
+sanitized()
 import openapi
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -695,8 +696,8 @@ def no_connection():
         done = dxpu(None, "lease", "release", "c3", "--manager", url, "--timeout", 1,
                     status=CONNECTION)
         check("is not known" in done.err, done)
-    for url in ("ftp://127.0.0.1", "127.0.0.1:4456/x", "http://u:p@127.0.0.1", "http://127.0.0.1/?a=b", "http://",
-                "http://127.0.0.1:99999", "x" * 600, "http://127.0.0.1#x"):
+    for url in ("ftp://127.0.0.1", "127.0.0.1:4456/x", "http://u:p@127.0.0.1", "http://",
+                "http://127.0.0.1/?a=b", "http://127.0.0.1:99999", "x" * 600, "http://127.0.0.1#x"):
         dxpu(None, "pool", "--manager", url, status=USAGE)
 
 

@@ -3,18 +3,7 @@
 #ifndef CORE_RIG_H_INCLUDED
 #define CORE_RIG_H_INCLUDED
 
-#include "examples/manager/policy.c"
-#include "examples/manager/store.c"
-#include "examples/manager/core.c"
-#include "examples/manager/core_events.c"
-#include "examples/manager/core_load.c"
-#include "examples/manager/core_nodes.c"
-#include "examples/manager/core_orders.c"
-#include "examples/manager/core_record.c"
-#include "examples/manager/core_requests.c"
-#include "examples/manager/core_slots.c"
-#include "examples/manager/core_store.c"
-#include "examples/manager/core_tables.c"
+#include "tests/core_parts.h"
 
 /* -- A store in memory -- */
 

@@ -64,7 +64,7 @@ typedef struct proxy {
 static proxy world[PROXIES];
 static mutation mutant;
 static uint64_t epoch_lease[EPOCHS]; /* whose epoch it is, as bind was ordered */
-static char violation[160];
+static char violation[300];
 static uint64_t random_word;
 
 static uint32_t draw(uint32_t below)

@@ -11,10 +11,10 @@ HELLO, ERROR, DONE, ATTACH, DETACH, ASK, STATUS = 1, 2, 3, 16, 17, 18, 19
 REGISTER, NODE, BIND, UNBIND, DRAIN, RESET, HEARTBEAT, ALARM = range(0x20, 0x28)
 EMPTY, DIALING, UP, CLOSING, HELD, WIPING, WIPED, KEPT, UNWIPED = range(9)
 HOST, BOX = 1, 2
-DEVICE_BYTES = 104
+DEVICE_BYTES = 108
 
 Device = collections.namedtuple("Device", "number state health vendor device cls group epoch seen "
-                                          "peer_node peer_slot code model serial")
+                                          "peer_node peer_slot code model serial port_offset")
 
 
 def message(kind, body=b"", request=1, version=1, flags=0, length=None, magic=b"DXCT"):
@@ -39,8 +39,9 @@ def pack_address(where):
 
 
 def device(raw):
-    fields = struct.unpack(">HBBHHIIQQIHH32s32s", raw)
-    return Device(*fields[:12], *(word.split(b"\0")[0].decode("ascii") for word in fields[12:]))
+    fields = struct.unpack(">HBBHHIIQQIHH32s32sHxx", raw)
+    words = (word.split(b"\0")[0].decode("ascii") for word in fields[12:14])
+    return Device(*fields[:12], *words, *fields[14:])
 
 
 class Refused(Exception):
@@ -175,7 +176,12 @@ class Link:
 
     def attach(self, slot, box, box_slot, epoch):
         return self.request(ATTACH, struct.pack(">HHQ", slot, box_slot, epoch) +
-                            pack_address(box.paths[0]))
+                            pack_address(box.reaches(box_slot)))
+
+    def reaches(self, slot):
+        """Where a host reaches a slot of this box (M-70)."""
+        host, port = self.paths[0].rsplit(":", 1)
+        return "%s:%d" % (host, int(port) + self.slots[slot].port_offset)
 
     def detach(self, slot, epoch=0):
         return self.request(DETACH, struct.pack(">HBxQ", slot, 1, epoch))

@@ -60,6 +60,7 @@ def expected():
         "devices": ["devices %d" % n for n in (1, 2, 4, 8)]
         + ["devices %d, %s share" % (n, which) for n in (2, 4, 8)
            for which in ("least", "largest")],
+        "cores": ["2 devices, 2 cores"],
     }
 
 

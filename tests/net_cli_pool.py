@@ -14,7 +14,8 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
-from cases import case, check, main  # noqa: E402
+from cases import case, check, main, sanitized  # noqa: E402
+sanitized()
 import lab  # noqa: E402
 
 V4 = "127.0.0.1:0"

@@ -33,6 +33,7 @@ class Proxy:
     def __init__(self, world, role, number, slots):
         self.world, self.role, self.name = world, role, "%s%d" % (role, number)
         self.slots, self.listen, self.control = slots, V4, V4
+        self.cores = 1 + number % 2
         self.start()
 
     def start(self):
@@ -41,7 +42,7 @@ class Proxy:
                 "--listen", self.listen, "--control", self.control, "--slots", self.slots,
                 "--hold-ms", HOLD_MS, "--wait", "block"]
         if self.role == "box":
-            args += ["--memory", 4096, "--state", file(self.name + ".state"), "--quiet"]
+            args += ["--cores", self.cores, "--memory", 4096, "--state", file(self.name + ".state"), "--quiet"]
         else:
             args += ["--vfio-user", file(self.name + ".vm")]
         self.process = self.world.lab.start("dxpu-" + self.role, *args)
@@ -403,6 +404,60 @@ def figures_of_real_proxies():
 
 def percentile(values, percent):
     return sorted(values)[min(len(values) - 1, int(len(values) * percent / 100))]
+
+
+@case
+def a_box_that_comes_back_elsewhere():
+    with lab.Lab() as l:
+        w = World(l, boxes=1, hosts=1, slots=4)
+        status, lease = w.manager.ask("POST", "/v1/leases?wait=10", {
+            "host": w.number["host1"], "model": "memory", "count": 2})
+        check(status == 201 and lease["state"] == "active", lease)
+        box, host = w.boxes[0], w.hosts[0]
+        for restart in (False, True):
+            before = box.listen
+            box.kill()
+            if restart:
+                w.manager.process.kill()
+                w.manager.start()
+            box.listen = V4
+            box.start()
+            check(box.listen != before)
+            until(lambda: [(s["state"], s["peer"]) for s in host.status().values()
+                           if s["state"] != "empty"] == [("up", box.listen)] * 2,
+                  "the host finds it there")
+
+
+@case
+def an_old_store_ends_no_lease_that_it_does_not_know():
+    with lab.Lab() as l:
+        w = World(l, boxes=1, hosts=1, slots=4)
+        m, box = w.manager, w.boxes[0]
+
+        def lend():
+            status, lease = m.ask("POST", "/v1/leases?wait=10", {
+                "host": w.number["host1"], "model": "memory"})
+            check(status == 201 and lease["state"] == "active", lease)
+            return lease["slots"][0]["slot"]
+        known = lend()
+        check(m.process.stop() == 0)
+        shutil.copy(m.store, l.file("backup.db"))
+        m.start()
+        w.wait_connected()
+        unknown = lend()
+        check(m.process.stop() == 0)
+        shutil.copy(l.file("backup.db"), m.store)
+        m.start()
+        w.wait_connected()
+        until(lambda: m.get("/v1/slots/" + unknown)["state"] == "quarantined", "it is set aside")
+        check(m.get("/v1/slots/" + known)["state"] == "leased")
+        number = int(unknown.split(".")[1])
+        check(box.status()[number]["epoch"] != 0, "the box was told to end it", box.status())
+        check(m.get("/v1/events?type=slot.quarantined")["events"])
+        status, slot = m.ask("POST", "/v1/slots/%s/repair" % unknown)
+        check(status == 200, status, slot)
+        until(lambda: m.get("/v1/slots/" + unknown)["state"] == "free", "wiped, then free")
+        check(box.status()[number]["state"] == "wiped")
 
 
 def show(name, seconds):

@@ -17,7 +17,8 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
-from cases import case, check, main  # noqa: E402
+from cases import case, check, main, sanitized  # noqa: E402
+sanitized()
 import fake_manager as fm  # noqa: E402
 from fake_manager import (BOX, CLOSING, DIALING, EMPTY, HELD, HOST, KEPT, UNWIPED, UP,  # noqa: E402
                           WIPED, WIPING)
@@ -180,6 +181,11 @@ def bind_attach_detach_unbind():
         m.until(lambda: b.slots[1].seen == 6, "that it knows of it now")
         refused(EPOCH, b.unbind, 1, 5)  # M-63
         lend(b, h, 7)
+        check(b.unbind(1, 9)[0] in (WIPING, WIPED))  # M-63: nor of that one, which is above
+        h.becomes(1, DIALING)
+        m.until(lambda: b.slots[1].seen == 9, "that it is over")
+        h.detach(1)
+        refused(EPOCH, b.bind, 1, h.node, 1, 8)
 
 
 @case
@@ -293,6 +299,26 @@ def wipe_survives_a_kill():
             f.seek(1024 * MIB - 100)
             check(f.read() == bytes(100))
         check(box.process.stop() == 0)
+
+
+@case
+def other_slots_go_on_while_one_is_wiped():
+    with lab.Lab() as l, fm.Manager() as m:
+        files = [disk(l, "disk" + end, 1024 * MIB) for end in ("", ".2")]
+        box = start_box(l, m, "--slots", 2, "--device", "nvme", "--file", files[0])
+        host = start_host(l, m)
+        b, h = m.link(BOX), m.link(HOST)
+        lend(b, h, 5)
+        b.bind(2, 77, 1, 6)
+        b.unbind(2, 6)
+        with by_hand.Client(box) as c:
+            answers = 0  # M-65
+            while b.slots[2].state == WIPING:
+                c.works()
+                answers += b.slots[2].state == WIPING
+        check(answers > 10 and b.slots[2].state == WIPED, answers, b.slots[2])
+        check(by_hand.slot(l, host, 1)["state"] == "up")
+        check(by_hand.slot(l, host, 1)["incarnations"] == 1)
 
 
 @case
@@ -440,6 +466,24 @@ def hostile_managers():
 
 
 @case
+def answers_to_nothing():
+    with lab.Lab() as l, fm.Manager() as m:
+        start_box(l, m, "--memory", 4096)
+        b = m.link(BOX)
+        hello = fm.message(fm.HELLO, struct.pack(">BBBxIHxx", 3, 1, 1, 0, 0) + b"\0", 1 << 28)
+        for bad in (hello, fm.message(fm.NODE, struct.pack(">II", 9, 100), 2 << 28),
+                    fm.message(fm.HEARTBEAT, struct.pack(">QI", b.instance, 0), 5),
+                    fm.message(fm.DONE, bytes(12), 4 << 28),
+                    fm.message(fm.ERROR, struct.pack(">HH", 7, 0) + b"\0", 2 << 28)):
+            b.send(fm.message(0x8000, b"?") + fm.message(0x0055))  # the control: nothing to end for
+            check(b.bind(1, 77, 1, 5) == (HELD, 5) and b.alive)
+            b.send(bad)
+            m.until(lambda: not b.alive, "M-50: it closes")
+            b = m.link(BOX, b)
+            check(b.node == 10, b.node)
+
+
+@case
 def silent_manager_is_left():
     with lab.Lab() as l, fm.Manager(heartbeat_ms=50) as m:
         start_box(l, m, "--memory", 4096)
@@ -552,6 +596,12 @@ def state_files_of_before():
         check(box.process.stop() == 0)
         with open(l.file("box.state")) as f:
             check(f.read() == "1 9 3 0\n2 4 3 0 kept\n7 2 3 1 wiped\n")
+        for word in ("up", "empty", "kep", "wiped wiped", "-"):
+            with open(l.file("bad.state"), "w") as f:
+                f.write("1 9 3 0 %s\n" % word)
+            bad = l.run("dxpu-box", "--listen", V4, "--manager", m.address, "--identity",
+                        l.file("bad.id"), "--state", l.file("bad.state"))
+            check(bad.status == 3 and "mend the line" in bad.errors(), word, bad.errors())
         alone = l.run("dxpu-box", "--listen", V4, "--slots", 2, "--state", l.file("box.state"))
         check(alone.status == 3 and "give --manager" in alone.errors(), alone.errors())
 

@@ -78,7 +78,7 @@ def same_number_after_a_restart_of_the_manager():
 
 
 @case
-def hello_comes_first_and_once():
+def hello_comes_first_and_once():  # M-70
     with lab.Lab() as l:
         m = Manager(l)
         with Fake(m, greet=False) as f:
@@ -102,7 +102,7 @@ def hello_comes_first_and_once():
 
 
 @case
-def three_heartbeats_missing_end_a_connection():
+def three_heartbeats_missing_end_a_connection():  # M-71
     with lab.Lab() as l:
         m = Manager(l, *FAST)
         with Fake(m) as silent, Fake(m) as control:
@@ -123,7 +123,7 @@ def three_heartbeats_missing_end_a_connection():
 
 
 @case
-def an_identity_is_one_proxy():
+def an_identity_is_one_proxy():  # M-72
     with lab.Lab() as l:
         m = Manager(l)
         with Fake(m) as first:
@@ -230,7 +230,7 @@ def too_many_alarms_are_not_events():
 
 
 @case
-def an_order_without_an_answer_ends_a_connection():
+def an_order_without_an_answer_ends_a_connection():  # M-71
     with lab.Lab() as l:
         m = Manager(l, *FAST)
         with Fake(m) as f, Fake(m) as control:
@@ -490,7 +490,8 @@ SHIM = """
 int fdatasync(int fd)
 {
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
-    if (access(getenv("DISK_ERROR"), F_OK) == 0) {
+    usleep(getenv("DISK_US") ? (unsigned)atoi(getenv("DISK_US")) : 0);
+    if (getenv("DISK_ERROR") && access(getenv("DISK_ERROR"), F_OK) == 0) {
         errno = EIO;
         return -1;
     }
@@ -503,15 +504,41 @@ int fsync(int fd)
 """
 
 
+def disk(l, *settings):
+    """The command before a program that gives it such a disk."""
+    with open(l.file("shim.c"), "w", encoding="utf-8") as f:
+        f.write(SHIM)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", l.file("shim.so"), l.file("shim.c"), "-ldl"],
+                   check=True)
+    return ["env", "LD_PRELOAD=" + l.file("shim.so"), *settings]
+
+
+@case
+def a_crowd_on_a_slow_disk_keeps_nobody_waiting():
+    many = 60
+    with lab.Lab() as l:
+        m = Wrapped(l, disk(l, "DISK_US=10000"))
+        with Fake(m) as good:
+            good.register()
+            crowd = [Fake(m, HOST, slots=1) for _ in range(many)]
+            for f in crowd:
+                f.send(f.register_message() + message(HEARTBEAT, struct.pack(">QI", f.instance, 0),
+                                                      3))
+            check(good.lives())
+            nodes = len(m.get("/v1/nodes?limit=1000")["nodes"])
+            check(nodes < many, "all were registered before a heartbeat was answered:", nodes)
+            numbers = {struct.unpack(">I", f.answer(2)[1][:4])[0] for f in crowd}
+            check(len(numbers) == many, "each is a node")
+            for f in crowd:
+                check(f.answer(3)[0] == HEARTBEAT, "what came after register was kept")
+                f.close()
+        check(m.proxies()["registers"] == many + 1)
+
+
 @case
 def store_on_a_disk_with_errors():
     with lab.Lab() as l:
-        with open(l.file("shim.c"), "w", encoding="utf-8") as f:
-            f.write(SHIM)
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", l.file("shim.so"), l.file("shim.c"),
-                        "-ldl"], check=True)
-        m = Wrapped(l, ["env", "LD_PRELOAD=" + l.file("shim.so"),
-                        "DISK_ERROR=" + l.file("error")])
+        m = Wrapped(l, disk(l, "DISK_ERROR=" + l.file("error")))
         with Fake(m, BOX) as box, Fake(m, HOST) as host:
             box.register()
             want = {"host": host.register()[0], "model": "nvme"}

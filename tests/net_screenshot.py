@@ -31,11 +31,13 @@ WIDTH, HEIGHT = 320, 200  # 192,000 bytes of random pixels: several pieces
 class Display:
     """A display adapter, and the guest that draws on it."""
 
-    def __init__(self, l):
-        self.box = control.start_box(l, "--device", "vga")
-        path = l.file("vm")
+    def __init__(self, l, slot=1, cores=1):
+        self.box = control.start_box(l, "--device", "vga", "--cores", cores)
+        name, port = self.box.address.rsplit(":", 1)
+        at = "%s:%d" % (name, int(port) + (slot - 1) % cores)
+        path = l.file("vm%d" % slot)
         host = l.start("dxpu-host", "--vfio-user", path, "--topology", "root-ports", "--slots", 2,
-                       "--attach", "1=%s/1" % self.box.address)
+                       "--attach", "1=%s/%d" % (at, slot))
         host.says("waiting for a guest")
         self.guest = vfio_client.Client(path)
         self.guest.map_slot()

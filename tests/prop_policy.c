@@ -820,6 +820,40 @@ static void test_reasons(void **state)
     assert_string_equal(pool_state_name(POOL_STATES), pool_reason_name(POOL_REASONS));
 }
 
+/* A slot that turns out to have been lent is no one's before it is wiped, or repaired; and epochs
+   go on above what others gave. */
+static void test_taint(void **state)
+{
+    pool_request r = { 0, 0, 0, 1, POOL_ANY };
+    pool_choice c;
+    uint64_t lease;
+    (void)state;
+    fresh(2, 4);
+    r.model = p->slot[0].model;
+    uint32_t of_model = p->model[r.model].count[POOL_FREE];
+    assert_int_equal(pool_taint(p, p->slots, 1, false), POOL_E_UNKNOWN);
+    assert_int_equal(pool_taint(p, 0, 70, false), POOL_OK);
+    assert_int_equal(p->slot[0].state, POOL_WIPING);
+    assert_true(p->slot[0].dirty && p->epoch == 70);
+    assert_int_equal(pool_taint(p, 0, 69, false), POOL_E_STATE);
+    assert_int_equal(pool_taint(p, 0, 80, true), POOL_OK);
+    assert_int_equal(p->slot[0].state, POOL_QUARANTINED);
+    assert_int_equal(p->model[r.model].count[POOL_FREE], of_model - 1);
+    assert_int_equal(pool_repair(p, 0), POOL_OK);
+    assert_int_equal(p->slot[0].state, POOL_WIPING);
+    assert_int_equal(pool_wiped(p, 0, true), POOL_OK);
+    pool_raise_epoch(p, 90);
+    pool_raise_epoch(p, 5);
+    assert_int_equal(pool_choose(p, &r, &c), POOL_OK);
+    assert_int_equal(pool_grant(p, &r, &c, &lease), POOL_OK);
+    assert_int_equal(p->slot[c.slot[0]].epoch, 91);
+    assert_int_equal(pool_taint(p, c.slot[0], 99, true), POOL_E_STATE);
+    assert_int_equal(pool_set_capacity(p, 0, 0), POOL_E_STATE);
+    assert_int_equal(pool_set_capacity(p, p->hosts, 1), POOL_E_UNKNOWN);
+    assert_int_equal(pool_set_capacity(p, 0, 1), POOL_OK);
+    assert_int_equal(pool_choose(p, &r, &c), POOL_E_HOST);
+}
+
 static void number(const char *name, uint64_t *value)
 {
     const char *text = getenv(name);
@@ -840,6 +874,7 @@ int main(void)
         cmocka_unit_test(test_spares_by_failure_rate),
         cmocka_unit_test_setup_teardown(test_limits_and_errors, begin, end),
         cmocka_unit_test_setup_teardown(test_reasons, begin, end),
+        cmocka_unit_test_setup_teardown(test_taint, begin, end),
     };
     number("DXPU_SEED", &seed);
     number("DXPU_ROUNDS", &rounds);

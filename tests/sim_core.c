@@ -196,13 +196,14 @@ static void user_creates(unsigned key)
     }
     if (result.code != CORE_OK) {
         refusals++;
-        if (result.code != CORE_E_STORE && e->state == UNSURE)
+        if (result.code != CORE_E_STORE && result.code != CORE_E_STATE && e->state == UNSURE)
             e->state = NOTHING;
         return;
     }
     if (e->state == HELD && lease != e->lease)
         violate("a key was given two leases", lease);
     e->expires_unix_ms = core_leases(c)[(uint32_t)lease].expires_unix_ms;
+    e->parked = pool_find_lease(core_pool(c), lease)->host == POOL_NONE;
     e->lease = lease;
     e->state = HELD;
 }
@@ -389,10 +390,9 @@ static void check_all(void)
 
 /* -- Rest -- */
 
-/* The trouble is over: all connect, what broke is whole again, drains end. */
+/* The trouble is over: the store has room, what broke is whole again. */
 static void heal(void)
 {
-    unsigned left;
     disk.fail_after = UINT_MAX;
     for (unsigned i = 0; i < PROXIES; i++) {
         proxy *p = &world[i];
@@ -400,14 +400,17 @@ static void heal(void)
             p->unit[j].broken = p->unit[j].bad_wipe = false;
             tell(p, j, 1);
         }
-        if (i < BOXES && p->node)
-            (void)core_drain(c, p->node, false, false, &left);
     }
 }
 
+/* As operators do then. */
 static void repair_all(void)
 {
     uint32_t slots;
+    unsigned left;
+    for (unsigned i = 0; i < BOXES; i++)
+        if (world[i].node && world[i].draining)
+            (void)core_drain(c, world[i].node, false, false, &left);
     core_slots(c, &slots);
     for (uint32_t i = 0; i < slots; i++)
         if (core_pool(c)->slot[i].state == POOL_BROKEN ||
@@ -544,7 +547,8 @@ static void test_honest(void **state)
     (void)state;
     for (uint64_t seed = first_seed; seed < first_seed + seeds; seed++)
         if (!run_seed(seed, HONEST))
-            fail_msg("DXPU_SEED=%llu: %s", (unsigned long long)seed, violation);
+            fail_msg("%s; repeat with: DXPU_SEED=%llu build/san/tests/sim_core", violation,
+                     (unsigned long long)seed);
     /* The trouble was there. */
     assert_true(restarts > seeds && creates > 10 * seeds && refusals > seeds);
 }

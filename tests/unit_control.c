@@ -883,6 +883,7 @@ static dxpu_control_device full_device(unsigned number)
     d.code = DXPU_CONTROL_CODE_NO_ROOM;
     memcpy(d.model, "A100-SXM4", 10);
     memcpy(d.serial, "0123456789012345678901234567890", 32);
+    d.port_offset = 0x0203;
     return d;
 }
 
@@ -948,11 +949,11 @@ static void test_m40_register_ranges(void **state)
         uint16_t total, first, count, entry_bytes;
         int want;
     } rows[] = {
-        { 10, 3, 4, 104, DXPU_OK },       { 6, 3, 4, 104, DXPU_OK },
-        { 5, 3, 4, 104, DXPU_E_RECORD },  { 10, 0, 4, 104, DXPU_E_RECORD },
-        { 10, 11, 0, 104, DXPU_OK },      { 10, 12, 0, 104, DXPU_E_RECORD },
-        { 10, 3, 4, 103, DXPU_E_RECORD }, { 10, 3, 4, 105, DXPU_E_SHORT },
-        { 10, 3, 5, 104, DXPU_E_SHORT },  { 65535, 1, 65535, 65535, DXPU_E_SHORT },
+        { 10, 3, 4, 108, DXPU_OK },       { 6, 3, 4, 108, DXPU_OK },
+        { 5, 3, 4, 108, DXPU_E_RECORD },  { 10, 0, 4, 108, DXPU_E_RECORD },
+        { 10, 11, 0, 108, DXPU_OK },      { 10, 12, 0, 108, DXPU_E_RECORD },
+        { 10, 3, 4, 103, DXPU_E_RECORD }, { 10, 3, 4, 109, DXPU_E_SHORT },
+        { 10, 3, 5, 108, DXPU_E_SHORT },  { 65535, 1, 65535, 65535, DXPU_E_SHORT },
     };
     static uint8_t bytes[8192];
     size_t len = make_register(bytes, 4, 0);
@@ -966,6 +967,9 @@ static void test_m40_register_ranges(void **state)
         /* without slots nothing stands behind the fields */
         assert_int_equal(decode(bytes, rows[i].count ? len : HEADER + 40, &m), rows[i].want);
     }
+    (void)make_register(bytes, 4, 0);
+    dxpui_ctl_put16(bytes + HEADER + 8, 104);
+    assert_int_equal(decode(bytes, HEADER + 40 + 4 * 104, &m), DXPU_OK);
     for (unsigned role = 0; role < 256; role++)
         assert_int_equal(changed(&examples[REGISTER], HEADER, (uint8_t)role),
                          role == 1 || role == 2 ? DXPU_OK : DXPU_E_RECORD);
@@ -1009,6 +1013,26 @@ static void test_m41_device_bytes(void **state)
     assert_memory_equal(out, head, sizeof head);
     assert_memory_equal(out + 40, "A100-SXM4\0\0", 11);
     assert_memory_equal(out + 72, "0123456789012345678901234567890", 32);
+    assert_memory_equal(out + 104, "\2\3\0\0", 4);
+}
+
+/* An entry that ends before its port offset has none. */
+static void test_m70_port_offset_may_be_missing(void **state)
+{
+    uint8_t out[DXPU_CONTROL_DEVICE_BYTES];
+    dxpu_control_device d = full_device(3), back;
+    dxpu_control_register r;
+    (void)state;
+    dxpu_control_device_encode(&d, out);
+    memset(&r, 0, sizeof r);
+    for (unsigned bytes = 104; bytes <= 108; bytes++) {
+        dxpu_bytes e = { out, bytes };
+        r.entry_bytes = (uint16_t)bytes;
+        assert_true(dxpu_control_device_next(&r, &e, &back));
+        assert_int_equal(back.port_offset, bytes < 108 ? 0 : 0x0203);
+        d.port_offset = back.port_offset;
+        assert_memory_equal(&back, &d, sizeof d);
+    }
 }
 
 /* Where hosts reach a box, and its name: behind the slots, however long those are. */
@@ -1222,6 +1246,7 @@ int main(void)
         cmocka_unit_test(test_m40_register),
         cmocka_unit_test(test_m40_register_ranges),
         cmocka_unit_test(test_m41_device_bytes),
+        cmocka_unit_test(test_m70_port_offset_may_be_missing),
         cmocka_unit_test(test_m48_register_paths_and_name),
         cmocka_unit_test(test_m48_fills_a_body),
         cmocka_unit_test(test_m49_alarm),

@@ -176,6 +176,26 @@ static void test_create_release(void **state)
     expect_none();
 }
 
+/* A slot in a further loop of its box: the host is sent to that one's port. */
+static void test_m70_port_offset(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < SLOTS; i++)
+        box[i].port_offset = (uint16_t)(10 + i);
+    both_connect();
+    (void)lease_one();
+    core_order o = expect(DXPU_CONTROL_BIND, box_node);
+    unsigned s = o.m.u.bind.slot;
+    done(&o, DXPU_CONTROL_SLOT_HELD, o.m.u.bind.epoch);
+    o = expect(DXPU_CONTROL_ATTACH, host_node);
+    assert_int_equal(o.m.u.attach.box.port, 4400 + BOX + 10 + s - 1);
+    box[s - 1].port_offset = (uint16_t)(65535 - 4400 - BOX); /* the last one that there can be */
+    box_says(s, 1);
+    box[s - 1].port_offset++;
+    assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_BOX, BOX, 7, box, SLOTS, s, 1, &why), 0);
+    assert_non_null(strstr(why.text, "port"));
+}
+
 /* The lease is up at the host; the order of it all is told above. */
 static uint64_t lease_up(unsigned *slot, unsigned *port)
 {
@@ -280,14 +300,690 @@ static void test_store_fails(void **state)
     assert_non_null(rig_value(&disk, "meta"));
 }
 
+/* The box knows a lease that the store does not: nothing is lent there, nothing wiped, until
+   somebody says so. */
+static void test_store_is_old(void **state)
+{
+    (void)state;
+    both_connect();
+    box[1].epoch_seen = 50;
+    box[1].epoch = 50;
+    box[1].state = DXPU_CONTROL_SLOT_UP;
+    box_says(2, 1);
+    assert_int_equal(core_pool(c)->slot[1].state, POOL_QUARANTINED);
+    assert_int_equal(core_pool(c)->epoch, 50);
+    expect_none();
+    core_close(c);
+    start(); /* and that is remembered */
+    assert_int_equal(core_pool(c)->slot[1].state, POOL_QUARANTINED);
+    both_connect();
+    assert_int_equal(core_repair(c, 1).code, CORE_OK);
+    core_order o = expect(DXPU_CONTROL_UNBIND, box_node);
+    assert_int_equal(o.m.u.unbind.epoch, 50);
+    assert_false(o.m.u.unbind.keep);
+}
+
+/* A box of another pool, with epochs that this one has given already: its slots are wiped. */
+static void test_foreign_box(void **state)
+{
+    (void)state;
+    box[0].epoch_seen = 3;
+    both_connect();
+    assert_int_equal(core_pool(c)->slot[0].state, POOL_QUARANTINED);
+    assert_int_equal(core_pool(c)->epoch, 3);
+    box[1].epoch_seen = 2;
+    uint32_t other = rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 1, box, SLOTS, 1, SLOTS, &why);
+    uint32_t slot = core_find_slot(c, other, 1);
+    assert_int_equal(core_pool(c)->slot[slot].state, POOL_WIPING);
+    assert_int_equal(core_pool(c)->slot[slot + 1].state, POOL_WIPING);
+    assert_int_equal(core_pool(c)->slot[slot + 2].state, POOL_FREE);
+}
+
+static void test_wipe_fails(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port);
+    assert_int_equal(core_release(c, lease).code, CORE_OK);
+    core_order o = expect(DXPU_CONTROL_DETACH, host_node);
+    core_answered(c, &o, DXPU_CONTROL_CODE_EMPTY, NULL);
+    for (unsigned again = 0; again < 2; again++) {
+        o = expect(DXPU_CONTROL_UNBIND, box_node);
+        done(&o, DXPU_CONTROL_SLOT_WIPING, 0);
+        box[slot - 1].state = DXPU_CONTROL_SLOT_UNWIPED;
+        box[slot - 1].epoch = 0;
+        box_says(slot, 1);
+        assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_QUARANTINED);
+        expect_none();
+        assert_int_equal(core_repair(c, slot - 1).code, CORE_OK);
+        expect_none(); /* the same again is not said at once */
+        at(now_ms + COREI_RETRY_MAX_MS);
+    }
+}
+
+/* A host that does not give the slot up is waited for, not forever. */
+static void test_host_is_slow(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port);
+    assert_int_equal(core_release(c, lease).code, CORE_OK);
+    core_order o = expect(DXPU_CONTROL_DETACH, host_node);
+    expect_none();
+    at(now_ms + COREI_YIELD_MS - 1);
+    expect_none();
+    at(now_ms + 1);
+    (void)expect(DXPU_CONTROL_UNBIND, box_node);
+    expect_none();
+    core_answered(c, &o, DXPU_CONTROL_CODE_EMPTY, NULL);
+    expect_none();
+}
+
+static void test_park_attach(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port), epoch = core_pool(c)->epoch;
+    assert_int_equal(core_park(c, lease).code, CORE_OK);
+    assert_int_equal(core_park(c, lease).code, CORE_E_STATE);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_PARKED);
+    core_order o = expect(DXPU_CONTROL_DETACH, host_node);
+    done(&o, DXPU_CONTROL_SLOT_EMPTY, 0);
+    host[port - 1].state = DXPU_CONTROL_SLOT_EMPTY;
+    host[port - 1].epoch = 0;
+    o = expect(DXPU_CONTROL_UNBIND, box_node);
+    assert_true(o.m.u.unbind.keep);
+    done(&o, DXPU_CONTROL_SLOT_KEPT, 0);
+    expect_none();
+    core_close(c);
+    start();
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_PARKED);
+    box[slot - 1].state = DXPU_CONTROL_SLOT_KEPT;
+    box[slot - 1].epoch = 0;
+    both_connect();
+    assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
+    o = expect(DXPU_CONTROL_BIND, box_node);
+    assert_true(o.m.u.bind.epoch > epoch);
+    done(&o, DXPU_CONTROL_SLOT_HELD, o.m.u.bind.epoch);
+    (void)expect(DXPU_CONTROL_ATTACH, host_node);
+}
+
+static void test_key(void **state)
+{
+    (void)state;
+    core_request r = { .tenant = "t", .model = "nvme", .key = "k", .count = 1, .replace = true };
+    uint64_t lease, again;
+    bool existed;
+    both_connect();
+    lease = lease_one();
+    core_close(c);
+    start();
+    r.host = host_node;
+    assert_int_equal(core_create(c, &r, &again, &existed).code, CORE_OK);
+    assert_true(existed && again == lease);
+    r.count = 2;
+    assert_int_equal(core_create(c, &r, &again, &existed).code, CORE_E_STATE);
+    memcpy(r.tenant, "u", 2); /* another tenant's key is another */
+    assert_int_equal(core_create(c, &r, &again, &existed).code, CORE_OK);
+    assert_false(existed);
+    assert_int_equal(core_release(c, lease).code, CORE_OK);
+    memcpy(r.tenant, "t", 2);
+    r.count = 1;
+    assert_int_equal(core_create(c, &r, &again, &existed).code, CORE_OK);
+    assert_true(!existed && again != lease);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    core_request r = { .tenant = "t", .model = "nvme", .count = 3 };
+    uint64_t lease;
+    bool existed;
+    both_connect();
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_UNKNOWN);
+    r.host = box_node;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_UNKNOWN);
+    r.host = host_node;
+    assert_int_equal(core_set_tenant(c, "t", 2).code, CORE_OK);
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_QUOTA);
+    assert_int_equal(core_set_tenant(c, "t", 64).code, CORE_OK);
+    r.count = 5;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_CAPACITY);
+    r.count = 0;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_ARG);
+    r.count = 1;
+    memcpy(r.model, "tpu", 4);
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_UNKNOWN);
+    memcpy(r.tenant, "a b", 4);
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_ARG);
+    assert_int_equal(core_release(c, 77).code, CORE_E_UNKNOWN);
+    assert_int_equal(core_set_tenant(c, "", 1).code, CORE_E_ARG);
+    assert_int_equal(core_set_spares(c, "tpu", 1).code, CORE_E_UNKNOWN);
+    assert_int_equal(core_repair(c, 99).code, CORE_E_UNKNOWN);
+    assert_int_equal(core_pool(c)->leases, 0);
+}
+
+static void test_expiry(void **state)
+{
+    (void)state;
+    core_request r = { .tenant = "t", .model = "nvme", .count = 1, .seconds = 10 };
+    uint64_t lease, longer;
+    bool existed;
+    both_connect();
+    r.host = host_node;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+    assert_int_equal(core_create(c, &r, &longer, &existed).code, CORE_OK);
+    assert_int_equal(core_extend(c, longer, 20).code, CORE_OK);
+    assert_int_equal(core_next_ms(c), now_ms + 10000);
+    core_close(c);
+    start();
+    at(now_ms + 9999);
+    assert_non_null(pool_find_lease(core_pool(c), lease));
+    at(now_ms + 1);
+    assert_null(pool_find_lease(core_pool(c), lease));
+    assert_non_null(pool_find_lease(core_pool(c), longer));
+    assert_int_equal(core_extend(c, longer, 0).code, CORE_OK);
+    at(now_ms + 100000);
+    assert_non_null(pool_find_lease(core_pool(c), longer));
+}
+
+/* An order that is refused is given again later and later, and told once. */
+static void test_refused_order(void **state)
+{
+    (void)state;
+    core_event e[8];
+    both_connect();
+    (void)lease_one();
+    uint64_t pause = 100;
+    for (unsigned i = 0; i < 8; i++, pause = pause < 2500 ? 2 * pause : 5000) {
+        core_order o = expect(DXPU_CONTROL_BIND, box_node);
+        core_answered(c, &o, DXPU_CONTROL_CODE_BUSY, NULL);
+        expect_none();
+        if (i) {
+            at(now_ms + pause - 1);
+            expect_none();
+            at(now_ms + 1);
+        } else {
+            at(now_ms + 100);
+        }
+    }
+    unsigned told = 0, n = core_events_after(c, 0, e, 8);
+    for (unsigned i = 0; i < n; i++)
+        told += e[i].type == CORE_EVENT_ORDER_REFUSED;
+    assert_int_equal(told, 1);
+}
+
+static void test_drain_moves(void **state)
+{
+    (void)state;
+    unsigned slot, port, left;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port);
+    assert_int_equal(core_drain(c, box_node, true, true, &left).code, CORE_OK);
+    assert_int_equal(left, 1); /* there is no other box */
+    uint32_t other = rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 1, box, SLOTS, 1, 0, &why);
+    dxpu_control_device fresh[SLOTS];
+    memcpy(fresh, box, sizeof fresh);
+    for (unsigned i = 0; i < SLOTS; i++) {
+        fresh[i].epoch = fresh[i].epoch_seen = 0;
+        fresh[i].state = DXPU_CONTROL_SLOT_EMPTY;
+    }
+    other = rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 1, fresh, SLOTS, 1, SLOTS, &why);
+    assert_int_not_equal(other, 0);
+    assert_int_equal(core_drain(c, box_node, true, true, &left).code, CORE_OK);
+    assert_int_equal(left, 0);
+    uint32_t now[POOL_COUNT_MAX];
+    assert_int_equal(pool_lease_slots(core_pool(c), lease, now), 1);
+    assert_int_equal(c->t.node[c->t.slot[now[0]].node].number, other);
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_WIPING);
+    core_close(c);
+    start();
+    assert_true(c->t.node[0].draining);
+    assert_int_equal(core_pool(c)->slot[slot % SLOTS].state, POOL_DRAINED);
+}
+
+/* Another model in a slot without a lease: the pool is built anew, the leases stay. */
+static void test_other_device(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port);
+    unsigned free_slot = slot % SLOTS + 1;
+    memcpy(box[free_slot - 1].model, "gpu", 4);
+    box_says(free_slot, 1);
+    assert_int_not_equal(core_find_model(c, "gpu"), CORE_NONE);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    memcpy(box[slot - 1].serial, "other", 6);
+    box_says(slot, 1);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_DEGRADED);
+    assert_int_not_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
+    assert_null(strstr(rig_value(&disk, "slot/1.1"), "gpu\"x"));
+}
+
+/* A node comes with more slots; one between others. */
+static void test_more_slots(void **state)
+{
+    (void)state;
+    dxpu_control_device more[SLOTS + 2];
+    both_connect();
+    uint64_t lease = lease_one();
+    uint32_t other = rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 1, box, SLOTS, 1, SLOTS, &why);
+    memcpy(more, box, sizeof box);
+    more[SLOTS] = more[SLOTS + 1] = box[0];
+    core_disconnected(c, box_node);
+    assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_BOX, BOX, 7, more, SLOTS + 2, 1, 3, &why),
+                     box_node);
+    assert_false(c->t.node[core_find_node(c, box_node)].connected);
+    assert_int_equal(
+        rig_register(c, DXPU_CONTROL_ROLE_BOX, BOX, 7, more, SLOTS + 2, 4, SLOTS - 1, &why),
+        box_node);
+    assert_true(c->t.node[core_find_node(c, box_node)].connected);
+    assert_int_equal(core_pool(c)->slots, 2 * SLOTS + 2);
+    assert_int_equal(core_find_slot(c, other, 1), SLOTS + 2);
+    assert_non_null(pool_find_lease(core_pool(c), lease));
+    assert_true(c->t.node[core_find_node(c, other)].connected);
+}
+
+static void test_forget(void **state)
+{
+    (void)state;
+    both_connect();
+    uint64_t lease = lease_one();
+    assert_int_equal(core_forget(c, box_node).code, CORE_E_STATE);
+    core_disconnected(c, box_node);
+    assert_int_equal(core_forget(c, box_node).code, CORE_E_STATE);
+    assert_int_equal(core_release(c, lease).code, CORE_OK);
+    uint64_t epoch = core_pool(c)->epoch;
+    assert_int_equal(core_forget(c, box_node).code, CORE_OK);
+    assert_null(rig_value(&disk, "slot/1.1"));
+    assert_int_equal(core_pool(c)->epoch, epoch);
+    core_close(c);
+    start();
+    assert_int_equal(core_pool(c)->epoch, epoch);
+    uint32_t was = box_node;
+    box_says(1, SLOTS);
+    assert_true(box_node > was && box_node > host_node);
+}
+
+/* Events are numbered without gaps, are there after a restart, and the oldest go. */
+static void test_events(void **state)
+{
+    (void)state;
+    core_event e[32];
+    core_settings set;
+    core_settings_default(&set);
+    set.events = 8;
+    core_close(c);
+    c = core_open(&disk.base, &set, 1000, 1, &why);
+    assert_non_null(c);
+    both_connect();
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(core_release(c, lease_one()).code, CORE_OK);
+    for (unsigned i = 0; i < 2; i++) {
+        unsigned n = core_events_after(c, 0, e, 32);
+        assert_int_equal(n, 8);
+        for (unsigned j = 1; j < n; j++)
+            assert_int_equal(e[j].number, e[j - 1].number + 1);
+        assert_int_equal(e[n - 1].type, CORE_EVENT_LEASE_RELEASED);
+        assert_string_equal(e[n - 1].tenant, "t");
+        assert_int_equal(core_events_after(c, e[n - 1].number, e, 32), 0);
+        core_close(c);
+        c = core_open(&disk.base, &set, 1000, 1, &why);
+        assert_non_null(c);
+    }
+}
+
+/* A record that is not as this program writes it is told by its key. */
+static void test_damaged(void **state)
+{
+    (void)state;
+    static const char *const keys[] = { "meta", "node/1", "slot/1.2", "tenant/t", "event/1" };
+    core_settings set;
+    store_fault f;
+    core_settings_default(&set);
+    both_connect();
+    assert_int_equal(core_set_tenant(c, "t", 5).code, CORE_OK);
+    for (unsigned i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const char *was = rig_value(&disk, keys[i]);
+        char *copy = was ? strdup(was) : NULL;
+        store_change bad = { keys[i], "{\"x\":1}", 7 };
+        assert_int_equal(store_commit(&disk.base, &bad, 1, &f), STORE_OK);
+        assert_null(core_open(&disk.base, &set, 1, 1, &why));
+        assert_non_null(strstr(why.text, keys[i]));
+        store_change back = { keys[i], copy, copy ? strlen(copy) : 0 };
+        assert_int_equal(store_commit(&disk.base, &back, 1, &f), STORE_OK);
+        free(copy);
+    }
+    core *again = core_open(&disk.base, &set, 1, 1, &why);
+    assert_non_null(again);
+    core_close(again);
+}
+
+/* Where nobody knows what the disk has, nothing is ordered and nothing granted any more. */
+static void test_store_is_lost(void **state)
+{
+    (void)state;
+    core_request r = { .model = "nvme", .host = 2, .count = 1 };
+    uint64_t lease;
+    bool existed;
+    both_connect();
+    disk.fail_after = 0;
+    disk.fault = STORE_E_IO;
+    disk.lost = true; /* the disk has it all the same */
+    r.host = host_node;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_STORE);
+    disk.fail_after = UINT_MAX;
+    at(now_ms + 5000);
+    expect_none();
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_STORE);
+    core_close(c);
+    start();
+    assert_int_equal(core_pool(c)->leases, 1);
+}
+
+static unsigned count_events(core_event_type type)
+{
+    static core_event e[256];
+    unsigned n = core_events_after(c, 0, e, 256), found = 0;
+    for (unsigned i = 0; i < n; i++)
+        found += e[i].type == type;
+    return found;
+}
+
+static void test_operator(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    uint32_t now[POOL_COUNT_MAX];
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port);
+    assert_int_equal(core_replace(c, slot % SLOTS, POOL_WHY_OPERATOR).code, CORE_E_STATE);
+    assert_int_equal(core_reset(c, slot - 1).code, CORE_OK);
+    core_order o = expect(DXPU_CONTROL_RESET, box_node);
+    assert_int_equal(o.m.u.reset.epoch, core_pool(c)->epoch);
+    core_answered(c, &o, DXPU_CONTROL_CODE_EPOCH, NULL);
+    expect_none(); /* once, whatever came of it */
+    assert_int_equal(core_replace(c, slot - 1, POOL_WHY_OPERATOR).code, CORE_OK);
+    assert_int_equal(pool_lease_slots(core_pool(c), lease, now), 1);
+    assert_int_not_equal(now[0], slot - 1);
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_WIPING);
+    assert_int_equal(core_leases(c)[(uint32_t)lease].replaced, 1);
+    uint32_t second = now[0];
+    assert_int_equal(core_break(c, second, POOL_WHY_OPERATOR).code, CORE_OK);
+    assert_int_equal(core_break(c, second, POOL_WHY_OPERATOR).code, CORE_E_STATE);
+    assert_int_equal(pool_lease_slots(core_pool(c), lease, now), 1);
+    assert_int_not_equal(now[0], second);
+    assert_int_equal(core_leases(c)[(uint32_t)lease].port[0], port);
+    core_disconnected(c, box_node);
+    assert_int_equal(core_reset(c, 0).code, CORE_E_STATE);
+    assert_int_equal(count_events(CORE_EVENT_SLOT_REPLACED), 2);
+    assert_int_equal(core_set_spares(c, "nvme", 1).code, CORE_OK);
+    core_close(c);
+    start();
+    assert_int_equal(core_pool(c)->model[0].spares_wanted, 1);
+    assert_int_equal(core_pool(c)->slot[second].state, POOL_BROKEN);
+    assert_int_equal(core_leases(c)[(uint32_t)lease].replaced, 2);
+}
+
+/* No slot in place of the broken one: as soon as there is one. */
+static void test_replaced_later(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    core_request r = { .tenant = "u", .model = "nvme", .count = 3 };
+    uint64_t lease, others;
+    bool existed;
+    both_connect();
+    lease = lease_up(&slot, &port);
+    r.host = host_node;
+    assert_int_equal(core_create(c, &r, &others, &existed).code, CORE_OK);
+    box[slot - 1].health = DXPU_CONTROL_HEALTH_BROKEN;
+    box_says(slot, 1);
+    assert_int_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
+    assert_int_equal(core_release(c, others).code, CORE_OK);
+    for (unsigned i = 0; i < SLOTS; i++)
+        if (i != slot - 1)
+            box[i].state = DXPU_CONTROL_SLOT_WIPED;
+    box_says(1, SLOTS);
+    at(now_ms + COREI_REPLACE_MS);
+    assert_int_not_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
+    assert_int_equal(core_pool(c)->slot[slot - 1].lease, POOL_NONE);
+}
+
+static void test_bind_refused(void **state)
+{
+    (void)state;
+    static const unsigned codes[] = { DXPU_CONTROL_CODE_DRAINED, DXPU_CONTROL_CODE_EPOCH };
+    both_connect();
+    uint64_t lease = lease_one();
+    for (unsigned i = 0; i < 2; i++) {
+        if (i) /* the slot before: whether it was used, only its box knows */
+            (void)expect(DXPU_CONTROL_UNBIND, box_node);
+        core_order o = expect(DXPU_CONTROL_BIND, box_node);
+        uint32_t first = pool_find_lease(core_pool(c), lease)->first;
+        core_answered(c, &o, codes[i], NULL);
+        assert_int_not_equal(pool_find_lease(core_pool(c), lease)->first, first);
+        assert_int_equal(core_pool(c)->slot[first].state, i ? POOL_BROKEN : POOL_WIPING);
+    }
+    assert_int_equal(count_events(CORE_EVENT_SLOT_QUARANTINED), 1);
+}
+
+static void test_register_refused(void **state)
+{
+    (void)state;
+    both_connect();
+    assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_HOST, BOX, 7, box, SLOTS, 1, SLOTS, &why),
+                     0);
+    assert_int_equal(why.code, CORE_E_STATE);
+    assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 7, box, 65, 1, 1, &why), 0);
+    assert_int_equal(why.code, CORE_E_ARG);
+    assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_MANAGER, 9, 7, box, 1, 1, 1, &why), 0);
+    assert_int_equal(why.code, CORE_E_ARG);
+    box[0].epoch_seen = COREI_EPOCH_MAX + 1;
+    assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 7, box, SLOTS, 1, 1, &why), 0);
+    assert_int_equal(why.code, CORE_E_ARG);
+    disk.fail_after = 0;
+    disk.fault = STORE_E_FULL;
+    box[0].epoch_seen = 0;
+    assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 7, box, SLOTS, 1, 1, &why), 0);
+    assert_int_equal(why.code, CORE_E_STORE);
+    uint32_t nodes;
+    core_nodes(c, &nodes);
+    assert_int_equal(nodes, 2);
+}
+
+/* A node cannot fill the store with alarms. */
+static void test_alarms(void **state)
+{
+    (void)state;
+    static const char text[] = "too\nhot";
+    dxpu_control_alarm a = { .slot = 1, .kind = DXPU_CONTROL_ALARM_DEVICE };
+    a.text.ptr = (const uint8_t *)text;
+    a.text.len = sizeof text - 1;
+    both_connect();
+    at(5000);
+    for (unsigned i = 0; i < 50; i++)
+        core_alarm(c, box_node, &a);
+    assert_int_equal(count_events(CORE_EVENT_ALARM), COREI_ALARMS);
+    at(6000);
+    a.slot = 0;
+    core_alarm(c, box_node, &a);
+    core_alarm(c, 99, &a);
+    core_event e[64];
+    unsigned n = core_events_after(c, 0, e, 64);
+    assert_string_equal(e[n - 1].text, "device: too?hot");
+    assert_int_equal(e[n - 1].node, box_node);
+}
+
+/* Of a silent box no slot is lent; a host that works goes on, and one not heard of may. */
+static void test_silent_box(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port);
+    core_disconnected(c, box_node);
+    core_disconnected(c, host_node);
+    at(now_ms + 5000);
+    assert_int_equal(core_pool(c)->model[0].count[POOL_FREE], 0);
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_LEASED);
+    host_says(1, PORTS);
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_LEASED);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    core_disconnected(c, host_node);
+    host[port - 1].state = DXPU_CONTROL_SLOT_EMPTY; /* started again */
+    host[port - 1].epoch = 0;
+    host_says(1, PORTS);
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_BROKEN);
+    box_says(1, SLOTS);
+    assert_int_equal(core_pool(c)->model[0].count[POOL_FREE], SLOTS - 1);
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_LEASED);
+}
+
+/* The store is an old backup, and the slot that the box lent meanwhile has a lease in it. */
+static void test_leased_in_backup(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port);
+    box[slot - 1].epoch = box[slot - 1].epoch_seen = 500;
+    box_says(slot, 1);
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_QUARANTINED);
+    uint32_t now = pool_find_lease(core_pool(c), lease)->first;
+    assert_int_not_equal(now, slot - 1);
+    assert_true(core_pool(c)->slot[now].epoch > 500); /* epochs go on above */
+}
+
+/* A broken device was exchanged for another: it is free without anybody's word. */
+static void test_exchanged(void **state)
+{
+    (void)state;
+    both_connect();
+    box[1].health = DXPU_CONTROL_HEALTH_BROKEN;
+    box_says(2, 1);
+    assert_int_equal(core_pool(c)->slot[1].state, POOL_BROKEN);
+    box[1].health = DXPU_CONTROL_HEALTH_GOOD;
+    box_says(2, 1);
+    assert_int_equal(core_pool(c)->slot[1].state, POOL_BROKEN);
+    memcpy(box[1].serial, "new", 4);
+    box_says(2, 1);
+    assert_int_equal(core_pool(c)->slot[1].state, POOL_FREE);
+    assert_non_null(strstr(rig_value(&disk, "slot/1.2"), "\"serial\":\"new\""));
+    box[2].state = DXPU_CONTROL_SLOT_KEPT; /* somebody's data, where none should be */
+    box_says(3, 1);
+    assert_int_equal(core_pool(c)->slot[2].state, POOL_WIPING);
+    (void)expect(DXPU_CONTROL_UNBIND, box_node);
+}
+
+static void hear(void *user, const core_event *e)
+{
+    uint64_t *last = user;
+    assert_int_equal(e->number, *last + 1);
+    *last = e->number;
+}
+
+static void test_listener_and_names(void **state)
+{
+    (void)state;
+    core_settings set;
+    uint64_t last = 0;
+    uint32_t n;
+    core_settings_default(&set);
+    set.user = &last;
+    set.on_event = hear;
+    core_close(c);
+    c = core_open(&disk.base, &set, 1000, 1, &why);
+    both_connect();
+    (void)lease_one();
+    assert_int_equal(last, 5); /* each node new and connected, and the lease */
+    assert_string_equal(core_tenants(c, &n)[0].name, "t");
+    assert_int_equal(n, 1);
+    assert_string_equal(core_models(c, &n)[0].name, "nvme");
+    assert_int_equal(n, 1);
+    assert_string_equal(core_phase_name(CORE_LOST), "lost");
+    assert_string_equal(core_lease_state_name(CORE_LEASE_PARKED), "parked");
+    assert_string_equal(core_event_name(CORE_EVENT_ALARM), "alarm");
+    set.events = 0;
+    assert_null(core_open(&disk.base, &set, 1, 1, &why));
+    assert_int_equal(why.code, CORE_E_ARG);
+}
+
+/* A lease whose record does not fit the others is told, not dropped. */
+static void test_damaged_lease(void **state)
+{
+    (void)state;
+    core_settings set;
+    store_fault f;
+    char key[40];
+    core_settings_default(&set);
+    both_connect();
+    snprintf(key, sizeof key, "lease/%llx", (unsigned long long)lease_one());
+    const char *good = rig_value(&disk, key);
+    static const char *const parts[][2] = { { "\"host\":2", "\"host\":1" },
+                                            { "\"nvme\"", "\"gpu1\"" },
+                                            { "[[1,", "[[2," },
+                                            { "\"any\"", "\"all\"" } };
+    for (unsigned i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        char *copy = strdup(good), *at_part = strstr(copy, parts[i][0]);
+        assert_non_null(at_part);
+        memcpy(at_part, parts[i][1], strlen(parts[i][1]));
+        store_change bad = { key, copy, strlen(copy) };
+        char *was = strdup(good);
+        assert_int_equal(store_commit(&disk.base, &bad, 1, &f), STORE_OK);
+        assert_null(core_open(&disk.base, &set, 1, 1, &why));
+        assert_non_null(strstr(why.text, key));
+        store_change back = { key, was, strlen(was) };
+        assert_int_equal(store_commit(&disk.base, &back, 1, &f), STORE_OK);
+        good = rig_value(&disk, key);
+        free(copy);
+        free(was);
+    }
+    store_change none = { "slot/1.3", NULL, 0 };
+    assert_int_equal(store_commit(&disk.base, &none, 1, &f), STORE_OK);
+    assert_null(core_open(&disk.base, &set, 1, 1, &why));
+    assert_non_null(strstr(why.text, "slot/1.3"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_create_release, begin, end),
+        cmocka_unit_test_setup_teardown(test_m70_port_offset, begin, end),
         cmocka_unit_test_setup_teardown(test_restart, begin, end),
         cmocka_unit_test_setup_teardown(test_broken, begin, end),
         cmocka_unit_test_setup_teardown(test_grace, begin, end),
         cmocka_unit_test_setup_teardown(test_store_fails, begin, end),
+        cmocka_unit_test_setup_teardown(test_leased_in_backup, begin, end),
+        cmocka_unit_test_setup_teardown(test_exchanged, begin, end),
+        cmocka_unit_test_setup_teardown(test_listener_and_names, begin, end),
+        cmocka_unit_test_setup_teardown(test_damaged_lease, begin, end),
+        cmocka_unit_test_setup_teardown(test_operator, begin, end),
+        cmocka_unit_test_setup_teardown(test_replaced_later, begin, end),
+        cmocka_unit_test_setup_teardown(test_bind_refused, begin, end),
+        cmocka_unit_test_setup_teardown(test_register_refused, begin, end),
+        cmocka_unit_test_setup_teardown(test_alarms, begin, end),
+        cmocka_unit_test_setup_teardown(test_silent_box, begin, end),
+        cmocka_unit_test_setup_teardown(test_store_is_old, begin, end),
+        cmocka_unit_test_setup_teardown(test_foreign_box, begin, end),
+        cmocka_unit_test_setup_teardown(test_wipe_fails, begin, end),
+        cmocka_unit_test_setup_teardown(test_host_is_slow, begin, end),
+        cmocka_unit_test_setup_teardown(test_park_attach, begin, end),
+        cmocka_unit_test_setup_teardown(test_key, begin, end),
+        cmocka_unit_test_setup_teardown(test_refusals, begin, end),
+        cmocka_unit_test_setup_teardown(test_expiry, begin, end),
+        cmocka_unit_test_setup_teardown(test_refused_order, begin, end),
+        cmocka_unit_test_setup_teardown(test_drain_moves, begin, end),
+        cmocka_unit_test_setup_teardown(test_other_device, begin, end),
+        cmocka_unit_test_setup_teardown(test_more_slots, begin, end),
+        cmocka_unit_test_setup_teardown(test_forget, begin, end),
+        cmocka_unit_test_setup_teardown(test_events, begin, end),
+        cmocka_unit_test_setup_teardown(test_damaged, begin, end),
+        cmocka_unit_test_setup_teardown(test_store_is_lost, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,7 +42,8 @@ enum {
     DXPU_CONTROL_PIECE_MAX = 65536 - 16, /* of it in one message */
     DXPU_CONTROL_PATHS_MAX = 8,          /* addresses of a box in an attach or a register */
     DXPU_CONTROL_SLOT_BYTES = 168,       /* of one slot in a status */
-    DXPU_CONTROL_DEVICE_BYTES = 104      /* of one slot in a register */
+    DXPU_CONTROL_DEVICE_BYTES = 108,     /* of one slot in a register */
+    DXPU_CONTROL_DEVICE_BYTES_MIN = 104  /* of a proxy that says no port_offset */
 };
 
 #ifdef __cplusplus
@@ -234,7 +235,7 @@ typedef struct dxpu_control_register {
     uint8_t role;          /* DXPU_CONTROL_ROLE_HOST or _BOX */
     uint16_t total;        /* slots there are */
     uint16_t first, count; /* of them below; more in further messages (M-40) */
-    uint16_t entry_bytes;  /* of each, at least DXPU_CONTROL_DEVICE_BYTES */
+    uint16_t entry_bytes;  /* of each, at least DXPU_CONTROL_DEVICE_BYTES_MIN */
     uint32_t node;         /* its number until now; 0: none */
     uint64_t instance;     /* 1.., chosen at random at each start of the proxy */
     uint8_t identity[16];  /* of the proxy, kept over restarts; not all 0 */
@@ -303,6 +304,7 @@ typedef struct dxpu_control_device {
     uint16_t peer_slot;
     uint16_t code; /* DXPU_CONTROL_CODE_*: why an up device is not shown to its guest */
     char model[32], serial[32]; /* zero-terminated, printable */
+    uint16_t port_offset; /* of a box: added to the port of each path of the register (M-70) */
 } dxpu_control_device;
 
 /* A request was refused, or the connection is about to be closed. */
@@ -802,7 +804,7 @@ static void dxpui_ctl_put_picture(uint8_t *p, const dxpu_control_picture *m)
 static int dxpui_ctl_check_register(const dxpu_control_register *m, size_t there)
 {
     return dxpui_ctl_check_entries(m->total, m->first, m->count, m->entry_bytes,
-                                   DXPU_CONTROL_DEVICE_BYTES, there);
+                                   DXPU_CONTROL_DEVICE_BYTES_MIN, there);
 }
 
 /* M-48: what stands behind the slots; left out there is none. */
@@ -980,13 +982,14 @@ DXPU_API void dxpu_control_device_encode(const dxpu_control_device *d,
     dxpui_ctl_put16(out + 38, d->code);
     dxpui_ctl_put_word(out + 40, sizeof d->model, d->model);
     dxpui_ctl_put_word(out + 72, sizeof d->serial, d->serial);
+    dxpui_ctl_put16(out + 104, d->port_offset);
 }
 
 DXPU_API bool dxpu_control_device_next(const dxpu_control_register *r, dxpu_bytes *entries,
                                        dxpu_control_device *out)
 {
     const uint8_t *p = entries->ptr;
-    if (r->entry_bytes < DXPU_CONTROL_DEVICE_BYTES || entries->len < r->entry_bytes)
+    if (r->entry_bytes < DXPU_CONTROL_DEVICE_BYTES_MIN || entries->len < r->entry_bytes)
         return false;
     memset(out, 0, sizeof *out);
     out->number = dxpui_ctl_get16(p);
@@ -1003,6 +1006,8 @@ DXPU_API bool dxpu_control_device_next(const dxpu_control_register *r, dxpu_byte
     out->code = dxpui_ctl_get16(p + 38);
     dxpui_ctl_get_word(p + 40, sizeof out->model, out->model);
     dxpui_ctl_get_word(p + 72, sizeof out->serial, out->serial);
+    if (r->entry_bytes >= DXPU_CONTROL_DEVICE_BYTES)
+        out->port_offset = dxpui_ctl_get16(p + 104);
     *entries = dxpui_ctl_from(*entries, r->entry_bytes);
     return true;
 }

@@ -64,8 +64,8 @@ const dxpu_udp_address *dxpu_tcp_local(const dxpu_tcp_listener *l);
    the longest silent one goes, those that never greeted first. */
 uint64_t dxpu_tcp_accepted(const dxpu_tcp_listener *l);
 uint64_t dxpu_tcp_displaced(const dxpu_tcp_listener *l);
-/* For whoever has much to send: told, of connections accepted from now on, whenever the kernel has
-   taken all that was sent. */
+/* For whoever has much to send: told, of connections accepted from now on, when they stand, and
+   whenever the kernel has taken all that was sent. */
 void dxpu_tcp_on_drained(dxpu_tcp_listener *l, void (*drained)(void *context, dxpu_tcp_conn *c));
 
 /* ==== 4  Connections ========================================================================== */

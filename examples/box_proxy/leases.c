@@ -1,7 +1,8 @@
 /* leases.c - see leases.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 Durable changes   2 Wiping   3 Requests   4 Admission   5 What the manager is told */
+   CONTENTS   1 Durable changes   2 Wiping   3 Requests   4 Admission
+              5 What the manager is told */
 #include "leases.h"
 #include "state.h"
 
@@ -24,7 +25,7 @@ static before keep(const box *b, unsigned number)
 /* DXPU_CONTROL_CODE_NONE: the slot is as it now stands for good; else it is as it was. */
 static unsigned settle(box *b, unsigned number, const before *was)
 {
-    if (!state_write(b->state_file, &b->table, b->phase)) {
+    if (!state_keep(&b->entries[number - 1], b->phase[number - 1])) {
         manager_changed(b->manager, number);
         return DXPU_CONTROL_CODE_NONE;
     }
@@ -38,7 +39,7 @@ static unsigned settle(box *b, unsigned number, const before *was)
 static void begin_wipe(box *b, unsigned number)
 {
     b->slots[number - 1].wipe_begins = true;
-    b->wiping++;
+    b->slots[number - 1].shard->wiping++;
 }
 
 void leases_begin(box *b)
@@ -58,7 +59,7 @@ static void end_wipe(box *b, unsigned number, bool wiped)
 {
     slot *s = &b->slots[number - 1];
     before was;
-    b->wiping--;
+    s->shard->wiping--;
     b->phase[number - 1] = wiped ? DXPU_CONTROL_SLOT_WIPED : DXPU_CONTROL_SLOT_UNWIPED;
     was = keep(b, number); /* if the file says `wiping` still, it is only done again */
     (void)settle(b, number, &was);
@@ -72,28 +73,36 @@ static void end_wipe(box *b, unsigned number, bool wiped)
                   "the data could not be wiped");
 }
 
-bool leases_wiping(const box *b)
+bool leases_wiping(const shard *sh)
 {
-    return b->wiping != 0;
+    return sh->wiping != 0;
 }
 
-bool leases_work(box *b)
+/* The next slot of the shard that is wiped, from `wipe_next` on; NULL: none. */
+static slot *next_wiped(shard *sh)
 {
-    for (unsigned n = 0; b->wiping && n < b->count; n++) {
-        unsigned i = (b->wipe_next + n) % b->count;
-        slot *s = &b->slots[i];
-        int rc = DEVICE_WIPED; /* reset() leaves nothing */
-        if (b->phase[i] != DXPU_CONTROL_SLOT_WIPING)
-            continue;
-        if (s->kind->wipe)
-            rc = s->kind->wipe(s->device, s->wipe_begins);
-        s->wipe_begins = false;
-        b->wipe_next = i + 1;
-        if (rc != DEVICE_WIPING)
-            end_wipe(b, i + 1, rc == DEVICE_WIPED);
-        break;
+    const box *b = sh->box;
+    for (unsigned n = 0; sh->wiping && n < b->count; n++) {
+        unsigned i = (sh->wipe_next + n) % b->count;
+        if (b->slots[i].shard == sh && b->phase[i] == DXPU_CONTROL_SLOT_WIPING) {
+            sh->wipe_next = i + 1;
+            return &b->slots[i];
+        }
     }
-    return b->wiping != 0;
+    return NULL;
+}
+
+void leases_work(shard *sh)
+{
+    slot *s = next_wiped(sh);
+    int rc = DEVICE_WIPED; /* reset() leaves nothing */
+    if (!s)
+        return;
+    if (s->kind->wipe)
+        rc = s->kind->wipe(s->device, s->wipe_begins);
+    s->wipe_begins = false;
+    if (rc != DEVICE_WIPING)
+        end_wipe(sh->box, sh->wipe_next, rc == DEVICE_WIPED);
 }
 
 /* ==== 3  Requests ============================================================================= */
@@ -112,9 +121,8 @@ static unsigned refuse_bind(const box *b, const dxpu_control_bind *m)
                : DXPU_CONTROL_CODE_NONE;
 }
 
-unsigned leases_bind(void *user, const dxpu_control_bind *m)
+unsigned leases_bind(box *b, const dxpu_control_bind *m)
 {
-    box *b = user;
     dxpu_box_entry *e = &b->entries[m->slot - 1];
     before was = keep(b, m->slot);
     unsigned code;
@@ -143,9 +151,8 @@ static uint8_t after_unbind(uint8_t phase, bool keep_data)
     return phase == DXPU_CONTROL_SLOT_UNWIPED ? phase : DXPU_CONTROL_SLOT_KEPT;
 }
 
-unsigned leases_unbind(void *user, const dxpu_control_unbind *m)
+unsigned leases_unbind(box *b, const dxpu_control_unbind *m)
 {
-    box *b = user;
     dxpu_box_entry *e = &b->entries[m->slot - 1];
     before was = keep(b, m->slot);
     unsigned code;
@@ -170,9 +177,8 @@ unsigned leases_unbind(void *user, const dxpu_control_unbind *m)
     return DXPU_CONTROL_CODE_NONE;
 }
 
-unsigned leases_reset(void *user, const dxpu_control_reset *m)
+unsigned leases_reset(box *b, const dxpu_control_reset *m)
 {
-    box *b = user;
     const dxpu_box_entry *e = &b->entries[m->slot - 1];
     if (m->epoch != (e->used ? e->epoch : 0))
         return DXPU_CONTROL_CODE_EPOCH; /* M-66 */
@@ -183,14 +189,9 @@ unsigned leases_reset(void *user, const dxpu_control_reset *m)
     return DXPU_CONTROL_CODE_NONE;
 }
 
-unsigned leases_drain(void *user, const dxpu_control_drain *m)
+void leases_drain(box *b, unsigned number, bool on)
 {
-    box *b = user;
-    for (unsigned i = 0; i < b->count; i++) {
-        if (!m->slot || m->slot == i + 1)
-            b->slots[i].drained = m->on;
-    }
-    return DXPU_CONTROL_CODE_NONE;
+    b->slots[number - 1].drained = on;
 }
 
 /* ==== 4  Admission ============================================================================ */
@@ -221,9 +222,8 @@ uint8_t leases_admit(box *b, unsigned number, uint32_t node, uint64_t epoch)
 
 /* ==== 5  What the manager is told ============================================================= */
 
-void leases_device(void *user, unsigned number, dxpu_control_device *out)
+void leases_device(const box *b, unsigned number, dxpu_control_device *out)
 {
-    const box *b = user;
     const slot *s = &b->slots[number - 1];
     const dxpu_box_entry *e = &b->entries[number - 1];
     out->state = slots_state(s);
@@ -233,6 +233,7 @@ void leases_device(void *user, unsigned number, dxpu_control_device *out)
     out->class_code = s->kind->class_code;
     out->group = b->group_slots ? (number - 1) / b->group_slots + 1 : 0;
     out->epoch_seen = e->epoch_seen;
+    out->port_offset = (uint16_t)s->shard->index;
     if (e->used) {
         out->epoch = e->epoch;
         out->peer_node = e->host_node;
@@ -245,7 +246,7 @@ void leases_device(void *user, unsigned number, dxpu_control_device *out)
 void leases_fault(void *user, const char *what)
 {
     slot *s = user;
-    box *b = s->box;
+    box *b = s->shard->box;
     unsigned number = (unsigned)(s - b->slots) + 1;
     s->broken = true;
     fprintf(stderr, "dxpu-box: slot %u: %s\n", number, what);

@@ -1,4 +1,4 @@
-/* leases.h - the leases of a box that has a manager: bind, unbind, drain, reset, and the wipe between
+/* leases.h - a manager's leases of a box's slots: bind, unbind, drain, reset, and the wipe between
    two of them
    SPDX-License-Identifier: MIT
 
@@ -9,22 +9,23 @@
 
 #include "slots.h"
 
-/* What requests.h asks for; user is the box. */
-unsigned leases_bind(void *user, const dxpu_control_bind *m);
-unsigned leases_unbind(void *user, const dxpu_control_unbind *m);
-unsigned leases_reset(void *user, const dxpu_control_reset *m);
-unsigned leases_drain(void *user, const dxpu_control_drain *m);
+/* What requests.h asks for, of one slot, in its loop. */
+unsigned leases_bind(box *b, const dxpu_control_bind *m);
+unsigned leases_unbind(box *b, const dxpu_control_unbind *m);
+unsigned leases_reset(box *b, const dxpu_control_reset *m);
+void leases_drain(box *b, unsigned number, bool on);
 
 /* After the state file was read: leases hold again, wipes go on. */
 void leases_begin(box *b);
 /* DXPU_REASON_NONE: the slot is lent to this node under this epoch. */
 uint8_t leases_admit(box *b, unsigned number, uint32_t node, uint64_t epoch);
-/* A step of a wipe, if there is one; true: call again soon. */
-bool leases_work(box *b);
-bool leases_wiping(const box *b);
+/* A step of a wipe, if there is one. */
+void leases_work(shard *sh);
+/* There is one: leases_work() wants to be called again soon. */
+bool leases_wiping(const shard *sh);
 
-/* What the manager is told of a slot; user is the box. */
-void leases_device(void *user, unsigned number, dxpu_control_device *out);
+/* What the manager is told of a slot. */
+void leases_device(const box *b, unsigned number, dxpu_control_device *out);
 /* device_port.fault */
 void leases_fault(void *user, const char *what);
 

@@ -8,20 +8,13 @@
 #include "devices/memory.h"
 #include "devices/nvme.h"
 #include "devices/vga.h"
-#include "leases.h"
 #include "program.h"
-#include "slots.h"
+#include "shards.h"
 
-#include <errno.h>
-
-/* places for incarnations: the one in use, those opening, and those that answer a last close */
-enum { CHANNELS_PER_SLOT = 4, SLOTS_MAX = FABRIC_CHANNELS_MAX / CHANNELS_PER_SLOT };
+enum { SLOTS_MAX = 1024 };
 
 /* NVMe has room for 20, and further slots add their number */
 enum { SERIAL_MAX = 16, MODEL_MAX = 31 };
-
-/* completions on their way to a host, each slot: 128 KB of reads */
-enum { COMPLETION_HEADERS = 1024, COMPLETION_UNITS = 8192 };
 
 static struct {
     fabric_settings fabric;
@@ -65,6 +58,8 @@ static const option_row rows[] = {
     { "bar", "SIZE", "eptest: its 64-bit prefetchable BAR, a power of two (64K)", OPTION_SIZE,
       &set.device.bar_bytes, 4096, (uint64_t)1 << 44 },
     { "slots", "N", "slots, numbered from 1 (1)", OPTION_NUMBER, &set.slots, 1, SLOTS_MAX },
+    { "cores", "N", "threads, each with its slots and its port from --listen's on (1)",
+      OPTION_NUMBER, &set.fabric.shards, 1, SHARDS_MAX },
     { "memory", "SIZE", "memory of each slot's device, a power of two (16M)", OPTION_SIZE,
       &set.device.memory_bytes, 4096, (uint64_t)1 << 40 },
     { "mps", "BYTES", "largest Max_Payload_Size of the devices (512)", OPTION_NUMBER,
@@ -92,51 +87,21 @@ static const option_row rows[] = {
 };
 
 static box the_box;
-static bool stopping;
-static uint64_t stop_ns;
 
 static void fill_stats(report *r)
 {
-    slots_report(&the_box, r);
+    shards_report(&the_box, r);
 }
 
 static void on_stop(void)
 {
-    uint64_t now = dxpu_udp_now_ns();
-    if (stopping) { /* asked twice: not politely any more */
-        fabric_stop(&the_box.fabric);
-        return;
-    }
-    stopping = true;
-    stop_ns = now + set.fabric.hold_ms * 1000000u;
-    fabric_close_all(&the_box.fabric, DXPU_REASON_SHUTDOWN);
+    shards_stop(&the_box);
 }
 
 static void on_usr1(void)
 {
     program_print(stderr, false, fill_stats);
     recorder_flush(&the_box.record);
-}
-
-static uint64_t next_ns(void *user)
-{
-    (void)user;
-    if (leases_wiping(&the_box))
-        return 0; /* at once */
-    return stopping ? stop_ns : DXPU_NEVER;
-}
-
-static void tick(void *user, uint64_t now)
-{
-    (void)user;
-    (void)leases_work(&the_box);
-    if (stopping && (!fabric_busy(&the_box.fabric) || now >= stop_ns))
-        fabric_stop(&the_box.fabric);
-}
-
-static uint8_t welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *cfg)
-{
-    return stopping ? (uint8_t)DXPU_REASON_SHUTDOWN : slots_welcome(user, offer, cfg);
 }
 
 static option_program program = {
@@ -184,6 +149,8 @@ static const char *check_manager(void)
 /* What is wrong with the options together; NULL: nothing. */
 static const char *check(void)
 {
+    if (set.fabric.shards > set.slots)
+        return "--cores: at most as many as --slots";
     if (set.device.memory_bytes & (set.device.memory_bytes - 1))
         return "--memory: a power of two is wanted";
     if (set.device.bar_bytes & (set.device.bar_bytes - 1))
@@ -202,21 +169,6 @@ static const char *check(void)
     return wrong ? wrong : fabric_check(&set.fabric);
 }
 
-static void say_ready(void)
-{
-    char text[DXPU_UDP_TEXT_BYTES];
-    fprintf(stderr, "dxpu-box: %u slot%s at ", the_box.count, the_box.count == 1 ? "" : "s");
-    for (unsigned i = 0; i < dxpu_udp_sockets(the_box.fabric.udp); i++)
-        fprintf(stderr, "%s, ", dxpu_udp_print(dxpu_udp_local(the_box.fabric.udp, i), text));
-    fprintf(stderr, "CRC-32 by %s\n", fabric_crc_name());
-}
-
-/* manager_proxy.node */
-static void on_node(void *user, uint32_t node)
-{
-    ((box *)user)->node = node;
-}
-
 static int open_control(void)
 {
     control_proxy proxy = { .user = &the_box,
@@ -224,30 +176,29 @@ static int open_control(void)
                             .role = DXPU_CONTROL_ROLE_BOX,
                             .node = the_box.node,
                             .slots = (uint16_t)set.slots,
-                            .screenshot = slots_screenshot,
-                            .bind = leases_bind,
-                            .unbind = leases_unbind,
-                            .reset = leases_reset,
-                            .drain = leases_drain,
-                            .slot = slots_describe };
-    manager_proxy link = { &the_box, leases_device, slots_paths, on_node };
-    struct event_base *base = dxpu_udp_base(the_box.fabric.udp);
+                            .screenshot = shards_screenshot,
+                            .bind = shards_bind,
+                            .unbind = shards_unbind,
+                            .reset = shards_reset,
+                            .drain = shards_drain,
+                            .slot = shards_describe };
+    manager_proxy link = { &the_box, shards_device, slots_paths, shards_node };
     if (!set.control && !set.manager.address)
         return 0;
     the_box.requests = requests_open(&proxy);
     if (!the_box.requests)
         return -1;
     if (set.control)
-        the_box.control = control_open(base, set.control, the_box.requests);
+        the_box.control = control_open(the_box.base, set.control, 0, the_box.requests);
     if (set.manager.address)
         the_box.manager =
-            manager_open(base, &set.manager, the_box.identity, the_box.requests, &link);
+            manager_open(the_box.base, &set.manager, the_box.identity, the_box.requests, &link);
     return (set.control && !the_box.control) || (set.manager.address && !the_box.manager) ? -1 : 0;
 }
 
 static int open_box(void)
 {
-    fabric_callbacks cb = { &the_box, welcome, slots_up, slots_work, slots_down, next_ns, tick };
+    the_box.count = (unsigned)set.slots;
     the_box.node = set.manager.address ? 0 : (uint32_t)set.node; /* 0: it will be told */
     the_box.state_file = set.state;
     the_box.quiet = set.quiet;
@@ -256,27 +207,21 @@ static int open_box(void)
     the_box.managed = set.manager.address != NULL;
     if (the_box.managed && identity_file_open("dxpu-box", set.manager.identity, the_box.identity))
         return -1;
-    if (fabric_open(&the_box.fabric, "dxpu-box", &set.fabric,
-                    (unsigned)set.slots * CHANNELS_PER_SLOT, &cb) ||
-        slots_open(&the_box, (unsigned)set.slots, kinds[set.kind], &set.device) || open_control())
+    if (shards_open(&the_box, &set.fabric) || slots_open(&the_box, kinds[set.kind], &set.device) ||
+        open_control())
         return -1;
-    the_box.fabric.base.tx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
-    the_box.fabric.base.tx.data[DXPU_COMPLETION] = COMPLETION_UNITS;
     return recorder_open(&the_box.record, "dxpu-box", "--record", set.record) ? -1 : 0;
 }
 
 static int run_box(void)
 {
-    say_ready();
-    if (!fabric_run(&the_box.fabric))
-        return PROGRAM_GOOD;
-    fprintf(stderr, "dxpu-box: waiting for events: %s\n", strerror(errno));
-    return PROGRAM_SYSTEM;
+    shards_say(&the_box);
+    return shards_run(&the_box) ? PROGRAM_SYSTEM : PROGRAM_GOOD;
 }
 
 static int run_signalled(void)
 {
-    program_loop loop = { dxpu_udp_base(the_box.fabric.udp), on_stop, on_usr1, run_box };
+    program_loop loop = { the_box.base, on_stop, on_usr1, run_box };
     return program_run(&loop);
 }
 
@@ -292,7 +237,7 @@ int main(int argc, char **argv)
     console_start();
     rc = open_box() ? PROGRAM_SYSTEM : run_signalled();
     console_end();
-    if (the_box.fabric.udp && the_box.slots) {
+    if (the_box.base && the_box.slots) {
         if (set.stats)
             program_print(stderr, false, fill_stats);
         if (set.json)
@@ -304,8 +249,8 @@ int main(int argc, char **argv)
     the_box.manager = NULL; /* channels still end */
     control_close(the_box.control);
     requests_close(the_box.requests);
-    if (fabric_close(&the_box.fabric))
-        rc = PROGRAM_SYSTEM;
     slots_close(&the_box);
+    if (shards_close(&the_box))
+        rc = PROGRAM_SYSTEM;
     return rc;
 }

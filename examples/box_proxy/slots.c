@@ -10,7 +10,6 @@
 #include "identity.h"
 #include "leases.h"
 #include "refusal.h"
-#include "screenshot.h"
 #include "state.h"
 
 #include <stdlib.h>
@@ -130,6 +129,11 @@ static void refuse(slot *s, dxpu_bytes tlp)
         device_emits(s, answer);
 }
 
+shard *slots_shard(const box *b, unsigned number)
+{
+    return &b->shards[(number - 1) % b->shard_count];
+}
+
 /* Give the next TLP of a class to the device; false when there is none. */
 static bool take_one(box *b, slot *s, unsigned cls, uint64_t now)
 {
@@ -161,7 +165,7 @@ static bool take_event(slot *s)
 
 bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
 {
-    box *b = user;
+    box *b = ((shard *)user)->box;
     slot *s = &b->slots[c->slot - 1];
     if (s->active != c)
         return false;
@@ -193,18 +197,19 @@ static uint8_t bind_reason(int rc)
    needs an answer to a random number, changes a lease. */
 uint8_t slots_welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *cfg)
 {
-    box *b = user;
+    shard *sh = user;
+    box *b = sh->box;
     uint16_t number = offer->destination.slot;
     dxpu_box_entry *e = dxpu_box_slot(&b->table, number), before;
     int rc;
-    cfg->local.node = b->node; /* W-29; the open may leave it to the address */
-    if (!e) {
-        b->refused_slot++;
+    cfg->local.node = sh->node; /* W-29; the open may leave it to the address */
+    if (!e || slots_shard(b, number) != sh) {
+        sh->refused_slot++;
         return DXPU_REASON_NO_SLOT;
     }
     if (b->managed) {
         uint8_t reason = leases_admit(b, number, offer->source.node, offer->epoch);
-        b->refused_epoch += reason != DXPU_REASON_NONE;
+        sh->refused_epoch += reason != DXPU_REASON_NONE;
         return reason;
     }
     before = *e;
@@ -213,9 +218,9 @@ uint8_t slots_welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *
     if (rc == DXPU_OK)
         return DXPU_REASON_NONE;
     if (rc == DXPU_E_EPOCH)
-        b->refused_epoch++;
+        sh->refused_epoch++;
     else
-        b->refused_slot++;
+        sh->refused_slot++;
     return bind_reason(rc);
 }
 
@@ -233,7 +238,7 @@ static uint8_t bind_slot(box *b, const fabric_channel *c)
         return bind_reason(rc);
     e->channel = c->id;
     if (b->state_file && e->epoch_seen != before.epoch_seen &&
-        state_write(b->state_file, &b->table, b->phase)) {
+        state_keep(e, b->phase[c->slot - 1])) {
         *e = before; /* as if it had not dialed: the next one with this epoch writes again */
         fprintf(stderr, "dxpu-box: slot %u: a lease that could be forgotten is not granted\n",
                 c->slot);
@@ -264,7 +269,7 @@ void slots_end(slot *s, uint8_t reason)
 
 void slots_up(void *user, fabric_channel *c, uint64_t now_ns)
 {
-    box *b = user;
+    box *b = ((shard *)user)->box;
     slot *s = &b->slots[c->slot - 1];
     uint8_t reason = bind_slot(b, c);
     (void)now_ns;
@@ -282,7 +287,7 @@ void slots_up(void *user, fabric_channel *c, uint64_t now_ns)
 
 void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
 {
-    box *b = user;
+    box *b = ((shard *)user)->box;
     slot *s = &b->slots[c->slot - 1];
     char end[FABRIC_END_BYTES], why[FABRIC_END_BYTES + 60];
     fabric_end_text(c, end);
@@ -301,7 +306,7 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
     s->kind->reset(s->device); /* nothing is left for whoever comes next */
     manager_changed(b->manager, c->slot);
     if (b->managed) { /* only the manager ends a lease */
-        say(b, c, "without a channel:", end);
+        say(b, c, "no channel any more of", end);
         return;
     }
     /* Only the host gives a lease back.  After silence the slot stays its own, so that nobody with
@@ -347,7 +352,7 @@ static void identify_slot(const box *b, unsigned index, device_settings *own, ch
     } else if (b->managed) {
         own->identity = identity_of_proxy(b->identity, index + 1);
     } else {
-        dxpu_udp_print(dxpu_udp_local(b->fabric.udp, 0), address);
+        dxpu_udp_print(dxpu_udp_local(b->shards[0].fabric.udp, 0), address);
         own->identity = identity_of_slot(b->node, index + 1, own->file, address);
     }
     if (!own->serial)
@@ -368,7 +373,7 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
         own.file = files;
     }
     identify_slot(b, index, &own, s->serial, sizeof s->serial);
-    s->box = b;
+    s->shard = slots_shard(b, index + 1);
     s->kind = kind;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
         s->queues[cls].tail = &s->queues[cls].head;
@@ -384,9 +389,9 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
     return 0;
 }
 
-int slots_open(box *b, unsigned count, const device_kind *kind, const device_settings *s)
+int slots_open(box *b, const device_kind *kind, const device_settings *s)
 {
-    b->count = count;
+    unsigned count = b->count;
     b->slots = calloc(count, sizeof *b->slots);
     b->entries = calloc(count, sizeof *b->entries);
     b->phase = calloc(count, sizeof *b->phase);
@@ -406,9 +411,7 @@ int slots_open(box *b, unsigned count, const device_kind *kind, const device_set
     }
     if (!b->state_file)
         return 0;
-    /* written at once: better no box than one that finds out at the first lease */
-    if (state_read(b->state_file, &b->table, b->managed ? b->phase : NULL) ||
-        state_write(b->state_file, &b->table, b->phase))
+    if (state_open(b->state_file, &b->table, b->managed ? b->phase : NULL))
         return -1;
     if (b->managed)
         leases_begin(b);
@@ -426,33 +429,27 @@ void slots_close(box *b)
     free(b->slots);
     free(b->entries);
     free(b->phase);
-    state_forget();
+    state_close();
 }
 
 /* ==== 5  Screens ============================================================================== */
 
-unsigned slots_screenshot(void *user, unsigned number, uint8_t **png, size_t *bytes)
+unsigned slots_picture(const box *b, unsigned number, uint8_t **rgb, unsigned *width,
+                       unsigned *height)
 {
-    box *b = user;
-    slot *s = &b->slots[number - 1];
-    unsigned width, height;
-    uint8_t *rgb;
+    const slot *s = &b->slots[number - 1];
     if (!s->kind->picture)
         return DXPU_CONTROL_CODE_NO_SCREEN;
-    rgb = s->kind->picture(s->device, &width, &height);
-    if (!rgb)
-        return DXPU_CONTROL_CODE_DARK;
-    *png = screenshot_encode(rgb, width, height, bytes);
-    free(rgb);
-    return *png ? DXPU_CONTROL_CODE_NONE : DXPU_CONTROL_CODE_MEMORY;
+    *rgb = s->kind->picture(s->device, width, height);
+    return *rgb ? DXPU_CONTROL_CODE_NONE : DXPU_CONTROL_CODE_DARK;
 }
 
 /* ==== 6  Statistics =========================================================================== */
 
-static void report_slot(const box *b, const slot *s, report *r)
+void slots_report(const box *b, unsigned number, report *r)
 {
+    const slot *s = &b->slots[number - 1];
     char name[16];
-    unsigned number = (unsigned)(s - b->slots) + 1;
     snprintf(name, sizeof name, "slot_%u", number);
     report_open(r, name);
     report_text(r, "device", s->kind->name);
@@ -474,10 +471,11 @@ static void report_slot(const box *b, const slot *s, report *r)
 
 uint8_t slots_state(const slot *s)
 {
-    size_t i = (size_t)(s - s->box->slots);
+    const box *b = s->shard->box;
+    size_t i = (size_t)(s - b->slots);
     if (s->active)
         return DXPU_CONTROL_SLOT_UP;
-    return s->box->entries[i].used ? DXPU_CONTROL_SLOT_HELD : s->box->phase[i];
+    return b->entries[i].used ? DXPU_CONTROL_SLOT_HELD : b->phase[i];
 }
 
 static bool is_any(const dxpu_udp_address *a)
@@ -490,9 +488,10 @@ static bool is_any(const dxpu_udp_address *a)
 static unsigned own_paths(const box *b, const dxpu_udp_address *here, dxpu_udp_address *out)
 {
     unsigned count = 0;
-    for (unsigned i = 0; i < dxpu_udp_sockets(b->fabric.udp); i++) {
+    const dxpu_udp *udp = b->shards[0].fabric.udp;
+    for (unsigned i = 0; i < dxpu_udp_sockets(udp); i++) {
         dxpu_udp_address *a = &out[count];
-        *a = *dxpu_udp_local(b->fabric.udp, i);
+        *a = *dxpu_udp_local(udp, i);
         if (!is_any(a)) {
             count++;
         } else if (a->u.any.sa_family == here->u.any.sa_family) {
@@ -520,9 +519,22 @@ unsigned slots_paths(void *user, const dxpu_udp_address *here,
     return count;
 }
 
-void slots_describe(void *user, unsigned number, dxpu_control_slot *out)
+/* The port comes first where there are several: whoever attaches by hand has to name it. */
+static void note(const slot *s, char *out, size_t size)
 {
-    const box *b = user;
+    const box *b = s->shard->box;
+    char paths[FABRIC_PATHS_TEXT_BYTES] = "", address[DXPU_UDP_TEXT_BYTES], port[12] = "";
+    if (s->active)
+        fabric_paths_text(s->active, paths);
+    if (b->shard_count > 1) {
+        dxpu_udp_print(dxpu_udp_local(s->shard->fabric.udp, 0), address);
+        snprintf(port, sizeof port, "port %s", strrchr(address, ':') + 1);
+    }
+    snprintf(out, size, "%s%s%.48s", port, *port && *paths ? ", " : "", paths);
+}
+
+void slots_describe(const box *b, unsigned number, dxpu_control_slot *out)
+{
     const slot *s = &b->slots[number - 1];
     const dxpu_box_entry *e = &b->entries[number - 1];
     out->state = slots_state(s);
@@ -540,25 +552,7 @@ void slots_describe(void *user, unsigned number, dxpu_control_slot *out)
         out->peer_node = e->host_node;
         out->peer_slot = e->host_slot;
     }
-    if (s->active) {
+    if (s->active)
         control_address_from(fabric_peer(s->active), &out->peer);
-        fabric_paths_text(s->active, out->note);
-    }
-}
-
-void slots_report(box *b, report *r)
-{
-    uint64_t delivered = 0;
-    for (unsigned i = 0; i < b->count; i++) {
-        for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
-            delivered += b->slots[i].taken[cls];
-    }
-    report_number(r, "delivered", delivered);
-    report_number(r, "refused_epoch", b->refused_epoch);
-    report_number(r, "refused_slot", b->refused_slot);
-    for (unsigned i = 0; i < b->count; i++)
-        report_slot(b, &b->slots[i], r);
-    control_report(b->control, b->requests, r);
-    manager_report(b->manager, r);
-    fabric_report(&b->fabric, r);
+    note(s, out->note, sizeof out->note);
 }

@@ -7,6 +7,7 @@
 #include "devices/device.h"
 #include "fabric.h"
 #include "manager_link.h"
+#include "worker.h"
 
 /* A TLP of the device that the channel had no room for. */
 typedef struct waiting_tlp {
@@ -20,10 +21,10 @@ typedef struct waiting_queue {
     waiting_tlp *head, **tail;
 } waiting_queue;
 
-struct box;
+struct shard;
 
 typedef struct slot {
-    struct box *box;
+    struct shard *shard; /* whose loop it is in */
     const device_kind *kind;
     void *device;
     device_port port;
@@ -47,13 +48,30 @@ typedef struct slot {
     uint64_t fenced_epoch;
 } slot;
 
-typedef struct box {
+/* A loop with its port, and the slots in it: each shards-th one from number index + 1 on.  With
+   several of them each runs in a thread of its own, which alone touches the shard, its slots, and
+   their elements of the box's arrays (shards.h); the rest of the box stays as it is meanwhile, or
+   is the first thread's. */
+typedef struct shard {
+    struct box *box;
+    unsigned index;
+    worker *worker;
     fabric fabric;
+    uint32_t node;
+    unsigned wiping, wipe_next; /* slots; which one's turn it is */
+    uint64_t refused_epoch, refused_slot;
+    bool stopping;
+    uint64_t stop_ns;
+} shard;
+
+typedef struct box {
+    shard *shards;
+    unsigned shard_count;
     dxpu_box_table table;
     dxpu_box_entry *entries;
     slot *slots;
-    unsigned count;
-    uint32_t node;
+    unsigned count;         /* of slots */
+    uint32_t node;          /* at first; its manager may give another */
     const char *state_file; /* leases, kept over restarts; NULL: not kept */
     /* Of each slot, while its host has no channel: DXPU_CONTROL_SLOT_HELD..UNWIPED of a manager's
        leases, else _EMPTY. */
@@ -63,22 +81,25 @@ typedef struct box {
     const char *model;    /* NULL: the device kind's name */
     unsigned group_slots; /* 0: no groups */
     dxpu_udp_address advertised[DXPU_CONTROL_PATHS_MAX];
-    unsigned advertised_count;  /* 0: where it listens */
-    unsigned wiping, wipe_next; /* slots; which one's turn it is */
+    unsigned advertised_count; /* 0: where it listens */
     recorder record;
-    uint64_t refused_epoch, refused_slot;
-    requests *requests;    /* NULL: neither port nor manager */
-    control *control;      /* NULL: none */
-    manager_link *manager; /* NULL: none */
+    bool stopping;
+    struct event_base *base; /* of the following, and of signals */
+    requests *requests;      /* NULL: neither port nor manager */
+    control *control;        /* NULL: none */
+    manager_link *manager;   /* NULL: none */
     bool quiet;
 } box;
 
-/* Make `count` slots with a device of `kind` each and read the state file.  0, or -1 after a
-   message. */
-int slots_open(box *b, unsigned count, const device_kind *kind, const device_settings *s);
+/* Make the slots with a device of `kind` each, when the shards are open, and read the state file.
+   0, or -1 after a message. */
+int slots_open(box *b, const device_kind *kind, const device_settings *s);
 void slots_close(box *b);
 
-/* The fabric's callbacks; user is the box. */
+/* Which loop a slot is in. */
+shard *slots_shard(const box *b, unsigned number);
+
+/* The fabric's callbacks; user is the shard. */
 uint8_t slots_welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *cfg);
 void slots_up(void *user, fabric_channel *c, uint64_t now_ns);
 bool slots_work(void *user, fabric_channel *c, uint64_t now_ns);
@@ -88,15 +109,16 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns);
 void slots_end(slot *s, uint8_t reason);
 /* DXPU_CONTROL_SLOT_* */
 uint8_t slots_state(const slot *s);
-/* manager_proxy.paths; user is the box. */
+/* manager_proxy.paths; user is the box.  Those of the first shard. */
 unsigned slots_paths(void *user, const dxpu_udp_address *here,
                      dxpu_control_address out[DXPU_CONTROL_PATHS_MAX]);
 
-/* control_proxy.slot; user is the box. */
-void slots_describe(void *user, unsigned number, dxpu_control_slot *out);
-/* control_proxy.screenshot; user is the box. */
-unsigned slots_screenshot(void *user, unsigned number, uint8_t **png, size_t *bytes);
-
-void slots_report(box *b, report *r);
+/* For control_proxy.slot. */
+void slots_describe(const box *b, unsigned number, dxpu_control_slot *out);
+/* What a slot shows: rows from the top, three bytes a pixel, for the caller to free.
+   DXPU_CONTROL_CODE_NONE, or why not. */
+unsigned slots_picture(const box *b, unsigned number, uint8_t **rgb, unsigned *width,
+                       unsigned *height);
+void slots_report(const box *b, unsigned number, report *r);
 
 #endif /* SLOTS_H_INCLUDED */

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,11 +25,13 @@ typedef struct lease {
     uint8_t phase;
 } lease;
 
-/* Leases of slots that this run does not have: they stay in the file. */
+/* The whole file: the loops that change it do not look into each other's tables. */
 static struct {
-    lease *lines;
+    pthread_mutex_t lock;
+    const char *file;
+    lease *lines; /* of the box's slots in their order, then those that this run does not have */
     size_t count;
-} others;
+} kept = { PTHREAD_MUTEX_INITIALIZER, NULL, NULL, 0 };
 
 static int complain(const char *what, const char *file)
 {
@@ -41,11 +44,11 @@ static int complain(const char *what, const char *file)
 
 static int keep_other(const lease *l)
 {
-    lease *more = realloc(others.lines, (others.count + 1) * sizeof *more);
+    lease *more = realloc(kept.lines, (kept.count + 1) * sizeof *more);
     if (!more)
         return -1;
-    others.lines = more;
-    more[others.count++] = *l;
+    kept.lines = more;
+    more[kept.count++] = *l;
     return 0;
 }
 
@@ -74,7 +77,7 @@ static bool read_line(const char *line, lease *l)
            l->slot <= 0xffffu && l->host_slot <= 0xffffu;
 }
 
-static int take_line(const lease *l, dxpu_box_table *t, uint8_t *phase)
+static int take_line(const lease *l, const dxpu_box_table *t, uint8_t *phase)
 {
     dxpu_box_entry *e = dxpu_box_slot(t, (uint16_t)l->slot);
     if (!e)
@@ -87,7 +90,7 @@ static int take_line(const lease *l, dxpu_box_table *t, uint8_t *phase)
     return 0;
 }
 
-int state_read(const char *file, dxpu_box_table *t, uint8_t *phase)
+static int read_file(const char *file, const dxpu_box_table *t, uint8_t *phase)
 {
     char line[LINE_BYTES];
     lease l;
@@ -119,13 +122,6 @@ int state_read(const char *file, dxpu_box_table *t, uint8_t *phase)
     return rc;
 }
 
-void state_forget(void)
-{
-    free(others.lines);
-    others.lines = NULL;
-    others.count = 0;
-}
-
 /* The rename is durable once the directory is. */
 static int sync_directory(const char *file)
 {
@@ -147,8 +143,9 @@ static void print_line(FILE *f, const lease *l)
             word ? dxpu_control_state_name(l->phase) : "");
 }
 
-int state_write(const char *file, const dxpu_box_table *t, const uint8_t *phase)
+static int write_file(void)
 {
+    const char *file = kept.file;
     char temporary[STATE_PATH_BYTES];
     FILE *f;
     bool good;
@@ -159,15 +156,51 @@ int state_write(const char *file, const dxpu_box_table *t, const uint8_t *phase)
     f = fopen(temporary, "w");
     if (!f)
         return complain("write", file);
-    for (uint32_t i = 0; i < t->count; i++) {
-        const dxpu_box_entry *e = &t->entries[i];
-        lease l = { i + 1, e->host_node, e->host_slot, e->epoch_seen, phase[i] };
-        print_line(f, &l);
-    }
-    for (size_t i = 0; i < others.count; i++)
-        print_line(f, &others.lines[i]);
+    for (size_t i = 0; i < kept.count; i++)
+        print_line(f, &kept.lines[i]);
     good = !fflush(f) && !fsync(fileno(f));
     if (fclose(f) || !good || rename(temporary, file) || sync_directory(file))
         return complain("write", file);
     return 0;
+}
+
+static lease line_of(const dxpu_box_entry *e, uint8_t phase)
+{
+    lease l = { e->slot, e->host_node, e->host_slot, e->epoch_seen, phase };
+    return l;
+}
+
+int state_open(const char *file, const dxpu_box_table *t, uint8_t *phase)
+{
+    kept.file = file;
+    kept.lines = calloc(t->count, sizeof *kept.lines);
+    if (!kept.lines)
+        return complain("keep", file);
+    kept.count = t->count;
+    if (read_file(file, t, phase))
+        return -1;
+    for (uint32_t i = 0; i < t->count; i++)
+        kept.lines[i] = line_of(&t->entries[i], phase ? phase[i] : DXPU_CONTROL_SLOT_EMPTY);
+    return write_file();
+}
+
+int state_keep(const dxpu_box_entry *e, uint8_t phase)
+{
+    lease *line = &kept.lines[e->slot - 1], was;
+    int rc;
+    pthread_mutex_lock(&kept.lock);
+    was = *line;
+    *line = line_of(e, phase);
+    rc = write_file();
+    if (rc)
+        *line = was;
+    pthread_mutex_unlock(&kept.lock);
+    return rc;
+}
+
+void state_close(void)
+{
+    free(kept.lines);
+    kept.lines = NULL;
+    kept.count = 0;
 }

@@ -6,15 +6,16 @@
 
 #include "dxpu.h"
 
-/* Fill the table from lines of `slot epoch host_node host_slot [state]`, and phase[] of its slots
+/* Fill the table, whose slots are all there are, from lines of `slot epoch host_node host_slot [state]`, and phase[] of its slots
    from the last word: a control state from "held" to "unwiped", none: "empty".  A file that does
    not exist yet is empty.  0, or -1 after a message.  phase NULL: there is no manager, and a file
-   with states is refused, for nobody would end those leases. */
-int state_read(const char *file, dxpu_box_table *t, uint8_t *phase);
-/* Replace the file; when it returns 0 the leases are on disk.  -1 after a message.  It waits for
-   the disk, and the loop with it: only a lease that begins or ends writes. */
-int state_write(const char *file, const dxpu_box_table *t, const uint8_t *phase);
-/* Free what state_read() keeps: lines of slots that the table does not have. */
-void state_forget(void);
+   with states is refused, for nobody would end those leases.  Then the file is written again:
+   better no box than one that finds out at the first lease. */
+int state_open(const char *file, const dxpu_box_table *t, uint8_t *phase);
+/* A slot is as *e says, and `phase`: when it returns 0 that is on disk.  -1 after a message, and
+   the file is as it was.  It waits for the disk, and the loop with it: only a lease that begins or
+   ends writes.  From any thread, each for its own slots: one writes at a time. */
+int state_keep(const dxpu_box_entry *e, uint8_t phase);
+void state_close(void);
 
 #endif /* STATE_H_INCLUDED */

@@ -39,6 +39,9 @@ static const char help[] =
     "  pcap [--json] [--limit N] FILE\n"
     "  pcap --same A B\n"
     "\n"
+    "What a workload keeps of its speed when its GPU is lent:\n"
+    "  model [--rtt US] [--trace FILE] [--paper | --simulate | --sweep]\n"
+    "\n"
     "  dxpu lease create --host web7 --model nvme --wait\n"
     "  dmesg | dxpu tlp decode                what the kernel's AER messages say\n"
     "  dxpu attach 127.0.0.1 1 10.0.0.7 3     slot 1 of this host is slot 3 of that box\n"
@@ -60,6 +63,7 @@ static const struct {
     { "attach", attach_command }, { "detach", detach_command },
     { "status", status_command }, { "screenshot", screenshot_command },
     { "tlp", tlp_command },       { "pcap", pcap_command },
+    { "model", model_command },
 };
 
 void out_of_memory(void)

@@ -53,7 +53,7 @@ static bool on_event(void *user, const char *id, const char *data)
 
 static int follow(pool_call *r, const char *filter)
 {
-    char path[POOL_PATH_MAX];
+    char path[POOL_PATH_MAX + 64];
     unsigned retry_ms = RETRY_MIN_MS;
     bool said = false;
     while (!pool_signal(r)) {

@@ -876,7 +876,7 @@ static int open_control(guest *g)
     if (!g->requests || !g->told)
         return -1;
     if (g->set->control)
-        g->control = control_open(base, g->set->control, g->requests);
+        g->control = control_open(base, g->set->control, g->set->number, g->requests);
     if (g->set->manager)
         g->manager = open_link(g, base, &link);
     return (g->set->control && !g->control) || (g->set->manager && !g->manager) ? -1 : 0;
@@ -1088,7 +1088,7 @@ guest *guest_open(const guest_settings *set, const fabric_settings *net)
         guest_close(g);
         return NULL;
     }
-    if (net->hold_ms > HOLD_MS_MAX)
+    if (net->hold_ms > HOLD_MS_MAX && !set->number)
         fprintf(stderr,
                 "dxpu-host: --hold-ms %llu: QEMU breaks off when an access takes 5 s; use %d or "
                 "less\n",
@@ -1140,6 +1140,11 @@ void guest_report(const guest *g, report *r)
 struct event_base *guest_base(guest *g)
 {
     return dxpu_udp_base(g->fabric.udp);
+}
+
+fabric *guest_fabric(guest *g)
+{
+    return &g->fabric;
 }
 
 int guest_close(guest *g)

@@ -19,6 +19,7 @@ typedef struct guest_settings {
     const char *control;             /* where it is told to attach and detach, NULL: nowhere */
     uint64_t node;                   /* of this host in the fabric; 0: its manager will tell */
     const manager_settings *manager; /* NULL: none */
+    unsigned number; /* of several in one process, from 0: its control port is so much further */
 } guest_settings;
 
 typedef struct guest guest;
@@ -34,6 +35,7 @@ int guest_run(guest *g);
 void guest_stop(guest *g);
 void guest_report(const guest *g, report *r);
 struct event_base *guest_base(guest *g);
+fabric *guest_fabric(guest *g);
 int guest_close(guest *g);
 
 #endif /* GUEST_H_INCLUDED */

@@ -166,7 +166,7 @@ static const char *remedy(uint8_t reason)
 {
     switch (reason) {
     case DXPU_REASON_NO_SLOT:
-        return "choose another --slot, or see what the box says";
+        return "choose another --slot, or the port of this one: see what the box says";
     case DXPU_REASON_EPOCH:
         return "another lease has been granted since; use a higher --epoch";
     case DXPU_REASON_VERSION:

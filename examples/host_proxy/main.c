@@ -1,7 +1,7 @@
 /* dxpu-host - attaches the device of a box's slot and sends it TLPs
    SPDX-License-Identifier: MIT */
 #include "console.h"
-#include "guest.h"
+#include "guests.h"
 #include "load.h"
 #include "program.h"
 #include "replay.h"
@@ -18,8 +18,8 @@ static struct {
 } set = { FABRIC_SETTINGS_DEFAULT(NULL),
           { NULL, 1, 1, 1, 10000, 10000, 0, LINK_TAGS, NULL, false },
           { LOAD_NONE, 64, 1, 10000, 0, 1u << 20, 512 },
-          { NULL, NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, NULL, 1, NULL },
-          { NULL, NULL, NULL },
+          { NULL, NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, NULL, 1, NULL, 0 },
+          { NULL, NULL, NULL, 0 },
           NULL,
           1,
           false,
@@ -51,9 +51,10 @@ static const option_row rows[] = {
       (uint64_t)1 << 32 },
     { "mps", "BYTES", "largest payload of generated writes (512)", OPTION_NUMBER, &set.load.mps,
       128, 4096 },
-    { "vfio-user", "SOCKET", "serve a virtual machine that connects here", OPTION_TEXT,
-      &set.guest.socket, 0, 0 },
-    { "attach", "LIST", "its slots: SLOT=ADDR:PORT[,ADDR:PORT...]/BOX-SLOT[/EPOCH],...",
+    { "vfio-user", "SOCKET[,...]", "serve a virtual machine that connects here; or several",
+      OPTION_TEXT, &set.guest.socket, 0, 0 },
+    { "attach", "LIST",
+      "its slots: SLOT=ADDR:PORT[,ADDR:PORT...]/BOX-SLOT[/EPOCH],...; next guest's behind a ;",
       OPTION_TEXT, &set.guest.attach, 0, 0 },
     { "slots", "N", "how many slots it sees (8)", OPTION_NUMBER, &set.guest.slots, 1, 28 },
     { "topology", "root-ports|switch",
@@ -80,7 +81,7 @@ static const option_row rows[] = {
     { "quiet", NULL, "no progress on stderr", OPTION_FLAG, &set.link.quiet, 0, 0 },
 };
 
-static guest *the_guest; /* NULL in the other modes */
+static guests *the_guests; /* NULL in the other modes */
 static host_link the_link;
 static replay the_replay;
 static load the_load;
@@ -90,8 +91,8 @@ static bool all_results; /* of the next print: fabric and port, too */
 
 static void fill_results(report *r)
 {
-    if (the_guest) {
-        guest_report(the_guest, r);
+    if (the_guests) {
+        guests_report(the_guests, r);
         return;
     }
     the_source.report(the_source.self, r);
@@ -117,17 +118,17 @@ static void fill_more(report *r)
 /* Results of a run, if there was one: without a channel they would all be 0. */
 static void finish(void)
 {
-    bool ran = the_guest || the_link.ups;
+    bool ran = the_guests || the_link.ups;
     if (ran || set.json)
         print_results(stdout, set.json, set.json);
-    if (set.stats && !the_guest && the_link.fabric.udp)
+    if (set.stats && !the_guests && the_link.fabric.udp)
         program_print(stderr, false, fill_more);
 }
 
 static void on_stop(void)
 {
-    if (the_guest)
-        guest_stop(the_guest);
+    if (the_guests)
+        guests_stop(the_guests);
     else
         link_stop(&the_link);
 }
@@ -172,6 +173,7 @@ static int check_guest(void)
         return usage("--bar2, --bar4: a power of two is wanted");
     if (!set.fabric.listen)
         set.fabric.listen = "0.0.0.0:0";
+    set.fabric.shards = guests_count(set.guest.socket);
     rc = check_fabric();
     if (rc)
         return rc;
@@ -182,7 +184,7 @@ static int check_guest(void)
         wrong = set.guest.attach ? "--attach goes without --manager, which attaches" : NULL;
     }
     if (!wrong)
-        wrong = guest_check(&set.guest, set.fabric.listen);
+        wrong = guests_check(&set.guest, &set.fabric);
     return wrong ? usage(wrong) : 0;
 }
 
@@ -231,8 +233,8 @@ static int check(void)
 static int open_source(void)
 {
     if (set.guest.socket) {
-        the_guest = guest_open(&set.guest, &set.fabric);
-        return the_guest ? 0 : -1;
+        the_guests = guests_open(&set.guest, &set.fabric);
+        return the_guests ? 0 : -1;
     }
     if (set.replay) {
         the_source = replay_source(&the_replay);
@@ -244,12 +246,12 @@ static int open_source(void)
 
 static int run(void)
 {
-    return !the_guest ? link_run(&the_link) : guest_run(the_guest) ? LINK_SYSTEM : LINK_DONE;
+    return !the_guests ? link_run(&the_link) : guests_run(the_guests) ? LINK_SYSTEM : LINK_DONE;
 }
 
 static int run_signalled(void)
 {
-    program_loop loop = { the_guest ? guest_base(the_guest) : dxpu_udp_base(the_link.fabric.udp),
+    program_loop loop = { the_guests ? guests_base(the_guests) : dxpu_udp_base(the_link.fabric.udp),
                           on_stop, on_usr1, run };
     return program_run(&loop);
 }
@@ -267,13 +269,13 @@ int main(int argc, char **argv)
     if (rc) /* it said why */
         rc = rc > 0 ? LINK_WRONG : LINK_SYSTEM;
     else
-        rc = !the_guest && link_open(&the_link, &set.link, &set.fabric, &the_source)
+        rc = !the_guests && link_open(&the_link, &set.link, &set.fabric, &the_source)
                  ? LINK_SYSTEM
                  : run_signalled();
     console_end();
     if (rc != LINK_SYSTEM)
         finish();
-    if (the_guest ? guest_close(the_guest) : link_close(&the_link))
+    if (the_guests ? guests_close(the_guests) : link_close(&the_link))
         rc = LINK_SYSTEM;
     replay_close(&the_replay);
     load_close(&the_load);

@@ -2,47 +2,56 @@
    SPDX-License-Identifier: MIT */
 #include "api_internal.h"
 
+#include <event2/buffer.h>
 #include <event2/event.h>
+#include <event2/keyvalq_struct.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
 static const char JSON[] = "application/json";
 
 /* spec/openapi.yaml describes each; tests/net_api.py holds one against the other. */
 static const api_route routes[] = {
-    { HTTP_GET, "/v1/health", API_ANYBODY, API_BODY_NONE, JSON, api_get_health },
-    { HTTP_GET, "/v1/openapi.yaml", API_ANYBODY, API_BODY_NONE, "application/yaml",
+    { EVHTTP_REQ_GET, "/v1/health", API_ANYBODY, API_BODY_NONE, JSON, api_get_health },
+    { EVHTTP_REQ_GET, "/v1/openapi.yaml", API_ANYBODY, API_BODY_NONE, "application/yaml",
       api_get_openapi },
-    { HTTP_GET, "/v1/pool", API_ALL, API_BODY_NONE, JSON, api_get_pool },
-    { HTTP_GET, "/v1/nodes", API_READ | API_OPERATOR, API_BODY_NONE, JSON, api_get_nodes },
-    { HTTP_GET, "/v1/boxes", API_READ | API_OPERATOR, API_BODY_NONE, JSON, api_get_boxes },
-    { HTTP_GET, "/v1/hosts", API_READ | API_OPERATOR, API_BODY_NONE, JSON, api_get_hosts },
-    { HTTP_GET, "/v1/nodes/{node}", API_READ | API_OPERATOR, API_BODY_NONE, JSON, api_get_node },
-    { HTTP_DELETE, "/v1/nodes/{node}", API_OPERATOR, API_BODY_NONE, JSON, api_delete_node },
-    { HTTP_PUT, "/v1/boxes/{node}/drain", API_OPERATOR, API_BODY_JSON, JSON, api_put_drain },
-    { HTTP_GET, "/v1/slots", API_ALL, API_BODY_NONE, JSON, api_get_slots },
-    { HTTP_GET, "/v1/slots/{slot}", API_ALL, API_BODY_NONE, JSON, api_get_slot },
-    { HTTP_POST, "/v1/slots/{slot}/replace", API_OPERATOR, API_BODY_OPTIONAL, JSON,
+    { EVHTTP_REQ_GET, "/v1/pool", API_ALL, API_BODY_NONE, JSON, api_get_pool },
+    { EVHTTP_REQ_GET, "/v1/nodes", API_READ | API_OPERATOR, API_BODY_NONE, JSON, api_get_nodes },
+    { EVHTTP_REQ_GET, "/v1/boxes", API_READ | API_OPERATOR, API_BODY_NONE, JSON, api_get_boxes },
+    { EVHTTP_REQ_GET, "/v1/hosts", API_READ | API_OPERATOR, API_BODY_NONE, JSON, api_get_hosts },
+    { EVHTTP_REQ_GET, "/v1/nodes/{node}", API_READ | API_OPERATOR, API_BODY_NONE, JSON,
+      api_get_node },
+    { EVHTTP_REQ_DELETE, "/v1/nodes/{node}", API_OPERATOR, API_BODY_NONE, JSON, api_delete_node },
+    { EVHTTP_REQ_PUT, "/v1/boxes/{node}/drain", API_OPERATOR, API_BODY_JSON, JSON, api_put_drain },
+    { EVHTTP_REQ_GET, "/v1/slots", API_ALL, API_BODY_NONE, JSON, api_get_slots },
+    { EVHTTP_REQ_GET, "/v1/slots/{slot}", API_ALL, API_BODY_NONE, JSON, api_get_slot },
+    { EVHTTP_REQ_POST, "/v1/slots/{slot}/replace", API_OPERATOR, API_BODY_OPTIONAL, JSON,
       api_post_replace },
-    { HTTP_POST, "/v1/slots/{slot}/break", API_OPERATOR, API_BODY_OPTIONAL, JSON, api_post_break },
-    { HTTP_POST, "/v1/slots/{slot}/repair", API_OPERATOR, API_BODY_OPTIONAL, JSON,
+    { EVHTTP_REQ_POST, "/v1/slots/{slot}/break", API_OPERATOR, API_BODY_OPTIONAL, JSON,
+      api_post_break },
+    { EVHTTP_REQ_POST, "/v1/slots/{slot}/repair", API_OPERATOR, API_BODY_OPTIONAL, JSON,
       api_post_repair },
-    { HTTP_POST, "/v1/slots/{slot}/reset", API_OPERATOR, API_BODY_OPTIONAL, JSON, api_post_reset },
-    { HTTP_GET, "/v1/leases", API_ALL, API_BODY_NONE, JSON, api_get_leases },
-    { HTTP_POST, "/v1/leases", API_TENANT | API_OPERATOR, API_BODY_JSON, JSON, api_post_lease },
-    { HTTP_GET, "/v1/leases/{lease}", API_ALL, API_BODY_NONE, JSON, api_get_lease },
-    { HTTP_PATCH, "/v1/leases/{lease}", API_TENANT | API_OPERATOR, API_BODY_JSON, JSON,
+    { EVHTTP_REQ_POST, "/v1/slots/{slot}/reset", API_OPERATOR, API_BODY_OPTIONAL, JSON,
+      api_post_reset },
+    { EVHTTP_REQ_GET, "/v1/leases", API_ALL, API_BODY_NONE, JSON, api_get_leases },
+    { EVHTTP_REQ_POST, "/v1/leases", API_TENANT | API_OPERATOR, API_BODY_JSON, JSON,
+      api_post_lease },
+    { EVHTTP_REQ_GET, "/v1/leases/{lease}", API_ALL, API_BODY_NONE, JSON, api_get_lease },
+    { EVHTTP_REQ_PATCH, "/v1/leases/{lease}", API_TENANT | API_OPERATOR, API_BODY_JSON, JSON,
       api_patch_lease },
-    { HTTP_DELETE, "/v1/leases/{lease}", API_TENANT | API_OPERATOR, API_BODY_NONE, JSON,
+    { EVHTTP_REQ_DELETE, "/v1/leases/{lease}", API_TENANT | API_OPERATOR, API_BODY_NONE, JSON,
       api_delete_lease },
-    { HTTP_POST, "/v1/leases/{lease}/attach", API_TENANT | API_OPERATOR, API_BODY_JSON, JSON,
+    { EVHTTP_REQ_POST, "/v1/leases/{lease}/attach", API_TENANT | API_OPERATOR, API_BODY_JSON, JSON,
       api_post_attach },
-    { HTTP_GET, "/v1/tenants", API_ALL, API_BODY_NONE, JSON, api_get_tenants },
-    { HTTP_PUT, "/v1/tenants/{tenant}", API_OPERATOR, API_BODY_JSON, JSON, api_put_tenant },
-    { HTTP_PUT, "/v1/models/{model}/spares", API_OPERATOR, API_BODY_JSON, JSON, api_put_spares },
-    { HTTP_GET, "/v1/events", API_ALL, API_BODY_NONE, JSON, api_get_events },
-    { HTTP_GET, "/metrics", API_READ | API_OPERATOR, API_BODY_NONE, "text/plain", api_get_metrics },
+    { EVHTTP_REQ_GET, "/v1/tenants", API_ALL, API_BODY_NONE, JSON, api_get_tenants },
+    { EVHTTP_REQ_PUT, "/v1/tenants/{tenant}", API_OPERATOR, API_BODY_JSON, JSON, api_put_tenant },
+    { EVHTTP_REQ_PUT, "/v1/models/{model}/spares", API_OPERATOR, API_BODY_JSON, JSON,
+      api_put_spares },
+    { EVHTTP_REQ_GET, "/v1/events", API_ALL, API_BODY_NONE, JSON, api_get_events },
+    { EVHTTP_REQ_GET, "/metrics", API_READ | API_OPERATOR, API_BODY_NONE, "text/plain",
+      api_get_metrics },
 };
 enum { ROUTES = sizeof routes / sizeof routes[0] };
 _Static_assert((int)ROUTES <= (int)API_ROUTES_MAX, "raise API_ROUTES_MAX");
@@ -55,38 +64,42 @@ const api_route *api_routes(unsigned *count)
 
 /* ==== 1  Routing ============================================================================== */
 
-/* *arg: the segment that stands for the one in braces, if there is one. */
-static bool matches(const char *path, const http_request *q, const char **arg)
+/* arg: what stands for the segment in braces, if there is one. */
+static bool matches(const char *route, const char *path, char arg[API_TARGET_MAX_BYTES + 1])
 {
-    unsigned i = 0;
-    const char *found = NULL;
-    for (; *path && i < q->segments && i < HTTP_SEGMENTS_MAX; i++) {
-        size_t len = strcspn(++path, "/");
-        if (*path == '{')
-            found = q->segment[i];
-        else if (strlen(q->segment[i]) != len || memcmp(path, q->segment[i], len) != 0)
+    const char *found = "";
+    size_t found_bytes = 0;
+    while (*route && *path) { /* both at a slash */
+        size_t r = 1 + strcspn(route + 1, "/"), p = 1 + strcspn(path + 1, "/");
+        if (route[1] == '{') {
+            found = path + 1;
+            found_bytes = p - 1;
+        } else if (r != p || memcmp(route, path, r) != 0) {
             return false;
-        path += len;
+        }
+        route += r;
+        path += p;
     }
-    if (*path || i != q->segments)
+    if (*route || *path)
         return false;
-    *arg = found;
+    memcpy(arg, found, found_bytes);
+    arg[found_bytes] = '\0';
     return true;
 }
 
 /* The route; NULL, and then which methods there are for this path: none, it is not known. */
 static const api_route *find_route(api_conn *c, char methods[100])
 {
-    const http_request *q = &c->in.request;
-    http_method wanted = q->method == HTTP_HEAD ? HTTP_GET : q->method;
+    enum evhttp_cmd_type wanted =
+        c->head.method == EVHTTP_REQ_HEAD ? EVHTTP_REQ_GET : c->head.method;
     const api_route *found = NULL;
     methods[0] = '\0';
     for (unsigned i = 0; i < ROUTES; i++) {
-        if (!matches(routes[i].path, q, &c->arg))
+        if (!matches(routes[i].path, c->head.decoded, c->arg))
             continue;
         snprintf(methods + strlen(methods), 100 - strlen(methods), "%s%s%s",
-                 http_method_name(routes[i].method), routes[i].method == HTTP_GET ? ", HEAD" : "",
-                 ", ");
+                 api_method_name(routes[i].method),
+                 routes[i].method == EVHTTP_REQ_GET ? ", HEAD" : "", ", ");
         if (routes[i].method == wanted)
             found = &routes[i];
     }
@@ -100,23 +113,22 @@ static const api_route *find_route(api_conn *c, char methods[100])
 /* Without tokens, whoever reaches the loopback address is operator.  A page in a browser of this
    machine reaches it too: it names another host than this machine (its own, made to resolve to
    127.0.0.1), or the browser says where the request comes from. */
-static bool from_a_page(const http_request *q)
+static bool from_a_page(const api_head *h)
 {
-    const char *host = q->field[HTTP_FIELD_HOST], *site = q->field[HTTP_FIELD_SEC_FETCH_SITE];
-    return (host && !http_is_loopback(host)) || (q->authority && !http_is_loopback(q->authority)) ||
-           q->field[HTTP_FIELD_ORIGIN] ||
+    const char *host = h->field[API_FIELD_HOST], *site = h->field[API_FIELD_SEC_FETCH_SITE];
+    return (host && !api_is_loopback(host)) || (h->authority && !api_is_loopback(h->authority)) ||
+           h->field[API_FIELD_ORIGIN] ||
            (site && strcmp(site, "none") != 0 && strcmp(site, "same-origin") != 0);
 }
 
 static bool know_caller(api_conn *c)
 {
-    const http_request *q = &c->in.request;
     memset(&c->caller, 0, sizeof c->caller);
     if (c->a->tokens) {
-        c->caller = api_tokens_find(c->a->tokens, q->field[HTTP_FIELD_AUTHORIZATION]);
+        c->caller = api_tokens_find(c->a->tokens, c->head.field[API_FIELD_AUTHORIZATION]);
         return true;
     }
-    if (from_a_page(q)) {
+    if (from_a_page(&c->head)) {
         api_problem(c, 403, "browser",
                     "without --tokens the Host is localhost or a loopback address, and there is no "
                     "Origin");
@@ -132,11 +144,11 @@ static bool may(api_conn *c)
     if (r && (r->roles & API_ANYBODY))
         return true;
     if (!c->caller.role) {
-        snprintf(c->fields, sizeof c->fields, "WWW-Authenticate: Bearer realm=\"dxpu\"\r\n");
+        api_add_field(c, "WWW-Authenticate", "Bearer realm=\"dxpu\"");
         api_problem(c, 401, NULL, "give Authorization: Bearer TOKEN with a token of --tokens");
         return false;
     }
-    dxpu_tcp_touch(c->tcp); /* somebody known: others are closed first when places are short */
+    c->known = true; /* others are closed first when places are short */
     if (r && !(r->roles & c->caller.role)) {
         api_problem(c, 403, NULL, "the role of this token does not allow this");
         return false;
@@ -148,19 +160,19 @@ static bool may(api_conn *c)
 
 static bool well_put(api_conn *c)
 {
-    const http_request *q = &c->in.request;
     const api_route *r = c->route;
-    const char *accept = q->field[HTTP_FIELD_ACCEPT];
-    if (q->body_bytes && r->body == API_BODY_NONE) {
+    const char *accept = c->head.field[API_FIELD_ACCEPT];
+    bool body = evbuffer_get_length(evhttp_request_get_input_buffer(c->request)) > 0;
+    if (body && r->body == API_BODY_NONE) {
         api_problem(c, 400, NULL, "this request has no body");
         return false;
     }
-    if (q->body_bytes && !http_is_type(q->field[HTTP_FIELD_CONTENT_TYPE], JSON)) {
+    if (body && !api_is_type(c->head.field[API_FIELD_CONTENT_TYPE], JSON)) {
         api_problem(c, 415, NULL, "give Content-Type: application/json");
         return false;
     }
-    if (!http_accepts(accept, r->type) &&
-        !(r->handle == api_get_events && http_accepts(accept, "text/event-stream"))) {
+    if (!api_accepts(accept, r->type) &&
+        !(r->handle == api_get_events && api_accepts(accept, "text/event-stream"))) {
         api_problem(c, 406, NULL, "this is told as %s only", r->type);
         return false;
     }
@@ -169,20 +181,18 @@ static bool well_put(api_conn *c)
 
 void api_dispatch(api_conn *c)
 {
-    const http_request *q = &c->in.request;
+    bool star = !strcmp(c->head.path, "*"), options = c->head.method == EVHTTP_REQ_OPTIONS;
     char methods[100];
-    bool star = !strcmp(q->path, "*");
     c->route = find_route(c, methods);
-    if (!know_caller(c) || (q->method != HTTP_OPTIONS && !may(c)))
+    if (!know_caller(c) || (!options && !may(c)))
         return;
-    if (q->method == HTTP_OPTIONS && (star || methods[0])) {
-        snprintf(c->fields, sizeof c->fields, "Allow: %s\r\n",
-                 star ? "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS" : methods);
+    if (options && (star || methods[0])) {
+        api_add_field(c, "Allow", star ? "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS" : methods);
         api_answer(c, 204, NULL, NULL, 0);
     } else if (!methods[0]) {
         api_problem(c, 404, "unknown", "no such path; /v1/openapi.yaml has all of them");
     } else if (!c->route) {
-        snprintf(c->fields, sizeof c->fields, "Allow: %s\r\n", methods);
+        api_add_field(c, "Allow", methods);
         api_problem(c, 405, NULL, "there are %s", methods);
     } else if (well_put(c)) {
         if (c->a->set.clock)
@@ -195,22 +205,34 @@ void api_dispatch(api_conn *c)
 
 bool api_params(api_conn *c, const api_param *params, unsigned count)
 {
-    const http_request *q = &c->in.request;
-    char why[API_WHY_BYTES];
-    for (unsigned i = 0; i < q->params; i++) {
-        if (!api_param_read(q->param[i].name, q->param[i].value, params, count, why)) {
-            api_problem(c, 400, NULL, "%s", why);
-            return false;
+    char why[API_WHY_BYTES] = "the query: name=value, and & between two";
+    struct evkeyvalq list;
+    const struct evkeyval *p;
+    bool good = !c->head.query || !*c->head.query;
+    if (good)
+        return true;
+    good = !evhttp_parse_query_str(c->head.query, &list);
+    TAILQ_FOREACH(p, &list, next)
+    {
+        if (good && evhttp_find_header(&list, p->key) != p->value) {
+            snprintf(why, sizeof why, "%.40s: once is enough", p->key);
+            good = false;
         }
+        good = good && api_param_read(p->key, p->value, params, count, why);
     }
-    return true;
+    evhttp_clear_headers(&list);
+    if (!good)
+        api_problem(c, 400, NULL, "%s", why);
+    return good;
 }
 
 bool api_members(api_conn *c, const api_member *members, unsigned count)
 {
-    const http_request *q = &c->in.request;
-    char why[API_WHY_BYTES];
-    if (api_request_read(q->body, q->body_bytes, members, count, why))
+    struct evbuffer *body = evhttp_request_get_input_buffer(c->request);
+    size_t bytes = evbuffer_get_length(body);
+    const char *text = bytes ? (const char *)evbuffer_pullup(body, -1) : "";
+    char why[API_WHY_BYTES] = "the body: out of memory";
+    if (text && api_request_read(text, bytes, members, count, why))
         return true;
     api_problem(c, 400, NULL, "%s", why);
     return false;

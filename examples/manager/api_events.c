@@ -32,7 +32,7 @@ static bool is_selected(const api_conn *c, const api_selection *s, const core_ev
 
 /* ==== 1  Stream =============================================================================== */
 
-/* False: the connection is over, or out of memory. */
+/* False: out of memory. */
 static bool send_event(api_conn *c, const core_event *e)
 {
     json_t *j = api_json_event(e);
@@ -97,8 +97,8 @@ static void list(api_conn *c, const api_selection *s, uint64_t limit)
 
 void api_get_events(api_conn *c)
 {
-    const http_request *q = &c->in.request;
-    const char *accept = q->field[HTTP_FIELD_ACCEPT], *last = q->field[HTTP_FIELD_LAST_EVENT_ID];
+    const api_head *h = &c->head;
+    const char *accept = h->field[API_FIELD_ACCEPT], *last = h->field[API_FIELD_LAST_EVENT_ID];
     api_selection s = { UINT64_MAX, 0, "" };
     uint64_t limit = 100;
     const api_param params[] = {
@@ -109,7 +109,7 @@ void api_get_events(api_conn *c)
     };
     if (!api_params(c, params, 4))
         return;
-    if (http_accepts(accept, "text/event-stream") == 2 && q->method == HTTP_GET) {
+    if (api_accepts(accept, "text/event-stream") == 2 && h->method == EVHTTP_REQ_GET) {
         if (last && *last && !api_read_number(last, INT64_MAX, &s.after))
             api_problem(c, 400, NULL, "Last-Event-ID: a number");
         else

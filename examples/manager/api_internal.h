@@ -1,13 +1,13 @@
 /* api_internal.h - what the files of the HTTP server share
    SPDX-License-Identifier: MIT
 
-   api_server.c has connections and time, api.c says which request is whose to answer, and the
-   others answer it.  A handler answers at once, or leaves the connection in a wait or a stream. */
+   api_server.c has libevent's server, connections and time, api_head.c reads what heads mean,
+   api.c says which request is whose to answer, and the others answer it.  A handler answers at once, or leaves the connection in a wait or a stream. */
 #ifndef API_INTERNAL_H_INCLUDED
 #define API_INTERNAL_H_INCLUDED
 
 #include "api.h"
-#include "api_http.h"
+#include "api_head.h"
 #include "api_requests.h"
 #include "dxpu_tcp.h"
 
@@ -34,8 +34,8 @@ api_caller api_tokens_find(const api_tokens *t, const char *authorization);
 /* ==== 2  What is asked ======================================================================== */
 
 typedef struct api_route {
-    http_method method; /* GET is HEAD too */
-    const char *path;   /* "/v1/leases/{lease}": a segment in braces is c->arg */
+    enum evhttp_cmd_type method; /* GET is HEAD too */
+    const char *path;            /* "/v1/leases/{lease}": a segment in braces is c->arg */
     unsigned roles;
     unsigned body; /* API_BODY_* */
     const char *type;
@@ -43,7 +43,7 @@ typedef struct api_route {
 } api_route;
 
 enum { API_BODY_NONE, API_BODY_OPTIONAL, API_BODY_JSON };
-enum { API_ROUTES_MAX = 40 };
+enum { API_ROUTES_MAX = 40, API_STATUSES = 17 };
 
 const api_route *api_routes(unsigned *count);
 void api_dispatch(api_conn *c);
@@ -56,7 +56,7 @@ typedef enum api_state {
     API_SENDING,
     API_WAITING, /* for a lease, or the end of one */
     API_STREAMING,
-    API_FINISHED
+    API_LOST /* there was no memory for the answer: the connection is to be closed */
 } api_state;
 
 typedef struct api_wait {
@@ -75,37 +75,22 @@ typedef struct api_selection { /* of events */
 
 struct api_conn {
     api *a;
-    dxpu_tcp_conn *tcp;
     api_conn *next, **link;
-    http_reader in;
+    struct bufferevent *bev;
+    struct evhttp_connection *http; /* NULL: only just accepted */
+    struct evhttp_request *request; /* NULL: none, or not yet whole */
+    api_head head;                  /* its head */
     api_state state;
-    uint64_t since_ms; /* of the state, or of the request's first byte */
-    unsigned held;     /* callers that still use it */
-    bool gone;
+    uint64_t since_ms;      /* of the state, or of the request's first byte; 0: none came */
+    uint64_t heard_ms;      /* the last byte that came */
+    bool known;             /* a token was good once */
     const api_route *route; /* NULL: none */
     api_caller caller;
-    const char *arg;
-    char fields[256]; /* of the answer, beside the usual ones */
-    char *rest;       /* of the answer, not yet handed on */
-    size_t rest_at, rest_bytes;
+    char arg[API_TARGET_MAX_BYTES + 1]; /* of the route */
     union {
         api_wait wait;
         api_selection stream;
     } u;
-};
-
-/* Statuses that are counted by number; others as 0. */
-#define API_STATUSES(X)                                                                            \
-    X(200)                                                                                         \
-    X(201)                                                                                         \
-    X(204)                                                                                         \
-    X(400) X(401) X(403) X(404) X(405) X(406) X(408) X(409) X(413) X(414) X(415) X(417) X(431)     \
-        X(500) X(501) X(503) X(505)
-enum {
-#define API_STATUS_ENUM(n) API_STATUS_##n,
-    API_STATUSES(API_STATUS_ENUM)
-#undef API_STATUS_ENUM
-        API_STATUSES_END
 };
 
 typedef struct api_traffic { /* of one slot of a node */
@@ -124,12 +109,14 @@ struct api {
     api_settings set;
     char address[DXPU_UDP_TEXT_BYTES];
     bool loopback;
-    dxpu_tcp_listener *listener;
+    struct evhttp *http;
     struct event *tick, *news;
     api_tokens *tokens;
-    api_conn *conns;
-    uint64_t opened_ms, newest;                                  /* newest: event */
-    uint64_t requests[API_ROUTES_MAX + 1][API_STATUSES_END + 1]; /* [API_ROUTES_MAX]: no route */
+    api_conn *conns, *fresh; /* fresh: evhttp is about to make its half of it */
+    unsigned count;
+    uint64_t accepted, displaced;
+    uint64_t opened_ms, newest;                          /* newest: event */
+    uint64_t requests[API_ROUTES_MAX + 1][API_STATUSES]; /* [API_ROUTES_MAX]: no route */
     uint64_t events[CORE_EVENT_TYPES];
     api_reported *reported;
     unsigned reporting;
@@ -139,12 +126,14 @@ uint64_t api_now_ms(void);
 bool api_listen(api *a);
 void api_unlisten(api *a);
 unsigned api_count_in(const api *a, api_state state);
-/* Answer; text is malloc()ed and taken, NULL: 503.  The connection may be over afterwards. */
+/* One more of the answer's, before it. */
+void api_add_field(api_conn *c, const char *name, const char *value);
+/* Answer; text is malloc()ed and taken, NULL: 503.  The request is evhttp's afterwards. */
 void api_answer(api_conn *c, unsigned status, const char *type, char *text, size_t bytes);
 void api_answer_json(api_conn *c, unsigned status, json_t *j); /* j is taken; NULL: 503 */
 /* Head of an answer without end. */
 void api_stream_begin(api_conn *c, const char *type);
-/* More of it.  False: the connection is over. */
+/* More of it.  False: out of memory. */
 bool api_stream_send(api_conn *c, const char *text, size_t bytes);
 size_t api_unsent(const api_conn *c);
 
@@ -154,8 +143,10 @@ size_t api_unsent(const api_conn *c);
 void api_problem(api_conn *c, unsigned status, const char *kind, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void api_problem_core(api_conn *c, const core_result *r);
-/* What api_http.h refused: the connection closes behind it. */
-void api_problem_http(api_conn *c, unsigned status);
+/* What api_head.h refused: the connection closes behind it. */
+void api_problem_head(api_conn *c, unsigned status);
+const char *api_reason(unsigned status);
+unsigned api_status(unsigned index); /* of those that are answered, 0..API_STATUSES - 1 */
 
 /* ==== 5  Requests ============================================================================= */
 

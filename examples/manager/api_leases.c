@@ -89,6 +89,7 @@ static int by_number(const void *a, const void *b)
 
 typedef struct selection {
     uint64_t after, limit, host;
+    uint32_t pool_host; /* of `host` */
     unsigned state;
     char tenant[CORE_NAME_BYTES];
 } selection;
@@ -98,21 +99,26 @@ static bool is_selected(const api_conn *c, const selection *s, uint64_t lease)
     const core *k = c->a->core;
     const pool_lease *l = pool_find_lease(core_pool(k), lease);
     uint32_t count;
-    const core_node *nodes = core_nodes(k, &count);
-    uint32_t host = s->host ? core_find_node(k, (uint32_t)s->host) : CORE_NONE;
     if (!l || lease <= s->after || !api_sees_lease(c->a, &c->caller, lease))
         return false;
     if (s->tenant[0] && strcmp(s->tenant, core_tenants(k, &count)[l->tenant].name) != 0)
         return false;
     if (s->state <= CORE_LEASE_PARKED && core_lease_now(k, lease) != s->state)
         return false;
-    return !s->host || (host != CORE_NONE && nodes[host].role == DXPU_CONTROL_ROLE_HOST &&
-                        nodes[host].pool_index == l->host);
+    return !s->host || (s->pool_host != POOL_NONE && s->pool_host == l->host);
+}
+
+static uint32_t pool_host_of(const core *k, uint64_t number)
+{
+    uint32_t count, node = core_find_node(k, (uint32_t)number);
+    const core_node *n = core_nodes(k, &count);
+    return node != CORE_NONE && n[node].role == DXPU_CONTROL_ROLE_HOST ? n[node].pool_index
+                                                                       : POOL_NONE;
 }
 
 void api_get_leases(api_conn *c)
 {
-    selection s = { 0, 100, 0, CORE_LEASE_PARKED + 1, "" };
+    selection s = { 0, 100, 0, POOL_NONE, CORE_LEASE_PARKED + 1, "" };
     const api_param params[] = {
         { "after", API_LEASE, &s.after, 0, 0, NULL, false, false },
         { "limit", API_NUMBER, &s.limit, 1, 1000, NULL, false, false },
@@ -127,6 +133,7 @@ void api_get_leases(api_conn *c)
     char id[24];
     if (!api_params(c, params, 5))
         return;
+    s.pool_host = pool_host_of(c->a->core, s.host);
     found = malloc(sizeof *found * ((size_t)p->leases + 1));
     if (!found) {
         api_answer(c, 503, NULL, NULL, 0);
@@ -212,14 +219,15 @@ void api_post_lease(api_conn *c)
     core_request r;
     uint64_t lease = 0, wait_s = 0;
     bool existed = false;
+    char at[40];
     const api_param params[] = { WAIT_PARAM(&wait_s) };
     memset(&r, 0, sizeof r);
     if (!api_params(c, params, 1) || !api_may_wait(c, wait_s) || !read_request(c, &r) ||
         !api_done(c, core_create(c->a->core, &r, &lease, &existed)))
         return;
+    snprintf(at, sizeof at, "/v1/leases/%llx", (unsigned long long)lease);
     if (!existed)
-        snprintf(c->fields, sizeof c->fields, "Location: /v1/leases/%llx\r\n",
-                 (unsigned long long)lease);
+        api_add_field(c, "Location", at);
     api_wait w = { 0, lease, existed ? 200 : 201, API_WAIT_UP, 0, { 0 }, { 0 } };
     wait_for(c, &w, wait_s);
 }

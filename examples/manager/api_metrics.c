@@ -30,20 +30,28 @@ static void put_label(FILE *out, const char *name, const char *value)
 
 /* ==== 1  What proxies report ================================================================== */
 
+/* The node's entry; a new one takes the place of a node's that was forgotten. */
 static api_reported *reported_by(api *a, uint32_t node)
 {
-    api_reported *more;
+    api_reported *more, *unused = NULL;
     for (unsigned i = 0; i < a->reporting; i++) {
         if (a->reported[i].node == node)
             return &a->reported[i];
+        if (core_find_node(a->core, a->reported[i].node) == CORE_NONE)
+            unused = &a->reported[i];
     }
-    more = realloc(a->reported, sizeof *more * (a->reporting + 1));
-    if (!more)
-        return NULL;
-    a->reported = more;
-    memset(&more[a->reporting], 0, sizeof *more);
-    more[a->reporting].node = node;
-    return &more[a->reporting++];
+    if (unused) {
+        free(unused->slot);
+    } else {
+        more = realloc(a->reported, sizeof *more * (a->reporting + 1));
+        if (!more)
+            return NULL;
+        a->reported = more;
+        unused = &more[a->reporting++];
+    }
+    memset(unused, 0, sizeof *unused);
+    unused->node = node;
+    return unused;
 }
 
 static bool make_room(api_reported *r, unsigned slots)
@@ -89,7 +97,8 @@ static void put_traffic(const api *a, FILE *out, const char *name, const char *h
         about(out, name, "counter", help);
     for (unsigned i = 0; i < a->reporting; i++) {
         const api_reported *r = &a->reported[i];
-        for (unsigned s = 0; s < r->slots && core_find_node(a->core, r->node) != CORE_NONE; s++) {
+        bool known = core_find_node(a->core, r->node) != CORE_NONE;
+        for (unsigned s = 0; known && s < r->slots; s++) {
             uint64_t value;
             memcpy(&value, (const char *)&r->slot[s] + offset, sizeof value);
             fprintf(out, "%s{node=\"%u\",slot=\"%u\"%s%s%s} %llu\n", name, r->node, s + 1,
@@ -191,23 +200,17 @@ static void put_events(const api *a, FILE *out)
 
 static void put_requests(const api *a, FILE *out)
 {
-    static const char *const statuses[] = {
-#define API_STATUS_TEXT(n) #n,
-        API_STATUSES(API_STATUS_TEXT)
-#undef API_STATUS_TEXT
-            "other"
-    };
     unsigned count;
     const api_route *r = api_routes(&count);
     about(out, "dxpu_http_requests_total", "counter", "HTTP requests that were answered.");
     for (unsigned i = 0; i <= API_ROUTES_MAX; i++) {
-        for (unsigned s = 0; s <= API_STATUSES_END; s++) {
+        for (unsigned s = 0; s < API_STATUSES; s++) {
             if (!a->requests[i][s])
                 continue;
             fprintf(out,
-                    "dxpu_http_requests_total{method=\"%s\",route=\"%s\",status=\"%s\"} %llu\n",
-                    i < count ? http_method_name(r[i].method) : "", i < count ? r[i].path : "",
-                    statuses[s], (number)a->requests[i][s]);
+                    "dxpu_http_requests_total{method=\"%s\",route=\"%s\",status=\"%u\"} %llu\n",
+                    i < count ? api_method_name(r[i].method) : "", i < count ? r[i].path : "",
+                    api_status(s), (number)a->requests[i][s]);
         }
     }
     about(out, "dxpu_http_waiting", "gauge", "HTTP requests that wait for a lease.");
@@ -215,11 +218,10 @@ static void put_requests(const api *a, FILE *out)
     about(out, "dxpu_http_streams", "gauge", "Streams of events.");
     fprintf(out, "dxpu_http_streams %u\n", api_count_in(a, API_STREAMING));
     about(out, "dxpu_http_connections_total", "counter", "HTTP connections that were accepted.");
-    fprintf(out, "dxpu_http_connections_total %llu\n", (number)dxpu_tcp_accepted(a->listener));
+    fprintf(out, "dxpu_http_connections_total %llu\n", (number)a->accepted);
     about(out, "dxpu_http_connections_displaced_total", "counter",
           "HTTP connections closed to let another one in.");
-    fprintf(out, "dxpu_http_connections_displaced_total %llu\n",
-            (number)dxpu_tcp_displaced(a->listener));
+    fprintf(out, "dxpu_http_connections_displaced_total %llu\n", (number)a->displaced);
     about(out, "dxpu_uptime_seconds", "gauge", "Since this program runs.");
     fprintf(out, "dxpu_uptime_seconds %llu\n", (number)((api_now_ms() - a->opened_ms) / 1000));
     about(out, "dxpu_build_info", "gauge", "The version of this program.");

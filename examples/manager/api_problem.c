@@ -6,6 +6,44 @@
 #include <stdio.h>
 #include <string.h>
 
+static const struct {
+    unsigned status;
+    const char *text;
+} reasons[] = {
+    { 200, "OK" },
+    { 201, "Created" },
+    { 204, "No Content" },
+    { 400, "Bad Request" },
+    { 401, "Unauthorized" },
+    { 403, "Forbidden" },
+    { 404, "Not Found" },
+    { 405, "Method Not Allowed" },
+    { 406, "Not Acceptable" },
+    { 409, "Conflict" },
+    { 414, "URI Too Long" },
+    { 415, "Unsupported Media Type" },
+    { 431, "Request Header Fields Too Large" },
+    { 500, "Internal Server Error" },
+    { 501, "Not Implemented" },
+    { 503, "Service Unavailable" },
+    { 505, "HTTP Version Not Supported" },
+};
+_Static_assert(sizeof reasons / sizeof reasons[0] == API_STATUSES, "count them in api_internal.h");
+
+const char *api_reason(unsigned status)
+{
+    for (unsigned i = 0; i < API_STATUSES; i++) {
+        if (reasons[i].status == status)
+            return reasons[i].text;
+    }
+    return "Unknown";
+}
+
+unsigned api_status(unsigned index)
+{
+    return index < API_STATUSES ? reasons[index].status : 0;
+}
+
 static const char *title_of(unsigned status, const char *kind)
 {
     static const char *const titles[][2] = {
@@ -21,12 +59,12 @@ static const char *title_of(unsigned status, const char *kind)
         if (!strcmp(kind, titles[i][0]))
             return titles[i][1];
     }
-    return http_reason(status);
+    return api_reason(status);
 }
 
 void api_problem(api_conn *c, unsigned status, const char *kind, const char *format, ...)
 {
-    const char *path = c->in.request.path;
+    const char *path = c->head.path;
     char detail[512], type[40];
     va_list args;
     json_t *j;
@@ -36,8 +74,7 @@ void api_problem(api_conn *c, unsigned status, const char *kind, const char *for
     va_end(args);
     snprintf(type, sizeof type, kind ? "/problems/%s" : "about:blank", kind);
     if (status == 503)
-        snprintf(c->fields + strlen(c->fields), sizeof c->fields - strlen(c->fields),
-                 "Retry-After: 1\r\n");
+        api_add_field(c, "Retry-After", "1");
     j = json_pack("{s:s, s:s, s:i, s:o, s:s}", "type", type, "title", title_of(status, kind),
                   "status", (int)status, "detail", api_json_text(detail), "instance",
                   path ? path : "/");
@@ -64,19 +101,18 @@ void api_problem_core(api_conn *c, const core_result *r)
     api_problem(c, of[i].status, of[i].kind, "%s", r->text);
 }
 
-void api_problem_http(api_conn *c, unsigned status)
+void api_problem_head(api_conn *c, unsigned status)
 {
     static const struct {
         unsigned status;
         const char *text;
     } texts[] = {
         { 400, "this is no HTTP/1.1 request as RFC 9112 has it" },
-        { 408, "the request did not end in time" },
-        { 413, "a body has at most 64 KiB" },
+        { 404, "no such path; /v1/openapi.yaml has all of them" },
         { 414, "a target has at most 2,048 characters" },
-        { 417, "the only expectation known here is 100-continue" },
-        { 431, "a head has at most 16 KiB and 64 fields" },
-        { 501, "this method, or this transfer coding, is not known here" },
+        { 431, "a head has at most 64 fields" },
+        { 501, "this transfer coding is not known here" },
+        { 503, "out of memory" },
         { 505, "HTTP/1.1 and HTTP/1.0 are known here" },
     };
     const char *text = "";
@@ -84,8 +120,6 @@ void api_problem_http(api_conn *c, unsigned status)
         if (texts[i].status == status)
             text = texts[i].text;
     }
-    c->in.request.close = true;
-    c->in.request.method = HTTP_GET; /* an answer with a body, whatever it was */
-    c->in.request.path = NULL;
-    api_problem(c, status, NULL, "%s", text);
+    api_add_field(c, "Connection", "close");
+    api_problem(c, status, status == 404 ? "unknown" : NULL, "%s", text);
 }

@@ -1,47 +1,40 @@
-/* api_server.c - connections of the HTTP server: bytes in, answers out, and what takes too long
+/* api_server.c - libevent's HTTP server, its connections, and what takes too long
    SPDX-License-Identifier: MIT
 
-   Places, silence and readers that do not read are dxpu_tcp.h's; here a connection has requests one
-   after the other, and of an answer no more is handed on than its reader takes. */
-#ifndef _POSIX_C_SOURCE
-#define _POSIX_C_SOURCE 200809L
+   evhttp reads requests and writes answers, one at a time on a connection.  What it does not bound
+   is bounded here: connections, what one may send ahead, the time of a whole request. */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE
 #endif
 #include "api_internal.h"
 
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
 #include <event2/event.h>
+#include <event2/listener.h>
+#include <netinet/tcp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     TICK_MS = 100,
-    IDLE_MS = 60000,      /* between requests */
+    IDLE_S = 60,          /* between requests, and while one is read: without a byte */
+    STALL_S = 10,         /* an answer waits and nothing of it is taken */
     KEEP_MS = 15000,      /* a stream is given a comment */
-    PIECE_BYTES = 65536,  /* handed on at a time */
-    AHEAD_BYTES = 131072, /* handed on and not yet taken */
-    SEND_BYTES = 512 * 1024
+    AHEAD_BYTES = 131072, /* of requests not yet read; a whole body has to fit */
+    HEAD_MAX_BYTES = 16 * 1024,
+    METHODS = EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST | EVHTTP_REQ_PUT |
+              EVHTTP_REQ_PATCH | EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS
 };
+_Static_assert((int)AHEAD_BYTES > (int)API_BODY_MAX_BYTES + (int)HEAD_MAX_BYTES,
+               "evhttp wants the whole body in its input");
 
 uint64_t api_now_ms(void)
 {
     return dxpu_udp_now_ns() / 1000000;
-}
-
-/* ==== 1  Answers ============================================================================== */
-
-static void count_answer(api_conn *c, unsigned status)
-{
-    static const unsigned statuses[] = {
-#define API_STATUS_NUMBER(n) n,
-        API_STATUSES(API_STATUS_NUMBER)
-#undef API_STATUS_NUMBER
-    };
-    unsigned routes, s = 0;
-    const api_route *first = api_routes(&routes);
-    while (s < API_STATUSES_END && statuses[s] != status)
-        s++;
-    c->a->requests[c->route ? (size_t)(c->route - first) : API_ROUTES_MAX][s]++;
 }
 
 static void enter(api_conn *c, api_state state)
@@ -50,59 +43,44 @@ static void enter(api_conn *c, api_state state)
     c->since_ms = api_now_ms();
 }
 
-/* The answer is out: the next request, or the end. */
-static void answered(api_conn *c)
+/* ==== 1  Answers ============================================================================== */
+
+static void count_answer(api_conn *c, unsigned status)
 {
-    free(c->rest);
-    c->rest = NULL;
-    if (c->in.request.close) {
-        enter(c, API_FINISHED);
-        dxpu_tcp_finish(c->tcp);
-    } else {
-        http_next(&c->in);
-        enter(c, API_READING);
-    }
+    unsigned routes, s = 0;
+    const api_route *first = api_routes(&routes);
+    while (s < API_STATUSES && api_status(s) != status)
+        s++;
+    if (s < API_STATUSES)
+        c->a->requests[c->route ? (size_t)(c->route - first) : API_ROUTES_MAX][s]++;
 }
 
-static void flush(api_conn *c)
+void api_add_field(api_conn *c, const char *name, const char *value)
 {
-    while (c->state == API_SENDING && !c->gone && c->rest_at < c->rest_bytes &&
-           dxpu_tcp_unsent(c->tcp) < AHEAD_BYTES) {
-        size_t left = c->rest_bytes - c->rest_at, n = left < PIECE_BYTES ? left : PIECE_BYTES;
-        if (!dxpu_tcp_send(c->tcp, c->rest + c->rest_at, n))
-            return;
-        c->rest_at += n;
-    }
-    if (c->state == API_SENDING && !c->gone && c->rest_at == c->rest_bytes)
-        answered(c);
+    (void)evhttp_add_header(evhttp_request_get_output_headers(c->request), name, value);
 }
 
-/* The usual fields.  length: NULL when the end of the connection ends the body. */
-static bool send_head(api_conn *c, unsigned status, const char *type, const char *length)
+static void usual_fields(api_conn *c, const char *type)
 {
-    char head[1024], date[40] = "";
-    time_t now = time(NULL);
-    struct tm tm;
-    int n;
-    if (gmtime_r(&now, &tm))
-        (void)strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", &tm);
-    n = snprintf(head, sizeof head,
-                 "HTTP/1.1 %u %s\r\nDate: %s\r\n%s%s%s%s%s%s%s%s%s"
-                 "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\r\n",
-                 status, http_reason(status), date, type ? "Content-Type: " : "", type ? type : "",
-                 type ? "\r\n" : "", length ? "Content-Length: " : "", length ? length : "",
-                 length ? "\r\n" : "", c->in.request.close ? "Connection: close\r\n" : "",
-                 !c->in.request.close && !c->in.request.minor ? "Connection: keep-alive\r\n" : "",
-                 c->fields);
-    c->fields[0] = '\0';
-    count_answer(c, status);
-    return n > 0 && (size_t)n < sizeof head && dxpu_tcp_send(c->tcp, head, (size_t)n);
+    if (type)
+        api_add_field(c, "Content-Type", type);
+    api_add_field(c, "Cache-Control", "no-store");
+    api_add_field(c, "X-Content-Type-Options", "nosniff");
+}
+
+static void free_text(const void *text, size_t bytes, void *user)
+{
+    (void)text;
+    (void)bytes;
+    free(user);
 }
 
 void api_answer(api_conn *c, unsigned status, const char *type, char *text, size_t bytes)
 {
     static const char no_memory[] = "{\"type\":\"about:blank\",\"title\":\"Service Unavailable\","
                                     "\"status\":503,\"detail\":\"out of memory\"}";
+    struct evbuffer *body = evbuffer_new();
+    bool bodyless = status == 204 || c->head.method == EVHTTP_REQ_HEAD;
     char length[24];
     if (!text && status != 204) {
         status = 503;
@@ -110,13 +88,21 @@ void api_answer(api_conn *c, unsigned status, const char *type, char *text, size
         text = strdup(no_memory);
         bytes = text ? strlen(text) : 0;
     }
+    if (!body || (text && evbuffer_add_reference(body, text, bytes, free_text, text))) {
+        free(text);
+        if (body)
+            evbuffer_free(body);
+        enter(c, API_LOST);
+        return;
+    }
+    usual_fields(c, type);
     snprintf(length, sizeof length, "%zu", bytes);
-    c->rest = text;
-    c->rest_at = 0;
-    c->rest_bytes = c->in.request.method == HTTP_HEAD ? 0 : bytes;
+    if (status != 204)
+        api_add_field(c, "Content-Length", length);
+    count_answer(c, status);
     enter(c, API_SENDING);
-    if (send_head(c, status, type, status == 204 ? NULL : length))
-        flush(c);
+    evhttp_send_reply(c->request, (int)status, api_reason(status), bodyless ? NULL : body);
+    evbuffer_free(body);
 }
 
 void api_answer_json(api_conn *c, unsigned status, json_t *j)
@@ -128,197 +114,245 @@ void api_answer_json(api_conn *c, unsigned status, json_t *j)
 
 void api_stream_begin(api_conn *c, const char *type)
 {
-    c->in.request.close = true;
+    api_add_field(c, "Connection", "close");
+    usual_fields(c, type);
+    count_answer(c, 200);
     enter(c, API_STREAMING);
-    (void)send_head(c, 200, type, NULL);
+    evhttp_send_reply_start(c->request, 200, api_reason(200));
+}
+
+static void on_drained(struct evhttp_connection *http, void *user)
+{
+    (void)http;
+    api_stream_pump(user);
 }
 
 bool api_stream_send(api_conn *c, const char *text, size_t bytes)
 {
+    struct evbuffer *more = evbuffer_new();
+    bool good = more && !evbuffer_add(more, text, bytes);
+    if (good)
+        evhttp_send_reply_chunk_with_cb(c->request, more, on_drained, c);
+    if (more)
+        evbuffer_free(more);
     c->since_ms = api_now_ms();
-    return !c->gone && dxpu_tcp_send(c->tcp, text, bytes);
+    return good;
 }
 
 size_t api_unsent(const api_conn *c)
 {
-    return dxpu_tcp_unsent(c->tcp);
+    return evbuffer_get_length(bufferevent_get_output(c->bev));
 }
 
-/* ==== 2  One connection ======================================================================= */
+/* ==== 2  Requests ============================================================================= */
 
-static void hold(api_conn *c)
+/* The answer is out; evhttp frees the request, and reads the next one or closes. */
+static void on_answered(struct evhttp_request *q, void *user)
 {
-    c->held++;
+    api_conn *c = user;
+    (void)q;
+    c->request = NULL;
+    evhttp_connection_set_timeout(c->http, IDLE_S);
+    enter(c, API_READING);
+    if (!evbuffer_get_length(bufferevent_get_input(c->bev)))
+        c->since_ms = 0;
 }
+
+/* evhttp does not read while a request has no answer, and so would not see that nobody waits for it
+   any more.  It must not be told of bytes either, for it takes those for a mistake of its own. */
+static void watch_for_end(api_conn *c)
+{
+    bufferevent_data_cb written;
+    bufferevent_event_cb event;
+    void *user;
+    bufferevent_getcb(c->bev, NULL, &written, &event, &user);
+    bufferevent_setcb(c->bev, NULL, written, event, user);
+    (void)bufferevent_enable(c->bev, EV_READ);
+}
+
+static void adopt(api *a);
+
+static void on_request(struct evhttp_request *q, void *user)
+{
+    static const struct timeval stall = { STALL_S, 0 };
+    api *a = user;
+    api_conn *c;
+    unsigned refused;
+    adopt(a);
+    c = a->conns;
+    while (c && c->http != evhttp_request_get_connection(q))
+        c = c->next;
+    if (!c) {
+        evhttp_send_error(q, HTTP_SERVUNAVAIL, NULL); /* there was no memory for it */
+        return;
+    }
+    c->request = q;
+    c->route = NULL;
+    c->arg[0] = '\0';
+    evhttp_request_set_on_complete_cb(q, on_answered, c);
+    bufferevent_set_timeouts(c->bev, NULL,
+                             &stall); /* nothing is to be said to a wait or a stream */
+    enter(c, API_HANDLING);
+    refused = api_head_read(&c->head, q);
+    if (refused)
+        api_problem_head(c, refused);
+    else
+        api_dispatch(c);
+    if (c->state == API_WAITING)
+        watch_for_end(c);
+}
+
+/* ==== 3  Connections ========================================================================== */
 
 static void conn_free(api_conn *c)
 {
+    api *a = c->a;
     *c->link = c->next;
     if (c->next)
         c->next->link = c->link;
-    if (!c->a->conns)
-        (void)event_del(c->a->tick);
-    free(c->rest);
-    free(c->in.room);
+    if (!--a->count)
+        (void)event_del(a->tick);
     free(c);
 }
 
-static void let_go(api_conn *c)
+static void on_bytes(struct evbuffer *in, const struct evbuffer_cb_info *info, void *user)
 {
-    if (!--c->held && c->gone)
+    api_conn *c = user;
+    (void)in;
+    if (!info->n_added)
+        return;
+    c->heard_ms = api_now_ms();
+    if (c->state == API_READING && !c->since_ms)
+        c->since_ms = c->heard_ms;
+}
+
+static void on_closed(struct evhttp_connection *http, void *user)
+{
+    api_conn *c = user;
+    (void)http;
+    (void)evbuffer_remove_cb(bufferevent_get_input(c->bev), on_bytes, c);
+    /* evhttp leaves a request without an answer to its user, when its client goes */
+    if (c->request && !evhttp_request_get_connection(c->request))
+        evhttp_request_free(c->request);
+    conn_free(c);
+}
+
+/* evhttp tells of no new connection, only asks for its bufferevent, and makes the rest of it then:
+   what its callbacks are given. */
+static void adopt(api *a)
+{
+    api_conn *c = a->fresh;
+    bufferevent_event_cb event;
+    void *http;
+    int one = 1;
+    if (!c)
+        return;
+    a->fresh = NULL;
+    bufferevent_getcb(c->bev, NULL, NULL, &event, &http);
+    (void)setsockopt(bufferevent_getfd(c->bev), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    (void)bufferevent_decref(c->bev);
+    if (!event) { /* it could not be made */
         conn_free(c);
-}
-
-/* Requests that are there, one after the other. */
-static void run(api_conn *c)
-{
-    while (c->state == API_READING && !c->gone && c->in.len) {
-        int rc = http_read(&c->in);
-        if (rc == HTTP_MORE) {
-            if (http_has_head(&c->in) && c->in.request.expects) {
-                static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
-                c->in.request.expects = false;
-                (void)dxpu_tcp_send(c->tcp, go_on, sizeof go_on - 1);
-            }
-            return;
-        }
-        enter(c, API_HANDLING);
-        c->route = NULL;
-        c->arg = NULL;
-        c->fields[0] = '\0';
-        if (rc == HTTP_COMPLETE)
-            api_dispatch(c);
-        else
-            api_problem_http(c, (unsigned)rc);
+        return;
     }
+    c->http = http;
+    evhttp_connection_set_closecb(c->http, on_closed, c);
 }
 
-static void *on_opened(void *user, dxpu_tcp_conn *tcp)
+/* All places are taken: who gave no token goes first, then the longest silent. */
+static void displace(api *a)
 {
+    api_conn *worst = a->conns;
+    for (api_conn *c = worst; c; c = c->next) {
+        if (c->known < worst->known || (c->known == worst->known && c->heard_ms < worst->heard_ms))
+            worst = c;
+    }
+    a->displaced++;
+    evhttp_connection_free(worst->http);
+}
+
+static struct bufferevent *on_accept(struct event_base *base, void *user)
+{
+    static const struct timeval tick = { 0, TICK_MS * 1000 };
     api *a = user;
     api_conn *c = calloc(1, sizeof *c);
-    char *room = malloc(HTTP_ROOM_BYTES);
-    struct timeval tick = { 0, TICK_MS * 1000 };
-    if (!c || !room || (!a->conns && event_add(a->tick, &tick))) {
+    struct bufferevent *bev = bufferevent_socket_new(base, -1, 0);
+    adopt(a);
+    a->accepted++;
+    if (a->count >= a->set.connections)
+        displace(a);
+    if (!c || !bev || !evbuffer_add_cb(bufferevent_get_input(bev), on_bytes, c) ||
+        (!a->count && event_add(a->tick, &tick))) {
+        if (bev)
+            bufferevent_free(bev);
         free(c);
-        free(room);
-        return NULL;
+        return NULL; /* evhttp makes one of its own, and on_request() does not know it */
     }
+    bufferevent_setwatermark(bev, EV_READ, 0, AHEAD_BYTES);
+    bufferevent_incref(bev); /* until it is known whether evhttp keeps it */
     c->a = a;
-    c->tcp = tcp;
-    http_begin(&c->in, room);
+    c->bev = bev;
+    c->heard_ms = api_now_ms();
     enter(c, API_READING);
     c->next = a->conns;
     c->link = &a->conns;
     if (c->next)
         c->next->link = &c->next;
-    a->conns = c;
-    return c;
+    a->conns = a->fresh = c;
+    a->count++;
+    event_active(a->news, EV_TIMEOUT, 0);
+    return bev;
 }
 
-static void on_bytes(void *context, dxpu_tcp_conn *tcp, dxpu_bytes in)
-{
-    api_conn *c = context;
-    (void)tcp;
-    if (c->state == API_FINISHED || c->state == API_STREAMING)
-        return; /* nothing more is read */
-    hold(c);
-    if (c->state == API_READING && !c->in.len)
-        c->since_ms = api_now_ms();
-    if (http_put(&c->in, in.ptr, in.len)) {
-        run(c);
-    } else if (c->state == API_READING) {
-        enter(c, API_HANDLING);
-        c->route = NULL;
-        api_problem_http(c, 413);
-    } else {
-        dxpu_tcp_drop(c->tcp, "sends requests and reads no answers");
-    }
-    let_go(c);
-}
-
-static void on_drained(void *context, dxpu_tcp_conn *tcp)
-{
-    api_conn *c = context;
-    (void)tcp;
-    hold(c);
-    if (c->state == API_SENDING) {
-        flush(c);
-        run(c);
-    } else if (c->state == API_STREAMING) {
-        api_stream_pump(c);
-    }
-    let_go(c);
-}
-
-static void on_closed(void *context, dxpu_tcp_conn *tcp, const char *why)
-{
-    api_conn *c = context;
-    (void)tcp;
-    (void)why;
-    hold(c);
-    c->gone = true;
-    let_go(c);
-}
-
-/* ==== 3  Time ================================================================================= */
+/* ==== 4  Time ================================================================================= */
 
 static void look_at(api_conn *c, uint64_t now)
 {
     uint64_t took = now > c->since_ms ? now - c->since_ms : 0;
     switch (c->state) {
     case API_READING:
-        if (c->in.len && took >= c->a->set.request_ms) {
-            enter(c, API_HANDLING);
-            c->route = NULL;
-            api_problem_http(c, 408);
-        } else if (!c->in.len && took >= IDLE_MS) {
-            enter(c, API_FINISHED);
-            dxpu_tcp_finish(c->tcp);
-        }
+        if (c->since_ms && took >= c->a->set.request_ms)
+            evhttp_connection_free(c->http);
         break;
     case API_WAITING:
         api_wait_look(c);
-        run(c);
         break;
     case API_STREAMING:
         api_stream_pump(c);
-        if (!c->gone && took >= KEEP_MS)
+        if (took >= KEEP_MS)
             (void)api_stream_send(c, ":\n\n", 3);
+        break;
+    case API_LOST:
+        evhttp_connection_free(c->http);
         break;
     default:
         break;
     }
 }
 
-static void look_at_all(api *a)
-{
-    uint64_t now = api_now_ms();
-    api_conn *next;
-    for (api_conn *c = a->conns; c; c = next) {
-        hold(c);
-        look_at(c, now);
-        next = c->next;
-        let_go(c);
-    }
-}
-
 static void on_time(evutil_socket_t fd, short what, void *user)
 {
+    api *a = user;
+    uint64_t now = api_now_ms();
+    api_conn *next;
     (void)fd;
     (void)what;
-    look_at_all(user);
+    adopt(a);
+    for (api_conn *c = a->conns; c; c = next) {
+        next = c->next;
+        look_at(c, now);
+    }
 }
 
 unsigned api_count_in(const api *a, api_state state)
 {
     unsigned n = 0;
     for (const api_conn *c = a->conns; c; c = c->next)
-        n += c->state == state && !c->gone;
+        n += c->state == state;
     return n;
 }
 
-/* ==== 4  Listener ============================================================================= */
+/* ==== 5  Listener ============================================================================= */
 
 static bool is_loopback(const dxpu_udp_address *at)
 {
@@ -327,40 +361,75 @@ static bool is_loopback(const dxpu_udp_address *at)
     return IN6_IS_ADDR_LOOPBACK(&at->u.v6.sin6_addr);
 }
 
+/* NULL, or what is wrong. */
+static const char *listen_at(api *a, dxpu_udp_address *local)
+{
+    unsigned flags = LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC |
+                     (local->u.any.sa_family == AF_INET6 ? LEV_OPT_BIND_IPV6ONLY : 0);
+    struct evconnlistener *l = evconnlistener_new_bind(a->base, NULL, NULL, flags, SOMAXCONN,
+                                                       &local->u.any, (int)local->len);
+    if (!l)
+        return errno == EADDRINUSE ? "port in use; stop the other program or choose another port"
+                                   : "cannot bind; is this an address of this machine?";
+    if (!evhttp_bind_listener(a->http, l)) {
+        evconnlistener_free(l);
+        return "out of memory";
+    }
+    local->len = sizeof local->u;
+    if (getsockname(evconnlistener_get_fd(l), &local->u.any, &local->len))
+        return "libevent's socket has no address";
+    (void)dxpu_udp_print(local, a->address);
+    return NULL;
+}
+
+static const char *serve(api *a, dxpu_udp_address *local)
+{
+    a->tick = event_new(a->base, -1, EV_PERSIST, on_time, a);
+    a->news = event_new(a->base, -1, 0, on_time, a);
+    a->http = evhttp_new(a->base);
+    if (!a->tick || !a->news || !a->http)
+        return "out of memory";
+    evhttp_set_allowed_methods(a->http, METHODS);
+    evhttp_set_max_headers_size(a->http, HEAD_MAX_BYTES);
+    evhttp_set_max_body_size(a->http, API_BODY_MAX_BYTES);
+    (void)evhttp_set_flags(a->http, EVHTTP_SERVER_LINGERING_CLOSE); /* or 413 is lost in a reset */
+    evhttp_set_timeout(a->http, IDLE_S);
+    evhttp_set_default_content_type(a->http, NULL);
+    evhttp_set_bevcb(a->http, on_accept, a);
+    evhttp_set_gencb(a->http, on_request, a);
+    return listen_at(a, local);
+}
+
+/* A client that went away is told by an error of the write, not by the end of the program. */
+static void ignore_sigpipe(void)
+{
+    struct sigaction now;
+    if (sigaction(SIGPIPE, NULL, &now) == 0 && now.sa_handler == SIG_DFL)
+        (void)signal(SIGPIPE, SIG_IGN);
+}
+
 bool api_listen(api *a)
 {
     const char *at = a->set.at ? a->set.at : "127.0.0.1:4456";
-    dxpu_tcp_callbacks cb = { a, on_opened, on_bytes, on_closed };
-    dxpu_tcp_settings set;
     dxpu_udp_address local;
     const char *why = dxpu_tcp_parse_port(at, API_PORT, &local);
     if (!why && !a->set.tokens && !is_loopback(&local))
         why = "others than this machine reach this address; give --tokens FILE, or listen at "
               "127.0.0.1";
     a->loopback = !why && is_loopback(&local);
-    a->tick = event_new(a->base, -1, EV_PERSIST, on_time, a);
-    a->news = event_new(a->base, -1, 0, on_time, a);
-    if (!why && (!a->tick || !a->news))
-        why = "out of memory";
-    dxpu_tcp_settings_default(&set);
-    set.connections = a->set.connections;
-    set.send_bytes = SEND_BYTES;
-    set.greet_ms = a->set.request_ms + a->set.request_ms / 4; /* 408 comes first */
-    set.idle_ms = 0;                                          /* look_at() knows better */
+    ignore_sigpipe();
     if (!why)
-        a->listener = dxpu_tcp_listen(a->base, &local, &set, &cb, &why);
-    if (!a->listener) {
+        why = serve(a, &local);
+    if (why)
         fprintf(stderr, "HTTP at %s: %s\n", at, why);
-        return false;
-    }
-    dxpu_tcp_on_drained(a->listener, on_drained);
-    (void)dxpu_udp_print(dxpu_tcp_local(a->listener), a->address);
-    return true;
+    return !why;
 }
 
 void api_unlisten(api *a)
 {
-    dxpu_tcp_unlisten(a->listener);
+    adopt(a);
+    if (a->http)
+        evhttp_free(a->http);
     if (a->tick)
         event_free(a->tick);
     if (a->news)

@@ -73,16 +73,17 @@ typedef struct corei_work {
 } corei_work;
 
 typedef struct corei_slot {
-    uint32_t port;              /* that has it or had it last; CORE_NONE: not known */
-    uint64_t up_epoch;          /* the lease epoch in which it was up */
-    uint64_t yield_ms;          /* until then its host may give it up; 0: not asked yet */
+    uint32_t port;     /* that has it or had it last; CORE_NONE: not known */
+    uint64_t up_epoch; /* the lease epoch in which it was up */
+    uint64_t yield_ms; /* until then its host may give it up; 0: not asked yet */
     bool wipe_told;    /* so that what the box says is about this wipe, not the one before */
-    bool reset;                 /* an order to be given */
+    bool reset;        /* an order to be given */
     dxpu_control_device *other; /* what stands there now, when it is not what is stored */
 } corei_slot;
 
 typedef struct corei_port {
     uint32_t before; /* the slot that it is to give up; CORE_NONE: none is known */
+    bool moved;      /* since it was attached its box is reached elsewhere */
 } corei_port;
 
 typedef struct corei_node {

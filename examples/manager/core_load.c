@@ -338,7 +338,7 @@ void corei_init_slots(corei_tables *t, uint32_t node)
             t->port[i].node = node;
             t->port[i].slot = CORE_NONE;
             t->port[i].device.number = (uint16_t)(i - n->first + 1);
-            t->port_more[i].before = CORE_NONE;
+            t->port_more[i] = (corei_port){ .before = CORE_NONE };
         }
 }
 
@@ -461,6 +461,7 @@ void corei_copy_report(dxpu_control_device *to, const dxpu_control_device *from)
     to->epoch_seen = from->epoch_seen;
     to->peer_node = from->peer_node;
     to->peer_slot = from->peer_slot;
+    to->port_offset = from->port_offset;
 }
 
 /* Where a former slot (box) or port is now; CORE_NONE: gone. */
@@ -500,6 +501,7 @@ static void carry_port(loading *l, uint32_t to, const corei_tables *old, uint32_
     t->port[to].reported = old->port[from].reported;
     t->port[to].device = old->port[from].device;
     t->port_more[to].before = now_at(l, old, true, old->port_more[from].before);
+    t->port_more[to].moved = old->port_more[from].moved;
     carry_unit(t, t->pool->limits.slots + to, old, old->pool->limits.slots + from);
 }
 

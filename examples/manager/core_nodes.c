@@ -202,16 +202,32 @@ static void mark_slots(core *c, uint32_t node, uint32_t total)
     corei_mark_changed(c, COREI_META, 0);
 }
 
+/* Hosts that dial a box where it was before are told anew: see order_port(). */
+static void note_move(core *c, uint32_t node, const dxpu_control_register *r)
+{
+    corei_tables *t = &c->t;
+    const core_node *n = &t->node[node];
+    if (n->role != DXPU_CONTROL_ROLE_BOX ||
+        (n->paths == r->paths && !memcmp(n->path, r->path, n->paths * sizeof n->path[0])))
+        return;
+    for (uint32_t i = n->first; i < n->first + n->total; i++) {
+        uint32_t port = t->slot_more[i].port;
+        if (port != CORE_NONE)
+            t->port_more[port].moved = true;
+    }
+}
+
 /* A node that nobody knew; it has no slots before it has told of all. */
 static uint32_t add_node(core *c, const dxpu_control_register *r, const char *program,
                          core_result *why)
 {
-    if (c->t.nodes == c->t.node_room && (*why = corei_load(c)).code != CORE_OK)
+    bool box = r->role == DXPU_CONTROL_ROLE_BOX;
+    bool full = !box && c->t.pool->hosts == c->t.pool->limits.hosts;
+    if ((full || c->t.nodes == c->t.node_room) && (*why = corei_load(c)).code != CORE_OK)
         return CORE_NONE;
     if ((*why = corei_begin(c)).code != CORE_OK)
         return CORE_NONE;
     corei_tables *t = &c->t;
-    bool box = r->role == DXPU_CONTROL_ROLE_BOX;
     uint32_t node = t->nodes;
     core_node *n = &t->node[node];
     memset(n, 0, sizeof *n);
@@ -240,6 +256,15 @@ static uint32_t add_node(core *c, const dxpu_control_register *r, const char *pr
 
 /* -- Registration -- */
 
+/* M-70: has every path such a port? */
+static bool has_ports(const dxpu_control_register *r, unsigned port_offset)
+{
+    for (unsigned i = 0; i < r->paths && i < DXPU_CONTROL_PATHS_MAX; i++)
+        if (r->path[i].port + port_offset > UINT16_MAX)
+            return false;
+    return true;
+}
+
 static core_result check_register(const core *c, const dxpu_control_register *r)
 {
     bool box = r->role == DXPU_CONTROL_ROLE_BOX;
@@ -255,9 +280,12 @@ static core_result check_register(const core *c, const dxpu_control_register *r)
     if (node != CORE_NONE && c->t.node[node].role != r->role)
         return corei_result(CORE_E_STATE, "this identity is a %s's; give each its own file",
                             box ? "host" : "box");
-    for (unsigned i = 0; i < r->count && dxpu_control_device_next(r, &entries, &d); i++)
+    for (unsigned i = 0; i < r->count && dxpu_control_device_next(r, &entries, &d); i++) {
         if (d.epoch > COREI_EPOCH_MAX || d.epoch_seen > COREI_EPOCH_MAX)
             return corei_result(CORE_E_ARG, "slot %u: no epoch is so high", d.number);
+        if (!has_ports(r, d.port_offset))
+            return corei_result(CORE_E_ARG, "slot %u: no port is so high", d.number);
+    }
     return (core_result){ CORE_OK, "" };
 }
 
@@ -441,6 +469,7 @@ uint32_t core_register(core *c, const dxpu_control_register *r, const char *prog
         node_update(c, node, r);
         return number;
     }
+    note_move(c, node, r);
     bool changed = describe(&c->t.node[node], r, program);
     if (!node_gather(c, node, r)) {
         *why = corei_result(CORE_E_STORE, "out of memory");

@@ -101,6 +101,12 @@ static bool order_slot(core *c, uint32_t slot, dxpu_control *m)
 
 /* -- Hosts -- */
 
+/* M-70 */
+static void further(dxpu_control_address *a, uint16_t port_offset)
+{
+    a->port = (uint16_t)(a->port + port_offset); /* in range: check_register() saw to it */
+}
+
 static bool order_attach(const core *c, uint32_t port, dxpu_control *m)
 {
     const corei_tables *t = &c->t;
@@ -119,6 +125,9 @@ static bool order_attach(const core *c, uint32_t port, dxpu_control *m)
     m->u.attach.box = box->path[0];
     m->u.attach.more = (uint8_t)(box->paths - 1);
     memcpy(m->u.attach.path, box->path + 1, (box->paths - 1u) * sizeof box->path[0]);
+    further(&m->u.attach.box, s->device.port_offset);
+    for (unsigned i = 0; i < m->u.attach.more; i++)
+        further(&m->u.attach.path[i], s->device.port_offset);
     return true;
 }
 
@@ -128,8 +137,9 @@ static bool order_port(const core *c, uint32_t port, dxpu_control *m)
     const dxpu_control_device *d = &p->device;
     if (d->state == DXPU_CONTROL_SLOT_EMPTY)
         return p->slot != CORE_NONE && order_attach(c, port, m);
+    bool lost = c->t.port_more[port].moved && d->state == DXPU_CONTROL_SLOT_DIALING;
     if (d->state == DXPU_CONTROL_SLOT_CLOSING ||
-        (p->slot != CORE_NONE && d->epoch == c->t.pool->slot[p->slot].epoch))
+        (p->slot != CORE_NONE && d->epoch == c->t.pool->slot[p->slot].epoch && !lost))
         return false;
     m->type = DXPU_CONTROL_DETACH;
     m->u.detach.slot = d->number;
@@ -221,8 +231,13 @@ bool core_next_order(core *c, core_order *out)
         bool any = k.kind == COREI_SLOT   ? order_slot(c, k.index, &out->m)
                    : k.kind == COREI_NODE ? order_node(c, k.index, &out->m)
                                           : order_port(c, k.index, &out->m);
-        if (any && order_due(c, unit, &out->m))
-            return true;
+        if (!any || !order_due(c, unit, &out->m))
+            continue;
+        if (out->m.type == DXPU_CONTROL_ATTACH)
+            t->port_more[k.index].moved = false;
+        if (k.kind == COREI_NODE) /* until it answers */
+            t->node_more[k.index].drain_told = COREI_NO_REPORT;
+        return true;
     }
     return false;
 }

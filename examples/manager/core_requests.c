@@ -295,7 +295,7 @@ core_result core_break(core *c, uint32_t slot, pool_reason why)
     int rc = pool_break(c->t.pool, slot, why);
     if (rc != POOL_OK)
         return corei_pool_result(rc);
-    corei_event_slot(c, CORE_EVENT_SLOT_BROKEN, slot, "%s", pool_reason_name(why));
+    corei_event_slot(c, CORE_EVENT_SLOT_BROKEN, slot, "%s", pool_reason_text(why));
     corei_mark_changed(c, COREI_SLOT, slot);
     result = corei_commit(c);
     if (result.code == CORE_OK)

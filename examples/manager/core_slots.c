@@ -39,6 +39,8 @@ static void leave_port(core *c, uint32_t slot)
         t->port[port].slot = CORE_NONE;
         t->port_more[port].before = slot;
     }
+    if (t->slot_more[slot].other) /* what stands there now can be taken in */
+        corei_look_at(c, corei_slot_unit(slot), c->mono_ms);
     corei_touch_slot(c, slot);
 }
 
@@ -82,8 +84,8 @@ core_result corei_move(core *c, uint32_t slot, pool_reason why)
     if (rc != POOL_OK)
         return corei_pool_result(rc);
     const core_slot *to = &t->slot[other.slot];
-    corei_event_slot(c, CORE_EVENT_SLOT_REPLACED, slot, "by %u.%u: %s%s", t->node[to->node].number,
-                     to->device.number, pool_reason_name(why),
+    corei_event_slot(c, CORE_EVENT_SLOT_REPLACED, slot, "by slot %u.%u: %s%s",
+                     t->node[to->node].number, to->device.number, pool_reason_text(why),
                      other.need_kept ? "" : "; no slot stands where the lease asked for");
     bool had = port != CORE_NONE && t->port[port].slot == slot;
     leave_port(c, slot);

@@ -147,11 +147,26 @@ static void on_due(evutil_socket_t fd, short what, void *user)
     (void)user; /* settle() follows */
 }
 
+/* "dxpu-manager: slot.broken 10.3, lease c00000003: its box is gone" */
+static void say(const core_event *e)
+{
+    char about[64] = "";
+    int len = 0;
+    if (e->slot)
+        len = snprintf(about, sizeof about, " %u.%u", e->node, e->slot);
+    else if (e->node)
+        len = snprintf(about, sizeof about, " %u", e->node);
+    if (e->lease)
+        snprintf(about + len, sizeof about - (size_t)len, "%s lease %llx", len ? "," : "",
+                 (unsigned long long)e->lease);
+    fprintf(stderr, "dxpu-manager: %s%s: %s\n", core_event_name(e->type), about, e->text);
+}
+
 static void on_event(void *user, const core_event *e)
 {
     (void)user;
     if (!set.quiet)
-        fprintf(stderr, "dxpu-manager: %s: %s\n", core_event_name(e->type), e->text);
+        say(e);
     if (the.api)
         api_event(the.api, e);
 }

@@ -36,6 +36,14 @@ const char *pool_reason_name(unsigned reason)
     return reason < POOL_REASONS ? names[reason] : "?";
 }
 
+const char *pool_reason_text(unsigned reason)
+{
+    static const char *const texts[] = { "for no reason given",   "the device is broken",
+                                         "its box is gone",       "its box is being drained",
+                                         "it could not be wiped", "an operator says so" };
+    return reason < POOL_REASONS ? texts[reason] : "?";
+}
+
 /* -- Memory -- */
 
 typedef struct layout {

@@ -68,7 +68,8 @@ enum {
 };
 const char *pool_error_text(int rc);
 const char *pool_state_name(unsigned state);
-const char *pool_reason_name(unsigned reason);
+const char *pool_reason_name(unsigned reason); /* "box": a word */
+const char *pool_reason_text(unsigned reason); /* "its box is gone": a part of a sentence */
 
 typedef struct pool_limits {
     uint32_t slots, boxes, hosts, tenants, leases;

@@ -6,6 +6,7 @@
 #include "wire.h"
 
 #include <errno.h>
+#include <event2/buffer.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -14,6 +15,8 @@ enum {
     GREETING_BYTES = 512, /* of a body before the proxy has registered: hello is shorter */
     SEND_BYTES = 1 << 20, /* may wait for a proxy: attach for each of 4,096 slots */
     SILENT_HEARTBEATS = 3,
+    REGISTER_NS = 50000000, /* in a row for new proxies, which write to the disk */
+    LATER_BYTES = 1 << 20,  /* that a proxy may send while it waits for that: 8,000 slots */
     ANSWER_HEARTBEATS = 10, /* for an order */
     ORDERS_MAX = 0xffff     /* out at one proxy: a request's number has their index in 16 bits */
 };
@@ -36,6 +39,11 @@ typedef struct proxy {
     char program[CORE_NAME_BYTES];
     uint8_t role;
     bool greeted, over; /* over: closed() comes, or what was said is still being sent */
+    /* its first register waits, so that heartbeats of others do not: */
+    struct proxy *next_held;
+    struct evbuffer *later; /* what came after it; NULL: it does not wait */
+    dxpu_control message;
+    bool working, closed; /* outside its callbacks; and closed() came meanwhile */
     /* registered: */
     uint32_t node; /* 0: not */
     uint8_t identity[16];
@@ -54,6 +62,9 @@ struct wire {
     dxpu_tcp_listener *listener;
     struct event *scan;
     uint64_t scan_ms, scanned_ms; /* how often; when last */
+    struct event *again;          /* some are held: the loop must not sleep */
+    proxy *held, **last_held;
+    uint64_t register_ns; /* spent since the last wire_pump() */
     proxy *first;
     proxy **by_node; /* in order of their numbers */
     unsigned nodes, room;
@@ -266,14 +277,6 @@ static void send_order(wire *w, const core_order *o)
     }
 }
 
-void wire_pump(wire *w)
-{
-    core_order o;
-    wire_clock(w->core);
-    while (core_next_order(w->core, &o))
-        send_order(w, &o);
-}
-
 /* The slot that an order is about; 0: all. */
 static unsigned slot_of(const dxpu_control *m)
 {
@@ -382,7 +385,7 @@ static const char DOUBLE[] =
     "another running proxy has this identity; if its identity file was copied here, remove the "
     "copy, and a new one is made";
 
-/* May this connection speak for the identity?  An older one of the same proxy goes. */
+/* M-72: may this connection speak for the identity?  An older one of the same proxy goes. */
 static bool make_way(proxy *p, const dxpu_control_register *r)
 {
     wire *w = p->owner;
@@ -404,6 +407,7 @@ static bool do_register(proxy *p, const dxpu_control *m)
     const dxpu_control_register *r = &m->u.reg;
     core_result why = { CORE_OK, "" };
     dxpu_control answer;
+    uint64_t begin_ns;
     uint32_t node = 0;
     if (r->role != p->role ||
         (p->node && (p->instance != r->instance || memcmp(p->identity, r->identity, 16)))) {
@@ -416,7 +420,9 @@ static bool do_register(proxy *p, const dxpu_control *m)
         send_error(p, m->request, DXPU_CONTROL_CODE_BUSY, DOUBLE);
         return false;
     }
+    begin_ns = dxpu_udp_now_ns();
     node = core_register(w->core, r, p->program, &why);
+    w->register_ns += dxpu_udp_now_ns() - begin_ns;
     if (!node || (!p->node && !enrol(p, node))) {
         w->count.registers_refused++;
         if (node)
@@ -491,7 +497,7 @@ static bool handle_registered(proxy *p, const dxpu_control *m)
 /* Act on a message; false when the connection must end. */
 static bool handle(proxy *p, const dxpu_control *m)
 {
-    unsigned code = DXPU_CONTROL_CODE_ORDER; /* M-11; and before register there is nothing to say */
+    unsigned code = DXPU_CONTROL_CODE_ORDER; /* M-11, M-70 */
     if (p->greeted && m->type == DXPU_CONTROL_REGISTER)
         return do_register(p, m);
     if (p->node && m->type != DXPU_CONTROL_HELLO)
@@ -538,12 +544,53 @@ static void handle_end(proxy *p, const dxpu_control_frame *f, int error)
 
 /* ==== Connections ============================================================================= */
 
-static void on_bytes(void *context, dxpu_tcp_conn *conn, dxpu_bytes in)
+/* The proxy is heard again when it is its turn: see resume(). */
+static void hold(proxy *p, const dxpu_control *m)
 {
-    proxy *p = context;
+    wire *w = p->owner;
+    p->later = evbuffer_new();
+    if (!p->later) {
+        drop(p, "out of memory");
+        return;
+    }
+    p->message = *m; /* what it views stays in the stream's room until the next take */
+    p->next_held = NULL;
+    *w->last_held = p;
+    w->last_held = &p->next_held;
+    dxpu_tcp_touch(p->conn);
+}
+
+static void keep(proxy *p, dxpu_bytes in)
+{
+    if (evbuffer_get_length(p->later) + in.len > LATER_BYTES ||
+        evbuffer_add(p->later, in.ptr, in.len))
+        drop(p, "it says too much before it is registered");
+}
+
+static void unhold(proxy *p)
+{
+    wire *w = p->owner;
+    proxy **at = &w->held;
+    while (*at != p)
+        at = &(*at)->next_held;
+    *at = p->next_held;
+    if (w->last_held == &p->next_held)
+        w->last_held = at;
+}
+
+/* Nothing more is heard of it, and what was said is still sent. */
+static void finish(proxy *p)
+{
+    leave(p);
+    if (!p->over)
+        dxpu_tcp_finish(p->conn);
+    p->over = true;
+}
+
+static void hear(proxy *p, dxpu_bytes in)
+{
     dxpu_control_frame f;
     dxpu_control m;
-    wire_clock(p->owner->core);
     while (!p->over) {
         int rc = dxpu_control_take(&p->stream, &in, &f);
         if (rc == DXPU_E_AGAIN)
@@ -553,14 +600,82 @@ static void on_bytes(void *context, dxpu_tcp_conn *conn, dxpu_bytes in)
             break;
         }
         rc = dxpu_control_decode(&f, &m);
+        if (rc == DXPU_OK && m.type == DXPU_CONTROL_REGISTER && p->greeted && !p->node &&
+            p->owner->register_ns > REGISTER_NS) {
+            hold(p, &m);
+            if (!p->over)
+                keep(p, in);
+            return;
+        }
         if (rc == DXPU_OK ? !handle(p, &m) : !handle_bad(p, &f, rc))
             break;
-        if (p->node)
-            dxpu_tcp_touch(conn);
+        if (p->node && !p->over)
+            dxpu_tcp_touch(p->conn);
     }
-    leave(p);
-    p->over = true;
-    dxpu_tcp_finish(conn);
+    finish(p);
+}
+
+static void on_bytes(void *context, dxpu_tcp_conn *conn, dxpu_bytes in)
+{
+    proxy *p = context;
+    (void)conn;
+    wire_clock(p->owner->core);
+    if (p->later)
+        keep(p, in);
+    else
+        hear(p, in);
+}
+
+static void forget(proxy *p)
+{
+    *p->link = p->next;
+    if (p->next)
+        p->next->link = p->link;
+    free(p->room);
+    free(p);
+}
+
+/* It is this proxy's turn: its register, and what it has said since.  Not in a callback of its
+   connection, so that closed() may come at any time. */
+static void go_on(proxy *p)
+{
+    struct evbuffer *later = p->later;
+    uint8_t some[4096];
+    int n;
+    p->later = NULL;
+    p->working = true;
+    if (!handle(p, &p->message))
+        finish(p);
+    while (!p->over && (n = evbuffer_remove(later, some, sizeof some)) > 0) {
+        dxpu_bytes in = { some, (size_t)n };
+        hear(p, in);
+    }
+    evbuffer_free(later);
+    p->working = false;
+    if (p->closed)
+        forget(p);
+}
+
+/* As many of those that wait as there is time for; the loop turns once before the next. */
+static void resume(wire *w)
+{
+    w->register_ns = 0;
+    while (w->held && w->register_ns <= REGISTER_NS) {
+        proxy *p = w->held;
+        unhold(p);
+        go_on(p);
+    }
+    if (w->held)
+        event_active(w->again, EV_TIMEOUT, 0);
+}
+
+void wire_pump(wire *w)
+{
+    core_order o;
+    wire_clock(w->core);
+    resume(w);
+    while (core_next_order(w->core, &o))
+        send_order(w, &o);
 }
 
 static void *on_opened(void *user, dxpu_tcp_conn *conn)
@@ -588,11 +703,15 @@ static void on_closed(void *context, dxpu_tcp_conn *conn, const char *why)
     if (p->owner->core)
         wire_clock(p->owner->core);
     leave(p);
-    *p->link = p->next;
-    if (p->next)
-        p->next->link = p->link;
-    free(p->room);
-    free(p);
+    p->over = true;
+    if (p->later) {
+        unhold(p);
+        evbuffer_free(p->later);
+    }
+    if (p->working)
+        p->closed = true;
+    else
+        forget(p);
 }
 
 /* ==== Silence ================================================================================= */
@@ -607,7 +726,7 @@ static bool order_overdue(const proxy *p, uint64_t now, uint64_t late)
     return p->ask && now > p->ask_sent_ms + most_ms;
 }
 
-/* late: this program was held up so long; what it has not read yet is nobody's silence. */
+/* M-71.  late: this program was held up so long; what it has not read yet is nobody's silence. */
 static void look_at(proxy *p, uint64_t now, uint64_t late)
 {
     wire *w = p->owner;
@@ -657,6 +776,13 @@ static const char *listen_at(wire *w)
     return w->listener ? NULL : why;
 }
 
+static void on_again(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd;
+    (void)what;
+    (void)user; /* wire_pump() follows */
+}
+
 static const char *scan_often(wire *w)
 {
     struct timeval often;
@@ -665,7 +791,8 @@ static const char *scan_often(wire *w)
     often.tv_sec = (time_t)(w->scan_ms / 1000);
     often.tv_usec = (suseconds_t)(w->scan_ms % 1000 * 1000);
     w->scan = event_new(w->base, -1, EV_PERSIST, on_scan, w);
-    return w->scan && !event_add(w->scan, &often) ? NULL : "out of memory";
+    w->again = event_new(w->base, -1, 0, on_again, w);
+    return w->again && w->scan && !event_add(w->scan, &often) ? NULL : "out of memory";
 }
 
 wire *wire_open(struct event_base *base, core *c, const wire_settings *set)
@@ -678,6 +805,7 @@ wire *wire_open(struct event_base *base, core *c, const wire_settings *set)
         w->base = base;
         w->core = c;
         w->set = *set;
+        w->last_held = &w->held;
         why = listen_at(w);
         if (!why)
             why = scan_often(w);
@@ -701,6 +829,8 @@ void wire_close(wire *w)
     dxpu_tcp_unlisten(w->listener);
     if (w->scan)
         event_free(w->scan);
+    if (w->again)
+        event_free(w->again);
     free(w->by_node);
     free(w);
 }

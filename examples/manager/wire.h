@@ -40,7 +40,7 @@ void wire_close(wire *w); /* NULL: nothing */
 
 /* core_clock() with the time of now: first in every callback that calls the core. */
 void wire_clock(core *c);
-/* Send what the core orders: after everything that may have changed it. */
+/* Hear new proxies that had to wait, send what the core orders: after each turn of the loop. */
 void wire_pump(wire *w);
 
 #define WIRE_COUNTERS(X)                                                                           \

@@ -1,6 +1,7 @@
 /* control.c - see control.h
    SPDX-License-Identifier: MIT */
 #include "control.h"
+#include "fabric.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -28,16 +29,19 @@ static void on_closed(void *context, dxpu_tcp_conn *conn, const char *why)
     requests_peer_free(context);
 }
 
-control *control_open(struct event_base *base, const char *at, requests *r)
+control *control_open(struct event_base *base, const char *at, unsigned further, requests *r)
 {
     dxpu_tcp_callbacks cb = { NULL, on_opened, on_bytes, on_closed };
     const char *program = requests_proxy(r)->name;
     dxpu_tcp_settings set;
     dxpu_udp_address local;
     char text[DXPU_UDP_TEXT_BYTES];
+    control *o;
     const char *why = dxpu_tcp_parse(at, &local);
-    control *o = why ? NULL : calloc(1, sizeof *o);
+    if (!why && !fabric_port_further(&local, further))
+        why = "there is no port so high";
     errno = 0;
+    o = why ? NULL : calloc(1, sizeof *o);
     if (o) {
         cb.user = o;
         o->requests = r;

@@ -9,9 +9,10 @@
 
 typedef struct control control;
 
-/* Listen at an address of dxpu_tcp_parse(); r stays the caller's.  NULL after a message on stderr;
+/* Listen at an address of dxpu_tcp_parse(), `further` ports from the one there (0 is any, for all);
+   r stays the caller's.  NULL after a message on stderr;
    says where it is. */
-control *control_open(struct event_base *base, const char *at, requests *r);
+control *control_open(struct event_base *base, const char *at, unsigned further, requests *r);
 void control_close(control *c); /* NULL is allowed */
 /* With the counts of the requests, whoever asked.  Either may be NULL. */
 void control_report(const control *c, const requests *q, report *r);

@@ -84,12 +84,12 @@ static void record_frame(fabric *f, const dxpu_udp_address *from, const dxpu_udp
                          const uint8_t *frame, size_t len)
 {
     dxpu_bytes bytes = { frame, len };
-    recorder_frame(&f->frames, &from->u.any, &to->u.any, bytes);
+    recorder_frame(f->frames, &from->u.any, &to->u.any, bytes);
 }
 
 static void send_frame(fabric *f, const dxpu_udp_path *to, const uint8_t *frame, size_t len)
 {
-    if (f->frames.writer)
+    if (f->frames->writer)
         record_frame(f, dxpu_udp_local(f->udp, to->socket), &to->remote, frame, len);
     dxpu_udp_commit(f->udp, to, len);
 }
@@ -287,7 +287,7 @@ static void on_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_pat
     uint8_t kind = 0;
     uint32_t id = 0;
     fabric_channel *c;
-    if (f->frames.writer && len)
+    if (f->frames->writer && len)
         record_frame(f, &from->remote, dxpu_udp_local(f->udp, from->socket), buf, len);
     if (dxpu_frame_peek(datagram, &kind, &id) != DXPU_OK) {
         f->count.not_frames++;
@@ -468,6 +468,31 @@ static const char *parse_listen(const char *text, dxpu_udp_config *cfg)
     return dxpu_udp_parse_list(text, cfg->local, DXPU_UDP_SOCKETS_MAX, &cfg->sockets);
 }
 
+static uint16_t *port_of(dxpu_udp_address *a) /* as it is in a packet */
+{
+    return a->u.any.sa_family == AF_INET6 ? &a->u.v6.sin6_port : &a->u.v4.sin_port;
+}
+
+bool fabric_port_further(dxpu_udp_address *a, unsigned ports)
+{
+    unsigned port = ntohs(*port_of(a)), last = port ? port + ports : 0;
+    *port_of(a) = htons((uint16_t)last);
+    return last <= 0xffffu;
+}
+
+/* What several ports in a row need; NULL, or what is wrong. */
+static const char *check_shards(const fabric_settings *s, const dxpu_udp_config *cfg)
+{
+    for (unsigned i = 0; i < cfg->sockets; i++) {
+        dxpu_udp_address last = cfg->local[i];
+        if (!fabric_port_further(&last, (unsigned)s->shards - 1))
+            return "--listen: a lower port is wanted; each core, or guest, takes the next one";
+    }
+    return s->shards > 1 && s->af_xdp
+               ? "--af-xdp goes with one core, or guest: the interface's filter sends to one loop"
+               : NULL;
+}
+
 const char *fabric_check(const fabric_settings *s)
 {
     static char text[160];
@@ -482,8 +507,9 @@ const char *fabric_check(const fabric_settings *s)
         snprintf(text, sizeof text, "--listen: %s", why);
         return text;
     }
-    if (!s->af_xdp)
-        return NULL;
+    why = check_shards(s, &cfg);
+    if (why || !s->af_xdp)
+        return why;
     if (s->mtu > DXPU_XDP_PACKET_MAX) {
         snprintf(text, sizeof text, "--mtu: at most %d with --af-xdp", DXPU_XDP_PACKET_MAX);
         return text;
@@ -495,17 +521,43 @@ const char *fabric_check(const fabric_settings *s)
     return text;
 }
 
+/* Where to listen: as said, or next to another fabric.  False: there is no such port. */
+static bool place_ports(const fabric_settings *s, dxpu_udp_config *cfg)
+{
+    bool good = true;
+    for (unsigned i = 0; s->beside && i < cfg->sockets; i++) {
+        if (!*port_of(&cfg->local[i]) && !s->in_a_row)
+            continue;
+        cfg->local[i] = *dxpu_udp_local(s->beside->udp, i);
+        good &= fabric_port_further(&cfg->local[i], s->shard);
+    }
+    return good;
+}
+
+/* Did the system choose a port that the one here depends on? */
+static bool follows_any(const fabric_settings *s, dxpu_udp_config *cfg)
+{
+    bool any = false;
+    for (unsigned i = 0; i < cfg->sockets; i++)
+        any |= !*port_of(&cfg->local[i]);
+    return any && s->beside && s->in_a_row;
+}
+
 static int open_port(fabric *f, const char *program, const fabric_settings *s)
 {
     dxpu_udp_config cfg;
     const char *why;
     unsigned headers = IP4_UDP_BYTES;
+    bool chosen;
     dxpu_udp_config_default(&cfg);
     why = parse_listen(s->listen, &cfg);
     if (why) {
         fprintf(stderr, "%s: --listen %s: %s\n", program, s->listen, why);
         return -1;
     }
+    chosen = follows_any(s, &cfg);
+    if (!place_ports(s, &cfg))
+        return FABRIC_TAKEN; /* only one that was chosen: fabric_check() looked at the others */
     for (unsigned i = 0; i < cfg.sockets; i++) {
         if (cfg.local[i].u.any.sa_family == AF_INET6)
             headers = IP6_UDP_BYTES;
@@ -515,6 +567,8 @@ static int open_port(fabric *f, const char *program, const fabric_settings *s)
     cfg.datagram_bytes = DATAGRAM_BYTES;
     cfg.ecn_capable = !s->lossless; /* without congestion control nobody heeds a mark */
     f->udp = dxpu_udp_open(&cfg, &why);
+    if (!f->udp && chosen && errno == EADDRINUSE)
+        return FABRIC_TAKEN;
     if (!f->udp) {
         fprintf(stderr, "%s: --listen %s: %s (%s)\n", program, s->listen, why, strerror(errno));
         return -1;
@@ -542,8 +596,10 @@ static int open_tables(fabric *f, unsigned capacity)
 int fabric_open(fabric *f, const char *program, const fabric_settings *s, unsigned capacity,
                 const fabric_callbacks *cb)
 {
+    int rc;
     memset(f, 0, sizeof *f);
     f->cb = *cb;
+    f->frames = s->beside ? s->beside->frames : &f->own_frames;
     dxpu_channel_config_default(&f->base);
     f->base.window_frames = (uint32_t)s->window_frames;
     f->base.hold_ms = (uint32_t)s->hold_ms;
@@ -553,9 +609,10 @@ int fabric_open(fabric *f, const char *program, const fabric_settings *s, unsign
         fprintf(stderr, "%s: out of memory\n", program);
         return -1;
     }
-    if (open_port(f, program, s))
-        return -1;
-    return recorder_open(&f->frames, program, "--frames", s->frames);
+    rc = open_port(f, program, s);
+    if (rc)
+        return rc;
+    return s->beside ? 0 : recorder_open(f->frames, program, "--frames", s->frames);
 }
 
 int fabric_close(fabric *f)
@@ -569,7 +626,7 @@ int fabric_close(fabric *f)
     free(f->free_list);
     dxpu_udp_close(f->udp);
     dxpu_xdp_close(f->xdp);
-    rc = recorder_close(&f->frames);
+    rc = recorder_close(&f->own_frames);
     memset(f, 0, sizeof *f);
     return rc;
 }

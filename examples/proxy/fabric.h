@@ -90,9 +90,9 @@ typedef struct fabric {
     unsigned capacity;
     uint32_t *free_list; /* indices; oldest freed first */
     unsigned free_head, free_count;
-    unsigned first; /* channel that was served first the last time */
-    recorder frames;
-    dxpu_counters ended; /* sums over incarnations that are over */
+    unsigned first;               /* channel that was served first the last time */
+    recorder own_frames, *frames; /* the second may be another fabric's */
+    dxpu_counters ended;          /* sums over incarnations that are over */
     fabric_counters count;
 } fabric;
 
@@ -104,10 +104,16 @@ typedef struct fabric_settings {
     bool spread, lossless;
     const char *frames; /* pcap of all datagrams, NULL for none */
     const char *af_xdp; /* interface and how, NULL for the kernel's sockets alone */
+    /* So many fabrics, one for each thread: the first one has the ports of `listen`, the next one
+       those that follow, and so on; --frames is one file. */
+    uint64_t shards;
+    unsigned shard; /* which one this is, from 0 */
+    fabric *beside; /* the first one, for all others */
+    bool in_a_row;  /* also where the system chooses the first one's port */
 } fabric_settings;
 #define FABRIC_SETTINGS_DEFAULT(listen)                                                            \
     {                                                                                              \
-        (listen), DXPU_UDP_ADAPTIVE, 64, 1500, 1000, false, false, NULL, NULL                      \
+        (listen), DXPU_UDP_ADAPTIVE, 64, 1500, 1000, false, false, NULL, NULL, 1, 0, NULL, false   \
     }
 /* Rows for options.h that both programs share; s is a fabric_settings. */
 #define FABRIC_OPTIONS(s)                                                                          \
@@ -163,9 +169,14 @@ typedef struct fabric_settings {
             OPTION_TEXT, &(s).af_xdp, 0, 0                                                         \
     }
 
+/* The same address, so many ports further; port 0, which is any, stays.  False: no port is so
+   high. */
+bool fabric_port_further(dxpu_udp_address *a, unsigned ports);
 /* NULL, or what is wrong with the settings: a matter of usage.  Valid until the next call. */
 const char *fabric_check(const fabric_settings *s);
-/* Open the port.  base's window, frame limit and hold are set from s.  0, or -1 after a message. */
+/* Open the port.  base's window, frame limit and hold are set from s.  0, or -1 after a message;
+   FABRIC_TAKEN: the system chose the ports of `beside`, and one that follows is in use. */
+enum { FABRIC_TAKEN = 1 };
 int fabric_open(fabric *f, const char *program, const fabric_settings *s, unsigned capacity,
                 const fabric_callbacks *cb);
 /* Free everything; 0, or -1 when the frame capture could not be written. */

@@ -8,7 +8,9 @@
 #endif
 #include "manager_link.h"
 
+#include <pthread.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 enum {
@@ -30,8 +32,7 @@ enum {
     X(connections, "that stood")                                                                   \
     X(registers, "sent")                                                                           \
     X(heartbeats, "sent")                                                                          \
-    X(alarms, "sent")                                                                              \
-    X(alarms_dropped, "for which there was no place")
+    X(alarms, "sent")
 #define LINK_FIELD(name, text) uint64_t name;
 
 /* What was asked, in the upper bits of a request's number: the answer must fit (M-50). */
@@ -62,7 +63,8 @@ struct manager_link {
     uint64_t instance;
     dxpu_tcp_conn *conn;
     struct event *timer; /* to dial, to give up, to send a heartbeat: as the state has it */
-    struct event *flush; /* what has changed */
+    struct event *flush; /* what has changed; told by an eventfd, also from other threads */
+    int flush_fd;
     link_state state;
     bool closing;
     const char *complaint; /* said last; the same again is not news */
@@ -71,9 +73,11 @@ struct manager_link {
     uint32_t asked[ASKED_END]; /* without an answer */
     /* Each slot as it was registered last, and whether that may no longer be true. */
     uint8_t (*told)[DXPU_CONTROL_DEVICE_BYTES];
+    pthread_mutex_t lock; /* of these */
     bool *changed, any_changed;
     link_alarm alarms[ALARMS_KEPT]; /* a ring of those to be sent */
     unsigned first_alarm, alarms_waiting;
+    uint64_t alarms_dropped;
     dxpu_control_address path[DXPU_CONTROL_PATHS_MAX];
     unsigned paths;
     struct {
@@ -92,6 +96,13 @@ static void set_timer(manager_link *m, unsigned ms)
     tv.tv_sec = (time_t)(ms / 1000);
     tv.tv_usec = (suseconds_t)(ms % 1000 * 1000);
     (void)event_add(m->timer, &tv);
+}
+
+/* on_flush() comes, in the link's own thread. */
+static void wake(const manager_link *m)
+{
+    uint64_t one = 1;
+    (void)!write(m->flush_fd, &one, sizeof one); /* full: it is told already */
 }
 
 static bool ask(manager_link *m, unsigned what, dxpu_control *msg)
@@ -136,12 +147,37 @@ static bool send_register(manager_link *m, unsigned first, unsigned count)
     return ask(m, ASKED_REGISTER, &msg);
 }
 
+static void set_changed(manager_link *m, bool changed)
+{
+    pthread_mutex_lock(&m->lock);
+    m->any_changed = changed;
+    memset(m->changed, changed, self(m)->slots);
+    pthread_mutex_unlock(&m->lock);
+}
+
+/* The value of a mark, which is cleared. */
+static bool take_mark(manager_link *m, bool *mark)
+{
+    bool was;
+    pthread_mutex_lock(&m->lock);
+    was = *mark;
+    *mark = false;
+    pthread_mutex_unlock(&m->lock);
+    return was;
+}
+
+static void mark(manager_link *m, unsigned number)
+{
+    pthread_mutex_lock(&m->lock);
+    m->changed[number - 1] = m->any_changed = true;
+    pthread_mutex_unlock(&m->lock);
+}
+
 static void register_all(manager_link *m)
 {
     unsigned slots = self(m)->slots;
     m->state = LINK_REGISTERING;
-    m->any_changed = false;
-    memset(m->changed, 0, slots);
+    set_changed(m, false);
     for (unsigned i = 0; i < slots; i++)
         describe(m, i + 1, m->told[i]);
     for (unsigned first = 1, count; first <= slots; first += count) {
@@ -154,16 +190,17 @@ static void register_all(manager_link *m)
 /* M-53: what is no longer as it was registered, slot by slot. */
 static void register_changed(manager_link *m)
 {
-    unsigned slots = self(m)->slots, left = 0;
-    for (unsigned i = 0; i < slots && m->any_changed; i++) {
+    unsigned slots = self(m)->slots;
+    if (!take_mark(m, &m->any_changed))
+        return;
+    for (unsigned i = 0; i < slots; i++) {
         uint8_t now[DXPU_CONTROL_DEVICE_BYTES];
-        if (!m->changed[i])
+        if (!take_mark(m, &m->changed[i]))
             continue;
         if (m->asked[ASKED_REGISTER] >= REGISTERS_OUT) {
-            left++;
-            continue;
+            mark(m, i + 1); /* the next answer brings us back */
+            return;
         }
-        m->changed[i] = false;
         describe(m, i + 1, now);
         if (!memcmp(now, m->told[i], sizeof now))
             continue;
@@ -172,65 +209,76 @@ static void register_changed(manager_link *m)
         if (!send_register(m, i + 1, 1))
             return;
     }
-    m->any_changed = left != 0;
 }
 
 void manager_changed(manager_link *m, unsigned number)
 {
-    if (!m || m->state < LINK_REGISTERING)
-        return; /* all will be registered */
-    m->changed[number - 1] = m->any_changed = true;
-    event_active(m->flush, EV_TIMEOUT, 0);
+    if (!m)
+        return;
+    mark(m, number);
+    wake(m);
 }
 
 /* ==== 3  Alarms =============================================================================== */
 
+static bool oldest_alarm(manager_link *m, link_alarm *out)
+{
+    bool any;
+    pthread_mutex_lock(&m->lock);
+    any = m->alarms_waiting != 0;
+    if (any)
+        *out = m->alarms[m->first_alarm];
+    pthread_mutex_unlock(&m->lock);
+    return any;
+}
+
 static void send_alarms(manager_link *m)
 {
-    while (m->alarms_waiting && !m->asked[ASKED_ALARM]) {
-        const link_alarm *a = &m->alarms[m->first_alarm];
-        dxpu_control msg;
-        memset(&msg, 0, sizeof msg);
-        msg.type = DXPU_CONTROL_ALARM;
-        msg.u.alarm.slot = a->slot;
-        msg.u.alarm.kind = a->kind;
-        msg.u.alarm.epoch = a->epoch;
-        msg.u.alarm.text.ptr = (const uint8_t *)a->text;
-        msg.u.alarm.text.len = strlen(a->text);
-        m->count.alarms++;
-        if (!ask(m, ASKED_ALARM, &msg))
-            return;
-    }
+    link_alarm a;
+    dxpu_control msg;
+    if (m->asked[ASKED_ALARM] || !oldest_alarm(m, &a))
+        return;
+    memset(&msg, 0, sizeof msg);
+    msg.type = DXPU_CONTROL_ALARM;
+    msg.u.alarm.slot = a.slot;
+    msg.u.alarm.kind = a.kind;
+    msg.u.alarm.epoch = a.epoch;
+    msg.u.alarm.text.ptr = (const uint8_t *)a.text;
+    msg.u.alarm.text.len = strlen(a.text);
+    m->count.alarms++;
+    (void)ask(m, ASKED_ALARM, &msg); /* it stays the oldest until it is answered */
 }
 
 /* The first one was answered, whatever the answer. */
 static void alarm_done(manager_link *m)
 {
+    pthread_mutex_lock(&m->lock);
     m->first_alarm = (m->first_alarm + 1) % ALARMS_KEPT;
     m->alarms_waiting--;
+    pthread_mutex_unlock(&m->lock);
     send_alarms(m);
 }
 
 void manager_alarm(manager_link *m, unsigned slot, unsigned kind, uint64_t epoch, const char *text)
 {
-    link_alarm *a;
+    link_alarm a;
     if (!m)
         return;
-    if (m->alarms_waiting == ALARMS_KEPT) {
-        m->count.alarms_dropped++;
-        return;
-    }
-    a = &m->alarms[(m->first_alarm + m->alarms_waiting++) % ALARMS_KEPT];
-    a->slot = (uint16_t)slot;
-    a->kind = (uint8_t)kind;
-    a->epoch = epoch;
-    snprintf(a->text, sizeof a->text, "%s", text);
-    for (char *c = a->text; *c; c++) { /* M-8 */
+    a.slot = (uint16_t)slot;
+    a.kind = (uint8_t)kind;
+    a.epoch = epoch;
+    snprintf(a.text, sizeof a.text, "%s", text);
+    for (char *c = a.text; *c; c++) { /* M-8 */
         if (*c < ' ' || *c > '~')
             *c = '?';
     }
-    if (m->state == LINK_UP)
-        event_active(m->flush, EV_TIMEOUT, 0);
+    pthread_mutex_lock(&m->lock);
+    if (m->alarms_waiting == ALARMS_KEPT)
+        m->alarms_dropped++;
+    else
+        m->alarms[(m->first_alarm + m->alarms_waiting++) % ALARMS_KEPT] = a;
+    pthread_mutex_unlock(&m->lock);
+    wake(m);
 }
 
 /* ==== 4  Heartbeats =========================================================================== */
@@ -238,10 +286,11 @@ void manager_alarm(manager_link *m, unsigned slot, unsigned kind, uint64_t epoch
 static void on_flush(evutil_socket_t fd, short what, void *user)
 {
     manager_link *m = user;
-    (void)fd;
+    uint64_t times;
     (void)what;
+    (void)!read(fd, &times, sizeof times);
     if (m->state != LINK_UP)
-        return;
+        return; /* all will be registered */
     register_changed(m);
     if (m->state == LINK_UP)
         send_alarms(m);
@@ -263,8 +312,7 @@ static void heartbeat(manager_link *m)
     if (!ask(m, ASKED_HEARTBEAT, &msg))
         return;
     set_timer(m, m->heartbeat_ms);
-    memset(m->changed, true, self(m)->slots); /* whatever nobody told */
-    m->any_changed = true;
+    set_changed(m, true); /* whatever nobody told */
     register_changed(m);
 }
 
@@ -310,7 +358,7 @@ static bool on_node(manager_link *m, const dxpu_control_node *node)
         set_timer(m, m->heartbeat_ms);
     }
     if (m->state == LINK_UP) /* what waited for this answer, and what changed meanwhile */
-        event_active(m->flush, EV_TIMEOUT, 0);
+        wake(m);
     return true;
 }
 
@@ -448,8 +496,9 @@ const char *manager_check(const manager_settings *s)
     return why ? text : NULL;
 }
 
-static void set_name(manager_link *m, const char *name)
+static void set_name(manager_link *m, const char *name, unsigned number)
 {
+    char end[16] = "";
     if (name)
         snprintf(m->name, sizeof m->name, "%s", name);
     else if (gethostname(m->name, sizeof m->name))
@@ -459,6 +508,11 @@ static void set_name(manager_link *m, const char *name)
         if (*c < ' ' || *c > '~')
             *c = '?';
     }
+    if (number)
+        snprintf(end, sizeof end, "-%u", number + 1);
+    if (strlen(m->name) > MANAGER_NAME_MAX - strlen(end))
+        m->name[MANAGER_NAME_MAX - strlen(end)] = '\0';
+    strcat(m->name, end);
 }
 
 manager_link *manager_open(struct event_base *base, const manager_settings *s,
@@ -473,14 +527,16 @@ manager_link *manager_open(struct event_base *base, const manager_settings *s,
         m->proxy = *proxy;
         m->backoff_ms = BACKOFF_MIN_MS;
         memcpy(m->identity, identity, IDENTITY_BYTES);
-        set_name(m, s->name);
+        set_name(m, s->name, s->number);
         m->told = calloc(slots, sizeof *m->told);
         m->changed = calloc(slots, sizeof *m->changed);
         m->timer = evtimer_new(base, on_timer, m);
-        m->flush = evtimer_new(base, on_flush, m);
+        m->flush_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+        m->flush = event_new(base, m->flush_fd, EV_READ | EV_PERSIST, on_flush, m);
+        (void)pthread_mutex_init(&m->lock, NULL); /* an ordinary one: cannot fail */
     }
-    if (!m || !m->told || !m->changed || !m->timer || !m->flush ||
-        dxpu_tcp_parse_port(s->address, MANAGER_PORT, &m->address) ||
+    if (!m || !m->told || !m->changed || !m->timer || m->flush_fd < 0 || !m->flush ||
+        event_add(m->flush, NULL) || dxpu_tcp_parse_port(s->address, MANAGER_PORT, &m->address) ||
         getentropy(&m->instance, sizeof m->instance)) {
         fprintf(stderr, "%s: --manager %s: out of memory, or the name is gone\n",
                 requests_proxy(r)->name, s->address);
@@ -504,15 +560,22 @@ void manager_close(manager_link *m)
         event_free(m->timer);
     if (m->flush)
         event_free(m->flush);
+    if (m->flush_fd >= 0)
+        close(m->flush_fd);
+    (void)pthread_mutex_destroy(&m->lock);
     free(m->told);
     free(m->changed);
     free(m);
 }
 
-void manager_report(const manager_link *m, report *r)
+void manager_report(manager_link *m, report *r)
 {
+    uint64_t dropped;
     if (!m)
         return;
+    pthread_mutex_lock(&m->lock);
+    dropped = m->alarms_dropped;
+    pthread_mutex_unlock(&m->lock);
     report_open(r, "manager");
     report_number(r, "registered", m->state == LINK_UP);
     report_number(r, "node", m->node);
@@ -520,5 +583,6 @@ void manager_report(const manager_link *m, report *r)
 #define LINK_PRINT(name, text) report_number(r, #name, m->count.name);
     LINK_COUNTERS(LINK_PRINT)
 #undef LINK_PRINT
+    report_number(r, "alarms_dropped", dropped);
     report_close(r);
 }

@@ -17,6 +17,7 @@ typedef struct manager_settings {
     const char *address;  /* ADDR[:PORT]; NULL: no manager */
     const char *identity; /* a file of identity_file.h */
     const char *name;     /* for people; NULL: the machine's */
+    unsigned number;      /* of several in one process, from 0; the second one's name ends in -2 */
 } manager_settings;
 /* Rows for options.h that both proxies share; s is a manager_settings. */
 #define MANAGER_OPTIONS(s)                                                                         \
@@ -61,11 +62,12 @@ manager_link *manager_open(struct event_base *base, const manager_settings *s,
                            const uint8_t identity[IDENTITY_BYTES], requests *r,
                            const manager_proxy *proxy);
 void manager_close(manager_link *m); /* NULL is allowed, also below */
-/* Something of a slot has changed: it is registered again, once this turn of the loop is over. */
+/* Something of a slot has changed: it is registered again, once this turn of the loop is over.
+   This, and manager_alarm(), from any thread. */
 void manager_changed(manager_link *m, unsigned number);
 /* Tell what somebody should look at; slot 0: about none.  Kept while there is no connection, the
    oldest ones. */
 void manager_alarm(manager_link *m, unsigned slot, unsigned kind, uint64_t epoch, const char *text);
-void manager_report(const manager_link *m, report *r);
+void manager_report(manager_link *m, report *r);
 
 #endif /* MANAGER_LINK_H_INCLUDED */

@@ -21,10 +21,13 @@ static void tell(recorder *r, int error)
 int recorder_open(recorder *r, const char *program, const char *option, const char *file)
 {
     char why[DXPU_PCAP_WHY_BYTES];
-    recorder fresh = { NULL, program, option, file, false };
-    *r = fresh;
+    memset(r, 0, sizeof *r);
+    r->program = program;
+    r->option = option;
+    r->file = file;
     if (!file)
         return 0;
+    (void)pthread_mutex_init(&r->lock, NULL); /* an ordinary one: cannot fail */
     r->writer = dxpu_pcap_create(file, why);
     if (!r->writer)
         fprintf(stderr, "%s: %s %s: %s\n", program, option, file, why);
@@ -38,17 +41,20 @@ static uint64_t wall_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* After a record was written under the lock. */
 static void look(recorder *r)
 {
     int error = dxpu_pcap_error(r->writer);
     if (error)
         tell(r, error);
+    pthread_mutex_unlock(&r->lock);
 }
 
 void recorder_tlp(recorder *r, dxpu_bytes tlp)
 {
     if (!r->writer)
         return;
+    pthread_mutex_lock(&r->lock);
     (void)dxpu_pcap_write_tlp(r->writer, wall_ns(), tlp);
     look(r);
 }
@@ -58,19 +64,26 @@ void recorder_frame(recorder *r, const struct sockaddr *from, const struct socka
 {
     if (!r->writer)
         return;
+    pthread_mutex_lock(&r->lock);
     (void)dxpu_pcap_write_frame(r->writer, wall_ns(), from, to, frame); /* too long: left out */
     look(r);
 }
 
 void recorder_flush(recorder *r)
 {
-    if (r->writer && dxpu_pcap_flush(r->writer))
+    if (!r->writer)
+        return;
+    pthread_mutex_lock(&r->lock);
+    if (dxpu_pcap_flush(r->writer))
         tell(r, errno);
+    pthread_mutex_unlock(&r->lock);
 }
 
 int recorder_close(recorder *r)
 {
     int rc = dxpu_pcap_finish(r->writer);
+    if (r->writer)
+        (void)pthread_mutex_destroy(&r->lock);
     if (rc)
         tell(r, errno);
     r->writer = NULL;

@@ -378,6 +378,25 @@ def part_devices(table, size):
             row.unit = "of fair"
 
 
+def two_hosts(l, size, cores):
+    box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--slots", 2, "--cores", cores, "--quiet")
+    name, port = box.address().rsplit(":", 1)
+    length = ("--count", 2000) if size.cut > 1 else ("--seconds", 1)
+    hosts = [l.start("dxpu-host", "--box", "%s:%d" % (name, int(port) + i % cores), "--slot", i + 1,
+                     "--node", i + 1, "--quiet", "--json", "--load", "read", "--size", 256,
+                     "--depth", 32, *length) for i in (0, 1)]
+    if any([host.wait(60) for host in hosts]) or box.stop():
+        raise RuntimeError("a host: " + hosts[0].errors() + hosts[1].errors())
+    return sum(host.result()["megabytes_per_second"] for host in hosts)
+
+
+def part_cores(table, size):
+    with lab.Lab() as l:
+        for _ in range(size.rounds):
+            one, two = two_hosts(l, size, 1), two_hosts(l, size, 2)
+            table.add("2 devices, 2 cores", two, one, "MB/s", "the same with one core")
+
+
 def part_guest(table, size):
     """4 KB random reads in a guest, by turns through the fabric and with the model attached."""
     with tempfile.TemporaryDirectory() as folder:
@@ -401,7 +420,7 @@ def part_guest(table, size):
 PARTS = {"codec": part_codec, "route": part_route, "seal": part_seal,
          "equation": part_equation, "memory": part_memory, "round-trip": part_round_trip,
          "round-trip-veth": part_round_trip_veth, "round-trip-xdp": part_round_trip_xdp,
-         "frames": part_frames, "streams": part_streams, "devices": part_devices}
+         "frames": part_frames, "streams": part_streams, "devices": part_devices, "cores": part_cores}
 OPTIONAL = {"instructions": part_instructions, "guest": part_guest}
 
 

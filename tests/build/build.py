@@ -115,7 +115,7 @@ def dialects(f):
         check("m32_" + compiler, status == 0, out)
 
 
-PURE = {"vswitch": "DXPU_VSWITCH", "control": "DXPU_CONTROL"}
+PURE = {"vswitch": "DXPU_VSWITCH", "control": "DXPU_CONTROL", "model": "DXPU_MODEL"}
 
 
 def pure_bindings(f):

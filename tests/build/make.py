@@ -39,18 +39,22 @@ def install(folder):
     there = [name for where, _, names in os.walk(os.path.join(ROOT, "examples")) for name in names]
     pages, configs, units = ([name for name in there if name.endswith(end)]
                              for end in (".1", ".conf", ".service"))
-    wanted = sorted(["opt/x/include/dxpu.h", "opt/x/lib/pkgconfig/dxpu.pc"]
+    wanted = sorted(["opt/x/include/dxpu.h", "opt/x/lib/pkgconfig/dxpu.pc",
+                     "opt/x/lib/libdxpu-inject.so"]
                     + ["opt/x/bin/" + p for p in programs]
                     + ["opt/x/share/man/man1/" + p for p in pages]
                     + ["opt/x/share/doc/dxpu/examples/" + p for p in configs]
                     + ["opt/x/lib/systemd/system/" + p for p in units])
     check("install_files", found == wanted, found)
-    check("install_man_pages", set(pages) == {p + ".1" for p in programs}, pages)
+    check("install_man_pages", set(pages) == {p + ".1" for p in programs}
+          | {"dxpu-inject.1"}, pages)
     for page in sorted(pages):
         path = os.path.join(folder, "opt/x/share/man/man1", page)
         with open(path, encoding="utf-8") as file:
             text = file.read()
         check("man_page_" + page, re.search(r"(?m)^\.TH ", text) and ".SH NAME" in text, text[:200])
+        if page == "dxpu-inject.1":  # a library: tests/cli_inject.py compares its settings
+            continue
         _, told = run(os.path.join(folder, "opt/x/bin", page[:-2]), "--help")
         options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", told))
         unknown = sorted(o for o in options if o.replace("-", "\\-") not in text)

@@ -46,7 +46,7 @@ static int wipe_erase(nvme *n, nvme_store *s)
 
 static int wipe_verify(nvme *n, nvme_store *s)
 {
-    static uint8_t bytes[VERIFY_BYTES];
+    static _Thread_local uint8_t bytes[VERIFY_BYTES]; /* each loop wipes its own slots */
     uint64_t left = s->size - n->wipe.at;
     size_t part = left < VERIFY_BYTES ? (size_t)left : VERIFY_BYTES;
     if (nvme_store_read(s, n->wipe.at, bytes, part))

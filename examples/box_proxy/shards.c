@@ -1,0 +1,412 @@
+/* shards.c - see shards.h
+   SPDX-License-Identifier: MIT
+
+   CONTENTS   1 A loop   2 Opening   3 Running   4 Requests   5 Statistics */
+#include "shards.h"
+#include "leases.h"
+#include "screenshot.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* places for incarnations: the one in use, those opening, and those that answer a last close */
+enum { CHANNELS_PER_SLOT = 4 };
+
+/* completions on their way to a host, each slot: 128 KB of reads */
+enum { COMPLETION_HEADERS = 1024, COMPLETION_UNITS = 8192 };
+
+enum { PORT_TRIES = 100, LISTED_MAX = 4 };
+
+/* ==== 1  A loop =============================================================================== */
+
+static uint64_t next_ns(void *user)
+{
+    const shard *sh = user;
+    if (leases_wiping(sh))
+        return 0; /* at once */
+    return sh->stopping ? sh->stop_ns : DXPU_NEVER;
+}
+
+static void tick(void *user, uint64_t now)
+{
+    shard *sh = user;
+    leases_work(sh);
+    if (sh->stopping && (!fabric_busy(&sh->fabric) || now >= sh->stop_ns))
+        fabric_stop(&sh->fabric);
+}
+
+static uint8_t welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *cfg)
+{
+    return ((shard *)user)->stopping ? (uint8_t)DXPU_REASON_SHUTDOWN
+                                     : slots_welcome(user, offer, cfg);
+}
+
+static void begin_stop(void *arg)
+{
+    shard *sh = arg;
+    sh->stopping = true;
+    sh->stop_ns = dxpu_udp_now_ns() + sh->fabric.base.hold_ms * 1000000ull;
+    fabric_close_all(&sh->fabric, DXPU_REASON_SHUTDOWN);
+}
+
+static void stop_at_once(void *arg)
+{
+    fabric_stop(&((shard *)arg)->fabric);
+}
+
+static void on_all(box *b, void (*fn)(void *arg))
+{
+    for (unsigned i = 0; i < b->shard_count; i++)
+        worker_call(b->shards[i].worker, fn, &b->shards[i]);
+}
+
+static int run_shard(void *user)
+{
+    int rc = fabric_run(&((shard *)user)->fabric);
+    if (rc)
+        fprintf(stderr, "dxpu-box: waiting for events: %s\n", strerror(errno));
+    return rc;
+}
+
+/* ==== 2  Opening ============================================================================== */
+
+/* Slots of a loop; the n-th of them is n * shard_count + index + 1. */
+static unsigned slots_of(const shard *sh)
+{
+    const box *b = sh->box;
+    return (b->count - sh->index + b->shard_count - 1) / b->shard_count;
+}
+
+/* 0, FABRIC_TAKEN, or -1 after a message. */
+static int open_shard(box *b, unsigned index, const fabric_settings *net)
+{
+    shard *sh = &b->shards[index];
+    fabric_callbacks cb = { sh, welcome, slots_up, slots_work, slots_down, next_ns, tick };
+    fabric_settings own = *net;
+    int rc;
+    sh->box = b;
+    sh->index = index;
+    sh->node = b->node;
+    own.shard = index;
+    own.beside = index ? &b->shards[0].fabric : NULL;
+    own.in_a_row = true; /* M-70 */
+    rc = fabric_open(&sh->fabric, "dxpu-box", &own, slots_of(sh) * CHANNELS_PER_SLOT, &cb);
+    if (rc)
+        return rc;
+    sh->fabric.base.tx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
+    sh->fabric.base.tx.data[DXPU_COMPLETION] = COMPLETION_UNITS;
+    sh->worker = worker_new(dxpu_udp_base(sh->fabric.udp), run_shard, sh);
+    return sh->worker ? 0 : -1;
+}
+
+/* The first one last: captured frames are its. */
+static int close_all(box *b)
+{
+    int rc = 0;
+    for (unsigned i = b->shard_count; b->shards && i-- > 0;) {
+        worker_free(b->shards[i].worker);
+        b->shards[i].worker = NULL;
+        if (fabric_close(&b->shards[i].fabric))
+            rc = -1;
+    }
+    return rc;
+}
+
+static int open_all(box *b, const fabric_settings *net)
+{
+    int rc = 0;
+    for (unsigned i = 0; !rc && i < b->shard_count; i++)
+        rc = open_shard(b, i, net);
+    return rc;
+}
+
+int shards_open(box *b, const fabric_settings *net)
+{
+    int rc;
+    b->shards = calloc((size_t)net->shards, sizeof *b->shards);
+    if (!b->shards) {
+        fprintf(stderr, "dxpu-box: out of memory\n");
+        return -1;
+    }
+    b->shard_count = (unsigned)net->shards;
+    rc = open_all(b, net);
+    for (unsigned n = 0; rc == FABRIC_TAKEN && n < PORT_TRIES; n++) {
+        (void)close_all(b);
+        rc = open_all(b, net);
+    }
+    if (rc == FABRIC_TAKEN)
+        fprintf(stderr, "dxpu-box: --listen %s: no %u free ports in a row; name the first one\n",
+                net->listen, b->shard_count);
+    if (rc)
+        return -1;
+    b->base = b->shard_count > 1 ? event_base_new() : dxpu_udp_base(b->shards[0].fabric.udp);
+    if (!b->base)
+        fprintf(stderr, "dxpu-box: libevent has no event base\n");
+    return b->base ? 0 : -1;
+}
+
+int shards_close(box *b)
+{
+    int rc = close_all(b);
+    if (b->shard_count > 1 && b->base)
+        event_base_free(b->base);
+    free(b->shards);
+    b->shards = NULL;
+    b->base = NULL;
+    return rc;
+}
+
+static void say_addresses(const shard *sh, const char *between)
+{
+    char text[DXPU_UDP_TEXT_BYTES];
+    for (unsigned i = 0; i < dxpu_udp_sockets(sh->fabric.udp); i++)
+        fprintf(stderr, "%s%s", i ? between : "",
+                dxpu_udp_print(dxpu_udp_local(sh->fabric.udp, i), text));
+}
+
+static void say_slots(const shard *sh)
+{
+    unsigned count = slots_of(sh), each = sh->box->shard_count;
+    fprintf(stderr, "dxpu-box: slot%s ", count == 1 ? "" : "s");
+    for (unsigned i = 0; i < count; i++) {
+        if (count > LISTED_MAX && i == LISTED_MAX - 1) {
+            fprintf(stderr, " ... ");
+            i = count - 1;
+        } else if (i) {
+            fprintf(stderr, ", ");
+        }
+        fprintf(stderr, "%u", i * each + sh->index + 1);
+    }
+    fprintf(stderr, " at ");
+    say_addresses(sh, ", ");
+    fprintf(stderr, "\n");
+}
+
+void shards_say(const box *b)
+{
+    fprintf(stderr, "dxpu-box: %u slot%s at ", b->count, b->count == 1 ? "" : "s");
+    say_addresses(&b->shards[0], ", ");
+    fprintf(stderr, ", CRC-32 by %s\n", fabric_crc_name());
+    for (unsigned i = 0; b->shard_count > 1 && i < b->shard_count; i++)
+        say_slots(&b->shards[i]);
+}
+
+/* ==== 3  Running ============================================================================== */
+
+/* One has ended: if nobody asked, it failed, and without its slots the box is none. */
+static void stop_rest(void *arg)
+{
+    box *b = arg;
+    if (!b->stopping)
+        on_all(b, stop_at_once);
+}
+
+int shards_run(box *b)
+{
+    worker *list[SHARDS_MAX];
+    workers all = { b->base, list, b->shard_count, true, stop_rest, b };
+    for (unsigned i = 0; i < b->shard_count; i++)
+        list[i] = b->shards[i].worker;
+    return workers_run(&all);
+}
+
+void shards_stop(box *b)
+{
+    on_all(b, b->stopping ? stop_at_once : begin_stop); /* asked twice: not politely any more */
+    b->stopping = true;
+}
+
+/* ==== 4  Requests ============================================================================= */
+
+/* What is to be done with a slot, in its loop. */
+typedef struct ask {
+    box *b;
+    unsigned number;
+    const void *message;
+    void *out;
+    unsigned code;
+} ask;
+
+static unsigned in_loop(box *b, unsigned number, const void *message, void *out,
+                        void (*fn)(void *arg))
+{
+    ask a = { b, number, message, out, DXPU_CONTROL_CODE_NONE };
+    worker_call(slots_shard(b, number)->worker, fn, &a);
+    return a.code;
+}
+
+static void do_bind(void *arg)
+{
+    ask *a = arg;
+    a->code = leases_bind(a->b, a->message);
+}
+
+unsigned shards_bind(void *user, const dxpu_control_bind *m)
+{
+    return in_loop(user, m->slot, m, NULL, do_bind);
+}
+
+static void do_unbind(void *arg)
+{
+    ask *a = arg;
+    a->code = leases_unbind(a->b, a->message);
+}
+
+unsigned shards_unbind(void *user, const dxpu_control_unbind *m)
+{
+    return in_loop(user, m->slot, m, NULL, do_unbind);
+}
+
+static void do_reset(void *arg)
+{
+    ask *a = arg;
+    a->code = leases_reset(a->b, a->message);
+}
+
+unsigned shards_reset(void *user, const dxpu_control_reset *m)
+{
+    return in_loop(user, m->slot, m, NULL, do_reset);
+}
+
+static void do_drain(void *arg)
+{
+    ask *a = arg;
+    const dxpu_control_drain *m = a->message;
+    leases_drain(a->b, a->number, m->on);
+}
+
+unsigned shards_drain(void *user, const dxpu_control_drain *m)
+{
+    box *b = user;
+    for (unsigned i = 1; i <= b->count; i++) {
+        if (!m->slot || m->slot == i)
+            (void)in_loop(b, i, m, NULL, do_drain);
+    }
+    return DXPU_CONTROL_CODE_NONE;
+}
+
+typedef struct picture {
+    uint8_t *rgb;
+    unsigned width, height;
+} picture;
+
+static void do_picture(void *arg)
+{
+    ask *a = arg;
+    picture *p = a->out;
+    a->code = slots_picture(a->b, a->number, &p->rgb, &p->width, &p->height);
+}
+
+/* Only the copy is the loop's work: with several, the others wait for no PNG. */
+unsigned shards_screenshot(void *user, unsigned number, uint8_t **png, size_t *bytes)
+{
+    picture p = { NULL, 0, 0 };
+    unsigned code = in_loop(user, number, NULL, &p, do_picture);
+    if (code)
+        return code;
+    *png = screenshot_encode(p.rgb, p.width, p.height, bytes);
+    free(p.rgb);
+    return *png ? DXPU_CONTROL_CODE_NONE : DXPU_CONTROL_CODE_MEMORY;
+}
+
+static void do_describe(void *arg)
+{
+    ask *a = arg;
+    slots_describe(a->b, a->number, a->out);
+}
+
+void shards_describe(void *user, unsigned number, dxpu_control_slot *out)
+{
+    (void)in_loop(user, number, NULL, out, do_describe);
+}
+
+static void do_device(void *arg)
+{
+    ask *a = arg;
+    leases_device(a->b, a->number, a->out);
+}
+
+void shards_device(void *user, unsigned number, dxpu_control_device *out)
+{
+    (void)in_loop(user, number, NULL, out, do_device);
+}
+
+static void set_node(void *arg)
+{
+    shard *sh = arg;
+    sh->node = sh->box->node;
+}
+
+void shards_node(void *user, uint32_t node)
+{
+    box *b = user;
+    b->node = node; /* no loop reads it but in set_node() */
+    on_all(b, set_node);
+}
+
+/* ==== 5  Statistics =========================================================================== */
+
+typedef struct totals {
+    const shard *sh;
+    uint64_t delivered, refused_epoch, refused_slot;
+} totals;
+
+static void add_totals(void *arg)
+{
+    totals *t = arg;
+    const box *b = t->sh->box;
+    for (unsigned i = t->sh->index; i < b->count; i += b->shard_count) {
+        for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+            t->delivered += b->slots[i].taken[cls];
+    }
+    t->refused_epoch += t->sh->refused_epoch;
+    t->refused_slot += t->sh->refused_slot;
+}
+
+static void report_totals(const box *b, report *r)
+{
+    totals t = { NULL, 0, 0, 0 };
+    for (unsigned i = 0; i < b->shard_count; i++) {
+        t.sh = &b->shards[i];
+        worker_call(t.sh->worker, add_totals, &t);
+    }
+    report_number(r, "delivered", t.delivered);
+    report_number(r, "refused_epoch", t.refused_epoch);
+    report_number(r, "refused_slot", t.refused_slot);
+}
+
+static void do_report(void *arg)
+{
+    ask *a = arg;
+    slots_report(a->b, a->number, a->out);
+}
+
+typedef struct port_report {
+    const shard *sh;
+    report *r;
+} port_report;
+
+static void report_port(void *arg)
+{
+    const port_report *p = arg;
+    char name[16];
+    snprintf(name, sizeof name, "core_%u", p->sh->index + 1);
+    if (p->sh->box->shard_count > 1)
+        report_open(p->r, name);
+    fabric_report(&p->sh->fabric, p->r);
+    if (p->sh->box->shard_count > 1)
+        report_close(p->r);
+}
+
+void shards_report(box *b, report *r)
+{
+    report_totals(b, r);
+    for (unsigned i = 1; i <= b->count; i++)
+        (void)in_loop(b, i, NULL, r, do_report);
+    control_report(b->control, b->requests, r);
+    manager_report(b->manager, r);
+    for (unsigned i = 0; i < b->shard_count; i++) {
+        port_report p = { &b->shards[i], r };
+        worker_call(p.sh->worker, report_port, &p);
+    }
+}

@@ -1,0 +1,32 @@
+/* guests.h - the virtual machines of a dxpu-host: one, or several, each with a loop of its own
+   SPDX-License-Identifier: MIT
+
+   They share nothing while they run: each has a thread, ports, a control port, a connection to the
+   manager and an identity.  One alone runs in the first thread. */
+#ifndef GUESTS_H_INCLUDED
+#define GUESTS_H_INCLUDED
+
+#include "guest.h"
+
+enum { GUESTS_MAX = 64 };
+
+typedef struct guests guests;
+
+/* How many sockets are in a list with commas. */
+unsigned guests_count(const char *sockets);
+/* What is wrong with the settings of all of them: of `socket` and `attach` the nth part, the first
+   list's behind commas and the second one's behind semicolons, is the nth guest's; it has the nth
+   port from each one given on, the nth node number, and ".n" behind its identity file's name.
+   A matter of usage.  NULL: nothing.  Valid until the next call. */
+const char *guests_check(const guest_settings *set, const fabric_settings *net);
+/* NULL after a message. */
+guests *guests_open(const guest_settings *set, const fabric_settings *net);
+/* Serve until stopped: 0, or -1. */
+int guests_run(guests *g);
+/* The first time: close all channels in order; the second: at once. */
+void guests_stop(guests *g);
+void guests_report(guests *g, report *r);
+struct event_base *guests_base(guests *g); /* for signals */
+int guests_close(guests *g);
+
+#endif /* GUESTS_H_INCLUDED */

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT
+   What the program did, as JSON at exit: calls, bytes, the durations of its kernels. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "inject.h"
+
+enum {
+    STEPS_PER_OCTAVE = 8,              /* of the histogram: bounds 9 % apart */
+    FIRST_STEP = 8 * STEPS_PER_OCTAVE, /* all up to 256 ns, below what events resolve */
+    STEPS = 45 * STEPS_PER_OCTAVE      /* nine hours */
+};
+
+typedef _Atomic uint64_t counter;
+
+static struct {
+    counter count[ENTRY_COUNT], bytes[ENTRY_COUNT], ns[ENTRY_COUNT];
+    counter kernels[STEPS + 1], untimed, captured;
+    counter extra_ops, skipped_ops, extra_copies, extra_bytes, extra_kernels;
+} total;
+static atomic_bool at_exit_set;
+static bool is_child;
+
+static void add(counter *c, uint64_t n)
+{
+    atomic_fetch_add_explicit(c, n, memory_order_relaxed);
+}
+
+static uint64_t get(counter *c)
+{
+    return atomic_load_explicit(c, memory_order_relaxed);
+}
+
+uint64_t inject_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void inject_count_call(enum entry e, const struct op *op, CUresult result, uint64_t ns)
+{
+    add(&total.count[e], 1);
+    add(&total.bytes[e], result == CUDA_SUCCESS ? op->bytes : 0);
+    add(&total.ns[e], ns);
+}
+
+static uint64_t bound_ns(int step)
+{
+    return (uint64_t)ceil(exp2((double)step / STEPS_PER_OCTAVE));
+}
+
+void inject_count_kernel(double ns)
+{
+    int step = ns > 1 ? (int)fmin(ceil(log2(ns) * STEPS_PER_OCTAVE), STEPS) : 0;
+    add(&total.kernels[step > FIRST_STEP ? step : FIRST_STEP], 1);
+}
+
+void inject_count_untimed(void)
+{
+    add(&total.untimed, 1);
+}
+
+void inject_count_extra(bool done, unsigned copies, uint64_t bytes, unsigned kernels)
+{
+    add(done ? &total.extra_ops : &total.skipped_ops, 1);
+    add(&total.extra_copies, copies);
+    add(&total.extra_bytes, bytes);
+    add(&total.extra_kernels, kernels);
+}
+
+void inject_count_captured(void)
+{
+    add(&total.captured, 1);
+}
+
+/* ---- the file */
+
+static void write_calls(FILE *out)
+{
+    const char *comma = "";
+    fprintf(out, "{\"version\":1,\n \"calls\":[");
+    for (int e = 0; e < ENTRY_COUNT; e++) {
+        if (get(&total.count[e])) {
+            fprintf(out,
+                    "%s\n  {\"name\":\"%s\",\"count\":%" PRIu64 ",\"bytes\":%" PRIu64
+                    ",\"ns\":%" PRIu64 "}",
+                    comma, inject_name((enum entry)e), get(&total.count[e]), get(&total.bytes[e]),
+                    get(&total.ns[e]));
+            comma = ",";
+        }
+    }
+    fprintf(out, "]");
+}
+
+static void write_rest(FILE *out)
+{
+    const struct settings *s = &inject_settings;
+    const char *comma = "";
+    fprintf(out, ",\n \"kernel_ns_histogram\":[");
+    for (int step = FIRST_STEP; step <= STEPS; step++) {
+        if (get(&total.kernels[step])) {
+            fprintf(out, "%s\n  {\"le_ns\":%" PRIu64 ",\"count\":%" PRIu64 "}", comma,
+                    bound_ns(step), get(&total.kernels[step]));
+            comma = ",";
+        }
+    }
+    fprintf(out, "],\n \"kernels_untimed\":%" PRIu64 ",\n \"captured\":%" PRIu64,
+            get(&total.untimed), get(&total.captured));
+    if (s->inject) {
+        fprintf(out,
+                ",\n \"injected\":{\"rtt_us\":%g,\"native_rtt_us\":%g,\"method\":\"%s\",\"calls\":"
+                "%" PRIu64 ",\"skipped\":%" PRIu64 ",\"copies\":%" PRIu64 ",\"bytes\":%" PRIu64
+                ",\"kernels\":%" PRIu64 "}",
+                s->rtt_ns / 1e3, s->native_rtt_ns / 1e3,
+                s->method == METHOD_DELAY ? "delay" : "device", get(&total.extra_ops),
+                get(&total.skipped_ops), get(&total.extra_copies), get(&total.extra_bytes),
+                get(&total.extra_kernels));
+    }
+    fprintf(out, "}\n");
+}
+
+/* The name given, with the process's number for %p; a forked child has its own file anyway. */
+static void file_name(char *name, size_t size)
+{
+    const char *given = inject_settings.profile, *mark = strstr(given, "%p");
+    if (mark) {
+        snprintf(name, size, "%.*s%ld%s", (int)(mark - given), given, (long)getpid(), mark + 2);
+    } else if (is_child) {
+        snprintf(name, size, "%s.%ld", given, (long)getpid());
+    } else {
+        snprintf(name, size, "%s", given);
+    }
+}
+
+static bool write_file(const char *name)
+{
+    FILE *out = fopen(name, "w");
+    if (!out) {
+        return false;
+    }
+    write_calls(out);
+    write_rest(out);
+    bool whole = !ferror(out);
+    return fclose(out) == 0 && whole;
+}
+
+static bool idle(void)
+{
+    uint64_t calls = 0;
+    for (int e = 0; e < ENTRY_COUNT; e++) {
+        calls += get(&total.count[e]);
+    }
+    return calls == 0;
+}
+
+static void write_profile(void)
+{
+    char name[8224], fresh[8256];
+    if (idle()) {
+        return; /* a child that only inherited the handler */
+    }
+    inject_depth++;
+    inject_time_harvest();
+    file_name(name, sizeof name);
+    snprintf(fresh, sizeof fresh, "%s.%ld~", name, (long)getpid());
+    if (!write_file(fresh) || rename(fresh, name) != 0) {
+        inject_say("%s: %s: the profile is lost", name, strerror(errno));
+        unlink(fresh);
+    }
+    inject_depth--;
+}
+
+/* Set at the first call, so that it runs before the driver's own handlers, which are older. */
+void inject_profile_at_exit(void)
+{
+    if (inject_settings.profile && !atomic_load_explicit(&at_exit_set, memory_order_relaxed) &&
+        !atomic_exchange(&at_exit_set, true)) {
+        atexit(write_profile);
+    }
+}
+
+void inject_profile_forked(void)
+{
+    memset(&total, 0, sizeof total);
+    is_child = true;
+}

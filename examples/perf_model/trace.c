@@ -1,0 +1,532 @@
+/* trace.c - see trace.h
+   SPDX-License-Identifier: MIT
+
+   CONTENTS   1 Traces of Nsight Systems   2 Profiles of libdxpu-inject   3 Files   4 Sums */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "trace.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { FIELDS_MAX = 64, KEY_BYTES = 96 };
+
+/* ==== 1  Traces of Nsight Systems ============================================================= */
+
+/* `nsys stats --report cuda_gpu_trace --format csv`: perhaps words first, then this header. */
+enum { START, DURATION, BYTES, DEVICE, CONTEXT, STREAM, NAME, COLUMNS };
+
+typedef struct columns {
+    int at[COLUMNS]; /* -1: none */
+    double us[2];    /* of a unit of START, DURATION */
+    double bytes;    /* of a unit of BYTES */
+} columns;
+
+typedef struct reader {
+    perf_work *w;
+    size_t cap;
+    columns c;
+    bool headed;
+    char (*key)[KEY_BYTES]; /* of each stream */
+} reader;
+
+/* Cut a row into fields in place; quotes may hold commas. */
+static unsigned split(char *line, char *field[FIELDS_MAX])
+{
+    unsigned n = 0;
+    char *to = line;
+    while (n < FIELDS_MAX) {
+        bool quoted = *line == '"';
+        field[n++] = to;
+        line += quoted;
+        for (; *line; line++) {
+            if (quoted && line[0] == '"' && line[1] != '"') {
+                quoted = false;
+                continue;
+            }
+            if (!quoted && *line == ',')
+                break;
+            line += quoted && line[0] == '"';
+            *to++ = *line;
+        }
+        if (!*line) {
+            *to = 0;
+            return n;
+        }
+        *to++ = 0;
+        line++;
+    }
+    return n;
+}
+
+/* The factor of the unit in parentheses behind a column's name; 0 for another word. */
+static double unit_of(const char *head, const char *name, const char *const units[],
+                      const double factors[], unsigned count)
+{
+    size_t len = strlen(name);
+    if (strncmp(head, name, len) != 0 || strncmp(head + len, " (", 2) != 0)
+        return 0;
+    for (unsigned i = 0; i < count; i++) {
+        size_t unit = strlen(units[i]);
+        if (strncmp(head + len + 2, units[i], unit) == 0 && head[len + 2 + unit] == ')')
+            return factors[i];
+    }
+    return 0;
+}
+
+static bool read_head(reader *r, char *field[], unsigned count)
+{
+    static const char *const times[] = { "ns", "us", "ms", "s", "nsec", "usec", "msec", "sec" };
+    static const double time_us[] = { 1e-3, 1, 1e3, 1e6, 1e-3, 1, 1e3, 1e6 };
+    static const char *const sizes[] = { "B", "KB", "MB", "GB", "KiB", "MiB", "GiB" };
+    static const double size_bytes[] = { 1, 1e3, 1e6, 1e9, 1024, 1048576, 1073741824 };
+    static const char *const plain[COLUMNS] = { NULL, NULL, NULL, "Device", "Ctx", "Strm", "Name" };
+    columns *c = &r->c;
+    for (unsigned i = 0; i < COLUMNS; i++)
+        c->at[i] = -1;
+    for (unsigned i = 0; i < count; i++) {
+        double start = unit_of(field[i], "Start", times, time_us, 8);
+        double duration = unit_of(field[i], "Duration", times, time_us, 8);
+        double bytes = unit_of(field[i], "Bytes", sizes, size_bytes, 7);
+        if (start > 0 || duration > 0) {
+            c->at[start > 0 ? START : DURATION] = (int)i;
+            c->us[start > 0 ? START : DURATION] = start > 0 ? start : duration;
+        } else if (bytes > 0) {
+            c->at[BYTES] = (int)i;
+            c->bytes = bytes;
+        }
+        for (unsigned k = DEVICE; k < COLUMNS; k++)
+            c->at[k] = strcmp(field[i], plain[k]) == 0 ? (int)i : c->at[k];
+    }
+    return c->at[START] >= 0 && c->at[DURATION] >= 0 && c->at[NAME] >= 0;
+}
+
+static bool number(const char *text, double factor, double *out)
+{
+    char *end;
+    double v = strtod(text, &end);
+    if (end == text || *end || !isfinite(v) || v < 0)
+        return false;
+    *out = v * factor;
+    return true;
+}
+
+static const char *text_of(const reader *r, char *field[], unsigned count, unsigned column)
+{
+    int at = r->c.at[column];
+    return at >= 0 && (unsigned)at < count ? field[at] : "";
+}
+
+/* Which stream; those beyond the table share its last place. */
+static uint16_t stream_of(reader *r, char *field[], unsigned count)
+{
+    char key[KEY_BYTES];
+    unsigned i;
+    snprintf(key, sizeof key, "%.40s|%.20s|%.20s", text_of(r, field, count, DEVICE),
+             text_of(r, field, count, CONTEXT), text_of(r, field, count, STREAM));
+    for (i = 0; i < r->w->streams; i++)
+        if (strcmp(key, r->key[i]) == 0)
+            return (uint16_t)i;
+    if (i == PERF_STREAMS_MAX)
+        return PERF_STREAMS_MAX - 1;
+    memcpy(r->key[i], key, sizeof key);
+    r->w->streams++;
+    return (uint16_t)i;
+}
+
+static unsigned kind_of(const char *name)
+{
+    if (strncmp(name, "[CUDA memcpy ", 13) != 0)
+        return DXPU_MODEL_KERNEL; /* memset, and copies that stay on the device, are as kernels */
+    name += 13;
+    if (strncmp(name, "HtoD", 4) == 0 || strncmp(name, "Host-to-Device", 14) == 0)
+        return DXPU_MODEL_HTOD;
+    if (strncmp(name, "DtoH", 4) == 0 || strncmp(name, "Device-to-Host", 14) == 0)
+        return DXPU_MODEL_DTOH;
+    return DXPU_MODEL_KERNEL;
+}
+
+/* False: no memory. */
+static bool read_row(reader *r, char *line)
+{
+    char *field[FIELDS_MAX];
+    unsigned count = split(line, field);
+    perf_work *w = r->w;
+    perf_op op;
+    if (!r->headed) {
+        r->headed = read_head(r, field, count);
+        return true;
+    }
+    memset(&op, 0, sizeof op);
+    if (!number(text_of(r, field, count, START), r->c.us[START], &op.start_us) ||
+        !number(text_of(r, field, count, DURATION), r->c.us[DURATION], &op.duration_us) ||
+        !*text_of(r, field, count, NAME)) {
+        w->lines_passed++;
+        return true;
+    }
+    (void)number(text_of(r, field, count, BYTES), r->c.bytes, &op.bytes);
+    op.kind = (uint8_t)kind_of(text_of(r, field, count, NAME));
+    op.stream = stream_of(r, field, count);
+    if (w->ops == r->cap) {
+        size_t cap = r->cap ? 2 * r->cap : 4096;
+        perf_op *grown = realloc(w->op, cap * sizeof *grown);
+        if (!grown)
+            return false;
+        w->op = grown;
+        r->cap = cap;
+    }
+    w->op[w->ops++] = op;
+    return true;
+}
+
+static int by_start(const void *a, const void *b)
+{
+    double x = ((const perf_op *)a)->start_us, y = ((const perf_op *)b)->start_us;
+    return (x > y) - (x < y);
+}
+
+static void add_up(perf_work *w)
+{
+    double kernel_us = 0, htod = 0, dtoh = 0, shorts = 0, end = 0, span;
+    for (size_t i = 0; i < w->ops; i++) {
+        const perf_op *op = &w->op[i];
+        end = fmax(end, op->start_us + op->duration_us);
+        w->sum.shared_us += op->kind == DXPU_MODEL_KERNEL ? 0 : op->duration_us;
+        if (op->kind == DXPU_MODEL_HTOD) {
+            w->sum.htod_copies++;
+            htod += op->bytes;
+        } else if (op->kind == DXPU_MODEL_DTOH) {
+            w->sum.dtoh_copies++;
+            dtoh += op->bytes;
+        } else {
+            w->sum.kernels++;
+            kernel_us += op->duration_us;
+            shorts += op->duration_us <= 10;
+        }
+    }
+    if (w->sum.kernels > 0) {
+        w->sum.kernel_us = kernel_us / w->sum.kernels;
+        w->short_kernels = shorts / w->sum.kernels;
+    }
+    w->sum.htod_bytes = w->sum.htod_copies > 0 ? htod / w->sum.htod_copies : 0;
+    w->sum.dtoh_bytes = w->sum.dtoh_copies > 0 ? dtoh / w->sum.dtoh_copies : 0;
+    span = end - w->op[0].start_us;
+    w->sum.shared_gbs = span > 0 ? (htod + dtoh) / span / 1e3 : 0;
+}
+
+static const char *read_trace(FILE *file, perf_work *w)
+{
+    reader r;
+    char *line = NULL;
+    size_t cap = 0;
+    bool room = true;
+    memset(&r, 0, sizeof r);
+    r.w = w;
+    r.key = calloc(PERF_STREAMS_MAX, sizeof *r.key);
+    room = r.key != NULL;
+    while (room && getline(&line, &cap, file) >= 0) {
+        line[strcspn(line, "\r\n")] = 0;
+        if (*line)
+            room = read_row(&r, line);
+    }
+    free(line);
+    free(r.key);
+    if (!room)
+        return "out of memory";
+    if (!r.headed)
+        return "neither a profile of libdxpu-inject nor a trace; make one with "
+               "'nsys stats --report cuda_gpu_trace --format csv'";
+    if (!w->ops)
+        return "a trace without operations; was the program run with --trace=cuda?";
+    qsort(w->op, w->ops, sizeof *w->op, by_start);
+    add_up(w);
+    return NULL;
+}
+
+/* ==== 2  Profiles of libdxpu-inject =========================================================== */
+
+static double real_of(const json_t *object, const char *key)
+{
+    const json_t *v = json_object_get(object, key);
+    double d = json_is_number(v) ? json_number_value(v) : -1;
+    return isfinite(d) ? d : -1;
+}
+
+static bool has(const char *name, const char *part)
+{
+    return strstr(name, part) != NULL;
+}
+
+/* What one entry of the driver's interface did.  False: a number is missing. */
+static bool read_call(const json_t *call, dxpu_model_work *sum, double *launches, double *launch_ns)
+{
+    const char *name = json_string_value(json_object_get(call, "name"));
+    double count = real_of(call, "count"), bytes = real_of(call, "bytes"), ns = real_of(call, "ns");
+    bool late, to_device, to_host;
+    if (!name || count < 0 || bytes < 0 || ns < 0)
+        return false;
+    late = has(name, "Async");
+    to_device = has(name, "HtoD") || has(name, "HtoA");
+    to_host = has(name, "DtoH") || has(name, "AtoH");
+    if (has(name, "Launch")) {
+        *launches += count;
+        *launch_ns += ns;
+    } else if (has(name, "Memset") || (late && (to_device || to_host))) {
+        sum->hidden_copies += count;
+        sum->hidden_bytes += to_device ? bytes : 0;
+    } else if (to_device) {
+        sum->htod_copies += count;
+        sum->htod_bytes += bytes;
+    } else if (to_host) {
+        sum->dtoh_copies += count;
+        sum->dtoh_bytes += bytes;
+    }
+    return true;
+}
+
+static const char *read_profile(json_t *root, perf_work *w)
+{
+    static const char broken[] = "a profile with a number missing, or below 0";
+    json_t *calls = json_object_get(root, "calls"), *item;
+    json_t *bars = json_object_get(root, "kernel_ns_histogram");
+    double launches = 0, launch_ns = 0, timed = 0, total_us = 0, shorts = 0, bytes;
+    dxpu_model native;
+    size_t i;
+    if (real_of(root, "version") < 1 || real_of(root, "version") > 1)
+        return "a profile of a version that is not known here";
+    if (!json_is_array(calls) || !json_is_array(bars))
+        return "JSON, but no profile of libdxpu-inject: it has no calls";
+    json_array_foreach(calls, i, item)
+    {
+        if (!read_call(item, &w->sum, &launches, &launch_ns))
+            return broken;
+    }
+    json_array_foreach(bars, i, item)
+    {
+        double us = real_of(item, "le_ns") / 1e3 / 1.044, count = real_of(item, "count");
+        if (us < 0 || count < 0) /* bounds are 9 % apart: the middle */
+            return broken;
+        timed += count;
+        total_us += count * us;
+        shorts += us <= 10 ? count : 0;
+    }
+    if (!(timed > 0))
+        return "a profile without durations of kernels";
+    w->sum.kernels = launches > timed ? launches : timed;
+    w->sum.kernel_us = total_us / timed;
+    w->sum.launch_us = launches > 0 ? launch_ns / launches / 1e3 : 0;
+    w->short_kernels = shorts / timed;
+    bytes = w->sum.htod_bytes + w->sum.dtoh_bytes;
+    w->sum.htod_bytes = w->sum.htod_copies > 0 ? w->sum.htod_bytes / w->sum.htod_copies : 0;
+    w->sum.dtoh_bytes = w->sum.dtoh_copies > 0 ? w->sum.dtoh_bytes / w->sum.dtoh_copies : 0;
+    dxpu_model_default(&native);
+    total_us = dxpu_model_work_us(&native, &w->sum, false);
+    w->sum.shared_us =
+        total_us - w->sum.kernels * dxpu_model_period_us(w->sum.kernel_us, w->sum.launch_us, true);
+    w->sum.shared_gbs = total_us > 0 ? bytes / total_us / 1e3 : 0;
+    return NULL;
+}
+
+/* ==== 3  Files ================================================================================ */
+
+const char *perf_work_read(const char *path, perf_work *out)
+{
+    FILE *file = fopen(path, "r");
+    const char *why;
+    int first;
+    memset(out, 0, sizeof *out);
+    dxpu_model_work_default(&out->sum);
+    if (!file)
+        return "cannot be opened";
+    do
+        first = getc(file);
+    while (first == ' ' || first == '\t' || first == '\r' || first == '\n');
+    if (first == '{') {
+        json_t *root;
+        rewind(file);
+        root = json_loadf(file, JSON_REJECT_DUPLICATES, NULL);
+        why = root ? read_profile(root, out) : "begins as JSON and is none";
+        json_decref(root);
+    } else {
+        rewind(file);
+        why = read_trace(file, out);
+    }
+    if (ferror(file))
+        why = "cannot be read";
+    fclose(file);
+    if (why)
+        perf_work_free(out);
+    return why;
+}
+
+void perf_work_free(perf_work *w)
+{
+    free(w->op);
+    w->op = NULL;
+    w->ops = 0;
+}
+
+/* ==== 4  Sums ================================================================================= */
+
+static dxpu_model_work scaled(const perf_work *w, double scale)
+{
+    dxpu_model_work s = w->sum;
+    s.kernel_us *= scale;
+    s.htod_bytes *= scale;
+    s.dtoh_bytes *= scale;
+    s.hidden_bytes *= scale;
+    s.shared_us *= scale;
+    return s;
+}
+
+double perf_native_us(const dxpu_model *m, const perf_work *w, double scale)
+{
+    dxpu_model_work s = scaled(w, scale);
+    double end = 0;
+    if (!w->op)
+        return dxpu_model_work_us(m, &s, false);
+    for (size_t i = 0; i < w->ops; i++) {
+        double at = w->op[i].start_us + w->op[i].duration_us;
+        end = at > end ? at : end;
+    }
+    return scale * (end - w->op[0].start_us);
+}
+
+static double replay_us(const dxpu_model *m, const perf_work *w, double scale, unsigned kinds)
+{
+    static dxpu_model_replay r[PERF_STREAMS_MAX];
+    dxpu_model free_of_cost = *m;
+    double end = 0, native = scale * w->op[0].start_us + perf_native_us(m, w, scale);
+    free_of_cost.rtt_us = m->rtt_native_us;
+    free_of_cost.proxy_bytes = 0;
+    free_of_cost.network_gbit_s = 1e6;
+    for (unsigned i = 0; i < w->streams; i++)
+        dxpu_model_replay_init(&r[i]);
+    for (size_t i = 0; i < w->ops; i++) {
+        const perf_op *op = &w->op[i];
+        const dxpu_model *with = kinds >> op->kind & 1 ? m : &free_of_cost;
+        dxpu_model_replay_add(with, &r[op->stream], op->kind, scale * op->start_us,
+                              scale * op->duration_us, scale * op->bytes);
+    }
+    for (unsigned i = 0; i < w->streams; i++)
+        end = fmax(end, r[i].end_us + r[i].late_us);
+    return fmax(end - native, 0);
+}
+
+double perf_extra_us(const dxpu_model *m, const perf_work *w, double scale, unsigned kinds)
+{
+    dxpu_model_work s = scaled(w, scale);
+    if (!(kinds >> DXPU_MODEL_HTOD & 1))
+        s.htod_copies = s.shared_us = 0;
+    if (w->op) {
+        double crowd = dxpu_model_crowding(m, s.shared_gbs) - 1;
+        return replay_us(m, w, scale, kinds) + s.shared_us * crowd;
+    }
+    if (!(kinds >> DXPU_MODEL_DTOH & 1))
+        s.dtoh_copies = 0;
+    if (!(kinds >> DXPU_MODEL_KERNEL & 1))
+        s.kernels = s.hidden_copies = s.hidden_bytes = 0;
+    return dxpu_model_work_us(m, &s, true) - dxpu_model_work_us(m, &s, false);
+}
+
+static double share(double native_us, double pooled_us)
+{
+    return pooled_us > 0 ? native_us / pooled_us : 1;
+}
+
+double perf_performance(const dxpu_model *m, const perf_work *w, double scale)
+{
+    double native = perf_native_us(m, w, scale);
+    return share(native, native + perf_extra_us(m, w, scale, PERF_ALL_KINDS));
+}
+
+double perf_rtt_for(const dxpu_model *m, const perf_work *w, double performance, double max_us)
+{
+    dxpu_model at = *m;
+    double low = m->rtt_native_us, high = max_us;
+    at.rtt_us = high;
+    if (high <= low || perf_performance(&at, w, 1) >= performance)
+        return high > low ? high : low;
+    while (high - low > 1e-2) {
+        at.rtt_us = (low + high) / 2;
+        if (perf_performance(&at, w, 1) >= performance)
+            low = at.rtt_us;
+        else
+            high = at.rtt_us;
+    }
+    return low;
+}
+
+static int best_first(const void *a, const void *b)
+{
+    double x = ((const perf_change *)a)->performance, y = ((const perf_change *)b)->performance;
+    return (x < y) - (x > y);
+}
+
+/* Time on a changed system.  A link that is faster is so in the host as well: what copies of the
+   trace took there comes off it. */
+static double changed_us(const dxpu_model *was, const dxpu_model *is, const perf_work *w)
+{
+    const dxpu_model_work *s = &w->sum;
+    double us = perf_native_us(is, w, 1) + perf_extra_us(is, w, 1, PERF_ALL_KINDS), faster;
+    if (!w->op)
+        return us;
+    faster = dxpu_model_htod_us(was, false, s->htod_bytes);
+    faster -= dxpu_model_htod_us(is, false, s->htod_bytes);
+    us -= s->htod_copies * faster;
+    faster = dxpu_model_dtoh_us(was, false, s->dtoh_bytes);
+    faster -= dxpu_model_dtoh_us(is, false, s->dtoh_bytes);
+    return us - s->dtoh_copies * faster;
+}
+
+/* Copies to the device at the rate of writes: as if there were tags for it. */
+static dxpu_model pushing(const dxpu_model *m)
+{
+    dxpu_model p = *m;
+    double tags = dxpu_model_equation1_tags(dxpu_model_push_gbs(m, true), m->mrs_bytes, m->rtt_us);
+    p.tags = tags > m->tags ? (tags < 65536 ? (uint32_t)tags : 65536) : m->tags;
+    return p;
+}
+
+void perf_changes(const dxpu_model *m, const perf_work *w, perf_change out[PERF_CHANGES])
+{
+    static const char *const what[PERF_CHANGES] = {
+        "fuse kernels: half as many, each twice as long",
+        "launch graphs of 16 kernels, if a graph waits as one kernel does",
+        "double the batch: all operations twice as long",
+        "let the host write what the device now reads",
+        "one more pair of proxies",
+        "shorten what the proxies add by half",
+        "256 tags",
+        "read requests of 512 bytes",
+        "twice the link and network (PCIe generation, cables)",
+    };
+    for (unsigned i = 0; i < PERF_CHANGES; i++) {
+        dxpu_model n = *m;
+        if (i == 0)
+            n.reads_per_kernel /= 2;
+        else if (i == 1)
+            n.reads_per_kernel /= 16;
+        else if (i == 3)
+            n = pushing(m);
+        else if (i == 4)
+            n.proxies++;
+        else if (i == 5)
+            n.rtt_us = m->rtt_native_us + dxpu_model_rtt_delta_us(m) / 2;
+        else if (i == 6)
+            n.tags = m->tags > 256 ? m->tags : 256;
+        else if (i == 7)
+            n.mrs_bytes = m->mrs_bytes > 512 ? m->mrs_bytes : 512;
+        else if (i == 8)
+            n.network_gbit_s *= 2;
+        if (i == 8 && m->generation < 5)
+            n.generation++;
+        out[i].what = what[i];
+        out[i].performance = i == 2 ? perf_performance(m, w, 2)
+                                    : share(perf_native_us(m, w, 1), changed_us(m, &n, w));
+    }
+    qsort(out, PERF_CHANGES, sizeof *out, best_first);
+}
