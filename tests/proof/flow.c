@@ -48,7 +48,7 @@ void proof_credits(void)
    stubs    none
    open     nothing
    unwind   40
-   when     check
+   when     long
    control  - uint32_t pieces = wanted / 64 + (wanted % 64 + (lower_addr & 63u) + 63) / 64;
             + uint32_t pieces = wanted / 64 + (wanted % 64 + 63) / 64; */
 void proof_tag_reserve(void)

@@ -34,7 +34,7 @@ void proof_tlp_decode(void)
    stubs    none
    open     longer TLPs
    unwind   52
-   when     check
+   when     long
    control  - return DXPU_E_TLP_RSVD;
             - if (t.td)
             + if (t.td) */
@@ -119,7 +119,7 @@ void proof_tlp_redecode(void)
    stubs    CRC-32: any number, of bytes that are there
    open     longer TLPs
    unwind   40
-   when     check
+   when     long
    control  - if (!header_dw || left < header_dw * 4)
             + if (!header_dw) */
 void proof_tlp_header(void)
@@ -226,7 +226,7 @@ static bool split_fits(const dxpu_cpl_split *s)
    stubs    none
    open     translation requests, whose answer is no memory and may cross 4 KB
    unwind   40
-   when     check
+   when     long
    control  - end = (start + s->mps_bytes) & ~(uint64_t)(s->rcb_bytes - 1);
             + end = start + s->mps_bytes; */
 void proof_completion_split(void)
@@ -265,7 +265,7 @@ void proof_completion_split(void)
    stubs    none
    open     completions with data, whose payload is the caller's
    unwind   40
-   when     check
+   when     long
    control  - cpl->byte_count = (uint16_t)(span ? span : 1);
             + cpl->byte_count = (uint16_t)span; */
 void proof_completion(void)

@@ -80,7 +80,7 @@ void proof_frame_redecode(void)
    stubs    none
    open     nothing
    unwind   10
-   when     check
+   when     long
    control  - if (p[DXPU_FRAME_FLAGS] & 0x30)
             + if (p[DXPU_FRAME_FLAGS] & 0x10) */
 void proof_frame_reencode(void)
@@ -132,7 +132,7 @@ void proof_offer_decode(void)
    stubs    none
    open     nothing
    unwind   80
-   when     check
+   when     long
    control  - dxpui_store32(out + DXPUI_OFFER_SEQUENCE, o->sequence);
             + dxpui_store16(out + DXPUI_OFFER_SEQUENCE, (uint16_t)o->sequence); */
 void proof_offer_redecode(void)
@@ -159,7 +159,7 @@ void proof_offer_redecode(void)
    claim    dxpu_record_next() of any bytes reads only them and ends; each record takes something
             off the body, so that a loop over it ends too; what it shows lies within the bytes, and
             its class, prefixes, header and data are within their ranges
-   bounds   at most 28 bytes, the first record not one to skip
+   bounds   at most 48 bytes, the first record not one to skip
    stubs    none
    open     longer bodies; records to skip: proof record_skip
    unwind   2
@@ -168,7 +168,7 @@ void proof_offer_redecode(void)
             + if (inner.len > body->len || (body->ptr[1] & 0xf0)) */
 void proof_record_next(void)
 {
-    dxpu_bytes in = any_bytes(28), left = in;
+    dxpu_bytes in = any_bytes(48), left = in;
     dxpu_record r;
     given(in.len == 0 || !(in.ptr[0] & 0x80));
     int rc = dxpu_record_next(&left, &r);
@@ -328,7 +328,7 @@ void proof_event_redecode(void)
    stubs    none
    open     nothing
    unwind   2
-   when     check
+   when     long
    control  - return d == 0 ? 0 : (d & 0x80000000u) ? -1 : 1;
             + return d == 0 ? 0 : a < b ? -1 : 1; */
 void proof_serial(void)
