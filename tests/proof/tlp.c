@@ -4,7 +4,7 @@
 /* PROOF tlp_decode
    claim    dxpu_tlp_decode() of any bytes reads only them, ends, and refuses with an error of the
             TLP band without writing *out, or the payload lies within the bytes
-   bounds   at most 48 bytes: up to 8 prefixes, header, and payload; DXPU_PREFIXES_MAX 8
+   bounds   at most 36 bytes: prefixes, header, and payload; DXPU_PREFIXES_MAX 8
    stubs    none
    open     longer TLPs (no loop runs over a payload)
    unwind   40
@@ -15,7 +15,7 @@
             + type = dxpui_tlp_type(h[0]); */
 void proof_tlp_decode(void)
 {
-    dxpu_bytes in = any_bytes(48);
+    dxpu_bytes in = any_bytes_alone(36);
     dxpu_tlp t, before = t;
     int rc = dxpu_tlp_decode(in, &t);
     must(rc <= DXPU_OK && rc >= -47);
@@ -124,7 +124,7 @@ void proof_tlp_redecode(void)
             + if (!header_dw) */
 void proof_tlp_header(void)
 {
-    dxpu_bytes in = any_bytes(56);
+    dxpu_bytes in = any_bytes_alone(56);
     dxpu_tlp_shape s;
     dxpu_tlp t;
     proof_crc = nondet_u32();
@@ -153,7 +153,7 @@ void proof_tlp_header(void)
             + if (*all >= DXPU_PREFIXES_MAX || (!is_local && *all - *local >= 5)) */
 void proof_tlp_prefixes(void)
 {
-    dxpu_bytes in = any_bytes(56);
+    dxpu_bytes in = any_bytes_alone(56);
     dxpu_tlp_shape s;
     size_t i = nondet_size();
     if (dxpu_tlp_measure(in, &s) != DXPU_OK)

@@ -14,7 +14,7 @@
             + if (datagram.len - header < trailer_bytes) */
 void proof_frame_decode(void)
 {
-    dxpu_bytes in = any_bytes(120);
+    dxpu_bytes in = any_bytes_alone(120);
     size_t trailer = nondet_size();
     uint8_t kind;
     uint32_t channel;
@@ -110,7 +110,7 @@ void proof_frame_reencode(void)
             + if (body.len < DXPU_OFFER_BYTES - 1) */
 void proof_offer_decode(void)
 {
-    dxpu_bytes in = any_bytes(80);
+    dxpu_bytes in = any_bytes_alone(80);
     uint8_t out[DXPU_OFFER_BYTES];
     dxpu_offer o;
     size_t i = nondet_size();
@@ -202,87 +202,6 @@ void proof_record_skip(void)
     if (dxpu_record_next(&left, &r) == DXPU_OK)
         must(left.len + 4 <= in.len);
     must(left.len <= in.len && left.ptr + left.len == in.ptr + in.len);
-}
-
-/* PROOF body_check
-   claim    the check of a whole body, which every data frame passes before anything of it is used,
-            reads only the body, and ends; it counts no more events than there is room for
-   bounds   bodies of at most 24 bytes, up to 6 records
-   stubs    none
-   open     longer bodies
-   unwind   8
-   when     long
-   control  - s.payload_bytes + s.digest_bytes != r.data_bytes)
-            + s.payload_bytes != r.data_bytes) */
-void proof_body_check(void)
-{
-    dxpu_bytes in = any_bytes(24);
-    unsigned events;
-    dxpu_record r;
-    dxpu_tlp_shape s;
-    if (dxpui_body_check(in, &events) != DXPU_OK)
-        return;
-    must(events <= DXPUI_EVENTS && events <= in.len / 8);
-    while (dxpu_record_next(&in, &r) == DXPU_OK) {
-        if (r.type == DXPU_RECORD_TLP)
-            must(dxpu_tlp_measure(r.bytes, &s) == DXPU_OK && s.local_dw == 0 &&
-                 s.total_bytes == r.bytes.len + r.data_bytes);
-    }
-    must(in.len == 0);
-}
-
-/* PROOF builder
-   claim    what the cursor and the builder put into frames, dxpu_record_next() takes out again: one
-            TLP record whose header, CRC and lengths are the TLP's, then its payload, whole and in
-            order, split over two frames where the first is full; a frame is never written past its
-            room
-   bounds   TLPs of at most 24 bytes, a first frame of at most 36 bytes, then one that takes the rest
-   stubs    CRC-32: any number, of bytes that are there
-   open     TLPs split over more than two frames
-   unwind   12
-   when     long
-   control  - size_t part = left < room ? left : room;
-            + size_t part = left; */
-void proof_builder(void)
-{
-    uint8_t bytes[24], again[24];
-    size_t cap = nondet_size(), at = 0;
-    dxpu_bytes tlp = dxpui_view(bytes, nondet_size()), body;
-    uint8_t room[36], *first = room + sizeof room - cap, second[64];
-    dxpu_tlp_cursor c;
-    dxpu_builder b;
-    dxpu_record r;
-    given(tlp.len <= sizeof bytes && cap <= 36);
-    proof_crc = nondet_u32();
-    if (dxpu_tlp_cursor_start(&c, tlp) != DXPU_OK)
-        return;
-    dxpu_builder_init(&b, first, cap);
-    int rc = dxpu_builder_tlp(&b, &c);
-    must(b.used <= cap && (rc == DXPU_OK || rc == DXPU_E_MORE || rc == DXPU_E_ROOM));
-    must((rc == DXPU_E_ROOM) == (b.used == 0) && (rc != DXPU_OK || c.at_bytes == tlp.len));
-    if (rc == DXPU_E_ROOM)
-        return;
-    body = dxpui_view(first, b.used);
-    must(dxpu_record_next(&body, &r) == DXPU_OK && r.type == DXPU_RECORD_TLP);
-    must(r.tlp_crc == proof_crc && r.bytes.len + r.data_bytes == tlp.len && r.cls == c.cls);
-    for (at = 0; at < r.bytes.len; at++)
-        again[at] = r.bytes.ptr[at];
-    for (unsigned frame = 0; frame < 2; frame++) {
-        if (dxpu_record_next(&body, &r) == DXPU_OK) {
-            must(r.type == DXPU_RECORD_PAYLOAD && r.bytes.len <= tlp.len - at);
-            must(rc == DXPU_OK || r.bytes.len % 4 == 0);
-            memcpy(again + at, r.bytes.ptr, r.bytes.len);
-            at += r.bytes.len;
-            must(body.len == 0);
-        }
-        if (rc == DXPU_OK)
-            break;
-        dxpu_builder_init(&b, second, sizeof second);
-        rc = dxpu_builder_tlp(&b, &c);
-        must(rc == DXPU_OK);
-        body = dxpui_view(second, b.used);
-    }
-    must(at == tlp.len && same_bytes(again, bytes, tlp.len));
 }
 
 /* PROOF event_redecode
