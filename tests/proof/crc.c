@@ -18,7 +18,8 @@ static uint32_t by_bits(uint32_t crc, const uint8_t *p, size_t len)
    claim    dxpu_crc32() is zlib's CRC-32, from any value on, and reads only its bytes
    bounds   at most 2 bytes, table of 1 KB
    stubs    none
-   open     longer runs: each byte is one turn of the same loop; the table of 8 KB: tests/api_crc.c
+   open     longer runs: each byte is one turn of the same loop; the table of 8 KB:
+            tests/api_crc.c
    unwind   10
    when     long
    control  - crc = crc >> 8 ^ dxpui_crc_table[0][(crc ^ *p) & 0xffu];

@@ -2,9 +2,9 @@
 #include "proof.h"
 
 /* PROOF credits
-   claim    credits are conserved: what fits is used once and leaves a limit's room smaller by just
-            that, and what is used never passes the limit; a limit only rises, whatever is offered;
-            a unit is 16 bytes, rounded up
+   claim    credits are conserved: what fits is used once and leaves a limit's room smaller by
+            just that, and what is used never passes the limit; a limit only rises, whatever is
+            offered; a unit is 16 bytes, rounded up
    bounds   limits at most 2^30 - 1 beyond what is used, as W-26 has them
    stubs    none
    open     nothing
@@ -41,9 +41,9 @@ void proof_credits(void)
 }
 
 /* PROOF tag_reserve
-   claim    what is reserved for a read covers its completions, however they are split: each part
-            that dxpu_tags_complete() takes costs no more header and data units than the reserve
-            shrinks by (F-24, F-25)
+   claim    what is reserved for a read covers its completions, however they are split: each
+            part that dxpu_tags_complete() takes costs no more header and data units than the
+            reserve shrinks by (F-24, F-25)
    bounds   none: any read in flight, any completion
    stubs    none
    open     nothing
@@ -120,8 +120,8 @@ static bool live(const dxpu_tags *t, uint16_t requester, uint16_t tag)
 }
 
 /* PROOF tag_alloc
-   claim    dxpu_tags_alloc() never gives out a tag that is live (in flight, resting, or given out
-            before), one of its own range, and ends
+   claim    dxpu_tags_alloc() never gives out a tag that is live (in flight, resting, or given
+            out before), one of its own range, and ends
    bounds   any sound table of 2 entries: each in the list of its state, and found by its tag
    stubs    none
    open     larger tables; that every call leaves a sound table (tests/unit_flow.c)

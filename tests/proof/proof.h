@@ -34,7 +34,7 @@ static uint32_t proof_crc32(uint32_t crc, const void *ptr, size_t len)
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
-/* Any bytes, at most `most`, in an object of just their size: one byte before or after is a fault. */
+/* Any bytes, at most `most`, in an object of just their size: one before or after is a fault. */
 static inline dxpu_bytes any_bytes_alone(size_t most)
 {
     dxpu_bytes b;

@@ -4,8 +4,9 @@
 enum { BITS = 64, JUMP = 6 };
 
 /* PROOF replay
-   claim    the window of packet numbers says "new" at most once for each, whatever comes between;
-            one larger than all before is new; the bits are touched only within the window
+   claim    the window of packet numbers says "new" at most once for each, whatever comes
+            between; one larger than all before is new; the bits are touched only within the
+            window
    bounds   a window of 64 bits, any content; numbers at most 6 beyond it; one number between
    stubs    none
    open     more than one number between; larger windows; longer jumps
@@ -32,8 +33,8 @@ void proof_replay(void)
 }
 
 /* PROOF ack_valid
-   claim    an acknowledgement that passes names only frames that were sent: `ack` is not beyond the
-            next, and every bit of `sack` stands for a frame before it
+   claim    an acknowledgement that passes names only frames that were sent: `ack` is not beyond
+            the next, and every bit of `sack` stands for a frame before it
    bounds   at most 2^30 frames in flight
    stubs    none
    open     nothing

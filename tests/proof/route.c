@@ -4,8 +4,8 @@
 enum { WINDOWS = 4 };
 
 /* PROOF window_search
-   claim    dxpu_host_by_address() finds the row whose window holds the address, and none when no
-            window does; the search ends
+   claim    dxpu_host_by_address() finds the row whose window holds the address, and none when
+            no window does; the search ends
    bounds   any table of at most 4 windows, sorted and apart
    stubs    none
    open     larger tables
@@ -32,8 +32,8 @@ void proof_window_search(void)
 }
 
 /* PROOF fencing
-   claim    the epoch seen by a slot never falls, a lease in force has just that epoch, and two hosts
-            never get a slot under the same epoch (R-12, R-13)
+   claim    the epoch seen by a slot never falls, a lease in force has just that epoch, and two
+            hosts never get a slot under the same epoch (R-12, R-13)
    bounds   one slot in any sound state; any two calls of bind, with release between them or not
    stubs    none
    open     nothing: the state that the calls leave is again any sound one

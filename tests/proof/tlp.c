@@ -2,9 +2,9 @@
 #include "proof.h"
 
 /* PROOF tlp_decode
-   claim    dxpu_tlp_decode() of any bytes reads only them, ends, and refuses with an error of the
-            TLP band without writing *out, or the payload lies within the bytes
-   bounds   at most 36 bytes: prefixes, header, and payload; DXPU_PREFIXES_MAX 8
+   claim    dxpu_tlp_decode() of any bytes reads only them, ends, and refuses with an error of
+            the TLP band without writing *out, or the payload lies within the bytes
+   bounds   at most 28 bytes: prefixes, header, and payload; DXPU_PREFIXES_MAX 8
    stubs    none
    open     longer TLPs (no loop runs over a payload)
    unwind   40
@@ -15,7 +15,7 @@
             + type = dxpui_tlp_type(h[0]); */
 void proof_tlp_decode(void)
 {
-    dxpu_bytes in = any_bytes_alone(36);
+    dxpu_bytes in = any_bytes_alone(28);
     dxpu_tlp t, before = t;
     int rc = dxpu_tlp_decode(in, &t);
     must(rc <= DXPU_OK && rc >= -47);
@@ -112,9 +112,9 @@ void proof_tlp_redecode(void)
 }
 
 /* PROOF tlp_header
-   claim    dxpu_tlp_decode_header(), dxpu_tlp_measure(), dxpu_tlp_ecrc(), dxpu_tlp_ecrc_check() and
-            dxpu_tlp_lcrc() of any bytes read only them and end; what is measured has its header
-            within the bytes, and its parts add up
+   claim    dxpu_tlp_decode_header(), dxpu_tlp_measure(), dxpu_tlp_ecrc(), dxpu_tlp_ecrc_check()
+            and dxpu_tlp_lcrc() of any bytes read only them and end; what is measured has its
+            header within the bytes, and its parts add up
    bounds   at most 56 bytes
    stubs    CRC-32: any number, of bytes that are there
    open     longer TLPs
@@ -189,8 +189,8 @@ void proof_byte_enables(void)
 }
 
 /* PROOF request_next
-   claim    each piece of a transfer is not empty, is within what is left, does not cross 4 KB, and
-            has at most max_bytes of whole dwords; dxpu_be_from_range() takes it
+   claim    each piece of a transfer is not empty, is within what is left, does not cross 4 KB,
+            and has at most max_bytes of whole dwords; dxpu_be_from_range() takes it
    bounds   none: all addresses, lengths, and limits 4, 8 .. 4096
    stubs    none
    open     nothing; that the pieces end follows, since each takes something away
@@ -219,9 +219,9 @@ static bool split_fits(const dxpu_cpl_split *s)
 }
 
 /* PROOF completion_split
-   claim    the completions of a read, by induction: each is one that dxpu_tlp_check() passes, at
-            most Max_Payload_Size long, on from where the last one ended, and takes something from
-            what is left; all but the last end on the RCB; what is left is 0 after the last
+   claim    the completions of a read, by induction: each is one that dxpu_tlp_check() passes,
+            at most Max_Payload_Size long, on from where the last one ended, and takes something
+            from what is left; all but the last end on the RCB; what is left is 0 after the last
    bounds   none: start() for any valid read, and one step from any state that fits the claim
    stubs    none
    open     translation requests, whose answer is no memory and may cross 4 KB
@@ -259,8 +259,8 @@ void proof_completion_split(void)
 }
 
 /* PROOF completion
-   claim    the completion that dxpu_tlp_completion() makes for any valid request with a status other
-            than SC passes dxpu_tlp_check() and answers its requester and tag
+   claim    the completion that dxpu_tlp_completion() makes for any valid request with a status
+            other than SC passes dxpu_tlp_check() and answers its requester and tag
    bounds   requests without prefixes
    stubs    none
    open     completions with data, whose payload is the caller's

@@ -2,9 +2,9 @@
 #include "proof.h"
 
 /* PROOF frame_decode
-   claim    dxpu_frame_peek(), dxpu_frame_decode() and dxpu_frame_check_crc() of any bytes read only
-            them and end; a refusal is an error of the peer band; an accepted body and its trailer lie
-            within the bytes
+   claim    dxpu_frame_peek(), dxpu_frame_decode() and dxpu_frame_check_crc() of any bytes read
+            only them and end; a refusal is an error of the peer band; an accepted body and its
+            trailer lie within the bytes
    bounds   at most 120 bytes; trailers of 0 to 40 bytes
    stubs    CRC-32: any number, of bytes that are there
    open     longer frames (no loop runs over a body here)
@@ -42,8 +42,9 @@ static bool same_credits(const dxpu_credits *a, const dxpu_credits *b)
 }
 
 /* PROOF frame_redecode
-   claim    decode(encode(f)) = f for every frame of every kind, in the fields that the kind has; the
-            header is as long as told, and what dxpu_frame_seal_crc() closes, check_crc() passes
+   claim    decode(encode(f)) = f for every frame of every kind, in the fields that the kind
+            has; the header is as long as told, and what dxpu_frame_seal_crc() closes,
+            check_crc() passes
    bounds   a body of at most 16 bytes, the CRC suite's trailer
    stubs    CRC-32: any number, the same for the same bytes
    open     the CRC itself: proof crc
@@ -74,8 +75,8 @@ void proof_frame_redecode(void)
 }
 
 /* PROOF frame_reencode
-   claim    encode(decode(b)) = b for the header of every b that decode accepts, but for the four
-            ignorable flag bits, which go out as 0
+   claim    encode(decode(b)) = b for the header of every b that decode accepts, but for the
+            four ignorable flag bits, which go out as 0
    bounds   at most 120 bytes
    stubs    none
    open     nothing
@@ -98,9 +99,9 @@ void proof_frame_reencode(void)
 }
 
 /* PROOF offer_decode
-   claim    dxpu_offer_decode() of any bytes reads only them; what it accepts is within the ranges of
-            W-21 to W-26, so that no later arithmetic on it overflows; encode() of it gives the
-            same bytes, but for ignorable and reserved ones
+   claim    dxpu_offer_decode() of any bytes reads only them; what it accepts is within the
+            ranges of W-21 to W-26, so that no later arithmetic on it overflows; encode() of it
+            gives the same bytes, but for ignorable and reserved ones
    bounds   at most 80 bytes
    stubs    none
    open     nothing
@@ -156,9 +157,9 @@ void proof_offer_redecode(void)
 }
 
 /* PROOF record_next
-   claim    dxpu_record_next() of any bytes reads only them and ends; each record takes something
-            off the body, so that a loop over it ends too; what it shows lies within the bytes, and
-            its class, prefixes, header and data are within their ranges
+   claim    dxpu_record_next() of any bytes reads only them and ends; each record takes
+            something off the body, so that a loop over it ends too; what it shows lies within
+            the bytes, and its class, prefixes, header and data are within their ranges
    bounds   at most 48 bytes, the first record not one to skip
    stubs    none
    open     longer bodies; records to skip: proof record_skip
@@ -187,7 +188,8 @@ void proof_record_next(void)
 }
 
 /* PROOF record_skip
-   claim    dxpu_record_next() skips any records that may be ignored, reads only the bytes, and ends
+   claim    dxpu_record_next() skips any records that may be ignored, reads only the bytes, and
+            ends
    bounds   at most 12 bytes, up to 3 records
    stubs    none
    open     longer bodies
@@ -205,8 +207,8 @@ void proof_record_skip(void)
 }
 
 /* PROOF event_redecode
-   claim    dxpu_record_next() of what dxpu_builder_event() wrote is the event, for every type; an
-            event is written whole or not at all
+   claim    dxpu_record_next() of what dxpu_builder_event() wrote is the event, for every type;
+            an event is written whole or not at all
    bounds   a frame of at most 32 bytes
    stubs    none
    open     fields that the type does not have
@@ -240,9 +242,9 @@ void proof_event_redecode(void)
 }
 
 /* PROOF serial
-   claim    serial numbers: a is before b exactly when b - a is 1 .. 2^31 - 1 modulo 2^32; before and
-            after are opposites but at 2^31; one within a window of 2^30 stays in order when both
-            move on; later() never wraps
+   claim    serial numbers: a is before b exactly when b - a is 1 .. 2^31 - 1 modulo 2^32;
+            before and after are opposites but at 2^31; one within a window of 2^30 stays in
+            order when both move on; later() never wraps
    bounds   none: all numbers
    stubs    none
    open     nothing
