@@ -37,7 +37,7 @@ C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/
 BENCHES  := $(sort $(wildcard tests/bench/bench_*.c))
 SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_*.py \
               tests/net_*.py tests/net_*.sh)) \
-              $(patsubst %,tests/%.py,cov mutate toc spec run_test fuzz_replay)
+              $(patsubst %,tests/%.py,cov cross mutate prove toc spec run_test fuzz_replay)
 FUZZERS  := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
 COV_ALL   = $(foreach n,$(COV_SETS),$(C_TESTS:%.c=build/cov$n/%))
 SAN_ALL   = $(patsubst %,build/san/%,$(C_TESTS:%.c=%) $(FUZZERS:fuzz/%.c=replay_%) $(PROGRAMS))
@@ -111,6 +111,11 @@ asan: $(C_TESTS:%.c=build/san/%)
 cov: $(COV_ALL)
 	$(PYTHON) tests/cov.py
 
+## prove      every proof of dxpu.h by CBMC, each with a control that must fail
+## cross      tests of dxpu.h on other machines (qemu-user), by other compilers; analysers
+prove cross:
+	$(PYTHON) tests/$@.py --all
+
 ## fuzz       each libFuzzer target for MINUTES=n (default 1); clang
 fuzz: $(FUZZERS:fuzz/%.c=build/%)
 	set -e; for t in $^; do n=$${t##*/fuzz_}; mkdir -p build/corpus/$$n fuzz/corpus/$$n; \
@@ -152,6 +157,7 @@ clean:
 ## help       this list
 help:
 	@sed -n 's/^## //p' Makefile
-.PHONY: all demo bench plots check check-long asan cov fuzz fmt toc spec size ship install clean help
+.PHONY: all demo bench plots check check-long asan cov prove cross fuzz fmt toc spec size ship
+.PHONY: install clean help
 .SECONDARY .DELETE_ON_ERROR:
 -include $(shell find build -name '*.d' -type f 2>/dev/null)

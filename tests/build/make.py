@@ -129,7 +129,7 @@ def targets():
     """Every phony target stands in make help, and the other way round."""
     with open(os.path.join(ROOT, "Makefile"), encoding="utf-8") as file:
         text = file.read()
-    phony = set(re.search(r"(?m)^\.PHONY:(.*)$", text).group(1).split())
+    phony = set(" ".join(re.findall(r"(?m)^\.PHONY:(.*)$", text)).split())
     listed = {line.split()[0] for line in run("make", "-s", "help")[1].splitlines() if line.split()}
     check("help_lists_targets", phony == listed, phony ^ listed)
     check("makefile_no_conditional_assignment", "?=" not in text)

@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""The tests of dxpu.h on other machines and by other compilers.
+
+    tests/cross.py              big-endian (s390x) and 32-bit (i686): part of `make check`
+    tests/cross.py --all        also aarch64 and riscv64, every optimisation, clang, link-time
+                                optimisation, valgrind, and what static analysers say: `make cross`
+
+The programs are built static and run under qemu-user; tests/cross.sh fetches compilers.  Controls:
+each machine tells its byte order and pointer size, and a copy of dxpu.h that takes the machine's
+byte order for granted must fail on the big-endian one.
+"""
+# run.py: --timeout 1200
+import concurrent.futures
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+FOLDER = os.path.join(ROOT, "build", "other")
+TESTS = ["unit_tlp", "unit_route", "unit_flow", "unit_wire", "unit_channel", "unit_paths",
+         "prop_tlp", "api_vectors", "api_frames", "api_captures", "api_names"]
+FAST = ["unit_tlp", "unit_route", "unit_flow", "unit_wire", "api_vectors", "api_frames"]
+MACHINES = {"s390x": ("big", 8), "i686": ("little", 4), "aarch64": ("little", 8),
+            "riscv64": ("little", 8)}
+QEMU = {"i686": "i386"}
+KIND = """#include <stdio.h>
+int main(void)
+{
+    unsigned one = 1;
+    printf("%s %d", *(unsigned char *)&one ? "little" : "big", (int)sizeof(void *));
+    return 0;
+}
+"""
+LOAD32 = "return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];"
+NATIVE = "uint32_t v; memcpy(&v, p, 4); return __builtin_bswap32(v);"
+WARN = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wundef", "-Werror"]
+# What analysers say that is no fault, and why; everything else they say is a failure.
+QUIET = [
+    # arguments of one type stand in the order of the wire, and units stand in their names
+    "bugprone-easily-swappable-parameters",
+    # a macro's text is an initialiser, which takes no parentheses
+    "bugprone-macro-parentheses",
+    # small numbers: dwords of a header, classes, frames of a window (16,384 at most), 4 bytes each
+    "bugprone-implicit-widening-of-multiplication-result",
+    # a result that only an assert looks at, which is compiled out here
+    "clang-analyzer-deadcode.DeadStores",
+    # fields of dxpu_channel stand by what they are for; there is one of it an attachment
+    "clang-analyzer-optin.performance.Padding",
+    # wants Annex K's memcpy_s, which no C library here has
+    "clang-analyzer-security.insecureAPI.DeprecatedOrUnsafeBufferHandling"]
+ANALYSERS = {
+    "clang_tidy": ["clang-tidy", "--quiet", "--header-filter=dxpu.h", "--warnings-as-errors=*",
+                   "-checks=-*,clang-analyzer-*,bugprone-*," + ",".join("-" + q for q in QUIET),
+                   "FILE", "--", "-x", "c", "-std=c99", "-I."],
+    "cppcheck": ["cppcheck", "--quiet", "--error-exitcode=1", "--std=c99", "--language=c",
+                 "--enable=warning,portability", "-UDXPU_CONFIG_HEADER", "-UDXPU_CRC32", "-I.",
+                 "FILE"],
+    "gcc_analyzer": ["gcc", "-std=c99", "-O1", "-fanalyzer", *WARN, "-I.", "-c", "-o",
+                     "/dev/null", "FILE"],
+}
+failed = 0
+
+
+def say(good, name, text=""):
+    global failed
+    failed += not good
+    lines = text.strip().splitlines()
+    print("%s %s %s" % ("ok" if good else "not ok", name, lines[0] if lines and good else ""))
+    for line in ([] if good else lines[-20:]):
+        print("  " + line)
+    sys.stdout.flush()
+
+
+def run(words, timeout=600, **more):
+    try:
+        done = subprocess.run(words, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace",
+                              timeout=timeout, check=False, **more)
+        return done.returncode, done.stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 1, str(error)
+
+
+class Machine:
+    """A compiler with its flags, and how what it builds is run."""
+
+    def __init__(self, name, compiler, flags, runner, links):
+        self.name, self.compiler, self.flags = name, compiler, flags
+        self.runner, self.links = runner, links
+
+    def build(self, source, out, first=()):
+        os.makedirs(os.path.dirname(out), exist_ok=True)
+        return run([*self.compiler, "-std=c11", *self.flags, *first, "-I.", "-pthread", "-o", out,
+                    source, *self.library(source), *self.links])
+
+    def library(self, source):
+        """The implementation, for tests that see public symbols only."""
+        with open(os.path.join(ROOT, source), encoding="utf-8") as file:
+            own = "DXPU_IMPLEMENTATION" in file.read()
+        return [] if own or "tests/" not in source else [os.path.join(FOLDER, "library.c")]
+
+    def test(self, test, first=(), folder=""):
+        out = os.path.join(FOLDER, self.name + folder, test)
+        rc, text = self.build("tests/%s.c" % test, out, first)
+        if rc:
+            return rc, text
+        env = dict(os.environ, DXPU_SEEDS="20")
+        env.pop("CMOCKA_MESSAGE_OUTPUT", None)
+        rc, text = run([*self.runner, out], env=env)
+        passed = re.search(r"\[  PASSED  \] (\d+ test)", text)
+        return rc, ("%s(s)" % passed.group(1) if passed and rc == 0 else text)
+
+
+def other(folder, name, level):
+    tool = QEMU.get(name, name)
+    qemu = shutil.which("qemu-" + tool) or os.path.join(folder, "bin", "qemu-%s-static" % tool)
+    return Machine("%s_%s" % (name, level), [os.path.join(folder, "bin", name + "-linux-gnu-gcc")],
+                   ["-" + level, "-g", "-static", "-I" + os.path.join(folder, "include")], [qemu],
+                   [os.path.join(folder, name + "-linux-gnu", "libcmocka.a")])
+
+
+def natives():
+    for compiler in ("gcc", "clang"):
+        for level in ("O0", "O1", "O2", "O3"):
+            yield Machine("%s_%s" % (compiler, level), [compiler], ["-" + level], [], ["-lcmocka"])
+    yield Machine("gcc_lto", ["gcc"], ["-O3", "-flto"], [], ["-lcmocka"])
+    yield Machine("valgrind", ["gcc"], ["-O1", "-g"],
+                  ["valgrind", "--quiet", "--error-exitcode=9", "--leak-check=full"], ["-lcmocka"])
+
+
+def controls(machine, name):
+    source, out = os.path.join(FOLDER, "kind.c"), os.path.join(FOLDER, machine.name, "kind")
+    rc, text = machine.build(source, out)
+    rc, text = (rc, text) if rc else run([*machine.runner, out])
+    say(rc == 0 and text == "%s %d" % MACHINES[name], "control_machine_" + machine.name, text)
+    if name == "s390x":
+        rc, text = machine.test("unit_wire", ["-I" + os.path.join(FOLDER, "native")], "_native")
+        say(rc != 0 and "FAILED TEST" in text, "control_native_order_fails_on_" + machine.name)
+
+
+def analyse():
+    for name, words in ANALYSERS.items():
+        if not shutil.which(words[0]):
+            print("skip analyser_%s %s is not installed" % (name, words[0]))
+            continue
+        for file in ("library.c", "broken.c"):
+            rc, text = run([os.path.join(FOLDER, file) if w == "FILE" else w for w in words])
+            if file == "library.c":
+                say(rc == 0, "analyser_" + name, text)
+            else:
+                say(rc != 0, "control_analyser_%s_sees_a_fault" % name)
+
+
+def prepare():
+    os.makedirs(os.path.join(FOLDER, "native"), exist_ok=True)
+    with open(os.path.join(ROOT, "dxpu.h"), encoding="utf-8") as file:
+        text = file.read()
+    say(text.count(LOAD32) == 1, "control_text_stands_once")
+    for path, words in (
+            ("kind.c", KIND), ("native/dxpu.h", text.replace(LOAD32, NATIVE)),
+            ("library.c", '#define DXPU_IMPLEMENTATION\n#include "dxpu.h"\n'),
+            ("broken.c", "int at(int i);\nint at(int i)\n{\n    int *none = 0, a[2] = { 1, 2 };\n"
+                         "    return i ? a[i > 1 ? 1 : 0] : *none;\n}\n"
+                         "int use(void);\nint use(void)\n{\n    return at(0);\n}\n")):
+        with open(os.path.join(FOLDER, path), "w", encoding="utf-8") as file:
+            file.write(words)
+
+
+def main():
+    global failed
+    every = "--all" in sys.argv
+    prepare()
+    rc, text = run([os.path.join(ROOT, "tests", "cross.sh")])
+    jobs = []
+    for name in MACHINES if every else ("s390x", "i686"):
+        if rc:
+            print("skip machine_%s %s" % (name, text.strip()))
+            failed += every  # `make cross` wants them
+            continue
+        for level in ("O0", "O3") if every else ("O2",):
+            machine = other(text.strip(), name, level)
+            controls(machine, name)
+            jobs += [(machine, test) for test in (TESTS if every else FAST)]
+    if every:
+        jobs += [(machine, test) for machine in natives() for test in TESTS]
+    with concurrent.futures.ThreadPoolExecutor(2 if every else 1) as pool:
+        for (machine, test), (rc, text) in zip(jobs, pool.map(lambda j: j[0].test(j[1]), jobs)):
+            say(rc == 0, "%s_on_%s" % (test, machine.name), text)
+    if every:
+        analyse()
+        print("%d failed" % failed)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
