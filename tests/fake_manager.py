@@ -179,7 +179,7 @@ class Link:
                             pack_address(box.reaches(box_slot)))
 
     def reaches(self, slot):
-        """Where a host reaches a slot of this box (M-70)."""
+        """Where a host reaches a slot of this box (M-73)."""
         host, port = self.paths[0].rsplit(":", 1)
         return "%s:%d" % (host, int(port) + self.slots[slot].port_offset)
 

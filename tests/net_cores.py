@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""dxpu-box with several cores, dxpu-host with several guests: each has a loop and a port of its own.
+"""dxpu-box with several cores, dxpu-host with several guests: each has a loop and port of its own.
 
 Prints `ok NAME` or `not ok NAME` for each case.  Programs come from $DXPU_BIN, else build/."""
 # SPDX-License-Identifier: MIT
@@ -188,7 +188,7 @@ def a_manager_reaches_both_cores():
         box = managed.start_box(l, m, "--slots", 4, "--cores", 2, "--memory", 4096)
         managed.start_host(l, m, "--slots", 4)
         b, h = m.link(BOX), m.link(HOST)
-        check([b.slots[slot].port_offset for slot in (1, 2, 3, 4)] == [0, 1, 0, 1], b.slots)  # M-70
+        check([b.slots[slot].port_offset for slot in (1, 2, 3, 4)] == [0, 1, 0, 1], b.slots)  # M-73
         check(b.paths == [box.process.address()], b.paths)
         for slot in (1, 2, 3, 4):
             there, _ = managed.lend(b, h, 10 + slot, slot, slot)

@@ -51,7 +51,7 @@ class Proxy:
             self.listen = self.process.address()
 
     def reached_at(self, slot):
-        """M-70"""
+        """M-73"""
         name, port = self.listen.rsplit(":", 1)
         return "%s:%d" % (name, int(port) + (slot - 1) % self.cores)
 

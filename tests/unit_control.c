@@ -1017,7 +1017,7 @@ static void test_m41_device_bytes(void **state)
 }
 
 /* An entry that ends before its port offset has none. */
-static void test_m70_port_offset_may_be_missing(void **state)
+static void test_m73_port_offset_may_be_missing(void **state)
 {
     uint8_t out[DXPU_CONTROL_DEVICE_BYTES];
     dxpu_control_device d = full_device(3), back;
@@ -1246,7 +1246,7 @@ int main(void)
         cmocka_unit_test(test_m40_register),
         cmocka_unit_test(test_m40_register_ranges),
         cmocka_unit_test(test_m41_device_bytes),
-        cmocka_unit_test(test_m70_port_offset_may_be_missing),
+        cmocka_unit_test(test_m73_port_offset_may_be_missing),
         cmocka_unit_test(test_m48_register_paths_and_name),
         cmocka_unit_test(test_m48_fills_a_body),
         cmocka_unit_test(test_m49_alarm),

@@ -179,7 +179,7 @@ static void test_create_release(void **state)
 }
 
 /* A slot in a further loop of its box: the host is sent to that one's port. */
-static void test_m70_port_offset(void **state)
+static void test_m73_port_offset(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < SLOTS; i++)
@@ -1032,7 +1032,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_create_release, begin, end),
-        cmocka_unit_test_setup_teardown(test_m70_port_offset, begin, end),
+        cmocka_unit_test_setup_teardown(test_m73_port_offset, begin, end),
         cmocka_unit_test_setup_teardown(test_restart, begin, end),
         cmocka_unit_test_setup_teardown(test_broken, begin, end),
         cmocka_unit_test_setup_teardown(test_grace, begin, end),

@@ -304,7 +304,7 @@ typedef struct dxpu_control_device {
     uint16_t peer_slot;
     uint16_t code; /* DXPU_CONTROL_CODE_*: why an up device is not shown to its guest */
     char model[32], serial[32]; /* zero-terminated, printable */
-    uint16_t port_offset; /* of a box: added to the port of each path of the register (M-70) */
+    uint16_t port_offset; /* of a box: added to the port of each path of the register (M-73) */
 } dxpu_control_device;
 
 /* A request was refused, or the connection is about to be closed. */

@@ -89,7 +89,7 @@ static int open_shard(box *b, unsigned index, const fabric_settings *net)
     sh->node = b->node;
     own.shard = index;
     own.beside = index ? &b->shards[0].fabric : NULL;
-    own.in_a_row = true; /* M-70 */
+    own.in_a_row = true; /* M-73 */
     rc = fabric_open(&sh->fabric, "dxpu-box", &own, slots_of(sh) * CHANNELS_PER_SLOT, &cb);
     if (rc)
         return rc;

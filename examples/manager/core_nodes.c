@@ -270,7 +270,7 @@ static uint32_t add_node(core *c, const dxpu_control_register *r, const char *pr
 
 /* -- Registration -- */
 
-/* M-70: has every path such a port? */
+/* M-73: has every path such a port? */
 static bool has_ports(const dxpu_control_register *r, unsigned port_offset)
 {
     for (unsigned i = 0; i < r->paths && i < DXPU_CONTROL_PATHS_MAX; i++)

@@ -101,7 +101,7 @@ static bool order_slot(core *c, uint32_t slot, dxpu_control *m)
 
 /* -- Hosts -- */
 
-/* M-70 */
+/* M-73 */
 static void further(dxpu_control_address *a, uint16_t port_offset)
 {
     a->port = (uint16_t)(a->port + port_offset); /* in range: check_register() saw to it */

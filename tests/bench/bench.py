@@ -420,7 +420,8 @@ def part_guest(table, size):
 PARTS = {"codec": part_codec, "route": part_route, "seal": part_seal,
          "equation": part_equation, "memory": part_memory, "round-trip": part_round_trip,
          "round-trip-veth": part_round_trip_veth, "round-trip-xdp": part_round_trip_xdp,
-         "frames": part_frames, "streams": part_streams, "devices": part_devices, "cores": part_cores}
+         "frames": part_frames, "streams": part_streams, "devices": part_devices,
+         "cores": part_cores}
 OPTIONAL = {"instructions": part_instructions, "guest": part_guest}
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws what `make bench` measured: tests/bench/bench_plot.py BENCH.json OUT.svg (needs gnuplot)."""
+"""Draws what `make bench` measured, with gnuplot: tests/bench/bench_plot.py BENCH.json OUT.svg"""
 # SPDX-License-Identifier: MIT
 import json
 import os
