@@ -208,8 +208,8 @@ int pool_release(pool *p, uint64_t lease);
 /* The slot was wiped and that was verified, or not: then it is quarantined. */
 int pool_wiped(pool *p, uint32_t slot, bool verified);
 
-/* The slot can no longer be used; one that is quarantined stays so (POOL_E_STATE).  A lease keeps it
-   until pool_replace() or pool_release(). */
+/* The slot can no longer be used; one that is quarantined stays so (POOL_E_STATE).  A lease keeps
+   it until pool_replace() or pool_release(). */
 int pool_break(pool *p, uint32_t slot, pool_reason why);
 /* A broken or quarantined slot works again: its lease has it back, or it is wiped before it is
    anybody's.  POOL_E_STATE also for a quarantined one that a lease has: replace it first. */
@@ -235,8 +235,8 @@ void pool_restored(pool *p);
 
 /* Every epoch up to this one counts as given. */
 void pool_raise_epoch(pool *p, uint64_t epoch);
-/* A slot turns out to have been lent under this epoch, not lower than its own: it may hold data, and
-   is wiped, or quarantined until pool_repair().  POOL_E_STATE: a lease has it, and it is to be
+/* A slot turns out to have been lent under this epoch, not lower than its own: it may hold data,
+   and is wiped, or quarantined until pool_repair().  POOL_E_STATE: a lease has it, and it is to be
    wiped. */
 int pool_taint(pool *p, uint32_t slot, uint64_t epoch, bool quarantine);
 
