@@ -228,6 +228,13 @@ def every_operation_answers_as_described():
                 good(200, m, "GET", path)
             check(good(200, m, "PUT", "/v1/tenants/physics", {"quota": 6})["quota"] == 6)
             check(good(200, m, "PUT", "/v1/tenants/chemistry", {"quota": None})["quota"] is None)
+            rates = {"failures_per_year": 0.05, "repair_days": 7, "risk": 0.001}
+            # of 8 slots 0.0077 are under repair on average: two at once are rarer than the risk
+            check(good(200, m, "PUT", "/v1/models/nvme/spares", rates)["count"] == 1)
+            for body in ({}, dict(rates, count=1), {"risk": 0.1}, dict(rates, risk=2),
+                         dict(rates, risk="1"), dict(rates, repair_days=-1)):
+                answer = ask(m, "PUT", "/v1/models/nvme/spares", body)
+                check(answer.status == 400, body, answer)
             good(200, m, "PUT", "/v1/models/nvme/spares", {"count": 1})
             until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 7, "wiped")
             good(200, m, "PUT", "/v1/models/nvme/spares", {"count": 0})

@@ -272,7 +272,11 @@ static void step_trouble(void)
     case 2:
         if (pool_choose_other(p, slot, &other) == POOL_OK) {
             uint32_t tenant = p->lease[p->slot[slot].lease].tenant;
+            uint64_t lease = pool_lease_number(p, p->slot[slot].lease);
+            bool was_kept = pool_need_kept(p, lease);
             assert_int_equal(pool_replace(p, slot, other.slot, POOL_WHY_DEVICE), POOL_OK);
+            if (was_kept || !other.need_kept)
+                assert_int_equal(pool_need_kept(p, lease), other.need_kept);
             check_given(other.slot, tenant);
             assert_int_equal(pool_replace(p, slot, other.slot, POOL_WHY_DEVICE), POOL_E_STATE);
         }

@@ -152,13 +152,15 @@ json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller)
     char name[24];
     api_slot_name(a, slot, name);
     return json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s, s:b, s:o, s:o, s:s, s:s, s:b}",
-        "slot", name, "node", number(n->number), "number", number(d->number), "model",
-        api_json_text(d->model), "serial", api_json_text(d->serial), "vendor_id", hex(d->vendor, 4),
-        "device_id", hex(d->device, 4), "class", hex(d->class_code, 6), "group",
-        number_or_null(d->group, 0), "state", pool_state_name(q->state), "reason",
-        pool_reason_name(q->reason), "dirty", q->dirty, "epoch", number_or_null(q->epoch, 0),
-        "lease", api_sees_lease(a, caller, lease) ? lease_id(lease) : json_null(), "health",
+        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s, s:b, s:o, s:o, s:s, s:s, "
+        "s:b}",
+        "slot", name, "node", number(n->number), "node_name", api_json_text(n->name), "number",
+        number(d->number), "model", api_json_text(d->model), "serial", api_json_text(d->serial),
+        "vendor_id", hex(d->vendor, 4), "device_id", hex(d->device, 4), "class",
+        hex(d->class_code, 6), "group", number_or_null(d->group, 0), "state",
+        pool_state_name(q->state), "reason", pool_reason_name(q->reason), "dirty", q->dirty,
+        "epoch", number_or_null(q->epoch, 0), "lease",
+        api_sees_lease(a, caller, lease) ? lease_id(lease) : json_null(), "health",
         health_name(d->health), "box_state", dxpu_control_state_name(d->state), "connected",
         n->connected);
 }
@@ -183,16 +185,16 @@ static json_t *lease_slots(const api *a, uint64_t lease, const core_lease *more,
     return out;
 }
 
-/* The number of the host with this index of the pool. */
-static json_t *host_number(const api *a, uint32_t host)
+/* The host with this index of the pool; NULL: there is none. */
+static const core_node *host_of(const api *a, uint32_t host)
 {
     uint32_t count;
     const core_node *n = core_nodes(a->core, &count);
     for (uint32_t i = 0; host != POOL_NONE && i < count; i++) {
         if (n[i].role == DXPU_CONTROL_ROLE_HOST && n[i].pool_index == host)
-            return number(n[i].number);
+            return &n[i];
     }
-    return json_null();
+    return NULL;
 }
 
 json_t *api_json_lease(const api *a, uint64_t lease)
@@ -201,19 +203,23 @@ json_t *api_json_lease(const api *a, uint64_t lease)
     const pool *p = core_pool(a->core);
     const pool_lease *l = pool_find_lease(p, lease);
     const core_lease *more;
+    const core_node *host;
     uint32_t count;
     if (!l)
         return NULL;
     more = &core_leases(a->core)[l - p->lease];
+    host = host_of(a, l->host);
     return json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s, s:b, s:o, s:o, s:o, s:o}", "lease",
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:b, s:s, s:b, s:o, s:o, s:o, s:o}", "lease",
         lease_id(lease), "tenant", api_json_text(core_tenants(a->core, &count)[l->tenant].name),
-        "key", text_or_null(more->key), "host", host_number(a, l->host), "model",
+        "key", text_or_null(more->key), "host", host ? number(host->number) : json_null(),
+        "host_name", host ? api_json_text(host->name) : json_null(), "host_connected",
+        host ? json_boolean(host->connected) : json_null(), "model",
         api_json_text(core_models(a->core, &count)[l->model].name), "count", number(l->count),
-        "need", needs[l->need < POOL_NEEDS ? l->need : 0], "state",
-        core_lease_state_name(core_lease_now(a->core, lease)), "replace", more->replace, "replaced",
-        number(more->replaced), "created_at", api_json_time(more->created_unix_ms), "expires_at",
-        api_json_time(more->expires_unix_ms), "slots",
+        "need", needs[l->need < POOL_NEEDS ? l->need : 0], "need_kept", pool_need_kept(p, lease),
+        "state", core_lease_state_name(core_lease_now(a->core, lease)), "replace", more->replace,
+        "replaced", number(more->replaced), "created_at", api_json_time(more->created_unix_ms),
+        "expires_at", api_json_time(more->expires_unix_ms), "slots",
         lease_slots(a, lease, more, l->host == POOL_NONE));
 }
 

@@ -310,13 +310,28 @@ void api_put_tenant(api_conn *c)
 
 void api_put_spares(api_conn *c)
 {
-    uint64_t count = 0;
+    const pool *p = core_pool(c->a->core);
+    uint32_t model = core_find_model(c->a->core, c->arg);
+    uint64_t count = UINT64_MAX, slots = 0;
+    double failures = 0, repair = 0, risk = 0;
     const api_member members[] = {
-        { "count", API_NUMBER, &count, 0, UINT32_MAX - 1, NULL, true, false },
+        { "count", API_NUMBER, &count, 0, UINT32_MAX - 1, NULL, false, false },
+        { "failures_per_year", API_REAL, &failures, 0, 1000, NULL, false, false },
+        { "repair_days", API_REAL, &repair, 0, 3650, NULL, false, false },
+        { "risk", API_REAL, &risk, 0, 1, NULL, false, false },
     };
-    if (!api_params(c, NULL, 0) || !api_members(c, members, 1))
+    bool given, rates;
+    if (!api_params(c, NULL, 0) || !api_members(c, members, sizeof members / sizeof members[0]))
         return;
-    if (core_find_model(c->a->core, c->arg) == CORE_NONE)
+    given = count != UINT64_MAX;
+    rates = failures > 0 && repair > 0 && risk > 0;
+    for (unsigned s = 0; model != CORE_NONE && s < POOL_STATES; s++)
+        slots += p->model[model].count[s];
+    if (rates && !given)
+        count = pool_spares_for((uint32_t)slots, failures, repair, risk);
+    if (given ? failures + repair + risk > 0 : !rates)
+        api_problem(c, 400, NULL, "either count, or failures_per_year, repair_days and risk");
+    else if (model == CORE_NONE)
         api_problem(c, 404, "unknown", "no slot ever had the model %s", c->arg);
     else if (api_done(c, core_set_spares(c->a->core, c->arg, (uint32_t)count)))
         api_answer_json(

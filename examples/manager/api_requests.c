@@ -154,6 +154,13 @@ static bool put_json(const api_member *m, const json_t *j, char *why)
                           (unsigned long long)m->min, (unsigned long long)m->max,
                           m->nullable ? ", or null" : "");
         return put_number(m, (uint64_t)json_integer_value(j), why);
+    case API_REAL:
+        if (!json_is_number(j) || !(json_number_value(j) > 0) ||
+            json_number_value(j) > (double)m->max)
+            return refuse(why, "%s: a number above 0, at most %llu", m->name,
+                          (unsigned long long)m->max);
+        *(double *)m->target = json_number_value(j);
+        return true;
     case API_FLAG:
         if (!json_is_boolean(j))
             return refuse(why, "%s: true or false", m->name);

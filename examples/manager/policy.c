@@ -609,6 +609,16 @@ unsigned pool_lease_slots(const pool *p, uint64_t lease, uint32_t out[POOL_COUNT
 }
 
 /* Put a slot into a lease after the slot `prev`, or first. */
+bool pool_need_kept(const pool *p, uint64_t lease)
+{
+    const pool_lease *l = lease_of(p, lease);
+    for (uint32_t i = l ? l->first : POOL_NONE; i != POOL_NONE; i = p->slot[i].next) {
+        if (!keeps_need(p, i, i))
+            return false;
+    }
+    return true;
+}
+
 static void chain(pool *p, uint32_t at, uint32_t lease, uint32_t prev)
 {
     pool_slot *s = &p->slot[at];

@@ -200,6 +200,9 @@ uint64_t pool_lease_number(const pool *p, uint32_t index);
 /* In the order in which they were chosen; a replacement stands where the broken one stood. */
 unsigned pool_lease_slots(const pool *p, uint64_t lease, uint32_t out[POOL_COUNT_MAX]);
 
+/* Do its slots stand as its need asks?  A replacement may have been taken from elsewhere. */
+bool pool_need_kept(const pool *p, uint64_t lease);
+
 /* The host gives the slots up; tenant and data stay, and count against the quota. */
 int pool_park(pool *p, uint64_t lease);
 int pool_attach(pool *p, uint64_t lease, uint32_t host);
