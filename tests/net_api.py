@@ -423,8 +423,16 @@ def tokens_are_read_with_care():
             refuses(l, ["--tokens"], "--http", at)
         m = Manager(l, "--tokens", tokens_file(l))
         good(200, m, "GET", "/v1/pool", token="read")
+        stream = Stream(m, Authorization="Bearer " + TOKENS["read"])
+        check(stream.status == 200)
         tokens_file(l, "read - %s\n" % ("n" * 32))
         m.process.popen.send_signal(signal.SIGHUP)
+        ended = False
+        try:
+            stream.take(1)
+        except (EOFError, http.client.HTTPException):
+            ended = True
+        check(ended, "a stream goes on without its token")
         until(lambda: ask(m, "GET", "/v1/pool", token="n" * 32).status == 200, "the new one")
         check(ask(m, "GET", "/v1/pool", token="read").status == 401)
         tokens_file(l, "nonsense\n")

@@ -322,5 +322,6 @@ bool api_reload(api *a)
         return !a->set.tokens;
     api_tokens_free(a->tokens);
     a->tokens = now;
+    api_end_streams(a); /* whoever's token is gone */
     return true;
 }

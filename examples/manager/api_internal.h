@@ -137,6 +137,8 @@ void api_stream_begin(api_conn *c, const char *type);
 /* More of it.  False: out of memory. */
 bool api_stream_send(api_conn *c, const char *text, size_t bytes);
 size_t api_unsent(const api_conn *c);
+/* All of them, soon: who may still read comes again, with the number of the last event. */
+void api_end_streams(api *a);
 
 /* ==== 4  Problems (RFC 9457) ================================================================== */
 

@@ -139,6 +139,14 @@ bool api_stream_send(api_conn *c, const char *text, size_t bytes)
     return good;
 }
 
+void api_end_streams(api *a)
+{
+    for (api_conn *c = a->conns; c; c = c->next) {
+        if (c->state == API_STREAMING)
+            enter(c, API_LOST);
+    }
+}
+
 size_t api_unsent(const api_conn *c)
 {
     return evbuffer_get_length(bufferevent_get_output(c->bev));
