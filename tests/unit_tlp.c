@@ -116,6 +116,20 @@ static void refused_bits(const dxpu_tlp *t, unsigned byte, unsigned bits, int er
     assert_string_equal(dxpu_error_name(strict(&b)), dxpu_error_name(error));
 }
 
+/* Field by field: what stands between the fields of a struct is nobody's. */
+static void same_fields(const dxpu_tlp *a, const dxpu_tlp *b)
+{
+#define SAME(field) assert_true(a->field == b->field)
+    SAME(type), SAME(header_dw), SAME(tc), SAME(attr), SAME(at), SAME(ph), SAME(steering);
+    SAME(th), SAME(td), SAME(ep), SAME(length_dw), SAME(requester), SAME(tag);
+    SAME(first_be), SAME(last_be), SAME(address), SAME(completer), SAME(status), SAME(bcm);
+    SAME(byte_count), SAME(lower_addr), SAME(target), SAME(register_bytes), SAME(message_code);
+    SAME(message_routing), SAME(message_dw[0]), SAME(message_dw[1]), SAME(prefix_count);
+    SAME(payload.len), SAME(digest);
+#undef SAME
+    assert_memory_equal(a->prefix, b->prefix, sizeof a->prefix);
+}
+
 static void test_t1_all_types_both_ways(void **state)
 {
     unsigned type;
@@ -126,8 +140,7 @@ static void test_t1_all_types_both_ways(void **state)
         assert_int_equal(dxpu_tlp_decode(view(&b), &back), DXPU_OK);
         if (t.payload.len)
             assert_memory_equal(back.payload.ptr, t.payload.ptr, t.payload.len);
-        back.payload.ptr = t.payload.ptr;
-        assert_memory_equal(&back, &t, sizeof t);
+        same_fields(&back, &t);
     }
 }
 

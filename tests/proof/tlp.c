@@ -8,7 +8,7 @@
    stubs    none
    open     longer TLPs (no loop runs over a payload)
    unwind   40
-   when     check
+   when     long
    control  - if (left < 4)
             - return DXPU_E_TLP_SHORT;
             - type = dxpui_tlp_type(h[0]);
