@@ -128,7 +128,7 @@ def usage():
                            (("--slots", 200, "--cores", 65), "64"),
                            (("--slots", 4, "--cores", 0), "--cores"),
                            (("--slots", 4, "--cores", 2, "--listen", "*:65535"), "lower port"),
-                           (("--slots", 4, "--cores", 2, "--af-xdp", "lo"), "--af-xdp goes with one")):
+                           (("--slots", 4, "--cores", 2, "--af-xdp", "lo"), "goes with one")):
             bad = l.run("dxpu-box", *args, seconds=10)
             check(bad.status == 2 and word in bad.errors(), args, bad.status, bad.errors())
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
@@ -231,7 +231,8 @@ def a_state_file_for_any_number_of_cores():
             did_well([box.load(l, s, *SOME, "--epoch", epoch, node=1) for s in (1, 2, 3, 4)])
             box.ends()
             with open(state) as f:
-                check([line.split()[:2] for line in f] == [[str(s), str(epoch)] for s in range(1, 5)])
+                check([line.split()[:2] for line in f]
+                      == [[str(s), str(epoch)] for s in range(1, 5)])
 
 
 @case
@@ -242,7 +243,8 @@ def statistics_while_all_run():
         proxy, n = by_hand.Proxy(box.process), 0
         while any(host.popen.poll() is None for host in hosts):
             box.process.popen.send_signal(signal.SIGUSR1)
-            n += {s["slot"] for s in by_hand.dxpu(l, "status", proxy.control)["slots"]} == {1, 2, 3, 4}
+            told = by_hand.dxpu(l, "status", proxy.control)["slots"]
+            n += {s["slot"] for s in told} == {1, 2, 3, 4}
         did_well(hosts)
         check(n > 1 and box.process.errors().count("core_2") > 1, n)
         box.ends()
