@@ -127,6 +127,21 @@ static void both_connect(void)
     expect_none();
 }
 
+/* A second box, whose slots are free. */
+static uint32_t second_box(void)
+{
+    dxpu_control_device fresh[SLOTS];
+    for (unsigned i = 0; i < SLOTS; i++) {
+        fresh[i] = box[i];
+        fresh[i].epoch = fresh[i].epoch_seen = 0;
+        fresh[i].state = DXPU_CONTROL_SLOT_WIPED;
+    }
+    uint32_t node = rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 1, fresh, SLOTS, 1, SLOTS, &why);
+    core_order o = expect(DXPU_CONTROL_DRAIN, node);
+    done(&o, 0, 0);
+    return node;
+}
+
 static uint64_t lease_one(void)
 {
     core_request r = { .tenant = "t", .model = "nvme", .key = "k", .count = 1, .replace = true };
@@ -209,6 +224,8 @@ static uint64_t lease_up(unsigned *slot, unsigned *port)
     done(&o, DXPU_CONTROL_SLOT_HELD, epoch);
     box[*slot - 1].state = DXPU_CONTROL_SLOT_UP;
     box[*slot - 1].epoch = box[*slot - 1].epoch_seen = epoch;
+    box[*slot - 1].peer_node = host_node;
+    box[*slot - 1].peer_slot = (uint16_t)*port;
     o = expect(DXPU_CONTROL_ATTACH, host_node);
     done(&o, DXPU_CONTROL_SLOT_DIALING, epoch);
     host[*port - 1].state = DXPU_CONTROL_SLOT_UP;
@@ -400,6 +417,8 @@ static void test_fresh_store(void **state)
     done(&o, DXPU_CONTROL_SLOT_HELD, o.m.u.bind.epoch);
     other[o.m.u.bind.slot - 1].epoch = host[3].epoch = o.m.u.bind.epoch;
     other[o.m.u.bind.slot - 1].epoch_seen = o.m.u.bind.epoch;
+    other[o.m.u.bind.slot - 1].peer_node = host_node;
+    other[o.m.u.bind.slot - 1].peer_slot = 4;
     host[3].state = DXPU_CONTROL_SLOT_UP;
     (void)expect(DXPU_CONTROL_ATTACH, host_node);
     core_close(c);
@@ -417,6 +436,73 @@ static void test_fresh_store(void **state)
     o = expect(DXPU_CONTROL_UNBIND, second);
     assert_int_equal(o.m.u.unbind.epoch, 9);
     expect_none();
+}
+
+/* A box that says `wiped` of a lease before the last one was never told of the last: it is told. */
+static void test_stale_wiped(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port), epoch = core_pool(c)->epoch;
+    assert_int_equal(core_release(c, lease).code, CORE_OK);
+    core_order o = expect(DXPU_CONTROL_DETACH, host_node);
+    done(&o, DXPU_CONTROL_SLOT_EMPTY, 0);
+    (void)expect(DXPU_CONTROL_UNBIND, box_node);
+    core_disconnected(c, box_node);
+    box[slot - 1].state = DXPU_CONTROL_SLOT_WIPED; /* as it was before the lease */
+    box[slot - 1].epoch = 0;
+    box[slot - 1].epoch_seen = epoch - 1;
+    box_says(1, SLOTS);
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_WIPING);
+    o = expect(DXPU_CONTROL_UNBIND, box_node);
+    assert_int_equal(o.m.u.unbind.epoch, epoch);
+    assert_false(o.m.u.unbind.keep);
+    done(&o, DXPU_CONTROL_SLOT_WIPED, 0); /* now it knows what it speaks of */
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_FREE);
+}
+
+/* The store gave an epoch, and another one, whose backup it is, gave it to another host's slot. */
+static void test_other_peer(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port);
+    box_says(slot, 1); /* control: that peer is the store's */
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_LEASED);
+    box[slot - 1].peer_slot++;
+    box_says(slot, 1);
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_QUARANTINED);
+    assert_int_not_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
+    core_order o;
+    while (core_next_order(c, &o)) /* the lease there is left as it is */
+        assert_true(o.m.type == DXPU_CONTROL_DETACH || o.m.u.bind.slot != slot);
+    assert_int_equal(count_events(CORE_EVENT_SLOT_QUARANTINED), 1);
+}
+
+/* After a start only slots of boxes that were heard of are lent, whatever others have free. */
+static void test_silent_since_start(void **state)
+{
+    (void)state;
+    core_request r = { .model = "nvme", .count = SLOTS, .need = POOL_SAME_BOX };
+    uint64_t lease;
+    bool existed;
+    both_connect();
+    uint32_t second = second_box();
+    core_close(c);
+    start();
+    host_says(1, PORTS);
+    r.host = host_node;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_CAPACITY);
+    assert_int_equal(second_box(), second);
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+    assert_int_equal(core_find_slot(c, second, 1), pool_find_lease(core_pool(c), lease)->first);
+    assert_null(strstr(rig_value(&disk, "slot/1.1"), "broken")); /* no record says so */
+    unsigned repaired = count_events(CORE_EVENT_SLOT_REPAIRED);
+    box_says(1, SLOTS);
+    assert_int_equal(core_pool(c)->slot[0].state, POOL_FREE);
+    assert_int_equal(count_events(CORE_EVENT_SLOT_REPAIRED), repaired);
 }
 
 static void test_wipe_fails(void **state)
@@ -489,6 +575,103 @@ static void test_park_attach(void **state)
     assert_true(o.m.u.bind.epoch > epoch);
     done(&o, DXPU_CONTROL_SLOT_HELD, o.m.u.bind.epoch);
     (void)expect(DXPU_CONTROL_ATTACH, host_node);
+}
+
+/* Parked, and both proxies have done what follows. */
+static uint64_t lease_kept(unsigned *slot, unsigned *port)
+{
+    uint64_t lease = lease_up(slot, port);
+    assert_int_equal(core_park(c, lease).code, CORE_OK);
+    core_order o = expect(DXPU_CONTROL_DETACH, host_node);
+    done(&o, DXPU_CONTROL_SLOT_EMPTY, 0);
+    host[*port - 1].state = DXPU_CONTROL_SLOT_EMPTY;
+    host[*port - 1].epoch = 0;
+    o = expect(DXPU_CONTROL_UNBIND, box_node);
+    done(&o, DXPU_CONTROL_SLOT_KEPT, 0);
+    box[*slot - 1].state = DXPU_CONTROL_SLOT_KEPT;
+    box[*slot - 1].epoch = 0;
+    box_says(*slot, 1);
+    return lease;
+}
+
+/* A parked lease is not moved by a drain, and given to no host while its box is draining or away. */
+static void test_kept_stays(void **state)
+{
+    (void)state;
+    unsigned slot, port, left;
+    both_connect();
+    uint64_t lease = lease_kept(&slot, &port);
+    (void)second_box();
+    assert_int_equal(core_drain(c, box_node, true, true, &left).code, CORE_OK);
+    assert_int_equal(left, 1);
+    assert_int_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
+    assert_int_equal(core_attach(c, lease, host_node).code, CORE_E_STATE);
+    assert_non_null(strstr(core_attach(c, lease, host_node).text, "draining"));
+    assert_int_equal(core_drain(c, box_node, false, false, &left).code, CORE_OK);
+    core_disconnected(c, box_node);
+    assert_non_null(strstr(core_attach(c, lease, host_node).text, "not connected"));
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_PARKED);
+    box_says(1, SLOTS);
+    assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
+}
+
+/* Attached again: until it is up, neither a drained nor a silent box nor a broken device costs it
+   its slot; an operator may say so. */
+static void test_kept_until_up(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_kept(&slot, &port);
+    (void)second_box();
+    const pool_slot *s = &core_pool(c)->slot[slot - 1];
+    assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
+    core_order o = expect(DXPU_CONTROL_BIND, box_node);
+    core_answered(c, &o, DXPU_CONTROL_CODE_DRAINED, NULL);
+    assert_int_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
+    core_disconnected(c, box_node);
+    at(now_ms + 6000);
+    assert_int_equal(s->state, POOL_BROKEN);
+    core_close(c);
+    start(); /* and that is remembered */
+    s = &core_pool(c)->slot[slot - 1];
+    host_says(1, PORTS);
+    (void)second_box();
+    at(now_ms + 20000);
+    assert_int_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
+    box_says(1, SLOTS);
+    assert_int_equal(s->state, POOL_LEASED);
+    box[slot - 1].health = DXPU_CONTROL_HEALTH_BROKEN;
+    box_says(slot, 1);
+    at(now_ms + COREI_REPLACE_MS);
+    assert_int_equal(s->state, POOL_BROKEN);
+    assert_int_not_equal(s->lease, POOL_NONE);
+    assert_int_equal(core_replace(c, slot - 1, POOL_WHY_OPERATOR).code, CORE_OK);
+    assert_int_equal(s->lease, POOL_NONE);
+}
+
+/* Once it is up it is a lease as others are. */
+static void test_control_kept(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_kept(&slot, &port);
+    assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
+    core_order o = expect(DXPU_CONTROL_BIND, box_node);
+    uint64_t epoch = o.m.u.bind.epoch;
+    done(&o, DXPU_CONTROL_SLOT_HELD, epoch);
+    box[slot - 1].epoch = box[slot - 1].epoch_seen = epoch;
+    box[slot - 1].state = DXPU_CONTROL_SLOT_UP;
+    o = expect(DXPU_CONTROL_ATTACH, host_node);
+    done(&o, DXPU_CONTROL_SLOT_DIALING, epoch);
+    host[port - 1].epoch = epoch;
+    host[port - 1].state = DXPU_CONTROL_SLOT_UP;
+    host_says(port, 1);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    box[slot - 1].health = DXPU_CONTROL_HEALTH_BROKEN;
+    box_says(slot, 1);
+    assert_int_not_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
 }
 
 static void test_key(void **state)
@@ -823,8 +1006,10 @@ static void test_replaced_later(void **state)
     assert_int_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
     assert_int_equal(core_release(c, others).code, CORE_OK);
     for (unsigned i = 0; i < SLOTS; i++)
-        if (i != slot - 1)
+        if (i != slot - 1) {
             box[i].state = DXPU_CONTROL_SLOT_WIPED;
+            box[i].epoch_seen = core_pool(c)->slot[i].epoch;
+        }
     box_says(1, SLOTS);
     at(now_ms + COREI_REPLACE_MS);
     assert_int_not_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
@@ -1050,9 +1235,15 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_store_is_old, begin, end),
         cmocka_unit_test_setup_teardown(test_foreign_box, begin, end),
         cmocka_unit_test_setup_teardown(test_fresh_store, begin, end),
+        cmocka_unit_test_setup_teardown(test_stale_wiped, begin, end),
+        cmocka_unit_test_setup_teardown(test_other_peer, begin, end),
+        cmocka_unit_test_setup_teardown(test_silent_since_start, begin, end),
         cmocka_unit_test_setup_teardown(test_wipe_fails, begin, end),
         cmocka_unit_test_setup_teardown(test_host_is_slow, begin, end),
         cmocka_unit_test_setup_teardown(test_park_attach, begin, end),
+        cmocka_unit_test_setup_teardown(test_kept_stays, begin, end),
+        cmocka_unit_test_setup_teardown(test_kept_until_up, begin, end),
+        cmocka_unit_test_setup_teardown(test_control_kept, begin, end),
         cmocka_unit_test_setup_teardown(test_key, begin, end),
         cmocka_unit_test_setup_teardown(test_refusals, begin, end),
         cmocka_unit_test_setup_teardown(test_expiry, begin, end),

@@ -78,6 +78,7 @@ typedef struct corei_slot {
     uint64_t yield_ms; /* until then its host may give it up; 0: not asked yet */
     bool wipe_told;    /* so that what the box says is about this wipe, not the one before */
     bool reset;        /* an order to be given */
+    bool silent;       /* broken in the pool alone, until its box is heard of: see hide_silent() */
     dxpu_control_device *other; /* what stands there now, when it is not what is stored */
 } corei_slot;
 
@@ -255,6 +256,8 @@ void corei_see_epoch(core *c, uint64_t epoch);
 bool corei_has_data(const dxpu_control_device *d);
 /* Its box was heard of since the start, and knows no lease of it that the store does not. */
 bool corei_can_lend(const core *c, uint32_t slot);
+/* The box has the slot's lease: that epoch, for that host's slot. */
+bool corei_is_bound(const core *c, uint32_t slot);
 void corei_bind_refused(core *c, uint32_t slot, uint64_t epoch, unsigned code);
 /* In a transaction; CORE_E_CAPACITY: there is no other slot. */
 core_result corei_move(core *c, uint32_t slot, pool_reason why);

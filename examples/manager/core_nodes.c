@@ -388,6 +388,19 @@ static void see_ports(core *c, uint32_t node, uint32_t total)
         corei_see_epoch(c, more->told[i].epoch);
 }
 
+/* Leases of a box that the store has not given: all of them before anything follows from one, for a
+   slot lent in its place is not to have the epoch of another. */
+static void see_slots(core *c, uint32_t node)
+{
+    const core_node *n = &c->t.node[node];
+    for (uint32_t i = n->first; n->role == DXPU_CONTROL_ROLE_BOX && i < n->first + n->total; i++) {
+        const dxpu_control_device *d = &c->t.slot[i].device;
+        uint64_t epoch = d->epoch > d->epoch_seen ? d->epoch : d->epoch_seen;
+        if (epoch > c->t.pool->slot[i].epoch)
+            corei_see_epoch(c, epoch);
+    }
+}
+
 static bool append_host(core *c, uint32_t node, uint32_t total)
 {
     corei_tables *t = &c->t;
@@ -450,6 +463,7 @@ static void node_connect(core *c, uint32_t node, bool changed)
         corei_event_node(c, CORE_EVENT_NODE_CONNECTED, node, "%s, %s", n->name, n->program);
         if (changed)
             corei_mark_changed(c, COREI_NODE, node);
+        see_slots(c, node);
         (void)corei_commit(c);
     }
     if (c->t.node[node].role == DXPU_CONTROL_ROLE_BOX)

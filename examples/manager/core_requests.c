@@ -206,19 +206,37 @@ core_result core_park(core *c, uint64_t lease)
     corei_event_lease(c, CORE_EVENT_LEASE_PARKED, lease, "its data stay");
     corei_leave_ports(c, lease);
     (void)pool_park(c->t.pool, lease);
+    c->t.lease[(uint32_t)lease].kept = true;
     c->t.lease_seen[(uint32_t)lease] = CORE_LEASE_PARKED;
     mark_lease(c, lease);
     return corei_commit(c);
 }
 
+/* Its data are in these boxes: it waits for them rather than get other slots. */
+static core_result check_boxes(const core *c, const pool_lease *l)
+{
+    for (uint32_t i = l->first; i != POOL_NONE; i = c->t.pool->slot[i].next) {
+        const core_node *box = &c->t.node[c->t.slot[i].node];
+        if (box->draining || !box->connected)
+            return corei_result(CORE_E_STATE,
+                                "the lease's data are in box %u, which is %s; %s, or release it",
+                                box->number, box->draining ? "draining" : "not connected",
+                                box->draining ? "end the drain" : "wait until it is back");
+    }
+    return all_good;
+}
+
 core_result core_attach(core *c, uint64_t lease, uint32_t host)
 {
     uint32_t node = core_find_node(c, host);
-    if (!pool_find_lease(c->t.pool, lease))
+    const pool_lease *l = pool_find_lease(c->t.pool, lease);
+    if (!l)
         return no_lease(lease);
     if (node == CORE_NONE || c->t.node[node].role != DXPU_CONTROL_ROLE_HOST)
         return corei_result(CORE_E_UNKNOWN, "node %u is no host", host);
-    core_result result = corei_begin(c);
+    core_result result = l->host == POOL_NONE ? check_boxes(c, l) : all_good;
+    if (result.code == CORE_OK)
+        result = corei_begin(c);
     if (result.code != CORE_OK)
         return result;
     int rc = pool_attach(c->t.pool, lease, c->t.node[node].pool_index);
@@ -238,7 +256,8 @@ core_result core_attach(core *c, uint64_t lease, uint32_t host)
 
 /* -- Boxes and slots -- */
 
-/* Every lease's slot in a box that has another place, goes there; one commit. */
+/* Every lease's slot in a box that has another place, and whose data are not kept, goes there; one
+   commit. */
 static core_result move_all(core *c, uint32_t node)
 {
     const core_node *n = &c->t.node[node];
@@ -246,7 +265,7 @@ static core_result move_all(core *c, uint32_t node)
     if (result.code != CORE_OK)
         return result;
     for (uint32_t i = n->first; i < n->first + n->total; i++)
-        if (c->t.pool->slot[i].lease != POOL_NONE)
+        if (c->t.pool->slot[i].lease != POOL_NONE && !c->t.lease[c->t.pool->slot[i].lease].kept)
             (void)corei_move(c, i, POOL_WHY_DRAIN); /* else it stays: *left tells */
     return corei_commit(c);
 }
