@@ -731,6 +731,44 @@ static void test_refusals(void **state)
     assert_int_equal(core_pool(c)->leases, 0);
 }
 
+/* A tenant for whom the tables are made anew, in which models stand in another order; and one whose
+   request fails leaves nothing. */
+static void test_new_tenants(void **state)
+{
+    (void)state;
+    core_request r = { .model = "tpu", .count = 1 };
+    uint64_t lease;
+    bool existed;
+    uint32_t n;
+    both_connect();
+    for (unsigned i = 3; i <= 10; i++) { /* in the store node 10 comes before node 3 */
+        dxpu_control_device d = box[0];
+        snprintf(d.model, sizeof d.model, "%s", i == 3 ? "tpu" : i == 10 ? "gpu" : "nvme");
+        assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_BOX, (uint8_t)i, 1, &d, 1, 1, 1, &why),
+                         i);
+    }
+    uint32_t was = core_find_model(c, "tpu");
+    r.host = host_node;
+    r.count = 2; /* there is one */
+    for (unsigned i = 0; i < 100; i++) {
+        snprintf(r.tenant, sizeof r.tenant, "nobody%u", i);
+        assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_CAPACITY);
+    }
+    (void)core_tenants(c, &n);
+    assert_int_equal(n, 0);
+    assert_int_equal(core_find_tenant(c, "nobody1"), CORE_NONE);
+    for (unsigned i = 0; i < 16; i++) {
+        snprintf(r.tenant, sizeof r.tenant, "t%u", i);
+        assert_int_equal(core_set_tenant(c, r.tenant, 1).code, CORE_OK);
+    }
+    snprintf(r.tenant, sizeof r.tenant, "last");
+    r.count = 1;
+    assert_int_equal(core_find_model(c, "tpu"), was);
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+    assert_int_not_equal(core_find_model(c, "tpu"), was); /* control: they were made anew */
+    assert_string_equal(c->t.slot[pool_find_lease(core_pool(c), lease)->first].device.model, "tpu");
+}
+
 static void test_expiry(void **state)
 {
     (void)state;
@@ -1246,6 +1284,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_control_kept, begin, end),
         cmocka_unit_test_setup_teardown(test_key, begin, end),
         cmocka_unit_test_setup_teardown(test_refusals, begin, end),
+        cmocka_unit_test_setup_teardown(test_new_tenants, begin, end),
         cmocka_unit_test_setup_teardown(test_expiry, begin, end),
         cmocka_unit_test_setup_teardown(test_refused_order, begin, end),
         cmocka_unit_test_setup_teardown(test_drain_moves, begin, end),
