@@ -1096,6 +1096,92 @@ static void test_register_refused(void **state)
     assert_int_equal(nodes, 2);
 }
 
+/* More models than there can be are refused before anything is stored: the store can be loaded. */
+static void test_too_many_models(void **state)
+{
+    (void)state;
+    dxpu_control_device d[64];
+    uint32_t n = 0;
+    both_connect(); /* one model */
+    for (unsigned b = 0; b < 17; b++) {
+        for (unsigned i = 0; i < 64; i++) {
+            d[i] = box[0];
+            snprintf(d[i].model, sizeof d[i].model, "m%u", 64 * b + i);
+        }
+        unsigned count = b < 15 ? 64 : b < 16 ? 63 : 1; /* 1 + 15 * 64 + 63 = 1024 */
+        uint32_t node =
+            rig_register(c, DXPU_CONTROL_ROLE_BOX, (uint8_t)(50 + b), 1, d, count, 1, count, &why);
+        assert_int_equal(node != 0, b < 16);
+    }
+    assert_int_equal(why.code, CORE_E_CAPACITY);
+    core_close(c);
+    start();
+    (void)core_models(c, &n);
+    assert_int_equal(n, COREI_MODELS_MAX);
+    both_connect();
+    memcpy(box[0].model, "more", 5); /* nor by another device in a slot */
+    box_says(1, 1);
+    assert_int_equal(core_pool(c)->slot[0].state, POOL_BROKEN);
+    core_close(c);
+    start();
+}
+
+/* A model with blanks is one word everywhere: requests can name it, the store has it in a key. */
+static void test_blanks(void **state)
+{
+    (void)state;
+    char text[256];
+    core_request r = { .model = "QEMU_NVMe_Ctrl", .count = 1 };
+    uint64_t lease;
+    bool existed;
+    for (unsigned i = 0; i < SLOTS; i++) {
+        memcpy(box[i].model, "QEMU NVMe Ctrl", 15);
+        memcpy(box[i].serial, "a b ", 5);
+    }
+    both_connect();
+    box_says(1, 1);
+    assert_int_equal(count_events(CORE_EVENT_SLOT_CHANGED), 0);
+    assert_int_equal(core_set_spares(c, "QEMU_NVMe_Ctrl", 1).code, CORE_OK);
+    assert_non_null(rig_value(&disk, "spares/QEMU_NVMe_Ctrl"));
+    assert_non_null(strstr(rig_value(&disk, "slot/1.1"), "\"a_b_\""));
+    r.host = host_node;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+    disk.fail_after = 0; /* a change that the store does not take is no failure of the disk */
+    disk.fault = STORE_E_ARG;
+    assert_int_equal(core_extend(c, lease, 5).code, CORE_E_ARG);
+    assert_false(core_store_failed(c, text));
+    disk.fail_after = UINT_MAX;
+    assert_int_equal(core_extend(c, lease, 5).code, CORE_OK);
+}
+
+/* A reset whose box was lost before it was told is for the lease that there was. */
+static void test_stale_reset(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port);
+    for (unsigned again = 0; again < 2; again++) {
+        assert_int_equal(core_reset(c, slot - 1).code, CORE_OK);
+        core_disconnected(c, box_node);
+        if (again) { /* the lease is gone meanwhile */
+            assert_int_equal(core_release(c, lease).code, CORE_OK);
+            box[slot - 1].state = DXPU_CONTROL_SLOT_KEPT;
+            box[slot - 1].epoch = 0;
+        }
+        box_says(1, SLOTS);
+        core_order o;
+        bool reset = false;
+        while (core_next_order(c, &o)) {
+            reset = reset || o.m.type == DXPU_CONTROL_RESET;
+            done(&o, o.m.type == DXPU_CONTROL_DETACH ? 0 : box[slot - 1].state, 0);
+            if (o.m.type == DXPU_CONTROL_RESET)
+                box_says(slot, 1);
+        }
+        assert_int_equal(reset, !again);
+    }
+}
+
 /* A node cannot fill the store with alarms. */
 static void test_alarms(void **state)
 {
@@ -1268,6 +1354,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_replaced_later, begin, end),
         cmocka_unit_test_setup_teardown(test_bind_refused, begin, end),
         cmocka_unit_test_setup_teardown(test_register_refused, begin, end),
+        cmocka_unit_test_setup_teardown(test_too_many_models, begin, end),
+        cmocka_unit_test_setup_teardown(test_blanks, begin, end),
+        cmocka_unit_test_setup_teardown(test_stale_reset, begin, end),
         cmocka_unit_test_setup_teardown(test_alarms, begin, end),
         cmocka_unit_test_setup_teardown(test_silent_box, begin, end),
         cmocka_unit_test_setup_teardown(test_store_is_old, begin, end),

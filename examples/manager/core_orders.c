@@ -77,6 +77,8 @@ static bool order_slot(core *c, uint32_t slot, dxpu_control *m)
     const corei_tables *t = &c->t;
     const pool_slot *s = &t->pool->slot[slot];
     const dxpu_control_device *d = &t->slot[slot].device;
+    if (t->slot_more[slot].reset_epoch != d->epoch) /* whom it was for is gone */
+        c->t.slot_more[slot].reset = false;
     if (t->slot_more[slot].reset) {
         m->type = DXPU_CONTROL_RESET;
         m->u.reset.slot = d->number;

@@ -35,6 +35,13 @@ static bool copy_text(char *out, size_t room, const char *text)
     return true;
 }
 
+void corei_clean_name(char *text)
+{
+    for (; *text; text++)
+        if (*text <= ' ' || *text > '~')
+            *text = '_';
+}
+
 /* Counts that fit. */
 static bool in_range(json_int_t value, json_int_t low, json_int_t high)
 {
@@ -141,6 +148,8 @@ bool corei_slot_read(json_t *j, core_slot *out, pool_slot *was)
         !in_range(device, 0, 0xffff) || !copy_text(d->model, sizeof d->model, model) ||
         !copy_text(d->serial, sizeof d->serial, serial))
         return false;
+    corei_clean_name(d->model);
+    corei_clean_name(d->serial);
     d->vendor = (uint16_t)vendor;
     d->device = (uint16_t)device;
     d->class_code = (uint32_t)class_code;
@@ -208,6 +217,7 @@ bool corei_lease_read(json_t *j, corei_lease_record *out)
         !copy_text(out->model, sizeof out->model, model) ||
         !copy_text(out->rest.key, sizeof out->rest.key, key))
         return false;
+    corei_clean_name(out->model);
     out->host = (uint32_t)host;
     out->need = (uint8_t)name_number(need, need_name, POOL_NEEDS);
     out->rest.created_unix_ms = (uint64_t)created;

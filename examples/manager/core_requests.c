@@ -412,6 +412,7 @@ core_result core_reset(core *c, uint32_t slot)
     if (result.code != CORE_OK)
         return result;
     c->t.slot_more[slot].reset = true;
+    c->t.slot_more[slot].reset_epoch = c->t.slot[slot].device.epoch;
     corei_touch(c, corei_slot_unit(slot));
     return all_good;
 }

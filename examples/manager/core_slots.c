@@ -136,7 +136,7 @@ static bool settle_begin(core *c, uint32_t slot)
 {
     if (corei_begin(c).code == CORE_OK)
         return true;
-    corei_look_at(c, corei_slot_unit(slot), c->refuse_until_ms);
+    corei_look_at(c, corei_slot_unit(slot), corei_again_ms(c));
     return false;
 }
 
@@ -145,7 +145,7 @@ static void settle_end(core *c, uint32_t slot)
     corei_mark_changed(c, COREI_SLOT, slot);
     corei_touch_slot(c, slot);
     if (corei_commit(c).code != CORE_OK)
-        corei_look_at(c, corei_slot_unit(slot), c->refuse_until_ms);
+        corei_look_at(c, corei_slot_unit(slot), corei_again_ms(c));
 }
 
 static void break_slot(core *c, uint32_t slot, pool_reason why, const char *text)
@@ -246,6 +246,11 @@ static bool settle_inventory(core *c, uint32_t slot)
             break_slot(c, slot, POOL_WHY_DEVICE, "another device stands in the leased slot");
         return true; /* once no lease has the slot */
     }
+    if (c->t.models == COREI_MODELS_MAX && core_find_model(c, other->model) == CORE_NONE) {
+        if (s->state != POOL_BROKEN && s->state != POOL_QUARANTINED)
+            break_slot(c, slot, POOL_WHY_DEVICE, "the pool has as many models as it can");
+        return true;
+    }
     if (!settle_begin(c, slot))
         return true;
     corei_event_slot(c, CORE_EVENT_SLOT_CHANGED, slot, "now %s %s", other->model, other->serial);
@@ -340,7 +345,7 @@ void corei_settle_port(core *c, uint32_t port)
         return;
     }
     if (corei_begin(c).code != CORE_OK) {
-        corei_look_at(c, corei_port_unit(c, port), c->refuse_until_ms);
+        corei_look_at(c, corei_port_unit(c, port), corei_again_ms(c));
         return;
     }
     corei_event_node(c, CORE_EVENT_PORT_FOREIGN, p->node,
@@ -351,7 +356,7 @@ void corei_settle_port(core *c, uint32_t port)
     bool told = corei_commit(c).code == CORE_OK;
     c->t.port[port].foreign = told;
     if (!told)
-        corei_look_at(c, corei_port_unit(c, port), c->refuse_until_ms);
+        corei_look_at(c, corei_port_unit(c, port), corei_again_ms(c));
 }
 
 /* -- What nobody says -- */
@@ -407,7 +412,7 @@ void corei_settle_free(core *c, uint32_t node)
         corei_mark_changed(c, COREI_SLOT, i);
     }
     if (corei_commit(c).code != CORE_OK)
-        corei_look_at(c, corei_node_unit(c, node), c->refuse_until_ms);
+        corei_look_at(c, corei_node_unit(c, node), corei_again_ms(c));
 }
 
 void corei_settle_slot(core *c, uint32_t slot)
@@ -461,7 +466,7 @@ void corei_settle_lease(core *c, uint32_t lease)
     if (corei_commit(c).code == CORE_OK)
         t->lease_seen[lease] = (uint8_t)now;
     else
-        corei_look_at(c, corei_slot_unit(first), c->refuse_until_ms);
+        corei_look_at(c, corei_slot_unit(first), corei_again_ms(c));
 }
 
 /* The box knows better than the pool, or takes no lease any more. */
