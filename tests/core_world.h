@@ -19,6 +19,7 @@ typedef enum mutation {
     WIPES_NOT,      /* a box says that it wiped, and did not */
     WIPES_KEPT,     /* a box wipes what it was to keep */
     NO_QUOTA,       /* the use of a quota is forgotten */
+    MOVES_KEPT,     /* a parked lease is exchanged as others are */
     LIES_DONE,      /* a host says that it detached, and did not */
     MUTATIONS
 } mutation;
@@ -163,7 +164,7 @@ static unsigned obey_bind(const proxy *p, unit *u, const dxpu_control_bind *b)
         return DXPU_CONTROL_CODE_NONE;
     if (u->state == DXPU_CONTROL_SLOT_WIPING || u->state == DXPU_CONTROL_SLOT_UNWIPED)
         return DXPU_CONTROL_CODE_BUSY;
-    if (p->draining)
+    if (p->draining && u->state != DXPU_CONTROL_SLOT_KEPT)
         return DXPU_CONTROL_CODE_DRAINED;
     u->epoch = u->seen = b->epoch;
     u->peer_node = b->host_node;

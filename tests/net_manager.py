@@ -428,8 +428,9 @@ def a_box_that_comes_back_elsewhere():
             box.listen = V4
             box.start()
             check(box.listen != before)
-            until(lambda: [(s["state"], s["peer"]) for s in host.status().values()
-                           if s["state"] != "empty"] == [("up", box.listen)] * 2,
+            until(lambda: [(s["state"], s["peer"] == box.reached_at(s["peer_slot"]))
+                           for s in host.status().values()
+                           if s["state"] != "empty"] == [("up", True)] * 2,
                   "the host finds it there")
 
 

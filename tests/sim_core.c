@@ -33,6 +33,7 @@ typedef struct entry {
     uint64_t lease, expires_unix_ms;
     bool moved; /* parked or attached since: the request no longer says where it is */
     bool parked;
+    uint32_t place[3]; /* node and slot, while its data are kept */
 } entry;
 
 static entry ledger[KEYS];
@@ -138,6 +139,27 @@ static void hear(proxy *p)
 
 /* -- Users -- */
 
+/* Slots whose data are kept stay those of their lease: no operator replaced one. */
+static void check_kept(entry *e)
+{
+    const pool *p = core_pool(c);
+    const pool_lease *l = pool_find_lease(p, e->lease);
+    const core_lease *more = &core_leases(c)[(uint32_t)e->lease];
+    bool kept_now = more->kept || (mutant == MOVES_KEPT && l->host == POOL_NONE);
+    unsigned n = 0;
+    if (!kept_now)
+        memset(e->place, 0, sizeof e->place);
+    for (uint32_t i = l->first; kept_now && i != POOL_NONE; i = p->slot[i].next, n++) {
+        const core_slot *s = &c->t.slot[i];
+        uint32_t place = c->t.node[s->node].number << 16 | s->device.number;
+        if (e->place[n] && e->place[n] != place)
+            violate("a parked lease lost a slot", e->lease);
+        e->place[n] = place;
+    }
+    if (mutant == MOVES_KEPT)
+        c->t.lease[(uint32_t)e->lease].kept = false;
+}
+
 /* What was acknowledged is there, unless its time is over; and no more than the quotas allow. */
 static void check_ledger(void)
 {
@@ -153,6 +175,8 @@ static void check_ledger(void)
         }
         if (!l || l->count != 1 + i % 3)
             violate("an acknowledged lease is lost", e->lease);
+        else
+            check_kept(e);
         used[i % TENANTS] += 1 + i % 3;
     }
     for (unsigned i = 0; i < TENANTS; i++)
@@ -254,6 +278,8 @@ static void operator_acts(void)
         break;
     case 3:
         (void)core_replace(c, slot, POOL_WHY_OPERATOR);
+        for (unsigned i = 0; i < KEYS; i++)
+            memset(ledger[i].place, 0, sizeof ledger[i].place);
         break;
     case 4:
         (void)core_break(c, slot, POOL_WHY_OPERATOR);
@@ -572,6 +598,7 @@ static void test_control_mutations(void **state)
         [WIPES_NOT] = "a lease reads another's data",
         [WIPES_KEPT] = "a lease's data are gone",
         [NO_QUOTA] = "a tenant has more than its quota",
+        [MOVES_KEPT] = "a parked lease lost a slot",
         [LIES_DONE] = "a host has what it is not",
     };
     (void)state;

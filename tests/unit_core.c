@@ -127,6 +127,21 @@ static void both_connect(void)
     expect_none();
 }
 
+/* A second box, whose slots are free. */
+static uint32_t second_box(void)
+{
+    dxpu_control_device fresh[SLOTS];
+    for (unsigned i = 0; i < SLOTS; i++) {
+        fresh[i] = box[i];
+        fresh[i].epoch = fresh[i].epoch_seen = 0;
+        fresh[i].state = DXPU_CONTROL_SLOT_WIPED;
+    }
+    uint32_t node = rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 1, fresh, SLOTS, 1, SLOTS, &why);
+    core_order o = expect(DXPU_CONTROL_DRAIN, node);
+    done(&o, 0, 0);
+    return node;
+}
+
 static uint64_t lease_one(void)
 {
     core_request r = { .tenant = "t", .model = "nvme", .key = "k", .count = 1, .replace = true };
@@ -209,6 +224,8 @@ static uint64_t lease_up(unsigned *slot, unsigned *port)
     done(&o, DXPU_CONTROL_SLOT_HELD, epoch);
     box[*slot - 1].state = DXPU_CONTROL_SLOT_UP;
     box[*slot - 1].epoch = box[*slot - 1].epoch_seen = epoch;
+    box[*slot - 1].peer_node = host_node;
+    box[*slot - 1].peer_slot = (uint16_t)*port;
     o = expect(DXPU_CONTROL_ATTACH, host_node);
     done(&o, DXPU_CONTROL_SLOT_DIALING, epoch);
     host[*port - 1].state = DXPU_CONTROL_SLOT_UP;
@@ -400,6 +417,8 @@ static void test_fresh_store(void **state)
     done(&o, DXPU_CONTROL_SLOT_HELD, o.m.u.bind.epoch);
     other[o.m.u.bind.slot - 1].epoch = host[3].epoch = o.m.u.bind.epoch;
     other[o.m.u.bind.slot - 1].epoch_seen = o.m.u.bind.epoch;
+    other[o.m.u.bind.slot - 1].peer_node = host_node;
+    other[o.m.u.bind.slot - 1].peer_slot = 4;
     host[3].state = DXPU_CONTROL_SLOT_UP;
     (void)expect(DXPU_CONTROL_ATTACH, host_node);
     core_close(c);
@@ -417,6 +436,73 @@ static void test_fresh_store(void **state)
     o = expect(DXPU_CONTROL_UNBIND, second);
     assert_int_equal(o.m.u.unbind.epoch, 9);
     expect_none();
+}
+
+/* A box that says `wiped` of a lease before the last one was never told of the last: it is told. */
+static void test_stale_wiped(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port), epoch = core_pool(c)->epoch;
+    assert_int_equal(core_release(c, lease).code, CORE_OK);
+    core_order o = expect(DXPU_CONTROL_DETACH, host_node);
+    done(&o, DXPU_CONTROL_SLOT_EMPTY, 0);
+    (void)expect(DXPU_CONTROL_UNBIND, box_node);
+    core_disconnected(c, box_node);
+    box[slot - 1].state = DXPU_CONTROL_SLOT_WIPED; /* as it was before the lease */
+    box[slot - 1].epoch = 0;
+    box[slot - 1].epoch_seen = epoch - 1;
+    box_says(1, SLOTS);
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_WIPING);
+    o = expect(DXPU_CONTROL_UNBIND, box_node);
+    assert_int_equal(o.m.u.unbind.epoch, epoch);
+    assert_false(o.m.u.unbind.keep);
+    done(&o, DXPU_CONTROL_SLOT_WIPED, 0); /* now it knows what it speaks of */
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_FREE);
+}
+
+/* The store gave an epoch, and another one, whose backup it is, gave it to another host's slot. */
+static void test_other_peer(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port);
+    box_says(slot, 1); /* control: that peer is the store's */
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_LEASED);
+    box[slot - 1].peer_slot++;
+    box_says(slot, 1);
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_QUARANTINED);
+    assert_int_not_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
+    core_order o;
+    while (core_next_order(c, &o)) /* the lease there is left as it is */
+        assert_true(o.m.type == DXPU_CONTROL_DETACH || o.m.u.bind.slot != slot);
+    assert_int_equal(count_events(CORE_EVENT_SLOT_QUARANTINED), 1);
+}
+
+/* After a start only slots of boxes that were heard of are lent, whatever others have free. */
+static void test_silent_since_start(void **state)
+{
+    (void)state;
+    core_request r = { .model = "nvme", .count = SLOTS, .need = POOL_SAME_BOX };
+    uint64_t lease;
+    bool existed;
+    both_connect();
+    uint32_t second = second_box();
+    core_close(c);
+    start();
+    host_says(1, PORTS);
+    r.host = host_node;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_CAPACITY);
+    assert_int_equal(second_box(), second);
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+    assert_int_equal(core_find_slot(c, second, 1), pool_find_lease(core_pool(c), lease)->first);
+    assert_null(strstr(rig_value(&disk, "slot/1.1"), "broken")); /* no record says so */
+    unsigned repaired = count_events(CORE_EVENT_SLOT_REPAIRED);
+    box_says(1, SLOTS);
+    assert_int_equal(core_pool(c)->slot[0].state, POOL_FREE);
+    assert_int_equal(count_events(CORE_EVENT_SLOT_REPAIRED), repaired);
 }
 
 static void test_wipe_fails(void **state)
@@ -491,6 +577,103 @@ static void test_park_attach(void **state)
     (void)expect(DXPU_CONTROL_ATTACH, host_node);
 }
 
+/* Parked, and both proxies have done what follows. */
+static uint64_t lease_kept(unsigned *slot, unsigned *port)
+{
+    uint64_t lease = lease_up(slot, port);
+    assert_int_equal(core_park(c, lease).code, CORE_OK);
+    core_order o = expect(DXPU_CONTROL_DETACH, host_node);
+    done(&o, DXPU_CONTROL_SLOT_EMPTY, 0);
+    host[*port - 1].state = DXPU_CONTROL_SLOT_EMPTY;
+    host[*port - 1].epoch = 0;
+    o = expect(DXPU_CONTROL_UNBIND, box_node);
+    done(&o, DXPU_CONTROL_SLOT_KEPT, 0);
+    box[*slot - 1].state = DXPU_CONTROL_SLOT_KEPT;
+    box[*slot - 1].epoch = 0;
+    box_says(*slot, 1);
+    return lease;
+}
+
+/* A parked lease is not moved by a drain, and given to no host while its box is draining or away. */
+static void test_kept_stays(void **state)
+{
+    (void)state;
+    unsigned slot, port, left;
+    both_connect();
+    uint64_t lease = lease_kept(&slot, &port);
+    (void)second_box();
+    assert_int_equal(core_drain(c, box_node, true, true, &left).code, CORE_OK);
+    assert_int_equal(left, 1);
+    assert_int_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
+    assert_int_equal(core_attach(c, lease, host_node).code, CORE_E_STATE);
+    assert_non_null(strstr(core_attach(c, lease, host_node).text, "draining"));
+    assert_int_equal(core_drain(c, box_node, false, false, &left).code, CORE_OK);
+    core_disconnected(c, box_node);
+    assert_non_null(strstr(core_attach(c, lease, host_node).text, "not connected"));
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_PARKED);
+    box_says(1, SLOTS);
+    assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
+}
+
+/* Attached again: until it is up, neither a drained nor a silent box nor a broken device costs it
+   its slot; an operator may say so. */
+static void test_kept_until_up(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_kept(&slot, &port);
+    (void)second_box();
+    const pool_slot *s = &core_pool(c)->slot[slot - 1];
+    assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
+    core_order o = expect(DXPU_CONTROL_BIND, box_node);
+    core_answered(c, &o, DXPU_CONTROL_CODE_DRAINED, NULL);
+    assert_int_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
+    core_disconnected(c, box_node);
+    at(now_ms + 6000);
+    assert_int_equal(s->state, POOL_BROKEN);
+    core_close(c);
+    start(); /* and that is remembered */
+    s = &core_pool(c)->slot[slot - 1];
+    host_says(1, PORTS);
+    (void)second_box();
+    at(now_ms + 20000);
+    assert_int_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
+    box_says(1, SLOTS);
+    assert_int_equal(s->state, POOL_LEASED);
+    box[slot - 1].health = DXPU_CONTROL_HEALTH_BROKEN;
+    box_says(slot, 1);
+    at(now_ms + COREI_REPLACE_MS);
+    assert_int_equal(s->state, POOL_BROKEN);
+    assert_int_not_equal(s->lease, POOL_NONE);
+    assert_int_equal(core_replace(c, slot - 1, POOL_WHY_OPERATOR).code, CORE_OK);
+    assert_int_equal(s->lease, POOL_NONE);
+}
+
+/* Once it is up it is a lease as others are. */
+static void test_control_kept(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_kept(&slot, &port);
+    assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
+    core_order o = expect(DXPU_CONTROL_BIND, box_node);
+    uint64_t epoch = o.m.u.bind.epoch;
+    done(&o, DXPU_CONTROL_SLOT_HELD, epoch);
+    box[slot - 1].epoch = box[slot - 1].epoch_seen = epoch;
+    box[slot - 1].state = DXPU_CONTROL_SLOT_UP;
+    o = expect(DXPU_CONTROL_ATTACH, host_node);
+    done(&o, DXPU_CONTROL_SLOT_DIALING, epoch);
+    host[port - 1].epoch = epoch;
+    host[port - 1].state = DXPU_CONTROL_SLOT_UP;
+    host_says(port, 1);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    box[slot - 1].health = DXPU_CONTROL_HEALTH_BROKEN;
+    box_says(slot, 1);
+    assert_int_not_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
+}
+
 static void test_key(void **state)
 {
     (void)state;
@@ -546,6 +729,44 @@ static void test_refusals(void **state)
     assert_int_equal(core_set_spares(c, "tpu", 1).code, CORE_E_UNKNOWN);
     assert_int_equal(core_repair(c, 99).code, CORE_E_UNKNOWN);
     assert_int_equal(core_pool(c)->leases, 0);
+}
+
+/* A tenant for whom the tables are made anew, in which models stand in another order; and one whose
+   request fails leaves nothing. */
+static void test_new_tenants(void **state)
+{
+    (void)state;
+    core_request r = { .model = "tpu", .count = 1 };
+    uint64_t lease;
+    bool existed;
+    uint32_t n;
+    both_connect();
+    for (unsigned i = 3; i <= 10; i++) { /* in the store node 10 comes before node 3 */
+        dxpu_control_device d = box[0];
+        snprintf(d.model, sizeof d.model, "%s", i == 3 ? "tpu" : i == 10 ? "gpu" : "nvme");
+        assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_BOX, (uint8_t)i, 1, &d, 1, 1, 1, &why),
+                         i);
+    }
+    uint32_t was = core_find_model(c, "tpu");
+    r.host = host_node;
+    r.count = 2; /* there is one */
+    for (unsigned i = 0; i < 100; i++) {
+        snprintf(r.tenant, sizeof r.tenant, "nobody%u", i);
+        assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_CAPACITY);
+    }
+    (void)core_tenants(c, &n);
+    assert_int_equal(n, 0);
+    assert_int_equal(core_find_tenant(c, "nobody1"), CORE_NONE);
+    for (unsigned i = 0; i < 16; i++) {
+        snprintf(r.tenant, sizeof r.tenant, "t%u", i);
+        assert_int_equal(core_set_tenant(c, r.tenant, 1).code, CORE_OK);
+    }
+    snprintf(r.tenant, sizeof r.tenant, "last");
+    r.count = 1;
+    assert_int_equal(core_find_model(c, "tpu"), was);
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+    assert_int_not_equal(core_find_model(c, "tpu"), was); /* control: they were made anew */
+    assert_string_equal(c->t.slot[pool_find_lease(core_pool(c), lease)->first].device.model, "tpu");
 }
 
 static void test_expiry(void **state)
@@ -823,8 +1044,10 @@ static void test_replaced_later(void **state)
     assert_int_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
     assert_int_equal(core_release(c, others).code, CORE_OK);
     for (unsigned i = 0; i < SLOTS; i++)
-        if (i != slot - 1)
+        if (i != slot - 1) {
             box[i].state = DXPU_CONTROL_SLOT_WIPED;
+            box[i].epoch_seen = core_pool(c)->slot[i].epoch;
+        }
     box_says(1, SLOTS);
     at(now_ms + COREI_REPLACE_MS);
     assert_int_not_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
@@ -871,6 +1094,92 @@ static void test_register_refused(void **state)
     uint32_t nodes;
     core_nodes(c, &nodes);
     assert_int_equal(nodes, 2);
+}
+
+/* More models than there can be are refused before anything is stored: the store can be loaded. */
+static void test_too_many_models(void **state)
+{
+    (void)state;
+    dxpu_control_device d[64];
+    uint32_t n = 0;
+    both_connect(); /* one model */
+    for (unsigned b = 0; b < 17; b++) {
+        for (unsigned i = 0; i < 64; i++) {
+            d[i] = box[0];
+            snprintf(d[i].model, sizeof d[i].model, "m%u", 64 * b + i);
+        }
+        unsigned count = b < 15 ? 64 : b < 16 ? 63 : 1; /* 1 + 15 * 64 + 63 = 1024 */
+        uint32_t node =
+            rig_register(c, DXPU_CONTROL_ROLE_BOX, (uint8_t)(50 + b), 1, d, count, 1, count, &why);
+        assert_int_equal(node != 0, b < 16);
+    }
+    assert_int_equal(why.code, CORE_E_CAPACITY);
+    core_close(c);
+    start();
+    (void)core_models(c, &n);
+    assert_int_equal(n, COREI_MODELS_MAX);
+    both_connect();
+    memcpy(box[0].model, "more", 5); /* nor by another device in a slot */
+    box_says(1, 1);
+    assert_int_equal(core_pool(c)->slot[0].state, POOL_BROKEN);
+    core_close(c);
+    start();
+}
+
+/* A model with blanks is one word everywhere: requests can name it, the store has it in a key. */
+static void test_blanks(void **state)
+{
+    (void)state;
+    char text[256];
+    core_request r = { .model = "QEMU_NVMe_Ctrl", .count = 1 };
+    uint64_t lease;
+    bool existed;
+    for (unsigned i = 0; i < SLOTS; i++) {
+        memcpy(box[i].model, "QEMU NVMe Ctrl", 15);
+        memcpy(box[i].serial, "a b ", 5);
+    }
+    both_connect();
+    box_says(1, 1);
+    assert_int_equal(count_events(CORE_EVENT_SLOT_CHANGED), 0);
+    assert_int_equal(core_set_spares(c, "QEMU_NVMe_Ctrl", 1).code, CORE_OK);
+    assert_non_null(rig_value(&disk, "spares/QEMU_NVMe_Ctrl"));
+    assert_non_null(strstr(rig_value(&disk, "slot/1.1"), "\"a_b_\""));
+    r.host = host_node;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+    disk.fail_after = 0; /* a change that the store does not take is no failure of the disk */
+    disk.fault = STORE_E_ARG;
+    assert_int_equal(core_extend(c, lease, 5).code, CORE_E_ARG);
+    assert_false(core_store_failed(c, text));
+    disk.fail_after = UINT_MAX;
+    assert_int_equal(core_extend(c, lease, 5).code, CORE_OK);
+}
+
+/* A reset whose box was lost before it was told is for the lease that there was. */
+static void test_stale_reset(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port);
+    for (unsigned again = 0; again < 2; again++) {
+        assert_int_equal(core_reset(c, slot - 1).code, CORE_OK);
+        core_disconnected(c, box_node);
+        if (again) { /* the lease is gone meanwhile */
+            assert_int_equal(core_release(c, lease).code, CORE_OK);
+            box[slot - 1].state = DXPU_CONTROL_SLOT_KEPT;
+            box[slot - 1].epoch = 0;
+        }
+        box_says(1, SLOTS);
+        core_order o;
+        bool reset = false;
+        while (core_next_order(c, &o)) {
+            reset = reset || o.m.type == DXPU_CONTROL_RESET;
+            done(&o, o.m.type == DXPU_CONTROL_DETACH ? 0 : box[slot - 1].state, 0);
+            if (o.m.type == DXPU_CONTROL_RESET)
+                box_says(slot, 1);
+        }
+        assert_int_equal(reset, !again);
+    }
 }
 
 /* A node cannot fill the store with alarms. */
@@ -1045,16 +1354,26 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_replaced_later, begin, end),
         cmocka_unit_test_setup_teardown(test_bind_refused, begin, end),
         cmocka_unit_test_setup_teardown(test_register_refused, begin, end),
+        cmocka_unit_test_setup_teardown(test_too_many_models, begin, end),
+        cmocka_unit_test_setup_teardown(test_blanks, begin, end),
+        cmocka_unit_test_setup_teardown(test_stale_reset, begin, end),
         cmocka_unit_test_setup_teardown(test_alarms, begin, end),
         cmocka_unit_test_setup_teardown(test_silent_box, begin, end),
         cmocka_unit_test_setup_teardown(test_store_is_old, begin, end),
         cmocka_unit_test_setup_teardown(test_foreign_box, begin, end),
         cmocka_unit_test_setup_teardown(test_fresh_store, begin, end),
+        cmocka_unit_test_setup_teardown(test_stale_wiped, begin, end),
+        cmocka_unit_test_setup_teardown(test_other_peer, begin, end),
+        cmocka_unit_test_setup_teardown(test_silent_since_start, begin, end),
         cmocka_unit_test_setup_teardown(test_wipe_fails, begin, end),
         cmocka_unit_test_setup_teardown(test_host_is_slow, begin, end),
         cmocka_unit_test_setup_teardown(test_park_attach, begin, end),
+        cmocka_unit_test_setup_teardown(test_kept_stays, begin, end),
+        cmocka_unit_test_setup_teardown(test_kept_until_up, begin, end),
+        cmocka_unit_test_setup_teardown(test_control_kept, begin, end),
         cmocka_unit_test_setup_teardown(test_key, begin, end),
         cmocka_unit_test_setup_teardown(test_refusals, begin, end),
+        cmocka_unit_test_setup_teardown(test_new_tenants, begin, end),
         cmocka_unit_test_setup_teardown(test_expiry, begin, end),
         cmocka_unit_test_setup_teardown(test_refused_order, begin, end),
         cmocka_unit_test_setup_teardown(test_drain_moves, begin, end),

@@ -83,6 +83,7 @@ typedef struct core_lease {
     bool replace;                  /* a broken device is replaced without being asked */
     uint32_t replaced;             /* how often one was */
     bool was_up;                   /* all slots were up once */
+    bool kept;                     /* parked, and not up since: none of its slots is exchanged */
     uint16_t port[POOL_COUNT_MAX]; /* host's slot numbers, in the order of pool_lease_slots() */
 } core_lease;
 
@@ -200,11 +201,14 @@ core_result core_create(core *c, const core_request *r, uint64_t *lease, bool *e
 core_result core_extend(core *c, uint64_t lease, uint64_t seconds); /* from now; 0: no end */
 /* The lease is over; its slots are wiped. */
 core_result core_release(core *c, uint64_t lease);
-/* The host gives the slots up, their data stay; attach gives them to a host again. */
+/* The host gives the slots up, their data stay: until the lease is up again only an operator's
+   core_replace() takes a slot from it.  Attach gives them to a host again; CORE_E_STATE when a box
+   of theirs is draining or not connected. */
 core_result core_park(core *c, uint64_t lease);
 core_result core_attach(core *c, uint64_t lease, uint32_t host);
 
-/* No new lease of this box; move: those there are get other slots, as when one is broken.
+/* No new lease of this box; move: those there are get other slots, as when one is broken, but for
+   those whose data are kept.
    *left: slots that still are leased. */
 core_result core_drain(core *c, uint32_t node, bool on, bool move, unsigned *left);
 /* Another slot takes the place of this one in its lease. */

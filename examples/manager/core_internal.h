@@ -73,11 +73,13 @@ typedef struct corei_work {
 } corei_work;
 
 typedef struct corei_slot {
-    uint32_t port;     /* that has it or had it last; CORE_NONE: not known */
-    uint64_t up_epoch; /* the lease epoch in which it was up */
-    uint64_t yield_ms; /* until then its host may give it up; 0: not asked yet */
-    bool wipe_told;    /* so that what the box says is about this wipe, not the one before */
-    bool reset;        /* an order to be given */
+    uint32_t port;        /* that has it or had it last; CORE_NONE: not known */
+    uint64_t up_epoch;    /* the lease epoch in which it was up */
+    uint64_t yield_ms;    /* until then its host may give it up; 0: not asked yet */
+    bool wipe_told;       /* so that what the box says is about this wipe, not the one before */
+    bool reset;           /* an order to be given, */
+    uint64_t reset_epoch; /* of the lease that there was; 0: none */
+    bool silent; /* broken in the pool alone, until its box is heard of: see hide_silent() */
     dxpu_control_device *other; /* what stands there now, when it is not what is stored */
 } corei_slot;
 
@@ -188,6 +190,9 @@ bool corei_node_read(json_t *j, core_node *out);
 bool corei_slot_read(json_t *j, core_slot *out, pool_slot *was);
 bool corei_event_read(json_t *j, core_event *out);
 
+/* Names of devices are words, as requests and keys of the store want them: `_` for what is none. */
+void corei_clean_name(char *text);
+
 typedef struct corei_lease_record {
     char tenant[CORE_NAME_BYTES], model[CORE_MODEL_BYTES];
     uint32_t host; /* number; 0: parked */
@@ -220,6 +225,8 @@ void corei_mark_new(core *c, json_t *record, const char *format, ...)
 void corei_mark_gone(core *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* All that was marked, and the events, or everything is as it was (loaded again). */
 core_result corei_commit(core *c);
+/* When to try again what could not be changed. */
+uint64_t corei_again_ms(const core *c);
 
 /* -- Events (core_events.c) -- */
 
@@ -255,6 +262,8 @@ void corei_see_epoch(core *c, uint64_t epoch);
 bool corei_has_data(const dxpu_control_device *d);
 /* Its box was heard of since the start, and knows no lease of it that the store does not. */
 bool corei_can_lend(const core *c, uint32_t slot);
+/* The box has the slot's lease: that epoch, for that host's slot. */
+bool corei_is_bound(const core *c, uint32_t slot);
 void corei_bind_refused(core *c, uint32_t slot, uint64_t epoch, unsigned code);
 /* In a transaction; CORE_E_CAPACITY: there is no other slot. */
 core_result corei_move(core *c, uint32_t slot, pool_reason why);

@@ -64,6 +64,15 @@ void core_disconnected(core *c, uint32_t number)
 
 /* -- What it has -- */
 
+static void clean_device(dxpu_control_device *d, unsigned number)
+{
+    d->number = (uint16_t)number;
+    if (!d->model[0])
+        snprintf(d->model, sizeof d->model, "unknown");
+    corei_clean_name(d->model);
+    corei_clean_name(d->serial);
+}
+
 static bool same_inventory(const dxpu_control_device *a, const dxpu_control_device *b)
 {
     return strcmp(a->model, b->model) == 0 && a->vendor == b->vendor && a->device == b->device &&
@@ -75,6 +84,8 @@ static void report_slot(core *c, uint32_t slot, const dxpu_control_device *told)
 {
     core_slot *s = &c->t.slot[slot];
     corei_slot *more = &c->t.slot_more[slot];
+    if (s->reported && told->port_offset != s->device.port_offset && more->port != CORE_NONE)
+        c->t.port_more[more->port].moved = true; /* see note_move() */
     s->reported = true;
     corei_copy_report(&s->device, told);
     if (!s->device.serial[0])
@@ -323,9 +334,7 @@ static bool node_gather(core *c, uint32_t node, const dxpu_control_register *r)
         unsigned at = r->first + i - 1;
         if (at >= r->total)
             break;
-        d.number = (uint16_t)(at + 1);
-        if (!d.model[0])
-            snprintf(d.model, sizeof d.model, "unknown");
+        clean_device(&d, at + 1);
         more->missing = (uint16_t)(more->missing - !more->got[at]);
         more->got[at] = true;
         more->told[at] = d;
@@ -388,6 +397,19 @@ static void see_ports(core *c, uint32_t node, uint32_t total)
         corei_see_epoch(c, more->told[i].epoch);
 }
 
+/* Leases of a box that the store has not given: all of them before anything follows from one, for a
+   slot lent in its place is not to have the epoch of another. */
+static void see_slots(core *c, uint32_t node)
+{
+    const core_node *n = &c->t.node[node];
+    for (uint32_t i = n->first; n->role == DXPU_CONTROL_ROLE_BOX && i < n->first + n->total; i++) {
+        const dxpu_control_device *d = &c->t.slot[i].device;
+        uint64_t epoch = d->epoch > d->epoch_seen ? d->epoch : d->epoch_seen;
+        if (epoch > c->t.pool->slot[i].epoch)
+            corei_see_epoch(c, epoch);
+    }
+}
+
 static bool append_host(core *c, uint32_t node, uint32_t total)
 {
     corei_tables *t = &c->t;
@@ -402,6 +424,23 @@ static bool append_host(core *c, uint32_t node, uint32_t total)
     return true;
 }
 
+/* May its slots from `first` on come in?  A store with more models could not be loaded again. */
+static core_result check_models(const core *c, uint32_t node, uint32_t first, uint32_t total)
+{
+    const dxpu_control_device *told = c->t.node_more[node].told;
+    uint32_t models = c->t.models;
+    for (uint32_t i = first; c->t.node[node].role == DXPU_CONTROL_ROLE_BOX && i < total; i++) {
+        bool known = core_find_model(c, told[i].model) != CORE_NONE;
+        for (uint32_t j = first; j < i && !known; j++)
+            known = strcmp(told[j].model, told[i].model) == 0;
+        models += !known;
+    }
+    if (models <= COREI_MODELS_MAX)
+        return (core_result){ CORE_OK, "" };
+    return corei_result(CORE_E_CAPACITY, "the pool has %d models at most; give it another --model",
+                        COREI_MODELS_MAX);
+}
+
 /* There are more slots than were known.  Those of the newest node go behind all others, as loading
    has them; for others the tables are made anew. */
 static core_result enlarge(core *c, uint32_t node)
@@ -410,6 +449,8 @@ static core_result enlarge(core *c, uint32_t node)
     core_node *n = &c->t.node[node];
     core_result r = { CORE_OK, "" };
     if (total > n->total)
+        r = check_models(c, node, n->total, total);
+    if (total > n->total && r.code == CORE_OK)
         r = corei_begin(c);
     if (total <= n->total || r.code != CORE_OK)
         return r;
@@ -450,6 +491,7 @@ static void node_connect(core *c, uint32_t node, bool changed)
         corei_event_node(c, CORE_EVENT_NODE_CONNECTED, node, "%s, %s", n->name, n->program);
         if (changed)
             corei_mark_changed(c, COREI_NODE, node);
+        see_slots(c, node);
         (void)corei_commit(c);
     }
     if (c->t.node[node].role == DXPU_CONTROL_ROLE_BOX)
@@ -465,9 +507,7 @@ static void node_update(core *c, uint32_t node, const dxpu_control_register *r)
     dxpu_bytes entries = r->entries;
     dxpu_control_device d;
     for (unsigned i = 0; i < r->count && dxpu_control_device_next(r, &entries, &d); i++) {
-        d.number = (uint16_t)(r->first + i);
-        if (!d.model[0])
-            snprintf(d.model, sizeof d.model, "unknown");
+        clean_device(&d, r->first + i);
         report(c, node, &d);
         settle_report(c, node, d.number);
     }
@@ -504,8 +544,10 @@ uint32_t core_register(core *c, const dxpu_control_register *r, const char *prog
     if (c->t.node_more[node].missing)
         return number;
     *why = enlarge(c, node);
-    if (why->code != CORE_OK)
+    if (why->code != CORE_OK) {
+        gather_end(&c->t.node_more[core_find_node(c, number)]);
         return 0;
+    }
     node_connect(c, node, changed);
     return number;
 }

@@ -60,7 +60,7 @@ static bool order_bind(const core *c, uint32_t slot, dxpu_control *m)
     const corei_tables *t = &c->t;
     const dxpu_control_device *d = &t->slot[slot].device;
     uint32_t port = t->slot_more[slot].port;
-    if (d->epoch == t->pool->slot[slot].epoch || d->state == DXPU_CONTROL_SLOT_WIPING)
+    if (corei_is_bound(c, slot) || d->state == DXPU_CONTROL_SLOT_WIPING)
         return false;
     if (port == CORE_NONE || t->port[port].slot != slot)
         return false;
@@ -77,6 +77,8 @@ static bool order_slot(core *c, uint32_t slot, dxpu_control *m)
     const corei_tables *t = &c->t;
     const pool_slot *s = &t->pool->slot[slot];
     const dxpu_control_device *d = &t->slot[slot].device;
+    if (t->slot_more[slot].reset_epoch != d->epoch) /* whom it was for is gone */
+        c->t.slot_more[slot].reset = false;
     if (t->slot_more[slot].reset) {
         m->type = DXPU_CONTROL_RESET;
         m->u.reset.slot = d->number;
@@ -115,7 +117,7 @@ static bool order_attach(const core *c, uint32_t port, dxpu_control *m)
     const core_node *box = &t->node[s->node];
     const pool_slot *ps = &t->pool->slot[p->slot];
     /* The box comes first: it lets nobody in whom it was not told of. */
-    if (ps->state != POOL_LEASED || s->device.epoch != ps->epoch || !box->paths ||
+    if (ps->state != POOL_LEASED || !corei_is_bound(c, p->slot) || !box->paths ||
         t->work[corei_slot_unit(p->slot)].out)
         return false;
     m->type = DXPU_CONTROL_ATTACH;
@@ -298,7 +300,13 @@ static void order_done(core *c, unit_kind k, const core_order *o, const dxpu_con
     d->epoch = done->state == DXPU_CONTROL_SLOT_EMPTY ? 0 : done->epoch;
     if (d->epoch > d->epoch_seen)
         d->epoch_seen = d->epoch;
+    if (o->m.type == DXPU_CONTROL_BIND) {
+        d->peer_node = o->m.u.bind.host_node;
+        d->peer_slot = o->m.u.bind.host_slot;
+    }
     if (o->m.type == DXPU_CONTROL_UNBIND) {
+        if (o->m.u.unbind.epoch > d->epoch_seen)
+            d->epoch_seen = o->m.u.unbind.epoch;
         t->slot_more[k.index].yield_ms = 0;
         t->slot_more[k.index].wipe_told = !o->m.u.unbind.keep;
     }

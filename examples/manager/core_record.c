@@ -35,6 +35,13 @@ static bool copy_text(char *out, size_t room, const char *text)
     return true;
 }
 
+void corei_clean_name(char *text)
+{
+    for (; *text; text++)
+        if (*text <= ' ' || *text > '~')
+            *text = '_';
+}
+
 /* Counts that fit. */
 static bool in_range(json_int_t value, json_int_t low, json_int_t high)
 {
@@ -141,6 +148,8 @@ bool corei_slot_read(json_t *j, core_slot *out, pool_slot *was)
         !in_range(device, 0, 0xffff) || !copy_text(d->model, sizeof d->model, model) ||
         !copy_text(d->serial, sizeof d->serial, serial))
         return false;
+    corei_clean_name(d->model);
+    corei_clean_name(d->serial);
     d->vendor = (uint16_t)vendor;
     d->device = (uint16_t)device;
     d->class_code = (uint32_t)class_code;
@@ -166,12 +175,12 @@ json_t *corei_lease_json(const core *c, uint32_t lease)
                                                s->device.number, more->port[n++]));
     }
     int host = l->host == POOL_NONE ? 0 : (int)c->t.node[c->t.host_node[l->host]].number;
-    return json_pack("{s:s, s:i, s:s, s:s, s:o, s:s, s:I, s:I, s:b, s:i, s:b}", "tenant",
+    return json_pack("{s:s, s:i, s:s, s:s, s:o, s:s, s:I, s:I, s:b, s:i, s:b, s:b}", "tenant",
                      c->t.tenant[l->tenant].name, "host", host, "model", c->t.model[l->model].name,
                      "need", need_name(l->need), "slots", slots, "key", more->key, "created",
                      (json_int_t)more->created_unix_ms, "expires",
                      (json_int_t)more->expires_unix_ms, "replace", more->replace, "replaced",
-                     (int)more->replaced, "up", more->was_up);
+                     (int)more->replaced, "up", more->was_up, "kept", more->kept);
 }
 
 static bool lease_slots_read(json_t *slots, corei_lease_record *out)
@@ -196,18 +205,19 @@ bool corei_lease_read(json_t *j, corei_lease_record *out)
 {
     const char *tenant, *model, *need, *key;
     json_int_t created, expires;
-    int host, replace, replaced, up;
+    int host, replace, replaced, up, kept = 0;
     json_t *slots;
     memset(out, 0, sizeof *out);
-    if (json_unpack(j, "{s:s, s:i, s:s, s:s, s:o, s:s, s:I, s:I, s:b, s:i, s:b}", "tenant", &tenant,
-                    "host", &host, "model", &model, "need", &need, "slots", &slots, "key", &key,
-                    "created", &created, "expires", &expires, "replace", &replace, "replaced",
-                    &replaced, "up", &up) != 0 ||
+    if (json_unpack(j, "{s:s, s:i, s:s, s:s, s:o, s:s, s:I, s:I, s:b, s:i, s:b, s?b}", "tenant",
+                    &tenant, "host", &host, "model", &model, "need", &need, "slots", &slots, "key",
+                    &key, "created", &created, "expires", &expires, "replace", &replace, "replaced",
+                    &replaced, "up", &up, "kept", &kept) != 0 ||
         !in_range(host, 0, INT32_MAX) || created < 0 || expires < 0 || replaced < 0 ||
         !copy_text(out->tenant, sizeof out->tenant, tenant) ||
         !copy_text(out->model, sizeof out->model, model) ||
         !copy_text(out->rest.key, sizeof out->rest.key, key))
         return false;
+    corei_clean_name(out->model);
     out->host = (uint32_t)host;
     out->need = (uint8_t)name_number(need, need_name, POOL_NEEDS);
     out->rest.created_unix_ms = (uint64_t)created;
@@ -215,6 +225,7 @@ bool corei_lease_read(json_t *j, corei_lease_record *out)
     out->rest.replace = replace;
     out->rest.replaced = (uint32_t)replaced;
     out->rest.was_up = up;
+    out->rest.kept = kept;
     return out->need < POOL_NEEDS && lease_slots_read(slots, out);
 }
 

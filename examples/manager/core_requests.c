@@ -59,6 +59,14 @@ static uint32_t tenant_for(core *c, const char *name)
     return tenant;
 }
 
+/* The newest, which got nothing: or whoever asks under ever new names fills the tables. */
+static void drop_tenant(core *c, uint32_t tenant)
+{
+    corei_tables *t = &c->t;
+    if (pool_drop_tenant(t->pool, tenant) == POOL_OK)
+        corei_hash_remove(&t->tenant_by_name, corei_hash_name(t->tenant[tenant].name, ""), tenant);
+}
+
 /* The key is there already: for the same, or for something else. */
 static core_result create_again(const core *c, uint32_t index, const core_request *r,
                                 uint64_t *lease)
@@ -75,14 +83,18 @@ static core_result create_again(const core *c, uint32_t index, const core_reques
     return all_good;
 }
 
-static core_result check_request(const core *c, const core_request *r, const char *tenant,
-                                 pool_request *out)
+static core_result check_names(const core_request *r, const char *tenant)
 {
-    uint32_t host = core_find_node(c, r->host), model = core_find_model(c, r->model);
     if (!is_name(tenant) || !is_name(r->key) || r->seconds > SECONDS_MAX)
         return corei_result(CORE_E_ARG,
                             "names are printable ASCII without spaces, seconds are at most %d",
                             SECONDS_MAX);
+    return all_good;
+}
+
+static core_result check_request(const core *c, const core_request *r, pool_request *out)
+{
+    uint32_t host = core_find_node(c, r->host), model = core_find_model(c, r->model);
     if (host == CORE_NONE || c->t.node[host].role != DXPU_CONTROL_ROLE_HOST)
         return corei_result(CORE_E_UNKNOWN, "node %u is no host", r->host);
     if (model == CORE_NONE)
@@ -94,26 +106,44 @@ static core_result check_request(const core *c, const core_request *r, const cha
     return all_good;
 }
 
+/* Slots for it, given out. */
+static core_result grant(core *c, const core_request *r, pool_request *q, pool_choice *choice,
+                         uint64_t *lease)
+{
+    corei_tables *t = &c->t;
+    core_result result = check_request(c, r, q);
+    if (result.code != CORE_OK)
+        return result;
+    int rc = pool_choose(t->pool, q, choice);
+    for (unsigned i = 0; rc == POOL_OK && i < choice->count; i++)
+        if (!corei_can_lend(c, choice->slot[i]))
+            return corei_result(CORE_E_CAPACITY, "a box was not heard of since the manager "
+                                                 "started; try again in a second");
+    if (rc == POOL_OK)
+        rc = pool_grant(t->pool, q, choice, lease);
+    return corei_pool_result(rc);
+}
+
 static core_result create_new(core *c, const core_request *r, const char *tenant, uint64_t *lease)
 {
     corei_tables *t = &c->t;
     pool_request q;
     pool_choice choice;
-    core_result result = check_request(c, r, tenant, &q);
+    bool known = core_find_tenant(c, tenant) != CORE_NONE;
+    core_result result = check_names(r, tenant);
     if (result.code == CORE_OK)
         result = corei_begin(c);
     if (result.code != CORE_OK)
         return result;
-    q.tenant = tenant_for(c, tenant);
-    int rc = q.tenant == CORE_NONE ? POOL_E_ROOM : pool_choose(t->pool, &q, &choice);
-    for (unsigned i = 0; rc == POOL_OK && i < choice.count; i++)
-        if (!corei_can_lend(c, choice.slot[i]))
-            return corei_result(CORE_E_CAPACITY, "a box was not heard of since the manager "
-                                                 "started; try again in a second");
-    if (rc == POOL_OK)
-        rc = pool_grant(t->pool, &q, &choice, lease);
-    if (rc != POOL_OK)
-        return corei_pool_result(rc);
+    q.tenant = tenant_for(c, tenant); /* first: models and hosts may be elsewhere then */
+    if (q.tenant == CORE_NONE)
+        return corei_pool_result(POOL_E_ROOM);
+    result = grant(c, r, &q, &choice, lease);
+    if (result.code != CORE_OK) {
+        if (!known)
+            drop_tenant(c, q.tenant);
+        return result;
+    }
     core_lease *l = &t->lease[(uint32_t)*lease];
     memset(l, 0, sizeof *l);
     memcpy(l->key, r->key, sizeof l->key);
@@ -206,19 +236,37 @@ core_result core_park(core *c, uint64_t lease)
     corei_event_lease(c, CORE_EVENT_LEASE_PARKED, lease, "its data stay");
     corei_leave_ports(c, lease);
     (void)pool_park(c->t.pool, lease);
+    c->t.lease[(uint32_t)lease].kept = true;
     c->t.lease_seen[(uint32_t)lease] = CORE_LEASE_PARKED;
     mark_lease(c, lease);
     return corei_commit(c);
 }
 
+/* Its data are in these boxes: it waits for them rather than get other slots. */
+static core_result check_boxes(const core *c, const pool_lease *l)
+{
+    for (uint32_t i = l->first; i != POOL_NONE; i = c->t.pool->slot[i].next) {
+        const core_node *box = &c->t.node[c->t.slot[i].node];
+        if (box->draining || !box->connected)
+            return corei_result(CORE_E_STATE,
+                                "the lease's data are in box %u, which is %s; %s, or release it",
+                                box->number, box->draining ? "draining" : "not connected",
+                                box->draining ? "end the drain" : "wait until it is back");
+    }
+    return all_good;
+}
+
 core_result core_attach(core *c, uint64_t lease, uint32_t host)
 {
     uint32_t node = core_find_node(c, host);
-    if (!pool_find_lease(c->t.pool, lease))
+    const pool_lease *l = pool_find_lease(c->t.pool, lease);
+    if (!l)
         return no_lease(lease);
     if (node == CORE_NONE || c->t.node[node].role != DXPU_CONTROL_ROLE_HOST)
         return corei_result(CORE_E_UNKNOWN, "node %u is no host", host);
-    core_result result = corei_begin(c);
+    core_result result = l->host == POOL_NONE ? check_boxes(c, l) : all_good;
+    if (result.code == CORE_OK)
+        result = corei_begin(c);
     if (result.code != CORE_OK)
         return result;
     int rc = pool_attach(c->t.pool, lease, c->t.node[node].pool_index);
@@ -238,7 +286,8 @@ core_result core_attach(core *c, uint64_t lease, uint32_t host)
 
 /* -- Boxes and slots -- */
 
-/* Every lease's slot in a box that has another place, goes there; one commit. */
+/* Every lease's slot in a box that has another place, and whose data are not kept, goes there; one
+   commit. */
 static core_result move_all(core *c, uint32_t node)
 {
     const core_node *n = &c->t.node[node];
@@ -246,7 +295,7 @@ static core_result move_all(core *c, uint32_t node)
     if (result.code != CORE_OK)
         return result;
     for (uint32_t i = n->first; i < n->first + n->total; i++)
-        if (c->t.pool->slot[i].lease != POOL_NONE)
+        if (c->t.pool->slot[i].lease != POOL_NONE && !c->t.lease[c->t.pool->slot[i].lease].kept)
             (void)corei_move(c, i, POOL_WHY_DRAIN); /* else it stays: *left tells */
     return corei_commit(c);
 }
@@ -363,6 +412,7 @@ core_result core_reset(core *c, uint32_t slot)
     if (result.code != CORE_OK)
         return result;
     c->t.slot_more[slot].reset = true;
+    c->t.slot_more[slot].reset_epoch = c->t.slot[slot].device.epoch;
     corei_touch(c, corei_slot_unit(slot));
     return all_good;
 }

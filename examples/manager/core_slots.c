@@ -114,11 +114,18 @@ core_result corei_move(core *c, uint32_t slot, pool_reason why)
     return (core_result){ CORE_OK, "" };
 }
 
+/* Does the slot's lease ask for another in place of one that fails?  One whose data are kept waits
+   for them. */
+static bool is_replaced(const core *c, uint32_t slot)
+{
+    uint32_t lease = c->t.pool->slot[slot].lease;
+    return lease != POOL_NONE && c->t.lease[lease].replace && !c->t.lease[lease].kept;
+}
+
 /* Its lease gets another slot when it asked for that; where there is none, later. */
 static void replace_broken(core *c, uint32_t slot, pool_reason why)
 {
-    uint32_t lease = c->t.pool->slot[slot].lease;
-    if (lease == POOL_NONE || !c->t.lease[lease].replace)
+    if (!is_replaced(c, slot))
         return;
     if (corei_move(c, slot, why).code != CORE_OK)
         corei_look_at(c, corei_slot_unit(slot), c->mono_ms + COREI_REPLACE_MS);
@@ -129,7 +136,7 @@ static bool settle_begin(core *c, uint32_t slot)
 {
     if (corei_begin(c).code == CORE_OK)
         return true;
-    corei_look_at(c, corei_slot_unit(slot), c->refuse_until_ms);
+    corei_look_at(c, corei_slot_unit(slot), corei_again_ms(c));
     return false;
 }
 
@@ -138,7 +145,7 @@ static void settle_end(core *c, uint32_t slot)
     corei_mark_changed(c, COREI_SLOT, slot);
     corei_touch_slot(c, slot);
     if (corei_commit(c).code != CORE_OK)
-        corei_look_at(c, corei_slot_unit(slot), c->refuse_until_ms);
+        corei_look_at(c, corei_slot_unit(slot), corei_again_ms(c));
 }
 
 static void break_slot(core *c, uint32_t slot, pool_reason why, const char *text)
@@ -182,8 +189,25 @@ static bool is_clean(const pool_slot *s)
     return s->state == POOL_FREE || s->state == POOL_SPARE || s->state == POOL_DRAINED;
 }
 
+/* Its lease is to be another port's than the box says; false also when it is nobody's now. */
+static bool other_peer(const core *c, uint32_t slot)
+{
+    const corei_tables *t = &c->t;
+    const dxpu_control_device *d = &t->slot[slot].device;
+    uint32_t port = t->slot_more[slot].port;
+    if (port == CORE_NONE || t->port[port].slot != slot)
+        return false;
+    return d->peer_node != t->node[t->port[port].node].number ||
+           d->peer_slot != t->port[port].device.number;
+}
+
+bool corei_is_bound(const core *c, uint32_t slot)
+{
+    return c->t.slot[slot].device.epoch == c->t.pool->slot[slot].epoch && !other_peer(c, slot);
+}
+
 /* The box has seen a lease that the store does not know to be this slot's: the store is older than
-   the pool, or another's.  Nothing is lent or wiped there until somebody has looked. */
+   the pool, or another's.  So it is when the two gave one epoch to different hosts.  Nothing is lent or wiped there until somebody has looked. */
 static bool settle_foreign(core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
@@ -191,7 +215,9 @@ static bool settle_foreign(core *c, uint32_t slot)
     uint64_t epoch = d->epoch > d->epoch_seen ? d->epoch : d->epoch_seen;
     bool out = c->t.work[corei_slot_unit(slot)].out;
     bool known = !is_clean(s) || !corei_has_data(d) || (epoch && epoch == s->epoch) || out;
-    if (epoch <= s->epoch && known)
+    bool other = d->epoch && d->epoch == s->epoch && other_peer(c, slot) &&
+                 (s->state == POOL_LEASED || s->state == POOL_BROKEN);
+    if (epoch <= s->epoch && known && !other)
         return false;
     if (!settle_begin(c, slot))
         return true;
@@ -220,6 +246,11 @@ static bool settle_inventory(core *c, uint32_t slot)
             break_slot(c, slot, POOL_WHY_DEVICE, "another device stands in the leased slot");
         return true; /* once no lease has the slot */
     }
+    if (c->t.models == COREI_MODELS_MAX && core_find_model(c, other->model) == CORE_NONE) {
+        if (s->state != POOL_BROKEN && s->state != POOL_QUARANTINED)
+            break_slot(c, slot, POOL_WHY_DEVICE, "the pool has as many models as it can");
+        return true;
+    }
     if (!settle_begin(c, slot))
         return true;
     corei_event_slot(c, CORE_EVENT_SLOT_CHANGED, slot, "now %s %s", other->model, other->serial);
@@ -238,13 +269,15 @@ static bool settle_inventory(core *c, uint32_t slot)
     return true;
 }
 
-/* The box did what was to be done: wiped, or not; or there is more to wipe than we knew. */
+/* The box did what was to be done: wiped, or not; or there is more to wipe than we knew.  What it
+   says about a lease before the last one, which it was never told of, is no answer. */
 static void settle_wipe(core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
     const dxpu_control_device *d = &c->t.slot[slot].device;
-    bool done = d->state == DXPU_CONTROL_SLOT_WIPED ||
-                (d->state == DXPU_CONTROL_SLOT_UNWIPED && c->t.slot_more[slot].wipe_told);
+    bool done = d->epoch_seen >= s->epoch &&
+                (d->state == DXPU_CONTROL_SLOT_WIPED ||
+                 (d->state == DXPU_CONTROL_SLOT_UNWIPED && c->t.slot_more[slot].wipe_told));
     if (c->t.work[corei_slot_unit(slot)].out)
         return;
     if (is_clean(s) && corei_has_data(d) && settle_begin(c, slot)) {
@@ -312,7 +345,7 @@ void corei_settle_port(core *c, uint32_t port)
         return;
     }
     if (corei_begin(c).code != CORE_OK) {
-        corei_look_at(c, corei_port_unit(c, port), c->refuse_until_ms);
+        corei_look_at(c, corei_port_unit(c, port), corei_again_ms(c));
         return;
     }
     corei_event_node(c, CORE_EVENT_PORT_FOREIGN, p->node,
@@ -323,7 +356,7 @@ void corei_settle_port(core *c, uint32_t port)
     bool told = corei_commit(c).code == CORE_OK;
     c->t.port[port].foreign = told;
     if (!told)
-        corei_look_at(c, corei_port_unit(c, port), c->refuse_until_ms);
+        corei_look_at(c, corei_port_unit(c, port), corei_again_ms(c));
 }
 
 /* -- What nobody says -- */
@@ -355,12 +388,18 @@ void corei_settle_free(core *c, uint32_t node)
     const corei_tables *t = &c->t;
     uint32_t first = t->node[node].first, end = first + t->node[node].total;
     bool gone = corei_node_given_up(c, node);
+    for (uint32_t i = first; i < end && t->node[node].connected; i++)
+        if (t->slot_more[i].silent) { /* no record said that it is broken */
+            t->slot_more[i].silent = false;
+            (void)pool_repair(t->pool, i);
+        }
     if ((!gone && !t->node[node].connected) || first == end || !settle_begin(c, first))
         return;
     for (uint32_t i = first; i < end; i++) {
         const pool_slot *s = &t->pool->slot[i];
         const dxpu_control_device *d = &t->slot[i].device;
-        if (gone && (s->state == POOL_FREE || s->state == POOL_SPARE)) {
+        if (gone && (s->state == POOL_FREE || s->state == POOL_SPARE || t->slot_more[i].silent)) {
+            t->slot_more[i].silent = false;
             corei_event_slot(c, CORE_EVENT_SLOT_BROKEN, i, "its box is gone");
             (void)pool_break(t->pool, i, POOL_WHY_BOX);
         } else if (!gone && s->state == POOL_BROKEN && s->reason == POOL_WHY_BOX &&
@@ -373,7 +412,7 @@ void corei_settle_free(core *c, uint32_t node)
         corei_mark_changed(c, COREI_SLOT, i);
     }
     if (corei_commit(c).code != CORE_OK)
-        corei_look_at(c, corei_node_unit(c, node), c->refuse_until_ms);
+        corei_look_at(c, corei_node_unit(c, node), corei_again_ms(c));
 }
 
 void corei_settle_slot(core *c, uint32_t slot)
@@ -386,8 +425,7 @@ void corei_settle_slot(core *c, uint32_t slot)
         settle_silent(c, slot);
     s = &c->t.pool->slot[slot];
     bool lost = s->state == POOL_BROKEN || s->state == POOL_QUARANTINED;
-    if (lost && s->lease != POOL_NONE && c->t.lease[s->lease].replace &&
-        s->reason != POOL_WHY_NONE && settle_begin(c, slot)) {
+    if (lost && is_replaced(c, slot) && s->reason != POOL_WHY_NONE && settle_begin(c, slot)) {
         replace_broken(c, slot, (pool_reason)s->reason);
         if (s->lease == POOL_NONE)
             settle_end(c, slot);
@@ -411,21 +449,24 @@ void corei_settle_lease(core *c, uint32_t lease)
         if (core_slot_phase(c, i) == CORE_UP)
             t->slot_more[i].up_epoch = t->pool->slot[i].epoch;
     core_lease_state now = core_lease_now(c, number);
-    if (now == t->lease_seen[lease] || !settle_begin(c, l->first))
+    bool back = now == CORE_LEASE_ACTIVE && t->lease[lease].kept,
+         same = now == t->lease_seen[lease];
+    if ((same && !back) || !settle_begin(c, l->first))
         return;
-    if (now == CORE_LEASE_ACTIVE)
+    if (now == CORE_LEASE_ACTIVE && !same)
         corei_event_lease(c, CORE_EVENT_LEASE_UP, number, "all of its slots are up");
     else if (now == CORE_LEASE_DEGRADED)
         corei_event_lease(c, CORE_EVENT_LEASE_DEGRADED, number, "not all of its slots are up");
     uint32_t first = l->first;
-    if (now == CORE_LEASE_ACTIVE && !t->lease[lease].was_up) {
+    if (now == CORE_LEASE_ACTIVE && (back || !t->lease[lease].was_up)) {
         t->lease[lease].was_up = true;
+        t->lease[lease].kept = false;
         corei_mark_changed(c, COREI_LEASE, lease);
     }
     if (corei_commit(c).code == CORE_OK)
         t->lease_seen[lease] = (uint8_t)now;
     else
-        corei_look_at(c, corei_slot_unit(first), c->refuse_until_ms);
+        corei_look_at(c, corei_slot_unit(first), corei_again_ms(c));
 }
 
 /* The box knows better than the pool, or takes no lease any more. */

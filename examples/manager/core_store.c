@@ -166,6 +166,11 @@ static void batch_fill(core *c, record_batch *b)
 /* As it was, and not again at once: a disk without room would be read all the time. */
 static core_result commit_failed(core *c, const store_fault *f)
 {
+    if (f->code == STORE_E_ARG) { /* the change is at fault, not the disk */
+        c->tolds = 0;
+        c->dead = corei_load(c).code != CORE_OK;
+        return corei_result(CORE_E_ARG, "%.250s", f->text);
+    }
     snprintf(c->failure, sizeof c->failure, "%.255s", f->text);
     c->failed = true;
     c->dead = f->code == STORE_E_IO || f->code == STORE_E_CORRUPT;
@@ -177,11 +182,16 @@ static core_result commit_failed(core *c, const store_fault *f)
     return corei_result(CORE_E_STORE, "%.250s", c->failure);
 }
 
+uint64_t corei_again_ms(const core *c)
+{
+    return c->refuse_until_ms > c->mono_ms ? c->refuse_until_ms : c->mono_ms + COREI_REFUSE_MS;
+}
+
 core_result corei_commit(core *c)
 {
-    store_fault f = { STORE_E_ARG, "a change has too many records, or there is no memory for it" };
+    store_fault f = { STORE_E_FULL, "a change has too many records, or there is no memory for it" };
     record_batch *b = malloc(sizeof *b);
-    store_error rc = STORE_E_ARG;
+    store_error rc = STORE_E_FULL;
     if (b) {
         batch_fill(c, b);
         if (!b->failed)

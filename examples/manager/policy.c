@@ -570,6 +570,16 @@ int pool_add_tenant(pool *p, uint32_t quota, uint32_t *tenant)
     return POOL_OK;
 }
 
+int pool_drop_tenant(pool *p, uint32_t tenant)
+{
+    if (tenant >= p->tenants)
+        return POOL_E_UNKNOWN;
+    if (tenant + 1 != p->tenants || p->tenant[tenant].used)
+        return POOL_E_STATE;
+    p->tenants--;
+    return POOL_OK;
+}
+
 int pool_set_quota(pool *p, uint32_t tenant, uint32_t quota)
 {
     if (tenant >= p->tenants)

@@ -179,6 +179,8 @@ int pool_add_host(pool *p, uint32_t capacity, uint32_t *host);
 /* Not below what is used. */
 int pool_set_capacity(pool *p, uint32_t host, uint32_t capacity);
 int pool_add_tenant(pool *p, uint32_t quota, uint32_t *tenant);
+/* The newest one, which has nothing; POOL_E_STATE: another. */
+int pool_drop_tenant(pool *p, uint32_t tenant);
 /* A quota below what is used takes nothing away; nothing more is given. */
 int pool_set_quota(pool *p, uint32_t tenant, uint32_t quota);
 

@@ -53,6 +53,7 @@ typedef struct proxy {
     uint16_t serial;
     uint32_t ask; /* request number; 0: none is out */
     uint64_t ask_sent_ms, ask_next_ms;
+    uint16_t ask_first, ask_total; /* what was asked for; slots by the first answer, 0: none yet */
 } proxy;
 
 struct wire {
@@ -226,6 +227,9 @@ static void send_ask(proxy *p, uint16_t from)
     p->ask_sent_ms = now_ms();
     begin(&m, DXPU_CONTROL_ASK, p->ask);
     m.u.ask.first = from;
+    p->ask_first = from;
+    if (from == 1)
+        p->ask_total = 0;
     (void)tell(p, &m);
 }
 
@@ -345,7 +349,10 @@ static void do_status(proxy *p, const dxpu_control *m)
     p->ask = 0;
     p->ask_next_ms = now_ms() + w->set.status_ms;
     w->set.on_status(w->set.user, p->node, st);
-    if (st->count && st->first + st->count <= st->total)
+    /* Where it is not what was asked for, or there is ever more, the rest waits for the next time. */
+    bool same = st->first == p->ask_first && (!p->ask_total || st->total <= p->ask_total);
+    p->ask_total = st->total;
+    if (same && st->count && st->first + st->count <= st->total)
         send_ask(p, (uint16_t)(st->first + st->count));
 }
 
