@@ -206,15 +206,17 @@ def a_manager_reaches_both_cores():
             keep = slot > 2
             check(b.unbind(slot, 10 + slot, keep)[0] in (WIPING, WIPED, KEPT))
             b.becomes(slot, KEPT if keep else WIPED)
-            managed.refused(managed.DRAINED, b.bind, slot, h.node, slot, 20 + slot)
+            if not keep:
+                managed.refused(managed.DRAINED, b.bind, slot, h.node, slot, 20 + slot)
         b.drain(2, False)
         check(b.bind(2, h.node, 2, 22) == (HELD, 22))
-        managed.refused(managed.DRAINED, b.bind, 4, h.node, 4, 24)
+        managed.refused(managed.DRAINED, b.bind, 1, h.node, 1, 21)
+        check(b.bind(4, h.node, 4, 24) == (HELD, 24))  # M-61: kept for it
         check(box.process.stop() == 0)
         with open(l.file("box.state")) as f:
             lines = [line.split() for line in f]
         check([(line[0], line[1], line[4]) for line in lines] ==
-              [("1", "11", "wiped"), ("2", "22", "held"), ("3", "13", "kept"), ("4", "14", "kept")],
+              [("1", "11", "wiped"), ("2", "22", "held"), ("3", "13", "kept"), ("4", "24", "held")],
               lines)
 
 

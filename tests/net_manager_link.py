@@ -101,7 +101,7 @@ def registration_and_node_numbers():
         check([d.group for d in b.slots.values()] == [1, 1, 2, 2, 3], b.slots)
         check({(d.vendor, d.device, d.cls, d.model, d.state, d.health, d.epoch, d.seen)
                for d in b.slots.values()} ==
-              {(0x1af4, 0x10f1, 0x010802, "small disk", EMPTY, GOOD, 0, 0)}, b.slots)
+              {(0x1af4, 0x10f1, 0x010802, "small disk", WIPED, GOOD, 0, 0)}, b.slots)
         serials = [d.serial for d in b.slots.values()]
         check(len(set(serials)) == 5 and all(s.startswith("DXPU") for s in serials), serials)
         start_host(l, m, "--slots", 3)
@@ -162,7 +162,7 @@ def bind_attach_detach_unbind():
         check(all(n == 1 for n in b.registers[len(before):]), b.registers)  # M-53
         m.until(lambda: b.changes >= 2, "changes in heartbeats")
         check(h.slots[1].peer_slot == 1 and h.slots[1].code == 0, h.slots[1])
-        check(b.slots[2].state == EMPTY)
+        check(b.slots[2].state == WIPED)
         check(h.detach(1, 5)[0] in (CLOSING, EMPTY))
         h.becomes(1, EMPTY)
         held = b.becomes(1, HELD)  # M-55: only the manager ends a lease
@@ -177,8 +177,9 @@ def bind_attach_detach_unbind():
         for ask in ((1, h.node, 1, 5), (1, h.node, 1, 4)):
             refused(EPOCH, b.bind, *ask)  # M-60
         check(b.unbind(1, 5) == (WIPED, 0))  # M-54
-        check(b.unbind(1, 6) == (WIPED, 0))  # it was never told of it
-        m.until(lambda: b.slots[1].seen == 6, "that it knows of it now")
+        check(b.unbind(1, 6)[0] in (WIPING, WIPED))  # it was never told of it
+        m.until(lambda: (b.slots[1].seen, b.slots[1].state) == (6, WIPED), "that it knows it now")
+        check(b.unbind(1, 6) == (WIPED, 0))
         refused(EPOCH, b.unbind, 1, 5)  # M-63
         lend(b, h, 7)
         check(b.unbind(1, 9)[0] in (WIPING, WIPED))  # M-63: nor of that one, which is above
@@ -290,7 +291,7 @@ def wipe_survives_a_kill():
         box.process.kill()
         check(b.history[-1] == (1, WIPING), b.history)
         with open(l.file("box.state")) as f:
-            check(f.read() == "1 4 77 1 wiping\n")
+            check(re.fullmatch("1 4 77 1 wiping [0-9a-f]{16}\n", f.read()))
         box = start_box(l, m, "--device", "nvme", "--file", path)
         again = m.link(BOX, b)
         check(again.history[0] == (1, WIPING), again.history)  # M-57
@@ -299,6 +300,144 @@ def wipe_survives_a_kill():
             f.seek(1024 * MIB - 100)
             check(f.read() == bytes(100))
         check(box.process.stop() == 0)
+
+
+def swapped(l, m, b, box, *args):
+    """The box again, with other arguments; what it registers."""
+    box.process.kill()
+    box = start_box(l, m, "--device", "nvme", *args)
+    return m.link(BOX, b), box
+
+
+@case
+def slot_without_a_record_is_wiped_only_when_nobody_can_have_data_on_it():
+    with lab.Lab() as l, fm.Manager() as m:
+        old = disk(l, "old", MIB)
+        plant(old, 4096)
+        box = start_box(l, m, "--device", "nvme", "--file", old)
+        b = m.link(BOX)
+        check(b.slots[1].state == EMPTY and b.slots[1].health == GOOD, b.slots)  # M-67
+        b.bind(1, 77, 1, 4)
+        box.process.kill()
+        os.unlink(l.file("box.state"))  # the box is installed again
+        box = start_box(l, m, "--device", "nvme", "--file", old)
+        b = m.link(BOX, b)
+        check(b.slots[1].state == EMPTY and has(old), b.slots)
+        check(b.unbind(1, 5)[0] == WIPING)  # what repair asks for
+        b.becomes(1, WIPED)
+        check(not has(old))
+        # The controls: files of this start, a file of nothing, memory, the other kinds.
+        open(l.file("none"), "w").close()
+        for number, args in enumerate((
+                ("nvme", "--file", l.file("new"), "--size", "1M", "--slots", 2),
+                ("nvme", "--file", l.file("none"), "--size", "1M"),
+                ("nvme", "--memory", "1M"), ("memory", "--memory", 4096), ("vga",), ("eptest",))):
+            one = start_box(l, m, "--device", *args, name="box%d" % number)
+            b = m.link(BOX, b)
+            check({d.state for d in b.slots.values()} == {WIPED}, args, b.slots)
+            if number == 0:  # and the same ones are wiped at the next start as well
+                one.process.kill()
+                one = start_box(l, m, "--device", *args, name="box0")
+                b = m.link(BOX, b)
+                check({d.state for d in b.slots.values()} == {WIPED}, args, b.slots)
+        two = l.file("new") + "," + old  # one of two namespaces has something in it
+        os.unlink(l.file("new"))
+        for process in l.processes:
+            if process.popen.poll() is None:
+                process.kill()
+        start_box(l, m, "--device", "nvme", "--file", two, "--size", "1M", name="two")
+        check(m.link(BOX, b).slots[1].state == EMPTY)
+
+
+@case
+def another_file_is_not_what_was_wiped_or_lent():
+    with lab.Lab() as l, fm.Manager() as m:
+        one, two = disk(l, "one", 2 * MIB), disk(l, "two", 2 * MIB)
+        for path in (one, two):
+            plant(path, 4096)
+        box = start_box(l, m, "--device", "nvme", "--file", one)
+        b = m.link(BOX)
+        b.unbind(1, 3)
+        b.becomes(1, WIPED)
+        b, box = swapped(l, m, b, box, "--file", one)
+        check(b.slots[1].state == WIPED)  # the control: the same one
+        b, box = swapped(l, m, b, box, "--file", two)
+        check((b.slots[1].state, b.slots[1].health) == (EMPTY, GOOD) and has(two), b.slots)  # M-67
+        check("was wiped" in box.process.errors())
+        b, box = swapped(l, m, b, box, "--file", one, "--size", "3M")  # more than what was wiped
+        check(b.slots[1].state == EMPTY, b.slots)
+        b.bind(1, 77, 1, 5)
+        with open(l.file("box.state")) as f:
+            lines = {HELD: f.read()}
+        for state in (HELD, KEPT, WIPING):
+            if state == KEPT:
+                check(b.unbind(1, 5, keep=True) == (KEPT, 0))
+            elif state == WIPING:
+                box.process.kill()
+                with open(l.file("box.state")) as f:
+                    line = f.read().replace("kept", "wiping")
+                with open(l.file("box.state"), "w") as f:
+                    f.write(line)
+            with open(l.file("box.state")) as f:
+                lines[state] = f.read()
+            for _ in range(2):  # the file goes on to say whose it is
+                b, box = swapped(l, m, b, box, "--file", two)
+                check((b.slots[1].state, b.slots[1].health, b.slots[1].epoch) ==
+                      (EMPTY, BROKEN, 0), state, b.slots)
+                m.until(lambda: b.alarms and b.alarms[0][:2] == (1, STORAGE), "an alarm")
+                check("dxpu repair" in box.process.errors() and has(two))
+                with open(l.file("box.state")) as f:
+                    check(f.read() == lines[state], state)
+            b, box = swapped(l, m, b, box, "--file", one, "--size", "3M")  # the control: it is back
+            check(b.slots[1].health == GOOD, b.slots)
+            if state == WIPING:
+                b.becomes(1, WIPED)
+            else:
+                check(b.slots[1].state == state, b.slots)
+        b, box = swapped(l, m, b, box, "--file", two)
+        check(b.slots[1].state == EMPTY)
+        check(b.unbind(1, 5)[0] == WIPING)
+        check(b.becomes(1, WIPED).health == GOOD and not has(two))
+
+
+@case
+def state_file_without_media():
+    with lab.Lab() as l, fm.Manager() as m:
+        path = disk(l, "disk", MIB)
+        b = box = None
+        for word, want in (("wiped", EMPTY), ("kept", KEPT), ("held", HELD), ("unwiped", UNWIPED)):
+            if box:
+                box.process.kill()
+            with open(l.file("box.state"), "w") as f:
+                f.write("1 9 3 1 %s\n" % word)
+            box = start_box(l, m, "--device", "nvme", "--file", path)
+            b = m.link(BOX, b)
+            check(b.slots[1].state == want, word, b.slots)  # M-67
+
+
+@case
+def lease_that_a_restored_state_does_not_know_is_wiped():
+    with lab.Lab() as l, fm.Manager() as m:
+        path = disk(l, "disk", MIB)
+        box = start_box(l, m, "--device", "nvme", "--file", path)
+        b = m.link(BOX)
+        b.unbind(1, 3)
+        b.becomes(1, WIPED)
+        shutil.copy(l.file("box.state"), l.file("backup"))
+        for epoch, keep in ((5, False), (7, True)):
+            b.bind(1, 77, 1, epoch)
+            plant(path, 4096)
+            box.process.kill()
+            shutil.copy(l.file("backup"), l.file("box.state"))
+            b, box = swapped(l, m, b, box, "--file", path)
+            check(b.slots[1].state == WIPED and b.slots[1].seen == 3, b.slots)
+            if keep:  # its tenant's data may be there
+                check(b.unbind(1, epoch, keep=True) == (KEPT, 0) and has(path))
+                continue
+            check(b.unbind(1, 3) == (WIPED, 0) and has(path))  # the control: what it knows
+            check(b.unbind(1, epoch)[0] == WIPING)  # M-64
+            b.becomes(1, WIPED)
+            check(not has(path))
 
 
 @case
@@ -335,7 +474,7 @@ def box_serves_its_lease_without_a_manager():
         by_hand.until(lambda: by_hand.slot(l, box, 2)["state"] == "up", "M-58: the lease goes on")
         there = by_hand.slot(l, box, 2)
         check(there["epoch"] == 5 and there["peer_node"] == h.node, there)
-        check(by_hand.slot(l, box, 1)["state"] == "empty")
+        check(by_hand.slot(l, box, 1)["state"] == "wiped")
         other = l.run("dxpu-host", "--box", b.paths[0], "--slot", 1, "--epoch", 6, "--load", "read",
                       "--count", 1, "--give-up-ms", 500)
         check(other.status == 4, other.errors())  # nor does anybody else get in now
@@ -553,11 +692,14 @@ def drained_box_takes_no_lease():
         check(b.drain(0, True) == (0, 0))
         refused(DRAINED, b.bind, 2, 77, 1, 5)  # M-61
         check(b.bind(1, 77, 1, 4) == (HELD, 4))  # leases that are there stay
-        check(b.drain(3, False)[0] == EMPTY)
+        check(b.drain(3, False)[0] == WIPED)
         refused(DRAINED, b.bind, 2, 77, 1, 5)
         check(b.bind(3, 77, 2, 6) == (HELD, 6))
-        b.unbind(1, 4)
+        check(b.unbind(1, 4, keep=True) == (KEPT, 0))
+        check(b.bind(1, 78, 1, 7) == (HELD, 7))  # a parked lease comes back to its data
+        b.unbind(1, 7)
         b.becomes(1, WIPED)
+        refused(DRAINED, b.bind, 1, 77, 1, 8)
         check(b.drain(0, False) == (0, 0) and b.bind(2, 77, 1, 5) == (HELD, 5))
 
 
@@ -575,7 +717,7 @@ def reset_of_a_device():
         by_hand.until(lambda: by_hand.slot(l, host, 1)["incarnations"] == 2, "another incarnation")
         h.becomes(1, UP)
         refused(EPOCH, b.reset, 2, 5)
-        check(b.reset(2, 0) == (EMPTY, 0))
+        check(b.reset(2, 0) == (WIPED, 0))
 
 
 @case
@@ -604,12 +746,13 @@ def state_files_of_before():
         box = start_box(l, m, "--slots", 2, "--memory", 4096)
         b = m.link(BOX)
         check([(d.state, d.epoch, d.seen) for d in b.slots.values()] ==
-              [(EMPTY, 0, 9), (KEPT, 0, 4)], b.slots)
+              [(WIPED, 0, 9), (KEPT, 0, 4)], b.slots)
         refused(EPOCH, b.bind, 1, 3, 1, 9)
         check(box.process.stop() == 0)
         with open(l.file("box.state")) as f:
-            check(f.read() == "1 9 3 0\n2 4 3 0 kept\n7 2 3 1 wiped\n")
-        for word in ("up", "empty", "kep", "wiped wiped", "-"):
+            check(f.read() == "1 9 3 0 wiped\n2 4 3 0 kept\n7 2 3 1 wiped\n")
+        for word in ("up", "empty", "kep", "wiped wiped", "-", "wiped 12", "wiped " + 16 * "0",
+                     "wiped " + 17 * "1", "wiped " + 15 * "1" + "G", "0123456789abcdef"):
             with open(l.file("bad.state"), "w") as f:
                 f.write("1 9 3 0 %s\n" % word)
             bad = l.run("dxpu-box", "--listen", V4, "--manager", m.address, "--identity",

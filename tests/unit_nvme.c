@@ -1280,6 +1280,48 @@ static void test_wipe_of_memory(void **state)
     nvme_kind.destroy(n);
 }
 
+static uint64_t medium_of(const char *files, uint64_t bytes, bool *pristine)
+{
+    device_settings set = { .mps_bytes = 512, .file = files, .file_bytes = bytes };
+    device_port port = { NULL, rc_emitted, NULL, NULL };
+    void *n;
+    uint64_t medium;
+    set.memory_bytes = files ? 0 : STORE_BYTES;
+    n = nvme_kind.create(&set, &port);
+    assert_non_null(n);
+    medium = nvme_kind.medium(n, pristine);
+    nvme_kind.destroy(n);
+    return medium;
+}
+
+/* M-67: what stays has a number of its own; nobody's data are in what create() has made. */
+static void test_medium(void **state)
+{
+    char one[] = "/tmp/unit_nvme.XXXXXX", two[] = "/tmp/unit_nvme.XXXXXX", files[64], swapped[64];
+    int fds[] = { mkstemp(one), mkstemp(two) };
+    uint64_t first, both;
+    bool pristine = false;
+    (void)state;
+    assert_true(fds[0] >= 0 && fds[1] >= 0);
+    snprintf(files, sizeof files, "%s,%s", one, two);
+    snprintf(swapped, sizeof swapped, "%s,%s", two, one);
+    assert_int_equal(medium_of(NULL, 0, &pristine), 0);
+    assert_true(pristine);
+    first = medium_of(one, STORE_BYTES, &pristine); /* it has no byte */
+    assert_true(first && pristine);
+    assert_true(medium_of(one, STORE_BYTES, &pristine) == first && !pristine);
+    both = medium_of(files, STORE_BYTES, &pristine); /* one of them is new */
+    assert_true(both && both != first && !pristine);
+    assert_true(medium_of(files, 0, &pristine) == both);
+    assert_true(medium_of(swapped, 0, &pristine) != both);
+    assert_true(medium_of(two, 0, &pristine) != first);
+    assert_true(medium_of(one, STORE_BYTES / 2, &pristine) != first);
+    for (unsigned i = 0; i < 2; i++)
+        close(fds[i]);
+    unlink(one);
+    unlink(two);
+}
+
 /* A medium that fails is told once, until a wipe has shown that it works; a full one is not. */
 static void test_wipe_and_faults_of_a_file(void **state)
 {
@@ -2860,6 +2902,7 @@ int main(void)
         cmocka_unit_test(test_namespace_management),
         cmocka_unit_test(test_namespaces_in_files),
         cmocka_unit_test(test_wipe_of_memory),
+        cmocka_unit_test(test_medium),
         cmocka_unit_test(test_wipe_and_faults_of_a_file),
         cmocka_unit_test(test_deallocation),
         cmocka_unit_test(test_verify),

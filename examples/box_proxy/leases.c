@@ -25,7 +25,7 @@ static before keep(const box *b, unsigned number)
 /* DXPU_CONTROL_CODE_NONE: the slot is as it now stands for good; else it is as it was. */
 static unsigned settle(box *b, unsigned number, const before *was)
 {
-    if (!state_keep(&b->entries[number - 1], b->phase[number - 1])) {
+    if (!state_keep(&b->entries[number - 1], b->phase[number - 1], b->medium[number - 1])) {
         manager_changed(b->manager, number);
         return DXPU_CONTROL_CODE_NONE;
     }
@@ -40,6 +40,74 @@ static void begin_wipe(box *b, unsigned number)
 {
     b->slots[number - 1].wipe_begins = true;
     b->slots[number - 1].shard->wiping++;
+}
+
+/* Files of before name no medium: a lease goes on, but who knows what was wiped? */
+static bool speaks_of(uint8_t phase, uint64_t recorded, uint64_t now)
+{
+    switch (phase) {
+    case DXPU_CONTROL_SLOT_EMPTY:
+    case DXPU_CONTROL_SLOT_UNWIPED: /* lent to nobody as it is */
+        return true;
+    case DXPU_CONTROL_SLOT_WIPED:
+        return recorded == now;
+    default:
+        return !recorded || recorded == now;
+    }
+}
+
+/* Nobody gets the data of another medium, or has them wiped, before somebody has looked; the file
+   stays as it is, so that the lease is back with the medium. */
+static void do_not_serve(box *b, unsigned number)
+{
+    fprintf(stderr,
+            "dxpu-box: slot %u: its lease (%s) has its data on another --file, --size or disk, and "
+            "is not served from this one; start the box with that one, or, when it is gone, have "
+            "this one wiped: dxpu repair\n",
+            number, dxpu_control_state_name(b->phase[number - 1]));
+    b->phase[number - 1] = DXPU_CONTROL_SLOT_EMPTY;
+    b->slots[number - 1].broken = true;
+}
+
+static void look(box *b, unsigned number)
+{
+    const slot *s = &b->slots[number - 1];
+    uint8_t *phase = &b->phase[number - 1];
+    uint64_t recorded = b->medium[number - 1], now = 0;
+    bool pristine = true;
+    if (s->kind->medium)
+        now = s->kind->medium(s->device, &pristine);
+    b->medium[number - 1] = now;
+    if (!speaks_of(*phase, recorded, now)) {
+        if (*phase != DXPU_CONTROL_SLOT_WIPED) {
+            do_not_serve(b, number);
+            return;
+        }
+        *phase = DXPU_CONTROL_SLOT_EMPTY;
+        if (!pristine)
+            fprintf(stderr,
+                    "dxpu-box: slot %u: not this --file, --size or disk was wiped; whose data it "
+                    "has is not known: dxpu repair wipes it\n",
+                    number);
+    }
+    if (pristine && *phase == DXPU_CONTROL_SLOT_EMPTY)
+        *phase = DXPU_CONTROL_SLOT_WIPED; /* nobody's data are there */
+    state_note(&b->entries[number - 1], *phase, now);
+}
+
+void leases_look(box *b)
+{
+    for (unsigned i = 0; i < b->count; i++)
+        look(b, i + 1);
+}
+
+void leases_tell(const box *b)
+{
+    for (unsigned i = 0; i < b->count; i++) {
+        if (b->slots[i].broken)
+            manager_alarm(b->manager, i + 1, DXPU_CONTROL_ALARM_STORAGE, b->entries[i].epoch_seen,
+                          "its lease was served from another file or disk");
+    }
 }
 
 void leases_begin(box *b)
@@ -114,7 +182,7 @@ static unsigned refuse_bind(const box *b, const dxpu_control_bind *m)
     uint8_t phase = b->phase[m->slot - 1];
     if (m->epoch <= e->epoch_seen)
         return DXPU_CONTROL_CODE_EPOCH;
-    if (b->slots[m->slot - 1].drained)
+    if (b->slots[m->slot - 1].drained && phase != DXPU_CONTROL_SLOT_KEPT) /* that is no new one */
         return DXPU_CONTROL_CODE_DRAINED;
     return phase == DXPU_CONTROL_SLOT_WIPING || phase == DXPU_CONTROL_SLOT_UNWIPED
                ? DXPU_CONTROL_CODE_BUSY
@@ -141,10 +209,11 @@ unsigned leases_bind(box *b, const dxpu_control_bind *m)
     return code;
 }
 
-/* The phase of a slot whose lease ends, or that is lent to nobody. */
-static uint8_t after_unbind(uint8_t phase, bool keep_data)
+/* The phase of a slot whose lease ends, or that is lent to nobody.  unknown: it was never told of
+   that lease, and an older state file may have come back: then somebody has had the slot since. */
+static uint8_t after_unbind(uint8_t phase, bool keep_data, bool unknown)
 {
-    if (phase == DXPU_CONTROL_SLOT_WIPING || phase == DXPU_CONTROL_SLOT_WIPED)
+    if (phase == DXPU_CONTROL_SLOT_WIPING || (phase == DXPU_CONTROL_SLOT_WIPED && !unknown))
         return phase; /* M-64: there are no data any more */
     if (!keep_data)
         return DXPU_CONTROL_SLOT_WIPING;
@@ -164,7 +233,7 @@ unsigned leases_unbind(box *b, const dxpu_control_unbind *m)
         e->host_slot = 0;
     }
     (void)dxpu_box_release(&b->table, m->slot); /* it may be lent to nobody */
-    b->phase[m->slot - 1] = after_unbind(was.phase, m->keep);
+    b->phase[m->slot - 1] = after_unbind(was.phase, m->keep, m->epoch > was.entry.epoch_seen);
     if (!was.entry.used && was.phase == b->phase[m->slot - 1] &&
         was.entry.epoch_seen == e->epoch_seen)
         return DXPU_CONTROL_CODE_NONE; /* asked again */

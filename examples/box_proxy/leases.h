@@ -17,6 +17,11 @@ void leases_drain(box *b, unsigned number, bool on);
 
 /* After the state file was read: leases hold again, wipes go on. */
 void leases_begin(box *b);
+/* Before, of what was read: does it speak of what is in the slots now (M-67)?  The file is to say
+   what is found, and medium[] does. */
+void leases_look(box *b);
+/* Tell the manager what leases_look() found, once there is one. */
+void leases_tell(const box *b);
 /* DXPU_REASON_NONE: the slot is lent to this node under this epoch. */
 uint8_t leases_admit(box *b, unsigned number, uint32_t node, uint64_t epoch);
 /* A step of a wipe, if there is one. */

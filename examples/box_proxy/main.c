@@ -8,6 +8,7 @@
 #include "devices/memory.h"
 #include "devices/nvme.h"
 #include "devices/vga.h"
+#include "leases.h"
 #include "program.h"
 #include "shards.h"
 
@@ -193,6 +194,7 @@ static int open_control(void)
     if (set.manager.address)
         the_box.manager =
             manager_open(the_box.base, &set.manager, the_box.identity, the_box.requests, &link);
+    leases_tell(&the_box);
     return (set.control && !the_box.control) || (set.manager.address && !the_box.manager) ? -1 : 0;
 }
 

@@ -238,7 +238,7 @@ static uint8_t bind_slot(box *b, const fabric_channel *c)
         return bind_reason(rc);
     e->channel = c->id;
     if (b->state_file && e->epoch_seen != before.epoch_seen &&
-        state_keep(e, b->phase[c->slot - 1])) {
+        state_keep(e, b->phase[c->slot - 1], b->medium[c->slot - 1])) {
         *e = before; /* as if it had not dialed: the next one with this epoch writes again */
         fprintf(stderr, "dxpu-box: slot %u: a lease that could be forgotten is not granted\n",
                 c->slot);
@@ -395,7 +395,8 @@ int slots_open(box *b, const device_kind *kind, const device_settings *s)
     b->slots = calloc(count, sizeof *b->slots);
     b->entries = calloc(count, sizeof *b->entries);
     b->phase = calloc(count, sizeof *b->phase);
-    if (!b->slots || !b->entries || !b->phase ||
+    b->medium = calloc(count, sizeof *b->medium);
+    if (!b->slots || !b->entries || !b->phase || !b->medium ||
         dxpu_box_init(&b->table, b->entries, count) != DXPU_OK) {
         fprintf(stderr, "dxpu-box: out of memory for %u slots\n", count);
         return -1;
@@ -411,7 +412,11 @@ int slots_open(box *b, const device_kind *kind, const device_settings *s)
     }
     if (!b->state_file)
         return 0;
-    if (state_open(b->state_file, &b->table, b->managed ? b->phase : NULL))
+    if (state_open(b->state_file, &b->table, b->managed ? b->phase : NULL, b->medium))
+        return -1;
+    if (b->managed)
+        leases_look(b);
+    if (state_begin())
         return -1;
     if (b->managed)
         leases_begin(b);
@@ -429,6 +434,7 @@ void slots_close(box *b)
     free(b->slots);
     free(b->entries);
     free(b->phase);
+    free(b->medium);
     state_close();
 }
 

@@ -76,7 +76,8 @@ typedef struct box {
     /* Of each slot, while its host has no channel: DXPU_CONTROL_SLOT_HELD..UNWIPED of a manager's
        leases, else _EMPTY. */
     uint8_t *phase;
-    bool managed; /* it has a manager: only that one's leases are admitted */
+    uint64_t *medium; /* of each slot, what its device keeps its data on; 0: nothing that lasts */
+    bool managed;     /* it has a manager: only that one's leases are admitted */
     uint8_t identity[IDENTITY_BYTES];
     const char *model;    /* NULL: the device kind's name */
     unsigned group_slots; /* 0: no groups */

@@ -17,13 +17,14 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-enum { STATE_PATH_BYTES = 1024, LINE_BYTES = 80 };
+enum { STATE_PATH_BYTES = 1024, LINE_BYTES = 100, MEDIUM_DIGITS = 16 };
 
 /* One line of the file. */
 typedef struct lease {
     unsigned slot, node, host_slot;
     unsigned long long epoch;
     uint8_t phase;
+    uint64_t medium; /* 0: none */
 } lease;
 
 /* The whole file: the loops that change it do not look into each other's tables. */
@@ -54,19 +55,30 @@ static int keep_other(const lease *l)
     return 0;
 }
 
-/* The state's word at the end of a line, "" is empty; false: it is none. */
-static bool read_phase(const char *word, uint8_t *phase)
+/* A medium's number, after a blank, or nothing; then the line ends. */
+static bool read_medium(const char *rest, uint64_t *medium)
 {
-    size_t len = strcspn(word, "\n");
+    size_t len = strspn(rest + (*rest == ' '), "0123456789abcdef");
+    *medium = *rest == ' ' ? strtoull(rest + 1, NULL, 16) : 0;
+    return *rest == ' '
+               ? len == MEDIUM_DIGITS && *medium && !rest[1 + len + (rest[1 + len] == '\n')]
+               : !*rest || !strcmp(rest, "\n");
+}
+
+/* The state's word, "" is empty, and what follows it; false: it is none. */
+static bool read_phase(const char *word, uint8_t *phase, uint64_t *medium)
+{
+    size_t len = strcspn(word, " \n");
     *phase = DXPU_CONTROL_SLOT_EMPTY;
+    *medium = 0;
     if (!len)
-        return true;
+        return !*word || !strcmp(word, "\n");
     for (uint8_t i = DXPU_CONTROL_SLOT_HELD; i <= DXPU_CONTROL_SLOT_UNWIPED; i++) {
         if (strlen(dxpu_control_state_name(i)) == len &&
             !strncmp(dxpu_control_state_name(i), word, len))
             *phase = i;
     }
-    return *phase != DXPU_CONTROL_SLOT_EMPTY;
+    return *phase != DXPU_CONTROL_SLOT_EMPTY && read_medium(word + len, medium);
 }
 
 /* False when the line is none of ours. */
@@ -75,11 +87,11 @@ static bool read_line(const char *line, lease *l)
     int end = -1;
     return sscanf(line, "%u %llu %u %u %n", &l->slot, &l->epoch, &l->node, &l->host_slot, &end) ==
                4 &&
-           end >= 0 && read_phase(line + end, &l->phase) && !strchr(line, '-') && l->slot >= 1 &&
-           l->slot <= 0xffffu && l->host_slot <= 0xffffu;
+           end >= 0 && read_phase(line + end, &l->phase, &l->medium) && !strchr(line, '-') &&
+           l->slot >= 1 && l->slot <= 0xffffu && l->host_slot <= 0xffffu;
 }
 
-static int take_line(const lease *l, const dxpu_box_table *t, uint8_t *phase)
+static int take_line(const lease *l, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium)
 {
     dxpu_box_entry *e = dxpu_box_slot(t, (uint16_t)l->slot);
     if (!e)
@@ -87,8 +99,10 @@ static int take_line(const lease *l, const dxpu_box_table *t, uint8_t *phase)
     e->epoch_seen = l->epoch;
     e->host_node = l->node; /* whose lease it is: the same epoch is nobody else's */
     e->host_slot = (uint16_t)l->host_slot;
-    if (phase)
+    if (phase) {
         phase[l->slot - 1] = l->phase;
+        medium[l->slot - 1] = l->medium;
+    }
     return 0;
 }
 
@@ -111,7 +125,7 @@ static int lock_file(const char *file)
     return -1;
 }
 
-static int read_file(const char *file, const dxpu_box_table *t, uint8_t *phase)
+static int read_file(const char *file, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium)
 {
     char line[LINE_BYTES];
     lease l;
@@ -123,7 +137,8 @@ static int read_file(const char *file, const dxpu_box_table *t, uint8_t *phase)
         if (!read_line(line, &l)) {
             fprintf(stderr,
                     "dxpu-box: --state %s line %u is not `slot epoch host-node host-slot` in "
-                    "numbers, and perhaps a state; mend the line, or remove the file when every "
+                    "numbers, and perhaps a state and its medium; mend the line, or remove the "
+                    "file when every "
                     "older lease is over\n",
                     file, n);
             rc = -1;
@@ -133,7 +148,7 @@ static int read_file(const char *file, const dxpu_box_table *t, uint8_t *phase)
                     "when that one is to know nothing of this box any more\n",
                     file, n);
             rc = -1;
-        } else if (take_line(&l, t, phase)) {
+        } else if (take_line(&l, t, phase, medium)) {
             rc = complain("keep", file);
         }
     }
@@ -160,8 +175,11 @@ static int sync_directory(const char *file)
 static void print_line(FILE *f, const lease *l)
 {
     bool word = l->phase != DXPU_CONTROL_SLOT_EMPTY;
-    fprintf(f, "%u %llu %u %u%s%s\n", l->slot, l->epoch, l->node, l->host_slot, word ? " " : "",
+    fprintf(f, "%u %llu %u %u%s%s", l->slot, l->epoch, l->node, l->host_slot, word ? " " : "",
             word ? dxpu_control_state_name(l->phase) : "");
+    if (word && l->medium)
+        fprintf(f, " %016llx", (unsigned long long)l->medium);
+    fputc('\n', f);
 }
 
 static int write_file(void)
@@ -185,33 +203,44 @@ static int write_file(void)
     return 0;
 }
 
-static lease line_of(const dxpu_box_entry *e, uint8_t phase)
+static lease line_of(const dxpu_box_entry *e, uint8_t phase, uint64_t medium)
 {
-    lease l = { e->slot, e->host_node, e->host_slot, e->epoch_seen, phase };
+    lease l = { e->slot, e->host_node, e->host_slot, e->epoch_seen, phase, medium };
     return l;
 }
 
-int state_open(const char *file, const dxpu_box_table *t, uint8_t *phase)
+int state_open(const char *file, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium)
 {
     kept.file = file;
     kept.lines = calloc(t->count, sizeof *kept.lines);
     if (!kept.lines)
         return complain("keep", file);
     kept.count = t->count;
-    if (lock_file(file) || read_file(file, t, phase))
+    if (lock_file(file) || read_file(file, t, phase, medium))
         return -1;
     for (uint32_t i = 0; i < t->count; i++)
-        kept.lines[i] = line_of(&t->entries[i], phase ? phase[i] : DXPU_CONTROL_SLOT_EMPTY);
+        kept.lines[i] = line_of(&t->entries[i], phase ? phase[i] : DXPU_CONTROL_SLOT_EMPTY,
+                                phase ? medium[i] : 0);
+    return 0;
+}
+
+void state_note(const dxpu_box_entry *e, uint8_t phase, uint64_t medium)
+{
+    kept.lines[e->slot - 1] = line_of(e, phase, medium);
+}
+
+int state_begin(void)
+{
     return write_file();
 }
 
-int state_keep(const dxpu_box_entry *e, uint8_t phase)
+int state_keep(const dxpu_box_entry *e, uint8_t phase, uint64_t medium)
 {
     lease *line = &kept.lines[e->slot - 1], was;
     int rc;
     pthread_mutex_lock(&kept.lock);
     was = *line;
-    *line = line_of(e, phase);
+    *line = line_of(e, phase, medium);
     rc = write_file();
     if (rc)
         *line = was;

@@ -64,6 +64,10 @@ typedef struct device_kind {
        last of it, all is 0; _UNWIPED: it cannot be erased, after a message.  Nobody uses the device
        meanwhile.  NULL: reset() leaves nothing. */
     int (*wipe)(void *device, bool begin);
+    /* A number of what it keeps its data on over its own end: another file or disk has another one,
+       0: nothing lasts.  *pristine: nothing has been kept there before create().  NULL: 0, and
+       pristine. */
+    uint64_t (*medium)(void *device, bool *pristine);
 } device_kind;
 
 #endif /* DEVICE_H_INCLUDED */

@@ -20,6 +20,13 @@ void nvme_put16(uint8_t *p, uint32_t v)
     p[1] = (uint8_t)(v >> 8);
 }
 
+uint64_t nvme_mix(uint64_t z)
+{
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
 void nvme_put64(uint8_t *p, uint64_t v)
 {
     pci_store32(p, (uint32_t)v);
@@ -373,6 +380,20 @@ static void *nvme_create(const device_settings *s, const device_port *port)
     return n;
 }
 
+/* device_kind.medium */
+static uint64_t nvme_medium(void *device, bool *pristine)
+{
+    const nvme *n = device;
+    uint64_t all = 0;
+    *pristine = true;
+    for (uint32_t i = 0; i < n->ns_count; i++) {
+        if (n->ns[i].store.medium)
+            all = nvme_mix(all + n->ns[i].store.medium); /* which comes first counts, too */
+        *pristine &= n->ns[i].store.pristine;
+    }
+    return all;
+}
+
 static void nvme_report(void *device, report *r)
 {
     nvme *n = device;
@@ -384,4 +405,4 @@ static void nvme_report(void *device, report *r)
 
 const device_kind nvme_kind = { "nvme",       NVME_VENDOR, NVME_DEVICE,     0x010802,   nvme_create,
                                 nvme_destroy, nvme_tlp,    nvme_link_event, nvme_reset, nvme_report,
-                                nvme_tick,    NULL,        nvme_wipe };
+                                nvme_tick,    NULL,        nvme_wipe,       nvme_medium };

@@ -97,6 +97,8 @@ typedef struct nvme_store {
     int fd;         /* -1: in memory */
     uint8_t *bytes; /* in memory */
     uint64_t size;
+    uint64_t medium; /* of the file and its size; 0: in memory */
+    bool pristine;   /* opened with nothing in it */
 } nvme_store;
 
 /* 0, or -1 after a message. */
@@ -254,6 +256,8 @@ struct nvme {
 
 uint64_t nvme_le64(const uint8_t *p);
 void nvme_put16(uint8_t *p, uint32_t v);
+/* A mixer whose every step can be undone: no two numbers become one. */
+uint64_t nvme_mix(uint64_t z);
 void nvme_put64(uint8_t *p, uint64_t v);
 
 /* nvme_queue.c */

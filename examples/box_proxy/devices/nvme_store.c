@@ -7,8 +7,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static int store_fails(nvme_store *s, const char *path, const char *what)
@@ -16,6 +19,26 @@ static int store_fails(nvme_store *s, const char *path, const char *what)
     fprintf(stderr, "nvme: %s: %s: %s\n", path, what, strerror(errno));
     nvme_store_close(s);
     return -1;
+}
+
+/* Which file or disk it is, and how much of it is used: 0, or -1. */
+static int find_medium(nvme_store *s)
+{
+    struct stat st;
+    long generation = 0; /* of the inode's number, which a later file may have again */
+    uint64_t parts[4];
+    if (fstat(s->fd, &st))
+        return -1;
+    if (!S_ISREG(st.st_mode) || ioctl(s->fd, FS_IOC_GETVERSION, &generation))
+        generation = 0; /* not every file system tells */
+    parts[0] = (uint64_t)(S_ISBLK(st.st_mode) ? st.st_rdev : st.st_dev);
+    parts[1] = S_ISBLK(st.st_mode) ? 0 : (uint64_t)st.st_ino;
+    parts[2] = (uint64_t)generation;
+    parts[3] = s->size;
+    s->medium = 1; /* so that zeros are not nothing */
+    for (unsigned i = 0; i < 4; i++)
+        s->medium = nvme_mix(s->medium + parts[i] + 0x9e3779b97f4a7c15u);
+    return 0;
 }
 
 static int store_open_file(nvme_store *s, const char *path, uint64_t size)
@@ -33,7 +56,8 @@ static int store_open_file(nvme_store *s, const char *path, uint64_t size)
     if (size && (uint64_t)end < size && ftruncate(s->fd, (off_t)size))
         return store_fails(s, path, "grow");
     s->size = size ? size : (uint64_t)end;
-    return 0;
+    s->pristine = end == 0;
+    return find_medium(s) ? store_fails(s, path, "look at") : 0;
 }
 
 int nvme_store_open(nvme_store *s, const char *path, uint64_t size)
@@ -41,6 +65,8 @@ int nvme_store_open(nvme_store *s, const char *path, uint64_t size)
     s->fd = -1;
     s->bytes = NULL;
     s->size = size;
+    s->medium = 0;
+    s->pristine = true;
     if (path && store_open_file(s, path, size))
         return -1;
     if (s->size < NVME_PAGE_BYTES || s->size > INT64_MAX || (s->size != (size_t)s->size && !path)) {
