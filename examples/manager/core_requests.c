@@ -106,6 +106,14 @@ static core_result check_request(const core *c, const core_request *r, pool_requ
     return all_good;
 }
 
+static bool any_silent(const core *c, uint16_t model)
+{
+    for (uint32_t i = 0; i < c->t.pool->slots; i++)
+        if (c->t.slot_more[i].silent && c->t.pool->slot[i].model == model)
+            return true;
+    return false;
+}
+
 /* Slots for it, given out. */
 static core_result grant(core *c, const core_request *r, pool_request *q, pool_choice *choice,
                          uint64_t *lease)
@@ -115,10 +123,12 @@ static core_result grant(core *c, const core_request *r, pool_request *q, pool_c
     if (result.code != CORE_OK)
         return result;
     int rc = pool_choose(t->pool, q, choice);
+    bool silent = (rc == POOL_E_FREE || rc == POOL_E_PLACE) && any_silent(c, q->model);
     for (unsigned i = 0; rc == POOL_OK && i < choice->count; i++)
-        if (!corei_can_lend(c, choice->slot[i]))
-            return corei_result(CORE_E_CAPACITY, "a box was not heard of since the manager "
-                                                 "started; try again in a second");
+        silent = silent || !corei_can_lend(c, choice->slot[i]);
+    if (silent)
+        return corei_result(CORE_E_CAPACITY, "a box was not heard of since the manager "
+                                             "started; try again in a second");
     if (rc == POOL_OK)
         rc = pool_grant(t->pool, q, choice, lease);
     return corei_pool_result(rc);
