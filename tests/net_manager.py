@@ -34,6 +34,7 @@ class Proxy:
         self.world, self.role, self.name = world, role, "%s%d" % (role, number)
         self.slots, self.listen, self.control = slots, V4, V4
         self.cores = 1 + number % 2
+        self.blocks = role == "box" and number % 2 == 0 and world.disks
         self.start()
 
     def start(self):
@@ -42,7 +43,10 @@ class Proxy:
                 "--listen", self.listen, "--control", self.control, "--slots", self.slots,
                 "--hold-ms", HOLD_MS, "--wait", "block"]
         if self.role == "box":
-            args += ["--cores", self.cores, "--memory", 4096, "--state", file(self.name + ".state"), "--quiet"]
+            args += ["--cores", self.cores, "--state", file(self.name + ".state"),
+                     "--quiet", "--model", "memory"]
+            args += (["--device", "nvme", "--size", "1M", "--file", file(self.name + ".blocks")]
+                     if self.blocks else ["--memory", 4096])
         else:
             args += ["--vfio-user", file(self.name + ".vm")]
         self.process = self.world.lab.start("dxpu-" + self.role, *args)
@@ -54,6 +58,9 @@ class Proxy:
         """M-73"""
         name, port = self.listen.rsplit(":", 1)
         return "%s:%d" % (name, int(port) + (slot - 1) % self.cores)
+
+    def file_of(self, slot):
+        return self.world.lab.file(self.name + ".blocks" + (".%d" % slot if slot > 1 else ""))
 
     def kill(self):
         self.process.kill()
@@ -68,8 +75,10 @@ class Proxy:
 class World:
     """A manager, boxes and hosts, and what they have promised."""
 
-    def __init__(self, l, boxes=4, hosts=4, slots=16, grace_ms=GRACE_MS):
-        self.lab = l
+    def __init__(self, l, boxes=4, hosts=4, slots=16, grace_ms=GRACE_MS, disks=False):
+        self.lab, self.disks = l, disks  # disks: boxes of even numbers have files
+        self.stamps = {}  # {lease: (times replaced, slots that it has written)}
+        self.stamped = 0
         self.manager = Manager(l, "--grace-ms", grace_ms, "--heartbeat-ms", 200)
         self.boxes = [Proxy(self, "box", n, slots) for n in range(1, boxes + 1)]
         self.hosts = [Proxy(self, "host", n, slots) for n in range(1, hosts + 1)]
@@ -184,6 +193,37 @@ class World:
                 check(s["peer_slot"] == want[2], s, want)
                 check(s["peer"] == self.proxy[want[1]].reached_at(want[2]), s, want)
 
+    def stamp(self, lease):
+        """What its tenant writes, into the files of its slots that are up; before that it finds
+        nothing of anybody else's, and what it wrote before."""
+        if lease["expires_at"]:
+            return  # it may end between the answer and the stamp
+        mine = lease["lease"].encode().rjust(16, b"0") * 32
+        count, seen = self.stamps.get(lease["lease"], (0, set()))
+        if count != lease["replaced"]:
+            seen = set()  # it gave one up, and may have the same one again
+        self.stamps[lease["lease"]] = (lease["replaced"], seen)
+        for s in lease["slots"]:
+            node, number = (int(n) for n in s["slot"].split("."))
+            box = self.proxy[node]
+            if not box.blocks or s["state"] != "up":
+                continue
+            with open(box.file_of(number), "r+b") as f:
+                f.seek(4096)
+                found = f.read(len(mine))
+                check(found in (mine, bytes(len(mine))), "data of another lease:", s["slot"],
+                      lease["lease"], found[:16])
+                check(found == mine or s["slot"] not in seen, "its data are gone:", s["slot"],
+                      lease["lease"])
+                f.seek(4096)
+                f.write(mine)
+            seen.add(s["slot"])
+            self.stamped += 1
+
+    def stamp_all(self):
+        for lease in self.listed().values():
+            self.stamp(lease)
+
     # ---- Steps ----
 
     def create(self, r, wait=""):
@@ -197,6 +237,7 @@ class World:
         check(status in (200, 201, 409), status, lease)
         if status != 409:
             self.promised(lease)
+            self.stamp(lease)
         if r.random() < 0.1:  # the same again is the same
             again, same = self.manager.ask("POST", "/v1/leases", body)
             check(status == 409 or "seconds" in body or
@@ -253,6 +294,8 @@ class World:
         thread.join()
         time.sleep(r.choice((0, 0, 0.5)))
         self.manager.start()
+        if r.random() < 0.8:
+            self.wait_connected()  # it leases nothing before
 
     def kill_proxies(self, r):
         chosen = r.sample(self.boxes + self.hosts, r.choice((1, 1, 2)))
@@ -287,10 +330,12 @@ def random_requests_and_crashes():
     print("# DXPU_SEED=%d" % seed, flush=True)
     r, log = random.Random(seed), []
     with lab.Lab() as l:
-        w = World(l)
+        w = World(l, disks=True)
         try:
             for number in range(1, STEPS + 1):
                 log.append(w.step(r))
+                if number % 10 == 0:
+                    w.stamp_all()
                 if number % 25 == 0:
                     w.check_promises()
                 if number % 100 == 0:
@@ -301,6 +346,8 @@ def random_requests_and_crashes():
                 w.create(r)
             w.rest()
             w.check_promises()
+            w.stamp_all()
+            check(w.stamped >= STEPS / 10, "too few had data:", w.stamped)
             check(w.leases, "nothing was leased at the end")
             before = {host.name: host.status() for host in w.hosts}
             check(w.manager.process.stop() == 0, w.manager.process.errors())
@@ -313,7 +360,7 @@ def random_requests_and_crashes():
             print("# last steps: " + " ".join(log[-40:]))
             print("# " + "\n# ".join(w.manager.process.errors().splitlines()[-40:]))
             raise
-        print("# %d leases at the end, %s" % (len(w.leases), ", ".join(
+        print("# %d leases at the end, %d stamps, %s" % (len(w.leases), w.stamped, ", ".join(
             "%d %s" % (log.count(name), name) for name in sorted(set(log)))))
 
 
@@ -360,6 +407,24 @@ def control_of_these_checks():
         sees(w.check_store, "box1")
         w.leases.clear()
         sees(w.check_store, lease["lease"])
+
+
+@case
+def control_of_the_stamps():
+    with lab.Lab() as l:
+        w = World(l, boxes=2, hosts=1, slots=2, disks=True)
+        status, lease = w.manager.ask("POST", "/v1/leases?wait=10", {
+            "host": w.number["host1"], "model": "memory", "count": 2, "need": "spread"})
+        check(status == 201 and lease["state"] == "active", lease)
+        w.stamp(lease)
+        w.stamp(lease)
+        check(w.stamped == 2)  # of the one with a file, twice
+        number = next(int(s["slot"].split(".")[1]) for s in lease["slots"]
+                      if w.proxy[int(s["slot"].split(".")[0])].blocks)
+        sees(lambda: w.stamp(dict(lease, lease="abc")), "another lease")
+        with open(w.boxes[1].file_of(number), "r+b") as f:
+            f.write(bytes(1 << 20))
+        sees(lambda: w.stamp(lease), "are gone")
 
 
 @case

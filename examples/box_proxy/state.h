@@ -17,9 +17,9 @@ int state_open(const char *file, const dxpu_box_table *t, uint8_t *phase, uint64
 void state_note(const dxpu_box_entry *e, uint8_t phase, uint64_t medium);
 /* Write it, before any slot is used: better no box than one that finds out at the first lease. */
 int state_begin(void);
-/* A slot is as *e says, `phase` and `medium`: when it returns 0 that is on disk.  -1 after a message, and
-   the file is as it was.  It waits for the disk, and the loop with it: only a lease that begins or
-   ends writes.  From any thread, each for its own slots: one writes at a time. */
+/* A slot is as *e says, `phase` and `medium`: when it returns 0 that is on disk.  -1 after a
+   message, and the file is as it was.  It waits for the disk, and the loop with it: only a lease
+   that begins or ends writes.  From any thread, each for its own slots: one writes at a time. */
 int state_keep(const dxpu_box_entry *e, uint8_t phase, uint64_t medium);
 void state_close(void);
 
