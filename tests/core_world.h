@@ -349,6 +349,8 @@ static void world_init(void)
         p->id = (uint8_t)(i + 1);
         p->units = i < BOXES ? BOX_SLOTS : PORTS;
         p->instance = 1 + i;
+        for (unsigned u = 0; i < BOXES && u < BOX_SLOTS; u++)
+            p->unit[u].state = DXPU_CONTROL_SLOT_WIPED;
     }
     memset(epoch_lease, 0, sizeof epoch_lease);
     violation[0] = 0;

@@ -58,6 +58,7 @@ static int begin(void **state)
     now_ms = 1;
     for (unsigned i = 0; i < SLOTS; i++)
         box[i] = (dxpu_control_device){ .number = (uint16_t)(i + 1),
+                                        .state = DXPU_CONTROL_SLOT_WIPED,
                                         .health = DXPU_CONTROL_HEALTH_GOOD,
                                         .vendor = 0x1b36,
                                         .device = 0x10,
@@ -359,6 +360,7 @@ static void test_foreign_box(void **state)
     static const uint8_t states[SLOTS] = { DXPU_CONTROL_SLOT_EMPTY, DXPU_CONTROL_SLOT_KEPT,
                                            DXPU_CONTROL_SLOT_WIPED, DXPU_CONTROL_SLOT_HELD };
     box[0].epoch_seen = 30;
+    box[0].state = DXPU_CONTROL_SLOT_EMPTY;
     both_connect();
     assert_int_equal(core_pool(c)->slot[0].state, POOL_QUARANTINED);
     assert_int_equal(core_pool(c)->slot[1].state, POOL_FREE);
@@ -819,6 +821,24 @@ static void test_refused_order(void **state)
     assert_int_equal(told, 1);
 }
 
+/* Slots that were lent to nobody, of whose data nobody knows: a box that was installed anew. */
+static void test_unknown_data(void **state)
+{
+    (void)state;
+    for (unsigned i = 1; i < SLOTS; i++) /* the first one is the control: it is wiped, and free */
+        box[i].state = DXPU_CONTROL_SLOT_EMPTY;
+    both_connect();
+    assert_int_equal(core_pool(c)->slot[0].state, POOL_FREE);
+    for (unsigned i = 1; i < SLOTS; i++) {
+        assert_int_equal(core_pool(c)->slot[i].state, POOL_QUARANTINED);
+        assert_int_equal(core_pool(c)->slot[i].reason, POOL_WHY_FOREIGN);
+        for (unsigned j = 1; j < i; j++)
+            assert_true(core_pool(c)->slot[i].epoch != core_pool(c)->slot[j].epoch);
+    }
+    assert_int_equal(core_repair(c, 1).code, CORE_OK);
+    assert_int_equal(core_pool(c)->slot[1].state, POOL_WIPING);
+}
+
 static void test_drain_moves(void **state)
 {
     (void)state;
@@ -832,7 +852,7 @@ static void test_drain_moves(void **state)
     memcpy(fresh, box, sizeof fresh);
     for (unsigned i = 0; i < SLOTS; i++) {
         fresh[i].epoch = fresh[i].epoch_seen = 0;
-        fresh[i].state = DXPU_CONTROL_SLOT_EMPTY;
+        fresh[i].state = DXPU_CONTROL_SLOT_WIPED;
     }
     other = rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 1, fresh, SLOTS, 1, SLOTS, &why);
     assert_int_not_equal(other, 0);
@@ -1376,6 +1396,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_new_tenants, begin, end),
         cmocka_unit_test_setup_teardown(test_expiry, begin, end),
         cmocka_unit_test_setup_teardown(test_refused_order, begin, end),
+        cmocka_unit_test_setup_teardown(test_unknown_data, begin, end),
         cmocka_unit_test_setup_teardown(test_drain_moves, begin, end),
         cmocka_unit_test_setup_teardown(test_other_device, begin, end),
         cmocka_unit_test_setup_teardown(test_more_slots, begin, end),

@@ -181,32 +181,38 @@ static uint32_t node_of(const core *c, const dxpu_control_register *r)
 
 /* The slot as the pool takes it in: one that was ever lent, and is not known to be wiped since, is
    left for people to look at, for the store may be new and the pool not. */
-static pool_slot slot_at_first(const core *c, const dxpu_control_device *d)
+static pool_slot slot_at_first(const core *c, const dxpu_control_device *d, uint32_t index)
 {
     pool_slot s = { .state = POOL_FREE };
     s.epoch = d->epoch > d->epoch_seen ? d->epoch : d->epoch_seen;
-    bool lent = corei_has_data(d) || (s.epoch && d->state != DXPU_CONTROL_SLOT_WIPED);
-    if (lent) {
+    bool good = d->health == DXPU_CONTROL_HEALTH_GOOD;
+    bool unknown = corei_has_data(d) || ((s.epoch || good) && d->state != DXPU_CONTROL_SLOT_WIPED);
+    if (unknown) {
         s.state = POOL_QUARANTINED;
         s.reason = POOL_WHY_FOREIGN;
-    } else if (d->health != DXPU_CONTROL_HEALTH_GOOD) {
+    } else if (!good) {
         s.state = POOL_BROKEN;
         s.reason = POOL_WHY_DEVICE;
     }
-    if (lent && !s.epoch) /* its wipe needs one */
-        s.epoch = c->t.pool->epoch + 1;
+    if (unknown && !s.epoch) /* its wipe needs one, and no two slots the same */
+        s.epoch = c->t.pool->epoch + 1 + index;
     s.dirty = s.state != POOL_FREE && s.epoch;
     return s;
 }
 
 static void tell_quarantined(core *c, uint32_t node, const pool_slot *s, uint32_t number)
 {
+    const dxpu_control_device *d = &c->t.node_more[node].told[number - 1];
     if (s->state != POOL_QUARANTINED)
         return;
-    core_event *e = corei_event(c, CORE_EVENT_SLOT_QUARANTINED,
-                                "new here, and was lent before (epoch %llu): is this the pool's "
-                                "store? nothing is wiped before repair",
-                                (unsigned long long)s->epoch);
+    core_event *e =
+        corei_has_data(d) || d->epoch_seen
+            ? corei_event(c, CORE_EVENT_SLOT_QUARANTINED,
+                          "new here, and was lent before (epoch %llu): is this the pool's store? "
+                          "nothing is wiped before repair",
+                          (unsigned long long)s->epoch)
+            : corei_event(c, CORE_EVENT_SLOT_QUARANTINED,
+                          "new here, and nobody knows what data it has: repair wipes it");
     e->node = c->t.node[node].number;
     e->slot = (uint16_t)number;
 }
@@ -217,7 +223,7 @@ static void mark_slots(core *c, uint32_t node, uint32_t total)
     const corei_node *more = &c->t.node_more[node];
     core_node *n = &c->t.node[node];
     for (uint32_t i = n->total; n->role == DXPU_CONTROL_ROLE_BOX && i < total; i++) {
-        pool_slot s = slot_at_first(c, &more->told[i]);
+        pool_slot s = slot_at_first(c, &more->told[i], i);
         corei_mark_new(c, corei_slot_json(&s, &more->told[i]), "slot/%u.%u", n->number, i + 1);
         corei_see_epoch(c, s.epoch);
         tell_quarantined(c, node, &s, i + 1);
@@ -369,7 +375,7 @@ static bool append_box(core *c, uint32_t node, uint32_t total)
             return false;
         info[i].model = (uint16_t)model;
         info[i].group = told[i].group ? told[i].group : POOL_NONE;
-        was[i] = slot_at_first(c, &told[i]);
+        was[i] = slot_at_first(c, &told[i], i);
     }
     uint32_t first = t->pool->slots;
     if (pool_add_box(t->pool, info, total, &n->pool_index) != POOL_OK)
