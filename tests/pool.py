@@ -88,7 +88,7 @@ def hello(role, low=1, high=1, name="fake 1.0"):
     return message(HELLO, struct.pack(">BBBxIHxx", role, low, high, 0, 0) + text(name), 9)
 
 
-def device(number, state=EMPTY, health=1, epoch=0, seen=0, node=0, slot=0, serial=""):
+def device(number, state=WIPED, health=1, epoch=0, seen=0, node=0, slot=0, serial=""):
     return struct.pack(">HBBHHIIQQIHH32s32s", number, state, health, 0x1b36, 0x0010, 0x010802, 0,
                        epoch, seen, node, slot, 0, b"nvme", serial.encode())
 
