@@ -12,5 +12,10 @@ static void no_reset(void *device)
     (void)device;
 }
 
-const device_kind memory_kind = { "memory", memory_create, memory_destroy, memory_tlp, memory_event,
-                                  no_reset, memory_report, NULL,           NULL };
+const device_kind memory_kind = { .name = "memory",
+                                  .create = memory_create,
+                                  .destroy = memory_destroy,
+                                  .tlp = memory_tlp,
+                                  .event = memory_event,
+                                  .reset = no_reset,
+                                  .report = memory_report };
