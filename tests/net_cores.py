@@ -431,8 +431,8 @@ def a_guest_takes_the_next_port():
         port = two.port
         two.ends()
         box = Box(l, slots=2)
-        host, paths = two_guests(l, "--attach", "1=%s/1;1=%s/2" % (box.at(1), box.at(2)), "--frames",
-                                 l.file("frames.pcap"), listen="127.0.0.1:%d" % port)
+        host, paths = two_guests(l, "--attach", "1=%s/1;1=%s/2" % (box.at(1), box.at(2)),
+                                 "--frames", l.file("frames.pcap"), listen="127.0.0.1:%d" % port)
         guests = [connected(path) for path in paths]
         check([written_is_read(guest, 3, 20) for guest in guests] == [[], []])
         for n in (1, 2):

@@ -578,7 +578,7 @@ static void load_end(loading *l)
     corei_hash_free(&l->by_name);
 }
 
-/* What a box has, that was not heard of since the start, nobody knows: the store may be older.  None
+/* What a box has that was not heard of since the start nobody knows: the store may be older.  None
    of its free slots is chosen; no record says so. */
 static void hide_silent(corei_tables *t)
 {

@@ -207,7 +207,8 @@ bool corei_is_bound(const core *c, uint32_t slot)
 }
 
 /* The box has seen a lease that the store does not know to be this slot's: the store is older than
-   the pool, or another's.  So it is when the two gave one epoch to different hosts.  Nothing is lent or wiped there until somebody has looked. */
+   the pool, or another's.  So it is when the two gave one epoch to different hosts.  Nothing is
+   lent or wiped there until somebody has looked. */
 static bool settle_foreign(core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];

@@ -349,7 +349,7 @@ static void do_status(proxy *p, const dxpu_control *m)
     p->ask = 0;
     p->ask_next_ms = now_ms() + w->set.status_ms;
     w->set.on_status(w->set.user, p->node, st);
-    /* Where it is not what was asked for, or there is ever more, the rest waits for the next time. */
+    /* Where it is not what was asked for, or there is ever more, the rest waits for the next. */
     bool same = st->first == p->ask_first && (!p->ask_total || st->total <= p->ask_total);
     p->ask_total = st->total;
     if (same && st->count && st->first + st->count <= st->total)
