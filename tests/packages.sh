@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/packages.sh demo|bench|plots|check: make sure that the Debian packages the target needs are there.
+# tests/packages.sh demo|bench|plots|check: make sure that the packages a target needs are there.
 # Installs them when run as root; otherwise prints the line that would, and fails.
 set -eu
 

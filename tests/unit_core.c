@@ -596,7 +596,7 @@ static uint64_t lease_kept(unsigned *slot, unsigned *port)
     return lease;
 }
 
-/* A parked lease is not moved by a drain, and given to no host while its box is draining or away. */
+/* A parked lease is not moved by a drain, nor given to a host while its box drains or is away. */
 static void test_kept_stays(void **state)
 {
     (void)state;
