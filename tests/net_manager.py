@@ -507,13 +507,11 @@ def a_fresh_store_wipes_nothing():
         m = Manager(l, "--heartbeat-ms", 200)
         boxes = []
         for name in ("one", "two"):
-            blocks = l.file(name + ".blocks")
-            with open(blocks, "wb") as f:
-                f.write(planted * 16)
             boxes.append(l.start("dxpu-box", "--manager", m.listen, "--identity",
                                  l.file(name + ".id"), "--state", l.file(name + ".state"),
                                  "--listen", V4, "--control", V4, "--device", "nvme", "--file",
-                                 blocks, "--name", name, "--quiet"))
+                                 l.file(name + ".blocks"), "--size", "1M", "--name", name,
+                                 "--quiet"))
         host = l.start("dxpu-host", "--manager", m.listen, "--identity", l.file("host.id"),
                        "--listen", V4, "--control", V4, "--slots", 4, "--name", "host",
                        "--vfio-user", l.file("vm"), "--wait", "block")
@@ -526,7 +524,7 @@ def a_fresh_store_wipes_nothing():
 
         def blocks(name):
             with open(l.file(name + ".blocks"), "rb") as f:
-                return f.read()
+                return f.read(len(planted) * 16)
 
         def connected(total=3):
             nodes = m.get("/v1/nodes")["nodes"]
@@ -537,6 +535,9 @@ def a_fresh_store_wipes_nothing():
             check(status == 201 and lease["state"] == "active", status, lease)
         before = ports()
         check([s for s, _ in before] == ["up", "up", "empty", "empty"], before)
+        for name in ("one", "two"):
+            with open(l.file(name + ".blocks"), "r+b") as f:
+                f.write(planted * 16)
         m.process.kill()
         m.store = l.file("fresh.db")
         m.start()
