@@ -16,6 +16,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
 from cases import case, check, main  # noqa: E402
+from control_stream import Stream  # noqa: E402
 import lab  # noqa: E402
 
 V4 = "127.0.0.1:0"
@@ -94,7 +95,7 @@ def ask(first=1, count=0, request=1, **more):
     return message(ASK, struct.pack(">HH", first, count), request, **more)
 
 
-class Client:
+class Client(Stream):
     def __init__(self, proxy, greet=True):
         host, port = proxy.control.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), 10)
@@ -108,24 +109,6 @@ class Client:
 
     def __exit__(self, *unused):
         self.socket.close()
-
-    def send(self, data):
-        self.socket.sendall(data)
-
-    def exactly(self, count):
-        data = b""
-        while len(data) < count:
-            more = self.socket.recv(count - len(data))
-            if not more:
-                raise EOFError(data)
-            data += more
-        return data
-
-    def receive(self):
-        head = self.exactly(16)
-        check(head[:5] == b"DXCT\x01" and head[5] == 0, head)
-        kind, length, request = struct.unpack(">HII", head[6:])
-        return kind, request, self.exactly(length)
 
     def refused(self, code, request=1):
         kind, answered, body = self.receive()

@@ -13,6 +13,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
 from cases import check  # noqa: E402
+from control_stream import Stream  # noqa: E402
 
 (HELLO, ERROR, DONE, ATTACH, DETACH, ASK, STATUS) = (1, 2, 3, 16, 17, 18, 19)
 (REGISTER, NODE, BIND, UNBIND, DRAIN, RESET, HEARTBEAT, ALARM) = range(0x20, 0x28)
@@ -109,7 +110,7 @@ class Refused(Exception):
         super().__init__("%d %s" % (self.code, self.words))
 
 
-class Fake:
+class Fake(Stream):
     """A proxy by hand: it says what it is told to say."""
 
     def __init__(self, manager, role=BOX, identity=None, instance=None, slots=4, greet=True):
@@ -133,24 +134,6 @@ class Fake:
 
     def close(self):
         self.socket.close()
-
-    def send(self, data):
-        self.socket.sendall(data)
-
-    def exactly(self, count):
-        data = b""
-        while len(data) < count:
-            more = self.socket.recv(count - len(data))
-            if not more:
-                raise EOFError(data)
-            data += more
-        return data
-
-    def receive(self):
-        head = self.exactly(16)
-        check(head[:5] == b"DXCT\x01" and head[5] == 0, head)
-        kind, length, request = struct.unpack(">HII", head[6:])
-        return kind, request, self.exactly(length)
 
     def answer(self, request):
         """The answer to a request of ours: its type and body."""
