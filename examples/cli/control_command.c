@@ -8,6 +8,7 @@
 #include "command.h"
 #include "control.h"
 #include "control_client.h"
+#include "pool_text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -86,18 +87,7 @@ typedef struct request {
 
 static bool read_number(const char *text, uint64_t min, uint64_t max, uint64_t *out)
 {
-    size_t len = strlen(text);
-    uint64_t v = 0;
-    if (!len || strspn(text, "0123456789") != len)
-        return false;
-    for (; *text; text++) {
-        unsigned digit = (unsigned)(*text - '0');
-        if (v > (UINT64_MAX - digit) / 10)
-            return false;
-        v = v * 10 + digit;
-    }
-    *out = v;
-    return v >= min && v <= max;
+    return pool_text_number(text, max, out) && *out >= min;
 }
 
 /* The value behind an option; 0 or EXIT_USAGE. */

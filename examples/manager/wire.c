@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "wire.h"
+#include "requests.h"
 
 #include <errno.h>
 #include <event2/buffer.h>
@@ -281,25 +282,6 @@ static void send_order(wire *w, const core_order *o)
     }
 }
 
-/* The slot that an order is about; 0: all. */
-static unsigned slot_of(const dxpu_control *m)
-{
-    switch (m->type) {
-    case DXPU_CONTROL_ATTACH:
-        return m->u.attach.slot;
-    case DXPU_CONTROL_DETACH:
-        return m->u.detach.slot;
-    case DXPU_CONTROL_BIND:
-        return m->u.bind.slot;
-    case DXPU_CONTROL_UNBIND:
-        return m->u.unbind.slot;
-    case DXPU_CONTROL_RESET:
-        return m->u.reset.slot;
-    default:
-        return 0;
-    }
-}
-
 /* False: it says it did what it was not told. */
 static bool do_answer(proxy *p, const dxpu_control *m)
 {
@@ -317,7 +299,7 @@ static bool do_answer(proxy *p, const dxpu_control *m)
         return true;
     }
     o = place->order;
-    slot = slot_of(&o.m);
+    slot = requests_slot(&o.m);
     histogram_add(&w->answers, dxpu_udp_now_ns() - place->sent_ns);
     place->sent_ns = 0;
     if (index < p->free_place)

@@ -223,8 +223,7 @@ static unsigned check_slot(const requests *o, unsigned slot)
     return slot > o->proxy.slots ? DXPU_CONTROL_CODE_NO_SLOT : DXPU_CONTROL_CODE_NONE;
 }
 
-/* The slot that a request is about; 0 for what is about none, or for all. */
-static uint16_t slot_of(const dxpu_control *m)
+uint16_t requests_slot(const dxpu_control *m)
 {
     switch (m->type) {
     case DXPU_CONTROL_ATTACH:
@@ -317,7 +316,7 @@ static unsigned act(requests_peer *c, dxpu_tcp_conn *conn, const dxpu_control *m
     unsigned code;
     if (!allowed(c, m->type))
         return DXPU_CONTROL_CODE_ROLE;
-    code = check_slot(o, slot_of(m));
+    code = check_slot(o, requests_slot(m));
     if (code)
         return code;
     switch (m->type) {
@@ -329,7 +328,7 @@ static unsigned act(requests_peer *c, dxpu_tcp_conn *conn, const dxpu_control *m
     case DXPU_CONTROL_DRAIN:
         code = do_change(o, m);
         if (!code)
-            send_done(o, conn, m->request, slot_of(m));
+            send_done(o, conn, m->request, requests_slot(m));
         return code;
     case DXPU_CONTROL_ASK:
         send_status(o, conn, m->request, &m->u.ask);
@@ -368,7 +367,7 @@ static bool handle(requests_peer *c, dxpu_tcp_conn *conn, const dxpu_control *m)
         code = c->greeted ? act(c, conn, m) : DXPU_CONTROL_CODE_ORDER; /* M-11 */
     }
     if (code)
-        send_error(o, conn, m->request, code, slot_of(m));
+        send_error(o, conn, m->request, code, requests_slot(m));
     return code != DXPU_CONTROL_CODE_ORDER && code != DXPU_CONTROL_CODE_VERSION;
 }
 

@@ -66,4 +66,7 @@ unsigned control_box_from(const dxpu_control_attach *m, dxpu_udp_address *out);
 void control_address_from(const dxpu_udp_address *a, dxpu_control_address *out);
 void control_address_to(const dxpu_control_address *a, dxpu_udp_address *out);
 
+/* The slot that a request is about; 0 for what is about none, or for all. */
+uint16_t requests_slot(const dxpu_control *m);
+
 #endif /* REQUESTS_H_INCLUDED */
