@@ -1,5 +1,4 @@
-"""One end of a connection of control messages (spec/control.md), as bytes; its socket is made by who
-inherits from it."""
+"""One end of a connection of control messages (spec/control.md); who inherits makes its socket."""
 # SPDX-License-Identifier: MIT
 import struct
 
