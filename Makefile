@@ -39,7 +39,10 @@ SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_
               tests/net_*.py tests/net_*.sh)) \
               $(patsubst %,tests/%.py,cov cross mutate prove toc spec run_test fuzz_replay)
 FUZZERS  := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
-COV_ALL   = $(foreach n,$(COV_SETS),$(C_TESTS:%.c=build/cov$n/%))
+# The tests of dxpu.h itself; the second set of options is about the CRC alone.
+COV_TESTS = $(addprefix unit_,channel flow paths route tlp wire) $(addprefix api_,crc frames names \
+            vectors) $(addprefix sim_,channel explore life recovery) prop_tlp
+COV_ALL   = $(COV_TESTS:%=build/cov1/tests/%) $(patsubst %,build/cov8/tests/%,api_crc unit_wire)
 SAN_ALL   = $(patsubst %,build/san/%,$(C_TESTS:%.c=%) $(FUZZERS:fuzz/%.c=replay_%) $(PROGRAMS))
 
 ## all        programs, libdxpu.a and libdxpu-inject.so, into build/ (the default)
@@ -69,9 +72,8 @@ endef
 SAN   = -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
         -DDXPU_CONFIG_HEADER='"tests/asserts.h"'
 COV   = -O0 --coverage -fprofile-abs-path -DNDEBUG # asserts off: nothing can take their branch
-COV_SETS = 1 8 # the option sets that `make cov` merges: values of DXPU_CRC_TABLES
 $(eval $(call variant,build,))$(eval $(call variant,build/san,$(SAN)))
-$(foreach n,$(COV_SETS),$(eval $(call variant,build/cov$n,$(COV) -DDXPU_CRC_TABLES=$n)))
+$(foreach n,1 8,$(eval $(call variant,build/cov$n,$(COV) -DDXPU_CRC_TABLES=$n)))
 $(foreach d,build build/san,$(foreach p,$(PROGRAMS),$(eval \
   $d/$p: $$(SRC_$p:%.c=$d/%.o) $d/parts.a $d/libdxpu.a)))
 $(PROGRAMS:%=build/%) $(PROGRAMS:%=build/san/%):
