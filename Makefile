@@ -17,11 +17,13 @@ endif
 
 # Short lines: $(call say,CC,FILE) in front of a command; `make V=1` prints the commands instead.
 say = $(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),,@printf '  %-3s %s\n' $1 $2;)
-BASE = -std=c11 -I. $(patsubst %,-I%,$(wildcard bindings/* examples/proxy)) -MMD -MP -pthread $(XDP)
+BASE = -std=c11 -I. $(patsubst %,-I%,$(wildcard bindings/* examples/proxy)) -MMD -MP -pthread $(XDP) \
+       $(SECCOMP)
 DEFLATE := $(shell pkg-config --exists libdeflate 2>/dev/null && echo -DDXPU_ZLIB_USE_LIBDEFLATE=1)
 XDP := $(shell pkg-config --exists libxdp libbpf 2>/dev/null && echo -DDXPU_AF_XDP=1)
+SECCOMP := $(shell pkg-config --exists libseccomp 2>/dev/null && echo -DDXPU_SECCOMP=1)
 LIBS = -Wl,--as-needed -levent -lpcap -ljansson -lsqlite3 -lcurl -lsodium \
-       $(if $(DEFLATE),-ldeflate) $(if $(XDP),-lxdp -lbpf) -lpng -lz -lm
+       $(if $(DEFLATE),-ldeflate) $(if $(XDP),-lxdp -lbpf) $(if $(SECCOMP),-lseccomp) -lpng -lz -lm
 # parts.a: the bindings but dxpu.h with bindings/zlib (libdxpu.a), and examples/proxy.
 PARTS_SRC := $(wildcard bindings/*/*.c examples/proxy/*.c)
 SRC_dxpu-host     := $(wildcard examples/host_proxy/*.c examples/host_proxy/*/*.c)
@@ -72,12 +74,15 @@ endef
 SAN   = -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
         -DDXPU_CONFIG_HEADER='"tests/asserts.h"'
 COV   = -O0 --coverage -fprofile-abs-path -DNDEBUG # asserts off: nothing can take their branch
-$(eval $(call variant,build,))$(eval $(call variant,build/san,$(SAN)))
+HARD  = -fPIE -fstack-protector-strong -fstack-clash-protection -U_FORTIFY_SOURCE \
+        -D_FORTIFY_SOURCE=2
+$(eval $(call variant,build,$(HARD)))$(eval $(call variant,build/san,$(SAN)))
 $(foreach n,1 8,$(eval $(call variant,build/cov$n,$(COV) -DDXPU_CRC_TABLES=$n)))
 $(foreach d,build build/san,$(foreach p,$(PROGRAMS),$(eval \
   $d/$p: $$(SRC_$p:%.c=$d/%.o) $d/parts.a $d/libdxpu.a)))
 $(PROGRAMS:%=build/%) $(PROGRAMS:%=build/san/%):
-	$(call say,LD,$@)$(CC) $(CFLAGS) $(if $(findstring san,$@),$(SAN)) -pthread -o $@ $^ $(LIBS)
+	$(call say,LD,$@)$(CC) $(CFLAGS) $(if $(findstring san,$@),$(SAN)) -pthread -o $@ $^ $(LIBS) \
+	  $(if $(findstring san,$@),,-pie -Wl,-z,relro,-z,now,-z,noexecstack)
 build/libdxpu-inject.so: $(wildcard examples/inject/*.[ch]) | build/libdxpu.a
 	$(call say,LD,$@)$(CC) $(CFLAGS) -fPIC -shared -pthread -o $@ $(filter %.c,$^) -lm
 
