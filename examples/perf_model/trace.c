@@ -23,14 +23,22 @@ enum { FIELDS_MAX = 64, KEY_BYTES = 96 };
 #define FORMAT
 #endif
 
+/* Words of the file are in it: nothing that a terminal would obey. */
+static void plain(char text[PERF_WORDS])
+{
+    for (char *c = text; *c; c++)
+        *c = *c >= ' ' && *c <= '~' ? *c : '?';
+}
+
 static FORMAT void warn(perf_work *w, const char *format, ...)
 {
     va_list arguments;
     if (w->warnings == PERF_WARNINGS_MAX)
         return;
     va_start(arguments, format);
-    vsnprintf(w->warning[w->warnings++], PERF_WORDS, format, arguments);
+    vsnprintf(w->warning[w->warnings], PERF_WORDS, format, arguments);
     va_end(arguments);
+    plain(w->warning[w->warnings++]);
 }
 
 /* What is wrong with the file, for the caller to return. */
@@ -40,6 +48,7 @@ static FORMAT const char *refuse(perf_work *w, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(w->problem, PERF_WORDS, format, arguments);
     va_end(arguments);
+    plain(w->problem);
     return w->problem;
 }
 
