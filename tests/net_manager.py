@@ -500,6 +500,36 @@ def a_box_that_comes_back_elsewhere():
 
 
 @case
+def copies_of_a_host_never_share_a_slot():
+    """A host is held up, and its copy started, as when a virtual machine is cloned; then both run."""
+    with lab.Lab() as l:
+        w = World(l, boxes=1, hosts=1, slots=2)
+        m, first = w.manager, w.hosts[0]
+        status, lease = m.ask("POST", "/v1/leases?wait=10", {
+            "host": w.number["host1"], "model": "memory"})
+        check(status == 201 and lease["state"] == "active", lease)
+        port = lease["slots"][0]["host_slot"]
+        check(first.status()[port]["state"] == "up")  # the control: one alone has it
+        first.process.popen.send_signal(signal.SIGSTOP)
+        until(lambda: not m.get("/v1/nodes/%d" % w.number["host1"])["connected"], "it is away")
+        shutil.copy(l.file("host1.id"), l.file("host9.id"))
+        copy = Proxy(w, "host", 9, 2)
+        until(lambda: copy.status()[port]["state"] == "up", "the copy has the lease")
+        first.process.popen.send_signal(signal.SIGCONT)
+        until(lambda: "not its lease" in str(m.get("/v1/events?type=alarm")), "the box tells of it")
+        begun = copy.status()[port]["incarnations"]
+        for _ in range(20):
+            time.sleep(0.1)
+            check(first.status()[port]["state"] != "up", first.status())
+            check(copy.status()[port]["state"] == "up", copy.status())
+        check(copy.status()[port]["incarnations"] == begun, "they take it in turns", begun)
+        until(lambda: "this identity" in str(m.get("/v1/events?type=alarm")), "people are told")
+        # When the copy ends, the first one has it again, under an epoch of its own.
+        copy.kill()
+        until(lambda: first.status()[port]["state"] == "up", "the first one has the lease again")
+
+
+@case
 def a_fresh_store_wipes_nothing():
     """Two boxes with blocks in files and a lease of each in use; the store is lost."""
     planted = b"a tenant's data " * 256

@@ -28,11 +28,15 @@ enum {
     COREI_RETRY_MS = 100,      /* doubling to COREI_RETRY_MAX_MS */
     COREI_RETRY_MAX_MS = 5000, /* of an order that was refused */
     COREI_REPLACE_MS = 1000,   /* to look again for a slot in place of a broken one */
+    COREI_RIVAL_MS = 10000,    /* for a proxy to be back before a copy of it gets its place */
     COREI_ALARMS = 10,         /* of one node in a second; further ones are dropped */
     COREI_NO_REPORT = 0xff
 };
-/* No epoch above is believed: so many leases there never are, and JSON has 63 bits. */
-#define COREI_EPOCH_MAX ((uint64_t)1 << 62)
+/* JSON has 63 bits.  Epochs begin at the time of day in microseconds, which is not believed beyond a
+   quarter of that, nor a proxy beyond half: there is room above for all leases that ever are. */
+#define COREI_EPOCH_MAX       ((uint64_t)1 << 62)
+#define COREI_EPOCH_TOLD_MAX  (COREI_EPOCH_MAX / 2)
+#define COREI_EPOCH_CLOCK_MAX (COREI_EPOCH_MAX / 4)
 
 /* -- Tables -- */
 
@@ -80,7 +84,8 @@ typedef struct corei_slot {
     bool reset;           /* an order to be given, */
     uint64_t reset_epoch; /* of the lease that there was; 0: none */
     bool silent; /* broken in the pool alone, until its box is heard of: see hide_silent() */
-    dxpu_control_device *other; /* what stands there now, when it is not what is stored */
+    uint64_t offered_epoch, offered_to; /* the last attach: its epoch, and the host's instance */
+    dxpu_control_device *other;         /* what stands there now, when it is not what is stored */
 } corei_slot;
 
 typedef struct corei_port {
@@ -91,6 +96,8 @@ typedef struct corei_port {
 typedef struct corei_node {
     uint8_t drain_told;  /* as the box knows it; COREI_NO_REPORT: nobody knows */
     uint64_t gone_ms;    /* a box: given up then, unless it is back; 0: it is here */
+    uint64_t left_ms;    /* when its last connection ended */
+    uint64_t rival;      /* another instance, seen while this one lived; 0: none */
     uint64_t alarm_ms;   /* when counting began */
     uint32_t alarms;     /* since then */
     uint16_t missing;    /* slots of a registration that has begun */
@@ -146,6 +153,10 @@ struct core {
     store *store;
     core_settings set;
     uint64_t unix_ms, mono_ms;
+    /* Epochs up to the first were in the store; those of this run are above the second; what is
+       between them may have been given from another store, of which this one is a backup. */
+    uint64_t stored_epoch, first_epoch;
+    uint32_t first_serial; /* of a lease */
     corei_tables t;
     /* the transaction: records that changed, keys of those to delete, events */
     corei_mark mark[COREI_MARKS_MAX];
@@ -265,6 +276,11 @@ bool corei_can_lend(const core *c, uint32_t slot);
 /* The box has the slot's lease: that epoch, for that host's slot. */
 bool corei_is_bound(const core *c, uint32_t slot);
 void corei_bind_refused(core *c, uint32_t slot, uint64_t epoch, unsigned code);
+/* No other instance of its host was told of the slot's epoch. */
+bool corei_may_offer(const core *c, uint32_t slot);
+/* New epochs for this port and those behind it whose epochs another instance of the host may have:
+   a batch. */
+void corei_renew(core *c, uint32_t port);
 /* In a transaction; CORE_E_CAPACITY: there is no other slot. */
 core_result corei_move(core *c, uint32_t slot, pool_reason why);
 /* In a transaction: hosts' ports of a lease. */

@@ -45,6 +45,8 @@ void core_disconnected(core *c, uint32_t number)
     core_node *n = &t->node[node];
     bool box = n->role == DXPU_CONTROL_ROLE_BOX, was = n->connected;
     gather_end(&t->node_more[node]);
+    if (was)
+        t->node_more[node].left_ms = c->mono_ms;
     n->connected = false;
     forget_orders(c, corei_node_unit(c, node));
     for (uint32_t i = n->first; i < n->first + n->total; i++) {
@@ -296,6 +298,26 @@ static bool has_ports(const dxpu_control_register *r, unsigned port_offset)
     return true;
 }
 
+/* M-76: a copy of the proxy that is away for a moment. */
+static bool is_rival(const core *c, uint32_t node, uint64_t instance)
+{
+    const corei_node *more = &c->t.node_more[node];
+    return more->rival == instance && c->t.node[node].instance != instance &&
+           c->mono_ms < more->left_ms + COREI_RIVAL_MS;
+}
+
+void core_rival(core *c, uint32_t number, uint64_t instance)
+{
+    uint32_t node = core_find_node(c, number);
+    if (node == CORE_NONE || c->t.node_more[node].rival == instance)
+        return;
+    c->t.node_more[node].rival = instance;
+    if (corei_begin(c).code != CORE_OK)
+        return;
+    corei_event_node(c, CORE_EVENT_ALARM, node, "%s", CORE_DOUBLE);
+    (void)corei_commit(c);
+}
+
 static core_result check_register(const core *c, const dxpu_control_register *r)
 {
     bool box = r->role == DXPU_CONTROL_ROLE_BOX;
@@ -308,11 +330,13 @@ static core_result check_register(const core *c, const dxpu_control_register *r)
         return corei_result(CORE_E_ARG, "%u slots; a %s has %u at most", r->total,
                             box ? "box" : "host", most);
     uint32_t node = node_of(c, r);
+    if (node != CORE_NONE && is_rival(c, node, r->instance))
+        return corei_result(CORE_E_STATE, "%s", CORE_DOUBLE);
     if (node != CORE_NONE && c->t.node[node].role != r->role)
         return corei_result(CORE_E_STATE, "this identity is a %s's; give each its own file",
                             box ? "host" : "box");
     for (unsigned i = 0; i < r->count && dxpu_control_device_next(r, &entries, &d); i++) {
-        if (d.epoch > COREI_EPOCH_MAX || d.epoch_seen > COREI_EPOCH_MAX)
+        if (d.epoch > COREI_EPOCH_TOLD_MAX || d.epoch_seen > COREI_EPOCH_TOLD_MAX)
             return corei_result(CORE_E_ARG, "slot %u: no epoch is so high", d.number);
         if (!has_ports(r, d.port_offset))
             return corei_result(CORE_E_ARG, "slot %u: no port is so high", d.number);

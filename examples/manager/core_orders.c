@@ -109,13 +109,17 @@ static void further(dxpu_control_address *a, uint16_t port_offset)
     a->port = (uint16_t)(a->port + port_offset); /* in range: check_register() saw to it */
 }
 
-static bool order_attach(const core *c, uint32_t port, dxpu_control *m)
+static bool order_attach(core *c, uint32_t port, dxpu_control *m)
 {
     const corei_tables *t = &c->t;
     const core_port *p = &t->port[port];
     const core_slot *s = &t->slot[p->slot];
     const core_node *box = &t->node[s->node];
     const pool_slot *ps = &t->pool->slot[p->slot];
+    if (ps->state == POOL_LEASED && !corei_may_offer(c, p->slot)) {
+        corei_renew(c, port);
+        return false;
+    }
     /* The box comes first: it lets nobody in whom it was not told of. */
     if (ps->state != POOL_LEASED || !corei_is_bound(c, p->slot) || !box->paths ||
         t->work[corei_slot_unit(p->slot)].out)
@@ -127,13 +131,15 @@ static bool order_attach(const core *c, uint32_t port, dxpu_control *m)
     m->u.attach.box = box->path[0];
     m->u.attach.more = (uint8_t)(box->paths - 1);
     memcpy(m->u.attach.path, box->path + 1, (box->paths - 1u) * sizeof box->path[0]);
+    c->t.slot_more[p->slot].offered_epoch = ps->epoch;
+    c->t.slot_more[p->slot].offered_to = t->node[p->node].instance;
     further(&m->u.attach.box, s->device.port_offset);
     for (unsigned i = 0; i < m->u.attach.more; i++)
         further(&m->u.attach.path[i], s->device.port_offset);
     return true;
 }
 
-static bool order_port(const core *c, uint32_t port, dxpu_control *m)
+static bool order_port(core *c, uint32_t port, dxpu_control *m)
 {
     const core_port *p = &c->t.port[port];
     const dxpu_control_device *d = &p->device;

@@ -171,6 +171,7 @@ static core_result create_new(core *c, const core_request *r, const char *tenant
         return corei_result(CORE_E_CAPACITY, "%s", pool_error_text(POOL_E_HOST));
     }
     corei_event_lease(c, CORE_EVENT_LEASE_CREATED, *lease, "%u of %s", r->count, r->model);
+    corei_mark_changed(c, COREI_META, 0);
     corei_mark_changed(c, COREI_LEASE, (uint32_t)*lease);
     for (unsigned i = 0; i < choice.count; i++)
         corei_mark_changed(c, COREI_SLOT, choice.slot[i]);

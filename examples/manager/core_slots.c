@@ -72,6 +72,58 @@ void corei_end_lease(core *c, uint64_t lease, core_event_type type)
     memset(more, 0, sizeof *more);
 }
 
+/* -- One host, one epoch -- */
+
+/* Two programs may run under one identity: a host that was started again, or a copy of it.  Each is
+   given epochs of its own, so that the box has one of them alone.  What was given before this
+   program started, either may have. */
+bool corei_may_offer(const core *c, uint32_t slot)
+{
+    const corei_tables *t = &c->t;
+    const corei_slot *more = &t->slot_more[slot];
+    uint64_t epoch = t->pool->slot[slot].epoch;
+    if (more->offered_epoch != epoch)
+        return epoch > c->first_epoch;
+    return more->port == CORE_NONE ||
+           more->offered_to == t->node[t->port[more->port].node].instance;
+}
+
+/* Not before the box was heard of: with a new epoch nobody could tell any more that the box knows a
+   lease which the store does not. */
+static bool is_renewed(const core *c, uint32_t port)
+{
+    const core_port *p = &c->t.port[port];
+    return p->slot != CORE_NONE && c->t.pool->slot[p->slot].state == POOL_LEASED &&
+           p->device.state == DXPU_CONTROL_SLOT_EMPTY && !corei_may_offer(c, p->slot) &&
+           corei_can_lend(c, p->slot);
+}
+
+void corei_renew(core *c, uint32_t port)
+{
+    corei_tables *t = &c->t;
+    const core_node *host = &t->node[t->port[port].node];
+    uint32_t end = host->first + host->total;
+    if (!is_renewed(c, port))
+        return;
+    bool began = corei_begin(c).code == CORE_OK;
+    for (uint32_t i = port; began && i < end && c->marks < POOL_COUNT_MAX; i++) {
+        uint32_t slot = t->port[i].slot;
+        if (!is_renewed(c, i))
+            continue;
+        bool up = t->slot_more[slot].up_epoch == t->pool->slot[slot].epoch;
+        (void)pool_renew(t->pool, slot);
+        if (up)
+            t->slot_more[slot].up_epoch = t->pool->slot[slot].epoch;
+        corei_mark_changed(c, COREI_SLOT, slot);
+        corei_touch_slot(c, slot);
+    }
+    if (began && corei_commit(c).code == CORE_OK)
+        return;
+    for (uint32_t i = 0; i < t->ports; i++) /* they may stand elsewhere now */
+        if (is_renewed(c, i))
+            corei_look_at(c, corei_port_unit(c, i), corei_again_ms(c));
+}
+
 /* -- Replacing -- */
 
 bool corei_can_lend(const core *c, uint32_t slot)
@@ -324,7 +376,8 @@ bool corei_port_foreign(const core *c, uint32_t port)
     uint64_t epoch = p->device.epoch;
     if (!epoch || (p->slot != CORE_NONE && t->pool->slot[p->slot].epoch == epoch))
         return false;
-    if (epoch > t->pool->epoch || epoch <= t->foreign_epoch) {
+    bool before = epoch > c->stored_epoch && epoch <= c->first_epoch;
+    if (epoch > t->pool->epoch || epoch <= t->foreign_epoch || before) {
         bool known = false; /* else its box may still come */
         for (uint32_t i = 0; i < t->pool->slots; i++) {
             const pool_slot *s = &t->pool->slot[i];
@@ -474,8 +527,9 @@ void corei_settle_lease(core *c, uint32_t lease)
 void corei_bind_refused(core *c, uint32_t slot, uint64_t epoch, unsigned code)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
+    bool goes_on = c->t.slot[slot].device.epoch && !other_peer(c, slot); /* an older box: M-61 */
     if (s->epoch != epoch || s->state != POOL_LEASED ||
-        (code != DXPU_CONTROL_CODE_EPOCH && code != DXPU_CONTROL_CODE_DRAINED) ||
+        (code != DXPU_CONTROL_CODE_EPOCH && (code != DXPU_CONTROL_CODE_DRAINED || goes_on)) ||
         !settle_begin(c, slot))
         return;
     if (code == DXPU_CONTROL_CODE_EPOCH) {

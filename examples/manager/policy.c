@@ -687,9 +687,9 @@ int pool_grant(pool *p, const pool_request *r, const pool_choice *c, uint64_t *l
     uint32_t index = p->empty_lease;
     pool_lease *l = &p->lease[index];
     p->empty_lease = l->first;
-    l->serial = (uint32_t)(p->epoch + 1);
-    if (!l->serial) /* 0 is no lease's */
-        l->serial = 1;
+    if (!++p->serial) /* 0 is no lease's */
+        p->serial = 1;
+    l->serial = p->serial;
     l->tenant = r->tenant;
     l->host = r->host;
     l->model = r->model;
@@ -730,6 +730,17 @@ int pool_attach(pool *p, uint64_t lease, uint32_t host)
     l->host = host;
     for (uint32_t i = l->first; i != POOL_NONE; i = p->slot[i].next)
         p->slot[i].epoch = ++p->epoch; /* the host before is fenced off */
+    return POOL_OK;
+}
+
+int pool_renew(pool *p, uint32_t slot)
+{
+    if (slot >= p->slots)
+        return POOL_E_UNKNOWN;
+    pool_slot *s = &p->slot[slot];
+    if (s->state != POOL_LEASED || s->lease == POOL_NONE || p->lease[s->lease].host == POOL_NONE)
+        return POOL_E_STATE;
+    s->epoch = ++p->epoch;
     return POOL_OK;
 }
 
@@ -895,6 +906,7 @@ int pool_restore_lease(pool *p, uint64_t number, const pool_request *r, const po
                        r->model,
                        r->count,
                        r->need };
+    pool_raise_serial(p, l->serial);
     for (unsigned i = 0; i < slots->count; i++)
         chain(p, slots->slot[i], index, l->last);
     p->tenant[r->tenant].used += r->count;
@@ -923,6 +935,12 @@ void pool_raise_epoch(pool *p, uint64_t epoch)
 {
     if (epoch > p->epoch)
         p->epoch = epoch;
+}
+
+void pool_raise_serial(pool *p, uint32_t serial)
+{
+    if (serial > p->serial)
+        p->serial = serial;
 }
 
 int pool_taint(pool *p, uint32_t slot, uint64_t epoch, bool quarantine)
