@@ -1066,6 +1066,146 @@ static void test_other_device(void **state)
     assert_null(strstr(rig_value(&disk, "slot/1.1"), "gpu\"x"));
 }
 
+/* A box whose devices change all the time costs no tables made anew, and no more changes of the store
+   than there are allowed; the last one counts in the end. */
+static void test_changes_all_the_time(void **state)
+{
+    (void)state;
+    both_connect();
+    uint64_t loads = c->loads, commits = c->commits;
+    for (unsigned i = 0; i <= 10000; i++) {
+        snprintf(box[0].model, sizeof box[0].model, "m%u", i);
+        box[0].group = i % 3;
+        box_says(1, 1);
+        expect_none();
+    }
+    assert_int_equal(c->loads, loads);
+    assert_in_range(c->commits - commits, COREI_CHANGES, COREI_CHANGES + SLOTS);
+    assert_int_equal(core_find_model(c, "m10000"), CORE_NONE);
+    box[1].health = DXPU_CONTROL_HEALTH_BROKEN; /* nor is what it says of another one acted upon */
+    box_says(2, 1);
+    assert_int_equal(core_pool(c)->slot[1].state, POOL_FREE);
+    host[0].state = DXPU_CONTROL_SLOT_UP; /* the control: what others say is */
+    host[0].epoch = 7;
+    host_says(1, 1);
+    assert_int_equal(count_events(CORE_EVENT_PORT_FOREIGN), 1);
+    at(now_ms + 1000);
+    assert_int_equal(core_pool(c)->slot[1].state, POOL_BROKEN);
+    assert_int_equal(core_pool(c)->slot[0].model, core_find_model(c, "m10000"));
+    assert_in_range(c->t.models, 2, 3); /* the others are forgotten */
+    assert_int_equal(c->loads, loads);
+    host[1].state = DXPU_CONTROL_SLOT_UP;
+    for (unsigned i = 0; i < 1000; i++) { /* a host's words are counted as well */
+        host[1].epoch = 8 + i;
+        host_says(2, 1);
+        host[1].epoch = 0;
+        host_says(2, 1);
+    }
+    assert_in_range(count_events(CORE_EVENT_PORT_FOREIGN), 2, 1 + COREI_CHANGES + PORTS);
+    host[1].epoch = 5000;
+    host_says(2, 1);
+    at(now_ms + 1000);
+    assert_true(c->t.port[1].foreign);
+}
+
+/* Many models that come and go: as many as there can be at a time, whatever was there before. */
+static void test_models_come_and_go(void **state)
+{
+    (void)state;
+    dxpu_control_device d[64];
+    both_connect();
+    for (unsigned i = 0; i < 64; i++)
+        d[i] = box[0];
+    for (unsigned turn = 0; turn < 40; turn++) {
+        for (unsigned i = 0; i < 64; i++)
+            snprintf(d[i].model, sizeof d[i].model, "m%u", 64 * turn + i);
+        assert_true(rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 1 + turn, d, 64, 1, 64, &why));
+        assert_int_equal(corei_models_used(&c->t), 65);
+        at(now_ms + 1000);
+    }
+    assert_true(c->loads < 10);
+    for (unsigned i = 0; i < 64; i++)
+        assert_int_equal(core_pool(c)->slot[SLOTS + i].state, POOL_FREE);
+}
+
+/* A proxy with ever more slots makes the tables anew once a minute, no more; others in between. */
+static void test_ever_more_slots(void **state)
+{
+    (void)state;
+    dxpu_control_device many[64];
+    both_connect();
+    for (unsigned i = 0; i < 64; i++)
+        many[i] = box[0];
+    uint64_t loads = c->loads;
+    for (unsigned total = SLOTS + 1; total <= 64; total++)
+        assert_int_equal(
+            rig_register(c, DXPU_CONTROL_ROLE_BOX, BOX, 7, many, total, 1, total, &why) != 0,
+            total == SLOTS + 1);
+    assert_int_equal(c->loads, loads + 1);
+    assert_non_null(strstr(why.text, "minute"));
+    at(now_ms + COREI_ENLARGE_MS);
+    assert_true(rig_register(c, DXPU_CONTROL_ROLE_BOX, BOX, 7, many, 64, 1, 64, &why));
+    /* New ones, though they come in turns, need none. */
+    loads = c->loads;
+    for (unsigned part = 0; part < 2; part++)
+        for (uint8_t i = 0; i < 4; i++)
+            assert_true(rig_register(c, DXPU_CONTROL_ROLE_BOX, (uint8_t)(20 + i), 1, box, SLOTS,
+                                     1 + part, SLOTS - 1, &why));
+    assert_int_equal(c->loads, loads);
+    assert_int_equal(core_pool(c)->slots, 64 + 4 * SLOTS);
+}
+
+/* A slot that was wiped, and that its box calls `empty` now: nobody gets it before it is wiped. */
+static void test_m77_installed_anew(void **state)
+{
+    (void)state;
+    core_request r = { .model = "nvme", .count = SLOTS };
+    uint64_t lease;
+    bool existed;
+    both_connect();
+    uint32_t second = second_box();
+    r.host = host_node;
+    core_disconnected(c, box_node);
+    for (unsigned i = 0; i < 2; i++)
+        box[i].state = DXPU_CONTROL_SLOT_EMPTY;
+    assert_int_equal(core_break(c, 1, POOL_WHY_OPERATOR).code, CORE_OK);
+    box_says(1, SLOTS);
+    assert_int_equal(core_pool(c)->slot[0].state, POOL_QUARANTINED);
+    assert_int_equal(core_pool(c)->slot[1].state, POOL_BROKEN);
+    assert_int_equal(core_pool(c)->slot[2].state, POOL_FREE); /* the control: still wiped */
+    expect_none(); /* nothing is wiped yet */
+    assert_int_equal(core_repair(c, 0).code, CORE_OK);
+    assert_int_equal(core_repair(c, 1).code, CORE_OK);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(core_pool(c)->slot[i].state, POOL_WIPING);
+        core_order o = expect(DXPU_CONTROL_UNBIND, box_node);
+        assert_false(o.m.u.unbind.keep);
+        dxpu_control_done d = { o.m.u.unbind.slot, DXPU_CONTROL_SLOT_WIPED, 0 };
+        core_answered(c, &o, DXPU_CONTROL_CODE_NONE, &d);
+        assert_int_equal(core_pool(c)->slot[i].state, POOL_FREE);
+        box[i].state = DXPU_CONTROL_SLOT_WIPED;
+        box[i].epoch_seen = o.m.u.unbind.epoch;
+    }
+    /* A lease that was not up yet gets other slots; one that was up goes on. */
+    unsigned slot, port;
+    uint64_t up = lease_up(&slot, &port);
+    r.count = 1;
+    r.replace = true;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+    uint32_t at_first = pool_find_lease(core_pool(c), lease)->first;
+    assert_true(at_first < SLOTS);
+    core_disconnected(c, box_node);
+    for (unsigned i = 0; i < SLOTS; i++) {
+        box[i].state = DXPU_CONTROL_SLOT_EMPTY;
+        box[i].epoch = box[i].epoch_seen = 0;
+    }
+    box_says(1, SLOTS);
+    assert_int_equal(pool_find_lease(core_pool(c), up)->first, slot - 1);
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_LEASED);
+    assert_int_equal(core_find_slot(c, second, 1), pool_find_lease(core_pool(c), lease)->first);
+    assert_int_equal(core_pool(c)->slot[at_first].state, POOL_QUARANTINED);
+}
+
 /* A node comes with more slots; one between others. */
 static void test_more_slots(void **state)
 {
@@ -1583,6 +1723,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_unknown_data, begin, end),
         cmocka_unit_test_setup_teardown(test_drain_moves, begin, end),
         cmocka_unit_test_setup_teardown(test_other_device, begin, end),
+        cmocka_unit_test_setup_teardown(test_changes_all_the_time, begin, end),
+        cmocka_unit_test_setup_teardown(test_models_come_and_go, begin, end),
+        cmocka_unit_test_setup_teardown(test_ever_more_slots, begin, end),
+        cmocka_unit_test_setup_teardown(test_m77_installed_anew, begin, end),
         cmocka_unit_test_setup_teardown(test_more_slots, begin, end),
         cmocka_unit_test_setup_teardown(test_forget, begin, end),
         cmocka_unit_test_setup_teardown(test_events, begin, end),

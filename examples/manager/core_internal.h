@@ -22,14 +22,17 @@ enum {
     COREI_FORMAT = 1, /* of the records */
     COREI_MODELS_MAX = 1024,
     COREI_HOST_SLOTS_MAX = 4096,
-    COREI_REFUSE_MS = 1000,    /* after a failed commit */
-    COREI_DIAL_MS = 5000,      /* a proxy's longest back-off: so late it may be back */
-    COREI_YIELD_MS = 2000,     /* for a host to give up a slot before the box ends the lease */
-    COREI_RETRY_MS = 100,      /* doubling to COREI_RETRY_MAX_MS */
-    COREI_RETRY_MAX_MS = 5000, /* of an order that was refused */
-    COREI_REPLACE_MS = 1000,   /* to look again for a slot in place of a broken one */
-    COREI_RIVAL_MS = 10000,    /* for a proxy to be back before a copy of it gets its place */
-    COREI_ALARMS = 10,         /* of one node in a second; further ones are dropped */
+    COREI_REFUSE_MS = 1000,        /* after a failed commit */
+    COREI_DIAL_MS = 5000,          /* a proxy's longest back-off: so late it may be back */
+    COREI_YIELD_MS = 2000,         /* for a host to give up a slot before the box ends the lease */
+    COREI_RETRY_MS = 100,          /* doubling to COREI_RETRY_MAX_MS */
+    COREI_RETRY_MAX_MS = 5000,     /* of an order that was refused */
+    COREI_REPLACE_MS = 1000,       /* to look again for a slot in place of a broken one */
+    COREI_RIVAL_MS = 10000,        /* for a proxy to be back before a copy of it gets its place */
+    COREI_ENLARGE_MS = 60000,      /* for a node to get more slots again; */
+    COREI_ENLARGE_UNITS = 1000000, /* and any other, in a pool of so many slots */
+    COREI_CHANGES = 64, /* of one node in a second, and one for each slot: see settle_report() */
+    COREI_ALARMS = 10,  /* of one node in a second; further ones are dropped */
     COREI_NO_REPORT = 0xff
 };
 /* JSON has 63 bits.  Epochs begin at the time of day in microseconds, which is not believed beyond a
@@ -84,6 +87,7 @@ typedef struct corei_slot {
     bool reset;           /* an order to be given, */
     uint64_t reset_epoch; /* of the lease that there was; 0: none */
     bool silent; /* broken in the pool alone, until its box is heard of: see hide_silent() */
+    bool late;   /* its report is acted upon when its box has not said so much in this second */
     uint64_t offered_epoch, offered_to; /* the last attach: its epoch, and the host's instance */
     dxpu_control_device *other;         /* what stands there now, when it is not what is stored */
 } corei_slot;
@@ -96,6 +100,9 @@ typedef struct corei_port {
 typedef struct corei_node {
     uint8_t drain_told;  /* as the box knows it; COREI_NO_REPORT: nobody knows */
     uint64_t gone_ms;    /* a box: given up then, unless it is back; 0: it is here */
+    uint64_t change_ms;  /* when counting began, of what its reports changed in the store */
+    uint64_t changes;    /* since then */
+    uint64_t enlarge_ms; /* not before then has it more slots */
     uint64_t left_ms;    /* when its last connection ended */
     uint64_t rival;      /* another instance, seen while this one lived; 0: none */
     uint64_t alarm_ms;   /* when counting began */
@@ -173,8 +180,10 @@ struct core {
     core_event *event;
     uint64_t event_last; /* number */
     uint64_t event_first;
-    bool failed, dead; /* the last commit failed; nobody knows what the disk has */
+    uint64_t commits, loads; /* how many there were */
+    bool failed, dead;       /* the last commit failed; nobody knows what the disk has */
     uint64_t refuse_until_ms;
+    uint64_t enlarge_ms; /* see may_enlarge() */
     char failure[256];
 };
 
@@ -221,6 +230,10 @@ core_result corei_load(core *c);
 core_result corei_load_events(core *c);
 void corei_tables_free(corei_tables *t);
 bool corei_tables_init(corei_tables *t, const pool_limits *l, uint32_t ports);
+/* Index of a model, which may be new (instead: it may have the place of one that nothing has any
+   more); CORE_NONE: there is no room. */
+uint32_t corei_model_for(corei_tables *t, const char *name, bool instead);
+uint32_t corei_models_used(const corei_tables *t);
 /* Slots or ports of a node as they are before anything is known of them. */
 void corei_init_slots(corei_tables *t, uint32_t node);
 void corei_copy_report(dxpu_control_device *to, const dxpu_control_device *from);

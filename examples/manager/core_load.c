@@ -310,6 +310,10 @@ static bool load_tables(loading *l)
                            .tenants = twice(l->tenants, 16),
                            .models =
                                (uint16_t)(models < COREI_MODELS_MAX ? models : COREI_MODELS_MAX) };
+    const pool *old = l->c->t.pool;
+    if (old &&
+        old->limits.models > limits.models) /* who makes them come and go does it for little */
+        limits.models = old->limits.models;
     limits.leases = limits.slots > l->lease_end ? limits.slots : l->lease_end;
     if (!corei_tables_init(&l->t, &limits, twice(l->ports, 2 * COREI_HOST_SLOTS_MAX))) {
         load_no_memory(l);
@@ -615,6 +619,7 @@ static void load_epochs(core *c, loading *l)
 
 core_result corei_load(core *c)
 {
+    c->loads++;
     loading l = { .c = c, .result = { CORE_OK, "" } };
     bool good = load_records(&l) && load_tables(&l);
     if (good && !load_pool(&l) && l.result.code == CORE_OK)

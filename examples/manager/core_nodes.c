@@ -142,6 +142,31 @@ static void settle_report(core *c, uint32_t node, uint16_t number)
         corei_settle_slot(c, slot);
 }
 
+/* The same, unless reports of this node have changed the store so often in this second that others
+   would wait for it: then once more, when the second is over. */
+static void settle_in_turn(core *c, uint32_t node, uint16_t number)
+{
+    corei_node *more = &c->t.node_more[node];
+    const core_node *n = &c->t.node[node];
+    uint64_t before = c->commits;
+    if (c->mono_ms - more->change_ms >= 1000) {
+        more->change_ms = c->mono_ms;
+        more->changes = 0;
+    }
+    if (more->changes < COREI_CHANGES + n->total) {
+        settle_report(c, node, number);
+        c->t.node_more[node].changes += c->commits - before;
+        return;
+    }
+    uint32_t at = n->first + number - 1;
+    bool box = n->role == DXPU_CONTROL_ROLE_BOX;
+    if (number < 1 || number > n->total)
+        return;
+    if (box)
+        c->t.slot_more[at].late = true;
+    corei_look_at(c, box ? corei_slot_unit(at) : corei_port_unit(c, at), more->change_ms + 1000);
+}
+
 /* -- Nodes -- */
 
 /* Characters of a word, as many as fit. */
@@ -372,18 +397,6 @@ static bool node_gather(core *c, uint32_t node, const dxpu_control_register *r)
     return true;
 }
 
-/* Index of a model, which may be new; CORE_NONE: there is no room. */
-static uint32_t model_for(corei_tables *t, const char *name)
-{
-    uint32_t i = 0;
-    while (i < t->models && strcmp(t->model[i].name, name) != 0)
-        i++;
-    if (i < t->models || i == t->pool->limits.models)
-        return i < t->models ? i : CORE_NONE;
-    snprintf(t->model[i].name, sizeof t->model[i].name, "%s", name);
-    return t->models++;
-}
-
 /* A box without slots is given them, behind all others; false: there is no room. */
 static bool append_box(core *c, uint32_t node, uint32_t total)
 {
@@ -394,7 +407,7 @@ static bool append_box(core *c, uint32_t node, uint32_t total)
     pool_slot was[POOL_BOX_SLOTS_MAX];
     unsigned left;
     for (uint32_t i = 0; i < total; i++) {
-        uint32_t model = model_for(t, told[i].model);
+        uint32_t model = corei_model_for(t, told[i].model, false);
         if (model == CORE_NONE)
             return false;
         info[i].model = (uint16_t)model;
@@ -458,7 +471,7 @@ static bool append_host(core *c, uint32_t node, uint32_t total)
 static core_result check_models(const core *c, uint32_t node, uint32_t first, uint32_t total)
 {
     const dxpu_control_device *told = c->t.node_more[node].told;
-    uint32_t models = c->t.models;
+    uint32_t models = corei_models_used(&c->t);
     for (uint32_t i = first; c->t.node[node].role == DXPU_CONTROL_ROLE_BOX && i < total; i++) {
         bool known = core_find_model(c, told[i].model) != CORE_NONE;
         for (uint32_t j = first; j < i && !known; j++)
@@ -471,8 +484,23 @@ static core_result check_models(const core *c, uint32_t node, uint32_t first, ui
                         COREI_MODELS_MAX);
 }
 
-/* There are more slots than were known.  Those of the newest node go behind all others, as loading
-   has them; for others the tables are made anew. */
+/* A node that has slots gets more by making all tables anew: not so often that others would wait. */
+static core_result may_enlarge(core *c, uint32_t node)
+{
+    corei_node *more = &c->t.node_more[node];
+    uint64_t units = c->t.pool->slots + c->t.ports;
+    if (!c->t.node[node].total)
+        return (core_result){ CORE_OK, "" };
+    if (c->mono_ms < more->enlarge_ms || c->mono_ms < c->enlarge_ms)
+        return corei_result(CORE_E_STATE, "it had other slots a moment ago, or another proxy had; "
+                                          "it is taken in with the new ones in a minute at most");
+    more->enlarge_ms = c->mono_ms + COREI_ENLARGE_MS;
+    c->enlarge_ms = c->mono_ms + COREI_ENLARGE_MS * units / COREI_ENLARGE_UNITS;
+    return (core_result){ CORE_OK, "" };
+}
+
+/* There are more slots than were known.  The first ones of a node go behind all others; for others
+   the tables are made anew. */
 static core_result enlarge(core *c, uint32_t node)
 {
     uint32_t total = c->t.node_more[node].told_total;
@@ -481,14 +509,15 @@ static core_result enlarge(core *c, uint32_t node)
     if (total > n->total)
         r = check_models(c, node, n->total, total);
     if (total > n->total && r.code == CORE_OK)
+        r = may_enlarge(c, node);
+    if (total > n->total && r.code == CORE_OK)
         r = corei_begin(c);
     if (total <= n->total || r.code != CORE_OK)
         return r;
     if (n->role == DXPU_CONTROL_ROLE_HOST)
         see_ports(c, node, total);
-    bool last = node + 1 == c->t.nodes && !n->total;
-    if (last && (n->role == DXPU_CONTROL_ROLE_BOX ? append_box(c, node, total)
-                                                  : append_host(c, node, total))) {
+    if (!n->total && (n->role == DXPU_CONTROL_ROLE_BOX ? append_box(c, node, total)
+                                                       : append_host(c, node, total))) {
         corei_mark_changed(c, COREI_NODE, node);
         corei_mark_changed(c, COREI_META, 0);
         return corei_commit(c);
@@ -539,7 +568,7 @@ static void node_update(core *c, uint32_t node, const dxpu_control_register *r)
     for (unsigned i = 0; i < r->count && dxpu_control_device_next(r, &entries, &d); i++) {
         clean_device(&d, r->first + i);
         report(c, node, &d);
-        settle_report(c, node, d.number);
+        settle_in_turn(c, node, d.number);
     }
 }
 

@@ -77,6 +77,8 @@ static bool order_slot(core *c, uint32_t slot, dxpu_control *m)
     const corei_tables *t = &c->t;
     const pool_slot *s = &t->pool->slot[slot];
     const dxpu_control_device *d = &t->slot[slot].device;
+    if (t->slot_more[slot].late)
+        return false;
     if (t->slot_more[slot].reset_epoch != d->epoch) /* whom it was for is gone */
         c->t.slot_more[slot].reset = false;
     if (t->slot_more[slot].reset) {
@@ -379,9 +381,13 @@ static void unit_due(core *c, uint32_t unit)
         return;
     corei_touch(c, unit);
     if (k.kind == COREI_SLOT) {
+        c->t.slot_more[k.index].late = false;
+        corei_touch_slot(c, k.index);
         corei_settle_slot(c, k.index);
     } else if (k.kind == COREI_LEASE) {
         corei_settle_port(c, k.index);
+        if (c->t.port[k.index].slot != CORE_NONE)
+            corei_settle_slot(c, c->t.port[k.index].slot);
     } else if (k.kind == COREI_NODE) {
         corei_settle_free(c, k.index);
         uint32_t first = c->t.node[k.index].first, end = first + c->t.node[k.index].total;

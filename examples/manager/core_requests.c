@@ -391,6 +391,10 @@ core_result core_repair(core *c, uint32_t slot)
     if (result.code != CORE_OK)
         return result;
     const pool_slot *s = &c->t.pool->slot[slot];
+    const core_slot *box = &c->t.slot[slot];
+    if (s->state == POOL_BROKEN && s->lease == POOL_NONE && !s->dirty && box->reported &&
+        box->device.state == DXPU_CONTROL_SLOT_EMPTY) /* M-77: it is wiped first */
+        (void)pool_taint(c->t.pool, slot, s->epoch ? s->epoch : c->t.pool->epoch + 1, true);
     if (pool_repair(c->t.pool, slot) != POOL_OK)
         return corei_result(CORE_E_STATE,
                             s->state == POOL_QUARANTINED

@@ -258,6 +258,32 @@ bool corei_is_bound(const core *c, uint32_t slot)
     return c->t.slot[slot].device.epoch == c->t.pool->slot[slot].epoch && !other_peer(c, slot);
 }
 
+/* Its box calls a slot `empty` that was wiped when it was heard of last: it was installed anew, or
+   another disk stands there (M-77).  One that is lent, and was up, has its own tenant's data. */
+static bool is_unknown(const core *c, uint32_t slot)
+{
+    const pool_slot *s = &c->t.pool->slot[slot];
+    const dxpu_control_device *d = &c->t.slot[slot].device;
+    bool begins = s->state == POOL_LEASED && c->t.pool->lease[s->lease].host != POOL_NONE &&
+                  !c->t.lease[s->lease].kept && c->t.slot_more[slot].up_epoch != s->epoch &&
+                  d->epoch_seen < s->epoch;
+    return d->state == DXPU_CONTROL_SLOT_EMPTY && d->health == DXPU_CONTROL_HEALTH_GOOD &&
+           !d->epoch && !c->t.work[corei_slot_unit(slot)].out && (is_clean(s) || begins);
+}
+
+static void settle_unknown(core *c, uint32_t slot)
+{
+    const pool_slot *s = &c->t.pool->slot[slot];
+    if (!settle_begin(c, slot))
+        return;
+    corei_event_slot(c, CORE_EVENT_SLOT_QUARANTINED, slot,
+                     "its box does not know what data it has: was it installed anew, or is it "
+                     "another disk? repair wipes it");
+    (void)pool_taint(c->t.pool, slot, s->epoch ? s->epoch : c->t.pool->epoch + 1, true);
+    replace_broken(c, slot, POOL_WHY_FOREIGN);
+    settle_end(c, slot);
+}
+
 /* The box has seen a lease that the store does not know to be this slot's: the store is older than
    the pool, or another's.  So it is when the two gave one epoch to different hosts.  Nothing is
    lent or wiped there until somebody has looked. */
@@ -287,7 +313,16 @@ static bool settle_foreign(core *c, uint32_t slot)
     return true;
 }
 
-/* Another device stands there.  Which model it is decides how the pool is built. */
+/* False: the tables must be made anew, with room for another model. */
+static bool move_in_pool(core *c, uint32_t slot)
+{
+    const dxpu_control_device *d = &c->t.slot[slot].device;
+    uint32_t model = corei_model_for(&c->t, d->model, true);
+    pool_slot_info now = { (uint16_t)model, d->group ? d->group : POOL_NONE };
+    return model != CORE_NONE && pool_change_slot(c->t.pool, slot, &now) == POOL_OK;
+}
+
+/* Another device stands there. */
 static bool settle_inventory(core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
@@ -299,7 +334,8 @@ static bool settle_inventory(core *c, uint32_t slot)
             break_slot(c, slot, POOL_WHY_DEVICE, "another device stands in the leased slot");
         return true; /* once no lease has the slot */
     }
-    if (c->t.models == COREI_MODELS_MAX && core_find_model(c, other->model) == CORE_NONE) {
+    if (core_find_model(c, other->model) == CORE_NONE &&
+        corei_models_used(&c->t) == COREI_MODELS_MAX) {
         if (s->state != POOL_BROKEN && s->state != POOL_QUARANTINED)
             break_slot(c, slot, POOL_WHY_DEVICE, "the pool has as many models as it can");
         return true;
@@ -307,7 +343,7 @@ static bool settle_inventory(core *c, uint32_t slot)
     if (!settle_begin(c, slot))
         return true;
     corei_event_slot(c, CORE_EVENT_SLOT_CHANGED, slot, "now %s %s", other->model, other->serial);
-    bool rebuild = strcmp(d->model, other->model) != 0 || d->group != other->group;
+    bool moves = strcmp(d->model, other->model) != 0 || d->group != other->group;
     corei_copy_report(other, d);
     *d = *other;
     free(other);
@@ -317,7 +353,7 @@ static bool settle_inventory(core *c, uint32_t slot)
         (void)pool_repair(c->t.pool, slot);
     corei_mark_changed(c, COREI_SLOT, slot);
     corei_touch_slot(c, slot);
-    if (corei_commit(c).code == CORE_OK && rebuild)
+    if (corei_commit(c).code == CORE_OK && moves && !move_in_pool(c, slot))
         (void)corei_load(c);
     return true;
 }
@@ -356,6 +392,10 @@ static void settle_told(core *c, uint32_t slot)
     const dxpu_control_device *d = &c->t.slot[slot].device;
     if (settle_foreign(c, slot) || settle_inventory(c, slot))
         return;
+    if (is_unknown(c, slot)) {
+        settle_unknown(c, slot);
+        return;
+    }
     if (d->health != DXPU_CONTROL_HEALTH_GOOD) {
         if (s->state != POOL_BROKEN && s->state != POOL_QUARANTINED)
             break_slot(c, slot, POOL_WHY_DEVICE,

@@ -201,6 +201,7 @@ core_result corei_commit(core *c)
             free(b->value[i]);
         free(b);
     }
+    c->commits++;
     if (rc != STORE_OK)
         return commit_failed(c, &f);
     c->failed = false;

@@ -105,7 +105,7 @@ typedef struct pool_cell {
     uint32_t parent; /* the box's cell of a group's cell; POOL_NONE: this is a box's cell */
     uint32_t label;  /* of a group */
     uint16_t model;
-    uint8_t free;
+    uint8_t free, slots; /* slots 0: nothing stands there, it may become another cell */
 } pool_cell;
 
 typedef struct pool_slot {
@@ -155,7 +155,8 @@ typedef struct pool_model {
 /* Visible so that everything can be listed and checked; changed by the functions below alone. */
 typedef struct pool {
     pool_limits limits;
-    uint32_t slots, boxes, hosts, tenants, cells;
+    uint32_t slots, boxes, hosts, tenants;
+    uint32_t cells;  /* two for each slot: a box's are at twice its first slot */
     uint32_t leases; /* that there are */
     uint32_t empty_lease;
     uint32_t serial; /* the last one given to a lease */
@@ -176,6 +177,8 @@ size_t pool_bytes(const pool_limits *limits);
 pool *pool_init(void *memory, size_t bytes, const pool_limits *limits);
 
 int pool_add_box(pool *p, const pool_slot_info *slots, unsigned count, uint32_t *box);
+/* Another device stands in the slot, or in another group.  POOL_E_STATE: a lease has it. */
+int pool_change_slot(pool *p, uint32_t slot, const pool_slot_info *now);
 int pool_add_host(pool *p, uint32_t capacity, uint32_t *host);
 /* Not below what is used. */
 int pool_set_capacity(pool *p, uint32_t host, uint32_t capacity);
