@@ -1343,8 +1343,136 @@ def metrics_are_well_formed_and_true():
             check(seen.get(key) == value, key, seen.get(key))
 
 
+def samples(m, metric):
+    """Its lines: labels, a dict unescaped, and the value."""
+    out = []
+    for line in good(200, m, "GET", "/metrics").decode("ascii").splitlines():
+        found = re.fullmatch(metric + r"(?:\{(.*)\})? (\S+)", line)
+        if found:
+            pairs = re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', found.group(1) or "")
+            out.append(({k: re.sub(r"\\(.)", r"\1", v) for k, v in pairs},
+                        float(found.group(2))))
+    return out
+
+
+@case
+def metrics_name_boxes_hosts_and_tenants():
+    name = 'r"a\\ck} 9'
+    with lab.Lab() as l:
+        m = Manager(l)
+        with Robots(m, [(BOX, 4), (BOX, 2), (HOST, 8)]) as robots:
+            box, other, host = robots.nodes
+            until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 6, "wiped")
+            good(200, m, "PUT", "/v1/tenants/physics", {"quota": 7})
+            good(201, m, "POST", "/v1/leases?wait=20",
+                 lease(host, count=3, need="same_box", tenant="physics"))
+            good(201, m, "POST", "/v1/leases?wait=20", lease(host, tenant="chemistry"))
+            good(200, m, "POST", "/v1/slots/%d.2/break" % other)
+            nodes = {n["node"]: n for n in good(200, m, "GET", "/v1/nodes")["nodes"]}
+            check([nodes[n]["broken"] for n in (box, other, host)] == [0, 1, 0], nodes)
+            of = {(int(k["node"]), k["state"]): v for k, v in samples(m, "dxpu_box_slots")}
+            for node in (box, other):
+                slots = good(200, m, "GET", "/v1/slots?node=%d" % node)["slots"]
+                for state in ("free", "spare", "leased", "wiping", "drained", "broken",
+                              "quarantined"):
+                    check(of[node, state] == sum(s["state"] == state for s in slots), of)
+            check(len(of) == 14 and sum(of.values()) == 6, of)
+            check({k["state"]: v for k, v in samples(m, "dxpu_host_slots")} ==
+                  {"leased": 4, "free": 4})
+            check({k["tenant"]: v for k, v in samples(m, "dxpu_tenant_slots")} ==
+                  {"physics": 3, "chemistry": 1})
+            check({k["tenant"]: v for k, v in samples(m, "dxpu_tenant_quota_slots")} ==
+                  {"physics": 7})
+        with Fake(m, HOST, slots=0) as f:
+            f.name = name
+            f.register()
+            seen = {(k["name"], k["role"]): v for k, v in samples(m, "dxpu_node_connected")}
+            check(seen.get((name, "host")) == 1, seen)
+
+
+@case
+def metrics_are_bounded():
+    """Who registers ever new proxies, or names ever new tenants, gets no lines for ever."""
+    with lab.Lab() as l:
+        m = Manager(l, "--quiet")
+        for n in range(2003):
+            good(200, m, "PUT", "/v1/tenants/t%d" % n, {"quota": n})
+        named = samples(m, "dxpu_tenant_slots")
+        check(len(named) == 2001 and named[-1] == ({}, 0), len(named), named[-1])
+        check(len(samples(m, "dxpu_tenant_quota_slots")) == 2000)
+
+
 def traffic(slot, count):
     return struct.pack(">H58xIQQQ80x", slot, 2, count, count + 1, count + 2)
+
+
+@case
+def leases_have_their_rates():
+    """Between two reports of the host, by the time between them; a tenant sees its own."""
+    with lab.Lab() as l:
+        m = Manager(l, "--status-ms", 500)
+        with Robots(m, [(BOX, 2), (HOST, 2)]) as robots:
+            until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 2, "wiped")
+            one = good(201, m, "POST", "/v1/leases?wait=20", lease(robots.nodes[1]))
+            slot = one["slots"][0]
+            check(slot["to_device_per_s"] is None and slot["from_device_per_s"] is None, slot)
+            robots.counts = {slot["host_slot"]: 1000}
+            at = "/v1/leases/" + one["lease"]
+
+            def rates():
+                s = good(200, m, "GET", at)["slots"][0]
+                return s["to_device_per_s"] is not None and s
+            s = until(rates, "a rate")
+            check(s["to_device_per_s"] > 0, s)
+            check(s["from_device_per_s"] == 0, s)
+            robots.counts = {}
+            until(lambda: rates()["to_device_per_s"] == 0, "nothing more comes")
+        until(lambda: not good(200, m, "GET", "/v1/hosts")["nodes"][0]["connected"], "away")
+        check(not rates(), "a rate of a host that is away")
+
+
+@case
+def events_from_the_end():
+    with lab.Lab() as l:
+        m = Manager(l, "--events", 100)
+        check(good(200, m, "GET", "/v1/events?last=5") == {"events": [], "next": 0})
+        with Robots(m, [(BOX, 2), (HOST, 2)]) as robots:
+            box, host = robots.nodes
+            until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 2, "wiped")
+            one = good(201, m, "POST", "/v1/leases?wait=20", lease(host))
+            slot = one["slots"][0]["slot"]
+            good(200, m, "POST", "/v1/slots/%s/reset" % slot)
+            for n in range(40):
+                good(200, m, "PUT", "/v1/tenants/t%d" % n, {"quota": n})
+            every = good(200, m, "GET", "/v1/events?limit=1000")["events"]
+            end = every[-1]["event"]
+            for query, wanted in (
+                    ("", lambda e: True), ("type=lease&", lambda e: e["type"][:5] == "lease"),
+                    ("node=%d&" % box, lambda e: e["node"] == box),
+                    ("node=%d&" % host, lambda e: e["node"] == host),
+                    ("slot=%s&" % slot, lambda e: e["slot"] == slot),
+                    ("lease=%s&" % one["lease"], lambda e: e["lease"] == one["lease"]),
+                    ("type=nothing&", lambda e: False)):
+                matching = [e for e in every if wanted(e)]
+                check(matching or query == "type=nothing&", query)
+                for count in (0, 1, 2, 31, 32, 33, 64, 1000):
+                    found = good(200, m, "GET", "/v1/events?%slast=%d" % (query, count))
+                    check(found["events"] == matching[-count:][:count], query, count, found)
+                    check(found["next"] == end, found)
+                check(good(200, m, "GET", "/v1/events?%slimit=1000" % query)["events"] ==
+                      matching, query)
+            stream = Stream(m, "/v1/events?after=0&slot=%s" % slot)
+            check(stream.take(1)[0]["slot"] == slot)
+            stream.close()
+        for n in range(200):  # the first ones are no longer kept
+            good(200, m, "PUT", "/v1/tenants/t%d" % n, {"quota": n})
+        kept = good(200, m, "GET", "/v1/events?limit=1000")["events"]
+        check(len(kept) == 100 and
+              good(200, m, "GET", "/v1/events?last=1000")["events"] == kept)
+        check(good(200, m, "GET", "/v1/events?last=1000&type=lease")["events"] == [])
+        for query in ("last=1001", "last=-1", "last=1&after=3", "slot=3", "node=0"):
+            good(400, m, "GET", "/v1/events?" + query)
+        good(400, m, "GET", "/v1/events?last=3", Accept="text/event-stream")
 
 
 @case
