@@ -41,7 +41,7 @@ static int load_fault(loading *l, core_result r)
 static int load_damaged(loading *l, const char *key)
 {
     return load_fault(
-        l, corei_result(CORE_E_STORE,
+        l, corei_result(CORE_E_DAMAGED,
                         "record %s of the store is damaged; put a backup in its place", key));
 }
 
@@ -82,7 +82,7 @@ static int load_meta(void *user, const char *key, const void *value, size_t len)
     if (!good || node < 0 || node > UINT32_MAX || epoch < 0 || foreign < 0 || serial > UINT32_MAX)
         return load_damaged(l, key);
     if (format != COREI_FORMAT)
-        return load_fault(l, corei_result(CORE_E_STORE,
+        return load_fault(l, corei_result(CORE_E_DAMAGED,
                                           "the store's records have format %d, this program knows "
                                           "%d; run the version that wrote them",
                                           format, COREI_FORMAT));
@@ -155,7 +155,7 @@ static int load_slot(void *user, const char *key, const void *value, size_t len)
         return load_damaged(l, key);
     uint32_t model = load_model(l, s.device.model);
     if (model == CORE_NONE)
-        return load_fault(l, corei_result(CORE_E_STORE, "more than %d models", COREI_MODELS_MAX));
+        return load_fault(l, corei_result(CORE_E_DAMAGED, "more than %d models", COREI_MODELS_MAX));
     was.model = (uint16_t)model;
     s.node = (uint32_t)(n - l->node);
     s.device.number = (uint16_t)number;
@@ -286,7 +286,7 @@ static bool load_records(loading *l)
     for (uint32_t i = 0; i < l->nodes; i++)
         for (uint32_t j = 0; l->node[i].role == DXPU_CONTROL_ROLE_BOX && j < l->node[i].total; j++)
             if (!l->seen[l->node[i].first + j])
-                return !load_fault(l, corei_result(CORE_E_STORE,
+                return !load_fault(l, corei_result(CORE_E_DAMAGED,
                                                    "record slot/%u.%u of the store is missing; put "
                                                    "a backup in its place",
                                                    l->node[i].number, j + 1));
@@ -369,7 +369,7 @@ static bool load_box(loading *l, core_node *n)
         (void)pool_drain(l->t.pool, n->pool_index, true, &left);
     for (uint32_t i = n->first; i < n->first + n->total; i++)
         if (pool_restore_slot(l->t.pool, i, &l->was[i]) != POOL_OK)
-            return !load_fault(l, corei_result(CORE_E_STORE,
+            return !load_fault(l, corei_result(CORE_E_DAMAGED,
                                                "record slot/%u.%u of the store is damaged; put a "
                                                "backup in its place",
                                                n->number, i - n->first + 1));
@@ -623,7 +623,7 @@ core_result corei_load(core *c)
     loading l = { .c = c, .result = { CORE_OK, "" } };
     bool good = load_records(&l) && load_tables(&l);
     if (good && !load_pool(&l) && l.result.code == CORE_OK)
-        load_fault(&l, corei_result(CORE_E_STORE, "the store's boxes fit no pool"));
+        load_fault(&l, corei_result(CORE_E_DAMAGED, "the store's boxes fit no pool"));
     good = good && load_all(&l, "lease/", load_lease);
     if (good) {
         load_epochs(c, &l);

@@ -467,6 +467,26 @@ core_result core_forget(core *c, uint32_t number)
     return result.code == CORE_OK ? corei_load(c) : result;
 }
 
+core_result core_set_owner(core *c, uint32_t number, const char *tenant)
+{
+    uint32_t node = core_find_node(c, number);
+    if (node == CORE_NONE || c->t.node[node].role != DXPU_CONTROL_ROLE_HOST)
+        return corei_result(CORE_E_UNKNOWN, "node %u is no host", number);
+    if (strlen(tenant) >= CORE_NAME_BYTES || !is_name(tenant))
+        return corei_result(CORE_E_ARG, "a tenant's name is 1 to %d printable characters",
+                            CORE_NAME_BYTES - 1);
+    core_result result = corei_begin(c);
+    if (result.code != CORE_OK)
+        return result;
+    memcpy(c->t.node[node].owner, tenant, strlen(tenant) + 1);
+    core_event *e = corei_event(c, CORE_EVENT_NODE_OWNER, "%s is %s%s's", c->t.node[node].name,
+                                tenant[0] ? "tenant " : "nobody", tenant);
+    e->node = number;
+    memcpy(e->tenant, tenant, strlen(tenant) + 1);
+    corei_mark_changed(c, COREI_NODE, node);
+    return corei_commit(c);
+}
+
 core_result core_set_tenant(core *c, const char *name, uint32_t quota)
 {
     if (!name[0] || strlen(name) >= CORE_NAME_BYTES || !is_name(name))
