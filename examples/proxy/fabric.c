@@ -15,6 +15,10 @@ enum { INDEX_MASK = FABRIC_CHANNELS_MAX - 1, IP4_UDP_BYTES = 28, IP6_UDP_BYTES =
 /* An open comes padded to what its sender takes, which may be more than we do. */
 enum { DATAGRAM_BYTES = 9216 };
 
+/* Queues: TLPs for each frame of the window, up to a window of WINDOW_MAX; the least data units,
+   for a TLP of 4 KB and more behind it; requests that wait for an answer. */
+enum { TLPS_A_FRAME = 8, WINDOW_MAX = 256, UNITS_MIN = 1024, REQUESTS = 256 };
+
 /* ==== Memory and ids ========================================================================== */
 
 uint32_t fabric_random(void)
@@ -593,6 +597,20 @@ static int open_tables(fabric *f, unsigned capacity)
     return 0;
 }
 
+/* The window is to be what bounds a stream, so the queues at both ends hold what a window does. */
+static void set_queues(dxpu_channel_config *c)
+{
+    uint32_t window = c->window_frames < WINDOW_MAX ? c->window_frames : WINDOW_MAX;
+    uint32_t units = window * (c->frame_limit_bytes / 16u);
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
+        if (cls == DXPU_NONPOSTED)
+            continue;
+        c->rx.header[cls] = c->tx.header[cls] = window * TLPS_A_FRAME;
+        c->rx.data[cls] = c->tx.data[cls] = units > UNITS_MIN ? units : UNITS_MIN;
+    }
+    c->rx.header[DXPU_NONPOSTED] = c->tx.header[DXPU_NONPOSTED] = REQUESTS;
+}
+
 int fabric_open(fabric *f, const char *program, const fabric_settings *s, unsigned capacity,
                 const fabric_callbacks *cb)
 {
@@ -612,6 +630,7 @@ int fabric_open(fabric *f, const char *program, const fabric_settings *s, unsign
     rc = open_port(f, program, s);
     if (rc)
         return rc;
+    set_queues(&f->base);
     return s->beside ? 0 : recorder_open(f->frames, program, "--frames", s->frames);
 }
 
