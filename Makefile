@@ -101,11 +101,11 @@ plots: all build/tests/sim_pool
 	$(if $(wildcard build/bench.json),tests/bench/bench_plot.py build/bench.json tests/data/bench.svg)
 
 ## check      all tests; installs missing Debian packages when run as root
-check: all $(SAN_ALL) $(COV_ALL) $(BENCHES:%.c=build/%)
+check: all firmware $(SAN_ALL) $(COV_ALL) $(BENCHES:%.c=build/%)
 	$(PYTHON) tests/run.py --jobs 2 $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
 
 ## check-long check with many more simulation seeds, hot-plug cycles, a large pool, a cut of 60 s
-check-long: all $(SAN_ALL) $(COV_ALL) $(C_TESTS:%.c=build/%) $(BENCHES:%.c=build/%)
+check-long: all firmware $(SAN_ALL) $(COV_ALL) $(C_TESTS:%.c=build/%) $(BENCHES:%.c=build/%)
 	DXPU_SEEDS=1000000 $(PYTHON) tests/run.py --timeout 14400 build/tests/sim_channel
 	DXPU_SEEDS=20000 DXPU_DEPTH=8 DXPU_ROUNDS=2000000 DXPU_SLOTS=100000 DXPU_STEPS=10000 $(PYTHON) \
 	  tests/run.py --jobs 2 --timeout 3600 $(C_TESTS:%.c=build/%) $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
@@ -140,6 +140,8 @@ fmt:
 toc spec:
 	$(PYTHON) tests/$@.py --strict
 
+## firmware   images of a box without an operating system: examples/firmware
+include examples/firmware/firmware.mk
 ## size       text size on a Cortex-M4, nothing undefined but mem*
 ## ship       dxpu.h alone in an empty folder: README program as C99, C++11, freestanding, static
 size ship:
