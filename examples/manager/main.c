@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "api.h"
+#include "audit.h"
 #include "console.h"
 #include "core.h"
 #include "program.h"
@@ -27,12 +28,13 @@ enum {
 #define FOLDER "/var/lib/dxpu"
 
 static struct {
-    const char *listen, *http, *tokens, *store;
+    const char *listen, *http, *tokens, *store, *audit;
     uint64_t grace_ms, heartbeat_ms, status_ms, default_quota, events, connections;
     sandbox_settings sandbox;
     bool shared_hosts, json, stats, quiet;
 } set = { "127.0.0.1:4457",
           "127.0.0.1:4456",
+          NULL,
           NULL,
           NULL,
           CORE_GRACE_MS,
@@ -69,6 +71,7 @@ static const option_row rows[] = {
     { "events", "N", "events kept (10000)", OPTION_NUMBER, &set.events, 100, 10000000 },
     { "connections", "N", "of proxies at a time (4096)", OPTION_NUMBER, &set.connections, 1,
       1000000 },
+    AUDIT_OPTION(set.audit),
     SANDBOX_OPTIONS(set.sandbox),
     { "stats", NULL, "statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
     { "json", NULL, "statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json, 0,
@@ -95,7 +98,10 @@ static struct {
     core *core;
     wire *wire;
     api *api;
+    audit *audit;
     uint64_t start_ns;
+    uint64_t nobody_s;            /* the minute that follows has room for some more strangers */
+    unsigned nobodies, unwritten; /* of it: written, and not */
     bool stopping, store_failed;
 } the;
 
@@ -126,6 +132,14 @@ static void fill_stats(report *r)
     report_number(r, "uptime_s", (dxpu_udp_now_ns() - the.start_ns) / 1000000000u);
     report_pool(r);
     wire_report(the.wire, r);
+    if (the.audit) {
+        char head[AUDIT_HASH_TEXT_BYTES];
+        report_open(r, "audit");
+        report_number(r, "lines", audit_lines(the.audit));
+        report_number(r, "lost", audit_lost(the.audit));
+        report_text(r, "head", audit_head(the.audit, head));
+        report_close(r);
+    }
 }
 
 /* ==== Callbacks =============================================================================== */
@@ -145,6 +159,7 @@ static void on_hangup(evutil_socket_t number, short what, void *user)
     (void)number;
     (void)what;
     (void)user;
+    (void)audit_reopen(the.audit);
     if (api_reload(the.api))
         fprintf(stderr, "dxpu-manager: the tokens are read again\n");
     else
@@ -173,9 +188,53 @@ static void say(const core_event *e)
     fprintf(stderr, "dxpu-manager: %s%s: %s\n", core_event_name(e->type), about, e->text);
 }
 
+static void audit_event(const core_event *e)
+{
+    char lease[24];
+    const audit_field fields[] = { { "event", NULL, e->number }, { "node", NULL, e->node },
+                                   { "slot", NULL, e->slot },    { "lease", lease, 0 },
+                                   { "tenant", e->tenant, 0 },   { "text", e->text, 0 } };
+    snprintf(lease, sizeof lease, "%llx", (unsigned long long)e->lease);
+    audit_write(the.audit, core_event_name(e->type), fields, sizeof fields / sizeof fields[0]);
+}
+
+/* Somebody without a token makes as many requests as he likes: of these a minute has room for
+   some, and the next line tells how many there were besides. */
+static bool room_for_nobody(void)
+{
+    enum { A_MINUTE = 30 };
+    uint64_t now_s = dxpu_udp_now_ns() / 1000000000u;
+    if (now_s >= the.nobody_s + 60) {
+        the.nobody_s = now_s;
+        the.nobodies = 0;
+    }
+    if (the.nobodies == A_MINUTE) {
+        the.unwritten++;
+        return false;
+    }
+    the.nobodies++;
+    return true;
+}
+
+static void on_asked(void *user, const api_asked *what)
+{
+    const audit_field fields[] = {
+        { "role", what->role, 0 },        { "tenant", what->tenant, 0 },
+        { "method", what->method, 0 },    { "target", what->target, 0 },
+        { "status", NULL, what->status }, { "unwritten", NULL, the.unwritten }
+    };
+    (void)user;
+    if (!the.audit || (what->status == 401 && !room_for_nobody()))
+        return;
+    audit_write(the.audit, "api.request", fields,
+                sizeof fields / sizeof fields[0] - !the.unwritten);
+    the.unwritten = 0;
+}
+
 static void on_event(void *user, const core_event *e)
 {
     (void)user;
+    audit_event(e);
     if (!set.quiet)
         say(e);
     if (the.api)
@@ -348,6 +407,7 @@ static int open_ports(void)
     users.shared_hosts = set.shared_hosts;
     users.clock = on_clock;
     users.changed = on_changed;
+    users.asked = on_asked;
     the.api = api_open(the.base, the.core, &users, &wrong);
     if (!the.api)
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
@@ -361,6 +421,11 @@ static int open_manager(void)
     the.start_ns = dxpu_udp_now_ns();
     if (raise_files() || sandbox_start("dxpu-manager", &set.sandbox))
         return PROGRAM_SYSTEM;
+    if (set.audit) {
+        the.audit = audit_open("dxpu-manager", set.audit);
+        if (!the.audit)
+            return PROGRAM_SYSTEM;
+    }
     rc = open_store();
     if (rc)
         return rc;
@@ -388,6 +453,7 @@ static void close_manager(void)
     if (the.core)
         core_close(the.core);
     store_close(the.store);
+    audit_close(the.audit);
 }
 
 int main(int argc, char **argv)
