@@ -10,7 +10,7 @@ have() {
 command -v dpkg-query >/dev/null || exit 0 # not Debian: the compiler will name what is missing
 
 packages='gcc libc6-dev make pkg-config libevent-dev libpcap-dev libjansson-dev libdeflate-dev
-          libxdp-dev libbpf-dev zlib1g-dev libpng-dev libsqlite3-dev
+          libxdp-dev libbpf-dev zlib1g-dev libpng-dev libsqlite3-dev libseccomp-dev
           libcurl4-openssl-dev libsodium-dev libcmocka-dev python3'
 [ "${1:-check}" != plots ] || packages="$packages gnuplot-nox"
 if [ "${1:-check}" = check ]; then
