@@ -38,7 +38,7 @@ PROGRAMS := $(INSTALLED) dxpu-relay dxpu-pingpong dxpu-direct
 C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/sim_*.c))
 BENCHES  := $(sort $(wildcard tests/bench/bench_*.c))
 SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_*.py \
-              tests/net_*.py tests/net_*.sh)) \
+              tests/net_*.py tests/net_*.sh tests/footprint.py)) \
               $(patsubst %,tests/%.py,cov cross mutate prove toc spec run_test fuzz_replay)
 FUZZERS  := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
 # The tests of dxpu.h itself; the second set of options is about the CRC alone.
