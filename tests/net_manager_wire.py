@@ -13,13 +13,14 @@ import sqlite3
 import struct
 import subprocess
 import sys
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
 from cases import case, check, main  # noqa: E402
 from pool import (ALARM, ASK, BIND, BOX, DONE, ERROR, HEARTBEAT, HELLO, HOST,  # noqa: E402
-                  MANAGER, NODE, REGISTER, STATUS, Fake, Manager, Refused, done, hello, message,
-                  text, until)
+                  KEPT, MANAGER, NODE, REGISTER, STATUS, WIPED, Fake, Manager, Refused, device,
+                  done, hello, message, text, until)
 import lab  # noqa: E402
 
 VERSION, TYPE, MALFORMED, MUST, ORDER, BUSY, ROLE = 1, 2, 3, 4, 5, 7, 12
@@ -270,6 +271,72 @@ def counters_are_asked_for():
                                + b"".join(struct.pack(">H166x", first + i) for i in range(count)),
                                number))
         check(m.proxies()["statuses"] == 3)
+
+
+def status(first, count, total):
+    return struct.pack(">BxxxIHHHH", BOX, 1, total, first, count, 168) + b"".join(
+        struct.pack(">H166x", n) for n in range(first, first + count))
+
+
+@case
+def a_status_without_end():
+    """A proxy that tells the same slot again and again, or ever more of them, is asked no further."""
+    with lab.Lab() as l:
+        m = Manager(l, "--status-ms", 3600000)
+
+        def asked(answer):
+            """First slots that the manager asks for, until it is content."""
+            found = []
+            with Fake(m, BOX, slots=4) as f:
+                f.secretive = False
+                f.register()
+                number = None
+                while number is None:  # until the manager looks at it for the first time
+                    kind, number, body = f.receive()
+                    number = number if kind == ASK else None
+                while number is not None and len(found) < 40:
+                    found.append(struct.unpack(">H", body[:2])[0])
+                    f.send(message(STATUS, answer(found[-1]), number))
+                    f.heartbeat()  # its answer comes behind what is asked because of this
+                    number = None
+                    while True:
+                        kind, request, said = f.receive()
+                        if kind == ASK:
+                            number, body = request, said
+                        if kind == HEARTBEAT:
+                            break
+            return found
+        check(asked(lambda first: status(first, 1, 4)) == [1, 2, 3, 4])  # the control
+        check(asked(lambda first: status(1, 1, 65535)) == [1, 2])
+        check(asked(lambda first: status(first, 1, first + 1)) == [1, 2])
+
+
+@case
+def a_proxy_that_changes_all_the_time():
+    """Another device, then another state, in each register: the others are heard, and the store is
+    written for few of them."""
+    with lab.Lab() as l:
+        m = Manager(l, "--quiet")
+        with Fake(m, BOX, slots=4) as bad, Fake(m, HOST, slots=4) as good:
+            bad.register()
+            good.register()
+
+            def flood(*each):
+                for n in range(2000):
+                    bad.send(bad.register_message(1, devices=[each[n % len(each)]], request=77))
+                    if n % 100 == 99:
+                        good.lives()
+                        bad.heartbeat(request=78)
+                        while bad.receive()[:2] != (HEARTBEAT, 78):
+                            pass
+            seconds = time.monotonic()
+            flood(device(1, serial="a"), device(1, serial="b"))
+            flood(device(2, KEPT), device(2, WIPED))
+            seconds = time.monotonic() - seconds
+            good.lives()
+            events = m.get("/v1/events?limit=1000")["events"]
+            check(len(events) < (64 + 4) * 2 * (seconds + 2), len(events), seconds)
+            check(any(e["type"] == "slot.changed" for e in events), "nothing was heard at all")
 
 
 @case
