@@ -514,6 +514,32 @@ def store_that_is_damaged():
 
 
 @case
+def store_that_is_removed():
+    """While the manager runs; whether it has something to write then, or not."""
+    for asked in (True, False):
+        with lab.Lab() as l:
+            m = Manager(l)
+            with Fake(m, BOX) as box, Fake(m, HOST) as host:
+                box.register()
+                want = {"host": host.register()[0], "model": "nvme"}
+                first = m.ask("POST", "/v1/leases", want)
+                check(first[0] == 201, first)
+                os.unlink(m.store)
+                if asked:
+                    try:
+                        check(m.ask("POST", "/v1/leases", want)[0] == 503, "it was acknowledged")
+                    except ConnectionError:
+                        pass  # it has ended already
+                check(m.process.wait(20) == STORE, m.process.errors())
+                check(m.store + "-saved" in m.process.errors(), m.process.errors())
+            fails(l, STORE, "-saved")
+            os.rename(m.store + "-saved", m.store)
+            m.start()
+            leases = [lease["lease"] for lease in m.get("/v1/leases")["leases"]]
+            check(first[1]["lease"] in leases, leases)
+
+
+@case
 def store_on_a_full_disk():
     with lab.Lab() as l:
         os.mkdir(l.file("disk"))

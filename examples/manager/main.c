@@ -17,7 +17,8 @@
 #include <unistd.h>
 
 enum {
-    PROGRAM_STORE = 4,    /* exit status */
+    PROGRAM_STORE = 4, /* exit status */
+    CHECK_MS = 500,
     FILES_BESIDE = 64,    /* descriptors beside the connections: store, listeners, libevent */
     HTTP_CONNECTIONS = 64 /* of api_settings, streams included */
 };
@@ -86,7 +87,7 @@ static struct {
     core *core;
     wire *wire;
     api *api;
-    uint64_t start_ns;
+    uint64_t start_ns, checked_ms; /* checked: that the store is still there */
     bool stopping, store_failed;
 } the;
 
@@ -193,6 +194,20 @@ static void on_changed(void *user)
 
 /* ==== The loop ================================================================================ */
 
+/* Nothing more is acknowledged when somebody has removed its file. */
+static bool check_store(void)
+{
+    store_fault fault;
+    uint64_t now = dxpu_udp_now_ns() / 1000000u;
+    if (now < the.checked_ms + CHECK_MS)
+        return true;
+    the.checked_ms = now;
+    if (store_check(the.store, &fault) == STORE_OK)
+        return true;
+    fprintf(stderr, "dxpu-manager: %s\n", fault.text);
+    return false;
+}
+
 /* Say once that the store fails, and once that it works again.  False: it has to be opened anew,
    which is left to whoever starts this program. */
 static bool watch_store(void)
@@ -206,7 +221,7 @@ static bool watch_store(void)
         fprintf(stderr, "dxpu-manager: the store can be written again\n");
     the.store_failed = failed;
     if (!failed || store_commit(the.store, NULL, 0, &fault) != STORE_E_IO)
-        return true;
+        return check_store();
     fprintf(stderr, "dxpu-manager: %s\n", fault.text);
     return false;
 }
