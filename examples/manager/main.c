@@ -19,8 +19,9 @@
 #include <unistd.h>
 
 enum {
-    PROGRAM_STORE = 4,    /* exit status: it may pass, a full disk or a lock */
-    PROGRAM_DAMAGED = 5,  /* exit status: the file is not, or no more, this manager's store */
+    PROGRAM_STORE = 4,   /* exit status: it may pass, a full disk or a lock */
+    PROGRAM_DAMAGED = 5, /* exit status: the file is not, or no more, this manager's store */
+    CHECK_MS = 500,
     FILES_BESIDE = 64,    /* descriptors beside the connections: store, listeners, libevent */
     HTTP_CONNECTIONS = 64 /* of api_settings, streams included */
 };
@@ -99,9 +100,9 @@ static struct {
     wire *wire;
     api *api;
     audit *audit;
-    uint64_t start_ns;
-    uint64_t nobody_s;            /* the minute that follows has room for some more strangers */
-    unsigned nobodies, unwritten; /* of it: written, and not */
+    uint64_t start_ns, checked_ms; /* checked: that the store is still there */
+    uint64_t nobody_s;             /* the minute that follows has room for some more strangers */
+    unsigned nobodies, unwritten;  /* of it: written, and not */
     bool stopping, store_failed;
 } the;
 
@@ -261,6 +262,20 @@ static void on_changed(void *user)
 
 /* ==== The loop ================================================================================ */
 
+/* Nothing more is acknowledged when somebody has removed its file. */
+static bool check_store(void)
+{
+    store_fault fault;
+    uint64_t now = dxpu_udp_now_ns() / 1000000u;
+    if (now < the.checked_ms + CHECK_MS)
+        return true;
+    the.checked_ms = now;
+    if (store_check(the.store, &fault) == STORE_OK)
+        return true;
+    fprintf(stderr, "dxpu-manager: %s\n", fault.text);
+    return false;
+}
+
 /* Say once that the store fails, and once that it works again.  False: it has to be opened anew,
    which is left to whoever starts this program. */
 static bool watch_store(void)
@@ -274,7 +289,7 @@ static bool watch_store(void)
         fprintf(stderr, "dxpu-manager: the store can be written again\n");
     the.store_failed = failed;
     if (!failed || store_commit(the.store, NULL, 0, &fault) != STORE_E_IO)
-        return true;
+        return check_store();
     fprintf(stderr, "dxpu-manager: %s\n", fault.text);
     return false;
 }
