@@ -217,7 +217,8 @@ def pool(**more):
                  **{s: n for n, s in enumerate(STATES)})
     return dict(dict(store="ok", epoch=17, boxes=dict(total=2, connected=1, draining=0),
                      hosts=dict(total=1, connected=1),
-                     leases=dict(total=3, pending=1, active=2, degraded=0, parked=0), leases_of=None,
+                     leases=dict(total=3, pending=1, active=2, degraded=0, parked=0),
+                     leases_of=None,
                      slots=dict(total=16, **{s: n for n, s in enumerate(STATES)}),
                      models=[model]), **more)
 
@@ -245,7 +246,8 @@ def lease(name="c3", state="active", phase="up", rates=(None, None), **more):
 
 
 def event(number, **more):
-    return dict(dict(event=number, at="2026-01-02T03:04:05.678Z", type="lease.up", node=10, node_name="box10",
+    return dict(dict(event=number, at="2026-01-02T03:04:05.678Z", type="lease.up", node=10,
+                     node_name="box10",
                      slot="10.3", lease="c3", tenant="t", text="text of event %d." % number),
                 **more)
 
@@ -452,7 +454,8 @@ EVERY = [
     ("replace", "10.3"), ("break", "10.3"), ("repair", "10.3"), ("reset", "10.3"),
     ("forget", 10), ("tenant", "t", "--quota", 1), ("tenant", "t", "--quota", "none"),
     ("owner", "host12", "t"), ("owner", 12, "--nobody"), ("events", "--last", 0),
-    ("events", "--last", 5, "--node", 10), ("spares", "nvme", 0), ("events", "--lease", "c3", "--type", "lease.", "--after", 3),
+    ("events", "--last", 5, "--node", 10), ("spares", "nvme", 0),
+    ("events", "--lease", "c3", "--type", "lease.", "--after", 3),
 ]
 
 
