@@ -144,7 +144,8 @@ enum { DXPU_CONTROL_ALARMS(DXPUI_CTL_ALARM) DXPU_CONTROL_ALARM_END };
     X(GONE, 19, "gone", "another screenshot was asked for meanwhile; ask again")                   \
     X(UNREADABLE, 20, "unreadable", "the device does not tell its BARs; see what its box says")    \
     X(DRAINED, 21, "drained", "the slot takes no new lease; end the drain, or bind another slot")  \
-    X(STATE, 22, "state", "the box cannot write its --state file; make room on its disk")
+    X(STATE, 22, "state", "the box cannot write its --state file; make room on its disk")          \
+    X(KEY, 23, "key", "no public key of that box; see what the host says, and its --peers")
 #define DXPUI_CTL_CODE(name, value, word, text) DXPU_CONTROL_CODE_##name = (value),
 enum { DXPU_CONTROL_CODES(DXPUI_CTL_CODE) DXPU_CONTROL_CODE_END };
 #undef DXPUI_CTL_CODE

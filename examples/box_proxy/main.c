@@ -10,6 +10,7 @@
 #include "devices/vga.h"
 #include "leases.h"
 #include "program.h"
+#include "sandbox.h"
 #include "shards.h"
 
 enum { SLOTS_MAX = 1024 };
@@ -19,6 +20,7 @@ enum { SERIAL_MAX = 16, MODEL_MAX = 31 };
 
 static struct {
     fabric_settings fabric;
+    keys_settings keys;
     uint64_t slots, node;
     device_settings device;
     unsigned kind; /* index into kinds */
@@ -26,8 +28,9 @@ static struct {
     const char *advertise, *model;
     uint64_t group_slots;
     const char *record, *state, *control;
+    sandbox_settings sandbox;
     bool json, stats, quiet;
-} set = { .fabric = FABRIC_SETTINGS_DEFAULT("*:4458"),
+} set = { .fabric = FABRIC_SETTINGS_DEFAULT(NULL),
           .slots = 1,
           .node = 2,
           .device = { .memory_bytes = 16u << 20, .mps_bytes = 512 } };
@@ -44,6 +47,7 @@ static const device_kind *const kinds[] = { DEVICE_KINDS(KIND, COMMA) };
 
 static const option_row rows[] = {
     FABRIC_OPTIONS(set.fabric),
+    KEYS_OPTIONS(set.keys),
     { "device", DEVICE_KINDS(KIND_NAME, "|"), "what stands in the slots (memory)", OPTION_CHOICE,
       &set.kind, 0, 0 },
     { "file", "FILE[,...]", "nvme: a namespace each; FILE.2 and so on for further slots (memory)",
@@ -81,6 +85,7 @@ static const option_row rows[] = {
       &set.control, 0, 0 },
     { "record", "FILE", "write every TLP that arrives to a pcap, in order", OPTION_TEXT,
       &set.record, 0, 0 },
+    SANDBOX_OPTIONS(set.sandbox),
     { "stats", NULL, "all statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
     { "json", NULL, "statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json, 0,
       0 },
@@ -105,13 +110,19 @@ static void on_usr1(void)
     recorder_flush(&the_box.record);
 }
 
+static void on_hup(void)
+{
+    if (!keys_reload(the_box.keys))
+        shards_keys_changed(&the_box);
+}
+
 static option_program program = {
     "dxpu-box",
     "lends the devices of its slots to hosts over the network",
     NULL,
     rows,
     sizeof rows / sizeof rows[0],
-    "SIGUSR1 prints statistics, Ctrl-C closes all channels in order.\n"
+    "SIGUSR1 prints statistics, SIGHUP reads --peers again, Ctrl-C closes all channels in order.\n"
     "exit status: 0 stopped as asked, 2 usage, 3 system error\n"
 };
 
@@ -147,6 +158,17 @@ static const char *check_manager(void)
     return why ? text : manager_check(&set.manager);
 }
 
+/* What is wrong with the keys, and with where it listens. */
+static const char *check_fabric(void)
+{
+    const char *why = keys_check(&set.keys);
+    if (!set.fabric.listen)
+        set.fabric.listen = set.keys.plain && !set.keys.plain_network ? "127.0.0.1:4458" : "*:4458";
+    if (!why)
+        why = keys_check_addresses(&set.keys, "--listen", set.fabric.listen);
+    return why ? why : fabric_check(&set.fabric);
+}
+
 /* What is wrong with the options together; NULL: nothing. */
 static const char *check(void)
 {
@@ -167,7 +189,7 @@ static const char *check(void)
             return "--serial: only printable ASCII, and no blanks";
     }
     const char *wrong = check_manager();
-    return wrong ? wrong : fabric_check(&set.fabric);
+    return wrong ? wrong : check_fabric();
 }
 
 static int open_control(void)
@@ -200,6 +222,9 @@ static int open_control(void)
 
 static int open_box(void)
 {
+    the_box.keys = set.fabric.keys = keys_open("dxpu-box", &set.keys);
+    if (!the_box.keys)
+        return -1;
     the_box.count = (unsigned)set.slots;
     the_box.node = set.manager.address ? 0 : (uint32_t)set.node; /* 0: it will be told */
     the_box.state_file = set.state;
@@ -218,12 +243,16 @@ static int open_box(void)
 static int run_box(void)
 {
     shards_say(&the_box);
+    if (!set.keys.plain && !set.manager.address && !keys_count(the_box.keys, KEYS_FABRIC))
+        fprintf(stderr,
+                "dxpu-box: nobody may open a channel; name public keys of hosts with --peer "
+                "or --peers\n");
     return shards_run(&the_box) ? PROGRAM_SYSTEM : PROGRAM_GOOD;
 }
 
 static int run_signalled(void)
 {
-    program_loop loop = { the_box.base, on_stop, on_usr1, run_box };
+    program_loop loop = { the_box.base, on_stop, on_usr1, on_hup, run_box };
     return program_run(&loop);
 }
 
@@ -236,6 +265,9 @@ int main(int argc, char **argv)
     wrong = check();
     if (wrong)
         return program_usage(&program, wrong);
+    set.sandbox.network = set.fabric.af_xdp != NULL;
+    if (sandbox_start("dxpu-box", &set.sandbox))
+        return PROGRAM_SYSTEM;
     console_start();
     rc = open_box() ? PROGRAM_SYSTEM : run_signalled();
     console_end();
@@ -254,5 +286,6 @@ int main(int argc, char **argv)
     slots_close(&the_box);
     if (shards_close(&the_box))
         rc = PROGRAM_SYSTEM;
+    keys_close(the_box.keys);
     return rc;
 }

@@ -168,6 +168,13 @@ bool core_store_failed(const core *c, char text[256]);
 /* A register message (views are copied).  The node's number, or 0 with *why: refused. */
 uint32_t core_register(core *c, const dxpu_control_register *r, const char *program,
                        core_result *why);
+/* This instance was refused since another one is connected, which has spoken since: two programs
+   with one identity run.  It is refused for a while after that one's connection ends, too. */
+void core_rival(core *c, uint32_t node, uint64_t instance);
+/* What both are told. */
+#define CORE_DOUBLE                                                                                \
+    "another running proxy has this identity; if its identity file was copied here, remove the "   \
+    "copy, and a new one is made"
 /* Its connection is over, or it is silent. */
 void core_disconnected(core *c, uint32_t node);
 void core_alarm(core *c, uint32_t node, const dxpu_control_alarm *a);

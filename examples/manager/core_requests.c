@@ -171,6 +171,7 @@ static core_result create_new(core *c, const core_request *r, const char *tenant
         return corei_result(CORE_E_CAPACITY, "%s", pool_error_text(POOL_E_HOST));
     }
     corei_event_lease(c, CORE_EVENT_LEASE_CREATED, *lease, "%u of %s", r->count, r->model);
+    corei_mark_changed(c, COREI_META, 0);
     corei_mark_changed(c, COREI_LEASE, (uint32_t)*lease);
     for (unsigned i = 0; i < choice.count; i++)
         corei_mark_changed(c, COREI_SLOT, choice.slot[i]);
@@ -390,6 +391,10 @@ core_result core_repair(core *c, uint32_t slot)
     if (result.code != CORE_OK)
         return result;
     const pool_slot *s = &c->t.pool->slot[slot];
+    const core_slot *box = &c->t.slot[slot];
+    if (s->state == POOL_BROKEN && s->lease == POOL_NONE && !s->dirty && box->reported &&
+        box->device.state == DXPU_CONTROL_SLOT_EMPTY) /* M-77: it is wiped first */
+        (void)pool_taint(c->t.pool, slot, s->epoch ? s->epoch : c->t.pool->epoch + 1, true);
     if (pool_repair(c->t.pool, slot) != POOL_OK)
         return corei_result(CORE_E_STATE,
                             s->state == POOL_QUARANTINED

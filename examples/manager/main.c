@@ -7,6 +7,7 @@
 #include "console.h"
 #include "core.h"
 #include "program.h"
+#include "sandbox.h"
 #include "wire.h"
 
 #include <errno.h>
@@ -28,6 +29,7 @@ enum {
 static struct {
     const char *listen, *http, *tokens, *store;
     uint64_t grace_ms, heartbeat_ms, status_ms, default_quota, events, connections;
+    sandbox_settings sandbox;
     bool shared_hosts, json, stats, quiet;
 } set = { "127.0.0.1:4457",
           "127.0.0.1:4456",
@@ -39,6 +41,7 @@ static struct {
           POOL_NONE,
           10000,
           4096,
+          { NULL, false, false },
           false,
           false,
           false,
@@ -66,6 +69,7 @@ static const option_row rows[] = {
     { "events", "N", "events kept (10000)", OPTION_NUMBER, &set.events, 100, 10000000 },
     { "connections", "N", "of proxies at a time (4096)", OPTION_NUMBER, &set.connections, 1,
       1000000 },
+    SANDBOX_OPTIONS(set.sandbox),
     { "stats", NULL, "statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
     { "json", NULL, "statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json, 0,
       0 },
@@ -355,7 +359,7 @@ static int open_manager(void)
 {
     int rc;
     the.start_ns = dxpu_udp_now_ns();
-    if (raise_files())
+    if (raise_files() || sandbox_start("dxpu-manager", &set.sandbox))
         return PROGRAM_SYSTEM;
     rc = open_store();
     if (rc)
@@ -388,7 +392,7 @@ static void close_manager(void)
 
 int main(int argc, char **argv)
 {
-    program_loop loop = { NULL, on_stop, on_usr1, run_manager };
+    program_loop loop = { NULL, on_stop, on_usr1, NULL, run_manager };
     int rc = program_options(&program, argc, argv);
     if (rc != PROGRAM_GO)
         return rc;
