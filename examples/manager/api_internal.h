@@ -181,7 +181,7 @@ json_t *api_json_time(uint64_t unix_ms); /* 0: null */
 json_t *api_json_node(const api *a, uint32_t node, const api_caller *caller);
 json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller);
 json_t *api_json_lease(const api *a, uint64_t lease);
-json_t *api_json_event(const core_event *e);
+json_t *api_json_event(const api *a, const core_event *e);
 json_t *api_json_pool(const api *a, const api_caller *caller);
 json_t *api_json_tenant(const api *a, uint32_t tenant);
 void api_slot_name(const api *a, uint32_t slot, char out[24]);
