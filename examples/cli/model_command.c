@@ -677,7 +677,8 @@ static double equation(const dxpu_model *m, const dxpu_model_work *work, const r
 {
     double delta = of->pooled ? dxpu_model_kernel_delta_us(m) : 0;
     double read = dxpu_model_read_gbs(m, of->pooled);
-    double link = dxpu_model_link_gbs(m, of->pooled, m->completion_bytes, 12);
+    dxpu_model wide = *m;
+    wide.network_gbit_s = 1e6; /* the PCIe link alone */
     if (of->traffic == PERF_KERNELS)
         return dxpu_model_period_us(work->kernel_us + delta, work->launch_us, true);
     if (of->traffic == PERF_PUSH)
@@ -685,7 +686,7 @@ static double equation(const dxpu_model *m, const dxpu_model_work *work, const r
     if (of->traffic != PERF_READ)
         return dxpu_model_write_gbs(m, of->pooled);
     if (of->change == FIVE_TAGS)
-        return 100 * read / link;
+        return 100 * read / dxpu_model_link_gbs(&wide, of->pooled, m->completion_bytes, 12);
     return of->pooled ? dxpu_model_all_gbs(m, read) : m->gpus * read;
 }
 
