@@ -83,8 +83,9 @@ $(foreach d,build build/san,$(foreach p,$(PROGRAMS),$(eval \
 $(PROGRAMS:%=build/%) $(PROGRAMS:%=build/san/%):
 	$(call say,LD,$@)$(CC) $(CFLAGS) $(if $(findstring san,$@),$(SAN)) -pthread -o $@ $^ $(LIBS) \
 	  $(if $(findstring san,$@),,-pie -Wl,-z,relro,-z,now,-z,noexecstack)
-build/libdxpu-inject.so: $(wildcard examples/inject/*.[ch]) | build/libdxpu.a
-	$(call say,LD,$@)$(CC) $(CFLAGS) -fPIC -shared -pthread -o $@ $(filter %.c,$^) -lm
+build/libdxpu-inject.so: $(wildcard examples/inject/*.[ch] bindings/model/*.h) | build/libdxpu.a
+	$(call say,LD,$@)$(CC) $(CFLAGS) -I. -Ibindings/model -fPIC -shared -pthread -o $@ \
+	  $(filter %.c,$^) -lm
 
 ## demo       a capture, then a guest's disk, through the proxies and a bad network; figures
 demo: all
