@@ -32,7 +32,7 @@ SRC_dxpu          := $(wildcard examples/cli/*.c examples/perf_model/*.c)
 SRC_dxpu-manager  := $(wildcard examples/manager/*.c)
 $(foreach p,relay pingpong,$(eval SRC_dxpu-$p := examples/demo/$p.c))
 SRC_dxpu-direct   := examples/demo/direct.c $(wildcard examples/box_proxy/devices/*.c) \
-                     $(patsubst %,examples/host_proxy/%.c,guest vmd vswitch probe msi queue retry)
+                     $(patsubst %,examples/host_proxy/%.c,guest vmd vswitch probe msi grants queue retry)
 INSTALLED := dxpu dxpu-host dxpu-box dxpu-manager
 PROGRAMS := $(INSTALLED) dxpu-relay dxpu-pingpong dxpu-direct
 C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/sim_*.c))
@@ -131,7 +131,8 @@ fuzz: $(FUZZERS:fuzz/%.c=build/%)
 	    -artifact_prefix=build/corpus/ $(addprefix -dict=,$(wildcard fuzz/dxpu.dict)) \
 	    build/corpus/$$n fuzz/corpus/$$n; done
 build/fuzz_%: fuzz/fuzz_%.c dxpu.h | build/libdxpu.a
-	$(call say,CC,$<)clang -std=c11 -I. -O1 -g $(WARN) -fsanitize=fuzzer,address,undefined -o $@ $<
+	$(call say,CC,$<)clang -std=c11 -I. -Iexamples/proxy -O1 -g $(WARN) \
+	  -fsanitize=fuzzer,address,undefined -o $@ $<
 
 ## fmt        format the C files
 ## toc        CONTENTS of dxpu.h against its sections
