@@ -56,8 +56,8 @@ typedef struct slot {
     bool broken;      /* what it keeps its data on fails */
     bool drained;     /* takes no new lease */
     bool wipe_begins; /* with the next step */
-    /* The public key that its lease names: nobody else is let in.  Set with a manager's bind, cleared
-       when the lease ends; not lease_keyed: --peers and its slots= say who may. */
+    /* The public key that its lease names: nobody else is let in.  Set with a manager's bind,
+       cleared when the lease ends; not lease_keyed: --peers and its slots= say who may. */
     bool lease_keyed;
     uint8_t lease_key[DXPU_NOISE_KEY_BYTES];
     uint32_t fenced_node; /* who was refused last, and told the manager */

@@ -268,7 +268,7 @@ fabric_channel *fabric_dial(fabric *f, const dxpu_channel_config *cfg, const uin
     return c;
 }
 
-/* ==== Opens ==================================================================================== */
+/* ==== Opens =================================================================================== */
 
 static bool same_place(const dxpu_place *a, const dxpu_place *b)
 {
@@ -902,8 +902,8 @@ static void set_queues(dxpu_channel_config *c)
     c->rx.header[DXPU_NONPOSTED] = c->tx.header[DXPU_NONPOSTED] = REQUESTS;
 }
 
-/* A session for each channel, and for those whose open has not come: one for each slot, as they may
-   all be dialed at once (S-14). */
+/* A session for each channel, and for those whose open has not come: one for each slot, as they
+   may all be dialed at once (S-14). */
 static int open_sealing(fabric *f, const char *program, const fabric_settings *s)
 {
     sealing_callbacks cb = { f, known, f->cb.welcome ? on_request : NULL };

@@ -62,8 +62,8 @@ typedef struct fabric_channel {
 typedef struct fabric_callbacks {
     void *user;
     /* Somebody opens, or asks for keys to do so: then of the offer only epoch and places are set.
-       Return DXPU_REASON_NONE and complete *cfg (epoch and places are set), or the reason to refuse.
-       key: whose it is, NULL with --plain.  NULL: nobody may open. */
+       Return DXPU_REASON_NONE and complete *cfg (epoch and places are set), or the reason to
+       refuse.  key: whose it is, NULL with --plain.  NULL: nobody may open. */
     uint8_t (*welcome)(void *user, const dxpu_offer *offer, const uint8_t *key,
                        dxpu_channel_config *cfg);
     /* The channel carries TLPs from now on. */
