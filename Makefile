@@ -123,7 +123,8 @@ fuzz: $(FUZZERS:fuzz/%.c=build/%)
 	    -artifact_prefix=build/corpus/ $(addprefix -dict=,$(wildcard fuzz/dxpu.dict)) \
 	    build/corpus/$$n fuzz/corpus/$$n; done
 build/fuzz_%: fuzz/fuzz_%.c dxpu.h | build/libdxpu.a
-	$(call say,CC,$<)clang -std=c11 -I. -O1 -g $(WARN) -fsanitize=fuzzer,address,undefined -o $@ $<
+	$(call say,CC,$<)clang -std=c11 -I. -O1 -g $(WARN) -fsanitize=fuzzer,address,undefined -o $@ $< \
+	  -lsodium
 
 ## fmt        format the C files
 ## toc        CONTENTS of dxpu.h against its sections
