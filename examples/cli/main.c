@@ -33,6 +33,10 @@ static const char help[] =
     "  status [--json] PROXY [SLOT]\n"
     "  screenshot [--json] BOX SLOT FILE\n"
     "\n"
+    "Keys of proxies, for their --key, --peer and --peers:\n"
+    "  keygen [--json] FILE                   a new secret key; prints the public one\n"
+    "  pubkey [--json] FILE                   the public key of a secret one\n"
+    "\n"
     "TLPs in logs and captures:\n"
     "  tlp decode [--json] [--strict] [HEX... | -]\n"
     "  tlp encode [--dwords | --bytes] [OBJECT | FILE | -]...\n"
@@ -63,7 +67,8 @@ static const struct {
     { "attach", attach_command }, { "detach", detach_command },
     { "status", status_command }, { "screenshot", screenshot_command },
     { "tlp", tlp_command },       { "pcap", pcap_command },
-    { "model", model_command },
+    { "model", model_command },   { "keygen", keygen_command },
+    { "pubkey", pubkey_command },
 };
 
 void out_of_memory(void)
