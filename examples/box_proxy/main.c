@@ -19,6 +19,7 @@ enum { SERIAL_MAX = 16, MODEL_MAX = 31 };
 
 static struct {
     fabric_settings fabric;
+    keys_settings keys;
     uint64_t slots, node;
     device_settings device;
     unsigned kind; /* index into kinds */
@@ -44,6 +45,7 @@ static const device_kind *const kinds[] = { DEVICE_KINDS(KIND, COMMA) };
 
 static const option_row rows[] = {
     FABRIC_OPTIONS(set.fabric),
+    KEYS_OPTIONS(set.keys),
     { "device", DEVICE_KINDS(KIND_NAME, "|"), "what stands in the slots (memory)", OPTION_CHOICE,
       &set.kind, 0, 0 },
     { "file", "FILE[,...]", "nvme: a namespace each; FILE.2 and so on for further slots (memory)",
@@ -134,7 +136,7 @@ static const char *check_manager(void)
     if (!set.manager.address) {
         if (set.advertise || set.group_slots || set.model)
             return "--advertise, --group-slots and --model go with --manager";
-        return manager_check(&set.manager);
+        return manager_check(&set.manager, &set.keys);
     }
     if (!set.state)
         return "--manager: --state FILE is missing; it keeps the leases over restarts";
@@ -144,7 +146,7 @@ static const char *check_manager(void)
         why = dxpu_udp_parse_list(set.advertise, the_box.advertised, DXPU_CONTROL_PATHS_MAX,
                                   &the_box.advertised_count);
     snprintf(text, sizeof text, "--advertise: %s", why ? why : "");
-    return why ? text : manager_check(&set.manager);
+    return why ? text : manager_check(&set.manager, &set.keys);
 }
 
 /* What is wrong with the options together; NULL: nothing. */
@@ -167,6 +169,8 @@ static const char *check(void)
             return "--serial: only printable ASCII, and no blanks";
     }
     const char *wrong = check_manager();
+    if (!wrong)
+        wrong = keys_check(&set.keys);
     return wrong ? wrong : fabric_check(&set.fabric);
 }
 
@@ -190,10 +194,11 @@ static int open_control(void)
     if (!the_box.requests)
         return -1;
     if (set.control)
-        the_box.control = control_open(the_box.base, set.control, 0, the_box.requests);
+        the_box.control =
+            control_open(the_box.base, set.control, 0, the_box.keys, the_box.requests);
     if (set.manager.address)
-        the_box.manager =
-            manager_open(the_box.base, &set.manager, the_box.identity, the_box.requests, &link);
+        the_box.manager = manager_open(the_box.base, &set.manager, the_box.identity, the_box.keys,
+                                       the_box.requests, &link);
     leases_tell(&the_box);
     return (set.control && !the_box.control) || (set.manager.address && !the_box.manager) ? -1 : 0;
 }
@@ -205,6 +210,9 @@ static int open_box(void)
     the_box.state_file = set.state;
     the_box.quiet = set.quiet;
     the_box.model = set.model;
+    the_box.keys = keys_open("dxpu-box", &set.keys);
+    if (!the_box.keys)
+        return -1;
     the_box.group_slots = (unsigned)set.group_slots;
     the_box.managed = set.manager.address != NULL;
     if (the_box.managed && identity_file_open("dxpu-box", set.manager.identity, the_box.identity))
@@ -254,5 +262,6 @@ int main(int argc, char **argv)
     slots_close(&the_box);
     if (shards_close(&the_box))
         rc = PROGRAM_SYSTEM;
+    keys_close(the_box.keys);
     return rc;
 }

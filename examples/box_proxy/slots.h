@@ -65,6 +65,7 @@ typedef struct shard {
 } shard;
 
 typedef struct box {
+    keys *keys;
     shard *shards;
     unsigned shard_count;
     dxpu_box_table table;

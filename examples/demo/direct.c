@@ -189,7 +189,7 @@ static struct {
     fabric_settings fabric;
     device_settings device;
 } set = {
-    { NULL, "1=127.0.0.1:1/1", 0, 8, 64u << 20, (uint64_t)64 << 30, NULL, 1, NULL, 0 },
+    { NULL, "1=127.0.0.1:1/1", 0, 8, 64u << 20, (uint64_t)64 << 30, NULL, 1, NULL, NULL, 0 },
     FABRIC_SETTINGS_DEFAULT("127.0.0.1:0"),
     { .memory_bytes = 64u << 20, .mps_bytes = 512, .identity = 0xd1ec7, .timeout_ns = DXPU_NEVER }
 };

@@ -827,7 +827,7 @@ static manager_link *open_link(guest *g, struct event_base *base, const manager_
     uint8_t identity[IDENTITY_BYTES];
     if (identity_file_open("dxpu-host", g->set->manager->identity, identity))
         return NULL;
-    return manager_open(base, g->set->manager, identity, g->requests, link);
+    return manager_open(base, g->set->manager, identity, g->set->keys, g->requests, link);
 }
 
 /* manager_proxy.device */
@@ -876,7 +876,7 @@ static int open_control(guest *g)
     if (!g->requests || !g->told)
         return -1;
     if (g->set->control)
-        g->control = control_open(base, g->set->control, g->set->number, g->requests);
+        g->control = control_open(base, g->set->control, g->set->number, g->set->keys, g->requests);
     if (g->set->manager)
         g->manager = open_link(g, base, &link);
     return (g->set->control && !g->control) || (g->set->manager && !g->manager) ? -1 : 0;

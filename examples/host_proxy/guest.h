@@ -19,6 +19,7 @@ typedef struct guest_settings {
     const char *control;             /* where it is told to attach and detach, NULL: nowhere */
     uint64_t node;                   /* of this host in the fabric; 0: its manager will tell */
     const manager_settings *manager; /* NULL: none */
+    keys *keys;
     unsigned number; /* of several in one process, from 0: its control port is so much further */
 } guest_settings;
 

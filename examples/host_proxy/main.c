@@ -15,16 +15,18 @@ static struct {
     const char *replay;
     uint64_t repeat;
     bool fill, stats, json;
+    keys_settings keys;
 } set = { FABRIC_SETTINGS_DEFAULT(NULL),
           { NULL, 1, 1, 1, 10000, 10000, 0, LINK_TAGS, NULL, false },
           { LOAD_NONE, 64, 1, 10000, 0, 1u << 20, 512 },
-          { NULL, NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, NULL, 1, NULL, 0 },
-          { NULL, NULL, NULL, 0 },
+          { NULL, NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, NULL, 1, NULL, NULL, 0 },
+          { NULL, NULL, NULL, NULL, 0 },
           NULL,
           1,
           false,
           false,
-          false };
+          false,
+          { NULL, NULL, NULL, false, false } };
 
 static const option_row rows[] = {
     { "box", "ADDR:PORT", "the box; several addresses with commas are paths; [ADDR]:PORT for IPv6",
@@ -68,6 +70,7 @@ static const option_row rows[] = {
       "and where it is told to attach and detach (nowhere); :PORT is loopback's", OPTION_TEXT,
       &set.guest.control, 0, 0 },
     MANAGER_OPTIONS(set.manager),
+    KEYS_OPTIONS(set.keys),
     { "record", "FILE", "write what was submitted to a pcap, in order", OPTION_TEXT,
       &set.link.record, 0, 0 },
     { "timeout-ms", "MS", "completion timeout of a request (10000)", OPTION_NUMBER,
@@ -177,7 +180,9 @@ static int check_guest(void)
     rc = check_fabric();
     if (rc)
         return rc;
-    wrong = manager_check(&set.manager);
+    wrong = keys_check(&set.keys);
+    if (!wrong)
+        wrong = manager_check(&set.manager, &set.keys);
     if (!wrong && set.manager.address) {
         set.guest.manager = &set.manager;
         set.guest.node = 0; /* M-56 */
@@ -233,6 +238,9 @@ static int check(void)
 static int open_source(void)
 {
     if (set.guest.socket) {
+        set.guest.keys = keys_open("dxpu-host", &set.keys);
+        if (!set.guest.keys)
+            return -1;
         the_guests = guests_open(&set.guest, &set.fabric);
         return the_guests ? 0 : -1;
     }
@@ -279,5 +287,6 @@ int main(int argc, char **argv)
         rc = LINK_SYSTEM;
     replay_close(&the_replay);
     load_close(&the_load);
+    keys_close(set.guest.keys);
     return rc;
 }

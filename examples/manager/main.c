@@ -28,6 +28,7 @@ static struct {
     const char *listen, *http, *tokens, *store;
     uint64_t grace_ms, heartbeat_ms, status_ms, default_quota, events, connections;
     bool json, stats, quiet;
+    keys_settings keys;
 } set = { "127.0.0.1:4457",
           "127.0.0.1:4456",
           NULL,
@@ -40,7 +41,8 @@ static struct {
           4096,
           false,
           false,
-          false };
+          false,
+          { NULL, NULL, NULL, false, false } };
 
 static const option_row rows[] = {
     { "listen", "ADDR:PORT", "where proxies register (127.0.0.1:4457)", OPTION_TEXT, &set.listen, 0,
@@ -62,6 +64,7 @@ static const option_row rows[] = {
     { "events", "N", "events kept (10000)", OPTION_NUMBER, &set.events, 100, 10000000 },
     { "connections", "N", "of proxies at a time (4096)", OPTION_NUMBER, &set.connections, 1,
       1000000 },
+    KEYS_OPTIONS(set.keys),
     { "stats", NULL, "statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
     { "json", NULL, "statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json, 0,
       0 },
@@ -74,7 +77,8 @@ static option_program program = {
     NULL,
     rows,
     sizeof rows / sizeof rows[0],
-    "SIGUSR1 prints statistics, SIGHUP reads the tokens again, Ctrl-C stops; hosts and boxes go "
+    "SIGUSR1 prints statistics, SIGHUP reads --tokens and --peers again, Ctrl-C stops; hosts and "
+    "boxes go "
     "on.\n"
     "exit status: 0 stopped as asked, 2 usage, 3 system error, 4 the store cannot be used\n"
 };
@@ -85,6 +89,7 @@ static struct {
     store *store;
     core *core;
     wire *wire;
+    keys *keys;
     api *api;
     uint64_t start_ns;
     bool stopping, store_failed;
@@ -140,6 +145,8 @@ static void on_hangup(evutil_socket_t number, short what, void *user)
         fprintf(stderr, "dxpu-manager: the tokens are read again\n");
     else
         fprintf(stderr, "dxpu-manager: the tokens are as they were: the new ones were not taken\n");
+    if (set.keys.peers && !keys_reload(the.keys))
+        wire_recheck(the.wire);
 }
 
 static void on_due(evutil_socket_t fd, short what, void *user)
@@ -316,6 +323,7 @@ static int open_ports(void)
     api_settings users;
     wire_settings_default(&proxies);
     proxies.listen = set.listen;
+    proxies.keys = the.keys;
     proxies.connections = (unsigned)set.connections;
     proxies.heartbeat_ms = (unsigned)set.heartbeat_ms;
     proxies.status_ms = (unsigned)set.status_ms;
@@ -341,6 +349,9 @@ static int open_manager(void)
     int rc;
     the.start_ns = dxpu_udp_now_ns();
     if (raise_files())
+        return PROGRAM_SYSTEM;
+    the.keys = keys_open("dxpu-manager", &set.keys);
+    if (!the.keys)
         return PROGRAM_SYSTEM;
     rc = open_store();
     if (rc)
@@ -369,14 +380,19 @@ static void close_manager(void)
     if (the.core)
         core_close(the.core);
     store_close(the.store);
+    keys_close(the.keys);
 }
 
 int main(int argc, char **argv)
 {
     program_loop loop = { NULL, on_stop, on_usr1, run_manager };
+    const char *wrong;
     int rc = program_options(&program, argc, argv);
     if (rc != PROGRAM_GO)
         return rc;
+    wrong = keys_check(&set.keys);
+    if (wrong)
+        return program_usage(&program, wrong);
     console_start();
     rc = open_manager();
     if (!rc) {
