@@ -182,8 +182,9 @@ static unsigned refuse_bind(const box *b, const dxpu_control_bind *m)
     uint8_t phase = b->phase[m->slot - 1];
     if (m->epoch <= e->epoch_seen)
         return DXPU_CONTROL_CODE_EPOCH;
-    if (b->slots[m->slot - 1].drained && phase != DXPU_CONTROL_SLOT_KEPT) /* that is no new one */
-        return DXPU_CONTROL_CODE_DRAINED;
+    bool goes_on = e->used && e->host_node == m->host_node && e->host_slot == m->host_slot;
+    if (b->slots[m->slot - 1].drained && phase != DXPU_CONTROL_SLOT_KEPT && !goes_on)
+        return DXPU_CONTROL_CODE_DRAINED; /* it is a new one */
     return phase == DXPU_CONTROL_SLOT_WIPING || phase == DXPU_CONTROL_SLOT_UNWIPED
                ? DXPU_CONTROL_CODE_BUSY
                : DXPU_CONTROL_CODE_NONE;

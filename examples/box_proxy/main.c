@@ -10,6 +10,7 @@
 #include "devices/vga.h"
 #include "leases.h"
 #include "program.h"
+#include "sandbox.h"
 #include "shards.h"
 
 enum { SLOTS_MAX = 1024 };
@@ -27,6 +28,7 @@ static struct {
     const char *advertise, *model;
     uint64_t group_slots;
     const char *record, *state, *control;
+    sandbox_settings sandbox;
     bool json, stats, quiet;
 } set = { .fabric = FABRIC_SETTINGS_DEFAULT("*:4458"),
           .slots = 1,
@@ -83,6 +85,7 @@ static const option_row rows[] = {
       &set.control, 0, 0 },
     { "record", "FILE", "write every TLP that arrives to a pcap, in order", OPTION_TEXT,
       &set.record, 0, 0 },
+    SANDBOX_OPTIONS(set.sandbox),
     { "stats", NULL, "all statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
     { "json", NULL, "statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json, 0,
       0 },
@@ -244,6 +247,9 @@ int main(int argc, char **argv)
     wrong = check();
     if (wrong)
         return program_usage(&program, wrong);
+    set.sandbox.network = set.fabric.af_xdp != NULL;
+    if (sandbox_start("dxpu-box", &set.sandbox))
+        return PROGRAM_SYSTEM;
     console_start();
     rc = open_box() ? PROGRAM_SYSTEM : run_signalled();
     console_end();

@@ -26,17 +26,20 @@ static const char help[] =
     "  --mps BYTES      Max_Payload_Size (128)\n"
     "  --link GENxN     PCIe generation and lanes (3x16)\n"
     "  --network GBIT   bandwidth of a proxy, Gbit/s (200)\n"
-    "  --gpus N         that share the proxies of a host (1)\n"
+    "  --mtu BYTES      of the network, IP header included (1500)\n"
+    "  --gpus N         that share the proxies of a host (1); what that costs is a line fitted to\n"
+    "                   one table of the paper, beside what the links alone make of it\n"
     "  --proxies N      of a host (1)\n"
     "  --waits N        round trips that a kernel waits for (1.5)\n"
     "WORKLOAD, kernels of 102.3 us (ResNet-50, batch size 64) where nothing is given:\n"
-    "  --kernel US      mean duration of kernels\n"
+    "  --kernel US      mean duration of kernels (102.3)\n"
     "  --launch US      the host's time from kernel to kernel (0: never the limit)\n"
     "  --trace FILE     of a native run: 'nsys stats --report cuda_gpu_trace --format csv', or "
     "the\n"
     "                   profile that libdxpu-inject writes\n"
     "Instead of the estimate:\n"
-    "  --paper          each figure of the paper beside the model's, and the errors\n"
+    "  --paper          each figure of the paper beside the model's, and the errors; takes\n"
+    "                   --waits only\n"
     "  --simulate       TLPs through simulated links, proxies and GPUs, beside the equations\n"
     "  --sweep          points to draw: series, x, y\n"
     "\n"
@@ -48,7 +51,8 @@ typedef struct request {
     dxpu_model m;
     perf_work w;
     const char *trace;
-    bool json, paper, simulate, sweep, named; /* named: the workload is the user's */
+    const char *numbers, *other; /* the last of --kernel, --launch; of options but --waits */
+    bool json, paper, simulate, sweep;
 } request;
 
 static bool read_real(const char *text, double least, double most, double *out)
@@ -99,8 +103,6 @@ static int read_option(request *r, const char *name, const char *value, const ch
     } else if (strcmp(name, "--native-rtt") == 0) {
         good = read_real(value, 1e-3, 1e6, &m->rtt_native_us);
     } else if (strcmp(name, "--kernel") == 0) {
-        r->named = true;
-        r->w.sum.shared_us = 0; /* how much it copies is not known */
         good = read_real(value, 1e-3, 1e9, &r->w.sum.kernel_us);
     } else if (strcmp(name, "--launch") == 0) {
         *wants = "microseconds, 0 or more";
@@ -117,6 +119,9 @@ static int read_option(request *r, const char *name, const char *value, const ch
     } else if (strcmp(name, "--link") == 0) {
         *wants = "a generation, 1 to 5, and lanes, 1 to 32: 4x16";
         good = read_link(value, m);
+    } else if (strcmp(name, "--mtu") == 0) {
+        *wants = "a number of bytes, 1280 to 65535";
+        good = read_count(value, 1280, 65535, &m->mtu_bytes);
     } else if (strcmp(name, "--tags") == 0) {
         *wants = "a number, 1 to 65536";
         good = read_count(value, 1, 65536, &m->tags);
@@ -130,6 +135,28 @@ static int read_option(request *r, const char *name, const char *value, const ch
         return 0;
     }
     return good ? 1 : -1;
+}
+
+/* What options may stand together.  0, or an exit status with everything said. */
+static int check_request(const request *r)
+{
+    if (r->paper + r->simulate + r->sweep > 1)
+        return usage_error("model", "--paper, --simulate and --sweep: one of them");
+    if (r->paper && r->other)
+        return usage_error("model",
+                           "--paper is about the systems and workloads of the paper: leave %s out, "
+                           "or leave --paper out to ask about your own",
+                           r->other);
+    if (r->simulate && r->m.proxies > 1)
+        return usage_error("model",
+                           "--simulate has one pair of proxies: leave --proxies out, and give as "
+                           "--gpus those that share one");
+    if (r->m.rtt_us < r->m.rtt_native_us)
+        return usage_error("model", "--rtt is below --native-rtt, %g us: proxies only add",
+                           r->m.rtt_native_us);
+    if (r->trace && r->numbers)
+        return usage_error("model", "--trace tells it itself: leave %s out", r->numbers);
+    return dxpu_model_check(&r->m) == DXPU_OK ? 0 : usage_error("model", "values out of range");
 }
 
 /* 0, or an exit status with everything said. */
@@ -152,15 +179,12 @@ static int read_arguments(request *r, int argc, char **argv)
             return usage_error("model", a[0] == '-' ? "no option '%s'" : "what is '%s'?", a);
         if (rc < 0 || ++i == argc)
             return usage_error("model", "%s wants %s", a, rc < 0 ? wants : "a file");
+        if (strcmp(a, "--kernel") == 0 || strcmp(a, "--launch") == 0)
+            r->numbers = a;
+        if (strcmp(a, "--waits") != 0)
+            r->other = a;
     }
-    if (r->paper + r->simulate + r->sweep > 1)
-        return usage_error("model", "--paper, --simulate and --sweep: one of them");
-    if (r->m.rtt_us < r->m.rtt_native_us)
-        return usage_error("model", "--rtt is below --native-rtt, %g us: proxies only add",
-                           r->m.rtt_native_us);
-    if (r->trace && (r->named || r->w.sum.launch_us > 0))
-        return usage_error("model", "--trace tells --kernel and --launch itself");
-    return dxpu_model_check(&r->m) == DXPU_OK ? 0 : usage_error("model", "values out of range");
+    return check_request(r);
 }
 
 /* ==== 2  Pieces of JSON ======================================================================= */
@@ -195,6 +219,7 @@ static json_t *system_json(const dxpu_model *m)
     json_object_set_new(o, "generation", json_integer(m->generation));
     json_object_set_new(o, "lanes", json_integer(m->lanes));
     set_real(o, "network_gbit_s", m->network_gbit_s);
+    json_object_set_new(o, "mtu_bytes", json_integer(m->mtu_bytes));
     json_object_set_new(o, "gpus", json_integer(m->gpus));
     json_object_set_new(o, "proxies", json_integer(m->proxies));
     set_real(o, "waits", m->reads_per_kernel);
@@ -212,13 +237,12 @@ enum { LOSSES = 3, RTT_MAX_US = 1000 };
 
 static void losses(const request *r, loss out[LOSSES])
 {
-    static const char *const what[LOSSES] = { "kernels that wait for round trips",
-                                              "copies to the device and GPUs that share proxies",
-                                              "copies to the host" };
-    for (unsigned i = 0; i < LOSSES; i++) {
-        out[i].what = what[i];
+    out[0].what = "kernels that wait for round trips";
+    out[1].what = r->m.gpus > r->m.proxies ? "copies to the device, and GPUs that share proxies"
+                                           : "copies to the device";
+    out[2].what = "copies to the host";
+    for (unsigned i = 0; i < LOSSES; i++)
         out[i].us = perf_extra_us(&r->m, &r->w, 1, 1u << i);
-    }
 }
 
 static const loss *greatest(const loss l[LOSSES])
@@ -227,6 +251,101 @@ static const loss *greatest(const loss l[LOSSES])
     for (unsigned i = 1; i < LOSSES; i++)
         most = l[i].us > most->us ? &l[i] : most;
     return most;
+}
+
+/* How far away the device may be. */
+typedef struct threshold {
+    double share, rtt_us;
+    const char *found; /* "within" the range searched, "nowhere" in it, or "everywhere" */
+} threshold;
+
+enum { THRESHOLDS = 2 };
+
+static void thresholds(const request *r, threshold out[THRESHOLDS])
+{
+    for (unsigned i = 0; i < THRESHOLDS; i++) {
+        out[i].share = i ? 0.8 : 0.9;
+        out[i].rtt_us = perf_rtt_for(&r->m, &r->w, out[i].share, RTT_MAX_US);
+        out[i].found = !(out[i].rtt_us > 0)          ? "nowhere"
+                       : out[i].rtt_us >= RTT_MAX_US ? "everywhere"
+                                                     : "within";
+    }
+}
+
+static void print_thresholds(const request *r)
+{
+    threshold t[THRESHOLDS];
+    thresholds(r, t);
+    for (unsigned i = 0; i < THRESHOLDS; i++) {
+        printf("%.0f %% is kept ", 100 * t[i].share);
+        if (t[i].found[0] == 'w')
+            printf("up to a round trip of %.1f us\n", t[i].rtt_us);
+        else
+            printf("%s within the searched range of %g to %d us\n",
+                   t[i].found[0] == 'n' ? "nowhere" : "everywhere", r->m.rtt_native_us, RTT_MAX_US);
+    }
+}
+
+static void add_thresholds(json_t *o, const request *r)
+{
+    json_t *list = json_array(), *searched = json_array(), *item;
+    threshold t[THRESHOLDS];
+    thresholds(r, t);
+    for (unsigned i = 0; i < THRESHOLDS; i++) {
+        item = json_object();
+        set_real(item, "performance", t[i].share);
+        if (t[i].found[0] == 'w')
+            set_real(item, "rtt_us", t[i].rtt_us);
+        else
+            json_object_set_new(item, "rtt_us", json_null());
+        set_text(item, "found", t[i].found);
+        json_array_append_new(list, item);
+    }
+    json_array_append_new(searched, json_real(r->m.rtt_native_us));
+    json_array_append_new(searched, json_real(RTT_MAX_US));
+    json_object_set_new(o, "thresholds", list);
+    json_object_set_new(o, "rtt_us_searched", searched);
+}
+
+/* What other GPUs behind the same proxies cost, by the line fitted to the paper's table, and by
+   the links alone, as the simulation has it. */
+typedef struct sharing {
+    double fitted, links; /* times as long as alone, for what a GPU copies */
+    double performance;   /* with the links alone */
+} sharing;
+
+static sharing share_of(const request *r)
+{
+    const dxpu_model_work *s = &r->w.sum;
+    sharing of;
+    double native = perf_native_us(&r->m, &r->w, 1), extra;
+    of.fitted = dxpu_model_crowding(&r->m, s->shared_to_device_gbs, s->shared_to_host_gbs);
+    of.links = dxpu_model_sharing(&r->m, s->shared_to_device_gbs, s->shared_to_host_gbs);
+    extra = perf_extra_us(&r->m, &r->w, 1, PERF_ALL_KINDS) - s->shared_us * (of.fitted - of.links);
+    of.performance = native > 0 ? native / (native + extra) : 1;
+    return of;
+}
+
+static void print_sharing(const request *r)
+{
+    sharing of = share_of(r);
+    if (r->m.gpus > r->m.proxies)
+        printf(
+            "%u GPUs behind %u pair%s of proxies: what a GPU copies takes %.2f times as long, by "
+            "a line\nfitted to Table 12 of the paper; the links alone, as simulated, make "
+            "it %.2f times, and %.1f %%\n",
+            r->m.gpus, r->m.proxies, r->m.proxies > 1 ? "s" : "", of.fitted, of.links,
+            100 * of.performance);
+}
+
+static json_t *sharing_json(const request *r)
+{
+    sharing of = share_of(r);
+    json_t *o = json_object();
+    set_real(o, "fitted", of.fitted);
+    set_real(o, "links", of.links);
+    set_real(o, "performance_by_links", of.performance);
+    return o;
 }
 
 static json_t *throughput_json(const dxpu_model *m)
@@ -263,16 +382,25 @@ static json_t *workload_json(const request *r)
     return o;
 }
 
+static json_t *warnings_json(const perf_work *w)
+{
+    json_t *list = json_array();
+    for (unsigned i = 0; i < w->warnings; i++)
+        json_array_append_new(list, json_string(w->warning[i]));
+    return list;
+}
+
 static int estimate_json(const request *r, const perf_change changes[], const loss lost[])
 {
     json_t *o = json_object(), *list = json_array(), *item;
     json_object_set_new(o, "system", system_json(&r->m));
     json_object_set_new(o, "throughput", throughput_json(&r->m));
     json_object_set_new(o, "workload", workload_json(r));
+    json_object_set_new(o, "warnings", warnings_json(&r->w));
     set_real(o, "native_us", perf_native_us(&r->m, &r->w, 1));
     set_real(o, "performance", perf_performance(&r->m, &r->w, 1));
-    set_real(o, "rtt_us_for_90", perf_rtt_for(&r->m, &r->w, 0.9, RTT_MAX_US));
-    set_real(o, "rtt_us_for_80", perf_rtt_for(&r->m, &r->w, 0.8, RTT_MAX_US));
+    add_thresholds(o, r);
+    json_object_set_new(o, "sharing", sharing_json(r));
     for (unsigned i = 0; i < LOSSES; i++) {
         item = json_object();
         set_text(item, "to", lost[i].what);
@@ -294,15 +422,20 @@ static int estimate_json(const request *r, const perf_change changes[], const lo
 static void print_system(const dxpu_model *m)
 {
     double read = dxpu_model_read_gbs(m, true), link;
+    bool network;
     link = dxpu_model_link_gbs(m, true, m->completion_bytes, 12);
     printf(
         "PCIe %u x%u, %u tags, reads of %u B, writes of %u B; a read takes %g us, native %g us\n",
         m->generation, m->lanes, m->tags, m->mrs_bytes, m->mps_bytes, m->rtt_us, m->rtt_native_us);
     printf("\n                       pooled   native\n");
     printf("copies to the device  %7.2f  %7.2f GB/s", read, dxpu_model_read_gbs(m, false));
+    network = !(link < dxpu_model_network_gbs(m, m->completion_bytes, 12));
     if (read < link)
-        printf("   tags are the limit; %.0f would fill the link",
-               ceil(dxpu_model_equation1_tags(link, m->mrs_bytes, m->rtt_us)));
+        printf("   tags are the limit; %.0f would fill the %s",
+               ceil(dxpu_model_equation1_tags(link, m->mrs_bytes, m->rtt_us)),
+               network ? "network" : "link");
+    else if (network)
+        printf("   the network is the limit");
     printf("\ncopies to the host    %7.2f  %7.2f GB/s\n", dxpu_model_write_gbs(m, true),
            dxpu_model_write_gbs(m, false));
     printf("writes of the host    %7.2f  %7.2f GB/s\n", dxpu_model_push_gbs(m, true),
@@ -318,10 +451,14 @@ static void print_workload(const request *r)
     putchar('\n');
     if (!r->trace) {
         printf("kernels of %g us%s", s->kernel_us,
-               r->named ? "" : " (ResNet-50, batch size 64, of the paper)");
+               fabs(s->kernel_us - PAPER_KERNEL_US) < 1e-9
+                   ? " (ResNet-50, batch size 64, of the paper)"
+                   : "");
         if (s->launch_us > 0)
             printf(", launched every %g us", s->launch_us);
-        putchar('\n');
+        printf("%s\n", r->m.gpus > r->m.proxies
+                           ? ", copies as ResNet-50 of the paper has them"
+                           : "; what they copy is not counted, a trace (--trace) has it");
         return;
     }
     printf("%.0f kernels of %.1f us on average, %.0f %% of them of 10 us or less\n", s->kernels,
@@ -329,11 +466,26 @@ static void print_workload(const request *r)
     printf("%.0f copies to the device of %.0f bytes, %.0f to the host of %.0f bytes\n",
            s->htod_copies, s->htod_bytes, s->dtoh_copies, s->dtoh_bytes);
     if (r->w.op)
-        printf("%u streams; %llu rows held no operation\n", r->w.streams,
-               (unsigned long long)r->w.lines_passed);
+        printf("%u streams\n", r->w.streams);
     else
         printf("%.0f asynchronous copies and memsets; a launch takes the host %.1f us\n",
                s->hidden_copies, s->launch_us);
+}
+
+static void print_changes(const perf_change changes[PERF_CHANGES], double now)
+{
+    unsigned told = 0;
+    printf("\nwhat would bring how much, each alone\n");
+    for (unsigned i = 0; i < PERF_CHANGES; i++) {
+        double gain = 100 * (changes[i].performance - now);
+        if (gain < 0.05)
+            continue;
+        printf("%+6.1f points: %.1f %%  %s\n", gain, 100 * changes[i].performance, changes[i].what);
+        told++;
+    }
+    if (told < PERF_CHANGES)
+        printf("The other %d of the changes in dxpu(1) would bring less than 0.05 points.\n",
+               (int)PERF_CHANGES - (int)told);
 }
 
 static int estimate(const request *r)
@@ -349,19 +501,12 @@ static int estimate(const request *r)
         return estimate_json(r, changes, lost);
     print_system(&r->m);
     print_workload(r);
-    printf("\nperformance %.1f %% of native; 90 %% up to %.1f us, 80 %% up to %.1f us\n", 100 * now,
-           perf_rtt_for(&r->m, &r->w, 0.9, RTT_MAX_US),
-           perf_rtt_for(&r->m, &r->w, 0.8, RTT_MAX_US));
+    printf("\nperformance %.1f %% of native\n", 100 * now);
+    print_sharing(r);
+    print_thresholds(r);
     if (most->us > 0)
-        printf("most is lost to %s: %.1f us on %.1f us\n", most->what, most->us, native);
-    printf("\nwhat would bring how much, each alone\n");
-    for (unsigned i = 0; i < PERF_CHANGES; i++) {
-        double gain = 100 * (changes[i].performance - now);
-        if (gain >= 0.05)
-            printf("%+6.1f points: %.1f %%  %s\n", gain, 100 * changes[i].performance,
-                   changes[i].what);
-    }
-    printf("Nothing else listed in dxpu(1) brings 0.05 points.\n");
+        printf("most is lost to %s: %.1f us more on %.1f us\n", most->what, most->us, native);
+    print_changes(changes, now);
     return EXIT_ALL;
 }
 
@@ -372,17 +517,23 @@ static double off(const paper_cell *c)
     return 100 * (c->model / c->paper - 1);
 }
 
+static const char *const group_name[PAPER_GROUPS] = { "predicted", "calibration", "unmeasured" };
+
 static json_t *error_json(const paper_cell *cells, unsigned count, unsigned table)
 {
-    paper_error e = paper_error_of(cells, count, paper_table(table));
     json_t *o = json_object();
     set_text(o, "table", paper_table(table) ? paper_table(table) : "all");
-    json_object_set_new(o, "predicted", json_integer(e.predicted));
-    json_object_set_new(o, "calibrated", json_integer(e.calibrated));
-    if (e.predicted) {
-        set_real(o, "mean_error", e.mean);
-        set_real(o, "mean_signed_error", e.mean_signed);
-        set_real(o, "worst_error", e.worst);
+    for (unsigned group = 0; group < PAPER_GROUPS; group++) {
+        paper_error e = paper_error_of(cells, count, paper_table(table), group);
+        json_t *of = json_object();
+        json_object_set_new(of, "cells", json_integer(e.cells));
+        if (e.cells) {
+            set_real(of, "mean_error", e.mean);
+            set_real(of, "mean_signed_error", e.mean_signed);
+            set_real(of, "worst_error", e.worst);
+            set_text(of, "worst_cell", e.worst_cell->what);
+        }
+        json_object_set_new(o, group_name[group], of);
     }
     if (paper_note(table))
         set_text(o, "note", paper_note(table));
@@ -399,7 +550,8 @@ static int paper_json(const paper_cell *cells, unsigned count)
         set_text(c, "unit", cells[i].unit);
         set_real(c, "paper", cells[i].paper);
         set_real(c, "model", cells[i].model);
-        json_object_set_new(c, "calibrated", json_boolean(cells[i].kind == PAPER_CALIBRATED));
+        set_text(c, "origin", paper_origin[cells[i].origin]);
+        json_object_set_new(c, "calibrated", json_boolean(cells[i].calibrated));
         json_array_append_new(list, c);
     }
     json_object_set_new(o, "cells", list);
@@ -413,20 +565,31 @@ static int paper_json(const paper_cell *cells, unsigned count)
     return print_json(o);
 }
 
+static void print_error(const char *name, const paper_error *e)
+{
+    printf("%-30s %5u", name, e->cells);
+    if (e->cells)
+        printf("  %5.1f %%  %+5.1f %%  %5.1f %%  %s\n", 100 * e->mean, 100 * e->mean_signed,
+               100 * e->worst, e->worst_cell->what);
+    else
+        putchar('\n');
+}
+
 static void paper_errors(const paper_cell *cells, unsigned count)
 {
-    printf("\nerrors of what was predicted   cells     mean   signed    worst\n");
+    static const char *const rest[PAPER_GROUPS] = { NULL, "apart: calibrated by",
+                                                    "apart: not measured" };
+    printf("\nerrors, measured and predicted  cells    mean   signed    worst\n");
     for (unsigned i = 0;; i++) {
         const char *table = paper_table(i);
-        paper_error e = paper_error_of(cells, count, table);
-        printf("%-30s %5u", table ? table : "all", e.predicted);
-        if (e.predicted)
-            printf("  %5.1f %%  %+5.1f %%  %5.1f %%  %s\n", 100 * e.mean, 100 * e.mean_signed,
-                   100 * e.worst, e.worst_cell->what);
-        else
-            printf("  only calibrated ones\n");
+        paper_error e = paper_error_of(cells, count, table, PAPER_PREDICTED);
+        print_error(table ? table : "all", &e);
         if (!table)
             break;
+    }
+    for (unsigned group = PAPER_CALIBRATION; group < PAPER_GROUPS; group++) {
+        paper_error e = paper_error_of(cells, count, NULL, group);
+        print_error(rest[group], &e);
     }
 }
 
@@ -435,16 +598,21 @@ static int paper(const request *r)
     static paper_cell cells[PAPER_CELLS_MAX];
     paper_settings set = { r->m.reads_per_kernel, 0 };
     unsigned count = paper_cells(&set, cells);
+    dxpu_model own;
+    dxpu_model_default(&own);
     if (r->json)
         return paper_json(cells, count);
     printf(
-        "table        cell                                        paper    model          error\n");
+        "table        cell                                        paper    model          error  "
+        "the paper's is\n");
     for (unsigned i = 0; i < count; i++)
-        printf("%-12s %-40s %8.2f %8.2f %-5s %+6.1f %%%s\n", cells[i].table, cells[i].what,
+        printf("%-12s %-40s %8.2f %8.2f %-5s %+6.1f %%  %s%s\n", cells[i].table, cells[i].what,
                cells[i].paper, cells[i].model, cells[i].unit, off(&cells[i]),
-               cells[i].kind == PAPER_CALIBRATED ? "  calibrated" : "");
+               paper_origin[cells[i].origin], cells[i].calibrated ? ", calibrated by" : "");
     paper_errors(cells, count);
-    printf("\nFour numbers are calibrated, from the cells marked; no cell has one of its own.\n");
+    printf("\nFour numbers are calibrated, by the cells marked; no cell has one of its own.%s\n",
+           fabs(set.reads_per_kernel - own.reads_per_kernel) > 0 ? " --waits is in place of one."
+                                                                 : "");
     for (unsigned i = 0; paper_table(i); i++)
         printf("%s: %s.\n", paper_table(i), paper_note(i));
     return EXIT_ALL;
@@ -452,7 +620,8 @@ static int paper(const request *r)
 
 /* ==== 5  Simulation =========================================================================== */
 
-enum { AS_IS, TAGS_256, MRS_512, NEXT_GENERATION, FIVE_TAGS };
+/* TABLE_12 + n: n GPUs, each with the tags for what one alone moved there. */
+enum { AS_IS, TAGS_256, MRS_512, NEXT_GENERATION, FIVE_TAGS, TABLE_12 };
 
 typedef struct row {
     const char *what, *unit;
@@ -477,8 +646,18 @@ static const row all_rows[] = {
     { "kernel to kernel, pooled", "us", PERF_KERNELS, AS_IS, true, 0, 0 },
     { "link in use, 5 tags of 4 KB, native", "%", PERF_READ, FIVE_TAGS, false, 0, 0 },
     { "link in use, 5 tags of 4 KB, pooled", "%", PERF_READ, FIVE_TAGS, true, 0, 0 },
+    { "2 GPUs that want 1.5 GB/s each", "GB/s", PERF_READ, TABLE_12 + 2, true, 0, 0 },
+    { "4 GPUs that want 1.5 GB/s each", "GB/s", PERF_READ, TABLE_12 + 4, true, 0, 0 },
+    { "8 GPUs that want 1.5 GB/s each", "GB/s", PERF_READ, TABLE_12 + 8, true, 0, 0 },
 };
 enum { ROWS = sizeof all_rows / sizeof all_rows[0] };
+
+/* So many that a GPU reads what one alone read in Table 12, where its link brings as much. */
+static uint32_t wanted_tags(const dxpu_model *m)
+{
+    double tags = dxpu_model_equation1_tags(PAPER_SHARED_TO_GPU_GBS, m->mrs_bytes, m->rtt_us);
+    return tags < 1 ? 1 : tags < m->tags ? (uint32_t)(tags + 0.5) : m->tags;
+}
 
 static void change(dxpu_model *m, unsigned what)
 {
@@ -488,6 +667,10 @@ static void change(dxpu_model *m, unsigned what)
         m->mrs_bytes = what == FIVE_TAGS ? 4096 : 512;
     if (what == NEXT_GENERATION)
         m->generation += m->generation < 5;
+    if (what > TABLE_12) {
+        m->gpus = what - TABLE_12;
+        m->tags = wanted_tags(m);
+    }
 }
 
 static double equation(const dxpu_model *m, const dxpu_model_work *work, const row *of)
@@ -534,8 +717,44 @@ static int simulate_one(const request *r, row *of, perf_result *res)
     return rc;
 }
 
-static const char *const stops[PERF_STAMPS] = { "the box",  "the host's proxy", "host memory",
-                                                "its data", "the box again",    "the GPU" };
+static const char *const stops[PERF_STAMPS] = { "at the box",  "sent",      "came",
+                                                "at the host", "in memory", "its data at the host",
+                                                "sent",        "came",      "at the box",
+                                                "at the GPU" };
+
+/* The parts of Table 6. */
+static void print_read(const double at[PERF_STAMPS])
+{
+    double network = at[PERF_CAME] - at[PERF_SENT] + at[PERF_CAME_AGAIN] - at[PERF_SENT_AGAIN];
+    double proxies = at[PERF_AT_HOST] - at[PERF_AT_BOX] + at[PERF_AT_BOX_AGAIN] -
+                     at[PERF_AT_HOST_AGAIN] - network;
+    printf("\none read, us: ");
+    for (unsigned i = 0; i < PERF_STAMPS; i++)
+        printf("%s%s %.2f", i ? ", " : "", stops[i], at[i]);
+    printf("\n%.2f us of it as in a host, %.2f on the network, %.2f in proxies\n",
+           at[PERF_AT_GPU] - network - proxies, network, proxies);
+}
+
+/* The rows of Table 12 beside the line fitted to it, which the estimate goes by. */
+static void print_table_12(const dxpu_model *m)
+{
+    static const double measured[] = { 2.6, 4.9, 8.4 };
+    printf(
+        "\nGPUs that want 1.5 GB/s: links alone slow nothing until one is full.  The line fitted "
+        "to Table 12\nof the paper, by which the estimate goes, has");
+    for (unsigned i = 0; i < 3; i++) {
+        dxpu_model n = *m;
+        n.gpus = 2u << i;
+        n.proxies = 1;
+        printf("%s %.2f", i ? "," : "",
+               n.gpus * PAPER_SHARED_TO_GPU_GBS /
+                   dxpu_model_crowding(&n, PAPER_SHARED_TO_GPU_GBS, PAPER_SHARED_TO_HOST_GBS));
+    }
+    printf(" GB/s; measured were");
+    for (unsigned i = 0; i < 3; i++)
+        printf("%s %.1f", i ? "," : "", measured[i]);
+    printf(".\n");
+}
 
 static int simulated_json(const row rows[ROWS], const double at_us[PERF_STAMPS])
 {
@@ -544,7 +763,10 @@ static int simulated_json(const row rows[ROWS], const double at_us[PERF_STAMPS])
         item = json_object();
         set_text(item, "what", rows[i].what);
         set_text(item, "unit", rows[i].unit);
-        set_real(item, "simulated", rows[i].simulated);
+        if (rows[i].simulated < 0)
+            json_object_set_new(item, "simulated", json_null());
+        else
+            set_real(item, "simulated", rows[i].simulated);
         set_real(item, "equation", rows[i].equation);
         json_array_append_new(list, item);
     }
@@ -564,27 +786,37 @@ static int simulate(const request *r)
 {
     row rows[ROWS];
     double at_us[PERF_STAMPS];
+    perf_scene sc;
     memcpy(rows, all_rows, sizeof rows);
     for (unsigned i = 0; i < ROWS; i++) {
         perf_result res;
-        if (simulate_one(r, &rows[i], &res) != DXPU_OK)
+        bool done = simulate_one(r, &rows[i], &res) == DXPU_OK;
+        if (!done && rows[i].change != FIVE_TAGS)
             return usage_error("model",
                                "no simulation of this: at most %d GPUs behind a pair of proxies, "
                                "768 tags, a round trip no shorter than its links take",
                                PERF_GPUS_MAX);
+        if (!done)
+            rows[i].simulated = -1;
         if (i == 1)
             memcpy(at_us, res.stamp_us, sizeof at_us);
     }
     if (r->json)
         return simulated_json(rows, at_us);
     printf("                                      simulated   equation\n");
-    for (unsigned i = 0; i < ROWS; i++)
-        printf("%-36s  %9.2f  %9.2f %s\n", rows[i].what, rows[i].simulated, rows[i].equation,
-               rows[i].unit);
-    printf("\none read, us: ");
-    for (unsigned i = 0; i < PERF_STAMPS; i++)
-        printf("%s%s %.2f", i ? ", " : "", stops[i], at_us[i]);
-    putchar('\n');
+    for (unsigned i = 0; i < ROWS; i++) {
+        if (rows[i].simulated < 0)
+            printf("%-36s  not here: 4 KB take longer than the round trip\n", rows[i].what);
+        else
+            printf("%-36s  %9.2f  %9.2f %s\n", rows[i].what, rows[i].simulated, rows[i].equation,
+                   rows[i].unit);
+    }
+    print_read(at_us);
+    print_table_12(&r->m);
+    perf_scene_default(&sc);
+    printf("\nChannels have windows of %u frames and %u KB of posted data; what fewer bring: "
+           "spec/model.md.\n",
+           sc.window_frames, sc.posted_bytes / 1024);
     return EXIT_ALL;
 }
 
@@ -604,23 +836,35 @@ static void point(json_t *list, const char *series, double x, double y)
     json_array_append_new(list, o);
 }
 
+static bool among(double value, const double *list, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (fabs(list[i] - value) < 1e-9)
+            return true;
+    return false;
+}
+
+/* The paper's round trips and sizes, and the ones given. */
 static void sweep_reads(const request *r, json_t *list)
 {
-    static const double rtt_us[] = { 1.2, 4.9, 6.8, 19 };
-    static const uint32_t mrs[] = { 128, 256, 512, 4096 };
+    const double rtt_us[] = { r->m.rtt_native_us, 4.9, 6.8, 19, r->m.rtt_us };
+    const double mrs[] = { 128, 256, 512, 4096, r->m.mrs_bytes };
     char name[48];
-    for (unsigned i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < 5; i++) {
         dxpu_model m = r->m;
-        m.rtt_native_us = m.rtt_native_us < rtt_us[i] ? m.rtt_native_us : rtt_us[i];
+        if (among(rtt_us[i], rtt_us, i) || rtt_us[i] < m.rtt_native_us)
+            continue;
         m.rtt_us = rtt_us[i];
         snprintf(name, sizeof name, "tags: %g us", rtt_us[i]);
         for (m.tags = 8; m.tags <= 768; m.tags += 8)
             point(list, name, m.tags, dxpu_model_read_gbs(&m, true));
     }
-    for (unsigned i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < 5; i++) {
         dxpu_model m = r->m;
-        m.mrs_bytes = mrs[i];
-        snprintf(name, sizeof name, "round trip: %u B", mrs[i]);
+        if (among(mrs[i], mrs, i))
+            continue;
+        m.mrs_bytes = (uint32_t)mrs[i];
+        snprintf(name, sizeof name, "round trip: %g B", mrs[i]);
         for (m.rtt_us = m.rtt_native_us; m.rtt_us <= 20; m.rtt_us += 0.1)
             point(list, name, m.rtt_us, dxpu_model_read_gbs(&m, true));
     }
@@ -641,6 +885,15 @@ static int sweep(const request *r)
     return EXIT_ALL;
 }
 
+/* Kernels given as a number copy what those of ResNet-50 do: shorter ones in proportion, longer
+   ones no more, as its two batch sizes do (Table 12). */
+static void as_resnet(dxpu_model_work *s)
+{
+    s->shared_us = PAPER_SHARED_US * fmin(1, s->kernel_us / PAPER_KERNEL_US);
+    s->shared_to_device_gbs = PAPER_SHARED_TO_GPU_GBS;
+    s->shared_to_host_gbs = PAPER_SHARED_TO_HOST_GBS;
+}
+
 int model_command(int argc, char **argv)
 {
     static request r;
@@ -654,9 +907,7 @@ int model_command(int argc, char **argv)
     dxpu_model_default(&r.m);
     dxpu_model_work_default(&r.w.sum);
     r.w.sum.kernels = 1;
-    r.w.sum.kernel_us = 102.3;
-    r.w.sum.shared_us = PAPER_SHARED_US;
-    r.w.sum.shared_gbs = PAPER_SHARED_GBS;
+    r.w.sum.kernel_us = PAPER_KERNEL_US;
     status = read_arguments(&r, argc, argv);
     if (status)
         return status;
@@ -664,7 +915,11 @@ int model_command(int argc, char **argv)
         const char *why = perf_work_read(r.trace, &r.w);
         if (why)
             return usage_error("model", "%s: %s", r.trace, why);
+    } else {
+        as_resnet(&r.w.sum);
     }
+    for (unsigned i = 0; i < r.w.warnings; i++)
+        fprintf(stderr, "dxpu model: WARNING: %s: %s\n", r.trace, r.w.warning[i]);
     status = r.paper ? paper(&r) : r.simulate ? simulate(&r) : r.sweep ? sweep(&r) : estimate(&r);
     if (r.trace)
         perf_work_free(&r.w);

@@ -36,7 +36,7 @@ void pool_host_row(pool_table *t, const json_t *o)
 {
     pool_row(t, o, "node name");
     node_state(t, o);
-    pool_row(t, o, "slots free leased since program");
+    pool_row(t, o, "slots free leased owner since program");
 }
 
 void pool_box_row(pool_table *t, const json_t *o)
@@ -97,11 +97,14 @@ bool pool_is_overview(const json_t *o)
 }
 
 /* "leases  4: 1 pending, 3 active" */
-static void counts(const json_t *o, FILE *out, const char *what, const char *keys)
+static void counts(const json_t *o, FILE *out, const char *what, const char *whose,
+                   const char *keys)
 {
     const json_t *part = json_object_get(o, what);
     const char *before = ": ";
     fprintf(out, "%-6s  %" PRIu64, what, pool_integer(part, "total"));
+    if (*whose)
+        fprintf(out, " of tenant %s", whose);
     while (*keys) {
         char key[32];
         size_t len = strcspn(keys, " ");
@@ -118,10 +121,10 @@ void pool_print_overview(const json_t *o, FILE *out, unsigned width, bool color)
     pool_table t;
     size_t index;
     json_t *model;
-    counts(o, out, "boxes", "connected draining");
-    counts(o, out, "hosts", "connected");
-    counts(o, out, "leases", "pending active degraded parked");
-    counts(o, out, "slots", "free spare leased wiping drained broken quarantined");
+    counts(o, out, "boxes", "", "connected draining");
+    counts(o, out, "hosts", "", "connected");
+    counts(o, out, "leases", pool_string(o, "leases_of"), "pending active degraded parked");
+    counts(o, out, "slots", "", "free spare leased wiping drained broken quarantined");
     fputc('\n', out);
     pool_table_begin(&t, "model|+total|+free|+spare|+leased|+wiping|+drained|+broken|+quarantined|"
                          "+spares wanted|+room in box|+in group");

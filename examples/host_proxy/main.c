@@ -5,6 +5,7 @@
 #include "load.h"
 #include "program.h"
 #include "replay.h"
+#include "sandbox.h"
 
 static struct {
     fabric_settings fabric;
@@ -16,6 +17,7 @@ static struct {
     uint64_t repeat;
     bool fill, stats, json;
     keys_settings keys;
+    sandbox_settings sandbox;
 } set = { FABRIC_SETTINGS_DEFAULT(NULL),
           { NULL, 1, 1, 1, 10000, 10000, 0, LINK_TAGS, NULL, false },
           { LOAD_NONE, 64, 1, 10000, 0, 1u << 20, 512 },
@@ -26,7 +28,8 @@ static struct {
           false,
           false,
           false,
-          { NULL, NULL, NULL, false, false } };
+          { NULL, NULL, NULL, false, false },
+          { NULL, false, false } };
 
 static const option_row rows[] = {
     { "box", "ADDR:PORT", "the box; several addresses with commas are paths; [ADDR]:PORT for IPv6",
@@ -78,6 +81,7 @@ static const option_row rows[] = {
     { "give-up-ms", "MS", "stop when the box has not answered for so long (10000)", OPTION_NUMBER,
       &set.link.give_up_ms, 1, 86400000 },
     FABRIC_OPTIONS(set.fabric),
+    SANDBOX_OPTIONS(set.sandbox),
     { "stats", NULL, "counters of channel, proxy and port on stderr, too", OPTION_FLAG, &set.stats,
       0, 0 },
     { "json", NULL, "results as one JSON object on stdout", OPTION_FLAG, &set.json, 0, 0 },
@@ -272,6 +276,9 @@ int main(int argc, char **argv)
     rc = check();
     if (rc)
         return rc;
+    set.sandbox.network = set.fabric.af_xdp != NULL;
+    if (sandbox_start("dxpu-host", &set.sandbox))
+        return PROGRAM_SYSTEM;
     console_start();
     rc = open_source();
     if (rc) /* it said why */

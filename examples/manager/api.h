@@ -14,13 +14,14 @@ enum { API_PORT = 4456, API_BODY_MAX_BYTES = 64 * 1024 };
 struct event_base;
 
 typedef struct api_settings {
-    /* "127.0.0.1:4456", "[::1]:4456", "4456", "10.0.0.5"; names are not resolved */
+    /* "127.0.0.1:4456", "[::1]:4456", "4456", "10.0.0.5", a name */
     const char *at;       /* [NULL: 127.0.0.1:4456] */
     const char *tokens;   /* file; NULL: none, and then only a loopback address will do */
     unsigned connections; /* at a time, streams included [64] */
     unsigned waiting;     /* requests that wait for a lease [32] */
     unsigned streams;     /* of events [16] */
     unsigned request_ms;  /* from the first byte of a request to its last [20,000] */
+    bool shared_hosts;    /* tenants may name a host that has no owner, too [false] */
     void *user;
     /* A request is about to be read: call core_clock(). */
     void (*clock)(void *user);
@@ -32,8 +33,9 @@ void api_settings_default(api_settings *set);
 
 typedef struct api api;
 
-/* Listen, and answer from the base's loop on.  NULL after a message on stderr with a remedy. */
-api *api_open(struct event_base *base, core *c, const api_settings *set);
+/* Listen, and answer from the base's loop on.  NULL after a message on stderr; *wrong:
+   the settings (tokens, or that there are none) are at fault, and will be when it is tried again. */
+api *api_open(struct event_base *base, core *c, const api_settings *set, bool *wrong);
 /* Closes all connections; before core_close() and event_base_free().  NULL is allowed. */
 void api_close(api *a);
 /* Where it listens, with the port the kernel chose: "127.0.0.1:4456". */

@@ -416,12 +416,13 @@ static void ignore_sigpipe(void)
         (void)signal(SIGPIPE, SIG_IGN);
 }
 
-bool api_listen(api *a)
+bool api_listen(api *a, bool *wrong)
 {
     const char *at = a->set.at ? a->set.at : "127.0.0.1:4456";
     dxpu_udp_address local;
     const char *why = dxpu_tcp_parse_port(at, API_PORT, &local);
-    if (!why && !a->set.tokens && !is_loopback(&local))
+    *wrong = !why && !a->set.tokens && !is_loopback(&local);
+    if (*wrong)
         why = "others than this machine reach this address; give --tokens FILE, or listen at "
               "127.0.0.1";
     a->loopback = !why && is_loopback(&local);

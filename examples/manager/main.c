@@ -7,6 +7,7 @@
 #include "console.h"
 #include "core.h"
 #include "program.h"
+#include "sandbox.h"
 #include "wire.h"
 
 #include <errno.h>
@@ -17,7 +18,8 @@
 #include <unistd.h>
 
 enum {
-    PROGRAM_STORE = 4,    /* exit status */
+    PROGRAM_STORE = 4,    /* exit status: it may pass, a full disk or a lock */
+    PROGRAM_DAMAGED = 5,  /* exit status: the file is not, or no more, this manager's store */
     FILES_BESIDE = 64,    /* descriptors beside the connections: store, listeners, libevent */
     HTTP_CONNECTIONS = 64 /* of api_settings, streams included */
 };
@@ -27,7 +29,8 @@ enum {
 static struct {
     const char *listen, *http, *tokens, *store;
     uint64_t grace_ms, heartbeat_ms, status_ms, default_quota, events, connections;
-    bool json, stats, quiet;
+    sandbox_settings sandbox;
+    bool shared_hosts, json, stats, quiet;
     keys_settings keys;
 } set = { "127.0.0.1:4457",
           "127.0.0.1:4456",
@@ -39,6 +42,8 @@ static struct {
           POOL_NONE,
           10000,
           4096,
+          { NULL, false, false },
+          false,
           false,
           false,
           false,
@@ -61,10 +66,13 @@ static const option_row rows[] = {
       &set.status_ms, 100, 3600000 },
     { "default-quota", "SLOTS", "of a tenant that has none of its own (no limit)", OPTION_NUMBER,
       &set.default_quota, 0, POOL_NONE },
+    { "shared-hosts", NULL, "tenants may name hosts without an owner, too", OPTION_FLAG,
+      &set.shared_hosts, 0, 0 },
     { "events", "N", "events kept (10000)", OPTION_NUMBER, &set.events, 100, 10000000 },
     { "connections", "N", "of proxies at a time (4096)", OPTION_NUMBER, &set.connections, 1,
       1000000 },
     KEYS_OPTIONS(set.keys),
+    SANDBOX_OPTIONS(set.sandbox),
     { "stats", NULL, "statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
     { "json", NULL, "statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json, 0,
       0 },
@@ -80,7 +88,8 @@ static option_program program = {
     "SIGUSR1 prints statistics, SIGHUP reads --tokens and --peers again, Ctrl-C stops; hosts and "
     "boxes go "
     "on.\n"
-    "exit status: 0 stopped as asked, 2 usage, 3 system error, 4 the store cannot be used\n"
+    "exit status: 0 stopped as asked, 2 usage, 3 system error, 4 the store cannot be used now,\n"
+    "5 the store is damaged, or not this manager's\n"
 };
 
 static struct {
@@ -289,6 +298,14 @@ static const char *store_path(void)
     return FOLDER "/manager.db";
 }
 
+/* Will the same file be as bad when this program is started again? */
+static int store_status(store_error code)
+{
+    return code == STORE_E_CORRUPT || code == STORE_E_FOREIGN || code == STORE_E_NEWER
+               ? PROGRAM_DAMAGED
+               : PROGRAM_STORE;
+}
+
 static int open_store(void)
 {
     store_fault fault;
@@ -299,7 +316,7 @@ static int open_store(void)
     the.store = store_open_sqlite(store_path(), &fault);
     if (!the.store) {
         fprintf(stderr, "dxpu-manager: %s\n", fault.text);
-        return PROGRAM_STORE;
+        return store_status(fault.code);
     }
     core_settings_default(&settings);
     settings.grace_ms = set.grace_ms;
@@ -312,7 +329,7 @@ static int open_store(void)
                   dxpu_udp_now_ns() / 1000000u, &why);
     if (!the.core) {
         fprintf(stderr, "dxpu-manager: %s\n", why.text);
-        return PROGRAM_STORE;
+        return why.code == CORE_E_DAMAGED ? PROGRAM_DAMAGED : PROGRAM_STORE;
     }
     return PROGRAM_GOOD;
 }
@@ -321,6 +338,7 @@ static int open_ports(void)
 {
     wire_settings proxies;
     api_settings users;
+    bool wrong;
     wire_settings_default(&proxies);
     proxies.listen = set.listen;
     proxies.keys = the.keys;
@@ -335,11 +353,12 @@ static int open_ports(void)
     users.at = set.http;
     users.tokens = set.tokens;
     users.connections = HTTP_CONNECTIONS;
+    users.shared_hosts = set.shared_hosts;
     users.clock = on_clock;
     users.changed = on_changed;
-    the.api = api_open(the.base, the.core, &users);
+    the.api = api_open(the.base, the.core, &users, &wrong);
     if (!the.api)
-        return PROGRAM_SYSTEM;
+        return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     fprintf(stderr, "dxpu-manager: users at http://%s\n", api_address(the.api));
     return PROGRAM_GOOD;
 }
@@ -348,7 +367,7 @@ static int open_manager(void)
 {
     int rc;
     the.start_ns = dxpu_udp_now_ns();
-    if (raise_files())
+    if (raise_files() || sandbox_start("dxpu-manager", &set.sandbox))
         return PROGRAM_SYSTEM;
     the.keys = keys_open("dxpu-manager", &set.keys);
     if (!the.keys)

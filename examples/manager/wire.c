@@ -49,6 +49,7 @@ typedef struct proxy {
     uint32_t node; /* 0: not */
     uint8_t identity[16];
     uint64_t instance, heard_ms;
+    uint64_t rival, rival_ms; /* another instance that was refused, and since when; 0: none */
     outstanding *orders;
     unsigned places, free_place; /* free_place: where to look for one first */
     uint16_t serial;
@@ -370,10 +371,6 @@ static unsigned do_hello(proxy *p, const dxpu_control *m)
     return DXPU_CONTROL_CODE_NONE;
 }
 
-static const char DOUBLE[] =
-    "another running proxy has this identity; if its identity file was copied here, remove the "
-    "copy, and a new one is made";
-
 /* M-72: may this connection speak for the identity?  An older one of the same proxy goes. */
 static bool make_way(proxy *p, const dxpu_control_register *r)
 {
@@ -383,6 +380,9 @@ static bool make_way(proxy *p, const dxpu_control_register *r)
         return true;
     if (other->instance != r->instance) {
         w->count.doubles++;
+        if (other->rival != r->instance)
+            other->rival_ms = now_ms();
+        other->rival = r->instance;
         return false;
     }
     w->count.replaced++;
@@ -406,7 +406,7 @@ static bool do_register(proxy *p, const dxpu_control *m)
         return false;
     }
     if (!p->node && !make_way(p, r)) {
-        send_error(p, m->request, DXPU_CONTROL_CODE_BUSY, DOUBLE);
+        send_error(p, m->request, DXPU_CONTROL_CODE_BUSY, CORE_DOUBLE);
         return false;
     }
     begin_ns = dxpu_udp_now_ns();
@@ -442,6 +442,11 @@ static bool do_heartbeat(proxy *p, const dxpu_control *m)
     }
     p->owner->count.heartbeats++;
     p->heard_ms = now_ms();
+    /* What was said before it ended proves nothing; what it says so much later does. */
+    if (p->rival && p->heard_ms >= p->rival_ms + p->owner->set.heartbeat_ms) {
+        core_rival(p->owner->core, p->node, p->rival);
+        p->rival = 0;
+    }
     return tell(p, m);
 }
 
