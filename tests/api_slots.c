@@ -138,7 +138,8 @@ static bool host_is_up(void)
 static int setup(void **state)
 {
     fabric_settings net = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
-    fabric_callbacks cb = { &loop, slots_welcome, slots_up, slots_work, slots_down, NULL, NULL };
+    fabric_callbacks cb = { &loop, slots_welcome, slots_up, slots_work, slots_down,
+                            NULL,  NULL,          NULL,     NULL };
     device_settings set;
     (void)state;
     memset(&b, 0, sizeof b);
@@ -151,6 +152,7 @@ static int setup(void **state)
     b.shards = &loop;
     b.shard_count = b.count = 1;
     b.quiet = true;
+    b.keys = net.keys = keys_none();
     net.hold_ms = 60000; /* nothing here ends by silence */
     assert_int_equal(fabric_open(&loop.fabric, "box", &net, CAPACITY, &cb), 0);
     assert_int_equal(slots_open(&b, &stub_kind, &set), 0);

@@ -397,7 +397,9 @@ static void test_s93_timestamps_rise(void **state)
     assert_false(keys_fresh(k, peer[0]->public_key, 5));
     assert_false(keys_fresh(k, peer[0]->public_key, 4));
     assert_true(keys_fresh(k, peer[0]->public_key, 6));
-    assert_false(keys_fresh(k, peer[1]->public_key, 7)); /* a stranger */
+    assert_true(keys_newest(k, peer[0]->public_key) == 6);
+    assert_true(keys_newest(k, peer[1]->public_key) == 0);
+    assert_true(keys_fresh(k, peer[1]->public_key, 5)); /* each has its own */
     for (unsigned i = 0; i < 1000; i++) {
         uint64_t next = keys_wall_ns(k);
         assert_true(next > last);
@@ -405,6 +407,30 @@ static void test_s93_timestamps_rise(void **state)
     }
     k->wall_ns = UINT64_MAX / 2; /* as if the clock had gone back */
     assert_true(keys_wall_ns(k) == UINT64_MAX / 2 + 1);
+    keys_close(k);
+}
+
+/* More keys than there is room for: the one that was heard of longest ago is forgotten. */
+static void test_s93_timestamps_are_bounded(void **state)
+{
+    keys_settings s = { NULL, text[0], NULL, false, false };
+    const char *said;
+    keys *k = open_with(&s, &said);
+    uint8_t key[KEY] = { 0 };
+    (void)state;
+    for (unsigned i = 0; i < KEYS_PEERS_MAX + 1; i++) {
+        key[0] = (uint8_t)(i * 7); /* in no order */
+        key[1] = (uint8_t)(i >> 8);
+        key[2] = (uint8_t)i;
+        assert_true(keys_fresh(k, key, 1000 + i));
+        assert_true(keys_newest(k, key) == 1000 + i);
+    }
+    assert_int_equal(k->stamps_count, KEYS_PEERS_MAX);
+    memset(key, 0, sizeof key);
+    assert_true(keys_newest(k, key) == 0); /* the first */
+    key[0] = 7;
+    key[2] = 1;
+    assert_true(keys_newest(k, key) == 1001); /* the second */
     keys_close(k);
 }
 
@@ -460,6 +486,7 @@ int main(void)
         cmocka_unit_test(test_s91_only_its_owner_writes_the_file),
         cmocka_unit_test(test_s96_reload),
         cmocka_unit_test(test_s93_timestamps_rise),
+        cmocka_unit_test(test_s93_timestamps_are_bounded),
         cmocka_unit_test(test_s94_key_of_a_box),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -30,7 +30,7 @@ static struct {
     const char *record, *state, *control;
     sandbox_settings sandbox;
     bool json, stats, quiet;
-} set = { .fabric = FABRIC_SETTINGS_DEFAULT("*:4458"),
+} set = { .fabric = FABRIC_SETTINGS_DEFAULT(NULL),
           .slots = 1,
           .node = 2,
           .device = { .memory_bytes = 16u << 20, .mps_bytes = 512 } };
@@ -110,13 +110,19 @@ static void on_usr1(void)
     recorder_flush(&the_box.record);
 }
 
+static void on_hup(void)
+{
+    if (!keys_reload(the_box.keys))
+        shards_keys_changed(&the_box);
+}
+
 static option_program program = {
     "dxpu-box",
     "lends the devices of its slots to hosts over the network",
     NULL,
     rows,
     sizeof rows / sizeof rows[0],
-    "SIGUSR1 prints statistics, Ctrl-C closes all channels in order.\n"
+    "SIGUSR1 prints statistics, SIGHUP reads --peers again, Ctrl-C closes all channels in order.\n"
     "exit status: 0 stopped as asked, 2 usage, 3 system error\n"
 };
 
@@ -152,6 +158,17 @@ static const char *check_manager(void)
     return why ? text : manager_check(&set.manager, &set.keys);
 }
 
+/* What is wrong with the keys, and with where it listens. */
+static const char *check_fabric(void)
+{
+    const char *why = keys_check(&set.keys);
+    if (!set.fabric.listen)
+        set.fabric.listen = set.keys.plain && !set.keys.plain_network ? "127.0.0.1:4458" : "*:4458";
+    if (!why)
+        why = keys_check_addresses(&set.keys, "--listen", set.fabric.listen);
+    return why ? why : fabric_check(&set.fabric);
+}
+
 /* What is wrong with the options together; NULL: nothing. */
 static const char *check(void)
 {
@@ -172,9 +189,7 @@ static const char *check(void)
             return "--serial: only printable ASCII, and no blanks";
     }
     const char *wrong = check_manager();
-    if (!wrong)
-        wrong = keys_check(&set.keys);
-    return wrong ? wrong : fabric_check(&set.fabric);
+    return wrong ? wrong : check_fabric();
 }
 
 static int open_control(void)
@@ -208,14 +223,14 @@ static int open_control(void)
 
 static int open_box(void)
 {
+    the_box.keys = set.fabric.keys = keys_open("dxpu-box", &set.keys);
+    if (!the_box.keys)
+        return -1;
     the_box.count = (unsigned)set.slots;
     the_box.node = set.manager.address ? 0 : (uint32_t)set.node; /* 0: it will be told */
     the_box.state_file = set.state;
     the_box.quiet = set.quiet;
     the_box.model = set.model;
-    the_box.keys = keys_open("dxpu-box", &set.keys);
-    if (!the_box.keys)
-        return -1;
     the_box.group_slots = (unsigned)set.group_slots;
     the_box.managed = set.manager.address != NULL;
     if (the_box.managed && identity_file_open("dxpu-box", set.manager.identity, the_box.identity))
@@ -229,12 +244,16 @@ static int open_box(void)
 static int run_box(void)
 {
     shards_say(&the_box);
+    if (!set.keys.plain && !set.manager.address && !keys_count(the_box.keys, KEYS_FABRIC))
+        fprintf(stderr,
+                "dxpu-box: nobody may open a channel; name public keys of hosts with --peer "
+                "or --peers\n");
     return shards_run(&the_box) ? PROGRAM_SYSTEM : PROGRAM_GOOD;
 }
 
 static int run_signalled(void)
 {
-    program_loop loop = { the_box.base, on_stop, on_usr1, run_box };
+    program_loop loop = { the_box.base, on_stop, on_usr1, on_hup, run_box };
     return program_run(&loop);
 }
 

@@ -193,9 +193,48 @@ static uint8_t bind_reason(int rc)
     return rc == DXPU_E_EPOCH ? DXPU_REASON_EPOCH : DXPU_REASON_NO_SLOT;
 }
 
+/* May the owner of this key, NULL with --plain, have a channel to the slot? */
+static bool key_allowed(const box *b, unsigned number, const uint8_t *key)
+{
+    const slot *s = &b->slots[number - 1];
+    if (!key)
+        return keys_plain(b->keys);
+    return s->lease_keyed ? !memcmp(s->lease_key, key, sizeof s->lease_key)
+                          : keys_allow(b->keys, key, KEYS_FABRIC, (uint16_t)number);
+}
+
+bool slots_known(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES])
+{
+    const shard *sh = user;
+    const box *b = sh->box;
+    bool is_known = false;
+    for (unsigned i = sh->index; i < b->count; i += b->shard_count)
+        is_known |= b->slots[i].lease_keyed && key_allowed(b, i + 1, key);
+    return is_known;
+}
+
+bool slots_allowed(void *user, const fabric_channel *c, const uint8_t key[DXPU_NOISE_KEY_BYTES])
+{
+    return key_allowed(((const shard *)user)->box, c->slot, key);
+}
+
+static uint8_t refuse_key(shard *sh, unsigned number, const uint8_t *key)
+{
+    char who[KEYS_TEXT_BYTES];
+    sh->refused_key++;
+    if (!sh->told_key && key)
+        fprintf(stderr,
+                "dxpu-box: slot %u: not for %s; name the slot in its slots= of --peers, or where a "
+                "manager lends it, ask that one\n",
+                number, keys_text(sh->box->keys, key, who));
+    sh->told_key = true;
+    return DXPU_REASON_NO_SLOT; /* no more is said to who may not know of the others' */
+}
+
 /* Would this open get the slot?  The table is as before: only an incarnation that comes up, which
    needs an answer to a random number, changes a lease. */
-uint8_t slots_welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *cfg)
+uint8_t slots_welcome(void *user, const dxpu_offer *offer, const uint8_t *key,
+                      dxpu_channel_config *cfg)
 {
     shard *sh = user;
     box *b = sh->box;
@@ -207,6 +246,8 @@ uint8_t slots_welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *
         sh->refused_slot++;
         return DXPU_REASON_NO_SLOT;
     }
+    if (!key_allowed(b, number, key))
+        return refuse_key(sh, number, key);
     if (b->managed) {
         uint8_t reason = leases_admit(b, number, offer->source.node, offer->epoch);
         sh->refused_epoch += reason != DXPU_REASON_NONE;

@@ -41,9 +41,13 @@ typedef struct slot {
     int last_error;               /* of the one that ended last */
     uint8_t last_reason;
     char serial[32];
-    bool broken;          /* what it keeps its data on fails */
-    bool drained;         /* takes no new lease */
-    bool wipe_begins;     /* with the next step */
+    bool broken;      /* what it keeps its data on fails */
+    bool drained;     /* takes no new lease */
+    bool wipe_begins; /* with the next step */
+    /* The public key that its lease names: nobody else is let in.  Set with a manager's bind, cleared
+       when the lease ends; not lease_keyed: --peers and its slots= say who may. */
+    bool lease_keyed;
+    uint8_t lease_key[DXPU_NOISE_KEY_BYTES];
     uint32_t fenced_node; /* who was refused last, and told the manager */
     uint64_t fenced_epoch;
 } slot;
@@ -59,7 +63,8 @@ typedef struct shard {
     fabric fabric;
     uint32_t node;
     unsigned wiping, wipe_next; /* slots; which one's turn it is */
-    uint64_t refused_epoch, refused_slot;
+    uint64_t refused_epoch, refused_slot, refused_key;
+    bool told_key; /* the first of these */
     bool stopping;
     uint64_t stop_ns;
 } shard;
@@ -102,10 +107,14 @@ void slots_close(box *b);
 shard *slots_shard(const box *b, unsigned number);
 
 /* The fabric's callbacks; user is the shard. */
-uint8_t slots_welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *cfg);
+uint8_t slots_welcome(void *user, const dxpu_offer *offer, const uint8_t *key,
+                      dxpu_channel_config *cfg);
 void slots_up(void *user, fabric_channel *c, uint64_t now_ns);
 bool slots_work(void *user, fabric_channel *c, uint64_t now_ns);
 void slots_down(void *user, fabric_channel *c, uint64_t now_ns);
+
+bool slots_known(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
+bool slots_allowed(void *user, const fabric_channel *c, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
 
 /* End the channel of a slot, whatever its lease, and reset the device. */
 void slots_end(slot *s, uint8_t reason);

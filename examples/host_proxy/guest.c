@@ -642,6 +642,13 @@ static guest_slot *slot_of(guest *g, const fabric_channel *c)
     return NULL;
 }
 
+/* fabric_callbacks.allowed */
+static bool on_allowed(void *user, const fabric_channel *c, const uint8_t *key)
+{
+    const guest_slot *s = slot_of(user, c);
+    return !s || slot_allows(s, key);
+}
+
 static void on_up(void *user, fabric_channel *c, uint64_t now)
 {
     guest_slot *s = slot_of(user, c);
@@ -771,7 +778,7 @@ static unsigned on_attach(void *user, const dxpu_control_attach *m)
     code = check_attach(g, m, box, paths);
     if (code)
         return code;
-    switch (slot_attach(s, box, paths, m->box_slot, m->epoch, dxpu_udp_now_ns())) {
+    switch (slot_attach(s, box, paths, m->box_slot, NULL, m->epoch, dxpu_udp_now_ns())) {
     case 0:
         return DXPU_CONTROL_CODE_NONE;
     case SLOT_CLOSING:
@@ -780,6 +787,9 @@ static unsigned on_attach(void *user, const dxpu_control_attach *m)
         return DXPU_CONTROL_CODE_ADDRESS;
     case SLOT_ALIKE:
         return DXPU_CONTROL_CODE_MALFORMED;
+    case SLOT_PLAIN:
+    case SLOT_NO_KEY:
+        return DXPU_CONTROL_CODE_KEY;
     default:
         return DXPU_CONTROL_CODE_BUSY;
     }
@@ -827,7 +837,7 @@ static manager_link *open_link(guest *g, struct event_base *base, const manager_
     uint8_t identity[IDENTITY_BYTES];
     if (identity_file_open("dxpu-host", g->set->manager->identity, identity))
         return NULL;
-    return manager_open(base, g->set->manager, identity, g->set->keys, g->requests, link);
+    return manager_open(base, g->set->manager, identity, g->fabric.keys, g->requests, link);
 }
 
 /* manager_proxy.device */
@@ -876,7 +886,8 @@ static int open_control(guest *g)
     if (!g->requests || !g->told)
         return -1;
     if (g->set->control)
-        g->control = control_open(base, g->set->control, g->set->number, g->set->keys, g->requests);
+        g->control =
+            control_open(base, g->set->control, g->set->number, g->fabric.keys, g->requests);
     if (g->set->manager)
         g->manager = open_link(g, base, &link);
     return (g->set->control && !g->control) || (g->set->manager && !g->manager) ? -1 : 0;
@@ -1050,14 +1061,18 @@ const char *guest_check(const guest_settings *set, const char *listen)
 static const char *attach_one(void *user, const attachment *a)
 {
     guest *g = user;
-    switch (slot_attach(&g->slots[a->slot - 1], a->box, a->paths, (uint16_t)a->box_slot, a->epoch,
-                        dxpu_udp_now_ns())) {
+    switch (slot_attach(&g->slots[a->slot - 1], a->box, a->paths, (uint16_t)a->box_slot, NULL,
+                        a->epoch, dxpu_udp_now_ns())) {
     case 0:
         return NULL;
     case SLOT_FAMILY:
         return "--listen has no address of this kind";
     case SLOT_ALIKE:
         return "an address is named twice";
+    case SLOT_PLAIN:
+        return "--plain dials only this machine, unless --plain-network is given too";
+    case SLOT_NO_KEY:
+        return "the box's public key is missing";
     default:
         return "this slot is named twice";
     }
@@ -1073,7 +1088,9 @@ static int attach_all(guest *g)
 
 guest *guest_open(const guest_settings *set, const fabric_settings *net)
 {
-    fabric_callbacks cb = { NULL, NULL, on_up, on_work, on_down, on_next, on_tick };
+    fabric_callbacks cb = {
+        NULL, NULL, on_up, on_work, on_down, on_next, on_tick, NULL, on_allowed
+    };
     guest *g = calloc(1, sizeof *g);
     slot_host host = { g,          on_dma_read, on_dma_write, on_msi,        on_route, on_peer,
                        on_message, on_crs,      on_mps,       on_completion, on_filled };
@@ -1112,6 +1129,11 @@ void guest_stop(guest *g)
     g->stopping = true;
     for (unsigned i = 0; i < g->set->slots; i++)
         slot_detach(&g->slots[i], DXPU_REASON_SHUTDOWN);
+}
+
+void guest_keys_changed(guest *g)
+{
+    fabric_keys_changed(&g->fabric);
 }
 
 void guest_report(const guest *g, report *r)

@@ -19,7 +19,6 @@ typedef struct guest_settings {
     const char *control;             /* where it is told to attach and detach, NULL: nowhere */
     uint64_t node;                   /* of this host in the fabric; 0: its manager will tell */
     const manager_settings *manager; /* NULL: none */
-    keys *keys;
     unsigned number; /* of several in one process, from 0: its control port is so much further */
 } guest_settings;
 
@@ -34,6 +33,8 @@ guest *guest_open(const guest_settings *set, const fabric_settings *net);
 int guest_run(guest *g);
 /* The first time: close the channels in order; the second: at once. */
 void guest_stop(guest *g);
+/* --peers was read again. */
+void guest_keys_changed(guest *g);
 void guest_report(const guest *g, report *r);
 struct event_base *guest_base(guest *g);
 fabric *guest_fabric(guest *g);

@@ -404,7 +404,7 @@ static void close_manager(void)
 
 int main(int argc, char **argv)
 {
-    program_loop loop = { NULL, on_stop, on_usr1, run_manager };
+    program_loop loop = { NULL, on_stop, on_usr1, NULL, run_manager };
     const char *wrong;
     int rc = program_options(&program, argc, argv);
     if (rc != PROGRAM_GO)

@@ -25,12 +25,20 @@ typedef struct table {
     unsigned count, room;
 } table;
 
+/* When a public key was heard of last, by its own clock (S-93). */
+typedef struct stamp {
+    uint8_t key[KEY];
+    uint64_t newest;
+} stamp;
+
 struct keys {
     const char *program;
     keys_settings set;
     dxpu_noise_pair *own;
     pthread_mutex_t mutex; /* of the following */
     table peers;
+    stamp *stamps; /* by key */
+    unsigned stamps_count;
     unsigned generation;
     uint64_t wall_ns; /* last one given */
 };
@@ -406,12 +414,21 @@ keys *keys_open(const char *program, const keys_settings *s)
     return k;
 }
 
+keys *keys_none(void)
+{
+    static keys none = { .program = "",
+                         .set = { .plain = true },
+                         .mutex = PTHREAD_MUTEX_INITIALIZER };
+    return &none;
+}
+
 void keys_close(keys *k)
 {
     if (!k)
         return;
     dxpu_sodium_key_free(k->own);
     free(k->peers.rows);
+    free(k->stamps);
     (void)pthread_mutex_destroy(&k->mutex);
     free(k);
 }
@@ -443,10 +460,6 @@ int keys_reload(keys *k)
         return -1;
     }
     (void)pthread_mutex_lock(&k->mutex);
-    for (unsigned i = 0; i < fresh.count; i++) {
-        const keys_peer *old = look_up(&k->peers, fresh.rows[i].key);
-        fresh.rows[i].newest = old ? old->newest : 0;
-    }
     free(k->peers.rows);
     k->peers = fresh;
     k->generation++;
@@ -511,13 +524,65 @@ unsigned keys_count(keys *k, unsigned may)
     return count;
 }
 
+/* Where a key's stamp is, or would be. */
+static unsigned stamp_place(const keys *k, const uint8_t key[KEY])
+{
+    unsigned low = 0, high = k->stamps_count;
+    while (low < high) {
+        unsigned middle = low + (high - low) / 2;
+        if (memcmp(k->stamps[middle].key, key, KEY) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static stamp *stamp_of(const keys *k, const uint8_t key[KEY])
+{
+    unsigned at = stamp_place(k, key);
+    return at < k->stamps_count && !memcmp(k->stamps[at].key, key, KEY) ? &k->stamps[at] : NULL;
+}
+
+/* One more; with too many of them, the one whose last word is the oldest goes (S-13 allows it). */
+static stamp *stamp_add(keys *k, const uint8_t key[KEY])
+{
+    unsigned oldest = 0, at;
+    if (!k->stamps)
+        k->stamps = calloc(KEYS_PEERS_MAX, sizeof *k->stamps);
+    if (!k->stamps)
+        return NULL;
+    for (unsigned i = 1; k->stamps_count == KEYS_PEERS_MAX && i < k->stamps_count; i++)
+        oldest = k->stamps[i].newest < k->stamps[oldest].newest ? i : oldest;
+    if (k->stamps_count == KEYS_PEERS_MAX)
+        memmove(&k->stamps[oldest], &k->stamps[oldest + 1],
+                (--k->stamps_count - oldest) * sizeof *k->stamps);
+    at = stamp_place(k, key);
+    memmove(&k->stamps[at + 1], &k->stamps[at], (k->stamps_count++ - at) * sizeof *k->stamps);
+    memcpy(k->stamps[at].key, key, KEY);
+    k->stamps[at].newest = 0;
+    return &k->stamps[at];
+}
+
+uint64_t keys_newest(keys *k, const uint8_t key[KEY])
+{
+    pthread_mutex_t *m = lock_of(k);
+    const stamp *s = stamp_of(k, key);
+    uint64_t newest = s ? s->newest : 0;
+    (void)pthread_mutex_unlock(m);
+    return newest;
+}
+
 bool keys_fresh(keys *k, const uint8_t key[KEY], uint64_t timestamp)
 {
     pthread_mutex_t *m = lock_of(k);
-    keys_peer *p = look_up(&k->peers, key);
-    bool fresh = p && timestamp > p->newest;
+    stamp *s = stamp_of(k, key);
+    bool fresh;
+    if (!s)
+        s = stamp_add(k, key);
+    fresh = s && timestamp > s->newest;
     if (fresh)
-        p->newest = timestamp;
+        s->newest = timestamp;
     (void)pthread_mutex_unlock(m);
     return fresh;
 }

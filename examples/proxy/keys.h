@@ -79,7 +79,6 @@ typedef struct keys_peer {
     unsigned at_count;
     keys_range slots[KEYS_RANGES_MAX];
     unsigned slots_count; /* 0: every slot */
-    uint64_t newest;      /* timestamp of its last initiation, over all ports (S-13) */
 } keys_peer;
 
 typedef struct keys keys;
@@ -93,6 +92,8 @@ bool keys_loopback(const dxpu_udp_address *a);
 /* Read or make the key, and read the peers; says on stderr who this is.  NULL after a message.
    With --plain there are no keys, and a warning. */
 keys *keys_open(const char *program, const keys_settings *s);
+/* No keys, and nothing is said: for what stays in one process, or one test.  Not to be closed. */
+keys *keys_none(void);
 void keys_close(keys *k); /* wipes the secret; NULL is allowed */
 bool keys_plain(const keys *k);
 /* May an address be dialed that came while it runs?  Not without keys, beyond this machine. */
@@ -110,7 +111,9 @@ bool keys_find(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES], keys_peer *out)
 bool keys_allow(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES], unsigned may, uint16_t slot);
 /* How many may. */
 unsigned keys_count(keys *k, unsigned may);
-/* Take this timestamp of a peer, unless it is not above all before (S-13). */
+/* The largest timestamp that was taken of a public key, by whatever port; 0 for none (S-93). */
+uint64_t keys_newest(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
+/* Take this one, unless it is not above all before.  It is for keys that were let in. */
 bool keys_fresh(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES], uint64_t timestamp);
 /* The key of the box at these addresses, for a host that nobody told another: of the peer that is
    `at` one of them, else of the only one that is at none.  NULL, or why not, with a remedy. */

@@ -47,19 +47,23 @@ static void on_signal(evutil_socket_t number, short what, void *user)
     (void)what;
     if (number == SIGUSR1)
         p->on_usr1();
+    else if (number == SIGHUP)
+        p->on_hup();
     else
         p->on_stop();
 }
 
 int program_run(const program_loop *p)
 {
-    static const int signals[] = { SIGINT, SIGTERM, SIGUSR1 };
+    static const int signals[] = { SIGINT, SIGTERM, SIGUSR1, SIGHUP };
     enum { COUNT = sizeof signals / sizeof signals[0] };
     struct event *events[COUNT] = { NULL };
     program_loop loop = *p;
     bool ready = true;
     int rc = PROGRAM_SYSTEM;
     for (unsigned i = 0; i < COUNT; i++) {
+        if (signals[i] == SIGHUP && !loop.on_hup)
+            continue;
         events[i] = evsignal_new(loop.base, signals[i], on_signal, &loop);
         ready = ready && events[i] && !event_add(events[i], NULL);
     }
