@@ -112,8 +112,10 @@ static void on_usr1(void)
 
 static void on_hup(void)
 {
-    if (!keys_reload(the_box.keys))
+    if (!keys_reload(the_box.keys)) {
         shards_keys_changed(&the_box);
+        control_recheck(the_box.control);
+    }
 }
 
 static option_program program = {
