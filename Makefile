@@ -132,7 +132,7 @@ fuzz: $(FUZZERS:fuzz/%.c=build/%)
 	    build/corpus/$$n fuzz/corpus/$$n; done
 build/fuzz_%: fuzz/fuzz_%.c dxpu.h | build/libdxpu.a
 	$(call say,CC,$<)clang -std=c11 -I. -Iexamples/proxy -O1 -g $(WARN) \
-	  -fsanitize=fuzzer,address,undefined -o $@ $<
+	  -fsanitize=fuzzer,address,undefined -o $@ $< -lsodium
 
 ## fmt        format the C files
 ## toc        CONTENTS of dxpu.h against its sections

@@ -122,8 +122,10 @@ static void on_usr1(void)
 
 static void on_hup(void)
 {
-    if (!keys_reload(the_box.keys))
+    if (!keys_reload(the_box.keys)) {
         shards_keys_changed(&the_box);
+        control_recheck(the_box.control);
+    }
 }
 
 static option_program program = {
@@ -155,7 +157,7 @@ static const char *check_manager(void)
     if (!set.manager.address) {
         if (set.advertise || set.group_slots || set.model)
             return "--advertise, --group-slots and --model go with --manager";
-        return manager_check(&set.manager);
+        return manager_check(&set.manager, &set.keys);
     }
     if (!set.state)
         return "--manager: --state FILE is missing; it keeps the leases over restarts";
@@ -165,7 +167,7 @@ static const char *check_manager(void)
         why = dxpu_udp_parse_list(set.advertise, the_box.advertised, DXPU_CONTROL_PATHS_MAX,
                                   &the_box.advertised_count);
     snprintf(text, sizeof text, "--advertise: %s", why ? why : "");
-    return why ? text : manager_check(&set.manager);
+    return why ? text : manager_check(&set.manager, &set.keys);
 }
 
 /* What is wrong with the keys, and with where it listens. */
@@ -222,10 +224,11 @@ static int open_control(void)
     if (!the_box.requests)
         return -1;
     if (set.control)
-        the_box.control = control_open(the_box.base, set.control, 0, the_box.requests);
+        the_box.control =
+            control_open(the_box.base, set.control, 0, the_box.keys, the_box.requests);
     if (set.manager.address)
-        the_box.manager =
-            manager_open(the_box.base, &set.manager, the_box.identity, the_box.requests, &link);
+        the_box.manager = manager_open(the_box.base, &set.manager, the_box.identity, the_box.keys,
+                                       the_box.requests, &link);
     leases_tell(&the_box);
     return (set.control && !the_box.control) || (set.manager.address && !the_box.manager) ? -1 : 0;
 }

@@ -9,7 +9,6 @@
 #include "slots.h"
 #include "identity.h"
 #include "leases.h"
-#include "state.h"
 
 #include <stdlib.h>
 
@@ -266,11 +265,11 @@ static uint8_t bind_reason(int rc)
 /* May the owner of this key, NULL with --plain, have a channel to the slot? */
 static bool key_allowed(const box *b, unsigned number, const uint8_t *key)
 {
-    const slot *s = &b->slots[number - 1];
+    const state_key *lease = &b->lease_key[number - 1];
     if (!key)
         return keys_plain(b->keys);
-    return s->lease_keyed ? !memcmp(s->lease_key, key, sizeof s->lease_key)
-                          : keys_allow(b->keys, key, KEYS_FABRIC, (uint16_t)number);
+    return b->managed ? lease->known && !memcmp(lease->key, key, sizeof lease->key) /* M-84 */
+                      : keys_allow(b->keys, key, KEYS_FABRIC, (uint16_t)number);
 }
 
 bool slots_known(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES])
@@ -279,7 +278,7 @@ bool slots_known(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES])
     const box *b = sh->box;
     bool is_known = false;
     for (unsigned i = sh->index; i < b->count; i += b->shard_count)
-        is_known |= b->slots[i].lease_keyed && key_allowed(b, i + 1, key);
+        is_known |= b->lease_key[i].known && key_allowed(b, i + 1, key);
     return is_known;
 }
 
@@ -349,7 +348,7 @@ static uint8_t bind_slot(box *b, const fabric_channel *c)
         return bind_reason(rc);
     e->channel = c->id;
     if (b->state_file && e->epoch_seen != before.epoch_seen &&
-        state_keep(e, b->phase[c->slot - 1], b->medium[c->slot - 1])) {
+        state_keep(e, b->phase[c->slot - 1], b->medium[c->slot - 1], &b->lease_key[c->slot - 1])) {
         *e = before; /* as if it had not dialed: the next one with this epoch writes again */
         fprintf(stderr, "dxpu-box: slot %u: a lease that could be forgotten is not granted\n",
                 c->slot);
@@ -518,7 +517,8 @@ int slots_open(box *b, const device_kind *kind, const device_settings *s)
     b->entries = calloc(count, sizeof *b->entries);
     b->phase = calloc(count, sizeof *b->phase);
     b->medium = calloc(count, sizeof *b->medium);
-    if (!b->slots || !b->entries || !b->phase || !b->medium ||
+    b->lease_key = calloc(count, sizeof *b->lease_key);
+    if (!b->slots || !b->entries || !b->phase || !b->medium || !b->lease_key ||
         dxpu_box_init(&b->table, b->entries, count) != DXPU_OK) {
         fprintf(stderr, "dxpu-box: out of memory for %u slots\n", count);
         return -1;
@@ -534,7 +534,7 @@ int slots_open(box *b, const device_kind *kind, const device_settings *s)
     }
     if (!b->state_file)
         return 0;
-    if (state_open(b->state_file, &b->table, b->managed ? b->phase : NULL, b->medium))
+    if (state_open(b->state_file, &b->table, b->managed ? b->phase : NULL, b->medium, b->lease_key))
         return -1;
     if (b->managed)
         leases_look(b);
@@ -558,6 +558,7 @@ void slots_close(box *b)
     free(b->entries);
     free(b->phase);
     free(b->medium);
+    free(b->lease_key);
     state_close();
 }
 

@@ -11,6 +11,7 @@
 #include "manager_link.h"
 #include "refusal.h"
 #include "worker.h"
+#include "state.h"
 
 /* A TLP of the device that the channel had no room for. */
 typedef struct waiting_tlp {
@@ -53,13 +54,9 @@ typedef struct slot {
     int last_error;               /* of the one that ended last */
     uint8_t last_reason;
     char serial[32];
-    bool broken;      /* what it keeps its data on fails */
-    bool drained;     /* takes no new lease */
-    bool wipe_begins; /* with the next step */
-    /* The public key that its lease names: nobody else is let in.  Set with a manager's bind,
-       cleared when the lease ends; not lease_keyed: --peers and its slots= say who may. */
-    bool lease_keyed;
-    uint8_t lease_key[DXPU_NOISE_KEY_BYTES];
+    bool broken;          /* what it keeps its data on fails */
+    bool drained;         /* takes no new lease */
+    bool wipe_begins;     /* with the next step */
     uint32_t fenced_node; /* who was refused last, and told the manager */
     uint64_t fenced_epoch;
 } slot;
@@ -96,6 +93,7 @@ typedef struct box {
     /* Of each slot, while its host has no channel: DXPU_CONTROL_SLOT_HELD..UNWIPED of a manager's
        leases, else _EMPTY. */
     uint8_t *phase;
+    state_key *lease_key; /* of each slot, that of a manager's lease: nobody else is let in */
     uint64_t *medium; /* of each slot, what its device keeps its data on; 0: nothing that lasts */
     bool managed;     /* it has a manager: only that one's leases are admitted */
     uint8_t identity[IDENTITY_BYTES];

@@ -823,6 +823,8 @@ static unsigned check_attach(const guest *g, const dxpu_control_attach *m,
 {
     if (g->stopping)
         return DXPU_CONTROL_CODE_STOPPING;
+    if (m->keyed && keys_plain(g->fabric.keys))
+        return DXPU_CONTROL_CODE_KEY; /* M-83 */
     for (unsigned i = 0; i < g->set->slots; i++) {
         const guest_slot *s = &g->slots[i];
         if (i + 1 != m->slot && (s->attached || s->channel) && s->box_slot == m->box_slot &&
@@ -839,12 +841,13 @@ static unsigned on_attach(void *user, const dxpu_control_attach *m)
     dxpu_udp_address box[DXPU_CONTROL_PATHS_MAX];
     unsigned code, paths = control_box_from(m, box);
     if (s->attached && s->box_slot == m->box_slot && s->epoch == m->epoch &&
-        slot_is_at(s, box, paths))
-        return DXPU_CONTROL_CODE_NONE; /* M-31: asked again */
+        slot_is_at(s, box, paths) && slot_has_key(s, m->keyed ? m->key : NULL))
+        return DXPU_CONTROL_CODE_NONE; /* M-31, M-85: asked again */
     code = check_attach(g, m, box, paths);
     if (code)
         return code;
-    switch (slot_attach(s, box, paths, m->box_slot, NULL, m->epoch, dxpu_udp_now_ns())) {
+    switch (slot_attach(s, box, paths, m->box_slot, m->keyed ? m->key : NULL, m->epoch,
+                        dxpu_udp_now_ns())) {
     case 0:
         return DXPU_CONTROL_CODE_NONE;
     case SLOT_CLOSING:
@@ -903,7 +906,7 @@ static manager_link *open_link(guest *g, struct event_base *base, const manager_
     uint8_t identity[IDENTITY_BYTES];
     if (identity_file_open("dxpu-host", g->set->manager->identity, identity))
         return NULL;
-    return manager_open(base, g->set->manager, identity, g->requests, link);
+    return manager_open(base, g->set->manager, identity, g->fabric.keys, g->requests, link);
 }
 
 /* manager_proxy.device */
@@ -952,7 +955,8 @@ static int open_control(guest *g)
     if (!g->requests || !g->told)
         return -1;
     if (g->set->control)
-        g->control = control_open(base, g->set->control, g->set->number, g->requests);
+        g->control =
+            control_open(base, g->set->control, g->set->number, g->fabric.keys, g->requests);
     if (g->set->manager)
         g->manager = open_link(g, base, &link);
     return (g->set->control && !g->control) || (g->set->manager && !g->manager) ? -1 : 0;
@@ -1199,6 +1203,7 @@ void guest_stop(guest *g)
 void guest_keys_changed(guest *g)
 {
     fabric_keys_changed(&g->fabric);
+    control_recheck(g->control);
 }
 
 void guest_report(const guest *g, report *r)

@@ -766,6 +766,11 @@ static int check_keys(guest_slot *s, const dxpu_udp_path *path, unsigned paths, 
     return find_key(s, path, paths, false) ? 0 : SLOT_NO_KEY;
 }
 
+bool slot_has_key(const guest_slot *s, const uint8_t *key)
+{
+    return s->keyed == (key != NULL) && (!key || !memcmp(s->key, key, sizeof s->key));
+}
+
 bool slot_allows(const guest_slot *s, const uint8_t key[DXPU_NOISE_KEY_BYTES])
 {
     return s->keyed ? !memcmp(s->key, key, sizeof s->key)

@@ -129,6 +129,8 @@ void slot_free(guest_slot *s);
    key: the box's public one, or NULL: as --peer and --peers say.  0, or SLOT_*. */
 int slot_attach(guest_slot *s, const dxpu_udp_address *box, unsigned paths, uint16_t box_slot,
                 const uint8_t *key, uint64_t epoch, uint64_t now_ns);
+/* Was it attached with this key, NULL: with none? */
+bool slot_has_key(const guest_slot *s, const uint8_t *key);
 /* fabric_callbacks.allowed: a key that the attachment named, or one that --peers still has. */
 bool slot_allows(const guest_slot *s, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
 /* Are these the addresses that it was attached with? */

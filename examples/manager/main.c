@@ -33,6 +33,7 @@ static struct {
     uint64_t grace_ms, heartbeat_ms, status_ms, default_quota, events, connections;
     sandbox_settings sandbox;
     bool shared_hosts, json, stats, quiet;
+    keys_settings keys;
 } set = { "127.0.0.1:4457",
           "127.0.0.1:4456",
           NULL,
@@ -48,7 +49,8 @@ static struct {
           false,
           false,
           false,
-          false };
+          false,
+          { NULL, NULL, NULL, false, false } };
 
 static const option_row rows[] = {
     { "listen", "ADDR:PORT", "where proxies register (127.0.0.1:4457)", OPTION_TEXT, &set.listen, 0,
@@ -72,6 +74,7 @@ static const option_row rows[] = {
     { "events", "N", "events kept (10000)", OPTION_NUMBER, &set.events, 100, 10000000 },
     { "connections", "N", "of proxies at a time (4096)", OPTION_NUMBER, &set.connections, 1,
       1000000 },
+    KEYS_OPTIONS(set.keys),
     AUDIT_OPTION(set.audit),
     SANDBOX_OPTIONS(set.sandbox),
     { "stats", NULL, "statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
@@ -86,7 +89,8 @@ static option_program program = {
     NULL,
     rows,
     sizeof rows / sizeof rows[0],
-    "SIGUSR1 prints statistics, SIGHUP reads the tokens again, Ctrl-C stops; hosts and boxes go "
+    "SIGUSR1 prints statistics, SIGHUP reads --tokens and --peers again, Ctrl-C stops; hosts and "
+    "boxes go "
     "on.\n"
     "exit status: 0 stopped as asked, 2 usage, 3 system error, 4 the store cannot be used now,\n"
     "5 the store is damaged, or not this manager's\n"
@@ -98,6 +102,7 @@ static struct {
     store *store;
     core *core;
     wire *wire;
+    keys *keys;
     api *api;
     audit *audit;
     uint64_t start_ns, checked_ms; /* checked: that the store is still there */
@@ -165,6 +170,8 @@ static void on_hangup(evutil_socket_t number, short what, void *user)
         fprintf(stderr, "dxpu-manager: the tokens are read again\n");
     else
         fprintf(stderr, "dxpu-manager: the tokens are as they were: the new ones were not taken\n");
+    if (set.keys.peers && !keys_reload(the.keys))
+        wire_recheck(the.wire);
 }
 
 static void on_due(evutil_socket_t fd, short what, void *user)
@@ -408,6 +415,7 @@ static int open_ports(void)
     bool wrong;
     wire_settings_default(&proxies);
     proxies.listen = set.listen;
+    proxies.keys = the.keys;
     proxies.connections = (unsigned)set.connections;
     proxies.heartbeat_ms = (unsigned)set.heartbeat_ms;
     proxies.status_ms = (unsigned)set.status_ms;
@@ -441,6 +449,9 @@ static int open_manager(void)
         if (!the.audit)
             return PROGRAM_SYSTEM;
     }
+    the.keys = keys_open("dxpu-manager", &set.keys);
+    if (!the.keys)
+        return PROGRAM_SYSTEM;
     rc = open_store();
     if (rc)
         return rc;
@@ -469,14 +480,19 @@ static void close_manager(void)
         core_close(the.core);
     store_close(the.store);
     audit_close(the.audit);
+    keys_close(the.keys);
 }
 
 int main(int argc, char **argv)
 {
     program_loop loop = { NULL, on_stop, on_usr1, NULL, run_manager };
+    const char *wrong;
     int rc = program_options(&program, argc, argv);
     if (rc != PROGRAM_GO)
         return rc;
+    wrong = keys_check(&set.keys);
+    if (wrong)
+        return program_usage(&program, wrong);
     console_start();
     rc = open_manager();
     if (!rc) {
