@@ -19,7 +19,7 @@
 #include "../examples/box_proxy/state.c"
 #include "peer.h"
 
-enum { CAPACITY = 4, FLOOD = 400, BURST = 32, SMALL_BYTES = 64, LARGE_BYTES = 192 };
+enum { CAPACITY = 4, FLOOD = 700, BURST = 32, SMALL_BYTES = 64, LARGE_BYTES = 192 };
 
 /* ==== The device: what it does with a TLP is the test's ======================================= */
 
