@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Keys between dxpu-host and dxpu-box: who is let in, what an attacker between the two can do, floods
-of handshakes, new keys under load, keys that are taken away.
+"""Keys between dxpu-host and dxpu-box: who is let in, what an attacker between the two can do,
+floods, new keys under load, keys that are taken away.
 
 Each absence has a control that shows that the same harness sees the thing.  The attacker is a relay
 in this script: it sees every datagram, and alters, repeats, keeps back and invents them."""
@@ -251,7 +251,8 @@ def s92_wrong_keys_get_nothing():
         host = l.run("dxpu-host", "--box", p.at, "--key", other_key, "--peer", p.box_public, *QUICK)
         p.box.says(other_public[:20].replace("+", ".") + r".* is not known; to let it in")
         check(host.status == NO_CHANNEL and "--peers" in host.errors(), host.errors())
-        host = l.run("dxpu-host", "--box", p.at, "--key", p.host_key, "--peer", other_public, *QUICK)
+        host = l.run("dxpu-host", "--box", p.at, "--key", p.host_key, "--peer", other_public,
+                     *QUICK)
         p.box.says("another public key than this one's, which is")
         nothing_passed(p, host, stranger=1, bad_mac=1)
     with lab.Lab() as l:  # the control: that box, that way, with the right ones
@@ -366,7 +367,8 @@ def s33_forged_resets():
             if is_kind(frame, DATA) and len(sent) < 40:
                 body = bytes((8, frame[VERSION], frame[VERSION], 0))
                 head = frame[:KIND] + bytes((RESET,)) + struct.pack(">H", BASE + 4 + CRC) + bytes(2)
-                sent.append(crc_of(head + frame[CHANNEL:CHANNEL + 4] + bytes(8) + body + bytes(CRC)))
+                head += frame[CHANNEL:CHANNEL + 4] + bytes(8)
+                sent.append(crc_of(head + body + bytes(CRC)))
                 out.append(sent[-1])
             return out
 
@@ -429,7 +431,7 @@ def s13_recorded_handshakes_and_frames():
 
 @case
 def s3_downgrades():
-    """Versions altered on the way: the handshake fails; the control alters nothing, the same way."""
+    """Versions altered on the way: the handshake fails; the control alters nothing, that way."""
     for value, works in ((None, True), (0, False), (255, False)):
         with lab.Lab() as l:
             p, changed = Pair(l), []

@@ -110,7 +110,9 @@ typedef struct fabric {
     unsigned free_head, free_count;
     unsigned first;    /* which of them was served first the last time */
     unsigned up;       /* channels that are */
-    unsigned promised; /* turns over free places, for ids of channels that may come */
+    unsigned *promise; /* of each place, the last of `promised` that it was for; 0: none */
+    unsigned promised; /* places, to channels whose open may come */
+    unsigned pending;  /* of those, at most */
     keys *keys;
     sealing sealing;
     recorder own_frames, *frames; /* the second may be another fabric's */

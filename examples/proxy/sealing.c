@@ -6,7 +6,7 @@
 
 /* A handshake takes about 0.2 ms.  Beside channels that are up all of them together get a part of
    the time, and after quiet so much at once (S-98). */
-enum { SHARE = 4, BURST_NS = 5000000 };
+enum { SHARE = 4, BURST_NS = 5000000, DEBT_NS = 100000000 };
 /* Of one address so many a second, and at once: all slots of a host, when its box is back. */
 enum { ADDRESS_RATE = 200, ADDRESS_BURST = 512, ADDRESS_NS = 1000000000 / ADDRESS_RATE };
 enum { STRANGERS_TOLD = 8 };
@@ -146,21 +146,21 @@ static dxpu_bytes address_bytes(const dxpu_udp_address *a, uint8_t out[DXPU_SODI
     return bytes;
 }
 
-/* True while handshakes have not had more than their share of the time. */
+/* True while handshakes have not had more than their share of the time.  What the last one took
+   beyond it is owed. */
 static bool has_time(sealing *z, uint64_t now_ns)
 {
-    uint64_t more_ns = (now_ns - z->credit_at_ns) / SHARE;
+    uint64_t more_ns = now_ns > z->credit_at_ns ? (now_ns - z->credit_at_ns) / SHARE : 0;
     z->credit_at_ns = now_ns;
-    z->credit_ns += more_ns < BURST_NS ? more_ns : BURST_NS;
+    z->credit_ns += (int64_t)(more_ns < DEBT_NS ? more_ns : DEBT_NS);
     if (z->credit_ns > BURST_NS)
         z->credit_ns = BURST_NS;
-    return z->credit_ns != 0;
+    return z->credit_ns > 0;
 }
 
-static void spend(sealing *z, uint64_t since_ns)
+static void spend(sealing *z, uint64_t spent_ns)
 {
-    uint64_t spent_ns = dxpu_udp_now_ns() - since_ns;
-    z->credit_ns -= spent_ns < z->credit_ns ? spent_ns : z->credit_ns;
+    z->credit_ns -= (int64_t)(spent_ns < DEBT_NS ? spent_ns : DEBT_NS);
 }
 
 int sealing_ingest(sealing *z, uint64_t now_ns, dxpu_bytes datagram, const dxpu_udp_address *from,
@@ -187,7 +187,7 @@ int sealing_ingest(sealing *z, uint64_t now_ns, dxpu_bytes datagram, const dxpu_
     if (c->replayed != replayed)
         tell_replayed(z, from);
     if (busy)
-        spend(z, now_ns);
+        spend(z, dxpu_udp_now_ns() - now_ns);
     return rc;
 }
 
