@@ -215,7 +215,7 @@ core_result core_park(core *c, uint64_t lease);
 core_result core_attach(core *c, uint64_t lease, uint32_t host);
 
 /* No new lease of this box; move: those there are get other slots, as when one is broken, but for
-   those whose data are kept.
+   those whose data are kept, and those that would no longer stand as they ask.
    *left: slots that still are leased. */
 core_result core_drain(core *c, uint32_t node, bool on, bool move, unsigned *left);
 /* Another slot takes the place of this one in its lease. */

@@ -297,17 +297,32 @@ core_result core_attach(core *c, uint64_t lease, uint32_t host)
 
 /* -- Boxes and slots -- */
 
-/* Every lease's slot in a box that has another place, and whose data are not kept, goes there; one
-   commit. */
+/* Another slot of its lease, before it in the box, is still there: so it was looked at. */
+static bool stayed(const core *c, uint32_t first, uint32_t slot)
+{
+    while (first < slot && c->t.pool->slot[first].lease != c->t.pool->slot[slot].lease)
+        first++;
+    return first < slot;
+}
+
+/* Every lease's slot in a box that has another place, and whose data are not kept, goes there, first
+   of leases that need many together; one commit. */
 static core_result move_all(core *c, uint32_t node)
 {
     const core_node *n = &c->t.node[node];
+    const pool *p = c->t.pool;
     core_result result = corei_begin(c);
     if (result.code != CORE_OK)
         return result;
-    for (uint32_t i = n->first; i < n->first + n->total; i++)
-        if (c->t.pool->slot[i].lease != POOL_NONE && !c->t.lease[c->t.pool->slot[i].lease].kept)
-            (void)corei_move(c, i, POOL_WHY_DRAIN); /* else it stays: *left tells */
+    for (unsigned pass = 0; pass < 2; pass++)
+        for (uint32_t i = n->first; i < n->first + n->total; i++) {
+            uint32_t lease = p->slot[i].lease;
+            if (lease == POOL_NONE || c->t.lease[lease].kept || stayed(c, n->first, i))
+                continue;
+            unsigned need = p->lease[lease].need;
+            if ((need == POOL_SAME_BOX || need == POOL_SAME_GROUP) == !pass)
+                (void)corei_move_out(c, i); /* else it stays: *left tells */
+        }
     return corei_commit(c);
 }
 
