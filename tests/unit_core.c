@@ -1333,6 +1333,70 @@ static void test_forget(void **state)
 }
 
 /* Events are numbered without gaps, are there after a restart, and the oldest go. */
+/* Strangers register until there are as many nodes, or slots, as there may be: told once; those that
+   never had a lease can be forgotten together. */
+static void test_strangers(void **state)
+{
+    (void)state;
+    core_settings set;
+    uint32_t count, nodes;
+    core_settings_default(&set);
+    assert_int_equal(set.nodes, 65536);
+    core_close(c);
+    set.nodes = 20;
+    set.slots = 20 * SLOTS;
+    c = core_open(&disk.base, &set, 1000000, now_ms, &why);
+    both_connect();
+    unsigned slot, port;
+    uint64_t lease = lease_up(&slot, &port);
+    for (unsigned i = 0; i < 25; i++) {
+        uint32_t node =
+            rig_register(c, i % 2 ? DXPU_CONTROL_ROLE_BOX : DXPU_CONTROL_ROLE_HOST,
+                         (uint8_t)(100 + i), 1, i % 2 ? box : host, i ? 3 : 4, 1, i ? 3 : 4, &why);
+        assert_int_equal(node != 0, i < 18);
+        core_disconnected(c, node);
+    }
+    assert_int_equal(why.code, CORE_E_CAPACITY);
+    assert_non_null(strstr(why.text, "--nodes"));
+    assert_int_equal(count_events(CORE_EVENT_ALARM), 1);
+    box_says(1, SLOTS); /* who was here before is not refused */
+    core_clock(c, 1000000 + 999, now_ms);
+    assert_int_equal(core_forget_unused(c, 1000, &count).code, CORE_OK);
+    assert_int_equal(count, 0); /* not for so long */
+    core_clock(c, 1000000 + 2000, now_ms);
+    disk.fail_after = 0;
+    disk.fault = STORE_E_FULL;
+    assert_int_equal(core_forget_unused(c, 1000, &count).code, CORE_E_STORE);
+    core_nodes(c, &nodes);
+    assert_int_equal(nodes, 20);
+    disk.fail_after = UINT_MAX;
+    at(now_ms + COREI_REFUSE_MS);
+    core_clock(c, 1000000 + 5000, now_ms);
+    assert_int_equal(core_forget_unused(c, 1000, &count).code, CORE_OK);
+    assert_int_equal(count, 18);
+    core_nodes(c, &nodes);
+    assert_int_equal(nodes, 2);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    assert_null(rig_value(&disk, "slot/4.1"));
+    /* Their slots are counted, too: a host with more than are left. */
+    static dxpu_control_device many[18 * SLOTS + 1];
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_HOST, (uint8_t)(200 + i), 1, many,
+                                      18 * SLOTS + 1 - i, 1, 18 * SLOTS + 1 - i, &why) != 0,
+                         i);
+    assert_int_equal(count_events(CORE_EVENT_ALARM), 2);
+    /* One that had a lease is kept, though it has none now, and that is remembered. */
+    assert_int_equal(core_release(c, lease).code, CORE_OK);
+    core_disconnected(c, host_node);
+    core_close(c);
+    c = core_open(&disk.base, &set, 1000000, now_ms, &why);
+    core_clock(c, 9000000, now_ms);
+    assert_int_equal(core_forget_unused(c, 1000, &count).code, CORE_OK);
+    assert_int_equal(count, 1);
+    assert_int_not_equal(core_find_node(c, host_node), CORE_NONE);
+    assert_int_not_equal(core_find_node(c, box_node), CORE_NONE);
+}
+
 static void test_events(void **state)
 {
     (void)state;
@@ -1811,6 +1875,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m77_installed_anew, begin, end),
         cmocka_unit_test_setup_teardown(test_more_slots, begin, end),
         cmocka_unit_test_setup_teardown(test_forget, begin, end),
+        cmocka_unit_test_setup_teardown(test_strangers, begin, end),
         cmocka_unit_test_setup_teardown(test_events, begin, end),
         cmocka_unit_test_setup_teardown(test_damaged, begin, end),
         cmocka_unit_test_setup_teardown(test_store_is_lost, begin, end),

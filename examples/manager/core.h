@@ -54,6 +54,7 @@ typedef struct core_node {
     uint8_t paths;                 /* of a box: where hosts reach it */
     dxpu_control_address path[DXPU_CONTROL_PATHS_MAX];
     bool draining;  /* a box */
+    bool used;      /* some lease had a slot of it, or may have had before this was written down */
     bool connected; /* registered in whole, on a connection that lives */
     uint64_t instance;
     uint64_t since_unix_ms; /* connected, or not, since then */
@@ -143,6 +144,8 @@ typedef struct core_settings {
     uint64_t grace_ms; /* a box unheard of and unanswering for so long is broken [CORE_GRACE_MS] */
     uint64_t default_quota; /* slots, of a tenant that nobody set one for; POOL_NONE: no limit */
     uint32_t events;        /* kept [10,000] */
+    uint32_t nodes;         /* that there may be [65,536] */
+    uint32_t slots;         /* of all boxes and hosts [1,048,576] */
     void *user;
     void (*on_event)(void *user, const core_event *e); /* after it is durable; or NULL */
 } core_settings;
@@ -225,6 +228,9 @@ core_result core_repair(core *c, uint32_t slot);
 core_result core_reset(core *c, uint32_t slot); /* the device, in its lease or without */
 /* A node that is not connected and has no leases is forgotten; its number is never used again. */
 core_result core_forget(core *c, uint32_t node);
+/* So are all that never had a lease and were away for so long, as far as this program has seen since
+   it began: strangers that registered.  *count: how many. */
+core_result core_forget_unused(core *c, uint64_t away_ms, uint32_t *count);
 /* quota in slots; POOL_NONE: no limit */
 core_result core_set_tenant(core *c, const char *name, uint32_t quota);
 core_result core_set_spares(core *c, const char *model, uint32_t count);

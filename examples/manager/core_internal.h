@@ -184,6 +184,7 @@ struct core {
     bool failed, dead;       /* the last commit failed; nobody knows what the disk has */
     uint64_t refuse_until_ms;
     uint64_t enlarge_ms; /* see may_enlarge() */
+    bool full;           /* and that was told: see check_room() */
     char failure[256];
 };
 

@@ -479,7 +479,55 @@ core_result core_forget(core *c, uint32_t number)
         corei_mark_gone(c, "slot/%u.%u", number, i);
     corei_mark_changed(c, COREI_META, 0);
     result = corei_commit(c);
-    return result.code == CORE_OK ? corei_load(c) : result;
+    if (result.code != CORE_OK)
+        return result;
+    c->full = false;
+    return corei_load(c);
+}
+
+static bool is_stranger(const core *c, uint32_t node, uint64_t away_ms)
+{
+    const core_node *n = &c->t.node[node];
+    return !n->used && !n->connected && c->unix_ms >= n->since_unix_ms + away_ms &&
+           check_forget(c, node).code == CORE_OK;
+}
+
+/* In a transaction: records of strangers from this node on, as many as fit.  The next node. */
+static uint32_t mark_strangers(core *c, uint32_t node, uint64_t away_ms, uint32_t *count)
+{
+    for (; node < c->t.nodes && c->gones + POOL_BOX_SLOTS_MAX < COREI_MARKS_MAX; node++) {
+        const core_node *n = &c->t.node[node];
+        if (!is_stranger(c, node, away_ms))
+            continue;
+        corei_mark_gone(c, "node/%u", n->number);
+        for (uint32_t i = 1; n->role == DXPU_CONTROL_ROLE_BOX && i <= n->total; i++)
+            corei_mark_gone(c, "slot/%u.%u", n->number, i);
+        ++*count;
+    }
+    return node;
+}
+
+core_result core_forget_unused(core *c, uint64_t away_ms, uint32_t *count)
+{
+    uint32_t node = 0, found;
+    *count = 0;
+    while (node < c->t.nodes) {
+        core_result result = corei_begin(c);
+        if (result.code != CORE_OK)
+            return result;
+        found = 0;
+        node = mark_strangers(c, node, away_ms, &found);
+        if (!found)
+            continue;
+        (void)corei_event(c, CORE_EVENT_NODE_FORGOTTEN, "%u that never had a lease", found);
+        corei_mark_changed(c, COREI_META, 0);
+        result = corei_commit(c);
+        if (result.code != CORE_OK)
+            return result;
+        *count += found;
+        c->full = false;
+    }
+    return *count ? corei_load(c) : all_good;
 }
 
 core_result core_set_tenant(core *c, const char *name, uint32_t quota)

@@ -7,6 +7,15 @@
 
 /* -- A lease's ports -- */
 
+/* In a transaction: the node is no stranger any more. */
+static void use_node(core *c, uint32_t node)
+{
+    if (c->t.node[node].used)
+        return;
+    c->t.node[node].used = true;
+    corei_mark_changed(c, COREI_NODE, node);
+}
+
 /* The lowest empty ones of its host. */
 bool corei_take_ports(core *c, uint64_t lease)
 {
@@ -15,7 +24,9 @@ bool corei_take_ports(core *c, uint64_t lease)
     const core_node *host = &t->node[t->host_node[l->host]];
     uint32_t at = host->first, end = host->first + host->total;
     unsigned n = 0;
+    use_node(c, t->host_node[l->host]);
     for (uint32_t i = l->first; i != POOL_NONE; i = t->pool->slot[i].next, at++) {
+        use_node(c, t->slot[i].node);
         while (at < end && (t->port[at].slot != CORE_NONE || corei_port_foreign(c, at)))
             at++;
         if (at == end)
@@ -142,6 +153,7 @@ static core_result move_to(core *c, uint32_t slot, pool_other other, pool_reason
                      t->node[to->node].number, to->device.number, pool_reason_text(why),
                      other.need_kept ? "" : "; no slot stands where the lease asked for");
     bool had = port != CORE_NONE && t->port[port].slot == slot;
+    use_node(c, to->node);
     leave_port(c, slot);
     int rc = pool_replace(t->pool, slot, other.slot, why);
     if (rc != POOL_OK)

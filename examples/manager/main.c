@@ -27,7 +27,7 @@ enum {
 
 static struct {
     const char *listen, *http, *tokens, *store;
-    uint64_t grace_ms, heartbeat_ms, status_ms, default_quota, events, connections;
+    uint64_t grace_ms, heartbeat_ms, status_ms, default_quota, events, connections, nodes, slots;
     bool json, stats, quiet;
 } set = { "127.0.0.1:4457",
           "127.0.0.1:4456",
@@ -39,6 +39,8 @@ static struct {
           POOL_NONE,
           10000,
           4096,
+          65536,
+          1048576,
           false,
           false,
           false };
@@ -63,6 +65,10 @@ static const option_row rows[] = {
     { "events", "N", "events kept (10000)", OPTION_NUMBER, &set.events, 100, 10000000 },
     { "connections", "N", "of proxies at a time (4096)", OPTION_NUMBER, &set.connections, 1,
       1000000 },
+    { "nodes", "N", "boxes and hosts that may ever register (65536)", OPTION_NUMBER, &set.nodes, 1,
+      1000000 },
+    { "slots", "N", "of all boxes and hosts together (1048576)", OPTION_NUMBER, &set.slots, 1,
+      8000000 },
     { "stats", NULL, "statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
     { "json", NULL, "statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json, 0,
       0 },
@@ -313,6 +319,8 @@ static int open_store(void)
     settings.grace_ms = set.grace_ms;
     settings.default_quota = set.default_quota;
     settings.events = (uint32_t)set.events;
+    settings.nodes = (uint32_t)set.nodes;
+    settings.slots = (uint32_t)set.slots;
     settings.on_event = on_event;
     (void)clock_gettime(CLOCK_REALTIME, &t);
     the.core =
