@@ -184,6 +184,7 @@ struct core {
     bool failed, dead;       /* the last commit failed; nobody knows what the disk has */
     uint64_t refuse_until_ms;
     uint64_t enlarge_ms; /* see may_enlarge() */
+    bool full;           /* and that was told: see check_room() */
     char failure[256];
 };
 
@@ -296,6 +297,9 @@ bool corei_may_offer(const core *c, uint32_t slot);
 void corei_renew(core *c, uint32_t port);
 /* In a transaction; CORE_E_CAPACITY: there is no other slot. */
 core_result corei_move(core *c, uint32_t slot, pool_reason why);
+/* In a transaction: out of a box that is drained; the whole lease, when it asks for one box or
+   group.  What it asks for holds then as before, or it stays, and an event says why. */
+core_result corei_move_out(core *c, uint32_t slot);
 /* In a transaction: hosts' ports of a lease. */
 bool corei_take_ports(core *c, uint64_t lease);
 void corei_leave_ports(core *c, uint64_t lease);
