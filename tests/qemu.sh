@@ -23,7 +23,8 @@ recent() {
     major=${version% *}
     minor=${version#* }
     { [ "$major" -gt 10 ] || { [ "$major" -eq 10 ] && [ "$minor" -ge 1 ]; }; } || return 1
-    "$@" -device help 2>/dev/null | grep -q '"vfio-user-pci"'
+    # not the list of all devices, for which it would load the modules of another QEMU
+    "$@" -device vfio-user-pci,help 2>/dev/null | grep -q 'vfio-user-pci options'
 }
 
 print() {
@@ -50,9 +51,11 @@ esac
 root=$dir/root
 lib=$root/usr/lib/x86_64-linux-gnu
 
-# The loader is called by name, since the copy brings its own, newer C library.
-set -- "$lib/ld-linux-x86-64.so.2" --library-path "$lib" "$root/usr/bin/qemu-system-x86_64" \
-    -L "$root/usr/share/qemu" -L "$root/usr/share/seabios"
+# The loader is called by name, since the copy brings its own, newer C library.  Its modules come
+# before those of another QEMU that is installed.
+set -- env "QEMU_MODULE_DIR=$lib/qemu" "$lib/ld-linux-x86-64.so.2" --library-path "$lib" \
+    "$root/usr/bin/qemu-system-x86_64" -L "$root/usr/share/qemu" \
+    -L "$root/usr/share/seabios"
 [ ! -e "$dir/ready" ] || ! recent "$@" || print "$@"
 
 [ "${DXPU_QEMU_FETCH:-yes}" != no ] || fail "fetching is forbidden (DXPU_QEMU_FETCH=no)"

@@ -30,7 +30,7 @@ static void dial(unsigned i, const dxpu_udp_path *path)
     dxpu_channel_config_default(&cfg);
     cfg.epoch = 1;
     cfg.remote.slot = (uint16_t)(i + 1);
-    channels[i] = fabric_dial(&port, &cfg, path, 1, dxpu_udp_now_ns());
+    channels[i] = fabric_dial(&port, &cfg, NULL, path, 1, dxpu_udp_now_ns());
     assert_non_null(channels[i]);
     channels[i]->up = true; /* as if the box had answered: it is asked for work */
 }
@@ -43,6 +43,7 @@ static void test_each_channel_is_first_by_turns(void **state)
     dxpu_udp_path path;
     (void)state;
     cb.work = on_work;
+    set.keys = keys_none();
     assert_int_equal(fabric_open(&port, "test", &set, CAPACITY, &cb), 0);
     self = *dxpu_udp_local(port.udp, 0); /* nobody reads there */
     assert_int_equal(fabric_route(&port, &self, 1, &path), DXPU_OK);
