@@ -38,7 +38,7 @@ PROGRAMS := $(INSTALLED) dxpu-relay dxpu-pingpong dxpu-direct
 C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/sim_*.c))
 BENCHES  := $(sort $(wildcard tests/bench/bench_*.c))
 SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_*.py \
-              tests/net_*.py tests/net_*.sh)) \
+              tests/net_*.py tests/net_*.sh tests/footprint.py)) \
               $(patsubst %,tests/%.py,cov cross mutate prove toc spec run_test fuzz_replay)
 FUZZERS  := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
 # The tests of dxpu.h itself; the second set of options is about the CRC alone.
@@ -83,8 +83,9 @@ $(foreach d,build build/san,$(foreach p,$(PROGRAMS),$(eval \
 $(PROGRAMS:%=build/%) $(PROGRAMS:%=build/san/%):
 	$(call say,LD,$@)$(CC) $(CFLAGS) $(if $(findstring san,$@),$(SAN)) -pthread -o $@ $^ $(LIBS) \
 	  $(if $(findstring san,$@),,-pie -Wl,-z,relro,-z,now,-z,noexecstack)
-build/libdxpu-inject.so: $(wildcard examples/inject/*.[ch]) | build/libdxpu.a
-	$(call say,LD,$@)$(CC) $(CFLAGS) -fPIC -shared -pthread -o $@ $(filter %.c,$^) -lm
+build/libdxpu-inject.so: $(wildcard examples/inject/*.[ch] bindings/model/*.h) | build/libdxpu.a
+	$(call say,LD,$@)$(CC) $(CFLAGS) -I. -Ibindings/model -fPIC -shared -pthread -o $@ \
+	  $(filter %.c,$^) -lm
 
 ## demo       a capture, then a guest's disk, through the proxies and a bad network; figures
 demo: all

@@ -199,7 +199,10 @@ def what_is_fitted_says_so():
     check("fitted" in run("--help")[1] and "fitted" in run("--simulate")[1])
     rows = {r["what"]: r for r in ask("--simulate")["simulated"]}
     for gpus, gbs in ((2, 3.01), (4, 6.02), (8, 10.08)):
-        near(rows["%d GPUs that want 1.5 GB/s each" % gpus]["simulated"], gbs, 0.1)
+        row = rows["%d GPUs that want 1.5 GB/s each" % gpus]
+        near(row["simulated"], gbs, 0.1)
+        near(row["fitted"], gpus * 1.5 / ask("--gpus", str(gpus))["sharing"]["fitted"], 1e-3)
+        check(row["fitted"] < row["simulated"], row)
 
 
 @case
@@ -327,7 +330,9 @@ def wrong_usage():
                   ("--link", "3x0"), ("--link", "x16"), ("--gpus", "0"), ("--network", "0"),
                   ("--kernel", "nan"), ("--launch", "-1"), ("--waits", "-1"), ("--what",),
                   ("file",), ("--paper", "--sweep"), ("--trace",),
-                  ("--trace", TRACE, "--kernel", "5"), ("--simulate", "--gpus", "17")):
+                  ("--trace", TRACE, "--kernel", "5"), ("--trace", TRACE, "--launch", "0"),
+                  ("--simulate", "--kernel", "1"), ("--mtu", "1279"), ("--mtu", "65536"),
+                  ("--simulate", "--gpus", "17")):
         status, out, err = run(*words)
         check(status == 2 and not out and "--help" in err, words, status, out, err)
     status, out, err = run("--help")

@@ -16,6 +16,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
 from cases import case, check, main  # noqa: E402
+import footprint  # noqa: E402
 import lab  # noqa: E402
 
 IMAGES = os.path.join(lab.ROOT, "build", "firmware")
@@ -124,6 +125,8 @@ def clean(board):
         check(told["ups"] == told["closed"] == 1 and told["failed"] == 0, told)
         check(told["reads"] >= first["reads"] + first["read_back"] and told["writes"] > 0, told,
               first)
+        most = footprint.image(board)[0]  # as computed from the code
+        check(most / 4 < told["stack_used"] <= most, "stack", told["stack_used"], most)
         check(told["rx_arp"] >= 1, told)  # the machine asked who has the address
         for drop in ("rx_length", "rx_fragment", "rx_checksum", "rx_source", "rings_astray",
                      "device_lengths", "device_malformed", "host_malformed"):
