@@ -56,7 +56,10 @@ typedef struct core_node {
     dxpu_control_address path[DXPU_CONTROL_PATHS_MAX];
     bool draining;               /* a box */
     char owner[CORE_NAME_BYTES]; /* of a host: the tenant whose it is; "": nobody's */
-    bool used;      /* some lease had a slot of it, or may have had before this was written down */
+    bool used;  /* some lease had a slot of it, or may have had before this was written down */
+    bool keyed; /* key is known: that of its first sealed register (M-81) */
+    uint8_t key[DXPU_CONTROL_KEY_BYTES];
+    bool sealed;    /* its last register came under that key, so orders name it */
     bool connected; /* registered in whole, on a connection that lives */
     uint64_t instance;
     uint64_t since_unix_ms; /* connected, or not, since then */
@@ -168,9 +171,14 @@ bool core_store_failed(const core *c, char text[256]);
 
 /* ==== 4  From proxies ========================================================================= */
 
-/* A register message (views are copied).  The node's number, or 0 with *why: refused. */
+/* May the owner of this public key speak for the identity?  CORE_E_STATE: it has another key, which
+   an event tells, once of each.  Before its first register. */
+core_result core_check_key(core *c, const dxpu_control_register *r,
+                           const uint8_t key[DXPU_CONTROL_KEY_BYTES]);
+/* A register message (views are copied), of the owner of `key`; NULL: this manager has no keys.  The
+   node's number, or 0 with *why: refused. */
 uint32_t core_register(core *c, const dxpu_control_register *r, const char *program,
-                       core_result *why);
+                       const uint8_t *key, core_result *why);
 /* This instance was refused since another one is connected, which has spoken since: two programs
    with one identity run.  It is refused for a while after that one's connection ends, too. */
 void core_rival(core *c, uint32_t node, uint64_t instance);
@@ -230,6 +238,8 @@ core_result core_repair(core *c, uint32_t slot);
 core_result core_reset(core *c, uint32_t slot); /* the device, in its lease or without */
 /* A node that is not connected and has no leases is forgotten; its number is never used again. */
 core_result core_forget(core *c, uint32_t node);
+/* The next key under which a node that is not connected registers is its key. */
+core_result core_forget_key(core *c, uint32_t node);
 /* Whose a host is; "": nobody's.  What that means for who may name it is the callers' rule; leases
    that it has are left as they are. */
 core_result core_set_owner(core *c, uint32_t node, const char *tenant);
@@ -249,6 +259,7 @@ core_result core_set_spares(core *c, const char *model, uint32_t count);
     X(NODE_LOST, "node.lost")                                                                      \
     X(NODE_DRAIN, "node.drain")                                                                    \
     X(NODE_OWNER, "node.owner")                                                                    \
+    X(NODE_KEY, "node.key") /* its identity came with another key; or its key was forgotten */     \
     X(NODE_FORGOTTEN, "node.forgotten")                                                            \
     X(SLOT_BROKEN, "slot.broken")                                                                  \
     X(SLOT_REPAIRED, "slot.repaired")                                                              \

@@ -111,6 +111,8 @@ typedef struct corei_node {
     uint16_t told_total; /* slots that it is about */
     dxpu_control_device *told;
     bool *got;
+    bool other_told; /* of this key, which is not the node's */
+    uint8_t other[DXPU_CONTROL_KEY_BYTES];
 } corei_node;
 
 typedef struct corei_tables {

@@ -530,6 +530,24 @@ core_result core_forget_unused(core *c, uint64_t away_ms, uint32_t *count)
     return *count ? corei_load(c) : all_good;
 }
 
+core_result core_forget_key(core *c, uint32_t number)
+{
+    uint32_t node = core_find_node(c, number);
+    if (node == CORE_NONE)
+        return corei_result(CORE_E_UNKNOWN, "there is no node %u", number);
+    if (c->t.node[node].connected)
+        return corei_result(CORE_E_STATE, "node %u is connected under its key; stop it first",
+                            number);
+    core_result result = corei_begin(c);
+    if (result.code != CORE_OK)
+        return result;
+    c->t.node[node].keyed = false;
+    corei_event_node(c, CORE_EVENT_NODE_KEY, node,
+                     "the next key that it registers with is its key");
+    corei_mark_changed(c, COREI_NODE, node);
+    return corei_commit(c);
+}
+
 core_result core_set_owner(core *c, uint32_t number, const char *tenant)
 {
     uint32_t node = core_find_node(c, number);
