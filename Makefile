@@ -37,7 +37,7 @@ C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/
 BENCHES  := $(sort $(wildcard tests/bench/bench_*.c))
 SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_*.py \
               tests/net_*.py tests/net_*.sh)) \
-              $(patsubst %,tests/%.py,cov cross mutate prove toc spec run_test fuzz_replay)
+              $(patsubst %,tests/%.py,cov cross ct mutate prove toc spec run_test fuzz_replay)
 FUZZERS  := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
 COV_ALL   = $(foreach n,$(COV_SETS),$(C_TESTS:%.c=build/cov$n/%))
 SAN_ALL   = $(patsubst %,build/san/%,$(C_TESTS:%.c=%) $(FUZZERS:fuzz/%.c=replay_%) $(PROGRAMS))

@@ -22,7 +22,7 @@ if [ "${1:-check}" = check ]; then
     *) runtime=libclang-rt-dev ;;
     esac
     packages="$packages binutils pciutils clang $runtime g++ gcc-arm-none-eabi clang-format git
-              libdrm-dev xz-utils iproute2"
+              libdrm-dev xz-utils iproute2 valgrind"
 fi
 
 missing=

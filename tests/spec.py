@@ -168,7 +168,7 @@ def check_messages():
 def main():
     check_messages()
     defined, twice = rules(read("spec/*.md"))
-    tests = cited({n: t for pattern in ("tests/*", "tests/reader/**", "fuzz/*")
+    tests = cited({n: t for pattern in ("tests/*", "tests/ct/*", "tests/reader/**", "fuzz/*")
                    for n, t in read(pattern).items() if n != "tests/spec.py"}, names=True)
     code = cited({n: t for pattern in ("dxpu.h", "bindings/**/*.[ch]", "examples/**/*.[ch]",
                                        "spec/vectors/*")
