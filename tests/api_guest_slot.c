@@ -213,20 +213,21 @@ static void let_master(uint16_t function, bool on)
 static void start(uint64_t hold_ms)
 {
     fabric_settings s = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
-    fabric_callbacks cb = { NULL, NULL, up, work, down, next_ns, tick };
+    fabric_callbacks cb = { NULL, NULL, up, work, down, next_ns, tick, NULL, NULL };
     dxpu_udp_address here;
     silent = answered = requests = good = unsupported = interrupts = shown = 0;
     master = true;
     visible = no_way = false;
     interrupts_waited = memory_windows = 0;
     s.hold_ms = hold_ms;
+    s.keys = keys_none();
     assert_int_equal(fabric_open(&net, "host", &s, 4, &cb), 0);
     assert_int_equal(slot_init(&the_slot, 1, 1, &the_host, &net), 0);
     peer_start(&far, dxpu_udp_base(net.udp));
     far.cfg.hold_ms = 60000;
     here.len = sizeof here.u;
     assert_int_equal(getsockname(far.fd, &here.u.any, &here.len), 0);
-    assert_int_equal(slot_attach(&the_slot, &here, 1, 1, 1, dxpu_udp_now_ns()), 0);
+    assert_int_equal(slot_attach(&the_slot, &here, 1, 1, NULL, 1, dxpu_udp_now_ns()), 0);
     far.step = refuse_probe;
     run_until(is_up);
     far.step = NULL;

@@ -117,6 +117,7 @@ static int setup(void **state)
     memset(&the_link, 0, sizeof the_link);
     memset(&set, 0, sizeof set);
     memset(&src, 0, sizeof src);
+    net.keys = keys_none();
     peer_init(&far);
     here.len = sizeof here.u;
     assert_int_equal(getsockname(far.fd, &here.u.any, &here.len), 0);

@@ -296,11 +296,12 @@ static void let_master(unsigned box)
 static void start(uint64_t hold_ms)
 {
     fabric_settings s = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
-    fabric_callbacks cb = { NULL, NULL, up, work, down, next_ns, tick };
+    fabric_callbacks cb = { NULL, NULL, up, work, down, next_ns, tick, NULL, NULL };
     reads = writes = answers = refusals = order_errors = 0;
     host_writes = host_reads = guest_answers = guest_losses = 0;
     keep_silent = false;
     s.hold_ms = hold_ms;
+    s.keys = keys_none();
     open_switch();
     assert_int_equal(fabric_open(&net, "host", &s, 8, &cb), 0);
     for (unsigned i = 0; i < 2; i++) {
@@ -311,7 +312,7 @@ static void start(uint64_t hold_ms)
         boxes[i].step = box_step;
         here.len = sizeof here.u;
         assert_int_equal(getsockname(boxes[i].fd, &here.u.any, &here.len), 0);
-        assert_int_equal(slot_attach(&slots[i], &here, 1, 1, 1, dxpu_udp_now_ns()), 0);
+        assert_int_equal(slot_attach(&slots[i], &here, 1, 1, NULL, 1, dxpu_udp_now_ns()), 0);
     }
     run_until(both_up);
     let_master(A);

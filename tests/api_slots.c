@@ -19,7 +19,7 @@
 #include "../examples/box_proxy/state.c"
 #include "peer.h"
 
-enum { CAPACITY = 4, FLOOD = 400, BURST = 32, SMALL_BYTES = 64, LARGE_BYTES = 192 };
+enum { CAPACITY = 4, FLOOD = 700, BURST = 32, SMALL_BYTES = 64, LARGE_BYTES = 192 };
 
 /* ==== The device: what it does with a TLP is the test's ======================================= */
 
@@ -148,7 +148,8 @@ static bool host_is_up(void)
 static int setup(void **state)
 {
     fabric_settings net = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
-    fabric_callbacks cb = { &loop, slots_welcome, slots_up, slots_work, slots_down, NULL, NULL };
+    fabric_callbacks cb = { &loop, slots_welcome, slots_up, slots_work, slots_down,
+                            NULL,  NULL,          NULL,     NULL };
     device_settings set;
     (void)state;
     memset(&b, 0, sizeof b);
@@ -161,6 +162,7 @@ static int setup(void **state)
     b.shards = &loop;
     b.shard_count = b.count = 1;
     b.quiet = true;
+    b.keys = net.keys = keys_none();
     net.hold_ms = 60000; /* nothing here ends by silence */
     assert_int_equal(fabric_open(&loop.fabric, "box", &net, CAPACITY, &cb), 0);
     assert_int_equal(slots_open(&b, &stub_kind, &set), 0);

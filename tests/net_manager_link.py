@@ -692,10 +692,13 @@ def drained_box_takes_no_lease():
         check(b.drain(0, True) == (0, 0))
         refused(DRAINED, b.bind, 2, 77, 1, 5)  # M-61
         check(b.bind(1, 77, 1, 4) == (HELD, 4))  # leases that are there stay
+        refused(DRAINED, b.bind, 1, 78, 1, 5)  # and are not another's
+        refused(DRAINED, b.bind, 1, 77, 2, 5)
+        check(b.bind(1, 77, 1, 5) == (HELD, 5))  # but go on when their host was started again
         check(b.drain(3, False)[0] == WIPED)
-        refused(DRAINED, b.bind, 2, 77, 1, 5)
+        refused(DRAINED, b.bind, 2, 77, 1, 6)
         check(b.bind(3, 77, 2, 6) == (HELD, 6))
-        check(b.unbind(1, 4, keep=True) == (KEPT, 0))
+        check(b.unbind(1, 5, keep=True) == (KEPT, 0))
         check(b.bind(1, 78, 1, 7) == (HELD, 7))  # a parked lease comes back to its data
         b.unbind(1, 7)
         b.becomes(1, WIPED)

@@ -13,18 +13,19 @@ import sqlite3
 import struct
 import subprocess
 import sys
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
 from cases import case, check, main  # noqa: E402
 from pool import (ALARM, ASK, BIND, BOX, DONE, ERROR, HEARTBEAT, HELLO, HOST,  # noqa: E402
-                  MANAGER, NODE, REGISTER, STATUS, Fake, Manager, Refused, done, hello, message,
-                  text, until)
+                  KEPT, MANAGER, NODE, REGISTER, STATUS, WIPED, Fake, Manager, Refused, device,
+                  done, hello, message, text, until)
 import lab  # noqa: E402
 
 VERSION, TYPE, MALFORMED, MUST, ORDER, BUSY, ROLE = 1, 2, 3, 4, 5, 7, 12
 FAST = ("--heartbeat-ms", 100)
-USAGE, SYSTEM, STORE = 2, 3, 4
+USAGE, SYSTEM, STORE, DAMAGED = 2, 3, 4, 5  # exit statuses; no restart mends 2 and 5
 
 
 def refused(code, fake, data, ends=True):
@@ -272,6 +273,72 @@ def counters_are_asked_for():
         check(m.proxies()["statuses"] == 3)
 
 
+def status(first, count, total):
+    return struct.pack(">BxxxIHHHH", BOX, 1, total, first, count, 168) + b"".join(
+        struct.pack(">H166x", n) for n in range(first, first + count))
+
+
+@case
+def a_status_without_end():
+    """A proxy that tells the same slot again and again, or ever more of them, is asked no further."""
+    with lab.Lab() as l:
+        m = Manager(l, "--status-ms", 3600000)
+
+        def asked(answer):
+            """First slots that the manager asks for, until it is content."""
+            found = []
+            with Fake(m, BOX, slots=4) as f:
+                f.secretive = False
+                f.register()
+                number = None
+                while number is None:  # until the manager looks at it for the first time
+                    kind, number, body = f.receive()
+                    number = number if kind == ASK else None
+                while number is not None and len(found) < 40:
+                    found.append(struct.unpack(">H", body[:2])[0])
+                    f.send(message(STATUS, answer(found[-1]), number))
+                    f.heartbeat()  # its answer comes behind what is asked because of this
+                    number = None
+                    while True:
+                        kind, request, said = f.receive()
+                        if kind == ASK:
+                            number, body = request, said
+                        if kind == HEARTBEAT:
+                            break
+            return found
+        check(asked(lambda first: status(first, 1, 4)) == [1, 2, 3, 4])  # the control
+        check(asked(lambda first: status(1, 1, 65535)) == [1, 2])
+        check(asked(lambda first: status(first, 1, first + 1)) == [1, 2])
+
+
+@case
+def a_proxy_that_changes_all_the_time():
+    """Another device, then another state, in each register: the others are heard, and the store is
+    written for few of them."""
+    with lab.Lab() as l:
+        m = Manager(l, "--quiet")
+        with Fake(m, BOX, slots=4) as bad, Fake(m, HOST, slots=4) as good:
+            bad.register()
+            good.register()
+
+            def flood(*each):
+                for n in range(2000):
+                    bad.send(bad.register_message(1, devices=[each[n % len(each)]], request=77))
+                    if n % 100 == 99:
+                        good.lives()
+                        bad.heartbeat(request=78)
+                        while bad.receive()[:2] != (HEARTBEAT, 78):
+                            pass
+            seconds = time.monotonic()
+            flood(device(1, serial="a"), device(1, serial="b"))
+            flood(device(2, KEPT), device(2, WIPED))
+            seconds = time.monotonic() - seconds
+            good.lives()
+            events = m.get("/v1/events?limit=1000")["events"]
+            check(len(events) < (64 + 4) * 2 * (seconds + 2), len(events), seconds)
+            check(any(e["type"] == "slot.changed" for e in events), "nothing was heard at all")
+
+
 @case
 def a_crowd_does_not_drive_out_a_proxy():
     with lab.Lab() as l:
@@ -362,6 +429,12 @@ def configuration_from_a_file():
             check(f.register()[1] == 321)
         check(m.process.stop() == 0)
     with lab.Lab() as l:
+        # A text of the file that another one goes before is not kept: leaks end the sanitized program
+        # with another status.
+        with open(l.file("m.conf"), "w", encoding="utf-8") as f:
+            f.write("store = %s\nstore = %s\n" % (l.file("a/b"), l.file("c/d")))
+        fails(l, STORE, l.file("e/f"), store=l.file("e/f"), more=("--config", l.file("m.conf")))
+    with lab.Lab() as l:
         m = Manager(l, "--config", os.path.join(lab.ROOT, "examples/manager/manager.conf"))
         check(m.get("/v1/health")["status"] == "ok")
 
@@ -394,14 +467,14 @@ def store_that_is_none():
         for name, content in (("text", b"no database\n" * 1000), ("short", b"SQLite format 3")):
             with open(l.file(name), "wb") as f:
                 f.write(content)
-            fails(l, STORE, l.file(name), store=l.file(name))
+            fails(l, DAMAGED, l.file(name), store=l.file(name))
             with open(l.file(name), "rb") as f:
                 check(f.read() == content, "it was changed")
         other = sqlite3.connect(l.file("other"))
         other.execute("CREATE TABLE music (title TEXT)")
         other.commit()
         other.close()
-        fails(l, STORE, l.file("other"), store=l.file("other"))
+        fails(l, DAMAGED, l.file("other"), store=l.file("other"))
         fails(l, STORE, "nowhere", store=l.file("nowhere/pool.db"))
 
 
@@ -423,7 +496,7 @@ def store_of_a_newer_version():
         db.execute("PRAGMA user_version = %d" % (version + 1))
         db.commit()
         db.close()
-        fails(l, STORE, m.store, "run the version that wrote it")
+        fails(l, DAMAGED, m.store, "run the version that wrote it")
         db = sqlite3.connect(m.store)
         db.execute("PRAGMA user_version = %d" % version)
         db.commit()
@@ -441,9 +514,60 @@ def store_that_is_damaged():
             f.write(os.urandom(size - 100))
         with open(m.store, "rb") as f:
             before = f.read()
-        fails(l, STORE, m.store)
+        fails(l, DAMAGED, m.store)
         with open(m.store, "rb") as f:
             check(f.read() == before, "it was changed")
+
+
+@case
+def records_that_cannot_be_loaded():
+    """The database is sound, and what is in it is not."""
+    for change in ("UPDATE record SET value = '{' WHERE key = 'node/1'",
+                   "UPDATE record SET value = replace(value, '\"format\":1', '\"format\":2') "
+                   "WHERE key = 'meta'", "DELETE FROM record WHERE key = 'slot/1.1'"):
+        with lab.Lab() as l:
+            m = stopped_store(l)
+            check(m.start().get("/v1/slots")["slots"] and m.process.stop() == 0, "it is sound")
+            db = sqlite3.connect(m.store)
+            check(db.execute(change).rowcount == 1, change)
+            db.commit()
+            db.close()
+            fails(l, DAMAGED, "store", store=m.store)
+
+
+@case
+def addresses_that_are_none():
+    with lab.Lab() as l:
+        for option in ("--listen", "--http"):  # a name may be resolved later
+            fails(l, SYSTEM, "nonsense", more=(option, "nonsense"))
+        fails(l, USAGE, "--tokens", more=("--http", "0.0.0.0:0"))
+        fails(l, SYSTEM, "192.0.2.1", more=("--http", "127.0.0.1:0", "--listen", "192.0.2.1:0"))
+
+
+@case
+def store_that_is_removed():
+    """While the manager runs; whether it has something to write then, or not."""
+    for asked in (True, False):
+        with lab.Lab() as l:
+            m = Manager(l)
+            with Fake(m, BOX) as box, Fake(m, HOST) as host:
+                box.register()
+                want = {"host": host.register()[0], "model": "nvme"}
+                first = m.ask("POST", "/v1/leases", want)
+                check(first[0] == 201, first)
+                os.unlink(m.store)
+                if asked:
+                    try:
+                        check(m.ask("POST", "/v1/leases", want)[0] == 503, "it was acknowledged")
+                    except ConnectionError:
+                        pass  # it has ended already
+                check(m.process.wait(20) == STORE, m.process.errors())
+                check(m.store + "-saved" in m.process.errors(), m.process.errors())
+            fails(l, STORE, "-saved")
+            os.rename(m.store + "-saved", m.store)
+            m.start()
+            leases = [lease["lease"] for lease in m.get("/v1/leases")["leases"]]
+            check(first[1]["lease"] in leases, leases)
 
 
 @case

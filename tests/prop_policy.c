@@ -261,8 +261,13 @@ static void step_trouble(void)
 {
     uint32_t slot = draw(p->slots);
     pool_other other;
+    pool_slot_info now = { (uint16_t)draw(MODELS), draw(3) ? draw(5) : POOL_NONE };
     unsigned left;
-    switch (draw(6)) {
+    switch (draw(7)) {
+    case 6:
+        assert_int_equal(pool_change_slot(p, slot, &now),
+                         p->slot[slot].lease == POOL_NONE ? POOL_OK : POOL_E_STATE);
+        break;
     case 0:
         pool_break(p, slot, POOL_WHY_DEVICE);
         break;
@@ -641,6 +646,7 @@ static pool *restart(void)
     }
     for (uint32_t i = 0; i < MODELS; i++)
         p->model[i].spares_wanted = old->model[i].spares_wanted;
+    pool_raise_serial(p, old->serial);
     pool_restored(p);
     return old;
 }

@@ -10,6 +10,7 @@
 #include "devices/vga.h"
 #include "leases.h"
 #include "program.h"
+#include "sandbox.h"
 #include "shards.h"
 
 enum { SLOTS_MAX = 1024 };
@@ -19,6 +20,7 @@ enum { SERIAL_MAX = 16, MODEL_MAX = 31 };
 
 static struct {
     fabric_settings fabric;
+    keys_settings keys;
     uint64_t slots, node;
     device_settings device;
     unsigned kind; /* index into kinds */
@@ -26,10 +28,11 @@ static struct {
     const char *advertise, *model;
     uint64_t group_slots;
     const char *record, *state, *control;
+    sandbox_settings sandbox;
     uint64_t limit_tlps, limit_bytes;
     guard_allowed allowed;
     bool json, stats, quiet;
-} set = { .fabric = FABRIC_SETTINGS_DEFAULT("*:4458"),
+} set = { .fabric = FABRIC_SETTINGS_DEFAULT(NULL),
           .slots = 1,
           .node = 2,
           .device = { .memory_bytes = 16u << 20, .mps_bytes = 512 } };
@@ -46,6 +49,7 @@ static const device_kind *const kinds[] = { DEVICE_KINDS(KIND, COMMA) };
 
 static const option_row rows[] = {
     FABRIC_OPTIONS(set.fabric),
+    KEYS_OPTIONS(set.keys),
     { "device", DEVICE_KINDS(KIND_NAME, "|"), "what stands in the slots (memory)", OPTION_CHOICE,
       &set.kind, 0, 0 },
     { "file", "FILE[,...]", "nvme: a namespace each; FILE.2 and so on for further slots (memory)",
@@ -91,6 +95,7 @@ static const option_row rows[] = {
       &set.allowed.pasid, 0, 0 },
     { "record", "FILE", "write every TLP that arrives to a pcap, in order", OPTION_TEXT,
       &set.record, 0, 0 },
+    SANDBOX_OPTIONS(set.sandbox),
     { "stats", NULL, "all statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
     { "json", NULL, "statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json, 0,
       0 },
@@ -115,13 +120,21 @@ static void on_usr1(void)
     recorder_flush(&the_box.record);
 }
 
+static void on_hup(void)
+{
+    if (!keys_reload(the_box.keys)) {
+        shards_keys_changed(&the_box);
+        control_recheck(the_box.control);
+    }
+}
+
 static option_program program = {
     "dxpu-box",
     "lends the devices of its slots to hosts over the network",
     NULL,
     rows,
     sizeof rows / sizeof rows[0],
-    "SIGUSR1 prints statistics, Ctrl-C closes all channels in order.\n"
+    "SIGUSR1 prints statistics, SIGHUP reads --peers again, Ctrl-C closes all channels in order.\n"
     "exit status: 0 stopped as asked, 2 usage, 3 system error\n"
 };
 
@@ -144,7 +157,7 @@ static const char *check_manager(void)
     if (!set.manager.address) {
         if (set.advertise || set.group_slots || set.model)
             return "--advertise, --group-slots and --model go with --manager";
-        return manager_check(&set.manager);
+        return manager_check(&set.manager, &set.keys);
     }
     if (!set.state)
         return "--manager: --state FILE is missing; it keeps the leases over restarts";
@@ -154,7 +167,18 @@ static const char *check_manager(void)
         why = dxpu_udp_parse_list(set.advertise, the_box.advertised, DXPU_CONTROL_PATHS_MAX,
                                   &the_box.advertised_count);
     snprintf(text, sizeof text, "--advertise: %s", why ? why : "");
-    return why ? text : manager_check(&set.manager);
+    return why ? text : manager_check(&set.manager, &set.keys);
+}
+
+/* What is wrong with the keys, and with where it listens. */
+static const char *check_fabric(void)
+{
+    const char *why = keys_check(&set.keys);
+    if (!set.fabric.listen)
+        set.fabric.listen = set.keys.plain && !set.keys.plain_network ? "127.0.0.1:4458" : "*:4458";
+    if (!why)
+        why = keys_check_addresses(&set.keys, "--listen", set.fabric.listen);
+    return why ? why : fabric_check(&set.fabric);
 }
 
 /* What is wrong with the options together; NULL: nothing. */
@@ -177,7 +201,7 @@ static const char *check(void)
             return "--serial: only printable ASCII, and no blanks";
     }
     const char *wrong = check_manager();
-    return wrong ? wrong : fabric_check(&set.fabric);
+    return wrong ? wrong : check_fabric();
 }
 
 static int open_control(void)
@@ -200,16 +224,20 @@ static int open_control(void)
     if (!the_box.requests)
         return -1;
     if (set.control)
-        the_box.control = control_open(the_box.base, set.control, 0, the_box.requests);
+        the_box.control =
+            control_open(the_box.base, set.control, 0, the_box.keys, the_box.requests);
     if (set.manager.address)
-        the_box.manager =
-            manager_open(the_box.base, &set.manager, the_box.identity, the_box.requests, &link);
+        the_box.manager = manager_open(the_box.base, &set.manager, the_box.identity, the_box.keys,
+                                       the_box.requests, &link);
     leases_tell(&the_box);
     return (set.control && !the_box.control) || (set.manager.address && !the_box.manager) ? -1 : 0;
 }
 
 static int open_box(void)
 {
+    the_box.keys = set.fabric.keys = keys_open("dxpu-box", &set.keys);
+    if (!the_box.keys)
+        return -1;
     the_box.count = (unsigned)set.slots;
     the_box.node = set.manager.address ? 0 : (uint32_t)set.node; /* 0: it will be told */
     the_box.state_file = set.state;
@@ -231,12 +259,16 @@ static int open_box(void)
 static int run_box(void)
 {
     shards_say(&the_box);
+    if (!set.keys.plain && !set.manager.address && !keys_count(the_box.keys, KEYS_FABRIC))
+        fprintf(stderr,
+                "dxpu-box: nobody may open a channel; name public keys of hosts with --peer "
+                "or --peers\n");
     return shards_run(&the_box) ? PROGRAM_SYSTEM : PROGRAM_GOOD;
 }
 
 static int run_signalled(void)
 {
-    program_loop loop = { the_box.base, on_stop, on_usr1, run_box };
+    program_loop loop = { the_box.base, on_stop, on_usr1, on_hup, run_box };
     return program_run(&loop);
 }
 
@@ -249,6 +281,9 @@ int main(int argc, char **argv)
     wrong = check();
     if (wrong)
         return program_usage(&program, wrong);
+    set.sandbox.network = set.fabric.af_xdp != NULL;
+    if (sandbox_start("dxpu-box", &set.sandbox))
+        return PROGRAM_SYSTEM;
     console_start();
     rc = open_box() ? PROGRAM_SYSTEM : run_signalled();
     console_end();
@@ -267,5 +302,6 @@ int main(int argc, char **argv)
     slots_close(&the_box);
     if (shards_close(&the_box))
         rc = PROGRAM_SYSTEM;
+    keys_close(the_box.keys);
     return rc;
 }

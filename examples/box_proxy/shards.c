@@ -36,10 +36,11 @@ static void tick(void *user, uint64_t now)
         fabric_stop(&sh->fabric);
 }
 
-static uint8_t welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *cfg)
+static uint8_t welcome(void *user, const dxpu_offer *offer, const uint8_t *key,
+                       dxpu_channel_config *cfg)
 {
     return ((shard *)user)->stopping ? (uint8_t)DXPU_REASON_SHUTDOWN
-                                     : slots_welcome(user, offer, cfg);
+                                     : slots_welcome(user, offer, key, cfg);
 }
 
 static void begin_stop(void *arg)
@@ -59,6 +60,16 @@ static void on_all(box *b, void (*fn)(void *arg))
 {
     for (unsigned i = 0; i < b->shard_count; i++)
         worker_call(b->shards[i].worker, fn, &b->shards[i]);
+}
+
+static void keys_changed(void *arg)
+{
+    fabric_keys_changed(&((shard *)arg)->fabric);
+}
+
+void shards_keys_changed(box *b)
+{
+    on_all(b, keys_changed);
 }
 
 static int run_shard(void *user)
@@ -82,7 +93,8 @@ static unsigned slots_of(const shard *sh)
 static int open_shard(box *b, unsigned index, const fabric_settings *net)
 {
     shard *sh = &b->shards[index];
-    fabric_callbacks cb = { sh, welcome, slots_up, slots_work, slots_down, next_ns, tick };
+    fabric_callbacks cb = { sh,      welcome, slots_up,    slots_work,   slots_down,
+                            next_ns, tick,    slots_known, slots_allowed };
     fabric_settings own = *net;
     int rc;
     sh->box = b;
@@ -349,7 +361,7 @@ void shards_node(void *user, uint32_t node)
 
 typedef struct totals {
     const shard *sh;
-    uint64_t delivered, refused_epoch, refused_slot;
+    uint64_t delivered, refused_epoch, refused_slot, refused_key;
 } totals;
 
 static void add_totals(void *arg)
@@ -362,11 +374,12 @@ static void add_totals(void *arg)
     }
     t->refused_epoch += t->sh->refused_epoch;
     t->refused_slot += t->sh->refused_slot;
+    t->refused_key += t->sh->refused_key;
 }
 
 static void report_totals(const box *b, report *r)
 {
-    totals t = { NULL, 0, 0, 0 };
+    totals t = { NULL, 0, 0, 0, 0 };
     for (unsigned i = 0; i < b->shard_count; i++) {
         t.sh = &b->shards[i];
         worker_call(t.sh->worker, add_totals, &t);
@@ -374,6 +387,7 @@ static void report_totals(const box *b, report *r)
     report_number(r, "delivered", t.delivered);
     report_number(r, "refused_epoch", t.refused_epoch);
     report_number(r, "refused_slot", t.refused_slot);
+    report_number(r, "refused_key", t.refused_key);
 }
 
 static void do_report(void *arg)

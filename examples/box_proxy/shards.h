@@ -20,6 +20,8 @@ int shards_close(box *b);
 void shards_say(const box *b);
 /* Until all have ended: 0, or -1 after a message. */
 int shards_run(box *b);
+/* --peers was read again: channels end whose keys may not have them any more. */
+void shards_keys_changed(box *b);
 /* Close all channels in order, and end; asked twice, end at once. */
 void shards_stop(box *b);
 void shards_report(box *b, report *r);

@@ -9,7 +9,6 @@
 #include "slots.h"
 #include "identity.h"
 #include "leases.h"
-#include "state.h"
 
 #include <stdlib.h>
 
@@ -263,9 +262,48 @@ static uint8_t bind_reason(int rc)
     return rc == DXPU_E_EPOCH ? DXPU_REASON_EPOCH : DXPU_REASON_NO_SLOT;
 }
 
+/* May the owner of this key, NULL with --plain, have a channel to the slot? */
+static bool key_allowed(const box *b, unsigned number, const uint8_t *key)
+{
+    const state_key *lease = &b->lease_key[number - 1];
+    if (!key)
+        return keys_plain(b->keys);
+    return b->managed ? lease->known && !memcmp(lease->key, key, sizeof lease->key) /* M-84 */
+                      : keys_allow(b->keys, key, KEYS_FABRIC, (uint16_t)number);
+}
+
+bool slots_known(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES])
+{
+    const shard *sh = user;
+    const box *b = sh->box;
+    bool is_known = false;
+    for (unsigned i = sh->index; i < b->count; i += b->shard_count)
+        is_known |= b->lease_key[i].known && key_allowed(b, i + 1, key);
+    return is_known;
+}
+
+bool slots_allowed(void *user, const fabric_channel *c, const uint8_t key[DXPU_NOISE_KEY_BYTES])
+{
+    return key_allowed(((const shard *)user)->box, c->slot, key);
+}
+
+static uint8_t refuse_key(shard *sh, unsigned number, const uint8_t *key)
+{
+    char who[KEYS_TEXT_BYTES];
+    sh->refused_key++;
+    if (!sh->told_key && key)
+        fprintf(stderr,
+                "dxpu-box: slot %u: not for %s; name the slot in its slots= of --peers, or where a "
+                "manager lends it, ask that one\n",
+                number, keys_text(sh->box->keys, key, who));
+    sh->told_key = true;
+    return DXPU_REASON_NO_SLOT; /* no more is said to who may not know of the others' */
+}
+
 /* Would this open get the slot?  The table is as before: only an incarnation that comes up, which
    needs an answer to a random number, changes a lease. */
-uint8_t slots_welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *cfg)
+uint8_t slots_welcome(void *user, const dxpu_offer *offer, const uint8_t *key,
+                      dxpu_channel_config *cfg)
 {
     shard *sh = user;
     box *b = sh->box;
@@ -277,6 +315,8 @@ uint8_t slots_welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *
         sh->refused_slot++;
         return DXPU_REASON_NO_SLOT;
     }
+    if (!key_allowed(b, number, key))
+        return refuse_key(sh, number, key);
     if (b->managed) {
         uint8_t reason = leases_admit(b, number, offer->source.node, offer->epoch);
         sh->refused_epoch += reason != DXPU_REASON_NONE;
@@ -308,7 +348,7 @@ static uint8_t bind_slot(box *b, const fabric_channel *c)
         return bind_reason(rc);
     e->channel = c->id;
     if (b->state_file && e->epoch_seen != before.epoch_seen &&
-        state_keep(e, b->phase[c->slot - 1], b->medium[c->slot - 1])) {
+        state_keep(e, b->phase[c->slot - 1], b->medium[c->slot - 1], &b->lease_key[c->slot - 1])) {
         *e = before; /* as if it had not dialed: the next one with this epoch writes again */
         fprintf(stderr, "dxpu-box: slot %u: a lease that could be forgotten is not granted\n",
                 c->slot);
@@ -477,7 +517,8 @@ int slots_open(box *b, const device_kind *kind, const device_settings *s)
     b->entries = calloc(count, sizeof *b->entries);
     b->phase = calloc(count, sizeof *b->phase);
     b->medium = calloc(count, sizeof *b->medium);
-    if (!b->slots || !b->entries || !b->phase || !b->medium ||
+    b->lease_key = calloc(count, sizeof *b->lease_key);
+    if (!b->slots || !b->entries || !b->phase || !b->medium || !b->lease_key ||
         dxpu_box_init(&b->table, b->entries, count) != DXPU_OK) {
         fprintf(stderr, "dxpu-box: out of memory for %u slots\n", count);
         return -1;
@@ -493,7 +534,7 @@ int slots_open(box *b, const device_kind *kind, const device_settings *s)
     }
     if (!b->state_file)
         return 0;
-    if (state_open(b->state_file, &b->table, b->managed ? b->phase : NULL, b->medium))
+    if (state_open(b->state_file, &b->table, b->managed ? b->phase : NULL, b->medium, b->lease_key))
         return -1;
     if (b->managed)
         leases_look(b);
@@ -517,6 +558,7 @@ void slots_close(box *b)
     free(b->entries);
     free(b->phase);
     free(b->medium);
+    free(b->lease_key);
     state_close();
 }
 

@@ -11,6 +11,7 @@
 #include "manager_link.h"
 #include "refusal.h"
 #include "worker.h"
+#include "state.h"
 
 /* A TLP of the device that the channel had no room for. */
 typedef struct waiting_tlp {
@@ -71,12 +72,14 @@ typedef struct shard {
     fabric fabric;
     uint32_t node;
     unsigned wiping, wipe_next; /* slots; which one's turn it is */
-    uint64_t refused_epoch, refused_slot;
+    uint64_t refused_epoch, refused_slot, refused_key;
+    bool told_key; /* the first of these */
     bool stopping;
     uint64_t stop_ns;
 } shard;
 
 typedef struct box {
+    keys *keys;
     shard *shards;
     unsigned shard_count;
     dxpu_box_table table;
@@ -90,6 +93,7 @@ typedef struct box {
     /* Of each slot, while its host has no channel: DXPU_CONTROL_SLOT_HELD..UNWIPED of a manager's
        leases, else _EMPTY. */
     uint8_t *phase;
+    state_key *lease_key; /* of each slot, that of a manager's lease: nobody else is let in */
     uint64_t *medium; /* of each slot, what its device keeps its data on; 0: nothing that lasts */
     bool managed;     /* it has a manager: only that one's leases are admitted */
     uint8_t identity[IDENTITY_BYTES];
@@ -115,11 +119,14 @@ void slots_close(box *b);
 shard *slots_shard(const box *b, unsigned number);
 
 /* The fabric's callbacks; user is the shard. */
-uint8_t slots_welcome(void *user, const dxpu_offer *offer, dxpu_channel_config *cfg);
+uint8_t slots_welcome(void *user, const dxpu_offer *offer, const uint8_t *key,
+                      dxpu_channel_config *cfg);
 void slots_up(void *user, fabric_channel *c, uint64_t now_ns);
 bool slots_work(void *user, fabric_channel *c, uint64_t now_ns);
 void slots_down(void *user, fabric_channel *c, uint64_t now_ns);
 
+bool slots_known(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
+bool slots_allowed(void *user, const fabric_channel *c, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
 /* When TLPs that the limit holds up may leave; DXPU_NEVER: there are none. */
 uint64_t slots_next_ns(const shard *sh);
 

@@ -133,10 +133,11 @@ static int wire_close(dxpu_channel *ch, uint8_t reason)
     return DXPU_OK;
 }
 
-static fabric_channel *wire_dial(fabric *f, const dxpu_channel_config *cfg,
+static fabric_channel *wire_dial(fabric *f, const dxpu_channel_config *cfg, const uint8_t *key,
                                  const dxpu_udp_path *path, unsigned paths, uint64_t now)
 {
     (void)f;
+    (void)key;
     (void)path;
     (void)paths;
     (void)now;
@@ -245,6 +246,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "dxpu-direct: --vfio-user SOCKET is missing; see dxpu-direct --help\n");
         return 2;
     }
+    set.fabric.keys = keys_none(); /* no frame leaves it */
     wire.tail = &wire.head;
     wire.port.emit = wire_emit;
     wire.port.waiting = wire_waits;

@@ -15,6 +15,8 @@ import time
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 BIN = os.environ.get("DXPU_BIN", os.path.join(ROOT, "build"))
 CLASSES = ("posted", "non-posted", "completion")
+PROXIES = ("dxpu-box", "dxpu-host")
+KEY_OPTIONS = ("--key", "--peer", "--peers", "--plain", "--help", "--version")
 
 
 class Process:
@@ -114,7 +116,22 @@ class Lab:
     def file(self, name):
         return os.path.join(self.folder, name)
 
+    def keys(self, name):
+        """Options that let boxes and hosts of this lab, and nobody else, into each other."""
+        kind, other = ("box", "host") if name == "dxpu-box" else ("host", "box")
+        for whose in (kind, other):
+            if not os.path.exists(self.file(whose + ".pub")):
+                public = subprocess.run([os.path.join(BIN, "dxpu"), "keygen",
+                                         self.file(whose + ".key")], check=True,
+                                        stdout=subprocess.PIPE).stdout
+                with open(self.file(whose + ".pub"), "wb") as f:
+                    f.write(public)
+        return "--key", self.file(kind + ".key"), "--peers", self.file(other + ".pub")
+
     def start(self, name, *args):
+        """Proxies that say nothing of keys get those of the lab."""
+        if name in PROXIES and not set(KEY_OPTIONS) & {str(a).split("=")[0] for a in args}:
+            args += self.keys(name)
         process = Process(self, name, args)
         self.processes.append(process)
         return process

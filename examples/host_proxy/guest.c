@@ -707,6 +707,13 @@ static guest_slot *slot_of(guest *g, const fabric_channel *c)
     return NULL;
 }
 
+/* fabric_callbacks.allowed */
+static bool on_allowed(void *user, const fabric_channel *c, const uint8_t *key)
+{
+    const guest_slot *s = slot_of(user, c);
+    return !s || slot_allows(s, key);
+}
+
 static void on_up(void *user, fabric_channel *c, uint64_t now)
 {
     guest_slot *s = slot_of(user, c);
@@ -816,6 +823,8 @@ static unsigned check_attach(const guest *g, const dxpu_control_attach *m,
 {
     if (g->stopping)
         return DXPU_CONTROL_CODE_STOPPING;
+    if (m->keyed && keys_plain(g->fabric.keys))
+        return DXPU_CONTROL_CODE_KEY; /* M-83 */
     for (unsigned i = 0; i < g->set->slots; i++) {
         const guest_slot *s = &g->slots[i];
         if (i + 1 != m->slot && (s->attached || s->channel) && s->box_slot == m->box_slot &&
@@ -832,12 +841,13 @@ static unsigned on_attach(void *user, const dxpu_control_attach *m)
     dxpu_udp_address box[DXPU_CONTROL_PATHS_MAX];
     unsigned code, paths = control_box_from(m, box);
     if (s->attached && s->box_slot == m->box_slot && s->epoch == m->epoch &&
-        slot_is_at(s, box, paths))
-        return DXPU_CONTROL_CODE_NONE; /* M-31: asked again */
+        slot_is_at(s, box, paths) && slot_has_key(s, m->keyed ? m->key : NULL))
+        return DXPU_CONTROL_CODE_NONE; /* M-31, M-85: asked again */
     code = check_attach(g, m, box, paths);
     if (code)
         return code;
-    switch (slot_attach(s, box, paths, m->box_slot, m->epoch, dxpu_udp_now_ns())) {
+    switch (slot_attach(s, box, paths, m->box_slot, m->keyed ? m->key : NULL, m->epoch,
+                        dxpu_udp_now_ns())) {
     case 0:
         return DXPU_CONTROL_CODE_NONE;
     case SLOT_CLOSING:
@@ -846,6 +856,9 @@ static unsigned on_attach(void *user, const dxpu_control_attach *m)
         return DXPU_CONTROL_CODE_ADDRESS;
     case SLOT_ALIKE:
         return DXPU_CONTROL_CODE_MALFORMED;
+    case SLOT_PLAIN:
+    case SLOT_NO_KEY:
+        return DXPU_CONTROL_CODE_KEY;
     default:
         return DXPU_CONTROL_CODE_BUSY;
     }
@@ -893,7 +906,7 @@ static manager_link *open_link(guest *g, struct event_base *base, const manager_
     uint8_t identity[IDENTITY_BYTES];
     if (identity_file_open("dxpu-host", g->set->manager->identity, identity))
         return NULL;
-    return manager_open(base, g->set->manager, identity, g->requests, link);
+    return manager_open(base, g->set->manager, identity, g->fabric.keys, g->requests, link);
 }
 
 /* manager_proxy.device */
@@ -942,7 +955,8 @@ static int open_control(guest *g)
     if (!g->requests || !g->told)
         return -1;
     if (g->set->control)
-        g->control = control_open(base, g->set->control, g->set->number, g->requests);
+        g->control =
+            control_open(base, g->set->control, g->set->number, g->fabric.keys, g->requests);
     if (g->set->manager)
         g->manager = open_link(g, base, &link);
     return (g->set->control && !g->control) || (g->set->manager && !g->manager) ? -1 : 0;
@@ -1116,14 +1130,18 @@ const char *guest_check(const guest_settings *set, const char *listen)
 static const char *attach_one(void *user, const attachment *a)
 {
     guest *g = user;
-    switch (slot_attach(&g->slots[a->slot - 1], a->box, a->paths, (uint16_t)a->box_slot, a->epoch,
-                        dxpu_udp_now_ns())) {
+    switch (slot_attach(&g->slots[a->slot - 1], a->box, a->paths, (uint16_t)a->box_slot, NULL,
+                        a->epoch, dxpu_udp_now_ns())) {
     case 0:
         return NULL;
     case SLOT_FAMILY:
         return "--listen has no address of this kind";
     case SLOT_ALIKE:
         return "an address is named twice";
+    case SLOT_PLAIN:
+        return "--plain dials only this machine, unless --plain-network is given too";
+    case SLOT_NO_KEY:
+        return "the box's public key is missing";
     default:
         return "this slot is named twice";
     }
@@ -1139,7 +1157,9 @@ static int attach_all(guest *g)
 
 guest *guest_open(const guest_settings *set, const fabric_settings *net)
 {
-    fabric_callbacks cb = { NULL, NULL, on_up, on_work, on_down, on_next, on_tick };
+    fabric_callbacks cb = {
+        NULL, NULL, on_up, on_work, on_down, on_next, on_tick, NULL, on_allowed
+    };
     guest *g = calloc(1, sizeof *g);
     slot_host host = { g,        on_dma_read, on_dma_write, on_msi, on_route,      on_peer,
                        on_reach, on_message,  on_crs,       on_mps, on_completion, on_filled };
@@ -1178,6 +1198,12 @@ void guest_stop(guest *g)
     g->stopping = true;
     for (unsigned i = 0; i < g->set->slots; i++)
         slot_detach(&g->slots[i], DXPU_REASON_SHUTDOWN);
+}
+
+void guest_keys_changed(guest *g)
+{
+    fabric_keys_changed(&g->fabric);
+    control_recheck(g->control);
 }
 
 void guest_report(const guest *g, report *r)

@@ -33,6 +33,8 @@ guest *guest_open(const guest_settings *set, const fabric_settings *net);
 int guest_run(guest *g);
 /* The first time: close the channels in order; the second: at once. */
 void guest_stop(guest *g);
+/* --peers was read again. */
+void guest_keys_changed(guest *g);
 void guest_report(const guest *g, report *r);
 struct event_base *guest_base(guest *g);
 fabric *guest_fabric(guest *g);

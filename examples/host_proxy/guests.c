@@ -201,6 +201,17 @@ void guests_stop(guests *g)
         worker_call(g->member[n].worker, stop_one, g->member[n].guest);
 }
 
+static void keys_changed_one(void *arg)
+{
+    guest_keys_changed(arg);
+}
+
+void guests_keys_changed(guests *g)
+{
+    for (unsigned n = 0; n < g->count; n++)
+        worker_call(g->member[n].worker, keys_changed_one, g->member[n].guest);
+}
+
 /* A thread or the first loop failed. */
 static void stop_at_once(void *arg)
 {

@@ -25,6 +25,8 @@ guests *guests_open(const guest_settings *set, const fabric_settings *net);
 int guests_run(guests *g);
 /* The first time: close all channels in order; the second: at once. */
 void guests_stop(guests *g);
+/* --peers was read again: channels end whose keys may not have them any more. */
+void guests_keys_changed(guests *g);
 void guests_report(guests *g, report *r);
 struct event_base *guests_base(guests *g); /* for signals */
 int guests_close(guests *g);

@@ -130,7 +130,14 @@ static void end(host_link *l, int result)
 static void dial(host_link *l, uint64_t now)
 {
     dxpu_channel_config cfg;
+    keys *k = l->fabric.keys;
+    const char *why = keys_plain(k) ? NULL : keys_box(k, l->box, l->paths, l->key);
     l->dial_ns = DXPU_NEVER;
+    if (why) {
+        fprintf(stderr, "dxpu-host: --box %s: %s\n", l->set->box, why);
+        end(l, LINK_NO_CHANNEL);
+        return;
+    }
     (void)dxpu_tags_init(&l->tags, l->entries, l->set->tags, 0, l->set->tags_mode,
                          l->set->timeout_ms * MILLION); /* checked in link_open */
     dxpu_channel_config_default(&cfg);
@@ -142,7 +149,8 @@ static void dial(host_link *l, uint64_t now)
     cfg.remote.slot = (uint16_t)l->set->slot;
     cfg.remote.function = DXPU_FUNCTION_ALL;
     cfg.tags = &l->tags;
-    l->channel = fabric_dial(&l->fabric, &cfg, l->path, l->paths, now);
+    l->channel =
+        fabric_dial(&l->fabric, &cfg, keys_plain(k) ? NULL : l->key, l->path, l->paths, now);
     if (!l->channel) {
         fprintf(stderr, "dxpu-host: no memory for a channel; lower --window\n");
         end(l, LINK_SYSTEM);
@@ -259,10 +267,14 @@ static void on_tick(void *user, uint64_t now)
     if (l->stopping && (now >= l->stop_ns || (!l->is_up && !l->closing))) {
         end(l, LINK_DONE);
     } else if (!l->is_up && !l->closing && now - l->alone_ns >= l->set->give_up_ms * MILLION) {
-        fprintf(stderr,
-                "dxpu-host: no answer from %s for %llu ms; is dxpu-box running there and the port "
-                "open?\n",
-                l->set->box, (unsigned long long)l->set->give_up_ms);
+        fprintf(
+            stderr,
+            "dxpu-host: no answer from %s for %llu ms; is dxpu-box running there, the port open, "
+            "and %s?\n",
+            l->set->box, (unsigned long long)l->set->give_up_ms,
+            keys_plain(l->fabric.keys)
+                ? "it --plain, too"
+                : "this the key that it has, and one of its --peers this one's");
         end(l, LINK_NO_CHANNEL);
     } else if (now >= l->dial_ns) {
         dial(l, now);
@@ -289,7 +301,7 @@ static uint64_t on_next(void *user)
 
 int link_open(host_link *l, const link_settings *set, const fabric_settings *net, const source *s)
 {
-    fabric_callbacks cb = { l, NULL, on_up, on_work, on_down, on_next, on_tick };
+    fabric_callbacks cb = { l, NULL, on_up, on_work, on_down, on_next, on_tick, NULL, NULL };
     int rc;
     l->set = set;
     l->source = s;

@@ -28,6 +28,7 @@ typedef struct host_link {
     const source *source;
     dxpu_udp_address box[DXPU_PATHS_MAX];
     dxpu_udp_path path[DXPU_PATHS_MAX];
+    uint8_t key[DXPU_NOISE_KEY_BYTES]; /* the box's; not with --plain */
     unsigned paths;
     fabric_paths past;       /* of incarnations that are over */
     fabric_channel *channel; /* the incarnation, NULL between two */

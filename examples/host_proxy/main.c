@@ -5,6 +5,7 @@
 #include "load.h"
 #include "program.h"
 #include "replay.h"
+#include "sandbox.h"
 
 static struct {
     fabric_settings fabric;
@@ -12,19 +13,23 @@ static struct {
     load_settings load;
     guest_settings guest;
     manager_settings manager;
+    keys_settings keys;
     const char *replay;
     uint64_t repeat;
     bool fill, stats, json;
+    sandbox_settings sandbox;
 } set = { FABRIC_SETTINGS_DEFAULT(NULL),
           { NULL, 1, 1, 1, 10000, 10000, 0, LINK_TAGS, NULL, false },
           { LOAD_NONE, 64, 1, 10000, 0, 1u << 20, 512 },
           { NULL, NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, NULL, 1, NULL, 0 },
-          { NULL, NULL, NULL, 0 },
+          { NULL, NULL, NULL, NULL, 0 },
+          { NULL, NULL, NULL, false, false },
           NULL,
           1,
           false,
           false,
-          false };
+          false,
+          { NULL, false, false } };
 
 static const option_row rows[] = {
     { "box", "ADDR:PORT", "the box; several addresses with commas are paths; [ADDR]:PORT for IPv6",
@@ -75,6 +80,8 @@ static const option_row rows[] = {
     { "give-up-ms", "MS", "stop when the box has not answered for so long (10000)", OPTION_NUMBER,
       &set.link.give_up_ms, 1, 86400000 },
     FABRIC_OPTIONS(set.fabric),
+    KEYS_OPTIONS(set.keys),
+    SANDBOX_OPTIONS(set.sandbox),
     { "stats", NULL, "counters of channel, proxy and port on stderr, too", OPTION_FLAG, &set.stats,
       0, 0 },
     { "json", NULL, "results as one JSON object on stdout", OPTION_FLAG, &set.json, 0, 0 },
@@ -138,13 +145,23 @@ static void on_usr1(void)
     print_results(stderr, false, true);
 }
 
+static void on_hup(void)
+{
+    if (keys_reload(set.fabric.keys))
+        return;
+    if (the_guests)
+        guests_keys_changed(the_guests);
+    else
+        fabric_keys_changed(&the_link.fabric);
+}
+
 static option_program program = {
     "dxpu-host",
     "attaches the device of a box's slot and sends it TLPs",
     NULL,
     rows,
     sizeof rows / sizeof rows[0],
-    "SIGUSR1 prints statistics, Ctrl-C closes the channel in order.\n"
+    "SIGUSR1 prints statistics, SIGHUP reads --peers again, Ctrl-C closes the channel in order.\n"
     "exit status: 0 done or stopped as asked; 1 done, but requests stayed without answer, a\n"
     "generated one failed or brought other data than was written, or a capture left nothing\n"
     "to send; 2 usage; 3 system error; 4 no channel to the box, or it refused\n"
@@ -155,9 +172,23 @@ static int usage(const char *what)
     return program_usage(&program, what);
 }
 
+/* Where to listen unless told: any port; with --plain only of this machine. */
+static const char *any_address(bool v4, bool v6)
+{
+    if (set.keys.plain && !set.keys.plain_network)
+        return v4 && v6 ? "127.0.0.1:0,[::1]:0" : v6 ? "[::1]:0" : "127.0.0.1:0";
+    return v4 && v6 ? "0.0.0.0:0,[::]:0" : v6 ? "[::]:0" : "0.0.0.0:0";
+}
+
 static int check_fabric(void)
 {
-    const char *wrong = fabric_check(&set.fabric);
+    const char *wrong = keys_check(&set.keys);
+    if (!wrong)
+        wrong = keys_check_addresses(&set.keys, "--listen", set.fabric.listen);
+    if (!wrong)
+        wrong = keys_check_addresses(&set.keys, "--box", set.link.box);
+    if (!wrong)
+        wrong = fabric_check(&set.fabric);
     return wrong ? usage(wrong) : 0;
 }
 
@@ -172,12 +203,12 @@ static int check_guest(void)
         (set.guest.bar4_bytes & (set.guest.bar4_bytes - 1)))
         return usage("--bar2, --bar4: a power of two is wanted");
     if (!set.fabric.listen)
-        set.fabric.listen = "0.0.0.0:0";
+        set.fabric.listen = any_address(true, false);
     set.fabric.shards = guests_count(set.guest.socket);
     rc = check_fabric();
     if (rc)
         return rc;
-    wrong = manager_check(&set.manager);
+    wrong = manager_check(&set.manager, &set.keys);
     if (!wrong && set.manager.address) {
         set.guest.manager = &set.manager;
         set.guest.node = 0; /* M-56 */
@@ -188,7 +219,7 @@ static int check_guest(void)
     return wrong ? usage(wrong) : 0;
 }
 
-/* Where to listen unless told: any port of the kinds that the box's addresses have. */
+/* A port of each of the kinds that the box's addresses have. */
 static const char *any_port(void)
 {
     bool v4 = false, v6 = false;
@@ -196,7 +227,7 @@ static const char *any_port(void)
         v6 |= the_link.box[i].u.any.sa_family == AF_INET6;
         v4 |= the_link.box[i].u.any.sa_family == AF_INET;
     }
-    return v4 && v6 ? "0.0.0.0:0,[::]:0" : v6 ? "[::]:0" : "0.0.0.0:0";
+    return any_address(v4 || !v6, v6);
 }
 
 static int check(void)
@@ -232,6 +263,9 @@ static int check(void)
 /* Whatever TLPs come from: a guest, a capture, a generator. */
 static int open_source(void)
 {
+    set.fabric.keys = keys_open("dxpu-host", &set.keys);
+    if (!set.fabric.keys)
+        return -1;
     if (set.guest.socket) {
         the_guests = guests_open(&set.guest, &set.fabric);
         return the_guests ? 0 : -1;
@@ -252,7 +286,7 @@ static int run(void)
 static int run_signalled(void)
 {
     program_loop loop = { the_guests ? guests_base(the_guests) : dxpu_udp_base(the_link.fabric.udp),
-                          on_stop, on_usr1, run };
+                          on_stop, on_usr1, on_hup, run };
     return program_run(&loop);
 }
 
@@ -264,6 +298,9 @@ int main(int argc, char **argv)
     rc = check();
     if (rc)
         return rc;
+    set.sandbox.network = set.fabric.af_xdp != NULL;
+    if (sandbox_start("dxpu-host", &set.sandbox))
+        return PROGRAM_SYSTEM;
     console_start();
     rc = open_source();
     if (rc) /* it said why */
@@ -279,5 +316,6 @@ int main(int argc, char **argv)
         rc = LINK_SYSTEM;
     replay_close(&the_replay);
     load_close(&the_load);
+    keys_close(set.fabric.keys);
     return rc;
 }

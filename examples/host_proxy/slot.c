@@ -700,12 +700,34 @@ bool slot_work(guest_slot *s, uint64_t now)
 
 /* ==== 7  Life of the channel ================================================================== */
 
+/* The box's key, as it is known now; false, said unless `again`, when it is not. */
+static bool find_key(guest_slot *s, const dxpu_udp_path *path, unsigned paths, bool again)
+{
+    dxpu_udp_address box[DXPU_PATHS_MAX];
+    char text[DXPU_UDP_TEXT_BYTES];
+    const char *why;
+    if (s->keyed || keys_plain(s->fabric->keys))
+        return true;
+    for (unsigned i = 0; i < paths; i++)
+        box[i] = path[i].remote;
+    why = keys_box(s->fabric->keys, box, paths, s->key);
+    if (why && !again)
+        fprintf(stderr, "dxpu-host: slot %u: %s: %s\n", s->number, dxpu_udp_print(&box[0], text),
+                why);
+    return !why;
+}
+
 static void dial(guest_slot *s, uint64_t now)
 {
     dxpu_channel_config cfg;
     s->dial_ns = DXPU_NEVER;
     if (!s->node) /* M-56: its manager has yet to give it one */
         return;
+    if (!find_key(s, s->path, s->paths, s->attempts != 0)) { /* its key was taken off --peers */
+        s->attempts++;
+        s->dial_ns = now + RETRY_NS;
+        return;
+    }
     (void)dxpu_tags_init(&s->tags, s->entries, SLOT_TAGS, 0, DXPU_TAGS_256,
                          hold_ns(s) + MARGIN_NS); /* in range */
     dxpu_channel_config_default(&cfg);
@@ -715,7 +737,8 @@ static void dial(guest_slot *s, uint64_t now)
     cfg.local.function = cfg.remote.function = DXPU_FUNCTION_ALL;
     cfg.remote.slot = s->box_slot;
     cfg.tags = &s->tags;
-    s->channel = fabric_dial(s->fabric, &cfg, s->path, s->paths, now);
+    s->channel = fabric_dial(s->fabric, &cfg, keys_plain(s->fabric->keys) ? NULL : s->key, s->path,
+                             s->paths, now);
     if (!s->channel)
         s->dial_ns = now + RETRY_NS;
 }
@@ -730,8 +753,32 @@ static void name_box(guest_slot *s)
     }
 }
 
+/* Is it to be dialed, and by which key? */
+static int check_keys(guest_slot *s, const dxpu_udp_path *path, unsigned paths, const uint8_t *key)
+{
+    for (unsigned i = 0; i < paths; i++) {
+        if (!keys_dials(s->fabric->keys, &path[i].remote))
+            return SLOT_PLAIN;
+    }
+    s->keyed = key != NULL;
+    if (key)
+        memcpy(s->key, key, sizeof s->key);
+    return find_key(s, path, paths, false) ? 0 : SLOT_NO_KEY;
+}
+
+bool slot_has_key(const guest_slot *s, const uint8_t *key)
+{
+    return s->keyed == (key != NULL) && (!key || !memcmp(s->key, key, sizeof s->key));
+}
+
+bool slot_allows(const guest_slot *s, const uint8_t key[DXPU_NOISE_KEY_BYTES])
+{
+    return s->keyed ? !memcmp(s->key, key, sizeof s->key)
+                    : keys_allow(s->fabric->keys, key, KEYS_FABRIC, 0);
+}
+
 int slot_attach(guest_slot *s, const dxpu_udp_address *box, unsigned paths, uint16_t box_slot,
-                uint64_t epoch, uint64_t now)
+                const uint8_t *key, uint64_t epoch, uint64_t now)
 {
     dxpu_udp_path path[DXPU_PATHS_MAX];
     int rc;
@@ -740,6 +787,9 @@ int slot_attach(guest_slot *s, const dxpu_udp_address *box, unsigned paths, uint
     rc = fabric_route(s->fabric, box, paths, path);
     if (rc != DXPU_OK)
         return rc == DXPU_E_NONE ? SLOT_FAMILY : SLOT_ALIKE;
+    rc = check_keys(s, path, paths, key);
+    if (rc)
+        return rc;
     s->attached = true;
     s->last_error = DXPU_OK;
     s->last_reason = DXPU_REASON_NONE;

@@ -79,6 +79,10 @@ typedef struct guest_slot {
     dxpu_udp_path path[DXPU_PATHS_MAX];
     unsigned paths;
     fabric_paths past; /* of channels that are over */
+    /* The box's public key: what the attachment named, or keyed is false and it is looked up with
+       each dial, since --peers may change. */
+    bool keyed;
+    uint8_t key[DXPU_NOISE_KEY_BYTES];
     char box[DXPU_PATHS_MAX * DXPU_UDP_TEXT_BYTES];
     uint32_t node; /* of this host; 0: not known yet, nothing is dialed */
     uint16_t box_slot;
@@ -113,16 +117,22 @@ enum {
     SLOT_BUSY = -1,    /* attached already */
     SLOT_CLOSING = -2, /* detached, its channel is not over yet */
     SLOT_FAMILY = -3,  /* the fabric's port has no socket for this kind of address */
-    SLOT_ALIKE = -4    /* two of the addresses are the same */
+    SLOT_ALIKE = -4,   /* two of the addresses are the same */
+    SLOT_NO_KEY = -5,  /* the box's public key is not known; it was said */
+    SLOT_PLAIN = -6    /* --plain dials only this machine */
 };
 
 /* 0, or -1 out of memory. */
 int slot_init(guest_slot *s, unsigned number, uint32_t node, const slot_host *host, fabric *f);
 void slot_free(guest_slot *s);
 /* Name the box's slot behind this one and dial; box[paths], 1..DXPU_PATHS_MAX, are its addresses.
-   0, or SLOT_*. */
+   key: the box's public one, or NULL: as --peer and --peers say.  0, or SLOT_*. */
 int slot_attach(guest_slot *s, const dxpu_udp_address *box, unsigned paths, uint16_t box_slot,
-                uint64_t epoch, uint64_t now_ns);
+                const uint8_t *key, uint64_t epoch, uint64_t now_ns);
+/* Was it attached with this key, NULL: with none? */
+bool slot_has_key(const guest_slot *s, const uint8_t *key);
+/* fabric_callbacks.allowed: a key that the attachment named, or one that --peers still has. */
+bool slot_allows(const guest_slot *s, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
 /* Are these the addresses that it was attached with? */
 bool slot_is_at(const guest_slot *s, const dxpu_udp_address *box, unsigned paths);
 /* Do these paths and those of the slot have an address of a box in common? */

@@ -28,7 +28,8 @@ typedef enum core_code {
     CORE_E_QUOTA,    /* the tenant's quota is used up */
     CORE_E_CAPACITY, /* no such slots are free, or the host has too few */
     CORE_E_STATE,    /* it is in a state that does not allow this */
-    CORE_E_STORE     /* nothing was changed: the store cannot write; try again in a second */
+    CORE_E_STORE,    /* nothing was changed: the store cannot write; try again in a second */
+    CORE_E_DAMAGED   /* of core_open(): the records are not what this program can load, ever */
 } core_code;
 
 /* What came of a request; text is a sentence with the remedy, empty when it is CORE_OK. */
@@ -53,8 +54,9 @@ typedef struct core_node {
     uint32_t first, total;         /* slots: indices into core_slots() or core_ports() */
     uint8_t paths;                 /* of a box: where hosts reach it */
     dxpu_control_address path[DXPU_CONTROL_PATHS_MAX];
-    bool draining;  /* a box */
-    bool connected; /* registered in whole, on a connection that lives */
+    bool draining;               /* a box */
+    char owner[CORE_NAME_BYTES]; /* of a host: the tenant whose it is; "": nobody's */
+    bool connected;              /* registered in whole, on a connection that lives */
     uint64_t instance;
     uint64_t since_unix_ms; /* connected, or not, since then */
 } core_node;
@@ -166,6 +168,13 @@ bool core_store_failed(const core *c, char text[256]);
 /* A register message (views are copied).  The node's number, or 0 with *why: refused. */
 uint32_t core_register(core *c, const dxpu_control_register *r, const char *program,
                        core_result *why);
+/* This instance was refused since another one is connected, which has spoken since: two programs
+   with one identity run.  It is refused for a while after that one's connection ends, too. */
+void core_rival(core *c, uint32_t node, uint64_t instance);
+/* What both are told. */
+#define CORE_DOUBLE                                                                                \
+    "another running proxy has this identity; if its identity file was copied here, remove the "   \
+    "copy, and a new one is made"
 /* Its connection is over, or it is silent. */
 void core_disconnected(core *c, uint32_t node);
 void core_alarm(core *c, uint32_t node, const dxpu_control_alarm *a);
@@ -218,6 +227,9 @@ core_result core_repair(core *c, uint32_t slot);
 core_result core_reset(core *c, uint32_t slot); /* the device, in its lease or without */
 /* A node that is not connected and has no leases is forgotten; its number is never used again. */
 core_result core_forget(core *c, uint32_t node);
+/* Whose a host is; "": nobody's.  What that means for who may name it is the callers' rule; leases
+   that it has are left as they are. */
+core_result core_set_owner(core *c, uint32_t node, const char *tenant);
 /* quota in slots; POOL_NONE: no limit */
 core_result core_set_tenant(core *c, const char *name, uint32_t quota);
 core_result core_set_spares(core *c, const char *model, uint32_t count);
@@ -230,6 +242,7 @@ core_result core_set_spares(core *c, const char *model, uint32_t count);
     X(NODE_CONNECTED, "node.connected")                                                            \
     X(NODE_LOST, "node.lost")                                                                      \
     X(NODE_DRAIN, "node.drain")                                                                    \
+    X(NODE_OWNER, "node.owner")                                                                    \
     X(NODE_FORGOTTEN, "node.forgotten")                                                            \
     X(SLOT_BROKEN, "slot.broken")                                                                  \
     X(SLOT_REPAIRED, "slot.repaired")                                                              \

@@ -78,10 +78,10 @@ json_t *corei_node_json(const core *c, uint32_t node)
         snprintf(identity + 2 * i, 3, "%02x", n->identity[i]);
     for (unsigned i = 0; i < n->paths; i++)
         json_array_append_new(paths, address_json(&n->path[i]));
-    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:o}", "role",
+    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:o, s:s}", "role",
                      n->role == DXPU_CONTROL_ROLE_BOX ? "box" : "host", "identity", identity,
                      "name", n->name, "program", n->program, "slots", (int)n->total, "draining",
-                     n->draining, "paths", paths);
+                     n->draining, "paths", paths, "owner", n->owner);
 }
 
 static bool identity_read(const char *text, uint8_t out[16])
@@ -97,12 +97,12 @@ static bool identity_read(const char *text, uint8_t out[16])
 
 bool corei_node_read(json_t *j, core_node *out)
 {
-    const char *role, *identity, *name, *program;
+    const char *role, *identity, *name, *program, *owner = "";
     int slots, draining;
     json_t *paths;
-    if (json_unpack(j, "{s:s, s:s, s:s, s:s, s:i, s:b, s:o}", "role", &role, "identity", &identity,
-                    "name", &name, "program", &program, "slots", &slots, "draining", &draining,
-                    "paths", &paths) != 0)
+    if (json_unpack(j, "{s:s, s:s, s:s, s:s, s:i, s:b, s:o, s?s}", "role", &role, "identity",
+                    &identity, "name", &name, "program", &program, "slots", &slots, "draining",
+                    &draining, "paths", &paths, "owner", &owner) != 0)
         return false;
     bool box = strcmp(role, "box") == 0;
     out->role = box ? DXPU_CONTROL_ROLE_BOX : DXPU_CONTROL_ROLE_HOST;
@@ -111,7 +111,8 @@ bool corei_node_read(json_t *j, core_node *out)
     if ((!box && strcmp(role, "host") != 0) || json_array_size(paths) > DXPU_CONTROL_PATHS_MAX ||
         !in_range(slots, 0, box ? POOL_BOX_SLOTS_MAX : COREI_HOST_SLOTS_MAX) ||
         !identity_read(identity, out->identity) || !copy_text(out->name, sizeof out->name, name) ||
-        !copy_text(out->program, sizeof out->program, program))
+        !copy_text(out->program, sizeof out->program, program) ||
+        !copy_text(out->owner, sizeof out->owner, owner))
         return false;
     for (out->paths = 0; out->paths < json_array_size(paths); out->paths++)
         if (!address_read(json_array_get(paths, out->paths), &out->path[out->paths]))

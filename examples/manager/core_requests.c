@@ -171,6 +171,7 @@ static core_result create_new(core *c, const core_request *r, const char *tenant
         return corei_result(CORE_E_CAPACITY, "%s", pool_error_text(POOL_E_HOST));
     }
     corei_event_lease(c, CORE_EVENT_LEASE_CREATED, *lease, "%u of %s", r->count, r->model);
+    corei_mark_changed(c, COREI_META, 0);
     corei_mark_changed(c, COREI_LEASE, (uint32_t)*lease);
     for (unsigned i = 0; i < choice.count; i++)
         corei_mark_changed(c, COREI_SLOT, choice.slot[i]);
@@ -390,6 +391,10 @@ core_result core_repair(core *c, uint32_t slot)
     if (result.code != CORE_OK)
         return result;
     const pool_slot *s = &c->t.pool->slot[slot];
+    const core_slot *box = &c->t.slot[slot];
+    if (s->state == POOL_BROKEN && s->lease == POOL_NONE && !s->dirty && box->reported &&
+        box->device.state == DXPU_CONTROL_SLOT_EMPTY) /* M-77: it is wiped first */
+        (void)pool_taint(c->t.pool, slot, s->epoch ? s->epoch : c->t.pool->epoch + 1, true);
     if (pool_repair(c->t.pool, slot) != POOL_OK)
         return corei_result(CORE_E_STATE,
                             s->state == POOL_QUARANTINED
@@ -460,6 +465,26 @@ core_result core_forget(core *c, uint32_t number)
     corei_mark_changed(c, COREI_META, 0);
     result = corei_commit(c);
     return result.code == CORE_OK ? corei_load(c) : result;
+}
+
+core_result core_set_owner(core *c, uint32_t number, const char *tenant)
+{
+    uint32_t node = core_find_node(c, number);
+    if (node == CORE_NONE || c->t.node[node].role != DXPU_CONTROL_ROLE_HOST)
+        return corei_result(CORE_E_UNKNOWN, "node %u is no host", number);
+    if (strlen(tenant) >= CORE_NAME_BYTES || !is_name(tenant))
+        return corei_result(CORE_E_ARG, "a tenant's name is 1 to %d printable characters",
+                            CORE_NAME_BYTES - 1);
+    core_result result = corei_begin(c);
+    if (result.code != CORE_OK)
+        return result;
+    memcpy(c->t.node[node].owner, tenant, strlen(tenant) + 1);
+    core_event *e = corei_event(c, CORE_EVENT_NODE_OWNER, "%s is %s%s's", c->t.node[node].name,
+                                tenant[0] ? "tenant " : "nobody", tenant);
+    e->node = number;
+    memcpy(e->tenant, tenant, strlen(tenant) + 1);
+    corei_mark_changed(c, COREI_NODE, node);
+    return corei_commit(c);
 }
 
 core_result core_set_tenant(core *c, const char *name, uint32_t quota)

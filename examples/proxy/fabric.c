@@ -7,6 +7,7 @@
 #include "dxpu_zlib.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <sys/random.h>
 
@@ -14,6 +15,12 @@ enum { INDEX_MASK = FABRIC_CHANNELS_MAX - 1, IP4_UDP_BYTES = 28, IP6_UDP_BYTES =
 
 /* An open comes padded to what its sender takes, which may be more than we do. */
 enum { DATAGRAM_BYTES = 9216 };
+
+/* Queues: TLPs for each frame of the window, up to a window of WINDOW_MAX; the least data units,
+   for a TLP of 4 KB and more behind it; requests that wait for an answer. */
+enum { TLPS_A_FRAME = 8, WINDOW_MAX = 256, UNITS_MIN = 1024, REQUESTS = 256 };
+/* sessions whose open has not come */
+enum { PENDING_MIN = 16, PENDING_MAX = 256 };
 
 /* ==== Memory and ids ========================================================================== */
 
@@ -27,37 +34,60 @@ uint32_t fabric_random(void)
     return v;
 }
 
-/* Room for one more channel of this configuration, with a fresh id.  NULL when there is none. */
-static fabric_channel *channel_new(fabric *f, dxpu_channel_config *cfg)
+/* A fresh id for the channel at this place. */
+static uint32_t id_at(uint32_t index)
+{
+    uint32_t id;
+    do {
+        id = (fabric_random() & ~(uint32_t)INDEX_MASK) | index;
+    } while (!id);
+    return id;
+}
+
+/* Take a place out of those that are free. */
+static void take_place(fabric *f, uint32_t index)
+{
+    unsigned n = 0;
+    while (f->free_list[(f->free_head + n) % f->capacity] != index)
+        n++;
+    for (; n; n--) /* those before keep their order */
+        f->free_list[(f->free_head + n) % f->capacity] =
+            f->free_list[(f->free_head + n - 1) % f->capacity];
+    f->free_head = (f->free_head + 1) % f->capacity;
+    f->free_count--;
+}
+
+/* A channel of this configuration, which is completed, with this id; its place is free.  NULL when
+   there is no memory. */
+static fabric_channel *channel_at(fabric *f, uint32_t id, dxpu_channel_config *cfg)
 {
     fabric_channel *c;
-    uint32_t index;
     size_t bytes = dxpu_channel_bytes(cfg);
-    if (!f->free_count || !bytes)
+    if (!bytes)
         return NULL;
     c = calloc(1, sizeof *c);
     if (!c)
         return NULL;
     c->mem = malloc(bytes);
-    if (!c->mem) {
-        free(c);
-        return NULL;
-    }
-    index = f->free_list[f->free_head];
-    do {
-        c->id = (fabric_random() & ~(uint32_t)INDEX_MASK) | index;
-    } while (!c->id);
-    cfg->local_id = c->id;
+    c->id = id;
+    cfg->local_id = id;
     cfg->sequence = fabric_random();
-    if (dxpu_channel_init(&c->ch, cfg, c->mem, bytes) != DXPU_OK) {
+    if (!c->mem || dxpu_channel_init(&c->ch, cfg, c->mem, bytes) != DXPU_OK) {
         free(c->mem);
         free(c);
         return NULL;
     }
-    f->free_head = (f->free_head + 1) % f->capacity;
-    f->free_count--;
-    f->channels[index] = c;
+    take_place(f, id & INDEX_MASK);
+    f->channels[id & INDEX_MASK] = c;
+    c->live_at = f->live_count;
+    f->live[f->live_count++] = c;
     return c;
+}
+
+/* One more, at the place that has been free for longest.  NULL when there is no room. */
+static fabric_channel *channel_new(fabric *f, dxpu_channel_config *cfg)
+{
+    return f->free_count ? channel_at(f, id_at(f->free_list[f->free_head]), cfg) : NULL;
 }
 
 static void channel_free(fabric *f, fabric_channel *c)
@@ -65,7 +95,12 @@ static void channel_free(fabric *f, fabric_channel *c)
     uint32_t index = c->id & INDEX_MASK;
     counters_add(&f->ended, &c->ch.count);
     f->channels[index] = NULL;
+    f->live[c->live_at] = f->live[--f->live_count];
+    f->live[c->live_at]->live_at = c->live_at;
     f->free_list[(f->free_head + f->free_count++) % f->capacity] = index;
+    f->up -= c->up && !c->ended;
+    if (c->session)
+        dxpu_sodium_end(c->session);
     free(c->mem);
     free(c);
 }
@@ -128,11 +163,90 @@ int fabric_route(const fabric *f, const dxpu_udp_address *box, unsigned count, d
     return DXPU_OK;
 }
 
-fabric_channel *fabric_dial(fabric *f, const dxpu_channel_config *cfg, const dxpu_udp_path *path,
-                            unsigned count, uint64_t now_ns)
+/* ==== Keys: who opens ========================================================================= */
+
+enum { ASK_FIRST_NS = 50000000 }; /* then twice as long each time */
+
+/* How long to wait for an answer to the nth initiation; a short hold has time for some, too. */
+static uint64_t ask_gap_ns(const fabric *f, unsigned n)
+{
+    uint64_t hold_ns = f->base.hold_ms * 1000000ull, gap_ns = hold_ns / 8;
+    if (gap_ns > ASK_FIRST_NS)
+        gap_ns = ASK_FIRST_NS;
+    while (n-- && gap_ns < hold_ns / 4)
+        gap_ns *= 2;
+    return gap_ns;
+}
+
+/* The next initiation, if one is due; or, after silence for the hold time, the end. */
+static void ask(fabric *f, fabric_channel *c, uint64_t now)
+{
+    uint8_t *room = dxpu_udp_room(f->udp), path = 0;
+    int n;
+    if (now - c->born_ns >= f->base.hold_ms * 1000000ull) {
+        c->asking = false; /* as an open that nobody answered: no frame of it is left to send */
+        (void)dxpu_channel_open(&c->ch, c->born_ns);
+        (void)dxpu_channel_emit(&c->ch, now, room, f->base.frame_limit_bytes, &path);
+        return;
+    }
+    if (now < c->ask_ns || dxpu_channel_state(&c->ch) != DXPU_STATE_IDLE)
+        return;
+    n = dxpu_sodium_initiate(c->session, now, keys_wall_ns(f->keys), room,
+                             f->base.frame_limit_bytes);
+    if (n <= 0) { /* a public key that is none */
+        dxpu_channel_reset(&c->ch, DXPU_REASON_PROTOCOL);
+        return;
+    }
+    path = (uint8_t)(c->asked % c->ch.cfg.paths); /* by turns, as an open */
+    send_frame(f, &c->paths.path[path].at, room, (size_t)n);
+    c->ask_ns = now + ask_gap_ns(f, c->asked++);
+}
+
+/* A session for a channel that is to be opened; false when there is no room. */
+static bool ask_for_keys(fabric *f, fabric_channel *c, const uint8_t *key, uint64_t now)
+{
+    dxpu_sodium_request r;
+    memset(&r, 0, sizeof r);
+    r.channel = c->id;
+    r.version_min = r.version_max = DXPU_WIRE_VERSION;
+    r.epoch = c->ch.cfg.epoch;
+    r.source = c->ch.cfg.local;
+    r.destination = c->ch.cfg.remote;
+    c->session = dxpu_sodium_begin(f->sealing.end, key, &r);
+    if (!c->session)
+        return false;
+    dxpu_sodium_set_user(c->session, c);
+    c->asking = true;
+    c->ask_ns = now;
+    ask(f, c, now);
+    return true;
+}
+
+/* The box has answered: open the channel with the keys, or end it with its reason. */
+static void on_answer(fabric_channel *c, uint64_t now)
+{
+    dxpu_channel_config cfg = c->ch.cfg;
+    if (!c->asking || dxpu_channel_state(&c->ch) != DXPU_STATE_IDLE)
+        return; /* it was ended meanwhile */
+    c->asking = false;
+    if (dxpu_sodium_state(c->session) != DXPU_SODIUM_KEYED) {
+        dxpu_channel_reset(&c->ch, dxpu_sodium_reason(c->session));
+        return;
+    }
+    cfg.suite = dxpu_sodium_suite(c->session);
+    cfg.suite_user = c->session;
+    /* a longer trailer needs no more memory */
+    if (dxpu_channel_init(&c->ch, &cfg, c->mem, dxpu_channel_bytes(&cfg)) != DXPU_OK ||
+        dxpu_channel_open(&c->ch, now) != DXPU_OK)
+        dxpu_channel_reset(&c->ch, DXPU_REASON_OFFER);
+}
+
+fabric_channel *fabric_dial(fabric *f, const dxpu_channel_config *cfg, const uint8_t *key,
+                            const dxpu_udp_path *path, unsigned count, uint64_t now_ns)
 {
     dxpu_channel_config full = f->base;
     fabric_channel *c;
+    bool sealed = f->sealing.end != NULL;
     full.paths = (uint8_t)count;
     full.epoch = cfg->epoch;
     full.local = cfg->local;
@@ -147,12 +261,15 @@ fabric_channel *fabric_dial(fabric *f, const dxpu_channel_config *cfg, const dxp
         c->paths.path[i].at = path[i];
     }
     f->count.opens_sent++;
-    if (dxpu_channel_open(&c->ch, now_ns) != DXPU_OK) {
+    if (sealed ? !key || !ask_for_keys(f, c, key, now_ns)
+               : dxpu_channel_open(&c->ch, now_ns) != DXPU_OK) {
         channel_free(f, c);
         return NULL;
     }
     return c;
 }
+
+/* ==== Opens =================================================================================== */
 
 static bool same_place(const dxpu_place *a, const dxpu_place *b)
 {
@@ -163,9 +280,9 @@ static bool same_place(const dxpu_place *a, const dxpu_place *b)
    anywhere: the opener tries its paths by turns. */
 static fabric_channel *channel_of_open(const fabric *f, const dxpu_offer *o)
 {
-    for (unsigned i = 0; i < f->capacity; i++) {
-        fabric_channel *c = f->channels[i];
-        if (c && c->accepted && c->remote_id == o->channel && c->ch.cfg.epoch == o->epoch &&
+    for (unsigned i = 0; i < f->live_count; i++) {
+        fabric_channel *c = f->live[i];
+        if (c->accepted && c->remote_id == o->channel && c->ch.cfg.epoch == o->epoch &&
             same_place(&c->ch.cfg.remote, &o->source) && c->slot == o->destination.slot)
             return c;
     }
@@ -199,9 +316,9 @@ static void make_room(fabric *f)
     fabric_channel *oldest = NULL;
     if (f->free_count)
         return;
-    for (unsigned i = 0; i < f->capacity; i++) {
-        fabric_channel *c = f->channels[i];
-        if (c && (c->ended || !c->up) && (!oldest || c->born_ns < oldest->born_ns))
+    for (unsigned i = 0; i < f->live_count; i++) {
+        fabric_channel *c = f->live[i];
+        if ((c->ended || !c->up) && (!oldest || c->born_ns < oldest->born_ns))
             oldest = c;
     }
     if (oldest)
@@ -215,15 +332,55 @@ static uint8_t reason_of(int error)
                                    : DXPU_REASON_OFFER;
 }
 
-static void on_open(fabric *f, uint8_t *buf, size_t len, const dxpu_udp_path *from, uint64_t now)
+/* The channel that an open begins; NULL: there is none, or it was refused. */
+static void accept_open(fabric *f, fabric_channel *c, const dxpu_offer *offer, uint8_t *buf,
+                        size_t len, const dxpu_udp_path *from, uint64_t now)
+{
+    int rc;
+    c->accepted = true;
+    c->remote_id = offer->channel;
+    c->slot = offer->destination.slot;
+    c->born_ns = now;
+    rc = dxpu_channel_accept(&c->ch, now, buf, len);
+    if (rc != DXPU_OK) {
+        if (!c->session)
+            refuse(f, from, offer->channel, reason_of(rc));
+        channel_free(f, c);
+        return;
+    }
+    learn_path(c, buf, from);
+    f->count.opens_accepted++;
+}
+
+/* What a channel is to be whose open says this. */
+static dxpu_channel_config config_of(const fabric *f, const dxpu_offer *offer)
+{
+    dxpu_channel_config cfg = f->base;
+    cfg.paths = DXPU_PATHS_MAX;
+    cfg.epoch = offer->epoch;
+    cfg.local = offer->destination;
+    cfg.remote = offer->source;
+    return cfg;
+}
+
+static void repeated_open(fabric *f, fabric_channel *c, uint8_t *buf, size_t len,
+                          const dxpu_udp_path *from, uint64_t now)
+{
+    f->count.opens_repeated++;
+    if (dxpu_channel_ingest(&c->ch, now, buf, len, 0) == DXPU_OK)
+        learn_path(c, buf, from);
+}
+
+/* With --plain. */
+static void on_plain_open(fabric *f, uint8_t *buf, size_t len, const dxpu_udp_path *from,
+                          uint64_t now)
 {
     dxpu_bytes datagram = { buf, len };
-    dxpu_channel_config cfg = f->base;
+    dxpu_channel_config cfg;
     dxpu_frame frame;
     dxpu_offer offer;
     fabric_channel *c;
     uint8_t reason;
-    int rc;
     if (!f->cb.welcome || dxpu_frame_check_crc(datagram) != DXPU_OK ||
         dxpu_frame_decode(datagram, DXPU_FRAME_CRC_BYTES, &frame) != DXPU_OK ||
         frame.path >= DXPU_PATHS_MAX || dxpu_offer_decode(frame.body, &offer) != DXPU_OK ||
@@ -233,38 +390,166 @@ static void on_open(fabric *f, uint8_t *buf, size_t len, const dxpu_udp_path *fr
     }
     c = channel_of_open(f, &offer);
     if (c) {
-        f->count.opens_repeated++;
-        if (dxpu_channel_ingest(&c->ch, now, buf, len, 0) == DXPU_OK)
-            learn_path(c, buf, from);
+        repeated_open(f, c, buf, len, from, now);
         return;
     }
-    cfg.paths = DXPU_PATHS_MAX;
-    cfg.epoch = offer.epoch;
-    cfg.local = offer.destination;
-    cfg.remote = offer.source;
-    reason = f->cb.welcome(f->cb.user, &offer, &cfg);
+    cfg = config_of(f, &offer);
+    reason = f->cb.welcome(f->cb.user, &offer, NULL, &cfg);
     if (reason == DXPU_REASON_NONE) {
         make_room(f);
         c = channel_new(f, &cfg);
         if (!c)
             reason = DXPU_REASON_BUSY;
     }
-    if (reason != DXPU_REASON_NONE) {
+    if (reason != DXPU_REASON_NONE)
         refuse(f, from, offer.channel, reason);
+    else
+        accept_open(f, c, &offer, buf, len, from, now);
+}
+
+/* ==== Keys: who is asked ====================================================================== */
+
+/* A place for a channel that may come; nothing is done for it yet (S-14).  Free ones go first, then
+   those of incarnations that are over, then of those that never came up; and before all that, those
+   that were not promised lately: as many handshakes as are pending get a place each. */
+static bool promise_place(fabric *f, uint32_t *index)
+{
+    unsigned best = UINT_MAX, age = 0;
+    for (unsigned i = 0; i < f->capacity; i++) {
+        const fabric_channel *c = f->channels[i];
+        unsigned since = f->promised - f->promise[i], rank = 0;
+        if (c && c->up && !c->ended)
+            continue;
+        if (c)
+            rank = c->ended ? 1 : 2;
+        if (f->promise[i] && since < f->pending)
+            rank += 3;
+        if (rank > best || (rank == best && since <= age))
+            continue;
+        best = rank;
+        age = since;
+        *index = i;
+    }
+    if (best == UINT_MAX)
+        return false;
+    f->promise[*index] = ++f->promised;
+    return true;
+}
+
+/* sealing_callbacks.welcome */
+static uint8_t on_request(void *user, const uint8_t *key, const dxpu_sodium_request *request,
+                          uint32_t *channel)
+{
+    fabric *f = user;
+    dxpu_channel_config cfg;
+    dxpu_offer offer;
+    uint32_t index = 0;
+    uint8_t reason;
+    memset(&offer, 0, sizeof offer);
+    offer.channel = request->channel;
+    offer.epoch = request->epoch;
+    offer.source = request->source;
+    offer.destination = request->destination;
+    cfg = config_of(f, &offer);
+    reason = f->cb.welcome(f->cb.user, &offer, key, &cfg);
+    if (reason == DXPU_REASON_NONE && !promise_place(f, &index))
+        reason = DXPU_REASON_BUSY;
+    if (reason == DXPU_REASON_NONE)
+        *channel = id_at(index);
+    else
+        f->count.opens_refused++;
+    return reason;
+}
+
+static bool known(void *user, const uint8_t *key)
+{
+    const fabric *f = user;
+    return f->cb.known && f->cb.known(f->cb.user, key);
+}
+
+/* A channel for the session whose open has come, at the place that was promised.  NULL: somebody
+   has it meanwhile, or the slot. */
+static fabric_channel *sealed_channel(fabric *f, dxpu_sodium_session *x, const dxpu_offer *offer)
+{
+    uint32_t id = dxpu_sodium_local_id(x);
+    fabric_channel *there = f->channels[id & INDEX_MASK];
+    dxpu_channel_config cfg = config_of(f, offer);
+    if (f->cb.welcome(f->cb.user, offer, dxpu_sodium_peer_key(x), &cfg) != DXPU_REASON_NONE ||
+        (there && there->up && !there->ended))
+        return NULL;
+    if (there)
+        channel_free(f, there);
+    cfg.suite = dxpu_sodium_suite(x);
+    cfg.suite_user = x;
+    return channel_at(f, id, &cfg);
+}
+
+static void on_sealed_open(fabric *f, uint8_t *buf, size_t len, const dxpu_udp_path *from,
+                           uint64_t now)
+{
+    dxpu_bytes datagram = { buf, len };
+    dxpu_sodium_session *x = NULL;
+    fabric_channel *c;
+    dxpu_offer offer;
+    if (f->cb.welcome)
+        x = dxpu_sodium_opener(f->sealing.end, now, datagram, &offer);
+    if (!x) {
+        sealing_not_mine(&f->sealing, datagram, &from->remote);
         return;
     }
-    c->accepted = true;
-    c->remote_id = offer.channel;
-    c->slot = offer.destination.slot;
-    c->born_ns = now;
-    rc = dxpu_channel_accept(&c->ch, now, buf, len);
-    if (rc != DXPU_OK) {
-        refuse(f, from, offer.channel, reason_of(rc));
-        channel_free(f, c);
+    c = dxpu_sodium_user(x);
+    if (c) {
+        repeated_open(f, c, buf, len, from, now);
         return;
     }
-    learn_path(c, buf, from);
-    f->count.opens_accepted++;
+    c = len < offer.frame_limit_bytes || buf[DXPU_FRAME_PATH] >= DXPU_PATHS_MAX
+            ? NULL
+            : sealed_channel(f, x, &offer);
+    if (!c) {
+        f->count.opens_refused++; /* the next handshake tells why */
+        dxpu_sodium_end(x);
+        return;
+    }
+    c->session = x;
+    dxpu_sodium_set_user(x, c);
+    accept_open(f, c, &offer, buf, len, from, now);
+}
+
+static void on_handshake(fabric *f, dxpu_bytes datagram, const dxpu_udp_path *from, uint64_t now)
+{
+    uint8_t answer[DXPU_SODIUM_FRAME_BYTES];
+    dxpu_sodium_session *x = NULL;
+    size_t bytes = 0;
+    if (!f->sealing.end) {
+        sealing_plain_here(&f->sealing, &from->remote);
+        return;
+    }
+    (void)sealing_ingest(&f->sealing, now, datagram, &from->remote, f->up != 0, answer,
+                         sizeof answer, &bytes, &x); /* it has counted what is wrong */
+    if (bytes) {
+        memcpy(dxpu_udp_room(f->udp), answer, bytes);
+        send_frame(f, from, answer, bytes);
+    }
+    if (x)
+        on_answer(dxpu_sodium_user(x), now);
+}
+
+static bool may_go_on(const fabric *f, const fabric_channel *c)
+{
+    const uint8_t *key = dxpu_sodium_peer_key(c->session);
+    return f->cb.allowed ? f->cb.allowed(f->cb.user, c, key)
+                         : keys_allow(f->keys, key, KEYS_FABRIC, 0);
+}
+
+void fabric_keys_changed(fabric *f)
+{
+    for (unsigned i = 0; i < f->capacity; i++) {
+        fabric_channel *c = f->channels[i];
+        if (!c || c->ended || !c->session || may_go_on(f, c))
+            continue;
+        f->sealing.count.revoked++;
+        dxpu_channel_reset(&c->ch, DXPU_REASON_DETACH);
+    }
 }
 
 /* ==== Life of a channel ======================================================================= */
@@ -275,6 +560,9 @@ static void check_up(fabric *f, fabric_channel *c, uint64_t now)
     if (c->up || state < DXPU_STATE_UP || state == DXPU_STATE_FAILED)
         return;
     c->up = true;
+    f->up++;
+    if (c->session)
+        dxpu_sodium_settle(c->session);
     f->cb.up(f->cb.user, c, now);
 }
 
@@ -293,12 +581,19 @@ static void on_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_pat
         f->count.not_frames++;
         return;
     }
+    if (kind == DXPU_KIND_HANDSHAKE) {
+        on_handshake(f, datagram, from, now);
+        return;
+    }
     if (kind == DXPU_KIND_OPEN) {
-        on_open(f, buf, len, from, now);
+        if (f->sealing.end)
+            on_sealed_open(f, buf, len, from, now);
+        else
+            on_plain_open(f, buf, len, from, now);
         return;
     }
     c = channel_by_id(f, id);
-    if (!c) {
+    if (!c || c->asking) {
         f->count.unknown_channel++;
         return;
     }
@@ -328,15 +623,21 @@ static void service(fabric *f, fabric_channel *c, uint64_t now)
 {
     unsigned state;
     bool alive;
+    if (c->asking)
+        ask(f, c, now);
     if (c->up && !c->ended)
         c->more = f->cb.work(f->cb.user, c, now);
-    alive = emit(f, c, now);
+    alive = c->asking ? dxpu_channel_state(&c->ch) == DXPU_STATE_IDLE : emit(f, c, now);
+    if (c->session && c->up && !c->ended)
+        dxpu_sodium_work(c->session, &c->ch, now);
     state = dxpu_channel_state(&c->ch);
     if (!c->ended && state >= DXPU_STATE_CLOSED) {
         if (c->up) /* what came before the close is still there to be taken */
             (void)f->cb.work(f->cb.user, c, now);
         c->ended = true;
+        c->asking = false;
         c->more = false;
+        f->up -= c->up;
         /* the side that was asked to close stays a while: its answer may have been lost */
         c->free_ns =
             state == DXPU_STATE_CLOSED && c->accepted ? now + f->base.hold_ms * 1000000ull : now;
@@ -350,34 +651,39 @@ static void service(fabric *f, fabric_channel *c, uint64_t now)
         channel_free(f, c);
 }
 
-/* Each channel is the first by turns: who comes first finds the batch empty and the peer idle. */
-static void next_turn(fabric *f)
-{
-    for (unsigned i = 0; i < f->capacity; i++) {
-        f->first = f->first + 1 < f->capacity ? f->first + 1 : 0;
-        if (f->channels[f->first])
-            return;
-    }
-}
-
+/* Each channel is the first by turns: who comes first finds the batch empty and the peer idle.  Where
+   one is freed the last one of the list stands in its place; what misses its turn by that has the
+   next one. */
 static void run(void *user, uint64_t now)
 {
     fabric *f = user;
-    next_turn(f);
-    for (unsigned n = 0, i = f->first; n < f->capacity; n++) {
-        if (f->channels[i])
-            service(f, f->channels[i], now);
-        i = i + 1 < f->capacity ? i + 1 : 0;
+    unsigned at = ++f->first;
+    for (unsigned left = f->live_count; left && f->live_count; left--) {
+        fabric_channel *c;
+        at = at < f->live_count ? at : 0;
+        c = f->live[at];
+        service(f, c, now);
+        at += at < f->live_count && f->live[at] == c;
     }
+    f->first = f->first < f->live_count ? f->first : 0;
     if (f->cb.tick)
         f->cb.tick(f->cb.user, now);
 }
 
 static uint64_t channel_next_ns(const fabric_channel *c)
 {
-    uint64_t next = dxpu_channel_next_ns(&c->ch);
-    if (c->more)
+    uint64_t next = dxpu_channel_next_ns(&c->ch), end_ns, keys_ns;
+    unsigned state = dxpu_channel_state(&c->ch);
+    if (c->more || (!c->ended && state >= DXPU_STATE_CLOSED))
         return 0;
+    if (c->asking) {
+        end_ns = c->born_ns + c->ch.cfg.hold_ms * 1000000ull;
+        return c->ask_ns < end_ns ? c->ask_ns : end_ns;
+    }
+    if (c->session && c->up && state <= DXPU_STATE_CLOSING) {
+        keys_ns = dxpu_sodium_next_ns(c->session);
+        next = keys_ns < next ? keys_ns : next;
+    }
     return c->ended && c->free_ns < next ? c->free_ns : next;
 }
 
@@ -385,12 +691,10 @@ static uint64_t next_ns(void *user)
 {
     fabric *f = user;
     uint64_t next = f->cb.next_ns ? f->cb.next_ns(f->cb.user) : DXPU_NEVER;
-    for (unsigned i = 0; i < f->capacity; i++) {
-        if (f->channels[i]) {
-            uint64_t at = channel_next_ns(f->channels[i]);
-            if (at < next)
-                next = at;
-        }
+    for (unsigned i = 0; i < f->live_count; i++) {
+        uint64_t at = channel_next_ns(f->live[i]);
+        if (at < next)
+            next = at;
     }
     return next;
 }
@@ -418,8 +722,8 @@ const char *fabric_end_text(const fabric_channel *c, char out[FABRIC_END_BYTES])
 
 bool fabric_busy(const fabric *f)
 {
-    for (unsigned i = 0; i < f->capacity; i++) {
-        if (f->channels[i] && !f->channels[i]->ended)
+    for (unsigned i = 0; i < f->live_count; i++) {
+        if (!f->live[i]->ended)
             return true;
     }
     return false;
@@ -427,9 +731,9 @@ bool fabric_busy(const fabric *f)
 
 void fabric_close_all(fabric *f, uint8_t reason)
 {
-    for (unsigned i = 0; i < f->capacity; i++) {
-        fabric_channel *c = f->channels[i];
-        if (!c || c->ended)
+    for (unsigned i = 0; i < f->live_count; i++) {
+        fabric_channel *c = f->live[i];
+        if (c->ended)
             continue;
         if (c->up)
             (void)dxpu_channel_close(&c->ch, reason); /* already closing: nothing to do */
@@ -447,9 +751,9 @@ int fabric_run(fabric *f)
     cb.next_ns = next_ns;
     cb.run = run;
     rc = dxpu_udp_loop(f->udp, &cb);
-    for (unsigned i = 0; i < f->capacity; i++) { /* the last word of channels that are cut off */
-        if (f->channels[i])
-            (void)emit(f, f->channels[i], dxpu_udp_now_ns());
+    for (unsigned i = 0; i < f->live_count; i++) { /* the last word of channels that are cut off */
+        if (!f->live[i]->asking)
+            (void)emit(f, f->live[i], dxpu_udp_now_ns());
     }
     dxpu_udp_flush(f->udp);
     return rc;
@@ -584,13 +888,45 @@ static int open_tables(fabric *f, unsigned capacity)
 {
     f->capacity = capacity < FABRIC_CHANNELS_MAX ? capacity : FABRIC_CHANNELS_MAX;
     f->channels = calloc(f->capacity, sizeof *f->channels);
+    f->live = calloc(f->capacity, sizeof *f->live);
     f->free_list = calloc(f->capacity, sizeof *f->free_list);
-    if (!f->channels || !f->free_list)
+    f->promise = calloc(f->capacity, sizeof *f->promise);
+    if (!f->channels || !f->live || !f->free_list || !f->promise)
         return -1;
     for (unsigned i = 0; i < f->capacity; i++)
         f->free_list[i] = i;
     f->free_count = f->capacity;
     return 0;
+}
+
+/* The window is to be what bounds a stream, so the queues at both ends hold what a window does. */
+static void set_queues(dxpu_channel_config *c)
+{
+    uint32_t window = c->window_frames < WINDOW_MAX ? c->window_frames : WINDOW_MAX;
+    uint32_t units = window * (c->frame_limit_bytes / 16u);
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
+        if (cls == DXPU_NONPOSTED)
+            continue;
+        c->rx.header[cls] = c->tx.header[cls] = window * TLPS_A_FRAME;
+        c->rx.data[cls] = c->tx.data[cls] = units > UNITS_MIN ? units : UNITS_MIN;
+    }
+    c->rx.header[DXPU_NONPOSTED] = c->tx.header[DXPU_NONPOSTED] = REQUESTS;
+}
+
+/* A session for each channel, and for those whose open has not come: one for each slot, as they
+   may all be dialed at once (S-14). */
+static int open_sealing(fabric *f, const char *program, const fabric_settings *s)
+{
+    sealing_callbacks cb = { f, known, f->cb.welcome ? on_request : NULL };
+    unsigned slots = f->capacity / 4;
+    f->pending = slots < PENDING_MIN ? PENDING_MIN : slots < PENDING_MAX ? slots : PENDING_MAX;
+    f->keys = s->keys;
+    if (!f->keys) {
+        fprintf(stderr, "%s: a port without keys is not opened\n", program);
+        return -1;
+    }
+    return sealing_open(&f->sealing, program, s->keys, f->capacity + f->pending, f->pending,
+                        s->rekey_s * 1000000000ull, &cb);
 }
 
 int fabric_open(fabric *f, const char *program, const fabric_settings *s, unsigned capacity,
@@ -610,20 +946,24 @@ int fabric_open(fabric *f, const char *program, const fabric_settings *s, unsign
         return -1;
     }
     rc = open_port(f, program, s);
+    if (!rc)
+        rc = open_sealing(f, program, s);
     if (rc)
         return rc;
+    set_queues(&f->base);
     return s->beside ? 0 : recorder_open(f->frames, program, "--frames", s->frames);
 }
 
 int fabric_close(fabric *f)
 {
     int rc;
-    for (unsigned i = 0; f->channels && i < f->capacity; i++) {
-        if (f->channels[i])
-            channel_free(f, f->channels[i]);
-    }
+    while (f->live_count)
+        channel_free(f, f->live[0]);
+    sealing_close(&f->sealing);
     free(f->channels);
+    free(f->live);
     free(f->free_list);
+    free(f->promise);
     dxpu_udp_close(f->udp);
     dxpu_xdp_close(f->xdp);
     rc = recorder_close(&f->own_frames);
@@ -636,10 +976,8 @@ int fabric_close(fabric *f)
 void fabric_totals(const fabric *f, dxpu_counters *out)
 {
     *out = f->ended;
-    for (unsigned i = 0; i < f->capacity; i++) {
-        if (f->channels[i])
-            counters_add(out, &f->channels[i]->ch.count);
-    }
+    for (unsigned i = 0; i < f->live_count; i++)
+        counters_add(out, &f->live[i]->ch.count);
 }
 
 void fabric_report(const fabric *f, report *r)
@@ -653,6 +991,7 @@ void fabric_report(const fabric *f, report *r)
     FABRIC_COUNTERS(FABRIC_PRINT)
 #undef FABRIC_PRINT
     report_close(r);
+    sealing_report(&f->sealing, r);
     if (f->xdp)
         bypass_report(f->xdp, r);
     report_open(r, "udp");

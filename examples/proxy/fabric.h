@@ -9,12 +9,17 @@
    another address (a NAT forgot, the host moved) when a frame on that path comes from there that
    the channel accepts and whose packet number is above all before on that path: else the channel
    would be lost, and the guest's device with it.  So neither a forged frame nor one caught and sent
-   again draws a path away; who can hold frames back and forward them can, as with QUIC. */
+   again draws a path away; who can hold frames back and forward them can, as with QUIC.
+
+   Keys.  Unless the program runs with --plain, who opens first agrees on keys with the owner of a
+   public key (sealing.h), and nothing but handshakes is taken, or answered, of anybody else.  Until
+   then a channel is here, but has not been opened; a refusal, or silence, ends it as if it had. */
 #ifndef FABRIC_H_INCLUDED
 #define FABRIC_H_INCLUDED
 
 #include "bypass.h"
 #include "recorder.h"
+#include "sealing.h"
 #include "stats.h"
 
 enum { FABRIC_INDEX_BITS = 12, FABRIC_CHANNELS_MAX = 1 << FABRIC_INDEX_BITS };
@@ -40,20 +45,27 @@ typedef struct fabric_channel {
     void *mem;
     uint32_t id;        /* ours; 0 while the place is free */
     uint32_t remote_id; /* an opener's, to know its repeated open */
+    unsigned live_at;   /* in fabric.live */
     uint16_t slot;      /* box: of the offer */
     bool accepted;      /* begun by the other side */
     bool up;            /* up() was called */
     bool ended;         /* down() was called; lingers to answer a repeated close */
     bool more;          /* work() has not finished */
+    bool asking;        /* opener: no keys yet; nothing reaches ch, and nothing of it leaves */
+    unsigned asked;     /* initiations sent */
+    uint64_t ask_ns;    /* when the next one is due */
+    dxpu_sodium_session *session; /* its keys; NULL: none */
     uint64_t born_ns, free_ns;
     fabric_paths paths;
 } fabric_channel;
 
 typedef struct fabric_callbacks {
     void *user;
-    /* An authentic open for us.  Return DXPU_REASON_NONE and complete *cfg (epoch and places are
-       set), or the reason to refuse.  NULL: nobody may open. */
-    uint8_t (*welcome)(void *user, const dxpu_offer *offer, dxpu_channel_config *cfg);
+    /* Somebody opens, or asks for keys to do so: then of the offer only epoch and places are set.
+       Return DXPU_REASON_NONE and complete *cfg (epoch and places are set), or the reason to
+       refuse.  key: whose it is, NULL with --plain.  NULL: nobody may open. */
+    uint8_t (*welcome)(void *user, const dxpu_offer *offer, const uint8_t *key,
+                       dxpu_channel_config *cfg);
     /* The channel carries TLPs from now on. */
     void (*up)(void *user, fabric_channel *c, uint64_t now_ns);
     /* Take and submit.  True: there is more to do without waiting for anything. */
@@ -63,6 +75,10 @@ typedef struct fabric_callbacks {
     /* The program's own timer: when, and what then; both may be NULL. */
     uint64_t (*next_ns)(void *user);
     void (*tick)(void *user, uint64_t now_ns);
+    /* sealing_callbacks.known */
+    bool (*known)(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
+    /* May this channel go on with the owner of this key?  NULL: as --peer and --peers say. */
+    bool (*allowed)(void *user, const fabric_channel *c, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
 } fabric_callbacks;
 
 #define FABRIC_COUNTERS(X)                                                                         \
@@ -85,12 +101,20 @@ typedef struct fabric {
     dxpu_udp *udp;
     dxpu_xdp *xdp; /* below udp, with --af-xdp; else NULL */
     fabric_callbacks cb;
-    dxpu_channel_config base; /* what every channel here has in common */
-    fabric_channel **channels;
+    dxpu_channel_config base;  /* what every channel here has in common */
+    fabric_channel **channels; /* by index */
+    fabric_channel **live;     /* those that there are, in any order */
+    unsigned live_count;
     unsigned capacity;
     uint32_t *free_list; /* indices; oldest freed first */
     unsigned free_head, free_count;
-    unsigned first;               /* channel that was served first the last time */
+    unsigned first;    /* which of them was served first the last time */
+    unsigned up;       /* channels that are */
+    unsigned *promise; /* of each place, the last of `promised` that it was for; 0: none */
+    unsigned promised; /* places, to channels whose open may come */
+    unsigned pending;  /* of those, at most */
+    keys *keys;
+    sealing sealing;
     recorder own_frames, *frames; /* the second may be another fabric's */
     dxpu_counters ended;          /* sums over incarnations that are over */
     fabric_counters count;
@@ -107,13 +131,16 @@ typedef struct fabric_settings {
     /* So many fabrics, one for each thread: the first one has the ports of `listen`, the next one
        those that follow, and so on; --frames is one file. */
     uint64_t shards;
-    unsigned shard; /* which one this is, from 0 */
-    fabric *beside; /* the first one, for all others */
-    bool in_a_row;  /* also where the system chooses the first one's port */
+    unsigned shard;   /* which one this is, from 0 */
+    fabric *beside;   /* the first one, for all others */
+    bool in_a_row;    /* also where the system chooses the first one's port */
+    uint64_t rekey_s; /* a new key phase after so long */
+    keys *keys;       /* the program's */
 } fabric_settings;
 #define FABRIC_SETTINGS_DEFAULT(listen)                                                            \
     {                                                                                              \
-        (listen), DXPU_UDP_ADAPTIVE, 64, 1500, 1000, false, false, NULL, NULL, 1, 0, NULL, false   \
+        (listen), DXPU_UDP_ADAPTIVE, 64, 1500, 1000, false, false, NULL, NULL, 1, 0, NULL, false,  \
+            120, NULL                                                                              \
     }
 /* Rows for options.h that both programs share; s is a fabric_settings. */
 #define FABRIC_OPTIONS(s)                                                                          \
@@ -157,6 +184,13 @@ typedef struct fabric_settings {
           &(s).lossless,                                                                           \
           0,                                                                                       \
           0 },                                                                                     \
+        { "rekey-s",                                                                               \
+          "SECONDS",                                                                               \
+          "seal with a new key after so long (120)",                                               \
+          OPTION_NUMBER,                                                                           \
+          &(s).rekey_s,                                                                            \
+          1,                                                                                       \
+          120 },                                                                                   \
         { "frames",                                                                                \
           "FILE",                                                                                  \
           "write every frame sent and received to a pcap",                                         \
@@ -186,9 +220,11 @@ int fabric_close(fabric *f);
    a kind; E_ARG: two paths would be the same. */
 int fabric_route(const fabric *f, const dxpu_udp_address *box, unsigned count, dxpu_udp_path *out);
 /* Begin an incarnation towards a box: epoch, places and tags of cfg are the caller's, the rest is
-   f->base.  NULL when there is no room. */
-fabric_channel *fabric_dial(fabric *f, const dxpu_channel_config *cfg, const dxpu_udp_path *path,
-                            unsigned count, uint64_t now_ns);
+   f->base.  key is the box's public one, unless this is --plain.  NULL when there is no room. */
+fabric_channel *fabric_dial(fabric *f, const dxpu_channel_config *cfg, const uint8_t *key,
+                            const dxpu_udp_path *path, unsigned count, uint64_t now_ns);
+/* End the channels whose keys may not have them any more: after keys_reload(), in f's thread. */
+void fabric_keys_changed(fabric *f);
 /* Run until fabric_stop(). */
 int fabric_run(fabric *f);
 void fabric_stop(fabric *f);

@@ -146,7 +146,7 @@ static void dial(device *d, uint64_t epoch, uint16_t slot, const dxpu_udp_path *
     cfg.local.function = cfg.remote.function = DXPU_FUNCTION_ALL;
     cfg.remote.slot = slot;
     cfg.tags = &d->tags;
-    d->channel = fabric_dial(&port, &cfg, path, 1, dxpu_udp_now_ns());
+    d->channel = fabric_dial(&port, &cfg, NULL, path, 1, dxpu_udp_now_ns());
     bench_must(d->channel != NULL, "dial");
 }
 
@@ -155,13 +155,14 @@ static void dial(device *d, uint64_t epoch, uint16_t slot, const dxpu_udp_path *
 static void measure(const dxpu_udp_address *box, uint64_t epoch)
 {
     fabric_settings set = FABRIC_SETTINGS_DEFAULT("0.0.0.0:0");
-    fabric_callbacks cb = { NULL, NULL, on_up, on_work, on_down, on_next_ns, on_tick };
+    fabric_callbacks cb = { NULL, NULL, on_up, on_work, on_down, on_next_ns, on_tick, NULL, NULL };
     dxpu_udp_path path;
     static double alone;
     uint64_t all = 0, least = UINT64_MAX, most = 0;
     double seconds = (double)length_ns / 1e9;
     char row[64];
     set.wait = DXPU_UDP_BUSY;
+    set.keys = keys_none();
     begin_ns = end_ns = 0;
     bench_must(!fabric_open(&port, "bench_slots", &set, DEVICES_MAX, &cb), "a port");
     port.base.rx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;

@@ -1,0 +1,658 @@
+/* keys.c - see keys.h
+   SPDX-License-Identifier: MIT
+
+   CONTENTS   1 Lines   2 Tables   3 Settings   4 Opening   5 Questions */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE /* strdup, O_NOFOLLOW */
+#endif
+#include "keys.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { KEY = DXPU_NOISE_KEY_BYTES, WHY_BYTES = 200, LINE_BYTES = 2048 };
+
+typedef struct table {
+    keys_peer *rows; /* by key */
+    unsigned count, room;
+} table;
+
+/* When a public key was heard of last, by its own clock (S-93). */
+typedef struct stamp {
+    uint8_t key[KEY];
+    uint64_t newest;
+} stamp;
+
+struct keys {
+    const char *program;
+    keys_settings set;
+    dxpu_noise_pair *own;
+    pthread_mutex_t mutex; /* of the following */
+    table peers;
+    stamp *stamps; /* by key */
+    unsigned stamps_count;
+    unsigned generation;
+    uint64_t wall_ns; /* last one given */
+};
+
+/* ==== 1  Lines ================================================================================ */
+
+/* Cut the next piece off *text at one of `ends`; NULL when there is none. */
+static char *piece(char **text, const char *ends)
+{
+    char *at = *text + strspn(*text, ends);
+    if (!*at)
+        return NULL;
+    *text = at + strcspn(at, ends);
+    if (**text)
+        *(*text)++ = '\0';
+    return at;
+}
+
+/* Each of the following: NULL, or what is wrong and what to do. */
+
+static const char *parse_name(const char *value, keys_peer *p)
+{
+    size_t len = strlen(value);
+    for (const char *c = value; *c; c++) {
+        if (*c <= ' ' || *c > '~')
+            return "name=: printable ASCII characters are wanted";
+    }
+    if (!len || len > KEYS_NAME_MAX)
+        return "name=: 1 to 31 characters";
+    memcpy(p->name, value, len + 1);
+    return NULL;
+}
+
+static unsigned may_bit(const char *word)
+{
+#define KEYS_WORD(name, bit, text)                                                                 \
+    if (!strcmp(word, text))                                                                       \
+        return bit;
+    KEYS_MAY(KEYS_WORD)
+#undef KEYS_WORD
+    return 0;
+}
+
+static const char *parse_may(char *value, keys_peer *p)
+{
+#define KEYS_LIST(name, bit, text) " " text
+    static const char wrong[] = "may=: words with commas between, of" KEYS_MAY(KEYS_LIST);
+#undef KEYS_LIST
+    char *word;
+    p->may = 0;
+    while ((word = piece(&value, ",")) != NULL) {
+        if (!may_bit(word))
+            return wrong;
+        p->may |= may_bit(word);
+    }
+    return p->may ? NULL : wrong;
+}
+
+/* A slot's number at *text, which is moved behind it; 0: there is none. */
+static uint16_t slot_number(char **text)
+{
+    char *end = *text;
+    unsigned long v = isdigit((unsigned char)**text) ? strtoul(*text, &end, 10) : 0;
+    *text = end;
+    return v <= 0xffff ? (uint16_t)v : 0;
+}
+
+static const char *parse_slots(char *value, keys_peer *p)
+{
+    static const char wrong[] = "slots=: numbers and ranges are wanted, as 1-4,7";
+    char *word;
+    while ((word = piece(&value, ",")) != NULL) {
+        keys_range r;
+        if (p->slots_count == KEYS_RANGES_MAX)
+            return "slots=: at most 16 ranges";
+        r.first = r.last = slot_number(&word);
+        if (*word == '-') {
+            word++;
+            r.last = slot_number(&word);
+        }
+        if (*word || !r.first || r.last < r.first)
+            return wrong;
+        p->slots[p->slots_count++] = r;
+    }
+    return p->slots_count ? NULL : wrong;
+}
+
+static const char *parse_at(const char *value, keys_peer *p)
+{
+    static char text[WHY_BYTES]; /* files are read by one thread */
+    const char *why = dxpu_udp_parse_list(value, p->at, DXPU_PATHS_MAX, &p->at_count);
+    if (why)
+        snprintf(text, sizeof text, "at=: %s", why);
+    return why ? text : NULL;
+}
+
+static const char *parse_word(char *word, keys_peer *p)
+{
+    char *value = strchr(word, '=');
+    if (!value)
+        return "behind the key come name=, may=, at= and slots=, with blanks between";
+    *value++ = '\0';
+    if (!strcmp(word, "name"))
+        return parse_name(value, p);
+    if (!strcmp(word, "may"))
+        return parse_may(value, p);
+    if (!strcmp(word, "at"))
+        return parse_at(value, p);
+    if (!strcmp(word, "slots"))
+        return parse_slots(value, p);
+    return "no such word; there are name=, may=, at= and slots=";
+}
+
+/* A line of the file; p->may stays 0 when it is empty. */
+static const char *parse_line(char *line, keys_peer *p)
+{
+    static const char blanks[] = " \t\r\n";
+    const char *why = NULL;
+    char *word;
+    memset(p, 0, sizeof *p);
+    line[strcspn(line, "#")] = '\0'; /* no part of a line has one */
+    word = piece(&line, blanks);
+    if (!word)
+        return NULL;
+    if (!dxpu_sodium_key_parse(word, p->key))
+        return "a line begins with a public key: 44 characters, as `dxpu pubkey` prints it";
+    p->may = KEYS_FABRIC;
+    while (!why && (word = piece(&line, blanks)) != NULL)
+        why = parse_word(word, p);
+    return why;
+}
+
+/* ==== 2  Tables =============================================================================== */
+
+static int by_key(const void *a, const void *b)
+{
+    return memcmp(((const keys_peer *)a)->key, ((const keys_peer *)b)->key, KEY);
+}
+
+static keys_peer *look_up(const table *t, const uint8_t key[KEY])
+{
+    keys_peer want;
+    memcpy(want.key, key, KEY);
+    return t->count ? bsearch(&want, t->rows, t->count, sizeof *t->rows, by_key) : NULL;
+}
+
+/* NULL, or why it cannot be added. */
+static const char *add(table *t, const keys_peer *p)
+{
+    if (t->count == KEYS_PEERS_MAX)
+        return "too many public keys; 16384 at most";
+    if (t->count == t->room) {
+        unsigned room = t->room ? 2 * t->room : 16;
+        keys_peer *rows = realloc(t->rows, room * sizeof *rows);
+        if (!rows)
+            return "out of memory";
+        t->rows = rows;
+        t->room = room;
+    }
+    t->rows[t->count++] = *p;
+    return NULL;
+}
+
+/* Sorted from here on; NULL, or the key that is there twice, for people. */
+static const char *sort(table *t)
+{
+    static char text[DXPU_SODIUM_KEY_TEXT_BYTES];
+    if (t->count)
+        qsort(t->rows, t->count, sizeof *t->rows, by_key);
+    for (unsigned i = 1; i < t->count; i++) {
+        if (!by_key(&t->rows[i - 1], &t->rows[i]))
+            return dxpu_sodium_key_print(t->rows[i].key, text);
+    }
+    return NULL;
+}
+
+/* --peer: all of them may everything. */
+static const char *add_listed(table *t, const char *list)
+{
+    static const char wrong[] =
+        "public keys are wanted, 44 characters each with commas between; `dxpu pubkey FILE` prints "
+        "one";
+    keys_peer p;
+    memset(&p, 0, sizeof p);
+    p.may = KEYS_ALL;
+    for (;;) {
+        char text[DXPU_SODIUM_KEY_TEXT_BYTES];
+        size_t len = strcspn(list, ",");
+        const char *why;
+        if (len != sizeof text - 1)
+            return wrong;
+        memcpy(text, list, len);
+        text[len] = '\0';
+        if (!dxpu_sodium_key_parse(text, p.key))
+            return wrong;
+        why = add(t, &p);
+        if (why || !list[len])
+            return why;
+        list += len + 1;
+    }
+}
+
+static const char *add_lines(table *t, FILE *f, unsigned *number)
+{
+    char line[LINE_BYTES];
+    for (*number = 1; fgets(line, sizeof line, f); ++*number) {
+        keys_peer p;
+        const char *why =
+            !strchr(line, '\n') && !feof(f) ? "the line is too long" : parse_line(line, &p);
+        if (!why && p.may)
+            why = add(t, &p);
+        if (why)
+            return why;
+    }
+    *number = 0;
+    return ferror(f) ? strerror(errno) : NULL;
+}
+
+/* Who may write the file decides who may all that it grants. */
+static const char *file_problem(int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return strerror(errno);
+    if (!S_ISREG(st.st_mode))
+        return "it is no regular file";
+    if (st.st_uid != geteuid() && st.st_uid != 0)
+        return "it belongs to somebody else; chown it";
+    return st.st_mode & (S_IWGRP | S_IWOTH) ? "others may write it; chmod go-w it" : NULL;
+}
+
+/* 0, or -1 after a message. */
+static int add_file(table *t, const char *program, const char *file)
+{
+    unsigned line = 0;
+    const char *why;
+    int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
+    why = !f ? strerror(errno) : file_problem(fd);
+    if (!why)
+        why = add_lines(t, f, &line);
+    if (f)
+        fclose(f);
+    else if (fd >= 0)
+        close(fd);
+    if (why && line)
+        fprintf(stderr, "%s: %s:%u: %s\n", program, file, line, why);
+    else if (why)
+        fprintf(stderr, "%s: --peers %s: %s\n", program, file, why);
+    return why ? -1 : 0;
+}
+
+/* All that the settings name.  0, or -1 after a message, and t is empty. */
+static int fill(table *t, const char *program, const keys_settings *s)
+{
+    const char *why = NULL, *twice;
+    int rc = 0;
+    memset(t, 0, sizeof *t);
+    if (s->peer)
+        why = add_listed(t, s->peer);
+    if (why) {
+        fprintf(stderr, "%s: --peer: %s\n", program, why);
+        rc = -1;
+    } else if (s->peers) {
+        rc = add_file(t, program, s->peers);
+    }
+    twice = rc ? NULL : sort(t);
+    if (twice) {
+        fprintf(stderr, "%s: --peer, --peers: %s is named twice; name each key once\n", program,
+                twice);
+        rc = -1;
+    }
+    if (rc) {
+        free(t->rows);
+        memset(t, 0, sizeof *t);
+    }
+    return rc;
+}
+
+/* ==== 3  Settings ============================================================================= */
+
+const char *keys_check(const keys_settings *s)
+{
+    if (s->plain && (s->key || s->peer || s->peers))
+        return "--plain goes without --key, --peer and --peers";
+    return s->plain_network && !s->plain ? "--plain-network goes with --plain" : NULL;
+}
+
+bool keys_loopback(const dxpu_udp_address *a)
+{
+    const uint8_t *v4 = (const uint8_t *)&a->u.v4.sin_addr;
+    const struct in6_addr *v6 = &a->u.v6.sin6_addr;
+    if (a->u.any.sa_family == AF_INET)
+        return v4[0] == 127;
+    return a->u.any.sa_family == AF_INET6 &&
+           (IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == 127));
+}
+
+const char *keys_check_addresses(const keys_settings *s, const char *option, const char *list)
+{
+    static char text[WHY_BYTES];
+    dxpu_udp_address at[DXPU_UDP_SOCKETS_MAX];
+    unsigned count = 0;
+    if (!list || !s->plain || s->plain_network ||
+        dxpu_udp_parse_list(list, at, DXPU_UDP_SOCKETS_MAX, &count))
+        return NULL; /* what is no address is said elsewhere */
+    for (unsigned i = 0; i < count; i++) {
+        if (keys_loopback(&at[i]))
+            continue;
+        snprintf(text, sizeof text,
+                 "--plain: %s %.60s is not of this machine only; give keys instead, or, on a "
+                 "network of its own, --plain-network",
+                 option, list);
+        return text;
+    }
+    return NULL;
+}
+
+/* ==== 4  Opening ============================================================================== */
+
+static void say_key(const keys *k, bool made)
+{
+    char text[DXPU_SODIUM_KEY_TEXT_BYTES];
+    dxpu_sodium_key_print(k->own->public_key, text);
+    if (!k->set.key)
+        fprintf(stderr, "%s: public key %s, for this run only; --key FILE keeps one\n", k->program,
+                text);
+    else
+        fprintf(stderr, "%s: public key %s%s%s\n", k->program, text, made ? ", new, in " : "",
+                made ? k->set.key : "");
+}
+
+/* 0, or -1 after a message. */
+static int open_own(keys *k)
+{
+    const char *file = k->set.key, *why = "no memory for a key";
+    struct stat st;
+    bool made = file && lstat(file, &st) && errno == ENOENT;
+    errno = 0;
+    k->own = !file  ? dxpu_sodium_key_new()
+             : made ? dxpu_sodium_key_create(file, &why)
+                    : dxpu_sodium_key_load(file, &why);
+    if (k->own) {
+        say_key(k, made);
+        return 0;
+    }
+    fprintf(stderr, "%s: --key %s: %s%s%s\n", k->program, file ? file : "", why, errno ? ": " : "",
+            errno ? strerror(errno) : "");
+    return -1;
+}
+
+keys *keys_open(const char *program, const keys_settings *s)
+{
+    keys *k = calloc(1, sizeof *k);
+    if (!k || dxpu_sodium_init() != DXPU_OK || pthread_mutex_init(&k->mutex, NULL)) {
+        fprintf(stderr, "%s: no keys: out of memory, or libsodium does not start\n", program);
+        free(k);
+        return NULL;
+    }
+    k->program = program;
+    k->set = *s;
+    if (s->plain) {
+        fprintf(stderr,
+                "%s: WARNING: --plain: no keys; who reaches its ports may all, reads all and "
+                "alters all\n",
+                program);
+        return k;
+    }
+    if (open_own(k) || fill(&k->peers, program, s)) {
+        keys_close(k);
+        return NULL;
+    }
+    return k;
+}
+
+keys *keys_none(void)
+{
+    static keys none = { .program = "",
+                         .set = { .plain = true },
+                         .mutex = PTHREAD_MUTEX_INITIALIZER };
+    return &none;
+}
+
+void keys_close(keys *k)
+{
+    if (!k)
+        return;
+    dxpu_sodium_key_free(k->own);
+    free(k->peers.rows);
+    free(k->stamps);
+    (void)pthread_mutex_destroy(&k->mutex);
+    free(k);
+}
+
+bool keys_plain(const keys *k)
+{
+    return k->set.plain;
+}
+
+bool keys_dials(const keys *k, const dxpu_udp_address *a)
+{
+    return !k->set.plain || k->set.plain_network || keys_loopback(a);
+}
+
+const dxpu_noise_pair *keys_own(const keys *k)
+{
+    return k->own;
+}
+
+int keys_reload(keys *k)
+{
+    table fresh;
+    if (!k->set.peers) {
+        fprintf(stderr, "%s: SIGHUP: there is no --peers FILE to read again\n", k->program);
+        return -1;
+    }
+    if (fill(&fresh, k->program, &k->set)) {
+        fprintf(stderr, "%s: the public keys stay as they were\n", k->program);
+        return -1;
+    }
+    (void)pthread_mutex_lock(&k->mutex);
+    free(k->peers.rows);
+    k->peers = fresh;
+    k->generation++;
+    (void)pthread_mutex_unlock(&k->mutex);
+    fprintf(stderr, "%s: --peers %s: read again, %u public key%s\n", k->program, k->set.peers,
+            fresh.count, fresh.count == 1 ? "" : "s");
+    return 0;
+}
+
+/* ==== 5  Questions ============================================================================ */
+
+/* The mutex is no part of what a caller sees change. */
+static pthread_mutex_t *lock_of(const keys *k)
+{
+    pthread_mutex_t *m = (pthread_mutex_t *)&k->mutex;
+    (void)pthread_mutex_lock(m);
+    return m;
+}
+
+unsigned keys_generation(const keys *k)
+{
+    pthread_mutex_t *m = lock_of(k);
+    unsigned generation = k->generation;
+    (void)pthread_mutex_unlock(m);
+    return generation;
+}
+
+bool keys_find(keys *k, const uint8_t key[KEY], keys_peer *out)
+{
+    pthread_mutex_t *m = lock_of(k);
+    const keys_peer *p = look_up(&k->peers, key);
+    if (p)
+        *out = *p;
+    (void)pthread_mutex_unlock(m);
+    return p != NULL;
+}
+
+static bool has_slot(const keys_peer *p, uint16_t slot)
+{
+    bool has = !slot || !p->slots_count;
+    for (unsigned i = 0; i < p->slots_count; i++)
+        has |= slot >= p->slots[i].first && slot <= p->slots[i].last;
+    return has;
+}
+
+bool keys_allow(keys *k, const uint8_t key[KEY], unsigned may, uint16_t slot)
+{
+    pthread_mutex_t *m = lock_of(k);
+    const keys_peer *p = look_up(&k->peers, key);
+    bool allowed = p && (p->may & may) == may && has_slot(p, slot);
+    (void)pthread_mutex_unlock(m);
+    return allowed;
+}
+
+unsigned keys_count(keys *k, unsigned may)
+{
+    pthread_mutex_t *m = lock_of(k);
+    unsigned count = 0;
+    for (unsigned i = 0; i < k->peers.count; i++)
+        count += (k->peers.rows[i].may & may) == may;
+    (void)pthread_mutex_unlock(m);
+    return count;
+}
+
+/* Where a key's stamp is, or would be. */
+static unsigned stamp_place(const keys *k, const uint8_t key[KEY])
+{
+    unsigned low = 0, high = k->stamps_count;
+    while (low < high) {
+        unsigned middle = low + (high - low) / 2;
+        if (memcmp(k->stamps[middle].key, key, KEY) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static stamp *stamp_of(const keys *k, const uint8_t key[KEY])
+{
+    unsigned at = stamp_place(k, key);
+    return at < k->stamps_count && !memcmp(k->stamps[at].key, key, KEY) ? &k->stamps[at] : NULL;
+}
+
+/* One more; with too many of them, the one whose last word is the oldest goes (S-13 allows it). */
+static stamp *stamp_add(keys *k, const uint8_t key[KEY])
+{
+    unsigned oldest = 0, at;
+    if (!k->stamps)
+        k->stamps = calloc(KEYS_PEERS_MAX, sizeof *k->stamps);
+    if (!k->stamps)
+        return NULL;
+    for (unsigned i = 1; k->stamps_count == KEYS_PEERS_MAX && i < k->stamps_count; i++)
+        oldest = k->stamps[i].newest < k->stamps[oldest].newest ? i : oldest;
+    if (k->stamps_count == KEYS_PEERS_MAX)
+        memmove(&k->stamps[oldest], &k->stamps[oldest + 1],
+                (--k->stamps_count - oldest) * sizeof *k->stamps);
+    at = stamp_place(k, key);
+    memmove(&k->stamps[at + 1], &k->stamps[at], (k->stamps_count++ - at) * sizeof *k->stamps);
+    memcpy(k->stamps[at].key, key, KEY);
+    k->stamps[at].newest = 0;
+    return &k->stamps[at];
+}
+
+uint64_t keys_newest(keys *k, const uint8_t key[KEY])
+{
+    pthread_mutex_t *m = lock_of(k);
+    const stamp *s = stamp_of(k, key);
+    uint64_t newest = s ? s->newest : 0;
+    (void)pthread_mutex_unlock(m);
+    return newest;
+}
+
+bool keys_fresh(keys *k, const uint8_t key[KEY], uint64_t timestamp)
+{
+    pthread_mutex_t *m = lock_of(k);
+    stamp *s = stamp_of(k, key);
+    bool fresh;
+    if (!s)
+        s = stamp_add(k, key);
+    fresh = s && timestamp > s->newest;
+    if (fresh)
+        s->newest = timestamp;
+    (void)pthread_mutex_unlock(m);
+    return fresh;
+}
+
+static bool is_at(const keys_peer *p, const dxpu_udp_address *a)
+{
+    for (unsigned i = 0; i < p->at_count; i++) {
+        dxpu_udp_address at = p->at[i];
+        if (at.u.any.sa_family == AF_INET && !at.u.v4.sin_port)
+            at.u.v4.sin_port = a->u.v4.sin_port;
+        else if (at.u.any.sa_family == AF_INET6 && !at.u.v6.sin6_port)
+            at.u.v6.sin6_port = a->u.v6.sin6_port;
+        if (dxpu_udp_same(&at, a))
+            return true;
+    }
+    return false;
+}
+
+const char *keys_box(keys *k, const dxpu_udp_address *box, unsigned count, uint8_t out[KEY])
+{
+    pthread_mutex_t *m = lock_of(k);
+    const keys_peer *there = NULL, *anywhere = NULL;
+    unsigned there_count = 0, anywhere_count = 0;
+    for (unsigned i = 0; i < k->peers.count; i++) {
+        const keys_peer *p = &k->peers.rows[i];
+        bool at = false;
+        if (!(p->may & KEYS_FABRIC))
+            continue;
+        for (unsigned a = 0; a < count; a++)
+            at |= is_at(p, &box[a]);
+        there = at ? p : there;
+        there_count += at;
+        anywhere = p->at_count ? anywhere : p;
+        anywhere_count += !p->at_count;
+    }
+    if (!there && anywhere_count == 1)
+        there = anywhere;
+    if (there)
+        memcpy(out, there->key, KEY);
+    (void)pthread_mutex_unlock(m);
+    if (there_count > 1)
+        return "several public keys in --peers are at= this address; leave one of them";
+    if (there)
+        return NULL;
+    return anywhere_count
+               ? "which public key this box has is not known; name it with at= in --peers"
+               : "the box's public key is not known; give it with --peer KEY, or with "
+                 "at= in --peers";
+}
+
+uint64_t keys_wall_ns(keys *k)
+{
+    struct timespec t = { 0, 0 };
+    uint64_t now;
+    pthread_mutex_t *m;
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    m = lock_of(k);
+    now = k->wall_ns = now > k->wall_ns ? now : k->wall_ns + 1;
+    (void)pthread_mutex_unlock(m);
+    return now;
+}
+
+const char *keys_text(keys *k, const uint8_t key[KEY], char out[KEYS_TEXT_BYTES])
+{
+    enum { SHOWN = 12 };
+    char text[DXPU_SODIUM_KEY_TEXT_BYTES];
+    keys_peer p;
+    if (keys_find(k, key, &p) && p.name[0])
+        snprintf(out, KEYS_TEXT_BYTES, "%s", p.name);
+    else
+        snprintf(out, KEYS_TEXT_BYTES, "%.*s...", SHOWN, dxpu_sodium_key_print(key, text));
+    return out;
+}

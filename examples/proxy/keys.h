@@ -1,0 +1,128 @@
+/* keys.h - this program's secret key, and the public keys that it knows
+   SPDX-License-Identifier: MIT
+
+   One for a program.  Any thread may ask; keys_reload() is the first thread's.  A file of peers has
+   a line for each:
+
+       KEY [name=WORD] [may=fabric,control,host,box] [at=ADDR:PORT[,ADDR:PORT...]] [slots=1-4,7]
+
+   KEY is 44 characters of base64, as `dxpu pubkey` prints it; `#` begins a comment. */
+#ifndef KEYS_H_INCLUDED
+#define KEYS_H_INCLUDED
+
+#include "dxpu_libevent.h"
+#include "dxpu_sodium.h"
+
+typedef struct keys_settings {
+    const char *key;   /* file of the secret key; NULL: one for this run */
+    const char *peer;  /* public keys with commas between */
+    const char *peers; /* file of public keys */
+    bool plain;        /* no keys at all */
+    bool plain_network;
+} keys_settings;
+/* Rows for options.h; s is a keys_settings. */
+#define KEYS_OPTIONS(s)                                                                            \
+    { "key",                                                                                       \
+      "FILE",                                                                                      \
+      "its secret key; made when there is none (one for this run)",                                \
+      OPTION_TEXT,                                                                                 \
+      &(s).key,                                                                                    \
+      0,                                                                                           \
+      0 },                                                                                         \
+        { "peer",                                                                                  \
+          "KEY[,KEY...]",                                                                          \
+          "public keys that may all that this program offers",                                     \
+          OPTION_TEXT,                                                                             \
+          &(s).peer,                                                                               \
+          0,                                                                                       \
+          0 },                                                                                     \
+        { "peers",                                                                                 \
+          "FILE",                                                                                  \
+          "public keys and what each may, a line each; SIGHUP reads it again",                     \
+          OPTION_TEXT,                                                                             \
+          &(s).peers,                                                                              \
+          0,                                                                                       \
+          0 },                                                                                     \
+        { "plain",                                                                                 \
+          NULL,                                                                                    \
+          "no keys: everybody may all, and the network reads and alters it; for tests",            \
+          OPTION_FLAG,                                                                             \
+          &(s).plain,                                                                              \
+          0,                                                                                       \
+          0 },                                                                                     \
+    {                                                                                              \
+        "plain-network", NULL, "with --plain: also beyond this machine, on a network of its own",  \
+            OPTION_FLAG, &(s).plain_network, 0, 0                                                  \
+    }
+
+/* What a peer may: bit, and the word behind may= */
+#define KEYS_MAY(X)                                                                                \
+    X(FABRIC, 1, "fabric")   /* channels: a host open, a box be dialed */                          \
+    X(CONTROL, 2, "control") /* ask and change by the control port */                              \
+    X(HOST, 4, "host")       /* register at a manager as a host */                                 \
+    X(BOX, 8, "box")         /* register at a manager as a box */
+#define KEYS_ENUM(name, bit, text) KEYS_##name = (bit),
+enum { KEYS_MAY(KEYS_ENUM) KEYS_ALL = 0xff };
+#undef KEYS_ENUM
+
+enum { KEYS_NAME_MAX = 31, KEYS_RANGES_MAX = 16, KEYS_PEERS_MAX = 16384 };
+
+typedef struct keys_range {
+    uint16_t first, last;
+} keys_range;
+
+typedef struct keys_peer {
+    uint8_t key[DXPU_NOISE_KEY_BYTES];
+    char name[KEYS_NAME_MAX + 1];        /* "" for none */
+    unsigned may;                        /* KEYS_FABRIC.. */
+    dxpu_udp_address at[DXPU_PATHS_MAX]; /* port 0: any */
+    unsigned at_count;
+    keys_range slots[KEYS_RANGES_MAX];
+    unsigned slots_count; /* 0: every slot */
+} keys_peer;
+
+typedef struct keys keys;
+
+/* NULL, or what is wrong with the settings: a matter of usage.  Static text. */
+const char *keys_check(const keys_settings *s);
+/* The same for addresses to listen on or to dial, which `option` names: without keys only those of
+   this machine.  list may be NULL. */
+const char *keys_check_addresses(const keys_settings *s, const char *option, const char *list);
+bool keys_loopback(const dxpu_udp_address *a);
+/* Read or make the key, and read the peers; says on stderr who this is.  NULL after a message.
+   With --plain there are no keys, and a warning. */
+keys *keys_open(const char *program, const keys_settings *s);
+/* No keys, and nothing is said: for what stays in one process, or one test.  Not to be closed. */
+keys *keys_none(void);
+void keys_close(keys *k); /* wipes the secret; NULL is allowed */
+bool keys_plain(const keys *k);
+/* May an address be dialed that came while it runs?  Not without keys, beyond this machine. */
+bool keys_dials(const keys *k, const dxpu_udp_address *a);
+/* This program's identity, NULL with --plain. */
+const dxpu_noise_pair *keys_own(const keys *k);
+/* Read --peers again.  0, or -1 after a message: all is as before. */
+int keys_reload(keys *k);
+/* Changes with each keys_reload() that was good. */
+unsigned keys_generation(const keys *k);
+
+/* A copy of what is known of a public key; false for a stranger. */
+bool keys_find(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES], keys_peer *out);
+/* May this key (KEYS_FABRIC..), and, where slot is not 0, with this slot? */
+bool keys_allow(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES], unsigned may, uint16_t slot);
+/* How many may. */
+unsigned keys_count(keys *k, unsigned may);
+/* The largest timestamp that was taken of a public key, by whatever port; 0 for none (S-93). */
+uint64_t keys_newest(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
+/* Take this one, unless it is not above all before.  It is for keys that were let in. */
+bool keys_fresh(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES], uint64_t timestamp);
+/* The key of the box at these addresses, for a host that nobody told another: of the peer that is
+   `at` one of them, else of the only one that is at none.  NULL, or why not, with a remedy. */
+const char *keys_box(keys *k, const dxpu_udp_address *box, unsigned count,
+                     uint8_t out[DXPU_NOISE_KEY_BYTES]);
+/* Nanoseconds since 1970, larger each time, whatever the clock does: timestamps of initiations. */
+uint64_t keys_wall_ns(keys *k);
+/* A peer for people: its name, or the first characters of its key.  out is returned. */
+enum { KEYS_TEXT_BYTES = KEYS_NAME_MAX + 1 };
+const char *keys_text(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES], char out[KEYS_TEXT_BYTES]);
+
+#endif /* KEYS_H_INCLUDED */

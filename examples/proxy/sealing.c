@@ -1,0 +1,248 @@
+/* sealing.c - see sealing.h
+   SPDX-License-Identifier: MIT */
+#include "sealing.h"
+
+#include <stdio.h>
+
+/* A handshake takes about 0.2 ms.  Beside channels that are up all of them together get a part of
+   the time, and after quiet so much at once (S-98). */
+enum { SHARE = 4, BURST_NS = 5000000, DEBT_NS = 100000000 };
+/* Of one address so many a second, and at once: all slots of a host, when its box is back. */
+enum { ADDRESS_RATE = 200, ADDRESS_BURST = 512, ADDRESS_NS = 1000000000 / ADDRESS_RATE };
+enum { STRANGERS_TOLD = 8 };
+
+/* ==== What is told ============================================================================
+   Whoever knows the port's address makes as many refusals as he likes: of each kind one is told,
+   and all are counted. */
+
+enum cause { WRONG_KEY, REPLAYED, LATE, PLAIN_PEER, PLAIN_HERE };
+
+static bool first_of(sealing *z, enum cause cause)
+{
+    bool first = !(z->told & 1u << cause);
+    z->told |= 1u << cause;
+    return first;
+}
+
+static void tell_stranger(sealing *z, const uint8_t key[DXPU_NOISE_KEY_BYTES])
+{
+    char text[DXPU_SODIUM_KEY_TEXT_BYTES];
+    keys_peer p;
+    if (z->strangers == STRANGERS_TOLD || (z->strangers && !memcmp(z->stranger, key, sizeof p.key)))
+        return;
+    z->strangers++;
+    memcpy(z->stranger, key, sizeof z->stranger);
+    dxpu_sodium_key_print(key, text);
+    if (keys_find(z->keys, key, &p))
+        fprintf(stderr, "%s: %s may open no channels; give it may=fabric in --peers\n", z->program,
+                text);
+    else
+        fprintf(stderr,
+                "%s: %s asks for a channel and is not known; to let it in, add it to "
+                "--peers or --peer\n",
+                z->program, text);
+}
+
+static void tell_wrong_key(sealing *z, const dxpu_udp_address *from)
+{
+    char at[DXPU_UDP_TEXT_BYTES], text[DXPU_SODIUM_KEY_TEXT_BYTES];
+    if (first_of(z, WRONG_KEY))
+        fprintf(stderr, "%s: %s asks for another public key than this one's, which is %s\n",
+                z->program, dxpu_udp_print(from, at),
+                dxpu_sodium_key_print(keys_own(z->keys)->public_key, text));
+}
+
+static void tell_replayed(sealing *z, const dxpu_udp_address *from)
+{
+    char at[DXPU_UDP_TEXT_BYTES];
+    if (first_of(z, REPLAYED))
+        fprintf(stderr,
+                "%s: %s sends a handshake that is older than the last one of its key; if that host "
+                "is refused for long, set its clock\n",
+                z->program, dxpu_udp_print(from, at));
+}
+
+void sealing_not_mine(sealing *z, dxpu_bytes datagram, const dxpu_udp_address *from)
+{
+    char at[DXPU_UDP_TEXT_BYTES];
+    if (dxpu_frame_check_crc(datagram) != DXPU_OK)
+        return; /* sealed, by keys that are nobody's any more */
+    z->count.plain_opens++;
+    if (first_of(z, PLAIN_PEER))
+        fprintf(stderr,
+                "%s: %s opens a channel without keys and is refused; start it with --key and "
+                "--peer, and without --plain\n",
+                z->program, dxpu_udp_print(from, at));
+}
+
+void sealing_plain_here(sealing *z, const dxpu_udp_address *from)
+{
+    char at[DXPU_UDP_TEXT_BYTES];
+    z->count.plain_here++;
+    if (first_of(z, PLAIN_HERE))
+        fprintf(stderr,
+                "%s: %s wants to agree on keys, and here is --plain; start this one with --key and "
+                "--peer\n",
+                z->program, dxpu_udp_print(from, at));
+}
+
+/* ==== Who asks ================================================================================ */
+
+static dxpu_sodium_peer *find(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES])
+{
+    sealing *z = user;
+    if (!keys_allow(z->keys, key, KEYS_FABRIC, 0) &&
+        !(z->cb.known && z->cb.known(z->cb.user, key))) {
+        tell_stranger(z, key);
+        return NULL;
+    }
+    z->peer.newest = keys_newest(z->keys, key);
+    return &z->peer;
+}
+
+/* By now peer->newest is that of this initiation. */
+static uint8_t welcome(void *user, dxpu_sodium_peer *peer, const uint8_t key[DXPU_NOISE_KEY_BYTES],
+                       const dxpu_sodium_request *request, uint32_t *channel)
+{
+    sealing *z = user;
+    if (!keys_fresh(z->keys, key, peer->newest)) /* another port was faster */
+        return DXPU_REASON_BUSY;
+    return z->cb.welcome(z->cb.user, key, request, channel);
+}
+
+/* Ports are free to take, and of IPv6 so are the lower 64 bits: they make no other address. */
+static bool spare(void *user, uint64_t now_ns, dxpu_bytes from)
+{
+    sealing *z = user;
+    uint8_t hash[crypto_shorthash_BYTES];
+    uint64_t *at;
+    crypto_shorthash(hash, from.ptr, from.ptr[0] == AF_INET6 ? 9 : 5, z->hash_key);
+    at = &z->spare_ns[hash[0]];
+    if (*at < now_ns)
+        *at = now_ns;
+    if (*at - now_ns > (uint64_t)ADDRESS_BURST * ADDRESS_NS)
+        return false;
+    *at += ADDRESS_NS;
+    return true;
+}
+
+/* ==== Frames ================================================================================== */
+
+/* An address as bytes, of which a cookie is made. */
+static dxpu_bytes address_bytes(const dxpu_udp_address *a, uint8_t out[DXPU_SODIUM_FROM_BYTES])
+{
+    dxpu_bytes bytes = { out, 1 };
+    out[0] = (uint8_t)a->u.any.sa_family;
+    if (a->u.any.sa_family == AF_INET6) {
+        memcpy(out + 1, &a->u.v6.sin6_addr, 16);
+        memcpy(out + 17, &a->u.v6.sin6_port, 2);
+        memcpy(out + 19, &a->u.v6.sin6_scope_id, 4);
+        bytes.len = 23;
+    } else {
+        memcpy(out + 1, &a->u.v4.sin_addr, 4);
+        memcpy(out + 5, &a->u.v4.sin_port, 2);
+        bytes.len = 7;
+    }
+    return bytes;
+}
+
+/* True while handshakes have not had more than their share of the time.  What the last one took
+   beyond it is owed. */
+static bool has_time(sealing *z, uint64_t now_ns)
+{
+    uint64_t more_ns = now_ns > z->credit_at_ns ? (now_ns - z->credit_at_ns) / SHARE : 0;
+    z->credit_at_ns = now_ns;
+    z->credit_ns += (int64_t)(more_ns < DEBT_NS ? more_ns : DEBT_NS);
+    if (z->credit_ns > BURST_NS)
+        z->credit_ns = BURST_NS;
+    return z->credit_ns > 0;
+}
+
+static void spend(sealing *z, uint64_t spent_ns)
+{
+    z->credit_ns -= (int64_t)(spent_ns < DEBT_NS ? spent_ns : DEBT_NS);
+}
+
+int sealing_ingest(sealing *z, uint64_t now_ns, dxpu_bytes datagram, const dxpu_udp_address *from,
+                   bool busy, uint8_t *answer, size_t cap, size_t *bytes,
+                   dxpu_sodium_session **session)
+{
+    const dxpu_sodium_counters *c = dxpu_sodium_count(z->end);
+    uint64_t bad_mac = c->bad_mac, replayed = c->replayed;
+    uint8_t at[DXPU_SODIUM_FROM_BYTES];
+    int rc;
+    *bytes = 0;
+    *session = NULL;
+    if (busy && !has_time(z, now_ns)) {
+        z->count.late++;
+        if (first_of(z, LATE))
+            fprintf(stderr, "%s: more handshakes than there is time for beside its channels\n",
+                    z->program);
+        return DXPU_E_AGAIN;
+    }
+    rc = dxpu_sodium_ingest(z->end, now_ns, datagram, address_bytes(from, at), answer, cap, bytes,
+                            session);
+    if (c->bad_mac != bad_mac)
+        tell_wrong_key(z, from);
+    if (c->replayed != replayed)
+        tell_replayed(z, from);
+    if (busy)
+        spend(z, dxpu_udp_now_ns() - now_ns);
+    return rc;
+}
+
+/* ==== Life ==================================================================================== */
+
+int sealing_open(sealing *z, const char *program, keys *k, unsigned sessions, unsigned pending,
+                 uint64_t rekey_ns, const sealing_callbacks *cb)
+{
+    dxpu_sodium_config cfg;
+    memset(z, 0, sizeof *z);
+    z->program = program;
+    z->keys = k;
+    z->cb = *cb;
+    if (keys_plain(k))
+        return 0;
+    crypto_shorthash_keygen(z->hash_key);
+    dxpu_sodium_config_default(&cfg);
+    cfg.identity = keys_own(k);
+    cfg.sessions = sessions;
+    cfg.pending = pending;
+    cfg.rekey_ns = rekey_ns;
+    if (cb->welcome) {
+        cfg.cb.user = z;
+        cfg.cb.find = find;
+        cfg.cb.welcome = welcome;
+        cfg.cb.spare = spare;
+    }
+    z->end = dxpu_sodium_create(&cfg);
+    if (!z->end) {
+        fprintf(stderr, "%s: no memory for the keys of %u channels\n", program, sessions);
+        return -1;
+    }
+    if (!dxpu_sodium_locked(z->end))
+        fprintf(stderr,
+                "%s: the keys of its channels may reach a swap; raise the limit of locked memory "
+                "(ulimit -l, LimitMEMLOCK=)\n",
+                program);
+    return 0;
+}
+
+void sealing_close(sealing *z)
+{
+    dxpu_sodium_destroy(z->end);
+    z->end = NULL;
+}
+
+void sealing_report(const sealing *z, report *r)
+{
+    const char *name;
+    report_open(r, "keys");
+    report_number(r, "sealed", z->end != NULL);
+#define SEALING_PRINT(field, text) report_number(r, #field, z->count.field);
+    SEALING_COUNTERS(SEALING_PRINT)
+#undef SEALING_PRINT
+    for (unsigned i = 0; z->end && (name = dxpu_sodium_counter_name(i)) != NULL; i++)
+        report_number(r, name, dxpu_sodium_counter_value(z->end, i));
+    report_close(r);
+}

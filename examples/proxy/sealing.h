@@ -1,0 +1,68 @@
+/* sealing.h - the keys of a port's channels: handshakes within a budget, and who is refused
+   SPDX-License-Identifier: MIT
+
+   Between fabric.h, which has the channels, and dxpu_sodium.h, which has their keys.  It belongs to
+   the thread of its port. */
+#ifndef SEALING_H_INCLUDED
+#define SEALING_H_INCLUDED
+
+#include "keys.h"
+#include "stats.h"
+
+#include <sodium.h>
+
+typedef struct sealing_callbacks {
+    void *user;
+    /* May a public key open channels that --peer and --peers do not name?  NULL: none may. */
+    bool (*known)(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
+    /* dxpu_sodium_callbacks.welcome, of a key that is known; NULL: nobody may begin. */
+    uint8_t (*welcome)(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES],
+                       const dxpu_sodium_request *request, uint32_t *channel);
+} sealing_callbacks;
+
+#define SEALING_COUNTERS(X)                                                                        \
+    X(late, "handshake frames dropped: they had their share of the time")                          \
+    X(plain_opens, "opens without keys, refused: this end has them")                               \
+    X(plain_here, "handshakes refused: this end is --plain")                                       \
+    X(revoked, "channels ended: their key may not have them any more")
+#define SEALING_FIELD(name, text) uint64_t name;
+typedef struct sealing_counters {
+    SEALING_COUNTERS(SEALING_FIELD)
+} sealing_counters;
+#undef SEALING_FIELD
+
+/* Addresses are limited in so many groups, which nobody outside can tell. */
+enum { SEALING_ADDRESSES = 256 };
+
+typedef struct sealing {
+    const char *program;
+    keys *keys;
+    sealing_callbacks cb;
+    dxpu_sodium *end; /* NULL: --plain */
+    dxpu_sodium_peer peer;
+    int64_t credit_ns; /* of time, for handshakes beside channels (S-98) */
+    uint64_t credit_at_ns;
+    unsigned told;                               /* bits of causes */
+    unsigned strangers;                          /* told of */
+    uint8_t stranger[DXPU_NOISE_KEY_BYTES];      /* the last of them */
+    uint8_t hash_key[crypto_shorthash_KEYBYTES]; /* of addresses */
+    uint64_t spare_ns[SEALING_ADDRESSES];        /* when all that they had is spared again */
+    sealing_counters count;
+} sealing;
+
+/* sessions: at most, pending ones included.  0, or -1 after a message. */
+int sealing_open(sealing *z, const char *program, keys *k, unsigned sessions, unsigned pending,
+                 uint64_t rekey_ns, const sealing_callbacks *cb);
+void sealing_close(sealing *z);
+/* As dxpu_sodium_ingest(), for whoever is at `from`.
+   busy   channels are up, which must not wait for handshakes */
+int sealing_ingest(sealing *z, uint64_t now_ns, dxpu_bytes datagram, const dxpu_udp_address *from,
+                   bool busy, uint8_t *answer, size_t cap, size_t *bytes,
+                   dxpu_sodium_session **session);
+/* An open that no session could read: say what it is, when that is known. */
+void sealing_not_mine(sealing *z, dxpu_bytes datagram, const dxpu_udp_address *from);
+/* A handshake has come, and here are no keys. */
+void sealing_plain_here(sealing *z, const dxpu_udp_address *from);
+void sealing_report(const sealing *z, report *r);
+
+#endif /* SEALING_H_INCLUDED */
