@@ -57,6 +57,8 @@ def expected():
            for floor in ("messages", "segments")]
         + ["write of %d B, processor, beside %s" % (n, floor) for n in (256, 512)
            for floor in ("messages", "segments")],
+        "sealed": ["read %d B sealed" % n for n in (64, 256)]
+        + ["write stream %d B sealed" % n for n in (256, 512)],
         "devices": ["devices %d" % n for n in (1, 2, 4, 8)]
         + ["devices %d, %s share" % (n, which) for n in (2, 4, 8)
            for which in ("least", "largest")],
