@@ -17,13 +17,14 @@ endif
 
 # Short lines: $(call say,CC,FILE) in front of a command; `make V=1` prints the commands instead.
 say = $(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),,@printf '  %-3s %s\n' $1 $2;)
-BASE = -std=c11 -I. $(patsubst %,-I%,$(wildcard bindings/* examples/proxy)) -MMD -MP -pthread $(XDP) \
-       $(SECCOMP)
+BASE = -std=c11 -I. $(patsubst %,-I%,$(wildcard bindings/* examples/proxy)) -MMD -MP -pthread \
+       $(XDP) $(SECCOMP)
 DEFLATE := $(shell pkg-config --exists libdeflate 2>/dev/null && echo -DDXPU_ZLIB_USE_LIBDEFLATE=1)
 XDP := $(shell pkg-config --exists libxdp libbpf 2>/dev/null && echo -DDXPU_AF_XDP=1)
 SECCOMP := $(shell pkg-config --exists libseccomp 2>/dev/null && echo -DDXPU_SECCOMP=1)
 LIBS = -Wl,--as-needed -levent -lpcap -ljansson -lsqlite3 -lcurl -lsodium \
-       $(if $(DEFLATE),-ldeflate) $(if $(XDP),-lxdp -lbpf) $(if $(SECCOMP),-lseccomp) -lpng -lz -lm
+       $(if $(DEFLATE),-ldeflate) $(if $(XDP),-lxdp -lbpf) $(if $(SECCOMP),-lseccomp) \
+       -lpng -lz -lm
 # parts.a: the bindings but dxpu.h with bindings/zlib (libdxpu.a), and examples/proxy.
 PARTS_SRC := $(wildcard bindings/*/*.c examples/proxy/*.c)
 SRC_dxpu-host     := $(wildcard examples/host_proxy/*.c examples/host_proxy/*/*.c)
@@ -32,7 +33,8 @@ SRC_dxpu          := $(wildcard examples/cli/*.c examples/perf_model/*.c)
 SRC_dxpu-manager  := $(wildcard examples/manager/*.c)
 $(foreach p,relay pingpong,$(eval SRC_dxpu-$p := examples/demo/$p.c))
 SRC_dxpu-direct   := examples/demo/direct.c $(wildcard examples/box_proxy/devices/*.c) \
-                     $(patsubst %,examples/host_proxy/%.c,guest vmd vswitch probe msi queue retry)
+                     $(patsubst %,examples/host_proxy/%.c,guest vmd vswitch probe msi grants \
+                       queue retry)
 INSTALLED := dxpu dxpu-host dxpu-box dxpu-manager
 PROGRAMS := $(INSTALLED) dxpu-relay dxpu-pingpong dxpu-direct
 C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/sim_*.c))
@@ -131,8 +133,8 @@ fuzz: $(FUZZERS:fuzz/%.c=build/%)
 	    -artifact_prefix=build/corpus/ $(addprefix -dict=,$(wildcard fuzz/dxpu.dict)) \
 	    build/corpus/$$n fuzz/corpus/$$n; done
 build/fuzz_%: fuzz/fuzz_%.c dxpu.h | build/libdxpu.a
-	$(call say,CC,$<)clang -std=c11 -I. -O1 -g $(WARN) -fsanitize=fuzzer,address,undefined -o $@ $< \
-	  -lsodium
+	$(call say,CC,$<)clang -std=c11 -I. -Iexamples/proxy -O1 -g $(WARN) \
+	  -fsanitize=fuzzer,address,undefined -o $@ $< -lsodium
 
 ## fmt        format the C files
 ## toc        CONTENTS of dxpu.h against its sections

@@ -180,6 +180,32 @@ def s120_wrong_users():
             check("--user" in program.said() and "useradd" in program.said(), program.said())
 
 
+def elf(path):
+    """What readelf tells of a program that matters here."""
+    def ask(option):
+        return subprocess.run(["readelf", "-W", option, path], stdout=subprocess.PIPE, text=True,
+                              check=True).stdout
+    symbols = ask("--dyn-syms")
+    return {"pie": "DYN" in ask("-h"), "relro": "GNU_RELRO" in ask("-l"),
+            "now": "BIND_NOW" in ask("-d"), "stack": "__stack_chk_fail" in symbols,
+            "fortify": "_chk@" in symbols.replace("__stack_chk_fail", ""),
+            "data": not re.search(r"GNU_STACK.* RWE ", ask("-l"))}
+
+
+@case
+def s123_hardened():
+    for name in ("dxpu", "dxpu-host", "dxpu-box", "dxpu-manager"):
+        found = elf(os.path.join(BIN, name))
+        check(all(found.values()), name, found)
+    with tempfile.TemporaryDirectory() as folder:  # the control: nothing of it
+        plain = os.path.join(folder, "plain")
+        subprocess.run(["cc", "-O0", "-no-pie", "-fno-stack-protector", "-U_FORTIFY_SOURCE",
+                        "-Wl,-z,norelro,-z,lazy,-z,execstack", "-x", "c", "-o", plain, "-"],
+                       input=b"int main(void) { return 0; }", check=True)
+        found = elf(plain)
+        check(not any(found.values()), found)
+
+
 @case
 def s130_audit_log():
     """dxpu-manager's log: what was asked, by whom, what came of it; and dxpu audit over it."""
@@ -220,8 +246,8 @@ def s130_audit_log():
 
 
 def why_not():
-    if not shutil.which("cc"):
-        return "no compiler"
+    if not shutil.which("cc") or not shutil.which("readelf"):
+        return "no compiler or readelf"
     if subprocess.run(["pkg-config", "--exists", "libseccomp"], check=False).returncode:
         return "libseccomp is not installed"
     build()

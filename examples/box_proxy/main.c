@@ -29,6 +29,8 @@ static struct {
     uint64_t group_slots;
     const char *record, *state, *control;
     sandbox_settings sandbox;
+    uint64_t limit_tlps, limit_bytes;
+    guard_allowed allowed;
     bool json, stats, quiet;
 } set = { .fabric = FABRIC_SETTINGS_DEFAULT(NULL),
           .slots = 1,
@@ -83,6 +85,14 @@ static const option_row rows[] = {
     { "control", "ADDR:PORT",
       "where it gives status and screenshots (nowhere); :PORT is loopback's", OPTION_TEXT,
       &set.control, 0, 0 },
+    { "limit-tlps", "N", "TLPs a second that the device of a lease may send (any number)",
+      OPTION_NUMBER, &set.limit_tlps, 1000, LIMIT_RATE_MAX },
+    { "limit-bytes", "SIZE", "bytes a second that it may write, answer and ask for (any number)",
+      OPTION_SIZE, &set.limit_bytes, 4u << 20, LIMIT_RATE_MAX },
+    { "allow-translated", NULL, "devices may use address translation (ATS, PRI)", OPTION_FLAG,
+      &set.allowed.translated, 0, 0 },
+    { "allow-pasid", NULL, "devices may name a process address space (PASID)", OPTION_FLAG,
+      &set.allowed.pasid, 0, 0 },
     { "record", "FILE", "write every TLP that arrives to a pcap, in order", OPTION_TEXT,
       &set.record, 0, 0 },
     SANDBOX_OPTIONS(set.sandbox),
@@ -232,6 +242,9 @@ static int open_box(void)
     the_box.node = set.manager.address ? 0 : (uint32_t)set.node; /* 0: it will be told */
     the_box.state_file = set.state;
     the_box.quiet = set.quiet;
+    the_box.allowed = set.allowed;
+    the_box.limit_tlps = set.limit_tlps;
+    the_box.limit_bytes = set.limit_bytes;
     the_box.model = set.model;
     the_box.group_slots = (unsigned)set.group_slots;
     the_box.managed = set.manager.address != NULL;

@@ -6,7 +6,10 @@
 #include "control.h"
 #include "devices/device.h"
 #include "fabric.h"
+#include "guard.h"
+#include "limit.h"
 #include "manager_link.h"
+#include "refusal.h"
 #include "worker.h"
 #include "state.h"
 
@@ -22,6 +25,9 @@ typedef struct waiting_queue {
     waiting_tlp *head, **tail;
 } waiting_queue;
 
+/* What the device is told of requests that were refused, in a ring. */
+enum { SLOT_ANSWERS = 256 };
+
 struct shard;
 
 typedef struct slot {
@@ -32,7 +38,13 @@ typedef struct slot {
     fabric_channel *active; /* the incarnation that reaches the device; NULL: none */
     fabric_paths past;      /* of channels that are over */
     waiting_queue queues[DXPU_CLASSES];
-    unsigned waiting;             /* TLPs in them */
+    unsigned waiting; /* TLPs in them */
+    guard guard;      /* of what the device sends */
+    limit limit;
+    uint64_t limited_ns; /* when more may leave; DXPU_NEVER: the limit holds nothing up */
+    uint64_t alarmed;    /* the epoch whose first refusal was told */
+    uint8_t answers[SLOT_ANSWERS][REFUSAL_BYTES];
+    unsigned answers_head, answers_tail;
     uint64_t taken[DXPU_CLASSES]; /* TLPs given to the device or refused */
     uint64_t emitted;             /* TLPs of the device */
     uint64_t waited;              /* of them, queued for want of room */
@@ -73,9 +85,11 @@ typedef struct box {
     dxpu_box_table table;
     dxpu_box_entry *entries;
     slot *slots;
-    unsigned count;         /* of slots */
-    uint32_t node;          /* at first; its manager may give another */
-    const char *state_file; /* leases, kept over restarts; NULL: not kept */
+    unsigned count;                   /* of slots */
+    guard_allowed allowed;            /* what every device may, besides what is usual */
+    uint64_t limit_tlps, limit_bytes; /* a second, of each lease; 0: none */
+    uint32_t node;                    /* at first; its manager may give another */
+    const char *state_file;           /* leases, kept over restarts; NULL: not kept */
     /* Of each slot, while its host has no channel: DXPU_CONTROL_SLOT_HELD..UNWIPED of a manager's
        leases, else _EMPTY. */
     uint8_t *phase;
@@ -113,6 +127,8 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns);
 
 bool slots_known(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
 bool slots_allowed(void *user, const fabric_channel *c, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
+/* When TLPs that the limit holds up may leave; DXPU_NEVER: there are none. */
+uint64_t slots_next_ns(const shard *sh);
 
 /* End the channel of a slot, whatever its lease, and reset the device. */
 void slots_end(slot *s, uint8_t reason);

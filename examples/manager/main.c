@@ -444,14 +444,14 @@ static int open_manager(void)
     the.start_ns = dxpu_udp_now_ns();
     if (raise_files() || sandbox_start("dxpu-manager", &set.sandbox))
         return PROGRAM_SYSTEM;
-    the.keys = keys_open("dxpu-manager", &set.keys);
-    if (!the.keys)
-        return PROGRAM_SYSTEM;
     if (set.audit) {
         the.audit = audit_open("dxpu-manager", set.audit);
         if (!the.audit)
             return PROGRAM_SYSTEM;
     }
+    the.keys = keys_open("dxpu-manager", &set.keys);
+    if (!the.keys)
+        return PROGRAM_SYSTEM;
     rc = open_store();
     if (rc)
         return rc;
@@ -479,8 +479,8 @@ static void close_manager(void)
     if (the.core)
         core_close(the.core);
     store_close(the.store);
-    keys_close(the.keys);
     audit_close(the.audit);
+    keys_close(the.keys);
 }
 
 int main(int argc, char **argv)
