@@ -634,7 +634,7 @@ core_result core_check_key(core *c, const dxpu_control_register *r,
     }
     return corei_result(CORE_E_STATE,
                         "node %u has another public key; if this one is meant to be it, stop the "
-                        "other and let go of its key: dxpu forget --key %u",
+                        "other and say: dxpu rekey %u",
                         number, number);
 }
 
