@@ -228,8 +228,8 @@ core_result core_repair(core *c, uint32_t slot);
 core_result core_reset(core *c, uint32_t slot); /* the device, in its lease or without */
 /* A node that is not connected and has no leases is forgotten; its number is never used again. */
 core_result core_forget(core *c, uint32_t node);
-/* So are all that never had a lease and were away for so long, as far as this program has seen since
-   it began: strangers that registered.  *count: how many. */
+/* So are all that never had a lease and were away for so long, as far as this program has seen
+   since it began: strangers that registered.  *count: how many. */
 core_result core_forget_unused(core *c, uint64_t away_ms, uint32_t *count);
 /* quota in slots; POOL_NONE: no limit */
 core_result core_set_tenant(core *c, const char *name, uint32_t quota);
