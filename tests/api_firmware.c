@@ -385,6 +385,7 @@ static dxpu_fw_config rig_config(rig *g)
     cfg.hooks = &rig_hooks;
     cfg.user = g;
     cfg.channel.hold_ms = 100;
+    cfg.channel.tx.header[DXPU_COMPLETION] = 64;
     return cfg;
 }
 
@@ -697,6 +698,37 @@ static void test_nothing_passes_posted(void **state)
     rig_end(&g);
 }
 
+/* A completion that is too large for the room there is waits, and a smaller one behind it too. */
+static void test_a_class_keeps_its_order(void **state)
+{
+    rig g;
+    dxpu_tlp t, read = request(DXPU_TLP_MRD, 9), cpl;
+    unsigned got = 0;
+    (void)state;
+    rig_begin(&g, NULL);
+    rig_up(&g, 1, 64);
+    read.length_dw = TLP_BYTES / 4 - 4;
+    read.last_be = 15;
+    dxpu_tlp_completion(&read, 0, DXPU_CPL_SC, &cpl);
+    cpl.payload.ptr = zeros;
+    cpl.payload.len = read.length_dw * 4u; /* 9 units of 256: 28 fit */
+    for (unsigned i = 0; i < 29; i++) {
+        cpl.tag = (uint16_t)i;
+        assert_true(device_sends(&g, &cpl));
+    }
+    dxpu_tlp_completion(&read, 0, DXPU_CPL_UR, &cpl);
+    cpl.tag = 29;
+    assert_true(device_sends(&g, &cpl));
+    dxpu_fw_poll(&g.fw, g.now);
+    assert_int_equal(dxpu_fw_ring_used(&g.from_device), 2); /* control: the large one waits */
+    for (unsigned i = 0; i < 100; i++, rig_turn(&g)) {
+        while (host_takes(&g, DXPU_COMPLETION, &t))
+            assert_int_equal(t.tag, got++);
+    }
+    assert_int_equal(got, 30);
+    rig_end(&g);
+}
+
 static void test_hostile_device(void **state)
 {
     rig g;
@@ -866,8 +898,11 @@ static void test_d49_w28_leases(void **state)
     rig_turns(&g, 10);
     assert_true(g.slow > 0 && g.slow < 3);                /* control: the reset goes on, */
     assert_int_equal(dxpu_fw_ring_used(&g.to_device), 1); /* the last host's TLP is still there, */
+    t = request(DXPU_TLP_MWR, 9);
+    assert_true(device_sends(&g, &t)); /* and the device says something of before the reset */
     rig_turns(&g, 100);
     assert_int_equal(g.resets, 4);
+    assert_false(host_takes(&g, DXPU_POSTED, &t));
     assert_true(device_takes(&g, &t)); /* and then only the new one's */
     assert_int_equal(t.address, 4 * 6);
     assert_false(device_takes(&g, &t));
@@ -879,6 +914,22 @@ static void test_d49_w28_leases(void **state)
     assert_int_equal(dxpu_fw_lease(&g.fw, SLOT)->epoch_seen, 6);
     assert_non_null(g.slot.active);
     rig_end(&g);
+}
+
+/* P-3: an open in order but shorter than what it offers. */
+static void short_open(rig *g)
+{
+    uint8_t out[2048], small[256], path;
+    dxpu_bytes whole = { out, 0 };
+    dxpu_frame f;
+    size_t n;
+    rig_dial(g, 1, 64, NULL);
+    whole.len = (size_t)dxpu_channel_emit(&g->host, g->now, out, sizeof out, &path);
+    assert_int_equal(dxpu_frame_decode(whole, DXPU_FRAME_CRC_BYTES, &f), DXPU_OK);
+    n = dxpu_frame_encode_header(&f, DXPU_OFFER_BYTES, DXPU_FRAME_CRC_BYTES, small);
+    memcpy(small + n, f.body.ptr, DXPU_OFFER_BYTES);
+    dxpu_frame_seal_crc(small, n + DXPU_OFFER_BYTES);
+    rig_to_node(g, small, n + DXPU_OFFER_BYTES + DXPU_FRAME_CRC_BYTES);
 }
 
 static void test_other_slots_and_bad_opens(void **state)
@@ -905,8 +956,45 @@ static void test_other_slots_and_bad_opens(void **state)
     rig_to_node(&g, out, 64);
     dxpu_fw_poll(&g.fw, g.now);
     assert_int_equal(g.fw.counters.opens_bad, 1);
+    short_open(&g);
+    dxpu_fw_poll(&g.fw, g.now);
+    assert_int_equal(g.fw.counters.opens_bad, 2);
     assert_int_equal(g.fw.counters.rx_not_frames, 2); /* its length field; no magic */
     assert_int_equal(g.fw.counters.opens, 0);
+    rig_end(&g);
+}
+
+/* Answers follow the newest frame, not one that was late on the way. */
+static void test_path_follows_the_newest(void **state)
+{
+    static const uint8_t other[4] = { 10, 0, 0, 9 };
+    rig g;
+    uint8_t late[2048], path;
+    dxpu_tlp t = request(DXPU_TLP_MWR, 1);
+    int n;
+    (void)state;
+    rig_begin(&g, NULL);
+    rig_up(&g, 1, 64);
+    assert_int_equal(host_sends(&g, &t), DXPU_OK);
+    n = dxpu_channel_emit(&g.host, g.now, late, sizeof late, &path);
+    assert_true(n > 0);
+    assert_int_equal(host_sends(&g, &t), DXPU_OK);
+    rig_turn(&g);
+    for (unsigned i = 0; i < 2; i++) { /* late, then a new one: both from elsewhere */
+        dxpu_fw_address from = host_at;
+        uint8_t *room = dxpu_fw_ring_room(&g.rx);
+        memcpy(from.ip, other, sizeof other);
+        if (i) {
+            assert_int_equal(host_sends(&g, &t), DXPU_OK);
+            n = dxpu_channel_emit(&g.host, g.now += 50000, late, sizeof late, &path);
+            assert_true(n > 0);
+        }
+        memcpy(room + DXPU_FW_HEADERS_BYTES, late, (size_t)n);
+        dxpu_fw_ring_put(&g.rx, dxpu_fw_wire_build(&from, &box_at, 0, room, (uint32_t)n));
+        dxpu_fw_poll(&g.fw, g.now);
+        assert_true(g.slot.active->ch.count.rx_tlps >= 2); /* control: the late one was taken */
+        assert_memory_equal(g.slot.active->path[0].at.ip, i ? other : host_at.ip, 4);
+    }
     rig_end(&g);
 }
 
@@ -984,6 +1072,16 @@ static void test_close_and_silence(void **state)
     assert_false(dxpu_fw_lease(&g.fw, SLOT)->used); /* given back */
 
     rig_up(&g, 2, 64);
+    assert_int_equal(dxpu_channel_close(&g.host, DXPU_REASON_DETACH), DXPU_OK);
+    g.deaf = true;
+    rig_turns(&g, 10); /* the answer is lost, and given again */
+    assert_int_equal(g.fw.counters.closed, 2);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_CLOSING);
+    g.deaf = false;
+    rig_turns(&g, 1000);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_CLOSED);
+
+    rig_up(&g, 3, 64);
     for (unsigned i = 0; i < 3000; i++) /* the host says nothing: hold */
         dxpu_fw_poll(&g.fw, g.now += 50000);
     assert_int_equal(g.fw.counters.failed, 1);
@@ -1006,6 +1104,7 @@ static void test_device_without_host(void **state)
     assert_true(device_sends(&g, &t) && device_sends(&g, &t));
     dxpu_fw_poll(&g.fw, g.now);
     assert_int_equal(g.fw.counters.device_dropped, 2);
+    assert_int_equal(dxpu_fw_ring_used(&g.from_device), 0);
     rig_up(&g, 1, 64);
     rig_turns(&g, 4);
     assert_false(host_takes(&g, DXPU_POSTED, &t));
@@ -1195,6 +1294,7 @@ int main(void)
         cmocka_unit_test(test_full_ring_to_device),
         cmocka_unit_test(test_requests_wait_others_pass),
         cmocka_unit_test(test_nothing_passes_posted),
+        cmocka_unit_test(test_a_class_keeps_its_order),
         cmocka_unit_test(test_hostile_device),
         cmocka_unit_test(test_network_ring_astray),
         cmocka_unit_test(test_malformed_from_host),
@@ -1202,6 +1302,7 @@ int main(void)
         cmocka_unit_test(test_event_is_a_barrier),
         cmocka_unit_test(test_d49_w28_leases),
         cmocka_unit_test(test_other_slots_and_bad_opens),
+        cmocka_unit_test(test_path_follows_the_newest),
         cmocka_unit_test(test_flood_of_opens),
         cmocka_unit_test(test_full_ring_to_network),
         cmocka_unit_test(test_close_and_silence),
