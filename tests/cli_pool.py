@@ -215,9 +215,10 @@ STATES = ("free", "spare", "leased", "wiping", "drained", "broken", "quarantined
 def pool(**more):
     model = dict(model="nvme", total=16, spares_wanted=1, room_box=5.5, room_group=0.0,
                  **{s: n for n, s in enumerate(STATES)})
-    return dict(dict(epoch=17, boxes=dict(total=2, connected=1, draining=0),
+    return dict(dict(store="ok", epoch=17, boxes=dict(total=2, connected=1, draining=0),
                      hosts=dict(total=1, connected=1),
-                     leases=dict(total=3, pending=1, active=2, degraded=0, parked=0), leases_of=None,
+                     leases=dict(total=3, pending=1, active=2, degraded=0, parked=0),
+                     leases_of=None,
                      slots=dict(total=16, **{s: n for n, s in enumerate(STATES)}),
                      models=[model]), **more)
 
@@ -246,6 +247,7 @@ def lease(name="c3", state="active", phase="up", rates=(None, None), **more):
 
 def event(number, **more):
     return dict(dict(event=number, at="2026-01-02T03:04:05.678Z", type="lease.up", node=10,
+                     node_name="box10",
                      slot="10.3", lease="c3", tenant="t", text="text of event %d." % number),
                 **more)
 
@@ -301,6 +303,9 @@ def overview():
         check(r["headers"]["User-Agent"].startswith("dxpu/") and "Authorization" not in r["headers"]
               and "application/json" in r["headers"]["Accept"], r["headers"])
         check(dxpu(fake, "pool", "--json").json() == pool())
+        check("store" not in out, out)
+        fake.routes["GET /v1/pool"] = pool(store="m.db: no room to write")
+        check("store   m.db: no room to write\n" in dxpu(fake, "pool").out, "an operator sees it")
         fake.routes["GET /v1/pool"] = pool(leases_of="physics")
         out = dxpu(fake, "pool").out
         check(re.search(r"(?m)^leases +3 of tenant physics: 1 pending", out), out)
@@ -323,6 +328,25 @@ def lists():
         out = dxpu(fake, "list", "tenants").out
         check(re.search(r"(?m)^t +1 +8$", out) and re.search(r"(?m)^u +0 +none$", out), out)
         check(dxpu(fake, "list", "slots", "--json").json() == dict(slots=[slot()], next=None))
+
+
+@case
+def leases_in_lists():
+    """Slots in a row as one; a host that is away, and a need that is not kept, are seen."""
+    with Fake(everything()) as fake:
+        for slots, told in (
+                (["4.1"], "4.1"), (["4.1", "4.2"], "4.1-2"), (["4.9", "4.10", "4.11"], "4.9-11"),
+                (["4.1", "4.3", "4.4", "5.5", "5.4", "5.5", "5.6"], "4.1 4.3-4 5.5 5.4-6"),
+                (["4.%d" % n for n in range(1, 65)], "4.1-64"), (["4.1", "x", "4.2"], "4.1 x 4.2"),
+                (["4.7", "5.8"], "4.7 5.8"), (["%d.60000" % n for n in range(1000000, 1000064)],
+                                              "1000000.60000 1000001.60000")):
+            one = lease(host_name="web", host_connected=False, need="spread", need_kept=False)
+            one["slots"] = [dict(one["slots"][0], slot=s) for s in slots]
+            fake.routes["GET /v1/leases"] = dict(leases=[one], next=None)
+            out = dxpu(fake, "list", "leases").out
+            check(re.search(r"(?m)^c3 +active +12 web \(away\) +nvme +%s( .*)? t +- +"
+                            r"spread \(not kept\) +-$" % re.escape(told), out), told, out)
+            check(" %s " % told in dxpu(fake, "top").out.replace("~", " "), told)
 
 
 @case
@@ -430,7 +454,8 @@ EVERY = [
     ("replace", "10.3"), ("break", "10.3"), ("repair", "10.3"), ("reset", "10.3"),
     ("forget", 10), ("tenant", "t", "--quota", 1), ("tenant", "t", "--quota", "none"),
     ("owner", "host12", "t"), ("owner", 12, "--nobody"), ("events", "--last", 0),
-    ("events", "--last", 5, "--node", 10), ("spares", "nvme", 0), ("events", "--lease", "c3", "--type", "lease.", "--after", 3),
+    ("events", "--last", 5, "--node", 10), ("spares", "nvme", 0),
+    ("events", "--lease", "c3", "--type", "lease.", "--after", 3),
 ]
 
 

@@ -155,7 +155,7 @@ static void print_members(json_t *o)
         pool_text_clean(name);
         if (json_is_array(value) || json_is_object(value))
             continue;
-        printf("%-12s  ", name);
+        printf("%-14s  ", name);
         if (json_is_false(value) && strcmp(key, "need_kept") == 0)
             puts("not kept: its slots do not stand as was asked for");
         else if (json_is_false(value) && strcmp(key, "host_connected") == 0)
@@ -180,7 +180,7 @@ static void print_addresses(const json_t *o)
     size_t index;
     json_t *address;
     json_array_foreach(json_object_get(o, "addresses"), index, address)
-        printf("%-12s  %s\n", index ? "" : "addresses",
+        printf("%-14s  %s\n", index ? "" : "addresses",
                json_is_string(address) ? json_string_value(address) : "?");
 }
 

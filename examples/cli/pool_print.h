@@ -18,8 +18,8 @@ void pool_lease_row(pool_table *t, const json_t *o);
 /* A lease's host: its number, and its name where the manager tells it. */
 void pool_host_cell(pool_table *t, const json_t *o);
 void pool_event_row(pool_table *t, const json_t *event);
-/* Short texts of a list (key: of a member of each) in one cell. */
-void pool_joined(pool_table *t, const json_t *list, const char *key);
+/* The slots of a lease. */
+void pool_slots_cell(pool_table *t, const json_t *slots);
 
 bool pool_is_overview(const json_t *o);
 /* Counts, then a table of the models. */

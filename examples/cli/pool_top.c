@@ -117,7 +117,7 @@ static void print_leases(const view *v, FILE *out, unsigned width, bool color, s
             pool_row(&t, lease, "lease state");
             pool_host_cell(&t, lease);
             pool_row(&t, lease, "model");
-            pool_joined(&t, json_object_get(lease, "slots"), "slot");
+            pool_slots_cell(&t, json_object_get(lease, "slots"));
             rate_cell(&t, lease, "to_device_per_s");
             rate_cell(&t, lease, "from_device_per_s");
             pool_row(&t, lease, "tenant expires_at");

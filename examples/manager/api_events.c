@@ -36,7 +36,7 @@ static bool is_selected(const api_conn *c, const api_selection *s, const core_ev
 /* False: out of memory. */
 static bool send_event(api_conn *c, const core_event *e)
 {
-    json_t *j = api_json_event(e);
+    json_t *j = api_json_event(c->a, e);
     char *data = json_dumps(j, JSON_COMPACT), text[EVENT_BYTES];
     int n = -1;
     json_decref(j);
@@ -111,7 +111,7 @@ static json_t *events_after(const api_conn *c, const api_selection *s, uint64_t 
         for (unsigned i = 0; i < n && json_array_size(out) < limit; i++) {
             *after = some[i].number;
             if (is_selected(c, s, &some[i]))
-                (void)json_array_append_new(out, api_json_event(&some[i]));
+                (void)json_array_append_new(out, api_json_event(c->a, &some[i]));
         }
     }
     return out;

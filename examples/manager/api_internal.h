@@ -25,6 +25,8 @@ typedef struct api_caller {
     char tenant[CORE_NAME_BYTES];
 } api_caller;
 
+const char *api_role_name(unsigned role); /* "operator"; "nobody" for 0 */
+
 typedef struct api_tokens api_tokens;
 /* NULL after a message on stderr with the remedy. */
 api_tokens *api_tokens_read(const char *file);
@@ -179,7 +181,7 @@ json_t *api_json_time(uint64_t unix_ms); /* 0: null */
 json_t *api_json_node(const api *a, uint32_t node, const api_caller *caller);
 json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller);
 json_t *api_json_lease(const api *a, uint64_t lease);
-json_t *api_json_event(const core_event *e);
+json_t *api_json_event(const api *a, const core_event *e);
 json_t *api_json_pool(const api *a, const api_caller *caller);
 json_t *api_json_tenant(const api *a, uint32_t tenant);
 void api_slot_name(const api *a, uint32_t slot, char out[24]);

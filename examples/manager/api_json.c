@@ -310,6 +310,7 @@ json_t *api_json_pool(const api *a, const api_caller *caller)
     uint32_t models;
     const core_model *m = core_models(a->core, &models);
     json_t *slots = json_object(), *list = json_array();
+    char text[256];
     for (uint32_t i = 0; i < models; i++) {
         uint64_t of[POOL_STATES];
         json_t *j = json_pack("{s:o, s:o, s:f, s:f}", "model", api_json_text(m[i].name),
@@ -322,8 +323,9 @@ json_t *api_json_pool(const api *a, const api_caller *caller)
         (void)json_array_append_new(list, j);
     }
     add_states(slots, all);
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "epoch", number(p->epoch), "boxes",
-                     nodes_of(a, DXPU_CONTROL_ROLE_BOX), "hosts",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "store",
+                     api_json_text(core_store_failed(a->core, text) ? text : "ok"), "epoch",
+                     number(p->epoch), "boxes", nodes_of(a, DXPU_CONTROL_ROLE_BOX), "hosts",
                      nodes_of(a, DXPU_CONTROL_ROLE_HOST), "leases", leases_of(a, caller),
                      "leases_of",
                      caller->role == API_TENANT ? api_json_text(caller->tenant) : json_null(),
@@ -339,14 +341,16 @@ json_t *api_json_tenant(const api *a, uint32_t tenant)
                      number_or_null(t->quota, POOL_NONE), "used", number(t->used));
 }
 
-json_t *api_json_event(const core_event *e)
+json_t *api_json_event(const api *a, const core_event *e)
 {
+    uint32_t count, node = core_find_node(a->core, e->node);
     char slot[24];
     snprintf(slot, sizeof slot, "%u.%u", e->node, e->slot);
-    return json_pack("{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "event", number(e->number), "at",
-                     api_json_time(e->unix_ms), "type", core_event_name(e->type), "node",
-                     number_or_null(e->node, 0), "slot",
-                     e->node && e->slot ? json_string(slot) : json_null(), "lease",
-                     lease_id(e->lease), "tenant", text_or_null(e->tenant), "text",
-                     api_json_text(e->text));
+    return json_pack(
+        "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "event", number(e->number), "at",
+        api_json_time(e->unix_ms), "type", core_event_name(e->type), "node",
+        number_or_null(e->node, 0), "node_name",
+        node == CORE_NONE ? json_null() : api_json_text(core_nodes(a->core, &count)[node].name),
+        "slot", e->node && e->slot ? json_string(slot) : json_null(), "lease", lease_id(e->lease),
+        "tenant", text_or_null(e->tenant), "text", api_json_text(e->text));
 }
