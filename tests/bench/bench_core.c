@@ -68,6 +68,36 @@ static void fill(store *s, unsigned boxes, unsigned hosts)
     }
 }
 
+/* No slot is lent before its box was heard of: it says what the store has. */
+static bool hear_of(core *c, unsigned box, core_result *why)
+{
+    static uint8_t room[PER_BOX * DXPU_CONTROL_DEVICE_BYTES];
+    dxpu_control_register r = { .role = DXPU_CONTROL_ROLE_BOX,
+                                .total = PER_BOX,
+                                .first = 1,
+                                .count = PER_BOX,
+                                .entry_bytes = DXPU_CONTROL_DEVICE_BYTES,
+                                .node = box,
+                                .instance = 1,
+                                .entries = { room, sizeof room },
+                                .name = { (const uint8_t *)"n", 1 } };
+    for (unsigned i = 0; i < 4; i++)
+        r.identity[15 - i] = (uint8_t)(box >> 8 * i);
+    for (unsigned i = 1; i <= PER_BOX; i++) {
+        dxpu_control_device d = { .number = (uint16_t)i,
+                                  .state = DXPU_CONTROL_SLOT_WIPED,
+                                  .health = DXPU_CONTROL_HEALTH_GOOD,
+                                  .vendor = 4318,
+                                  .device = 1,
+                                  .class_code = 196608,
+                                  .group = (i - 1) / 8 + 1 };
+        snprintf(d.model, sizeof d.model, "gpu");
+        snprintf(d.serial, sizeof d.serial, "S%u", i);
+        dxpu_control_device_encode(&d, room + (i - 1) * DXPU_CONTROL_DEVICE_BYTES);
+    }
+    return core_register(c, &r, "p", why) == box;
+}
+
 static int by_value(const void *a, const void *b)
 {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
@@ -93,6 +123,12 @@ static void measure(store *s, const char *name, unsigned slots, unsigned leases,
     size_t bytes = mallinfo2().uordblks + mallinfo2().hblkhd - before;
     if (then)
         s->kind = then;
+    for (unsigned n = 1; n <= boxes; n++) {
+        if (!hear_of(c, n, &why)) {
+            fprintf(stderr, "box %u: %s\n", n, why.text);
+            exit(1);
+        }
+    }
     uint64_t sum = clock_us();
     for (unsigned i = 0; i < leases; i++) {
         core_request r = { .tenant = "t", .model = "gpu", .count = 1, .replace = true };
