@@ -17,13 +17,14 @@ endif
 
 # Short lines: $(call say,CC,FILE) in front of a command; `make V=1` prints the commands instead.
 say = $(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),,@printf '  %-3s %s\n' $1 $2;)
-BASE = -std=c11 -I. $(patsubst %,-I%,$(wildcard bindings/* examples/proxy)) -MMD -MP -pthread $(XDP) \
-       $(SECCOMP)
+BASE = -std=c11 -I. $(patsubst %,-I%,$(wildcard bindings/* examples/proxy)) -MMD -MP -pthread \
+       $(XDP) $(SECCOMP)
 DEFLATE := $(shell pkg-config --exists libdeflate 2>/dev/null && echo -DDXPU_ZLIB_USE_LIBDEFLATE=1)
 XDP := $(shell pkg-config --exists libxdp libbpf 2>/dev/null && echo -DDXPU_AF_XDP=1)
 SECCOMP := $(shell pkg-config --exists libseccomp 2>/dev/null && echo -DDXPU_SECCOMP=1)
 LIBS = -Wl,--as-needed -levent -lpcap -ljansson -lsqlite3 -lcurl -lsodium \
-       $(if $(DEFLATE),-ldeflate) $(if $(XDP),-lxdp -lbpf) $(if $(SECCOMP),-lseccomp) -lpng -lz -lm
+       $(if $(DEFLATE),-ldeflate) $(if $(XDP),-lxdp -lbpf) $(if $(SECCOMP),-lseccomp) \
+       -lpng -lz -lm
 # parts.a: the bindings but dxpu.h with bindings/zlib (libdxpu.a), and examples/proxy.
 PARTS_SRC := $(wildcard bindings/*/*.c examples/proxy/*.c)
 SRC_dxpu-host     := $(wildcard examples/host_proxy/*.c examples/host_proxy/*/*.c)
@@ -32,14 +33,14 @@ SRC_dxpu          := $(wildcard examples/cli/*.c examples/perf_model/*.c)
 SRC_dxpu-manager  := $(wildcard examples/manager/*.c)
 $(foreach p,relay pingpong,$(eval SRC_dxpu-$p := examples/demo/$p.c))
 SRC_dxpu-direct   := examples/demo/direct.c $(wildcard examples/box_proxy/devices/*.c) \
-                     $(patsubst %,examples/host_proxy/%.c,guest vmd vswitch probe msi queue retry)
+  $(patsubst %,examples/host_proxy/%.c,guest vmd vswitch probe msi grants queue retry)
 INSTALLED := dxpu dxpu-host dxpu-box dxpu-manager
 PROGRAMS := $(INSTALLED) dxpu-relay dxpu-pingpong dxpu-direct
 C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/sim_*.c))
 BENCHES  := $(sort $(wildcard tests/bench/bench_*.c))
 SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_*.py \
-              tests/net_*.py tests/net_*.sh)) \
-              $(patsubst %,tests/%.py,cov cross mutate prove toc spec run_test fuzz_replay)
+              tests/net_*.py tests/net_*.sh tests/footprint.py)) \
+              $(patsubst %,tests/%.py,cov cross ct mutate prove toc spec run_test fuzz_replay)
 FUZZERS  := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
 # The tests of dxpu.h itself; the second set of options is about the CRC alone.
 COV_TESTS = $(addprefix unit_,channel flow paths route tlp wire) $(addprefix api_,crc frames names \
@@ -83,8 +84,9 @@ $(foreach d,build build/san,$(foreach p,$(PROGRAMS),$(eval \
 $(PROGRAMS:%=build/%) $(PROGRAMS:%=build/san/%):
 	$(call say,LD,$@)$(CC) $(CFLAGS) $(if $(findstring san,$@),$(SAN)) -pthread -o $@ $^ $(LIBS) \
 	  $(if $(findstring san,$@),,-pie -Wl,-z,relro,-z,now,-z,noexecstack)
-build/libdxpu-inject.so: $(wildcard examples/inject/*.[ch]) | build/libdxpu.a
-	$(call say,LD,$@)$(CC) $(CFLAGS) -fPIC -shared -pthread -o $@ $(filter %.c,$^) -lm
+build/libdxpu-inject.so: $(wildcard examples/inject/*.[ch] bindings/model/*.h) | build/libdxpu.a
+	$(call say,LD,$@)$(CC) $(CFLAGS) -I. -Ibindings/model -fPIC -shared -pthread -o $@ \
+	  $(filter %.c,$^) -lm
 
 ## demo       a capture, then a guest's disk, through the proxies and a bad network; figures
 demo: all
@@ -130,7 +132,8 @@ fuzz: $(FUZZERS:fuzz/%.c=build/%)
 	    -artifact_prefix=build/corpus/ $(addprefix -dict=,$(wildcard fuzz/dxpu.dict)) \
 	    build/corpus/$$n fuzz/corpus/$$n; done
 build/fuzz_%: fuzz/fuzz_%.c dxpu.h | build/libdxpu.a
-	$(call say,CC,$<)clang -std=c11 -I. -O1 -g $(WARN) -fsanitize=fuzzer,address,undefined -o $@ $<
+	$(call say,CC,$<)clang -std=c11 -I. -Iexamples/proxy -O1 -g $(WARN) \
+	  -fsanitize=fuzzer,address,undefined -o $@ $< -lsodium
 
 ## fmt        format the C files
 ## toc        CONTENTS of dxpu.h against its sections

@@ -741,6 +741,43 @@ static void test_s17_s19_flood(void **state)
     world_free(&w);
 }
 
+/* S-98: who has proven an address may be stopped before a Diffie-Hellman is computed for him. */
+static unsigned spared, spare_left;
+
+static bool spare(void *user, uint64_t now_ns, dxpu_bytes from)
+{
+    const world *w = user;
+    assert_int_equal(now_ns, w->now_ns);
+    assert_int_equal(from.len, host_at.len);
+    assert_memory_equal(from.ptr, host_at.ptr, from.len);
+    spared++;
+    return spare_left && spare_left--;
+}
+
+static void test_s98_limit_of_an_address(void **state)
+{
+    world w;
+    (void)state;
+    world_config(&w);
+    w.cfg[1].cb.spare = spare;
+    world_create(&w);
+    begin(&w);
+    spared = spare_left = 0;
+    packet p = proven_initiation(&w);
+    assert_int_equal(spared, 0); /* without a cookie it is not asked */
+    packet again = p;
+    assert_true(take(&w, 1, &p) < 0);
+    assert_int_equal(spared, 1);
+    assert_int_equal(w.finds, 0);
+    assert_int_equal(dxpu_sodium_count(w.end[1])->limited, 1);
+    spare_left = 1; /* the control: the same, when there is some left */
+    assert_int_equal(take(&w, 1, &again), DXPU_OK);
+    assert_int_equal(type_of(&again), TYPE_RESPONSE);
+    assert_int_equal(w.finds, 1);
+    assert_int_equal(dxpu_sodium_count(w.end[1])->limited, 1);
+    world_free(&w);
+}
+
 /* ==== Random bytes ============================================================================ */
 
 static uint64_t rng_state;
@@ -1805,6 +1842,7 @@ int main(void)
         cmocka_unit_test(test_s18_cookies_at_the_initiator),
         cmocka_unit_test(test_s18_an_old_cookie_is_not_used),
         cmocka_unit_test(test_s17_s19_flood),
+        cmocka_unit_test(test_s98_limit_of_an_address),
         cmocka_unit_test(test_s15_no_room),
         cmocka_unit_test(test_what_a_caller_may_not),
         cmocka_unit_test(test_s2_random_frames),

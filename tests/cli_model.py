@@ -199,7 +199,10 @@ def what_is_fitted_says_so():
     check("fitted" in run("--help")[1] and "fitted" in run("--simulate")[1])
     rows = {r["what"]: r for r in ask("--simulate")["simulated"]}
     for gpus, gbs in ((2, 3.01), (4, 6.02), (8, 10.08)):
-        near(rows["%d GPUs that want 1.5 GB/s each" % gpus]["simulated"], gbs, 0.1)
+        row = rows["%d GPUs that want 1.5 GB/s each" % gpus]
+        near(row["simulated"], gbs, 0.1)
+        near(row["fitted"], gpus * 1.5 / ask("--gpus", str(gpus))["sharing"]["fitted"], 1e-3)
+        check(row["fitted"] < row["simulated"], row)
 
 
 @case
@@ -324,10 +327,13 @@ def broken_files_end_in_words():
 def wrong_usage():
     for words in (("--rtt",), ("--rtt", "0"), ("--rtt", "x"), ("--rtt", "1.1"), ("--tags", "0"),
                   ("--tags", "1.5"), ("--mrs", "100"), ("--mps", "8192"), ("--link", "6x16"),
-                  ("--link", "3x0"), ("--link", "x16"), ("--gpus", "0"), ("--network", "0"),
+                  ("--link", "3x0"), ("--link", "4x3"), ("--trace", ""),
+                  ("--link", "x16"), ("--gpus", "0"), ("--network", "0"),
                   ("--kernel", "nan"), ("--launch", "-1"), ("--waits", "-1"), ("--what",),
                   ("file",), ("--paper", "--sweep"), ("--trace",),
-                  ("--trace", TRACE, "--kernel", "5"), ("--simulate", "--gpus", "17")):
+                  ("--trace", TRACE, "--kernel", "5"), ("--trace", TRACE, "--launch", "0"),
+                  ("--simulate", "--kernel", "1"), ("--mtu", "1279"), ("--mtu", "65536"),
+                  ("--simulate", "--gpus", "17")):
         status, out, err = run(*words)
         check(status == 2 and not out and "--help" in err, words, status, out, err)
     status, out, err = run("--help")
@@ -367,7 +373,7 @@ def a_copy_without_its_size_is_refused():
     status, out, err = with_text(text.replace("Bytes (MB)", "Bytes"))
     check(status == 2 and not out and "no column" in err, err)
     status, out, err = with_text(text.replace("1225000,2000", "soon,2000"), "--json")
-    check(status == 0 and "WARNING" in err and "1 rows" in err, err)
+    check(status == 0 and "WARNING" in err and "read: 1," in err, err)
     check(json.loads(out)["workload"]["lines_passed"] == 1 and json.loads(out)["warnings"], out)
 
 

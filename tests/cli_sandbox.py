@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""What the programs give up: capabilities, the user root, system calls (examples/proxy/sandbox.h).
+"""What the programs give up: capabilities, the user root, system calls (examples/proxy/sandbox.h);
+and the log that they keep (audit.h).
 
 Each system call that must fail is tried without the filter, too: there it must not fail so."""
 # SPDX-License-Identifier: MIT
+import json
 import os
 import pwd
 import re
@@ -39,6 +41,16 @@ def probe(*words):
                           stderr=subprocess.PIPE, timeout=60, check=False)
     check(done.returncode <= 0, words, done)
     return done.returncode or done.stdout.decode().strip()
+
+
+def until(truth, what):
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        found = truth()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("in vain: " + what)
 
 
 @case
@@ -81,12 +93,10 @@ class Running:
     def __init__(self, name, *more):
         self.folder = tempfile.mkdtemp(prefix="dxpu-sandbox-")
         os.chmod(self.folder, 0o777)
-        here = {"dxpu-box": ("--listen", "127.0.0.1:%d" % port(), "--slots", "2", "--cores", "2",
-                             ),
+        here = {"dxpu-box": ("--listen", "127.0.0.1:%d" % port(), "--slots", "2", "--cores", "2"),
                 "dxpu-host": ("--vfio-user", os.path.join(self.folder, "vm.sock"), "--listen",
                               "127.0.0.1:%d" % port()),
-                "dxpu-manager": ("--listen", "127.0.0.1:%d" % port(), "--http",
-                                 "127.0.0.1:%d" % port(), "--store",
+                "dxpu-manager": ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--store",
                                  os.path.join(self.folder, "pool.db"))}[name]
         self.errors = open(os.path.join(self.folder, "stderr"), "w+", encoding="utf-8")
         self.process = subprocess.Popen([os.path.join(BIN, name), *here, *more],
@@ -114,14 +124,11 @@ class Running:
 
     def settled(self, truth):
         """Its status, when truth(status) holds."""
-        end = time.monotonic() + 20
-        while True:
+        def look():
             check(self.process.poll() is None, "it ended:", self.process.returncode, self.said())
             found = status(self.process.pid)
-            if truth(found):
-                return found
-            check(time.monotonic() < end, found)
-            time.sleep(0.02)
+            return found if truth(found) else None
+        return until(look, "its state")
 
 
 def caged(found):
@@ -173,9 +180,74 @@ def s120_wrong_users():
             check("--user" in program.said() and "useradd" in program.said(), program.said())
 
 
+def elf(path):
+    """What readelf tells of a program that matters here."""
+    def ask(option):
+        return subprocess.run(["readelf", "-W", option, path], stdout=subprocess.PIPE, text=True,
+                              check=True).stdout
+    symbols = ask("--dyn-syms")
+    return {"pie": "DYN" in ask("-h"), "relro": "GNU_RELRO" in ask("-l"),
+            "now": "BIND_NOW" in ask("-d"), "stack": "__stack_chk_fail" in symbols,
+            "fortify": "_chk@" in symbols.replace("__stack_chk_fail", ""),
+            "data": not re.search(r"GNU_STACK.* RWE ", ask("-l"))}
+
+
+@case
+def s123_hardened():
+    for name in ("dxpu", "dxpu-host", "dxpu-box", "dxpu-manager"):
+        found = elf(os.path.join(BIN, name))
+        check(all(found.values()), name, found)
+    with tempfile.TemporaryDirectory() as folder:  # the control: nothing of it
+        plain = os.path.join(folder, "plain")
+        subprocess.run(["cc", "-O0", "-no-pie", "-fno-stack-protector", "-U_FORTIFY_SOURCE",
+                        "-Wl,-z,norelro,-z,lazy,-z,execstack", "-x", "c", "-o", plain, "-"],
+                       input=b"int main(void) { return 0; }", check=True)
+        found = elf(plain)
+        check(not any(found.values()), found)
+
+
+@case
+def s130_audit_log():
+    """dxpu-manager's log: what was asked, by whom, what came of it; and dxpu audit over it."""
+    with tempfile.TemporaryDirectory() as folder:
+        log, moved = os.path.join(folder, "audit"), os.path.join(folder, "audit.1")
+        with Running("dxpu-manager", "--audit", log) as program:
+            url = until(lambda: re.search(r"users at (http://\S+)", program.said()), "an address")
+            dxpu = [os.path.join(BIN, "dxpu")]
+
+            def ask(*words):
+                return subprocess.run(dxpu + [*words, "--manager", url.group(1)], check=False,
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE).returncode
+            check(ask("tenant", "acme", "--quota", "3") == 0)
+            check(ask("lease", "release", "c00000009") != 0)
+            os.rename(log, moved)
+            program.process.send_signal(signal.SIGHUP)
+            until(lambda: os.path.exists(log), "a new file")
+            check(ask("tenant", "acme", "--quota", "4") == 0)
+        lines = [json.loads(line) for name in (moved, log)
+                 for line in open(name, encoding="ascii")]
+        asked = [(x["role"], x["method"], x["target"], x["status"]) for x in lines
+                 if x["what"] == "api.request"]
+        check(asked[0] == ("operator", "PUT", "/v1/tenants/acme", 200), asked)
+        check(asked[1][1:3] == ("DELETE", "/v1/leases/c00000009") and asked[1][3] >= 400, asked)
+        check(len(asked) == 3, asked)
+        check(not subprocess.run(dxpu + ["audit", moved, log], check=False,
+                                 stdout=subprocess.PIPE).returncode)
+        check(subprocess.run(dxpu + ["audit", log, moved], check=False,
+                             stdout=subprocess.PIPE).returncode == 1)
+        with open(moved, encoding="ascii") as file:
+            text = file.read()
+        with open(moved, "w", encoding="ascii") as file:
+            file.write(text.replace("acme", "evil", 1))
+        done = subprocess.run(dxpu + ["audit", "--json", moved], check=False,
+                              stdout=subprocess.PIPE)
+        found = json.loads(done.stdout)
+        check(done.returncode == 1 and not found["good"], found)
+
+
 def why_not():
-    if not shutil.which("cc"):
-        return "no compiler"
+    if not shutil.which("cc") or not shutil.which("readelf"):
+        return "no compiler or readelf"
     if subprocess.run(["pkg-config", "--exists", "libseccomp"], check=False).returncode:
         return "libseccomp is not installed"
     build()

@@ -91,6 +91,8 @@ class Net(lab.Lab):
 
     def there(self, where, name, *args):
         """Start a program of ours in a namespace."""
+        if name in lab.PROXIES:
+            args += self.keys(name)
         return self.start(IP, "netns", "exec", self.space[where], os.path.join(lab.BIN, name),
                           *args)
 

@@ -514,6 +514,93 @@ def a_box_that_comes_back_elsewhere():
 
 
 @case
+def a_box_that_restarts_with_other_cores():
+    """M-73: its address is the same, and the ports of its slots are others."""
+    with lab.Lab() as l:
+        w = World(l, boxes=1, hosts=1, slots=4)
+        status, lease = w.manager.ask("POST", "/v1/leases?wait=10", {
+            "host": w.number["host1"], "model": "memory", "count": 4})
+        check(status == 201 and lease["state"] == "active", lease)
+        box, host = w.boxes[0], w.hosts[0]
+        for cores in (1, 2):
+            before, places = box.listen, [box.reached_at(n) for n in range(1, 5)]
+            box.kill()
+            box.cores = cores
+            box.start()
+            check(box.listen == before)
+            check(places != [box.reached_at(n) for n in range(1, 5)])
+            until(lambda: [(s["state"], s["peer"] == box.reached_at(s["peer_slot"]))
+                           for s in host.status().values()] == [("up", True)] * 4,
+                  "the host finds each slot at its port")
+
+
+@case
+def a_box_that_was_installed_anew():
+    """Its record of leases is gone, and who knows whose disk it has: a slot that was free is lent to
+    nobody before somebody says so, and then wiped; a lease that was up goes on."""
+    planted = b"somebody's data " * 256
+    with lab.Lab() as l:
+        w = World(l, boxes=0, hosts=2, slots=2, disks=True)
+        m, box = w.manager, Proxy(w, "box", 2, 2)
+        w.boxes.append(box)
+        w.wait_connected()
+        node = until(lambda: m.get("/v1/boxes")["nodes"], "the box")[0]["node"]
+
+        def slots():
+            return [s["state"] for s in m.get("/v1/slots?node=%d" % node)["slots"]]
+
+        def blocks(number):
+            with open(box.file_of(number), "rb") as f:
+                return f.read(len(planted))
+
+        def write(number):
+            with open(box.file_of(number), "r+b") as f:
+                f.write(planted)
+
+        def ask(tenant, host, wait=10):
+            return m.ask("POST", "/v1/leases?wait=%d" % wait, {
+                "host": w.number[host], "model": "memory", "tenant": tenant})
+
+        def restart(*gone):
+            box.kill()
+            for name in gone:
+                os.unlink(l.file(box.name + name))
+            box.start()
+            until(lambda: m.get("/v1/slots/%d.2" % node)["connected"], "the box is back")
+        status, lease = ask("x", "host1")
+        check(status == 201 and lease["state"] == "active", lease)
+        mine = int(lease["slots"][0]["slot"].split(".")[1])
+        other = 3 - mine
+        write(mine)
+        restart()  # the control: it knows what it had
+        check(slots()[other - 1] == "free", slots())
+        box.kill()
+        write(other)
+        box.start()
+        restart(".state")
+        until(lambda: slots()[other - 1] == "quarantined", "it is set aside")
+        until(lambda: m.get("/v1/leases/" + lease["lease"])["state"] == "active", "x goes on")
+        check(ask("y", "host2", 0)[0] == 409, "it is lent to another")
+        check(blocks(mine) == blocks(other) == planted, "data are gone")
+        status, slot = m.ask("POST", "/v1/slots/%d.%d/repair" % (node, other))
+        check(status == 200, slot)
+        until(lambda: slots()[other - 1] == "free", "wiped, then free")
+        check(not any(blocks(other)) and blocks(mine) == planted)
+        status, second = ask("y", "host2")
+        check(status == 201 and second["state"] == "active", second)
+        # Without its identity it is a new box, and none of its slots is lent.
+        box.kill()
+        os.unlink(l.file(box.name + ".state"))
+        os.unlink(l.file(box.name + ".id"))
+        box.start()
+        new = until(lambda: [n for n in m.get("/v1/boxes")["nodes"] if n["node"] != node],
+                    "a new box")[0]["node"]
+        until(lambda: [s["state"] for s in m.get("/v1/slots?node=%d" % new)["slots"]] ==
+              ["quarantined"] * 2, "its slots are set aside")
+        check(blocks(mine) == planted)
+
+
+@case
 def copies_of_a_host_never_share_a_slot():
     """A host is held up, and its copy started, as when a virtual machine is cloned; then both run."""
     with lab.Lab() as l:
@@ -659,7 +746,7 @@ def disk_seconds(path):
 @case
 def figures_of_512_slots():
     """Proxies by hand, so that the manager is what is measured; its store is on a disk."""
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--quiet")
         with Robots(m, [(BOX, 16)] * 32 + [(HOST, 512)]) as robots:
             host = robots.nodes[-1]

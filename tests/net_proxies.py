@@ -234,9 +234,9 @@ def completions_wait_for_room():
 @case
 def frames_are_recorded():
     with lab.Lab() as l:
-        box, at = lab_pair(l)
+        box, at = lab_pair(l, "--plain")  # sealed ones say nothing
         capture = l.file("frames.pcap")
-        host = l.run("dxpu-host", "--box", at, "--frames", capture, "--json", *SOME)
+        host = l.run("dxpu-host", "--box", at, "--plain", "--frames", capture, "--json", *SOME)
         check(host.status == 0 and box.stop() == 0)
         counts = host.result()["udp"]
         size = counts["tx_datagrams"] + counts["rx_datagrams"]
@@ -322,9 +322,9 @@ def state_file_is_tried_at_start():
 def places_name_their_sender():
     """W-29: the source of an accept is the box."""
     with lab.Lab() as l:
-        box, at = lab_pair(l, "--node", 77)
+        box, at = lab_pair(l, "--node", 77, "--plain")  # sealed frames do not say
         capture = l.file("frames.pcap")
-        check(one_read(l, at, "--node", 9, "--frames", capture).status == 0)
+        check(one_read(l, at, "--node", 9, "--plain", "--frames", capture).status == 0)
         check(box.stop() == 0)
         shown = l.run("dxpu", "pcap", "--json", capture)
         frames = [json.loads(line).get("frame", {}) for line in shown.output().splitlines()]
@@ -489,7 +489,7 @@ class Piped:
 
     def __init__(self, l, name, *args):
         self.end, write = os.pipe()
-        command = [os.path.join(lab.BIN, name)] + [str(a) for a in args]
+        command = [os.path.join(lab.BIN, name)] + [str(a) for a in args + l.keys(name)]
         self.popen = subprocess.Popen(command, stdin=subprocess.DEVNULL,
                                       stdout=subprocess.DEVNULL, stderr=write)
         os.close(write)

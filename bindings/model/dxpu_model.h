@@ -104,9 +104,10 @@ DXPU_API double dxpu_model_crowding(const dxpu_model *m, double to_device_gbs, d
 
 /* ==== 3  Times ================================================================================ */
 
-/* One copy, from its first request to its last byte (3.4.1).  Reads: a round trip, then the data at
-   the link's rate or at equation 1's, whichever takes longer.  Writes: half a round trip, then the
-   data. */
+/* So many bytes by reads, from the first request to the last byte (3.4.1): a round trip, then the
+   data at the link's rate; or all at equation 1's, tags_gbs, where that takes longer. */
+DXPU_API double dxpu_model_read_us(double rtt_us, double tags_gbs, double link_gbs, double bytes);
+/* One copy.  Writes: half a round trip, then the data. */
 DXPU_API double dxpu_model_htod_us(const dxpu_model *m, bool pooled, double bytes);
 DXPU_API double dxpu_model_dtoh_us(const dxpu_model *m, bool pooled, double bytes);
 DXPU_API double dxpu_model_push_us(const dxpu_model *m, bool pooled, double bytes);
@@ -328,13 +329,18 @@ DXPU_API double dxpu_model_crowding(const dxpu_model *m, double to_device_gbs, d
 
 /* ==== 3'  Times =============================================================================== */
 
+DXPU_API double dxpu_model_read_us(double rtt_us, double tags_gbs, double link_gbs, double bytes)
+{
+    return dxpui_model_max(rtt_us + bytes / (link_gbs * 1e3), bytes / (tags_gbs * 1e3));
+}
+
 DXPU_API double dxpu_model_htod_us(const dxpu_model *m, bool pooled, double bytes)
 {
     double rtt = pooled ? m->rtt_us : m->rtt_native_us;
     double unit = dxpui_model_min(m->completion_bytes, m->mrs_bytes);
     double link = dxpu_model_link_gbs(m, pooled, unit, DXPUI_MODEL_COMPLETION_BYTES);
     double tags = dxpu_model_equation1_gbs(m->tags, m->mrs_bytes, rtt);
-    return dxpui_model_max(rtt + bytes / (link * 1e3), bytes / (tags * 1e3));
+    return dxpu_model_read_us(rtt, tags, link, bytes);
 }
 
 DXPU_API double dxpu_model_dtoh_us(const dxpu_model *m, bool pooled, double bytes)

@@ -602,6 +602,10 @@ static int on_initiation(dxpu_sodium *s, uint64_t now_ns, dxpu_bytes body, dxpu_
     cookie_turn(s, now_ns);
     if (!cookie_proven(s, body, from))
         return send_cookie(s, body, from, answer, bytes);
+    if (s->cfg.cb.spare && !s->cfg.cb.spare(s->cfg.cb.user, now_ns, from)) {
+        s->count.limited++;
+        return DXPU_E_STATE;
+    }
     int rc = on_proven(s, now_ns, body, &n, answer, bytes);
     dxpu_noise_wipe(&n);
     return rc;

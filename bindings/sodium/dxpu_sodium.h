@@ -102,6 +102,9 @@ typedef struct dxpu_sodium_callbacks {
        receive; or the reason to refuse, which the peer is told. */
     uint8_t (*welcome)(void *user, dxpu_sodium_peer *peer, const uint8_t key[DXPU_NOISE_KEY_BYTES],
                        const dxpu_sodium_request *request, uint32_t *channel);
+    /* May one more initiation be looked at of this address, which is proven?  NULL: yes.  It is the
+       place for a limit by address (S-98): what was before costs no Diffie-Hellman. */
+    bool (*spare)(void *user, uint64_t now_ns, dxpu_bytes from);
 } dxpu_sodium_callbacks;
 
 typedef struct dxpu_sodium_config {
@@ -112,7 +115,7 @@ typedef struct dxpu_sodium_config {
     uint16_t suites;      /* to offer and to accept; what is not here is left out [all] */
     uint64_t rekey_ns;    /* a new key phase after so long [120 s] */
     uint64_t rekey_bytes; /* or so much sealed, at most 2^37 [2^36] */
-    dxpu_sodium_callbacks cb; /* both NULL: nobody may begin */
+    dxpu_sodium_callbacks cb; /* find or welcome NULL: nobody may begin */
 } dxpu_sodium_config;
 
 /* The values in brackets; identity and callbacks are left for the caller. */
@@ -229,6 +232,7 @@ void dxpu_sodium_enrol_wipe(dxpu_sodium_enrol *e);
     X(malformed, "handshake frames damaged, short, or of an unknown type, version or channel")     \
     X(bad_mac, "initiations from somebody who does not know our public key")                       \
     X(forged, "handshake messages that are not authentic")                                         \
+    X(limited, "initiations dropped: too many from one proven address")                            \
     X(stranger, "initiations by a public key that is not known here")                              \
     X(replayed, "initiations with an old timestamp")                                               \
     X(unasked, "answers that no session waits for")                                                \

@@ -38,6 +38,9 @@ static const char help[] =
     "  keygen [--json] FILE                   a new secret key; prints the public one\n"
     "  pubkey [--json] FILE                   the public key of a secret one\n"
     "\n"
+    "What programs wrote with --audit:\n"
+    "  audit [--json] FILE...                 was a line changed, or taken out?\n"
+    "\n"
     "TLPs in logs and captures:\n"
     "  tlp decode [--json] [--strict] [HEX... | -]\n"
     "  tlp encode [--dwords | --bytes] [OBJECT | FILE | -]...\n"
@@ -82,6 +85,7 @@ static const struct {
     { "model", model_command },
     { "keygen", keygen_command },
     { "pubkey", pubkey_command },
+    { "audit", audit_command },
 };
 
 void out_of_memory(void)

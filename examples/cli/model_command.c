@@ -1,14 +1,12 @@
 /* model_command.c - dxpu model: what a workload keeps when its GPU is lent
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 Arguments   2 Pieces of JSON   3 Estimate   4 Paper   5 Simulation   6 Sweep */
+   CONTENTS   1 Arguments   2 Pieces of JSON   3 Estimate   4 Sweep */
 #include "command.h"
+#include "model_command.h"
 
 #include "../perf_model/paper.h"
-#include "../perf_model/trace.h"
-#include "../perf_model/world.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,14 +45,6 @@ static const char help[] =
 
 /* ==== 1  Arguments ============================================================================ */
 
-typedef struct request {
-    dxpu_model m;
-    perf_work w;
-    const char *trace;
-    const char *numbers, *other; /* the last of --kernel, --launch; of options but --waits */
-    bool json, paper, simulate, sweep;
-} request;
-
 static bool read_real(const char *text, double least, double most, double *out)
 {
     char *end;
@@ -88,36 +78,39 @@ static bool read_link(const char *text, dxpu_model *m)
         return false;
     memcpy(generation, text, len);
     generation[len] = 0;
-    return read_count(generation, 1, 5, &m->generation) &&
-           (!x || read_count(x + 1, 1, 32, &m->lanes));
+    if (!read_count(generation, 1, 5, &m->generation) ||
+        (x && !read_count(x + 1, 1, 32, &m->lanes)))
+        return false;
+    return m->lanes == 12 || (m->lanes & (m->lanes - 1)) == 0;
 }
 
 /* One option with its value: 1 read, 0 not an option with a value, -1 a value out of range. */
-static int read_option(request *r, const char *name, const char *value, const char **wants)
+static int read_option(model_request *r, const char *name, const char *value, const char **wants)
 {
     dxpu_model *m = &r->m;
     bool good;
-    *wants = "microseconds, above 0";
+    *wants = "microseconds, 0.001 to 1000000";
     if (strcmp(name, "--rtt") == 0) {
         good = read_real(value, 1e-3, 1e6, &m->rtt_us);
     } else if (strcmp(name, "--native-rtt") == 0) {
         good = read_real(value, 1e-3, 1e6, &m->rtt_native_us);
     } else if (strcmp(name, "--kernel") == 0) {
+        *wants = "microseconds, 0.001 to 1000000000";
         good = read_real(value, 1e-3, 1e9, &r->w.sum.kernel_us);
     } else if (strcmp(name, "--launch") == 0) {
-        *wants = "microseconds, 0 or more";
+        *wants = "microseconds, 0 to 1000000000";
         good = read_real(value, 0, 1e9, &r->w.sum.launch_us);
     } else if (strcmp(name, "--waits") == 0) {
         *wants = "a number, 0 to 100";
         good = read_real(value, 0, 100, &m->reads_per_kernel);
     } else if (strcmp(name, "--network") == 0) {
-        *wants = "Gbit/s, above 0";
+        *wants = "Gbit/s, 0.001 to 1000000";
         good = read_real(value, 1e-3, 1e6, &m->network_gbit_s);
     } else if (strcmp(name, "--mrs") == 0 || strcmp(name, "--mps") == 0) {
         *wants = "a power of two, 64 to 4096";
         good = read_size(value, name[3] == 'r' ? &m->mrs_bytes : &m->mps_bytes);
     } else if (strcmp(name, "--link") == 0) {
-        *wants = "a generation, 1 to 5, and lanes, 1 to 32: 4x16";
+        *wants = "a generation, 1 to 5, and lanes, 1, 2, 4, 8, 12, 16 or 32: 4x16";
         good = read_link(value, m);
     } else if (strcmp(name, "--mtu") == 0) {
         *wants = "a number of bytes, 1280 to 65535";
@@ -129,8 +122,9 @@ static int read_option(request *r, const char *name, const char *value, const ch
         *wants = "a number, 1 to 1024";
         good = read_count(value, 1, 1024, name[2] == 'g' ? &m->gpus : &m->proxies);
     } else if (strcmp(name, "--trace") == 0) {
+        *wants = "a file";
         r->trace = value;
-        good = true;
+        good = *value != 0;
     } else {
         return 0;
     }
@@ -138,7 +132,7 @@ static int read_option(request *r, const char *name, const char *value, const ch
 }
 
 /* What options may stand together.  0, or an exit status with everything said. */
-static int check_request(const request *r)
+static int check_request(const model_request *r)
 {
     if (r->paper + r->simulate + r->sweep > 1)
         return usage_error("model", "--paper, --simulate and --sweep: one of them");
@@ -160,7 +154,7 @@ static int check_request(const request *r)
 }
 
 /* 0, or an exit status with everything said. */
-static int read_arguments(request *r, int argc, char **argv)
+static int read_arguments(model_request *r, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i], *wants = "";
@@ -178,7 +172,7 @@ static int read_arguments(request *r, int argc, char **argv)
         if (rc == 0)
             return usage_error("model", a[0] == '-' ? "no option '%s'" : "what is '%s'?", a);
         if (rc < 0 || ++i == argc)
-            return usage_error("model", "%s wants %s", a, rc < 0 ? wants : "a file");
+            return usage_error("model", "%s wants %s", a, wants);
         if (strcmp(a, "--kernel") == 0 || strcmp(a, "--launch") == 0)
             r->numbers = a;
         if (strcmp(a, "--waits") != 0)
@@ -189,17 +183,17 @@ static int read_arguments(request *r, int argc, char **argv)
 
 /* ==== 2  Pieces of JSON ======================================================================= */
 
-static void set_real(json_t *o, const char *key, double value)
+void model_set_real(json_t *o, const char *key, double value)
 {
     json_object_set_new(o, key, json_real(value));
 }
 
-static void set_text(json_t *o, const char *key, const char *text)
+void model_set_text(json_t *o, const char *key, const char *text)
 {
     json_object_set_new(o, key, json_string(text));
 }
 
-static int print_json(json_t *o)
+int model_print_json(json_t *o)
 {
     char *text = json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(6));
     puts(text ? text : "{}");
@@ -211,18 +205,18 @@ static int print_json(json_t *o)
 static json_t *system_json(const dxpu_model *m)
 {
     json_t *o = json_object();
-    set_real(o, "rtt_us", m->rtt_us);
-    set_real(o, "native_rtt_us", m->rtt_native_us);
+    model_set_real(o, "rtt_us", m->rtt_us);
+    model_set_real(o, "native_rtt_us", m->rtt_native_us);
     json_object_set_new(o, "tags", json_integer(m->tags));
     json_object_set_new(o, "mrs_bytes", json_integer(m->mrs_bytes));
     json_object_set_new(o, "mps_bytes", json_integer(m->mps_bytes));
     json_object_set_new(o, "generation", json_integer(m->generation));
     json_object_set_new(o, "lanes", json_integer(m->lanes));
-    set_real(o, "network_gbit_s", m->network_gbit_s);
+    model_set_real(o, "network_gbit_s", m->network_gbit_s);
     json_object_set_new(o, "mtu_bytes", json_integer(m->mtu_bytes));
     json_object_set_new(o, "gpus", json_integer(m->gpus));
     json_object_set_new(o, "proxies", json_integer(m->proxies));
-    set_real(o, "waits", m->reads_per_kernel);
+    model_set_real(o, "waits", m->reads_per_kernel);
     return o;
 }
 
@@ -235,7 +229,7 @@ typedef struct loss {
 
 enum { LOSSES = 3, RTT_MAX_US = 1000 };
 
-static void losses(const request *r, loss out[LOSSES])
+static void losses(const model_request *r, loss out[LOSSES])
 {
     out[0].what = "kernels that wait for round trips";
     out[1].what = r->m.gpus > r->m.proxies ? "copies to the device, and GPUs that share proxies"
@@ -261,7 +255,7 @@ typedef struct threshold {
 
 enum { THRESHOLDS = 2 };
 
-static void thresholds(const request *r, threshold out[THRESHOLDS])
+static void thresholds(const model_request *r, threshold out[THRESHOLDS])
 {
     for (unsigned i = 0; i < THRESHOLDS; i++) {
         out[i].share = i ? 0.8 : 0.9;
@@ -272,7 +266,7 @@ static void thresholds(const request *r, threshold out[THRESHOLDS])
     }
 }
 
-static void print_thresholds(const request *r)
+static void print_thresholds(const model_request *r)
 {
     threshold t[THRESHOLDS];
     thresholds(r, t);
@@ -286,19 +280,19 @@ static void print_thresholds(const request *r)
     }
 }
 
-static void add_thresholds(json_t *o, const request *r)
+static void add_thresholds(json_t *o, const model_request *r)
 {
     json_t *list = json_array(), *searched = json_array(), *item;
     threshold t[THRESHOLDS];
     thresholds(r, t);
     for (unsigned i = 0; i < THRESHOLDS; i++) {
         item = json_object();
-        set_real(item, "performance", t[i].share);
+        model_set_real(item, "performance", t[i].share);
         if (t[i].found[0] == 'w')
-            set_real(item, "rtt_us", t[i].rtt_us);
+            model_set_real(item, "rtt_us", t[i].rtt_us);
         else
             json_object_set_new(item, "rtt_us", json_null());
-        set_text(item, "found", t[i].found);
+        model_set_text(item, "found", t[i].found);
         json_array_append_new(list, item);
     }
     json_array_append_new(searched, json_real(r->m.rtt_native_us));
@@ -314,7 +308,7 @@ typedef struct sharing {
     double performance;   /* with the links alone */
 } sharing;
 
-static sharing share_of(const request *r)
+static sharing share_of(const model_request *r)
 {
     const dxpu_model_work *s = &r->w.sum;
     sharing of;
@@ -326,7 +320,7 @@ static sharing share_of(const request *r)
     return of;
 }
 
-static void print_sharing(const request *r)
+static void print_sharing(const model_request *r)
 {
     sharing of = share_of(r);
     if (r->m.gpus > r->m.proxies)
@@ -338,45 +332,45 @@ static void print_sharing(const request *r)
             100 * of.performance);
 }
 
-static json_t *sharing_json(const request *r)
+static json_t *sharing_json(const model_request *r)
 {
     sharing of = share_of(r);
     json_t *o = json_object();
-    set_real(o, "fitted", of.fitted);
-    set_real(o, "links", of.links);
-    set_real(o, "performance_by_links", of.performance);
+    model_set_real(o, "fitted", of.fitted);
+    model_set_real(o, "links", of.links);
+    model_set_real(o, "performance_by_links", of.performance);
     return o;
 }
 
 static json_t *throughput_json(const dxpu_model *m)
 {
     json_t *o = json_object();
-    set_real(o, "read_native_gbs", dxpu_model_read_gbs(m, false));
-    set_real(o, "read_gbs", dxpu_model_read_gbs(m, true));
-    set_real(o, "write_native_gbs", dxpu_model_write_gbs(m, false));
-    set_real(o, "write_gbs", dxpu_model_write_gbs(m, true));
-    set_real(o, "push_native_gbs", dxpu_model_push_gbs(m, false));
-    set_real(o, "push_gbs", dxpu_model_push_gbs(m, true));
-    set_real(o, "all_read_gbs", dxpu_model_all_gbs(m, dxpu_model_read_gbs(m, true)));
-    set_real(o, "tags_to_fill_the_link",
-             dxpu_model_equation1_tags(dxpu_model_link_gbs(m, true, m->completion_bytes, 12),
-                                       m->mrs_bytes, m->rtt_us));
+    model_set_real(o, "read_native_gbs", dxpu_model_read_gbs(m, false));
+    model_set_real(o, "read_gbs", dxpu_model_read_gbs(m, true));
+    model_set_real(o, "write_native_gbs", dxpu_model_write_gbs(m, false));
+    model_set_real(o, "write_gbs", dxpu_model_write_gbs(m, true));
+    model_set_real(o, "push_native_gbs", dxpu_model_push_gbs(m, false));
+    model_set_real(o, "push_gbs", dxpu_model_push_gbs(m, true));
+    model_set_real(o, "all_read_gbs", dxpu_model_all_gbs(m, dxpu_model_read_gbs(m, true)));
+    model_set_real(o, "tags_to_fill_the_link",
+                   dxpu_model_equation1_tags(dxpu_model_link_gbs(m, true, m->completion_bytes, 12),
+                                             m->mrs_bytes, m->rtt_us));
     return o;
 }
 
-static json_t *workload_json(const request *r)
+static json_t *workload_json(const model_request *r)
 {
     const dxpu_model_work *s = &r->w.sum;
     json_t *o = json_object();
-    set_real(o, "kernels", s->kernels);
-    set_real(o, "kernel_us", s->kernel_us);
-    set_real(o, "launch_us", s->launch_us);
-    set_real(o, "short_kernels", r->w.short_kernels);
-    set_real(o, "htod_copies", s->htod_copies);
-    set_real(o, "htod_bytes", s->htod_bytes);
-    set_real(o, "dtoh_copies", s->dtoh_copies);
-    set_real(o, "dtoh_bytes", s->dtoh_bytes);
-    set_real(o, "hidden_copies", s->hidden_copies);
+    model_set_real(o, "kernels", s->kernels);
+    model_set_real(o, "kernel_us", s->kernel_us);
+    model_set_real(o, "launch_us", s->launch_us);
+    model_set_real(o, "short_kernels", r->w.short_kernels);
+    model_set_real(o, "htod_copies", s->htod_copies);
+    model_set_real(o, "htod_bytes", s->htod_bytes);
+    model_set_real(o, "dtoh_copies", s->dtoh_copies);
+    model_set_real(o, "dtoh_bytes", s->dtoh_bytes);
+    model_set_real(o, "hidden_copies", s->hidden_copies);
     json_object_set_new(o, "streams", json_integer(r->w.streams));
     json_object_set_new(o, "lines_passed", json_integer((json_int_t)r->w.lines_passed));
     return o;
@@ -390,33 +384,33 @@ static json_t *warnings_json(const perf_work *w)
     return list;
 }
 
-static int estimate_json(const request *r, const perf_change changes[], const loss lost[])
+static int estimate_json(const model_request *r, const perf_change changes[], const loss lost[])
 {
     json_t *o = json_object(), *list = json_array(), *item;
     json_object_set_new(o, "system", system_json(&r->m));
     json_object_set_new(o, "throughput", throughput_json(&r->m));
     json_object_set_new(o, "workload", workload_json(r));
     json_object_set_new(o, "warnings", warnings_json(&r->w));
-    set_real(o, "native_us", perf_native_us(&r->m, &r->w, 1));
-    set_real(o, "performance", perf_performance(&r->m, &r->w, 1));
+    model_set_real(o, "native_us", perf_native_us(&r->m, &r->w, 1));
+    model_set_real(o, "performance", perf_performance(&r->m, &r->w, 1));
     add_thresholds(o, r);
     json_object_set_new(o, "sharing", sharing_json(r));
     for (unsigned i = 0; i < LOSSES; i++) {
         item = json_object();
-        set_text(item, "to", lost[i].what);
-        set_real(item, "us", lost[i].us);
+        model_set_text(item, "to", lost[i].what);
+        model_set_real(item, "us", lost[i].us);
         json_array_append_new(list, item);
     }
     json_object_set_new(o, "lost", list);
     list = json_array();
     for (unsigned i = 0; i < PERF_CHANGES; i++) {
         item = json_object();
-        set_text(item, "change", changes[i].what);
-        set_real(item, "performance", changes[i].performance);
+        model_set_text(item, "change", changes[i].what);
+        model_set_real(item, "performance", changes[i].performance);
         json_array_append_new(list, item);
     }
     json_object_set_new(o, "changes", list);
-    return print_json(o);
+    return model_print_json(o);
 }
 
 static void print_system(const dxpu_model *m)
@@ -445,7 +439,7 @@ static void print_system(const dxpu_model *m)
                dxpu_model_all_gbs(m, read));
 }
 
-static void print_workload(const request *r)
+static void print_workload(const model_request *r)
 {
     const dxpu_model_work *s = &r->w.sum;
     putchar('\n');
@@ -488,7 +482,7 @@ static void print_changes(const perf_change changes[PERF_CHANGES], double now)
                (int)PERF_CHANGES - (int)told);
 }
 
-static int estimate(const request *r)
+static int estimate(const model_request *r)
 {
     double native = perf_native_us(&r->m, &r->w, 1), now = perf_performance(&r->m, &r->w, 1);
     perf_change changes[PERF_CHANGES];
@@ -510,317 +504,7 @@ static int estimate(const request *r)
     return EXIT_ALL;
 }
 
-/* ==== 4  Paper ================================================================================ */
-
-static double off(const paper_cell *c)
-{
-    return 100 * (c->model / c->paper - 1);
-}
-
-static const char *const group_name[PAPER_GROUPS] = { "predicted", "calibration", "unmeasured" };
-
-static json_t *error_json(const paper_cell *cells, unsigned count, unsigned table)
-{
-    json_t *o = json_object();
-    set_text(o, "table", paper_table(table) ? paper_table(table) : "all");
-    for (unsigned group = 0; group < PAPER_GROUPS; group++) {
-        paper_error e = paper_error_of(cells, count, paper_table(table), group);
-        json_t *of = json_object();
-        json_object_set_new(of, "cells", json_integer(e.cells));
-        if (e.cells) {
-            set_real(of, "mean_error", e.mean);
-            set_real(of, "mean_signed_error", e.mean_signed);
-            set_real(of, "worst_error", e.worst);
-            set_text(of, "worst_cell", e.worst_cell->what);
-        }
-        json_object_set_new(o, group_name[group], of);
-    }
-    if (paper_note(table))
-        set_text(o, "note", paper_note(table));
-    return o;
-}
-
-static int paper_json(const paper_cell *cells, unsigned count)
-{
-    json_t *o = json_object(), *list = json_array();
-    for (unsigned i = 0; i < count; i++) {
-        json_t *c = json_object();
-        set_text(c, "table", cells[i].table);
-        set_text(c, "cell", cells[i].what);
-        set_text(c, "unit", cells[i].unit);
-        set_real(c, "paper", cells[i].paper);
-        set_real(c, "model", cells[i].model);
-        set_text(c, "origin", paper_origin[cells[i].origin]);
-        json_object_set_new(c, "calibrated", json_boolean(cells[i].calibrated));
-        json_array_append_new(list, c);
-    }
-    json_object_set_new(o, "cells", list);
-    list = json_array();
-    for (unsigned i = 0;; i++) {
-        json_array_append_new(list, error_json(cells, count, i));
-        if (!paper_table(i))
-            break;
-    }
-    json_object_set_new(o, "errors", list);
-    return print_json(o);
-}
-
-static void print_error(const char *name, const paper_error *e)
-{
-    printf("%-30s %5u", name, e->cells);
-    if (e->cells)
-        printf("  %5.1f %%  %+5.1f %%  %5.1f %%  %s\n", 100 * e->mean, 100 * e->mean_signed,
-               100 * e->worst, e->worst_cell->what);
-    else
-        putchar('\n');
-}
-
-static void paper_errors(const paper_cell *cells, unsigned count)
-{
-    static const char *const rest[PAPER_GROUPS] = { NULL, "apart: calibrated by",
-                                                    "apart: not measured" };
-    printf("\nerrors, measured and predicted  cells    mean   signed    worst\n");
-    for (unsigned i = 0;; i++) {
-        const char *table = paper_table(i);
-        paper_error e = paper_error_of(cells, count, table, PAPER_PREDICTED);
-        print_error(table ? table : "all", &e);
-        if (!table)
-            break;
-    }
-    for (unsigned group = PAPER_CALIBRATION; group < PAPER_GROUPS; group++) {
-        paper_error e = paper_error_of(cells, count, NULL, group);
-        print_error(rest[group], &e);
-    }
-}
-
-static int paper(const request *r)
-{
-    static paper_cell cells[PAPER_CELLS_MAX];
-    paper_settings set = { r->m.reads_per_kernel, 0 };
-    unsigned count = paper_cells(&set, cells);
-    dxpu_model own;
-    dxpu_model_default(&own);
-    if (r->json)
-        return paper_json(cells, count);
-    printf(
-        "table        cell                                        paper    model          error  "
-        "the paper's is\n");
-    for (unsigned i = 0; i < count; i++)
-        printf("%-12s %-40s %8.2f %8.2f %-5s %+6.1f %%  %s%s\n", cells[i].table, cells[i].what,
-               cells[i].paper, cells[i].model, cells[i].unit, off(&cells[i]),
-               paper_origin[cells[i].origin], cells[i].calibrated ? ", calibrated by" : "");
-    paper_errors(cells, count);
-    printf("\nFour numbers are calibrated, by the cells marked; no cell has one of its own.%s\n",
-           fabs(set.reads_per_kernel - own.reads_per_kernel) > 0 ? " --waits is in place of one."
-                                                                 : "");
-    for (unsigned i = 0; paper_table(i); i++)
-        printf("%s: %s.\n", paper_table(i), paper_note(i));
-    return EXIT_ALL;
-}
-
-/* ==== 5  Simulation =========================================================================== */
-
-/* TABLE_12 + n: n GPUs, each with the tags for what one alone moved there. */
-enum { AS_IS, TAGS_256, MRS_512, NEXT_GENERATION, FIVE_TAGS, TABLE_12 };
-
-typedef struct row {
-    const char *what, *unit;
-    unsigned traffic, change;
-    bool pooled;
-    double simulated, equation;
-} row;
-
-static const row all_rows[] = {
-    { "copies to the device, native", "GB/s", PERF_READ, AS_IS, false, 0, 0 },
-    { "copies to the device, pooled", "GB/s", PERF_READ, AS_IS, true, 0, 0 },
-    { "... with 256 tags", "GB/s", PERF_READ, TAGS_256, true, 0, 0 },
-    { "... with reads of 512 bytes", "GB/s", PERF_READ, MRS_512, true, 0, 0 },
-    { "... with the next generation of PCIe", "GB/s", PERF_READ, NEXT_GENERATION, true, 0, 0 },
-    { "copies to the host, native", "GB/s", PERF_WRITE, AS_IS, false, 0, 0 },
-    { "copies to the host, pooled", "GB/s", PERF_WRITE, AS_IS, true, 0, 0 },
-    { "writes of the host, native", "GB/s", PERF_PUSH, AS_IS, false, 0, 0 },
-    { "writes of the host, pooled", "GB/s", PERF_PUSH, AS_IS, true, 0, 0 },
-    { "GPU to GPU, one bridge", "GB/s", PERF_PEER, AS_IS, false, 0, 0 },
-    { "GPU to GPU, through proxies", "GB/s", PERF_PEER, AS_IS, true, 0, 0 },
-    { "kernel to kernel, native", "us", PERF_KERNELS, AS_IS, false, 0, 0 },
-    { "kernel to kernel, pooled", "us", PERF_KERNELS, AS_IS, true, 0, 0 },
-    { "link in use, 5 tags of 4 KB, native", "%", PERF_READ, FIVE_TAGS, false, 0, 0 },
-    { "link in use, 5 tags of 4 KB, pooled", "%", PERF_READ, FIVE_TAGS, true, 0, 0 },
-    { "2 GPUs that want 1.5 GB/s each", "GB/s", PERF_READ, TABLE_12 + 2, true, 0, 0 },
-    { "4 GPUs that want 1.5 GB/s each", "GB/s", PERF_READ, TABLE_12 + 4, true, 0, 0 },
-    { "8 GPUs that want 1.5 GB/s each", "GB/s", PERF_READ, TABLE_12 + 8, true, 0, 0 },
-};
-enum { ROWS = sizeof all_rows / sizeof all_rows[0] };
-
-/* So many that a GPU reads what one alone read in Table 12, where its link brings as much. */
-static uint32_t wanted_tags(const dxpu_model *m)
-{
-    double tags = dxpu_model_equation1_tags(PAPER_SHARED_TO_GPU_GBS, m->mrs_bytes, m->rtt_us);
-    return tags < 1 ? 1 : tags < m->tags ? (uint32_t)(tags + 0.5) : m->tags;
-}
-
-static void change(dxpu_model *m, unsigned what)
-{
-    if (what == TAGS_256 || what == FIVE_TAGS)
-        m->tags = what == FIVE_TAGS ? 5 : 256;
-    if (what == MRS_512 || what == FIVE_TAGS)
-        m->mrs_bytes = what == FIVE_TAGS ? 4096 : 512;
-    if (what == NEXT_GENERATION)
-        m->generation += m->generation < 5;
-    if (what > TABLE_12) {
-        m->gpus = what - TABLE_12;
-        m->tags = wanted_tags(m);
-    }
-}
-
-static double equation(const dxpu_model *m, const dxpu_model_work *work, const row *of)
-{
-    double delta = of->pooled ? dxpu_model_kernel_delta_us(m) : 0;
-    double read = dxpu_model_read_gbs(m, of->pooled);
-    double link = dxpu_model_link_gbs(m, of->pooled, m->completion_bytes, 12);
-    if (of->traffic == PERF_KERNELS)
-        return dxpu_model_period_us(work->kernel_us + delta, work->launch_us, true);
-    if (of->traffic == PERF_PUSH)
-        return dxpu_model_push_gbs(m, of->pooled);
-    if (of->traffic != PERF_READ)
-        return dxpu_model_write_gbs(m, of->pooled);
-    if (of->change == FIVE_TAGS)
-        return 100 * read / link;
-    return of->pooled ? dxpu_model_all_gbs(m, read) : m->gpus * read;
-}
-
-/* Natively each GPU has a slot of its own, and so have all together what each has. */
-static int simulate_one(const request *r, row *of, perf_result *res)
-{
-    perf_scene sc;
-    int rc;
-    perf_scene_default(&sc);
-    sc.m = r->m;
-    sc.m.proxies = 1;
-    sc.traffic = of->traffic;
-    sc.pooled = of->pooled;
-    change(&sc.m, of->change);
-    if (sc.traffic == PERF_PEER)
-        sc.m.gpus = 2;
-    else if (sc.traffic == PERF_KERNELS || of->change == FIVE_TAGS || !sc.pooled)
-        sc.m.gpus = 1;
-    if (sc.traffic == PERF_KERNELS) {
-        sc.kernel_us = r->w.sum.kernel_us;
-        sc.launch_us = r->w.sum.launch_us;
-        sc.round_trips = 100;
-    }
-    rc = perf_run(&sc, res);
-    of->equation = equation(&sc.m, &r->w.sum, of);
-    of->simulated = sc.traffic == PERF_KERNELS ? res->period_us
-                    : of->change == FIVE_TAGS  ? 100 * res->link_share
-                                               : res->gbs;
-    return rc;
-}
-
-static const char *const stops[PERF_STAMPS] = { "at the box",  "sent",      "came",
-                                                "at the host", "in memory", "its data at the host",
-                                                "sent",        "came",      "at the box",
-                                                "at the GPU" };
-
-/* The parts of Table 6. */
-static void print_read(const double at[PERF_STAMPS])
-{
-    double network = at[PERF_CAME] - at[PERF_SENT] + at[PERF_CAME_AGAIN] - at[PERF_SENT_AGAIN];
-    double proxies = at[PERF_AT_HOST] - at[PERF_AT_BOX] + at[PERF_AT_BOX_AGAIN] -
-                     at[PERF_AT_HOST_AGAIN] - network;
-    printf("\none read, us: ");
-    for (unsigned i = 0; i < PERF_STAMPS; i++)
-        printf("%s%s %.2f", i ? ", " : "", stops[i], at[i]);
-    printf("\n%.2f us of it as in a host, %.2f on the network, %.2f in proxies\n",
-           at[PERF_AT_GPU] - network - proxies, network, proxies);
-}
-
-/* The rows of Table 12 beside the line fitted to it, which the estimate goes by. */
-static void print_table_12(const dxpu_model *m)
-{
-    static const double measured[] = { 2.6, 4.9, 8.4 };
-    printf(
-        "\nGPUs that want 1.5 GB/s: links alone slow nothing until one is full.  The line fitted "
-        "to Table 12\nof the paper, by which the estimate goes, has");
-    for (unsigned i = 0; i < 3; i++) {
-        dxpu_model n = *m;
-        n.gpus = 2u << i;
-        n.proxies = 1;
-        printf("%s %.2f", i ? "," : "",
-               n.gpus * PAPER_SHARED_TO_GPU_GBS /
-                   dxpu_model_crowding(&n, PAPER_SHARED_TO_GPU_GBS, PAPER_SHARED_TO_HOST_GBS));
-    }
-    printf(" GB/s; measured were");
-    for (unsigned i = 0; i < 3; i++)
-        printf("%s %.1f", i ? "," : "", measured[i]);
-    printf(".\n");
-}
-
-static int simulated_json(const row rows[ROWS], const double at_us[PERF_STAMPS])
-{
-    json_t *o = json_object(), *list = json_array(), *item;
-    for (unsigned i = 0; i < ROWS; i++) {
-        item = json_object();
-        set_text(item, "what", rows[i].what);
-        set_text(item, "unit", rows[i].unit);
-        if (rows[i].simulated < 0)
-            json_object_set_new(item, "simulated", json_null());
-        else
-            set_real(item, "simulated", rows[i].simulated);
-        set_real(item, "equation", rows[i].equation);
-        json_array_append_new(list, item);
-    }
-    json_object_set_new(o, "simulated", list);
-    list = json_array();
-    for (unsigned i = 0; i < PERF_STAMPS; i++) {
-        item = json_object();
-        set_text(item, "at", stops[i]);
-        set_real(item, "us", at_us[i]);
-        json_array_append_new(list, item);
-    }
-    json_object_set_new(o, "read", list);
-    return print_json(o);
-}
-
-static int simulate(const request *r)
-{
-    row rows[ROWS];
-    double at_us[PERF_STAMPS];
-    perf_scene sc;
-    memcpy(rows, all_rows, sizeof rows);
-    for (unsigned i = 0; i < ROWS; i++) {
-        perf_result res;
-        bool done = simulate_one(r, &rows[i], &res) == DXPU_OK;
-        if (!done && rows[i].change != FIVE_TAGS)
-            return usage_error("model",
-                               "no simulation of this: at most %d GPUs behind a pair of proxies, "
-                               "768 tags, a round trip no shorter than its links take",
-                               PERF_GPUS_MAX);
-        if (!done)
-            rows[i].simulated = -1;
-        if (i == 1)
-            memcpy(at_us, res.stamp_us, sizeof at_us);
-    }
-    if (r->json)
-        return simulated_json(rows, at_us);
-    printf("                                      simulated   equation\n");
-    for (unsigned i = 0; i < ROWS; i++) {
-        if (rows[i].simulated < 0)
-            printf("%-36s  not here: 4 KB take longer than the round trip\n", rows[i].what);
-        else
-            printf("%-36s  %9.2f  %9.2f %s\n", rows[i].what, rows[i].simulated, rows[i].equation,
-                   rows[i].unit);
-    }
-    print_read(at_us);
-    print_table_12(&r->m);
-    perf_scene_default(&sc);
-    printf("\nChannels have windows of %u frames and %u KB of posted data; what fewer bring: "
-           "spec/model.md.\n",
-           sc.window_frames, sc.posted_bytes / 1024);
-    return EXIT_ALL;
-}
-
-/* ==== 6  Sweep ================================================================================ */
+/* ==== 4  Sweep ================================================================================ */
 
 static void point(json_t *list, const char *series, double x, double y)
 {
@@ -830,10 +514,19 @@ static void point(json_t *list, const char *series, double x, double y)
         return;
     }
     o = json_object();
-    set_text(o, "series", series);
-    set_real(o, "x", x);
-    set_real(o, "y", y);
+    model_set_text(o, "series", series);
+    model_set_real(o, "x", x);
+    model_set_real(o, "y", y);
     json_array_append_new(list, o);
+}
+
+enum { STEPS = 240, SWEPT_US = 25 };
+
+/* Round trips from the native one to 25 us, or to twice the one given. */
+static double swept_us(const model_request *r, unsigned step)
+{
+    double from = r->m.rtt_native_us;
+    return from + (fmax(SWEPT_US, 2 * r->m.rtt_us) - from) * step / STEPS;
 }
 
 static bool among(double value, const double *list, unsigned count)
@@ -845,7 +538,7 @@ static bool among(double value, const double *list, unsigned count)
 }
 
 /* The paper's round trips and sizes, and the ones given. */
-static void sweep_reads(const request *r, json_t *list)
+static void sweep_reads(const model_request *r, json_t *list)
 {
     const double rtt_us[] = { r->m.rtt_native_us, 4.9, 6.8, 19, r->m.rtt_us };
     const double mrs[] = { 128, 256, 512, 4096, r->m.mrs_bytes };
@@ -865,21 +558,25 @@ static void sweep_reads(const request *r, json_t *list)
             continue;
         m.mrs_bytes = (uint32_t)mrs[i];
         snprintf(name, sizeof name, "round trip: %g B", mrs[i]);
-        for (m.rtt_us = m.rtt_native_us; m.rtt_us <= 20; m.rtt_us += 0.1)
+        for (unsigned k = 0; k <= STEPS; k++) {
+            m.rtt_us = swept_us(r, k);
             point(list, name, m.rtt_us, dxpu_model_read_gbs(&m, true));
+        }
     }
 }
 
-static int sweep(const request *r)
+static int sweep(const model_request *r)
 {
     json_t *o = json_object(), *list = r->json ? json_array() : NULL;
     dxpu_model m = r->m;
-    for (m.rtt_us = m.rtt_native_us; m.rtt_us <= 25; m.rtt_us += 0.1)
+    for (unsigned k = 0; k <= STEPS; k++) {
+        m.rtt_us = swept_us(r, k);
         point(list, "performance", m.rtt_us, 100 * perf_performance(&m, &r->w, 1));
+    }
     sweep_reads(r, list);
     if (r->json) {
         json_object_set_new(o, "points", list);
-        return print_json(o);
+        return model_print_json(o);
     }
     json_decref(o);
     return EXIT_ALL;
@@ -896,7 +593,7 @@ static void as_resnet(dxpu_model_work *s)
 
 int model_command(int argc, char **argv)
 {
-    static request r;
+    static model_request r;
     int status;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
@@ -920,7 +617,10 @@ int model_command(int argc, char **argv)
     }
     for (unsigned i = 0; i < r.w.warnings; i++)
         fprintf(stderr, "dxpu model: WARNING: %s: %s\n", r.trace, r.w.warning[i]);
-    status = r.paper ? paper(&r) : r.simulate ? simulate(&r) : r.sweep ? sweep(&r) : estimate(&r);
+    status = r.paper      ? model_paper(&r)
+             : r.simulate ? model_simulate(&r)
+             : r.sweep    ? sweep(&r)
+                          : estimate(&r);
     if (r.trace)
         perf_work_free(&r.w);
     return status;

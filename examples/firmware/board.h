@@ -26,7 +26,9 @@ void board_print(const char *text);
 /* End QEMU with this status. */
 void board_exit(unsigned status);
 
-/* runtime.c */
+/* runtime.c.  paint() before main(), with little on the stack; used(): the most since then. */
+void stack_paint(void);
+uint32_t stack_used(void);
 int main(void);
 void print_number(uint64_t value);
 

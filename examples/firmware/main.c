@@ -98,6 +98,7 @@ static void tell(const char *what)
     for (i = 0; (name = dxpu_fw_counter_name(i)) != NULL; i++)
         report_number(NULL, name, dxpu_fw_counter_value(&node.counters, i));
     memory_kind.report(device, NULL);
+    report_number(NULL, "stack_used", stack_used());
     board_print(".\n");
 }
 

@@ -55,6 +55,25 @@ int memcmp(const void *a, const void *b, size_t bytes)
     return 0;
 }
 
+extern uint32_t stack_bottom[], stack_top[]; /* link.ld */
+
+enum { PAINT = 0x5aa55aa5, OWN_BYTES = 256 };
+
+void stack_paint(void)
+{
+    volatile uint32_t *p = stack_bottom;
+    while ((uintptr_t)p < (uintptr_t)&p - OWN_BYTES)
+        *p++ = PAINT;
+}
+
+uint32_t stack_used(void)
+{
+    const volatile uint32_t *p = stack_bottom;
+    while (*p == PAINT)
+        p++;
+    return (uint32_t)((uintptr_t)stack_top - (uintptr_t)p);
+}
+
 /* Never given back: a model makes its objects once. */
 void *calloc(size_t count, size_t bytes)
 {

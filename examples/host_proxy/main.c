@@ -22,7 +22,7 @@ static struct {
           { NULL, 1, 1, 1, 10000, 10000, 0, LINK_TAGS, NULL, false },
           { LOAD_NONE, 64, 1, 10000, 0, 1u << 20, 512 },
           { NULL, NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, NULL, 1, NULL, 0 },
-          { NULL, NULL, NULL, 0 },
+          { NULL, NULL, NULL, NULL, 0 },
           { NULL, NULL, NULL, false, false },
           NULL,
           1,
@@ -208,7 +208,7 @@ static int check_guest(void)
     rc = check_fabric();
     if (rc)
         return rc;
-    wrong = manager_check(&set.manager);
+    wrong = manager_check(&set.manager, &set.keys);
     if (!wrong && set.manager.address) {
         set.guest.manager = &set.manager;
         set.guest.node = 0; /* M-56 */

@@ -13,6 +13,13 @@ enum { API_PORT = 4456, API_BODY_MAX_BYTES = 64 * 1024 };
 
 struct event_base;
 
+/* A request that was to change something, or that was refused for who asked. */
+typedef struct api_asked {
+    const char *role, *tenant; /* "nobody" */
+    const char *method, *target;
+    unsigned status;
+} api_asked;
+
 typedef struct api_settings {
     /* "127.0.0.1:4456", "[::1]:4456", "4456", "10.0.0.5", a name */
     const char *at;       /* [NULL: 127.0.0.1:4456] */
@@ -27,6 +34,8 @@ typedef struct api_settings {
     void (*clock)(void *user);
     /* A request changed the core: there are orders to take, and core_next_ms() is another. */
     void (*changed)(void *user);
+    /* A request was answered; or NULL. */
+    void (*asked)(void *user, const api_asked *what);
 } api_settings;
 
 void api_settings_default(api_settings *set);

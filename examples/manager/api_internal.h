@@ -25,6 +25,8 @@ typedef struct api_caller {
     char tenant[CORE_NAME_BYTES];
 } api_caller;
 
+const char *api_role_name(unsigned role); /* "operator"; "nobody" for 0 */
+
 typedef struct api_tokens api_tokens;
 /* NULL after a message on stderr with the remedy. */
 api_tokens *api_tokens_read(const char *file);

@@ -128,7 +128,7 @@ static void table_7(notebook *n)
     n->table = "Figure 7";
     cell(n, PAPER_MEASURED, "%", 74,
          100 * dxpu_model_write_gbs(m, true) / dxpu_model_write_gbs(m, false),
-         "GPU to GPU, two proxies of one bridge");
+         "GPU to GPU, across proxies, of one bridge");
 }
 
 /* ---- Table 9 ---- */

@@ -7,6 +7,7 @@
 #include "dxpu_zlib.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <sys/random.h>
 
@@ -166,7 +167,7 @@ int fabric_route(const fabric *f, const dxpu_udp_address *box, unsigned count, d
 
 enum { ASK_FIRST_NS = 50000000 }; /* then twice as long each time */
 
-/* How long to wait for an answer to the nth initiation; with a short hold there is time for some. */
+/* How long to wait for an answer to the nth initiation; a short hold has time for some, too. */
 static uint64_t ask_gap_ns(const fabric *f, unsigned n)
 {
     uint64_t hold_ns = f->base.hold_ms * 1000000ull, gap_ns = hold_ns / 8;
@@ -268,7 +269,7 @@ fabric_channel *fabric_dial(fabric *f, const dxpu_channel_config *cfg, const uin
     return c;
 }
 
-/* ==== Opens ==================================================================================== */
+/* ==== Opens =================================================================================== */
 
 static bool same_place(const dxpu_place *a, const dxpu_place *b)
 {
@@ -408,22 +409,31 @@ static void on_plain_open(fabric *f, uint8_t *buf, size_t len, const dxpu_udp_pa
 
 /* ==== Keys: who is asked ====================================================================== */
 
-/* A place for a channel that may come, by turns; nothing is done for it yet (S-14). */
+/* A place for a channel that may come; nothing is done for it yet (S-14).  Free ones go first, then
+   those of incarnations that are over, then of those that never came up; and before all that, those
+   that were not promised lately: as many handshakes as are pending get a place each. */
 static bool promise_place(fabric *f, uint32_t *index)
 {
-    const fabric_channel *oldest = NULL;
-    if (f->free_count) {
-        *index = f->free_list[(f->free_head + f->promised++ % f->free_count) % f->capacity];
-        return true;
-    }
+    unsigned best = UINT_MAX, age = 0;
     for (unsigned i = 0; i < f->capacity; i++) {
         const fabric_channel *c = f->channels[i];
-        if ((c->ended || !c->up) && (!oldest || c->born_ns < oldest->born_ns)) {
-            oldest = c;
-            *index = i;
-        }
+        unsigned since = f->promised - f->promise[i], rank = 0;
+        if (c && c->up && !c->ended)
+            continue;
+        if (c)
+            rank = c->ended ? 1 : 2;
+        if (f->promise[i] && since < f->pending)
+            rank += 3;
+        if (rank > best || (rank == best && since <= age))
+            continue;
+        best = rank;
+        age = since;
+        *index = i;
     }
-    return oldest != NULL;
+    if (best == UINT_MAX)
+        return false;
+    f->promise[*index] = ++f->promised;
+    return true;
 }
 
 /* sealing_callbacks.welcome */
@@ -433,7 +443,7 @@ static uint8_t on_request(void *user, const uint8_t *key, const dxpu_sodium_requ
     fabric *f = user;
     dxpu_channel_config cfg;
     dxpu_offer offer;
-    uint32_t index;
+    uint32_t index = 0;
     uint8_t reason;
     memset(&offer, 0, sizeof offer);
     offer.channel = request->channel;
@@ -880,7 +890,8 @@ static int open_tables(fabric *f, unsigned capacity)
     f->channels = calloc(f->capacity, sizeof *f->channels);
     f->live = calloc(f->capacity, sizeof *f->live);
     f->free_list = calloc(f->capacity, sizeof *f->free_list);
-    if (!f->channels || !f->live || !f->free_list)
+    f->promise = calloc(f->capacity, sizeof *f->promise);
+    if (!f->channels || !f->live || !f->free_list || !f->promise)
         return -1;
     for (unsigned i = 0; i < f->capacity; i++)
         f->free_list[i] = i;
@@ -902,19 +913,19 @@ static void set_queues(dxpu_channel_config *c)
     c->rx.header[DXPU_NONPOSTED] = c->tx.header[DXPU_NONPOSTED] = REQUESTS;
 }
 
-/* A session for each channel, and for those whose open has not come: one for each slot, as they may
-   all be dialed at once (S-14). */
+/* A session for each channel, and for those whose open has not come: one for each slot, as they
+   may all be dialed at once (S-14). */
 static int open_sealing(fabric *f, const char *program, const fabric_settings *s)
 {
     sealing_callbacks cb = { f, known, f->cb.welcome ? on_request : NULL };
-    unsigned pending = f->capacity / 4;
-    pending = pending < PENDING_MIN ? PENDING_MIN : pending < PENDING_MAX ? pending : PENDING_MAX;
+    unsigned slots = f->capacity / 4;
+    f->pending = slots < PENDING_MIN ? PENDING_MIN : slots < PENDING_MAX ? slots : PENDING_MAX;
     f->keys = s->keys;
     if (!f->keys) {
         fprintf(stderr, "%s: a port without keys is not opened\n", program);
         return -1;
     }
-    return sealing_open(&f->sealing, program, s->keys, f->capacity + pending, pending,
+    return sealing_open(&f->sealing, program, s->keys, f->capacity + f->pending, f->pending,
                         s->rekey_s * 1000000000ull, &cb);
 }
 
@@ -952,6 +963,7 @@ int fabric_close(fabric *f)
     free(f->channels);
     free(f->live);
     free(f->free_list);
+    free(f->promise);
     dxpu_udp_close(f->udp);
     dxpu_xdp_close(f->xdp);
     rc = recorder_close(&f->own_frames);

@@ -62,8 +62,8 @@ typedef struct fabric_channel {
 typedef struct fabric_callbacks {
     void *user;
     /* Somebody opens, or asks for keys to do so: then of the offer only epoch and places are set.
-       Return DXPU_REASON_NONE and complete *cfg (epoch and places are set), or the reason to refuse.
-       key: whose it is, NULL with --plain.  NULL: nobody may open. */
+       Return DXPU_REASON_NONE and complete *cfg (epoch and places are set), or the reason to
+       refuse.  key: whose it is, NULL with --plain.  NULL: nobody may open. */
     uint8_t (*welcome)(void *user, const dxpu_offer *offer, const uint8_t *key,
                        dxpu_channel_config *cfg);
     /* The channel carries TLPs from now on. */
@@ -110,7 +110,9 @@ typedef struct fabric {
     unsigned free_head, free_count;
     unsigned first;    /* which of them was served first the last time */
     unsigned up;       /* channels that are */
-    unsigned promised; /* turns over free places, for ids of channels that may come */
+    unsigned *promise; /* of each place, the last of `promised` that it was for; 0: none */
+    unsigned promised; /* places, to channels whose open may come */
+    unsigned pending;  /* of those, at most */
     keys *keys;
     sealing sealing;
     recorder own_frames, *frames; /* the second may be another fabric's */

@@ -6,7 +6,9 @@
 
 /* A handshake takes about 0.2 ms.  Beside channels that are up all of them together get a part of
    the time, and after quiet so much at once (S-98). */
-enum { SHARE = 4, BURST_NS = 5000000 };
+enum { SHARE = 4, BURST_NS = 5000000, DEBT_NS = 100000000 };
+/* Of one address so many a second, and at once: all slots of a host, when its box is back. */
+enum { ADDRESS_RATE = 200, ADDRESS_BURST = 512, ADDRESS_NS = 1000000000 / ADDRESS_RATE };
 enum { STRANGERS_TOLD = 8 };
 
 /* ==== What is told ============================================================================
@@ -108,6 +110,22 @@ static uint8_t welcome(void *user, dxpu_sodium_peer *peer, const uint8_t key[DXP
     return z->cb.welcome(z->cb.user, key, request, channel);
 }
 
+/* Ports are free to take, and of IPv6 so are the lower 64 bits: they make no other address. */
+static bool spare(void *user, uint64_t now_ns, dxpu_bytes from)
+{
+    sealing *z = user;
+    uint8_t hash[crypto_shorthash_BYTES];
+    uint64_t *at;
+    crypto_shorthash(hash, from.ptr, from.ptr[0] == AF_INET6 ? 9 : 5, z->hash_key);
+    at = &z->spare_ns[hash[0]];
+    if (*at < now_ns)
+        *at = now_ns;
+    if (*at - now_ns > (uint64_t)ADDRESS_BURST * ADDRESS_NS)
+        return false;
+    *at += ADDRESS_NS;
+    return true;
+}
+
 /* ==== Frames ================================================================================== */
 
 /* An address as bytes, of which a cookie is made. */
@@ -128,21 +146,21 @@ static dxpu_bytes address_bytes(const dxpu_udp_address *a, uint8_t out[DXPU_SODI
     return bytes;
 }
 
-/* True while handshakes have not had more than their share of the time. */
+/* True while handshakes have not had more than their share of the time.  What the last one took
+   beyond it is owed. */
 static bool has_time(sealing *z, uint64_t now_ns)
 {
-    uint64_t more_ns = (now_ns - z->credit_at_ns) / SHARE;
+    uint64_t more_ns = now_ns > z->credit_at_ns ? (now_ns - z->credit_at_ns) / SHARE : 0;
     z->credit_at_ns = now_ns;
-    z->credit_ns += more_ns < BURST_NS ? more_ns : BURST_NS;
+    z->credit_ns += (int64_t)(more_ns < DEBT_NS ? more_ns : DEBT_NS);
     if (z->credit_ns > BURST_NS)
         z->credit_ns = BURST_NS;
-    return z->credit_ns != 0;
+    return z->credit_ns > 0;
 }
 
-static void spend(sealing *z, uint64_t since_ns)
+static void spend(sealing *z, uint64_t spent_ns)
 {
-    uint64_t spent_ns = dxpu_udp_now_ns() - since_ns;
-    z->credit_ns -= spent_ns < z->credit_ns ? spent_ns : z->credit_ns;
+    z->credit_ns -= (int64_t)(spent_ns < DEBT_NS ? spent_ns : DEBT_NS);
 }
 
 int sealing_ingest(sealing *z, uint64_t now_ns, dxpu_bytes datagram, const dxpu_udp_address *from,
@@ -169,7 +187,7 @@ int sealing_ingest(sealing *z, uint64_t now_ns, dxpu_bytes datagram, const dxpu_
     if (c->replayed != replayed)
         tell_replayed(z, from);
     if (busy)
-        spend(z, now_ns);
+        spend(z, dxpu_udp_now_ns() - now_ns);
     return rc;
 }
 
@@ -185,6 +203,7 @@ int sealing_open(sealing *z, const char *program, keys *k, unsigned sessions, un
     z->cb = *cb;
     if (keys_plain(k))
         return 0;
+    crypto_shorthash_keygen(z->hash_key);
     dxpu_sodium_config_default(&cfg);
     cfg.identity = keys_own(k);
     cfg.sessions = sessions;
@@ -194,6 +213,7 @@ int sealing_open(sealing *z, const char *program, keys *k, unsigned sessions, un
         cfg.cb.user = z;
         cfg.cb.find = find;
         cfg.cb.welcome = welcome;
+        cfg.cb.spare = spare;
     }
     z->end = dxpu_sodium_create(&cfg);
     if (!z->end) {

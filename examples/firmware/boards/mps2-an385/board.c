@@ -27,6 +27,7 @@ void start(void)
         *to++ = *from++;
     for (to = bss_begin; to < bss_end;)
         *to++ = 0;
+    stack_paint();
     board_exit((unsigned)main());
 }
 

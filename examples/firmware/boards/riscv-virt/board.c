@@ -34,6 +34,7 @@ void begin(void)
     uint64_t *to;
     for (to = bss_begin; to < bss_end;)
         *to++ = 0;
+    stack_paint();
     board_exit((unsigned)main());
 }
 
@@ -104,7 +105,7 @@ void board_sleep(uint32_t ticks)
     }
 }
 
-/* ==== 4  Network port ====================================== Virtual I/O Device 1.2, 4.2, 5.1 ==== */
+/* ==== 4  Network port ==================================== Virtual I/O Device 1.2, 4.2, 5.1 === */
 
 enum {
     VIRTIO = 0x10001000,
@@ -288,7 +289,7 @@ static void move_sent(void)
     uint32_t bytes = 0;
     uint16_t id;
     bool any = false;
-    while ((id = next_used(&transmit, &bytes)) != BUFFERS)
+    while (transmit.free_count < BUFFERS && (id = next_used(&transmit, &bytes)) != BUFFERS)
         transmit.free[transmit.free_count++] = id;
     while (transmit.free_count && (frame = dxpu_fw_ring_peek(transmit_ring, &bytes)) != NULL) {
         id = transmit.free[--transmit.free_count];
