@@ -95,7 +95,7 @@ static bool hear_of(core *c, unsigned box, core_result *why)
         snprintf(d.serial, sizeof d.serial, "S%u", i);
         dxpu_control_device_encode(&d, room + (i - 1) * DXPU_CONTROL_DEVICE_BYTES);
     }
-    return core_register(c, &r, "p", why) == box;
+    return core_register(c, &r, "p", NULL, why) == box;
 }
 
 static int by_value(const void *a, const void *b)
