@@ -95,7 +95,7 @@ static void report_box(core *c, unsigned n, unsigned total, unsigned count, cons
         snprintf(d.serial, sizeof d.serial, "S%u", i + 1);
         dxpu_control_device_encode(&d, room + i * DXPU_CONTROL_DEVICE_BYTES);
     }
-    if (core_register(c, &r, "p", &why) != n) {
+    if (core_register(c, &r, "p", NULL, &why) != n) {
         fprintf(stderr, "%s\n", why.text);
         exit(1);
     }
