@@ -25,6 +25,7 @@
 #include "examples/box_proxy/devices/nvme_transfer.c"
 #include "examples/box_proxy/devices/nvme_wipe.c"
 #include "examples/box_proxy/devices/pci.c"
+#include "examples/proxy/stats.c"
 
 static void must(bool holds)
 {

@@ -24,35 +24,26 @@ static void show_tlp(dxpu_bytes in)
     putchar('\n');
 }
 
-/* Each record by itself; what one asks of the next is the channel's to see. */
-static int check_records(dxpu_bytes body, unsigned *records)
-{
-    dxpu_record r;
-    int rc;
-    while ((rc = dxpu_record_next(&body, &r)) == DXPU_OK)
-        ++*records;
-    return rc == DXPU_E_NONE ? DXPU_OK : rc;
-}
-
 static void show_frame(dxpu_bytes in)
 {
     dxpu_frame f;
     dxpu_offer o;
-    unsigned records = 0;
+    unsigned events = 0;
     int rc = dxpu_frame_decode(in, DXPU_FRAME_CRC_BYTES, &f);
+    if (rc == DXPU_OK && f.kind == DXPU_KIND_OPEN && f.channel)
+        rc = DXPU_E_CHANNEL; /* what the channel asks besides: W-7, a data frame has records */
     if (rc == DXPU_OK)
         rc = dxpu_frame_check_crc(in);
     if (rc == DXPU_OK && (f.kind == DXPU_KIND_OPEN || f.kind == DXPU_KIND_ACCEPT))
         rc = dxpu_offer_decode(f.body, &o);
     if (rc == DXPU_OK && f.kind == DXPU_KIND_DATA)
-        rc = check_records(f.body, &records);
+        rc = f.body.len ? dxpui_body_check(f.body, &events) : DXPU_E_RECORD;
     printf("frame=%s", dxpu_error_name(rc));
     if (rc == DXPU_OK) {
         printf(" kind=%u channel=%u packet=%llu", f.kind, f.channel, (unsigned long long)f.packet);
         if (f.kind <= DXPU_KIND_BLOCKED)
             printf(" sequence=%u ack=%u sack=%llu header=%u data=%u", f.sequence, f.ack,
                    (unsigned long long)f.sack, f.limits.header[0], f.limits.data[2]);
-        printf(" records=%u", records);
     }
     putchar('\n');
 }
