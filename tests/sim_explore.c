@@ -23,7 +23,7 @@
 #include "dxpu.h"
 
 enum {
-    DEPTH = 7,
+    DEPTH = 6,
     FRAMES = 5, /* in the network; one more is lost */
     TLPS = 3,   /* of the host: write, read, write; the box answers and writes once */
     WINDOW = 4,
@@ -475,7 +475,7 @@ static void run(unsigned depth, bool up, unsigned paths)
 static void every_way(bool up, unsigned paths)
 {
     const char *wanted = getenv("DXPU_DEPTH"), *seeds = getenv("DXPU_SEEDS");
-    unsigned usual = seeds && strtoul(seeds, NULL, 10) < 1000 ? 5 : DEPTH;
+    unsigned usual = seeds && strtoul(seeds, NULL, 10) < 1000 ? 6 : DEPTH;
     sabotage = false;
     unsigned depth = wanted ? (unsigned)strtoul(wanted, NULL, 10) % 31 : usual;
     run(depth - up - (paths - 1), up, paths); /* more ways lead on from there */
