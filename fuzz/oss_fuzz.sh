@@ -1,6 +1,7 @@
 #!/bin/sh
-# Build every fuzz target as OSS-Fuzz asks: $CC $CFLAGS $LIB_FUZZING_ENGINE, into $OUT, each with its
-# seeds as TARGET_seed_corpus.zip (where there is a zip) and the dictionary.  Other engines likewise:
+# Build every fuzz target as OSS-Fuzz asks: $CC $CFLAGS $LIB_FUZZING_ENGINE, into $OUT, each with
+# its seeds as TARGET_seed_corpus.zip (where there is a zip) and the dictionary.  Other engines
+# likewise:
 #   CC=afl-clang-fast OUT=build/afl fuzz/oss_fuzz.sh                     AFL++, persistent mode
 #   LIB_FUZZING_ENGINE=fuzz/fuzz_main.c OUT=build/replay fuzz/oss_fuzz.sh    no engine: a replay
 # Arguments: the names of the targets [all].  Packages: libevent, libpcap, jansson, libsodium, zlib.

@@ -7,8 +7,8 @@
    arrives and comes to rest.
 
    A state is known again by a hash that leaves out times, packet numbers, counters and the bytes of
-   the rings: two states that differ in these alone count as one.  DXPU_DEPTH=n: another depth
-   from the open; from up one less, with two paths two. */
+   the rings: two states that differ in these alone count as one.  DXPU_DEPTH=n: another depth;
+   one to three less where it has a close, a dead path and a new epoch. */
 #include <assert.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@
 #include "dxpu.h"
 
 enum {
-    DEPTH = 6,
+    DEPTH = 7,
     FRAMES = 5, /* in the network; one more is lost */
     TLPS = 3,   /* of the host: write, read, write; the box answers and writes once */
     WINDOW = 4,
@@ -64,6 +64,7 @@ static uint64_t *visited; /* hash with the depth that was left in its low bits *
 static size_t visited_room;
 static unsigned depth_max;
 static bool sabotage;
+static bool once; /* what happens once is explored, too */
 
 static void breaks(const char *what)
 {
@@ -427,7 +428,7 @@ static bool act(unsigned a, bool *happened)
         *happened = tick((int)a - 6);
         return true;
     }
-    return a < 11 && act_once(a - 8, happened);
+    return once && a < 11 && act_once(a - 8, happened);
 }
 
 static void explore(unsigned depth)
@@ -472,13 +473,14 @@ static void run(unsigned depth, bool up, unsigned paths)
     free(visited);
 }
 
-static void every_way(bool up, unsigned paths)
+static void every_way(bool up, unsigned paths, bool with_once)
 {
     const char *wanted = getenv("DXPU_DEPTH"), *seeds = getenv("DXPU_SEEDS");
     unsigned usual = seeds && strtoul(seeds, NULL, 10) < 1000 ? 6 : DEPTH;
     sabotage = false;
     unsigned depth = wanted ? (unsigned)strtoul(wanted, NULL, 10) % 31 : usual;
-    run(depth - up - (paths - 1), up, paths); /* more ways lead on from there */
+    once = with_once; /* more ways lead on then: less deep */
+    run(once ? depth - paths - up : depth, up, paths);
     print_message("  depth %u from %s, %u paths: %llu states, %llu transitions, %llu of them end "
                   "by hold, %llu "
                   "runs to rest\n",
@@ -494,19 +496,31 @@ static void every_way(bool up, unsigned paths)
 static void test_d40_every_way_from_open(void **state)
 {
     (void)state;
-    every_way(false, 1);
+    every_way(false, 1, false);
 }
 
 static void test_d1_every_way_from_up(void **state)
 {
     (void)state;
-    every_way(true, 1);
+    every_way(true, 1, false);
+}
+
+static void test_d44_every_way_with_an_end_from_open(void **state)
+{
+    (void)state;
+    every_way(false, 1, true);
+}
+
+static void test_d44_every_way_with_an_end_from_up(void **state)
+{
+    (void)state;
+    every_way(true, 1, true);
 }
 
 static void test_d1_every_way_with_two_paths(void **state)
 {
     (void)state;
-    every_way(true, 2);
+    every_way(true, 2, true);
 }
 
 static void test_control(void **state)
@@ -522,6 +536,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_d40_every_way_from_open),
         cmocka_unit_test(test_d1_every_way_from_up),
+        cmocka_unit_test(test_d44_every_way_with_an_end_from_open),
+        cmocka_unit_test(test_d44_every_way_with_an_end_from_up),
         cmocka_unit_test(test_d1_every_way_with_two_paths),
         cmocka_unit_test(test_control),
     };
