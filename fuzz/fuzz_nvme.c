@@ -202,7 +202,8 @@ static void put_register(input *in, uint8_t op)
     if (op & 0x10)
         offset %= 0x40;
     if (op & 0x20) {
-        dxpu_tlp t = rc_request(&r, DXPU_TLP_MRD, BAR + offset, op & 0x40 ? 8 : 4);
+        dxpu_tlp t =
+            rc_request(&r, DXPU_TLP_MRD, BAR + offset, op & 0x40 && offset % 8 == 0 ? 8 : 4);
         t.tag = next(in);
         rc_give(&r, &t);
     } else {
