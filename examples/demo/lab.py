@@ -118,7 +118,8 @@ class Lab:
 
     def keys(self, name):
         """Options that let boxes and hosts of this lab, and nobody else, into each other."""
-        kind, other = ("box", "host") if name == "dxpu-box" else ("host", "box")
+        box = os.path.basename(name).startswith("dxpu-box")
+        kind, other = ("box", "host") if box else ("host", "box")
         for whose in (kind, other):
             if not os.path.exists(self.file(whose + ".pub")):
                 public = subprocess.run([os.path.join(BIN, "dxpu"), "keygen",
@@ -130,7 +131,8 @@ class Lab:
 
     def start(self, name, *args):
         """Proxies that say nothing of keys get those of the lab."""
-        if name in PROXIES and not set(KEY_OPTIONS) & {str(a).split("=")[0] for a in args}:
+        told = {str(a).split("=")[0] for a in args}
+        if os.path.basename(name).startswith(PROXIES) and not told & set(KEY_OPTIONS):
             args += self.keys(name)
         process = Process(self, name, args)
         self.processes.append(process)
