@@ -17,11 +17,14 @@ endif
 
 # Short lines: $(call say,CC,FILE) in front of a command; `make V=1` prints the commands instead.
 say = $(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),,@printf '  %-3s %s\n' $1 $2;)
-BASE = -std=c11 -I. $(patsubst %,-I%,$(wildcard bindings/* examples/proxy)) -MMD -MP -pthread $(XDP)
+BASE = -std=c11 -I. $(patsubst %,-I%,$(wildcard bindings/* examples/proxy)) -MMD -MP -pthread \
+       $(XDP) $(SECCOMP)
 DEFLATE := $(shell pkg-config --exists libdeflate 2>/dev/null && echo -DDXPU_ZLIB_USE_LIBDEFLATE=1)
 XDP := $(shell pkg-config --exists libxdp libbpf 2>/dev/null && echo -DDXPU_AF_XDP=1)
+SECCOMP := $(shell pkg-config --exists libseccomp 2>/dev/null && echo -DDXPU_SECCOMP=1)
 LIBS = -Wl,--as-needed -levent -lpcap -ljansson -lsqlite3 -lcurl -lsodium \
-       $(if $(DEFLATE),-ldeflate) $(if $(XDP),-lxdp -lbpf) -lpng -lz -lm
+       $(if $(DEFLATE),-ldeflate) $(if $(XDP),-lxdp -lbpf) $(if $(SECCOMP),-lseccomp) \
+       -lpng -lz -lm
 # parts.a: the bindings but dxpu.h with bindings/zlib (libdxpu.a), and examples/proxy.
 PARTS_SRC := $(wildcard bindings/*/*.c examples/proxy/*.c)
 SRC_dxpu-host     := $(wildcard examples/host_proxy/*.c examples/host_proxy/*/*.c)
@@ -30,16 +33,19 @@ SRC_dxpu          := $(wildcard examples/cli/*.c examples/perf_model/*.c)
 SRC_dxpu-manager  := $(wildcard examples/manager/*.c)
 $(foreach p,relay pingpong,$(eval SRC_dxpu-$p := examples/demo/$p.c))
 SRC_dxpu-direct   := examples/demo/direct.c $(wildcard examples/box_proxy/devices/*.c) \
-                     $(patsubst %,examples/host_proxy/%.c,guest vmd vswitch probe msi queue retry)
+  $(patsubst %,examples/host_proxy/%.c,guest vmd vswitch probe msi grants queue retry)
 INSTALLED := dxpu dxpu-host dxpu-box dxpu-manager
 PROGRAMS := $(INSTALLED) dxpu-relay dxpu-pingpong dxpu-direct
 C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/sim_*.c))
 BENCHES  := $(sort $(wildcard tests/bench/bench_*.c))
 SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_*.py \
-              tests/net_*.py tests/net_*.sh)) \
-              $(patsubst %,tests/%.py,cov cross mutate prove toc spec run_test fuzz_replay)
+              tests/net_*.py tests/net_*.sh tests/footprint.py)) \
+              $(patsubst %,tests/%.py,cov cross ct mutate prove toc spec run_test fuzz_replay)
 FUZZERS  := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
-COV_ALL   = $(foreach n,$(COV_SETS),$(C_TESTS:%.c=build/cov$n/%))
+# The tests of dxpu.h itself; the second set of options is about the CRC alone.
+COV_TESTS = $(addprefix unit_,channel flow paths route tlp wire) $(addprefix api_,crc frames names \
+            vectors) $(addprefix sim_,channel explore life recovery) prop_tlp
+COV_ALL   = $(COV_TESTS:%=build/cov1/tests/%) $(patsubst %,build/cov8/tests/%,api_crc unit_wire)
 SAN_ALL   = $(patsubst %,build/san/%,$(C_TESTS:%.c=%) $(FUZZERS:fuzz/%.c=replay_%) $(PROGRAMS))
 
 ## all        programs, libdxpu.a and libdxpu-inject.so, into build/ (the default)
@@ -69,15 +75,18 @@ endef
 SAN   = -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
         -DDXPU_CONFIG_HEADER='"tests/asserts.h"'
 COV   = -O0 --coverage -fprofile-abs-path -DNDEBUG # asserts off: nothing can take their branch
-COV_SETS = 1 8 # the option sets that `make cov` merges: values of DXPU_CRC_TABLES
-$(eval $(call variant,build,))$(eval $(call variant,build/san,$(SAN)))
-$(foreach n,$(COV_SETS),$(eval $(call variant,build/cov$n,$(COV) -DDXPU_CRC_TABLES=$n)))
+HARD  = -fPIE -fstack-protector-strong -fstack-clash-protection -U_FORTIFY_SOURCE \
+        -D_FORTIFY_SOURCE=2
+$(eval $(call variant,build,$(HARD)))$(eval $(call variant,build/san,$(SAN)))
+$(foreach n,1 8,$(eval $(call variant,build/cov$n,$(COV) -DDXPU_CRC_TABLES=$n)))
 $(foreach d,build build/san,$(foreach p,$(PROGRAMS),$(eval \
   $d/$p: $$(SRC_$p:%.c=$d/%.o) $d/parts.a $d/libdxpu.a)))
 $(PROGRAMS:%=build/%) $(PROGRAMS:%=build/san/%):
-	$(call say,LD,$@)$(CC) $(CFLAGS) $(if $(findstring san,$@),$(SAN)) -pthread -o $@ $^ $(LIBS)
-build/libdxpu-inject.so: $(wildcard examples/inject/*.[ch]) | build/libdxpu.a
-	$(call say,LD,$@)$(CC) $(CFLAGS) -fPIC -shared -pthread -o $@ $(filter %.c,$^) -lm
+	$(call say,LD,$@)$(CC) $(CFLAGS) $(if $(findstring san,$@),$(SAN)) -pthread -o $@ $^ $(LIBS) \
+	  $(if $(findstring san,$@),,-pie -Wl,-z,relro,-z,now,-z,noexecstack)
+build/libdxpu-inject.so: $(wildcard examples/inject/*.[ch] bindings/model/*.h) | build/libdxpu.a
+	$(call say,LD,$@)$(CC) $(CFLAGS) -I. -Ibindings/model -fPIC -shared -pthread -o $@ \
+	  $(filter %.c,$^) -lm
 
 ## demo       a capture, then a guest's disk, through the proxies and a bad network; figures
 demo: all
@@ -94,11 +103,11 @@ plots: all build/tests/sim_pool
 	$(if $(wildcard build/bench.json),tests/bench/bench_plot.py build/bench.json tests/data/bench.svg)
 
 ## check      all tests; installs missing Debian packages when run as root
-check: all $(SAN_ALL) $(COV_ALL) $(BENCHES:%.c=build/%)
+check: all firmware $(SAN_ALL) $(COV_ALL) $(BENCHES:%.c=build/%)
 	$(PYTHON) tests/run.py --jobs 2 $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
 
 ## check-long check with many more simulation seeds, hot-plug cycles, a large pool, a cut of 60 s
-check-long: all $(SAN_ALL) $(COV_ALL) $(C_TESTS:%.c=build/%) $(BENCHES:%.c=build/%)
+check-long: all firmware $(SAN_ALL) $(COV_ALL) $(C_TESTS:%.c=build/%) $(BENCHES:%.c=build/%)
 	DXPU_SEEDS=1000000 $(PYTHON) tests/run.py --timeout 14400 build/tests/sim_channel
 	DXPU_SEEDS=20000 DXPU_DEPTH=8 DXPU_ROUNDS=2000000 DXPU_SLOTS=100000 DXPU_STEPS=10000 $(PYTHON) \
 	  tests/run.py --jobs 2 --timeout 3600 $(C_TESTS:%.c=build/%) $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
@@ -123,7 +132,8 @@ fuzz: $(FUZZERS:fuzz/%.c=build/%)
 	    -artifact_prefix=build/corpus/ $(addprefix -dict=,$(wildcard fuzz/dxpu.dict)) \
 	    build/corpus/$$n fuzz/corpus/$$n; done
 build/fuzz_%: fuzz/fuzz_%.c dxpu.h | build/libdxpu.a
-	$(call say,CC,$<)clang -std=c11 -I. -O1 -g $(WARN) -fsanitize=fuzzer,address,undefined -o $@ $<
+	$(call say,CC,$<)clang -std=c11 -I. -Iexamples/proxy -O1 -g $(WARN) \
+	  -fsanitize=fuzzer,address,undefined -o $@ $< -lsodium
 
 ## fmt        format the C files
 ## toc        CONTENTS of dxpu.h against its sections
@@ -133,6 +143,8 @@ fmt:
 toc spec:
 	$(PYTHON) tests/$@.py --strict
 
+## firmware   images of a box without an operating system: examples/firmware
+include examples/firmware/firmware.mk
 ## size       text size on a Cortex-M4, nothing undefined but mem*
 ## ship       dxpu.h alone in an empty folder: README program as C99, C++11, freestanding, static
 size ship:

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "../examples/host_proxy/grants.c"
 #include "../examples/host_proxy/msi.c"
 #include "../examples/host_proxy/probe.c"
 #include "../examples/host_proxy/queue.c"
@@ -25,7 +26,7 @@ static peer far;
 static unsigned silent, answered, requests, good, unsupported, interrupts, shown;
 static uint32_t last_data, last_value;
 static bool visible, master, no_way, in_use[READS];
-static unsigned interrupts_waited;
+static unsigned interrupts_waited, memory_windows; /* how many parts the guest's memory has */
 
 /* ==== The guest =============================================================================== */
 
@@ -70,6 +71,14 @@ static guest_slot *other_slot(void *user, unsigned number)
     (void)user;
     (void)number;
     return NULL;
+}
+
+static void reach(void *user, unsigned number, windows *out)
+{
+    (void)user;
+    (void)number;
+    for (uint64_t i = 0; i < memory_windows; i++)
+        assert_true(windows_grant(out, i << 20, (i << 20) + 0xfff, WINDOW_READ | WINDOW_WRITE));
 }
 
 static bool message(void *user, unsigned number, const dxpu_tlp *t)
@@ -120,8 +129,9 @@ static void filled(void *user, unsigned number, bool there)
     shown += there;
 }
 
-static const slot_host the_host = { NULL,    dma_read,  dma_write, msi,           route, other_slot,
-                                    message, not_ready, mps_bytes, on_completion, filled };
+static const slot_host the_host = { NULL,      dma_read,   dma_write,     msi,
+                                    route,     other_slot, reach,         message,
+                                    not_ready, mps_bytes,  on_completion, filled };
 
 /* ==== The fabric ============================================================================== */
 
@@ -179,6 +189,27 @@ static void refuse_probe(peer *p, uint64_t now)
     }
 }
 
+static dxpu_tlp config_request(uint8_t type, uint16_t function, uint16_t at, const uint8_t *data)
+{
+    dxpu_tlp t = peer_request(type, 0);
+    t.address = 0;
+    t.target = function;
+    t.register_bytes = at;
+    t.payload.ptr = data;
+    t.payload.len = data ? 4 : 0;
+    return t;
+}
+
+/* As if the guest had set or cleared Bus Master Enable, and the device answered. */
+static void let_master(uint16_t function, bool on)
+{
+    uint8_t command[4] = { on ? 0x04 : 0 };
+    dxpu_tlp t = config_request(DXPU_TLP_CFGWR0, function, 4, command), cpl;
+    msi_sent(&the_slot.msi, &t);
+    dxpu_tlp_completion(&t, 0, DXPU_CPL_SC, &cpl);
+    msi_answered(&the_slot.msi, &cpl);
+}
+
 static void start(uint64_t hold_ms)
 {
     fabric_settings s = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
@@ -187,7 +218,7 @@ static void start(uint64_t hold_ms)
     silent = answered = requests = good = unsupported = interrupts = shown = 0;
     master = true;
     visible = no_way = false;
-    interrupts_waited = 0;
+    interrupts_waited = memory_windows = 0;
     s.hold_ms = hold_ms;
     s.keys = keys_none();
     assert_int_equal(fabric_open(&net, "host", &s, 4, &cb), 0);
@@ -200,6 +231,7 @@ static void start(uint64_t hold_ms)
     far.step = refuse_probe;
     run_until(is_up);
     far.step = NULL;
+    let_master(0, true);
 }
 
 static int teardown(void **state)
@@ -666,11 +698,19 @@ static void test_v12_messages_of_the_device_go_to_the_root(void **state)
 /* Configuration space of a device with one capability: MSI, 64-bit. */
 static const uint8_t config_space[256] = { [0x34] = 0x50, [0x50] = 0x05, [0x52] = 0x80 };
 enum { MSI_FUNCTION = DXPU_BDF(1, 0, 0) };
+static windows told; /* what the box knows */
 
 static void config_device(peer *p, uint64_t now)
 {
     dxpu_tlp t, cpl;
+    dxpu_event e;
     (void)now;
+    while (p->open && dxpu_channel_peek_event(&p->ch, &e)) {
+        assert_int_equal(dxpu_channel_take_event(&p->ch), DXPU_OK);
+        assert_true(e.type != DXPU_EVENT_DMA_GRANT || windows_event(&told, &e));
+        assert_true(e.type != DXPU_EVENT_DMA_REVOKE || windows_event(&told, &e));
+        events_taken++;
+    }
     while (p->open && peer_take(p, DXPU_NONPOSTED, &t)) {
         bool read = t.type == DXPU_TLP_CFGRD0;
         dxpu_tlp_completion(&t, MSI_FUNCTION, DXPU_CPL_SC, &cpl);
@@ -684,12 +724,7 @@ static void config(uint8_t type, uint16_t at, uint32_t value)
 {
     uint8_t data[4] = { (uint8_t)value, (uint8_t)(value >> 8), (uint8_t)(value >> 16),
                         (uint8_t)(value >> 24) };
-    dxpu_tlp t = peer_request(type, 0);
-    t.address = 0;
-    t.target = MSI_FUNCTION;
-    t.register_bytes = at;
-    t.payload.ptr = type == DXPU_TLP_CFGWR0 ? data : NULL;
-    t.payload.len = type == DXPU_TLP_CFGWR0 ? 4 : 0;
+    dxpu_tlp t = config_request(type, MSI_FUNCTION, at, type == DXPU_TLP_CFGWR0 ? data : NULL);
     in_use[0] = true;
     answered = 0;
     assert_true(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
@@ -732,6 +767,7 @@ static void test_v15_only_programmed_interrupts_are_delivered(void **state)
     configure(DXPU_TLP_CFGWR0, 0x5c, 0x31);
     interrupt(MSI_FUNCTION, 0xfee01000, 0x31); /* not enabled yet */
     run_until(far_is_off);
+    configure(DXPU_TLP_CFGWR0, 0x04, 0x04);
     configure(DXPU_TLP_CFGWR0, 0x50, 0x00810000);
     interrupt(MSI_FUNCTION, 0xfee02000, 0x31);
     interrupt(MSI_FUNCTION, 0xfee01000, 0x30);
@@ -766,6 +802,7 @@ static void test_interrupts_wait_for_room(void **state)
     configure(DXPU_TLP_CFGWR0, 0x54, 0xfee01000);
     configure(DXPU_TLP_CFGWR0, 0x5c, 0x31);
     configure(DXPU_TLP_CFGWR0, 0x50, 0x00810000);
+    configure(DXPU_TLP_CFGWR0, 0x04, 0x04);
     no_way = true;
     interrupt(MSI_FUNCTION, 0xfee01000, 0x31);
     t = peer_request(DXPU_TLP_MWR, 0);
@@ -778,6 +815,145 @@ static void test_interrupts_wait_for_room(void **state)
     run_until(write_is_done);
     assert_int_equal(interrupts, 1);
     assert_int_equal(the_slot.msis, 1);
+}
+
+/* ==== What the box is told that the device may reach ========================================== */
+
+static unsigned windows_at_write;
+
+/* What was told when the write came. */
+static void take_write_and_events(peer *p, uint64_t now)
+{
+    dxpu_tlp t;
+    config_device(p, now);
+    if (p->open && peer_take(p, DXPU_POSTED, &t)) {
+        windows_at_write = told.count;
+        writes_taken++;
+    }
+}
+
+static bool a_write_was_taken(void)
+{
+    return writes_taken == 1;
+}
+
+static void write_once(void)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MWR, 0);
+    assert_true(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
+}
+
+static void begin_windows(void)
+{
+    start(60000);
+    windows_clear(&told);
+    writes_taken = events_taken = windows_at_write = 0;
+    far.step = take_write_and_events;
+}
+
+/* However many they are: more than fit into the queues of events at a time. */
+static void test_s103_windows_are_told_ahead_of_what_uses_them(void **state)
+{
+    (void)state;
+    begin_windows();
+    write_once(); /* the control */
+    run_until(a_write_was_taken);
+    assert_int_equal(windows_at_write, 0);
+    writes_taken = 0;
+    memory_windows = 5000;
+    slot_reach(&the_slot);
+    write_once();
+    memory_windows = 5001; /* while the others are on their way */
+    slot_reach(&the_slot);
+    run_until(a_write_was_taken);
+    assert_int_equal(windows_at_write, 5001);
+    assert_true(windows_allow(&told, (uint64_t)5000 << 20, 0x1000, WINDOW_READ | WINDOW_WRITE));
+    writes_taken = 0;
+    memory_windows = 1;
+    slot_reach(&the_slot);
+    write_once();
+    run_until(a_write_was_taken);
+    assert_int_equal(windows_at_write, 1);
+    assert_int_equal(the_slot.dropped, 0);
+    windows_free(&told);
+}
+
+static bool back_to_one(void)
+{
+    return told.count == 1 && told.at[0].first == 0xfee02000u;
+}
+
+/* Granted before the device has it; what it replaced goes only when none can be on its way. */
+static void test_s103_interrupts_are_granted_as_programmed(void **state)
+{
+    (void)state;
+    begin_windows();
+    configure(DXPU_TLP_CFGRD0, 0x34, 0);
+    configure(DXPU_TLP_CFGRD0, 0x50, 0);
+    assert_int_equal(told.count, 0);
+    configure(DXPU_TLP_CFGWR0, 0x54, 0xfee01000);
+    assert_int_equal(windows_at(&told, 0xfee01000u), WINDOW_WRITE);
+    assert_false(windows_allow(&told, 0xfee01000u, 5, WINDOW_WRITE));
+    configure(DXPU_TLP_CFGWR0, 0x50, 0x00810000);
+    far.step = NULL;
+    config(DXPU_TLP_CFGWR0, 0x54, 0xfee02000);
+    run_until(far_is_off);
+    assert_int_equal(the_slot.grants.told.count, 2);
+    far.step = config_device;
+    run_until(one_answered);
+    run_until(back_to_one);
+    slot_event(&the_slot, DXPU_EVENT_HOT_RESET, DXPU_EVENT_ON); /* nothing is programmed now */
+    run_until(far_is_off);
+    assert_int_equal(told.count, 0);
+    configure(DXPU_TLP_CFGWR0, 0x54, 0x00001000); /* no interrupt: it would be memory */
+    run_until(far_is_off);
+    assert_int_equal(told.count, 0);
+    windows_free(&told);
+}
+
+static bool all_looked_at(void)
+{
+    return good + the_slot.refused + the_slot.dma_writes == asked;
+}
+
+/* A read and a write; how many of them got through. */
+static unsigned try_both(uint16_t requester, uint8_t at, bool pasid)
+{
+    unsigned before = good + (unsigned)the_slot.dma_writes;
+    for (unsigned i = 0; i < 2; i++) {
+        dxpu_tlp t = peer_request(i ? DXPU_TLP_MWR : DXPU_TLP_MRD, 7);
+        t.requester = requester;
+        t.address = MAPPED;
+        t.at = at;
+        t.prefix_count = pasid;
+        t.prefix[0] = 0x91000001u;
+        assert_int_equal(peer_submit(&far, &t), DXPU_OK);
+    }
+    asked += 2;
+    run_until(all_looked_at);
+    return good + (unsigned)the_slot.dma_writes - before;
+}
+
+/* A box that sees to nothing. */
+static void test_s109_the_host_looks_itself(void **state)
+{
+    (void)state;
+    start(60000);
+    far.step = read_guest;
+    asked = 0;
+    assert_int_equal(try_both(0, 0, false), 2); /* the control */
+    assert_int_equal(try_both(DXPU_BDF(0, 0, 1), 0, false), 0);
+    assert_int_equal(the_slot.refused_why[SLOT_REFUSED_requester], 2);
+    let_master(0, false);
+    assert_int_equal(try_both(0, 0, false), 0);
+    assert_int_equal(the_slot.refused_why[SLOT_REFUSED_master], 2);
+    let_master(0, true);
+    assert_int_equal(try_both(0, 2, false), 0);
+    assert_int_equal(try_both(0, 0, true), 0);
+    assert_int_equal(the_slot.refused_why[SLOT_REFUSED_translated], 4);
+    assert_int_equal(the_slot.refused, 8);
+    assert_int_equal(the_slot.alarmed, the_slot.epoch);
+    assert_int_equal(try_both(0, 0, false), 2);
 }
 
 /* ==== A device that is not ready ============================================================== */
@@ -942,6 +1118,9 @@ int main(void)
         CASE(test_v10_time_is_up),
         CASE(test_v15_only_programmed_interrupts_are_delivered),
         CASE(test_interrupts_wait_for_room),
+        CASE(test_s103_windows_are_told_ahead_of_what_uses_them),
+        CASE(test_s103_interrupts_are_granted_as_programmed),
+        CASE(test_s109_the_host_looks_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "../examples/host_proxy/grants.c"
 #include "../examples/host_proxy/msi.c"
 #include "../examples/host_proxy/probe.c"
 #include "../examples/host_proxy/queue.c"
@@ -72,6 +73,13 @@ static guest_slot *other_slot(void *user, unsigned number)
     return &slots[number - 1];
 }
 
+static void reach(void *user, unsigned number, windows *out)
+{
+    (void)user;
+    (void)number;
+    (void)out;
+}
+
 static bool message(void *user, unsigned number, const dxpu_tlp *t)
 {
     (void)user;
@@ -114,9 +122,9 @@ static void on_filled(void *user, unsigned number, bool there)
     filled_slots += there;
 }
 
-static const slot_host the_host = { NULL,      dma_read,      dma_write, take_interrupt,
-                                    route,     other_slot,    message,   not_ready,
-                                    mps_bytes, on_completion, on_filled };
+static const slot_host the_host = { NULL,      dma_read,   dma_write,     take_interrupt,
+                                    route,     other_slot, reach,         message,
+                                    not_ready, mps_bytes,  on_completion, on_filled };
 
 /* ==== The fabric ============================================================================== */
 
@@ -273,6 +281,18 @@ static bool both_up(void)
     return slots[A].up && !slots[A].probe.running && slots[B].up && !slots[B].probe.running;
 }
 
+/* As if the guest had set Bus Master Enable. */
+static void let_master(unsigned box)
+{
+    static uint8_t command[4] = { 0x04 };
+    dxpu_tlp t = peer_request(DXPU_TLP_CFGWR0, 0);
+    t.target = (uint16_t)DXPU_BDF(box + 1, 0, 0);
+    t.register_bytes = 4;
+    t.payload.ptr = command;
+    t.payload.len = sizeof command;
+    msi_sent(&slots[box].msi, &t);
+}
+
 static void start(uint64_t hold_ms)
 {
     fabric_settings s = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
@@ -295,6 +315,8 @@ static void start(uint64_t hold_ms)
         assert_int_equal(slot_attach(&slots[i], &here, 1, 1, NULL, 1, dxpu_udp_now_ns()), 0);
     }
     run_until(both_up);
+    let_master(A);
+    let_master(B);
 }
 
 static int teardown(void **state)
@@ -487,6 +509,7 @@ static void test_v16_answers_for_a_device_that_is_gone(void **state)
     boxes[A].open = false; /* takes the next dial */
     run_until(both_up);
     assert_int_equal(slots[A].incarnations, 2);
+    let_master(A);
     dxpu_tlp t = request(A, DXPU_TLP_MRD, 9, WINDOW_OF(B), 1), cpl;
     dxpu_tlp_completion(&t, 0, DXPU_CPL_UR, &cpl);
     assert_int_equal(peer_submit(&boxes[B], &cpl), DXPU_OK);

@@ -1100,6 +1100,7 @@ static void test_dma_several_regions(void **state)
     dxpu_vfu_memory mem;
     uint8_t in[12288], back[12288];
     unsigned i;
+    uint32_t changes = dxpu_vfu_memory_changes(w->s);
     for (i = 0; i < sizeof in; i++)
         in[i] = (uint8_t)(i ^ i >> 8);
     /* given in no order: 1 is file page 4, 3 page 0, 2 page 2 read-only, 4 a hole, 5 page 1 */
@@ -1110,6 +1111,7 @@ static void test_dma_several_regions(void **state)
     for (i = 0; dxpu_vfu_memory_at(w->s, i, &mem); i++)
         assert_true(mem.direct && mem.bytes == 4096 && mem.access == (i == 1 ? 1 : 3));
     assert_int_equal(i, 4);
+    assert_int_equal(dxpu_vfu_memory_changes(w->s) - changes, 4);
     assert_int_equal(dxpu_vfu_dma_probe(w->s, 0x1000, 0x3000, DXPU_VFU_READ), DXPU_VFU_DMA_DIRECT);
     assert_int_equal(dxpu_vfu_dma_probe(w->s, 0x1000, 0x3000, DXPU_VFU_WRITE), DXPU_VFU_DMA_NONE);
     assert_int_equal(dxpu_vfu_dma_probe(w->s, 0x3fff, 1, 3), DXPU_VFU_DMA_DIRECT);

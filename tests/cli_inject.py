@@ -14,12 +14,14 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 HERE = os.path.join(ROOT, "tests", "inject")
+sys.path.insert(0, os.path.join(ROOT, "examples", "inject", "measure"))
+from measure import added_ns  # noqa: E402
 SOURCES = sorted(glob.glob(os.path.join(ROOT, "examples", "inject", "*.c")))
 WARN = ("-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Wvla -Wstrict-prototypes "
         "-Wmissing-prototypes -Wwrite-strings -Wformat=2 -Werror").split()
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 WAYS = ("dlsym", "default", "next", "proc_v1", "proc_v2", "proc_of_proc")
-RTT_US, NATIVE_US = 6.8, 1.2
+RTT_US = 6.8
 failed = 0
 
 
@@ -51,14 +53,16 @@ class Rig:
         self.problems += self.compile("ways", "-DLINKED=0", os.path.join(HERE, "ways.c"))
         self.problems += self.compile("ways_linked", "-DLINKED=1", os.path.join(HERE, "ways.c"),
                                       *link)
-        self.problems += self.compile("scenes", os.path.join(HERE, "scenes.c"), *link)
+        for name in ("scenes", "steps"):
+            self.problems += self.compile(name, os.path.join(HERE, name + ".c"), *link)
 
     def path(self, name):
         return os.path.join(self.folder, name)
 
     def compile(self, name, *words):
+        include = ["-I" + ROOT, "-I" + os.path.join(ROOT, "bindings", "model")]
         done = subprocess.run([self.compiler, "-std=c11", "-O2", "-g", "-pthread", *WARN,
-                               *self.flags, "-o", self.path(name), *words],
+                               *include, *self.flags, "-o", self.path(name), *words],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         return done.stdout if done.returncode else ""
 
@@ -232,17 +236,6 @@ def bystanders(rig):
 
 # ---- what is added, and what never changes
 
-def added_ns(rtt_us, op, size):
-    """The paper's model."""
-    delta = 1e3 * (rtt_us - NATIVE_US)
-    if op == "dtoh":
-        return delta / 2
-    if op != "htod":
-        return delta
-    rate, native = (min(140 * 128 / (1e3 * rtt), 11.2) for rtt in (rtt_us, NATIVE_US))
-    return max(delta, size / rate - size / native)
-
-
 def times(rig):
     sizes = {"htod": 4096, "htod_64k": 65536, "htod_1m": 1 << 20}
     _, out = rig.run("scenes", "time", preload=False)
@@ -252,7 +245,7 @@ def times(rig):
         _, out = rig.run("scenes", "time", RTT_US=rtt)
         for line in out.splitlines():
             thing, ns = line.split()
-            wanted = added_ns(rtt, thing.split("_")[0], sizes.get(thing))
+            wanted = added_ns(thing, sizes.get(thing), rtt, 140 * 128, 11.2)
             # the size of a copy is found to half a percent
             off = abs(float(ns) - native[thing] - wanted)
             check("added_%s_rtt_%g" % (thing, rtt), off <= 0.01 * wanted + 2,
@@ -268,14 +261,40 @@ def delays(rig):
     _, native = rig.run("scenes", "delay", preload=False)
     _, out = rig.run("scenes", "delay", RTT_US=6.8, METHOD="delay")
     waited = dict(line.split() for line in out.splitlines() if len(line.split()) == 2)
-    for thing, op, size in (("htod", "htod", 4096), ("htod_1m", "htod", 1 << 20),
-                            ("dtoh", "dtoh", 0), ("kernel", "kernel", 0)):
-        wanted = added_ns(6.8, op, size)
+    for thing, size in (("htod", 4096), ("htod_1m", 1 << 20), ("dtoh", 0), ("kernel", 0)):
+        wanted = added_ns(thing, size, 6.8, 140 * 128, 11.2)
         check("delay_" + thing, 0 <= int(waited[thing]) - wanted <= 40, waited)
     check("delay_inside", int(waited["inside"]) == 0, waited)
     own = [line for line in out.splitlines() if len(line.split()) == 4]
     check("delay_adds_no_operation", own and own == [
         line for line in native.splitlines() if len(line.split()) == 4], out)
+
+
+def costs_nothing_when_off(rig):
+    """Instructions of a copy and a launch, natively and with the library preloaded and off."""
+    def steps(**more):
+        status, out = rig.run("steps", STANDIN_INNER=1, **more)
+        return status, {w: int(n) for w, n in (line.split() for line in out.splitlines()
+                                               if len(line.split()) == 2)}
+
+    status, native = steps(preload=False)
+    if status == 77:
+        print("skip off_costs_nothing a process may not watch its child here")
+        return
+    calls = 2 * 8
+    check("control_steps_are_counted", status == 0 and all(
+        native[w] > native["nothing"] + calls * 30 for w in ("linked", "dlsym", "proc")), native)
+    for name, settings in (("unset", {}), ("zero", {"RTT_US": 0}), ("native", {"RTT_US": 1.2})):
+        status, off = steps(**settings)
+        check("off_costs_nothing_found_" + name, status == 0 and all(
+            off[w] == native[w] for w in ("nothing", "dlsym", "proc")), (native, off))
+        per_call = (off["linked"] - native["linked"]) / calls
+        check("off_costs_a_jump_linked_" + name, 0 < per_call <= 16, per_call)
+    for name, settings in (("profile", {"PROFILE": os.path.join(rig.folder, "steps.json")}),
+                           ("delay", {"RTT_US": 1.3, "METHOD": "delay"})):
+        status, on = steps(**settings)
+        check("control_on_costs_" + name, status == 0 and all(
+            on[w] > native[w] + calls * 100 for w in ("linked", "dlsym", "proc")), (native, on))
 
 
 def same(rig, kind):
@@ -322,6 +341,10 @@ def profiles(rig, kind):
             # 302200 (its stream was idle when it came), 2000, 2000 and 11200 ns; bounds are the
             # eighth roots of powers of two
             check("profile_kernels" + suffix, bins == [(2048, 2), (11586, 1), (311744, 1)], told)
+            ways = {c["name"]: (c["htod"], c["dtoh"], c["htod_bytes"]) for c in told["calls"]}
+            check("profile_directions" + suffix, ways == {
+                "cuLaunchKernel": (0, 0, 0), "cuMemcpyHtoD_v2": (1, 0, 4096),
+                "cuMemcpyDtoH_v2": (0, 1, 0)}, told)  # the other one fails
             check("profile_keys" + suffix, set(told) - {"injected"} == {
                 "version", "calls", "kernel_ns_histogram", "kernels_untimed", "captured"}
                   and ("injected" in told) == bool(settings), told)
@@ -509,6 +532,7 @@ def main():
         bystanders(rig)
         times(rig)
         delays(rig)
+        costs_nothing_when_off(rig)
         same(rig, "")
         profiles(rig, "")
         forks(rig, "")

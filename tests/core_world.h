@@ -9,7 +9,7 @@
 #include "tests/core_rig.h"
 
 enum { BOXES = 3, BOX_SLOTS = 4, HOSTS = 2, PORTS = 5, PROXIES = BOXES + HOSTS, UNITS = PORTS };
-enum { QUEUE = 256, EPOCHS = 1 << 16 };
+enum { QUEUE = 256, EPOCHS = 1 << 14 };
 
 typedef enum mutation {
     HONEST,
@@ -21,6 +21,7 @@ typedef enum mutation {
     NO_QUOTA,       /* the use of a quota is forgotten */
     MOVES_KEPT,     /* a parked lease is exchanged as others are */
     LIES_DONE,      /* a host says that it detached, and did not */
+    COPIES_SHARE,   /* a copy of a host is given the epoch that the first one has */
     MUTATIONS
 } mutation;
 
@@ -63,10 +64,15 @@ typedef struct proxy {
 } proxy;
 
 static proxy world[PROXIES];
+/* A second program with a host's identity, without a connection: it goes on with what it had. */
+static proxy copy_of_host[HOSTS];
 static mutation mutant;
-static uint64_t epoch_lease[BOXES][EPOCHS]; /* whose epoch it is, as bind was ordered */
+/* Whose epoch it is, as bind was ordered; by the epoch. */
+static struct {
+    uint64_t epoch, lease;
+} given[EPOCHS];
 static char violation[300];
-static uint64_t random_word;
+static uint64_t random_word, instances;
 
 static uint32_t draw(uint32_t below)
 {
@@ -80,6 +86,15 @@ static void violate(const char *what, uint64_t number)
 {
     if (!violation[0])
         snprintf(violation, sizeof violation, "%s (%llx)", what, (unsigned long long)number);
+}
+
+static uint64_t *lease_of_epoch(uint64_t epoch)
+{
+    unsigned at = (unsigned)(epoch % EPOCHS);
+    while (given[at].epoch && given[at].epoch != epoch)
+        at = (at + 1) % EPOCHS;
+    given[at].epoch = epoch;
+    return &given[at].lease;
 }
 
 /* -- Messages -- */
@@ -164,7 +179,8 @@ static unsigned obey_bind(const proxy *p, unit *u, const dxpu_control_bind *b)
         return DXPU_CONTROL_CODE_NONE;
     if (u->state == DXPU_CONTROL_SLOT_WIPING || u->state == DXPU_CONTROL_SLOT_UNWIPED)
         return DXPU_CONTROL_CODE_BUSY;
-    if (p->draining && u->state != DXPU_CONTROL_SLOT_KEPT)
+    bool goes_on = u->epoch && u->peer_node == b->host_node && u->peer_slot == b->host_slot;
+    if (p->draining && u->state != DXPU_CONTROL_SLOT_KEPT && !goes_on)
         return DXPU_CONTROL_CODE_DRAINED;
     u->epoch = u->seen = b->epoch;
     u->peer_node = b->host_node;
@@ -293,9 +309,9 @@ static bool admits(const unit *slot, const proxy *host, unsigned port)
 }
 
 /* The guest reads what is there, and writes its own. */
-static void use(unsigned box, unit *slot, uint64_t epoch)
+static void use(unit *slot, uint64_t epoch)
 {
-    uint64_t lease = epoch_lease[box][epoch % EPOCHS];
+    uint64_t lease = *lease_of_epoch(epoch);
     if (slot->tag && slot->tag != lease)
         violate("a lease reads another's data", lease);
     if (slot->wrote == lease && slot->tag != lease)
@@ -315,7 +331,7 @@ static void channel_step(proxy *host, unsigned port)
     if (u->state == DXPU_CONTROL_SLOT_UP) {
         if (slot->epoch)
             slot->state = DXPU_CONTROL_SLOT_UP;
-        use(box->id - 1u, slot, u->epoch);
+        use(slot, u->epoch);
     } else if (slot->epoch == u->epoch && slot->state == DXPU_CONTROL_SLOT_UP) {
         slot->state = DXPU_CONTROL_SLOT_HELD;
     }
@@ -329,15 +345,17 @@ static void channel_step(proxy *host, unsigned port)
 static void check_owners(void)
 {
     unsigned owners[BOXES][BOX_SLOTS] = { { 0 } };
-    for (unsigned h = BOXES; h < PROXIES; h++)
-        for (unsigned i = 0; i < world[h].units; i++) {
-            const unit *u = &world[h].unit[i];
+    for (unsigned h = 0; h < 2 * HOSTS; h++) {
+        const proxy *host = h < HOSTS ? &world[BOXES + h] : &copy_of_host[h - HOSTS];
+        for (unsigned i = 0; i < host->units; i++) {
+            const unit *u = &host->unit[i];
             if (!u->epoch || u->state == DXPU_CONTROL_SLOT_CLOSING)
                 continue;
             unsigned box = u->peer_node - 1, slot = u->peer_slot - 1u;
-            if (admits(&world[box].unit[slot], &world[h], i) && ++owners[box][slot] > 1)
+            if (admits(&world[box].unit[slot], host, i) && ++owners[box][slot] > 1)
                 violate("two hosts have one slot", u->epoch);
         }
+    }
 }
 
 static void world_init(void)
@@ -348,11 +366,12 @@ static void world_init(void)
         p->role = i < BOXES ? DXPU_CONTROL_ROLE_BOX : DXPU_CONTROL_ROLE_HOST;
         p->id = (uint8_t)(i + 1);
         p->units = i < BOXES ? BOX_SLOTS : PORTS;
-        p->instance = 1 + i;
+        p->instance = ++instances;
         for (unsigned u = 0; i < BOXES && u < BOX_SLOTS; u++)
             p->unit[u].state = DXPU_CONTROL_SLOT_WIPED;
     }
-    memset(epoch_lease, 0, sizeof epoch_lease);
+    memset(copy_of_host, 0, sizeof copy_of_host);
+    memset(given, 0, sizeof given);
     violation[0] = 0;
 }
 

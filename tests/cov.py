@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # run.py: --timeout 600
-"""Coverage of dxpu.h by the C tests: each of them, built for coverage with asserts off and once for
-each option set (build/cov*, which `make cov` and `make check` build), is run with few seeds; then
-every line and every branch, as gcc -O0 --coverage and gcov -b count them, must have been taken.
+"""Coverage of dxpu.h by its own C tests, built for coverage with asserts off (build/cov1; those of
+the CRC once more with other options, build/cov8; `make cov` and `make check` build them) and run
+with few seeds: every line and every branch, as gcc -O0 --coverage and gcov -b count them, must have
+been taken.
 A control shows that a line nobody runs is seen.
 
     tests/cov.py [TEST...]      names of tests (unit_wire); all that are built without

@@ -43,12 +43,13 @@ if [ -e "$dir/ready" ]; then
     exit 0
 fi
 
-# A compiler finds its parts beside itself; its libraries are unpacked, the C library is this
-# machine's, for which its suite built it.
+# A compiler finds its parts beside itself, also when the folder has moved; its libraries are
+# unpacked, the C library is this machine's, for which its suite built it.
 wrap() {
     cat >"$dir/bin/$1-gcc" <<END
 #!/bin/sh
-LD_LIBRARY_PATH=$root/usr/lib/x86_64-linux-gnu exec $root/usr/bin/$1-gcc "\$@"
+root=\$(cd "\$(dirname "\$0")/../root" && pwd)
+LD_LIBRARY_PATH=\$root/usr/lib/x86_64-linux-gnu exec "\$root/usr/bin/$1-gcc" "\$@"
 END
     chmod +x "$dir/bin/$1-gcc"
 }

@@ -18,7 +18,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TABLE = os.path.join(ROOT, "spec", "mutations.md")
 FOLDER = os.path.join(ROOT, "build", "mutants")
 HANGS = 240  # seconds of one program, after which it is taken for hanging
-FLAGS = ["-std=c11", "-O0", "-g", "-pthread"]
+FLAGS = ["-std=c11", "-O0", "-pthread"]
 failed = 0
 
 

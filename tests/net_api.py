@@ -20,7 +20,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
 from cases import case, check, main, sanitized  # noqa: E402
 sanitized()
-from pool import ASK, BOX, HOST, STATUS, Fake, Manager, Robots, message, until  # noqa: E402
+from pool import (ASK, BIND, BOX, DRAIN, ERROR, HELD, HOST, KEPT, STATUS, UNBIND, UNWIPED,  # noqa: E402
+                  WIPED, WIPING, Fake, Manager, Robots, device, done, message, text, until)
 import lab  # noqa: E402
 import openapi  # noqa: E402
 
@@ -134,6 +135,15 @@ def routes():
     return out
 
 
+def statuses(path, roles, body):
+    """What every operation of this kind can answer, and what some of it can."""
+    must = {"200", "400", "403", "406", "503"}
+    must |= {"401"} if roles is not None else set()
+    must |= {"404"} if re.search(r"\{(node|slot|lease|model)\}", path) else set()
+    must |= {"413", "415"} if body != "NONE" else set()
+    return must, must | {"201", "202", "409"} | ({"404"} if path == "/v1/leases" else set())
+
+
 def differences(table, doc):
     described = openapi.operations(doc)
     out = ["%s %s: not described" % key for key in table if key not in described]
@@ -147,6 +157,9 @@ def differences(table, doc):
         if ("requestBody" in of and of["requestBody"]["required"] or
                 (False if "requestBody" in of else None)) != asked:
             out.append("%s %s: body" % key)
+        must, may = statuses(key[1], roles, body)
+        if not must <= set(of["responses"]) <= may:
+            out.append("%s %s: answers %s" % (*key, sorted(must ^ set(of["responses"]))))
     return out
 
 
@@ -160,6 +173,11 @@ def description_and_routes_agree():
     del less["paths"]["/v1/leases"]["post"]
     check(sorted(differences(table, less)) == ["GET /v1/pool: not described",
                                                "POST /v1/leases: not described"])
+    less = json.loads(json.dumps(DOC))
+    del less["paths"]["/v1/slots/{slot}"]["get"]["responses"]["404"]
+    less["paths"]["/v1/pool"]["get"]["responses"]["415"] = {}
+    check(sorted(d.split(" [")[0] for d in differences(table, less)) ==
+          ["GET /v1/pool: answers", "GET /v1/slots/{slot}: answers"], differences(table, less))
     less = dict(table)
     del less["GET", "/v1/nodes"]
     less["GET", "/v1/pool"] = ({"read"}, "NONE")
@@ -198,7 +216,8 @@ def lend_and_end(m, hosts):
     check(good(200, m, "PATCH", at, {"seconds": None})["expires_at"] is None)
     check(good(200, m, "GET", "/v1/leases?state=active&tenant=physics&host=%d" % hosts[0])
           ["leases"][0]["lease"] == one["lease"])
-    check(good(200, m, "DELETE", at + "?data=keep&wait=20")["state"] == "parked")
+    end = good(200, m, "DELETE", at + "?data=keep&wait=20")
+    check(end["state"] == "parked" and {s["state"] for s in end["slots"]} == {"kept"}, end)
     parked = good(200, m, "GET", at)
     check(parked["state"] == "parked" and parked["host"] is None, parked)
     check(parked["slots"][0]["host_slot"] is None, parked)
@@ -209,7 +228,10 @@ def lend_and_end(m, hosts):
     good(200, m, "POST", "/v1/slots/%s/reset" % slot)
     check(good(200, m, "POST", "/v1/slots/%s/replace" % slot, {})["lease"] is None)
     check(slot not in [s["slot"] for s in good(200, m, "GET", at)["slots"]])
-    check(good(200, m, "DELETE", at + "?wait=20") == {"lease": one["lease"], "state": "released"})
+    slots = [s["slot"] for s in good(200, m, "GET", at)["slots"]]
+    check(good(200, m, "DELETE", at + "?wait=20") == {
+        "lease": one["lease"], "state": "released",
+        "slots": [{"slot": s, "state": "wiped", "reason": "none"} for s in slots]})
     check(good(404, m, "GET", at)["type"] == "/problems/unknown")
     free = good(200, m, "GET", "/v1/slots?state=free&model=nvme")["slots"]
     check(len(free) >= 7, free)
@@ -217,13 +239,13 @@ def lend_and_end(m, hosts):
 
 @case
 def every_operation_answers_as_described():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         kinds = ((BOX, 4), (BOX, 4), (HOST, 4), (HOST, 4))
         with Robots(m, kinds) as robots:
             boxes, hosts = robots.nodes[:2], robots.nodes[2:]
             for path in ("/v1/health", "/v1/pool", "/v1/nodes", "/v1/nodes?role=box", "/v1/boxes",
-                         "/v1/hosts", "/v1/slots", "/v1/nodes/%d" % boxes[0], "/v1/tenants",
+                         "/v1/hosts", "/v1/slots", "/v1/events?last=5", "/v1/nodes/%d" % boxes[0], "/v1/tenants",
                          "/v1/events", "/metrics", "/v1/openapi.yaml"):
                 good(200, m, "GET", path)
             check(good(200, m, "PUT", "/v1/tenants/physics", {"quota": 6})["quota"] == 6)
@@ -239,6 +261,8 @@ def every_operation_answers_as_described():
             until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 7, "wiped")
             good(200, m, "PUT", "/v1/models/nvme/spares", {"count": 0})
             lend_and_end(m, hosts)
+            check(good(200, m, "PUT", "/v1/hosts/%d/owner" % hosts[0], {"owner": "physics"})
+                  ["owner"] == "physics")
             slot = "%d.4" % boxes[1]
             check(good(200, m, "POST", "/v1/slots/%s/break" % slot)["state"] == "broken")
             good(200, m, "POST", "/v1/slots/%s/repair" % slot)
@@ -254,7 +278,7 @@ def every_operation_answers_as_described():
 
 @case
 def lists_come_in_pages():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Robots(m, [(BOX, 5), (BOX, 3), (HOST, 8), (BOX, 4), (HOST, 2)]) as robots:
             host = robots.nodes[2]
@@ -291,7 +315,7 @@ def lists_come_in_pages():
 
 @case
 def same_key_is_the_same_lease():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Robots(m, [(BOX, 4), (HOST, 4)]) as robots:
             body = lease(robots.nodes[1], key="job-7")
@@ -312,7 +336,7 @@ def same_key_is_the_same_lease():
 
 @case
 def conflicts_are_told_apart():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Robots(m, [(BOX, 4), (HOST, 4)]) as robots:
             box, host = robots.nodes
@@ -361,14 +385,17 @@ def roles_may_what_the_description_says():
 
 @case
 def tenants_see_their_own():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--tokens", tokens_file(l))
         m.get = lambda path: good(200, m, "GET", path, token="read")
-        with Robots(m, [(BOX, 4), (HOST, 4)]) as robots:
-            host = robots.nodes[1]
+        with Robots(m, [(BOX, 4), (HOST, 4), (HOST, 4)]) as robots:
+            box, host, others = robots.nodes
             until(lambda: m.get("/v1/pool")["slots"]["free"] == 4, "wiped")
+            for node, owner in ((host, "physics"), (others, "chemistry")):
+                good(200, m, "PUT", "/v1/hosts/%d/owner" % node, {"owner": owner},
+                     token="operator")
             mine = good(201, m, "POST", "/v1/leases", lease(host), token="tenant")
-            theirs = good(201, m, "POST", "/v1/leases", lease(host, tenant="chemistry"),
+            theirs = good(201, m, "POST", "/v1/leases", lease(others, tenant="chemistry"),
                           token="other")
             check(mine["tenant"] == "physics" and theirs["tenant"] == "chemistry")
             body = lease(host, tenant="chemistry")
@@ -387,6 +414,13 @@ def tenants_see_their_own():
                 check({e["lease"] for e in events if e["lease"]} == ids, token, events)
                 tenants = good(200, m, "GET", "/v1/tenants", token=token)["tenants"]
                 check(len(tenants) == (2 if token == "read" else 1), tenants)
+                whole = good(200, m, "GET", "/v1/pool", token=token)
+                check(whole["leases"]["total"] == len(ids), token, whole)
+                check(whole["leases_of"] == {"tenant": "physics", "other": "chemistry"}.get(token))
+                nodes = good(200, m, "GET", "/v1/hosts", token=token)["nodes"]
+                check([n["node"] for n in nodes] ==
+                      {"tenant": [host], "other": [others]}.get(token, [host, others]), nodes)
+                check(all((n["identity"] is None) == (token != "read") for n in nodes), nodes)
             at = "/v1/leases/" + theirs["lease"]
             for method, target, body in (("GET", at, None), ("DELETE", at, None),
                                          ("PATCH", at, {"seconds": 5}),
@@ -397,10 +431,63 @@ def tenants_see_their_own():
             check(good(200, m, "DELETE", at, token="other")["state"] == "released")
 
 
+@case
+def tenants_name_their_own_hosts():
+    """Another's host, a host that is nobody's, a box and what there is not are told alike; whose a
+    host is outlives the manager."""
+    with lab.Lab(plain=True) as l:
+        m = Manager(l, "--tokens", tokens_file(l))
+        with Robots(m, [(BOX, 8), (HOST, 4), (HOST, 4), (HOST, 4)]) as robots:
+            box, mine, theirs, nobodys = robots.nodes
+            until(lambda: good(200, m, "GET", "/v1/pool", token="read")["slots"]["free"] == 8,
+                  "wiped")
+
+            def own(node, owner, status=200):
+                return good(status, m, "PUT", "/v1/hosts/%d/owner" % node, {"owner": owner},
+                            token="operator")
+            own(mine, "physics")
+            own(theirs, "chemistry")
+            own(box, "physics", 404)
+            own(77, "physics", 404)
+            for wrong in ("", "a b", "x" * 65, 5):
+                own(mine, wrong, 400)
+            for node in (theirs, nobodys, box, 77):
+                no = good(403, m, "POST", "/v1/leases", lease(node), token="tenant")
+                check(no["type"] == "/problems/host" and str(node) in no["detail"], no)
+            check(good(200, m, "GET", "/v1/leases", token="read")["leases"] == [])
+            one = good(201, m, "POST", "/v1/leases?wait=20", lease(mine), token="tenant")
+            at = "/v1/leases/" + one["lease"]
+            check(good(200, m, "DELETE", at + "?data=keep&wait=20", token="tenant")["state"] ==
+                  "parked")
+            for node in (theirs, nobodys, box, 77):
+                no = good(403, m, "POST", at + "/attach", {"host": node}, token="tenant")
+                check(no["type"] == "/problems/host", no)
+            good(200, m, "POST", at + "/attach", {"host": mine}, token="tenant")
+            good(201, m, "POST", "/v1/leases", lease(nobodys, tenant="physics"), token="operator")
+            told = good(200, m, "GET", "/v1/events?type=node.owner", token="tenant")["events"]
+            check([e["node"] for e in told] == [mine], told)
+        m.process.kill()
+        m.start()
+        owners = {n["node"]: n["owner"] for n in
+                  good(200, m, "GET", "/v1/nodes", token="read")["nodes"]}
+        check(owners == {box: None, mine: "physics", theirs: "chemistry", nobodys: None}, owners)
+        own(mine, None)
+        no = good(403, m, "POST", "/v1/leases", lease(mine), token="tenant")
+        check(no["type"] == "/problems/host", no)
+        check(m.process.stop() == 0)
+        m.args += ("--shared-hosts",)
+        m.start()
+        for node, status in ((mine, 409), (nobodys, 409), (theirs, 403), (box, 403)):
+            # 409: the box was not heard of since the start
+            good(status, m, "POST", "/v1/leases", lease(node), token="tenant")
+        seen = good(200, m, "GET", "/v1/hosts", token="tenant")["nodes"]
+        check([n["node"] for n in seen] == [mine, nobodys], seen)
+
+
 def refuses(l, words, *args):
-    """The manager does not start, and says these words."""
+    """The manager does not start, and says these words: no restart would mend that."""
     p = l.run("dxpu-manager", "--listen", "127.0.0.1:0", "--store", l.file("pool.db"), *args)
-    check(p.status not in (0, None), p.status, p.errors())
+    check(p.status == 2, p.status, p.errors())
     check(all(w in p.errors() for w in words), words, p.errors())
 
 
@@ -720,7 +807,7 @@ def requests_follow_one_another():
 @case
 def who_sends_ahead_is_held_up():
     """Bytes behind a request that streams, or waits, stay with their sender."""
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Fake(m, HOST) as host, Fake(m, BOX) as box, connected(m) as s, connected(m) as w:
             at = host.register()[0]
@@ -802,7 +889,7 @@ class Stream:
 
 @case
 def streams_of_events_go_on_where_they_ended():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         for n in range(10):
             good(200, m, "PUT", "/v1/tenants/old%d" % n, {"quota": n})
@@ -865,7 +952,7 @@ def a_slow_reader_is_dropped_and_others_stay():
 
 @case
 def places_for_streams_and_waits_are_bounded():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Fake(m, HOST) as host, Fake(m, BOX) as box:
             at = host.register()[0]
@@ -901,7 +988,7 @@ def places_for_streams_and_waits_are_bounded():
 
 @case
 def waiting_does_not_keep_others_waiting():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         robots = Robots(m, [(BOX, 4), (HOST, 4)])  # they do nothing yet
         answers = []
@@ -924,7 +1011,164 @@ def waiting_does_not_keep_others_waiting():
         until(lambda: gauge(m, "dxpu_http_waiting") == 1 or gone, "nobody wipes")
         check(ask(m, "GET", at).status == 404 and not gone, "released, and not wiped yet")
         waits.join()
-        check(gone[0].json()["state"] == "released", gone[0])
+        check(gone[0].status == 202 and gone[0].json()["state"] == "wiping", gone[0])
+        check([s["state"] for s in gone[0].json()["slots"]] == ["wiping"], gone[0])
+
+
+class Box:
+    """A box by hand in a thread, whose wipes end as is said; and its host."""
+
+    def __init__(self, m, becomes):
+        self.m, self.becomes = m, becomes
+        self.ended, self.away = threading.Event(), threading.Event()
+        self.fake, self.host = Fake(m, BOX, slots=1), Fake(m, HOST, slots=1)
+        self.box, self.at = self.fake.register()[0], self.host.register()[0]
+        self.fake.socket.settimeout(0.1)
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.ended.set()
+        self.thread.join()
+        self.fake.close()
+        self.host.close()
+
+    def now(self, state, epoch=0):
+        self.fake.send(self.fake.register_message(
+            devices=[device(1, state, 1, epoch, self.seen, self.at if epoch else 0, 1)]))
+
+    def run(self):
+        self.seen = 0
+        while not self.ended.is_set():
+            if self.away.is_set():
+                self.fake.close()
+                try:
+                    self.host.heartbeat()
+                except OSError:
+                    return  # it answers no orders, and was dropped for that
+                time.sleep(0.05)
+                continue
+            try:
+                kind, request, body = self.fake.receive()
+            except TimeoutError:
+                self.fake.heartbeat()
+                self.host.heartbeat()
+                continue
+            if kind == BIND:
+                self.seen = struct.unpack(">Q", body[8:16])[0]
+                self.fake.send(done(1, HELD, self.seen, request))
+                self.now(HELD, self.seen)
+            elif kind == UNBIND:
+                self.fake.send(done(1, WIPING, 0, request))
+                self.now(self.becomes)
+            elif kind == DRAIN:
+                self.fake.send(done(0, 0, 0, request))
+            elif kind == ASK:
+                self.fake.send(message(ERROR, struct.pack(">HH", 1, 0) + text("none"), request))
+
+
+def lent(m, host):
+    until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 1, "wiped")
+    one = good(201, m, "POST", "/v1/leases", lease(host))
+    until(lambda: good(200, m, "GET", "/v1/slots")["slots"][0]["box_state"] == "held", "bound")
+    return "/v1/leases/" + one["lease"]
+
+
+@case
+def the_end_of_a_lease_is_told_as_it_is():
+    """Wiped, not yet, or not at all: a wait tells them apart, and without one the slots do."""
+    for becomes, status, state in ((WIPED, 200, "free"), (UNWIPED, 409, "quarantined"),
+                                   (WIPING, 202, "wiping")):
+        with lab.Lab() as l:
+            m = Manager(l)
+            with Box(m, becomes) as b:
+                answer = ask(m, "DELETE", lent(m, b.at) + "?wait=%d" % (2 if becomes == WIPING
+                                                                       else 20))
+                check(answer.status == status, becomes, answer)
+                slot = good(200, m, "GET", "/v1/slots")["slots"][0]
+                check(slot["state"] == state, slot)
+                if status == 409:
+                    check(answer.json()["type"] == "/problems/wipe" and
+                          slot["slot"] + " quarantined (wipe)" in answer.detail(), answer)
+                else:
+                    end = answer.json()
+                    word = "wiped" if status == 200 else "wiping"
+                    check(end["state"] == ("released" if status == 200 else "wiping") and
+                          end["slots"] == [dict(slot=slot["slot"], state=word, reason="none")], end)
+    with lab.Lab() as l:
+        m = Manager(l)
+        with Box(m, WIPING) as b:
+            end = good(200, m, "DELETE", lent(m, b.at))
+            check(end["state"] == "released" and end["slots"][0]["state"] == "wiping", end)
+
+
+@case
+def a_wait_for_a_box_that_is_away_is_no_success():
+    """Its slot is broken, and wiped when it is back: neither wiped nor failed."""
+    with lab.Lab() as l:
+        m = Manager(l, "--heartbeat-ms", 100, "--grace-ms", 300)
+        with Box(m, WIPED) as b:
+            at = lent(m, b.at)
+            b.away.set()
+            until(lambda: good(200, m, "GET", "/v1/slots")["slots"][0]["state"] == "broken", "away")
+            end = good(202, m, "DELETE", at + "?wait=1")
+            check(end["state"] == "wiping" and end["slots"][0]["state"] == "broken" and
+                  end["slots"][0]["reason"] == "box", end)
+    with lab.Lab() as l:
+        m = Manager(l)
+        with Box(m, WIPED) as b:
+            at = lent(m, b.at)
+            slot = good(200, m, "GET", "/v1/slots")["slots"][0]["slot"]
+            good(200, m, "POST", "/v1/slots/%s/break" % slot)
+            answer = good(409, m, "DELETE", at + "?wait=20")
+            check("broken (operator)" in answer["detail"], answer)
+
+
+@case
+def a_wait_finds_its_slots_again():
+    """The tables were built anew meanwhile: a node before the slot's was forgotten."""
+    with lab.Lab(plain=True) as l:
+        m = Manager(l)
+        with Fake(m, BOX, slots=3) as other:
+            first = other.register()[0]
+        with Box(m, WIPING) as b:
+            until(lambda: not good(200, m, "GET", "/v1/nodes/%d" % first)["connected"], "gone")
+            until(lambda: any(s["slot"] == "%d.1" % b.box and s["state"] == "free"
+                              for s in good(200, m, "GET", "/v1/slots")["slots"]), "wiped")
+            one = good(201, m, "POST", "/v1/leases", lease(b.at))
+            check(one["slots"][0]["slot"] == "%d.1" % b.box, one)
+            until(lambda: good(200, m, "GET", "/v1/slots/%d.1" % b.box)["box_state"] == "held",
+                  "bound")
+            gone = []
+            waits = threading.Thread(target=lambda: gone.append(
+                ask(m, "DELETE", "/v1/leases/%s?wait=4" % one["lease"])))
+            waits.start()
+            until(lambda: gauge(m, "dxpu_http_waiting") == 1, "it waits")
+            good(200, m, "DELETE", "/v1/nodes/%d" % first)
+            waits.join()
+            check(gone[0].status == 202, gone[0])
+            check([(s["slot"], s["state"]) for s in gone[0].json()["slots"]] ==
+                  [("%d.1" % b.box, "wiping")], gone[0])
+
+
+@case
+def parked_is_told_when_the_box_has_it_back():
+    """Without its box nobody knows that the data are out of the host's reach."""
+    with lab.Lab() as l:
+        m = Manager(l)
+        with Box(m, KEPT) as b:
+            end = good(200, m, "DELETE", lent(m, b.at) + "?data=keep&wait=20")
+            check(end["state"] == "parked" and end["slots"][0]["state"] == "kept", end)
+    with lab.Lab() as l:
+        m = Manager(l, "--heartbeat-ms", 100)
+        with Box(m, KEPT) as b:
+            at = lent(m, b.at)
+        until(lambda: not good(200, m, "GET", "/v1/nodes/%d" % b.box)["connected"], "away")
+        end = good(202, m, "DELETE", at + "?data=keep&wait=1")
+        check(end["state"] == "closing" and end["slots"][0]["state"] == "held", end)
 
 
 # ---- Hostile ones ----
@@ -1064,7 +1308,7 @@ def metrics_are_well_formed_and_true():
     label = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'
     sample = re.compile(r"^(%s)(\{%s(?:,%s)*\})? (-?[0-9.e+-]+|NaN|[+-]Inf)$" %
                         (name, label, label))
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--status-ms", 100)
         with Robots(m, [(BOX, 4), (HOST, 4)]) as robots:
             until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 4, "wiped")
@@ -1099,13 +1343,141 @@ def metrics_are_well_formed_and_true():
             check(seen.get(key) == value, key, seen.get(key))
 
 
+def samples(m, metric):
+    """Its lines: labels, a dict unescaped, and the value."""
+    out = []
+    for line in good(200, m, "GET", "/metrics").decode("ascii").splitlines():
+        found = re.fullmatch(metric + r"(?:\{(.*)\})? (\S+)", line)
+        if found:
+            pairs = re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', found.group(1) or "")
+            out.append(({k: re.sub(r"\\(.)", r"\1", v) for k, v in pairs},
+                        float(found.group(2))))
+    return out
+
+
+@case
+def metrics_name_boxes_hosts_and_tenants():
+    name = 'r"a\\ck} 9'
+    with lab.Lab(plain=True) as l:
+        m = Manager(l)
+        with Robots(m, [(BOX, 4), (BOX, 2), (HOST, 8)]) as robots:
+            box, other, host = robots.nodes
+            until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 6, "wiped")
+            good(200, m, "PUT", "/v1/tenants/physics", {"quota": 7})
+            good(201, m, "POST", "/v1/leases?wait=20",
+                 lease(host, count=3, need="same_box", tenant="physics"))
+            good(201, m, "POST", "/v1/leases?wait=20", lease(host, tenant="chemistry"))
+            good(200, m, "POST", "/v1/slots/%d.2/break" % other)
+            nodes = {n["node"]: n for n in good(200, m, "GET", "/v1/nodes")["nodes"]}
+            check([nodes[n]["broken"] for n in (box, other, host)] == [0, 1, 0], nodes)
+            of = {(int(k["node"]), k["state"]): v for k, v in samples(m, "dxpu_box_slots")}
+            for node in (box, other):
+                slots = good(200, m, "GET", "/v1/slots?node=%d" % node)["slots"]
+                for state in ("free", "spare", "leased", "wiping", "drained", "broken",
+                              "quarantined"):
+                    check(of[node, state] == sum(s["state"] == state for s in slots), of)
+            check(len(of) == 14 and sum(of.values()) == 6, of)
+            check({k["state"]: v for k, v in samples(m, "dxpu_host_slots")} ==
+                  {"leased": 4, "free": 4})
+            check({k["tenant"]: v for k, v in samples(m, "dxpu_tenant_slots")} ==
+                  {"physics": 3, "chemistry": 1})
+            check({k["tenant"]: v for k, v in samples(m, "dxpu_tenant_quota_slots")} ==
+                  {"physics": 7})
+        with Fake(m, HOST, slots=0) as f:
+            f.name = name
+            f.register()
+            seen = {(k["name"], k["role"]): v for k, v in samples(m, "dxpu_node_connected")}
+            check(seen.get((name, "host")) == 1, seen)
+
+
+@case
+def metrics_are_bounded():
+    """Who registers ever new proxies, or names ever new tenants, gets no lines for ever."""
+    with lab.Lab() as l:
+        m = Manager(l, "--quiet")
+        for n in range(2003):
+            good(200, m, "PUT", "/v1/tenants/t%d" % n, {"quota": n})
+        named = samples(m, "dxpu_tenant_slots")
+        check(len(named) == 2001 and named[-1] == ({}, 0), len(named), named[-1])
+        check(len(samples(m, "dxpu_tenant_quota_slots")) == 2000)
+
+
 def traffic(slot, count):
     return struct.pack(">H58xIQQQ80x", slot, 2, count, count + 1, count + 2)
 
 
 @case
+def leases_have_their_rates():
+    """Between two reports of the host, by the time between them; a tenant sees its own."""
+    with lab.Lab(plain=True) as l:
+        m = Manager(l, "--status-ms", 500)
+        with Robots(m, [(BOX, 2), (HOST, 2)]) as robots:
+            until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 2, "wiped")
+            one = good(201, m, "POST", "/v1/leases?wait=20", lease(robots.nodes[1]))
+            slot = one["slots"][0]
+            check(slot["to_device_per_s"] is None and slot["from_device_per_s"] is None, slot)
+            robots.counts = {slot["host_slot"]: 1000}
+            at = "/v1/leases/" + one["lease"]
+
+            def rates():
+                s = good(200, m, "GET", at)["slots"][0]
+                return s["to_device_per_s"] is not None and s
+            s = until(rates, "a rate")
+            check(s["to_device_per_s"] > 0, s)
+            check(s["from_device_per_s"] == 0, s)
+            robots.counts = {}
+            until(lambda: rates()["to_device_per_s"] == 0, "nothing more comes")
+        until(lambda: not good(200, m, "GET", "/v1/hosts")["nodes"][0]["connected"], "away")
+        check(not rates(), "a rate of a host that is away")
+
+
+@case
+def events_from_the_end():
+    with lab.Lab(plain=True) as l:
+        m = Manager(l, "--events", 100)
+        check(good(200, m, "GET", "/v1/events?last=5") == {"events": [], "next": 0})
+        with Robots(m, [(BOX, 2), (HOST, 2)]) as robots:
+            box, host = robots.nodes
+            until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 2, "wiped")
+            one = good(201, m, "POST", "/v1/leases?wait=20", lease(host))
+            slot = one["slots"][0]["slot"]
+            good(200, m, "POST", "/v1/slots/%s/reset" % slot)
+            for n in range(40):
+                good(200, m, "PUT", "/v1/tenants/t%d" % n, {"quota": n})
+            every = good(200, m, "GET", "/v1/events?limit=1000")["events"]
+            end = every[-1]["event"]
+            for query, wanted in (
+                    ("", lambda e: True), ("type=lease&", lambda e: e["type"][:5] == "lease"),
+                    ("node=%d&" % box, lambda e: e["node"] == box),
+                    ("node=%d&" % host, lambda e: e["node"] == host),
+                    ("slot=%s&" % slot, lambda e: e["slot"] == slot),
+                    ("lease=%s&" % one["lease"], lambda e: e["lease"] == one["lease"]),
+                    ("type=nothing&", lambda e: False)):
+                matching = [e for e in every if wanted(e)]
+                check(matching or query == "type=nothing&", query)
+                for count in (0, 1, 2, 31, 32, 33, 64, 1000):
+                    found = good(200, m, "GET", "/v1/events?%slast=%d" % (query, count))
+                    check(found["events"] == matching[-count:][:count], query, count, found)
+                    check(found["next"] == end, found)
+                check(good(200, m, "GET", "/v1/events?%slimit=1000" % query)["events"] ==
+                      matching, query)
+            stream = Stream(m, "/v1/events?after=0&slot=%s" % slot)
+            check(stream.take(1)[0]["slot"] == slot)
+            stream.close()
+        for n in range(200):  # the first ones are no longer kept
+            good(200, m, "PUT", "/v1/tenants/t%d" % n, {"quota": n})
+        kept = good(200, m, "GET", "/v1/events?limit=1000")["events"]
+        check(len(kept) == 100 and
+              good(200, m, "GET", "/v1/events?last=1000")["events"] == kept)
+        check(good(200, m, "GET", "/v1/events?last=1000&type=lease")["events"] == [])
+        for query in ("last=1001", "last=-1", "last=1&after=3", "slot=3", "node=0"):
+            good(400, m, "GET", "/v1/events?" + query)
+        good(400, m, "GET", "/v1/events?last=3", Accept="text/event-stream")
+
+
+@case
 def metrics_have_the_slots_counters():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--status-ms", 100)
         with Fake(m, slots=3) as f:
             node = f.register()[0]

@@ -30,6 +30,7 @@ def expected():
     trips = {where: ["read %d B, %s, %s" % (n, where, p) for n in (64, 256)
                      for p in ("p50", "p99", "p99.9")] for where in ("loopback", "veth", "AF_XDP")}
     streams = ["write stream %d B%s" % (n, how) for n in (256, 512) for how in ("", ", lossless")]
+    streams += ["write stream 256 B, lossless, window 256"]
     streams += ["read stream %d B, %d tags" % (n, tags) for n in (256, 512)
                 for tags in (32, 140, 256)]
     return {
@@ -55,7 +56,8 @@ def expected():
         "streams": ["plain stream, messages"]
         + ["%s beside %s" % (name, floor) for name in streams
            for floor in ("messages", "segments")]
-        + ["write of %d B, processor, beside %s" % (n, floor) for n in (256, 512)
+        + ["%s of %d B, processor, beside %s" % (*which, floor)
+           for which in (("write", 256), ("write", 512), ("read", 256))
            for floor in ("messages", "segments")],
         "sealed": ["read %d B sealed" % n for n in (64, 256)]
         + ["write stream %d B sealed" % n for n in (256, 512)],
@@ -63,6 +65,8 @@ def expected():
         + ["devices %d, %s share" % (n, which) for n in (2, 4, 8)
            for which in ("least", "largest")],
         "cores": ["2 devices, 2 cores"],
+        "instructions": ["instructions codec %d B" % n for n in PAYLOADS],
+        "guest": ["fio depth %d%s" % (n, what) for n in (1, 32) for what in ("", ", p50")],
     }
 
 

@@ -225,10 +225,23 @@ def tokens():
             os.chmod(name, 0o600)
         p = Pool(l, path, OP)
         words = ("lease", "create", "--model", "memory", "--token-file", mine, "--host")
-        check("by its number" in p.run(*words, "h", status=1)[1])
         number = p.json("list", "hosts")["nodes"][0]["node"]
-        lease = p.create("--token-file", mine, host=number)
-        check(lease["tenant"] == "blue", lease)
+        for host in ("h", number):  # it is nobody's yet
+            p.run(*words, host, status=1)
+        check("no host of tenant blue" in p.run(*words, number, status=1)[1])
+        p.run("owner", "h", "blue", status=1, DXPU_TOKEN=BLUE)
+        check(p.run("owner", "h", "blue")[0] == "host %d: tenant blue\n" % number)
+        lease = p.create("--token-file", mine)
+        check(lease["tenant"] == "blue" and lease["host"] == number, lease)
+        check("no host of tenant red" in p.run("lease", "create", "--model", "memory", "--host",
+                                               number, status=1, DXPU_TOKEN=RED)[1])
+        for token, own, total in ((BLUE, 1, "1 of tenant blue"), (RED, 0, "0 of tenant red"),
+                                  (EYES, 1, "1:"), (OP, 1, "1:")):
+            out = p.run("top", DXPU_TOKEN=token)[0]
+            check(re.search(r"(?m)^leases +%s" % total, out) and "and " not in out, out)
+            check((lease["lease"] in out) == bool(own), out)
+            hosts = p.json("list", "hosts", DXPU_TOKEN=token)["nodes"]
+            check(len(hosts) == own, hosts)
         check(len(p.json("list", "leases", DXPU_TOKEN=BLUE)["leases"]) == 1)
         check(not p.json("list", "leases", DXPU_TOKEN=RED)["leases"])
         p.run("lease", "release", lease["lease"], status=1, DXPU_TOKEN=RED)
@@ -238,6 +251,8 @@ def tokens():
         check("DXPU_TOKEN" in p.run("pool", status=1, DXPU_TOKEN="wrong")[1])
         check("DXPU_TOKEN" in p.run("events", "--follow", status=1, DXPU_TOKEN="wrong")[1])
         p.run("lease", "release", lease["lease"], "--wait", DXPU_TOKEN=BLUE)
+        check(p.run("owner", "h", "--nobody")[0] == "host %d: nobody's\n" % number)
+        p.run(*words, "h", status=1)
 
 
 if __name__ == "__main__":

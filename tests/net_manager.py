@@ -141,6 +141,23 @@ class World:
                     seen[place] = (host.name, port["slot"])
         return twice
 
+    def at_rest(self):
+        """The states of all hosts' slots, once each is up or empty: a machine that is held up longer
+        than HOLD_MS ends channels, and they come again."""
+        states = [[s["state"] for s in host.status().values()] for host in self.hosts]
+        return all(s in ("up", "empty") for host in states for s in host) and states
+
+    def agree(self, what, seconds=20.0):
+        """It holds, at the latest after this time."""
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                return what()
+            except AssertionError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
+
     def rest(self):
         """Everything runs; nothing is left to do."""
         self.wait_connected()
@@ -349,13 +366,10 @@ def random_requests_and_crashes():
             w.stamp_all()
             check(w.stamped >= STEPS / 10, "too few had data:", w.stamped)
             check(w.leases, "nothing was leased at the end")
-            before = {host.name: host.status() for host in w.hosts}
+            before = until(w.at_rest, "all that is attached is up")
             check(w.manager.process.stop() == 0, w.manager.process.errors())
-            w.check_store()
-            after = {host.name: host.status() for host in w.hosts}
-            check([[s["state"] for s in h.values()] for h in before.values()] ==
-                  [[s["state"] for s in h.values()] for h in after.values()],
-                  "without the manager something else is up")
+            w.agree(w.check_store)
+            until(lambda: w.at_rest() == before, "without the manager the same is up")
         except Exception:
             print("# last steps: " + " ".join(log[-40:]))
             print("# " + "\n# ".join(w.manager.process.errors().splitlines()[-40:]))
@@ -500,6 +514,123 @@ def a_box_that_comes_back_elsewhere():
 
 
 @case
+def a_box_that_restarts_with_other_cores():
+    """M-73: its address is the same, and the ports of its slots are others."""
+    with lab.Lab() as l:
+        w = World(l, boxes=1, hosts=1, slots=4)
+        status, lease = w.manager.ask("POST", "/v1/leases?wait=10", {
+            "host": w.number["host1"], "model": "memory", "count": 4})
+        check(status == 201 and lease["state"] == "active", lease)
+        box, host = w.boxes[0], w.hosts[0]
+        for cores in (1, 2):
+            before, places = box.listen, [box.reached_at(n) for n in range(1, 5)]
+            box.kill()
+            box.cores = cores
+            box.start()
+            check(box.listen == before)
+            check(places != [box.reached_at(n) for n in range(1, 5)])
+            until(lambda: [(s["state"], s["peer"] == box.reached_at(s["peer_slot"]))
+                           for s in host.status().values()] == [("up", True)] * 4,
+                  "the host finds each slot at its port")
+
+
+@case
+def a_box_that_was_installed_anew():
+    """Its record of leases is gone, and who knows whose disk it has: a slot that was free is lent to
+    nobody before somebody says so, and then wiped; a lease that was up goes on."""
+    planted = b"somebody's data " * 256
+    with lab.Lab() as l:
+        w = World(l, boxes=0, hosts=2, slots=2, disks=True)
+        m, box = w.manager, Proxy(w, "box", 2, 2)
+        w.boxes.append(box)
+        w.wait_connected()
+        node = until(lambda: m.get("/v1/boxes")["nodes"], "the box")[0]["node"]
+
+        def slots():
+            return [s["state"] for s in m.get("/v1/slots?node=%d" % node)["slots"]]
+
+        def blocks(number):
+            with open(box.file_of(number), "rb") as f:
+                return f.read(len(planted))
+
+        def write(number):
+            with open(box.file_of(number), "r+b") as f:
+                f.write(planted)
+
+        def ask(tenant, host, wait=10):
+            return m.ask("POST", "/v1/leases?wait=%d" % wait, {
+                "host": w.number[host], "model": "memory", "tenant": tenant})
+
+        def restart(*gone):
+            box.kill()
+            for name in gone:
+                os.unlink(l.file(box.name + name))
+            box.start()
+            until(lambda: m.get("/v1/slots/%d.2" % node)["connected"], "the box is back")
+        status, lease = ask("x", "host1")
+        check(status == 201 and lease["state"] == "active", lease)
+        mine = int(lease["slots"][0]["slot"].split(".")[1])
+        other = 3 - mine
+        write(mine)
+        restart()  # the control: it knows what it had
+        check(slots()[other - 1] == "free", slots())
+        box.kill()
+        write(other)
+        box.start()
+        restart(".state")
+        until(lambda: slots()[other - 1] == "quarantined", "it is set aside")
+        until(lambda: m.get("/v1/leases/" + lease["lease"])["state"] == "active", "x goes on")
+        check(ask("y", "host2", 0)[0] == 409, "it is lent to another")
+        check(blocks(mine) == blocks(other) == planted, "data are gone")
+        status, slot = m.ask("POST", "/v1/slots/%d.%d/repair" % (node, other))
+        check(status == 200, slot)
+        until(lambda: slots()[other - 1] == "free", "wiped, then free")
+        check(not any(blocks(other)) and blocks(mine) == planted)
+        status, second = ask("y", "host2")
+        check(status == 201 and second["state"] == "active", second)
+        # Without its identity it is a new box, and none of its slots is lent.
+        box.kill()
+        os.unlink(l.file(box.name + ".state"))
+        os.unlink(l.file(box.name + ".id"))
+        box.start()
+        new = until(lambda: [n for n in m.get("/v1/boxes")["nodes"] if n["node"] != node],
+                    "a new box")[0]["node"]
+        until(lambda: [s["state"] for s in m.get("/v1/slots?node=%d" % new)["slots"]] ==
+              ["quarantined"] * 2, "its slots are set aside")
+        check(blocks(mine) == planted)
+
+
+@case
+def copies_of_a_host_never_share_a_slot():
+    """A host is held up, and its copy started, as when a virtual machine is cloned; then both run."""
+    with lab.Lab() as l:
+        w = World(l, boxes=1, hosts=1, slots=2)
+        m, first = w.manager, w.hosts[0]
+        status, lease = m.ask("POST", "/v1/leases?wait=10", {
+            "host": w.number["host1"], "model": "memory"})
+        check(status == 201 and lease["state"] == "active", lease)
+        port = lease["slots"][0]["host_slot"]
+        check(first.status()[port]["state"] == "up")  # the control: one alone has it
+        first.process.popen.send_signal(signal.SIGSTOP)
+        until(lambda: not m.get("/v1/nodes/%d" % w.number["host1"])["connected"], "it is away")
+        shutil.copy(l.file("host1.id"), l.file("host9.id"))
+        copy = Proxy(w, "host", 9, 2)
+        until(lambda: copy.status()[port]["state"] == "up", "the copy has the lease")
+        first.process.popen.send_signal(signal.SIGCONT)
+        until(lambda: "not its lease" in str(m.get("/v1/events?type=alarm")), "the box tells of it")
+        begun = copy.status()[port]["incarnations"]
+        for _ in range(20):
+            time.sleep(0.1)
+            check(first.status()[port]["state"] != "up", first.status())
+            check(copy.status()[port]["state"] == "up", copy.status())
+        check(copy.status()[port]["incarnations"] == begun, "they take it in turns", begun)
+        until(lambda: "this identity" in str(m.get("/v1/events?type=alarm")), "people are told")
+        # When the copy ends, the first one has it again, under an epoch of its own.
+        copy.kill()
+        until(lambda: first.status()[port]["state"] == "up", "the first one has the lease again")
+
+
+@case
 def a_fresh_store_wipes_nothing():
     """Two boxes with blocks in files and a lease of each in use; the store is lost."""
     planted = b"a tenant's data " * 256
@@ -615,7 +746,7 @@ def disk_seconds(path):
 @case
 def figures_of_512_slots():
     """Proxies by hand, so that the manager is what is measured; its store is on a disk."""
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--quiet")
         with Robots(m, [(BOX, 16)] * 32 + [(HOST, 512)]) as robots:
             host = robots.nodes[-1]

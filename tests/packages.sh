@@ -10,19 +10,21 @@ have() {
 command -v dpkg-query >/dev/null || exit 0 # not Debian: the compiler will name what is missing
 
 packages='gcc libc6-dev make pkg-config libevent-dev libpcap-dev libjansson-dev libdeflate-dev
-          libxdp-dev libbpf-dev zlib1g-dev libpng-dev libsqlite3-dev
+          libxdp-dev libbpf-dev zlib1g-dev libpng-dev libsqlite3-dev libseccomp-dev
           libcurl4-openssl-dev libsodium-dev libcmocka-dev python3'
 [ "${1:-check}" != plots ] || packages="$packages gnuplot-nox"
 if [ "${1:-check}" = check ]; then
     # The sanitizer and fuzzer runtimes stand in a package of the compiler's own version up to
-    # Debian 12 (clang 14) and in an unversioned one from Debian 13 on.
+    # Debian 12 (clang 14) and in an unversioned one from Debian 13 on; QEMU for RISC-V has a
+    # package of its own since then.
     release=$(. /etc/os-release 2>/dev/null && echo "${VERSION_ID:-}")
     case $release in
-    12) runtime=libclang-rt-14-dev ;;
-    *) runtime=libclang-rt-dev ;;
+    12) runtime=libclang-rt-14-dev riscv=qemu-system-misc ;;
+    *) runtime=libclang-rt-dev riscv=qemu-system-riscv ;;
     esac
-    packages="$packages binutils pciutils clang $runtime g++ gcc-arm-none-eabi clang-format git
-              libdrm-dev xz-utils iproute2"
+    packages="$packages binutils pciutils clang $runtime g++ gcc-arm-none-eabi
+              gcc-riscv64-unknown-elf qemu-system-arm $riscv clang-format git libdrm-dev xz-utils
+              iproute2 valgrind"
 fi
 
 missing=

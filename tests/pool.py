@@ -1,5 +1,6 @@
 """dxpu-manager for tests: started, asked over HTTP, and talked to by proxies made by hand."""
 # SPDX-License-Identifier: MIT
+import collections
 import http.client
 import json
 import os
@@ -114,7 +115,7 @@ class Fake(Stream):
     """A proxy by hand: it says what it is told to say."""
 
     def __init__(self, manager, role=BOX, identity=None, instance=None, slots=4, greet=True):
-        self.role, self.total = role, slots
+        self.role, self.total, self.name = role, slots, "fake"
         self.identity = identity or os.urandom(16)
         self.instance = instance or int.from_bytes(os.urandom(7), "big") + 1
         host, port = manager.listen.rsplit(":", 1)
@@ -159,7 +160,7 @@ class Fake(Stream):
         paths = struct.pack(">B3x", 1) + address(9) if self.role == BOX else struct.pack(">B3x", 0)
         return message(REGISTER, struct.pack(
             ">BxHHHHxxIQ16s", values["role"], values["total"], first, len(devices), 104, 0,
-            values["instance"], values["identity"]) + b"".join(devices) + paths + text("fake"),
+            values["instance"], values["identity"]) + b"".join(devices) + paths + text(self.name),
             request)
 
     def register(self, *args, **more):
@@ -203,6 +204,8 @@ class Robots:
             self.fakes.append(fake)
             self.tables[fake] = {n: (EMPTY if role == HOST else WIPED, 0, 0, 0, 0)
                                  for n in range(1, slots + 1)}
+        self.counts = None  # by slot of hosts: TLPs to the device, more with each report
+        self.told = collections.Counter()
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
 
@@ -234,7 +237,14 @@ class Robots:
 
     def serve(self, fake):
         kind, request, body = fake.receive()
-        if kind == ASK:
+        if kind == ASK and fake.role == HOST and self.counts is not None:
+            self.told.update(self.counts)
+            entries = [struct.pack(">H58xIQQQ80x", n, 1, self.told[n], 7, 0)
+                       for n in sorted(self.tables[fake])]
+            fake.send(message(STATUS, struct.pack(
+                ">BxxxIHHHH", HOST, 1, fake.total, 1, fake.total, 168) + b"".join(entries),
+                request))
+        elif kind == ASK:
             fake.send(message(ERROR, struct.pack(">HH", 1, 0) + text("none"), request))
         if kind not in (ATTACH, DETACH, BIND, UNBIND, DRAIN, RESET):
             return

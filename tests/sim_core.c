@@ -95,9 +95,22 @@ static void notice(proxy *p)
     p->noticed = false;
 }
 
+/* As if every program with a host's identity were the same one. */
+static void share_epochs(void)
+{
+    for (uint32_t i = 0; mutant == COPIES_SHARE && i < c->t.ports; i++) {
+        uint32_t slot = c->t.port[i].slot;
+        if (slot == CORE_NONE)
+            continue;
+        c->t.slot_more[slot].offered_epoch = core_pool(c)->slot[slot].epoch;
+        c->t.slot_more[slot].offered_to = c->t.node[c->t.port[i].node].instance;
+    }
+}
+
 static void send_orders(void)
 {
     core_order o;
+    share_epochs();
     for (unsigned n = 0; core_next_order(c, &o); n++) {
         if (n > 1000) {
             violate("orders without end", o.m.type);
@@ -105,8 +118,7 @@ static void send_orders(void)
         }
         if (o.m.type == DXPU_CONTROL_BIND) {
             uint32_t slot = core_find_slot(c, o.node, o.m.u.bind.slot);
-            unsigned box = c->t.node[c->t.slot[slot].node].identity[0] - 1u;
-            epoch_lease[box][o.m.u.bind.epoch % EPOCHS] =
+            *lease_of_epoch(o.m.u.bind.epoch) =
                 pool_lease_number(core_pool(c), core_pool(c)->slot[slot].lease);
         }
         for (unsigned i = 0; i < PROXIES; i++)
@@ -299,7 +311,7 @@ static void operator_acts(void)
 static void restart(proxy *p, bool forgets)
 {
     cut(p);
-    p->instance += PROXIES;
+    p->instance = ++instances;
     p->draining = false;
     for (unsigned i = 0; i < p->units; i++) {
         unit *u = &p->unit[i];
@@ -314,11 +326,28 @@ static void restart(proxy *p, bool forgets)
     }
 }
 
+/* A host is paused, as a virtual machine may be, and started elsewhere under its identity; or the
+   two change places. */
+static void copy_host(unsigned host)
+{
+    proxy *p = &world[BOXES + host], *copy = &copy_of_host[host], was = *p;
+    cut(p);
+    if (draw(2) && copy->units)
+        *p = *copy;
+    else
+        restart(p, false);
+    *copy = was;
+    cut(copy);
+    p->noticed = was.noticed;
+    p->node = was.node;
+    copy->noticed = false;
+}
+
 static void trouble(void)
 {
     proxy *p = &world[draw(PROXIES)];
     unit *u = &p->unit[draw(p->units)];
-    switch (draw(8)) {
+    switch (draw(9)) {
     case 0:
     case 1:
         cut(p);
@@ -338,6 +367,9 @@ static void trouble(void)
         disk.fault = STORE_E_IO;
         disk.lost = draw(2);
         disk.fail_after = draw(6);
+        break;
+    case 7:
+        copy_host(draw(HOSTS));
         break;
     case 6:
         disk.failures = 0;
@@ -537,6 +569,9 @@ static void step(void)
     }
     for (unsigned i = 0; c && i < PROXIES; i++)
         move_proxy(&world[i]);
+    for (unsigned i = 0; i < HOSTS * PORTS; i++)
+        if (draw(2))
+            channel_step(&copy_of_host[i / PORTS], i % PORTS);
     if (c)
         send_orders();
     disk.forgetful = mutant == FORGETS_COMMIT && draw(20) == 0;
@@ -599,6 +634,7 @@ static void test_control_mutations(void **state)
         [WIPES_KEPT] = "a lease's data are gone",
         [NO_QUOTA] = "a tenant has more than its quota",
         [MOVES_KEPT] = "a parked lease lost a slot",
+        [COPIES_SHARE] = "two hosts have one slot",
         [LIES_DONE] = "a host has what it is not",
     };
     (void)state;
@@ -670,10 +706,8 @@ static void guard_ports(uint64_t epoch)
                 guarded[h][i] = true;
 }
 
-/* Which slots have a lease, or its data, that the store did not give; and their hosts' ports.  An
-   old store may give an epoch again before its holder is heard of: boxes tell that apart, and
-   hosts do not, so that there only boxes are looked after. */
-static unsigned guard(which_store which)
+/* Which slots have a lease, or its data, that the store did not give; and their hosts' ports. */
+static unsigned guard(void)
 {
     unsigned found = 0;
     memset(guarded, 0, sizeof guarded);
@@ -683,8 +717,7 @@ static unsigned guard(which_store which)
             if ((!u->epoch && u->state != DXPU_CONTROL_SLOT_KEPT) || u->seen <= recorded(b, i))
                 continue;
             guarded[b][i] = true;
-            if (which != OLD_STORE)
-                guard_ports(u->epoch);
+            guard_ports(u->epoch);
             found += u->tag != 0;
         }
     for (unsigned p = 0; p < PROXIES; p++)
@@ -771,7 +804,7 @@ static unsigned run_store(uint64_t seed, which_store which, bool repair)
         cut(&world[i]);
         world[i].draining = false;
     }
-    unsigned found = c ? guard(which) : 0;
+    unsigned found = c ? guard() : 0;
     if (c && !violation[0])
         rest_guarded(false);
     if (c && repair && !violation[0])

@@ -90,14 +90,19 @@ static void test_tags_run_out(void **state)
 /* Table 6: one read, station by station. */
 static void test_the_parts_of_a_round_trip(void **state)
 {
+    double network, proxies;
     (void)state;
     run();
     for (unsigned i = 1; i < PERF_STAMPS; i++)
         assert_true(r.stamp_us[i] >= r.stamp_us[i - 1]);
     NEAR(r.stamp_us[PERF_AT_GPU], 6.8, 0.001);
-    NEAR(r.stamp_us[PERF_AT_HOST] - r.stamp_us[PERF_AT_BOX] + r.stamp_us[PERF_AT_BOX_AGAIN] -
-             r.stamp_us[PERF_AT_HOST_AGAIN],
-         5.6, 0.01);
+    network = r.stamp_us[PERF_CAME] - r.stamp_us[PERF_SENT] + r.stamp_us[PERF_CAME_AGAIN] -
+              r.stamp_us[PERF_SENT_AGAIN];
+    proxies = r.stamp_us[PERF_AT_HOST] - r.stamp_us[PERF_AT_BOX] + r.stamp_us[PERF_AT_BOX_AGAIN] -
+              r.stamp_us[PERF_AT_HOST_AGAIN] - network;
+    NEAR(network, 1.9, 0.01);
+    NEAR(proxies, 3.7, 0.01);
+    NEAR(r.stamp_us[PERF_AT_GPU] - network - proxies, 1.2, 0.02);
     sc.pooled = false;
     run();
     NEAR(r.stamp_us[PERF_AT_GPU], 1.2, 0.001);
@@ -119,19 +124,66 @@ static void test_writes_are_the_links(void **state)
     }
 }
 
-/* ... unless the proxy may not store what is under way: then credits are what tags are to reads. */
+/* ... unless the proxy may not store what is under way, or send as many frames: then credits and
+   the window are what tags are to reads.  The figures of spec/model.md. */
 static void test_writes_need_credits(void **state)
 {
-    double few;
+    static const struct {
+        uint32_t frames, kilobytes;
+        double gbs;
+    } of[] = { { 64, 16, 2.3 },   { 64, 32, 3.8 },   { 64, 64, 7.8 },
+               { 64, 80, 9.9 },   { 64, 96, 11.6 },  { 4096, 16, 2.3 },
+               { 4096, 32, 3.8 }, { 4096, 64, 9.1 }, { 4096, 80, 11.6 } };
     (void)state;
     sc.traffic = PERF_WRITE;
-    sc.posted_bytes = 16 * 1024; /* what a channel has by default */
-    few = run();
-    assert_true(few < 16384 / 5.6e3);
-    sc.posted_bytes = 32 * 1024;
-    assert_true(run() > 1.5 * few);
-    sc.posted_bytes = 256 * 1024;
-    NEAR(run(), dxpu_model_write_gbs(&sc.m, true), 0.02);
+    sc.round_trips = 60;
+    for (unsigned i = 0; i < sizeof of / sizeof of[0]; i++) {
+        sc.window_frames = of[i].frames;
+        sc.posted_bytes = of[i].kilobytes * 1024;
+        NEAR(run(), of[i].gbs, 0.02);
+    }
+    assert_false(within(r.gbs, of[0].gbs, 1)); /* the control */
+}
+
+/* A window of a few frames holds reads back as well: their completions come a frame each. */
+static void test_reads_need_a_window(void **state)
+{
+    (void)state;
+    sc.round_trips = 60;
+    sc.window_frames = 64; /* what a channel has by default */
+    NEAR(run(), 2.35, 0.02);
+    sc.window_frames = 256;
+    NEAR(run(), dxpu_model_read_gbs(&sc.m, true), 0.02);
+}
+
+/* Where the network is the limit: headers, records and frames of every size, all four traffics. */
+static void test_the_network_is_the_limit(void **state)
+{
+    static const double gbit_s[] = { 25, 100 };
+    static const uint32_t mtu[] = { 1500, 9000 };
+    (void)state;
+    for (unsigned i = 0; i < 32; i++) {
+        double equation, raw;
+        perf_scene_default(&sc);
+        sc.traffic = i % 4;
+        sc.m.network_gbit_s = gbit_s[i / 4 % 2];
+        sc.m.mtu_bytes = mtu[i / 8 % 2];
+        sc.m.tags = 256;
+        sc.m.mrs_bytes = 512;
+        sc.posted_bytes = 1 << 20;
+        sc.round_trips = 20;
+        sc.m.gpus = sc.traffic == PERF_PEER ? 2 : 1;
+        if (i / 16) {
+            sc.m.mps_bytes = 512;
+            sc.m.completion_bytes = sc.m.push_bytes = 256;
+        }
+        equation = sc.traffic == PERF_READ   ? dxpu_model_read_gbs(&sc.m, true)
+                   : sc.traffic == PERF_PUSH ? dxpu_model_push_gbs(&sc.m, true)
+                                             : dxpu_model_write_gbs(&sc.m, true);
+        NEAR(run(), equation, 0.02);
+        raw = sc.m.network_gbit_s / 8;
+        assert_true(equation < 0.95 * raw); /* the check can fail: without overhead it would */
+    }
 }
 
 static void test_gpus_behind_one_proxy(void **state)
@@ -143,6 +195,29 @@ static void test_gpus_behind_one_proxy(void **state)
         NEAR(r.gbs, dxpu_model_all_gbs(&sc.m, dxpu_model_read_gbs(&sc.m, true)), 0.02);
     }
     assert_false(within(r.gbs, 8 * dxpu_model_read_gbs(&sc.m, true), 0.5));
+}
+
+/* Table 12: GPUs that want 1.5 GB/s each.  What the links make of it is simulated; the line that
+   the estimate goes by was fitted, and lies below.  Both stand against what was measured. */
+static void test_links_and_the_line_fitted_to_table_12(void **state)
+{
+    static const double measured[] = { 1.5, 2.6, 4.9, 8.4 };
+    (void)state;
+    sc.m.tags = 80;
+    for (unsigned i = 0; i < 4; i++) {
+        double links, line;
+        sc.m.gpus = 1u << i;
+        run();
+        links = sc.m.gpus * 1.506 / dxpu_model_sharing(&sc.m, 1.506, 0.8);
+        line = sc.m.gpus * 1.506 / dxpu_model_crowding(&sc.m, 1.506, 0.8);
+        NEAR(r.gbs, links, 0.02);
+        NEAR(line, measured[i], 0.14);
+        assert_true(line <= links && links >= 0.99 * measured[i]);
+        if (i) { /* the difference that spec/model.md tells */
+            assert_true(line < 0.93 * r.gbs);
+            assert_true(r.gbs > 1.13 * measured[i] && r.gbs < 1.25 * measured[i]);
+        }
+    }
 }
 
 static void test_more_switches_are_a_longer_round_trip(void **state)
@@ -166,7 +241,7 @@ static void test_frame_sizes(void **state)
     sc.m.tags = 256;
     sc.m.mrs_bytes = 512;
     gbs = run();
-    sc.frame_bytes = 8952;
+    sc.m.mtu_bytes = 9000;
     NEAR(run(), gbs, 0.001);
     sc.m.network_gbit_s = 40; /* now TLPs wait */
     run();
@@ -246,7 +321,13 @@ static void test_scenes_out_of_range(void **state)
     sc.m.gpus = PERF_GPUS_MAX + 1;
     assert_int_equal(perf_run(&sc, &r), DXPU_E_ARG);
     perf_scene_default(&sc);
-    sc.frame_bytes = 100;
+    sc.m.mtu_bytes = 100;
+    assert_int_equal(perf_run(&sc, &r), DXPU_E_ARG);
+    perf_scene_default(&sc);
+    sc.window_frames = 63;
+    assert_int_equal(perf_run(&sc, &r), DXPU_E_ARG);
+    perf_scene_default(&sc);
+    sc.conversion_share = 1.1;
     assert_int_equal(perf_run(&sc, &r), DXPU_E_ARG);
     perf_scene_default(&sc);
     sc.m.mps_bytes = 129;
@@ -261,7 +342,10 @@ int main(void)
         cmocka_unit_test_setup(test_the_parts_of_a_round_trip, begin),
         cmocka_unit_test_setup(test_writes_are_the_links, begin),
         cmocka_unit_test_setup(test_writes_need_credits, begin),
+        cmocka_unit_test_setup(test_reads_need_a_window, begin),
+        cmocka_unit_test_setup(test_the_network_is_the_limit, begin),
         cmocka_unit_test_setup(test_gpus_behind_one_proxy, begin),
+        cmocka_unit_test_setup(test_links_and_the_line_fitted_to_table_12, begin),
         cmocka_unit_test_setup(test_more_switches_are_a_longer_round_trip, begin),
         cmocka_unit_test_setup(test_frame_sizes, begin),
         cmocka_unit_test_setup(test_gpu_to_gpu, begin),

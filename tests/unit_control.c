@@ -536,6 +536,57 @@ static void test_m13_attach_paths(void **state)
     assert_int_equal(dxpu_control_encode(&m, out, sizeof out, &len), DXPU_E_ARG);
 }
 
+/* A key behind `fixed` bytes of a message: there, cut, of zeros; control: none. */
+static void check_key(const dxpu_control *keyed, size_t fixed, bool *has, const uint8_t *key)
+{
+    uint8_t bytes[HEADER + 512], want[DXPU_CONTROL_KEY_BYTES];
+    dxpu_control m = *keyed;
+    size_t len = 0;
+    memcpy(want, key, sizeof want);
+    assert_int_equal(dxpu_control_encode(keyed, bytes, sizeof bytes, &len), DXPU_OK);
+    assert_int_equal(len, fixed + sizeof want);
+    assert_memory_equal(bytes + fixed, want, sizeof want);
+    assert_int_equal(dxpu_control_encode(keyed, bytes, len - 1, &len), DXPU_E_ROOM);
+    assert_int_equal(dxpu_control_encode(keyed, bytes, sizeof bytes, &len), DXPU_OK);
+    for (size_t cut = fixed; cut <= len; cut++) {
+        assert_int_equal(decode(bytes, cut, &m), DXPU_OK);
+        assert_int_equal(m.type == DXPU_CONTROL_BIND ? m.u.bind.keyed : m.u.attach.keyed,
+                         cut == len);
+    }
+    assert_memory_equal(m.type == DXPU_CONTROL_BIND ? m.u.bind.key : m.u.attach.key, want,
+                        sizeof want);
+    memset(bytes + fixed, 0, sizeof want - 1);
+    assert_int_equal(decode(bytes, len, &m), DXPU_OK); /* control: one byte is not 0 */
+    bytes[len - 1] = 0;
+    assert_int_equal(decode(bytes, len, &m), DXPU_E_RECORD);
+    memset((uint8_t *)(uintptr_t)key, 0, sizeof want);
+    assert_int_equal(dxpu_control_encode(keyed, bytes, sizeof bytes, &len), DXPU_E_ARG);
+    *has = false;
+    assert_int_equal(dxpu_control_encode(keyed, bytes, sizeof bytes, &len), DXPU_OK);
+    assert_true(len < fixed + sizeof want);
+}
+
+static void test_m80_keys(void **state)
+{
+    dxpu_control m;
+    (void)state;
+    assert_int_equal(decode(attach_bytes, sizeof attach_bytes, &m), DXPU_OK);
+    assert_false(m.u.attach.keyed); /* as it was before there were keys */
+    m.u.attach.keyed = true;
+    memset(m.u.attach.key, 0x5a, sizeof m.u.attach.key);
+    check_key(&m, sizeof attach_bytes + 4, &m.u.attach.keyed, m.u.attach.key);
+    m.u.attach.keyed = true;
+    memset(m.u.attach.key, 0xa5, sizeof m.u.attach.key);
+    m.u.attach.more = 2;
+    m.u.attach.path[0] = m.u.attach.path[1] = m.u.attach.box;
+    check_key(&m, sizeof attach_bytes + 4 + 40, &m.u.attach.keyed, m.u.attach.key);
+    assert_int_equal(decode(bind_bytes, sizeof bind_bytes, &m), DXPU_OK);
+    assert_false(m.u.bind.keyed);
+    m.u.bind.keyed = true;
+    memset(m.u.bind.key, 0x5a, sizeof m.u.bind.key);
+    check_key(&m, sizeof bind_bytes, &m.u.bind.keyed, m.u.bind.key);
+}
+
 static void test_m14_detach_slot_zero(void **state)
 {
     (void)state;
@@ -1233,6 +1284,7 @@ int main(void)
         cmocka_unit_test(test_m12_addresses),
         cmocka_unit_test(test_m13_attach_zeros),
         cmocka_unit_test(test_m13_attach_paths),
+        cmocka_unit_test(test_m80_keys),
         cmocka_unit_test(test_m14_detach_slot_zero),
         cmocka_unit_test(test_m15_ask_slot_zero),
         cmocka_unit_test(test_m16_status),

@@ -156,6 +156,15 @@ static uint64_t lease_one(void)
     return lease;
 }
 
+static unsigned count_events(core_event_type type)
+{
+    static core_event e[256];
+    unsigned n = core_events_after(c, 0, e, 256), found = 0;
+    for (unsigned i = 0; i < n; i++)
+        found += e[i].type == type;
+    return found;
+}
+
 static void test_create_release(void **state)
 {
     (void)state;
@@ -247,13 +256,192 @@ static void test_restart(void **state)
     now_ms = 1000;
     start();
     assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
-    assert_int_equal(core_pool(c)->epoch, epoch);
+    assert_int_equal(core_pool(c)->slot[slot - 1].epoch, epoch);
     expect_none();
     box_says(1, SLOTS);
     host_says(1, PORTS);
     core_order o = expect(DXPU_CONTROL_DRAIN, box_node);
     done(&o, 0, 0);
     expect_none(); /* everything is as it is to be */
+}
+
+/* Epochs, and numbers of leases, begin above the time of day: a store that was put back gives none
+   again that it gave before, though no box tells of it. */
+static void test_m74_old_store(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    rig_store backup;
+    rig_store_init(&backup);
+    for (unsigned i = 0; i < disk.records; i++) {
+        store_change one = { disk.record[i].key, disk.record[i].value, disk.record[i].len };
+        rig_change(&backup, &one);
+    }
+    uint64_t first = lease_up(&slot, &port), epoch = core_pool(c)->epoch;
+    core_close(c);
+    rig_store_free(&disk);
+    disk = backup;
+    now_ms += 2000;
+    start();
+    assert_true(core_pool(c)->epoch > epoch);
+    uint32_t other = second_box(); /* the one with the lease does not come */
+    host[port - 1].state = DXPU_CONTROL_SLOT_UP;
+    host_says(1, PORTS);
+    expect_none(); /* the lease that the host has is nothing that this store gave */
+    assert_int_equal(count_events(CORE_EVENT_PORT_FOREIGN), 1);
+    uint64_t second = lease_one();
+    core_order o = expect(DXPU_CONTROL_BIND, other);
+    assert_true(o.m.u.bind.epoch > epoch && second != first);
+    /* The clock goes back: on from what is stored. */
+    epoch = core_pool(c)->epoch;
+    core_close(c);
+    now_ms = 1;
+    core_settings set;
+    core_settings_default(&set);
+    c = core_open(&disk.base, &set, 5, now_ms, &why);
+    assert_true(c && core_pool(c)->epoch == epoch);
+    core_close(c); /* or it is nonsense */
+    c = core_open(&disk.base, &set, UINT64_MAX / 2, now_ms, &why);
+    assert_true(c && core_pool(c)->epoch == epoch);
+}
+
+static void copy_says(uint64_t instance, dxpu_control_device *ports)
+{
+    uint32_t node =
+        rig_register(c, DXPU_CONTROL_ROLE_HOST, HOST, instance, ports, PORTS, 1, PORTS, &why);
+    if (node != host_node)
+        fail_msg("node %u: %s", node, why.text);
+}
+
+/* The box is told of a new epoch, and then the host: whoever has the one before is fenced off. */
+static uint64_t expect_renewed(uint64_t before)
+{
+    core_order o = expect(DXPU_CONTROL_BIND, box_node);
+    uint64_t epoch = o.m.u.bind.epoch;
+    assert_true(epoch > before);
+    expect_none();
+    done(&o, DXPU_CONTROL_SLOT_HELD, epoch);
+    o = expect(DXPU_CONTROL_ATTACH, host_node);
+    assert_int_equal(o.m.u.attach.epoch, epoch);
+    dxpu_control_done d = { o.m.u.attach.slot, DXPU_CONTROL_SLOT_DIALING, epoch };
+    core_answered(c, &o, DXPU_CONTROL_CODE_NONE, &d);
+    expect_none();
+    return epoch;
+}
+
+/* Two programs run under one identity, in turns at the manager: each has epochs of its own. */
+static void test_m75_copies(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    dxpu_control_device copy[PORTS];
+    memcpy(copy, host, sizeof copy);
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port), epoch = core_pool(c)->epoch, mine = epoch;
+    host[port - 1].state = DXPU_CONTROL_SLOT_EMPTY; /* control: detached there by hand */
+    host_says(port, 1);
+    expect_none();
+    at(now_ms + COREI_RETRY_MS);
+    core_order o = expect(DXPU_CONTROL_ATTACH, host_node);
+    assert_int_equal(o.m.u.attach.epoch, epoch);
+    done(&o, DXPU_CONTROL_SLOT_DIALING, epoch);
+    host[port - 1].state = DXPU_CONTROL_SLOT_UP;
+    copy_says(80, copy);
+    o = expect(DXPU_CONTROL_BIND, box_node); /* a box that is drained, and does not know M-61 */
+    core_answered(c, &o, DXPU_CONTROL_CODE_DRAINED, NULL);
+    assert_int_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
+    expect_none();
+    at(now_ms + COREI_RETRY_MS);
+    epoch = expect_renewed(epoch);
+    assert_int_equal(core_slot_phase(c, slot - 1), CORE_LOST); /* it was up, and no event is new */
+    host[port - 1].epoch = mine;
+    copy_says(8, host); /* the first one is back, and does not know */
+    o = expect(DXPU_CONTROL_DETACH, host_node);
+    assert_int_equal(o.m.u.detach.epoch, mine);
+    done(&o, DXPU_CONTROL_SLOT_EMPTY, 0);
+    epoch = expect_renewed(epoch);
+    core_close(c); /* who asks first after a restart of this program may be either */
+    now_ms += 1000;
+    start();
+    box[slot - 1].epoch = box[slot - 1].epoch_seen = epoch;
+    box_says(1, SLOTS);
+    o = expect(DXPU_CONTROL_DRAIN, box_node);
+    done(&o, 0, 0);
+    copy_says(80, copy);
+    (void)expect_renewed(epoch);
+    assert_int_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
+}
+
+/* All leases of a host, more than one transaction holds; and a store that fails meanwhile. */
+static void test_m75_many(void **state)
+{
+    (void)state;
+    enum { MANY = POOL_COUNT_MAX * 2 };
+    static dxpu_control_device ports[MANY], slots[POOL_COUNT_MAX];
+    uint64_t lease, before;
+    bool existed;
+    core_order o;
+    unsigned bound = 0;
+    for (unsigned i = 0; i < MANY; i++)
+        ports[i] = (dxpu_control_device){ .number = (uint16_t)(i + 1) };
+    for (unsigned i = 0; i < POOL_COUNT_MAX; i++) {
+        slots[i] = box[0];
+        slots[i].number = (uint16_t)(i + 1);
+    }
+    for (uint8_t i = 0; i < 2; i++)
+        assert_true(rig_register(c, DXPU_CONTROL_ROLE_BOX, (uint8_t)(20 + i), 7, slots,
+                                 POOL_COUNT_MAX, 1, POOL_COUNT_MAX, &why));
+    core_request r = { .model = "nvme", .count = POOL_COUNT_MAX };
+    r.host = rig_register(c, DXPU_CONTROL_ROLE_HOST, HOST, 8, ports, MANY, 1, MANY, &why);
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+    for (before = core_pool(c)->epoch; core_next_order(c, &o);) { /* the host is told of all */
+        dxpu_control_done d = { order_slot_number(&o.m), DXPU_CONTROL_SLOT_HELD,
+                                order_epoch(&o.m) };
+        core_answered(c, &o, DXPU_CONTROL_CODE_NONE, &d);
+    }
+    disk.fault = STORE_E_FULL;
+    disk.fail_after = 3; /* one is lost, one is connected, and the first half */
+    (void)rig_register(c, DXPU_CONTROL_ROLE_HOST, HOST, 80, ports, MANY, 1, MANY, &why);
+    for (unsigned turn = 0; turn < 3; turn++) {
+        while (core_next_order(c, &o)) {
+            assert_true(order_epoch(&o.m) > before);
+            dxpu_control_done d = { order_slot_number(&o.m), DXPU_CONTROL_SLOT_HELD,
+                                    order_epoch(&o.m) };
+            bound += o.m.type == DXPU_CONTROL_BIND;
+            core_answered(c, &o, DXPU_CONTROL_CODE_NONE, &d);
+        }
+        assert_int_equal(bound, turn ? MANY : MANY / 2);
+        disk.fail_after = UINT_MAX;
+        at(now_ms + COREI_REFUSE_MS);
+    }
+}
+
+/* A copy that ran beside the proxy does not take its place when that one is away for a moment. */
+static void test_m76_rival(void **state)
+{
+    (void)state;
+    dxpu_control_device copy[PORTS];
+    memcpy(copy, host, sizeof copy);
+    both_connect();
+    core_rival(c, host_node, 80);
+    core_rival(c, host_node, 80);
+    assert_int_equal(count_events(CORE_EVENT_ALARM), 1);
+    core_rival(c, 77, 80); /* no such node */
+    core_disconnected(c, host_node);
+    assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_HOST, HOST, 80, copy, PORTS, 1, PORTS, &why),
+                     0);
+    assert_non_null(strstr(why.text, "identity"));
+    host_says(1, PORTS);
+    core_disconnected(c, host_node);
+    at(now_ms + COREI_RIVAL_MS - 1);
+    assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_HOST, HOST, 80, copy, PORTS, 1, PORTS, &why),
+                     0);
+    copy_says(81, copy); /* control: one that was started again gets in at once */
+    core_disconnected(c, host_node);
+    at(now_ms + COREI_RIVAL_MS);
+    copy_says(80, copy);
 }
 
 static void test_broken(void **state)
@@ -331,7 +519,7 @@ static void test_store_is_old(void **state)
     box[1].state = DXPU_CONTROL_SLOT_UP;
     box_says(2, 1);
     assert_int_equal(core_pool(c)->slot[1].state, POOL_QUARANTINED);
-    assert_int_equal(core_pool(c)->epoch, 50);
+    assert_true(core_pool(c)->epoch >= 50);
     expect_none();
     core_close(c);
     start(); /* and that is remembered */
@@ -341,15 +529,6 @@ static void test_store_is_old(void **state)
     core_order o = expect(DXPU_CONTROL_UNBIND, box_node);
     assert_int_equal(o.m.u.unbind.epoch, 50);
     assert_false(o.m.u.unbind.keep);
-}
-
-static unsigned count_events(core_event_type type)
-{
-    static core_event e[256];
-    unsigned n = core_events_after(c, 0, e, 256), found = 0;
-    for (unsigned i = 0; i < n; i++)
-        found += e[i].type == type;
-    return found;
 }
 
 /* A box that is new to the store, and lends slots or lent them: nothing is wiped there, whichever
@@ -364,7 +543,7 @@ static void test_foreign_box(void **state)
     both_connect();
     assert_int_equal(core_pool(c)->slot[0].state, POOL_QUARANTINED);
     assert_int_equal(core_pool(c)->slot[1].state, POOL_FREE);
-    assert_int_equal(core_pool(c)->epoch, 30);
+    assert_true(core_pool(c)->epoch >= 30);
     for (unsigned i = 0; i < SLOTS; i++) {
         box[i].epoch_seen = 2 + i;
         box[i].epoch = i == 3 ? 2 + i : 0;
@@ -869,6 +1048,87 @@ static void test_drain_moves(void **state)
 }
 
 /* Another model in a slot without a lease: the pool is built anew, the leases stay. */
+/* Boxes with 8 slots in groups of 4, and a lease in the first; others are free but for `taken` slots
+   of each. */
+static uint64_t lease_in_groups(uint8_t count, uint8_t need, unsigned boxes, unsigned taken)
+{
+    dxpu_control_device d[8];
+    uint64_t lease;
+    bool existed;
+    core_request r = { .model = "nvme", .count = count, .need = need };
+    for (unsigned i = 0; i < 8; i++) {
+        d[i] = box[0];
+        d[i].group = 1 + i / 4;
+    }
+    host_says(1, PORTS);
+    r.host = host_node;
+    box_node = rig_register(c, DXPU_CONTROL_ROLE_BOX, 30, 1, d, 8, 1, 8, &why);
+    for (unsigned b = 1; b < boxes && need == POOL_SPREAD; b++)
+        assert_true(rig_register(c, DXPU_CONTROL_ROLE_BOX, (uint8_t)(30 + b), 1, d, 8, 1, 8, &why));
+    core_result result = core_create(c, &r, &lease, &existed);
+    if (result.code != CORE_OK)
+        fail_msg("%s", result.text);
+    for (unsigned b = 1; b < boxes; b++) {
+        uint32_t node =
+            rig_register(c, DXPU_CONTROL_ROLE_BOX, (uint8_t)(30 + b), 1, d, 8, 1, 8, &why);
+        for (unsigned i = 0; i < taken; i++) /* of each group as many */
+            assert_int_equal(
+                core_break(c, core_find_slot(c, node, 1 + i / 2 + i % 2 * 4), POOL_WHY_OPERATOR)
+                    .code,
+                CORE_OK);
+    }
+    return lease;
+}
+
+static unsigned slots_at(uint64_t lease, uint32_t node)
+{
+    uint32_t slot[POOL_COUNT_MAX];
+    unsigned n = pool_lease_slots(core_pool(c), lease, slot), there = 0;
+    for (unsigned i = 0; i < n; i++)
+        there += c->t.node[c->t.slot[slot[i]].node].number == node;
+    return there;
+}
+
+/* A drained box's leases get slots that stand as they ask, all of them, or stay and say why. */
+static void test_drain_keeps_needs(void **state)
+{
+    static const struct {
+        uint8_t count, need, boxes, taken;
+        bool moves;
+    } runs[] = {
+        { 4, POOL_SAME_BOX, 2, 0, true },   { 4, POOL_SAME_BOX, 2, 4, true },
+        { 4, POOL_SAME_BOX, 3, 6, false },  { 3, POOL_SAME_GROUP, 2, 0, true },
+        { 3, POOL_SAME_GROUP, 2, 2, true }, { 3, POOL_SAME_GROUP, 3, 4, false },
+        { 3, POOL_SPREAD, 4, 0, true },     { 3, POOL_SPREAD, 3, 0, false },
+        { 4, POOL_ANY, 3, 6, true },
+    };
+    for (unsigned i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        unsigned left, was;
+        uint64_t lease = lease_in_groups(runs[i].count, runs[i].need, runs[i].boxes, runs[i].taken);
+        if (runs[i].need == POOL_SPREAD)
+            box_node =
+                c->t.node[c->t.slot[pool_find_lease(core_pool(c), lease)->first].node].number;
+        was = slots_at(lease, box_node);
+        assert_true(was && pool_need_kept(core_pool(c), lease));
+        assert_int_equal(core_drain(c, box_node, true, true, &left).code, CORE_OK);
+        assert_int_equal(left, runs[i].moves ? 0 : was);
+        assert_int_equal(slots_at(lease, box_node), left);
+        assert_true(pool_need_kept(core_pool(c), lease));
+        assert_int_equal(count_events(CORE_EVENT_NODE_DRAIN), runs[i].moves ? 1 : 2);
+        assert_int_equal(count_events(CORE_EVENT_SLOT_REPLACED), runs[i].moves ? was : 0);
+        if (runs[i].moves) { /* with the ports, in their order; and so it is stored */
+            uint32_t at = pool_find_lease(core_pool(c), lease)->first;
+            assert_int_equal(c->t.port[c->t.slot_more[at].port].slot, at);
+        }
+        core_close(c);
+        start();
+        assert_true(pool_need_kept(core_pool(c), lease));
+        assert_int_equal(slots_at(lease, box_node), left);
+        (void)end(state);
+        (void)begin(state);
+    }
+}
+
 static void test_other_device(void **state)
 {
     (void)state;
@@ -885,6 +1145,146 @@ static void test_other_device(void **state)
     assert_int_equal(core_lease_now(c, lease), CORE_LEASE_DEGRADED);
     assert_int_not_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
     assert_null(strstr(rig_value(&disk, "slot/1.1"), "gpu\"x"));
+}
+
+/* A box whose devices change all the time costs no tables made anew, and no more changes of the store
+   than there are allowed; the last one counts in the end. */
+static void test_changes_all_the_time(void **state)
+{
+    (void)state;
+    both_connect();
+    uint64_t loads = c->loads, commits = c->commits;
+    for (unsigned i = 0; i <= 10000; i++) {
+        snprintf(box[0].model, sizeof box[0].model, "m%u", i);
+        box[0].group = i % 3;
+        box_says(1, 1);
+        expect_none();
+    }
+    assert_int_equal(c->loads, loads);
+    assert_in_range(c->commits - commits, COREI_CHANGES, COREI_CHANGES + SLOTS);
+    assert_int_equal(core_find_model(c, "m10000"), CORE_NONE);
+    box[1].health = DXPU_CONTROL_HEALTH_BROKEN; /* nor is what it says of another one acted upon */
+    box_says(2, 1);
+    assert_int_equal(core_pool(c)->slot[1].state, POOL_FREE);
+    host[0].state = DXPU_CONTROL_SLOT_UP; /* the control: what others say is */
+    host[0].epoch = 7;
+    host_says(1, 1);
+    assert_int_equal(count_events(CORE_EVENT_PORT_FOREIGN), 1);
+    at(now_ms + 1000);
+    assert_int_equal(core_pool(c)->slot[1].state, POOL_BROKEN);
+    assert_int_equal(core_pool(c)->slot[0].model, core_find_model(c, "m10000"));
+    assert_in_range(c->t.models, 2, 3); /* the others are forgotten */
+    assert_int_equal(c->loads, loads);
+    host[1].state = DXPU_CONTROL_SLOT_UP;
+    for (unsigned i = 0; i < 1000; i++) { /* a host's words are counted as well */
+        host[1].epoch = 8 + i;
+        host_says(2, 1);
+        host[1].epoch = 0;
+        host_says(2, 1);
+    }
+    assert_in_range(count_events(CORE_EVENT_PORT_FOREIGN), 2, 1 + COREI_CHANGES + PORTS);
+    host[1].epoch = 5000;
+    host_says(2, 1);
+    at(now_ms + 1000);
+    assert_true(c->t.port[1].foreign);
+}
+
+/* Many models that come and go: as many as there can be at a time, whatever was there before. */
+static void test_models_come_and_go(void **state)
+{
+    (void)state;
+    dxpu_control_device d[64];
+    both_connect();
+    for (unsigned i = 0; i < 64; i++)
+        d[i] = box[0];
+    for (unsigned turn = 0; turn < 40; turn++) {
+        for (unsigned i = 0; i < 64; i++)
+            snprintf(d[i].model, sizeof d[i].model, "m%u", 64 * turn + i);
+        assert_true(rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 1 + turn, d, 64, 1, 64, &why));
+        assert_int_equal(corei_models_used(&c->t), 65);
+        at(now_ms + 1000);
+    }
+    assert_true(c->loads < 10);
+    for (unsigned i = 0; i < 64; i++)
+        assert_int_equal(core_pool(c)->slot[SLOTS + i].state, POOL_FREE);
+}
+
+/* A proxy with ever more slots makes the tables anew once a minute, no more; others in between. */
+static void test_ever_more_slots(void **state)
+{
+    (void)state;
+    dxpu_control_device many[64];
+    both_connect();
+    for (unsigned i = 0; i < 64; i++)
+        many[i] = box[0];
+    uint64_t loads = c->loads;
+    for (unsigned total = SLOTS + 1; total <= 64; total++)
+        assert_int_equal(
+            rig_register(c, DXPU_CONTROL_ROLE_BOX, BOX, 7, many, total, 1, total, &why) != 0,
+            total == SLOTS + 1);
+    assert_int_equal(c->loads, loads + 1);
+    assert_non_null(strstr(why.text, "minute"));
+    at(now_ms + COREI_ENLARGE_MS);
+    assert_true(rig_register(c, DXPU_CONTROL_ROLE_BOX, BOX, 7, many, 64, 1, 64, &why));
+    /* New ones, though they come in turns, need none. */
+    loads = c->loads;
+    for (unsigned part = 0; part < 2; part++)
+        for (uint8_t i = 0; i < 4; i++)
+            assert_true(rig_register(c, DXPU_CONTROL_ROLE_BOX, (uint8_t)(20 + i), 1, box, SLOTS,
+                                     1 + part, SLOTS - 1, &why));
+    assert_int_equal(c->loads, loads);
+    assert_int_equal(core_pool(c)->slots, 64 + 4 * SLOTS);
+}
+
+/* A slot that was wiped, and that its box calls `empty` now: nobody gets it before it is wiped. */
+static void test_m77_installed_anew(void **state)
+{
+    (void)state;
+    core_request r = { .model = "nvme", .count = SLOTS };
+    uint64_t lease;
+    bool existed;
+    both_connect();
+    uint32_t second = second_box();
+    r.host = host_node;
+    core_disconnected(c, box_node);
+    for (unsigned i = 0; i < 2; i++)
+        box[i].state = DXPU_CONTROL_SLOT_EMPTY;
+    assert_int_equal(core_break(c, 1, POOL_WHY_OPERATOR).code, CORE_OK);
+    box_says(1, SLOTS);
+    assert_int_equal(core_pool(c)->slot[0].state, POOL_QUARANTINED);
+    assert_int_equal(core_pool(c)->slot[1].state, POOL_BROKEN);
+    assert_int_equal(core_pool(c)->slot[2].state, POOL_FREE); /* the control: still wiped */
+    expect_none();                                            /* nothing is wiped yet */
+    assert_int_equal(core_repair(c, 0).code, CORE_OK);
+    assert_int_equal(core_repair(c, 1).code, CORE_OK);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(core_pool(c)->slot[i].state, POOL_WIPING);
+        core_order o = expect(DXPU_CONTROL_UNBIND, box_node);
+        assert_false(o.m.u.unbind.keep);
+        dxpu_control_done d = { o.m.u.unbind.slot, DXPU_CONTROL_SLOT_WIPED, 0 };
+        core_answered(c, &o, DXPU_CONTROL_CODE_NONE, &d);
+        assert_int_equal(core_pool(c)->slot[i].state, POOL_FREE);
+        box[i].state = DXPU_CONTROL_SLOT_WIPED;
+        box[i].epoch_seen = o.m.u.unbind.epoch;
+    }
+    /* A lease that was not up yet gets other slots; one that was up goes on. */
+    unsigned slot, port;
+    uint64_t up = lease_up(&slot, &port);
+    r.count = 1;
+    r.replace = true;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+    uint32_t at_first = pool_find_lease(core_pool(c), lease)->first;
+    assert_true(at_first < SLOTS);
+    core_disconnected(c, box_node);
+    for (unsigned i = 0; i < SLOTS; i++) {
+        box[i].state = DXPU_CONTROL_SLOT_EMPTY;
+        box[i].epoch = box[i].epoch_seen = 0;
+    }
+    box_says(1, SLOTS);
+    assert_int_equal(pool_find_lease(core_pool(c), up)->first, slot - 1);
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_LEASED);
+    assert_int_equal(core_find_slot(c, second, 1), pool_find_lease(core_pool(c), lease)->first);
+    assert_int_equal(core_pool(c)->slot[at_first].state, POOL_QUARANTINED);
 }
 
 /* A node comes with more slots; one between others. */
@@ -933,6 +1333,70 @@ static void test_forget(void **state)
 }
 
 /* Events are numbered without gaps, are there after a restart, and the oldest go. */
+/* Strangers register until there are as many nodes, or slots, as there may be: told once; those that
+   never had a lease can be forgotten together. */
+static void test_strangers(void **state)
+{
+    (void)state;
+    core_settings set;
+    uint32_t count, nodes;
+    core_settings_default(&set);
+    assert_int_equal(set.nodes, 65536);
+    core_close(c);
+    set.nodes = 20;
+    set.slots = 20 * SLOTS;
+    c = core_open(&disk.base, &set, 1000000, now_ms, &why);
+    both_connect();
+    unsigned slot, port;
+    uint64_t lease = lease_up(&slot, &port);
+    for (unsigned i = 0; i < 25; i++) {
+        uint32_t node =
+            rig_register(c, i % 2 ? DXPU_CONTROL_ROLE_BOX : DXPU_CONTROL_ROLE_HOST,
+                         (uint8_t)(100 + i), 1, i % 2 ? box : host, i ? 3 : 4, 1, i ? 3 : 4, &why);
+        assert_int_equal(node != 0, i < 18);
+        core_disconnected(c, node);
+    }
+    assert_int_equal(why.code, CORE_E_CAPACITY);
+    assert_non_null(strstr(why.text, "--nodes"));
+    assert_int_equal(count_events(CORE_EVENT_ALARM), 1);
+    box_says(1, SLOTS); /* who was here before is not refused */
+    core_clock(c, 1000000 + 999, now_ms);
+    assert_int_equal(core_forget_unused(c, 1000, &count).code, CORE_OK);
+    assert_int_equal(count, 0); /* not for so long */
+    core_clock(c, 1000000 + 2000, now_ms);
+    disk.fail_after = 0;
+    disk.fault = STORE_E_FULL;
+    assert_int_equal(core_forget_unused(c, 1000, &count).code, CORE_E_STORE);
+    core_nodes(c, &nodes);
+    assert_int_equal(nodes, 20);
+    disk.fail_after = UINT_MAX;
+    at(now_ms + COREI_REFUSE_MS);
+    core_clock(c, 1000000 + 5000, now_ms);
+    assert_int_equal(core_forget_unused(c, 1000, &count).code, CORE_OK);
+    assert_int_equal(count, 18);
+    core_nodes(c, &nodes);
+    assert_int_equal(nodes, 2);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    assert_null(rig_value(&disk, "slot/4.1"));
+    /* Their slots are counted, too: a host with more than are left. */
+    static dxpu_control_device many[18 * SLOTS + 1];
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_HOST, (uint8_t)(200 + i), 1, many,
+                                      18 * SLOTS + 1 - i, 1, 18 * SLOTS + 1 - i, &why) != 0,
+                         i);
+    assert_int_equal(count_events(CORE_EVENT_ALARM), 2);
+    /* One that had a lease is kept, though it has none now, and that is remembered. */
+    assert_int_equal(core_release(c, lease).code, CORE_OK);
+    core_disconnected(c, host_node);
+    core_close(c);
+    c = core_open(&disk.base, &set, 1000000, now_ms, &why);
+    core_clock(c, 9000000, now_ms);
+    assert_int_equal(core_forget_unused(c, 1000, &count).code, CORE_OK);
+    assert_int_equal(count, 1);
+    assert_int_not_equal(core_find_node(c, host_node), CORE_NONE);
+    assert_int_not_equal(core_find_node(c, box_node), CORE_NONE);
+}
+
 static void test_events(void **state)
 {
     (void)state;
@@ -1103,7 +1567,7 @@ static void test_register_refused(void **state)
     assert_int_equal(why.code, CORE_E_ARG);
     assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_MANAGER, 9, 7, box, 1, 1, 1, &why), 0);
     assert_int_equal(why.code, CORE_E_ARG);
-    box[0].epoch_seen = COREI_EPOCH_MAX + 1;
+    box[0].epoch_seen = COREI_EPOCH_TOLD_MAX + 1;
     assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 7, box, SLOTS, 1, 1, &why), 0);
     assert_int_equal(why.code, CORE_E_ARG);
     disk.fail_after = 0;
@@ -1257,12 +1721,13 @@ static void test_leased_in_backup(void **state)
     unsigned slot, port;
     both_connect();
     uint64_t lease = lease_up(&slot, &port);
-    box[slot - 1].epoch = box[slot - 1].epoch_seen = 500;
+    uint64_t above = core_pool(c)->epoch + 500;
+    box[slot - 1].epoch = box[slot - 1].epoch_seen = above;
     box_says(slot, 1);
     assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_QUARANTINED);
     uint32_t now = pool_find_lease(core_pool(c), lease)->first;
     assert_int_not_equal(now, slot - 1);
-    assert_true(core_pool(c)->slot[now].epoch > 500); /* epochs go on above */
+    assert_true(core_pool(c)->slot[now].epoch > above); /* epochs go on above */
 }
 
 /* A broken device was exchanged for another: it is free without anybody's word. */
@@ -1363,6 +1828,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_create_release, begin, end),
         cmocka_unit_test_setup_teardown(test_m73_port_offset, begin, end),
         cmocka_unit_test_setup_teardown(test_restart, begin, end),
+        cmocka_unit_test_setup_teardown(test_m74_old_store, begin, end),
+        cmocka_unit_test_setup_teardown(test_m75_copies, begin, end),
+        cmocka_unit_test_setup_teardown(test_m75_many, begin, end),
+        cmocka_unit_test_setup_teardown(test_m76_rival, begin, end),
         cmocka_unit_test_setup_teardown(test_broken, begin, end),
         cmocka_unit_test_setup_teardown(test_grace, begin, end),
         cmocka_unit_test_setup_teardown(test_store_fails, begin, end),
@@ -1398,9 +1867,15 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_refused_order, begin, end),
         cmocka_unit_test_setup_teardown(test_unknown_data, begin, end),
         cmocka_unit_test_setup_teardown(test_drain_moves, begin, end),
+        cmocka_unit_test_setup_teardown(test_drain_keeps_needs, begin, end),
         cmocka_unit_test_setup_teardown(test_other_device, begin, end),
+        cmocka_unit_test_setup_teardown(test_changes_all_the_time, begin, end),
+        cmocka_unit_test_setup_teardown(test_models_come_and_go, begin, end),
+        cmocka_unit_test_setup_teardown(test_ever_more_slots, begin, end),
+        cmocka_unit_test_setup_teardown(test_m77_installed_anew, begin, end),
         cmocka_unit_test_setup_teardown(test_more_slots, begin, end),
         cmocka_unit_test_setup_teardown(test_forget, begin, end),
+        cmocka_unit_test_setup_teardown(test_strangers, begin, end),
         cmocka_unit_test_setup_teardown(test_events, begin, end),
         cmocka_unit_test_setup_teardown(test_damaged, begin, end),
         cmocka_unit_test_setup_teardown(test_store_is_lost, begin, end),

@@ -39,6 +39,10 @@ static unsigned count, replies, errors, interrupts;
 static uint64_t last_token;
 static uint8_t last_data[ACCESS_BYTES];
 static bool refuse_all, no_way;
+static unsigned reached; /* times that a slot was told to tell its box */
+static windows the_reach[SLOTS];
+static dxpu_vfu_memory regions[2];
+static uint32_t region_count, region_changes;
 static void (*in_process)(void);
 
 /* ==== The slots =============================================================================== */
@@ -65,6 +69,13 @@ void slot_event(guest_slot *s, uint8_t type, uint8_t flags)
     (void)s;
     (void)type;
     (void)flags;
+}
+
+void slot_reach(guest_slot *s)
+{
+    reached++;
+    windows_clear(&the_reach[s - the_slots]);
+    on_reach(&the, (unsigned)(s - the_slots) + 1, &the_reach[s - the_slots]);
 }
 
 bool slot_congested(const guest_slot *s)
@@ -198,6 +209,21 @@ int dxpu_vfu_process(dxpu_vfu *s)
     (void)s;
     in_process();
     return DXPU_OK;
+}
+
+uint32_t dxpu_vfu_memory_changes(const dxpu_vfu *s)
+{
+    (void)s;
+    return region_changes;
+}
+
+bool dxpu_vfu_memory_at(const dxpu_vfu *s, uint32_t i, dxpu_vfu_memory *out)
+{
+    (void)s;
+    if (i >= region_count)
+        return false;
+    *out = regions[i];
+    return true;
 }
 
 void dxpu_vfu_pause(dxpu_vfu *s, bool pause)
@@ -344,6 +370,16 @@ static int setup(void **state)
     }
     enumerate_buses();
     refuse_all = no_way = false;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    region_count = 0;
+    windows_free(&the.memory);
+    for (unsigned i = 0; i < SLOTS; i++)
+        windows_free(&the_reach[i]);
     return 0;
 }
 
@@ -668,9 +704,67 @@ static void test_answers_for_another_guest_are_dropped(void **state)
     assert_int_equal(last_data[0], 3);
 }
 
+static void give_memory(uint64_t address, uint64_t bytes, unsigned access, bool direct)
+{
+    dxpu_vfu_memory *m = &regions[region_count++];
+    m->address = address;
+    m->bytes = bytes;
+    m->access = access;
+    m->direct = direct;
+    region_changes++;
+}
+
+/* Guest memory as the client maps it, told before the guest's next access goes anywhere. */
+static void test_s103_devices_reach_what_the_client_mapped(void **state)
+{
+    (void)state;
+    write8(PREF, 0);
+    reached = 0;
+    write8(PREF + 1, 0);
+    assert_int_equal(reached, 0); /* the control: nothing new, nothing told */
+    give_memory(0, 0xa0000, DXPU_VFU_READ | DXPU_VFU_WRITE, true);
+    give_memory(0xc0000, 0x1000, DXPU_VFU_READ, true);
+    write8(PREF + 2, 0);
+    assert_int_equal(reached, SLOTS);
+    assert_true(windows_allow(&the_reach[0], 0x9f000, 0x1000, WINDOW_READ | WINDOW_WRITE));
+    assert_false(windows_allow(&the_reach[0], 0xa0000, 1, WINDOW_READ));
+    assert_true(windows_allow(&the_reach[1], 0xc0000, 0x1000, WINDOW_READ));
+    assert_false(windows_allow(&the_reach[1], 0xc0000, 1, WINDOW_WRITE));
+    regions[0].direct = false; /* behind the client: a device would have to wait for it */
+    region_changes++;
+    write8(PREF + 3, 0);
+    assert_false(windows_allow(&the_reach[0], 0x9f000, 1, WINDOW_READ));
+    region_count = 0;
+    region_changes++;
+    write8(PREF + 4, 0);
+    assert_false(windows_allow(&the_reach[1], 0xc0000, 1, WINDOW_READ));
+}
+
+/* The windows of the other slot, as its port has them and ACS allows. */
+static void test_s103_devices_reach_each_other_as_the_switch_lets_them(void **state)
+{
+    enum { REDIRECT = 0x4 << 16, CONTROL = DXPUI_VS_ACS + 4 };
+    (void)state;
+    write32(0, ecam(0, 1, 4), 0x6);
+    write8(PREF, 0);
+    assert_true(windows_allow(&the_reach[1], BAR4 + PREF, MB, WINDOW_READ | WINDOW_WRITE));
+    assert_true(windows_allow(&the_reach[1], BAR2 + PLAIN, MB, WINDOW_READ | WINDOW_WRITE));
+    assert_false(windows_allow(&the_reach[0], BAR4 + PREF, 1, WINDOW_READ)); /* its own */
+    assert_true(windows_allow(&the_reach[0], BAR4 + PREF + MB, MB, WINDOW_READ));
+    write32(0, ecam(0, 2, CONTROL), REDIRECT);
+    write8(PREF, 0);
+    assert_int_equal(windows_at(&the_reach[1], BAR4 + PREF), 0);
+    assert_true(windows_allow(&the_reach[0], BAR4 + PREF + MB, MB, WINDOW_READ));
+    write32(0, ecam(0, 2, CONTROL), 0);
+    write32(0, ecam(0, 1, 4), 0x4); /* its windows are off */
+    write8(PREF, 0);
+    assert_int_equal(windows_at(&the_reach[1], BAR4 + PREF), 0);
+    assert_int_equal(windows_at(&the_reach[1], BAR2 + PLAIN), 0);
+}
+
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup(name, setup)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(test_bytes_become_one_line),
         CASE(test_byte_enables_of_a_part),
@@ -684,6 +778,8 @@ int main(void)
         CASE(test_v7_interrupts_wait_for_room),
         CASE(test_v17_accesses_are_answered_in_time_and_once),
         CASE(test_answers_for_another_guest_are_dropped),
+        CASE(test_s103_devices_reach_what_the_client_mapped),
+        CASE(test_s103_devices_reach_each_other_as_the_switch_lets_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,7 +43,7 @@ static void test_equation_1(void **state)
 static void test_lanes(void **state)
 {
     (void)state;
-    NEAR(dxpu_model_lanes_gbs(3, 1) * 8, 7.877, 0.001); /* 3.1: 7.87 Gbit/s */
+    NEAR(dxpu_model_lanes_gbs(3, 1) * 8, 7.8769, 0.0001); /* 3.1: about 7.87 Gbit/s */
     NEAR(dxpu_model_lanes_gbs(1, 16), 4.0, 1e-9);
     NEAR(dxpu_model_lanes_gbs(4, 16), 2 * dxpu_model_lanes_gbs(3, 16), 1e-9);
     NEAR(dxpu_model_lanes_gbs(5, 16), 4 * dxpu_model_lanes_gbs(3, 16), 1e-9);
@@ -83,9 +83,62 @@ static void test_reads_stop_at_the_link(void **state)
     m.tags = 65536;
     NEAR(dxpu_model_read_gbs(&m, true), link, 1e-9);
     m.generation = 4;
-    NEAR(dxpu_model_read_gbs(&m, true), 25.0 * 64 / (64 + 12 + 8 + 8), 1e-9); /* the cables */
+    NEAR(dxpu_model_read_gbs(&m, true), dxpu_model_network_gbs(&m, 64, 12), 1e-9);
+    NEAR(dxpu_model_read_gbs(&m, true), 15.696, 0.001); /* of 25: the cables */
     m.network_gbit_s = 10;
-    assert_true(dxpu_model_read_gbs(&m, true) < 1.25);
+    NEAR(dxpu_model_read_gbs(&m, true), 15.696 / 20, 0.001);
+    NEAR(dxpu_model_read_gbs(&m, false), 22.08, 0.01); /* the control: a host has no network */
+}
+
+/* Real frames, filled by the builder until so many TLPs are in: their bytes on the cable are what
+   the equation charges. */
+static double bytes_on_the_cable(uint32_t payload, bool completion, unsigned count)
+{
+    static uint8_t data[4096], tlp[4200], body[65535];
+    size_t cap = m.mtu_bytes - 28 - DXPU_FRAME_FULL_BYTES - DXPU_FRAME_CRC_BYTES, len, frames = 0;
+    dxpu_tlp t;
+    dxpu_builder b;
+    memset(&t, 0, sizeof t);
+    t.type = completion ? DXPU_TLP_CPLD : DXPU_TLP_MWR;
+    t.header_dw = completion ? 3 : 4;
+    t.address = completion ? 0 : (uint64_t)1 << 39;
+    t.byte_count = (uint16_t)(completion ? payload : 0);
+    t.length_dw = (uint16_t)(payload / 4);
+    t.first_be = t.last_be = completion ? 0 : 0xf;
+    t.payload.ptr = data;
+    t.payload.len = payload;
+    assert_int_equal(dxpu_tlp_encode(&t, tlp, sizeof tlp, &len), DXPU_OK);
+    dxpu_builder_init(&b, body, cap);
+    for (unsigned i = 0; i < count; i++) {
+        dxpu_tlp_cursor c;
+        dxpu_bytes in = { tlp, len };
+        int rc = dxpu_tlp_cursor_start(&c, in);
+        assert_int_equal(rc, DXPU_OK);
+        while ((rc = dxpu_builder_tlp(&b, &c)) != DXPU_OK) {
+            assert_true(rc == DXPU_E_MORE || rc == DXPU_E_ROOM);
+            dxpu_builder_init(&b, body, cap);
+            frames++;
+        }
+    }
+    return (double)frames * (m.mtu_bytes + 38.0);
+}
+
+static void test_w30_w44_what_frames_cost(void **state)
+{
+    static const uint32_t payload[] = { 64, 128, 256, 1024, 4096 }, mtu[] = { 1280, 1500, 9000 };
+    (void)state;
+    for (unsigned i = 0; i < 30; i++) {
+        uint32_t n = payload[i % 5];
+        bool completion = i / 5 % 2;
+        double cable, gbs;
+        m.mtu_bytes = mtu[i / 10];
+        cable = bytes_on_the_cable(n, completion, 20000);
+        gbs = m.network_gbit_s / 8 * (20000.0 * n) / cable;
+        NEAR(dxpu_model_network_gbs(&m, n, completion ? 12 : 16) / gbs, 1, 0.02);
+    }
+    /* the control: payload alone would be far less */
+    m.mtu_bytes = 1500;
+    assert_true(bytes_on_the_cable(64, true, 20000) > 1.5 * 20000 * 64);
 }
 
 static void test_times_of_copies(void **state)
@@ -154,6 +207,8 @@ static void test_performance_falls_with_the_round_trip(void **state)
     NEAR(dxpu_model_performance(&m, &w), 0.8, 0.01);
     NEAR(dxpu_model_rtt_for(&m, &w, 0.999999, 100), 1.2, 0.01);
     NEAR(dxpu_model_rtt_for(&m, &w, 0.1, 100), 100, 0);
+    NEAR(dxpu_model_rtt_for(&m, &w, 0.1, 1), 1, 0);        /* all that was searched */
+    NEAR(dxpu_model_rtt_for(&m, &w, 1.000001, 100), 0, 0); /* nowhere */
 }
 
 /* Data copied ahead cost a round trip a copy, until there are more than the step has time for. */
@@ -174,23 +229,42 @@ static void test_data_copied_ahead(void **state)
 static void test_gpus_share_proxies(void **state)
 {
     (void)state;
-    NEAR(dxpu_model_crowding(&m, 2.3), 1, 0);
+    NEAR(dxpu_model_crowding(&m, 1.5, 0.8), 1, 0);
     NEAR(dxpu_model_all_gbs(&m, 2.64), 2.64, 0);
     m.gpus = 4;
     NEAR(dxpu_model_all_gbs(&m, 2.64), 4 * 2.64, 0.5); /* 4.3.2: about linear up to four */
     m.gpus = 8;
     NEAR(dxpu_model_all_gbs(&m, 2.64), dxpu_model_link_gbs(&m, true, 64, 12), 1e-9);
-    NEAR(8 * 1.5 / dxpu_model_crowding(&m, 2.3), 8.4, 1.2); /* Table 12 */
+    NEAR(8 * 1.5 / dxpu_model_crowding(&m, 1.5, 0.8), 8.4, 1.2); /* Table 12 */
     w.kernels = 1;
     w.kernel_us = 102.3;
     w.shared_us = 20;
-    w.shared_gbs = 2.3;
+    w.shared_to_device_gbs = 1.5;
+    w.shared_to_host_gbs = 0.8;
     {
         double crowded = dxpu_model_performance(&m, &w);
         m.proxies = 8;
-        NEAR(dxpu_model_crowding(&m, 2.3), 1, 0);
+        NEAR(dxpu_model_crowding(&m, 1.5, 0.8), 1, 0);
         assert_true(dxpu_model_performance(&m, &w) > crowded);
     }
+}
+
+/* Links alone slow nothing until one of them is full; the line that was fitted slows more before,
+   and never less than they do. */
+static void test_links_and_the_fitted_line(void **state)
+{
+    double slot = dxpu_model_link_gbs(&m, true, 64, 12), up = dxpu_model_write_gbs(&m, true);
+    (void)state;
+    for (m.gpus = 1; m.gpus <= 64; m.gpus++) {
+        double links = dxpu_model_sharing(&m, 1.5, 0.8), most = m.gpus * 1.5 / slot;
+        NEAR(links, most > 1 ? most : 1, 1e-9);
+        assert_true(dxpu_model_crowding(&m, 1.5, 0.8) >= links);
+        NEAR(dxpu_model_sharing(&m, 0, 3), m.gpus * 3 > up ? m.gpus * 3 / up : 1, 1e-9);
+    }
+    m.gpus = 2;
+    NEAR(dxpu_model_crowding(&m, 1.5, 0.8), 1 + 2.3 / 25, 1e-9);
+    NEAR(dxpu_model_crowding(&m, 0, 11), 2 * 11 / up, 1e-9); /* here the line would have 1.44 */
+    NEAR(dxpu_model_sharing(&m, 100, 0), 1, 0); /* one GPU reads no faster than its tags allow */
 }
 
 static void test_a_trace_of_even_kernels_is_a_period(void **state)
@@ -249,10 +323,10 @@ static void test_values_out_of_range(void **state)
         m.reads_per_kernel = bad[i].reads;
         assert_int_equal(dxpu_model_check(&m), DXPU_E_ARG);
     }
-    for (unsigned i = 0; i < 9; i++) {
+    for (unsigned i = 0; i < 10; i++) {
         uint32_t *field[] = { &m.tags,       &m.mrs_bytes,  &m.mps_bytes, &m.completion_bytes,
                               &m.push_bytes, &m.generation, &m.lanes,     &m.gpus,
-                              &m.proxies };
+                              &m.proxies,    &m.mtu_bytes };
         dxpu_model_default(&m);
         *field[i] = 0;
         assert_int_equal(dxpu_model_check(&m), DXPU_E_ARG);
@@ -269,12 +343,14 @@ int main(void)
         cmocka_unit_test_setup(test_directions, begin),
         cmocka_unit_test_setup(test_writes_do_not_depend_on_the_round_trip, begin),
         cmocka_unit_test_setup(test_reads_stop_at_the_link, begin),
+        cmocka_unit_test_setup(test_w30_w44_what_frames_cost, begin),
         cmocka_unit_test_setup(test_times_of_copies, begin),
         cmocka_unit_test_setup(test_a_longer_copy_never_takes_less, begin),
         cmocka_unit_test_setup(test_the_launch_queue_hides_round_trips, begin),
         cmocka_unit_test_setup(test_performance_falls_with_the_round_trip, begin),
         cmocka_unit_test_setup(test_data_copied_ahead, begin),
         cmocka_unit_test_setup(test_gpus_share_proxies, begin),
+        cmocka_unit_test_setup(test_links_and_the_fitted_line, begin),
         cmocka_unit_test_setup(test_a_trace_of_even_kernels_is_a_period, begin),
         cmocka_unit_test_setup(test_a_wait_of_the_host_hides_nothing, begin),
         cmocka_unit_test_setup(test_values_out_of_range, begin),

@@ -2057,7 +2057,7 @@ static void test_errors_completion_timeout(void **state)
 }
 
 /* The range that is programmed, unless whoever owns the slot wants more patience. */
-static void test_completion_timeout_ranges(void **state)
+static void test_s110_completion_timeout_ranges(void **state)
 {
     static const struct {
         uint8_t code;
@@ -2915,7 +2915,7 @@ int main(void)
         cmocka_unit_test(test_errors_of_dma),
         cmocka_unit_test(test_errors_fetching_entries_are_fatal),
         cmocka_unit_test(test_errors_completion_timeout),
-        cmocka_unit_test(test_completion_timeout_ranges),
+        cmocka_unit_test(test_s110_completion_timeout_ranges),
         cmocka_unit_test(test_poison_messages_pending),
         cmocka_unit_test(test_aer_registers),
         cmocka_unit_test(test_aer_log),

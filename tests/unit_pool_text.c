@@ -1,4 +1,4 @@
-/* unit_pool_text.c - text of the manager made fit for a terminal, tables, durations, rates
+/* unit_pool_text.c - text of the manager made fit for a terminal, tables, durations
    SPDX-License-Identifier: MIT */
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE
@@ -10,7 +10,6 @@
 
 #include <cmocka.h>
 
-#include "examples/cli/pool_rates.c"
 #undef _POSIX_C_SOURCE
 #include "examples/cli/pool_table.c"
 #include "examples/cli/pool_text.c"
@@ -218,40 +217,6 @@ static void test_tables(void **state)
     }
 }
 
-/* ---- rates ---- */
-
-static void test_rates(void **state)
-{
-    static const char metrics[] = "# TYPE dxpu_slot_tlps_total counter\n"
-                                  "dxpu_slot_tlps_total{node=\"%u\",slot=\"2\",direction=\"to_"
-                                  "device\"} %u\n"
-                                  "dxpu_slot_tlps_total{node=\"1\",slot=\"x\"} 7\n"
-                                  "dxpu_slot_tlps_total{node=\"1\",slot=\"3\",direction=\"from_"
-                                  "device\"} 5";
-    char text[400];
-    pool_rates r;
-    (void)state;
-    memset(&r, 0, sizeof r);
-    snprintf(text, sizeof text, metrics, 1, 1000);
-    pool_rates_read(&r, text, 1000);
-    assert_true(pool_rate(&r, 1, 2, false) < 0); /* not known from one look */
-    pool_rates_read(&r, text, 2000);
-    snprintf(text, sizeof text, metrics, 1, 5000);
-    pool_rates_read(&r, text, 3000);
-    assert_true(pool_rate(&r, 1, 2, false) == 2000.0); /* 4,000 in the 2 s since it changed */
-    assert_true(pool_rate(&r, 1, 2, true) < 0 && pool_rate(&r, 2, 2, false) < 0);
-    pool_rates_read(&r, text, 3000 + STILL_MS - 1);
-    assert_true(pool_rate(&r, 1, 2, false) == 2000.0);
-    pool_rates_read(&r, text, 3000 + STILL_MS);
-    assert_true(pool_rate(&r, 1, 2, false) == 0.0);
-    assert_true(pool_rate(&r, 1, 3, true) == 0.0);
-    snprintf(text, sizeof text, metrics, 1, 3);
-    pool_rates_read(&r, text, 30000);
-    assert_true(pool_rate(&r, 1, 2, false) < 0); /* the proxy began anew */
-    pool_rates_read(&r, "", 31000);
-    pool_rates_free(&r);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,7 +227,6 @@ int main(void)
         TEST(seconds_and_numbers),
         TEST(time_and_escape),
         TEST(tables),
-        TEST(rates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

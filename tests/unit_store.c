@@ -495,6 +495,51 @@ static void test_no_such_folder(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, begin, end)
 
+/* The file, or its log, is removed while it is open: seen at the next look, and nothing is
+   acknowledged; what was in it is beside it. */
+static void test_removed(void **state)
+{
+    (void)state;
+    static const char *const ends[] = { "", "-wal" };
+    char name[160], saved[160];
+    snprintf(saved, sizeof saved, "%s-saved", path);
+    for (unsigned i = 0; i < 4; i++) {
+        store *s = open_good();
+        snprintf(name, sizeof name, "%s%s", path, ends[i / 2]);
+        assert_int_equal(put(s, "a", "1"), STORE_OK);
+        assert_int_equal(store_check(s, &why), STORE_OK); /* the control */
+        assert_int_equal(unlink(name), 0);
+        if (i % 2) { /* another file with its name */
+            FILE *f = fopen(name, "w");
+            assert_non_null(f);
+            fclose(f);
+        }
+        assert_int_equal(i < 2 ? put(s, "b", "2") : store_check(s, &why), STORE_E_IO);
+        assert_non_null(strstr(why.text, "removed"));
+        bool all = i / 2 == 0; /* of the log nothing is gone that is not in the file */
+        assert_true(!all || strstr(why.text, saved));
+        assert_int_equal(put(s, "c", "3"), STORE_E_IO);
+        assert_int_equal(store_check(s, &why), STORE_E_IO);
+        store_close(s);
+        if (all) {
+            unlink(path);
+            open_bad(STORE_E_IO, "-saved"); /* no empty one takes its place */
+            assert_int_equal(rename(saved, path), 0);
+        }
+        s = open_good();
+        assert_string_equal(look(s, "").text, i < 2 ? "a=1 b=2 " : "a=1 ");
+        assert_int_equal(put(s, "b", NULL), STORE_OK);
+        store_close(s);
+    }
+    store *s = open_good();
+    assert_int_equal(mkdir(saved, 0700), 0); /* it cannot be saved */
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(store_check(s, &why), STORE_E_IO);
+    assert_non_null(strstr(why.text, "backup"));
+    store_close(s);
+    assert_int_equal(rmdir(saved), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -511,6 +556,7 @@ int main(void)
         TEST(foreign),
         TEST(corrupt),
         TEST(corrupt_while_open),
+        TEST(removed),
         TEST(no_such_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -117,15 +117,16 @@ static void test_streams_are_late_alone(void **state)
 
 static void test_copies_shared_with_other_gpus(void **state)
 {
-    double alone;
+    double alone, reads = dxpu_model_read_gbs(&m, true);
     (void)state;
     assert_null(read_text(HEAD "0,90000,1,1.0,G,1,7,[CUDA memcpy HtoD]\n"
                                "90000,10000,2,,G,1,7,k\n"));
     near(w.sum.shared_us, 90);
-    near(w.sum.shared_gbs, 10);
+    near(w.sum.shared_to_device_gbs, 10);
+    near(w.sum.shared_to_host_gbs + 1, 1);
     alone = perf_extra_us(&m, &w, 1, PERF_ALL_KINDS);
     m.gpus = 2;
-    near(perf_extra_us(&m, &w, 1, PERF_ALL_KINDS), alone + 90 * 10 / 25.0);
+    near(perf_extra_us(&m, &w, 1, PERF_ALL_KINDS), alone + 90 * reads / 25.0);
     near(perf_extra_us(&m, &w, 1, 1 << DXPU_MODEL_KERNEL), 8.4); /* no part of the kernels' */
 }
 
@@ -146,6 +147,93 @@ static void test_changes_are_sorted_and_do_no_harm(void **state)
         assert_true(c[i].performance >= now - 1e-9);
         assert_true(i == 0 || c[i].performance <= c[i - 1].performance);
     }
+}
+
+/* A copy without a size would be a confident wrong answer: the line is named. */
+static void test_bytes_that_cannot_be_read(void **state)
+{
+    static const char *const bad[] = { "", "x", "1,5", "-1", "nan", "1.0 MB" };
+    (void)state;
+    for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char text[400];
+        const char *why;
+        snprintf(text, sizeof text,
+                 "note\n" HEAD "0,8000,1,,G,1,7,k\n9000,9000,2,\"%s\",G,1,7,[CUDA memcpy HtoD]\n",
+                 bad[i]);
+        why = read_text(text);
+        assert_non_null(why);
+        assert_non_null(strstr(why, "line 4"));
+        assert_null(w.op);
+    }
+    assert_null(read_text(HEAD "0,8000,1,x,G,1,7,k\n9000,9000,2,1,G,1,7,[CUDA memcpy HtoD]\n"));
+    assert_int_equal(w.ops, 2); /* the control; a kernel has no bytes */
+    {
+        const char *why =
+            read_text("Start (ns),Duration (ns),Name\n0,1,k\n2,3,[CUDA memcpy DtoH]\n");
+        assert_non_null(why);
+        assert_non_null(strstr(why, "line 3"));
+        assert_non_null(strstr(why, "Bytes"));
+    }
+}
+
+static void test_rows_left_out_are_told(void **state)
+{
+    (void)state;
+    assert_null(read_text(HEAD "0,8000,1,,G,1,7,k\n\nx,y,z\n9000,1,2,,G,1,7,k\n,,\n"));
+    assert_int_equal(w.lines_passed, 2);
+    assert_int_equal(w.warnings, 1);
+    assert_non_null(strstr(w.warning[0], "read: 2,"));
+    assert_non_null(strstr(w.warning[0], "line 4"));
+    assert_null(read_text(HEAD "0,8000,1,,G,1,7,k\n9000,9,2,4,G,1,7,[CUDA memcpy Peer-to-Peer]\n"));
+    assert_int_equal(w.warnings, 1);
+    assert_non_null(strstr(w.warning[0], "line 3"));
+    assert_null(read_text(HEAD "0,8000,1,,G,1,7,k\n9000,9,2,4,G,1,7,[CUDA memset]\n"
+                               "9100,9,2,4,G,1,7,[CUDA memcpy Device-to-Device]\n"));
+    assert_int_equal(w.warnings, 0); /* the control */
+}
+
+#define PROFILE(calls, more)                                                                       \
+    "{\"version\":1,\"calls\":[{\"name\":\"cuLaunchKernel\",\"count\":100,\"bytes\":0,\"ns\":"     \
+    "5}" calls "],\"kernel_ns_histogram\":[{\"le_ns\":8192,\"count\":100}]" more "}"
+#define CALL(name, more) ",{\"name\":\"" name "\",\"count\":4,\"bytes\":4000,\"ns\":9" more "}"
+
+static void warned(const char *text, const char *words)
+{
+    assert_null(read_text(text));
+    assert_int_equal(w.warnings, words ? 1 : 0);
+    if (words)
+        assert_non_null(strstr(w.warning[0], words));
+}
+
+static void test_profiles_that_are_no_native_run(void **state)
+{
+    (void)state;
+    warned(PROFILE("", ""), NULL);
+    warned(PROFILE("", ",\"captured\":0,\"kernels_untimed\":1"), NULL); /* 1 % */
+    warned(PROFILE("", ",\"kernels_untimed\":2"), "2 of 100 kernels");
+    warned(PROFILE("", ",\"captured\":7"), "7 calls went into graphs");
+    warned(PROFILE(CALL("cuGraphLaunch", ""), ""), "launched 4 times");
+    warned(PROFILE("", ",\"injected\":{\"rtt_us\":6.8}"), "DXPU_INJECT_RTT_US=6.8");
+    warned(PROFILE(CALL("cuMemcpyAsync", ""), ""), "4 copies");
+    warned(PROFILE(CALL("cuMemcpyDtoDAsync_v2", ""), ""), NULL);
+    assert_non_null(read_text(PROFILE("", ",\"captured\":\"x\"")));
+    assert_non_null(read_text(PROFILE(CALL("cuMemcpy", ",\"htod\":1,\"htod_bytes\":4001"), "")));
+}
+
+/* The library knows which way a copy went; its name need not tell. */
+static void test_copies_by_direction(void **state)
+{
+    (void)state;
+    warned(PROFILE(CALL("cuMemcpy", ",\"htod\":3,\"dtoh\":1,\"htod_bytes\":3000"), ""), NULL);
+    near(w.sum.htod_copies, 3);
+    near(w.sum.htod_bytes, 1000);
+    near(w.sum.dtoh_copies, 1);
+    near(w.sum.dtoh_bytes, 1000);
+    warned(PROFILE(CALL("cuMemcpyAsync", ",\"htod\":4,\"dtoh\":0,\"htod_bytes\":4000"), ""), NULL);
+    near(w.sum.hidden_copies, 4);
+    near(w.sum.hidden_bytes, 4000);
+    warned(PROFILE(CALL("cuMemcpyAsync", ",\"htod\":0,\"dtoh\":0,\"htod_bytes\":0"), ""), NULL);
+    assert_true(w.sum.hidden_copies <= 0); /* inside the GPU */
 }
 
 /* Whatever bytes there are, a workload that is taken has a sensible performance. */
@@ -189,6 +277,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_streams_are_late_alone, begin, end),
         cmocka_unit_test_setup_teardown(test_copies_shared_with_other_gpus, begin, end),
         cmocka_unit_test_setup_teardown(test_changes_are_sorted_and_do_no_harm, begin, end),
+        cmocka_unit_test_setup_teardown(test_bytes_that_cannot_be_read, begin, end),
+        cmocka_unit_test_setup_teardown(test_rows_left_out_are_told, begin, end),
+        cmocka_unit_test_setup_teardown(test_profiles_that_are_no_native_run, begin, end),
+        cmocka_unit_test_setup_teardown(test_copies_by_direction, begin, end),
         cmocka_unit_test_setup_teardown(test_broken_files, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

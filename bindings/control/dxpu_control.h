@@ -41,6 +41,7 @@ enum {
     DXPU_CONTROL_PICTURE_MAX = 1 << 26,  /* bytes of a whole picture (M-23) */
     DXPU_CONTROL_PIECE_MAX = 65536 - 16, /* of it in one message */
     DXPU_CONTROL_PATHS_MAX = 8,          /* addresses of a box in an attach or a register */
+    DXPU_CONTROL_KEY_BYTES = 32,         /* a public key (security.md) */
     DXPU_CONTROL_SLOT_BYTES = 168,       /* of one slot in a status */
     DXPU_CONTROL_DEVICE_BYTES = 108,     /* of one slot in a register */
     DXPU_CONTROL_DEVICE_BYTES_MIN = 104  /* of a proxy that says no port_offset */
@@ -145,7 +146,7 @@ enum { DXPU_CONTROL_ALARMS(DXPUI_CTL_ALARM) DXPU_CONTROL_ALARM_END };
     X(UNREADABLE, 20, "unreadable", "the device does not tell its BARs; see what its box says")    \
     X(DRAINED, 21, "drained", "the slot takes no new lease; end the drain, or bind another slot")  \
     X(STATE, 22, "state", "the box cannot write its --state file; make room on its disk")          \
-    X(KEY, 23, "key", "no public key of that box; see what the host says, and its --peers")
+    X(KEY, 23, "key", "the other proxy's public key is not known here; name it, or see --peers")
 #define DXPUI_CTL_CODE(name, value, word, text) DXPU_CONTROL_CODE_##name = (value),
 enum { DXPU_CONTROL_CODES(DXPUI_CTL_CODE) DXPU_CONTROL_CODE_END };
 #undef DXPUI_CTL_CODE
@@ -184,6 +185,8 @@ typedef struct dxpu_control_attach {
     dxpu_control_address box;
     uint8_t more; /* further addresses of the box, each a path of the channel */
     dxpu_control_address path[DXPU_CONTROL_PATHS_MAX - 1];
+    bool keyed;                          /* key is there (M-80) */
+    uint8_t key[DXPU_CONTROL_KEY_BYTES]; /* the box's public one, not all 0 */
 } dxpu_control_attach;
 
 /* Take it away again.  Answered by done or error. */
@@ -254,10 +257,12 @@ typedef struct dxpu_control_node {
 
 /* A box's slot is lent.  Answered by done or error; so are the next three. */
 typedef struct dxpu_control_bind {
-    uint16_t slot;      /* the box's, 1.. */
-    uint16_t host_slot; /* 1.. */
-    uint32_t host_node; /* 1.. */
-    uint64_t epoch;     /* of the lease, 1.. */
+    uint16_t slot;                       /* the box's, 1.. */
+    uint16_t host_slot;                  /* 1.. */
+    uint32_t host_node;                  /* 1.. */
+    uint64_t epoch;                      /* of the lease, 1.. */
+    bool keyed;                          /* key is there (M-80) */
+    uint8_t key[DXPU_CONTROL_KEY_BYTES]; /* the host's public one, not all 0 */
 } dxpu_control_bind;
 
 typedef struct dxpu_control_unbind {
@@ -667,8 +672,34 @@ static size_t dxpui_ctl_paths_bytes(unsigned count)
     return DXPUI_CTL_PATHS_BYTES + count * (size_t)DXPUI_CTL_ADDRESS_BYTES;
 }
 
+/* M-80: a key behind all that was there before it. */
+static int dxpui_ctl_get_key(dxpu_bytes b, bool *keyed, uint8_t key[DXPU_CONTROL_KEY_BYTES])
+{
+    uint8_t any = 0;
+    *keyed = b.len >= DXPU_CONTROL_KEY_BYTES;
+    if (!*keyed)
+        return DXPU_OK;
+    memcpy(key, b.ptr, DXPU_CONTROL_KEY_BYTES);
+    for (unsigned i = 0; i < DXPU_CONTROL_KEY_BYTES; i++)
+        any |= key[i];
+    return any ? DXPU_OK : DXPU_E_RECORD;
+}
+
+static size_t dxpui_ctl_key_bytes(bool keyed)
+{
+    return keyed ? (size_t)DXPU_CONTROL_KEY_BYTES : 0;
+}
+
+/* Bytes of an attach behind its fixed ones. */
+static size_t dxpui_ctl_attach_end(const dxpu_control_attach *m)
+{
+    return (m->more || m->keyed ? dxpui_ctl_paths_bytes(m->more) : 0) +
+           dxpui_ctl_key_bytes(m->keyed);
+}
+
 static int dxpui_ctl_get_attach(dxpu_bytes b, dxpu_control_attach *m)
 {
+    int rc;
     m->slot = dxpui_ctl_get16(b.ptr);
     m->box_slot = dxpui_ctl_get16(b.ptr + 2);
     m->epoch = dxpui_ctl_get64(b.ptr + 4);
@@ -678,9 +709,10 @@ static int dxpui_ctl_get_attach(dxpu_bytes b, dxpu_control_attach *m)
         return DXPU_E_RECORD;
     b = dxpui_ctl_from(b, DXPUI_CTL_ATTACH_BYTES);
     /* M-19: behind the fields that were there first; left out there are none */
-    return b.len < DXPUI_CTL_PATHS_BYTES
-               ? DXPU_OK
-               : dxpui_ctl_get_paths(&b, DXPU_CONTROL_PATHS_MAX - 1, m->path, &m->more);
+    if (b.len < DXPUI_CTL_PATHS_BYTES)
+        return DXPU_OK;
+    rc = dxpui_ctl_get_paths(&b, DXPU_CONTROL_PATHS_MAX - 1, m->path, &m->more);
+    return rc == DXPU_OK ? dxpui_ctl_get_key(b, &m->keyed, m->key) : rc;
 }
 
 static void dxpui_ctl_put_attach(uint8_t *p, const dxpu_control_attach *m)
@@ -689,8 +721,11 @@ static void dxpui_ctl_put_attach(uint8_t *p, const dxpu_control_attach *m)
     dxpui_ctl_put16(p + 2, m->box_slot);
     dxpui_ctl_put64(p + 4, m->epoch);
     dxpui_ctl_put_address(p + 12, &m->box);
-    if (m->more)
-        (void)dxpui_ctl_put_paths(p + DXPUI_CTL_ATTACH_BYTES, m->path, m->more);
+    p += DXPUI_CTL_ATTACH_BYTES;
+    if (m->more || m->keyed)
+        p = dxpui_ctl_put_paths(p, m->path, m->more);
+    if (m->keyed)
+        memcpy(p, m->key, DXPU_CONTROL_KEY_BYTES);
 }
 
 static int dxpui_ctl_get_detach(dxpu_bytes b, dxpu_control_detach *m)
@@ -883,7 +918,9 @@ static int dxpui_ctl_get_bind(dxpu_bytes b, dxpu_control_bind *m)
     m->host_slot = dxpui_ctl_get16(b.ptr + 2);
     m->host_node = dxpui_ctl_get32(b.ptr + 4);
     m->epoch = dxpui_ctl_get64(b.ptr + 8);
-    return m->slot && m->host_slot && m->host_node && m->epoch ? DXPU_OK : DXPU_E_RECORD; /* M-43 */
+    if (!m->slot || !m->host_slot || !m->host_node || !m->epoch)
+        return DXPU_E_RECORD; /* M-43 */
+    return dxpui_ctl_get_key(dxpui_ctl_from(b, DXPUI_CTL_BIND_BYTES), &m->keyed, m->key);
 }
 
 static void dxpui_ctl_put_bind(uint8_t *p, const dxpu_control_bind *m)
@@ -892,6 +929,8 @@ static void dxpui_ctl_put_bind(uint8_t *p, const dxpu_control_bind *m)
     dxpui_ctl_put16(p + 2, m->host_slot);
     dxpui_ctl_put32(p + 4, m->host_node);
     dxpui_ctl_put64(p + 8, m->epoch);
+    if (m->keyed)
+        memcpy(p + DXPUI_CTL_BIND_BYTES, m->key, DXPU_CONTROL_KEY_BYTES);
 }
 
 static int dxpui_ctl_get_unbind(dxpu_bytes b, dxpu_control_unbind *m)
@@ -1421,8 +1460,11 @@ static int dxpui_ctl_variable(const dxpu_control *m, size_t *bytes)
         *bytes = m->u.picture.png.len;
         return *bytes > DXPU_CONTROL_PIECE_MAX ? DXPU_E_ARG : DXPU_OK;
     case DXPU_CONTROL_ATTACH:
-        *bytes = m->u.attach.more ? dxpui_ctl_paths_bytes(m->u.attach.more) : 0;
+        *bytes = m->u.attach.more < DXPU_CONTROL_PATHS_MAX ? dxpui_ctl_attach_end(&m->u.attach) : 0;
         return m->u.attach.more < DXPU_CONTROL_PATHS_MAX ? DXPU_OK : DXPU_E_ARG;
+    case DXPU_CONTROL_BIND:
+        *bytes = dxpui_ctl_key_bytes(m->u.bind.keyed);
+        return DXPU_OK;
     default:
         *bytes = 0;
         return DXPU_OK;

@@ -664,18 +664,16 @@ static bool looks_again(const dxpu_udp *u, uint64_t now, uint64_t last, uint64_t
 
 int dxpu_udp_loop(dxpu_udp *u, const dxpu_udp_callbacks *cb)
 {
-    uint64_t now = dxpu_udp_now_ns(), last = now, polled = 0;
+    uint64_t now = dxpu_udp_now_ns(), last = now, polled = 0, next = 0;
     bool wake = true; /* other events ran, so run() may have news */
     u->stop = false;
     while (!u->stop) {
         bool all = u->cfg.wait != DXPU_UDP_BLOCK;
         unsigned n = receive_all(u, cb, all);
-        uint64_t next;
         now = dxpu_udp_now_ns();
         if (n)
             last = now;
-        next = n || wake ? 0 : cb->next_ns(cb->user);
-        if (next <= now) {
+        if (n || wake || next <= now) { /* else nothing has changed since next_ns() */
             cb->run(cb->user, now);
             dxpu_udp_flush(u);
             next = cb->next_ns(cb->user);

@@ -51,6 +51,7 @@ typedef struct dxpu_model {
     double dllp_share;         /* of a link, for acknowledgements and credits [0.08, assumed] */
     uint32_t proxy_bytes;      /* that a proxy adds to each TLP [8, calibrated: Table 7, to host] */
     double network_gbit_s;     /* of a proxy [200: two cables of 100, 3.5] */
+    uint32_t mtu_bytes;        /* of the network, IP header included, 1280..65535 [1500, assumed] */
     uint32_t gpus;             /* that share the host's proxies, 1.. [1] */
     uint32_t proxies;          /* of the host, 1.. [1] */
     double reads_per_kernel;   /* round trips that nothing hides [1.5, calibrated: Figure 4 at 8 and
@@ -69,9 +70,18 @@ DXPU_API double dxpu_model_rtt_delta_us(const dxpu_model *m);
 DXPU_API double dxpu_model_equation1_gbs(double tags, double mrs_bytes, double rtt_us);
 /* Solved for tags: how many keep a rate. */
 DXPU_API double dxpu_model_equation1_tags(double gbs, double mrs_bytes, double rtt_us);
-/* A PCIe link before any packet (3.1: 7.87 Gbit/s a lane in generation 3); 0 for none. */
+/* A PCIe link before any packet: 8 GT/s of 128b/130b, 7.877 Gbit/s a lane, in generation 3 (3.1 has
+   about 7.87); 0 for none. */
 DXPU_API double dxpu_model_lanes_gbs(uint32_t generation, uint32_t lanes);
-/* Payload on the link, when each TLP carries payload_bytes behind header_bytes. */
+enum {
+    DXPU_MODEL_UDP_BYTES = 28,     /* with IPv4 */
+    DXPU_MODEL_ETHERNET_BYTES = 38 /* header, checksum, preamble, gap */
+};
+/* Payload between the proxies, when each TLP carries payload_bytes behind header_bytes: its records
+   (spec/wire.md, 4), full frames, UDP, IPv4, Ethernet with preamble and gap. */
+DXPU_API double dxpu_model_network_gbs(const dxpu_model *m, double payload_bytes,
+                                       double header_bytes);
+/* Payload on the PCIe link; pooled: what that and the network both carry. */
 DXPU_API double dxpu_model_link_gbs(const dxpu_model *m, bool pooled, double payload_bytes,
                                     double header_bytes);
 /* Of one GPU: host to device by reads of the device (non-posted: the smaller of equation 1 and the
@@ -82,15 +92,22 @@ DXPU_API double dxpu_model_write_gbs(const dxpu_model *m, bool pooled);
 DXPU_API double dxpu_model_push_gbs(const dxpu_model *m, bool pooled);
 /* All m->gpus together, each wanting one_gbs: a line, until the host's own links are full. */
 DXPU_API double dxpu_model_all_gbs(const dxpu_model *m, double one_gbs);
-/* How much longer the traffic of a GPU takes because others share the proxies (4.3.2, Table 12).
-   one_gbs is what one GPU alone moves, both directions added up.  1 for one GPU. */
-DXPU_API double dxpu_model_crowding(const dxpu_model *m, double one_gbs);
+/* How much longer the traffic of a GPU takes because others share the proxies.  The rates are what
+   one GPU alone moves to itself and to the host; 1 for one GPU.
+   sharing   what the host's slot and the network make of it, as in the simulation: nothing until
+             one of them is full
+   crowding  a line fitted to Table 12 (4.3.2), and never less than that: 1 + (n - 1) times the
+             share of the network that one GPU uses.  Nothing in a link makes it so; it holds all
+             that GPUs of one host wait for one another there. */
+DXPU_API double dxpu_model_sharing(const dxpu_model *m, double to_device_gbs, double to_host_gbs);
+DXPU_API double dxpu_model_crowding(const dxpu_model *m, double to_device_gbs, double to_host_gbs);
 
 /* ==== 3  Times ================================================================================ */
 
-/* One copy, from its first request to its last byte (3.4.1).  Reads: a round trip, then the data at
-   the link's rate or at equation 1's, whichever takes longer.  Writes: half a round trip, then the
-   data. */
+/* So many bytes by reads, from the first request to the last byte (3.4.1): a round trip, then the
+   data at the link's rate; or all at equation 1's, tags_gbs, where that takes longer. */
+DXPU_API double dxpu_model_read_us(double rtt_us, double tags_gbs, double link_gbs, double bytes);
+/* One copy.  Writes: half a round trip, then the data. */
 DXPU_API double dxpu_model_htod_us(const dxpu_model *m, bool pooled, double bytes);
 DXPU_API double dxpu_model_dtoh_us(const dxpu_model *m, bool pooled, double bytes);
 DXPU_API double dxpu_model_push_us(const dxpu_model *m, bool pooled, double bytes);
@@ -114,7 +131,7 @@ typedef struct dxpu_model_work {
     double hidden_copies; /* ahead of their use: a round trip each, however long ... */
     double hidden_bytes;  /* ... as long as all their data to the device fit into the step */
     double shared_us;     /* native time spent on traffic that other GPUs' slows (crowding) */
-    double shared_gbs;    /* what one GPU alone moves through its proxies then */
+    double shared_to_device_gbs, shared_to_host_gbs; /* what one GPU alone moves then */
 } dxpu_model_work;
 
 DXPU_API void dxpu_model_work_default(dxpu_model_work *w);
@@ -122,10 +139,14 @@ DXPU_API void dxpu_model_work_default(dxpu_model_work *w);
 DXPU_API double dxpu_model_work_us(const dxpu_model *m, const dxpu_model_work *w, bool pooled);
 /* Native time / pooled time: the "performance" of 3.4 and all of section 4.  1 without work. */
 DXPU_API double dxpu_model_performance(const dxpu_model *m, const dxpu_model_work *w);
-/* The longest round trip that keeps this share (Figure 4 read backwards), to a nanosecond; up to
-   max_us, and rtt_native_us when none does. */
+/* The longest round trip that keeps this share (Figure 4 read backwards), to a nanosecond, from
+   rtt_native_us to max_us: max_us when all do, 0 when none does. */
 DXPU_API double dxpu_model_rtt_for(const dxpu_model *m, const dxpu_model_work *w,
                                    double performance, double max_us);
+/* The same of anything that loses by a longer round trip. */
+typedef double dxpu_model_keeps(const dxpu_model *m, const void *what);
+DXPU_API double dxpu_model_rtt_where(const dxpu_model *m, dxpu_model_keeps *keeps, const void *what,
+                                     double performance, double max_us);
 
 /* ==== 5  Traces ===============================================================================
    The operations of one stream of a native run, in order, each with its start and duration: gaps
@@ -184,6 +205,7 @@ DXPU_API void dxpu_model_default(dxpu_model *m)
     m->dllp_share = 0.08;
     m->proxy_bytes = 8;
     m->network_gbit_s = 200;
+    m->mtu_bytes = 1500;
     m->gpus = 1;
     m->proxies = 1;
     m->reads_per_kernel = 1.5;
@@ -200,7 +222,8 @@ DXPU_API int dxpu_model_check(const dxpu_model *m)
     bool sizes = dxpui_model_size(m->mrs_bytes, 64) && dxpui_model_size(m->mps_bytes, 64) &&
                  dxpui_model_size(m->completion_bytes, 64) && dxpui_model_size(m->push_bytes, 16);
     bool links = dxpu_model_lanes_gbs(m->generation, m->lanes) > 0 && m->dllp_share >= 0 &&
-                 m->dllp_share < 1 && m->proxy_bytes <= 4096 && m->network_gbit_s > 0;
+                 m->dllp_share < 1 && m->proxy_bytes <= 4096 && m->network_gbit_s > 0 &&
+                 m->mtu_bytes >= 1280 && m->mtu_bytes <= 65535;
     bool counts = m->tags >= 1 && m->tags <= 65536 && m->gpus >= 1 && m->gpus <= 65536 &&
                   m->proxies >= 1 && m->proxies <= 65536 && m->reads_per_kernel >= 0;
     return times && sizes && links && counts ? DXPU_OK : DXPU_E_ARG;
@@ -217,6 +240,11 @@ DXPU_API double dxpu_model_rtt_delta_us(const dxpu_model *m)
 #define DXPUI_MODEL_FRAMING_BYTES    8.0
 #define DXPUI_MODEL_COMPLETION_BYTES 12.0
 #define DXPUI_MODEL_WRITE_BYTES      16.0
+
+/* Of a TLP in a frame: the TLP record's own header, its CRC, the payload record's header.  The end
+   of a frame cuts most TLPs in two, which takes one payload record more. */
+#define DXPUI_MODEL_RECORD_BYTES 16.0
+#define DXPUI_MODEL_SPLIT_BYTES  4.0
 
 DXPU_API double dxpu_model_equation1_gbs(double tags, double mrs_bytes, double rtt_us)
 {
@@ -236,15 +264,25 @@ DXPU_API double dxpu_model_lanes_gbs(uint32_t generation, uint32_t lanes)
     return generation <= 5 && lanes <= 32 ? lane_gbit_s[generation] * lanes / 8 : 0;
 }
 
+DXPU_API double dxpu_model_network_gbs(const dxpu_model *m, double payload_bytes,
+                                       double header_bytes)
+{
+    double body = m->mtu_bytes - DXPU_MODEL_UDP_BYTES - DXPU_FRAME_FULL_BYTES -
+                  DXPU_FRAME_CRC_BYTES - DXPUI_MODEL_SPLIT_BYTES;
+    double records = payload_bytes + header_bytes + DXPUI_MODEL_RECORD_BYTES;
+    return m->network_gbit_s / 8 * body / (m->mtu_bytes + DXPU_MODEL_ETHERNET_BYTES) *
+           payload_bytes / records;
+}
+
 DXPU_API double dxpu_model_link_gbs(const dxpu_model *m, bool pooled, double payload_bytes,
                                     double header_bytes)
 {
     double raw = dxpu_model_lanes_gbs(m->generation, m->lanes) * (1 - m->dllp_share);
     double tlp = payload_bytes + header_bytes + DXPUI_MODEL_FRAMING_BYTES;
-    double net = m->network_gbit_s / 8;
     if (!pooled)
         return raw * payload_bytes / tlp;
-    return dxpui_model_min(raw, net) * payload_bytes / (tlp + m->proxy_bytes);
+    return dxpui_model_min(raw * payload_bytes / (tlp + m->proxy_bytes),
+                           dxpu_model_network_gbs(m, payload_bytes, header_bytes));
 }
 
 DXPU_API double dxpu_model_read_gbs(const dxpu_model *m, bool pooled)
@@ -271,13 +309,30 @@ DXPU_API double dxpu_model_all_gbs(const dxpu_model *m, double one_gbs)
     return dxpui_model_min(one_gbs * m->gpus, most * m->proxies);
 }
 
-DXPU_API double dxpu_model_crowding(const dxpu_model *m, double one_gbs)
+DXPU_API double dxpu_model_sharing(const dxpu_model *m, double to_device_gbs, double to_host_gbs)
 {
-    double others = (double)m->gpus / m->proxies - 1;
-    return others > 0 ? 1 + others * one_gbs / (m->network_gbit_s / 8) : 1;
+    double gpus = (double)m->gpus / m->proxies, write = dxpu_model_write_gbs(m, true);
+    double read = dxpu_model_link_gbs(m, true, m->completion_bytes, DXPUI_MODEL_COMPLETION_BYTES);
+    double down = gpus * dxpui_model_min(to_device_gbs, dxpu_model_read_gbs(m, true)) / read;
+    double up = gpus * dxpui_model_min(to_host_gbs, write) / write;
+    return gpus > 1 ? dxpui_model_max(1, dxpui_model_max(down, up)) : 1;
+}
+
+DXPU_API double dxpu_model_crowding(const dxpu_model *m, double to_device_gbs, double to_host_gbs)
+{
+    double others = (double)m->gpus / m->proxies - 1, one;
+    one = dxpui_model_min(to_device_gbs, dxpu_model_read_gbs(m, true)) +
+          dxpui_model_min(to_host_gbs, dxpu_model_write_gbs(m, true));
+    return dxpui_model_max(1 + dxpui_model_max(others, 0) * one / (m->network_gbit_s / 8),
+                           dxpu_model_sharing(m, to_device_gbs, to_host_gbs));
 }
 
 /* ==== 3'  Times =============================================================================== */
+
+DXPU_API double dxpu_model_read_us(double rtt_us, double tags_gbs, double link_gbs, double bytes)
+{
+    return dxpui_model_max(rtt_us + bytes / (link_gbs * 1e3), bytes / (tags_gbs * 1e3));
+}
 
 DXPU_API double dxpu_model_htod_us(const dxpu_model *m, bool pooled, double bytes)
 {
@@ -285,7 +340,7 @@ DXPU_API double dxpu_model_htod_us(const dxpu_model *m, bool pooled, double byte
     double unit = dxpui_model_min(m->completion_bytes, m->mrs_bytes);
     double link = dxpu_model_link_gbs(m, pooled, unit, DXPUI_MODEL_COMPLETION_BYTES);
     double tags = dxpu_model_equation1_gbs(m->tags, m->mrs_bytes, rtt);
-    return dxpui_model_max(rtt + bytes / (link * 1e3), bytes / (tags * 1e3));
+    return dxpu_model_read_us(rtt, tags, link, bytes);
 }
 
 DXPU_API double dxpu_model_dtoh_us(const dxpu_model *m, bool pooled, double bytes)
@@ -326,7 +381,8 @@ DXPU_API double dxpu_model_work_us(const dxpu_model *m, const dxpu_model_work *w
     us += w->htod_copies * dxpu_model_htod_us(m, pooled, w->htod_bytes);
     us += w->dtoh_copies * dxpu_model_dtoh_us(m, pooled, w->dtoh_bytes);
     if (pooled)
-        us += w->shared_us * (dxpu_model_crowding(m, w->shared_gbs) - 1);
+        us += w->shared_us *
+              (dxpu_model_crowding(m, w->shared_to_device_gbs, w->shared_to_host_gbs) - 1);
     return dxpui_model_max(us, w->hidden_bytes / (dxpu_model_read_gbs(m, pooled) * 1e3));
 }
 
@@ -336,22 +392,36 @@ DXPU_API double dxpu_model_performance(const dxpu_model *m, const dxpu_model_wor
     return pooled > 0 ? dxpu_model_work_us(m, w, false) / pooled : 1;
 }
 
-DXPU_API double dxpu_model_rtt_for(const dxpu_model *m, const dxpu_model_work *w,
-                                   double performance, double max_us)
+DXPU_API double dxpu_model_rtt_where(const dxpu_model *m, dxpu_model_keeps *keeps, const void *what,
+                                     double performance, double max_us)
 {
     dxpu_model at = *m;
     double low = m->rtt_native_us, high = max_us;
+    at.rtt_us = low;
+    if (keeps(&at, what) < performance)
+        return 0;
     at.rtt_us = high;
-    if (high <= low || dxpu_model_performance(&at, w) >= performance)
-        return dxpui_model_max(high, low);
+    if (high <= low || keeps(&at, what) >= performance)
+        return high;
     while (high - low > 1e-3) {
         at.rtt_us = (low + high) / 2;
-        if (dxpu_model_performance(&at, w) >= performance)
+        if (keeps(&at, what) >= performance)
             low = at.rtt_us;
         else
             high = at.rtt_us;
     }
     return low;
+}
+
+static inline double dxpui_model_keeps(const dxpu_model *m, const void *work)
+{
+    return dxpu_model_performance(m, (const dxpu_model_work *)work);
+}
+
+DXPU_API double dxpu_model_rtt_for(const dxpu_model *m, const dxpu_model_work *w,
+                                   double performance, double max_us)
+{
+    return dxpu_model_rtt_where(m, dxpui_model_keeps, w, performance, max_us);
 }
 
 /* ==== 5'  Traces ============================================================================== */

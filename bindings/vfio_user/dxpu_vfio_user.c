@@ -151,6 +151,7 @@ struct dxpu_vfu {
 
     region *regions; /* sorted, never overlapping */
     uint32_t region_count;
+    uint32_t region_changes;
     uint64_t mapped_bytes;
 
     vector *vectors[DXPU_VFU_IRQS];
@@ -629,8 +630,14 @@ bool dxpu_vfu_memory_at(const dxpu_vfu *s, uint32_t index, dxpu_vfu_memory *out)
     return true;
 }
 
+uint32_t dxpu_vfu_memory_changes(const dxpu_vfu *s)
+{
+    return s->region_changes;
+}
+
 static void region_release(dxpu_vfu *s, region *r)
 {
+    s->region_changes++;
     if (r->map) {
         munmap(r->map, r->map_bytes);
         s->mapped_bytes -= r->map_bytes;
@@ -735,6 +742,7 @@ static int do_dma_map(dxpu_vfu *s, const message *m)
     memmove(&s->regions[i + 1], &s->regions[i], (s->region_count - i) * sizeof r);
     s->regions[i] = r;
     s->region_count++;
+    s->region_changes++;
     reply(s, m, NULL, 0);
     return 0;
 }

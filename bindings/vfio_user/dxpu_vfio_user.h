@@ -166,6 +166,8 @@ typedef struct dxpu_vfu_memory {
     bool direct;     /* shared, not by message */
 } dxpu_vfu_memory;
 bool dxpu_vfu_memory_at(const dxpu_vfu *s, uint32_t index, dxpu_vfu_memory *out);
+/* A number that is another one after each time that regions came or went. */
+uint32_t dxpu_vfu_memory_changes(const dxpu_vfu *s);
 
 /* ==== 6  Interrupts =========================================================================== */
 

@@ -14,23 +14,26 @@ enum { TEXT_BYTES = 160 };
 typedef struct before {
     dxpu_box_entry entry;
     uint8_t phase;
+    state_key key;
 } before;
 
 static before keep(const box *b, unsigned number)
 {
-    before was = { b->entries[number - 1], b->phase[number - 1] };
+    before was = { b->entries[number - 1], b->phase[number - 1], b->lease_key[number - 1] };
     return was;
 }
 
 /* DXPU_CONTROL_CODE_NONE: the slot is as it now stands for good; else it is as it was. */
 static unsigned settle(box *b, unsigned number, const before *was)
 {
-    if (!state_keep(&b->entries[number - 1], b->phase[number - 1], b->medium[number - 1])) {
+    if (!state_keep(&b->entries[number - 1], b->phase[number - 1], b->medium[number - 1],
+                    &b->lease_key[number - 1])) {
         manager_changed(b->manager, number);
         return DXPU_CONTROL_CODE_NONE;
     }
     b->entries[number - 1] = was->entry;
     b->phase[number - 1] = was->phase;
+    b->lease_key[number - 1] = was->key;
     return DXPU_CONTROL_CODE_STATE;
 }
 
@@ -92,7 +95,7 @@ static void look(box *b, unsigned number)
     }
     if (pristine && *phase == DXPU_CONTROL_SLOT_EMPTY)
         *phase = DXPU_CONTROL_SLOT_WIPED; /* nobody's data are there */
-    state_note(&b->entries[number - 1], *phase, now);
+    state_note(&b->entries[number - 1], *phase, now, &b->lease_key[number - 1]);
 }
 
 void leases_look(box *b)
@@ -110,11 +113,22 @@ void leases_tell(const box *b)
     }
 }
 
+/* A lease is admitted by its key, or, at a box without keys, by its epoch alone. */
+static bool lease_fits(const box *b, unsigned i)
+{
+    return b->lease_key[i].known == !keys_plain(b->keys);
+}
+
 void leases_begin(box *b)
 {
     for (unsigned i = 0; i < b->count; i++) {
         dxpu_box_entry *e = &b->entries[i];
-        if (b->phase[i] == DXPU_CONTROL_SLOT_HELD) {
+        if (b->phase[i] == DXPU_CONTROL_SLOT_HELD && !lease_fits(b, i)) {
+            fprintf(stderr,
+                    "dxpu-box: slot %u: its lease %s; it waits for its manager's next one\n", i + 1,
+                    b->lease_key[i].known ? "has a key, and this box is run --plain"
+                                          : "is from before there were keys");
+        } else if (b->phase[i] == DXPU_CONTROL_SLOT_HELD) {
             e->used = true;
             e->epoch = e->epoch_seen;
         } else if (b->phase[i] == DXPU_CONTROL_SLOT_WIPING) {
@@ -175,15 +189,39 @@ void leases_work(shard *sh)
 
 /* ==== 3  Requests ============================================================================= */
 
-/* M-60 to M-62 */
+/* The key that a bind names. */
+static state_key key_of(const dxpu_control_bind *m)
+{
+    state_key k;
+    memset(&k, 0, sizeof k);
+    k.known = m->keyed;
+    if (m->keyed)
+        memcpy(k.key, m->key, sizeof k.key);
+    return k;
+}
+
+/* The slot's lease is not served since the box was started with keys, or without: see leases_begin().
+   Its manager names it again. */
+static bool waits(const box *b, const dxpu_control_bind *m)
+{
+    const dxpu_box_entry *e = &b->entries[m->slot - 1];
+    return !e->used && b->phase[m->slot - 1] == DXPU_CONTROL_SLOT_HELD &&
+           m->epoch == e->epoch_seen && m->host_node == e->host_node &&
+           m->host_slot == e->host_slot;
+}
+
+/* M-60 to M-62, M-83 */
 static unsigned refuse_bind(const box *b, const dxpu_control_bind *m)
 {
     const dxpu_box_entry *e = &b->entries[m->slot - 1];
     uint8_t phase = b->phase[m->slot - 1];
-    if (m->epoch <= e->epoch_seen)
+    if (m->keyed != !keys_plain(b->keys))
+        return DXPU_CONTROL_CODE_KEY;
+    if (m->epoch <= e->epoch_seen && !waits(b, m))
         return DXPU_CONTROL_CODE_EPOCH;
-    if (b->slots[m->slot - 1].drained && phase != DXPU_CONTROL_SLOT_KEPT) /* that is no new one */
-        return DXPU_CONTROL_CODE_DRAINED;
+    bool goes_on = e->used && e->host_node == m->host_node && e->host_slot == m->host_slot;
+    if (b->slots[m->slot - 1].drained && phase != DXPU_CONTROL_SLOT_KEPT && !goes_on)
+        return DXPU_CONTROL_CODE_DRAINED; /* it is a new one */
     return phase == DXPU_CONTROL_SLOT_WIPING || phase == DXPU_CONTROL_SLOT_UNWIPED
                ? DXPU_CONTROL_CODE_BUSY
                : DXPU_CONTROL_CODE_NONE;
@@ -193,16 +231,18 @@ unsigned leases_bind(box *b, const dxpu_control_bind *m)
 {
     dxpu_box_entry *e = &b->entries[m->slot - 1];
     before was = keep(b, m->slot);
+    state_key key = key_of(m);
     unsigned code;
     if (e->used && e->epoch == m->epoch && e->host_node == m->host_node &&
-        e->host_slot == m->host_slot)
-        return DXPU_CONTROL_CODE_NONE; /* M-54: asked again */
+        e->host_slot == m->host_slot) /* M-54: asked again */
+        return memcmp(&key, &was.key, sizeof key) ? DXPU_CONTROL_CODE_KEY : DXPU_CONTROL_CODE_NONE;
     code = refuse_bind(b, m);
     if (code)
         return code;
     if (dxpu_box_bind(&b->table, m->slot, m->host_node, m->host_slot, 0, m->epoch) != DXPU_OK)
         return DXPU_CONTROL_CODE_EMPTY; /* no device */
     b->phase[m->slot - 1] = DXPU_CONTROL_SLOT_HELD;
+    b->lease_key[m->slot - 1] = key;
     code = settle(b, m->slot, &was);
     if (!code)
         slots_end(&b->slots[m->slot - 1], DXPU_REASON_REPLACED); /* of an older lease */
@@ -233,6 +273,7 @@ unsigned leases_unbind(box *b, const dxpu_control_unbind *m)
         e->host_slot = 0;
     }
     (void)dxpu_box_release(&b->table, m->slot); /* it may be lent to nobody */
+    memset(&b->lease_key[m->slot - 1], 0, sizeof b->lease_key[0]);
     b->phase[m->slot - 1] = after_unbind(was.phase, m->keep, m->epoch > was.entry.epoch_seen);
     if (!was.entry.used && was.phase == b->phase[m->slot - 1] &&
         was.entry.epoch_seen == e->epoch_seen)

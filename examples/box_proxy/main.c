@@ -10,6 +10,7 @@
 #include "devices/vga.h"
 #include "leases.h"
 #include "program.h"
+#include "sandbox.h"
 #include "shards.h"
 
 enum { SLOTS_MAX = 1024 };
@@ -27,6 +28,9 @@ static struct {
     const char *advertise, *model;
     uint64_t group_slots;
     const char *record, *state, *control;
+    sandbox_settings sandbox;
+    uint64_t limit_tlps, limit_bytes;
+    guard_allowed allowed;
     bool json, stats, quiet;
 } set = { .fabric = FABRIC_SETTINGS_DEFAULT(NULL),
           .slots = 1,
@@ -81,8 +85,17 @@ static const option_row rows[] = {
     { "control", "ADDR:PORT",
       "where it gives status and screenshots (nowhere); :PORT is loopback's", OPTION_TEXT,
       &set.control, 0, 0 },
+    { "limit-tlps", "N", "TLPs a second that the device of a lease may send (any number)",
+      OPTION_NUMBER, &set.limit_tlps, 1000, LIMIT_RATE_MAX },
+    { "limit-bytes", "SIZE", "bytes a second that it may write, answer and ask for (any number)",
+      OPTION_SIZE, &set.limit_bytes, 4u << 20, LIMIT_RATE_MAX },
+    { "allow-translated", NULL, "devices may use address translation (ATS, PRI)", OPTION_FLAG,
+      &set.allowed.translated, 0, 0 },
+    { "allow-pasid", NULL, "devices may name a process address space (PASID)", OPTION_FLAG,
+      &set.allowed.pasid, 0, 0 },
     { "record", "FILE", "write every TLP that arrives to a pcap, in order", OPTION_TEXT,
       &set.record, 0, 0 },
+    SANDBOX_OPTIONS(set.sandbox),
     { "stats", NULL, "all statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
     { "json", NULL, "statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json, 0,
       0 },
@@ -109,8 +122,10 @@ static void on_usr1(void)
 
 static void on_hup(void)
 {
-    if (!keys_reload(the_box.keys))
+    if (!keys_reload(the_box.keys)) {
         shards_keys_changed(&the_box);
+        control_recheck(the_box.control);
+    }
 }
 
 static option_program program = {
@@ -142,7 +157,7 @@ static const char *check_manager(void)
     if (!set.manager.address) {
         if (set.advertise || set.group_slots || set.model)
             return "--advertise, --group-slots and --model go with --manager";
-        return manager_check(&set.manager);
+        return manager_check(&set.manager, &set.keys);
     }
     if (!set.state)
         return "--manager: --state FILE is missing; it keeps the leases over restarts";
@@ -152,7 +167,7 @@ static const char *check_manager(void)
         why = dxpu_udp_parse_list(set.advertise, the_box.advertised, DXPU_CONTROL_PATHS_MAX,
                                   &the_box.advertised_count);
     snprintf(text, sizeof text, "--advertise: %s", why ? why : "");
-    return why ? text : manager_check(&set.manager);
+    return why ? text : manager_check(&set.manager, &set.keys);
 }
 
 /* What is wrong with the keys, and with where it listens. */
@@ -209,10 +224,11 @@ static int open_control(void)
     if (!the_box.requests)
         return -1;
     if (set.control)
-        the_box.control = control_open(the_box.base, set.control, 0, the_box.requests);
+        the_box.control =
+            control_open(the_box.base, set.control, 0, the_box.keys, the_box.requests);
     if (set.manager.address)
-        the_box.manager =
-            manager_open(the_box.base, &set.manager, the_box.identity, the_box.requests, &link);
+        the_box.manager = manager_open(the_box.base, &set.manager, the_box.identity, the_box.keys,
+                                       the_box.requests, &link);
     leases_tell(&the_box);
     return (set.control && !the_box.control) || (set.manager.address && !the_box.manager) ? -1 : 0;
 }
@@ -226,6 +242,9 @@ static int open_box(void)
     the_box.node = set.manager.address ? 0 : (uint32_t)set.node; /* 0: it will be told */
     the_box.state_file = set.state;
     the_box.quiet = set.quiet;
+    the_box.allowed = set.allowed;
+    the_box.limit_tlps = set.limit_tlps;
+    the_box.limit_bytes = set.limit_bytes;
     the_box.model = set.model;
     the_box.group_slots = (unsigned)set.group_slots;
     the_box.managed = set.manager.address != NULL;
@@ -262,6 +281,9 @@ int main(int argc, char **argv)
     wrong = check();
     if (wrong)
         return program_usage(&program, wrong);
+    set.sandbox.network = set.fabric.af_xdp != NULL;
+    if (sandbox_start("dxpu-box", &set.sandbox))
+        return PROGRAM_SYSTEM;
     console_start();
     rc = open_box() ? PROGRAM_SYSTEM : run_signalled();
     console_end();

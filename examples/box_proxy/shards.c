@@ -22,9 +22,10 @@ enum { PORT_TRIES = 100, LISTED_MAX = 4 };
 static uint64_t next_ns(void *user)
 {
     const shard *sh = user;
+    uint64_t next = slots_next_ns(sh);
     if (leases_wiping(sh))
         return 0; /* at once */
-    return sh->stopping ? sh->stop_ns : DXPU_NEVER;
+    return sh->stopping && sh->stop_ns < next ? sh->stop_ns : next;
 }
 
 static void tick(void *user, uint64_t now)

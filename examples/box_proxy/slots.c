@@ -9,8 +9,6 @@
 #include "slots.h"
 #include "identity.h"
 #include "leases.h"
-#include "refusal.h"
-#include "state.h"
 
 #include <stdlib.h>
 
@@ -69,16 +67,22 @@ static bool has_to_wait(const slot *s, unsigned cls, uint64_t order)
 
 static int submit(slot *s, dxpu_bytes tlp, uint64_t now)
 {
-    return dxpu_channel_submit(&s->active->ch, tlp, now, 0);
+    uint64_t next_ns = limit_next_ns(&s->limit, now);
+    int rc;
+    if (next_ns > now) { /* S-111 */
+        s->limited_ns = next_ns;
+        return DXPU_E_AGAIN;
+    }
+    rc = dxpu_channel_submit(&s->active->ch, tlp, now, 0);
+    if (rc == DXPU_OK)
+        limit_take(&s->limit, tlp);
+    return rc;
 }
 
-/* device_port.emit */
-static void device_emits(void *user, dxpu_bytes tlp)
+static void send_up(slot *s, dxpu_bytes tlp)
 {
-    slot *s = user;
     dxpu_tlp_shape shape;
     int rc;
-    s->emitted++;
     if (!s->active || dxpu_tlp_measure(tlp, &shape) != DXPU_OK) {
         s->dropped++;
         return;
@@ -88,6 +92,45 @@ static void device_emits(void *user, dxpu_bytes tlp)
         queue(s, shape.cls, tlp);
     else if (rc != DXPU_OK)
         s->dropped++; /* the channel is over */
+}
+
+/* The device tried what its lease does not allow: told once, and its requests are answered. */
+static void turn_away(slot *s, dxpu_bytes tlp, unsigned reason)
+{
+    uint64_t epoch = s->active->ch.cfg.epoch;
+    uint8_t bytes[REFUSAL_BYTES];
+    dxpu_bytes answer = refusal_encode(tlp, DXPU_CPL_UR, bytes);
+    if (s->alarmed != epoch)
+        fprintf(
+            stderr,
+            "dxpu-box: slot %u: its device is not let out, epoch %llu: a TLP that %s; more of this "
+            "is only counted\n",
+            s->active->slot, (unsigned long long)epoch, guard_text(reason));
+    s->alarmed = epoch;
+    if (!answer.len)
+        return;
+    if (s->answers_tail - s->answers_head >= SLOT_ANSWERS) { /* more than it has tags */
+        s->dropped++;
+        return;
+    }
+    memcpy(s->answers[s->answers_tail++ % SLOT_ANSWERS], bytes, sizeof bytes);
+}
+
+/* device_port.emit */
+static void device_emits(void *user, dxpu_bytes tlp)
+{
+    slot *s = user;
+    unsigned verdict;
+    s->emitted++;
+    if (!s->active) {
+        s->dropped++;
+        return;
+    }
+    verdict = guard_up(&s->guard, tlp);
+    if (verdict == GUARD_PASS)
+        send_up(s, tlp);
+    else if (verdict != GUARD_ENDS)
+        turn_away(s, tlp, verdict);
 }
 
 /* device_port.waiting */
@@ -126,7 +169,19 @@ static void refuse(slot *s, dxpu_bytes tlp)
     dxpu_bytes answer = refusal_encode(tlp, DXPU_CPL_UR, bytes);
     s->malformed++;
     if (answer.len)
-        device_emits(s, answer);
+        send_up(s, answer);
+}
+
+/* Not from within emit(), where the requests were refused.  True: there are more. */
+static bool tell_refused(slot *s)
+{
+    for (unsigned n = s->answers_tail - s->answers_head; n > 0; n--) {
+        dxpu_bytes bytes = { s->answers[s->answers_head++ % SLOT_ANSWERS], REFUSAL_BYTES };
+        dxpu_tlp t;
+        if (dxpu_tlp_decode(bytes, &t) == DXPU_OK) /* always: it was encoded here */
+            s->kind->tlp(s->device, &t, bytes);
+    }
+    return s->answers_head != s->answers_tail;
 }
 
 shard *slots_shard(const box *b, unsigned number)
@@ -144,10 +199,12 @@ static bool take_one(box *b, slot *s, unsigned cls, uint64_t now)
         return false;
     recorder_tlp(&b->record, d.tlp);
     s->taken[cls]++;
-    if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK)
+    if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK) {
+        guard_down(&s->guard, &t);
         s->kind->tlp(s->device, &t, d.tlp);
-    else
+    } else {
         refuse(s, d.tlp);
+    }
     (void)dxpu_channel_take(&c->ch, cls, now); /* peek() has just shown it */
     return true;
 }
@@ -157,7 +214,7 @@ static bool take_event(slot *s)
     dxpu_event e;
     if (!dxpu_channel_peek_event(&s->active->ch, &e))
         return false;
-    if (e.type)
+    if (e.type && !guard_event(&s->guard, &e))
         s->kind->event(s->device, &e);
     (void)dxpu_channel_take_event(&s->active->ch);
     return true;
@@ -169,6 +226,7 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
     slot *s = &b->slots[c->slot - 1];
     if (s->active != c)
         return false;
+    s->limited_ns = DXPU_NEVER;
     drain_queues(s, now_ns); /* room comes with acknowledgements, so not within a turn */
     if (s->kind->tick)
         s->kind->tick(s->device, now_ns);
@@ -180,9 +238,20 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
             any |= take_one(b, s, DXPU_NONPOSTED, now_ns);
         any |= take_one(b, s, DXPU_COMPLETION, now_ns);
         if (!any)
-            return false;
+            return tell_refused(s);
     }
+    (void)tell_refused(s);
     return true;
+}
+
+uint64_t slots_next_ns(const shard *sh)
+{
+    const box *b = sh->box;
+    uint64_t next = DXPU_NEVER;
+    for (unsigned i = sh->index; i < b->count && (b->limit_tlps || b->limit_bytes);
+         i += b->shard_count)
+        next = b->slots[i].limited_ns < next ? b->slots[i].limited_ns : next;
+    return next;
 }
 
 /* ==== 3  Leases =============================================================================== */
@@ -196,11 +265,11 @@ static uint8_t bind_reason(int rc)
 /* May the owner of this key, NULL with --plain, have a channel to the slot? */
 static bool key_allowed(const box *b, unsigned number, const uint8_t *key)
 {
-    const slot *s = &b->slots[number - 1];
+    const state_key *lease = &b->lease_key[number - 1];
     if (!key)
         return keys_plain(b->keys);
-    return s->lease_keyed ? !memcmp(s->lease_key, key, sizeof s->lease_key)
-                          : keys_allow(b->keys, key, KEYS_FABRIC, (uint16_t)number);
+    return b->managed ? lease->known && !memcmp(lease->key, key, sizeof lease->key) /* M-84 */
+                      : keys_allow(b->keys, key, KEYS_FABRIC, (uint16_t)number);
 }
 
 bool slots_known(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES])
@@ -209,7 +278,7 @@ bool slots_known(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES])
     const box *b = sh->box;
     bool is_known = false;
     for (unsigned i = sh->index; i < b->count; i += b->shard_count)
-        is_known |= b->slots[i].lease_keyed && key_allowed(b, i + 1, key);
+        is_known |= b->lease_key[i].known && key_allowed(b, i + 1, key);
     return is_known;
 }
 
@@ -279,7 +348,7 @@ static uint8_t bind_slot(box *b, const fabric_channel *c)
         return bind_reason(rc);
     e->channel = c->id;
     if (b->state_file && e->epoch_seen != before.epoch_seen &&
-        state_keep(e, b->phase[c->slot - 1], b->medium[c->slot - 1])) {
+        state_keep(e, b->phase[c->slot - 1], b->medium[c->slot - 1], &b->lease_key[c->slot - 1])) {
         *e = before; /* as if it had not dialed: the next one with this epoch writes again */
         fprintf(stderr, "dxpu-box: slot %u: a lease that could be forgotten is not granted\n",
                 c->slot);
@@ -299,13 +368,22 @@ static void say(const box *b, const fabric_channel *c, const char *what, const c
                 (unsigned long long)c->ch.cfg.epoch, why ? ": " : "", why ? why : "");
 }
 
+/* Nothing is left for whoever comes next (S-112). */
+static void clean(slot *s)
+{
+    s->active = NULL;
+    clear_queues(s);
+    s->answers_head = s->answers_tail;
+    s->limited_ns = DXPU_NEVER;
+    guard_clear(&s->guard);
+    s->kind->reset(s->device);
+}
+
 void slots_end(slot *s, uint8_t reason)
 {
     if (s->active)
         dxpu_channel_reset(&s->active->ch, reason);
-    s->active = NULL;
-    clear_queues(s);
-    s->kind->reset(s->device);
+    clean(s);
 }
 
 void slots_up(void *user, fabric_channel *c, uint64_t now_ns)
@@ -340,11 +418,9 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
             say(b, c, "an earlier channel is over of", end);
         return;
     }
-    s->active = NULL;
     s->last_error = dxpu_channel_error(&c->ch);
     s->last_reason = dxpu_channel_reason(&c->ch);
-    clear_queues(s);
-    s->kind->reset(s->device); /* nothing is left for whoever comes next */
+    clean(s);
     manager_changed(b->manager, c->slot);
     if (b->managed) { /* only the manager ends a lease */
         say(b, c, "no channel any more of", end);
@@ -422,7 +498,11 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
     s->port.emit = device_emits;
     s->port.waiting = device_waits;
     s->port.fault = leases_fault;
-    own.timeout_ns = DXPU_NEVER; /* the channel's hold ends what is never answered */
+    own.timeout_ns = DXPU_NEVER; /* S-110: the channel's hold ends what is never answered */
+    s->limited_ns = DXPU_NEVER;
+    limit_init(&s->limit, b->limit_tlps, b->limit_bytes, dxpu_udp_now_ns());
+    if (guard_init(&s->guard, &b->allowed))
+        return -1;
     s->device = kind->create(&own, &s->port);
     if (!s->device)
         return -1;
@@ -437,7 +517,8 @@ int slots_open(box *b, const device_kind *kind, const device_settings *s)
     b->entries = calloc(count, sizeof *b->entries);
     b->phase = calloc(count, sizeof *b->phase);
     b->medium = calloc(count, sizeof *b->medium);
-    if (!b->slots || !b->entries || !b->phase || !b->medium ||
+    b->lease_key = calloc(count, sizeof *b->lease_key);
+    if (!b->slots || !b->entries || !b->phase || !b->medium || !b->lease_key ||
         dxpu_box_init(&b->table, b->entries, count) != DXPU_OK) {
         fprintf(stderr, "dxpu-box: out of memory for %u slots\n", count);
         return -1;
@@ -453,7 +534,7 @@ int slots_open(box *b, const device_kind *kind, const device_settings *s)
     }
     if (!b->state_file)
         return 0;
-    if (state_open(b->state_file, &b->table, b->managed ? b->phase : NULL, b->medium))
+    if (state_open(b->state_file, &b->table, b->managed ? b->phase : NULL, b->medium, b->lease_key))
         return -1;
     if (b->managed)
         leases_look(b);
@@ -471,11 +552,13 @@ void slots_close(box *b)
             clear_queues(&b->slots[i]);
             b->slots[i].kind->destroy(b->slots[i].device);
         }
+        guard_free(&b->slots[i].guard);
     }
     free(b->slots);
     free(b->entries);
     free(b->phase);
     free(b->medium);
+    free(b->lease_key);
     state_close();
 }
 
@@ -493,6 +576,17 @@ unsigned slots_picture(const box *b, unsigned number, uint8_t **rgb, unsigned *w
 
 /* ==== 6  Statistics =========================================================================== */
 
+static void report_guard(const guard *g, report *r)
+{
+    report_number(r, "windows", g->windows.count);
+    report_number(r, "windows_no_room", g->no_room);
+    report_number(r, "messages_ended", g->ended);
+    report_open(r, "refused");
+    for (unsigned i = 0; i < GUARD_REASON_COUNT; i++)
+        report_number(r, guard_name(i), g->refused[i]);
+    report_close(r);
+}
+
 void slots_report(const box *b, unsigned number, report *r)
 {
     const slot *s = &b->slots[number - 1];
@@ -509,6 +603,7 @@ void slots_report(const box *b, unsigned number, report *r)
     report_number(r, "emitted", s->emitted);
     report_number(r, "waited", s->waited);
     report_number(r, "dropped", s->dropped);
+    report_guard(&s->guard, r);
     fabric_report_paths(&s->past, s->active, r);
     report_open(r, s->kind->name);
     s->kind->report(s->device, r);
@@ -571,7 +666,10 @@ static void note(const slot *s, char *out, size_t size)
 {
     const box *b = s->shard->box;
     char paths[FABRIC_PATHS_TEXT_BYTES] = "", address[DXPU_UDP_TEXT_BYTES], port[12] = "";
-    if (s->active)
+    if (guard_refused(&s->guard)) /* goes before what the status says of paths */
+        snprintf(paths, sizeof paths, "%llu TLPs of the device refused",
+                 (unsigned long long)guard_refused(&s->guard));
+    else if (s->active)
         fabric_paths_text(s->active, paths);
     if (b->shard_count > 1) {
         dxpu_udp_print(dxpu_udp_local(s->shard->fabric.udp, 0), address);

@@ -6,8 +6,12 @@
 #include "control.h"
 #include "devices/device.h"
 #include "fabric.h"
+#include "guard.h"
+#include "limit.h"
 #include "manager_link.h"
+#include "refusal.h"
 #include "worker.h"
+#include "state.h"
 
 /* A TLP of the device that the channel had no room for. */
 typedef struct waiting_tlp {
@@ -21,6 +25,9 @@ typedef struct waiting_queue {
     waiting_tlp *head, **tail;
 } waiting_queue;
 
+/* What the device is told of requests that were refused, in a ring. */
+enum { SLOT_ANSWERS = 256 };
+
 struct shard;
 
 typedef struct slot {
@@ -31,7 +38,13 @@ typedef struct slot {
     fabric_channel *active; /* the incarnation that reaches the device; NULL: none */
     fabric_paths past;      /* of channels that are over */
     waiting_queue queues[DXPU_CLASSES];
-    unsigned waiting;             /* TLPs in them */
+    unsigned waiting; /* TLPs in them */
+    guard guard;      /* of what the device sends */
+    limit limit;
+    uint64_t limited_ns; /* when more may leave; DXPU_NEVER: the limit holds nothing up */
+    uint64_t alarmed;    /* the epoch whose first refusal was told */
+    uint8_t answers[SLOT_ANSWERS][REFUSAL_BYTES];
+    unsigned answers_head, answers_tail;
     uint64_t taken[DXPU_CLASSES]; /* TLPs given to the device or refused */
     uint64_t emitted;             /* TLPs of the device */
     uint64_t waited;              /* of them, queued for want of room */
@@ -41,13 +54,9 @@ typedef struct slot {
     int last_error;               /* of the one that ended last */
     uint8_t last_reason;
     char serial[32];
-    bool broken;      /* what it keeps its data on fails */
-    bool drained;     /* takes no new lease */
-    bool wipe_begins; /* with the next step */
-    /* The public key that its lease names: nobody else is let in.  Set with a manager's bind,
-       cleared when the lease ends; not lease_keyed: --peers and its slots= say who may. */
-    bool lease_keyed;
-    uint8_t lease_key[DXPU_NOISE_KEY_BYTES];
+    bool broken;          /* what it keeps its data on fails */
+    bool drained;         /* takes no new lease */
+    bool wipe_begins;     /* with the next step */
     uint32_t fenced_node; /* who was refused last, and told the manager */
     uint64_t fenced_epoch;
 } slot;
@@ -76,12 +85,15 @@ typedef struct box {
     dxpu_box_table table;
     dxpu_box_entry *entries;
     slot *slots;
-    unsigned count;         /* of slots */
-    uint32_t node;          /* at first; its manager may give another */
-    const char *state_file; /* leases, kept over restarts; NULL: not kept */
+    unsigned count;                   /* of slots */
+    guard_allowed allowed;            /* what every device may, besides what is usual */
+    uint64_t limit_tlps, limit_bytes; /* a second, of each lease; 0: none */
+    uint32_t node;                    /* at first; its manager may give another */
+    const char *state_file;           /* leases, kept over restarts; NULL: not kept */
     /* Of each slot, while its host has no channel: DXPU_CONTROL_SLOT_HELD..UNWIPED of a manager's
        leases, else _EMPTY. */
     uint8_t *phase;
+    state_key *lease_key; /* of each slot, that of a manager's lease: nobody else is let in */
     uint64_t *medium; /* of each slot, what its device keeps its data on; 0: nothing that lasts */
     bool managed;     /* it has a manager: only that one's leases are admitted */
     uint8_t identity[IDENTITY_BYTES];
@@ -115,6 +127,8 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns);
 
 bool slots_known(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
 bool slots_allowed(void *user, const fabric_channel *c, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
+/* When TLPs that the limit holds up may leave; DXPU_NEVER: there are none. */
+uint64_t slots_next_ns(const shard *sh);
 
 /* End the channel of a slot, whatever its lease, and reset the device. */
 void slots_end(slot *s, uint8_t reason);

@@ -17,7 +17,9 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-enum { STATE_PATH_BYTES = 1024, LINE_BYTES = 100, MEDIUM_DIGITS = 16 };
+enum { STATE_PATH_BYTES = 1024, LINE_BYTES = 160, MEDIUM_DIGITS = 16 };
+
+#define KEY_WORD " key="
 
 /* One line of the file. */
 typedef struct lease {
@@ -25,6 +27,7 @@ typedef struct lease {
     unsigned long long epoch;
     uint8_t phase;
     uint64_t medium; /* 0: none */
+    state_key key;
 } lease;
 
 /* The whole file: the loops that change it do not look into each other's tables. */
@@ -55,22 +58,42 @@ static int keep_other(const lease *l)
     return 0;
 }
 
-/* A medium's number, after a blank, or nothing; then the line ends. */
-static bool read_medium(const char *rest, uint64_t *medium)
+/* A lease's key, or nothing; then the line ends. */
+static bool read_key(const char *rest, state_key *key)
 {
-    size_t len = strspn(rest + (*rest == ' '), "0123456789abcdef");
-    *medium = *rest == ' ' ? strtoull(rest + 1, NULL, 16) : 0;
-    return *rest == ' '
-               ? len == MEDIUM_DIGITS && *medium && !rest[1 + len + (rest[1 + len] == '\n')]
-               : !*rest || !strcmp(rest, "\n");
+    char text[DXPU_SODIUM_KEY_TEXT_BYTES] = "";
+    size_t len = strncmp(rest, KEY_WORD, strlen(KEY_WORD)) ? 0 : sizeof text - 1;
+    if (len) {
+        rest += strlen(KEY_WORD);
+        snprintf(text, sizeof text, "%s", rest);
+        key->known = dxpu_sodium_key_parse(text, key->key);
+        if (!key->known)
+            return false;
+        rest += len;
+    }
+    return !*rest || !strcmp(rest, "\n");
+}
+
+/* A medium's number and a key, after a blank each, or neither; then the line ends. */
+static bool read_rest(const char *rest, uint64_t *medium, state_key *key)
+{
+    size_t len = *rest == ' ' ? strspn(rest + 1, "0123456789abcdef") : 0;
+    if (len == MEDIUM_DIGITS) {
+        *medium = strtoull(rest + 1, NULL, 16);
+        rest += 1 + len;
+        if (!*medium)
+            return false;
+    }
+    return read_key(rest, key);
 }
 
 /* The state's word, "" is empty, and what follows it; false: it is none. */
-static bool read_phase(const char *word, uint8_t *phase, uint64_t *medium)
+static bool read_phase(const char *word, uint8_t *phase, uint64_t *medium, state_key *key)
 {
     size_t len = strcspn(word, " \n");
     *phase = DXPU_CONTROL_SLOT_EMPTY;
     *medium = 0;
+    memset(key, 0, sizeof *key);
     if (!len)
         return !*word || !strcmp(word, "\n");
     for (uint8_t i = DXPU_CONTROL_SLOT_HELD; i <= DXPU_CONTROL_SLOT_UNWIPED; i++) {
@@ -78,7 +101,7 @@ static bool read_phase(const char *word, uint8_t *phase, uint64_t *medium)
             !strncmp(dxpu_control_state_name(i), word, len))
             *phase = i;
     }
-    return *phase != DXPU_CONTROL_SLOT_EMPTY && read_medium(word + len, medium);
+    return *phase != DXPU_CONTROL_SLOT_EMPTY && read_rest(word + len, medium, key);
 }
 
 /* False when the line is none of ours. */
@@ -87,11 +110,12 @@ static bool read_line(const char *line, lease *l)
     int end = -1;
     return sscanf(line, "%u %llu %u %u %n", &l->slot, &l->epoch, &l->node, &l->host_slot, &end) ==
                4 &&
-           end >= 0 && read_phase(line + end, &l->phase, &l->medium) && !strchr(line, '-') &&
-           l->slot >= 1 && l->slot <= 0xffffu && l->host_slot <= 0xffffu;
+           end >= 0 && read_phase(line + end, &l->phase, &l->medium, &l->key) &&
+           !strchr(line, '-') && l->slot >= 1 && l->slot <= 0xffffu && l->host_slot <= 0xffffu;
 }
 
-static int take_line(const lease *l, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium)
+static int take_line(const lease *l, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium,
+                     state_key *key)
 {
     dxpu_box_entry *e = dxpu_box_slot(t, (uint16_t)l->slot);
     if (!e)
@@ -102,6 +126,7 @@ static int take_line(const lease *l, const dxpu_box_table *t, uint8_t *phase, ui
     if (phase) {
         phase[l->slot - 1] = l->phase;
         medium[l->slot - 1] = l->medium;
+        key[l->slot - 1] = l->key;
     }
     return 0;
 }
@@ -125,7 +150,8 @@ static int lock_file(const char *file)
     return -1;
 }
 
-static int read_file(const char *file, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium)
+static int read_file(const char *file, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium,
+                     state_key *key)
 {
     char line[LINE_BYTES];
     lease l;
@@ -135,12 +161,13 @@ static int read_file(const char *file, const dxpu_box_table *t, uint8_t *phase, 
         return errno == ENOENT ? 0 : complain("read", file);
     for (unsigned n = 1; !rc && fgets(line, sizeof line, f); n++) {
         if (!read_line(line, &l)) {
-            fprintf(stderr,
-                    "dxpu-box: --state %s line %u is not `slot epoch host-node host-slot` in "
-                    "numbers, and perhaps a state and its medium; mend the line, or remove the "
-                    "file when every "
-                    "older lease is over\n",
-                    file, n);
+            fprintf(
+                stderr,
+                "dxpu-box: --state %s line %u is not `slot epoch host-node host-slot` in "
+                "numbers, and perhaps a state, its medium and a key; mend the line, or remove the "
+                "file when every "
+                "older lease is over\n",
+                file, n);
             rc = -1;
         } else if (!phase && l.phase != DXPU_CONTROL_SLOT_EMPTY) {
             fprintf(stderr,
@@ -148,7 +175,7 @@ static int read_file(const char *file, const dxpu_box_table *t, uint8_t *phase, 
                     "when that one is to know nothing of this box any more\n",
                     file, n);
             rc = -1;
-        } else if (take_line(&l, t, phase, medium)) {
+        } else if (take_line(&l, t, phase, medium, key)) {
             rc = complain("keep", file);
         }
     }
@@ -174,11 +201,14 @@ static int sync_directory(const char *file)
 
 static void print_line(FILE *f, const lease *l)
 {
+    char text[DXPU_SODIUM_KEY_TEXT_BYTES];
     bool word = l->phase != DXPU_CONTROL_SLOT_EMPTY;
     fprintf(f, "%u %llu %u %u%s%s", l->slot, l->epoch, l->node, l->host_slot, word ? " " : "",
             word ? dxpu_control_state_name(l->phase) : "");
     if (word && l->medium)
         fprintf(f, " %016llx", (unsigned long long)l->medium);
+    if (word && l->key.known)
+        fprintf(f, KEY_WORD "%s", dxpu_sodium_key_print(l->key.key, text));
     fputc('\n', f);
 }
 
@@ -203,30 +233,32 @@ static int write_file(void)
     return 0;
 }
 
-static lease line_of(const dxpu_box_entry *e, uint8_t phase, uint64_t medium)
+static lease line_of(const dxpu_box_entry *e, uint8_t phase, uint64_t medium, const state_key *key)
 {
-    lease l = { e->slot, e->host_node, e->host_slot, e->epoch_seen, phase, medium };
+    lease l = { e->slot, e->host_node, e->host_slot, e->epoch_seen, phase, medium, *key };
     return l;
 }
 
-int state_open(const char *file, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium)
+int state_open(const char *file, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium,
+               state_key *key)
 {
+    static const state_key none;
     kept.file = file;
     kept.lines = calloc(t->count, sizeof *kept.lines);
     if (!kept.lines)
         return complain("keep", file);
     kept.count = t->count;
-    if (lock_file(file) || read_file(file, t, phase, medium))
+    if (lock_file(file) || read_file(file, t, phase, medium, key))
         return -1;
     for (uint32_t i = 0; i < t->count; i++)
         kept.lines[i] = line_of(&t->entries[i], phase ? phase[i] : DXPU_CONTROL_SLOT_EMPTY,
-                                phase ? medium[i] : 0);
+                                phase ? medium[i] : 0, phase ? &key[i] : &none);
     return 0;
 }
 
-void state_note(const dxpu_box_entry *e, uint8_t phase, uint64_t medium)
+void state_note(const dxpu_box_entry *e, uint8_t phase, uint64_t medium, const state_key *key)
 {
-    kept.lines[e->slot - 1] = line_of(e, phase, medium);
+    kept.lines[e->slot - 1] = line_of(e, phase, medium, key);
 }
 
 int state_begin(void)
@@ -234,13 +266,13 @@ int state_begin(void)
     return write_file();
 }
 
-int state_keep(const dxpu_box_entry *e, uint8_t phase, uint64_t medium)
+int state_keep(const dxpu_box_entry *e, uint8_t phase, uint64_t medium, const state_key *key)
 {
     lease *line = &kept.lines[e->slot - 1], was;
     int rc;
     pthread_mutex_lock(&kept.lock);
     was = *line;
-    *line = line_of(e, phase, medium);
+    *line = line_of(e, phase, medium, key);
     rc = write_file();
     if (rc)
         *line = was;

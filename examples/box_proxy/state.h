@@ -4,23 +4,30 @@
 #ifndef STATE_H_INCLUDED
 #define STATE_H_INCLUDED
 
-#include "dxpu.h"
+#include "dxpu_sodium.h"
+
+/* The public key that a lease names (M-83). */
+typedef struct state_key {
+    bool known;
+    uint8_t key[DXPU_NOISE_KEY_BYTES];
+} state_key;
 
 /* Lock the file against other boxes, by FILE.lock, and fill the table, whose slots are all there
-   are, from lines of `slot epoch host_node host_slot [state [medium]]`, and of its slots phase[]
-   from the state's word, a control state from "held" to "unwiped", none: "empty", and medium[], the
-   number of what the state speaks of, none: 0.  A file that does not exist yet is empty.  0, or -1
+   are, from lines of `slot epoch host_node host_slot [state [medium] [key=KEY]]`, and of its slots
+   phase[] from the state's word, a control state from "held" to "unwiped", none: "empty", medium[],
+   the number of what the state speaks of, none: 0, and key[].  A file that does not exist yet is empty.  0, or -1
    after a message.  phase NULL: there is no manager, and a file with states is refused, for nobody
    would end those leases. */
-int state_open(const char *file, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium);
+int state_open(const char *file, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium,
+               state_key *key);
 /* A slot's line is to say this, and of this medium; not on disk yet, and before others write. */
-void state_note(const dxpu_box_entry *e, uint8_t phase, uint64_t medium);
+void state_note(const dxpu_box_entry *e, uint8_t phase, uint64_t medium, const state_key *key);
 /* Write it, before any slot is used: better no box than one that finds out at the first lease. */
 int state_begin(void);
-/* A slot is as *e says, `phase` and `medium`: when it returns 0 that is on disk.  -1 after a
+/* A slot is as *e says, `phase`, `medium` and *key: when it returns 0 that is on disk.  -1 after a
    message, and the file is as it was.  It waits for the disk, and the loop with it: only a lease
    that begins or ends writes.  From any thread, each for its own slots: one writes at a time. */
-int state_keep(const dxpu_box_entry *e, uint8_t phase, uint64_t medium);
+int state_keep(const dxpu_box_entry *e, uint8_t phase, uint64_t medium, const state_key *key);
 void state_close(void);
 
 #endif /* STATE_H_INCLUDED */

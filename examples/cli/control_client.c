@@ -6,11 +6,11 @@
 
 enum { PENDING_MAX = 1 << 20 };
 
-static void *on_opened(void *user, dxpu_tcp_conn *conn)
+static void *on_opened(void *user, secure_conn *conn)
 {
     control_client *c = user;
     c->open = true;
-    dxpu_tcp_touch(conn); /* from here on the answer's time-out counts */
+    secure_touch(conn); /* from here on the answer's time-out counts */
     (void)event_base_loopbreak(c->base);
     return c;
 }
@@ -20,7 +20,7 @@ static void give_up(control_client *c, const char *why)
     c->over = true;
     c->why = why;
     if (c->conn)
-        dxpu_tcp_drop(c->conn, why);
+        secure_drop(c->conn, why);
 }
 
 /* Look at what came, up to the answer: what follows it waits, for the answer is a view. */
@@ -49,7 +49,7 @@ static void look(control_client *c)
     (void)evbuffer_drain(c->pending, there - in.len);
 }
 
-static void on_bytes(void *context, dxpu_tcp_conn *conn, dxpu_bytes in)
+static void on_bytes(void *context, secure_conn *conn, dxpu_bytes in)
 {
     control_client *c = context;
     (void)conn;
@@ -58,13 +58,15 @@ static void on_bytes(void *context, dxpu_tcp_conn *conn, dxpu_bytes in)
     (void)event_base_loopbreak(c->base);
 }
 
-static void on_closed(void *context, dxpu_tcp_conn *conn, const char *why)
+static void on_closed(void *context, secure_conn *conn, const char *why)
 {
     control_client *c = context;
     (void)conn;
     c->conn = NULL;
-    if (!c->over)
-        c->why = why;
+    if (!c->over) /* who has keys says nothing to who has none */
+        c->why = c->plain && c->open && c->request == 1
+                     ? "it ends the connection; has it keys? then give its --peer"
+                     : why;
     c->over = true; /* what came before is still looked at */
     (void)event_base_loopbreak(c->base);
 }
@@ -103,7 +105,7 @@ const char *control_client_ask(control_client *c, dxpu_control *m)
     c->answered = false;
     if (dxpu_control_encode(m, out, sizeof out, &len) != DXPU_OK)
         return "the question cannot be put into a message";
-    if (c->over || !dxpu_tcp_send(c->conn, out, len))
+    if (c->over || !secure_send(c->conn, out, len))
         return c->why ? c->why : "connection lost";
     run_until(c, in_ms(c->timeout_ms), &c->answered);
     if (c->answered)
@@ -111,23 +113,27 @@ const char *control_client_ask(control_client *c, dxpu_control *m)
     return c->over ? c->why : "it does not answer";
 }
 
-const char *control_client_open(control_client *c, const dxpu_udp_address *to, unsigned timeout_ms)
+const char *control_client_open(control_client *c, const dxpu_udp_address *to, const key_options *k,
+                                unsigned timeout_ms)
 {
     static const char name[] = "dxpu " DXPU_VERSION;
-    dxpu_tcp_callbacks cb = { NULL, on_opened, on_bytes, on_closed };
+    secure_callbacks cb = { NULL, on_opened, on_bytes, on_closed };
     dxpu_tcp_settings set;
     dxpu_control m;
     const char *why = "out of memory";
     memset(c, 0, sizeof *c);
     cb.user = c;
     c->timeout_ms = timeout_ms;
+    c->plain = !k->own;
     (void)dxpu_control_stream_init(&c->stream, c->room, sizeof c->room);
     dxpu_tcp_settings_default(&set);
     set.greet_ms = timeout_ms;
     set.stall_ms = timeout_ms;
     c->base = event_base_new();
     c->pending = evbuffer_new();
-    c->conn = c->base && c->pending ? dxpu_tcp_connect(c->base, to, &set, &cb, &why) : NULL;
+    c->conn = c->base && c->pending
+                  ? secure_connect(c->base, to, &set, k->own, k->server, &cb, &why)
+                  : NULL;
     if (!c->conn)
         return why;
     run_until(c, in_ms(timeout_ms), &c->open);
@@ -160,7 +166,7 @@ void control_client_pause(control_client *c, unsigned ms)
 void control_client_close(control_client *c)
 {
     if (c->conn)
-        dxpu_tcp_drop(c->conn, "closed here");
+        secure_drop(c->conn, "closed here");
     if (c->pending)
         evbuffer_free(c->pending);
     if (c->base)

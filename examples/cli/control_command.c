@@ -33,7 +33,7 @@ static const char attach_help[] =
     "  --epoch N    of the lease (1).  Higher than any before takes the device over; a box "
     "refuses\n"
     "               a lower one than it has seen, and the same one of another host\n"
-    "  --timeout S  seconds for answers and --wait (10)\n"
+    "  --timeout S  seconds for answers and --wait (10)\n" KEY_OPTIONS_HELP
     "  --json       the result as one JSON object\n"
     "\n"
     "Exit status: 0 done, 1 refused, 2 wrong usage, 3 no connection to the host's control port.\n";
@@ -46,7 +46,7 @@ static const char detach_help[] =
     "  HOST         where its --control is, ADDR:PORT (port 4459)\n"
     "  --wait       until it is gone, and the slot can be attached again\n"
     "  --epoch N    only if this lease is attached\n"
-    "  --timeout S  seconds for answers and --wait (10)\n"
+    "  --timeout S  seconds for answers and --wait (10)\n" KEY_OPTIONS_HELP
     "  --json       the result as one JSON object\n"
     "\n"
     "Exit status: 0 done, 1 refused, 2 wrong usage, 3 no connection to the host's control port.\n";
@@ -56,7 +56,7 @@ static const char status_help[] =
     "\n"
     "Shows the slots of a running dxpu-host or dxpu-box.\n"
     "  PROXY        where its --control is, ADDR:PORT (port 4459)\n"
-    "  --timeout S  seconds for an answer (10)\n"
+    "  --timeout S  seconds for an answer (10)\n" KEY_OPTIONS_HELP
     "  --json       one JSON object with all that is known\n"
     "\n"
     "Exit status: 0 done, 1 refused, 2 wrong usage, 3 no connection to the proxy's control port.\n";
@@ -67,7 +67,7 @@ static const char screenshot_help[] =
     "Writes what the display in a slot of a running dxpu-box shows to FILE, a PNG.\n"
     "  BOX          where its --control is, ADDR:PORT (port 4459)\n"
     "  FILE         appears whole or not at all; an older one is replaced\n"
-    "  --timeout S  seconds until the picture must be here (10)\n"
+    "  --timeout S  seconds until the picture must be here (10)\n" KEY_OPTIONS_HELP
     "  --json       the result as one JSON object\n"
     "\n"
     "Exit status: 0 done, 1 refused, 2 wrong usage or FILE cannot be written, 3 no connection to "
@@ -81,6 +81,7 @@ typedef struct request {
     const char *words[WORDS_MAX];
     int count;
     bool json, wait;
+    key_options keys;
     uint64_t epoch, timeout_s;
     control_client client;
 } request;
@@ -109,7 +110,7 @@ static bool read_arguments(request *r, int argc, char **argv, const char *help, 
     r->command = argv[0];
     *status = 0;
     for (int i = 1; i < argc && *status == 0; i++) {
-        const char *a = argv[i];
+        const char *a = argv[i], *why;
         if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0) {
             fputs(help, stdout);
             return false;
@@ -120,6 +121,8 @@ static bool read_arguments(request *r, int argc, char **argv, const char *help, 
             r->wait = true;
         else if (strcmp(a, "--timeout") == 0 || (strcmp(a, "--epoch") == 0 && changes))
             *status = read_value(r, argc, argv, &i);
+        else if (key_options_read(&r->keys, argc, argv, &i, &why))
+            *status = why ? usage_error(r->command, "%s", why) : 0;
         else if (a[0] == '-')
             *status = usage_error(r->command, "no option '%s'", a);
         else if (r->count == WORDS_MAX)
@@ -513,7 +516,10 @@ static int connect_to(request *r)
     const char *why = dxpu_tcp_parse(r->words[0], &to);
     if (why)
         return usage_error(r->command, "'%s': %s", r->words[0], why);
-    why = control_client_open(&r->client, &to, (unsigned)(r->timeout_s * 1000));
+    why = key_options_open(&r->keys, &to);
+    if (why)
+        return usage_error(r->command, "%s", why);
+    why = control_client_open(&r->client, &to, &r->keys, (unsigned)(r->timeout_s * 1000));
     return why ? no_connection(r, why) : 0;
 }
 
@@ -750,6 +756,7 @@ static int run(int argc, char **argv, const char *help, int (*command)(request *
     if (read_arguments(&r, argc, argv, help, &status))
         status = command(&r);
     control_client_close(&r.client);
+    key_options_close(&r.keys);
     return status;
 }
 

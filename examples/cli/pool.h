@@ -38,7 +38,8 @@ enum {
     POOL_LAST = 1 << 20,
     POOL_FAILURES = 1 << 21,
     POOL_REPAIR = 1 << 22,
-    POOL_RISK = 1 << 23
+    POOL_RISK = 1 << 23,
+    POOL_NOBODY = 1 << 24
 };
 
 typedef struct pool_call pool_call;
@@ -62,10 +63,9 @@ struct pool_call {
     const char *state, *model, *node, *tenant, *host, *need, *key, *quota, *lease, *type, *failures,
         *repair, *risk;
     uint64_t timeout_s, count, for_s, after, last;
-    uint64_t wait_s;    /* UINT64_MAX: no number was given */
-    char node_text[24]; /* a node's number, of its name */
-    bool quiet;         /* standard error is not to be written to: it shows the screen */
-    char trouble[512];  /* the last complaint */
+    uint64_t wait_s;   /* UINT64_MAX: no number was given */
+    bool quiet;        /* standard error is not to be written to: it shows the screen */
+    char trouble[512]; /* the last complaint */
     pool_client client;
 };
 
@@ -112,15 +112,11 @@ int pool_find_node(pool_call *r, const char *role, const char *name, uint64_t *n
 int pool_find_slot(pool_call *r, const char *name, char id[24]);
 /* name=value& of a query; value NULL: nothing.  EXIT_USAGE when it is too long. */
 int pool_query(const pool_call *r, char path[POOL_PATH_MAX], const char *name, const char *value);
-/* Which events are wanted where the manager has no filter for them. */
-typedef struct pool_choice {
-    bool (*wanted)(const json_t *event, const char *what);
-    const char *what;
-} pool_choice;
-/* The last `count` events (0: all) that filter and `want` (NULL: all) let through, oldest first,
-   and the number behind which later ones come. */
-int pool_last_events(pool_call *r, const char *filter, const pool_choice *want, size_t count,
-                     json_t **events, uint64_t *next);
+/* The last `count` events (POOL_ALL_EVENTS: all) behind *next that filter ("lease=c3&") lets through,
+   oldest first, and the number behind which later ones come. */
+#define POOL_ALL_EVENTS SIZE_MAX
+int pool_last_events(pool_call *r, const char *filter, size_t count, json_t **events,
+                     uint64_t *next);
 
 /* "" when it is no string. */
 const char *pool_string(const json_t *object, const char *key);
@@ -153,6 +149,8 @@ int pool_lease_attach(pool_call *r);
 int pool_drain(pool_call *r);
 int pool_slot(pool_call *r); /* replace, break, repair, reset */
 int pool_forget(pool_call *r);
+int pool_rekey(pool_call *r);
+int pool_set_owner(pool_call *r);
 int pool_set_tenant(pool_call *r);
 int pool_set_spares(pool_call *r);
 int pool_events(pool_call *r);

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAGE_ROWS = 500, ROWS_MAX = 1000000, EVENT_PAGES_MAX = 1000 };
+enum { PAGE_ROWS = 500, ROWS_MAX = 1000000, EVENT_PAGES_MAX = 1000, LAST_MAX = 1000 };
 
 /* ==== 1  Saying =============================================================================== */
 
@@ -221,7 +221,8 @@ int pool_find_node(pool_call *r, const char *role, const char *name, uint64_t *n
     snprintf(path, sizeof path, "/v1/%s?", role);
     rc = pool_pages(r, path, "nodes", true, &document);
     if (rc == EXIT_REFUSED && r->client.status == 403)
-        return pool_fail(r, rc, "names are for tokens that may list nodes; name it by its number");
+        return pool_fail(r, rc, "names are for tokens that may list %s; name it by its number",
+                         role);
     if (rc)
         return rc;
     json_array_foreach(json_object_get(document, "nodes"), index, node)
@@ -261,50 +262,72 @@ int pool_find_slot(pool_call *r, const char *name, char id[24])
 }
 
 /* Take over a page of events.  0, or an exit status after saying why. */
-static int take_events(pool_call *r, const pool_choice *want, size_t count, json_t *events,
-                       uint64_t *next, bool *go)
+static int take_events(pool_call *r, size_t count, json_t *events, uint64_t *next, bool *go)
 {
-    json_t *one, *event, *list = page(r, "events", &one);
+    json_t *one, *list = page(r, "events", &one);
     uint64_t further = list ? pool_integer(one, "next") : 0;
-    size_t index;
     *go = json_array_size(list) != 0;
     if (!list || (*go && further <= *next)) {
         json_decref(one);
         return pool_misfit(r, "the list of events is none, or does not go on");
     }
-    json_array_foreach(list, index, event)
-    {
-        if ((!want || want->wanted(event, want->what)) && json_array_append(events, event))
-            out_of_memory();
-        if (count && json_array_size(events) > count)
-            json_array_remove(events, 0);
-    }
+    if (json_array_extend(events, list))
+        out_of_memory();
+    while (json_array_size(events) > count)
+        json_array_remove(events, 0);
     if (*go)
         *next = further;
     json_decref(one);
     return 0;
 }
 
-int pool_last_events(pool_call *r, const char *filter, const pool_choice *want, size_t count,
-                     json_t **events, uint64_t *next)
+/* Of all that there are, in one answer. */
+static int newest_events(pool_call *r, const char *filter, size_t count, json_t *events,
+                         uint64_t *next)
+{
+    json_t *one, *list;
+    int rc = pool_get(r, "/v1/events?%slast=%zu", filter, count);
+    if (rc)
+        return rc;
+    list = page(r, "events", &one);
+    *next = list ? pool_integer(one, "next") : 0;
+    if (!list || json_array_size(list) > count)
+        rc = pool_misfit(r, "no list is in it, or more than was asked for");
+    else if (json_array_extend(events, list))
+        out_of_memory();
+    json_decref(one);
+    return rc;
+}
+
+static int later_events(pool_call *r, const char *filter, size_t count, json_t *events,
+                        uint64_t *next)
 {
     bool go = true;
+    int rc = 0;
+    for (unsigned pages = 0; go && !rc; pages++) {
+        rc = pool_get(r, "/v1/events?%safter=%" PRIu64 "&limit=%d", filter, *next, PAGE_ROWS);
+        if (!rc)
+            rc = take_events(r, count, events, next, &go);
+        if (!rc && (pages > EVENT_PAGES_MAX || json_array_size(events) > ROWS_MAX))
+            rc = pool_misfit(r, "the list does not end");
+    }
+    return rc;
+}
+
+int pool_last_events(pool_call *r, const char *filter, size_t count, json_t **events,
+                     uint64_t *next)
+{
     json_t *all = json_array();
+    int rc;
     if (!all)
         out_of_memory();
-    for (unsigned pages = 0; go; pages++) {
-        int rc = pool_get(r, "/v1/events?%safter=%" PRIu64 "&limit=%d", filter, *next, PAGE_ROWS);
-        if (!rc)
-            rc = take_events(r, want, count, all, next, &go);
-        if (!rc && (pages > EVENT_PAGES_MAX || json_array_size(all) > ROWS_MAX))
-            rc = pool_misfit(r, "the list does not end");
-        if (rc) {
-            json_decref(all);
-            return rc;
-        }
-    }
-    *events = all;
-    return 0;
+    rc = count <= LAST_MAX && !*next ? newest_events(r, filter, count, all, next)
+                                     : later_events(r, filter, count, all, next);
+    if (rc)
+        json_decref(all);
+    else
+        *events = all;
+    return rc;
 }
 
 /* ==== 4  Values =============================================================================== */

@@ -200,15 +200,33 @@ static unsigned slots_of(const json_t *lease, char ids[SLOTS_MAX][24])
     return count;
 }
 
-/* The slot has come to rest after its lease: wiped, or given up with its data. */
-static bool is_over(const pool_call *r, const json_t *slot)
+typedef enum fate { WAITS, IS_OVER, HAS_FAILED } fate;
+
+/* Has the slot come to rest after its lease: wiped, or given up with its data? */
+static fate fate_of(const pool_call *r, const json_t *slot)
 {
     const char *state = pool_string(slot, "state"), *box = pool_string(slot, "box_state");
-    if (strcmp(state, "broken") == 0 || strcmp(state, "quarantined") == 0)
-        return true;
+    bool away = json_is_false(json_object_get(slot, "connected"));
     if (r->given & POOL_KEEP)
-        return strcmp(box, "kept") == 0 || !json_is_true(json_object_get(slot, "connected"));
-    return strcmp(state, "wiping") != 0 && strcmp(pool_string(slot, "lease"), r->word[0]) != 0;
+        return strcmp(box, "kept") == 0 || away || strcmp(state, "broken") == 0 ||
+                       strcmp(state, "quarantined") == 0
+                   ? IS_OVER
+                   : WAITS;
+    if (strcmp(state, "quarantined") == 0)
+        return HAS_FAILED;
+    if (strcmp(state, "broken") == 0 && json_is_true(json_object_get(slot, "dirty")))
+        return strcmp(pool_string(slot, "reason"), "box") == 0 ? WAITS : HAS_FAILED;
+    return strcmp(state, "wiping") != 0 && strcmp(pool_string(slot, "lease"), r->word[0]) != 0
+               ? IS_OVER
+               : WAITS;
+}
+
+static int not_wiped(pool_call *r, const char *id, const json_t *slot)
+{
+    return pool_fail(r, EXIT_REFUSED,
+                     "slot %s could not be wiped: it is %s (%s), and nobody gets it; once it is in "
+                     "order 'dxpu repair %s' says so",
+                     id, pool_string(slot, "state"), pool_string(slot, "reason"), id);
 }
 
 /* Until all of them are at rest; 0, or an exit status after saying why. */
@@ -220,6 +238,7 @@ static int wait_over(pool_call *r, char ids[SLOTS_MAX][24], unsigned count)
     wait_begin(&w, r, POOL_WAIT_S);
     for (unsigned i = 0; i < count;) {
         const json_t *slot = NULL;
+        fate now;
         int rc;
         snprintf(path, sizeof path, "/v1/slots/%s", ids[i]);
         rc = wait_get(&w, path);
@@ -227,18 +246,20 @@ static int wait_over(pool_call *r, char ids[SLOTS_MAX][24], unsigned count)
             return rc;
         slot = r->client.body;
         snprintf(text, sizeof text, "slot %s: %.30s (at its box: %.30s)", ids[i],
-                 pool_string(slot, "state"), pool_string(slot, "box_state"));
+                 pool_string(slot, "state"),
+                 json_is_false(json_object_get(slot, "connected"))
+                     ? "away"
+                     : pool_string(slot, "box_state"));
         wait_say(&w, text);
-        if (strcmp(pool_string(slot, "state"), "quarantined") == 0)
-            status = pool_fail(r, EXIT_REFUSED,
-                               "slot %s could not be wiped: it is quarantined; once it is in order "
-                               "'dxpu repair %s' says so",
-                               ids[i], ids[i]);
-        if (is_over(r, slot))
+        now = fate_of(r, slot);
+        if (now == HAS_FAILED)
+            status = not_wiped(r, ids[i], slot);
+        if (now != WAITS)
             i++;
         else if (!wait_on(&w))
-            return pool_fail(r, EXIT_REFUSED, "slot %s is not done in time; it goes on by itself",
-                             ids[i]);
+            return pool_fail(
+                r, EXIT_REFUSED, "slot %s is not done in time%s; it goes on by itself", ids[i],
+                json_is_false(json_object_get(slot, "connected")) ? ": its box is away" : "");
     }
     return status;
 }
@@ -473,6 +494,44 @@ int pool_slot(pool_call *r)
         return pool_print_answer(r);
     printf("slot %s: %s\n", id, pool_string(r->client.body, "state"));
     return print_lease_of(r, pool_is_lease(lease) ? lease : "");
+}
+
+int pool_set_owner(pool_call *r)
+{
+    bool nobody = (r->given & POOL_NOBODY) != 0;
+    const char *now;
+    uint64_t host;
+    json_t *o;
+    int rc;
+    if (nobody != (r->words == 1))
+        return usage_error(r->verb->name, "either a tenant or --nobody is wanted");
+    rc = pool_find_node(r, "hosts", r->word[0], &host);
+    if (rc)
+        return rc;
+    o = json_object();
+    set(o, "owner", nobody ? json_null() : text_of(r->word[1]));
+    rc = pool_ask(r, "PUT", o, "/v1/hosts/%" PRIu64 "/owner", host);
+    if (rc)
+        return rc;
+    if (r->json)
+        return pool_print_answer(r);
+    now = pool_string(r->client.body, "owner");
+    printf("host %" PRIu64 ": %s%s\n", host, *now ? "tenant " : "nobody's", now);
+    return EXIT_ALL;
+}
+
+int pool_rekey(pool_call *r)
+{
+    uint64_t node;
+    int rc = pool_find_node(r, "nodes", r->word[0], &node);
+    if (!rc)
+        rc = pool_ask(r, "DELETE", NULL, "/v1/nodes/%" PRIu64 "/key", node);
+    if (rc)
+        return rc;
+    if (r->json)
+        return pool_print_answer(r);
+    printf("node %" PRIu64 ": its next key is its key\n", node);
+    return EXIT_ALL;
 }
 
 int pool_forget(pool_call *r)

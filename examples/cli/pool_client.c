@@ -416,19 +416,6 @@ pool_result pool_client_ask(pool_client *c, const char *method, const char *path
     return POOL_NO_ANSWER;
 }
 
-pool_result pool_client_text(pool_client *c, const char *path)
-{
-    CURLcode rc;
-    prepare(c, path, "Accept: text/plain", (long)c->timeout_s * 1000);
-    curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, c->headers);
-    if (!transfer(c, &rc))
-        return POOL_WOKEN;
-    curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &c->status);
-    if (rc != CURLE_OK)
-        return no_answer(c, rc);
-    return c->status == 200 && c->bytes ? POOL_DONE : no_manager(c, "it has no such page");
-}
-
 /* ==== 5  A stream of events =================================================================== */
 
 static bool stream_field(pool_stream *s, const char *name, size_t bytes, const char *value)

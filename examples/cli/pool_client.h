@@ -52,8 +52,6 @@ void pool_client_close(pool_client *c);
 /* path begins with /; request may be NULL and is not kept. */
 pool_result pool_client_ask(pool_client *c, const char *method, const char *path,
                             const json_t *request);
-/* A page that is no JSON document: POOL_DONE and text, which ends with a 0 and is not cleaned. */
-pool_result pool_client_text(pool_client *c, const char *path);
 /* The last answer with nothing cleaned; NULL: none.  The caller's to release. */
 json_t *pool_client_document(const pool_client *c);
 

@@ -76,6 +76,16 @@ static const pool_verb verbs[] = {
       "Resets a device.  While it is lent, its guest sees a removal and an add.\n" },
     { "forget", "NODE", 1, 0, 0, pool_forget,
       "Removes a node (by number or name) that is gone for good and has no leases.\n" },
+    { "rekey", "NODE", 1, 0, 0, pool_rekey,
+      "Lets a node (by number or name) that is not connected have another key: the one under "
+      "which\n"
+      "it registers next.  Until then a node is refused under any but its first.\n" },
+    { "owner", "HOST TENANT | HOST --nobody", 2, POOL_NOBODY, 0, pool_set_owner,
+      "Says whose a host (by number or name) is: a tenant's token may give leases to that "
+      "tenant's\n"
+      "hosts alone, and see no others.  Leases that are there stay.\n"
+      "  --nobody           no tenant's: operators alone name it (but see dxpu-manager's\n"
+      "                     --shared-hosts)\n" },
     { "tenant", "NAME", 1, POOL_QUOTA, POOL_QUOTA, pool_set_tenant,
       "Sets how many slots a tenant may have.\n"
       "  --quota N          slots, or none: no limit\n" },
@@ -93,7 +103,7 @@ static const pool_verb verbs[] = {
       "  --type PREFIX      whose type begins so: lease, slot.broken, ...\n"
       "  --node N           at this node, by number or name\n"
       "  --after N          later than event N\n"
-      "  --last N           the last N (all; with --follow 10)\n" },
+      "  --last N           the last N (all; with --follow 10, and 0: none but those to come)\n" },
     { "top", "", 0, 0, 0, pool_top,
       "Shows leases, slots and events, anew each second, until q or Ctrl-C.  Where standard\n"
       "output is no terminal, and with --json: once.\n" },
@@ -198,7 +208,8 @@ static const option options[] = {
     { "--failures-per-year", POOL_FAILURES, TEXT, AT(failures), 0, 0 },
     { "--repair-days", POOL_REPAIR, TEXT, AT(repair), 0, 0 },
     { "--risk", POOL_RISK, TEXT, AT(risk), 0, 0 },
-    { "--last", POOL_LAST, NUMBER, AT(last), 1, 1000000 },
+    { "--last", POOL_LAST, NUMBER, AT(last), 0, 1000000 },
+    { "--nobody", POOL_NOBODY, BIT, 0, 0, 0 },
 };
 
 const char *pool_option_name(unsigned bits)
@@ -301,7 +312,7 @@ static int read_arguments(pool_call *r, int argc, char **argv, int from)
     }
     if (rc)
         return rc;
-    if (r->words + (r->given & POOL_FAILURES ? 1 : 0) < r->verb->words)
+    if (r->words + (r->given & (POOL_FAILURES | POOL_NOBODY) ? 1 : 0) < r->verb->words)
         return usage_error(r->verb->name, "%s is wanted%s", r->verb->usage,
                            r->given & POOL_WAIT ? " (a number behind --wait is its seconds)" : "");
     missing = need_name(r);

@@ -12,13 +12,6 @@
 
 enum { FIRST_EVENTS = 10, RETRY_MIN_MS = 100, RETRY_MAX_MS = 5000 };
 
-static bool at_node(const json_t *event, const char *number)
-{
-    char node[24];
-    snprintf(node, sizeof node, "%" PRIu64, pool_integer(event, "node"));
-    return strcmp(node, number) == 0;
-}
-
 /* One line; columns stay where they are while events come one by one. */
 static void print_event(pool_call *r, json_t *event)
 {
@@ -54,8 +47,7 @@ static bool on_event(void *user, const char *id, const char *data)
         (void)pool_text_number(id, INT64_MAX, &number);
     if (!r->json)
         pool_text_clean_json(event);
-    if (!r->node || at_node(event, r->node))
-        print_event(r, event);
+    print_event(r, event);
     if (number) /* also when it is lower: a manager whose store came out of a backup */
         r->after = number;
     json_decref(event);
@@ -104,12 +96,11 @@ static void print_all(json_t *events)
 /* What was before: all, or when others follow the last ones. */
 static int before(pool_call *r, const char *filter)
 {
-    const pool_choice here = { at_node, r->node };
     bool follows = (r->given & POOL_FOLLOW) != 0;
-    size_t index, count = follows && !(r->given & POOL_AFTER) ? FIRST_EVENTS : 0;
+    size_t index, count = follows && !(r->given & POOL_AFTER) ? FIRST_EVENTS : POOL_ALL_EVENTS;
     json_t *events, *event, *o;
-    int rc = pool_last_events(r, filter, r->node ? &here : NULL,
-                              r->given & POOL_LAST ? r->last : count, &events, &r->after);
+    int rc =
+        pool_last_events(r, filter, r->given & POOL_LAST ? r->last : count, &events, &r->after);
     if (rc)
         return rc;
     if (follows) {
@@ -129,7 +120,7 @@ static int before(pool_call *r, const char *filter)
 
 int pool_events(pool_call *r)
 {
-    char filter[POOL_PATH_MAX] = "";
+    char filter[POOL_PATH_MAX] = "", number[24];
     uint64_t node;
     int rc;
     if (r->lease && !pool_is_lease(r->lease))
@@ -140,8 +131,8 @@ int pool_events(pool_call *r)
         rc = pool_query(r, filter, "type", r->type);
     if (!rc && r->node) {
         rc = pool_find_node(r, "nodes", r->node, &node);
-        snprintf(r->node_text, sizeof r->node_text, "%" PRIu64, rc ? 0 : node);
-        r->node = r->node_text;
+        snprintf(number, sizeof number, "%" PRIu64, rc ? 0 : node);
+        rc = rc ? rc : pool_query(r, filter, "node", number);
     }
     if (!rc && r->given & POOL_FOLLOW)
         rc = pool_catch_signals(r, false);

@@ -155,7 +155,7 @@ static void print_members(json_t *o)
         pool_text_clean(name);
         if (json_is_array(value) || json_is_object(value))
             continue;
-        printf("%-12s  ", name);
+        printf("%-14s  ", name);
         if (json_is_false(value) && strcmp(key, "need_kept") == 0)
             puts("not kept: its slots do not stand as was asked for");
         else if (json_is_false(value) && strcmp(key, "host_connected") == 0)
@@ -180,29 +180,17 @@ static void print_addresses(const json_t *o)
     size_t index;
     json_t *address;
     json_array_foreach(json_object_get(o, "addresses"), index, address)
-        printf("%-12s  %s\n", index ? "" : "addresses",
+        printf("%-14s  %s\n", index ? "" : "addresses",
                json_is_string(address) ? json_string_value(address) : "?");
 }
 
-static bool about_node(const json_t *event, const char *what)
-{
-    char number[24];
-    snprintf(number, sizeof number, "%" PRIu64, pool_integer(event, "node"));
-    return strcmp(number, what) == 0;
-}
-
-static bool about_slot(const json_t *event, const char *what)
-{
-    return strcmp(pool_string(event, "slot"), what) == 0;
-}
-
-static int print_events(pool_call *r, const char *filter, const pool_choice *want)
+static int print_events(pool_call *r, const char *filter)
 {
     pool_table t;
     json_t *events, *event;
     size_t index;
     uint64_t next = 0;
-    int rc = pool_last_events(r, filter, want, LAST_EVENTS, &events, &next);
+    int rc = pool_last_events(r, filter, LAST_EVENTS, &events, &next);
     if (rc)
         return rc;
     if (json_array_size(events)) {
@@ -236,8 +224,7 @@ static int print_list_of(pool_call *r, const char *what, uint64_t node)
 
 static int show_node(pool_call *r)
 {
-    pool_choice about = { about_node, NULL };
-    char number[24];
+    char filter[40];
     uint64_t node;
     bool box;
     int rc = pool_find_node(r, "nodes", r->word[1], &node);
@@ -253,15 +240,13 @@ static int show_node(pool_call *r)
     print_members(r->client.body);
     print_addresses(r->client.body);
     rc = print_list_of(r, box ? "slots" : "leases", node);
-    snprintf(number, sizeof number, "%" PRIu64, node);
-    about.what = number;
-    return rc ? rc : print_events(r, "", &about);
+    snprintf(filter, sizeof filter, "node=%" PRIu64 "&", node);
+    return rc ? rc : print_events(r, filter);
 }
 
 static int show_slot(pool_call *r)
 {
-    char id[24];
-    const pool_choice about = { about_slot, id };
+    char id[24], filter[40];
     int rc = pool_find_slot(r, r->word[1], id);
     if (!rc)
         rc = pool_get(r, "/v1/slots/%s", id);
@@ -270,7 +255,8 @@ static int show_slot(pool_call *r)
     if (r->json)
         return pool_print_answer(r);
     print_members(r->client.body);
-    return print_events(r, "", &about);
+    snprintf(filter, sizeof filter, "slot=%s&", id);
+    return print_events(r, filter);
 }
 
 static int show_lease(pool_call *r)
@@ -289,7 +275,7 @@ static int show_lease(pool_call *r)
     putchar('\n');
     pool_print_lease_slots(r->client.body, stdout);
     snprintf(filter, sizeof filter, "lease=%s&", r->word[1]);
-    return print_events(r, filter, NULL);
+    return print_events(r, filter);
 }
 
 int pool_show(pool_call *r)

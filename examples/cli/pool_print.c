@@ -16,14 +16,15 @@ static void node_state(pool_table *t, const json_t *o)
     pool_table_add(t, "%s", !connected ? "away" : draining ? "draining" : "connected");
 }
 
-void pool_joined(pool_table *t, const json_t *list, const char *key)
+/* Short texts in one cell. */
+static void joined(pool_table *t, const json_t *list)
 {
     char text[400] = "";
     size_t index, at = 0;
     json_t *value;
     json_array_foreach(list, index, value)
     {
-        const char *one = key ? pool_string(value, key) : json_string_value(value);
+        const char *one = json_string_value(value);
         int n = snprintf(text + at, sizeof text - at, "%s%.64s", index ? " " : "", one ? one : "?");
         if (n < 0 || (size_t)n >= sizeof text - at)
             break;
@@ -32,11 +33,42 @@ void pool_joined(pool_table *t, const json_t *list, const char *key)
     pool_table_add(t, "%s", text);
 }
 
+/* "4.1-16 3.2": slots in a row, of one box, are told as one. */
+void pool_slots_cell(pool_table *t, const json_t *slots)
+{
+    char text[400] = "";
+    size_t index, at = 0;
+    uint64_t box = 0, number = 0, node, n;
+    bool run = false;
+    json_t *slot;
+    json_array_foreach(slots, index, slot)
+    {
+        const char *id = pool_string(slot, "slot"), *dot = strchr(id, '.');
+        char part[24];
+        bool known = pool_is_slot(id) && dot && pool_text_number(dot + 1, UINT16_MAX, &n);
+        snprintf(part, sizeof part, "%.*s", dot ? (int)(dot - id) : 0, id);
+        known = known && pool_text_number(part, UINT32_MAX, &node);
+        bool next = known && index && node == box && n == number + 1;
+        if (run && next && at > 0)
+            at -= strlen(strrchr(text, '-'));
+        int len =
+            next ? snprintf(text + at, sizeof text - at, "-%" PRIu64, n)
+                 : snprintf(text + at, sizeof text - at, "%s%.20s", at ? " " : "", *id ? id : "?");
+        if (len < 0 || (size_t)len >= sizeof text - at)
+            break;
+        at += (size_t)len;
+        run = next;
+        box = known ? node : 0;
+        number = known ? n : 0;
+    }
+    pool_table_add(t, "%s", text);
+}
+
 void pool_host_row(pool_table *t, const json_t *o)
 {
     pool_row(t, o, "node name");
     node_state(t, o);
-    pool_row(t, o, "slots free leased since program");
+    pool_row(t, o, "slots free leased owner since program");
 }
 
 void pool_box_row(pool_table *t, const json_t *o)
@@ -44,7 +76,7 @@ void pool_box_row(pool_table *t, const json_t *o)
     pool_row(t, o, "node name");
     node_state(t, o);
     pool_row(t, o, "slots free leased broken since");
-    pool_joined(t, json_object_get(o, "addresses"), NULL);
+    joined(t, json_object_get(o, "addresses"));
     pool_row(t, o, "program");
 }
 
@@ -62,7 +94,8 @@ void pool_host_cell(pool_table *t, const json_t *o)
     const char *name = pool_string(o, "host_name");
     uint64_t host = pool_integer(o, "host");
     if (host && *name)
-        pool_table_add(t, "%" PRIu64 " %s", host, name);
+        pool_table_add(t, "%" PRIu64 " %s%s", host, name,
+                       json_is_false(json_object_get(o, "host_connected")) ? " (away)" : "");
     else
         pool_table_json(t, json_object_get(o, "host"));
 }
@@ -72,15 +105,22 @@ void pool_lease_row(pool_table *t, const json_t *o)
     pool_row(t, o, "lease state");
     pool_host_cell(t, o);
     pool_row(t, o, "model");
-    pool_joined(t, json_object_get(o, "slots"), "slot");
-    pool_row(t, o, "tenant expires_at need key");
+    pool_slots_cell(t, json_object_get(o, "slots"));
+    pool_row(t, o, "tenant expires_at");
+    pool_table_add(t, "%s%s", pool_string(o, "need"),
+                   json_is_false(json_object_get(o, "need_kept")) ? " (not kept)" : "");
+    pool_row(t, o, "key");
 }
 
 void pool_event_row(pool_table *t, const json_t *event)
 {
     const json_t *slot = json_object_get(event, "slot");
+    const char *name = pool_string(event, "node_name");
     pool_row(t, event, "event at type lease");
-    pool_table_json(t, json_is_string(slot) ? slot : json_object_get(event, "node"));
+    if (!json_is_string(slot) && *name)
+        pool_table_add(t, "%" PRIu64 " %s", pool_integer(event, "node"), name);
+    else
+        pool_table_json(t, json_is_string(slot) ? slot : json_object_get(event, "node"));
     pool_row(t, event, "text");
 }
 
@@ -97,11 +137,14 @@ bool pool_is_overview(const json_t *o)
 }
 
 /* "leases  4: 1 pending, 3 active" */
-static void counts(const json_t *o, FILE *out, const char *what, const char *keys)
+static void counts(const json_t *o, FILE *out, const char *what, const char *whose,
+                   const char *keys)
 {
     const json_t *part = json_object_get(o, what);
     const char *before = ": ";
     fprintf(out, "%-6s  %" PRIu64, what, pool_integer(part, "total"));
+    if (*whose)
+        fprintf(out, " of tenant %s", whose);
     while (*keys) {
         char key[32];
         size_t len = strcspn(keys, " ");
@@ -118,10 +161,13 @@ void pool_print_overview(const json_t *o, FILE *out, unsigned width, bool color)
     pool_table t;
     size_t index;
     json_t *model;
-    counts(o, out, "boxes", "connected draining");
-    counts(o, out, "hosts", "connected");
-    counts(o, out, "leases", "pending active degraded parked");
-    counts(o, out, "slots", "free spare leased wiping drained broken quarantined");
+    const char *store = pool_string(o, "store");
+    if (*store && strcmp(store, "ok") != 0)
+        fprintf(out, "store   %.*s\n", width ? (int)pool_text_cut(store, width - 8) : -1, store);
+    counts(o, out, "boxes", "", "connected draining");
+    counts(o, out, "hosts", "", "connected");
+    counts(o, out, "leases", pool_string(o, "leases_of"), "pending active degraded parked");
+    counts(o, out, "slots", "", "free spare leased wiping drained broken quarantined");
     fputc('\n', out);
     pool_table_begin(&t, "model|+total|+free|+spare|+leased|+wiping|+drained|+broken|+quarantined|"
                          "+spares wanted|+room in box|+in group");

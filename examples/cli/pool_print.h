@@ -6,7 +6,7 @@
 #include "pool_table.h"
 
 #define POOL_BOX_TITLES   "+node|name|!state|+slots|+free|+leased|+broken|since|addresses|program"
-#define POOL_HOST_TITLES  "+node|name|!state|+slots|+free|+leased|since|program"
+#define POOL_HOST_TITLES  "+node|name|!state|+slots|+free|+leased|owner|since|program"
 #define POOL_SLOT_TITLES  "slot|model|!state|lease|reason|health|box|box name|group|+epoch|serial"
 #define POOL_LEASE_TITLES "lease|!state|host|model|slots|tenant|ends|need|key"
 #define POOL_EVENT_TITLES "+event|at|type|lease|where|text"
@@ -18,8 +18,8 @@ void pool_lease_row(pool_table *t, const json_t *o);
 /* A lease's host: its number, and its name where the manager tells it. */
 void pool_host_cell(pool_table *t, const json_t *o);
 void pool_event_row(pool_table *t, const json_t *event);
-/* Short texts of a list (key: of a member of each) in one cell. */
-void pool_joined(pool_table *t, const json_t *list, const char *key);
+/* The slots of a lease. */
+void pool_slots_cell(pool_table *t, const json_t *slots);
 
 bool pool_is_overview(const json_t *o);
 /* Counts, then a table of the models. */

@@ -7,7 +7,6 @@
 #endif
 #include "pool.h"
 #include "pool_print.h"
-#include "pool_rates.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -34,7 +33,6 @@ typedef struct view {
     json_t *pool, *leases, *events; /* of the last time that the manager answered; NULL: never */
     uint64_t next;                  /* events behind this one are new */
     char at[16];                    /* when that was */
-    pool_rates rates;
 } view;
 
 static void keep(json_t **into, json_t *value)
@@ -46,7 +44,7 @@ static void keep(json_t **into, json_t *value)
 static int fetch_events(view *v)
 {
     json_t *news;
-    int rc = pool_last_events(v->r, "", NULL, EVENTS_MAX, &news, &v->next);
+    int rc = pool_last_events(v->r, "", EVENTS_MAX, &news, &v->next);
     if (rc)
         return rc;
     if (!v->events)
@@ -57,13 +55,6 @@ static int fetch_events(view *v)
     while (json_array_size(v->events) > EVENTS_MAX)
         json_array_remove(v->events, 0);
     return 0;
-}
-
-/* Rates are an extra: not everybody may see the metrics. */
-static void fetch_rates(view *v)
-{
-    if (pool_client_text(&v->r->client, "/metrics") == POOL_DONE)
-        pool_rates_read(&v->rates, v->r->client.text, pool_now_ms());
 }
 
 /* 0, or an exit status; v->r->trouble says why. */
@@ -94,23 +85,22 @@ static int fetch(view *v)
 
 /* ==== 2  The picture ========================================================================== */
 
-/* TLPs a second of all slots of a lease, as its host counts them. */
-static void rate_cell(pool_table *t, const view *v, const json_t *lease, bool from_device)
+/* TLPs a second of all slots of a lease that report them, as its host counts them. */
+static void rate_cell(pool_table *t, const json_t *lease, const char *key)
 {
     double sum = -1;
     size_t index;
     json_t *slot;
     json_array_foreach(json_object_get(lease, "slots"), index, slot)
     {
-        double rate = pool_rate(&v->rates, pool_integer(lease, "host"),
-                                pool_integer(slot, "host_slot"), from_device);
-        if (rate >= 0)
-            sum = (sum < 0 ? 0 : sum) + rate;
+        const json_t *rate = json_object_get(slot, key);
+        if (json_is_number(rate))
+            sum = (sum < 0 ? 0 : sum) + json_number_value(rate);
     }
     if (sum < 0)
         pool_table_add(t, "-");
     else
-        pool_table_add(t, "%.0f", sum);
+        pool_table_add(t, "%.*f", sum < 10 && sum > 0 ? 1 : 0, sum);
 }
 
 static void print_leases(const view *v, FILE *out, unsigned width, bool color, size_t most)
@@ -127,9 +117,9 @@ static void print_leases(const view *v, FILE *out, unsigned width, bool color, s
             pool_row(&t, lease, "lease state");
             pool_host_cell(&t, lease);
             pool_row(&t, lease, "model");
-            pool_joined(&t, json_object_get(lease, "slots"), "slot");
-            rate_cell(&t, v, lease, false);
-            rate_cell(&t, v, lease, true);
+            pool_slots_cell(&t, json_object_get(lease, "slots"));
+            rate_cell(&t, lease, "to_device_per_s");
+            rate_cell(&t, lease, "from_device_per_s");
             pool_row(&t, lease, "tenant expires_at");
             shown++;
         }
@@ -277,7 +267,6 @@ static int loop(view *v)
     int rc = fetch(v);
     if (rc) /* while there is nothing to show yet, the shell's screen is the place to say why */
         return rc;
-    fetch_rates(v);
     v->r->quiet = true;
     enter_screen();
     (void)atexit(leave_screen);
@@ -289,8 +278,7 @@ static int loop(view *v)
             break;
         if (pool_now_ms() >= next) {
             next = pool_now_ms() + EVERY_MS;
-            if (!fetch(v))
-                fetch_rates(v);
+            (void)fetch(v); /* the picture says what is wrong */
         }
         go = draw(v) && wait_key(v->r, next, &keys);
     }
@@ -333,6 +321,5 @@ int pool_top(pool_call *r)
     json_decref(v.pool);
     json_decref(v.leases);
     json_decref(v.events);
-    pool_rates_free(&v.rates);
     return rc;
 }

@@ -1,9 +1,9 @@
 /* guest.c - see guest.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 Accesses that wait for an answer   2 Configuration   3 Memory windows
-              4 What the client does   5 What slots do   6 Fabric   7 Control
-              8 Opening */
+   CONTENTS   1 Accesses that wait for an answer   2 What devices may reach   3 Configuration
+              4 Memory windows   5 What the client does   6 What slots do   7 Fabric   8 Control
+              9 Opening */
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE /* strsep */
 #endif
@@ -47,7 +47,10 @@ struct guest {
     dxpu_vswitch vs;
     vmd vmd;
     slot_host host;
-    guest_slot *slots;     /* [set->slots] */
+    guest_slot *slots; /* [set->slots] */
+    windows memory;    /* of the guest, as the client gave it last */
+    uint32_t memory_changes;
+    bool reach_changed;    /* what devices may reach, and their boxes have not been told */
     requests *requests;    /* NULL: neither port nor manager */
     control *control;      /* NULL: none */
     manager_link *manager; /* NULL: none */
@@ -204,7 +207,62 @@ static void on_completion(void *user, const dxpu_tlp *cpl, uint64_t request_bits
         access_answer(g, a);
 }
 
-/* ==== 2  Configuration ======================================================================== */
+/* ==== 2  What devices may reach =============================================================== */
+
+/* Memory that can be reached without asking the client. */
+static void look_at_memory(guest *g)
+{
+    dxpu_vfu_memory m;
+    if (g->memory_changes == dxpu_vfu_memory_changes(g->vfu))
+        return;
+    g->memory_changes = dxpu_vfu_memory_changes(g->vfu);
+    g->reach_changed = true;
+    windows_clear(&g->memory);
+    for (uint32_t i = 0; dxpu_vfu_memory_at(g->vfu, i, &m); i++) {
+        if (m.direct) /* its access bits are the windows' */
+            (void)windows_grant(&g->memory, m.address, m.address + (m.bytes - 1), m.access);
+    }
+}
+
+/* A window of another slot, where the switch would let this one's device through. */
+static void reach_peer(const guest *g, unsigned slot, unsigned other, const dxpu_range *r,
+                       windows *out)
+{
+    dxpu_tlp t;
+    memset(&t, 0, sizeof t);
+    t.type = DXPU_TLP_MRD;
+    t.requester = DXPU_BDF(g->vs.rows[slot - 1].bus, 0, 0);
+    t.address = r->base;
+    if (r->base <= r->limit && dxpu_vswitch_upstream(&g->vs, (uint8_t)slot, &t) == (int)other)
+        (void)windows_grant(out, r->base, r->limit, WINDOW_READ | WINDOW_WRITE);
+}
+
+/* slot_host.reach */
+static void on_reach(void *user, unsigned slot, windows *out)
+{
+    guest *g = user;
+    look_at_memory(g);
+    (void)windows_copy(out, &g->memory); /* without memory the device reaches nothing */
+    for (unsigned i = 1; i <= g->set->slots; i++) {
+        if (i == slot)
+            continue;
+        reach_peer(g, slot, i, &g->vs.rows[i - 1].memory, out);
+        reach_peer(g, slot, i, &g->vs.rows[i - 1].prefetchable, out);
+    }
+}
+
+/* Ahead of whatever the guest does next. */
+static void tell_reach(guest *g)
+{
+    look_at_memory(g);
+    if (!g->reach_changed)
+        return;
+    g->reach_changed = false;
+    for (unsigned i = 0; i < g->set->slots; i++)
+        slot_reach(&g->slots[i]);
+}
+
+/* ==== 3  Configuration ======================================================================== */
 
 /* Interrupts that wait for room to the client, each once: a device can leave none to the switch. */
 static void interrupts_owed(guest *g)
@@ -279,6 +337,8 @@ static void config_access(guest *g, uint64_t offset, unsigned bytes, const uint8
     if (dxpu_vswitch_config_request(&g->vs, &t, &cpl, answer, &slot) == DXPU_VSWITCH_ANSWERED) {
         if (a)
             access_fill(a, r, &cpl);
+        else
+            g->reach_changed = true;
         run_actions(g);
     } else if (slot_send(&g->slots[slot - 1], &t, pack(r), dxpu_udp_now_ns()) && a) {
         a->tlps++;
@@ -299,7 +359,7 @@ static void config_region(guest *g, const dxpu_vfu_access *v, const uint8_t *dat
     config_access(g, v->offset, v->bytes, data, a);
 }
 
-/* ==== 3  Memory windows ======================================================================= */
+/* ==== 4  Memory windows ======================================================================= */
 
 static void memory_tlp(uint64_t address, uint32_t bytes, bool write, dxpu_tlp *t)
 {
@@ -392,12 +452,13 @@ static void memory_region(guest *g, const dxpu_vfu_access *v, const uint8_t *dat
     }
 }
 
-/* ==== 4  What the client does ================================================================= */
+/* ==== 5  What the client does ================================================================= */
 
 static void dispatch(guest *g, const dxpu_vfu_access *v, const uint8_t *data, guest_access *a)
 {
     if (a || v->region == 0)
         line_flush(g);
+    tell_reach(g);
     if (v->region == 0)
         config_region(g, v, data, a);
     else
@@ -560,7 +621,7 @@ static void on_disconnected(void *user, const char *why)
     machine_reset(g);
 }
 
-/* ==== 5  What slots do ======================================================================== */
+/* ==== 6  What slots do ======================================================================== */
 
 static bool on_dma_read(void *user, uint64_t address, void *data, size_t bytes)
 {
@@ -580,15 +641,17 @@ static bool on_msi(void *user, uint64_t address, uint32_t data)
     return dxpu_vfu_msi(g->vfu, address, data) != DXPU_E_AGAIN; /* no guest: nobody listens */
 }
 
-/* As a switch routes it; besides, a request to another slot must have a requester to which its
-   completions find back, and a payload that the other port may send (Base Spec 2.2.2). */
+/* As a switch routes it; besides, every request must have a requester that stands behind the slot
+   now (V-11, S-109), and one to another slot a payload that the other port may send (Base Spec
+   2.2.2). */
 static int on_route(void *user, unsigned slot, const dxpu_tlp *t)
 {
     guest *g = user;
     int to = dxpu_vswitch_upstream(&g->vs, (uint8_t)slot, t);
-    if (to > 0 && ((dxpu_tlp_class(t) == DXPU_NONPOSTED &&
-                    dxpu_vswitch_by_bdf(&g->vs, t->requester) != slot) ||
-                   t->payload.len > dxpu_vswitch_mps_bytes(&g->vs, (uint8_t)to)))
+    if (to < 0)
+        return to;
+    if (dxpu_vswitch_by_bdf(&g->vs, t->requester) != slot ||
+        (to > 0 && t->payload.len > dxpu_vswitch_mps_bytes(&g->vs, (uint8_t)to)))
         return -DXPU_CPL_UR;
     return to;
 }
@@ -629,9 +692,11 @@ static void on_filled(void *user, unsigned slot, bool filled)
     else
         (void)dxpu_vswitch_remove(&g->vs, (uint8_t)slot);
     run_actions(g);
+    g->reach_changed = true;
+    tell_reach(g);
 }
 
-/* ==== 6  Fabric =============================================================================== */
+/* ==== 7  Fabric =============================================================================== */
 
 static guest_slot *slot_of(guest *g, const fabric_channel *c)
 {
@@ -742,6 +807,7 @@ static void on_vfu(evutil_socket_t fd, short what, void *user)
     (void)what;
     rc = dxpu_vfu_process(g->vfu);
     line_flush(g); /* nothing is kept while nobody calls */
+    tell_reach(g);
     interrupts_owed(g);
     if (rc != DXPU_OK) {
         fprintf(stderr, "dxpu-host: %s: %s\n", g->set->socket, strerror(errno));
@@ -749,7 +815,7 @@ static void on_vfu(evutil_socket_t fd, short what, void *user)
     }
 }
 
-/* ==== 7  Control ============================================================================== */
+/* ==== 8  Control ============================================================================== */
 
 /* What stands in the way of an attach, besides the slot itself. */
 static unsigned check_attach(const guest *g, const dxpu_control_attach *m,
@@ -757,6 +823,8 @@ static unsigned check_attach(const guest *g, const dxpu_control_attach *m,
 {
     if (g->stopping)
         return DXPU_CONTROL_CODE_STOPPING;
+    if (m->keyed && keys_plain(g->fabric.keys))
+        return DXPU_CONTROL_CODE_KEY; /* M-83 */
     for (unsigned i = 0; i < g->set->slots; i++) {
         const guest_slot *s = &g->slots[i];
         if (i + 1 != m->slot && (s->attached || s->channel) && s->box_slot == m->box_slot &&
@@ -773,12 +841,13 @@ static unsigned on_attach(void *user, const dxpu_control_attach *m)
     dxpu_udp_address box[DXPU_CONTROL_PATHS_MAX];
     unsigned code, paths = control_box_from(m, box);
     if (s->attached && s->box_slot == m->box_slot && s->epoch == m->epoch &&
-        slot_is_at(s, box, paths))
-        return DXPU_CONTROL_CODE_NONE; /* M-31: asked again */
+        slot_is_at(s, box, paths) && slot_has_key(s, m->keyed ? m->key : NULL))
+        return DXPU_CONTROL_CODE_NONE; /* M-31, M-85: asked again */
     code = check_attach(g, m, box, paths);
     if (code)
         return code;
-    switch (slot_attach(s, box, paths, m->box_slot, NULL, m->epoch, dxpu_udp_now_ns())) {
+    switch (slot_attach(s, box, paths, m->box_slot, m->keyed ? m->key : NULL, m->epoch,
+                        dxpu_udp_now_ns())) {
     case 0:
         return DXPU_CONTROL_CODE_NONE;
     case SLOT_CLOSING:
@@ -837,7 +906,7 @@ static manager_link *open_link(guest *g, struct event_base *base, const manager_
     uint8_t identity[IDENTITY_BYTES];
     if (identity_file_open("dxpu-host", g->set->manager->identity, identity))
         return NULL;
-    return manager_open(base, g->set->manager, identity, g->requests, link);
+    return manager_open(base, g->set->manager, identity, g->fabric.keys, g->requests, link);
 }
 
 /* manager_proxy.device */
@@ -886,13 +955,14 @@ static int open_control(guest *g)
     if (!g->requests || !g->told)
         return -1;
     if (g->set->control)
-        g->control = control_open(base, g->set->control, g->set->number, g->requests);
+        g->control =
+            control_open(base, g->set->control, g->set->number, g->fabric.keys, g->requests);
     if (g->set->manager)
         g->manager = open_link(g, base, &link);
     return (g->set->control && !g->control) || (g->set->manager && !g->manager) ? -1 : 0;
 }
 
-/* ==== 8  Opening ============================================================================== */
+/* ==== 9  Opening ============================================================================== */
 
 static int open_function(guest *g)
 {
@@ -1091,8 +1161,8 @@ guest *guest_open(const guest_settings *set, const fabric_settings *net)
         NULL, NULL, on_up, on_work, on_down, on_next, on_tick, NULL, on_allowed
     };
     guest *g = calloc(1, sizeof *g);
-    slot_host host = { g,          on_dma_read, on_dma_write, on_msi,        on_route, on_peer,
-                       on_message, on_crs,      on_mps,       on_completion, on_filled };
+    slot_host host = { g,        on_dma_read, on_dma_write, on_msi, on_route,      on_peer,
+                       on_reach, on_message,  on_crs,       on_mps, on_completion, on_filled };
     if (!g)
         return NULL;
     g->set = set;
@@ -1133,6 +1203,7 @@ void guest_stop(guest *g)
 void guest_keys_changed(guest *g)
 {
     fabric_keys_changed(&g->fabric);
+    control_recheck(g->control);
 }
 
 void guest_report(const guest *g, report *r)
@@ -1181,6 +1252,7 @@ int guest_close(guest *g)
     for (unsigned i = 0; g->slots && i < g->set->slots; i++)
         slot_free(&g->slots[i]);
     free(g->slots);
+    windows_free(&g->memory);
     free(g->told);
     free(g);
     return rc;

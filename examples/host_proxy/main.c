@@ -5,6 +5,7 @@
 #include "load.h"
 #include "program.h"
 #include "replay.h"
+#include "sandbox.h"
 
 static struct {
     fabric_settings fabric;
@@ -16,17 +17,19 @@ static struct {
     const char *replay;
     uint64_t repeat;
     bool fill, stats, json;
+    sandbox_settings sandbox;
 } set = { FABRIC_SETTINGS_DEFAULT(NULL),
           { NULL, 1, 1, 1, 10000, 10000, 0, LINK_TAGS, NULL, false },
           { LOAD_NONE, 64, 1, 10000, 0, 1u << 20, 512 },
           { NULL, NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, NULL, 1, NULL, 0 },
-          { NULL, NULL, NULL, 0 },
+          { NULL, NULL, NULL, NULL, 0 },
           { NULL, NULL, NULL, false, false },
           NULL,
           1,
           false,
           false,
-          false };
+          false,
+          { NULL, false, false } };
 
 static const option_row rows[] = {
     { "box", "ADDR:PORT", "the box; several addresses with commas are paths; [ADDR]:PORT for IPv6",
@@ -78,6 +81,7 @@ static const option_row rows[] = {
       &set.link.give_up_ms, 1, 86400000 },
     FABRIC_OPTIONS(set.fabric),
     KEYS_OPTIONS(set.keys),
+    SANDBOX_OPTIONS(set.sandbox),
     { "stats", NULL, "counters of channel, proxy and port on stderr, too", OPTION_FLAG, &set.stats,
       0, 0 },
     { "json", NULL, "results as one JSON object on stdout", OPTION_FLAG, &set.json, 0, 0 },
@@ -204,7 +208,7 @@ static int check_guest(void)
     rc = check_fabric();
     if (rc)
         return rc;
-    wrong = manager_check(&set.manager);
+    wrong = manager_check(&set.manager, &set.keys);
     if (!wrong && set.manager.address) {
         set.guest.manager = &set.manager;
         set.guest.node = 0; /* M-56 */
@@ -294,6 +298,9 @@ int main(int argc, char **argv)
     rc = check();
     if (rc)
         return rc;
+    set.sandbox.network = set.fabric.af_xdp != NULL;
+    if (sandbox_start("dxpu-host", &set.sandbox))
+        return PROGRAM_SYSTEM;
     console_start();
     rc = open_source();
     if (rc) /* it said why */

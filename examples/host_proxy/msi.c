@@ -1,7 +1,8 @@
 /* msi.c - see msi.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 What is programmed   2 Writes of the guest   3 Answers of the device   4 Messages */
+   CONTENTS   1 What is programmed   2 Writes of the guest   3 Answers of the device   4 Messages
+              5 Windows */
 #include "msi.h"
 
 #include <stdlib.h>
@@ -9,6 +10,8 @@
 enum {
     FIRST_BAR = 0x10,
     BARS = 6,
+    COMMAND = 0x04,
+    BUS_MASTER = 0x04, /* of Command */
     CAPABILITIES = 0x34,
     FIRST_CAPABILITY = 0x40,
     HOPS = 48, /* capabilities that fit */
@@ -91,6 +94,11 @@ static bool same(const msi_message *a, const msi_message *b)
     return a->address == b->address && a->data == b->data && a->varies == b->varies;
 }
 
+static bool is_master(const msi_function *f)
+{
+    return f->written[COMMAND] & BUS_MASTER;
+}
+
 static void keep_old(msi_filter *m, const msi_message *before, uint64_t until)
 {
     msi_message *o = &m->old[m->next_old++ % MSI_OLD];
@@ -115,6 +123,7 @@ void msi_reset(msi_filter *m)
     for (unsigned i = 0; i < m->count; i++)
         function_reset(&m->functions[i]);
     memset(m->old, 0, sizeof m->old);
+    m->moved = true;
 }
 
 void msi_clear(msi_filter *m)
@@ -163,17 +172,24 @@ static void config_write(msi_filter *m, const dxpu_tlp *t)
     msi_message before, after;
     if (!f || t->payload.len < 4 || t->register_bytes > MSI_CONFIG_BYTES - 4)
         return;
-    bool was = msi_now(f, &before), vectors_were = msix_now(f);
+    bool was = msi_now(f, &before), vectors_were = msix_now(f), mastered = is_master(f);
     for (unsigned i = 0; i < 4; i++) {
         if (t->first_be >> i & 1)
             f->written[t->register_bytes + i] = t->payload.ptr[i];
     }
-    if (f->express && dxpu_tlp_is_flr(t, f->express) && (get32(f->told, f->express + 4u) & FLR_CAN))
+    if (f->msi && t->register_bytes >= f->msi && t->register_bytes < f->msi + 12u)
+        m->moved = true;
+    if (f->express && dxpu_tlp_is_flr(t, f->express) &&
+        (get32(f->told, f->express + 4u) & FLR_CAN)) {
         function_reset(f); /* what it asked for itself it drops itself (D-61) */
+        m->moved = true;
+    }
     if (was && (!msi_now(f, &after) || !same(&before, &after)))
         keep_old(m, &before, m->sent);
     if (vectors_were && !msix_now(f))
         f->until = m->sent;
+    if (mastered && !is_master(f))
+        f->master_until = m->sent;
 }
 
 /* Where the guest put the table, in memory. */
@@ -198,6 +214,7 @@ static void vector_write(msi_filter *m, msi_function *f, uint64_t at, unsigned b
         if (be >> i & 1)
             value = (value & ~((uint32_t)0xff << 8 * i)) | (uint32_t)data[i] << 8 * i;
     }
+    m->moved = m->moved || (value != *word && at % ENTRY_BYTES < 8);
     *word = value;
     if (was && (!vector_now(f, vector, &after) || !same(&before, &after)))
         keep_old(m, &before, m->sent + 1);
@@ -325,4 +342,47 @@ bool msi_allowed(const msi_filter *m, const dxpu_tlp *t)
             return true;
     }
     return false;
+}
+
+/* ==== 5  Windows ============================================================================== */
+
+int msi_master(const msi_filter *m, uint16_t requester)
+{
+    const msi_function *f = find(m, requester);
+    if (!f)
+        return MSI_STRANGER;
+    return is_master(f) || f->master_until > m->seen ? MSI_MASTER : MSI_NO_MASTER;
+}
+
+bool msi_leaving(const msi_filter *m)
+{
+    for (unsigned i = 0; i < MSI_OLD; i++) {
+        if (m->old[i].until > m->seen)
+            return true;
+    }
+    return false;
+}
+
+static void grant(windows *out, uint64_t address)
+{
+    if (address >= 0xfee00000u && address <= 0xfeefffffu) /* elsewhere it is memory like other */
+        (void)windows_grant(out, address, address + 3, WINDOW_WRITE);
+}
+
+/* Enabled or not, masked or not: which messages are good, msi_allowed() says. */
+void msi_windows(const msi_filter *m, windows *out)
+{
+    for (unsigned n = 0; n < m->count; n++) {
+        const msi_function *f = &m->functions[n];
+        uint64_t low = f->msi ? get32(f->written, f->msi + 4u) & ~(uint32_t)3 : 0;
+        bool wide = f->msi && (get16(f->told, f->msi + 2u) & MSI_WIDE);
+        grant(out, (wide ? (uint64_t)get32(f->written, f->msi + 8u) << 32 : 0) | low);
+        for (uint32_t i = 0; i < f->vectors; i++)
+            grant(out, (uint64_t)f->table[(size_t)i * 4 + 1] << 32 |
+                           (f->table[(size_t)i * 4] & ~(uint32_t)3));
+    }
+    for (unsigned i = 0; i < MSI_OLD; i++) {
+        if (m->old[i].until > m->seen)
+            grant(out, m->old[i].address);
+    }
 }

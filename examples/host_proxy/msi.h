@@ -11,7 +11,7 @@
 #ifndef MSI_H_INCLUDED
 #define MSI_H_INCLUDED
 
-#include "dxpu.h"
+#include "windows.h"
 
 enum {
     MSI_FUNCTIONS = 256, /* behind one slot; the oldest is forgotten for one more */
@@ -34,6 +34,7 @@ typedef struct msi_function {
     uint32_t vectors;               /* of the MSI-X table; 0: not known */
     uint32_t *table;                /* [4 * vectors], as the guest wrote it */
     uint64_t until;                 /* MSI-X was disabled, as in msi_message */
+    uint64_t master_until;          /* Bus Master Enable was cleared, as in msi_message */
     uint8_t told[MSI_CONFIG_BYTES]; /* by the device: the first answer counts */
     uint8_t known[MSI_CONFIG_BYTES / 8];
     uint8_t written[MSI_CONFIG_BYTES]; /* by the guest since the last reset */
@@ -52,6 +53,7 @@ typedef struct msi_filter {
     msi_request requests[MSI_TAGS]; /* by tag */
     msi_message old[MSI_OLD];
     unsigned next_old;
+    bool moved; /* addresses may have been programmed or replaced; for the user to clear */
 } msi_filter;
 
 /* Nothing is known: another device.  Of a zeroed object, or one that was used. */
@@ -62,6 +64,15 @@ void msi_reset(msi_filter *m);
 void msi_sent(msi_filter *m, const dxpu_tlp *t);
 /* A completion of such a request. */
 void msi_answered(msi_filter *m, const dxpu_tlp *cpl);
+
+/* What the guest lets a function do that it has configured behind this slot.  Bus Master Enable
+   counts until the device has answered a request that was sent behind its end. */
+enum { MSI_STRANGER, MSI_NO_MASTER, MSI_MASTER };
+int msi_master(const msi_filter *m, uint16_t requester);
+/* Grant the addresses of all messages, those included that may still be on their way. */
+void msi_windows(const msi_filter *m, windows *out);
+/* A message that was replaced may still be on its way. */
+bool msi_leaving(const msi_filter *m);
 
 /* A write that touches the addresses of interrupts, 0xfee00000 to 0xfeefffff. */
 bool msi_is(const dxpu_tlp *t);

@@ -36,6 +36,7 @@ int slot_init(guest_slot *s, unsigned number, uint32_t node, const slot_host *ho
 void slot_free(guest_slot *s)
 {
     msi_clear(&s->msi);
+    grants_free(&s->grants);
     queue_free(&s->queue);
 }
 
@@ -58,6 +59,7 @@ static uint64_t peer_user(const guest_slot *s, uint32_t completions)
 }
 
 static void send_waiting(guest_slot *s, uint64_t now);
+static void count_refused(guest_slot *s, unsigned why);
 
 static uint64_t hold_ns(const guest_slot *s)
 {
@@ -118,6 +120,8 @@ static void guest_answered(guest_slot *s, const dxpu_tlp *cpl, uint64_t user, bo
     uint8_t data[4];
     dxpu_tlp req, shown;
     msi_answered(&s->msi, cpl);
+    if (s->leaving && !msi_leaving(&s->msi))
+        slot_reach(s);
     if (cpl->status != DXPU_CPL_CRS || !retry_is_config(&s->retry, again, cpl->tag)) {
         completed(s, cpl, user, last);
         return;
@@ -206,6 +210,21 @@ static void close_behind(guest_slot *s)
         (void)dxpu_channel_close(&s->channel->ch, s->close_reason); /* closing already: fine */
 }
 
+/* False: it waits for room.  A grant in the queue stands for all that there is to tell by then. */
+static bool submit_event(guest_slot *s, const dxpu_event *e)
+{
+    dxpu_event next;
+    if (e->type != DXPU_EVENT_DMA_GRANT)
+        return dxpu_channel_submit_event(&s->channel->ch, e) == DXPU_OK;
+    while (grants_next(&s->grants, &next)) {
+        if (dxpu_channel_submit_event(&s->channel->ch, &next) != DXPU_OK)
+            return false;
+        grants_sent(&s->grants, &next);
+    }
+    s->grants.waits = false;
+    return true;
+}
+
 static void send_waiting(guest_slot *s, uint64_t now)
 {
     const dxpu_event *e;
@@ -214,12 +233,50 @@ static void send_waiting(guest_slot *s, uint64_t now)
         send_class(s, DXPU_COMPLETION, now);
         send_class(s, DXPU_NONPOSTED, now);
         e = queue_peek_event(&s->queue);
-        if (!e || dxpu_channel_submit_event(&s->channel->ch, e) != DXPU_OK)
+        if (!e || !submit_event(s, e))
             break; /* it waits for room, or for slot_down() */
         queue_pop_event(&s->queue);
     }
     if (s->channel && s->closing_ns)
         close_behind(s);
+}
+
+static void push_event(guest_slot *s, const dxpu_event *e)
+{
+    if (queue_push_event(&s->queue, e)) {
+        send_waiting(s, dxpu_udp_now_ns());
+        return;
+    }
+    /* a device that missed one would stay in reset, or out of it: let it begin anew */
+    fprintf(stderr, "dxpu-host: slot %u: its box takes no link events\n", s->number);
+    s->dropped++;
+    dxpu_channel_reset(&s->channel->ch, DXPU_REASON_HOLD);
+}
+
+void slot_reach(guest_slot *s)
+{
+    dxpu_event e;
+    if (!s->up || s->closing_ns)
+        return;
+    windows_clear(&s->grants.wanted);
+    s->host->reach(s->host->user, s->number, &s->grants.wanted);
+    msi_windows(&s->msi, &s->grants.wanted);
+    s->leaving = msi_leaving(&s->msi);
+    s->msi.moved = false;
+    if (!grants_changed(&s->grants) || s->grants.waits)
+        return;
+    s->grants.waits = true;
+    memset(&e, 0, sizeof e);
+    e.type = DXPU_EVENT_DMA_GRANT;
+    push_event(s, &e);
+}
+
+/* What the guest programs into the device, told to the box before it gets there. */
+static void program(guest_slot *s, const dxpu_tlp *t)
+{
+    msi_sent(&s->msi, t);
+    if (s->msi.moved)
+        slot_reach(s);
 }
 
 /* Give it a tag, if it needs one, and queue it.  False: it will not be sent (counted). */
@@ -232,8 +289,10 @@ static bool send_now(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now)
     int tag = good && cls == DXPU_NONPOSTED ? dxpu_tags_alloc(&s->tags) : 0;
     if (good && tag >= 0) {
         t->tag = (uint16_t)tag;
-        good = dxpu_tlp_encode(t, bytes, sizeof bytes, &tlp.len) == DXPU_OK &&
-               queue_push(&s->queue, cls, tlp, user);
+        good = dxpu_tlp_encode(t, bytes, sizeof bytes, &tlp.len) == DXPU_OK;
+        if (good && user != PROBE_REQUEST)
+            program(s, t);
+        good = good && queue_push(&s->queue, cls, tlp, user);
         if (!good && cls == DXPU_NONPOSTED)
             (void)dxpu_tags_drop(&s->tags, t->requester, t->tag); /* allocated just above */
     }
@@ -241,8 +300,6 @@ static bool send_now(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now)
         s->dropped++;
         return false;
     }
-    if (user != PROBE_REQUEST)
-        msi_sent(&s->msi, t);
     if (user != PROBE_REQUEST && user != RETRY_REQUEST)
         retry_sent(&s->retry, t, user, now + hold_ns(s));
     send_waiting(s, now);
@@ -284,14 +341,8 @@ void slot_event(guest_slot *s, uint8_t type, uint8_t flags)
     e.flags = flags;
     if (!s->up)
         return;
-    if (queue_push_event(&s->queue, &e)) {
-        send_waiting(s, dxpu_udp_now_ns());
-        return;
-    }
-    /* a device that missed one would stay in reset, or out of it: let it begin anew */
-    fprintf(stderr, "dxpu-host: slot %u: its box takes no link events\n", s->number);
-    s->dropped++;
-    dxpu_channel_reset(&s->channel->ch, DXPU_REASON_HOLD);
+    push_event(s, &e);
+    slot_reach(s); /* no interrupt is programmed any more */
 }
 
 bool slot_congested(const guest_slot *s)
@@ -364,11 +415,39 @@ static void owe(guest_slot *s, const dxpu_tlp *cpl)
         s->dropped++;
 }
 
-static void refuse(guest_slot *s, dxpu_bytes req, uint8_t status)
+/* Whoever sees to it that a device keeps to its lease is not believed: it is looked at here too. */
+static void count_refused(guest_slot *s, unsigned why)
+{
+#define SLOT_SENTENCE(name, text) text,
+    static const char *const texts[] = { SLOT_REFUSALS(SLOT_SENTENCE) };
+    s->refused++;
+    s->refused_why[why]++;
+    if (s->alarmed != s->epoch)
+        fprintf(stderr,
+                "dxpu-host: slot %u: refused what came from slot %u of %s, epoch %llu: a request "
+                "that %s; more of this is only counted\n",
+                s->number, s->box_slot, s->box, (unsigned long long)s->epoch, texts[why]);
+    s->alarmed = s->epoch;
+}
+
+/* May this function send requests at all?  SLOT_NOT_REFUSED, or why not. */
+static unsigned look_at(const guest_slot *s, const dxpu_tlp *t)
+{
+    switch (msi_master(&s->msi, t->requester)) {
+    case MSI_STRANGER:
+        return SLOT_REFUSED_requester;
+    case MSI_NO_MASTER:
+        return SLOT_REFUSED_master;
+    default:
+        return t->at == 1 || refusal_pasid(t) ? SLOT_REFUSED_translated : SLOT_NOT_REFUSED;
+    }
+}
+
+static void refuse(guest_slot *s, dxpu_bytes req, uint8_t status, unsigned why)
 {
     uint8_t bytes[REFUSAL_BYTES];
     dxpu_bytes tlp = refusal_encode(req, status, bytes);
-    s->refused++;
+    count_refused(s, why);
     if (tlp.len && !queue_push(&s->queue, DXPU_COMPLETION, tlp, 0))
         s->dropped++;
 }
@@ -392,7 +471,7 @@ static void answer_read(guest_slot *s, const dxpu_tlp *req, dxpu_bytes bytes)
     uint32_t mps = s->host->mps_bytes(s->host->user, s->number);
     if (req->at || !fetch(s, req, data) ||
         dxpu_cpl_split_start(&split, req, 64, mps < SLOT_MPS_MAX ? mps : SLOT_MPS_MAX) != DXPU_OK) {
-        refuse(s, bytes, DXPU_CPL_UR);
+        refuse(s, bytes, DXPU_CPL_UR, req->at ? SLOT_REFUSED_translated : SLOT_REFUSED_memory);
         return;
     }
     dxpu_tlp_completion(req, 0, DXPU_CPL_SC, &cpl);
@@ -441,21 +520,42 @@ static bool store(guest_slot *s, const dxpu_tlp *t)
     return s->host->dma_write(s->host->user, t->address + offset, t->payload.ptr + offset, span);
 }
 
-/* False: it waits for another slot, or to interrupt the guest. */
+/* A write of the device.  False: it waits for another slot, or to interrupt the guest. */
+static bool take_write(guest_slot *s, const dxpu_tlp *t, dxpu_bytes bytes, uint64_t now)
+{
+    int to = s->host->route(s->host->user, s->number, t), sent;
+    unsigned why = to < 0 ? (unsigned)SLOT_REFUSED_route : look_at(s, t);
+    if (to >= 0 && why != SLOT_NOT_REFUSED && msi_is(t)) {
+        s->msis_refused++;
+        return true;
+    }
+    if (to == 0 && why == SLOT_NOT_REFUSED) {
+        if (!t->at && msi_is(t))
+            return take_msi(s, t);
+        why = t->at                   ? SLOT_REFUSED_translated
+              : t->ep || !store(s, t) ? SLOT_REFUSED_memory
+                                      : SLOT_NOT_REFUSED;
+        s->dma_writes += why == SLOT_NOT_REFUSED;
+    } else if (why == SLOT_NOT_REFUSED) {
+        sent = send_to_peer(s, (unsigned)to, t, bytes, now);
+        if (sent == PEER_WAITS)
+            return false;
+        why = sent == PEER_REFUSED ? SLOT_REFUSED_route : SLOT_NOT_REFUSED;
+    }
+    if (why != SLOT_NOT_REFUSED)
+        count_refused(s, why);
+    return true;
+}
+
 static bool take_posted(guest_slot *s, const dxpu_tlp *t, dxpu_bytes bytes, uint64_t now)
 {
-    int to = t->type == DXPU_TLP_MWR && t->at != 1 ? s->host->route(s->host->user, s->number, t)
-                                                   : -DXPU_CPL_UR;
-    int sent = to > 0 ? send_to_peer(s, (unsigned)to, t, bytes, now) : PEER_REFUSED;
-    if (to == 0 && !t->at && msi_is(t))
-        return take_msi(s, t);
-    if (to == 0 && !t->at && !t->ep && store(s, t))
-        s->dma_writes++;
-    else if (t->type == DXPU_TLP_MSG && s->host->message(s->host->user, s->number, t))
+    if (t->type == DXPU_TLP_MWR)
+        return take_write(s, t, bytes, now);
+    if (t->type == DXPU_TLP_MSG && s->host->message(s->host->user, s->number, t))
         s->messages++;
     else
-        s->refused += sent == PEER_REFUSED;
-    return sent != PEER_WAITS;
+        count_refused(s, SLOT_REFUSED_kind);
+    return true;
 }
 
 static bool work_posted(guest_slot *s, uint64_t now)
@@ -465,7 +565,7 @@ static bool work_posted(guest_slot *s, uint64_t now)
     if (!d.tlp.len)
         return false;
     if (dxpu_tlp_decode(d.tlp, &t) != DXPU_OK)
-        s->refused++;
+        count_refused(s, SLOT_REFUSED_kind);
     else if (!take_posted(s, &t, d.tlp, now))
         return false;
     s->stuck_ns[DXPU_POSTED] = 0;
@@ -477,13 +577,17 @@ static bool work_posted(guest_slot *s, uint64_t now)
 /* False: it waits for another slot. */
 static bool take_request(guest_slot *s, const dxpu_tlp *t, dxpu_bytes bytes, uint64_t now)
 {
-    int to = t->type == DXPU_TLP_MRD && t->at != 1 ? s->host->route(s->host->user, s->number, t)
-                                                   : -DXPU_CPL_UR;
-    int sent = to > 0 ? send_to_peer(s, (unsigned)to, t, bytes, now) : PEER_REFUSED;
-    if (to == 0)
+    int to = t->type == DXPU_TLP_MRD ? s->host->route(s->host->user, s->number, t) : -DXPU_CPL_UR;
+    unsigned why = t->type != DXPU_TLP_MRD ? SLOT_REFUSED_kind
+                   : to < 0                ? SLOT_REFUSED_route
+                                           : look_at(s, t);
+    int sent = to > 0 && why == SLOT_NOT_REFUSED ? send_to_peer(s, (unsigned)to, t, bytes, now)
+                                                 : PEER_REFUSED;
+    if (to == 0 && why == SLOT_NOT_REFUSED)
         answer_read(s, t, bytes);
     else if (sent == PEER_REFUSED)
-        refuse(s, bytes, (uint8_t)(to < 0 ? -to : DXPU_CPL_UR));
+        refuse(s, bytes, (uint8_t)(to < 0 ? -to : DXPU_CPL_UR),
+               why != SLOT_NOT_REFUSED ? why : (unsigned)SLOT_REFUSED_route);
     return sent != PEER_WAITS;
 }
 
@@ -495,7 +599,7 @@ static bool work_nonposted(guest_slot *s, uint64_t now)
     if (!d.tlp.len || owed_room(s) < COMPLETIONS_MAX)
         return false;
     if (dxpu_tlp_decode(d.tlp, &t) != DXPU_OK)
-        refuse(s, d.tlp, DXPU_CPL_UR);
+        refuse(s, d.tlp, DXPU_CPL_UR, SLOT_REFUSED_kind);
     else if (!take_request(s, &t, d.tlp, now))
         return false;
     s->stuck_ns[DXPU_NONPOSTED] = 0;
@@ -524,7 +628,7 @@ static void peer_answered(guest_slot *s, const dxpu_delivery *d)
     r.requester = t.requester;
     r.tag = t.tag;
     r.left_bytes = t.byte_count;
-    s->refused++;
+    count_refused(s, SLOT_REFUSED_kind);
     peer_unanswered(s, &r, d->last);
 }
 
@@ -662,6 +766,11 @@ static int check_keys(guest_slot *s, const dxpu_udp_path *path, unsigned paths, 
     return find_key(s, path, paths, false) ? 0 : SLOT_NO_KEY;
 }
 
+bool slot_has_key(const guest_slot *s, const uint8_t *key)
+{
+    return s->keyed == (key != NULL) && (!key || !memcmp(s->key, key, sizeof s->key));
+}
+
 bool slot_allows(const guest_slot *s, const uint8_t key[DXPU_NOISE_KEY_BYTES])
 {
     return s->keyed ? !memcmp(s->key, key, sizeof s->key)
@@ -735,6 +844,8 @@ void slot_up(guest_slot *s, uint64_t now)
     retry_clear(&s->retry);
     fprintf(stderr, "dxpu-host: slot %u: slot %u of %s is attached, epoch %llu\n", s->number,
             s->box_slot, s->box, (unsigned long long)s->epoch);
+    grants_clear(&s->grants);
+    slot_reach(s);
     probe_start(&s->probe);
     probe_step(s, now);
 }
@@ -845,6 +956,19 @@ uint64_t slot_next_ns(const guest_slot *s)
     return s->dial_ns < next ? s->dial_ns : next;
 }
 
+static void report_refused(const guest_slot *s, report *r)
+{
+#define SLOT_NAME(name, text) #name,
+    static const char *const names[] = { SLOT_REFUSALS(SLOT_NAME) };
+    report_open(r, "refused_why");
+    for (unsigned i = 0; i < SLOT_REFUSAL_COUNT; i++)
+        report_number(r, names[i], s->refused_why[i]);
+    report_close(r);
+    report_number(r, "windows", s->grants.told.count);
+    report_number(r, "windows_events", s->grants.events);
+    report_number(r, "windows_no_room", s->grants.no_room);
+}
+
 void slot_report(const guest_slot *s, report *r)
 {
     char name[16];
@@ -863,6 +987,7 @@ void slot_report(const guest_slot *s, report *r)
     report_number(r, "msis_refused", s->msis_refused);
     report_number(r, "messages", s->messages);
     report_number(r, "refused", s->refused);
+    report_refused(s, r);
     report_number(r, "dropped", s->dropped);
     report_number(r, "contained", s->contained);
     report_number(r, "timeouts", s->timeouts);

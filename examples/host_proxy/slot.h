@@ -7,6 +7,7 @@
 #define SLOT_H_INCLUDED
 
 #include "fabric.h"
+#include "grants.h"
 #include "msi.h"
 #include "probe.h"
 #include "queue.h"
@@ -33,6 +34,8 @@ typedef struct slot_host {
        -DXPU_CPL_UR or -DXPU_CPL_CA refused. */
     int (*route)(void *user, unsigned slot, const dxpu_tlp *t);
     struct guest_slot *(*peer)(void *user, unsigned slot);
+    /* Add to `out` what the device may reach besides its interrupts (S-103). */
+    void (*reach)(void *user, unsigned slot, windows *out);
     /* A message of the device (V-12); false: it is none that a root port takes. */
     bool (*message)(void *user, unsigned slot, const dxpu_tlp *t);
     /* The answer to a configuration request that the device completed with CRS, when there is one
@@ -46,6 +49,18 @@ typedef struct slot_host {
     void (*filled)(void *user, unsigned slot, bool filled);
 } slot_host;
 
+/* Why requests that came from the box are refused, whatever the box should have seen to. */
+#define SLOT_REFUSALS(X)                                                                           \
+    X(requester, "is of a requester that does not stand behind the slot")                          \
+    X(master, "is of a function without Bus Master Enable")                                        \
+    X(translated, "has a translated address, or asks for one, or has a PASID")                     \
+    X(route, "goes where the guest's switch lets nothing through")                                 \
+    X(memory, "goes to memory that the guest does not have, or not for this")                      \
+    X(kind, "is malformed or none that a device sends")
+#define SLOT_REFUSAL(name, text) SLOT_REFUSED_##name,
+enum { SLOT_REFUSALS(SLOT_REFUSAL) SLOT_REFUSAL_COUNT, SLOT_NOT_REFUSED };
+#undef SLOT_REFUSAL
+
 typedef struct guest_slot {
     unsigned number; /* 1.. */
     const slot_host *host;
@@ -57,6 +72,8 @@ typedef struct guest_slot {
     char note[120]; /* what would give it room, for people */
     probe probe;    /* of the device's BARs, when up */
     msi_filter msi; /* what the guest programmed into the device */
+    grants grants;  /* what the box is told that the device may reach */
+    bool leaving;   /* among these, addresses that will be revoked when msi says so */
     uint64_t probe_ns;
     retry_list retry; /* configuration requests, until the device is ready */
     dxpu_udp_path path[DXPU_PATHS_MAX];
@@ -87,9 +104,11 @@ typedef struct guest_slot {
     uint64_t stuck_ns[DXPU_CLASSES]; /* when what waits for another slot is given up; 0: none */
     uint64_t congested_ns;           /* when a box that takes too little is given up; 0: none */
     uint64_t up_tlps, down_tlps, dma_reads, dma_writes, msis, refused, dropped, contained, timeouts;
-    uint64_t retries;      /* configuration requests made again */
-    uint64_t peer_tlps;    /* of the device, given to other slots */
-    uint64_t messages;     /* of the device, taken by the root port */
+    uint64_t retries;                         /* configuration requests made again */
+    uint64_t peer_tlps;                       /* of the device, given to other slots */
+    uint64_t messages;                        /* of the device, taken by the root port */
+    uint64_t refused_why[SLOT_REFUSAL_COUNT]; /* sums up to `refused` */
+    uint64_t alarmed;                         /* the epoch whose first refusal was told */
     uint64_t msis_refused; /* interrupts that the guest did not program; not in `refused` */
 } guest_slot;
 
@@ -110,6 +129,8 @@ void slot_free(guest_slot *s);
    key: the box's public one, or NULL: as --peer and --peers say.  0, or SLOT_*. */
 int slot_attach(guest_slot *s, const dxpu_udp_address *box, unsigned paths, uint16_t box_slot,
                 const uint8_t *key, uint64_t epoch, uint64_t now_ns);
+/* Was it attached with this key, NULL: with none? */
+bool slot_has_key(const guest_slot *s, const uint8_t *key);
 /* fabric_callbacks.allowed: a key that the attachment named, or one that --peers still has. */
 bool slot_allows(const guest_slot *s, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
 /* Are these the addresses that it was attached with? */
@@ -125,6 +146,8 @@ void slot_detach(guest_slot *s, uint8_t reason);
    `user` comes back with its completions.  False: it will not be sent (counted). */
 bool slot_send(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now_ns);
 void slot_event(guest_slot *s, uint8_t type, uint8_t flags);
+/* What the device may reach has changed: tell the box, ahead of all that is sent from now on. */
+void slot_reach(guest_slot *s);
 /* More TLPs of the guest wait than are good for latency: take no more from it.  After the hold time
    of this the channel is ended, so that other slots of the guest go on. */
 bool slot_congested(const guest_slot *s);

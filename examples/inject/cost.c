@@ -1,32 +1,36 @@
 /* SPDX-License-Identifier: MIT
    What a call costs more over the pool's network than without it: the performance model of the
    paper (its section 3.4), and the kinds of calls that it knows. */
+#include "dxpu.h"
 #include "inject.h"
+
+#pragma GCC visibility push(hidden) /* the equations, too, are nobody else's */
+#define DXPU_MODEL_IMPLEMENTATION
+#include "dxpu_model.h"
+#pragma GCC visibility pop
 
 double inject_rtt_delta_ns(const struct settings *s)
 {
     return s->rtt_ns - s->native_rtt_ns;
 }
 
-/* Bytes per ns that the tags let through while each read takes rtt_ns (the paper's equation 1),
-   but no more than the link's. */
-static double read_rate(const struct settings *s, double rtt_ns)
+/* Of a copy to the GPU when each read takes rtt_ns. */
+static double read_ns(const struct settings *s, double rtt_ns, double bytes)
 {
-    double rate = s->tags * s->mrs_bytes / rtt_ns;
-    return rate < s->native_gbps ? rate : s->native_gbps;
+    double tags_gbs = dxpu_model_equation1_gbs(s->tags, s->mrs_bytes, rtt_ns / 1e3);
+    return 1e3 * dxpu_model_read_us(rtt_ns / 1e3, tags_gbs, s->native_gbps, bytes);
 }
 
 struct cost inject_cost(const struct settings *s, const struct op *op)
 {
     struct cost cost = { .launches = op->launches };
-    double delta_ns = inject_rtt_delta_ns(s);
+    double delta_ns = inject_rtt_delta_ns(s), bytes = (double)op->htod_bytes;
     if (op->htod) {
         /* Until the tags are used up a copy ends one RTT_delta later.  Beyond, the reads wait for
-           tags and the throughput decides; both meet at a copy of tags * MRS bytes. */
-        double bulk_ns = (double)op->htod_bytes *
-                         (1 / read_rate(s, s->rtt_ns) - 1 / read_rate(s, s->native_rtt_ns));
-        cost.bulk = bulk_ns > delta_ns;
-        cost.htod_ns = cost.bulk ? bulk_ns : delta_ns;
+           tags and the throughput decides. */
+        double added_ns = read_ns(s, s->rtt_ns, bytes) - read_ns(s, s->native_rtt_ns, bytes);
+        cost.bulk = added_ns > delta_ns;
+        cost.htod_ns = cost.bulk ? added_ns : delta_ns;
     }
     if (op->dtoh) {
         cost.dtoh_ns = delta_ns / 2; /* posted writes: one way only */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "inject.h"
+#include "spin.h"
 
 enum {
     CONTEXTS = 16,
@@ -17,23 +18,6 @@ enum {
     SAMPLES = 32,
     WAIT_CYCLES = 2000000, /* about 1 ms: SAMPLES operations are queued by then */
 };
-
-static const char spin_ptx[] = ".version 6.0\n"
-                               ".target sm_50\n"
-                               ".address_size 64\n"
-                               ".visible .entry dxpu_inject_spin(.param .u64 cycles)\n"
-                               "{\n"
-                               "    .reg .pred %more;\n"
-                               "    .reg .u64 %n, %from, %now;\n"
-                               "    ld.param.u64 %n, [cycles];\n"
-                               "    mov.u64 %from, %clock64;\n"
-                               "spin:\n"
-                               "    mov.u64 %now, %clock64;\n"
-                               "    sub.u64 %now, %now, %from;\n"
-                               "    setp.lt.u64 %more, %now, %n;\n"
-                               "    @%more bra spin;\n"
-                               "    ret;\n"
-                               "}\n";
 
 #define DRIVER(N)                                                                                  \
     N(cuCtxGetCurrent, (CUcontext *))                                                              \
@@ -245,8 +229,8 @@ static bool make_ready(struct state *s)
     CUmodule module;
     return driver.cuMemAlloc_v2(&s->buffer, BUFFER_BYTES) == CUDA_SUCCESS &&
            driver.cuMemHostAlloc(&s->pinned, BUFFER_BYTES, 0) == CUDA_SUCCESS &&
-           driver.cuModuleLoadData(&module, spin_ptx) == CUDA_SUCCESS &&
-           driver.cuModuleGetFunction(&s->spin, module, "dxpu_inject_spin") == CUDA_SUCCESS &&
+           driver.cuModuleLoadData(&module, inject_spin_ptx) == CUDA_SUCCESS &&
+           driver.cuModuleGetFunction(&s->spin, module, INJECT_SPIN) == CUDA_SUCCESS &&
            driver.cuEventCreate(&s->from, 0) == CUDA_SUCCESS &&
            driver.cuEventCreate(&s->to, 0) == CUDA_SUCCESS &&
            driver.cuStreamCreate(&s->stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&

@@ -74,8 +74,9 @@ static CUresult end(struct call *call, CUresult result)
     return result;
 }
 
+/* While nothing is to be done a wrapper is a jump: what it needs otherwise stands apart. */
 #define WRAPPER(base, suffix, version, per_thread, params, args, op_, stream_)                     \
-    CUresult hook_##base##suffix params                                                            \
+    static __attribute__((noinline)) CUresult on_##base##suffix params                             \
     {                                                                                              \
         CUresult(*real) params = (CUresult(*) params)inject_real(ENTRY_##base##suffix);            \
         if (!real) {                                                                               \
@@ -88,6 +89,11 @@ static CUresult end(struct call *call, CUresult result)
         struct call call = { .entry = ENTRY_##base##suffix, .op = op_, .stream = stream_ };        \
         begin(&call);                                                                              \
         return end(&call, real args);                                                              \
+    }                                                                                              \
+    CUresult hook_##base##suffix params                                                            \
+    {                                                                                              \
+        CUresult(*real) params = (CUresult(*) params)inject_found(ENTRY_##base##suffix);           \
+        return real && !inject_active ? real args : on_##base##suffix args;                        \
     }                                                                                              \
     EXPORTED(base, suffix, params)
 

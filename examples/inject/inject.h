@@ -80,7 +80,13 @@ struct op op_batch(const CUdeviceptr *dst, const CUdeviceptr *src, const size_t 
 
 /* ---- lookup.c */
 
-typedef void (*function)(void);           /* any function */
+typedef void (*function)(void); /* any function */
+extern _Atomic(function) inject_reals[ENTRY_COUNT];
+/* In the driver, once inject_real() has looked for it. */
+static inline function inject_found(enum entry e)
+{
+    return atomic_load_explicit(&inject_reals[e], memory_order_acquire);
+}
 function inject_real(enum entry e);       /* in the driver; NULL when it has none */
 function inject_driver(const char *name); /* another function of the driver, or NULL */
 const char *inject_name(enum entry e);

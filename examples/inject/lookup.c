@@ -21,7 +21,7 @@ static const struct known {
     ENTRIES(KNOWN) LOOKUPS(KNOWN_PLAIN) LIFETIME(KNOWN_PLAIN)
 };
 
-static _Atomic(function) reals[ENTRY_COUNT];
+_Atomic(function) inject_reals[ENTRY_COUNT];
 static _Atomic(void *) driver_handle;
 
 /* C knows no conversion between the two. */
@@ -152,13 +152,13 @@ function inject_driver(const char *name)
 
 function inject_real(enum entry e)
 {
-    function real = atomic_load_explicit(&reals[e], memory_order_acquire);
+    function real = inject_found(e);
     if (!real) {
         real = inject_driver(known[e].name);
         if (real == known[e].hook) {
             real = NULL;
         }
-        atomic_store(&reals[e], real);
+        atomic_store(&inject_reals[e], real);
     }
     return real;
 }
@@ -168,7 +168,7 @@ static function real_or(enum entry e, function otherwise)
     function real = inject_real(e);
     if (!real) {
         real = otherwise;
-        atomic_store(&reals[e], real);
+        atomic_store(&inject_reals[e], real);
     }
     return real;
 }

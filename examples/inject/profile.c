@@ -23,6 +23,7 @@ typedef _Atomic uint64_t counter;
 
 static struct {
     counter count[ENTRY_COUNT], bytes[ENTRY_COUNT], ns[ENTRY_COUNT];
+    counter htod[ENTRY_COUNT], dtoh[ENTRY_COUNT], htod_bytes[ENTRY_COUNT]; /* of these */
     counter kernels[STEPS + 1], untimed, captured;
     counter extra_ops, skipped_ops, extra_copies, extra_bytes, extra_kernels;
 } total;
@@ -50,6 +51,9 @@ void inject_count_call(enum entry e, const struct op *op, CUresult result, uint6
 {
     add(&total.count[e], 1);
     add(&total.bytes[e], result == CUDA_SUCCESS ? op->bytes : 0);
+    add(&total.htod[e], result == CUDA_SUCCESS && op->htod);
+    add(&total.dtoh[e], result == CUDA_SUCCESS && op->dtoh);
+    add(&total.htod_bytes[e], result == CUDA_SUCCESS ? op->htod_bytes : 0);
     add(&total.ns[e], ns);
 }
 
@@ -92,8 +96,10 @@ static void write_calls(FILE *out)
         if (get(&total.count[e])) {
             fprintf(out,
                     "%s\n  {\"name\":\"%s\",\"count\":%" PRIu64 ",\"bytes\":%" PRIu64
+                    ",\"htod\":%" PRIu64 ",\"dtoh\":%" PRIu64 ",\"htod_bytes\":%" PRIu64
                     ",\"ns\":%" PRIu64 "}",
                     comma, inject_name((enum entry)e), get(&total.count[e]), get(&total.bytes[e]),
+                    get(&total.htod[e]), get(&total.dtoh[e]), get(&total.htod_bytes[e]),
                     get(&total.ns[e]));
             comma = ",";
         }

@@ -20,11 +20,14 @@ static const api_route routes[] = {
     { EVHTTP_REQ_GET, "/v1/pool", API_ALL, API_BODY_NONE, JSON, api_get_pool },
     { EVHTTP_REQ_GET, "/v1/nodes", API_READ | API_OPERATOR, API_BODY_NONE, JSON, api_get_nodes },
     { EVHTTP_REQ_GET, "/v1/boxes", API_READ | API_OPERATOR, API_BODY_NONE, JSON, api_get_boxes },
-    { EVHTTP_REQ_GET, "/v1/hosts", API_READ | API_OPERATOR, API_BODY_NONE, JSON, api_get_hosts },
+    { EVHTTP_REQ_GET, "/v1/hosts", API_ALL, API_BODY_NONE, JSON, api_get_hosts },
     { EVHTTP_REQ_GET, "/v1/nodes/{node}", API_READ | API_OPERATOR, API_BODY_NONE, JSON,
       api_get_node },
     { EVHTTP_REQ_DELETE, "/v1/nodes/{node}", API_OPERATOR, API_BODY_NONE, JSON, api_delete_node },
+    { EVHTTP_REQ_DELETE, "/v1/nodes/{node}/key", API_OPERATOR, API_BODY_NONE, JSON,
+      api_delete_key },
     { EVHTTP_REQ_PUT, "/v1/boxes/{node}/drain", API_OPERATOR, API_BODY_JSON, JSON, api_put_drain },
+    { EVHTTP_REQ_PUT, "/v1/hosts/{node}/owner", API_OPERATOR, API_BODY_JSON, JSON, api_put_owner },
     { EVHTTP_REQ_GET, "/v1/slots", API_ALL, API_BODY_NONE, JSON, api_get_slots },
     { EVHTTP_REQ_GET, "/v1/slots/{slot}", API_ALL, API_BODY_NONE, JSON, api_get_slot },
     { EVHTTP_REQ_POST, "/v1/slots/{slot}/replace", API_OPERATOR, API_BODY_OPTIONAL, JSON,
@@ -277,9 +280,10 @@ static uint64_t newest_event(const core *c)
     return newest;
 }
 
-api *api_open(struct event_base *base, core *c, const api_settings *set)
+api *api_open(struct event_base *base, core *c, const api_settings *set, bool *wrong)
 {
     api *a = calloc(1, sizeof *a);
+    *wrong = false;
     if (!a) {
         fprintf(stderr, "dxpu-manager: HTTP: out of memory\n");
         return NULL;
@@ -291,7 +295,8 @@ api *api_open(struct event_base *base, core *c, const api_settings *set)
     a->newest = newest_event(c);
     if (set->tokens)
         a->tokens = api_tokens_read(set->tokens);
-    if ((set->tokens && !a->tokens) || !api_listen(a)) {
+    *wrong = set->tokens && !a->tokens;
+    if (*wrong || !api_listen(a, wrong)) {
         api_close(a);
         return NULL;
     }

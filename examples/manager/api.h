@@ -13,27 +13,38 @@ enum { API_PORT = 4456, API_BODY_MAX_BYTES = 64 * 1024 };
 
 struct event_base;
 
+/* A request that was to change something, or that was refused for who asked. */
+typedef struct api_asked {
+    const char *role, *tenant; /* "nobody" */
+    const char *method, *target;
+    unsigned status;
+} api_asked;
+
 typedef struct api_settings {
-    /* "127.0.0.1:4456", "[::1]:4456", "4456", "10.0.0.5"; names are not resolved */
+    /* "127.0.0.1:4456", "[::1]:4456", "4456", "10.0.0.5", a name */
     const char *at;       /* [NULL: 127.0.0.1:4456] */
     const char *tokens;   /* file; NULL: none, and then only a loopback address will do */
     unsigned connections; /* at a time, streams included [64] */
     unsigned waiting;     /* requests that wait for a lease [32] */
     unsigned streams;     /* of events [16] */
     unsigned request_ms;  /* from the first byte of a request to its last [20,000] */
+    bool shared_hosts;    /* tenants may name a host that has no owner, too [false] */
     void *user;
     /* A request is about to be read: call core_clock(). */
     void (*clock)(void *user);
     /* A request changed the core: there are orders to take, and core_next_ms() is another. */
     void (*changed)(void *user);
+    /* A request was answered; or NULL. */
+    void (*asked)(void *user, const api_asked *what);
 } api_settings;
 
 void api_settings_default(api_settings *set);
 
 typedef struct api api;
 
-/* Listen, and answer from the base's loop on.  NULL after a message on stderr with a remedy. */
-api *api_open(struct event_base *base, core *c, const api_settings *set);
+/* Listen, and answer from the base's loop on.  NULL after a message on stderr; *wrong:
+   the settings (tokens, or that there are none) are at fault, and will be when it is tried again. */
+api *api_open(struct event_base *base, core *c, const api_settings *set, bool *wrong);
 /* Closes all connections; before core_close() and event_base_free().  NULL is allowed. */
 void api_close(api *a);
 /* Where it listens, with the port the kernel chose: "127.0.0.1:4456". */

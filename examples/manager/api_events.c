@@ -26,7 +26,8 @@ static bool is_selected(const api_conn *c, const api_selection *s, const core_ev
 {
     if (c->caller.role == API_TENANT && strcmp(e->tenant, c->caller.tenant) != 0)
         return false;
-    return (!s->lease || s->lease == e->lease) &&
+    return (!s->lease || s->lease == e->lease) && (!s->node || s->node == e->node) &&
+           (!s->slot || s->slot == ((uint64_t)e->node << 16 | e->slot)) &&
            !strncmp(core_event_name(e->type), s->type, strlen(s->type));
 }
 
@@ -35,7 +36,7 @@ static bool is_selected(const api_conn *c, const api_selection *s, const core_ev
 /* False: out of memory. */
 static bool send_event(api_conn *c, const core_event *e)
 {
-    json_t *j = api_json_event(e);
+    json_t *j = api_json_event(c->a, e);
     char *data = json_dumps(j, JSON_COMPACT), text[EVENT_BYTES];
     int n = -1;
     json_decref(j);
@@ -78,45 +79,92 @@ static void stream(api_conn *c, const api_selection *s)
 
 /* ==== 2  List ================================================================================= */
 
-static void list(api_conn *c, const api_selection *s, uint64_t limit)
+/* Behind which number the last `count` of them begin. */
+static uint64_t before_last(const api_conn *c, const api_selection *s, uint64_t count)
+{
+    uint64_t from = c->a->newest;
+    core_event some[SOME];
+    while (count && from) {
+        uint64_t start = from > SOME ? from - SOME : 0;
+        unsigned n = core_events_after(c->a->core, start, some, SOME);
+        while (n && some[n - 1].number > from)
+            n--;
+        if (!n) /* those before are no longer kept */
+            return from;
+        while (n && count) {
+            from = some[--n].number - 1;
+            count -= is_selected(c, s, &some[n]);
+        }
+    }
+    return from;
+}
+
+/* At most so many behind *after; *after: how far that was. */
+static json_t *events_after(const api_conn *c, const api_selection *s, uint64_t *after,
+                            uint64_t limit)
 {
     core_event some[SOME];
     json_t *out = json_array();
-    uint64_t after = s->after;
     unsigned n;
     while (json_array_size(out) < limit &&
-           (n = core_events_after(c->a->core, after, some, SOME)) > 0) {
+           (n = core_events_after(c->a->core, *after, some, SOME)) > 0) {
         for (unsigned i = 0; i < n && json_array_size(out) < limit; i++) {
-            after = some[i].number;
+            *after = some[i].number;
             if (is_selected(c, s, &some[i]))
-                (void)json_array_append_new(out, api_json_event(&some[i]));
+                (void)json_array_append_new(out, api_json_event(c->a, &some[i]));
         }
     }
-    api_answer_json(c, 200, json_pack("{s:o, s:I}", "events", out, "next", (json_int_t)after));
+    return out;
+}
+
+static void answer_list(api_conn *c, json_t *events, uint64_t next)
+{
+    api_answer_json(c, 200, json_pack("{s:o, s:I}", "events", events, "next", (json_int_t)next));
+}
+
+static void list(api_conn *c, const api_selection *s, uint64_t after, uint64_t limit)
+{
+    json_t *events = events_after(c, s, &after, limit);
+    answer_list(c, events, after);
+}
+
+/* `next` is behind all there are, also those that were not asked for. */
+static void list_last(api_conn *c, const api_selection *s, uint64_t count)
+{
+    uint64_t after = before_last(c, s, count);
+    answer_list(c, events_after(c, s, &after, count), c->a->newest);
 }
 
 void api_get_events(api_conn *c)
 {
     const api_head *h = &c->head;
-    const char *accept = h->field[API_FIELD_ACCEPT], *last = h->field[API_FIELD_LAST_EVENT_ID];
-    api_selection s = { UINT64_MAX, 0, "" };
-    uint64_t limit = 100;
+    const char *accept = h->field[API_FIELD_ACCEPT], *id = h->field[API_FIELD_LAST_EVENT_ID];
+    api_selection s = { UINT64_MAX, 0, 0, 0, "" };
+    uint64_t limit = 100, last = UINT64_MAX;
     const api_param params[] = {
         { "after", API_NUMBER, &s.after, 0, INT64_MAX, NULL, false, false },
         { "limit", API_NUMBER, &limit, 1, 1000, NULL, false, false },
         { "lease", API_LEASE, &s.lease, 0, 0, NULL, false, false },
         { "type", API_NAME, s.type, 0, sizeof s.type - 1, NULL, false, false },
+        { "node", API_NUMBER, &s.node, 1, UINT32_MAX, NULL, false, false },
+        { "slot", API_SLOT, &s.slot, 0, 0, NULL, false, false },
+        { "last", API_NUMBER, &last, 0, 1000, NULL, false, false },
     };
-    if (!api_params(c, params, 4))
+    if (!api_params(c, params, sizeof params / sizeof params[0]))
         return;
     if (api_accepts(accept, "text/event-stream") == 2 && h->method == EVHTTP_REQ_GET) {
-        if (last && *last && !api_read_number(last, INT64_MAX, &s.after))
+        if (id && *id && !api_read_number(id, INT64_MAX, &s.after))
             api_problem(c, 400, NULL, "Last-Event-ID: a number");
+        else if (last != UINT64_MAX)
+            api_problem(c, 400, NULL, "last: of a list; a stream has after");
         else
             stream(c, &s);
+    } else if (last != UINT64_MAX) {
+        if (s.after != UINT64_MAX)
+            api_problem(c, 400, NULL, "last: or after, not both");
+        else
+            list_last(c, &s, last);
     } else {
-        if (s.after == UINT64_MAX)
-            s.after = 0;
-        list(c, &s, limit);
+        list(c, &s, s.after == UINT64_MAX ? 0 : s.after, limit);
     }
 }

@@ -25,6 +25,8 @@ typedef struct api_caller {
     char tenant[CORE_NAME_BYTES];
 } api_caller;
 
+const char *api_role_name(unsigned role); /* "operator"; "nobody" for 0 */
+
 typedef struct api_tokens api_tokens;
 /* NULL after a message on stderr with the remedy. */
 api_tokens *api_tokens_read(const char *file);
@@ -44,7 +46,7 @@ typedef struct api_route {
 } api_route;
 
 enum { API_BODY_NONE, API_BODY_OPTIONAL, API_BODY_JSON };
-enum { API_ROUTES_MAX = 40, API_STATUSES = 17 };
+enum { API_ROUTES_MAX = 40, API_STATUSES = 18 };
 
 const api_route *api_routes(unsigned *count);
 void api_dispatch(api_conn *c);
@@ -60,18 +62,26 @@ typedef enum api_state {
     API_LOST /* there was no memory for the answer: the connection is to be closed */
 } api_state;
 
+/* A slot of a lease that ends, by numbers: indices change with the tables. */
+typedef struct api_ending {
+    uint32_t box, host; /* nodes; host 0: none */
+    uint16_t slot, port;
+    uint64_t epoch;
+} api_ending;
+
 typedef struct api_wait {
     uint64_t until_ms, lease;
     unsigned status; /* of the answer */
+    bool asked;      /* for a wait, and so that its end be told apart */
     enum { API_WAIT_UP, API_WAIT_WIPED, API_WAIT_GIVEN_UP } what;
     unsigned count;
-    uint32_t slot[POOL_COUNT_MAX]; /* indices: of slots, or of the host's ports */
-    uint64_t epoch[POOL_COUNT_MAX];
+    api_ending slot[POOL_COUNT_MAX];
 } api_wait;
 
 typedef struct api_selection { /* of events */
     uint64_t after, lease;
-    char type[32]; /* beginning; "": all */
+    uint64_t node, slot; /* 0: any; slot: node << 16 | slot */
+    char type[32];       /* beginning; "": all */
 } api_selection;
 
 struct api_conn {
@@ -96,6 +106,8 @@ struct api_conn {
 
 typedef struct api_traffic { /* of one slot of a node */
     uint64_t to_device, from_device, dropped, incarnations;
+    uint64_t at_ms;              /* when it was reported; 0: never */
+    double to_per_s, from_per_s; /* since the report before; below 0: not known */
 } api_traffic;
 
 typedef struct api_reported { /* of one node */
@@ -124,7 +136,7 @@ struct api {
 };
 
 uint64_t api_now_ms(void);
-bool api_listen(api *a);
+bool api_listen(api *a, bool *wrong); /* *wrong: as of api_open() */
 void api_unlisten(api *a);
 unsigned api_count_in(const api *a, api_state state);
 /* One more of the answer's, before it. */
@@ -166,15 +178,19 @@ bool api_may_wait(api_conn *c, uint64_t wait_s);
 
 json_t *api_json_text(const char *text); /* never but ASCII */
 json_t *api_json_time(uint64_t unix_ms); /* 0: null */
-json_t *api_json_node(const api *a, uint32_t node);
+json_t *api_json_node(const api *a, uint32_t node, const api_caller *caller);
 json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller);
 json_t *api_json_lease(const api *a, uint64_t lease);
-json_t *api_json_event(const core_event *e);
-json_t *api_json_pool(const api *a);
+json_t *api_json_event(const api *a, const core_event *e);
+json_t *api_json_pool(const api *a, const api_caller *caller);
 json_t *api_json_tenant(const api *a, uint32_t tenant);
 void api_slot_name(const api *a, uint32_t slot, char out[24]);
 /* The tenant's, when the caller is one. */
 bool api_sees_lease(const api *a, const api_caller *caller, uint64_t lease);
+/* May it give leases to this node?  A tenant names its own hosts. */
+bool api_may_use(const api *a, const api_caller *caller, uint64_t node);
+/* What a node said last of one of its slots; NULL: nothing, or it is not connected. */
+const api_traffic *api_traffic_of(const api *a, const core_node *n, unsigned slot);
 
 /* ==== 7  Handlers ============================================================================= */
 
@@ -185,6 +201,7 @@ void api_get_boxes(api_conn *c);
 void api_get_hosts(api_conn *c);
 void api_get_node(api_conn *c);
 void api_delete_node(api_conn *c);
+void api_delete_key(api_conn *c);
 void api_get_slots(api_conn *c);
 void api_get_slot(api_conn *c);
 void api_post_replace(api_conn *c);
@@ -192,6 +209,7 @@ void api_post_break(api_conn *c);
 void api_post_repair(api_conn *c);
 void api_post_reset(api_conn *c);
 void api_put_drain(api_conn *c);
+void api_put_owner(api_conn *c);
 void api_get_tenants(api_conn *c);
 void api_put_tenant(api_conn *c);
 void api_put_spares(api_conn *c);

@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "api_internal.h"
+#include "dxpu_sodium.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -82,38 +83,50 @@ static json_t *addresses(const core_node *n)
     return out;
 }
 
-static void count_slots(const api *a, const core_node *n, unsigned *free_slots, unsigned *leased)
+typedef struct node_counts {
+    unsigned free, leased, broken; /* broken: quarantined ones, too */
+} node_counts;
+
+static node_counts count_slots(const api *a, const core_node *n)
 {
     const pool *p = core_pool(a->core);
+    node_counts out = { 0, 0, 0 };
     uint32_t count;
     const core_port *ports = core_ports(a->core, &count);
-    *free_slots = *leased = 0;
     for (uint32_t i = n->first; i < n->first + n->total; i++) {
         if (n->role == DXPU_CONTROL_ROLE_HOST) {
-            *leased += ports[i].slot != CORE_NONE;
-            *free_slots += ports[i].slot == CORE_NONE && !ports[i].foreign;
+            out.leased += ports[i].slot != CORE_NONE;
+            out.free += ports[i].slot == CORE_NONE && !ports[i].foreign;
         } else {
-            *leased += p->slot[i].lease != POOL_NONE;
-            *free_slots += p->slot[i].state == POOL_FREE || p->slot[i].state == POOL_SPARE;
+            unsigned state = p->slot[i].state;
+            out.leased += p->slot[i].lease != POOL_NONE;
+            out.free += state == POOL_FREE || state == POOL_SPARE;
+            out.broken += state == POOL_BROKEN || state == POOL_QUARANTINED;
         }
     }
+    return out;
 }
 
-json_t *api_json_node(const api *a, uint32_t node)
+/* A proxy is known by its identity and key, so tenants are not told. */
+json_t *api_json_node(const api *a, uint32_t node, const api_caller *caller)
 {
     uint32_t nodes;
     const core_node *n = &core_nodes(a->core, &nodes)[node];
-    char identity[33];
-    unsigned free_slots, leased;
+    bool tenant = caller->role == API_TENANT;
+    char identity[33], key[DXPU_SODIUM_KEY_TEXT_BYTES] = "";
+    node_counts slots = count_slots(a, n);
     for (unsigned i = 0; i < 16; i++)
         snprintf(identity + 2 * i, 3, "%02x", n->identity[i]);
-    count_slots(a, n, &free_slots, &leased);
-    return json_pack("{s:o, s:s, s:o, s:o, s:s, s:b, s:o, s:b, s:o, s:o, s:o, s:o}", "node",
-                     number(n->number), "role", dxpu_control_role_name(n->role), "name",
+    if (n->keyed)
+        dxpu_sodium_key_print(n->key, key);
+    return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:b, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o}",
+                     "node", number(n->number), "role", dxpu_control_role_name(n->role), "name",
                      api_json_text(n->name), "program", api_json_text(n->program), "identity",
-                     identity, "connected", n->connected, "since", api_json_time(n->since_unix_ms),
+                     text_or_null(tenant ? "" : identity), "key", text_or_null(tenant ? "" : key),
+                     "connected", n->connected, "since", api_json_time(n->since_unix_ms),
                      "draining", n->draining, "addresses", addresses(n), "slots", number(n->total),
-                     "free", number(free_slots), "leased", number(leased));
+                     "free", number(slots.free), "leased", number(slots.leased), "broken",
+                     number(slots.broken), "owner", text_or_null(n->owner));
 }
 
 /* ==== 3  Slots ================================================================================ */
@@ -131,6 +144,17 @@ bool api_sees_lease(const api *a, const api_caller *caller, uint64_t lease)
     uint32_t count;
     return l && (caller->role != API_TENANT ||
                  !strcmp(core_tenants(a->core, &count)[l->tenant].name, caller->tenant));
+}
+
+bool api_may_use(const api *a, const api_caller *caller, uint64_t node)
+{
+    uint32_t count, index = core_find_node(a->core, (uint32_t)node);
+    const core_node *n = core_nodes(a->core, &count);
+    if (caller->role != API_TENANT)
+        return true;
+    if (index == CORE_NONE || n[index].role != DXPU_CONTROL_ROLE_HOST)
+        return false;
+    return !n[index].owner[0] ? a->set.shared_hosts : !strcmp(n[index].owner, caller->tenant);
 }
 
 static const char *health_name(unsigned health)
@@ -167,20 +191,30 @@ json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller)
 
 /* ==== 4  Leases =============================================================================== */
 
-static json_t *lease_slots(const api *a, uint64_t lease, const core_lease *more, bool parked)
+static json_t *rate(double per_s)
+{
+    return per_s < 0 ? json_null() : json_real(per_s);
+}
+
+/* host: NULL, it is parked. */
+static json_t *lease_slots(const api *a, uint64_t lease, const core_lease *more,
+                           const core_node *host)
 {
     const pool *p = core_pool(a->core);
     uint32_t slots[POOL_COUNT_MAX];
     unsigned n = pool_lease_slots(p, lease, slots);
     json_t *out = json_array();
     for (unsigned i = 0; i < n; i++) {
+        const api_traffic *t = host ? api_traffic_of(a, host, more->port[i]) : NULL;
         char name[24];
         api_slot_name(a, slots[i], name);
-        (void)json_array_append_new(out,
-                                    json_pack("{s:s, s:o, s:o, s:s}", "slot", name, "host_slot",
-                                              parked ? json_null() : number(more->port[i]), "epoch",
-                                              number(p->slot[slots[i]].epoch), "state",
-                                              core_phase_name(core_slot_phase(a->core, slots[i]))));
+        (void)json_array_append_new(
+            out, json_pack("{s:s, s:o, s:o, s:s, s:o, s:o}", "slot", name, "host_slot",
+                           host ? number(more->port[i]) : json_null(), "epoch",
+                           number(p->slot[slots[i]].epoch), "state",
+                           core_phase_name(core_slot_phase(a->core, slots[i])), "to_device_per_s",
+                           rate(t ? t->to_per_s : -1), "from_device_per_s",
+                           rate(t ? t->from_per_s : -1)));
     }
     return out;
 }
@@ -220,7 +254,7 @@ json_t *api_json_lease(const api *a, uint64_t lease)
         "state", core_lease_state_name(core_lease_now(a->core, lease)), "replace", more->replace,
         "replaced", number(more->replaced), "created_at", api_json_time(more->created_unix_ms),
         "expires_at", api_json_time(more->expires_unix_ms), "slots",
-        lease_slots(a, lease, more, l->host == POOL_NONE));
+        lease_slots(a, lease, more, host));
 }
 
 /* ==== 5  Pool, tenants, events ================================================================ */
@@ -243,14 +277,16 @@ static json_t *nodes_of(const api *a, unsigned role)
     return out;
 }
 
-static json_t *leases_of(const api *a)
+/* Those that the caller sees. */
+static json_t *leases_of(const api *a, const api_caller *caller)
 {
     const pool *p = core_pool(a->core);
-    uint64_t count[4] = { 0 }, total = 0;
+    uint64_t count[4] = { 0 }, total = 0, seen = 0;
     json_t *out = json_object();
-    for (uint32_t i = 0; i < p->limits.leases && total < p->leases; i++) {
+    for (uint32_t i = 0; i < p->limits.leases && seen < p->leases; i++) {
         uint64_t lease = pool_lease_number(p, i);
-        if (!lease)
+        seen += lease != 0;
+        if (!lease || !api_sees_lease(a, caller, lease))
             continue;
         total++;
         count[core_lease_now(a->core, lease) & 3]++;
@@ -271,13 +307,14 @@ static void add_states(json_t *out, const uint64_t count[POOL_STATES])
     (void)json_object_set_new(out, "total", number(total));
 }
 
-json_t *api_json_pool(const api *a)
+json_t *api_json_pool(const api *a, const api_caller *caller)
 {
     const pool *p = core_pool(a->core);
     uint64_t all[POOL_STATES] = { 0 };
     uint32_t models;
     const core_model *m = core_models(a->core, &models);
     json_t *slots = json_object(), *list = json_array();
+    char text[256];
     for (uint32_t i = 0; i < models; i++) {
         uint64_t of[POOL_STATES];
         json_t *j = json_pack("{s:o, s:o, s:f, s:f}", "model", api_json_text(m[i].name),
@@ -290,10 +327,13 @@ json_t *api_json_pool(const api *a)
         (void)json_array_append_new(list, j);
     }
     add_states(slots, all);
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "epoch", number(p->epoch), "boxes",
-                     nodes_of(a, DXPU_CONTROL_ROLE_BOX), "hosts",
-                     nodes_of(a, DXPU_CONTROL_ROLE_HOST), "leases", leases_of(a), "slots", slots,
-                     "models", list);
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "store",
+                     api_json_text(core_store_failed(a->core, text) ? text : "ok"), "epoch",
+                     number(p->epoch), "boxes", nodes_of(a, DXPU_CONTROL_ROLE_BOX), "hosts",
+                     nodes_of(a, DXPU_CONTROL_ROLE_HOST), "leases", leases_of(a, caller),
+                     "leases_of",
+                     caller->role == API_TENANT ? api_json_text(caller->tenant) : json_null(),
+                     "slots", slots, "models", list);
 }
 
 json_t *api_json_tenant(const api *a, uint32_t tenant)
@@ -305,14 +345,16 @@ json_t *api_json_tenant(const api *a, uint32_t tenant)
                      number_or_null(t->quota, POOL_NONE), "used", number(t->used));
 }
 
-json_t *api_json_event(const core_event *e)
+json_t *api_json_event(const api *a, const core_event *e)
 {
+    uint32_t count, node = core_find_node(a->core, e->node);
     char slot[24];
     snprintf(slot, sizeof slot, "%u.%u", e->node, e->slot);
-    return json_pack("{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "event", number(e->number), "at",
-                     api_json_time(e->unix_ms), "type", core_event_name(e->type), "node",
-                     number_or_null(e->node, 0), "slot",
-                     e->node && e->slot ? json_string(slot) : json_null(), "lease",
-                     lease_id(e->lease), "tenant", text_or_null(e->tenant), "text",
-                     api_json_text(e->text));
+    return json_pack(
+        "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "event", number(e->number), "at",
+        api_json_time(e->unix_ms), "type", core_event_name(e->type), "node",
+        number_or_null(e->node, 0), "node_name",
+        node == CORE_NONE ? json_null() : api_json_text(core_nodes(a->core, &count)[node].name),
+        "slot", e->node && e->slot ? json_string(slot) : json_null(), "lease", lease_id(e->lease),
+        "tenant", text_or_null(e->tenant), "text", api_json_text(e->text));
 }

@@ -15,13 +15,6 @@ enum { WAIT_MAX_S = 300, SECONDS_MAX = 1 << 30 };
 
 /* ==== 1  Waiting ============================================================================== */
 
-static json_t *ended(uint64_t lease, const char *state)
-{
-    char id[24];
-    snprintf(id, sizeof id, "%llx", (unsigned long long)lease);
-    return json_pack("{s:s, s:s}", "lease", id, "state", state);
-}
-
 static void answer_lease(api_conn *c, unsigned status, uint64_t lease)
 {
     json_t *j = api_json_lease(c->a, lease);
@@ -31,19 +24,63 @@ static void answer_lease(api_conn *c, unsigned status, uint64_t lease)
         api_problem(c, 409, "state", "lease %llx ended meanwhile", (unsigned long long)lease);
 }
 
-/* One of the slots is not wiped yet (they are free, or another lease's, when they are), or the host
-   still has it. */
-static bool still_there(const api *a, const api_wait *w, unsigned i)
+/* What became of a slot since its lease ended. */
+typedef enum fate {
+    FATE_DONE,   /* wiped, or kept: its host has given it up, and its box says so */
+    FATE_WAITS,  /* not yet */
+    FATE_FAILED, /* and nothing but an operator mends that */
+} fate;
+
+/* A box that is away wipes when it is back. */
+static fate wipe_of(const api *a, const api_ending *e)
 {
-    const pool *p = core_pool(a->core);
-    uint32_t count, nodes, at = w->slot[i];
-    const core_port *ports;
-    if (w->what == API_WAIT_WIPED)
-        return at < p->slots && p->slot[at].state == POOL_WIPING &&
-               p->slot[at].epoch == w->epoch[i];
-    ports = core_ports(a->core, &count);
-    return at < count && ports[at].reported && ports[at].device.epoch == w->epoch[i] &&
-           core_nodes(a->core, &nodes)[ports[at].node].connected;
+    uint32_t slot = core_find_slot(a->core, e->box, e->slot);
+    const pool_slot *s = slot == CORE_NONE ? NULL : &core_pool(a->core)->slot[slot];
+    if (!s) /* its box was forgotten */
+        return FATE_FAILED;
+    if (s->epoch != e->epoch) /* it was lent anew, so it was wiped */
+        return FATE_DONE;
+    if (s->state == POOL_QUARANTINED)
+        return FATE_FAILED;
+    if (s->state == POOL_BROKEN && s->dirty)
+        return s->reason == POOL_WHY_BOX ? FATE_WAITS : FATE_FAILED;
+    return s->state == POOL_WIPING ? FATE_WAITS : FATE_DONE;
+}
+
+static fate keep_of(const api *a, const api_ending *e)
+{
+    uint32_t count, slot = core_find_slot(a->core, e->box, e->slot);
+    uint32_t host = core_find_node(a->core, e->host);
+    const core_slot *s = core_slots(a->core, &count);
+    const core_port *ports = core_ports(a->core, &count);
+    const core_node *n = core_nodes(a->core, &count);
+    if (host != CORE_NONE && n[host].connected && e->port && e->port <= n[host].total &&
+        ports[n[host].first + e->port - 1].device.epoch == e->epoch)
+        return FATE_WAITS;
+    if (slot == CORE_NONE)
+        return FATE_FAILED;
+    return s[slot].reported && s[slot].device.epoch != e->epoch ? FATE_DONE : FATE_WAITS;
+}
+
+static fate fate_of(const api *a, const api_wait *w, unsigned i)
+{
+    return w->what == API_WAIT_WIPED ? wipe_of(a, &w->slot[i]) : keep_of(a, &w->slot[i]);
+}
+
+static bool any_is(const api *a, const api_wait *w, fate f)
+{
+    for (unsigned i = 0; i < w->count; i++) {
+        if (fate_of(a, w, i) == f)
+            return true;
+    }
+    return false;
+}
+
+/* A parked lease was attached, or released, before all was given up. */
+static bool is_other(const api *a, const api_wait *w)
+{
+    const pool_lease *l = pool_find_lease(core_pool(a->core), w->lease);
+    return w->what == API_WAIT_GIVEN_UP && (!l || l->host != POOL_NONE);
 }
 
 static bool is_over(const api *a, const api_wait *w)
@@ -51,11 +88,72 @@ static bool is_over(const api *a, const api_wait *w)
     if (w->what == API_WAIT_UP)
         return !pool_find_lease(core_pool(a->core), w->lease) ||
                core_lease_now(a->core, w->lease) == CORE_LEASE_ACTIVE;
-    for (unsigned i = 0; i < w->count; i++) {
-        if (still_there(a, w, i))
-            return false;
+    return is_other(a, w) || !any_is(a, w, FATE_WAITS);
+}
+
+/* Its state in the pool, and why. */
+static json_t *ending_json(const api *a, const api_wait *w, unsigned i)
+{
+    const api_ending *e = &w->slot[i];
+    uint32_t slot = core_find_slot(a->core, e->box, e->slot);
+    const pool_slot *s = slot == CORE_NONE ? NULL : &core_pool(a->core)->slot[slot];
+    fate f = fate_of(a, w, i);
+    bool wipe = w->what == API_WAIT_WIPED;
+    const char *state = !wipe ? "held" : s ? pool_state_name(s->state) : "unknown";
+    char name[24];
+    snprintf(name, sizeof name, "%u.%u", e->box, e->slot);
+    if (f == FATE_DONE)
+        state = wipe ? "wiped" : "kept";
+    return json_pack("{s:s, s:s, s:s}", "slot", name, "state", state, "reason",
+                     pool_reason_name(wipe && s && f != FATE_DONE ? s->reason : POOL_WHY_NONE));
+}
+
+/* Which of them have this fate: "10.3 quarantined (wipe)". */
+static void name_slots(const api *a, const api_wait *w, fate f, char *out, size_t room)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (unsigned i = 0; i < w->count && at < room - 1; i++) {
+        json_t *j = fate_of(a, w, i) == f ? ending_json(a, w, i) : NULL;
+        if (!j)
+            continue;
+        (void)snprintf(out + at, room - at, "%s%s %s (%s)", at ? ", " : "",
+                       json_string_value(json_object_get(j, "slot")),
+                       json_string_value(json_object_get(j, "state")),
+                       json_string_value(json_object_get(j, "reason")));
+        at += strlen(out + at);
+        json_decref(j);
     }
-    return true;
+}
+
+/* The lease is over, or parked: as it is with each of its slots. */
+static void answer_end(api_conn *c, const api_wait *w)
+{
+    bool wipe = w->what == API_WAIT_WIPED, waits = any_is(c->a, w, FATE_WAITS);
+    char id[24], slots[300];
+    json_t *list;
+    if (is_other(c->a, w)) {
+        api_problem(c, 409, "state", "lease %llx is parked no more", (unsigned long long)w->lease);
+        return;
+    }
+    if (w->asked && any_is(c->a, w, FATE_FAILED)) {
+        name_slots(c->a, w, FATE_FAILED, slots, sizeof slots);
+        api_problem(c, 409, "wipe",
+                    "the lease is over, but not wiped: %s; nobody gets it before an operator "
+                    "says repair",
+                    slots);
+        return;
+    }
+    list = json_array();
+    for (unsigned i = 0; i < w->count; i++)
+        (void)json_array_append_new(list, ending_json(c->a, w, i));
+    snprintf(id, sizeof id, "%llx", (unsigned long long)w->lease);
+    api_answer_json(c, w->asked && waits ? 202 : w->status,
+                    json_pack("{s:s, s:s, s:o}", "lease", id, "state",
+                              w->asked && waits ? wipe ? "wiping" : "closing"
+                              : wipe            ? "released"
+                                                : "parked",
+                              "slots", list));
 }
 
 void api_wait_look(api_conn *c)
@@ -67,13 +165,13 @@ void api_wait_look(api_conn *c)
     if (w.what == API_WAIT_UP)
         answer_lease(c, w.status, w.lease);
     else
-        api_answer_json(c, w.status,
-                        ended(w.lease, w.what == API_WAIT_WIPED ? "released" : "parked"));
+        answer_end(c, &w);
 }
 
 static void wait_for(api_conn *c, const api_wait *w, uint64_t wait_s)
 {
     c->u.wait = *w;
+    c->u.wait.asked = wait_s > 0;
     c->u.wait.until_ms = api_now_ms() + wait_s * 1000;
     c->state = API_WAITING;
     api_wait_look(c);
@@ -214,6 +312,18 @@ static bool read_request(api_conn *c, core_request *r)
     return true;
 }
 
+/* Not told apart: a host that there is not, and another tenant's. */
+static bool may_use(api_conn *c, uint64_t host)
+{
+    if (api_may_use(c->a, &c->caller, host))
+        return true;
+    api_problem(c, 403, "host",
+                "host: %llu is no host of tenant %s; /v1/hosts has those, and an operator says "
+                "whose a host is (dxpu owner)",
+                (unsigned long long)host, c->caller.tenant);
+    return false;
+}
+
 void api_post_lease(api_conn *c)
 {
     core_request r;
@@ -223,12 +333,12 @@ void api_post_lease(api_conn *c)
     const api_param params[] = { WAIT_PARAM(&wait_s) };
     memset(&r, 0, sizeof r);
     if (!api_params(c, params, 1) || !api_may_wait(c, wait_s) || !read_request(c, &r) ||
-        !api_done(c, core_create(c->a->core, &r, &lease, &existed)))
+        !may_use(c, r.host) || !api_done(c, core_create(c->a->core, &r, &lease, &existed)))
         return;
     snprintf(at, sizeof at, "/v1/leases/%llx", (unsigned long long)lease);
     if (!existed)
         api_add_field(c, "Location", at);
-    api_wait w = { 0, lease, existed ? 200 : 201, API_WAIT_UP, 0, { 0 }, { 0 } };
+    api_wait w = { .lease = lease, .status = existed ? 200 : 201, .what = API_WAIT_UP };
     wait_for(c, &w, wait_s);
 }
 
@@ -251,32 +361,38 @@ void api_post_attach(api_conn *c)
         { "host", API_NUMBER, &host, 1, UINT32_MAX, NULL, true, false },
     };
     if (!api_params(c, params, 1) || (lease = lease_of(c)) == 0 || !api_may_wait(c, wait_s) ||
-        !api_members(c, members, 1) || !api_done(c, core_attach(c->a->core, lease, (uint32_t)host)))
+        !api_members(c, members, 1) || !may_use(c, host) ||
+        !api_done(c, core_attach(c->a->core, lease, (uint32_t)host)))
         return;
-    api_wait w = { 0, lease, 200, API_WAIT_UP, 0, { 0 }, { 0 } };
+    api_wait w = { .lease = lease, .status = 200, .what = API_WAIT_UP };
     wait_for(c, &w, wait_s);
 }
 
 /* ==== 4  The end of one ======================================================================= */
 
-/* What is to be looked at when the lease is no more: its slots, or its host's ports. */
+/* What is to be looked at when the lease is no more. */
 static void remember(const api_conn *c, api_wait *w)
 {
-    const pool *p = core_pool(c->a->core);
-    uint32_t slots[POOL_COUNT_MAX], count;
-    const core_port *ports = core_ports(c->a->core, &count);
-    unsigned n = pool_lease_slots(p, w->lease, slots);
-    for (unsigned i = 0; i < n; i++) {
-        uint32_t at = slots[i];
-        if (w->what == API_WAIT_GIVEN_UP) {
-            at = 0;
-            while (at < count && ports[at].slot != slots[i])
-                at++;
+    const core *k = c->a->core;
+    const pool *p = core_pool(k);
+    uint32_t slots[POOL_COUNT_MAX], count, ports;
+    const core_slot *of = core_slots(k, &count);
+    const core_node *nodes = core_nodes(k, &count);
+    const core_port *port = core_ports(k, &ports);
+    w->count = pool_lease_slots(p, w->lease, slots);
+    for (unsigned i = 0; i < w->count; i++) {
+        api_ending *e = &w->slot[i];
+        uint32_t at = 0;
+        e->box = nodes[of[slots[i]].node].number;
+        e->slot = of[slots[i]].device.number;
+        e->epoch = p->slot[slots[i]].epoch;
+        while (at < ports && port[at].slot != slots[i])
+            at++;
+        if (at < ports) {
+            e->host = nodes[port[at].node].number;
+            e->port = port[at].device.number;
         }
-        w->slot[i] = at;
-        w->epoch[i] = p->slot[slots[i]].epoch;
     }
-    w->count = n;
 }
 
 void api_delete_lease(api_conn *c)
@@ -289,7 +405,9 @@ void api_delete_lease(api_conn *c)
     };
     if (!api_params(c, params, 2) || (lease = lease_of(c)) == 0 || !api_may_wait(c, wait_s))
         return;
-    api_wait w = { 0, lease, 200, data ? API_WAIT_GIVEN_UP : API_WAIT_WIPED, 0, { 0 }, { 0 } };
+    api_wait w = { .lease = lease,
+                   .status = 200,
+                   .what = data ? API_WAIT_GIVEN_UP : API_WAIT_WIPED };
     remember(c, &w);
     if (api_done(c, data ? core_park(c->a->core, lease) : core_release(c->a->core, lease)))
         wait_for(c, &w, wait_s);

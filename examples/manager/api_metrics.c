@@ -68,6 +68,15 @@ static bool make_room(api_reported *r, unsigned slots)
     return true;
 }
 
+/* Below 0: it is the first report, or its proxy began anew. */
+static double per_second(const api_traffic *t, uint64_t before, uint64_t now)
+{
+    uint64_t at_ms = api_now_ms();
+    if (!t->at_ms || now < before || at_ms <= t->at_ms)
+        return -1;
+    return (double)(now - before) * 1000.0 / (double)(at_ms - t->at_ms);
+}
+
 void api_report(api *a, uint32_t node, const dxpu_control_status *st)
 {
     dxpu_bytes entries = st->entries;
@@ -83,11 +92,24 @@ void api_report(api *a, uint32_t node, const dxpu_control_status *st)
         if (!s.number || s.number > total || !make_room(r, total))
             continue;
         t = &r->slot[s.number - 1];
+        t->to_per_s = per_second(t, t->to_device, s.to_device);
+        t->from_per_s = per_second(t, t->from_device, s.from_device);
         t->to_device = s.to_device;
         t->from_device = s.from_device;
         t->dropped = s.dropped;
         t->incarnations = s.incarnations;
+        t->at_ms = api_now_ms();
     }
+}
+
+const api_traffic *api_traffic_of(const api *a, const core_node *n, unsigned slot)
+{
+    for (unsigned i = 0; n->connected && i < a->reporting; i++) {
+        const api_reported *r = &a->reported[i];
+        if (r->node == n->number)
+            return slot && slot <= r->slots && r->slot[slot - 1].at_ms ? &r->slot[slot - 1] : NULL;
+    }
+    return NULL;
 }
 
 static void put_traffic(const api *a, FILE *out, const char *name, const char *help,
@@ -196,7 +218,98 @@ static void put_events(const api *a, FILE *out)
     fprintf(out, "dxpu_pool_epoch %llu\n", (number)core_pool(a->core)->epoch);
 }
 
-/* ==== 3  This server ========================================================================== */
+/* ==== 3  Boxes, hosts, tenants ================================================================ */
+
+/* Whoever reaches the proxies' port can register nodes, and an operator's token can name tenants:
+   no more of each get lines of their own. */
+enum { NAMED_MAX = 2000 };
+
+static void put_node(FILE *out, const char *metric, const core_node *n)
+{
+    fprintf(out, "%s{node=\"%u\",", metric, n->number);
+    put_label(out, "name", n->name);
+}
+
+static void put_connected(const core_node *n, uint32_t count, FILE *out)
+{
+    about(out, "dxpu_node_connected", "gauge", "1: the proxy is registered now.");
+    for (uint32_t i = 0; i < count && i < NAMED_MAX; i++) {
+        put_node(out, "dxpu_node_connected", &n[i]);
+        fprintf(out, ",role=\"%s\"} %d\n", dxpu_control_role_name(n[i].role), n[i].connected);
+    }
+}
+
+static void put_box_slots(const pool *p, const core_node *n, FILE *out)
+{
+    number of[POOL_STATES] = { 0 };
+    for (uint32_t i = n->first; i < n->first + n->total; i++)
+        of[p->slot[i].state]++;
+    for (unsigned s = 0; s < POOL_STATES; s++) {
+        put_node(out, "dxpu_box_slots", n);
+        fprintf(out, ",state=\"%s\"} %llu\n", pool_state_name(s), of[s]);
+    }
+}
+
+static void put_host_slots(const api *a, const core_node *n, FILE *out)
+{
+    uint32_t count;
+    const core_port *ports = core_ports(a->core, &count);
+    number leased = 0;
+    for (uint32_t i = n->first; i < n->first + n->total; i++)
+        leased += ports[i].slot != CORE_NONE;
+    put_node(out, "dxpu_host_slots", n);
+    fprintf(out, ",state=\"leased\"} %llu\n", leased);
+    put_node(out, "dxpu_host_slots", n);
+    fprintf(out, ",state=\"free\"} %llu\n", n->total - leased);
+}
+
+static void put_each_node(const api *a, FILE *out)
+{
+    uint32_t count;
+    const core_node *n = core_nodes(a->core, &count);
+    put_connected(n, count, out);
+    about(out, "dxpu_box_slots", "gauge", "Slots of each box.");
+    for (uint32_t i = 0; i < count && i < NAMED_MAX; i++) {
+        if (n[i].role == DXPU_CONTROL_ROLE_BOX)
+            put_box_slots(core_pool(a->core), &n[i], out);
+    }
+    about(out, "dxpu_host_slots", "gauge", "Slots of each host.");
+    for (uint32_t i = 0; i < count && i < NAMED_MAX; i++) {
+        if (n[i].role == DXPU_CONTROL_ROLE_HOST)
+            put_host_slots(a, &n[i], out);
+    }
+}
+
+static void put_tenants(const api *a, FILE *out)
+{
+    const pool *p = core_pool(a->core);
+    uint32_t count;
+    const core_tenant *t = core_tenants(a->core, &count);
+    number others = 0;
+    about(out, "dxpu_tenant_slots", "gauge",
+          "Slots that each tenant has leased; without a name: all beyond the first 2,000 tenants.");
+    for (uint32_t i = 0; i < count; i++) {
+        if (i >= NAMED_MAX) {
+            others += p->tenant[i].used;
+            continue;
+        }
+        fputs("dxpu_tenant_slots{", out);
+        put_label(out, "tenant", t[i].name);
+        fprintf(out, "} %llu\n", (number)p->tenant[i].used);
+    }
+    if (count > NAMED_MAX)
+        fprintf(out, "dxpu_tenant_slots %llu\n", others);
+    about(out, "dxpu_tenant_quota_slots", "gauge", "Quotas, of tenants that have one.");
+    for (uint32_t i = 0; i < count && i < NAMED_MAX; i++) {
+        if (p->tenant[i].quota == POOL_NONE)
+            continue;
+        fputs("dxpu_tenant_quota_slots{", out);
+        put_label(out, "tenant", t[i].name);
+        fprintf(out, "} %llu\n", (number)p->tenant[i].quota);
+    }
+}
+
+/* ==== 4  This server ========================================================================== */
 
 static void put_requests(const api *a, FILE *out)
 {
@@ -240,6 +353,8 @@ void api_get_metrics(api_conn *c)
         put_nodes(c->a, out);
         put_slots(c->a, out);
         put_leases(c->a, out);
+        put_each_node(c->a, out);
+        put_tenants(c->a, out);
         put_events(c->a, out);
         put_requests(c->a, out);
         put_reported(c->a, out);

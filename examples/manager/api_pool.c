@@ -62,14 +62,14 @@ void api_get_health(api_conn *c)
 void api_get_pool(api_conn *c)
 {
     if (api_params(c, NULL, 0))
-        api_answer_json(c, 200, api_json_pool(c->a));
+        api_answer_json(c, 200, api_json_pool(c->a, &c->caller));
 }
 
 /* ==== 3  Nodes ================================================================================ */
 
 static json_t *row_node(const api_conn *c, const row *r)
 {
-    return api_json_node(c->a, r->index);
+    return api_json_node(c->a, r->index, &c->caller);
 }
 
 static json_t *key_number(const api_conn *c, const row *r)
@@ -97,7 +97,8 @@ static void list_nodes(api_conn *c, unsigned role)
     if (choice < 2)
         role = roles[choice];
     for (uint32_t i = 0; i < count; i++) {
-        if (nodes[i].number <= after || (role && nodes[i].role != role))
+        if (nodes[i].number <= after || (role && nodes[i].role != role) ||
+            !api_may_use(c->a, &c->caller, nodes[i].number))
             continue;
         rows[n].key = nodes[i].number;
         rows[n++].index = i;
@@ -136,7 +137,7 @@ void api_get_node(api_conn *c)
 {
     uint32_t node;
     if (api_params(c, NULL, 0) && (node = node_of(c)) != CORE_NONE)
-        api_answer_json(c, 200, api_json_node(c->a, node));
+        api_answer_json(c, 200, api_json_node(c->a, node, &c->caller));
 }
 
 void api_delete_node(api_conn *c)
@@ -148,6 +149,31 @@ void api_delete_node(api_conn *c)
     if (api_done(c, core_forget(c->a->core, number)))
         api_answer_json(c, 200,
                         json_pack("{s:I, s:b}", "node", (json_int_t)number, "forgotten", 1));
+}
+
+void api_delete_key(api_conn *c)
+{
+    uint32_t node, count, number;
+    if (!api_params(c, NULL, 0) || (node = node_of(c)) == CORE_NONE)
+        return;
+    number = core_nodes(c->a->core, &count)[node].number;
+    if (api_done(c, core_forget_key(c->a->core, number)) && (node = node_of(c)) != CORE_NONE)
+        api_answer_json(c, 200, api_json_node(c->a, node, &c->caller));
+}
+
+void api_put_owner(api_conn *c)
+{
+    char owner[CORE_NAME_BYTES] = "";
+    uint32_t node, count, number;
+    const api_member members[] = {
+        { "owner", API_NAME, owner, 0, CORE_NAME_BYTES - 1, NULL, true, true },
+    };
+    if (!api_params(c, NULL, 0) || (node = node_of(c)) == CORE_NONE || !api_members(c, members, 1))
+        return;
+    number = core_nodes(c->a->core, &count)[node].number;
+    /* found again: the core may have rebuilt its tables */
+    if (api_done(c, core_set_owner(c->a->core, number, owner)) && (node = node_of(c)) != CORE_NONE)
+        api_answer_json(c, 200, api_json_node(c->a, node, &c->caller));
 }
 
 void api_put_drain(api_conn *c)

@@ -12,6 +12,7 @@ static const struct {
 } reasons[] = {
     { 200, "OK" },
     { 201, "Created" },
+    { 202, "Accepted" },
     { 204, "No Content" },
     { 400, "Bad Request" },
     { 401, "Unauthorized" },
@@ -54,6 +55,8 @@ static const char *title_of(unsigned status, const char *kind)
         { "store", "The store cannot be written" },
         { "busy", "Too many requests wait" },
         { "browser", "Not for web pages" },
+        { "host", "The host is not this tenant's" },
+        { "wipe", "A slot could not be wiped" },
     };
     for (unsigned i = 0; kind && i < sizeof titles / sizeof titles[0]; i++) {
         if (!strcmp(kind, titles[i][0]))

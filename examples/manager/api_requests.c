@@ -143,8 +143,12 @@ static bool put_text(const api_member *m, const char *text, char *why)
 
 static bool put_json(const api_member *m, const json_t *j, char *why)
 {
-    if (json_is_null(j) && m->nullable) {
+    if (json_is_null(j) && m->nullable && m->kind == API_NUMBER) {
         *(uint64_t *)m->target = m->min - 1;
+        return true;
+    }
+    if (json_is_null(j) && m->nullable) {
+        *(char *)m->target = '\0';
         return true;
     }
     switch (m->kind) {

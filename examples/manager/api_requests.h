@@ -30,7 +30,7 @@ typedef struct api_member {
     uint64_t min, max;
     const char *words;
     bool required;
-    bool nullable; /* null: *target = `min - 1`, of a number */
+    bool nullable; /* null: *target = `min - 1` of a number, "" of a name or text */
 } api_member;
 typedef api_member api_param;
 

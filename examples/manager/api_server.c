@@ -55,6 +55,18 @@ static void count_answer(api_conn *c, unsigned status)
         c->a->requests[c->route ? (size_t)(c->route - first) : API_ROUTES_MAX][s]++;
 }
 
+/* For the audit log: what was to change something, and who was refused. */
+static void tell_asked(const api_conn *c, unsigned status)
+{
+    const api_settings *set = &c->a->set;
+    bool looks = c->head.method == EVHTTP_REQ_GET || c->head.method == EVHTTP_REQ_HEAD ||
+                 c->head.method == EVHTTP_REQ_OPTIONS;
+    api_asked what = { api_role_name(c->caller.role), c->caller.tenant,
+                       api_method_name(c->head.method), c->head.decoded, status };
+    if (set->asked && c->head.path && (!looks || status == 401 || status == 403))
+        set->asked(set->user, &what);
+}
+
 void api_add_field(api_conn *c, const char *name, const char *value)
 {
     (void)evhttp_add_header(evhttp_request_get_output_headers(c->request), name, value);
@@ -100,6 +112,7 @@ void api_answer(api_conn *c, unsigned status, const char *type, char *text, size
     if (status != 204)
         api_add_field(c, "Content-Length", length);
     count_answer(c, status);
+    tell_asked(c, status);
     enter(c, API_SENDING);
     evhttp_send_reply(c->request, (int)status, api_reason(status), bodyless ? NULL : body);
     evbuffer_free(body);
@@ -416,12 +429,13 @@ static void ignore_sigpipe(void)
         (void)signal(SIGPIPE, SIG_IGN);
 }
 
-bool api_listen(api *a)
+bool api_listen(api *a, bool *wrong)
 {
     const char *at = a->set.at ? a->set.at : "127.0.0.1:4456";
     dxpu_udp_address local;
     const char *why = dxpu_tcp_parse_port(at, API_PORT, &local);
-    if (!why && !a->set.tokens && !is_loopback(&local))
+    *wrong = !why && !a->set.tokens && !is_loopback(&local);
+    if (*wrong)
         why = "others than this machine reach this address; give --tokens FILE, or listen at "
               "127.0.0.1";
     a->loopback = !why && is_loopback(&local);

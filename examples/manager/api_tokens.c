@@ -61,10 +61,17 @@ static unsigned find(const api_tokens *t, const uint8_t hash[HASH_BYTES])
     return found;
 }
 
+const char *api_role_name(unsigned role)
+{
+    return role == API_READ       ? "read"
+           : role == API_TENANT   ? "tenant"
+           : role == API_OPERATOR ? "operator"
+                                  : "nobody";
+}
+
 /* One line; NULL, or what is wrong with it. */
 static const char *read_line(api_tokens *t, char *line)
 {
-    static const char *const roles[] = { "read", "tenant", "operator" };
     char *save = NULL, *role = strtok_r(line, " \t\r\n", &save), *tenant, *text;
     token *k = &t->token[t->count];
     unsigned r = 0;
@@ -74,7 +81,7 @@ static const char *read_line(api_tokens *t, char *line)
     text = strtok_r(NULL, " \t\r\n", &save);
     if (!tenant || !text || strtok_r(NULL, " \t\r\n", &save))
         return "write ROLE TENANT TOKEN";
-    while (r < 3 && strcmp(role, roles[r]))
+    while (r < 3 && strcmp(role, api_role_name(1u << r)))
         r++;
     if (r == 3)
         return "the role is read, tenant or operator";

@@ -22,17 +22,24 @@ enum {
     COREI_FORMAT = 1, /* of the records */
     COREI_MODELS_MAX = 1024,
     COREI_HOST_SLOTS_MAX = 4096,
-    COREI_REFUSE_MS = 1000,    /* after a failed commit */
-    COREI_DIAL_MS = 5000,      /* a proxy's longest back-off: so late it may be back */
-    COREI_YIELD_MS = 2000,     /* for a host to give up a slot before the box ends the lease */
-    COREI_RETRY_MS = 100,      /* doubling to COREI_RETRY_MAX_MS */
-    COREI_RETRY_MAX_MS = 5000, /* of an order that was refused */
-    COREI_REPLACE_MS = 1000,   /* to look again for a slot in place of a broken one */
-    COREI_ALARMS = 10,         /* of one node in a second; further ones are dropped */
+    COREI_REFUSE_MS = 1000,        /* after a failed commit */
+    COREI_DIAL_MS = 5000,          /* a proxy's longest back-off: so late it may be back */
+    COREI_YIELD_MS = 2000,         /* for a host to give up a slot before the box ends the lease */
+    COREI_RETRY_MS = 100,          /* doubling to COREI_RETRY_MAX_MS */
+    COREI_RETRY_MAX_MS = 5000,     /* of an order that was refused */
+    COREI_REPLACE_MS = 1000,       /* to look again for a slot in place of a broken one */
+    COREI_RIVAL_MS = 10000,        /* for a proxy to be back before a copy of it gets its place */
+    COREI_ENLARGE_MS = 60000,      /* for a node to get more slots again; */
+    COREI_ENLARGE_UNITS = 1000000, /* and any other, in a pool of so many slots */
+    COREI_CHANGES = 64, /* of one node in a second, and one for each slot: see settle_report() */
+    COREI_ALARMS = 10,  /* of one node in a second; further ones are dropped */
     COREI_NO_REPORT = 0xff
 };
-/* No epoch above is believed: so many leases there never are, and JSON has 63 bits. */
-#define COREI_EPOCH_MAX ((uint64_t)1 << 62)
+/* JSON has 63 bits.  Epochs begin at the time of day in microseconds, which is not believed beyond a
+   quarter of that, nor a proxy beyond half: there is room above for all leases that ever are. */
+#define COREI_EPOCH_MAX       ((uint64_t)1 << 62)
+#define COREI_EPOCH_TOLD_MAX  (COREI_EPOCH_MAX / 2)
+#define COREI_EPOCH_CLOCK_MAX (COREI_EPOCH_MAX / 4)
 
 /* -- Tables -- */
 
@@ -80,7 +87,9 @@ typedef struct corei_slot {
     bool reset;           /* an order to be given, */
     uint64_t reset_epoch; /* of the lease that there was; 0: none */
     bool silent; /* broken in the pool alone, until its box is heard of: see hide_silent() */
-    dxpu_control_device *other; /* what stands there now, when it is not what is stored */
+    bool late;   /* its report is acted upon when its box has not said so much in this second */
+    uint64_t offered_epoch, offered_to; /* the last attach: its epoch, and the host's instance */
+    dxpu_control_device *other;         /* what stands there now, when it is not what is stored */
 } corei_slot;
 
 typedef struct corei_port {
@@ -91,12 +100,19 @@ typedef struct corei_port {
 typedef struct corei_node {
     uint8_t drain_told;  /* as the box knows it; COREI_NO_REPORT: nobody knows */
     uint64_t gone_ms;    /* a box: given up then, unless it is back; 0: it is here */
+    uint64_t change_ms;  /* when counting began, of what its reports changed in the store */
+    uint64_t changes;    /* since then */
+    uint64_t enlarge_ms; /* not before then has it more slots */
+    uint64_t left_ms;    /* when its last connection ended */
+    uint64_t rival;      /* another instance, seen while this one lived; 0: none */
     uint64_t alarm_ms;   /* when counting began */
     uint32_t alarms;     /* since then */
     uint16_t missing;    /* slots of a registration that has begun */
     uint16_t told_total; /* slots that it is about */
     dxpu_control_device *told;
     bool *got;
+    bool other_told; /* of this key, which is not the node's */
+    uint8_t other[DXPU_CONTROL_KEY_BYTES];
 } corei_node;
 
 typedef struct corei_tables {
@@ -146,6 +162,10 @@ struct core {
     store *store;
     core_settings set;
     uint64_t unix_ms, mono_ms;
+    /* Epochs up to the first were in the store; those of this run are above the second; what is
+       between them may have been given from another store, of which this one is a backup. */
+    uint64_t stored_epoch, first_epoch;
+    uint32_t first_serial; /* of a lease */
     corei_tables t;
     /* the transaction: records that changed, keys of those to delete, events */
     corei_mark mark[COREI_MARKS_MAX];
@@ -162,8 +182,11 @@ struct core {
     core_event *event;
     uint64_t event_last; /* number */
     uint64_t event_first;
-    bool failed, dead; /* the last commit failed; nobody knows what the disk has */
+    uint64_t commits, loads; /* how many there were */
+    bool failed, dead;       /* the last commit failed; nobody knows what the disk has */
     uint64_t refuse_until_ms;
+    uint64_t enlarge_ms; /* see may_enlarge() */
+    bool full;           /* and that was told: see check_room() */
     char failure[256];
 };
 
@@ -210,6 +233,10 @@ core_result corei_load(core *c);
 core_result corei_load_events(core *c);
 void corei_tables_free(corei_tables *t);
 bool corei_tables_init(corei_tables *t, const pool_limits *l, uint32_t ports);
+/* Index of a model, which may be new (instead: it may have the place of one that nothing has any
+   more); CORE_NONE: there is no room. */
+uint32_t corei_model_for(corei_tables *t, const char *name, bool instead);
+uint32_t corei_models_used(const corei_tables *t);
 /* Slots or ports of a node as they are before anything is known of them. */
 void corei_init_slots(corei_tables *t, uint32_t node);
 void corei_copy_report(dxpu_control_device *to, const dxpu_control_device *from);
@@ -265,8 +292,16 @@ bool corei_can_lend(const core *c, uint32_t slot);
 /* The box has the slot's lease: that epoch, for that host's slot. */
 bool corei_is_bound(const core *c, uint32_t slot);
 void corei_bind_refused(core *c, uint32_t slot, uint64_t epoch, unsigned code);
+/* No other instance of its host was told of the slot's epoch. */
+bool corei_may_offer(const core *c, uint32_t slot);
+/* New epochs for this port and those behind it whose epochs another instance of the host may have:
+   a batch. */
+void corei_renew(core *c, uint32_t port);
 /* In a transaction; CORE_E_CAPACITY: there is no other slot. */
 core_result corei_move(core *c, uint32_t slot, pool_reason why);
+/* In a transaction: out of a box that is drained; the whole lease, when it asks for one box or
+   group.  What it asks for holds then as before, or it stays, and an event says why. */
+core_result corei_move_out(core *c, uint32_t slot);
 /* In a transaction: hosts' ports of a lease. */
 bool corei_take_ports(core *c, uint64_t lease);
 void corei_leave_ports(core *c, uint64_t lease);

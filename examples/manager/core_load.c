@@ -14,7 +14,7 @@ typedef struct loading {
     core *c;
     core_result result;
     uint64_t epoch, foreign_epoch;
-    uint32_t highest_node;
+    uint32_t highest_node, serial;
     core_node *node;
     uint32_t nodes, node_room, slots, ports, hosts;
     core_slot *slot;
@@ -41,7 +41,7 @@ static int load_fault(loading *l, core_result r)
 static int load_damaged(loading *l, const char *key)
 {
     return load_fault(
-        l, corei_result(CORE_E_STORE,
+        l, corei_result(CORE_E_DAMAGED,
                         "record %s of the store is damaged; put a backup in its place", key));
 }
 
@@ -72,20 +72,23 @@ static int load_meta(void *user, const char *key, const void *value, size_t len)
     loading *l = user;
     json_t *j = json_loadb(value, len, 0, NULL);
     int format;
-    json_int_t node, epoch, foreign = 0;
+    json_int_t node, epoch, foreign = 0, serial = -1;
     bool good = strcmp(key, "meta") == 0 &&
-                json_unpack(j, "{s:i, s:I, s:I, s?I}", "format", &format, "node", &node, "epoch",
-                            &epoch, "foreign", &foreign) == 0;
+                json_unpack(j, "{s:i, s:I, s:I, s?I, s?I}", "format", &format, "node", &node,
+                            "epoch", &epoch, "foreign", &foreign, "serial", &serial) == 0;
     json_decref(j);
-    if (!good || node < 0 || node > UINT32_MAX || epoch < 0 || foreign < 0)
+    if (serial < 0) /* of a version that took them from the epochs */
+        serial = epoch & UINT32_MAX;
+    if (!good || node < 0 || node > UINT32_MAX || epoch < 0 || foreign < 0 || serial > UINT32_MAX)
         return load_damaged(l, key);
     if (format != COREI_FORMAT)
-        return load_fault(l, corei_result(CORE_E_STORE,
+        return load_fault(l, corei_result(CORE_E_DAMAGED,
                                           "the store's records have format %d, this program knows "
                                           "%d; run the version that wrote them",
                                           format, COREI_FORMAT));
     l->highest_node = (uint32_t)node;
     l->epoch = (uint64_t)epoch;
+    l->serial = (uint32_t)serial;
     l->foreign_epoch = (uint64_t)foreign;
     return 0;
 }
@@ -152,7 +155,7 @@ static int load_slot(void *user, const char *key, const void *value, size_t len)
         return load_damaged(l, key);
     uint32_t model = load_model(l, s.device.model);
     if (model == CORE_NONE)
-        return load_fault(l, corei_result(CORE_E_STORE, "more than %d models", COREI_MODELS_MAX));
+        return load_fault(l, corei_result(CORE_E_DAMAGED, "more than %d models", COREI_MODELS_MAX));
     was.model = (uint16_t)model;
     s.node = (uint32_t)(n - l->node);
     s.device.number = (uint16_t)number;
@@ -283,7 +286,7 @@ static bool load_records(loading *l)
     for (uint32_t i = 0; i < l->nodes; i++)
         for (uint32_t j = 0; l->node[i].role == DXPU_CONTROL_ROLE_BOX && j < l->node[i].total; j++)
             if (!l->seen[l->node[i].first + j])
-                return !load_fault(l, corei_result(CORE_E_STORE,
+                return !load_fault(l, corei_result(CORE_E_DAMAGED,
                                                    "record slot/%u.%u of the store is missing; put "
                                                    "a backup in its place",
                                                    l->node[i].number, j + 1));
@@ -307,6 +310,10 @@ static bool load_tables(loading *l)
                            .tenants = twice(l->tenants, 16),
                            .models =
                                (uint16_t)(models < COREI_MODELS_MAX ? models : COREI_MODELS_MAX) };
+    const pool *old = l->c->t.pool;
+    if (old &&
+        old->limits.models > limits.models) /* who makes them come and go does it for little */
+        limits.models = old->limits.models;
     limits.leases = limits.slots > l->lease_end ? limits.slots : l->lease_end;
     if (!corei_tables_init(&l->t, &limits, twice(l->ports, 2 * COREI_HOST_SLOTS_MAX))) {
         load_no_memory(l);
@@ -362,7 +369,7 @@ static bool load_box(loading *l, core_node *n)
         (void)pool_drain(l->t.pool, n->pool_index, true, &left);
     for (uint32_t i = n->first; i < n->first + n->total; i++)
         if (pool_restore_slot(l->t.pool, i, &l->was[i]) != POOL_OK)
-            return !load_fault(l, corei_result(CORE_E_STORE,
+            return !load_fault(l, corei_result(CORE_E_DAMAGED,
                                                "record slot/%u.%u of the store is damaged; put a "
                                                "backup in its place",
                                                n->number, i - n->first + 1));
@@ -591,15 +598,35 @@ static void hide_silent(corei_tables *t)
     }
 }
 
+/* A store that was put back may be older than what this pool's proxies know, so that its highest
+   epoch, and serial, were given already: both go on above the time of day, too. */
+static void load_epochs(core *c, loading *l)
+{
+    pool *p = l->t.pool;
+    uint64_t clock = c->unix_ms < COREI_EPOCH_CLOCK_MAX / 1000 ? c->unix_ms * 1000 : 0;
+    pool_raise_epoch(p, l->epoch);
+    pool_raise_serial(p, l->serial);
+    if (!c->t.pool) { /* the program starts */
+        c->stored_epoch = p->epoch;
+        c->first_epoch = clock > p->epoch ? clock : p->epoch;
+        c->first_serial = (uint32_t)(clock / 1000000);
+        if (!c->stored_epoch) /* it is new: nothing before was its own */
+            l->t.foreign_epoch = c->first_epoch;
+    }
+    pool_raise_epoch(p, c->first_epoch);
+    pool_raise_serial(p, c->first_serial);
+}
+
 core_result corei_load(core *c)
 {
+    c->loads++;
     loading l = { .c = c, .result = { CORE_OK, "" } };
     bool good = load_records(&l) && load_tables(&l);
     if (good && !load_pool(&l) && l.result.code == CORE_OK)
-        load_fault(&l, corei_result(CORE_E_STORE, "the store's boxes fit no pool"));
+        load_fault(&l, corei_result(CORE_E_DAMAGED, "the store's boxes fit no pool"));
     good = good && load_all(&l, "lease/", load_lease);
     if (good) {
-        pool_raise_epoch(l.t.pool, l.epoch);
+        load_epochs(c, &l);
         pool_restored(l.t.pool);
         for (uint32_t i = 0; i < l.models; i++)
             (void)pool_set_spares(l.t.pool, (uint16_t)i, l.spares[i]);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core_internal.h"
+#include "dxpu_sodium.h"
 
 /* -- Connections -- */
 
@@ -45,6 +46,8 @@ void core_disconnected(core *c, uint32_t number)
     core_node *n = &t->node[node];
     bool box = n->role == DXPU_CONTROL_ROLE_BOX, was = n->connected;
     gather_end(&t->node_more[node]);
+    if (was)
+        t->node_more[node].left_ms = c->mono_ms;
     n->connected = false;
     forget_orders(c, corei_node_unit(c, node));
     for (uint32_t i = n->first; i < n->first + n->total; i++) {
@@ -140,6 +143,31 @@ static void settle_report(core *c, uint32_t node, uint16_t number)
         corei_settle_slot(c, slot);
 }
 
+/* The same, unless reports of this node have changed the store so often in this second that others
+   would wait for it: then once more, when the second is over. */
+static void settle_in_turn(core *c, uint32_t node, uint16_t number)
+{
+    corei_node *more = &c->t.node_more[node];
+    const core_node *n = &c->t.node[node];
+    uint64_t before = c->commits;
+    if (c->mono_ms - more->change_ms >= 1000) {
+        more->change_ms = c->mono_ms;
+        more->changes = 0;
+    }
+    if (more->changes < COREI_CHANGES + n->total) {
+        settle_report(c, node, number);
+        c->t.node_more[node].changes += c->commits - before;
+        return;
+    }
+    uint32_t at = n->first + number - 1;
+    bool box = n->role == DXPU_CONTROL_ROLE_BOX;
+    if (number < 1 || number > n->total)
+        return;
+    if (box)
+        c->t.slot_more[at].late = true;
+    corei_look_at(c, box ? corei_slot_unit(at) : corei_port_unit(c, at), more->change_ms + 1000);
+}
+
 /* -- Nodes -- */
 
 /* Characters of a word, as many as fit. */
@@ -233,13 +261,12 @@ static void mark_slots(core *c, uint32_t node, uint32_t total)
     corei_mark_changed(c, COREI_META, 0);
 }
 
-/* Hosts that dial a box where it was before are told anew: see order_port(). */
-static void note_move(core *c, uint32_t node, const dxpu_control_register *r)
+/* Hosts that dial a box as it was before are told anew: see order_port(). */
+static void tell_hosts(core *c, uint32_t node)
 {
     corei_tables *t = &c->t;
     const core_node *n = &t->node[node];
-    if (n->role != DXPU_CONTROL_ROLE_BOX ||
-        (n->paths == r->paths && !memcmp(n->path, r->path, n->paths * sizeof n->path[0])))
+    if (n->role != DXPU_CONTROL_ROLE_BOX)
         return;
     for (uint32_t i = n->first; i < n->first + n->total; i++) {
         uint32_t port = t->slot_more[i].port;
@@ -248,11 +275,47 @@ static void note_move(core *c, uint32_t node, const dxpu_control_register *r)
     }
 }
 
+/* Whoever reaches the port can register: neither nodes nor their slots fill memory and disk. */
+static core_result check_room(core *c, bool new_node, uint32_t slots)
+{
+    uint64_t all = (uint64_t)c->t.pool->slots + c->t.ports + slots;
+    bool many = new_node && c->t.nodes >= c->set.nodes;
+    if (!many && all <= c->set.slots) {
+        c->full = false;
+        return (core_result){ CORE_OK, "" };
+    }
+    core_result r =
+        many ? corei_result(CORE_E_CAPACITY,
+                            "the pool has %u nodes, as many as it may; forget those that are gone "
+                            "(dxpu forget), or start the manager with more --nodes",
+                            c->t.nodes)
+             : corei_result(CORE_E_CAPACITY,
+                            "the pool would have %llu slots of boxes and hosts, and may have %u; "
+                            "forget nodes that are gone (dxpu forget), or start the manager with "
+                            "more --slots",
+                            (unsigned long long)all, c->set.slots);
+    if (c->full || corei_begin(c).code != CORE_OK)
+        return r;
+    (void)corei_event(c, CORE_EVENT_ALARM, "a proxy is refused: %.130s", r.text);
+    c->full = corei_commit(c).code == CORE_OK;
+    return r;
+}
+
+/* It may be elsewhere than before. */
+static void note_move(core *c, uint32_t node, const dxpu_control_register *r)
+{
+    const core_node *n = &c->t.node[node];
+    if (n->paths != r->paths || memcmp(n->path, r->path, n->paths * sizeof n->path[0]) != 0)
+        tell_hosts(c, node);
+}
+
 /* A node that nobody knew; it has no slots before it has told of all. */
 static uint32_t add_node(core *c, const dxpu_control_register *r, const char *program,
-                         core_result *why)
+                         const uint8_t *key, core_result *why)
 {
     bool box = r->role == DXPU_CONTROL_ROLE_BOX;
+    if ((*why = check_room(c, true, r->total)).code != CORE_OK)
+        return CORE_NONE;
     bool full = !box && c->t.pool->hosts == c->t.pool->limits.hosts;
     if ((full || c->t.nodes == c->t.node_room) && (*why = corei_load(c)).code != CORE_OK)
         return CORE_NONE;
@@ -266,6 +329,9 @@ static uint32_t add_node(core *c, const dxpu_control_register *r, const char *pr
     n->role = r->role;
     memcpy(n->identity, r->identity, 16);
     (void)describe(n, r, program);
+    n->keyed = key != NULL;
+    if (key)
+        memcpy(n->key, key, sizeof n->key);
     n->pool_index = POOL_NONE;
     n->first = box ? t->pool->slots : t->ports;
     n->since_unix_ms = c->unix_ms;
@@ -296,6 +362,26 @@ static bool has_ports(const dxpu_control_register *r, unsigned port_offset)
     return true;
 }
 
+/* M-76: a copy of the proxy that is away for a moment. */
+static bool is_rival(const core *c, uint32_t node, uint64_t instance)
+{
+    const corei_node *more = &c->t.node_more[node];
+    return more->rival == instance && c->t.node[node].instance != instance &&
+           c->mono_ms < more->left_ms + COREI_RIVAL_MS;
+}
+
+void core_rival(core *c, uint32_t number, uint64_t instance)
+{
+    uint32_t node = core_find_node(c, number);
+    if (node == CORE_NONE || c->t.node_more[node].rival == instance)
+        return;
+    c->t.node_more[node].rival = instance;
+    if (corei_begin(c).code != CORE_OK)
+        return;
+    corei_event_node(c, CORE_EVENT_ALARM, node, "%s", CORE_DOUBLE);
+    (void)corei_commit(c);
+}
+
 static core_result check_register(const core *c, const dxpu_control_register *r)
 {
     bool box = r->role == DXPU_CONTROL_ROLE_BOX;
@@ -308,11 +394,13 @@ static core_result check_register(const core *c, const dxpu_control_register *r)
         return corei_result(CORE_E_ARG, "%u slots; a %s has %u at most", r->total,
                             box ? "box" : "host", most);
     uint32_t node = node_of(c, r);
+    if (node != CORE_NONE && is_rival(c, node, r->instance))
+        return corei_result(CORE_E_STATE, "%s", CORE_DOUBLE);
     if (node != CORE_NONE && c->t.node[node].role != r->role)
         return corei_result(CORE_E_STATE, "this identity is a %s's; give each its own file",
                             box ? "host" : "box");
     for (unsigned i = 0; i < r->count && dxpu_control_device_next(r, &entries, &d); i++) {
-        if (d.epoch > COREI_EPOCH_MAX || d.epoch_seen > COREI_EPOCH_MAX)
+        if (d.epoch > COREI_EPOCH_TOLD_MAX || d.epoch_seen > COREI_EPOCH_TOLD_MAX)
             return corei_result(CORE_E_ARG, "slot %u: no epoch is so high", d.number);
         if (!has_ports(r, d.port_offset))
             return corei_result(CORE_E_ARG, "slot %u: no port is so high", d.number);
@@ -348,18 +436,6 @@ static bool node_gather(core *c, uint32_t node, const dxpu_control_register *r)
     return true;
 }
 
-/* Index of a model, which may be new; CORE_NONE: there is no room. */
-static uint32_t model_for(corei_tables *t, const char *name)
-{
-    uint32_t i = 0;
-    while (i < t->models && strcmp(t->model[i].name, name) != 0)
-        i++;
-    if (i < t->models || i == t->pool->limits.models)
-        return i < t->models ? i : CORE_NONE;
-    snprintf(t->model[i].name, sizeof t->model[i].name, "%s", name);
-    return t->models++;
-}
-
 /* A box without slots is given them, behind all others; false: there is no room. */
 static bool append_box(core *c, uint32_t node, uint32_t total)
 {
@@ -370,7 +446,7 @@ static bool append_box(core *c, uint32_t node, uint32_t total)
     pool_slot was[POOL_BOX_SLOTS_MAX];
     unsigned left;
     for (uint32_t i = 0; i < total; i++) {
-        uint32_t model = model_for(t, told[i].model);
+        uint32_t model = corei_model_for(t, told[i].model, false);
         if (model == CORE_NONE)
             return false;
         info[i].model = (uint16_t)model;
@@ -434,7 +510,7 @@ static bool append_host(core *c, uint32_t node, uint32_t total)
 static core_result check_models(const core *c, uint32_t node, uint32_t first, uint32_t total)
 {
     const dxpu_control_device *told = c->t.node_more[node].told;
-    uint32_t models = c->t.models;
+    uint32_t models = corei_models_used(&c->t);
     for (uint32_t i = first; c->t.node[node].role == DXPU_CONTROL_ROLE_BOX && i < total; i++) {
         bool known = core_find_model(c, told[i].model) != CORE_NONE;
         for (uint32_t j = first; j < i && !known; j++)
@@ -447,24 +523,42 @@ static core_result check_models(const core *c, uint32_t node, uint32_t first, ui
                         COREI_MODELS_MAX);
 }
 
-/* There are more slots than were known.  Those of the newest node go behind all others, as loading
-   has them; for others the tables are made anew. */
+/* A node that has slots gets more by making all tables anew: not so often that others would wait. */
+static core_result may_enlarge(core *c, uint32_t node)
+{
+    corei_node *more = &c->t.node_more[node];
+    uint64_t units = c->t.pool->slots + c->t.ports;
+    if (!c->t.node[node].total)
+        return (core_result){ CORE_OK, "" };
+    if (c->mono_ms < more->enlarge_ms || c->mono_ms < c->enlarge_ms)
+        return corei_result(CORE_E_STATE, "it had other slots a moment ago, or another proxy had; "
+                                          "it is taken in with the new ones in a minute at most");
+    more->enlarge_ms = c->mono_ms + COREI_ENLARGE_MS;
+    c->enlarge_ms = c->mono_ms + COREI_ENLARGE_MS * units / COREI_ENLARGE_UNITS;
+    return (core_result){ CORE_OK, "" };
+}
+
+/* There are more slots than were known.  The first ones of a node go behind all others; for others
+   the tables are made anew. */
 static core_result enlarge(core *c, uint32_t node)
 {
     uint32_t total = c->t.node_more[node].told_total;
     core_node *n = &c->t.node[node];
     core_result r = { CORE_OK, "" };
     if (total > n->total)
+        r = check_room(c, false, total - n->total);
+    if (total > n->total && r.code == CORE_OK)
         r = check_models(c, node, n->total, total);
+    if (total > n->total && r.code == CORE_OK)
+        r = may_enlarge(c, node);
     if (total > n->total && r.code == CORE_OK)
         r = corei_begin(c);
     if (total <= n->total || r.code != CORE_OK)
         return r;
     if (n->role == DXPU_CONTROL_ROLE_HOST)
         see_ports(c, node, total);
-    bool last = node + 1 == c->t.nodes && !n->total;
-    if (last && (n->role == DXPU_CONTROL_ROLE_BOX ? append_box(c, node, total)
-                                                  : append_host(c, node, total))) {
+    if (!n->total && (n->role == DXPU_CONTROL_ROLE_BOX ? append_box(c, node, total)
+                                                       : append_host(c, node, total))) {
         corei_mark_changed(c, COREI_NODE, node);
         corei_mark_changed(c, COREI_META, 0);
         return corei_commit(c);
@@ -515,19 +609,58 @@ static void node_update(core *c, uint32_t node, const dxpu_control_register *r)
     for (unsigned i = 0; i < r->count && dxpu_control_device_next(r, &entries, &d); i++) {
         clean_device(&d, r->first + i);
         report(c, node, &d);
-        settle_report(c, node, d.number);
+        settle_in_turn(c, node, d.number);
     }
 }
 
+core_result core_check_key(core *c, const dxpu_control_register *r,
+                           const uint8_t key[DXPU_CONTROL_KEY_BYTES])
+{
+    char text[DXPU_SODIUM_KEY_TEXT_BYTES];
+    uint32_t node = node_of(c, r);
+    if (node == CORE_NONE || !c->t.node[node].keyed ||
+        !memcmp(c->t.node[node].key, key, DXPU_CONTROL_KEY_BYTES))
+        return (core_result){ CORE_OK, "" };
+    uint32_t number = c->t.node[node].number;
+    corei_node *more = &c->t.node_more[node];
+    if ((!more->other_told || memcmp(more->other, key, sizeof more->other)) &&
+        corei_begin(c).code == CORE_OK) {
+        more->other_told = true;
+        memcpy(more->other, key, sizeof more->other);
+        corei_event_node(c, CORE_EVENT_NODE_KEY, node,
+                         "refused: its identity came with another public key, %s",
+                         dxpu_sodium_key_print(key, text));
+        (void)corei_commit(c);
+    }
+    return corei_result(CORE_E_STATE,
+                        "node %u has another public key; if this one is meant to be it, stop the "
+                        "other and say: dxpu rekey %u",
+                        number, number);
+}
+
+/* The key of a node's first sealed register is the node's; true when it is new. */
+static bool pin(core *c, uint32_t node, const uint8_t *key)
+{
+    core_node *n = &c->t.node[node];
+    n->sealed = key != NULL;
+    if (!key || n->keyed)
+        return false;
+    n->keyed = true;
+    memcpy(n->key, key, sizeof n->key);
+    c->t.node_more[node].other_told = false;
+    tell_hosts(c, node); /* they dial by the key */
+    return true;
+}
+
 uint32_t core_register(core *c, const dxpu_control_register *r, const char *program,
-                       core_result *why)
+                       const uint8_t *key, core_result *why)
 {
     *why = check_register(c, r);
     if (why->code != CORE_OK)
         return 0;
     uint32_t node = node_of(c, r);
     if (node == CORE_NONE)
-        node = add_node(c, r, program, why);
+        node = add_node(c, r, program, key, why);
     if (node == CORE_NONE)
         return 0;
     uint32_t number = c->t.node[node].number;
@@ -542,7 +675,8 @@ uint32_t core_register(core *c, const dxpu_control_register *r, const char *prog
         return number;
     }
     note_move(c, node, r);
-    bool changed = describe(&c->t.node[node], r, program);
+    bool changed = pin(c, node, key);
+    changed |= describe(&c->t.node[node], r, program);
     if (!node_gather(c, node, r)) {
         *why = corei_result(CORE_E_STORE, "out of memory");
         return 0;

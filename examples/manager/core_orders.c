@@ -55,6 +55,14 @@ static bool order_unbind(core *c, uint32_t slot, bool keep, dxpu_control *m)
     return true;
 }
 
+/* M-82 */
+static void name_key(const core_node *n, bool *keyed, uint8_t key[DXPU_CONTROL_KEY_BYTES])
+{
+    *keyed = n->sealed;
+    if (n->sealed)
+        memcpy(key, n->key, sizeof n->key);
+}
+
 static bool order_bind(const core *c, uint32_t slot, dxpu_control *m)
 {
     const corei_tables *t = &c->t;
@@ -69,6 +77,7 @@ static bool order_bind(const core *c, uint32_t slot, dxpu_control *m)
     m->u.bind.host_node = t->node[t->port[port].node].number;
     m->u.bind.host_slot = t->port[port].device.number;
     m->u.bind.epoch = t->pool->slot[slot].epoch;
+    name_key(&t->node[t->port[port].node], &m->u.bind.keyed, m->u.bind.key);
     return true;
 }
 
@@ -77,6 +86,8 @@ static bool order_slot(core *c, uint32_t slot, dxpu_control *m)
     const corei_tables *t = &c->t;
     const pool_slot *s = &t->pool->slot[slot];
     const dxpu_control_device *d = &t->slot[slot].device;
+    if (t->slot_more[slot].late)
+        return false;
     if (t->slot_more[slot].reset_epoch != d->epoch) /* whom it was for is gone */
         c->t.slot_more[slot].reset = false;
     if (t->slot_more[slot].reset) {
@@ -109,13 +120,17 @@ static void further(dxpu_control_address *a, uint16_t port_offset)
     a->port = (uint16_t)(a->port + port_offset); /* in range: check_register() saw to it */
 }
 
-static bool order_attach(const core *c, uint32_t port, dxpu_control *m)
+static bool order_attach(core *c, uint32_t port, dxpu_control *m)
 {
     const corei_tables *t = &c->t;
     const core_port *p = &t->port[port];
     const core_slot *s = &t->slot[p->slot];
     const core_node *box = &t->node[s->node];
     const pool_slot *ps = &t->pool->slot[p->slot];
+    if (ps->state == POOL_LEASED && !corei_may_offer(c, p->slot)) {
+        corei_renew(c, port);
+        return false;
+    }
     /* The box comes first: it lets nobody in whom it was not told of. */
     if (ps->state != POOL_LEASED || !corei_is_bound(c, p->slot) || !box->paths ||
         t->work[corei_slot_unit(p->slot)].out)
@@ -127,13 +142,16 @@ static bool order_attach(const core *c, uint32_t port, dxpu_control *m)
     m->u.attach.box = box->path[0];
     m->u.attach.more = (uint8_t)(box->paths - 1);
     memcpy(m->u.attach.path, box->path + 1, (box->paths - 1u) * sizeof box->path[0]);
+    c->t.slot_more[p->slot].offered_epoch = ps->epoch;
+    c->t.slot_more[p->slot].offered_to = t->node[p->node].instance;
+    name_key(box, &m->u.attach.keyed, m->u.attach.key);
     further(&m->u.attach.box, s->device.port_offset);
     for (unsigned i = 0; i < m->u.attach.more; i++)
         further(&m->u.attach.path[i], s->device.port_offset);
     return true;
 }
 
-static bool order_port(const core *c, uint32_t port, dxpu_control *m)
+static bool order_port(core *c, uint32_t port, dxpu_control *m)
 {
     const core_port *p = &c->t.port[port];
     const dxpu_control_device *d = &p->device;
@@ -373,9 +391,13 @@ static void unit_due(core *c, uint32_t unit)
         return;
     corei_touch(c, unit);
     if (k.kind == COREI_SLOT) {
+        c->t.slot_more[k.index].late = false;
+        corei_touch_slot(c, k.index);
         corei_settle_slot(c, k.index);
     } else if (k.kind == COREI_LEASE) {
         corei_settle_port(c, k.index);
+        if (c->t.port[k.index].slot != CORE_NONE)
+            corei_settle_slot(c, c->t.port[k.index].slot);
     } else if (k.kind == COREI_NODE) {
         corei_settle_free(c, k.index);
         uint32_t first = c->t.node[k.index].first, end = first + c->t.node[k.index].total;

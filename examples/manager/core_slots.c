@@ -7,6 +7,15 @@
 
 /* -- A lease's ports -- */
 
+/* In a transaction: the node is no stranger any more. */
+static void use_node(core *c, uint32_t node)
+{
+    if (c->t.node[node].used)
+        return;
+    c->t.node[node].used = true;
+    corei_mark_changed(c, COREI_NODE, node);
+}
+
 /* The lowest empty ones of its host. */
 bool corei_take_ports(core *c, uint64_t lease)
 {
@@ -15,7 +24,9 @@ bool corei_take_ports(core *c, uint64_t lease)
     const core_node *host = &t->node[t->host_node[l->host]];
     uint32_t at = host->first, end = host->first + host->total;
     unsigned n = 0;
+    use_node(c, t->host_node[l->host]);
     for (uint32_t i = l->first; i != POOL_NONE; i = t->pool->slot[i].next, at++) {
+        use_node(c, t->slot[i].node);
         while (at < end && (t->port[at].slot != CORE_NONE || corei_port_foreign(c, at)))
             at++;
         if (at == end)
@@ -72,6 +83,58 @@ void corei_end_lease(core *c, uint64_t lease, core_event_type type)
     memset(more, 0, sizeof *more);
 }
 
+/* -- One host, one epoch -- */
+
+/* Two programs may run under one identity: a host that was started again, or a copy of it.  Each is
+   given epochs of its own, so that the box has one of them alone.  What was given before this
+   program started, either may have. */
+bool corei_may_offer(const core *c, uint32_t slot)
+{
+    const corei_tables *t = &c->t;
+    const corei_slot *more = &t->slot_more[slot];
+    uint64_t epoch = t->pool->slot[slot].epoch;
+    if (more->offered_epoch != epoch)
+        return epoch > c->first_epoch;
+    return more->port == CORE_NONE ||
+           more->offered_to == t->node[t->port[more->port].node].instance;
+}
+
+/* Not before the box was heard of: with a new epoch nobody could tell any more that the box knows a
+   lease which the store does not. */
+static bool is_renewed(const core *c, uint32_t port)
+{
+    const core_port *p = &c->t.port[port];
+    return p->slot != CORE_NONE && c->t.pool->slot[p->slot].state == POOL_LEASED &&
+           p->device.state == DXPU_CONTROL_SLOT_EMPTY && !corei_may_offer(c, p->slot) &&
+           corei_can_lend(c, p->slot);
+}
+
+void corei_renew(core *c, uint32_t port)
+{
+    corei_tables *t = &c->t;
+    const core_node *host = &t->node[t->port[port].node];
+    uint32_t end = host->first + host->total;
+    if (!is_renewed(c, port))
+        return;
+    bool began = corei_begin(c).code == CORE_OK;
+    for (uint32_t i = port; began && i < end && c->marks < POOL_COUNT_MAX; i++) {
+        uint32_t slot = t->port[i].slot;
+        if (!is_renewed(c, i))
+            continue;
+        bool up = t->slot_more[slot].up_epoch == t->pool->slot[slot].epoch;
+        (void)pool_renew(t->pool, slot);
+        if (up)
+            t->slot_more[slot].up_epoch = t->pool->slot[slot].epoch;
+        corei_mark_changed(c, COREI_SLOT, slot);
+        corei_touch_slot(c, slot);
+    }
+    if (began && corei_commit(c).code == CORE_OK)
+        return;
+    for (uint32_t i = 0; i < t->ports; i++) /* they may stand elsewhere now */
+        if (is_renewed(c, i))
+            corei_look_at(c, corei_port_unit(c, i), corei_again_ms(c));
+}
+
 /* -- Replacing -- */
 
 bool corei_can_lend(const core *c, uint32_t slot)
@@ -81,25 +144,18 @@ bool corei_can_lend(const core *c, uint32_t slot)
     return s->reported && s->device.epoch <= epoch && s->device.epoch_seen <= epoch;
 }
 
-/* The other slot takes the place, and the port, of this one in its lease. */
-core_result corei_move(core *c, uint32_t slot, pool_reason why)
+static core_result move_to(core *c, uint32_t slot, pool_other other, pool_reason why)
 {
     corei_tables *t = &c->t;
     uint32_t lease = t->pool->slot[slot].lease, port = t->slot_more[slot].port;
-    pool_other other;
-    int rc = pool_choose_other(t->pool, slot, &other);
-    if (rc != POOL_OK)
-        return corei_pool_result(rc);
-    if (!corei_can_lend(c, other.slot))
-        return corei_result(CORE_E_CAPACITY, "the box of the slot in its place was not heard of "
-                                             "yet; try again in a second");
     const core_slot *to = &t->slot[other.slot];
     corei_event_slot(c, CORE_EVENT_SLOT_REPLACED, slot, "by slot %u.%u: %s%s",
                      t->node[to->node].number, to->device.number, pool_reason_text(why),
                      other.need_kept ? "" : "; no slot stands where the lease asked for");
     bool had = port != CORE_NONE && t->port[port].slot == slot;
+    use_node(c, to->node);
     leave_port(c, slot);
-    rc = pool_replace(t->pool, slot, other.slot, why);
+    int rc = pool_replace(t->pool, slot, other.slot, why);
     if (rc != POOL_OK)
         return corei_pool_result(rc);
     if (had)
@@ -112,6 +168,65 @@ core_result corei_move(core *c, uint32_t slot, pool_reason why)
     corei_mark_changed(c, COREI_LEASE, lease);
     corei_touch_slot(c, other.slot);
     return (core_result){ CORE_OK, "" };
+}
+
+static const char not_heard_of[] =
+    "the box of the slot in its place was not heard of yet; try again in a second";
+
+/* The other slot takes the place, and the port, of this one in its lease. */
+core_result corei_move(core *c, uint32_t slot, pool_reason why)
+{
+    pool_other other;
+    int rc = pool_choose_other(c->t.pool, slot, &other);
+    if (rc != POOL_OK)
+        return corei_pool_result(rc);
+    if (!corei_can_lend(c, other.slot))
+        return corei_result(CORE_E_CAPACITY, "%s", not_heard_of);
+    return move_to(c, slot, other, why);
+}
+
+/* All slots of a lease that asks for one box, or group, go to another one. */
+static core_result move_group(core *c, uint64_t lease)
+{
+    pool_choice to;
+    uint32_t from[POOL_COUNT_MAX];
+    unsigned n = pool_lease_slots(c->t.pool, lease, from);
+    core_result r = { CORE_OK, "" };
+    int rc = pool_choose_all(c->t.pool, lease, &to);
+    if (rc != POOL_OK)
+        return corei_result(CORE_E_CAPACITY, "nowhere else are %u free as close as it asks", n);
+    for (unsigned i = 0; i < n; i++)
+        if (!corei_can_lend(c, to.slot[i]))
+            return corei_result(CORE_E_CAPACITY, "%s", not_heard_of);
+    for (unsigned i = 0; i < n && r.code == CORE_OK; i++)
+        r = move_to(c, from[i], (pool_other){ to.slot[i], true }, POOL_WHY_DRAIN);
+    return r;
+}
+
+/* One slot, but not where the lease would no longer have what it asks for, and has. */
+static core_result move_one(core *c, uint32_t slot, bool need_kept)
+{
+    pool_other other;
+    if (pool_choose_other(c->t.pool, slot, &other) != POOL_OK)
+        return corei_result(CORE_E_CAPACITY, "no other slot of its model is free");
+    if (need_kept && !other.need_kept)
+        return corei_result(CORE_E_CAPACITY, "no other slot that is free stands as it asks");
+    if (!corei_can_lend(c, other.slot))
+        return corei_result(CORE_E_CAPACITY, "%s", not_heard_of);
+    return move_to(c, slot, other, POOL_WHY_DRAIN);
+}
+
+core_result corei_move_out(core *c, uint32_t slot)
+{
+    const pool *p = c->t.pool;
+    uint64_t lease = pool_lease_number(p, p->slot[slot].lease);
+    const pool_lease *l = pool_find_lease(p, lease);
+    bool kept = pool_need_kept(p, lease);
+    bool close = l->count > 1 && (l->need == POOL_SAME_BOX || l->need == POOL_SAME_GROUP);
+    core_result r = close && kept ? move_group(c, lease) : move_one(c, slot, kept);
+    if (r.code != CORE_OK)
+        corei_event_slot(c, CORE_EVENT_NODE_DRAIN, slot, "its lease stays: %s", r.text);
+    return r;
 }
 
 /* Does the slot's lease ask for another in place of one that fails?  One whose data are kept waits
@@ -206,6 +321,32 @@ bool corei_is_bound(const core *c, uint32_t slot)
     return c->t.slot[slot].device.epoch == c->t.pool->slot[slot].epoch && !other_peer(c, slot);
 }
 
+/* Its box calls a slot `empty` that was wiped when it was heard of last: it was installed anew, or
+   another disk stands there (M-77).  One that is lent, and was up, has its own tenant's data. */
+static bool is_unknown(const core *c, uint32_t slot)
+{
+    const pool_slot *s = &c->t.pool->slot[slot];
+    const dxpu_control_device *d = &c->t.slot[slot].device;
+    bool begins = s->state == POOL_LEASED && c->t.pool->lease[s->lease].host != POOL_NONE &&
+                  !c->t.lease[s->lease].kept && c->t.slot_more[slot].up_epoch != s->epoch &&
+                  d->epoch_seen < s->epoch;
+    return d->state == DXPU_CONTROL_SLOT_EMPTY && d->health == DXPU_CONTROL_HEALTH_GOOD &&
+           !d->epoch && !c->t.work[corei_slot_unit(slot)].out && (is_clean(s) || begins);
+}
+
+static void settle_unknown(core *c, uint32_t slot)
+{
+    const pool_slot *s = &c->t.pool->slot[slot];
+    if (!settle_begin(c, slot))
+        return;
+    corei_event_slot(c, CORE_EVENT_SLOT_QUARANTINED, slot,
+                     "its box does not know what data it has: was it installed anew, or is it "
+                     "another disk? repair wipes it");
+    (void)pool_taint(c->t.pool, slot, s->epoch ? s->epoch : c->t.pool->epoch + 1, true);
+    replace_broken(c, slot, POOL_WHY_FOREIGN);
+    settle_end(c, slot);
+}
+
 /* The box has seen a lease that the store does not know to be this slot's: the store is older than
    the pool, or another's.  So it is when the two gave one epoch to different hosts.  Nothing is
    lent or wiped there until somebody has looked. */
@@ -235,7 +376,16 @@ static bool settle_foreign(core *c, uint32_t slot)
     return true;
 }
 
-/* Another device stands there.  Which model it is decides how the pool is built. */
+/* False: the tables must be made anew, with room for another model. */
+static bool move_in_pool(core *c, uint32_t slot)
+{
+    const dxpu_control_device *d = &c->t.slot[slot].device;
+    uint32_t model = corei_model_for(&c->t, d->model, true);
+    pool_slot_info now = { (uint16_t)model, d->group ? d->group : POOL_NONE };
+    return model != CORE_NONE && pool_change_slot(c->t.pool, slot, &now) == POOL_OK;
+}
+
+/* Another device stands there. */
 static bool settle_inventory(core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
@@ -247,7 +397,8 @@ static bool settle_inventory(core *c, uint32_t slot)
             break_slot(c, slot, POOL_WHY_DEVICE, "another device stands in the leased slot");
         return true; /* once no lease has the slot */
     }
-    if (c->t.models == COREI_MODELS_MAX && core_find_model(c, other->model) == CORE_NONE) {
+    if (core_find_model(c, other->model) == CORE_NONE &&
+        corei_models_used(&c->t) == COREI_MODELS_MAX) {
         if (s->state != POOL_BROKEN && s->state != POOL_QUARANTINED)
             break_slot(c, slot, POOL_WHY_DEVICE, "the pool has as many models as it can");
         return true;
@@ -255,7 +406,7 @@ static bool settle_inventory(core *c, uint32_t slot)
     if (!settle_begin(c, slot))
         return true;
     corei_event_slot(c, CORE_EVENT_SLOT_CHANGED, slot, "now %s %s", other->model, other->serial);
-    bool rebuild = strcmp(d->model, other->model) != 0 || d->group != other->group;
+    bool moves = strcmp(d->model, other->model) != 0 || d->group != other->group;
     corei_copy_report(other, d);
     *d = *other;
     free(other);
@@ -265,7 +416,7 @@ static bool settle_inventory(core *c, uint32_t slot)
         (void)pool_repair(c->t.pool, slot);
     corei_mark_changed(c, COREI_SLOT, slot);
     corei_touch_slot(c, slot);
-    if (corei_commit(c).code == CORE_OK && rebuild)
+    if (corei_commit(c).code == CORE_OK && moves && !move_in_pool(c, slot))
         (void)corei_load(c);
     return true;
 }
@@ -304,6 +455,10 @@ static void settle_told(core *c, uint32_t slot)
     const dxpu_control_device *d = &c->t.slot[slot].device;
     if (settle_foreign(c, slot) || settle_inventory(c, slot))
         return;
+    if (is_unknown(c, slot)) {
+        settle_unknown(c, slot);
+        return;
+    }
     if (d->health != DXPU_CONTROL_HEALTH_GOOD) {
         if (s->state != POOL_BROKEN && s->state != POOL_QUARANTINED)
             break_slot(c, slot, POOL_WHY_DEVICE,
@@ -324,7 +479,8 @@ bool corei_port_foreign(const core *c, uint32_t port)
     uint64_t epoch = p->device.epoch;
     if (!epoch || (p->slot != CORE_NONE && t->pool->slot[p->slot].epoch == epoch))
         return false;
-    if (epoch > t->pool->epoch || epoch <= t->foreign_epoch) {
+    bool before = epoch > c->stored_epoch && epoch <= c->first_epoch;
+    if (epoch > t->pool->epoch || epoch <= t->foreign_epoch || before) {
         bool known = false; /* else its box may still come */
         for (uint32_t i = 0; i < t->pool->slots; i++) {
             const pool_slot *s = &t->pool->slot[i];
@@ -474,8 +630,9 @@ void corei_settle_lease(core *c, uint32_t lease)
 void corei_bind_refused(core *c, uint32_t slot, uint64_t epoch, unsigned code)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
+    bool goes_on = c->t.slot[slot].device.epoch && !other_peer(c, slot); /* an older box: M-61 */
     if (s->epoch != epoch || s->state != POOL_LEASED ||
-        (code != DXPU_CONTROL_CODE_EPOCH && code != DXPU_CONTROL_CODE_DRAINED) ||
+        (code != DXPU_CONTROL_CODE_EPOCH && (code != DXPU_CONTROL_CODE_DRAINED || goes_on)) ||
         !settle_begin(c, slot))
         return;
     if (code == DXPU_CONTROL_CODE_EPOCH) {

@@ -95,9 +95,10 @@ static json_t *json_of(const core *c, corei_mark m)
     case COREI_SPARES:
         return json_pack("{s:I}", "count", (json_int_t)t->pool->model[m.index].spares_wanted);
     default:
-        return json_pack("{s:i, s:I, s:I, s:I}", "format", COREI_FORMAT, "node",
+        return json_pack("{s:i, s:I, s:I, s:I, s:I}", "format", COREI_FORMAT, "node",
                          (json_int_t)t->highest_node, "epoch", (json_int_t)t->pool->epoch,
-                         "foreign", (json_int_t)t->foreign_epoch);
+                         "foreign", (json_int_t)t->foreign_epoch, "serial",
+                         (json_int_t)t->pool->serial);
     }
 }
 
@@ -200,6 +201,7 @@ core_result corei_commit(core *c)
             free(b->value[i]);
         free(b);
     }
+    c->commits++;
     if (rc != STORE_OK)
         return commit_failed(c, &f);
     c->failed = false;

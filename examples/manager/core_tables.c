@@ -1,5 +1,6 @@
 /* core_tables.c - heaps and hashes, memory of the tables, the queue of what proxies are to be told
    SPDX-License-Identifier: MIT */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -182,6 +183,42 @@ void corei_tables_free(corei_tables *t)
     corei_hash_free(&t->tenant_by_name);
     corei_hash_free(&t->lease_by_key);
     memset(t, 0, sizeof *t);
+}
+
+/* -- Models -- */
+
+/* No slot has it any more, and nobody wants spares of it. */
+static bool is_vacant(const corei_tables *t, uint32_t model)
+{
+    const pool_model *m = &t->pool->model[model];
+    uint32_t slots = m->spares_wanted;
+    for (unsigned state = 0; state < POOL_STATES; state++)
+        slots += m->count[state];
+    return !slots;
+}
+
+uint32_t corei_models_used(const corei_tables *t)
+{
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < t->models; i++)
+        used += !is_vacant(t, i);
+    return used;
+}
+
+uint32_t corei_model_for(corei_tables *t, const char *name, bool instead)
+{
+    uint32_t at = t->models;
+    for (uint32_t i = 0; i < t->models; i++) {
+        if (strcmp(t->model[i].name, name) == 0)
+            return i;
+        if (instead && is_vacant(t, i))
+            at = i;
+    }
+    if (at == t->pool->limits.models)
+        return CORE_NONE;
+    snprintf(t->model[at].name, sizeof t->model[at].name, "%s", name);
+    t->models += at == t->models;
+    return at;
 }
 
 /* -- Units -- */

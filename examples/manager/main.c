@@ -4,9 +4,11 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "api.h"
+#include "audit.h"
 #include "console.h"
 #include "core.h"
 #include "program.h"
+#include "sandbox.h"
 #include "wire.h"
 
 #include <errno.h>
@@ -17,7 +19,9 @@
 #include <unistd.h>
 
 enum {
-    PROGRAM_STORE = 4,    /* exit status */
+    PROGRAM_STORE = 4,   /* exit status: it may pass, a full disk or a lock */
+    PROGRAM_DAMAGED = 5, /* exit status: the file is not, or no more, this manager's store */
+    CHECK_MS = 500,
     FILES_BESIDE = 64,    /* descriptors beside the connections: store, listeners, libevent */
     HTTP_CONNECTIONS = 64 /* of api_settings, streams included */
 };
@@ -25,11 +29,14 @@ enum {
 #define FOLDER "/var/lib/dxpu"
 
 static struct {
-    const char *listen, *http, *tokens, *store;
-    uint64_t grace_ms, heartbeat_ms, status_ms, default_quota, events, connections;
-    bool json, stats, quiet;
+    const char *listen, *http, *tokens, *store, *audit;
+    uint64_t grace_ms, heartbeat_ms, status_ms, default_quota, events, connections, nodes, slots;
+    sandbox_settings sandbox;
+    bool shared_hosts, json, stats, quiet;
+    keys_settings keys;
 } set = { "127.0.0.1:4457",
           "127.0.0.1:4456",
+          NULL,
           NULL,
           NULL,
           CORE_GRACE_MS,
@@ -38,9 +45,14 @@ static struct {
           POOL_NONE,
           10000,
           4096,
+          65536,
+          1048576,
+          { NULL, false, false },
           false,
           false,
-          false };
+          false,
+          false,
+          { NULL, NULL, NULL, false, false } };
 
 static const option_row rows[] = {
     { "listen", "ADDR:PORT", "where proxies register (127.0.0.1:4457)", OPTION_TEXT, &set.listen, 0,
@@ -59,9 +71,18 @@ static const option_row rows[] = {
       &set.status_ms, 100, 3600000 },
     { "default-quota", "SLOTS", "of a tenant that has none of its own (no limit)", OPTION_NUMBER,
       &set.default_quota, 0, POOL_NONE },
+    { "shared-hosts", NULL, "tenants may name hosts without an owner, too", OPTION_FLAG,
+      &set.shared_hosts, 0, 0 },
     { "events", "N", "events kept (10000)", OPTION_NUMBER, &set.events, 100, 10000000 },
     { "connections", "N", "of proxies at a time (4096)", OPTION_NUMBER, &set.connections, 1,
       1000000 },
+    { "nodes", "N", "boxes and hosts that may ever register (65536)", OPTION_NUMBER, &set.nodes, 1,
+      1000000 },
+    { "slots", "N", "of all boxes and hosts together (1048576)", OPTION_NUMBER, &set.slots, 1,
+      8000000 },
+    KEYS_OPTIONS(set.keys),
+    AUDIT_OPTION(set.audit),
+    SANDBOX_OPTIONS(set.sandbox),
     { "stats", NULL, "statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
     { "json", NULL, "statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json, 0,
       0 },
@@ -74,9 +95,11 @@ static option_program program = {
     NULL,
     rows,
     sizeof rows / sizeof rows[0],
-    "SIGUSR1 prints statistics, SIGHUP reads the tokens again, Ctrl-C stops; hosts and boxes go "
+    "SIGUSR1 prints statistics, SIGHUP reads --tokens and --peers again, Ctrl-C stops; hosts and "
+    "boxes go "
     "on.\n"
-    "exit status: 0 stopped as asked, 2 usage, 3 system error, 4 the store cannot be used\n"
+    "exit status: 0 stopped as asked, 2 usage, 3 system error, 4 the store cannot be used now,\n"
+    "5 the store is damaged, or not this manager's\n"
 };
 
 static struct {
@@ -85,8 +108,12 @@ static struct {
     store *store;
     core *core;
     wire *wire;
+    keys *keys;
     api *api;
-    uint64_t start_ns;
+    audit *audit;
+    uint64_t start_ns, checked_ms; /* checked: that the store is still there */
+    uint64_t nobody_s;             /* the minute that follows has room for some more strangers */
+    unsigned nobodies, unwritten;  /* of it: written, and not */
     bool stopping, store_failed;
 } the;
 
@@ -117,6 +144,14 @@ static void fill_stats(report *r)
     report_number(r, "uptime_s", (dxpu_udp_now_ns() - the.start_ns) / 1000000000u);
     report_pool(r);
     wire_report(the.wire, r);
+    if (the.audit) {
+        char head[AUDIT_HASH_TEXT_BYTES];
+        report_open(r, "audit");
+        report_number(r, "lines", audit_lines(the.audit));
+        report_number(r, "lost", audit_lost(the.audit));
+        report_text(r, "head", audit_head(the.audit, head));
+        report_close(r);
+    }
 }
 
 /* ==== Callbacks =============================================================================== */
@@ -136,10 +171,13 @@ static void on_hangup(evutil_socket_t number, short what, void *user)
     (void)number;
     (void)what;
     (void)user;
+    (void)audit_reopen(the.audit);
     if (api_reload(the.api))
         fprintf(stderr, "dxpu-manager: the tokens are read again\n");
     else
         fprintf(stderr, "dxpu-manager: the tokens are as they were: the new ones were not taken\n");
+    if (set.keys.peers && !keys_reload(the.keys))
+        wire_recheck(the.wire);
 }
 
 static void on_due(evutil_socket_t fd, short what, void *user)
@@ -164,9 +202,53 @@ static void say(const core_event *e)
     fprintf(stderr, "dxpu-manager: %s%s: %s\n", core_event_name(e->type), about, e->text);
 }
 
+static void audit_event(const core_event *e)
+{
+    char lease[24];
+    const audit_field fields[] = { { "event", NULL, e->number }, { "node", NULL, e->node },
+                                   { "slot", NULL, e->slot },    { "lease", lease, 0 },
+                                   { "tenant", e->tenant, 0 },   { "text", e->text, 0 } };
+    snprintf(lease, sizeof lease, "%llx", (unsigned long long)e->lease);
+    audit_write(the.audit, core_event_name(e->type), fields, sizeof fields / sizeof fields[0]);
+}
+
+/* Somebody without a token makes as many requests as he likes: of these a minute has room for
+   some, and the next line tells how many there were besides. */
+static bool room_for_nobody(void)
+{
+    enum { A_MINUTE = 30 };
+    uint64_t now_s = dxpu_udp_now_ns() / 1000000000u;
+    if (now_s >= the.nobody_s + 60) {
+        the.nobody_s = now_s;
+        the.nobodies = 0;
+    }
+    if (the.nobodies == A_MINUTE) {
+        the.unwritten++;
+        return false;
+    }
+    the.nobodies++;
+    return true;
+}
+
+static void on_asked(void *user, const api_asked *what)
+{
+    const audit_field fields[] = {
+        { "role", what->role, 0 },        { "tenant", what->tenant, 0 },
+        { "method", what->method, 0 },    { "target", what->target, 0 },
+        { "status", NULL, what->status }, { "unwritten", NULL, the.unwritten }
+    };
+    (void)user;
+    if (!the.audit || (what->status == 401 && !room_for_nobody()))
+        return;
+    audit_write(the.audit, "api.request", fields,
+                sizeof fields / sizeof fields[0] - !the.unwritten);
+    the.unwritten = 0;
+}
+
 static void on_event(void *user, const core_event *e)
 {
     (void)user;
+    audit_event(e);
     if (!set.quiet)
         say(e);
     if (the.api)
@@ -193,6 +275,20 @@ static void on_changed(void *user)
 
 /* ==== The loop ================================================================================ */
 
+/* Nothing more is acknowledged when somebody has removed its file. */
+static bool check_store(void)
+{
+    store_fault fault;
+    uint64_t now = dxpu_udp_now_ns() / 1000000u;
+    if (now < the.checked_ms + CHECK_MS)
+        return true;
+    the.checked_ms = now;
+    if (store_check(the.store, &fault) == STORE_OK)
+        return true;
+    fprintf(stderr, "dxpu-manager: %s\n", fault.text);
+    return false;
+}
+
 /* Say once that the store fails, and once that it works again.  False: it has to be opened anew,
    which is left to whoever starts this program. */
 static bool watch_store(void)
@@ -206,7 +302,7 @@ static bool watch_store(void)
         fprintf(stderr, "dxpu-manager: the store can be written again\n");
     the.store_failed = failed;
     if (!failed || store_commit(the.store, NULL, 0, &fault) != STORE_E_IO)
-        return true;
+        return check_store();
     fprintf(stderr, "dxpu-manager: %s\n", fault.text);
     return false;
 }
@@ -282,6 +378,14 @@ static const char *store_path(void)
     return FOLDER "/manager.db";
 }
 
+/* Will the same file be as bad when this program is started again? */
+static int store_status(store_error code)
+{
+    return code == STORE_E_CORRUPT || code == STORE_E_FOREIGN || code == STORE_E_NEWER
+               ? PROGRAM_DAMAGED
+               : PROGRAM_STORE;
+}
+
 static int open_store(void)
 {
     store_fault fault;
@@ -292,12 +396,14 @@ static int open_store(void)
     the.store = store_open_sqlite(store_path(), &fault);
     if (!the.store) {
         fprintf(stderr, "dxpu-manager: %s\n", fault.text);
-        return PROGRAM_STORE;
+        return store_status(fault.code);
     }
     core_settings_default(&settings);
     settings.grace_ms = set.grace_ms;
     settings.default_quota = set.default_quota;
     settings.events = (uint32_t)set.events;
+    settings.nodes = (uint32_t)set.nodes;
+    settings.slots = (uint32_t)set.slots;
     settings.on_event = on_event;
     (void)clock_gettime(CLOCK_REALTIME, &t);
     the.core =
@@ -305,7 +411,7 @@ static int open_store(void)
                   dxpu_udp_now_ns() / 1000000u, &why);
     if (!the.core) {
         fprintf(stderr, "dxpu-manager: %s\n", why.text);
-        return PROGRAM_STORE;
+        return why.code == CORE_E_DAMAGED ? PROGRAM_DAMAGED : PROGRAM_STORE;
     }
     return PROGRAM_GOOD;
 }
@@ -314,8 +420,10 @@ static int open_ports(void)
 {
     wire_settings proxies;
     api_settings users;
+    bool wrong;
     wire_settings_default(&proxies);
     proxies.listen = set.listen;
+    proxies.keys = the.keys;
     proxies.connections = (unsigned)set.connections;
     proxies.heartbeat_ms = (unsigned)set.heartbeat_ms;
     proxies.status_ms = (unsigned)set.status_ms;
@@ -327,11 +435,13 @@ static int open_ports(void)
     users.at = set.http;
     users.tokens = set.tokens;
     users.connections = HTTP_CONNECTIONS;
+    users.shared_hosts = set.shared_hosts;
     users.clock = on_clock;
     users.changed = on_changed;
-    the.api = api_open(the.base, the.core, &users);
+    users.asked = on_asked;
+    the.api = api_open(the.base, the.core, &users, &wrong);
     if (!the.api)
-        return PROGRAM_SYSTEM;
+        return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     fprintf(stderr, "dxpu-manager: users at http://%s\n", api_address(the.api));
     return PROGRAM_GOOD;
 }
@@ -340,8 +450,16 @@ static int open_manager(void)
 {
     int rc;
     the.start_ns = dxpu_udp_now_ns();
-    if (raise_files())
+    if (raise_files() || sandbox_start("dxpu-manager", &set.sandbox))
         return PROGRAM_SYSTEM;
+    the.keys = keys_open("dxpu-manager", &set.keys);
+    if (!the.keys)
+        return PROGRAM_SYSTEM;
+    if (set.audit) {
+        the.audit = audit_open("dxpu-manager", set.audit);
+        if (!the.audit)
+            return PROGRAM_SYSTEM;
+    }
     rc = open_store();
     if (rc)
         return rc;
@@ -369,14 +487,20 @@ static void close_manager(void)
     if (the.core)
         core_close(the.core);
     store_close(the.store);
+    keys_close(the.keys);
+    audit_close(the.audit);
 }
 
 int main(int argc, char **argv)
 {
     program_loop loop = { NULL, on_stop, on_usr1, NULL, run_manager };
+    const char *wrong;
     int rc = program_options(&program, argc, argv);
     if (rc != PROGRAM_GO)
         return rc;
+    wrong = keys_check(&set.keys);
+    if (wrong)
+        return program_usage(&program, wrong);
     console_start();
     rc = open_manager();
     if (!rc) {

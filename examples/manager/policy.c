@@ -440,6 +440,43 @@ int pool_choose_other(const pool *p, uint32_t slot, pool_other *out)
     return POOL_OK;
 }
 
+/* Slots of a cell that nobody has, into out. */
+static void list_lendable(const pool *p, uint32_t cell, pool_choice *out)
+{
+    const pool_box *b = &p->box[p->cell[cell].box];
+    out->count = 0;
+    for (uint32_t i = b->first_slot; i < b->first_slot + b->slots; i++) {
+        const pool_slot *s = &p->slot[i];
+        if ((s->state == POOL_FREE || s->state == POOL_SPARE) &&
+            (s->box_cell == cell || s->group_cell == cell))
+            out->slot[out->count++] = i;
+    }
+}
+
+int pool_choose_all(const pool *p, uint64_t lease, pool_choice *out)
+{
+    const pool_lease *l = pool_find_lease(p, lease);
+    pool_choice found, best = { 0 };
+    if (!l)
+        return POOL_E_UNKNOWN;
+    if (l->need != POOL_SAME_BOX && l->need != POOL_SAME_GROUP)
+        return POOL_E_STATE;
+    for (uint32_t i = 0; i < p->cells; i++) {
+        const pool_cell *c = &p->cell[i];
+        if (c->slots < l->count || c->model != l->model ||
+            (c->parent != POOL_NONE) != (l->need == POOL_SAME_GROUP))
+            continue;
+        list_lendable(p, i, &found);
+        if (found.count >= l->count && (!best.count || found.count < best.count))
+            best = found;
+    }
+    if (!best.count)
+        return POOL_E_PLACE;
+    best.count = l->count;
+    *out = best;
+    return POOL_OK;
+}
+
 /* -- Spares -- */
 
 uint32_t pool_spares_for(uint32_t devices, double failures_per_year, double repair_days,
@@ -483,21 +520,34 @@ int pool_set_spares(pool *p, uint16_t model, uint32_t spares)
 
 /* -- What there is -- */
 
-/* The cell of a box (parent: POOL_NONE) or of a group in it, made when it is not there. */
+/* One more slot stands in the cell of a box (parent: POOL_NONE), or of a group in it, made when it is
+   not there.  There is room: a slot is in two at most. */
 static uint32_t cell_for(pool *p, uint32_t box, uint16_t model, uint32_t parent, uint32_t label)
 {
     pool_box *b = &p->box[box];
-    for (uint32_t i = b->first_cell; i < b->first_cell + b->cells; i++)
-        if (p->cell[i].model == model && p->cell[i].parent == parent && p->cell[i].label == label)
-            return i;
-    pool_cell *c = &p->cell[p->cells];
-    memset(c, 0, sizeof *c);
-    c->box = box;
-    c->model = model;
-    c->parent = parent;
-    c->label = label;
-    b->cells++;
-    return p->cells++;
+    uint32_t end = b->first_cell + b->cells, at = end;
+    for (uint32_t i = b->first_cell; i < end; i++) {
+        const pool_cell *c = &p->cell[i];
+        if (!c->slots)
+            at = i;
+        if (!c->slots || c->model != model || c->parent != parent || c->label != label)
+            continue;
+        p->cell[i].slots++;
+        return i;
+    }
+    b->cells = (uint8_t)(b->cells + (at == end));
+    p->cell[at] =
+        (pool_cell){ .box = box, .parent = parent, .label = label, .model = model, .slots = 1 };
+    return at;
+}
+
+static void place_slot(pool *p, pool_slot *s, const pool_slot_info *info)
+{
+    s->model = info->model;
+    s->box_cell = cell_for(p, s->box, info->model, POOL_NONE, POOL_NONE);
+    s->group_cell = POOL_NONE;
+    if (info->group != POOL_NONE)
+        s->group_cell = cell_for(p, s->box, info->model, s->box_cell, info->group);
 }
 
 static void add_slot(pool *p, uint32_t box, const pool_slot_info *info)
@@ -506,12 +556,8 @@ static void add_slot(pool *p, uint32_t box, const pool_slot_info *info)
     pool_slot *s = &p->slot[at];
     memset(s, 0, sizeof *s);
     s->box = box;
-    s->model = info->model;
     s->lease = s->next = s->prev = POOL_NONE;
-    s->box_cell = cell_for(p, box, info->model, POOL_NONE, POOL_NONE);
-    s->group_cell = POOL_NONE;
-    if (info->group != POOL_NONE)
-        s->group_cell = cell_for(p, box, info->model, s->box_cell, info->group);
+    place_slot(p, s, info);
     s->state = POOL_WIPING; /* until slot_to() has counted it */
     p->model[s->model].count[POOL_WIPING]++;
 }
@@ -528,8 +574,10 @@ int pool_add_box(pool *p, const pool_slot_info *slots, unsigned count, uint32_t 
     pool_box *b = &p->box[p->boxes];
     memset(b, 0, sizeof *b);
     b->first_slot = p->slots;
-    b->first_cell = p->cells;
+    b->first_cell = 2 * p->slots;
     b->slots = (uint8_t)count;
+    p->cells = b->first_cell + 2 * count;
+    memset(&p->cell[b->first_cell], 0, 2 * count * sizeof p->cell[0]);
     for (unsigned i = 0; i < count; i++)
         add_slot(p, p->boxes, &slots[i]);
     *box = p->boxes++;
@@ -537,6 +585,30 @@ int pool_add_box(pool *p, const pool_slot_info *slots, unsigned count, uint32_t 
         slot_to_pool(p, b->first_slot + i);
     for (unsigned i = 0; i < count; i++)
         settle(p, slots[i].model);
+    return POOL_OK;
+}
+
+int pool_change_slot(pool *p, uint32_t slot, const pool_slot_info *now)
+{
+    if (slot >= p->slots || now->model >= p->limits.models)
+        return POOL_E_UNKNOWN;
+    pool_slot *s = &p->slot[slot];
+    if (s->lease != POOL_NONE)
+        return POOL_E_STATE;
+    uint16_t was = s->model;
+    bool lent = s->state == POOL_FREE || s->state == POOL_SPARE;
+    if (lent)
+        slot_to(p, slot, POOL_WIPING, POOL_WHY_NONE); /* in no list */
+    p->model[was].count[s->state]--;
+    p->cell[s->box_cell].slots--;
+    if (s->group_cell != POOL_NONE)
+        p->cell[s->group_cell].slots--;
+    place_slot(p, s, now);
+    p->model[s->model].count[s->state]++;
+    if (lent)
+        slot_to_pool(p, slot);
+    settle(p, was);
+    settle(p, s->model);
     return POOL_OK;
 }
 
@@ -687,9 +759,9 @@ int pool_grant(pool *p, const pool_request *r, const pool_choice *c, uint64_t *l
     uint32_t index = p->empty_lease;
     pool_lease *l = &p->lease[index];
     p->empty_lease = l->first;
-    l->serial = (uint32_t)(p->epoch + 1);
-    if (!l->serial) /* 0 is no lease's */
-        l->serial = 1;
+    if (!++p->serial) /* 0 is no lease's */
+        p->serial = 1;
+    l->serial = p->serial;
     l->tenant = r->tenant;
     l->host = r->host;
     l->model = r->model;
@@ -730,6 +802,17 @@ int pool_attach(pool *p, uint64_t lease, uint32_t host)
     l->host = host;
     for (uint32_t i = l->first; i != POOL_NONE; i = p->slot[i].next)
         p->slot[i].epoch = ++p->epoch; /* the host before is fenced off */
+    return POOL_OK;
+}
+
+int pool_renew(pool *p, uint32_t slot)
+{
+    if (slot >= p->slots)
+        return POOL_E_UNKNOWN;
+    pool_slot *s = &p->slot[slot];
+    if (s->state != POOL_LEASED || s->lease == POOL_NONE || p->lease[s->lease].host == POOL_NONE)
+        return POOL_E_STATE;
+    s->epoch = ++p->epoch;
     return POOL_OK;
 }
 
@@ -895,6 +978,7 @@ int pool_restore_lease(pool *p, uint64_t number, const pool_request *r, const po
                        r->model,
                        r->count,
                        r->need };
+    pool_raise_serial(p, l->serial);
     for (unsigned i = 0; i < slots->count; i++)
         chain(p, slots->slot[i], index, l->last);
     p->tenant[r->tenant].used += r->count;
@@ -923,6 +1007,12 @@ void pool_raise_epoch(pool *p, uint64_t epoch)
 {
     if (epoch > p->epoch)
         p->epoch = epoch;
+}
+
+void pool_raise_serial(pool *p, uint32_t serial)
+{
+    if (serial > p->serial)
+        p->serial = serial;
 }
 
 int pool_taint(pool *p, uint32_t slot, uint64_t epoch, bool quarantine)

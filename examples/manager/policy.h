@@ -105,7 +105,7 @@ typedef struct pool_cell {
     uint32_t parent; /* the box's cell of a group's cell; POOL_NONE: this is a box's cell */
     uint32_t label;  /* of a group */
     uint16_t model;
-    uint8_t free;
+    uint8_t free, slots; /* slots 0: nothing stands there, it may become another cell */
 } pool_cell;
 
 typedef struct pool_slot {
@@ -134,7 +134,7 @@ typedef struct pool_tenant {
 } pool_tenant;
 
 typedef struct pool_lease {
-    uint32_t serial; /* of its number: from the epoch of its first slot, so never used again */
+    uint32_t serial; /* of its number: counted, so never used again */
     uint32_t tenant, host;
     uint32_t first, last; /* slots; first is the next empty entry's index when this one is empty */
     uint16_t model;
@@ -155,10 +155,12 @@ typedef struct pool_model {
 /* Visible so that everything can be listed and checked; changed by the functions below alone. */
 typedef struct pool {
     pool_limits limits;
-    uint32_t slots, boxes, hosts, tenants, cells;
+    uint32_t slots, boxes, hosts, tenants;
+    uint32_t cells;  /* two for each slot: a box's are at twice its first slot */
     uint32_t leases; /* that there are */
     uint32_t empty_lease;
-    uint64_t epoch; /* the highest given */
+    uint32_t serial; /* the last one given to a lease */
+    uint64_t epoch;  /* the highest given */
     pool_slot *slot;
     pool_box *box;
     pool_host *host;
@@ -175,6 +177,8 @@ size_t pool_bytes(const pool_limits *limits);
 pool *pool_init(void *memory, size_t bytes, const pool_limits *limits);
 
 int pool_add_box(pool *p, const pool_slot_info *slots, unsigned count, uint32_t *box);
+/* Another device stands in the slot, or in another group.  POOL_E_STATE: a lease has it. */
+int pool_change_slot(pool *p, uint32_t slot, const pool_slot_info *now);
 int pool_add_host(pool *p, uint32_t capacity, uint32_t *host);
 /* Not below what is used. */
 int pool_set_capacity(pool *p, uint32_t host, uint32_t capacity);
@@ -208,6 +212,8 @@ bool pool_need_kept(const pool *p, uint64_t lease);
 /* The host gives the slots up; tenant and data stay, and count against the quota. */
 int pool_park(pool *p, uint64_t lease);
 int pool_attach(pool *p, uint64_t lease, uint32_t host);
+/* A slot of a lease that has a host gets a new epoch: whoever has the one before is fenced off. */
+int pool_renew(pool *p, uint32_t slot);
 /* The lease ends.  Its slots wait for pool_wiped(); the broken ones stay broken. */
 int pool_release(pool *p, uint64_t lease);
 /* The slot was wiped and that was verified, or not: then it is quarantined. */
@@ -222,6 +228,9 @@ int pool_repair(pool *p, uint32_t slot);
 /* Which slot would replace this one of a lease: what keeps the lease's need, then a spare before a
    free one, then the same group, then the same box. */
 int pool_choose_other(const pool *p, uint32_t slot, pool_other *out);
+/* Slots that would take the place of all of a lease that asks for one box or group, in one: which
+   has the fewest that suffice, spares or not.  POOL_E_PLACE: there is none.  Cost: O(cells). */
+int pool_choose_all(const pool *p, uint64_t lease, pool_choice *out);
 /* Do it.  The slot given up stays broken, or is wiped when it works (a drain). */
 int pool_replace(pool *p, uint32_t slot, uint32_t other, pool_reason why);
 /* Take a box out of service, or put it back.  Slots that are leased stay so until they are
@@ -238,8 +247,9 @@ int pool_restore_lease(pool *p, uint64_t number, const pool_request *r, const po
 /* A slot that was leased and that no lease has now is wiped. */
 void pool_restored(pool *p);
 
-/* Every epoch up to this one counts as given. */
+/* Every epoch, every serial of a lease, up to this one counts as given. */
 void pool_raise_epoch(pool *p, uint64_t epoch);
+void pool_raise_serial(pool *p, uint32_t serial);
 /* A slot turns out to have been lent under this epoch, not lower than its own: it may hold data,
    and is wiped, or quarantined until pool_repair().  POOL_E_STATE: a lease has it, and it is to be
    wiped. */

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <sqlite3.h>
@@ -22,17 +23,27 @@
 /* In the header of the file, where file(1) looks for whose it is. */
 enum { APPLICATION_ID = 0x64785055 };
 
+/* Behind its path: what was in a store that was removed while it was open. */
+#define SAVED "-saved"
+
 /* What leads from schema n to n + 1; what once stood here stays. */
 static const char *const migrations[] = {
     "CREATE TABLE record (key TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL) WITHOUT ROWID",
 };
 enum { SCHEMA = sizeof migrations / sizeof migrations[0] };
 
+/* Which file it is, whatever its name. */
+typedef struct file_id {
+    dev_t device;
+    ino_t number; /* 0: none yet */
+} file_id;
+
 typedef struct sqlite_store {
     store base;
     sqlite3 *db;
     sqlite3_stmt *put, *del, *list;
-    bool failed; /* what is on the disk is no longer known */
+    file_id file, log; /* of the open database, of its write-ahead log */
+    bool failed;       /* what is on the disk is no longer known */
     char path[];
 } sqlite_store;
 
@@ -208,6 +219,78 @@ static store_error set_up(sqlite_store *s, store_fault *f)
     return rc == STORE_OK ? prepare(s, f) : rc;
 }
 
+/* -- Removed -- */
+
+static file_id file_of(const char *path, const char *end)
+{
+    struct stat found;
+    char name[4096];
+    file_id id = { 0, 0 };
+    int len = snprintf(name, sizeof name, "%s%s", path, end);
+    if (len > 0 && (size_t)len < sizeof name && !stat(name, &found))
+        id = (file_id){ found.st_dev, found.st_ino };
+    return id;
+}
+
+static bool is_same(file_id a, file_id b)
+{
+    return a.number == b.number && a.device == b.device;
+}
+
+/* All that is known, beside the file that is gone: a store that is new would know of no lease. */
+static bool save(sqlite_store *s)
+{
+    sqlite3_stmt *copy;
+    char name[4096];
+    int len = snprintf(name, sizeof name, "%s%s", s->path, SAVED);
+    bool good = len > 0 && (size_t)len < sizeof name &&
+                sqlite3_prepare_v2(s->db, "VACUUM INTO ?1", -1, &copy, NULL) == SQLITE_OK;
+    if (!good)
+        return false;
+    good = sqlite3_bind_text(copy, 1, name, -1, SQLITE_STATIC) == SQLITE_OK &&
+           sqlite3_step(copy) == SQLITE_DONE;
+    sqlite3_finalize(copy);
+    int fd = good ? open(name, O_RDONLY | O_CLOEXEC) : -1;
+    good = fd >= 0 && !fsync(fd);
+    if (fd >= 0)
+        close(fd);
+    return good;
+}
+
+/* A file without a name takes what is written, and keeps nothing. */
+static store_error sqlite_check(store *base, store_fault *f)
+{
+    sqlite_store *s = (sqlite_store *)base;
+    char log[4096];
+    if (s->failed)
+        return fault(f, STORE_E_IO, "%s failed before; start again", s->path);
+    if (!s->log.number) /* it may begin with the first commit */
+        s->log = file_of(s->path, "-wal");
+    bool there = is_same(s->file, file_of(s->path, ""));
+    bool log_there = is_same(s->log, file_of(s->path, "-wal"));
+    if (there && log_there)
+        return STORE_OK;
+    s->failed = true;
+    if (there) {
+        (void)sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_FULL, NULL, NULL);
+        return fault(f, STORE_E_IO, "%s-wal was removed, or another file stands there; start again",
+                     s->path);
+    }
+    bool saved = save(s);
+    snprintf(log, sizeof log, "%s-wal", s->path);
+    if (log_there) /* or it would be taken for that of the file which is put there */
+        unlink(log);
+    if (saved)
+        return fault(f, STORE_E_IO,
+                     "%s was removed, or another file stands there; what was in it is in %s%s: "
+                     "move that one there, then start again",
+                     s->path, s->path, SAVED);
+    return fault(f, STORE_E_IO,
+                 "%s was removed, or another file stands there; put a backup in its place, then "
+                 "start again",
+                 s->path);
+}
+
 /* -- The interface -- */
 
 static store_error sqlite_load(store *base, const char *prefix, store_each each, void *user,
@@ -267,6 +350,8 @@ static store_error sqlite_commit(store *base, const store_change *changes, unsig
         rc = apply(s, &changes[i], f);
     if (rc == STORE_OK)
         rc = run(s, "COMMIT", f);
+    if (rc == STORE_OK)
+        return sqlite_check(base, f);
     /* Some errors have ended the transaction already.  Where it cannot be undone, and where an
        fsync failed, nobody knows what the disk has. */
     if (rc != STORE_OK && !sqlite3_get_autocommit(s->db) &&
@@ -288,8 +373,15 @@ static void sqlite_close(store *base)
 
 store *store_open_sqlite(const char *path, store_fault *f)
 {
-    static const store_kind kind = { sqlite_load, sqlite_commit, sqlite_close };
+    static const store_kind kind = { sqlite_load, sqlite_commit, sqlite_check, sqlite_close };
     size_t len = strlen(path) + 1;
+    if (!file_of(path, "").number && file_of(path, SAVED).number) {
+        fault(f, STORE_E_IO,
+              "%s is not there, and %s%s was saved when it was removed: move that one there, or "
+              "elsewhere to begin with none",
+              path, path, SAVED);
+        return NULL;
+    }
     /* Made here, since SQLite would let everybody read it.  One that is there is not touched:
        closing it would drop the locks that this process may have on it. */
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -313,8 +405,11 @@ store *store_open_sqlite(const char *path, store_fault *f)
     s->base.kind = &kind;
     memcpy(s->path, path, len);
     int rc = sqlite3_open_v2(path, &s->db, SQLITE_OPEN_READWRITE, NULL);
-    if (rc == SQLITE_OK && set_up(s, f) == STORE_OK)
+    if (rc == SQLITE_OK && set_up(s, f) == STORE_OK) {
+        s->file = file_of(path, "");
+        s->log = file_of(path, "-wal");
         return &s->base;
+    }
     if (rc != SQLITE_OK)
         sqlite_fault(s, f);
     sqlite_close(&s->base);
@@ -329,6 +424,11 @@ store_error store_load(store *s, const char *prefix, store_each each, void *user
 store_error store_commit(store *s, const store_change *changes, unsigned count, store_fault *f)
 {
     return s->kind->commit(s, changes, count, f);
+}
+
+store_error store_check(store *s, store_fault *f)
+{
+    return s->kind->check ? s->kind->check(s, f) : STORE_OK;
 }
 
 void store_close(store *s)

@@ -41,6 +41,7 @@ typedef struct store store;
 typedef struct store_kind {
     store_error (*load)(store *s, const char *prefix, store_each each, void *user, store_fault *f);
     store_error (*commit)(store *s, const store_change *changes, unsigned count, store_fault *f);
+    store_error (*check)(store *s, store_fault *f); /* or NULL */
     void (*close)(store *s);
 } store_kind;
 struct store {
@@ -59,6 +60,10 @@ store_error store_load(store *s, const char *prefix, store_each each, void *user
    STORE_E_IO it is unknown which (the disk may have kept what it said it lost): every further
    commit fails until the store is closed, opened and loaded again. */
 store_error store_commit(store *s, const store_change *changes, unsigned count, store_fault *f);
+
+/* Is it still where it was opened?  store_commit() asks by itself; between two commits somebody may
+   remove the file.  STORE_E_IO then; what was in it is in a file beside it, where there is room. */
+store_error store_check(store *s, store_fault *f);
 
 void store_close(store *s); /* NULL: nothing */
 

@@ -33,7 +33,7 @@ typedef struct outstanding {
 typedef struct proxy {
     struct proxy *next, **link;
     wire *owner;
-    dxpu_tcp_conn *conn;
+    secure_conn *conn;
     dxpu_control_stream stream;
     uint8_t greeting[DXPU_CONTROL_HEADER_BYTES + GREETING_BYTES];
     uint8_t *room; /* for any message, once it greeted */
@@ -49,6 +49,7 @@ typedef struct proxy {
     uint32_t node; /* 0: not */
     uint8_t identity[16];
     uint64_t instance, heard_ms;
+    uint64_t rival, rival_ms; /* another instance that was refused, and since when; 0: none */
     outstanding *orders;
     unsigned places, free_place; /* free_place: where to look for one first */
     uint16_t serial;
@@ -61,7 +62,7 @@ struct wire {
     struct event_base *base;
     core *core; /* NULL: wire_close() runs */
     wire_settings set;
-    dxpu_tcp_listener *listener;
+    secure_listener *listener;
     struct event *scan;
     uint64_t scan_ms, scanned_ms; /* how often; when last */
     struct event *again;          /* some are held: the loop must not sleep */
@@ -172,7 +173,7 @@ static void drop(proxy *p, const char *why)
 {
     leave(p);
     p->over = true;
-    dxpu_tcp_drop(p->conn, why);
+    secure_drop(p->conn, why);
 }
 
 /* ==== Sending ================================================================================= */
@@ -192,7 +193,7 @@ static bool tell(proxy *p, const dxpu_control *m)
         return false;
     if (dxpu_control_encode(m, w->out, sizeof w->out, &len) != DXPU_OK)
         return true; /* never: what is made here is in range, and orders go by send_order() */
-    return dxpu_tcp_send(p->conn, w->out, len);
+    return secure_send(p->conn, w->out, len);
 }
 
 static void begin(dxpu_control *m, unsigned type, uint32_t request)
@@ -278,7 +279,7 @@ static void send_order(wire *w, const core_order *o)
         place->sent_ns = 0;
         core_answered(w->core, o, DXPU_CONTROL_CODE_MALFORMED, NULL);
     } else {
-        (void)dxpu_tcp_send(p->conn, w->out, len);
+        (void)secure_send(p->conn, w->out, len);
     }
 }
 
@@ -370,10 +371,6 @@ static unsigned do_hello(proxy *p, const dxpu_control *m)
     return DXPU_CONTROL_CODE_NONE;
 }
 
-static const char DOUBLE[] =
-    "another running proxy has this identity; if its identity file was copied here, remove the "
-    "copy, and a new one is made";
-
 /* M-72: may this connection speak for the identity?  An older one of the same proxy goes. */
 static bool make_way(proxy *p, const dxpu_control_register *r)
 {
@@ -383,11 +380,35 @@ static bool make_way(proxy *p, const dxpu_control_register *r)
         return true;
     if (other->instance != r->instance) {
         w->count.doubles++;
+        if (other->rival != r->instance)
+            other->rival_ms = now_ms();
+        other->rival = r->instance;
         return false;
     }
     w->count.replaced++;
     drop(other, "the proxy has made another connection");
     return true;
+}
+
+/* M-81: is the key that of such a proxy, and the identity's? */
+static bool check_key(proxy *p, const dxpu_control *m)
+{
+    const uint8_t *key = secure_key(p->conn);
+    bool host = p->role == DXPU_CONTROL_ROLE_HOST;
+    core_result why = { CORE_OK, "" };
+    if (!key)
+        return true;
+    if (!keys_allow(p->owner->set.keys, key, host ? KEYS_HOST : KEYS_BOX, 0))
+        snprintf(why.text, sizeof why.text,
+                 "its key may not register as a %s; give its line of --peers may=%s",
+                 host ? "host" : "box", host ? "host" : "box");
+    else
+        why = core_check_key(p->owner->core, &m->u.reg, key);
+    if (!why.text[0])
+        return true;
+    p->owner->count.keys_refused++;
+    send_error(p, m->request, DXPU_CONTROL_CODE_KEY, why.text);
+    return false;
 }
 
 static bool do_register(proxy *p, const dxpu_control *m)
@@ -405,12 +426,14 @@ static bool do_register(proxy *p, const dxpu_control *m)
                    "one connection is for one proxy: its role, identity and instance stay");
         return false;
     }
+    if (!p->node && !check_key(p, m))
+        return false;
     if (!p->node && !make_way(p, r)) {
-        send_error(p, m->request, DXPU_CONTROL_CODE_BUSY, DOUBLE);
+        send_error(p, m->request, DXPU_CONTROL_CODE_BUSY, CORE_DOUBLE);
         return false;
     }
     begin_ns = dxpu_udp_now_ns();
-    node = core_register(w->core, r, p->program, &why);
+    node = core_register(w->core, r, p->program, secure_key(p->conn), &why);
     w->register_ns += dxpu_udp_now_ns() - begin_ns;
     if (!node || (!p->node && !enrol(p, node))) {
         w->count.registers_refused++;
@@ -442,6 +465,11 @@ static bool do_heartbeat(proxy *p, const dxpu_control *m)
     }
     p->owner->count.heartbeats++;
     p->heard_ms = now_ms();
+    /* What was said before it ended proves nothing; what it says so much later does. */
+    if (p->rival && p->heard_ms >= p->rival_ms + p->owner->set.heartbeat_ms) {
+        core_rival(p->owner->core, p->node, p->rival);
+        p->rival = 0;
+    }
     return tell(p, m);
 }
 
@@ -546,7 +574,7 @@ static void hold(proxy *p, const dxpu_control *m)
     p->next_held = NULL;
     *w->last_held = p;
     w->last_held = &p->next_held;
-    dxpu_tcp_touch(p->conn);
+    secure_touch(p->conn);
 }
 
 static void keep(proxy *p, dxpu_bytes in)
@@ -572,7 +600,7 @@ static void finish(proxy *p)
 {
     leave(p);
     if (!p->over)
-        dxpu_tcp_finish(p->conn);
+        secure_finish(p->conn);
     p->over = true;
 }
 
@@ -599,12 +627,12 @@ static void hear(proxy *p, dxpu_bytes in)
         if (rc == DXPU_OK ? !handle(p, &m) : !handle_bad(p, &f, rc))
             break;
         if (p->node && !p->over)
-            dxpu_tcp_touch(p->conn);
+            secure_touch(p->conn);
     }
     finish(p);
 }
 
-static void on_bytes(void *context, dxpu_tcp_conn *conn, dxpu_bytes in)
+static void on_bytes(void *context, secure_conn *conn, dxpu_bytes in)
 {
     proxy *p = context;
     (void)conn;
@@ -667,7 +695,7 @@ void wire_pump(wire *w)
         send_order(w, &o);
 }
 
-static void *on_opened(void *user, dxpu_tcp_conn *conn)
+static void *on_opened(void *user, secure_conn *conn)
 {
     wire *w = user;
     proxy *p = calloc(1, sizeof *p);
@@ -684,7 +712,7 @@ static void *on_opened(void *user, dxpu_tcp_conn *conn)
     return p;
 }
 
-static void on_closed(void *context, dxpu_tcp_conn *conn, const char *why)
+static void on_closed(void *context, secure_conn *conn, const char *why)
 {
     proxy *p = context;
     (void)conn;
@@ -750,18 +778,22 @@ static void on_scan(evutil_socket_t fd, short what, void *user)
 
 static const char *listen_at(wire *w)
 {
-    dxpu_tcp_callbacks cb = { NULL, on_opened, on_bytes, on_closed };
-    dxpu_tcp_settings set;
+    secure_callbacks cb = { NULL, on_opened, on_bytes, on_closed };
+    secure_settings set = { .keys = w->set.keys,
+                            .may = KEYS_HOST | KEYS_BOX,
+                            .program = "dxpu-manager" };
     dxpu_udp_address local;
     const char *why = dxpu_tcp_parse_port(w->set.listen, WIRE_PORT, &local);
     if (why)
         return why;
+    if (!keys_dials(w->set.keys, &local))
+        return "--plain goes with an address of this machine; give keys, or --plain-network";
     cb.user = w;
-    dxpu_tcp_settings_default(&set);
-    set.connections = w->set.connections;
-    set.send_bytes = SEND_BYTES;
-    set.idle_ms = 0; /* on_scan() knows better what silence is */
-    w->listener = dxpu_tcp_listen(w->base, &local, &set, &cb, &why);
+    dxpu_tcp_settings_default(&set.tcp);
+    set.tcp.connections = w->set.connections;
+    set.tcp.send_bytes = SEND_BYTES;
+    set.tcp.idle_ms = 0; /* on_scan() knows better what silence is */
+    w->listener = secure_listen(w->base, &local, &set, &cb, &why);
     return w->listener ? NULL : why;
 }
 
@@ -806,8 +838,13 @@ wire *wire_open(struct event_base *base, core *c, const wire_settings *set)
         return NULL;
     }
     fprintf(stderr, "dxpu-manager: proxies at %s\n",
-            dxpu_udp_print(dxpu_tcp_local(w->listener), text));
+            dxpu_udp_print(secure_local(w->listener), text));
     return w;
+}
+
+void wire_recheck(wire *w)
+{
+    secure_recheck(w->listener);
 }
 
 void wire_close(wire *w)
@@ -815,7 +852,7 @@ void wire_close(wire *w)
     if (!w)
         return;
     w->core = NULL; /* that this program stops is no event of each proxy */
-    dxpu_tcp_unlisten(w->listener);
+    secure_unlisten(w->listener);
     if (w->scan)
         event_free(w->scan);
     if (w->again)
@@ -828,8 +865,7 @@ void wire_report(const wire *w, report *r)
 {
     report_open(r, "proxies");
     report_number(r, "connected", w->nodes);
-    report_number(r, "connections", dxpu_tcp_accepted(w->listener));
-    report_number(r, "displaced", dxpu_tcp_displaced(w->listener));
+    secure_report(w->listener, r);
 #define WIRE_PRINT(name, text) report_number(r, #name, w->count.name);
     WIRE_COUNTERS(WIRE_PRINT)
 #undef WIRE_PRINT

@@ -14,13 +14,14 @@
 #define WIRE_H_INCLUDED
 
 #include "core.h"
-#include "dxpu_tcp.h"
+#include "secure_stream.h"
 #include "stats.h"
 
 enum { WIRE_PORT = 4457 };
 
 typedef struct wire_settings {
     const char *listen;    /* ADDR:PORT ["127.0.0.1:4457"] */
+    keys *keys;            /* who may register; stays the caller's */
     unsigned connections;  /* at a time [4,096] */
     unsigned heartbeat_ms; /* proxies send one so often [1,000] */
     unsigned status_ms;    /* each proxy is asked for its slots' counters so often [5,000] */
@@ -38,6 +39,9 @@ wire *wire_open(struct event_base *base, core *c, const wire_settings *set);
 /* All connections end, which the core is not told; the proxies go on as they are. */
 void wire_close(wire *w); /* NULL: nothing */
 
+/* The keys were read again: who may not register any more is sent away. */
+void wire_recheck(wire *w);
+
 /* core_clock() with the time of now: first in every callback that calls the core. */
 void wire_clock(core *c);
 /* Hear new proxies that had to wait, send what the core orders: after each turn of the loop. */
@@ -47,6 +51,7 @@ void wire_pump(wire *w);
     X(hellos, "greetings of proxies")                                                              \
     X(registers, "registers taken")                                                                \
     X(registers_refused, "registers refused")                                                      \
+    X(keys_refused, "of them: the key may not, or is not the identity's")                          \
     X(replaced, "connections that the same proxy replaced by another")                             \
     X(doubles, "registers refused: another instance with that identity is connected")              \
     X(heartbeats, "heartbeats answered")                                                           \

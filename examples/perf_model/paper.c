@@ -18,7 +18,6 @@
 #define COPY_US       35.1          /* 4.3.2: mean duration of memory operations, xla off */
 #define COPY_XLA_US   11.3          /* ... on */
 #define COPY_XLA_MORE (16.7 / 14.9) /* 4.3.2: their share, on over off */
-#define FIGURE_4_US   102.3         /* mean kernel of ResNet-50, batch size 64 */
 
 typedef struct notebook {
     dxpu_model m;
@@ -27,6 +26,12 @@ typedef struct notebook {
     unsigned count;
     const char *table;
 } notebook;
+
+const char *const paper_origin[PAPER_ORIGINS] = { "measured", "paper's model", "computed",
+                                                  "figure" };
+
+/* What kind says of a cell: its origin, and perhaps CALIBRATED. */
+enum { CALIBRATED = 8 };
 
 static void cell(notebook *n, unsigned kind, const char *unit, double paper, double model,
                  const char *what)
@@ -39,7 +44,8 @@ static void cell(notebook *n, unsigned kind, const char *unit, double paper, dou
     c->unit = unit;
     c->paper = paper;
     c->model = model;
-    c->kind = kind;
+    c->origin = kind & (CALIBRATED - 1);
+    c->calibrated = kind & CALIBRATED;
     snprintf(c->what, sizeof c->what, "%s", what);
 }
 
@@ -60,17 +66,17 @@ static void equation_1(notebook *n)
 {
     static const struct {
         double rtt_us, paper;
+        unsigned kind;
         const char *what;
-    } rows[] = { { 6.8, 2.64, "6.8 us, the paper's own arithmetic" },
-                 { 4.9, 3.66, "4.9 us, the paper's own arithmetic" },
-                 { 6.8, 2.7, "6.8 us, measured" },
-                 { 4.9, 3.9, "4.9 us, measured" } };
+    } rows[] = { { 6.8, 2.64, PAPER_COMPUTED, "6.8 us, by the paper's equation" },
+                 { 4.9, 3.66, PAPER_COMPUTED, "4.9 us, by the paper's equation" },
+                 { 6.8, 2.7, PAPER_MEASURED, "6.8 us, bandwidthTest" },
+                 { 4.9, 3.9, PAPER_MEASURED, "4.9 us, bandwidthTest" } };
     n->table = "Equation 1";
     for (unsigned i = 0; i < 4; i++) {
         dxpu_model m = n->m;
         m.rtt_us = rows[i].rtt_us;
-        cell(n, PAPER_PREDICTED, "GB/s", rows[i].paper, dxpu_model_read_gbs(&m, true),
-             rows[i].what);
+        cell(n, rows[i].kind, "GB/s", rows[i].paper, dxpu_model_read_gbs(&m, true), rows[i].what);
     }
 }
 
@@ -78,27 +84,27 @@ static void figure_4(notebook *n)
 {
     static const struct {
         double rtt_us, paper;
+        unsigned kind;
         const char *table, *what;
-    } rows[] = { { 8, 90, "Figure 4", "8 us" },
-                 { 19, 80, "Figure 4", "19 us" },
-                 { 4.9, 92.56, "Table 4", "4.9 us, the paper's model" },
-                 { 6.8, 91.40, "Table 4", "6.8 us, the paper's model" },
-                 { 4.9, 91.50, "Table 4", "4.9 us, measured" },
-                 { 6.8, 89.56, "Table 4", "6.8 us, measured" } };
+    } rows[] = { { 8, 90, PAPER_DRAWN | CALIBRATED, "Figure 4", "8 us" },
+                 { 19, 80, PAPER_DRAWN | CALIBRATED, "Figure 4", "19 us" },
+                 { 4.9, 92.56, PAPER_MODELLED, "Table 4", "4.9 us, the paper's model" },
+                 { 6.8, 91.40, PAPER_MODELLED, "Table 4", "6.8 us, the paper's model" },
+                 { 4.9, 91.50, PAPER_MEASURED, "Table 4", "4.9 us, the implementation" },
+                 { 6.8, 89.56, PAPER_MEASURED, "Table 4", "6.8 us, the implementation" } };
     dxpu_model_work w;
     dxpu_model_work_default(&w);
     w.kernels = 1;
-    w.kernel_us = FIGURE_4_US;
+    w.kernel_us = PAPER_KERNEL_US;
     for (unsigned i = 0; i < 6; i++) {
         notebook at = *n;
         at.m.rtt_us = rows[i].rtt_us;
         n->table = rows[i].table;
-        cell(n, i < 2 ? PAPER_CALIBRATED : PAPER_PREDICTED, "%", rows[i].paper,
-             kernels(&at, FIGURE_4_US, 0), rows[i].what);
+        cell(n, rows[i].kind, "%", rows[i].paper, kernels(&at, PAPER_KERNEL_US, 0), rows[i].what);
         if (i == 1) {
-            cell(n, PAPER_CALIBRATED, "us", 8, dxpu_model_rtt_for(&n->m, &w, 0.9, 100),
+            cell(n, PAPER_DRAWN | CALIBRATED, "us", 8, dxpu_model_rtt_for(&n->m, &w, 0.9, 100),
                  "round trip that keeps 90 %");
-            cell(n, PAPER_CALIBRATED, "us", 19, dxpu_model_rtt_for(&n->m, &w, 0.8, 100),
+            cell(n, PAPER_DRAWN | CALIBRATED, "us", 19, dxpu_model_rtt_for(&n->m, &w, 0.8, 100),
                  "round trip that keeps 80 %");
         }
     }
@@ -108,20 +114,21 @@ static void table_7(notebook *n)
 {
     const dxpu_model *m = &n->m;
     n->table = "Table 7";
-    cell(n, PAPER_PREDICTED, "GB/s", 11.2, dxpu_model_read_gbs(m, false), "host to GPU, native");
-    cell(n, PAPER_PREDICTED, "GB/s", 2.7, dxpu_model_read_gbs(m, true), "host to GPU, DxPU");
-    cell(n, PAPER_PREDICTED, "%", 24.1, 100 * dxpu_model_read_gbs(m, true) / 11.2,
+    cell(n, PAPER_MEASURED, "GB/s", 11.2, dxpu_model_read_gbs(m, false), "host to GPU, native");
+    cell(n, PAPER_MEASURED, "GB/s", 2.7, dxpu_model_read_gbs(m, true), "host to GPU, DxPU");
+    cell(n, PAPER_MEASURED, "%", 24.1, 100 * dxpu_model_read_gbs(m, true) / 11.2,
          "host to GPU, of the measured native");
-    cell(n, PAPER_PREDICTED, "GB/s", 12.5, dxpu_model_write_gbs(m, false), "GPU to host, native");
-    cell(n, PAPER_CALIBRATED, "GB/s", 11.6, dxpu_model_write_gbs(m, true), "GPU to host, DxPU");
-    cell(n, PAPER_CALIBRATED, "%", 92.8, 100 * dxpu_model_write_gbs(m, true) / 12.5,
+    cell(n, PAPER_MEASURED, "GB/s", 12.5, dxpu_model_write_gbs(m, false), "GPU to host, native");
+    cell(n, PAPER_MEASURED | CALIBRATED, "GB/s", 11.6, dxpu_model_write_gbs(m, true),
+         "GPU to host, DxPU");
+    cell(n, PAPER_MEASURED | CALIBRATED, "%", 92.8, 100 * dxpu_model_write_gbs(m, true) / 12.5,
          "GPU to host, of the measured native");
     n->table = "Section 5.1";
-    cell(n, PAPER_PREDICTED, "GB/s", 9.44, dxpu_model_push_gbs(m, true), "host writes, DxPU");
+    cell(n, PAPER_MEASURED, "GB/s", 9.44, dxpu_model_push_gbs(m, true), "host writes, DxPU");
     n->table = "Figure 7";
-    cell(n, PAPER_PREDICTED, "%", 74,
+    cell(n, PAPER_MEASURED, "%", 74,
          100 * dxpu_model_write_gbs(m, true) / dxpu_model_write_gbs(m, false),
-         "GPU to GPU, two proxies of one bridge");
+         "GPU to GPU, across proxies, of one bridge");
 }
 
 /* ---- Table 9 ---- */
@@ -181,7 +188,7 @@ static void table_9(notebook *n)
             snprintf(what, sizeof what, "%s, %s %s%s", rows[row],
                      kind & IMAGENET ? "ImageNet" : "synthetic",
                      kind & INFERENCE ? "inference" : "training", kind & XLA ? ", xla" : "");
-            cell(n, PAPER_PREDICTED, "%", paper[row][kind],
+            cell(n, PAPER_MEASURED, "%", paper[row][kind],
                  resnet(n, row < 3 ? row : 2, kind | (row == 3 ? (unsigned)CPU : 0)), what);
         }
     }
@@ -199,7 +206,7 @@ static void table_11(notebook *n)
     for (unsigned i = 0; i < 4; i++) {
         char what[60];
         snprintf(what, sizeof what, "SSD320, batch size %u", 8u << i);
-        cell(n, i == 3 ? PAPER_CALIBRATED : PAPER_PREDICTED, "%", paper[i],
+        cell(n, PAPER_MEASURED | (i == 3 ? CALIBRATED : 0), "%", paper[i],
              kernels(n, kernel_us[i], launch_us), what);
     }
 }
@@ -210,25 +217,26 @@ static void table_12_row(notebook *n, unsigned big, unsigned i)
     static const double from[2][4] = { { 0.8, 1.3, 2.3, 3.6 }, { 0.7, 1.3, 2.3, 3.6 } };
     static const double paper[2][4] = { { 92.7, 90.3, 87.5, 82.4 }, { 96.5, 94.7, 92.4, 90.7 } };
     static const double kernel_us[] = { 102.3, 193.0 };
-    double one_gbs = toward[big][0] + from[big][0], slower;
+    double slower;
     dxpu_model m = n->m;
     dxpu_model_work w;
     char what[60];
     m.gpus = 1u << i;
-    slower = dxpu_model_crowding(&m, one_gbs);
+    slower = dxpu_model_crowding(&m, toward[big][0], from[big][0]);
     if (i) { /* the row of one GPU is what the others are computed from */
         snprintf(what, sizeof what, "batch %u, %u GPUs, from the host", big ? 128u : 64u, m.gpus);
-        cell(n, PAPER_PREDICTED, "GB/s", toward[big][i], toward[big][0] * m.gpus / slower, what);
+        cell(n, PAPER_MEASURED, "GB/s", toward[big][i], toward[big][0] * m.gpus / slower, what);
         snprintf(what, sizeof what, "batch %u, %u GPUs, to the host", big ? 128u : 64u, m.gpus);
-        cell(n, PAPER_PREDICTED, "GB/s", from[big][i], from[big][0] * m.gpus / slower, what);
+        cell(n, PAPER_MEASURED, "GB/s", from[big][i], from[big][0] * m.gpus / slower, what);
     }
     dxpu_model_work_default(&w);
     w.kernels = 1;
     w.kernel_us = kernel_us[big];
     w.shared_us = PAPER_SHARED_US;
-    w.shared_gbs = one_gbs;
+    w.shared_to_device_gbs = toward[big][0];
+    w.shared_to_host_gbs = from[big][0];
     snprintf(what, sizeof what, "batch %u, %u GPUs, performance", big ? 128u : 64u, m.gpus);
-    cell(n, !big && i == 3 ? PAPER_CALIBRATED : PAPER_PREDICTED, "%", paper[big][i],
+    cell(n, PAPER_MEASURED | (!big && i == 3 ? CALIBRATED : 0), "%", paper[big][i],
          100 * dxpu_model_performance(&m, &w), what);
 }
 
@@ -238,11 +246,11 @@ static void graphics(notebook *n)
     static const char *const what[] = { "ideas, 1920x1080", "ideas, 3840x2160",
                                         "ideas, 7680x4320" };
     n->table = "Table 13";
-    cell(n, PAPER_PREDICTED, "%", 97.4, kernels(n, 1e6 / 2177.67, 0), "Valley");
-    cell(n, PAPER_PREDICTED, "%", 88.7, kernels(n, 1e6 / 2108.11, 0), "Heaven");
+    cell(n, PAPER_MEASURED, "%", 97.4, kernels(n, 1e6 / 2177.67, 0), "Valley");
+    cell(n, PAPER_MEASURED, "%", 88.7, kernels(n, 1e6 / 2108.11, 0), "Heaven");
     n->table = "Table 14";
     for (unsigned i = 0; i < 3; i++)
-        cell(n, PAPER_PREDICTED, "%", paper[i], kernels(n, kernel_us[i], 0), what[i]);
+        cell(n, PAPER_MEASURED, "%", paper[i], kernels(n, kernel_us[i], 0), what[i]);
 }
 
 unsigned paper_cells(const paper_settings *s, paper_cell out[PAPER_CELLS_MAX])
@@ -268,19 +276,23 @@ unsigned paper_cells(const paper_settings *s, paper_cell out[PAPER_CELLS_MAX])
 
 /* ---- errors and notes ---- */
 
-paper_error paper_error_of(const paper_cell *cells, unsigned count, const char *table)
+unsigned paper_group(const paper_cell *c)
+{
+    return c->calibrated                 ? PAPER_CALIBRATION
+           : c->origin == PAPER_MEASURED ? PAPER_PREDICTED
+                                         : PAPER_UNMEASURED;
+}
+
+paper_error paper_error_of(const paper_cell *cells, unsigned count, const char *table,
+                           unsigned group)
 {
     paper_error e;
     memset(&e, 0, sizeof e);
     for (unsigned i = 0; i < count; i++) {
         double off = cells[i].model / cells[i].paper - 1, size = off < 0 ? -off : off;
-        if (table && strcmp(table, cells[i].table) != 0)
+        if ((table && strcmp(table, cells[i].table) != 0) || paper_group(&cells[i]) != group)
             continue;
-        if (cells[i].kind == PAPER_CALIBRATED) {
-            e.calibrated++;
-            continue;
-        }
-        e.predicted++;
+        e.cells++;
         e.mean += size;
         e.mean_signed += off;
         if (size >= e.worst) {
@@ -288,16 +300,16 @@ paper_error paper_error_of(const paper_cell *cells, unsigned count, const char *
             e.worst_cell = &cells[i];
         }
     }
-    if (e.predicted) {
-        e.mean /= e.predicted;
-        e.mean_signed /= e.predicted;
+    if (e.cells) {
+        e.mean /= e.cells;
+        e.mean_signed /= e.cells;
     }
     return e;
 }
 
 static const char *const notes[][2] = {
     { "Equation 1", "given: tags, MRS, round trips" },
-    { "Figure 4", "given: the two points of the text; the curve is a picture, its values missing. "
+    { "Figure 4", "given: two points, of the paper's model; the curve is a picture. "
                   "assumed: kernels of 102.3 us, as with batch size 64 in 4.3.2" },
     { "Table 4", "given: round trips. assumed: kernels of 102.3 us" },
     { "Table 7", "given: lanes, generation, tags, MRS. assumed: completions of 64 bytes, writes of "
@@ -315,8 +327,10 @@ static const char *const notes[][2] = {
     { "Table 11", "given: mean kernel durations of SSD320. missing: durations for NCF, whose own "
                   "cells are damaged (the text says above 96 %)" },
     { "Table 12",
-      "given: what one GPU moves, mean kernel durations. assumed: both directions share "
-      "the proxy's 25 GB/s; the shared time of a kernel is the same with both batch "
+      "given: what one GPU moves, mean kernel durations. fitted: one number, to the last "
+      "performance of batch size 64; its form, a line in the number of GPUs, is not "
+      "derived from anything: a shared link alone slows nothing below 10 GB/s "
+      "(--simulate). assumed: the shared time of a kernel is the same with both batch "
       "sizes" },
     { "Table 13",
       "given: frames a second. assumed: one GPU workload a frame; how many there are is "

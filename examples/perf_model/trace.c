@@ -7,12 +7,50 @@
 #endif
 #include "trace.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { FIELDS_MAX = 64, KEY_BYTES = 96 };
+
+#if defined(__GNUC__)
+#define FORMAT __attribute__((format(printf, 2, 3)))
+#else
+#define FORMAT
+#endif
+
+/* Words of the file are in it: nothing that a terminal would obey. */
+static void plain(char text[PERF_WORDS])
+{
+    for (char *c = text; *c; c++)
+        *c = *c >= ' ' && *c <= '~' ? *c : '?';
+}
+
+static FORMAT void warn(perf_work *w, const char *format, ...)
+{
+    va_list arguments;
+    if (w->warnings == PERF_WARNINGS_MAX)
+        return;
+    va_start(arguments, format);
+    vsnprintf(w->warning[w->warnings], PERF_WORDS, format, arguments);
+    va_end(arguments);
+    plain(w->warning[w->warnings++]);
+}
+
+/* What is wrong with the file, for the caller to return. */
+static FORMAT const char *refuse(perf_work *w, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(w->problem, PERF_WORDS, format, arguments);
+    va_end(arguments);
+    plain(w->problem);
+    return w->problem;
+}
 
 /* ==== 1  Traces of Nsight Systems ============================================================= */
 
@@ -29,7 +67,8 @@ typedef struct reader {
     perf_work *w;
     size_t cap;
     columns c;
-    bool headed;
+    uint64_t line, head_line; /* this one; the header's, 0: not yet */
+    uint64_t passed_line, strange_line, strange;
     char (*key)[KEY_BYTES]; /* of each stream */
 } reader;
 
@@ -137,39 +176,31 @@ static uint16_t stream_of(reader *r, char *field[], unsigned count)
     return (uint16_t)i;
 }
 
-static unsigned kind_of(const char *name)
+/* Memset, and copies that stay on the device, are as kernels.  *strange: something else of CUDA's,
+   which is taken for a kernel too. */
+static unsigned kind_of(const char *name, bool *strange)
 {
-    if (strncmp(name, "[CUDA memcpy ", 13) != 0)
-        return DXPU_MODEL_KERNEL; /* memset, and copies that stay on the device, are as kernels */
-    name += 13;
-    if (strncmp(name, "HtoD", 4) == 0 || strncmp(name, "Host-to-Device", 14) == 0)
-        return DXPU_MODEL_HTOD;
-    if (strncmp(name, "DtoH", 4) == 0 || strncmp(name, "Device-to-Host", 14) == 0)
-        return DXPU_MODEL_DTOH;
+    static const struct {
+        const char *begins;
+        uint8_t kind;
+    } of[] = { { "[CUDA memcpy HtoD", DXPU_MODEL_HTOD },
+               { "[CUDA memcpy Host-to-Device", DXPU_MODEL_HTOD },
+               { "[CUDA memcpy DtoH", DXPU_MODEL_DTOH },
+               { "[CUDA memcpy Device-to-Host", DXPU_MODEL_DTOH },
+               { "[CUDA memcpy DtoD", DXPU_MODEL_KERNEL },
+               { "[CUDA memcpy Device-to-Device", DXPU_MODEL_KERNEL },
+               { "[CUDA memset", DXPU_MODEL_KERNEL } };
+    *strange = false;
+    for (unsigned i = 0; i < sizeof of / sizeof of[0]; i++)
+        if (strncmp(name, of[i].begins, strlen(of[i].begins)) == 0)
+            return of[i].kind;
+    *strange = strncmp(name, "[CUDA ", 6) == 0;
     return DXPU_MODEL_KERNEL;
 }
 
-/* False: no memory. */
-static bool read_row(reader *r, char *line)
+static bool keep(reader *r, const perf_op *op)
 {
-    char *field[FIELDS_MAX];
-    unsigned count = split(line, field);
     perf_work *w = r->w;
-    perf_op op;
-    if (!r->headed) {
-        r->headed = read_head(r, field, count);
-        return true;
-    }
-    memset(&op, 0, sizeof op);
-    if (!number(text_of(r, field, count, START), r->c.us[START], &op.start_us) ||
-        !number(text_of(r, field, count, DURATION), r->c.us[DURATION], &op.duration_us) ||
-        !*text_of(r, field, count, NAME)) {
-        w->lines_passed++;
-        return true;
-    }
-    (void)number(text_of(r, field, count, BYTES), r->c.bytes, &op.bytes);
-    op.kind = (uint8_t)kind_of(text_of(r, field, count, NAME));
-    op.stream = stream_of(r, field, count);
     if (w->ops == r->cap) {
         size_t cap = r->cap ? 2 * r->cap : 4096;
         perf_op *grown = realloc(w->op, cap * sizeof *grown);
@@ -178,8 +209,46 @@ static bool read_row(reader *r, char *line)
         w->op = grown;
         r->cap = cap;
     }
-    w->op[w->ops++] = op;
+    w->op[w->ops++] = *op;
     return true;
+}
+
+/* NULL, or why the trace cannot be used: without the size of a copy there is no estimate. */
+static const char *read_row(reader *r, char *line)
+{
+    char *field[FIELDS_MAX];
+    unsigned count = split(line, field);
+    const char *name, *bytes;
+    bool strange;
+    perf_op op;
+    if (!r->head_line) {
+        r->head_line = read_head(r, field, count) ? r->line : 0;
+        return NULL;
+    }
+    memset(&op, 0, sizeof op);
+    name = text_of(r, field, count, NAME);
+    bytes = text_of(r, field, count, BYTES);
+    if (!number(text_of(r, field, count, START), r->c.us[START], &op.start_us) ||
+        !number(text_of(r, field, count, DURATION), r->c.us[DURATION], &op.duration_us) || !*name) {
+        r->passed_line = r->w->lines_passed++ ? r->passed_line : r->line;
+        return NULL;
+    }
+    op.kind = (uint8_t)kind_of(name, &strange);
+    if (strange)
+        r->strange_line = r->strange++ ? r->strange_line : r->line;
+    if (op.kind != DXPU_MODEL_KERNEL && r->c.at[BYTES] < 0)
+        return refuse(r->w,
+                      "line %" PRIu64 " is a copy, and the header in line %" PRIu64
+                      " has no column 'Bytes (B)', in KB, MB, GB, or KiB to GiB; take the "
+                      "report as nsys prints it",
+                      r->line, r->head_line);
+    if (op.kind != DXPU_MODEL_KERNEL && !number(bytes, r->c.bytes, &op.bytes))
+        return refuse(r->w,
+                      "line %" PRIu64 ": '%.40s' is no number of bytes for the copy '%.60s'; mend "
+                      "the line or take it out",
+                      r->line, bytes, name);
+    op.stream = stream_of(r, field, count);
+    return keep(r, &op) ? NULL : refuse(r->w, "out of memory");
 }
 
 static int by_start(const void *a, const void *b)
@@ -214,33 +283,53 @@ static void add_up(perf_work *w)
     w->sum.htod_bytes = w->sum.htod_copies > 0 ? htod / w->sum.htod_copies : 0;
     w->sum.dtoh_bytes = w->sum.dtoh_copies > 0 ? dtoh / w->sum.dtoh_copies : 0;
     span = end - w->op[0].start_us;
-    w->sum.shared_gbs = span > 0 ? (htod + dtoh) / span / 1e3 : 0;
+    w->sum.shared_to_device_gbs = span > 0 ? htod / span / 1e3 : 0;
+    w->sum.shared_to_host_gbs = span > 0 ? dtoh / span / 1e3 : 0;
+}
+
+static const char *read_rows(reader *r, FILE *file)
+{
+    const char *why = NULL;
+    char *line = NULL;
+    size_t cap = 0;
+    r->key = calloc(PERF_STREAMS_MAX, sizeof *r->key);
+    if (!r->key)
+        return refuse(r->w, "out of memory");
+    while (!why && getline(&line, &cap, file) >= 0) {
+        r->line++;
+        line[strcspn(line, "\r\n")] = 0;
+        if (*line)
+            why = read_row(r, line);
+    }
+    free(line);
+    free(r->key);
+    return why;
 }
 
 static const char *read_trace(FILE *file, perf_work *w)
 {
     reader r;
-    char *line = NULL;
-    size_t cap = 0;
-    bool room = true;
+    const char *why;
     memset(&r, 0, sizeof r);
     r.w = w;
-    r.key = calloc(PERF_STREAMS_MAX, sizeof *r.key);
-    room = r.key != NULL;
-    while (room && getline(&line, &cap, file) >= 0) {
-        line[strcspn(line, "\r\n")] = 0;
-        if (*line)
-            room = read_row(&r, line);
-    }
-    free(line);
-    free(r.key);
-    if (!room)
-        return "out of memory";
-    if (!r.headed)
-        return "neither a profile of libdxpu-inject nor a trace; make one with "
-               "'nsys stats --report cuda_gpu_trace --format csv'";
+    why = read_rows(&r, file);
+    if (why)
+        return why;
+    if (!r.head_line)
+        return refuse(w, "neither a profile of libdxpu-inject nor a trace; make one with "
+                         "'nsys stats --report cuda_gpu_trace --format csv'");
     if (!w->ops)
-        return "a trace without operations; was the program run with --trace=cuda?";
+        return refuse(w, "a trace without operations; was the program run with --trace=cuda?");
+    if (w->lines_passed)
+        warn(w,
+             "rows without a start, duration and name that can be read: %" PRIu64 ", the first in "
+             "line %" PRIu64 "; they are left out",
+             w->lines_passed, r.passed_line);
+    if (r.strange)
+        warn(w,
+             "rows that are neither kernels, memsets nor copies between host and device: %" PRIu64
+             ", the first in line %" PRIu64 "; they are taken for kernels",
+             r.strange, r.strange_line);
     qsort(w->op, w->ops, sizeof *w->op, by_start);
     add_up(w);
     return NULL;
@@ -260,31 +349,123 @@ static bool has(const char *name, const char *part)
     return strstr(name, part) != NULL;
 }
 
+typedef struct profile {
+    dxpu_model_work sum;
+    double launches, launch_ns, graphs; /* graphs: of the launches */
+    double blind;                       /* copies whose direction nothing tells */
+} profile;
+
+/* A number that may be absent: then `otherwise`; -1 for anything else. */
+static double real_or(const json_t *object, const char *key, double otherwise)
+{
+    return json_object_get(object, key) ? real_of(object, key) : otherwise;
+}
+
+static void add_copies(profile *p, bool late, bool to_device, double count, double bytes)
+{
+    if (late) {
+        p->sum.hidden_copies += count;
+        p->sum.hidden_bytes += to_device ? bytes : 0;
+    } else if (to_device) {
+        p->sum.htod_copies += count;
+        p->sum.htod_bytes += bytes;
+    } else {
+        p->sum.dtoh_copies += count;
+        p->sum.dtoh_bytes += bytes;
+    }
+}
+
 /* What one entry of the driver's interface did.  False: a number is missing. */
-static bool read_call(const json_t *call, dxpu_model_work *sum, double *launches, double *launch_ns)
+static bool read_call(const json_t *call, profile *p)
 {
     const char *name = json_string_value(json_object_get(call, "name"));
     double count = real_of(call, "count"), bytes = real_of(call, "bytes"), ns = real_of(call, "ns");
-    bool late, to_device, to_host;
+    double htod, dtoh, htod_bytes;
+    bool late;
     if (!name || count < 0 || bytes < 0 || ns < 0)
         return false;
     late = has(name, "Async");
-    to_device = has(name, "HtoD") || has(name, "HtoA");
-    to_host = has(name, "DtoH") || has(name, "AtoH");
+    htod = real_or(call, "htod", has(name, "HtoD") || has(name, "HtoA") ? count : 0);
+    dtoh = real_or(call, "dtoh", has(name, "DtoH") || has(name, "AtoH") ? count : 0);
+    htod_bytes = real_or(call, "htod_bytes", htod > 0 ? bytes : 0);
+    if (htod < 0 || dtoh < 0 || htod_bytes < 0 || htod_bytes > bytes)
+        return false;
     if (has(name, "Launch")) {
-        *launches += count;
-        *launch_ns += ns;
-    } else if (has(name, "Memset") || (late && (to_device || to_host))) {
-        sum->hidden_copies += count;
-        sum->hidden_bytes += to_device ? bytes : 0;
-    } else if (to_device) {
-        sum->htod_copies += count;
-        sum->htod_bytes += bytes;
-    } else if (to_host) {
-        sum->dtoh_copies += count;
-        sum->dtoh_bytes += bytes;
+        p->launches += count;
+        p->launch_ns += ns;
+        p->graphs += has(name, "Graph") ? count : 0;
+    } else if (has(name, "Memset")) {
+        p->sum.hidden_copies += count;
+    } else if (!json_object_get(call, "htod") && !(htod > 0) && !(dtoh > 0) && !has(name, "DtoD") &&
+               !has(name, "AtoA")) {
+        p->blind += count;
+    }
+    if (htod > 0)
+        add_copies(p, late, true, htod, htod_bytes);
+    if (dtoh > 0)
+        add_copies(p, late, false, dtoh, bytes - htod_bytes);
+    return true;
+}
+
+/* What makes a profile less than a native run. */
+static bool judge(perf_work *w, const json_t *root, const profile *p, double timed)
+{
+    double captured = real_or(root, "captured", 0), untimed = real_or(root, "kernels_untimed", 0);
+    double without = p->launches - p->graphs - timed;
+    const json_t *injected = json_object_get(root, "injected");
+    if (captured < 0 || untimed < 0)
+        return false;
+    if (injected)
+        warn(w,
+             "taken while delays were injected (DXPU_INJECT_RTT_US=%g): its times are not native "
+             "ones; take it again without",
+             real_of(injected, "rtt_us"));
+    if (captured > 0 || p->graphs > 0)
+        warn(w,
+             "%.0f calls went into graphs, and graphs were launched %.0f times: what runs inside "
+             "them has no durations here, and is left out",
+             captured, p->graphs);
+    without = fmax(without, untimed);
+    if (without > 0.01 * p->launches)
+        warn(w,
+             "%.0f of %.0f kernels were not timed: they are taken to last as long as the others "
+             "do on average",
+             without, p->launches - p->graphs);
+    if (p->blind > 0)
+        warn(w, "%.0f copies, whose direction their name does not tell, are left out", p->blind);
+    return true;
+}
+
+/* Counts and durations of the kernels that were timed.  False: a number is missing. */
+static bool read_bars(json_t *bars, double *timed, double *total_us, double *shorts)
+{
+    const json_t *item;
+    size_t i;
+    json_array_foreach(bars, i, item)
+    {
+        double us = real_of(item, "le_ns") / 1e3 / 1.044, count = real_of(item, "count");
+        if (us < 0 || count < 0) /* bounds are 9 % apart: the middle */
+            return false;
+        *timed += count;
+        *total_us += count * us;
+        *shorts += us <= 10 ? count : 0;
     }
     return true;
+}
+
+/* Totals into means; what other GPUs' traffic would slow. */
+static void profile_sums(perf_work *w)
+{
+    dxpu_model_work *s = &w->sum;
+    dxpu_model native;
+    double total_us, htod = s->htod_bytes + s->hidden_bytes, dtoh = s->dtoh_bytes;
+    s->htod_bytes = s->htod_copies > 0 ? s->htod_bytes / s->htod_copies : 0;
+    s->dtoh_bytes = s->dtoh_copies > 0 ? s->dtoh_bytes / s->dtoh_copies : 0;
+    dxpu_model_default(&native);
+    total_us = dxpu_model_work_us(&native, s, false);
+    s->shared_us = total_us - s->kernels * dxpu_model_period_us(s->kernel_us, s->launch_us, true);
+    s->shared_to_device_gbs = total_us > 0 ? htod / total_us / 1e3 : 0;
+    s->shared_to_host_gbs = total_us > 0 ? dtoh / total_us / 1e3 : 0;
 }
 
 static const char *read_profile(json_t *root, perf_work *w)
@@ -292,41 +473,31 @@ static const char *read_profile(json_t *root, perf_work *w)
     static const char broken[] = "a profile with a number missing, or below 0";
     json_t *calls = json_object_get(root, "calls"), *item;
     json_t *bars = json_object_get(root, "kernel_ns_histogram");
-    double launches = 0, launch_ns = 0, timed = 0, total_us = 0, shorts = 0, bytes;
-    dxpu_model native;
+    double timed = 0, total_us = 0, shorts = 0;
+    profile p;
     size_t i;
+    memset(&p, 0, sizeof p);
+    dxpu_model_work_default(&p.sum);
     if (real_of(root, "version") < 1 || real_of(root, "version") > 1)
-        return "a profile of a version that is not known here";
+        return refuse(w, "a profile of a version that is not known here");
     if (!json_is_array(calls) || !json_is_array(bars))
-        return "JSON, but no profile of libdxpu-inject: it has no calls";
+        return refuse(w, "JSON, but no profile of libdxpu-inject: it has no calls");
     json_array_foreach(calls, i, item)
     {
-        if (!read_call(item, &w->sum, &launches, &launch_ns))
-            return broken;
+        if (!read_call(item, &p))
+            return refuse(w, broken);
     }
-    json_array_foreach(bars, i, item)
-    {
-        double us = real_of(item, "le_ns") / 1e3 / 1.044, count = real_of(item, "count");
-        if (us < 0 || count < 0) /* bounds are 9 % apart: the middle */
-            return broken;
-        timed += count;
-        total_us += count * us;
-        shorts += us <= 10 ? count : 0;
-    }
+    if (!read_bars(bars, &timed, &total_us, &shorts) || !judge(w, root, &p, timed))
+        return refuse(w, broken);
     if (!(timed > 0))
-        return "a profile without durations of kernels";
-    w->sum.kernels = launches > timed ? launches : timed;
+        return refuse(w, "a profile without durations of kernels: take it with "
+                         "DXPU_INJECT_EVENTS=1, of a program that launches kernels");
+    w->sum = p.sum;
+    w->sum.kernels = p.launches > timed ? p.launches : timed;
     w->sum.kernel_us = total_us / timed;
-    w->sum.launch_us = launches > 0 ? launch_ns / launches / 1e3 : 0;
+    w->sum.launch_us = p.launches > 0 ? p.launch_ns / p.launches / 1e3 : 0;
     w->short_kernels = shorts / timed;
-    bytes = w->sum.htod_bytes + w->sum.dtoh_bytes;
-    w->sum.htod_bytes = w->sum.htod_copies > 0 ? w->sum.htod_bytes / w->sum.htod_copies : 0;
-    w->sum.dtoh_bytes = w->sum.dtoh_copies > 0 ? w->sum.dtoh_bytes / w->sum.dtoh_copies : 0;
-    dxpu_model_default(&native);
-    total_us = dxpu_model_work_us(&native, &w->sum, false);
-    w->sum.shared_us =
-        total_us - w->sum.kernels * dxpu_model_period_us(w->sum.kernel_us, w->sum.launch_us, true);
-    w->sum.shared_gbs = total_us > 0 ? bytes / total_us / 1e3 : 0;
+    profile_sums(w);
     return NULL;
 }
 
@@ -340,22 +511,25 @@ const char *perf_work_read(const char *path, perf_work *out)
     memset(out, 0, sizeof *out);
     dxpu_model_work_default(&out->sum);
     if (!file)
-        return "cannot be opened";
+        return refuse(out, "cannot be opened: %s", strerror(errno));
     do
         first = getc(file);
     while (first == ' ' || first == '\t' || first == '\r' || first == '\n');
     if (first == '{') {
+        json_error_t error;
         json_t *root;
         rewind(file);
-        root = json_loadf(file, JSON_REJECT_DUPLICATES, NULL);
-        why = root ? read_profile(root, out) : "begins as JSON and is none";
+        root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
+        why = root ? read_profile(root, out)
+                   : refuse(out, "begins as JSON and is none: line %d: %.160s", error.line,
+                            error.text);
         json_decref(root);
     } else {
         rewind(file);
         why = read_trace(file, out);
     }
     if (ferror(file))
-        why = "cannot be read";
+        why = refuse(out, "cannot be read: is it a file?");
     fclose(file);
     if (why)
         perf_work_free(out);
@@ -422,7 +596,7 @@ double perf_extra_us(const dxpu_model *m, const perf_work *w, double scale, unsi
     if (!(kinds >> DXPU_MODEL_HTOD & 1))
         s.htod_copies = s.shared_us = 0;
     if (w->op) {
-        double crowd = dxpu_model_crowding(m, s.shared_gbs) - 1;
+        double crowd = dxpu_model_crowding(m, s.shared_to_device_gbs, s.shared_to_host_gbs) - 1;
         return replay_us(m, w, scale, kinds) + s.shared_us * crowd;
     }
     if (!(kinds >> DXPU_MODEL_DTOH & 1))
@@ -443,21 +617,14 @@ double perf_performance(const dxpu_model *m, const perf_work *w, double scale)
     return share(native, native + perf_extra_us(m, w, scale, PERF_ALL_KINDS));
 }
 
+static double keeps(const dxpu_model *m, const void *work)
+{
+    return perf_performance(m, (const perf_work *)work, 1);
+}
+
 double perf_rtt_for(const dxpu_model *m, const perf_work *w, double performance, double max_us)
 {
-    dxpu_model at = *m;
-    double low = m->rtt_native_us, high = max_us;
-    at.rtt_us = high;
-    if (high <= low || perf_performance(&at, w, 1) >= performance)
-        return high > low ? high : low;
-    while (high - low > 1e-2) {
-        at.rtt_us = (low + high) / 2;
-        if (perf_performance(&at, w, 1) >= performance)
-            low = at.rtt_us;
-        else
-            high = at.rtt_us;
-    }
-    return low;
+    return dxpu_model_rtt_where(m, keeps, w, performance, max_us);
 }
 
 static int best_first(const void *a, const void *b)

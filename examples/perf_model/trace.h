@@ -11,7 +11,7 @@ typedef struct perf_op {
     uint8_t kind; /* DXPU_MODEL_* */
 } perf_op;
 
-enum { PERF_STREAMS_MAX = 1024 };
+enum { PERF_STREAMS_MAX = 1024, PERF_WARNINGS_MAX = 8, PERF_WORDS = 240 };
 
 typedef struct perf_work {
     perf_op *op; /* in order of start; NULL: `sum` is all there is */
@@ -20,9 +20,13 @@ typedef struct perf_work {
     dxpu_model_work sum;   /* counts and means; with ops for people to read */
     double short_kernels;  /* share of the kernels of 10 us or less */
     uint64_t lines_passed; /* rows of a trace that hold no operation */
+    /* What the file does not tell, or tells of something else than a native run. */
+    unsigned warnings;
+    char warning[PERF_WARNINGS_MAX][PERF_WORDS];
+    char problem[PERF_WORDS];
 } perf_work;
 
-/* Reads a file of either kind.  NULL, or what is wrong with it (static text).  Then
+/* Reads a file of either kind.  NULL, or what is wrong with it, in `out`.  Then
    perf_work_free(). */
 const char *perf_work_read(const char *path, perf_work *out);
 void perf_work_free(perf_work *w);
@@ -33,7 +37,7 @@ enum { PERF_ALL_KINDS = (1 << DXPU_MODEL_KINDS) - 1 };
 double perf_native_us(const dxpu_model *m, const perf_work *w, double scale);
 double perf_extra_us(const dxpu_model *m, const perf_work *w, double scale, unsigned kinds);
 double perf_performance(const dxpu_model *m, const perf_work *w, double scale);
-/* As dxpu_model_rtt_for(). */
+/* As dxpu_model_rtt_for(), with its two ends. */
 double perf_rtt_for(const dxpu_model *m, const perf_work *w, double performance, double max_us);
 
 /* What could be done, and the performance then, as a share of today's native speed (with twice the

@@ -9,12 +9,10 @@
 enum { HOST, BOX, ENDS };      /* of a channel */
 enum { UP, DOWN, DIRECTIONS }; /* towards the host, towards the GPU */
 enum {
-    PS = 1000,                /* in a nanosecond */
-    TLP_BYTES = 20 + 4096,    /* of the longest one here */
-    WIRE_BYTES = 14 + 4 + 20, /* Ethernet: header, checksum, preamble and gap */
-    PACKET_BYTES = 28,        /* IPv4 and UDP */
-    LINK_BYTES = 8,           /* PCIe: as in bindings/model */
-    LINK_CREDITS = 64,        /* headers of writes that the other end of a PCIe link holds */
+    PS = 1000,             /* in a nanosecond */
+    TLP_BYTES = 20 + 4096, /* of the longest one here */
+    LINK_BYTES = 8,        /* PCIe: as in bindings/model */
+    LINK_CREDITS = 64,     /* headers of writes that the other end of a PCIe link holds */
     START_NS = 1000000,
     LAUNCHES = 64, /* that the host is ahead at most */
     DOORBELL_BYTES = 4,
@@ -65,8 +63,8 @@ typedef struct world {
     event *heap;
     size_t len, cap;
     uint64_t serial, now_ps, measure_ps, bytes;
-    uint64_t one_way_ps, root_ps;
-    wire slot[DIRECTIONS]; /* the host proxy's place in the host, shared */
+    uint64_t convert_ps, cross_ps, root_ps; /* in one proxy; between them, one way */
+    wire slot[DIRECTIONS];                  /* the host proxy's place in the host, shared */
     wire net[DIRECTIONS];
     bool net_armed[DIRECTIONS], take_armed[PERF_GPUS_MAX + 1][DIRECTIONS];
     unsigned net_turn[DIRECTIONS];
@@ -88,7 +86,9 @@ enum {
     EV_AT_ROOT, /* ... the host slot's link upwards */
     EV_AT_HOST, /* ... downwards */
     EV_ANSWER,  /* host memory has been read */
-    EV_FRAME,
+    EV_SENT,    /* a frame is converted, and on the network */
+    EV_CAME,    /* ... off it */
+    EV_FRAME,   /* ... at the channel's other end */
     EV_WAKE,
     EV_NET,  /* the network is free for the next frame */
     EV_TAKE, /* the PCIe link behind a proxy is free for the next TLP */
@@ -274,6 +274,7 @@ static void net_pump(world *w, unsigned dir)
     for (unsigned tried = 0; tried < w->sc->m.gpus && l->free_ps <= w->now_ps;) {
         unsigned g = w->net_turn[dir]++ % w->sc->m.gpus;
         uint8_t path;
+        double bytes;
         int n =
             dxpu_channel_emit(&w->g[g].end[end].ch, now_ns(w), w->frame, sizeof w->frame, &path);
         packet *p;
@@ -283,13 +284,13 @@ static void net_pump(world *w, unsigned dir)
             continue;
         }
         tried = 0;
+        bytes = n + DXPU_MODEL_UDP_BYTES + DXPU_MODEL_ETHERNET_BYTES;
         w->out->frames++;
         w->out->frame_bytes += (unsigned)n;
         p = packet_of(w, w->frame, (size_t)n);
         if (!p)
             return;
-        push(w, event_of(EV_FRAME, g, 1 - end, p,
-                         wire_pass(w, l, (unsigned)n + WIRE_BYTES + PACKET_BYTES) + w->one_way_ps));
+        push(w, event_of(EV_SENT, g, 1 - end, p, wire_pass(w, l, bytes) + w->convert_ps));
     }
     if (l->free_ps > w->now_ps && !w->net_armed[dir]) {
         w->net_armed[dir] = true;
@@ -351,6 +352,16 @@ static void on_take(world *w, const event *e)
         station_take(w, (e->gpu + 1 + i) % w->sc->m.gpus, HOST);
 }
 
+/* From one end of the channel to the other: conversion, network, conversion. */
+static void on_way(world *w, event *e)
+{
+    bool sent = e->kind == EV_SENT, up = e->end == HOST;
+    stamp(w, up ? (sent ? PERF_SENT : PERF_CAME) : (sent ? PERF_SENT_AGAIN : PERF_CAME_AGAIN));
+    push(w, event_of(sent ? EV_CAME : EV_FRAME, e->gpu, e->end, e->what,
+                     w->now_ps + (sent ? w->cross_ps : w->convert_ps)));
+    e->what = NULL;
+}
+
 static void on_frame(world *w, const event *e)
 {
     station *s = &w->g[e->gpu].end[e->end];
@@ -369,8 +380,8 @@ static int station_open(world *w, gpu *g)
     int n;
     dxpu_channel_config_default(&cfg);
     cfg.lossless = true;
-    cfg.window_frames = 4096;
-    cfg.frame_limit_bytes = w->sc->frame_bytes;
+    cfg.window_frames = w->sc->window_frames;
+    cfg.frame_limit_bytes = w->sc->m.mtu_bytes - DXPU_MODEL_UDP_BYTES;
     cfg.epoch = 1;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
         cfg.rx.header[cls] = cfg.tx.header[cls] = 8192;
@@ -658,6 +669,10 @@ static void handle(world *w, event *e)
     case EV_ANSWER:
         answer(w, e->gpu, e->what);
         break;
+    case EV_SENT:
+    case EV_CAME:
+        on_way(w, e);
+        break;
     case EV_FRAME:
         on_frame(w, e);
         break;
@@ -706,10 +721,13 @@ static void wires(world *w)
 
 static int world_begin(world *w)
 {
+    uint64_t half_ps;
     int rc = DXPU_OK;
     w->now_ps = (uint64_t)START_NS * PS;
     wires(w);
-    w->one_way_ps = us_ps(dxpu_model_rtt_delta_us(&w->sc->m) / 2 + hops_us(w->sc));
+    half_ps = us_ps(dxpu_model_rtt_delta_us(&w->sc->m) / 2 + hops_us(w->sc));
+    w->convert_ps = us_ps(dxpu_model_rtt_delta_us(&w->sc->m) / 4 * w->sc->conversion_share);
+    w->cross_ps = half_ps > 2 * w->convert_ps ? half_ps - 2 * w->convert_ps : 0;
     w->push_limit.header[DXPU_POSTED] = LINK_CREDITS;
     w->push_limit.data[DXPU_POSTED] = LINK_CREDITS * 4096 / 16;
     for (unsigned i = 0; i < w->sc->m.gpus && rc == DXPU_OK; i++) {
@@ -846,7 +864,8 @@ void perf_scene_default(perf_scene *sc)
     memset(sc, 0, sizeof *sc);
     dxpu_model_default(&sc->m);
     sc->pooled = true;
-    sc->frame_bytes = 1452;
+    sc->window_frames = 4096;
+    sc->conversion_share = 3.7 / 5.6; /* Table 6 */
     sc->posted_bytes = 256 * 1024;
     sc->hop_us = 0.3;
     sc->round_trips = 30;
@@ -858,7 +877,8 @@ int perf_run(const perf_scene *sc, perf_result *out)
     double target = round_trip_us(sc), base = 0;
     bool known = sc->traffic <= PERF_KERNELS && sc->m.gpus <= PERF_GPUS_MAX && sc->m.tags <= 768 &&
                  (sc->traffic != PERF_PEER || sc->m.gpus == 2) && sc->round_trips > 0 &&
-                 sc->more_hops <= 100 && sc->hop_us >= 0 && sc->hop_us <= 1000;
+                 sc->more_hops <= 100 && sc->hop_us >= 0 && sc->hop_us <= 1000 &&
+                 sc->conversion_share >= 0 && sc->conversion_share <= 1;
     int rc = dxpu_model_check(&sc->m);
     memset(out, 0, sizeof *out);
     if (rc != DXPU_OK || !known || sc->m.mps_bytes % 4 || sc->m.mrs_bytes % 4 ||

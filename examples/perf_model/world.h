@@ -22,10 +22,11 @@ typedef struct perf_scene {
     dxpu_model m; /* gpus: 1..PERF_GPUS_MAX, proxies: 1 */
     unsigned traffic;
     bool pooled;
-    uint32_t frame_bytes;        /* largest frame between the proxies */
     uint32_t more_hops;          /* switches between them, beyond those in m.rtt_us */
     double hop_us;               /* of each, one way */
+    uint32_t window_frames;      /* that a channel has under way, a power of two */
     uint32_t posted_bytes;       /* of writes that a proxy stores until they are taken */
+    double conversion_share;     /* of what proxies add: in the proxies, not on the network */
     uint32_t round_trips;        /* to measure over, after as many as to settle in */
     double kernel_us, launch_us; /* of PERF_KERNELS: duration with the native round trips in it */
 } perf_scene;
@@ -35,9 +36,13 @@ enum { PERF_GPUS_MAX = 16 };
 /* Times of one read on an idle system, from its request. */
 enum {
     PERF_AT_BOX,
+    PERF_SENT, /* converted, on the network */
+    PERF_CAME, /* off it */
     PERF_AT_HOST,
     PERF_AT_ROOT,
     PERF_AT_HOST_AGAIN,
+    PERF_SENT_AGAIN,
+    PERF_CAME_AGAIN,
     PERF_AT_BOX_AGAIN,
     PERF_AT_GPU
 };

@@ -1,4 +1,4 @@
-/* control.h - the control port of a proxy: attach, detach, status and screenshot over TCP
+/* control.h - the control port of a proxy: attach, detach, status and screenshot over TCP, for who has a key that may
    SPDX-License-Identifier: MIT
 
    A client that misbehaves loses its own connection, no more. */
@@ -10,10 +10,14 @@
 typedef struct control control;
 
 /* Listen at an address of dxpu_tcp_parse(), `further` ports from the one there (0 is any, for all);
-   r stays the caller's.  NULL after a message on stderr;
+   k and r stay the
+   caller's.  NULL after a message on stderr;
    says where it is. */
-control *control_open(struct event_base *base, const char *at, unsigned further, requests *r);
-void control_close(control *c); /* NULL is allowed */
+control *control_open(struct event_base *base, const char *at, unsigned further, keys *k,
+                      requests *r);
+void control_close(control *c); /* NULL is allowed, also below */
+/* The keys were read again: who may not come in any more is sent away. */
+void control_recheck(control *c);
 /* With the counts of the requests, whoever asked.  Either may be NULL. */
 void control_report(const control *c, const requests *q, report *r);
 

@@ -16,6 +16,9 @@ enum { INDEX_MASK = FABRIC_CHANNELS_MAX - 1, IP4_UDP_BYTES = 28, IP6_UDP_BYTES =
 /* An open comes padded to what its sender takes, which may be more than we do. */
 enum { DATAGRAM_BYTES = 9216 };
 
+/* Queues: TLPs for each frame of the window, up to a window of WINDOW_MAX; the least data units,
+   for a TLP of 4 KB and more behind it; requests that wait for an answer. */
+enum { TLPS_A_FRAME = 8, WINDOW_MAX = 256, UNITS_MIN = 1024, REQUESTS = 256 };
 /* sessions whose open has not come */
 enum { PENDING_MIN = 16, PENDING_MAX = 256 };
 
@@ -76,6 +79,8 @@ static fabric_channel *channel_at(fabric *f, uint32_t id, dxpu_channel_config *c
     }
     take_place(f, id & INDEX_MASK);
     f->channels[id & INDEX_MASK] = c;
+    c->live_at = f->live_count;
+    f->live[f->live_count++] = c;
     return c;
 }
 
@@ -90,6 +95,8 @@ static void channel_free(fabric *f, fabric_channel *c)
     uint32_t index = c->id & INDEX_MASK;
     counters_add(&f->ended, &c->ch.count);
     f->channels[index] = NULL;
+    f->live[c->live_at] = f->live[--f->live_count];
+    f->live[c->live_at]->live_at = c->live_at;
     f->free_list[(f->free_head + f->free_count++) % f->capacity] = index;
     f->up -= c->up && !c->ended;
     if (c->session)
@@ -273,9 +280,9 @@ static bool same_place(const dxpu_place *a, const dxpu_place *b)
    anywhere: the opener tries its paths by turns. */
 static fabric_channel *channel_of_open(const fabric *f, const dxpu_offer *o)
 {
-    for (unsigned i = 0; i < f->capacity; i++) {
-        fabric_channel *c = f->channels[i];
-        if (c && c->accepted && c->remote_id == o->channel && c->ch.cfg.epoch == o->epoch &&
+    for (unsigned i = 0; i < f->live_count; i++) {
+        fabric_channel *c = f->live[i];
+        if (c->accepted && c->remote_id == o->channel && c->ch.cfg.epoch == o->epoch &&
             same_place(&c->ch.cfg.remote, &o->source) && c->slot == o->destination.slot)
             return c;
     }
@@ -309,9 +316,9 @@ static void make_room(fabric *f)
     fabric_channel *oldest = NULL;
     if (f->free_count)
         return;
-    for (unsigned i = 0; i < f->capacity; i++) {
-        fabric_channel *c = f->channels[i];
-        if (c && (c->ended || !c->up) && (!oldest || c->born_ns < oldest->born_ns))
+    for (unsigned i = 0; i < f->live_count; i++) {
+        fabric_channel *c = f->live[i];
+        if ((c->ended || !c->up) && (!oldest || c->born_ns < oldest->born_ns))
             oldest = c;
     }
     if (oldest)
@@ -644,25 +651,21 @@ static void service(fabric *f, fabric_channel *c, uint64_t now)
         channel_free(f, c);
 }
 
-/* Each channel is the first by turns: who comes first finds the batch empty and the peer idle. */
-static void next_turn(fabric *f)
-{
-    for (unsigned i = 0; i < f->capacity; i++) {
-        f->first = f->first + 1 < f->capacity ? f->first + 1 : 0;
-        if (f->channels[f->first])
-            return;
-    }
-}
-
+/* Each channel is the first by turns: who comes first finds the batch empty and the peer idle.  Where
+   one is freed the last one of the list stands in its place; what misses its turn by that has the
+   next one. */
 static void run(void *user, uint64_t now)
 {
     fabric *f = user;
-    next_turn(f);
-    for (unsigned n = 0, i = f->first; n < f->capacity; n++) {
-        if (f->channels[i])
-            service(f, f->channels[i], now);
-        i = i + 1 < f->capacity ? i + 1 : 0;
+    unsigned at = ++f->first;
+    for (unsigned left = f->live_count; left && f->live_count; left--) {
+        fabric_channel *c;
+        at = at < f->live_count ? at : 0;
+        c = f->live[at];
+        service(f, c, now);
+        at += at < f->live_count && f->live[at] == c;
     }
+    f->first = f->first < f->live_count ? f->first : 0;
     if (f->cb.tick)
         f->cb.tick(f->cb.user, now);
 }
@@ -688,12 +691,10 @@ static uint64_t next_ns(void *user)
 {
     fabric *f = user;
     uint64_t next = f->cb.next_ns ? f->cb.next_ns(f->cb.user) : DXPU_NEVER;
-    for (unsigned i = 0; i < f->capacity; i++) {
-        if (f->channels[i]) {
-            uint64_t at = channel_next_ns(f->channels[i]);
-            if (at < next)
-                next = at;
-        }
+    for (unsigned i = 0; i < f->live_count; i++) {
+        uint64_t at = channel_next_ns(f->live[i]);
+        if (at < next)
+            next = at;
     }
     return next;
 }
@@ -721,8 +722,8 @@ const char *fabric_end_text(const fabric_channel *c, char out[FABRIC_END_BYTES])
 
 bool fabric_busy(const fabric *f)
 {
-    for (unsigned i = 0; i < f->capacity; i++) {
-        if (f->channels[i] && !f->channels[i]->ended)
+    for (unsigned i = 0; i < f->live_count; i++) {
+        if (!f->live[i]->ended)
             return true;
     }
     return false;
@@ -730,9 +731,9 @@ bool fabric_busy(const fabric *f)
 
 void fabric_close_all(fabric *f, uint8_t reason)
 {
-    for (unsigned i = 0; i < f->capacity; i++) {
-        fabric_channel *c = f->channels[i];
-        if (!c || c->ended)
+    for (unsigned i = 0; i < f->live_count; i++) {
+        fabric_channel *c = f->live[i];
+        if (c->ended)
             continue;
         if (c->up)
             (void)dxpu_channel_close(&c->ch, reason); /* already closing: nothing to do */
@@ -750,9 +751,9 @@ int fabric_run(fabric *f)
     cb.next_ns = next_ns;
     cb.run = run;
     rc = dxpu_udp_loop(f->udp, &cb);
-    for (unsigned i = 0; i < f->capacity; i++) { /* the last word of channels that are cut off */
-        if (f->channels[i] && !f->channels[i]->asking)
-            (void)emit(f, f->channels[i], dxpu_udp_now_ns());
+    for (unsigned i = 0; i < f->live_count; i++) { /* the last word of channels that are cut off */
+        if (!f->live[i]->asking)
+            (void)emit(f, f->live[i], dxpu_udp_now_ns());
     }
     dxpu_udp_flush(f->udp);
     return rc;
@@ -791,9 +792,7 @@ static const char *check_shards(const fabric_settings *s, const dxpu_udp_config 
         if (!fabric_port_further(&last, (unsigned)s->shards - 1))
             return "--listen: a lower port is wanted; each core, or guest, takes the next one";
     }
-    return s->shards > 1 && s->af_xdp
-               ? "--af-xdp goes with one core, or guest: the interface's filter sends to one loop"
-               : NULL;
+    return NULL;
 }
 
 const char *fabric_check(const fabric_settings *s)
@@ -817,7 +816,10 @@ const char *fabric_check(const fabric_settings *s)
         snprintf(text, sizeof text, "--mtu: at most %d with --af-xdp", DXPU_XDP_PACKET_MAX);
         return text;
     }
+    dxpu_xdp_config_default(&xdp);
     why = dxpu_xdp_parse_option(s->af_xdp, &xdp);
+    if (!why && xdp.queues < s->shards)
+        why = "a queue for each core, or guest, is wanted: IFNAME,FIRST-LAST";
     if (!why)
         return NULL;
     snprintf(text, sizeof text, "--af-xdp: %s", why);
@@ -877,7 +879,8 @@ static int open_port(fabric *f, const char *program, const fabric_settings *s)
         return -1;
     }
     if (s->af_xdp) {
-        f->xdp = bypass_open(f->udp, program, s->af_xdp, cfg.ecn_capable);
+        f->xdp = bypass_open(f->udp, program, s->af_xdp, cfg.ecn_capable, s->shard,
+                             (unsigned)s->shards, s->beside ? s->beside->xdp : NULL);
         return f->xdp ? 0 : -1;
     }
     return 0;
@@ -887,14 +890,29 @@ static int open_tables(fabric *f, unsigned capacity)
 {
     f->capacity = capacity < FABRIC_CHANNELS_MAX ? capacity : FABRIC_CHANNELS_MAX;
     f->channels = calloc(f->capacity, sizeof *f->channels);
+    f->live = calloc(f->capacity, sizeof *f->live);
     f->free_list = calloc(f->capacity, sizeof *f->free_list);
     f->promise = calloc(f->capacity, sizeof *f->promise);
-    if (!f->channels || !f->free_list || !f->promise)
+    if (!f->channels || !f->live || !f->free_list || !f->promise)
         return -1;
     for (unsigned i = 0; i < f->capacity; i++)
         f->free_list[i] = i;
     f->free_count = f->capacity;
     return 0;
+}
+
+/* The window is to be what bounds a stream, so the queues at both ends hold what a window does. */
+static void set_queues(dxpu_channel_config *c)
+{
+    uint32_t window = c->window_frames < WINDOW_MAX ? c->window_frames : WINDOW_MAX;
+    uint32_t units = window * (c->frame_limit_bytes / 16u);
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
+        if (cls == DXPU_NONPOSTED)
+            continue;
+        c->rx.header[cls] = c->tx.header[cls] = window * TLPS_A_FRAME;
+        c->rx.data[cls] = c->tx.data[cls] = units > UNITS_MIN ? units : UNITS_MIN;
+    }
+    c->rx.header[DXPU_NONPOSTED] = c->tx.header[DXPU_NONPOSTED] = REQUESTS;
 }
 
 /* A session for each channel, and for those whose open has not come: one for each slot, as they
@@ -934,18 +952,18 @@ int fabric_open(fabric *f, const char *program, const fabric_settings *s, unsign
         rc = open_sealing(f, program, s);
     if (rc)
         return rc;
+    set_queues(&f->base);
     return s->beside ? 0 : recorder_open(f->frames, program, "--frames", s->frames);
 }
 
 int fabric_close(fabric *f)
 {
     int rc;
-    for (unsigned i = 0; f->channels && i < f->capacity; i++) {
-        if (f->channels[i])
-            channel_free(f, f->channels[i]);
-    }
+    while (f->live_count)
+        channel_free(f, f->live[0]);
     sealing_close(&f->sealing);
     free(f->channels);
+    free(f->live);
     free(f->free_list);
     free(f->promise);
     dxpu_udp_close(f->udp);
@@ -960,10 +978,8 @@ int fabric_close(fabric *f)
 void fabric_totals(const fabric *f, dxpu_counters *out)
 {
     *out = f->ended;
-    for (unsigned i = 0; i < f->capacity; i++) {
-        if (f->channels[i])
-            counters_add(out, &f->channels[i]->ch.count);
-    }
+    for (unsigned i = 0; i < f->live_count; i++)
+        counters_add(out, &f->live[i]->ch.count);
 }
 
 void fabric_report(const fabric *f, report *r)

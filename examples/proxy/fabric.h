@@ -45,6 +45,7 @@ typedef struct fabric_channel {
     void *mem;
     uint32_t id;        /* ours; 0 while the place is free */
     uint32_t remote_id; /* an opener's, to know its repeated open */
+    unsigned live_at;   /* in fabric.live */
     uint16_t slot;      /* box: of the offer */
     bool accepted;      /* begun by the other side */
     bool up;            /* up() was called */
@@ -100,12 +101,14 @@ typedef struct fabric {
     dxpu_udp *udp;
     dxpu_xdp *xdp; /* below udp, with --af-xdp; else NULL */
     fabric_callbacks cb;
-    dxpu_channel_config base; /* what every channel here has in common */
-    fabric_channel **channels;
+    dxpu_channel_config base;  /* what every channel here has in common */
+    fabric_channel **channels; /* by index */
+    fabric_channel **live;     /* those that there are, in any order */
+    unsigned live_count;
     unsigned capacity;
     uint32_t *free_list; /* indices; oldest freed first */
     unsigned free_head, free_count;
-    unsigned first;    /* channel that was served first the last time */
+    unsigned first;    /* which of them was served first the last time */
     unsigned up;       /* channels that are */
     unsigned *promise; /* of each place, the last of `promised` that it was for; 0: none */
     unsigned promised; /* places, to channels whose open may come */

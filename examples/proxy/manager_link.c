@@ -58,10 +58,12 @@ struct manager_link {
     requests_peer *peer; /* NULL: there is no connection */
     manager_proxy proxy;
     dxpu_udp_address address;
+    keys *keys;
+    uint8_t key[DXPU_NOISE_KEY_BYTES]; /* the manager's */
     char at[DXPU_UDP_TEXT_BYTES], name[MANAGER_NAME_MAX + 1];
     uint8_t identity[IDENTITY_BYTES];
     uint64_t instance;
-    dxpu_tcp_conn *conn;
+    secure_conn *conn;
     struct event *timer; /* to dial, to give up, to send a heartbeat: as the state has it */
     struct event *flush; /* what has changed; told by an eventfd, also from other threads */
     int flush_fd;
@@ -301,7 +303,7 @@ static void heartbeat(manager_link *m)
 {
     dxpu_control msg;
     if (m->asked[ASKED_HEARTBEAT] >= SILENT_HEARTBEATS) {
-        dxpu_tcp_drop(m->conn, "no answer to three heartbeats");
+        secure_drop(m->conn, "no answer to three heartbeats");
         return;
     }
     memset(&msg, 0, sizeof msg);
@@ -320,7 +322,7 @@ static void heartbeat(manager_link *m)
 
 static bool end(manager_link *m, const char *why)
 {
-    dxpu_tcp_drop(m->conn, why);
+    secure_drop(m->conn, why);
     return false;
 }
 
@@ -408,7 +410,7 @@ static bool on_answer(void *user, const dxpu_control *msg)
 
 /* ==== 6  Connection =========================================================================== */
 
-static void *on_opened(void *user, dxpu_tcp_conn *conn)
+static void *on_opened(void *user, secure_conn *conn)
 {
     manager_link *m = user;
     dxpu_udp_address here;
@@ -417,7 +419,7 @@ static void *on_opened(void *user, dxpu_tcp_conn *conn)
         return NULL;
     m->count.connections++;
     m->state = LINK_GREETING;
-    m->paths = m->proxy.paths && dxpu_tcp_here(conn, &here)
+    m->paths = m->proxy.paths && secure_here(conn, &here)
                    ? m->proxy.paths(m->proxy.user, &here, m->path)
                    : 0;
     memset(m->asked, 0, sizeof m->asked);
@@ -427,12 +429,26 @@ static void *on_opened(void *user, dxpu_tcp_conn *conn)
     return m;
 }
 
-static void on_bytes(void *context, dxpu_tcp_conn *conn, dxpu_bytes in)
+static void on_bytes(void *context, secure_conn *conn, dxpu_bytes in)
 {
     (void)requests_bytes(((manager_link *)context)->peer, conn, in);
 }
 
-static void on_closed(void *context, dxpu_tcp_conn *conn, const char *why)
+/* A wrong key at either end looks the same from here: the manager answers no stranger (S-74). */
+static void complain(const manager_link *m, const char *why)
+{
+    char text[DXPU_SODIUM_KEY_TEXT_BYTES];
+    fprintf(stderr, "%s: manager %s: %s; dialing again\n", self(m)->name, m->at, why);
+    if (!secure_is_handshake(why))
+        return;
+    fprintf(stderr,
+            "%s: --manager-key must be the public key that the manager says when it starts, and "
+            "its --peers must have: %s may=%s\n",
+            self(m)->name, dxpu_sodium_key_print(keys_own(m->keys)->public_key, text),
+            dxpu_control_role_name(self(m)->role));
+}
+
+static void on_closed(void *context, secure_conn *conn, const char *why)
 {
     manager_link *m = context;
     (void)conn;
@@ -443,7 +459,7 @@ static void on_closed(void *context, dxpu_tcp_conn *conn, const char *why)
     if (m->closing)
         return;
     if (why != m->complaint)
-        fprintf(stderr, "%s: manager %s: %s; dialing again\n", self(m)->name, m->at, why);
+        complain(m, why);
     m->complaint = why;
     set_timer(m, m->backoff_ms);
     m->backoff_ms = m->backoff_ms * 2 < BACKOFF_MAX_MS ? m->backoff_ms * 2 : BACKOFF_MAX_MS;
@@ -451,12 +467,12 @@ static void on_closed(void *context, dxpu_tcp_conn *conn, const char *why)
 
 static void dial(manager_link *m)
 {
-    dxpu_tcp_callbacks cb = { m, on_opened, on_bytes, on_closed };
+    secure_callbacks cb = { m, on_opened, on_bytes, on_closed };
     dxpu_tcp_settings set;
     const char *why;
     dxpu_tcp_settings_default(&set);
     set.idle_ms = 0; /* heartbeats tell */
-    m->conn = dxpu_tcp_connect(m->base, &m->address, &set, &cb, &why);
+    m->conn = secure_connect(m->base, &m->address, &set, keys_own(m->keys), m->key, &cb, &why);
     if (!m->conn)
         on_closed(m, NULL, why);
 }
@@ -471,12 +487,25 @@ static void on_timer(evutil_socket_t fd, short what, void *user)
     else if (m->state == LINK_UP)
         heartbeat(m);
     else
-        dxpu_tcp_drop(m->conn, "it does not answer");
+        secure_drop(m->conn, "it does not answer");
 }
 
 /* ==== 7  Opening ============================================================================== */
 
-const char *manager_check(const manager_settings *s)
+static const char *check_key(const manager_settings *s, const keys_settings *k)
+{
+    uint8_t key[DXPU_NOISE_KEY_BYTES];
+    if (k->plain)
+        return s->key ? "--plain goes without --manager-key" : NULL;
+    if (!s->key)
+        return "--manager: --manager-key KEY is missing; the manager says its public key when it "
+               "starts, `dxpu pubkey FILE` prints that of its key file";
+    return dxpu_sodium_key_parse(s->key, key) ? NULL
+                                              : "--manager-key: no public key, which has 44 "
+                                                "characters; `dxpu pubkey FILE` prints it";
+}
+
+const char *manager_check(const manager_settings *s, const keys_settings *k)
 {
     static char text[200];
     dxpu_udp_address address;
@@ -492,8 +521,10 @@ const char *manager_check(const manager_settings *s)
             return "--name: only printable ASCII";
     }
     why = dxpu_tcp_parse_port(s->address, MANAGER_PORT, &address);
+    if (!why && k->plain && !k->plain_network && !keys_loopback(&address))
+        why = "--plain goes with a manager on this machine; give keys instead";
     snprintf(text, sizeof text, "--manager: %s", why ? why : "");
-    return why ? text : NULL;
+    return why ? text : check_key(s, k);
 }
 
 static void set_name(manager_link *m, const char *name, unsigned number)
@@ -516,7 +547,7 @@ static void set_name(manager_link *m, const char *name, unsigned number)
 }
 
 manager_link *manager_open(struct event_base *base, const manager_settings *s,
-                           const uint8_t identity[IDENTITY_BYTES], requests *r,
+                           const uint8_t identity[IDENTITY_BYTES], keys *k, requests *r,
                            const manager_proxy *proxy)
 {
     manager_link *m = calloc(1, sizeof *m);
@@ -524,6 +555,9 @@ manager_link *manager_open(struct event_base *base, const manager_settings *s,
     if (m) {
         m->base = base;
         m->requests = r;
+        m->keys = k;
+        if (s->key)
+            (void)dxpu_sodium_key_parse(s->key, m->key);
         m->proxy = *proxy;
         m->backoff_ms = BACKOFF_MIN_MS;
         memcpy(m->identity, identity, IDENTITY_BYTES);
@@ -555,7 +589,7 @@ void manager_close(manager_link *m)
         return;
     m->closing = true;
     if (m->conn)
-        dxpu_tcp_drop(m->conn, "closed here");
+        secure_drop(m->conn, "closed here");
     if (m->timer)
         event_free(m->timer);
     if (m->flush)

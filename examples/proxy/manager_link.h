@@ -15,6 +15,7 @@ enum { MANAGER_PORT = 4457, MANAGER_NAME_MAX = 64 };
 
 typedef struct manager_settings {
     const char *address;  /* ADDR[:PORT]; NULL: no manager */
+    const char *key;      /* the manager's public key */
     const char *identity; /* a file of identity_file.h */
     const char *name;     /* for people; NULL: the machine's */
     unsigned number;      /* of several in one process, from 0; the second one's name ends in -2 */
@@ -28,6 +29,13 @@ typedef struct manager_settings {
       &(s).address,                                                                                \
       0,                                                                                           \
       0 },                                                                                         \
+        { "manager-key",                                                                           \
+          "KEY",                                                                                   \
+          "the manager's public key; it says which it is when it starts",                          \
+          OPTION_TEXT,                                                                             \
+          &(s).key,                                                                                \
+          0,                                                                                       \
+          0 },                                                                                     \
         { "identity",                                                                              \
           "FILE",                                                                                  \
           "who this proxy is to its manager, kept over restarts; made when not there",             \
@@ -56,10 +64,10 @@ typedef struct manager_proxy {
 typedef struct manager_link manager_link;
 
 /* NULL, or what is wrong with the settings: a matter of usage.  Valid until the next call. */
-const char *manager_check(const manager_settings *s);
-/* Begin to dial; r stays the caller's.  NULL after a message. */
+const char *manager_check(const manager_settings *s, const keys_settings *k);
+/* Begin to dial; k and r stay the caller's.  NULL after a message. */
 manager_link *manager_open(struct event_base *base, const manager_settings *s,
-                           const uint8_t identity[IDENTITY_BYTES], requests *r,
+                           const uint8_t identity[IDENTITY_BYTES], keys *k, requests *r,
                            const manager_proxy *proxy);
 void manager_close(manager_link *m); /* NULL is allowed, also below */
 /* Something of a slot has changed: it is registered again, once this turn of the loop is over.

@@ -132,7 +132,14 @@ static char *trim(char *s)
     return s;
 }
 
-static int parse_line(const option_program *p, const char *where, char *line)
+/* Texts of the file live as long as the program, but for those that another one goes before. */
+static void keep_text(const option_program *p, const option_row *r, char **texts, char *text)
+{
+    free(texts[r - p->rows]);
+    texts[r - p->rows] = text;
+}
+
+static int parse_line(const option_program *p, const char *where, char *line, char **texts)
 {
     char *name, *value, *equals = strchr(line, '=');
     const option_row *r;
@@ -147,17 +154,17 @@ static int parse_line(const option_program *p, const char *where, char *line)
     r = find(p, name, strlen(name));
     if (!r)
         return wrong(p, where, name, "no option has this name");
-    value = strdup(value); /* texts live as long as the program */
+    if (r->kind != OPTION_TEXT)
+        return set(p, r, where, value);
+    value = strdup(value);
     if (!value)
         return wrong(p, where, name, "out of memory");
-    if (set(p, r, where, value) != OPTIONS_GO)
-        return OPTIONS_WRONG;
-    if (r->kind != OPTION_TEXT)
-        free(value);
+    (void)set(p, r, where, value);
+    keep_text(p, r, texts, value);
     return OPTIONS_GO;
 }
 
-static int parse_file(const option_program *p, const char *file)
+static int parse_file(const option_program *p, const char *file, char **texts)
 {
     char line[1024], where[300];
     int rc = OPTIONS_GO;
@@ -169,16 +176,18 @@ static int parse_file(const option_program *p, const char *file)
         if (!strchr(line, '\n') && !feof(f))
             rc = wrong(p, where, "", "the line is too long");
         else
-            rc = parse_line(p, where, line);
+            rc = parse_line(p, where, line, texts);
     }
     fclose(f);
     return rc;
 }
 
-/* One argument, and the next one when it needs a value.  *file gets --config's. */
+/* One argument, and the next one when it needs a value.  *file gets --config's; texts: it is applied
+   over those of the file, NULL: only looked at. */
 static int parse_argument(const option_program *p, int argc, char **argv, int *i, const char **file,
-                          bool apply)
+                          char **texts)
 {
+    int rc;
     const char *arg = argv[*i], *name = arg + 2, *value = NULL;
     size_t len;
     const option_row *r;
@@ -199,14 +208,19 @@ static int parse_argument(const option_program *p, int argc, char **argv, int *i
     }
     if (config)
         *file = value;
-    else if (apply)
-        return set(p, r, "--", value);
-    return OPTIONS_GO;
+    if (config || !texts)
+        return OPTIONS_GO;
+    rc = set(p, r, "--", value);
+    if (r->kind == OPTION_TEXT)
+        keep_text(p, r, texts, NULL);
+    return rc;
 }
 
 int options_parse(const option_program *p, int argc, char **argv)
 {
     const char *file = NULL;
+    char **texts;
+    int rc = OPTIONS_GO;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
             show_help(p);
@@ -217,13 +231,17 @@ int options_parse(const option_program *p, int argc, char **argv)
             return OPTIONS_SHOWN;
         }
     }
-    for (int pass = 0; pass < 2; pass++) { /* the file first, so that the command line wins */
-        for (int i = 1; i < argc; i++) {
-            if (parse_argument(p, argc, argv, &i, &file, pass == 1) != OPTIONS_GO)
-                return OPTIONS_WRONG;
-        }
-        if (pass == 0 && file && parse_file(p, file) != OPTIONS_GO)
+    for (int i = 1; i < argc; i++) {
+        if (parse_argument(p, argc, argv, &i, &file, NULL) != OPTIONS_GO)
             return OPTIONS_WRONG;
     }
-    return OPTIONS_GO;
+    texts = calloc(p->count ? p->count : 1, sizeof *texts);
+    if (!texts)
+        return wrong(p, "", "options", "out of memory");
+    if (file) /* first, so that the command line wins */
+        rc = parse_file(p, file, texts);
+    for (int i = 1; rc == OPTIONS_GO && i < argc; i++)
+        rc = parse_argument(p, argc, argv, &i, &file, texts);
+    free(texts);
+    return rc;
 }

@@ -5,6 +5,7 @@
 #endif
 #include "program.h"
 #include "fabric.h"
+#include "sandbox.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -12,8 +13,9 @@
 int program_options(option_program *p, int argc, char **argv)
 {
     static char version[120];
-    snprintf(version, sizeof version, "%s, wire version %d, CRC-32 by %s, AF_XDP by %s",
-             DXPU_VERSION, DXPU_WIRE_VERSION, fabric_crc_name(), dxpu_xdp_name());
+    snprintf(version, sizeof version,
+             "%s, wire version %d, CRC-32 by %s, AF_XDP by %s, sandbox by %s", DXPU_VERSION,
+             DXPU_WIRE_VERSION, fabric_crc_name(), dxpu_xdp_name(), sandbox_name());
     p->version = version;
     switch (options_parse(p, argc, argv)) {
     case OPTIONS_GO:
@@ -65,10 +67,10 @@ int program_run(const program_loop *p)
         events[i] = evsignal_new(loop.base, signals[i], on_signal, &loop);
         ready = ready && events[i] && !event_add(events[i], NULL);
     }
-    if (ready)
-        rc = loop.run();
-    else
+    if (!ready)
         fprintf(stderr, "signals cannot be caught: %s\n", strerror(errno));
+    else if (!sandbox_enter())
+        rc = loop.run();
     for (unsigned i = 0; i < COUNT; i++) {
         if (events[i])
             event_free(events[i]);

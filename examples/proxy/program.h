@@ -23,7 +23,8 @@ typedef struct program_loop {
     void (*on_hup)(void); /* NULL: the program's own, or nobody's, affair */
     int (*run)(void);     /* from when it is called a signal does what it is documented to do */
 } program_loop;
-/* run()'s result, or PROGRAM_SYSTEM when the signals cannot be caught. */
+/* Behind the filter of system calls (sandbox.h): run()'s result, or PROGRAM_SYSTEM when signals
+   cannot be caught or there is no filter. */
 int program_run(const program_loop *p);
 
 #endif /* PROGRAM_H_INCLUDED */

@@ -90,19 +90,19 @@ static dxpu_bytes view(const char *text)
     return b;
 }
 
-bool requests_send(requests *o, dxpu_tcp_conn *conn, const dxpu_control *m)
+bool requests_send(requests *o, secure_conn *conn, const dxpu_control *m)
 {
     size_t len = 0;
     return dxpu_control_encode(m, o->out, sizeof o->out, &len) == DXPU_OK &&
-           dxpu_tcp_send(conn, o->out, len);
+           secure_send(conn, o->out, len);
 }
 
-static void reply(requests *o, dxpu_tcp_conn *conn, const dxpu_control *m)
+static void reply(requests *o, secure_conn *conn, const dxpu_control *m)
 {
     (void)requests_send(o, conn, m); /* else the connection is over already */
 }
 
-static void send_error(requests *o, dxpu_tcp_conn *conn, uint32_t request, unsigned code,
+static void send_error(requests *o, secure_conn *conn, uint32_t request, unsigned code,
                        uint16_t slot)
 {
     dxpu_control m;
@@ -116,7 +116,7 @@ static void send_error(requests *o, dxpu_tcp_conn *conn, uint32_t request, unsig
     reply(o, conn, &m);
 }
 
-void requests_greet(requests *o, dxpu_tcp_conn *conn, uint32_t request)
+void requests_greet(requests *o, secure_conn *conn, uint32_t request)
 {
     dxpu_control m;
     memset(&m, 0, sizeof m);
@@ -137,7 +137,7 @@ static void describe(const requests *o, unsigned number, dxpu_control_slot *s)
     o->proxy.slot(o->proxy.user, number, s);
 }
 
-static void send_done(requests *o, dxpu_tcp_conn *conn, uint32_t request, uint16_t slot)
+static void send_done(requests *o, secure_conn *conn, uint32_t request, uint16_t slot)
 {
     dxpu_control m;
     dxpu_control_slot s;
@@ -153,7 +153,7 @@ static void send_done(requests *o, dxpu_tcp_conn *conn, uint32_t request, uint16
     reply(o, conn, &m);
 }
 
-static void send_status(requests *o, dxpu_tcp_conn *conn, uint32_t request,
+static void send_status(requests *o, secure_conn *conn, uint32_t request,
                         const dxpu_control_ask *ask)
 {
     unsigned there = o->proxy.slots + 1u - ask->first;
@@ -188,7 +188,7 @@ static void forget_picture(requests *o)
 }
 
 /* M-23: a piece of the picture that is kept; with the last one it is not kept any more. */
-static void send_piece(requests *o, dxpu_tcp_conn *conn, uint32_t request, uint32_t offset)
+static void send_piece(requests *o, secure_conn *conn, uint32_t request, uint32_t offset)
 {
     size_t left = o->png_bytes - offset;
     dxpu_control m;
@@ -310,7 +310,7 @@ static unsigned do_screenshot(const requests_peer *c, const dxpu_control_screens
 }
 
 /* Do it and answer, unless it is refused: the code. */
-static unsigned act(requests_peer *c, dxpu_tcp_conn *conn, const dxpu_control *m)
+static unsigned act(requests_peer *c, secure_conn *conn, const dxpu_control *m)
 {
     requests *o = c->owner;
     unsigned code;
@@ -352,7 +352,7 @@ static bool is_answer(const requests_peer *c, unsigned type)
 }
 
 /* Act on a message; false when the connection must end. */
-static bool handle(requests_peer *c, dxpu_tcp_conn *conn, const dxpu_control *m)
+static bool handle(requests_peer *c, secure_conn *conn, const dxpu_control *m)
 {
     requests *o = c->owner;
     unsigned code;
@@ -375,8 +375,7 @@ static bool handle(requests_peer *c, dxpu_tcp_conn *conn, const dxpu_control *m)
 
 /* A message that could not be read: M-5, M-6, M-10.  False: the connection must end, there was no
    hello yet. */
-static bool handle_bad(requests_peer *c, dxpu_tcp_conn *conn, const dxpu_control_frame *f,
-                       int error)
+static bool handle_bad(requests_peer *c, secure_conn *conn, const dxpu_control_frame *f, int error)
 {
     requests *o = c->owner;
     if (error == DXPU_E_KIND && (f->type & DXPU_CONTROL_IGNORABLE)) {
@@ -393,8 +392,7 @@ static bool handle_bad(requests_peer *c, dxpu_tcp_conn *conn, const dxpu_control
 }
 
 /* The stream is over: say why as far as there is somebody to understand it (M-3, M-4). */
-static void handle_end(requests_peer *c, dxpu_tcp_conn *conn, const dxpu_control_frame *f,
-                       int error)
+static void handle_end(requests_peer *c, secure_conn *conn, const dxpu_control_frame *f, int error)
 {
     c->owner->count.bad++;
     if (error != DXPU_E_MAGIC)
@@ -403,7 +401,7 @@ static void handle_end(requests_peer *c, dxpu_tcp_conn *conn, const dxpu_control
             error == DXPU_E_VERSION ? DXPU_CONTROL_CODE_VERSION : DXPU_CONTROL_CODE_MALFORMED, 0);
 }
 
-bool requests_bytes(requests_peer *c, dxpu_tcp_conn *conn, dxpu_bytes in)
+bool requests_bytes(requests_peer *c, secure_conn *conn, dxpu_bytes in)
 {
     dxpu_control_frame f;
     dxpu_control m;
@@ -419,9 +417,9 @@ bool requests_bytes(requests_peer *c, dxpu_tcp_conn *conn, dxpu_bytes in)
         if (rc == DXPU_OK ? !handle(c, conn, &m) : !handle_bad(c, conn, &f, rc))
             break;
         if (rc == DXPU_OK)
-            dxpu_tcp_touch(conn);
+            secure_touch(conn);
     }
-    dxpu_tcp_finish(conn);
+    secure_finish(conn);
     return false;
 }
 

@@ -8,7 +8,7 @@
 #define REQUESTS_H_INCLUDED
 
 #include "dxpu_control.h"
-#include "dxpu_tcp.h"
+#include "secure_stream.h"
 #include "stats.h"
 
 /* What the proxy does.  The functions are called from its own loop. */
@@ -54,11 +54,11 @@ void requests_report(const requests *r, report *to);
 requests_peer *requests_peer_new(requests *r, requests_answer answer, void *user);
 void requests_peer_free(requests_peer *p);
 /* Bytes came: act on them and answer on conn.  False: the connection was told to end. */
-bool requests_bytes(requests_peer *p, dxpu_tcp_conn *conn, dxpu_bytes in);
+bool requests_bytes(requests_peer *p, secure_conn *conn, dxpu_bytes in);
 /* The hello of this side. */
-void requests_greet(requests *r, dxpu_tcp_conn *conn, uint32_t request);
+void requests_greet(requests *r, secure_conn *conn, uint32_t request);
 /* Send a message; false when it cannot be made, or the connection is over. */
-bool requests_send(requests *r, dxpu_tcp_conn *conn, const dxpu_control *m);
+bool requests_send(requests *r, secure_conn *conn, const dxpu_control *m);
 
 /* The addresses of a box in an attach; out has room for DXPU_CONTROL_PATHS_MAX.  Their number. */
 unsigned control_box_from(const dxpu_control_attach *m, dxpu_udp_address *out);

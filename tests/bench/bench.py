@@ -21,6 +21,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "examples", "demo"))
+import bench_table  # noqa: E402
 import demo  # noqa: E402
 import lab  # noqa: E402
 
@@ -113,25 +114,29 @@ def part_codec(table, size):
     c_rows(table, "ns", "copies and CRCs alone", "bench_codec", size.rounds, 20000 // size.cut)
 
 
-def part_instructions(table, size):
+def instructions(count, payload, *floor):
     """Instructions a TLP: what twice as many TLPs cost more."""
+    seen = []
+    for n in (count, 2 * count):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                ["valgrind", "--tool=callgrind", "--callgrind-out-file=%s/out" % folder,
+                 program("bench_codec"), "1", str(n), str(payload), *floor],
+                capture_output=True, text=True, timeout=300)
+        found = re.search(r"Collected : (\d+)", done.stderr)
+        if done.returncode or not found:
+            raise RuntimeError(done.stderr.strip()[-500:])
+        seen.append(int(found.group(1)))
+    return (seen[1] - seen[0]) / count
+
+
+def part_instructions(table, size):
     if not shutil.which("valgrind"):
         raise Skipped("valgrind is not there")
-    count = 4000 // size.cut
-    for payload in (0, 64, 256, 4096):
-        seen = []
-        for n in (count, 2 * count):
-            with tempfile.TemporaryDirectory() as folder:
-                done = subprocess.run(
-                    ["valgrind", "--tool=callgrind", "--callgrind-out-file=%s/out" % folder,
-                     program("bench_codec"), "1", str(n), str(payload)],
-                    capture_output=True, text=True, timeout=300)
-            found = re.search(r"Collected : (\d+)", done.stderr)
-            if done.returncode or not found:
-                raise RuntimeError(done.stderr.strip()[-500:])
-            seen.append(int(found.group(1)))
-        table.add("instructions codec %d B" % payload, (seen[1] - seen[0]) / count, 0,
-                  "instructions", None)
+    for payload in (0, 64, 128, 256, 512, 4096):
+        count = 1000 // size.cut
+        table.add("instructions codec %d B" % payload, instructions(count, payload),
+                  instructions(count, payload, "floor"), "instructions", "copies and CRCs alone")
 
 
 def part_route(table, size):
@@ -328,26 +333,36 @@ def processor_ns():
     return (used.ru_utime + used.ru_stime) * 1e9
 
 
-def stream_costs(table, l, size, plain):
-    """Processor time of a TLP at both proxies together, which other load does not change much; they
+def stream_cost(l, count, kind, payload, depth):
+    """Processor time in ns of both proxies, TLPs submitted, and frames with data, of one run; they
     block, since looking in vain costs time, too."""
     words = ("--wait", "block", "--json", "--lossless", "--plain")
-    for payload in (256, 512):
-        begin = processor_ns()
-        ours = demo.turn(l, ("dxpu-box", "--listen", "127.0.0.1:0") + words,
-                         ("dxpu-host", "--box", None, "--quiet", "--load", "write", "--size",
-                          payload, "--count", 50000 // size.cut) + words, 2)
-        a_frame = ours["submitted"] / ours["channel"]["tx_frames"]
+    begin = processor_ns()
+    ours = demo.turn(l, ("dxpu-box", "--listen", "127.0.0.1:0") + words,
+                     ("dxpu-host", "--box", None, "--quiet", "--load", kind, "--size", payload,
+                      "--depth", depth, "--count", count) + words, 2)
+    way = "tx_frames" if kind == "write" else "rx_frames"
+    return processor_ns() - begin, ours["submitted"], ours["channel"][way]
+
+
+def stream_costs(table, l, size, plain):
+    """Processor time of a TLP at both proxies together, which other load does not change much:
+    what more of them cost more, so without starting, filling, and reading back."""
+    for kind, payload, depth in (("write", 256, 32), ("write", 512, 32), ("read", 256, 140)):
+        few = stream_cost(l, 20000 // size.cut, kind, payload, depth)
+        many = stream_cost(l, 200000 // size.cut, kind, payload, depth)
+        ns, tlps, frames = (b - a for a, b in zip(few, many))
         for name, cost in zip(("messages", "segments"), plain):
-            table.add("write of %d B, processor, beside %s" % (payload, name),
-                      (processor_ns() - begin) / ours["submitted"], cost / a_frame, "ns a TLP",
-                      "plain %s of so many TLPs" % name)
+            table.add("%s of %d B, processor, beside %s" % (kind, payload, name), ns / tlps,
+                      cost * frames / tlps, "ns a TLP", "plain %s for so many TLPs" % name)
 
 
 def part_streams(table, size):
     box = ("dxpu-box", "--listen", "127.0.0.1:0", "--plain") + BUSY
     kinds = [("write stream %d B%s" % (n, name), ("--load", "write", "--size", n) + more)
              for n in (256, 512) for name, more in (("", ()), (", lossless", ("--lossless",)))]
+    kinds += [("write stream 256 B, lossless, window 256",
+               ("--load", "write", "--size", 256, "--lossless", "--window", 256))]
     kinds += [("read stream %d B, %d tags" % (n, tags),
                ("--load", "read", "--size", n, "--depth", tags))
               for n in (256, 512) for tags in (32, 140, 256)]
@@ -358,9 +373,10 @@ def part_streams(table, size):
             stream_costs(table, l, size, costs)
             table.add("plain stream, messages", messages, segments, "MB/s", "segments")
             for name, words in kinds:
-                lossless = ("--lossless",) if "--lossless" in words else ()
+                both = ("--lossless",) if "--lossless" in words else ()
+                both += ("--window", 256) if "--window" in words else ()
                 host = ("dxpu-host", "--box", None, "--quiet", "--plain") + words + length + BUSY
-                ours = demo.turn(l, box + lossless, host, 2)["megabytes_per_second"]
+                ours = demo.turn(l, box + both, host, 2)["megabytes_per_second"]
                 table.add(name + " beside messages", ours, messages, "MB/s", "plain messages")
                 table.add(name + " beside segments", ours, segments, "MB/s", "plain segments")
 
@@ -424,16 +440,17 @@ def part_cores(table, size):
 
 def part_guest(table, size):
     """4 KB random reads in a guest, by turns through the fabric and with the model attached."""
+    if size.cut > 1:
+        raise Skipped("a guest takes minutes")
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "figures.json")
         words = [sys.executable, os.path.join(ROOT, "examples", "demo", "demo.py"), "--json", path]
-        done = subprocess.run(words + (["--fast"] if size.cut > 1 else []), capture_output=True,
-                              text=True, timeout=600)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=600)
         if done.returncode:
             raise RuntimeError("the demo: " + done.stdout[-500:])
         with open(path) as file:
             story = json.load(file)["story"]
-    if size.cut == 1 and "root complex" in story["told_by"]:
+    if "root complex" in story["told_by"]:
         raise Skipped("no guest")
     for depth in (1, 32):
         ours, direct = story["fabric_depth_%d" % depth], story["direct_depth_%d" % depth]
@@ -446,8 +463,8 @@ PARTS = {"codec": part_codec, "route": part_route, "seal": part_seal,
          "equation": part_equation, "memory": part_memory, "round-trip": part_round_trip,
          "round-trip-veth": part_round_trip_veth, "round-trip-xdp": part_round_trip_xdp,
          "frames": part_frames, "streams": part_streams, "devices": part_devices,
-         "sealed": part_sealed, "cores": part_cores}
-OPTIONAL = {"instructions": part_instructions, "guest": part_guest}
+         "sealed": part_sealed, "cores": part_cores,
+         "instructions": part_instructions, "guest": part_guest}
 
 
 # ==== The table ===================================================================================
@@ -489,7 +506,7 @@ def run(args):
     for name in args.only or PARTS:
         table = Table()
         try:
-            dict(PARTS, **OPTIONAL)[name](table, Size(args.smoke))
+            PARTS[name](table, Size(args.smoke))
         except Skipped as why:
             skipped[name] = str(why)
         except (RuntimeError, OSError, ValueError, KeyError, subprocess.SubprocessError) as why:
@@ -517,12 +534,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, epilog=EPILOG)
     parser.add_argument("--json", metavar="FILE", help="all figures, as one JSON object")
     parser.add_argument("--smoke", action="store_true", help="a trace of everything: no figures")
-    parser.add_argument("--only", action="append", choices=sorted(dict(PARTS, **OPTIONAL)),
-                        help="this part alone; again for more; `guest` (fio in a guest) and "
-                        "`instructions` (callgrind) run only when named")
+    parser.add_argument("--only", action="append", choices=sorted(PARTS),
+                        help="this part alone; again for more")
+    parser.add_argument("--write", action="store_true", help="measure nothing: make what "
+                        "build/bench.json, or --json, tells tests/data/bench.json and the tables "
+                        "of README.md and spec/performance.md")
     args = parser.parse_args()
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, demo.interrupt)
+    if args.write:
+        with open(args.json or os.path.join(ROOT, "build", "bench.json")) as file:
+            bench_table.write(json.load(file))
+        return 0
     try:
         return run(args)
     except KeyboardInterrupt:

@@ -1,8 +1,8 @@
 /* One TLP into and out of a frame, beside copying it in and out and four passes of the fastest
    CRC-32 library over the same bytes: TLP CRC and frame CRC, at both ends.
 
-   usage: bench_codec ROUNDS COUNT [PAYLOAD]
-   With PAYLOAD that one alone and no baseline: for a profiler. */
+   usage: bench_codec ROUNDS COUNT [PAYLOAD [floor]]
+   With PAYLOAD that one alone and no baseline, or the baseline alone: for a profiler. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* clock_gettime */
 #endif
@@ -128,27 +128,32 @@ static void open_pair(dxpu_bytes tlp, unsigned cls, unsigned burst)
     carry(tlp, cls, burst, WARM_UP);
 }
 
-static void measure(uint32_t payload, unsigned burst, unsigned long count, bool alone)
+enum { BOTH, OURS, FLOOR };
+
+static void measure(uint32_t payload, unsigned burst, unsigned long count, unsigned what)
 {
     uint8_t out[DXPU_TLP_MAX_BYTES];
     dxpu_bytes tlp = { out, 0 };
     dxpu_tlp t;
     char row[64];
     uint64_t frames, bytes;
-    double ours;
+    double ours = 0;
     make_tlp(payload, &t);
     bench_must(dxpu_tlp_encode(&t, out, sizeof out, &tlp.len) == DXPU_OK, "encode");
     open_pair(tlp, (unsigned)dxpu_tlp_class(&t), burst);
     frames = pair.frames[0];
     bytes = pair.bytes[0];
-    ours = carry(tlp, (unsigned)dxpu_tlp_class(&t), burst, count);
+    if (what == FLOOR) /* what is carried only tells how long its frame is */
+        (void)carry(tlp, (unsigned)dxpu_tlp_class(&t), burst, 1);
+    else
+        ours = carry(tlp, (unsigned)dxpu_tlp_class(&t), burst, count);
     frames = pair.frames[0] - frames;
-    bytes = (pair.bytes[0] - bytes) / count;
+    bytes = (pair.bytes[0] - bytes) / (what == FLOOR ? 1 : count);
     bench_must(pair.end[0].count.tx_retransmits == 0, "something was lost");
     bench_must(frames < count + count / 10 + 5, "the TLPs did not travel in one frame");
     snprintf(row, sizeof row, "codec %s%u B", burst > 1 ? "8 x " : "", payload);
-    bench_result(row, ours, alone ? 0 : floor_of(tlp, (size_t)bytes, burst, count));
-    if (burst == 1 && !alone) {
+    bench_result(row, ours, what == OURS ? 0 : floor_of(tlp, (size_t)bytes, burst, count));
+    if (burst == 1 && what == BOTH) {
         snprintf(row, sizeof row, "tlp %u B", payload);
         bench_result(row, encode_decode(&t, count), copy_twice(tlp, count));
     }
@@ -161,12 +166,12 @@ int main(int argc, char **argv)
     for (unsigned i = 0; i < sizeof data; i++)
         data[i] = (uint8_t)(i * 7);
     for (unsigned r = 0; argc > 3 && r < a.rounds; r++)
-        measure((uint32_t)strtoul(argv[3], NULL, 10), 1, a.count, true);
+        measure((uint32_t)strtoul(argv[3], NULL, 10), 1, a.count, argc > 4 ? FLOOR : OURS);
     for (unsigned r = 0; argc <= 3 && r < a.rounds; r++) {
         for (unsigned i = 0; i < PAYLOADS; i++) {
-            measure(payloads[i], 1, a.count, false);
+            measure(payloads[i], 1, a.count, BOTH);
             if (payloads[i] <= 512)
-                measure(payloads[i], BURST, a.count / BURST + 1, false);
+                measure(payloads[i], BURST, a.count / BURST + 1, BOTH);
         }
     }
     return 0;

@@ -117,7 +117,7 @@ static void measure(store *s, const char *name, unsigned slots, unsigned leases,
 
 int main(int argc, char **argv)
 {
-    static const store_kind none = { none_load, none_commit, NULL };
+    static const store_kind none = { none_load, none_commit, NULL, NULL };
     static const unsigned slots[] = { 512, 100000 };
     for (unsigned i = 0; i < 2; i++) {
         char path[4096];

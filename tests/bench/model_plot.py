@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
-"""Draws what `dxpu model --sweep` prints, as SVG and PNG: tests/bench/model_plot.py FOLDER
-(needs gnuplot and build/dxpu)."""
+"""Draws what `dxpu model --sweep` prints, as SVG and PNG (needs gnuplot and build/dxpu):
+
+    tests/bench/model_plot.py FOLDER [OPTION...]
+
+Without options: the paper's workloads beside its figures, the
+README's pictures.  With options of `dxpu model` that tell a system and a workload: model-yours."""
 # SPDX-License-Identifier: MIT
 import os
 import subprocess
@@ -94,9 +98,25 @@ def reads(folder, out):
     page.draw(out)
 
 
+def yours(folder, out, words):
+    page = Page(folder)
+    series = sweep(*words)
+    page.panel("round trip of a read, us", "performance, % of native",
+               [page.curve(series["performance"], "yours")],
+               "set yrange [0:100]\nset key bottom left\n")
+    page.panel("tags", "copies to the device, GB/s",
+               [page.curve(points, name.split(": ")[1]) for name, points in series.items()
+                if name.startswith("tags:")], "set yrange [0:*]\nset key top left\n")
+    page.draw(out)
+
+
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
+    if len(sys.argv) > 2:
+        with tempfile.TemporaryDirectory() as folder:
+            yours(folder, os.path.join(os.path.abspath(sys.argv[1]), "model-yours"), sys.argv[2:])
+        return
     with tempfile.TemporaryDirectory() as folder:
         performance(folder, os.path.join(os.path.abspath(sys.argv[1]), "model-performance"))
     with tempfile.TemporaryDirectory() as folder:

@@ -137,6 +137,31 @@ def pure_bindings(f):
                       undefined)
 
 
+def firmware_binding(f):
+    """bindings/firmware as C99, without a C library, calling nothing but mem* and dxpu.h; its
+    headers also as C++.  The control calls something else."""
+    folder = os.path.join(ROOT, "bindings", "firmware")
+    sources = sorted(n for n in os.listdir(folder) if n.endswith(".c"))
+    own = ["-I" + folder, "-ffreestanding", "-I" + FREE]
+    with open(os.path.join(folder, "dxpu_firmware.c"), encoding="utf-8") as file:
+        stray = f.write("stray.c", file.read() + "int puts(const char *);\nint stray(void);\n"
+                        'int stray(void)\n{\n    return puts("");\n}\n')
+    for compiler, tool, flags in (("gcc", "", ["-O2"]), ("clang", "", ["-O2"]),
+                                  (ARM + "gcc", ARM, ["-Os", "-mcpu=cortex-m4", "-mthumb"])):
+        called = {}
+        for source in [os.path.join(folder, n) for n in sources] + [stray]:
+            status, out = f.compile(compiler, "c99", source, *own, *flags, "-c", "-o", "fw.o")
+            check("firmware_" + label(compiler, os.path.basename(source)), status == 0, out)
+            called[source] = {s for _, s in f.symbols(tool, "-u", "fw.o")
+                              if not s.startswith("dxpu_")} - MEM
+        check("control_firmware_calls_" + label(compiler), called.pop(stray) == {"puts"}, called)
+        check("firmware_calls_" + label(compiler), not any(called.values()), called)
+    head = f.write("firmware.cc", '#include "dxpu_firmware.h"\n')
+    for compiler, std in (("g++", "c++11"), ("clang++", "c++17")):
+        status, out = f.compile(compiler, std, head, *own, "-fsyntax-only")
+        check("firmware_header_" + label(compiler, std), status == 0, out)
+
+
 def linking(f):
     """One implementation with many users; several private copies in one program."""
     user = '#include "dxpu.h"\nuint32_t %s(void);\nuint32_t %s(void)\n{\n    %s}\n'
@@ -334,7 +359,7 @@ def main():
     if sys.argv[1:] == ["ship"]:
         ship()
     else:
-        for group in (dialects, pure_bindings, linking, symbols, programs):
+        for group in (dialects, pure_bindings, firmware_binding, linking, symbols, programs):
             group(Folder())
         commands()
     return 1 if failed else 0

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -311,19 +310,6 @@ static void scene_own(void)
 }
 
 /* What one call costs the host, ns; for a look, not for a test. */
-static void scene_cost(void)
-{
-    struct timespec a, b;
-    CUresult (*volatile call)(CUdeviceptr, const void *, size_t) = cuMemcpyHtoD_v2;
-    syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &a);
-    for (int i = 0; i < 20000000; i++) {
-        call(0, NULL, 8); /* refused at once */
-    }
-    syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &b);
-    printf("%.2f ns a call\n",
-           ((double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec)) / 20000000);
-}
-
 int main(int argc, char **argv)
 {
     static const struct {
@@ -336,7 +322,7 @@ int main(int argc, char **argv)
         { "threads", scene_threads },   { "fork", scene_fork },
         { "nested", scene_nested },     { "kernels", scene_kernels },
         { "time", scene_time },         { "delay", scene_delay },
-        { "own", scene_own },           { "cost", scene_cost },
+        { "own", scene_own },
     };
     for (size_t i = 0; argc > 1 && i < sizeof scenes / sizeof *scenes; i++) {
         if (strcmp(argv[1], scenes[i].name) == 0) {

@@ -214,7 +214,7 @@ void proof_record_skip(void)
    open     fields that the type does not have
    unwind   14
    flags    --unwindset dxpu_record_next.0:2
-   when     check
+   when     long
    control  - dxpui_store64(p + 8, e->length);
             + dxpui_store64(p + 8, e->base); */
 void proof_event_redecode(void)

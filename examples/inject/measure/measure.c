@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "../driver_api.h"
+#include "../spin.h"
 
 enum { NO_GPU = 77, BUFFER_BYTES = 16 << 20, WAIT_CYCLES = 2000000 };
 
@@ -43,23 +44,6 @@ static struct {
 #define MEMBER(name, params) CUresult(*name) params;
     DRIVER(MEMBER)
 } cu;
-
-static const char spin_ptx[] = ".version 6.0\n"
-                               ".target sm_50\n"
-                               ".address_size 64\n"
-                               ".visible .entry measure_spin(.param .u64 cycles)\n"
-                               "{\n"
-                               "    .reg .pred %more;\n"
-                               "    .reg .u64 %n, %from, %now;\n"
-                               "    ld.param.u64 %n, [cycles];\n"
-                               "    mov.u64 %from, %clock64;\n"
-                               "spin:\n"
-                               "    mov.u64 %now, %clock64;\n"
-                               "    sub.u64 %now, %now, %from;\n"
-                               "    setp.lt.u64 %more, %now, %n;\n"
-                               "    @%more bra spin;\n"
-                               "    ret;\n"
-                               "}\n";
 
 static CUdeviceptr gpu;
 static void *host;
@@ -108,8 +92,8 @@ static void set_up(void)
     must(cu.cuCtxSetCurrent(ctx), "cuCtxSetCurrent");
     must(cu.cuMemAlloc_v2(&gpu, BUFFER_BYTES), "cuMemAlloc");
     must(cu.cuMemHostAlloc(&host, BUFFER_BYTES, 0), "cuMemHostAlloc");
-    must(cu.cuModuleLoadData(&module, spin_ptx), "cuModuleLoadData");
-    must(cu.cuModuleGetFunction(&spin, module, "measure_spin"), "cuModuleGetFunction");
+    must(cu.cuModuleLoadData(&module, inject_spin_ptx), "cuModuleLoadData");
+    must(cu.cuModuleGetFunction(&spin, module, INJECT_SPIN), "cuModuleGetFunction");
     must(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     must(cu.cuEventCreate(&from, 0), "cuEventCreate");
     must(cu.cuEventCreate(&to, 0), "cuEventCreate");

@@ -20,16 +20,17 @@ NATIVE_RTT_US = 1.2
 NO_GPU = 77
 
 
-def added_ns(name, size, rtt_us, args, native_gbps):
-    """The paper's model, section 3.4.1."""
+def added_ns(name, size, rtt_us, in_flight, native_gbps):
+    """The paper's model, section 3.4.1: a round trip and the data at the link's rate, or all of it
+    at that of equation 1, where that takes longer; in_flight: bytes that tags allow."""
     delta = 1e3 * (rtt_us - NATIVE_RTT_US)
     if name.startswith("dtoh"):
         return delta / 2
     if not name.startswith("htod"):
         return delta
-    rate, native = (min(args.tags * args.mrs / (1e3 * rtt), native_gbps)
-                    for rtt in (rtt_us, NATIVE_RTT_US))
-    return max(delta, size / rate - size / native)
+    pooled, native = (max(1e3 * rtt + size / native_gbps, size * 1e3 * rtt / in_flight)
+                      for rtt in (rtt_us, NATIVE_RTT_US))
+    return max(delta, pooled - native)
 
 
 def run(program, args, rtt_us=None, native_gbps=None):
@@ -62,7 +63,7 @@ def table(native, injected, rtt_us, args, native_gbps):
         "ratio", "host added"))
     for name, (size, gpu_ns, host_ns) in native.items():
         _, with_ns, with_host_ns = injected[name]
-        wanted = added_ns(name, size, rtt_us, args, native_gbps)
+        wanted = added_ns(name, size, rtt_us, args.tags * args.mrs, native_gbps)
         print("%-14s %12.2f %12.2f %10.2f %12.2f %10.3f %12.2f" % (
             name, gpu_ns / 1e3, with_ns / 1e3, (with_ns - gpu_ns) / 1e3, wanted / 1e3,
             (with_ns - gpu_ns) / wanted, (with_host_ns - host_ns) / 1e3))

@@ -1,0 +1,881 @@
+/* dxpu_firmware.c - see dxpu_firmware.h
+   SPDX-License-Identifier: MIT
+
+   CONTENTS   1 Rings   2 Time   3 To the network   4 Channels   5 Opening   6 To the device
+              7 From the device   8 Life of a slot   9 Node */
+#include "dxpu_firmware.h"
+
+enum { /* dxpu_fw_link.state */
+       LINK_FREE,
+       LINK_OPENING,
+       LINK_UP,
+       LINK_OVER /* it may still have a reset to say, or a close to answer */
+};
+
+enum { ECN_ECT0 = 2, RESET_FRAME_BYTES = 64 };
+#define RESET_RETRY_NS 1000000u
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > DXPU_NEVER - b ? DXPU_NEVER : a + b;
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ==== 1  Rings ================================================================================ */
+
+int dxpu_fw_ring_init(dxpu_fw_ring *r, uint8_t *buffers, volatile uint32_t *lengths, uint32_t count,
+                      uint32_t buffer_bytes)
+{
+    if (count < 2 || count > DXPU_FW_RING_MAX || (count & (count - 1)) || !buffer_bytes ||
+        buffer_bytes % 4)
+        return DXPU_E_ARG;
+    r->buffers = buffers;
+    r->lengths = lengths;
+    r->count = count;
+    r->buffer_bytes = buffer_bytes;
+    r->put = r->taken = 0;
+    return DXPU_OK;
+}
+
+static uint8_t *ring_buffer(const dxpu_fw_ring *r, uint32_t at)
+{
+    return r->buffers + (size_t)(at & (r->count - 1)) * r->buffer_bytes;
+}
+
+/* The length of a filled buffer, read once: who filled it may write it again. */
+static uint32_t ring_length(const dxpu_fw_ring *r, uint32_t at)
+{
+    uint32_t bytes = r->lengths[at & (r->count - 1)];
+    return bytes <= r->buffer_bytes ? bytes : 0;
+}
+
+uint32_t dxpu_fw_ring_used(const dxpu_fw_ring *r)
+{
+    return r->put - r->taken;
+}
+
+uint8_t *dxpu_fw_ring_room(const dxpu_fw_ring *r)
+{
+    uint32_t put = r->put;
+    if (put - r->taken >= r->count)
+        return NULL;
+    DXPU_FW_BARRIER(); /* the consumer has read what stood there */
+    return ring_buffer(r, put);
+}
+
+void dxpu_fw_ring_put(dxpu_fw_ring *r, uint32_t bytes)
+{
+    uint32_t put = r->put;
+    r->lengths[put & (r->count - 1)] = bytes;
+    DXPU_FW_BARRIER();
+    r->put = put + 1;
+}
+
+uint8_t *dxpu_fw_ring_peek(const dxpu_fw_ring *r, uint32_t *bytes)
+{
+    uint32_t taken = r->taken, used = r->put - taken;
+    if (!used || used > r->count)
+        return NULL;
+    DXPU_FW_BARRIER();
+    *bytes = ring_length(r, taken);
+    return ring_buffer(r, taken);
+}
+
+void dxpu_fw_ring_take(dxpu_fw_ring *r)
+{
+    DXPU_FW_BARRIER();
+    r->taken = r->taken + 1;
+}
+
+void dxpu_fw_ring_drop(dxpu_fw_ring *r)
+{
+    r->taken = r->put;
+}
+
+/* True when the producer's count could not be; the ring is empty then. */
+static bool ring_astray(dxpu_fw *fw, dxpu_fw_ring *r)
+{
+    if (dxpu_fw_ring_used(r) <= r->count)
+        return false;
+    dxpu_fw_ring_drop(r);
+    fw->counters.rings_astray++;
+    return true;
+}
+
+/* ==== 2  Time ================================================================================= */
+
+void dxpu_fw_clock_begin(dxpu_fw_clock *c, uint64_t ns_per_tick, uint64_t ticks_per_ns,
+                         unsigned bits, uint32_t counter)
+{
+    c->ns = 0;
+    c->ns_per_tick = ns_per_tick;
+    c->ticks_per_ns = ticks_per_ns;
+    c->fraction = 0;
+    c->mask = bits < 32 ? ((uint32_t)1 << bits) - 1 : UINT32_MAX;
+    c->last = counter & c->mask;
+}
+
+uint64_t dxpu_fw_clock_ns(dxpu_fw_clock *c, uint32_t counter)
+{
+    uint64_t ticks = (counter - c->last) & c->mask;
+    uint64_t parts = ticks * (uint32_t)c->ns_per_tick + c->fraction;
+    c->ns += ticks * (c->ns_per_tick >> 32) + (parts >> 32);
+    c->fraction = (uint32_t)parts;
+    c->last = counter & c->mask;
+    return c->ns;
+}
+
+uint32_t dxpu_fw_clock_ticks(const dxpu_fw_clock *c, uint64_t ns)
+{
+    uint32_t most = c->mask / 2, short_ns = ns > UINT32_MAX ? UINT32_MAX : (uint32_t)ns;
+    uint64_t ticks = (c->ticks_per_ns >> 32) * short_ns;
+    ticks += ((c->ticks_per_ns & UINT32_MAX) * short_ns >> 32) + 1;
+    return ticks < most ? (uint32_t)ticks : most;
+}
+
+/* ==== 3  To the network ======================================================================= */
+
+static void send_frame(dxpu_fw *fw, const dxpu_fw_address *to, uint8_t *buffer, size_t bytes)
+{
+    unsigned ecn = fw->cfg.ecn ? ECN_ECT0 : 0u;
+    uint32_t all = dxpu_fw_wire_build(&fw->cfg.own, to, ecn, buffer, (uint32_t)bytes);
+    dxpu_fw_ring_put(fw->cfg.tx, all);
+    fw->counters.tx_frames++;
+}
+
+/* Where an answer goes; NULL, and counted, when there is no room. */
+static uint8_t *answer_room(dxpu_fw *fw)
+{
+    uint8_t *room = dxpu_fw_ring_room(fw->cfg.tx);
+    fw->counters.tx_full += !room;
+    return room;
+}
+
+static void refuse(dxpu_fw *fw, const dxpu_fw_address *to, uint32_t channel, uint8_t reason)
+{
+    uint8_t *room = answer_room(fw), frame[RESET_FRAME_BYTES];
+    size_t bytes = dxpu_reset_encode(channel, reason, frame);
+    fw->counters.opens_refused++;
+    if (!room)
+        return;
+    memcpy(room + DXPU_FW_HEADERS_BYTES, frame, bytes);
+    send_frame(fw, to, room, bytes);
+}
+
+/* Send what wants to leave; false when the channel is over and has said its last word. */
+static bool link_emit(dxpu_fw *fw, dxpu_fw_link *l, uint64_t now)
+{
+    dxpu_fw_ring *tx = fw->cfg.tx;
+    uint8_t *room, path = 0;
+    int n;
+    while ((room = dxpu_fw_ring_room(tx)) != NULL) {
+        n = dxpu_channel_emit(&l->ch, now, room + DXPU_FW_HEADERS_BYTES,
+                              tx->buffer_bytes - (uint32_t)DXPU_FW_HEADERS_BYTES, &path);
+        if (n <= 0)
+            return n == 0;
+        if (l->path[path].known) /* always: a channel uses only paths that it was heard on */
+            send_frame(fw, &l->path[path].at, room, (size_t)n);
+    }
+    return true;
+}
+
+/* ==== 4  Channels ============================================================================= */
+
+static dxpu_fw_link *link_by_id(const dxpu_fw *fw, uint32_t id)
+{
+    unsigned i;
+    for (i = 0; i < fw->count * (unsigned)DXPU_FW_LINKS; i++) {
+        dxpu_fw_link *l = &fw->slots[i / DXPU_FW_LINKS].link[i % DXPU_FW_LINKS];
+        if (l->state != LINK_FREE && l->ch.cfg.local_id == id)
+            return l;
+    }
+    return NULL;
+}
+
+static void link_free(dxpu_fw *fw, dxpu_fw_link *l)
+{
+    if (fw->cfg.security && l->ch.cfg.suite)
+        fw->cfg.security->end(fw->cfg.user, l->ch.cfg.suite_user);
+    l->state = LINK_FREE;
+}
+
+/* A link for a new channel.  When none is free the oldest that never came up, or is over, makes
+   room: not the one in force. */
+static dxpu_fw_link *link_room(dxpu_fw *fw, dxpu_fw_slot *s)
+{
+    dxpu_fw_link *oldest = NULL;
+    unsigned i;
+    for (i = 0; i < DXPU_FW_LINKS; i++) {
+        dxpu_fw_link *l = &s->link[i];
+        if (l->state == LINK_FREE)
+            return l;
+        if (l != s->active && (!oldest || l->born_ns < oldest->born_ns))
+            oldest = l;
+    }
+    if (oldest)
+        link_free(fw, oldest);
+    return oldest;
+}
+
+/* The newest valid frame of a path tells where its answers go (W-29, P-1). */
+static void learn_path(dxpu_fw_link *l, const dxpu_fw_datagram *d)
+{
+    const uint8_t *frame = d->payload;
+    uint8_t path = frame[DXPU_FRAME_PATH];
+    uint64_t packet = 0;
+    unsigned i;
+    if (path >= l->ch.cfg.paths)
+        return;
+    for (i = 0; i < sizeof packet; i++)
+        packet = packet << 8 | frame[DXPU_FRAME_PACKET + i];
+    if (packet < l->path[path].newest)
+        return;
+    l->path[path].newest = packet + 1;
+    l->path[path].known = true;
+    l->path[path].at = d->from;
+}
+
+static void link_ingest(dxpu_fw_link *l, const dxpu_fw_datagram *d, uint64_t now)
+{
+    if (dxpu_channel_ingest(&l->ch, now, d->payload, d->payload_bytes, d->flags) == DXPU_OK)
+        learn_path(l, d);
+}
+
+/* ==== 5  Opening ============================================================================== */
+
+/* What an open asks for, and how its channel is sealed. */
+typedef struct opening {
+    dxpu_offer offer;
+    uint32_t local_id; /* 0: ours to choose */
+    const dxpu_suite *suite;
+    void *suite_user;
+} opening;
+
+static bool open_decode(const dxpu_fw *fw, dxpu_bytes frame, opening *o)
+{
+    dxpu_frame f;
+    memset(o, 0, sizeof *o);
+    if (fw->cfg.security)
+        return fw->cfg.security->open(fw->cfg.user, frame, &o->offer, &o->local_id, &o->suite,
+                                      &o->suite_user);
+    return dxpu_frame_check_crc(frame) == DXPU_OK &&
+           dxpu_frame_decode(frame, DXPU_FRAME_CRC_BYTES, &f) == DXPU_OK &&
+           f.path < fw->cfg.channel.paths && dxpu_offer_decode(f.body, &o->offer) == DXPU_OK;
+}
+
+static bool same_place(const dxpu_place *a, const dxpu_place *b)
+{
+    return a->node == b->node && a->slot == b->slot && a->function == b->function;
+}
+
+/* The channel that an open repeated by the network or the opener belongs to. */
+static dxpu_fw_link *link_of_open(dxpu_fw_slot *s, const dxpu_offer *o)
+{
+    unsigned i;
+    for (i = 0; i < DXPU_FW_LINKS; i++) {
+        dxpu_fw_link *l = &s->link[i];
+        if (l->state != LINK_FREE && l->opener == o->channel && l->ch.cfg.epoch == o->epoch &&
+            same_place(&l->ch.cfg.remote, &o->source))
+            return l;
+    }
+    return NULL;
+}
+
+static uint8_t bind_reason(int rc)
+{
+    return rc == DXPU_OK        ? DXPU_REASON_NONE
+           : rc == DXPU_E_EPOCH ? DXPU_REASON_EPOCH
+                                : DXPU_REASON_NO_SLOT;
+}
+
+/* Would this open get the slot?  The table is as before: only a channel that comes up, which needs
+   an answer to a random number, changes a lease. */
+static uint8_t welcome(dxpu_fw *fw, const dxpu_offer *o)
+{
+    dxpu_box_entry *e = dxpu_box_slot(&fw->table, o->destination.slot), before;
+    int rc;
+    if (!e)
+        return DXPU_REASON_NO_SLOT;
+    before = *e;
+    rc =
+        dxpu_box_bind(&fw->table, o->destination.slot, o->source.node, o->source.slot, 0, o->epoch);
+    *e = before;
+    return bind_reason(rc);
+}
+
+static uint8_t reason_of(int error)
+{
+    return error == DXPU_E_VERSION ? DXPU_REASON_VERSION
+           : error == DXPU_E_EPOCH ? DXPU_REASON_EPOCH
+                                   : DXPU_REASON_OFFER;
+}
+
+/* A channel for an open that is welcome.  DXPU_REASON_NONE, or why not. */
+static uint8_t link_accept(dxpu_fw *fw, dxpu_fw_slot *s, const opening *o,
+                           const dxpu_fw_datagram *d, uint64_t now)
+{
+    dxpu_channel_config cfg = fw->cfg.channel;
+    dxpu_fw_link *l;
+    void *memory;
+    int rc;
+    cfg.local_id = o->suite ? o->local_id : fw->cfg.hooks->random(fw->cfg.user);
+    if (!cfg.local_id || link_by_id(fw, cfg.local_id))
+        return DXPU_REASON_BUSY; /* the host asks again */
+    cfg.sequence = fw->cfg.hooks->random(fw->cfg.user);
+    cfg.epoch = o->offer.epoch;
+    cfg.local = o->offer.destination;
+    cfg.local.node = fw->cfg.node;
+    cfg.remote = o->offer.source;
+    cfg.suite = o->suite;
+    cfg.suite_user = o->suite_user;
+    l = link_room(fw, s);
+    memory = l->memory;
+    memset(l, 0, sizeof *l);
+    l->memory = memory;
+    l->opener = o->offer.channel;
+    l->born_ns = now;
+    rc = dxpu_channel_init(&l->ch, &cfg, memory, fw->link_bytes);
+    if (rc == DXPU_OK)
+        rc = dxpu_channel_accept(&l->ch, now, d->payload, d->payload_bytes);
+    if (rc != DXPU_OK)
+        return reason_of(rc);
+    l->state = LINK_OPENING;
+    learn_path(l, d);
+    return DXPU_REASON_NONE;
+}
+
+static uint8_t try_open(dxpu_fw *fw, const opening *o, const dxpu_fw_datagram *d, uint64_t now)
+{
+    uint8_t reason = welcome(fw, &o->offer);
+    dxpu_fw_slot *s;
+    dxpu_fw_link *l;
+    if (reason != DXPU_REASON_NONE)
+        return reason;
+    s = &fw->slots[o->offer.destination.slot - 1];
+    l = link_of_open(s, &o->offer);
+    if (!l) {
+        reason = link_accept(fw, s, o, d, now);
+        fw->counters.opens += reason == DXPU_REASON_NONE;
+        return reason;
+    }
+    fw->counters.opens_repeated++;
+    link_ingest(l, d, now);
+    return DXPU_REASON_NONE;
+}
+
+static void on_open(dxpu_fw *fw, const dxpu_fw_datagram *d, uint64_t now)
+{
+    dxpu_bytes frame;
+    uint8_t reason;
+    opening o;
+    frame.ptr = d->payload;
+    frame.len = d->payload_bytes;
+    if (!open_decode(fw, frame, &o) || frame.len < o.offer.frame_limit_bytes) {
+        fw->counters.opens_bad++; /* P-3: a forged one would bring more than it is */
+        return;
+    }
+    reason = try_open(fw, &o, d, now);
+    if (reason != DXPU_REASON_NONE && !o.suite)
+        refuse(fw, &d->from, o.offer.channel, reason);
+    else if (reason != DXPU_REASON_NONE) /* S-33: a refusal without keys says nothing to it */
+        fw->cfg.security->end(fw->cfg.user, o.suite_user);
+}
+
+static void on_handshake(dxpu_fw *fw, const dxpu_fw_datagram *d, uint64_t now)
+{
+    uint8_t *room = answer_room(fw);
+    dxpu_bytes frame;
+    size_t bytes;
+    frame.ptr = d->payload;
+    frame.len = d->payload_bytes;
+    if (!room)
+        return;
+    bytes = fw->cfg.security->handshake(fw->cfg.user, now, frame, &d->from,
+                                        room + DXPU_FW_HEADERS_BYTES,
+                                        fw->cfg.tx->buffer_bytes - (uint32_t)DXPU_FW_HEADERS_BYTES);
+    if (bytes)
+        send_frame(fw, &d->from, room, bytes);
+}
+
+/* ==== 6  To the device ======================================================================== */
+
+/* The device only sees TLPs that keep every rule; the requester of another one is answered here.
+   False: there is no room for the answer yet. */
+static bool refuse_tlp(dxpu_fw *fw, dxpu_channel *ch, dxpu_bytes tlp, uint64_t now)
+{
+    uint8_t bytes[DXPU_TLP_HEADER_MAX_BYTES];
+    dxpu_bytes answer;
+    dxpu_tlp t;
+    answer.ptr = bytes;
+    answer.len = 0;
+    if (dxpu_tlp_decode_header(tlp, &t) == DXPU_OK && dxpu_tlp_class(&t) == DXPU_NONPOSTED) {
+        dxpu_tlp cpl;
+        dxpu_tlp_completion(&t, 0, DXPU_CPL_UR, &cpl);
+        (void)dxpu_tlp_encode(&cpl, bytes, sizeof bytes, &answer.len); /* a header alone: fits */
+    }
+    if (answer.len && dxpu_channel_submit(ch, answer, now, 0) == DXPU_E_AGAIN)
+        return false;
+    fw->counters.host_malformed++;
+    return true;
+}
+
+/* Does the device take another request now? */
+static bool takes(const dxpu_fw_slot *s, unsigned cls)
+{
+    uint32_t room = s->nonposted_limit - s->nonposted;
+    return cls != DXPU_NONPOSTED || !s->counts_nonposted || (room && room < 0x80000000u);
+}
+
+/* Give the next TLP of a class to the device; false when there is none, or it cannot. */
+static bool give_one(dxpu_fw *fw, dxpu_fw_slot *s, unsigned cls, uint64_t now)
+{
+    dxpu_channel *ch = &s->active->ch;
+    dxpu_delivery d = dxpu_channel_peek(ch, cls);
+    uint8_t *room = dxpu_fw_ring_room(s->to_device);
+    dxpu_tlp t;
+    if (!d.tlp.len || !room || !takes(s, cls))
+        return false;
+    if (d.tlp.len > s->to_device->buffer_bytes || dxpu_tlp_decode(d.tlp, &t) != DXPU_OK) {
+        if (!refuse_tlp(fw, ch, d.tlp, now))
+            return false;
+    } else {
+        memcpy(room, d.tlp.ptr, d.tlp.len);
+        dxpu_fw_ring_put(s->to_device, (uint32_t)d.tlp.len);
+        s->nonposted += cls == DXPU_NONPOSTED;
+    }
+    (void)dxpu_channel_take(ch, cls, now); /* peek() has just shown it */
+    return true;
+}
+
+/* A link event is a barrier: what came before it must have reached the device. */
+static bool give_event(dxpu_fw *fw, dxpu_fw_slot *s, uint16_t number)
+{
+    dxpu_event e;
+    if (dxpu_fw_ring_used(s->to_device) || !dxpu_channel_peek_event(&s->active->ch, &e))
+        return false;
+    if (e.type && fw->cfg.hooks->event)
+        fw->cfg.hooks->event(fw->cfg.user, number, &e);
+    (void)dxpu_channel_take_event(&s->active->ch);
+    return true;
+}
+
+static void give(dxpu_fw *fw, dxpu_fw_slot *s, uint16_t number, uint64_t now)
+{
+    unsigned n;
+    bool any = true;
+    for (n = 0; any && n < fw->cfg.turn; n++) {
+        any = give_event(fw, s, number);
+        any |= give_one(fw, s, DXPU_POSTED, now);
+        any |= give_one(fw, s, DXPU_NONPOSTED, now);
+        any |= give_one(fw, s, DXPU_COMPLETION, now);
+    }
+    fw->more |= any;
+}
+
+/* ==== 7  From the device ======================================================================
+   Ordering is PCIe's (Base Spec 2.4.1): each class keeps its own order, nothing passes an older
+   posted TLP, and posted TLPs and completions pass requests for which there is no room.  So the
+   ring is looked through up to the first posted TLP that has to wait. */
+
+static bool is_done(const dxpu_fw_slot *s, uint32_t at)
+{
+    uint32_t i = at & (s->from_device->count - 1);
+    return s->done[i / 32] >> i % 32 & 1u;
+}
+
+static void set_done(dxpu_fw_slot *s, uint32_t at, bool done)
+{
+    uint32_t i = at & (s->from_device->count - 1), bit = (uint32_t)1 << i % 32;
+    if (done)
+        s->done[i / 32] |= bit;
+    else
+        s->done[i / 32] &= ~bit;
+}
+
+/* Submit the TLP of a buffer: true when it is done with.  blocked: classes that have to wait. */
+static bool take_one(dxpu_fw *fw, dxpu_fw_slot *s, uint32_t at, unsigned *blocked, uint64_t now)
+{
+    dxpu_tlp_shape shape;
+    dxpu_bytes tlp;
+    int rc;
+    tlp.ptr = ring_buffer(s->from_device, at);
+    tlp.len = ring_length(s->from_device, at);
+    if (!tlp.len || dxpu_tlp_measure(tlp, &shape) != DXPU_OK) {
+        if (tlp.len)
+            fw->counters.device_malformed++;
+        else
+            fw->counters.device_lengths++;
+        return true;
+    }
+    rc = *blocked >> shape.cls & 1u ? DXPU_E_AGAIN
+                                    : dxpu_channel_submit(&s->active->ch, tlp, now, 0);
+    if (rc == DXPU_E_AGAIN) {
+        *blocked |= 1u << shape.cls;
+        return false;
+    }
+    if (rc <= DXPU_E_CLOSED)
+        fw->counters.device_dropped++; /* the channel is over */
+    else if (rc != DXPU_OK)
+        fw->counters.device_malformed++;
+    return true;
+}
+
+static void take_all(dxpu_fw *fw, dxpu_fw_slot *s, uint64_t now)
+{
+    dxpu_fw_ring *r = s->from_device;
+    uint32_t at, put = s->seen_put;
+    unsigned blocked = 0;
+    DXPU_FW_BARRIER(); /* what stands in the buffers up to `put` is there */
+    for (at = r->taken; at != put && !(blocked >> DXPU_POSTED & 1u); at++) {
+        if (!is_done(s, at) && take_one(fw, s, at, &blocked, now))
+            set_done(s, at, true);
+    }
+    while (r->taken != put && is_done(s, r->taken)) {
+        set_done(s, r->taken, false);
+        dxpu_fw_ring_take(r);
+    }
+}
+
+/* ==== 8  Life of a slot ======================================================================= */
+
+static void slot_reset(dxpu_fw_slot *s, uint64_t now)
+{
+    s->active = NULL;
+    s->resetting = true;
+    s->retry_ns = now;
+}
+
+/* Go on with a reset.  When it is done nothing of the last host is left in the rings. */
+static void slot_resetting(dxpu_fw *fw, dxpu_fw_slot *s, uint16_t number, uint64_t now)
+{
+    if (!fw->cfg.hooks->reset(fw->cfg.user, number)) {
+        s->retry_ns = later(now, RESET_RETRY_NS);
+        return;
+    }
+    s->resetting = false;
+    s->nonposted = 0;
+    memset(s->done, 0, sizeof s->done);
+    dxpu_fw_ring_drop(s->from_device);
+    s->seen_put = s->from_device->taken;
+}
+
+/* Make the lease of l the slot's.  DXPU_REASON_NONE, or why not (another came up meanwhile). */
+static uint8_t slot_bind(dxpu_fw *fw, const dxpu_fw_link *l, uint16_t number)
+{
+    const dxpu_channel_config *cfg = &l->ch.cfg;
+    dxpu_box_entry *e = dxpu_box_slot(&fw->table, number), before = *e;
+    int rc = dxpu_box_bind(&fw->table, number, cfg->remote.node, cfg->remote.slot, 0, cfg->epoch);
+    if (rc != DXPU_OK)
+        return bind_reason(rc);
+    if (fw->cfg.hooks->keep && e->epoch_seen != before.epoch_seen &&
+        !fw->cfg.hooks->keep(fw->cfg.user, number, e)) {
+        *e = before; /* a lease that could be forgotten is not granted */
+        return DXPU_REASON_NO_SLOT;
+    }
+    return DXPU_REASON_NONE;
+}
+
+/* A channel came up: from its first TLP on the slot is this host's (D-49). */
+static void link_up(dxpu_fw *fw, dxpu_fw_slot *s, dxpu_fw_link *l, uint16_t number, uint64_t now)
+{
+    uint8_t reason = slot_bind(fw, l, number);
+    l->state = LINK_UP;
+    if (reason != DXPU_REASON_NONE) {
+        dxpu_channel_reset(&l->ch, reason);
+        return;
+    }
+    if (s->active)
+        dxpu_channel_reset(&s->active->ch, DXPU_REASON_REPLACED);
+    slot_reset(s, now);
+    s->active = l;
+    fw->counters.ups++;
+}
+
+static void link_over(dxpu_fw *fw, dxpu_fw_slot *s, dxpu_fw_link *l, uint16_t number, uint64_t now)
+{
+    bool closed = dxpu_channel_state(&l->ch) == DXPU_STATE_CLOSED;
+    l->state = LINK_OVER;
+    /* the side that was asked to close stays a while: its answer may have been lost */
+    l->free_ns = closed ? later(now, l->ch.hold_ns) : now;
+    fw->counters.closed += closed;
+    fw->counters.failed += !closed;
+    if (s->active != l)
+        return;
+    slot_reset(s, now);
+    /* Only the host gives a lease back.  After silence the slot stays its own, so that nobody with
+       the same epoch can slip in while it may still be alive. */
+    if (closed)
+        (void)dxpu_box_release(&fw->table, number);
+}
+
+static void link_run(dxpu_fw *fw, dxpu_fw_slot *s, dxpu_fw_link *l, uint16_t number, uint64_t now)
+{
+    unsigned state = dxpu_channel_state(&l->ch);
+    bool alive;
+    if (l->state == LINK_OPENING && state >= DXPU_STATE_UP && state != DXPU_STATE_FAILED)
+        link_up(fw, s, l, number, now);
+    alive = link_emit(fw, l, now);
+    state = dxpu_channel_state(&l->ch);
+    if (l->state != LINK_OVER && state >= DXPU_STATE_CLOSED)
+        link_over(fw, s, l, number, now);
+    if (l->state == LINK_OVER && now >= l->free_ns && (!alive || state == DXPU_STATE_CLOSED))
+        link_free(fw, l);
+}
+
+/* The rings as they stand; a device whose count of TLPs cannot be has lost some. */
+static void slot_look(dxpu_fw *fw, dxpu_fw_slot *s)
+{
+    bool lost = ring_astray(fw, s->from_device);
+    s->seen_put = s->from_device->put;
+    s->seen_taken = s->to_device->taken;
+    s->seen_limit = s->nonposted_limit;
+    if (s->seen_put - s->from_device->taken > s->from_device->count)
+        s->seen_put = s->from_device->taken; /* between the two looks: the next one sees it */
+    if (lost && s->active)
+        dxpu_channel_reset(&s->active->ch, DXPU_REASON_PROTOCOL);
+}
+
+static void slot_run(dxpu_fw *fw, uint16_t number, uint64_t now)
+{
+    dxpu_fw_slot *s = &fw->slots[number - 1];
+    unsigned i;
+    slot_look(fw, s);
+    if (s->resetting && now >= s->retry_ns)
+        slot_resetting(fw, s, number, now);
+    if (s->active && !s->resetting) {
+        take_all(fw, s, now);
+        give(fw, s, number, now);
+    } else if (!s->resetting) {
+        fw->counters.device_dropped += s->seen_put - s->from_device->taken;
+        s->from_device->taken = s->seen_put;
+    }
+    for (i = 0; i < DXPU_FW_LINKS; i++) {
+        if (s->link[i].state != LINK_FREE)
+            link_run(fw, s, &s->link[i], number, now);
+    }
+}
+
+/* ==== 9  Node ================================================================================= */
+
+void dxpu_fw_config_default(dxpu_fw_config *cfg)
+{
+    unsigned i;
+    memset(cfg, 0, sizeof *cfg);
+    cfg->own.port = 4458;
+    cfg->turn = 16;
+    dxpu_channel_config_default(&cfg->channel);
+    cfg->channel.window_frames = 16;
+    cfg->channel.paths = DXPU_PATHS_MAX;
+    for (i = 0; i < DXPU_CLASSES; i++) {
+        uint32_t units = i == DXPU_NONPOSTED ? 8 : 256; /* W-26: one TLP of any size */
+        cfg->channel.rx.header[i] = cfg->channel.tx.header[i] = 16;
+        cfg->channel.rx.data[i] = cfg->channel.tx.data[i] = units;
+    }
+}
+
+static size_t link_bytes(const dxpu_fw_config *cfg)
+{
+    return (dxpu_channel_bytes(&cfg->channel) + 7u) & ~(size_t)7u;
+}
+
+static size_t table_bytes(uint16_t slots)
+{
+    return (slots * sizeof(dxpu_box_entry) + 7u) & ~(size_t)7u;
+}
+
+size_t dxpu_fw_bytes(const dxpu_fw_config *cfg, uint16_t slots)
+{
+    size_t each = link_bytes(cfg);
+    return each ? table_bytes(slots) + (size_t)slots * DXPU_FW_LINKS * each : 0;
+}
+
+static bool config_valid(const dxpu_fw_config *cfg, const dxpu_fw_slot *slots, uint16_t count)
+{
+    uint32_t frame = cfg->channel.frame_limit_bytes + (uint32_t)DXPU_FW_HEADERS_BYTES;
+    uint16_t i;
+    if (!count || !cfg->turn || !cfg->own.port || !cfg->hooks || !cfg->hooks->random ||
+        !cfg->hooks->reset || cfg->tx->buffer_bytes < frame || cfg->rx->buffer_bytes < frame)
+        return false;
+    for (i = 0; i < count; i++) { /* the smallest payload that PCIe lets a device be limited to */
+        if (slots[i].to_device->buffer_bytes < 128 + 16 + 16 + 4)
+            return false;
+    }
+    return true;
+}
+
+int dxpu_fw_init(dxpu_fw *fw, const dxpu_fw_config *cfg, dxpu_fw_slot *slots, uint16_t count,
+                 void *memory, size_t memory_bytes)
+{
+    size_t need = dxpu_fw_bytes(cfg, count);
+    uint8_t *at = (uint8_t *)memory + table_bytes(count);
+    uint16_t i;
+    unsigned n;
+    if (!need || ((uintptr_t)memory & 7u) || !config_valid(cfg, slots, count))
+        return DXPU_E_ARG;
+    if (memory_bytes < need)
+        return DXPU_E_ROOM;
+    memset(fw, 0, sizeof *fw);
+    fw->cfg = *cfg;
+    fw->slots = slots;
+    fw->count = count;
+    fw->link_bytes = link_bytes(cfg);
+    (void)dxpu_box_init(&fw->table, (dxpu_box_entry *)memory, count);
+    for (i = 0; i < count; i++) {
+        dxpu_fw_slot *s = &slots[i];
+        dxpu_box_slot(&fw->table, (uint16_t)(i + 1))->valid = true;
+        memset(s->link, 0, sizeof s->link);
+        memset(s->done, 0, sizeof s->done);
+        s->nonposted = 0;
+        slot_reset(s, 0);
+        slot_look(fw, s);
+        for (n = 0; n < DXPU_FW_LINKS; n++, at += fw->link_bytes)
+            s->link[n].memory = at;
+    }
+    return DXPU_OK;
+}
+
+dxpu_box_entry *dxpu_fw_lease(dxpu_fw *fw, uint16_t slot)
+{
+    return dxpu_box_slot(&fw->table, slot);
+}
+
+static void on_datagram(dxpu_fw *fw, const dxpu_fw_datagram *d, uint64_t now)
+{
+    dxpu_bytes frame;
+    dxpu_fw_link *l;
+    uint8_t kind = 0;
+    uint32_t id = 0;
+    frame.ptr = d->payload;
+    frame.len = d->payload_bytes;
+    if (dxpu_frame_peek(frame, &kind, &id) != DXPU_OK) {
+        fw->counters.rx_not_frames++;
+        return;
+    }
+    l = link_by_id(fw, id);
+    if (kind == DXPU_KIND_OPEN)
+        on_open(fw, d, now);
+    else if (kind == DXPU_KIND_HANDSHAKE && fw->cfg.security)
+        on_handshake(fw, d, now);
+    else if (l)
+        link_ingest(l, d, now);
+    else
+        fw->counters.rx_unknown++;
+}
+
+static void on_frame(dxpu_fw *fw, uint8_t *frame, uint32_t bytes, uint64_t now)
+{
+    dxpu_fw_datagram d;
+    uint8_t *room;
+    switch (dxpu_fw_wire_parse(&fw->cfg.own, frame, bytes, &d, &fw->counters)) {
+    case DXPU_FW_DATAGRAM:
+        on_datagram(fw, &d, now);
+        break;
+    case DXPU_FW_ARP:
+        room = answer_room(fw);
+        if (!room)
+            break;
+        dxpu_fw_ring_put(fw->cfg.tx, dxpu_fw_wire_arp(&fw->cfg.own, frame, room));
+        fw->counters.tx_frames++;
+        break;
+    default:
+        break;
+    }
+}
+
+void dxpu_fw_poll(dxpu_fw *fw, uint64_t now_ns)
+{
+    dxpu_fw_ring *rx = fw->cfg.rx;
+    uint32_t bytes = 0;
+    uint8_t *frame;
+    unsigned n;
+    uint16_t i;
+    fw->more = false;
+    (void)ring_astray(fw, rx); /* what is lost comes again */
+    for (n = 0; n < fw->cfg.turn && (frame = dxpu_fw_ring_peek(rx, &bytes)) != NULL; n++) {
+        if (bytes)
+            on_frame(fw, frame, bytes, now_ns);
+        else
+            fw->counters.device_lengths++;
+        dxpu_fw_ring_take(rx);
+    }
+    for (i = 1; i <= fw->count; i++)
+        slot_run(fw, i, now_ns);
+}
+
+static uint64_t slot_next_ns(const dxpu_fw_slot *s, bool room)
+{
+    uint64_t next = s->resetting ? s->retry_ns : DXPU_NEVER;
+    unsigned i;
+    if (!s->resetting &&
+        (s->from_device->put != s->seen_put || s->to_device->taken != s->seen_taken ||
+         s->nonposted_limit != s->seen_limit))
+        return 0;
+    for (i = 0; i < DXPU_FW_LINKS; i++) {
+        const dxpu_fw_link *l = &s->link[i];
+        if (l->state == LINK_FREE)
+            continue;
+        if (l->state == LINK_OVER)
+            next = earlier(next, l->free_ns);
+        if (room) /* else its end of the ring wakes us */
+            next = earlier(next, dxpu_channel_next_ns(&l->ch));
+    }
+    return next;
+}
+
+uint64_t dxpu_fw_next_ns(const dxpu_fw *fw)
+{
+    bool room = dxpu_fw_ring_room(fw->cfg.tx) != NULL;
+    uint64_t next = DXPU_NEVER;
+    uint16_t i;
+    if (fw->more || dxpu_fw_ring_used(fw->cfg.rx))
+        return 0;
+    for (i = 0; i < fw->count; i++)
+        next = earlier(next, slot_next_ns(&fw->slots[i], room));
+    return next;
+}
+
+void dxpu_fw_close(dxpu_fw *fw, uint8_t reason)
+{
+    unsigned i;
+    for (i = 0; i < fw->count * (unsigned)DXPU_FW_LINKS; i++) {
+        dxpu_fw_link *l = &fw->slots[i / DXPU_FW_LINKS].link[i % DXPU_FW_LINKS];
+        if (l->state == LINK_UP)
+            (void)dxpu_channel_close(&l->ch, reason); /* already closing: nothing to do */
+        else if (l->state == LINK_OPENING)
+            dxpu_channel_reset(&l->ch, reason);
+    }
+}
+
+bool dxpu_fw_idle(const dxpu_fw *fw)
+{
+    uint16_t i;
+    unsigned n;
+    for (i = 0; i < fw->count; i++) {
+        for (n = 0; n < DXPU_FW_LINKS; n++) {
+            if (fw->slots[i].link[n].state == LINK_OPENING || fw->slots[i].link[n].state == LINK_UP)
+                return false;
+        }
+    }
+    return true;
+}
+
+#define DXPU_FW_COUNTER_NAME(name, text) #name,
+static const char *const counter_names[] = { DXPU_FW_COUNTERS(DXPU_FW_COUNTER_NAME) };
+#undef DXPU_FW_COUNTER_NAME
+
+const char *dxpu_fw_counter_name(unsigned index)
+{
+    return index < sizeof counter_names / sizeof counter_names[0] ? counter_names[index] : NULL;
+}
+
+uint64_t dxpu_fw_counter_value(const dxpu_fw_counters *c, unsigned index)
+{
+    uint64_t value = 0;
+    if (dxpu_fw_counter_name(index))
+        memcpy(&value, (const uint8_t *)c + index * sizeof value, sizeof value);
+    return value;
+}

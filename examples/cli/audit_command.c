@@ -1,0 +1,95 @@
+/* audit_command.c - dxpu audit: is the log of leases, keys and refusals as it was written?
+   SPDX-License-Identifier: MIT */
+#include "command.h"
+
+#include "audit.h"
+
+#include <jansson.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char help[] =
+    "usage: dxpu audit [--json] FILE...\n"
+    "\n"
+    "Checks logs that dxpu-manager wrote with --audit: each line carries the hash of the line\n"
+    "before it.  Files that follow each other (the log was moved away, and SIGHUP sent) are given\n"
+    "in order.  Lines that were cut off at the end are seen by nobody who does not know the hash\n"
+    "of the last line, which is printed here, and by the manager's statistics.\n"
+    "\n"
+    "  --json           an object for each file\n"
+    "\n"
+    "Exit status: 0 all is as it was written, 1 something was changed or is missing, 2 wrong\n"
+    "usage or a file that cannot be read.\n";
+
+typedef struct audit_found {
+    int64_t lines; /* -1: line is wrong, and why */
+    uint64_t line;
+    char why[160], first[AUDIT_HASH_TEXT_BYTES], last[AUDIT_HASH_TEXT_BYTES];
+} audit_found;
+
+static void print_json(const char *file, const audit_found *f)
+{
+    json_t *j = f->lines >= 0
+                    ? json_pack("{s:s, s:b, s:I, s:s, s:s}", "file", file, "good", 1, "lines",
+                                (json_int_t)f->lines, "first_follows", f->first, "last", f->last)
+                    : json_pack("{s:s, s:b, s:I, s:s}", "file", file, "good", 0, "line",
+                                (json_int_t)f->line, "why", f->why);
+    if (!j || json_dumpf(j, stdout, JSON_COMPACT))
+        out_of_memory();
+    putchar('\n');
+    json_decref(j);
+}
+
+/* One file, which is to follow `before` ("": any).  An exit status. */
+static int check(const char *file, char before[AUDIT_HASH_TEXT_BYTES], bool json)
+{
+    audit_found f;
+    f.lines = audit_check(file, &f.line, f.why, f.first, f.last);
+    if (f.lines < 0 && !f.line) {
+        fprintf(stderr, "dxpu audit: %s: %s\n", file, f.why);
+        return EXIT_USAGE;
+    }
+    if (f.lines > 0 && before[0] && strcmp(f.first, before) != 0) {
+        f.lines = -1;
+        f.line = 1;
+        snprintf(f.why, sizeof f.why, "does not follow the last line of the file before it");
+    }
+    if (json)
+        print_json(file, &f);
+    else if (f.lines >= 0)
+        printf("%s: %lld lines, as they were written; the last is %s\n", file, (long long)f.lines,
+               f.last);
+    else
+        printf("%s: line %llu %s\n", file, (unsigned long long)f.line, f.why);
+    if (f.lines > 0)
+        memcpy(before, f.last, sizeof f.last);
+    return f.lines < 0 ? EXIT_REFUSED : EXIT_ALL;
+}
+
+int audit_command(int argc, char **argv)
+{
+    char before[AUDIT_HASH_TEXT_BYTES] = "";
+    bool json = false;
+    int worst = EXIT_ALL, files = 0;
+    if (sodium_init() < 0)
+        out_of_memory();
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            fputs(help, stdout);
+            return EXIT_ALL;
+        }
+        if (!strcmp(argv[i], "--json"))
+            json = true;
+        else if (argv[i][0] == '-')
+            return usage_error("audit", "'%s' is not wanted; files are", argv[i]);
+    }
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] != '-') {
+            int status = check(argv[i], before, json);
+            worst = status > worst ? status : worst;
+            files++;
+        }
+    }
+    return files ? worst : usage_error("audit", "a file is wanted");
+}

@@ -1,0 +1,4 @@
+/* dxpu.c - the implementation, once
+   SPDX-License-Identifier: MIT */
+#define DXPU_IMPLEMENTATION
+#include "dxpu.h"

@@ -1,0 +1,9 @@
+/* dxpu_options.h - options of dxpu.h for these images, named by DXPU_CONFIG_HEADER
+   SPDX-License-Identifier: MIT */
+#ifndef DXPU_OPTIONS_H_INCLUDED
+#define DXPU_OPTIONS_H_INCLUDED
+
+#define DXPU_CRC_TABLES 8 /* 7 KB of flash more, a frame in a fifth of the time */
+#define DXPU_PATHS_MAX  2
+
+#endif /* DXPU_OPTIONS_H_INCLUDED */

@@ -1,0 +1,322 @@
+/* audit.c - see audit.h
+   SPDX-License-Identifier: MIT */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "audit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LINE_MAX_BYTES = 8192 };
+
+struct audit {
+    const char *program, *file;
+    int fd;
+    uint64_t number; /* of the last line */
+    uint64_t written, lost, told_lost;
+    bool failing;
+    bool torn; /* what a failed write left could not be taken away: nothing more is written */
+    uint8_t head[AUDIT_HASH_BYTES];
+};
+
+static void hash(const char *line, size_t bytes, uint8_t out[AUDIT_HASH_BYTES])
+{
+    (void)crypto_generichash(out, AUDIT_HASH_BYTES, (const uint8_t *)line, bytes, NULL, 0);
+}
+
+static const char *hash_text(const uint8_t h[AUDIT_HASH_BYTES], char out[AUDIT_HASH_TEXT_BYTES])
+{
+    return sodium_bin2hex(out, AUDIT_HASH_TEXT_BYTES, h, AUDIT_HASH_BYTES);
+}
+
+static bool hash_of_text(const char *text, uint8_t out[AUDIT_HASH_BYTES])
+{
+    size_t bytes;
+    return text && !sodium_hex2bin(out, AUDIT_HASH_BYTES, text, strlen(text), NULL, &bytes, NULL) &&
+           bytes == AUDIT_HASH_BYTES;
+}
+
+/* ==== Reading ================================================================================= */
+
+/* The next line without its end; -1: no more, -2: longer than any of ours, -3: no end. */
+static long next_line(FILE *f, char line[LINE_MAX_BYTES])
+{
+    size_t bytes;
+    if (!fgets(line, LINE_MAX_BYTES, f))
+        return -1;
+    bytes = strlen(line);
+    if (!bytes || line[bytes - 1] != '\n')
+        return feof(f) ? -3 : -2;
+    line[--bytes] = 0;
+    return (long)bytes;
+}
+
+/* What a line says of itself; false: it is none of ours. */
+static bool read_line(const char *line, uint64_t *number, uint8_t before[AUDIT_HASH_BYTES])
+{
+    json_t *j = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *n = json_object_get(j, "n");
+    bool good = json_is_integer(n) && json_integer_value(n) > 0 &&
+                hash_of_text(json_string_value(json_object_get(j, "before")), before);
+    *number = good ? (uint64_t)json_integer_value(n) : 0;
+    json_decref(j);
+    return good;
+}
+
+/* Read all lines.  NULL, or what is wrong with *line.  *whole: where the last whole line ends;
+   *torn: something without an end follows. */
+static const char *follow(FILE *f, uint64_t *line, uint8_t first[AUDIT_HASH_BYTES],
+                          uint8_t head[AUDIT_HASH_BYTES], uint64_t *number, off_t *whole,
+                          bool *torn)
+{
+    char text[LINE_MAX_BYTES];
+    uint8_t before[AUDIT_HASH_BYTES];
+    long bytes;
+    *whole = 0;
+    for (*line = 0; (bytes = next_line(f, text)) != -1; *whole = ftello(f)) {
+        uint64_t n;
+        ++*line;
+        if (bytes == -3) {
+            *torn = true;
+            --*line;
+            return NULL;
+        }
+        if (bytes < 0 || !read_line(text, &n, before))
+            return "is no line of this log";
+        if (*line == 1)
+            memcpy(first, before, AUDIT_HASH_BYTES);
+        else if (n != *number + 1)
+            return "is not the next number: lines are missing, or were put in";
+        else if (sodium_memcmp(before, head, AUDIT_HASH_BYTES))
+            return "does not follow the line before it: that one was changed";
+        *number = n;
+        hash(text, (size_t)bytes, head);
+    }
+    return ferror(f) ? "cannot be read" : NULL;
+}
+
+int64_t audit_check(const char *file, uint64_t *line, char why[160],
+                    char first[AUDIT_HASH_TEXT_BYTES], char last[AUDIT_HASH_TEXT_BYTES])
+{
+    uint8_t begin[AUDIT_HASH_BYTES] = { 0 }, head[AUDIT_HASH_BYTES] = { 0 };
+    uint64_t number = 0;
+    bool torn = false;
+    off_t whole;
+    const char *wrong;
+    FILE *f = fopen(file, "re");
+    *line = 0;
+    if (!f) {
+        snprintf(why, 160, "%s", strerror(errno));
+        return -1;
+    }
+    wrong = follow(f, line, begin, head, &number, &whole, &torn);
+    fclose(f);
+    if (!wrong && torn) {
+        ++*line;
+        wrong = "has no end: the program was cut off as it wrote";
+    }
+    snprintf(why, 160, "%s", wrong ? wrong : "");
+    if (first)
+        hash_text(begin, first);
+    if (last)
+        hash_text(head, last);
+    return wrong ? -1 : (int64_t)*line;
+}
+
+/* ==== Writing ================================================================================= */
+
+/* Where a file that is there goes on; a line that was cut off as it was written goes. */
+static int resume(audit *a, int fd)
+{
+    uint8_t first[AUDIT_HASH_BYTES];
+    uint64_t line = 0;
+    off_t whole = 0;
+    bool torn = false;
+    const char *wrong;
+    FILE *f = fdopen(fd, "re");
+    if (!f) {
+        close(fd);
+        return -1;
+    }
+    wrong = follow(f, &line, first, a->head, &a->number, &whole, &torn);
+    fclose(f);
+    if (!wrong && torn && ftruncate(a->fd, whole))
+        wrong = "is followed by one without an end, which cannot be taken away";
+    if (!wrong)
+        return 0;
+    fprintf(stderr,
+            "%s: --audit %s: line %llu %s; nothing is appended to such a file: keep it, and name "
+            "another\n",
+            a->program, a->file, (unsigned long long)line, wrong);
+    return -1;
+}
+
+static int open_file(audit *a)
+{
+    struct stat is;
+    int fd = open(a->file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 || fstat(fd, &is)) {
+        fprintf(stderr, "%s: --audit %s: %s\n", a->program, a->file, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return -1;
+    }
+    if (!S_ISREG(is.st_mode)) {
+        fprintf(stderr, "%s: --audit %s: is no regular file\n", a->program, a->file);
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+audit *audit_open(const char *program, const char *file)
+{
+    audit *a = calloc(1, sizeof *a);
+    int old;
+    if (!a || sodium_init() < 0) {
+        free(a);
+        fprintf(stderr, "%s: --audit: out of memory\n", program);
+        return NULL;
+    }
+    a->program = program;
+    a->file = file;
+    a->fd = open_file(a);
+    old = a->fd >= 0 ? open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    if (old < 0 && a->fd >= 0)
+        fprintf(stderr, "%s: --audit %s: %s\n", program, file, strerror(errno));
+    if (old < 0 || resume(a, old)) {
+        audit_close(a);
+        return NULL;
+    }
+    return a;
+}
+
+void audit_close(audit *a)
+{
+    if (a && a->fd >= 0)
+        close(a->fd);
+    free(a);
+}
+
+bool audit_reopen(audit *a)
+{
+    int fd = a ? open_file(a) : -1;
+    struct stat old, is;
+    if (!a || fd < 0)
+        return !a;
+    if (!fstat(a->fd, &old) && !fstat(fd, &is) && old.st_dev == is.st_dev &&
+        old.st_ino == is.st_ino) {
+        close(fd); /* it was not moved */
+        return true;
+    }
+    if (is.st_size) {
+        fprintf(stderr, "%s: --audit %s: is another file, and not empty: the old one stays\n",
+                a->program, a->file);
+        close(fd);
+        return false;
+    }
+    close(a->fd);
+    a->fd = fd;
+    a->torn = false;
+    return true;
+}
+
+static char *compose(const audit *a, const char *what, const audit_field *fields, unsigned count)
+{
+    char before[AUDIT_HASH_TEXT_BYTES];
+    struct timespec t;
+    json_t *j;
+    char *text;
+    int rc = 0;
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    j = json_pack("{s:I,s:I,s:s,s:s}", "n", (json_int_t)(a->number + 1), "unix_ms",
+                  (json_int_t)t.tv_sec * 1000 + t.tv_nsec / 1000000, "program", a->program, "what",
+                  what);
+    for (unsigned i = 0; i < count && j && !rc; i++)
+        rc = json_object_set_new(j, fields[i].name,
+                                 fields[i].text ? json_string(fields[i].text)
+                                                : json_integer((json_int_t)fields[i].number));
+    if (j && !rc)
+        rc = json_object_set_new(j, "before", json_string(hash_text(a->head, before)));
+    text = j && !rc ? json_dumps(j, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+    json_decref(j);
+    return text;
+}
+
+/* One line with its end, whole or not at all. */
+static bool append(audit *a, const char *text)
+{
+    size_t bytes = strlen(text);
+    char line[LINE_MAX_BYTES];
+    ssize_t did;
+    off_t end = lseek(a->fd, 0, SEEK_END);
+    if (a->torn || end < 0 || bytes + 1 >= LINE_MAX_BYTES) {
+        errno = end < 0 ? errno : a->torn ? EIO : EMSGSIZE;
+        return false;
+    }
+    memcpy(line, text, bytes);
+    line[bytes++] = '\n';
+    do {
+        did = write(a->fd, line, bytes);
+    } while (did < 0 && errno == EINTR);
+    if (did == (ssize_t)bytes)
+        return true;
+    a->torn = did > 0 && ftruncate(a->fd, end);
+    errno = did >= 0 ? ENOSPC : errno;
+    return false;
+}
+
+static bool put(audit *a, const char *what, const audit_field *fields, unsigned count)
+{
+    char *text = compose(a, what, fields, count);
+    bool good = text && append(a, text);
+    if (good) {
+        hash(text, strlen(text), a->head);
+        a->number++;
+        a->written++;
+    }
+    free(text);
+    return good;
+}
+
+void audit_write(audit *a, const char *what, const audit_field *fields, unsigned count)
+{
+    bool good = true;
+    if (!a)
+        return;
+    if (a->lost > a->told_lost) {
+        audit_field lines = { "lines", NULL, a->lost - a->told_lost };
+        good = put(a, "audit.lost", &lines, 1);
+        a->told_lost = good ? a->lost : a->told_lost;
+    }
+    good = good && put(a, what, fields, count);
+    a->lost += !good;
+    if (!good && !a->failing)
+        fprintf(stderr, "%s: --audit %s: %s: lines are lost until it can be written\n", a->program,
+                a->file, strerror(errno));
+    a->failing = !good;
+}
+
+uint64_t audit_lines(const audit *a)
+{
+    return a ? a->written : 0;
+}
+
+uint64_t audit_lost(const audit *a)
+{
+    return a ? a->lost : 0;
+}
+
+const char *audit_head(const audit *a, char out[AUDIT_HASH_TEXT_BYTES])
+{
+    return hash_text(a->head, out);
+}

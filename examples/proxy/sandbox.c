@@ -1,0 +1,352 @@
+/* sandbox.c - see sandbox.h
+   SPDX-License-Identifier: MIT
+
+   The filter has three answers.  A list of calls is allowed.  Those that start programs, look into
+   other processes, or change the system end the process (SIGSYS, which the kernel's audit log
+   tells).  All others fail with ENOSYS, on which C libraries fall back to older calls, so that one
+   of a later version still runs. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1
+#endif
+#include "sandbox.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <pwd.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static struct {
+    const char *program;
+    const sandbox_settings *set; /* NULL: not started, or off */
+} the;
+
+/* ==== Who ===================================================================================== */
+
+static int wrong(const char *what, const char *remedy)
+{
+    fprintf(stderr, "%s: %s: %s%s%s\n", the.program, what, strerror(errno), remedy[0] ? "; " : "",
+            remedy);
+    return -1;
+}
+
+static int nobody(const char *kind, const char *name)
+{
+    fprintf(stderr, "%s: --user: there is no %s '%s'; useradd --system makes one\n", the.program,
+            kind, name);
+    return -1;
+}
+
+static bool number(const char *text, unsigned *out)
+{
+    char *end;
+    unsigned long value;
+    if (text[0] < '0' || text[0] > '9')
+        return false;
+    errno = 0;
+    value = strtoul(text, &end, 10);
+    if (*end || errno || value >= UINT32_MAX)
+        return false;
+    *out = (unsigned)value;
+    return true;
+}
+
+/* NAME[:GROUP]; the group of a number is the same number. */
+static int find_user(const char *text, uid_t *uid, gid_t *gid)
+{
+    char name[64];
+    const char *colon = strchr(text, ':');
+    size_t len = colon ? (size_t)(colon - text) : strlen(text);
+    const struct passwd *user;
+    const struct group *group;
+    if (!len || len >= sizeof name)
+        return nobody("user", text);
+    memcpy(name, text, len);
+    name[len] = 0;
+    user = getpwnam(name);
+    if (user) {
+        *uid = user->pw_uid;
+        *gid = user->pw_gid;
+    } else if (number(name, uid)) {
+        *gid = *uid;
+    } else {
+        return nobody("user", name);
+    }
+    if (!colon || number(colon + 1, gid))
+        return 0;
+    group = getgrnam(colon + 1);
+    if (!group)
+        return nobody("group", colon + 1);
+    *gid = group->gr_gid;
+    return 0;
+}
+
+static int become(const char *text)
+{
+    uid_t uid;
+    gid_t gid;
+    if (find_user(text, &uid, &gid))
+        return -1;
+    if (uid == geteuid() && gid == getegid())
+        return 0;
+    if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0))
+        return wrong("--user", "");
+    if (setgroups(0, NULL) || setresgid(gid, gid, gid) || setresuid(uid, uid, uid))
+        return wrong("--user", "only root can become somebody else");
+    return 0;
+}
+
+/* ==== Capabilities ============================================================================ */
+
+#define CAP_WORD(cap) ((cap) / 32u)
+#define CAP_BIT(cap)  (1u << (cap) % 32u)
+
+/* Those that AF_XDP needs: maps and programs, its sockets, the interface's settings, and locked
+   memory for older kernels. */
+static const unsigned network_capabilities[] = { CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN,
+                                                 CAP_IPC_LOCK,
+#ifdef CAP_BPF
+                                                 CAP_BPF
+#endif
+};
+
+/* Keep what is both there and wanted, for ever: nothing is inheritable, and the bounding set does
+   not matter to a process that can start no program.  Secrets are locked in memory later, without
+   the capability that knows no limit: so the limit goes first, where that is allowed. */
+static int drop_capabilities(bool network)
+{
+    struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, 0 };
+    struct __user_cap_data_struct has[2], keep[2];
+    const struct rlimit no_limit = { RLIM_INFINITY, RLIM_INFINITY };
+    memset(keep, 0, sizeof keep);
+    (void)setrlimit(RLIMIT_MEMLOCK, &no_limit);
+    if (syscall(SYS_capget, &head, has))
+        return wrong("capabilities cannot be read", "--no-sandbox keeps them");
+    for (unsigned i = 0;
+         network && i < sizeof network_capabilities / sizeof network_capabilities[0]; i++) {
+        unsigned cap = network_capabilities[i];
+        keep[CAP_WORD(cap)].permitted |= has[CAP_WORD(cap)].permitted & CAP_BIT(cap);
+    }
+    for (unsigned i = 0; i < 2; i++)
+        keep[i].effective = keep[i].permitted;
+    if (syscall(SYS_capset, &head, keep))
+        return wrong("capabilities cannot be given up", "--no-sandbox keeps them");
+    return 0;
+}
+
+int sandbox_start(const char *program, const sandbox_settings *s)
+{
+    the.program = program;
+    if (s->user && become(s->user))
+        return -1;
+    if (s->off)
+        return 0;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+        return wrong("no_new_privs", "--no-sandbox goes without");
+    the.set = s;
+    return drop_capabilities(s->network);
+}
+
+/* ==== System calls ============================================================================ */
+
+#if defined __SANITIZE_ADDRESS__ || !defined DXPU_SECCOMP
+
+int sandbox_enter(void)
+{
+    return 0;
+}
+
+const char *sandbox_name(void)
+{
+    return "none";
+}
+
+#else
+
+#include <linux/sched.h>
+#include <seccomp.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#if defined __s390__
+#define CLONE_FLAGS SCMP_A1 /* the stack comes first */
+#else
+#define CLONE_FLAGS SCMP_A0
+#endif
+
+static const char *const allowed[] = {
+    /* files */
+    "read", "write", "readv", "writev", "pread64", "pwrite64", "preadv", "pwritev", "preadv2",
+    "pwritev2", "lseek", "_llseek", "open", "openat", "close", "close_range", "stat", "fstat",
+    "lstat", "stat64", "fstat64", "lstat64", "newfstatat", "fstatat64", "statx", "statfs",
+    "fstatfs", "access", "faccessat", "faccessat2", "readlink", "readlinkat", "getdents64",
+    "rename", "renameat", "renameat2", "unlink", "unlinkat", "mkdir", "mkdirat", "rmdir", "link",
+    "linkat", "truncate", "ftruncate", "ftruncate64", "fallocate", "fsync", "fdatasync",
+    "sync_file_range", "fadvise64", "flock", "fcntl", "fcntl64", "dup", "dup2", "dup3", "getcwd",
+    "umask", "chmod", "fchmod", "fchmodat", "fchown", "fchown32", "utimensat", "copy_file_range",
+    "sendfile", "memfd_create",
+    /* sockets and waiting */
+    "bind", "connect", "listen", "accept", "accept4", "getsockname", "getpeername", "getsockopt",
+    "setsockopt", "sendto", "sendmsg", "sendmmsg", "recvfrom", "recvmsg", "recvmmsg", "shutdown",
+    "socketpair", "pipe", "pipe2", "eventfd2", "timerfd_create", "timerfd_settime",
+    "timerfd_gettime", "signalfd4", "epoll_create", "epoll_create1", "epoll_ctl", "epoll_wait",
+    "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "_newselect", "pselect6",
+    /* memory and threads */
+    "munmap", "mremap", "madvise", "mincore", "mlock", "mlock2", "munlock", "msync", "brk", "futex",
+    "set_robust_list", "get_robust_list", "rseq", "set_tid_address", "membarrier", "sched_yield",
+    "sched_getaffinity", "sched_setaffinity", "sched_getparam", "sched_getscheduler", "exit",
+    "exit_group", "gettid", "getcpu",
+    /* time, signals, who am I */
+    "nanosleep", "clock_nanosleep", "clock_gettime", "clock_getres", "gettimeofday", "time",
+    "times", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "rt_sigpending", "rt_sigtimedwait",
+    "rt_sigsuspend", "sigaltstack", "sigreturn", "restart_syscall", "getpid", "getppid", "getuid",
+    "geteuid", "getgid", "getegid", "getresuid", "getresgid", "getgroups", "getrlimit",
+    "ugetrlimit", "getrusage", "sysinfo", "uname", "getrandom", "capget"
+};
+
+/* What only somebody asks for who has taken over the process. */
+static const char *const deadly[] = { "execve",
+                                      "execveat",
+                                      "fork",
+                                      "vfork",
+                                      "ptrace",
+                                      "process_vm_readv",
+                                      "process_vm_writev",
+                                      "process_madvise",
+                                      "kcmp",
+                                      "pidfd_getfd",
+                                      "mount",
+                                      "umount2",
+                                      "pivot_root",
+                                      "chroot",
+                                      "move_mount",
+                                      "open_tree",
+                                      "fsopen",
+                                      "fsmount",
+                                      "mount_setattr",
+                                      "unshare",
+                                      "setns",
+                                      "init_module",
+                                      "finit_module",
+                                      "delete_module",
+                                      "kexec_load",
+                                      "kexec_file_load",
+                                      "reboot",
+                                      "swapon",
+                                      "swapoff",
+                                      "keyctl",
+                                      "add_key",
+                                      "request_key",
+                                      "userfaultfd",
+                                      "perf_event_open",
+                                      "iopl",
+                                      "ioperm",
+                                      "modify_ldt",
+                                      "personality",
+                                      "setuid",
+                                      "setgid",
+                                      "setreuid",
+                                      "setregid",
+                                      "setresuid",
+                                      "setresgid",
+                                      "setgroups",
+                                      "setfsuid",
+                                      "setfsgid",
+                                      "capset",
+                                      "acct",
+                                      "quotactl",
+                                      "syslog",
+                                      "sethostname",
+                                      "setdomainname",
+                                      "settimeofday",
+                                      "clock_settime",
+                                      "adjtimex",
+                                      "clock_adjtime",
+                                      "open_by_handle_at",
+                                      "mknod",
+                                      "mknodat",
+                                      "io_uring_setup" };
+
+/* Names that this machine does not have are passed over. */
+static int add_names(scmp_filter_ctx f, uint32_t action, const char *const *names, size_t count)
+{
+    int rc = 0;
+    for (size_t i = 0; i < count && !rc; i++) {
+        int call = seccomp_syscall_resolve_name(names[i]);
+        if (call >= 0)
+            rc = seccomp_rule_add(f, action, call, 0);
+    }
+    return rc;
+}
+
+/* Calls that are allowed with some arguments; with others they fail as said. */
+static int add_conditions(scmp_filter_ctx f)
+{
+    static const int families[] = { AF_UNIX, AF_INET, AF_INET6, AF_NETLINK };
+    const scmp_datum_t exec = PROT_EXEC, thread = CLONE_THREAD;
+    const struct scmp_arg_cmp plain = SCMP_A2(SCMP_CMP_MASKED_EQ, exec, 0),
+                              is_thread = CLONE_FLAGS(SCMP_CMP_MASKED_EQ, thread, thread),
+                              no_thread = CLONE_FLAGS(SCMP_CMP_MASKED_EQ, thread, 0),
+                              self = SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid()),
+                              zero = SCMP_A0(SCMP_CMP_EQ, 0),
+                              name = SCMP_A0(SCMP_CMP_EQ, PR_SET_NAME),
+                              stuff = SCMP_A1(SCMP_CMP_EQ, 0x5412); /* TIOCSTI */
+    int rc = 0;
+    for (size_t i = 0; i < sizeof families / sizeof families[0] && !rc; i++)
+        rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1,
+                              SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)families[i]));
+    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, plain);
+    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, plain);
+    /* threads but no processes; clone3, whose flags no filter can see, is not there (ENOSYS) */
+    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1, is_thread);
+    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(clone), 1, no_thread);
+    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1, self);
+    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(kill), 1, self);
+    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, zero);
+    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1, name);
+    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(ioctl), 1, stuff);
+    return rc ? rc
+              : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1,
+                                 SCMP_A1(SCMP_CMP_NE, 0x5412));
+}
+
+static int build(scmp_filter_ctx f, bool network)
+{
+    int rc = seccomp_attr_set(f, SCMP_FLTATR_CTL_TSYNC, 1);
+    rc = rc ? rc : add_names(f, SCMP_ACT_ALLOW, allowed, sizeof allowed / sizeof allowed[0]);
+    rc = rc ? rc : add_names(f, SCMP_ACT_KILL_PROCESS, deadly, sizeof deadly / sizeof deadly[0]);
+    rc = rc ? rc : add_conditions(f);
+    if (!rc && network)
+        rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(bpf), 0); /* to take its program off */
+    if (!rc && network)
+        rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, AF_XDP));
+    return rc ? rc : seccomp_load(f);
+}
+
+int sandbox_enter(void)
+{
+    scmp_filter_ctx f;
+    int rc = -ENOMEM;
+    if (!the.set)
+        return 0;
+    f = seccomp_init(SCMP_ACT_ERRNO(ENOSYS));
+    if (f)
+        rc = build(f, the.set->network);
+    seccomp_release(f);
+    errno = -rc;
+    return rc ? wrong("the filter of system calls", "--no-sandbox goes without") : 0;
+}
+
+const char *sandbox_name(void)
+{
+    return "seccomp";
+}
+
+#endif

@@ -1,0 +1,42 @@
+/* sandbox.h - a program gives up what it does not need: the user root, capabilities, system calls
+   SPDX-License-Identifier: MIT
+
+   Two steps.  sandbox_start() comes behind the options, before anything is opened or any byte from
+   outside is read: it changes to --user, gives up the capabilities, and makes that irrevocable
+   (S-120, S-121).  sandbox_enter() comes before the loop, when all is open: from then on the kernel
+   lets the process make the system calls of a program that serves files and sockets, and ends it on
+   those that only an intruder makes (S-122).  Both concern all threads. */
+#ifndef SANDBOX_H_INCLUDED
+#define SANDBOX_H_INCLUDED
+
+#include <stdbool.h>
+
+typedef struct sandbox_settings {
+    const char *user; /* NAME[:GROUP] or numbers; NULL: who started it */
+    bool off;         /* no filter of system calls; capabilities stay */
+    bool network;     /* AF_XDP: keep the capabilities that it needs until the end */
+} sandbox_settings;
+
+/* Rows for options.h; s is a sandbox_settings. */
+#define SANDBOX_OPTIONS(s)                                                                         \
+    { "user",                                                                                      \
+      "NAME[:GROUP]",                                                                              \
+      "who to be, when started as root; all files must be this user's",                            \
+      OPTION_TEXT,                                                                                 \
+      &(s).user,                                                                                   \
+      0,                                                                                           \
+      0 },                                                                                         \
+    {                                                                                              \
+        "no-sandbox", NULL, "keep capabilities and all system calls, for debugging", OPTION_FLAG,  \
+            &(s).off, 0, 0                                                                         \
+    }
+
+/* 0, or -1 after a message with its remedy.  Before any thread is made. */
+int sandbox_start(const char *program, const sandbox_settings *s);
+/* As above.  Does nothing unless sandbox_start() was called, and where a sanitizer needs to trace
+   its own process. */
+int sandbox_enter(void);
+/* "seccomp" or "none": what this program was built with. */
+const char *sandbox_name(void);
+
+#endif /* SANDBOX_H_INCLUDED */

@@ -1,0 +1,365 @@
+/* secure_stream.c - see secure_stream.h
+   SPDX-License-Identifier: MIT */
+#include "secure_stream.h"
+
+#include <stdlib.h>
+
+enum { CHUNK_BYTES = 16384 }; /* of what is sent in one message: bounds what the other side keeps */
+#define SAY_NS 1000000000u    /* strangers are told of so often */
+
+static const char NO_HANDSHAKE[] = "it ends the handshake: it has another key than was given here, "
+                                   "does not let this side's in, or "
+                                   "has no keys (--plain)";
+static const char SLOW[] = "it does not answer the handshake";
+
+struct secure_conn {
+    secure_conn *next, **link;
+    secure_listener *listener; /* NULL: it was connected from here */
+    secure_callbacks cb;
+    dxpu_tcp_conn *tcp;
+    dxpu_sodium_stream *stream; /* NULL: plain */
+    void *context;
+    const char *why; /* better known than by what is below */
+    bool reached, up, over;
+    unsigned inside; /* callbacks of tcp that run: until they return, this stays */
+};
+
+struct secure_listener {
+    secure_settings set;
+    secure_callbacks cb;
+    dxpu_tcp_listener *tcp;
+    secure_conn *conns;
+    uint64_t ended[DXPU_SODIUM_STREAM_ENDS_COUNT], revoked, said_ns, unsaid;
+};
+
+/* ==== Who may ================================================================================= */
+
+static bool known(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES])
+{
+    secure_listener *l = user;
+    for (unsigned bit = 1; bit <= l->set.may; bit <<= 1) {
+        if ((l->set.may & bit) && keys_allow(l->set.keys, key, bit, 0))
+            return true;
+    }
+    return false;
+}
+
+/* "control, host" */
+static const char *may_words(unsigned may, char *out, size_t cap)
+{
+    size_t len = 0;
+    out[0] = '\0';
+#define MAY_WORD(name, bit, word)                                                                  \
+    if (may & (bit) && len < cap)                                                                  \
+        len += (size_t)snprintf(out + len, cap - len, "%s%s", len ? " or may=" : "may=", word);
+    KEYS_MAY(MAY_WORD)
+#undef MAY_WORD
+    return out;
+}
+
+/* Once a second at most: he could come often. */
+static void say_stranger(secure_listener *l, const uint8_t *key)
+{
+    char text[DXPU_SODIUM_KEY_TEXT_BYTES], words[64], more[48] = "";
+    uint64_t now = dxpu_udp_now_ns();
+    if (!key || (l->said_ns && now - l->said_ns < SAY_NS)) {
+        l->unsaid++;
+        return;
+    }
+    if (l->unsaid)
+        snprintf(more, sizeof more, " (and %llu others)", (unsigned long long)l->unsaid);
+    fprintf(stderr, "%s: public key %s may not come in here%s; a line of --peers with %s lets it\n",
+            l->set.program, dxpu_sodium_key_print(key, text), more,
+            may_words(l->set.may, words, sizeof words));
+    l->said_ns = now;
+    l->unsaid = 0;
+}
+
+/* ==== Life ==================================================================================== */
+
+static secure_conn *conn_new(secure_listener *l, const secure_callbacks *cb)
+{
+    secure_conn *c = calloc(1, sizeof *c);
+    if (!c)
+        return NULL;
+    c->cb = *cb;
+    c->listener = l;
+    if (!l)
+        return c;
+    c->next = l->conns;
+    c->link = &l->conns;
+    if (c->next)
+        c->next->link = &c->next;
+    l->conns = c;
+    return c;
+}
+
+static void conn_free(secure_conn *c)
+{
+    if (c->link) {
+        *c->link = c->next;
+        if (c->next)
+            c->next->link = c->link;
+    }
+    dxpu_sodium_stream_free(c->stream);
+    free(c);
+}
+
+/* The other side is there, and is who it says. */
+static void come_up(secure_conn *c)
+{
+    if (c->listener && c->stream && !known(c->listener, secure_key(c))) {
+        secure_drop(c, "its key may not come in any more"); /* since its greeting */
+        return;
+    }
+    c->up = true;
+    c->context = c->cb.opened(c->cb.user, c);
+    if (!c->context && !c->over)
+        secure_drop(c, "refused here");
+}
+
+static void emit(secure_conn *c)
+{
+    dxpu_bytes said = dxpu_sodium_stream_emit(c->stream);
+    if (said.len && !c->over && !dxpu_tcp_send(c->tcp, said.ptr, said.len))
+        c->over = true;
+}
+
+/* Bytes that are sealed. */
+static void hear(secure_conn *c, dxpu_bytes in)
+{
+    dxpu_bytes plain;
+    int rc = DXPU_OK;
+    while (!c->over && rc == DXPU_OK) {
+        rc = dxpu_sodium_stream_take(c->stream, &in, &plain);
+        emit(c);
+        if (!c->up && !c->over && dxpu_sodium_stream_up(c->stream))
+            come_up(c);
+        if (rc == DXPU_OK && !c->over && plain.len)
+            c->cb.bytes(c->context, c, plain);
+    }
+    if (c->over || rc == DXPU_E_AGAIN)
+        return;
+    if (c->listener && dxpu_sodium_stream_end(c->stream) == DXPU_SODIUM_STREAM_STRANGER)
+        say_stranger(c->listener, dxpu_sodium_stream_peer(c->stream));
+    secure_drop(c, dxpu_sodium_stream_end_text(dxpu_sodium_stream_end(c->stream)));
+}
+
+static void on_bytes(void *context, dxpu_tcp_conn *tcp, dxpu_bytes in)
+{
+    secure_conn *c = context;
+    (void)tcp;
+    c->inside++;
+    if (c->stream)
+        hear(c, in);
+    else
+        c->cb.bytes(c->context, c, in);
+    c->inside--;
+}
+
+/* What is told of an end below, before the other side has proven itself. */
+static const char *early(const secure_conn *c, const char *why)
+{
+    if (c->why || !c->reached || !c->stream)
+        return c->why ? c->why : why;
+    return strcmp(why, "no greeting") ? NO_HANDSHAKE : SLOW;
+}
+
+static void on_closed(void *context, dxpu_tcp_conn *tcp, const char *why)
+{
+    secure_conn *c = context;
+    (void)tcp;
+    c->over = true;
+    if (c->up && c->context)
+        c->cb.closed(c->context, c, c->why ? c->why : why);
+    else if (!c->listener)
+        c->cb.closed(c->cb.user, c, c->up ? why : early(c, why));
+    conn_free(c);
+}
+
+/* False: no memory. */
+static bool begin(secure_conn *c, const dxpu_sodium_stream_settings *set)
+{
+    c->stream = dxpu_sodium_stream_new(set);
+    if (c->stream)
+        emit(c);
+    return c->stream != NULL;
+}
+
+/* ==== Listener ================================================================================ */
+
+static void *on_accepted(void *user, dxpu_tcp_conn *tcp)
+{
+    secure_listener *l = user;
+    secure_conn *c = conn_new(l, &l->cb);
+    bool good = c != NULL;
+    if (!c)
+        return NULL;
+    c->tcp = tcp;
+    c->inside++;
+    if (keys_plain(l->set.keys)) {
+        come_up(c);
+        good = c->context != NULL;
+    } else {
+        dxpu_sodium_stream_settings set = { keys_own(l->set.keys), NULL, l, known, l->ended };
+        good = begin(c, &set);
+    }
+    c->inside--;
+    if (good)
+        return c;
+    conn_free(c); /* on_closed() does not come */
+    return NULL;
+}
+
+secure_listener *secure_listen(struct event_base *base, const dxpu_udp_address *local,
+                               const secure_settings *set, const secure_callbacks *cb,
+                               const char **why)
+{
+    dxpu_tcp_callbacks below = { NULL, on_accepted, on_bytes, on_closed };
+    secure_listener *l = calloc(1, sizeof *l);
+    *why = "out of memory";
+    if (!l)
+        return NULL;
+    l->set = *set;
+    l->cb = *cb;
+    below.user = l;
+    l->tcp = dxpu_tcp_listen(base, local, &set->tcp, &below, why);
+    if (l->tcp)
+        return l;
+    free(l);
+    return NULL;
+}
+
+void secure_unlisten(secure_listener *l)
+{
+    if (!l)
+        return;
+    dxpu_tcp_unlisten(l->tcp);
+    free(l);
+}
+
+void secure_recheck(secure_listener *l)
+{
+    secure_conn *next;
+    if (keys_plain(l->set.keys))
+        return;
+    for (secure_conn *c = l->conns; c; c = next) {
+        next = c->next;
+        if (c->over || !c->up || known(l, secure_key(c)))
+            continue;
+        l->revoked++;
+        secure_drop(c, "its key may not come in any more");
+    }
+}
+
+const dxpu_udp_address *secure_local(const secure_listener *l)
+{
+    return dxpu_tcp_local(l->tcp);
+}
+
+void secure_report(const secure_listener *l, report *r)
+{
+    report_number(r, "connections", dxpu_tcp_accepted(l->tcp));
+    report_number(r, "displaced", dxpu_tcp_displaced(l->tcp));
+    report_open(r, "streams_ended");
+    for (unsigned end = 1; end < DXPU_SODIUM_STREAM_ENDS_COUNT; end++)
+        report_number(r, dxpu_sodium_stream_end_name(end), l->ended[end]);
+    report_number(r, "revoked", l->revoked);
+    report_close(r);
+}
+
+/* ==== Connections ============================================================================= */
+
+/* The other side's port is there. */
+static void *on_reached(void *user, dxpu_tcp_conn *tcp)
+{
+    secure_conn *c = user;
+    c->tcp = tcp;
+    c->reached = true;
+    c->inside++;
+    if (c->stream)
+        emit(c);
+    else
+        come_up(c);
+    c->inside--;
+    return c->stream || c->context ? c : NULL; /* on_closed() comes in any case */
+}
+
+secure_conn *secure_connect(struct event_base *base, const dxpu_udp_address *remote,
+                            const dxpu_tcp_settings *set, const dxpu_noise_pair *own,
+                            const uint8_t *server, const secure_callbacks *cb, const char **why)
+{
+    dxpu_tcp_callbacks below = { NULL, on_reached, on_bytes, on_closed };
+    dxpu_sodium_stream_settings seal = { own, server, NULL, NULL, NULL };
+    secure_conn *c = conn_new(NULL, cb);
+    *why = "out of memory";
+    if (!c)
+        return NULL;
+    below.user = c;
+    if (own)
+        c->stream = dxpu_sodium_stream_new(&seal);
+    if (own && c->stream && dxpu_sodium_stream_end(c->stream))
+        *why = "the other side's public key is none that a program has; give the right one";
+    else if (!own || c->stream)
+        c->tcp = dxpu_tcp_connect(base, remote, set, &below, why);
+    if (c->tcp)
+        return c;
+    conn_free(c);
+    return NULL;
+}
+
+const uint8_t *secure_key(const secure_conn *c)
+{
+    return c->stream ? dxpu_sodium_stream_peer(c->stream) : NULL;
+}
+
+bool secure_is_handshake(const char *why)
+{
+    return why == NO_HANDSHAKE;
+}
+
+bool secure_here(const secure_conn *c, dxpu_udp_address *out)
+{
+    return dxpu_tcp_here(c->tcp, out);
+}
+
+bool secure_send(secure_conn *c, const void *data, size_t bytes)
+{
+    uint8_t out[CHUNK_BYTES + DXPU_SODIUM_STREAM_OVERHEAD_BYTES];
+    const uint8_t *at = data;
+    bool inside = c->inside != 0, good = !c->over;
+    if (!c->stream && good)
+        good = dxpu_tcp_send(c->tcp, data, bytes);
+    while (c->stream && good && bytes) {
+        dxpu_bytes plain = { at, bytes < CHUNK_BYTES ? bytes : CHUNK_BYTES };
+        size_t len = 0;
+        good = dxpu_sodium_stream_seal(c->stream, plain, out, sizeof out, &len) == DXPU_OK &&
+               dxpu_tcp_send(c->tcp, out, len);
+        at += plain.len;
+        bytes -= plain.len;
+    }
+    if (!good && inside)
+        c->over = true; /* else it is gone already, if it had not been before */
+    return good;
+}
+
+void secure_touch(secure_conn *c)
+{
+    dxpu_tcp_touch(c->tcp);
+}
+
+void secure_finish(secure_conn *c)
+{
+    if (c->over)
+        return;
+    c->over = true; /* nothing more is heard or said */
+    dxpu_tcp_finish(c->tcp);
+}
+
+void secure_drop(secure_conn *c, const char *why)
+{
+    c->over = true;
+    if (!c->why)
+        c->why = why;
+    dxpu_tcp_drop(c->tcp, why);
+}

@@ -1,0 +1,203 @@
+/* Fuzz target: two ends of a sealed stream, and a network between them that does what the input
+   says: it passes bytes on as it likes, alters, drops, repeats and invents them.  Whatever it does,
+   an end hears a beginning of what the other one said, and nothing else; who is up has met the
+   owner of the key; and what is passed on unaltered arrives. */
+#include "bindings/sodium/dxpu_noise.c"
+#include "bindings/sodium/dxpu_sodium_stream.c"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { WAY = 1 << 17, SAID_MAX = 64 };
+
+typedef struct end {
+    dxpu_noise_pair own;
+    dxpu_sodium_stream *s;
+    uint8_t way[WAY]; /* towards the other end, and not yet there */
+    size_t len;
+    bool altered;            /* way */
+    uint16_t said[SAID_MAX]; /* lengths of its messages; the bytes are their number */
+    unsigned says, heard;    /* messages; of the other end's */
+    uint64_t ended[DXPU_SODIUM_STREAM_ENDS_COUNT];
+} end;
+
+static end ends[2];
+static uint32_t chance;
+
+static void must(bool holds)
+{
+    if (!holds)
+        abort();
+}
+
+/* The same input does the same. */
+static const char *fixed_name(void)
+{
+    return "fixed";
+}
+
+static uint32_t fixed_word(void)
+{
+    return chance = chance * 1664525u + 1013904223u;
+}
+
+static void fixed_bytes(void *const out, const size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        ((uint8_t *)out)[i] = (uint8_t)(fixed_word() >> 24);
+}
+
+static randombytes_implementation fixed = { fixed_name, fixed_word, NULL, NULL, fixed_bytes, NULL };
+
+typedef struct input {
+    const uint8_t *at;
+    size_t left;
+} input;
+
+static uint8_t next(input *in)
+{
+    if (!in->left)
+        return 0;
+    in->left--;
+    return *in->at++;
+}
+
+static void put(end *from, const uint8_t *bytes, size_t len)
+{
+    if (len > sizeof from->way - from->len)
+        return;
+    memcpy(from->way + from->len, bytes, len);
+    from->len += len;
+}
+
+/* What its handshake says. */
+static void emit(end *from)
+{
+    dxpu_bytes b = dxpu_sodium_stream_emit(from->s);
+    put(from, b.ptr, b.len);
+}
+
+static void say_more(end *from, size_t len)
+{
+    static uint8_t plain[DXPU_SODIUM_STREAM_PLAIN_MAX], out[DXPU_SODIUM_STREAM_PLAIN_MAX + 18];
+    size_t bytes = 0;
+    if (from->says == SAID_MAX || len > sizeof plain ||
+        len + DXPU_SODIUM_STREAM_OVERHEAD_BYTES > sizeof from->way - from->len)
+        return;
+    memset(plain, (int)from->says, len);
+    if (dxpu_sodium_stream_seal(from->s, (dxpu_bytes){ plain, len }, out, sizeof out, &bytes) !=
+        DXPU_OK) {
+        must(!dxpu_sodium_stream_up(from->s));
+        return;
+    }
+    must(dxpu_sodium_stream_up(from->s));
+    from->said[from->says++] = (uint16_t)len;
+    put(from, out, bytes);
+}
+
+static void heard(end *to, const end *from, dxpu_bytes plain)
+{
+    must(to->heard < from->says && plain.len == from->said[to->heard]);
+    for (size_t i = 0; i < plain.len; i++)
+        must(plain.ptr[i] == to->heard);
+    to->heard++;
+}
+
+/* So many bytes of its way arrive. */
+static void arrive(end *from, end *to, size_t len)
+{
+    dxpu_bytes in, plain;
+    int rc;
+    in.ptr = from->way;
+    in.len = len < from->len ? len : from->len;
+    len = in.len;
+    while ((rc = dxpu_sodium_stream_take(to->s, &in, &plain)) == DXPU_OK)
+        heard(to, from, plain);
+    must(rc != DXPU_E_AGAIN || in.len == 0);
+    must(rc == DXPU_E_AGAIN || dxpu_sodium_stream_end(to->s) != DXPU_SODIUM_STREAM_NONE);
+    must(from->altered || to->altered || rc == DXPU_E_AGAIN); /* it does not end by itself */
+    if (dxpu_sodium_stream_up(to->s))
+        must(memcmp(dxpu_sodium_stream_peer(to->s), from->own.public_key, KEY_BYTES) == 0);
+    memmove(from->way, from->way + len, from->len - len);
+    from->len -= len;
+    emit(to);
+}
+
+static void attack(end *from, input *in, unsigned what)
+{
+    size_t at = from->len ? (next(in) | (size_t)next(in) << 8) % from->len : 0;
+    uint8_t bytes[32];
+    size_t len = 1 + next(in) % sizeof bytes;
+    if (what == 0 && from->len) { /* another bit */
+        from->way[at] ^= (uint8_t)(1u << len % 8);
+        from->altered = true;
+    } else if (what == 1 && from->len) { /* dropped */
+        len = len < from->len - at ? len : from->len - at;
+        memmove(from->way + at, from->way + at + len, from->len - at - len);
+        from->len -= len;
+        from->altered = true;
+    } else if (what == 2 && from->len && len <= from->len - at) { /* repeated, at the end */
+        memcpy(bytes, from->way + at, len);
+        put(from, bytes, len);
+        from->altered = true;
+    } else if (what == 3) { /* invented */
+        for (size_t i = 0; i < len; i++)
+            bytes[i] = next(in);
+        put(from, bytes, len);
+        from->altered = true;
+    }
+}
+
+static bool known(void *user, const uint8_t key[KEY_BYTES])
+{
+    (void)user;
+    return memcmp(key, ends[0].own.public_key, KEY_BYTES) == 0;
+}
+
+static void begin(void)
+{
+    memset(ends, 0, sizeof ends);
+    for (unsigned i = 0; i < 2; i++)
+        dxpu_noise_pair_new(&ends[i].own);
+    for (unsigned i = 0; i < 2; i++) {
+        dxpu_sodium_stream_settings set = { &ends[i].own, i ? NULL : ends[1].own.public_key, NULL,
+                                            known, ends[i].ended };
+        ends[i].s = dxpu_sodium_stream_new(&set);
+        must(ends[i].s != NULL);
+    }
+    emit(&ends[0]);
+}
+
+/* Both ways are passed on until nothing is under way: all that was said is heard, unless the network
+   did something. */
+static void settle(void)
+{
+    for (unsigned i = 0; i < 8; i++)
+        arrive(&ends[i % 2], &ends[1 - i % 2], WAY);
+    if (ends[0].altered || ends[1].altered)
+        return;
+    must(dxpu_sodium_stream_up(ends[0].s) && dxpu_sodium_stream_up(ends[1].s));
+    must(ends[0].heard == ends[1].says && ends[1].heard == ends[0].says);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    input in = { data, size };
+    chance = 1;
+    randombytes_set_implementation(&fixed);
+    must(sodium_init() >= 0);
+    begin();
+    while (in.left) {
+        uint8_t op = next(&in);
+        unsigned way = op & 1;
+        if ((op >> 1 & 7) < 3)
+            arrive(&ends[way], &ends[1 - way], (size_t)1 << (op >> 4));
+        else if ((op >> 1 & 7) == 3)
+            say_more(&ends[way], (size_t)next(&in) << (op >> 4) % 9);
+        else
+            attack(&ends[way], &in, (op >> 1 & 7) - 4);
+    }
+    settle();
+    for (unsigned i = 0; i < 2; i++)
+        dxpu_sodium_stream_free(ends[i].s);
+    return 0;
+}

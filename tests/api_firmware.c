@@ -1,0 +1,1214 @@
+/* api_firmware.c - the binding without an operating system: its rings, its clock, the Ethernet
+   around its frames, and a node between a bare channel and a device that the test plays
+   SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "dxpu_firmware.h"
+
+enum { COUNT = 8, FRAME_BYTES = 1520, TLP_BYTES = 160, SLOT = 1, MEMORY_BYTES = 400 * 1024 };
+
+static const dxpu_fw_address box_at = { { 2, 0, 0, 0, 0, 1 }, { 10, 0, 0, 1 }, 4458 };
+static const dxpu_fw_address host_at = { { 2, 0, 0, 0, 0, 2 }, { 10, 0, 0, 2 }, 40000 };
+
+/* ==== Rings =================================================================================== */
+
+/* Each part from malloc(), so that the sanitizer sees the byte behind it. */
+static void ring_open(dxpu_fw_ring *r, uint32_t count, uint32_t bytes)
+{
+    uint8_t *buffers = malloc((size_t)count * bytes);
+    uint32_t *lengths = malloc(count * sizeof *lengths);
+    assert_true(buffers && lengths);
+    assert_int_equal(dxpu_fw_ring_init(r, buffers, lengths, count, bytes), DXPU_OK);
+}
+
+static void ring_close(dxpu_fw_ring *r)
+{
+    free(r->buffers);
+    free((void *)(uintptr_t)r->lengths);
+}
+
+/* Put one buffer that begins with `number`; false when the ring is full. */
+static bool ring_fill(dxpu_fw_ring *r, uint32_t number, uint32_t bytes)
+{
+    uint8_t *room = dxpu_fw_ring_room(r);
+    if (!room)
+        return false;
+    memset(room, 0xee, bytes);
+    memcpy(room, &number, sizeof number);
+    dxpu_fw_ring_put(r, bytes);
+    return true;
+}
+
+static uint32_t ring_number(dxpu_fw_ring *r, uint32_t *bytes)
+{
+    uint32_t number;
+    const uint8_t *p = dxpu_fw_ring_peek(r, bytes);
+    assert_non_null(p);
+    memcpy(&number, p, sizeof number);
+    dxpu_fw_ring_take(r);
+    return number;
+}
+
+static void test_ring_refuses_sizes(void **state)
+{
+    static const struct {
+        uint32_t count, bytes;
+    } bad[] = { { 0, 64 }, { 1, 64 }, { 3, 64 }, { 512, 64 }, { 4, 0 }, { 4, 63 } };
+    dxpu_fw_ring r;
+    (void)state;
+    for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(dxpu_fw_ring_init(&r, NULL, NULL, bad[i].count, bad[i].bytes), DXPU_E_ARG);
+}
+
+/* From just before the counts wrap: full, in order, and empty again, round after round. */
+static void test_ring_wraps(void **state)
+{
+    dxpu_fw_ring r;
+    uint32_t number = 0, next = 0, bytes = 0;
+    (void)state;
+    ring_open(&r, COUNT, 64);
+    r.put = r.taken = UINT32_MAX - 5;
+    for (unsigned round = 0; round < 40; round++) {
+        unsigned filled = 0;
+        for (; ring_fill(&r, number, 4 + number % 60); number++)
+            filled++;
+        assert_int_equal(dxpu_fw_ring_used(&r), COUNT);
+        assert_true(filled > 0);
+        for (unsigned i = 0; i < 1 + round % COUNT; i++, next++) {
+            assert_int_equal(ring_number(&r, &bytes), next);
+            assert_int_equal(bytes, 4 + next % 60);
+        }
+    }
+    dxpu_fw_ring_drop(&r);
+    assert_null(dxpu_fw_ring_peek(&r, &bytes));
+    assert_true(r.put < 1000); /* it did wrap */
+    ring_close(&r);
+}
+
+static void test_ring_hostile_producer(void **state)
+{
+    static const uint32_t lengths[] = { 65, 64 * COUNT, UINT32_MAX, 0x80000000u };
+    dxpu_fw_ring r;
+    uint32_t bytes = 1;
+    (void)state;
+    ring_open(&r, COUNT, 64);
+    assert_true(ring_fill(&r, 1, 64));
+    assert_non_null(dxpu_fw_ring_peek(&r, &bytes));
+    assert_int_equal(bytes, 64); /* control: the largest there is */
+    for (unsigned i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        r.lengths[0] = lengths[i];
+        assert_non_null(dxpu_fw_ring_peek(&r, &bytes));
+        assert_int_equal(bytes, 0);
+    }
+    r.put = r.taken + COUNT + 1;
+    assert_null(dxpu_fw_ring_peek(&r, &bytes));
+    assert_null(dxpu_fw_ring_room(&r));
+    r.put = r.taken - 1;
+    assert_null(dxpu_fw_ring_peek(&r, &bytes));
+    ring_close(&r);
+}
+
+/* ==== Time ==================================================================================== */
+
+/* Odd steps through many periods of the counter, against the exact time. */
+static void clock_runs(dxpu_fw_clock *c, uint64_t hz, unsigned bits, uint32_t start)
+{
+    uint32_t mask = bits < 32 ? ((uint32_t)1 << bits) - 1 : UINT32_MAX;
+    uint64_t ticks = 0, last = 0;
+    for (unsigned i = 0; i < 100000; i++) {
+        uint64_t ns, exact;
+        ticks += i % 1000 == 0 ? mask : i * 7919u % (mask / 2 + 1);
+        ns = dxpu_fw_clock_ns(c, (uint32_t)((start + ticks) & mask));
+        exact = ticks / hz * 1000000000u + ticks % hz * 1000000000u / hz;
+        assert_true(ns >= last && ns <= exact);
+        assert_true(exact - ns <= 1 + (ticks >> 32)); /* 2^-32 ns a tick */
+        last = ns;
+    }
+    assert_true(ticks > 1000ull * mask);
+}
+
+static void test_clock_wraps_and_keeps_time(void **state)
+{
+    dxpu_fw_clock c;
+    (void)state;
+    dxpu_fw_clock_init(&c, 25000000, 32, 0xfffffff0u);
+    clock_runs(&c, 25000000, 32, 0xfffffff0u);
+    dxpu_fw_clock_init(&c, 3000000, 24, 0);
+    clock_runs(&c, 3000000, 24, 0);
+    dxpu_fw_clock_init(&c, 1000, 8, 255);
+    clock_runs(&c, 1000, 8, 255);
+    dxpu_fw_clock_init(&c, 4000000000u, 32, 1);
+    clock_runs(&c, 4000000000u, 32, 1);
+}
+
+static void test_clock_ticks(void **state)
+{
+    static const uint64_t ns[] = { 0, 1, 40, 41, 1000, 999999999, 2000000000, DXPU_NEVER };
+    dxpu_fw_clock c;
+    (void)state;
+    dxpu_fw_clock_init(&c, 25000000, 32, 0);
+    for (unsigned i = 0; i < 7; i++) {
+        uint64_t slept = dxpu_fw_clock_ticks(&c, ns[i]) * 40ull;
+        assert_true(slept > ns[i] || slept + 40 > ns[i]);
+        assert_true(slept <= ns[i] + 40);
+    }
+    assert_int_equal(dxpu_fw_clock_ticks(&c, ns[7]), 107374182); /* UINT32_MAX ns */
+    dxpu_fw_clock_init(&c, 25000000, 16, 0);
+    assert_int_equal(dxpu_fw_clock_ticks(&c, ns[7]), 0x7fff); /* half a period */
+}
+
+/* ==== Ethernet ================================================================================ */
+
+/* What a node at box_at makes of a frame, in memory of just its size. */
+static unsigned parse(const uint8_t *frame, uint32_t bytes, dxpu_fw_counters *count)
+{
+    uint8_t *copy = malloc(bytes ? bytes : 1);
+    dxpu_fw_datagram d;
+    unsigned what;
+    assert_non_null(copy);
+    memcpy(copy, frame, bytes);
+    what = dxpu_fw_wire_parse(&box_at, copy, bytes, &d, count);
+    free(copy);
+    return what;
+}
+
+static uint32_t build(uint8_t *frame, uint32_t payload_bytes)
+{
+    for (uint32_t i = 0; i < payload_bytes; i++)
+        frame[DXPU_FW_HEADERS_BYTES + i] = (uint8_t)(i * 31 + 7);
+    return dxpu_fw_wire_build(&host_at, &box_at, 2, frame, payload_bytes);
+}
+
+static void test_wire_round_trip(void **state)
+{
+    uint8_t frame[FRAME_BYTES];
+    (void)state;
+    for (uint32_t n = 0; n <= 1472; n += n < 40 ? 1 : 13) {
+        dxpu_fw_counters count = { 0 };
+        dxpu_fw_datagram d;
+        uint32_t bytes = build(frame, n);
+        assert_int_equal(bytes, DXPU_FW_HEADERS_BYTES + n);
+        assert_int_equal(dxpu_fw_wire_parse(&box_at, frame, bytes, &d, &count), DXPU_FW_DATAGRAM);
+        assert_int_equal(d.payload_bytes, n);
+        assert_ptr_equal(d.payload, frame + DXPU_FW_HEADERS_BYTES);
+        assert_memory_equal(&d.from.mac, host_at.mac, 6);
+        assert_memory_equal(&d.from.ip, host_at.ip, 4);
+        assert_int_equal(d.from.port, host_at.port);
+        assert_int_equal(d.flags, 0);
+        assert_int_equal(count.rx_datagrams, 1);
+    }
+}
+
+/* Sums computed by another program; an odd length. */
+static void test_wire_checksums_of_another(void **state)
+{
+    static const uint8_t packet[] = { 0x45, 0x00, 0x00, 0x21, 0x00, 0x00, 0x40, 0x00, 0x40,
+                                      0x11, 0x26, 0xca, 10,   0,    0,    2,    10,   0,
+                                      0,    1,    0x9c, 0x40, 0x11, 0x6a, 0x00, 0x0d, 0x48,
+                                      0x39, 'd',  'x',  'p',  'u',  '!' };
+    uint8_t frame[64];
+    (void)state;
+    memcpy(frame + DXPU_FW_HEADERS_BYTES, "dxpu!", 5);
+    assert_int_equal(dxpu_fw_wire_build(&host_at, &box_at, 0, frame, 5), 47);
+    assert_memory_equal(frame + 14, packet, sizeof packet);
+}
+
+static void test_wire_every_byte_counts(void **state)
+{
+    uint8_t frame[FRAME_BYTES];
+    uint32_t bytes = build(frame, 61);
+    (void)state;
+    for (uint32_t i = 0; i < bytes; i++) {
+        dxpu_fw_counters count = { 0 };
+        bool checked = i < 6 || i > 11; /* who sent it is between him and his switch */
+        frame[i] ^= 0x10;
+        assert_int_equal(parse(frame, bytes, &count), checked ? DXPU_FW_NOTHING : DXPU_FW_DATAGRAM);
+        assert_int_equal(count.rx_datagrams, !checked);
+        frame[i] ^= 0x10;
+    }
+    for (uint32_t n = 0; n <= bytes; n++) {
+        dxpu_fw_counters count = { 0 };
+        assert_int_equal(parse(frame, n, &count), n < bytes ? DXPU_FW_NOTHING : DXPU_FW_DATAGRAM);
+        assert_int_equal(count.rx_length, n < bytes);
+    }
+}
+
+static void sum_anew(uint8_t *frame)
+{
+    uint32_t sum = 0;
+    frame[24] = frame[25] = 0;
+    for (unsigned i = 14; i < 34; i += 2)
+        sum += (uint32_t)frame[i] << 8 | frame[i + 1];
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = ~((sum & 0xffff) + (sum >> 16));
+    frame[24] = (uint8_t)(sum >> 8);
+    frame[25] = (uint8_t)sum;
+    frame[40] = frame[41] = 0; /* no UDP checksum: only the field under test is wrong */
+}
+
+static void test_wire_fields(void **state)
+{
+    static const struct {
+        uint8_t at, value;
+        size_t counter;
+    } rows[] = {
+        { 15, 0x03, offsetof(dxpu_fw_counters, rx_datagrams) }, /* control; CE */
+        { 14, 0x46, offsetof(dxpu_fw_counters, rx_fragment) },  /* IPv4 options */
+        { 14, 0x65, offsetof(dxpu_fw_counters, rx_other) },
+        { 20, 0x20, offsetof(dxpu_fw_counters, rx_fragment) }, /* more fragments */
+        { 21, 0x01, offsetof(dxpu_fw_counters, rx_fragment) }, /* an offset */
+        { 23, 6, offsetof(dxpu_fw_counters, rx_other) },       /* TCP */
+        { 17, 27, offsetof(dxpu_fw_counters, rx_length) },     /* no room for UDP */
+        { 16, 0x10, offsetof(dxpu_fw_counters, rx_length) },   /* longer than the frame */
+        { 39, 7, offsetof(dxpu_fw_counters, rx_length) },
+        { 38, 0x10, offsetof(dxpu_fw_counters, rx_length) },
+        { 26, 127, offsetof(dxpu_fw_counters, rx_source) },
+        { 26, 0, offsetof(dxpu_fw_counters, rx_source) },
+        { 26, 224, offsetof(dxpu_fw_counters, rx_source) },
+        { 6, 0x01, offsetof(dxpu_fw_counters, rx_source) }, /* a group cannot send */
+        { 30, 11, offsetof(dxpu_fw_counters, rx_other) },
+        { 37, 0x6b, offsetof(dxpu_fw_counters, rx_other) },
+    };
+    (void)state;
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        uint8_t frame[FRAME_BYTES];
+        uint32_t bytes = build(frame, 61);
+        dxpu_fw_counters count = { 0 };
+        uint64_t counted;
+        frame[rows[i].at] = rows[i].value;
+        sum_anew(frame);
+        (void)parse(frame, bytes, &count);
+        memcpy(&counted, (uint8_t *)&count + rows[i].counter, sizeof counted);
+        assert_int_equal(counted, 1);
+    }
+}
+
+static const uint8_t arp_request[60] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2,  0, 0, 0, 0,
+                                         2,    8,    6,    0,    1,    8,    0,  6, 4, 0, 1,
+                                         2,    0,    0,    0,    0,    2,    10, 0, 0, 2, 0,
+                                         0,    0,    0,    0,    0,    10,   0,  0, 1 };
+
+static void test_wire_arp(void **state)
+{
+    dxpu_fw_counters count = { 0 };
+    uint8_t request[60], answer[DXPU_FW_ETHERNET_MIN_BYTES];
+    (void)state;
+    memcpy(request, arp_request, sizeof request);
+    assert_int_equal(parse(request, 60, &count), DXPU_FW_ARP);
+    assert_int_equal(parse(request, 42, &count), DXPU_FW_ARP);
+    assert_int_equal(parse(request, 41, &count), DXPU_FW_NOTHING);
+    assert_int_equal(dxpu_fw_wire_arp(&box_at, request, answer), 60);
+    assert_memory_equal(answer, host_at.mac, 6);
+    assert_memory_equal(answer + 6, box_at.mac, 6);
+    assert_int_equal(answer[21], 2);
+    assert_memory_equal(answer + 22, box_at.mac, 6);
+    assert_memory_equal(answer + 28, box_at.ip, 4);
+    assert_memory_equal(answer + 32, host_at.mac, 6);
+    assert_memory_equal(answer + 38, host_at.ip, 4);
+    assert_int_equal(parse(answer, 60, &count), DXPU_FW_NOTHING); /* an answer is no question */
+    request[41] = 9;
+    assert_int_equal(parse(request, 60, &count), DXPU_FW_NOTHING); /* somebody else */
+    assert_int_equal(count.rx_arp, 2);
+    assert_int_equal(count.rx_other, 3);
+}
+
+/* ==== A node, its host and its device ========================================================= */
+
+typedef struct rig {
+    dxpu_fw fw;
+    dxpu_fw_slot slot;
+    dxpu_fw_ring rx, tx, to_device, from_device;
+    void *memory;
+    uint64_t now;
+    dxpu_channel host; /* the bare other end */
+    void *host_memory;
+    uint32_t next_id;
+    unsigned resets, slow; /* resets asked for; how many of them are not done yet */
+    unsigned events, kept;
+    uint32_t behind; /* TLPs in the ring when the last event came */
+    bool keep, deaf; /* deaf: what the node says is lost */
+    uint64_t chance;
+} rig;
+
+static uint32_t rig_random(void *user)
+{
+    rig *g = user;
+    g->chance = g->chance * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(g->chance >> 33) | 1u;
+}
+
+static bool rig_reset(void *user, uint16_t slot)
+{
+    rig *g = user;
+    assert_int_equal(slot, SLOT);
+    g->resets++;
+    if (g->slow) {
+        g->slow--;
+        return false;
+    }
+    dxpu_fw_ring_drop(&g->to_device);
+    return true;
+}
+
+static void rig_event(void *user, uint16_t slot, const dxpu_event *e)
+{
+    rig *g = user;
+    assert_int_equal(slot, SLOT);
+    assert_int_equal(e->type, DXPU_EVENT_HOT_RESET);
+    g->behind = dxpu_fw_ring_used(&g->to_device);
+    g->events++;
+}
+
+static bool rig_keep(void *user, uint16_t slot, const dxpu_box_entry *lease)
+{
+    rig *g = user;
+    assert_int_equal(slot, SLOT);
+    assert_true(lease->epoch_seen > 0);
+    g->kept++;
+    return g->keep;
+}
+
+static const dxpu_fw_hooks rig_hooks = { rig_random, rig_reset, rig_event, rig_keep };
+
+static dxpu_fw_config rig_config(rig *g)
+{
+    dxpu_fw_config cfg;
+    dxpu_fw_config_default(&cfg);
+    cfg.own = box_at;
+    cfg.node = 2;
+    cfg.rx = &g->rx;
+    cfg.tx = &g->tx;
+    cfg.hooks = &rig_hooks;
+    cfg.user = g;
+    cfg.channel.hold_ms = 100;
+    return cfg;
+}
+
+static void rig_begin(rig *g, const dxpu_fw_security *security)
+{
+    dxpu_fw_config cfg;
+    memset(g, 0, sizeof *g);
+    g->now = 1000;
+    g->keep = true;
+    ring_open(&g->rx, COUNT, FRAME_BYTES);
+    ring_open(&g->tx, COUNT, FRAME_BYTES);
+    ring_open(&g->to_device, COUNT, TLP_BYTES + 64);
+    ring_open(&g->from_device, 4 * COUNT, TLP_BYTES + 64);
+    g->slot.to_device = &g->to_device;
+    g->slot.from_device = &g->from_device;
+    cfg = rig_config(g);
+    cfg.security = security;
+    g->memory = malloc(dxpu_fw_bytes(&cfg, 1));
+    assert_int_equal(dxpu_fw_init(&g->fw, &cfg, &g->slot, 1, g->memory, dxpu_fw_bytes(&cfg, 1)),
+                     DXPU_OK);
+}
+
+static void rig_end(rig *g)
+{
+    ring_close(&g->rx);
+    ring_close(&g->tx);
+    ring_close(&g->to_device);
+    ring_close(&g->from_device);
+    free(g->memory);
+    free(g->host_memory);
+}
+
+/* A host dials with this epoch; nonposted: requests that it lets the device send. */
+static void rig_dial(rig *g, uint64_t epoch, uint32_t nonposted, const dxpu_suite *suite)
+{
+    dxpu_channel_config cfg;
+    size_t bytes;
+    dxpu_channel_config_default(&cfg);
+    cfg.local_id = cfg.sequence = 0x5000 + ++g->next_id;
+    cfg.epoch = epoch;
+    cfg.local.node = 1;
+    cfg.local.function = cfg.remote.function = DXPU_FUNCTION_ALL;
+    cfg.remote.node = 2;
+    cfg.remote.slot = SLOT;
+    cfg.hold_ms = 100;
+    cfg.rx.header[DXPU_NONPOSTED] = nonposted;
+    cfg.suite = suite;
+    free(g->host_memory);
+    bytes = dxpu_channel_bytes(&cfg);
+    g->host_memory = malloc(bytes);
+    assert_int_equal(dxpu_channel_init(&g->host, &cfg, g->host_memory, bytes), DXPU_OK);
+    assert_int_equal(dxpu_channel_open(&g->host, g->now), DXPU_OK);
+}
+
+static void rig_to_node(rig *g, const uint8_t *datagram, size_t len)
+{
+    uint8_t *room = dxpu_fw_ring_room(&g->rx);
+    if (!room) /* a network loses what it cannot hand over */
+        return;
+    memcpy(room + DXPU_FW_HEADERS_BYTES, datagram, len);
+    dxpu_fw_ring_put(&g->rx, dxpu_fw_wire_build(&host_at, &box_at, 0, room, (uint32_t)len));
+}
+
+/* One turn of everybody but the device, 50 us. */
+static void rig_turn(rig *g)
+{
+    uint8_t out[2048], path, *frame;
+    uint32_t bytes = 0;
+    int n;
+    g->now += 50000;
+    while ((n = dxpu_channel_emit(&g->host, g->now, out, sizeof out, &path)) > 0)
+        rig_to_node(g, out, (size_t)n);
+    dxpu_fw_poll(&g->fw, g->now);
+    while ((frame = dxpu_fw_ring_peek(&g->tx, &bytes)) != NULL) {
+        dxpu_fw_counters count = { 0 };
+        dxpu_fw_datagram d;
+        if (dxpu_fw_wire_parse(&host_at, frame, bytes, &d, &count) == DXPU_FW_DATAGRAM && !g->deaf)
+            (void)dxpu_channel_ingest(&g->host, g->now, d.payload, d.payload_bytes, d.flags);
+        dxpu_fw_ring_take(&g->tx);
+    }
+}
+
+static void rig_turns(rig *g, unsigned turns)
+{
+    while (turns--)
+        rig_turn(g);
+}
+
+static void rig_up(rig *g, uint64_t epoch, uint32_t nonposted)
+{
+    rig_dial(g, epoch, nonposted, NULL);
+    rig_turns(g, 8);
+    assert_int_equal(dxpu_channel_state(&g->host), DXPU_STATE_UP);
+    assert_ptr_equal(g->slot.active, &g->slot.link[g->slot.active - g->slot.link]);
+}
+
+static const uint8_t zeros[TLP_BYTES];
+
+/* A request; the address tells it from others. */
+static dxpu_tlp request(uint8_t type, uint32_t number)
+{
+    dxpu_tlp t;
+    memset(&t, 0, sizeof t);
+    t.type = type;
+    t.header_dw = 3;
+    t.tag = (uint16_t)(number & 0xff);
+    t.first_be = 15;
+    t.length_dw = 1;
+    t.address = 4 * number;
+    if (type == DXPU_TLP_MWR) {
+        t.payload.ptr = zeros;
+        t.payload.len = 4;
+    }
+    return t;
+}
+
+static dxpu_bytes encode(const dxpu_tlp *t, uint8_t out[TLP_BYTES])
+{
+    dxpu_bytes tlp = { out, 0 };
+    assert_int_equal(dxpu_tlp_encode(t, out, TLP_BYTES, &tlp.len), DXPU_OK);
+    return tlp;
+}
+
+static int host_sends(rig *g, const dxpu_tlp *t)
+{
+    uint8_t out[TLP_BYTES];
+    return dxpu_channel_submit(&g->host, encode(t, out), g->now, 0);
+}
+
+static bool device_sends(rig *g, const dxpu_tlp *t)
+{
+    uint8_t out[TLP_BYTES], *room = dxpu_fw_ring_room(&g->from_device);
+    dxpu_bytes tlp = encode(t, out);
+    if (!room)
+        return false;
+    memcpy(room, tlp.ptr, tlp.len);
+    dxpu_fw_ring_put(&g->from_device, (uint32_t)tlp.len);
+    return true;
+}
+
+/* The next TLP of a class at the host, taken; false: none. */
+static bool host_takes(rig *g, unsigned cls, dxpu_tlp *t)
+{
+    dxpu_delivery d = dxpu_channel_peek(&g->host, cls);
+    if (!d.tlp.len)
+        return false;
+    assert_int_equal(dxpu_tlp_decode(d.tlp, t), DXPU_OK);
+    t->payload.ptr = zeros; /* what it pointed to is gone */
+    assert_int_equal(dxpu_channel_take(&g->host, cls, g->now), DXPU_OK);
+    return true;
+}
+
+static bool device_takes(rig *g, dxpu_tlp *t)
+{
+    uint32_t bytes = 0;
+    dxpu_bytes tlp = { dxpu_fw_ring_peek(&g->to_device, &bytes), 0 };
+    if (!tlp.ptr)
+        return false;
+    tlp.len = bytes;
+    assert_int_equal(dxpu_tlp_decode(tlp, t), DXPU_OK);
+    t->payload.ptr = zeros; /* what it pointed to is gone */
+    dxpu_fw_ring_take(&g->to_device);
+    return true;
+}
+
+static void test_init_refuses(void **state)
+{
+    rig g;
+    dxpu_fw_config cfg, bad;
+    size_t bytes;
+    (void)state;
+    rig_begin(&g, NULL);
+    cfg = bad = rig_config(&g);
+    bytes = dxpu_fw_bytes(&cfg, 1);
+    assert_true(bytes > 0 && bytes < MEMORY_BYTES);
+    assert_int_equal(dxpu_fw_init(&g.fw, &cfg, &g.slot, 1, g.memory, bytes), DXPU_OK);
+    assert_int_equal(dxpu_fw_init(&g.fw, &cfg, &g.slot, 1, g.memory, bytes - 1), DXPU_E_ROOM);
+    assert_int_equal(dxpu_fw_init(&g.fw, &cfg, &g.slot, 0, g.memory, bytes), DXPU_E_ARG);
+    assert_int_equal(dxpu_fw_init(&g.fw, &cfg, &g.slot, 1, (uint8_t *)g.memory + 4, bytes),
+                     DXPU_E_ARG);
+    bad.channel.window_frames = 5;
+    assert_int_equal(dxpu_fw_bytes(&bad, 1), 0);
+    assert_int_equal(dxpu_fw_init(&g.fw, &bad, &g.slot, 1, g.memory, bytes), DXPU_E_ARG);
+    bad = cfg;
+    bad.channel.frame_limit_bytes = FRAME_BYTES; /* does not fit behind the headers */
+    assert_int_equal(dxpu_fw_init(&g.fw, &bad, &g.slot, 1, g.memory, MEMORY_BYTES), DXPU_E_ARG);
+    bad = cfg;
+    bad.hooks = NULL;
+    assert_int_equal(dxpu_fw_init(&g.fw, &bad, &g.slot, 1, g.memory, bytes), DXPU_E_ARG);
+    rig_end(&g);
+}
+
+/* Both ways through rings that wrap many times, with the counts at their end at the start. */
+static void test_tlps_cross_both_ways(void **state)
+{
+    rig g;
+    uint32_t sent[2] = { 0, 0 }, got[2] = { 0, 0 };
+    dxpu_tlp t;
+    (void)state;
+    rig_begin(&g, NULL);
+    rig_up(&g, 1, 64);
+    assert_int_equal(g.resets, 2); /* at the start, and for this host */
+    assert_int_equal(g.kept, 1);
+    while (got[0] < 1000 || got[1] < 1000) {
+        dxpu_tlp w[2] = { request(DXPU_TLP_MWR, sent[0]), request(DXPU_TLP_MWR, sent[1]) };
+        if (sent[0] < 1000 && host_sends(&g, &w[0]) == DXPU_OK)
+            sent[0]++;
+        if (sent[1] < 1000 && device_sends(&g, &w[1]))
+            sent[1]++;
+        rig_turn(&g);
+        for (; device_takes(&g, &t); got[0]++)
+            assert_int_equal(t.address, 4 * got[0]);
+        for (; host_takes(&g, DXPU_POSTED, &t); got[1]++)
+            assert_int_equal(t.address, 4 * got[1]);
+        assert_true(g.now < 1000000000u);
+    }
+    assert_int_equal(g.fw.counters.device_malformed + g.fw.counters.host_malformed, 0);
+    rig_end(&g);
+}
+
+static void test_full_ring_to_device(void **state)
+{
+    rig g;
+    uint32_t sent = 0, got = 0;
+    dxpu_tlp t = request(DXPU_TLP_MWR, 0);
+    (void)state;
+    rig_begin(&g, NULL);
+    rig_up(&g, 1, 64);
+    for (unsigned i = 0; i < 200; i++) {
+        t = request(DXPU_TLP_MWR, sent);
+        sent += host_sends(&g, &t) == DXPU_OK;
+        rig_turn(&g);
+    }
+    assert_int_equal(dxpu_fw_ring_used(&g.to_device), COUNT);
+    assert_true(sent > COUNT && sent < 200);     /* the rest waits where credits say so */
+    assert_true(dxpu_fw_next_ns(&g.fw) > g.now); /* nothing to do until the device takes one */
+    for (; device_takes(&g, &t); rig_turn(&g)) {
+        assert_int_equal(t.address, 4 * got++);
+        if (got == 1)
+            assert_int_equal(dxpu_fw_next_ns(&g.fw), 0); /* control: it has taken one */
+    }
+    assert_int_equal(got, sent);
+    rig_end(&g);
+}
+
+/* The host has no credit for requests: posted TLPs and completions pass them, in order, and the
+   requests keep theirs. */
+static void test_requests_wait_others_pass(void **state)
+{
+    rig g;
+    uint32_t posted = 0, requests = 0, completions = 0;
+    dxpu_tlp t, read = request(DXPU_TLP_MRD, 9), cpl;
+    (void)state;
+    rig_begin(&g, NULL);
+    rig_up(&g, 1, 1);
+    dxpu_tlp_completion(&read, 0, DXPU_CPL_UR, &cpl);
+    for (uint32_t i = 0; i < 24; i++) { /* 16 stand in the channel, 1 has credit */
+        t = request(DXPU_TLP_MRD, i);
+        assert_true(device_sends(&g, &t));
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        t = request(DXPU_TLP_MWR, i);
+        assert_true(device_sends(&g, &t) && device_sends(&g, &cpl));
+    }
+    rig_turns(&g, 10);
+    assert_true(dxpu_fw_ring_used(&g.from_device) > 6); /* control: the ring is blocked */
+    for (; host_takes(&g, DXPU_POSTED, &t); posted++)
+        assert_int_equal(t.address, 4 * posted);
+    for (; host_takes(&g, DXPU_COMPLETION, &t); completions++)
+        assert_int_equal(t.status, DXPU_CPL_UR);
+    assert_int_equal(posted, 3);
+    assert_int_equal(completions, 3);
+    for (unsigned i = 0; i < 400; i++, rig_turn(&g)) {
+        if (host_takes(&g, DXPU_NONPOSTED, &t))
+            assert_int_equal(t.address, 4 * requests++);
+    }
+    assert_int_equal(requests, 24);
+    assert_int_equal(dxpu_fw_ring_used(&g.from_device), 0);
+    assert_false(host_takes(&g, DXPU_POSTED, &t)); /* nothing twice */
+    assert_false(host_takes(&g, DXPU_COMPLETION, &t));
+    rig_end(&g);
+}
+
+/* A posted TLP that has to wait holds back everything behind it. */
+static void test_nothing_passes_posted(void **state)
+{
+    rig g;
+    dxpu_tlp t, read = request(DXPU_TLP_MRD, 9), cpl;
+    unsigned sent = 0, got = 0;
+    (void)state;
+    rig_begin(&g, NULL);
+    rig_up(&g, 1, 64);
+    dxpu_tlp_completion(&read, 0, DXPU_CPL_UR, &cpl);
+    for (unsigned i = 0; i < 100; i++, rig_turn(&g)) { /* 64 at the host, 16 here, then the ring */
+        t = request(DXPU_TLP_MWR, sent);
+        sent += device_sends(&g, &t);
+    }
+    while (dxpu_fw_ring_used(&g.from_device) == 0)
+        fail(); /* control: it is full */
+    assert_true(device_sends(&g, &cpl));
+    rig_turns(&g, 20);
+    assert_false(host_takes(&g, DXPU_COMPLETION, &t));
+    for (unsigned i = 0; i < 400; i++, rig_turn(&g)) {
+        while (host_takes(&g, DXPU_POSTED, &t))
+            assert_int_equal(t.address, 4 * got++);
+        if (host_takes(&g, DXPU_COMPLETION, &t))
+            assert_int_equal(got, sent);
+    }
+    assert_int_equal(got, sent);
+    rig_end(&g);
+}
+
+static void test_hostile_device(void **state)
+{
+    rig g;
+    dxpu_tlp t = request(DXPU_TLP_MWR, 1);
+    uint32_t at;
+    (void)state;
+    rig_begin(&g, NULL);
+    rig_up(&g, 1, 64);
+    at = g.from_device.put;
+    for (unsigned i = 0; i < 5; i++)
+        assert_true(device_sends(&g, &t));
+    g.from_device.lengths[at % g.from_device.count] = TLP_BYTES + 65;
+    g.from_device.lengths[(at + 1) % g.from_device.count] = UINT32_MAX;
+    g.from_device.lengths[(at + 2) % g.from_device.count] = 0;
+    g.from_device.lengths[(at + 3) % g.from_device.count] = 15; /* a TLP of 16 */
+    rig_turns(&g, 4);
+    assert_int_equal(g.fw.counters.device_lengths, 3);
+    assert_int_equal(g.fw.counters.device_malformed, 1);
+    assert_true(host_takes(&g, DXPU_POSTED, &t)); /* control: the fifth is good */
+    assert_false(host_takes(&g, DXPU_POSTED, &t));
+
+    g.from_device.put += 1000; /* some were lost, nobody knows which */
+    rig_turns(&g, 8);
+    assert_int_equal(g.fw.counters.rings_astray, 1);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_FAILED);
+    assert_int_equal(dxpu_channel_reason(&g.host), DXPU_REASON_PROTOCOL);
+    assert_null(g.slot.active);
+    rig_up(&g, 2, 64);
+    assert_true(device_sends(&g, &t));
+    rig_turns(&g, 4);
+    assert_true(host_takes(&g, DXPU_POSTED, &t));
+    rig_end(&g);
+}
+
+static void test_network_ring_astray(void **state)
+{
+    rig g;
+    dxpu_tlp t = request(DXPU_TLP_MWR, 1);
+    (void)state;
+    rig_begin(&g, NULL);
+    rig_up(&g, 1, 64);
+    g.rx.put += 500;
+    assert_int_equal(dxpu_fw_next_ns(&g.fw), 0);
+    assert_int_equal(host_sends(&g, &t), DXPU_OK);
+    rig_turns(&g, 200); /* the retransmission comes */
+    assert_int_equal(g.fw.counters.rings_astray, 1);
+    assert_true(device_takes(&g, &t));
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    g.rx.lengths[g.rx.put % COUNT] = FRAME_BYTES + 1;
+    g.rx.put++;
+    rig_turn(&g);
+    assert_int_equal(g.fw.counters.device_lengths, 1);
+    rig_end(&g);
+}
+
+/* What breaks a rule, or is longer than a buffer, is answered and never reaches the device. */
+static void test_malformed_from_host(void **state)
+{
+    rig g;
+    uint8_t bytes[TLP_BYTES], large[1024 + 16];
+    dxpu_tlp t = request(DXPU_TLP_MRD, 1);
+    dxpu_bytes tlp;
+    (void)state;
+    rig_begin(&g, NULL);
+    rig_up(&g, 1, 64);
+    tlp = encode(&t, bytes);
+    bytes[7] = 0x0f | 0xf0; /* Last DW BE of a request of one dword */
+    assert_int_equal(dxpu_channel_submit(&g.host, tlp, g.now, 0), DXPU_OK);
+    t = request(DXPU_TLP_MWR, 1);
+    t.length_dw = 256;
+    t.last_be = 15;
+    t.address = 0;
+    t.payload.ptr = large; /* any 1,024 bytes */
+    t.payload.len = 1024;
+    memset(large, 0, sizeof large);
+    tlp.ptr = large;
+    t.payload.ptr = (const uint8_t *)g.host_memory;
+    assert_int_equal(dxpu_tlp_encode(&t, large, sizeof large, &tlp.len), DXPU_OK);
+    assert_int_equal(dxpu_channel_submit(&g.host, tlp, g.now, 0), DXPU_OK);
+    t = request(DXPU_TLP_MWR, 7);
+    assert_int_equal(host_sends(&g, &t), DXPU_OK);
+    rig_turns(&g, 10);
+    assert_int_equal(g.fw.counters.host_malformed, 2);
+    assert_true(device_takes(&g, &t)); /* control: the good one */
+    assert_int_equal(t.address, 4 * 7);
+    assert_false(device_takes(&g, &t));
+    assert_true(host_takes(&g, DXPU_COMPLETION, &t));
+    assert_int_equal(t.status, DXPU_CPL_UR);
+    assert_false(host_takes(&g, DXPU_COMPLETION, &t));
+    rig_end(&g);
+}
+
+static void test_nonposted_limit(void **state)
+{
+    rig g;
+    dxpu_tlp t;
+    (void)state;
+    rig_begin(&g, NULL);
+    g.slot.counts_nonposted = true;
+    g.slot.nonposted_limit = 2;
+    rig_up(&g, 1, 64);
+    for (uint32_t i = 0; i < 4; i++) {
+        t = request(DXPU_TLP_MRD, i);
+        assert_int_equal(host_sends(&g, &t), DXPU_OK);
+    }
+    t = request(DXPU_TLP_MWR, 99);
+    assert_int_equal(host_sends(&g, &t), DXPU_OK);
+    rig_turns(&g, 10);
+    assert_int_equal(dxpu_fw_ring_used(&g.to_device), 3); /* the write passed two reads */
+    assert_true(device_takes(&g, &t) && device_takes(&g, &t) && device_takes(&g, &t));
+    rig_turns(&g, 4);
+    assert_false(device_takes(&g, &t));
+    g.slot.nonposted_limit++;
+    assert_int_equal(dxpu_fw_next_ns(&g.fw), 0);
+    rig_turns(&g, 4);
+    assert_true(device_takes(&g, &t));
+    assert_int_equal(t.address, 4 * 2);
+    rig_end(&g);
+}
+
+static void test_event_is_a_barrier(void **state)
+{
+    rig g;
+    dxpu_event e = { .type = DXPU_EVENT_HOT_RESET, .flags = DXPU_EVENT_ON };
+    dxpu_tlp t = request(DXPU_TLP_MWR, 1);
+    (void)state;
+    rig_begin(&g, NULL);
+    rig_up(&g, 1, 64);
+    assert_int_equal(host_sends(&g, &t), DXPU_OK);
+    assert_int_equal(dxpu_channel_submit_event(&g.host, &e), DXPU_OK);
+    t = request(DXPU_TLP_MWR, 2);
+    assert_int_equal(host_sends(&g, &t), DXPU_OK);
+    rig_turns(&g, 10);
+    assert_int_equal(g.events, 0);
+    assert_int_equal(dxpu_fw_ring_used(&g.to_device), 1);
+    assert_true(device_takes(&g, &t));
+    rig_turns(&g, 2);
+    assert_int_equal(g.events, 1);
+    assert_int_equal(g.behind, 0);
+    assert_true(device_takes(&g, &t));
+    assert_int_equal(t.address, 8);
+    rig_end(&g);
+}
+
+/* D-49, W-28: who may have the slot, and what is done before his first TLP is looked at. */
+static void test_d49_w28_leases(void **state)
+{
+    rig g;
+    dxpu_tlp t = request(DXPU_TLP_MWR, 5);
+    (void)state;
+    rig_begin(&g, NULL);
+    rig_up(&g, 5, 64);
+    assert_int_equal(host_sends(&g, &t), DXPU_OK);
+    rig_turns(&g, 4);
+    assert_int_equal(dxpu_fw_ring_used(&g.to_device), 1); /* the device has not looked at it */
+    rig_dial(&g, 4, 64, NULL);
+    rig_turns(&g, 4);
+    assert_int_equal(dxpu_channel_reason(&g.host), DXPU_REASON_EPOCH);
+
+    g.slow = 3;
+    g.resets = 0;
+    rig_dial(&g, 6, 64, NULL);
+    rig_turns(&g, 8);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    t = request(DXPU_TLP_MWR, 6);
+    assert_int_equal(host_sends(&g, &t), DXPU_OK);
+    rig_turns(&g, 10);
+    assert_true(g.slow > 0 && g.slow < 3);                /* control: the reset goes on, */
+    assert_int_equal(dxpu_fw_ring_used(&g.to_device), 1); /* the last host's TLP is still there, */
+    rig_turns(&g, 100);
+    assert_int_equal(g.resets, 4);
+    assert_true(device_takes(&g, &t)); /* and then only the new one's */
+    assert_int_equal(t.address, 4 * 6);
+    assert_false(device_takes(&g, &t));
+
+    g.keep = false; /* a lease that would be forgotten */
+    rig_dial(&g, 7, 64, NULL);
+    rig_turns(&g, 8);
+    assert_int_equal(dxpu_channel_reason(&g.host), DXPU_REASON_NO_SLOT);
+    assert_int_equal(dxpu_fw_lease(&g.fw, SLOT)->epoch_seen, 6);
+    assert_non_null(g.slot.active);
+    rig_end(&g);
+}
+
+static void test_other_slots_and_bad_opens(void **state)
+{
+    rig g;
+    uint8_t out[2048], path;
+    int n;
+    (void)state;
+    rig_begin(&g, NULL);
+    for (unsigned slot = 0; slot < 3; slot += 2) {
+        rig_dial(&g, 1, 64, NULL);
+        g.host.cfg.remote.slot = (uint16_t)slot;
+        rig_turns(&g, 4);
+        assert_int_equal(dxpu_channel_reason(&g.host), DXPU_REASON_NO_SLOT);
+    }
+    assert_int_equal(g.fw.counters.opens_refused, 2);
+    rig_dial(&g, 1, 64, NULL);
+    n = dxpu_channel_emit(&g.host, g.now, out, sizeof out, &path);
+    assert_true(n > 1000);
+    rig_to_node(&g, out, 100); /* shorter than it says */
+    out[200] ^= 1;
+    rig_to_node(&g, out, (size_t)n);
+    memset(out, 0, 8);
+    rig_to_node(&g, out, 64);
+    dxpu_fw_poll(&g.fw, g.now);
+    assert_int_equal(g.fw.counters.opens_bad, 1);
+    assert_int_equal(g.fw.counters.rx_not_frames, 2); /* its length field; no magic */
+    assert_int_equal(g.fw.counters.opens, 0);
+    rig_end(&g);
+}
+
+/* A host that only opens, with ever new ids, takes nobody's channel and no memory. */
+static void test_flood_of_opens(void **state)
+{
+    rig g;
+    dxpu_tlp t = request(DXPU_TLP_MWR, 3);
+    dxpu_channel host;
+    void *memory;
+    (void)state;
+    rig_begin(&g, NULL);
+    rig_up(&g, 1, 64);
+    host = g.host;
+    memory = g.host_memory;
+    g.host_memory = NULL;
+    g.deaf = true;
+    for (unsigned i = 0; i < 20; i++) {
+        rig_dial(&g, 2 + i, 64, NULL);
+        rig_turns(&g, 2);
+    }
+    assert_int_equal(g.fw.counters.opens, 21);
+    assert_int_equal(g.fw.counters.ups, 1);
+    free(g.host_memory);
+    g.host = host;
+    g.host_memory = memory;
+    g.deaf = false;
+    assert_int_equal(host_sends(&g, &t), DXPU_OK);
+    rig_turns(&g, 100);
+    assert_true(device_takes(&g, &t));
+    rig_end(&g);
+}
+
+static void test_full_ring_to_network(void **state)
+{
+    rig g;
+    dxpu_tlp t = request(DXPU_TLP_MWR, 3);
+    (void)state;
+    rig_begin(&g, NULL);
+    rig_up(&g, 1, 64);
+    while (ring_fill(&g.tx, 0, 60)) { /* the port is stuck */
+    }
+    assert_true(device_sends(&g, &t));
+    for (unsigned i = 0; i < 20; i++)
+        dxpu_fw_poll(&g.fw, g.now += 50000);
+    assert_true(dxpu_fw_next_ns(&g.fw) > g.now); /* it does not spin */
+    assert_int_equal(dxpu_fw_ring_used(&g.tx), COUNT);
+    memcpy(dxpu_fw_ring_room(&g.rx), arp_request, sizeof arp_request);
+    dxpu_fw_ring_put(&g.rx, sizeof arp_request);
+    assert_int_equal(dxpu_fw_next_ns(&g.fw), 0);
+    dxpu_fw_poll(&g.fw, g.now);
+    assert_int_equal(g.fw.counters.rx_arp, 1);
+    assert_int_equal(g.fw.counters.tx_full, 1);
+    dxpu_fw_ring_drop(&g.tx);
+    assert_true(dxpu_fw_next_ns(&g.fw) <= g.now); /* control */
+    rig_turns(&g, 20);
+    assert_true(host_takes(&g, DXPU_POSTED, &t));
+    rig_end(&g);
+}
+
+static void test_close_and_silence(void **state)
+{
+    rig g;
+    (void)state;
+    rig_begin(&g, NULL);
+    assert_true(dxpu_fw_idle(&g.fw));
+    rig_up(&g, 1, 64);
+    assert_false(dxpu_fw_idle(&g.fw));
+    dxpu_fw_close(&g.fw, DXPU_REASON_SHUTDOWN);
+    rig_turns(&g, 20);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_CLOSED);
+    assert_int_equal(dxpu_channel_reason(&g.host), DXPU_REASON_SHUTDOWN);
+    assert_true(dxpu_fw_idle(&g.fw));
+    assert_int_equal(g.fw.counters.closed, 1);
+    assert_false(dxpu_fw_lease(&g.fw, SLOT)->used); /* given back */
+
+    rig_up(&g, 2, 64);
+    for (unsigned i = 0; i < 3000; i++) /* the host says nothing: hold */
+        dxpu_fw_poll(&g.fw, g.now += 50000);
+    assert_int_equal(g.fw.counters.failed, 1);
+    assert_true(dxpu_fw_lease(&g.fw, SLOT)->used); /* kept for it */
+    assert_true(dxpu_fw_idle(&g.fw));
+    dxpu_fw_ring_drop(&g.tx);
+    dxpu_fw_poll(&g.fw, g.now += 1000000);
+    assert_true(dxpu_fw_next_ns(&g.fw) == DXPU_NEVER); /* asleep until somebody comes */
+    rig_end(&g);
+}
+
+/* What comes from a device without a host is dropped, and does not stay for the next. */
+static void test_device_without_host(void **state)
+{
+    rig g;
+    dxpu_tlp t = request(DXPU_TLP_MWR, 3);
+    (void)state;
+    rig_begin(&g, NULL);
+    dxpu_fw_poll(&g.fw, g.now);
+    assert_true(device_sends(&g, &t) && device_sends(&g, &t));
+    dxpu_fw_poll(&g.fw, g.now);
+    assert_int_equal(g.fw.counters.device_dropped, 2);
+    rig_up(&g, 1, 64);
+    rig_turns(&g, 4);
+    assert_false(host_takes(&g, DXPU_POSTED, &t));
+    rig_end(&g);
+}
+
+/* Frames, lengths and counts at random.  After it a host still gets the slot. */
+static void test_random_hardware(void **state)
+{
+    rig g;
+    dxpu_tlp t = request(DXPU_TLP_MWR, 3);
+    (void)state;
+    rig_begin(&g, NULL);
+    rig_up(&g, 1, 64);
+    for (unsigned i = 0; i < 20000; i++) {
+        dxpu_fw_ring *r = rig_random(&g) & 2 ? &g.rx : &g.from_device;
+        uint32_t what = rig_random(&g) >> 8, at = what % r->buffer_bytes;
+        uint8_t *room = dxpu_fw_ring_room(r);
+        if (room) {
+            room[at] = (uint8_t)(what >> 12);
+            r->lengths[r->put % r->count] = what & 0x800 ? what : what % (r->buffer_bytes + 2);
+            r->put += what % 97 == 0 ? what : 1;
+        }
+        if (i % 64 == 0 && dxpu_channel_state(&g.host) == DXPU_STATE_UP)
+            (void)host_sends(&g, &t);
+        if (dxpu_channel_state(&g.host) >= DXPU_STATE_CLOSED)
+            rig_dial(&g, 2 + i, 64, NULL);
+        rig_turn(&g);
+        (void)device_takes(&g, &t);
+        t = request(DXPU_TLP_MWR, i);
+    }
+    assert_true(g.fw.counters.rings_astray > 10 && g.fw.counters.device_lengths > 100);
+    assert_true(g.fw.counters.device_malformed > 10 && g.fw.counters.ups > 2);
+    g.now += 1000000000;
+    rig_turns(&g, 50);
+    rig_up(&g, 1000000, 64);
+    rig_end(&g);
+}
+
+/* ==== Sealed channels: a toy suite, whose only virtue is that it is another one =============== */
+
+static unsigned sessions_ended;
+
+static bool toy_seal(void *user, uint8_t key_phase, uint64_t nonce, dxpu_bytes header,
+                     uint8_t *body, size_t body_bytes)
+{
+    uint8_t tag = (uint8_t)(nonce + header.ptr[DXPU_FRAME_KIND]);
+    (void)user;
+    (void)key_phase;
+    for (size_t i = 0; i < body_bytes; i++)
+        tag = (uint8_t)(tag + (body[i] ^= 0x5a));
+    memset(body + body_bytes, tag, 16);
+    return true;
+}
+
+static bool toy_open(void *user, uint8_t key_phase, uint64_t nonce, dxpu_bytes header,
+                     uint8_t *body, size_t body_bytes)
+{
+    uint8_t tag = (uint8_t)(nonce + header.ptr[DXPU_FRAME_KIND]);
+    (void)user;
+    (void)key_phase;
+    for (size_t i = 0; i < body_bytes; i++)
+        tag = (uint8_t)(tag + body[i]);
+    for (size_t i = 0; i < body_bytes; i++)
+        body[i] ^= 0x5a;
+    return body[body_bytes] == tag && body[body_bytes + 15] == tag;
+}
+
+static const dxpu_suite toy = { 0x0100, 16, toy_seal, toy_open };
+
+static size_t toy_handshake(void *user, uint64_t now_ns, dxpu_bytes frame,
+                            const dxpu_fw_address *from, uint8_t *out, size_t cap)
+{
+    (void)user;
+    (void)now_ns;
+    assert_memory_equal(from->ip, host_at.ip, 4);
+    assert_true(cap >= frame.len);
+    memcpy(out, frame.ptr, frame.len);
+    return frame.len;
+}
+
+static bool toy_reads_open(void *user, dxpu_bytes frame, dxpu_offer *offer, uint32_t *local_id,
+                           const dxpu_suite **suite, void **suite_user)
+{
+    uint8_t copy[2048];
+    dxpu_frame f;
+    dxpu_bytes c = { copy, frame.len }, header = { copy, DXPU_FRAME_BASE_BYTES };
+    assert_true(frame.len <= sizeof copy);
+    memcpy(copy, frame.ptr, frame.len);
+    if (dxpu_frame_decode(c, toy.tag_bytes, &f) != DXPU_OK ||
+        !toy_open(NULL, 0, f.packet, header, copy + header.len, f.body.len) ||
+        dxpu_offer_decode(f.body, offer) != DXPU_OK)
+        return false;
+    *local_id = 0x77;
+    *suite = &toy;
+    *suite_user = user;
+    return true;
+}
+
+static void toy_end(void *user, void *suite_user)
+{
+    assert_ptr_equal(user, suite_user);
+    sessions_ended++;
+}
+
+static void test_s30_s33_sealed(void **state)
+{
+    static const dxpu_fw_security security = { toy_handshake, toy_reads_open, toy_end };
+    rig g;
+    dxpu_tlp t = request(DXPU_TLP_MWR, 3);
+    uint8_t frame[64];
+    dxpu_frame f;
+    size_t n;
+    (void)state;
+    sessions_ended = 0;
+    rig_begin(&g, &security);
+    memset(&f, 0, sizeof f);
+    f.kind = DXPU_KIND_HANDSHAKE;
+    n = dxpu_frame_encode_header(&f, 20, DXPU_FRAME_CRC_BYTES, frame);
+    memset(frame + n, 1, 20);
+    dxpu_frame_seal_crc(frame, n + 20);
+    rig_to_node(&g, frame, n + 20 + DXPU_FRAME_CRC_BYTES);
+    dxpu_fw_poll(&g.fw, g.now);
+    assert_int_equal(dxpu_fw_ring_used(&g.tx), 1); /* answered */
+    dxpu_fw_ring_drop(&g.tx);
+
+    rig_dial(&g, 1, 64, NULL); /* S-30: an open without keys */
+    rig_turns(&g, 10);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_OPENING);
+    assert_true(g.fw.counters.opens_bad > 0);
+
+    rig_dial(&g, 5, 64, &toy);
+    rig_turns(&g, 10);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_int_equal(g.slot.active->ch.cfg.local_id, 0x77);
+    assert_int_equal(host_sends(&g, &t), DXPU_OK);
+    rig_turns(&g, 10);
+    assert_true(device_takes(&g, &t));
+    n = dxpu_reset_encode(0x77, DXPU_REASON_NONE, frame); /* S-33 */
+    rig_to_node(&g, frame, n);
+    rig_turns(&g, 4);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_non_null(g.slot.active);
+
+    assert_int_equal(dxpu_channel_close(&g.host, DXPU_REASON_DETACH), DXPU_OK);
+    rig_turns(&g, 3000); /* the channel stays a hold to answer */
+    assert_int_equal(sessions_ended, 1);
+    rig_dial(&g, 4, 64, &toy); /* refused: an old epoch, and nothing in the open says so */
+    rig_turns(&g, 4);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_OPENING);
+    assert_true(sessions_ended > 1);
+    assert_int_equal(g.fw.counters.opens_refused, 0);
+    rig_end(&g);
+}
+
+static void test_counter_names(void **state)
+{
+    dxpu_fw_counters count = { 0 };
+    unsigned i = 0;
+    (void)state;
+    count.rx_datagrams = 7;
+    count.rings_astray = 9;
+    assert_string_equal(dxpu_fw_counter_name(0), "rx_datagrams");
+    assert_int_equal(dxpu_fw_counter_value(&count, 0), 7);
+    while (dxpu_fw_counter_name(i + 1))
+        i++;
+    assert_string_equal(dxpu_fw_counter_name(i), "rings_astray");
+    assert_int_equal(dxpu_fw_counter_value(&count, i), 9);
+    assert_int_equal(dxpu_fw_counter_value(&count, i + 1), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ring_refuses_sizes),
+        cmocka_unit_test(test_ring_wraps),
+        cmocka_unit_test(test_ring_hostile_producer),
+        cmocka_unit_test(test_clock_wraps_and_keeps_time),
+        cmocka_unit_test(test_clock_ticks),
+        cmocka_unit_test(test_wire_round_trip),
+        cmocka_unit_test(test_wire_checksums_of_another),
+        cmocka_unit_test(test_wire_every_byte_counts),
+        cmocka_unit_test(test_wire_fields),
+        cmocka_unit_test(test_wire_arp),
+        cmocka_unit_test(test_init_refuses),
+        cmocka_unit_test(test_tlps_cross_both_ways),
+        cmocka_unit_test(test_full_ring_to_device),
+        cmocka_unit_test(test_requests_wait_others_pass),
+        cmocka_unit_test(test_nothing_passes_posted),
+        cmocka_unit_test(test_hostile_device),
+        cmocka_unit_test(test_network_ring_astray),
+        cmocka_unit_test(test_malformed_from_host),
+        cmocka_unit_test(test_nonposted_limit),
+        cmocka_unit_test(test_event_is_a_barrier),
+        cmocka_unit_test(test_d49_w28_leases),
+        cmocka_unit_test(test_other_slots_and_bad_opens),
+        cmocka_unit_test(test_flood_of_opens),
+        cmocka_unit_test(test_full_ring_to_network),
+        cmocka_unit_test(test_close_and_silence),
+        cmocka_unit_test(test_device_without_host),
+        cmocka_unit_test(test_random_hardware),
+        cmocka_unit_test(test_s30_s33_sealed),
+        cmocka_unit_test(test_counter_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

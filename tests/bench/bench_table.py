@@ -1,0 +1,106 @@
+"""The tables of what was measured, as spec/performance.md and README.md have them: between two
+markers, made from tests/data/bench.json by `tests/bench/bench.py --write`."""
+# SPDX-License-Identifier: MIT
+import json
+import os
+import re
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+DATA = os.path.join(ROOT, "tests", "data", "bench.json")
+FULL, SHORT = os.path.join(ROOT, "spec", "performance.md"), os.path.join(ROOT, "README.md")
+BEGIN, END = "<!-- bench: made by tests/bench/bench.py --write -->", "<!-- bench: end -->"
+
+# What the short table has, of what is there.
+CHOSEN = ("codec 256 B", "codec 8 x 256 B", "route bdf 4096", "read 64 B, loopback, p50",
+          "read 64 B, AF_XDP, p50", "write of 256 B, processor, beside messages",
+          "write of 256 B, processor, beside segments",
+          "write stream 256 B, lossless beside messages",
+          "read stream 256 B, 140 tags beside messages", "equation1 140 x 256 B / 6.8 us",
+          "memory state of 64 frames", "memory box of 512 slots", "start-up of a box",
+          "fio depth 32")
+
+
+def figure(value):
+    """Three digits, and no exponent."""
+    if value is None:
+        return ""
+    return "%.0f" % value if abs(value) >= 1000 else "%.3g" % value
+
+
+def ratio(row):
+    return "" if row["ratio"] is None else "%.2f" % row["ratio"]
+
+
+def aims(row):
+    words = []
+    for aim in row["aims"]:
+        limits = [sign + "%g" % aim[key] for key, sign in (("least", ">= "), ("most", "<= "))
+                  if aim[key] is not None]
+        words.append("%s %s: %s" % (aim["of"], " and ".join(limits),
+                                    "met" if aim["met"] else "**missed**"))
+    return ", ".join(words)
+
+
+def where(told):
+    return "Kernel %s, %s, %d cores; %d figures in %.0f s." % (
+        told["kernel"], told["machine"], told["cores"], len(told["rows"]), told["seconds"])
+
+
+def full(told):
+    lines = [where(told), "", "| figure | median | unit | baseline | ratio | spread | aim |",
+             "|---|---|---|---|---|---|---|"]
+    lines += ["| %s | %s | %s | %s | %s | %.0f %% | %s |" % (
+        row["name"], figure(row["value"]), row["unit"], figure(row["baseline"]), ratio(row),
+        100 * row["spread"], aims(row)) for row in told["rows"]]
+    for what, parts in (("Not measured", told["skipped"]), ("**Broken**", told["broken"])):
+        lines += ["", "%s: %s." % (what, "; ".join("%s (%s)" % one for one in parts.items()))
+                  ] if parts else []
+    return "\n".join(lines)
+
+
+def short(told):
+    rows = {row["name"]: row for row in told["rows"]}
+    lines = ["| figure | value | floor | ratio | the floor is |", "|---|---|---|---|---|"]
+    lines += ["| %s | %s %s | %s | %s | %s |" % (
+        row["name"], figure(row["value"]), row["unit"], figure(row["baseline"]), ratio(row),
+        row["baseline_name"] or "") for row in (rows[n] for n in CHOSEN if n in rows)]
+    return "\n".join(lines)
+
+
+def between(text):
+    """(what stands between the markers, the text with room for another), or None without them."""
+    found = re.fullmatch("(.*%s\n)(.*)(\n%s.*)" % (re.escape(BEGIN), re.escape(END)), text, re.S)
+    return found and (found.group(2), lambda table: found.group(1) + table + found.group(3))
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def stale(told):
+    """The files whose tables are not those of what is told."""
+    wrong = []
+    for path, make in ((FULL, full), (SHORT, short)):
+        now = between(read(path))
+        if not now or now[0] != make(told):
+            wrong.append(os.path.relpath(path, ROOT))
+    return wrong
+
+
+def dump(told):
+    """As JSON, a row a line."""
+    head = {key: value for key, value in told.items() if key != "rows"}
+    rows = ",\n".join(" " + json.dumps(row) for row in told["rows"])
+    return json.dumps(head, indent=1)[:-2] + ',\n "rows": [\n' + rows + "\n]}\n"
+
+
+def write(told):
+    with open(DATA, "w", encoding="utf-8") as file:
+        file.write(dump(told))
+    for path, make in ((FULL, full), (SHORT, short)):
+        now = between(read(path))
+        if not now:
+            raise ValueError("%s has no markers" % os.path.relpath(path, ROOT))
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(now[1](make(told)))

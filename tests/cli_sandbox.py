@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""What the programs give up: capabilities, the user root, system calls (examples/proxy/sandbox.h);
+and the log that they keep (audit.h).
+
+Each system call that must fail is tried without the filter, too: there it must not fail so."""
+# SPDX-License-Identifier: MIT
+import json
+import os
+import pwd
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from cases import case, check, main
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BIN = os.environ.get("DXPU_BIN", os.path.join(ROOT, "build"))
+PROBE = os.path.join(ROOT, "build", "sandbox_probe")
+KILLED, GONE = -signal.SIGSYS, "ENOSYS"
+# what is tried, and how it ends behind the filter
+PROBES = {"exec": KILLED, "fork": KILLED, "ptrace": KILLED, "setuid": KILLED, "uring": KILLED,
+          "type": KILLED, "clone3": GONE, "packet": GONE, "swap": GONE, "kill_other": GONE,
+          "limit": GONE, "code": GONE}
+HARMLESS = ("udp", "memory", "thread", "file")
+
+
+def build():
+    subprocess.run(["cc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-DDXPU_SECCOMP=1",
+                    "-I.", "-pthread", "-o", PROBE, "tests/sandbox_probe.c",
+                    "examples/proxy/sandbox.c", "-lseccomp"], cwd=ROOT, check=True)
+
+
+def probe(*words):
+    """The signal that ended it, or what it printed."""
+    done = subprocess.run([PROBE, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, timeout=60, check=False)
+    check(done.returncode <= 0, words, done)
+    return done.returncode or done.stdout.decode().strip()
+
+
+def until(truth, what):
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        found = truth()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("in vain: " + what)
+
+
+@case
+def s122_filter():
+    """Every forbidden call, in the thread that made the filter and in one that was there before."""
+    for what, end in PROBES.items():
+        check(probe("free", what) != end, what, "is no control: without a filter it ends so too")
+        for where in ((), ("early",)):
+            found = probe("caged", what, *where)
+            check(found == end, what, where, "ended", found, "not", end)
+
+
+@case
+def s122_what_a_proxy_does():
+    for what in HARMLESS:
+        for cage in ("free", "caged"):
+            found = probe(cage, what)
+            check(found == "fine", cage, what, found)
+
+
+def status(pid):
+    """The fields of /proc/PID/task/*/status that matter, each a set over the threads."""
+    found = {}
+    for task in os.listdir("/proc/%d/task" % pid):
+        with open("/proc/%d/task/%s/status" % (pid, task), encoding="ascii") as file:
+            for name, value in re.findall(r"^(\w+):[ \t]*(.*?)[ \t]*$", file.read(), re.M):
+                found.setdefault(name, set()).add(value)
+    return found
+
+
+def port():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Running:
+    """A program that serves, in a folder of its own."""
+
+    def __init__(self, name, *more):
+        self.folder = tempfile.mkdtemp(prefix="dxpu-sandbox-")
+        os.chmod(self.folder, 0o777)
+        here = {"dxpu-box": ("--listen", "127.0.0.1:%d" % port(), "--slots", "2", "--cores", "2"),
+                "dxpu-host": ("--vfio-user", os.path.join(self.folder, "vm.sock"), "--listen",
+                              "127.0.0.1:%d" % port()),
+                "dxpu-manager": ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--store",
+                                 os.path.join(self.folder, "pool.db"))}[name]
+        self.errors = open(os.path.join(self.folder, "stderr"), "w+", encoding="utf-8")
+        self.process = subprocess.Popen([os.path.join(BIN, name), *here, *more],
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                        stderr=self.errors)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        finally:
+            self.errors.close()
+            shutil.rmtree(self.folder)
+
+    def said(self):
+        self.errors.seek(0)
+        return self.errors.read()
+
+    def settled(self, truth):
+        """Its status, when truth(status) holds."""
+        def look():
+            check(self.process.poll() is None, "it ended:", self.process.returncode, self.said())
+            found = status(self.process.pid)
+            return found if truth(found) else None
+        return until(look, "its state")
+
+
+def caged(found):
+    return found["Seccomp"] == {"2"} and found["NoNewPrivs"] == {"1"}
+
+
+@case
+def s121_s122_programs():
+    """Each of them, all its threads; and it still ends in order when asked."""
+    for name in ("dxpu-box", "dxpu-host", "dxpu-manager"):
+        with Running(name) as program:
+            found = program.settled(caged)
+            check(all(set(c) == {"0"} for c in found["CapEff"] | found["CapPrm"]), name, found)
+            program.process.send_signal(signal.SIGTERM)
+            check(program.process.wait(20) == 0, name, program.said())
+
+
+@case
+def control_without_a_sandbox():
+    with Running("dxpu-box", "--no-sandbox") as program:
+        program.settled(lambda found: os.path.exists("/proc/%d" % program.process.pid)
+                        and "slots" in program.said())
+        found = status(program.process.pid)
+        check(found["Seccomp"] == {"0"}, found)
+        check(found["NoNewPrivs"] == {"0"}, found)
+        if not os.geteuid():
+            check(any(set(c) != {"0"} for c in found["CapEff"]), found)
+
+
+@case
+def s120_user():
+    if os.geteuid():
+        return "only root can become somebody else"
+    nobody = pwd.getpwnam("nobody")
+    for name in ("dxpu-box", "dxpu-host", "dxpu-manager"):
+        with Running(name, "--user", "nobody") as program:
+            found = program.settled(caged)
+            check(all(set(u.split()) == {str(nobody.pw_uid)} for u in found["Uid"]), found)
+            check(all(set(g.split()) == {str(nobody.pw_gid)} for g in found["Gid"]), found)
+            check(found["Groups"] == {""}, found)
+    return None
+
+
+@case
+def s120_wrong_users():
+    for user in ("", ":", "no-such-user-here", "nobody:no-such-group-here", "12345x"):
+        with Running("dxpu-box", "--user", user) as program:
+            check(program.process.wait(20) == 3, user, program.said())
+            check("--user" in program.said() and "useradd" in program.said(), program.said())
+
+
+def elf(path):
+    """What readelf tells of a program that matters here."""
+    def ask(option):
+        return subprocess.run(["readelf", "-W", option, path], stdout=subprocess.PIPE, text=True,
+                              check=True).stdout
+    symbols = ask("--dyn-syms")
+    return {"pie": "DYN" in ask("-h"), "relro": "GNU_RELRO" in ask("-l"),
+            "now": "BIND_NOW" in ask("-d"), "stack": "__stack_chk_fail" in symbols,
+            "fortify": "_chk@" in symbols.replace("__stack_chk_fail", ""),
+            "data": not re.search(r"GNU_STACK.* RWE ", ask("-l"))}
+
+
+@case
+def s123_hardened():
+    for name in ("dxpu", "dxpu-host", "dxpu-box", "dxpu-manager"):
+        found = elf(os.path.join(BIN, name))
+        check(all(found.values()), name, found)
+    with tempfile.TemporaryDirectory() as folder:  # the control: nothing of it
+        plain = os.path.join(folder, "plain")
+        subprocess.run(["cc", "-O0", "-no-pie", "-fno-stack-protector", "-U_FORTIFY_SOURCE",
+                        "-Wl,-z,norelro,-z,lazy,-z,execstack", "-x", "c", "-o", plain, "-"],
+                       input=b"int main(void) { return 0; }", check=True)
+        found = elf(plain)
+        check(not any(found.values()), found)
+
+
+@case
+def s130_audit_log():
+    """dxpu-manager's log: what was asked, by whom, what came of it; and dxpu audit over it."""
+    with tempfile.TemporaryDirectory() as folder:
+        log, moved = os.path.join(folder, "audit"), os.path.join(folder, "audit.1")
+        with Running("dxpu-manager", "--audit", log) as program:
+            url = until(lambda: re.search(r"users at (http://\S+)", program.said()), "an address")
+            dxpu = [os.path.join(BIN, "dxpu")]
+
+            def ask(*words):
+                return subprocess.run(dxpu + [*words, "--manager", url.group(1)], check=False,
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE).returncode
+            check(ask("tenant", "acme", "--quota", "3") == 0)
+            check(ask("lease", "release", "c00000009") != 0)
+            os.rename(log, moved)
+            program.process.send_signal(signal.SIGHUP)
+            until(lambda: os.path.exists(log), "a new file")
+            check(ask("tenant", "acme", "--quota", "4") == 0)
+        lines = [json.loads(line) for name in (moved, log)
+                 for line in open(name, encoding="ascii")]
+        asked = [(x["role"], x["method"], x["target"], x["status"]) for x in lines
+                 if x["what"] == "api.request"]
+        check(asked[0] == ("operator", "PUT", "/v1/tenants/acme", 200), asked)
+        check(asked[1][1:3] == ("DELETE", "/v1/leases/c00000009") and asked[1][3] >= 400, asked)
+        check(len(asked) == 3, asked)
+        check(not subprocess.run(dxpu + ["audit", moved, log], check=False,
+                                 stdout=subprocess.PIPE).returncode)
+        check(subprocess.run(dxpu + ["audit", log, moved], check=False,
+                             stdout=subprocess.PIPE).returncode == 1)
+        with open(moved, encoding="ascii") as file:
+            text = file.read()
+        with open(moved, "w", encoding="ascii") as file:
+            file.write(text.replace("acme", "evil", 1))
+        done = subprocess.run(dxpu + ["audit", "--json", moved], check=False,
+                              stdout=subprocess.PIPE)
+        found = json.loads(done.stdout)
+        check(done.returncode == 1 and not found["good"], found)
+
+
+def why_not():
+    if not shutil.which("cc") or not shutil.which("readelf"):
+        return "no compiler or readelf"
+    if subprocess.run(["pkg-config", "--exists", "libseccomp"], check=False).returncode:
+        return "libseccomp is not installed"
+    build()
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main(why_not()))

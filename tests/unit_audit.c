@@ -1,0 +1,250 @@
+/* unit_audit.c - the log of leases, keys and refusals: what it keeps, and what audit_check() sees
+   SPDX-License-Identifier: MIT */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "examples/proxy/audit.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[] = "/tmp/dxpu-audit-XXXXXX", file[64], other[64];
+
+static void write_some(audit *a, unsigned from, unsigned count)
+{
+    for (unsigned i = from; i < from + count; i++) {
+        const audit_field fields[] = { { "slot", NULL, i }, { "text", "a \"b\"\n\x01", 0 } };
+        audit_write(a, "lease.created", fields, 2);
+    }
+}
+
+static char *read_all(const char *path, size_t *bytes)
+{
+    FILE *f = fopen(path, "rb");
+    char *text = calloc(1, 65536);
+    assert_non_null(f);
+    assert_non_null(text);
+    *bytes = fread(text, 1, 65535, f);
+    fclose(f);
+    return text;
+}
+
+static void write_all(const char *path, const char *text, size_t bytes)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, bytes, f), bytes);
+    fclose(f);
+}
+
+static int64_t lines_of(const char *path)
+{
+    uint64_t line;
+    char why[160];
+    return audit_check(path, &line, why, NULL, NULL);
+}
+
+static void fresh(void)
+{
+    unlink(file);
+    unlink(other);
+}
+
+static void test_s130_lines_follow_each_other(void **state)
+{
+    char head[AUDIT_HASH_TEXT_BYTES], first[AUDIT_HASH_TEXT_BYTES], last[AUDIT_HASH_TEXT_BYTES];
+    char why[160];
+    uint64_t line;
+    struct stat is;
+    audit *a;
+    (void)state;
+    fresh();
+    for (unsigned opened = 0; opened < 3; opened++) {
+        a = audit_open("test", file);
+        assert_non_null(a);
+        write_some(a, opened, 4);
+        assert_int_equal(audit_lines(a), 4);
+        audit_head(a, head);
+        audit_close(a);
+    }
+    assert_int_equal(audit_check(file, &line, why, first, last), 12);
+    assert_string_equal(last, head);
+    assert_true(strspn(first, "0") == 64);
+    assert_int_equal(stat(file, &is), 0);
+    assert_int_equal(is.st_mode & 0777, 0600);
+}
+
+/* Each byte of a line but the last one's changes something that the check sees; an untouched copy
+   is the control. */
+static void test_s131_what_was_changed_is_seen(void **state)
+{
+    size_t bytes, last;
+    char *text;
+    audit *a;
+    (void)state;
+    fresh();
+    a = audit_open("test", file);
+    write_some(a, 0, 5);
+    audit_close(a);
+    text = read_all(file, &bytes);
+    write_all(other, text, bytes);
+    assert_int_equal(lines_of(other), 5);
+    for (last = bytes - 2; text[last] != '\n'; last--) {
+    }
+    for (size_t i = 0; i < last; i++) {
+        text[i] ^= 1;
+        write_all(other, text, bytes);
+        assert_int_equal(lines_of(other), -1);
+        text[i] ^= 1;
+    }
+    free(text);
+}
+
+static void test_s131_what_is_missing_is_seen(void **state)
+{
+    size_t bytes;
+    char *text, *second, *third;
+    uint64_t line;
+    char why[160];
+    audit *a;
+    (void)state;
+    fresh();
+    a = audit_open("test", file);
+    write_some(a, 0, 4);
+    audit_close(a);
+    text = read_all(file, &bytes);
+    second = strchr(text, '\n') + 1;
+    third = strchr(second, '\n') + 1;
+    memmove(second, third, bytes - (size_t)(third - text) + 1);
+    write_all(other, text, strlen(text));
+    assert_int_equal(audit_check(other, &line, why, NULL, NULL), -1);
+    assert_int_equal(line, 2);
+    a = audit_open("test", other);
+    assert_null(a); /* and nothing is put behind it */
+    free(text);
+}
+
+static void test_s132_a_torn_end_is_taken_away(void **state)
+{
+    size_t bytes;
+    char *text;
+    audit *a;
+    (void)state;
+    fresh();
+    a = audit_open("test", file);
+    write_some(a, 0, 3);
+    audit_close(a);
+    text = read_all(file, &bytes);
+    for (size_t cut = 1; cut < 40; cut += 6) {
+        write_all(other, text, bytes - cut);
+        assert_int_equal(lines_of(other), -1);
+        a = audit_open("test", other);
+        assert_non_null(a);
+        write_some(a, 9, 1);
+        audit_close(a);
+        assert_int_equal(lines_of(other), 3);
+    }
+    free(text);
+}
+
+static void test_s132_a_full_disk_loses_lines_and_says_so(void **state)
+{
+    struct rlimit old, little = { 0, 0 };
+    struct stat is;
+    size_t bytes;
+    char *text;
+    audit *a;
+    (void)state;
+    fresh();
+    a = audit_open("test", file);
+    write_some(a, 0, 2);
+    assert_int_equal(stat(file, &is), 0);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    little.rlim_cur = (rlim_t)is.st_size + 20; /* room for a part of a line */
+    little.rlim_max = old.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
+    write_some(a, 2, 3);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    assert_int_equal(audit_lost(a), 3);
+    assert_int_equal(lines_of(file), 2); /* nothing half written */
+    write_some(a, 5, 1);
+    audit_close(a);
+    assert_int_equal(lines_of(file), 4);
+    text = read_all(file, &bytes);
+    assert_non_null(strstr(text, "\"what\":\"audit.lost\",\"lines\":3"));
+    free(text);
+}
+
+static void test_s133_a_new_file_follows_the_old_one(void **state)
+{
+    char head[AUDIT_HASH_TEXT_BYTES], first[AUDIT_HASH_TEXT_BYTES];
+    char why[160];
+    uint64_t line;
+    audit *a;
+    (void)state;
+    fresh();
+    a = audit_open("test", file);
+    write_some(a, 0, 2);
+    assert_true(audit_reopen(a)); /* not moved: the same file */
+    write_some(a, 2, 1);
+    audit_head(a, head);
+    assert_int_equal(rename(file, other), 0);
+    assert_true(audit_reopen(a));
+    write_some(a, 3, 2);
+    assert_int_equal(lines_of(other), 3);
+    assert_int_equal(audit_check(file, &line, why, first, NULL), 2);
+    assert_string_equal(first, head);
+    assert_int_equal(rename(file, other), 0);
+    write_all(file, "what\n", 5);
+    assert_false(audit_reopen(a)); /* somebody else's */
+    write_some(a, 5, 1);
+    assert_int_equal(lines_of(other), 3);
+    audit_close(a);
+}
+
+static void test_s130_what_is_no_file_is_refused(void **state)
+{
+    (void)state;
+    fresh();
+    assert_null(audit_open("test", folder));
+    assert_null(audit_open("test", "/dev/null"));
+    assert_int_equal(symlink("/tmp/nowhere", file), 0);
+    assert_null(audit_open("test", file));
+    fresh();
+    write_all(file, "hello\n", 6);
+    assert_null(audit_open("test", file));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_s130_lines_follow_each_other),
+        cmocka_unit_test(test_s130_what_is_no_file_is_refused),
+        cmocka_unit_test(test_s131_what_was_changed_is_seen),
+        cmocka_unit_test(test_s131_what_is_missing_is_seen),
+        cmocka_unit_test(test_s132_a_torn_end_is_taken_away),
+        cmocka_unit_test(test_s132_a_full_disk_loses_lines_and_says_so),
+        cmocka_unit_test(test_s133_a_new_file_follows_the_old_one),
+    };
+    int failed;
+    if (!mkdtemp(folder))
+        return 2;
+    snprintf(file, sizeof file, "%s/log", folder);
+    snprintf(other, sizeof other, "%s/other", folder);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    fresh();
+    rmdir(folder);
+    return failed;
+}
