@@ -133,7 +133,7 @@ static uint32_t rig_register(core *c, uint8_t role, uint8_t identity, uint64_t i
     }
     for (unsigned i = 0; i < count; i++)
         dxpu_control_device_encode(&d[first - 1 + i], room + i * DXPU_CONTROL_DEVICE_BYTES);
-    return core_register(c, &r, "test 1.0", why);
+    return core_register(c, &r, "test 1.0", NULL, why);
 }
 
 #endif /* CORE_RIG_H_INCLUDED */

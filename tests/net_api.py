@@ -239,7 +239,7 @@ def lend_and_end(m, hosts):
 
 @case
 def every_operation_answers_as_described():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         kinds = ((BOX, 4), (BOX, 4), (HOST, 4), (HOST, 4))
         with Robots(m, kinds) as robots:
@@ -270,6 +270,7 @@ def every_operation_answers_as_described():
             check(drained == {"node": boxes[0], "draining": True, "left": 0}, drained)
             good(200, m, "PUT", "/v1/boxes/%d/drain" % boxes[0], {"on": False, "move": False})
         until(lambda: not good(200, m, "GET", "/v1/nodes/%d" % hosts[1])["connected"], "gone")
+        check(good(200, m, "DELETE", "/v1/nodes/%d/key" % hosts[1])["key"] is None)
         check(good(200, m, "DELETE", "/v1/nodes/%d" % hosts[1])["forgotten"])
         check(good(404, m, "GET", "/v1/nodes/%d" % hosts[1])["type"] == "/problems/unknown")
         every = {o["operationId"] for o in openapi.operations(DOC).values()}
@@ -278,7 +279,7 @@ def every_operation_answers_as_described():
 
 @case
 def lists_come_in_pages():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Robots(m, [(BOX, 5), (BOX, 3), (HOST, 8), (BOX, 4), (HOST, 2)]) as robots:
             host = robots.nodes[2]
@@ -315,7 +316,7 @@ def lists_come_in_pages():
 
 @case
 def same_key_is_the_same_lease():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Robots(m, [(BOX, 4), (HOST, 4)]) as robots:
             body = lease(robots.nodes[1], key="job-7")
@@ -336,7 +337,7 @@ def same_key_is_the_same_lease():
 
 @case
 def conflicts_are_told_apart():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Robots(m, [(BOX, 4), (HOST, 4)]) as robots:
             box, host = robots.nodes
@@ -385,7 +386,7 @@ def roles_may_what_the_description_says():
 
 @case
 def tenants_see_their_own():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--tokens", tokens_file(l))
         m.get = lambda path: good(200, m, "GET", path, token="read")
         with Robots(m, [(BOX, 4), (HOST, 4), (HOST, 4)]) as robots:
@@ -435,7 +436,7 @@ def tenants_see_their_own():
 def tenants_name_their_own_hosts():
     """Another's host, a host that is nobody's, a box and what there is not are told alike; whose a
     host is outlives the manager."""
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--tokens", tokens_file(l))
         with Robots(m, [(BOX, 8), (HOST, 4), (HOST, 4), (HOST, 4)]) as robots:
             box, mine, theirs, nobodys = robots.nodes
@@ -807,7 +808,7 @@ def requests_follow_one_another():
 @case
 def who_sends_ahead_is_held_up():
     """Bytes behind a request that streams, or waits, stay with their sender."""
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Fake(m, HOST) as host, Fake(m, BOX) as box, connected(m) as s, connected(m) as w:
             at = host.register()[0]
@@ -889,7 +890,7 @@ class Stream:
 
 @case
 def streams_of_events_go_on_where_they_ended():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         for n in range(10):
             good(200, m, "PUT", "/v1/tenants/old%d" % n, {"quota": n})
@@ -952,7 +953,7 @@ def a_slow_reader_is_dropped_and_others_stay():
 
 @case
 def places_for_streams_and_waits_are_bounded():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Fake(m, HOST) as host, Fake(m, BOX) as box:
             at = host.register()[0]
@@ -988,7 +989,7 @@ def places_for_streams_and_waits_are_bounded():
 
 @case
 def waiting_does_not_keep_others_waiting():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         robots = Robots(m, [(BOX, 4), (HOST, 4)])  # they do nothing yet
         answers = []
@@ -1130,7 +1131,7 @@ def a_wait_for_a_box_that_is_away_is_no_success():
 @case
 def a_wait_finds_its_slots_again():
     """The tables were built anew meanwhile: a node before the slot's was forgotten."""
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Fake(m, BOX, slots=3) as other:
             first = other.register()[0]
@@ -1308,7 +1309,7 @@ def metrics_are_well_formed_and_true():
     label = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'
     sample = re.compile(r"^(%s)(\{%s(?:,%s)*\})? (-?[0-9.e+-]+|NaN|[+-]Inf)$" %
                         (name, label, label))
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--status-ms", 100)
         with Robots(m, [(BOX, 4), (HOST, 4)]) as robots:
             until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 4, "wiped")
@@ -1358,7 +1359,7 @@ def samples(m, metric):
 @case
 def metrics_name_boxes_hosts_and_tenants():
     name = 'r"a\\ck} 9'
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Robots(m, [(BOX, 4), (BOX, 2), (HOST, 8)]) as robots:
             box, other, host = robots.nodes
@@ -1409,7 +1410,7 @@ def traffic(slot, count):
 @case
 def leases_have_their_rates():
     """Between two reports of the host, by the time between them; a tenant sees its own."""
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--status-ms", 500)
         with Robots(m, [(BOX, 2), (HOST, 2)]) as robots:
             until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 2, "wiped")
@@ -1433,7 +1434,7 @@ def leases_have_their_rates():
 
 @case
 def events_from_the_end():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--events", 100)
         check(good(200, m, "GET", "/v1/events?last=5") == {"events": [], "next": 0})
         with Robots(m, [(BOX, 2), (HOST, 2)]) as robots:
@@ -1477,7 +1478,7 @@ def events_from_the_end():
 
 @case
 def metrics_have_the_slots_counters():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--status-ms", 100)
         with Fake(m, slots=3) as f:
             node = f.register()[0]

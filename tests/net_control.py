@@ -386,7 +386,7 @@ def exit_status_without_a_connection():
 
 @case
 def protocol_by_hand():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         host = start_host(l)
         for bytes_ in (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 64, b"DXCU"):
             with Client(host, greet=False) as c:  # M-2: no answer
@@ -441,7 +441,7 @@ def protocol_by_hand():
 @case
 def hostile_bytes():
     chance = random.Random(5)
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         box, host = start_box(l), start_host(l)
         dxpu(l, "attach", "--wait", host.control, 1, box.address, 1)
         good = hello() + ask() + message(DETACH, struct.pack(">HBxQ", 7, 1, 0)) + ask(9) * 20
@@ -466,7 +466,7 @@ def hostile_bytes():
 
 @case
 def many_connections():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         host = start_host(l)
         descriptors = "/proc/%d/fd" % host.process.popen.pid
         with Client(host) as known:
@@ -495,7 +495,7 @@ def resident_kb(process):
 
 @case
 def client_that_takes_no_answers():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         box = start_box(l, "--slots", 300)
         before = resident_kb(box.process)
         clients = [Client(box) for _ in range(8)]
@@ -521,7 +521,7 @@ def client_that_takes_no_answers():
 
 @case
 def data_go_on_under_control_load():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         box = start_box(l, "--memory", "1M")
         stop = threading.Event()
         asked = [0]

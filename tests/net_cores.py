@@ -98,7 +98,7 @@ def a_core_sees_its_own_slots_alone():
 
 @case
 def each_core_has_its_ports():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         box = Box(l, "--control", ":0", slots=7, cores=3, listen=BOTH)
         said = [box.process.says(r"slots? %s at (\S+:\d+), (\S+:\d+)\n" % slots).groups()
                 for slots in ("1, 4, 7", "2, 5", "3, 6")]
@@ -128,7 +128,7 @@ def usage():
                            (("--slots", 200, "--cores", 65), "64"),
                            (("--slots", 4, "--cores", 0), "--cores"),
                            (("--slots", 4, "--cores", 2, "--listen", "*:65535"), "lower port"),
-                           (("--slots", 4, "--cores", 2, "--af-xdp", "lo"), "goes with one")):
+                           (("--slots", 4, "--cores", 2, "--af-xdp", "lo"), "queue for each")):
             bad = l.run("dxpu-box", *args, seconds=10)
             check(bad.status == 2 and word in bad.errors(), args, bad.status, bad.errors())
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
@@ -171,7 +171,7 @@ def captures_are_of_all_cores():
 
 @case
 def pictures_of_both_cores():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         for slot in (1, 2):
             display, name = net_screenshot.Display(l, slot, cores=2), l.file("screen.png")
             want = display.draw(slot)
@@ -184,7 +184,7 @@ def pictures_of_both_cores():
 
 @case
 def a_manager_reaches_both_cores():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         box = managed.start_box(l, m, "--slots", 4, "--cores", 2, "--memory", 4096)
         managed.start_host(l, m, "--slots", 4)
         b, h = m.link(BOX), m.link(HOST)
@@ -239,7 +239,7 @@ def a_state_file_for_any_number_of_cores():
 
 @case
 def statistics_while_all_run():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         box = Box(l, "--control", ":0", "--record", l.file("tlps.pcap"))
         hosts = [box.load(l, slot, *SOME[:-3], 10000, "--span", "32K") for slot in (1, 2, 3, 4)]
         proxy, n = by_hand.Proxy(box.process), 0
@@ -311,7 +311,7 @@ def a_flood_of_one_port_does_not_reach_the_other():
 def a_loop_that_waits_does_not_stop_another():
     """It waits for its state file, which nobody takes.  The control: with one core all wait."""
     for cores in (1, 2):
-        with lab.Lab() as l:
+        with lab.Lab(plain=True) as l:
             state = l.file("state")
             box = Box(l, "--state", state, "--hold-ms", 1000, cores=cores)
             steady = box.load(l, 2, "--load", "mixed", "--span", "32K", "--seconds", 4, node=2)
@@ -399,7 +399,7 @@ def guests_have_their_own_slots_and_loops():
 
 @case
 def guests_are_hosts_of_their_own_to_a_manager():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         box = managed.start_box(l, m, "--slots", 4, "--cores", 2, "--memory", 4096)
         host, _ = two_guests(l, "--control", ":0", "--manager", m.address, "--identity",
                              l.file("host.id"), "--name", "host")

@@ -746,7 +746,7 @@ def disk_seconds(path):
 @case
 def figures_of_512_slots():
     """Proxies by hand, so that the manager is what is measured; its store is on a disk."""
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--quiet")
         with Robots(m, [(BOX, 16)] * 32 + [(HOST, 512)]) as robots:
             host = robots.nodes[-1]

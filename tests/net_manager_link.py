@@ -91,7 +91,7 @@ def has(path, data=b"a tenant's secret"):
 
 @case
 def registration_and_node_numbers():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         box = start_box(l, m, "--slots", 5, "--group-slots", 2, "--model", "small disk", "--device",
                         "nvme", "--memory", "1M")
         b = m.link(BOX)
@@ -129,11 +129,11 @@ def registration_and_node_numbers():
 
 @case
 def addresses_for_hosts():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         start_box(l, m, "--advertise", "192.0.2.1:4458,[2001:db8::1]:4458", name="one")
         one = m.link(BOX)
         check(one.paths == ["192.0.2.1:4458", "2001:db8::1:4458"], one.paths)
-        start_box(l, m, name="two", listen="0.0.0.0:0")
+        start_box(l, m, "--plain", "--plain-network", name="two", listen="0.0.0.0:0")
         two = m.link(BOX, one)
         check(len(two.paths) == 1 and two.paths[0].startswith("127.0.0.1:"), two.paths)
         check(not two.paths[0].endswith(":0"), two.paths)
@@ -141,7 +141,7 @@ def addresses_for_hosts():
 
 @case
 def many_slots_take_several_registers():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         start_box(l, m, "--slots", 700, "--memory", 4096)
         b = m.link(BOX)
         check(sorted(b.slots) == list(range(1, 701)) and len(b.registers) > 1, b.registers)
@@ -150,7 +150,7 @@ def many_slots_take_several_registers():
 
 @case
 def bind_attach_detach_unbind():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         start_box(l, m, "--slots", 2, "--memory", 4096)
         b = m.link(BOX)
         start_host(l, m)
@@ -191,7 +191,7 @@ def bind_attach_detach_unbind():
 
 @case
 def nobody_else_gets_in():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         start_box(l, m, "--memory", 4096)
         b = m.link(BOX)
         start_host(l, m)
@@ -216,7 +216,7 @@ def nobody_else_gets_in():
 
 @case
 def higher_bind_ends_the_older_lease():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         start_box(l, m, "--memory", 4096)
         b = m.link(BOX)
         start_host(l, m, name="one")
@@ -233,7 +233,7 @@ def higher_bind_ends_the_older_lease():
 
 @case
 def unbind_wipes_or_keeps():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         disks = [disk(l, "disk" + end, 24 * MIB + 4096) for end in ("", ".2")]
         start_box(l, m, "--slots", 2, "--device", "nvme", "--file", disks[0])
         b = m.link(BOX)
@@ -260,7 +260,7 @@ def unbind_wipes_or_keeps():
 
 @case
 def wipe_that_does_not_verify():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         path = disk(l, "disk", 8 * MIB)
         start_box(l, m, "--device", "nvme", "--file", path)
         b = m.link(BOX)
@@ -279,7 +279,7 @@ def wipe_that_does_not_verify():
 
 @case
 def wipe_survives_a_kill():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         path = disk(l, "disk", 1024 * MIB)
         plant(path, 1024 * MIB - 100)
         box = start_box(l, m, "--device", "nvme", "--file", path)
@@ -311,7 +311,7 @@ def swapped(l, m, b, box, *args):
 
 @case
 def slot_without_a_record_is_wiped_only_when_nobody_can_have_data_on_it():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         old = disk(l, "old", MIB)
         plant(old, 4096)
         box = start_box(l, m, "--device", "nvme", "--file", old)
@@ -351,7 +351,7 @@ def slot_without_a_record_is_wiped_only_when_nobody_can_have_data_on_it():
 
 @case
 def another_file_is_not_what_was_wiped_or_lent():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         one, two = disk(l, "one", 2 * MIB), disk(l, "two", 2 * MIB)
         for path in (one, two):
             plant(path, 4096)
@@ -402,7 +402,7 @@ def another_file_is_not_what_was_wiped_or_lent():
 
 @case
 def state_file_without_media():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         path = disk(l, "disk", MIB)
         b = box = None
         for word, want in (("wiped", EMPTY), ("kept", KEPT), ("held", HELD), ("unwiped", UNWIPED)):
@@ -417,7 +417,7 @@ def state_file_without_media():
 
 @case
 def lease_that_a_restored_state_does_not_know_is_wiped():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         path = disk(l, "disk", MIB)
         box = start_box(l, m, "--device", "nvme", "--file", path)
         b = m.link(BOX)
@@ -442,7 +442,7 @@ def lease_that_a_restored_state_does_not_know_is_wiped():
 
 @case
 def other_slots_go_on_while_one_is_wiped():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         files = [disk(l, "disk" + end, 1024 * MIB) for end in ("", ".2")]
         box = start_box(l, m, "--slots", 2, "--device", "nvme", "--file", files[0])
         host = start_host(l, m)
@@ -462,7 +462,7 @@ def other_slots_go_on_while_one_is_wiped():
 
 @case
 def box_serves_its_lease_without_a_manager():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         box = start_box(l, m, "--slots", 2, "--memory", 4096)
         b = m.link(BOX)
         start_host(l, m)
@@ -485,7 +485,7 @@ def box_serves_its_lease_without_a_manager():
 
 @case
 def host_dials_once_it_has_a_number():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         box = by_hand.start_box(l, "--state", l.file("plain"))  # no manager's: anybody gets in
         m.close()
         host = start_host(l, m)
@@ -501,7 +501,7 @@ def host_dials_once_it_has_a_number():
 
 @case
 def manager_restarts():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         box, host = start_box(l, m, "--memory", 4096), start_host(l, m)
         b, h = m.link(BOX), m.link(HOST)
         lend(b, h, 5)
@@ -525,7 +525,7 @@ def manager_restarts():
 @case
 def lost_answers():
     """M-54: who does not get an answer asks again, on another connection."""
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         path = disk(l, "disk", 8 * MIB)
         start_box(l, m, "--device", "nvme", "--file", path)
         start_host(l, m)
@@ -562,7 +562,7 @@ def hostile_managers():
     chance = random.Random(6)
     good = fm.message(fm.HELLO, struct.pack(">BBBxIHxx", 3, 1, 1, 0, 0) + b"\0", 1 << 28)
     node = fm.message(fm.NODE, struct.pack(">II", 7, 50), 2 << 28 | 1)
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         b = start_box(l, m, "--memory", 4096)
         h = start_host(l, m)
         lend(m.link(BOX), m.link(HOST), 5)
@@ -606,7 +606,7 @@ def hostile_managers():
 
 @case
 def answers_to_nothing():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         start_box(l, m, "--memory", 4096)
         b = m.link(BOX)
         hello = fm.message(fm.HELLO, struct.pack(">BBBxIHxx", 3, 1, 1, 0, 0) + b"\0", 1 << 28)
@@ -624,7 +624,7 @@ def answers_to_nothing():
 
 @case
 def silent_manager_is_left():
-    with lab.Lab() as l, fm.Manager(heartbeat_ms=50) as m:
+    with lab.Lab(plain=True) as l, fm.Manager(heartbeat_ms=50) as m:
         start_box(l, m, "--memory", 4096)
         b = m.link(BOX)
         m.until(lambda: b.heartbeats >= 10, "heartbeats that are answered")
@@ -638,7 +638,7 @@ def silent_manager_is_left():
 
 @case
 def two_proxies_with_one_identity():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         m.one_each = True
         start_box(l, m, "--memory", 4096)
         b = m.link(BOX)
@@ -685,7 +685,7 @@ def wrong_identity_files():
 
 @case
 def drained_box_takes_no_lease():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         start_box(l, m, "--slots", 3, "--memory", 4096)
         b = m.link(BOX)
         b.bind(1, 77, 1, 4)
@@ -708,7 +708,7 @@ def drained_box_takes_no_lease():
 
 @case
 def reset_of_a_device():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         start_box(l, m, "--slots", 2, "--memory", 4096)
         host = start_host(l, m)
         b, h = m.link(BOX), m.link(HOST)
@@ -725,7 +725,7 @@ def reset_of_a_device():
 
 @case
 def lease_that_cannot_be_kept():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         folder = l.file("state")
         os.mkdir(folder)
         start_box(l, m, "--memory", 4096, "--state", os.path.join(folder, "box"))
@@ -743,7 +743,7 @@ def lease_that_cannot_be_kept():
 
 @case
 def state_files_of_before():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         with open(l.file("box.state"), "w") as f:
             f.write("1 9 3 0\n2 4 3 0 kept\n7 2 3 1 wiped\n")
         box = start_box(l, m, "--slots", 2, "--memory", 4096)
@@ -767,7 +767,7 @@ def state_files_of_before():
 
 @case
 def only_its_manager_binds():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         box = start_box(l, m, "--memory", 4096)
         b = m.link(BOX)
         with by_hand.Client(box) as c:  # M-51
@@ -784,7 +784,7 @@ def only_its_manager_binds():
 
 @case
 def statistics_are_documented():
-    with lab.Lab() as l, fm.Manager() as m:
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
         proxies = {"box": start_box(l, m, "--memory", 4096), "host": start_host(l, m)}
         lend(m.link(BOX), m.link(HOST), 5)
         for kind, proxy in proxies.items():

@@ -44,7 +44,7 @@ def refused(code, fake, data, ends=True):
 
 @case
 def registers_and_is_a_node_when_all_slots_are_there():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Fake(m, BOX, slots=9) as box, Fake(m, HOST, slots=2) as host:
             number, heartbeat_ms = box.register(1, 4)
@@ -68,7 +68,7 @@ def registers_and_is_a_node_when_all_slots_are_there():
 
 @case
 def same_number_after_a_restart_of_the_manager():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Fake(m) as one, Fake(m, HOST) as two:
             numbers = one.register()[0], two.register()[0]
@@ -80,7 +80,7 @@ def same_number_after_a_restart_of_the_manager():
 
 @case
 def hello_comes_first_and_once():  # M-70
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Fake(m, greet=False) as f:
             refused(ORDER, f, f.register_message())
@@ -104,7 +104,7 @@ def hello_comes_first_and_once():  # M-70
 
 @case
 def three_heartbeats_missing_end_a_connection():  # M-71
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, *FAST)
         with Fake(m) as silent, Fake(m) as control:
             number = silent.register()[0]
@@ -125,7 +125,7 @@ def three_heartbeats_missing_end_a_connection():  # M-71
 
 @case
 def an_identity_is_one_proxy():  # M-72
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Fake(m) as first:
             number = first.register()[0]
@@ -151,7 +151,7 @@ def an_identity_is_one_proxy():  # M-72
 
 @case
 def bad_messages_cost_only_their_connection():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         good = Fake(m)
         good.register()
@@ -192,7 +192,7 @@ def random_messages():
     seed = int(os.environ.get("DXPU_SEED", random.randrange(1 << 32)))
     print("# DXPU_SEED=%d" % seed)
     r = random.Random(seed)
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, *FAST)
         good = Fake(m)
         good.register()
@@ -216,7 +216,7 @@ def random_messages():
 
 @case
 def too_many_alarms_are_not_events():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Fake(m) as f:
             f.register()
@@ -232,7 +232,7 @@ def too_many_alarms_are_not_events():
 
 @case
 def an_order_without_an_answer_ends_a_connection():  # M-71
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, *FAST)
         with Fake(m) as f, Fake(m) as control:
             f.secretive = False
@@ -254,7 +254,7 @@ def an_order_without_an_answer_ends_a_connection():  # M-71
 
 @case
 def counters_are_asked_for():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, *FAST, "--status-ms", 100)
         with Fake(m, slots=3) as f:
             f.secretive = False
@@ -273,6 +273,25 @@ def counters_are_asked_for():
         check(m.proxies()["statuses"] == 3)
 
 
+@case
+def strangers_are_so_many_and_no_more():
+    with lab.Lab() as l:
+        m = Manager(l, "--nodes", 3, "--slots", 20)
+        with Fake(m, BOX) as box:
+            number = box.register()[0]
+            for role in (HOST, BOX):
+                with Fake(m, role) as f:
+                    f.register()
+            for _ in range(3):
+                with Fake(m, HOST) as f:
+                    refused(BUSY, f, f.register_message())
+            alarms = m.get("/v1/events?type=alarm")["events"]
+            check(len(alarms) == 1 and "3 nodes" in alarms[0]["text"], alarms)
+            check(box.lives())
+            with Fake(m, BOX, identity=box.identity, instance=box.instance) as again:
+                check(again.register()[0] == number, "who is known gets in")
+
+
 def status(first, count, total):
     return struct.pack(">BxxxIHHHH", BOX, 1, total, first, count, 168) + b"".join(
         struct.pack(">H166x", n) for n in range(first, first + count))
@@ -281,7 +300,7 @@ def status(first, count, total):
 @case
 def a_status_without_end():
     """A proxy that tells the same slot again and again, or ever more of them, is asked no further."""
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--status-ms", 3600000)
 
         def asked(answer):
@@ -315,7 +334,7 @@ def a_status_without_end():
 def a_proxy_that_changes_all_the_time():
     """Another device, then another state, in each register: the others are heard, and the store is
     written for few of them."""
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--quiet")
         with Fake(m, BOX, slots=4) as bad, Fake(m, HOST, slots=4) as good:
             bad.register()
@@ -341,7 +360,7 @@ def a_proxy_that_changes_all_the_time():
 
 @case
 def a_crowd_does_not_drive_out_a_proxy():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--connections", 20)
         with Fake(m) as good:
             good.register()
@@ -362,7 +381,7 @@ def thousands_of_connections():
         return "only %d open files are allowed" % hard
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, want + 200), hard))
     try:
-        with lab.Lab() as l:
+        with lab.Lab(plain=True) as l:
             m = Manager(l, "--connections", want)
             host, port = m.listen.rsplit(":", 1)
             greeting = hello(HOST)
@@ -401,7 +420,7 @@ def fails(l, status, *words, store=None, start=(), more=()):
 
 @case
 def too_few_open_files():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         limit = ("prlimit", "--nofile=300:300")
         if not shutil.which("prlimit"):
             return "no prlimit"
@@ -412,7 +431,7 @@ def too_few_open_files():
 
 @case
 def ports_in_use():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         fails(l, SYSTEM, "--listen", "in use", store=l.file("b.db"), more=("--listen", m.listen))
         fails(l, SYSTEM, m.http, "in use", store=l.file("b.db"), more=("--http", m.http))
@@ -421,27 +440,27 @@ def ports_in_use():
 
 @case
 def configuration_from_a_file():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         with open(l.file("m.conf"), "w", encoding="utf-8") as f:
             f.write("heartbeat-ms = 321\nlisten = 127.0.0.9:1\n")
         m = Manager(l, "--config", l.file("m.conf"))  # the command line goes first
         with Fake(m) as f:
             check(f.register()[1] == 321)
         check(m.process.stop() == 0)
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         # A text of the file that another one goes before is not kept: leaks end the sanitized program
         # with another status.
         with open(l.file("m.conf"), "w", encoding="utf-8") as f:
             f.write("store = %s\nstore = %s\n" % (l.file("a/b"), l.file("c/d")))
         fails(l, STORE, l.file("e/f"), store=l.file("e/f"), more=("--config", l.file("m.conf")))
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--config", os.path.join(lab.ROOT, "examples/manager/manager.conf"))
         check(m.get("/v1/health")["status"] == "ok")
 
 
 @case
 def statistics_on_a_signal():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         m.process.popen.send_signal(10)
         m.process.says(r"\nproxies\n(.*\n)*  answer_us\n")
@@ -454,7 +473,7 @@ def statistics_on_a_signal():
 
 @case
 def store_is_one_managers():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         fails(l, STORE, m.store, "another")
         with Fake(m) as f:
@@ -463,7 +482,7 @@ def store_is_one_managers():
 
 @case
 def store_that_is_none():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         for name, content in (("text", b"no database\n" * 1000), ("short", b"SQLite format 3")):
             with open(l.file(name), "wb") as f:
                 f.write(content)
@@ -489,7 +508,7 @@ def stopped_store(l):
 
 @case
 def store_of_a_newer_version():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = stopped_store(l)
         db = sqlite3.connect(m.store)
         version = db.execute("PRAGMA user_version").fetchone()[0]
@@ -506,7 +525,7 @@ def store_of_a_newer_version():
 
 @case
 def store_that_is_damaged():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = stopped_store(l)
         size = os.path.getsize(m.store)
         with open(m.store, "r+b") as f:
@@ -525,7 +544,7 @@ def records_that_cannot_be_loaded():
     for change in ("UPDATE record SET value = '{' WHERE key = 'node/1'",
                    "UPDATE record SET value = replace(value, '\"format\":1', '\"format\":2') "
                    "WHERE key = 'meta'", "DELETE FROM record WHERE key = 'slot/1.1'"):
-        with lab.Lab() as l:
+        with lab.Lab(plain=True) as l:
             m = stopped_store(l)
             check(m.start().get("/v1/slots")["slots"] and m.process.stop() == 0, "it is sound")
             db = sqlite3.connect(m.store)
@@ -537,7 +556,7 @@ def records_that_cannot_be_loaded():
 
 @case
 def addresses_that_are_none():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         for option in ("--listen", "--http"):  # a name may be resolved later
             fails(l, SYSTEM, "nonsense", more=(option, "nonsense"))
         fails(l, USAGE, "--tokens", more=("--http", "0.0.0.0:0"))
@@ -548,7 +567,7 @@ def addresses_that_are_none():
 def store_that_is_removed():
     """While the manager runs; whether it has something to write then, or not."""
     for asked in (True, False):
-        with lab.Lab() as l:
+        with lab.Lab(plain=True) as l:
             m = Manager(l)
             with Fake(m, BOX) as box, Fake(m, HOST) as host:
                 box.register()
@@ -572,7 +591,7 @@ def store_that_is_removed():
 
 @case
 def store_on_a_full_disk():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         os.mkdir(l.file("disk"))
         script = l.file("mount")
         with open(script, "w", encoding="utf-8") as f:
@@ -640,7 +659,7 @@ def disk(l, *settings):
 @case
 def a_crowd_on_a_slow_disk_keeps_nobody_waiting():
     many = 60
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Wrapped(l, disk(l, "DISK_US=10000"))
         with Fake(m) as good:
             good.register()
@@ -661,7 +680,7 @@ def a_crowd_on_a_slow_disk_keeps_nobody_waiting():
 
 @case
 def store_on_a_disk_with_errors():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Wrapped(l, disk(l, "DISK_ERROR=" + l.file("error")))
         with Fake(m, BOX) as box, Fake(m, HOST) as host:
             box.register()
@@ -689,7 +708,7 @@ class Wrapped(Manager):
             f.write('#!/bin/sh\nexec %s %s "$@"\n' % (" ".join(begin), os.path.join(
                 lab.BIN, "dxpu-manager")))
         os.chmod(self.script, 0o755)
-        super().__init__(l, store=store, program=self.script)
+        super().__init__(l, "--plain", store=store, program=self.script)
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ def file_that_cannot_be_written():
 
 @case
 def protocol_by_hand():  # M-22, M-23
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         display = Display(l)
         display.draw(3)
         with Client(display.box) as c, Client(display.box) as other:
@@ -192,7 +192,7 @@ def protocol_by_hand():  # M-22, M-23
 @case
 def asks_and_takes_nothing():
     """Many pictures are asked for, none is read: the box ends that connection, and lives."""
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         display = Display(l)
         display.draw(4)
         with Client(display.box) as c:

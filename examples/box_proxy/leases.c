@@ -200,6 +200,16 @@ static state_key key_of(const dxpu_control_bind *m)
     return k;
 }
 
+/* The slot's lease is not served since the box was started with keys, or without: see leases_begin().
+   Its manager names it again. */
+static bool waits(const box *b, const dxpu_control_bind *m)
+{
+    const dxpu_box_entry *e = &b->entries[m->slot - 1];
+    return !e->used && b->phase[m->slot - 1] == DXPU_CONTROL_SLOT_HELD &&
+           m->epoch == e->epoch_seen && m->host_node == e->host_node &&
+           m->host_slot == e->host_slot;
+}
+
 /* M-60 to M-62, M-83 */
 static unsigned refuse_bind(const box *b, const dxpu_control_bind *m)
 {
@@ -207,7 +217,7 @@ static unsigned refuse_bind(const box *b, const dxpu_control_bind *m)
     uint8_t phase = b->phase[m->slot - 1];
     if (m->keyed != !keys_plain(b->keys))
         return DXPU_CONTROL_CODE_KEY;
-    if (m->epoch <= e->epoch_seen)
+    if (m->epoch <= e->epoch_seen && !waits(b, m))
         return DXPU_CONTROL_CODE_EPOCH;
     bool goes_on = e->used && e->host_node == m->host_node && e->host_slot == m->host_slot;
     if (b->slots[m->slot - 1].drained && phase != DXPU_CONTROL_SLOT_KEPT && !goes_on)

@@ -63,8 +63,10 @@ static void on_closed(void *context, secure_conn *conn, const char *why)
     control_client *c = context;
     (void)conn;
     c->conn = NULL;
-    if (!c->over)
-        c->why = why;
+    if (!c->over) /* who has keys says nothing to who has none */
+        c->why = c->plain && c->open && c->request == 1
+                     ? "it ends the connection; has it keys? then give its --peer"
+                     : why;
     c->over = true; /* what came before is still looked at */
     (void)event_base_loopbreak(c->base);
 }
@@ -108,10 +110,7 @@ const char *control_client_ask(control_client *c, dxpu_control *m)
     run_until(c, in_ms(c->timeout_ms), &c->answered);
     if (c->answered)
         return NULL;
-    if (!c->over)
-        return "it does not answer";
-    return c->plain && c->request == 1 ? "it ends the connection; has it keys? then give its --peer"
-                                       : c->why;
+    return c->over ? c->why : "it does not answer";
 }
 
 const char *control_client_open(control_client *c, const dxpu_udp_address *to, const key_options *k,

@@ -16,7 +16,13 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 BIN = os.environ.get("DXPU_BIN", os.path.join(ROOT, "build"))
 CLASSES = ("posted", "non-posted", "completion")
 PROXIES = ("dxpu-box", "dxpu-host")
+KINDS = {"dxpu-box": "box", "dxpu-host": "host", "dxpu-manager": "manager"}
 KEY_OPTIONS = ("--key", "--peer", "--peers", "--plain", "--help", "--version")
+CONTROL_COMMANDS = ("attach", "detach", "status", "screenshot")
+# Who is on whose list, and what each may there.
+PEERS = {"box": {"host": "fabric", "command": "control"},
+         "host": {"box": "fabric", "command": "control"},
+         "manager": {"box": "box", "host": "host"}}
 
 
 class Process:
@@ -24,6 +30,7 @@ class Process:
 
     def __init__(self, lab, name, args):
         base = os.path.join(lab.folder, "%02d-%s" % (len(lab.processes), os.path.basename(name)))
+        self.sealed = "--plain" not in args
         self.name, self.err_file, self.out_file = name, base + ".err", base + ".out"
         with open(self.err_file, "wb") as err, open(self.out_file, "wb") as out:
             command = [os.path.join(BIN, name)] + [str(a) for a in args]
@@ -98,12 +105,15 @@ class Process:
 
 
 class Lab:
-    """A folder for files, and all processes started in it."""
+    """A folder for files, and all processes started in it.  plain: without keys, for tests that
+    speak to a port themselves."""
 
-    def __init__(self):
+    def __init__(self, plain=False):
+        self.plain = plain
         self.temporary = tempfile.TemporaryDirectory(prefix="dxpu-")
         self.folder = self.temporary.name
         self.processes = []
+        self.known = {}  # public keys by kind
 
     def __enter__(self):
         return self
@@ -116,22 +126,47 @@ class Lab:
     def file(self, name):
         return os.path.join(self.folder, name)
 
+    def public(self, kind):
+        """The public key of this lab's boxes, hosts, manager or command; its secret one is in
+        KIND.key."""
+        if kind not in self.known:
+            self.known[kind] = subprocess.run(
+                [os.path.join(BIN, "dxpu"), "keygen", self.file(kind + ".key")], check=True,
+                stdout=subprocess.PIPE).stdout.decode().strip()
+        return self.known[kind]
+
     def keys(self, name):
-        """Options that let boxes and hosts of this lab, and nobody else, into each other."""
-        kind, other = ("box", "host") if name == "dxpu-box" else ("host", "box")
-        for whose in (kind, other):
-            if not os.path.exists(self.file(whose + ".pub")):
-                public = subprocess.run([os.path.join(BIN, "dxpu"), "keygen",
-                                         self.file(whose + ".key")], check=True,
-                                        stdout=subprocess.PIPE).stdout
-                with open(self.file(whose + ".pub"), "wb") as f:
-                    f.write(public)
-        return "--key", self.file(kind + ".key"), "--peers", self.file(other + ".pub")
+        """Options that let programs of this lab, and nobody else, into each other."""
+        kind = KINDS[name]
+        self.public(kind)
+        peers = self.file(kind + ".peers")
+        if not os.path.exists(peers):
+            with open(peers, "w") as f:
+                f.writelines("%s may=%s\n" % (self.public(other), may)
+                             for other, may in PEERS[kind].items())
+        return "--key", self.file(kind + ".key"), "--peers", peers
+
+    def command_keys(self, args):
+        """Options of the command for the proxy whose control port it names: --plain unless that one
+        is of this lab and has keys."""
+        for p in self.processes:
+            kind = KINDS.get(os.path.basename(p.name))
+            if kind in ("box", "host") and p.sealed and any(
+                    a in args for a in re.findall(r"control port (\S+)", p.errors())):
+                self.public("command")
+                return "--key", self.file("command.key"), "--peer", self.public(kind)
+        return ("--plain",)
 
     def start(self, name, *args):
-        """Proxies that say nothing of keys get those of the lab."""
-        if name in PROXIES and not set(KEY_OPTIONS) & {str(a).split("=")[0] for a in args}:
-            args += self.keys(name)
+        """Programs that say nothing of keys get those of the lab."""
+        said = set(KEY_OPTIONS) & {str(a).split("=")[0] for a in args}
+        if name in KINDS and not said:
+            args += ("--plain",) if self.plain else self.keys(name)
+        if name in PROXIES and "--manager" in args and "--plain" not in args and (
+                "--manager-key" not in args):
+            args += "--manager-key", self.public("manager")
+        if name == "dxpu" and args[:1] and args[0] in CONTROL_COMMANDS and not said:
+            args += self.command_keys([str(a) for a in args])
         process = Process(self, name, args)
         self.processes.append(process)
         return process

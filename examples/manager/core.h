@@ -56,7 +56,11 @@ typedef struct core_node {
     dxpu_control_address path[DXPU_CONTROL_PATHS_MAX];
     bool draining;               /* a box */
     char owner[CORE_NAME_BYTES]; /* of a host: the tenant whose it is; "": nobody's */
-    bool connected;              /* registered in whole, on a connection that lives */
+    bool used;  /* some lease had a slot of it, or may have had before this was written down */
+    bool keyed; /* key is known: that of its first sealed register (M-81) */
+    uint8_t key[DXPU_CONTROL_KEY_BYTES];
+    bool sealed;    /* its last register came under that key, so orders name it */
+    bool connected; /* registered in whole, on a connection that lives */
     uint64_t instance;
     uint64_t since_unix_ms; /* connected, or not, since then */
 } core_node;
@@ -145,6 +149,8 @@ typedef struct core_settings {
     uint64_t grace_ms; /* a box unheard of and unanswering for so long is broken [CORE_GRACE_MS] */
     uint64_t default_quota; /* slots, of a tenant that nobody set one for; POOL_NONE: no limit */
     uint32_t events;        /* kept [10,000] */
+    uint32_t nodes;         /* that there may be [65,536] */
+    uint32_t slots;         /* of all boxes and hosts [1,048,576] */
     void *user;
     void (*on_event)(void *user, const core_event *e); /* after it is durable; or NULL */
 } core_settings;
@@ -165,9 +171,14 @@ bool core_store_failed(const core *c, char text[256]);
 
 /* ==== 4  From proxies ========================================================================= */
 
-/* A register message (views are copied).  The node's number, or 0 with *why: refused. */
+/* May the owner of this public key speak for the identity?  CORE_E_STATE: it has another key, which
+   an event tells, once of each.  Before its first register. */
+core_result core_check_key(core *c, const dxpu_control_register *r,
+                           const uint8_t key[DXPU_CONTROL_KEY_BYTES]);
+/* A register message (views are copied), of the owner of `key`; NULL: this manager has no keys.  The
+   node's number, or 0 with *why: refused. */
 uint32_t core_register(core *c, const dxpu_control_register *r, const char *program,
-                       core_result *why);
+                       const uint8_t *key, core_result *why);
 /* This instance was refused since another one is connected, which has spoken since: two programs
    with one identity run.  It is refused for a while after that one's connection ends, too. */
 void core_rival(core *c, uint32_t node, uint64_t instance);
@@ -217,7 +228,7 @@ core_result core_park(core *c, uint64_t lease);
 core_result core_attach(core *c, uint64_t lease, uint32_t host);
 
 /* No new lease of this box; move: those there are get other slots, as when one is broken, but for
-   those whose data are kept.
+   those whose data are kept, and those that would no longer stand as they ask.
    *left: slots that still are leased. */
 core_result core_drain(core *c, uint32_t node, bool on, bool move, unsigned *left);
 /* Another slot takes the place of this one in its lease. */
@@ -227,9 +238,14 @@ core_result core_repair(core *c, uint32_t slot);
 core_result core_reset(core *c, uint32_t slot); /* the device, in its lease or without */
 /* A node that is not connected and has no leases is forgotten; its number is never used again. */
 core_result core_forget(core *c, uint32_t node);
+/* The next key under which a node that is not connected registers is its key. */
+core_result core_forget_key(core *c, uint32_t node);
 /* Whose a host is; "": nobody's.  What that means for who may name it is the callers' rule; leases
    that it has are left as they are. */
 core_result core_set_owner(core *c, uint32_t node, const char *tenant);
+/* So are all that never had a lease and were away for so long, as far as this program has seen since
+   it began: strangers that registered.  *count: how many. */
+core_result core_forget_unused(core *c, uint64_t away_ms, uint32_t *count);
 /* quota in slots; POOL_NONE: no limit */
 core_result core_set_tenant(core *c, const char *name, uint32_t quota);
 core_result core_set_spares(core *c, const char *model, uint32_t count);
@@ -243,6 +259,7 @@ core_result core_set_spares(core *c, const char *model, uint32_t count);
     X(NODE_LOST, "node.lost")                                                                      \
     X(NODE_DRAIN, "node.drain")                                                                    \
     X(NODE_OWNER, "node.owner")                                                                    \
+    X(NODE_KEY, "node.key") /* its identity came with another key; or its key was forgotten */     \
     X(NODE_FORGOTTEN, "node.forgotten")                                                            \
     X(SLOT_BROKEN, "slot.broken")                                                                  \
     X(SLOT_REPAIRED, "slot.repaired")                                                              \

@@ -111,6 +111,8 @@ typedef struct corei_node {
     uint16_t told_total; /* slots that it is about */
     dxpu_control_device *told;
     bool *got;
+    bool other_told; /* of this key, which is not the node's */
+    uint8_t other[DXPU_CONTROL_KEY_BYTES];
 } corei_node;
 
 typedef struct corei_tables {
@@ -184,6 +186,7 @@ struct core {
     bool failed, dead;       /* the last commit failed; nobody knows what the disk has */
     uint64_t refuse_until_ms;
     uint64_t enlarge_ms; /* see may_enlarge() */
+    bool full;           /* and that was told: see check_room() */
     char failure[256];
 };
 
@@ -296,6 +299,9 @@ bool corei_may_offer(const core *c, uint32_t slot);
 void corei_renew(core *c, uint32_t port);
 /* In a transaction; CORE_E_CAPACITY: there is no other slot. */
 core_result corei_move(core *c, uint32_t slot, pool_reason why);
+/* In a transaction: out of a box that is drained; the whole lease, when it asks for one box or
+   group.  What it asks for holds then as before, or it stays, and an event says why. */
+core_result corei_move_out(core *c, uint32_t slot);
 /* In a transaction: hosts' ports of a lease. */
 bool corei_take_ports(core *c, uint64_t lease);
 void corei_leave_ports(core *c, uint64_t lease);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core_internal.h"
+#include "dxpu_sodium.h"
 
 /* -- Connections -- */
 
@@ -260,13 +261,12 @@ static void mark_slots(core *c, uint32_t node, uint32_t total)
     corei_mark_changed(c, COREI_META, 0);
 }
 
-/* Hosts that dial a box where it was before are told anew: see order_port(). */
-static void note_move(core *c, uint32_t node, const dxpu_control_register *r)
+/* Hosts that dial a box as it was before are told anew: see order_port(). */
+static void tell_hosts(core *c, uint32_t node)
 {
     corei_tables *t = &c->t;
     const core_node *n = &t->node[node];
-    if (n->role != DXPU_CONTROL_ROLE_BOX ||
-        (n->paths == r->paths && !memcmp(n->path, r->path, n->paths * sizeof n->path[0])))
+    if (n->role != DXPU_CONTROL_ROLE_BOX)
         return;
     for (uint32_t i = n->first; i < n->first + n->total; i++) {
         uint32_t port = t->slot_more[i].port;
@@ -275,11 +275,47 @@ static void note_move(core *c, uint32_t node, const dxpu_control_register *r)
     }
 }
 
+/* Whoever reaches the port can register: neither nodes nor their slots fill memory and disk. */
+static core_result check_room(core *c, bool new_node, uint32_t slots)
+{
+    uint64_t all = (uint64_t)c->t.pool->slots + c->t.ports + slots;
+    bool many = new_node && c->t.nodes >= c->set.nodes;
+    if (!many && all <= c->set.slots) {
+        c->full = false;
+        return (core_result){ CORE_OK, "" };
+    }
+    core_result r =
+        many ? corei_result(CORE_E_CAPACITY,
+                            "the pool has %u nodes, as many as it may; forget those that are gone "
+                            "(dxpu forget), or start the manager with more --nodes",
+                            c->t.nodes)
+             : corei_result(CORE_E_CAPACITY,
+                            "the pool would have %llu slots of boxes and hosts, and may have %u; "
+                            "forget nodes that are gone (dxpu forget), or start the manager with "
+                            "more --slots",
+                            (unsigned long long)all, c->set.slots);
+    if (c->full || corei_begin(c).code != CORE_OK)
+        return r;
+    (void)corei_event(c, CORE_EVENT_ALARM, "a proxy is refused: %.130s", r.text);
+    c->full = corei_commit(c).code == CORE_OK;
+    return r;
+}
+
+/* It may be elsewhere than before. */
+static void note_move(core *c, uint32_t node, const dxpu_control_register *r)
+{
+    const core_node *n = &c->t.node[node];
+    if (n->paths != r->paths || memcmp(n->path, r->path, n->paths * sizeof n->path[0]) != 0)
+        tell_hosts(c, node);
+}
+
 /* A node that nobody knew; it has no slots before it has told of all. */
 static uint32_t add_node(core *c, const dxpu_control_register *r, const char *program,
-                         core_result *why)
+                         const uint8_t *key, core_result *why)
 {
     bool box = r->role == DXPU_CONTROL_ROLE_BOX;
+    if ((*why = check_room(c, true, r->total)).code != CORE_OK)
+        return CORE_NONE;
     bool full = !box && c->t.pool->hosts == c->t.pool->limits.hosts;
     if ((full || c->t.nodes == c->t.node_room) && (*why = corei_load(c)).code != CORE_OK)
         return CORE_NONE;
@@ -293,6 +329,9 @@ static uint32_t add_node(core *c, const dxpu_control_register *r, const char *pr
     n->role = r->role;
     memcpy(n->identity, r->identity, 16);
     (void)describe(n, r, program);
+    n->keyed = key != NULL;
+    if (key)
+        memcpy(n->key, key, sizeof n->key);
     n->pool_index = POOL_NONE;
     n->first = box ? t->pool->slots : t->ports;
     n->since_unix_ms = c->unix_ms;
@@ -507,6 +546,8 @@ static core_result enlarge(core *c, uint32_t node)
     core_node *n = &c->t.node[node];
     core_result r = { CORE_OK, "" };
     if (total > n->total)
+        r = check_room(c, false, total - n->total);
+    if (total > n->total && r.code == CORE_OK)
         r = check_models(c, node, n->total, total);
     if (total > n->total && r.code == CORE_OK)
         r = may_enlarge(c, node);
@@ -572,15 +613,54 @@ static void node_update(core *c, uint32_t node, const dxpu_control_register *r)
     }
 }
 
+core_result core_check_key(core *c, const dxpu_control_register *r,
+                           const uint8_t key[DXPU_CONTROL_KEY_BYTES])
+{
+    char text[DXPU_SODIUM_KEY_TEXT_BYTES];
+    uint32_t node = node_of(c, r);
+    if (node == CORE_NONE || !c->t.node[node].keyed ||
+        !memcmp(c->t.node[node].key, key, DXPU_CONTROL_KEY_BYTES))
+        return (core_result){ CORE_OK, "" };
+    uint32_t number = c->t.node[node].number;
+    corei_node *more = &c->t.node_more[node];
+    if ((!more->other_told || memcmp(more->other, key, sizeof more->other)) &&
+        corei_begin(c).code == CORE_OK) {
+        more->other_told = true;
+        memcpy(more->other, key, sizeof more->other);
+        corei_event_node(c, CORE_EVENT_NODE_KEY, node,
+                         "refused: its identity came with another public key, %s",
+                         dxpu_sodium_key_print(key, text));
+        (void)corei_commit(c);
+    }
+    return corei_result(CORE_E_STATE,
+                        "node %u has another public key; if this one is meant to be it, stop the "
+                        "other and say: dxpu rekey %u",
+                        number, number);
+}
+
+/* The key of a node's first sealed register is the node's; true when it is new. */
+static bool pin(core *c, uint32_t node, const uint8_t *key)
+{
+    core_node *n = &c->t.node[node];
+    n->sealed = key != NULL;
+    if (!key || n->keyed)
+        return false;
+    n->keyed = true;
+    memcpy(n->key, key, sizeof n->key);
+    c->t.node_more[node].other_told = false;
+    tell_hosts(c, node); /* they dial by the key */
+    return true;
+}
+
 uint32_t core_register(core *c, const dxpu_control_register *r, const char *program,
-                       core_result *why)
+                       const uint8_t *key, core_result *why)
 {
     *why = check_register(c, r);
     if (why->code != CORE_OK)
         return 0;
     uint32_t node = node_of(c, r);
     if (node == CORE_NONE)
-        node = add_node(c, r, program, why);
+        node = add_node(c, r, program, key, why);
     if (node == CORE_NONE)
         return 0;
     uint32_t number = c->t.node[node].number;
@@ -595,7 +675,8 @@ uint32_t core_register(core *c, const dxpu_control_register *r, const char *prog
         return number;
     }
     note_move(c, node, r);
-    bool changed = describe(&c->t.node[node], r, program);
+    bool changed = pin(c, node, key);
+    changed |= describe(&c->t.node[node], r, program);
     if (!node_gather(c, node, r)) {
         *why = corei_result(CORE_E_STORE, "out of memory");
         return 0;

@@ -55,6 +55,14 @@ static bool order_unbind(core *c, uint32_t slot, bool keep, dxpu_control *m)
     return true;
 }
 
+/* M-82 */
+static void name_key(const core_node *n, bool *keyed, uint8_t key[DXPU_CONTROL_KEY_BYTES])
+{
+    *keyed = n->sealed;
+    if (n->sealed)
+        memcpy(key, n->key, sizeof n->key);
+}
+
 static bool order_bind(const core *c, uint32_t slot, dxpu_control *m)
 {
     const corei_tables *t = &c->t;
@@ -69,6 +77,7 @@ static bool order_bind(const core *c, uint32_t slot, dxpu_control *m)
     m->u.bind.host_node = t->node[t->port[port].node].number;
     m->u.bind.host_slot = t->port[port].device.number;
     m->u.bind.epoch = t->pool->slot[slot].epoch;
+    name_key(&t->node[t->port[port].node], &m->u.bind.keyed, m->u.bind.key);
     return true;
 }
 
@@ -135,6 +144,7 @@ static bool order_attach(core *c, uint32_t port, dxpu_control *m)
     memcpy(m->u.attach.path, box->path + 1, (box->paths - 1u) * sizeof box->path[0]);
     c->t.slot_more[p->slot].offered_epoch = ps->epoch;
     c->t.slot_more[p->slot].offered_to = t->node[p->node].instance;
+    name_key(box, &m->u.attach.keyed, m->u.attach.key);
     further(&m->u.attach.box, s->device.port_offset);
     for (unsigned i = 0; i < m->u.attach.more; i++)
         further(&m->u.attach.path[i], s->device.port_offset);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core_internal.h"
+#include "dxpu_sodium.h"
 
 static const char *const need_names[POOL_NEEDS] = { "any", "same_box", "same_group", "spread" };
 
@@ -72,16 +73,18 @@ static bool address_read(json_t *j, dxpu_control_address *out)
 json_t *corei_node_json(const core *c, uint32_t node)
 {
     const core_node *n = &c->t.node[node];
-    char identity[33];
+    char identity[33], key[DXPU_SODIUM_KEY_TEXT_BYTES] = "";
     json_t *paths = json_array();
     for (unsigned i = 0; i < 16; i++)
         snprintf(identity + 2 * i, 3, "%02x", n->identity[i]);
     for (unsigned i = 0; i < n->paths; i++)
         json_array_append_new(paths, address_json(&n->path[i]));
-    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:o, s:s}", "role",
+    if (n->keyed)
+        dxpu_sodium_key_print(n->key, key);
+    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:b, s:o, s:s, s:s}", "role",
                      n->role == DXPU_CONTROL_ROLE_BOX ? "box" : "host", "identity", identity,
                      "name", n->name, "program", n->program, "slots", (int)n->total, "draining",
-                     n->draining, "paths", paths, "owner", n->owner);
+                     n->draining, "used", n->used, "paths", paths, "owner", n->owner, "key", key);
 }
 
 static bool identity_read(const char *text, uint8_t out[16])
@@ -97,23 +100,27 @@ static bool identity_read(const char *text, uint8_t out[16])
 
 bool corei_node_read(json_t *j, core_node *out)
 {
-    const char *role, *identity, *name, *program, *owner = "";
-    int slots, draining;
+    const char *role, *identity, *name, *program, *owner = "", *key = "";
+    int slots, draining, used = 1;
     json_t *paths;
-    if (json_unpack(j, "{s:s, s:s, s:s, s:s, s:i, s:b, s:o, s?s}", "role", &role, "identity",
-                    &identity, "name", &name, "program", &program, "slots", &slots, "draining",
-                    &draining, "paths", &paths, "owner", &owner) != 0)
+    if (json_unpack(j, "{s:s, s:s, s:s, s:s, s:i, s:b, s?b, s:o, s?s, s?s}", "role", &role,
+                    "identity", &identity, "name", &name, "program", &program, "slots", &slots,
+                    "draining", &draining, "used", &used, "paths", &paths, "owner", &owner, "key",
+                    &key) != 0)
         return false;
     bool box = strcmp(role, "box") == 0;
     out->role = box ? DXPU_CONTROL_ROLE_BOX : DXPU_CONTROL_ROLE_HOST;
     out->total = (uint32_t)slots;
     out->draining = draining;
+    out->used = used;
     if ((!box && strcmp(role, "host") != 0) || json_array_size(paths) > DXPU_CONTROL_PATHS_MAX ||
         !in_range(slots, 0, box ? POOL_BOX_SLOTS_MAX : COREI_HOST_SLOTS_MAX) ||
         !identity_read(identity, out->identity) || !copy_text(out->name, sizeof out->name, name) ||
         !copy_text(out->program, sizeof out->program, program) ||
-        !copy_text(out->owner, sizeof out->owner, owner))
+        !copy_text(out->owner, sizeof out->owner, owner) ||
+        (*key && !dxpu_sodium_key_parse(key, out->key)))
         return false;
+    out->keyed = *key != 0;
     for (out->paths = 0; out->paths < json_array_size(paths); out->paths++)
         if (!address_read(json_array_get(paths, out->paths), &out->path[out->paths]))
             return false;

@@ -390,6 +390,27 @@ static bool make_way(proxy *p, const dxpu_control_register *r)
     return true;
 }
 
+/* M-81: is the key that of such a proxy, and the identity's? */
+static bool check_key(proxy *p, const dxpu_control *m)
+{
+    const uint8_t *key = secure_key(p->conn);
+    bool host = p->role == DXPU_CONTROL_ROLE_HOST;
+    core_result why = { CORE_OK, "" };
+    if (!key)
+        return true;
+    if (!keys_allow(p->owner->set.keys, key, host ? KEYS_HOST : KEYS_BOX, 0))
+        snprintf(why.text, sizeof why.text,
+                 "its key may not register as a %s; give its line of --peers may=%s",
+                 host ? "host" : "box", host ? "host" : "box");
+    else
+        why = core_check_key(p->owner->core, &m->u.reg, key);
+    if (!why.text[0])
+        return true;
+    p->owner->count.keys_refused++;
+    send_error(p, m->request, DXPU_CONTROL_CODE_KEY, why.text);
+    return false;
+}
+
 static bool do_register(proxy *p, const dxpu_control *m)
 {
     wire *w = p->owner;
@@ -405,12 +426,14 @@ static bool do_register(proxy *p, const dxpu_control *m)
                    "one connection is for one proxy: its role, identity and instance stay");
         return false;
     }
+    if (!p->node && !check_key(p, m))
+        return false;
     if (!p->node && !make_way(p, r)) {
         send_error(p, m->request, DXPU_CONTROL_CODE_BUSY, CORE_DOUBLE);
         return false;
     }
     begin_ns = dxpu_udp_now_ns();
-    node = core_register(w->core, r, p->program, &why);
+    node = core_register(w->core, r, p->program, secure_key(p->conn), &why);
     w->register_ns += dxpu_udp_now_ns() - begin_ns;
     if (!node || (!p->node && !enrol(p, node))) {
         w->count.registers_refused++;

@@ -51,6 +51,7 @@ void wire_pump(wire *w);
     X(hellos, "greetings of proxies")                                                              \
     X(registers, "registers taken")                                                                \
     X(registers_refused, "registers refused")                                                      \
+    X(keys_refused, "of them: the key may not, or is not the identity's")                          \
     X(replaced, "connections that the same proxy replaced by another")                             \
     X(doubles, "registers refused: another instance with that identity is connected")              \
     X(heartbeats, "heartbeats answered")                                                           \
