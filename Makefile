@@ -33,15 +33,14 @@ SRC_dxpu          := $(wildcard examples/cli/*.c examples/perf_model/*.c)
 SRC_dxpu-manager  := $(wildcard examples/manager/*.c)
 $(foreach p,relay pingpong,$(eval SRC_dxpu-$p := examples/demo/$p.c))
 SRC_dxpu-direct   := examples/demo/direct.c $(wildcard examples/box_proxy/devices/*.c) \
-                     $(patsubst %,examples/host_proxy/%.c,guest vmd vswitch probe msi grants \
-                       queue retry)
+  $(patsubst %,examples/host_proxy/%.c,guest vmd vswitch probe msi grants queue retry)
 INSTALLED := dxpu dxpu-host dxpu-box dxpu-manager
 PROGRAMS := $(INSTALLED) dxpu-relay dxpu-pingpong dxpu-direct
 C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/sim_*.c))
 BENCHES  := $(sort $(wildcard tests/bench/bench_*.c))
 SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_*.py \
               tests/net_*.py tests/net_*.sh tests/footprint.py)) \
-              $(patsubst %,tests/%.py,cov cross mutate prove toc spec run_test fuzz_replay)
+              $(patsubst %,tests/%.py,cov cross ct mutate prove toc spec run_test fuzz_replay)
 FUZZERS  := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
 # The tests of dxpu.h itself; the second set of options is about the CRC alone.
 COV_TESTS = $(addprefix unit_,channel flow paths route tlp wire) $(addprefix api_,crc frames names \

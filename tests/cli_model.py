@@ -327,7 +327,8 @@ def broken_files_end_in_words():
 def wrong_usage():
     for words in (("--rtt",), ("--rtt", "0"), ("--rtt", "x"), ("--rtt", "1.1"), ("--tags", "0"),
                   ("--tags", "1.5"), ("--mrs", "100"), ("--mps", "8192"), ("--link", "6x16"),
-                  ("--link", "3x0"), ("--link", "x16"), ("--gpus", "0"), ("--network", "0"),
+                  ("--link", "3x0"), ("--link", "4x3"), ("--trace", ""),
+                  ("--link", "x16"), ("--gpus", "0"), ("--network", "0"),
                   ("--kernel", "nan"), ("--launch", "-1"), ("--waits", "-1"), ("--what",),
                   ("file",), ("--paper", "--sweep"), ("--trace",),
                   ("--trace", TRACE, "--kernel", "5"), ("--trace", TRACE, "--launch", "0"),
@@ -372,7 +373,7 @@ def a_copy_without_its_size_is_refused():
     status, out, err = with_text(text.replace("Bytes (MB)", "Bytes"))
     check(status == 2 and not out and "no column" in err, err)
     status, out, err = with_text(text.replace("1225000,2000", "soon,2000"), "--json")
-    check(status == 0 and "WARNING" in err and "1 rows" in err, err)
+    check(status == 0 and "WARNING" in err and "read: 1," in err, err)
     check(json.loads(out)["workload"]["lines_passed"] == 1 and json.loads(out)["warnings"], out)
 
 

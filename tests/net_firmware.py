@@ -96,9 +96,13 @@ class Net(lab.Lab):
         return {name: int(value) for name, value in
                 re.findall(r"(?m)^  (\w+) (\d+)$", told.rsplit("is over\n", 1)[1])}
 
+    def host(self, to, *args):
+        """dxpu-host; the image has no keys."""
+        return self.ours("dxpu-host", "--plain", "--plain-network", "--box", to, *args)
+
     def load(self, to, *args):
         """One load whose data dxpu-host compares; its result."""
-        host = self.ours("dxpu-host", "--box", to, "--json", *args)
+        host = self.host(to, "--json", *args)
         status = host.wait(120)
         result = host.result()
         check(status == 0, "host", status, host.errors())
@@ -162,17 +166,21 @@ def taken_over(board):
         return unusable(board)
     with Net(board) as n:
         to = BOX + ":4458"
-        killed = n.ours("dxpu-host", "--box", to, "--load", "write", "--size", 256, "--seconds", 60,
+        killed = n.host(to, "--load", "write", "--size", 256, "--seconds", 60,
                         "--span", "4K", "--epoch", 5)
         killed.says("slot")
         killed.kill()
         told = n.over(1)  # by hold
         check(told["failed"] == 1, told)
-        low = n.ours("dxpu-host", "--box", to, "--load", "read", "--count", 1, "--epoch", 4)
+        low = n.host(to, "--load", "read", "--count", 1, "--epoch", 4)
         check(low.wait(60) != 0 and "epoch" in low.errors(), low.errors())
+        sealed = n.ours("dxpu-host", *n.keys("dxpu-host"), "--box", to, "--load", "read", "--count",
+                        1, "--epoch", 6, "--give-up-ms", 300)
+        check(sealed.wait(60) == 4, sealed.errors())  # the image does not agree on keys
         n.load(to, "--load", "read", "--size", 64, "--count", 50, "--span", "4K", "--epoch", 6)
         told = n.over(2)
-        check(told["opens_refused"] >= 1 and told["closed"] == 1, told)
+        check(told["opens_refused"] >= 1 and told["rx_unknown"] >= 1, told)
+        check(told["ups"] == 2 and told["closed"] == 1, told)
     return None
 
 

@@ -273,6 +273,25 @@ def counters_are_asked_for():
         check(m.proxies()["statuses"] == 3)
 
 
+@case
+def strangers_are_so_many_and_no_more():
+    with lab.Lab() as l:
+        m = Manager(l, "--nodes", 3, "--slots", 20)
+        with Fake(m, BOX) as box:
+            number = box.register()[0]
+            for role in (HOST, BOX):
+                with Fake(m, role) as f:
+                    f.register()
+            for _ in range(3):
+                with Fake(m, HOST) as f:
+                    refused(BUSY, f, f.register_message())
+            alarms = m.get("/v1/events?type=alarm")["events"]
+            check(len(alarms) == 1 and "3 nodes" in alarms[0]["text"], alarms)
+            check(box.lives())
+            with Fake(m, BOX, identity=box.identity, instance=box.instance) as again:
+                check(again.register()[0] == number, "who is known gets in")
+
+
 def status(first, count, total):
     return struct.pack(">BxxxIHHHH", BOX, 1, total, first, count, 168) + b"".join(
         struct.pack(">H166x", n) for n in range(first, first + count))
@@ -280,7 +299,7 @@ def status(first, count, total):
 
 @case
 def a_status_without_end():
-    """A proxy that tells the same slot again and again, or ever more of them, is asked no further."""
+    """A proxy that tells the same slot again and again, or ever more of them, is asked no more."""
     with lab.Lab(plain=True) as l:
         m = Manager(l, "--status-ms", 3600000)
 

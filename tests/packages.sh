@@ -24,7 +24,7 @@ if [ "${1:-check}" = check ]; then
     esac
     packages="$packages binutils pciutils clang $runtime g++ gcc-arm-none-eabi
               gcc-riscv64-unknown-elf qemu-system-arm $riscv clang-format git libdrm-dev xz-utils
-              iproute2"
+              iproute2 valgrind"
 fi
 
 missing=

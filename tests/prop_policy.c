@@ -257,13 +257,51 @@ static void step_end(void)
     }
 }
 
+/* Does this cell, of boxes or groups, have so many slots that nobody has? */
+static bool has_lendable(uint32_t cell, unsigned count)
+{
+    unsigned n = 0;
+    for (uint32_t i = 0; i < p->slots; i++)
+        n += (p->slot[i].state == POOL_FREE || p->slot[i].state == POOL_SPARE) &&
+             (p->slot[i].box_cell == cell || p->slot[i].group_cell == cell);
+    return n >= count;
+}
+
+/* A lease that asks for one box or group finds another when there is one, and moves there. */
+static void step_move_all(void)
+{
+    uint64_t lease = held[draw(LEASES)];
+    const pool_lease *l = pool_find_lease(p, lease);
+    pool_choice c;
+    bool any = false;
+    if (!l || (l->need != POOL_SAME_BOX && l->need != POOL_SAME_GROUP)) {
+        assert_int_equal(pool_choose_all(p, lease, &c), l ? POOL_E_STATE : POOL_E_UNKNOWN);
+        return;
+    }
+    for (uint32_t i = 0; i < p->cells; i++)
+        any = any || (p->cell[i].model == l->model &&
+                      (p->cell[i].parent != POOL_NONE) == (l->need == POOL_SAME_GROUP) &&
+                      has_lendable(i, l->count));
+    assert_int_equal(pool_choose_all(p, lease, &c), any ? POOL_OK : POOL_E_PLACE);
+    uint32_t from[POOL_COUNT_MAX];
+    unsigned n = any ? pool_lease_slots(p, lease, from) : 0;
+    for (unsigned i = 0; i < n; i++) {
+        assert_int_equal(pool_replace(p, from[i], c.slot[i], POOL_WHY_DRAIN), POOL_OK);
+        check_given(c.slot[i], l->tenant);
+    }
+    assert_true(!any || pool_need_kept(p, lease));
+}
+
 static void step_trouble(void)
 {
     uint32_t slot = draw(p->slots);
     pool_other other;
     pool_slot_info now = { (uint16_t)draw(MODELS), draw(3) ? draw(5) : POOL_NONE };
     unsigned left;
-    switch (draw(7)) {
+    switch (draw(8)) {
+    case 7:
+        step_move_all();
+        break;
     case 6:
         assert_int_equal(pool_change_slot(p, slot, &now),
                          p->slot[slot].lease == POOL_NONE ? POOL_OK : POOL_E_STATE);

@@ -87,8 +87,9 @@ def cited(texts, names=False):
     for name, text in texts.items():
         tags = {"%s-%s" % m for m in TAG.findall(text)}
         if names:
-            tags |= {"%s-%s" % (letter.upper(), number) for letter, number
-                     in re.findall(r"\btest_([wtrfdpvms])(\d+)_", text)}
+            tags |= {"%s-%s" % (letter.upper(), number)
+                     for rules in re.findall(r"\b(?:test_|def )((?:[wtrfdpvms]\d+_)+)", text)
+                     for letter, number in re.findall(r"([a-z])(\d+)_", rules)}
         for tag in tags:
             found.setdefault(tag, []).append(name)
     return found
@@ -168,7 +169,7 @@ def check_messages():
 def main():
     check_messages()
     defined, twice = rules(read("spec/*.md"))
-    tests = cited({n: t for pattern in ("tests/*", "tests/reader/**", "fuzz/*")
+    tests = cited({n: t for pattern in ("tests/*", "tests/ct/*", "tests/reader/**", "fuzz/*")
                    for n, t in read(pattern).items() if n != "tests/spec.py"}, names=True)
     code = cited({n: t for pattern in ("dxpu.h", "bindings/**/*.[ch]", "examples/**/*.[ch]",
                                        "spec/vectors/*")

@@ -1048,6 +1048,87 @@ static void test_drain_moves(void **state)
 }
 
 /* Another model in a slot without a lease: the pool is built anew, the leases stay. */
+/* Boxes with 8 slots in groups of 4, and a lease in the first; others are free but for `taken`
+   slots of each. */
+static uint64_t lease_in_groups(uint8_t count, uint8_t need, unsigned boxes, unsigned taken)
+{
+    dxpu_control_device d[8];
+    uint64_t lease;
+    bool existed;
+    core_request r = { .model = "nvme", .count = count, .need = need };
+    for (unsigned i = 0; i < 8; i++) {
+        d[i] = box[0];
+        d[i].group = 1 + i / 4;
+    }
+    host_says(1, PORTS);
+    r.host = host_node;
+    box_node = rig_register(c, DXPU_CONTROL_ROLE_BOX, 30, 1, d, 8, 1, 8, &why);
+    for (unsigned b = 1; b < boxes && need == POOL_SPREAD; b++)
+        assert_true(rig_register(c, DXPU_CONTROL_ROLE_BOX, (uint8_t)(30 + b), 1, d, 8, 1, 8, &why));
+    core_result result = core_create(c, &r, &lease, &existed);
+    if (result.code != CORE_OK)
+        fail_msg("%s", result.text);
+    for (unsigned b = 1; b < boxes; b++) {
+        uint32_t node =
+            rig_register(c, DXPU_CONTROL_ROLE_BOX, (uint8_t)(30 + b), 1, d, 8, 1, 8, &why);
+        for (unsigned i = 0; i < taken; i++) /* of each group as many */
+            assert_int_equal(
+                core_break(c, core_find_slot(c, node, 1 + i / 2 + i % 2 * 4), POOL_WHY_OPERATOR)
+                    .code,
+                CORE_OK);
+    }
+    return lease;
+}
+
+static unsigned slots_at(uint64_t lease, uint32_t node)
+{
+    uint32_t slot[POOL_COUNT_MAX];
+    unsigned n = pool_lease_slots(core_pool(c), lease, slot), there = 0;
+    for (unsigned i = 0; i < n; i++)
+        there += c->t.node[c->t.slot[slot[i]].node].number == node;
+    return there;
+}
+
+/* A drained box's leases get slots that stand as they ask, all of them, or stay and say why. */
+static void test_drain_keeps_needs(void **state)
+{
+    static const struct {
+        uint8_t count, need, boxes, taken;
+        bool moves;
+    } runs[] = {
+        { 4, POOL_SAME_BOX, 2, 0, true },   { 4, POOL_SAME_BOX, 2, 4, true },
+        { 4, POOL_SAME_BOX, 3, 6, false },  { 3, POOL_SAME_GROUP, 2, 0, true },
+        { 3, POOL_SAME_GROUP, 2, 2, true }, { 3, POOL_SAME_GROUP, 3, 4, false },
+        { 3, POOL_SPREAD, 4, 0, true },     { 3, POOL_SPREAD, 3, 0, false },
+        { 4, POOL_ANY, 3, 6, true },
+    };
+    for (unsigned i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        unsigned left, was;
+        uint64_t lease = lease_in_groups(runs[i].count, runs[i].need, runs[i].boxes, runs[i].taken);
+        if (runs[i].need == POOL_SPREAD)
+            box_node =
+                c->t.node[c->t.slot[pool_find_lease(core_pool(c), lease)->first].node].number;
+        was = slots_at(lease, box_node);
+        assert_true(was && pool_need_kept(core_pool(c), lease));
+        assert_int_equal(core_drain(c, box_node, true, true, &left).code, CORE_OK);
+        assert_int_equal(left, runs[i].moves ? 0 : was);
+        assert_int_equal(slots_at(lease, box_node), left);
+        assert_true(pool_need_kept(core_pool(c), lease));
+        assert_int_equal(count_events(CORE_EVENT_NODE_DRAIN), runs[i].moves ? 1 : 2);
+        assert_int_equal(count_events(CORE_EVENT_SLOT_REPLACED), runs[i].moves ? was : 0);
+        if (runs[i].moves) { /* with the ports, in their order; and so it is stored */
+            uint32_t at = pool_find_lease(core_pool(c), lease)->first;
+            assert_int_equal(c->t.port[c->t.slot_more[at].port].slot, at);
+        }
+        core_close(c);
+        start();
+        assert_true(pool_need_kept(core_pool(c), lease));
+        assert_int_equal(slots_at(lease, box_node), left);
+        (void)end(state);
+        (void)begin(state);
+    }
+}
+
 static void test_other_device(void **state)
 {
     (void)state;
@@ -1066,8 +1147,8 @@ static void test_other_device(void **state)
     assert_null(strstr(rig_value(&disk, "slot/1.1"), "gpu\"x"));
 }
 
-/* A box whose devices change all the time costs no tables made anew, and no more changes of the store
-   than there are allowed; the last one counts in the end. */
+/* A box whose devices change all the time costs no tables made anew, and no more changes of the
+   store than there are allowed; the last one counts in the end. */
 static void test_changes_all_the_time(void **state)
 {
     (void)state;
@@ -1252,6 +1333,70 @@ static void test_forget(void **state)
 }
 
 /* Events are numbered without gaps, are there after a restart, and the oldest go. */
+/* Strangers register until there are as many nodes, or slots, as there may be: told once; those
+   that never had a lease can be forgotten together. */
+static void test_strangers(void **state)
+{
+    (void)state;
+    core_settings set;
+    uint32_t count, nodes;
+    core_settings_default(&set);
+    assert_int_equal(set.nodes, 65536);
+    core_close(c);
+    set.nodes = 20;
+    set.slots = 20 * SLOTS;
+    c = core_open(&disk.base, &set, 1000000, now_ms, &why);
+    both_connect();
+    unsigned slot, port;
+    uint64_t lease = lease_up(&slot, &port);
+    for (unsigned i = 0; i < 25; i++) {
+        uint32_t node =
+            rig_register(c, i % 2 ? DXPU_CONTROL_ROLE_BOX : DXPU_CONTROL_ROLE_HOST,
+                         (uint8_t)(100 + i), 1, i % 2 ? box : host, i ? 3 : 4, 1, i ? 3 : 4, &why);
+        assert_int_equal(node != 0, i < 18);
+        core_disconnected(c, node);
+    }
+    assert_int_equal(why.code, CORE_E_CAPACITY);
+    assert_non_null(strstr(why.text, "--nodes"));
+    assert_int_equal(count_events(CORE_EVENT_ALARM), 1);
+    box_says(1, SLOTS); /* who was here before is not refused */
+    core_clock(c, 1000000 + 999, now_ms);
+    assert_int_equal(core_forget_unused(c, 1000, &count).code, CORE_OK);
+    assert_int_equal(count, 0); /* not for so long */
+    core_clock(c, 1000000 + 2000, now_ms);
+    disk.fail_after = 0;
+    disk.fault = STORE_E_FULL;
+    assert_int_equal(core_forget_unused(c, 1000, &count).code, CORE_E_STORE);
+    core_nodes(c, &nodes);
+    assert_int_equal(nodes, 20);
+    disk.fail_after = UINT_MAX;
+    at(now_ms + COREI_REFUSE_MS);
+    core_clock(c, 1000000 + 5000, now_ms);
+    assert_int_equal(core_forget_unused(c, 1000, &count).code, CORE_OK);
+    assert_int_equal(count, 18);
+    core_nodes(c, &nodes);
+    assert_int_equal(nodes, 2);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    assert_null(rig_value(&disk, "slot/4.1"));
+    /* Their slots are counted, too: a host with more than are left. */
+    static dxpu_control_device many[18 * SLOTS + 1];
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_HOST, (uint8_t)(200 + i), 1, many,
+                                      18 * SLOTS + 1 - i, 1, 18 * SLOTS + 1 - i, &why) != 0,
+                         i);
+    assert_int_equal(count_events(CORE_EVENT_ALARM), 2);
+    /* One that had a lease is kept, though it has none now, and that is remembered. */
+    assert_int_equal(core_release(c, lease).code, CORE_OK);
+    core_disconnected(c, host_node);
+    core_close(c);
+    c = core_open(&disk.base, &set, 1000000, now_ms, &why);
+    core_clock(c, 9000000, now_ms);
+    assert_int_equal(core_forget_unused(c, 1000, &count).code, CORE_OK);
+    assert_int_equal(count, 1);
+    assert_int_not_equal(core_find_node(c, host_node), CORE_NONE);
+    assert_int_not_equal(core_find_node(c, box_node), CORE_NONE);
+}
+
 static void test_events(void **state)
 {
     (void)state;
@@ -1793,6 +1938,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_refused_order, begin, end),
         cmocka_unit_test_setup_teardown(test_unknown_data, begin, end),
         cmocka_unit_test_setup_teardown(test_drain_moves, begin, end),
+        cmocka_unit_test_setup_teardown(test_drain_keeps_needs, begin, end),
         cmocka_unit_test_setup_teardown(test_other_device, begin, end),
         cmocka_unit_test_setup_teardown(test_changes_all_the_time, begin, end),
         cmocka_unit_test_setup_teardown(test_models_come_and_go, begin, end),
@@ -1800,6 +1946,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m77_installed_anew, begin, end),
         cmocka_unit_test_setup_teardown(test_more_slots, begin, end),
         cmocka_unit_test_setup_teardown(test_forget, begin, end),
+        cmocka_unit_test_setup_teardown(test_strangers, begin, end),
         cmocka_unit_test_setup_teardown(test_events, begin, end),
         cmocka_unit_test_setup_teardown(test_damaged, begin, end),
         cmocka_unit_test_setup_teardown(test_store_is_lost, begin, end),

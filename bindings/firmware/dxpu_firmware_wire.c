@@ -81,7 +81,7 @@ static uint32_t udp_sum(const uint8_t *frame, uint32_t udp_bytes)
                       udp_bytes));
 }
 
-/* ==== 2  ARP ========================================================================= RFC 826 = */
+/* ==== 2  ARP ========================================================================= RFC 826 */
 
 static const uint8_t arp_head[] = { 0, 1, TYPE_IP4 >> 8, TYPE_IP4 & 0xff, MAC_BYTES, IP4_BYTES, 0 };
 

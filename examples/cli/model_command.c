@@ -78,8 +78,10 @@ static bool read_link(const char *text, dxpu_model *m)
         return false;
     memcpy(generation, text, len);
     generation[len] = 0;
-    return read_count(generation, 1, 5, &m->generation) &&
-           (!x || read_count(x + 1, 1, 32, &m->lanes));
+    if (!read_count(generation, 1, 5, &m->generation) ||
+        (x && !read_count(x + 1, 1, 32, &m->lanes)))
+        return false;
+    return m->lanes == 12 || (m->lanes & (m->lanes - 1)) == 0;
 }
 
 /* One option with its value: 1 read, 0 not an option with a value, -1 a value out of range. */
@@ -87,27 +89,28 @@ static int read_option(model_request *r, const char *name, const char *value, co
 {
     dxpu_model *m = &r->m;
     bool good;
-    *wants = "microseconds, above 0";
+    *wants = "microseconds, 0.001 to 1000000";
     if (strcmp(name, "--rtt") == 0) {
         good = read_real(value, 1e-3, 1e6, &m->rtt_us);
     } else if (strcmp(name, "--native-rtt") == 0) {
         good = read_real(value, 1e-3, 1e6, &m->rtt_native_us);
     } else if (strcmp(name, "--kernel") == 0) {
+        *wants = "microseconds, 0.001 to 1000000000";
         good = read_real(value, 1e-3, 1e9, &r->w.sum.kernel_us);
     } else if (strcmp(name, "--launch") == 0) {
-        *wants = "microseconds, 0 or more";
+        *wants = "microseconds, 0 to 1000000000";
         good = read_real(value, 0, 1e9, &r->w.sum.launch_us);
     } else if (strcmp(name, "--waits") == 0) {
         *wants = "a number, 0 to 100";
         good = read_real(value, 0, 100, &m->reads_per_kernel);
     } else if (strcmp(name, "--network") == 0) {
-        *wants = "Gbit/s, above 0";
+        *wants = "Gbit/s, 0.001 to 1000000";
         good = read_real(value, 1e-3, 1e6, &m->network_gbit_s);
     } else if (strcmp(name, "--mrs") == 0 || strcmp(name, "--mps") == 0) {
         *wants = "a power of two, 64 to 4096";
         good = read_size(value, name[3] == 'r' ? &m->mrs_bytes : &m->mps_bytes);
     } else if (strcmp(name, "--link") == 0) {
-        *wants = "a generation, 1 to 5, and lanes, 1 to 32: 4x16";
+        *wants = "a generation, 1 to 5, and lanes, 1, 2, 4, 8, 12, 16 or 32: 4x16";
         good = read_link(value, m);
     } else if (strcmp(name, "--mtu") == 0) {
         *wants = "a number of bytes, 1280 to 65535";
@@ -119,8 +122,9 @@ static int read_option(model_request *r, const char *name, const char *value, co
         *wants = "a number, 1 to 1024";
         good = read_count(value, 1, 1024, name[2] == 'g' ? &m->gpus : &m->proxies);
     } else if (strcmp(name, "--trace") == 0) {
+        *wants = "a file";
         r->trace = value;
-        good = true;
+        good = *value != 0;
     } else {
         return 0;
     }
@@ -168,7 +172,7 @@ static int read_arguments(model_request *r, int argc, char **argv)
         if (rc == 0)
             return usage_error("model", a[0] == '-' ? "no option '%s'" : "what is '%s'?", a);
         if (rc < 0 || ++i == argc)
-            return usage_error("model", "%s wants %s", a, rc < 0 ? wants : "a file");
+            return usage_error("model", "%s wants %s", a, wants);
         if (strcmp(a, "--kernel") == 0 || strcmp(a, "--launch") == 0)
             r->numbers = a;
         if (strcmp(a, "--waits") != 0)
@@ -516,6 +520,15 @@ static void point(json_t *list, const char *series, double x, double y)
     json_array_append_new(list, o);
 }
 
+enum { STEPS = 240, SWEPT_US = 25 };
+
+/* Round trips from the native one to 25 us, or to twice the one given. */
+static double swept_us(const model_request *r, unsigned step)
+{
+    double from = r->m.rtt_native_us;
+    return from + (fmax(SWEPT_US, 2 * r->m.rtt_us) - from) * step / STEPS;
+}
+
 static bool among(double value, const double *list, unsigned count)
 {
     for (unsigned i = 0; i < count; i++)
@@ -545,8 +558,10 @@ static void sweep_reads(const model_request *r, json_t *list)
             continue;
         m.mrs_bytes = (uint32_t)mrs[i];
         snprintf(name, sizeof name, "round trip: %g B", mrs[i]);
-        for (m.rtt_us = m.rtt_native_us; m.rtt_us <= 20; m.rtt_us += 0.1)
+        for (unsigned k = 0; k <= STEPS; k++) {
+            m.rtt_us = swept_us(r, k);
             point(list, name, m.rtt_us, dxpu_model_read_gbs(&m, true));
+        }
     }
 }
 
@@ -554,8 +569,10 @@ static int sweep(const model_request *r)
 {
     json_t *o = json_object(), *list = r->json ? json_array() : NULL;
     dxpu_model m = r->m;
-    for (m.rtt_us = m.rtt_native_us; m.rtt_us <= 25; m.rtt_us += 0.1)
+    for (unsigned k = 0; k <= STEPS; k++) {
+        m.rtt_us = swept_us(r, k);
         point(list, "performance", m.rtt_us, 100 * perf_performance(&m, &r->w, 1));
+    }
     sweep_reads(r, list);
     if (r->json) {
         json_object_set_new(o, "points", list);

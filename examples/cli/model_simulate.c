@@ -189,6 +189,18 @@ static int simulated_json(const dxpu_model *m, const row rows[ROWS],
     return model_print_json(o);
 }
 
+static int refused(const model_request *r)
+{
+    if (r->m.gpus > PERF_GPUS_MAX)
+        return usage_error("model", "--simulate takes at most %d GPUs", PERF_GPUS_MAX);
+    if (r->m.tags > DXPU_TAGS_768)
+        return usage_error("model", "--simulate takes at most %d tags", DXPU_TAGS_768);
+    return usage_error("model",
+                       "a read takes longer than %g us, or natively %g us, on these links alone: "
+                       "give --rtt and --native-rtt more, or the links",
+                       r->m.rtt_us, r->m.rtt_native_us);
+}
+
 int model_simulate(const model_request *r)
 {
     row rows[ROWS];
@@ -204,10 +216,7 @@ int model_simulate(const model_request *r)
         perf_result res;
         bool done = simulate_one(r, &rows[i], &res) == DXPU_OK;
         if (!done && rows[i].change != FIVE_TAGS)
-            return usage_error("model",
-                               "no simulation of this: at most %d GPUs behind a pair of proxies, "
-                               "768 tags, a round trip no shorter than its links take",
-                               PERF_GPUS_MAX);
+            return refused(r);
         if (!done)
             rows[i].simulated = -1;
         if (i == 1)

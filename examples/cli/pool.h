@@ -112,8 +112,8 @@ int pool_find_node(pool_call *r, const char *role, const char *name, uint64_t *n
 int pool_find_slot(pool_call *r, const char *name, char id[24]);
 /* name=value& of a query; value NULL: nothing.  EXIT_USAGE when it is too long. */
 int pool_query(const pool_call *r, char path[POOL_PATH_MAX], const char *name, const char *value);
-/* The last `count` events (POOL_ALL_EVENTS: all) behind *next that filter ("lease=c3&") lets through,
-   oldest first, and the number behind which later ones come. */
+/* The last `count` events (POOL_ALL_EVENTS: all) behind *next that filter ("lease=c3&") lets
+   through, oldest first, and the number behind which later ones come. */
 #define POOL_ALL_EVENTS SIZE_MAX
 int pool_last_events(pool_call *r, const char *filter, size_t count, json_t **events,
                      uint64_t *next);

@@ -184,7 +184,7 @@ static uint32_t leaves(uint32_t bytes, unsigned writes)
     return poll();
 }
 
-/* A frame of a write of 1,024 bytes whose own CRC is wrong, with or without a right UDP checksum. */
+/* A frame of a write of 1,024 bytes whose own CRC is wrong; UDP's is wrong as well, or right. */
 static uint32_t refused(bool by_udp)
 {
     uint32_t bytes = 0;
@@ -200,7 +200,8 @@ static uint32_t refused(bool by_udp)
     return poll();
 }
 
-/* A window of frames of one write without the first of them, and then that: it releases them all. */
+/* A window of frames of a write and a read, as many as there is credit for, without the first of
+   them; and then that: it releases them all. */
 static uint32_t fills_a_gap(uint32_t bytes)
 {
     static uint8_t first[FRAME_BYTES];
@@ -209,11 +210,13 @@ static uint32_t fills_a_gap(uint32_t bytes)
     settle();
     now_ns += TICK_NS;
     host_submits(DXPU_TLP_MWR, bytes, 1);
+    host_submits(DXPU_TLP_MRD, 4, 1);
     to_box(&rx.ring);
     memcpy(first, dxpu_fw_ring_peek(&rx.ring, &first_bytes), FRAME_BYTES);
     dxpu_fw_ring_take(&rx.ring);
     for (n = 1; n < WINDOW; n++) {
         host_submits(DXPU_TLP_MWR, bytes, 1);
+        host_submits(DXPU_TLP_MRD, 4, 1);
         to_box(&rx.ring);
     }
     (void)poll();
@@ -260,7 +263,7 @@ int main(void)
     tell("leaves_16_writes_of_4", leaves(4, WINDOW));
     tell("refused_by_udp_1024", refused(true));
     tell("refused_by_crc_1024", refused(false));
-    tell("fills_a_gap_of_15_writes_of_256", fills_a_gap(256));
+    tell("fills_a_gap_of_15_256", fills_a_gap(256));
     settle();
     tell("given_to_the_device", given);
     board_print("bytes of memory\n");

@@ -46,6 +46,8 @@ void core_settings_default(core_settings *set)
     set->grace_ms = CORE_GRACE_MS;
     set->default_quota = POOL_NONE;
     set->events = 10000;
+    set->nodes = 65536;
+    set->slots = 1048576;
 }
 
 core *core_open(store *s, const core_settings *set, uint64_t unix_ms, uint64_t mono_ms,

@@ -56,7 +56,8 @@ typedef struct core_node {
     dxpu_control_address path[DXPU_CONTROL_PATHS_MAX];
     bool draining;               /* a box */
     char owner[CORE_NAME_BYTES]; /* of a host: the tenant whose it is; "": nobody's */
-    bool keyed;                  /* key is known: that of its first sealed register (M-81) */
+    bool used;  /* some lease had a slot of it, or may have had before this was written down */
+    bool keyed; /* key is known: that of its first sealed register (M-81) */
     uint8_t key[DXPU_CONTROL_KEY_BYTES];
     bool sealed;    /* its last register came under that key, so orders name it */
     bool connected; /* registered in whole, on a connection that lives */
@@ -148,6 +149,8 @@ typedef struct core_settings {
     uint64_t grace_ms; /* a box unheard of and unanswering for so long is broken [CORE_GRACE_MS] */
     uint64_t default_quota; /* slots, of a tenant that nobody set one for; POOL_NONE: no limit */
     uint32_t events;        /* kept [10,000] */
+    uint32_t nodes;         /* that there may be [65,536] */
+    uint32_t slots;         /* of all boxes and hosts [1,048,576] */
     void *user;
     void (*on_event)(void *user, const core_event *e); /* after it is durable; or NULL */
 } core_settings;
@@ -225,7 +228,7 @@ core_result core_park(core *c, uint64_t lease);
 core_result core_attach(core *c, uint64_t lease, uint32_t host);
 
 /* No new lease of this box; move: those there are get other slots, as when one is broken, but for
-   those whose data are kept.
+   those whose data are kept, and those that would no longer stand as they ask.
    *left: slots that still are leased. */
 core_result core_drain(core *c, uint32_t node, bool on, bool move, unsigned *left);
 /* Another slot takes the place of this one in its lease. */
@@ -240,6 +243,9 @@ core_result core_forget_key(core *c, uint32_t node);
 /* Whose a host is; "": nobody's.  What that means for who may name it is the callers' rule; leases
    that it has are left as they are. */
 core_result core_set_owner(core *c, uint32_t node, const char *tenant);
+/* So are all that never had a lease and were away for so long, as far as this program has seen
+   since it began: strangers that registered.  *count: how many. */
+core_result core_forget_unused(core *c, uint64_t away_ms, uint32_t *count);
 /* quota in slots; POOL_NONE: no limit */
 core_result core_set_tenant(core *c, const char *name, uint32_t quota);
 core_result core_set_spares(core *c, const char *model, uint32_t count);

@@ -35,8 +35,8 @@ enum {
     COREI_ALARMS = 10,  /* of one node in a second; further ones are dropped */
     COREI_NO_REPORT = 0xff
 };
-/* JSON has 63 bits.  Epochs begin at the time of day in microseconds, which is not believed beyond a
-   quarter of that, nor a proxy beyond half: there is room above for all leases that ever are. */
+/* JSON has 63 bits.  Epochs begin at the time of day in microseconds, which is not believed beyond
+   a quarter of that, nor a proxy beyond half: there is room above for all leases that ever are. */
 #define COREI_EPOCH_MAX       ((uint64_t)1 << 62)
 #define COREI_EPOCH_TOLD_MAX  (COREI_EPOCH_MAX / 2)
 #define COREI_EPOCH_CLOCK_MAX (COREI_EPOCH_MAX / 4)
@@ -186,6 +186,7 @@ struct core {
     bool failed, dead;       /* the last commit failed; nobody knows what the disk has */
     uint64_t refuse_until_ms;
     uint64_t enlarge_ms; /* see may_enlarge() */
+    bool full;           /* and that was told: see check_room() */
     char failure[256];
 };
 
@@ -298,6 +299,9 @@ bool corei_may_offer(const core *c, uint32_t slot);
 void corei_renew(core *c, uint32_t port);
 /* In a transaction; CORE_E_CAPACITY: there is no other slot. */
 core_result corei_move(core *c, uint32_t slot, pool_reason why);
+/* In a transaction: out of a box that is drained; the whole lease, when it asks for one box or
+   group.  What it asks for holds then as before, or it stays, and an event says why. */
+core_result corei_move_out(core *c, uint32_t slot);
 /* In a transaction: hosts' ports of a lease. */
 bool corei_take_ports(core *c, uint64_t lease);
 void corei_leave_ports(core *c, uint64_t lease);

@@ -275,6 +275,32 @@ static void tell_hosts(core *c, uint32_t node)
     }
 }
 
+/* Whoever reaches the port can register: neither nodes nor their slots fill memory and disk. */
+static core_result check_room(core *c, bool new_node, uint32_t slots)
+{
+    uint64_t all = (uint64_t)c->t.pool->slots + c->t.ports + slots;
+    bool many = new_node && c->t.nodes >= c->set.nodes;
+    if (!many && all <= c->set.slots) {
+        c->full = false;
+        return (core_result){ CORE_OK, "" };
+    }
+    core_result r =
+        many ? corei_result(CORE_E_CAPACITY,
+                            "the pool has %u nodes, as many as it may; forget those that are gone "
+                            "(dxpu forget), or start the manager with more --nodes",
+                            c->t.nodes)
+             : corei_result(CORE_E_CAPACITY,
+                            "the pool would have %llu slots of boxes and hosts, and may have %u; "
+                            "forget nodes that are gone (dxpu forget), or start the manager with "
+                            "more --slots",
+                            (unsigned long long)all, c->set.slots);
+    if (c->full || corei_begin(c).code != CORE_OK)
+        return r;
+    (void)corei_event(c, CORE_EVENT_ALARM, "a proxy is refused: %.130s", r.text);
+    c->full = corei_commit(c).code == CORE_OK;
+    return r;
+}
+
 /* It may be elsewhere than before. */
 static void note_move(core *c, uint32_t node, const dxpu_control_register *r)
 {
@@ -288,6 +314,8 @@ static uint32_t add_node(core *c, const dxpu_control_register *r, const char *pr
                          const uint8_t *key, core_result *why)
 {
     bool box = r->role == DXPU_CONTROL_ROLE_BOX;
+    if ((*why = check_room(c, true, r->total)).code != CORE_OK)
+        return CORE_NONE;
     bool full = !box && c->t.pool->hosts == c->t.pool->limits.hosts;
     if ((full || c->t.nodes == c->t.node_room) && (*why = corei_load(c)).code != CORE_OK)
         return CORE_NONE;
@@ -495,7 +523,7 @@ static core_result check_models(const core *c, uint32_t node, uint32_t first, ui
                         COREI_MODELS_MAX);
 }
 
-/* A node that has slots gets more by making all tables anew: not so often that others would wait. */
+/* A node that has slots gets more by making all tables anew: not so often that others wait. */
 static core_result may_enlarge(core *c, uint32_t node)
 {
     corei_node *more = &c->t.node_more[node];
@@ -518,6 +546,8 @@ static core_result enlarge(core *c, uint32_t node)
     core_node *n = &c->t.node[node];
     core_result r = { CORE_OK, "" };
     if (total > n->total)
+        r = check_room(c, false, total - n->total);
+    if (total > n->total && r.code == CORE_OK)
         r = check_models(c, node, n->total, total);
     if (total > n->total && r.code == CORE_OK)
         r = may_enlarge(c, node);

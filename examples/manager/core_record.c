@@ -81,10 +81,10 @@ json_t *corei_node_json(const core *c, uint32_t node)
         json_array_append_new(paths, address_json(&n->path[i]));
     if (n->keyed)
         dxpu_sodium_key_print(n->key, key);
-    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:o, s:s, s:s}", "role",
+    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:b, s:o, s:s, s:s}", "role",
                      n->role == DXPU_CONTROL_ROLE_BOX ? "box" : "host", "identity", identity,
                      "name", n->name, "program", n->program, "slots", (int)n->total, "draining",
-                     n->draining, "paths", paths, "owner", n->owner, "key", key);
+                     n->draining, "used", n->used, "paths", paths, "owner", n->owner, "key", key);
 }
 
 static bool identity_read(const char *text, uint8_t out[16])
@@ -101,16 +101,18 @@ static bool identity_read(const char *text, uint8_t out[16])
 bool corei_node_read(json_t *j, core_node *out)
 {
     const char *role, *identity, *name, *program, *owner = "", *key = "";
-    int slots, draining;
+    int slots, draining, used = 1;
     json_t *paths;
-    if (json_unpack(j, "{s:s, s:s, s:s, s:s, s:i, s:b, s:o, s?s, s?s}", "role", &role, "identity",
-                    &identity, "name", &name, "program", &program, "slots", &slots, "draining",
-                    &draining, "paths", &paths, "owner", &owner, "key", &key) != 0)
+    if (json_unpack(j, "{s:s, s:s, s:s, s:s, s:i, s:b, s?b, s:o, s?s, s?s}", "role", &role,
+                    "identity", &identity, "name", &name, "program", &program, "slots", &slots,
+                    "draining", &draining, "used", &used, "paths", &paths, "owner", &owner, "key",
+                    &key) != 0)
         return false;
     bool box = strcmp(role, "box") == 0;
     out->role = box ? DXPU_CONTROL_ROLE_BOX : DXPU_CONTROL_ROLE_HOST;
     out->total = (uint32_t)slots;
     out->draining = draining;
+    out->used = used;
     if ((!box && strcmp(role, "host") != 0) || json_array_size(paths) > DXPU_CONTROL_PATHS_MAX ||
         !in_range(slots, 0, box ? POOL_BOX_SLOTS_MAX : COREI_HOST_SLOTS_MAX) ||
         !identity_read(identity, out->identity) || !copy_text(out->name, sizeof out->name, name) ||

@@ -297,17 +297,32 @@ core_result core_attach(core *c, uint64_t lease, uint32_t host)
 
 /* -- Boxes and slots -- */
 
-/* Every lease's slot in a box that has another place, and whose data are not kept, goes there; one
-   commit. */
+/* Another slot of its lease, before it in the box, is still there: so it was looked at. */
+static bool stayed(const core *c, uint32_t first, uint32_t slot)
+{
+    while (first < slot && c->t.pool->slot[first].lease != c->t.pool->slot[slot].lease)
+        first++;
+    return first < slot;
+}
+
+/* Every lease's slot in a box that has another place, and whose data are not kept, goes there,
+   first of leases that need many together; one commit. */
 static core_result move_all(core *c, uint32_t node)
 {
     const core_node *n = &c->t.node[node];
+    const pool *p = c->t.pool;
     core_result result = corei_begin(c);
     if (result.code != CORE_OK)
         return result;
-    for (uint32_t i = n->first; i < n->first + n->total; i++)
-        if (c->t.pool->slot[i].lease != POOL_NONE && !c->t.lease[c->t.pool->slot[i].lease].kept)
-            (void)corei_move(c, i, POOL_WHY_DRAIN); /* else it stays: *left tells */
+    for (unsigned pass = 0; pass < 2; pass++)
+        for (uint32_t i = n->first; i < n->first + n->total; i++) {
+            uint32_t lease = p->slot[i].lease;
+            if (lease == POOL_NONE || c->t.lease[lease].kept || stayed(c, n->first, i))
+                continue;
+            unsigned need = p->lease[lease].need;
+            if ((need == POOL_SAME_BOX || need == POOL_SAME_GROUP) == !pass)
+                (void)corei_move_out(c, i); /* else it stays: *left tells */
+        }
     return corei_commit(c);
 }
 
@@ -464,7 +479,55 @@ core_result core_forget(core *c, uint32_t number)
         corei_mark_gone(c, "slot/%u.%u", number, i);
     corei_mark_changed(c, COREI_META, 0);
     result = corei_commit(c);
-    return result.code == CORE_OK ? corei_load(c) : result;
+    if (result.code != CORE_OK)
+        return result;
+    c->full = false;
+    return corei_load(c);
+}
+
+static bool is_stranger(const core *c, uint32_t node, uint64_t away_ms)
+{
+    const core_node *n = &c->t.node[node];
+    return !n->used && !n->connected && c->unix_ms >= n->since_unix_ms + away_ms &&
+           check_forget(c, node).code == CORE_OK;
+}
+
+/* In a transaction: records of strangers from this node on, as many as fit.  The next node. */
+static uint32_t mark_strangers(core *c, uint32_t node, uint64_t away_ms, uint32_t *count)
+{
+    for (; node < c->t.nodes && c->gones + POOL_BOX_SLOTS_MAX < COREI_MARKS_MAX; node++) {
+        const core_node *n = &c->t.node[node];
+        if (!is_stranger(c, node, away_ms))
+            continue;
+        corei_mark_gone(c, "node/%u", n->number);
+        for (uint32_t i = 1; n->role == DXPU_CONTROL_ROLE_BOX && i <= n->total; i++)
+            corei_mark_gone(c, "slot/%u.%u", n->number, i);
+        ++*count;
+    }
+    return node;
+}
+
+core_result core_forget_unused(core *c, uint64_t away_ms, uint32_t *count)
+{
+    uint32_t node = 0, found;
+    *count = 0;
+    while (node < c->t.nodes) {
+        core_result result = corei_begin(c);
+        if (result.code != CORE_OK)
+            return result;
+        found = 0;
+        node = mark_strangers(c, node, away_ms, &found);
+        if (!found)
+            continue;
+        (void)corei_event(c, CORE_EVENT_NODE_FORGOTTEN, "%u that never had a lease", found);
+        corei_mark_changed(c, COREI_META, 0);
+        result = corei_commit(c);
+        if (result.code != CORE_OK)
+            return result;
+        *count += found;
+        c->full = false;
+    }
+    return *count ? corei_load(c) : all_good;
 }
 
 core_result core_forget_key(core *c, uint32_t number)

@@ -7,6 +7,15 @@
 
 /* -- A lease's ports -- */
 
+/* In a transaction: the node is no stranger any more. */
+static void use_node(core *c, uint32_t node)
+{
+    if (c->t.node[node].used)
+        return;
+    c->t.node[node].used = true;
+    corei_mark_changed(c, COREI_NODE, node);
+}
+
 /* The lowest empty ones of its host. */
 bool corei_take_ports(core *c, uint64_t lease)
 {
@@ -15,7 +24,9 @@ bool corei_take_ports(core *c, uint64_t lease)
     const core_node *host = &t->node[t->host_node[l->host]];
     uint32_t at = host->first, end = host->first + host->total;
     unsigned n = 0;
+    use_node(c, t->host_node[l->host]);
     for (uint32_t i = l->first; i != POOL_NONE; i = t->pool->slot[i].next, at++) {
+        use_node(c, t->slot[i].node);
         while (at < end && (t->port[at].slot != CORE_NONE || corei_port_foreign(c, at)))
             at++;
         if (at == end)
@@ -133,25 +144,18 @@ bool corei_can_lend(const core *c, uint32_t slot)
     return s->reported && s->device.epoch <= epoch && s->device.epoch_seen <= epoch;
 }
 
-/* The other slot takes the place, and the port, of this one in its lease. */
-core_result corei_move(core *c, uint32_t slot, pool_reason why)
+static core_result move_to(core *c, uint32_t slot, pool_other other, pool_reason why)
 {
     corei_tables *t = &c->t;
     uint32_t lease = t->pool->slot[slot].lease, port = t->slot_more[slot].port;
-    pool_other other;
-    int rc = pool_choose_other(t->pool, slot, &other);
-    if (rc != POOL_OK)
-        return corei_pool_result(rc);
-    if (!corei_can_lend(c, other.slot))
-        return corei_result(CORE_E_CAPACITY, "the box of the slot in its place was not heard of "
-                                             "yet; try again in a second");
     const core_slot *to = &t->slot[other.slot];
     corei_event_slot(c, CORE_EVENT_SLOT_REPLACED, slot, "by slot %u.%u: %s%s",
                      t->node[to->node].number, to->device.number, pool_reason_text(why),
                      other.need_kept ? "" : "; no slot stands where the lease asked for");
     bool had = port != CORE_NONE && t->port[port].slot == slot;
+    use_node(c, to->node);
     leave_port(c, slot);
-    rc = pool_replace(t->pool, slot, other.slot, why);
+    int rc = pool_replace(t->pool, slot, other.slot, why);
     if (rc != POOL_OK)
         return corei_pool_result(rc);
     if (had)
@@ -164,6 +168,65 @@ core_result corei_move(core *c, uint32_t slot, pool_reason why)
     corei_mark_changed(c, COREI_LEASE, lease);
     corei_touch_slot(c, other.slot);
     return (core_result){ CORE_OK, "" };
+}
+
+static const char not_heard_of[] =
+    "the box of the slot in its place was not heard of yet; try again in a second";
+
+/* The other slot takes the place, and the port, of this one in its lease. */
+core_result corei_move(core *c, uint32_t slot, pool_reason why)
+{
+    pool_other other;
+    int rc = pool_choose_other(c->t.pool, slot, &other);
+    if (rc != POOL_OK)
+        return corei_pool_result(rc);
+    if (!corei_can_lend(c, other.slot))
+        return corei_result(CORE_E_CAPACITY, "%s", not_heard_of);
+    return move_to(c, slot, other, why);
+}
+
+/* All slots of a lease that asks for one box, or group, go to another one. */
+static core_result move_group(core *c, uint64_t lease)
+{
+    pool_choice to;
+    uint32_t from[POOL_COUNT_MAX];
+    unsigned n = pool_lease_slots(c->t.pool, lease, from);
+    core_result r = { CORE_OK, "" };
+    int rc = pool_choose_all(c->t.pool, lease, &to);
+    if (rc != POOL_OK)
+        return corei_result(CORE_E_CAPACITY, "nowhere else are %u free as close as it asks", n);
+    for (unsigned i = 0; i < n; i++)
+        if (!corei_can_lend(c, to.slot[i]))
+            return corei_result(CORE_E_CAPACITY, "%s", not_heard_of);
+    for (unsigned i = 0; i < n && r.code == CORE_OK; i++)
+        r = move_to(c, from[i], (pool_other){ to.slot[i], true }, POOL_WHY_DRAIN);
+    return r;
+}
+
+/* One slot, but not where the lease would no longer have what it asks for, and has. */
+static core_result move_one(core *c, uint32_t slot, bool need_kept)
+{
+    pool_other other;
+    if (pool_choose_other(c->t.pool, slot, &other) != POOL_OK)
+        return corei_result(CORE_E_CAPACITY, "no other slot of its model is free");
+    if (need_kept && !other.need_kept)
+        return corei_result(CORE_E_CAPACITY, "no other slot that is free stands as it asks");
+    if (!corei_can_lend(c, other.slot))
+        return corei_result(CORE_E_CAPACITY, "%s", not_heard_of);
+    return move_to(c, slot, other, POOL_WHY_DRAIN);
+}
+
+core_result corei_move_out(core *c, uint32_t slot)
+{
+    const pool *p = c->t.pool;
+    uint64_t lease = pool_lease_number(p, p->slot[slot].lease);
+    const pool_lease *l = pool_find_lease(p, lease);
+    bool kept = pool_need_kept(p, lease);
+    bool close = l->count > 1 && (l->need == POOL_SAME_BOX || l->need == POOL_SAME_GROUP);
+    core_result r = close && kept ? move_group(c, lease) : move_one(c, slot, kept);
+    if (r.code != CORE_OK)
+        corei_event_slot(c, CORE_EVENT_NODE_DRAIN, slot, "its lease stays: %s", r.text);
+    return r;
 }
 
 /* Does the slot's lease ask for another in place of one that fails?  One whose data are kept waits

@@ -30,7 +30,7 @@ enum {
 
 static struct {
     const char *listen, *http, *tokens, *store, *audit;
-    uint64_t grace_ms, heartbeat_ms, status_ms, default_quota, events, connections;
+    uint64_t grace_ms, heartbeat_ms, status_ms, default_quota, events, connections, nodes, slots;
     sandbox_settings sandbox;
     bool shared_hosts, json, stats, quiet;
     keys_settings keys;
@@ -45,6 +45,8 @@ static struct {
           POOL_NONE,
           10000,
           4096,
+          65536,
+          1048576,
           { NULL, false, false },
           false,
           false,
@@ -74,6 +76,10 @@ static const option_row rows[] = {
     { "events", "N", "events kept (10000)", OPTION_NUMBER, &set.events, 100, 10000000 },
     { "connections", "N", "of proxies at a time (4096)", OPTION_NUMBER, &set.connections, 1,
       1000000 },
+    { "nodes", "N", "boxes and hosts that may ever register (65536)", OPTION_NUMBER, &set.nodes, 1,
+      1000000 },
+    { "slots", "N", "of all boxes and hosts together (1048576)", OPTION_NUMBER, &set.slots, 1,
+      8000000 },
     KEYS_OPTIONS(set.keys),
     AUDIT_OPTION(set.audit),
     SANDBOX_OPTIONS(set.sandbox),
@@ -396,6 +402,8 @@ static int open_store(void)
     settings.grace_ms = set.grace_ms;
     settings.default_quota = set.default_quota;
     settings.events = (uint32_t)set.events;
+    settings.nodes = (uint32_t)set.nodes;
+    settings.slots = (uint32_t)set.slots;
     settings.on_event = on_event;
     (void)clock_gettime(CLOCK_REALTIME, &t);
     the.core =
@@ -444,14 +452,14 @@ static int open_manager(void)
     the.start_ns = dxpu_udp_now_ns();
     if (raise_files() || sandbox_start("dxpu-manager", &set.sandbox))
         return PROGRAM_SYSTEM;
+    the.keys = keys_open("dxpu-manager", &set.keys);
+    if (!the.keys)
+        return PROGRAM_SYSTEM;
     if (set.audit) {
         the.audit = audit_open("dxpu-manager", set.audit);
         if (!the.audit)
             return PROGRAM_SYSTEM;
     }
-    the.keys = keys_open("dxpu-manager", &set.keys);
-    if (!the.keys)
-        return PROGRAM_SYSTEM;
     rc = open_store();
     if (rc)
         return rc;
@@ -479,8 +487,8 @@ static void close_manager(void)
     if (the.core)
         core_close(the.core);
     store_close(the.store);
-    audit_close(the.audit);
     keys_close(the.keys);
+    audit_close(the.audit);
 }
 
 int main(int argc, char **argv)

@@ -440,6 +440,43 @@ int pool_choose_other(const pool *p, uint32_t slot, pool_other *out)
     return POOL_OK;
 }
 
+/* Slots of a cell that nobody has, into out. */
+static void list_lendable(const pool *p, uint32_t cell, pool_choice *out)
+{
+    const pool_box *b = &p->box[p->cell[cell].box];
+    out->count = 0;
+    for (uint32_t i = b->first_slot; i < b->first_slot + b->slots; i++) {
+        const pool_slot *s = &p->slot[i];
+        if ((s->state == POOL_FREE || s->state == POOL_SPARE) &&
+            (s->box_cell == cell || s->group_cell == cell))
+            out->slot[out->count++] = i;
+    }
+}
+
+int pool_choose_all(const pool *p, uint64_t lease, pool_choice *out)
+{
+    const pool_lease *l = pool_find_lease(p, lease);
+    pool_choice found, best = { 0 };
+    if (!l)
+        return POOL_E_UNKNOWN;
+    if (l->need != POOL_SAME_BOX && l->need != POOL_SAME_GROUP)
+        return POOL_E_STATE;
+    for (uint32_t i = 0; i < p->cells; i++) {
+        const pool_cell *c = &p->cell[i];
+        if (c->slots < l->count || c->model != l->model ||
+            (c->parent != POOL_NONE) != (l->need == POOL_SAME_GROUP))
+            continue;
+        list_lendable(p, i, &found);
+        if (found.count >= l->count && (!best.count || found.count < best.count))
+            best = found;
+    }
+    if (!best.count)
+        return POOL_E_PLACE;
+    best.count = l->count;
+    *out = best;
+    return POOL_OK;
+}
+
 /* -- Spares -- */
 
 uint32_t pool_spares_for(uint32_t devices, double failures_per_year, double repair_days,
@@ -483,8 +520,8 @@ int pool_set_spares(pool *p, uint16_t model, uint32_t spares)
 
 /* -- What there is -- */
 
-/* One more slot stands in the cell of a box (parent: POOL_NONE), or of a group in it, made when it is
-   not there.  There is room: a slot is in two at most. */
+/* One more slot stands in the cell of a box (parent: POOL_NONE), or of a group in it, made when it
+   is not there.  There is room: a slot is in two at most. */
 static uint32_t cell_for(pool *p, uint32_t box, uint16_t model, uint32_t parent, uint32_t label)
 {
     pool_box *b = &p->box[box];

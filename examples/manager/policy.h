@@ -228,6 +228,9 @@ int pool_repair(pool *p, uint32_t slot);
 /* Which slot would replace this one of a lease: what keeps the lease's need, then a spare before a
    free one, then the same group, then the same box. */
 int pool_choose_other(const pool *p, uint32_t slot, pool_other *out);
+/* Slots that would take the place of all of a lease that asks for one box or group, in one: which
+   has the fewest that suffice, spares or not.  POOL_E_PLACE: there is none.  Cost: O(cells). */
+int pool_choose_all(const pool *p, uint64_t lease, pool_choice *out);
 /* Do it.  The slot given up stays broken, or is wiped when it works (a drain). */
 int pool_replace(pool *p, uint32_t slot, uint32_t other, pool_reason why);
 /* Take a box out of service, or put it back.  Slots that are leased stay so until they are

@@ -322,13 +322,13 @@ static const char *read_trace(FILE *file, perf_work *w)
         return refuse(w, "a trace without operations; was the program run with --trace=cuda?");
     if (w->lines_passed)
         warn(w,
-             "%" PRIu64 " rows hold no start, duration and name that can be read, the first in "
-             "line %" PRIu64 ": they are left out",
+             "rows without a start, duration and name that can be read: %" PRIu64 ", the first in "
+             "line %" PRIu64 "; they are left out",
              w->lines_passed, r.passed_line);
     if (r.strange)
         warn(w,
-             "%" PRIu64 " rows are neither kernels, memsets nor copies between host and device, "
-             "the first in line %" PRIu64 ": they are taken for kernels",
+             "rows that are neither kernels, memsets nor copies between host and device: %" PRIu64
+             ", the first in line %" PRIu64 "; they are taken for kernels",
              r.strange, r.strange_line);
     qsort(w->op, w->ops, sizeof *w->op, by_start);
     add_up(w);
@@ -422,8 +422,8 @@ static bool judge(perf_work *w, const json_t *root, const profile *p, double tim
              real_of(injected, "rtt_us"));
     if (captured > 0 || p->graphs > 0)
         warn(w,
-             "%.0f calls went into graphs, and graphs were launched %.0f times: what runs inside "
-             "them has no durations here, and is left out",
+             "%.0f calls went into graphs, and graphs were launched %.0f times: each launch counts "
+             "as one kernel, what runs inside is left out",
              captured, p->graphs);
     without = fmax(without, untimed);
     if (without > 0.01 * p->launches)

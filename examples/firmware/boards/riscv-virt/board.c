@@ -105,7 +105,7 @@ void board_sleep(uint32_t ticks)
     }
 }
 
-/* ==== 4  Network port ====================================== Virtual I/O Device 1.2, 4.2, 5.1 ==== */
+/* ==== 4  Network port ==================================== Virtual I/O Device 1.2, 4.2, 5.1 === */
 
 enum {
     VIRTIO = 0x10001000,
