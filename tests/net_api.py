@@ -1083,7 +1083,7 @@ def the_end_of_a_lease_is_told_as_it_is():
     """Wiped, not yet, or not at all: a wait tells them apart, and without one the slots do."""
     for becomes, status, state in ((WIPED, 200, "free"), (UNWIPED, 409, "quarantined"),
                                    (WIPING, 202, "wiping")):
-        with lab.Lab() as l:
+        with lab.Lab(plain=True) as l:
             m = Manager(l)
             with Box(m, becomes) as b:
                 answer = ask(m, "DELETE", lent(m, b.at) + "?wait=%d" % (2 if becomes == WIPING
@@ -1099,7 +1099,7 @@ def the_end_of_a_lease_is_told_as_it_is():
                     word = "wiped" if status == 200 else "wiping"
                     check(end["state"] == ("released" if status == 200 else "wiping") and
                           end["slots"] == [dict(slot=slot["slot"], state=word, reason="none")], end)
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Box(m, WIPING) as b:
             end = good(200, m, "DELETE", lent(m, b.at))
@@ -1109,7 +1109,7 @@ def the_end_of_a_lease_is_told_as_it_is():
 @case
 def a_wait_for_a_box_that_is_away_is_no_success():
     """Its slot is broken, and wiped when it is back: neither wiped nor failed."""
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--heartbeat-ms", 100, "--grace-ms", 300)
         with Box(m, WIPED) as b:
             at = lent(m, b.at)
@@ -1118,7 +1118,7 @@ def a_wait_for_a_box_that_is_away_is_no_success():
             end = good(202, m, "DELETE", at + "?wait=1")
             check(end["state"] == "wiping" and end["slots"][0]["state"] == "broken" and
                   end["slots"][0]["reason"] == "box", end)
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Box(m, WIPED) as b:
             at = lent(m, b.at)
@@ -1158,12 +1158,12 @@ def a_wait_finds_its_slots_again():
 @case
 def parked_is_told_when_the_box_has_it_back():
     """Without its box nobody knows that the data are out of the host's reach."""
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Box(m, KEPT) as b:
             end = good(200, m, "DELETE", lent(m, b.at) + "?data=keep&wait=20")
             check(end["state"] == "parked" and end["slots"][0]["state"] == "kept", end)
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--heartbeat-ms", 100)
         with Box(m, KEPT) as b:
             at = lent(m, b.at)
