@@ -1048,8 +1048,8 @@ static void test_drain_moves(void **state)
 }
 
 /* Another model in a slot without a lease: the pool is built anew, the leases stay. */
-/* Boxes with 8 slots in groups of 4, and a lease in the first; others are free but for `taken` slots
-   of each. */
+/* Boxes with 8 slots in groups of 4, and a lease in the first; others are free but for `taken`
+   slots of each. */
 static uint64_t lease_in_groups(uint8_t count, uint8_t need, unsigned boxes, unsigned taken)
 {
     dxpu_control_device d[8];
@@ -1147,8 +1147,8 @@ static void test_other_device(void **state)
     assert_null(strstr(rig_value(&disk, "slot/1.1"), "gpu\"x"));
 }
 
-/* A box whose devices change all the time costs no tables made anew, and no more changes of the store
-   than there are allowed; the last one counts in the end. */
+/* A box whose devices change all the time costs no tables made anew, and no more changes of the
+   store than there are allowed; the last one counts in the end. */
 static void test_changes_all_the_time(void **state)
 {
     (void)state;
@@ -1333,8 +1333,8 @@ static void test_forget(void **state)
 }
 
 /* Events are numbered without gaps, are there after a restart, and the oldest go. */
-/* Strangers register until there are as many nodes, or slots, as there may be: told once; those that
-   never had a lease can be forgotten together. */
+/* Strangers register until there are as many nodes, or slots, as there may be: told once; those
+   that never had a lease can be forgotten together. */
 static void test_strangers(void **state)
 {
     (void)state;

@@ -112,8 +112,8 @@ int pool_find_node(pool_call *r, const char *role, const char *name, uint64_t *n
 int pool_find_slot(pool_call *r, const char *name, char id[24]);
 /* name=value& of a query; value NULL: nothing.  EXIT_USAGE when it is too long. */
 int pool_query(const pool_call *r, char path[POOL_PATH_MAX], const char *name, const char *value);
-/* The last `count` events (POOL_ALL_EVENTS: all) behind *next that filter ("lease=c3&") lets through,
-   oldest first, and the number behind which later ones come. */
+/* The last `count` events (POOL_ALL_EVENTS: all) behind *next that filter ("lease=c3&") lets
+   through, oldest first, and the number behind which later ones come. */
 #define POOL_ALL_EVENTS SIZE_MAX
 int pool_last_events(pool_call *r, const char *filter, size_t count, json_t **events,
                      uint64_t *next);
@@ -149,6 +149,7 @@ int pool_lease_attach(pool_call *r);
 int pool_drain(pool_call *r);
 int pool_slot(pool_call *r); /* replace, break, repair, reset */
 int pool_forget(pool_call *r);
+int pool_rekey(pool_call *r);
 int pool_set_owner(pool_call *r);
 int pool_set_tenant(pool_call *r);
 int pool_set_spares(pool_call *r);

@@ -43,7 +43,7 @@ void api_settings_default(api_settings *set);
 typedef struct api api;
 
 /* Listen, and answer from the base's loop on.  NULL after a message on stderr; *wrong:
-   the settings (tokens, or that there are none) are at fault, and will be when it is tried again. */
+   the settings (tokens, or that there are none) are at fault, and will be the next time. */
 api *api_open(struct event_base *base, core *c, const api_settings *set, bool *wrong);
 /* Closes all connections; before core_close() and event_base_free().  NULL is allowed. */
 void api_close(api *a);
