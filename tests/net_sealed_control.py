@@ -310,6 +310,33 @@ def a_proxy_that_is_taken_off_the_list():
 
 # ---- Leases ----
 
+@case
+def a_host_dials_the_key_that_it_was_told():
+    """M-85, M-83, M-31: not that of its list; and without keys it takes none."""
+    with lab.Lab() as l:
+        box = start_box(l)
+        l.public("command")
+        peers = write_peers(l, "other.peers", "%s may=control" % l.public("command"))
+        host = start_host(l, "--key", l.file("host.key"), "--peers", peers)
+
+        def attach(*more, at=host):
+            return l.run("dxpu", "attach", "--wait", "--timeout", 2, *more, at.control, 1,
+                         box.address(), 1)
+        done = attach()
+        check(done.status == 1 and "public key" in done.errors(), done.errors())
+        done = attach("--box-key", l.public("manager"))
+        check(done.status == 1 and "no channel" in done.errors(), done.errors())
+        done = attach("--box-key", l.public("box"))
+        check(done.status == 0, done.errors())  # the control
+        check(attach("--box-key", l.public("box")).status == 0)
+        done = attach("--box-key", l.public("manager"))
+        check(done.status == 1 and "another device" in done.errors(), done.errors())
+        check(attach("--box-key", "x").status == 2)
+        plain = start_host(l, "--plain")
+        done = attach("--box-key", l.public("box"), at=plain)
+        check(done.status == 1 and "public key" in done.errors(), done.errors())
+
+
 def lend(l, m, box, host):
     """A lease of the box's slot for the host's; its epoch, once both ends are up."""
     until(lambda: connected(m, box.name_) and connected(m, host.name_), "both register")
