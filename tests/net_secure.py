@@ -590,9 +590,9 @@ def s98_flood_of_proven_initiations():
 @case
 def s44_new_keys_under_load():
     with lab.Lab() as l:
-        p = Pair(l, "--rekey-s", 1, "--hold-ms", 200)
-        found = went_well(p.host("--load", "mixed", "--size", 256, "--depth", 16, "--seconds", 5,
-                                 "--span", "64K", "--rekey-s", 1, "--hold-ms", 200))
+        p = Pair(l, "--rekey-s", 1)
+        found = went_well(p.host("--load", "mixed", "--size", 256, "--depth", 16, "--seconds", 6,
+                                 "--span", "64K", "--rekey-s", 1))
         there = p.ends()
         check(found["incarnations"] == 1, found)
         for side in (found["keys"], there["keys"]):
