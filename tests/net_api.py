@@ -187,7 +187,7 @@ def description_and_routes_agree():
 
 @case
 def description_is_served_and_its_examples_fit():
-    with lab.Lab() as l, open(openapi.FILE, "rb") as f:
+    with lab.Lab(plain=True) as l, open(openapi.FILE, "rb") as f:
         m = Manager(l)
         check(good(200, m, "GET", "/v1/openapi.yaml") == f.read())
     examples = 0
@@ -365,7 +365,7 @@ def example_target(path):
 
 @case
 def roles_may_what_the_description_says():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--tokens", tokens_file(l))
         for (method, path), operation in openapi.operations(DOC).items():
             target = example_target(path)
@@ -494,7 +494,7 @@ def refuses(l, words, *args):
 
 @case
 def tokens_are_read_with_care():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         here = ("--http", "127.0.0.1:0", "--tokens")
         refuses(l, ["chmod 600"], *here, tokens_file(l, mode=0o644))
         refuses(l, ["--tokens"], *here, l.file("none"))
@@ -532,7 +532,7 @@ def tokens_are_read_with_care():
 
 @case
 def web_pages_are_kept_out():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         port = m.http.rsplit(":", 1)[1]
         good_hosts = ("localhost", "localhost:" + port, "LOCALHOST:1", "127.0.0.1", "127.9.9.9:80",
@@ -565,7 +565,7 @@ def web_pages_are_kept_out():
 
 @case
 def methods_and_media_types():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         for path in ("/v1/pool", "/metrics", "/v1/openapi.yaml", "/v1/events"):
             head, get = ask(m, "HEAD", path), ask(m, "GET", path)
@@ -604,7 +604,7 @@ def methods_and_media_types():
 
 @case
 def bodies_are_read_strictly():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         bad = ["", "{", "[]", "null", "17", '"x"', "{} {}", '{"quota":1}x', '{"quota":1,}',
                '{"quota":1,"quota":2}', '{"quota":1,"other":2}', '{"Quota":1}', '{"quota":"1"}',
@@ -641,7 +641,7 @@ def bodies_are_read_strictly():
 
 @case
 def targets_are_read_strictly():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         for target, status in (
                 ("/v1/pool", 200), ("/v1/%70ool", 200), ("/v1/slots?state=fr%65e", 200),
@@ -678,7 +678,7 @@ CHUNKS = b"Transfer-Encoding: chunked\r\n\r\n5\r\n{\"quo\r\n6\r\nta\":1}\r\n0\r\
 
 @case
 def http_is_read_with_care():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         for data in (HEAD + b"\r\n", HEAD + b"X: y\r\n\r\n", HEAD + b"X: \xc3\xa9\r\n\r\n",
                      b"GET /v1/health HTTP/1.0\r\n\r\n", HEAD.replace(b"\r\n", b"\n") + b"\n",
@@ -721,7 +721,7 @@ def http_is_read_with_care():
 @case
 def no_request_hides_in_another():
     """What a proxy in front may read as one request is not two here."""
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         hidden = b"PUT /v1/tenants/hidden HTTP/1.1\r\nHost: localhost\r\nContent-Type: " \
             b"application/json\r\nContent-Length: 11\r\n\r\n" + BODY
@@ -776,7 +776,7 @@ def connected(m, small=False):
 @case
 def requests_follow_one_another():
     last = HEAD + b"Connection: close\r\n\r\n"
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         whole = POST + b"Content-Length: 11\r\n\r\n" + BODY
         said = raw(m, (HEAD + b"\r\n" + whole) * 20 + last, end=False)
@@ -839,7 +839,7 @@ def who_sends_ahead_is_held_up():
 
 @case
 def long_answers_arrive_whole():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         for n in range(1500):
             good(200, m, "PUT", "/v1/tenants/tenant-%057d" % n, {"quota": n})
@@ -936,7 +936,7 @@ def gauge(m, name):
 
 @case
 def a_slow_reader_is_dropped_and_others_stay():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         for n in range(1500):
             good(200, m, "PUT", "/v1/tenants/tenant-%057d" % (n % 300), {"quota": n})
@@ -1176,7 +1176,7 @@ def parked_is_told_when_the_box_has_it_back():
 
 @case
 def connections_are_bounded_and_known_ones_stay():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--tokens", tokens_file(l))
         host, port = m.http.rsplit(":", 1)
         conn = http.client.HTTPConnection(m.http, timeout=30)
@@ -1203,7 +1203,7 @@ def connections_are_bounded_and_known_ones_stay():
 
 @case
 def a_request_ends_in_time():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with connected(m) as s:
             good(200, m, "GET", "/v1/health")
@@ -1276,7 +1276,7 @@ def random_bytes_do_no_harm():
     seed = int(os.environ.get("DXPU_SEED", random.randrange(1 << 32)))
     print("# DXPU_SEED=%d" % seed)
     r = random.Random(seed)
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         host, port = m.http.rsplit(":", 1)
         statuses = set()
@@ -1394,7 +1394,7 @@ def metrics_name_boxes_hosts_and_tenants():
 @case
 def metrics_are_bounded():
     """Who registers ever new proxies, or names ever new tenants, gets no lines for ever."""
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--quiet")
         for n in range(2003):
             good(200, m, "PUT", "/v1/tenants/t%d" % n, {"quota": n})
