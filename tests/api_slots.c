@@ -17,7 +17,7 @@
 #include "../examples/box_proxy/state.c"
 #include "peer.h"
 
-enum { CAPACITY = 4, FLOOD = 400, BURST = 64, BURST_BYTES = 128 };
+enum { CAPACITY = 4, FLOOD = 400, POSTED_ROOM = 64, BURST = 64, BURST_BYTES = 128 };
 
 /* ==== The device: what it does with a TLP is the test's ======================================= */
 
@@ -153,6 +153,7 @@ static int setup(void **state)
     b.quiet = true;
     net.hold_ms = 60000; /* nothing here ends by silence */
     assert_int_equal(fabric_open(&loop.fabric, "box", &net, CAPACITY, &cb), 0);
+    loop.fabric.base.tx.header[DXPU_POSTED] = POSTED_ROOM;
     assert_int_equal(slots_open(&b, &stub_kind, &set), 0);
     peer_start(&host, dxpu_udp_base(loop.fabric.udp));
     peer_start(&second, dxpu_udp_base(loop.fabric.udp));
