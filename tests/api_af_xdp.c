@@ -363,6 +363,9 @@ static int interpret(const struct bpf_insn *program, unsigned count, const uint8
         case BPF_ALU64 | BPF_ADD | BPF_K:
             r[i->dst_reg] += value;
             break;
+        case BPF_ALU64 | BPF_ADD | BPF_X:
+            r[i->dst_reg] += r[i->src_reg];
+            break;
         case BPF_ALU64 | BPF_AND | BPF_K:
             r[i->dst_reg] &= value;
             break;
@@ -371,6 +374,9 @@ static int interpret(const struct bpf_insn *program, unsigned count, const uint8
             break;
         case BPF_JMP32 | BPF_JNE | BPF_K:
             jump = word != value;
+            break;
+        case BPF_JMP32 | BPF_JGE | BPF_K:
+            jump = word >= value;
             break;
         case BPF_JMP32 | BPF_JEQ | BPF_K:
             jump = word == value;
@@ -418,7 +424,7 @@ static int filter(unsigned count, const uint8_t *frame, size_t len)
 
 static void test_filter(void **state)
 {
-    unsigned count = dxpu_xdp_filter(locals, 2, 9, program);
+    unsigned count = dxpu_xdp_filter(locals, 2, QUEUE + 1, 9, program);
     static uint8_t frame[FRAME_MAX + 1];
     (void)state;
     assert_true(count <= DXPU_XDP_FILTER_MAX);
@@ -437,6 +443,25 @@ static void test_filter(void **state)
     }
 }
 
+/* Each loop's datagrams go to its part of the map, whichever queue they came to. */
+static void test_filter_of_loops(void **state)
+{
+    dxpu_xdp_local two[2] = { locals[0], locals[1] };
+    uint8_t frame[300];
+    (void)state;
+    two[1].loop = 2;
+    for (unsigned queues = QUEUE; queues <= QUEUE + 5; queues++) {
+        unsigned count = dxpu_xdp_filter(two, 2, queues, 9, program);
+        bool there = QUEUE < queues; /* else no socket can have it */
+        size_t len = known(AF_INET, frame);
+        assert_int_equal(interpret(program, count, frame, len),
+                         there ? REDIRECT + QUEUE : XDP_PASS);
+        len = known(AF_INET6, frame);
+        assert_int_equal(interpret(program, count, frame, len),
+                         there ? REDIRECT + 2 * (int)queues + QUEUE : XDP_PASS);
+    }
+}
+
 static void test_filter_of_many(void **state)
 {
     static dxpu_xdp_local many[DXPU_XDP_LOCALS_MAX];
@@ -448,21 +473,23 @@ static void test_filter_of_many(void **state)
         many[i].at = address(AF_INET6, "2001:db8::ffff", 1000 + i);
     many[DXPU_XDP_LOCALS_MAX - 1] = locals[1];
     many[DXPU_XDP_LOCALS_MAX - 2] = locals[0];
-    count = dxpu_xdp_filter(many, DXPU_XDP_LOCALS_MAX, 9, program);
+    count = dxpu_xdp_filter(many, DXPU_XDP_LOCALS_MAX, QUEUE + 1, 9, program);
     assert_true(count <= DXPU_XDP_FILTER_MAX);
     for (unsigned six = 0; six < 2; six++) {
         len = known(six ? AF_INET6 : AF_INET, frame);
         assert_int_equal(filter(count, frame, len), REDIRECT + QUEUE);
-        count = dxpu_xdp_filter(many, DXPU_XDP_LOCALS_MAX - 2, 9, program); /* the control */
+        count =
+            dxpu_xdp_filter(many, DXPU_XDP_LOCALS_MAX - 2, QUEUE + 1, 9, program); /* the control */
         assert_int_equal(interpret(program, count, frame, len), XDP_PASS);
-        count = dxpu_xdp_filter(many, DXPU_XDP_LOCALS_MAX, 9, program);
+        count = dxpu_xdp_filter(many, DXPU_XDP_LOCALS_MAX, QUEUE + 1, 9, program);
     }
 }
 
 /* Packets that begin as the known ones and go on at random, so that all checks are reached. */
 static void test_hostile_bytes(void **state)
 {
-    unsigned count = dxpu_xdp_filter(locals, 2, 9, program), reached[DXPU_XDP_SOURCE + 1] = { 0 };
+    unsigned count = dxpu_xdp_filter(locals, 2, QUEUE + 1, 9, program),
+             reached[DXPU_XDP_SOURCE + 1] = { 0 };
     uint32_t seed = 0x2545f491;
     (void)state;
     for (unsigned round = 0; round < 200000; round++) {
@@ -560,6 +587,7 @@ int main(void)
         cmocka_unit_test_setup(test_checksum_left_out_or_open, setup),
         cmocka_unit_test_setup(test_link_local_source_has_our_scope, setup),
         cmocka_unit_test_setup(test_filter, setup),
+        cmocka_unit_test_setup(test_filter_of_loops, setup),
         cmocka_unit_test_setup(test_filter_of_many, setup),
         cmocka_unit_test_setup(test_hostile_bytes, setup),
         cmocka_unit_test(test_option),

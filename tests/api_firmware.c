@@ -1,6 +1,11 @@
 /* api_firmware.c - the binding without an operating system: its rings, its clock, the Ethernet
    around its frames, and a node between a bare channel and a device that the test plays
    SPDX-License-Identifier: MIT */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE
+#endif
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -8,8 +13,16 @@
 #include <cmocka.h>
 
 #include "dxpu_firmware.h"
+#include "dxpu_sodium.h"
 
-enum { COUNT = 8, FRAME_BYTES = 1520, TLP_BYTES = 160, SLOT = 1, MEMORY_BYTES = 400 * 1024 };
+enum {
+    COUNT = 8,
+    FRAME_BYTES = 1520,
+    TLP_BYTES = 160,
+    SLOT = 1,
+    MEMORY_BYTES = 400 * 1024,
+    CROSSINGS = 200000
+};
 
 static const dxpu_fw_address box_at = { { 2, 0, 0, 0, 0, 1 }, { 10, 0, 0, 1 }, 4458 };
 static const dxpu_fw_address host_at = { { 2, 0, 0, 0, 0, 2 }, { 10, 0, 0, 2 }, 40000 };
@@ -108,6 +121,42 @@ static void test_ring_hostile_producer(void **state)
     assert_null(dxpu_fw_ring_peek(&r, &bytes));
     assert_null(dxpu_fw_ring_room(&r));
     r.put = r.taken - 1;
+    assert_null(dxpu_fw_ring_peek(&r, &bytes));
+    ring_close(&r);
+}
+
+static void *fill_for_ever(void *user)
+{
+    dxpu_fw_ring *r = user;
+    for (uint32_t number = 0; number < CROSSINGS;) {
+        if (ring_fill(r, number, 4 + number % 60))
+            number++;
+        else
+            sched_yield();
+    }
+    return NULL;
+}
+
+/* Producer and consumer on two cores, without a lock. */
+static void test_ring_between_threads(void **state)
+{
+    dxpu_fw_ring r;
+    pthread_t producer;
+    uint32_t next = 0, bytes = 0;
+    (void)state;
+    ring_open(&r, COUNT, 64);
+    r.put = r.taken = UINT32_MAX - CROSSINGS / 2;
+    assert_int_equal(pthread_create(&producer, NULL, fill_for_ever, &r), 0);
+    while (next < CROSSINGS) {
+        if (!dxpu_fw_ring_peek(&r, &bytes)) {
+            sched_yield();
+            continue;
+        }
+        assert_int_equal(ring_number(&r, &bytes), next);
+        assert_int_equal(bytes, 4 + next % 60);
+        next++;
+    }
+    assert_int_equal(pthread_join(producer, NULL), 0);
     assert_null(dxpu_fw_ring_peek(&r, &bytes));
     ring_close(&r);
 }
@@ -385,6 +434,7 @@ static dxpu_fw_config rig_config(rig *g)
     cfg.hooks = &rig_hooks;
     cfg.user = g;
     cfg.channel.hold_ms = 100;
+    cfg.channel.tx.header[DXPU_COMPLETION] = 64;
     return cfg;
 }
 
@@ -697,6 +747,37 @@ static void test_nothing_passes_posted(void **state)
     rig_end(&g);
 }
 
+/* A completion that is too large for the room there is waits, and a smaller one behind it too. */
+static void test_a_class_keeps_its_order(void **state)
+{
+    rig g;
+    dxpu_tlp t, read = request(DXPU_TLP_MRD, 9), cpl;
+    unsigned got = 0;
+    (void)state;
+    rig_begin(&g, NULL);
+    rig_up(&g, 1, 64);
+    read.length_dw = TLP_BYTES / 4 - 4;
+    read.last_be = 15;
+    dxpu_tlp_completion(&read, 0, DXPU_CPL_SC, &cpl);
+    cpl.payload.ptr = zeros;
+    cpl.payload.len = read.length_dw * 4u; /* 9 units of 256: 28 fit */
+    for (unsigned i = 0; i < 29; i++) {
+        cpl.tag = (uint16_t)i;
+        assert_true(device_sends(&g, &cpl));
+    }
+    dxpu_tlp_completion(&read, 0, DXPU_CPL_UR, &cpl);
+    cpl.tag = 29;
+    assert_true(device_sends(&g, &cpl));
+    dxpu_fw_poll(&g.fw, g.now);
+    assert_int_equal(dxpu_fw_ring_used(&g.from_device), 2); /* control: the large one waits */
+    for (unsigned i = 0; i < 100; i++, rig_turn(&g)) {
+        while (host_takes(&g, DXPU_COMPLETION, &t))
+            assert_int_equal(t.tag, got++);
+    }
+    assert_int_equal(got, 30);
+    rig_end(&g);
+}
+
 static void test_hostile_device(void **state)
 {
     rig g;
@@ -866,8 +947,11 @@ static void test_d49_w28_leases(void **state)
     rig_turns(&g, 10);
     assert_true(g.slow > 0 && g.slow < 3);                /* control: the reset goes on, */
     assert_int_equal(dxpu_fw_ring_used(&g.to_device), 1); /* the last host's TLP is still there, */
+    t = request(DXPU_TLP_MWR, 9);
+    assert_true(device_sends(&g, &t)); /* and the device says something of before the reset */
     rig_turns(&g, 100);
     assert_int_equal(g.resets, 4);
+    assert_false(host_takes(&g, DXPU_POSTED, &t));
     assert_true(device_takes(&g, &t)); /* and then only the new one's */
     assert_int_equal(t.address, 4 * 6);
     assert_false(device_takes(&g, &t));
@@ -879,6 +963,22 @@ static void test_d49_w28_leases(void **state)
     assert_int_equal(dxpu_fw_lease(&g.fw, SLOT)->epoch_seen, 6);
     assert_non_null(g.slot.active);
     rig_end(&g);
+}
+
+/* P-3: an open in order but shorter than what it offers. */
+static void short_open(rig *g)
+{
+    uint8_t out[2048], small[256], path;
+    dxpu_bytes whole = { out, 0 };
+    dxpu_frame f;
+    size_t n;
+    rig_dial(g, 1, 64, NULL);
+    whole.len = (size_t)dxpu_channel_emit(&g->host, g->now, out, sizeof out, &path);
+    assert_int_equal(dxpu_frame_decode(whole, DXPU_FRAME_CRC_BYTES, &f), DXPU_OK);
+    n = dxpu_frame_encode_header(&f, DXPU_OFFER_BYTES, DXPU_FRAME_CRC_BYTES, small);
+    memcpy(small + n, f.body.ptr, DXPU_OFFER_BYTES);
+    dxpu_frame_seal_crc(small, n + DXPU_OFFER_BYTES);
+    rig_to_node(g, small, n + DXPU_OFFER_BYTES + DXPU_FRAME_CRC_BYTES);
 }
 
 static void test_other_slots_and_bad_opens(void **state)
@@ -905,8 +1005,45 @@ static void test_other_slots_and_bad_opens(void **state)
     rig_to_node(&g, out, 64);
     dxpu_fw_poll(&g.fw, g.now);
     assert_int_equal(g.fw.counters.opens_bad, 1);
+    short_open(&g);
+    dxpu_fw_poll(&g.fw, g.now);
+    assert_int_equal(g.fw.counters.opens_bad, 2);
     assert_int_equal(g.fw.counters.rx_not_frames, 2); /* its length field; no magic */
     assert_int_equal(g.fw.counters.opens, 0);
+    rig_end(&g);
+}
+
+/* Answers follow the newest frame, not one that was late on the way. */
+static void test_path_follows_the_newest(void **state)
+{
+    static const uint8_t other[4] = { 10, 0, 0, 9 };
+    rig g;
+    uint8_t late[2048], path;
+    dxpu_tlp t = request(DXPU_TLP_MWR, 1);
+    int n;
+    (void)state;
+    rig_begin(&g, NULL);
+    rig_up(&g, 1, 64);
+    assert_int_equal(host_sends(&g, &t), DXPU_OK);
+    n = dxpu_channel_emit(&g.host, g.now, late, sizeof late, &path);
+    assert_true(n > 0);
+    assert_int_equal(host_sends(&g, &t), DXPU_OK);
+    rig_turn(&g);
+    for (unsigned i = 0; i < 2; i++) { /* late, then a new one: both from elsewhere */
+        dxpu_fw_address from = host_at;
+        uint8_t *room = dxpu_fw_ring_room(&g.rx);
+        memcpy(from.ip, other, sizeof other);
+        if (i) {
+            assert_int_equal(host_sends(&g, &t), DXPU_OK);
+            n = dxpu_channel_emit(&g.host, g.now += 50000, late, sizeof late, &path);
+            assert_true(n > 0);
+        }
+        memcpy(room + DXPU_FW_HEADERS_BYTES, late, (size_t)n);
+        dxpu_fw_ring_put(&g.rx, dxpu_fw_wire_build(&from, &box_at, 0, room, (uint32_t)n));
+        dxpu_fw_poll(&g.fw, g.now);
+        assert_true(g.slot.active->ch.count.rx_tlps >= 2); /* control: the late one was taken */
+        assert_memory_equal(g.slot.active->path[0].at.ip, i ? other : host_at.ip, 4);
+    }
     rig_end(&g);
 }
 
@@ -984,6 +1121,16 @@ static void test_close_and_silence(void **state)
     assert_false(dxpu_fw_lease(&g.fw, SLOT)->used); /* given back */
 
     rig_up(&g, 2, 64);
+    assert_int_equal(dxpu_channel_close(&g.host, DXPU_REASON_DETACH), DXPU_OK);
+    g.deaf = true;
+    rig_turns(&g, 10); /* the answer is lost, and given again */
+    assert_int_equal(g.fw.counters.closed, 2);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_CLOSING);
+    g.deaf = false;
+    rig_turns(&g, 1000);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_CLOSED);
+
+    rig_up(&g, 3, 64);
     for (unsigned i = 0; i < 3000; i++) /* the host says nothing: hold */
         dxpu_fw_poll(&g.fw, g.now += 50000);
     assert_int_equal(g.fw.counters.failed, 1);
@@ -1006,6 +1153,7 @@ static void test_device_without_host(void **state)
     assert_true(device_sends(&g, &t) && device_sends(&g, &t));
     dxpu_fw_poll(&g.fw, g.now);
     assert_int_equal(g.fw.counters.device_dropped, 2);
+    assert_int_equal(dxpu_fw_ring_used(&g.from_device), 0);
     rig_up(&g, 1, 64);
     rig_turns(&g, 4);
     assert_false(host_takes(&g, DXPU_POSTED, &t));
@@ -1087,12 +1235,13 @@ static size_t toy_handshake(void *user, uint64_t now_ns, dxpu_bytes frame,
     return frame.len;
 }
 
-static bool toy_reads_open(void *user, dxpu_bytes frame, dxpu_offer *offer, uint32_t *local_id,
-                           const dxpu_suite **suite, void **suite_user)
+static bool toy_reads_open(void *user, uint64_t now_ns, dxpu_bytes frame, dxpu_offer *offer,
+                           uint32_t *local_id, const dxpu_suite **suite, void **suite_user)
 {
     uint8_t copy[2048];
     dxpu_frame f;
     dxpu_bytes c = { copy, frame.len }, header = { copy, DXPU_FRAME_BASE_BYTES };
+    (void)now_ns;
     assert_true(frame.len <= sizeof copy);
     memcpy(copy, frame.ptr, frame.len);
     if (dxpu_frame_decode(c, toy.tag_bytes, &f) != DXPU_OK ||
@@ -1105,6 +1254,14 @@ static bool toy_reads_open(void *user, dxpu_bytes frame, dxpu_offer *offer, uint
     return true;
 }
 
+static uint64_t toy_work(void *user, void *suite_user, dxpu_channel *ch, uint64_t now_ns)
+{
+    assert_ptr_equal(user, suite_user);
+    assert_ptr_equal(ch->cfg.suite_user, suite_user);
+    (void)now_ns;
+    return DXPU_NEVER;
+}
+
 static void toy_end(void *user, void *suite_user)
 {
     assert_ptr_equal(user, suite_user);
@@ -1113,7 +1270,7 @@ static void toy_end(void *user, void *suite_user)
 
 static void test_s30_s33_sealed(void **state)
 {
-    static const dxpu_fw_security security = { toy_handshake, toy_reads_open, toy_end };
+    static const dxpu_fw_security security = { toy_handshake, toy_reads_open, toy_work, toy_end };
     rig g;
     dxpu_tlp t = request(DXPU_TLP_MWR, 3);
     uint8_t frame[64];
@@ -1161,6 +1318,176 @@ static void test_s30_s33_sealed(void **state)
     rig_end(&g);
 }
 
+/* ==== Sealed channels: bindings/sodium behind the hooks ====================================== */
+
+typedef struct keys {
+    dxpu_noise_pair *pair[2]; /* host's, node's */
+    dxpu_sodium *end[2];
+    dxpu_sodium_peer peer;
+    uint32_t next_id;
+} keys;
+
+static keys ring_of_keys;
+
+static dxpu_sodium_peer *keys_find(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES])
+{
+    keys *k = user;
+    return memcmp(key, k->pair[0]->public_key, DXPU_NOISE_KEY_BYTES) ? NULL : &k->peer;
+}
+
+static uint8_t keys_welcome(void *user, dxpu_sodium_peer *peer,
+                            const uint8_t key[DXPU_NOISE_KEY_BYTES],
+                            const dxpu_sodium_request *request, uint32_t *channel)
+{
+    keys *k = user;
+    (void)peer;
+    (void)key;
+    *channel = 0x9000 + ++k->next_id;
+    return request->destination.slot == SLOT ? DXPU_REASON_NONE : DXPU_REASON_NO_SLOT;
+}
+
+static size_t keys_handshake(void *user, uint64_t now_ns, dxpu_bytes frame,
+                             const dxpu_fw_address *from, uint8_t *out, size_t cap)
+{
+    uint8_t where[6] = {
+        from->ip[0],        from->ip[1], from->ip[2], from->ip[3], (uint8_t)(from->port >> 8),
+        (uint8_t)from->port
+    };
+    dxpu_bytes at = { where, sizeof where };
+    dxpu_sodium_session *x;
+    size_t bytes = 0;
+    (void)user;
+    return dxpu_sodium_ingest(ring_of_keys.end[1], now_ns, frame, at, out, cap, &bytes, &x) ==
+                   DXPU_OK
+               ? bytes
+               : 0;
+}
+
+static bool keys_open(void *user, uint64_t now_ns, dxpu_bytes frame, dxpu_offer *offer,
+                      uint32_t *local_id, const dxpu_suite **suite, void **suite_user)
+{
+    dxpu_sodium_session *x = dxpu_sodium_opener(ring_of_keys.end[1], now_ns, frame, offer);
+    (void)user;
+    if (!x)
+        return false;
+    *local_id = dxpu_sodium_local_id(x);
+    *suite = dxpu_sodium_suite(x);
+    *suite_user = x;
+    return true;
+}
+
+static uint64_t keys_work(void *user, void *suite_user, dxpu_channel *ch, uint64_t now_ns)
+{
+    (void)user;
+    if (dxpu_channel_state(ch) == DXPU_STATE_UP)
+        dxpu_sodium_settle(suite_user);
+    dxpu_sodium_work(suite_user, ch, now_ns);
+    return dxpu_sodium_next_ns(suite_user);
+}
+
+static void keys_end(void *user, void *suite_user)
+{
+    (void)user;
+    dxpu_sodium_end(suite_user);
+}
+
+/* The host's handshake with the node, frame by frame; the session. */
+static dxpu_sodium_session *rig_handshake(rig *g, uint32_t id, uint64_t epoch)
+{
+    uint8_t out[DXPU_SODIUM_FRAME_BYTES], *frame;
+    dxpu_bytes at = { box_at.ip, sizeof box_at.ip };
+    dxpu_sodium_request ask = { 0 };
+    dxpu_sodium_session *x, *done = NULL;
+    uint32_t bytes = 0;
+    int n;
+    ask.channel = id;
+    ask.version_min = ask.version_max = DXPU_WIRE_VERSION;
+    ask.epoch = epoch;
+    ask.source.node = 1;
+    ask.destination.node = 2;
+    ask.destination.slot = SLOT;
+    ask.source.function = ask.destination.function = DXPU_FUNCTION_ALL;
+    x = dxpu_sodium_begin(ring_of_keys.end[0], ring_of_keys.pair[1]->public_key, &ask);
+    assert_non_null(x);
+    n = dxpu_sodium_initiate(x, g->now, 1700000000000000000u + g->now, out, sizeof out);
+    assert_true(n > 0);
+    rig_to_node(g, out, (size_t)n);
+    for (unsigned i = 0; i < 4 && !done; i++) { /* a cookie, then the response */
+        dxpu_fw_poll(&g->fw, g->now);
+        while ((frame = dxpu_fw_ring_peek(&g->tx, &bytes)) != NULL) {
+            dxpu_bytes said = { frame + DXPU_FW_HEADERS_BYTES, bytes - DXPU_FW_HEADERS_BYTES };
+            size_t answer = 0;
+            assert_int_equal(dxpu_sodium_ingest(ring_of_keys.end[0], g->now, said, at, out,
+                                                sizeof out, &answer, &done),
+                             DXPU_OK);
+            dxpu_fw_ring_take(&g->tx);
+            if (answer)
+                rig_to_node(g, out, answer);
+        }
+    }
+    assert_ptr_equal(done, x);
+    assert_int_equal(dxpu_sodium_state(x), DXPU_SODIUM_KEYED);
+    return x;
+}
+
+static void keys_begin(keys *k)
+{
+    memset(k, 0, sizeof *k);
+    assert_int_equal(dxpu_sodium_init(), DXPU_OK);
+    for (unsigned i = 0; i < 2; i++) {
+        dxpu_sodium_config cfg;
+        dxpu_sodium_config_default(&cfg);
+        cfg.identity = k->pair[i] = dxpu_sodium_key_new();
+        cfg.rekey_ns = 300000000;
+        cfg.cb.user = k;
+        cfg.cb.find = i ? keys_find : NULL;
+        cfg.cb.welcome = i ? keys_welcome : NULL;
+        k->end[i] = dxpu_sodium_create(&cfg);
+        assert_non_null(k->end[i]);
+    }
+}
+
+/* A whole life under real keys: handshake with a cookie, TLPs both ways through key phases that the
+   node begins as well, and the session wiped at the end. */
+static void test_s41_s44_real_keys(void **state)
+{
+    static const dxpu_fw_security security = { keys_handshake, keys_open, keys_work, keys_end };
+    dxpu_sodium_session *x;
+    uint32_t got = 0, sent = 0;
+    dxpu_tlp t;
+    rig g;
+    (void)state;
+    keys_begin(&ring_of_keys);
+    rig_begin(&g, &security);
+    x = rig_handshake(&g, 0x5001, 1);
+    rig_dial(&g, 1, 64, dxpu_sodium_suite(x)); /* its id is 0x5001 */
+    g.host.cfg.suite_user = x;
+    rig_turns(&g, 10);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    for (unsigned i = 0; i < 30000; i++, rig_turn(&g)) { /* 1.5 s */
+        t = request(DXPU_TLP_MWR, sent);
+        if (i % 100 == 0 && device_sends(&g, &t))
+            sent++;
+        for (; host_takes(&g, DXPU_POSTED, &t); got++)
+            assert_int_equal(t.address, 4 * got);
+        dxpu_sodium_work(x, &g.host, g.now);
+    }
+    assert_int_equal(got, sent);
+    assert_true(sent > 200);
+    assert_true(dxpu_sodium_count(ring_of_keys.end[1])->rekeys >= 3);
+    assert_true(dxpu_sodium_count(ring_of_keys.end[1])->rekeys_seen >= 3);
+    assert_int_equal(dxpu_sodium_count(ring_of_keys.end[1])->cookies_sent, 1); /* S-17 */
+    assert_int_equal(dxpu_channel_close(&g.host, DXPU_REASON_DETACH), DXPU_OK);
+    rig_turns(&g, 3000);
+    assert_int_equal(g.fw.counters.closed, 1);
+    assert_int_equal(g.slot.link[0].state + g.slot.link[1].state, 0);
+    rig_end(&g);
+    for (unsigned i = 0; i < 2; i++) {
+        dxpu_sodium_destroy(ring_of_keys.end[i]);
+        dxpu_sodium_key_free(ring_of_keys.pair[i]);
+    }
+}
+
 static void test_counter_names(void **state)
 {
     dxpu_fw_counters count = { 0 };
@@ -1183,6 +1510,7 @@ int main(void)
         cmocka_unit_test(test_ring_refuses_sizes),
         cmocka_unit_test(test_ring_wraps),
         cmocka_unit_test(test_ring_hostile_producer),
+        cmocka_unit_test(test_ring_between_threads),
         cmocka_unit_test(test_clock_wraps_and_keeps_time),
         cmocka_unit_test(test_clock_ticks),
         cmocka_unit_test(test_wire_round_trip),
@@ -1195,6 +1523,7 @@ int main(void)
         cmocka_unit_test(test_full_ring_to_device),
         cmocka_unit_test(test_requests_wait_others_pass),
         cmocka_unit_test(test_nothing_passes_posted),
+        cmocka_unit_test(test_a_class_keeps_its_order),
         cmocka_unit_test(test_hostile_device),
         cmocka_unit_test(test_network_ring_astray),
         cmocka_unit_test(test_malformed_from_host),
@@ -1202,12 +1531,14 @@ int main(void)
         cmocka_unit_test(test_event_is_a_barrier),
         cmocka_unit_test(test_d49_w28_leases),
         cmocka_unit_test(test_other_slots_and_bad_opens),
+        cmocka_unit_test(test_path_follows_the_newest),
         cmocka_unit_test(test_flood_of_opens),
         cmocka_unit_test(test_full_ring_to_network),
         cmocka_unit_test(test_close_and_silence),
         cmocka_unit_test(test_device_without_host),
         cmocka_unit_test(test_random_hardware),
         cmocka_unit_test(test_s30_s33_sealed),
+        cmocka_unit_test(test_s41_s44_real_keys),
         cmocka_unit_test(test_counter_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

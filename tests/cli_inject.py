@@ -371,6 +371,31 @@ def profiles(rig, kind):
               counts(told) == {"cuMemcpyDtoD_v2": (5, 320)}, told)
 
 
+def model_takes_profiles(rig):
+    """What the library wrote, given to `dxpu model --trace`."""
+    program = os.environ.get("DXPU_BIN", os.path.join(ROOT, "build", "dxpu"))
+    if not os.access(program, os.X_OK):
+        print("skip model_takes_profiles no " + program)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for name, scene, told, words in (("native", "kernels", {}, None),
+                                         ("injected", "kernels", {"RTT_US": RTT_US}, "injected"),
+                                         ("captured", "capture", {}, "graphs")):
+            profile(rig, scene, folder, **told)
+            done = subprocess.run([program, "model", "--json", "--trace",
+                                   os.path.join(folder, scene + ".json")], text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            answer = json.loads(done.stdout) if done.returncode == 0 else {"warnings": None}
+            warned = answer["warnings"]
+            check("model_takes_" + name, done.returncode == 0
+                  and len(warned) == len(done.stderr.splitlines()) and bool(warned) == bool(words)
+                  and (not words or words in warned[0]), done)
+            if scene == "kernels":
+                w = answer["workload"]
+                check("model_counts_" + name, (w["kernels"], w["htod_copies"], w["dtoh_copies"],
+                                               w["htod_bytes"]) == (4, 1, 1, 4096), w)
+
+
 def forks(rig, kind):
     with tempfile.TemporaryDirectory() as folder:
         name = os.path.join(folder, "p")
@@ -535,6 +560,7 @@ def main():
         costs_nothing_when_off(rig)
         same(rig, "")
         profiles(rig, "")
+        model_takes_profiles(rig)
         forks(rig, "")
         settings(rig)
         page()

@@ -225,7 +225,7 @@ def pool(**more):
 
 def node(number=10, role="box", **more):
     return dict(dict(node=number, role=role, name="%s%d" % (role, number), program="dxpu-x 0.1.0",
-                     identity="00" * 16, connected=True, since="2026-01-02T03:04:05.678Z",
+                     identity="00" * 16, key=None, connected=True, since="2026-01-02T03:04:05.678Z",
                      draining=False, addresses=["127.0.0.1:4458"], slots=16, free=9, leased=6,
                      broken=1, owner=None), **more)
 
@@ -452,7 +452,7 @@ EVERY = [
     ("lease", "extend", "c3", "--for", "1h"), ("lease", "extend", "c3", "--no-end"),
     ("lease", "attach", "c3", "--host", 12), ("drain", 10, "--move"), ("drain", 10, "--off"),
     ("replace", "10.3"), ("break", "10.3"), ("repair", "10.3"), ("reset", "10.3"),
-    ("forget", 10), ("tenant", "t", "--quota", 1), ("tenant", "t", "--quota", "none"),
+    ("forget", 10), ("rekey", "host12"), ("tenant", "t", "--quota", 1), ("tenant", "t", "--quota", "none"),
     ("owner", "host12", "t"), ("owner", 12, "--nobody"), ("events", "--last", 0),
     ("events", "--last", 5, "--node", 10), ("spares", "nvme", 0),
     ("events", "--lease", "c3", "--type", "lease.", "--after", 3),
@@ -486,6 +486,7 @@ def requests_are_as_specified():
         "POST /v1/leases": created(lease()), "PATCH /v1/leases/c3": lease(),
         "DELETE /v1/leases/c3": dict(lease="c3", state="released", slots=[]),
         "PUT /v1/hosts/12/owner": node(12, "host", owner="t"),
+        "DELETE /v1/nodes/12/key": node(12, "host"),
         "POST /v1/leases/c3/attach": lease(), "DELETE /v1/nodes/10": (204, Raw(b"")),
         "PUT /v1/boxes/10/drain": dict(node=10, draining=True, left=0),
         "PUT /v1/tenants/t": dict(tenant="t", quota=1, used=0),
@@ -769,8 +770,11 @@ def settings():
             dxpu(fake, "owner", *words, status=USAGE)
         check(dxpu(fake, "forget", "box10").out == "node 10: forgotten\n")
         fake.one("DELETE /v1/nodes/10")
+        fake.routes["DELETE /v1/nodes/10/key"] = lambda r: node(10)
+        check(dxpu(fake, "rekey", "box10").out == "node 10: its next key is its key\n")
+        fake.one("DELETE /v1/nodes/10/key")
         for words in (("tenant", "t"), ("tenant", "t", "--quota", "-1"), ("spares", "nvme"),
-                      ("tenant", "", "--quota", 1), ("spares", "nvme", "x"), ("forget",)):
+                      ("tenant", "", "--quota", 1), ("spares", "nvme", "x"), ("forget",), ("rekey",)):
             dxpu(fake, *words, status=USAGE)
 
 
@@ -1478,7 +1482,7 @@ def top_stops_and_goes_on():
 # ---- Help ----
 
 COMMANDS = ("pool", "list", "show", "lease create", "lease release", "lease extend",
-            "lease attach", "drain", "replace", "break", "repair", "reset", "forget", "owner",
+            "lease attach", "drain", "replace", "break", "repair", "reset", "forget", "rekey", "owner",
             "tenant", "spares", "events", "top")
 
 

@@ -29,12 +29,13 @@ EXCEPTION_BYTES = 32  # what a Cortex-M puts on the stack before a handler
 # What a call through a pointer may reach in the images, by the words before its parenthesis.
 HOOKS = {"hooks->random": ["hook_random"], "hooks->reset": ["hook_reset"],
          "hooks->event": ["hook_event"], "hooks->keep": [], "security->handshake": [],
-         "security->open": [], "security->end": [], "suite->open": [], "suite->seal": []}
+         "security->open": [], "security->work": [], "security->end": [],
+         "suite->open": [], "suite->seal": []}
 IMAGE = {"memory_kind.create": ["memory_create"], "memory_kind.reset": ["memory_reset"],
          "memory_kind.event": ["memory_event"], "memory_kind.tlp": ["memory_tlp"],
          "memory_kind.report": ["memory_report"], "port->emit": ["device_emits"]}
 # Bytes, of the public functions without their hooks, and of the image with its interrupt handler.
-BUDGETS = {"mps2-an385": (2048, 3072), "riscv-virt": (2560, 4096)}
+BUDGETS = {"mps2-an385": (2304, 3072), "riscv-virt": (2560, 4096)}
 INSTRUCTIONS_MOST = 300000  # of one poll, whatever comes in one frame
 TLPS_MEASURED = 69  # TLPs that the measurement gives to the device
 failed = 0

@@ -235,6 +235,30 @@ def queues():
     check(by_xdp > 100 and by_socket > 100, by_xdp, by_socket)
 
 
+@case
+def two_cores_share_an_interface():
+    """Each core has a port and a queue.  A queue's packets for the other core's port are the
+    kernel's; the router chooses the queue, so it is tried until all four ways were seen."""
+    seen = {(core, way): 0 for core in (1, 2) for way in ("af_xdp", "udp")}
+    with Net() as n:
+        for _ in range(20):
+            box = n.box("--listen", at(V4[3], 4458), "--slots", 2, "--cores", 2, "--af-xdp", B)
+            for slot in (1, 2):  # packets by AF_XDP spread over the router's queues
+                host = n.there("host", "dxpu-host", "--box", at(V4[3], 4457 + slot), "--slot", slot,
+                               "--node", slot, "--json", *MIXED, "--af-xdp", H)
+                check(host.wait(60) == 0 and host.result()["mismatched"] == 0, host.errors())
+            check(box.stop() == 0, box.errors())
+            for core in (1, 2):
+                told = box.result()["core_%d" % core]
+                check(told["af_xdp"]["rx_not_ours"] == 0, told["af_xdp"])
+                check(told["af_xdp"]["tx_datagrams"] > 100, told["af_xdp"])
+                for way in ("af_xdp", "udp"):
+                    seen[core, way] += told[way]["rx_datagrams"]
+            if min(seen.values()) > 100:
+                break
+        check(min(seen.values()) > 100, seen)
+
+
 ECHO = """
 import select, socket, sys
 family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
@@ -398,6 +422,7 @@ def what_is_missing_is_said():
                 (3, "ip address", ("--listen", "127.0.0.1:4458", "--af-xdp", B)),
                 (3, "no such queue", (*good, "--af-xdp", "b0,9")),
                 (2, "behind the interface", (*good, "--af-xdp", "b0,quick")),
+                (2, "queue for each", (*good, "--slots", 2, "--cores", 2, "--af-xdp", "b0,1")),
                 (2, "3826", (*good, "--af-xdp", "b0", "--mtu", 9000))):
             wrong = n.there("box", "dxpu-box", *args)
             check(wrong.wait(20) == status and words in wrong.errors(), words, wrong.errors())

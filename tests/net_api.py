@@ -272,6 +272,7 @@ def every_operation_answers_as_described():
             check(drained == {"node": boxes[0], "draining": True, "left": 0}, drained)
             good(200, m, "PUT", "/v1/boxes/%d/drain" % boxes[0], {"on": False, "move": False})
         until(lambda: not good(200, m, "GET", "/v1/nodes/%d" % hosts[1])["connected"], "gone")
+        check(good(200, m, "DELETE", "/v1/nodes/%d/key" % hosts[1])["key"] is None)
         check(good(200, m, "DELETE", "/v1/nodes/%d" % hosts[1])["forgotten"])
         check(good(404, m, "GET", "/v1/nodes/%d" % hosts[1])["type"] == "/problems/unknown")
         every = {o["operationId"] for o in openapi.operations(DOC).values()}

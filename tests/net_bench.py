@@ -59,6 +59,8 @@ def expected():
         + ["%s of %d B, processor, beside %s" % (*which, floor)
            for which in (("write", 256), ("write", 512), ("read", 256))
            for floor in ("messages", "segments")],
+        "sealed": ["read %d B sealed" % n for n in (64, 256)]
+        + ["write stream %d B sealed" % n for n in (256, 512)],
         "devices": ["devices %d" % n for n in (1, 2, 4, 8)]
         + ["devices %d, %s share" % (n, which) for n in (2, 4, 8)
            for which in ("least", "largest")],

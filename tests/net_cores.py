@@ -128,7 +128,7 @@ def usage():
                            (("--slots", 200, "--cores", 65), "64"),
                            (("--slots", 4, "--cores", 0), "--cores"),
                            (("--slots", 4, "--cores", 2, "--listen", "*:65535"), "lower port"),
-                           (("--slots", 4, "--cores", 2, "--af-xdp", "lo"), "goes with one")):
+                           (("--slots", 4, "--cores", 2, "--af-xdp", "lo"), "queue for each")):
             bad = l.run("dxpu-box", *args, seconds=10)
             check(bad.status == 2 and word in bad.errors(), args, bad.status, bad.errors())
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:

@@ -142,8 +142,8 @@ class World:
         return twice
 
     def at_rest(self):
-        """The states of all hosts' slots, once each is up or empty: a machine that is held up longer
-        than HOLD_MS ends channels, and they come again."""
+        """The states of all hosts' slots, once each is up or empty: a machine that is held up
+        longer than HOLD_MS ends channels, and they come again."""
         states = [[s["state"] for s in host.status().values()] for host in self.hosts]
         return all(s in ("up", "empty") for host in states for s in host) and states
 
@@ -536,8 +536,8 @@ def a_box_that_restarts_with_other_cores():
 
 @case
 def a_box_that_was_installed_anew():
-    """Its record of leases is gone, and who knows whose disk it has: a slot that was free is lent to
-    nobody before somebody says so, and then wiped; a lease that was up goes on."""
+    """Its record of leases is gone, and who knows whose disk it has: a slot that was free is lent
+    to nobody before somebody says so, and then wiped; a lease that was up goes on."""
     planted = b"somebody's data " * 256
     with lab.Lab() as l:
         w = World(l, boxes=0, hosts=2, slots=2, disks=True)
@@ -602,7 +602,7 @@ def a_box_that_was_installed_anew():
 
 @case
 def copies_of_a_host_never_share_a_slot():
-    """A host is held up, and its copy started, as when a virtual machine is cloned; then both run."""
+    """A host is held up, and its copy started, as when a virtual machine is cloned; both run."""
     with lab.Lab() as l:
         w = World(l, boxes=1, hosts=1, slots=2)
         m, first = w.manager, w.hosts[0]

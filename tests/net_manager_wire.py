@@ -299,7 +299,7 @@ def status(first, count, total):
 
 @case
 def a_status_without_end():
-    """A proxy that tells the same slot again and again, or ever more of them, is asked no further."""
+    """A proxy that tells the same slot again and again, or ever more of them, is asked no more."""
     with lab.Lab(plain=True) as l:
         m = Manager(l, "--status-ms", 3600000)
 

@@ -14,7 +14,7 @@
 void dxpu_xdp_config_default(dxpu_xdp_config *cfg)
 {
     memset(cfg, 0, sizeof *cfg);
-    cfg->queues = 1;
+    cfg->queues = cfg->loops = 1;
     cfg->batch = 64;
 }
 
@@ -142,7 +142,10 @@ struct dxpu_xdp {
     dxpu_xdp_receiver receiver;
     uint8_t mac[DXPU_XDP_MAC_BYTES];
     unsigned ifindex, mtu;
-    int map_fd, program_fd, link_fd;
+    int map_fd, program_fd, link_fd; /* of loop 0, as what is steered */
+    dxpu_xdp_local steered[DXPU_XDP_LOCALS_MAX];
+    unsigned steered_count;
+    unsigned queue_numbers; /* 1 + the highest of any loop */
     bool native, zero_copy;
     queue queues[DXPU_XDP_QUEUES_MAX];
     uint64_t tx_free[TX_CHUNKS]; /* chunks of the first queue */
@@ -243,6 +246,7 @@ static const char *find_locals(dxpu_xdp *x)
                 continue;
             l->at = has;
             l->socket = i;
+            l->loop = x->cfg.loop;
             if (has.any.sa_family == AF_INET)
                 l->at.v4.sin_port = x->cfg.local[i].v4.sin_port;
             else
@@ -335,16 +339,49 @@ static const char *queue_open(dxpu_xdp *x, unsigned index)
     return NULL;
 }
 
+static void close_fd(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+/* The program that steers to x as well as to those opened before; owner is loop 0. */
+static const char *load_filter(dxpu_xdp *owner, const dxpu_xdp *x)
+{
+    struct bpf_insn program[DXPU_XDP_FILTER_MAX];
+    unsigned count;
+    int fd;
+    errno = E2BIG;
+    if (owner->steered_count + x->receiver.locals > DXPU_XDP_LOCALS_MAX)
+        return "too many addresses, of all cores or guests; name those to listen at";
+    memcpy(owner->steered + owner->steered_count, x->local,
+           x->receiver.locals * sizeof *owner->steered);
+    owner->steered_count += x->receiver.locals;
+    count = dxpu_xdp_filter(owner->steered, owner->steered_count, owner->queue_numbers,
+                            owner->map_fd, program);
+    fd = bpf_prog_load(BPF_PROG_TYPE_XDP, "dxpu_xdp", "Dual MIT/GPL", program, count, NULL);
+    if (fd < 0)
+        return rights_or("the kernel refuses the XDP program; Linux 5.9 or newer is needed");
+    if (owner != x && bpf_link_update(owner->link_fd, fd, NULL)) {
+        close_fd(fd);
+        return "the kernel does not replace the XDP program; Linux 5.9 or newer is needed";
+    }
+    close_fd(owner->program_fd);
+    owner->program_fd = fd;
+    return NULL;
+}
+
 /* The program stays while link_fd is open: it goes with the process, however that ends. */
 static const char *attach(dxpu_xdp *x)
 {
-    struct bpf_insn program[DXPU_XDP_FILTER_MAX];
     struct bpf_link_create_opts how;
-    unsigned count = dxpu_xdp_filter(x->local, x->receiver.locals, x->map_fd, program);
-    x->program_fd =
-        bpf_prog_load(BPF_PROG_TYPE_XDP, "dxpu_xdp", "Dual MIT/GPL", program, count, NULL);
-    if (x->program_fd < 0)
-        return rights_or("the kernel refuses the XDP program; Linux 5.9 or newer is needed");
+    const char *why = load_filter(x->cfg.beside ? x->cfg.beside : x, x);
+    if (why)
+        return why;
+    if (x->cfg.beside) {
+        x->native = x->cfg.beside->native;
+        return NULL;
+    }
     memset(&how, 0, sizeof how);
     how.sz = sizeof how;
     errno = 0;
@@ -367,6 +404,21 @@ static const char *attach(dxpu_xdp *x)
     return rights_or("the kernel attaches no XDP program here; Linux 5.9 or newer is needed");
 }
 
+/* The queues of this loop, each with its socket in the map. */
+static const char *open_queues(dxpu_xdp *x, int map_fd)
+{
+    for (unsigned i = 0; i < x->cfg.queues; i++) {
+        uint32_t key = x->cfg.loop * x->queue_numbers + x->cfg.queue + i;
+        const char *why = queue_open(x, i);
+        int fd = why ? -1 : xsk_socket__fd(x->queues[i].socket);
+        if (why)
+            return why;
+        if (bpf_map_update_elem(map_fd, &key, &fd, 0))
+            return "the kernel takes no AF_XDP socket into its map";
+    }
+    return NULL;
+}
+
 static const char *open_all(dxpu_xdp *x)
 {
     struct xdp_options options = { 0 };
@@ -383,22 +435,28 @@ static const char *open_all(dxpu_xdp *x)
     close(probe);
     if (dxpu_xdp_hops_open(&x->hops, x->ifindex))
         return "no netlink socket to read neighbours from";
-    x->map_fd =
-        bpf_map_create(BPF_MAP_TYPE_XSKMAP, "dxpu_xsks", 4, 4, x->cfg.queue + x->cfg.queues, NULL);
-    if (x->map_fd < 0)
+    if (!x->cfg.beside)
+        x->map_fd = bpf_map_create(BPF_MAP_TYPE_XSKMAP, "dxpu_xsks", 4, 4,
+                                   x->cfg.loops * x->queue_numbers, NULL);
+    if (!x->cfg.beside && x->map_fd < 0)
         return rights_or("the kernel gives no map for AF_XDP sockets");
-    for (unsigned i = 0; i < x->cfg.queues; i++) {
-        why = queue_open(x, i);
-        if (why)
-            return why;
-        if (xsk_socket__update_xskmap(x->queues[i].socket, x->map_fd))
-            return "the kernel takes no AF_XDP socket into its map";
-    }
+    why = open_queues(x, x->cfg.beside ? x->cfg.beside->map_fd : x->map_fd);
+    if (why)
+        return why;
     for (unsigned i = 0; i < TX_CHUNKS; i++)
         x->tx_free[x->tx_free_count++] = (uint64_t)(RX_CHUNKS + i) * CHUNK;
     if (!getsockopt(xsk_socket__fd(x->queues[0].socket), SOL_XDP, XDP_OPTIONS, &options, &bytes))
         x->zero_copy = (options.flags & XDP_OPTIONS_ZEROCOPY) != 0;
     return attach(x);
+}
+
+/* Its part of the queues. */
+static void divide_queues(dxpu_xdp *x)
+{
+    unsigned all = x->cfg.queues, loops = x->cfg.loops, begin = x->cfg.loop * all / loops;
+    x->queue_numbers = x->cfg.queue + all;
+    x->cfg.queue += begin;
+    x->cfg.queues = (x->cfg.loop + 1) * all / loops - begin;
 }
 
 static int silent(enum libbpf_print_level level, const char *format, va_list args)
@@ -421,7 +479,9 @@ dxpu_xdp *dxpu_xdp_open(const dxpu_xdp_config *cfg, const char **why)
 {
     dxpu_xdp *x;
     if (cfg->sockets < 1 || cfg->sockets > DXPU_XDP_SOCKETS_MAX || cfg->queues < 1 ||
-        cfg->queues > DXPU_XDP_QUEUES_MAX || cfg->batch < 1 || cfg->batch > BATCH_MAX) {
+        cfg->queues > DXPU_XDP_QUEUES_MAX || cfg->batch < 1 || cfg->batch > BATCH_MAX ||
+        cfg->loops < 1 || cfg->loops > cfg->queues || cfg->loop >= cfg->loops ||
+        !cfg->loop != !cfg->beside) {
         errno = EINVAL;
         *why = "a configuration value is out of range";
         return NULL;
@@ -432,6 +492,7 @@ dxpu_xdp *dxpu_xdp_open(const dxpu_xdp_config *cfg, const char **why)
         return NULL;
     }
     x->cfg = *cfg;
+    divide_queues(x);
     x->map_fd = x->program_fd = x->link_fd = x->hops.fd = -1;
     libbpf_set_print(silent); /* what failed is said by *why */
     libxdp_set_print(xdp_silent);
@@ -443,12 +504,6 @@ dxpu_xdp *dxpu_xdp_open(const dxpu_xdp_config *cfg, const char **why)
         return NULL;
     }
     return x;
-}
-
-static void close_fd(int fd)
-{
-    if (fd >= 0)
-        close(fd);
 }
 
 void dxpu_xdp_close(dxpu_xdp *x)

@@ -8,7 +8,8 @@
    another interface) the caller sends by its UDP socket, which makes the kernel resolve the
    neighbour.  So both ends need not have it, and the wire is plain UDP/IPv4 and IPv6.
 
-   An object belongs to one thread.
+   An object belongs to one thread.  Several of one program may share an interface, each with ports
+   and queues of its own: they are opened and closed while none of them runs.
 
    CONTENTS   1 Addresses   2 Opening   3 Sending   4 Receiving   5 Counters   6 Headers, filter */
 #ifndef DXPU_AF_XDP_H_INCLUDED
@@ -49,6 +50,7 @@ typedef union dxpu_xdp_address {
 typedef struct dxpu_xdp_local {
     dxpu_xdp_address at;
     unsigned socket; /* the caller's number of it */
+    unsigned loop;   /* of several objects on the interface, which one has it */
 } dxpu_xdp_local;
 
 /* ==== 2  Opening ============================================================================== */
@@ -58,15 +60,18 @@ typedef struct dxpu_xdp_config {
     /* Where the caller's UDP sockets are bound.  Those of another interface are left to them; a
        wildcard stands for every address that the interface has now. */
     dxpu_xdp_address local[DXPU_XDP_SOCKETS_MAX];
-    unsigned sockets;       /* 1..DXPU_XDP_SOCKETS_MAX */
-    unsigned queue, queues; /* the first one, and how many [0, 1]; sending is by the first */
-    unsigned batch;         /* datagrams at a look, 1..256 [64] */
-    bool generic;           /* do not ask the driver: the kernel's generic XDP [false] */
-    bool copy;              /* do not ask the driver for zero-copy [false] */
-    bool busy_poll;         /* drive the driver from dxpu_xdp_receive() (SO_PREFER_BUSY_POLL), for
+    unsigned sockets;        /* 1..DXPU_XDP_SOCKETS_MAX */
+    unsigned queue, queues;  /* the first one, and how many [0, 1]; sending is by the first */
+    unsigned loop, loops;    /* the queues are divided among so many objects, and this one has part
+                               number `loop` of them, from 0 [0, 1] */
+    struct dxpu_xdp *beside; /* the object with loop 0, for all others [NULL] */
+    unsigned batch;          /* datagrams at a look, 1..256 [64] */
+    bool generic;            /* do not ask the driver: the kernel's generic XDP [false] */
+    bool copy;               /* do not ask the driver for zero-copy [false] */
+    bool busy_poll;          /* drive the driver from dxpu_xdp_receive() (SO_PREFER_BUSY_POLL), for
                                drivers with gro_flush_timeout set [false] */
-    bool ecn_capable;       /* mark what is sent ECT(0): only for a sender that heeds CE [false] */
-    bool fixed_hop;         /* all goes to next_hop; the kernel is not asked [false] */
+    bool ecn_capable;        /* mark what is sent ECT(0): only for a sender that heeds CE [false] */
+    bool fixed_hop;          /* all goes to next_hop; the kernel is not asked [false] */
     uint8_t next_hop[DXPU_XDP_MAC_BYTES];
 } dxpu_xdp_config;
 
@@ -198,10 +203,12 @@ int dxpu_xdp_parse(const dxpu_xdp_receiver *r, const uint8_t *frame, size_t len,
 struct bpf_insn;
 enum { DXPU_XDP_FILTER_MAX = 512 }; /* instructions */
 /* The XDP program: whole UDP packets without IP options for one of the locals go to the AF_XDP
-   socket of their queue (map_fd, a BPF_MAP_TYPE_XSKMAP), everything else to the kernel.  Returns
-   the number of instructions in out, which has room for DXPU_XDP_FILTER_MAX.  locals: at most
+   socket that map_fd, a BPF_MAP_TYPE_XSKMAP, has at local.loop * queues + their queue, everything
+   else to the kernel: also what came to a queue of another loop, since the kernel gives a packet
+   only to sockets of its queue.  queues: 1 + the highest number of a queue.  Returns the number of
+   instructions in out, which has room for DXPU_XDP_FILTER_MAX.  locals: at most
    DXPU_XDP_LOCALS_MAX. */
-unsigned dxpu_xdp_filter(const dxpu_xdp_local *local, unsigned locals, int map_fd,
+unsigned dxpu_xdp_filter(const dxpu_xdp_local *local, unsigned locals, unsigned queues, int map_fd,
                          struct bpf_insn *out);
 
 #endif /* DXPU_AF_XDP_H_INCLUDED */

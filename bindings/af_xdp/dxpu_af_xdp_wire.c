@@ -358,7 +358,7 @@ static int32_t seen(const void *bytes, size_t n)
     return word;
 }
 
-static void filter_4(program *p, const dxpu_xdp_local *local, unsigned locals)
+static void filter_4(program *p, const dxpu_xdp_local *local, unsigned locals, unsigned queues)
 {
     const uint8_t fragment[2] = { FRAGMENT_MASK >> 8, FRAGMENT_MASK & 0xff };
     load(p, BPF_B, BPF_REG_5, BPF_REG_2, IP4);
@@ -375,13 +375,14 @@ static void filter_4(program *p, const dxpu_xdp_local *local, unsigned locals)
         if (a->sin_family != AF_INET)
             continue;
         jump_if(p, BPF_JNE, BPF_REG_5, seen(&a->sin_addr, 4), TO_NEXT);
+        put(p, BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_8, 0, 0, (int)(local[i].loop * queues));
         jump_if(p, BPF_JEQ, BPF_REG_7, seen(&a->sin_port, 2), TO_REDIRECT);
         land(p, TO_NEXT);
     }
     put(p, BPF_JMP | BPF_JA, 0, 0, TO_PASS, 0);
 }
 
-static void filter_6(program *p, const dxpu_xdp_local *local, unsigned locals)
+static void filter_6(program *p, const dxpu_xdp_local *local, unsigned locals, unsigned queues)
 {
     static const unsigned word[4] = { BPF_REG_0, BPF_REG_4, BPF_REG_5, BPF_REG_7 };
     want_bytes(p, DXPU_XDP_HEADERS_6);
@@ -399,12 +400,14 @@ static void filter_6(program *p, const dxpu_xdp_local *local, unsigned locals)
             continue;
         for (size_t w = 0; w < 4; w++)
             jump_if(p, BPF_JNE, word[w], seen(a->sin6_addr.s6_addr + 4 * w, 4), TO_NEXT);
+        put(p, BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_8, 0, 0, (int)(local[i].loop * queues));
         jump_if(p, BPF_JEQ, BPF_REG_9, seen(&a->sin6_port, 2), TO_REDIRECT);
         land(p, TO_NEXT);
     }
+    put(p, BPF_JMP | BPF_JA, 0, 0, TO_PASS, 0);
 }
 
-unsigned dxpu_xdp_filter(const dxpu_xdp_local *local, unsigned locals, int map_fd,
+unsigned dxpu_xdp_filter(const dxpu_xdp_local *local, unsigned locals, unsigned queues, int map_fd,
                          struct bpf_insn *out)
 {
     static const uint8_t type_4[2] = { TYPE_IP4 >> 8, TYPE_IP4 & 0xff };
@@ -420,19 +423,21 @@ unsigned dxpu_xdp_filter(const dxpu_xdp_local *local, unsigned locals, int map_f
     want_bytes(&p, DXPU_XDP_HEADERS_4);
     load(&p, BPF_H, BPF_REG_5, BPF_REG_2, ETH_TYPE);
     jump_if(&p, BPF_JNE, BPF_REG_5, seen(type_4, 2), TO_IP6);
-    filter_4(&p, local, locals);
+    filter_4(&p, local, locals, queues);
     land(&p, TO_IP6);
     jump_if(&p, BPF_JNE, BPF_REG_5, seen(type_6, 2), TO_PASS);
-    filter_6(&p, local, locals);
-    land(&p, TO_PASS);
-    put(&p, BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, XDP_PASS);
-    put(&p, BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
+    filter_6(&p, local, locals, queues);
     land(&p, TO_REDIRECT);
-    put(&p, BPF_LD | BPF_DW | BPF_IMM, BPF_REG_1, BPF_PSEUDO_MAP_FD, 0, map_fd);
-    put(&p, 0, 0, 0, 0, 0); /* upper half */
     load(&p, BPF_W, BPF_REG_2, BPF_REG_6, offsetof(struct xdp_md, rx_queue_index));
+    jump_if(&p, BPF_JGE, BPF_REG_2, (int32_t)queues, TO_PASS);
+    put(&p, BPF_ALU64 | BPF_ADD | BPF_X, BPF_REG_2, BPF_REG_8, 0, 0);
+    put(&p, BPF_LD | BPF_DW | BPF_IMM, BPF_REG_1, BPF_PSEUDO_MAP_FD, 0, map_fd);
+    put(&p, 0, 0, 0, 0, 0);                                          /* upper half */
     put(&p, BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_3, 0, 0, XDP_PASS); /* no socket on that queue */
     put(&p, BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_redirect_map);
+    put(&p, BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
+    land(&p, TO_PASS);
+    put(&p, BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, XDP_PASS);
     put(&p, BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
     return p.count;
 }

@@ -198,7 +198,7 @@ static dxpu_fw_link *link_by_id(const dxpu_fw *fw, uint32_t id)
 
 static void link_free(dxpu_fw *fw, dxpu_fw_link *l)
 {
-    if (fw->cfg.security && l->ch.cfg.suite)
+    if (l->ch.cfg.suite)
         fw->cfg.security->end(fw->cfg.user, l->ch.cfg.suite_user);
     l->state = LINK_FREE;
 }
@@ -255,12 +255,12 @@ typedef struct opening {
     void *suite_user;
 } opening;
 
-static bool open_decode(const dxpu_fw *fw, dxpu_bytes frame, opening *o)
+static bool open_decode(const dxpu_fw *fw, dxpu_bytes frame, opening *o, uint64_t now)
 {
     dxpu_frame f;
     memset(o, 0, sizeof *o);
     if (fw->cfg.security)
-        return fw->cfg.security->open(fw->cfg.user, frame, &o->offer, &o->local_id, &o->suite,
+        return fw->cfg.security->open(fw->cfg.user, now, frame, &o->offer, &o->local_id, &o->suite,
                                       &o->suite_user);
     return dxpu_frame_check_crc(frame) == DXPU_OK &&
            dxpu_frame_decode(frame, DXPU_FRAME_CRC_BYTES, &f) == DXPU_OK &&
@@ -273,12 +273,13 @@ static bool same_place(const dxpu_place *a, const dxpu_place *b)
 }
 
 /* The channel that an open repeated by the network or the opener belongs to. */
-static dxpu_fw_link *link_of_open(dxpu_fw_slot *s, const dxpu_offer *o)
+static dxpu_fw_link *link_of_open(const dxpu_fw *fw, const dxpu_offer *o)
 {
     unsigned i;
-    for (i = 0; i < DXPU_FW_LINKS; i++) {
-        dxpu_fw_link *l = &s->link[i];
+    for (i = 0; i < fw->count * (unsigned)DXPU_FW_LINKS; i++) {
+        dxpu_fw_link *l = &fw->slots[i / DXPU_FW_LINKS].link[i % DXPU_FW_LINKS];
         if (l->state != LINK_FREE && l->opener == o->channel && l->ch.cfg.epoch == o->epoch &&
+            l->ch.cfg.local.slot == o->destination.slot &&
             same_place(&l->ch.cfg.remote, &o->source))
             return l;
     }
@@ -350,21 +351,18 @@ static uint8_t link_accept(dxpu_fw *fw, dxpu_fw_slot *s, const opening *o,
 
 static uint8_t try_open(dxpu_fw *fw, const opening *o, const dxpu_fw_datagram *d, uint64_t now)
 {
-    uint8_t reason = welcome(fw, &o->offer);
-    dxpu_fw_slot *s;
-    dxpu_fw_link *l;
-    if (reason != DXPU_REASON_NONE)
-        return reason;
-    s = &fw->slots[o->offer.destination.slot - 1];
-    l = link_of_open(s, &o->offer);
-    if (!l) {
-        reason = link_accept(fw, s, o, d, now);
-        fw->counters.opens += reason == DXPU_REASON_NONE;
-        return reason;
+    dxpu_fw_link *l = o->suite ? link_by_id(fw, o->local_id) : link_of_open(fw, &o->offer);
+    uint8_t reason;
+    if (l) {
+        fw->counters.opens_repeated++;
+        link_ingest(l, d, now);
+        return DXPU_REASON_NONE;
     }
-    fw->counters.opens_repeated++;
-    link_ingest(l, d, now);
-    return DXPU_REASON_NONE;
+    reason = welcome(fw, &o->offer);
+    if (reason == DXPU_REASON_NONE)
+        reason = link_accept(fw, &fw->slots[o->offer.destination.slot - 1], o, d, now);
+    fw->counters.opens += reason == DXPU_REASON_NONE;
+    return reason;
 }
 
 static void on_open(dxpu_fw *fw, const dxpu_fw_datagram *d, uint64_t now)
@@ -374,7 +372,7 @@ static void on_open(dxpu_fw *fw, const dxpu_fw_datagram *d, uint64_t now)
     opening o;
     frame.ptr = d->payload;
     frame.len = d->payload_bytes;
-    if (!open_decode(fw, frame, &o) || frame.len < o.offer.frame_limit_bytes) {
+    if (!open_decode(fw, frame, &o, now) || frame.len < o.offer.frame_limit_bytes) {
         fw->counters.opens_bad++; /* P-3: a forged one would bring more than it is */
         return;
     }
@@ -619,6 +617,8 @@ static void link_run(dxpu_fw *fw, dxpu_fw_slot *s, dxpu_fw_link *l, uint16_t num
     if (l->state == LINK_OPENING && state >= DXPU_STATE_UP && state != DXPU_STATE_FAILED)
         link_up(fw, s, l, number, now);
     alive = link_emit(fw, l, now);
+    if (l->ch.cfg.suite)
+        l->work_ns = fw->cfg.security->work(fw->cfg.user, l->ch.cfg.suite_user, &l->ch, now);
     state = dxpu_channel_state(&l->ch);
     if (l->state != LINK_OVER && state >= DXPU_STATE_CLOSED)
         link_over(fw, s, l, number, now);
@@ -820,6 +820,8 @@ static uint64_t slot_next_ns(const dxpu_fw_slot *s, bool room)
             continue;
         if (l->state == LINK_OVER)
             next = earlier(next, l->free_ns);
+        else if (l->ch.cfg.suite)
+            next = earlier(next, l->work_ns);
         if (room) /* else its end of the ring wakes us */
             next = earlier(next, dxpu_channel_next_ns(&l->ch));
     }

@@ -121,8 +121,11 @@ typedef struct dxpu_fw_security {
                         uint8_t *out, size_t cap);
     /* An open: try the keys of the pending sessions on a copy (S-31).  True when one reads it: its
        offer, the channel id that the handshake gave us, its suite and what that is called with. */
-    bool (*open)(void *user, dxpu_bytes frame, dxpu_offer *offer, uint32_t *local_id,
-                 const dxpu_suite **suite, void **suite_user);
+    bool (*open)(void *user, uint64_t now_ns, dxpu_bytes frame, dxpu_offer *offer,
+                 uint32_t *local_id, const dxpu_suite **suite, void **suite_user);
+    /* After each look at a channel: to begin a key phase when it is time (S-43, S-44), and to know
+       that it is up.  Returns when to be called again at the latest. */
+    uint64_t (*work)(void *user, void *suite_user, dxpu_channel *ch, uint64_t now_ns);
     /* The channel of this suite_user is over, or never came to be: wipe its keys. */
     void (*end)(void *user, void *suite_user);
 } dxpu_fw_security;
@@ -136,7 +139,7 @@ typedef struct dxpu_fw_link { /* private */
     void *memory;
     uint8_t state;
     uint32_t opener; /* the id that the host chose */
-    uint64_t born_ns, free_ns;
+    uint64_t born_ns, free_ns, work_ns;
     struct {
         bool known;
         uint64_t newest; /* one past the largest packet number that came over it */

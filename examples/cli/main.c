@@ -24,6 +24,7 @@ static const char help[] =
     "  drain BOX [--move | --off] [--wait]    take a box out of service\n"
     "  replace | break | repair | reset SLOT  a slot, as in 10.3\n"
     "  forget NODE                            one that is gone for good\n"
+    "  rekey NODE                             it may come with another key, once\n"
     "  owner HOST TENANT | HOST --nobody      whose a host is\n"
     "  tenant NAME --quota N, spares MODEL N  limits and reserves\n"
     "  events [--follow]                      what happened, and what happens\n"
@@ -61,31 +62,19 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } commands[] = {
-    { "pool", pool_command },
-    { "top", pool_command },
-    { "list", pool_command },
-    { "show", pool_command },
-    { "lease", pool_command },
-    { "drain", pool_command },
-    { "replace", pool_command },
-    { "break", pool_command },
-    { "repair", pool_command },
-    { "reset", pool_command },
-    { "forget", pool_command },
-    { "owner", pool_command },
-    { "tenant", pool_command },
-    { "spares", pool_command },
-    { "events", pool_command },
-    { "attach", attach_command },
-    { "detach", detach_command },
-    { "status", status_command },
-    { "screenshot", screenshot_command },
-    { "tlp", tlp_command },
-    { "pcap", pcap_command },
-    { "model", model_command },
-    { "keygen", keygen_command },
-    { "pubkey", pubkey_command },
-    { "audit", audit_command },
+    { "pool", pool_command },     { "top", pool_command },
+    { "list", pool_command },     { "show", pool_command },
+    { "lease", pool_command },    { "drain", pool_command },
+    { "replace", pool_command },  { "break", pool_command },
+    { "repair", pool_command },   { "reset", pool_command },
+    { "forget", pool_command },   { "rekey", pool_command },
+    { "owner", pool_command },    { "tenant", pool_command },
+    { "spares", pool_command },   { "events", pool_command },
+    { "attach", attach_command }, { "detach", detach_command },
+    { "status", status_command }, { "screenshot", screenshot_command },
+    { "tlp", tlp_command },       { "pcap", pcap_command },
+    { "model", model_command },   { "keygen", keygen_command },
+    { "pubkey", pubkey_command }, { "audit", audit_command },
 };
 
 void out_of_memory(void)

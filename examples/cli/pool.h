@@ -149,6 +149,7 @@ int pool_lease_attach(pool_call *r);
 int pool_drain(pool_call *r);
 int pool_slot(pool_call *r); /* replace, break, repair, reset */
 int pool_forget(pool_call *r);
+int pool_rekey(pool_call *r);
 int pool_set_owner(pool_call *r);
 int pool_set_tenant(pool_call *r);
 int pool_set_spares(pool_call *r);

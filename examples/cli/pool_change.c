@@ -520,6 +520,20 @@ int pool_set_owner(pool_call *r)
     return EXIT_ALL;
 }
 
+int pool_rekey(pool_call *r)
+{
+    uint64_t node;
+    int rc = pool_find_node(r, "nodes", r->word[0], &node);
+    if (!rc)
+        rc = pool_ask(r, "DELETE", NULL, "/v1/nodes/%" PRIu64 "/key", node);
+    if (rc)
+        return rc;
+    if (r->json)
+        return pool_print_answer(r);
+    printf("node %" PRIu64 ": its next key is its key\n", node);
+    return EXIT_ALL;
+}
+
 int pool_forget(pool_call *r)
 {
     uint64_t node;

@@ -76,6 +76,10 @@ static const pool_verb verbs[] = {
       "Resets a device.  While it is lent, its guest sees a removal and an add.\n" },
     { "forget", "NODE", 1, 0, 0, pool_forget,
       "Removes a node (by number or name) that is gone for good and has no leases.\n" },
+    { "rekey", "NODE", 1, 0, 0, pool_rekey,
+      "Lets a node (by number or name) that is not connected have another key: the one under "
+      "which\n"
+      "it registers next.  Until then a node is refused under any but its first.\n" },
     { "owner", "HOST TENANT | HOST --nobody", 2, POOL_NOBODY, 0, pool_set_owner,
       "Says whose a host (by number or name) is: a tenant's token may give leases to that "
       "tenant's\n"

@@ -24,6 +24,8 @@ static const api_route routes[] = {
     { EVHTTP_REQ_GET, "/v1/nodes/{node}", API_READ | API_OPERATOR, API_BODY_NONE, JSON,
       api_get_node },
     { EVHTTP_REQ_DELETE, "/v1/nodes/{node}", API_OPERATOR, API_BODY_NONE, JSON, api_delete_node },
+    { EVHTTP_REQ_DELETE, "/v1/nodes/{node}/key", API_OPERATOR, API_BODY_NONE, JSON,
+      api_delete_key },
     { EVHTTP_REQ_PUT, "/v1/boxes/{node}/drain", API_OPERATOR, API_BODY_JSON, JSON, api_put_drain },
     { EVHTTP_REQ_PUT, "/v1/hosts/{node}/owner", API_OPERATOR, API_BODY_JSON, JSON, api_put_owner },
     { EVHTTP_REQ_GET, "/v1/slots", API_ALL, API_BODY_NONE, JSON, api_get_slots },

@@ -201,6 +201,7 @@ void api_get_boxes(api_conn *c);
 void api_get_hosts(api_conn *c);
 void api_get_node(api_conn *c);
 void api_delete_node(api_conn *c);
+void api_delete_key(api_conn *c);
 void api_get_slots(api_conn *c);
 void api_get_slot(api_conn *c);
 void api_post_replace(api_conn *c);

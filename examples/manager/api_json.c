@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "api_internal.h"
+#include "dxpu_sodium.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -106,22 +107,25 @@ static node_counts count_slots(const api *a, const core_node *n)
     return out;
 }
 
-/* A proxy is known by its identity, so tenants are not told. */
+/* A proxy is known by its identity and key, so tenants are not told. */
 json_t *api_json_node(const api *a, uint32_t node, const api_caller *caller)
 {
     uint32_t nodes;
     const core_node *n = &core_nodes(a->core, &nodes)[node];
-    char identity[33];
+    bool tenant = caller->role == API_TENANT;
+    char identity[33], key[DXPU_SODIUM_KEY_TEXT_BYTES] = "";
     node_counts slots = count_slots(a, n);
     for (unsigned i = 0; i < 16; i++)
         snprintf(identity + 2 * i, 3, "%02x", n->identity[i]);
-    return json_pack("{s:o, s:s, s:o, s:o, s:o, s:b, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o}",
+    if (n->keyed)
+        dxpu_sodium_key_print(n->key, key);
+    return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:b, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o}",
                      "node", number(n->number), "role", dxpu_control_role_name(n->role), "name",
                      api_json_text(n->name), "program", api_json_text(n->program), "identity",
-                     text_or_null(caller->role == API_TENANT ? "" : identity), "connected",
-                     n->connected, "since", api_json_time(n->since_unix_ms), "draining",
-                     n->draining, "addresses", addresses(n), "slots", number(n->total), "free",
-                     number(slots.free), "leased", number(slots.leased), "broken",
+                     text_or_null(tenant ? "" : identity), "key", text_or_null(tenant ? "" : key),
+                     "connected", n->connected, "since", api_json_time(n->since_unix_ms),
+                     "draining", n->draining, "addresses", addresses(n), "slots", number(n->total),
+                     "free", number(slots.free), "leased", number(slots.leased), "broken",
                      number(slots.broken), "owner", text_or_null(n->owner));
 }
 

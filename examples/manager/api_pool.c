@@ -151,6 +151,16 @@ void api_delete_node(api_conn *c)
                         json_pack("{s:I, s:b}", "node", (json_int_t)number, "forgotten", 1));
 }
 
+void api_delete_key(api_conn *c)
+{
+    uint32_t node, count, number;
+    if (!api_params(c, NULL, 0) || (node = node_of(c)) == CORE_NONE)
+        return;
+    number = core_nodes(c->a->core, &count)[node].number;
+    if (api_done(c, core_forget_key(c->a->core, number)) && (node = node_of(c)) != CORE_NONE)
+        api_answer_json(c, 200, api_json_node(c->a, node, &c->caller));
+}
+
 void api_put_owner(api_conn *c)
 {
     char owner[CORE_NAME_BYTES] = "";

@@ -243,8 +243,8 @@ core_result core_forget_key(core *c, uint32_t node);
 /* Whose a host is; "": nobody's.  What that means for who may name it is the callers' rule; leases
    that it has are left as they are. */
 core_result core_set_owner(core *c, uint32_t node, const char *tenant);
-/* So are all that never had a lease and were away for so long, as far as this program has seen since
-   it began: strangers that registered.  *count: how many. */
+/* So are all that never had a lease and were away for so long, as far as this program has seen
+   since it began: strangers that registered.  *count: how many. */
 core_result core_forget_unused(core *c, uint64_t away_ms, uint32_t *count);
 /* quota in slots; POOL_NONE: no limit */
 core_result core_set_tenant(core *c, const char *name, uint32_t quota);

@@ -35,8 +35,8 @@ enum {
     COREI_ALARMS = 10,  /* of one node in a second; further ones are dropped */
     COREI_NO_REPORT = 0xff
 };
-/* JSON has 63 bits.  Epochs begin at the time of day in microseconds, which is not believed beyond a
-   quarter of that, nor a proxy beyond half: there is room above for all leases that ever are. */
+/* JSON has 63 bits.  Epochs begin at the time of day in microseconds, which is not believed beyond
+   a quarter of that, nor a proxy beyond half: there is room above for all leases that ever are. */
 #define COREI_EPOCH_MAX       ((uint64_t)1 << 62)
 #define COREI_EPOCH_TOLD_MAX  (COREI_EPOCH_MAX / 2)
 #define COREI_EPOCH_CLOCK_MAX (COREI_EPOCH_MAX / 4)

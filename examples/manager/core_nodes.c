@@ -523,7 +523,7 @@ static core_result check_models(const core *c, uint32_t node, uint32_t first, ui
                         COREI_MODELS_MAX);
 }
 
-/* A node that has slots gets more by making all tables anew: not so often that others would wait. */
+/* A node that has slots gets more by making all tables anew: not so often that others wait. */
 static core_result may_enlarge(core *c, uint32_t node)
 {
     corei_node *more = &c->t.node_more[node];
@@ -634,7 +634,7 @@ core_result core_check_key(core *c, const dxpu_control_register *r,
     }
     return corei_result(CORE_E_STATE,
                         "node %u has another public key; if this one is meant to be it, stop the "
-                        "other and let go of its key: dxpu forget --key %u",
+                        "other and say: dxpu rekey %u",
                         number, number);
 }
 

@@ -305,8 +305,8 @@ static bool stayed(const core *c, uint32_t first, uint32_t slot)
     return first < slot;
 }
 
-/* Every lease's slot in a box that has another place, and whose data are not kept, goes there, first
-   of leases that need many together; one commit. */
+/* Every lease's slot in a box that has another place, and whose data are not kept, goes there,
+   first of leases that need many together; one commit. */
 static core_result move_all(core *c, uint32_t node)
 {
     const core_node *n = &c->t.node[node];

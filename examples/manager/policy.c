@@ -520,8 +520,8 @@ int pool_set_spares(pool *p, uint16_t model, uint32_t spares)
 
 /* -- What there is -- */
 
-/* One more slot stands in the cell of a box (parent: POOL_NONE), or of a group in it, made when it is
-   not there.  There is room: a slot is in two at most. */
+/* One more slot stands in the cell of a box (parent: POOL_NONE), or of a group in it, made when it
+   is not there.  There is room: a slot is in two at most. */
 static uint32_t cell_for(pool *p, uint32_t box, uint16_t model, uint32_t parent, uint32_t label)
 {
     pool_box *b = &p->box[box];

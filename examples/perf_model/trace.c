@@ -422,8 +422,8 @@ static bool judge(perf_work *w, const json_t *root, const profile *p, double tim
              real_of(injected, "rtt_us"));
     if (captured > 0 || p->graphs > 0)
         warn(w,
-             "%.0f calls went into graphs, and graphs were launched %.0f times: what runs inside "
-             "them has no durations here, and is left out",
+             "%.0f calls went into graphs, and graphs were launched %.0f times: each launch counts "
+             "as one kernel, what runs inside is left out",
              captured, p->graphs);
     without = fmax(without, untimed);
     if (without > 0.01 * p->launches)

@@ -63,13 +63,17 @@ const char *bypass_config(const char *text, const dxpu_udp *u, dxpu_xdp_config *
     return dxpu_xdp_parse_option(text, cfg);
 }
 
-dxpu_xdp *bypass_open(dxpu_udp *u, const char *program, const char *text, bool ecn_capable)
+dxpu_xdp *bypass_open(dxpu_udp *u, const char *program, const char *text, bool ecn_capable,
+                      unsigned loop, unsigned loops, dxpu_xdp *beside)
 {
     dxpu_xdp_config cfg;
     dxpu_udp_bypass b;
     dxpu_xdp *x = NULL;
     const char *why = bypass_config(text, u, &cfg);
     cfg.ecn_capable = ecn_capable;
+    cfg.loop = loop;
+    cfg.loops = loops;
+    cfg.beside = beside;
     errno = EINVAL;
     if (!why)
         x = dxpu_xdp_open(&cfg, &why);

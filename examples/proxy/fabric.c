@@ -792,9 +792,7 @@ static const char *check_shards(const fabric_settings *s, const dxpu_udp_config 
         if (!fabric_port_further(&last, (unsigned)s->shards - 1))
             return "--listen: a lower port is wanted; each core, or guest, takes the next one";
     }
-    return s->shards > 1 && s->af_xdp
-               ? "--af-xdp goes with one core, or guest: the interface's filter sends to one loop"
-               : NULL;
+    return NULL;
 }
 
 const char *fabric_check(const fabric_settings *s)
@@ -818,7 +816,10 @@ const char *fabric_check(const fabric_settings *s)
         snprintf(text, sizeof text, "--mtu: at most %d with --af-xdp", DXPU_XDP_PACKET_MAX);
         return text;
     }
+    dxpu_xdp_config_default(&xdp);
     why = dxpu_xdp_parse_option(s->af_xdp, &xdp);
+    if (!why && xdp.queues < s->shards)
+        why = "a queue for each core, or guest, is wanted: IFNAME,FIRST-LAST";
     if (!why)
         return NULL;
     snprintf(text, sizeof text, "--af-xdp: %s", why);
@@ -878,7 +879,8 @@ static int open_port(fabric *f, const char *program, const fabric_settings *s)
         return -1;
     }
     if (s->af_xdp) {
-        f->xdp = bypass_open(f->udp, program, s->af_xdp, cfg.ecn_capable);
+        f->xdp = bypass_open(f->udp, program, s->af_xdp, cfg.ecn_capable, s->shard,
+                             (unsigned)s->shards, s->beside ? s->beside->xdp : NULL);
         return f->xdp ? 0 : -1;
     }
     return 0;

@@ -173,7 +173,9 @@ def start(name, *words):
                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                              stderr=subprocess.PIPE, text=True)
     try:
-        said = popen.stderr.readline()
+        said = "unread"
+        while said and " at " not in said:  # before that it says which key it has
+            said = popen.stderr.readline()
         took = (time.monotonic() - begin) * 1e3
         with open("/proc/%d/status" % popen.pid) as file:
             resident = int(re.search(r"VmRSS:\s*(\d+)", file.read()).group(1)) << 10
@@ -192,6 +194,7 @@ class Loopback:
     """Both ends on this machine's loopback."""
 
     name, floor = "loopback", "plain datagrams of these sizes"
+    plain = ("--plain",)  # what keys cost, part_sealed() shows
 
     def __enter__(self):
         return self
@@ -203,7 +206,7 @@ class Loopback:
         return "127.0.0.1:0"
 
     def box(self, name, *arguments):
-        return (name,) + arguments
+        return (name,) + arguments + (self.plain if name in lab.PROXIES else ())
 
     host = box
 
@@ -212,6 +215,7 @@ class Veth(Loopback):
     """Each end in a network namespace, a pair of veth between them."""
 
     name = "veth"
+    plain = ("--plain", "--plain-network")
     box_words, host_words = (), ()  # options that choose this transport
 
     def __enter__(self):
@@ -244,6 +248,7 @@ class Veth(Loopback):
         return "10.79.0.1:0"
 
     def inside(self, space, name, *arguments):
+        arguments += self.plain if name in lab.PROXIES else ()
         return (shutil.which("ip"), "netns", "exec", space, os.path.join(lab.BIN, name)) + arguments
 
     def box(self, name, *arguments):
@@ -331,7 +336,7 @@ def processor_ns():
 def stream_cost(l, count, kind, payload, depth):
     """Processor time in ns of both proxies, TLPs submitted, and frames with data, of one run; they
     block, since looking in vain costs time, too."""
-    words = ("--wait", "block", "--json", "--lossless")
+    words = ("--wait", "block", "--json", "--lossless", "--plain")
     begin = processor_ns()
     ours = demo.turn(l, ("dxpu-box", "--listen", "127.0.0.1:0") + words,
                      ("dxpu-host", "--box", None, "--quiet", "--load", kind, "--size", payload,
@@ -353,7 +358,7 @@ def stream_costs(table, l, size, plain):
 
 
 def part_streams(table, size):
-    box = ("dxpu-box", "--listen", "127.0.0.1:0") + BUSY
+    box = ("dxpu-box", "--listen", "127.0.0.1:0", "--plain") + BUSY
     kinds = [("write stream %d B%s" % (n, name), ("--load", "write", "--size", n) + more)
              for n in (256, 512) for name, more in (("", ()), (", lossless", ("--lossless",)))]
     kinds += [("write stream 256 B, lossless, window 256",
@@ -370,16 +375,36 @@ def part_streams(table, size):
             for name, words in kinds:
                 both = ("--lossless",) if "--lossless" in words else ()
                 both += ("--window", 256) if "--window" in words else ()
-                host = ("dxpu-host", "--box", None, "--quiet") + words + length + BUSY
+                host = ("dxpu-host", "--box", None, "--quiet", "--plain") + words + length + BUSY
                 ours = demo.turn(l, box + both, host, 2)["megabytes_per_second"]
                 table.add(name + " beside messages", ours, messages, "MB/s", "plain messages")
                 table.add(name + " beside segments", ours, segments, "MB/s", "plain segments")
 
 
+def part_sealed(table, size):
+    """With keys, beside the same without, by turns."""
+    length = ("--count", 2000) if size.cut > 1 else ("--seconds", 1)
+    box = ("dxpu-box", "--listen", "127.0.0.1:0") + BUSY
+    kinds = [("read %d B sealed" % n, "us",
+              ("--load", "read", "--size", n, "--count", 5000 // size.cut, "--span", "4K"))
+             for n in (64, 256)]
+    kinds += [("write stream %d B sealed" % n, "MB/s", ("--load", "write", "--size", n) + length)
+              for n in (256, 512)]
+    with lab.Lab() as l:
+        for _ in range(size.rounds):
+            for name, unit, words in kinds:
+                host, both = ("dxpu-host", "--box", None, "--quiet") + words + BUSY, []
+                for plain in ((), ("--plain",)):
+                    ours = demo.turn(l, box + plain, host + plain, 2)
+                    both.append(ours["rtt_us"]["p50"] if unit == "us"
+                                else ours["megabytes_per_second"])
+                table.add(name, both[0], both[1], unit, "unsealed")
+
+
 def part_devices(table, size):
     with lab.Lab() as l:
         box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--slots", 8, "--memory", "1M",
-                      "--quiet", *BUSY)
+                      "--quiet", "--plain", *BUSY)
         box.keep_to(0)
         where, own = box.address(), os.sched_getaffinity(0)
         try:
@@ -438,7 +463,8 @@ PARTS = {"codec": part_codec, "route": part_route, "seal": part_seal,
          "equation": part_equation, "memory": part_memory, "round-trip": part_round_trip,
          "round-trip-veth": part_round_trip_veth, "round-trip-xdp": part_round_trip_xdp,
          "frames": part_frames, "streams": part_streams, "devices": part_devices,
-         "cores": part_cores, "instructions": part_instructions, "guest": part_guest}
+         "sealed": part_sealed, "cores": part_cores,
+         "instructions": part_instructions, "guest": part_guest}
 
 
 # ==== The table ===================================================================================

@@ -2,7 +2,8 @@
    SPDX-License-Identifier: MIT
 
    bench_core FOLDER: the database is made there.  A line for each: slots, store, then p50 and p99
-   of one core_create() in microseconds, leases a second, seconds to load, MiB of memory. */
+   of one core_create() in microseconds, leases a second, seconds to load, MiB of memory; and p50
+   and p99 of a register in which another device stands in a slot. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -15,7 +16,7 @@
 
 #include "tests/core_parts.h"
 
-enum { PER_BOX = 50, PER_HOST = 64, LEASES = 2000 };
+enum { PER_BOX = 50, PER_HOST = 64, LEASES = 2000, CHANGES = 200 };
 
 static uint64_t clock_us(void)
 {
@@ -68,40 +69,57 @@ static void fill(store *s, unsigned boxes, unsigned hosts)
     }
 }
 
-/* No slot is lent before its box was heard of: it says what the store has. */
-static bool hear_of(core *c, unsigned box, core_result *why)
+/* The box says that it has these slots, from the first one on; model: of that one. */
+static void report_box(core *c, unsigned n, unsigned total, unsigned count, const char *model)
 {
     static uint8_t room[PER_BOX * DXPU_CONTROL_DEVICE_BYTES];
     dxpu_control_register r = { .role = DXPU_CONTROL_ROLE_BOX,
-                                .total = PER_BOX,
+                                .total = (uint16_t)total,
                                 .first = 1,
-                                .count = PER_BOX,
+                                .count = (uint16_t)count,
                                 .entry_bytes = DXPU_CONTROL_DEVICE_BYTES,
-                                .node = box,
                                 .instance = 1,
-                                .entries = { room, sizeof room },
-                                .name = { (const uint8_t *)"n", 1 } };
-    for (unsigned i = 0; i < 4; i++)
-        r.identity[15 - i] = (uint8_t)(box >> 8 * i);
-    for (unsigned i = 1; i <= PER_BOX; i++) {
-        dxpu_control_device d = { .number = (uint16_t)i,
+                                .node = n,
+                                .identity = { [14] = (uint8_t)(n >> 8), [15] = (uint8_t)n },
+                                .entries = { room, count * (size_t)DXPU_CONTROL_DEVICE_BYTES } };
+    core_result why;
+    for (unsigned i = 0; i < count; i++) {
+        dxpu_control_device d = { .number = (uint16_t)(i + 1),
                                   .state = DXPU_CONTROL_SLOT_WIPED,
                                   .health = DXPU_CONTROL_HEALTH_GOOD,
                                   .vendor = 4318,
                                   .device = 1,
                                   .class_code = 196608,
-                                  .group = (i - 1) / 8 + 1 };
-        snprintf(d.model, sizeof d.model, "gpu");
-        snprintf(d.serial, sizeof d.serial, "S%u", i);
-        dxpu_control_device_encode(&d, room + (i - 1) * DXPU_CONTROL_DEVICE_BYTES);
+                                  .group = i / 8 + 1 };
+        snprintf(d.model, sizeof d.model, "%s", i ? "gpu" : model);
+        snprintf(d.serial, sizeof d.serial, "S%u", i + 1);
+        dxpu_control_device_encode(&d, room + i * DXPU_CONTROL_DEVICE_BYTES);
     }
-    return core_register(c, &r, "p", NULL, why) == box;
+    if (core_register(c, &r, "p", NULL, &why) != n) {
+        fprintf(stderr, "%s\n", why.text);
+        exit(1);
+    }
 }
 
 static int by_value(const void *a, const void *b)
 {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return x < y ? -1 : x > y;
+}
+
+/* A box that changes a device again and again, as often as it is allowed to. */
+static void measure_changes(core *c, unsigned slots, const char *name)
+{
+    static uint32_t each[CHANGES];
+    for (unsigned i = 0; i < CHANGES; i++) {
+        core_clock(c, 1, 1000 * (i + 1));
+        uint64_t start = clock_us();
+        report_box(c, 1, PER_BOX, 1, i % 2 ? "other" : "another");
+        each[i] = (uint32_t)(clock_us() - start);
+    }
+    qsort(each, CHANGES, sizeof each[0], by_value);
+    printf("%u %s change p50 %u us p99 %u us\n", slots, name, each[CHANGES / 2],
+           each[CHANGES * 99 / 100]);
 }
 
 static void measure(store *s, const char *name, unsigned slots, unsigned leases,
@@ -123,12 +141,9 @@ static void measure(store *s, const char *name, unsigned slots, unsigned leases,
     size_t bytes = mallinfo2().uordblks + mallinfo2().hblkhd - before;
     if (then)
         s->kind = then;
-    for (unsigned n = 1; n <= boxes; n++) {
-        if (!hear_of(c, n, &why)) {
-            fprintf(stderr, "box %u: %s\n", n, why.text);
-            exit(1);
-        }
-    }
+    for (unsigned n = 1; n <= boxes; n++)
+        report_box(c, n, PER_BOX, PER_BOX, "gpu");
+    measure_changes(c, slots, name);
     uint64_t sum = clock_us();
     for (unsigned i = 0; i < leases; i++) {
         core_request r = { .tenant = "t", .model = "gpu", .count = 1, .replace = true };

@@ -62,8 +62,8 @@ def box_without_reset(l):
                     "-I", os.path.join(lab.ROOT, "examples/proxy"),
                     os.path.join(HERE, "memory_no_reset.c"), *objects,
                     os.path.join(build, "parts.a"), os.path.join(build, "libdxpu.a"),
-                    "-levent", "-lpcap", "-lpng", "-lz", "-lm"] + ["-ldeflate"] * deflate
-                   + ["-lxdp", "-lbpf"] * xdp, check=True)
+                    "-levent", "-lpcap", "-lsodium", "-lpng", "-lz", "-lm"]
+                   + ["-ldeflate"] * deflate + ["-lxdp", "-lbpf"] * xdp, check=True)
     return path
 
 
