@@ -275,7 +275,7 @@ def counters_are_asked_for():
 
 @case
 def strangers_are_so_many_and_no_more():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--nodes", 3, "--slots", 20)
         with Fake(m, BOX) as box:
             number = box.register()[0]
