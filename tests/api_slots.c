@@ -12,18 +12,21 @@
 #include <cmocka.h>
 
 #include "../examples/box_proxy/identity.c"
+#include "../examples/box_proxy/guard.c"
+#include "../examples/box_proxy/limit.c"
 #include "../examples/box_proxy/slots.c"
 #include "../examples/box_proxy/leases.c"
 #include "../examples/box_proxy/state.c"
 #include "peer.h"
 
-enum { CAPACITY = 4, FLOOD = 400, POSTED_ROOM = 64, BURST = 64, BURST_BYTES = 128 };
+enum { CAPACITY = 4, FLOOD = 700, BURST = 32, SMALL_BYTES = 64, LARGE_BYTES = 192 };
 
 /* ==== The device: what it does with a TLP is the test's ======================================= */
 
 typedef struct stub {
     const device_port *port;
     unsigned requests, writes, resets, most; /* most TLPs seen waiting */
+    unsigned refusals;                       /* of its own requests */
 } stub;
 
 static void (*on_write)(stub *d);
@@ -45,7 +48,14 @@ static void stub_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
 {
     stub *d = device;
     (void)bytes;
-    if (dxpu_tlp_class(t) == DXPU_NONPOSTED) {
+    if (t->type == DXPU_TLP_CFGWR0) {
+        dxpu_tlp cpl;
+        dxpu_tlp_completion(t, t->target, DXPU_CPL_SC, &cpl);
+        stub_emit(d, &cpl);
+    } else if (dxpu_tlp_class(t) == DXPU_COMPLETION) {
+        assert_int_equal(t->status, DXPU_CPL_UR);
+        d->refusals++;
+    } else if (dxpu_tlp_class(t) == DXPU_NONPOSTED) {
         d->requests++;
         if (on_read)
             on_read(d, t);
@@ -73,10 +83,12 @@ static void stub_report(void *device, report *r)
     (void)r;
 }
 
+static uint64_t given_timeout_ns;
+
 static void *stub_create(const device_settings *s, const device_port *port)
 {
     stub *d = calloc(1, sizeof *d);
-    (void)s;
+    given_timeout_ns = s->timeout_ns;
     assert_non_null(d);
     d->port = port;
     return d;
@@ -96,16 +108,14 @@ static void emit_request(stub *d, uint8_t type, uint16_t tag)
     stub_emit(d, &t);
 }
 
-static void emit_completion(stub *d, uint16_t tag, uint32_t bytes)
+/* Of one dword. */
+static void emit_completion(stub *d, uint16_t tag)
 {
-    static const uint8_t data[BURST_BYTES];
+    static const uint8_t data[4];
     dxpu_tlp read = peer_request(DXPU_TLP_MRD, tag), cpl;
     dxpu_tlp_completion(&read, 0, DXPU_CPL_SC, &cpl);
-    cpl.byte_count = (uint16_t)bytes;
-    cpl.lower_addr = 0;
-    cpl.length_dw = (uint16_t)(bytes / 4);
     cpl.payload.ptr = data;
-    cpl.payload.len = bytes;
+    cpl.payload.len = sizeof data;
     stub_emit(d, &cpl);
 }
 
@@ -138,7 +148,8 @@ static bool host_is_up(void)
 static int setup(void **state)
 {
     fabric_settings net = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
-    fabric_callbacks cb = { &loop, slots_welcome, slots_up, slots_work, slots_down, NULL, NULL };
+    fabric_callbacks cb = { &loop, slots_welcome, slots_up, slots_work, slots_down,
+                            NULL,  NULL,          NULL,     NULL };
     device_settings set;
     (void)state;
     memset(&b, 0, sizeof b);
@@ -151,9 +162,9 @@ static int setup(void **state)
     b.shards = &loop;
     b.shard_count = b.count = 1;
     b.quiet = true;
+    b.keys = net.keys = keys_none();
     net.hold_ms = 60000; /* nothing here ends by silence */
     assert_int_equal(fabric_open(&loop.fabric, "box", &net, CAPACITY, &cb), 0);
-    loop.fabric.base.tx.header[DXPU_POSTED] = POSTED_ROOM;
     assert_int_equal(slots_open(&b, &stub_kind, &set), 0);
     peer_start(&host, dxpu_udp_base(loop.fabric.udp));
     peer_start(&second, dxpu_udp_base(loop.fabric.udp));
@@ -177,6 +188,60 @@ static void attach(void)
     run_until(host_is_up);
 }
 
+static peer *prepared;
+
+static bool is_prepared(void)
+{
+    dxpu_tlp t;
+    return peer_take(prepared, DXPU_COMPLETION, &t);
+}
+
+static void grant(peer *p, uint8_t type, uint64_t first, uint64_t length, uint8_t flags)
+{
+    dxpu_event e;
+    memset(&e, 0, sizeof e);
+    e.type = type;
+    e.flags = flags;
+    e.base = first;
+    e.length = length;
+    assert_int_equal(dxpu_channel_submit_event(&p->ch, &e), DXPU_OK);
+}
+
+/* Command of function 00:00.0, which then is the device's requester ID. */
+static void set_command(peer *p, uint8_t value)
+{
+    uint8_t command[4] = { value };
+    dxpu_tlp t = peer_request(DXPU_TLP_CFGWR0, 0);
+    t.address = 0;
+    t.register_bytes = 4;
+    t.payload.ptr = command;
+    t.payload.len = sizeof command;
+    assert_int_equal(peer_submit(p, &t), DXPU_OK);
+    prepared = p;
+    run_until(is_prepared);
+}
+
+/* The device may read and write the first MB of memory. */
+static void attach_master(void)
+{
+    attach();
+    grant(&host, DXPU_EVENT_DMA_GRANT, 0, 1u << 20, DXPU_EVENT_READ | DXPU_EVENT_WRITE);
+    set_command(&host, 0x04);
+}
+
+static bool one_request_came(void)
+{
+    return device()->requests == 1;
+}
+
+/* Something that the device can answer. */
+static void ask_once(uint16_t tag)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MRD, tag);
+    assert_int_equal(peer_submit(&host, &t), DXPU_OK);
+    run_until(one_request_came);
+}
+
 /* One write makes the device do on_write(). */
 static void poke(peer *p)
 {
@@ -190,16 +255,37 @@ static unsigned sent, got[DXPU_CLASSES];
 
 static void burst(stub *d, const dxpu_tlp *t)
 {
-    for (unsigned i = 0; i < BURST; i++) /* a small one fits where a large one has to wait */
-        emit_completion(d, t->tag, i % 2 ? 4 : BURST_BYTES);
+    static const uint8_t data[LARGE_BYTES];
+    dxpu_tlp cpl;
+    uint16_t left = 4096;
+    dxpu_tlp_completion(t, 0, DXPU_CPL_SC, &cpl);
+    for (unsigned i = 0; i < BURST; i++) { /* a small one fits where a large one has to wait */
+        uint16_t bytes = i % 2 ? SMALL_BYTES : LARGE_BYTES;
+        cpl.byte_count = left;
+        cpl.lower_addr = (uint8_t)((4096 - left) & 0x7f);
+        cpl.length_dw = bytes / 4;
+        cpl.payload.ptr = data;
+        cpl.payload.len = bytes;
+        stub_emit(d, &cpl);
+        left = (uint16_t)(left - bytes);
+    }
+}
+
+static dxpu_tlp page_read(uint16_t tag)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MRD, tag);
+    t.address = 0x1000;
+    t.length_dw = 1024;
+    t.last_be = 15;
+    return t;
 }
 
 static void ask_on(peer *p, uint64_t now)
 {
-    dxpu_tlp t = peer_request(DXPU_TLP_MRD, (uint16_t)(sent % 256));
+    dxpu_tlp t = page_read((uint16_t)(sent % 256));
     (void)now;
     while (sent < 200 && peer_submit(p, &t) == DXPU_OK)
-        t = peer_request(DXPU_TLP_MRD, (uint16_t)(++sent % 256));
+        t = page_read((uint16_t)(++sent % 256));
 }
 
 static void ask_and_take(peer *p, uint64_t now)
@@ -208,7 +294,7 @@ static void ask_and_take(peer *p, uint64_t now)
     ask_on(p, now);
     while (peer_take(p, DXPU_COMPLETION, &t)) {
         assert_int_equal(t.tag, got[DXPU_COMPLETION] / BURST % 256); /* in order */
-        assert_int_equal(t.length_dw, got[DXPU_COMPLETION] % 2 ? 1 : BURST_BYTES / 4);
+        assert_int_equal(t.length_dw * 4, got[DXPU_COMPLETION] % 2 ? SMALL_BYTES : LARGE_BYTES);
         got[DXPU_COMPLETION]++;
     }
 }
@@ -244,7 +330,7 @@ static void reads_then_others(stub *d)
 {
     for (unsigned i = 0; i < FLOOD; i++)
         emit_request(d, DXPU_TLP_MRD, (uint16_t)(i % 256));
-    emit_completion(d, 1, 4);
+    emit_completion(d, 1);
     emit_request(d, DXPU_TLP_MWR, 1);
 }
 
@@ -282,7 +368,8 @@ static void test_posted_and_completions_pass_requests(void **state)
     (void)state;
     memset(got, 0, sizeof got);
     on_write = reads_then_others;
-    attach();
+    attach_master();
+    ask_once(1);
     host.step = take_others;
     poke(&host);
     run_until(others_came);
@@ -296,7 +383,7 @@ static void writes_then_others(stub *d)
 {
     for (unsigned i = 0; i < FLOOD; i++)
         emit_request(d, DXPU_TLP_MWR, (uint16_t)i);
-    emit_completion(d, 1, 4);
+    emit_completion(d, 1);
     emit_request(d, DXPU_TLP_MRD, 1);
     emit_request(d, DXPU_TLP_MWR, FLOOD);
 }
@@ -329,7 +416,8 @@ static void test_nothing_passes_older_posted(void **state)
     (void)state;
     memset(got, 0, sizeof got);
     on_write = writes_then_others;
-    attach();
+    attach_master();
+    ask_once(1);
     poke(&host);
     run_until(some_polls);
     assert_true(b.slots[0].waiting > 2);
@@ -345,7 +433,7 @@ static void flood(stub *d)
 
 static void answer(stub *d, const dxpu_tlp *t)
 {
-    emit_completion(d, t->tag, 4);
+    emit_completion(d, t->tag);
 }
 
 static bool second_is_up(void)
@@ -379,7 +467,7 @@ static void test_next_incarnation_gets_nothing_of_the_last(void **state)
     memset(got, 0, sizeof got);
     on_write = flood;
     on_read = answer;
-    attach();
+    attach_master();
     poke(&host);
     run_until(some_polls);
     assert_true(b.slots[0].waiting > 0);
@@ -394,6 +482,149 @@ static void test_next_incarnation_gets_nothing_of_the_last(void **state)
     run_until(some_polls);
     assert_int_equal(dxpu_channel_error(&host.ch), DXPU_E_RESET);
     assert_int_equal(dxpu_channel_reason(&host.ch), DXPU_REASON_REPLACED);
+}
+
+/* ==== What a device may send ================================================================== */
+
+static dxpu_tlp own(uint8_t type, uint16_t tag, uint16_t requester, uint32_t address)
+{
+    dxpu_tlp t = peer_request(type, tag);
+    t.requester = requester;
+    t.address = address;
+    return t;
+}
+
+/* Nine that are not to leave, of which four wait for an answer, and two that are. */
+static void hostile(stub *d)
+{
+    const dxpu_tlp list[] = {
+        own(DXPU_TLP_MRD, 1, 0, 0x0ffc),      own(DXPU_TLP_MWR, 0, 0, 0x2000),
+        own(DXPU_TLP_MRD, 2, 0x0100, 0x1000), own(DXPU_TLP_MWR, 0, 0x0100, 0x1000),
+        own(DXPU_TLP_MRD, 3, 0, 0x3000),      own(DXPU_TLP_MWR, 0, 0, 0x3000),
+        own(DXPU_TLP_IORD, 4, 0, 0x1000),     own(DXPU_TLP_MWR, 0, 0, 0x1004),
+        own(DXPU_TLP_MRD, 5, 0, 0x1008),
+    };
+    for (unsigned i = 0; i < sizeof list / sizeof list[0]; i++)
+        stub_emit(d, &list[i]);
+    emit_completion(d, 77); /* nobody asked for it */
+    d->port->emit(d->port->user, (dxpu_bytes){ (const uint8_t *)"not a TLP", 9 });
+}
+
+static void take_requests_of_all(peer *p, uint64_t now)
+{
+    dxpu_tlp t;
+    (void)now;
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
+        if (!peer_take(p, cls, &t))
+            continue;
+        got[cls]++;
+        assert_int_equal(t.requester, 0);
+        assert_in_range(t.address, 0x1000, 0x1fff);
+    }
+}
+
+static void test_s108_a_hostile_device_is_not_let_out(void **state)
+{
+    dxpu_control_slot shown = { 0 };
+    const guard *g = &b.slots[0].guard;
+    (void)state;
+    memset(got, 0, sizeof got);
+    on_write = hostile;
+    attach();
+    grant(&host, DXPU_EVENT_DMA_GRANT, 0x1000, 0x1000, DXPU_EVENT_READ | DXPU_EVENT_WRITE);
+    grant(&host, DXPU_EVENT_DMA_GRANT, 0x3000, 0x1000, DXPU_EVENT_READ | DXPU_EVENT_WRITE);
+    grant(&host, DXPU_EVENT_DMA_REVOKE, 0x3000, 0x1000, DXPU_EVENT_READ | DXPU_EVENT_WRITE);
+    set_command(&host, 0x04);
+    slots_describe(&b, 1, &shown);
+    assert_int_equal(shown.note[0], 0);
+    host.step = take_requests_of_all;
+    poke(&host);
+    run_until(some_polls);
+    assert_int_equal(got[DXPU_POSTED], 1);
+    assert_int_equal(got[DXPU_NONPOSTED], 1);
+    assert_int_equal(got[DXPU_COMPLETION], 0);
+    assert_int_equal(device()->refusals, 4);
+    assert_int_equal(g->refused[GUARD_window], 4);
+    assert_int_equal(g->refused[GUARD_requester], 2);
+    assert_int_equal(g->refused[GUARD_kind], 1);
+    assert_int_equal(g->refused[GUARD_completion], 1);
+    assert_int_equal(g->refused[GUARD_malformed], 1);
+    assert_int_equal(b.slots[0].alarmed, 1); /* the epoch */
+    slots_describe(&b, 1, &shown);
+    assert_string_equal(shown.note, "9 TLPs of the device refused");
+    host.step = NULL;
+    set_command(&host, 0);
+    host.step = take_requests_of_all;
+    poke(&host); /* and nothing at all without Bus Master Enable */
+    run_until(some_polls);
+    assert_int_equal(got[DXPU_POSTED] + got[DXPU_NONPOSTED], 2);
+    assert_int_equal(g->refused[GUARD_master], 6);
+}
+
+static void ask_for_ever(stub *d)
+{
+    for (unsigned i = 0; i < 4 * SLOT_ANSWERS; i++)
+        emit_request(d, DXPU_TLP_MRD, (uint16_t)(i % 256));
+}
+
+/* One that asks for more than it has tags does not fill the box's memory. */
+static void test_s108_answers_are_bounded(void **state)
+{
+    (void)state;
+    on_write = ask_for_ever;
+    attach();
+    poke(&host);
+    run_until(some_polls);
+    assert_int_equal(device()->refusals, SLOT_ANSWERS);
+    assert_int_equal(b.slots[0].dropped, 3 * SLOT_ANSWERS);
+    assert_int_equal(guard_refused(&b.slots[0].guard), 4 * SLOT_ANSWERS);
+}
+
+/* The channel's hold is what ends a request of a device. */
+static void test_s110_no_timer_of_a_device_runs_out(void **state)
+{
+    (void)state;
+    assert_true(given_timeout_ns == DXPU_NEVER);
+}
+
+static void take_in_order(peer *p, uint64_t now)
+{
+    dxpu_tlp t;
+    (void)now;
+    while (peer_take(p, DXPU_POSTED, &t)) {
+        assert_int_equal(t.address, 0x1000u + 4 * got[DXPU_POSTED]);
+        got[DXPU_POSTED]++;
+    }
+}
+
+static bool some_came(void)
+{
+    return got[DXPU_POSTED] > 0;
+}
+
+static bool flood_came(void)
+{
+    return got[DXPU_POSTED] == FLOOD;
+}
+
+/* Slower, and all of it, in order. */
+static void test_s111_a_limit_holds_back_and_loses_nothing(void **state)
+{
+    (void)state;
+    memset(got, 0, sizeof got);
+    on_write = flood;
+    attach_master();
+    b.limit_tlps = 1000;
+    limit_init(&b.slots[0].limit, b.limit_tlps, 0, dxpu_udp_now_ns());
+    assert_true(slots_next_ns(&loop) == DXPU_NEVER);
+    host.step = take_in_order;
+    poke(&host);
+    run_until(some_came);
+    assert_true(b.slots[0].waiting > 0);
+    assert_true(slots_next_ns(&loop) != DXPU_NEVER); /* the loop is woken for the rest */
+    run_until(flood_came);
+    assert_int_equal(b.slots[0].dropped, 0);
+    assert_true(b.slots[0].waited >= FLOOD / 2);
 }
 
 /* ==== Opening, closing, paths ================================================================= */
@@ -502,6 +733,10 @@ int main(void)
         CASE(test_posted_and_completions_pass_requests),
         CASE(test_nothing_passes_older_posted),
         CASE(test_next_incarnation_gets_nothing_of_the_last),
+        CASE(test_s108_a_hostile_device_is_not_let_out),
+        CASE(test_s108_answers_are_bounded),
+        CASE(test_s110_no_timer_of_a_device_runs_out),
+        CASE(test_s111_a_limit_holds_back_and_loses_nothing),
         CASE(test_half_open_channels_make_room),
         CASE(test_close_is_answered_again),
         CASE(test_path_is_learnt_from_authentic_frames),
