@@ -452,7 +452,8 @@ EVERY = [
     ("lease", "extend", "c3", "--for", "1h"), ("lease", "extend", "c3", "--no-end"),
     ("lease", "attach", "c3", "--host", 12), ("drain", 10, "--move"), ("drain", 10, "--off"),
     ("replace", "10.3"), ("break", "10.3"), ("repair", "10.3"), ("reset", "10.3"),
-    ("forget", 10), ("rekey", "host12"), ("tenant", "t", "--quota", 1), ("tenant", "t", "--quota", "none"),
+    ("forget", 10), ("rekey", "host12"),
+    ("tenant", "t", "--quota", 1), ("tenant", "t", "--quota", "none"),
     ("owner", "host12", "t"), ("owner", 12, "--nobody"), ("events", "--last", 0),
     ("events", "--last", 5, "--node", 10), ("spares", "nvme", 0),
     ("events", "--lease", "c3", "--type", "lease.", "--after", 3),
@@ -774,7 +775,8 @@ def settings():
         check(dxpu(fake, "rekey", "box10").out == "node 10: its next key is its key\n")
         fake.one("DELETE /v1/nodes/10/key")
         for words in (("tenant", "t"), ("tenant", "t", "--quota", "-1"), ("spares", "nvme"),
-                      ("tenant", "", "--quota", 1), ("spares", "nvme", "x"), ("forget",), ("rekey",)):
+                      ("tenant", "", "--quota", 1), ("spares", "nvme", "x"), ("forget",),
+                      ("rekey",)):
             dxpu(fake, *words, status=USAGE)
 
 
@@ -1482,8 +1484,8 @@ def top_stops_and_goes_on():
 # ---- Help ----
 
 COMMANDS = ("pool", "list", "show", "lease create", "lease release", "lease extend",
-            "lease attach", "drain", "replace", "break", "repair", "reset", "forget", "rekey", "owner",
-            "tenant", "spares", "events", "top")
+            "lease attach", "drain", "replace", "break", "repair", "reset", "forget", "rekey",
+            "owner", "tenant", "spares", "events", "top")
 
 
 @case

@@ -20,8 +20,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
 from cases import case, check, main, sanitized  # noqa: E402
 sanitized()
-from pool import (ASK, BIND, BOX, DRAIN, ERROR, HELD, HOST, KEPT, STATUS, UNBIND, UNWIPED,  # noqa: E402
-                  WIPED, WIPING, Fake, Manager, Robots, device, done, message, text, until)
+from pool import (ASK, BIND, BOX, DRAIN, ERROR, HELD, HOST, KEPT, STATUS,  # noqa: E402
+                  UNBIND, UNWIPED, WIPED, WIPING, Fake, Manager, Robots, device, done, message,
+                  text, until)
 import lab  # noqa: E402
 import openapi  # noqa: E402
 
@@ -245,7 +246,8 @@ def every_operation_answers_as_described():
         with Robots(m, kinds) as robots:
             boxes, hosts = robots.nodes[:2], robots.nodes[2:]
             for path in ("/v1/health", "/v1/pool", "/v1/nodes", "/v1/nodes?role=box", "/v1/boxes",
-                         "/v1/hosts", "/v1/slots", "/v1/events?last=5", "/v1/nodes/%d" % boxes[0], "/v1/tenants",
+                         "/v1/hosts", "/v1/slots", "/v1/events?last=5",
+                         "/v1/nodes/%d" % boxes[0], "/v1/tenants",
                          "/v1/events", "/metrics", "/v1/openapi.yaml"):
                 good(200, m, "GET", path)
             check(good(200, m, "PUT", "/v1/tenants/physics", {"quota": 6})["quota"] == 6)
