@@ -164,8 +164,7 @@ static void test_bottleneck_is_shared(void **state)
         outcome r = measure(&scenes[i], false);
         print_outcome(&scenes[i], "controlled", &r);
         assert_true(r.goodput >= 0.8);
-        /* one flow of eight is sometimes a quarter ahead, by the seed; all together are fair */
-        assert_true(r.jain >= 0.98 && r.least >= 0.75 && r.most <= 1.25);
+        assert_true(r.least >= 0.8 && r.most <= 1.2);
     }
 }
 
