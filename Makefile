@@ -131,9 +131,8 @@ fuzz: $(FUZZERS:fuzz/%.c=build/%)
 	  $$t -max_total_time=$$(($(MINUTES) * 60 + 1)) -print_final_stats=1 \
 	    -artifact_prefix=build/corpus/ $(addprefix -dict=,$(wildcard fuzz/dxpu.dict)) \
 	    build/corpus/$$n fuzz/corpus/$$n; done
-build/fuzz_%: fuzz/fuzz_%.c dxpu.h | build/libdxpu.a
-	$(call say,CC,$<)clang -std=c11 -I. -Iexamples/proxy -O1 -g $(WARN) \
-	  -fsanitize=fuzzer,address,undefined -o $@ $< -lsodium
+build/fuzz_%: fuzz/fuzz_%.c build/parts.a build/libdxpu.a
+	$(call say,CC,$<)clang $(BASE) -O1 -g $(WARN) -fsanitize=fuzzer,address,undefined -o $@ $^ $(LIBS)
 
 ## fmt        format the C files
 ## toc        CONTENTS of dxpu.h against its sections

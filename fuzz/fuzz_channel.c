@@ -64,9 +64,13 @@ static void emit_all(void)
     uint8_t out[LIMIT], path;
     dxpu_frame f;
     int n;
-    for (unsigned frames = 0;; frames++) {
+    for (unsigned frames = 0, failures = 0;; frames++) {
         must(frames < 1000);
         n = dxpu_channel_emit(&w.ch, w.now_ns, out, sizeof out, &path);
+        if (n < 0 && dxpu_channel_next_ns(&w.ch) <= w.now_ns) { /* a reset, answers to probes */
+            must(++failures <= PATHS + 1);
+            continue;
+        }
         if (n <= 0)
             break;
         dxpu_bytes d = { out, (size_t)n };

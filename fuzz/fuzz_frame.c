@@ -8,6 +8,8 @@
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
+#include "fuzz/mutate.h"
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void must(bool holds)
@@ -449,4 +451,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     else
         fuzz_channel(&in, how);
     return 0;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed)
+{
+    bool frame = size > 2 && (data[0] & 3) == 0 && mutate_chance(&seed) % 2;
+    return frame ? 2 + mutate_frame(data + 2, size - 2, max_size - 2, &seed)
+                 : mutate_bytes(data, size, max_size, &seed);
 }

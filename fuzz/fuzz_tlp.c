@@ -5,6 +5,8 @@
 #include "dxpu.h"
 #include <stdlib.h>
 
+#include "fuzz/mutate.h"
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void must(bool holds)
@@ -86,4 +88,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_accepted(in, &strict, &header);
     }
     return 0;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed)
+{
+    return mutate_chance(&seed) % 2 ? mutate_tlp(data, size, max_size, &seed)
+                                    : mutate_bytes(data, size, max_size, &seed);
 }

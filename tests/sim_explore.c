@@ -1,10 +1,14 @@
 /* Exhaustive exploration of two real channels with the smallest windows: from the open on, every
    way of delivering, losing or doubling each frame in flight, taking at either end, and letting
-   the next timer fire, up to a depth.  In every state: each TLP once, unaltered, in an order that
-   PCIe allows; and when from then on nothing goes wrong, everything arrives and comes to rest.
+   the next timer fire, up to a depth; and, once each, of one path of two going dead, of a close,
+   and of both ends beginning anew under the next epoch while frames of the old one are in flight.
+   In every state: each TLP once, unaltered, of its own epoch, in an order that PCIe allows, and no
+   more taken into use than was granted; and when from then on nothing goes wrong, everything
+   arrives and comes to rest.
 
    A state is known again by a hash that leaves out times, packet numbers, counters and the bytes of
-   the rings: two states that differ in these alone count as one.  DXPU_DEPTH=n: another depth. */
+   the rings: two states that differ in these alone count as one.  DXPU_DEPTH=n: another depth;
+   one to three less where it has a close, a dead path and a new epoch. */
 #include <assert.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,6 +28,7 @@ enum {
     TLPS = 3,   /* of the host: write, read, write; the box answers and writes once */
     WINDOW = 4,
     LIMIT = 1232,
+    EPOCH = 7,
     REST_STEPS = 400
 };
 
@@ -47,6 +52,8 @@ static struct world {
     packet net[FRAMES];
     uint32_t packets;
     uint64_t now_ns;
+    uint8_t paths, epoch;
+    bool dead, closing; /* path 0; somebody has closed */
     uint64_t mem[2][8192];
 } w;
 
@@ -57,6 +64,7 @@ static uint64_t *visited; /* hash with the depth that was left in its low bits *
 static size_t visited_room;
 static unsigned depth_max;
 static bool sabotage;
+static bool once; /* what happens once is explored, too */
 
 static void breaks(const char *what)
 {
@@ -72,7 +80,7 @@ static dxpu_bytes tlp_of(unsigned cls, unsigned number, uint8_t *out)
     dxpu_tlp t;
     dxpu_bytes v = { out, 0 };
     memset(&t, 0, sizeof t);
-    memset(payload, (int)(number + 1), sizeof payload);
+    memset(payload, (int)(number + 1 + 16u * w.epoch), sizeof payload);
     t.header_dw = 3;
     t.requester = 8;
     t.tag = (uint16_t)(cls == DXPU_POSTED ? 0 : number);
@@ -100,7 +108,10 @@ static void submit(int end, unsigned cls)
 {
     uint8_t bytes[DXPU_TLP_MAX_BYTES];
     model *m = &w.m[end];
-    if (dxpu_channel_submit(&w.ch[end], tlp_of(cls, m->sent[cls], bytes), w.now_ns, 0) != DXPU_OK)
+    int rc = dxpu_channel_submit(&w.ch[end], tlp_of(cls, m->sent[cls], bytes), w.now_ns, 0);
+    if (rc == DXPU_E_CLOSED && w.closing)
+        return;
+    if (rc != DXPU_OK)
         abort();
     m->order[cls][m->sent[cls]++] = m->next++;
 }
@@ -111,7 +122,7 @@ static void emit_all(void)
         uint8_t out[LIMIT], path;
         int n;
         while ((n = dxpu_channel_emit(&w.ch[end], w.now_ns, out, sizeof out, &path)) > 0) {
-            if (w.packets == FRAMES)
+            if (w.packets == FRAMES || (w.dead && path == 0))
                 continue; /* lost */
             packet *p = &w.net[w.packets++];
             p->len = (uint16_t)n;
@@ -119,20 +130,25 @@ static void emit_all(void)
             memcpy(p->bytes, out, (size_t)n);
         }
         if (dxpu_channel_error(&w.ch[end]) != DXPU_OK &&
-            dxpu_channel_error(&w.ch[end]) != DXPU_E_DEAD)
+            dxpu_channel_error(&w.ch[end]) != DXPU_E_DEAD &&
+            !(w.closing && dxpu_channel_error(&w.ch[end]) == DXPU_E_CLOSED))
             breaks(dxpu_error_text(dxpu_channel_error(&w.ch[end])));
     }
 }
 
-static void start(void)
+/* Both ends as at first, under an epoch; what is in flight stays. */
+static void begin(uint8_t epoch)
 {
-    memset(&w, 0, sizeof w);
-    w.now_ns = 1000000000;
+    memset(w.ch, 0, sizeof w.ch);
+    memset(w.tags, 0, sizeof w.tags);
+    memset(w.m, 0, sizeof w.m);
+    w.epoch = epoch;
     for (uint32_t end = 0; end < 2; end++) {
         dxpu_channel_config cfg;
         dxpu_channel_config_default(&cfg);
-        cfg.local_id = end + 1;
-        cfg.epoch = 7;
+        cfg.local_id = 2u * epoch + end;
+        cfg.epoch = epoch;
+        cfg.paths = w.paths;
         cfg.sequence = 0xfffffffe;
         cfg.window_frames = WINDOW;
         cfg.frame_limit_bytes = LIMIT;
@@ -155,6 +171,14 @@ static void start(void)
     submit(0, DXPU_NONPOSTED);
     submit(0, DXPU_POSTED);
     emit_all();
+}
+
+static void start(unsigned paths)
+{
+    memset(&w, 0, sizeof w);
+    w.now_ns = 1000000000;
+    w.paths = (uint8_t)paths;
+    begin(EPOCH);
 }
 
 static void deliver(uint32_t i, bool keep)
@@ -243,12 +267,21 @@ static uint64_t hash_channel(uint64_t h, const dxpu_channel *c)
                    (uint64_t)p->suspect << 2 | (uint64_t)p->awaiting);
     h = mix(h, (uint64_t)(p->timer_ns != DXPU_NEVER) << 2 |
                    (uint64_t)(p->loss_ns != DXPU_NEVER) << 1 | (c->blocked_at_ns != DXPU_NEVER));
+    for (unsigned i = 1; i < c->cfg.paths; i++) {
+        const dxpui_path *other = &c->paths[i];
+        h = mix(h, (uint64_t)other->usable << 4 | (uint64_t)other->suspect << 3 |
+                       (uint64_t)other->awaiting << 2 | (uint64_t)(other->reply_bytes != 0) << 1 |
+                       (other->timer_ns != DXPU_NEVER));
+        h = mix(h, (uint64_t)other->good << 16 | (uint64_t)other->missed << 8 | p->missed);
+        h = mix(h, (uint64_t)(other->index - other->index_acked) << 32 | other->in_flight);
+    }
     return mix(h, (uint64_t)(p->reply_bytes != 0) << 1 | (p->srtt_ns != 0));
 }
 
 static uint64_t hash_world(void)
 {
     uint64_t h = hash_channel(hash_channel(1, &w.ch[0]), &w.ch[1]);
+    h = mix(h, (uint64_t)w.epoch << 2 | (uint64_t)w.dead << 1 | (uint64_t)w.closing);
     for (int end = 0; end < 2; end++) {
         for (unsigned i = 0; i < DXPU_CLASSES; i++)
             h = mix(h, (uint64_t)w.m[end].sent[i] << 8 | w.m[end].seen[i]);
@@ -260,6 +293,7 @@ static uint64_t hash_world(void)
         if (dxpu_frame_decode(d, DXPU_FRAME_CRC_BYTES, &f) != DXPU_OK)
             abort();
         h = mix(h, (uint64_t)f.kind << 40 | (uint64_t)w.net[i].to << 32 | f.sequence);
+        h = mix(h, (uint64_t)f.channel << 8 | f.path);
         h = mix(h, (uint64_t)f.ack << 32 ^ f.sack);
         h = mix(h, (uint64_t)f.limits.header[0] << 32 | f.limits.header[1]);
     }
@@ -287,8 +321,31 @@ static bool known(uint64_t h, unsigned left)
 
 /* ---- every way on ---- */
 
+static bool is_over(int end)
+{
+    unsigned state = dxpu_channel_state(&w.ch[end]);
+    return state == DXPU_STATE_CLOSED || state == DXPU_STATE_FAILED;
+}
+
+/* Credits are conserved: what is used was granted by the other end. */
+static void check_credits(void)
+{
+    for (int end = 0; end < 2; end++) {
+        const dxpu_channel *from = &w.ch[end], *to = &w.ch[1 - end];
+        if (from->state != DXPU_STATE_UP || to->state != DXPU_STATE_UP)
+            continue;
+        for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
+            if (dxpui_seq_cmp(from->used.header[cls], to->granted.header[cls]) > 0 ||
+                dxpui_seq_cmp(from->used.data[cls], to->granted.data[cls]) > 0)
+                breaks("more credit used than granted");
+        }
+    }
+}
+
 static bool all_done(void)
 {
+    if (w.closing)
+        return is_over(0) && is_over(1);
     for (int end = 0; end < 2; end++) {
         for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
             if (w.m[end].seen[cls] != w.m[end].sent[cls])
@@ -314,14 +371,33 @@ static void must_come_to_rest(void)
         emit_all();
         if (w.packets)
             continue;
-        if (all_done() && w.tags[0].in_flight == 0 && w.ch[0].paths[0].in_flight == 0 &&
-            w.ch[1].paths[0].in_flight == 0)
+        if (all_done() &&
+            (w.closing || (w.tags[0].in_flight == 0 && w.ch[0].paths[0].in_flight == 0 &&
+                           w.ch[1].paths[0].in_flight == 0)))
             return;
         uint64_t a = dxpu_channel_next_ns(&w.ch[0]), b = dxpu_channel_next_ns(&w.ch[1]);
         tick(a < b ? 0 : 1);
         emit_all();
     }
     breaks("no way on: what is under way does not arrive though nothing is lost any more");
+}
+
+/* What happens at most once on a way. */
+static bool act_once(unsigned a, bool *happened)
+{
+    bool up = w.ch[0].state == DXPU_STATE_UP && w.ch[1].state == DXPU_STATE_UP;
+    if (a == 0) {
+        *happened = w.paths > 1 && !w.dead && up;
+        w.dead = w.dead || *happened;
+    } else if (a == 1) {
+        *happened = !w.closing && up && dxpu_channel_close(&w.ch[0], 1) == DXPU_OK;
+        w.closing = w.closing || *happened;
+    } else {
+        *happened = w.epoch == EPOCH && !w.closing;
+        if (*happened)
+            begin(EPOCH + 1);
+    }
+    return true;
 }
 
 /* Action `a` of this state; false when there is none of that number. */
@@ -352,7 +428,7 @@ static bool act(unsigned a, bool *happened)
         *happened = tick((int)a - 6);
         return true;
     }
-    return false;
+    return once && a < 11 && act_once(a - 8, happened);
 }
 
 static void explore(unsigned depth)
@@ -370,7 +446,9 @@ static void explore(unsigned depth)
             continue;
         transitions++;
         emit_all();
-        if (dxpu_channel_error(&w.ch[0]) || dxpu_channel_error(&w.ch[1]))
+        check_credits();
+        if (dxpu_channel_error(&w.ch[0]) == DXPU_E_DEAD ||
+            dxpu_channel_error(&w.ch[1]) == DXPU_E_DEAD)
             ended++; /* by hold */
         else
             explore(depth + 1);
@@ -378,7 +456,7 @@ static void explore(unsigned depth)
     }
 }
 
-static void run(unsigned depth, bool up)
+static void run(unsigned depth, bool up, unsigned paths)
 {
     broken = NULL;
     states = transitions = ended = rests = 0;
@@ -386,7 +464,7 @@ static void run(unsigned depth, bool up)
     visited_room = (size_t)1 << 24;
     visited = (uint64_t *)calloc(visited_room, sizeof *visited);
     assert_non_null(visited);
-    start();
+    start(paths);
     while (up && (w.ch[0].state != DXPU_STATE_UP || w.ch[1].state != DXPU_STATE_UP)) {
         deliver(0, false);
         emit_all();
@@ -395,17 +473,20 @@ static void run(unsigned depth, bool up)
     free(visited);
 }
 
-static void every_way(bool up)
+static void every_way(bool up, unsigned paths, bool with_once)
 {
     const char *wanted = getenv("DXPU_DEPTH"), *seeds = getenv("DXPU_SEEDS");
-    unsigned usual = seeds && strtoul(seeds, NULL, 10) < 1000 ? 5 : DEPTH;
+    unsigned usual = seeds && strtoul(seeds, NULL, 10) < 1000 ? 6 : DEPTH;
     sabotage = false;
-    run(wanted ? (unsigned)strtoul(wanted, NULL, 10) % 31 : usual, up);
-    print_message(
-        "  depth %u from %s: %llu states, %llu transitions, %llu of them end by hold, %llu "
-        "runs to rest\n",
-        depth_max, up ? "up" : "the open", (unsigned long long)states,
-        (unsigned long long)transitions, (unsigned long long)ended, (unsigned long long)rests);
+    unsigned depth = wanted ? (unsigned)strtoul(wanted, NULL, 10) % 31 : usual;
+    once = with_once; /* more ways lead on then: less deep */
+    run(once ? depth - paths - up : depth, up, paths);
+    print_message("  depth %u from %s, %u paths: %llu states, %llu transitions, %llu of them end "
+                  "by hold, %llu "
+                  "runs to rest\n",
+                  depth_max, up ? "up" : "the open", paths, (unsigned long long)states,
+                  (unsigned long long)transitions, (unsigned long long)ended,
+                  (unsigned long long)rests);
     if (broken)
         print_error("%s\n", broken);
     assert_null(broken);
@@ -415,20 +496,38 @@ static void every_way(bool up)
 static void test_d40_every_way_from_open(void **state)
 {
     (void)state;
-    every_way(false);
+    every_way(false, 1, false);
 }
 
 static void test_d1_every_way_from_up(void **state)
 {
     (void)state;
-    every_way(true);
+    every_way(true, 1, false);
+}
+
+static void test_d44_every_way_with_an_end_from_open(void **state)
+{
+    (void)state;
+    every_way(false, 1, true);
+}
+
+static void test_d44_every_way_with_an_end_from_up(void **state)
+{
+    (void)state;
+    every_way(true, 1, true);
+}
+
+static void test_d1_every_way_with_two_paths(void **state)
+{
+    (void)state;
+    every_way(true, 2, true);
 }
 
 static void test_control(void **state)
 {
     (void)state;
     sabotage = true;
-    run(4, true);
+    run(4, true, 1);
     assert_non_null(broken);
 }
 
@@ -437,6 +536,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_d40_every_way_from_open),
         cmocka_unit_test(test_d1_every_way_from_up),
+        cmocka_unit_test(test_d44_every_way_with_an_end_from_open),
+        cmocka_unit_test(test_d44_every_way_with_an_end_from_up),
+        cmocka_unit_test(test_d1_every_way_with_two_paths),
         cmocka_unit_test(test_control),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST")); /* a pattern; none: all */

@@ -1,0 +1,278 @@
+/* Fuzz target: the NVMe model under a hostile host.  The input is steps: configuration and register
+   requests, bytes in the host's memory, submission entries, doorbells, completions that nobody
+   asked for, time and resets.  Whatever the device emits is a TLP that decodes strictly, and it comes to
+   an end. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#define DXPU_ASSERT(x) ((x) ? (void)0 : abort())
+#define DXPU_IMPLEMENTATION
+#include "dxpu.h"
+
+#include "examples/box_proxy/devices/function.c"
+#include "examples/box_proxy/devices/nvme.c"
+#include "examples/box_proxy/devices/nvme_admin.c"
+#include "examples/box_proxy/devices/nvme_io.c"
+#include "examples/box_proxy/devices/nvme_log.c"
+#include "examples/box_proxy/devices/nvme_namespace.c"
+#include "examples/box_proxy/devices/nvme_queue.c"
+#include "examples/box_proxy/devices/nvme_store.c"
+#include "examples/box_proxy/devices/nvme_transfer.c"
+#include "examples/box_proxy/devices/nvme_wipe.c"
+#include "examples/box_proxy/devices/pci.c"
+#include "examples/proxy/stats.c"
+
+static void must(bool holds)
+{
+    if (!holds)
+        abort();
+}
+
+/* What the root complex of the tests asks of cmocka. */
+#define assert_true(a)           must(a)
+#define assert_false(a)          must(!(a))
+#define assert_non_null(a)       must((a) != NULL)
+#define assert_int_equal(a, b)   must((a) == (b))
+#define assert_in_range(a, b, c) must((uint64_t)(a) - (b) <= (c) - (b))
+#define fail()                   abort()
+#include "tests/root_complex.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { /* of the host's memory and the device's place */
+       BAR = 0x20000000,
+       BDF = 0x0510,
+       STORE_BYTES = 1 << 20,
+       DEPTH = 16,
+       QUEUES = 3,
+       AT_QUEUES = 0x100000,
+       AT_DATA = 0x200000,
+       ANSWERS_MAX = 3000,
+       STEPS_MAX = 400
+};
+
+static rc r;
+static uint32_t tail[QUEUES];
+
+typedef struct input {
+    const uint8_t *at;
+    size_t left;
+} input;
+
+static uint8_t next(input *in)
+{
+    if (!in->left)
+        return 0;
+    in->left--;
+    return *in->at++;
+}
+
+static uint32_t next32(input *in)
+{
+    uint32_t v = next(in);
+    v |= (uint32_t)next(in) << 8;
+    v |= (uint32_t)next(in) << 16;
+    return v | (uint32_t)next(in) << 24;
+}
+
+static void reg32(uint32_t offset, uint32_t value)
+{
+    uint8_t b[4];
+    rc_put32(b, value);
+    mmio_write(&r, BAR + offset, b, 4);
+}
+
+static uint32_t sq_at(unsigned q)
+{
+    return AT_QUEUES + q * 0x2000u;
+}
+
+static void answer_all(void)
+{
+    unsigned n = 0;
+    rc_look(&r);
+    while (rc_answer_one(&r)) {
+        rc_look(&r);
+        must(++n < ANSWERS_MAX * 16);
+    }
+}
+
+/* A submission entry; PRPs and lists lie where the host has memory, unless the input says else. */
+static void submit(unsigned q, const uint32_t dw[16])
+{
+    uint8_t *e = r.mem + sq_at(q) + tail[q] * 64u;
+    for (unsigned i = 0; i < 16; i++)
+        rc_put32(e + 4 * i, dw[i]);
+    tail[q] = (tail[q] + 1) % DEPTH;
+    reg32(NVME_DOORBELLS + q * 8, tail[q]);
+}
+
+static void make_queue(unsigned q)
+{
+    uint32_t dw[16] = { 5, 0, 0, 0, 0, 0, MEM_LOW + sq_at(q) + 0x1000 };
+    dw[10] = (DEPTH - 1u) << 16 | q;
+    dw[11] = q << 16 | 3;
+    submit(0, dw);
+    answer_all();
+    dw[0] = 1;
+    dw[6] = MEM_LOW + sq_at(q);
+    dw[11] = q << 16 | 1;
+    submit(0, dw);
+    answer_all();
+}
+
+static void enable(void)
+{
+    memset(tail, 0, sizeof tail);
+    r.bdf = BDF;
+    cfg_write(&r, 0x10, BAR);
+    cfg_write(&r, 0x14, 0);
+    cfg_write_be(&r, 0x04, 0x0006, 0x3);
+    reg32(0x14, 0);
+    reg32(0x24, (DEPTH - 1u) << 16 | (DEPTH - 1u));
+    reg32(0x28, MEM_LOW + sq_at(0));
+    reg32(0x2c, 0);
+    reg32(0x30, MEM_LOW + sq_at(0) + 0x1000);
+    reg32(0x34, 0);
+    reg32(0x14, 4u << 20 | 6u << 16 | 1);
+    for (unsigned q = 1; q < QUEUES; q++)
+        make_queue(q);
+}
+
+static void put_entry(input *in, uint8_t op)
+{
+    static const uint8_t opcodes[] = { 0, 1, 2, 4, 5, 6, 8, 9, 0x0a, 0x0c, 0x0d, 0x15, 0x80, 0x19 };
+    uint32_t dw[16] = { 0 };
+    uint8_t how = next(in);
+    dw[0] = op & 0x80 ? next(in) : opcodes[next(in) % sizeof opcodes];
+    dw[0] |= (uint32_t)next(in) << 16;
+    dw[1] = how & 1 ? next32(in) : 1u + (how >> 6);
+    dw[6] = MEM_LOW + (how & 2 ? next32(in) % MEM_BYTES : (uint32_t)AT_DATA);
+    dw[8] = MEM_LOW + (how & 4 ? next32(in) % MEM_BYTES : AT_DATA + 0x1000u);
+    if (how & 8) { /* SGL */
+        dw[0] |= 1u << 14;
+        dw[8] = next32(in);
+        dw[9] = (uint32_t)next(in) << 24;
+    }
+    dw[10] = how & 16 ? next32(in) : next(in);
+    dw[11] = how & 32 ? next32(in) : next(in) % 2;
+    dw[12] = (uint32_t)next(in) | (uint32_t)next(in) << 8;
+    submit(op >> 4 & 1 ? 1u + (op >> 5 & 1) : 0, dw);
+}
+
+/* A completion with a tag that may be in flight. */
+static void put_completion(input *in)
+{
+    static const uint8_t bytes[64] = { 0 };
+    dxpu_tlp t, read = rc_request(&r, DXPU_TLP_MRD, MEM_LOW, 4u * (next(in) % 16 + 1u));
+    read.requester = BDF;
+    read.tag = next(in);
+    dxpu_tlp_completion(&read, 0, next(in) & 1 ? DXPU_CPL_SC : DXPU_CPL_UR, &t);
+    t.payload.ptr = bytes;
+    t.payload.len = t.length_dw * 4u;
+    if (t.status) {
+        t.payload.ptr = NULL;
+        t.payload.len = 0;
+    }
+    rc_give(&r, &t);
+}
+
+static void put_config(input *in, uint8_t op)
+{
+    uint8_t b[4];
+    dxpu_tlp t = cfg_tlp(&r, op & 0x10 ? DXPU_TLP_CFGWR0 : DXPU_TLP_CFGRD0, 0);
+    t.register_bytes = (uint16_t)(next(in) * 4u | (op & 0x20u) << 5);
+    t.first_be = op & 0x40 ? 15 : next(in) & 15;
+    rc_put32(b, op & 0x10 ? next32(in) : 0);
+    if (op & 0x10) {
+        t.payload.ptr = b;
+        t.payload.len = 4;
+    }
+    rc_give(&r, &t);
+}
+
+static void put_register(input *in, uint8_t op)
+{
+    uint32_t offset = (next(in) | (uint32_t)next(in) << 8) * 4u % NVME_BAR_BYTES;
+    if (op & 0x10)
+        offset %= 0x40;
+    if (op & 0x20) {
+        dxpu_tlp t = rc_request(&r, DXPU_TLP_MRD, BAR + offset, op & 0x40 ? 8 : 4);
+        t.tag = next(in);
+        rc_give(&r, &t);
+    } else {
+        reg32(offset, next32(in));
+    }
+}
+
+static void step(input *in, uint64_t *now_ns)
+{
+    uint8_t op = next(in);
+    uint32_t at;
+    switch (op & 15) {
+    case 0:
+        put_config(in, op);
+        break;
+    case 1:
+        put_register(in, op);
+        break;
+    case 2: /* words of the host's memory: queues, PRP lists, SGL segments */
+        at = AT_DATA + (op >> 4) * 0x800u;
+        for (unsigned n = next(in) % 16; n; n--, at += 4)
+            rc_put32(r.mem + at, next(in) & 1 ? next32(in) : MEM_LOW + next(in) * 0x1000u);
+        break;
+    case 3:
+        put_completion(in);
+        break;
+    case 4:
+        *now_ns += (uint64_t)1 << (op >> 4) << 20;
+        nvme_kind.tick(r.dev, *now_ns);
+        break;
+    case 5:
+        r.status = op & 0x10 ? DXPU_CPL_UR : DXPU_CPL_SC;
+        r.poison = op & 0x20;
+        r.closed = op & 0x40;
+        break;
+    case 6:
+        if (op >> 4 == 0) {
+            nvme_kind.reset(r.dev);
+            rc_forget(&r);
+            enable();
+        }
+        break;
+    case 7:
+        reg32(NVME_DOORBELLS + (op >> 4) * 4u, next(in));
+        break;
+    case 8:
+        for (unsigned n = op >> 4; n && rc_answer_one(&r); n--)
+            rc_look(&r);
+        break;
+    default:
+        put_entry(in, op);
+        break;
+    }
+    rc_look(&r);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    device_settings set = { .memory_bytes = STORE_BYTES, .mps_bytes = 512, .identity = 0x20001 };
+    input in = { data, size };
+    uint64_t now_ns = 1000000000;
+    set.namespaces = 2;
+    rc_open(&r, &nvme_kind, &set, BDF);
+    r.mps = 128;
+    r.foreign = true;
+    enable();
+    for (unsigned n = 0; in.left && n < STEPS_MAX; n++)
+        step(&in, &now_ns);
+    for (unsigned n = 0; n < ANSWERS_MAX && rc_answer_one(&r); n++)
+        rc_look(&r);
+    rc_close(&r);
+    return 0;
+}

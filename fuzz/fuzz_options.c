@@ -1,0 +1,73 @@
+/* Fuzz target: any bytes as a configuration file, with a row of each kind of option.  Values that
+   are taken are within their ranges; what is not taken is told. */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE
+#endif
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static FILE *open_input(void);
+static unsigned told;
+static int tell(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define fopen(path, mode) open_input()
+#define fprintf           tell
+#include "examples/proxy/options.c"
+#undef fopen
+#undef fprintf
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const uint8_t *input;
+static size_t input_bytes;
+
+static void must(bool holds)
+{
+    if (!holds)
+        abort();
+}
+
+static FILE *open_input(void)
+{
+    return fmemopen((void *)(uintptr_t)input, input_bytes, "r");
+}
+
+static int tell(FILE *to, const char *format, ...)
+{
+    char text[4096];
+    va_list args;
+    (void)to;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    told++;
+    return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    bool flag = false;
+    uint64_t number = 5, bytes = 4096;
+    const char *text = NULL;
+    unsigned pick = 0;
+    char name[] = "fuzz", config[] = "--config=file", *arguments[] = { name, config, NULL };
+    const option_row rows[] = {
+        { "flag", NULL, "a flag", OPTION_FLAG, &flag, 0, 0 },
+        { "number", "N", "a number", OPTION_NUMBER, &number, 5, 1000 },
+        { "size", "BYTES", "a size", OPTION_SIZE, &bytes, 4096, 1 << 30 },
+        { "text", "TEXT", "a text", OPTION_TEXT, &text, 0, 0 },
+        { "choice", "one|two|three", "a choice", OPTION_CHOICE, &pick, 0, 0 },
+    };
+    const option_program program = { "fuzz", "", "", rows, sizeof rows / sizeof *rows, "" };
+    int rc;
+    if (!size)
+        return 0;
+    input = data;
+    input_bytes = size;
+    told = 0;
+    rc = options_parse(&program, 2, arguments);
+    must((rc == OPTIONS_WRONG) == (told != 0) && rc != OPTIONS_SHOWN);
+    must(number >= 5 && number <= 1000 && bytes >= 4096 && bytes <= 1 << 30 && pick < 3);
+    free((void *)(uintptr_t)text); /* the file's, as there is none on the command line */
+    return 0;
+}

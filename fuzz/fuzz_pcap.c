@@ -1,0 +1,77 @@
+/* Fuzz target: any bytes as a capture file.  Every packet lies within what libpcap gave, packets
+   are numbered from 1, and a file that ends or is damaged ends the reading; the TLPs and frames in it
+   go through the decoders. */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE
+#endif
+#include <pcap/pcap.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static pcap_t *open_input(const char *file, u_int precision, char *text);
+#define pcap_open_offline_with_tstamp_precision open_input
+#define DXPU_IMPLEMENTATION
+#include "bindings/pcap/dxpu_pcap.c"
+#undef pcap_open_offline_with_tstamp_precision
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { PACKETS_MAX = 5000 };
+static FILE *input;
+
+static void must(bool holds)
+{
+    if (!holds)
+        abort();
+}
+
+static pcap_t *open_input(const char *file, u_int precision, char *text)
+{
+    (void)file;
+    return pcap_fopen_offline_with_tstamp_precision(input, precision, text);
+}
+
+static void look_at(const dxpu_pcap_packet *p)
+{
+    uint32_t sum = 0;
+    dxpu_tlp t;
+    dxpu_frame f;
+    for (size_t i = 0; i < p->bytes.len; i++) /* the sanitizer sees what is beyond */
+        sum += p->bytes.ptr[i];
+    must(p->kind <= DXPU_PCAP_FRAME);
+    if (p->kind == DXPU_PCAP_OTHER)
+        return;
+    must(p->bytes.len <= p->whole_bytes && p->whole_bytes <= 65535);
+    if (p->kind == DXPU_PCAP_TLP)
+        (void)dxpu_tlp_decode_header(p->bytes, &t);
+    else
+        (void)dxpu_frame_decode(p->bytes, DXPU_FRAME_CRC_BYTES, &f);
+    must(sum != 0xffffffffu);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char why[DXPU_PCAP_WHY_BYTES] = "";
+    dxpu_pcap_reader *r;
+    dxpu_pcap_packet p;
+    uint64_t n = 0;
+    int rc = 1;
+    uint8_t *copy = malloc(size ? size : 1);
+    must(copy != NULL);
+    memcpy(copy, data, size);
+    input = fmemopen(copy, size ? size : 1, "rb");
+    must(input != NULL);
+    r = dxpu_pcap_open("input", why);
+    if (!r) {
+        must(why[0] != '\0');
+        fclose(input);
+    }
+    while (r && n < PACKETS_MAX && (rc = dxpu_pcap_next(r, &p, why)) == 1) {
+        must(p.index == ++n);
+        look_at(&p);
+    }
+    must(rc != -1 || why[0] != '\0');
+    dxpu_pcap_close(r); /* closes the input, too */
+    free(copy);
+    return 0;
+}

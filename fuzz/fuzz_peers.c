@@ -1,0 +1,50 @@
+/* Fuzz target: any bytes as a file of peers.  Whoever is taken from it may something and has a
+   sound name, addresses and slots; each key stands there once, sorted; and the mistakes are told with the
+   number of the line. */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE
+#endif
+#define DXPU_IMPLEMENTATION
+#include "examples/proxy/keys.c"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void must(bool holds)
+{
+    if (!holds)
+        abort();
+}
+
+static void check_peer(const keys_peer *p)
+{
+    must(p->may && p->may <= KEYS_ALL);
+    must(strlen(p->name) <= KEYS_NAME_MAX);
+    must(p->at_count <= DXPU_PATHS_MAX && p->slots_count <= KEYS_RANGES_MAX);
+    for (unsigned i = 0; i < p->slots_count; i++) {
+        must(p->slots[i].first && p->slots[i].first <= p->slots[i].last);
+        must(has_slot(p, p->slots[i].first) && has_slot(p, p->slots[i].last));
+    }
+    for (unsigned i = 0; i < p->at_count; i++)
+        must(is_at(p, &p->at[i]));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    table t;
+    unsigned line = 0;
+    const char *why;
+    FILE *f = fmemopen((void *)(uintptr_t)data, size ? size : 1, "r");
+    must(f != NULL);
+    memset(&t, 0, sizeof t);
+    why = size ? add_lines(&t, f, &line) : NULL;
+    must(!why == !line);
+    fclose(f);
+    if (!why && !sort(&t)) {
+        for (unsigned i = 0; i < t.count; i++) {
+            check_peer(&t.rows[i]);
+            must(look_up(&t, t.rows[i].key) == &t.rows[i]);
+        }
+    }
+    free(t.rows);
+    return 0;
+}

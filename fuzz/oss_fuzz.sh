@@ -1,0 +1,25 @@
+#!/bin/sh
+# Build every fuzz target as OSS-Fuzz asks: $CC $CFLAGS $LIB_FUZZING_ENGINE, into $OUT, each with
+# its seeds as TARGET_seed_corpus.zip (where there is a zip) and the dictionary.  Other engines
+# likewise:
+#   CC=afl-clang-fast OUT=build/afl fuzz/oss_fuzz.sh                     AFL++, persistent mode
+#   LIB_FUZZING_ENGINE=fuzz/fuzz_main.c OUT=build/replay fuzz/oss_fuzz.sh    no engine: a replay
+# Arguments: the names of the targets [all].  Packages: libevent, libpcap, jansson, libsodium, zlib.
+set -eu
+cd "$(dirname "$0")/.."
+: "${CC:=clang}" "${CFLAGS:=-O1 -g -fsanitize=address,undefined}" "${OUT:=build/oss-fuzz}"
+: "${LIB_FUZZING_ENGINE:=-fsanitize=fuzzer}"
+include=$(for d in bindings/* examples/proxy; do printf ' -I%s' "$d"; done)
+mkdir -p "$OUT"
+[ $# -gt 0 ] || set -- $(ls fuzz/fuzz_*.c | sed 's,fuzz/fuzz_\(.*\)\.c,\1,; /^main$/d')
+for target; do
+    parts= # besides the files that the target includes
+    [ "$target" != peers ] || parts="bindings/libevent/dxpu_libevent.c $(echo bindings/sodium/*.c)"
+    $CC $CFLAGS -std=c11 -pthread -I. $include -o "$OUT/fuzz_$target" "fuzz/fuzz_$target.c" $parts \
+        $LIB_FUZZING_ENGINE -Wl,--as-needed -levent -lpcap -ljansson -lsodium -lz
+    cp fuzz/dxpu.dict "$OUT/fuzz_$target.dict"
+    if command -v zip >/dev/null; then
+        zip -qj "$OUT/fuzz_${target}_seed_corpus.zip" "fuzz/corpus/$target"/*
+    fi
+    echo "$OUT/fuzz_$target"
+done
