@@ -169,6 +169,6 @@ clean:
 help:
 	@sed -n 's/^## //p' Makefile
 .PHONY: all demo bench plots check check-long asan cov prove cross fuzz fmt toc spec size ship
-.PHONY: install clean help
+.PHONY: install clean help firmware
 .SECONDARY .DELETE_ON_ERROR:
 -include $(shell find build -name '*.d' -type f 2>/dev/null)

@@ -1062,8 +1062,7 @@ typedef struct dxpui_sent { /* one data frame in flight */
     uint16_t at_bytes; /* how far that item had come before it */
     uint16_t body_bytes;
     uint8_t path, state;
-    uint8_t tries;      /* transmissions, up to 255 */
-    uint8_t fill_bytes; /* of the body, at its end */
+    uint8_t tries; /* transmissions, up to 255 */
 } dxpui_sent;
 
 typedef struct dxpui_path { /* times are 0 or DXPU_NEVER while they mean nothing */
@@ -3234,7 +3233,6 @@ enum {
     DXPUI_RECORD_TLP_FIXED = 4, /* format and VC, class and lengths, u16 data bytes */
     DXPUI_RECORD_TLP_CRC = 4,
     DXPUI_RECORD_EVENT_FIXED = 4, /* type, flags, reserved u16 */
-    DXPUI_RECORD_FILL = 0x80,     /* W-45 */
     DXPUI_TLP_DATA_MAX = DXPU_TLP_PAYLOAD_MAX_BYTES + 4
 };
 
@@ -4533,22 +4531,13 @@ static int dxpui_place_element(const dxpu_channel *ch, dxpu_builder *b, uint32_t
     return rc;
 }
 
-/* W-45: a record that says nothing, so that frames which follow each other are of one size. */
-static void dxpui_fill_up(dxpu_builder *b, size_t bytes)
-{
-    if (bytes) {
-        size_t body = bytes - DXPUI_RECORD_HEADER;
-        dxpui_zero(dxpui_record_open(b, DXPUI_RECORD_FILL, body), body);
-    }
-}
-
 /* Rebuild a frame that was sent before: the same elements from the same place fill the same body,
    because the builder's choices depend only on the room (D-16). */
 static void dxpui_refill(const dxpu_channel *ch, const dxpui_sent *s, dxpu_builder *b)
 {
     uint32_t index = s->first;
     uint16_t at = s->at_bytes;
-    b->cap = s->body_bytes - (size_t)s->fill_bytes;
+    b->cap = s->body_bytes;
     while (b->used < b->cap) {
         int rc = dxpui_place_element(ch, b, ch->list[index & ch->list_mask], &at);
         DXPU_ASSERT(b->used > 0 && rc != DXPU_E_ROOM);
@@ -4557,7 +4546,6 @@ static void dxpui_refill(const dxpu_channel *ch, const dxpui_sent *s, dxpu_build
         index++;
     }
     DXPU_ASSERT(b->used == b->cap);
-    dxpui_fill_up(b, s->fill_bytes);
 }
 
 /* Take the picked thing out of its queue and into the list of what was sent. */
@@ -4594,8 +4582,6 @@ static void dxpui_fill(dxpu_channel *ch, dxpui_sent *s, dxpu_builder *b)
         if (rc != DXPU_E_ROOM)
             dxpui_element_begin(ch, pick, element);
     }
-    s->fill_bytes = rc == DXPU_OK ? 0 : (uint8_t)((b->cap - b->used) & ~(size_t)3);
-    dxpui_fill_up(b, s->fill_bytes);
     s->body_bytes = (uint16_t)b->used;
 }
 

@@ -167,8 +167,8 @@ static void begin(void)
     emit(&ends[0]);
 }
 
-/* Both ways are passed on until nothing is under way: all that was said is heard, unless the network
-   did something. */
+/* Both ways are passed on until nothing is under way: all that was said is heard, unless the
+   network did something. */
 static void settle(void)
 {
     for (unsigned i = 0; i < 8; i++)

@@ -452,7 +452,8 @@ EVERY = [
     ("lease", "extend", "c3", "--for", "1h"), ("lease", "extend", "c3", "--no-end"),
     ("lease", "attach", "c3", "--host", 12), ("drain", 10, "--move"), ("drain", 10, "--off"),
     ("replace", "10.3"), ("break", "10.3"), ("repair", "10.3"), ("reset", "10.3"),
-    ("forget", 10), ("rekey", "host12"), ("tenant", "t", "--quota", 1), ("tenant", "t", "--quota", "none"),
+    ("forget", 10), ("rekey", "host12"),
+    ("tenant", "t", "--quota", 1), ("tenant", "t", "--quota", "none"),
     ("owner", "host12", "t"), ("owner", 12, "--nobody"), ("events", "--last", 0),
     ("events", "--last", 5, "--node", 10), ("spares", "nvme", 0),
     ("events", "--lease", "c3", "--type", "lease.", "--after", 3),
@@ -486,6 +487,7 @@ def requests_are_as_specified():
         "POST /v1/leases": created(lease()), "PATCH /v1/leases/c3": lease(),
         "DELETE /v1/leases/c3": dict(lease="c3", state="released", slots=[]),
         "PUT /v1/hosts/12/owner": node(12, "host", owner="t"),
+        "DELETE /v1/nodes/12/key": node(12, "host"),
         "POST /v1/leases/c3/attach": lease(), "DELETE /v1/nodes/10": (204, Raw(b"")),
         "PUT /v1/boxes/10/drain": dict(node=10, draining=True, left=0),
         "PUT /v1/tenants/t": dict(tenant="t", quota=1, used=0),
@@ -767,13 +769,14 @@ def settings():
         check(fake.asked("PUT")[-1]["body"] == dict(owner=None))
         for words in ((12,), (12, "physics", "--nobody"), (), ("--nobody",)):
             dxpu(fake, "owner", *words, status=USAGE)
+        check(dxpu(fake, "forget", "box10").out == "node 10: forgotten\n")
+        fake.one("DELETE /v1/nodes/10")
         fake.routes["DELETE /v1/nodes/10/key"] = lambda r: node(10)
         check(dxpu(fake, "rekey", "box10").out == "node 10: its next key is its key\n")
         fake.one("DELETE /v1/nodes/10/key")
-        check(dxpu(fake, "forget", "box10").out == "node 10: forgotten\n")
-        fake.one("DELETE /v1/nodes/10")
         for words in (("tenant", "t"), ("tenant", "t", "--quota", "-1"), ("spares", "nvme"),
-                      ("tenant", "", "--quota", 1), ("spares", "nvme", "x"), ("forget",), ("rekey",)):
+                      ("tenant", "", "--quota", 1), ("spares", "nvme", "x"), ("forget",),
+                      ("rekey",)):
             dxpu(fake, *words, status=USAGE)
 
 
@@ -1481,8 +1484,8 @@ def top_stops_and_goes_on():
 # ---- Help ----
 
 COMMANDS = ("pool", "list", "show", "lease create", "lease release", "lease extend",
-            "lease attach", "drain", "replace", "break", "repair", "reset", "forget", "rekey", "owner",
-            "tenant", "spares", "events", "top")
+            "lease attach", "drain", "replace", "break", "repair", "reset", "forget", "rekey",
+            "owner", "tenant", "spares", "events", "top")
 
 
 @case

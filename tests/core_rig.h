@@ -110,6 +110,8 @@ static void rig_store_free(rig_store *s)
 
 /* -- Registers -- */
 
+static const uint8_t *rig_key; /* whose the connection is; NULL: without keys */
+
 /* A proxy tells of `count` slots from the first one on. */
 static uint32_t rig_register(core *c, uint8_t role, uint8_t identity, uint64_t instance,
                              const dxpu_control_device *d, unsigned total, unsigned first,
@@ -133,7 +135,7 @@ static uint32_t rig_register(core *c, uint8_t role, uint8_t identity, uint64_t i
     }
     for (unsigned i = 0; i < count; i++)
         dxpu_control_device_encode(&d[first - 1 + i], room + i * DXPU_CONTROL_DEVICE_BYTES);
-    return core_register(c, &r, "test 1.0", NULL, why);
+    return core_register(c, &r, "test 1.0", rig_key, why);
 }
 
 #endif /* CORE_RIG_H_INCLUDED */

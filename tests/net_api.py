@@ -20,8 +20,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
 from cases import case, check, main, sanitized  # noqa: E402
 sanitized()
-from pool import (ASK, BIND, BOX, DRAIN, ERROR, HELD, HOST, KEPT, STATUS, UNBIND, UNWIPED,  # noqa: E402
-                  WIPED, WIPING, Fake, Manager, Robots, device, done, message, text, until)
+from pool import (ASK, BIND, BOX, DRAIN, ERROR, HELD, HOST, KEPT, STATUS,  # noqa: E402
+                  UNBIND, UNWIPED, WIPED, WIPING, Fake, Manager, Robots, device, done, message,
+                  text, until)
 import lab  # noqa: E402
 import openapi  # noqa: E402
 
@@ -187,7 +188,7 @@ def description_and_routes_agree():
 
 @case
 def description_is_served_and_its_examples_fit():
-    with lab.Lab() as l, open(openapi.FILE, "rb") as f:
+    with lab.Lab(plain=True) as l, open(openapi.FILE, "rb") as f:
         m = Manager(l)
         check(good(200, m, "GET", "/v1/openapi.yaml") == f.read())
     examples = 0
@@ -245,7 +246,8 @@ def every_operation_answers_as_described():
         with Robots(m, kinds) as robots:
             boxes, hosts = robots.nodes[:2], robots.nodes[2:]
             for path in ("/v1/health", "/v1/pool", "/v1/nodes", "/v1/nodes?role=box", "/v1/boxes",
-                         "/v1/hosts", "/v1/slots", "/v1/events?last=5", "/v1/nodes/%d" % boxes[0], "/v1/tenants",
+                         "/v1/hosts", "/v1/slots", "/v1/events?last=5",
+                         "/v1/nodes/%d" % boxes[0], "/v1/tenants",
                          "/v1/events", "/metrics", "/v1/openapi.yaml"):
                 good(200, m, "GET", path)
             check(good(200, m, "PUT", "/v1/tenants/physics", {"quota": 6})["quota"] == 6)
@@ -365,7 +367,7 @@ def example_target(path):
 
 @case
 def roles_may_what_the_description_says():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--tokens", tokens_file(l))
         for (method, path), operation in openapi.operations(DOC).items():
             target = example_target(path)
@@ -494,7 +496,7 @@ def refuses(l, words, *args):
 
 @case
 def tokens_are_read_with_care():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         here = ("--http", "127.0.0.1:0", "--tokens")
         refuses(l, ["chmod 600"], *here, tokens_file(l, mode=0o644))
         refuses(l, ["--tokens"], *here, l.file("none"))
@@ -532,7 +534,7 @@ def tokens_are_read_with_care():
 
 @case
 def web_pages_are_kept_out():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         port = m.http.rsplit(":", 1)[1]
         good_hosts = ("localhost", "localhost:" + port, "LOCALHOST:1", "127.0.0.1", "127.9.9.9:80",
@@ -565,7 +567,7 @@ def web_pages_are_kept_out():
 
 @case
 def methods_and_media_types():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         for path in ("/v1/pool", "/metrics", "/v1/openapi.yaml", "/v1/events"):
             head, get = ask(m, "HEAD", path), ask(m, "GET", path)
@@ -604,7 +606,7 @@ def methods_and_media_types():
 
 @case
 def bodies_are_read_strictly():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         bad = ["", "{", "[]", "null", "17", '"x"', "{} {}", '{"quota":1}x', '{"quota":1,}',
                '{"quota":1,"quota":2}', '{"quota":1,"other":2}', '{"Quota":1}', '{"quota":"1"}',
@@ -641,7 +643,7 @@ def bodies_are_read_strictly():
 
 @case
 def targets_are_read_strictly():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         for target, status in (
                 ("/v1/pool", 200), ("/v1/%70ool", 200), ("/v1/slots?state=fr%65e", 200),
@@ -678,7 +680,7 @@ CHUNKS = b"Transfer-Encoding: chunked\r\n\r\n5\r\n{\"quo\r\n6\r\nta\":1}\r\n0\r\
 
 @case
 def http_is_read_with_care():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         for data in (HEAD + b"\r\n", HEAD + b"X: y\r\n\r\n", HEAD + b"X: \xc3\xa9\r\n\r\n",
                      b"GET /v1/health HTTP/1.0\r\n\r\n", HEAD.replace(b"\r\n", b"\n") + b"\n",
@@ -721,7 +723,7 @@ def http_is_read_with_care():
 @case
 def no_request_hides_in_another():
     """What a proxy in front may read as one request is not two here."""
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         hidden = b"PUT /v1/tenants/hidden HTTP/1.1\r\nHost: localhost\r\nContent-Type: " \
             b"application/json\r\nContent-Length: 11\r\n\r\n" + BODY
@@ -776,7 +778,7 @@ def connected(m, small=False):
 @case
 def requests_follow_one_another():
     last = HEAD + b"Connection: close\r\n\r\n"
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         whole = POST + b"Content-Length: 11\r\n\r\n" + BODY
         said = raw(m, (HEAD + b"\r\n" + whole) * 20 + last, end=False)
@@ -839,7 +841,7 @@ def who_sends_ahead_is_held_up():
 
 @case
 def long_answers_arrive_whole():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         for n in range(1500):
             good(200, m, "PUT", "/v1/tenants/tenant-%057d" % n, {"quota": n})
@@ -936,7 +938,7 @@ def gauge(m, name):
 
 @case
 def a_slow_reader_is_dropped_and_others_stay():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         for n in range(1500):
             good(200, m, "PUT", "/v1/tenants/tenant-%057d" % (n % 300), {"quota": n})
@@ -1083,7 +1085,7 @@ def the_end_of_a_lease_is_told_as_it_is():
     """Wiped, not yet, or not at all: a wait tells them apart, and without one the slots do."""
     for becomes, status, state in ((WIPED, 200, "free"), (UNWIPED, 409, "quarantined"),
                                    (WIPING, 202, "wiping")):
-        with lab.Lab() as l:
+        with lab.Lab(plain=True) as l:
             m = Manager(l)
             with Box(m, becomes) as b:
                 answer = ask(m, "DELETE", lent(m, b.at) + "?wait=%d" % (2 if becomes == WIPING
@@ -1099,7 +1101,7 @@ def the_end_of_a_lease_is_told_as_it_is():
                     word = "wiped" if status == 200 else "wiping"
                     check(end["state"] == ("released" if status == 200 else "wiping") and
                           end["slots"] == [dict(slot=slot["slot"], state=word, reason="none")], end)
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Box(m, WIPING) as b:
             end = good(200, m, "DELETE", lent(m, b.at))
@@ -1109,7 +1111,7 @@ def the_end_of_a_lease_is_told_as_it_is():
 @case
 def a_wait_for_a_box_that_is_away_is_no_success():
     """Its slot is broken, and wiped when it is back: neither wiped nor failed."""
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--heartbeat-ms", 100, "--grace-ms", 300)
         with Box(m, WIPED) as b:
             at = lent(m, b.at)
@@ -1118,7 +1120,7 @@ def a_wait_for_a_box_that_is_away_is_no_success():
             end = good(202, m, "DELETE", at + "?wait=1")
             check(end["state"] == "wiping" and end["slots"][0]["state"] == "broken" and
                   end["slots"][0]["reason"] == "box", end)
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Box(m, WIPED) as b:
             at = lent(m, b.at)
@@ -1158,12 +1160,12 @@ def a_wait_finds_its_slots_again():
 @case
 def parked_is_told_when_the_box_has_it_back():
     """Without its box nobody knows that the data are out of the host's reach."""
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Box(m, KEPT) as b:
             end = good(200, m, "DELETE", lent(m, b.at) + "?data=keep&wait=20")
             check(end["state"] == "parked" and end["slots"][0]["state"] == "kept", end)
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--heartbeat-ms", 100)
         with Box(m, KEPT) as b:
             at = lent(m, b.at)
@@ -1176,7 +1178,7 @@ def parked_is_told_when_the_box_has_it_back():
 
 @case
 def connections_are_bounded_and_known_ones_stay():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--tokens", tokens_file(l))
         host, port = m.http.rsplit(":", 1)
         conn = http.client.HTTPConnection(m.http, timeout=30)
@@ -1203,7 +1205,7 @@ def connections_are_bounded_and_known_ones_stay():
 
 @case
 def a_request_ends_in_time():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         with connected(m) as s:
             good(200, m, "GET", "/v1/health")
@@ -1276,7 +1278,7 @@ def random_bytes_do_no_harm():
     seed = int(os.environ.get("DXPU_SEED", random.randrange(1 << 32)))
     print("# DXPU_SEED=%d" % seed)
     r = random.Random(seed)
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l)
         host, port = m.http.rsplit(":", 1)
         statuses = set()
@@ -1394,7 +1396,7 @@ def metrics_name_boxes_hosts_and_tenants():
 @case
 def metrics_are_bounded():
     """Who registers ever new proxies, or names ever new tenants, gets no lines for ever."""
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--quiet")
         for n in range(2003):
             good(200, m, "PUT", "/v1/tenants/t%d" % n, {"quota": n})

@@ -98,7 +98,7 @@ def a_core_sees_its_own_slots_alone():
 
 @case
 def each_core_has_its_ports():
-    with lab.Lab(plain=True) as l:
+    with lab.Lab() as l:
         box = Box(l, "--control", ":0", slots=7, cores=3, listen=BOTH)
         said = [box.process.says(r"slots? %s at (\S+:\d+), (\S+:\d+)\n" % slots).groups()
                 for slots in ("1, 4, 7", "2, 5", "3, 6")]
@@ -171,7 +171,7 @@ def captures_are_of_all_cores():
 
 @case
 def pictures_of_both_cores():
-    with lab.Lab(plain=True) as l:
+    with lab.Lab() as l:
         for slot in (1, 2):
             display, name = net_screenshot.Display(l, slot, cores=2), l.file("screen.png")
             want = display.draw(slot)
@@ -239,7 +239,7 @@ def a_state_file_for_any_number_of_cores():
 
 @case
 def statistics_while_all_run():
-    with lab.Lab(plain=True) as l:
+    with lab.Lab() as l:
         box = Box(l, "--control", ":0", "--record", l.file("tlps.pcap"))
         hosts = [box.load(l, slot, *SOME[:-3], 10000, "--span", "32K") for slot in (1, 2, 3, 4)]
         proxy, n = by_hand.Proxy(box.process), 0
@@ -311,7 +311,7 @@ def a_flood_of_one_port_does_not_reach_the_other():
 def a_loop_that_waits_does_not_stop_another():
     """It waits for its state file, which nobody takes.  The control: with one core all wait."""
     for cores in (1, 2):
-        with lab.Lab(plain=True) as l:
+        with lab.Lab() as l:
             state = l.file("state")
             box = Box(l, "--state", state, "--hold-ms", 1000, cores=cores)
             steady = box.load(l, 2, "--load", "mixed", "--span", "32K", "--seconds", 4, node=2)

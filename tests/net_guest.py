@@ -62,6 +62,8 @@ class Box:
     def __init__(self, l, node, *options, program="dxpu-box"):
         self.lab, self.options = l, ("--node", node) + options  # its disks are named after it
         self.program = program
+        if program not in lab.PROXIES:
+            self.options += l.keys("dxpu-box")
         self.at = "127.0.0.1:%d" % free_port()
         self.process = None
 

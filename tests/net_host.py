@@ -17,7 +17,8 @@ import vfio_client  # noqa: E402
 from vfio_client import BASE, DEVICE, ECAM, HANG, PORT, WINDOW  # noqa: E402
 
 QUEUE = 512  # of a slot's TLPs that wait, from which on the host does not read the guest
-WRITES = QUEUE + 128  # the channel takes 64 more, and the socket holds the rest
+CHANNEL = 512  # posted TLPs that the channel takes besides: eight for each frame of its window
+WRITES = QUEUE + CHANNEL + 64  # the socket holds the rest
 
 
 def flood(l, end):

@@ -275,7 +275,7 @@ def counters_are_asked_for():
 
 @case
 def strangers_are_so_many_and_no_more():
-    with lab.Lab() as l:
+    with lab.Lab(plain=True) as l:
         m = Manager(l, "--nodes", 3, "--slots", 20)
         with Fake(m, BOX) as box:
             number = box.register()[0]
@@ -448,8 +448,8 @@ def configuration_from_a_file():
             check(f.register()[1] == 321)
         check(m.process.stop() == 0)
     with lab.Lab(plain=True) as l:
-        # A text of the file that another one goes before is not kept: leaks end the sanitized program
-        # with another status.
+        # A text of the file that another one goes before is not kept: leaks end the sanitized
+        # program with another status.
         with open(l.file("m.conf"), "w", encoding="utf-8") as f:
             f.write("store = %s\nstore = %s\n" % (l.file("a/b"), l.file("c/d")))
         fails(l, STORE, l.file("e/f"), store=l.file("e/f"), more=("--config", l.file("m.conf")))

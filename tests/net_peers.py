@@ -83,7 +83,7 @@ class Machine(qtest.Machine):
 
 
 def story(l, qemu):
-    boxes = [l.start("dxpu-box", "--listen", "127.0.0.1:0", "--device", "eptest")
+    boxes = [l.start("dxpu-box", "--listen", "127.0.0.1:0", "--device", "eptest", "--json")
              for _ in range(2)]
     at = [box.address() for box in boxes]
     path = l.file("s.sock")
@@ -118,6 +118,15 @@ def story(l, qemu):
     status = m.copy(A, m.memory(B), RAM)
     check("control_not_redirected", good(status), status)
 
+    # S-100: neither memory nor a window; the device's own window; the end of what is granted
+    for name, address in (("nowhere", 0x7F000000), ("its_own", m.memory(A)),
+                          ("over_the_end", m.window(B) + (1 << 20) - BYTES // 2)):
+        status = m.copy(A, address, RAM)
+        check("s100_%s_is_refused" % name, bad(status), status)
+    m.copy(A, RAM + BYTES, 0x7F000000)  # posted: nobody tells the device
+    status = m.copy(A, RAM + BYTES, RAM)
+    check("control_after_refusals", good(status) and m.read(RAM, BYTES) == two, status)
+
     boxes[1].kill()
     status = m.copy(A, m.memory(B), RAM)  # fails when the channel is found dead
     check("the_other_dies", bad(status), status)
@@ -127,6 +136,10 @@ def story(l, qemu):
     check("host_ends", host.stop() == 0, host.errors())
     slots = host.result()
     check("counted", slots["slot_1"]["peer_tlps"] > 0 < slots["slot_2"]["peer_tlps"], slots)
+    check("box_ends", boxes[0].stop() == 0, boxes[0].errors())
+    why = boxes[0].result()["slot_1"]["refused"]
+    check("s108_counted_at_the_box", why["window"] >= 3 and sum(why.values()) == why["window"], why)
+    check("s108_told_once", boxes[0].errors().count("is not let out") == 1, boxes[0].errors())
 
 
 def main():

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Who gets in where: control ports, the manager's port, and boxes whose slots a manager lends, with
-wrong keys, stolen files, and somebody between the two ends who reads and alters.  Each refusal stands
-beside the same by the right key.
+"""Who gets in where: control ports, the manager's port, and boxes whose slots a manager lends,
+with wrong keys, stolen files, and somebody between the two ends who reads and alters.  Each refusal
+stands beside the same by the right key.
 
 Prints `ok NAME` or `not ok NAME` for each case.  Programs come from $DXPU_BIN, else build/."""
 # SPDX-License-Identifier: MIT
@@ -76,7 +76,8 @@ def node_of(m, name):
 
 
 class Relay:
-    """Passes the bytes of TCP connections on to an address, keeps them, and alters one of who connected, on demand."""
+    """Passes the bytes of TCP connections on to an address, keeps them, and alters one of who
+    connected, on demand."""
 
     def __init__(self, to):
         self.to, self.seen, self.alter, self.connections = to.rsplit(":", 1), b"", False, 0
@@ -298,17 +299,45 @@ def a_proxy_that_is_taken_off_the_list():
     """S-96: it loses its connection at once, and goes on as it is."""
     with lab.Lab() as l:
         m = Manager(l)
-        box, host = start_box(l, *of_manager(l, m, "box1")), start_host(l, *of_manager(l, m, "host1"))
+        box = start_box(l, *of_manager(l, m, "box1"))
+        start_host(l, *of_manager(l, m, "host1"))
         until(lambda: connected(m, "box1") and connected(m, "host1"), "both register")
         write_peers(l, "manager.peers", "%s may=host" % l.public("host"))
         m.process.popen.send_signal(signal.SIGHUP)
         until(lambda: not connected(m, "box1"), "it is sent away")
         box.says(NOBODY)
-        check(connected(m, "host1") and host.popen.poll() is None)  # the control
+        check(connected(m, "host1"))  # the control
         check(status(l, box).status == 0 and box.popen.poll() is None)
 
 
 # ---- Leases ----
+
+@case
+def a_host_dials_the_key_that_it_was_told():
+    """M-85, M-83, M-31: not that of its list; and without keys it takes none."""
+    with lab.Lab() as l:
+        box = start_box(l)
+        l.public("command")
+        peers = write_peers(l, "other.peers", "%s may=control" % l.public("command"))
+        host = start_host(l, "--key", l.file("host.key"), "--peers", peers)
+
+        def attach(*more, at=host):
+            return l.run("dxpu", "attach", "--wait", "--timeout", 2, *more, at.control, 1,
+                         box.address(), 1)
+        done = attach()
+        check(done.status == 1 and "public key" in done.errors(), done.errors())
+        done = attach("--box-key", l.public("manager"))
+        check(done.status == 1 and "no channel" in done.errors(), done.errors())
+        done = attach("--box-key", l.public("box"))
+        check(done.status == 0, done.errors())  # the control
+        check(attach("--box-key", l.public("box")).status == 0)
+        done = attach("--box-key", l.public("manager"))
+        check(done.status == 1 and "another device" in done.errors(), done.errors())
+        check(attach("--box-key", "x").status == 2)
+        plain = start_host(l, "--plain")
+        done = attach("--box-key", l.public("box"), at=plain)
+        check(done.status == 1 and "public key" in done.errors(), done.errors())
+
 
 def lend(l, m, box, host):
     """A lease of the box's slot for the host's; its epoch, once both ends are up."""

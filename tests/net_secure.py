@@ -316,6 +316,30 @@ def s95_slots_of_a_peer():
         check(there["refused_key"] >= 1 and there["proxy"]["opens_accepted"] == 2, there)
 
 
+@case
+def s95_a_lease_is_its_keys():
+    """S-95: another host that may have the slot, too, does not get it by saying that it is the
+    first one; that one itself does, from another process (the control)."""
+    with lab.Lab() as l:
+        p = Pair(l)
+        other_key, other_public = new_key(l, "other")
+        p.write_peers(p.host_public + "\n" + other_public)
+        p.box.popen.send_signal(signal.SIGHUP)
+        p.box.says("read again, 2 public keys")
+        first = p.start("--load", "mixed", "--seconds", 60, "--span", "64K", "--node", 5)
+        first.says("attached")
+        rival = ("dxpu-host", "--box", p.at, "--key", other_key, "--peer", p.box_public, "--node",
+                 5)
+        host = l.run(*rival, *QUICK)
+        check(host.status == NO_CHANNEL and "higher --epoch" in host.errors(), host.errors())
+        check("channel lost" not in first.errors(), first.errors())
+        check(p.host("--node", 5, *QUICK).status == 0)
+        first.says("channel lost")
+        check(first.wait(30) == NO_CHANNEL)
+        check(l.run(*rival, "--epoch", 2, *QUICK).status == 0)  # a new lease is another matter
+        check(p.ends()["refused_epoch"] == 1)
+
+
 # ---- The attacker between the two ----
 
 @case
@@ -566,9 +590,9 @@ def s98_flood_of_proven_initiations():
 @case
 def s44_new_keys_under_load():
     with lab.Lab() as l:
-        p = Pair(l, "--rekey-s", 1, "--hold-ms", 200)
-        found = went_well(p.host("--load", "mixed", "--size", 256, "--depth", 16, "--seconds", 5,
-                                 "--span", "64K", "--rekey-s", 1, "--hold-ms", 200))
+        p = Pair(l, "--rekey-s", 1)
+        found = went_well(p.host("--load", "mixed", "--size", 256, "--depth", 16, "--seconds", 6,
+                                 "--span", "64K", "--rekey-s", 1))
         there = p.ends()
         check(found["incarnations"] == 1, found)
         for side in (found["keys"], there["keys"]):
@@ -649,6 +673,7 @@ def s90_keys_of_programs():
         box = l.start("dxpu-box", "--listen", V4, "--key", key, "--peer",
                       new_key(l, "host")[1])
         public = box.says(r"public key (\S{44}), new, in ").group(1)
+        box.address()
         check(box.stop() == 0 and os.stat(key).st_mode & 0o777 == 0o600)
         shown = l.run("dxpu", "pubkey", "--json", key)
         found = json.loads(shown.output())

@@ -272,6 +272,13 @@ static void user_parks(unsigned key)
     e->parked = l && l->host == POOL_NONE;
 }
 
+static void operator_replaces(uint32_t slot)
+{
+    (void)core_replace(c, slot, POOL_WHY_OPERATOR);
+    for (unsigned i = 0; i < KEYS; i++)
+        memset(ledger[i].place, 0, sizeof ledger[i].place);
+}
+
 static void operator_acts(void)
 {
     uint32_t slots, slot, box = world[draw(BOXES)].node;
@@ -289,9 +296,7 @@ static void operator_acts(void)
         (void)core_drain(c, box, false, false, &left);
         break;
     case 3:
-        (void)core_replace(c, slot, POOL_WHY_OPERATOR);
-        for (unsigned i = 0; i < KEYS; i++)
-            memset(ledger[i].place, 0, sizeof ledger[i].place);
+        operator_replaces(slot);
         break;
     case 4:
         (void)core_break(c, slot, POOL_WHY_OPERATOR);
@@ -474,10 +479,13 @@ static void repair_all(void)
         if (world[i].node && world[i].draining)
             (void)core_drain(c, world[i].node, false, false, &left);
     core_slots(c, &slots);
-    for (uint32_t i = 0; i < slots; i++)
-        if (core_pool(c)->slot[i].state == POOL_BROKEN ||
-            core_pool(c)->slot[i].state == POOL_QUARANTINED)
+    for (uint32_t i = 0; i < slots; i++) {
+        const pool_slot *s = &core_pool(c)->slot[i];
+        if (s->state == POOL_QUARANTINED && s->lease != POOL_NONE)
+            operator_replaces(i); /* a lease that did not ask for that waits for somebody */
+        else if (s->state == POOL_BROKEN || s->state == POOL_QUARANTINED)
             (void)core_repair(c, i);
+    }
 }
 
 static void settle_down(void)

@@ -888,56 +888,6 @@ static void test_d1_retransmission(void **state)
     rig_free(&r);
 }
 
-/* How many bytes the filler of the frame has, with its header; 0: none. */
-static size_t filler(dxpu_bytes body)
-{
-    while (body.len >= 4 && body.ptr[0] < 0x80) {
-        size_t record = 4u + ((size_t)body.ptr[2] << 8 | body.ptr[3]);
-        assert_true(record <= body.len);
-        body.ptr += record;
-        body.len -= record;
-    }
-    for (size_t i = 4; i < body.len; i++)
-        assert_int_equal(body.ptr[i], 0);
-    return body.len;
-}
-
-static void test_w45_full_frames_are_of_one_size(void **state)
-{
-    enum { FRAMES = 16, BODY = 1452 - 80 };
-    static uint8_t sent[FRAMES][BODY];
-    unsigned filled = 0, n = 0;
-    (void)state;
-    rig_config(&r);
-    rig_up(&r);
-    for (unsigned i = 0; i < 60; i++) { /* writes, which are cut, and reads, which are not */
-        assert_int_equal(rig_submit(&r, rig_mwr(1, 4 + 4 * i, 0)), DXPU_OK);
-        assert_int_equal(rig_submit(&r, rig_mrd((uint16_t)(i + 1), 64)), DXPU_OK);
-    }
-    for (; rig_emit(&r) > 0 && r.ch.tx[DXPU_POSTED].waiting; n++) {
-        assert_true(n < FRAMES);
-        assert_int_equal(r.f.body.len, BODY);
-        memcpy(sent[n], r.f.body.ptr, BODY);
-        filled += filler(r.f.body) > 0;
-    }
-    assert_true(filled > 0 && filled < n); /* both kinds were seen */
-    assert_true(n > 3 && r.f.body.len < BODY);
-    assert_int_equal(filler(r.f.body), 0);
-    r.say.sack = (uint64_t)1 << (n - 1); /* only the last one came */
-    r.now_ns += RIG_MS;
-    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
-    r.now_ns += 100 * RIG_MS;
-    unsigned again = 0;
-    for (; rig_emit(&r) > 0; again++) {
-        if (r.f.kind != DXPU_KIND_DATA || r.f.sequence >= RIG_SEQ + n)
-            continue;
-        assert_int_equal(r.f.body.len, BODY); /* D-16 */
-        assert_memory_equal(r.f.body.ptr, sent[r.f.sequence - RIG_SEQ], BODY);
-    }
-    assert_true(again >= n && r.ch.count.tx_retransmits >= n);
-    rig_free(&r);
-}
-
 static void test_d2_when_to_acknowledge(void **state)
 {
     (void)state;
@@ -2456,7 +2406,6 @@ int main(void)
         cmocka_unit_test(test_d47_refusals_are_counted),
         cmocka_unit_test(test_w8_replay_window),
         cmocka_unit_test(test_d1_retransmission),
-        cmocka_unit_test(test_w45_full_frames_are_of_one_size),
         cmocka_unit_test(test_d2_when_to_acknowledge),
         cmocka_unit_test(test_d3_gaps_and_sack),
         cmocka_unit_test(test_d4_seen_and_delay),

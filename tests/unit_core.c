@@ -1638,6 +1638,75 @@ static void test_blanks(void **state)
     assert_int_equal(core_extend(c, lease, 5).code, CORE_OK);
 }
 
+/* May the owner of `key` register as the box? */
+static core_code box_may(const uint8_t *key)
+{
+    dxpu_control_register r = { .role = DXPU_CONTROL_ROLE_BOX, .identity = { BOX, 1 } };
+    why = core_check_key(c, &r, key);
+    return why.code;
+}
+
+/* M-81, M-82: an identity keeps its key, over a restart of the manager too, and orders name it. */
+static void test_m81_m82_keys(void **state)
+{
+    static const uint8_t key[3][32] = { { 1 }, { 2 }, { 3 } };
+    (void)state;
+    assert_int_equal(box_may(key[2]), CORE_OK); /* nobody has it yet */
+    rig_key = key[0];
+    box_says(1, SLOTS);
+    rig_key = key[1];
+    host_says(1, PORTS);
+    core_order o = expect(DXPU_CONTROL_DRAIN, box_node);
+    done(&o, 0, 0);
+    lease_one();
+    o = expect(DXPU_CONTROL_BIND, box_node);
+    assert_true(o.m.u.bind.keyed);
+    assert_memory_equal(o.m.u.bind.key, key[1], 32);
+    done(&o, DXPU_CONTROL_SLOT_HELD, o.m.u.bind.epoch);
+    o = expect(DXPU_CONTROL_ATTACH, host_node);
+    assert_true(o.m.u.attach.keyed);
+    assert_memory_equal(o.m.u.attach.key, key[0], 32);
+    assert_int_equal(box_may(key[0]), CORE_OK);
+    for (unsigned times = 0; times < 2; times++) {
+        assert_int_equal(box_may(key[2]), CORE_E_STATE);
+        assert_non_null(strstr(why.text, "dxpu rekey 1"));
+        assert_int_equal(count_events(CORE_EVENT_NODE_KEY), 1); /* once of each */
+    }
+    assert_int_equal(box_may(key[1]), CORE_E_STATE);
+    assert_int_equal(count_events(CORE_EVENT_NODE_KEY), 2);
+    assert_int_equal(core_forget_key(c, box_node).code, CORE_E_STATE); /* it is connected */
+    assert_int_equal(core_forget_key(c, 99).code, CORE_E_UNKNOWN);
+    core_close(c);
+    start();
+    assert_int_equal(box_may(key[2]), CORE_E_STATE);
+    assert_int_equal(box_may(key[0]), CORE_OK);
+    assert_int_equal(core_forget_key(c, box_node).code, CORE_OK);
+    assert_int_equal(box_may(key[2]), CORE_OK);
+    rig_key = key[2];
+    box_says(1, SLOTS);
+    assert_int_equal(box_may(key[0]), CORE_E_STATE);
+    rig_key = NULL;
+}
+
+/* Without keys none is named, nor asked for; what is known of one stays. */
+static void test_m82_no_keys(void **state)
+{
+    static const uint8_t key[32] = { 1 };
+    (void)state;
+    rig_key = key;
+    box_says(1, SLOTS);
+    core_disconnected(c, box_node);
+    rig_key = NULL;
+    both_connect();
+    lease_one();
+    core_order o = expect(DXPU_CONTROL_BIND, box_node);
+    assert_false(o.m.u.bind.keyed);
+    done(&o, DXPU_CONTROL_SLOT_HELD, o.m.u.bind.epoch);
+    o = expect(DXPU_CONTROL_ATTACH, host_node);
+    assert_false(o.m.u.attach.keyed);
+    assert_int_equal(box_may(key), CORE_OK);
+}
+
 /* A reset whose box was lost before it was told is for the lease that there was. */
 static void test_stale_reset(void **state)
 {
@@ -1845,6 +1914,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_register_refused, begin, end),
         cmocka_unit_test_setup_teardown(test_too_many_models, begin, end),
         cmocka_unit_test_setup_teardown(test_blanks, begin, end),
+        cmocka_unit_test_setup_teardown(test_m81_m82_keys, begin, end),
+        cmocka_unit_test_setup_teardown(test_m82_no_keys, begin, end),
         cmocka_unit_test_setup_teardown(test_stale_reset, begin, end),
         cmocka_unit_test_setup_teardown(test_alarms, begin, end),
         cmocka_unit_test_setup_teardown(test_silent_box, begin, end),

@@ -10,6 +10,7 @@
 #include "examples/proxy/sealing.c"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 enum { CAPACITY = 7, CHANNELS = 3 };
 

@@ -106,6 +106,13 @@ bool slot_allows(const guest_slot *s, const uint8_t key[DXPU_NOISE_KEY_BYTES])
     return true;
 }
 
+bool slot_has_key(const guest_slot *s, const uint8_t *key)
+{
+    (void)s;
+    (void)key;
+    return true;
+}
+
 int slot_attach(guest_slot *s, const dxpu_udp_address *box, unsigned paths, uint16_t n,
                 const uint8_t *key, uint64_t epoch, uint64_t ns)
 {

@@ -220,12 +220,8 @@ static void test_tables(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(clean),
-        TEST(clean_of_random_bytes),
-        TEST(clean_json),
-        TEST(width_and_cut),
-        TEST(seconds_and_numbers),
-        TEST(time_and_escape),
+        TEST(clean),         TEST(clean_of_random_bytes), TEST(clean_json),
+        TEST(width_and_cut), TEST(seconds_and_numbers),   TEST(time_and_escape),
         TEST(tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

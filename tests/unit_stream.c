@@ -285,8 +285,8 @@ static void test_s71_s77_every_byte_of_a_handshake_counts(void **state)
     }
 }
 
-/* A greeting's public key is an X25519 one: its top bit is not part of the number, but it is part of
-   what is authentic. */
+/* A greeting's public key is an X25519 one: its top bit is not part of the number, but it is part
+   of what is authentic. */
 static void test_s70_top_bit_of_an_ephemeral_key(void **state)
 {
     (void)state;

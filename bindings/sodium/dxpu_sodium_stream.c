@@ -19,7 +19,7 @@ enum {
     ROOM_MIN_BYTES = 1024
 };
 
-/* S-71, with the length of what follows; the client's is part of the prologue, so it is authentic. */
+/* S-71, with the length of what follows; the client's is part of the prologue: authentic. */
 static const uint8_t heads[2][HEAD_BYTES] = {
     { 'D', 'X', 'S', 'S', 1, 0, 0, NOISE_1_BYTES },
     { 'D', 'X', 'S', 'S', 1, 0, 0, NOISE_2_BYTES },

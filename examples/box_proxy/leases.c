@@ -200,8 +200,8 @@ static state_key key_of(const dxpu_control_bind *m)
     return k;
 }
 
-/* The slot's lease is not served since the box was started with keys, or without: see leases_begin().
-   Its manager names it again. */
+/* The slot's lease is not served since the box was started with keys, or without: see
+   leases_begin().  Its manager names it again. */
 static bool waits(const box *b, const dxpu_control_bind *m)
 {
     const dxpu_box_entry *e = &b->entries[m->slot - 1];

@@ -300,6 +300,15 @@ static uint8_t refuse_key(shard *sh, unsigned number, const uint8_t *key)
     return DXPU_REASON_NO_SLOT; /* no more is said to who may not know of the others' */
 }
 
+/* Another key than this one's opened the lease of this epoch: the node, which whoever asks says of
+   himself, does not make it his. */
+static bool has_other_owner(const slot *s, const dxpu_box_entry *e, uint64_t epoch,
+                            const uint8_t *key)
+{
+    return key && s->owned && e->used && e->epoch == epoch &&
+           memcmp(s->owner, key, sizeof s->owner) != 0;
+}
+
 /* Would this open get the slot?  The table is as before: only an incarnation that comes up, which
    needs an answer to a random number, changes a lease. */
 uint8_t slots_welcome(void *user, const dxpu_offer *offer, const uint8_t *key,
@@ -323,7 +332,10 @@ uint8_t slots_welcome(void *user, const dxpu_offer *offer, const uint8_t *key,
         return reason;
     }
     before = *e;
-    rc = dxpu_box_bind(&b->table, number, offer->source.node, offer->source.slot, 0, offer->epoch);
+    rc = has_other_owner(&b->slots[number - 1], e, offer->epoch, key)
+             ? DXPU_E_EPOCH
+             : dxpu_box_bind(&b->table, number, offer->source.node, offer->source.slot, 0,
+                             offer->epoch);
     *e = before;
     if (rc == DXPU_OK)
         return DXPU_REASON_NONE;
@@ -338,12 +350,16 @@ uint8_t slots_welcome(void *user, const dxpu_offer *offer, const uint8_t *key,
 static uint8_t bind_slot(box *b, const fabric_channel *c)
 {
     const dxpu_channel_config *cfg = &c->ch.cfg;
+    const uint8_t *key = c->session ? dxpu_sodium_peer_key(c->session) : NULL;
+    slot *s = &b->slots[c->slot - 1];
     dxpu_box_entry *e = dxpu_box_slot(&b->table, c->slot);
     dxpu_box_entry before = *e;
     int rc;
     if (b->managed)
         return leases_admit(b, c->slot, cfg->remote.node, cfg->epoch);
-    rc = dxpu_box_bind(&b->table, c->slot, cfg->remote.node, cfg->remote.slot, 0, cfg->epoch);
+    rc = has_other_owner(s, e, cfg->epoch, key)
+             ? DXPU_E_EPOCH
+             : dxpu_box_bind(&b->table, c->slot, cfg->remote.node, cfg->remote.slot, 0, cfg->epoch);
     if (rc != DXPU_OK)
         return bind_reason(rc);
     e->channel = c->id;
@@ -354,6 +370,9 @@ static uint8_t bind_slot(box *b, const fabric_channel *c)
                 c->slot);
         return DXPU_REASON_NO_SLOT;
     }
+    s->owned = key != NULL;
+    if (key)
+        memcpy(s->owner, key, sizeof s->owner);
     return DXPU_REASON_NONE;
 }
 

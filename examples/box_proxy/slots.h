@@ -54,9 +54,11 @@ typedef struct slot {
     int last_error;               /* of the one that ended last */
     uint8_t last_reason;
     char serial[32];
-    bool broken;          /* what it keeps its data on fails */
-    bool drained;         /* takes no new lease */
-    bool wipe_begins;     /* with the next step */
+    bool broken;      /* what it keeps its data on fails */
+    bool drained;     /* takes no new lease */
+    bool wipe_begins; /* with the next step */
+    bool owned;       /* without a manager: the lease is of the key that opened it */
+    uint8_t owner[DXPU_NOISE_KEY_BYTES];
     uint32_t fenced_node; /* who was refused last, and told the manager */
     uint64_t fenced_epoch;
 } slot;

@@ -15,9 +15,9 @@ typedef struct state_key {
 /* Lock the file against other boxes, by FILE.lock, and fill the table, whose slots are all there
    are, from lines of `slot epoch host_node host_slot [state [medium] [key=KEY]]`, and of its slots
    phase[] from the state's word, a control state from "held" to "unwiped", none: "empty", medium[],
-   the number of what the state speaks of, none: 0, and key[].  A file that does not exist yet is empty.  0, or -1
-   after a message.  phase NULL: there is no manager, and a file with states is refused, for nobody
-   would end those leases. */
+   the number of what the state speaks of, none: 0, and key[].  A file that does not exist yet is
+   empty.  0, or -1 after a message.  phase NULL: there is no manager, and a file with states is
+   refused, for nobody would end those leases. */
 int state_open(const char *file, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium,
                state_key *key);
 /* A slot's line is to say this, and of this medium; not on disk yet, and before others write. */

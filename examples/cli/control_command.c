@@ -22,7 +22,8 @@
 enum { POLL_MS = 50, TIMEOUT_S = 10, WORDS_MAX = 4 };
 
 static const char attach_help[] =
-    "usage: dxpu attach [--wait] [--epoch N] [--timeout S] [--json] HOST SLOT BOX SLOT\n"
+    "usage: dxpu attach [--wait] [--epoch N] [--box-key K] [--timeout S] [--json] HOST SLOT BOX "
+    "SLOT\n"
     "\n"
     "Fills a slot of a running dxpu-host with the device in a slot of a dxpu-box.\n"
     "  HOST         where its --control is, ADDR:PORT (port 4459)\n"
@@ -33,7 +34,8 @@ static const char attach_help[] =
     "  --epoch N    of the lease (1).  Higher than any before takes the device over; a box "
     "refuses\n"
     "               a lower one than it has seen, and the same one of another host\n"
-    "  --timeout S  seconds for answers and --wait (10)\n" KEY_OPTIONS_HELP
+    "  --timeout S  seconds for answers and --wait (10)\n"
+    "  --box-key K  the box's public key (as the host's --peer and --peers say)\n" KEY_OPTIONS_HELP
     "  --json       the result as one JSON object\n"
     "\n"
     "Exit status: 0 done, 1 refused, 2 wrong usage, 3 no connection to the host's control port.\n";
@@ -82,6 +84,7 @@ typedef struct request {
     int count;
     bool json, wait;
     key_options keys;
+    const char *box_key;
     uint64_t epoch, timeout_s;
     control_client client;
 } request;
@@ -121,6 +124,8 @@ static bool read_arguments(request *r, int argc, char **argv, const char *help, 
             r->wait = true;
         else if (strcmp(a, "--timeout") == 0 || (strcmp(a, "--epoch") == 0 && changes))
             *status = read_value(r, argc, argv, &i);
+        else if (strcmp(a, "--box-key") == 0 && strcmp(argv[0], "attach") == 0 && i + 1 < argc)
+            r->box_key = argv[++i];
         else if (key_options_read(&r->keys, argc, argv, &i, &why))
             *status = why ? usage_error(r->command, "%s", why) : 0;
         else if (a[0] == '-')
@@ -597,6 +602,9 @@ static int do_attach(request *r)
     if (rc)
         return rc;
     rc = read_box(r, &m.u.attach);
+    m.u.attach.keyed = r->box_key != NULL;
+    if (!rc && r->box_key && !dxpu_sodium_key_parse(r->box_key, m.u.attach.key))
+        rc = usage_error(r->command, "--box-key wants a public key, 44 characters");
     if (!rc)
         rc = connect_to(r);
     if (!rc)

@@ -28,4 +28,3 @@ build/firmware/$1/box.elf build/firmware/$1/measure.elf: examples/firmware/board
 endef
 $(foreach b,$(FW_BOARDS),$(eval $(call firmware,$b)))
 firmware: $(FW_IMAGES)
-.PHONY: firmware

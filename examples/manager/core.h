@@ -175,8 +175,8 @@ bool core_store_failed(const core *c, char text[256]);
    an event tells, once of each.  Before its first register. */
 core_result core_check_key(core *c, const dxpu_control_register *r,
                            const uint8_t key[DXPU_CONTROL_KEY_BYTES]);
-/* A register message (views are copied), of the owner of `key`; NULL: this manager has no keys.  The
-   node's number, or 0 with *why: refused. */
+/* A register message (views are copied), of the owner of `key`; NULL: this manager has no keys.
+   The node's number, or 0 with *why: refused. */
 uint32_t core_register(core *c, const dxpu_control_register *r, const char *program,
                        const uint8_t *key, core_result *why);
 /* This instance was refused since another one is connected, which has spoken since: two programs

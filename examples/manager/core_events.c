@@ -17,6 +17,9 @@ const char *core_event_name(unsigned type)
 }
 
 static core_event *event_begin(core *c, core_event_type type, const char *format, va_list args)
+    __attribute__((format(printf, 3, 0)));
+
+static core_event *event_begin(core *c, core_event_type type, const char *format, va_list args)
 {
     core_event *e = c->tolds < COREI_TX_EVENTS ? &c->told[c->tolds++] : &c->spare;
     memset(e, 0, sizeof *e);

@@ -1,4 +1,5 @@
-/* control.h - the control port of a proxy: attach, detach, status and screenshot over TCP, for who has a key that may
+/* control.h - the control port of a proxy: attach, detach, status and screenshot over TCP, for
+   whose key may
    SPDX-License-Identifier: MIT
 
    A client that misbehaves loses its own connection, no more. */

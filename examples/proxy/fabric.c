@@ -651,9 +651,9 @@ static void service(fabric *f, fabric_channel *c, uint64_t now)
         channel_free(f, c);
 }
 
-/* Each channel is the first by turns: who comes first finds the batch empty and the peer idle.  Where
-   one is freed the last one of the list stands in its place; what misses its turn by that has the
-   next one. */
+/* Each channel is the first by turns: who comes first finds the batch empty and the peer idle.
+   Where one is freed the last one of the list stands in its place; what misses its turn by that
+   has the next one. */
 static void run(void *user, uint64_t now)
 {
     fabric *f = user;

@@ -182,8 +182,8 @@ static int parse_file(const option_program *p, const char *file, char **texts)
     return rc;
 }
 
-/* One argument, and the next one when it needs a value.  *file gets --config's; texts: it is applied
-   over those of the file, NULL: only looked at. */
+/* One argument, and the next one when it needs a value.  *file gets --config's; texts: the
+   argument is applied over those of the file, NULL: only looked at. */
 static int parse_argument(const option_program *p, int argc, char **argv, int *i, const char **file,
                           char **texts)
 {
