@@ -1,6 +1,6 @@
-/* Fuzz target: any bytes as a capture file.  Every packet lies within what libpcap gave, packets
-   are numbered from 1, and a file that ends or is damaged ends the reading; the TLPs and frames in it
-   go through the decoders. */
+/* Fuzz target: any bytes as a capture file. Every packet lies within what libpcap gave, packets
+   are numbered from 1, and a file that ends or is damaged ends the reading; the TLPs and frames
+   in it go through the decoders. */
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE
 #endif

@@ -1,6 +1,6 @@
-/* Fuzz target: any bytes as a file of peers.  Whoever is taken from it may something and has a
-   sound name, addresses and slots; each key stands there once, sorted; and the mistakes are told with the
-   number of the line. */
+/* Fuzz target: any bytes as a file of peers. Whoever is taken from it may something and has a
+   sound name, addresses and slots; each key stands there once, sorted; and the mistakes are told
+   with the number of the line. */
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE
 #endif

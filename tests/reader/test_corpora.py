@@ -17,8 +17,8 @@ CHANGED = 30  # copies of each seed
 def decode_by_c(lines):
     with tempfile.TemporaryDirectory() as folder:
         program = os.path.join(folder, "decode")
-        subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-O1", "-I", str(ROOT), "-o", program,
-                        str(ROOT / "tests/reader/decode.c")], check=True)
+        subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-O1", "-I", str(ROOT), "-o",
+                        program, str(ROOT / "tests/reader/decode.c")], check=True)
         done = subprocess.run([program], input="\n".join(lines) + "\n", stdout=subprocess.PIPE,
                               text=True, check=True)
     return [dict(part.split("=", 1) for part in line.split()) for line in done.stdout.splitlines()]
@@ -59,7 +59,7 @@ def by_reader(what, data):
 
 
 def inputs():
-    """Kind and bytes of every seed, and of its copies; frames of copies with their CRC made right."""
+    """Kind and bytes of every seed, and of its copies; the CRC of frames is made right."""
     chance = random.Random(1)
     for what in ("tlp", "frame"):
         for file in sorted((ROOT / "fuzz/corpus" / what).iterdir()):
