@@ -7,6 +7,9 @@ A suite is a cmocka program, or a script that prints `ok NAME`, `not ok NAME` an
 reason`, one a line.  Suites whose name begins with net_ run alone, after the others.  A suite
 fails as a whole when it crashes, runs out of time, exits non-zero without a failed test, or runs
 no test at all.  The last line is `N passed, N failed, N skipped`.
+
+First come the core suites, of dxpu.h and what is in C beside it; then those that run programs,
+compilers, other machines and valgrind (PROGRAMS).
 """
 import argparse
 import concurrent.futures
@@ -18,6 +21,9 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
+
+
+PROGRAMS = re.compile(r"cli_|(build|make|tree|bench|cross|ct|footprint)\.py$")
 
 
 class Result:
@@ -154,18 +160,18 @@ def main():
     parser.add_argument("suites", nargs="*")
     args = parser.parse_args()
     alone = [s for s in args.suites if os.path.basename(s).startswith("net_")]
-    together = [s for s in args.suites if s not in alone]
+    programs = [s for s in args.suites if PROGRAMS.match(os.path.basename(s))]
+    core = [s for s in args.suites if s not in alone and s not in programs]
     total = Result("total")
-    start = time.monotonic()
-    with concurrent.futures.ThreadPoolExecutor(max(1, args.jobs)) as pool:
-        results = [pool.submit(run, suite, args.timeout) for suite in together]
-        for future in results:
-            add(total, future.result())
-    middle = time.monotonic()
-    for suite in alone:
-        add(total, run(suite, args.timeout))
-    print("%d core suites in %.1f s, %d network suites in %.1f s"
-          % (len(together), middle - start, len(alone), time.monotonic() - middle))
+    told = []
+    for kind, suites, jobs in (("core", core, args.jobs), ("program", programs, args.jobs),
+                               ("network", alone, 1)):
+        start = time.monotonic()
+        with concurrent.futures.ThreadPoolExecutor(max(1, jobs)) as pool:
+            for future in [pool.submit(run, suite, args.timeout) for suite in suites]:
+                add(total, future.result())
+        told.append("%d %s suites in %.1f s" % (len(suites), kind, time.monotonic() - start))
+    print(", ".join(told))
     if not args.suites:
         total.fail("no suites")
         print("no suites")

@@ -306,6 +306,34 @@ static void test_m74_old_store(void **state)
     assert_true(c && core_pool(c)->epoch == epoch);
 }
 
+/* The highest epoch that a proxy may tell leaves the others theirs: what is given next, proxies may
+   tell, also after a restart. */
+static void test_m74_told(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t most = (1000000 + now_ms) * 1000 + COREI_EPOCH_AHEAD;
+    dxpu_control_device far[SLOTS];
+    memcpy(far, box, sizeof far);
+    far[0].state = DXPU_CONTROL_SLOT_EMPTY;
+    far[0].epoch_seen = most + 1;
+    assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 7, far, 1, 1, 1, &why), 0);
+    assert_int_equal(why.code, CORE_E_ARG);
+    far[0].epoch_seen = most;
+    uint32_t node = rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 7, far, 1, 1, 1, &why);
+    core_order o = expect(DXPU_CONTROL_DRAIN, node);
+    done(&o, 0, 0);
+    (void)lease_up(&slot, &port);
+    assert_true(core_pool(c)->epoch > most);
+    box_says(1, SLOTS);
+    core_close(c);
+    start();
+    box_says(1, SLOTS);
+    host_says(1, PORTS);
+    assert_true(core_pool(c)->epoch > most);
+}
+
 static void copy_says(uint64_t instance, dxpu_control_device *ports)
 {
     uint32_t node =
@@ -1567,7 +1595,7 @@ static void test_register_refused(void **state)
     assert_int_equal(why.code, CORE_E_ARG);
     assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_MANAGER, 9, 7, box, 1, 1, 1, &why), 0);
     assert_int_equal(why.code, CORE_E_ARG);
-    box[0].epoch_seen = COREI_EPOCH_TOLD_MAX + 1;
+    box[0].epoch_seen = COREI_EPOCH_CLOCK_MAX;
     assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 7, box, SLOTS, 1, 1, &why), 0);
     assert_int_equal(why.code, CORE_E_ARG);
     disk.fail_after = 0;
@@ -1898,6 +1926,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m73_port_offset, begin, end),
         cmocka_unit_test_setup_teardown(test_restart, begin, end),
         cmocka_unit_test_setup_teardown(test_m74_old_store, begin, end),
+        cmocka_unit_test_setup_teardown(test_m74_told, begin, end),
         cmocka_unit_test_setup_teardown(test_m75_copies, begin, end),
         cmocka_unit_test_setup_teardown(test_m75_many, begin, end),
         cmocka_unit_test_setup_teardown(test_m76_rival, begin, end),

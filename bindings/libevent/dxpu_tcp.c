@@ -15,7 +15,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { READ_BYTES = 16384, RETRY_MS = 100 };
+/* ACCEPTS_MS: so much of a second's accepts at once, after quiet. */
+enum { READ_BYTES = 16384, RETRY_MS = 100, ACCEPTS_MS = 100 };
 
 static const char NOBODY[] = "nobody answers there";
 
@@ -45,6 +46,7 @@ struct dxpu_tcp_listener {
     dxpu_tcp_conn *conns;
     unsigned count;
     uint64_t accepted, displaced;
+    uint64_t paid_ns; /* accepts are paid for until then, at so many a second */
 };
 
 /* ==== 1  Addresses ============================================================================ */
@@ -76,6 +78,7 @@ const char *dxpu_tcp_parse(const char *text, dxpu_udp_address *out)
 void dxpu_tcp_settings_default(dxpu_tcp_settings *s)
 {
     s->connections = 64;
+    s->accepts = 250;
     s->send_bytes = 256u << 10;
     s->greet_ms = 5000;
     s->idle_ms = 60000;
@@ -338,6 +341,19 @@ static void displace(dxpu_tcp_listener *l)
     }
 }
 
+/* Whoever connects again and again holds up who connects, but not what else is done here. */
+static void pay_accept(dxpu_tcp_listener *l)
+{
+    uint64_t now = dxpu_udp_now_ns(), most = (uint64_t)ACCEPTS_MS * 1000000u;
+    struct timeval pause;
+    l->paid_ns = (l->paid_ns > now ? l->paid_ns : now) + 1000000000u / l->set.accepts;
+    if (l->paid_ns <= now + most)
+        return;
+    pause = milliseconds(ACCEPTS_MS);
+    (void)evconnlistener_disable(l->listen); /* which ends libevent's turn with it, too */
+    (void)event_add(l->retry, &pause);
+}
+
 static void on_accept(struct evconnlistener *listen, evutil_socket_t fd, struct sockaddr *from,
                       int len, void *user)
 {
@@ -347,6 +363,7 @@ static void on_accept(struct evconnlistener *listen, evutil_socket_t fd, struct 
     (void)from;
     (void)len;
     l->accepted++;
+    pay_accept(l);
     if (l->count >= l->set.connections)
         displace(l);
     c = conn_new(l->base, fd, &l->set, &l->cb);

@@ -25,6 +25,7 @@ const char *dxpu_tcp_parse_port(const char *text, unsigned port, dxpu_udp_addres
 
 typedef struct dxpu_tcp_settings {
     unsigned connections; /* at a time, of one listener [64] */
+    unsigned accepts;     /* in a second, of one listener; the others wait in the kernel [250] */
     size_t send_bytes;    /* may wait to be sent; more, and the connection is closed [256 KiB] */
     unsigned greet_ms;    /* until dxpu_tcp_touch() must have been called once [5,000] */
     unsigned idle_ms;     /* without a byte of the peer, 0 for ever [60,000] */

@@ -143,7 +143,8 @@ static bool parse_file(char *text, dxpu_noise_pair *p)
     uint8_t secret[KEY];
     bool good = memcmp(text, header, HEADER_BYTES) == 0 && text[FILE_BYTES - 1] == '\n';
     text[FILE_BYTES - 1] = 0;
-    good = good && dxpu_sodium_key_parse(text + HEADER_BYTES, secret);
+    good = good && dxpu_sodium_key_parse(text + HEADER_BYTES, secret) &&
+           !sodium_is_zero(secret, sizeof secret);
     if (good)
         dxpu_noise_pair_of(p, secret);
     sodium_memzero(secret, sizeof secret);

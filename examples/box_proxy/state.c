@@ -217,14 +217,19 @@ static int write_file(void)
     const char *file = kept.file;
     char temporary[STATE_PATH_BYTES];
     FILE *f;
+    int fd;
     bool good;
     if (snprintf(temporary, sizeof temporary, "%s.new", file) >= (int)sizeof temporary) {
         errno = ENAMETOOLONG;
         return complain("write", file);
     }
-    f = fopen(temporary, "w");
-    if (!f)
+    fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    f = fd < 0 ? NULL : fdopen(fd, "w");
+    if (!f) {
+        if (fd >= 0)
+            (void)close(fd);
         return complain("write", file);
+    }
     for (size_t i = 0; i < kept.count; i++)
         print_line(f, &kept.lines[i]);
     good = !fflush(f) && !fsync(fileno(f));

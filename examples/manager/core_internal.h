@@ -33,13 +33,16 @@ enum {
     COREI_ENLARGE_UNITS = 1000000, /* and any other, in a pool of so many slots */
     COREI_CHANGES = 64, /* of one node in a second, and one for each slot: see settle_report() */
     COREI_ALARMS = 10,  /* of one node in a second; further ones are dropped */
+    COREI_KEY_NODES = 64, /* that one key may register: a proxy serves several guests, a node each */
     COREI_NO_REPORT = 0xff
 };
 /* JSON has 63 bits.  Epochs begin at the time of day in microseconds, which is not believed beyond
-   a quarter of that, nor a proxy beyond half: there is room above for all leases that ever are. */
+   a quarter of that.  A proxy is believed up to what the pool has given itself, or that many
+   microseconds (35 years) beyond the clock: so none can use up the others' epochs, and there is
+   room above for all leases that ever are. */
 #define COREI_EPOCH_MAX       ((uint64_t)1 << 62)
-#define COREI_EPOCH_TOLD_MAX  (COREI_EPOCH_MAX / 2)
 #define COREI_EPOCH_CLOCK_MAX (COREI_EPOCH_MAX / 4)
+#define COREI_EPOCH_AHEAD     ((uint64_t)1 << 50)
 
 /* -- Tables -- */
 

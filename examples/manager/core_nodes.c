@@ -309,12 +309,29 @@ static void note_move(core *c, uint32_t node, const dxpu_control_register *r)
         tell_hosts(c, node);
 }
 
+/* A key that may register does not fill the pool with nodes. */
+static core_result check_key(const core *c, const uint8_t *key)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; key && i < c->t.nodes; i++) {
+        const core_node *n = &c->t.node[i];
+        count += n->keyed && !memcmp(n->key, key, sizeof n->key);
+    }
+    if (count < COREI_KEY_NODES)
+        return (core_result){ CORE_OK, "" };
+    return corei_result(CORE_E_CAPACITY,
+                        "%u nodes have this key, as many as may; give further proxies keys of "
+                        "their own, or forget those that are gone (dxpu forget)",
+                        count);
+}
+
 /* A node that nobody knew; it has no slots before it has told of all. */
 static uint32_t add_node(core *c, const dxpu_control_register *r, const char *program,
                          const uint8_t *key, core_result *why)
 {
     bool box = r->role == DXPU_CONTROL_ROLE_BOX;
-    if ((*why = check_room(c, true, r->total)).code != CORE_OK)
+    if ((*why = check_room(c, true, r->total)).code != CORE_OK ||
+        (*why = check_key(c, key)).code != CORE_OK)
         return CORE_NONE;
     bool full = !box && c->t.pool->hosts == c->t.pool->limits.hosts;
     if ((full || c->t.nodes == c->t.node_room) && (*why = corei_load(c)).code != CORE_OK)
@@ -353,6 +370,15 @@ static uint32_t add_node(core *c, const dxpu_control_register *r, const char *pr
 
 /* -- Registration -- */
 
+/* M-74: what a proxy may say that it has seen. */
+static uint64_t epoch_told_max(const core *c)
+{
+    uint64_t clock =
+        c->unix_ms < COREI_EPOCH_CLOCK_MAX / 1000 ? c->unix_ms * 1000 : COREI_EPOCH_CLOCK_MAX;
+    uint64_t ahead = clock + COREI_EPOCH_AHEAD;
+    return ahead > c->t.pool->epoch ? ahead : c->t.pool->epoch;
+}
+
 /* M-73: has every path such a port? */
 static bool has_ports(const dxpu_control_register *r, unsigned port_offset)
 {
@@ -388,6 +414,7 @@ static core_result check_register(const core *c, const dxpu_control_register *r)
     unsigned most = box ? POOL_BOX_SLOTS_MAX : COREI_HOST_SLOTS_MAX;
     dxpu_bytes entries = r->entries;
     dxpu_control_device d;
+    uint64_t most_epoch = epoch_told_max(c);
     if (!box && r->role != DXPU_CONTROL_ROLE_HOST)
         return corei_result(CORE_E_ARG, "only hosts and boxes register");
     if (r->total > most)
@@ -400,8 +427,11 @@ static core_result check_register(const core *c, const dxpu_control_register *r)
         return corei_result(CORE_E_STATE, "this identity is a %s's; give each its own file",
                             box ? "host" : "box");
     for (unsigned i = 0; i < r->count && dxpu_control_device_next(r, &entries, &d); i++) {
-        if (d.epoch > COREI_EPOCH_TOLD_MAX || d.epoch_seen > COREI_EPOCH_TOLD_MAX)
-            return corei_result(CORE_E_ARG, "slot %u: no epoch is so high", d.number);
+        if (d.epoch > most_epoch || d.epoch_seen > most_epoch)
+            return corei_result(CORE_E_ARG,
+                                "slot %u: no epoch of this pool is so high; begin with another "
+                                "--state",
+                                d.number);
         if (!has_ports(r, d.port_offset))
             return corei_result(CORE_E_ARG, "slot %u: no port is so high", d.number);
     }

@@ -791,6 +791,7 @@ static const char *listen_at(wire *w)
     cb.user = w;
     dxpu_tcp_settings_default(&set.tcp);
     set.tcp.connections = w->set.connections;
+    set.tcp.accepts = 1000;
     set.tcp.send_bytes = SEND_BYTES;
     set.tcp.idle_ms = 0; /* on_scan() knows better what silence is */
     w->listener = secure_listen(w->base, &local, &set, &cb, &why);

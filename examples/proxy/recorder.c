@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 static void tell(recorder *r, int error)
@@ -21,6 +22,7 @@ static void tell(recorder *r, int error)
 int recorder_open(recorder *r, const char *program, const char *option, const char *file)
 {
     char why[DXPU_PCAP_WHY_BYTES];
+    mode_t usual;
     memset(r, 0, sizeof *r);
     r->program = program;
     r->option = option;
@@ -28,7 +30,9 @@ int recorder_open(recorder *r, const char *program, const char *option, const ch
     if (!file)
         return 0;
     (void)pthread_mutex_init(&r->lock, NULL); /* an ordinary one: cannot fail */
+    usual = umask(077);                       /* what a guest reads and writes stands in it */
     r->writer = dxpu_pcap_create(file, why);
+    (void)umask(usual);
     if (!r->writer)
         fprintf(stderr, "%s: %s %s: %s\n", program, option, file, why);
     return r->writer ? 0 : -1;
