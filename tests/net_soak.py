@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Long runs: sealed proxies and a bad network between them, under trouble by turns, and nothing that
-grows.
+"""Long runs: sealed proxies and a bad network between them, under trouble by turns, and nothing
+that grows.
 
-A box with memory stays, hosts come to it through dxpu-relay with loads that check their data; beside
-them a manager with a box and a host of its own, and boxes that come and go.  Each round has all the
+A box with memory stays, hosts come to it through dxpu-relay with loads that check their data;
+beside them a manager with a box and a host of its own, and boxes that come and go.  Each round has all the
 troubles below once; after it the data were right, and memory, descriptors, channels and errors are
-what they were after the first ones.  Without DXPU_SOAK_MINUTES two rounds (make check), else so long.
+what they were after the first ones.  One round, or rounds for DXPU_SOAK_MINUTES (make soak).
 
 Prints `ok NAME` or `not ok NAME`.  Programs come from $DXPU_BIN, else build/."""
 # SPDX-License-Identifier: MIT
@@ -44,7 +44,7 @@ def sizes(pid):
 def grows(samples):
     """What of samples, one after each round, is not flat: the medians of the first and the last
     third differ.  What was before the first rounds does not count."""
-    late = samples[WARM_ROUNDS:]
+    late = samples[WARM_ROUNDS if len(samples) > 3 else 0:]
     third = (len(late) + 2) // 3
     found = []
     for name in late[0] if len(late) > 1 else ():
@@ -76,7 +76,8 @@ class Line:
         if self.relay:
             check(self.relay.stop() == 0, self.relay.errors())
             done = self.relay.result()
-            check(all(done[k] > 0 for k in ("lost", "duplicated", "reordered")), done)
+            faults = [done[k] for k in ("lost", "duplicated", "reordered")]
+            check(all(faults) or not done["received"], done)
             check(done["overflowed"] == 0, done)
 
     def load(self, seconds, *args, hold=5000):
@@ -220,7 +221,7 @@ def soak():
         world, samples, rounds = World(l, boxes=1, hosts=1, slots=4), [], 0
         line = Line(l)
         samples.append(calm(line, world))
-        while rounds < 2 or time.monotonic() < end:
+        while rounds < 1 or time.monotonic() < end:
             for trouble in TROUBLES:
                 try:
                     trouble(line, world)
@@ -230,8 +231,6 @@ def soak():
             samples.append(calm(line, world))
             rounds += 1
             line.new_relay(rounds + 1)
-            for old in [p for p in l.processes if p.popen.poll() is not None]:
-                l.processes.remove(old)  # their descriptors of files are closed
             for name in samples[0]:
                 flat = grows([s[name] for s in samples])
                 check(not flat, name, "grows:", flat)

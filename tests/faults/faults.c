@@ -1,8 +1,8 @@
 /* faults.c - makes calls of the system fail, for net_faults.py: preloaded (LD_PRELOAD)
    SPDX-License-Identifier: MIT
 
-   DXPU_FAULTS names a file of 64-bit words that the test made and both map.  The test may change the
-   schedule while the program runs, and reads the counts whatever became of the program:
+   DXPU_FAULTS names a file of 64-bit words that the test made and both map.  The test may change
+   the schedule while the program runs, and reads the counts whatever became of the program:
 
      0  a call in so many thousand fails, chosen by the generator in word 2; 0: none at random
      1  which functions fail at random, a bit each
@@ -13,8 +13,9 @@
      6  1: allocations of libraries fail too, 0: those of the program only
      8 + 2 i, 9 + 2 i  calls of function i that could have failed, and those that did
 
-   read and write fail to the program only: libevent wakes itself through a pair of sockets with them,
-   which the system does not let fail.  A function's ways are values of errno, SHORT (less is moved than asked), in the order of FUNCTIONS. */
+   read and write fail to the program only: libevent wakes itself through a pair of sockets with
+   them, which the system does not let fail.  A function's ways are values of errno, and SHORT: less
+   is moved than asked for. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT, recvmmsg */
 #endif
