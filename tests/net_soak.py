@@ -3,9 +3,9 @@
 that grows.
 
 A box with memory stays, hosts come to it through dxpu-relay with loads that check their data;
-beside them a manager with a box and a host of its own, and boxes that come and go.  Each round has all the
-troubles below once; after it the data were right, and memory, descriptors, channels and errors are
-what they were after the first ones.  One round, or rounds for DXPU_SOAK_MINUTES (make soak).
+beside them a manager with a box and a host of its own, and boxes that come and go.
+Each round has all the troubles below once; after it the data were right, and memory, descriptors
+and threads are what they were after the first ones.  One round, or rounds for DXPU_SOAK_MINUTES (make soak).
 
 Prints `ok NAME` or `not ok NAME`.  Programs come from $DXPU_BIN, else build/."""
 # SPDX-License-Identifier: MIT
@@ -208,7 +208,7 @@ def calm(line, world):
     """All channels are closed; what the processes that stay have now."""
     line.right(line.load(1))
     box = line.box.statistics()
-    check(box.get("rx_errors", 0) == 0 and box.get("tx_errors", 0) == 0, box)
+    check(box["rx_errors"] == 0 and box["tx_errors"] == 0, box)
     return {"box": sizes(line.box.popen.pid),
             "pool box": sizes(world.boxes[0].process.popen.pid),
             "pool host": sizes(world.hosts[0].process.popen.pid)}
