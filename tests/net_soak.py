@@ -5,7 +5,8 @@ that grows.
 A box with memory stays, hosts come to it through dxpu-relay with loads that check their data;
 beside them a manager with a box and a host of its own, and boxes that come and go.
 Each round has all the troubles below once; after it the data were right, and memory, descriptors
-and threads are what they were after the first ones.  One round, or rounds for DXPU_SOAK_MINUTES (make soak).
+and threads are what they were after the first ones.  One round, or rounds for
+DXPU_SOAK_MINUTES (make soak).
 
 Prints `ok NAME` or `not ok NAME`.  Programs come from $DXPU_BIN, else build/."""
 # SPDX-License-Identifier: MIT
