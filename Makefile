@@ -124,6 +124,10 @@ cov: $(COV_ALL)
 ## cross      tests of dxpu.h on other machines (qemu-user), by other compilers; analysers
 prove cross:
 	$(PYTHON) tests/$@.py --all
+## soak       proxies and manager under trouble for MINUTES=n (default 60); nothing may grow
+soak: MINUTES = 60
+soak: all
+	DXPU_SOAK_MINUTES=$(MINUTES) $(PYTHON) tests/net_soak.py
 
 ## fuzz       each libFuzzer target for MINUTES=n (default 1); clang
 fuzz: $(FUZZERS:fuzz/%.c=build/%)
@@ -137,10 +141,8 @@ build/fuzz_%: fuzz/fuzz_%.c build/parts.a build/libdxpu.a
 ## fmt        format the C files
 ## toc        CONTENTS of dxpu.h against its sections
 ## spec       rule tags of spec/, code and tests agree
-fmt:
-	git ls-files -z '*.c' '*.h' '*.cc' | xargs -0 clang-format -i
-toc spec:
-	$(PYTHON) tests/$@.py --strict
+fmt: ; git ls-files -z '*.c' '*.h' '*.cc' | xargs -0 clang-format -i
+toc spec: ; $(PYTHON) tests/$@.py --strict
 
 ## firmware   images of a box without an operating system: examples/firmware
 include examples/firmware/firmware.mk
@@ -163,12 +165,10 @@ install: all
 	sed -i 's,/usr/local/bin,$(PREFIX)/bin,' $D/lib/systemd/system/dxpu-*.service
 
 ## clean      remove build/
-clean:
-	rm -rf build
+clean: ; rm -rf build
 ## help       this list
-help:
-	@sed -n 's/^## //p' Makefile
+help: ; @sed -n 's/^## //p' Makefile
 .PHONY: all demo bench plots check check-long asan cov prove cross fuzz fmt toc spec size ship
-.PHONY: install clean help firmware
+.PHONY: install clean help firmware soak
 .SECONDARY .DELETE_ON_ERROR:
 -include $(shell find build -name '*.d' -type f 2>/dev/null)

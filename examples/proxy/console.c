@@ -32,6 +32,7 @@ void console_start(void)
     struct stat s;
     int flags;
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file at its limit (ulimit -f) is as a full disk */
     if (fstat(STDERR_FILENO, &s) || (!S_ISFIFO(s.st_mode) && !S_ISSOCK(s.st_mode)))
         return;
     if (S_ISFIFO(s.st_mode))

@@ -31,6 +31,12 @@ static void show_help(const option_program *p)
         printf("\n%s", p->tail);
 }
 
+static int no_memory(const option_program *p)
+{
+    fprintf(stderr, "%s: out of memory\n", p->name);
+    return OPTIONS_MEMORY;
+}
+
 static int wrong(const option_program *p, const char *where, const char *name, const char *what)
 {
     fprintf(stderr, "%s: %s%s: %s; see %s --help\n", p->name, where, name, what, p->name);
@@ -158,7 +164,7 @@ static int parse_line(const option_program *p, const char *where, char *line, ch
         return set(p, r, where, value);
     value = strdup(value);
     if (!value)
-        return wrong(p, where, name, "out of memory");
+        return no_memory(p);
     (void)set(p, r, where, value);
     keep_text(p, r, texts, value);
     return OPTIONS_GO;
@@ -237,7 +243,7 @@ int options_parse(const option_program *p, int argc, char **argv)
     }
     texts = calloc(p->count ? p->count : 1, sizeof *texts);
     if (!texts)
-        return wrong(p, "", "options", "out of memory");
+        return no_memory(p);
     if (file) /* first, so that the command line wins */
         rc = parse_file(p, file, texts);
     for (int i = 1; rc == OPTIONS_GO && i < argc; i++)

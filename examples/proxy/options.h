@@ -33,11 +33,12 @@ typedef struct option_program {
     const char *tail; /* printed below the options by --help */
 } option_program;
 
-enum { OPTIONS_GO = 0, OPTIONS_SHOWN = 1, OPTIONS_WRONG = -1 };
+enum { OPTIONS_GO = 0, OPTIONS_SHOWN = 1, OPTIONS_WRONG = -1, OPTIONS_MEMORY = -2 };
 
 /* Fill the targets.  --help, --version and --config FILE are understood beside the rows; the
    command line goes before the file.  OPTIONS_GO, OPTIONS_SHOWN (help or version was printed: exit
-   0), or OPTIONS_WRONG after saying on stderr what to do (exit 2). */
+   0), or after saying so on stderr OPTIONS_WRONG (exit 2) or OPTIONS_MEMORY (there is none: exit
+   3). */
 int options_parse(const option_program *p, int argc, char **argv);
 
 /* Size in bytes of a text such as 64K; false when it is none. */

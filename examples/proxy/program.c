@@ -22,6 +22,8 @@ int program_options(option_program *p, int argc, char **argv)
         return PROGRAM_GO;
     case OPTIONS_SHOWN:
         return PROGRAM_GOOD;
+    case OPTIONS_MEMORY:
+        return PROGRAM_SYSTEM;
     default:
         return PROGRAM_USAGE;
     }

@@ -1,0 +1,354 @@
+/* faults.c - makes calls of the system fail, for net_faults.py: preloaded (LD_PRELOAD)
+   SPDX-License-Identifier: MIT
+
+   DXPU_FAULTS names a file of 64-bit words that the test made and both map.  The test may change
+   the schedule while the program runs, and reads the counts whatever became of the program:
+
+     0  a call in so many thousand fails, chosen by the generator in word 2; 0: none at random
+     1  which functions fail at random, a bit each
+     2  state of the generator; the test writes a seed
+     3  the function, its index plus one, of which the n-th call fails; 0: none
+     4  n, from 1 on
+     5  how it fails: index into its ways
+     6  1: allocations of libraries fail too, 0: those of the program only
+     8 + 2 i, 9 + 2 i  calls of function i that could have failed, and those that did
+
+   read and write fail to the program only: libevent wakes itself through a pair of sockets with
+   them, which the system does not let fail.  A function's ways are values of errno, and SHORT: less
+   is moved than asked for. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* RTLD_NEXT, recvmmsg */
+#endif
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { RATE, MASK, STATE, CHOSEN, NTH, WAY, LIBRARIES, COUNTS = 8, WORDS = 128, WAYS_MAX = 6 };
+enum { SHORT = -1 };
+
+#define FUNCTIONS(X)                                                                               \
+    X(socket, EMFILE, ENOBUFS, EACCES)                                                             \
+    X(bind, EADDRINUSE, EACCES, EADDRNOTAVAIL)                                                     \
+    X(listen, EADDRINUSE, EOPNOTSUPP)                                                              \
+    X(accept4, EMFILE, ECONNABORTED, EINTR, ENOBUFS)                                               \
+    X(connect, ENETUNREACH, ECONNREFUSED, EADDRNOTAVAIL)                                           \
+    X(send, EINTR, ENOBUFS, EPIPE, ECONNRESET, SHORT)                                              \
+    X(sendto, EINTR, ENOBUFS, EPERM, EHOSTUNREACH)                                                 \
+    X(sendmsg, EINTR, ENOBUFS, EPERM, EHOSTUNREACH, ECONNREFUSED)                                  \
+    X(sendmmsg, EINTR, ENOBUFS, EPERM, EHOSTUNREACH, ECONNREFUSED, SHORT)                          \
+    X(recv, EINTR, ENOMEM, ECONNRESET, SHORT)                                                      \
+    X(recvfrom, EINTR, ENOMEM, EAGAIN)                                                             \
+    X(recvmsg, EINTR, ENOMEM, EAGAIN)                                                              \
+    X(recvmmsg, EINTR, ENOMEM, EAGAIN, ECONNREFUSED)                                               \
+    X(read, EINTR, EIO, SHORT)                                                                     \
+    X(write, EINTR, ENOSPC, EIO, SHORT)                                                            \
+    X(readv, EINTR, ECONNRESET, EAGAIN)                                                            \
+    X(writev, EINTR, EPIPE, EAGAIN)                                                                \
+    X(pread, EINTR, EIO, SHORT)                                                                    \
+    X(pwrite, EINTR, EIO, ENOSPC, SHORT)                                                           \
+    X(open, EMFILE, EACCES, ENOSPC, EINTR)                                                         \
+    X(fopen, EMFILE, EACCES, ENOSPC)                                                               \
+    X(fflush, ENOSPC, EIO)                                                                         \
+    X(fsync, EIO, ENOSPC)                                                                          \
+    X(fdatasync, EIO, ENOSPC)                                                                      \
+    X(rename, ENOSPC, EIO)                                                                         \
+    X(ftruncate, ENOSPC, EIO)                                                                      \
+    X(mmap, ENOMEM, EACCES)                                                                        \
+    X(epoll_create1, EMFILE, ENOMEM)                                                               \
+    X(epoll_ctl, ENOMEM, ENOSPC)                                                                   \
+    X(epoll_wait, EINTR)                                                                           \
+    X(timerfd_create, EMFILE, ENOMEM)                                                              \
+    X(timerfd_settime, ECANCELED)                                                                  \
+    X(eventfd, EMFILE, ENOMEM)                                                                     \
+    X(malloc, ENOMEM)                                                                              \
+    X(calloc, ENOMEM)                                                                              \
+    X(realloc, ENOMEM)
+
+#define X_INDEX(name, ...) F_##name,
+enum { FUNCTIONS(X_INDEX) FUNCTION_COUNT };
+#define X_WAYS(name, ...) { __VA_ARGS__ },
+static const int ways[FUNCTION_COUNT][WAYS_MAX] = { FUNCTIONS(X_WAYS) };
+/* Nothing is interposed before the first of these is known: see real(). */
+#define X_NAME(name, ...) #name,
+static const char *const names[FUNCTION_COUNT] = { FUNCTIONS(X_NAME) };
+static void *next[FUNCTION_COUNT];
+static uint64_t *words; /* NULL: none fails */
+static uintptr_t program_from, program_end;
+
+extern void *__libc_malloc(size_t n);
+extern void *__libc_calloc(size_t n, size_t each);
+extern void *__libc_realloc(void *p, size_t n);
+
+static void *real(int f)
+{
+    if (!next[f])
+        next[f] = dlsym(RTLD_NEXT, names[f]);
+    return next[f];
+}
+
+/* The program itself is the first object. */
+static int find_program(struct dl_phdr_info *info, size_t size, void *user)
+{
+    (void)size;
+    (void)user;
+    program_from = UINTPTR_MAX;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        uintptr_t at = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+        if (info->dlpi_phdr[i].p_type != PT_LOAD)
+            continue;
+        program_from = at < program_from ? at : program_from;
+        if (at + info->dlpi_phdr[i].p_memsz > program_end)
+            program_end = at + info->dlpi_phdr[i].p_memsz;
+    }
+    return 1;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    const char *file = getenv("DXPU_FAULTS");
+    void *at;
+    int fd;
+    for (int f = 0; f < FUNCTION_COUNT; f++)
+        real(f);
+    if (!file)
+        return;
+    dl_iterate_phdr(find_program, NULL);
+    fd = open(file, O_RDWR | O_CLOEXEC);
+    at = fd < 0 ? MAP_FAILED
+                : mmap(NULL, WORDS * sizeof *words, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) {
+        fprintf(stderr, "faults: %s cannot be mapped\n", file);
+        abort();
+    }
+    close(fd);
+    words = at;
+}
+
+static uint64_t load(int word)
+{
+    return __atomic_load_n(&words[word], __ATOMIC_RELAXED);
+}
+
+/* splitmix64; threads share it, so that only one thread repeats itself */
+static uint64_t draw(void)
+{
+    uint64_t x = __atomic_add_fetch(&words[STATE], 0x9e3779b97f4a7c15u, __ATOMIC_RELAXED);
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* How this call of f fails: errno, SHORT, or 0 when it does not. */
+static int fate(int f)
+{
+    uint64_t call, way, x;
+    int count = 0;
+    if (!words)
+        return 0;
+    call = __atomic_add_fetch(&words[COUNTS + 2 * f], 1, __ATOMIC_RELAXED);
+    while (count < WAYS_MAX && ways[f][count])
+        count++;
+    if (load(CHOSEN) == (uint64_t)f + 1 && load(NTH) == call) {
+        way = load(WAY);
+    } else {
+        if (!load(RATE) || !(load(MASK) >> f & 1))
+            return 0;
+        x = draw();
+        if (x % 1000 >= load(RATE))
+            return 0;
+        way = x >> 32;
+    }
+    __atomic_add_fetch(&words[COUNTS + 2 * f + 1], 1, __ATOMIC_RELAXED);
+    return ways[f][way % (uint64_t)count];
+}
+
+static bool in_program(const void *caller)
+{
+    return (uintptr_t)caller >= program_from && (uintptr_t)caller < program_end;
+}
+
+/* Of allocations those of the program; libraries' own only when asked for. */
+static int fate_of_memory(int f, const void *caller)
+{
+    return words && (load(LIBRARIES) || in_program(caller)) ? fate(f) : 0;
+}
+
+#define CALL(name) ((__typeof__(&name))(uintptr_t)real(F_##name))
+/* The call that fails: -1 and errno; SHORT is for the callers that know what to shorten. */
+#define FAIL(name)                                                                                 \
+    int how = fate(F_##name);                                                                      \
+    if (how > 0) {                                                                                 \
+        errno = how;                                                                               \
+        return -1;                                                                                 \
+    }
+#define SIMPLE(type, name, parameters, arguments)                                                  \
+    type name parameters                                                                           \
+    {                                                                                              \
+        FAIL(name)                                                                                 \
+        return CALL(name) arguments;                                                               \
+    }
+/* a count of bytes or messages that may be moved in part */
+#define PARTIAL(type, name, count, parameters, arguments)                                          \
+    type name parameters                                                                           \
+    {                                                                                              \
+        FAIL(name)                                                                                 \
+        if (how == SHORT && count > 1)                                                             \
+            count /= 2;                                                                            \
+        return CALL(name) arguments;                                                               \
+    }
+
+SIMPLE(int, socket, (int d, int t, int p), (d, t, p))
+SIMPLE(int, bind, (int fd, const struct sockaddr *a, socklen_t n), (fd, a, n))
+SIMPLE(int, listen, (int fd, int n), (fd, n))
+SIMPLE(int, accept4, (int fd, struct sockaddr *a, socklen_t *n, int flags), (fd, a, n, flags))
+SIMPLE(int, connect, (int fd, const struct sockaddr *a, socklen_t n), (fd, a, n))
+PARTIAL(ssize_t, send, n, (int fd, const void *b, size_t n, int flags), (fd, b, n, flags))
+SIMPLE(ssize_t, sendto,
+       (int fd, const void *b, size_t n, int flags, const struct sockaddr *a, socklen_t len),
+       (fd, b, n, flags, a, len))
+SIMPLE(ssize_t, sendmsg, (int fd, const struct msghdr *m, int flags), (fd, m, flags))
+PARTIAL(int, sendmmsg, n, (int fd, struct mmsghdr *m, unsigned n, int flags), (fd, m, n, flags))
+PARTIAL(ssize_t, recv, n, (int fd, void *b, size_t n, int flags), (fd, b, n, flags))
+SIMPLE(ssize_t, recvfrom,
+       (int fd, void *restrict b, size_t n, int flags, struct sockaddr *restrict a,
+        socklen_t *restrict len),
+       (fd, b, n, flags, a, len))
+SIMPLE(ssize_t, recvmsg, (int fd, struct msghdr *m, int flags), (fd, m, flags))
+SIMPLE(int, recvmmsg, (int fd, struct mmsghdr *m, unsigned n, int flags, struct timespec *t),
+       (fd, m, n, flags, t))
+ssize_t read(int fd, void *b, size_t n)
+{
+    int how = in_program(__builtin_return_address(0)) ? fate(F_read) : 0;
+    if (how > 0) {
+        errno = how;
+        return -1;
+    }
+    return CALL(read)(fd, b, how == SHORT && n > 1 ? n / 2 : n);
+}
+
+ssize_t write(int fd, const void *b, size_t n)
+{
+    int how = in_program(__builtin_return_address(0)) ? fate(F_write) : 0;
+    if (how > 0) {
+        errno = how;
+        return -1;
+    }
+    return CALL(write)(fd, b, how == SHORT && n > 1 ? n / 2 : n);
+}
+
+SIMPLE(ssize_t, readv, (int fd, const struct iovec *v, int n), (fd, v, n))
+SIMPLE(ssize_t, writev, (int fd, const struct iovec *v, int n), (fd, v, n))
+PARTIAL(ssize_t, pread, n, (int fd, void *b, size_t n, off_t at), (fd, b, n, at))
+PARTIAL(ssize_t, pwrite, n, (int fd, const void *b, size_t n, off_t at), (fd, b, n, at))
+SIMPLE(int, fsync, (int fd), (fd))
+SIMPLE(int, fdatasync, (int fd), (fd))
+SIMPLE(int, rename, (const char *from, const char *to), (from, to))
+SIMPLE(int, ftruncate, (int fd, off_t n), (fd, n))
+SIMPLE(int, epoll_create1, (int flags), (flags))
+SIMPLE(int, epoll_ctl, (int fd, int op, int other, struct epoll_event *e), (fd, op, other, e))
+SIMPLE(int, epoll_wait, (int fd, struct epoll_event *e, int n, int ms), (fd, e, n, ms))
+SIMPLE(int, timerfd_create, (int clock, int flags), (clock, flags))
+SIMPLE(int, timerfd_settime,
+       (int fd, int flags, const struct itimerspec *value, struct itimerspec *old),
+       (fd, flags, value, old))
+SIMPLE(int, eventfd, (unsigned value, int flags), (value, flags))
+/* the names that programs with 64-bit offsets, and sqlite, use */
+ssize_t pread64(int fd, void *b, size_t n, off_t at)
+{
+    return pread(fd, b, n, at);
+}
+ssize_t pwrite64(int fd, const void *b, size_t n, off_t at)
+{
+    return pwrite(fd, b, n, at);
+}
+int ftruncate64(int fd, off_t n)
+{
+    return ftruncate(fd, n);
+}
+
+int open(const char *path, int flags, ...)
+{
+    va_list rest;
+    mode_t mode;
+    FAIL(open)
+    va_start(rest, flags);
+    mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0;
+    va_end(rest);
+    return CALL(open)(path, flags, mode);
+}
+
+int open64(const char *path, int flags, ...)
+{
+    va_list rest;
+    mode_t mode;
+    va_start(rest, flags);
+    mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0;
+    va_end(rest);
+    return open(path, flags, mode);
+}
+
+FILE *fopen(const char *restrict path, const char *restrict mode)
+{
+    int how = fate(F_fopen);
+    if (how) {
+        errno = how;
+        return NULL;
+    }
+    return CALL(fopen)(path, mode);
+}
+
+int fflush(FILE *f)
+{
+    FAIL(fflush)
+    return CALL(fflush)(f);
+}
+
+void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset)
+{
+    int how = fate_of_memory(F_mmap, __builtin_return_address(0));
+    if (how) {
+        errno = how;
+        return MAP_FAILED;
+    }
+    return CALL(mmap)(at, n, prot, flags, fd, offset);
+}
+
+void *malloc(size_t n)
+{
+    if (fate_of_memory(F_malloc, __builtin_return_address(0))) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return __libc_malloc(n);
+}
+
+void *calloc(size_t n, size_t each)
+{
+    if (fate_of_memory(F_calloc, __builtin_return_address(0))) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return __libc_calloc(n, each);
+}
+
+void *realloc(void *p, size_t n)
+{
+    if (n && fate_of_memory(F_realloc, __builtin_return_address(0))) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return __libc_realloc(p, n);
+}
