@@ -31,9 +31,9 @@ enum {
     COREI_RIVAL_MS = 10000,        /* for a proxy to be back before a copy of it gets its place */
     COREI_ENLARGE_MS = 60000,      /* for a node to get more slots again; */
     COREI_ENLARGE_UNITS = 1000000, /* and any other, in a pool of so many slots */
-    COREI_CHANGES = 64, /* of one node in a second, and one for each slot: see settle_report() */
-    COREI_ALARMS = 10,  /* of one node in a second; further ones are dropped */
-    COREI_KEY_NODES = 64, /* that one key may register: a proxy serves several guests, a node each */
+    COREI_CHANGES = 64,   /* of one node in a second, and one for each slot: see settle_report() */
+    COREI_ALARMS = 10,    /* of one node in a second; further ones are dropped */
+    COREI_KEY_NODES = 64, /* that one key may register: a node for each guest of a proxy */
     COREI_NO_REPORT = 0xff
 };
 /* JSON has 63 bits.  Epochs begin at the time of day in microseconds, which is not believed beyond
