@@ -24,9 +24,9 @@ PROBE = os.path.join(ROOT, "build", "sandbox_probe")
 KILLED, GONE = -signal.SIGSYS, "ENOSYS"
 # what is tried, and how it ends behind the filter
 PROBES = {"exec": KILLED, "fork": KILLED, "ptrace": KILLED, "setuid": KILLED, "uring": KILLED,
-          "type": KILLED, "clone3": GONE, "packet": GONE, "swap": GONE, "kill_other": GONE,
+          "type": KILLED, "peek": KILLED, "clone3": GONE, "packet": GONE, "swap": GONE, "kill_other": GONE,
           "limit": GONE, "code": GONE}
-HARMLESS = ("udp", "memory", "thread", "file")
+HARMLESS = ("udp", "memory", "thread", "file", "copy")
 
 
 def build():

@@ -24,6 +24,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static const char *what;
@@ -85,6 +86,11 @@ static long try_one(void)
     if (!strcmp(what, "memory")) {
         p = mmap(NULL, (size_t)page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         return p == MAP_FAILED ? -1 : mprotect(p, (size_t)page, PROT_READ);
+    }
+    if (!strcmp(what, "copy") || !strcmp(what, "peek")) {
+        char from = 1, to = 0;
+        struct iovec there = { &from, 1 }, here = { &to, 1 };
+        return process_vm_readv(what[0] == 'c' ? getpid() : getppid(), &here, 1, &there, 1, 0);
     }
     if (!strcmp(what, "thread"))
         return try_thread();

@@ -212,67 +212,23 @@ static const char *const allowed[] = {
 };
 
 /* What only somebody asks for who has taken over the process. */
-static const char *const deadly[] = { "execve",
-                                      "execveat",
-                                      "fork",
-                                      "vfork",
-                                      "ptrace",
-                                      "process_vm_readv",
-                                      "process_vm_writev",
-                                      "process_madvise",
-                                      "kcmp",
-                                      "pidfd_getfd",
-                                      "mount",
-                                      "umount2",
-                                      "pivot_root",
-                                      "chroot",
-                                      "move_mount",
-                                      "open_tree",
-                                      "fsopen",
-                                      "fsmount",
-                                      "mount_setattr",
-                                      "unshare",
-                                      "setns",
-                                      "init_module",
-                                      "finit_module",
-                                      "delete_module",
-                                      "kexec_load",
-                                      "kexec_file_load",
-                                      "reboot",
-                                      "swapon",
-                                      "swapoff",
-                                      "keyctl",
-                                      "add_key",
-                                      "request_key",
-                                      "userfaultfd",
-                                      "perf_event_open",
-                                      "iopl",
-                                      "ioperm",
-                                      "modify_ldt",
-                                      "personality",
-                                      "setuid",
-                                      "setgid",
-                                      "setreuid",
-                                      "setregid",
-                                      "setresuid",
-                                      "setresgid",
-                                      "setgroups",
-                                      "setfsuid",
-                                      "setfsgid",
-                                      "capset",
-                                      "acct",
-                                      "quotactl",
-                                      "syslog",
-                                      "sethostname",
-                                      "setdomainname",
-                                      "settimeofday",
-                                      "clock_settime",
-                                      "adjtimex",
-                                      "clock_adjtime",
-                                      "open_by_handle_at",
-                                      "mknod",
-                                      "mknodat",
-                                      "io_uring_setup" };
+static const char *const deadly[] = {
+    "execve",        "execveat",        "fork",          "vfork",
+    "ptrace",        "process_madvise", "kcmp",          "pidfd_getfd",
+    "mount",         "umount2",         "pivot_root",    "chroot",
+    "move_mount",    "open_tree",       "fsopen",        "fsmount",
+    "mount_setattr", "unshare",         "setns",         "init_module",
+    "finit_module",  "delete_module",   "kexec_load",    "kexec_file_load",
+    "reboot",        "swapon",          "swapoff",       "keyctl",
+    "add_key",       "request_key",     "userfaultfd",   "perf_event_open",
+    "iopl",          "ioperm",          "modify_ldt",    "personality",
+    "setuid",        "setgid",          "setreuid",      "setregid",
+    "setresuid",     "setresgid",       "setgroups",     "setfsuid",
+    "setfsgid",      "capset",          "acct",          "quotactl",
+    "syslog",        "sethostname",     "setdomainname", "settimeofday",
+    "clock_settime", "adjtimex",        "clock_adjtime", "open_by_handle_at",
+    "mknod",         "mknodat",         "io_uring_setup"
+};
 
 /* Names that this machine does not have are passed over. */
 static int add_names(scmp_filter_ctx f, uint32_t action, const char *const *names, size_t count)
@@ -295,6 +251,7 @@ static int add_conditions(scmp_filter_ctx f)
                               is_thread = CLONE_FLAGS(SCMP_CMP_MASKED_EQ, thread, thread),
                               no_thread = CLONE_FLAGS(SCMP_CMP_MASKED_EQ, thread, 0),
                               self = SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid()),
+                              other = SCMP_A0(SCMP_CMP_NE, (scmp_datum_t)getpid()),
                               zero = SCMP_A0(SCMP_CMP_EQ, 0),
                               name = SCMP_A0(SCMP_CMP_EQ, PR_SET_NAME),
                               stuff = SCMP_A1(SCMP_CMP_EQ, 0x5412); /* TIOCSTI */
@@ -309,6 +266,12 @@ static int add_conditions(scmp_filter_ctx f)
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(clone), 1, no_thread);
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1, self);
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(kill), 1, self);
+    /* a guest's memory that may be gone is copied so; another process's is not for us */
+    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(process_vm_readv), 1, self);
+    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(process_vm_writev), 1, self);
+    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(process_vm_readv), 1, other);
+    rc =
+        rc ? rc : seccomp_rule_add(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(process_vm_writev), 1, other);
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, zero);
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1, name);
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(ioctl), 1, stuff);
