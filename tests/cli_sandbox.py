@@ -175,9 +175,10 @@ def s120_user():
 @case
 def s120_wrong_users():
     for user in ("", ":", "no-such-user-here", "nobody:no-such-group-here", "12345x"):
-        with Running("dxpu-box", "--user", user) as program:
-            check(program.process.wait(20) == 3, user, program.said())
-            check("--user" in program.said() and "useradd" in program.said(), program.said())
+        for name in ("dxpu-box", "dxpu-host", "dxpu-manager"):
+            with Running(name, "--user", user) as program:
+                check(program.process.wait(20) == 2, name, user, program.said())
+                check("--user" in program.said() and "useradd" in program.said(), program.said())
 
 
 def elf(path):

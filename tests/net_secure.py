@@ -666,6 +666,15 @@ def s97_plain_stays_on_this_machine():
         check(box.address().startswith("0.0.0.0:") and box.stop() == 0)
 
 
+def programs_refuse(l, word, status, *args):
+    """Each of them, with what is wrong with keys: usage, or a file that is not to be had."""
+    for name, *others in (("dxpu-box", "--listen", V4),
+                          ("dxpu-host", "--box", V4, "--load", "read", "--json"),
+                          ("dxpu-manager", "--listen", V4, "--http", V4, "--store", l.file("db"))):
+        done = l.run(name, *others, *args)
+        check(done.status == status and word in done.errors(), name, done.status, done.errors())
+
+
 @case
 def s90_keys_of_programs():
     with lab.Lab() as l:
@@ -684,9 +693,21 @@ def s90_keys_of_programs():
         check(l.run("dxpu", "pubkey", key).output() == public + "\n")  # it is the old one
         for args in ((), ("a", "b"), ("--what",)):
             check(l.run("dxpu", "pubkey", *args).status == USAGE, args)
+        new = l.file("one/two/new.key")  # keygen makes folders, and says which it cannot
+        made = l.run("dxpu", "keygen", new)
+        check(made.status == 0 and l.run("dxpu", "pubkey", new).output() == made.output())
+        check(os.stat(l.file("one/two")).st_mode & 0o777 == 0o700)
+        under = l.run("dxpu", "keygen", os.path.join(key, "under.key"))
+        check(under.status == USAGE and "must not exist" not in under.errors(), under.errors())
         os.chmod(key, 0o640)
-        wrong = l.run("dxpu-box", "--listen", V4, "--key", key, "--peer", public)
-        check(wrong.status == SYSTEM and "chmod 600" in wrong.errors(), wrong.errors())
+        programs_refuse(l, "chmod 600", USAGE, "--key", key, "--peer", public)
+        os.chmod(key, 0o600)
+        programs_refuse(l, "folder", SYSTEM, "--key", l.file("none/box.key"), "--peer", public)
+        programs_refuse(l, "public keys are wanted", USAGE, "--key", key, "--peer", "short")
+        with open(l.file("bad"), "w") as f:
+            f.write("%s may=everything\n" % public)
+        programs_refuse(l, "may=", USAGE, "--key", key, "--peers", l.file("bad"))
+        programs_refuse(l, "No such file", SYSTEM, "--key", key, "--peers", l.file("none"))
         alone = l.start("dxpu-box", "--listen", V4, "--key", l.file("alone.key"))
         alone.says("nobody may open a channel")
         check(alone.stop() == 0)

@@ -115,14 +115,14 @@ int main(int argc, char **argv)
 {
     static const sandbox_settings set;
     pthread_t t;
-    bool caged;
+    bool caged, wrong;
     if (argc < 3)
         return 2;
     what = argv[2];
     caged = !strcmp(argv[1], "caged");
     if (pipe(go) || pthread_create(&t, NULL, early, NULL))
         return 2;
-    if (caged && (sandbox_start("sandbox_probe", &set) || sandbox_enter()))
+    if (caged && (sandbox_start("sandbox_probe", &set, &wrong) || sandbox_enter()))
         return 3;
     if (argc > 3) { /* in the early thread */
         if (write(go[1], "x", 1) != 1 || pthread_join(t, NULL))

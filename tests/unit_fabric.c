@@ -155,8 +155,9 @@ static keys *keys_of(unsigned own)
     char text[DXPU_SODIUM_KEY_TEXT_BYTES];
     keys_settings s = { NULL, NULL, NULL, false, false };
     keys *k;
+    bool wrong;
     s.peer = dxpu_sodium_key_print(pair[!own]->public_key, text);
-    k = keys_open("test", &s);
+    k = keys_open("test", &s, &wrong);
     assert_non_null(k);
     memcpy((void *)(uintptr_t)keys_own(k), pair[own], sizeof *pair[own]);
     return k;

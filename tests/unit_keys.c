@@ -56,11 +56,13 @@ static const char *listen_end(void)
     return said;
 }
 
+static bool wrong_use; /* of the last one that was opened */
+
 static keys *open_with(const keys_settings *s, const char **said)
 {
     keys *k;
     listen_begin();
-    k = keys_open("test", s);
+    k = keys_open("test", s, &wrong_use);
     *said = listen_end();
     return k;
 }
@@ -195,9 +197,11 @@ static void test_s90_key_is_made_once(void **state)
     assert_int_equal(chmod(key_file, 0644), 0);
     assert_null(open_with(&s, &said));
     assert_non_null(strstr(said, "chmod 600"));
+    assert_true(wrong_use);
     s.key = "/nonexistent/key";
     assert_null(open_with(&s, &said));
     assert_non_null(strstr(said, "/nonexistent/key"));
+    assert_false(wrong_use);
     dxpu_sodium_key_print(peer[0]->public_key, text[0]);
 }
 
@@ -239,6 +243,7 @@ static void test_s91_peers_of_the_command_line(void **state)
     snprintf(list, sizeof list, "%s,%s", text[0], text[0]);
     assert_null(open_with(&s, &said));
     assert_non_null(strstr(said, "twice"));
+    assert_true(wrong_use);
     static const char *const wrong[] = { "", "x", ",", "%s,", ",%s", "%.43s", "%.43s!" };
     for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         const char *at = strchr(wrong[i], '%');
@@ -338,12 +343,14 @@ static void test_s91_only_its_owner_writes_the_file(void **state)
     assert_int_equal(chmod(peers_file, 0664), 0);
     assert_null(open_with(&s, &said));
     assert_non_null(strstr(said, "chmod go-w"));
+    assert_true(wrong_use);
     s.peers = folder;
     assert_null(open_with(&s, &said));
     assert_non_null(strstr(said, "no regular file"));
     s.peers = "/nonexistent/peers";
     assert_null(open_with(&s, &said));
     assert_non_null(strstr(said, "/nonexistent/peers: "));
+    assert_false(wrong_use);
 }
 
 /* ==== Reloading =============================================================================== */

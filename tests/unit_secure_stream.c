@@ -91,7 +91,8 @@ static void serve(bool plain)
     keys_settings k = { NULL, NULL, plain ? NULL : peers, plain, false };
     dxpu_udp_address at;
     const char *why = NULL;
-    lists = keys_open("test", &k);
+    bool wrong;
+    lists = keys_open("test", &k, &wrong);
     assert_non_null(lists);
     set.keys = lists;
     dxpu_tcp_settings_default(&set.tcp);

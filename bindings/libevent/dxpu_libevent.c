@@ -270,6 +270,8 @@ static const char *socket_open(dxpu_udp *u, unsigned index)
     socket_options(s->fd, want->u.any.sa_family, &u->cfg);
     if (bind(s->fd, &want->u.any, want->len))
         return errno == EADDRINUSE ? "port in use; stop the other program or choose another port"
+               : errno == EACCES   ? "ports below 1024 are not for a program without capabilities; "
+                                     "choose a higher one"
                                    : "cannot bind; is this an address of this machine?";
     s->local.len = sizeof s->local.u;
     if (getsockname(s->fd, &s->local.u.any, &s->local.len))

@@ -417,6 +417,8 @@ static const char *listen_at(dxpu_tcp_listener *l, const dxpu_udp_address *local
         (void)close(fd);
         errno = saved;
         return saved == EADDRINUSE ? "port in use; stop the other program or choose another port"
+               : saved == EACCES   ? "ports below 1024 are not for a program without capabilities; "
+                                     "choose a higher one"
                                    : "cannot bind; is this an address of this machine?";
     }
     l->listen = evconnlistener_new(l->base, on_accept, l, LEV_OPT_CLOSE_ON_FREE, 0, fd);

@@ -42,7 +42,7 @@ enum {
    errno is set). */
 dxpu_noise_pair *dxpu_sodium_key_create(const char *file, const char **why);
 /* Read one.  The file must be regular and no symbolic link, the user's own (or root's), and closed
-   to everybody else.  As above. */
+   to everybody else.  As above, but errno is 0 where the file is not as it should be. */
 dxpu_noise_pair *dxpu_sodium_key_load(const char *file, const char **why);
 /* A new identity without a file; NULL when there is no memory. */
 dxpu_noise_pair *dxpu_sodium_key_new(void);

@@ -81,7 +81,9 @@ dxpu_noise_pair *dxpu_sodium_key_create(const char *file, const char **why)
     dxpu_noise_pair *p;
     bool written;
     int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600), error;
-    *why = "the key file cannot be created; it must not exist yet";
+    *why = errno == ENOENT   ? "the folder of the key file is missing; make it"
+           : errno == EEXIST ? "the key file must not exist yet; name another one"
+                             : "the key file cannot be created";
     if (fd < 0)
         return NULL;
     p = dxpu_sodium_key_new();
@@ -157,7 +159,10 @@ dxpu_noise_pair *dxpu_sodium_key_load(const char *file, const char **why)
     dxpu_noise_pair *p = NULL;
     /* a pipe or a terminal must not hold us up before it is looked at */
     int fd = open(file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    *why = "the key file cannot be opened; make one, or name the file itself and no link to it";
+    *why =
+        errno == EACCES
+            ? "the key file is not for this user; chown it, and see that its folder is"
+            : "the key file cannot be opened; make one, or name the file itself and no link to it";
     if (fd < 0)
         return NULL;
     errno = 0;
@@ -172,6 +177,7 @@ dxpu_noise_pair *dxpu_sodium_key_load(const char *file, const char **why)
         *why = "the key file is none: it must begin with 'dxpu secret key 1'";
         dxpu_sodium_key_free(p);
         p = NULL;
+        errno = 0;
     }
     sodium_memzero(text, sizeof text);
     (void)close(fd);

@@ -233,9 +233,10 @@ static int open_control(void)
     return (set.control && !the_box.control) || (set.manager.address && !the_box.manager) ? -1 : 0;
 }
 
-static int open_box(void)
+/* 0, or -1 after a message; *wrong: a matter of usage. */
+static int open_box(bool *wrong)
 {
-    the_box.keys = set.fabric.keys = keys_open("dxpu-box", &set.keys);
+    the_box.keys = set.fabric.keys = keys_open("dxpu-box", &set.keys, wrong);
     if (!the_box.keys)
         return -1;
     the_box.count = (unsigned)set.slots;
@@ -274,18 +275,19 @@ static int run_signalled(void)
 
 int main(int argc, char **argv)
 {
-    const char *wrong;
+    const char *why;
+    bool wrong;
     int rc = program_options(&program, argc, argv);
     if (rc != PROGRAM_GO)
         return rc;
-    wrong = check();
-    if (wrong)
-        return program_usage(&program, wrong);
+    why = check();
+    if (why)
+        return program_usage(&program, why);
     set.sandbox.network = set.fabric.af_xdp != NULL;
-    if (sandbox_start("dxpu-box", &set.sandbox))
-        return PROGRAM_SYSTEM;
+    if (sandbox_start("dxpu-box", &set.sandbox, &wrong))
+        return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     console_start();
-    rc = open_box() ? PROGRAM_SYSTEM : run_signalled();
+    rc = !open_box(&wrong) ? run_signalled() : wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     console_end();
     if (the_box.base && the_box.slots) {
         if (set.stats)

@@ -1,5 +1,8 @@
 /* key_command.c - dxpu keygen, dxpu pubkey: a program's secret key, and the public key of it
    SPDX-License-Identifier: MIT */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
 #include "command.h"
 
 #include "dxpu_sodium.h"
@@ -8,6 +11,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const char help[] =
     "usage: dxpu keygen [--json] FILE\n"
@@ -15,7 +19,8 @@ static const char help[] =
     "\n"
     "keygen makes a secret key in a new file that nobody else can read, for --key of dxpu-host,\n"
     "dxpu-box and dxpu-manager, and prints the public key of it, which is for --peer and --peers\n"
-    "of the others.  pubkey prints that of a file that is there.\n"
+    "of the others; a folder that is missing it makes.  pubkey prints that of a file that is "
+    "there.\n"
     "\n"
     "  --json           public key, fingerprint and file as an object\n"
     "\n"
@@ -41,6 +46,23 @@ static void print_public(const dxpu_noise_pair *p, const char *file, bool json)
     json_decref(object);
 }
 
+/* The folders on the way to the file that are missing, the last one for nobody else.  What goes wrong
+   shows when the file is made. */
+static void make_folders(const char *file)
+{
+    char path[4096];
+    size_t len = strlen(file);
+    const char *last = strrchr(file, '/');
+    if (!last || len >= sizeof path)
+        return;
+    memcpy(path, file, len + 1);
+    for (char *end = strchr(path + 1, '/'); end; end = strchr(end + 1, '/')) {
+        *end = '\0';
+        (void)mkdir(path, end - path == last - file ? 0700 : 0755);
+        *end = '/';
+    }
+}
+
 static int run(const char *command, bool make, int argc, char **argv)
 {
     const char *file = NULL, *why = "libsodium does not start";
@@ -60,6 +82,8 @@ static int run(const char *command, bool make, int argc, char **argv)
     }
     if (!file)
         return usage_error(command, "a file is wanted");
+    if (make)
+        make_folders(file);
     errno = 0;
     if (dxpu_sodium_init() == DXPU_OK)
         p = make ? dxpu_sodium_key_create(file, &why) : dxpu_sodium_key_load(file, &why);

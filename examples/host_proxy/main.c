@@ -263,9 +263,6 @@ static int check(void)
 /* Whatever TLPs come from: a guest, a capture, a generator. */
 static int open_source(void)
 {
-    set.fabric.keys = keys_open("dxpu-host", &set.keys);
-    if (!set.fabric.keys)
-        return -1;
     if (set.guest.socket) {
         the_guests = guests_open(&set.guest, &set.fabric);
         return the_guests ? 0 : -1;
@@ -292,6 +289,7 @@ static int run_signalled(void)
 
 int main(int argc, char **argv)
 {
+    bool wrong;
     int rc = program_options(&program, argc, argv);
     if (rc != PROGRAM_GO)
         return rc;
@@ -299,8 +297,11 @@ int main(int argc, char **argv)
     if (rc)
         return rc;
     set.sandbox.network = set.fabric.af_xdp != NULL;
-    if (sandbox_start("dxpu-host", &set.sandbox))
-        return PROGRAM_SYSTEM;
+    if (sandbox_start("dxpu-host", &set.sandbox, &wrong))
+        return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
+    set.fabric.keys = keys_open("dxpu-host", &set.keys, &wrong);
+    if (!set.fabric.keys)
+        return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     console_start();
     rc = open_source();
     if (rc) /* it said why */

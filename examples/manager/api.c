@@ -148,7 +148,10 @@ static bool may(api_conn *c)
         return true;
     if (!c->caller.role) {
         api_add_field(c, "WWW-Authenticate", "Bearer realm=\"dxpu\"");
-        api_problem(c, 401, NULL, "give Authorization: Bearer TOKEN with a token of --tokens");
+        api_problem(c, 401, NULL, "%s",
+                    c->head.field[API_FIELD_AUTHORIZATION]
+                        ? "the token is none of the manager's --tokens; give another one"
+                        : "give Authorization: Bearer TOKEN with a token of --tokens");
         return false;
     }
     c->known = true; /* others are closed first when places are short */

@@ -7,6 +7,7 @@
 #define _DEFAULT_SOURCE
 #endif
 #include "api_internal.h"
+#include "sandbox.h"
 
 #include <errno.h>
 #include <event2/buffer.h>
@@ -391,6 +392,8 @@ static const char *listen_at(api *a, dxpu_udp_address *local)
                                                        &local->u.any, (int)local->len);
     if (!l)
         return errno == EADDRINUSE ? "port in use; stop the other program or choose another port"
+               : errno == EACCES   ? "ports below 1024 are not for a program without capabilities; "
+                                     "choose a higher one"
                                    : "cannot bind; is this an address of this machine?";
     if (!evhttp_bind_listener(a->http, l)) {
         evconnlistener_free(l);
@@ -439,11 +442,12 @@ bool api_listen(api *a, bool *wrong)
         why = "others than this machine reach this address; give --tokens FILE, or listen at "
               "127.0.0.1";
     a->loopback = !why && is_loopback(&local);
+    errno = 0;
     ignore_sigpipe();
     if (!why)
         why = serve(a, &local);
     if (why)
-        fprintf(stderr, "dxpu-manager: HTTP at %s: %s\n", at, why);
+        fprintf(stderr, "dxpu-manager: HTTP at %s: %s%s\n", at, why, sandbox_hint(errno));
     return !why;
 }
 

@@ -129,6 +129,11 @@ static core_result grant(core *c, const core_request *r, pool_request *q, pool_c
     if (silent)
         return corei_result(CORE_E_CAPACITY, "a box was not heard of since the manager "
                                              "started; try again in a second");
+    if (rc == POOL_E_FREE && t->pool->model[q->model].count[POOL_DRAINED])
+        return corei_result(CORE_E_CAPACITY,
+                            "too few slots with this model are free, and %u are drained; ask for "
+                            "fewer, wait for a release, or end a drain (dxpu drain BOX --off)",
+                            t->pool->model[q->model].count[POOL_DRAINED]);
     if (rc == POOL_OK)
         rc = pool_grant(t->pool, q, choice, lease);
     return corei_pool_result(rc);

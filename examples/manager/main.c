@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "api.h"
+#include "api_head.h"
 #include "audit.h"
 #include "console.h"
 #include "core.h"
@@ -95,9 +96,9 @@ static option_program program = {
     NULL,
     rows,
     sizeof rows / sizeof rows[0],
-    "SIGUSR1 prints statistics, SIGHUP reads --tokens and --peers again, Ctrl-C stops; hosts and "
-    "boxes go "
-    "on.\n"
+    "SIGUSR1 prints statistics, SIGHUP reads --tokens and --peers again and reopens --audit, "
+    "Ctrl-C\n"
+    "stops; hosts and boxes go on.\n"
     "exit status: 0 stopped as asked, 2 usage, 3 system error, 4 the store cannot be used now,\n"
     "5 the store is damaged, or not this manager's\n"
 };
@@ -172,9 +173,9 @@ static void on_hangup(evutil_socket_t number, short what, void *user)
     (void)what;
     (void)user;
     (void)audit_reopen(the.audit);
-    if (api_reload(the.api))
+    if (set.tokens && api_reload(the.api))
         fprintf(stderr, "dxpu-manager: the tokens are read again\n");
-    else
+    else if (set.tokens)
         fprintf(stderr, "dxpu-manager: the tokens are as they were: the new ones were not taken\n");
     if (set.keys.peers && !keys_reload(the.keys))
         wire_recheck(the.wire);
@@ -443,18 +444,27 @@ static int open_ports(void)
     if (!the.api)
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     fprintf(stderr, "dxpu-manager: users at http://%s\n", api_address(the.api));
+    if (!api_is_loopback(api_address(the.api)))
+        fprintf(stderr,
+                "dxpu-manager: WARNING: --http: tokens go in clear text beyond this machine; "
+                "put a reverse proxy with TLS before it (dxpu-manager(1), NETWORK)\n");
+    if (!set.keys.plain && !keys_count(the.keys, KEYS_BOX) && !keys_count(the.keys, KEYS_HOST))
+        fprintf(stderr,
+                "dxpu-manager: nobody may register; name public keys of boxes and hosts with "
+                "--peers (may=box, may=host) or --peer\n");
     return PROGRAM_GOOD;
 }
 
 static int open_manager(void)
 {
     int rc;
+    bool wrong = false;
     the.start_ns = dxpu_udp_now_ns();
-    if (raise_files() || sandbox_start("dxpu-manager", &set.sandbox))
-        return PROGRAM_SYSTEM;
-    the.keys = keys_open("dxpu-manager", &set.keys);
+    if (raise_files() || sandbox_start("dxpu-manager", &set.sandbox, &wrong))
+        return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
+    the.keys = keys_open("dxpu-manager", &set.keys, &wrong);
     if (!the.keys)
-        return PROGRAM_SYSTEM;
+        return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     if (set.audit) {
         the.audit = audit_open("dxpu-manager", set.audit);
         if (!the.audit)

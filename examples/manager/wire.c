@@ -5,6 +5,7 @@
 #endif
 #include "wire.h"
 #include "requests.h"
+#include "sandbox.h"
 
 #include <errno.h>
 #include <event2/buffer.h>
@@ -833,8 +834,8 @@ wire *wire_open(struct event_base *base, core *c, const wire_settings *set)
             why = scan_often(w);
     }
     if (why) {
-        fprintf(stderr, "dxpu-manager: --listen %s: %s%s%s\n", set->listen, why, errno ? ": " : "",
-                errno ? strerror(errno) : "");
+        fprintf(stderr, "dxpu-manager: --listen %s: %s%s%s%s\n", set->listen, why,
+                sandbox_hint(errno), errno ? ": " : "", errno ? strerror(errno) : "");
         wire_close(w);
         return NULL;
     }

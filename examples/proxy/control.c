@@ -2,6 +2,7 @@
    SPDX-License-Identifier: MIT */
 #include "control.h"
 #include "fabric.h"
+#include "sandbox.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -52,8 +53,8 @@ control *control_open(struct event_base *base, const char *at, unsigned further,
         o->listener = secure_listen(base, &local, &set, &cb, &why);
     }
     if (!o || !o->listener) {
-        fprintf(stderr, "%s: --control %s: %s%s%s\n", program, at, why ? why : "out of memory",
-                errno ? ": " : "", errno ? strerror(errno) : "");
+        fprintf(stderr, "%s: --control %s: %s%s%s%s\n", program, at, why ? why : "out of memory",
+                sandbox_hint(errno), errno ? ": " : "", errno ? strerror(errno) : "");
         free(o);
         return NULL;
     }

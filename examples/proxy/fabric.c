@@ -5,6 +5,7 @@
 #endif
 #include "fabric.h"
 #include "dxpu_zlib.h"
+#include "sandbox.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -875,7 +876,8 @@ static int open_port(fabric *f, const char *program, const fabric_settings *s)
     if (!f->udp && chosen && errno == EADDRINUSE)
         return FABRIC_TAKEN;
     if (!f->udp) {
-        fprintf(stderr, "%s: --listen %s: %s (%s)\n", program, s->listen, why, strerror(errno));
+        fprintf(stderr, "%s: --listen %s: %s%s (%s)\n", program, s->listen, why,
+                sandbox_hint(errno), strerror(errno));
         return -1;
     }
     if (s->af_xdp) {

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { BAD_SYSTEM = -1, BAD_USE = -2 }; /* what a message was about */
 enum { KEY = DXPU_NOISE_KEY_BYTES, WHY_BYTES = 200, LINE_BYTES = 2048 };
 
 typedef struct table {
@@ -269,16 +270,22 @@ static const char *file_problem(int fd)
     return st.st_mode & (S_IWGRP | S_IWOTH) ? "others may write it; chmod go-w it" : NULL;
 }
 
-/* 0, or -1 after a message. */
+/* 0, or BAD_ after a message. */
 static int add_file(table *t, const char *program, const char *file)
 {
     unsigned line = 0;
     const char *why;
-    int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), rc = BAD_SYSTEM;
     FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
-    why = !f ? strerror(errno) : file_problem(fd);
-    if (!why)
+    why = !f && errno == EACCES ? "this user may not read it; chown it" : strerror(errno);
+    if (f) {
+        why = file_problem(fd);
+        rc = why ? BAD_USE : rc;
+    }
+    if (f && !why) {
         why = add_lines(t, f, &line);
+        rc = line ? BAD_USE : rc;
+    }
     if (f)
         fclose(f);
     else if (fd >= 0)
@@ -287,10 +294,10 @@ static int add_file(table *t, const char *program, const char *file)
         fprintf(stderr, "%s: %s:%u: %s\n", program, file, line, why);
     else if (why)
         fprintf(stderr, "%s: --peers %s: %s\n", program, file, why);
-    return why ? -1 : 0;
+    return why ? rc : 0;
 }
 
-/* All that the settings name.  0, or -1 after a message, and t is empty. */
+/* All that the settings name.  0, or BAD_ after a message, and t is empty. */
 static int fill(table *t, const char *program, const keys_settings *s)
 {
     const char *why = NULL, *twice;
@@ -300,7 +307,7 @@ static int fill(table *t, const char *program, const keys_settings *s)
         why = add_listed(t, s->peer);
     if (why) {
         fprintf(stderr, "%s: --peer: %s\n", program, why);
-        rc = -1;
+        rc = BAD_USE;
     } else if (s->peers) {
         rc = add_file(t, program, s->peers);
     }
@@ -308,7 +315,7 @@ static int fill(table *t, const char *program, const keys_settings *s)
     if (twice) {
         fprintf(stderr, "%s: --peer, --peers: %s is named twice; name each key once\n", program,
                 twice);
-        rc = -1;
+        rc = BAD_USE;
     }
     if (rc) {
         free(t->rows);
@@ -370,11 +377,12 @@ static void say_key(const keys *k, bool made)
                 made ? k->set.key : "");
 }
 
-/* 0, or -1 after a message. */
+/* 0, or BAD_ after a message. */
 static int open_own(keys *k)
 {
     const char *file = k->set.key, *why = "no memory for a key";
     struct stat st;
+    int error;
     bool made = file && lstat(file, &st) && errno == ENOENT;
     errno = 0;
     k->own = !file  ? dxpu_sodium_key_new()
@@ -384,14 +392,17 @@ static int open_own(keys *k)
         say_key(k, made);
         return 0;
     }
-    fprintf(stderr, "%s: --key %s: %s%s%s\n", k->program, file ? file : "", why, errno ? ": " : "",
-            errno ? strerror(errno) : "");
-    return -1;
+    error = errno; /* none: the file was read, and is not as it should be */
+    fprintf(stderr, "%s: --key %s: %s%s%s\n", k->program, file ? file : "", why, error ? ": " : "",
+            error ? strerror(error) : "");
+    return !file || made || error ? BAD_SYSTEM : BAD_USE;
 }
 
-keys *keys_open(const char *program, const keys_settings *s)
+keys *keys_open(const char *program, const keys_settings *s, bool *wrong)
 {
     keys *k = calloc(1, sizeof *k);
+    int rc;
+    *wrong = false;
     if (!k || dxpu_sodium_init() != DXPU_OK || pthread_mutex_init(&k->mutex, NULL)) {
         fprintf(stderr, "%s: no keys: out of memory, or libsodium does not start\n", program);
         free(k);
@@ -406,7 +417,11 @@ keys *keys_open(const char *program, const keys_settings *s)
                 program);
         return k;
     }
-    if (open_own(k) || fill(&k->peers, program, s)) {
+    rc = open_own(k);
+    if (!rc)
+        rc = fill(&k->peers, program, s);
+    if (rc) {
+        *wrong = rc == BAD_USE;
         keys_close(k);
         return NULL;
     }

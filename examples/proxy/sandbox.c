@@ -88,11 +88,12 @@ static int find_user(const char *text, uid_t *uid, gid_t *gid)
     return 0;
 }
 
-static int become(const char *text)
+static int become(const char *text, bool *none)
 {
     uid_t uid;
     gid_t gid;
-    if (find_user(text, &uid, &gid))
+    *none = find_user(text, &uid, &gid) != 0;
+    if (*none)
         return -1;
     if (uid == geteuid() && gid == getegid())
         return 0;
@@ -141,10 +142,11 @@ static int drop_capabilities(bool network)
     return 0;
 }
 
-int sandbox_start(const char *program, const sandbox_settings *s)
+int sandbox_start(const char *program, const sandbox_settings *s, bool *wrong_use)
 {
     the.program = program;
-    if (s->user && become(s->user))
+    *wrong_use = false;
+    if (s->user && become(s->user, wrong_use))
         return -1;
     if (s->off)
         return 0;
@@ -152,6 +154,13 @@ int sandbox_start(const char *program, const sandbox_settings *s)
         return wrong("no_new_privs", "--no-sandbox goes without");
     the.set = s;
     return drop_capabilities(s->network);
+}
+
+const char *sandbox_hint(int error)
+{
+    return error == EACCES && the.set ? "; or start it as root with --no-sandbox, which keeps "
+                                        "CAP_NET_BIND_SERVICE"
+                                      : "";
 }
 
 /* ==== System calls ============================================================================ */

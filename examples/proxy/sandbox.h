@@ -31,11 +31,14 @@ typedef struct sandbox_settings {
             &(s).off, 0, 0                                                                         \
     }
 
-/* 0, or -1 after a message with its remedy.  Before any thread is made. */
-int sandbox_start(const char *program, const sandbox_settings *s);
+/* 0, or -1 after a message with its remedy; *wrong_use: there is no such user, a matter of usage.  Before
+   any thread is made. */
+int sandbox_start(const char *program, const sandbox_settings *s, bool *wrong_use);
 /* As above.  Does nothing unless sandbox_start() was called, and where a sanitizer needs to trace
    its own process. */
 int sandbox_enter(void);
+/* What to say behind this error of a bind(): "", or a remedy. */
+const char *sandbox_hint(int error);
 /* "seccomp" or "none": what this program was built with. */
 const char *sandbox_name(void);
 
