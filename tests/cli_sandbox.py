@@ -235,6 +235,16 @@ def s130_audit_log():
                                  stdout=subprocess.PIPE).returncode)
         check(subprocess.run(dxpu + ["audit", log, moved], check=False,
                              stdout=subprocess.PIPE).returncode == 1)
+
+        def audit(*words):
+            return subprocess.run(dxpu + ["audit", *words], check=False,
+                                  stdout=subprocess.PIPE).stdout.decode()
+        behind = "begins with line %d, which follows %s" % (lines[-1]["n"], lines[-1]["before"])
+        check(behind in audit(log), audit(log))
+        check("begins" not in audit(moved, log), "it stands behind the one before it")
+        begins = json.loads(audit("--json", log))["begins"]
+        check(begins == lines[-1]["n"] > 1 == json.loads(audit("--json", moved))["begins"], begins)
+        check("empty" in audit("/dev/null") and "empty" not in audit(log))
         with open(moved, encoding="ascii") as file:
             text = file.read()
         with open(moved, "w", encoding="ascii") as file:
