@@ -241,7 +241,8 @@ def lease(name="c3", state="active", phase="up", rates=(None, None), **more):
     return dict(dict(lease=name, tenant="t", key=None, host=12, model="nvme", count=1, need="any",
                      state=state, replace=True, replaced=0, created_at="2026-01-02T03:04:05.678Z",
                      expires_at=None,
-                     slots=[dict(slot="10.3", host_slot=1, epoch=17, state=phase,
+                     slots=[dict(slot="10.3", box_connected=True, host_slot=1, epoch=17,
+                                 state=phase,
                                  to_device_per_s=rates[0], from_device_per_s=rates[1])]), **more)
 
 
@@ -695,6 +696,7 @@ def drain():
         check("draining, 2 slots are leased" in out, out)
         check(fake.one("PUT")["body"] == dict(on=True, move=True), fake.one("PUT"))
         check("2 leased slots stay" in dxpu(fake, "drain", "box10", "--move").err)
+        check("their data in this box are WIPED" in dxpu(fake, "drain", "--help").out)
         free = dict(state="free", lease=None)
         stages = iter([[slot()] * 2, [slot()], [slot()], [slot(state="broken")],
                        [slot(state="wiping", lease=None)], [slot(**free)],
@@ -729,16 +731,64 @@ def drain():
 
 
 @case
+def drain_that_leaves_leases():
+    """What --move leaves is told, with the manager's reason, and not waited for."""
+    with Fake(everything()) as fake:
+        fake.routes["PUT /v1/boxes/10/drain"] = dict(node=10, draining=True, left=3)
+        stay = [slot(), slot("10.4"), slot("10.5", lease="c4")]
+        moved = dict(state="wiping", lease=None)
+        stages = iter([stay, stay + [slot("10.6", **moved)]])
+        fake.routes["GET /v1/slots"] = lambda _: dict(slots=next(stages, stay), next=None)
+        fake.routes["GET /v1/events"] = events_route(
+            [event(n, type="node.drain", slot=where, text=text) for n, (where, text) in enumerate((
+                ("10.3", "its lease stays: an old reason"), ("10.3", "its lease stays: kept here"),
+                ("10.5", "its lease stays: none is free")), 1)])
+        done = dxpu(fake, "drain", 10, "--move", "--wait", status=REFUSED)
+        check("lease c3 stays (slot 10.3): kept here\n" in done.err, done)
+        check("lease c4 stays (slot 10.5): none is free\n" in done.err, done)
+        check(done.err.count(" stays (slot") == 2, done)
+        check("3 slots leased, 1 wiping" in done.err, "the wipe was not waited for", done)
+        check("3 leased slots stay (10.3 leased, 10.4 leased, 10.5 leased)" in done.err, done)
+        done = dxpu(fake, "drain", 10, "--move", "--wait", "--json", status=REFUSED)
+        check(done.json()["left"] == 3, done)
+        idle = slot(state="free", lease=None, box_state="wiped")  # they have ended meanwhile
+        fake.routes["GET /v1/slots"] = dict(slots=[idle], next=None)
+        check("box 10: drained" in dxpu(fake, "drain", 10, "--move", "--wait").out)
+
+
+@case
+def lease_in_a_box_that_is_away():
+    with Fake(everything()) as fake:
+        create = ("lease", "create", "--host", 12, "--model", "nvme")
+        found = lease(state="pending", phase="binding")
+        fake.routes["POST /v1/leases"] = created(found)
+        check("away" not in dxpu(fake, *create).out, "the control")
+        found["slots"][0]["box_connected"] = False
+        fake.routes["POST /v1/leases"] = created(found)
+        fake.routes["GET /v1/leases/c3"] = found
+        out = dxpu(fake, *create).out
+        check(out == "lease c3: slot 10.3 for slot 1 of host 12: binding (its box is away)\n", out)
+        check(dxpu(fake, *create, "--json").json()["slots"][0]["box_connected"] is False)
+        err = dxpu(fake, *create, "--wait", 0, status=REFUSED).err
+        check("slot 10.3 binding (its box is away)" in err and "a box of it is away" in err, err)
+
+
+@case
 def slot_commands():
     with Fake(everything()) as fake:
         for verb in ("replace", "break", "repair", "reset"):
             fake.requests.clear()
             fake.routes["POST /v1/slots/10.3/" + verb] = slot(state="broken")
             out = dxpu(fake, verb, "10.3").out
-            check(out == "slot 10.3: broken\nlease c3: slot 10.3 is slot 1 of host 12\n", out)
+            wiped = "; what its lease had there is wiped" if verb == "replace" else ""
+            check(out == "slot 10.3: broken%s\nlease c3: slot 10.3 is slot 1 of host 12\n" % wiped,
+                  out)
             r = fake.one("POST")
             check(r["path"] == "/v1/slots/10.3/" + verb and not r["bytes"], r)
             check(dxpu(fake, verb, "10.3", "--json").json() == slot(state="broken"))
+            check(dxpu(fake, verb, "box10.3").out == out, "by its box's name")
+            dxpu(fake, verb, "box11.3", status=REFUSED)
+            check(len(fake.asked("POST")) == 3, fake.asked("POST"))
             dxpu(fake, verb, "10", status=USAGE)
             dxpu(fake, verb, status=USAGE)
 

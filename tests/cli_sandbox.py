@@ -236,6 +236,18 @@ def s130_audit_log():
                                  stdout=subprocess.PIPE).returncode)
         check(subprocess.run(dxpu + ["audit", log, moved], check=False,
                              stdout=subprocess.PIPE).returncode == 1)
+
+        def audit(*words):
+            return subprocess.run(dxpu + ["audit", *words], check=False,
+                                  stdout=subprocess.PIPE).stdout.decode()
+        with open(log, encoding="ascii") as file:
+            first = json.loads(file.readline())
+        behind = "begins with line %d, which follows %s" % (first["n"], first["before"])
+        check(behind in audit(log), audit(log))
+        check("begins" not in audit(moved, log), "it stands behind the one before it")
+        begins = json.loads(audit("--json", log))["begins"]
+        check(begins == first["n"] > 1 == json.loads(audit("--json", moved))["begins"], begins)
+        check("empty" in audit("/dev/null") and "empty" not in audit(log))
         with open(moved, encoding="ascii") as file:
             text = file.read()
         with open(moved, "w", encoding="ascii") as file:

@@ -26,9 +26,10 @@ PROGRAMS = ("dxpu", "dxpu-manager", "dxpu-box", "dxpu-host")
 class Pool:
     """A manager, boxes a and b with 4 slots each, host h with 8; and the command."""
 
-    def __init__(self, l, tokens=None, token=None):
+    def __init__(self, l, tokens=None, token=None, grace_ms=1000):
         self.lab, self.args, self.token = l, ["--tokens", tokens] if tokens else [], token
         self.listen = self.http = V4
+        self.grace_ms = grace_ms
         self.start_manager()
         self.boxes = {name: self.start_box(name) for name in "ab"}
         self.host = l.start("dxpu-host", "--manager", self.listen, "--identity", l.file("h.id"),
@@ -39,7 +40,7 @@ class Pool:
     def start_manager(self):
         self.manager = self.lab.start("dxpu-manager", "--listen", self.listen, "--http", self.http,
                                       "--store", self.lab.file("m.db"), "--heartbeat-ms", 200,
-                                      "--grace-ms", 1000, "--status-ms", 300, *self.args)
+                                      "--grace-ms", self.grace_ms, "--status-ms", 300, *self.args)
         self.listen = self.manager.says(r"proxies at (\S+:\d+)\n").group(1)
         self.http = self.manager.says(r"users at http://(\S+:\d+)\n").group(1)
 
@@ -157,6 +158,40 @@ def drain_moves():
         check(p.json("show", "node", box)["draining"])
         p.run("drain", box, "--off")
         check(not p.json("show", "node", box)["draining"])
+
+
+@case
+def drain_leaves_data():
+    """A lease made with --no-replace stays in the drained box, and the command ends and says so."""
+    with lab.Lab() as l:
+        p = Pool(l)
+        lease = p.create("--no-replace")
+        slot = lease["slots"][0]["slot"]
+        box = slot.split(".")[0]
+        err = p.run("drain", box, "--move", "--wait", status=1)[1]
+        check("lease %s stays (slot %s): it was made with --no-replace" % (lease["lease"], slot)
+              in err and "1 leased slots stay (%s leased)" % slot in err, err)
+        after = p.json("show", "lease", lease["lease"])
+        check(after["slots"][0]["slot"] == slot and after["slots"][0]["box_connected"], after)
+        name = p.json("show", "node", box)["name"]  # the control: an operator moves it
+        out = p.run("replace", "%s.%s" % (name, slot.split(".")[1]))[0]
+        check("what its lease had there is wiped" in out, out)
+        p.run("drain", box, "--move", "--wait", 30)
+
+
+@case
+def lease_in_a_silent_box():
+    """Boxes that went away a moment ago: the lease that gets a slot there is told so."""
+    with lab.Lab() as l:
+        p = Pool(l, grace_ms=60000)
+        for box in p.boxes.values():
+            box.stop()
+        end = time.monotonic() + 20
+        while p.json("pool")["boxes"]["connected"]:
+            check(time.monotonic() < end, p.run("list", "boxes")[0])
+            time.sleep(0.05)
+        out = p.run("lease", "create", "--host", "h", "--model", "memory")[0]
+        check("(its box is away)" in out, out)
 
 
 @case

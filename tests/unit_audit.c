@@ -52,7 +52,7 @@ static int64_t lines_of(const char *path)
 {
     uint64_t line;
     char why[160];
-    return audit_check(path, &line, why, NULL, NULL);
+    return audit_check(path, &line, why, NULL, NULL, NULL);
 }
 
 static void fresh(void)
@@ -78,7 +78,7 @@ static void test_s130_lines_follow_each_other(void **state)
         audit_head(a, head);
         audit_close(a);
     }
-    assert_int_equal(audit_check(file, &line, why, first, last), 12);
+    assert_int_equal(audit_check(file, &line, why, NULL, first, last), 12);
     assert_string_equal(last, head);
     assert_true(strspn(first, "0") == 64);
     assert_int_equal(stat(file, &is), 0);
@@ -128,11 +128,67 @@ static void test_s131_what_is_missing_is_seen(void **state)
     third = strchr(second, '\n') + 1;
     memmove(second, third, bytes - (size_t)(third - text) + 1);
     write_all(other, text, strlen(text));
-    assert_int_equal(audit_check(other, &line, why, NULL, NULL), -1);
+    assert_int_equal(audit_check(other, &line, why, NULL, NULL, NULL), -1);
     assert_int_equal(line, 2);
     a = audit_open("test", other);
     assert_null(a); /* and nothing is put behind it */
     free(text);
+}
+
+/* Lines that are gone at the beginning: the rest is whole, and says with which number it begins and
+   what that one follows. */
+static void test_s131_a_beginning_is_told(void **state)
+{
+    char first[AUDIT_HASH_TEXT_BYTES], head[AUDIT_HASH_TEXT_BYTES], why[160];
+    size_t bytes;
+    uint64_t line, begins;
+    char *text, *third;
+    audit *a;
+    (void)state;
+    fresh();
+    a = audit_open("test", file);
+    assert_int_equal(audit_check(file, &line, why, &begins, first, NULL), 0);
+    assert_int_equal(begins, 0);
+    write_some(a, 0, 2);
+    audit_head(a, head);
+    write_some(a, 2, 3);
+    audit_close(a);
+    assert_int_equal(audit_check(file, &line, why, &begins, first, NULL), 5);
+    assert_int_equal(begins, 1); /* the control */
+    text = read_all(file, &bytes);
+    third = strchr(strchr(text, '\n') + 1, '\n') + 1;
+    write_all(other, third, bytes - (size_t)(third - text));
+    assert_int_equal(audit_check(other, &line, why, &begins, first, NULL), 3);
+    assert_int_equal(begins, 3);
+    assert_string_equal(first, head);
+    free(text);
+}
+
+/* Two programs that append to one file would break its chain. */
+static void test_s134_one_program_at_a_time(void **state)
+{
+    audit *a, *b;
+    (void)state;
+    fresh();
+    a = audit_open("test", file);
+    assert_non_null(a);
+    write_some(a, 0, 1);
+    assert_null(audit_open("test", file));
+    write_some(a, 1, 1);
+    assert_int_equal(lines_of(file), 2);
+    assert_int_equal(rename(file, other), 0); /* moved away, it is still whose it was */
+    assert_null(audit_open("test", other));
+    b = audit_open("test", file);
+    assert_non_null(b);
+    assert_false(audit_reopen(a));
+    write_some(a, 2, 1); /* where it was */
+    assert_int_equal(lines_of(other), 3);
+    audit_close(b);
+    assert_true(audit_reopen(a));
+    b = audit_open("test", other); /* the control: whoever closes it gives it back */
+    assert_non_null(b);
+    audit_close(a);
+    audit_close(b);
 }
 
 static void test_s132_a_torn_end_is_taken_away(void **state)
@@ -191,7 +247,7 @@ static void test_s133_a_new_file_follows_the_old_one(void **state)
 {
     char head[AUDIT_HASH_TEXT_BYTES], first[AUDIT_HASH_TEXT_BYTES];
     char why[160];
-    uint64_t line;
+    uint64_t line, begins;
     audit *a;
     (void)state;
     fresh();
@@ -204,7 +260,8 @@ static void test_s133_a_new_file_follows_the_old_one(void **state)
     assert_true(audit_reopen(a));
     write_some(a, 3, 2);
     assert_int_equal(lines_of(other), 3);
-    assert_int_equal(audit_check(file, &line, why, first, NULL), 2);
+    assert_int_equal(audit_check(file, &line, why, &begins, first, NULL), 2);
+    assert_int_equal(begins, 4);
     assert_string_equal(first, head);
     assert_int_equal(rename(file, other), 0);
     write_all(file, "what\n", 5);
@@ -234,9 +291,11 @@ int main(void)
         cmocka_unit_test(test_s130_what_is_no_file_is_refused),
         cmocka_unit_test(test_s131_what_was_changed_is_seen),
         cmocka_unit_test(test_s131_what_is_missing_is_seen),
+        cmocka_unit_test(test_s131_a_beginning_is_told),
         cmocka_unit_test(test_s132_a_torn_end_is_taken_away),
         cmocka_unit_test(test_s132_a_full_disk_loses_lines_and_says_so),
         cmocka_unit_test(test_s133_a_new_file_follows_the_old_one),
+        cmocka_unit_test(test_s134_one_program_at_a_time),
     };
     int failed;
     if (!mkdtemp(folder))

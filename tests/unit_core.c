@@ -1083,7 +1083,7 @@ static uint64_t lease_in_groups(uint8_t count, uint8_t need, unsigned boxes, uns
     dxpu_control_device d[8];
     uint64_t lease;
     bool existed;
-    core_request r = { .model = "nvme", .count = count, .need = need };
+    core_request r = { .model = "nvme", .count = count, .need = need, .replace = true };
     for (unsigned i = 0; i < 8; i++) {
         d[i] = box[0];
         d[i].group = 1 + i / 4;
@@ -1155,6 +1155,36 @@ static void test_drain_keeps_needs(void **state)
         (void)end(state);
         (void)begin(state);
     }
+}
+
+/* A lease whose data are nowhere else stays in a drained box, and an event says why; one that may
+   be replaced is the control.  An operator may move it. */
+static void test_drain_leaves_no_replace(void **state)
+{
+    (void)state;
+    core_request r = { .model = "nvme", .count = 2 };
+    core_event e[64];
+    unsigned left, told = 0;
+    uint64_t lease, moves;
+    uint32_t first;
+    bool existed;
+    both_connect();
+    r.host = host_node;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+    first = pool_find_lease(core_pool(c), lease)->first;
+    moves = lease_one();
+    assert_true(rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 1, box, SLOTS, 1, SLOTS, &why));
+    assert_int_equal(core_drain(c, box_node, true, true, &left).code, CORE_OK);
+    assert_int_equal(left, 2);
+    assert_int_equal(slots_at(lease, box_node), 2);
+    assert_int_equal(slots_at(moves, box_node), 0);
+    for (unsigned i = 0, n = core_events_after(c, 0, e, 64); i < n; i++)
+        told += e[i].type == CORE_EVENT_NODE_DRAIN && e[i].lease == lease &&
+                strstr(e[i].text, "--no-replace") != NULL;
+    assert_int_equal(told, 1);
+    assert_int_equal(core_pool(c)->slot[first].state, POOL_LEASED);
+    assert_int_equal(core_replace(c, first, POOL_WHY_OPERATOR).code, CORE_OK);
+    assert_int_equal(slots_at(lease, box_node), 1);
 }
 
 static void test_other_device(void **state)
@@ -1968,6 +1998,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_unknown_data, begin, end),
         cmocka_unit_test_setup_teardown(test_drain_moves, begin, end),
         cmocka_unit_test_setup_teardown(test_drain_keeps_needs, begin, end),
+        cmocka_unit_test_setup_teardown(test_drain_leaves_no_replace, begin, end),
         cmocka_unit_test_setup_teardown(test_other_device, begin, end),
         cmocka_unit_test_setup_teardown(test_changes_all_the_time, begin, end),
         cmocka_unit_test_setup_teardown(test_models_come_and_go, begin, end),

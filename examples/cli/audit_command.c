@@ -14,8 +14,9 @@ static const char help[] =
     "\n"
     "Checks logs that dxpu-manager wrote with --audit: each line carries the hash of the line\n"
     "before it.  Files that follow each other (the log was moved away, and SIGHUP sent) are given\n"
-    "in order.  Lines that were cut off at the end are seen by nobody who does not know the hash\n"
-    "of the last line, which is printed here, and by the manager's statistics.\n"
+    "in order; one that does not begin with line 1 is said to.  Lines that were cut off at the\n"
+    "end, and a last line that was changed, are seen by nobody who does not know the hash of the\n"
+    "last line, or of a later one, which is printed here, and by the manager's statistics.\n"
     "\n"
     "  --json           an object for each file\n"
     "\n"
@@ -23,16 +24,17 @@ static const char help[] =
     "usage or a file that cannot be read.\n";
 
 typedef struct audit_found {
-    int64_t lines; /* -1: line is wrong, and why */
-    uint64_t line;
+    int64_t lines;         /* -1: line is wrong, and why */
+    uint64_t line, begins; /* begins: the first line's number */
     char why[160], first[AUDIT_HASH_TEXT_BYTES], last[AUDIT_HASH_TEXT_BYTES];
 } audit_found;
 
 static void print_json(const char *file, const audit_found *f)
 {
     json_t *j = f->lines >= 0
-                    ? json_pack("{s:s, s:b, s:I, s:s, s:s}", "file", file, "good", 1, "lines",
-                                (json_int_t)f->lines, "first_follows", f->first, "last", f->last)
+                    ? json_pack("{s:s, s:b, s:I, s:I, s:s, s:s}", "file", file, "good", 1, "lines",
+                                (json_int_t)f->lines, "begins", (json_int_t)f->begins,
+                                "first_follows", f->first, "last", f->last)
                     : json_pack("{s:s, s:b, s:I, s:s}", "file", file, "good", 0, "line",
                                 (json_int_t)f->line, "why", f->why);
     if (!j || json_dumpf(j, stdout, JSON_COMPACT))
@@ -41,11 +43,26 @@ static void print_json(const char *file, const audit_found *f)
     json_decref(j);
 }
 
+/* A file without faults; follows: the one before it was given, and this one begins there. */
+static void print_good(const char *file, const audit_found *f, bool follows)
+{
+    if (!f->lines) {
+        printf("%s: empty: no line, so nothing that could be checked\n", file);
+        return;
+    }
+    if (f->begins != 1 && !follows)
+        printf("%s: begins with line %llu, which follows %s: in order only behind the file whose "
+               "last line that is; else lines are missing\n",
+               file, (unsigned long long)f->begins, f->first);
+    printf("%s: %lld lines, as they were written; the last is %s\n", file, (long long)f->lines,
+           f->last);
+}
+
 /* One file, which is to follow `before` ("": any).  An exit status. */
 static int check(const char *file, char before[AUDIT_HASH_TEXT_BYTES], bool json)
 {
     audit_found f;
-    f.lines = audit_check(file, &f.line, f.why, f.first, f.last);
+    f.lines = audit_check(file, &f.line, f.why, &f.begins, f.first, f.last);
     if (f.lines < 0 && !f.line) {
         fprintf(stderr, "dxpu audit: %s: %s\n", file, f.why);
         return EXIT_USAGE;
@@ -58,8 +75,7 @@ static int check(const char *file, char before[AUDIT_HASH_TEXT_BYTES], bool json
     if (json)
         print_json(file, &f);
     else if (f.lines >= 0)
-        printf("%s: %lld lines, as they were written; the last is %s\n", file, (long long)f.lines,
-               f.last);
+        print_good(file, &f, before[0] != 0);
     else
         printf("%s: line %llu %s\n", file, (unsigned long long)f.line, f.why);
     if (f.lines > 0)

@@ -22,7 +22,7 @@ static const char help[] =
     "  lease create --host N --model M [--count N] [--for TIME] [--wait]\n"
     "  lease release | extend | attach ID     end, prolong, or move a lease\n"
     "  drain BOX [--move | --off] [--wait]    take a box out of service\n"
-    "  replace | break | repair | reset SLOT  a slot, as in 10.3\n"
+    "  replace | break | repair | reset SLOT  a slot: 10.3, shelf1.3\n"
     "  forget NODE                            one that is gone for good\n"
     "  rekey NODE                             it may come with another key, once\n"
     "  owner HOST TENANT | HOST --nobody      whose a host is\n"

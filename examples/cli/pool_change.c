@@ -84,13 +84,26 @@ static void say_lease(waiting *w, const json_t *lease)
     at = n > 0 ? (size_t)n : 0;
     json_array_foreach(json_object_get(lease, "slots"), index, slot)
     {
-        n = snprintf(text + at, sizeof text - at, ", slot %.16s %.20s", pool_string(slot, "slot"),
-                     pool_string(slot, "state"));
+        n = snprintf(text + at, sizeof text - at, ", slot %.16s %.20s%s", pool_string(slot, "slot"),
+                     pool_string(slot, "state"), pool_print_away(slot));
         if (n < 0 || (size_t)n >= sizeof text - at)
             break;
         at += (size_t)n;
     }
     wait_say(w, text);
+}
+
+/* Is the box of one of its slots? */
+static bool any_away(const json_t *lease)
+{
+    size_t index;
+    json_t *slot;
+    json_array_foreach(json_object_get(lease, "slots"), index, slot)
+    {
+        if (*pool_print_away(slot))
+            return true;
+    }
+    return false;
 }
 
 /* The last answer is the lease; until all its slots are up, when that is asked for. */
@@ -117,7 +130,8 @@ static int finish_lease(pool_call *r)
                 id,
                 json_is_false(json_object_get(r->client.body, "host_connected"))
                     ? ": its host is away"
-                    : "",
+                : any_away(r->client.body) ? ": a box of it is away"
+                                           : "",
                 id, id);
         }
         rc = wait_get(&w, path);
@@ -396,7 +410,55 @@ static int look_for_rest(waiting *w, uint64_t box, rest *l)
     return 0;
 }
 
-/* The box of that number, until none of its slots is leased, held by a host or being wiped. */
+/* Does an earlier slot of the list have the same lease? */
+static bool seen_before(const json_t *slots, size_t index, const char *lease)
+{
+    while (index--) {
+        if (strcmp(pool_string(json_array_get(slots, index), "lease"), lease) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A lease that was not moved: why, as the manager's last event about its first slot here has it. */
+static int tell_stay(pool_call *r, const char *lease, const char *slot)
+{
+    static const char begin[] = "its lease stays: ";
+    const char *why;
+    int rc = pool_get(r, "/v1/events?type=node.drain&slot=%s&last=1", slot);
+    if (rc)
+        return rc;
+    why = pool_string(json_array_get(json_object_get(r->client.body, "events"), 0), "text");
+    if (strncmp(why, begin, sizeof begin - 1) == 0)
+        why += sizeof begin - 1;
+    pool_progress("lease %s stays (slot %s)%s%s", lease, slot, *why ? ": " : "", why);
+    return 0;
+}
+
+/* All leases that a drain left in the box. */
+static int tell_stays(pool_call *r, uint64_t box)
+{
+    json_t *document, *slots, *slot;
+    char path[64];
+    size_t index;
+    int rc;
+    snprintf(path, sizeof path, "/v1/slots?node=%" PRIu64 "&", box);
+    rc = pool_pages(r, path, "slots", true, &document);
+    if (rc)
+        return rc;
+    slots = json_object_get(document, "slots");
+    json_array_foreach(slots, index, slot)
+    {
+        const char *lease = pool_string(slot, "lease"), *id = pool_string(slot, "slot");
+        if (!rc && pool_is_lease(lease) && pool_is_slot(id) && !seen_before(slots, index, lease))
+            rc = tell_stay(r, lease, id);
+    }
+    json_decref(document);
+    return rc;
+}
+
+/* The box of that number, until none of its slots is leased, held by a host or being wiped.  What
+   --move has left there is not waited for. */
 static int wait_drained(pool_call *r, uint64_t box)
 {
     waiting w;
@@ -413,6 +475,11 @@ static int wait_drained(pool_call *r, uint64_t box)
         wait_say(&w, text);
         if (!left.leased && !left.wiping && !left.held)
             return 0;
+        if (r->given & POOL_MOVE && !left.wiping && !left.held)
+            return pool_fail(r, EXIT_REFUSED,
+                             "box %" PRIu64 ": %u leased slots stay (%s), as told above; the box "
+                             "is out of service, and empty when those leases have ended or moved",
+                             box, left.leased, left.first);
         if (!wait_on(&w))
             return pool_fail(r, EXIT_REFUSED,
                              "%s (%s): not drained in time; it stays out of service, and 'dxpu "
@@ -440,11 +507,11 @@ int pool_drain(pool_call *r)
         return rc;
     left = pool_integer(r->client.body, "left");
     answer = pool_client_document(&r->client);
-    if (r->given & POOL_MOVE && left)
-        pool_progress("box %" PRIu64 ": %" PRIu64 " leased slots stay: no slot for their leases is "
-                      "free elsewhere; when some are, ask again",
-                      box, left);
-    if (r->given & POOL_WAIT)
+    if (r->given & POOL_MOVE && left) {
+        pool_progress("box %" PRIu64 ": %" PRIu64 " leased slots stay", box, left);
+        rc = tell_stays(r, box);
+    }
+    if (!rc && r->given & POOL_WAIT)
         rc = wait_drained(r, box);
     if (r->json && answer) {
         pool_print_json(answer);
@@ -460,13 +527,6 @@ int pool_drain(pool_call *r)
     return rc;
 }
 
-static int check_slot(const pool_call *r, const char *id)
-{
-    if (pool_is_slot(id))
-        return 0;
-    return usage_error(r->verb->name, "'%s': a slot is NODE.SLOT, as in 10.3", id);
-}
-
 /* What the slot's lease has now. */
 static int print_lease_of(pool_call *r, const char *lease)
 {
@@ -478,9 +538,9 @@ static int print_lease_of(pool_call *r, const char *lease)
 
 int pool_slot(pool_call *r)
 {
-    const char *id = r->word[0];
-    char lease[24] = "";
-    int rc = check_slot(r, id);
+    char id[24], lease[24] = "";
+    bool wiped = strcmp(r->verb->name, "replace") == 0;
+    int rc = pool_find_slot(r, r->word[0], id);
     if (!rc && !r->json) { /* people want to know which slot its lease gets */
         rc = pool_get(r, "/v1/slots/%s", id);
         if (!rc)
@@ -492,7 +552,8 @@ int pool_slot(pool_call *r)
         return rc;
     if (r->json)
         return pool_print_answer(r);
-    printf("slot %s: %s\n", id, pool_string(r->client.body, "state"));
+    printf("slot %s: %s%s\n", id, pool_string(r->client.body, "state"),
+           wiped ? "; what its lease had there is wiped" : "");
     return print_lease_of(r, pool_is_lease(lease) ? lease : "");
 }
 

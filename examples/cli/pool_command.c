@@ -42,8 +42,8 @@ static const pool_verb verbs[] = {
       "  --tenant T         who pays for it; a tenant's token says that already\n"
       "  --for TIME         it ends by itself after 90s, 30m, 2h, 7d (never)\n"
       "  --key K            your own name for it: the same again gives the same lease\n"
-      "  --no-replace       a device that breaks, or whose box is away, stays the lease's: for\n"
-      "                     disks with data, as a replaced one is wiped when its box is back\n"
+      "  --no-replace       a device that breaks, or whose box is away or drained, stays the\n"
+      "                     lease's: for disks with data, as a replaced one is wiped\n"
       "  --wait [S]         until the host has all devices, S seconds at most (60)\n" },
     { "lease release", "ID", 1, POOL_KEEP | POOL_WAIT, 0, pool_lease_release,
       "Ends a lease: the host loses the devices, their data are wiped.\n"
@@ -61,19 +61,26 @@ static const pool_verb verbs[] = {
       "  --wait [S]         until the host has all devices, S seconds at most (60)\n" },
     { "drain", "BOX", 1, POOL_MOVE | POOL_OFF | POOL_WAIT, 0, pool_drain,
       "Takes a box (by number or name) out of service: it gets no new leases.\n"
-      "  --move             leases there get other slots now: their guests see a removal\n"
+      "  --move             leases there get other, empty slots now: their guests see a removal,\n"
+      "                     and their data in this box are WIPED; a lease that was kept, or made\n"
+      "                     with --no-replace, stays, with its data\n"
       "  --off              back into service\n"
       "  --wait [S]         until no slot is leased, held by a host or being wiped any more,\n"
-      "                     S seconds at most (any time)\n" },
+      "                     S seconds at most (any time); with --move exit status 1 when leases\n"
+      "                     stay\n" },
     { "replace", "SLOT", 1, 0, 0, pool_slot,
-      "Gives the lease of a slot another one in its place; the guest sees a removal and an "
-      "add.\n" },
+      "Gives the lease of a slot (10.3, shelf1.3) another, empty one in its place; the guest sees\n"
+      "a removal and an add.  The data in the old one are WIPED, --no-replace or not.\n" },
     { "break", "SLOT", 1, 0, 0, pool_slot,
-      "Declares a slot broken: it is lent to nobody, and its lease gets another one if it may.\n" },
+      "Declares a slot (10.3, shelf1.3) broken: it is lent to nobody, and its lease gets another\n"
+      "one if it may.\n" },
     { "repair", "SLOT", 1, 0, 0, pool_slot,
-      "Declares that a broken or quarantined slot works; it is wiped before it is lent again.\n" },
+      "Declares that a broken or quarantined slot (10.3, shelf1.3) works; it is wiped before it "
+      "is\n"
+      "lent again.\n" },
     { "reset", "SLOT", 1, 0, 0, pool_slot,
-      "Resets a device.  While it is lent, its guest sees a removal and an add.\n" },
+      "Resets the device in a slot (10.3, shelf1.3).  While it is lent, its guest sees a removal\n"
+      "and an add.\n" },
     { "forget", "NODE", 1, 0, 0, pool_forget,
       "Removes a node (by number or name) that is gone for good and has no leases.\n" },
     { "rekey", "NODE", 1, 0, 0, pool_rekey,

@@ -178,6 +178,11 @@ void pool_print_overview(const json_t *o, FILE *out, unsigned width, bool color)
     pool_table_end(&t, out, width, color);
 }
 
+const char *pool_print_away(const json_t *slot)
+{
+    return json_is_false(json_object_get(slot, "box_connected")) ? " (its box is away)" : "";
+}
+
 void pool_print_lease_slots(const json_t *lease, FILE *out)
 {
     const char *id = pool_string(lease, "lease"), *state;
@@ -191,12 +196,12 @@ void pool_print_lease_slots(const json_t *lease, FILE *out)
         state = pool_string(slot, "state");
         fprintf(out, "lease %s: slot %s ", id, pool_string(slot, "slot"));
         if (!host)
-            fputs("is kept, without a host\n", out);
+            fprintf(out, "is kept, without a host%s\n", pool_print_away(slot));
         else if (strcmp(state, "up") == 0)
-            fprintf(out, "is slot %" PRIu64 " of host %" PRIu64 "\n",
-                    pool_integer(slot, "host_slot"), host);
+            fprintf(out, "is slot %" PRIu64 " of host %" PRIu64 "%s\n",
+                    pool_integer(slot, "host_slot"), host, pool_print_away(slot));
         else
-            fprintf(out, "for slot %" PRIu64 " of host %" PRIu64 ": %s\n",
-                    pool_integer(slot, "host_slot"), host, state);
+            fprintf(out, "for slot %" PRIu64 " of host %" PRIu64 ": %s%s\n",
+                    pool_integer(slot, "host_slot"), host, state, pool_print_away(slot));
     }
 }

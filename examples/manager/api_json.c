@@ -201,7 +201,9 @@ static json_t *lease_slots(const api *a, uint64_t lease, const core_lease *more,
                            const core_node *host)
 {
     const pool *p = core_pool(a->core);
-    uint32_t slots[POOL_COUNT_MAX];
+    uint32_t slots[POOL_COUNT_MAX], count;
+    const core_slot *of = core_slots(a->core, &count);
+    const core_node *nodes = core_nodes(a->core, &count);
     unsigned n = pool_lease_slots(p, lease, slots);
     json_t *out = json_array();
     for (unsigned i = 0; i < n; i++) {
@@ -209,7 +211,8 @@ static json_t *lease_slots(const api *a, uint64_t lease, const core_lease *more,
         char name[24];
         api_slot_name(a, slots[i], name);
         (void)json_array_append_new(
-            out, json_pack("{s:s, s:o, s:o, s:s, s:o, s:o}", "slot", name, "host_slot",
+            out, json_pack("{s:s, s:b, s:o, s:o, s:s, s:o, s:o}", "slot", name, "box_connected",
+                           nodes[of[slots[i]].node].connected, "host_slot",
                            host ? number(more->port[i]) : json_null(), "epoch",
                            number(p->slot[slots[i]].epoch), "state",
                            core_phase_name(core_slot_phase(a->core, slots[i])), "to_device_per_s",

@@ -310,8 +310,8 @@ static bool stayed(const core *c, uint32_t first, uint32_t slot)
     return first < slot;
 }
 
-/* Every lease's slot in a box that has another place, and whose data are not kept, goes there,
-   first of leases that need many together; one commit. */
+/* Every lease's slot in a box that has another place, and may be wiped here, goes there, first of
+   leases that need many together; one commit. */
 static core_result move_all(core *c, uint32_t node)
 {
     const core_node *n = &c->t.node[node];
@@ -322,7 +322,7 @@ static core_result move_all(core *c, uint32_t node)
     for (unsigned pass = 0; pass < 2; pass++)
         for (uint32_t i = n->first; i < n->first + n->total; i++) {
             uint32_t lease = p->slot[i].lease;
-            if (lease == POOL_NONE || c->t.lease[lease].kept || stayed(c, n->first, i))
+            if (lease == POOL_NONE || stayed(c, n->first, i))
                 continue;
             unsigned need = p->lease[lease].need;
             if ((need == POOL_SAME_BOX || need == POOL_SAME_GROUP) == !pass)

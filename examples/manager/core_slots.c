@@ -216,6 +216,18 @@ static core_result move_one(core *c, uint32_t slot, bool need_kept)
     return move_to(c, slot, other, POOL_WHY_DRAIN);
 }
 
+/* Moved, its data would be wiped: does it, or who made it, say that they are kept? */
+static core_result may_move_out(const core_lease *l)
+{
+    if (l->kept)
+        return corei_result(CORE_E_STATE, "its data are kept here; end the drain to attach it, or "
+                                          "release it");
+    if (!l->replace)
+        return corei_result(CORE_E_STATE, "it was made with --no-replace, and its data would be "
+                                          "wiped; dxpu replace moves it, without them");
+    return (core_result){ CORE_OK, "" };
+}
+
 core_result corei_move_out(core *c, uint32_t slot)
 {
     const pool *p = c->t.pool;
@@ -223,7 +235,9 @@ core_result corei_move_out(core *c, uint32_t slot)
     const pool_lease *l = pool_find_lease(p, lease);
     bool kept = pool_need_kept(p, lease);
     bool close = l->count > 1 && (l->need == POOL_SAME_BOX || l->need == POOL_SAME_GROUP);
-    core_result r = close && kept ? move_group(c, lease) : move_one(c, slot, kept);
+    core_result r = may_move_out(&c->t.lease[(uint32_t)lease]);
+    if (r.code == CORE_OK)
+        r = close && kept ? move_group(c, lease) : move_one(c, slot, kept);
     if (r.code != CORE_OK)
         corei_event_slot(c, CORE_EVENT_NODE_DRAIN, slot, "its lease stays: %s", r.text);
     return r;

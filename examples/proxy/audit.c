@@ -1,5 +1,8 @@
 /* audit.c - see audit.h
    SPDX-License-Identifier: MIT */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE
+#endif
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -12,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -104,7 +108,7 @@ static const char *follow(FILE *f, uint64_t *line, uint8_t first[AUDIT_HASH_BYTE
     return ferror(f) ? "cannot be read" : NULL;
 }
 
-int64_t audit_check(const char *file, uint64_t *line, char why[160],
+int64_t audit_check(const char *file, uint64_t *line, char why[160], uint64_t *begins,
                     char first[AUDIT_HASH_TEXT_BYTES], char last[AUDIT_HASH_TEXT_BYTES])
 {
     uint8_t begin[AUDIT_HASH_BYTES] = { 0 }, head[AUDIT_HASH_BYTES] = { 0 };
@@ -125,6 +129,8 @@ int64_t audit_check(const char *file, uint64_t *line, char why[160],
         wrong = "has no end: the program was cut off as it wrote";
     }
     snprintf(why, 160, "%s", wrong ? wrong : "");
+    if (begins)
+        *begins = wrong || !*line ? 0 : number - *line + 1;
     if (first)
         hash_text(begin, first);
     if (last)
@@ -178,6 +184,18 @@ static int open_file(audit *a)
     return fd;
 }
 
+/* Two that append, each behind what it has written itself, would break the chain.  The lock ends
+   with the descriptor, so with the program in any case. */
+static bool lock(const audit *a, int fd)
+{
+    if (!flock(fd, LOCK_EX | LOCK_NB))
+        return true;
+    fprintf(stderr, "%s: --audit %s: %s\n", a->program, a->file,
+            errno == EWOULDBLOCK ? "another program writes to it; name another file, or end that"
+                                 : strerror(errno));
+    return false;
+}
+
 audit *audit_open(const char *program, const char *file)
 {
     audit *a = calloc(1, sizeof *a);
@@ -193,6 +211,10 @@ audit *audit_open(const char *program, const char *file)
     old = a->fd >= 0 ? open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
     if (old < 0 && a->fd >= 0)
         fprintf(stderr, "%s: --audit %s: %s\n", program, file, strerror(errno));
+    if (old >= 0 && !lock(a, a->fd)) {
+        close(old);
+        old = -1;
+    }
     if (old < 0 || resume(a, old)) {
         audit_close(a);
         return NULL;
@@ -218,7 +240,11 @@ bool audit_reopen(audit *a)
         close(fd); /* it was not moved */
         return true;
     }
-    if (is.st_size) {
+    if (!lock(a, fd)) {
+        close(fd);
+        return false;
+    }
+    if (fstat(fd, &is) || is.st_size) {
         fprintf(stderr, "%s: --audit %s: is another file, and not empty: the old one stays\n",
                 a->program, a->file);
         close(fd);

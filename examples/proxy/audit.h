@@ -26,7 +26,7 @@ typedef struct audit_field { /* of a line; text NULL: number */
 } audit_field;
 
 /* Open for appending; made with mode 600 when there is none.  Where the last line is not whole
-   (the machine was lost), that is taken away.  NULL after a
+   (the machine was lost), that is taken away.  One program at a time has it.  NULL after a
    message with the remedy. */
 audit *audit_open(const char *program, const char *file);
 void audit_close(audit *a); /* NULL is allowed */
@@ -43,8 +43,9 @@ uint64_t audit_lost(const audit *a);
 const char *audit_head(const audit *a, char out[AUDIT_HASH_TEXT_BYTES]);
 
 /* Check a file.  The number of its lines, or -1 with what is wrong in why and the line in *line
-   (0: the file cannot be read).  first: what the first line says was before it, NULL not wanted. */
-int64_t audit_check(const char *file, uint64_t *line, char why[160],
+   (0: the file cannot be read).  Each NULL when not wanted: begins, the number of the first line
+   (0: none, or a wrong file); first, what that line says was before it; last, the last one's. */
+int64_t audit_check(const char *file, uint64_t *line, char why[160], uint64_t *begins,
                     char first[AUDIT_HASH_TEXT_BYTES], char last[AUDIT_HASH_TEXT_BYTES]);
 
 #endif /* AUDIT_H_INCLUDED */
