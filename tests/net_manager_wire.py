@@ -453,7 +453,7 @@ def configuration_from_a_file():
         with open(l.file("m.conf"), "w", encoding="utf-8") as f:
             f.write("store = %s\nstore = %s\n" % (l.file("a/b"), l.file("c/d")))
         fails(l, STORE, l.file("e/f"), store=l.file("e/f"), more=("--config", l.file("m.conf")))
-    with lab.Lab(plain=True) as l:
+    with lab.Lab() as l:  # the example names a file of peers
         m = Manager(l, "--config", os.path.join(lab.ROOT, "examples/manager/manager.conf"))
         check(m.get("/v1/health")["status"] == "ok")
 
