@@ -341,7 +341,7 @@ def same_key_is_the_same_lease():
 def conflicts_are_told_apart():
     with lab.Lab(plain=True) as l:
         m = Manager(l)
-        with Robots(m, [(BOX, 4), (HOST, 4)]) as robots:
+        with Robots(m, [(BOX, 4), (HOST, 8)]) as robots:
             box, host = robots.nodes
             until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 4, "wiped")
             good(200, m, "PUT", "/v1/tenants/physics", {"quota": 1})
@@ -356,6 +356,11 @@ def conflicts_are_told_apart():
             at = "/v1/leases/%s/attach" % one["lease"]
             check(good(409, m, "POST", at, {"host": host})["type"] == "/problems/state")
             check(good(409, m, "DELETE", "/v1/nodes/%d" % box)["type"] == "/problems/state")
+            drain = "/v1/boxes/%d/drain" % box
+            for on in (False, True):  # the control, and what an operator did
+                good(200, m, "PUT", drain, {"on": on, "move": False})
+                answer = good(409, m, "POST", "/v1/leases", lease(host, count=4))
+                check(("3 are drained" in answer["detail"]) == on, answer)
 
 
 # ---- Who may what ----
@@ -511,8 +516,12 @@ def tokens_are_read_with_care():
             refuses(l, [words], *here, tokens_file(l, line))
         for at in ("0.0.0.0:0", "[::]:0"):
             refuses(l, ["--tokens"], "--http", at)
+        Manager(l, "--http", "0.0.0.0:0", "--tokens", tokens_file(l), "--store",
+                l.file("open.db")).process.says("tokens go in clear text")
         m = Manager(l, "--tokens", tokens_file(l))
         good(200, m, "GET", "/v1/pool", token="read")
+        check("is none" in good(401, m, "GET", "/v1/pool", token="w" * 32)["detail"])
+        check("give Authorization" in good(401, m, "GET", "/v1/pool")["detail"])
         stream = Stream(m, Authorization="Bearer " + TOKENS["read"])
         check(stream.status == 200)
         tokens_file(l, "read - %s\n" % ("n" * 32))

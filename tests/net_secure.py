@@ -711,6 +711,10 @@ def s90_keys_of_programs():
         alone = l.start("dxpu-box", "--listen", V4, "--key", l.file("alone.key"))
         alone.says("nobody may open a channel")
         check(alone.stop() == 0)
+        alone = l.start("dxpu-manager", "--key", l.file("alone.key"), "--listen", V4,
+                        "--http", V4, "--store", l.file("db"))
+        alone.says("nobody may register")
+        check(alone.stop() == 0)
 
 
 if __name__ == "__main__":

@@ -46,8 +46,8 @@ static void print_public(const dxpu_noise_pair *p, const char *file, bool json)
     json_decref(object);
 }
 
-/* The folders on the way to the file that are missing, the last one for nobody else.  What goes wrong
-   shows when the file is made. */
+/* The folders on the way to the file that are missing, the last one for nobody else.  What goes
+   wrong shows when the file is made. */
 static void make_folders(const char *file)
 {
     char path[4096];

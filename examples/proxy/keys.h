@@ -90,8 +90,8 @@ const char *keys_check(const keys_settings *s);
 const char *keys_check_addresses(const keys_settings *s, const char *option, const char *list);
 bool keys_loopback(const dxpu_udp_address *a);
 /* Read or make the key, and read the peers; says on stderr who this is.  NULL after a message.
-   With --plain there are no keys, and a warning.  *wrong: what is given is wrong, a matter of usage,
-   and no file that cannot be read or written. */
+   With --plain there are no keys, and a warning.  *wrong: what is given is wrong, a matter of
+   usage, and no file that cannot be read or written. */
 keys *keys_open(const char *program, const keys_settings *s, bool *wrong);
 /* No keys, and nothing is said: for what stays in one process, or one test.  Not to be closed. */
 keys *keys_none(void);

@@ -31,8 +31,8 @@ typedef struct sandbox_settings {
             &(s).off, 0, 0                                                                         \
     }
 
-/* 0, or -1 after a message with its remedy; *wrong_use: there is no such user, a matter of usage.  Before
-   any thread is made. */
+/* 0, or -1 after a message with its remedy; *wrong_use: there is no such user, a matter of
+   usage.  Before any thread is made. */
 int sandbox_start(const char *program, const sandbox_settings *s, bool *wrong_use);
 /* As above.  Does nothing unless sandbox_start() was called, and where a sanitizer needs to trace
    its own process. */
