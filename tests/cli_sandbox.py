@@ -24,8 +24,8 @@ PROBE = os.path.join(ROOT, "build", "sandbox_probe")
 KILLED, GONE = -signal.SIGSYS, "ENOSYS"
 # what is tried, and how it ends behind the filter
 PROBES = {"exec": KILLED, "fork": KILLED, "ptrace": KILLED, "setuid": KILLED, "uring": KILLED,
-          "type": KILLED, "peek": KILLED, "clone3": GONE, "packet": GONE, "swap": GONE, "kill_other": GONE,
-          "limit": GONE, "code": GONE}
+          "type": KILLED, "peek": KILLED, "clone3": GONE, "packet": GONE, "swap": GONE,
+          "kill_other": GONE, "limit": GONE, "code": GONE}
 HARMLESS = ("udp", "memory", "thread", "file", "copy")
 
 
