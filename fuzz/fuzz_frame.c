@@ -9,27 +9,9 @@
 #include "dxpu.h"
 
 #include "fuzz/mutate.h"
+#include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool holds)
-{
-    if (!holds)
-        abort();
-}
-
-typedef struct input {
-    const uint8_t *at;
-    size_t left;
-} input;
-
-static uint8_t next(input *in)
-{
-    if (!in->left)
-        return 0;
-    in->left--;
-    return *in->at++;
-}
 
 /* ---- decoders ---- */
 

@@ -11,6 +11,8 @@
 #undef KEY
 #undef MAC
 #include "bindings/sodium/dxpu_sodium_seal.c"
+#include "fixed_random.h"
+#include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -33,45 +35,6 @@ static dxpu_sodium_peer known;
 static packet way[WAYS], kept; /* towards the box, towards the host; one of before */
 static uint64_t now_ns;
 static bool altered;
-static uint32_t chance;
-
-static void must(bool holds)
-{
-    if (!holds)
-        abort();
-}
-
-/* The same input does the same. */
-static const char *fixed_name(void)
-{
-    return "fixed";
-}
-
-static uint32_t fixed_word(void)
-{
-    return chance = chance * 1664525u + 1013904223u;
-}
-
-static void fixed_bytes(void *const out, const size_t len)
-{
-    for (size_t i = 0; i < len; i++)
-        ((uint8_t *)out)[i] = (uint8_t)(fixed_word() >> 24);
-}
-
-static randombytes_implementation fixed = { fixed_name, fixed_word, NULL, NULL, fixed_bytes, NULL };
-
-typedef struct input {
-    const uint8_t *at;
-    size_t left;
-} input;
-
-static uint8_t next(input *in)
-{
-    if (!in->left)
-        return 0;
-    in->left--;
-    return *in->at++;
-}
 
 static dxpu_sodium_peer *find(void *user, const uint8_t key[BYTES])
 {

@@ -5,6 +5,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "input.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,12 +27,6 @@
 #include "examples/box_proxy/devices/nvme_wipe.c"
 #include "examples/box_proxy/devices/pci.c"
 #include "examples/proxy/stats.c"
-
-static void must(bool holds)
-{
-    if (!holds)
-        abort();
-}
 
 /* What the root complex of the tests asks of cmocka. */
 #define assert_true(a)           must(a)
@@ -58,19 +53,6 @@ enum { /* of the host's memory and the device's place */
 
 static rc r;
 static uint32_t tail[QUEUES];
-
-typedef struct input {
-    const uint8_t *at;
-    size_t left;
-} input;
-
-static uint8_t next(input *in)
-{
-    if (!in->left)
-        return 0;
-    in->left--;
-    return *in->at++;
-}
 
 static uint32_t next32(input *in)
 {

@@ -4,6 +4,8 @@
    owner of the key; and what is passed on unaltered arrives. */
 #include "bindings/sodium/dxpu_noise.c"
 #include "bindings/sodium/dxpu_sodium_stream.c"
+#include "fixed_random.h"
+#include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -21,45 +23,6 @@ typedef struct end {
 } end;
 
 static end ends[2];
-static uint32_t chance;
-
-static void must(bool holds)
-{
-    if (!holds)
-        abort();
-}
-
-/* The same input does the same. */
-static const char *fixed_name(void)
-{
-    return "fixed";
-}
-
-static uint32_t fixed_word(void)
-{
-    return chance = chance * 1664525u + 1013904223u;
-}
-
-static void fixed_bytes(void *const out, const size_t len)
-{
-    for (size_t i = 0; i < len; i++)
-        ((uint8_t *)out)[i] = (uint8_t)(fixed_word() >> 24);
-}
-
-static randombytes_implementation fixed = { fixed_name, fixed_word, NULL, NULL, fixed_bytes, NULL };
-
-typedef struct input {
-    const uint8_t *at;
-    size_t left;
-} input;
-
-static uint8_t next(input *in)
-{
-    if (!in->left)
-        return 0;
-    in->left--;
-    return *in->at++;
-}
 
 static void put(end *from, const uint8_t *bytes, size_t len)
 {

@@ -4,6 +4,7 @@
    The server never waits and never spins, what it sends is well-formed and answers only what was
    asked, and no descriptor stays open. */
 #include "bindings/vfio_user/dxpu_vfio_user.c"
+#include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -21,25 +22,6 @@ typedef struct world {
     uint8_t asked_body[16];
     long open_commands; /* that may still be answered */
 } world;
-
-static void must(bool holds)
-{
-    if (!holds)
-        abort();
-}
-
-typedef struct input {
-    const uint8_t *at;
-    size_t left;
-} input;
-
-static uint8_t next(input *in)
-{
-    if (!in->left)
-        return 0;
-    in->left--;
-    return *in->at++;
-}
 
 static size_t next_bytes(input *in, uint8_t *out, size_t n)
 {
