@@ -150,7 +150,7 @@ static bool may(api_conn *c)
         api_add_field(c, "WWW-Authenticate", "Bearer realm=\"dxpu\"");
         api_problem(c, 401, NULL, "%s",
                     c->head.field[API_FIELD_AUTHORIZATION]
-                        ? "the token is none of the manager's --tokens; give another one"
+                        ? "the token is none of the manager's --tokens"
                         : "give Authorization: Bearer TOKEN with a token of --tokens");
         return false;
     }
