@@ -19,6 +19,17 @@ def check(truth, *shown):
         raise AssertionError(" ".join(str(s) for s in shown) or "a check failed")
 
 
+def until(truth, what, seconds=20.0):
+    """What truth() gives, once that is something."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = truth()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("in vain: " + what)
+
+
 def sanitized():
     """Have `lab` start programs with sanitizers, where they were built; called before it is
     imported."""

@@ -24,7 +24,7 @@ import time
 import urllib.parse
 import urllib.request
 
-from cases import case, check, main, sanitized
+from cases import case, check, main, sanitized, until
 sanitized()
 import openapi
 
@@ -191,16 +191,6 @@ def dxpu(fake, *words, status=DONE, **env):
     check(done.status == status, words, "not status", status, done)
     check(status == DONE or done.err, words, "says nothing", done)
     return done
-
-
-def until(truth, what, seconds=20.0):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        found = truth()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("in vain: " + what)
 
 
 # ---- What a manager says ----

@@ -14,9 +14,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 
-from cases import case, check, main
+from cases import case, check, main, until
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BIN = os.environ.get("DXPU_BIN", os.path.join(ROOT, "build"))
@@ -41,16 +40,6 @@ def probe(*words):
                           stderr=subprocess.PIPE, timeout=60, check=False)
     check(done.returncode <= 0, words, done)
     return done.returncode or done.stdout.decode().strip()
-
-
-def until(truth, what):
-    end = time.monotonic() + 20
-    while time.monotonic() < end:
-        found = truth()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("in vain: " + what)
 
 
 @case

@@ -13,23 +13,13 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
-from cases import check  # noqa: E402
+from cases import check, until  # noqa: E402, F401 (until: for who imports this)
 from control_stream import Stream  # noqa: E402
 
 (HELLO, ERROR, DONE, ATTACH, DETACH, ASK, STATUS) = (1, 2, 3, 16, 17, 18, 19)
 (REGISTER, NODE, BIND, UNBIND, DRAIN, RESET, HEARTBEAT, ALARM) = range(0x20, 0x28)
 HOST, BOX, MANAGER = 1, 2, 3
 EMPTY, DIALING, UP, CLOSING, HELD, WIPING, WIPED, KEPT, UNWIPED = range(9)
-
-
-def until(truth, what, seconds=20.0):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        found = truth()
-        if found:
-            return found
-        time.sleep(0.01)
-    raise AssertionError("in vain: " + what)
 
 
 # ---- The program ----

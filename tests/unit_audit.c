@@ -29,6 +29,23 @@ static void write_some(audit *a, unsigned from, unsigned count)
     }
 }
 
+static void fresh(void)
+{
+    unlink(file);
+    unlink(other);
+}
+
+/* A new log of so many lines. */
+static void write_log(unsigned count)
+{
+    audit *a;
+    fresh();
+    a = audit_open("test", file);
+    assert_non_null(a);
+    write_some(a, 0, count);
+    audit_close(a);
+}
+
 static char *read_all(const char *path, size_t *bytes)
 {
     FILE *f = fopen(path, "rb");
@@ -53,12 +70,6 @@ static int64_t lines_of(const char *path)
     uint64_t line;
     char why[160];
     return audit_check(path, &line, why, NULL, NULL, NULL);
-}
-
-static void fresh(void)
-{
-    unlink(file);
-    unlink(other);
 }
 
 static void test_s130_lines_follow_each_other(void **state)
@@ -91,12 +102,8 @@ static void test_s131_what_was_changed_is_seen(void **state)
 {
     size_t bytes, last;
     char *text;
-    audit *a;
     (void)state;
-    fresh();
-    a = audit_open("test", file);
-    write_some(a, 0, 5);
-    audit_close(a);
+    write_log(5);
     text = read_all(file, &bytes);
     write_all(other, text, bytes);
     assert_int_equal(lines_of(other), 5);
@@ -119,10 +126,7 @@ static void test_s131_what_is_missing_is_seen(void **state)
     char why[160];
     audit *a;
     (void)state;
-    fresh();
-    a = audit_open("test", file);
-    write_some(a, 0, 4);
-    audit_close(a);
+    write_log(4);
     text = read_all(file, &bytes);
     second = strchr(text, '\n') + 1;
     third = strchr(second, '\n') + 1;
@@ -197,10 +201,7 @@ static void test_s132_a_torn_end_is_taken_away(void **state)
     char *text;
     audit *a;
     (void)state;
-    fresh();
-    a = audit_open("test", file);
-    write_some(a, 0, 3);
-    audit_close(a);
+    write_log(3);
     text = read_all(file, &bytes);
     for (size_t cut = 1; cut < 40; cut += 6) {
         write_all(other, text, bytes - cut);

@@ -544,9 +544,9 @@ static bool may_go_on(const fabric *f, const fabric_channel *c)
 
 void fabric_keys_changed(fabric *f)
 {
-    for (unsigned i = 0; i < f->capacity; i++) {
-        fabric_channel *c = f->channels[i];
-        if (!c || c->ended || !c->session || may_go_on(f, c))
+    for (unsigned i = 0; i < f->live_count; i++) {
+        fabric_channel *c = f->live[i];
+        if (c->ended || !c->session || may_go_on(f, c))
             continue;
         f->sealing.count.revoked++;
         dxpu_channel_reset(&c->ch, DXPU_REASON_DETACH);
