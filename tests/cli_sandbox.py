@@ -10,14 +10,15 @@ import pwd
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 
-from cases import case, check, main, until
-
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "examples", "demo"))
+import lab  # noqa: E402
+from cases import case, check, main, until  # noqa: E402
+
 BIN = os.environ.get("DXPU_BIN", os.path.join(ROOT, "build"))
 PROBE = os.path.join(ROOT, "build", "sandbox_probe")
 KILLED, GONE = -signal.SIGSYS, "ENOSYS"
@@ -70,21 +71,15 @@ def status(pid):
     return found
 
 
-def port():
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 class Running:
     """A program that serves, in a folder of its own."""
 
     def __init__(self, name, *more):
         self.folder = tempfile.mkdtemp(prefix="dxpu-sandbox-")
         os.chmod(self.folder, 0o777)
-        here = {"dxpu-box": ("--listen", "127.0.0.1:%d" % port(), "--slots", "2", "--cores", "2"),
+        here = {"dxpu-box": ("--listen", lab.address(count=2), "--slots", "2", "--cores", "2"),
                 "dxpu-host": ("--vfio-user", os.path.join(self.folder, "vm.sock"), "--listen",
-                              "127.0.0.1:%d" % port()),
+                              lab.address()),
                 "dxpu-manager": ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--store",
                                  os.path.join(self.folder, "pool.db"))}[name]
         self.errors = open(os.path.join(self.folder, "stderr"), "w+", encoding="utf-8")

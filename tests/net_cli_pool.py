@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -28,7 +29,7 @@ class Pool:
 
     def __init__(self, l, tokens=None, token=None, grace_ms=1000):
         self.lab, self.args, self.token = l, ["--tokens", tokens] if tokens else [], token
-        self.listen = self.http = V4
+        self.listen, self.http = (lab.address(socket.SOCK_STREAM) for _ in "ab")
         self.grace_ms = grace_ms
         self.start_manager()
         self.boxes = {name: self.start_box(name) for name in "ab"}

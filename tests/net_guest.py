@@ -28,7 +28,7 @@ sys.path[:0] = [os.path.join(HERE, "guest"), os.path.join(HERE, "..", "examples"
 import guest  # noqa: E402
 import lab  # noqa: E402
 import suite  # noqa: E402
-from suite import check, figure, free_port  # noqa: E402
+from suite import check, figure  # noqa: E402
 
 LONG = int(os.environ.get("DXPU_SEEDS", "0")) > 1000
 LOSS = 30  # in 1/1000, of guest b's first slot
@@ -64,7 +64,7 @@ class Box:
         self.program = program
         if program not in lab.PROXIES:
             self.options += l.keys("dxpu-box")
-        self.at = "127.0.0.1:%d" % free_port()
+        self.at = lab.address()
         self.process = None
 
     def start(self):
@@ -82,7 +82,7 @@ class Machine:
     def __init__(self, w, name, topology, attach, **more):
         self.name, self.topology = name, topology
         self.lab, self.socket = w.lab, w.lab.file(name + ".sock")
-        self.control = "127.0.0.1:%d" % free_port(socket.SOCK_STREAM)
+        self.control = lab.address(socket.SOCK_STREAM)
         self.host = w.lab.start("dxpu-host", "--vfio-user", self.socket, "--slots", 4, "--topology",
                                 topology, "--attach", ",".join(attach), "--json", "--control",
                                 self.control)

@@ -17,7 +17,7 @@ sys.path[:0] = [os.path.join(HERE, "guest"), os.path.join(HERE, "..", "examples"
 import guest  # noqa: E402
 import lab  # noqa: E402
 import suite  # noqa: E402
-from suite import HANG, LARGE, check, device, figure, free_port, large_bar, pcitest  # noqa: E402
+from suite import HANG, LARGE, check, device, figure, large_bar, pcitest  # noqa: E402
 
 
 class World:
@@ -102,7 +102,7 @@ def main():
             print("skip net_guest_eptest %s" % why)
             return 0
         try:
-            run(w, ["127.0.0.1:%d" % free_port() for _ in range(4)])
+            run(w, [lab.address() for _ in range(4)])
         except (guest.Stuck, AssertionError, RuntimeError) as why:
             traceback.print_exc()
             check("net_guest_eptest to its end", False, why)

@@ -24,7 +24,7 @@ import guest  # noqa: E402
 import lab  # noqa: E402
 import picture  # noqa: E402
 import suite  # noqa: E402
-from suite import HANG, LARGE, check, figure, free_port  # noqa: E402
+from suite import HANG, LARGE, check, figure  # noqa: E402
 
 # in the order in which they must be loaded
 MODULES = ("drm", "drm_kms_helper", "ttm", "drm_ttm_helper", "drm_vram_helper", "bochs")
@@ -57,7 +57,7 @@ class World:
         self.lab = l
         tools, initrd = prepare(l)
         self.screen = l.file("screen.png")
-        self.at, self.large_at = ("127.0.0.1:%d" % free_port() for _ in range(2))
+        self.at, self.large_at = (lab.address() for _ in range(2))
         self.host = self.start_host("root-ports", self.at)
         self.switch = self.start_host("switch", self.large_at)
         self.guest = guest.Guest(l, "a", tools, initrd, l.file("root-ports.sock"),

@@ -10,6 +10,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import sqlite3
 import sys
 import threading
@@ -32,8 +33,8 @@ class Proxy:
 
     def __init__(self, world, role, number, slots):
         self.world, self.role, self.name = world, role, "%s%d" % (role, number)
-        self.slots, self.listen, self.control = slots, V4, V4
-        self.cores = 1 + number % 2
+        self.slots, self.cores = slots, 1 + number % 2
+        self.listen, self.control = lab.address(count=2), lab.address(socket.SOCK_STREAM)
         self.blocks = role == "box" and number % 2 == 0 and world.disks
         self.start()
 

@@ -52,7 +52,7 @@ class Pair:
         self.peers = l.file("hosts")
         self.write_peers(peers or self.host_public)
         self.options = ("--key", self.box_key, "--peers", self.peers, "--json") + box
-        self.box = l.start("dxpu-box", "--listen", V4, *self.options)
+        self.box = l.start("dxpu-box", "--listen", lab.address(), *self.options)
         self.at = self.box.address()
 
     def write_peers(self, text):

@@ -13,6 +13,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
+import lab  # noqa: E402
 from cases import check, until  # noqa: E402, F401 (until: for who imports this)
 from control_stream import Stream  # noqa: E402
 
@@ -27,10 +28,10 @@ EMPTY, DIALING, UP, CLOSING, HELD, WIPING, WIPED, KEPT, UNWIPED = range(9)
 class Manager:
     """dxpu-manager in a lab; after start() again it has the same ports and the same store."""
 
-    def __init__(self, lab, *args, store=None, program="dxpu-manager"):
-        self.lab, self.args, self.program = lab, args, program
-        self.store = store or lab.file("pool.db")
-        self.listen = self.http = "127.0.0.1:0"
+    def __init__(self, l, *args, store=None, program="dxpu-manager"):
+        self.lab, self.args, self.program = l, args, program
+        self.store = store or l.file("pool.db")
+        self.listen, self.http = (lab.address(socket.SOCK_STREAM) for _ in "ab")
         self.start()
 
     def start(self):

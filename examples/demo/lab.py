@@ -5,8 +5,10 @@ Standard library only.  Programs are looked for in $DXPU_BIN, else in build/ of 
 import collections
 import json
 import os
+import random
 import re
 import signal
+import socket
 import struct
 import subprocess
 import tempfile
@@ -23,6 +25,32 @@ CONTROL_COMMANDS = ("attach", "detach", "status", "screenshot")
 PEERS = {"box": {"host": "fabric", "command": "control"},
          "host": {"box": "fabric", "command": "control"},
          "manager": {"box": "box", "host": "host"}}
+
+
+reserved = []  # sockets whose names tell other processes which ports are ours
+
+
+def address(kind=socket.SOCK_DGRAM, count=1):
+    """Of loopback, for a program that may start later, or again: with the next `count` ports, none
+    that the kernel gives to sockets which ask for any, nor another process's that asks here, until
+    ours ends."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as f:
+        low, high = (int(word) for word in f.read().split())
+    fixed = [p for p in range(10000, 65536 - count) if p + count <= low or p > high]
+    for port in random.sample(fixed, len(fixed)):
+        marks = [socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(count)]
+        try:
+            for n, mark in enumerate(marks):
+                mark.bind("\0dxpu-port-%d" % (port + n))
+                with socket.socket(socket.AF_INET, kind) as s:
+                    s.bind(("127.0.0.1", port + n))
+        except OSError:
+            for mark in marks:
+                mark.close()
+            continue
+        reserved.extend(marks)
+        return "127.0.0.1:%d" % port
+    raise RuntimeError("no port from 10000 up is free outside net.ipv4.ip_local_port_range")
 
 
 class Process:

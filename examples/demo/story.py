@@ -12,6 +12,7 @@ import socket
 import statistics
 import time
 
+from lab import address
 from machines import DIRECT, DIRECT_SERIAL, Failed
 
 LOSS = 15  # in 1/1000, each way
@@ -20,20 +21,14 @@ GRACE_MS = 2000  # how long the manager waits for a box that is gone
 DEPTHS = (1, 32)
 
 
-def free_port(kind):
-    with socket.socket(socket.AF_INET, kind) as s:
-        s.bind(("127.0.0.1", 0))
-        return "127.0.0.1:%d" % s.getsockname()[1]
-
-
 class Story:
     def __init__(self, l, machine, step, tell, fast, wait):
         self.lab, self.machine, self.step, self.tell = l, machine, step, tell
         self.megabytes, self.rounds = (2, 3) if fast else (16, 5)
         self.seconds = 0.3 if fast else 1
         self.wait = ("--wait", wait)
-        self.registry = free_port(socket.SOCK_STREAM)  # where proxies find the manager
-        self.api = "http://" + free_port(socket.SOCK_STREAM)
+        self.registry = address(socket.SOCK_STREAM)  # where proxies find the manager
+        self.api = "http://" + address(socket.SOCK_STREAM)
         self.figures = {"told_by": machine.name, "wait": wait,
                         "cores": len(os.sched_getaffinity(0))}
         self.manager = self.host = None
@@ -166,7 +161,7 @@ class Story:
     def lose(self):
         self.step("the same with slot 2, behind a relay that loses %.1f %% of the frames each way"
                   % (LOSS / 10))
-        at = free_port(socket.SOCK_DGRAM)
+        at = address()
         relay = self.lab.start("dxpu-relay", "--to", at, "--loss", LOSS, "--json")
         self.boxes["far"] = self.lab.start(
             "dxpu-box", "--listen", at, "--advertise", relay.address(), "--device", "nvme",

@@ -1,10 +1,9 @@
-"""What the guest tests share: results and figures, free ports, programs that run in the guest.
+"""What the guest tests share: results and figures, programs that run in the guest.
 
 Standard library only."""
 # SPDX-License-Identifier: MIT
 import glob
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -32,12 +31,6 @@ def check(name, truth, *shown):
 def figure(text):
     print("# " + text)
     sys.stdout.flush()
-
-
-def free_port(kind=socket.SOCK_DGRAM):
-    with socket.socket(socket.AF_INET, kind) as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def program(l, name):
