@@ -839,6 +839,8 @@ typedef struct flying {
     packet p;
 } flying;
 
+typedef struct liar liar;
+
 typedef struct line {
     world w;
     bool plain; /* no suite: for controls */
@@ -850,6 +852,7 @@ typedef struct line {
     uint32_t to_send[2], sent[2], got[2];
     uint64_t every_ns, next_ns[2]; /* a TLP so often */
     unsigned refused;              /* frames that a channel did not take */
+    liar *liar;                    /* on the way, if any */
 } line;
 
 static line *line_new(void)
@@ -917,6 +920,104 @@ static int arrive(line *l, unsigned to, packet p)
         return box_open(l, &p);
     return l->mem[to] ? dxpu_channel_ingest(&l->ch[to], l->w.now_ns, p.bytes, p.len, 0)
                       : DXPU_E_CHANNEL;
+}
+
+/* ---- Who alters what passes ---- */
+
+enum { HEARD = 64 };
+
+struct liar {
+    packet heard[2][HEARD]; /* what has arrived at each end, the youngest over the oldest */
+    unsigned many[2];
+    packet foreign; /* of another session */
+    unsigned each;  /* lies for each frame that passes */
+    uint64_t lies, replays, taken;
+};
+
+static void hear(liar *who, unsigned to, const packet *p)
+{
+    who->heard[to][who->many[to]++ % HEARD] = *p;
+}
+
+static const packet *heard(const liar *who, unsigned to)
+{
+    unsigned many = who->many[to] < HEARD ? who->many[to] : HEARD;
+    return &who->heard[to][rng_below(many)];
+}
+
+/* The first bytes of one, the last of the other. */
+static packet splice(const packet *head, const packet *tail)
+{
+    packet p = *tail;
+    size_t most = head->len < tail->len ? head->len : tail->len;
+    memcpy(p.bytes, head->bytes, rng_below(4) ? rng_below((uint32_t)most) : BASE);
+    return p;
+}
+
+static packet lengthened(const packet *from)
+{
+    packet p = *from;
+    size_t room = sizeof p.bytes - p.len;
+    for (size_t more = 1 + rng_below(40); more && room; more--, room--)
+        p.bytes[p.len++] = (uint8_t)rng_below(256);
+    return p;
+}
+
+static packet lie_about(const line *l, unsigned to, const packet *passing)
+{
+    const liar *who = l->liar;
+    const packet *from = rng_below(2) ? passing : heard(who, to);
+    packet p = *from;
+    switch (rng_below(8)) {
+    case 0: /* bits */
+        for (uint32_t n = 1 + rng_below(8); n; n--)
+            p.bytes[rng_below((uint32_t)p.len)] ^= (uint8_t)(1u << rng_below(8));
+        return p;
+    case 1:
+        p.len = rng_below((uint32_t)p.len);
+        return p;
+    case 2:
+        return lengthened(from);
+    case 3:
+        return splice(from, heard(who, to));
+    case 4:
+        return *heard(who, to); /* again */
+    case 5:
+        p = *heard(who, 1 - to); /* reflected */
+        break;
+    case 6:
+        p = who->foreign;
+        break;
+    default: /* a field of the header: kind, flags, packet number */
+        p.bytes[rng_below(BASE)] = (uint8_t)rng_below(256);
+        return p;
+    }
+    memcpy(p.bytes + DXPU_FRAME_CHANNEL, passing->bytes + DXPU_FRAME_CHANNEL, 4);
+    return p;
+}
+
+static bool same(const packet *a, const packet *b)
+{
+    return a->len == b->len && !memcmp(a->bytes, b->bytes, a->len);
+}
+
+/* Before `passing` arrives.  Whoever has no keys gets right what needs none: the CRC. */
+static void lie(line *l, unsigned to, const packet *passing)
+{
+    liar *who = l->liar;
+    for (unsigned i = 0; who->many[0] && who->many[1] && i < who->each; i++) {
+        packet p = lie_about(l, to, passing);
+        if (l->plain && p.len > BASE + 4)
+            reseal(&p);
+        if (same(&p, passing))
+            continue; /* undone */
+        uint64_t frames = l->ch[to].count.rx_frames, replays = l->ch[to].count.rx_replay;
+        int err = arrive(l, to, p);
+        who->lies++;
+        who->taken += err == DXPU_OK || l->ch[to].count.rx_frames != frames;
+        who->replays += l->ch[to].count.rx_replay - replays;
+    }
+    hear(who, to, passing);
 }
 
 static void send_packet(line *l, unsigned to, const packet *p)
@@ -1027,6 +1128,8 @@ static void step(line *l)
         }
         flying f = l->net[i];
         l->net[i] = l->net[--l->under_way];
+        if (l->liar)
+            lie(l, f.to, &f.p);
         l->refused += arrive(l, f.to, f.p) != DXPU_OK;
         service(l, f.to);
     }
@@ -1219,6 +1322,72 @@ static void test_s40_every_byte_of_a_frame_counts(void **state)
     assert_int_equal(arrive(l, 1, good), DXPU_OK);
     assert_int_equal(l->ch[1].count.rx_frames, taken + 1);
     line_free(l);
+}
+
+/* Bits, lengths, parts of two, replays, reflections, frames of another session, other headers: while
+   all TLPs arrive once and unaltered, nothing of it is taken, with any suite. */
+static void test_s40_s46_a_liar_on_the_way(void **state)
+{
+    const uint64_t lies = 500000; /* with each suite: a million with the two of libsodium 1.0.18 */
+    liar *who = calloc(1, sizeof *who);
+    line *other = line_new();
+    (void)state;
+    assert_non_null(who);
+    rng_state = getenv("DXPU_SEED") ? strtoull(getenv("DXPU_SEED"), NULL, 10) : 1;
+    line_up(other);
+    who->foreign = catch_data(other, 0);
+    line_free(other);
+    for (unsigned bit = 1; bit < 16; bit++) {
+        if (!(dxpu_sodium_suites() & 1u << bit))
+            continue;
+        line *l = line_new();
+        l->w.ask.suites = (uint16_t)(1u << bit);
+        l->doubled = 50;
+        l->jitter_ns = 100 * US;
+        line_up(l);
+        memset(who->many, 0, sizeof who->many);
+        who->lies = who->replays = who->taken = 0;
+        who->each = 50;
+        l->liar = who;
+        while (who->lies < lies) {
+            l->to_send[0] = l->to_send[1] += 100;
+            run_all(l);
+        }
+        assert_int_equal(who->taken, 0);
+        assert_true(who->replays > lies / 20); /* those came as far as the window */
+        printf("suite %u: %llu lies, %llu of them replays, none taken\n", 1u << bit,
+               (unsigned long long)who->lies, (unsigned long long)who->replays);
+        line_free(l);
+    }
+    free(who);
+}
+
+/* The same liar without authentication, where frames and TLPs have their CRC all the same. */
+static void test_s40_control_a_liar_where_nothing_is_sealed(void **state)
+{
+    uint64_t lies = 0, taken = 0;
+    (void)state;
+    rng_state = 1;
+    for (unsigned i = 0; i < 20; i++) {
+        liar *who = calloc(1, sizeof *who);
+        line *l = line_new();
+        assert_non_null(who);
+        l->plain = true;
+        who->each = 50;
+        line_up(l);
+        l->liar = who;
+        for (unsigned to = 1; who->lies < 500 && is_up(l, 0) && is_up(l, 1); to = 1 - to) {
+            who->foreign = catch_data(l, 1 - to);
+            lie(l, to, &who->foreign); /* one soon ends the channel */
+        }
+        lies += who->lies;
+        taken += who->taken;
+        line_free(l);
+        free(who);
+    }
+    printf("not sealed: %llu of %llu lies taken\n", (unsigned long long)taken,
+           (unsigned long long)lies);
+    assert_true(taken >= 20);
 }
 
 /* A reset that anybody can make ends no sealed channel; control: it ends one without keys. */
@@ -1852,6 +2021,8 @@ int main(void)
         cmocka_unit_test(test_s45_old_key_for_three_timeouts),
         cmocka_unit_test(test_s42_s46_replay_is_refused),
         cmocka_unit_test(test_s40_every_byte_of_a_frame_counts),
+        cmocka_unit_test(test_s40_s46_a_liar_on_the_way),
+        cmocka_unit_test(test_s40_control_a_liar_where_nothing_is_sealed),
         cmocka_unit_test(test_s33_forged_reset),
         cmocka_unit_test(test_s32_open_must_be_what_was_asked),
         cmocka_unit_test(test_s31_open_of_nobody),
