@@ -310,6 +310,52 @@ def a_proxy_that_is_taken_off_the_list():
         check(status(l, box).status == 0 and box.popen.poll() is None)
 
 
+def called(l, m, key, name, identity=None):
+    """A box with that key and name."""
+    at = l.file(identity or key + "-" + name)
+    return start_box(l, "--manager", m.listen, "--identity", at + ".id", "--state", at + ".state",
+                     "--name", name, "--key", l.file(key + ".key"))
+
+
+@case
+def a_name_is_its_keys():
+    """M-86: what a line gives to a key is that key's, and its only name; of others it is who had it
+    first.  Each refusal stands beside the same under a name that is free."""
+    with lab.Lab() as l:
+        keys = {name: new_key(l, name + ".key") for name in ("listed", "first", "second")}
+        may = ["%s may=box" % keys[name] for name in ("first", "second")]
+        l.keys("dxpu-manager")
+        write_peers(l, "manager.peers", "%s may=box name=shelf1" % keys["listed"], *may)
+        m = Manager(l, "--audit", l.file("log"))
+        called(l, m, "first", "shelf1").says(r"refuses: key \(the name 'shelf1'.*another --name")
+        called(l, m, "first", "shelf1-2").says(r"refuses: key \(the name 'shelf1-2'")
+        called(l, m, "listed", "shelf9").says(r"refuses: key \(.*name=shelf1; start it with --name "
+                                              "shelf1")
+        called(l, m, "listed", "shelf1")
+        mine = called(l, m, "first", "shelf2")
+        until(lambda: connected(m, "shelf1") and connected(m, "shelf2"), "names that may be")
+        number = node_of(m, "shelf2")["node"]
+        thief = called(l, m, "second", "shelf2")
+        thief.says(r"refuses: key \(node %d, of another key.*name= in the line" % number)
+        called(l, m, "second", "shelf3")
+        until(lambda: connected(m, "shelf3"), "another name")
+        check(len(m.get("/v1/nodes")["nodes"]) == 3)
+        events = m.get("/v1/events?type=node.name")["events"]
+        check(sorted(e["text"].split()[2] for e in events) == sorted(keys.values()), events)
+        write_peers(l, "manager.peers", "%s may=box name=shelf1" % keys["listed"], may[0],
+                    may[1] + " name=shelf2")
+        m.process.popen.send_signal(signal.SIGHUP)
+        until(lambda: node_of(m, "shelf2")["node"] != number and connected(m, "shelf2"),
+              "the one that the list names has it")
+        mine.says(r"refuses: key \(the name 'shelf2'")
+        check(connected(m, "shelf1") and not connected(m, "shelf3"))
+        check(not connected(m, str(number)))  # it is there, by its number
+        check(m.proxies()["names_refused"] >= 5)
+        with open(l.file("log")) as f:
+            check(sum('"node.name"' in line for line in f) == 4)
+        check(l.run("dxpu", "audit", l.file("log")).status == 0)
+
+
 # ---- Leases ----
 
 @case
