@@ -224,6 +224,55 @@ def the_command_says_what_is_missing():
         check(run("--peer", l.public("box")).returncode == 0, "the usual key is not found")
 
 
+class Crowd:
+    """Connects from one address, as often as it can, and says nothing."""
+
+    def __init__(self, to):
+        host, port = to.rsplit(":", 1)
+        self.to, self.ended, self.kept = (host, int(port)), False, []
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def run(self):
+        while not self.ended:
+            s = socket.socket()
+            s.setblocking(False)
+            s.bind(("127.0.0.2", 0))
+            s.connect_ex(self.to)
+            self.kept.append(s)
+            if len(self.kept) > 300:
+                self.kept.pop(0).close()
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *unused):
+        self.ended = True
+        self.thread.join()
+        for s in self.kept:
+            s.close()
+
+
+def is_served_beside_a_crowd():
+    with lab.Lab() as l:
+        box = start_box(l, "--json")
+        check(status(l, box).status == 0)
+        with Crowd(box.control):
+            threading.Event().wait(4)  # until the crowd had all that it may have at once
+            served = [status(l, box).status for _ in range(3)]
+        check(box.stop() == 0)
+        limited = box.result()["control"]["limited"]
+        check(limited > 1000, limited)  # the control: it was one
+        return served == [0, 0, 0]
+
+
+@case
+def a_crowd_from_one_address():
+    """S-146: it does not keep others from a control port.  Of 256 groups of addresses theirs is
+    one, at random for each start: once more, if that was this side's, too."""
+    check(is_served_beside_a_crowd() or is_served_beside_a_crowd())
+
+
 # ---- The manager's port ----
 
 @case
