@@ -16,7 +16,8 @@ import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
-from cases import case, check, main, until  # noqa: E402
+from cases import case, check, main, sanitized, until  # noqa: E402
+sanitized()
 import lab  # noqa: E402
 
 DONE, REFUSED, USAGE, NOBODY = 0, 1, 2, 3

@@ -345,7 +345,7 @@ static int end_without(enrolling *n, enroll_end end)
     }
 }
 
-static int run(enrolling *n)
+static int enroll(enrolling *n)
 {
     char at[DXPU_UDP_TEXT_BYTES], key[DXPU_SODIUM_KEY_TEXT_BYTES];
     enroll_end end;
@@ -397,7 +397,7 @@ int enroll_command(int argc, char **argv)
         if (!n.talk)
             fprintf(stderr, "dxpu enroll: %s: %s%s%s\n", n.to ? n.to : n.o.listen, why,
                     errno ? ": " : "", errno ? strerror(errno) : "");
-        rc = n.talk ? run(&n) : EXIT_USAGE;
+        rc = n.talk ? enroll(&n) : EXIT_USAGE;
     }
     enroll_close(n.talk);
     dxpu_sodium_key_free(n.own);

@@ -451,13 +451,12 @@ static bool check_name(proxy *p, const dxpu_control *m)
     return false;
 }
 
-static bool do_register(proxy *p, const dxpu_control *m)
+static bool take_register(proxy *p, const dxpu_control *m)
 {
     wire *w = p->owner;
     const dxpu_control_register *r = &m->u.reg;
     core_result why = { CORE_OK, "" };
     dxpu_control answer;
-    uint64_t begin_ns;
     uint32_t node = 0;
     if (r->role != p->role ||
         (p->node && (p->instance != r->instance || memcmp(p->identity, r->identity, 16)))) {
@@ -472,9 +471,7 @@ static bool do_register(proxy *p, const dxpu_control *m)
         send_error(p, m->request, DXPU_CONTROL_CODE_BUSY, CORE_DOUBLE);
         return false;
     }
-    begin_ns = dxpu_udp_now_ns();
     node = core_register(w->core, r, p->program, secure_key(p->conn), &why);
-    w->register_ns += dxpu_udp_now_ns() - begin_ns;
     if (!node || (!p->node && !enrol(p, node))) {
         w->count.registers_refused++;
         if (node)
@@ -494,6 +491,15 @@ static bool do_register(proxy *p, const dxpu_control *m)
     answer.u.node.node = node;
     answer.u.node.heartbeat_ms = w->set.heartbeat_ms;
     return tell(p, &answer);
+}
+
+static bool do_register(proxy *p, const dxpu_control *m)
+{
+    wire *w = p->owner;
+    uint64_t begin_ns = dxpu_udp_now_ns();
+    bool goes_on = take_register(p, m);
+    w->register_ns += dxpu_udp_now_ns() - begin_ns;
+    return goes_on;
 }
 
 static bool do_heartbeat(proxy *p, const dxpu_control *m)
