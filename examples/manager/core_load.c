@@ -585,17 +585,12 @@ static void load_end(loading *l)
     corei_hash_free(&l->by_name);
 }
 
-/* What a box has that was not heard of since the start nobody knows: the store may be older.  None
-   of its free slots is chosen; no record says so. */
-static void hide_silent(corei_tables *t)
+/* What a box has that was not heard of since the start nobody knows: the store may be older. */
+static void hide_all(corei_tables *t)
 {
-    for (uint32_t i = 0; i < t->pool->slots; i++) {
-        unsigned state = t->pool->slot[i].state;
-        t->slot_more[i].silent =
-            !t->slot[i].reported && (state == POOL_FREE || state == POOL_SPARE);
-        if (t->slot_more[i].silent)
-            (void)pool_break(t->pool, i, POOL_WHY_BOX);
-    }
+    for (uint32_t i = 0; i < t->nodes; i++)
+        if (t->node[i].role == DXPU_CONTROL_ROLE_BOX)
+            corei_hide_silent(t, i);
 }
 
 /* A store that was put back may be older than what this pool's proxies know, so that its highest
@@ -632,7 +627,7 @@ core_result corei_load(core *c)
             (void)pool_set_spares(l.t.pool, (uint16_t)i, l.spares[i]);
         if (c->t.pool)
             carry_over(&l, &c->t);
-        hide_silent(&l.t);
+        hide_all(&l.t);
         load_end(&l);
         corei_tables_free(&c->t);
         c->t = l.t;

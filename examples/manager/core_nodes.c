@@ -58,6 +58,8 @@ void core_disconnected(core *c, uint32_t number)
     corei_node_gone(c, node, 0);
     if (!was)
         return;
+    if (box)
+        corei_hide_silent(t, node);
     n->since_unix_ms = c->unix_ms;
     if (corei_begin(c).code != CORE_OK)
         return;
