@@ -136,7 +136,7 @@ fuzz: $(FUZZERS:fuzz/%.c=build/%)
 	    -artifact_prefix=build/corpus/ $(addprefix -dict=,$(wildcard fuzz/dxpu.dict)) \
 	    build/corpus/$$n fuzz/corpus/$$n; done
 build/fuzz_%: fuzz/fuzz_%.c build/parts.a build/libdxpu.a
-	$(call say,CC,$<)clang $(BASE) -O1 -g $(WARN) -fsanitize=fuzzer,address,undefined -o $@ $^ $(LIBS)
+	$(call say,CC,$<)clang $(BASE) -O1 -g $(WARN) -fsanitize=fuzzer,address,undefined -o $@ $< $(filter %.a,$^) $(LIBS)
 
 ## fmt        format the C files
 ## toc        CONTENTS of dxpu.h against its sections
