@@ -126,10 +126,11 @@ cov: $(COV_ALL)
 ## cross      tests of dxpu.h on other machines (qemu-user), by other compilers; analysers
 prove cross:
 	$(PYTHON) tests/$@.py --all
-## soak       proxies and manager under trouble for MINUTES=n (default 60); nothing may grow
+## soak       proxies and manager, then a guest, under trouble for MINUTES=n (default 60) each
 soak: MINUTES = 60
 soak: all
-	DXPU_SOAK_MINUTES=$(MINUTES) $(PYTHON) tests/net_soak.py
+	set -e; for t in net_soak net_soak_guest; do \
+	  DXPU_SOAK_MINUTES=$(MINUTES) $(PYTHON) tests/$$t.py; done
 
 ## fuzz       libFuzzer targets: MINUTES=n each (1), JOBS=n at once (1); TARGETS='http tlp'; clang
 fuzz: $(TARGETS:%=build/fuzz_%)
