@@ -26,9 +26,10 @@ def build():
     file = os.path.join(HERE, "faults.c")
     if not os.path.exists(LIBRARY) or os.path.getmtime(LIBRARY) < os.path.getmtime(file):
         os.makedirs(os.path.dirname(LIBRARY), exist_ok=True)
+        new = "%s.%d" % (LIBRARY, os.getpid())  # suites may run side by side
         subprocess.run(["cc", "-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Wshadow", "-Werror",
-                        "-fPIC", "-shared", "-o", LIBRARY + ".new", file, "-ldl"], check=True)
-        os.rename(LIBRARY + ".new", LIBRARY)
+                        "-fPIC", "-shared", "-o", new, file, "-ldl"], check=True)
+        os.rename(new, LIBRARY)
 
 
 class Faults:
