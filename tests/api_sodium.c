@@ -1324,8 +1324,8 @@ static void test_s40_every_byte_of_a_frame_counts(void **state)
     line_free(l);
 }
 
-/* Bits, lengths, parts of two, replays, reflections, frames of another session, other headers: while
-   all TLPs arrive once and unaltered, nothing of it is taken, with any suite. */
+/* Bits, lengths, parts of two, replays, reflections, frames of another session, other headers:
+   while all TLPs arrive once and unaltered, nothing of it is taken, with any suite. */
 static void test_s40_s46_a_liar_on_the_way(void **state)
 {
     const uint64_t lies = 500000; /* with each suite: a million with the two of libsodium 1.0.18 */
@@ -1685,14 +1685,27 @@ static bool enrol_move(enrolling *from, enrolling *to, unsigned loss)
     return true;
 }
 
+/* S-141 */
+static void assert_codes(const enrolling *a, const enrolling *b, bool same)
+{
+    char of_a[DXPU_SODIUM_FINGERPRINT_BYTES], of_b[DXPU_SODIUM_FINGERPRINT_BYTES];
+    dxpu_sodium_enrol_code(&a->e, of_a);
+    dxpu_sodium_enrol_code(&b->e, of_b);
+    assert_int_equal(strlen(of_a), DXPU_SODIUM_FINGERPRINT_BYTES - 1);
+    assert_int_equal(strlen(of_b), DXPU_SODIUM_FINGERPRINT_BYTES - 1);
+    assert_int_equal(strcmp(of_a, of_b) == 0, same);
+}
+
 static void test_s51_enrolment(void **state)
 {
     (void)state;
     for (unsigned seed = 0; seed < 20; seed++) {
         enrolling a, b;
         rng_state = seed;
+        char early[DXPU_SODIUM_FINGERPRINT_BYTES];
         enrol_begin(&a, true, "host-7");
         enrol_begin(&b, false, "a box");
+        assert_string_equal(dxpu_sodium_enrol_code(&a.e, early), "");
         for (unsigned i = 0; i < 500; i++) {
             enrol_move(&a, &b, seed ? 500 : 0);
             enrol_move(&b, &a, seed ? 500 : 0);
@@ -1702,13 +1715,14 @@ static void test_s51_enrolment(void **state)
         assert_memory_equal(b.e.remote, a.key->public_key, KEY);
         assert_string_equal(a.e.peer_name, "a box");
         assert_string_equal(b.e.peer_name, "host-7");
+        assert_codes(&a, &b, true);
         enrol_end(&a);
         enrol_end(&b);
     }
 }
 
 /* Somebody in the middle can bring both to an end, but not to each other's fingerprints. */
-static void test_s50_somebody_in_the_middle(void **state)
+static void test_s50_s141_somebody_in_the_middle(void **state)
 {
     char fa[DXPU_SODIUM_FINGERPRINT_BYTES], fb[DXPU_SODIUM_FINGERPRINT_BYTES];
     enrolling a, b, near_a, near_b;
@@ -1729,6 +1743,8 @@ static void test_s50_somebody_in_the_middle(void **state)
     assert_string_equal(dxpu_sodium_fingerprint(a.e.remote, fa), /* control */
                         dxpu_sodium_fingerprint(near_a.key->public_key, fb));
     assert_int_equal(strlen(fa), DXPU_SODIUM_FINGERPRINT_BYTES - 1);
+    assert_codes(&a, &b, false);
+    assert_codes(&a, &near_a, true); /* control */
     enrol_end(&a);
     enrol_end(&b);
     enrol_end(&near_a);
@@ -2031,7 +2047,7 @@ int main(void)
         cmocka_unit_test(test_s13_lost_answers),
         cmocka_unit_test(test_s20_ended_sessions),
         cmocka_unit_test(test_s51_enrolment),
-        cmocka_unit_test(test_s50_somebody_in_the_middle),
+        cmocka_unit_test(test_s50_s141_somebody_in_the_middle),
         cmocka_unit_test(test_s2_s51_enrolment_forged),
         cmocka_unit_test(test_s60_key_files),
         cmocka_unit_test(test_s60_key_files_that_fail),

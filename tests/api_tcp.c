@@ -10,6 +10,7 @@
 
 #include "bindings/libevent/dxpu_tcp.h"
 
+#include <errno.h>
 #include <unistd.h>
 
 /* What happened to one end. */
@@ -402,6 +403,70 @@ static void test_displaced(void **state)
     run_until(&ends[3].closed, 1);
 }
 
+/* A connection that begins, from this address of loopback. */
+static int reach(unsigned from)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET };
+    const dxpu_udp_address *to = dxpu_tcp_local(listener);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    assert_true(fd >= 0);
+    at.sin_addr.s_addr = htonl(0x7f000000u + from);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    (void)connect(fd, &to->u.any, to->len);
+    return fd;
+}
+
+/* Many from address 2, and the listener's turn. */
+static void crowd(void)
+{
+    struct timeval tv = { 0, 1000 };
+    for (unsigned i = 0; i < 64; i++)
+        close(reach(2));
+    assert_int_equal(event_base_loopexit(base, &tv), 0);
+    assert_true(event_base_dispatch(base) >= 0);
+}
+
+/* Does who comes from there meanwhile get his byte back? */
+static bool is_let_in(unsigned from)
+{
+    uint64_t give_up = dxpu_udp_now_ns() + 20000000000u;
+    ssize_t n = -1;
+    int fd = reach(from);
+    bool said = false;
+    char c;
+    while (n < 0) {
+        assert_true(dxpu_udp_now_ns() < give_up);
+        crowd();
+        said = said || send(fd, "x", 1, MSG_NOSIGNAL) == 1;
+        n = said ? recv(fd, &c, 1, 0) : -1;
+        if (n < 0 && errno == ECONNRESET)
+            n = 0;
+    }
+    close(fd);
+    return n == 1;
+}
+
+static void test_s146_a_crowd_from_one_address(void **state)
+{
+    enum { OTHERS = 8 };
+    uint64_t give_up = dxpu_udp_now_ns() + 60000000000u;
+    unsigned in = 0;
+    (void)state;
+    set.accepts = 100;
+    server.echo = true;
+    serve();
+    assert_true(is_let_in(2)); /* the control: he, too, before he comes too often */
+    assert_int_equal(dxpu_tcp_limited(listener), 0);
+    while (dxpu_tcp_limited(listener) < 1000) {
+        assert_true(dxpu_udp_now_ns() < give_up);
+        crowd();
+    }
+    for (unsigned from = 3; from < 3 + OTHERS; from++)
+        in += is_let_in(from);
+    assert_true(in >= OTHERS - 2); /* of 256 groups one is the crowd's */
+    assert_true(dxpu_tcp_limited(listener) > 10 * dxpu_tcp_accepted(listener));
+}
+
 static void test_port_in_use(void **state)
 {
     dxpu_tcp_callbacks cb = callbacks(&server);
@@ -430,6 +495,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_silent, setup, teardown),
         cmocka_unit_test_setup_teardown(test_peer_takes_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(test_displaced, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_s146_a_crowd_from_one_address, setup, teardown),
         cmocka_unit_test_setup_teardown(test_port_in_use, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

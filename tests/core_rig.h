@@ -111,6 +111,7 @@ static void rig_store_free(rig_store *s)
 /* -- Registers -- */
 
 static const uint8_t *rig_key; /* whose the connection is; NULL: without keys */
+static const char *rig_name = "name";
 
 /* A proxy tells of `count` slots from the first one on. */
 static uint32_t rig_register(core *c, uint8_t role, uint8_t identity, uint64_t instance,
@@ -126,9 +127,8 @@ static uint32_t rig_register(core *c, uint8_t role, uint8_t identity, uint64_t i
                                 .instance = instance,
                                 .identity = { identity, 1 },
                                 .entries = { room, count * (size_t)DXPU_CONTROL_DEVICE_BYTES } };
-    static const char name[] = "name";
-    r.name.ptr = (const uint8_t *)name;
-    r.name.len = 4;
+    r.name.ptr = (const uint8_t *)rig_name;
+    r.name.len = strlen(rig_name);
     if (role == DXPU_CONTROL_ROLE_BOX) {
         r.paths = 1;
         r.path[0] = (dxpu_control_address){ 4, (uint16_t)(4400 + identity), { 127, 0, 0, 1 } };

@@ -224,6 +224,55 @@ def the_command_says_what_is_missing():
         check(run("--peer", l.public("box")).returncode == 0, "the usual key is not found")
 
 
+class Crowd:
+    """Connects from one address, as often as it can, and says nothing."""
+
+    def __init__(self, to):
+        host, port = to.rsplit(":", 1)
+        self.to, self.ended, self.kept = (host, int(port)), False, []
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def run(self):
+        while not self.ended:
+            s = socket.socket()
+            s.setblocking(False)
+            s.bind(("127.0.0.2", 0))
+            s.connect_ex(self.to)
+            self.kept.append(s)
+            if len(self.kept) > 300:
+                self.kept.pop(0).close()
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *unused):
+        self.ended = True
+        self.thread.join()
+        for s in self.kept:
+            s.close()
+
+
+def is_served_beside_a_crowd():
+    with lab.Lab() as l:
+        box = start_box(l, "--json")
+        check(status(l, box).status == 0)
+        with Crowd(box.control):
+            threading.Event().wait(4)  # until the crowd had all that it may have at once
+            served = [status(l, box).status for _ in range(3)]
+        check(box.stop() == 0)
+        limited = box.result()["control"]["limited"]
+        check(limited > 1000, limited)  # the control: it was one
+        return served == [0, 0, 0]
+
+
+@case
+def a_crowd_from_one_address():
+    """S-146: it does not keep others from a control port.  Of 256 groups of addresses theirs is
+    one, at random for each start: once more, if that was this side's, too."""
+    check(is_served_beside_a_crowd() or is_served_beside_a_crowd())
+
+
 # ---- The manager's port ----
 
 @case
@@ -308,6 +357,52 @@ def a_proxy_that_is_taken_off_the_list():
         box.says(NOBODY)
         check(connected(m, "host1"))  # the control
         check(status(l, box).status == 0 and box.popen.poll() is None)
+
+
+def called(l, m, key, name, identity=None):
+    """A box with that key and name."""
+    at = l.file(identity or key + "-" + name)
+    return start_box(l, "--manager", m.listen, "--identity", at + ".id", "--state", at + ".state",
+                     "--name", name, "--key", l.file(key + ".key"))
+
+
+@case
+def a_name_is_its_keys():
+    """M-86: what a line gives to a key is that key's, and its only name; of others it is who had it
+    first.  Each refusal stands beside the same under a name that is free."""
+    with lab.Lab() as l:
+        keys = {name: new_key(l, name + ".key") for name in ("listed", "first", "second")}
+        may = ["%s may=box" % keys[name] for name in ("first", "second")]
+        l.keys("dxpu-manager")
+        write_peers(l, "manager.peers", "%s may=box name=shelf1" % keys["listed"], *may)
+        m = Manager(l, "--audit", l.file("log"))
+        called(l, m, "first", "shelf1").says(r"refuses: key \(the name 'shelf1'.*another --name")
+        called(l, m, "first", "shelf1-2").says(r"refuses: key \(the name 'shelf1-2'")
+        called(l, m, "listed", "shelf9").says(r"refuses: key \(.*name=shelf1; start it with --name "
+                                              "shelf1")
+        called(l, m, "listed", "shelf1")
+        mine = called(l, m, "first", "shelf2")
+        until(lambda: connected(m, "shelf1") and connected(m, "shelf2"), "names that may be")
+        number = node_of(m, "shelf2")["node"]
+        thief = called(l, m, "second", "shelf2")
+        thief.says(r"refuses: key \(node %d, of another key.*name= in the line" % number)
+        called(l, m, "second", "shelf3")
+        until(lambda: connected(m, "shelf3"), "another name")
+        check(len(m.get("/v1/nodes")["nodes"]) == 3)
+        events = m.get("/v1/events?type=node.name")["events"]
+        check(sorted(e["text"].split()[2] for e in events) == sorted(keys.values()), events)
+        write_peers(l, "manager.peers", "%s may=box name=shelf1" % keys["listed"], may[0],
+                    may[1] + " name=shelf2")
+        m.process.popen.send_signal(signal.SIGHUP)
+        until(lambda: node_of(m, "shelf2")["node"] != number and connected(m, "shelf2"),
+              "the one that the list names has it")
+        mine.says(r"refuses: key \(the name 'shelf2'")
+        check(connected(m, "shelf1") and not connected(m, "shelf3"))
+        check(not connected(m, str(number)))  # it is there, by its number
+        check(m.proxies()["names_refused"] >= 5)
+        with open(l.file("log")) as f:
+            check(sum('"node.name"' in line for line in f) == 4)
+        check(l.run("dxpu", "audit", l.file("log")).status == 0)
 
 
 # ---- Leases ----

@@ -1746,6 +1746,127 @@ static void test_m81_m82_keys(void **state)
     rig_key = NULL;
 }
 
+/* M-81: a key that may register does not fill the pool with nodes. */
+static void test_m81_identities_of_one_key(void **state)
+{
+    static const uint8_t key[2][32] = { { 1 }, { 2 } };
+    dxpu_control_device none = { .number = 1 };
+    uint32_t last = 0;
+    (void)state;
+    rig_key = key[0];
+    for (unsigned i = 0; i < 64; i++) {
+        last = rig_register(c, DXPU_CONTROL_ROLE_HOST, (uint8_t)(50 + i), 1, &none, 1, 1, 1, &why);
+        assert_int_not_equal(last, 0);
+    }
+    assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_HOST, 200, 1, &none, 1, 1, 1, &why), 0);
+    assert_int_equal(why.code, CORE_E_CAPACITY);
+    assert_non_null(strstr(why.text, "keys of their own"));
+    core_disconnected(c, last); /* one that it has may come again */
+    assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_HOST, 50 + 63, 2, &none, 1, 1, 1, &why),
+                     last);
+    rig_key = key[1]; /* another key has places of its own */
+    assert_int_not_equal(rig_register(c, DXPU_CONTROL_ROLE_HOST, 201, 1, &none, 1, 1, 1, &why), 0);
+    rig_key = key[0];
+    core_disconnected(c, last);
+    assert_int_equal(core_forget(c, last).code, CORE_OK);
+    assert_int_not_equal(rig_register(c, DXPU_CONTROL_ROLE_HOST, 200, 1, &none, 1, 1, 1, &why), 0);
+    rig_key = NULL;
+}
+
+/* May the owner of `key` be called so with this identity? */
+static core_code may_be(uint8_t identity, const uint8_t *key, const char *name, const char *list,
+                        bool own)
+{
+    dxpu_control_register r = { .role = DXPU_CONTROL_ROLE_HOST, .identity = { identity, 1 } };
+    r.name.ptr = (const uint8_t *)name;
+    r.name.len = strlen(name);
+    why = core_check_name(c, &r, key, list, own);
+    return why.code;
+}
+
+static uint32_t host_called(uint8_t identity, const uint8_t *key, const char *name)
+{
+    dxpu_control_device none = { .number = 1 };
+    uint32_t node;
+    rig_key = key;
+    rig_name = name;
+    node = rig_register(c, DXPU_CONTROL_ROLE_HOST, identity, 1, &none, 1, 1, 1, &why);
+    rig_key = NULL;
+    rig_name = "name";
+    assert_int_not_equal(node, 0);
+    return node;
+}
+
+static const char *name_of(uint32_t number)
+{
+    uint32_t count;
+    return core_nodes(c, &count)[core_find_node(c, number)].name;
+}
+
+/* M-86: of two keys that no list names, the first one has the name. */
+static void test_m86_the_name_of_another_key(void **state)
+{
+    static const uint8_t key[2][32] = { { 1 }, { 2 } };
+    (void)state;
+    assert_int_equal(may_be(50, key[0], "web7", "", false), CORE_OK);
+    uint32_t first = host_called(50, key[0], "web7");
+    assert_int_equal(may_be(51, key[0], "web7", "", false), CORE_OK); /* its own */
+    assert_int_equal(may_be(52, key[1], "web8", "", false), CORE_OK);
+    assert_int_equal(count_events(CORE_EVENT_NODE_NAME), 0);
+    for (unsigned times = 0; times < 2; times++) {
+        assert_int_equal(may_be(52, key[1], "web7", "", false), CORE_E_STATE);
+        assert_non_null(strstr(why.text, "another --name"));
+        assert_int_equal(count_events(CORE_EVENT_NODE_NAME), 1); /* once of each key */
+        core_disconnected(c, first);                             /* known is enough */
+    }
+    uint32_t second = host_called(52, key[1], "web8");
+    assert_int_equal(may_be(52, key[1], "web7", "", false), CORE_E_STATE); /* nor later */
+    assert_int_equal(may_be(52, key[1], "web8", "", false), CORE_OK);
+    at(now_ms + COREI_NAMES_MS);
+    assert_int_equal(may_be(52, key[1], "web7", "", false), CORE_E_STATE);
+    assert_int_equal(count_events(CORE_EVENT_NODE_NAME), 2); /* an hour later again */
+    (void)host_called(53, key[1], "web7"); /* a store of before this rule: both have it, and stay */
+    assert_int_equal(may_be(53, key[1], "web7", "", false), CORE_OK);
+    assert_int_equal(may_be(50, key[0], "web7", "", false), CORE_OK);
+    assert_int_equal(may_be(54, key[0], "", "", false), CORE_OK); /* nobody has no name */
+    assert_string_equal(name_of(second), "web8");
+}
+
+/* M-86: what a list says goes before who was first, and is kept. */
+static void test_m86_the_name_of_a_list(void **state)
+{
+    static const uint8_t key[2][32] = { { 1 }, { 2 } };
+    char number[16];
+    (void)state;
+    uint32_t thief = host_called(50, key[0], "web7");
+    uint32_t twin = host_called(51, key[0], "web7"), other = host_called(52, key[0], "web6");
+    assert_int_equal(may_be(60, key[1], "web7", "", true), CORE_OK);
+    assert_int_equal(count_events(CORE_EVENT_NODE_NAME), 2);
+    snprintf(number, sizeof number, "%u", thief);
+    assert_string_equal(name_of(thief), number);
+    assert_string_not_equal(name_of(twin), "web7");
+    assert_string_equal(name_of(other), "web6"); /* the control */
+    uint32_t owner = host_called(60, key[1], "web7");
+    assert_int_equal(may_be(50, key[0], "web7", "it is another's", false), CORE_E_STATE);
+    assert_string_equal(why.text, "it is another's");
+    core_close(c);
+    start();
+    assert_string_equal(name_of(thief), number);
+    assert_string_equal(name_of(owner), "web7");
+}
+
+/* Keys whose names are refused do not fill the log. */
+static void test_m86_events_are_bounded(void **state)
+{
+    uint8_t key[32] = { 0 };
+    (void)state;
+    for (unsigned i = 0; i < 200; i++) {
+        key[0] = (uint8_t)i;
+        assert_int_equal(may_be(50, key, "web7", "no", false), CORE_E_STATE);
+    }
+    assert_int_equal(count_events(CORE_EVENT_NODE_NAME), COREI_NAMES_TOLD);
+}
+
 /* Without keys none is named, nor asked for; what is known of one stays. */
 static void test_m82_no_keys(void **state)
 {
@@ -1999,6 +2120,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_too_many_models, begin, end),
         cmocka_unit_test_setup_teardown(test_blanks, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_m82_keys, begin, end),
+        cmocka_unit_test_setup_teardown(test_m81_identities_of_one_key, begin, end),
+        cmocka_unit_test_setup_teardown(test_m86_the_name_of_another_key, begin, end),
+        cmocka_unit_test_setup_teardown(test_m86_the_name_of_a_list, begin, end),
+        cmocka_unit_test_setup_teardown(test_m86_events_are_bounded, begin, end),
         cmocka_unit_test_setup_teardown(test_m82_no_keys, begin, end),
         cmocka_unit_test_setup_teardown(test_stale_reset, begin, end),
         cmocka_unit_test_setup_teardown(test_alarms, begin, end),

@@ -1,7 +1,7 @@
 /* unit_keys.c - keys.h: settings, files of peers with every mistake told, questions, reloading
    SPDX-License-Identifier: MIT */
-#ifndef _DEFAULT_SOURCE
-#define _DEFAULT_SOURCE
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
 #endif
 #include <setjmp.h>
 #include <stdarg.h>
@@ -332,6 +332,179 @@ static void test_s91_mistakes_are_told(void **state)
     assert_non_null(strstr(said, "twice"));
 }
 
+/* Whose is the name, asked by the owner of this key? */
+static unsigned whose(keys *k, unsigned of, const char *name)
+{
+    char own[KEYS_NAME_MAX + 1];
+    unsigned found = keys_name(k, peer[of]->public_key, name, own);
+    assert_string_equal(own, of == 0 ? "web7" : of == 1 ? "web7-3" : "");
+    return found;
+}
+
+static void test_m86_names_of_lines(void **state)
+{
+    static const struct {
+        const char *name;
+        unsigned of[3]; /* to the owner of web7, of web7-3, and of no name */
+    } rows[] = {
+        { "web7", { KEYS_NAME_OWN, KEYS_NAME_WRONG, KEYS_NAME_OTHER } },
+        { "web7-2", { KEYS_NAME_OWN, KEYS_NAME_WRONG, KEYS_NAME_OTHER } },
+        { "web7-64", { KEYS_NAME_OWN, KEYS_NAME_WRONG, KEYS_NAME_OTHER } },
+        { "web7-3", { KEYS_NAME_WRONG, KEYS_NAME_OWN, KEYS_NAME_OTHER } },
+        { "web7-3-2", { KEYS_NAME_WRONG, KEYS_NAME_OWN, KEYS_NAME_OTHER } },
+        { "web7-1", { KEYS_NAME_WRONG, KEYS_NAME_WRONG, KEYS_NAME_FREE } },
+        { "web7-02", { KEYS_NAME_WRONG, KEYS_NAME_WRONG, KEYS_NAME_FREE } },
+        { "web7-65", { KEYS_NAME_WRONG, KEYS_NAME_WRONG, KEYS_NAME_FREE } },
+        { "web7-2x", { KEYS_NAME_WRONG, KEYS_NAME_WRONG, KEYS_NAME_FREE } },
+        { "web7-", { KEYS_NAME_WRONG, KEYS_NAME_WRONG, KEYS_NAME_FREE } },
+        { "-2", { KEYS_NAME_WRONG, KEYS_NAME_WRONG, KEYS_NAME_FREE } },
+        { "Web7", { KEYS_NAME_WRONG, KEYS_NAME_WRONG, KEYS_NAME_FREE } },
+        { "web", { KEYS_NAME_WRONG, KEYS_NAME_WRONG, KEYS_NAME_FREE } },
+        { "", { KEYS_NAME_WRONG, KEYS_NAME_WRONG, KEYS_NAME_FREE } },
+        { "a name of more characters than a line of peers takes",
+          { KEYS_NAME_WRONG, KEYS_NAME_WRONG, KEYS_NAME_FREE } },
+    };
+    char content[300];
+    const char *said;
+    keys *k;
+    (void)state;
+    snprintf(content, sizeof content, "%s name=web7\n%s name=web7-3\n%s\n", text[0], text[1],
+             text[2]);
+    k = open_file(content, &said);
+    assert_non_null(k);
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        for (unsigned of = 0; of < 3; of++)
+            assert_int_equal(whose(k, of, rows[i].name), rows[i].of[of]);
+        assert_int_equal(whose(k, 3, rows[i].name), rows[i].of[2]); /* on no line */
+    }
+    snprintf(content, sizeof content, "%s\n%s\n", text[0], text[1]);
+    write_peers(content);
+    listen_begin();
+    assert_int_equal(keys_reload(k), 0);
+    (void)listen_end();
+    assert_int_equal(whose(k, 2, "web7"), KEYS_NAME_FREE);
+    keys_close(k);
+}
+
+/* S-91: of two keys with one name neither could be known by it. */
+static void test_s91_a_name_is_given_once(void **state)
+{
+    char content[300];
+    const char *said;
+    (void)state;
+    snprintf(content, sizeof content, "%s name=a\n%s name=b\n%s name=a\n", text[0], text[1],
+             text[2]);
+    assert_null(open_file(content, &said));
+    assert_non_null(strstr(said, "name=a is given to two keys"));
+    assert_true(wrong_use);
+}
+
+/* ==== Adding ================================================================================== */
+
+static keys_peer to_add(unsigned of, const char *name, unsigned may)
+{
+    keys_peer p;
+    memset(&p, 0, sizeof p);
+    memcpy(p.key, peer[of]->public_key, KEY);
+    snprintf(p.name, sizeof p.name, "%s", name);
+    p.may = may;
+    return p;
+}
+
+static int add_said(const char *file, const keys_peer *p, const char **said)
+{
+    int rc;
+    listen_begin();
+    rc = keys_add("test", file, p);
+    *said = listen_end();
+    return rc;
+}
+
+static const char *content_of(const char *file)
+{
+    static char content[1000];
+    FILE *f = fopen(file, "r");
+    assert_non_null(f);
+    content[fread(content, 1, sizeof content - 1, f)] = '\0';
+    fclose(f);
+    return content;
+}
+
+static void test_s144_a_line_is_added(void **state)
+{
+    keys_peer p = to_add(0, "web7", KEYS_HOST | KEYS_CONTROL);
+    char want[400], link[80];
+    const char *said;
+    struct stat st;
+    (void)state;
+    unlink(peers_file);
+    assert_int_equal(add_said(peers_file, NULL, &said), 0); /* it could be */
+    assert_int_equal(access(peers_file, F_OK), -1);
+    assert_int_equal(add_said(peers_file, &p, &said), 0);
+    snprintf(want, sizeof want, "%s name=web7 may=control,host\n", text[0]);
+    assert_string_equal(content_of(peers_file), want);
+    assert_int_equal(stat(peers_file, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0644);
+    p = to_add(0, "other", KEYS_BOX); /* never twice */
+    assert_int_equal(add_said(peers_file, &p, &said), 1);
+    assert_string_equal(content_of(peers_file), want);
+    snprintf(want, sizeof want, "# hosts\n%s", text[0]); /* without an end of the line */
+    write_peers(want);
+    assert_int_equal(chmod(peers_file, 0600), 0);
+    snprintf(link, sizeof link, "%s/link", folder);
+    assert_int_equal(symlink("peers", link), 0);
+    p = to_add(1, "", KEYS_FABRIC);
+    assert_int_equal(add_said(link, &p, &said), 0);
+    snprintf(want, sizeof want, "# hosts\n%s\n%s may=fabric\n", text[0], text[1]);
+    assert_string_equal(content_of(peers_file), want);
+    assert_int_equal(lstat(link, &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    assert_int_equal(stat(peers_file, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+    unlink(link);
+}
+
+/* All is as it was. */
+static void assert_not_added(const keys_peer *p, const char *why)
+{
+    char before[1000];
+    const char *said;
+    snprintf(before, sizeof before, "%s", content_of(peers_file));
+    assert_int_equal(add_said(peers_file, p, &said), -1);
+    assert_non_null(strstr(said, why));
+    assert_string_equal(content_of(peers_file), before);
+}
+
+static void test_s144_a_line_is_not_added(void **state)
+{
+    static const char *const names[] = { "a b", "x may=control", "a#b", "#", "a\tb", "a\nb" };
+    keys_peer p = to_add(1, "web7", KEYS_FABRIC);
+    char content[300], line[KEYS_LINE_BYTES];
+    const char *said;
+    (void)state;
+    snprintf(content, sizeof content, "%s name=web7\n", text[0]);
+    write_peers(content);
+    assert_not_added(&p, "given to two keys");
+    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
+        p = to_add(1, names[i], KEYS_FABRIC);
+        assert_false(keys_line(&p, line));
+        assert_not_added(&p, "no place in a line");
+    }
+    p = to_add(1, "web8", KEYS_FABRIC);
+    assert_true(keys_line(&p, line));
+    assert_int_equal(chmod(peers_file, 0664), 0);
+    assert_not_added(&p, "chmod go-w");
+    assert_not_added(NULL, "chmod go-w");
+    write_peers("nonsense\n");
+    assert_not_added(&p, "peers:1: ");
+    assert_int_equal(add_said("/nonexistent/peers", &p, &said), -1);
+    assert_non_null(strstr(said, "cannot be written"));
+    assert_int_equal(add_said(folder, &p, &said), -1);
+    assert_non_null(strstr(said, "no regular file"));
+    write_peers(content); /* the control */
+    assert_int_equal(add_said(peers_file, &p, &said), 0);
+}
+
 static void test_s91_only_its_owner_writes_the_file(void **state)
 {
     keys_settings s = { NULL, NULL, peers_file, false, false };
@@ -490,6 +663,10 @@ int main(void)
         cmocka_unit_test(test_s91_peers_of_the_command_line),
         cmocka_unit_test(test_s91_lines),
         cmocka_unit_test(test_s91_mistakes_are_told),
+        cmocka_unit_test(test_m86_names_of_lines),
+        cmocka_unit_test(test_s91_a_name_is_given_once),
+        cmocka_unit_test(test_s144_a_line_is_added),
+        cmocka_unit_test(test_s144_a_line_is_not_added),
         cmocka_unit_test(test_s91_only_its_owner_writes_the_file),
         cmocka_unit_test(test_s96_reload),
         cmocka_unit_test(test_s93_timestamps_rise),

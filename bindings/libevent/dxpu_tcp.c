@@ -13,10 +13,13 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <unistd.h>
 
-/* ACCEPTS_MS: so much of a second's accepts at once, after quiet. */
-enum { READ_BYTES = 16384, RETRY_MS = 100, ACCEPTS_MS = 100 };
+/* ACCEPTS_MS: so much of a second's accepts at once, after quiet.  AWAY, AWAY_MS: so many are sent
+   away in so much time, which is a small part of it. */
+enum { READ_BYTES = 16384, RETRY_MS = 100, ACCEPTS_MS = 100, AWAY = 128, AWAY_MS = 5 };
+enum { GROUPS = 256, SHARE = 2, AHEAD_S = 8 };
 
 static const char NOBODY[] = "nobody answers there";
 
@@ -47,6 +50,9 @@ struct dxpu_tcp_listener {
     unsigned count;
     uint64_t accepted, displaced;
     uint64_t paid_ns; /* accepts are paid for until then, at so many a second */
+    uint64_t group_paid_ns[GROUPS], secret[2];
+    uint64_t limited;
+    unsigned away; /* sent away since the last pause */
 };
 
 /* ==== 1  Addresses ============================================================================ */
@@ -341,17 +347,64 @@ static void displace(dxpu_tcp_listener *l)
     }
 }
 
-/* Whoever connects again and again holds up who connects, but not what else is done here. */
+/* Which ends libevent's turn with it, too. */
+static void pause_listening(dxpu_tcp_listener *l, unsigned ms)
+{
+    struct timeval pause = milliseconds(ms);
+    l->away = 0;
+    (void)evconnlistener_disable(l->listen);
+    (void)event_add(l->retry, &pause);
+}
+
+/* Whoever connects again and again from everywhere holds up who connects, but not what else is done
+   here. */
 static void pay_accept(dxpu_tcp_listener *l)
 {
     uint64_t now = dxpu_udp_now_ns(), most = (uint64_t)ACCEPTS_MS * 1000000u;
-    struct timeval pause;
     l->paid_ns = (l->paid_ns > now ? l->paid_ns : now) + 1000000000u / l->set.accepts;
-    if (l->paid_ns <= now + most)
-        return;
-    pause = milliseconds(ACCEPTS_MS);
-    (void)evconnlistener_disable(l->listen); /* which ends libevent's turn with it, too */
-    (void)event_add(l->retry, &pause);
+    if (l->paid_ns > now + most)
+        pause_listening(l, ACCEPTS_MS);
+}
+
+/* By a hash that nobody else can compute, so that nobody chooses whose share he uses up. */
+static unsigned group_of(const dxpu_tcp_listener *l, const struct sockaddr *from)
+{
+    dxpu_udp_address a;
+    uint64_t where = 0;
+    if (from->sa_family == AF_INET6) {
+        memcpy(&a.u.v6, from, sizeof a.u.v6);
+        memcpy(&where, &a.u.v6.sin6_addr, sizeof where);
+    } else {
+        memcpy(&a.u.v4, from, sizeof a.u.v4);
+        where = (uint64_t)1 << 32 | a.u.v4.sin_addr.s_addr;
+    }
+    where = (where ^ l->secret[0]) * (l->secret[1] | 1);
+    where = (where ^ where >> 32) * (l->secret[1] | 1);
+    return (unsigned)(where >> 56);
+}
+
+/* Has this address had more than its share? */
+static bool is_greedy(dxpu_tcp_listener *l, const struct sockaddr *from)
+{
+    uint64_t now = dxpu_udp_now_ns(), *paid = &l->group_paid_ns[group_of(l, from)];
+    uint64_t each = 1000000000u * (uint64_t)SHARE / l->set.accepts, most = l->set.connections;
+    most = most > l->set.accepts ? most : l->set.accepts;
+    most = most < (uint64_t)AHEAD_S * l->set.accepts ? most : (uint64_t)AHEAD_S * l->set.accepts;
+    if (*paid > now + most * each)
+        return true;
+    *paid = (*paid > now ? *paid : now) + each;
+    return false;
+}
+
+/* At once, so that who is behind him in the kernel's queue comes up; nothing of it stays. */
+static void send_away(dxpu_tcp_listener *l, evutil_socket_t fd)
+{
+    struct linger none = { 1, 0 };
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+    (void)evutil_closesocket(fd);
+    l->limited++;
+    if (++l->away == AWAY)
+        pause_listening(l, AWAY_MS);
 }
 
 static void on_accept(struct evconnlistener *listen, evutil_socket_t fd, struct sockaddr *from,
@@ -360,8 +413,11 @@ static void on_accept(struct evconnlistener *listen, evutil_socket_t fd, struct 
     dxpu_tcp_listener *l = user;
     dxpu_tcp_conn *c;
     (void)listen;
-    (void)from;
     (void)len;
+    if (is_greedy(l, from)) {
+        send_away(l, fd);
+        return;
+    }
     l->accepted++;
     pay_accept(l);
     if (l->count >= l->set.connections)
@@ -435,7 +491,8 @@ dxpu_tcp_listener *dxpu_tcp_listen(struct event_base *base, const dxpu_udp_addre
                                    const char **why)
 {
     dxpu_tcp_listener *l = calloc(1, sizeof *l);
-    if (!l || s->connections < 1) {
+    if (!l || s->connections < 1 || s->accepts < 1 ||
+        getentropy(l->secret, sizeof l->secret) != 0) {
         *why = l ? "a value is out of range" : "out of memory";
         free(l);
         return NULL;
@@ -480,6 +537,11 @@ uint64_t dxpu_tcp_accepted(const dxpu_tcp_listener *l)
 uint64_t dxpu_tcp_displaced(const dxpu_tcp_listener *l)
 {
     return l->displaced;
+}
+
+uint64_t dxpu_tcp_limited(const dxpu_tcp_listener *l)
+{
+    return l->limited;
 }
 
 void dxpu_tcp_on_drained(dxpu_tcp_listener *l, void (*drained)(void *context, dxpu_tcp_conn *c))

@@ -25,11 +25,14 @@ const char *dxpu_tcp_parse_port(const char *text, unsigned port, dxpu_udp_addres
 
 typedef struct dxpu_tcp_settings {
     unsigned connections; /* at a time, of one listener [64] */
-    unsigned accepts;     /* in a second, of one listener; the others wait in the kernel [250] */
-    size_t send_bytes;    /* may wait to be sent; more, and the connection is closed [256 KiB] */
-    unsigned greet_ms;    /* until dxpu_tcp_touch() must have been called once [5,000] */
-    unsigned idle_ms;     /* without a byte of the peer, 0 for ever [60,000] */
-    unsigned stall_ms;    /* bytes wait and the peer takes none [10,000] */
+    /* In a second, of one listener [250]; the others wait in the kernel.  Who is at one address (of
+       IPv6 its upper half; 256 groups by a secret hash) has half of them, and at once as many as
+       there are places, or as come in a second; who comes more often is sent away. */
+    unsigned accepts;
+    size_t send_bytes; /* may wait to be sent; more, and the connection is closed [256 KiB] */
+    unsigned greet_ms; /* until dxpu_tcp_touch() must have been called once [5,000] */
+    unsigned idle_ms;  /* without a byte of the peer, 0 for ever [60,000] */
+    unsigned stall_ms; /* bytes wait and the peer takes none [10,000] */
 } dxpu_tcp_settings;
 
 /* The values in brackets. */
@@ -65,6 +68,8 @@ const dxpu_udp_address *dxpu_tcp_local(const dxpu_tcp_listener *l);
    the longest silent one goes, those that never greeted first. */
 uint64_t dxpu_tcp_accepted(const dxpu_tcp_listener *l);
 uint64_t dxpu_tcp_displaced(const dxpu_tcp_listener *l);
+/* And not accepted: too many from one address. */
+uint64_t dxpu_tcp_limited(const dxpu_tcp_listener *l);
 /* For whoever has much to send: told, of connections accepted from now on, when they stand, and
    whenever the kernel has taken all that was sent. */
 void dxpu_tcp_on_drained(dxpu_tcp_listener *l, void (*drained)(void *context, dxpu_tcp_conn *c));

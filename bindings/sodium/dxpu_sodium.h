@@ -197,8 +197,8 @@ void dxpu_sodium_end(dxpu_sodium_session *x);
 enum { DXPU_SODIUM_NAME_BYTES = 32 };
 
 /* How two proxies learn each other's public keys (Noise XX).  Whoever is between them could have
-   put in his own: people compare the fingerprints before either key is used (S-50).  It holds a
-   secret: keep it in locked memory. */
+   put in his own: people compare the code, or the fingerprints, before either key is used (S-50).
+   It holds a secret: keep it in locked memory. */
 typedef struct dxpu_sodium_enrol {
     dxpu_noise noise;
     char name[DXPU_SODIUM_NAME_BYTES + 1], peer_name[DXPU_SODIUM_NAME_BYTES + 1];
@@ -217,8 +217,12 @@ int dxpu_sodium_enrol_begin(dxpu_sodium_enrol *e, const dxpu_noise_pair *own, bo
 int dxpu_sodium_enrol_emit(dxpu_sodium_enrol *e, uint8_t *out, size_t cap);
 /* Take one datagram.  DXPU_OK; E_REPLAY: the last one again, so emit again; other peer errors. */
 int dxpu_sodium_enrol_ingest(dxpu_sodium_enrol *e, dxpu_bytes datagram);
-/* The peer's key and name are known; they mean nothing until people have compared fingerprints. */
+/* The peer's key and name are known; they mean nothing until people have compared the code. */
 bool dxpu_sodium_enrol_done(const dxpu_sodium_enrol *e);
+/* What stands at both ends when it is done, and nobody is between them: 128 bits of a hash of all
+   that was said, keys and names too, written as fingerprints are.  "" before.  text is returned. */
+const char *dxpu_sodium_enrol_code(const dxpu_sodium_enrol *e,
+                                   char text[DXPU_SODIUM_FINGERPRINT_BYTES]);
 void dxpu_sodium_enrol_wipe(dxpu_sodium_enrol *e);
 
 /* ==== 8  Counters ============================================================================= */

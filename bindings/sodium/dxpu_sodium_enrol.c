@@ -120,6 +120,19 @@ bool dxpu_sodium_enrol_done(const dxpu_sodium_enrol *e)
     return e->done;
 }
 
+const char *dxpu_sodium_enrol_code(const dxpu_sodium_enrol *e,
+                                   char text[DXPU_SODIUM_FINGERPRINT_BYTES])
+{
+    static const char label[] = "dxpu enrol code 1";
+    uint8_t key[DXPU_NOISE_KEY_BYTES];
+    text[0] = '\0';
+    if (!e->done)
+        return text;
+    (void)crypto_generichash(key, sizeof key, e->noise.hash, sizeof e->noise.hash,
+                             (const uint8_t *)label, sizeof label - 1);
+    return dxpu_sodium_fingerprint(key, text);
+}
+
 void dxpu_sodium_enrol_wipe(dxpu_sodium_enrol *e)
 {
     sodium_memzero(e, sizeof *e);

@@ -21,6 +21,7 @@ int screenshot_command(int argc, char **argv);
 int model_command(int argc, char **argv);
 int keygen_command(int argc, char **argv);
 int pubkey_command(int argc, char **argv);
+int enroll_command(int argc, char **argv);
 int audit_command(int argc, char **argv);
 int pool_command(int argc, char **argv); /* all that go to the manager */
 

@@ -38,6 +38,7 @@ static const char help[] =
     "Keys of proxies, for their --key, --peer and --peers:\n"
     "  keygen [--json] FILE                   a new secret key; prints the public one\n"
     "  pubkey [--json] FILE                   the public key of a secret one\n"
+    "  enroll --key FILE --listen ADDR | ADDR two keys get to know each other, and you see to it\n"
     "\n"
     "What programs wrote with --audit:\n"
     "  audit [--json] FILE...                 was a line changed, or taken out?\n"
@@ -74,7 +75,8 @@ static const struct {
     { "status", status_command }, { "screenshot", screenshot_command },
     { "tlp", tlp_command },       { "pcap", pcap_command },
     { "model", model_command },   { "keygen", keygen_command },
-    { "pubkey", pubkey_command }, { "audit", audit_command },
+    { "pubkey", pubkey_command }, { "enroll", enroll_command },
+    { "audit", audit_command },
 };
 
 void out_of_memory(void)

@@ -175,6 +175,14 @@ bool core_store_failed(const core *c, char text[256]);
    an event tells, once of each.  Before its first register. */
 core_result core_check_key(core *c, const dxpu_control_register *r,
                            const uint8_t key[DXPU_CONTROL_KEY_BYTES]);
+/* The name that a register message tells, as the node has it. */
+void core_name(const dxpu_control_register *r, char out[CORE_NAME_BYTES]);
+/* May the owner of this public key be called so (M-86)?  Before each register.
+   why   "", or what lists of keys have against it, with the remedy
+   own   a list says that the name is this key's alone: other nodes that have it lose it
+   CORE_E_STATE: not, or another key's node has it; an event tells, once an hour of each key. */
+core_result core_check_name(core *c, const dxpu_control_register *r,
+                            const uint8_t key[DXPU_CONTROL_KEY_BYTES], const char *why, bool own);
 /* A register message (views are copied), of the owner of `key`; NULL: this manager has no keys.
    The node's number, or 0 with *why: refused. */
 uint32_t core_register(core *c, const dxpu_control_register *r, const char *program,
@@ -259,7 +267,8 @@ core_result core_set_spares(core *c, const char *model, uint32_t count);
     X(NODE_LOST, "node.lost")                                                                      \
     X(NODE_DRAIN, "node.drain")                                                                    \
     X(NODE_OWNER, "node.owner")                                                                    \
-    X(NODE_KEY, "node.key") /* its identity came with another key; or its key was forgotten */     \
+    X(NODE_KEY, "node.key")   /* its identity came with another key; or its key was forgotten */   \
+    X(NODE_NAME, "node.name") /* refused: its name is another key's; or it lost its name so */     \
     X(NODE_FORGOTTEN, "node.forgotten")                                                            \
     X(SLOT_BROKEN, "slot.broken")                                                                  \
     X(SLOT_REPAIRED, "slot.repaired")                                                              \

@@ -31,8 +31,10 @@ enum {
     COREI_RIVAL_MS = 10000,        /* for a proxy to be back before a copy of it gets its place */
     COREI_ENLARGE_MS = 60000,      /* for a node to get more slots again; */
     COREI_ENLARGE_UNITS = 1000000, /* and any other, in a pool of so many slots */
-    COREI_CHANGES = 64,   /* of one node in a second, and one for each slot: see settle_report() */
-    COREI_ALARMS = 10,    /* of one node in a second; further ones are dropped */
+    COREI_CHANGES = 64,    /* of one node in a second, and one for each slot: see settle_report() */
+    COREI_ALARMS = 10,     /* of one node in a second; further ones are dropped */
+    COREI_NAMES_TOLD = 64, /* keys of which an event tells that their names were refused, in */
+    COREI_NAMES_MS = 3600000,
     COREI_KEY_NODES = 64, /* that one key may register: a node for each guest of a proxy */
     COREI_NO_REPORT = 0xff
 };
@@ -190,6 +192,9 @@ struct core {
     uint64_t refuse_until_ms;
     uint64_t enlarge_ms; /* see may_enlarge() */
     bool full;           /* and that was told: see check_room() */
+    uint64_t names_ms;   /* when counting began, of keys whose names were refused */
+    unsigned names;      /* since then, and which: */
+    uint8_t name_key[COREI_NAMES_TOLD][DXPU_CONTROL_KEY_BYTES];
     char failure[256];
 };
 

@@ -670,6 +670,94 @@ core_result core_check_key(core *c, const dxpu_control_register *r,
                         number, number);
 }
 
+/* -- Names -- */
+
+void core_name(const dxpu_control_register *r, char out[CORE_NAME_BYTES])
+{
+    copy_word(out, r->name.ptr, r->name.len);
+}
+
+/* The first node from `from` on that is called so, and is neither `but` nor of this key. */
+static uint32_t namesake(const core *c, const char *name, const uint8_t *key, uint32_t but,
+                         uint32_t from)
+{
+    for (; from < c->t.nodes; from++) {
+        const core_node *n = &c->t.node[from];
+        if (from != but && strcmp(n->name, name) == 0 &&
+            !(n->keyed && memcmp(n->key, key, sizeof n->key) == 0))
+            return from;
+    }
+    return CORE_NONE;
+}
+
+/* Proxies dial again and again, and whose key may register chooses its names freely. */
+static bool may_tell_name(core *c, const uint8_t *key)
+{
+    if (!c->names || c->mono_ms - c->names_ms >= COREI_NAMES_MS) {
+        c->names = 0;
+        c->names_ms = c->mono_ms;
+    }
+    for (unsigned i = 0; i < c->names; i++)
+        if (memcmp(c->name_key[i], key, sizeof c->name_key[i]) == 0)
+            return false;
+    if (c->names == COREI_NAMES_TOLD)
+        return false;
+    memcpy(c->name_key[c->names++], key, sizeof c->name_key[0]);
+    return true;
+}
+
+/* node: that has the name; CORE_NONE: a list has it. */
+static core_result refuse_name(core *c, const char *name, const uint8_t *key, uint32_t node,
+                               const char *why)
+{
+    char text[DXPU_SODIUM_KEY_TEXT_BYTES];
+    uint32_t number = node == CORE_NONE ? 0 : c->t.node[node].number;
+    if (may_tell_name(c, key) && corei_begin(c).code == CORE_OK) {
+        core_event *e = corei_event(c, CORE_EVENT_NODE_NAME, "refused: key %s may not be '%s'",
+                                    dxpu_sodium_key_print(key, text), name);
+        e->node = number;
+        (void)corei_commit(c);
+    }
+    return number ? corei_result(CORE_E_STATE,
+                                 "node %u, of another key, is called '%s'; give this one another "
+                                 "--name, or the name to its key: name= in the line of --peers "
+                                 "here",
+                                 number, name)
+                  : corei_result(CORE_E_STATE, "%s", why);
+}
+
+/* A list says whose the name is: others are known by their numbers. */
+static void take_name(core *c, const char *name, const uint8_t *key, uint32_t mine)
+{
+    uint32_t node = CORE_NONE;
+    while ((node = namesake(c, name, key, mine, node + 1)) != CORE_NONE) {
+        core_node *n = &c->t.node[node];
+        if (corei_begin(c).code != CORE_OK)
+            return;
+        corei_event_node(c, CORE_EVENT_NODE_NAME, node, "its name '%s' is another key's", name);
+        snprintf(n->name, sizeof n->name, "%u", n->number);
+        corei_mark_changed(c, COREI_NODE, node);
+        if (corei_commit(c).code != CORE_OK)
+            return;
+    }
+}
+
+core_result core_check_name(core *c, const dxpu_control_register *r,
+                            const uint8_t key[DXPU_CONTROL_KEY_BYTES], const char *why, bool own)
+{
+    char name[CORE_NAME_BYTES];
+    uint32_t mine = node_of(c, r), other;
+    core_name(r, name);
+    if (*why)
+        return refuse_name(c, name, key, CORE_NONE, why);
+    if (own)
+        take_name(c, name, key, mine);
+    else if (*name && (mine == CORE_NONE || strcmp(c->t.node[mine].name, name) != 0) &&
+             (other = namesake(c, name, key, mine, 0)) != CORE_NONE)
+        return refuse_name(c, name, key, other, NULL);
+    return (core_result){ CORE_OK, "" };
+}
+
 /* The key of a node's first sealed register is the node's; true when it is new. */
 static bool pin(core *c, uint32_t node, const uint8_t *key)
 {

@@ -412,6 +412,45 @@ static bool check_key(proxy *p, const dxpu_control *m)
     return false;
 }
 
+/* What lists of keys say of a name: KEYS_NAME_*, and "" or what is wrong, with its remedy. */
+static unsigned look_up_name(const wire *w, const uint8_t *key, const char *name, char why[256])
+{
+    char own[KEYS_NAME_MAX + 1];
+    unsigned whose = keys_name(w->set.keys, key, name, own);
+    *why = '\0';
+    if (whose == KEYS_NAME_WRONG)
+        snprintf(why, 256,
+                 "its line of --peers here says name=%s; start it with --name %s, or change that "
+                 "line",
+                 own, own);
+    if (whose == KEYS_NAME_OTHER)
+        snprintf(why, 256,
+                 "the name '%s' is that of another key, by --peers here; give this one another "
+                 "--name, or a line with name= of its own",
+                 name);
+    return whose;
+}
+
+/* M-86 */
+static bool check_name(proxy *p, const dxpu_control *m)
+{
+    wire *w = p->owner;
+    const uint8_t *key = secure_key(p->conn);
+    char name[CORE_NAME_BYTES], text[256];
+    core_result why;
+    unsigned whose;
+    if (!key)
+        return true;
+    core_name(&m->u.reg, name);
+    whose = look_up_name(w, key, name, text);
+    why = core_check_name(w->core, &m->u.reg, key, text, whose == KEYS_NAME_OWN);
+    if (why.code == CORE_OK)
+        return true;
+    w->count.names_refused++;
+    send_error(p, m->request, DXPU_CONTROL_CODE_KEY, why.text);
+    return false;
+}
+
 static bool do_register(proxy *p, const dxpu_control *m)
 {
     wire *w = p->owner;
@@ -427,7 +466,7 @@ static bool do_register(proxy *p, const dxpu_control *m)
                    "one connection is for one proxy: its role, identity and instance stay");
         return false;
     }
-    if (!p->node && !check_key(p, m))
+    if ((!p->node && !check_key(p, m)) || !check_name(p, m))
         return false;
     if (!p->node && !make_way(p, r)) {
         send_error(p, m->request, DXPU_CONTROL_CODE_BUSY, CORE_DOUBLE);
@@ -844,9 +883,28 @@ wire *wire_open(struct event_base *base, core *c, const wire_settings *set)
     return w;
 }
 
+/* M-86, of one that is registered. */
+static void recheck_name(proxy *p)
+{
+    char why[256];
+    const uint8_t *key = secure_key(p->conn);
+    uint32_t count, at = core_find_node(p->owner->core, p->node);
+    if (!key || at == CORE_NONE)
+        return;
+    (void)look_up_name(p->owner, key, core_nodes(p->owner->core, &count)[at].name, why);
+    if (*why)
+        drop(p, "its name is not its key's any more");
+}
+
 void wire_recheck(wire *w)
 {
     secure_recheck(w->listener);
+    wire_clock(w->core);
+    for (proxy *p = w->first, *next; p; p = next) {
+        next = p->next;
+        if (p->node)
+            recheck_name(p);
+    }
 }
 
 void wire_close(wire *w)

@@ -39,7 +39,7 @@ wire *wire_open(struct event_base *base, core *c, const wire_settings *set);
 /* All connections end, which the core is not told; the proxies go on as they are. */
 void wire_close(wire *w); /* NULL: nothing */
 
-/* The keys were read again: who may not register any more is sent away. */
+/* The keys were read again: who may not register any more, or not by that name, is sent away. */
 void wire_recheck(wire *w);
 
 /* core_clock() with the time of now: first in every callback that calls the core. */
@@ -51,7 +51,8 @@ void wire_pump(wire *w);
     X(hellos, "greetings of proxies")                                                              \
     X(registers, "registers taken")                                                                \
     X(registers_refused, "registers refused")                                                      \
-    X(keys_refused, "of them: the key may not, or is not the identity's")                          \
+    X(keys_refused, "registers refused: the key may not, or is not the identity's")                \
+    X(names_refused, "registers refused: the name is another key's, or not that of its line")      \
     X(replaced, "connections that the same proxy replaced by another")                             \
     X(doubles, "registers refused: another instance with that identity is connected")              \
     X(heartbeats, "heartbeats answered")                                                           \

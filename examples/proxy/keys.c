@@ -1,18 +1,21 @@
 /* keys.c - see keys.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 Lines   2 Tables   3 Settings   4 Opening   5 Questions */
-#ifndef _DEFAULT_SOURCE
-#define _DEFAULT_SOURCE /* strdup, O_NOFOLLOW */
+   CONTENTS   1 Lines   2 Tables   3 Settings   4 Opening   5 Questions   6 Adding */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* strdup, O_NOFOLLOW, mkostemp, faccessat */
 #endif
 #include "keys.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,8 +24,9 @@ enum { BAD_SYSTEM = -1, BAD_USE = -2 }; /* what a message was about */
 enum { KEY = DXPU_NOISE_KEY_BYTES, WHY_BYTES = 200, LINE_BYTES = 2048 };
 
 typedef struct table {
-    keys_peer *rows; /* by key */
-    unsigned count, room;
+    keys_peer *rows;         /* by key */
+    const keys_peer **named; /* those with a name, by it */
+    unsigned count, room, named_count;
 } table;
 
 /* When a public key was heard of last, by its own clock (S-93). */
@@ -185,6 +189,31 @@ static keys_peer *look_up(const table *t, const uint8_t key[KEY])
     return t->count ? bsearch(&want, t->rows, t->count, sizeof *t->rows, by_key) : NULL;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp((*(const keys_peer *const *)a)->name, (*(const keys_peer *const *)b)->name);
+}
+
+/* The peer whose line has this name; NULL: none. */
+static const keys_peer *look_up_name(const table *t, const char *name, size_t len)
+{
+    keys_peer want;
+    const keys_peer *key = &want, **found;
+    if (!len || len > KEYS_NAME_MAX || !t->named_count)
+        return NULL;
+    memcpy(want.name, name, len);
+    want.name[len] = '\0';
+    found = bsearch(&key, t->named, t->named_count, sizeof *t->named, by_name);
+    return found ? *found : NULL;
+}
+
+static void clear(table *t)
+{
+    free(t->rows);
+    free(t->named);
+    memset(t, 0, sizeof *t);
+}
+
 /* NULL, or why it cannot be added. */
 static const char *add(table *t, const keys_peer *p)
 {
@@ -202,15 +231,35 @@ static const char *add(table *t, const keys_peer *p)
     return NULL;
 }
 
-/* Sorted from here on; NULL, or the key that is there twice, for people. */
+/* Sorted from here on; NULL, or what is there twice. */
 static const char *sort(table *t)
 {
-    static char text[DXPU_SODIUM_KEY_TEXT_BYTES];
+    static char text[WHY_BYTES];
+    char key[DXPU_SODIUM_KEY_TEXT_BYTES];
     if (t->count)
         qsort(t->rows, t->count, sizeof *t->rows, by_key);
     for (unsigned i = 1; i < t->count; i++) {
-        if (!by_key(&t->rows[i - 1], &t->rows[i]))
-            return dxpu_sodium_key_print(t->rows[i].key, text);
+        if (by_key(&t->rows[i - 1], &t->rows[i]))
+            continue;
+        snprintf(text, sizeof text, "%s is named twice; name each key once",
+                 dxpu_sodium_key_print(t->rows[i].key, key));
+        return text;
+    }
+    t->named = t->count ? calloc(t->count, sizeof *t->named) : NULL;
+    if (t->count && !t->named)
+        return "out of memory";
+    for (unsigned i = 0; i < t->count; i++) {
+        if (t->rows[i].name[0])
+            t->named[t->named_count++] = &t->rows[i];
+    }
+    if (t->named_count)
+        qsort(t->named, t->named_count, sizeof *t->named, by_name);
+    for (unsigned i = 1; i < t->named_count; i++) {
+        if (by_name(&t->named[i - 1], &t->named[i]))
+            continue;
+        snprintf(text, sizeof text, "name=%s is given to two keys; give each its own",
+                 t->named[i]->name);
+        return text;
     }
     return NULL;
 }
@@ -313,14 +362,11 @@ static int fill(table *t, const char *program, const keys_settings *s)
     }
     twice = rc ? NULL : sort(t);
     if (twice) {
-        fprintf(stderr, "%s: --peer, --peers: %s is named twice; name each key once\n", program,
-                twice);
+        fprintf(stderr, "%s: --peer, --peers: %s\n", program, twice);
         rc = BAD_USE;
     }
-    if (rc) {
-        free(t->rows);
-        memset(t, 0, sizeof *t);
-    }
+    if (rc)
+        clear(t);
     return rc;
 }
 
@@ -441,7 +487,7 @@ void keys_close(keys *k)
     if (!k)
         return;
     dxpu_sodium_key_free(k->own);
-    free(k->peers.rows);
+    clear(&k->peers);
     free(k->stamps);
     (void)pthread_mutex_destroy(&k->mutex);
     free(k);
@@ -474,7 +520,7 @@ int keys_reload(keys *k)
         return -1;
     }
     (void)pthread_mutex_lock(&k->mutex);
-    free(k->peers.rows);
+    clear(&k->peers);
     k->peers = fresh;
     k->generation++;
     (void)pthread_mutex_unlock(&k->mutex);
@@ -509,6 +555,34 @@ bool keys_find(keys *k, const uint8_t key[KEY], keys_peer *out)
         *out = *p;
     (void)pthread_mutex_unlock(m);
     return p != NULL;
+}
+
+/* Of "web7-2" the 4; 0 when it is not the name of a further guest. */
+static size_t guest_base(const char *name)
+{
+    enum { GUESTS_MAX = 64 };
+    const char *dash = strrchr(name, '-');
+    size_t digits = dash ? strspn(dash + 1, "0123456789") : 0;
+    unsigned number =
+        digits && digits < 3 && !dash[1 + digits] && dash[1] != '0' ? (unsigned)atoi(dash + 1) : 0;
+    return number > 1 && number <= GUESTS_MAX ? (size_t)(dash - name) : 0;
+}
+
+unsigned keys_name(keys *k, const uint8_t key[KEY], const char *name, char own[KEYS_NAME_MAX + 1])
+{
+    pthread_mutex_t *m = lock_of(k);
+    const keys_peer *p = look_up(&k->peers, key);
+    const keys_peer *owner = look_up_name(&k->peers, name, strlen(name));
+    unsigned whose;
+    if (!owner)
+        owner = look_up_name(&k->peers, name, guest_base(name));
+    snprintf(own, KEYS_NAME_MAX + 1, "%s", p ? p->name : "");
+    if (*own)
+        whose = owner == p ? KEYS_NAME_OWN : KEYS_NAME_WRONG;
+    else
+        whose = owner ? KEYS_NAME_OTHER : KEYS_NAME_FREE;
+    (void)pthread_mutex_unlock(m);
+    return whose;
 }
 
 static bool has_slot(const keys_peer *p, uint16_t slot)
@@ -670,4 +744,208 @@ const char *keys_text(keys *k, const uint8_t key[KEY], char out[KEYS_TEXT_BYTES]
     else
         snprintf(out, KEYS_TEXT_BYTES, "%.*s...", SHOWN, dxpu_sodium_key_print(key, text));
     return out;
+}
+
+/* ==== 6  Adding =============================================================================== */
+
+enum { FILE_BYTES_MAX = 4 << 20, TRIES = 50, TRY_MS = 100 };
+
+const char *keys_parse_may(const char *words, unsigned *may)
+{
+    char copy[64];
+    keys_peer p;
+    const char *why;
+    snprintf(copy, sizeof copy, "%s", strlen(words) < sizeof copy ? words : "?");
+    why = parse_may(copy, &p);
+    *may = p.may;
+    return why;
+}
+
+bool keys_line(const keys_peer *p, char out[KEYS_LINE_BYTES])
+{
+    char text[DXPU_SODIUM_KEY_TEXT_BYTES], words[64] = "", copy[KEYS_LINE_BYTES];
+    keys_peer again;
+#define KEYS_ADD_WORD(name, bit, word)                                                             \
+    if (p->may & (bit))                                                                            \
+        strcat(words, "," word);
+    KEYS_MAY(KEYS_ADD_WORD)
+#undef KEYS_ADD_WORD
+    snprintf(out, KEYS_LINE_BYTES, "%s%s%s may=%s", dxpu_sodium_key_print(p->key, text),
+             p->name[0] ? " name=" : "", p->name, words + (words[0] == ','));
+    memcpy(copy, out, sizeof copy);
+    return !parse_line(copy, &again) && !strcmp(again.name, p->name) && again.may == p->may;
+}
+
+/* What a file is to become. */
+typedef struct addition {
+    const char *program, *file; /* file: as its user names it */
+    char path[PATH_MAX], folder[PATH_MAX];
+    int folder_fd;  /* locked */
+    bool there;     /* the file is */
+    struct stat st; /* of it */
+    char *text;
+    size_t bytes;
+} addition;
+
+static int cannot(const addition *a, const char *why)
+{
+    fprintf(stderr, "%s: --peers %s: %s\n", a->program, a->file, why);
+    return -1;
+}
+
+static int cannot_write(const addition *a)
+{
+    char why[WHY_BYTES];
+    snprintf(why, sizeof why, "cannot be written: %s; name a file in a folder of this user's",
+             strerror(errno));
+    return cannot(a, why);
+}
+
+/* The file itself, if it is there, not a link to it; and its folder, where two that add to it take
+   turns.  It waits a few seconds: anybody who reads the folder could hold it. */
+static int open_folder(addition *a)
+{
+    char copy[PATH_MAX];
+    const struct timespec pause = { 0, TRY_MS * 1000000 };
+    a->there = realpath(a->file, a->path) != NULL;
+    if (!a->there && (errno != ENOENT || strlen(a->file) >= sizeof a->path - 8))
+        return cannot_write(a);
+    if (!a->there)
+        memcpy(a->path, a->file, strlen(a->file) + 1);
+    memcpy(copy, a->path, sizeof copy);
+    snprintf(a->folder, sizeof a->folder, "%s", dirname(copy));
+    a->folder_fd = open(a->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (a->folder_fd < 0 || faccessat(AT_FDCWD, a->folder, W_OK | X_OK, AT_EACCESS))
+        return cannot_write(a);
+    for (unsigned i = 0; flock(a->folder_fd, LOCK_EX | LOCK_NB); i++) {
+        if (errno != EWOULDBLOCK || i == TRIES)
+            return cannot_write(a);
+        (void)nanosleep(&pause, NULL);
+    }
+    return 0;
+}
+
+static int read_text(addition *a)
+{
+    const char *why;
+    ssize_t n = 1;
+    int fd = open(a->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    a->text = malloc(FILE_BYTES_MAX + KEYS_LINE_BYTES + 2);
+    a->there = fd >= 0;
+    if (!a->text || (fd < 0 && errno != ENOENT)) {
+        if (fd >= 0)
+            (void)close(fd);
+        return cannot_write(a);
+    }
+    if (fd < 0)
+        return 0;
+    why = file_problem(fd);
+    (void)fstat(fd, &a->st);
+    while (!why && n > 0 && a->bytes <= FILE_BYTES_MAX) {
+        n = read(fd, a->text + a->bytes, FILE_BYTES_MAX + 1 - a->bytes);
+        a->bytes += n > 0 ? (size_t)n : 0;
+    }
+    (void)close(fd);
+    if (why)
+        return cannot(a, why);
+    if (n < 0 || faccessat(AT_FDCWD, a->path, W_OK, AT_EACCESS))
+        return cannot_write(a);
+    return a->bytes > FILE_BYTES_MAX ? cannot(a, "it is too long") : 0;
+}
+
+/* Read the text as programs will.  0, and t is to be cleared; -1 after a message. */
+static int parse_text(addition *a, table *t)
+{
+    unsigned line = 0;
+    const char *why = NULL;
+    FILE *f = a->bytes ? fmemopen(a->text, a->bytes, "r") : NULL;
+    memset(t, 0, sizeof *t);
+    if (f) {
+        why = add_lines(t, f, &line);
+        fclose(f);
+    } else if (a->bytes) {
+        why = "out of memory";
+    }
+    if (why && line)
+        fprintf(stderr, "%s: %s:%u: %s\n", a->program, a->file, line, why);
+    else if (why || (why = sort(t)) != NULL)
+        (void)cannot(a, why);
+    if (why)
+        clear(t);
+    return why ? -1 : 0;
+}
+
+/* 0, 1: it is there, -1 after a message. */
+static int add_line(addition *a, const keys_peer *p)
+{
+    char line[KEYS_LINE_BYTES];
+    table t;
+    bool there;
+    if (parse_text(a, &t))
+        return -1;
+    there = p && look_up(&t, p->key);
+    clear(&t);
+    if (there || !p)
+        return there;
+    if (!keys_line(p, line))
+        return cannot(a, "such a name has no place in a line");
+    if (a->bytes && a->text[a->bytes - 1] != '\n')
+        a->text[a->bytes++] = '\n';
+    a->bytes += (size_t)snprintf(a->text + a->bytes, sizeof line + 1, "%s\n", line);
+    if (parse_text(a, &t))
+        return -1;
+    clear(&t);
+    return 0;
+}
+
+/* Beside the file, and then in its place. */
+static int write_text(addition *a)
+{
+    char fresh[PATH_MAX + 8];
+    mode_t mask = umask(0), mode = a->there ? a->st.st_mode & 07777 : 0644 & ~mask;
+    ssize_t written;
+    bool good;
+    int fd;
+    (void)umask(mask);
+    snprintf(fresh, sizeof fresh, "%s.XXXXXX", a->path);
+    fd = mkostemp(fresh, O_CLOEXEC);
+    if (fd < 0)
+        return cannot_write(a);
+    written = write(fd, a->text, a->bytes);
+    good = written == (ssize_t)a->bytes;
+    if (!good && written >= 0)
+        errno = ENOSPC;
+    if (good && a->there && (a->st.st_uid != geteuid() || a->st.st_gid != getegid()))
+        good = fchown(fd, a->st.st_uid, a->st.st_gid) == 0;
+    good = good && fchmod(fd, mode) == 0 && fsync(fd) == 0;
+    good = close(fd) == 0 && good && rename(fresh, a->path) == 0;
+    if (!good) {
+        int error = errno;
+        (void)unlink(fresh);
+        errno = error;
+        return cannot_write(a);
+    }
+    (void)fsync(a->folder_fd);
+    return 0;
+}
+
+int keys_add(const char *program, const char *file, const keys_peer *p)
+{
+    addition a;
+    int rc;
+    memset(&a, 0, sizeof a);
+    a.program = program;
+    a.file = file;
+    a.folder_fd = -1;
+    rc = open_folder(&a);
+    if (!rc)
+        rc = read_text(&a);
+    if (!rc)
+        rc = add_line(&a, p);
+    if (!rc && p)
+        rc = write_text(&a);
+    free(a.text);
+    if (a.folder_fd >= 0)
+        (void)close(a.folder_fd);
+    return rc;
 }

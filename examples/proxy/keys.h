@@ -6,7 +6,8 @@
 
        KEY [name=WORD] [may=fabric,control,host,box] [at=ADDR:PORT[,ADDR:PORT...]] [slots=1-4,7]
 
-   KEY is 44 characters of base64, as `dxpu pubkey` prints it; `#` begins a comment. */
+   KEY is 44 characters of base64, as `dxpu pubkey` prints it; `#` begins a comment.  A key and a
+   name stand there once. */
 #ifndef KEYS_H_INCLUDED
 #define KEYS_H_INCLUDED
 
@@ -106,6 +107,17 @@ int keys_reload(keys *k);
 /* Changes with each keys_reload() that was good. */
 unsigned keys_generation(const keys *k);
 
+/* Whose name is this at a manager (M-86)?  A name= is its key's alone, as are name-2 to name-64,
+   the further guests of its program, unless another line has that name itself. */
+enum {
+    KEYS_NAME_FREE,  /* no line has it, and that of this key, if there is one, none at all */
+    KEYS_NAME_OWN,   /* its line says so */
+    KEYS_NAME_OTHER, /* the line of another key has it */
+    KEYS_NAME_WRONG  /* its line says another, which is in own */
+};
+unsigned keys_name(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES], const char *name,
+                   char own[KEYS_NAME_MAX + 1]);
+
 /* A copy of what is known of a public key; false for a stranger. */
 bool keys_find(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES], keys_peer *out);
 /* May this key (KEYS_FABRIC..), and, where slot is not 0, with this slot? */
@@ -125,5 +137,19 @@ uint64_t keys_wall_ns(keys *k);
 /* A peer for people: its name, or the first characters of its key.  out is returned. */
 enum { KEYS_TEXT_BYTES = KEYS_NAME_MAX + 1 };
 const char *keys_text(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES], char out[KEYS_TEXT_BYTES]);
+
+/* ==== Files that a program adds to ============================================================ */
+
+enum { KEYS_LINE_BYTES = 160 };
+
+/* Words of may= with commas between.  NULL, or what is wrong (static). */
+const char *keys_parse_may(const char *words, unsigned *may);
+/* The line for key, name ("": none) and may of a peer, without its end.  False when such a line
+   would not say that: a name that does not fit one. */
+bool keys_line(const keys_peer *p, char out[KEYS_LINE_BYTES]);
+/* Add that line to a file of peers, which is made (mode 644) when there is none: on the disk with
+   all that was there, or all is as before.  p NULL: only look whether it could be.
+   0; 1: the key has a line there, which stays as it is; -1 after a message. */
+int keys_add(const char *program, const char *file, const keys_peer *p);
 
 #endif /* KEYS_H_INCLUDED */

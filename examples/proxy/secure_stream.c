@@ -261,6 +261,7 @@ void secure_report(const secure_listener *l, report *r)
 {
     report_number(r, "connections", dxpu_tcp_accepted(l->tcp));
     report_number(r, "displaced", dxpu_tcp_displaced(l->tcp));
+    report_number(r, "limited", dxpu_tcp_limited(l->tcp));
     report_open(r, "streams_ended");
     for (unsigned end = 1; end < DXPU_SODIUM_STREAM_ENDS_COUNT; end++)
         report_number(r, dxpu_sodium_stream_end_name(end), l->ended[end]);

@@ -41,7 +41,7 @@ void secure_unlisten(secure_listener *l); /* NULL is allowed */
 /* The keys were read again: who may not come in any more is sent away. */
 void secure_recheck(secure_listener *l);
 const dxpu_udp_address *secure_local(const secure_listener *l);
-/* connections, displaced, and why streams ended. */
+/* connections, displaced, limited, and why streams ended. */
 void secure_report(const secure_listener *l, report *r);
 
 /* ==== Connections ============================================================================= */

@@ -1,0 +1,405 @@
+/* enroll_command.c - dxpu enroll: two programs' keys get to know each other, and people see to it
+   SPDX-License-Identifier: MIT */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "command.h"
+#include "enroll_talk.h"
+
+#include "dxpu_tcp.h"
+#include "keys.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TIMEOUT_S = 300, TIMEOUT_MAX_S = 86400, DIGITS = 32 };
+
+static const char help[] =
+    "usage: dxpu enroll [OPTIONS] --key FILE --listen [ADDR][:PORT]\n"
+    "       dxpu enroll [OPTIONS] --key FILE ADDR[:PORT]\n"
+    "\n"
+    "Two programs of two machines learn each other's public keys: on one machine it waits, on the\n"
+    "other one it asks (UDP, port 4455).  Both show a code, and ask whether it is the same at the\n"
+    "other end, which two people tell each other, or one person sees: it is unless somebody is\n"
+    "between.  After yes, and only then, the other's key goes to the file of --peers.\n"
+    "\n"
+    "  --listen ADDR    wait there; * is every address of this machine\n"
+    "  --key FILE       secret key of the program that is to be known; `dxpu keygen` makes one\n"
+    "  --peers FILE     where the line for the other's key goes, made when it is not there;\n"
+    "                   without it the line is printed and no more\n"
+    "  --may WORDS      what the other may here: fabric (as without it), control, host, box, with\n"
+    "                   commas between\n"
+    "  --name NAME      what this program is called at the other end: name= of its line there\n"
+    "  --as NAME        what the other is called here, instead of what it says; \"\" for no name\n"
+    "  --expect KEY     no question: yes if this is the other's public key, or its fingerprint\n"
+    "                   (`dxpu pubkey --json`), which came by another way; for scripts\n"
+    "  --timeout S      give up after so many seconds (300)\n"
+    "  --json           what came of it as an object\n"
+    "\n"
+    "  dxpu enroll --key manager.key --peers pool.peers --may box --listen '*'\n"
+    "  dxpu enroll --key box.key --name shelf2 10.0.0.1\n"
+    "\n"
+    "Exit status: 0 enrolled, or the key was in the file before; 1 refused: it is not the "
+    "expected\n"
+    "key, somebody said no, or nothing in time, or Ctrl-C; 2 wrong usage, or a file that cannot "
+    "be\n"
+    "read or written; 3 nobody was there in time.\n";
+
+typedef struct options {
+    const char *listen, *key, *peers, *may, *name, *as, *expect, *timeout;
+} options;
+
+/* One run of the command. */
+typedef struct enrolling {
+    options o;
+    const char *to;
+    bool json;
+    unsigned may, seconds, others; /* others: keys that were not the expected one */
+    dxpu_udp_address at;
+    dxpu_noise_pair *own;
+    enroll_talk *talk;
+    keys_peer peer; /* the other, as its line has it */
+    char line[KEYS_LINE_BYTES], key[DXPU_SODIUM_KEY_TEXT_BYTES],
+        code[DXPU_SODIUM_FINGERPRINT_BYTES], from[DXPU_UDP_TEXT_BYTES];
+    const char *result; /* a word for scripts */
+    bool met, written;
+} enrolling;
+
+/* ==== 1  Arguments ============================================================================ */
+
+static int wrong(const char *what)
+{
+    return usage_error("enroll", "%s", what);
+}
+
+/* Where the value of argv[i] goes; NULL: it is no option with one. */
+static const char **value_of(options *o, const char *name)
+{
+    const struct {
+        const char *name, **value;
+    } all[] = { { "--listen", &o->listen }, { "--key", &o->key },        { "--peers", &o->peers },
+                { "--may", &o->may },       { "--name", &o->name },      { "--as", &o->as },
+                { "--expect", &o->expect }, { "--timeout", &o->timeout } };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (!strcmp(name, all[i].name))
+            return all[i].value;
+    }
+    return NULL;
+}
+
+static int read_arguments(enrolling *n, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const char **value = value_of(&n->o, argv[i]);
+        if (value && (*value || ++i == argc))
+            return usage_error("enroll", "%s wants one value, once", argv[i - (i == argc)]);
+        if (value)
+            *value = argv[i];
+        else if (!strcmp(argv[i], "--json"))
+            n->json = true;
+        else if (argv[i][0] == '-' || n->to)
+            return usage_error("enroll", "'%s' is not wanted; one address is", argv[i]);
+        else
+            n->to = argv[i];
+    }
+    return EXIT_ALL;
+}
+
+/* A fingerprint without its blanks, in small letters; false: it is none. */
+static bool plain_digits(const char *text, char out[DIGITS + 1])
+{
+    unsigned n = 0;
+    for (; *text; text++) {
+        char c = *text >= 'A' && *text <= 'F' ? (char)(*text - 'A' + 'a') : *text;
+        if (c == ' ')
+            continue;
+        if (n == DIGITS || !strchr("0123456789abcdef", c))
+            return false;
+        out[n++] = c;
+    }
+    out[n] = '\0';
+    return n == DIGITS;
+}
+
+static bool is_expected(const char *expect, const uint8_t key[DXPU_NOISE_KEY_BYTES])
+{
+    char text[DXPU_SODIUM_KEY_TEXT_BYTES], print[DXPU_SODIUM_FINGERPRINT_BYTES], a[DIGITS + 1],
+        b[DIGITS + 1];
+    return !strcmp(expect, dxpu_sodium_key_print(key, text)) ||
+           (plain_digits(expect, a) && plain_digits(dxpu_sodium_fingerprint(key, print), b) &&
+            !strcmp(a, b));
+}
+
+static const char *check_expect(const char *expect)
+{
+    char digits[DIGITS + 1];
+    uint8_t key[DXPU_NOISE_KEY_BYTES];
+    if (!expect)
+        return isatty(STDIN_FILENO)
+                   ? NULL
+                   : "there is no terminal to ask at; give --expect KEY, the other's public key";
+    return dxpu_sodium_key_parse(expect, key) || plain_digits(expect, digits)
+               ? NULL
+               : "--expect: a public key (44 characters), or a fingerprint (8 groups of 4 digits)";
+}
+
+/* A name as a line of peers takes it. */
+static const char *check_name(const char *name)
+{
+    char line[KEYS_LINE_BYTES];
+    keys_peer p;
+    memset(&p, 0, sizeof p);
+    p.may = KEYS_FABRIC;
+    if (name && strlen(name) > KEYS_NAME_MAX)
+        return "--name, --as: 31 characters at most";
+    memcpy(p.name, name ? name : "", name ? strlen(name) + 1 : 1);
+    return keys_line(&p, line) ? NULL : "--name, --as: printable ASCII, no blanks, no #";
+}
+
+static const char *check_timeout(enrolling *n)
+{
+    char *end = NULL;
+    unsigned long v = TIMEOUT_S;
+    if (n->o.timeout)
+        v = n->o.timeout[0] >= '0' && n->o.timeout[0] <= '9' ? strtoul(n->o.timeout, &end, 10) : 0;
+    n->seconds = (unsigned)v;
+    return v < 1 || v > TIMEOUT_MAX_S || (end && *end) ? "--timeout: seconds, 1 to 86400" : NULL;
+}
+
+/* EXIT_ALL, or what is wrong was said. */
+static int check_arguments(enrolling *n)
+{
+    const options *o = &n->o;
+    const char *why = NULL;
+    if (!o->key)
+        return wrong("--key FILE is missing; `dxpu keygen FILE` makes one");
+    if (!o->listen == !n->to)
+        return wrong("either --listen ADDR, to wait, or the ADDR of who waits is wanted");
+    n->may = KEYS_FABRIC;
+    if (o->may)
+        why = keys_parse_may(o->may, &n->may);
+    if (!why)
+        why = check_name(o->name);
+    if (!why)
+        why = check_name(o->as);
+    if (!why)
+        why = check_timeout(n);
+    if (!why)
+        why = check_expect(o->expect);
+    if (!why)
+        why = dxpu_tcp_parse_port(n->to ? n->to : o->listen, ENROLL_PORT, &n->at);
+    return why ? wrong(why) : EXIT_ALL;
+}
+
+/* ==== 2  What came of it ====================================================================== */
+
+static void print_json(const enrolling *n)
+{
+    const enroll_counters *c = enroll_count(n->talk);
+    char print[DXPU_SODIUM_FINGERPRINT_BYTES];
+    json_t *j = json_pack("{s:s, s:b}", "result", n->result, "written", n->written), *counts;
+    counts = json_object();
+    if (!j || !counts)
+        out_of_memory();
+    if (n->met &&
+        json_object_update_new(
+            j, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "public_key", n->key, "fingerprint",
+                         dxpu_sodium_fingerprint(n->peer.key, print), "name", n->peer.name, "code",
+                         n->code, "address", n->from, "line", n->line)))
+        out_of_memory();
+#define ENROLL_PRINT(name, text)                                                                   \
+    if (json_object_set_new(counts, #name, json_integer((json_int_t)c->name)))                     \
+        out_of_memory();
+    ENROLL_COUNTERS(ENROLL_PRINT)
+#undef ENROLL_PRINT
+    if (json_object_set_new(counts, "others", json_integer(n->others)) ||
+        json_object_set_new(j, "counters", counts) || json_dumpf(j, stdout, JSON_COMPACT))
+        out_of_memory();
+    putchar('\n');
+    json_decref(j);
+}
+
+static int over(enrolling *n, const char *result, int status, const char *words)
+{
+    const enroll_counters *c = enroll_count(n->talk);
+    uint64_t strange = c->refused + c->limited + c->displaced + c->late;
+    n->result = result;
+    if (words)
+        fprintf(stderr, "dxpu enroll: %s\n", words);
+    if (strange)
+        fprintf(stderr, "dxpu enroll: %llu datagrams were no part of it\n",
+                (unsigned long long)strange);
+    if (n->json)
+        print_json(n);
+    return status;
+}
+
+/* ==== 3  The way there ======================================================================== */
+
+/* What the other said, as this end's line has it. */
+static void take_peer(enrolling *n)
+{
+    const dxpu_udp_address *from;
+    const dxpu_sodium_enrol *e = enroll_peer(n->talk, &from);
+    const char *name = n->o.as ? n->o.as : e->peer_name;
+    size_t len = strlen(name);
+    keys_peer *p = &n->peer;
+    memset(p, 0, sizeof *p);
+    memcpy(p->key, e->remote, sizeof p->key);
+    p->may = n->may;
+    memcpy(p->name, name, len <= KEYS_NAME_MAX ? len : 0);
+    if (!keys_line(p, n->line) || len > KEYS_NAME_MAX) {
+        fprintf(stderr,
+                "dxpu enroll: it calls itself '%s', which no line of peers takes: it gets no name "
+                "here; --as gives one\n",
+                name);
+        p->name[0] = '\0';
+        (void)keys_line(p, n->line);
+    }
+    dxpu_sodium_key_print(p->key, n->key);
+    dxpu_sodium_enrol_code(e, n->code);
+    dxpu_udp_print(from, n->from);
+    n->met = true;
+}
+
+static bool is_own(const enrolling *n)
+{
+    return memcmp(n->peer.key, n->own->public_key, sizeof n->peer.key) == 0;
+}
+
+static bool is_wanted(const enrolling *n)
+{
+    return !is_own(n) && (!n->o.expect || is_expected(n->o.expect, n->peer.key));
+}
+
+/* ENROLL_MET: with somebody who may be the right one. */
+static enroll_end meet(enrolling *n)
+{
+    for (;;) {
+        enroll_end end = enroll_meet(n->talk);
+        if (end != ENROLL_MET)
+            return end;
+        take_peer(n);
+        if (is_wanted(n) || !n->o.listen)
+            return ENROLL_MET;
+        fprintf(stderr, "dxpu enroll: %s has another key, %s; still waiting\n", n->from, n->key);
+        n->others++;
+        n->met = false;
+        enroll_forget(n->talk);
+    }
+}
+
+static enroll_end ask(enrolling *n)
+{
+    bool named = n->peer.name[0] != '\0';
+    fprintf(stderr,
+            "dxpu enroll: there is %s%s%s at %s\n  public key  %s\n  may here    %s\n"
+            "  code        %s\n",
+            named ? "'" : "somebody without a name", n->peer.name, named ? "'" : "", n->from,
+            n->key, strstr(n->line, " may=") + sizeof " may=" - 1, n->code);
+    if (n->o.expect)
+        return ENROLL_YES;
+    return enroll_ask(n->talk, "Is this code the same at the other end? yes/no: ");
+}
+
+static int write_line(enrolling *n)
+{
+    int rc = n->o.peers ? keys_add("dxpu enroll", n->o.peers, &n->peer) : 0;
+    n->written = n->o.peers && !rc;
+    if (rc < 0)
+        return over(n, "file", EXIT_USAGE, NULL);
+    if (!n->json)
+        puts(n->line);
+    (void)fflush(stdout); /* who reads it need not wait for the following */
+    enroll_linger(n->talk);
+    if (rc)
+        return over(n, "known", EXIT_ALL,
+                    "that file has a line for this key, which stays as it is");
+    return over(n, "enrolled", EXIT_ALL, NULL);
+}
+
+/* Not met, or not said yes. */
+static int end_without(enrolling *n, enroll_end end)
+{
+    switch (end) {
+    case ENROLL_NO:
+        return over(n, "refused", EXIT_REFUSED,
+                    "nothing was written; if the codes differ, somebody is between the two: do not "
+                    "go on over this network");
+    case ENROLL_STOPPED:
+        return over(n, "interrupted", EXIT_REFUSED, "interrupted; nothing was written");
+    case ENROLL_LATE:
+        if (n->met)
+            return over(n, "late", EXIT_REFUSED, "no answer in time; nothing was written");
+        return over(n, "nobody", EXIT_CONNECTION,
+                    n->to ? "nobody answers there; is `dxpu enroll --listen` running, and does the "
+                            "network let UDP through?"
+                    : n->others ? "nobody came with the expected key"
+                                : "nobody came");
+    default:
+        return over(n, "broken", EXIT_USAGE, strerror(errno));
+    }
+}
+
+static int run(enrolling *n)
+{
+    char at[DXPU_UDP_TEXT_BYTES], key[DXPU_SODIUM_KEY_TEXT_BYTES];
+    enroll_end end;
+    fprintf(stderr, "dxpu enroll: %s %s\n", n->to ? "asking" : "waiting at",
+            dxpu_udp_print(n->to ? &n->at : enroll_local(n->talk), at));
+    fprintf(stderr, "dxpu enroll: public key here %s\n",
+            dxpu_sodium_key_print(n->own->public_key, key));
+    end = meet(n);
+    if (end == ENROLL_MET && is_own(n))
+        return over(n, "own", EXIT_REFUSED,
+                    "who is there has the key of this end; give each program its own");
+    if (end == ENROLL_MET && !is_wanted(n))
+        return over(n, "other", EXIT_REFUSED,
+                    "who is there has another key than --expect says; nothing was written");
+    if (end == ENROLL_MET)
+        end = ask(n);
+    return end == ENROLL_YES ? write_line(n) : end_without(n, end);
+}
+
+int enroll_command(int argc, char **argv)
+{
+    enrolling n;
+    const char *why = "";
+    int rc;
+    memset(&n, 0, sizeof n);
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            fputs(help, stdout);
+            return EXIT_ALL;
+        }
+    }
+    if (dxpu_sodium_init() != DXPU_OK)
+        out_of_memory();
+    rc = read_arguments(&n, argc, argv);
+    if (rc == EXIT_ALL)
+        rc = check_arguments(&n);
+    if (rc != EXIT_ALL)
+        return rc;
+    errno = 0;
+    n.own = dxpu_sodium_key_load(n.o.key, &why);
+    if (!n.own) {
+        fprintf(stderr, "dxpu enroll: --key %s: %s%s%s\n", n.o.key, why, errno ? ": " : "",
+                errno ? strerror(errno) : "");
+        return EXIT_USAGE;
+    }
+    rc = n.o.peers && keys_add("dxpu enroll", n.o.peers, NULL) < 0 ? EXIT_USAGE : EXIT_ALL;
+    if (rc == EXIT_ALL) {
+        n.talk = enroll_open(n.own, n.o.name ? n.o.name : "", &n.at, !n.to, n.seconds, &why);
+        if (!n.talk)
+            fprintf(stderr, "dxpu enroll: %s: %s%s%s\n", n.to ? n.to : n.o.listen, why,
+                    errno ? ": " : "", errno ? strerror(errno) : "");
+        rc = n.talk ? run(&n) : EXIT_USAGE;
+    }
+    enroll_close(n.talk);
+    dxpu_sodium_key_free(n.own);
+    return rc;
+}
