@@ -180,8 +180,7 @@ static void attack(input *in, uint8_t op)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     input in = { data, size < 512 ? size : 512 }; /* each step may cost a Diffie-Hellman */
-    chance = 1;
-    randombytes_set_implementation(&fixed);
+    quick_begin();
     must(dxpu_sodium_init() == DXPU_OK);
     begin(&in);
     while (in.left) {

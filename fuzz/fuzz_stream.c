@@ -148,9 +148,7 @@ static void settle(void)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     input in = { data, size };
-    chance = 1;
-    randombytes_set_implementation(&fixed);
-    must(sodium_init() >= 0);
+    quick_begin();
     begin();
     while (in.left) {
         uint8_t op = next(&in);

@@ -65,6 +65,15 @@ static int quick_scalarmult_base(uint8_t out[32], const uint8_t secret[32])
     return quick_scalarmult(out, secret, generator);
 }
 
+/* Before each input. */
+static void quick_begin(void)
+{
+    chance = 1;
+    randombytes_set_implementation(&fixed);
+    if (sodium_init() < 0)
+        abort();
+}
+
 #define crypto_scalarmult      quick_scalarmult
 #define crypto_scalarmult_base quick_scalarmult_base
 #define sodium_malloc          malloc
