@@ -5,6 +5,7 @@ WARN    = -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Wvla -Wstrict-
 CFLAGS  = -O2 -g $(WARN)
 PREFIX  = /usr/local
 MINUTES = 1
+JOBS    = 1
 PYTHON  = python3
 ARM     = arm-none-eabi-
 VERSION := $(shell sed -n 's/.*DXPU_VERSION  *"\(.*\)".*/\1/p' dxpu.h)
@@ -42,6 +43,7 @@ SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_
               tests/net_*.py tests/net_*.sh tests/footprint.py)) \
               $(patsubst %,tests/%.py,cov cross ct mutate prove toc spec run_test fuzz_replay)
 FUZZERS  := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
+TARGETS   = $(FUZZERS:fuzz/fuzz_%.c=%)
 # The tests of dxpu.h itself; the second set of options is about the CRC alone.
 COV_TESTS = $(addprefix unit_,channel flow paths route tlp wire) $(addprefix api_,crc frames names \
             vectors) $(addprefix sim_,channel explore life recovery) prop_tlp
@@ -124,19 +126,18 @@ cov: $(COV_ALL)
 ## cross      tests of dxpu.h on other machines (qemu-user), by other compilers; analysers
 prove cross:
 	$(PYTHON) tests/$@.py --all
-## soak       proxies and manager under trouble for MINUTES=n (default 60); nothing may grow
+## soak       proxies and manager, then a guest, under trouble for MINUTES=n (default 60) each
 soak: MINUTES = 60
 soak: all
-	DXPU_SOAK_MINUTES=$(MINUTES) $(PYTHON) tests/net_soak.py
+	set -e; for t in net_soak net_soak_guest; do \
+	  DXPU_SOAK_MINUTES=$(MINUTES) $(PYTHON) tests/$$t.py; done
 
-## fuzz       each libFuzzer target for MINUTES=n (default 1); clang
-fuzz: $(FUZZERS:fuzz/%.c=build/%)
-	set -e; for t in $^; do n=$${t##*/fuzz_}; mkdir -p build/corpus/$$n fuzz/corpus/$$n; \
-	  $$t -max_total_time=$$(($(MINUTES) * 60 + 1)) -print_final_stats=1 \
-	    -artifact_prefix=build/corpus/ $(addprefix -dict=,$(wildcard fuzz/dxpu.dict)) \
-	    build/corpus/$$n fuzz/corpus/$$n; done
+## fuzz       libFuzzer targets: MINUTES=n each (1), JOBS=n at once (1); TARGETS='http tlp'; clang
+fuzz: $(TARGETS:%=build/fuzz_%)
+	$(PYTHON) fuzz/run.py --minutes $(MINUTES) --jobs $(JOBS) $(TARGETS)
 build/fuzz_%: fuzz/fuzz_%.c build/parts.a build/libdxpu.a
-	$(call say,CC,$<)clang $(BASE) -O1 -g $(WARN) -fsanitize=fuzzer,address,undefined -o $@ $^ $(LIBS)
+	$(call say,CC,$<)clang $(BASE) -O1 -g $(WARN) -fsanitize=fuzzer,address,undefined -o $@ $< $(filter %.a,$^) \
+	  $(LIBS)
 
 ## fmt        format the C files
 ## toc        CONTENTS of dxpu.h against its sections

@@ -1,6 +1,7 @@
 /* Fuzz target: a stream of control messages.  The first byte says into what parts it is cut, then
    come its bytes.  A second stream gets them at once: both see the same messages.  What decodes is
-   encoded and decoded again, and stays what it is; slots of a status never lead outside of it. */
+   encoded and decoded again, and stays what it is; slots of a status never lead outside of it.
+   libFuzzer: -max_len=2048 */
 #include <stdlib.h>
 #define DXPU_ASSERT(x) ((x) ? (void)0 : abort())
 #define DXPU_IMPLEMENTATION

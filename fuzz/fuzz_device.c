@@ -1,7 +1,8 @@
 /* Fuzz target: a hostile device and a hostile host at the guard of a slot.  The input is steps: an
    operation, a length in dwords, and that many dwords: a TLP to the device or of the device, or a
    link event (flags, base, length) that grants or revokes.  A naive oracle remembers all that
-   the host said; whatever passes must be allowed by it, byte by byte. */
+   the host said; whatever passes must be allowed by it, byte by byte.
+   libFuzzer: -max_len=1024 */
 #include <stdlib.h>
 #define DXPU_ASSERT(x) ((x) ? (void)0 : abort())
 #define DXPU_IMPLEMENTATION

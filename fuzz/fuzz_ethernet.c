@@ -1,7 +1,8 @@
 /* Fuzz target: Ethernet frames at the two parsers that dxpu has for them, AF_XDP's and the
    firmware's; the first byte says whether checksums are made right before.  What one takes, the
    other takes too, with the same sender and the same bytes within the frame; and what is built from
-   it says the same. */
+   it says the same.
+   libFuzzer: -max_len=512 */
 #include "bindings/af_xdp/dxpu_af_xdp_wire.c"
 
 /* Two implementations, each with its own names of the same fields. */

@@ -1,7 +1,8 @@
 /* Fuzz target: a box in firmware between a host, a network that also says what the input says, and
    a device that does what the input says, descriptors included.  Whatever they do, the device is
    given only TLPs that keep every rule and fit their buffers, and what is sent is an ARP answer or
-   a datagram in order. */
+   a datagram in order.
+   libFuzzer: -max_len=3072 */
 #define DXPU_IMPLEMENTATION
 #include "bindings/firmware/dxpu_firmware.c"
 #include "bindings/firmware/dxpu_firmware_wire.c"

@@ -2,7 +2,8 @@
    a peer, a clock and a caller that the input makes up, frame by frame, with CRCs made right.
    What is decoded encodes to the same bytes.  The channel asserts nothing, never spins, never
    sleeps with work to do, repeats a data frame byte for byte, keeps its limits and delivers only
-   whole TLPs. */
+   whole TLPs.
+   libFuzzer: -max_len=1500 */
 #include <stdlib.h>
 #define DXPU_ASSERT(x) ((x) ? (void)0 : abort())
 #define DXPU_IMPLEMENTATION

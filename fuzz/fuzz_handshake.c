@@ -2,8 +2,11 @@
    passes handshake frames on, alters, repeats and invents them, with CRCs made right or not.
    The box answers nothing by more bytes than came; a session is keyed only with the
    owner of the public key that was asked for; an open leads to a session only when its keys
-   read it; and without interference both have keys. */
+   read it; and without interference both have keys.
+   libFuzzer: -max_len=128 */
 #define DXPU_IMPLEMENTATION
+#include "quick_sodium.h"
+
 #include "bindings/sodium/dxpu_noise.c"
 #define KEY KEY_OF_END /* the same in each of the parts */
 #define MAC MAC_OF_END
@@ -11,7 +14,6 @@
 #undef KEY
 #undef MAC
 #include "bindings/sodium/dxpu_sodium_seal.c"
-#include "fixed_random.h"
 #include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -178,8 +180,7 @@ static void attack(input *in, uint8_t op)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     input in = { data, size < 512 ? size : 512 }; /* each step may cost a Diffie-Hellman */
-    chance = 1;
-    randombytes_set_implementation(&fixed);
+    quick_begin();
     must(dxpu_sodium_init() == DXPU_OK);
     begin(&in);
     while (in.left) {

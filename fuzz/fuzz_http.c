@@ -1,7 +1,8 @@
 /* Fuzz target: a request to the manager, as evhttp leaves it to its user.  A byte for the method, a
    line with the target, lines of fields, an empty line, and the body.  What is not refused has a
    decoded path in printable ASCII; members and parameters that are taken are within their ranges,
-   and identifiers are written in one way only. */
+   and identifiers are written in one way only.
+   libFuzzer: -max_len=2200 */
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif

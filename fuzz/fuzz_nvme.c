@@ -1,7 +1,8 @@
 /* Fuzz target: the NVMe model under a hostile host. The input is steps: configuration and
    register requests, bytes in the host's memory, submission entries, doorbells, completions that
    nobody asked for, time and resets. Whatever the device emits is a TLP that decodes strictly,
-   and it comes to an end. */
+   and it comes to an end.
+   libFuzzer: -max_len=512 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -35,6 +36,7 @@
 #define assert_int_equal(a, b)   must((a) == (b))
 #define assert_in_range(a, b, c) must((uint64_t)(a) - (b) <= (c) - (b))
 #define fail()                   abort()
+#define RC_MEM_BYTES             (256 << 10) /* which is zeroed for each input */
 #include "tests/root_complex.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -42,11 +44,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 enum { /* of the host's memory and the device's place */
        BAR = 0x20000000,
        BDF = 0x0510,
-       STORE_BYTES = 1 << 20,
+       STORE_BYTES = 128 << 10,
        DEPTH = 16,
        QUEUES = 3,
-       AT_QUEUES = 0x100000,
-       AT_DATA = 0x200000,
+       AT_QUEUES = 0x30000,
+       AT_DATA = 0x10000,
        ANSWERS_MAX = 3000,
        STEPS_MAX = 400
 };
@@ -207,7 +209,7 @@ static void step(input *in, uint64_t *now_ns)
     case 2: /* words of the host's memory: queues, PRP lists, SGL segments */
         at = AT_DATA + (op >> 4) * 0x800u;
         for (unsigned n = next(in) % 16; n; n--, at += 4)
-            rc_put32(r.mem + at, next(in) & 1 ? next32(in) : MEM_LOW + next(in) * 0x1000u);
+            rc_put32(r.mem + at, next(in) & 1 ? next32(in) : MEM_LOW + next(in) % 0x50 * 0x1000u);
         break;
     case 3:
         put_completion(in);

@@ -1,5 +1,6 @@
 /* Fuzz target: any bytes as a configuration file, with a row of each kind of option.  Values that
-   are taken are within their ranges; what is not taken is told. */
+   are taken are within their ranges; what is not taken is told.
+   libFuzzer: -max_len=1200 */
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE
 #endif

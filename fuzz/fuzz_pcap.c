@@ -1,6 +1,7 @@
 /* Fuzz target: any bytes as a capture file. Every packet lies within what libpcap gave, packets
    are numbered from 1, and a file that ends or is damaged ends the reading; the TLPs and frames
-   in it go through the decoders. */
+   in it go through the decoders.
+   libFuzzer: -max_len=1024 */
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE
 #endif

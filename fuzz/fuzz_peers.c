@@ -1,6 +1,7 @@
 /* Fuzz target: any bytes as a file of peers. Whoever is taken from it may something and has a
    sound name, addresses and slots; each key stands there once, sorted; and the mistakes are told
-   with the number of the line. */
+   with the number of the line.
+   libFuzzer: -max_len=4096 */
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE
 #endif

@@ -1,6 +1,7 @@
 /* Fuzz target: any bytes through the TLP decoders.
    What strict decoding accepts encodes to the same bytes, decodes header-only to the same fields,
-   and measures to its whole length; what it refuses for its length alone is measured so. */
+   and measures to its whole length; what it refuses for its length alone is measured so.
+   libFuzzer: -max_len=4200 */
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 #include <stdlib.h>

@@ -2,7 +2,8 @@
    all.  The input is a list of steps: messages with right or wrong headers and descriptors, raw
    bytes, replies to the server's own messages, new connections, and calls of the server's program.
    The server never waits and never spins, what it sends is well-formed and answers only what was
-   asked, and no descriptor stays open. */
+   asked, and no descriptor stays open.
+   libFuzzer: -max_len=1024 */
 #include "bindings/vfio_user/dxpu_vfio_user.c"
 #include "input.h"
 

@@ -1,7 +1,8 @@
 /* Fuzz target: configuration requests, devices that come and go, host resets and messages, in any
    order.  The input is a header byte (topology, slots, power controller) and steps of eight bytes.
    Every request is answered or goes to a slot whose link is up; the host table, routing, status
-   registers and actions stay in agreement with the control registers. */
+   registers and actions stay in agreement with the control registers.
+   libFuzzer: -max_len=512 */
 #include <stdlib.h>
 #define DXPU_ASSERT(x) ((x) ? (void)0 : abort())
 #define DXPU_IMPLEMENTATION

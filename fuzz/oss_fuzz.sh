@@ -1,6 +1,6 @@
 #!/bin/sh
 # Build every fuzz target as OSS-Fuzz asks: $CC $CFLAGS $LIB_FUZZING_ENGINE, into $OUT, each with
-# its seeds as TARGET_seed_corpus.zip (where there is a zip) and the dictionary.  Other engines
+# its seeds as TARGET_seed_corpus.zip (where there is a zip), dictionary and options.  Other engines
 # likewise:
 #   CC=afl-clang-fast OUT=build/afl fuzz/oss_fuzz.sh                     AFL++, persistent mode
 #   LIB_FUZZING_ENGINE=fuzz/fuzz_main.c OUT=build/replay fuzz/oss_fuzz.sh    no engine: a replay
@@ -17,7 +17,9 @@ for target; do
     [ "$target" != peers ] || parts="bindings/libevent/dxpu_libevent.c $(echo bindings/sodium/*.c)"
     $CC $CFLAGS -std=c11 -pthread -I. $include -o "$OUT/fuzz_$target" "fuzz/fuzz_$target.c" $parts \
         $LIB_FUZZING_ENGINE -Wl,--as-needed -levent -lpcap -ljansson -lsodium -lz
-    cp fuzz/dxpu.dict "$OUT/fuzz_$target.dict"
+    cp "fuzz/dict/$target.dict" "$OUT/fuzz_$target.dict"
+    sed -n 's/.*libFuzzer: -\(max_len\)=\([0-9]*\).*/[libfuzzer]\n\1 = \2/p' \
+        "fuzz/fuzz_$target.c" >"$OUT/fuzz_$target.options"
     if command -v zip >/dev/null; then
         zip -qj "$OUT/fuzz_${target}_seed_corpus.zip" "fuzz/corpus/$target"/*
     fi

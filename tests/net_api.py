@@ -332,7 +332,7 @@ def same_key_is_the_same_lease():
         check(good(200, m, "POST", "/v1/leases", body)["lease"] == one["lease"])
         other = ask(m, "POST", "/v1/leases", dict(body, count=2))
         check(other.status == 409 and "key" in other.detail(), other)
-        # A box that was not heard of since the start lends nothing.
+        # A box that is not heard of lends nothing.
         other = ask(m, "POST", "/v1/leases", dict(body, key="job-9"))
         check(other.status == 409 and "not heard of" in other.detail(), other)
 
@@ -486,7 +486,7 @@ def tenants_name_their_own_hosts():
         m.args += ("--shared-hosts",)
         m.start()
         for node, status in ((mine, 409), (nobodys, 409), (theirs, 403), (box, 403)):
-            # 409: the box was not heard of since the start
+            # 409: the box is not heard of
             good(status, m, "POST", "/v1/leases", lease(node), token="tenant")
         seen = good(200, m, "GET", "/v1/hosts", token="tenant")["nodes"]
         check([n["node"] for n in seen] == [mine, nobodys], seen)

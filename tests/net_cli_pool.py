@@ -182,16 +182,20 @@ def drain_leaves_data():
 
 @case
 def lease_in_a_silent_box():
-    """Boxes that went away a moment ago: the lease that gets a slot there is told so."""
+    """Boxes that went away a moment ago lend nothing, and a lease that has a slot there is told so."""
     with lab.Lab() as l:
         p = Pool(l, grace_ms=60000)
+        lease = p.create()["lease"]
+        check("box is away" not in p.run("show", "lease", lease)[0])
         for box in p.boxes.values():
             box.stop()
         end = time.monotonic() + 20
         while p.json("pool")["boxes"]["connected"]:
             check(time.monotonic() < end, p.run("list", "boxes")[0])
             time.sleep(0.05)
-        out = p.run("lease", "create", "--host", "h", "--model", "memory")[0]
+        err = p.run("lease", "create", "--host", "h", "--model", "memory", status=1)[1]
+        check("not heard of" in err, err)
+        out = p.run("show", "lease", lease)[0]
         check("(its box is away)" in out, out)
 
 

@@ -79,13 +79,13 @@ class Box:
 class Machine:
     """A guest, its dxpu-host, and where the devices of its slots are."""
 
-    def __init__(self, w, name, topology, attach, **more):
+    def __init__(self, w, name, topology, attach, options=(), **more):
         self.name, self.topology = name, topology
         self.lab, self.socket = w.lab, w.lab.file(name + ".sock")
         self.control = lab.address(socket.SOCK_STREAM)
         self.host = w.lab.start("dxpu-host", "--vfio-user", self.socket, "--slots", 4, "--topology",
                                 topology, "--attach", ",".join(attach), "--json", "--control",
-                                self.control)
+                                self.control, *options)
         self.host.says("waiting for a guest")
         self.start_guest(w, name, **more)
 
@@ -112,7 +112,10 @@ class Machine:
         return "/dev/" + self.must("ls %s/nvme" % self.device(slot)).strip()
 
     def disk(self, slot):
-        return self.controller(slot) + "n1"
+        """Named after its subsystem, which may be older than the controller; that of one path
+        (nvme1c2n1) is not for users."""
+        path = self.must("ls -d %s/nvme/nvme*/nvme*n1" % self.device(slot)).strip()
+        return "/dev/" + re.sub(r"c\d+", "", os.path.basename(path))
 
     def attach(self, slot, box, box_slot, epoch):
         done = self.lab.run("dxpu", "attach", "--wait", "--epoch", epoch, self.control, slot, box,
@@ -132,7 +135,8 @@ class Machine:
         """fio's command line for a slot's disk, report in /tmp/NAME.json."""
         words = ["fio", "--name=" + name, "--filename=" + self.disk(slot), "--direct=1",
                  "--ioengine=libaio", "--output-format=json", "--output=/tmp/%s.json" % name,
-                 "--randrepeat=0"]
+                 "--randrepeat=0",
+                 "--allow_file_create=0"]  # in the place of a disk that goes away
         return " ".join(words + list(options))
 
     def report(self, name="job"):

@@ -76,11 +76,11 @@ class Proxy:
 class World:
     """A manager, boxes and hosts, and what they have promised."""
 
-    def __init__(self, l, boxes=4, hosts=4, slots=16, grace_ms=GRACE_MS, disks=False):
+    def __init__(self, l, boxes=4, hosts=4, slots=16, grace_ms=GRACE_MS, disks=False, options=()):
         self.lab, self.disks = l, disks  # disks: boxes of even numbers have files
         self.stamps = {}  # {lease: (times replaced, slots that it has written)}
         self.stamped = 0
-        self.manager = Manager(l, "--grace-ms", grace_ms, "--heartbeat-ms", 200)
+        self.manager = Manager(l, "--grace-ms", grace_ms, "--heartbeat-ms", 200, *options)
         self.boxes = [Proxy(self, "box", n, slots) for n in range(1, boxes + 1)]
         self.hosts = [Proxy(self, "host", n, slots) for n in range(1, hosts + 1)]
         self.leases = {}   # id: the lease, as it was acknowledged

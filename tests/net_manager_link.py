@@ -655,6 +655,25 @@ def two_proxies_with_one_identity():
 
 
 @case
+def damaged_identity():
+    """It is told as such, and the file stays; an empty one, as a full disk leaves it, is none."""
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        for name, more in (("dxpu-box", ("--listen", V4, "--state", l.file("state"))),
+                           ("dxpu-host", ("--vfio-user", l.file("vm")))):
+            for text in ("x\n", 32 * "0" + "\n", 32 * "a", 31 * "a" + "\n", 33 * "a" + "\n"):
+                with open(l.file("bad.id"), "w") as f:
+                    f.write(text)
+                bad = l.run(name, "--manager", m.address, "--identity", l.file("bad.id"), *more)
+                check(bad.status == 5 and "remove it" in bad.errors(), bad.status, bad.errors())
+                with open(l.file("bad.id")) as f:
+                    check(f.read() == text, text)
+        open(l.file("box.id"), "w").close()
+        start_box(l, m, "--memory", 4096)
+        m.link(BOX)
+        check(os.path.getsize(l.file("box.id")) == 33)
+
+
+@case
 def two_boxes_with_one_state():
     with lab.Lab() as l:
         def box(*more):
@@ -760,9 +779,9 @@ def state_files_of_before():
                 f.write("1 9 3 0 %s\n" % word)
             bad = l.run("dxpu-box", "--listen", V4, "--manager", m.address, "--identity",
                         l.file("bad.id"), "--state", l.file("bad.state"))
-            check(bad.status == 3 and "mend the line" in bad.errors(), word, bad.errors())
+            check(bad.status == 5 and "mend the line" in bad.errors(), word, bad.errors())
         alone = l.run("dxpu-box", "--listen", V4, "--slots", 2, "--state", l.file("box.state"))
-        check(alone.status == 3 and "give --manager" in alone.errors(), alone.errors())
+        check(alone.status == 2 and "give --manager" in alone.errors(), alone.errors())
 
 
 @case

@@ -561,6 +561,7 @@ def addresses_that_are_none():
         for option in ("--listen", "--http"):  # a name may be resolved later
             fails(l, SYSTEM, "nonsense", more=(option, "nonsense"))
         fails(l, USAGE, "--tokens", more=("--http", "0.0.0.0:0"))
+        fails(l, USAGE, "--plain-network", more=("--plain", "--listen", "0.0.0.0:0"))
         fails(l, SYSTEM, "192.0.2.1", more=("--http", "127.0.0.1:0", "--listen", "192.0.2.1:0"))
 
 

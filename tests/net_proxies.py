@@ -308,7 +308,7 @@ def state_file_is_tried_at_start():
                 f.write(text)
             bad = l.run("dxpu-box", "--listen", V4, "--state", state, seconds=10)
             wanted = "line %d is not" % text.count("\n")
-            check(bad.status == 3 and wanted in bad.errors(), text, bad.status, bad.errors())
+            check(bad.status == 5 and wanted in bad.errors(), text, bad.status, bad.errors())
         with open(state, "w") as f:
             f.write("1 5 1 65535\n2 7 1 65535\n")
         box, at = lab_pair(l, "--state", state)  # fewer slots: the lease of the second stays

@@ -165,7 +165,11 @@ def plain_and_sealed_do_not_meet():
         l.public("command")
         refused(status(l, plain, "--key", l.file("command.key"), "--peer", l.public("box")))
         beyond = l.run("dxpu-box", "--plain", "--listen", V4, "--control", "0.0.0.0:0")
-        check(beyond.status == 3 and "--plain-network" in beyond.errors(), beyond.errors())
+        check(beyond.status == 2 and "--plain-network" in beyond.errors(), beyond.errors())
+        beyond = l.run("dxpu-host", "--plain", "--vfio-user", l.file("vm"), "--control", "*:0")
+        check(beyond.status == 2 and "--plain-network" in beyond.errors(), beyond.errors())
+        beyond = l.run("dxpu-box", "--plain", "--listen", V4, "--control", "nowhere")
+        check(beyond.status == 2 and "--control" in beyond.errors(), beyond.errors())
         beyond = l.run("dxpu", "status", "--plain", "192.0.2.1:4459")
         check(beyond.status == 2 and "--plain-network" in beyond.errors(), beyond.errors())
 
@@ -506,7 +510,7 @@ def the_key_of_a_lease_outlives_the_box():
         with open(l.file("box1.state"), "w") as f:
             f.write(bad)
         done = l.run("dxpu-box", "--listen", V4, "--memory", 4096, *of_manager(l, m, "box1"))
-        check(done.status == 3 and "line 1" in done.errors(), done.errors())
+        check(done.status == 5 and "line 1" in done.errors(), done.errors())
 
 
 # ---- Between the two ----

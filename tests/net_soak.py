@@ -12,7 +12,6 @@ Prints `ok NAME` or `not ok NAME`.  Programs come from $DXPU_BIN, else build/.""
 # SPDX-License-Identifier: MIT
 import json
 import os
-import re
 import resource
 import signal
 import sys
@@ -23,44 +22,18 @@ sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
 from cases import case, check, main  # noqa: E402
 from net_manager import World  # noqa: E402
 from pool import until  # noqa: E402
-import lab  # noqa: E402
+import soak as long_run  # noqa: E402
 
-MINUTES = float(os.environ.get("DXPU_SOAK_MINUTES", 0))
 V4 = "127.0.0.1:0"
-WARM_ROUNDS = 1  # after these memory is what it will be
-SLACK_KB = 2048  # of resident memory: an allocator's own affairs
 BAD = "--loss", 20, "--duplicate", 20, "--reorder", 20
 LOAD = "--load", "mixed", "--size", 256, "--depth", 8, "--span", "64K"
-
-
-def sizes(pid):
-    """Resident kilobytes, descriptors and threads of a process."""
-    with open("/proc/%d/status" % pid, encoding="ascii") as file:
-        text = file.read()
-    return {"kb": int(re.search(r"VmRSS:\s+(\d+)", text).group(1)),
-            "descriptors": len(os.listdir("/proc/%d/fd" % pid)),
-            "threads": int(re.search(r"Threads:\s+(\d+)", text).group(1))}
-
-
-def grows(samples):
-    """What of samples, one after each round, is not flat: the medians of the first and the last
-    third differ.  What was before the first rounds does not count."""
-    late = samples[WARM_ROUNDS if len(samples) > 3 else 0:]
-    third = (len(late) + 2) // 3
-    found = []
-    for name in late[0] if len(late) > 1 else ():
-        values = [s[name] for s in late]
-        first, last = (sorted(part)[third // 2] for part in (values[:third], values[-third:]))
-        if last > first + (SLACK_KB if name == "kb" else 0):
-            found.append((name, values))
-    return found
 
 
 class Line:
     """A box that stays, a relay, and hosts through it."""
 
-    def __init__(self, l):
-        self.lab, self.epoch = l, 0
+    def __init__(self, l, counts):
+        self.lab, self.epoch, self.counts = l, 0, counts
         self.box = l.start("dxpu-box", "--listen", V4, "--memory", "64K", "--state",
                            l.file("leases"), "--hold-ms", 5000, "--quiet")
         self.relay = None
@@ -97,7 +70,13 @@ class Line:
         check(status == 0 or contained and status == 1, status, host.errors())
         check(contained or result["unanswered"] == 0, result)
         check(result["reads"] > 0 and result["acked"] <= result["submitted"], result)
+        self.counts["tlps"] += result["acked"]
+        self.counts["reads_compared"] += result["reads"] + result["read_back"]
         return result
+
+    def kill(self, process):
+        self.counts["kills"] += 1
+        process.kill()
 
 
 # ---- Troubles: each has a load running meanwhile, and ends with right data ----
@@ -125,7 +104,7 @@ def peer_is_slow(line, unused):
 def host_is_killed(line, unused):
     host = line.load(10)
     time.sleep(0.2)
-    host.kill()
+    line.kill(host)
     line.right(line.load(1))
 
 
@@ -140,7 +119,7 @@ def box_is_killed(line, unused):
                    "--hold-ms", 300, "--json")
     host.says("attached")
     time.sleep(0.3)
-    box.kill()
+    line.kill(box)
     box = l.start("dxpu-box", "--listen", at, *args)
     line.right(host, contained=True)
     check(host.result()["incarnations"] >= 2, host.result())
@@ -179,30 +158,105 @@ def disks_come_and_go(line, unused):
     check(box.stop() == 0, box.errors())
 
 
-def manager_is_killed(unused, world):
+def lease_of(world):
+    status, made = world.manager.ask("POST", "/v1/leases?wait=10", {
+        "host": world.number["host1"], "model": "memory", "count": 1, "tenant": "t",
+        "key": os.urandom(8).hex()})
+    check(status in (200, 201), status, made)
+    return made["lease"], made["slots"][0]["epoch"]
+
+
+def give_back(world, lease):
+    status, _ = world.manager.ask("DELETE", "/v1/leases/" + lease)
+    check(status == 200, status)
+
+
+def is_empty(world):
+    return world.manager.get("/v1/pool")["slots"]["wiping"] == 0 and not world.listed() and all(
+        s["state"] == "empty" for s in world.hosts[0].status().values())
+
+
+def manager_is_killed(line, world):
     """Leases come and go before, while it is away none are lost, and after."""
-    def lease():
-        status, made = world.manager.ask("POST", "/v1/leases?wait=10", {
-            "host": world.number["host1"], "model": "memory", "count": 1, "tenant": "t",
-            "key": os.urandom(8).hex()})
-        check(status in (200, 201), status, made)
-        return made["lease"]
-    kept = lease()
+    kept, _ = lease_of(world)
     for _ in range(3):
-        status, _ = world.manager.ask("DELETE", "/v1/leases/" + lease())
-        check(status == 200, status)
-    world.manager.process.kill()
+        give_back(world, lease_of(world)[0])
+    line.kill(world.manager.process)
     world.manager.start()
     world.wait_connected()
     check(kept in world.listed(), "a lease is lost")
-    check(world.manager.ask("DELETE", "/v1/leases/" + kept)[0] == 200)
-    until(lambda: world.manager.get("/v1/pool")["slots"]["wiping"] == 0 and not world.listed() and
-          all(s["state"] == "empty" for s in world.hosts[0].status().values()),
-          "everything is given back")
+    give_back(world, kept)
+    until(lambda: is_empty(world), "everything is given back")
+
+
+def days_of_proxies_jump(line, unused):
+    """Channels that run do not notice, and a host that was there opens new ones at once, whatever
+    its clock says.  One that starts anew with a clock that went back is not let in, and that is
+    told (S-13); once its clock has passed what it said before, it is."""
+    l = line.lab
+    host = line.load(3)
+    for name in ("dxpu-host", "dxpu-box"):
+        for jump in long_run.JUMPS:
+            l.jump(name, jump)
+            time.sleep(0.2)
+    check(line.right(host)["incarnations"] == 1)
+    l.jump("dxpu-box", -sum(long_run.JUMPS))
+    l.jump("dxpu-host", -sum(long_run.JUMPS))
+    host = line.load(2, hold=300)
+    l.jump("dxpu-host", long_run.JUMPS[-1])
+    line.relay.popen.send_signal(signal.SIGUSR1)
+    time.sleep(0.7)
+    line.relay.popen.send_signal(signal.SIGUSR2)
+    check(line.right(host, contained=True)["incarnations"] >= 2, host.result())
+    before = line.box.statistics()["replayed"]
+    line.epoch += 1
+    late = l.run("dxpu-host", "--box", line.at, "--epoch", line.epoch, *LOAD, "--seconds", 1,
+                 "--give-up-ms", 500)
+    check(late.status == 4 and late.errors(), late.status, late.errors())
+    check(line.box.statistics()["replayed"] > before, line.box.errors())
+    l.jump("dxpu-host", 3600 - long_run.JUMPS[-1])
+    line.right(line.load(1))
+
+
+def day_of_manager_jumps(line, world):
+    """A lease and connections stay, epochs rise, also over its end; what it tells can be read."""
+    l = world.lab
+    kept, epoch = lease_of(world)
+    for jump in long_run.JUMPS + (0,):
+        if jump:
+            l.jump("dxpu-manager", jump)
+        else:  # and once more, as it starts on the last of these days
+            line.kill(world.manager.process)
+            world.manager.start()
+            world.wait_connected()
+        time.sleep(0.3)  # of heartbeats
+        lease, then = lease_of(world)
+        check(then > epoch, "epochs", epoch, "and then", then)
+        epoch = then
+        give_back(world, lease)
+        check(kept in world.listed() and all(
+            n["connected"] for n in world.manager.get("/v1/nodes")["nodes"]), "on day", jump)
+    port = world.hosts[0].status().values()
+    check(sum(s["state"] == "up" for s in port) == 1, port)
+    give_back(world, kept)
+    until(lambda: is_empty(world), "everything is given back")
+    l.jump("dxpu-manager", -sum(long_run.JUMPS))
+    events = world.manager.get("/v1/events?last=100")["events"]
+    for one in events:
+        time.strptime(one["at"][:19], "%Y-%m-%dT%H:%M:%S")
+    check([e["event"] for e in events] == sorted(e["event"] for e in events), events)
+    # Control: the programs did see other days.
+    with open(l.file("audit"), encoding="ascii") as file:
+        days = [json.loads(text)["unix_ms"] for text in file]
+    steps = [b - a for a, b in zip(days, days[1:])]
+    check(min(steps) < -80000e3 and max(steps) > 3000e3, steps[-50:])
+    audit = l.run("dxpu", "audit", l.file("audit"))
+    check(audit.status == 0, audit.errors(), audit.output())
 
 
 TROUBLES = (path_flaps, peer_is_slow, host_is_killed, box_is_killed, disk_is_full,
-            memory_is_short, disks_come_and_go, manager_is_killed)
+            memory_is_short, disks_come_and_go, manager_is_killed, days_of_proxies_jump,
+            day_of_manager_jumps)
 
 
 def calm(line, world):
@@ -210,51 +264,40 @@ def calm(line, world):
     line.right(line.load(1))
     box = line.box.statistics()
     check(box["rx_errors"] == 0 and box["tx_errors"] == 0, box)
-    return {"box": sizes(line.box.popen.pid),
-            "pool box": sizes(world.boxes[0].process.popen.pid),
-            "pool host": sizes(world.hosts[0].process.popen.pid)}
+    return {name: long_run.sizes(process.popen.pid) for name, process in (
+        ("box", line.box), ("pool box", world.boxes[0].process),
+        ("pool host", world.hosts[0].process), ("manager", world.manager.process))}
 
 
 @case
 def soak():
-    end = time.monotonic() + 60 * MINUTES
-    with lab.Lab() as l:
-        world, samples, rounds = World(l, boxes=1, hosts=1, slots=4), [], 0
-        line = Line(l)
-        samples.append(calm(line, world))
-        while rounds < 1 or time.monotonic() < end:
+    with long_run.Lab() as l, long_run.Soak("proxies") as run:
+        world = World(l, boxes=1, hosts=1, slots=4,  # few events: it keeps no more after an hour
+                      options=("--audit", l.file("audit"), "--events", 200))
+        line = Line(l, run.counts)
+        run.flat(calm(line, world))
+        while run.more():
             for trouble in TROUBLES:
-                try:
-                    trouble(line, world)
-                except Exception:
-                    print("# round %d: %s" % (rounds + 1, trouble.__name__), flush=True)
-                    raise
-            samples.append(calm(line, world))
-            rounds += 1
-            line.new_relay(rounds + 1)
-            for name in samples[0]:
-                flat = grows([s[name] for s in samples])
-                check(not flat, name, "grows:", flat)
-            if MINUTES:
-                print("# round %d: %s" % (rounds, json.dumps(samples[-1])), flush=True)
+                run.do(trouble, line, world)
+            run.flat(calm(line, world))
+            line.new_relay(run.rounds + 1)
         line.end_relay()
         check(line.box.stop() == 0, line.box.errors())
-        print("# %d rounds of %d troubles" % (rounds, len(TROUBLES)), flush=True)
 
 
 @case
 def control_growth_is_seen():
     """A leak of descriptors and of memory, in numbers and in a process that has one."""
     flat = [{"kb": 9000 + n % 3 * 400, "descriptors": 12, "threads": 1} for n in range(8)]
-    check(not grows(flat), grows(flat))
+    check(not long_run.grows(flat), long_run.grows(flat))
     for name, step in (("kb", 1024), ("descriptors", 1), ("threads", 1)):
         leaky = [dict(s, **{name: s[name] + step * n}) for n, s in enumerate(flat)]
-        check([found[0] for found in grows(leaky)] == [name], name, grows(leaky))
+        check([found[0] for found in long_run.grows(leaky)] == [name], name, long_run.grows(leaky))
     mine, held = [], []
     for _ in range(8):
         held.append((os.open(os.devnull, os.O_RDONLY), os.urandom(4 << 20)))
-        mine.append(sizes(os.getpid()))
-    check({found[0] for found in grows(mine)} >= {"kb", "descriptors"}, mine)
+        mine.append(long_run.sizes(os.getpid()))
+    check({found[0] for found in long_run.grows(mine)} >= {"kb", "descriptors"}, mine)
     for descriptor, _ in held:
         os.close(descriptor)
 

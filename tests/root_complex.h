@@ -15,7 +15,10 @@
 
 #include <stdlib.h>
 
-enum { MEM_BYTES = 16 << 20, RC_VECTORS = 128 };
+#ifndef RC_MEM_BYTES
+#define RC_MEM_BYTES (16 << 20)
+#endif
+enum { MEM_BYTES = RC_MEM_BYTES, RC_VECTORS = 128 };
 #define MEM_LOW  0x40000000u  /* host memory, below 4 GB ... */
 #define MEM_HIGH 0x900000000u /* ... and the same above */
 #define MSI_BASE 0xfee00000u

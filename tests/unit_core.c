@@ -1962,6 +1962,31 @@ static void test_silent_box(void **state)
     assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_LEASED);
 }
 
+/* As soon as its connection ends a box lends nothing, whatever is asked of it meanwhile; no record
+   says so, and it lends again when it is back. */
+static void test_box_away_for_a_moment(void **state)
+{
+    (void)state;
+    core_request r = { .host = host_node, .count = 1, .model = "nvme" };
+    unsigned left;
+    uint64_t lease;
+    bool existed;
+    both_connect();
+    char *record = strdup(rig_value(&disk, "slot/1.2"));
+    assert_non_null(record);
+    core_disconnected(c, box_node);
+    assert_int_equal(core_pool(c)->model[0].count[POOL_FREE], 0);
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_CAPACITY);
+    for (unsigned on = 2; on--;)
+        assert_int_equal(core_drain(c, box_node, on != 0, false, &left).code, CORE_OK);
+    assert_int_equal(core_pool(c)->model[0].count[POOL_FREE], 0);
+    assert_string_equal(rig_value(&disk, "slot/1.2"), record);
+    box_says(1, SLOTS);
+    assert_int_equal(core_pool(c)->model[0].count[POOL_FREE], SLOTS);
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK); /* control */
+    free(record);
+}
+
 /* The store is an old backup, and the slot that the box lent meanwhile has a lease in it. */
 static void test_leased_in_backup(void **state)
 {
@@ -2103,6 +2128,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_stale_reset, begin, end),
         cmocka_unit_test_setup_teardown(test_alarms, begin, end),
         cmocka_unit_test_setup_teardown(test_silent_box, begin, end),
+        cmocka_unit_test_setup_teardown(test_box_away_for_a_moment, begin, end),
         cmocka_unit_test_setup_teardown(test_store_is_old, begin, end),
         cmocka_unit_test_setup_teardown(test_foreign_box, begin, end),
         cmocka_unit_test_setup_teardown(test_fresh_store, begin, end),

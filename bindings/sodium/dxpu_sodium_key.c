@@ -25,12 +25,18 @@ const char *dxpu_sodium_key_print(const uint8_t key[KEY], char text[DXPU_SODIUM_
 
 bool dxpu_sodium_key_parse(const char *text, uint8_t key[KEY])
 {
+    char again[DXPU_SODIUM_KEY_TEXT_BYTES];
     uint8_t bytes[KEY];
     size_t len = 0;
     bool good = strlen(text) == DXPU_SODIUM_KEY_TEXT_BYTES - 1 &&
                 sodium_base642bin(bytes, sizeof bytes, text, DXPU_SODIUM_KEY_TEXT_BYTES - 1, NULL,
                                   &len, NULL, sodium_base64_VARIANT_ORIGINAL) == 0 &&
                 len == KEY;
+    if (good) { /* libsodium takes some bytes beyond ASCII for letters */
+        dxpu_sodium_key_print(bytes, again);
+        good = sodium_memcmp(again, text, sizeof again) == 0;
+        sodium_memzero(again, sizeof again);
+    }
     if (good)
         memcpy(key, bytes, KEY);
     sodium_memzero(bytes, sizeof bytes);

@@ -135,7 +135,8 @@ static option_program program = {
     rows,
     sizeof rows / sizeof rows[0],
     "SIGUSR1 prints statistics, SIGHUP reads --peers again, Ctrl-C closes all channels in order.\n"
-    "exit status: 0 stopped as asked, 2 usage, 3 system error\n"
+    "exit status: 0 stopped as asked, 2 usage, 3 system error, 5 the file of --state or\n"
+    "--identity is damaged\n"
 };
 
 /* 1 to max printable characters. */
@@ -201,6 +202,8 @@ static const char *check(void)
             return "--serial: only printable ASCII, and no blanks";
     }
     const char *wrong = check_manager();
+    if (!wrong)
+        wrong = control_check(set.control, 0, &set.keys);
     return wrong ? wrong : check_fabric();
 }
 
@@ -233,12 +236,14 @@ static int open_control(void)
     return (set.control && !the_box.control) || (set.manager.address && !the_box.manager) ? -1 : 0;
 }
 
-/* 0, or -1 after a message; *wrong: a matter of usage. */
-static int open_box(bool *wrong)
+/* 0, or an exit status after a message. */
+static int open_box(void)
 {
-    the_box.keys = set.fabric.keys = keys_open("dxpu-box", &set.keys, wrong);
+    bool wrong;
+    int rc;
+    the_box.keys = set.fabric.keys = keys_open("dxpu-box", &set.keys, &wrong);
     if (!the_box.keys)
-        return -1;
+        return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     the_box.count = (unsigned)set.slots;
     the_box.node = set.manager.address ? 0 : (uint32_t)set.node; /* 0: it will be told */
     the_box.state_file = set.state;
@@ -249,12 +254,19 @@ static int open_box(bool *wrong)
     the_box.model = set.model;
     the_box.group_slots = (unsigned)set.group_slots;
     the_box.managed = set.manager.address != NULL;
-    if (the_box.managed && identity_file_open("dxpu-box", set.manager.identity, the_box.identity))
-        return -1;
-    if (shards_open(&the_box, &set.fabric) || slots_open(&the_box, kinds[set.kind], &set.device) ||
-        open_control())
-        return -1;
-    return recorder_open(&the_box.record, "dxpu-box", "--record", set.record) ? -1 : 0;
+    if (the_box.managed) {
+        rc = identity_file_open("dxpu-box", set.manager.identity, the_box.identity);
+        if (rc)
+            return rc;
+    }
+    if (shards_open(&the_box, &set.fabric))
+        return PROGRAM_SYSTEM;
+    rc = slots_open(&the_box, kinds[set.kind], &set.device);
+    if (rc)
+        return rc;
+    return open_control() || recorder_open(&the_box.record, "dxpu-box", "--record", set.record)
+               ? PROGRAM_SYSTEM
+               : PROGRAM_GOOD;
 }
 
 static int run_box(void)
@@ -287,7 +299,9 @@ int main(int argc, char **argv)
     if (sandbox_start("dxpu-box", &set.sandbox, &wrong))
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     console_start();
-    rc = !open_box(&wrong) ? run_signalled() : wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
+    rc = open_box();
+    if (!rc)
+        rc = run_signalled();
     console_end();
     if (the_box.base && the_box.slots) {
         if (set.stats)

@@ -9,6 +9,7 @@
 #include "slots.h"
 #include "identity.h"
 #include "leases.h"
+#include "program.h"
 
 #include <stdlib.h>
 
@@ -532,6 +533,7 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
 int slots_open(box *b, const device_kind *kind, const device_settings *s)
 {
     unsigned count = b->count;
+    int rc;
     b->slots = calloc(count, sizeof *b->slots);
     b->entries = calloc(count, sizeof *b->entries);
     b->phase = calloc(count, sizeof *b->phase);
@@ -540,7 +542,7 @@ int slots_open(box *b, const device_kind *kind, const device_settings *s)
     if (!b->slots || !b->entries || !b->phase || !b->medium || !b->lease_key ||
         dxpu_box_init(&b->table, b->entries, count) != DXPU_OK) {
         fprintf(stderr, "dxpu-box: out of memory for %u slots\n", count);
-        return -1;
+        return PROGRAM_SYSTEM;
     }
     for (unsigned i = 0; i < count; i++) {
         if (open_slot(b, i, kind, s)) {
@@ -548,20 +550,20 @@ int slots_open(box *b, const device_kind *kind, const device_settings *s)
                     "dxpu-box: no device for slot %u; if nothing else is said, lower --memory or "
                     "--slots\n",
                     i + 1);
-            return -1;
+            return PROGRAM_SYSTEM;
         }
     }
     if (!b->state_file)
         return 0;
-    if (state_open(b->state_file, &b->table, b->managed ? b->phase : NULL, b->medium, b->lease_key))
-        return -1;
-    if (b->managed)
+    rc =
+        state_open(b->state_file, &b->table, b->managed ? b->phase : NULL, b->medium, b->lease_key);
+    if (!rc && b->managed)
         leases_look(b);
-    if (state_begin())
-        return -1;
-    if (b->managed)
+    if (!rc)
+        rc = state_begin();
+    if (!rc && b->managed)
         leases_begin(b);
-    return 0;
+    return rc;
 }
 
 void slots_close(box *b)

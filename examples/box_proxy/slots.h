@@ -113,7 +113,7 @@ typedef struct box {
 } box;
 
 /* Make the slots with a device of `kind` each, when the shards are open, and read the state file.
-   0, or -1 after a message. */
+   0, or an exit status after a message. */
 int slots_open(box *b, const device_kind *kind, const device_settings *s);
 void slots_close(box *b);
 

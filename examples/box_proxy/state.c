@@ -6,6 +6,7 @@
 #include "state.h"
 
 #include "dxpu_control.h"
+#include "program.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,7 +46,7 @@ static int complain(const char *what, const char *file)
             "dxpu-box: cannot %s --state %s: %s; name a file in a folder that exists and may be "
             "written, with room on its disk\n",
             what, file, strerror(errno));
-    return -1;
+    return PROGRAM_SYSTEM;
 }
 
 static int keep_other(const lease *l)
@@ -147,7 +148,7 @@ static int lock_file(const char *file)
     if (errno != EWOULDBLOCK)
         return complain("lock", file);
     fprintf(stderr, "dxpu-box: --state %s: another box has it; give each box its own file\n", file);
-    return -1;
+    return PROGRAM_SYSTEM;
 }
 
 static int read_file(const char *file, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium,
@@ -168,13 +169,13 @@ static int read_file(const char *file, const dxpu_box_table *t, uint8_t *phase, 
                 "file when every "
                 "older lease is over\n",
                 file, n);
-            rc = -1;
+            rc = PROGRAM_DAMAGED;
         } else if (!phase && l.phase != DXPU_CONTROL_SLOT_EMPTY) {
             fprintf(stderr,
                     "dxpu-box: --state %s line %u is a manager's: give --manager, or another file "
                     "when that one is to know nothing of this box any more\n",
                     file, n);
-            rc = -1;
+            rc = PROGRAM_USAGE;
         } else if (take_line(&l, t, phase, medium, key)) {
             rc = complain("keep", file);
         }
@@ -248,13 +249,17 @@ int state_open(const char *file, const dxpu_box_table *t, uint8_t *phase, uint64
                state_key *key)
 {
     static const state_key none;
+    int rc;
     kept.file = file;
     kept.lines = calloc(t->count, sizeof *kept.lines);
     if (!kept.lines)
         return complain("keep", file);
     kept.count = t->count;
-    if (lock_file(file) || read_file(file, t, phase, medium, key))
-        return -1;
+    rc = lock_file(file);
+    if (!rc)
+        rc = read_file(file, t, phase, medium, key);
+    if (rc)
+        return rc;
     for (uint32_t i = 0; i < t->count; i++)
         kept.lines[i] = line_of(&t->entries[i], phase ? phase[i] : DXPU_CONTROL_SLOT_EMPTY,
                                 phase ? medium[i] : 0, phase ? &key[i] : &none);

@@ -16,17 +16,19 @@ typedef struct state_key {
    are, from lines of `slot epoch host_node host_slot [state [medium] [key=KEY]]`, and of its slots
    phase[] from the state's word, a control state from "held" to "unwiped", none: "empty", medium[],
    the number of what the state speaks of, none: 0, and key[].  A file that does not exist yet is
-   empty.  0, or -1 after a message.  phase NULL: there is no manager, and a file with states is
-   refused, for nobody would end those leases. */
+   empty.  0, or after a message the exit status: PROGRAM_SYSTEM or, for what the file says,
+   PROGRAM_DAMAGED.  phase NULL: there is no manager, and a file with states is
+   refused (PROGRAM_USAGE), for nobody would end those leases. */
 int state_open(const char *file, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium,
                state_key *key);
 /* A slot's line is to say this, and of this medium; not on disk yet, and before others write. */
 void state_note(const dxpu_box_entry *e, uint8_t phase, uint64_t medium, const state_key *key);
-/* Write it, before any slot is used: better no box than one that finds out at the first lease. */
+/* Write it, before any slot is used: better no box than one that finds out at the first lease.  0,
+   or PROGRAM_SYSTEM after a message. */
 int state_begin(void);
-/* A slot is as *e says, `phase`, `medium` and *key: when it returns 0 that is on disk.  -1 after a
-   message, and the file is as it was.  It waits for the disk, and the loop with it: only a lease
-   that begins or ends writes.  From any thread, each for its own slots: one writes at a time. */
+/* A slot is as *e says, `phase`, `medium` and *key: when it returns 0 that is on disk.  Else,
+   after a message, the file is as it was.  It waits for the disk, and the loop with it: only a
+   lease that begins or ends writes.  From any thread, each for its own slots: one at a time. */
 int state_keep(const dxpu_box_entry *e, uint8_t phase, uint64_t medium, const state_key *key);
 void state_close(void);
 

@@ -255,7 +255,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "dxpu-direct: no device: no memory, or --file cannot be used\n");
         return 3;
     }
-    g = guest_open(&set.guest, &set.fabric);
+    g = guest_open(&set.guest, &set.fabric, &rc);
     rc = g ? run(g) : -1;
     if (g)
         rc |= guest_close(g);

@@ -9,6 +9,7 @@
 #endif
 #include "control.h"
 #include "guest.h"
+#include "program.h"
 #include "slot.h"
 #include "vmd.h"
 
@@ -901,11 +902,15 @@ static void on_describe(void *user, unsigned number, dxpu_control_slot *out)
         fabric_paths_text(s->channel, out->note);
 }
 
-static manager_link *open_link(guest *g, struct event_base *base, const manager_proxy *link)
+static manager_link *open_link(guest *g, struct event_base *base, const manager_proxy *link,
+                               int *status)
 {
     uint8_t identity[IDENTITY_BYTES];
-    if (identity_file_open("dxpu-host", g->set->manager->identity, identity))
+    int rc = identity_file_open("dxpu-host", g->set->manager->identity, identity);
+    if (rc) {
+        *status = rc;
         return NULL;
+    }
     return manager_open(base, g->set->manager, identity, g->fabric.keys, g->requests, link);
 }
 
@@ -936,7 +941,7 @@ static void on_node(void *user, uint32_t node)
     }
 }
 
-static int open_control(guest *g)
+static int open_control(guest *g, int *status)
 {
     control_proxy proxy = { .user = g,
                             .name = "dxpu-host",
@@ -958,7 +963,7 @@ static int open_control(guest *g)
         g->control =
             control_open(base, g->set->control, g->set->number, g->fabric.keys, g->requests);
     if (g->set->manager)
-        g->manager = open_link(g, base, &link);
+        g->manager = open_link(g, base, &link, status);
     return (g->set->control && !g->control) || (g->set->manager && !g->manager) ? -1 : 0;
 }
 
@@ -1155,7 +1160,7 @@ static int attach_all(guest *g)
     return wrong ? -1 : 0;
 }
 
-guest *guest_open(const guest_settings *set, const fabric_settings *net)
+guest *guest_open(const guest_settings *set, const fabric_settings *net, int *status)
 {
     fabric_callbacks cb = {
         NULL, NULL, on_up, on_work, on_down, on_next, on_tick, NULL, on_allowed
@@ -1163,6 +1168,7 @@ guest *guest_open(const guest_settings *set, const fabric_settings *net)
     guest *g = calloc(1, sizeof *g);
     slot_host host = { g,        on_dma_read, on_dma_write, on_msi, on_route,      on_peer,
                        on_reach, on_message,  on_crs,       on_mps, on_completion, on_filled };
+    *status = PROGRAM_SYSTEM;
     if (!g)
         return NULL;
     g->set = set;
@@ -1170,7 +1176,7 @@ guest *guest_open(const guest_settings *set, const fabric_settings *net)
     g->deadline_ns = DXPU_NEVER;
     cb.user = g;
     if (fabric_open(&g->fabric, "dxpu-host", net, (unsigned)set->slots * 2 + 2, &cb) ||
-        open_switch(g) || open_function(g) || attach_all(g) || open_control(g)) {
+        open_switch(g) || open_function(g) || attach_all(g) || open_control(g, status)) {
         guest_close(g);
         return NULL;
     }

@@ -27,8 +27,8 @@ typedef struct guest guest;
 /* What is wrong with the list of attachments, given where the fabric's port will listen: a matter
    of usage.  NULL: nothing.  Valid until the next call. */
 const char *guest_check(const guest_settings *set, const char *listen);
-/* NULL after a message. */
-guest *guest_open(const guest_settings *set, const fabric_settings *net);
+/* NULL after a message, with the exit status. */
+guest *guest_open(const guest_settings *set, const fabric_settings *net, int *status);
 /* Serve until stopped: 0, or -1. */
 int guest_run(guest *g);
 /* The first time: close the channels in order; the second: at once. */

@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "guests.h"
+#include "program.h"
 #include "worker.h"
 
 #include <stdlib.h>
@@ -105,14 +106,10 @@ const char *guests_check(const guest_settings *set, const fabric_settings *net)
 {
     unsigned count = guests_count(set->socket);
     const char *wrong = NULL;
-    dxpu_udp_address control;
     if (count > GUESTS_MAX)
         return "--vfio-user: at most 64 guests";
     if (set->attach && parts(set->attach, ';') > count)
         return "--attach: more lists, with ; in between, than there are guests";
-    if (set->control && !dxpu_tcp_parse(set->control, &control) &&
-        !fabric_port_further(&control, count - 1))
-        return "--control: a lower port is wanted; each guest takes the next one";
     for (unsigned n = 0; !wrong && n < count; n++)
         wrong = check_part(set, net, n);
     return wrong;
@@ -125,7 +122,8 @@ static int run_one(void *user)
     return guest_run(user);
 }
 
-static int open_one(guests *g, unsigned n, const guest_settings *set, const fabric_settings *net)
+static int open_one(guests *g, unsigned n, const guest_settings *set, const fabric_settings *net,
+                    int *status)
 {
     member *m = &g->member[n];
     fabric_settings own = *net;
@@ -135,14 +133,14 @@ static int open_one(guests *g, unsigned n, const guest_settings *set, const fabr
         fprintf(stderr, "dxpu-host: out of memory\n");
         return -1;
     }
-    m->guest = guest_open(&m->set, &own);
+    m->guest = guest_open(&m->set, &own, status);
     if (!m->guest)
         return -1;
     m->worker = worker_new(guest_base(m->guest), run_one, m->guest);
     return m->worker ? 0 : -1;
 }
 
-guests *guests_open(const guest_settings *set, const fabric_settings *net)
+guests *guests_open(const guest_settings *set, const fabric_settings *net, int *status)
 {
     guests *g = calloc(1, sizeof *g);
     unsigned count = guests_count(set->socket);
@@ -150,13 +148,14 @@ guests *guests_open(const guest_settings *set, const fabric_settings *net)
         g->base = event_base_new();
     if (g)
         g->member = calloc(count, sizeof *g->member);
+    *status = PROGRAM_SYSTEM;
     if (!g || !g->member || (count > 1 && !g->base)) {
         fprintf(stderr, "dxpu-host: out of memory\n");
         (void)guests_close(g);
         return NULL;
     }
     for (; g->count < count; g->count++) {
-        if (open_one(g, g->count, set, net)) {
+        if (open_one(g, g->count, set, net, status)) {
             g->count++; /* what there is of it */
             (void)guests_close(g);
             return NULL;

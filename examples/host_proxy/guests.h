@@ -19,8 +19,8 @@ unsigned guests_count(const char *sockets);
    port from each one given on, the nth node number, and ".n" behind its identity file's name.
    A matter of usage.  NULL: nothing.  Valid until the next call. */
 const char *guests_check(const guest_settings *set, const fabric_settings *net);
-/* NULL after a message. */
-guests *guests_open(const guest_settings *set, const fabric_settings *net);
+/* NULL after a message, with the exit status. */
+guests *guests_open(const guest_settings *set, const fabric_settings *net, int *status);
 /* Serve until stopped: 0, or -1. */
 int guests_run(guests *g);
 /* The first time: close all channels in order; the second: at once. */

@@ -1,6 +1,7 @@
 /* dxpu-host - attaches the device of a box's slot and sends it TLPs
    SPDX-License-Identifier: MIT */
 #include "console.h"
+#include "control.h"
 #include "guests.h"
 #include "load.h"
 #include "program.h"
@@ -164,7 +165,8 @@ static option_program program = {
     "SIGUSR1 prints statistics, SIGHUP reads --peers again, Ctrl-C closes the channel in order.\n"
     "exit status: 0 done or stopped as asked; 1 done, but requests stayed without answer, a\n"
     "generated one failed or brought other data than was written, or a capture left nothing\n"
-    "to send; 2 usage; 3 system error; 4 no channel to the box, or it refused\n"
+    "to send; 2 usage; 3 system error; 4 no channel to the box, or it refused; 5 the file of\n"
+    "--identity is damaged\n"
 };
 
 static int usage(const char *what)
@@ -215,6 +217,8 @@ static int check_guest(void)
         wrong = set.guest.attach ? "--attach goes without --manager, which attaches" : NULL;
     }
     if (!wrong)
+        wrong = control_check(set.guest.control, (unsigned)set.fabric.shards - 1, &set.keys);
+    if (!wrong)
         wrong = guests_check(&set.guest, &set.fabric);
     return wrong ? usage(wrong) : 0;
 }
@@ -260,19 +264,22 @@ static int check(void)
     return check_fabric();
 }
 
-/* Whatever TLPs come from: a guest, a capture, a generator. */
+/* Whatever TLPs come from: a guest, a capture, a generator.  0, or the exit status. */
 static int open_source(void)
 {
+    int rc;
     if (set.guest.socket) {
-        the_guests = guests_open(&set.guest, &set.fabric);
-        return the_guests ? 0 : -1;
+        the_guests = guests_open(&set.guest, &set.fabric, &rc);
+        return the_guests ? LINK_DONE : rc;
     }
     if (set.replay) {
         the_source = replay_source(&the_replay);
-        return replay_open(&the_replay, &the_link, set.replay, set.fill, set.repeat);
+        rc = replay_open(&the_replay, &the_link, set.replay, set.fill, set.repeat);
+    } else {
+        the_source = load_source(&the_load);
+        rc = load_open(&the_load, &the_link, &set.load);
     }
-    the_source = load_source(&the_load);
-    return load_open(&the_load, &the_link, &set.load);
+    return rc > 0 ? LINK_WRONG : rc ? LINK_SYSTEM : LINK_DONE; /* it said why */
 }
 
 static int run(void)
@@ -304,14 +311,12 @@ int main(int argc, char **argv)
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     console_start();
     rc = open_source();
-    if (rc) /* it said why */
-        rc = rc > 0 ? LINK_WRONG : LINK_SYSTEM;
-    else
+    if (!rc)
         rc = !the_guests && link_open(&the_link, &set.link, &set.fabric, &the_source)
                  ? LINK_SYSTEM
                  : run_signalled();
     console_end();
-    if (rc != LINK_SYSTEM)
+    if (rc != LINK_SYSTEM && rc != PROGRAM_DAMAGED)
         finish();
     if (the_guests ? guests_close(the_guests) : link_close(&the_link))
         rc = LINK_SYSTEM;

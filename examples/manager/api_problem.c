@@ -99,6 +99,7 @@ void api_problem_core(api_conn *c, const core_result *r)
         [CORE_E_CAPACITY] = { 409, "capacity" },
         [CORE_E_STATE] = { 409, "state" },
         [CORE_E_STORE] = { 503, "store" },
+        [CORE_E_MEMORY] = { 503, "store" },
     };
     unsigned i = (unsigned)r->code < sizeof of / sizeof of[0] ? (unsigned)r->code : 0;
     api_problem(c, of[i].status, of[i].kind, "%s", r->text);

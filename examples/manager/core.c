@@ -56,7 +56,7 @@ core *core_open(store *s, const core_settings *set, uint64_t unix_ms, uint64_t m
     core *c = calloc(1, sizeof *c);
     core_event *events = set->events ? calloc(set->events, sizeof *events) : NULL;
     if (!c || !events) {
-        *why = set->events ? corei_result(CORE_E_STORE, "out of memory")
+        *why = set->events ? corei_result(CORE_E_MEMORY, "out of memory")
                            : corei_result(CORE_E_ARG, "at least one event is kept");
         free(c);
         free(events);

@@ -29,7 +29,8 @@ typedef enum core_code {
     CORE_E_CAPACITY, /* no such slots are free, or the host has too few */
     CORE_E_STATE,    /* it is in a state that does not allow this */
     CORE_E_STORE,    /* nothing was changed: the store cannot write; try again in a second */
-    CORE_E_DAMAGED   /* of core_open(): the records are not what this program can load, ever */
+    CORE_E_DAMAGED,  /* of core_open(): the records are not what this program can load, ever */
+    CORE_E_MEMORY    /* nothing was changed: out of memory; try again in a second */
 } core_code;
 
 /* What came of a request; text is a sentence with the remedy, empty when it is CORE_OK. */

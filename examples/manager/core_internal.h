@@ -91,7 +91,7 @@ typedef struct corei_slot {
     bool wipe_told;       /* so that what the box says is about this wipe, not the one before */
     bool reset;           /* an order to be given, */
     uint64_t reset_epoch; /* of the lease that there was; 0: none */
-    bool silent; /* broken in the pool alone, until its box is heard of: see hide_silent() */
+    bool silent; /* broken in the pool alone, until its box is heard of: see corei_hide_silent() */
     bool late;   /* its report is acted upon when its box has not said so much in this second */
     uint64_t offered_epoch, offered_to; /* the last attach: its epoch, and the host's instance */
     dxpu_control_device *other;         /* what stands there now, when it is not what is stored */
@@ -287,6 +287,10 @@ void corei_node_gone(core *c, uint32_t node, uint64_t extra_ms);
 void corei_settle_slot(core *c, uint32_t slot);
 void corei_settle_lease(core *c, uint32_t lease);
 void corei_settle_free(core *c, uint32_t node);
+/* While a box is not connected none of its free slots is chosen; no record says so, since it may be
+   back in a moment. */
+void corei_hide_silent(corei_tables *t, uint32_t node);
+void corei_show_silent(corei_tables *t, uint32_t slot);
 bool corei_node_given_up(const core *c, uint32_t node);
 /* The host's port has a lease that the store does not know: it is left as it is. */
 bool corei_port_foreign(const core *c, uint32_t port);

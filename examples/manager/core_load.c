@@ -47,7 +47,7 @@ static int load_damaged(loading *l, const char *key)
 
 static int load_no_memory(loading *l)
 {
-    return load_fault(l, corei_result(CORE_E_STORE, "out of memory"));
+    return load_fault(l, corei_result(CORE_E_MEMORY, "out of memory"));
 }
 
 /* Room for one more; old contents stay. */
@@ -110,18 +110,31 @@ static int load_node(void *user, const char *key, const void *value, size_t len)
     return 0;
 }
 
-static uint32_t load_model(loading *l, const char *name)
+/* Its index; l->models: it is not there. */
+static uint32_t find_model(const loading *l, const char *name)
 {
-    for (uint32_t i = 0; i < l->models; i++)
-        if (strcmp(l->model[i].name, name) == 0)
-            return i;
+    uint32_t i = 0;
+    while (i < l->models && strcmp(l->model[i].name, name) != 0)
+        i++;
+    return i;
+}
+
+/* Its index, made where it is new; 0, or 1 after a fault. */
+static int load_model(loading *l, const char *name, uint32_t *model)
+{
     uint32_t room = l->model_room;
-    if (l->models == COREI_MODELS_MAX || !grow(&l->model, sizeof *l->model, l->models, &room) ||
+    *model = find_model(l, name);
+    if (*model < l->models)
+        return 0;
+    if (l->models == COREI_MODELS_MAX)
+        return load_fault(l, corei_result(CORE_E_DAMAGED, "more than %d models", COREI_MODELS_MAX));
+    if (!grow(&l->model, sizeof *l->model, l->models, &room) ||
         !grow(&l->spares, sizeof *l->spares, l->models, &l->model_room))
-        return CORE_NONE;
+        return load_no_memory(l);
     l->spares[l->models] = 0;
     snprintf(l->model[l->models].name, sizeof l->model[0].name, "%s", name);
-    return l->models++;
+    l->models++;
+    return 0;
 }
 
 /* Index of the node with this number: they are in order now. */
@@ -153,9 +166,9 @@ static int load_slot(void *user, const char *key, const void *value, size_t len)
     const core_node *n = good ? load_find(l, node) : NULL;
     if (!n || n->role != DXPU_CONTROL_ROLE_BOX || !number || number > n->total)
         return load_damaged(l, key);
-    uint32_t model = load_model(l, s.device.model);
-    if (model == CORE_NONE)
-        return load_fault(l, corei_result(CORE_E_DAMAGED, "more than %d models", COREI_MODELS_MAX));
+    uint32_t model;
+    if (load_model(l, s.device.model, &model))
+        return 1;
     was.model = (uint16_t)model;
     s.node = (uint32_t)(n - l->node);
     s.device.number = (uint16_t)number;
@@ -210,9 +223,9 @@ static int load_spares(void *user, const char *key, const void *value, size_t le
     json_decref(j);
     if (!good || count < 0 || count > UINT32_MAX)
         return load_damaged(l, key);
-    uint32_t model = load_model(l, name);
-    if (model == CORE_NONE)
-        return load_no_memory(l);
+    uint32_t model;
+    if (load_model(l, name, &model))
+        return 1;
     l->spares[model] = (uint32_t)count;
     return 0;
 }
@@ -243,7 +256,8 @@ static bool load_all(loading *l, const char *prefix, store_each each)
 {
     store_fault f = { STORE_OK, "" };
     if (l->result.code == CORE_OK && store_load(l->c->store, prefix, each, l, &f) != STORE_OK)
-        load_fault(l, corei_result(CORE_E_STORE, "%.250s", f.text));
+        load_fault(l, corei_result(f.code == STORE_E_MEMORY ? CORE_E_MEMORY : CORE_E_STORE,
+                                   "%.250s", f.text));
     return l->result.code == CORE_OK;
 }
 
@@ -429,7 +443,7 @@ static bool load_lease_record(loading *l, uint64_t number, const corei_lease_rec
 {
     corei_tables *t = &l->t;
     const core_node *host = r->host ? load_find(l, r->host) : NULL;
-    uint32_t model = load_model(l, r->model), lease = (uint32_t)number;
+    uint32_t model = find_model(l, r->model), lease = (uint32_t)number;
     pool_choice c = { 0 };
     if ((r->host && (!host || host->role != DXPU_CONTROL_ROLE_HOST)) || model >= t->models ||
         !load_lease_slots(l, lease, r, host, &c))
@@ -444,8 +458,10 @@ static bool load_lease_record(loading *l, uint64_t number, const corei_lease_rec
                                             : CORE_LEASE_PENDING;
     if (r->rest.expires_unix_ms)
         corei_heap_set(&t->expiry, lease, r->rest.expires_unix_ms);
-    return !r->rest.key[0] ||
-           corei_hash_add(&t->lease_by_key, corei_hash_name(r->tenant, r->rest.key), lease);
+    if (r->rest.key[0] &&
+        !corei_hash_add(&t->lease_by_key, corei_hash_name(r->tenant, r->rest.key), lease))
+        load_no_memory(l);
+    return true;
 }
 
 static int load_lease(void *user, const char *key, const void *value, size_t len)
@@ -456,7 +472,7 @@ static int load_lease(void *user, const char *key, const void *value, size_t len
     unsigned long long number = strtoull(key + strlen("lease/"), NULL, 16);
     bool good = corei_lease_read(j, &r) && load_lease_record(l, number, &r);
     json_decref(j);
-    return good ? 0 : load_damaged(l, key);
+    return good ? l->result.code != CORE_OK : load_damaged(l, key);
 }
 
 /* -- What lives on -- */
@@ -585,17 +601,12 @@ static void load_end(loading *l)
     corei_hash_free(&l->by_name);
 }
 
-/* What a box has that was not heard of since the start nobody knows: the store may be older.  None
-   of its free slots is chosen; no record says so. */
-static void hide_silent(corei_tables *t)
+/* What a box has that was not heard of since the start nobody knows: the store may be older. */
+static void hide_all(corei_tables *t)
 {
-    for (uint32_t i = 0; i < t->pool->slots; i++) {
-        unsigned state = t->pool->slot[i].state;
-        t->slot_more[i].silent =
-            !t->slot[i].reported && (state == POOL_FREE || state == POOL_SPARE);
-        if (t->slot_more[i].silent)
-            (void)pool_break(t->pool, i, POOL_WHY_BOX);
-    }
+    for (uint32_t i = 0; i < t->nodes; i++)
+        if (t->node[i].role == DXPU_CONTROL_ROLE_BOX)
+            corei_hide_silent(t, i);
 }
 
 /* A store that was put back may be older than what this pool's proxies know, so that its highest
@@ -632,7 +643,7 @@ core_result corei_load(core *c)
             (void)pool_set_spares(l.t.pool, (uint16_t)i, l.spares[i]);
         if (c->t.pool)
             carry_over(&l, &c->t);
-        hide_silent(&l.t);
+        hide_all(&l.t);
         load_end(&l);
         corei_tables_free(&c->t);
         c->t = l.t;

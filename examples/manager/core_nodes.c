@@ -58,6 +58,8 @@ void core_disconnected(core *c, uint32_t number)
     corei_node_gone(c, node, 0);
     if (!was)
         return;
+    if (box)
+        corei_hide_silent(t, node);
     n->since_unix_ms = c->unix_ms;
     if (corei_begin(c).code != CORE_OK)
         return;
@@ -796,7 +798,7 @@ uint32_t core_register(core *c, const dxpu_control_register *r, const char *prog
     bool changed = pin(c, node, key);
     changed |= describe(&c->t.node[node], r, program);
     if (!node_gather(c, node, r)) {
-        *why = corei_result(CORE_E_STORE, "out of memory");
+        *why = corei_result(CORE_E_MEMORY, "out of memory");
         return 0;
     }
     if (c->t.node_more[node].missing)

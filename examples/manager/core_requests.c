@@ -127,8 +127,8 @@ static core_result grant(core *c, const core_request *r, pool_request *q, pool_c
     for (unsigned i = 0; rc == POOL_OK && i < choice->count; i++)
         silent = silent || !corei_can_lend(c, choice->slot[i]);
     if (silent)
-        return corei_result(CORE_E_CAPACITY, "a box was not heard of since the manager "
-                                             "started; try again in a second");
+        return corei_result(CORE_E_CAPACITY, "a box with free slots is not heard of; "
+                                             "try again in a second");
     if (rc == POOL_E_FREE && t->pool->model[q->model].count[POOL_DRAINED])
         return corei_result(CORE_E_CAPACITY,
                             "too few slots with this model are free, and %u are drained; ask for "
@@ -348,6 +348,8 @@ core_result core_drain(core *c, uint32_t number, bool on, bool move, unsigned *l
     corei_mark_changed(c, COREI_NODE, node);
     corei_touch(c, corei_node_unit(c, node));
     result = corei_commit(c);
+    if (result.code == CORE_OK)
+        corei_hide_silent(&c->t, node);
     if (result.code == CORE_OK && on && move && *left)
         result = move_all(c, node);
     *left = 0;
@@ -379,6 +381,7 @@ core_result core_break(core *c, uint32_t slot, pool_reason why)
         result = corei_begin(c);
     if (result.code != CORE_OK)
         return result;
+    corei_show_silent(&c->t, slot);
     if (pool_break(c->t.pool, slot, why) != POOL_OK)
         return corei_result(CORE_E_STATE, "the slot is %s already (%s); repair it when it works",
                             pool_state_name(c->t.pool->slot[slot].state),
@@ -412,6 +415,9 @@ core_result core_repair(core *c, uint32_t slot)
         return result;
     const pool_slot *s = &c->t.pool->slot[slot];
     const core_slot *box = &c->t.slot[slot];
+    if (s->state == POOL_BROKEN && s->reason == POOL_WHY_BOX && !c->t.node[box->node].connected)
+        return corei_result(CORE_E_STATE,
+                            "its box is not connected; it is repaired when that is back");
     if (s->state == POOL_BROKEN && s->lease == POOL_NONE && !s->dirty && box->reported &&
         box->device.state == DXPU_CONTROL_SLOT_EMPTY) /* M-77: it is wiped first */
         (void)pool_taint(c->t.pool, slot, s->epoch ? s->epoch : c->t.pool->epoch + 1, true);
@@ -427,8 +433,10 @@ core_result core_repair(core *c, uint32_t slot)
     corei_mark_changed(c, COREI_SLOT, slot);
     corei_touch_slot(c, slot);
     result = corei_commit(c);
-    if (result.code == CORE_OK)
-        corei_settle_slot(c, slot);
+    if (result.code != CORE_OK)
+        return result;
+    corei_hide_silent(&c->t, box->node);
+    corei_settle_slot(c, slot);
     return result;
 }
 

@@ -553,6 +553,25 @@ static void settle_silent(core *c, uint32_t slot)
         break_slot(c, slot, POOL_WHY_BOX, "its box is gone, and its host has no answer either");
 }
 
+void corei_hide_silent(corei_tables *t, uint32_t node)
+{
+    uint32_t first = t->node[node].first, end = first + t->node[node].total;
+    for (uint32_t i = first; i < end && !t->node[node].connected; i++) {
+        unsigned state = t->pool->slot[i].state;
+        if (state != POOL_FREE && state != POOL_SPARE)
+            continue;
+        t->slot_more[i].silent = true;
+        (void)pool_break(t->pool, i, POOL_WHY_BOX);
+    }
+}
+
+void corei_show_silent(corei_tables *t, uint32_t slot)
+{
+    if (t->slot_more[slot].silent)
+        (void)pool_repair(t->pool, slot);
+    t->slot_more[slot].silent = false;
+}
+
 /* The slots of a box without a lease: none is lent while it is gone.  All in one commit. */
 void corei_settle_free(core *c, uint32_t node)
 {
@@ -560,10 +579,7 @@ void corei_settle_free(core *c, uint32_t node)
     uint32_t first = t->node[node].first, end = first + t->node[node].total;
     bool gone = corei_node_given_up(c, node);
     for (uint32_t i = first; i < end && t->node[node].connected; i++)
-        if (t->slot_more[i].silent) { /* no record said that it is broken */
-            t->slot_more[i].silent = false;
-            (void)pool_repair(t->pool, i);
-        }
+        corei_show_silent(&c->t, i);
     if ((!gone && !t->node[node].connected) || first == end || !settle_begin(c, first))
         return;
     for (uint32_t i = first; i < end; i++) {

@@ -174,7 +174,7 @@ static core_result commit_failed(core *c, const store_fault *f)
     }
     snprintf(c->failure, sizeof c->failure, "%.255s", f->text);
     c->failed = true;
-    c->dead = f->code == STORE_E_IO || f->code == STORE_E_CORRUPT;
+    c->dead = f->code == STORE_E_IO || f->code == STORE_E_CORRUPT || f->code == STORE_E_MEMORY;
     c->refuse_until_ms = c->mono_ms + COREI_REFUSE_MS;
     c->tolds = 0;
     core_result loaded = corei_load(c);

@@ -20,8 +20,6 @@
 #include <unistd.h>
 
 enum {
-    PROGRAM_STORE = 4,   /* exit status: it may pass, a full disk or a lock */
-    PROGRAM_DAMAGED = 5, /* exit status: the file is not, or no more, this manager's store */
     CHECK_MS = 500,
     FILES_BESIDE = 64,    /* descriptors beside the connections: store, listeners, libevent */
     HTTP_CONNECTIONS = 64 /* of api_settings, streams included */
@@ -382,6 +380,8 @@ static const char *store_path(void)
 /* Will the same file be as bad when this program is started again? */
 static int store_status(store_error code)
 {
+    if (code == STORE_E_MEMORY)
+        return PROGRAM_SYSTEM;
     return code == STORE_E_CORRUPT || code == STORE_E_FOREIGN || code == STORE_E_NEWER
                ? PROGRAM_DAMAGED
                : PROGRAM_STORE;
@@ -412,7 +412,9 @@ static int open_store(void)
                   dxpu_udp_now_ns() / 1000000u, &why);
     if (!the.core) {
         fprintf(stderr, "dxpu-manager: %s\n", why.text);
-        return why.code == CORE_E_DAMAGED ? PROGRAM_DAMAGED : PROGRAM_STORE;
+        return why.code == CORE_E_DAMAGED  ? PROGRAM_DAMAGED
+               : why.code == CORE_E_MEMORY ? PROGRAM_SYSTEM
+                                           : PROGRAM_STORE;
     }
     return PROGRAM_GOOD;
 }
@@ -509,6 +511,8 @@ int main(int argc, char **argv)
     if (rc != PROGRAM_GO)
         return rc;
     wrong = keys_check(&set.keys);
+    if (!wrong)
+        wrong = wire_check(set.listen, &set.keys);
     if (wrong)
         return program_usage(&program, wrong);
     console_start();

@@ -65,16 +65,24 @@ static bool no_room(int system)
     return system == ENOSPC || system == EDQUOT || system == EFBIG;
 }
 
-/* The errno behind the last result, of the log where a commit failed; 0: none is known. */
-static int system_error(sqlite_store *s)
+/* The last errno of the database's file, or else of its log; 0: none is known. */
+static int file_error(sqlite_store *s)
 {
     sqlite3_file *log = NULL;
-    int system = sqlite3_system_errno(s->db);
+    int system = 0;
+    (void)sqlite3_file_control(s->db, "main", SQLITE_FCNTL_LAST_ERRNO, &system);
     if (!system &&
         sqlite3_file_control(s->db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log) == SQLITE_OK &&
         log && log->pMethods)
         log->pMethods->xFileControl(log, SQLITE_FCNTL_LAST_ERRNO, &system);
     return system;
+}
+
+/* The errno behind the last result, of the log where a commit failed; 0: none is known. */
+static int system_error(sqlite_store *s)
+{
+    int system = sqlite3_system_errno(s->db);
+    return system || !s->db ? system : file_error(s);
 }
 
 /* What SQLite's last result means to the manager. */
@@ -85,6 +93,8 @@ static store_error sqlite_fault(sqlite_store *s, store_fault *f)
     if ((code & 0xff) == SQLITE_FULL || (code == SQLITE_IOERR_WRITE && no_room(system)))
         return fault(f, STORE_E_FULL, "%s: no room to write (%s); make room, then try again",
                      s->path, text);
+    if (code == SQLITE_IOERR_NOMEM || (code & 0xff) == SQLITE_NOMEM)
+        return fault(f, STORE_E_MEMORY, "%s: out of memory; make room, then start again", s->path);
     switch (code & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
@@ -146,6 +156,7 @@ static store_error inspect(sqlite_store *s, long *version, store_fault *f)
 {
     long id = 0, tables = 0;
     char text[200];
+    int system;
     store_error rc = run(s, "PRAGMA locking_mode=EXCLUSIVE; PRAGMA cell_size_check=ON", f);
     if (rc == STORE_OK)
         rc = ask_number(s, "SELECT count(*) FROM sqlite_schema", &tables, f);
@@ -164,10 +175,14 @@ static store_error inspect(sqlite_store *s, long *version, store_fault *f)
             "%s has schema %ld, this program knows up to %d; run the version that wrote it",
             s->path, *version, (int)SCHEMA);
     rc = ask(s, "PRAGMA quick_check(1)", text, sizeof text, f);
-    if (rc == STORE_OK && strcmp(text, "ok") != 0)
-        rc = fault(f, STORE_E_CORRUPT, "%s is damaged (%s); put a backup in its place", s->path,
-                   text);
-    return rc;
+    if (rc != STORE_OK || strcmp(text, "ok") == 0)
+        return rc;
+    system = file_error(s);
+    if (system) /* the check takes a page that cannot be read for a damaged one */
+        return fault(f, STORE_E_IO, "%s cannot be read: %s; look at the disk, then start again",
+                     s->path, strerror(system));
+    return fault(f, STORE_E_CORRUPT, "%s is damaged (%s); put a backup in its place", s->path,
+                 text);
 }
 
 /* All steps in one transaction: an interrupted migration leaves the old schema. */
@@ -237,6 +252,15 @@ static bool is_same(file_id a, file_id b)
     return a.number == b.number && a.device == b.device;
 }
 
+static int open_file(const char *path, int flags)
+{
+    int fd;
+    do {
+        fd = open(path, flags, 0600);
+    } while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
 /* All that is known, beside the file that is gone: a store that is new would know of no lease. */
 static bool save(sqlite_store *s)
 {
@@ -250,7 +274,7 @@ static bool save(sqlite_store *s)
     good = sqlite3_bind_text(copy, 1, name, -1, SQLITE_STATIC) == SQLITE_OK &&
            sqlite3_step(copy) == SQLITE_DONE;
     sqlite3_finalize(copy);
-    int fd = good ? open(name, O_RDONLY | O_CLOEXEC) : -1;
+    int fd = good ? open_file(name, O_RDONLY | O_CLOEXEC) : -1;
     good = fd >= 0 && !fsync(fd);
     if (fd >= 0)
         close(fd);
@@ -357,7 +381,7 @@ static store_error sqlite_commit(store *base, const store_change *changes, unsig
     if (rc != STORE_OK && !sqlite3_get_autocommit(s->db) &&
         sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL) != SQLITE_OK)
         rc = fault(f, STORE_E_IO, "%s: a change could not be undone; start again", s->path);
-    s->failed = rc == STORE_E_IO || rc == STORE_E_CORRUPT;
+    s->failed = rc == STORE_E_IO || rc == STORE_E_CORRUPT || rc == STORE_E_MEMORY;
     return rc;
 }
 
@@ -384,7 +408,7 @@ store *store_open_sqlite(const char *path, store_fault *f)
     }
     /* Made here, since SQLite would let everybody read it.  One that is there is not touched:
        closing it would drop the locks that this process may have on it. */
-    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = open_file(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC);
     if (fd < 0 && errno != EEXIST) {
         fault(f, no_room(errno) ? STORE_E_FULL : STORE_E_IO, "cannot open %s: %s", path,
               strerror(errno));
@@ -399,7 +423,7 @@ store *store_open_sqlite(const char *path, store_fault *f)
     }
     sqlite_store *s = calloc(1, sizeof *s + len);
     if (!s) {
-        fault(f, STORE_E_IO, "out of memory");
+        fault(f, STORE_E_MEMORY, "out of memory");
         return NULL;
     }
     s->base.kind = &kind;

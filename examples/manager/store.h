@@ -19,7 +19,8 @@ typedef enum store_error {
     STORE_E_CORRUPT, /* the file is damaged */
     STORE_E_FOREIGN, /* the file is another program's */
     STORE_E_NEWER,   /* written by a newer version of this program */
-    STORE_E_IO       /* reading or writing failed; see store_commit() */
+    STORE_E_IO,      /* reading or writing failed; see store_commit() */
+    STORE_E_MEMORY   /* out of memory; for store_commit() as STORE_E_IO */
 } store_error;
 
 /* What went wrong, and what to do about it. */

@@ -822,6 +822,16 @@ static void on_scan(evutil_socket_t fd, short what, void *user)
 
 /* ==== Opening ================================================================================= */
 
+const char *wire_check(const char *listen, const keys_settings *k)
+{
+    dxpu_udp_address local;
+    bool good = !k->plain || k->plain_network || dxpu_tcp_parse_port(listen, WIRE_PORT, &local) ||
+                keys_loopback(&local);
+    return good ? NULL
+                : "--listen: --plain goes with an address of this machine; give keys, or "
+                  "--plain-network";
+}
+
 static const char *listen_at(wire *w)
 {
     secure_callbacks cb = { NULL, on_opened, on_bytes, on_closed };
@@ -832,8 +842,6 @@ static const char *listen_at(wire *w)
     const char *why = dxpu_tcp_parse_port(w->set.listen, WIRE_PORT, &local);
     if (why)
         return why;
-    if (!keys_dials(w->set.keys, &local))
-        return "--plain goes with an address of this machine; give keys, or --plain-network";
     cb.user = w;
     dxpu_tcp_settings_default(&set.tcp);
     set.tcp.connections = w->set.connections;

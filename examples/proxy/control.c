@@ -30,6 +30,21 @@ static void on_closed(void *context, secure_conn *conn, const char *why)
     requests_peer_free(context);
 }
 
+const char *control_check(const char *at, unsigned further, const keys_settings *k)
+{
+    static char text[200];
+    dxpu_udp_address local;
+    const char *why = at ? dxpu_tcp_parse(at, &local) : NULL;
+    if (!at)
+        return NULL;
+    if (!why && k->plain && !k->plain_network && !keys_loopback(&local))
+        why = "--plain goes with an address of this machine; give keys, or --plain-network";
+    if (!why && !fabric_port_further(&local, further))
+        why = "a lower port is wanted; each guest takes the next one";
+    snprintf(text, sizeof text, "--control: %s", why ? why : "");
+    return why ? text : NULL;
+}
+
 control *control_open(struct event_base *base, const char *at, unsigned further, keys *k,
                       requests *r)
 {
@@ -40,10 +55,7 @@ control *control_open(struct event_base *base, const char *at, unsigned further,
     char text[DXPU_UDP_TEXT_BYTES];
     control *o;
     const char *why = dxpu_tcp_parse(at, &local);
-    if (!why && !keys_dials(k, &local))
-        why = "--plain goes with an address of this machine; give keys, or --plain-network";
-    if (!why && !fabric_port_further(&local, further))
-        why = "there is no port so high";
+    (void)fabric_port_further(&local, further); /* see control_check() */
     errno = 0;
     o = why ? NULL : calloc(1, sizeof *o);
     if (o) {

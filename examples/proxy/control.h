@@ -10,10 +10,11 @@
 
 typedef struct control control;
 
-/* Listen at an address of dxpu_tcp_parse(), `further` ports from the one there (0 is any, for all);
-   k and r stay the
-   caller's.  NULL after a message on stderr;
-   says where it is. */
+/* What is wrong with an address of dxpu_tcp_parse() where to listen, `further` ports on from the
+   one there (0 is any, for all); NULL: nothing, also with none. */
+const char *control_check(const char *at, unsigned further, const keys_settings *k);
+/* Listen at such an address.  k and r stay the caller's.  NULL after a message on stderr; says
+   where it is. */
 control *control_open(struct event_base *base, const char *at, unsigned further, keys *k,
                       requests *r);
 void control_close(control *c); /* NULL is allowed, also below */

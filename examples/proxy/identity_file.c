@@ -5,6 +5,8 @@
 #endif
 #include "identity_file.h"
 
+#include "program.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -17,18 +19,19 @@
 
 enum { TEXT_BYTES = 2 * IDENTITY_BYTES + 1 /* hexadecimal, and the end of the line */ };
 
-static int complain(const char *program, const char *file, const char *what)
+static int complain(const char *program, const char *file, const char *what, int status)
 {
     fprintf(stderr, "%s: --identity %s: %s\n", program, file, what);
-    return -1;
+    return status;
 }
 
 static int complain_system(const char *program, const char *file, const char *what)
 {
     char text[200];
-    snprintf(text, sizeof text, "%s: %s; name a file in a folder that may be written", what,
+    snprintf(text, sizeof text,
+             "%s: %s; name a file in a folder that may be written, with room on its disk", what,
              strerror(errno));
-    return complain(program, file, text);
+    return complain(program, file, text, PROGRAM_SYSTEM);
 }
 
 /* The name is durable once the folder is. */
@@ -45,6 +48,33 @@ static int sync_folder(const char *file)
     return rc;
 }
 
+static int write_all(int fd, const char *text, size_t len)
+{
+    while (len) {
+        ssize_t put = write(fd, text, len);
+        if (put < 0 && errno != EINTR)
+            return -1;
+        text += put < 0 ? 0 : put;
+        len -= put < 0 ? 0 : (size_t)put;
+    }
+    return 0;
+}
+
+/* The whole file, or as much as `room` takes; less than 0: errno says why. */
+static ssize_t read_all(int fd, char *to, size_t room)
+{
+    size_t got = 0;
+    while (got < room) {
+        ssize_t more = read(fd, to + got, room - got);
+        if (more < 0 && errno == EINTR)
+            continue;
+        if (more <= 0)
+            return more < 0 ? -1 : (ssize_t)got;
+        got += (size_t)more;
+    }
+    return (ssize_t)got;
+}
+
 static int make(int fd, const char *program, const char *file, uint8_t out[IDENTITY_BYTES])
 {
     char text[TEXT_BYTES + 1];
@@ -52,9 +82,11 @@ static int make(int fd, const char *program, const char *file, uint8_t out[IDENT
         return complain_system(program, file, "no random numbers");
     for (unsigned i = 0; i < IDENTITY_BYTES; i++)
         snprintf(text + (size_t)2 * i, 4, "%02x\n", out[i]);
-    if (write(fd, text, TEXT_BYTES) != TEXT_BYTES || fsync(fd) || sync_folder(file))
-        return complain_system(program, file, "cannot be written");
-    return 0;
+    if (!write_all(fd, text, TEXT_BYTES) && !fsync(fd) && !sync_folder(file))
+        return 0;
+    complain_system(program, file, "cannot be written");
+    (void)!ftruncate(fd, 0); /* nothing, rather than a part, for the next start */
+    return PROGRAM_SYSTEM;
 }
 
 static int digit(char c)
@@ -83,13 +115,17 @@ int identity_file_open(const char *program, const char *file, uint8_t out[IDENTI
     char text[TEXT_BYTES + 1];
     ssize_t len;
     /* it stays open as long as the process lives, and with it the lock */
-    int fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    int fd;
+    do {
+        fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    } while (fd < 0 && errno == EINTR);
     if (fd < 0)
         return complain_system(program, file, "cannot be opened");
     if (flock(fd, LOCK_EX | LOCK_NB))
         return complain(program, file,
-                        "another proxy has it; give each proxy of this machine its own file");
-    len = read(fd, text, sizeof text);
+                        "another proxy has it; give each proxy of this machine its own file",
+                        PROGRAM_SYSTEM);
+    len = read_all(fd, text, sizeof text);
     if (len < 0)
         return complain_system(program, file, "cannot be read");
     if (len == 0)
@@ -97,6 +133,7 @@ int identity_file_open(const char *program, const char *file, uint8_t out[IDENTI
     if (!parse(text, len, out))
         return complain(program, file,
                         "not 32 hexadecimal digits and the end of the line; remove it to be "
-                        "another proxy from now on");
+                        "another proxy from now on",
+                        PROGRAM_DAMAGED);
     return 0;
 }

@@ -61,9 +61,12 @@ int program_run(const program_loop *p)
     enum { COUNT = sizeof signals / sizeof signals[0] };
     struct event *events[COUNT] = { NULL };
     program_loop loop = *p;
+    sigset_t stops;
     bool ready = true;
     int rc = PROGRAM_SYSTEM;
+    (void)sigemptyset(&stops);
     for (unsigned i = 0; i < COUNT; i++) {
+        (void)sigaddset(&stops, signals[i]);
         if (signals[i] == SIGHUP && !loop.on_hup)
             continue;
         events[i] = evsignal_new(loop.base, signals[i], on_signal, &loop);
@@ -73,6 +76,7 @@ int program_run(const program_loop *p)
         fprintf(stderr, "signals cannot be caught: %s\n", strerror(errno));
     else if (!sandbox_enter())
         rc = loop.run();
+    (void)sigprocmask(SIG_BLOCK, &stops, NULL); /* it ends: a signal now changes nothing */
     for (unsigned i = 0; i < COUNT; i++) {
         if (events[i])
             event_free(events[i]);

@@ -6,7 +6,15 @@
 #include "options.h"
 #include "stats.h"
 
-enum { PROGRAM_GO = -1, PROGRAM_GOOD = 0, PROGRAM_USAGE = 2, PROGRAM_SYSTEM = 3 };
+/* Exit statuses. */
+enum {
+    PROGRAM_GO = -1, /* none yet */
+    PROGRAM_GOOD = 0,
+    PROGRAM_USAGE = 2,
+    PROGRAM_SYSTEM = 3,
+    PROGRAM_STORE = 4,  /* dxpu-manager's: it may pass, a full disk or a lock */
+    PROGRAM_DAMAGED = 5 /* what a file says cannot be used, and will not by itself */
+};
 
 /* Fill the options' targets; p->version is set here.  PROGRAM_GO, or the exit status. */
 int program_options(option_program *p, int argc, char **argv);

@@ -1,4 +1,5 @@
-/* faults.c - makes calls of the system fail, for net_faults.py: preloaded (LD_PRELOAD)
+/* faults.c - makes calls of the system fail and the time of day jump: preloaded (LD_PRELOAD) by
+   net_faults.py and net_soak*.py
    SPDX-License-Identifier: MIT
 
    DXPU_FAULTS names a file of 64-bit words that the test made and both map.  The test may change
@@ -11,6 +12,7 @@
      4  n, from 1 on
      5  how it fails: index into its ways
      6  1: allocations of libraries fail too, 0: those of the program only
+     7  the time of day is so many nanoseconds ahead (signed); clocks that only run are as they are
      8 + 2 i, 9 + 2 i  calls of function i that could have failed, and those that did
 
    read and write fail to the program only: libevent wakes itself through a pair of sockets with
@@ -32,12 +34,14 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/timerfd.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { RATE, MASK, STATE, CHOSEN, NTH, WAY, LIBRARIES, COUNTS = 8, WORDS = 128, WAYS_MAX = 6 };
-enum { SHORT = -1 };
+enum { RATE, MASK, STATE, CHOSEN, NTH, WAY, LIBRARIES, AHEAD, COUNTS = 8, WORDS = 128 };
+enum { SHORT = -1, WAYS_MAX = 6 };
 
 #define FUNCTIONS(X)                                                                               \
     X(socket, EMFILE, ENOBUFS, EACCES)                                                             \
@@ -351,4 +355,44 @@ void *realloc(void *p, size_t n)
         return NULL;
     }
     return __libc_realloc(p, n);
+}
+
+/* ---- Time of day: another one than the machine's, as after a step of its clock ---- */
+
+int clock_gettime(clockid_t clock, struct timespec *t)
+{
+    enum { NS_PER_S = 1000000000 };
+    static int (*real_one)(clockid_t, struct timespec *);
+    int64_t ns;
+    int rc;
+    if (!real_one)
+        real_one = (__typeof__(real_one))(uintptr_t)dlsym(RTLD_NEXT, "clock_gettime");
+    rc = real_one(clock, t);
+    if (rc || !words || (clock != CLOCK_REALTIME && clock != CLOCK_REALTIME_COARSE))
+        return rc;
+    ns = (int64_t)t->tv_sec * NS_PER_S + t->tv_nsec + (int64_t)load(AHEAD);
+    t->tv_sec = (time_t)(ns / NS_PER_S);
+    t->tv_nsec = (long)(ns % NS_PER_S);
+    return 0;
+}
+
+int gettimeofday(struct timeval *restrict at, void *restrict zone)
+{
+    struct timespec t;
+    (void)zone;
+    if (clock_gettime(CLOCK_REALTIME, &t))
+        return -1;
+    at->tv_sec = t.tv_sec;
+    at->tv_usec = t.tv_nsec / 1000;
+    return 0;
+}
+
+time_t time(time_t *at)
+{
+    struct timespec t;
+    if (clock_gettime(CLOCK_REALTIME_COARSE, &t))
+        return (time_t)-1;
+    if (at)
+        *at = t.tv_sec;
+    return t.tv_sec;
 }

@@ -1,0 +1,92 @@
+/* Fuzz target: any bytes as a box's file of leases.  What is taken is within its ranges, stands in
+   the table, and comes back when the file is written and read again.
+   libFuzzer: -max_len=2048 */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE
+#endif
+#include "quiet.h"
+
+static FILE *open_input(const char *file, const char *mode);
+#define DXPU_IMPLEMENTATION
+#define DXPU_CONTROL_IMPLEMENTATION
+#define fopen open_input
+#define KEY   KEY_OF_NOISE /* the same in both */
+#include "bindings/sodium/dxpu_noise.c"
+#undef KEY
+#include "bindings/sodium/dxpu_sodium_key.c"
+#define lease state_lease /* a word of bindings/control too */
+#include "examples/box_proxy/state.c"
+#undef fopen
+#include "input.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { SLOTS = 4 };
+
+static const uint8_t *text;
+static size_t text_bytes;
+
+static FILE *open_input(const char *file, const char *mode)
+{
+    (void)file;
+    (void)mode;
+    return input_file(text, text_bytes);
+}
+
+typedef struct box_state {
+    dxpu_box_entry entries[SLOTS];
+    dxpu_box_table table;
+    uint8_t phase[SLOTS];
+    uint64_t medium[SLOTS];
+    state_key key[SLOTS];
+} box_state;
+
+static int take(box_state *b, const uint8_t *data, size_t size, bool managed)
+{
+    memset(b, 0, sizeof *b);
+    must(dxpu_box_init(&b->table, b->entries, SLOTS) == DXPU_OK);
+    text = data;
+    text_bytes = size;
+    kept.count = 0;
+    return read_file("file", &b->table, managed ? b->phase : NULL, b->medium, b->key);
+}
+
+/* The same again, from what the box would write. */
+static void check_again(const box_state *b, bool managed)
+{
+    static box_state again;
+    size_t bytes = 0, others = kept.count;
+    char *written = NULL;
+    FILE *out = open_memstream(&written, &bytes);
+    must(out != NULL);
+    for (unsigned i = 0; i < SLOTS; i++) {
+        lease l = line_of(&b->entries[i], b->phase[i], b->medium[i], &b->key[i]);
+        must(b->phase[i] <= DXPU_CONTROL_SLOT_UNWIPED);
+        print_line(out, &l);
+    }
+    for (size_t i = 0; i < others; i++) {
+        must(kept.lines[i].slot > SLOTS && kept.lines[i].slot <= 0xffff);
+        print_line(out, &kept.lines[i]);
+    }
+    must(fclose(out) == 0);
+    must(take(&again, (const uint8_t *)written, bytes, managed) == 0 && kept.count == others);
+    must(memcmp(b->entries, again.entries, sizeof again.entries) == 0);
+    must(memcmp(b->phase, again.phase, sizeof again.phase) == 0);
+    for (unsigned i = 0; i < SLOTS; i++) { /* of a slot without a state nothing else is said */
+        must(!b->phase[i] || b->medium[i] == again.medium[i]);
+        must(!b->phase[i] || memcmp(&b->key[i], &again.key[i], sizeof(state_key)) == 0);
+    }
+    free(written);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static box_state b;
+    bool managed = size && data[0] & 1;
+    if (size && take(&b, data + 1, size - 1, managed) == 0)
+        check_again(&b, managed);
+    free(kept.lines);
+    kept.lines = NULL;
+    kept.count = 0;
+    return 0;
+}

@@ -1,0 +1,55 @@
+/* Fuzz target: any bytes as the manager's file of tokens.  When it is taken, every token in it has
+   the role and the tenant of its line, and nobody gets in with another one.
+   libFuzzer: -max_len=2048 */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "input.h"
+#include "quiet.h"
+
+#include "examples/manager/api_requests.c"
+#include "examples/manager/api_tokens.c"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Who holds this token, as found by how the manual page has lines: words between blanks. */
+static void check_line(const api_tokens *t, char *line)
+{
+    char bearer[LINE_BYTES + 16], *save = NULL, *word[3];
+    api_caller c;
+    for (unsigned i = 0; i < 3; i++)
+        word[i] = strtok_r(i ? NULL : line, " \t\r\n", &save);
+    if (!word[0] || word[0][0] == '#')
+        return;
+    must(word[1] && word[2] && !strtok_r(NULL, " \t\r\n", &save));
+    snprintf(bearer, sizeof bearer, "bEARER %s", word[2]);
+    c = api_tokens_find(t, bearer);
+    must(c.role && strcmp(api_role_name(c.role), word[0]) == 0);
+    must(strcmp(c.role == API_TENANT ? c.tenant : "-", word[1]) == 0);
+    strcat(bearer, "x");
+    must(!api_tokens_find(t, bearer).role || strlen(word[2]) < TOKEN_MAX);
+    must(!api_tokens_find(t, word[2]).role || strncasecmp(word[2], "Bearer ", 7) == 0);
+}
+
+static void check_file(const api_tokens *t, FILE *in)
+{
+    char line[LINE_BYTES];
+    must(t->count && t->count <= TOKENS_MAX);
+    while (fgets(line, sizeof line, in))
+        check_line(t, line);
+    must(!api_tokens_find(t, NULL).role && !api_tokens_find(t, "Bearer").role);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static api_tokens t; /* as it is in the manager, but for the key */
+    FILE *in = input_file(data, size);
+    must(in != NULL && sodium_init() >= 0);
+    memset(&t, 0, offsetof(api_tokens, token) + (t.count + 1) * sizeof t.token[0]);
+    if (read_lines(&t, in, "tokens")) {
+        rewind(in);
+        check_file(&t, in);
+    }
+    fclose(in);
+    return 0;
+}
