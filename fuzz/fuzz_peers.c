@@ -1,6 +1,6 @@
 /* Fuzz target: any bytes as a file of peers. Whoever is taken from it may something and has a
-   sound name, addresses and slots; each key stands there once, sorted; and the mistakes are told
-   with the number of the line.
+   sound name, addresses and slots; each key and each name stands there once, and is found; and the
+   mistakes are told with the number of the line.
    libFuzzer: -max_len=4096 */
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE
@@ -44,8 +44,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (unsigned i = 0; i < t.count; i++) {
             check_peer(&t.rows[i]);
             must(look_up(&t, t.rows[i].key) == &t.rows[i]);
+            must(!t.rows[i].name[0] ||
+                 look_up_name(&t, t.rows[i].name, strlen(t.rows[i].name)) == &t.rows[i]);
         }
     }
-    free(t.rows);
+    clear(&t);
     return 0;
 }

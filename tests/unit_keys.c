@@ -1,7 +1,7 @@
 /* unit_keys.c - keys.h: settings, files of peers with every mistake told, questions, reloading
    SPDX-License-Identifier: MIT */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE
 #endif
 #include <setjmp.h>
 #include <stdarg.h>

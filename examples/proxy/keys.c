@@ -2,8 +2,8 @@
    SPDX-License-Identifier: MIT
 
    CONTENTS   1 Lines   2 Tables   3 Settings   4 Opening   5 Questions   6 Adding */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* strdup, O_NOFOLLOW, mkostemp, faccessat */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE /* strdup, O_NOFOLLOW, flock, realpath */
 #endif
 #include "keys.h"
 
@@ -908,7 +908,7 @@ static int write_text(addition *a)
     int fd;
     (void)umask(mask);
     snprintf(fresh, sizeof fresh, "%s.XXXXXX", a->path);
-    fd = mkostemp(fresh, O_CLOEXEC);
+    fd = mkstemp(fresh);
     if (fd < 0)
         return cannot_write(a);
     written = write(fd, a->text, a->bytes);
