@@ -81,7 +81,7 @@ class End:
         os.write(self.master, words.encode())
 
     def ends(self, status, said=""):
-        found = self.popen.wait(30)
+        found = self.popen.wait(150)
         check(found == status and re.search(said, self.errors()), found, self.errors())
 
     def lines(self):
@@ -289,8 +289,10 @@ def nobody_in_time():
             a.ends(NOBODY, "nobody came")
             b.ends(NOBODY, "nobody answers there")
             check(b.result()["result"] == "nobody" and a.lines() is None and b.lines() is None)
-        a = End(w, "a", "--timeout", 3, terminal=True)
-        b = End(w, "b", "--expect", w.key("a"), to=a.address())
+        there = lab.address()
+        b = End(w, "b", "--expect", w.key("a"), to=there)
+        b.says("asking")
+        a = End(w, "a", "--timeout", 5, terminal=True, listen=there)
         a.asked()
         a.ends(REFUSED, "no answer in time")
         check(a.lines() is None)
@@ -340,8 +342,11 @@ def a_key_that_was_not_expected():
 def its_own_key():
     """S-144: two programs with one key do not know each other."""
     with World() as w:
-        a = End(w, "a", "--timeout", 3, "--expect", w.key("a"))
-        End(w, "a", "--expect", w.key("a"), to=a.address()).ends(REFUSED, "the key of this end")
+        there = lab.address()
+        twin = End(w, "a", "--expect", w.key("a"), to=there)
+        twin.says("asking")
+        a = End(w, "a", "--timeout", 5, "--expect", w.key("a"), listen=there)
+        twin.ends(REFUSED, "the key of this end")
         a.ends(NOBODY, "nobody came with the expected key")
         check(a.lines() is None)
 
@@ -362,7 +367,7 @@ class Flood:
     def __init__(self, address, message):
         host, port = address.rsplit(":", 1)
         self.at, self.message, self.ended = (host, int(port)), message, False
-        self.sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(400)]
+        self.sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(300)]
         self.thread = threading.Thread(target=self.run, daemon=True)
 
     def run(self):
@@ -403,7 +408,7 @@ def a_flood():
                 s.connect((host, int(port)))
                 until(lambda: s.send(message) and answered(s), "one of the crowd is answered")
                 check(not answered(s), "more answers than questions")
-            b = End(w, "b", "--expect", w.key("a"), "--timeout", 60, to=a.address())
+            b = End(w, "b", "--expect", w.key("a"), to=a.address())
             b.ends(DONE)
             a.ends(DONE, "were no part of it")
         counts = a.result()["counters"]
