@@ -182,7 +182,7 @@ def drain_leaves_data():
 
 @case
 def lease_in_a_silent_box():
-    """Boxes that went away a moment ago lend nothing, and a lease that has a slot there is told so."""
+    """Boxes that went away a moment ago lend nothing, and whoever has a slot there is told so."""
     with lab.Lab() as l:
         p = Pool(l, grace_ms=60000)
         lease = p.create()["lease"]
