@@ -153,8 +153,7 @@ class ManagerRun:
                 use(manager)
             except Exception as error:  # a connection was lost to a fault; without one none may be
                 check(faults.total() > 0, what, repr(error))
-        goes = manager and "start again" not in process.errors()
-        judge(process, what, process.stop(LIMIT) if goes else process.wait(LIMIT))
+        judge(process, what, process.stop(LIMIT) if manager else process.wait(LIMIT))
         return process.popen.returncode
 
 
@@ -295,8 +294,8 @@ class AuditRun:
                 check(self.ask(manager) in (200, 201, 500, 503), "the second change")
         except (RuntimeError, OSError, http.client.HTTPException, AssertionError) as error:
             check(faults.total() > 0, what, repr(error))
-        goes = "start again" not in manager.errors()
-        judge(manager, what, manager.stop(LIMIT) if goes else manager.wait(LIMIT))
+        up = "users at" in manager.errors()
+        judge(manager, what, manager.stop(LIMIT) if up else manager.wait(LIMIT))
         status = manager.popen.returncode
         follower(self.start(), what, "users at")
         for log in (old, self.files["audit"]):
@@ -560,12 +559,29 @@ def storm_of_manager():
             happened.update(faults.faults())
             if process.popen.poll() is None and "start again" not in process.errors():
                 until(lambda: manager.ask("GET", "/v1/pool")[0] == 200, "it serves again")
-                process.stop(LIMIT)
-            judge(process, "storm, seed %d" % seed, process.wait(LIMIT))
+            judge(process, "storm, seed %d" % seed, process.stop(LIMIT))
             # what it kept can be read: it starts from it
             manager.start()
             check(manager.process.stop() == 0, manager.process.errors())
     check(sum(happened.values()) > 20, happened)
+
+
+@case
+def signals_while_the_manager_ends():
+    """Its store has failed, it ends by itself: it is asked to, again and again, and tells 4."""
+    for _ in range(20 if ALL else 5):
+        with lab.Lab(plain=True) as l:
+            faults = schedule.Faults(l.file("faults"))
+            with faults.loaded():
+                manager = Manager(l, "--plain")
+            process = manager.process
+            faults.at_random(1000, ("pwrite", "fsync", "fdatasync"), SEED)
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                manager.ask("PUT", "/v1/tenants/t", {"quota": 3})
+            process.says("start again")
+            while process.popen.poll() is None:
+                process.popen.send_signal(signal.SIGINT)
+            check(process.popen.returncode == 4, process.popen.returncode, process.errors())
 
 
 # ---- A full file system ----
@@ -665,8 +681,8 @@ def full_disk_of_keys(l, room):
 
 @full
 def full_disk_of_captures(l, room):
-    """Told once; data are right, what was written can be read to where it ends, and the status tells
-    it."""
+    """Told once; data are right, what was written can be read to where it ends, and the status
+    tells it."""
     box = room.start("dxpu-box", "--plain", "--listen", V4, "--memory", "64K", "--record",
                      room.file("box.pcap"))
     host = room.start("dxpu-host", "--plain", "--box", box.address(), "--load", "mixed", "--size",

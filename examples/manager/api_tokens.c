@@ -132,7 +132,7 @@ static FILE *open_secret(const char *file, bool *system)
     int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
     FILE *in;
-    *system = fd < 0 ? errno != ENOENT && errno != EACCES : fstat(fd, &st) != 0;
+    *system = fd < 0 ? errno != ENOENT : fstat(fd, &st) != 0;
     if (*system) {
         complain(file, "%s", strerror(errno));
     } else if (fd < 0) {
