@@ -477,4 +477,5 @@ def why_not():
     return None
 
 
-sys.exit(main(why_not()))
+if __name__ == "__main__":
+    sys.exit(main(why_not()))

@@ -710,7 +710,8 @@ class Wrapped(Manager):
             f.write('#!/bin/sh\nexec %s %s "$@"\n' % (" ".join(begin), os.path.join(
                 lab.BIN, "dxpu-manager")))
         os.chmod(self.script, 0o755)
-        super().__init__(l, "--plain", store=store, program=self.script)
+        super().__init__(l, "--plain", store=store,
+                         starts=lambda name, *args: l.start(self.script, *args))
 
 
 if __name__ == "__main__":

@@ -28,15 +28,16 @@ EMPTY, DIALING, UP, CLOSING, HELD, WIPING, WIPED, KEPT, UNWIPED = range(9)
 class Manager:
     """dxpu-manager in a lab; after start() again it has the same ports and the same store."""
 
-    def __init__(self, l, *args, store=None, program="dxpu-manager"):
-        self.lab, self.args, self.program = l, args, program
+    def __init__(self, l, *args, store=None, starts=None):
+        self.lab, self.args = l, args
+        self.starts = starts or l.start  # of a program's name and its arguments
         self.store = store or l.file("pool.db")
         self.listen, self.http = (lab.address(socket.SOCK_STREAM) for _ in "ab")
         self.start()
 
     def start(self):
-        self.process = self.lab.start(self.program, "--listen", self.listen, "--http", self.http,
-                                      "--store", self.store, "--json", *self.args)
+        self.process = self.starts("dxpu-manager", "--listen", self.listen, "--http", self.http,
+                                   "--store", self.store, "--json", *self.args)
         self.listen = self.process.says(r"proxies at (\S+:\d+)\n").group(1)
         self.http = self.process.says(r"users at http://(\S+:\d+)\n").group(1)
         return self

@@ -6,7 +6,9 @@ import struct
 import time
 
 HANG = 60  # seconds after which something hangs that takes one
-VERSION, READ, WRITE, NO_REPLY = 1, 9, 10, 0x10
+VERSION, DMA_MAP, DMA_UNMAP, SET_IRQS, READ, WRITE, DMA_WRITE = 1, 2, 3, 8, 9, 10, 12
+NO_REPLY = 0x10
+MSIX, EVENTFDS = 2, 1 << 2 | 1 << 5  # SET_IRQS: index, flags
 ECAM, LOW, WINDOW, CONFIG = 0, 2, 4, 7  # regions
 PORT, DEVICE = 1 << 15, 1 << 20  # of the first slot, in the ECAM
 BAR2, BAR4 = 0xe0000000, 1 << 40
@@ -14,18 +16,20 @@ BASE = 16 << 20  # of the slot's prefetchable window, in BAR4; as long as that
 
 
 class Client:
-    def __init__(self, path):
+    def __init__(self, path, seconds=HANG):
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(HANG)
+        self.socket.settimeout(seconds)
         self.socket.connect(path)
         self.number = 0
+        self.messages = []  # what came unasked: interrupts of devices, as (address, data)
         self.send(VERSION, struct.pack("<HH", 0, 1) + b"{}\0")
         self.receive()
 
-    def send(self, command, body, flags=0):
+    def send(self, command, body, flags=0, descriptors=()):
         self.number += 1
-        self.socket.sendall(struct.pack("<HHIII", self.number & 0xffff, command, 16 + len(body),
-                                        flags, 0) + body)
+        data = struct.pack("<HHIII", self.number & 0xffff, command, 16 + len(body), flags, 0) + body
+        sent = socket.send_fds(self.socket, [data], list(descriptors)) if descriptors else 0
+        self.socket.sendall(data[sent:])
 
     def exactly(self, count):
         data = b""
@@ -37,11 +41,33 @@ class Client:
         return data
 
     def receive(self):
-        number, _, size, flags, error = struct.unpack("<HHIII", self.exactly(16))
-        body = self.exactly(size - 16)
+        while True:
+            number, command, size, flags, error = struct.unpack("<HHIII", self.exactly(16))
+            body = self.exactly(size - 16)
+            if command != DMA_WRITE or flags != NO_REPLY:
+                break
+            self.messages.append((struct.unpack("<Q", body[:8])[0], body[16:]))
         if flags & 0xf != 1 or number != self.number & 0xffff or error:
             raise AssertionError("flags %#x, error %d" % (flags, error))
         return body
+
+    def close(self):
+        self.socket.close()
+
+    def map_memory(self, at, size, descriptor):
+        """Guest memory, read and written by whoever has the descriptor."""
+        self.send(DMA_MAP, struct.pack("<IIQQQ", 32, 3, 0, at, size), descriptors=[descriptor])
+        self.receive()
+
+    def unmap_memory(self, at, size):
+        self.send(DMA_UNMAP, struct.pack("<IIQQ", 24, 0, at, size))
+        self.receive()
+
+    def interrupts(self, first, descriptors):
+        """MSI-X vectors of the function, an eventfd each."""
+        self.send(SET_IRQS, struct.pack("<IIIII", 20, EVENTFDS, MSIX, first, len(descriptors)),
+                  descriptors=descriptors)
+        self.receive()
 
     def write(self, region, at, data, posted=False):
         self.send(WRITE, struct.pack("<QII", at, region, len(data)) + data,

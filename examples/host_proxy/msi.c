@@ -261,8 +261,10 @@ static void add_table(msi_function *f)
         return;
     f->vectors = (get16(f->told, at + 2) & 0x7ff) + 1;
     f->table = calloc(f->vectors, ENTRY_BYTES);
-    if (!f->table)
+    if (!f->table) { /* no memory: again when the guest next reads where it is */
         f->vectors = 0;
+        f->known[(at + 7) / 8] &= (uint8_t) ~(1u << (at + 7) % 8);
+    }
     for (uint32_t i = 0; i < f->vectors; i++)
         f->table[(size_t)i * 4 + 3] = 1;
 }

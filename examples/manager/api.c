@@ -286,6 +286,7 @@ static uint64_t newest_event(const core *c)
 api *api_open(struct event_base *base, core *c, const api_settings *set, bool *wrong)
 {
     api *a = calloc(1, sizeof *a);
+    bool system = false;
     *wrong = false;
     if (!a) {
         fprintf(stderr, "dxpu-manager: HTTP: out of memory\n");
@@ -297,9 +298,9 @@ api *api_open(struct event_base *base, core *c, const api_settings *set, bool *w
     a->opened_ms = api_now_ms();
     a->newest = newest_event(c);
     if (set->tokens)
-        a->tokens = api_tokens_read(set->tokens);
-    *wrong = set->tokens && !a->tokens;
-    if (*wrong || !api_listen(a, wrong)) {
+        a->tokens = api_tokens_read(set->tokens, &system);
+    *wrong = set->tokens && !a->tokens && !system;
+    if ((set->tokens && !a->tokens) || !api_listen(a, wrong)) {
         api_close(a);
         return NULL;
     }
@@ -325,7 +326,8 @@ const char *api_address(const api *a)
 
 bool api_reload(api *a)
 {
-    api_tokens *now = a->set.tokens ? api_tokens_read(a->set.tokens) : NULL;
+    bool system;
+    api_tokens *now = a->set.tokens ? api_tokens_read(a->set.tokens, &system) : NULL;
     if (!now)
         return !a->set.tokens;
     api_tokens_free(a->tokens);

@@ -28,8 +28,8 @@ typedef struct api_caller {
 const char *api_role_name(unsigned role); /* "operator"; "nobody" for 0 */
 
 typedef struct api_tokens api_tokens;
-/* NULL after a message on stderr with the remedy. */
-api_tokens *api_tokens_read(const char *file);
+/* NULL after a message on stderr with the remedy; *system: it was no matter of usage. */
+api_tokens *api_tokens_read(const char *file, bool *system);
 void api_tokens_free(api_tokens *t); /* NULL: nothing */
 /* Takes as long for a wrong token as for a right one.  authorization may be NULL. */
 api_caller api_tokens_find(const api_tokens *t, const char *authorization);

@@ -127,12 +127,15 @@ static bool is_secret(const struct stat *st)
     return !(st->st_mode & 037) && (!(st->st_mode & 040) || st->st_uid == 0);
 }
 
-static FILE *open_secret(const char *file)
+static FILE *open_secret(const char *file, bool *system)
 {
     int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
     FILE *in;
-    if (fd < 0 || fstat(fd, &st)) {
+    *system = fd < 0 ? errno != ENOENT : fstat(fd, &st) != 0;
+    if (*system) {
+        complain(file, "%s", strerror(errno));
+    } else if (fd < 0) {
         complain(file, "%s; make the file of --tokens, mode 600", strerror(errno));
     } else if (!S_ISREG(st.st_mode)) {
         complain(file, "is no file");
@@ -143,22 +146,27 @@ static FILE *open_secret(const char *file)
     } else if ((in = fdopen(fd, "r")) != NULL) {
         setvbuf(in, NULL, _IONBF, 0); /* no copy of tokens stays in a buffer */
         return in;
+    } else {
+        *system = true;
+        complain(file, "%s", strerror(errno));
     }
     if (fd >= 0)
         (void)close(fd);
     return NULL;
 }
 
-api_tokens *api_tokens_read(const char *file)
+api_tokens *api_tokens_read(const char *file, bool *system)
 {
     api_tokens *t = calloc(1, sizeof *t);
-    FILE *in = open_secret(file);
+    FILE *in = open_secret(file, system);
     bool good = false;
     if (!t || sodium_init() < 0) {
+        *system = true;
         complain(file, "no memory or no random numbers for tokens");
     } else if (in) {
         randombytes_buf(t->key, sizeof t->key);
         good = read_lines(t, in, file);
+        *system = ferror(in) != 0;
     }
     if (in)
         (void)fclose(in);

@@ -85,6 +85,12 @@ static int system_error(sqlite_store *s)
     return system || !s->db ? system : file_error(s);
 }
 
+static store_error unreadable(const sqlite_store *s, int system, store_fault *f)
+{
+    return fault(f, STORE_E_IO, "%s cannot be read: %s; look at the disk, then start again",
+                 s->path, strerror(system));
+}
+
 /* What SQLite's last result means to the manager. */
 static store_error sqlite_fault(sqlite_store *s, store_fault *f)
 {
@@ -112,7 +118,9 @@ static store_error sqlite_fault(sqlite_store *s, store_fault *f)
                      "%s: %s; the file, its folder and the file system must be writable to the "
                      "manager's user",
                      s->path, text);
-    case SQLITE_CORRUPT:
+    case SQLITE_CORRUPT: /* as which a read that failed is told, too */
+        if (system)
+            return unreadable(s, system, f);
         return fault(f, STORE_E_CORRUPT, "%s is damaged (%s); put a backup in its place", s->path,
                      text);
     default:
@@ -179,8 +187,7 @@ static store_error inspect(sqlite_store *s, long *version, store_fault *f)
         return rc;
     system = file_error(s);
     if (system) /* the check takes a page that cannot be read for a damaged one */
-        return fault(f, STORE_E_IO, "%s cannot be read: %s; look at the disk, then start again",
-                     s->path, strerror(system));
+        return unreadable(s, system, f);
     return fault(f, STORE_E_CORRUPT, "%s is damaged (%s); put a backup in its place", s->path,
                  text);
 }

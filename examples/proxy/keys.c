@@ -214,6 +214,8 @@ static void clear(table *t)
     memset(t, 0, sizeof *t);
 }
 
+static const char no_memory[] = "out of memory";
+
 /* NULL, or why it cannot be added. */
 static const char *add(table *t, const keys_peer *p)
 {
@@ -223,7 +225,7 @@ static const char *add(table *t, const keys_peer *p)
         unsigned room = t->room ? 2 * t->room : 16;
         keys_peer *rows = realloc(t->rows, room * sizeof *rows);
         if (!rows)
-            return "out of memory";
+            return no_memory;
         t->rows = rows;
         t->room = room;
     }
@@ -290,6 +292,7 @@ static const char *add_listed(table *t, const char *list)
     }
 }
 
+/* *number: the line that is wrong, 0: none is. */
 static const char *add_lines(table *t, FILE *f, unsigned *number)
 {
     char line[LINE_BYTES];
@@ -299,6 +302,8 @@ static const char *add_lines(table *t, FILE *f, unsigned *number)
             !strchr(line, '\n') && !feof(f) ? "the line is too long" : parse_line(line, &p);
         if (!why && p.may)
             why = add(t, &p);
+        if (why == no_memory)
+            *number = 0;
         if (why)
             return why;
     }
@@ -306,12 +311,14 @@ static const char *add_lines(table *t, FILE *f, unsigned *number)
     return ferror(f) ? strerror(errno) : NULL;
 }
 
-/* Who may write the file decides who may all that it grants. */
-static const char *file_problem(int fd)
+/* Who may write the file decides who may all that it grants.  NULL, or what is wrong, with *rc
+   BAD_USE where that is a matter of the file. */
+static const char *file_problem(int fd, int *rc)
 {
     struct stat st;
     if (fstat(fd, &st) != 0)
         return strerror(errno);
+    *rc = BAD_USE;
     if (!S_ISREG(st.st_mode))
         return "it is no regular file";
     if (st.st_uid != geteuid() && st.st_uid != 0)
@@ -327,13 +334,11 @@ static int add_file(table *t, const char *program, const char *file)
     int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), rc = BAD_SYSTEM;
     FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
     why = !f && errno == EACCES ? "this user may not read it; chown it" : strerror(errno);
-    if (f) {
-        why = file_problem(fd);
-        rc = why ? BAD_USE : rc;
-    }
+    if (f)
+        why = file_problem(fd, &rc);
     if (f && !why) {
         why = add_lines(t, f, &line);
-        rc = line ? BAD_USE : rc;
+        rc = line ? BAD_USE : BAD_SYSTEM;
     }
     if (f)
         fclose(f);
@@ -356,7 +361,7 @@ static int fill(table *t, const char *program, const keys_settings *s)
         why = add_listed(t, s->peer);
     if (why) {
         fprintf(stderr, "%s: --peer: %s\n", program, why);
-        rc = BAD_USE;
+        rc = why == no_memory ? BAD_SYSTEM : BAD_USE;
     } else if (s->peers) {
         rc = add_file(t, program, s->peers);
     }

@@ -25,6 +25,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,8 +33,12 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
 #include <sys/uio.h>
@@ -77,6 +82,17 @@ enum { SHORT = -1, WAYS_MAX = 6 };
     X(timerfd_create, EMFILE, ENOMEM)                                                              \
     X(timerfd_settime, ECANCELED)                                                                  \
     X(eventfd, EMFILE, ENOMEM)                                                                     \
+    X(poll, EINTR, ENOMEM)                                                                         \
+    X(ioctl, EPERM, ENODEV)                                                                        \
+    X(setsockopt, EPERM, ENOBUFS, ENOPROTOOPT)                                                     \
+    X(getsockopt, ENOBUFS, ENOPROTOOPT)                                                            \
+    X(bpf, EPERM, ENOMEM, EINVAL, EBUSY)                                                           \
+    X(flock, EINTR, ENOLCK)                                                                        \
+    X(fstat, EIO, EOVERFLOW)                                                                       \
+    X(fchmod, EPERM, EIO)                                                                          \
+    X(unlink, EACCES, EIO)                                                                         \
+    X(readlink, ENOENT, EACCES)                                                                    \
+    X(fclose, ENOSPC, EIO)                                                                         \
     X(malloc, ENOMEM)                                                                              \
     X(calloc, ENOMEM)                                                                              \
     X(realloc, ENOMEM)
@@ -126,7 +142,7 @@ __attribute__((constructor)) static void begin(void)
     void *at;
     int fd;
     for (int f = 0; f < FUNCTION_COUNT; f++)
-        real(f);
+        real(f); /* none of bpf: see syscall() */
     if (!file)
         return;
     dl_iterate_phdr(find_program, NULL);
@@ -269,6 +285,16 @@ SIMPLE(int, timerfd_settime,
        (int fd, int flags, const struct itimerspec *value, struct itimerspec *old),
        (fd, flags, value, old))
 SIMPLE(int, eventfd, (unsigned value, int flags), (value, flags))
+SIMPLE(int, poll, (struct pollfd * p, nfds_t n, int ms), (p, n, ms))
+SIMPLE(int, setsockopt, (int fd, int level, int name, const void *v, socklen_t n),
+       (fd, level, name, v, n))
+SIMPLE(int, getsockopt, (int fd, int level, int name, void *restrict v, socklen_t *restrict n),
+       (fd, level, name, v, n))
+SIMPLE(int, flock, (int fd, int what), (fd, what))
+SIMPLE(int, fstat, (int fd, struct stat *s), (fd, s))
+SIMPLE(int, fchmod, (int fd, mode_t mode), (fd, mode))
+SIMPLE(int, unlink, (const char *path), (path))
+SIMPLE(ssize_t, readlink, (const char *restrict path, char *restrict to, size_t n), (path, to, n))
 /* the names that programs with 64-bit offsets, and sqlite, use */
 ssize_t pread64(int fd, void *b, size_t n, off_t at)
 {
@@ -318,6 +344,49 @@ int fflush(FILE *f)
 {
     FAIL(fflush)
     return CALL(fflush)(f);
+}
+
+int fclose(FILE *f)
+{
+    int how = fate(F_fclose), rc = CALL(fclose)(f); /* what is closed stays so */
+    if (how) {
+        errno = how;
+        rc = EOF;
+    }
+    return rc;
+}
+
+int ioctl(int fd, unsigned long request, ...)
+{
+    va_list rest;
+    void *argument;
+    FAIL(ioctl)
+    va_start(rest, request);
+    argument = va_arg(rest, void *);
+    va_end(rest);
+    return CALL(ioctl)(fd, request, argument);
+}
+
+/* libbpf has no other way to bpf(); all others go on as they are */
+long syscall(long number, ...)
+{
+    static long (*real_one)(long, ...);
+    va_list rest;
+    long a[6];
+    va_start(rest, number);
+    for (int i = 0; i < 6; i++)
+        a[i] = va_arg(rest, long);
+    va_end(rest);
+    if (!real_one)
+        real_one = (__typeof__(real_one))(uintptr_t)dlsym(RTLD_NEXT, "syscall");
+    if (number == SYS_bpf) {
+        int how = fate(F_bpf);
+        if (how > 0) {
+            errno = how;
+            return -1;
+        }
+    }
+    return real_one(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
 void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset)
