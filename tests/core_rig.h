@@ -114,9 +114,9 @@ static const uint8_t *rig_key; /* whose the connection is; NULL: without keys */
 static const char *rig_name = "name";
 
 /* A proxy tells of `count` slots from the first one on. */
-static uint32_t rig_register(core *c, uint8_t role, uint8_t identity, uint64_t instance,
-                             const dxpu_control_device *d, unsigned total, unsigned first,
-                             unsigned count, core_result *why)
+static inline uint32_t rig_register(core *c, uint8_t role, uint8_t identity, uint64_t instance,
+                                    const dxpu_control_device *d, unsigned total, unsigned first,
+                                    unsigned count, core_result *why)
 {
     static uint8_t room[COREI_HOST_SLOTS_MAX * DXPU_CONTROL_DEVICE_BYTES];
     dxpu_control_register r = { .role = role,

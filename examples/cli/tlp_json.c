@@ -143,6 +143,8 @@ json_t *tlp_json_refusal(const char *error, const char *reason, const char *inpu
 
 /* ---- from JSON ---- */
 
+static bool fail(tlp_json *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 static bool fail(tlp_json *out, const char *format, ...)
 {
     va_list args;
