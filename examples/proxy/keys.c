@@ -189,6 +189,8 @@ static keys_peer *look_up(const table *t, const uint8_t key[KEY])
     return t->count ? bsearch(&want, t->rows, t->count, sizeof *t->rows, by_key) : NULL;
 }
 
+static const char no_memory[] = "out of memory";
+
 static int by_name(const void *a, const void *b)
 {
     return strcmp((*(const keys_peer *const *)a)->name, (*(const keys_peer *const *)b)->name);
@@ -213,8 +215,6 @@ static void clear(table *t)
     free(t->named);
     memset(t, 0, sizeof *t);
 }
-
-static const char no_memory[] = "out of memory";
 
 /* NULL, or why it cannot be added. */
 static const char *add(table *t, const keys_peer *p)
@@ -249,7 +249,7 @@ static const char *sort(table *t)
     }
     t->named = t->count ? calloc(t->count, sizeof *t->named) : NULL;
     if (t->count && !t->named)
-        return "out of memory";
+        return no_memory;
     for (unsigned i = 0; i < t->count; i++) {
         if (t->rows[i].name[0])
             t->named[t->named_count++] = &t->rows[i];
@@ -834,7 +834,7 @@ static int read_text(addition *a)
 {
     const char *why;
     ssize_t n = 1;
-    int fd = open(a->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int fd = open(a->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), rc;
     a->text = malloc(FILE_BYTES_MAX + KEYS_LINE_BYTES + 2);
     a->there = fd >= 0;
     if (!a->text || (fd < 0 && errno != ENOENT)) {
@@ -844,7 +844,7 @@ static int read_text(addition *a)
     }
     if (fd < 0)
         return 0;
-    why = file_problem(fd);
+    why = file_problem(fd, &rc);
     (void)fstat(fd, &a->st);
     while (!why && n > 0 && a->bytes <= FILE_BYTES_MAX) {
         n = read(fd, a->text + a->bytes, FILE_BYTES_MAX + 1 - a->bytes);
@@ -869,7 +869,7 @@ static int parse_text(addition *a, table *t)
         why = add_lines(t, f, &line);
         fclose(f);
     } else if (a->bytes) {
-        why = "out of memory";
+        why = no_memory;
     }
     if (why && line)
         fprintf(stderr, "%s: %s:%u: %s\n", a->program, a->file, line, why);
