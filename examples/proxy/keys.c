@@ -368,7 +368,7 @@ static int fill(table *t, const char *program, const keys_settings *s)
     twice = rc ? NULL : sort(t);
     if (twice) {
         fprintf(stderr, "%s: --peer, --peers: %s\n", program, twice);
-        rc = BAD_USE;
+        rc = twice == no_memory ? BAD_SYSTEM : BAD_USE;
     }
     if (rc)
         clear(t);
