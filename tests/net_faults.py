@@ -223,10 +223,10 @@ class KeysRun:
         return status
 
 
-def follower(process, what, says=r" at \S+:\d+"):
+def follower(process, what, ready=lab.Process.address):
     """One without faults, on the files that were left: it starts."""
     try:
-        process.says(says)
+        ready(process)
     except RuntimeError as error:
         raise AssertionError("%s: what it left cannot be used: %s" % (what, error)) from None
     check(process.stop(LIMIT) == 0, what, process.errors())
@@ -297,7 +297,7 @@ class AuditRun:
         up = "users at" in manager.errors()
         judge(manager, what, manager.stop(LIMIT) if up else manager.wait(LIMIT))
         status = manager.popen.returncode
-        follower(self.start(), what, "users at")
+        follower(self.start(), what, self.ask)
         for log in (old, self.files["audit"]):
             if os.path.exists(log):
                 told = self.lab.run("dxpu", "audit", log)
@@ -312,7 +312,7 @@ class GuestRun:
     give eventfds, have the box's device copy that memory and send an interrupt.  One may be lost to
     a fault; the next one is served, if the program goes on."""
     name = "dxpu-host"
-    part = 30  # single faults in make check
+    part = 15  # single faults in make check
     RAM, BYTES, MESSAGE = 1 << 20, 1 << 20, 0xfee01000
     SOURCE, TO, SIZE, KIND, NUMBER, COMMAND, STATE = 0x0c, 0x14, 0x1c, 0x24, 0x28, 4, 8
 
@@ -322,7 +322,7 @@ class GuestRun:
 
     def use(self, path):
         with contextlib.ExitStack() as stack:
-            g = vfio_client.Client(path, 4)
+            g = vfio_client.Client(path, 3)
             stack.callback(g.close)
             memory, event = os.memfd_create("guest"), os.eventfd(0, os.EFD_NONBLOCK)
             for descriptor in (memory, event):
@@ -340,7 +340,7 @@ class GuestRun:
                                     (self.SIZE, 128), (self.KIND, 2), (self.NUMBER, 1),
                                     (self.STATE, 0), (self.COMMAND, 0x20)):
                 g.write32(LOW, register, value)
-            until(lambda: g.read32(LOW, self.STATE) == 0x50 and g.messages, "the copy", 4)
+            until(lambda: g.read32(LOW, self.STATE) == 0x50 and g.messages, "the copy", 3)
             check(ram[0x1000:0x1080] == ram[:128], "other data")
             check(set(g.messages) == {(self.MESSAGE, bytes(4))}, g.messages)
             g.unmap_memory(self.RAM, self.BYTES)
