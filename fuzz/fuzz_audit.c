@@ -1,6 +1,6 @@
-/* Fuzz target: the log of leases, keys and refusals.  The first byte says: any bytes as a log;
-   or a log of some lines as it is written, then altered as the input says.  Whatever was altered
-   before the last line is seen: what is taken is lines of the log, one after the other.
+/* Fuzz target: the log of leases, keys and refusals.  The first byte says which: any bytes as a
+   log; or a log of some lines as it is written, then altered as the input says.  Whatever was
+   altered before the last line is seen: what is taken is lines of the log, one after the other.
    libFuzzer: -max_len=512 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE

@@ -16,7 +16,7 @@ mkdir -p "$OUT"
 for target; do
     parts= # besides the files that the target includes
     case $target in
-    peers) parts="bindings/libevent/dxpu_libevent.c $(echo bindings/sodium/*.c)" ;;
+    peers) parts=$(echo bindings/sodium/*.c) ;;
     core | store) parts="bindings/sodium/dxpu_noise.c bindings/sodium/dxpu_sodium_key.c" ;;
     esac
     $CC $CFLAGS -std=c11 -pthread -I. $include -o "$OUT/fuzz_$target" "fuzz/fuzz_$target.c" $parts \

@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
 """The tests of dxpu.h on other machines and by other compilers.
 
-    tests/cross.py              big-endian (s390x) and 32-bit (i686): part of `make check`
+    tests/cross.py              big-endian (s390x) and 32-bit (i686), and what is read before it was
+                                written: part of `make check`
     tests/cross.py --all        also aarch64 and riscv64, every optimisation, clang, link-time
-                                optimisation, valgrind, and what static analysers say: `make cross`
+                                optimisation, musl, strict alignment, valgrind, and what static
+                                analysers say: `make cross`
 
-The programs are built static and run under qemu-user; tests/cross.sh fetches compilers.  Controls:
-each machine tells its byte order and pointer size, and a copy of dxpu.h that takes the machine's
-byte order for granted must fail on the big-endian one.
+Programs for other machines are built static and run under qemu-user; tests/cross.sh fetches their
+compilers, tests/musl.sh that for musl.  MemorySanitizer sees all of a test, since cmocka is built
+with it, too; the C library's calls it knows.  Controls: each machine tells its byte order and
+pointer size; a copy of dxpu.h that takes the machine's byte order for granted must fail on the
+big-endian one, one that leaves memory as it was under MemorySanitizer, one that loads 32 bits at
+once where alignment is strict; and the program with musl tells that it is without glibc.
 """
 # run.py: --timeout 1200
 import concurrent.futures
@@ -36,6 +41,19 @@ int main(void)
 """
 LOAD32 = "return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];"
 NATIVE = "uint32_t v; memcpy(&v, p, 4); return __builtin_bswap32(v);"
+AT_ONCE = "return __builtin_bswap32(*(const uint32_t *)(const void *)p);"
+ZEROED = "    dxpui_zero(mem, need);\n"
+LIBC = """#include <stdio.h>
+int main(void)
+{
+#ifdef __GLIBC__
+    printf("glibc");
+#else
+    printf("another");
+#endif
+    return 0;
+}
+"""
 WARN = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wundef", "-Werror"]
 # What analysers say that is no fault, and why; everything else they say is a failure.
 QUIET = [
@@ -122,6 +140,42 @@ def other(folder, name, level):
                    [os.path.join(folder, name + "-linux-gnu", "libcmocka.a")])
 
 
+def with_cmocka(name, compiler, flags, folder):
+    """A compiler for which cmocka is built from its source."""
+    made = os.path.join(FOLDER, name, "cmocka.o")
+    include = os.path.join(folder, "include")
+    os.makedirs(os.path.dirname(made), exist_ok=True)
+    rc, text = run([*compiler, "-std=gnu11", *flags, "-w", "-DHAVE_CONFIG_H", "-I" + include, "-c",
+                    "-o", made, os.path.join(include, "cmocka.c")])
+    if rc:
+        say(False, "cmocka_for_" + name, text)
+    return Machine(name, compiler, [*flags, "-I" + include], [], [made])
+
+
+def memory(folder):
+    return with_cmocka("msan", ["clang"], ["-O1", "-g", "-fsanitize=memory"], folder)
+
+
+def strict():
+    return Machine("strict_alignment", ["gcc"], ["-O1", "-g", "-Wcast-align=strict", "-Werror",
+                                                 "-fsanitize=alignment",
+                                                 "-fno-sanitize-recover=alignment"],
+                   [], ["-lcmocka"])
+
+
+def musl(folder):
+    rc, text = run([os.path.join(ROOT, "tests", "musl.sh")])
+    if rc:
+        say(False, "machine_musl", text)
+        return None
+    machine = with_cmocka("musl", [text.strip()], ["-O2", "-g", "-static"], folder)
+    out = os.path.join(FOLDER, "musl", "libc")
+    rc, text = machine.build(os.path.join(FOLDER, "libc.c"), out)
+    rc, text = (rc, text) if rc else run([out])
+    say(rc == 0 and text == "another", "control_musl_is_no_glibc", text)
+    return machine
+
+
 def natives():
     for compiler in ("gcc", "clang"):
         for level in ("O0", "O1", "O2", "O3"):
@@ -131,14 +185,19 @@ def natives():
                   ["valgrind", "--quiet", "--error-exitcode=9", "--leak-check=full"], ["-lcmocka"])
 
 
+def control_copy(machine, folder, test, sign, first=()):
+    """The test must fail, by this sign, with the copy of dxpu.h in that folder."""
+    rc, text = machine.test(test, ["-I" + os.path.join(FOLDER, folder), *first], "_" + folder)
+    say(rc != 0 and sign in text, "control_%s_fails_on_%s" % (folder, machine.name), text)
+
+
 def controls(machine, name):
     source, out = os.path.join(FOLDER, "kind.c"), os.path.join(FOLDER, machine.name, "kind")
     rc, text = machine.build(source, out)
     rc, text = (rc, text) if rc else run([*machine.runner, out])
     say(rc == 0 and text == "%s %d" % MACHINES[name], "control_machine_" + machine.name, text)
     if name == "s390x":
-        rc, text = machine.test("unit_wire", ["-I" + os.path.join(FOLDER, "native")], "_native")
-        say(rc != 0 and "FAILED TEST" in text, "control_native_order_fails_on_" + machine.name)
+        control_copy(machine, "native_order", "unit_wire", "FAILED TEST")
 
 
 def analyse():
@@ -155,18 +214,33 @@ def analyse():
 
 
 def prepare():
-    os.makedirs(os.path.join(FOLDER, "native"), exist_ok=True)
+    for copy in ("native_order", "not_zeroed", "loads_at_once"):
+        os.makedirs(os.path.join(FOLDER, copy), exist_ok=True)
     with open(os.path.join(ROOT, "dxpu.h"), encoding="utf-8") as file:
         text = file.read()
-    say(text.count(LOAD32) == 1, "control_text_stands_once")
+    say(text.count(LOAD32) == 1 == text.count(ZEROED), "control_text_stands_once")
     for path, words in (
-            ("kind.c", KIND), ("native/dxpu.h", text.replace(LOAD32, NATIVE)),
+            ("kind.c", KIND), ("libc.c", LIBC),
+            ("native_order/dxpu.h", text.replace(LOAD32, NATIVE)),
+            ("not_zeroed/dxpu.h", text.replace(ZEROED, "    (void)mem;\n")),
+            ("loads_at_once/dxpu.h", text.replace(LOAD32, AT_ONCE)),
             ("library.c", '#define DXPU_IMPLEMENTATION\n#include "dxpu.h"\n'),
             ("broken.c", "int at(int i);\nint at(int i)\n{\n    int *none = 0, a[2] = { 1, 2 };\n"
                          "    return i ? a[i > 1 ? 1 : 0] : *none;\n}\n"
                          "int use(void);\nint use(void)\n{\n    return at(0);\n}\n")):
         with open(os.path.join(FOLDER, path), "w", encoding="utf-8") as file:
             file.write(words)
+
+
+def checked(folder, every):
+    """Tests that look at what the program does, not where it runs: a little of it in any case."""
+    watched = memory(folder)
+    if not every:
+        return [(watched, "unit_wire")]
+    careful, small = strict(), musl(folder)
+    control_copy(watched, "not_zeroed", "unit_channel", "use-of-uninitialized-value")
+    control_copy(careful, "loads_at_once", "unit_wire", "misaligned address", ["-w"])
+    return [(machine, test) for machine in (watched, careful, small) if machine for test in TESTS]
 
 
 def main():
@@ -184,6 +258,7 @@ def main():
             machine = other(text.strip(), name, level)
             controls(machine, name)
             jobs += [(machine, test) for test in (TESTS if every else FAST[name])]
+    jobs += checked(text.strip(), every) if rc == 0 else []
     if every:
         jobs += [(machine, test) for machine in natives() for test in TESTS]
     with concurrent.futures.ThreadPoolExecutor(2 if every else 1) as pool:

@@ -36,16 +36,16 @@ static uint32_t device_control(const enumerate *e)
     return code << 5 | (uint32_t)MRRS_4096;
 }
 
+static const struct {
+    bool write;
+    uint8_t be;
+    uint16_t offset; /* of the capability looked at, from READ_CAPABILITY to SET_DEVICE */
+} steps[] = { { false, 15, 0x00 }, { true, 15, 0x10 },  { false, 15, 0x10 }, { true, 15, 0x14 },
+              { false, 15, 0x14 }, { true, 15, 0x10 },  { true, 15, 0x14 },  { false, 15, 0x34 },
+              { false, 15, 0 },    { false, 15, 0x04 }, { true, 3, 0x08 },   { true, 3, 0x04 } };
+
 bool enumerate_request(enumerate *e, dxpu_tlp *out, uint8_t payload[4])
 {
-    static const struct {
-        bool write;
-        uint8_t be;
-        uint16_t offset; /* of the capability looked at, from READ_CAPABILITY to SET_DEVICE */
-    } steps[] = { { false, 15, 0x00 }, { true, 15, 0x10 },  { false, 15, 0x10 },
-                  { true, 15, 0x14 },  { false, 15, 0x14 }, { true, 15, 0x10 },
-                  { true, 15, 0x14 },  { false, 15, 0x34 }, { false, 15, 0 },
-                  { false, 15, 0x04 }, { true, 3, 0x08 },   { true, 3, 0x04 } };
     uint32_t value = 0xffffffffu;
     if (e->why || e->step >= DONE)
         return false;
@@ -135,11 +135,12 @@ void enumerate_answer(enumerate *e, const dxpu_tlp *cpl)
         return;
     if (cpl->status == DXPU_CPL_CRS) /* not ready yet: ask again */
         return;
-    if (cpl->status != DXPU_CPL_SC) {
-        e->why = "it answers configuration requests with an error";
+    if (cpl->status != DXPU_CPL_SC || cpl->payload.len != (steps[e->step].write ? 0 : 4)) {
+        e->why = cpl->status != DXPU_CPL_SC ? "it answers configuration requests with an error"
+                                            : "it answers reads without data, or writes with some";
         return;
     }
-    for (unsigned i = 0; i < 4 && i < cpl->payload.len; i++)
+    for (unsigned i = 0; i < cpl->payload.len; i++)
         value |= (uint32_t)cpl->payload.ptr[i] << 8 * i;
     if (cpl->payload.len)
         read_answer(e, value);
