@@ -97,7 +97,8 @@ def run(target, minutes):
             edges, features, inputs = [int(found.group(i)) for i in (1, 2, 3)]
         if rc and not stopped:
             ends += 1
-            print("%s: ended with %d: %s" % (target, rc, text.strip().splitlines()[-1:]))
+            where = re.findall(r"Test unit written to (\S+)", text)
+            print("%s: ended with %d: %s" % (target, rc, where or text.strip().splitlines()[-1:]))
     return {"target": target, "begun_utc": begun.strftime("%Y-%m-%dT%H:%M:%SZ"),
             "executions": executions, "cpu_s": "%.1f" % cpu,
             "wall_s": "%.1f" % (time.monotonic() - start), "edges": edges, "features": features,

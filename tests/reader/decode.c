@@ -36,6 +36,9 @@ static void show_frame(dxpu_bytes in)
         rc = dxpu_frame_check_crc(in);
     if (rc == DXPU_OK && (f.kind == DXPU_KIND_OPEN || f.kind == DXPU_KIND_ACCEPT))
         rc = dxpu_offer_decode(f.body, &o);
+    if (rc == DXPU_OK && f.kind == DXPU_KIND_ACCEPT &&
+        (o.version_min != o.version_max || (o.suites & (o.suites - 1))))
+        rc = DXPU_E_OFFER; /* W-22, W-23: so asks the channel */
     if (rc == DXPU_OK && f.kind == DXPU_KIND_DATA)
         rc = f.body.len ? dxpui_body_check(f.body, &events) : DXPU_E_RECORD;
     printf("frame=%s", dxpu_error_name(rc));
