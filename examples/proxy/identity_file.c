@@ -48,7 +48,7 @@ static int sync_folder(const char *file)
     return rc;
 }
 
-static int write_all(int fd, const char *text, size_t len)
+static int write_text(int fd, const char *text, size_t len)
 {
     while (len) {
         ssize_t put = write(fd, text, len);
@@ -61,7 +61,7 @@ static int write_all(int fd, const char *text, size_t len)
 }
 
 /* The whole file, or as much as `room` takes; less than 0: errno says why. */
-static ssize_t read_all(int fd, char *to, size_t room)
+static ssize_t read_text(int fd, char *to, size_t room)
 {
     size_t got = 0;
     while (got < room) {
@@ -82,7 +82,7 @@ static int make(int fd, const char *program, const char *file, uint8_t out[IDENT
         return complain_system(program, file, "no random numbers");
     for (unsigned i = 0; i < IDENTITY_BYTES; i++)
         snprintf(text + (size_t)2 * i, 4, "%02x\n", out[i]);
-    if (!write_all(fd, text, TEXT_BYTES) && !fsync(fd) && !sync_folder(file))
+    if (!write_text(fd, text, TEXT_BYTES) && !fsync(fd) && !sync_folder(file))
         return 0;
     complain_system(program, file, "cannot be written");
     (void)!ftruncate(fd, 0); /* nothing, rather than a part, for the next start */
@@ -125,7 +125,7 @@ int identity_file_open(const char *program, const char *file, uint8_t out[IDENTI
         return complain(program, file,
                         "another proxy has it; give each proxy of this machine its own file",
                         PROGRAM_SYSTEM);
-    len = read_all(fd, text, sizeof text);
+    len = read_text(fd, text, sizeof text);
     if (len < 0)
         return complain_system(program, file, "cannot be read");
     if (len == 0)
