@@ -111,10 +111,19 @@ class Link:
                 answer = message(DONE, struct.pack(">HBxQ", slot, 0, 0), request)
             else:
                 self.answers[request] = (kind, body)
+                self.take_answer(kind, body)
                 answer = None
             m.news.notify_all()
         if answer:
             self.send(answer)
+
+    def take_answer(self, kind, body):
+        """What done says is the slot's state until a register says another: so becomes() cannot
+        take one from before the request for the one after it."""
+        if kind == DONE and len(body) >= 12:
+            slot, state = struct.unpack(">HB", body[:3])
+            if slot in self.slots:
+                self.slots[slot] = self.slots[slot]._replace(state=state)
 
     def take_register(self, request, body):
         m = self.manager
