@@ -1,5 +1,6 @@
 /* bindings/sodium/dxpu_sodium_seal.c from the inside: vectors of another implementation, what a key
    depends on, phases, limits. */
+#define _POSIX_C_SOURCE 200809L /* pthread_attr_setstack() */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <cmocka.h>
+#include <pthread.h>
 
 #include "bindings/sodium/dxpu_sodium_seal.c"
 
@@ -256,6 +258,96 @@ static void test_s20_old_phase_is_gone(void **state)
     }
 }
 
+/* ==== The stack =============================================================================== */
+
+enum { STACK = 256 << 10, TRACES = 16 };
+static uint8_t stack[STACK] __attribute__((aligned(4096)));
+static uint8_t traces[TRACES][32]; /* secrets that were in use */
+static unsigned traced;
+static seal near_end, far_end; /* not on the stack */
+
+static void trace(const uint8_t secret[32])
+{
+    assert_true(traced < TRACES);
+    memcpy(traces[traced++], secret, 32);
+}
+
+/* How many of the secrets lie on the stack, at any place. */
+static unsigned left_on_stack(void)
+{
+    unsigned found = 0;
+    for (unsigned t = 0; t < traced; t++) {
+        bool here = false;
+        for (size_t i = 0; i + 32 <= STACK && !here; i++)
+            here = memcmp(stack + i, traces[t], 32) == 0;
+        found += here;
+    }
+    return found;
+}
+
+static void run_on_stack(void *(*work)(void *), void *user)
+{
+    pthread_attr_t how;
+    pthread_t thread;
+    memset(stack, 0, sizeof stack);
+    traced = 0;
+    assert_int_equal(pthread_attr_init(&how), 0);
+    assert_int_equal(pthread_attr_setstack(&how, stack, sizeof stack), 0);
+    assert_int_equal(pthread_create(&thread, &how, work, user), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    pthread_attr_destroy(&how);
+}
+
+static void *all_phases(void *user)
+{
+    static uint8_t out[MAX];
+    seal_context c = context_of(*(const uint16_t *)user);
+    seal_begin(&near_end, &c, true);
+    seal_begin(&far_end, &c, false);
+    for (unsigned phase = 0; phase < 4; phase++) {
+        trace(near_end.tx.secret);
+        trace(near_end.tx.key.u.bytes); /* an expanded key begins with the key */
+        trace(far_end.rx.after.u.bytes);
+        trace(far_end.rx.secret);
+        put_text(&near_end, phase, out);
+        if (!opens(&far_end, phase & 3, phase, out))
+            traced = 0;
+        (void)seal_next_phase(&near_end);
+        seal_forget(&far_end);
+    }
+    return NULL;
+}
+
+/* The same keys made by the functions that do not clear behind them. */
+static void *without_clearing(void *user)
+{
+    seal_context c = context_of(*(const uint16_t *)user);
+    near_end.aead = aead_of(c.suite);
+    derive_first(&c, 0, near_end.tx.secret);
+    make_key(near_end.aead, near_end.tx.secret, 0, &near_end.tx.key);
+    trace(near_end.tx.secret);
+    trace(near_end.tx.key.u.bytes);
+    return NULL;
+}
+
+/* No key, and no secret that keys come from, stays on the stack, which is not locked. */
+static void test_s20_s61_nothing_is_left_on_the_stack(void **state)
+{
+    (void)state;
+    for (unsigned bit = 0; bit < 16; bit++) {
+        uint16_t suite = (uint16_t)(1u << bit);
+        if (!(dxpu_sodium_suites() & suite))
+            continue;
+        run_on_stack(without_clearing, &suite);
+        assert_int_not_equal(left_on_stack(), 0); /* control */
+        run_on_stack(all_phases, &suite);
+        assert_int_equal(traced, TRACES);
+        assert_int_equal(left_on_stack(), 0);
+    }
+}
+
+/* ==== Limits ================================================================================== */
+
 static void test_s43_a_key_is_used_up(void **state)
 {
     uint8_t out[MAX];
@@ -302,6 +394,7 @@ int main(void)
         cmocka_unit_test(test_s45_before_key_and_after),
         cmocka_unit_test(test_s45_only_an_authentic_frame_moves),
         cmocka_unit_test(test_s20_old_phase_is_gone),
+        cmocka_unit_test(test_s20_s61_nothing_is_left_on_the_stack),
         cmocka_unit_test(test_s42_no_number_twice),
         cmocka_unit_test(test_s43_a_key_is_used_up),
     };
