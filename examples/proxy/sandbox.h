@@ -39,7 +39,8 @@ int sandbox_start(const char *program, const sandbox_settings *s, bool *wrong_us
 int sandbox_enter(void);
 /* What to say behind this error of a bind(): "", or a remedy. */
 const char *sandbox_hint(int error);
-/* "seccomp" or "none": what this program was built with. */
+/* "seccomp and Landlock", "seccomp", "Landlock" or "none": what this program was built with, and
+   what this kernel has. */
 const char *sandbox_name(void);
 
 #endif /* SANDBOX_H_INCLUDED */
