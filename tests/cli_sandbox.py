@@ -73,7 +73,7 @@ def landlock():
 
 
 @case
-def s122_memory_of_another_process():
+def s124_memory_of_another_process():
     if not landlock():
         return "this kernel has no Landlock"
     for where in ((), ("early",)):
@@ -84,7 +84,7 @@ def s122_memory_of_another_process():
 
 
 @case
-def s122_own_code():
+def s125_own_code():
     """Not even by /proc/self/mem; who stays root may, as spec/security.md says."""
     who = {} if os.geteuid() else {"user": NOBODY, "group": NOBODY, "extra_groups": []}
     with tempfile.TemporaryDirectory() as folder:

@@ -183,8 +183,9 @@ static long domain_version(void)
 }
 
 /* A process in a domain of Landlock traces no process outside, nor opens its memory in /proc; it
-   runs no file, and sends no signals out of the domain where the kernel knows such (6.12).  Threads
-   that are made later are in it, so it comes before them.  Kernels without it: the filter is all. */
+   runs no file, and sends no signals out of the domain where the kernel knows such (6.12).  Only
+   threads that are made later are in it, so it comes before them.  Without it the filter is all
+   (S-124). */
 static int enter_domain(void)
 {
     landlock_rules want = { LANDLOCK_EXECUTE, 0, 0 };
@@ -394,8 +395,8 @@ static int add_conditions(scmp_filter_ctx f)
                               is_thread = CLONE_FLAGS(SCMP_CMP_MASKED_EQ, thread, thread),
                               no_thread = CLONE_FLAGS(SCMP_CMP_MASKED_EQ, thread, 0),
                               self = A0_IS(getpid()), zero = A0_IS(0), name = A0_IS(PR_SET_NAME),
-                              all_self = SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid()),
-                              other = SCMP_A0(SCMP_CMP_NE, (scmp_datum_t)getpid());
+                              all_self = SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid(), 0),
+                              other = SCMP_A0(SCMP_CMP_NE, (scmp_datum_t)getpid(), 0);
     int rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, plain);
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, plain);
     /* threads but no processes; clone3, whose flags no filter can see, is not there (ENOSYS) */
@@ -433,8 +434,8 @@ int sandbox_enter(void)
     int rc = -ENOMEM;
     if (!the.set)
         return 0;
-    /* /proc/self/mem, which writes to code, too, is root's from now on; no core holds a key.  (Not
-       in builds with a sanitizer, above: the one that looks for leaks traces its own process.) */
+    /* S-125: /proc/self/mem, which writes to code, too, is root's from now on; no core holds a key.
+       (Not in builds with a sanitizer, above: the one that looks for leaks traces its process.) */
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
         return wrong("its memory stays open to others", "--no-sandbox goes without");
     f = seccomp_init(SCMP_ACT_ERRNO(ENOSYS));
