@@ -95,6 +95,8 @@ def s125_own_code():
             check(found == "fine", "no control:", found)
             found = probe("caged", "own_memory", *where, program=program, **who)
             check(found == "EACCES", where, found)
+            found = probe("caged", "fd_name", *where, program=program, **who)
+            check(found == "fine", "its descriptors must stay readable to it:", found)
 
 
 def status(pid):

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
@@ -134,6 +135,11 @@ static long try_one(void)
         return ioctl(0, TIOCLINUX, "\3"); /* paste */
     if (!strcmp(what, "leader"))
         return ioctl(0, TIOCSCTTY, 0);
+    if (!strcmp(what, "fd_name")) { /* what is this that a guest passed? */
+        char name[40], target[40];
+        snprintf(name, sizeof name, "/proc/self/fd/%d", eventfd(0, 0));
+        return readlink(name, target, sizeof target);
+    }
     if (!strcmp(what, "own_memory"))
         return try_memory("self");
     if (!strcmp(what, "other_memory")) {
