@@ -3,9 +3,9 @@
 
    Two steps.  sandbox_start() comes behind the options, before anything is opened or any byte from
    outside is read: it changes to --user, gives up the capabilities, and makes that irrevocable
-   (S-120, S-121, S-124).  sandbox_enter() comes before the loop, when all is open: from then on the kernel
-   lets the process make the system calls of a program that serves files and sockets, and ends it on
-   those that only an intruder makes (S-122, S-125).  Both concern all threads. */
+   (S-120, S-121, S-124).  sandbox_enter() comes before the loop, when all is open: from then on the
+   kernel lets the process make the system calls of a program that serves files and sockets, and
+   ends it on those that only an intruder makes (S-122, S-125).  Both concern all threads. */
 #ifndef SANDBOX_H_INCLUDED
 #define SANDBOX_H_INCLUDED
 
