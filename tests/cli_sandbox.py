@@ -22,11 +22,15 @@ from cases import case, check, main, until  # noqa: E402
 BIN = os.environ.get("DXPU_BIN", os.path.join(ROOT, "build"))
 PROBE = os.path.join(ROOT, "build", "sandbox_probe")
 KILLED, GONE = -signal.SIGSYS, "ENOSYS"
+NOBODY = 65534
 # what is tried, and how it ends behind the filter
 PROBES = {"exec": KILLED, "fork": KILLED, "ptrace": KILLED, "setuid": KILLED, "uring": KILLED,
           "type": KILLED, "peek": KILLED, "clone3": GONE, "packet": GONE, "swap": GONE,
-          "kill_other": GONE, "limit": GONE, "code": GONE}
-HARMLESS = ("udp", "memory", "thread", "file", "copy")
+          "kill_other": GONE, "limit": GONE, "code": GONE, "type64": KILLED, "console": KILLED,
+          "leader": GONE, "packet64": GONE, "unix": GONE, "unix64": GONE, "pair_datagrams": GONE,
+          "owner": GONE, "owner64": GONE, "owner_ex": GONE, "owner_signal": GONE,
+          "owner_file": GONE, "owner_group": GONE}
+HARMLESS = ("udp", "memory", "thread", "file", "copy", "pair", "owner_none")
 
 
 def build():
@@ -35,10 +39,10 @@ def build():
                     "examples/proxy/sandbox.c", "-lseccomp"], cwd=ROOT, check=True)
 
 
-def probe(*words):
+def probe(*words, program=PROBE, **how):
     """The signal that ended it, or what it printed."""
-    done = subprocess.run([PROBE, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, timeout=60, check=False)
+    done = subprocess.run([program, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, timeout=60, check=False, **how)
     check(done.returncode <= 0, words, done)
     return done.returncode or done.stdout.decode().strip()
 
@@ -59,6 +63,40 @@ def s122_what_a_proxy_does():
         for cage in ("free", "caged"):
             found = probe(cage, what)
             check(found == "fine", cage, what, found)
+
+
+def landlock():
+    """What the kernel has, as the programs say."""
+    done = subprocess.run([os.path.join(BIN, "dxpu-box"), "--version"], stdout=subprocess.PIPE,
+                          check=True)
+    return "Landlock" in done.stdout.decode()
+
+
+@case
+def s124_memory_of_another_process():
+    if not landlock():
+        return "this kernel has no Landlock"
+    for where in ((), ("early",)):
+        check(probe("free", "other_memory", *where) == "fine", "no control")
+        found = probe("caged", "other_memory", *where)
+        check(found == "EACCES", where, found)
+    return None
+
+
+@case
+def s125_own_code():
+    """Not even by /proc/self/mem; who stays root may, as spec/security.md says."""
+    who = {} if os.geteuid() else {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        program = shutil.copy(PROBE, folder)
+        for where in ((), ("early",)):
+            found = probe("free", "own_memory", *where, program=program, **who)
+            check(found == "fine", "no control:", found)
+            found = probe("caged", "own_memory", *where, program=program, **who)
+            check(found == "EACCES", where, found)
+            found = probe("caged", "fd_name", *where, program=program, **who)
+            check(found == "fine", "its descriptors must stay readable to it:", found)
 
 
 def status(pid):

@@ -3,20 +3,23 @@
 
        sandbox_probe free|caged WHAT
 
-   Prints how it ended: "fine" or the name of the error.  With "thread", WHAT is tried in a thread
-   that was made before the filter. */
+   Prints how it ended: "fine" or the name of the error.  With a third word, WHAT is tried in a
+   thread that was made before the filter.  "Another process" is a child that was there before. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1
 #endif
 #include "examples/proxy/sandbox.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/sched.h>
+#include <linux/sockios.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
@@ -29,6 +32,8 @@
 
 static const char *what;
 static int go[2]; /* a pipe: a byte in it lets the early thread run */
+static pid_t child;
+#define UPPER (1L << 32) /* of an argument that is an int: the kernel does not look at it */
 
 static void *nothing(void *user)
 {
@@ -49,6 +54,58 @@ static long try_file(void)
     return f && fputs("x", f) >= 0 && !fclose(f) ? 0 : -1;
 }
 
+static long try_memory(const char *whose)
+{
+    char name[40];
+    snprintf(name, sizeof name, "/proc/%s/mem", whose);
+    return open(name, O_RDWR);
+}
+
+/* Who gets a signal when something can be read. */
+static long try_signals(void)
+{
+    struct f_owner_ex owner = { F_OWNER_PID, child };
+    int pair[2], pid = child;
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
+        return -1;
+    if (!strcmp(what, "owner"))
+        return fcntl(pair[0], F_SETOWN, child);
+    if (!strcmp(what, "owner64"))
+        return syscall(SYS_fcntl, (long)pair[0], UPPER | F_SETOWN, (long)child);
+    if (!strcmp(what, "owner_ex"))
+        return fcntl(pair[0], F_SETOWN_EX, &owner);
+    if (!strcmp(what, "owner_signal"))
+        return fcntl(pair[0], F_SETSIG, SIGKILL);
+    if (!strcmp(what, "owner_file"))
+        return ioctl(pair[0], FIOSETOWN, &pid);
+    if (!strcmp(what, "owner_group"))
+        return ioctl(pair[0], SIOCSPGRP, &pid);
+    if (!strcmp(what, "owner_none")) /* what libevent and others do */
+        return fcntl(pair[0], F_SETFL, O_NONBLOCK) || ioctl(pair[0], FIONREAD, &pid) ? -1 : 0;
+    fprintf(stderr, "sandbox_probe: no '%s' here\n", what);
+    exit(2);
+}
+
+static long try_sockets(void)
+{
+    int pair[2];
+    if (!strcmp(what, "packet"))
+        return socket(AF_PACKET, SOCK_RAW, 0);
+    if (!strcmp(what, "packet64"))
+        return syscall(SYS_socket, UPPER | AF_PACKET, (long)SOCK_RAW, 0L);
+    if (!strcmp(what, "udp"))
+        return socket(AF_INET, SOCK_DGRAM, 0);
+    if (!strcmp(what, "unix"))
+        return socket(AF_UNIX, SOCK_STREAM, 0);
+    if (!strcmp(what, "unix64"))
+        return syscall(SYS_socket, UPPER | AF_UNIX, (long)SOCK_STREAM, 0L);
+    if (!strcmp(what, "pair"))
+        return socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);
+    if (!strcmp(what, "pair_datagrams"))
+        return socketpair(AF_UNIX, SOCK_DGRAM, 0, pair);
+    return try_signals();
+}
+
 static long try_one(void)
 {
     static char *const words[] = { (char *)(size_t) "true", NULL };
@@ -66,16 +123,30 @@ static long try_one(void)
         return setuid(getuid());
     if (!strcmp(what, "uring"))
         return syscall(SYS_io_uring_setup, 1, NULL);
-    if (!strcmp(what, "packet"))
-        return socket(AF_PACKET, SOCK_RAW, 0);
-    if (!strcmp(what, "udp"))
-        return socket(AF_INET, SOCK_DGRAM, 0);
     if (!strcmp(what, "swap"))
         return syscall(SYS_getpriority, 0, 0);
     if (!strcmp(what, "kill_other"))
         return kill(getppid(), 0);
     if (!strcmp(what, "type"))
         return ioctl(0, TIOCSTI, "x");
+    if (!strcmp(what, "type64"))
+        return syscall(SYS_ioctl, 0L, UPPER | TIOCSTI, "x");
+    if (!strcmp(what, "console"))
+        return ioctl(0, TIOCLINUX, "\3"); /* paste */
+    if (!strcmp(what, "leader"))
+        return ioctl(0, TIOCSCTTY, 0);
+    if (!strcmp(what, "fd_name")) { /* what is this that a guest passed? */
+        char name[40], target[40];
+        snprintf(name, sizeof name, "/proc/self/fd/%d", eventfd(0, 0));
+        return readlink(name, target, sizeof target);
+    }
+    if (!strcmp(what, "own_memory"))
+        return try_memory("self");
+    if (!strcmp(what, "other_memory")) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", (int)child);
+        return try_memory(number);
+    }
     if (!strcmp(what, "limit"))
         return syscall(SYS_prlimit64, getppid(), RLIMIT_CORE, NULL, NULL);
     if (!strcmp(what, "code")) {
@@ -96,8 +167,7 @@ static long try_one(void)
         return try_thread();
     if (!strcmp(what, "file"))
         return try_file();
-    fprintf(stderr, "sandbox_probe: no '%s' here\n", what);
-    exit(2);
+    return try_sockets();
 }
 
 static void *early(void *user)
@@ -115,14 +185,25 @@ int main(int argc, char **argv)
 {
     static const sandbox_settings set;
     pthread_t t;
+    int hold[2];
     bool caged, wrong;
     if (argc < 3)
         return 2;
     what = argv[2];
     caged = !strcmp(argv[1], "caged");
-    if (pipe(go) || pthread_create(&t, NULL, early, NULL))
+    if (pipe(go) || pipe(hold))
         return 2;
-    if (caged && (sandbox_start("sandbox_probe", &set, &wrong) || sandbox_enter()))
+    child = fork();
+    if (child <= 0) {
+        char byte;
+        close(hold[1]);
+        _exit(child < 0 || read(hold[0], &byte, 1) != 0); /* until its parent is gone */
+    }
+    if (caged && sandbox_start("sandbox_probe", &set, &wrong))
+        return 3;
+    if (pthread_create(&t, NULL, early, NULL))
+        return 2;
+    if (caged && sandbox_enter())
         return 3;
     if (argc > 3) { /* in the early thread */
         if (write(go[1], "x", 1) != 1 || pthread_join(t, NULL))

@@ -1,5 +1,6 @@
 /* bindings/sodium/dxpu_sodium_seal.c from the inside: vectors of another implementation, what a key
    depends on, phases, limits. */
+#define _POSIX_C_SOURCE 200809L /* pthread_attr_setstack() */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <cmocka.h>
+#include <pthread.h>
 
 #include "bindings/sodium/dxpu_sodium_seal.c"
 
@@ -256,6 +258,88 @@ static void test_s20_old_phase_is_gone(void **state)
     }
 }
 
+/* ==== The stack =============================================================================== */
+
+enum { STACK = 256 << 10 };
+enum { LAST_BEGIN, LAST_NEXT_PHASE, LAST_ADVANCE, LASTS, WITHOUT_CLEARING = LASTS };
+static uint8_t stack[STACK] __attribute__((aligned(4096)));
+static uint8_t first[2][32];   /* secret and key of phase 0 */
+static seal near_end, far_end; /* not on the stack */
+
+typedef struct keys_made {
+    uint16_t suite;
+    unsigned last; /* what is called last: what it leaves nobody overwrites */
+} keys_made;
+
+static void *make_keys(void *user)
+{
+    static uint8_t out[MAX];
+    const keys_made *m = user;
+    seal_context c = context_of(m->suite);
+    seal_begin(&far_end, &c, false);
+    seal_begin(&near_end, &c, true);
+    memcpy(first[0], near_end.tx.secret, 32);
+    memcpy(first[1], near_end.tx.key.u.bytes, 32); /* an expanded key begins with the key */
+    if (m->last == WITHOUT_CLEARING)
+        make_key(near_end.aead, near_end.tx.secret, 0, &near_end.tx.key);
+    if (m->last == LAST_NEXT_PHASE || m->last == LAST_ADVANCE)
+        (void)seal_next_phase(&near_end);
+    if (m->last == LAST_ADVANCE) {
+        put_text(&near_end, 1, out);
+        (void)seal_open(&far_end, 1, 1, (dxpu_bytes){ header, HEADER }, out, TEXT);
+    }
+    return NULL;
+}
+
+static bool on_stack(const uint8_t secret[32])
+{
+    bool found = false;
+    for (size_t i = 0; i + 32 <= STACK && !found; i++)
+        found = memcmp(stack + i, secret, 32) == 0;
+    return found;
+}
+
+/* How many secrets of a channel a thread leaves on its stack that makes them. */
+static unsigned left_on_stack(uint16_t suite, unsigned last)
+{
+    const uint8_t *secrets[] = { first[0],           first[1],
+                                 near_end.tx.secret, near_end.tx.key.u.bytes,
+                                 far_end.rx.secret,  far_end.rx.key.u.bytes,
+                                 split[0],           far_end.rx.after.u.bytes,
+                                 near_end.rx.secret, near_end.rx.after.u.bytes };
+    keys_made m = { suite, last };
+    pthread_attr_t how;
+    pthread_t thread;
+    unsigned found = 0;
+    memset(stack, 0, sizeof stack);
+    assert_int_equal(pthread_attr_init(&how), 0);
+    assert_int_equal(pthread_attr_setstack(&how, stack, sizeof stack), 0);
+    assert_int_equal(pthread_create(&thread, &how, make_keys, &m), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    pthread_attr_destroy(&how);
+    assert_int_equal(near_end.tx.phase, last == LAST_NEXT_PHASE || last == LAST_ADVANCE);
+    assert_int_equal(far_end.rx.phase, last == LAST_ADVANCE);
+    for (unsigned i = 0; i < sizeof secrets / sizeof secrets[0]; i++)
+        found += on_stack(secrets[i]);
+    return found;
+}
+
+/* No key, and no secret that keys come from, stays on the stack, which is not locked. */
+static void test_s20_s61_nothing_is_left_on_the_stack(void **state)
+{
+    (void)state;
+    for (unsigned bit = 0; bit < 16; bit++) {
+        uint16_t suite = (uint16_t)(1u << bit);
+        if (!(dxpu_sodium_suites() & suite))
+            continue;
+        assert_int_not_equal(left_on_stack(suite, WITHOUT_CLEARING), 0); /* control */
+        for (unsigned last = 0; last < LASTS; last++)
+            assert_int_equal(left_on_stack(suite, last), 0);
+    }
+}
+
+/* ==== Limits ================================================================================== */
+
 static void test_s43_a_key_is_used_up(void **state)
 {
     uint8_t out[MAX];
@@ -302,6 +386,7 @@ int main(void)
         cmocka_unit_test(test_s45_before_key_and_after),
         cmocka_unit_test(test_s45_only_an_authentic_frame_moves),
         cmocka_unit_test(test_s20_old_phase_is_gone),
+        cmocka_unit_test(test_s20_s61_nothing_is_left_on_the_stack),
         cmocka_unit_test(test_s42_no_number_twice),
         cmocka_unit_test(test_s43_a_key_is_used_up),
     };

@@ -213,6 +213,7 @@ int dxpu_noise_write(dxpu_noise *n, dxpu_bytes payload, uint8_t *out, size_t cap
         *bytes = overhead + payload.len;
     }
     dxpu_noise_wipe(&work);
+    sodium_stackzero(DXPU_NOISE_STACK_BYTES);
     return rc;
 }
 
@@ -261,6 +262,7 @@ int dxpu_noise_read(dxpu_noise *n, dxpu_bytes message, uint8_t *payload, size_t 
         *bytes = len;
     }
     dxpu_noise_wipe(&work);
+    sodium_stackzero(DXPU_NOISE_STACK_BYTES);
     return rc;
 }
 
@@ -270,12 +272,14 @@ void dxpu_noise_pair_of(dxpu_noise_pair *p, const uint8_t secret[KEY])
 {
     memmove(p->secret, secret, KEY);
     crypto_scalarmult_base(p->public_key, p->secret);
+    sodium_stackzero(DXPU_NOISE_STACK_BYTES);
 }
 
 void dxpu_noise_pair_new(dxpu_noise_pair *p)
 {
     randombytes_buf(p->secret, KEY);
     crypto_scalarmult_base(p->public_key, p->secret);
+    sodium_stackzero(DXPU_NOISE_STACK_BYTES);
 }
 
 int dxpu_noise_start(dxpu_noise *n, unsigned pattern, bool initiator, const dxpu_noise_pair *own,
@@ -324,6 +328,7 @@ int dxpu_noise_split(dxpu_noise *n, uint8_t initiator[KEY], uint8_t responder[KE
     sodium_memzero(first, sizeof first);
     sodium_memzero(second, sizeof second);
     dxpu_noise_wipe(n);
+    sodium_stackzero(DXPU_NOISE_STACK_BYTES);
     return DXPU_OK;
 }
 

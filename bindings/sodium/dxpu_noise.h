@@ -20,7 +20,11 @@ enum {
     DXPU_NOISE_KEY_BYTES = 32,
     DXPU_NOISE_HASH_BYTES = 64,
     DXPU_NOISE_TAG_BYTES = 16,
-    DXPU_NOISE_MESSAGE_MAX_BYTES = 65535
+    DXPU_NOISE_MESSAGE_MAX_BYTES = 65535,
+    /* libsodium's functions leave parts of keys on the stack, which is not locked.  Who calls them
+       with a secret calls sodium_stackzero() with this when they have returned: it wipes what lies
+       below the caller, of which they use less (S-20). */
+    DXPU_NOISE_STACK_BYTES = 8192
 };
 
 /* Patterns. */

@@ -172,6 +172,7 @@ void seal_begin(seal *s, const seal_context *c, bool initiator)
     derive(secret, "next", 1, s->rx.secret);
     make_key(s->aead, s->rx.secret, 1, &s->rx.after);
     sodium_memzero(secret, sizeof secret);
+    sodium_stackzero(DXPU_NOISE_STACK_BYTES);
 }
 
 /* ==== Frames ================================================================================== */
@@ -218,6 +219,7 @@ static void advance(seal *s)
     derive(r->secret, "next", r->phase + 1, r->secret);
     make_key(s->aead, r->secret, r->phase + 1, &r->after);
     r->moved = true;
+    sodium_stackzero(DXPU_NOISE_STACK_BYTES);
 }
 
 bool seal_open(seal *s, uint8_t key_phase, uint64_t nonce, dxpu_bytes header, uint8_t *body,
@@ -246,10 +248,12 @@ uint8_t seal_next_phase(seal *s)
     s->tx.next = 0;
     derive(s->tx.secret, "next", s->tx.phase, s->tx.secret);
     make_key(s->aead, s->tx.secret, s->tx.phase, &s->tx.key);
+    sodium_stackzero(DXPU_NOISE_STACK_BYTES);
     return (uint8_t)(s->tx.phase & 3);
 }
 
 void seal_forget(seal *s)
 {
     sodium_memzero(&s->rx.before, sizeof s->rx.before);
+    sodium_stackzero(DXPU_NOISE_STACK_BYTES);
 }

@@ -78,6 +78,7 @@ static void used(direction *d, size_t bytes)
     memcpy(d->key, out, KEY_BYTES);
     d->bytes = 0;
     sodium_memzero(out, sizeof out);
+    sodium_stackzero(DXPU_NOISE_STACK_BYTES);
 }
 
 /* The message of `plain` at out, which has room. */

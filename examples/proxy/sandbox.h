@@ -3,9 +3,9 @@
 
    Two steps.  sandbox_start() comes behind the options, before anything is opened or any byte from
    outside is read: it changes to --user, gives up the capabilities, and makes that irrevocable
-   (S-120, S-121).  sandbox_enter() comes before the loop, when all is open: from then on the kernel
-   lets the process make the system calls of a program that serves files and sockets, and ends it on
-   those that only an intruder makes (S-122).  Both concern all threads. */
+   (S-120, S-121, S-124).  sandbox_enter() comes before the loop, when all is open: from then on the
+   kernel lets the process make the system calls of a program that serves files and sockets, and
+   ends it on those that only an intruder makes (S-122, S-125).  Both concern all threads. */
 #ifndef SANDBOX_H_INCLUDED
 #define SANDBOX_H_INCLUDED
 
@@ -39,7 +39,8 @@ int sandbox_start(const char *program, const sandbox_settings *s, bool *wrong_us
 int sandbox_enter(void);
 /* What to say behind this error of a bind(): "", or a remedy. */
 const char *sandbox_hint(int error);
-/* "seccomp" or "none": what this program was built with. */
+/* "seccomp and Landlock", "seccomp", "Landlock" or "none": what this program was built with, and
+   what this kernel has. */
 const char *sandbox_name(void);
 
 #endif /* SANDBOX_H_INCLUDED */
