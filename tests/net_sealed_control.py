@@ -447,8 +447,8 @@ def an_address_is_its_boxs():
 
 @case
 def a_box_is_known_by_its_key():
-    """M-32, M-88: an attachment to the address of a box by another key does not keep it from its slot.
-    The control: the box's own key, twice."""
+    """M-32, M-88: an attachment to the address of a box by another key does not keep it from its
+    slot.  The control: the box's own key, twice."""
     with lab.Lab() as l:
         box = start_box(l)
         host = start_host(l, "--slots", 3)
