@@ -244,8 +244,8 @@ static void test_s132_a_full_disk_loses_lines_and_says_so(void **state)
     free(text);
 }
 
-/* What is written behind the lines of an open log, over the last one, or cut off, is not built upon:
-   the lines are counted, and when it was moved away the log goes on in a new file. */
+/* What is written behind the lines of an open log, over the last one, or cut off, is not built
+   upon: the lines are counted, and when it was moved away the log goes on in a new file. */
 static void test_s132_nothing_is_appended_behind_what_differs(void **state)
 {
     char first[AUDIT_HASH_TEXT_BYTES], head[AUDIT_HASH_TEXT_BYTES], why[160];

@@ -1,8 +1,8 @@
-/* core_paths.c - whose an address is: a box names where hosts reach it, and may name another's (M-87)
+/* core_paths.c - whose an address is: a box says where it is reached, and may name another's
    SPDX-License-Identifier: MIT
 
-   Addresses are compared with their ports, as slots are reached at them (M-73): boxes behind one
-   address of a NAT have ports of their own. */
+   M-87.  Addresses are compared with their ports, as slots are reached at them (M-73): boxes behind
+   one address of a NAT have ports of their own. */
 #include <string.h>
 
 #include "core_internal.h"

@@ -77,8 +77,8 @@ static bool read_line(const char *line, uint64_t *number, uint8_t before[AUDIT_H
     return good;
 }
 
-/* Read all lines.  NULL, or what is wrong with *line.  *whole: where the last whole line ends, which
-   has *last bytes; *torn: something without an end follows. */
+/* Read all lines.  NULL, or what is wrong with *line.  *whole: where the last whole line ends, of
+   *last bytes; *torn: something without an end follows. */
 static const char *follow(FILE *f, uint64_t *line, uint8_t first[AUDIT_HASH_BYTES],
                           uint8_t head[AUDIT_HASH_BYTES], uint64_t *number, off_t *whole,
                           size_t *last, bool *torn)
