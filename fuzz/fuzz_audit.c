@@ -20,10 +20,12 @@ static const char *read_all(const char *text, size_t bytes, uint64_t *lines, off
     uint8_t first[AUDIT_HASH_BYTES] = { 0 }, head[AUDIT_HASH_BYTES] = { 0 };
     uint64_t number = 0;
     bool torn = false;
+    size_t last;
     const char *wrong;
     FILE *f = input_file(text, bytes);
     must(f != NULL);
-    wrong = follow(f, lines, first, head, &number, whole, &torn);
+    wrong = follow(f, lines, first, head, &number, whole, &last, &torn);
+    must((off_t)last <= *whole);
     must(*whole >= 0 && (size_t)*whole <= bytes + !bytes && (wrong || number >= *lines));
     must(!wrong || *lines);
     fclose(f);

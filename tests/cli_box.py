@@ -59,7 +59,21 @@ def options(l):
     check("box_control_good_options", good.stop() == 0)
 
 
+def pipes(l):
+    """Where a file is meant, one that would hold the box up is refused.  The control: a file."""
+    pipe, file = l.file("pipe"), l.file("file")
+    os.mkfifo(pipe)
+    of_manager = "--manager", "127.0.0.1:9", "--manager-key", l.public("manager")
+    for name, status, *given in (("state", 3), ("record", 3), ("frames", 3), ("file", 3),
+                                 ("identity", 2, *of_manager, "--state", file)):
+        refused(l, "box_pipe_as_" + name, status, "pipe", *given, "--" + name, pipe)
+    good = box(l, "--state", file, "--record", l.file("tlps"), "--frames", l.file("frames"))
+    good.address()
+    check("box_control_files", good.stop() == 0)
+
+
 with lab.Lab() as the_lab:
     files(the_lab)
+    pipes(the_lab)
     options(the_lab)
 sys.exit(1 if failed else 0)

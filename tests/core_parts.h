@@ -9,6 +9,7 @@
 #include "examples/manager/core_events.c"
 #include "examples/manager/core_load.c"
 #include "examples/manager/core_nodes.c"
+#include "examples/manager/core_paths.c"
 #include "examples/manager/core_orders.c"
 #include "examples/manager/core_record.c"
 #include "examples/manager/core_requests.c"

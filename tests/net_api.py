@@ -940,9 +940,9 @@ def streams_of_events_go_on_where_they_ended():
                   Last_Event_ID="x").status == 400)
 
 
-def gauge(m, name):
-    return int(re.search(r"^%s (\d+)$" % name, good(200, m, "GET", "/metrics").decode(),
-                         re.M).group(1))
+def gauge(m, name, **more):
+    said = good(200, m, "GET", "/metrics", **more).decode()
+    return int(re.search(r"^%s (\d+)$" % name, said, re.M).group(1))
 
 
 @case
@@ -1210,6 +1210,75 @@ def connections_are_bounded_and_known_ones_stay():
                 break
         for s in crowd:
             s.close()
+
+
+def crowd_with(m, token, count, target=b"/v1/pool", fields=b""):
+    """So many connections of its owner, each with a request that is answered, or waits."""
+    host, port = m.http.rsplit(":", 1)
+    crowd = []
+    for _ in range(count):
+        crowd.append(socket.create_connection((host, int(port)), 10))
+        crowd[-1].sendall(b"GET " + target + b" HTTP/1.1\r\nHost: localhost\r\nAuthorization: "
+                          b"Bearer " + TOKENS[token].encode() + b"\r\n" + fields + b"\r\n")
+        crowd[-1].recv(12)
+    return crowd
+
+
+def still_open(s):
+    """How many of these were not closed."""
+    count = 0
+    for one in s:
+        one.settimeout(0.2)
+        try:
+            while one.recv(65536):
+                pass
+        except TimeoutError:
+            count += 1
+        except OSError:
+            pass
+    return count
+
+
+STREAM = b"Accept: text/event-stream\r\n"
+
+
+@case
+def a_tenant_has_a_share_of_the_places():
+    """Its crowd displaces its own connections, and neither another's nor a stream.  The control: an
+    operator's crowd has all places."""
+    with lab.Lab(plain=True) as l:
+        m = Manager(l, "--tokens", tokens_file(l))
+        idle = crowd_with(m, "other", 3)
+        ours = crowd_with(m, "operator", 1, b"/v1/events", STREAM)
+        crowd = crowd_with(m, "tenant", 70)
+        check(still_open(crowd) == 16, "a quarter")
+        check(still_open(crowd[-16:]) == 16, "the longest silent go")
+        check(still_open(idle) == 3 and still_open(ours) == 1, "others' stay")
+        operators = crowd_with(m, "operator", 70)
+        check(still_open(operators) > 40, "the control")
+        check(still_open(ours) == 1, "a stream goes last")
+        for s in idle + ours + crowd + operators:
+            s.close()
+
+
+@case
+def a_tenant_has_a_share_of_the_streams():
+    with lab.Lab(plain=True) as l:
+        m = Manager(l, "--tokens", tokens_file(l))
+        kept = []
+        for token, may in (("tenant", 4), ("other", 4), ("read", 4), ("operator", 4)):
+            crowd = crowd_with(m, token, may + 30, b"/v1/events", STREAM)
+            until(lambda: gauge(m, "dxpu_http_streams", token="operator") == len(kept) + may, token)
+            check(still_open(crowd[:may]) == may, token)
+            kept += crowd[:may]
+            for s in crowd[may:]:
+                s.close()
+        check(still_open(kept) == 16)
+        kept.pop(0).close()  # its place is another's
+        until(lambda: gauge(m, "dxpu_http_streams", token="operator") == 15, "one went")
+        kept += crowd_with(m, "tenant", 1, b"/v1/events", STREAM)
+        check(still_open(kept) == 16)
+        check(gauge(m, "dxpu_http_streams", token="operator") == 16)
 
 
 @case

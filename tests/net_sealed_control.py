@@ -409,7 +409,59 @@ def a_name_is_its_keys():
         check(l.run("dxpu", "audit", l.file("log")).status == 0)
 
 
+@case
+def an_address_is_its_boxs():
+    """M-87: a box that names where another key's box is reached is refused.  The control: the same
+    box where it is itself."""
+    with lab.Lab() as l:
+        thief = new_key(l, "thief.key")
+        l.keys("dxpu-manager")
+        with open(l.file("manager.peers"), "a") as f:
+            f.write(thief + " may=box\n")
+        m = Manager(l, "--audit", l.file("log"))
+        good = start_box(l, *of_manager(l, m, "box1"))
+        until(lambda: connected(m, "box1"), "the box registers")
+
+        def claims(*more):
+            return l.start("dxpu-box", "--listen", V4, "--memory", 4096, "--key",
+                           l.file("thief.key"), "--peer", l.public("host"), "--manager", m.listen,
+                           "--manager-key", l.public("manager"), "--identity",
+                           l.file("thief.id"), "--state", l.file("thief.state"), "--name",
+                           "thief", *more)
+        liar = claims("--advertise", good.address())
+        liar.says(r"refuses: key \(node %d, a box of another key.*--advertise"
+                  % node_of(m, "box1")["node"])
+        events = m.get("/v1/events?type=node.path")["events"]
+        check(len(events) == 1 and thief in events[0]["text"], events)
+        check(connected(m, "box1"))
+        check(not any(n["name"] == "thief" for n in m.get("/v1/nodes")["nodes"]))
+        liar.stop()
+        claims()
+        until(lambda: connected(m, "thief"), "the control")
+        check(m.proxies()["paths_refused"] >= 1)
+        with open(l.file("log")) as f:
+            check(sum('"node.path"' in line for line in f) == 1)
+
+
 # ---- Leases ----
+
+@case
+def a_box_is_known_by_its_key():
+    """M-32, M-88: an attachment to the address of a box by another key does not keep it from its
+    slot.  The control: the box's own key, twice."""
+    with lab.Lab() as l:
+        box = start_box(l)
+        host = start_host(l, "--slots", 3)
+
+        def attach(slot, key, *more):
+            return l.run("dxpu", "attach", "--timeout", 10, "--box-key", key, *more, host.control,
+                         slot, box.address(), 1)
+        check(attach(1, new_key(l, "other.key")).status == 0)
+        done = attach(2, l.public("box"), "--wait")
+        check(done.status == 0, done.errors())
+        done = attach(3, l.public("box"))
+        check(done.status == 1 and "another slot of this host" in done.errors(), done.errors())
+
 
 @case
 def a_host_dials_the_key_that_it_was_told():

@@ -244,6 +244,44 @@ static void test_s132_a_full_disk_loses_lines_and_says_so(void **state)
     free(text);
 }
 
+/* What is written behind the lines of an open log, over the last one, or cut off, is not built
+   upon: the lines are counted, and when it was moved away the log goes on in a new file. */
+static void test_s132_nothing_is_appended_behind_what_differs(void **state)
+{
+    char first[AUDIT_HASH_TEXT_BYTES], head[AUDIT_HASH_TEXT_BYTES], why[160];
+    uint64_t line, begins;
+    (void)state;
+    for (int how = 0; how < 4; how++) {
+        size_t bytes, now;
+        char *text, *after;
+        audit *a;
+        fresh();
+        a = audit_open("test", file);
+        write_some(a, 0, 3);
+        audit_head(a, head);
+        text = read_all(file, &bytes);
+        if (how == 1)
+            text[bytes - 5] ^= 1; /* of the last line, which stays as long */
+        else if (how == 2)
+            memcpy(text + bytes, "x\n", 2);
+        write_all(file, text, how == 2 ? bytes + 2 : how == 3 ? bytes - 1 : bytes);
+        write_some(a, 3, 2);
+        after = read_all(file, &now);
+        assert_int_equal(audit_lost(a), how ? 2 : 0); /* how 0 is the control: the same bytes */
+        assert_int_equal(audit_lines(a), how ? 3 : 5);
+        assert_int_equal(strstr(after, "\"n\":4,") == NULL, how != 0);
+        assert_int_equal(rename(file, other), 0);
+        assert_true(audit_reopen(a));
+        write_some(a, 5, 1);
+        audit_close(a);
+        assert_int_equal(audit_check(file, &line, why, &begins, first, NULL), how ? 2 : 1);
+        assert_int_equal(begins, how ? 4 : 6);
+        assert_int_equal(strcmp(first, head) == 0, how != 0);
+        free(text);
+        free(after);
+    }
+}
+
 static void test_s133_a_new_file_follows_the_old_one(void **state)
 {
     char head[AUDIT_HASH_TEXT_BYTES], first[AUDIT_HASH_TEXT_BYTES];
@@ -285,16 +323,40 @@ static void test_s130_what_is_no_file_is_refused(void **state)
     assert_null(audit_open("test", file));
 }
 
+/* Nor does one hold the program up until somebody reads from it. */
+static void test_s130_a_pipe_is_refused(void **state)
+{
+    audit *a;
+    (void)state;
+    fresh();
+    assert_int_equal(mkfifo(file, 0600), 0);
+    alarm(20); /* else this would wait for ever */
+    assert_null(audit_open("test", file));
+    fresh();
+    a = audit_open("test", file);
+    assert_non_null(a);
+    write_some(a, 0, 1);
+    assert_int_equal(rename(file, other), 0);
+    assert_int_equal(mkfifo(file, 0600), 0);
+    assert_false(audit_reopen(a));
+    alarm(0);
+    write_some(a, 1, 1); /* the control: where it was */
+    audit_close(a);
+    assert_int_equal(lines_of(other), 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_s130_lines_follow_each_other),
         cmocka_unit_test(test_s130_what_is_no_file_is_refused),
+        cmocka_unit_test(test_s130_a_pipe_is_refused),
         cmocka_unit_test(test_s131_what_was_changed_is_seen),
         cmocka_unit_test(test_s131_what_is_missing_is_seen),
         cmocka_unit_test(test_s131_a_beginning_is_told),
         cmocka_unit_test(test_s132_a_torn_end_is_taken_away),
         cmocka_unit_test(test_s132_a_full_disk_loses_lines_and_says_so),
+        cmocka_unit_test(test_s132_nothing_is_appended_behind_what_differs),
         cmocka_unit_test(test_s133_a_new_file_follows_the_old_one),
         cmocka_unit_test(test_s134_one_program_at_a_time),
     };

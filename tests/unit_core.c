@@ -1822,7 +1822,7 @@ static void test_m86_the_name_of_another_key(void **state)
     uint32_t second = host_called(52, key[1], "web8");
     assert_int_equal(may_be(52, key[1], "web7", "", false), CORE_E_STATE); /* nor later */
     assert_int_equal(may_be(52, key[1], "web8", "", false), CORE_OK);
-    at(now_ms + COREI_NAMES_MS);
+    at(now_ms + COREI_TOLD_MS);
     assert_int_equal(may_be(52, key[1], "web7", "", false), CORE_E_STATE);
     assert_int_equal(count_events(CORE_EVENT_NODE_NAME), 2); /* an hour later again */
     (void)host_called(53, key[1], "web7"); /* a store of before this rule: both have it, and stay */
@@ -1864,7 +1864,74 @@ static void test_m86_events_are_bounded(void **state)
         key[0] = (uint8_t)i;
         assert_int_equal(may_be(50, key, "web7", "no", false), CORE_E_STATE);
     }
-    assert_int_equal(count_events(CORE_EVENT_NODE_NAME), COREI_NAMES_TOLD);
+    assert_int_equal(count_events(CORE_EVENT_NODE_NAME), COREI_TOLD);
+}
+
+/* May the owner of `key` be reached at 127.0.0.`host`, with slots at `port` and `offset` above? */
+static core_code may_be_at(uint8_t identity, const uint8_t *key, uint8_t host_byte, unsigned port,
+                           unsigned offset)
+{
+    uint8_t entry[DXPU_CONTROL_DEVICE_BYTES] = { 0 };
+    dxpu_control_device d = box[0];
+    dxpu_control_register r = { .role = DXPU_CONTROL_ROLE_BOX, .identity = { identity, 1 } };
+    d.port_offset = (uint16_t)offset;
+    dxpu_control_device_encode(&d, entry);
+    r.total = r.first = r.count = 1;
+    r.entry_bytes = sizeof entry;
+    r.entries = (dxpu_bytes){ entry, sizeof entry };
+    r.paths = 1;
+    r.path[0] = (dxpu_control_address){ 4, (uint16_t)port, { 127, 0, 0, host_byte } };
+    why = core_check_paths(c, &r, key);
+    return why.code;
+}
+
+/* M-87: where a box is reached no box of another key is, whichever way it names that port; who has
+   the address, and ports of its own there, may. */
+static void test_m87_the_address_of_another_key(void **state)
+{
+    static const uint8_t key[2][32] = { { 1 }, { 2 } };
+    const unsigned port = 4400 + BOX;
+    (void)state;
+    box[1].port_offset = 7;
+    rig_key = key[0];
+    box_says(1, SLOTS);
+    assert_int_equal(may_be_at(9, key[1], 1, port - 1, 0), CORE_OK); /* a NAT's */
+    assert_int_equal(may_be_at(9, key[1], 2, port, 0), CORE_OK);
+    assert_int_equal(may_be_at(9, key[0], 1, port, 0), CORE_OK);   /* one owner */
+    assert_int_equal(may_be_at(BOX, key[0], 1, port, 0), CORE_OK); /* the box itself */
+    assert_int_equal(count_events(CORE_EVENT_NODE_PATH), 0);
+    assert_int_equal(may_be_at(9, key[1], 1, port, 0), CORE_E_STATE);
+    assert_non_null(strstr(why.text, "--advertise"));
+    assert_int_equal(may_be_at(9, key[1], 1, port + 7, 0), CORE_E_STATE);
+    assert_int_equal(may_be_at(9, key[1], 1, port - 3, 3), CORE_E_STATE);
+    assert_int_equal(may_be_at(9, key[1], 1, port - 3, 10), CORE_E_STATE);
+    assert_int_equal(may_be_at(9, key[1], 1, port - 3, 2), CORE_OK);
+    assert_int_equal(count_events(CORE_EVENT_NODE_PATH), 1); /* once an hour of each key */
+}
+
+/* M-87: a box that is away keeps its address as long as its leases, and after a restart of the
+   manager too; who took it later does not keep the first one out. */
+static void test_m87_a_box_that_is_away(void **state)
+{
+    static const uint8_t key[2][32] = { { 1 }, { 2 } };
+    const unsigned port = 4400 + BOX;
+    (void)state;
+    rig_key = key[0];
+    box_says(1, SLOTS);
+    core_close(c);
+    start();
+    assert_int_equal(may_be_at(9, key[1], 1, port, 0), CORE_E_STATE);
+    box_says(1, SLOTS);
+    core_disconnected(c, box_node);
+    assert_int_equal(may_be_at(9, key[1], 1, port, 0), CORE_E_STATE);
+    at(now_ms + CORE_GRACE_MS);
+    assert_int_equal(may_be_at(9, key[1], 1, port, 0), CORE_OK); /* it moved there */
+    rig_key = key[1];
+    uint32_t later = second_box();
+    c->t.node[core_find_node(c, later)].path[0].port = (uint16_t)port;
+    assert_int_equal(may_be_at(BOX, key[0], 1, port, 0), CORE_OK);     /* it is back */
+    assert_int_equal(may_be_at(10, key[0], 1, port, 0), CORE_E_STATE); /* the control: a stranger */
+    rig_key = NULL;
 }
 
 /* Without keys none is named, nor asked for; what is known of one stays. */
@@ -2124,6 +2191,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m86_the_name_of_another_key, begin, end),
         cmocka_unit_test_setup_teardown(test_m86_the_name_of_a_list, begin, end),
         cmocka_unit_test_setup_teardown(test_m86_events_are_bounded, begin, end),
+        cmocka_unit_test_setup_teardown(test_m87_the_address_of_another_key, begin, end),
+        cmocka_unit_test_setup_teardown(test_m87_a_box_that_is_away, begin, end),
         cmocka_unit_test_setup_teardown(test_m82_no_keys, begin, end),
         cmocka_unit_test_setup_teardown(test_stale_reset, begin, end),
         cmocka_unit_test_setup_teardown(test_alarms, begin, end),

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { STATE_PATH_BYTES = 1024, LINE_BYTES = 160, MEDIUM_DIGITS = 16 };
@@ -151,13 +152,26 @@ static int lock_file(const char *file)
     return PROGRAM_SYSTEM;
 }
 
+/* A pipe or a terminal would hold the box up.  NULL after an error. */
+static FILE *open_regular(const char *file)
+{
+    struct stat st;
+    int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    FILE *f = fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode) ? fdopen(fd, "r") : NULL;
+    if (fd >= 0 && !f) {
+        (void)close(fd);
+        errno = EINVAL; /* is no regular file */
+    }
+    return f;
+}
+
 static int read_file(const char *file, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium,
                      state_key *key)
 {
     char line[LINE_BYTES];
     lease l;
     int rc = 0;
-    FILE *f = fopen(file, "r");
+    FILE *f = open_regular(file);
     if (!f)
         return errno == ENOENT ? 0 : complain("read", file);
     for (unsigned n = 1; !rc && fgets(line, sizeof line, f); n++) {

@@ -829,7 +829,7 @@ static unsigned check_attach(const guest *g, const dxpu_control_attach *m,
     for (unsigned i = 0; i < g->set->slots; i++) {
         const guest_slot *s = &g->slots[i];
         if (i + 1 != m->slot && (s->attached || s->channel) && s->box_slot == m->box_slot &&
-            slot_reaches(s, box, paths))
+            slot_reaches(s, box, paths, m->keyed ? m->key : NULL))
             return DXPU_CONTROL_CODE_TWICE; /* each would take it from the other, for ever */
     }
     return DXPU_CONTROL_CODE_NONE;

@@ -812,8 +812,23 @@ bool slot_is_at(const guest_slot *s, const dxpu_udp_address *box, unsigned paths
     return same;
 }
 
-bool slot_reaches(const guest_slot *s, const dxpu_udp_address *box, unsigned paths)
+/* A box without that key does not answer there, whoever named its address: M-32. */
+static bool is_key(const guest_slot *s, const dxpu_udp_address *box, unsigned paths,
+                   const uint8_t *key)
 {
+    uint8_t found[DXPU_NOISE_KEY_BYTES];
+    if (keys_plain(s->fabric->keys))
+        return true;
+    if (!key && !keys_box(s->fabric->keys, box, paths, found))
+        key = found;
+    return key && !memcmp(s->key, key, sizeof s->key);
+}
+
+bool slot_reaches(const guest_slot *s, const dxpu_udp_address *box, unsigned paths,
+                  const uint8_t *key)
+{
+    if (!is_key(s, box, paths, key))
+        return false;
     for (unsigned i = 0; i < s->paths; i++) {
         for (unsigned j = 0; j < paths; j++) {
             if (dxpu_udp_same(&s->path[i].remote, &box[j]))

@@ -135,8 +135,10 @@ bool slot_has_key(const guest_slot *s, const uint8_t *key);
 bool slot_allows(const guest_slot *s, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
 /* Are these the addresses that it was attached with? */
 bool slot_is_at(const guest_slot *s, const dxpu_udp_address *box, unsigned paths);
-/* Do these paths and those of the slot have an address of a box in common? */
-bool slot_reaches(const guest_slot *s, const dxpu_udp_address *box, unsigned paths);
+/* Is this the slot's box (M-32)?  An address in common, and with keys the box's public one, too:
+   `key`, or NULL: as --peer and --peers say. */
+bool slot_reaches(const guest_slot *s, const dxpu_udp_address *box, unsigned paths,
+                  const uint8_t *key);
 /* Take no more, and close the channel in order behind all that was sent, which takes the hold time
    at most; the slot is emptied when it is over, and may then be attached again.
    reason: DXPU_REASON_*, told to the box. */

@@ -154,7 +154,7 @@ static bool may(api_conn *c)
                         : "give Authorization: Bearer TOKEN with a token of --tokens");
         return false;
     }
-    c->known = true; /* others are closed first when places are short */
+    api_conn_known(c); /* others are closed first when places are short */
     if (r && !(r->roles & c->caller.role)) {
         api_problem(c, 403, NULL, "the role of this token does not allow this");
         return false;
@@ -256,9 +256,10 @@ bool api_done(api_conn *c, core_result r)
 
 bool api_may_wait(api_conn *c, uint64_t wait_s)
 {
-    if (!wait_s || api_count_in(c->a, API_WAITING) < c->a->set.waiting)
+    if (!wait_s || api_has_room(c, API_WAITING, c->a->set.waiting))
         return true;
-    api_problem(c, 503, "busy", "%u requests wait already; ask without wait", c->a->set.waiting);
+    api_problem(c, 503, "busy", "as many requests wait already as may, of %u; ask without wait",
+                c->a->set.waiting);
     return false;
 }
 

@@ -65,8 +65,9 @@ void api_stream_pump(api_conn *c)
 
 static void stream(api_conn *c, const api_selection *s)
 {
-    if (api_count_in(c->a, API_STREAMING) >= c->a->set.streams) {
-        api_problem(c, 503, "busy", "%u streams are open already", c->a->set.streams);
+    if (!api_has_room(c, API_STREAMING, c->a->set.streams)) {
+        api_problem(c, 503, "busy", "as many streams are open already as may, of %u",
+                    c->a->set.streams);
         return;
     }
     c->u.stream = *s;

@@ -93,8 +93,8 @@ struct api_conn {
     api_head head;                  /* its head */
     api_state state;
     uint64_t since_ms;      /* of the state, or of the request's first byte; 0: none came */
-    uint64_t heard_ms;      /* the last byte that came */
-    bool known;             /* a token was good once */
+    uint64_t heard_ms;      /* the last byte that came, or went to its stream */
+    api_caller known;       /* whose it is: the last good token; role 0: none was */
     const api_route *route; /* NULL: none */
     api_caller caller;
     char arg[API_TARGET_MAX_BYTES + 1]; /* of the route */
@@ -139,6 +139,12 @@ uint64_t api_now_ms(void);
 bool api_listen(api *a, bool *wrong); /* *wrong: as of api_open() */
 void api_unlisten(api *a);
 unsigned api_count_in(const api *a, api_state state);
+/* The caller's token is good: the connection is its, and counts for its share of all.  When that is
+   used up, another one of the same caller is closed. */
+void api_conn_known(api_conn *c);
+/* Is there room for one more of the caller's connections in this state, of which there may be
+   `most`?  Operators may have all of them, others a quarter each and three together. */
+bool api_has_room(const api_conn *c, api_state state, unsigned most);
 /* One more of the answer's, before it. */
 void api_add_field(api_conn *c, const char *name, const char *value);
 /* Answer; text is malloc()ed and taken, NULL: 503.  The request is evhttp's afterwards. */

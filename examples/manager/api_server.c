@@ -149,7 +149,7 @@ bool api_stream_send(api_conn *c, const char *text, size_t bytes)
         evhttp_send_reply_chunk_with_cb(c->request, more, on_drained, c);
     if (more)
         evbuffer_free(more);
-    c->since_ms = api_now_ms();
+    c->since_ms = c->heard_ms = api_now_ms();
     return good;
 }
 
@@ -281,16 +281,62 @@ static void adopt(api *a)
     evhttp_connection_set_closecb(c->http, on_closed, c);
 }
 
-/* All places are taken: who gave no token goes first, then the longest silent. */
-static void displace(api *a)
+/* Who is closed first: no token, an idle one's, an operator's; then who waits or reads a stream. */
+static unsigned rank(const api_conn *c)
 {
-    api_conn *worst = a->conns;
-    for (api_conn *c = worst; c; c = c->next) {
-        if (c->known < worst->known || (c->known == worst->known && c->heard_ms < worst->heard_ms))
+    bool busy = c->state == API_WAITING || c->state == API_STREAMING;
+    return !c->known.role ? 0 : (busy ? 2u : 0u) + (c->known.role == API_OPERATOR ? 2u : 1u);
+}
+
+static bool is_of(const api_conn *c, const api_caller *who)
+{
+    return c->known.role == who->role && !strcmp(c->known.tenant, who->tenant);
+}
+
+/* Close the least one, the longest silent of those: of who (NULL: of all), and not this one. */
+static void displace(api *a, const api_caller *who, const api_conn *but)
+{
+    api_conn *worst = NULL;
+    for (api_conn *c = a->conns; c; c = c->next) {
+        if (c == but || (who && !is_of(c, who)))
+            continue;
+        if (!worst || rank(c) < rank(worst) ||
+            (rank(c) == rank(worst) && c->heard_ms <= worst->heard_ms))
             worst = c;
     }
+    if (!worst)
+        return;
     a->displaced++;
     evhttp_connection_free(worst->http);
+}
+
+static unsigned share(unsigned most)
+{
+    return (most + 3) / 4;
+}
+
+void api_conn_known(api_conn *c)
+{
+    unsigned count = 0;
+    c->known = c->caller;
+    for (const api_conn *o = c->a->conns; o; o = o->next)
+        count += is_of(o, &c->caller);
+    if (c->caller.role != API_OPERATOR && count > share(c->a->set.connections))
+        displace(c->a, &c->caller, c);
+}
+
+bool api_has_room(const api_conn *c, api_state state, unsigned most)
+{
+    unsigned all = 0, others = 0, own = 0;
+    for (const api_conn *o = c->a->conns; o; o = o->next) {
+        if (o->state != state)
+            continue;
+        all++;
+        others += o->known.role != API_OPERATOR;
+        own += is_of(o, &c->known);
+    }
+    return all < most &&
+           (c->known.role == API_OPERATOR || (own < share(most) && others < most - most / 4));
 }
 
 static struct bufferevent *on_accept(struct event_base *base, void *user)
@@ -302,7 +348,7 @@ static struct bufferevent *on_accept(struct event_base *base, void *user)
     adopt(a);
     a->accepted++;
     if (a->count >= a->set.connections)
-        displace(a);
+        displace(a, NULL, NULL);
     if (!c || !bev || !evbuffer_add_cb(bufferevent_get_input(bev), on_bytes, c) ||
         (!a->count && event_add(a->tick, &tick))) {
         if (bev)

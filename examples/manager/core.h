@@ -184,6 +184,10 @@ void core_name(const dxpu_control_register *r, char out[CORE_NAME_BYTES]);
    CORE_E_STATE: not, or another key's node has it; an event tells, once an hour of each key. */
 core_result core_check_name(core *c, const dxpu_control_register *r,
                             const uint8_t key[DXPU_CONTROL_KEY_BYTES], const char *why, bool own);
+/* May the owner of this public key be reached there (M-87)?  Before each register of a box.
+   CORE_E_STATE: another key's box is, and was first; an event tells, once an hour of each key. */
+core_result core_check_paths(core *c, const dxpu_control_register *r,
+                             const uint8_t key[DXPU_CONTROL_KEY_BYTES]);
 /* A register message (views are copied), of the owner of `key`; NULL: this manager has no keys.
    The node's number, or 0 with *why: refused. */
 uint32_t core_register(core *c, const dxpu_control_register *r, const char *program,
@@ -270,6 +274,7 @@ core_result core_set_spares(core *c, const char *model, uint32_t count);
     X(NODE_OWNER, "node.owner")                                                                    \
     X(NODE_KEY, "node.key")   /* its identity came with another key; or its key was forgotten */   \
     X(NODE_NAME, "node.name") /* refused: its name is another key's; or it lost its name so */     \
+    X(NODE_PATH, "node.path") /* refused: another key's box is reached there */                    \
     X(NODE_FORGOTTEN, "node.forgotten")                                                            \
     X(SLOT_BROKEN, "slot.broken")                                                                  \
     X(SLOT_REPAIRED, "slot.repaired")                                                              \

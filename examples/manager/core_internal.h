@@ -8,6 +8,7 @@
    core_store.c    the transaction
    core_events.c   events
    core_nodes.c    what proxies say
+   core_paths.c    whose an address is
    core_slots.c    what follows for a slot or a lease
    core_orders.c   what proxies are told
    core_requests.c what users and operators ask for */
@@ -31,10 +32,10 @@ enum {
     COREI_RIVAL_MS = 10000,        /* for a proxy to be back before a copy of it gets its place */
     COREI_ENLARGE_MS = 60000,      /* for a node to get more slots again; */
     COREI_ENLARGE_UNITS = 1000000, /* and any other, in a pool of so many slots */
-    COREI_CHANGES = 64,    /* of one node in a second, and one for each slot: see settle_report() */
-    COREI_ALARMS = 10,     /* of one node in a second; further ones are dropped */
-    COREI_NAMES_TOLD = 64, /* keys of which an event tells that their names were refused, in */
-    COREI_NAMES_MS = 3600000,
+    COREI_CHANGES = 64, /* of one node in a second, and one for each slot: see settle_report() */
+    COREI_ALARMS = 10,  /* of one node in a second; further ones are dropped */
+    COREI_TOLD = 64,    /* keys of which an event tells that they were refused, in */
+    COREI_TOLD_MS = 3600000,
     COREI_KEY_NODES = 64, /* that one key may register: a node for each guest of a proxy */
     COREI_NO_REPORT = 0xff
 };
@@ -158,6 +159,12 @@ typedef enum corei_kind {
     COREI_SPARES
 } corei_kind;
 
+typedef struct corei_told {
+    uint64_t since_ms; /* when counting began */
+    unsigned count;    /* since then, and which: */
+    uint8_t key[COREI_TOLD][DXPU_CONTROL_KEY_BYTES];
+} corei_told;
+
 typedef struct corei_mark {
     corei_kind kind;
     uint32_t index;
@@ -190,11 +197,9 @@ struct core {
     uint64_t commits, loads; /* how many there were */
     bool failed, dead;       /* the last commit failed; nobody knows what the disk has */
     uint64_t refuse_until_ms;
-    uint64_t enlarge_ms; /* see may_enlarge() */
-    bool full;           /* and that was told: see check_room() */
-    uint64_t names_ms;   /* when counting began, of keys whose names were refused */
-    unsigned names;      /* since then, and which: */
-    uint8_t name_key[COREI_NAMES_TOLD][DXPU_CONTROL_KEY_BYTES];
+    uint64_t enlarge_ms;     /* see may_enlarge() */
+    bool full;               /* and that was told: see check_room() */
+    corei_told names, paths; /* keys that were refused theirs */
     char failure[256];
 };
 
@@ -278,6 +283,10 @@ void corei_event_keep(core *c, const core_event *e);
 
 /* -- Nodes (core_nodes.c) -- */
 
+/* The node of this identity; CORE_NONE: nobody knows it. */
+uint32_t corei_node_of(const core *c, const dxpu_control_register *r);
+/* Is an event to tell that this key was refused?  Once an hour of each. */
+bool corei_may_tell(const core *c, corei_told *told, const uint8_t *key);
 /* It is not connected; `extra` beyond the grace it is given up. */
 void corei_node_gone(core *c, uint32_t node, uint64_t extra_ms);
 

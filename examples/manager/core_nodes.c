@@ -198,7 +198,7 @@ static bool describe(core_node *n, const dxpu_control_register *r, const char *p
            n->paths != was.paths || memcmp(n->path, was.path, sizeof n->path) != 0;
 }
 
-static uint32_t node_of(const core *c, const dxpu_control_register *r)
+uint32_t corei_node_of(const core *c, const dxpu_control_register *r)
 {
     uint32_t node = core_find_node(c, r->node);
     if (node != CORE_NONE && memcmp(c->t.node[node].identity, r->identity, 16) == 0)
@@ -422,7 +422,7 @@ static core_result check_register(const core *c, const dxpu_control_register *r)
     if (r->total > most)
         return corei_result(CORE_E_ARG, "%u slots; a %s has %u at most", r->total,
                             box ? "box" : "host", most);
-    uint32_t node = node_of(c, r);
+    uint32_t node = corei_node_of(c, r);
     if (node != CORE_NONE && is_rival(c, node, r->instance))
         return corei_result(CORE_E_STATE, "%s", CORE_DOUBLE);
     if (node != CORE_NONE && c->t.node[node].role != r->role)
@@ -649,7 +649,7 @@ core_result core_check_key(core *c, const dxpu_control_register *r,
                            const uint8_t key[DXPU_CONTROL_KEY_BYTES])
 {
     char text[DXPU_SODIUM_KEY_TEXT_BYTES];
-    uint32_t node = node_of(c, r);
+    uint32_t node = corei_node_of(c, r);
     if (node == CORE_NONE || !c->t.node[node].keyed ||
         !memcmp(c->t.node[node].key, key, DXPU_CONTROL_KEY_BYTES))
         return (core_result){ CORE_OK, "" };
@@ -691,18 +691,18 @@ static uint32_t namesake(const core *c, const char *name, const uint8_t *key, ui
 }
 
 /* Proxies dial again and again, and whose key may register chooses its names freely. */
-static bool may_tell_name(core *c, const uint8_t *key)
+bool corei_may_tell(const core *c, corei_told *told, const uint8_t *key)
 {
-    if (!c->names || c->mono_ms - c->names_ms >= COREI_NAMES_MS) {
-        c->names = 0;
-        c->names_ms = c->mono_ms;
+    if (!told->count || c->mono_ms - told->since_ms >= COREI_TOLD_MS) {
+        told->count = 0;
+        told->since_ms = c->mono_ms;
     }
-    for (unsigned i = 0; i < c->names; i++)
-        if (memcmp(c->name_key[i], key, sizeof c->name_key[i]) == 0)
+    for (unsigned i = 0; i < told->count; i++)
+        if (memcmp(told->key[i], key, sizeof told->key[i]) == 0)
             return false;
-    if (c->names == COREI_NAMES_TOLD)
+    if (told->count == COREI_TOLD)
         return false;
-    memcpy(c->name_key[c->names++], key, sizeof c->name_key[0]);
+    memcpy(told->key[told->count++], key, sizeof told->key[0]);
     return true;
 }
 
@@ -712,7 +712,7 @@ static core_result refuse_name(core *c, const char *name, const uint8_t *key, ui
 {
     char text[DXPU_SODIUM_KEY_TEXT_BYTES];
     uint32_t number = node == CORE_NONE ? 0 : c->t.node[node].number;
-    if (may_tell_name(c, key) && corei_begin(c).code == CORE_OK) {
+    if (corei_may_tell(c, &c->names, key) && corei_begin(c).code == CORE_OK) {
         core_event *e = corei_event(c, CORE_EVENT_NODE_NAME, "refused: key %s may not be '%s'",
                                     dxpu_sodium_key_print(key, text), name);
         e->node = number;
@@ -746,7 +746,7 @@ core_result core_check_name(core *c, const dxpu_control_register *r,
                             const uint8_t key[DXPU_CONTROL_KEY_BYTES], const char *why, bool own)
 {
     char name[CORE_NAME_BYTES];
-    uint32_t mine = node_of(c, r), other;
+    uint32_t mine = corei_node_of(c, r), other;
     core_name(r, name);
     if (*why)
         return refuse_name(c, name, key, CORE_NONE, why);
@@ -778,7 +778,7 @@ uint32_t core_register(core *c, const dxpu_control_register *r, const char *prog
     *why = check_register(c, r);
     if (why->code != CORE_OK)
         return 0;
-    uint32_t node = node_of(c, r);
+    uint32_t node = corei_node_of(c, r);
     if (node == CORE_NONE)
         node = add_node(c, r, program, key, why);
     if (node == CORE_NONE)

@@ -451,6 +451,21 @@ static bool check_name(proxy *p, const dxpu_control *m)
     return false;
 }
 
+/* M-87 */
+static bool check_paths(proxy *p, const dxpu_control *m)
+{
+    wire *w = p->owner;
+    const uint8_t *key = secure_key(p->conn);
+    core_result why = { CORE_OK, "" };
+    if (key)
+        why = core_check_paths(w->core, &m->u.reg, key);
+    if (why.code == CORE_OK)
+        return true;
+    w->count.paths_refused++;
+    send_error(p, m->request, DXPU_CONTROL_CODE_KEY, why.text);
+    return false;
+}
+
 static bool take_register(proxy *p, const dxpu_control *m)
 {
     wire *w = p->owner;
@@ -465,7 +480,7 @@ static bool take_register(proxy *p, const dxpu_control *m)
                    "one connection is for one proxy: its role, identity and instance stay");
         return false;
     }
-    if ((!p->node && !check_key(p, m)) || !check_name(p, m))
+    if ((!p->node && !check_key(p, m)) || !check_name(p, m) || !check_paths(p, m))
         return false;
     if (!p->node && !make_way(p, r)) {
         send_error(p, m->request, DXPU_CONTROL_CODE_BUSY, CORE_DOUBLE);

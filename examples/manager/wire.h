@@ -55,6 +55,7 @@ void wire_pump(wire *w);
     X(registers_refused, "registers refused")                                                      \
     X(keys_refused, "registers refused: the key may not, or is not the identity's")                \
     X(names_refused, "registers refused: the name is another key's, or not that of its line")      \
+    X(paths_refused, "registers refused: a box of another key is reached there")                   \
     X(replaced, "connections that the same proxy replaced by another")                             \
     X(doubles, "registers refused: another instance with that identity is connected")              \
     X(heartbeats, "heartbeats answered")                                                           \

@@ -26,10 +26,11 @@ struct audit {
     const char *program, *file;
     int fd;
     uint64_t number; /* of the last line */
+    off_t end;       /* of the file, as it was left */
+    size_t last;     /* bytes of its last line, with the end of line; 0: the file is empty */
     uint64_t written, lost, told_lost;
     bool failing;
-    bool torn; /* what a failed write left could not be taken away: nothing more is written */
-    uint8_t head[AUDIT_HASH_BYTES];
+    uint8_t head[AUDIT_HASH_BYTES]; /* of the last line, which may be another file's */
 };
 
 static void hash(const char *line, size_t bytes, uint8_t out[AUDIT_HASH_BYTES])
@@ -76,16 +77,17 @@ static bool read_line(const char *line, uint64_t *number, uint8_t before[AUDIT_H
     return good;
 }
 
-/* Read all lines.  NULL, or what is wrong with *line.  *whole: where the last whole line ends;
-   *torn: something without an end follows. */
+/* Read all lines.  NULL, or what is wrong with *line.  *whole: where the last whole line ends, of
+   *last bytes; *torn: something without an end follows. */
 static const char *follow(FILE *f, uint64_t *line, uint8_t first[AUDIT_HASH_BYTES],
                           uint8_t head[AUDIT_HASH_BYTES], uint64_t *number, off_t *whole,
-                          bool *torn)
+                          size_t *last, bool *torn)
 {
     char text[LINE_MAX_BYTES];
     uint8_t before[AUDIT_HASH_BYTES];
     long bytes;
     *whole = 0;
+    *last = 0;
     for (*line = 0; (bytes = next_line(f, text)) != -1; *whole = ftello(f)) {
         uint64_t n;
         ++*line;
@@ -103,6 +105,7 @@ static const char *follow(FILE *f, uint64_t *line, uint8_t first[AUDIT_HASH_BYTE
         else if (sodium_memcmp(before, head, AUDIT_HASH_BYTES))
             return "does not follow the line before it: that one was changed";
         *number = n;
+        *last = (size_t)bytes + 1;
         hash(text, (size_t)bytes, head);
     }
     return ferror(f) ? "cannot be read" : NULL;
@@ -115,6 +118,7 @@ int64_t audit_check(const char *file, uint64_t *line, char why[160], uint64_t *b
     uint64_t number = 0;
     bool torn = false;
     off_t whole;
+    size_t bytes;
     const char *wrong;
     FILE *f = fopen(file, "re");
     *line = 0;
@@ -122,7 +126,7 @@ int64_t audit_check(const char *file, uint64_t *line, char why[160], uint64_t *b
         snprintf(why, 160, "%s", strerror(errno));
         return -1;
     }
-    wrong = follow(f, line, begin, head, &number, &whole, &torn);
+    wrong = follow(f, line, begin, head, &number, &whole, &bytes, &torn);
     fclose(f);
     if (!wrong && torn) {
         ++*line;
@@ -145,7 +149,6 @@ static int resume(audit *a, int fd)
 {
     uint8_t first[AUDIT_HASH_BYTES];
     uint64_t line = 0;
-    off_t whole = 0;
     bool torn = false;
     const char *wrong;
     FILE *f = fdopen(fd, "re");
@@ -153,9 +156,9 @@ static int resume(audit *a, int fd)
         close(fd);
         return -1;
     }
-    wrong = follow(f, &line, first, a->head, &a->number, &whole, &torn);
+    wrong = follow(f, &line, first, a->head, &a->number, &a->end, &a->last, &torn);
     fclose(f);
-    if (!wrong && torn && ftruncate(a->fd, whole))
+    if (!wrong && torn && ftruncate(a->fd, a->end))
         wrong = "is followed by one without an end, which cannot be taken away";
     if (!wrong)
         return 0;
@@ -166,10 +169,12 @@ static int resume(audit *a, int fd)
     return -1;
 }
 
+/* To append, and to look at the last line.  A pipe or a terminal would hold the program up. */
 static int open_file(audit *a)
 {
+    const int how = O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
     struct stat is;
-    int fd = open(a->file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int fd = open(a->file, how, 0600);
     if (fd < 0 || fstat(fd, &is)) {
         fprintf(stderr, "%s: --audit %s: %s\n", a->program, a->file, strerror(errno));
         if (fd >= 0)
@@ -208,7 +213,7 @@ audit *audit_open(const char *program, const char *file)
     a->program = program;
     a->file = file;
     a->fd = open_file(a);
-    old = a->fd >= 0 ? open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    old = a->fd >= 0 ? open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
     if (old < 0 && a->fd >= 0)
         fprintf(stderr, "%s: --audit %s: %s\n", program, file, strerror(errno));
     if (old >= 0 && !lock(a, a->fd)) {
@@ -252,7 +257,8 @@ bool audit_reopen(audit *a)
     }
     close(a->fd);
     a->fd = fd;
-    a->torn = false;
+    a->end = 0;
+    a->last = 0;
     return true;
 }
 
@@ -278,58 +284,82 @@ static char *compose(const audit *a, const char *what, const audit_field *fields
     return text;
 }
 
-/* One line with its end, whole or not at all. */
-static bool append(audit *a, const char *text)
+/* S-132: does the file end with the last line, as it was written?  NULL, or what is wrong. */
+static const char *look_at_end(const audit *a)
+{
+    static const char other[] = "its end is not as it was written; nothing is appended to that: "
+                                "move it away, and send SIGHUP";
+    char line[LINE_MAX_BYTES];
+    uint8_t is[AUDIT_HASH_BYTES];
+    struct stat st;
+    if (fstat(a->fd, &st))
+        return strerror(errno);
+    if (st.st_size != a->end)
+        return other;
+    if (!a->last)
+        return NULL;
+    if (pread(a->fd, line, a->last, a->end - (off_t)a->last) != (ssize_t)a->last)
+        return "its last line cannot be read";
+    hash(line, a->last - 1, is);
+    return line[a->last - 1] != '\n' || sodium_memcmp(is, a->head, sizeof is) ? other : NULL;
+}
+
+/* One line with its end, whole or not at all.  What a failed write left and could not be taken away
+   is an end that nobody wrote: see look_at_end().  NULL, or what is wrong. */
+static const char *append(audit *a, const char *text)
 {
     size_t bytes = strlen(text);
     char line[LINE_MAX_BYTES];
+    const char *wrong = look_at_end(a);
     ssize_t did;
-    off_t end = lseek(a->fd, 0, SEEK_END);
-    if (a->torn || end < 0 || bytes + 1 >= LINE_MAX_BYTES) {
-        errno = end < 0 ? errno : a->torn ? EIO : EMSGSIZE;
-        return false;
-    }
+    if (wrong || bytes + 1 >= LINE_MAX_BYTES)
+        return wrong ? wrong : strerror(EMSGSIZE);
     memcpy(line, text, bytes);
     line[bytes++] = '\n';
     do {
         did = write(a->fd, line, bytes);
     } while (did < 0 && errno == EINTR);
-    if (did == (ssize_t)bytes)
-        return true;
-    a->torn = did > 0 && ftruncate(a->fd, end);
-    errno = did >= 0 ? ENOSPC : errno;
-    return false;
+    if (did == (ssize_t)bytes) {
+        a->end += did;
+        a->last = bytes;
+        return NULL;
+    }
+    wrong = strerror(did < 0 ? errno : ENOSPC);
+    if (did > 0 && ftruncate(a->fd, a->end))
+        wrong = "what was written of a line cannot be taken away";
+    return wrong;
 }
 
-static bool put(audit *a, const char *what, const audit_field *fields, unsigned count)
+static const char *put(audit *a, const char *what, const audit_field *fields, unsigned count)
 {
     char *text = compose(a, what, fields, count);
-    bool good = text && append(a, text);
-    if (good) {
+    const char *wrong = text ? append(a, text) : "out of memory";
+    if (!wrong) {
         hash(text, strlen(text), a->head);
         a->number++;
         a->written++;
     }
     free(text);
-    return good;
+    return wrong;
 }
 
 void audit_write(audit *a, const char *what, const audit_field *fields, unsigned count)
 {
-    bool good = true;
+    const char *wrong = NULL;
     if (!a)
         return;
     if (a->lost > a->told_lost) {
         audit_field lines = { "lines", NULL, a->lost - a->told_lost };
-        good = put(a, "audit.lost", &lines, 1);
-        a->told_lost = good ? a->lost : a->told_lost;
+        wrong = put(a, "audit.lost", &lines, 1);
+        a->told_lost = wrong ? a->told_lost : a->lost;
     }
-    good = good && put(a, what, fields, count);
-    a->lost += !good;
-    if (!good && !a->failing)
+    if (!wrong)
+        wrong = put(a, what, fields, count);
+    a->lost += wrong != NULL;
+    if (wrong && !a->failing)
         fprintf(stderr, "%s: --audit %s: %s: lines are lost until it can be written\n", a->program,
-                a->file, strerror(errno));
-    a->failing = !good;
+                a->file, wrong);
+    a->failing = wrong != NULL;
 }
 
 uint64_t audit_lines(const audit *a)

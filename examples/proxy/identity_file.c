@@ -113,14 +113,17 @@ static bool parse(const char *text, ssize_t len, uint8_t out[IDENTITY_BYTES])
 int identity_file_open(const char *program, const char *file, uint8_t out[IDENTITY_BYTES])
 {
     char text[TEXT_BYTES + 1];
+    struct stat st;
     ssize_t len;
     /* it stays open as long as the process lives, and with it the lock */
     int fd;
     do {
-        fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
     } while (fd < 0 && errno == EINTR);
-    if (fd < 0)
+    if (fd < 0 || fstat(fd, &st))
         return complain_system(program, file, "cannot be opened");
+    if (!S_ISREG(st.st_mode)) /* from a pipe it would wait */
+        return complain(program, file, "is no regular file; name another", PROGRAM_USAGE);
     if (flock(fd, LOCK_EX | LOCK_NB))
         return complain(program, file,
                         "another proxy has it; give each proxy of this machine its own file",

@@ -22,6 +22,7 @@ static void tell(recorder *r, int error)
 int recorder_open(recorder *r, const char *program, const char *option, const char *file)
 {
     char why[DXPU_PCAP_WHY_BYTES];
+    struct stat st;
     mode_t usual;
     memset(r, 0, sizeof *r);
     r->program = program;
@@ -29,6 +30,10 @@ int recorder_open(recorder *r, const char *program, const char *option, const ch
     r->file = file;
     if (!file)
         return 0;
+    if (!stat(file, &st) && S_ISFIFO(st.st_mode)) { /* who reads from it slowly holds all up */
+        fprintf(stderr, "%s: %s %s: is a pipe; name a file\n", program, option, file);
+        return -1;
+    }
     (void)pthread_mutex_init(&r->lock, NULL); /* an ordinary one: cannot fail */
     usual = umask(077);                       /* what a guest reads and writes stands in it */
     r->writer = dxpu_pcap_create(file, why);
