@@ -726,6 +726,15 @@ const char *keys_box(keys *k, const dxpu_udp_address *box, unsigned count, uint8
                  "at= in --peers";
 }
 
+const char *keys_silence(const keys *k)
+{
+    return k->set.plain
+               ? "nobody there, UDP blocked, or it wants keys: give both --key and --peer; "
+                 "its standard error says which"
+               : "nobody there, UDP blocked, its key is not the one --peer says, this key "
+                 "is not in its --peers, or it is --plain; its standard error says which";
+}
+
 uint64_t keys_wall_ns(keys *k)
 {
     struct timespec t = { 0, 0 };

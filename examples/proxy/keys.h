@@ -132,6 +132,8 @@ bool keys_fresh(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES], uint64_t times
    `at` one of them, else of the only one that is at none.  NULL, or why not, with a remedy. */
 const char *keys_box(keys *k, const dxpu_udp_address *box, unsigned count,
                      uint8_t out[DXPU_NOISE_KEY_BYTES]);
+/* What it may be that a box, dialed with these keys, does not answer: S-92's remedy. */
+const char *keys_silence(const keys *k);
 /* Nanoseconds since 1970, larger each time, whatever the clock does: timestamps of initiations. */
 uint64_t keys_wall_ns(keys *k);
 /* A peer for people: its name, or the first characters of its key.  out is returned. */
