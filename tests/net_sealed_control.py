@@ -295,6 +295,35 @@ def a_manager_with_another_key():
 
 
 @case
+def s92_who_has_no_keys_is_told_at_the_manager():
+    """S-92, both ways: each end says it once, with a remedy, however often the proxy dials."""
+    with lab.Lab() as l:
+        m = Manager(l)
+        plain = Manager(l, "--plain", store=l.file("plain.db"))
+        wrong = start_box(l, *of_manager(l, m, "box1"), "--plain")
+        wrong.says("wants keys, start this one with --key and --manager-key")
+        m.process.says(r"speaks without keys and is refused; start it with --key and --manager-key")
+        sealed = start_box(l, *of_manager(l, plain, "box2"))
+        sealed.says(NOBODY)
+        plain.process.says("wants to agree on keys, and here is --plain")
+        start_box(l, *of_manager(l, m, "box3"))  # the control
+        until(lambda: connected(m, "box3"), "who has keys registers")
+        until(lambda: plain_ends(m) >= 3, "it dials again")
+        said = m.process.errors()
+        check(said.count("speaks without keys") == 1, said)
+        check(wrong.errors().count("dialing again") == 1, wrong.errors())
+        said = plain.process.errors()
+        check(said.count("wants to agree on keys") == 1, said)
+
+
+def plain_ends(m):
+    """How many streams at the manager ended for want of keys, by what SIGUSR1 prints."""
+    m.process.popen.send_signal(signal.SIGUSR1)
+    threading.Event().wait(0.2)
+    return max([int(n) for n in re.findall(r"\bplain\W+(\d+)", m.process.errors())] or [0])
+
+
+@case
 def a_proxy_that_is_on_no_list():
     """S-74, and M-81: a box's key registers no host."""
     with lab.Lab() as l:

@@ -435,10 +435,13 @@ static void on_bytes(void *context, secure_conn *conn, dxpu_bytes in)
 }
 
 /* A wrong key at either end looks the same from here: the manager answers no stranger (S-74). */
-static void complain(const manager_link *m, const char *why)
+static void complain(const manager_link *m, const char *why, bool greeting)
 {
     char text[DXPU_SODIUM_KEY_TEXT_BYTES];
-    fprintf(stderr, "%s: manager %s: %s; dialing again\n", self(m)->name, m->at, why);
+    fprintf(stderr, "%s: manager %s: %s%s; dialing again\n", self(m)->name, m->at, why,
+            greeting && keys_plain(m->keys)
+                ? "; if it wants keys, start this one with --key and --manager-key, without --plain"
+                : "");
     if (!secure_is_handshake(why))
         return;
     fprintf(stderr,
@@ -451,6 +454,7 @@ static void complain(const manager_link *m, const char *why)
 static void on_closed(void *context, secure_conn *conn, const char *why)
 {
     manager_link *m = context;
+    bool greeting = m->state == LINK_GREETING;
     (void)conn;
     requests_peer_free(m->peer);
     m->peer = NULL;
@@ -459,7 +463,7 @@ static void on_closed(void *context, secure_conn *conn, const char *why)
     if (m->closing)
         return;
     if (why != m->complaint)
-        complain(m, why);
+        complain(m, why, greeting);
     m->complaint = why;
     set_timer(m, m->backoff_ms);
     m->backoff_ms = m->backoff_ms * 2 < BACKOFF_MAX_MS ? m->backoff_ms * 2 : BACKOFF_MAX_MS;
