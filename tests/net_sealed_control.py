@@ -295,6 +295,31 @@ def a_manager_with_another_key():
 
 
 @case
+def a_manager_that_lost_its_key():
+    """A new key for a store whose nodes know another: it says so, and once that they come."""
+    with lab.Lab() as l:
+        m = Manager(l)
+        box = start_box(l, *of_manager(l, m, "box1"))
+        until(lambda: connected(m, "box1"), "the box registers")
+
+        def again():
+            check(m.process.stop() == 0, m.process.errors())
+            m.start()
+            return m.process
+        check("WARNING" not in again().errors(), m.process.errors())  # the control: the same key
+        until(lambda: connected(m, "box1"), "the box is back")
+        os.rename(l.file("manager.key"), l.file("kept.key"))
+        again().says("this public key is new, and 1 node of the store knows another; was --key")
+        m.process.says(r"expects another public key than this one's; .*give it --manager-key \S{44}")
+        box.says(NOBODY)
+        os.remove(l.file("manager.key"))
+        os.rename(l.file("kept.key"), l.file("manager.key"))
+        again()
+        until(lambda: connected(m, "box1"), "its key is back")
+        check("another" not in m.process.errors(), m.process.errors())
+
+
+@case
 def s92_who_has_no_keys_is_told_at_the_manager():
     """S-92, both ways: each end says it once, with a remedy, however often the proxy dials."""
     with lab.Lab() as l:

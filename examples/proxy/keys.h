@@ -102,6 +102,8 @@ bool keys_plain(const keys *k);
 bool keys_dials(const keys *k, const dxpu_udp_address *a);
 /* This program's identity, NULL with --plain. */
 const dxpu_noise_pair *keys_own(const keys *k);
+/* Nobody was told its public key before: it was made for this run. */
+bool keys_own_new(const keys *k);
 /* Read --peers again.  0, or -1 after a message: all is as before. */
 int keys_reload(keys *k);
 /* Changes with each keys_reload() that was good. */
