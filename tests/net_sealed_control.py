@@ -333,7 +333,7 @@ def s92_who_has_no_keys_is_told_at_the_manager():
         plain.process.says("wants to agree on keys, and here is --plain")
         start_box(l, *of_manager(l, m, "box3"))  # the control
         until(lambda: connected(m, "box3"), "who has keys registers")
-        until(lambda: plain_ends(m) >= 3, "it dials again")
+        until(lambda: m_count(m, "plain") >= 3, "it dials again")
         said = m.process.errors()
         check(said.count("speaks without keys") == 1, said)
         check(wrong.errors().count("dialing again") == 1, wrong.errors())
@@ -341,11 +341,12 @@ def s92_who_has_no_keys_is_told_at_the_manager():
         check(said.count("wants to agree on keys") == 1, said)
 
 
-def plain_ends(m):
-    """How many streams at the manager ended for want of keys, by what SIGUSR1 prints."""
+def m_count(m, name):
+    """What the manager has counted, by what SIGUSR1 prints."""
     m.process.popen.send_signal(signal.SIGUSR1)
     threading.Event().wait(0.2)
-    return max([int(n) for n in re.findall(r"\bplain\W+(\d+)", m.process.errors())] or [0])
+    found = re.findall(r"\b%s\W+(\d+)" % name, m.process.errors())
+    return max(int(n) for n in found or ["0"])
 
 
 @case
@@ -360,6 +361,8 @@ def a_proxy_that_is_on_no_list():
         l.keys("dxpu-box")
         host = start_host(l, *of_manager(l, m, "host1"), "--key", l.file("box.key"))
         host.says(r"refuses: key \(.*may=host")
+        until(lambda: m_count(m, "keys_refused") >= 3, "it dials again")
+        check(host.errors().count("refuses: key") == 1, host.errors())
         start_box(l, *of_manager(l, m, "box2"))  # the controls
         start_host(l, *of_manager(l, m, "host2"))
         until(lambda: connected(m, "box2") and connected(m, "host2"), "who may registers")

@@ -18,6 +18,7 @@ enum {
     REGISTERS_OUT = 64, /* of changed slots, without an answer; more wait */
     ALARMS_KEPT = 32,
     ALARM_TEXT_BYTES = 160,
+    REFUSAL_TEXT_BYTES = DXPU_CONTROL_TEXT_MAX + 32,
     SILENT_HEARTBEATS = 3, /* then the connection is given up (M-52) */
     ANSWER_MS = 10000,     /* until then all slots must be registered */
     BACKOFF_MIN_MS = 100,
@@ -25,6 +26,8 @@ enum {
     HEARTBEAT_MIN_MS = 10, /* whatever the manager asks for */
     HEARTBEAT_MAX_MS = 600000
 };
+
+#define REFUSAL_NS 60000000000u /* the same one is told so often */
 
 /* ==== 1  State ================================================================================ */
 
@@ -70,6 +73,8 @@ struct manager_link {
     link_state state;
     bool closing;
     const char *complaint; /* said last; the same again is not news */
+    secure_telling refusals;
+    char refusal[REFUSAL_TEXT_BYTES]; /* told last, "" since it is registered */
     unsigned backoff_ms, heartbeat_ms;
     uint32_t node, changes, sequence;
     uint32_t asked[ASKED_END]; /* without an answer */
@@ -356,12 +361,26 @@ static bool on_node(manager_link *m, const dxpu_control_node *node)
         m->state = LINK_UP;
         m->backoff_ms = BACKOFF_MIN_MS;
         m->complaint = NULL;
+        m->refusal[0] = '\0';
         fprintf(stderr, "%s: registered with manager %s\n", self(m)->name, m->at);
         set_timer(m, m->heartbeat_ms);
     }
     if (m->state == LINK_UP) /* what waited for this answer, and what changed meanwhile */
         wake(m);
     return true;
+}
+
+/* It dials again and again, and is refused for the same reason until somebody mends it. */
+static void tell_refusal(manager_link *m, const dxpu_control_error *e)
+{
+    char text[REFUSAL_TEXT_BYTES], more[SECURE_MORE_BYTES];
+    snprintf(text, sizeof text, "%s (%.*s)", dxpu_control_code_name(e->code), (int)e->text.len,
+             (const char *)e->text.ptr);
+    if (strcmp(text, m->refusal) != 0)
+        memset(&m->refusals, 0, sizeof m->refusals);
+    memcpy(m->refusal, text, sizeof m->refusal);
+    if (secure_tell(&m->refusals, REFUSAL_NS, more))
+        fprintf(stderr, "%s: manager %s refuses: %s%s\n", self(m)->name, m->at, text, more);
 }
 
 static bool on_error(manager_link *m, unsigned what, const dxpu_control_error *e)
@@ -371,8 +390,7 @@ static bool on_error(manager_link *m, unsigned what, const dxpu_control_error *e
         alarm_done(m);
         return true;
     }
-    fprintf(stderr, "%s: manager %s refuses: %s (%.*s)\n", self(m)->name, m->at,
-            dxpu_control_code_name(e->code), (int)e->text.len, (const char *)e->text.ptr);
+    tell_refusal(m, e);
     return end(m, "refused by it");
 }
 
