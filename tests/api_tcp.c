@@ -188,10 +188,10 @@ static void test_addresses_of_another_port(void **state)
     assert_string_equal(dxpu_udp_print(&a, text), "127.0.0.2:7");
 }
 
-/* Each end knows where it is, while the connection stands. */
+/* Each end knows where both are, while the connection stands. */
 static void test_here(void **state)
 {
-    dxpu_udp_address a;
+    dxpu_udp_address a, there;
     (void)state;
     serve();
     join(&client);
@@ -203,6 +203,10 @@ static void test_here(void **state)
     assert_int_equal(a.u.any.sa_family, AF_INET);
     assert_int_equal(ntohl(a.u.v4.sin_addr.s_addr), INADDR_LOOPBACK);
     assert_false(dxpu_udp_same(&a, dxpu_tcp_local(listener)));
+    assert_true(dxpu_tcp_there(server.conn, &there));
+    assert_true(dxpu_udp_same(&a, &there));
+    assert_true(dxpu_tcp_there(client.conn, &there));
+    assert_true(dxpu_udp_same(&there, dxpu_tcp_local(listener)));
 }
 
 static void test_echo(void **state)

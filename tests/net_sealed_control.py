@@ -295,6 +295,61 @@ def a_manager_with_another_key():
 
 
 @case
+def a_manager_that_lost_its_key():
+    """A new key for a store whose nodes know another: it says so, and once that they come."""
+    with lab.Lab() as l:
+        m = Manager(l)
+        box = start_box(l, *of_manager(l, m, "box1"))
+        until(lambda: connected(m, "box1"), "the box registers")
+
+        def again():
+            check(m.process.stop() == 0, m.process.errors())
+            m.start()
+            return m.process
+        check("WARNING" not in again().errors(), m.process.errors())  # the control: the same key
+        until(lambda: connected(m, "box1"), "the box is back")
+        os.rename(l.file("manager.key"), l.file("kept.key"))
+        again().says("this public key is new, and 1 node of the store knows another; was --key")
+        m.process.says(r"expects another public key than this .*give it --manager-key \S{44}")
+        box.says(NOBODY)
+        os.remove(l.file("manager.key"))
+        os.rename(l.file("kept.key"), l.file("manager.key"))
+        again()
+        until(lambda: connected(m, "box1"), "its key is back")
+        check("another" not in m.process.errors(), m.process.errors())
+
+
+@case
+def s92_who_has_no_keys_is_told_at_the_manager():
+    """S-92, both ways: each end says it once, with a remedy, however often the proxy dials."""
+    with lab.Lab() as l:
+        m = Manager(l)
+        plain = Manager(l, "--plain", store=l.file("plain.db"))
+        wrong = start_box(l, *of_manager(l, m, "box1"), "--plain")
+        wrong.says("wants keys, start this one with --key and --manager-key")
+        m.process.says(r"speaks without keys and is refused; start it with --key and --manager-key")
+        sealed = start_box(l, *of_manager(l, plain, "box2"))
+        sealed.says(NOBODY)
+        plain.process.says("wants to agree on keys, and here is --plain")
+        start_box(l, *of_manager(l, m, "box3"))  # the control
+        until(lambda: connected(m, "box3"), "who has keys registers")
+        until(lambda: m_count(m, "plain") >= 3, "it dials again")
+        said = m.process.errors()
+        check(said.count("speaks without keys") == 1, said)
+        check(wrong.errors().count("dialing again") == 1, wrong.errors())
+        said = plain.process.errors()
+        check(said.count("wants to agree on keys") == 1, said)
+
+
+def m_count(m, name):
+    """What the manager has counted, by what SIGUSR1 prints."""
+    m.process.popen.send_signal(signal.SIGUSR1)
+    threading.Event().wait(0.2)
+    found = re.findall(r"\b%s\W+(\d+)" % name, m.process.errors())
+    return max(int(n) for n in found or ["0"])
+
+
+@case
 def a_proxy_that_is_on_no_list():
     """S-74, and M-81: a box's key registers no host."""
     with lab.Lab() as l:
@@ -306,6 +361,8 @@ def a_proxy_that_is_on_no_list():
         l.keys("dxpu-box")
         host = start_host(l, *of_manager(l, m, "host1"), "--key", l.file("box.key"))
         host.says(r"refuses: key \(.*may=host")
+        until(lambda: m_count(m, "keys_refused") >= 3, "it dials again")
+        check(host.errors().count("refuses: key") == 1, host.errors())
         start_box(l, *of_manager(l, m, "box2"))  # the controls
         start_host(l, *of_manager(l, m, "host2"))
         until(lambda: connected(m, "box2") and connected(m, "host2"), "who may registers")

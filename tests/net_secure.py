@@ -282,6 +282,39 @@ def s92_plain_and_sealed_exchange_nothing():
 
 
 @case
+def s92_a_host_says_that_nobody_answers():
+    """S-92: once, after the hold time, whoever is to blame; also when it is stopped."""
+    def silent(l, at, *keys):
+        host = l.start("dxpu-host", "--box", at, *keys, "--load", "read", "--hold-ms", 200)
+        host.says("no answer from %s for .*its standard error says which" % at)
+        host.popen.send_signal(signal.SIGUSR1)  # it goes on
+        host.says("ups|incarnations")
+        check(host.stop() == 0, host.errors())
+        check(host.errors().count("no answer from") == 1, host.errors())
+        return host.errors()
+
+    with lab.Lab() as l:
+        p = Pair(l)
+        other_key, other_public = new_key(l, "other")
+        for key, public in ((other_key, p.box_public), (p.host_key, other_public)):
+            check("--peers" in silent(l, p.at, "--key", key, "--peer", public))
+        check("wants keys" in silent(l, p.at, "--plain"))
+        plain = l.start("dxpu-box", "--listen", V4, "--plain")
+        check("--plain" in silent(l, plain.address(), "--peer", other_public))
+        guest = l.start("dxpu-host", "--vfio-user", l.file("vm"), "--key", other_key, "--peer",
+                        p.box_public, "--attach", "1=%s/1" % p.at, "--hold-ms", 200)
+        guest.says("slot 1: no answer from %s for 200 ms: .*--peers" % p.at)
+        host = l.start("dxpu-host", "--box", p.at, "--key", other_key, "--peer", p.box_public,
+                       "--load", "read", "--hold-ms", 60000, "--give-up-ms", 60000)
+        host.says("waiting for the box")  # by now it takes signals
+        check("no answer" not in host.errors(), host.errors())
+        check(host.stop() == 0 and "no answer from" in host.errors(), host.errors())
+        host = p.start("--load", "read", "--seconds", 60, "--span", "4K")  # the control
+        host.says("attached")
+        check(host.stop() == 0 and "no answer" not in host.errors(), host.errors())
+
+
+@case
 def s94_the_box_must_be_known():
     with lab.Lab() as l:
         p = Pair(l)

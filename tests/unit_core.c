@@ -690,6 +690,35 @@ static void test_other_peer(void **state)
     assert_int_equal(count_events(CORE_EVENT_SLOT_QUARANTINED), 1);
 }
 
+/* Which box is away, and for how long it counts; then that its slots are broken. */
+static void test_a_box_away_is_named(void **state)
+{
+    (void)state;
+    uint32_t nodes;
+    uint64_t lease;
+    bool existed;
+    both_connect();
+    core_request r = { .model = "nvme", .host = host_node, .count = SLOTS + 1 };
+    why = core_create(c, &r, &lease, &existed); /* the control: it is here */
+    assert_int_equal(why.code, CORE_E_CAPACITY);
+    assert_null(strstr(why.text, "not heard of"));
+    assert_null(strstr(why.text, "broken"));
+    core_disconnected(c, box_node);
+    at(now_ms + 2000);
+    r.count = 1;
+    why = core_create(c, &r, &lease, &existed);
+    assert_int_equal(why.code, CORE_E_CAPACITY);
+    assert_non_null(strstr(why.text, core_nodes(c, &nodes)[core_find_node(c, box_node)].name));
+    assert_non_null(strstr(why.text, "is not heard of for 2 s; try again: in 4 s it no longer"));
+    at(now_ms + 4000); /* it is given up */
+    why = core_create(c, &r, &lease, &existed);
+    assert_int_equal(why.code, CORE_E_CAPACITY);
+    assert_null(strstr(why.text, "not heard of"));
+    assert_non_null(strstr(why.text, "broken: box away)"));
+    box_says(1, SLOTS);
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+}
+
 /* After a start only slots of boxes that were heard of are lent, whatever others have free. */
 static void test_silent_since_start(void **state)
 {
@@ -2204,6 +2233,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_stale_wiped, begin, end),
         cmocka_unit_test_setup_teardown(test_other_peer, begin, end),
         cmocka_unit_test_setup_teardown(test_silent_since_start, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_box_away_is_named, begin, end),
         cmocka_unit_test_setup_teardown(test_wipe_fails, begin, end),
         cmocka_unit_test_setup_teardown(test_host_is_slow, begin, end),
         cmocka_unit_test_setup_teardown(test_park_attach, begin, end),

@@ -292,6 +292,12 @@ bool dxpu_tcp_here(const dxpu_tcp_conn *c, dxpu_udp_address *out)
     return c->open && !c->over && !getsockname(bufferevent_getfd(c->bev), &out->u.any, &out->len);
 }
 
+bool dxpu_tcp_there(const dxpu_tcp_conn *c, dxpu_udp_address *out)
+{
+    out->len = sizeof out->u;
+    return c->open && !c->over && !getpeername(bufferevent_getfd(c->bev), &out->u.any, &out->len);
+}
+
 bool dxpu_tcp_send(dxpu_tcp_conn *c, const void *data, size_t bytes)
 {
     struct evbuffer *out;

@@ -83,6 +83,8 @@ dxpu_tcp_conn *dxpu_tcp_connect(struct event_base *base, const dxpu_udp_address 
                                 const char **why);
 /* This end's address; false when the connection does not stand. */
 bool dxpu_tcp_here(const dxpu_tcp_conn *c, dxpu_udp_address *out);
+/* The peer's. */
+bool dxpu_tcp_there(const dxpu_tcp_conn *c, dxpu_udp_address *out);
 /* Send; false when the connection is over or has just been closed for want of room. */
 bool dxpu_tcp_send(dxpu_tcp_conn *c, const void *data, size_t bytes);
 /* Bytes that wait to be sent. */

@@ -162,6 +162,7 @@ static void on_up(void *user, fabric_channel *c, uint64_t now)
     host_link *l = user;
     (void)c;
     l->is_up = true;
+    l->silence_told = false;
     l->ups++;
     if (!l->set->quiet)
         fprintf(stderr, "dxpu-host: slot %llu of %s is attached, epoch %llu\n",
@@ -192,6 +193,15 @@ static const char *remedy(uint8_t reason)
     }
 }
 
+/* S-92: once, for whoever does not answer says nothing at this end. */
+static void tell_silence(host_link *l, uint64_t now)
+{
+    if (!l->silence_told)
+        fprintf(stderr, "dxpu-host: no answer from %s for %llu ms: %s\n", l->set->box,
+                (unsigned long long)((now - l->alone_ns) / MILLION), keys_silence(l->fabric.keys));
+    l->silence_told = true;
+}
+
 static void on_down(void *user, fabric_channel *c, uint64_t now)
 {
     host_link *l = user;
@@ -206,6 +216,8 @@ static void on_down(void *user, fabric_channel *c, uint64_t now)
     contain(l, c, now);
     if (was_up)
         l->alone_ns = now;
+    else if (error == DXPU_E_DEAD)
+        tell_silence(l, now);
     if (l->closing || l->stopping) {
         end(l, LINK_DONE);
         return;
@@ -267,14 +279,9 @@ static void on_tick(void *user, uint64_t now)
     if (l->stopping && (now >= l->stop_ns || (!l->is_up && !l->closing))) {
         end(l, LINK_DONE);
     } else if (!l->is_up && !l->closing && now - l->alone_ns >= l->set->give_up_ms * MILLION) {
-        fprintf(
-            stderr,
-            "dxpu-host: no answer from %s for %llu ms; is dxpu-box running there, the port open, "
-            "and %s?\n",
-            l->set->box, (unsigned long long)l->set->give_up_ms,
-            keys_plain(l->fabric.keys)
-                ? "it --plain, too"
-                : "this the key that it has, and one of its --peers this one's");
+        tell_silence(l, now);
+        fprintf(stderr, "dxpu-host: given up: no channel to %s for %llu ms\n", l->set->box,
+                (unsigned long long)l->set->give_up_ms);
         end(l, LINK_NO_CHANNEL);
     } else if (now >= l->dial_ns) {
         dial(l, now);
@@ -341,6 +348,8 @@ int link_run(host_link *l)
 
 void link_stop(host_link *l)
 {
+    if (!l->ups) /* or its exit status 0 were all that is known of it */
+        tell_silence(l, dxpu_udp_now_ns());
     if (l->stopping) {
         end(l, LINK_DONE);
         return;

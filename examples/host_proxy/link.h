@@ -37,6 +37,7 @@ typedef struct host_link {
     recorder record;
     histogram rtt; /* of non-posted requests: submitted to last completion */
     bool stopping, closing, is_up, over;
+    bool silence_told; /* since it was up */
     int result;
     uint64_t dial_ns, alone_ns, stop_ns, progress_ns, started_ns;
     uint64_t submitted, taken, contained, timeouts, device_posted, device_unsupported, events;

@@ -913,6 +913,9 @@ void slot_down(guest_slot *s, uint64_t now)
                 : reason == DXPU_REASON_REPLACED ? "; to take it back, use a higher epoch"
                                                  : "; dialing again");
         s->host->filled(s->host->user, s->number, false);
+    } else if (s->attached && s->attempts == 1 && error == DXPU_E_DEAD) { /* S-92 */
+        fprintf(stderr, "dxpu-host: slot %u: no answer from %s for %llu ms: %s\n", s->number,
+                s->box, (unsigned long long)s->fabric->base.hold_ms, keys_silence(s->fabric->keys));
     }
     if (s->attached)
         s->dial_ns = now + RETRY_NS;

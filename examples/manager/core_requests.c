@@ -106,12 +106,63 @@ static core_result check_request(const core *c, const core_request *r, pool_requ
     return all_good;
 }
 
-static bool any_silent(const core *c, uint16_t model)
+/* A slot with this model whose box is away, and may be back; CORE_NONE: there is none. */
+static uint32_t find_silent(const core *c, uint16_t model)
 {
     for (uint32_t i = 0; i < c->t.pool->slots; i++)
         if (c->t.slot_more[i].silent && c->t.pool->slot[i].model == model)
-            return true;
-    return false;
+            return i;
+    return CORE_NONE;
+}
+
+/* Those that nobody has, and that would be free but for their boxes, which are given up. */
+static uint32_t count_gone(const core *c, uint16_t model)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < c->t.pool->slots; i++) {
+        const pool_slot *s = &c->t.pool->slot[i];
+        count += s->model == model && s->state == POOL_BROKEN && s->reason == POOL_WHY_BOX &&
+                 s->lease == POOL_NONE;
+    }
+    return count;
+}
+
+static core_result box_away(const core *c, uint32_t slot)
+{
+    uint32_t node = c->t.slot[slot].node;
+    const core_node *n = &c->t.node[node];
+    uint64_t gone_ms = c->t.node_more[node].gone_ms;
+    uint64_t away_ms = c->unix_ms > n->since_unix_ms ? c->unix_ms - n->since_unix_ms : 0;
+    uint64_t left_ms = gone_ms > c->mono_ms ? gone_ms - c->mono_ms : 0;
+    if (n->connected)
+        return corei_result(CORE_E_CAPACITY,
+                            "a box with free slots, %s, is not heard of in "
+                            "whole; try again in a second",
+                            n->name);
+    return corei_result(CORE_E_CAPACITY,
+                        "a box with free slots, %s, is not heard of for %llu s; try again: in "
+                        "%llu s it no longer counts (--grace-ms)",
+                        n->name, (unsigned long long)(away_ms / 1000),
+                        (unsigned long long)(left_ms / 1000 + 1));
+}
+
+static core_result too_few(const core *c, uint16_t model)
+{
+    uint32_t drained = c->t.pool->model[model].count[POOL_DRAINED], gone = count_gone(c, model);
+    char broken[64] = "";
+    if (!drained && !gone)
+        return corei_pool_result(POOL_E_FREE);
+    if (gone)
+        snprintf(broken, sizeof broken, " (%u broken: box away)", (unsigned)gone);
+    if (!drained)
+        return corei_result(CORE_E_CAPACITY,
+                            "too few slots with this model are free%s; ask for fewer, wait for a "
+                            "release, or bring the box back (dxpu list boxes)",
+                            broken);
+    return corei_result(CORE_E_CAPACITY,
+                        "too few slots with this model are free%s, and %u are drained; ask for "
+                        "fewer, wait for a release, or end a drain (dxpu drain BOX --off)",
+                        broken, (unsigned)drained);
 }
 
 /* Slots for it, given out. */
@@ -123,17 +174,15 @@ static core_result grant(core *c, const core_request *r, pool_request *q, pool_c
     if (result.code != CORE_OK)
         return result;
     int rc = pool_choose(t->pool, q, choice);
-    bool silent = (rc == POOL_E_FREE || rc == POOL_E_PLACE) && any_silent(c, q->model);
-    for (unsigned i = 0; rc == POOL_OK && i < choice->count; i++)
-        silent = silent || !corei_can_lend(c, choice->slot[i]);
-    if (silent)
-        return corei_result(CORE_E_CAPACITY, "a box with free slots is not heard of; "
-                                             "try again in a second");
-    if (rc == POOL_E_FREE && t->pool->model[q->model].count[POOL_DRAINED])
-        return corei_result(CORE_E_CAPACITY,
-                            "too few slots with this model are free, and %u are drained; ask for "
-                            "fewer, wait for a release, or end a drain (dxpu drain BOX --off)",
-                            t->pool->model[q->model].count[POOL_DRAINED]);
+    uint32_t silent = CORE_NONE;
+    if (rc == POOL_E_FREE || rc == POOL_E_PLACE)
+        silent = find_silent(c, q->model);
+    for (unsigned i = 0; rc == POOL_OK && i < choice->count && silent == CORE_NONE; i++)
+        silent = corei_can_lend(c, choice->slot[i]) ? CORE_NONE : choice->slot[i];
+    if (silent != CORE_NONE)
+        return box_away(c, silent);
+    if (rc == POOL_E_FREE)
+        return too_few(c, q->model);
     if (rc == POOL_OK)
         rc = pool_grant(t->pool, q, choice, lease);
     return corei_pool_result(rc);

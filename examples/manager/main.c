@@ -419,6 +419,21 @@ static int open_store(void)
     return PROGRAM_GOOD;
 }
 
+/* Its proxies were told another --manager-key than that of a new key: none gets in, and a file that
+   was moved, or a --key forgotten, is made anew without a word. */
+static void warn_of_new_key(void)
+{
+    uint32_t count, keyed = 0;
+    const core_node *node = core_nodes(the.core, &count);
+    for (uint32_t i = 0; i < count; i++)
+        keyed += node[i].keyed;
+    if (keyed && keys_own_new(the.keys))
+        fprintf(stderr,
+                "dxpu-manager: WARNING: this public key is new, and %u node%s of the store know%s "
+                "another; was --key meant to be another file? else give them this --manager-key\n",
+                (unsigned)keyed, keyed == 1 ? "" : "s", keyed == 1 ? "s" : "");
+}
+
 static int open_ports(void)
 {
     wire_settings proxies;
@@ -482,6 +497,7 @@ static int open_manager(void)
         fprintf(stderr, "dxpu-manager: out of memory\n");
         return PROGRAM_SYSTEM;
     }
+    warn_of_new_key();
     return open_ports();
 }
 

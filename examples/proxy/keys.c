@@ -39,6 +39,7 @@ struct keys {
     const char *program;
     keys_settings set;
     dxpu_noise_pair *own;
+    bool own_new;
     pthread_mutex_t mutex; /* of the following */
     table peers;
     stamp *stamps; /* by key */
@@ -440,6 +441,7 @@ static int open_own(keys *k)
              : made ? dxpu_sodium_key_create(file, &why)
                     : dxpu_sodium_key_load(file, &why);
     if (k->own) {
+        k->own_new = !file || made;
         say_key(k, made);
         return 0;
     }
@@ -511,6 +513,11 @@ bool keys_dials(const keys *k, const dxpu_udp_address *a)
 const dxpu_noise_pair *keys_own(const keys *k)
 {
     return k->own;
+}
+
+bool keys_own_new(const keys *k)
+{
+    return k->own_new;
 }
 
 int keys_reload(keys *k)
@@ -724,6 +731,15 @@ const char *keys_box(keys *k, const dxpu_udp_address *box, unsigned count, uint8
                ? "which public key this box has is not known; name it with at= in --peers"
                : "the box's public key is not known; give it with --peer KEY, or with "
                  "at= in --peers";
+}
+
+const char *keys_silence(const keys *k)
+{
+    return k->set.plain
+               ? "nobody there, UDP blocked, or it wants keys: give both --key and --peer; "
+                 "its standard error says which"
+               : "nobody there, UDP blocked, its key is not the one --peer says, this key "
+                 "is not in its --peers, or it is --plain; its standard error says which";
 }
 
 uint64_t keys_wall_ns(keys *k)

@@ -102,6 +102,8 @@ bool keys_plain(const keys *k);
 bool keys_dials(const keys *k, const dxpu_udp_address *a);
 /* This program's identity, NULL with --plain. */
 const dxpu_noise_pair *keys_own(const keys *k);
+/* Nobody was told its public key before: it was made for this run. */
+bool keys_own_new(const keys *k);
 /* Read --peers again.  0, or -1 after a message: all is as before. */
 int keys_reload(keys *k);
 /* Changes with each keys_reload() that was good. */
@@ -132,6 +134,8 @@ bool keys_fresh(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES], uint64_t times
    `at` one of them, else of the only one that is at none.  NULL, or why not, with a remedy. */
 const char *keys_box(keys *k, const dxpu_udp_address *box, unsigned count,
                      uint8_t out[DXPU_NOISE_KEY_BYTES]);
+/* What it may be that a box, dialed with these keys, does not answer: S-92's remedy. */
+const char *keys_silence(const keys *k);
 /* Nanoseconds since 1970, larger each time, whatever the clock does: timestamps of initiations. */
 uint64_t keys_wall_ns(keys *k);
 /* A peer for people: its name, or the first characters of its key.  out is returned. */

@@ -18,6 +18,7 @@ enum {
     REGISTERS_OUT = 64, /* of changed slots, without an answer; more wait */
     ALARMS_KEPT = 32,
     ALARM_TEXT_BYTES = 160,
+    REFUSAL_TEXT_BYTES = DXPU_CONTROL_TEXT_MAX + 32,
     SILENT_HEARTBEATS = 3, /* then the connection is given up (M-52) */
     ANSWER_MS = 10000,     /* until then all slots must be registered */
     BACKOFF_MIN_MS = 100,
@@ -25,6 +26,8 @@ enum {
     HEARTBEAT_MIN_MS = 10, /* whatever the manager asks for */
     HEARTBEAT_MAX_MS = 600000
 };
+
+#define REFUSAL_NS 60000000000u /* the same one is told so often */
 
 /* ==== 1  State ================================================================================ */
 
@@ -70,6 +73,8 @@ struct manager_link {
     link_state state;
     bool closing;
     const char *complaint; /* said last; the same again is not news */
+    secure_telling refusals;
+    char refusal[REFUSAL_TEXT_BYTES]; /* told last, "" since it is registered */
     unsigned backoff_ms, heartbeat_ms;
     uint32_t node, changes, sequence;
     uint32_t asked[ASKED_END]; /* without an answer */
@@ -356,12 +361,26 @@ static bool on_node(manager_link *m, const dxpu_control_node *node)
         m->state = LINK_UP;
         m->backoff_ms = BACKOFF_MIN_MS;
         m->complaint = NULL;
+        m->refusal[0] = '\0';
         fprintf(stderr, "%s: registered with manager %s\n", self(m)->name, m->at);
         set_timer(m, m->heartbeat_ms);
     }
     if (m->state == LINK_UP) /* what waited for this answer, and what changed meanwhile */
         wake(m);
     return true;
+}
+
+/* It dials again and again, and is refused for the same reason until somebody mends it. */
+static void tell_refusal(manager_link *m, const dxpu_control_error *e)
+{
+    char text[REFUSAL_TEXT_BYTES], more[SECURE_MORE_BYTES];
+    snprintf(text, sizeof text, "%s (%.*s)", dxpu_control_code_name(e->code), (int)e->text.len,
+             (const char *)e->text.ptr);
+    if (strcmp(text, m->refusal) != 0)
+        memset(&m->refusals, 0, sizeof m->refusals);
+    memcpy(m->refusal, text, sizeof m->refusal);
+    if (secure_tell(&m->refusals, REFUSAL_NS, more))
+        fprintf(stderr, "%s: manager %s refuses: %s%s\n", self(m)->name, m->at, text, more);
 }
 
 static bool on_error(manager_link *m, unsigned what, const dxpu_control_error *e)
@@ -371,8 +390,7 @@ static bool on_error(manager_link *m, unsigned what, const dxpu_control_error *e
         alarm_done(m);
         return true;
     }
-    fprintf(stderr, "%s: manager %s refuses: %s (%.*s)\n", self(m)->name, m->at,
-            dxpu_control_code_name(e->code), (int)e->text.len, (const char *)e->text.ptr);
+    tell_refusal(m, e);
     return end(m, "refused by it");
 }
 
@@ -435,10 +453,13 @@ static void on_bytes(void *context, secure_conn *conn, dxpu_bytes in)
 }
 
 /* A wrong key at either end looks the same from here: the manager answers no stranger (S-74). */
-static void complain(const manager_link *m, const char *why)
+static void complain(const manager_link *m, const char *why, bool greeting)
 {
     char text[DXPU_SODIUM_KEY_TEXT_BYTES];
-    fprintf(stderr, "%s: manager %s: %s; dialing again\n", self(m)->name, m->at, why);
+    fprintf(stderr, "%s: manager %s: %s%s; dialing again\n", self(m)->name, m->at, why,
+            greeting && keys_plain(m->keys)
+                ? "; if it wants keys, start this one with --key and --manager-key, without --plain"
+                : "");
     if (!secure_is_handshake(why))
         return;
     fprintf(stderr,
@@ -451,6 +472,7 @@ static void complain(const manager_link *m, const char *why)
 static void on_closed(void *context, secure_conn *conn, const char *why)
 {
     manager_link *m = context;
+    bool greeting = m->state == LINK_GREETING;
     (void)conn;
     requests_peer_free(m->peer);
     m->peer = NULL;
@@ -459,7 +481,7 @@ static void on_closed(void *context, secure_conn *conn, const char *why)
     if (m->closing)
         return;
     if (why != m->complaint)
-        complain(m, why);
+        complain(m, why, greeting);
     m->complaint = why;
     set_timer(m, m->backoff_ms);
     m->backoff_ms = m->backoff_ms * 2 < BACKOFF_MAX_MS ? m->backoff_ms * 2 : BACKOFF_MAX_MS;

@@ -5,11 +5,13 @@
 #include <stdlib.h>
 
 enum { CHUNK_BYTES = 16384 }; /* of what is sent in one message: bounds what the other side keeps */
-#define SAY_NS 1000000000u    /* strangers are told of so often */
+#define SAY_NS    1000000000u /* strangers are told of so often, */
+#define UNLIKE_NS 60000000000u /* and so often whoever has no keys, or another one for this side */
 
 static const char NO_HANDSHAKE[] = "it ends the handshake: it has another key than was given here, "
                                    "does not let this side's in, or "
                                    "has no keys (--plain)";
+static const char SEALED[] = "DXSS"; /* S-71: how who has keys begins */
 static const char SLOW[] = "it does not answer the handshake";
 
 struct secure_conn {
@@ -20,7 +22,7 @@ struct secure_conn {
     dxpu_sodium_stream *stream; /* NULL: plain */
     void *context;
     const char *why; /* better known than by what is below */
-    bool reached, up, over;
+    bool reached, up, over, heard;
     unsigned inside; /* callbacks of tcp that run: until they return, this stays */
 };
 
@@ -29,7 +31,8 @@ struct secure_listener {
     secure_callbacks cb;
     dxpu_tcp_listener *tcp;
     secure_conn *conns;
-    uint64_t ended[DXPU_SODIUM_STREAM_ENDS_COUNT], revoked, said_ns, unsaid;
+    uint64_t ended[DXPU_SODIUM_STREAM_ENDS_COUNT], revoked;
+    secure_telling strangers, plain, sealed, other_key;
 };
 
 /* ==== Who may ================================================================================= */
@@ -57,22 +60,94 @@ static const char *may_words(unsigned may, char *out, size_t cap)
     return out;
 }
 
-/* Once a second at most: he could come often. */
+bool secure_tell(secure_telling *t, uint64_t every_ns, char more[SECURE_MORE_BYTES])
+{
+    uint64_t now = dxpu_udp_now_ns();
+    if (t->said_ns && now - t->said_ns < every_ns) {
+        t->unsaid++;
+        return false;
+    }
+    more[0] = '\0';
+    if (t->unsaid)
+        snprintf(more, SECURE_MORE_BYTES, " (and %llu others)", (unsigned long long)t->unsaid);
+    t->said_ns = now;
+    t->unsaid = 0;
+    return true;
+}
+
 static void say_stranger(secure_listener *l, const uint8_t *key)
 {
-    char text[DXPU_SODIUM_KEY_TEXT_BYTES], words[64], more[48] = "";
-    uint64_t now = dxpu_udp_now_ns();
-    if (!key || (l->said_ns && now - l->said_ns < SAY_NS)) {
-        l->unsaid++;
+    char text[DXPU_SODIUM_KEY_TEXT_BYTES], words[64], more[SECURE_MORE_BYTES];
+    if (!key)
+        l->strangers.unsaid++;
+    if (!key || !secure_tell(&l->strangers, SAY_NS, more))
         return;
-    }
-    if (l->unsaid)
-        snprintf(more, sizeof more, " (and %llu others)", (unsigned long long)l->unsaid);
     fprintf(stderr, "%s: public key %s may not come in here%s; a line of --peers with %s lets it\n",
             l->set.program, dxpu_sodium_key_print(key, text), more,
             may_words(l->set.may, words, sizeof words));
-    l->said_ns = now;
-    l->unsaid = 0;
+}
+
+static const char *name_of(const secure_conn *c, char out[DXPU_UDP_TEXT_BYTES])
+{
+    dxpu_udp_address there;
+    return dxpu_tcp_there(c->tcp, &there) ? dxpu_udp_print(&there, out) : "somebody who has left";
+}
+
+/* The option by which who connects here learns this side's key. */
+static const char *key_option(const secure_listener *l)
+{
+    return l->set.may & KEYS_CONTROL ? "--peer" : "--manager-key";
+}
+
+static void say_plain(secure_conn *c)
+{
+    char at[DXPU_UDP_TEXT_BYTES], more[SECURE_MORE_BYTES];
+    secure_listener *l = c->listener;
+    if (secure_tell(&l->plain, UNLIKE_NS, more))
+        fprintf(stderr,
+                "%s: %s speaks without keys and is refused%s; start it with --key and %s, and "
+                "without --plain\n",
+                l->set.program, name_of(c, at), more, key_option(l));
+}
+
+static void say_sealed(secure_conn *c)
+{
+    char at[DXPU_UDP_TEXT_BYTES], more[SECURE_MORE_BYTES];
+    secure_listener *l = c->listener;
+    if (secure_tell(&l->sealed, UNLIKE_NS, more))
+        fprintf(stderr,
+                "%s: %s wants to agree on keys%s, and here is --plain; start this one with --key\n",
+                l->set.program, name_of(c, at), more);
+}
+
+static void say_other_key(secure_conn *c)
+{
+    char at[DXPU_UDP_TEXT_BYTES], text[DXPU_SODIUM_KEY_TEXT_BYTES], more[SECURE_MORE_BYTES];
+    secure_listener *l = c->listener;
+    if (secure_tell(&l->other_key, UNLIKE_NS, more))
+        fprintf(stderr,
+                "%s: %s expects another public key than this one's%s; if this is the one it is to "
+                "reach, give it %s %s\n",
+                l->set.program, name_of(c, at), more, key_option(l),
+                dxpu_sodium_key_print(keys_own(l->set.keys)->public_key, text));
+}
+
+/* S-92: of a stream that ends before it is up, for want of keys that fit. */
+static void say_end(secure_conn *c)
+{
+    switch (dxpu_sodium_stream_end(c->stream)) {
+    case DXPU_SODIUM_STREAM_STRANGER:
+        say_stranger(c->listener, dxpu_sodium_stream_peer(c->stream));
+        break;
+    case DXPU_SODIUM_STREAM_PLAIN:
+        say_plain(c);
+        break;
+    case DXPU_SODIUM_STREAM_HANDSHAKE:
+        say_other_key(c);
+        break;
+    default:
+        break;
+    }
 }
 
 /* ==== Life ==================================================================================== */
@@ -140,8 +215,8 @@ static void hear(secure_conn *c, dxpu_bytes in)
     }
     if (c->over || rc == DXPU_E_AGAIN)
         return;
-    if (c->listener && dxpu_sodium_stream_end(c->stream) == DXPU_SODIUM_STREAM_STRANGER)
-        say_stranger(c->listener, dxpu_sodium_stream_peer(c->stream));
+    if (c->listener)
+        say_end(c);
     secure_drop(c, dxpu_sodium_stream_end_text(dxpu_sodium_stream_end(c->stream)));
 }
 
@@ -150,6 +225,10 @@ static void on_bytes(void *context, dxpu_tcp_conn *tcp, dxpu_bytes in)
     secure_conn *c = context;
     (void)tcp;
     c->inside++;
+    if (!c->stream && c->listener && !c->heard && in.len >= sizeof SEALED - 1 &&
+        !memcmp(in.ptr, SEALED, sizeof SEALED - 1))
+        say_sealed(c);
+    c->heard = true;
     if (c->stream)
         hear(c, in);
     else

@@ -22,6 +22,18 @@ typedef struct secure_callbacks {
     void (*closed)(void *context, secure_conn *c, const char *why);
 } secure_callbacks;
 
+/* ==== What repeats ============================================================================ */
+
+enum { SECURE_MORE_BYTES = 48 };
+
+/* Of what others can make happen as often as they like one line is told, and then a count. */
+typedef struct secure_telling {
+    uint64_t said_ns, unsaid;
+} secure_telling;
+
+/* Is it told now?  Not within every_ns of the last time; more: "" or " (and 3 others)". */
+bool secure_tell(secure_telling *t, uint64_t every_ns, char more[SECURE_MORE_BYTES]);
+
 /* ==== Listener ================================================================================ */
 
 typedef struct secure_listener secure_listener;
