@@ -7,6 +7,7 @@ Executions, CPU seconds and findings are sums; edges are the most that a run has
 compare between runs of one compiler.
 """
 import csv
+import os
 import sys
 
 from run import RECORD
@@ -14,6 +15,8 @@ from run import RECORD
 
 def main():
     total = {}
+    if not sys.argv[1:] and not os.path.exists(RECORD):
+        sys.exit("report.py: nothing was fuzzed here yet; make fuzz writes build/fuzz.tsv")
     for name in sys.argv[1:] or [RECORD]:
         with open(name, encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file, delimiter="\t"):

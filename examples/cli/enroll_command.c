@@ -312,13 +312,14 @@ static int write_line(enrolling *n)
     n->written = n->o.peers && !rc;
     if (rc < 0)
         return over(n, "file", EXIT_USAGE, NULL);
-    if (!n->json)
+    if (!n->json && (n->written || !n->o.peers))
         puts(n->line);
     (void)fflush(stdout); /* who reads it need not wait for the following */
     enroll_linger(n->talk);
     if (rc)
         return over(n, "known", EXIT_ALL,
-                    "that file has a line for this key, which stays as it is");
+                    "that file has a line for this key, which stays as it is, whatever was said "
+                    "here; change it by hand");
     return over(n, "enrolled", EXIT_ALL, NULL);
 }
 

@@ -235,9 +235,9 @@ int pool_find_node(pool_call *r, const char *role, const char *name, uint64_t *n
     json_decref(document);
     if (found == 1)
         return 0;
-    return pool_fail(r, EXIT_REFUSED, "%s of the %s %s called '%.64s'; 'dxpu list' tells the %s",
-                     found ? "several" : "none", role, found ? "are" : "is", name,
-                     found ? "number of each" : "names");
+    return pool_fail(r, EXIT_REFUSED, "%s of the %s %s called '%.64s'; 'dxpu list %s' tells %s",
+                     found ? "several" : "none", role, found ? "are" : "is", name, role,
+                     found ? "the number of each" : "those that you may name");
 }
 
 int pool_find_slot(pool_call *r, const char *name, char id[24])

@@ -323,7 +323,7 @@ static const char *remedy(long status)
     case 403:
         return "; another token may be allowed to";
     case 404:
-        return "; 'dxpu list' tells what there is";
+        return "; 'dxpu list slots' (boxes, hosts, leases) tells what there is";
     case 503:
         return "; try again in a second";
     default:
@@ -410,7 +410,7 @@ pool_result pool_client_ask(pool_client *c, const char *method, const char *path
     if (changes && rc != CURLE_COULDNT_CONNECT && rc != CURLE_COULDNT_RESOLVE_HOST) {
         size_t at = strlen(c->why);
         snprintf(c->why + at, sizeof c->why - at,
-                 "; whether it was done is not known: 'dxpu list' "
+                 "; whether it was done is not known: 'dxpu list leases' "
                  "and 'dxpu events' tell");
     }
     return POOL_NO_ANSWER;
