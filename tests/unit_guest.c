@@ -134,8 +134,10 @@ bool slot_is_at(const guest_slot *s, const dxpu_udp_address *box, unsigned paths
     return false;
 }
 
-bool slot_reaches(const guest_slot *s, const dxpu_udp_address *box, unsigned paths)
+bool slot_reaches(const guest_slot *s, const dxpu_udp_address *box, unsigned paths,
+                  const uint8_t *key)
 {
+    (void)key;
     (void)s;
     (void)box;
     (void)paths;
