@@ -16,6 +16,7 @@ FW_PARTS := $(patsubst %,examples/firmware/%.o,dxpu runtime) \
 
 # $(call firmware,BOARD)
 define firmware
+build/firmware/$1/%.o: export CCACHE_DISABLE = 1 # it loses the call graph
 build/firmware/$1/%.o: %.c examples/firmware/firmware.mk
 	@mkdir -p $$(@D)
 	$$(call say,CC,$$<)$$(FW_CC_$1) $$(FW_FLAGS) -Iexamples/firmware/boards/$1 -c -o $$@ $$<
