@@ -1,36 +1,37 @@
 /* Fuzz target: any bytes as a box's file of leases.  What is taken is within its ranges, stands in
    the table, and comes back when the file is written and read again.
    libFuzzer: -max_len=2048 */
-#ifndef _DEFAULT_SOURCE
-#define _DEFAULT_SOURCE
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
 #endif
 #include "quiet.h"
 
-static FILE *open_input(const char *file, const char *mode);
 #define DXPU_IMPLEMENTATION
 #define DXPU_CONTROL_IMPLEMENTATION
-#define fopen open_input
-#define KEY   KEY_OF_NOISE /* the same in both */
+#define KEY KEY_OF_NOISE /* the same in both */
 #include "bindings/sodium/dxpu_noise.c"
 #undef KEY
 #include "bindings/sodium/dxpu_sodium_key.c"
 #define lease state_lease /* a word of bindings/control too */
 #include "examples/box_proxy/state.c"
-#undef fopen
 #include "input.h"
+
+#include <sys/mman.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { SLOTS = 4 };
 
-static const uint8_t *text;
-static size_t text_bytes;
-
-static FILE *open_input(const char *file, const char *mode)
+/* A file of memory with these bytes; the path to it. */
+static const char *file_of(const uint8_t *data, size_t size)
 {
-    (void)file;
-    (void)mode;
-    return input_file(text, text_bytes);
+    static int fd = -1;
+    static char path[32];
+    if (fd < 0)
+        fd = memfd_create("state", MFD_CLOEXEC);
+    must(fd >= 0 && ftruncate(fd, 0) == 0 && pwrite(fd, data, size, 0) == (ssize_t)size);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return path;
 }
 
 typedef struct box_state {
@@ -45,10 +46,8 @@ static int take(box_state *b, const uint8_t *data, size_t size, bool managed)
 {
     memset(b, 0, sizeof *b);
     must(dxpu_box_init(&b->table, b->entries, SLOTS) == DXPU_OK);
-    text = data;
-    text_bytes = size;
     kept.count = 0;
-    return read_file("file", &b->table, managed ? b->phase : NULL, b->medium, b->key);
+    return read_file(file_of(data, size), &b->table, managed ? b->phase : NULL, b->medium, b->key);
 }
 
 /* The same again, from what the box would write. */
