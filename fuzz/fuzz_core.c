@@ -49,12 +49,30 @@ static void start(void)
     outs = 0;
 }
 
+/* Its orders: their answers never come. */
+static void forget_out(uint32_t node)
+{
+    unsigned kept = 0;
+    for (unsigned i = 0; i < outs; i++) {
+        if (out[i].node != node)
+            out[kept++] = out[i];
+    }
+    outs = kept;
+}
+
+static uint64_t instance_of(uint32_t node_number)
+{
+    uint32_t nodes, at = core_find_node(c, node_number);
+    return at == CORE_NONE ? 0 : core_nodes(c, &nodes)[at].instance;
+}
+
 static void do_register(input *in, uint8_t how)
 {
     dxpu_control_device d[SLOTS];
     uint8_t who = next(in) % PROXIES, parts = next(in);
     unsigned first = 1 + parts % SLOTS, count = 1 + (parts >> 2) % (SLOTS + 1 - first);
     core_result why;
+    uint64_t was;
     uint32_t node;
     if (!(how & 1)) {
         first = 1;
@@ -74,8 +92,11 @@ static void do_register(input *in, uint8_t how)
             d[i].peer_slot = next(in) % 8;
         }
     }
+    was = instance_of(number[who]);
     node = rig_register(c, who & 1 ? DXPU_CONTROL_ROLE_HOST : DXPU_CONTROL_ROLE_BOX, who, how >> 4,
                         d, SLOTS, first, count, &why);
+    if (was && instance_of(number[who]) != was) /* it was started anew, and knows of none */
+        forget_out(number[who]);
     must(node || why.code != CORE_OK);
     if (node)
         number[who] = node;
@@ -145,15 +166,10 @@ static void answer(input *in, uint8_t how)
 
 static void hang_up(unsigned who)
 {
-    unsigned kept = 0;
     if (!number[who])
         return;
     core_disconnected(c, number[who]);
-    for (unsigned i = 0; i < outs; i++) {
-        if (out[i].node != number[who])
-            out[kept++] = out[i];
-    }
-    outs = kept;
+    forget_out(number[who]);
 }
 
 static uint64_t some_lease(uint8_t which)
