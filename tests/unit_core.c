@@ -1537,6 +1537,53 @@ static void test_damaged(void **state)
     core_close(again);
 }
 
+/* A record under a key that is not the one it would be written under, and numbers without room above
+   them: what came next would be taken for damage at the start after. */
+static void test_strange_keys(void **state)
+{
+    (void)state;
+    static const char *const names[][2] = { { "node/1", "node/01" },
+                                            { "node/1", "node/4294967297" },
+                                            { "slot/1.2", "slot/1.02" },
+                                            { "slot/1.2", "slot/1.2x" },
+                                            { "lease/", "lease/0" },
+                                            { "event/", "event/2" },
+                                            { "event/", "event/00000000000000000002 " },
+                                            { "event/", "event/000000000800000000000000000002" },
+                                            { "event/", "event/18446744073709551615" },
+                                            { "event/", "event/09223372036854775807" } };
+    static const char meta[] = "{\"format\":1,\"node\":2,\"epoch\":9223372036854775807,"
+                               "\"foreign\":0,\"serial\":1}";
+    core_settings set;
+    store_fault f;
+    core_settings_default(&set);
+    both_connect();
+    (void)lease_one();
+    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *value = NULL;
+        char *copy;
+        for (unsigned k = 0; k < disk.records && !value; k++)
+            if (strncmp(disk.record[k].key, names[i][0], strlen(names[i][0])) == 0)
+                value = disk.record[k].value;
+        assert_non_null(value);
+        copy = strdup(value);
+        store_change bad = { names[i][1], copy, strlen(copy) }, none = { names[i][1], NULL, 0 };
+        assert_int_equal(store_commit(&disk.base, &bad, 1, &f), STORE_OK);
+        assert_null(core_open(&disk.base, &set, 1, 1, &why));
+        assert_int_equal(why.code, CORE_E_DAMAGED);
+        assert_non_null(strstr(why.text, names[i][1]));
+        assert_int_equal(store_commit(&disk.base, &none, 1, &f), STORE_OK);
+        free(copy);
+    }
+    core *again = core_open(&disk.base, &set, 1, 1, &why); /* the control */
+    assert_non_null(again);
+    core_close(again);
+    store_change high = { "meta", meta, sizeof meta - 1 };
+    assert_int_equal(store_commit(&disk.base, &high, 1, &f), STORE_OK);
+    assert_null(core_open(&disk.base, &set, 1, 1, &why));
+    assert_int_equal(why.code, CORE_E_DAMAGED);
+}
+
 /* Where nobody knows what the disk has, nothing is ordered and nothing granted any more. */
 static void test_store_is_lost(void **state)
 {
@@ -2259,6 +2306,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_strangers, begin, end),
         cmocka_unit_test_setup_teardown(test_events, begin, end),
         cmocka_unit_test_setup_teardown(test_damaged, begin, end),
+        cmocka_unit_test_setup_teardown(test_strange_keys, begin, end),
         cmocka_unit_test_setup_teardown(test_store_is_lost, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 
    Limits are twice what there is, so that loading for want of room is rare.  What proxies have said
    is in no record: it is carried over from the tables that there were. */
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +68,17 @@ static bool grow(void *array, size_t bytes, uint32_t count, uint32_t *room)
 
 /* -- Records -- */
 
+/* Is it the key that the record is written under?  Under another one it would never go. */
+__attribute__((format(printf, 2, 3))) static bool is_key(const char *key, const char *format, ...)
+{
+    char wanted[STORE_KEY_MAX_BYTES + 1];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(wanted, sizeof wanted, format, args);
+    va_end(args);
+    return strcmp(key, wanted) == 0;
+}
+
 static int load_meta(void *user, const char *key, const void *value, size_t len)
 {
     loading *l = user;
@@ -79,7 +91,8 @@ static int load_meta(void *user, const char *key, const void *value, size_t len)
     json_decref(j);
     if (serial < 0) /* of a version that took them from the epochs */
         serial = epoch & UINT32_MAX;
-    if (!good || node < 0 || node > UINT32_MAX || epoch < 0 || foreign < 0 || serial > UINT32_MAX)
+    if (!good || node < 0 || node > UINT32_MAX || serial > UINT32_MAX || epoch < 0 ||
+        epoch > (json_int_t)COREI_EPOCH_MAX || foreign < 0 || foreign > (json_int_t)COREI_EPOCH_MAX)
         return load_damaged(l, key);
     if (format != COREI_FORMAT)
         return load_fault(l, corei_result(CORE_E_DAMAGED,
@@ -98,9 +111,8 @@ static int load_node(void *user, const char *key, const void *value, size_t len)
     loading *l = user;
     json_t *j = json_loadb(value, len, 0, NULL);
     core_node n = { 0 };
-    char end;
-    bool good =
-        sscanf(key, "node/%u%c", &n.number, &end) == 1 && n.number && corei_node_read(j, &n);
+    n.number = (uint32_t)strtoul(key + strlen("node/"), NULL, 10);
+    bool good = n.number && is_key(key, "node/%u", n.number) && corei_node_read(j, &n);
     json_decref(j);
     if (!good)
         return load_damaged(l, key);
@@ -159,9 +171,8 @@ static int load_slot(void *user, const char *key, const void *value, size_t len)
     core_slot s = { 0 };
     pool_slot was = { 0 };
     unsigned node = 0, number = 0;
-    char end;
-    bool good =
-        sscanf(key, "slot/%u.%u%c", &node, &number, &end) == 2 && corei_slot_read(j, &s, &was);
+    bool good = sscanf(key, "slot/%u.%u", &node, &number) == 2 &&
+                is_key(key, "slot/%u.%u", node, number) && corei_slot_read(j, &s, &was);
     json_decref(j);
     const core_node *n = good ? load_find(l, node) : NULL;
     if (!n || n->role != DXPU_CONTROL_ROLE_BOX || !number || number > n->total)
@@ -235,10 +246,9 @@ static int load_lease_head(void *user, const char *key, const void *value, size_
 {
     loading *l = user;
     json_t *j = json_loadb(value, len, 0, NULL);
-    unsigned long long number;
+    unsigned long long number = strtoull(key + strlen("lease/"), NULL, 16);
     const char *tenant;
-    char end;
-    bool good = sscanf(key, "lease/%llx%c", &number, &end) == 1 &&
+    bool good = is_key(key, "lease/%llx", number) &&
                 json_unpack(j, "{s:s}", "tenant", &tenant) == 0 &&
                 strlen(tenant) < CORE_NAME_BYTES && (uint32_t)number < 1u << 24;
     uint32_t at = good ? load_tenant(l, tenant) : CORE_NONE;
@@ -667,7 +677,9 @@ static int load_event(void *user, const char *key, const void *value, size_t len
     json_t *j = json_loadb(value, len, 0, NULL);
     core_event e = { 0 };
     e.number = strtoull(key + strlen("event/"), NULL, 10);
-    bool good = e.number && corei_event_read(j, &e);
+    bool good = e.number && e.number <= COREI_EVENT_MAX &&
+                is_key(key, "event/%020llu", (unsigned long long)e.number) &&
+                corei_event_read(j, &e);
     json_decref(j);
     if (!good)
         return load_damaged(l, key);
