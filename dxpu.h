@@ -1093,10 +1093,11 @@ typedef struct dxpu_channel {
     uint32_t tx_window;   /* frames */
     /* handshake, keep-alive, close */
     uint64_t hold_ns;  /* of this incarnation: the smaller of both ends' */
-    uint64_t heard_ns; /* last valid frame */
+    uint64_t heard_ns; /* last valid frame; in CLOSING when that began (D-45) */
     uint64_t next_try_ns;
     uint8_t tries;
     bool send_reset, send_answer;
+    uint8_t answer_path;
     /* paths */
     dxpui_path paths[DXPU_PATHS_MAX];
     uint8_t heard_path, seen_path; /* of the last sequenced frame; of ours that it had seen last */
@@ -4724,10 +4725,19 @@ static int dxpui_emit_probe(dxpu_channel *ch, uint8_t path, uint64_t now_ns, uin
 }
 
 /* Close and reset: the reason and what else stands in four bytes. */
-static int dxpui_emit_reason(dxpu_channel *ch, uint8_t kind, uint8_t b1, uint8_t b2, uint8_t *out)
+static int dxpui_emit_reason(dxpu_channel *ch, uint8_t kind, uint8_t path, uint8_t b1, uint8_t b2,
+                             uint8_t *out)
 {
     uint8_t body[4] = { ch->reason, b1, b2, 0 };
-    return dxpui_emit_base(ch, kind, dxpui_ack_path(ch), body, sizeof body, sizeof body, out);
+    return dxpui_emit_base(ch, kind, path, body, sizeof body, sizeof body, out);
+}
+
+/* The paths take turns: nothing but its answer tells that a close can arrive (P-6). */
+static int dxpui_emit_close(dxpu_channel *ch, uint8_t *out)
+{
+    uint8_t first = dxpui_ack_path(ch);
+    uint8_t path = (uint8_t)((first + ch->tries - 1) % ch->cfg.paths);
+    return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, ch->paths[path].known ? path : first, 0, 0, out);
 }
 
 /* ---- Timers ---- */
@@ -4768,12 +4778,13 @@ static bool dxpui_drained(const dxpu_channel *ch)
 static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
 {
     if (ch->send_reset) {
-        ch->send_reset = 0;
-        return dxpui_emit_reason(ch, DXPU_KIND_RESET, DXPU_WIRE_VERSION, DXPU_WIRE_VERSION, out);
+        ch->send_reset = false;
+        return dxpui_emit_reason(ch, DXPU_KIND_RESET, dxpui_ack_path(ch), DXPU_WIRE_VERSION,
+                                 DXPU_WIRE_VERSION, out);
     }
     if (ch->send_answer) {
-        ch->send_answer = 0;
-        return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, DXPU_CLOSE_ANSWER, 0, out);
+        ch->send_answer = false;
+        return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, ch->answer_path, DXPU_CLOSE_ANSWER, 0, out);
     }
     if (now_ns >= ch->next_try_ns) {
         ch->tries = (uint8_t)(ch->tries < DXPUI_BACKOFF_MAX ? ch->tries + 1 : ch->tries - 3);
@@ -4791,7 +4802,7 @@ static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
             return dxpui_emit_offer(ch, DXPU_KIND_ACCEPT, ch->heard_path, out);
         }
         if (ch->state == DXPU_STATE_CLOSING)
-            return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, 0, 0, out);
+            return dxpui_emit_close(ch, out);
     }
     for (uint8_t i = 0; i < ch->cfg.paths; i++) {
         if (now_ns >= dxpui_probe_due(ch, &ch->paths[i]))
@@ -4847,6 +4858,7 @@ static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
         n = dxpui_emit_full(ch, now_ns, DXPU_KIND_ACK, dxpui_ack_path(ch), ch->nxt, out, 0);
     if (n == 0 && last) {
         dxpui_go(ch, DXPUI_EV_DRAINED);
+        ch->heard_ns = now_ns;
         dxpui_try_now(ch, now_ns);
         n = dxpui_emit_control(ch, now_ns, out);
     }
@@ -5234,8 +5246,10 @@ static int dxpui_on_close(dxpu_channel *ch, const dxpu_frame *f)
         return DXPU_E_SHORT;
     if (ch->state == DXPU_STATE_OPENING)
         return DXPU_E_STATE;
-    if (!(f->body.ptr[1] & DXPU_CLOSE_ANSWER))
-        ch->send_answer = 1;
+    if (!(f->body.ptr[1] & DXPU_CLOSE_ANSWER)) {
+        ch->send_answer = true;
+        ch->answer_path = f->path < ch->cfg.paths ? f->path : dxpui_ack_path(ch);
+    }
     if (ch->state == DXPU_STATE_UP || ch->state == DXPU_STATE_ACCEPTED)
         ch->reason = f->body.ptr[0];
     if (dxpui_go(ch, DXPUI_EV_RX_CLOSE))
@@ -5349,7 +5363,8 @@ DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt
         ch->count.rx_frames++;
         ch->count.rx_bytes += len;
         ch->count.rx_ecn_ce += flags & DXPU_RX_ECN_CE;
-        ch->heard_ns = now_ns;
+        if (ch->state != DXPU_STATE_CLOSING)
+            ch->heard_ns = now_ns;
         if (f.path < ch->cfg.paths)
             dxpui_path_heard(ch, f.path, now_ns);
     } else {

@@ -53,12 +53,14 @@ static struct world {
     uint32_t packets;
     uint64_t now_ns;
     uint8_t paths, epoch;
-    bool dead, closing; /* path 0; somebody has closed */
+    uint8_t dead; /* path 0: bit 0 to end 1, bit 1 to end 0 */
+    bool closing; /* somebody has closed */
     uint64_t mem[2][8192];
 } w;
 
 static struct world stack[32];
 static const char *broken;
+enum from { OPEN, UP, REST }; /* where exploration begins; REST: all that was sent has come */
 static uint64_t states, transitions, ended, rests;
 static uint64_t *visited; /* hash with the depth that was left in its low bits */
 static size_t visited_room;
@@ -122,7 +124,7 @@ static void emit_all(void)
         uint8_t out[LIMIT], path;
         int n;
         while ((n = dxpu_channel_emit(&w.ch[end], w.now_ns, out, sizeof out, &path)) > 0) {
-            if (w.packets == FRAMES || (w.dead && path == 0))
+            if (w.packets == FRAMES || (w.dead >> end & 1 && path == 0))
                 continue; /* lost */
             packet *p = &w.net[w.packets++];
             p->len = (uint16_t)n;
@@ -281,7 +283,7 @@ static uint64_t hash_channel(uint64_t h, const dxpu_channel *c)
 static uint64_t hash_world(void)
 {
     uint64_t h = hash_channel(hash_channel(1, &w.ch[0]), &w.ch[1]);
-    h = mix(h, (uint64_t)w.epoch << 2 | (uint64_t)w.dead << 1 | (uint64_t)w.closing);
+    h = mix(h, (uint64_t)w.epoch << 4 | (uint64_t)w.dead << 1 | (uint64_t)w.closing);
     for (int end = 0; end < 2; end++) {
         for (unsigned i = 0; i < DXPU_CLASSES; i++)
             h = mix(h, (uint64_t)w.m[end].sent[i] << 8 | w.m[end].seen[i]);
@@ -321,12 +323,6 @@ static bool known(uint64_t h, unsigned left)
 
 /* ---- every way on ---- */
 
-static bool is_over(int end)
-{
-    unsigned state = dxpu_channel_state(&w.ch[end]);
-    return state == DXPU_STATE_CLOSED || state == DXPU_STATE_FAILED;
-}
-
 /* Credits are conserved: what is used was granted by the other end. */
 static void check_credits(void)
 {
@@ -342,10 +338,20 @@ static void check_credits(void)
     }
 }
 
+/* Both ends agreed, and what the one that closed had submitted came out before (D-44). */
+static bool all_closed(void)
+{
+    bool done = dxpu_channel_state(&w.ch[0]) == DXPU_STATE_CLOSED &&
+                dxpu_channel_state(&w.ch[1]) == DXPU_STATE_CLOSED;
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+        done = done && w.m[0].seen[cls] == w.m[0].sent[cls];
+    return done;
+}
+
 static bool all_done(void)
 {
     if (w.closing)
-        return is_over(0) && is_over(1);
+        return all_closed();
     for (int end = 0; end < 2; end++) {
         for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
             if (w.m[end].seen[cls] != w.m[end].sent[cls])
@@ -386,10 +392,10 @@ static void must_come_to_rest(void)
 static bool act_once(unsigned a, bool *happened)
 {
     bool up = w.ch[0].state == DXPU_STATE_UP && w.ch[1].state == DXPU_STATE_UP;
-    if (a == 0) {
+    if (a >= 2 && a < 5) { /* one way, the other, or both */
         *happened = w.paths > 1 && !w.dead && up;
-        w.dead = w.dead || *happened;
-    } else if (a == 1) {
+        w.dead = *happened ? (uint8_t)(a - 1) : w.dead;
+    } else if (a == 0) {
         *happened = !w.closing && up && dxpu_channel_close(&w.ch[0], 1) == DXPU_OK;
         w.closing = w.closing || *happened;
     } else {
@@ -428,7 +434,7 @@ static bool act(unsigned a, bool *happened)
         *happened = tick((int)a - 6);
         return true;
     }
-    return once && a < 11 && act_once(a - 8, happened);
+    return once && a < 13 && act_once(a - 8, happened);
 }
 
 static void explore(unsigned depth)
@@ -456,7 +462,7 @@ static void explore(unsigned depth)
     }
 }
 
-static void run(unsigned depth, bool up, unsigned paths)
+static void run(unsigned depth, enum from from, unsigned paths)
 {
     broken = NULL;
     states = transitions = ended = rests = 0;
@@ -465,26 +471,29 @@ static void run(unsigned depth, bool up, unsigned paths)
     visited = (uint64_t *)calloc(visited_room, sizeof *visited);
     assert_non_null(visited);
     start(paths);
-    while (up && (w.ch[0].state != DXPU_STATE_UP || w.ch[1].state != DXPU_STATE_UP)) {
+    while (from != OPEN && (w.ch[0].state != DXPU_STATE_UP || w.ch[1].state != DXPU_STATE_UP)) {
         deliver(0, false);
         emit_all();
     }
+    if (from == REST)
+        must_come_to_rest();
     explore(0);
     free(visited);
 }
 
-static void every_way(bool up, unsigned paths, bool with_once)
+static void every_way(enum from from, unsigned paths, bool with_once)
 {
+    static const char *const words[] = { "the open", "up", "rest" };
     const char *wanted = getenv("DXPU_DEPTH"), *seeds = getenv("DXPU_SEEDS");
     unsigned usual = seeds && strtoul(seeds, NULL, 10) < 1000 ? 6 : DEPTH;
     sabotage = false;
     unsigned depth = wanted ? (unsigned)strtoul(wanted, NULL, 10) % 31 : usual;
     once = with_once; /* more ways lead on then: less deep */
-    run(once ? depth - paths - up : depth, up, paths);
+    run(once ? depth - (from == REST ? 1 : paths + (from == UP)) : depth, from, paths);
     print_message("  depth %u from %s, %u paths: %llu states, %llu transitions, %llu of them end "
                   "by hold, %llu "
                   "runs to rest\n",
-                  depth_max, up ? "up" : "the open", paths, (unsigned long long)states,
+                  depth_max, words[from], paths, (unsigned long long)states,
                   (unsigned long long)transitions, (unsigned long long)ended,
                   (unsigned long long)rests);
     if (broken)
@@ -496,38 +505,44 @@ static void every_way(bool up, unsigned paths, bool with_once)
 static void test_d40_every_way_from_open(void **state)
 {
     (void)state;
-    every_way(false, 1, false);
+    every_way(OPEN, 1, false);
 }
 
 static void test_d1_every_way_from_up(void **state)
 {
     (void)state;
-    every_way(true, 1, false);
+    every_way(UP, 1, false);
 }
 
 static void test_d44_every_way_with_an_end_from_open(void **state)
 {
     (void)state;
-    every_way(false, 1, true);
+    every_way(OPEN, 1, true);
 }
 
 static void test_d44_every_way_with_an_end_from_up(void **state)
 {
     (void)state;
-    every_way(true, 1, true);
+    every_way(UP, 1, true);
 }
 
 static void test_d1_every_way_with_two_paths(void **state)
 {
     (void)state;
-    every_way(true, 2, true);
+    every_way(UP, 2, true);
+}
+
+static void test_d44_every_way_with_an_end_from_rest(void **state)
+{
+    (void)state;
+    every_way(REST, 2, true);
 }
 
 static void test_control(void **state)
 {
     (void)state;
     sabotage = true;
-    run(4, true, 1);
+    run(4, UP, 1);
     assert_non_null(broken);
 }
 
@@ -539,6 +554,7 @@ int main(void)
         cmocka_unit_test(test_d44_every_way_with_an_end_from_open),
         cmocka_unit_test(test_d44_every_way_with_an_end_from_up),
         cmocka_unit_test(test_d1_every_way_with_two_paths),
+        cmocka_unit_test(test_d44_every_way_with_an_end_from_rest),
         cmocka_unit_test(test_control),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST")); /* a pattern; none: all */

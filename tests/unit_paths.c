@@ -1064,6 +1064,87 @@ static void test_d46_closed_is_quiet(void **state)
     rig_free(&r);
 }
 
+/* The next close that leaves, and over which path; probes are thrown away. */
+static unsigned await_close(void)
+{
+    for (unsigned steps = 0; steps < 1000; steps++) {
+        int n = rig_emit(&r);
+        assert_true(n >= 0);
+        if (n > 0 && r.f.kind == DXPU_KIND_CLOSE)
+            return r.f.path;
+        if (n == 0)
+            r.now_ns = dxpu_channel_next_ns(&r.ch);
+    }
+    fail_msg("no close");
+    return 0;
+}
+
+/* A path that is dead, or dead one way, does not hold up a close. */
+static void test_p6_closes_take_turns(void **state)
+{
+    static const uint8_t close[4] = { DXPU_REASON_DETACH };
+    (void)state;
+    up(3, false);
+    make_usable(1);
+    assert_int_equal(dxpu_channel_close(&r.ch, DXPU_REASON_DETACH), DXPU_OK);
+    r.say.path = 1;
+    for (unsigned i = 0; i < 6; i++) { /* the peer is heard, whatever becomes of what we send */
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+        assert_int_equal(await_close(), (1 + i) % 3);
+    }
+    rig_free(&r);
+
+    rig_config(&r); /* nothing may go where the acceptor has not heard the other (P-1) */
+    r.cfg.paths = 3;
+    rig_accepted(&r);
+    r.say.path = 1;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    assert_int_equal(dxpu_channel_close(&r.ch, DXPU_REASON_DETACH), DXPU_OK);
+    for (unsigned i = 0; i < 6; i++)
+        assert_in_range(await_close(), 0, 1);
+    rig_free(&r);
+
+    for (unsigned over = 0; over < 3; over++) { /* the last: none of ours (W-6) */
+        up(2, false);
+        r.say.path = (uint8_t)over;
+        assert_int_equal(rig_put(&r, DXPU_KIND_CLOSE, close, sizeof close), DXPU_OK);
+        r.say.path = 0; /* something older that comes late, another way */
+        assert_int_equal(rig_put(&r, DXPU_KIND_PROBE, r.probe, sizeof r.probe), DXPU_OK);
+        assert_int_equal(await_close(), over % 2);
+        assert_int_equal(r.f.body.ptr[1], DXPU_CLOSE_ANSWER);
+        assert_int_equal(path(1)->usable, false); /* only small frames are known to pass */
+        rig_free(&r);
+    }
+}
+
+/* Probes that come, and are answered, do not make up for a close that is not. */
+static void test_d48_unanswered_close(void **state)
+{
+    (void)state;
+    up(1, false);
+    submit_big(1);
+    assert_int_equal(burst(), 1);
+    r.now_ns += r.ch.hold_ns / 2;
+    ack_after(RIG_SEQ + 1, 0);
+    r.now_ns += r.ch.hold_ns / 4 * 3; /* silent for so long, and yet hold for the close */
+    assert_int_equal(dxpu_channel_close(&r.ch, DXPU_REASON_DETACH), DXPU_OK);
+    assert_int_equal(await_close(), 0);
+    uint64_t over_ns = r.now_ns + r.ch.hold_ns;
+    while (r.now_ns < over_ns) {
+        assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_CLOSING);
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
+        rig_answer(&r);
+        while (rig_emit(&r) > 0)
+            continue;
+        r.now_ns += r.ch.hold_ns / 8;
+    }
+    while (rig_emit(&r) > 0)
+        continue;
+    assert_int_equal(dxpu_channel_error(&r.ch), DXPU_E_DEAD);
+    assert_int_equal(dxpu_channel_reason(&r.ch), DXPU_REASON_HOLD);
+    rig_free(&r);
+}
+
 static void test_d60_containment(void **state)
 {
     dxpu_request q;
@@ -1293,6 +1374,8 @@ int main(void)
         cmocka_unit_test(test_p10_spread),
         cmocka_unit_test(test_p10_active_path),
         cmocka_unit_test(test_d46_closed_is_quiet),
+        cmocka_unit_test(test_p6_closes_take_turns),
+        cmocka_unit_test(test_d48_unanswered_close),
         cmocka_unit_test(test_d60_containment),
         cmocka_unit_test(test_d60_part_of_a_completion),
         cmocka_unit_test(test_f30_stored_part_comes_after_the_timeout),

@@ -328,14 +328,15 @@ static inline void sim_contain(sim *s, sim_conn *c)
 }
 
 /* A channel may end by hold only when nothing valid came for so long, or no answer to its probes
-   did, although both ends were up and the other one tried. */
+   or to its close did, although both ends were up and the other one tried. */
 static inline void sim_check_hold(sim *s, sim_conn *c, unsigned state)
 {
     sim_conn *peer = sim_peer(c);
     bool up = state >= DXPU_STATE_UP && peer && peer->state >= DXPU_STATE_UP && !peer->over;
     s->count.deaths++;
     uint64_t now_ns = sim_clock(s, c), hold_ns = c->ch.hold_ns;
-    if (now_ns - c->heard_ns < hold_ns && (!c->asked_ns || now_ns - c->asked_ns < hold_ns))
+    if (now_ns - c->heard_ns < hold_ns && (!c->asked_ns || now_ns - c->asked_ns < hold_ns) &&
+        (!c->closing_ns || now_ns - c->closing_ns < hold_ns))
         sim_fail(s, "ended by hold though frames came", now_ns - c->heard_ns, c->end);
     up = up && !peer->gone && now_ns - c->heard_ns >= hold_ns;
     if (up && !c->pair->clock_jumped && peer->sent - c->peer_sent < 3)
@@ -485,6 +486,8 @@ static inline void sim_service(sim *s, sim_conn *c)
          (n = dxpu_channel_emit(&c->ch, sim_clock(s, c), out, sizeof out, &path)) > 0; frames++) {
         if (!c->asked_ns && out[DXPU_FRAME_KIND] == DXPU_KIND_PROBE)
             c->asked_ns = sim_clock(s, c);
+        if (!c->closing_ns && dxpu_channel_state(&c->ch) == DXPU_STATE_CLOSING)
+            c->closing_ns = sim_clock(s, c);
         sim_transmit(s, c, out, (size_t)n, path);
         if (frames > 100000) {
             sim_fail(s, "emits without end", c->end, c->state);

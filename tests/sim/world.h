@@ -114,8 +114,9 @@ typedef struct sim_conn {
     uint64_t refuse_until_ns, stop_until_ns;
     unsigned refused;
     /* to judge a death by hold */
-    uint64_t heard_ns; /* by its own clock */
-    uint64_t asked_ns; /* the first probe that is unanswered; 0: none */
+    uint64_t heard_ns;   /* by its own clock */
+    uint64_t asked_ns;   /* the first probe that is unanswered; 0: none */
+    uint64_t closing_ns; /* its first close; 0: none */
     uint32_t sent;
     uint32_t peer_sent; /* when it was last heard */
 } sim_conn;
