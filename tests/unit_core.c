@@ -1537,8 +1537,8 @@ static void test_damaged(void **state)
     core_close(again);
 }
 
-/* A record under a key that is not the one it would be written under, and numbers without room above
-   them: what came next would be taken for damage at the start after. */
+/* A record under another key than that it is written under, and numbers without room above them:
+   what came next would be taken for damage at the start after. */
 static void test_strange_keys(void **state)
 {
     (void)state;
@@ -1567,7 +1567,8 @@ static void test_strange_keys(void **state)
                 value = disk.record[k].value;
         assert_non_null(value);
         copy = strdup(value);
-        store_change bad = { names[i][1], copy, strlen(copy) }, none = { names[i][1], NULL, 0 };
+        store_change bad = { names[i][1], copy, strlen(copy) };
+        store_change none = { names[i][1], NULL, 0 };
         assert_int_equal(store_commit(&disk.base, &bad, 1, &f), STORE_OK);
         assert_null(core_open(&disk.base, &set, 1, 1, &why));
         assert_int_equal(why.code, CORE_E_DAMAGED);
