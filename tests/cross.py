@@ -15,6 +15,7 @@ big-endian one, one that leaves memory as it was under MemorySanitizer, one that
 once where alignment is strict; and the program with musl tells that it is without glibc.
 """
 # run.py: --timeout 1200
+import argparse
 import concurrent.futures
 import os
 import re
@@ -245,7 +246,10 @@ def checked(folder, every):
 
 def main():
     global failed
-    every = "--all" in sys.argv
+    words = argparse.ArgumentParser(description=__doc__,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--all", action="store_true")
+    every = words.parse_args().all
     prepare()
     rc, text = run([os.path.join(ROOT, "tests", "cross.sh")])
     jobs = []

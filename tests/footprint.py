@@ -10,6 +10,7 @@ controls show that each is seen.  Instructions are those that QEMU executes (-ic
     tests/footprint.py --table      all the figures
 """
 # SPDX-License-Identifier: MIT
+import argparse
 import glob
 import os
 import re
@@ -229,8 +230,11 @@ def table(board):
 
 
 def main():
+    words = argparse.ArgumentParser(description=__doc__,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--table", action="store_true")
     boards = [b for b in BOARDS if files(b)]
-    if sys.argv[1:] == ["--table"]:
+    if words.parse_args().table:
         for board in boards:
             table(board)
         return 0

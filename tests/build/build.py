@@ -7,6 +7,7 @@ README.md and in its first comment.
     tests/build/build.py ship     only dxpu.h, in an empty folder
 """
 # run.py: --timeout 600
+import glob
 import os
 import re
 import shutil
@@ -265,8 +266,8 @@ def blocks(path):
             for i, block in enumerate(found)]
 
 
-def readme_program():
-    for language, text, after, output in blocks(os.path.join(ROOT, "README.md")):
+def readme_program(path="README.md"):
+    for language, text, after, output in blocks(os.path.join(ROOT, path)):
         if language == "c" and "int main(" in text:
             return text, output if after == "text" else None
     return "", None
@@ -282,6 +283,13 @@ def programs(f):
             status, out = f.compile(compiler, std, source, "-O1", "-o", name)
             ran = f.run("./" + name) if status == 0 else (status, out)
             check("program_%s_%s" % (name, label(compiler)), ran == (0, expected), ran)
+    sodium = os.path.join(ROOT, "bindings", "sodium")
+    text, expected = readme_program("bindings/sodium/README.md")
+    check("program_sodium_there", bool(text) and expected is not None)
+    status, out = f.compile("gcc", "c11", f.write("sealed.c", text), "-O1", "-I" + ROOT,
+                            "-I" + sodium, "-o", "sealed", *glob.glob(sodium + "/*.c"), "-lsodium")
+    ran = f.run("./sealed") if status == 0 else (status, out)
+    check("program_sodium_gcc", ran == (0, expected), ran)
     loop = manual_loop()
     check("manual_loop_there", loop.count("dxpu_channel_") > 5, loop)
     for name, text, works in (("manual_loop", loop, True),
