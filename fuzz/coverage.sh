@@ -27,6 +27,7 @@ attacked() {
     pcap) echo dxpu_pcap.c ;;
     peers) echo keys.c ;;
     probe) echo probe.c enumerate.c ;;
+    requests) echo requests.c control.c ;;
     state) echo state.c ;;
     store) echo core_load.c core_record.c ;;
     stream) echo dxpu_sodium_stream.c dxpu_noise.c ;;
@@ -35,6 +36,7 @@ attacked() {
     trace) echo trace.c ;;
     vfio_user) echo dxpu_vfio_user.c ;;
     vswitch) echo dxpu_vswitch.h ;;
+    wire) echo wire.c ;;
     *) echo dxpu.h ;;
     esac
 }

@@ -10,6 +10,8 @@ set -eu
 cd "$(dirname "$0")/.."
 : "${CC:=clang}" "${CFLAGS:=-O1 -g -fsanitize=address,undefined}" "${OUT:=build/oss-fuzz}"
 : "${LIB_FUZZING_ENGINE:=-fsanitize=fuzzer}"
+keys="bindings/sodium/dxpu_noise.c bindings/sodium/dxpu_sodium_key.c"
+sockets="$(echo bindings/libevent/*.c) examples/proxy/stats.c"
 include=$(for d in bindings/* examples/proxy; do printf ' -I%s' "$d"; done)
 mkdir -p "$OUT"
 [ $# -gt 0 ] || set -- $(ls fuzz/fuzz_*.c | sed 's,fuzz/fuzz_\(.*\)\.c,\1,; /^main$/d')
@@ -17,7 +19,9 @@ for target; do
     parts= # besides the files that the target includes
     case $target in
     peers) parts=$(echo bindings/sodium/*.c) ;;
-    core | store) parts="bindings/sodium/dxpu_noise.c bindings/sodium/dxpu_sodium_key.c" ;;
+    core | store) parts=$keys ;;
+    requests) parts=$sockets ;;
+    wire) parts="$keys $sockets examples/proxy/requests.c" ;;
     esac
     $CC $CFLAGS -std=c11 -pthread -I. $include -o "$OUT/fuzz_$target" "fuzz/fuzz_$target.c" $parts \
         $LIB_FUZZING_ENGINE -Wl,--as-needed -levent -lpcap -ljansson -lsodium -lsqlite3 -lz -lm

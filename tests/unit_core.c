@@ -1417,6 +1417,11 @@ static void test_forget(void **state)
     uint32_t was = box_node;
     box_says(1, SLOTS);
     assert_true(box_node > was && box_node > host_node);
+    core_disconnected(c, box_node);
+    box_says(1, SLOTS - 1); /* it is back, and has not told of all */
+    assert_int_equal(core_forget(c, box_node).code, CORE_E_STATE);
+    core_disconnected(c, box_node);
+    assert_int_equal(core_forget(c, box_node).code, CORE_OK);
 }
 
 /* Events are numbered without gaps, are there after a restart, and the oldest go. */

@@ -515,7 +515,7 @@ static core_result check_forget(const core *c, uint32_t node)
 {
     const core_node *n = &c->t.node[node];
     bool leased = false;
-    if (n->connected)
+    if (n->connected || c->t.node_more[node].told) /* or it tells what it has, part by part */
         return corei_result(CORE_E_STATE, "node %u is connected; stop its proxy first", n->number);
     for (uint32_t i = n->first; i < n->first + n->total; i++)
         leased = leased || (n->role == DXPU_CONTROL_ROLE_BOX ? c->t.pool->slot[i].lease != POOL_NONE
