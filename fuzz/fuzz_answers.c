@@ -221,7 +221,7 @@ static void next_answer(void)
         answers.heavy += answers.last[i] && strchr("[{,", answers.last[i]);
 }
 
-static bool pretend_enough(void)
+static inline bool pretend_enough(void)
 {
     return pretended.polls > PRETEND_POLLS_MAX / 4 || (!answers.in.left && !answers.again);
 }

@@ -21,6 +21,10 @@ for target; do
         parts=$(echo bindings/libevent/*.c bindings/sodium/*.c)
         for n in keys requests secure_stream stats; do parts="$parts examples/proxy/$n.c"; done
         ;;
+    enrol)
+        parts="$(echo bindings/libevent/*.c) examples/proxy/keys.c bindings/sodium/dxpu_sodium.c"
+        parts="$parts bindings/sodium/dxpu_sodium_seal.c"
+        ;;
     core | store) parts="bindings/sodium/dxpu_noise.c bindings/sodium/dxpu_sodium_key.c" ;;
     esac
     $CC $CFLAGS -std=c11 -pthread -I. $include -o "$OUT/fuzz_$target" "fuzz/fuzz_$target.c" $parts \

@@ -33,9 +33,9 @@ static struct pretended {
 } pretended;
 
 /* The target's: is it time for Ctrl-C? */
-static bool pretend_enough(void);
+static inline bool pretend_enough(void);
 
-static void pretend_begin(void)
+static inline void pretend_begin(void)
 {
     memset(&pretended, 0, sizeof pretended);
     pretended.now_ns = 1000000000;
@@ -46,27 +46,27 @@ static void pretend_begin(void)
 }
 
 /* From here on what was printed stands in text. */
-static void pretend_closed(void)
+static inline void pretend_closed(void)
 {
     for (unsigned i = 0; i < 2; i++)
         must(fclose(pretended.out[i]) == 0);
 }
 
-static void pretend_end(void)
+static inline void pretend_end(void)
 {
     for (unsigned i = 0; i < 2; i++)
         free(pretended.text[i]);
 }
 
 /* First Ctrl-Z, where it is caught, then Ctrl-C. */
-static void pretend_signals(void)
+static inline void pretend_signals(void)
 {
     if (!pretended.on_signal || !pretend_enough())
         return;
     pretended.on_signal(pretended.signals++ ? SIGINT : SIGTSTP);
 }
 
-static int pretend_poll(struct pollfd *p, nfds_t count, int ms)
+static inline int pretend_poll(struct pollfd *p, nfds_t count, int ms)
 {
     must(++pretended.polls <= PRETEND_POLLS_MAX);
     pretended.now_ns += (uint64_t)(ms > 0 ? ms : 1) * 1000000u;
@@ -78,21 +78,21 @@ static int pretend_poll(struct pollfd *p, nfds_t count, int ms)
     return 0;
 }
 
-static int pretend_clock(struct timespec *now)
+static inline int pretend_clock(struct timespec *now)
 {
     now->tv_sec = (time_t)(pretended.now_ns / 1000000000u);
     now->tv_nsec = (long)(pretended.now_ns % 1000000000u);
     return 0;
 }
 
-static ssize_t pretend_write(int fd, const void *bytes, size_t len)
+static inline ssize_t pretend_write(int fd, const void *bytes, size_t len)
 {
     if (fd == STDOUT_FILENO)
         must(fwrite(bytes, 1, len, pretended.out[0]) == len);
     return (ssize_t)len;
 }
 
-static ssize_t pretend_read(int fd, void *bytes, size_t len)
+static inline ssize_t pretend_read(int fd, void *bytes, size_t len)
 {
     if (fd != STDIN_FILENO || !len)
         return -1;
@@ -100,27 +100,27 @@ static ssize_t pretend_read(int fd, void *bytes, size_t len)
     return 1;
 }
 
-static int pretend_pipe(int ends[2])
+static inline int pretend_pipe(int ends[2])
 {
     ends[0] = ends[1] = PRETEND_PIPE;
     return 0;
 }
 
-static int pretend_sigaction(int number, const struct sigaction *action)
+static inline int pretend_sigaction(int number, const struct sigaction *action)
 {
     (void)number;
     pretended.on_signal = action->sa_handler;
     return 0;
 }
 
-static int pretend_window(struct winsize *size)
+static inline int pretend_window(struct winsize *size)
 {
     size->ws_row = pretended.rows;
     size->ws_col = pretended.columns;
     return 0;
 }
 
-static const char *pretend_getenv(const char *name)
+static inline const char *pretend_getenv(const char *name)
 {
     if (strcmp(name, "NO_COLOR") == 0)
         return pretended.color ? NULL : "1";
