@@ -13,10 +13,12 @@ export LIB_FUZZING_ENGINE=fuzz/fuzz_main.c
 # What it is there for; other files are used on the way.
 attacked() {
     case $1 in
+    answers) echo 'pool_[a-z]*.c' control_client.c control_command.c ;;
     audit | options) echo "$1.c" ;;
     control) echo dxpu_control.h ;;
     core) echo 'core(_[a-z]*)?.c policy.c' ;;
     device) echo guard.c windows.c ;;
+    enrol) echo enroll_talk.c enroll_command.c dxpu_sodium_enrol.c ;;
     ethernet) echo dxpu_af_xdp_wire.c dxpu_firmware_wire.c ;;
     firmware) echo dxpu_firmware.c dxpu_firmware_wire.c ;;
     handshake) echo dxpu_noise.c dxpu_sodium.c dxpu_sodium_seal.c ;;

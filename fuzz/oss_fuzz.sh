@@ -4,8 +4,8 @@
 # likewise:
 #   CC=afl-clang-fast OUT=build/afl fuzz/oss_fuzz.sh                     AFL++, persistent mode
 #   LIB_FUZZING_ENGINE=fuzz/fuzz_main.c OUT=build/replay fuzz/oss_fuzz.sh    no engine: a replay
-# Arguments: the names of the targets [all].  Packages: libevent, libpcap, jansson, libsodium,
-# sqlite3, zlib.
+# Arguments: the names of the targets [all].  Packages: libevent, libpcap, jansson, libcurl,
+# libsodium, sqlite3, zlib.
 set -eu
 cd "$(dirname "$0")/.."
 : "${CC:=clang}" "${CFLAGS:=-O1 -g -fsanitize=address,undefined}" "${OUT:=build/oss-fuzz}"
@@ -22,9 +22,18 @@ for target; do
     core | store) parts=$keys ;;
     requests) parts=$sockets ;;
     wire) parts="$keys $sockets examples/proxy/requests.c" ;;
+    answers)
+        parts=$(echo bindings/libevent/*.c bindings/sodium/*.c)
+        for n in keys requests secure_stream stats; do parts="$parts examples/proxy/$n.c"; done
+        ;;
+    enrol)
+        parts="$(echo bindings/libevent/*.c) examples/proxy/keys.c bindings/sodium/dxpu_sodium.c"
+        parts="$parts bindings/sodium/dxpu_sodium_seal.c"
+        ;;
     esac
     $CC $CFLAGS -std=c11 -pthread -I. $include -o "$OUT/fuzz_$target" "fuzz/fuzz_$target.c" $parts \
-        $LIB_FUZZING_ENGINE -Wl,--as-needed -levent -lpcap -ljansson -lsodium -lsqlite3 -lz -lm
+        $LIB_FUZZING_ENGINE -Wl,--as-needed -levent -lpcap -ljansson -lcurl -lsodium -lsqlite3 \
+        -lz -lm
     cp "fuzz/dict/$target.dict" "$OUT/fuzz_$target.dict"
     sed -n 's/.*libFuzzer: -\(max_len\)=\([0-9]*\).*/[libfuzzer]\n\1 = \2/p' \
         "fuzz/fuzz_$target.c" >"$OUT/fuzz_$target.options"

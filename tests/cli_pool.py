@@ -404,6 +404,29 @@ def pages_without_end():
 
 
 @case
+def pages_of_more_than_was_asked_for():
+    """Rows of a page and bytes of a list are bounded, and what is kept with them; how many pages,
+    fuzz_answers sees."""
+    def growing(rows, padding=0):
+        count = [0]
+
+        def page(_):
+            count[0] += 1
+            return Raw(json.dumps(dict(slots=[slot("10.1")] * rows, next="%d.1" % count[0]))
+                       .encode() + b" " * padding)
+        return page
+    for rows, padding, most in ((501, 0, 1), (500, 15 << 20, 18)):
+        with Fake({"GET /v1/slots": growing(rows, padding)}) as fake:
+            check("does not end" in dxpu(fake, "list", "slots", status=CONNECTION).err)
+            check(len(fake.requests) <= most, rows, len(fake.requests))
+    with Fake({"GET /v1/slots": dict(slots=[slot("10.1")] * 500, next=None)}) as fake:
+        check(len(dxpu(fake, "list", "slots").out.splitlines()) == 501)  # the control
+    many = dict(events=[event(30)] * 501, next=31)
+    with Fake({"GET /v1/events": many}) as fake:
+        check("does not end" in dxpu(fake, "events", "--last", 2000, status=CONNECTION).err)
+
+
+@case
 def show():
     with Fake(everything()) as fake:
         out = dxpu(fake, "show", "node", 10).out
@@ -1123,7 +1146,8 @@ def control_characters():
                   words, repr(done.out + done.err))
         check(dxpu(fake, "list", "slots", "--json").json()["slots"][0]["serial"] == EVIL)
         text = in_terminal(fake, "list", "slots", "--json")[1]
-        check(not re.search("[\0-\x09\x0b\x0c\x0e-\x1f\x80-\x9f\u202e]", text), repr(text))
+        check("d\\u007fe" in text, repr(text))
+        check(not re.search("[\0-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u202e]", text), repr(text))
 
 
 # ---- Terminals ----

@@ -163,6 +163,8 @@ static void test_time_and_escape(void **state)
     assert_string_equal(pool_text_time("2026-01-02T03:04:05.678Z", text), "2026-01-02 03:04:05Z");
     assert_string_equal(pool_text_time("2026-01-02T03:04:05Z", text), "2026-01-02T03:04:05Z");
     assert_string_equal(pool_text_time("soon", text), "soon");
+    assert_string_equal(pool_text_time("123456789012345678901234567890\xc3\xa9", text),
+                        "123456789012345678901234567890?"); /* cut within a character */
     assert_true(pool_text_escape("a/b ?\xc3", text, sizeof text));
     assert_string_equal(text, "a%2Fb%20%3F%C3");
     assert_false(pool_text_escape("////", small, sizeof small));
@@ -190,6 +192,18 @@ static char *printed(unsigned width)
     pool_table_end(&t, out, width, false);
     fclose(out);
     return text;
+}
+
+/* A cell that was cut within a character is shown in whole ones. */
+static void test_cut_cells(void **state)
+{
+    pool_table t;
+    (void)state;
+    pool_table_begin(&t, "id");
+    pool_table_add(&t, "%.2s", "x\xc3\xa9");
+    assert_string_equal(t.cell[0], "x?");
+    free(t.cell[0]);
+    free(t.cell);
 }
 
 static void test_tables(void **state)
@@ -220,8 +234,13 @@ static void test_tables(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(clean),         TEST(clean_of_random_bytes), TEST(clean_json),
-        TEST(width_and_cut), TEST(seconds_and_numbers),   TEST(time_and_escape),
+        TEST(clean),
+        TEST(clean_of_random_bytes),
+        TEST(clean_json),
+        TEST(width_and_cut),
+        TEST(seconds_and_numbers),
+        TEST(time_and_escape),
+        TEST(cut_cells),
         TEST(tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -356,10 +356,10 @@ static int take_back(request *r, const dxpu_control_slot *s, const char *word, c
 {
     char text[400];
     dxpu_control_slot now = *s;
+    uint64_t end = dxpu_udp_now_ns() + r->timeout_s * 1000000000u;
     (void)detach_one(r, s->number, s->epoch); /* gone already, or the host is: nothing to undo */
-    for (unsigned n = 0; n < r->timeout_s * 1000 / POLL_MS && !look(r, s->number, &now) &&
-                         now.state == DXPU_CONTROL_SLOT_CLOSING;
-         n++)
+    while (dxpu_udp_now_ns() < end && !look(r, s->number, &now) &&
+           now.state == DXPU_CONTROL_SLOT_CLOSING)
         control_client_pause(&r->client, POLL_MS);
     snprintf(text, sizeof text, "%s%s%s%s; the slot is empty again", what, remedy(word),
              s->note[0] ? "; " : "", s->note);

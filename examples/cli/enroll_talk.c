@@ -105,17 +105,18 @@ static void begin(enroll_talk *t, dxpu_bytes datagram, const dxpu_udp_path *from
         return;
     for (unsigned i = 1; i < TALKS && place->begun_ns; i++)
         place = t->talks[i].begun_ns < place->begun_ns ? &t->talks[i] : place;
-    if (dxpu_sodium_enrol_begin(fresh, t->own, false, t->name) != DXPU_OK ||
-        dxpu_sodium_enrol_ingest(fresh, datagram) != DXPU_OK) {
+    if (dxpu_sodium_enrol_begin(fresh, t->own, false, t->name) == DXPU_OK &&
+        dxpu_sodium_enrol_ingest(fresh, datagram) == DXPU_OK) {
+        t->count.begun++;
+        t->count.displaced += place->begun_ns != 0;
+        place->e = *fresh;
+        place->path = *from;
+        place->begun_ns = now;
+        say(t, place);
+    } else {
         t->count.refused++;
-        return;
     }
-    t->count.begun++;
-    t->count.displaced += place->begun_ns != 0;
-    place->e = *fresh;
-    place->path = *from;
-    place->begun_ns = now;
-    say(t, place);
+    dxpu_sodium_enrol_wipe(fresh); /* its keys are in one place, which enroll_forget() wipes */
 }
 
 static void on_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_path *from,
@@ -200,13 +201,17 @@ const dxpu_sodium_enrol *enroll_peer(const enroll_talk *t, const dxpu_udp_addres
 
 /* ==== 3  The question ========================================================================= */
 
+static bool is_answer(const enroll_talk *t, const char *word)
+{
+    return t->answer_bytes == strlen(word) && memcmp(t->answer, word, t->answer_bytes) == 0;
+}
+
 /* A line of the terminal: both words are written out, for what follows is trust. */
 static void take_answer(enroll_talk *t)
 {
-    t->answer[t->answer_bytes < ANSWER_BYTES ? t->answer_bytes : 0] = '\0';
-    if (strcmp(t->answer, "yes") == 0)
+    if (is_answer(t, "yes"))
         stop(t, ENROLL_YES);
-    else if (strcmp(t->answer, "no") == 0)
+    else if (is_answer(t, "no"))
         stop(t, ENROLL_NO);
     else
         fprintf(stderr, "yes or no, please; %s", t->question);

@@ -18,7 +18,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAGE_ROWS = 500, ROWS_MAX = 1000000, EVENT_PAGES_MAX = 1000, LAST_MAX = 1000 };
+enum {
+    PAGE_ROWS = 500,
+    PAGES_MAX = 2100, /* of a list: a manager that fills them has 1,048,576 slots at most */
+    EVENT_PAGES_MAX = 1000,
+    LAST_MAX = 1000,
+    LIST_BYTES_MAX = 1 << 28 /* of its pages together: they are kept until the last one came */
+};
 
 /* ==== 1  Saying =============================================================================== */
 
@@ -31,6 +37,7 @@ int pool_fail(pool_call *r, int status, const char *format, ...)
     va_end(args);
     pool_text_clean(text); /* a name of the command line may be in it */
     snprintf(r->trouble, sizeof r->trouble, "%.500s", text);
+    pool_text_clean(r->trouble); /* cut within a character, perhaps */
     if (!r->quiet)
         fprintf(stderr, "dxpu %s: %s\n", r->verb->name, text);
     return status;
@@ -38,11 +45,13 @@ int pool_fail(pool_call *r, int status, const char *format, ...)
 
 void pool_progress(const char *format, ...)
 {
+    char text[1024];
     va_list args;
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fputc('\n', stderr);
+    pool_text_clean(text);
+    fprintf(stderr, "%s\n", text);
 }
 
 int pool_failed(pool_call *r, pool_result result)
@@ -63,12 +72,18 @@ int pool_misfit(pool_call *r, const char *what)
 
 void pool_print_json(json_t *document)
 {
-    /* A terminal gets no character that it would obey. */
-    size_t flags = isatty(STDOUT_FILENO) ? JSON_ENSURE_ASCII : 0;
-    char *text = json_dumps(document, flags | JSON_COMPACT | JSON_PRESERVE_ORDER);
+    /* A terminal gets no character that it would obey, nor DEL, which jansson takes for a letter.
+     */
+    bool terminal = isatty(STDOUT_FILENO);
+    size_t flags = JSON_COMPACT | JSON_PRESERVE_ORDER | (terminal ? JSON_ENSURE_ASCII : 0);
+    char *text = json_dumps(document, flags), *at = text, *end;
     if (!text)
         out_of_memory();
-    puts(text);
+    while (terminal && (end = strchr(at, 0x7f)) != NULL) {
+        printf("%.*s\\u007f", (int)(end - at), at);
+        at = end + 1;
+    }
+    puts(at);
     free(text);
     json_decref(document);
 }
@@ -172,10 +187,26 @@ static bool more(const json_t *document, char text[64])
     return json_is_integer(next) || json_is_string(next);
 }
 
+/* How much of a list has come. */
+typedef struct amount {
+    unsigned pages;
+    size_t bytes;
+} amount;
+
+/* With the last answer; false: it is too much, or more rows than were asked for. */
+static bool add_page(amount *a, const pool_call *r, const json_t *list, unsigned pages_max)
+{
+    a->pages++;
+    a->bytes += r->client.bytes;
+    return json_array_size(list) <= PAGE_ROWS && a->pages <= pages_max &&
+           a->bytes <= LIST_BYTES_MAX;
+}
+
 int pool_pages(pool_call *r, const char *path, const char *key, bool limited, json_t **document)
 {
     char after[64], at[POOL_PATH_MAX];
     json_t *whole = NULL, *one, *all = NULL, *list;
+    amount got = { 0, 0 };
     bool go = true;
     int rc;
     snprintf(at, sizeof at, "%s", path);
@@ -195,7 +226,8 @@ int pool_pages(pool_call *r, const char *path, const char *key, bool limited, js
         }
         snprintf(at, sizeof at, "%s", path);
         rc = go ? pool_query(r, at, "after", after) : 0;
-        if (!rc && go && (!json_array_size(list) || json_array_size(all) > ROWS_MAX))
+        if (!rc && limited &&
+            (!add_page(&got, r, list, PAGES_MAX) || (go && !json_array_size(list))))
             rc = pool_misfit(r, "the list does not end");
         json_decref(one);
         if (rc) {
@@ -261,21 +293,22 @@ int pool_find_slot(pool_call *r, const char *name, char id[24])
     return rc;
 }
 
-/* Take over a page of events.  0, or an exit status after saying why. */
-static int take_events(pool_call *r, size_t count, json_t *events, uint64_t *next, bool *go)
+/* Take over a page of events; *next stays after the last one.  0, or an exit status after saying
+   why. */
+static int take_events(pool_call *r, size_t count, json_t *events, uint64_t *next, amount *got)
 {
     json_t *one, *list = page(r, "events", &one);
     uint64_t further = list ? pool_integer(one, "next") : 0;
-    *go = json_array_size(list) != 0;
-    if (!list || (*go && further <= *next)) {
+    bool go = json_array_size(list) != 0;
+    if (!list || (go && further <= *next) || !add_page(got, r, list, EVENT_PAGES_MAX)) {
         json_decref(one);
-        return pool_misfit(r, "the list of events is none, or does not go on");
+        return pool_misfit(r, "the list of events is none, or does not go on, or does not end");
     }
     if (json_array_extend(events, list))
         out_of_memory();
     while (json_array_size(events) > count)
         json_array_remove(events, 0);
-    if (*go)
+    if (go)
         *next = further;
     json_decref(one);
     return 0;
@@ -302,15 +335,15 @@ static int newest_events(pool_call *r, const char *filter, size_t count, json_t 
 static int later_events(pool_call *r, const char *filter, size_t count, json_t *events,
                         uint64_t *next)
 {
-    bool go = true;
-    int rc = 0;
-    for (unsigned pages = 0; go && !rc; pages++) {
-        rc = pool_get(r, "/v1/events?%safter=%" PRIu64 "&limit=%d", filter, *next, PAGE_ROWS);
+    amount got = { 0, 0 };
+    uint64_t before;
+    int rc;
+    do {
+        before = *next;
+        rc = pool_get(r, "/v1/events?%safter=%" PRIu64 "&limit=%d", filter, before, PAGE_ROWS);
         if (!rc)
-            rc = take_events(r, count, events, next, &go);
-        if (!rc && (pages > EVENT_PAGES_MAX || json_array_size(events) > ROWS_MAX))
-            rc = pool_misfit(r, "the list does not end");
-    }
+            rc = take_events(r, count, events, next, &got);
+    } while (!rc && *next != before);
     return rc;
 }
 

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { POLL_MS = 200, SAID_MAX = 700, SLOTS_MAX = 64 };
+enum { POLL_MS = 200, SAID_MAX = 700, SLOTS_MAX = 64, BOX_PAGE = 500, BOX_PAGES_MAX = 132 };
 
 /* ==== 1  Waiting ============================================================================== */
 
@@ -387,12 +387,12 @@ static int look_for_rest(waiting *w, uint64_t box, rest *l)
     char path[100], after[24] = "";
     bool go = true;
     memset(l, 0, sizeof *l);
-    while (go) {
+    for (unsigned pages = 1; go; pages++) {
         const char *next;
         json_t *slots, *slot;
         size_t index;
         int rc;
-        snprintf(path, sizeof path, "/v1/slots?node=%" PRIu64 "&limit=500%s%s", box,
+        snprintf(path, sizeof path, "/v1/slots?node=%" PRIu64 "&limit=%d%s%s", box, BOX_PAGE,
                  *after ? "&after=" : "", after);
         rc = wait_get(w, path);
         if (rc)
@@ -403,21 +403,11 @@ static int look_for_rest(waiting *w, uint64_t box, rest *l)
         json_array_foreach(slots, index, slot) add_to_rest(l, slot);
         next = pool_string(w->r->client.body, "next");
         go = pool_is_slot(next);
-        if (go && (!json_array_size(slots) || l->slots > UINT16_MAX))
+        if (go && (!json_array_size(slots) || pages == BOX_PAGES_MAX || l->slots > UINT16_MAX))
             return pool_misfit(w->r, "the list does not end");
         snprintf(after, sizeof after, "%.23s", next);
     }
     return 0;
-}
-
-/* Does an earlier slot of the list have the same lease? */
-static bool seen_before(const json_t *slots, size_t index, const char *lease)
-{
-    while (index--) {
-        if (strcmp(pool_string(json_array_get(slots, index), "lease"), lease) == 0)
-            return true;
-    }
-    return false;
 }
 
 /* A lease that was not moved: why, as the manager's last event about its first slot here has it. */
@@ -438,7 +428,7 @@ static int tell_stay(pool_call *r, const char *lease, const char *slot)
 /* All leases that a drain left in the box. */
 static int tell_stays(pool_call *r, uint64_t box)
 {
-    json_t *document, *slots, *slot;
+    json_t *document, *slots, *slot, *told;
     char path[64];
     size_t index;
     int rc;
@@ -447,12 +437,18 @@ static int tell_stays(pool_call *r, uint64_t box)
     if (rc)
         return rc;
     slots = json_object_get(document, "slots");
+    if (json_array_size(slots) > UINT16_MAX)
+        rc = pool_misfit(r, "no box has so many slots");
+    told = json_object(); /* the leases */
     json_array_foreach(slots, index, slot)
     {
         const char *lease = pool_string(slot, "lease"), *id = pool_string(slot, "slot");
-        if (!rc && pool_is_lease(lease) && pool_is_slot(id) && !seen_before(slots, index, lease))
-            rc = tell_stay(r, lease, id);
+        if (rc || !pool_is_lease(lease) || !pool_is_slot(id) || json_object_get(told, lease))
+            continue;
+        set(told, lease, json_true());
+        rc = tell_stay(r, lease, id);
     }
+    json_decref(told);
     json_decref(document);
     return rc;
 }

@@ -172,6 +172,7 @@ const char *pool_text_time(const char *rfc3339, char out[32])
         out[19] = 'Z';
         out[20] = '\0';
     }
+    pool_text_clean(out); /* cut within a character, perhaps */
     return out;
 }
 
