@@ -442,8 +442,9 @@ static void set_something(input *in, uint8_t how)
         requests_set_node(r, node);
         break;
     case 2:
-        if (!viewer)
-            shown_bytes[LARGE] = 1 + (size_t)value * 760;
+        if (!viewer) /* also none beyond a piece, and one byte */
+            shown_bytes[LARGE] = value & 1 ? 1 + (size_t)value * 760
+                                           : DXPU_CONTROL_PIECE_MAX * (1u + (value >> 1) % 3);
         break;
     default:
         lists.row[row].may = value & 0x80 ? KEYS_CONTROL : 0;
@@ -561,7 +562,7 @@ static void begin(void)
         memset(lists.row[i].key, (int)(i + 1), sizeof lists.row[i].key);
         lists.row[i].may = KEYS_CONTROL;
     }
-    for (unsigned i = 0; i < sizeof shown && !shown[1]; i++)
+    for (unsigned i = 0; !shown[SHOWN_MAX] && i < sizeof shown; i++)
         shown[i] = (uint8_t)(i * 7 + i / 251 + 1);
     shown_bytes[TINY] = 1;
     shown_bytes[LARGE] = 2 * DXPU_CONTROL_PIECE_MAX + 7;

@@ -559,7 +559,7 @@ static void check_silence(void)
 /* At once this program was held up, which is nobody's silence. */
 static void pass_time(uint8_t how)
 {
-    uint64_t left_ns = 1000000ull << how % 15,
+    uint64_t left_ns = 1000000ull << (how & 0x7f) % 15,
              piece_ns = how & 0x80 ? left_ns : w->scan_ms * 1000000;
     while (left_ns) {
         uint64_t part = left_ns < piece_ns ? left_ns : piece_ns;
@@ -679,6 +679,7 @@ static void step(input *in)
         pass_time(how);
         break;
     }
+    check_wire();
     if (!(op & 0x80)) /* else there is more in this turn of the loop */
         follow();
 }
