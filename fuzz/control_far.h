@@ -105,7 +105,7 @@ static size_t far_twist(input *in, uint8_t how, uint8_t *b, size_t len)
     return DXPU_CONTROL_HEADER_BYTES + body;
 }
 
-/* in: what is wrong with it, and its cut; NULL: nothing, none.  What cannot be encoded is not said. */
+/* in: what is wrong with it, and its cut; NULL: nothing, none.  Unless it has no encoding. */
 static void far_say(far_end *f, input *in, const dxpu_control *m)
 {
     uint8_t bytes[FAR_WAIT_BYTES + FAR_MORE_BYTES], how = in ? next(in) : 0,

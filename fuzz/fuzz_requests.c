@@ -1,8 +1,9 @@
-/* Fuzz target: what a proxy does with control messages, from several connections to its control port
-   (control.c, requests.c) and from its manager at once, in any cut.  Each message has the answer that
-   the rules name, at once, in order, with its request number (M-9, M-17), or ends its own connection
-   and no other; the proxy is asked for slots that it has, and for what is a manager's by its manager
-   alone (M-51); pictures come whole (M-22, M-23); and what is counted is what was said.
+/* Fuzz target: what a proxy does with control messages, from several connections to its control
+   port (control.c, requests.c) and from its manager at once, in any cut.  Each message has the
+   answer that the rules name, at once, in order, with its request number (M-9, M-17), or ends its
+   own connection and no other; the proxy is asked for slots that it has, and for what is a
+   manager's by its manager alone (M-51); pictures come whole (M-22, M-23); and what is counted is
+   what was said.
    libFuzzer: -max_len=1024 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -34,6 +35,7 @@ typedef struct peer {
     far_end far; /* first: rig_said() */
     bool manager, greeted;
     bool ends; /* it broke a rule: its connection is over */
+    bool full; /* more was said to it than it has taken: so it is, too */
     asked asked[ASKED_MAX];
     unsigned first, count; /* of what came and is not answered */
 } peer;
@@ -178,7 +180,7 @@ static void rig_said(const secure_conn *conn, const uint8_t *data, size_t bytes,
     dxpu_control_frame f;
     dxpu_control m;
     dxpu_bytes in = { data, bytes };
-    (void)good;
+    k->full |= !good;
     (void)dxpu_control_stream_init(&s, room, sizeof room);
     must(dxpu_control_take(&s, &in, &f) == DXPU_OK && !in.len);
     must(dxpu_control_decode(&f, &m) == DXPU_OK);
@@ -422,7 +424,7 @@ static void come(peer *k, uint8_t how)
     if (k->far.conn)
         return;
     k->manager = k->greeted = manager;
-    k->ends = false;
+    k->ends = k->full = false;
     far_connect(&k->far, manager ? to_manager : port->listener,
                 how & 0x80 ? lists.row[how >> 5 & 3].key : NULL, REQUEST_BYTES);
 }
@@ -442,8 +444,9 @@ static void set_something(input *in, uint8_t how)
         requests_set_node(r, node);
         break;
     case 2:
-        if (!viewer)
-            shown_bytes[LARGE] = 1 + (size_t)value * 760;
+        if (!viewer) /* also none beyond a piece, and one byte */
+            shown_bytes[LARGE] = value & 1 ? 1 + (size_t)value * 760
+                                           : DXPU_CONTROL_PIECE_MAX * (1u + (value >> 1) % 3);
         break;
     default:
         lists.row[row].may = value & 0x80 ? KEYS_CONTROL : 0;
@@ -489,9 +492,9 @@ static void say_something(peer *k, input *in, uint8_t op, uint8_t how)
 static bool stays(const peer *k, const peer *about, uint8_t op)
 {
     const secure_conn *conn = k->far.conn;
-    if (!far_open(&k->far) || (conn->deaf && (k == about || op == TIME)))
+    if (!far_open(&k->far))
         return false;
-    return op == TIME ? conn->greeted : op != SET && (k != about || op != NETWORK);
+    return op == TIME ? conn->greeted && !conn->deaf : op != SET && (k != about || op != NETWORK);
 }
 
 static void step(input *in)
@@ -518,7 +521,7 @@ static void step(input *in)
     must(k->first == k->count); /* each has its answer */
     rig_turn(port->listener);
     rig_turn(to_manager);
-    stay[k - peers] &= !k->ends;
+    stay[k - peers] &= !k->ends && !k->full;
     check(stay);
 }
 
@@ -561,7 +564,7 @@ static void begin(void)
         memset(lists.row[i].key, (int)(i + 1), sizeof lists.row[i].key);
         lists.row[i].may = KEYS_CONTROL;
     }
-    for (unsigned i = 0; i < sizeof shown && !shown[1]; i++)
+    for (unsigned i = 0; !shown[SHOWN_MAX] && i < sizeof shown; i++)
         shown[i] = (uint8_t)(i * 7 + i / 251 + 1);
     shown_bytes[TINY] = 1;
     shown_bytes[LARGE] = 2 * DXPU_CONTROL_PIECE_MAX + 7;

@@ -1,10 +1,10 @@
-/* Fuzz target: the manager's port for proxies over its real core and connections in memory.  Proxies
-   greet, register in parts, live, alarm, answer orders and asks, speak out of turn, break off in
-   the middle of a message, are there twice, take nothing; bytes come in any cut; users, operators,
-   the clock, a slow or failing store and lists of keys that change do the rest.  Each whole message
-   is counted once, and each answer; what is sent can be read and is for such a proxy; a proxy that
-   keeps the rules beside all that is never the one that suffers; and wire and core agree on who is
-   connected.
+/* Fuzz target: the manager's port for proxies over its real core and connections in memory.
+   Proxies greet, register in parts, live, alarm, answer orders and asks, speak out of turn, break
+   off in the middle of a message, are there twice, take nothing; bytes come in any cut; users,
+   operators, the clock, a slow or failing store and lists of keys that change do the rest.  Each
+   whole message is counted once, and so is each answer; what is sent can be read, and is for such a
+   proxy; one that keeps the rules beside all that is never the one that suffers; and wire and core
+   agree on who is connected.
    libFuzzer: -max_len=1024 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* what store.c asks of the system */
@@ -335,8 +335,8 @@ static void come(peer *k, uint8_t who, const uint8_t *key)
     k->who = who;
     k->frames = k->sure = k->heartbeats = k->orders = 0;
     k->ask = 0;
-    sum.opened++;
     far_connect(&k->far, w->listener, key, DXPU_CONTROL_BODY_MAX);
+    sum.opened += k->far.conn != NULL;
 }
 
 static void do_come(input *in, uint8_t how)
@@ -559,7 +559,7 @@ static void check_silence(void)
 /* At once this program was held up, which is nobody's silence. */
 static void pass_time(uint8_t how)
 {
-    uint64_t left_ns = 1000000ull << how % 15,
+    uint64_t left_ns = 1000000ull << (how & 0x7f) % 15,
              piece_ns = how & 0x80 ? left_ns : w->scan_ms * 1000000;
     while (left_ns) {
         uint64_t part = left_ns < piece_ns ? left_ns : piece_ns;
@@ -679,6 +679,7 @@ static void step(input *in)
         pass_time(how);
         break;
     }
+    check_wire();
     if (!(op & 0x80)) /* else there is more in this turn of the loop */
         follow();
 }

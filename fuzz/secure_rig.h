@@ -149,14 +149,20 @@ void secure_unlisten(secure_listener *l)
     free(l);
 }
 
+static bool rig_known(const secure_listener *l, const uint8_t *key)
+{
+    for (unsigned bit = 1; key && bit <= l->set.may; bit <<= 1) {
+        if ((l->set.may & bit) && keys_allow(l->set.keys, key, bit, 0))
+            return true;
+    }
+    return !key;
+}
+
 void secure_recheck(secure_listener *l)
 {
     for (secure_conn *c = l->conns, *next; c; c = next) {
-        bool may = !c->key;
         next = c->next;
-        for (unsigned bit = 1; c->key && bit <= l->set.may; bit <<= 1)
-            may |= (l->set.may & bit) && keys_allow(l->set.keys, c->key, bit, 0);
-        if (!may && !c->over)
+        if (!rig_known(l, c->key) && !c->over)
             secure_drop(c, "its key may not come in any more");
     }
 }
@@ -225,11 +231,12 @@ void secure_finish(secure_conn *c)
 
 /* -- The network and its other end -- */
 
-/* key: NULL for none.  *own is the connection, as long as it is there. */
+/* key: NULL for none.  *own is the connection, as long as it is there; a stranger has none. */
 static void rig_connect(secure_listener *l, const uint8_t *key, secure_conn **own)
 {
-    secure_conn *c = calloc(1, sizeof *c);
-    must(c != NULL);
+    secure_conn *c = rig_known(l, key) ? calloc(1, sizeof *c) : NULL;
+    if (!c)
+        return;
     *own = c;
     c->own = own;
     c->listener = l;
