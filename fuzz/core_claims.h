@@ -40,9 +40,13 @@ static uint64_t leases_of(const core *c)
 {
     const pool *p = core_pool(c);
     uint64_t sum = p->leases;
-    for (uint32_t i = 0; i < p->slots; i++) {
+    uint32_t count;
+    const core_node *node = core_nodes(c, &count);
+    const core_slot *slot = core_slots(c, &count);
+    for (uint32_t i = 0; i < p->slots; i++) { /* their places in the tables may change */
+        uint64_t number = (uint64_t)node[slot[i].node].number << 16 | slot[i].device.number;
         if (p->slot[i].lease != POOL_NONE)
-            sum += (pool_lease_number(p, p->slot[i].lease) ^ p->slot[i].epoch << 20) * (i + 1);
+            sum += (pool_lease_number(p, p->slot[i].lease) ^ p->slot[i].epoch << 20) * number;
     }
     return sum;
 }

@@ -5,8 +5,8 @@
    nothing is taken; what is refused changes nothing; who was forgotten leaves nothing behind; and
    with the right one it succeeds, whatever was before.
    libFuzzer: -max_len=256 */
-#ifndef _DEFAULT_SOURCE
-#define _DEFAULT_SOURCE
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* memmem() */
 #endif
 #define DXPU_IMPLEMENTATION
 #include "quick_sodium.h"
@@ -275,11 +275,8 @@ __attribute__((noinline, no_sanitize("address", "undefined"))) static bool
 stands_below(const uint8_t secret[KEY])
 {
     uint8_t room[BELOW];
-    unsigned same = 0;
     __asm__ volatile("" : "=m"(room)); /* it holds what is there */
-    for (unsigned i = 0; i < BELOW && same < KEY; i++)
-        same = room[i] == secret[same] ? same + 1 : room[i] == secret[0];
-    return same == KEY;
+    return memmem(room, sizeof room, secret, KEY) != NULL;
 }
 
 static bool has_key(const uint8_t key[KEY])
@@ -568,12 +565,10 @@ static void forget(enroll_talk *t)
 {
     const talk *was = t->peer;
     uint8_t secret[KEY];
-    const uint8_t *at = (const uint8_t *)t->talks, *end = (const uint8_t *)(t->talks + TALKS + 1);
     memcpy(secret, was->e.noise.ephemeral.secret, sizeof secret);
     enroll_forget(t);
     must(!t->peer && !was->begun_ns && sodium_is_zero((const uint8_t *)&was->e, sizeof was->e));
-    while ((at = memchr(at, secret[0], (size_t)(end - at) - sizeof secret)) != NULL)
-        must(memcmp(at++, secret, sizeof secret) != 0);
+    must(!memmem(t->talks, (TALKS + 1) * sizeof *t->talks, secret, sizeof secret));
 }
 
 /* ==== 6  One input ============================================================================ */

@@ -135,6 +135,13 @@ static int proxy_timer(const struct timeval *tv)
     return 0;
 }
 
+static int proxy_no_file(struct stat *there)
+{
+    memset(there, 0, sizeof *there);
+    errno = ENOENT;
+    return -1;
+}
+
 static ssize_t proxy_write(const void *bytes, size_t len)
 {
     must(proxy.filed || (len >= 4 && memcmp(bytes, "\x89PNG", 4) == 0));
@@ -155,7 +162,7 @@ static ssize_t proxy_write(const void *bytes, size_t len)
 #define event_base_loopexit(base, tv) proxy_timer(tv)
 #define event_base_dispatch(base)     proxy_dispatch()
 #define dxpu_udp_now_ns()             (pretended.now_ns)
-#define stat(path, there)             ((void)(path), memset(there, 0, sizeof *(there)), errno = ENOENT, -1)
+#define stat(path, there)             ((void)(path), proxy_no_file(there))
 #define mkstemp(path)                 ((void)(path), (int)PRETEND_FILE)
 #define fchmod(fd, mode)              ((void)(fd), (void)(mode), 0)
 #define close(fd)                     ((void)(fd), 0)
