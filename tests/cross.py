@@ -204,7 +204,7 @@ def controls(machine, name):
 def analyse():
     for name, words in ANALYSERS.items():
         if not shutil.which(words[0]):
-            print("skip analyser_%s %s is not installed" % (name, words[0]))
+            say(False, "analyser_" + name, words[0] + " is not installed")
             continue
         for file in ("library.c", "broken.c"):
             rc, text = run([os.path.join(FOLDER, file) if w == "FILE" else w for w in words])

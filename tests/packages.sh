@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/packages.sh demo|bench|plots|check: make sure that the packages a target needs are there.
+# tests/packages.sh TARGET: make sure that the packages which a target of make needs are there.
 # Installs them when run as root; otherwise prints the line that would, and fails.
 set -eu
 
@@ -12,8 +12,13 @@ command -v dpkg-query >/dev/null || exit 0 # not Debian: the compiler will name 
 packages='gcc libc6-dev make pkg-config libevent-dev libpcap-dev libjansson-dev libdeflate-dev
           libxdp-dev libbpf-dev zlib1g-dev libpng-dev libsqlite3-dev libseccomp-dev
           libcurl4-openssl-dev libsodium-dev libcmocka-dev python3'
-[ "${1:-check}" != plots ] || packages="$packages gnuplot-nox"
-if [ "${1:-check}" = check ]; then
+case ${1:-check} in
+demo | bench) tests= ;;
+plots) tests= packages="$packages gnuplot-nox" ;;
+cross) tests=1 packages="$packages clang-tidy cppcheck" ;;
+*) tests=1 ;;
+esac
+if [ "$tests" ]; then
     # The sanitizer and fuzzer runtimes stand in a package of the compiler's own version up to
     # Debian 12 (clang 14) and in an unversioned one from Debian 13 on; QEMU for RISC-V has a
     # package of its own since then.

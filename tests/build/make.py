@@ -163,7 +163,9 @@ def packages(folder):
           and "clang" not in demo, out)
     status, out = run("sh", "tests/packages.sh", "check", PATH=path)
     check("packages_line_check", status == 2 and "gcc-arm-none-eabi" in out, out)
-    for target in ("demo", "check"):
+    status, out = run("sh", "tests/packages.sh", "cross", PATH=path)
+    check("packages_line_cross", status == 2 and "clang-tidy" in out and "valgrind" in out, out)
+    for target in ("demo", "check", "fuzz", "prove", "cross", "soak"):
         status, out = run("make", target, PATH=path)
         check("packages_stop_" + target, status == 2 and "apt-get install -y" in out
               and "run.py" not in out, out)
