@@ -1552,6 +1552,7 @@ static void test_strange_keys(void **state)
                                             { "slot/1.2", "slot/1.02" },
                                             { "slot/1.2", "slot/1.2x" },
                                             { "lease/", "lease/0" },
+                                            { "lease/", "lease/3e900100000" },
                                             { "event/", "event/2" },
                                             { "event/", "event/00000000000000000002 " },
                                             { "event/", "event/000000000800000000000000000002" },

@@ -46,6 +46,7 @@ enum {
 #define COREI_EPOCH_MAX       ((uint64_t)1 << 62)
 #define COREI_EPOCH_CLOCK_MAX (COREI_EPOCH_MAX / 4)
 #define COREI_EPOCH_AHEAD     ((uint64_t)1 << 50)
+#define COREI_LEASES          ((uint32_t)1 << 20) /* of a store, or as many as slots */
 #define COREI_EVENT_MAX       ((uint64_t)1 << 62) /* that a store may have; more are to come */
 
 /* -- Tables -- */

@@ -247,10 +247,11 @@ static int load_lease_head(void *user, const char *key, const void *value, size_
     loading *l = user;
     json_t *j = json_loadb(value, len, 0, NULL);
     unsigned long long number = strtoull(key + strlen("lease/"), NULL, 16);
+    uint32_t places = l->c->set.slots > COREI_LEASES ? l->c->set.slots : COREI_LEASES;
     const char *tenant;
     bool good = is_key(key, "lease/%llx", number) &&
                 json_unpack(j, "{s:s}", "tenant", &tenant) == 0 &&
-                strlen(tenant) < CORE_NAME_BYTES && (uint32_t)number < 1u << 24;
+                strlen(tenant) < CORE_NAME_BYTES && (uint32_t)number < places;
     uint32_t at = good ? load_tenant(l, tenant) : CORE_NONE;
     json_decref(j);
     if (!good)
