@@ -4955,12 +4955,13 @@ static void dxpui_free_acked(dxpu_channel *ch)
     }
 }
 
-/* True when ack and sack name only frames that were sent. */
+/* True when ack and sack name only frames that were sent.  What is half-way round the numbers is
+   neither before nor after (D-7), so that the peer could mean either: it was not sent. */
 static bool dxpui_ack_valid(const dxpu_channel *ch, const dxpu_frame *f)
 {
-    if (dxpui_seq_cmp(f->ack, ch->nxt) > 0)
-        return false;
     uint32_t beyond = ch->nxt - f->ack; /* frames from ack on: bit i is frame ack + 1 + i */
+    if (beyond > INT32_MAX)
+        return false;
     uint32_t bits = beyond ? beyond - 1 : 0;
     return bits >= 64 || (f->sack >> bits) == 0;
 }
