@@ -637,7 +637,7 @@ static void say_something(peer *k, input *in, unsigned op, uint8_t how)
 static void step(input *in)
 {
     uint8_t op = next(in), how = next(in);
-    unsigned what = (op & 0x7f) % 19;
+    unsigned what = (op & 0x7fu) % 19;
     peer *k = &peers[how % PEERS];
     switch (what) {
     case 0:
