@@ -2,7 +2,7 @@
 #include <stddef.h>
 #include <string.h>
 
-/* The stub for memmove(), which CBMC takes for millions of bits where the length is not constant. */
+/* The stub for memmove(), which CBMC takes for millions of bits where its length varies. */
 static void proof_move(void *to, const void *from, size_t bytes);
 #define memmove(to, from, bytes) proof_move(to, from, bytes)
 #include "proof.h"
@@ -176,7 +176,7 @@ static void any_windows(void)
             the other row keeps its own; dxpu_host_by_address() then finds just the row in force
    bounds   2 rows with any windows of whole MBs below 8 MB, no buses
    stubs    memmove() of windows by one place: window by window, of memory that is there
-   open     more rows; addresses beyond 8 MB
+   open     more rows; addresses beyond 8 MB; that what was blocked is tried again (R-5)
    unwind   6
    flags    --unwindset dxpui_host_lift.1:2,dxpui_host_place_bus.0:2,dxpui_host_place_bus.1:2
    when     long
@@ -215,9 +215,9 @@ void proof_host_place(void)
             and nothing is blocked
    bounds   a table of one row, without windows, bus numbers 0 to 3
    stubs    none
-   open     more rows: proof host_place; that what was blocked is tried again, remembered writes
+   open     more rows: proof host_place; other buses; remembered writes (R-6), which call this
    unwind   8
-   when     check
+   when     long
    control  - mask &= dxpui_host_masks[r];
             + mask &= 0xffffffffu; */
 void proof_host_learn(void)

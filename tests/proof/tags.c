@@ -1,5 +1,5 @@
-/* Proofs of section 11: every call leaves the table of tags sound.  Each starts from any sound table
-   and makes one call, so that no sequence of calls does otherwise. */
+/* Proofs of section 11: every call leaves the table of tags sound.  Each starts from any sound
+   table and makes one call, so that no sequence of calls does otherwise. */
 #include "proof.h"
 
 enum { TAGS = 2, KEYS = 3 };
@@ -191,6 +191,28 @@ void proof_tags_drop(void)
     any_table();
     (void)dxpu_tags_drop(&table, any_key(), any_key());
     must(sound());
+}
+
+/* PROOF tags_reset
+   claim    dxpu_tags_reset() leaves a sound table sound, reads and writes only it, and ends; it
+            returns how many requests less are in flight, and none of the function is
+   bounds   2 entries; requesters and tags 0 to 3
+   stubs    none
+   open     larger tables; tags of 16 bits
+   unwind   6
+   when     long
+   control  - if (e->state == DXPUI_TAG_IN_FLIGHT && e->requester == requester)
+            + if (e->state == DXPUI_TAG_RESTING && e->requester == requester) */
+void proof_tags_reset(void)
+{
+    uint16_t requester = any_key();
+    any_table();
+    uint32_t before = table.in_flight;
+    uint32_t gone = dxpu_tags_reset(&table, requester);
+    must(sound());
+    must(table.in_flight == before - gone);
+    for (unsigned i = 0; i < TAGS; i++)
+        must(entry[i].state != DXPUI_TAG_IN_FLIGHT || entry[i].requester != requester);
 }
 
 /* PROOF tags_expire
