@@ -648,12 +648,14 @@ static void test_init_refuses(void **state)
     bad.security = &without_list;
     assert_int_equal(dxpu_fw_init(&g.fw, &bad, &g.slot, 1, g.memory, bytes), DXPU_E_ARG);
     for (int i = -1; i <= 1; i++) { /* objects of other options; build.py compiles such */
-        size_t fw = sizeof g.fw + (size_t)(8 * i), slot = sizeof g.slot + (size_t)(8 * i);
+        size_t fw = sizeof g.fw + sizeof(dxpu_tlp) + (size_t)(8 * i),
+               slot = sizeof g.slot + (size_t)(8 * i);
         int want = i ? DXPU_E_ARG : DXPU_OK;
         assert_int_equal(
             dxpu_fw_init_sized(&g.fw, fw, &cfg, &g.slot, sizeof g.slot, 1, g.memory, bytes), want);
-        assert_int_equal(
-            dxpu_fw_init_sized(&g.fw, sizeof g.fw, &cfg, &g.slot, slot, 1, g.memory, bytes), want);
+        assert_int_equal(dxpu_fw_init_sized(&g.fw, sizeof g.fw + sizeof(dxpu_tlp), &cfg, &g.slot,
+                                            slot, 1, g.memory, bytes),
+                         want);
     }
     rig_end(&g);
 }

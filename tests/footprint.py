@@ -30,7 +30,7 @@ EXCEPTION_BYTES = 32  # what a Cortex-M puts on the stack before a handler
 # What a call through a pointer may reach in the images, by the words before its parenthesis.
 HOOKS = {"hooks->random": ["hook_random"], "hooks->reset": ["hook_reset"],
          "hooks->event": ["hook_event"], "hooks->keep": [], "security->handshake": [],
-         "security->open": [], "security->work": [], "security->end": [],
+         "security->open": [], "security->allowed": [], "security->work": [], "security->end": [],
          "suite->open": [], "suite->seal": []}
 IMAGE = {"memory_kind.create": ["memory_create"], "memory_kind.reset": ["memory_reset"],
          "memory_kind.event": ["memory_event"], "memory_kind.tlp": ["memory_tlp"],

@@ -761,23 +761,20 @@ static void slot_init(dxpu_fw *fw, uint16_t number, uint8_t *at)
 }
 
 /* Was dxpu.h's implementation compiled with our options?  It says so of a channel; of a TLP it shows
-   where it puts the payload, and needs room for that. */
-static bool layouts_agree(const dxpu_fw *fw, uint8_t *memory)
+   where it puts the payload.  Both in the memory of the first channel, more than any TLP needs. */
+static bool layouts_agree(dxpu_fw *fw, void *memory)
 {
     static const uint8_t bytes[16] = { 0x40, 0, 0, 1, 0, 0, 0, 0x0f }; /* MWr, 4 bytes */
-    dxpu_channel_config cfg = fw->cfg.channel;
-    union {
-        dxpu_tlp ours;
-        uint8_t most[sizeof(dxpu_tlp) + 64 * sizeof(uint32_t)];
-    } tlp;
+    dxpu_channel_config *cfg = &fw->cfg.channel;
+    dxpu_tlp *tlp = (dxpu_tlp *)memory;
     dxpu_bytes whole;
     whole.ptr = bytes;
     whole.len = sizeof bytes;
-    memset(&tlp, 0, sizeof tlp);
-    cfg.local_id = 1;
-    cfg.epoch = 1;
-    return dxpu_tlp_decode(whole, &tlp.ours) == DXPU_OK && tlp.ours.payload.len == 4 &&
-           dxpu_channel_init(&fw->slots[0].link[0].ch, &cfg, memory, fw->link_bytes) == DXPU_OK;
+    memset(tlp, 0, sizeof *tlp);
+    cfg->local_id = 1; /* link_accept() sets others */
+    cfg->epoch = 1;
+    return dxpu_tlp_decode(whole, tlp) == DXPU_OK && tlp->payload.len == 4 &&
+           dxpu_channel_init(&fw->slots[0].link[0].ch, cfg, memory, fw->link_bytes) == DXPU_OK;
 }
 
 int dxpu_fw_init_sized(dxpu_fw *fw, size_t fw_bytes, const dxpu_fw_config *cfg, dxpu_fw_slot *slots,
@@ -786,7 +783,7 @@ int dxpu_fw_init_sized(dxpu_fw *fw, size_t fw_bytes, const dxpu_fw_config *cfg, 
     size_t need = dxpu_fw_bytes(cfg, count);
     uint8_t *at = (uint8_t *)memory + table_bytes(count);
     uint16_t i;
-    if (fw_bytes != sizeof *fw || slot_bytes != sizeof *slots || !need ||
+    if (fw_bytes != sizeof *fw + sizeof(dxpu_tlp) || slot_bytes != sizeof *slots || !need ||
         ((uintptr_t)memory & 7u) || !config_valid(cfg, slots, count))
         return DXPU_E_ARG;
     if (memory_bytes < need)

@@ -226,8 +226,8 @@ size_t dxpu_fw_bytes(const dxpu_fw_config *cfg, uint16_t slots);
    program that disagree on dxpu.h's options get E_ARG.  DXPU_OK, E_ARG, or E_ROOM: memory is too
    small. */
 #define dxpu_fw_init(fw, cfg, slots, count, memory, memory_bytes)                                  \
-    dxpu_fw_init_sized((fw), sizeof *(fw), (cfg), (slots), sizeof *(slots), (count), (memory),     \
-                       (memory_bytes))
+    dxpu_fw_init_sized((fw), sizeof *(fw) + sizeof(dxpu_tlp), (cfg), (slots), sizeof *(slots),     \
+                       (count), (memory), (memory_bytes))
 int dxpu_fw_init_sized(dxpu_fw *fw, size_t fw_bytes, const dxpu_fw_config *cfg, dxpu_fw_slot *slots,
                        size_t slot_bytes, uint16_t count, void *memory, size_t memory_bytes);
 /* After init, before the first poll(): the slot's lease as it was kept.  DXPU_OK or E_ARG. */
