@@ -1644,8 +1644,8 @@ static void other_is_refused(rig *g, uint64_t epoch)
     assert_int_equal(g->fw.counters.ups, ups);
 }
 
-/* A lease stays with the key that opened it: while its host is there, after it has gone, and after a
-   restart of the node.  The controls: that key, and a higher epoch. */
+/* A lease stays with the key that opened it: while its host is there, after it has gone, and after
+   a restart of the node.  The controls: that key, and a higher epoch. */
 static void test_s95_a_lease_is_its_keys(void **state)
 {
     dxpu_tlp t = request(DXPU_TLP_MWR, 7);

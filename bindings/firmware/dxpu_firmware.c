@@ -760,8 +760,8 @@ static void slot_init(dxpu_fw *fw, uint16_t number, uint8_t *at)
         s->link[n].memory = at;
 }
 
-/* Was dxpu.h's implementation compiled with our options?  It says so of a channel; of a TLP it shows
-   where it puts the payload.  Both in the memory of the first channel, more than any TLP needs. */
+/* Was dxpu.h's implementation compiled with our options?  It says so of a channel; of a TLP it
+   shows where it puts the payload.  Both in the memory of the first channel, which is larger. */
 static bool layouts_agree(dxpu_fw *fw, void *memory)
 {
     static const uint8_t bytes[16] = { 0x40, 0, 0, 1, 0, 0, 0, 0x0f }; /* MWr, 4 bytes */

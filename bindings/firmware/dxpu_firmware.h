@@ -145,7 +145,7 @@ typedef struct dxpu_fw_security {
     /* An open: try the keys of the pending sessions on a copy (S-31).  True when one reads it, and
        all of *o, which is 0, is filled in. */
     bool (*open)(void *user, uint64_t now_ns, dxpu_bytes frame, dxpu_fw_opening *o);
-    /* May the owner of this key have a channel to the slot, by the list of keys as it is now (S-95)?
+    /* May the owner of this key have a channel to the slot, by the list of keys as it is (S-95)?
        When the list changes: dxpu_fw_recheck(). */
     bool (*allowed)(void *user, uint16_t slot, const uint8_t owner[DXPU_FW_OWNER_BYTES]);
     /* After each look at a channel: to begin a key phase when it is time (S-43, S-44), and to know

@@ -219,7 +219,8 @@ def firmware_options(f):
                   f.run("./port")[0] == bool(option), out)
 
 
-CXX_HEADERS = {"sodium/dxpu_noise.h": "dxpu_noise_write", "sodium/dxpu_sodium.h": "dxpu_sodium_work",
+CXX_HEADERS = {"sodium/dxpu_noise.h": "dxpu_noise_write",
+               "sodium/dxpu_sodium.h": "dxpu_sodium_work",
                "sodium/dxpu_sodium_stream.h": "dxpu_sodium_stream_up",
                "libevent/dxpu_libevent.h": "dxpu_udp_use", "libevent/dxpu_tcp.h": "dxpu_tcp_drop",
                "pcap/dxpu_pcap.h": "dxpu_pcap_write_tlp", "af_xdp/dxpu_af_xdp.h": "dxpu_xdp_room",
