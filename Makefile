@@ -137,7 +137,7 @@ fuzz: $(TARGETS:%=build/fuzz_%)
 	$(PYTHON) fuzz/run.py --minutes $(MINUTES) --jobs $(JOBS) $(TARGETS)
 build/fuzz_%: fuzz/fuzz_%.c build/parts.a build/libdxpu.a
 	$(call say,CC,$<)clang $(BASE) -O1 -g $(WARN) -fsanitize=fuzzer,address,undefined \
-	  -o $@ $< $(filter %.a,$^) $(LIBS)
+	  -DDXPU_CONFIG_HEADER='"tests/asserts.h"' -o $@ $< $(filter %.a,$^) $(LIBS)
 
 ## fmt        format the C files
 ## toc        CONTENTS of dxpu.h against its sections

@@ -1097,7 +1097,7 @@ typedef struct dxpu_channel {
     uint64_t next_try_ns;
     uint8_t tries;
     bool send_reset, send_answer;
-    uint8_t answer_path;
+    uint8_t close_path, answer_path; /* of the first close; of its answer */
     /* paths */
     dxpui_path paths[DXPU_PATHS_MAX];
     uint8_t heard_path, seen_path; /* of the last sequenced frame; of ours that it had seen last */
@@ -1168,7 +1168,8 @@ DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *ope
 /* A reset frame that refuses an open: to the opener's id, for a `reason`.  Returns its bytes. */
 DXPU_API size_t dxpu_reset_encode(uint32_t channel, uint8_t reason, uint8_t out[64]);
 
-/* Close in order: what was submitted is delivered first.  E_ARG before it was opened. */
+/* Close in order: what was submitted is delivered first, however long a peer that is heard takes for
+   it: set it an end (dxpu_channel_reset()).  E_ARG before it was opened. */
 DXPU_API int dxpu_channel_close(dxpu_channel *ch, uint8_t reason);
 /* End at once; the peer is told by a reset frame. */
 DXPU_API void dxpu_channel_reset(dxpu_channel *ch, uint8_t reason);
@@ -4735,9 +4736,10 @@ static int dxpui_emit_reason(dxpu_channel *ch, uint8_t kind, uint8_t path, uint8
 /* The paths take turns: nothing but its answer tells that a close can arrive (P-6). */
 static int dxpui_emit_close(dxpu_channel *ch, uint8_t *out)
 {
-    uint8_t first = dxpui_ack_path(ch);
-    uint8_t path = (uint8_t)((first + ch->tries - 1) % ch->cfg.paths);
-    return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, ch->paths[path].known ? path : first, 0, 0, out);
+    uint8_t path = (uint8_t)((ch->close_path + ch->tries - 1) % ch->cfg.paths);
+    if (!ch->paths[path].known)
+        path = ch->close_path;
+    return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, path, 0, 0, out);
 }
 
 /* ---- Timers ---- */
@@ -4859,6 +4861,7 @@ static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
     if (n == 0 && last) {
         dxpui_go(ch, DXPUI_EV_DRAINED);
         ch->heard_ns = now_ns;
+        ch->close_path = dxpui_ack_path(ch);
         dxpui_try_now(ch, now_ns);
         n = dxpui_emit_control(ch, now_ns, out);
     }
@@ -4955,12 +4958,13 @@ static void dxpui_free_acked(dxpu_channel *ch)
     }
 }
 
-/* True when ack and sack name only frames that were sent. */
+/* True when ack and sack name only frames that were sent.  What is half-way round the numbers is
+   neither before nor after (D-7), so that the peer could mean either: it was not sent. */
 static bool dxpui_ack_valid(const dxpu_channel *ch, const dxpu_frame *f)
 {
-    if (dxpui_seq_cmp(f->ack, ch->nxt) > 0)
-        return false;
     uint32_t beyond = ch->nxt - f->ack; /* frames from ack on: bit i is frame ack + 1 + i */
+    if (beyond > INT32_MAX)
+        return false;
     uint32_t bits = beyond ? beyond - 1 : 0;
     return bits >= 64 || (f->sack >> bits) == 0;
 }

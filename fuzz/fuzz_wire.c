@@ -619,42 +619,30 @@ static void start_again(void)
     must(failed || leases_of(c) == leases);
 }
 
+static void say_something(peer *k, input *in, unsigned op, uint8_t how)
+{
+    static void (*const one[])(peer *, input *, uint8_t) = { say_hello,  NULL,       say_heartbeat,
+                                                             say_alarm,  say_answer, say_answer,
+                                                             say_status, say_other };
+    if (op == 1)
+        say_register(k, in, how, next(in));
+    else if (op < sizeof one / sizeof *one)
+        one[op](k, in, op ? how : how & 0xfc);
+    else if (op == 8)
+        far_say_raw(&k->far, in, how >> 2);
+    else
+        say_much(k, how);
+}
+
 static void step(input *in)
 {
     uint8_t op = next(in), how = next(in);
+    unsigned what = (op & 0x7fu) % 19;
     peer *k = &peers[how % PEERS];
-    switch ((op & 0x7f) % 19) {
+    switch (what) {
     case 0:
     case 1:
         do_come(in, how);
-        break;
-    case 2:
-        say_hello(k, in, how & 0xfc);
-        break;
-    case 3:
-        say_register(k, in, how, next(in));
-        break;
-    case 4:
-        say_heartbeat(k, in, how);
-        break;
-    case 5:
-        say_alarm(k, in, how);
-        break;
-    case 6:
-    case 7:
-        say_answer(k, in, how);
-        break;
-    case 8:
-        say_status(k, in, how);
-        break;
-    case 9:
-        say_other(k, in, how);
-        break;
-    case 10:
-        far_say_raw(&k->far, in, how >> 2);
-        break;
-    case 11:
-        say_much(k, how);
         break;
     case 12:
         far_network(&k->far, how >> 2 & 7, how >> 5);
@@ -675,8 +663,11 @@ static void step(input *in)
         if (how == 0xff)
             start_again();
         break;
-    default:
+    case 18:
         pass_time(how);
+        break;
+    default:
+        say_something(k, in, what - 2, how);
         break;
     }
     check_wire();

@@ -2156,6 +2156,31 @@ static void test_d3_late_sack_of_a_slot_used_again(void **state)
 }
 
 /* The last bit of a sack names the 64th frame after ack: of 64 in flight it was never sent. */
+/* An ack half-way round the numbers is before no frame: taken for one it names 2^31 of them. */
+static void test_d6_d7_half_way(void **state)
+{
+    static const struct {
+        uint32_t from_next;
+        bool old;
+    } rows[] = { { 1, false },          { 0x40000000, false },   { INT32_MAX, false },
+                 { 0x80000000, false }, { 0x80000001, true },    { 0xc0000000, true },
+                 { UINT32_MAX, true },  { UINT32_MAX - 3, true } };
+    (void)state;
+    for (unsigned sent = 0; sent < 4; sent += 3) {
+        for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+            rig_config(&r);
+            rig_up(&r);
+            send_writes(sent);
+            uint32_t in_flight = r.ch.paths[0].in_flight, ack = RIG_SEQ + sent + rows[i].from_next;
+            assert_int_equal(rig_put_ack(&r, ack), rows[i].old ? DXPU_OK : DXPU_E_ACK);
+            assert_int_equal(r.ch.count.rx_ack, !rows[i].old);
+            assert_in_range(r.ch.paths[0].in_flight, 0, in_flight);
+            assert_in_range(r.ch.nxt - r.ch.una, 0, sent);
+            rig_free(&r);
+        }
+    }
+}
+
 static void test_d6_last_bit_of_the_sack(void **state)
 {
     (void)state;
@@ -2443,6 +2468,7 @@ int main(void)
         cmocka_unit_test(test_d14_found_lost_twice_or_not_at_all),
         cmocka_unit_test(test_d14_found_after_many_retransmissions),
         cmocka_unit_test(test_d3_late_sack_of_a_slot_used_again),
+        cmocka_unit_test(test_d6_d7_half_way),
         cmocka_unit_test(test_d6_last_bit_of_the_sack),
         cmocka_unit_test(test_d3_beyond_the_sack),
         cmocka_unit_test(test_d12_for_ever),

@@ -1549,6 +1549,7 @@ static void test_strange_keys(void **state)
     (void)state;
     static const char *const names[][2] = { { "node/1", "node/01" },
                                             { "node/1", "node/4294967297" },
+                                            { "node/1", "node/4294967295" },
                                             { "slot/1.2", "slot/1.02" },
                                             { "slot/1.2", "slot/1.2x" },
                                             { "lease/", "lease/0" },
@@ -1558,8 +1559,10 @@ static void test_strange_keys(void **state)
                                             { "event/", "event/000000000800000000000000000002" },
                                             { "event/", "event/18446744073709551615" },
                                             { "event/", "event/09223372036854775807" } };
-    static const char meta[] = "{\"format\":1,\"node\":2,\"epoch\":9223372036854775807,"
-                               "\"foreign\":0,\"serial\":1}";
+    static const char *const metas[] = {
+        "{\"format\":1,\"node\":2,\"epoch\":9223372036854775807,\"foreign\":0,\"serial\":1}",
+        "{\"format\":1,\"node\":4294967295,\"epoch\":9,\"foreign\":0,\"serial\":1}"
+    };
     core_settings set;
     store_fault f;
     core_settings_default(&set);
@@ -1585,10 +1588,12 @@ static void test_strange_keys(void **state)
     core *again = core_open(&disk.base, &set, 1, 1, &why); /* the control */
     assert_non_null(again);
     core_close(again);
-    store_change high = { "meta", meta, sizeof meta - 1 };
-    assert_int_equal(store_commit(&disk.base, &high, 1, &f), STORE_OK);
-    assert_null(core_open(&disk.base, &set, 1, 1, &why));
-    assert_int_equal(why.code, CORE_E_DAMAGED);
+    for (unsigned i = 0; i < 2; i++) {
+        store_change high = { "meta", metas[i], strlen(metas[i]) };
+        assert_int_equal(store_commit(&disk.base, &high, 1, &f), STORE_OK);
+        assert_null(core_open(&disk.base, &set, 1, 1, &why));
+        assert_int_equal(why.code, CORE_E_DAMAGED);
+    }
 }
 
 /* Where nobody knows what the disk has, nothing is ordered and nothing granted any more. */

@@ -91,7 +91,7 @@ static int load_meta(void *user, const char *key, const void *value, size_t len)
     json_decref(j);
     if (serial < 0) /* of a version that took them from the epochs */
         serial = epoch & UINT32_MAX;
-    if (!good || node < 0 || node > UINT32_MAX || serial > UINT32_MAX || epoch < 0 ||
+    if (!good || node < 0 || node >= UINT32_MAX || serial > UINT32_MAX || epoch < 0 ||
         epoch > (json_int_t)COREI_EPOCH_MAX || foreign < 0 || foreign > (json_int_t)COREI_EPOCH_MAX)
         return load_damaged(l, key);
     if (format != COREI_FORMAT)
@@ -112,7 +112,8 @@ static int load_node(void *user, const char *key, const void *value, size_t len)
     json_t *j = json_loadb(value, len, 0, NULL);
     core_node n = { 0 };
     n.number = (uint32_t)strtoul(key + strlen("node/"), NULL, 10);
-    bool good = n.number && is_key(key, "node/%u", n.number) && corei_node_read(j, &n);
+    bool good = n.number && n.number < UINT32_MAX && is_key(key, "node/%u", n.number) &&
+                corei_node_read(j, &n);
     json_decref(j);
     if (!good)
         return load_damaged(l, key);

@@ -639,9 +639,11 @@ static void service(fabric *f, fabric_channel *c, uint64_t now)
         c->asking = false;
         c->more = false;
         f->up -= c->up;
-        /* the side that was asked to close stays a while: its answer may have been lost */
-        c->free_ns =
-            state == DXPU_STATE_CLOSED && c->accepted ? now + f->base.hold_ms * 1000000ull : now;
+        /* who is closed stays a while: its answer may have been lost (D-46).  An opener leaves room
+           for the next one. */
+        c->free_ns = state == DXPU_STATE_CLOSED && (c->accepted || f->free_count > 1)
+                         ? now + f->base.hold_ms * 1000000ull
+                         : now;
         if (state == DXPU_STATE_CLOSED)
             f->count.ended_close++;
         else

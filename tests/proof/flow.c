@@ -124,7 +124,7 @@ static bool live(const dxpu_tags *t, uint16_t requester, uint16_t tag)
             out before), one of its own range, and ends
    bounds   any sound table of 2 entries: each in the list of its state, and found by its tag
    stubs    none
-   open     larger tables; that every call leaves a sound table (tests/unit_flow.c)
+   open     larger tables; that every call leaves a sound table: proofs tags_*
    unwind   6
    when     long
    control  - if (!dxpui_tag_find(t, t->requester, tag)) {
