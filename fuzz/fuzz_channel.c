@@ -2,7 +2,8 @@
    input says, and open() puts any bytes into a body that it calls authentic; frames come of every
    kind, on any path, of any key phase; the clock leaps, up to centuries; the caller closes, resets
    and contains when it likes.  The channel asserts nothing, never spins, never sleeps with work to
-   do, shows only whole TLPs, and names each request once.
+   do, shows only whole TLPs, and names each request once.  It takes no frame beyond its window nor
+   an acknowledgement of what was not sent, and stores no more TLPs than it granted.
    libFuzzer: -max_len=512 */
 #include <stdlib.h>
 #define DXPU_ASSERT(x) ((x) ? (void)0 : abort())
@@ -12,6 +13,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { WINDOW = 8, LIMIT = 1232, TAGS = 8, TAG_BYTES = 8, OUR_ID = 55, PEER_ID = 77, PATHS = 3 };
+enum { BODY = 1100 };
 
 static void must(bool holds)
 {
@@ -60,6 +62,18 @@ static bool open_any(void *user, uint8_t key_phase, uint64_t nonce, dxpu_bytes h
 
 static const dxpu_suite suite = { 2, TAG_BYTES, seal, open_any };
 
+/* F-5: what waits for the consumer was granted; and no more is under way than left. */
+static void check_stores(void)
+{
+    dxpu_path_info p;
+    must(w.ch.nxt - w.ch.una <= WINDOW);
+    for (unsigned i = 0; i < DXPU_CLASSES; i++)
+        must(w.ch.rx[i].count <= w.ch.cfg.rx.header[i] &&
+             w.ch.rx[i].data_used <= w.ch.cfg.rx.data[i]);
+    for (unsigned i = 0; i < PATHS; i++)
+        must(dxpu_channel_path(&w.ch, i, &p) == DXPU_OK && p.in_flight_bytes <= WINDOW * LIMIT);
+}
+
 static void emit_all(void)
 {
     uint8_t out[LIMIT], path;
@@ -82,11 +96,22 @@ static void emit_all(void)
     }
     must(n == 0 || n == dxpu_channel_error(&w.ch));
     must(dxpu_channel_next_ns(&w.ch) > w.now_ns);
-    for (unsigned i = 0; i < PATHS; i++) {
-        dxpu_path_info info;
-        must(dxpu_channel_path(&w.ch, i, &info) == DXPU_OK);
-        must(info.in_flight_bytes <= WINDOW * LIMIT);
-    }
+    check_stores();
+}
+
+/* D-6, D-9: what a frame of a channel that is up may say. */
+static void ingest(const dxpu_frame *f, uint8_t *pkt, size_t bytes)
+{
+    uint32_t ahead = f->sequence - w.ch.rx_next, behind = w.ch.nxt - f->ack;
+    bool data = f->kind == DXPU_KIND_DATA, late = ahead > INT32_MAX;
+    bool sent = behind <= INT32_MAX;
+    int rc;
+    must(sent || !dxpui_ack_valid(&w.ch, f)); /* or it walks there: 2^31 steps */
+    rc = dxpu_channel_ingest(&w.ch, w.now_ns, pkt, bytes, next() & 1);
+    if (rc == DXPU_OK && (data || f->kind == DXPU_KIND_ACK || f->kind == DXPU_KIND_BLOCKED))
+        must(sent && (!data || late || ahead < WINDOW));
+    must(rc != DXPU_E_WINDOW || (data && !late && ahead >= WINDOW));
+    check_stores();
 }
 
 static void put(dxpu_frame *f, const uint8_t *body, size_t bytes)
@@ -104,7 +129,7 @@ static void put(dxpu_frame *f, const uint8_t *body, size_t bytes)
     if (dxpu_channel_state(&w.ch) == DXPU_STATE_IDLE)
         dxpu_channel_accept(&w.ch, w.now_ns, exact, total);
     else
-        dxpu_channel_ingest(&w.ch, w.now_ns, exact, total, next() & 1);
+        ingest(f, exact, total);
     free(exact);
 }
 
@@ -150,7 +175,7 @@ static void put_offer(uint8_t kind, uint8_t how)
 
 static void put_any(uint8_t how)
 {
-    uint8_t body[1100];
+    uint8_t body[BODY];
     dxpu_frame f;
     header(&f, (uint8_t)(next() % 10), how);
     if (how & 0x10)
@@ -167,13 +192,12 @@ static void put_any(uint8_t how)
     put(&f, body, n);
 }
 
-/* A data frame with one write, or the completion of a request in flight. */
-static void put_data(uint8_t how)
+/* The body of a data frame: one write, or the completion of a request in flight.  Its bytes. */
+static size_t some_body(uint8_t how, uint8_t body[BODY])
 {
-    uint8_t body[1100], tlp[64];
+    uint8_t tlp[64];
     dxpu_builder b;
     dxpu_tlp_cursor c;
-    dxpu_frame f;
     memset(tlp, 0, sizeof tlp);
     tlp[0] = how & 0x10 ? 0x4a : 0x40;
     tlp[3] = 1;
@@ -181,11 +205,38 @@ static void put_data(uint8_t how)
     if (how & 0x10)
         tlp[10] = next() % 16;
     dxpu_bytes v = { tlp, 16 };
-    dxpu_builder_init(&b, body, sizeof body);
+    dxpu_builder_init(&b, body, BODY);
     must(dxpu_tlp_cursor_start(&c, v) == DXPU_OK && dxpu_builder_tlp(&b, &c) == DXPU_OK);
+    return b.used;
+}
+
+static void put_data(uint8_t how)
+{
+    uint8_t body[BODY];
+    dxpu_frame f;
+    size_t bytes = some_body(how, body);
     header(&f, DXPU_KIND_DATA, how);
-    put(&f, body, b.used);
+    put(&f, body, bytes);
     w.sequence++;
+}
+
+/* As it should be, but for its numbers: any acknowledgement, and a sequence around the window. */
+static void put_far(uint8_t how)
+{
+    uint8_t body[BODY];
+    dxpu_frame f;
+    uint32_t far = 0;
+    size_t bytes = 0;
+    header(&f, how & 0x80 ? DXPU_KIND_DATA : DXPU_KIND_ACK, how);
+    for (unsigned i = 0; i < 4; i++)
+        far = far << 8 | next();
+    f.ack = w.ch.nxt + far;
+    f.sack = next();
+    if (how & 0x80) {
+        f.sequence += next() % 32u - 16u;
+        bytes = some_body(how, body);
+    }
+    put(&f, body, bytes);
 }
 
 static void submit(uint8_t how)
@@ -280,7 +331,10 @@ static void step(void)
             dxpu_channel_reset(&w.ch, 1);
         break;
     case 12:
-        contain();
+        if (op == 0x1c)
+            put_far(how);
+        else
+            contain();
         break;
     default:
         emit_all();

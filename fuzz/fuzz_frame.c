@@ -2,7 +2,8 @@
    a peer, a clock and a caller that the input makes up, frame by frame, with CRCs made right.
    What is decoded encodes to the same bytes.  The channel asserts nothing, never spins, never
    sleeps with work to do, repeats a data frame byte for byte, keeps its limits and delivers only
-   whole TLPs.
+   whole TLPs.  It takes no frame beyond its window nor an acknowledgement of what was not sent, and
+   stores no more TLPs than it granted.
    libFuzzer: -max_len=1500 */
 #include <stdlib.h>
 #define DXPU_ASSERT(x) ((x) ? (void)0 : abort())
@@ -115,15 +116,47 @@ static void emit_all(world *w)
         must(dxpu_channel_next_ns(&w->ch) <= w->now_ns + w->ch.cfg.hold_ms * 1000000ull);
 }
 
+/* D-6, D-9: the frame's numbers, when it is one that has them. */
+static void check_numbers(world *w, const dxpu_frame *f, uint32_t expected, int rc)
+{
+    uint32_t ahead = f->sequence - expected, behind = w->seen_next - f->ack;
+    bool data = f->kind == DXPU_KIND_DATA, late = ahead > INT32_MAX;
+    if (!data && f->kind != DXPU_KIND_ACK && f->kind != DXPU_KIND_BLOCKED)
+        return;
+    must(rc != DXPU_OK || behind <= INT32_MAX);
+    must(rc != DXPU_OK || !data || late || ahead < WINDOW);
+    must(rc != DXPU_E_WINDOW || (data && !late && ahead >= WINDOW));
+    if (rc == DXPU_OK && f->ack - w->acked <= w->seen_next - w->acked)
+        w->acked = f->ack;
+}
+
+/* F-5: what waits for the consumer was granted; and no more is under way than left. */
+static void check_stores(const world *w)
+{
+    dxpu_path_info p;
+    for (unsigned i = 0; i < DXPU_CLASSES; i++)
+        must(w->ch.rx[i].count <= w->ch.cfg.rx.header[i] &&
+             w->ch.rx[i].data_used <= w->ch.cfg.rx.data[i]);
+    must(dxpu_channel_path(&w->ch, 0, &p) == DXPU_OK);
+    must(p.in_flight_bytes <= WINDOW * LIMIT && w->ch.nxt - w->ch.una <= WINDOW);
+}
+
 static void put(world *w, dxpu_frame *f, const uint8_t *body, size_t bytes)
 {
+    uint32_t expected = w->ch.rx_next;
+    unsigned state = dxpu_channel_state(&w->ch);
     f->packet = w->packet++;
     size_t head = dxpu_frame_encode_header(f, bytes, DXPU_FRAME_CRC_BYTES, w->pkt);
     if (bytes)
         memcpy(w->pkt + head, body, bytes);
     dxpu_frame_seal_crc(w->pkt, head + bytes);
-    dxpu_channel_ingest(&w->ch, w->now_ns, w->pkt, head + bytes + DXPU_FRAME_CRC_BYTES,
-                        next(&w->in) & 1);
+    /* One that nobody sent is not even walked to: 2^31 steps. */
+    must(w->seen_next - f->ack <= INT32_MAX || !dxpui_ack_valid(&w->ch, f));
+    int rc = dxpu_channel_ingest(&w->ch, w->now_ns, w->pkt, head + bytes + DXPU_FRAME_CRC_BYTES,
+                                 next(&w->in) & 1);
+    if (state != DXPU_STATE_OPENING) /* in which nothing is expected yet */
+        check_numbers(w, f, expected, rc);
+    check_stores(w);
 }
 
 static void header(world *w, dxpu_frame *f, uint8_t kind)
@@ -136,13 +169,24 @@ static void header(world *w, dxpu_frame *f, uint8_t kind)
     f->limits = w->limits;
 }
 
+static void put_far_ack(world *w)
+{
+    dxpu_frame f;
+    uint32_t far = 0;
+    for (unsigned i = 0; i < 4; i++)
+        far = far << 8 | next(&w->in);
+    header(w, &f, DXPU_KIND_ACK);
+    f.ack = w->seen_next + far;
+    f.sack = next(&w->in);
+    put(w, &f, NULL, 0);
+}
+
 /* The peer acknowledges up to `some` frames more, and by sack what the next byte says. */
 static void acknowledge(world *w, dxpu_frame *f, uint8_t some)
 {
     uint32_t open = w->seen_next - w->acked;
-    w->acked += open ? some % (open + 1) : 0;
-    open = w->seen_next - w->acked;
-    f->ack = w->acked;
+    f->ack = w->acked + (open ? some % (open + 1) : 0);
+    open = w->seen_next - f->ack;
     if (open > 1)
         f->sack = next(&w->in) & (((uint64_t)1 << (open - 1)) - 1);
     f->seen = w->ch.packet - 1;
@@ -237,8 +281,8 @@ static void put_data(world *w)
         body[next(&w->in) % b.used] ^= (uint8_t)(1u << (how & 7));
     header(w, &f, DXPU_KIND_DATA);
     acknowledge(w, &f, next(&w->in));
-    uint8_t ahead = (how & 0x70) == 0x70 ? next(&w->in) % 4 : 0;
-    f.sequence += ahead;
+    uint32_t ahead = (how & 0x70) == 0x70 ? next(&w->in) % 32u : 0;
+    f.sequence += ahead < 16 ? ahead : ahead - 32; /* before the window, to behind it */
     put(w, &f, body, b.used);
     w->sequence += ahead == 0;
     if (rc == DXPU_E_MORE && !(how & 0x10)) {
@@ -342,6 +386,8 @@ static void step(world *w)
             dxpu_channel_close(&w->ch, 1);
         else if (op == 0x2d)
             dxpu_channel_reset(&w->ch, 1);
+        else if (op == 0x3d)
+            put_far_ack(w);
         break;
     default:
         emit_all(w);

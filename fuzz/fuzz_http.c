@@ -1,7 +1,8 @@
 /* Fuzz target: a request to the manager, as evhttp leaves it to its user.  A byte for the method, a
    line with the target, lines of fields, an empty line, and the body.  What is not refused has a
-   decoded path in printable ASCII; members and parameters that are taken are within their ranges,
-   and identifiers are written in one way only.
+   decoded path in printable ASCII, no field twice that is to come once, and a body that ends in one
+   place for all who read it, as a look of the target's own at the lines has it; members and
+   parameters that are taken are within their ranges, and identifiers are written in one way only.
    libFuzzer: -max_len=2200 */
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
@@ -13,7 +14,15 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { LINE_MAX_BYTES = 4096, FIELDS_MAX = 100 };
+enum { LINE_MAX_BYTES = 4096, FIELDS_MAX = 100, FIELDS_TAKEN = 64 };
+enum { LENGTH, CODING, HOST, OTHERS = 6, SINGLE = HOST + 1 + OTHERS };
+
+/* What the lines of fields say, by a look that shares nothing with api_head.c. */
+static struct {
+    unsigned fields, count[SINGLE];
+    char value[SINGLE][LINE_MAX_BYTES]; /* the last one's */
+    bool odd_name;
+} seen;
 
 static void must(bool holds)
 {
@@ -36,6 +45,43 @@ static bool line_of(const char **at, size_t *left, char out[LINE_MAX_BYTES])
     return true;
 }
 
+static void look_at_field(const char *name, const char *value)
+{
+    static const char *const single[SINGLE] = { "content-length", "transfer-encoding",
+                                                "host",           "authorization",
+                                                "content-type",   "accept",
+                                                "origin",         "sec-fetch-site",
+                                                "last-event-id" };
+    seen.fields++;
+    seen.odd_name |= !*name;
+    for (const char *p = name; *p; p++)
+        seen.odd_name |= *p <= ' ' || *p >= 0x7f || strchr("\"(),/:;<=>?@[\\]{}", *p);
+    for (unsigned i = 0; i < SINGLE; i++) {
+        if (strcasecmp(name, single[i]))
+            continue;
+        seen.count[i]++;
+        memcpy(seen.value[i], value, strlen(value) + 1);
+    }
+}
+
+/* RFC 9112, 6.1 to 6.3, and 3.2: what two readers would not read alike does not pass. */
+static void check_fields(const api_head *h, const struct evhttp_request *q)
+{
+    bool head = q->type == EVHTTP_REQ_HEAD;
+    must(!seen.odd_name && seen.fields <= FIELDS_TAKEN);
+    for (unsigned i = 0; i < SINGLE; i++)
+        must(seen.count[i] <= 1);
+    must(seen.count[LENGTH] + seen.count[CODING] <= 1);
+    must(seen.count[HOST] || q->minor == 0);
+    if (seen.count[CODING])
+        must(!strcasecmp(seen.value[CODING], "chunked") && q->minor == 1 && !head);
+    for (const char *p = seen.value[LENGTH]; seen.count[LENGTH] && (p == seen.value[LENGTH] || *p);
+         p++)
+        must(*p == '0' || (*p >= '1' && *p <= '9' && !head));
+    must(!h->field[API_FIELD_HOST] == !seen.count[HOST]);
+    must(!seen.count[HOST] || !strcmp(h->field[API_FIELD_HOST], seen.value[HOST]));
+}
+
 static void check_head(struct evhttp_request *q)
 {
     api_head h;
@@ -45,6 +91,7 @@ static void check_head(struct evhttp_request *q)
              status == 505);
         return;
     }
+    check_fields(&h, q);
     must(h.decoded[0] == '/' || strcmp(h.decoded, "*") == 0);
     must(strlen(h.decoded) <= API_TARGET_MAX_BYTES);
     for (const char *p = h.decoded; *p; p++)
@@ -131,12 +178,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     line_of(&at, &left, line);
     q->uri = strdup(line);
     q->uri_elems = evhttp_uri_parse_with_flags(line, EVHTTP_URI_NONCONFORMANT);
+    memset(&seen, 0, sizeof seen);
     for (unsigned n = 0; n < FIELDS_MAX && line_of(&at, &left, line) && line[0]; n++) {
         char *colon = strchr(line, ':');
         if (!colon)
             continue;
         *colon = '\0';
-        (void)evhttp_add_header(q->input_headers, line, colon + 1 + (colon[1] == ' '));
+        colon += 1 + (colon[1] == ' ');
+        if (evhttp_add_header(q->input_headers, line, colon) == 0)
+            look_at_field(line, colon);
     }
     if (q->uri && q->uri_elems) /* others do not come this far */
         check_head(q);

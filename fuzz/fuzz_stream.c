@@ -1,7 +1,9 @@
 /* Fuzz target: two ends of a sealed stream, and a network between them that does what the input
    says: it passes bytes on as it likes, alters, drops, repeats and invents them.  Whatever it does,
    an end hears a beginning of what the other one said, and nothing else; who is up has met the
-   owner of the key; and what is passed on unaltered arrives.
+   owner of the key; and what is passed on unaltered arrives.  Beside them a stranger, with a key of
+   its own, under its own name or that of the known one, and with what it records of them, comes to
+   the same server: it never gets in, and is not answered.
    libFuzzer: -max_len=256 */
 #include "quick_sodium.h"
 
@@ -24,7 +26,9 @@ typedef struct end {
     uint64_t ended[DXPU_SODIUM_STREAM_ENDS_COUNT];
 } end;
 
-static end ends[2];
+enum { CLIENT, SERVER, STRANGER, STRANGERS_SERVER, ENDS };
+static end ends[ENDS];
+static bool posing, recorded; /* the stranger: as the client; with its bytes */
 
 static void put(end *from, const uint8_t *bytes, size_t len)
 {
@@ -112,25 +116,97 @@ static void attack(end *from, input *in, unsigned what)
     }
 }
 
+/* The same between the stranger and its server. */
+static void arrive_strange(end *from, end *to, size_t len)
+{
+    dxpu_bytes in, plain, b;
+    in.ptr = from->way;
+    in.len = len = len < from->len ? len : from->len;
+    must(dxpu_sodium_stream_take(to->s, &in, &plain) != DXPU_OK);
+    must(!dxpu_sodium_stream_up(to->s));
+    memmove(from->way, from->way + len, from->len - len);
+    from->len -= len;
+    b = dxpu_sodium_stream_emit(to->s);
+    must(b.len == 0 || recorded); /* S-74; a recording is answered, S-73 */
+    put(to, b.ptr, b.len);
+}
+
 static bool known(void *user, const uint8_t key[KEY_BYTES])
 {
     (void)user;
-    return memcmp(key, ends[0].own.public_key, KEY_BYTES) == 0;
+    return memcmp(key, ends[CLIENT].own.public_key, KEY_BYTES) == 0;
+}
+
+/* A client and its server. */
+static void begin_two(end *client)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        end *e = client + i;
+        dxpu_sodium_stream_settings set = { &e->own, i ? NULL : ends[SERVER].own.public_key, NULL,
+                                            known, e->ended };
+        memset((uint8_t *)e + offsetof(end, len), 0, sizeof *e - offsetof(end, len));
+        dxpu_sodium_stream_free(e->s);
+        e->s = dxpu_sodium_stream_new(&set);
+        must(e->s != NULL);
+    }
+    emit(client);
+}
+
+/* The stranger, perhaps under a name that is not its own. */
+static void begin_strange(bool as_client)
+{
+    posing = as_client;
+    recorded = false;
+    dxpu_noise_pair_new(&ends[STRANGER].own);
+    if (posing)
+        memcpy(ends[STRANGER].own.public_key, ends[CLIENT].own.public_key, KEY_BYTES);
+    ends[STRANGERS_SERVER].own = ends[SERVER].own;
+    begin_two(&ends[STRANGER]);
 }
 
 static void begin(void)
 {
-    for (unsigned i = 0; i < 2; i++) {
-        memset((uint8_t *)&ends[i] + offsetof(end, len), 0, sizeof ends[i] - offsetof(end, len));
-        dxpu_noise_pair_new(&ends[i].own);
+    for (unsigned i = 0; i < ENDS; i++)
+        ends[i].s = NULL;
+    dxpu_noise_pair_new(&ends[CLIENT].own);
+    dxpu_noise_pair_new(&ends[SERVER].own);
+    begin_two(&ends[CLIENT]);
+    begin_strange(false);
+}
+
+/* What is under way between others comes instead of what was. */
+static void cross(end *to, const end *from)
+{
+    memcpy(to->way, from->way, from->len);
+    to->len = from->len;
+    to->altered = true;
+}
+
+static void strange(unsigned way, unsigned what)
+{
+    if (what < 2) {
+        begin_strange(what == 1);
+    } else if (what == 2) {
+        recorded = true;
+        cross(&ends[STRANGER + way], &ends[way]);
+    } else {
+        cross(&ends[way], &ends[STRANGER + way]);
     }
-    for (unsigned i = 0; i < 2; i++) {
-        dxpu_sodium_stream_settings set = { &ends[i].own, i ? NULL : ends[1].own.public_key, NULL,
-                                            known, ends[i].ended };
-        ends[i].s = dxpu_sodium_stream_new(&set);
-        must(ends[i].s != NULL);
-    }
-    emit(&ends[0]);
+}
+
+/* The stranger's greeting arrives: it is turned away for its key, or for one that it has not. */
+static void settle_strange(void)
+{
+    const dxpu_sodium_stream *s = ends[STRANGERS_SERVER].s;
+    const uint8_t *peer;
+    arrive_strange(&ends[STRANGER], &ends[STRANGERS_SERVER], WAY);
+    arrive_strange(&ends[STRANGERS_SERVER], &ends[STRANGER], WAY);
+    if (ends[STRANGER].altered)
+        return;
+    peer = dxpu_sodium_stream_peer(s);
+    must(dxpu_sodium_stream_end(s) ==
+         (posing ? DXPU_SODIUM_STREAM_HANDSHAKE : DXPU_SODIUM_STREAM_STRANGER));
+    must(posing ? !peer : peer && !memcmp(peer, ends[STRANGER].own.public_key, KEY_BYTES));
 }
 
 /* Both ways are passed on until nothing is under way: all that was said is heard, unless the
@@ -153,7 +229,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     while (in.left) {
         uint8_t op = next(&in);
         unsigned way = op & 1;
-        if ((op >> 1 & 7) < 3)
+        if ((op >> 1 & 7) == 1)
+            strange(way, op >> 4 & 3);
+        else if ((op >> 1 & 7) == 2)
+            arrive_strange(&ends[STRANGER + way], &ends[STRANGERS_SERVER - way],
+                           (size_t)1 << (op >> 4));
+        else if ((op >> 1 & 7) == 0)
             arrive(&ends[way], &ends[1 - way], (size_t)1 << (op >> 4));
         else if ((op >> 1 & 7) == 3)
             say_more(&ends[way], (size_t)next(&in) << (op >> 4) % 9);
@@ -161,7 +242,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             attack(&ends[way], &in, (op >> 1 & 7) - 4);
     }
     settle();
-    for (unsigned i = 0; i < 2; i++)
+    settle_strange();
+    for (unsigned i = 0; i < ENDS; i++)
         dxpu_sodium_stream_free(ends[i].s);
     return 0;
 }

@@ -116,7 +116,7 @@ static inline size_t mutate_frame(uint8_t *data, size_t size, size_t max_size, u
     else if (what == 2)
         f.sequence += value % 16 - 8;
     else if (what == 3)
-        f.ack += value % 16 - 8;
+        f.ack += value & 16 ? value << 8 : value % 16 - 8;
     else if (what == 4)
         f.sack = (uint64_t)value << value % 40;
     else if (what == 5)
