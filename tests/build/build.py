@@ -386,6 +386,25 @@ def programs(f):
                 check("block_%s_%d" % (label(path), number), status == 0, out)
 
 
+FAULTS = {"overflow": ("heap-buffer-overflow", "char *volatile p = malloc(4); return p[argc + 3];"),
+          "leak": ("LeakSanitizer", "return !malloc((size_t)argc + 3);"),
+          "signed": ("signed integer overflow", "int i = 2147483646; return i + argc + argc;"),
+          "nothing": ("", "return argc - 1;")}
+
+
+def sanitizers(f):
+    """The flags of the sanitizer build (SAN) make faults seen, and nothing else."""
+    with open(os.path.join(ROOT, "Makefile"), encoding="utf-8") as file:
+        flags = re.search(r"(?m)^SAN +=((?:.*\\\n)*.*)$", file.read()).group(1)
+    flags = [w for w in flags.replace("\\\n", " ").split() if "CONFIG_HEADER" not in w]
+    for name, (seen, body) in FAULTS.items():
+        source = f.write(name + ".c", "#include <stdlib.h>\nint main(int argc, char **argv)\n"
+                         "{\n    (void)argv;\n    %s\n}\n" % body)
+        status, out = f.run("gcc", *flags, "-o", name, source)
+        ran = f.run("./" + name) if status == 0 else (status, out)
+        check("sanitizers_see_" + name, (ran[0] != 0) == bool(seen) and seen in ran[1], ran)
+
+
 def commands():
     """Commands that README.md shows with their output (`    $ build/...`) print just that."""
     with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
@@ -446,7 +465,7 @@ def main():
         ship()
     else:
         for group in (dialects, pure_bindings, firmware_binding, firmware_options,
-                      cxx_headers, linking, symbols, programs):
+                      cxx_headers, linking, symbols, programs, sanitizers):
             group(Folder())
         commands()
     return 1 if failed else 0
