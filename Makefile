@@ -11,8 +11,8 @@ ARM     = arm-none-eabi-
 VERSION := $(shell sed -n 's/.*DXPU_VERSION  *"\(.*\)".*/\1/p' dxpu.h)
 
 # These targets install the Debian packages they need as root, before anything is built.
-NEED := $(firstword $(foreach n,cross check plots demo bench asan cov firmware fuzz prove ship size \
-  soak,$(if $(filter $n%,$(MAKECMDGOALS)),$n)))
+NEED := $(firstword $(foreach n,cross check plots demo bench asan cov firmware fuzz prove ship \
+  size soak,$(if $(filter $n%,$(MAKECMDGOALS)),$n)))
 ifneq ($(if $(NEED),$(shell tests/packages.sh $(NEED) </dev/null >&2 || echo missing)),)
 $(error packages are missing, see above)
 endif

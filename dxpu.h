@@ -1168,8 +1168,8 @@ DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *ope
 /* A reset frame that refuses an open: to the opener's id, for a `reason`.  Returns its bytes. */
 DXPU_API size_t dxpu_reset_encode(uint32_t channel, uint8_t reason, uint8_t out[64]);
 
-/* Close in order: what was submitted is delivered first, however long a peer that is heard takes for
-   it: set it an end (dxpu_channel_reset()).  E_ARG before it was opened. */
+/* Close in order: what was submitted is delivered first, however long a peer that is heard takes
+   for it: set it an end (dxpu_channel_reset()).  E_ARG before it was opened. */
 DXPU_API int dxpu_channel_close(dxpu_channel *ch, uint8_t reason);
 /* End at once; the peer is told by a reset frame. */
 DXPU_API void dxpu_channel_reset(dxpu_channel *ch, uint8_t reason);

@@ -5,6 +5,10 @@
 # Arguments: the names of the targets [all].  Package: llvm.
 set -eu
 cd "$(dirname "$0")/.."
+if ! command -v llvm-profdata >/dev/null; then
+    echo "coverage.sh: llvm-profdata is not here: install llvm" >&2
+    exit 1
+fi
 out=build/fuzz-coverage
 export CC=clang CFLAGS='-O1 -g -fprofile-instr-generate -fcoverage-mapping' OUT=$out
 export LIB_FUZZING_ENGINE=fuzz/fuzz_main.c

@@ -6,6 +6,7 @@
 Executions, CPU seconds and findings are sums; edges are the most that a run has reached, which
 compare between runs of one compiler.
 """
+import argparse
 import csv
 import os
 import sys
@@ -14,10 +15,13 @@ from run import RECORD
 
 
 def main():
+    words = argparse.ArgumentParser(description=__doc__,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("record", nargs="*", default=[RECORD])
     total = {}
-    if not sys.argv[1:] and not os.path.exists(RECORD):
-        sys.exit("report.py: nothing was fuzzed here yet; make fuzz writes build/fuzz.tsv")
-    for name in sys.argv[1:] or [RECORD]:
+    for name in words.parse_args().record:
+        if not os.path.exists(name):
+            sys.exit("report.py: %s is not there; make fuzz writes build/fuzz.tsv" % name)
         with open(name, encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file, delimiter="\t"):
                 one = total.setdefault(row["target"], [0, 0.0, 0, 0, 0])

@@ -378,8 +378,9 @@ typedef struct rig {
     uint32_t next_id;
     unsigned resets, slow; /* resets asked for; how many of them are not done yet */
     unsigned events, kept;
-    uint32_t behind; /* TLPs in the ring when the last event came */
-    bool keep, deaf; /* deaf: what the node says is lost */
+    uint32_t behind;    /* TLPs in the ring when the last event came */
+    dxpu_fw_kept lease; /* the last one */
+    bool keep, deaf;    /* deaf: what the node says is lost */
     uint64_t chance;
 } rig;
 
@@ -412,12 +413,13 @@ static void rig_event(void *user, uint16_t slot, const dxpu_event *e)
     g->events++;
 }
 
-static bool rig_keep(void *user, uint16_t slot, const dxpu_box_entry *lease)
+static bool rig_keep(void *user, uint16_t slot, const dxpu_fw_kept *lease)
 {
     rig *g = user;
     assert_int_equal(slot, SLOT);
-    assert_true(lease->epoch_seen > 0);
+    assert_true(lease->epoch > 0);
     g->kept++;
+    g->lease = *lease;
     return g->keep;
 }
 
@@ -531,6 +533,21 @@ static void rig_up(rig *g, uint64_t epoch, uint32_t nonposted)
     assert_ptr_equal(g->slot.active, &g->slot.link[g->slot.active - g->slot.link]);
 }
 
+/* A handshake frame of 20 bytes reaches the node. */
+static void rig_says_handshake(rig *g)
+{
+    uint8_t frame[64];
+    dxpu_frame f;
+    size_t n;
+    memset(&f, 0, sizeof f);
+    f.kind = DXPU_KIND_HANDSHAKE;
+    n = dxpu_frame_encode_header(&f, 20, DXPU_FRAME_CRC_BYTES, frame);
+    memset(frame + n, 1, 20);
+    dxpu_frame_seal_crc(frame, n + 20);
+    rig_to_node(g, frame, n + 20 + DXPU_FRAME_CRC_BYTES);
+    dxpu_fw_poll(&g->fw, g->now);
+}
+
 static const uint8_t zeros[TLP_BYTES];
 
 /* A request; the address tells it from others. */
@@ -600,6 +617,9 @@ static bool device_takes(rig *g, dxpu_tlp *t)
     return true;
 }
 
+/* Whoever has no list of keys lets nobody in. */
+static const dxpu_fw_security without_list;
+
 static void test_init_refuses(void **state)
 {
     rig g;
@@ -624,6 +644,19 @@ static void test_init_refuses(void **state)
     bad = cfg;
     bad.hooks = NULL;
     assert_int_equal(dxpu_fw_init(&g.fw, &bad, &g.slot, 1, g.memory, bytes), DXPU_E_ARG);
+    bad = cfg;
+    bad.security = &without_list;
+    assert_int_equal(dxpu_fw_init(&g.fw, &bad, &g.slot, 1, g.memory, bytes), DXPU_E_ARG);
+    for (int i = -1; i <= 1; i++) { /* objects of other options; build.py compiles such */
+        size_t fw = sizeof g.fw + sizeof(dxpu_tlp) + (size_t)(8 * i),
+               slot = sizeof g.slot + (size_t)(8 * i);
+        int want = i ? DXPU_E_ARG : DXPU_OK;
+        assert_int_equal(
+            dxpu_fw_init_sized(&g.fw, fw, &cfg, &g.slot, sizeof g.slot, 1, g.memory, bytes), want);
+        assert_int_equal(dxpu_fw_init_sized(&g.fw, sizeof g.fw + sizeof(dxpu_tlp), &cfg, &g.slot,
+                                            slot, 1, g.memory, bytes),
+                         want);
+    }
     rig_end(&g);
 }
 
@@ -636,7 +669,7 @@ static void test_tlps_cross_both_ways(void **state)
     (void)state;
     rig_begin(&g, NULL);
     rig_up(&g, 1, 64);
-    assert_int_equal(g.resets, 2); /* at the start, and for this host */
+    assert_int_equal(g.resets, 1); /* at the start; nobody has touched it since */
     assert_int_equal(g.kept, 1);
     while (got[0] < 1000 || got[1] < 1000) {
         dxpu_tlp w[2] = { request(DXPU_TLP_MWR, sent[0]), request(DXPU_TLP_MWR, sent[1]) };
@@ -965,6 +998,49 @@ static void test_d49_w28_leases(void **state)
     rig_end(&g);
 }
 
+/* D-49: a reset stands between two who had the device, and what it says to nobody is one of them.
+   None is made twice: it may take long. */
+static void test_d49_one_reset_between_hosts(void **state)
+{
+    rig g;
+    dxpu_tlp t = request(DXPU_TLP_MWR, 5);
+    (void)state;
+    rig_begin(&g, NULL);
+    dxpu_fw_poll(&g.fw, g.now);
+    assert_int_equal(g.resets, 1);
+    rig_up(&g, 1, 64);
+    assert_int_equal(g.resets, 1);
+    assert_int_equal(dxpu_channel_close(&g.host, DXPU_REASON_DETACH), DXPU_OK);
+    rig_turns(&g, 10);
+    assert_int_equal(g.resets, 2); /* it ended */
+    rig_up(&g, 2, 64);
+    assert_int_equal(g.resets, 2);
+    rig_up(&g, 3, 64);
+    assert_int_equal(g.resets, 3); /* it was replaced */
+    assert_int_equal(dxpu_channel_close(&g.host, DXPU_REASON_DETACH), DXPU_OK);
+    rig_turns(&g, 10);
+    assert_int_equal(g.resets, 4);
+    assert_true(device_sends(&g, &t));
+    rig_turns(&g, 2);
+    assert_int_equal(g.fw.counters.device_dropped, 1);
+    rig_up(&g, 4, 64);
+    assert_int_equal(g.resets, 5); /* it was not as at power-up */
+    rig_end(&g);
+}
+
+/* A host with keys at a node without them is seen as one, and told nothing (S-92). */
+static void test_s92_handshake_without_keys(void **state)
+{
+    rig g;
+    (void)state;
+    rig_begin(&g, NULL);
+    rig_says_handshake(&g);
+    assert_int_equal(g.fw.counters.rx_handshakes, 1);
+    assert_int_equal(g.fw.counters.rx_unknown, 0);
+    assert_int_equal(dxpu_fw_ring_used(&g.tx), 0);
+    rig_end(&g);
+}
+
 /* P-3: an open in order but shorter than what it offers. */
 static void short_open(rig *g)
 {
@@ -1230,13 +1306,15 @@ static size_t toy_handshake(void *user, uint64_t now_ns, dxpu_bytes frame,
     (void)user;
     (void)now_ns;
     assert_memory_equal(from->ip, host_at.ip, 4);
-    assert_true(cap >= frame.len);
+    assert_true(cap >= frame.len && cap >= DXPU_FRAME_MIN_LIMIT_BYTES);
     memcpy(out, frame.ptr, frame.len);
     return frame.len;
 }
 
-static bool toy_reads_open(void *user, uint64_t now_ns, dxpu_bytes frame, dxpu_offer *offer,
-                           uint32_t *local_id, const dxpu_suite **suite, void **suite_user)
+static uint8_t toy_owner = 0x42;    /* of all bytes of the key; 0: none */
+static const dxpu_suite *toy_suite; /* that the session has */
+
+static bool toy_reads_open(void *user, uint64_t now_ns, dxpu_bytes frame, dxpu_fw_opening *o)
 {
     uint8_t copy[2048];
     dxpu_frame f;
@@ -1246,12 +1324,19 @@ static bool toy_reads_open(void *user, uint64_t now_ns, dxpu_bytes frame, dxpu_o
     memcpy(copy, frame.ptr, frame.len);
     if (dxpu_frame_decode(c, toy.tag_bytes, &f) != DXPU_OK ||
         !toy_open(NULL, 0, f.packet, header, copy + header.len, f.body.len) ||
-        dxpu_offer_decode(f.body, offer) != DXPU_OK)
+        dxpu_offer_decode(f.body, &o->offer) != DXPU_OK)
         return false;
-    *local_id = 0x77;
-    *suite = &toy;
-    *suite_user = user;
+    o->local_id = 0x77;
+    o->suite = toy_suite;
+    o->suite_user = user;
+    memset(o->owner, toy_owner, sizeof o->owner);
     return true;
+}
+
+static bool toy_allowed(void *user, uint16_t slot, const uint8_t owner[DXPU_FW_OWNER_BYTES])
+{
+    (void)user;
+    return slot == SLOT && owner[0] == toy_owner;
 }
 
 static uint64_t toy_work(void *user, void *suite_user, dxpu_channel *ch, uint64_t now_ns)
@@ -1268,24 +1353,42 @@ static void toy_end(void *user, void *suite_user)
     sessions_ended++;
 }
 
+static const dxpu_fw_security toy_security = { toy_handshake, toy_reads_open, toy_allowed, toy_work,
+                                               toy_end };
+
+/* An open() that tells no key, or no suite, lets nobody in, neither so nor without keys. */
+static void test_s95_open_without_owner(void **state)
+{
+    rig g;
+    (void)state;
+    rig_begin(&g, &toy_security);
+    for (unsigned i = 0; i < 3; i++) {
+        toy_owner = i == 0 ? 0 : 0x42;
+        toy_suite = i == 1 ? NULL : &toy;
+        sessions_ended = 0;
+        rig_dial(&g, 1 + i, 64, &toy);
+        rig_turns(&g, 10);
+        assert_int_equal(dxpu_channel_state(&g.host),
+                         i == 2 ? DXPU_STATE_UP : DXPU_STATE_OPENING); /* 2: the control */
+        assert_int_equal(sessions_ended > 0, i < 2);
+    }
+    assert_int_equal(g.fw.counters.opens, 1);
+    assert_true(g.fw.counters.opens_unwelcome >= 2);
+    rig_end(&g);
+}
+
 static void test_s30_s33_sealed(void **state)
 {
-    static const dxpu_fw_security security = { toy_handshake, toy_reads_open, toy_work, toy_end };
     rig g;
     dxpu_tlp t = request(DXPU_TLP_MWR, 3);
     uint8_t frame[64];
-    dxpu_frame f;
     size_t n;
     (void)state;
     sessions_ended = 0;
-    rig_begin(&g, &security);
-    memset(&f, 0, sizeof f);
-    f.kind = DXPU_KIND_HANDSHAKE;
-    n = dxpu_frame_encode_header(&f, 20, DXPU_FRAME_CRC_BYTES, frame);
-    memset(frame + n, 1, 20);
-    dxpu_frame_seal_crc(frame, n + 20);
-    rig_to_node(&g, frame, n + 20 + DXPU_FRAME_CRC_BYTES);
-    dxpu_fw_poll(&g.fw, g.now);
+    toy_suite = &toy;
+    rig_begin(&g, &toy_security);
+    rig_says_handshake(&g);
+    assert_int_equal(g.fw.counters.rx_handshakes, 1);
     assert_int_equal(dxpu_fw_ring_used(&g.tx), 1); /* answered */
     dxpu_fw_ring_drop(&g.tx);
 
@@ -1315,15 +1418,21 @@ static void test_s30_s33_sealed(void **state)
     assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_OPENING);
     assert_true(sessions_ended > 1);
     assert_int_equal(g.fw.counters.opens_refused, 0);
+    assert_true(g.fw.counters.opens_unwelcome > 0);
     rig_end(&g);
 }
 
 /* ==== Sealed channels: bindings/sodium behind the hooks ====================================== */
 
+enum { HOST, NODE, OTHER, ENDS }; /* OTHER: another host, whose key the node knows, too */
+
 typedef struct keys {
-    dxpu_noise_pair *pair[2]; /* host's, node's */
-    dxpu_sodium *end[2];
-    dxpu_sodium_peer peer;
+    dxpu_noise_pair *pair[ENDS];
+    dxpu_sodium *end[ENDS];
+    dxpu_sodium_peer peer[ENDS];
+    bool listed[ENDS]; /* in the node's list */
+    bool blind;        /* the node's handshake does not ask it who may have the slot */
+    const dxpu_fw *fw;
     uint32_t next_id;
 } keys;
 
@@ -1332,7 +1441,17 @@ static keys ring_of_keys;
 static dxpu_sodium_peer *keys_find(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES])
 {
     keys *k = user;
-    return memcmp(key, k->pair[0]->public_key, DXPU_NOISE_KEY_BYTES) ? NULL : &k->peer;
+    for (unsigned i = 0; i < ENDS; i++) {
+        if (k->listed[i] && !memcmp(key, k->pair[i]->public_key, DXPU_NOISE_KEY_BYTES))
+            return &k->peer[i];
+    }
+    return NULL;
+}
+
+static bool keys_allowed(void *user, uint16_t slot, const uint8_t owner[DXPU_FW_OWNER_BYTES])
+{
+    (void)user;
+    return slot == SLOT && keys_find(&ring_of_keys, owner);
 }
 
 static uint8_t keys_welcome(void *user, dxpu_sodium_peer *peer,
@@ -1341,9 +1460,10 @@ static uint8_t keys_welcome(void *user, dxpu_sodium_peer *peer,
 {
     keys *k = user;
     (void)peer;
-    (void)key;
     *channel = 0x9000 + ++k->next_id;
-    return request->destination.slot == SLOT ? DXPU_REASON_NONE : DXPU_REASON_NO_SLOT;
+    return k->blind ? DXPU_REASON_NONE
+                    : dxpu_fw_welcome(k->fw, &request->source, request->destination.slot,
+                                      request->epoch, key);
 }
 
 static size_t keys_handshake(void *user, uint64_t now_ns, dxpu_bytes frame,
@@ -1357,22 +1477,22 @@ static size_t keys_handshake(void *user, uint64_t now_ns, dxpu_bytes frame,
     dxpu_sodium_session *x;
     size_t bytes = 0;
     (void)user;
-    return dxpu_sodium_ingest(ring_of_keys.end[1], now_ns, frame, at, out, cap, &bytes, &x) ==
+    return dxpu_sodium_ingest(ring_of_keys.end[NODE], now_ns, frame, at, out, cap, &bytes, &x) ==
                    DXPU_OK
                ? bytes
                : 0;
 }
 
-static bool keys_open(void *user, uint64_t now_ns, dxpu_bytes frame, dxpu_offer *offer,
-                      uint32_t *local_id, const dxpu_suite **suite, void **suite_user)
+static bool keys_open(void *user, uint64_t now_ns, dxpu_bytes frame, dxpu_fw_opening *o)
 {
-    dxpu_sodium_session *x = dxpu_sodium_opener(ring_of_keys.end[1], now_ns, frame, offer);
+    dxpu_sodium_session *x = dxpu_sodium_opener(ring_of_keys.end[NODE], now_ns, frame, &o->offer);
     (void)user;
     if (!x)
         return false;
-    *local_id = dxpu_sodium_local_id(x);
-    *suite = dxpu_sodium_suite(x);
-    *suite_user = x;
+    o->local_id = dxpu_sodium_local_id(x);
+    o->suite = dxpu_sodium_suite(x);
+    o->suite_user = x;
+    memcpy(o->owner, dxpu_sodium_peer_key(x), sizeof o->owner);
     return true;
 }
 
@@ -1391,8 +1511,12 @@ static void keys_end(void *user, void *suite_user)
     dxpu_sodium_end(suite_user);
 }
 
-/* The host's handshake with the node, frame by frame; the session. */
-static dxpu_sodium_session *rig_handshake(rig *g, uint32_t id, uint64_t epoch)
+static const dxpu_fw_security keys_security = { keys_handshake, keys_open, keys_allowed, keys_work,
+                                                keys_end };
+
+/* A host's handshake with the node, frame by frame; the session, keyed or refused.  Both hosts say
+   that they are node 1. */
+static dxpu_sodium_session *rig_handshake(rig *g, unsigned who, uint32_t id, uint64_t epoch)
 {
     uint8_t out[DXPU_SODIUM_FRAME_BYTES], *frame;
     dxpu_bytes at = { box_at.ip, sizeof box_at.ip };
@@ -1407,7 +1531,7 @@ static dxpu_sodium_session *rig_handshake(rig *g, uint32_t id, uint64_t epoch)
     ask.destination.node = 2;
     ask.destination.slot = SLOT;
     ask.source.function = ask.destination.function = DXPU_FUNCTION_ALL;
-    x = dxpu_sodium_begin(ring_of_keys.end[0], ring_of_keys.pair[1]->public_key, &ask);
+    x = dxpu_sodium_begin(ring_of_keys.end[who], ring_of_keys.pair[NODE]->public_key, &ask);
     assert_non_null(x);
     n = dxpu_sodium_initiate(x, g->now, 1700000000000000000u + g->now, out, sizeof out);
     assert_true(n > 0);
@@ -1417,7 +1541,7 @@ static dxpu_sodium_session *rig_handshake(rig *g, uint32_t id, uint64_t epoch)
         while ((frame = dxpu_fw_ring_peek(&g->tx, &bytes)) != NULL) {
             dxpu_bytes said = { frame + DXPU_FW_HEADERS_BYTES, bytes - DXPU_FW_HEADERS_BYTES };
             size_t answer = 0;
-            assert_int_equal(dxpu_sodium_ingest(ring_of_keys.end[0], g->now, said, at, out,
+            assert_int_equal(dxpu_sodium_ingest(ring_of_keys.end[who], g->now, said, at, out,
                                                 sizeof out, &answer, &done),
                              DXPU_OK);
             dxpu_fw_ring_take(&g->tx);
@@ -1426,24 +1550,44 @@ static dxpu_sodium_session *rig_handshake(rig *g, uint32_t id, uint64_t epoch)
         }
     }
     assert_ptr_equal(done, x);
-    assert_int_equal(dxpu_sodium_state(x), DXPU_SODIUM_KEYED);
     return x;
 }
 
-static void keys_begin(keys *k)
+/* A host dials with its key; it is the rig's from now on. */
+static dxpu_sodium_session *rig_dial_keyed(rig *g, unsigned who, uint64_t epoch)
+{
+    dxpu_sodium_session *x = rig_handshake(g, who, 0x5001 + g->next_id, epoch);
+    assert_int_equal(dxpu_sodium_state(x), DXPU_SODIUM_KEYED);
+    rig_dial(g, epoch, 64, dxpu_sodium_suite(x)); /* by the id that was asked for */
+    g->host.cfg.suite_user = x;
+    rig_turns(g, 10);
+    return x;
+}
+
+static void keys_begin(keys *k, const rig *g)
 {
     memset(k, 0, sizeof *k);
+    k->fw = &g->fw;
+    k->listed[HOST] = k->listed[OTHER] = true;
     assert_int_equal(dxpu_sodium_init(), DXPU_OK);
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < ENDS; i++) {
         dxpu_sodium_config cfg;
         dxpu_sodium_config_default(&cfg);
         cfg.identity = k->pair[i] = dxpu_sodium_key_new();
         cfg.rekey_ns = 300000000;
         cfg.cb.user = k;
-        cfg.cb.find = i ? keys_find : NULL;
-        cfg.cb.welcome = i ? keys_welcome : NULL;
+        cfg.cb.find = i == NODE ? keys_find : NULL;
+        cfg.cb.welcome = i == NODE ? keys_welcome : NULL;
         k->end[i] = dxpu_sodium_create(&cfg);
         assert_non_null(k->end[i]);
+    }
+}
+
+static void keys_close(keys *k)
+{
+    for (unsigned i = 0; i < ENDS; i++) {
+        dxpu_sodium_destroy(k->end[i]);
+        dxpu_sodium_key_free(k->pair[i]);
     }
 }
 
@@ -1451,18 +1595,14 @@ static void keys_begin(keys *k)
    node begins as well, and the session wiped at the end. */
 static void test_s41_s44_real_keys(void **state)
 {
-    static const dxpu_fw_security security = { keys_handshake, keys_open, keys_work, keys_end };
     dxpu_sodium_session *x;
     uint32_t got = 0, sent = 0;
     dxpu_tlp t;
     rig g;
     (void)state;
-    keys_begin(&ring_of_keys);
-    rig_begin(&g, &security);
-    x = rig_handshake(&g, 0x5001, 1);
-    rig_dial(&g, 1, 64, dxpu_sodium_suite(x)); /* its id is 0x5001 */
-    g.host.cfg.suite_user = x;
-    rig_turns(&g, 10);
+    rig_begin(&g, &keys_security);
+    keys_begin(&ring_of_keys, &g);
+    x = rig_dial_keyed(&g, HOST, 1);
     assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
     for (unsigned i = 0; i < 30000; i++, rig_turn(&g)) { /* 1.5 s */
         t = request(DXPU_TLP_MWR, sent);
@@ -1474,18 +1614,142 @@ static void test_s41_s44_real_keys(void **state)
     }
     assert_int_equal(got, sent);
     assert_true(sent > 200);
-    assert_true(dxpu_sodium_count(ring_of_keys.end[1])->rekeys >= 3);
-    assert_true(dxpu_sodium_count(ring_of_keys.end[1])->rekeys_seen >= 3);
-    assert_int_equal(dxpu_sodium_count(ring_of_keys.end[1])->cookies_sent, 1); /* S-17 */
+    assert_true(dxpu_sodium_count(ring_of_keys.end[NODE])->rekeys >= 3);
+    assert_true(dxpu_sodium_count(ring_of_keys.end[NODE])->rekeys_seen >= 3);
+    assert_int_equal(dxpu_sodium_count(ring_of_keys.end[NODE])->cookies_sent, 1); /* S-17 */
     assert_int_equal(dxpu_channel_close(&g.host, DXPU_REASON_DETACH), DXPU_OK);
     rig_turns(&g, 3000);
     assert_int_equal(g.fw.counters.closed, 1);
     assert_int_equal(g.slot.link[0].state + g.slot.link[1].state, 0);
     rig_end(&g);
-    for (unsigned i = 0; i < 2; i++) {
-        dxpu_sodium_destroy(ring_of_keys.end[i]);
-        dxpu_sodium_key_free(ring_of_keys.pair[i]);
-    }
+    keys_close(&ring_of_keys);
+}
+
+/* The other host, as node 1 as well, is told so in its handshake, and where that does not ask the
+   node, its open is not answered. */
+static void other_is_refused(rig *g, uint64_t epoch)
+{
+    uint64_t unwelcome = g->fw.counters.opens_unwelcome, ups = g->fw.counters.ups;
+    dxpu_sodium_session *x;
+    ring_of_keys.blind = false;
+    x = rig_handshake(g, OTHER, 0x5001 + g->next_id, epoch);
+    assert_int_equal(dxpu_sodium_state(x), DXPU_SODIUM_REFUSED);
+    assert_int_equal(dxpu_sodium_reason(x), DXPU_REASON_EPOCH);
+    dxpu_sodium_end(x);
+    ring_of_keys.blind = true;
+    (void)rig_dial_keyed(g, OTHER, epoch);
+    ring_of_keys.blind = false;
+    assert_int_equal(dxpu_channel_state(&g->host), DXPU_STATE_OPENING);
+    assert_true(g->fw.counters.opens_unwelcome > unwelcome);
+    assert_int_equal(g->fw.counters.ups, ups);
+}
+
+/* A lease stays with the key that opened it: while its host is there, after it has gone, and after
+   a restart of the node.  The controls: that key, and a higher epoch. */
+static void test_s95_a_lease_is_its_keys(void **state)
+{
+    dxpu_tlp t = request(DXPU_TLP_MWR, 7);
+    dxpu_fw_kept kept;
+    dxpu_fw_config cfg;
+    dxpu_channel host;
+    void *memory;
+    rig g;
+    (void)state;
+    rig_begin(&g, &keys_security);
+    keys_begin(&ring_of_keys, &g);
+    (void)rig_dial_keyed(&g, HOST, 1);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_int_equal(g.kept, 1);
+    assert_memory_equal(g.lease.owner, ring_of_keys.pair[HOST]->public_key, DXPU_FW_OWNER_BYTES);
+    host = g.host;
+    memory = g.host_memory;
+    g.host_memory = NULL;
+    other_is_refused(&g, 1);
+    free(g.host_memory);
+    g.host = host;
+    g.host_memory = memory;
+    assert_int_equal(host_sends(&g, &t), DXPU_OK); /* the first one has its device still */
+    rig_turns(&g, 20);
+    assert_true(device_takes(&g, &t));
+
+    (void)rig_dial_keyed(&g, HOST, 1); /* control: the same key, which has lost its channel */
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_close(&g.host, DXPU_REASON_DETACH), DXPU_OK);
+    rig_turns(&g, 3000);
+    other_is_refused(&g, 1);
+    assert_int_equal(g.kept, 1);
+
+    kept = g.lease;
+    cfg = g.fw.cfg;
+    assert_int_equal(dxpu_fw_init(&g.fw, &cfg, &g.slot, 1, g.memory, dxpu_fw_bytes(&cfg, 1)),
+                     DXPU_OK);
+    assert_int_equal(dxpu_fw_restore(&g.fw, SLOT + 1, &kept), DXPU_E_ARG);
+    assert_int_equal(dxpu_fw_restore(&g.fw, SLOT, &kept), DXPU_OK);
+    other_is_refused(&g, 1);
+    (void)rig_dial_keyed(&g, HOST, 1);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+
+    (void)rig_dial_keyed(&g, OTHER, 2); /* control: it may have the slot */
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_int_equal(g.kept, 2);
+    assert_memory_equal(g.lease.owner, ring_of_keys.pair[OTHER]->public_key, DXPU_FW_OWNER_BYTES);
+    rig_end(&g);
+    keys_close(&ring_of_keys);
+}
+
+/* A node that had forgotten the key tells it to keep(), and is refused where it cannot be kept. */
+static void test_s95_a_forgotten_key_is_kept_again(void **state)
+{
+    static const dxpu_fw_kept kept = { .epoch = 1, .host_node = 1 };
+    rig g;
+    (void)state;
+    rig_begin(&g, &keys_security);
+    keys_begin(&ring_of_keys, &g);
+    assert_int_equal(dxpu_fw_restore(&g.fw, SLOT, &kept), DXPU_OK);
+    g.keep = false;
+    (void)rig_dial_keyed(&g, HOST, 1);
+    assert_int_equal(dxpu_channel_reason(&g.host), DXPU_REASON_NO_SLOT);
+    g.keep = true;
+    (void)rig_dial_keyed(&g, OTHER, 1); /* the refused one is no owner */
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_int_equal(g.kept, 2);
+    assert_memory_equal(g.lease.owner, ring_of_keys.pair[OTHER]->public_key, DXPU_FW_OWNER_BYTES);
+    rig_end(&g);
+    keys_close(&ring_of_keys);
+}
+
+/* A key that is taken off the list: its channel ends, and a session that it has agreed on meanwhile
+   opens none. */
+static void test_s96_a_key_taken_off_the_list(void **state)
+{
+    dxpu_sodium_session *x;
+    rig g;
+    (void)state;
+    rig_begin(&g, &keys_security);
+    keys_begin(&ring_of_keys, &g);
+    (void)rig_dial_keyed(&g, HOST, 1);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    ring_of_keys.listed[OTHER] = false;
+    dxpu_fw_recheck(&g.fw);
+    rig_turns(&g, 10);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP); /* control: another one's */
+    x = rig_handshake(&g, HOST, 0x5001 + g.next_id, 1);
+    ring_of_keys.listed[HOST] = false;
+    dxpu_fw_recheck(&g.fw);
+    assert_int_equal(g.fw.counters.revoked, 1);
+    assert_true(dxpu_fw_next_ns(&g.fw) <= g.now);
+    rig_turn(&g);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_FAILED);
+    assert_int_equal(dxpu_channel_reason(&g.host), DXPU_REASON_DETACH);
+    assert_null(g.slot.active);
+    rig_dial(&g, 1, 64, dxpu_sodium_suite(x));
+    g.host.cfg.suite_user = x;
+    rig_turns(&g, 10);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_OPENING);
+    assert_true(g.fw.counters.opens_unwelcome > 0);
+    assert_int_equal(g.fw.counters.ups, 1);
+    rig_end(&g);
+    keys_close(&ring_of_keys);
 }
 
 static void test_counter_names(void **state)
@@ -1530,6 +1794,8 @@ int main(void)
         cmocka_unit_test(test_nonposted_limit),
         cmocka_unit_test(test_event_is_a_barrier),
         cmocka_unit_test(test_d49_w28_leases),
+        cmocka_unit_test(test_d49_one_reset_between_hosts),
+        cmocka_unit_test(test_s92_handshake_without_keys),
         cmocka_unit_test(test_other_slots_and_bad_opens),
         cmocka_unit_test(test_path_follows_the_newest),
         cmocka_unit_test(test_flood_of_opens),
@@ -1537,8 +1803,12 @@ int main(void)
         cmocka_unit_test(test_close_and_silence),
         cmocka_unit_test(test_device_without_host),
         cmocka_unit_test(test_random_hardware),
+        cmocka_unit_test(test_s95_open_without_owner),
         cmocka_unit_test(test_s30_s33_sealed),
         cmocka_unit_test(test_s41_s44_real_keys),
+        cmocka_unit_test(test_s95_a_lease_is_its_keys),
+        cmocka_unit_test(test_s95_a_forgotten_key_is_kept_again),
+        cmocka_unit_test(test_s96_a_key_taken_off_the_list),
         cmocka_unit_test(test_counter_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

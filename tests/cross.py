@@ -11,8 +11,13 @@ Programs for other machines are built static and run under qemu-user; tests/cros
 compilers, tests/musl.sh that for musl.  MemorySanitizer sees all of a test, since cmocka is built
 with it, too; the C library's calls it knows.  Controls: each machine tells its byte order and
 pointer size; a copy of dxpu.h that takes the machine's byte order for granted must fail on the
-big-endian one, one that leaves memory as it was under MemorySanitizer, one that loads 32 bits at
-once where alignment is strict; and the program with musl tells that it is without glibc.
+big-endian one (at the CRC by eight tables another), one that leaves memory as it was under
+MemorySanitizer, one that loads 32 bits at once where alignment is strict; valgrind must see a
+program that reads beyond what it has and one that loses it; and the program with musl tells that it
+is without glibc.
+
+api_crc compares with a CRC made bit by bit, and with zlib; other machines have no zlib, and here
+dxpu.h's own stands in its place (tests of this machine compare with the true one).
 """
 # run.py: --timeout 1200
 import argparse
@@ -26,9 +31,11 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FOLDER = os.path.join(ROOT, "build", "other")
 TESTS = ["unit_tlp", "unit_route", "unit_flow", "unit_wire", "unit_channel", "unit_paths",
-         "prop_tlp", "api_vectors", "api_frames", "api_captures", "api_names"]
+         "prop_tlp", "api_crc", "api_vectors", "api_frames", "api_captures", "api_names"]
 FAST = {"s390x": ["unit_tlp", "unit_route", "unit_flow", "unit_wire", "api_vectors", "api_frames"],
         "i686": ["unit_tlp", "unit_flow", "unit_wire"]}
+# Those that run with the large table of the CRC, too.
+EIGHT_TABLES, FAST_EIGHT = ["api_crc", "unit_wire"], {"s390x": ["api_crc"], "i686": []}
 MACHINES = {"s390x": ("big", 8), "i686": ("little", 4), "aarch64": ("little", 8),
             "riscv64": ("little", 8)}
 QEMU = {"i686": "i386"}
@@ -44,6 +51,25 @@ LOAD32 = "return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] <<
 NATIVE = "uint32_t v; memcpy(&v, p, 4); return __builtin_bswap32(v);"
 AT_ONCE = "return __builtin_bswap32(*(const uint32_t *)(const void *)p);"
 ZEROED = "    dxpui_zero(mem, need);\n"
+FOUR_BYTES = ("crc ^= (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |"
+              " (uint32_t)p[3] << 24;")
+AS_THEY_STAND = "uint32_t v; memcpy(&v, p, 4); crc ^= v;"
+ZLIB = """#include "dxpu.h"
+#define ZLIB_VERSION "is not here: dxpu.h's own"
+#define crc32_z(crc, p, len) dxpu_crc32((uint32_t)(crc), (p), (len))
+"""
+FAULTS = """#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv)
+{
+    char *volatile lost = malloc(16);
+    int seen = argc > 1 && *argv[1] == 'r' ? lost[16] : argc;
+    if (argc > 1 && *argv[1] == 'l')
+        lost = NULL;
+    free(lost);
+    return seen == -1000;
+}
+"""
 LIBC = """#include <stdio.h>
 int main(void)
 {
@@ -112,8 +138,9 @@ class Machine:
 
     def build(self, source, out, first=()):
         os.makedirs(os.path.dirname(out), exist_ok=True)
-        return run([*self.compiler, "-std=c11", *self.flags, *first, "-I.", "-pthread", "-o", out,
-                    source, *self.library(source), *self.links])
+        return run([*self.compiler, "-std=c11", *self.flags, *first, "-I.", "-Ibindings/zlib",
+                    "-I" + os.path.join(FOLDER, "zlib"), "-pthread", "-o", out, source,
+                    *self.library(source), *self.links])
 
     def library(self, source):
         """The implementation, for tests that see public symbols only."""
@@ -192,13 +219,31 @@ def control_copy(machine, folder, test, sign, first=()):
     say(rc != 0 and sign in text, "control_%s_fails_on_%s" % (folder, machine.name), text)
 
 
-def controls(machine, name):
+def eight_tables(machine):
+    return Machine(machine.name + "_crc8", machine.compiler,
+                   [*machine.flags, "-DDXPU_CRC_TABLES=8"], machine.runner, machine.links)
+
+
+def valgrind_controls(machine):
+    out = os.path.join(FOLDER, machine.name, "faults")
+    rc, text = machine.build(os.path.join(FOLDER, "faults.c"), out)
+    say(rc == 0, "control_valgrind_builds", text)
+    for way, sign in (("reads", "Invalid read of size 1"), ("leaks", "definitely lost"),
+                      ("none", None)):
+        rc, text = run([*machine.runner, out, way])
+        good = rc == 9 and sign in text if sign else (rc, text) == (0, "")
+        say(good, "control_valgrind_sees_" + way, "" if good else text)
+
+
+def controls(machine, name, every):
     source, out = os.path.join(FOLDER, "kind.c"), os.path.join(FOLDER, machine.name, "kind")
     rc, text = machine.build(source, out)
     rc, text = (rc, text) if rc else run([*machine.runner, out])
     say(rc == 0 and text == "%s %d" % MACHINES[name], "control_machine_" + machine.name, text)
     if name == "s390x":
         control_copy(machine, "native_order", "unit_wire", "FAILED TEST")
+    if name == "s390x" and every:
+        control_copy(eight_tables(machine), "native_crc", "api_crc", "FAILED TEST")
 
 
 def analyse():
@@ -215,13 +260,14 @@ def analyse():
 
 
 def prepare():
-    for copy in ("native_order", "not_zeroed", "loads_at_once"):
+    for copy in ("native_order", "native_crc", "not_zeroed", "loads_at_once", "zlib"):
         os.makedirs(os.path.join(FOLDER, copy), exist_ok=True)
     with open(os.path.join(ROOT, "dxpu.h"), encoding="utf-8") as file:
         text = file.read()
-    say(text.count(LOAD32) == 1 == text.count(ZEROED), "control_text_stands_once")
+    say(all(text.count(t) == 1 for t in (LOAD32, ZEROED, FOUR_BYTES)), "control_text_stands_once")
     for path, words in (
-            ("kind.c", KIND), ("libc.c", LIBC),
+            ("kind.c", KIND), ("libc.c", LIBC), ("zlib/zlib.h", ZLIB), ("faults.c", FAULTS),
+            ("native_crc/dxpu.h", text.replace(FOUR_BYTES, AS_THEY_STAND)),
             ("native_order/dxpu.h", text.replace(LOAD32, NATIVE)),
             ("not_zeroed/dxpu.h", text.replace(ZEROED, "    (void)mem;\n")),
             ("loads_at_once/dxpu.h", text.replace(LOAD32, AT_ONCE)),
@@ -260,11 +306,15 @@ def main():
             continue
         for level in ("O0", "O3") if every else ("O2",):
             machine = other(text.strip(), name, level)
-            controls(machine, name)
+            controls(machine, name, every)
             jobs += [(machine, test) for test in (TESTS if every else FAST[name])]
+            jobs += [(eight_tables(machine), test)
+                     for test in (EIGHT_TABLES if every else FAST_EIGHT[name])]
     jobs += checked(text.strip(), every) if rc == 0 else []
-    if every:
-        jobs += [(machine, test) for machine in natives() for test in TESTS]
+    for machine in natives() if every else ():
+        jobs += [(machine, test) for test in TESTS]
+        if machine.name == "valgrind":
+            valgrind_controls(machine)
     with concurrent.futures.ThreadPoolExecutor(2 if every else 1) as pool:
         for (machine, test), (rc, text) in zip(jobs, pool.map(lambda j: j[0].test(j[1]), jobs)):
             say(rc == 0, "%s_on_%s" % (test, machine.name), text)

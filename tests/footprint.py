@@ -30,7 +30,7 @@ EXCEPTION_BYTES = 32  # what a Cortex-M puts on the stack before a handler
 # What a call through a pointer may reach in the images, by the words before its parenthesis.
 HOOKS = {"hooks->random": ["hook_random"], "hooks->reset": ["hook_reset"],
          "hooks->event": ["hook_event"], "hooks->keep": [], "security->handshake": [],
-         "security->open": [], "security->work": [], "security->end": [],
+         "security->open": [], "security->allowed": [], "security->work": [], "security->end": [],
          "suite->open": [], "suite->seal": []}
 IMAGE = {"memory_kind.create": ["memory_create"], "memory_kind.reset": ["memory_reset"],
          "memory_kind.event": ["memory_event"], "memory_kind.tlp": ["memory_tlp"],
@@ -218,6 +218,7 @@ def check_measured(board, tag):
 
 
 def table(board):
+    """False when there are figures missing."""
     text, memory, parts = size(board)
     print("%s: code and tables %d bytes (%s), data %d" %
           (board, text, ", ".join("%s %d" % p for p in sorted(parts.items())), memory))
@@ -225,8 +226,21 @@ def table(board):
         print("%6d  %s" % (used, " ".join(chain)))
     used, chain = image(board)
     print("%6d  image with interrupt handler: %s" % (used, " ".join(chain)))
-    for name, number in (measured(board) or {}).items():
+    found = measured(board)
+    if not found:
+        print("no figures of instructions and memory: %s" %
+              ("measure.elf failed" if found is not None else QEMU[board][0] + " is not here"))
+        return False
+    for name, number in found.items():
         print("%9d  %s" % (number, name))
+    return True
+
+
+def tables(boards):
+    missing = [b for b in BOARDS if b not in boards]
+    if missing:
+        print("no images of %s: make firmware" % ", ".join(missing))
+    return 0 if all([table(b) for b in boards]) and not missing else 1
 
 
 def main():
@@ -235,9 +249,7 @@ def main():
     words.add_argument("--table", action="store_true")
     boards = [b for b in BOARDS if files(b)]
     if words.parse_args().table:
-        for board in boards:
-            table(board)
-        return 0
+        return tables(boards)
     check("stack_images_there", boards == list(BOARDS), "make firmware")
     controls(BOARDS["mps2-an385"][0] + "gcc")
     for board in boards:

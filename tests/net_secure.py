@@ -369,8 +369,11 @@ def s95_a_lease_is_its_keys():
         check(p.host("--node", 5, *QUICK).status == 0)
         first.says("channel lost")
         check(first.wait(30) == NO_CHANNEL)
+        host = l.run(*rival, *QUICK)  # given back: the epoch is still the first key's
+        check(host.status == NO_CHANNEL and "higher --epoch" in host.errors(), host.errors())
+        check(p.host("--node", 5, *QUICK).status == 0)
         check(l.run(*rival, "--epoch", 2, *QUICK).status == 0)  # a new lease is another matter
-        check(p.ends()["refused_epoch"] == 1)
+        check(p.ends()["refused_epoch"] == 2)
 
 
 # ---- The attacker between the two ----

@@ -14,6 +14,7 @@ import json
 import os
 import resource
 import signal
+import subprocess
 import sys
 import time
 
@@ -302,5 +303,16 @@ def control_growth_is_seen():
         os.close(descriptor)
 
 
+@case
+def control_a_skip_fails_where_all_must_run():
+    for must_run in (False, True):
+        done = subprocess.run([sys.executable, "-c", "import sys\nimport cases\n@cases.case\n"
+                               "def one():\n    return 'reason'\n"
+                               "sys.exit(cases.main(must_run=%s))" % must_run], cwd=HERE,
+                              stdout=subprocess.PIPE, text=True)
+        text = "not ok one was not run: reason\n" if must_run else "skip one reason\n"
+        check((done.returncode, done.stdout) == (int(must_run), text), done.stdout)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(must_run=bool(long_run.MINUTES)))

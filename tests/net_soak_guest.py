@@ -7,7 +7,8 @@ both disks have what was written to them at its begin, the guest's kernel has no
 memory, descriptors and threads of host and boxes are what they were after the first rounds.  One
 round with shorter loads, or rounds for DXPU_SOAK_MINUTES (make soak).
 
-Prints `ok NAME`, `not ok NAME` or `skip NAME`.  Programs come from $DXPU_BIN, else build/."""
+Prints `ok NAME`, `not ok NAME` or `skip NAME`; a long run that cannot be done has failed.  Programs
+come from $DXPU_BIN, else build/."""
 # run.py: --timeout 600
 # SPDX-License-Identifier: MIT
 import errno
@@ -271,4 +272,4 @@ def soak_of_a_guest():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(must_run=bool(long_run.MINUTES)))

@@ -13,6 +13,7 @@ their place.  The control fails unless CBMC finds the claim broken: a harness th
 or nothing about that line, does not pass.
 """
 # run.py: --timeout 900
+import argparse
 import concurrent.futures
 import glob
 import os
@@ -119,27 +120,40 @@ def prove(words, proof, text):
             (seen is False and not unwound, "control_" + proof.name, why)]
 
 
+def wishes(proofs):
+    """What the command line asks for: (its words, the proofs)."""
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--list", action="store_true")
+    asked = parser.parse_args()
+    known = [p.name for p in proofs]
+    for name in asked.names:
+        if name not in known:
+            parser.error("no proof %s; there are: %s" % (name, " ".join(known)))
+    if asked.names:
+        return asked, [p for p in proofs if p.name in asked.names]
+    return asked, [p for p in proofs if asked.all or asked.list or p.of["when"] == "check"]
+
+
 def main():
-    proofs, names = read(), [a for a in sys.argv[1:] if not a.startswith("--")]
-    if "--list" in sys.argv:
-        for p in proofs:
+    asked, wanted = wishes(read())
+    if asked.list:
+        for p in wanted:
             print("| `%s` | %s | %s | %s | %s |" % (p.name, p.of["claim"], p.of["bounds"],
                                                    p.of["stubs"], p.of["open"]))
         return 0
-    wanted = [p for p in proofs if (p.name in names if names else "--all" in sys.argv
-                                    or p.of["when"] == "check")]
     words, why = command()
-    if not wanted:
-        print("not ok proofs none of that name")
-        return 1
     if not words:
         for proof in wanted:
             print("skip proof_%s %s" % (proof.name, why))
-        return 1 if "--all" in sys.argv else 0
+        print("0 proven, 0 failed, %d skipped" % len(wanted))
+        return 1 if asked.all or asked.names else 0
     with open(os.path.join(ROOT, "dxpu.h"), encoding="utf-8") as file:
         text = file.read()
     tally = {True: 0, False: 0}
-    with concurrent.futures.ThreadPoolExecutor(2 if "--all" in sys.argv else 1) as pool:
+    with concurrent.futures.ThreadPoolExecutor(2 if asked.all else 1) as pool:
         for lines in pool.map(lambda p: prove(words, p, text), wanted):
             for good, name, how in lines:
                 print("%s %s %s" % ("ok" if good else "not ok", name, how), flush=True)

@@ -1,14 +1,16 @@
 /* Exhaustive exploration of two real channels with the smallest windows: from the open on, every
    way of delivering, losing or doubling each frame in flight, taking at either end, and letting
-   the next timer fire, up to a depth; and, once each, of one path of two going dead, of a close,
-   and of both ends beginning anew under the next epoch while frames of the old one are in flight.
+   the next timer fire, up to a depth; and, once each, of one path of two going dead, of a close
+   by either end, and of both ends beginning anew under the next epoch while frames of the old one
+   are in flight.
    In every state: each TLP once, unaltered, of its own epoch, in an order that PCIe allows, and no
    more taken into use than was granted; and when from then on nothing goes wrong, everything
    arrives and comes to rest.
 
-   A state is known again by a hash that leaves out times, packet numbers, counters and the bytes of
-   the rings: two states that differ in these alone count as one.  DXPU_DEPTH=n: another depth;
-   one to three less where it has a close, a dead path and a new epoch. */
+   A state is known again by a hash that leaves out times (but not whether a timer runs), congestion
+   windows (nothing here fills one), packet numbers, counters, the bytes of the rings, and those of
+   data and the cookies of probes in flight: two states that differ in these alone count as one.
+   DXPU_DEPTH=n: another depth; one to three less where it has what happens once. */
 #include <assert.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,8 +55,8 @@ static struct world {
     uint32_t packets;
     uint64_t now_ns;
     uint8_t paths, epoch;
-    uint8_t dead; /* path 0: bit 0 to end 1, bit 1 to end 0 */
-    bool closing; /* somebody has closed */
+    uint8_t dead;    /* path 0: bit 0 to end 1, bit 1 to end 0 */
+    uint8_t closing; /* who has closed: bit 0 end 0, bit 1 end 1 */
     uint64_t mem[2][8192];
 } w;
 
@@ -245,14 +247,27 @@ static uint64_t hash_fifo(uint64_t h, const dxpui_fifo *f)
     return mix(h, (uint64_t)f->tail << 32 | f->count << 16 | f->waiting);
 }
 
+static uint64_t hash_path(uint64_t h, const dxpui_path *p)
+{
+    h = mix(h, (uint64_t)(p->index - p->index_acked) << 32 | (p->index - p->scan));
+    h = mix(h, (uint64_t)p->in_flight << 32 | (uint64_t)p->good << 24 | (uint64_t)p->need << 16 |
+                   (uint64_t)p->missed << 8 | p->timeouts);
+    h = mix(h, (uint64_t)p->known << 4 | (uint64_t)p->usable << 3 | (uint64_t)p->suspect << 2 |
+                   (uint64_t)p->awaiting << 1 | (uint64_t)p->urgent);
+    return mix(h, (uint64_t)(p->timer_ns != DXPU_NEVER) << 3 |
+                      (uint64_t)(p->loss_ns != DXPU_NEVER) << 2 |
+                      (uint64_t)(p->reply_bytes != 0) << 1 | (p->srtt_ns != 0));
+}
+
 static uint64_t hash_channel(uint64_t h, const dxpu_channel *c)
 {
-    const dxpui_path *p = &c->paths[0];
     h = mix(h, (uint64_t)c->state << 32 | (uint64_t)c->ack_now << 1 | (c->ack_at_ns != DXPU_NEVER));
     h = mix(h, (uint64_t)(c->nxt - c->una) << 32 | c->una);
     h = mix(h, (uint64_t)c->lost << 32 | (c->lost_from - c->una));
     h = mix(h, (uint64_t)c->rx_next << 32 | c->rx_held << 8 | c->tries);
     h = mix(h, (uint64_t)c->tx_at << 32 | c->list_tail << 16 | c->list_head);
+    h = mix(h, (uint64_t)c->heard_path << 24 | (uint64_t)c->seen_path << 16 |
+                   (uint64_t)c->fallback << 8 | (c->blocked_at_ns != DXPU_NEVER));
     for (unsigned i = 0; i < DXPU_CLASSES; i++) {
         h = hash_fifo(hash_fifo(h, &c->tx[i]), &c->rx[i]);
         h = mix(h, (uint64_t)c->limits.header[i] << 32 | c->granted.header[i]);
@@ -260,45 +275,41 @@ static uint64_t hash_channel(uint64_t h, const dxpu_channel *c)
     }
     for (unsigned i = 0; i < WINDOW; i++) {
         const dxpui_sent *s = &c->sent[i];
-        h = mix(h, (uint64_t)(p->index - s->index) << 32 | (uint64_t)s->state << 8 |
-                       (uint64_t)(s->tries < 5));
+        h = mix(h, (uint64_t)(c->paths[s->path].index - s->index) << 32 | (uint64_t)s->path << 16 |
+                       (uint64_t)s->state << 8 | (uint64_t)(s->tries < 5));
         h = mix(h, c->reorder_bytes[i]);
     }
-    h = mix(h, (uint64_t)(p->index - p->index_acked) << 32 | (p->index - p->scan));
-    h = mix(h, (uint64_t)p->in_flight << 32 | (uint64_t)p->timeouts << 8 |
-                   (uint64_t)p->suspect << 2 | (uint64_t)p->awaiting);
-    h = mix(h, (uint64_t)(p->timer_ns != DXPU_NEVER) << 2 |
-                   (uint64_t)(p->loss_ns != DXPU_NEVER) << 1 | (c->blocked_at_ns != DXPU_NEVER));
-    for (unsigned i = 1; i < c->cfg.paths; i++) {
-        const dxpui_path *other = &c->paths[i];
-        h = mix(h, (uint64_t)other->usable << 4 | (uint64_t)other->suspect << 3 |
-                       (uint64_t)other->awaiting << 2 | (uint64_t)(other->reply_bytes != 0) << 1 |
-                       (other->timer_ns != DXPU_NEVER));
-        h = mix(h, (uint64_t)other->good << 16 | (uint64_t)other->missed << 8 | p->missed);
-        h = mix(h, (uint64_t)(other->index - other->index_acked) << 32 | other->in_flight);
-    }
-    return mix(h, (uint64_t)(p->reply_bytes != 0) << 1 | (p->srtt_ns != 0));
+    for (unsigned i = 0; i < c->cfg.paths; i++)
+        h = hash_path(h, &c->paths[i]);
+    return h;
+}
+
+static uint64_t hash_packet(uint64_t h, const packet *p)
+{
+    dxpu_bytes d = { p->bytes, p->len };
+    dxpu_frame f;
+    if (dxpu_frame_decode(d, DXPU_FRAME_CRC_BYTES, &f) != DXPU_OK)
+        abort();
+    h = mix(h, (uint64_t)f.kind << 40 | (uint64_t)p->to << 32 | f.sequence);
+    h = mix(h, (uint64_t)f.channel << 8 | f.path);
+    h = mix(h, (uint64_t)f.ack << 32 ^ f.sack);
+    h = mix(h, (uint64_t)f.limits.header[0] << 32 | f.limits.header[1]);
+    if (f.kind == DXPU_KIND_CLOSE || f.kind == DXPU_KIND_PROBE)
+        h = mix(h, (uint64_t)f.body.ptr[1] << 8 | f.body.ptr[0]); /* asked or answered */
+    return mix(h, p->len);
 }
 
 static uint64_t hash_world(void)
 {
     uint64_t h = hash_channel(hash_channel(1, &w.ch[0]), &w.ch[1]);
-    h = mix(h, (uint64_t)w.epoch << 4 | (uint64_t)w.dead << 1 | (uint64_t)w.closing);
+    h = mix(h, (uint64_t)w.epoch << 8 | (uint64_t)w.dead << 2 | (uint64_t)w.closing);
     for (int end = 0; end < 2; end++) {
         for (unsigned i = 0; i < DXPU_CLASSES; i++)
             h = mix(h, (uint64_t)w.m[end].sent[i] << 8 | w.m[end].seen[i]);
         h = mix(h, w.tags[end].in_flight);
     }
-    for (uint32_t i = 0; i < w.packets; i++) {
-        dxpu_bytes d = { w.net[i].bytes, w.net[i].len };
-        dxpu_frame f;
-        if (dxpu_frame_decode(d, DXPU_FRAME_CRC_BYTES, &f) != DXPU_OK)
-            abort();
-        h = mix(h, (uint64_t)f.kind << 40 | (uint64_t)w.net[i].to << 32 | f.sequence);
-        h = mix(h, (uint64_t)f.channel << 8 | f.path);
-        h = mix(h, (uint64_t)f.ack << 32 ^ f.sack);
-        h = mix(h, (uint64_t)f.limits.header[0] << 32 | f.limits.header[1]);
-    }
+    for (uint32_t i = 0; i < w.packets; i++)
+        h = hash_packet(h, &w.net[i]);
     return h & ~(uint64_t)31;
 }
 
@@ -338,14 +349,22 @@ static void check_credits(void)
     }
 }
 
-/* Both ends agreed, and what the one that closed had submitted came out before (D-44). */
+/* All that this end submitted came out at the other one. */
+static bool all_seen(int end)
+{
+    bool done = true;
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+        done = done && w.m[end].seen[cls] == w.m[end].sent[cls];
+    return done;
+}
+
+/* Both ends agreed, and what the one that closed had submitted came out before (D-44); of two that
+   closed, what one of them had: its close ends the other's draining (D-46). */
 static bool all_closed(void)
 {
-    bool done = dxpu_channel_state(&w.ch[0]) == DXPU_STATE_CLOSED &&
-                dxpu_channel_state(&w.ch[1]) == DXPU_STATE_CLOSED;
-    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
-        done = done && w.m[0].seen[cls] == w.m[0].sent[cls];
-    return done;
+    return dxpu_channel_state(&w.ch[0]) == DXPU_STATE_CLOSED &&
+           dxpu_channel_state(&w.ch[1]) == DXPU_STATE_CLOSED &&
+           (((w.closing & 1) && all_seen(0)) || ((w.closing & 2) && all_seen(1)));
 }
 
 static bool all_done(void)
@@ -353,11 +372,7 @@ static bool all_done(void)
     if (w.closing)
         return all_closed();
     for (int end = 0; end < 2; end++) {
-        for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
-            if (w.m[end].seen[cls] != w.m[end].sent[cls])
-                return false;
-        }
-        if (dxpu_channel_wants(&w.ch[end], w.now_ns) & DXPU_WANTS_ACK)
+        if (!all_seen(end) || (dxpu_channel_wants(&w.ch[end], w.now_ns) & DXPU_WANTS_ACK))
             return false;
     }
     return w.m[1].sent[DXPU_COMPLETION] == 1 && w.m[1].sent[DXPU_POSTED] == 1;
@@ -388,16 +403,17 @@ static void must_come_to_rest(void)
     breaks("no way on: what is under way does not arrive though nothing is lost any more");
 }
 
-/* What happens at most once on a way. */
+/* What happens at most once on a way: a close of either end, a path that dies, a new epoch. */
 static bool act_once(unsigned a, bool *happened)
 {
     bool up = w.ch[0].state == DXPU_STATE_UP && w.ch[1].state == DXPU_STATE_UP;
-    if (a >= 2 && a < 5) { /* one way, the other, or both */
+    if (a < 2) {
+        *happened = !(w.closing >> a & 1) && w.ch[a].state == DXPU_STATE_UP &&
+                    dxpu_channel_close(&w.ch[a], 1) == DXPU_OK;
+        w.closing |= (uint8_t)(*happened << a);
+    } else if (a < 5) { /* one way, the other, or both */
         *happened = w.paths > 1 && !w.dead && up;
         w.dead = *happened ? (uint8_t)(a - 1) : w.dead;
-    } else if (a == 0) {
-        *happened = !w.closing && up && dxpu_channel_close(&w.ch[0], 1) == DXPU_OK;
-        w.closing = w.closing || *happened;
     } else {
         *happened = w.epoch == EPOCH && !w.closing;
         if (*happened)
@@ -434,7 +450,7 @@ static bool act(unsigned a, bool *happened)
         *happened = tick((int)a - 6);
         return true;
     }
-    return once && a < 13 && act_once(a - 8, happened);
+    return once && a < 14 && act_once(a - 8, happened);
 }
 
 static void explore(unsigned depth)

@@ -14,6 +14,7 @@ no dxpu.h.
     tests/spec.py --strict   the same, and they fail
     tests/spec.py --list     print each rule with what cites it
 """
+import argparse
 import glob
 import os
 import re
@@ -167,6 +168,11 @@ def check_messages():
 
 
 def main():
+    words = argparse.ArgumentParser(description=__doc__,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--strict", action="store_true")
+    words.add_argument("--list", action="store_true")
+    options = words.parse_args()
     check_messages()
     defined, twice = rules(read("spec/*.md"))
     tests = cited({n: t for pattern in ("tests/*", "tests/ct/*", "tests/reader/**", "fuzz/*")
@@ -174,7 +180,7 @@ def main():
     code = cited({n: t for pattern in ("dxpu.h", "bindings/**/*.[ch]", "examples/**/*.[ch]",
                                        "spec/vectors/*")
                   for n, t in read(pattern).items()})
-    if sys.argv[1:] == ["--list"]:
+    if options.list:
         for tag in sorted(defined, key=lambda t: (t[0], int(t[2:]))):
             print("%-6s code %d  tests %s" % (tag, len(code.get(tag, [])),
                                               ", ".join(tests.get(tag, [])) or "-"))
@@ -182,7 +188,7 @@ def main():
     untested, unknown = missing(defined, tests, code)
     check("spec_has_rules", [] if defined else ["spec/*.md defines no rule"])
     check("spec_tags_unique", twice)
-    if untested and sys.argv[1:] != ["--strict"]:
+    if untested and not options.strict:
         print("skip spec_musts_tested %d rules with a MUST have no test: %s"
               % (len(untested), " ".join(line.split()[0] for line in untested)))
     else:

@@ -1383,5 +1383,6 @@ int main(void)
         cmocka_unit_test(test_d61_function_level_reset),
         cmocka_unit_test(test_w5_key_phase),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST")); /* a pattern; none: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,6 +28,10 @@
 #error "DXPU_AF_XDP: 0 or 1"
 #endif
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum {
     DXPU_XDP_SOCKETS_MAX = 8,
     DXPU_XDP_LOCALS_MAX = 32,
@@ -211,4 +215,7 @@ enum { DXPU_XDP_FILTER_MAX = 512 }; /* instructions */
 unsigned dxpu_xdp_filter(const dxpu_xdp_local *local, unsigned locals, unsigned queues, int map_fd,
                          struct bpf_insn *out);
 
+#ifdef __cplusplus
+}
+#endif
 #endif /* DXPU_AF_XDP_H_INCLUDED */

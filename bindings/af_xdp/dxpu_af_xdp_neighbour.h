@@ -8,6 +8,10 @@
 
 #include "dxpu_af_xdp.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { DXPU_XDP_HOPS = 1024, DXPU_XDP_HOP_PROBES = 8 };
 
 /* What the kernel said of the way to one address. */
@@ -36,4 +40,7 @@ void dxpu_xdp_hops_close(dxpu_xdp_hops *h);
 const dxpu_xdp_hop *dxpu_xdp_hop_to(dxpu_xdp_hops *h, const dxpu_xdp_address *from,
                                     const dxpu_xdp_address *to, uint64_t now_ns, bool *first);
 
+#ifdef __cplusplus
+}
+#endif
 #endif /* DXPU_AF_XDP_NEIGHBOUR_H_INCLUDED */

@@ -247,21 +247,12 @@ static void link_ingest(dxpu_fw_link *l, const dxpu_fw_datagram *d, uint64_t now
 
 /* ==== 5  Opening ============================================================================== */
 
-/* What an open asks for, and how its channel is sealed. */
-typedef struct opening {
-    dxpu_offer offer;
-    uint32_t local_id; /* 0: ours to choose */
-    const dxpu_suite *suite;
-    void *suite_user;
-} opening;
-
-static bool open_decode(const dxpu_fw *fw, dxpu_bytes frame, opening *o, uint64_t now)
+static bool open_decode(const dxpu_fw *fw, dxpu_bytes frame, dxpu_fw_opening *o, uint64_t now)
 {
     dxpu_frame f;
     memset(o, 0, sizeof *o);
     if (fw->cfg.security)
-        return fw->cfg.security->open(fw->cfg.user, now, frame, &o->offer, &o->local_id, &o->suite,
-                                      &o->suite_user);
+        return fw->cfg.security->open(fw->cfg.user, now, frame, o);
     return dxpu_frame_check_crc(frame) == DXPU_OK &&
            dxpu_frame_decode(frame, DXPU_FRAME_CRC_BYTES, &f) == DXPU_OK &&
            f.path < fw->cfg.channel.paths && dxpu_offer_decode(f.body, &o->offer) == DXPU_OK;
@@ -293,17 +284,39 @@ static uint8_t bind_reason(int rc)
                                 : DXPU_REASON_NO_SLOT;
 }
 
-/* Would this open get the slot?  The table is as before: only a channel that comes up, which needs
-   an answer to a random number, changes a lease. */
-static uint8_t welcome(dxpu_fw *fw, const dxpu_offer *o)
+static const uint8_t no_owner[DXPU_FW_OWNER_BYTES];
+
+static bool same_owner(const uint8_t *a, const uint8_t *b)
 {
-    dxpu_box_entry *e = dxpu_box_slot(&fw->table, o->destination.slot), before;
+    return !memcmp(a, b, DXPU_FW_OWNER_BYTES);
+}
+
+/* Under this epoch the lease is another one's, whatever node he says he is (S-95). */
+static bool has_other_owner(const dxpu_fw *fw, uint16_t number, uint64_t epoch,
+                            const uint8_t *owner)
+{
+    const uint8_t *present = fw->slots[number - 1].owner;
+    return epoch == dxpu_box_slot(&fw->table, number)->epoch_seen &&
+           !same_owner(present, no_owner) && !same_owner(present, owner);
+}
+
+/* The table is as before: only a channel that comes up, which needs an answer to a random number,
+   changes a lease. */
+uint8_t dxpu_fw_welcome(const dxpu_fw *fw, const dxpu_place *host, uint16_t slot, uint64_t epoch,
+                        const uint8_t *owner)
+{
+    dxpu_box_table table = fw->table;
+    dxpu_box_entry *e = dxpu_box_slot(&table, slot), before;
     int rc;
-    if (!e)
-        return DXPU_REASON_NO_SLOT;
+    if (!owner)
+        owner = no_owner;
+    if (!e || (fw->cfg.security && (same_owner(owner, no_owner) ||
+                                    !fw->cfg.security->allowed(fw->cfg.user, slot, owner))))
+        return DXPU_REASON_NO_SLOT; /* no more is said to who may not know of the others' */
     before = *e;
-    rc =
-        dxpu_box_bind(&fw->table, o->destination.slot, o->source.node, o->source.slot, 0, o->epoch);
+    rc = has_other_owner(fw, slot, epoch, owner)
+             ? DXPU_E_EPOCH
+             : dxpu_box_bind(&table, slot, host->node, host->slot, 0, epoch);
     *e = before;
     return bind_reason(rc);
 }
@@ -316,7 +329,7 @@ static uint8_t reason_of(int error)
 }
 
 /* A channel for an open that is welcome.  DXPU_REASON_NONE, or why not. */
-static uint8_t link_accept(dxpu_fw *fw, dxpu_fw_slot *s, const opening *o,
+static uint8_t link_accept(dxpu_fw *fw, dxpu_fw_slot *s, const dxpu_fw_opening *o,
                            const dxpu_fw_datagram *d, uint64_t now)
 {
     dxpu_channel_config cfg = fw->cfg.channel;
@@ -338,6 +351,7 @@ static uint8_t link_accept(dxpu_fw *fw, dxpu_fw_slot *s, const opening *o,
     memset(l, 0, sizeof *l);
     l->memory = memory;
     l->opener = o->offer.channel;
+    memcpy(l->owner, o->owner, sizeof l->owner);
     l->born_ns = now;
     rc = dxpu_channel_init(&l->ch, &cfg, memory, fw->link_bytes);
     if (rc == DXPU_OK)
@@ -349,16 +363,20 @@ static uint8_t link_accept(dxpu_fw *fw, dxpu_fw_slot *s, const opening *o,
     return DXPU_REASON_NONE;
 }
 
-static uint8_t try_open(dxpu_fw *fw, const opening *o, const dxpu_fw_datagram *d, uint64_t now)
+static uint8_t try_open(dxpu_fw *fw, const dxpu_fw_opening *o, const dxpu_fw_datagram *d,
+                        uint64_t now)
 {
     dxpu_fw_link *l = o->suite ? link_by_id(fw, o->local_id) : link_of_open(fw, &o->offer);
     uint8_t reason;
+    if (fw->cfg.security && !o->suite)
+        return DXPU_REASON_VERSION; /* not by a mistake of its open() without keys, either */
     if (l) {
         fw->counters.opens_repeated++;
         link_ingest(l, d, now);
         return DXPU_REASON_NONE;
     }
-    reason = welcome(fw, &o->offer);
+    reason =
+        dxpu_fw_welcome(fw, &o->offer.source, o->offer.destination.slot, o->offer.epoch, o->owner);
     if (reason == DXPU_REASON_NONE)
         reason = link_accept(fw, &fw->slots[o->offer.destination.slot - 1], o, d, now);
     fw->counters.opens += reason == DXPU_REASON_NONE;
@@ -369,7 +387,7 @@ static void on_open(dxpu_fw *fw, const dxpu_fw_datagram *d, uint64_t now)
 {
     dxpu_bytes frame;
     uint8_t reason;
-    opening o;
+    dxpu_fw_opening o;
     frame.ptr = d->payload;
     frame.len = d->payload_bytes;
     if (!open_decode(fw, frame, &o, now) || frame.len < o.offer.frame_limit_bytes) {
@@ -377,19 +395,24 @@ static void on_open(dxpu_fw *fw, const dxpu_fw_datagram *d, uint64_t now)
         return;
     }
     reason = try_open(fw, &o, d, now);
-    if (reason != DXPU_REASON_NONE && !o.suite)
+    if (reason == DXPU_REASON_NONE)
+        return;
+    if (!fw->cfg.security) {
         refuse(fw, &d->from, o.offer.channel, reason);
-    else if (reason != DXPU_REASON_NONE) /* S-33: a refusal without keys says nothing to it */
-        fw->cfg.security->end(fw->cfg.user, o.suite_user);
+        return;
+    }
+    fw->counters.opens_unwelcome++; /* S-33: a refusal without keys says nothing to it */
+    fw->cfg.security->end(fw->cfg.user, o.suite_user);
 }
 
 static void on_handshake(dxpu_fw *fw, const dxpu_fw_datagram *d, uint64_t now)
 {
-    uint8_t *room = answer_room(fw);
+    uint8_t *room = fw->cfg.security ? answer_room(fw) : NULL;
     dxpu_bytes frame;
     size_t bytes;
     frame.ptr = d->payload;
     frame.len = d->payload_bytes;
+    fw->counters.rx_handshakes++;
     if (!room)
         return;
     bytes = fw->cfg.security->handshake(fw->cfg.user, now, frame, &d->from,
@@ -540,10 +563,11 @@ static void take_all(dxpu_fw *fw, dxpu_fw_slot *s, uint64_t now)
 
 /* ==== 8  Life of a slot ======================================================================= */
 
+/* Nobody has the slot, and its device is as at power-up before somebody does (D-49). */
 static void slot_reset(dxpu_fw_slot *s, uint64_t now)
 {
     s->active = NULL;
-    s->resetting = true;
+    s->resetting = !s->untouched;
     s->retry_ns = now;
 }
 
@@ -555,6 +579,7 @@ static void slot_resetting(dxpu_fw *fw, dxpu_fw_slot *s, uint16_t number, uint64
         return;
     }
     s->resetting = false;
+    s->untouched = true;
     s->nonposted = 0;
     memset(s->done, 0, sizeof s->done);
     dxpu_fw_ring_drop(s->from_device);
@@ -565,15 +590,22 @@ static void slot_resetting(dxpu_fw *fw, dxpu_fw_slot *s, uint16_t number, uint64
 static uint8_t slot_bind(dxpu_fw *fw, const dxpu_fw_link *l, uint16_t number)
 {
     const dxpu_channel_config *cfg = &l->ch.cfg;
-    dxpu_box_entry *e = dxpu_box_slot(&fw->table, number), before = *e;
-    int rc = dxpu_box_bind(&fw->table, number, cfg->remote.node, cfg->remote.slot, 0, cfg->epoch);
-    if (rc != DXPU_OK)
-        return bind_reason(rc);
-    if (fw->cfg.hooks->keep && e->epoch_seen != before.epoch_seen &&
-        !fw->cfg.hooks->keep(fw->cfg.user, number, e)) {
-        *e = before; /* a lease that could be forgotten is not granted */
-        return DXPU_REASON_NO_SLOT;
-    }
+    uint8_t reason = dxpu_fw_welcome(fw, &cfg->remote, number, cfg->epoch, l->owner);
+    uint8_t *owner = fw->slots[number - 1].owner;
+    dxpu_fw_kept lease;
+    if (reason != DXPU_REASON_NONE)
+        return reason;
+    lease.epoch = cfg->epoch;
+    lease.host_node = cfg->remote.node;
+    lease.host_slot = cfg->remote.slot;
+    memcpy(lease.owner, l->owner, sizeof lease.owner);
+    if (fw->cfg.hooks->keep &&
+        (cfg->epoch != dxpu_box_slot(&fw->table, number)->epoch_seen ||
+         !same_owner(owner, l->owner)) &&
+        !fw->cfg.hooks->keep(fw->cfg.user, number, &lease))
+        return DXPU_REASON_NO_SLOT; /* a lease that could be forgotten is not granted */
+    (void)dxpu_box_bind(&fw->table, number, lease.host_node, lease.host_slot, 0, lease.epoch);
+    memcpy(owner, l->owner, sizeof lease.owner);
     return DXPU_REASON_NONE;
 }
 
@@ -647,9 +679,11 @@ static void slot_run(dxpu_fw *fw, uint16_t number, uint64_t now)
     if (s->resetting && now >= s->retry_ns)
         slot_resetting(fw, s, number, now);
     if (s->active && !s->resetting) {
+        s->untouched = false;
         take_all(fw, s, now);
         give(fw, s, number, now);
-    } else if (!s->resetting) {
+    } else if (!s->resetting && s->seen_put != s->from_device->taken) {
+        s->untouched = false; /* it may wait for an answer */
         fw->counters.device_dropped += s->seen_put - s->from_device->taken;
         s->from_device->taken = s->seen_put;
     }
@@ -697,8 +731,11 @@ static bool config_valid(const dxpu_fw_config *cfg, const dxpu_fw_slot *slots, u
 {
     uint32_t frame = cfg->channel.frame_limit_bytes + (uint32_t)DXPU_FW_HEADERS_BYTES;
     uint16_t i;
+    const dxpu_fw_security *s = cfg->security;
     if (!count || !cfg->turn || !cfg->own.port || !cfg->hooks || !cfg->hooks->random ||
         !cfg->hooks->reset || cfg->tx->buffer_bytes < frame || cfg->rx->buffer_bytes < frame)
+        return false;
+    if (s && (!s->handshake || !s->open || !s->allowed || !s->work || !s->end))
         return false;
     for (i = 0; i < count; i++) { /* the smallest payload that PCIe lets a device be limited to */
         if (slots[i].to_device->buffer_bytes < 128 + 16 + 16 + 4)
@@ -707,14 +744,47 @@ static bool config_valid(const dxpu_fw_config *cfg, const dxpu_fw_slot *slots, u
     return true;
 }
 
-int dxpu_fw_init(dxpu_fw *fw, const dxpu_fw_config *cfg, dxpu_fw_slot *slots, uint16_t count,
-                 void *memory, size_t memory_bytes)
+static void slot_init(dxpu_fw *fw, uint16_t number, uint8_t *at)
+{
+    dxpu_fw_slot *s = &fw->slots[number - 1];
+    unsigned n;
+    dxpu_box_slot(&fw->table, number)->valid = true;
+    memset(s->link, 0, sizeof s->link);
+    memset(s->done, 0, sizeof s->done);
+    memset(s->owner, 0, sizeof s->owner);
+    s->nonposted = 0;
+    s->untouched = false;
+    slot_reset(s, 0);
+    slot_look(fw, s);
+    for (n = 0; n < DXPU_FW_LINKS; n++, at += fw->link_bytes)
+        s->link[n].memory = at;
+}
+
+/* Was dxpu.h's implementation compiled with our options?  It says so of a channel; of a TLP it
+   shows where it puts the payload.  Both in the memory of the first channel, which is larger. */
+static bool layouts_agree(dxpu_fw *fw, void *memory)
+{
+    static const uint8_t bytes[16] = { 0x40, 0, 0, 1, 0, 0, 0, 0x0f }; /* MWr, 4 bytes */
+    dxpu_channel_config *cfg = &fw->cfg.channel;
+    dxpu_tlp *tlp = (dxpu_tlp *)memory;
+    dxpu_bytes whole;
+    whole.ptr = bytes;
+    whole.len = sizeof bytes;
+    memset(tlp, 0, sizeof *tlp);
+    cfg->local_id = 1; /* link_accept() sets others */
+    cfg->epoch = 1;
+    return dxpu_tlp_decode(whole, tlp) == DXPU_OK && tlp->payload.len == 4 &&
+           dxpu_channel_init(&fw->slots[0].link[0].ch, cfg, memory, fw->link_bytes) == DXPU_OK;
+}
+
+int dxpu_fw_init_sized(dxpu_fw *fw, size_t fw_bytes, const dxpu_fw_config *cfg, dxpu_fw_slot *slots,
+                       size_t slot_bytes, uint16_t count, void *memory, size_t memory_bytes)
 {
     size_t need = dxpu_fw_bytes(cfg, count);
     uint8_t *at = (uint8_t *)memory + table_bytes(count);
     uint16_t i;
-    unsigned n;
-    if (!need || ((uintptr_t)memory & 7u) || !config_valid(cfg, slots, count))
+    if (fw_bytes != sizeof *fw + sizeof(dxpu_tlp) || slot_bytes != sizeof *slots || !need ||
+        ((uintptr_t)memory & 7u) || !config_valid(cfg, slots, count))
         return DXPU_E_ARG;
     if (memory_bytes < need)
         return DXPU_E_ROOM;
@@ -723,18 +793,23 @@ int dxpu_fw_init(dxpu_fw *fw, const dxpu_fw_config *cfg, dxpu_fw_slot *slots, ui
     fw->slots = slots;
     fw->count = count;
     fw->link_bytes = link_bytes(cfg);
+    if (!layouts_agree(fw, at))
+        return DXPU_E_ARG;
     (void)dxpu_box_init(&fw->table, (dxpu_box_entry *)memory, count);
-    for (i = 0; i < count; i++) {
-        dxpu_fw_slot *s = &slots[i];
-        dxpu_box_slot(&fw->table, (uint16_t)(i + 1))->valid = true;
-        memset(s->link, 0, sizeof s->link);
-        memset(s->done, 0, sizeof s->done);
-        s->nonposted = 0;
-        slot_reset(s, 0);
-        slot_look(fw, s);
-        for (n = 0; n < DXPU_FW_LINKS; n++, at += fw->link_bytes)
-            s->link[n].memory = at;
-    }
+    for (i = 1; i <= count; i++, at += DXPU_FW_LINKS * fw->link_bytes)
+        slot_init(fw, i, at);
+    return DXPU_OK;
+}
+
+int dxpu_fw_restore(dxpu_fw *fw, uint16_t slot, const dxpu_fw_kept *lease)
+{
+    dxpu_box_entry *e = dxpu_box_slot(&fw->table, slot);
+    if (!e)
+        return DXPU_E_ARG;
+    e->epoch_seen = lease->epoch;
+    e->host_node = lease->host_node;
+    e->host_slot = lease->host_slot;
+    memcpy(fw->slots[slot - 1].owner, lease->owner, sizeof lease->owner);
     return DXPU_OK;
 }
 
@@ -758,7 +833,7 @@ static void on_datagram(dxpu_fw *fw, const dxpu_fw_datagram *d, uint64_t now)
     l = link_by_id(fw, id);
     if (kind == DXPU_KIND_OPEN)
         on_open(fw, d, now);
-    else if (kind == DXPU_KIND_HANDSHAKE && fw->cfg.security)
+    else if (kind == DXPU_KIND_HANDSHAKE)
         on_handshake(fw, d, now);
     else if (l)
         link_ingest(l, d, now);
@@ -849,6 +924,20 @@ void dxpu_fw_close(dxpu_fw *fw, uint8_t reason)
             (void)dxpu_channel_close(&l->ch, reason); /* already closing: nothing to do */
         else if (l->state == LINK_OPENING)
             dxpu_channel_reset(&l->ch, reason);
+    }
+}
+
+void dxpu_fw_recheck(dxpu_fw *fw)
+{
+    unsigned i;
+    for (i = 0; fw->cfg.security && i < fw->count * (unsigned)DXPU_FW_LINKS; i++) {
+        dxpu_fw_link *l = &fw->slots[i / DXPU_FW_LINKS].link[i % DXPU_FW_LINKS];
+        uint16_t number = (uint16_t)(i / DXPU_FW_LINKS + 1);
+        if ((l->state != LINK_OPENING && l->state != LINK_UP) ||
+            fw->cfg.security->allowed(fw->cfg.user, number, l->owner))
+            continue;
+        fw->counters.revoked++;
+        dxpu_channel_reset(&l->ch, DXPU_REASON_DETACH);
     }
 }
 

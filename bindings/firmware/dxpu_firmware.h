@@ -95,34 +95,59 @@ uint64_t dxpu_fw_clock_ns(dxpu_fw_clock *c, uint32_t counter);
 uint32_t dxpu_fw_clock_ticks(const dxpu_fw_clock *c, uint64_t ns);
 
 /* ==== 3  Hooks ================================================================================
-   All return at once and call nothing of the node. */
+   All return at once.  They may call the rings' functions, handshake() also dxpu_fw_welcome(), and
+   nothing else of the node. */
+enum { DXPU_FW_OWNER_BYTES = 32 };
+
+/* What of a slot's lease has to outlive a power cut. */
+typedef struct dxpu_fw_kept {
+    uint64_t epoch; /* highest ever seen; 0: no lease yet */
+    uint32_t host_node;
+    uint16_t host_slot;
+    uint8_t owner[DXPU_FW_OWNER_BYTES]; /* the key that opened it; all 0: none */
+} dxpu_fw_kept;
+
 typedef struct dxpu_fw_hooks {
     /* An unpredictable number of the hardware's: channel ids come from it, and who can guess them
        can forge frames of a channel without a suite. */
     uint32_t (*random)(void *user);
     /* Reset the device as at power-up: nothing of its last user is left, `to_device` is dropped by
-       its consumer, what enters `from_device` later is of after the reset, and nonposted_limit
-       counts from 0 again.  False while it goes on: asked again within a millisecond.  Called at
-       the start, and when a channel ends or is replaced. */
+       its consumer (dxpu_fw_ring_drop() here, where the same thread empties it), what enters
+       `from_device` later is of after the reset, and nonposted_limit counts from 0 again.  False
+       while it goes on: asked again within a millisecond.  Called at the start, and when a channel
+       ends or is replaced; not again while nobody had the device and it said nothing. */
     bool (*reset)(void *user, uint16_t slot);
     /* A link event of the slot (dxpu_event), after the device has taken every TLP before it.
        NULL: they are ignored. */
     void (*event)(void *user, uint16_t slot, const dxpu_event *e);
-    /* A lease with a higher epoch begins: keep epoch_seen, host_node and host_slot where they
-       outlive a power cut, and return true; false refuses the lease.  Without it (NULL) a box that
-       was restarted takes a host of a lease that has ended for the present one. */
-    bool (*keep)(void *user, uint16_t slot, const dxpu_box_entry *lease);
+    /* A lease with a higher epoch, or of another owner, begins: keep it where it outlives a power
+       cut, and return true; false refuses the lease.  Without it (NULL) a box that was restarted
+       takes a host of a lease that has ended for the present one. */
+    bool (*keep)(void *user, uint16_t slot, const dxpu_fw_kept *lease);
 } dxpu_fw_hooks;
+
+/* A sealed open that some session's keys read. */
+typedef struct dxpu_fw_opening {
+    dxpu_offer offer;
+    uint32_t local_id; /* that the handshake gave us */
+    const dxpu_suite *suite;
+    void *suite_user;                   /* of the suite, and of work() and end() */
+    uint8_t owner[DXPU_FW_OWNER_BYTES]; /* the host's public key, as the handshake proved it */
+} dxpu_fw_opening;
 
 /* Sealed channels (spec/security.md).  Without it frames carry a CRC and no key. */
 typedef struct dxpu_fw_security {
-    /* A handshake frame (kind 8): write the frame that answers it to out.  Its bytes; 0: none. */
+    /* A handshake frame (kind 8): write the frame that answers it to out.  Its bytes; 0: none.
+       cap is at least 1,232, the smallest limit of frames; an answer is no longer than what it
+       answers (S-19).  What dxpu_fw_welcome() says belongs into it; S-98 bounds its time. */
     size_t (*handshake)(void *user, uint64_t now_ns, dxpu_bytes frame, const dxpu_fw_address *from,
                         uint8_t *out, size_t cap);
-    /* An open: try the keys of the pending sessions on a copy (S-31).  True when one reads it: its
-       offer, the channel id that the handshake gave us, its suite and what that is called with. */
-    bool (*open)(void *user, uint64_t now_ns, dxpu_bytes frame, dxpu_offer *offer,
-                 uint32_t *local_id, const dxpu_suite **suite, void **suite_user);
+    /* An open: try the keys of the pending sessions on a copy (S-31).  True when one reads it, and
+       all of *o, which is 0, is filled in. */
+    bool (*open)(void *user, uint64_t now_ns, dxpu_bytes frame, dxpu_fw_opening *o);
+    /* May the owner of this key have a channel to the slot, by the list of keys as it is (S-95)?
+       When the list changes: dxpu_fw_recheck(). */
+    bool (*allowed)(void *user, uint16_t slot, const uint8_t owner[DXPU_FW_OWNER_BYTES]);
     /* After each look at a channel: to begin a key phase when it is time (S-43, S-44), and to know
        that it is up.  Returns when to be called again at the latest. */
     uint64_t (*work)(void *user, void *suite_user, dxpu_channel *ch, uint64_t now_ns);
@@ -139,6 +164,7 @@ typedef struct dxpu_fw_link { /* private */
     void *memory;
     uint8_t state;
     uint32_t opener; /* the id that the host chose */
+    uint8_t owner[DXPU_FW_OWNER_BYTES];
     uint64_t born_ns, free_ns, work_ns;
     struct {
         bool known;
@@ -155,8 +181,9 @@ typedef struct dxpu_fw_slot {
     volatile uint32_t nonposted_limit; /* ... as flow control credits: how many, ever; wraps */
     /* private */
     dxpu_fw_link link[DXPU_FW_LINKS];
-    dxpu_fw_link *active; /* NULL: no host */
-    bool resetting;
+    dxpu_fw_link *active;               /* NULL: no host */
+    uint8_t owner[DXPU_FW_OWNER_BYTES]; /* the key that opened the lease; all 0: none */
+    bool resetting, untouched;          /* untouched: still as the last reset left it */
     uint64_t retry_ns;
     uint32_t nonposted; /* given to the device, ever */
     uint32_t seen_put, seen_taken, seen_limit;
@@ -167,7 +194,7 @@ typedef struct dxpu_fw_slot {
 
 typedef struct dxpu_fw_config {
     dxpu_fw_address own; /* ours: MAC, IPv4 address, UDP port */
-    uint32_t node;       /* our number in the fabric */
+    uint32_t node;       /* our number in the fabric: any; hosts learn it when they open */
     dxpu_fw_ring *rx;    /* Ethernet frames from the network, without check sequence */
     dxpu_fw_ring *tx;    /* ... and to it; buffers of DXPU_FW_HEADERS_BYTES and the frame limit */
     bool ecn;            /* mark frames ECN-capable: the network's switches do mark */
@@ -193,16 +220,33 @@ typedef struct dxpu_fw {
 void dxpu_fw_config_default(dxpu_fw_config *cfg);
 /* Bytes of memory, 8-byte aligned, for so many slots; 0 when cfg->channel is out of range. */
 size_t dxpu_fw_bytes(const dxpu_fw_config *cfg, uint16_t slots);
-/* Begin: no host has a slot, the devices are reset at the first poll().  slots[0] is slot 1; slots
-   and memory stay the caller's.  Then give what hooks.keep() was told before the restart to
-   dxpu_fw_lease().  DXPU_OK, E_ARG, or E_ROOM: memory is too small. */
-int dxpu_fw_init(dxpu_fw *fw, const dxpu_fw_config *cfg, dxpu_fw_slot *slots, uint16_t count,
-                 void *memory, size_t memory_bytes);
-/* The lease of a slot; NULL when there is no such slot. */
+/* Begin: no host has a slot, a device is in each (`valid`, in its lease, is set), and is reset at
+   the first poll().  slots[0] is slot 1; slots and memory stay the caller's.  Then give what
+   hooks.keep() was told before the restart to dxpu_fw_restore().  Layouts are checked: parts of a
+   program that disagree on dxpu.h's options get E_ARG.  DXPU_OK, E_ARG, or E_ROOM: memory is too
+   small. */
+#define dxpu_fw_init(fw, cfg, slots, count, memory, memory_bytes)                                  \
+    dxpu_fw_init_sized((fw), sizeof *(fw) + sizeof(dxpu_tlp), (cfg), (slots), sizeof *(slots),     \
+                       (count), (memory), (memory_bytes))
+int dxpu_fw_init_sized(dxpu_fw *fw, size_t fw_bytes, const dxpu_fw_config *cfg, dxpu_fw_slot *slots,
+                       size_t slot_bytes, uint16_t count, void *memory, size_t memory_bytes);
+/* After init, before the first poll(): the slot's lease as it was kept.  DXPU_OK or E_ARG. */
+int dxpu_fw_restore(dxpu_fw *fw, uint16_t slot, const dxpu_fw_kept *lease);
+/* The lease of a slot; NULL when there is no such slot.  `valid` may be cleared and set: whether a
+   device is in it.  The rest is to be read. */
 dxpu_box_entry *dxpu_fw_lease(dxpu_fw *fw, uint16_t slot);
+/* Would this host get the slot now?  DXPU_REASON_NONE, or the reason for it to be told.  An open is
+   asked the same again, and so is a channel that comes up.
+   owner  its key; NULL: there are no keys here */
+uint8_t dxpu_fw_welcome(const dxpu_fw *fw, const dxpu_place *host, uint16_t slot, uint64_t epoch,
+                        const uint8_t *owner);
+/* The list of keys has changed: end the channels that security.allowed() does not allow any more.
+   S-96 gives a second for it. */
+void dxpu_fw_recheck(dxpu_fw *fw);
 /* Do what is to be done, within cfg.turn frames and TLPs. */
 void dxpu_fw_poll(dxpu_fw *fw, uint64_t now_ns);
-/* When poll() has something to do although no ring changes; at once if not after now (as 0). */
+/* When poll() has something to do: at once if not after now (as 0), which it also is when a ring
+   has changed since the last poll(). */
 uint64_t dxpu_fw_next_ns(const dxpu_fw *fw);
 /* Ask the host of every slot to let go (DXPU_REASON_*); poll until dxpu_fw_idle(). */
 void dxpu_fw_close(dxpu_fw *fw, uint8_t reason);

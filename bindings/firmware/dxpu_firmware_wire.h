@@ -35,15 +35,18 @@ typedef struct dxpu_fw_address {
     X(rx_source, "dropped: a source address or port that nobody can have")                         \
     X(rx_not_frames, "datagrams that are not dxpu frames")                                         \
     X(rx_unknown, "frames for a channel that is not there")                                        \
+    X(rx_handshakes, "handshake frames, of hosts with keys; dropped by a node without")            \
     X(tx_frames, "Ethernet frames sent")                                                           \
     X(tx_full, "ARP answers and refusals dropped: the ring to the network was full")               \
     X(opens, "opens accepted")                                                                     \
     X(opens_repeated, "opens that came again")                                                     \
     X(opens_refused, "opens answered by a reset")                                                  \
+    X(opens_unwelcome, "sealed opens dropped: the slot, its epoch or its owner forbids them")      \
     X(opens_bad, "opens dropped: malformed, or shorter than they may be")                          \
     X(ups, "channels that came up")                                                                \
     X(closed, "channels closed in order")                                                          \
     X(failed, "channels that ended in another way")                                                \
+    X(revoked, "of these: their key may not have the slot any more")                               \
     X(device_lengths, "buffers of a device or the network with an impossible length")              \
     X(device_malformed, "TLPs of a device that cannot be sent")                                    \
     X(device_dropped, "TLPs of a device that nobody waits for")                                    \

@@ -14,6 +14,10 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { DXPU_UDP_PORT = 4458 }; /* where a box listens unless told otherwise */
 
 /* ==== 1  Addresses and paths ================================================================== */
@@ -166,4 +170,7 @@ typedef struct dxpu_udp_bypass {
 /* Use it from now on; before the loop, once.  It must outlive u.  DXPU_OK, or -1. */
 int dxpu_udp_use(dxpu_udp *u, const dxpu_udp_bypass *b);
 
+#ifdef __cplusplus
+}
+#endif
 #endif /* DXPU_LIBEVENT_H_INCLUDED */

@@ -11,6 +11,10 @@
 
 #include "dxpu_libevent.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* ==== 1  Addresses ============================================================================ */
 
 enum { DXPU_TCP_PORT = 4459 }; /* where a proxy is controlled unless told otherwise */
@@ -97,4 +101,7 @@ void dxpu_tcp_finish(dxpu_tcp_conn *c);
    of c afterwards but from there. */
 void dxpu_tcp_drop(dxpu_tcp_conn *c, const char *why);
 
+#ifdef __cplusplus
+}
+#endif
 #endif /* DXPU_TCP_H_INCLUDED */

@@ -13,6 +13,10 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum {
     DXPU_PCAP_OTHER, /* neither; bytes is the whole packet */
     DXPU_PCAP_TLP,   /* bytes is the TLP as far as it was captured */
@@ -62,4 +66,7 @@ int dxpu_pcap_flush(dxpu_pcap_writer *w);
 /* Flush and close; NULL is allowed.  0, or -1 with errno. */
 int dxpu_pcap_finish(dxpu_pcap_writer *w);
 
+#ifdef __cplusplus
+}
+#endif
 #endif /* DXPU_PCAP_H_INCLUDED */

@@ -16,6 +16,10 @@
 
 #include "dxpu.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum {
     DXPU_NOISE_KEY_BYTES = 32,
     DXPU_NOISE_HASH_BYTES = 64,
@@ -83,4 +87,7 @@ int dxpu_noise_split(dxpu_noise *n, uint8_t initiator[DXPU_NOISE_KEY_BYTES],
                      uint8_t responder[DXPU_NOISE_KEY_BYTES], uint8_t hash[DXPU_NOISE_HASH_BYTES]);
 void dxpu_noise_wipe(dxpu_noise *n);
 
+#ifdef __cplusplus
+}
+#endif
 #endif /* DXPU_NOISE_H_INCLUDED */

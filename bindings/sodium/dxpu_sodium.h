@@ -25,6 +25,10 @@
 #include "dxpu.h"
 #include "dxpu_noise.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* ==== 1  Library ============================================================================== */
 
 /* Before everything else, once.  DXPU_OK, or E_NONE: the library could not start. */
@@ -257,4 +261,7 @@ const dxpu_sodium_counters *dxpu_sodium_count(const dxpu_sodium *s);
 const char *dxpu_sodium_counter_name(unsigned index);
 uint64_t dxpu_sodium_counter_value(const dxpu_sodium *s, unsigned index);
 
+#ifdef __cplusplus
+}
+#endif
 #endif /* DXPU_SODIUM_H_INCLUDED */

@@ -26,6 +26,10 @@
 #include "dxpu.h"
 #include "dxpu_noise.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum {
     DXPU_SODIUM_STREAM_MAX_BYTES = 65535,  /* of a message's ciphertext */
     DXPU_SODIUM_STREAM_PLAIN_MAX = 65519,  /* of what is in it */
@@ -83,4 +87,7 @@ unsigned dxpu_sodium_stream_end(const dxpu_sodium_stream *s); /* DXPU_SODIUM_STR
 const char *dxpu_sodium_stream_end_text(unsigned end);        /* "?" for a number that is none */
 const char *dxpu_sodium_stream_end_name(unsigned end);        /* "forged" */
 
+#ifdef __cplusplus
+}
+#endif
 #endif /* DXPU_SODIUM_STREAM_H_INCLUDED */

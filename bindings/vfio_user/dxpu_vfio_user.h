@@ -23,6 +23,10 @@
 
 #include "dxpu.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* ==== 1  Function and limits ================================================================== */
 
 /* regions of a PCI function, as VFIO numbers them; 0..5 are the BARs */
@@ -222,4 +226,7 @@ const char *dxpu_vfu_counter_name(unsigned index);
 const char *dxpu_vfu_counter_text(unsigned index);
 uint64_t dxpu_vfu_counter_value(const dxpu_vfu *s, unsigned index);
 
+#ifdef __cplusplus
+}
+#endif
 #endif /* DXPU_VFIO_USER_H_INCLUDED */

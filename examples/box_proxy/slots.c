@@ -301,13 +301,12 @@ static uint8_t refuse_key(shard *sh, unsigned number, const uint8_t *key)
     return DXPU_REASON_NO_SLOT; /* no more is said to who may not know of the others' */
 }
 
-/* Another key than this one's opened the lease of this epoch: the node, which whoever asks says of
-   himself, does not make it his. */
+/* Another key than this one's opened the lease of this epoch, which may be over since: the node,
+   which whoever asks says of himself, does not make it his. */
 static bool has_other_owner(const slot *s, const dxpu_box_entry *e, uint64_t epoch,
                             const uint8_t *key)
 {
-    return key && s->owned && e->used && e->epoch == epoch &&
-           memcmp(s->owner, key, sizeof s->owner) != 0;
+    return key && s->owned && e->epoch_seen == epoch && memcmp(s->owner, key, sizeof s->owner) != 0;
 }
 
 /* Would this open get the slot?  The table is as before: only an incarnation that comes up, which

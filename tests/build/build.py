@@ -163,6 +163,84 @@ def firmware_binding(f):
         check("firmware_header_" + label(compiler, std), status == 0, out)
 
 
+FIRMWARE_PORT = """#include "dxpu_firmware.h"
+enum { BUFFERS = 2, BYTES = 1520 };
+static uint8_t bytes[4][BUFFERS * BYTES];
+static volatile uint32_t lengths[4][BUFFERS];
+static uint64_t memory[65536];
+static dxpu_fw fw;
+static dxpu_fw_slot slots[1];
+static uint32_t chance(void *user)
+{
+    (void)user;
+    return 1;
+}
+static bool reset(void *user, uint16_t slot)
+{
+    (void)user;
+    return slot == 1;
+}
+int main(void)
+{
+    static const dxpu_fw_hooks hooks = { chance, reset, NULL, NULL };
+    dxpu_fw_ring r[4];
+    dxpu_fw_config cfg;
+    for (unsigned i = 0; i < 4; i++)
+        (void)dxpu_fw_ring_init(&r[i], bytes[i], lengths[i], BUFFERS, BYTES);
+    dxpu_fw_config_default(&cfg);
+    cfg.rx = &r[0];
+    cfg.tx = &r[1];
+    slots[0].to_device = &r[2];
+    slots[0].from_device = &r[3];
+    cfg.hooks = &hooks;
+    cfg.channel.paths = 1;
+    int rc = dxpu_fw_init(&fw, &cfg, slots, 1, memory, sizeof memory);
+    return rc == DXPU_OK ? 0 : rc == DXPU_E_ARG ? 1 : 2;
+}
+"""
+
+
+def firmware_options(f):
+    """dxpu_fw_init() of a port, the binding and dxpu.h compiled with options that differ."""
+    folder = os.path.join(ROOT, "bindings", "firmware")
+    sources = {"port": f.write("port.c", FIRMWARE_PORT), "library": f.write("l.c", IMPLEMENTATION),
+               "binding": os.path.join(folder, "dxpu_firmware.c"),
+               "wire": os.path.join(folder, "dxpu_firmware_wire.c")}
+    for option, value in (("", 0), ("DXPU_PATHS_MAX", 2), ("DXPU_PREFIXES_MAX", 4)):
+        for part, source in sources.items():
+            name = part + option + ".o"
+            more = ["-D%s=%d" % (option, value)] if option else []
+            status, out = f.compile("gcc", "c99", source, "-I" + folder, *more, "-c", "-o", name)
+            check("firmware_part_" + label(name), status == 0, out)
+        for odd in ("port", "binding", "library") if option else ("all",):
+            objects = [p + (option if p == odd else "") + ".o" for p in sources]
+            status, out = f.run("gcc", *objects, "-o", "port")
+            check("firmware_options_" + label(odd, option), status == 0 and
+                  f.run("./port")[0] == bool(option), out)
+
+
+CXX_HEADERS = {"sodium/dxpu_noise.h": "dxpu_noise_write",
+               "sodium/dxpu_sodium.h": "dxpu_sodium_work",
+               "sodium/dxpu_sodium_stream.h": "dxpu_sodium_stream_up",
+               "libevent/dxpu_libevent.h": "dxpu_udp_use", "libevent/dxpu_tcp.h": "dxpu_tcp_drop",
+               "pcap/dxpu_pcap.h": "dxpu_pcap_write_tlp", "af_xdp/dxpu_af_xdp.h": "dxpu_xdp_room",
+               "vfio_user/dxpu_vfio_user.h": "dxpu_vfu_unanswered",
+               "zlib/dxpu_zlib.h": None}  # its functions are static
+
+
+def cxx_headers(f):
+    """The headers of the other bindings as C++; the functions have C's names, which a second
+    declaration with another linkage would not."""
+    for name, function in CXX_HEADERS.items():
+        for linkage in ("C", "C++") if function else ("C",):
+            again = 'extern "%s" decltype(%s) %s;\n' % (linkage, function, function)
+            source = f.write("head.cc", '#include "bindings/%s"\n%s' % (name, again if function
+                                                                      else ""))
+            status, out = f.compile("g++", "c++11", source, "-fsyntax-only")
+            check("%scxx_%s" % ("" if linkage == "C" else "control_", label(name)),
+                  (status == 0) == (linkage == "C"), out)
+
+
 def linking(f):
     """One implementation with many users; several private copies in one program."""
     user = '#include "dxpu.h"\nuint32_t %s(void);\nuint32_t %s(void)\n{\n    %s}\n'
@@ -308,6 +386,25 @@ def programs(f):
                 check("block_%s_%d" % (label(path), number), status == 0, out)
 
 
+FAULTS = {"overflow": ("heap-buffer-overflow", "char *volatile p = malloc(4); return p[argc + 3];"),
+          "leak": ("LeakSanitizer", "return !malloc((size_t)argc + 3);"),
+          "signed": ("signed integer overflow", "int i = 2147483646; return i + argc + argc;"),
+          "nothing": ("", "return argc - 1;")}
+
+
+def sanitizers(f):
+    """The flags of the sanitizer build (SAN) make faults seen, and nothing else."""
+    with open(os.path.join(ROOT, "Makefile"), encoding="utf-8") as file:
+        flags = re.search(r"(?m)^SAN +=((?:.*\\\n)*.*)$", file.read()).group(1)
+    flags = [w for w in flags.replace("\\\n", " ").split() if "CONFIG_HEADER" not in w]
+    for name, (seen, body) in FAULTS.items():
+        source = f.write(name + ".c", "#include <stdlib.h>\nint main(int argc, char **argv)\n"
+                         "{\n    (void)argv;\n    %s\n}\n" % body)
+        status, out = f.run("gcc", *flags, "-o", name, source)
+        ran = f.run("./" + name) if status == 0 else (status, out)
+        check("sanitizers_see_" + name, (ran[0] != 0) == bool(seen) and seen in ran[1], ran)
+
+
 def commands():
     """Commands that README.md shows with their output (`    $ build/...`) print just that."""
     with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
@@ -367,7 +464,8 @@ def main():
     if sys.argv[1:] == ["ship"]:
         ship()
     else:
-        for group in (dialects, pure_bindings, firmware_binding, linking, symbols, programs):
+        for group in (dialects, pure_bindings, firmware_binding, firmware_options,
+                      cxx_headers, linking, symbols, programs, sanitizers):
             group(Folder())
         commands()
     return 1 if failed else 0

@@ -53,6 +53,14 @@ int __wrap_sodium_memcmp(const void *a, const void *b, size_t len)
     return known(__real_sodium_memcmp(a, b, len));
 }
 
+/* That a key is 0 is told aloud: such a file is refused. */
+int __real_sodium_is_zero(const unsigned char *n, size_t len);
+int __wrap_sodium_is_zero(const unsigned char *n, size_t len);
+int __wrap_sodium_is_zero(const unsigned char *n, size_t len)
+{
+    return known(__real_sodium_is_zero(n, len));
+}
+
 /* A key that is read from its file. */
 int __real_sodium_base642bin(unsigned char *bin, size_t bin_max, const char *b64, size_t b64_len,
                              const char *ignore, size_t *bin_len, const char **end, int variant);

@@ -1,11 +1,19 @@
 /* Proofs of section 11: credits and tags. */
 #include "proof.h"
 
+/* Credit units that a limit still leaves: none when it is half the circle ahead or more (F-4). */
+static uint32_t room(uint32_t limit, uint32_t used)
+{
+    return limit - used <= 0x7fffffffu ? limit - used : 0;
+}
+
 /* PROOF credits
-   claim    credits are conserved: what fits is used once and leaves a limit's room smaller by
-            just that, and what is used never passes the limit; a limit only rises, whatever is
-            offered; a unit is 16 bytes, rounded up
-   bounds   limits at most 2^30 - 1 beyond what is used, as W-26 has them
+   claim    credits are conserved: what fits is exactly what the limits leave, is used once, and
+            leaves a limit's room smaller by just that, so that what is used never passes the
+            limit; a limit moves to what is offered when that is ahead, and never otherwise; a
+            unit is 16 bytes, rounded up
+   bounds   none: any limits, also those that W-26 and F-4 forbid; half the circle ahead or more
+            leaves no room
    stubs    none
    open     nothing
    unwind   4
@@ -17,26 +25,27 @@ void proof_credits(void)
     dxpu_credits limit, used, before, offer;
     unsigned cls = nondet_u32(), i = nondet_u32();
     uint32_t units = nondet_u32(), bytes = nondet_u32();
-    given(cls < DXPU_CLASSES && i < DXPU_CLASSES && units <= 256);
-    given(limit.header[cls] - used.header[cls] <= 0x3fffffff);
-    given(limit.data[cls] - used.data[cls] <= 0x3fffffff);
+    given(cls < DXPU_CLASSES && i < DXPU_CLASSES);
     before = used;
-    if (dxpu_credit_fits(&limit, &used, cls, units)) {
+    uint32_t headers = room(limit.header[cls], used.header[cls]);
+    uint32_t data = room(limit.data[cls], used.data[cls]);
+    bool fits = dxpu_credit_fits(&limit, &used, cls, units);
+    must(fits == (headers >= 1 && data >= units));
+    if (fits) {
         dxpu_credit_add(&used, cls, units);
-        must(limit.header[cls] - used.header[cls] == limit.header[cls] - before.header[cls] - 1);
-        must(limit.data[cls] - used.data[cls] == limit.data[cls] - before.data[cls] - units);
-        must(limit.header[cls] - used.header[cls] <= 0x3fffffff);
-        must(limit.data[cls] - used.data[cls] <= 0x3fffffff);
+        must(room(limit.header[cls], used.header[cls]) == headers - 1);
+        must(room(limit.data[cls], used.data[cls]) == data - units);
+        must(used.header[cls] - before.header[cls] == 1);
+        must(used.data[cls] - before.data[cls] == units);
         must(i == cls || (used.header[i] == before.header[i] && used.data[i] == before.data[i]));
-    } else {
-        must(limit.header[cls] == used.header[cls] || limit.data[cls] - used.data[cls] < units);
     }
     before = limit;
     bool rose = dxpu_credit_raise(&limit, &offer);
-    must(limit.header[i] - before.header[i] <= 0x80000000u);
-    must(limit.data[i] - before.data[i] <= 0x80000000u);
-    must(rose || (limit.header[i] == before.header[i] && limit.data[i] == before.data[i]));
-    must(limit.header[i] == before.header[i] || limit.header[i] == offer.header[i]);
+    uint32_t header_ahead = room(offer.header[i], before.header[i]);
+    uint32_t data_ahead = room(offer.data[i], before.data[i]);
+    must(limit.header[i] - before.header[i] == header_ahead);
+    must(limit.data[i] - before.data[i] == data_ahead);
+    must(rose || (header_ahead == 0 && data_ahead == 0));
     must(dxpu_credit_units(bytes) == ((uint64_t)bytes + 15) / 16);
 }
 
@@ -121,8 +130,10 @@ static bool live(const dxpu_tags *t, uint16_t requester, uint16_t tag)
 
 /* PROOF tag_alloc
    claim    dxpu_tags_alloc() never gives out a tag that is live (in flight, resting, or given
-            out before), one of its own range, and ends
-   bounds   any sound table of 2 entries: each in the list of its state, and found by its tag
+            out before), one of its own range, and ends; it refuses only when each free entry
+            has a tag that is live
+   bounds   any sound table of 2 entries: each in the list of its state, and found by its tag; any
+            first tag up to 1022
    stubs    none
    open     larger tables; that every call leaves a sound table: proofs tags_*
    unwind   6
@@ -138,15 +149,19 @@ void proof_tag_alloc(void)
     t.capacity = TAGS;
     t.gives_tags = true;
     t.requester = nondet_u16();
+    t.first_tag = nondet_u16();
     t.head[DXPUI_TAG_FREE] = nondet_u16();
     t.head[DXPUI_TAG_IN_FLIGHT] = nondet_u16();
     t.head[DXPUI_TAG_RESTING] = nondet_u16();
     t.tail[DXPUI_TAG_FREE] = nondet_u16();
-    given(tags_sound(&t));
+    given(t.first_tag <= 1024 - TAGS && tags_sound(&t));
     was = t;
     was.entries = before;
     memcpy(before, entries, sizeof before);
     int tag = dxpu_tags_alloc(&t);
-    must(tag == DXPU_E_NO_TAG || (tag >= 0 && tag < TAGS));
+    must(tag == DXPU_E_NO_TAG || (tag >= t.first_tag && tag < t.first_tag + TAGS));
     must(tag < 0 || !live(&was, t.requester, (uint16_t)tag));
+    for (unsigned i = 0; i < TAGS; i++)
+        must(tag >= 0 || before[i].state != DXPUI_TAG_FREE ||
+             live(&was, t.requester, (uint16_t)(t.first_tag + i)));
 }

@@ -33,26 +33,33 @@ void proof_replay(void)
 }
 
 /* PROOF ack_valid
-   claim    an acknowledgement that passes names only frames that were sent: `ack` is not beyond
-            the next, and every bit of `sack` stands for a frame before it
-   bounds   at most 2^30 frames in flight
+   claim    dxpui_ack_valid() passes an acknowledgement exactly when it names only frames that
+            were sent: nxt - ack < 2^31, and every bit of `sack` is a frame before nxt; of what
+            passes, `ack` is at most nxt - una beyond una or lies before it, and a bit is a frame
+            from una to before nxt or lies before una
+   bounds   none: any ack and sack, any una and nxt with at most 16,384 frames between
    stubs    none
    open     nothing
-   unwind   2
+   unwind   65
    when     check
-   control  - return bits >= 64 || (f->sack >> bits) == 0;
-            + return bits >= 64 || (f->sack >> bits) <= 1; */
+   control  - if (beyond > INT32_MAX)
+            + if (dxpui_seq_cmp(f->ack, ch->nxt) > 0) */
 void proof_ack_valid(void)
 {
     static dxpu_channel ch;
     dxpu_frame f;
     unsigned bit = nondet_u32();
     ch.nxt = nondet_u32();
-    given(bit < 64);
-    if (!dxpui_ack_valid(&ch, &f))
+    ch.una = nondet_u32();
+    uint32_t in_flight = ch.nxt - ch.una, from_ack = ch.nxt - f.ack, seq = f.ack + 1 + bit;
+    bool sent = from_ack < 0x80000000u;
+    given(bit < 64 && in_flight <= 16384);
+    for (unsigned i = 0; i < 64; i++)
+        sent = sent && (!(f.sack >> i & 1) || i + 1 < from_ack);
+    must(dxpui_ack_valid(&ch, &f) == sent);
+    if (!sent)
         return;
-    must(dxpui_seq_cmp(f.ack, ch.nxt) <= 0);
-    /* at half the number space before and after are the same */
-    given(ch.nxt - f.ack <= 0x40000000u);
-    must(!(f.sack >> bit & 1) || dxpui_seq_cmp(f.ack + 1 + bit, ch.nxt) < 0);
+    /* what dxpui_on_ack() goes through: its comparisons, and how far they can lead */
+    must(dxpui_seq_cmp(ch.una, f.ack) >= 0 || f.ack - ch.una <= in_flight);
+    must(!(f.sack >> bit & 1) || dxpui_seq_cmp(seq, ch.una) < 0 || seq - ch.una < in_flight);
 }

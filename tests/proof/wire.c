@@ -98,13 +98,27 @@ void proof_frame_reencode(void)
     must(i >= header || out[i] == (i == DXPU_FRAME_FLAGS ? bytes[i] & 0xf0 : bytes[i]));
 }
 
+/* The ranges of W-21 to W-26 and W-28, as spec/wire.md has them. */
+static bool offer_within(const dxpu_offer *o)
+{
+    static const uint32_t largest[DXPU_CLASSES] = { 256, 8, 256 };
+    bool within = o->channel && o->version_min >= 1 && o->version_min <= o->version_max &&
+                  o->suites && (o->tlp_formats & 1) && o->window_frames && o->hold_ms && o->epoch &&
+                  o->frame_limit_bytes >= 1232 && o->frame_limit_bytes <= 65507;
+    for (unsigned i = 0; i < DXPU_CLASSES; i++)
+        if (i != DXPU_COMPLETION || !o->completions_infinite)
+            within = within && o->limits.header[i] >= 1 && o->limits.header[i] < 1u << 30 &&
+                     o->limits.data[i] >= largest[i] && o->limits.data[i] < 1u << 30;
+    return within;
+}
+
 /* PROOF offer_decode
    claim    dxpu_offer_decode() of any bytes reads only them; what it accepts is within the
-            ranges of W-21 to W-26, so that no later arithmetic on it overflows; encode() of it
+            ranges of W-21 to W-26 and W-28, in every field, class and bound; encode() of it
             gives the same bytes, but for ignorable and reserved ones
    bounds   at most 80 bytes
    stubs    none
-   open     nothing
+   open     the arithmetic of the channel on what was accepted
    unwind   80
    when     check
    control  - if (body.len < DXPU_OFFER_BYTES)
@@ -119,16 +133,14 @@ void proof_offer_decode(void)
     must(rc == DXPU_OK || rc == DXPU_E_SHORT || rc == DXPU_E_RSVD || rc == DXPU_E_OFFER);
     if (rc != DXPU_OK)
         return;
-    must(o.channel && o.epoch && o.hold_ms && o.window_frames && o.version_min);
-    must(o.frame_limit_bytes >= 1232 && o.frame_limit_bytes <= 65507);
-    must(o.limits.header[0] >= 1 && o.limits.header[0] <= 0x3fffffff && o.limits.data[0] >= 256);
+    must(offer_within(&o));
     dxpu_offer_encode(&o, out);
     must(i >= sizeof out || i == 12 || i == 13 || out[i] == in.ptr[i]);
     must(out[12] == (in.ptr[12] & 0x80) && out[13] == 0);
 }
 
 /* PROOF offer_redecode
-   claim    decode(encode(o)) = o for every valid offer
+   claim    decode(encode(o)) = o for every offer within the ranges of W-21 to W-26 and W-28
    bounds   none
    stubs    none
    open     nothing
@@ -141,7 +153,7 @@ void proof_offer_redecode(void)
     uint8_t out[DXPU_OFFER_BYTES];
     dxpu_offer o, a;
     o.completions_infinite = (nondet_u8() & 1) != 0;
-    given(dxpui_offer_valid(&o));
+    given(offer_within(&o));
     dxpu_offer_encode(&o, out);
     must(dxpu_offer_decode(dxpui_view(out, sizeof out), &a) == DXPU_OK);
     must(a.channel == o.channel && a.version_min == o.version_min);
