@@ -2,7 +2,7 @@
    all.  The input is a list of steps: messages with right or wrong headers and descriptors, raw
    bytes, replies to the server's own messages, new connections, and calls of the server's program.
    The server never waits and never spins, what it sends is well-formed and answers only what was
-   asked, and no descriptor stays open.
+   asked, guest memory ends where its regions end, and no descriptor stays open.
    libFuzzer: -max_len=1024 */
 #include "bindings/vfio_user/dxpu_vfio_user.c"
 #include "input.h"
@@ -268,6 +268,55 @@ static void step_program(world *w, input *in)
     }
 }
 
+/* How a range can be reached, by the regions as they are listed: from one to the next that has the
+   byte behind it, in whatever order. */
+static int reach(const dxpu_vfu *s, uint64_t at, uint64_t bytes, unsigned access)
+{
+    int how = DXPU_VFU_DMA_DIRECT;
+    dxpu_vfu_memory m;
+    if (bytes == 0 || at + (bytes - 1) < at)
+        return DXPU_VFU_DMA_VOID;
+    while (bytes) {
+        uint64_t here;
+        uint32_t i = 0;
+        while (dxpu_vfu_memory_at(s, i, &m) && (at < m.address || at - m.address >= m.bytes))
+            i++;
+        if (!dxpu_vfu_memory_at(s, i, &m) || (m.access & access) != access)
+            return DXPU_VFU_DMA_NONE;
+        if (!m.direct)
+            how = DXPU_VFU_DMA_MESSAGE;
+        here = m.bytes - (at - m.address);
+        here = here < bytes ? here : bytes;
+        at += here;
+        bytes -= here;
+    }
+    return how;
+}
+
+static void check_range(dxpu_vfu *s, uint64_t at, size_t bytes)
+{
+    uint8_t data[8];
+    must(bytes <= sizeof data);
+    for (unsigned access = 1; access <= 3; access++)
+        must(dxpu_vfu_dma_probe(s, at, bytes, access) == reach(s, at, bytes, access));
+    must(dxpu_vfu_dma_read(s, at, data, bytes) != DXPU_OK ||
+         reach(s, at, bytes, DXPU_VFU_READ) == DXPU_VFU_DMA_DIRECT);
+}
+
+/* Accesses that end at a region's bounds, and that straddle them. */
+static void check_memory(dxpu_vfu *s)
+{
+    dxpu_vfu_memory m;
+    for (uint32_t i = 0; dxpu_vfu_memory_at(s, i, &m); i++) {
+        uint64_t end = m.address + m.bytes; /* 0: at 2^64 */
+        check_range(s, m.address, 4);
+        check_range(s, m.address - 1, 2);
+        check_range(s, end - 4, 4);
+        check_range(s, end - 4, 5);
+        check_range(s, end, 1);
+    }
+}
+
 static dxpu_vfu *start(world *w)
 {
     dxpu_vfu_config cfg;
@@ -328,6 +377,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             step_program(&w, &in);
         if (!(step & 0x40)) /* else several steps are read at once */
             pump(&w);
+        check_memory(w.s);
     }
     pump(&w);
     dxpu_vfu_close(w.s);
