@@ -129,11 +129,13 @@ static bool put_text(const api_member *m, const char *text, char *why)
     case API_LEASE:
         return api_read_lease(text, m->target) ||
                refuse(why, "%s: a lease, in lower-case hex as it was given", m->name);
-    default:
+    case API_SLOT:
         if (!api_read_slot(text, &node, &slot))
             return refuse(why, "%s: a slot, as 10.3 for slot 3 of node 10", m->name);
         *(uint64_t *)m->target = (uint64_t)node << 16 | slot;
         return true;
+    default: /* flags and reals stand in bodies, as what they are */
+        return refuse(why, "%s: not as text", m->name);
     }
     memcpy(m->target, text, strlen(text) + 1);
     return true;
