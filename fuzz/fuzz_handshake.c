@@ -48,9 +48,8 @@ typedef struct packet {
     size_t len;
 } packet;
 
-/* The longest that a cookie counts: its secret is the newest until the first initiation behind its
-   120 s, in the next 120 s, and is the one before until the first behind 120 s more. */
-static const uint64_t cookie_max_ns = 360 * (uint64_t)1000000000;
+/* The longest that a cookie counts: its secret is the newest for 120 s, and then the one before. */
+static const uint64_t cookie_max_ns = 240 * (uint64_t)1000000000;
 
 static dxpu_noise_pair own[ENDS];
 static dxpu_sodium *end[ENDS];

@@ -188,18 +188,20 @@ static bool mac_matches(const uint8_t *key, size_t key_bytes, const uint8_t *dat
     return sodium_memcmp(want, data + len, MAC) == 0;
 }
 
-/* Cookie secrets live for two turns of COOKIE_NS. */
+/* Cookie secrets live for two turns of COOKIE_NS, however seldom somebody asks. */
 static void cookie_turn(dxpu_sodium *s, uint64_t now_ns)
 {
     uint64_t age_ns = now_ns - s->cookie_made_ns;
     if (s->cookies && age_ns < COOKIE_NS)
         return;
-    if (s->cookies && age_ns < 2 * COOKIE_NS)
+    if (s->cookies && age_ns < 2 * COOKIE_NS) {
         memcpy(s->cookie_secret[1], s->cookie_secret[0], SECRET);
-    else
+        s->cookie_made_ns += COOKIE_NS;
+    } else {
         randombytes_buf(s->cookie_secret[1], SECRET);
+        s->cookie_made_ns = now_ns;
+    }
     randombytes_buf(s->cookie_secret[0], SECRET);
-    s->cookie_made_ns = now_ns;
     s->cookies = true;
 }
 
