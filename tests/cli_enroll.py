@@ -329,13 +329,13 @@ def a_key_that_was_not_expected():
         stranger.ends(REFUSED, "another key than --expect says")
         check(stranger.lines() is None)
         stranger = End(w, "m", "--expect", w.key("a"), to=a.address())  # it believes in a
+        stranger.ends(DONE)
         a.says("has another key, " + re.escape(w.key("m")))
         check(a.lines() is None)
         b = End(w, "b", "--expect", w.key("a"), to=a.address())
         b.ends(DONE)
         a.ends(DONE)
         check(a.lines() == w.line("b") and a.result()["counters"]["others"] >= 1, a.lines())
-        stranger.ends(DONE)
 
 
 @case

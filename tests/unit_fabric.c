@@ -303,6 +303,30 @@ static void test_s92_keys_then_a_channel(void **state)
     close_both();
 }
 
+/* Whoever is asked to close answers each close for a while, also the side that dialed: the answer
+   may be lost. */
+static void test_d46_who_is_closed_stays(void **state)
+{
+    uint8_t out[DXPU_FRAME_MAX_LIMIT_BYTES], path;
+    (void)state;
+    open_both(60000);
+    fabric_channel *c = dial_box(1);
+    pump();
+    fabric_channel *peer = ends[BOX].f.live[0];
+    assert_int_equal(dxpu_channel_close(&peer->ch, DXPU_REASON_DETACH), DXPU_OK);
+    pump();
+    assert_int_equal(ends[HOST].error, DXPU_E_CLOSED);
+    assert_int_equal(ends[HOST].f.up, 0);
+    assert_int_equal(places_used(HOST), 1);
+    assert_true(dxpu_channel_emit(&c->ch, dxpu_udp_now_ns(), out, sizeof out, &path) <= 0);
+    c->ch.send_answer = true; /* as for one that comes again */
+    assert_true(dxpu_channel_emit(&c->ch, dxpu_udp_now_ns(), out, sizeof out, &path) > 0);
+    c->free_ns = 0; /* hold has passed */
+    pump();
+    assert_int_equal(places_used(HOST), 0);
+    close_both();
+}
+
 /* Nothing comes of a channel while its keys are asked for: not even its id is known. */
 static void test_s92_no_frame_reaches_a_channel_without_keys(void **state)
 {
@@ -827,6 +851,7 @@ int main(void)
         cmocka_unit_test(test_s15_a_refusal_has_its_reason),
         cmocka_unit_test(test_s14_refused_when_the_open_comes),
         cmocka_unit_test(test_s14_a_place_that_is_taken),
+        cmocka_unit_test(test_d46_who_is_closed_stays),
         cmocka_unit_test(test_s14_all_places),
         cmocka_unit_test(test_s15_no_place),
         cmocka_unit_test(test_an_open_is_repeated),

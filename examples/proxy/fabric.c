@@ -632,6 +632,7 @@ static void service(fabric *f, fabric_channel *c, uint64_t now)
     if (c->session && c->up && !c->ended)
         dxpu_sodium_work(c->session, &c->ch, now);
     state = dxpu_channel_state(&c->ch);
+    c->has_asked |= state == DXPU_STATE_CLOSING;
     if (!c->ended && state >= DXPU_STATE_CLOSED) {
         if (c->up) /* what came before the close is still there to be taken */
             (void)f->cb.work(f->cb.user, c, now);
@@ -639,11 +640,12 @@ static void service(fabric *f, fabric_channel *c, uint64_t now)
         c->asking = false;
         c->more = false;
         f->up -= c->up;
-        /* who is closed stays a while: its answer may have been lost (D-46).  An opener leaves room
-           for the next one. */
-        c->free_ns = state == DXPU_STATE_CLOSED && (c->accepted || f->free_count > 1)
-                         ? now + f->base.hold_ms * 1000000ull
-                         : now;
+        /* who is asked to close stays a while: its answer may have been lost (D-46).  An opener
+           leaves room for the next one. */
+        c->free_ns =
+            state == DXPU_STATE_CLOSED && (c->accepted || (!c->has_asked && f->free_count > 1))
+                ? now + f->base.hold_ms * 1000000ull
+                : now;
         if (state == DXPU_STATE_CLOSED)
             f->count.ended_close++;
         else

@@ -48,6 +48,7 @@ typedef struct fabric_channel {
     unsigned live_at;   /* in fabric.live */
     uint16_t slot;      /* box: of the offer */
     bool accepted;      /* begun by the other side */
+    bool has_asked;     /* for its end in order */
     bool up;            /* up() was called */
     bool ended;         /* down() was called; lingers to answer a repeated close */
     bool more;          /* work() has not finished */
