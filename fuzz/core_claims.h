@@ -17,7 +17,7 @@ static void check_core(const core *c)
         must(!i || node[i - 1].number < node[i].number);
         must(node[i].total <= (node[i].role == DXPU_CONTROL_ROLE_BOX ? slots : ports));
     }
-    must(p->slots == slots);
+    must(p->slots == slots && p->epoch <= COREI_EPOCH_MAX);
     for (uint32_t i = 0; i < slots; i++) {
         must(p->slot[i].state < POOL_STATES && slot[i].node < nodes);
         must(p->slot[i].lease == POOL_NONE || p->lease[p->slot[i].lease].count);

@@ -160,8 +160,13 @@ static void answer(input *in, uint8_t how)
     d.slot = slot_of(&o);
     d.state = next(in) % (DXPU_CONTROL_SLOT_UNWIPED + 1);
     d.epoch = o.m.type == DXPU_CONTROL_BIND ? o.m.u.bind.epoch : core_pool(c)->epoch - (how & 3);
-    core_answered(c, &o, how & 0x10 ? 1u + next(in) % 16 : DXPU_CONTROL_CODE_NONE,
-                  how & 0x10 ? NULL : &d);
+    if (how & 0x40)
+        d.epoch += (uint64_t)next(in) << 55;
+    if (core_answered(c, &o, how & 0x10 ? 1u + next(in) % 16 : DXPU_CONTROL_CODE_NONE,
+                      how & 0x10 ? NULL : &d))
+        return;
+    core_disconnected(c, o.node);
+    forget_out(o.node);
 }
 
 static void hang_up(unsigned who)

@@ -132,7 +132,7 @@ static void hear(proxy *p)
     const message *m = pop(&p->out);
     core_result why;
     if (m->kind == TO_ANSWER) {
-        core_answered(c, &m->order, m->code, m->code ? NULL : &m->done);
+        assert_true(core_answered(c, &m->order, m->code, m->code ? NULL : &m->done));
         return;
     }
     if (p->fresh)

@@ -115,7 +115,7 @@ static void expect_none(void)
 static void done(const core_order *o, unsigned state, uint64_t epoch)
 {
     dxpu_control_done d = { 1, (uint8_t)state, epoch };
-    core_answered(c, o, DXPU_CONTROL_CODE_NONE, &d);
+    assert_true(core_answered(c, o, DXPU_CONTROL_CODE_NONE, &d));
 }
 
 static void both_connect(void)
@@ -325,7 +325,14 @@ static void test_m74_told(void **state)
     core_order o = expect(DXPU_CONTROL_DRAIN, node);
     done(&o, 0, 0);
     (void)lease_up(&slot, &port);
-    assert_true(core_pool(c)->epoch > most);
+    uint64_t given = core_pool(c)->epoch;
+    assert_true(given > most);
+    dxpu_control_done d = { 1, DXPU_CONTROL_SLOT_HELD, given + 1 }; /* nor by an answer */
+    assert_int_equal(core_reset(c, slot - 1).code, CORE_OK);
+    o = expect(DXPU_CONTROL_RESET, box_node);
+    assert_false(core_answered(c, &o, DXPU_CONTROL_CODE_NONE, &d));
+    assert_true(core_pool(c)->epoch == given);
+    done(&o, DXPU_CONTROL_SLOT_HELD, given);
     box_says(1, SLOTS);
     core_close(c);
     start();

@@ -214,8 +214,9 @@ typedef struct core_order {
 /* The next one; false: none now.  No two are out for one slot of a proxy: after each, either
    core_answered() is called or core_disconnected(). */
 bool core_next_order(core *c, core_order *out);
-/* The proxy's answer to it: DXPU_CONTROL_CODE_NONE and its done, or the code of its error. */
-void core_answered(core *c, const core_order *o, unsigned code, const dxpu_control_done *done);
+/* The proxy's answer to it: DXPU_CONTROL_CODE_NONE and its done, or the code of its error.  False:
+   no epoch of this pool is so high (M-74), and the connection is to end. */
+bool core_answered(core *c, const core_order *o, unsigned code, const dxpu_control_done *done);
 
 /* ==== 6  Requests ============================================================================= */
 

@@ -306,6 +306,8 @@ bool corei_node_given_up(const core *c, uint32_t node);
 /* The host's port has a lease that the store does not know: it is left as it is. */
 bool corei_port_foreign(const core *c, uint32_t port);
 void corei_settle_port(core *c, uint32_t port);
+/* M-74: the highest that a proxy may say that it has seen. */
+uint64_t corei_epoch_told_max(const core *c);
 /* In a transaction: an epoch that a proxy knows. */
 void corei_see_epoch(core *c, uint64_t epoch);
 /* A slot that the store takes for free, or never knew, is not: a lease, or what one left. */

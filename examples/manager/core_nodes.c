@@ -372,8 +372,7 @@ static uint32_t add_node(core *c, const dxpu_control_register *r, const char *pr
 
 /* -- Registration -- */
 
-/* M-74: what a proxy may say that it has seen. */
-static uint64_t epoch_told_max(const core *c)
+uint64_t corei_epoch_told_max(const core *c)
 {
     uint64_t clock =
         c->unix_ms < COREI_EPOCH_CLOCK_MAX / 1000 ? c->unix_ms * 1000 : COREI_EPOCH_CLOCK_MAX;
@@ -416,7 +415,7 @@ static core_result check_register(const core *c, const dxpu_control_register *r)
     unsigned most = box ? POOL_BOX_SLOTS_MAX : COREI_HOST_SLOTS_MAX;
     dxpu_bytes entries = r->entries;
     dxpu_control_device d;
-    uint64_t most_epoch = epoch_told_max(c);
+    uint64_t most_epoch = corei_epoch_told_max(c);
     if (!box && r->role != DXPU_CONTROL_ROLE_HOST)
         return corei_result(CORE_E_ARG, "only hosts and boxes register");
     if (r->total > most)

@@ -358,11 +358,13 @@ static void order_refused(core *c, uint32_t unit, unit_kind k, const core_order 
         corei_bind_refused(c, k.index, o->m.u.bind.epoch, code);
 }
 
-void core_answered(core *c, const core_order *o, unsigned code, const dxpu_control_done *done)
+bool core_answered(core *c, const core_order *o, unsigned code, const dxpu_control_done *done)
 {
     uint32_t unit = order_unit(c, o);
+    if (done && done->epoch > corei_epoch_told_max(c))
+        return false;
     if (unit == CORE_NONE || !c->t.work[unit].out)
-        return;
+        return true;
     unit_kind k = unit_of(c, unit);
     c->t.work[unit].out = false;
     if (code == DXPU_CONTROL_CODE_NONE)
@@ -380,6 +382,7 @@ void core_answered(core *c, const core_order *o, unsigned code, const dxpu_contr
         if (p->slot != CORE_NONE)
             corei_settle_slot(c, p->slot);
     }
+    return true;
 }
 
 /* -- Time -- */

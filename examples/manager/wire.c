@@ -278,13 +278,13 @@ static void send_order(wire *w, const core_order *o)
     w->count.orders++;
     if (dxpu_control_encode(&place->order.m, w->out, sizeof w->out, &len) != DXPU_OK) {
         place->sent_ns = 0;
-        core_answered(w->core, o, DXPU_CONTROL_CODE_MALFORMED, NULL);
+        (void)core_answered(w->core, o, DXPU_CONTROL_CODE_MALFORMED, NULL);
     } else {
         (void)secure_send(p->conn, w->out, len);
     }
 }
 
-/* False: it says it did what it was not told. */
+/* False: it says it did what it was not told, or under an epoch that cannot be. */
 static bool do_answer(proxy *p, const dxpu_control *m)
 {
     wire *w = p->owner;
@@ -308,16 +308,15 @@ static bool do_answer(proxy *p, const dxpu_control *m)
         p->free_place = index;
     if (m->type == DXPU_CONTROL_ERROR) {
         w->count.refused++;
-        core_answered(w->core, &o, m->u.error.code ? m->u.error.code : DXPU_CONTROL_CODE_MALFORMED,
-                      NULL);
-        return true;
+        return core_answered(w->core, &o,
+                             m->u.error.code ? m->u.error.code : DXPU_CONTROL_CODE_MALFORMED, NULL);
     }
-    if (slot && m->u.done.slot != slot) {
+    if ((slot && m->u.done.slot != slot) ||
+        !core_answered(w->core, &o, DXPU_CONTROL_CODE_NONE, &m->u.done)) {
         w->count.bad++;
         return false;
     }
     w->count.done++;
-    core_answered(w->core, &o, DXPU_CONTROL_CODE_NONE, &m->u.done);
     return true;
 }
 
