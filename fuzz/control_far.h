@@ -27,7 +27,8 @@ static bool far_open(const far_end *f)
 }
 
 /* body_bytes: of the longest message that this target takes for one. */
-static void far_connect(far_end *f, secure_listener *l, const uint8_t *key, size_t body_bytes)
+static inline void far_connect(far_end *f, secure_listener *l, const uint8_t *key,
+                               size_t body_bytes)
 {
     f->waiting = 0;
     (void)dxpu_control_stream_init(&f->own, f->room, DXPU_CONTROL_HEADER_BYTES + body_bytes);

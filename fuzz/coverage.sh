@@ -28,6 +28,7 @@ attacked() {
     handshake) echo dxpu_noise.c dxpu_sodium.c dxpu_sodium_seal.c ;;
     http) echo api_head.c api_requests.c ;;
     keyfiles) echo dxpu_sodium_key.c identity_file.c ;;
+    link) echo manager_link.c ;;
     nvme) echo 'nvme(_[a-z]*)?.c' function.c pci.c ;;
     inject) echo settings.c ;;
     pcap) echo dxpu_pcap.c ;;

@@ -344,6 +344,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     start();
     for (unsigned n = 0; in.left && n < STEPS_MAX; n++)
         step(&in);
+    start_again(); /* it takes what it wrote */
     core_close(c);
     rig_store_free(&disk);
     return 0;

@@ -12,7 +12,6 @@
 #include "input.h"
 #include "quiet.h"
 
-#include <event2/event.h>
 #include <limits.h>
 #include <time.h>
 
@@ -25,39 +24,13 @@
 #undef report
 #undef check_key
 #include "control_far.h"
+#include "pretend_events.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* -- The time, and timers that follow it -- */
+/* -- The time -- */
 
-enum { UNIX_MS = 1000000, TIMERS = 2 };
-
-typedef struct timer {
-    event_callback_fn call;
-    void *user;
-    uint64_t every_ns, due_ns;
-    bool there, active;
-} timer;
-
-static timer timers[TIMERS];
-
-static struct event *timer_new(event_callback_fn call, void *user)
-{
-    timer *t = timers;
-    while (t->there)
-        t++;
-    must(t < timers + TIMERS);
-    *t = (timer){ call, user, 0, UINT64_MAX, true, false };
-    return (struct event *)(void *)t;
-}
-
-static int timer_add(struct event *e, const struct timeval *every)
-{
-    timer *t = (timer *)(void *)e;
-    t->every_ns = (uint64_t)every->tv_sec * 1000000000u + (uint64_t)every->tv_usec * 1000u;
-    t->due_ns = rig_ns + t->every_ns;
-    return 0;
-}
+enum { UNIX_MS = 1000000 };
 
 static int wall(struct timespec *t)
 {
@@ -66,12 +39,8 @@ static int wall(struct timespec *t)
     return 0;
 }
 
-#define dxpu_udp_now_ns                       rig_now_ns
-#define clock_gettime(clock, t)               wall(t)
-#define event_new(base, fd, what, call, user) timer_new(call, user)
-#define event_add(e, every)                   timer_add(e, every)
-#define event_active(e, what, calls)          ((timer *)(void *)(e))->active = true
-#define event_free(e)                         ((timer *)(void *)(e))->there = false
+#define dxpu_udp_now_ns         rig_now_ns
+#define clock_gettime(clock, t) wall(t)
 #include "examples/manager/wire.c"
 
 /* -- What there is -- */
@@ -524,23 +493,14 @@ static void follow(void)
     bool more = true;
     for (unsigned turns = 0; more; turns++) {
         must(turns < 100);
-        more = false;
         rig_turn(w->listener);
-        for (timer *t = timers; t < timers + TIMERS; t++) {
-            bool due = t->active || rig_ns >= t->due_ns;
-            t->active = false;
-            if (due && t->every_ns)
-                t->due_ns = rig_ns + t->every_ns;
-            if (due)
-                t->call(-1, EV_TIMEOUT, t->user);
-        }
+        timers_turn();
         attend();
         wire_clock(c);
         if (core_next_ms(c) <= rig_ns / 1000000u)
             core_tick(c);
         wire_pump(w);
-        for (timer *t = timers; t < timers + TIMERS; t++)
-            more |= t->active;
+        more = timers_more();
     }
     must(!w->held); /* who waits does not wait for somebody else's bytes */
     check_wire();
@@ -679,7 +639,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const store_kind kind = { rig_load, slow_commit, NULL, NULL };
     input in = { data, size };
-    memset(timers, 0, sizeof timers);
+    timers_begin();
     memset(number, 0, sizeof number);
     for (unsigned i = 0; i < RIG_KEYS; i++)
         set_row(i, i <= GOOD ? KEYS_ALL : 0, "");
@@ -691,6 +651,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     start();
     for (unsigned n = 0; in.left && n < STEPS_MAX; n++)
         step(&in);
+    start_again(); /* it takes what it wrote */
     stop();
     rig_store_free(&disk);
     return 0;

@@ -21,7 +21,7 @@ for target; do
     peers) parts=$(echo bindings/sodium/*.c) ;;
     core | store) parts=$keys ;;
     requests) parts=$sockets ;;
-    wire) parts="$keys $sockets examples/proxy/requests.c" ;;
+    link | wire) parts="$keys $sockets examples/proxy/requests.c" ;;
     answers)
         parts=$(echo bindings/libevent/*.c bindings/sodium/*.c)
         for n in keys requests secure_stream stats; do parts="$parts examples/proxy/$n.c"; done

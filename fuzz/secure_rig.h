@@ -231,16 +231,12 @@ void secure_finish(secure_conn *c)
 
 /* -- The network and its other end -- */
 
-/* key: NULL for none.  *own is the connection, as long as it is there; a stranger has none. */
-static void rig_connect(secure_listener *l, const uint8_t *key, secure_conn **own)
+/* c is the listener's from now on; *own is it, as long as it is there. */
+static void rig_join(secure_listener *l, secure_conn *c, secure_conn **own)
 {
-    secure_conn *c = rig_known(l, key) ? calloc(1, sizeof *c) : NULL;
-    if (!c)
-        return;
     *own = c;
     c->own = own;
     c->listener = l;
-    c->key = key;
     c->since_ns = rig_ns;
     c->next = l->conns;
     c->link = &l->conns;
@@ -248,6 +244,16 @@ static void rig_connect(secure_listener *l, const uint8_t *key, secure_conn **ow
         c->next->link = &c->next;
     l->conns = c;
     l->count++;
+}
+
+/* key: NULL for none; a stranger has no connection. */
+static void rig_connect(secure_listener *l, const uint8_t *key, secure_conn **own)
+{
+    secure_conn *c = rig_known(l, key) ? calloc(1, sizeof *c) : NULL;
+    if (!c)
+        return;
+    c->key = key;
+    rig_join(l, c, own);
     c->busy++;
     c->context = l->cb.opened(l->cb.user, c);
     if (!c->context)
