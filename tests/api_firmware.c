@@ -1042,19 +1042,25 @@ static void test_s92_handshake_without_keys(void **state)
 }
 
 /* P-3: an open in order but shorter than what it offers. */
-static void short_open(rig *g)
+static void short_open(rig *g, const dxpu_suite *suite)
 {
     uint8_t out[2048], small[256], path;
-    dxpu_bytes whole = { out, 0 };
+    dxpu_bytes whole = { out, 0 }, header = { small, 0 };
+    size_t tag = suite ? suite->tag_bytes : DXPU_FRAME_CRC_BYTES;
+    dxpu_offer offer;
     dxpu_frame f;
-    size_t n;
     rig_dial(g, 1, 64, NULL);
     whole.len = (size_t)dxpu_channel_emit(&g->host, g->now, out, sizeof out, &path);
     assert_int_equal(dxpu_frame_decode(whole, DXPU_FRAME_CRC_BYTES, &f), DXPU_OK);
-    n = dxpu_frame_encode_header(&f, DXPU_OFFER_BYTES, DXPU_FRAME_CRC_BYTES, small);
-    memcpy(small + n, f.body.ptr, DXPU_OFFER_BYTES);
-    dxpu_frame_seal_crc(small, n + DXPU_OFFER_BYTES);
-    rig_to_node(g, small, n + DXPU_OFFER_BYTES + DXPU_FRAME_CRC_BYTES);
+    assert_int_equal(dxpu_offer_decode(f.body, &offer), DXPU_OK);
+    offer.suites = suite ? suite->id : DXPU_SUITE_CRC;
+    header.len = dxpu_frame_encode_header(&f, DXPU_OFFER_BYTES, tag, small);
+    dxpu_offer_encode(&offer, small + header.len);
+    if (suite)
+        (void)suite->seal(g, 0, f.packet, header, small + header.len, DXPU_OFFER_BYTES);
+    else
+        dxpu_frame_seal_crc(small, header.len + DXPU_OFFER_BYTES);
+    rig_to_node(g, small, header.len + DXPU_OFFER_BYTES + tag);
 }
 
 static void test_other_slots_and_bad_opens(void **state)
@@ -1081,7 +1087,7 @@ static void test_other_slots_and_bad_opens(void **state)
     rig_to_node(&g, out, 64);
     dxpu_fw_poll(&g.fw, g.now);
     assert_int_equal(g.fw.counters.opens_bad, 1);
-    short_open(&g);
+    short_open(&g, NULL);
     dxpu_fw_poll(&g.fw, g.now);
     assert_int_equal(g.fw.counters.opens_bad, 2);
     assert_int_equal(g.fw.counters.rx_not_frames, 2); /* its length field; no magic */
@@ -1374,6 +1380,28 @@ static void test_s95_open_without_owner(void **state)
     }
     assert_int_equal(g.fw.counters.opens, 1);
     assert_true(g.fw.counters.opens_unwelcome >= 2);
+    rig_end(&g);
+}
+
+/* P-3: what open() has read is ended when the box does not want it, or its keys would stay. */
+static void test_p3_short_sealed_open(void **state)
+{
+    rig g;
+    (void)state;
+    rig_begin(&g, &toy_security);
+    toy_suite = &toy;
+    sessions_ended = 0;
+    short_open(&g, &toy);
+    dxpu_fw_poll(&g.fw, g.now);
+    assert_int_equal(g.fw.counters.opens_bad, 1);
+    assert_int_equal(sessions_ended, 1);
+    rig_dial(&g, 1, 64, &toy);
+    rig_turns(&g, 10);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    short_open(&g, &toy); /* once more, and they are those of a channel */
+    dxpu_fw_poll(&g.fw, g.now);
+    assert_int_equal(g.fw.counters.opens_bad, 2);
+    assert_int_equal(sessions_ended, 1);
     rig_end(&g);
 }
 
@@ -1804,6 +1832,7 @@ int main(void)
         cmocka_unit_test(test_device_without_host),
         cmocka_unit_test(test_random_hardware),
         cmocka_unit_test(test_s95_open_without_owner),
+        cmocka_unit_test(test_p3_short_sealed_open),
         cmocka_unit_test(test_s30_s33_sealed),
         cmocka_unit_test(test_s41_s44_real_keys),
         cmocka_unit_test(test_s95_a_lease_is_its_keys),

@@ -390,8 +390,14 @@ static void on_open(dxpu_fw *fw, const dxpu_fw_datagram *d, uint64_t now)
     dxpu_fw_opening o;
     frame.ptr = d->payload;
     frame.len = d->payload_bytes;
-    if (!open_decode(fw, frame, &o, now) || frame.len < o.offer.frame_limit_bytes) {
-        fw->counters.opens_bad++; /* P-3: a forged one would bring more than it is */
+    if (!open_decode(fw, frame, &o, now)) {
+        fw->counters.opens_bad++;
+        return;
+    }
+    if (frame.len < o.offer.frame_limit_bytes) { /* P-3: a forged one would bring more than it is */
+        fw->counters.opens_bad++;
+        if (fw->cfg.security && !link_by_id(fw, o.local_id))
+            fw->cfg.security->end(fw->cfg.user, o.suite_user);
         return;
     }
     reason = try_open(fw, &o, d, now);
