@@ -277,6 +277,7 @@ static void start_again(void)
 {
     uint64_t leases = leases_of(c);
     bool failed = disk.failures != 0;
+    must(!rig_differs(c, &disk));
     core_close(c);
     disk.fail_after = UINT_MAX;
     disk.failures = 0;

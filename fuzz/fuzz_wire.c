@@ -572,6 +572,7 @@ static void start_again(void)
 {
     uint64_t leases = leases_of(c);
     bool failed = disk.failures != 0;
+    must(!rig_differs(c, &disk));
     stop();
     change_disk(0);
     disk.failures = 0;

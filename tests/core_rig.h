@@ -108,6 +108,67 @@ static void rig_store_free(rig_store *s)
     free(s->record);
 }
 
+/* -- What the store has -- */
+
+/* Does the record say what the table does?  plain: it needs none, being as nobody ever set it. */
+static bool rig_agrees(const core *c, const rig_store *s, corei_kind kind, uint32_t index,
+                       bool plain)
+{
+    corei_mark m = { kind, index };
+    json_t *j = json_of(c, m);
+    char *text = json_dumps(j, JSON_COMPACT);
+    bool there, good;
+    unsigned at = rig_place(s, key_of(c, m).text, &there);
+    good = there ? s->record[at].len == strlen(text) && !strcmp(s->record[at].value, text) : plain;
+    free(text);
+    json_decref(j);
+    return good;
+}
+
+static uint32_t rig_count(const rig_store *s, const char *prefix)
+{
+    bool there;
+    unsigned first = rig_place(s, prefix, &there), last = first;
+    while (last < s->records && !strncmp(s->record[last].key, prefix, strlen(prefix)))
+        last++;
+    return last - first;
+}
+
+/* What is to outlive this core stands in the store, and nothing else: NULL, or what differs. */
+static inline const char *rig_differs(const core *c, const rig_store *s)
+{
+    const pool *p = c->t.pool;
+    uint32_t leases = 0;
+    if (c->dead || s->forgetful)
+        return NULL;
+    for (uint32_t i = 0; i < c->t.nodes; i++) {
+        bool later = c->t.node_more[i].unsaved; /* as its store failed, or it has not told all */
+        if (!later && !rig_agrees(c, s, COREI_NODE, i, false))
+            return "a node";
+        if (later && c->t.node[i].connected && !c->t.timers.place[corei_node_unit(c, i)])
+            return "a node that is never stored";
+    }
+    for (uint32_t i = 0; i < p->slots; i++)
+        if (!c->t.slot_more[i].silent && /* hidden for as long as its box is away */
+            !rig_agrees(c, s, COREI_SLOT, i, false))
+            return "a slot";
+    for (uint32_t i = 0; i < p->limits.leases; i++) {
+        leases += pool_lease_number(p, i) != 0;
+        if (pool_lease_number(p, i) && !rig_agrees(c, s, COREI_LEASE, i, false))
+            return "a lease";
+    }
+    for (uint32_t i = 0; i < p->tenants; i++)
+        if (!rig_agrees(c, s, COREI_TENANT, i, p->tenant[i].quota == c->set.default_quota))
+            return "a tenant";
+    for (uint32_t i = 0; i < c->t.models; i++)
+        if (!rig_agrees(c, s, COREI_SPARES, i, !p->model[i].spares_wanted))
+            return "spares";
+    return rig_count(s, "node/") != c->t.nodes ? "the number of nodes"
+           : rig_count(s, "slot/") != p->slots ? "the number of slots"
+           : rig_count(s, "lease/") != leases  ? "the number of leases"
+                                               : NULL;
+}
+
 /* -- Registers -- */
 
 static const uint8_t *rig_key; /* whose the connection is; NULL: without keys */

@@ -71,10 +71,20 @@ static int begin(void **state)
     return 0;
 }
 
+/* Nothing is lost with it. */
+static void core_ends(void)
+{
+    const char *differs = c ? rig_differs(c, &disk) : NULL;
+    core_close(c);
+    c = NULL;
+    if (differs)
+        fail_msg("%s in the store is not as in the tables", differs);
+}
+
 static int end(void **state)
 {
     (void)state;
-    core_close(c);
+    core_ends();
     rig_store_free(&disk);
     return 0;
 }
@@ -252,7 +262,7 @@ static void test_restart(void **state)
     unsigned slot, port;
     both_connect();
     uint64_t lease = lease_up(&slot, &port), epoch = core_pool(c)->epoch;
-    core_close(c);
+    core_ends();
     now_ms = 1000;
     start();
     assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
@@ -279,7 +289,7 @@ static void test_m74_old_store(void **state)
         rig_change(&backup, &one);
     }
     uint64_t first = lease_up(&slot, &port), epoch = core_pool(c)->epoch;
-    core_close(c);
+    core_ends();
     rig_store_free(&disk);
     disk = backup;
     now_ms += 2000;
@@ -295,13 +305,13 @@ static void test_m74_old_store(void **state)
     assert_true(o.m.u.bind.epoch > epoch && second != first);
     /* The clock goes back: on from what is stored. */
     epoch = core_pool(c)->epoch;
-    core_close(c);
+    core_ends();
     now_ms = 1;
     core_settings set;
     core_settings_default(&set);
     c = core_open(&disk.base, &set, 5, now_ms, &why);
     assert_true(c && core_pool(c)->epoch == epoch);
-    core_close(c); /* or it is nonsense */
+    core_ends(); /* or it is nonsense */
     c = core_open(&disk.base, &set, UINT64_MAX / 2, now_ms, &why);
     assert_true(c && core_pool(c)->epoch == epoch);
 }
@@ -334,7 +344,7 @@ static void test_m74_told(void **state)
     assert_true(core_pool(c)->epoch == given);
     done(&o, DXPU_CONTROL_SLOT_HELD, given);
     box_says(1, SLOTS);
-    core_close(c);
+    core_ends();
     start();
     box_says(1, SLOTS);
     host_says(1, PORTS);
@@ -396,7 +406,7 @@ static void test_m75_copies(void **state)
     assert_int_equal(o.m.u.detach.epoch, mine);
     done(&o, DXPU_CONTROL_SLOT_EMPTY, 0);
     epoch = expect_renewed(epoch);
-    core_close(c); /* who asks first after a restart of this program may be either */
+    core_ends(); /* who asks first after a restart of this program may be either */
     now_ms += 1000;
     start();
     box[slot - 1].epoch = box[slot - 1].epoch_seen = epoch;
@@ -556,7 +566,7 @@ static void test_store_is_old(void **state)
     assert_int_equal(core_pool(c)->slot[1].state, POOL_QUARANTINED);
     assert_true(core_pool(c)->epoch >= 50);
     expect_none();
-    core_close(c);
+    core_ends();
     start(); /* and that is remembered */
     assert_int_equal(core_pool(c)->slot[1].state, POOL_QUARANTINED);
     both_connect();
@@ -637,7 +647,7 @@ static void test_fresh_store(void **state)
     other[o.m.u.bind.slot - 1].peer_slot = 4;
     host[3].state = DXPU_CONTROL_SLOT_UP;
     (void)expect(DXPU_CONTROL_ATTACH, host_node);
-    core_close(c);
+    core_ends();
     start(); /* and that is remembered */
     host_says(1, PORTS);
     second = rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 1, other, SLOTS, 1, SLOTS, &why);
@@ -735,7 +745,7 @@ static void test_silent_since_start(void **state)
     bool existed;
     both_connect();
     uint32_t second = second_box();
-    core_close(c);
+    core_ends();
     start();
     host_says(1, PORTS);
     r.host = host_node;
@@ -809,7 +819,7 @@ static void test_park_attach(void **state)
     assert_true(o.m.u.unbind.keep);
     done(&o, DXPU_CONTROL_SLOT_KEPT, 0);
     expect_none();
-    core_close(c);
+    core_ends();
     start();
     assert_int_equal(core_lease_now(c, lease), CORE_LEASE_PARKED);
     box[slot - 1].state = DXPU_CONTROL_SLOT_KEPT;
@@ -877,7 +887,7 @@ static void test_kept_until_up(void **state)
     core_disconnected(c, box_node);
     at(now_ms + 6000);
     assert_int_equal(s->state, POOL_BROKEN);
-    core_close(c);
+    core_ends();
     start(); /* and that is remembered */
     s = &core_pool(c)->slot[slot - 1];
     host_says(1, PORTS);
@@ -927,7 +937,7 @@ static void test_key(void **state)
     bool existed;
     both_connect();
     lease = lease_one();
-    core_close(c);
+    core_ends();
     start();
     r.host = host_node;
     assert_int_equal(core_create(c, &r, &again, &existed).code, CORE_OK);
@@ -1026,7 +1036,7 @@ static void test_expiry(void **state)
     assert_int_equal(core_create(c, &r, &longer, &existed).code, CORE_OK);
     assert_int_equal(core_extend(c, longer, 20).code, CORE_OK);
     assert_int_equal(core_next_ms(c), now_ms + 10000);
-    core_close(c);
+    core_ends();
     start();
     at(now_ms + 9999);
     assert_non_null(pool_find_lease(core_pool(c), lease));
@@ -1105,7 +1115,7 @@ static void test_drain_moves(void **state)
     assert_int_equal(pool_lease_slots(core_pool(c), lease, now), 1);
     assert_int_equal(c->t.node[c->t.slot[now[0]].node].number, other);
     assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_WIPING);
-    core_close(c);
+    core_ends();
     start();
     assert_true(c->t.node[0].draining);
     assert_int_equal(core_pool(c)->slot[slot % SLOTS].state, POOL_DRAINED);
@@ -1184,7 +1194,7 @@ static void test_drain_keeps_needs(void **state)
             uint32_t at = pool_find_lease(core_pool(c), lease)->first;
             assert_int_equal(c->t.port[c->t.slot_more[at].port].slot, at);
         }
-        core_close(c);
+        core_ends();
         start();
         assert_true(pool_need_kept(core_pool(c), lease));
         assert_int_equal(slots_at(lease, box_node), left);
@@ -1418,7 +1428,7 @@ static void test_forget(void **state)
     assert_int_equal(core_forget(c, box_node).code, CORE_OK);
     assert_null(rig_value(&disk, "slot/1.1"));
     assert_int_equal(core_pool(c)->epoch, epoch);
-    core_close(c);
+    core_ends();
     start();
     assert_int_equal(core_pool(c)->epoch, epoch);
     uint32_t was = box_node;
@@ -1441,7 +1451,7 @@ static void test_strangers(void **state)
     uint32_t count, nodes;
     core_settings_default(&set);
     assert_int_equal(set.nodes, 65536);
-    core_close(c);
+    core_ends();
     set.nodes = 20;
     set.slots = 20 * SLOTS;
     c = core_open(&disk.base, &set, 1000000, now_ms, &why);
@@ -1487,7 +1497,7 @@ static void test_strangers(void **state)
     /* One that had a lease is kept, though it has none now, and that is remembered. */
     assert_int_equal(core_release(c, lease).code, CORE_OK);
     core_disconnected(c, host_node);
-    core_close(c);
+    core_ends();
     c = core_open(&disk.base, &set, 1000000, now_ms, &why);
     core_clock(c, 9000000, now_ms);
     assert_int_equal(core_forget_unused(c, 1000, &count).code, CORE_OK);
@@ -1503,7 +1513,7 @@ static void test_events(void **state)
     core_settings set;
     core_settings_default(&set);
     set.events = 8;
-    core_close(c);
+    core_ends();
     c = core_open(&disk.base, &set, 1000, 1, &why);
     assert_non_null(c);
     both_connect();
@@ -1517,7 +1527,7 @@ static void test_events(void **state)
         assert_int_equal(e[n - 1].type, CORE_EVENT_LEASE_RELEASED);
         assert_string_equal(e[n - 1].tenant, "t");
         assert_int_equal(core_events_after(c, e[n - 1].number, e, 32), 0);
-        core_close(c);
+        core_ends();
         c = core_open(&disk.base, &set, 1000, 1, &why);
         assert_non_null(c);
     }
@@ -1620,7 +1630,7 @@ static void test_store_is_lost(void **state)
     at(now_ms + 5000);
     expect_none();
     assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_STORE);
-    core_close(c);
+    core_ends();
     start();
     assert_int_equal(core_pool(c)->leases, 1);
 }
@@ -1657,7 +1667,7 @@ static void test_operator(void **state)
     assert_int_equal(core_reset(c, 0).code, CORE_E_STATE);
     assert_int_equal(count_events(CORE_EVENT_SLOT_REPLACED), 2);
     assert_int_equal(core_set_spares(c, "nvme", 1).code, CORE_OK);
-    core_close(c);
+    core_ends();
     start();
     assert_int_equal(core_pool(c)->model[0].spares_wanted, 1);
     assert_int_equal(core_pool(c)->slot[second].state, POOL_BROKEN);
@@ -1751,7 +1761,7 @@ static void test_too_many_models(void **state)
         assert_int_equal(node != 0, b < 16);
     }
     assert_int_equal(why.code, CORE_E_CAPACITY);
-    core_close(c);
+    core_ends();
     start();
     (void)core_models(c, &n);
     assert_int_equal(n, COREI_MODELS_MAX);
@@ -1759,7 +1769,7 @@ static void test_too_many_models(void **state)
     memcpy(box[0].model, "more", 5); /* nor by another device in a slot */
     box_says(1, 1);
     assert_int_equal(core_pool(c)->slot[0].state, POOL_BROKEN);
-    core_close(c);
+    core_ends();
     start();
 }
 
@@ -1799,6 +1809,90 @@ static core_code box_may(const uint8_t *key)
     return why.code;
 }
 
+/* A registration in parts, under another name, after rekey: all of it is kept. */
+static void test_m81_parts_are_kept(void **state)
+{
+    static const uint8_t key[2][32] = { { 1 }, { 2 } };
+    (void)state;
+    rig_key = key[0];
+    box_says(1, SLOTS);
+    core_disconnected(c, box_node);
+    assert_int_equal(core_forget_key(c, box_node).code, CORE_OK);
+    rig_key = key[1];
+    rig_name = "other";
+    box_says(1, 2);
+    assert_false(c->t.node[0].connected);
+    box_says(3, 2);
+    assert_true(c->t.node[0].connected);
+    core_ends();
+    start();
+    assert_string_equal(c->t.node[0].name, "other");
+    assert_memory_equal(c->t.node[0].key, key[1], 32);
+    rig_key = NULL;
+    rig_name = "name";
+}
+
+/* When the store failed as a proxy came, what it said is kept as soon as it can be. */
+static void test_m81_kept_later(void **state)
+{
+    static const uint8_t key[32] = { 1 };
+    static const char *const names[] = { "n0", "n1", "n2", "n3" };
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        bool refused = i & 1, leaves = i & 2; /* nobody asks the store; it does not stay */
+        box_says(1, SLOTS);
+        core_disconnected(c, box_node);
+        disk.fail_after = 0;
+        disk.fault = STORE_E_FULL;
+        if (refused)
+            assert_int_equal(core_set_tenant(c, "t", 5).code, CORE_E_STORE);
+        rig_key = refused ? key : NULL;
+        rig_name = names[i];
+        box_says(1, SLOTS);
+        disk.fail_after = UINT_MAX;
+        assert_true(c->t.node_more[0].unsaved); /* control */
+        if (leaves)
+            core_disconnected(c, box_node);
+        at(now_ms + COREI_REFUSE_MS);
+        assert_false(c->t.node_more[0].unsaved);
+        assert_null(rig_differs(c, &disk));
+        assert_string_equal(c->t.node[0].name, rig_name);
+        assert_true(c->t.node[0].keyed == (i > 0));
+        if (!leaves)
+            core_disconnected(c, box_node);
+        at(now_ms + 5000); /* grace */
+        assert_true(corei_node_given_up(c, 0));
+        assert_int_equal(core_pool(c)->slot[0].state, POOL_BROKEN);
+        assert_false(c->t.slot_more[0].silent); /* and its slots are told as broken */
+        rig_key = NULL;
+    }
+    rig_name = "name";
+}
+
+/* What a node's connection has is the same after the tables were made anew. */
+static void test_m82_tables_anew(void **state)
+{
+    static const uint8_t key[2][32] = { { 1 }, { 2 } };
+    dxpu_control_device more[2] = { box[0], box[1] };
+    (void)state;
+    rig_key = key[1];
+    host_says(1, PORTS);
+    core_order o;
+    uint64_t loads = c->loads;
+    rig_key = key[0];
+    for (unsigned total = 1; total <= 2; total++) {
+        box_node = rig_register(c, DXPU_CONTROL_ROLE_BOX, BOX, 7, more, total, 1, total, &why);
+        while (core_next_order(c, &o))
+            done(&o, 0, 0);
+    }
+    assert_true(c->loads > loads);
+    lease_one();
+    o = expect(DXPU_CONTROL_BIND, box_node);
+    assert_true(o.m.u.bind.keyed);
+    assert_memory_equal(o.m.u.bind.key, key[1], 32);
+    rig_key = NULL;
+}
+
 /* M-81, M-82: an identity keeps its key, over a restart of the manager too, and orders name it. */
 static void test_m81_m82_keys(void **state)
 {
@@ -1829,7 +1923,7 @@ static void test_m81_m82_keys(void **state)
     assert_int_equal(count_events(CORE_EVENT_NODE_KEY), 2);
     assert_int_equal(core_forget_key(c, box_node).code, CORE_E_STATE); /* it is connected */
     assert_int_equal(core_forget_key(c, 99).code, CORE_E_UNKNOWN);
-    core_close(c);
+    core_ends();
     start();
     assert_int_equal(box_may(key[2]), CORE_E_STATE);
     assert_int_equal(box_may(key[0]), CORE_OK);
@@ -1944,7 +2038,7 @@ static void test_m86_the_name_of_a_list(void **state)
     uint32_t owner = host_called(60, key[1], "web7");
     assert_int_equal(may_be(50, key[0], "web7", "it is another's", false), CORE_E_STATE);
     assert_string_equal(why.text, "it is another's");
-    core_close(c);
+    core_ends();
     start();
     assert_string_equal(name_of(thief), number);
     assert_string_equal(name_of(owner), "web7");
@@ -2013,7 +2107,7 @@ static void test_m87_a_box_that_is_away(void **state)
     (void)state;
     rig_key = key[0];
     box_says(1, SLOTS);
-    core_close(c);
+    core_ends();
     start();
     assert_int_equal(may_be_at(9, key[1], 1, port, 0), CORE_E_STATE);
     box_says(1, SLOTS);
@@ -2026,6 +2120,7 @@ static void test_m87_a_box_that_is_away(void **state)
     c->t.node[core_find_node(c, later)].path[0].port = (uint16_t)port;
     assert_int_equal(may_be_at(BOX, key[0], 1, port, 0), CORE_OK);     /* it is back */
     assert_int_equal(may_be_at(10, key[0], 1, port, 0), CORE_E_STATE); /* the control: a stranger */
+    c->t.node[core_find_node(c, later)].path[0].port = 4400 + 9;       /* as it said */
     rig_key = NULL;
 }
 
@@ -2204,7 +2299,7 @@ static void test_listener_and_names(void **state)
     core_settings_default(&set);
     set.user = &last;
     set.on_event = hear;
-    core_close(c);
+    core_ends();
     c = core_open(&disk.base, &set, 1000, 1, &why);
     both_connect();
     (void)lease_one();
@@ -2251,10 +2346,13 @@ static void test_damaged_lease(void **state)
         free(copy);
         free(was);
     }
-    store_change none = { "slot/1.3", NULL, 0 };
+    char *slot = strdup(rig_value(&disk, "slot/1.3"));
+    store_change none = { "slot/1.3", NULL, 0 }, again = { "slot/1.3", slot, strlen(slot) };
     assert_int_equal(store_commit(&disk.base, &none, 1, &f), STORE_OK);
     assert_null(core_open(&disk.base, &set, 1, 1, &why));
     assert_non_null(strstr(why.text, "slot/1.3"));
+    assert_int_equal(store_commit(&disk.base, &again, 1, &f), STORE_OK);
+    free(slot);
 }
 
 int main(void)
@@ -2282,6 +2380,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_too_many_models, begin, end),
         cmocka_unit_test_setup_teardown(test_blanks, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_m82_keys, begin, end),
+        cmocka_unit_test_setup_teardown(test_m81_parts_are_kept, begin, end),
+        cmocka_unit_test_setup_teardown(test_m81_kept_later, begin, end),
+        cmocka_unit_test_setup_teardown(test_m82_tables_anew, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_identities_of_one_key, begin, end),
         cmocka_unit_test_setup_teardown(test_m86_the_name_of_another_key, begin, end),
         cmocka_unit_test_setup_teardown(test_m86_the_name_of_a_list, begin, end),

@@ -115,6 +115,7 @@ typedef struct corei_node {
     uint64_t rival;      /* another instance, seen while this one lived; 0: none */
     uint64_t alarm_ms;   /* when counting began */
     uint32_t alarms;     /* since then */
+    bool unsaved;        /* what its registers said of it is not in the store */
     uint16_t missing;    /* slots of a registration that has begun */
     uint16_t told_total; /* slots that it is about */
     dxpu_control_device *told;
@@ -303,6 +304,8 @@ void corei_settle_free(core *c, uint32_t node);
 void corei_hide_silent(corei_tables *t, uint32_t node);
 void corei_show_silent(corei_tables *t, uint32_t slot);
 bool corei_node_given_up(const core *c, uint32_t node);
+/* What its registers said of a node is stored, if it is not yet. */
+void corei_save_node(core *c, uint32_t node);
 /* The host's port has a lease that the store does not know: it is left as it is. */
 bool corei_port_foreign(const core *c, uint32_t port);
 void corei_settle_port(core *c, uint32_t port);

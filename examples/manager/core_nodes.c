@@ -599,8 +599,32 @@ static core_result enlarge(core *c, uint32_t node)
     return r.code == CORE_OK ? corei_load(c) : r;
 }
 
+/* In a transaction; of the node alone, or it is tried again. */
+static void save_node(core *c, uint32_t node)
+{
+    if (c->t.node_more[node].unsaved)
+        corei_mark_changed(c, COREI_NODE, node);
+    if (corei_commit(c).code == CORE_OK)
+        c->t.node_more[node].unsaved = false;
+    else
+        corei_look_at(c, corei_node_unit(c, node), corei_again_ms(c));
+}
+
+void corei_save_node(core *c, uint32_t node)
+{
+    if (!c->t.node_more[node].unsaved)
+        return;
+    if (corei_begin(c).code == CORE_OK)
+        save_node(c, node);
+    else
+        corei_look_at(c, corei_node_unit(c, node), corei_again_ms(c));
+    uint64_t gone_ms = c->t.node_more[node].gone_ms;
+    if (gone_ms > c->mono_ms) /* what its timer was for */
+        corei_look_at(c, corei_node_unit(c, node), gone_ms);
+}
+
 /* Everything was told: it is connected, and orders can go there. */
-static void node_connect(core *c, uint32_t node, bool changed)
+static void node_connect(core *c, uint32_t node)
 {
     corei_node *more = &c->t.node_more[node];
     dxpu_control_device *told = more->told;
@@ -620,10 +644,10 @@ static void node_connect(core *c, uint32_t node, bool changed)
     free(told);
     if (corei_begin(c).code == CORE_OK) {
         corei_event_node(c, CORE_EVENT_NODE_CONNECTED, node, "%s, %s", n->name, n->program);
-        if (changed)
-            corei_mark_changed(c, COREI_NODE, node);
         see_slots(c, node);
-        (void)corei_commit(c);
+        save_node(c, node);
+    } else {
+        corei_look_at(c, corei_node_unit(c, node), corei_again_ms(c));
     }
     if (c->t.node[node].role == DXPU_CONTROL_ROLE_BOX)
         corei_settle_free(c, node);
@@ -796,6 +820,7 @@ uint32_t core_register(core *c, const dxpu_control_register *r, const char *prog
     note_move(c, node, r);
     bool changed = pin(c, node, key);
     changed |= describe(&c->t.node[node], r, program);
+    c->t.node_more[node].unsaved |= changed;
     if (!node_gather(c, node, r)) {
         *why = corei_result(CORE_E_MEMORY, "out of memory");
         return 0;
@@ -807,7 +832,7 @@ uint32_t core_register(core *c, const dxpu_control_register *r, const char *prog
         gather_end(&c->t.node_more[core_find_node(c, number)]);
         return 0;
     }
-    node_connect(c, node, changed);
+    node_connect(c, node);
     return number;
 }
 

@@ -402,6 +402,7 @@ static void unit_due(core *c, uint32_t unit)
         if (c->t.port[k.index].slot != CORE_NONE)
             corei_settle_slot(c, c->t.port[k.index].slot);
     } else if (k.kind == COREI_NODE) {
+        corei_save_node(c, k.index);
         corei_settle_free(c, k.index);
         uint32_t first = c->t.node[k.index].first, end = first + c->t.node[k.index].total;
         if (corei_node_given_up(c, k.index))
