@@ -23,6 +23,8 @@ static void check_core(const core *c)
         must(p->slot[i].lease == POOL_NONE || p->lease[p->slot[i].lease].count);
         must(p->slot[i].state != POOL_LEASED || p->slot[i].lease != POOL_NONE);
         must(p->slot[i].epoch <= p->epoch);
+        must(node[slot[i].node].connected || /* nobody gets one of a box that is away */
+             (p->slot[i].state != POOL_FREE && p->slot[i].state != POOL_SPARE));
         leased += p->slot[i].lease != POOL_NONE;
     }
     for (uint32_t i = 0; i < p->limits.leases; i++)
@@ -49,6 +51,134 @@ static uint64_t leases_of(const core *c)
             sum += (pool_lease_number(p, p->slot[i].lease) ^ p->slot[i].epoch << 20) * number;
     }
     return sum;
+}
+
+/* -- All that is in the tables, in whatever order -- */
+
+static uint64_t add_number(uint64_t sum, uint64_t v)
+{
+    sum = (sum ^ v) * 0x9e3779b97f4a7c15u;
+    return sum ^ sum >> 29;
+}
+
+static uint64_t add_bytes(uint64_t sum, const void *bytes, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        sum = add_number(sum, ((const uint8_t *)bytes)[i]);
+    return sum;
+}
+
+static uint64_t add_device(uint64_t sum, const dxpu_control_device *d)
+{
+    uint8_t bytes[DXPU_CONTROL_DEVICE_BYTES];
+    dxpu_control_device_encode(d, bytes);
+    return add_bytes(sum, bytes, sizeof bytes);
+}
+
+/* A slot or port by its node's number and its own: their places may change. */
+static uint64_t slot_name(const core *c, uint32_t i)
+{
+    const core_slot *s = &c->t.slot[i];
+    return i == CORE_NONE ? 0 : (uint64_t)c->t.node[s->node].number << 16 | s->device.number;
+}
+
+static uint64_t port_name(const core *c, uint32_t i)
+{
+    const core_port *p = &c->t.port[i];
+    const core_node *n = i == CORE_NONE ? NULL : &c->t.node[p->node];
+    return n ? (uint64_t)n->number << 16 | (i - n->first + 1) : 0;
+}
+
+static uint64_t add_unit(uint64_t sum, const core *c, uint32_t unit)
+{
+    const corei_work *w = &c->t.work[unit];
+    sum = add_number(add_number(sum, w->out), w->refused);
+    sum = add_number(add_number(sum, w->tries), w->type);
+    sum = add_number(add_number(sum, w->epoch), w->not_before_ms);
+    return add_number(sum, c->t.timers.place[unit] ? c->t.timers.due[unit] : 0);
+}
+
+static uint64_t node_sum(const core *c, uint32_t i)
+{
+    const core_node *n = &c->t.node[i];
+    const corei_node *m = &c->t.node_more[i];
+    uint64_t sum = add_number(add_number(n->number, n->role), n->total);
+    sum = add_bytes(sum, n->identity, sizeof n->identity);
+    if (m->unsaved && !n->connected) /* until it has told all it tells this with each part */
+        return add_unit(add_number(sum, m->missing), c, corei_node_unit(c, i));
+    sum = add_bytes(sum, n->name, strlen(n->name));
+    sum = add_bytes(sum, n->program, strlen(n->program));
+    sum = add_bytes(sum, n->owner, strlen(n->owner));
+    for (unsigned k = 0; k < n->paths; k++)
+        sum = add_number(add_bytes(sum, n->path[k].ip, 16), n->path[k].port);
+    sum = add_number(add_number(sum, n->draining), n->used);
+    sum = add_number(add_number(sum, n->keyed), n->sealed);
+    sum = n->keyed ? add_bytes(sum, n->key, sizeof n->key) : sum;
+    sum = add_number(add_number(sum, n->connected), n->instance);
+    sum = add_number(add_number(sum, n->since_unix_ms), m->drain_told);
+    sum = add_number(add_number(sum, m->gone_ms), m->change_ms);
+    sum = add_number(add_number(sum, m->changes), m->enlarge_ms);
+    sum = add_number(add_number(sum, m->left_ms), m->rival);
+    sum = add_number(add_number(sum, m->alarm_ms), m->alarms);
+    sum = add_number(add_number(sum, m->missing), m->told_total);
+    sum = add_number(add_number(sum, m->other_told), m->unsaved);
+    return add_unit(sum, c, corei_node_unit(c, i));
+}
+
+static uint64_t slot_sum(const core *c, uint32_t i)
+{
+    const pool *p = c->t.pool;
+    const pool_slot *s = &p->slot[i];
+    const corei_slot *m = &c->t.slot_more[i];
+    /* Which ones are spare is chosen anew; who is away is hidden, or drained. */
+    bool as_free = s->state == POOL_SPARE || m->silent;
+    uint64_t sum = add_device(slot_name(c, i), &c->t.slot[i].device);
+    sum = m->other ? add_device(sum, m->other) : sum;
+    sum = add_number(add_number(sum, c->t.slot[i].reported), as_free ? POOL_FREE : s->state);
+    sum = add_number(add_number(sum, as_free ? POOL_WHY_NONE : s->reason), s->dirty);
+    sum = add_number(add_number(sum, s->epoch), port_name(c, m->port));
+    sum = add_number(sum, s->lease == POOL_NONE ? 0 : pool_lease_number(p, s->lease));
+    sum = add_number(add_number(sum, m->up_epoch), m->yield_ms);
+    sum = add_number(add_number(sum, m->wipe_told), m->reset);
+    sum = add_number(add_number(sum, m->reset_epoch), m->silent);
+    sum = add_number(add_number(sum, m->late), m->offered_epoch);
+    return add_unit(add_number(sum, m->offered_to), c, corei_slot_unit(i));
+}
+
+static uint64_t port_sum(const core *c, uint32_t i)
+{
+    const core_port *p = &c->t.port[i];
+    uint64_t sum = add_device(port_name(c, i), &p->device);
+    sum = add_number(add_number(sum, p->reported), p->foreign);
+    sum = add_number(add_number(sum, slot_name(c, p->slot)), c->t.port_more[i].moved);
+    sum = add_number(sum, slot_name(c, c->t.port_more[i].before));
+    return add_unit(sum, c, corei_port_unit(c, i));
+}
+
+static uint64_t tables_sum(const core *c)
+{
+    const pool *p = c->t.pool;
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < c->t.nodes; i++)
+        sum += node_sum(c, i);
+    for (uint32_t i = 0; i < p->slots; i++)
+        sum += slot_sum(c, i);
+    for (uint32_t i = 0; i < c->t.ports; i++)
+        sum += port_sum(c, i);
+    for (uint32_t i = 0; i < p->limits.leases; i++)
+        if (pool_lease_number(p, i))
+            sum += add_number(pool_lease_number(p, i), c->t.lease_seen[i]);
+    return sum;
+}
+
+/* Tables that are made anew are as they were. */
+static void make_anew(core *c)
+{
+    uint64_t was = tables_sum(c);
+    if (c->dead)
+        return;
+    must(corei_load(c).code == CORE_OK);
+    must(tables_sum(c) == was);
 }
 
 #endif /* CORE_CLAIMS_H_INCLUDED */

@@ -68,6 +68,7 @@ static uint64_t instance_of(uint32_t node_number)
 
 static void do_register(input *in, uint8_t how)
 {
+    uint8_t key[DXPU_CONTROL_KEY_BYTES] = { 0 };
     dxpu_control_device d[SLOTS];
     uint8_t who = next(in) % PROXIES, parts = next(in);
     unsigned first = 1 + parts % SLOTS, count = 1 + (parts >> 2) % (SLOTS + 1 - first);
@@ -93,8 +94,11 @@ static void do_register(input *in, uint8_t how)
         }
     }
     was = instance_of(number[who]);
-    node = rig_register(c, who & 1 ? DXPU_CONTROL_ROLE_HOST : DXPU_CONTROL_ROLE_BOX, who, how >> 4,
-                        d, SLOTS, first, count, &why);
+    key[0] = (uint8_t)(1 + who); /* an identity has one key, wire.c sees to it */
+    rig_key = how & 8 ? key : NULL;
+    rig_name = how & 4 ? "other" : "name";
+    node = rig_register(c, who & 1 ? DXPU_CONTROL_ROLE_HOST : DXPU_CONTROL_ROLE_BOX, who,
+                        1u + (how >> 4), d, SLOTS, first, count, &why);
     if (was && instance_of(number[who]) != was) /* it was started anew, and knows of none */
         forget_out(number[who]);
     must(node || why.code != CORE_OK);
@@ -324,6 +328,8 @@ static void step(input *in)
     case 14:
         if (how == 0xff)
             start_again();
+        else if (how == 0xfe)
+            make_anew(c);
         break;
     default:
         now_ms += (uint64_t)1 << how % 20;
@@ -345,6 +351,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     start();
     for (unsigned n = 0; in.left && n < STEPS_MAX; n++)
         step(&in);
+    make_anew(c);
     start_again(); /* it takes what it wrote */
     core_close(c);
     rig_store_free(&disk);

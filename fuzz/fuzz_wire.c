@@ -623,6 +623,8 @@ static void step(input *in)
     case 17:
         if (how == 0xff)
             start_again();
+        else if (how == 0xfe)
+            make_anew(c);
         break;
     case 18:
         pass_time(how);
@@ -652,6 +654,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     start();
     for (unsigned n = 0; in.left && n < STEPS_MAX; n++)
         step(&in);
+    make_anew(c);
     start_again(); /* it takes what it wrote */
     stop();
     rig_store_free(&disk);

@@ -568,10 +568,10 @@ static void carry_node(loading *l, uint32_t to, corei_tables *old, uint32_t from
         memcpy(n->program, was->program, sizeof n->program);
         n->paths = was->paths;
         memcpy(n->path, was->path, sizeof n->path);
-        n->sealed = was->sealed;
         n->keyed = was->keyed;
         memcpy(n->key, was->key, sizeof n->key);
     }
+    n->sealed = was->sealed && n->keyed;
     t->node_more[to] = old->node_more[from];
     old->node_more[from].told = NULL;
     old->node_more[from].got = NULL;

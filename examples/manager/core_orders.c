@@ -387,6 +387,15 @@ bool core_answered(core *c, const core_order *o, unsigned code, const dxpu_contr
 
 /* -- Time -- */
 
+static void box_due(core *c, uint32_t node)
+{
+    corei_settle_free(c, node);
+    uint32_t first = c->t.node[node].first, end = first + c->t.node[node].total;
+    if (corei_node_given_up(c, node))
+        for (uint32_t i = first; i < end; i++)
+            corei_settle_slot(c, i);
+}
+
 static void unit_due(core *c, uint32_t unit)
 {
     unit_kind k = unit_of(c, unit);
@@ -403,11 +412,8 @@ static void unit_due(core *c, uint32_t unit)
             corei_settle_slot(c, c->t.port[k.index].slot);
     } else if (k.kind == COREI_NODE) {
         corei_save_node(c, k.index);
-        corei_settle_free(c, k.index);
-        uint32_t first = c->t.node[k.index].first, end = first + c->t.node[k.index].total;
-        if (corei_node_given_up(c, k.index))
-            for (uint32_t i = first; i < end; i++)
-                corei_settle_slot(c, i);
+        if (c->t.node[k.index].role == DXPU_CONTROL_ROLE_BOX)
+            box_due(c, k.index);
     }
 }
 
