@@ -18,7 +18,7 @@ export LIB_FUZZING_ENGINE=fuzz/fuzz_main.c
 attacked() {
     case $1 in
     answers) echo 'pool_[a-z]*.c' control_client.c control_command.c ;;
-    audit | options) echo "$1.c" ;;
+    audit | leases | options) echo "$1.c" ;;
     control) echo dxpu_control.h ;;
     core) echo 'core(_[a-z]*)?.c policy.c' ;;
     device) echo guard.c windows.c ;;

@@ -1,0 +1,438 @@
+/* Fuzz target: the leases of a box (leases.c), over a state file that fails, power cuts, media that
+   are exchanged and wipes that fail, between a manager, which keeps the rules until the input has
+   it do anything, and hosts that try what they once had.  Nobody finds another's data; whoever is
+   let in has the lease; what was answered is there after a power cut, what was refused changed
+   nothing (M-54 to M-67, M-83, M-84); and who calls a slot wiped has wiped it.
+   libFuzzer: -max_len=1024 */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "input.h"
+#include "quiet.h"
+
+#define DXPU_IMPLEMENTATION
+#define DXPU_CONTROL_IMPLEMENTATION
+#include "dxpu.h"
+#include "dxpu_control.h"
+#include "examples/box_proxy/leases.c"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { SLOTS = 2, MEDIA = 2, TENANTS = 3, WIPE_STEPS = 3, STEPS_MAX = 300 };
+enum { LEND, AGAIN, RENEW, RELEASE, RESUME, CLEAN, USE, WRITE, WIPE, FAIL, CUT, RESET, WILD, OPS };
+
+/* What a device keeps its data on. */
+typedef struct medium {
+    uint8_t data; /* whose: a tenant's number; 0: all is 0 */
+    bool used;    /* ever */
+    unsigned wiped;
+} medium;
+
+/* A slot as its manager knows it. */
+typedef struct order {
+    uint8_t tenant; /* who has it, or whose data it keeps; 0: nobody's */
+    bool leased, kept;
+    uint64_t epoch;
+} order;
+
+static const device_kind lasting, passing;
+static dxpu_box_entry entries[SLOTS], line[SLOTS]; /* now, and in the file */
+static uint8_t phases[SLOTS], line_phase[SLOTS];
+static state_key lease_keys[SLOTS], line_key[SLOTS];
+static uint64_t mediums[SLOTS], line_medium[SLOTS];
+static medium media[SLOTS][MEDIA];
+static unsigned in_place[SLOTS]; /* which one */
+static slot slots[SLOTS];
+static shard loop;
+static box b;
+static order orders[SLOTS];
+static uint8_t channel[SLOTS]; /* the tenant that has one; 0: nobody */
+static bool plain, wild;
+static bool begun[SLOTS]; /* its wipe */
+static unsigned failing;  /* writes of the file */
+static uint64_t newest;   /* epoch ever given */
+static int wipe_ends;     /* how the wipe does */
+
+static medium *medium_of(unsigned i)
+{
+    return &media[i][in_place[i]];
+}
+
+/* -- What surrounds it -- */
+
+int state_keep(const dxpu_box_entry *e, uint8_t phase, uint64_t at, const state_key *key)
+{
+    unsigned i = e->slot - 1u;
+    must(i < SLOTS);
+    if (failing) {
+        failing--;
+        return 1;
+    }
+    line[i] = *e;
+    line_phase[i] = phase;
+    line_medium[i] = at;
+    line_key[i] = *key;
+    return 0;
+}
+
+void state_note(const dxpu_box_entry *e, uint8_t phase, uint64_t at, const state_key *key)
+{
+    unsigned fails = failing;
+    failing = 0;
+    must(!state_keep(e, phase, at, key));
+    failing = fails;
+}
+
+void slots_end(slot *s, uint8_t reason)
+{
+    unsigned i = (unsigned)(s - slots);
+    must(i < SLOTS && reason);
+    channel[i] = 0;
+    if (s->kind == &passing)
+        medium_of(i)->data = 0;
+}
+
+uint8_t slots_state(const slot *s)
+{
+    unsigned i = (unsigned)(s - slots);
+    return channel[i] ? DXPU_CONTROL_SLOT_UP : entries[i].used ? DXPU_CONTROL_SLOT_HELD : phases[i];
+}
+
+void manager_changed(manager_link *m, unsigned number)
+{
+    must(!m && number && number <= SLOTS);
+}
+
+void manager_alarm(manager_link *m, unsigned number, unsigned kind, uint64_t epoch,
+                   const char *text)
+{
+    (void)epoch;
+    must(!m && number && number <= SLOTS && kind && strlen(text) < TEXT_BYTES);
+}
+
+bool keys_plain(const keys *k)
+{
+    (void)k;
+    return plain;
+}
+
+static int do_wipe(void *device, bool begin)
+{
+    unsigned i = (unsigned)((slot *)device - slots);
+    medium *at = medium_of(i);
+    must(!channel[i] && phases[i] == DXPU_CONTROL_SLOT_WIPING && begin == !begun[i]);
+    begun[i] = wipe_ends != DEVICE_UNWIPED;
+    if (begin)
+        at->wiped = 0;
+    if (wipe_ends != DEVICE_WIPED || ++at->wiped < WIPE_STEPS)
+        return wipe_ends == DEVICE_UNWIPED ? DEVICE_UNWIPED : DEVICE_WIPING;
+    begun[i] = false;
+    at->data = 0;
+    return DEVICE_WIPED;
+}
+
+static uint64_t do_medium(void *device, bool *pristine)
+{
+    unsigned i = (unsigned)((slot *)device - slots);
+    *pristine = !medium_of(i)->used;
+    return 1 + i * MEDIA + in_place[i];
+}
+
+static const device_kind lasting = { .name = "lasting", .wipe = do_wipe, .medium = do_medium };
+static const device_kind passing = { .name = "passing" };
+
+/* -- The box -- */
+
+static void set_key(bool *known, uint8_t key[DXPU_CONTROL_KEY_BYTES], uint8_t tenant)
+{
+    memset(key, 0, DXPU_CONTROL_KEY_BYTES);
+    *known = !plain;
+    key[0] = plain ? 0 : tenant;
+}
+
+/* With what its file says, which may be of other media. */
+static void start(void)
+{
+    memset(&loop, 0, sizeof loop);
+    memset(slots, 0, sizeof slots);
+    memset(channel, 0, sizeof channel);
+    memset(begun, 0, sizeof begun);
+    must(dxpu_box_init(&b.table, entries, SLOTS) == DXPU_OK);
+    b.count = SLOTS;
+    b.entries = entries;
+    b.phase = phases;
+    b.lease_key = lease_keys;
+    b.medium = mediums;
+    b.slots = slots;
+    b.shards = &loop;
+    b.shard_count = 1;
+    b.managed = true;
+    loop.box = &b;
+    for (unsigned i = 0; i < SLOTS; i++) {
+        slots[i].shard = &loop;
+        slots[i].device = &slots[i];
+        slots[i].kind = i ? &passing : &lasting;
+        if (i)
+            medium_of(i)->data = 0;
+        entries[i].valid = true;
+        entries[i].epoch_seen = line[i].epoch_seen;
+        entries[i].host_node = line[i].host_node;
+        entries[i].host_slot = line[i].host_slot;
+        phases[i] = line_phase[i];
+        mediums[i] = line_medium[i];
+        lease_keys[i] = line_key[i];
+    }
+    leases_look(&b);
+    leases_begin(&b);
+    leases_tell(&b);
+}
+
+/* -- Its manager -- */
+
+static dxpu_control_device told(unsigned i)
+{
+    dxpu_control_device d = { .number = (uint16_t)(i + 1) };
+    leases_device(&b, i + 1, &d);
+    return d;
+}
+
+/* A refusal leaves all as it was; what is done stands in the file. */
+static bool done(unsigned i, unsigned code, const before *was, bool broken)
+{
+    if (code) {
+        must(!memcmp(&entries[i], &was->entry, sizeof entries[i]) && phases[i] == was->phase);
+        must(!memcmp(&lease_keys[i], &was->key, sizeof was->key) && slots[i].broken == broken);
+        return false;
+    }
+    must(line[i].epoch_seen == entries[i].epoch_seen);
+    must(line_phase[i] == phases[i] || /* or, if that could not be written, it is wiped again */
+         (line_phase[i] == DXPU_CONTROL_SLOT_WIPING &&
+          (phases[i] == DXPU_CONTROL_SLOT_WIPED || phases[i] == DXPU_CONTROL_SLOT_UNWIPED)));
+    must(!memcmp(&line_key[i], &lease_keys[i], sizeof line_key[i]));
+    return true;
+}
+
+/* M-54, M-60, M-62, M-83.  key: whose; a proxy has one. */
+static bool give(unsigned i, uint8_t tenant, uint64_t epoch, uint8_t key)
+{
+    before was = keep(&b, i + 1);
+    bool broken = slots[i].broken,
+         same = was.entry.host_node == tenant && was.entry.epoch_seen == epoch;
+    dxpu_control_bind m = { (uint16_t)(i + 1), 1, tenant, epoch, false, { 0 } };
+    set_key(&m.keyed, m.key, key);
+    if (!done(i, leases_bind(&b, &m), &was, broken))
+        return false;
+    must(epoch > was.entry.epoch_seen || (same && was.phase == DXPU_CONTROL_SLOT_HELD));
+    must(was.phase != DXPU_CONTROL_SLOT_WIPING && was.phase != DXPU_CONTROL_SLOT_UNWIPED);
+    must(entries[i].used && entries[i].epoch == epoch && entries[i].host_node == tenant);
+    must(lease_keys[i].known == !plain && (plain || lease_keys[i].key[0] == key));
+    return true;
+}
+
+/* M-63, M-64 */
+static bool take_back(unsigned i, uint64_t epoch, bool data_stay)
+{
+    before was = keep(&b, i + 1);
+    bool broken = slots[i].broken;
+    dxpu_control_unbind m = { (uint16_t)(i + 1), data_stay, epoch };
+    if (!done(i, leases_unbind(&b, &m), &was, broken))
+        return false;
+    must(epoch >= was.entry.epoch_seen && entries[i].epoch_seen == epoch && !entries[i].used);
+    must(!lease_keys[i].known && !channel[i]);
+    must(was.phase != DXPU_CONTROL_SLOT_WIPING || phases[i] == was.phase);
+    must(data_stay || phases[i] == DXPU_CONTROL_SLOT_WIPING ||
+         was.phase == DXPU_CONTROL_SLOT_WIPED);
+    return true;
+}
+
+static void lend(unsigned i, uint8_t tenant)
+{
+    dxpu_control_device d = told(i);
+    order *o = &orders[i];
+    if (o->leased || o->kept || d.state != DXPU_CONTROL_SLOT_WIPED ||
+        d.health != DXPU_CONTROL_HEALTH_GOOD)
+        return;
+    o->leased = give(i, tenant, ++newest, tenant);
+    if (o->leased)
+        *o = (order){ tenant, true, false, newest };
+}
+
+static void bind_again(unsigned i, bool higher)
+{
+    order *o = &orders[i];
+    if (o->leased && give(i, o->tenant, higher ? ++newest : o->epoch, o->tenant))
+        o->epoch = higher ? newest : o->epoch;
+}
+
+static void release(unsigned i, bool data_stay)
+{
+    order *o = &orders[i];
+    if (!o->leased || !take_back(i, o->epoch, data_stay))
+        return;
+    o->leased = false;
+    o->kept = phases[i] == DXPU_CONTROL_SLOT_KEPT;
+}
+
+static void resume(unsigned i)
+{
+    order *o = &orders[i];
+    if (!o->kept || told(i).state != DXPU_CONTROL_SLOT_KEPT ||
+        !give(i, o->tenant, ++newest, o->tenant))
+        return;
+    o->leased = true;
+    o->kept = false;
+    o->epoch = newest;
+}
+
+/* What nobody has is wiped, also what is kept. */
+static void clean(unsigned i)
+{
+    dxpu_control_device d = told(i);
+    uint64_t epoch = d.epoch_seen > orders[i].epoch ? d.epoch_seen : orders[i].epoch;
+    if (!orders[i].leased && take_back(i, epoch ? epoch : ++newest, false))
+        orders[i].kept = false;
+}
+
+/* Anything, after which nothing is said of data any more. */
+static void do_wild(input *in, unsigned i)
+{
+    uint8_t how = next(in), tenant = 1 + next(in) % TENANTS;
+    uint64_t epoch = newest + 1 - next(in) % 4 + (how & 0x80 ? 1 : 0);
+    wild = true;
+    if (!epoch)
+        epoch = 1;
+    if (how & 1)
+        (void)give(i, tenant, epoch, how & 4 ? 1 : tenant);
+    else
+        (void)take_back(i, epoch, how & 2);
+    newest = epoch > newest ? epoch : newest;
+}
+
+/* -- Hosts -- */
+
+static bool key_fits(unsigned i, uint8_t tenant)
+{
+    return plain || (lease_keys[i].known && lease_keys[i].key[0] == tenant);
+}
+
+static void use(unsigned i, uint8_t tenant, uint64_t epoch)
+{
+    const order *o = &orders[i];
+    if (!key_fits(i, tenant) || leases_admit(&b, i + 1, tenant, epoch) != DXPU_REASON_NONE)
+        return;
+    must(entries[i].used && entries[i].epoch == epoch && entries[i].host_node == tenant);
+    must(wild || (o->leased && o->tenant == tenant && o->epoch == epoch));
+    channel[i] = tenant;
+}
+
+static void write_data(unsigned i)
+{
+    medium *at = medium_of(i);
+    if (!channel[i])
+        return;
+    must(wild || !at->data || at->data == channel[i]);
+    at->data = channel[i];
+    at->used = true;
+}
+
+/* -- All -- */
+
+static void cut(uint8_t how)
+{
+    uint64_t seen[SLOTS];
+    for (unsigned i = 0; i < SLOTS; i++)
+        seen[i] = entries[i].epoch_seen;
+    in_place[0] = how & 1;
+    plain = how & 2;
+    start();
+    for (unsigned i = 0; i < SLOTS; i++)
+        must(entries[i].epoch_seen == seen[i]);
+}
+
+static void check(const uint64_t seen[SLOTS])
+{
+    unsigned wiping = 0;
+    for (unsigned i = 0; i < SLOTS; i++) {
+        const dxpu_box_entry *e = &entries[i];
+        uint8_t state = slots_state(&slots[i]);
+        wiping += phases[i] == DXPU_CONTROL_SLOT_WIPING;
+        must(e->epoch_seen >= seen[i] && (!e->used || e->epoch == e->epoch_seen));
+        must(!channel[i] || (e->used && e->host_node == channel[i])); /* else slots_end() came */
+        must(state != DXPU_CONTROL_SLOT_WIPED || !medium_of(i)->data || (wild && plain));
+        must(!e->used || phases[i] == DXPU_CONTROL_SLOT_HELD);
+        must(!e->used || lease_keys[i].known == !plain);
+    }
+    must(loop.wiping == wiping && leases_wiping(&loop) == (wiping != 0));
+}
+
+static void step(input *in)
+{
+    uint8_t op = next(in), how = next(in);
+    unsigned i = how & 1;
+    uint8_t tenant = (uint8_t)(1 + (how >> 1) % TENANTS);
+    uint64_t seen[SLOTS] = { entries[0].epoch_seen, entries[1].epoch_seen };
+    switch (op % OPS) {
+    case LEND:
+        lend(i, tenant);
+        break;
+    case AGAIN:
+    case RENEW:
+        bind_again(i, op % OPS == RENEW);
+        break;
+    case RELEASE:
+        release(i, how & 2);
+        break;
+    case RESUME:
+        resume(i);
+        break;
+    case CLEAN:
+        clean(i);
+        break;
+    case USE: /* and with what it once had */
+        use(i, tenant, orders[i].epoch - (how >> 5 & 3));
+        break;
+    case WRITE:
+        write_data(i);
+        break;
+    case WIPE:
+        wipe_ends = how & 0x80 ? DEVICE_UNWIPED : how & 0x40 ? DEVICE_WIPING : DEVICE_WIPED;
+        leases_work(&loop);
+        break;
+    case FAIL:
+        failing = how & 3;
+        break;
+    case CUT:
+        cut(how);
+        break;
+    case RESET: {
+        dxpu_control_reset m = { (uint16_t)(i + 1), how & 2 ? orders[i].epoch : 0 };
+        leases_drain(&b, i + 1, how & 4);
+        if (how & 8)
+            (void)leases_reset(&b, &m);
+        break;
+    }
+    default:
+        do_wild(in, i);
+        break;
+    }
+    check(seen);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    input in = { data, size };
+    memset(line, 0, sizeof line);
+    memset(line_phase, 0, sizeof line_phase);
+    memset(line_key, 0, sizeof line_key);
+    memset(line_medium, 0, sizeof line_medium);
+    memset(media, 0, sizeof media);
+    memset(in_place, 0, sizeof in_place);
+    memset(orders, 0, sizeof orders);
+    plain = wild = false;
+    failing = 0;
+    newest = 0;
+    start();
+    for (unsigned n = 0; in.left && n < STEPS_MAX; n++)
+        step(&in);
+    return 0;
+}
