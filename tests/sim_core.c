@@ -594,6 +594,14 @@ static void set_quotas(void)
     }
 }
 
+/* Nothing is in the tables alone that a restart of the manager would lose. */
+static void check_store(void)
+{
+    const char *differs = mutant == FORGETS_COMMIT ? NULL : rig_differs(c, &disk);
+    if (differs)
+        violate(differs, 0);
+}
+
 /* False: something did not hold, and `violation` tells. */
 static bool run_seed(uint64_t seed, mutation m)
 {
@@ -608,6 +616,8 @@ static bool run_seed(uint64_t seed, mutation m)
     for (unsigned i = 0; i < STEPS && !violation[0]; i++) {
         step();
         check_all();
+        if (c && i % 16 == 0)
+            check_store();
     }
     disk.forgetful = false;
     if (!violation[0])
