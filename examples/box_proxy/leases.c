@@ -69,7 +69,7 @@ static void do_not_serve(box *b, unsigned number)
             "this one wiped: dxpu repair\n",
             number, dxpu_control_state_name(b->phase[number - 1]));
     b->phase[number - 1] = DXPU_CONTROL_SLOT_EMPTY;
-    b->slots[number - 1].broken = true;
+    b->slots[number - 1].broken = b->slots[number - 1].elsewhere = true;
 }
 
 static void look(box *b, unsigned number)
@@ -146,7 +146,7 @@ static void end_wipe(box *b, unsigned number, bool wiped)
     was = keep(b, number); /* if the file says `wiping` still, it is only done again */
     (void)settle(b, number, &was);
     if (wiped) {
-        s->broken = false;
+        s->broken = s->elsewhere = false;
         return;
     }
     fprintf(stderr, "dxpu-box: slot %u: its data could not be wiped; it is lent to nobody\n",
@@ -222,7 +222,8 @@ static unsigned refuse_bind(const box *b, const dxpu_control_bind *m)
     bool goes_on = e->used && e->host_node == m->host_node && e->host_slot == m->host_slot;
     if (b->slots[m->slot - 1].drained && phase != DXPU_CONTROL_SLOT_KEPT && !goes_on)
         return DXPU_CONTROL_CODE_DRAINED; /* it is a new one */
-    return phase == DXPU_CONTROL_SLOT_WIPING || phase == DXPU_CONTROL_SLOT_UNWIPED
+    return phase == DXPU_CONTROL_SLOT_WIPING || phase == DXPU_CONTROL_SLOT_UNWIPED ||
+                   b->slots[m->slot - 1].elsewhere
                ? DXPU_CONTROL_CODE_BUSY
                : DXPU_CONTROL_CODE_NONE;
 }
@@ -267,6 +268,8 @@ unsigned leases_unbind(box *b, const dxpu_control_unbind *m)
     unsigned code;
     if (m->epoch < e->epoch_seen)
         return DXPU_CONTROL_CODE_EPOCH; /* M-63 */
+    if (m->keep && b->slots[m->slot - 1].elsewhere)
+        return DXPU_CONTROL_CODE_BUSY; /* what is here is not what is to be kept */
     if (m->epoch > e->epoch_seen) {     /* it was never told of that lease, which nobody may use */
         e->epoch_seen = m->epoch;
         e->host_node = 0;

@@ -55,6 +55,7 @@ typedef struct slot {
     uint8_t last_reason;
     char serial[32];
     bool broken;      /* what it keeps its data on fails */
+    bool elsewhere;   /* its lease's data are on another medium than is here (M-67) */
     bool drained;     /* takes no new lease */
     bool wipe_begins; /* with the next step */
     bool owned;       /* without a manager: the lease is of the key that opened it */
