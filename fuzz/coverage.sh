@@ -29,6 +29,7 @@ attacked() {
     http) echo api_head.c api_requests.c ;;
     keyfiles) echo dxpu_sodium_key.c identity_file.c ;;
     link) echo manager_link.c ;;
+    fabric) echo fabric.c sealing.c ;;
     nvme) echo 'nvme(_[a-z]*)?.c' function.c pci.c ;;
     inject) echo settings.c ;;
     pcap) echo dxpu_pcap.c ;;

@@ -22,6 +22,11 @@ for target; do
     core | store) parts=$keys ;;
     requests) parts=$sockets ;;
     link | wire) parts="$keys $sockets examples/proxy/requests.c" ;;
+    fabric)
+        parts=$(echo bindings/libevent/*.c bindings/pcap/*.c bindings/af_xdp/*.c)
+        parts="$parts bindings/sodium/dxpu_sodium_key.c"
+        for n in bypass recorder sandbox stats; do parts="$parts examples/proxy/$n.c"; done
+        ;;
     answers)
         parts=$(echo bindings/libevent/*.c bindings/sodium/*.c)
         for n in keys requests secure_stream stats; do parts="$parts examples/proxy/$n.c"; done

@@ -270,7 +270,7 @@ unsigned leases_unbind(box *b, const dxpu_control_unbind *m)
         return DXPU_CONTROL_CODE_EPOCH; /* M-63 */
     if (m->keep && b->slots[m->slot - 1].elsewhere)
         return DXPU_CONTROL_CODE_BUSY; /* what is here is not what is to be kept */
-    if (m->epoch > e->epoch_seen) {     /* it was never told of that lease, which nobody may use */
+    if (m->epoch > e->epoch_seen) {    /* it was never told of that lease, which nobody may use */
         e->epoch_seen = m->epoch;
         e->host_node = 0;
         e->host_slot = 0;
