@@ -172,7 +172,7 @@ static uint64_t tables_sum(const core *c)
 }
 
 /* Tables that are made anew are as they were. */
-static void make_anew(core *c)
+static inline void make_anew(core *c)
 {
     uint64_t was = tables_sum(c);
     if (c->dead)
