@@ -352,7 +352,7 @@ static void trouble(void)
 {
     proxy *p = &world[draw(PROXIES)];
     unit *u = &p->unit[draw(p->units)];
-    switch (draw(9)) {
+    switch (draw(10)) {
     case 0:
     case 1:
         cut(p);
@@ -381,6 +381,10 @@ static void trouble(void)
         disk.fault = STORE_E_FULL;
         disk.lost = false;
         disk.fail_after = draw(4);
+        break;
+    case 8: /* all tables anew, as when the pool grows: nobody is to see it */
+        if (!c->dead && corei_load(c).code != CORE_OK)
+            violate("the store cannot be read", 0);
         break;
     default:
         if (disk.fault == STORE_E_FULL)
