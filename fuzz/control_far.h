@@ -148,6 +148,20 @@ static dxpu_control far_message(unsigned type, uint32_t request)
     return m;
 }
 
+/* The one message that was sent; its views last until the next. */
+static dxpu_control far_read(const uint8_t *data, size_t bytes)
+{
+    static uint8_t room[DXPU_CONTROL_HEADER_BYTES + DXPU_CONTROL_BODY_MAX];
+    dxpu_control_stream s;
+    dxpu_control_frame f;
+    dxpu_control m;
+    dxpu_bytes in = { data, bytes };
+    (void)dxpu_control_stream_init(&s, room, sizeof room);
+    must(dxpu_control_take(&s, &in, &f) == DXPU_OK && !in.len);
+    must(dxpu_control_decode(&f, &m) == DXPU_OK);
+    return m;
+}
+
 /* What the network does with it, and who is behind it. */
 static void far_network(far_end *f, unsigned what, unsigned amount)
 {

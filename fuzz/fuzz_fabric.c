@@ -301,11 +301,10 @@ static bool on_work(void *user, fabric_channel *c, uint64_t now)
 {
     fabric *f = user;
     incarnation *i = known_one(f, c);
-    dxpu_delivery d = { { NULL, 0 }, 0, false };
     must(c->up && !c->ended && i->id == c->id);
     for (unsigned n = 0; n < 2; n++, i->count++) {
         dxpu_tlp is = nth(&c->ch.cfg.remote, c->ch.cfg.epoch, i->count), t;
-        d = dxpu_channel_peek(&c->ch, DXPU_POSTED);
+        dxpu_delivery d = dxpu_channel_peek(&c->ch, DXPU_POSTED);
         if (!d.tlp.len)
             return false;
         must(liar || (f == &fabrics[BOX] && dxpu_tlp_decode(d.tlp, &t) == DXPU_OK &&

@@ -48,7 +48,6 @@ typedef struct session {
 } session;
 
 static session sessions[SESSIONS];
-static session *of_host; /* the dialer's */
 static bool sealed, full;
 static unsigned allowed; /* a bit for each owner */
 static uint8_t dialer;
@@ -322,7 +321,7 @@ static void host_dials(void)
     cfg.remote.slot = 1;
     if (sealed) {
         cfg.suite = &suite;
-        cfg.suite_user = of_host = session_new();
+        cfg.suite_user = session_new();
     }
     must(dxpu_channel_init(&host, &cfg, host_memory, sizeof host_memory) == DXPU_OK);
     must(dxpu_channel_open(&host, now_ns) == DXPU_OK);

@@ -36,10 +36,16 @@ typedef struct order {
 } order;
 
 static const device_kind lasting, passing;
-static dxpu_box_entry entries[SLOTS], line[SLOTS]; /* now, and in the file */
-static uint8_t phases[SLOTS], line_phase[SLOTS];
-static state_key lease_keys[SLOTS], line_key[SLOTS];
-static uint64_t mediums[SLOTS], line_medium[SLOTS];
+static struct {
+    dxpu_box_entry entry;
+    uint8_t phase;
+    uint64_t medium;
+    state_key key;
+} line[SLOTS]; /* of the file */
+static dxpu_box_entry entries[SLOTS];
+static uint8_t phases[SLOTS];
+static uint64_t mediums[SLOTS];
+static state_key lease_keys[SLOTS];
 static medium media[SLOTS][MEDIA];
 static unsigned in_place[SLOTS]; /* which one */
 static slot slots[SLOTS];
@@ -68,10 +74,10 @@ int state_keep(const dxpu_box_entry *e, uint8_t phase, uint64_t at, const state_
         failing--;
         return 1;
     }
-    line[i] = *e;
-    line_phase[i] = phase;
-    line_medium[i] = at;
-    line_key[i] = *key;
+    line[i].entry = *e;
+    line[i].phase = phase;
+    line[i].medium = at;
+    line[i].key = *key;
     return 0;
 }
 
@@ -175,12 +181,12 @@ static void start(void)
         if (i)
             medium_of(i)->data = 0;
         entries[i].valid = true;
-        entries[i].epoch_seen = line[i].epoch_seen;
-        entries[i].host_node = line[i].host_node;
-        entries[i].host_slot = line[i].host_slot;
-        phases[i] = line_phase[i];
-        mediums[i] = line_medium[i];
-        lease_keys[i] = line_key[i];
+        entries[i].epoch_seen = line[i].entry.epoch_seen;
+        entries[i].host_node = line[i].entry.host_node;
+        entries[i].host_slot = line[i].entry.host_slot;
+        phases[i] = line[i].phase;
+        mediums[i] = line[i].medium;
+        lease_keys[i] = line[i].key;
     }
     leases_look(&b);
     leases_begin(&b);
@@ -204,11 +210,11 @@ static bool done(unsigned i, unsigned code, const before *was, bool broken)
         must(!memcmp(&lease_keys[i], &was->key, sizeof was->key) && slots[i].broken == broken);
         return false;
     }
-    must(line[i].epoch_seen == entries[i].epoch_seen);
-    must(line_phase[i] == phases[i] || /* or, if that could not be written, it is wiped again */
-         (line_phase[i] == DXPU_CONTROL_SLOT_WIPING &&
+    must(line[i].entry.epoch_seen == entries[i].epoch_seen);
+    must(line[i].phase == phases[i] || /* or, if that could not be written, it is wiped again */
+         (line[i].phase == DXPU_CONTROL_SLOT_WIPING &&
           (phases[i] == DXPU_CONTROL_SLOT_WIPED || phases[i] == DXPU_CONTROL_SLOT_UNWIPED)));
-    must(!memcmp(&line_key[i], &lease_keys[i], sizeof line_key[i]));
+    must(!memcmp(&line[i].key, &lease_keys[i], sizeof line[i].key));
     return true;
 }
 
@@ -422,9 +428,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     input in = { data, size };
     memset(line, 0, sizeof line);
-    memset(line_phase, 0, sizeof line_phase);
-    memset(line_key, 0, sizeof line_key);
-    memset(line_medium, 0, sizeof line_medium);
     memset(media, 0, sizeof media);
     memset(in_place, 0, sizeof in_place);
     memset(orders, 0, sizeof orders);

@@ -293,15 +293,8 @@ static void heard(const dxpu_control *c)
 
 static void rig_said(const secure_conn *conn, const uint8_t *data, size_t bytes, bool good)
 {
-    static uint8_t room[DXPU_CONTROL_HEADER_BYTES + DXPU_CONTROL_BODY_MAX];
-    dxpu_control_stream s;
-    dxpu_control_frame f;
-    dxpu_control c;
-    dxpu_bytes in = { data, bytes };
+    dxpu_control c = far_read(data, bytes);
     must(conn == manager.conn && talk.open);
-    (void)dxpu_control_stream_init(&s, room, sizeof room);
-    must(dxpu_control_take(&s, &in, &f) == DXPU_OK && !in.len);
-    must(dxpu_control_decode(&f, &c) == DXPU_OK);
     heard(&c);
     talk.lost |= !good;
 }
@@ -425,7 +418,6 @@ static void stand(void)
     talk.first = 1;
     sum.connections++;
     manager.waiting = 0;
-    (void)dxpu_control_stream_init(&manager.own, manager.room, sizeof manager.room);
     c->busy++;
     must(up.opened(up.user, c) == m);
     rig_leave(c);

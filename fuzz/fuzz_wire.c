@@ -101,16 +101,10 @@ static void note_order(peer *k, const proxy *p, const dxpu_control *m)
 
 static void rig_said(const secure_conn *conn, const uint8_t *data, size_t bytes, bool good)
 {
-    static uint8_t room[DXPU_CONTROL_HEADER_BYTES + DXPU_CONTROL_BODY_MAX];
     peer *k = (peer *)(void *)conn->own;
     const proxy *p = conn->context;
-    dxpu_control_stream s;
-    dxpu_control_frame f;
-    dxpu_control m;
-    dxpu_bytes in = { data, bytes };
-    (void)dxpu_control_stream_init(&s, room, sizeof room);
-    must(dxpu_control_take(&s, &in, &f) == DXPU_OK && !in.len);
-    must(dxpu_control_decode(&f, &m) == DXPU_OK && m.type < TYPES);
+    dxpu_control m = far_read(data, bytes);
+    must(m.type < TYPES);
     sum.said[m.type]++;
     if (!good)
         return;

@@ -49,11 +49,16 @@ static int timer_add(struct event *e, const struct timeval *every)
     return 0;
 }
 
+static bool timer_due(const timer *t)
+{
+    return t->there && (t->active || rig_ns >= t->due_ns || (t->wakes && woken));
+}
+
 /* Call what is due. */
 static void timers_turn(void)
 {
     for (timer *t = timers; t < timers + TIMERS; t++) {
-        bool due = t->there && (t->active || rig_ns >= t->due_ns || (t->wakes && woken));
+        bool due = timer_due(t);
         t->active = false;
         if (due && t->due_ns != UINT64_MAX)
             t->due_ns = t->repeats ? rig_ns + t->every_ns : UINT64_MAX;
@@ -67,7 +72,7 @@ static bool timers_more(void)
 {
     bool more = false;
     for (const timer *t = timers; t < timers + TIMERS; t++)
-        more |= t->there && (t->active || rig_ns >= t->due_ns || (t->wakes && woken));
+        more |= timer_due(t);
     return more;
 }
 

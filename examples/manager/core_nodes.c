@@ -599,12 +599,12 @@ static core_result enlarge(core *c, uint32_t node)
     return r.code == CORE_OK ? corei_load(c) : r;
 }
 
-/* In a transaction; of the node alone, or it is tried again. */
-static void save_node(core *c, uint32_t node)
+/* The end of a transaction, or of none, if it could not begin: then it is tried again. */
+static void save_node(core *c, uint32_t node, bool began)
 {
-    if (c->t.node_more[node].unsaved)
+    if (began && c->t.node_more[node].unsaved)
         corei_mark_changed(c, COREI_NODE, node);
-    if (corei_commit(c).code == CORE_OK)
+    if (began && corei_commit(c).code == CORE_OK)
         c->t.node_more[node].unsaved = false;
     else
         corei_look_at(c, corei_node_unit(c, node), corei_again_ms(c));
@@ -614,10 +614,7 @@ void corei_save_node(core *c, uint32_t node)
 {
     if (!c->t.node_more[node].unsaved)
         return;
-    if (corei_begin(c).code == CORE_OK)
-        save_node(c, node);
-    else
-        corei_look_at(c, corei_node_unit(c, node), corei_again_ms(c));
+    save_node(c, node, corei_begin(c).code == CORE_OK);
     uint64_t gone_ms = c->t.node_more[node].gone_ms;
     if (gone_ms > c->mono_ms) /* what its timer was for */
         corei_look_at(c, corei_node_unit(c, node), gone_ms);
@@ -642,13 +639,12 @@ static void node_connect(core *c, uint32_t node)
         report(c, node, i < total ? &told[i] : &none);
     }
     free(told);
-    if (corei_begin(c).code == CORE_OK) {
+    bool began = corei_begin(c).code == CORE_OK;
+    if (began) {
         corei_event_node(c, CORE_EVENT_NODE_CONNECTED, node, "%s, %s", n->name, n->program);
         see_slots(c, node);
-        save_node(c, node);
-    } else {
-        corei_look_at(c, corei_node_unit(c, node), corei_again_ms(c));
     }
+    save_node(c, node, began);
     if (c->t.node[node].role == DXPU_CONTROL_ROLE_BOX)
         corei_settle_free(c, node);
     for (unsigned i = 1; i <= c->t.node[node].total; i++)
