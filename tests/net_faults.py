@@ -68,6 +68,24 @@ def judge(process, what, status):
         check(process.result().get("mismatched", 0) == 0, what, process.output())
 
 
+# ---- What is left ----
+
+def without(*paths):
+    for path in paths:
+        for name in [path] + glob.glob(path + ".*"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
+
+
+def follower(process, what, ready=lab.Process.address):
+    """One without faults, on the files that were left: it starts."""
+    try:
+        ready(process)
+    except RuntimeError as error:
+        raise AssertionError("%s: what it left cannot be used: %s" % (what, error)) from None
+    check(process.stop(LIMIT) == 0, what, process.errors())
+
+
 # ---- What is run ----
 
 class HostRun:
@@ -93,23 +111,23 @@ class HostRun:
 
 
 class BoxRun:
-    """dxpu-box with files, and a host that has no faults."""
+    """dxpu-box with files, and a host that has no faults.  The next box can use what it left."""
     name, load = "dxpu-box", LOAD
     part = 25  # single faults in make check
 
     def __init__(self, l):
         self.lab = l
 
-    def args(self):
-        return "--listen", V4, "--state", self.lab.file("state"), "--record", self.lab.file(
-            "b.pcap"), "--memory", "64K", "--slots", 1
+    def start(self):
+        l = self.lab
+        return l.start("dxpu-box", "--listen", V4, "--state", l.file("state"), "--record",
+                       l.file("b.pcap"), "--memory", "64K", "--slots", 1)
 
     def go(self, faults, what):
         l = self.lab
-        if os.path.exists(l.file("state")):
-            os.unlink(l.file("state"))
+        without(l.file("state"))
         with faults.loaded():
-            box = l.start("dxpu-box", *self.args())
+            box = self.start()
         try:
             at = box.address()
         except RuntimeError:
@@ -119,20 +137,23 @@ class BoxRun:
             host.wait(LIMIT)
             check(host.result().get("mismatched", 0) == 0, what, host.output())
         judge(box, what, box.stop(LIMIT) if at else box.wait(LIMIT))
-        return box.popen.returncode
+        status = box.popen.returncode
+        follower(self.start(), what)
+        return status
 
 
 class DiskRun(BoxRun):
     """A box of an NVMe disk in a file; the host looks at it."""
     load = "--replay", os.path.join(HERE, "data", "memory-mixed.pcap")
 
-    def args(self):
-        return "--listen", V4, "--device", "nvme", "--size", "1M", "--file", self.lab.file(
-            "disk"), "--slots", 1
+    def start(self):
+        return self.lab.start("dxpu-box", "--listen", V4, "--device", "nvme", "--size", "1M",
+                              "--file", self.lab.file("disk"), "--slots", 1)
 
 
 class ManagerRun:
-    """dxpu-manager, with a lease for hosts and boxes made by hand."""
+    """dxpu-manager, with a lease for hosts and boxes made by hand.  The next one can use its
+    store."""
     name = "dxpu-manager"
     part = 15  # single faults in make check
 
@@ -154,6 +175,9 @@ class ManagerRun:
             except Exception as error:  # a connection was lost to a fault; without one none may be
                 check(faults.total() > 0, what, repr(error))
         judge(process, what, process.stop(LIMIT) if manager else process.wait(LIMIT))
+        again = Manager(l, "--plain", store=store)
+        check(again.ask("GET", "/v1/pool")[0] == 200, what, again.process.errors())
+        check(again.process.stop(LIMIT) == 0, what, again.process.errors())
         return process.popen.returncode
 
 
@@ -169,13 +193,6 @@ def use(manager):
 
 
 # ---- Files of keys, peers, identity, audit ----
-
-def without(*paths):
-    for path in paths:
-        for name in [path] + glob.glob(path + ".*"):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
-
 
 def hang_up(process, wanted):
     """SIGHUP, and what follows is said, well or ill; False: the program ended."""
@@ -221,15 +238,6 @@ class KeysRun:
         status = box.popen.returncode
         follower(self.start(), what)
         return status
-
-
-def follower(process, what, ready=lab.Process.address):
-    """One without faults, on the files that were left: it starts."""
-    try:
-        ready(process)
-    except RuntimeError as error:
-        raise AssertionError("%s: what it left cannot be used: %s" % (what, error)) from None
-    check(process.stop(LIMIT) == 0, what, process.errors())
 
 
 class IdentityRun(KeysRun):

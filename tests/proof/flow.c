@@ -53,7 +53,7 @@ void proof_credits(void)
    claim    what is reserved for a read covers its completions, however they are split: each
             part that dxpu_tags_complete() takes costs no more header and data units than the
             reserve shrinks by (F-24, F-25)
-   bounds   none: any read in flight, any completion
+   bounds   any read in flight, any completion without prefixes
    stubs    none
    open     nothing
    unwind   40

@@ -17,15 +17,21 @@ uint32_t nondet_u32(void);
 uint64_t nondet_u64(void);
 size_t nondet_size(void);
 
-/* The stub for CRC-32: it may be any number, the same for every call, of bytes that are there.
-   proof_crc_real is a proof of the CRC itself. */
+/* The stub for CRC-32: of the first range of bytes it is asked about any number, the same each time,
+   and of others any number; all are there.  Harness crc proves the CRC itself. */
 #ifndef PROOF_REAL_CRC
 static uint32_t proof_crc;
+static const void *proof_crc_of;
+static size_t proof_crc_bytes;
 static uint32_t proof_crc32(uint32_t crc, const void *ptr, size_t len)
 {
     (void)crc;
     __CPROVER_assert(len == 0 || __CPROVER_r_ok(ptr, len), "a CRC of bytes that are there");
-    return proof_crc;
+    if (!proof_crc_of) {
+        proof_crc_of = ptr;
+        proof_crc_bytes = len;
+    }
+    return ptr == proof_crc_of && len == proof_crc_bytes ? proof_crc : nondet_u32();
 }
 #define DXPU_CRC32(crc, ptr, len) proof_crc32(crc, ptr, len)
 #endif

@@ -87,7 +87,8 @@ static bool same_tlp(const dxpu_tlp *a, const dxpu_tlp *b)
 
 /* PROOF tlp_redecode
    claim    decode(encode(x)) = x, in every field that x's type has, for every x that
-            dxpu_tlp_check() passes
+            dxpu_tlp_check() passes and whose payload is as long as its type says; encode() refuses
+            no such x
    bounds   payload at most 2 dwords, at most 2 prefixes
    stubs    none
    open     fields that the type does not have, which encode() does not look at; longer payloads
@@ -100,10 +101,14 @@ void proof_tlp_redecode(void)
     uint8_t payload[8], out[40];
     dxpu_tlp t = any_tlp(), again;
     size_t len = 0, i = nondet_size();
+    bool good;
     given(t.payload.len <= 8 && t.prefix_count <= 2);
     given(t.header_dw == 3 || t.header_dw == 4);
     t.payload.ptr = payload;
-    if (dxpu_tlp_encode(&t, out, sizeof out, &len) != DXPU_OK)
+    good = dxpu_tlp_check(&t) == DXPU_OK &&
+           t.payload.len == (dxpui_tlp_rows[t.type].data ? t.length_dw * 4u : 0);
+    must((dxpu_tlp_encode(&t, out, sizeof out, &len) == DXPU_OK) == good);
+    if (!good)
         return;
     must(dxpu_tlp_decode(dxpui_view(out, len), &again) == DXPU_OK);
     must(same_tlp(&t, &again));
@@ -253,7 +258,8 @@ void proof_completion_start(void)
             at most Max_Payload_Size long, on from where the last one ended, holds the dwords up
             to where the next one begins, and takes something from what is left; all but the last
             end on the RCB; what is left is 0 after the last
-   bounds   none: one step from any state that proof completion_start or a step leaves
+   bounds   none: one step from any state that proof completion_start or a step leaves; a CplD
+            whose other fields (TC, attributes, EP, completer), which are the caller's, are 0
    stubs    none
    open     translation requests, whose answer is no memory and may cross 4 KB
    unwind   40
@@ -309,7 +315,7 @@ void proof_completion(void)
 /* PROOF names
    claim    every function that turns a number from outside into a name or an action takes any
             number, reads only its tables, and ends
-   bounds   none: all numbers
+   bounds   none: all numbers; of TLPs those of a type, as decode() leaves them
    stubs    none
    open     dxpu_message_code(), whose input is a caller's string
    unwind   60
@@ -320,6 +326,9 @@ void proof_names(void)
 {
     dxpu_tlp t;
     bool local;
+    must(dxpu_error_text((int)nondet_u32()) != NULL && dxpu_error_name((int)nondet_u32()) != NULL);
+    (void)dxpu_counter_name(nondet_u32());
+    (void)dxpu_counter_text(nondet_u32());
     must(dxpu_reason_text(nondet_u32()) != NULL);
     must(dxpu_kind_name(nondet_u32()) != NULL);
     must(dxpu_event_name(nondet_u32()) != NULL);

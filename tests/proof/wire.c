@@ -46,7 +46,7 @@ static bool same_credits(const dxpu_credits *a, const dxpu_credits *b)
             has; the header is as long as told, and what dxpu_frame_seal_crc() closes,
             check_crc() passes
    bounds   a body of at most 16 bytes, the CRC suite's trailer
-   stubs    CRC-32: any number, the same for the same bytes
+   stubs    CRC-32: any number, the same for the same range of bytes, and others for others
    open     the CRC itself: proof crc
    unwind   10
    when     check
@@ -174,7 +174,8 @@ void proof_offer_redecode(void)
             the bytes, and its class, prefixes, header and data are within their ranges
    bounds   at most 48 bytes, the first record not one to skip
    stubs    none
-   open     longer bodies; records to skip: proof record_skip
+   open     longer bodies; records to skip: proof record_skip; a read before the bytes, unless
+            there are 48
    unwind   2
    when     check
    control  - if (inner.len > body->len - DXPUI_RECORD_HEADER || (body->ptr[1] & 0xf0))
@@ -204,7 +205,7 @@ void proof_record_next(void)
             ends
    bounds   at most 12 bytes, up to 3 records
    stubs    none
-   open     longer bodies
+   open     longer bodies; a read before the bytes, unless there are 12
    unwind   5
    when     long
    control  - body->len -= DXPUI_RECORD_HEADER + inner.len;
