@@ -1,6 +1,7 @@
 /* Fuzz target: a hostile vfio-user client, and a server program that answers late, twice, or not at
    all.  The input is a list of steps: messages with right or wrong headers and descriptors, raw
    bytes, replies to the server's own messages, new connections, and calls of the server's program.
+   A client that reads late meets writes that interrupt it.
    The server never waits and never spins, what it sends is well-formed and answers only what was
    asked, guest memory ends where its regions end, and no descriptor stays open.
    libFuzzer: -max_len=1024 */
@@ -18,7 +19,7 @@ typedef struct world {
     uint64_t tokens[TOKENS];
     uint32_t sizes[TOKENS];
     unsigned kept;
-    bool later;
+    bool later, deaf;
     uint8_t asked[16]; /* header and body of the server's latest DMA message */
     uint8_t asked_body[16];
     long open_commands; /* that may still be answered */
@@ -62,6 +63,8 @@ static void on_write(void *user, const dxpu_vfu_access *a, const uint8_t *data)
         dxpu_vfu_pause(w->s, true);
     if (a->region == 0 && a->offset == 12)
         dxpu_vfu_disconnect(w->s);
+    if (a->region == 0 && a->offset >= 16 && a->offset < 24)
+        (void)dxpu_vfu_msi(w->s, 0xfee00000, 1);
     if (!w->later && a->token)
         (void)dxpu_vfu_reply_write(w->s, a->token);
 }
@@ -116,7 +119,7 @@ static void pump(world *w)
     p.events = POLLIN;
     for (i = 0; i < 300 && poll(&p, 1, 0) == 1; i++) {
         must(dxpu_vfu_process(w->s) == DXPU_OK);
-        if (w->peer >= 0)
+        if (w->peer >= 0 && !w->deaf)
             drain(w);
     }
     must(i < 300);
@@ -124,12 +127,13 @@ static void pump(world *w)
 
 static void connect_again(world *w)
 {
-    int pair[2];
+    int pair[2], sndbuf = 0; /* as small as there is */
     if (w->peer >= 0)
         close(w->peer);
     w->peer = -1;
     pump(w);
     must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+    must(setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &sndbuf, sizeof sndbuf) == 0);
     must(dxpu_vfu_adopt(w->s, pair[0]) == DXPU_OK);
     w->peer = pair[1];
     w->open_commands = 0;
@@ -264,7 +268,10 @@ static void step_program(world *w, input *in)
         dxpu_vfu_disconnect(w->s);
         break;
     default:
-        w->later = !w->later;
+        if (i & 0x80)
+            w->deaf = !w->deaf;
+        else
+            w->later = !w->later;
     }
 }
 
@@ -379,6 +386,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             pump(&w);
         check_memory(w.s);
     }
+    w.deaf = false;
     pump(&w);
     dxpu_vfu_close(w.s);
     close(w.peer);

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -38,6 +39,8 @@ typedef struct world {
     uint64_t tokens[64];
     dxpu_vfu_access seen[64];
     unsigned reads, writes, resets, connects, disconnects, dones, pause_after;
+    bool interrupts; /* each write has one */
+    unsigned sent, refused;
     const char *why;
     int done_error;
     uint64_t done_tag;
@@ -86,6 +89,12 @@ static void on_write(void *user, const dxpu_vfu_access *a, const uint8_t *data)
         memcpy(w->bar + a->offset, data, a->bytes);
     if (w->pause_after && --w->pause_after == 0)
         dxpu_vfu_pause(w->s, true);
+    if (w->interrupts) {
+        int rc = dxpu_vfu_msi(w->s, 0xfee00000, 0);
+        assert_true(rc == DXPU_OK || rc == DXPU_E_AGAIN);
+        w->sent += rc == DXPU_OK;
+        w->refused += rc != DXPU_OK;
+    }
     if (!w->later && a->token)
         assert_int_equal(dxpu_vfu_reply_write(w->s, a->token), DXPU_OK);
 }
@@ -1484,6 +1493,38 @@ static void test_output_waits_for_the_socket(void **state)
     assert_false(readable(w));
 }
 
+/* What the callbacks of a message with several writes send does not take the room of its answer. */
+static void test_write_multi_that_interrupts(void **state)
+{
+    enum { BIG = 60000, SIZE = BIG + 32, LEFT = 260, MSI = 36, WRITES = 9 };
+    static uint8_t last[SIZE];
+    world *w = (world *)*state;
+    uint8_t b[8 + 24 * WRITES];
+    size_t len = multi_body(b, WRITES), rest;
+    unsigned i, n = fill(w, 0, BIG);
+    int unread = 0;
+    assert_int_equal(ioctl(w->c, FIONREAD, &unread), 0);
+    rest = w->cfg.queue_bytes - (n - (unsigned)unread / SIZE) * (size_t)SIZE - LEFT - 32;
+    memset(last, (int)n, rest);
+    assert_int_equal(dxpu_vfu_dma_send_write(w->s, n, last, rest, true, 0), DXPU_OK);
+    w->interrupts = true;
+    put_message(w, 3, MULTI, 0, b, len, NULL, 0);
+    pump(w);
+    assert_int_equal(w->writes, WRITES);
+    assert_int_equal(w->sent, (LEFT - 32) / MSI);
+    assert_int_equal(w->refused, WRITES - w->sent);
+    for (i = 0; i < n; i++)
+        drain(w, i, BIG);
+    drain(w, n, rest);
+    for (i = 0; i < w->sent; i++) {
+        assert_true(take(w));
+        assert_int_equal(u64(w, 16), 0xfee00000);
+    }
+    expect_reply(w, 3, MULTI, 8);
+    assert_int_equal(u64(w, 16), WRITES);
+    assert_false(take(w));
+}
+
 static void test_client_that_never_reads_leaves(void **state)
 {
     world *w = (world *)*state;
@@ -2106,6 +2147,7 @@ int main(void)
         CONNECTED(test_dma_messages_answered_wrongly),
         CLOSED(test_dma_messages_limit),
         CONNECTED(test_output_waits_for_the_socket),
+        CONNECTED(test_write_multi_that_interrupts),
         CONNECTED(test_client_that_never_reads_leaves),
         CONNECTED(test_irqs),
         CONNECTED(test_irq_intx_masks_itself),

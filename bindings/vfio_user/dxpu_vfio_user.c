@@ -1312,12 +1312,14 @@ static int do_region_write(dxpu_vfu *s, const message *m)
 }
 
 /* REGION_WRITE_MULTI: how many, then that many of offset, region, count, 8 bytes.  All are checked
-   before the first is made.  The earlier ones are posted, the last one's answer is the answer.  A
-   pause in between is obeyed: *done says whether the last one was given. */
+   before the first is made.  The earlier ones are posted, the last one's answer is the answer; what
+   the callbacks send meanwhile leaves its room alone.  A pause in between is obeyed: *done says
+   whether the last one was given. */
 static int do_write_multi(dxpu_vfu *s, const message *m, bool *done)
 {
     dxpu_vfu_access a;
     const uint8_t *p = m->body + 8;
+    size_t held = m->no_reply ? 0 : HEADER + ACCESS; /* has_room() has seen it */
     uint64_t n, i;
     if (m->len < 8)
         return EINVAL;
@@ -1331,13 +1333,19 @@ static int do_write_multi(dxpu_vfu *s, const message *m, bool *done)
         if (error || a.bytes > 8)
             return error ? error : EINVAL;
     }
+    s->out_reserved += held;
     while (s->multi_next < n && !s->paused && !s->broken) {
         const uint8_t *entry = p + s->multi_next++ * MULTI_ENTRY;
         fill_access(&a, entry);
-        if (s->multi_next == n && !m->no_reply)
-            a.token = keep(s, m, a.region, n, a.bytes);
+        if (s->multi_next == n) {
+            s->out_reserved -= held;
+            held = 0;
+            a.token = m->no_reply ? 0 : keep(s, m, a.region, n, a.bytes);
+        }
         give_write(s, &a, entry + ACCESS);
     }
+    if (!s->broken) /* else nothing is set aside any more */
+        s->out_reserved -= held;
     *done = s->multi_next == n;
     if (*done)
         s->multi_next = 0;
