@@ -45,13 +45,18 @@ static void check_slot(const dxpu_vswitch *vs, unsigned slot)
 
 static void check(dxpu_vswitch *vs)
 {
-    dxpu_vswitch_action a;
+    dxpu_vswitch_action a, late = { 0 };
     unsigned actions = 0;
     while (dxpu_vswitch_action_next(vs, &a)) {
+        must(a.port < vs->ports && vs->port[a.port].slot == a.slot);
+        if (a.kind == DXPU_VSWITCH_MSI && (vs->port[a.port].cfg[4] & 2))
+            late = a; /* its owner has no room for it now */
+        must(a.kind != DXPU_VSWITCH_MSI || (vs->port[a.port].cfg[0x82] & 1));
         must(a.kind >= DXPU_VSWITCH_MSI && a.kind <= DXPU_VSWITCH_POWER_OFF);
         must(a.kind == DXPU_VSWITCH_MSI || (a.slot >= 1 && a.slot <= vs->cfg.slots));
         must((a.address & 3) == 0 && ++actions < 200);
     }
+    dxpu_vswitch_msi_later(vs, &late);
     must(vs->resets.now == vs->resets.told && vs->power.now == vs->power.told);
     for (unsigned s = 1; s <= vs->cfg.slots; s++)
         check_slot(vs, s);

@@ -84,6 +84,7 @@ enum {
 typedef struct dxpu_vswitch_action {
     uint8_t kind;
     uint8_t slot; /* 1..; of an MSI that of its port, 0 when that has none */
+    uint8_t port; /* index as of dxpu_vswitch_dump() */
     uint32_t data;
     uint64_t address;
 } dxpu_vswitch_action;
@@ -160,6 +161,9 @@ DXPU_API bool dxpu_vswitch_bus_master(const dxpu_vswitch *vs, uint8_t slot);
 DXPU_API uint32_t dxpu_vswitch_mps_bytes(const dxpu_vswitch *vs, uint8_t slot);
 /* The next thing to do; false when there is none.  A slot's resets come before its interrupts. */
 DXPU_API bool dxpu_vswitch_action_next(dxpu_vswitch *vs, dxpu_vswitch_action *out);
+/* An MSI that cannot be sent yet: action_next() tells it again, with what is programmed then, unless
+   its port may not send it any more (V-7).  Call it when action_next() has said false. */
+DXPU_API void dxpu_vswitch_msi_later(dxpu_vswitch *vs, const dxpu_vswitch_action *msi);
 /* Configuration space of port `index`: `bytes` from offset 0 (0: out may be NULL), for lspci -F.
    Returns the BDF, or -1 when index is past the last port. */
 DXPU_API int dxpu_vswitch_dump(const dxpu_vswitch *vs, unsigned index, uint8_t *out, size_t bytes);
@@ -948,6 +952,7 @@ DXPU_API bool dxpu_vswitch_action_next(dxpu_vswitch *vs, dxpu_vswitch_action *ou
         dxpu_vswitch_port *p = &vs->port[i];
         uint32_t bit = p->slot ? 1u << i : 0;
         out->slot = p->slot;
+        out->port = (uint8_t)i;
         if (vs->power.due & bit) {
             out->kind = dxpui_vs_tell(&vs->power, bit) ? (uint8_t)DXPU_VSWITCH_POWER_ON
                                                        : (uint8_t)DXPU_VSWITCH_POWER_OFF;
@@ -968,6 +973,14 @@ DXPU_API bool dxpu_vswitch_action_next(dxpu_vswitch *vs, dxpu_vswitch_action *ou
         }
     }
     return false;
+}
+
+DXPU_API void dxpu_vswitch_msi_later(dxpu_vswitch *vs, const dxpu_vswitch_action *msi)
+{
+    if (msi->kind != DXPU_VSWITCH_MSI || msi->port >= vs->ports)
+        return;
+    vs->port[msi->port].msi_due = true;
+    dxpui_vs_interrupt(vs, &vs->port[msi->port]);
 }
 
 DXPU_API int dxpu_vswitch_dump(const dxpu_vswitch *vs, unsigned index, uint8_t *out, size_t bytes)

@@ -62,12 +62,8 @@ struct guest {
     } * told; /* of each slot, to the manager */
     guest_access accesses[ACCESSES];
     unsigned next_access;
-    uint64_t deadline_ns; /* no access in `accesses` is due before */
-    struct {
-        uint64_t address;
-        uint32_t data;
-    } owed[PORTS_MAX]; /* interrupts of the switch for which there was no room */
-    unsigned owed_count;
+    uint64_t deadline_ns;  /* no access in `accesses` is due before */
+    bool owed;             /* there was no room for an interrupt of the switch */
     uint64_t line_address; /* of the first byte in line */
     uint32_t line_bytes;   /* written and not yet sent; 0: none */
     uint8_t line[REQUEST_BYTES];
@@ -265,37 +261,18 @@ static void tell_reach(guest *g)
 
 /* ==== 3  Configuration ======================================================================== */
 
-/* Interrupts that wait for room to the client, each once: a device can leave none to the switch. */
-static void interrupts_owed(guest *g)
-{
-    while (g->owed_count && dxpu_vfu_msi(g->vfu, g->owed[g->owed_count - 1].address,
-                                         g->owed[g->owed_count - 1].data) != DXPU_E_AGAIN)
-        g->owed_count--;
-}
-
-/* No client: nobody to interrupt. */
-static void interrupt(guest *g, uint64_t address, uint32_t data)
-{
-    unsigned i = 0;
-    if (dxpu_vfu_msi(g->vfu, address, data) != DXPU_E_AGAIN)
-        return;
-    while (i < g->owed_count && (g->owed[i].address != address || g->owed[i].data != data))
-        i++;
-    if (i == g->owed_count && i < PORTS_MAX) {
-        g->owed[i].address = address;
-        g->owed[i].data = data;
-        g->owed_count++;
-    }
-}
-
+/* Interrupts for which there is no room to the client (no client: nobody to interrupt) wait in the
+   switch, which knows what may still be sent: a device can leave none to the switch. */
 static void run_actions(guest *g)
 {
-    dxpu_vswitch_action act;
+    dxpu_vswitch_action act, late[PORTS_MAX];
+    unsigned count = 0;
     while (dxpu_vswitch_action_next(&g->vs, &act)) {
         guest_slot *s = act.slot ? &g->slots[act.slot - 1] : NULL;
         switch (act.kind) {
         case DXPU_VSWITCH_MSI:
-            interrupt(g, act.address, act.data);
+            if (dxpu_vfu_msi(g->vfu, act.address, act.data) == DXPU_E_AGAIN)
+                late[count++] = act; /* one of a port */
             break;
         case DXPU_VSWITCH_RESET_ON:
         case DXPU_VSWITCH_RESET_OFF:
@@ -308,6 +285,9 @@ static void run_actions(guest *g)
             break;
         }
     }
+    g->owed = count != 0;
+    while (count)
+        dxpu_vswitch_msi_later(&g->vs, &late[--count]);
 }
 
 static void config_tlp(uint64_t offset, bool write, unsigned bytes, dxpu_tlp *t)
@@ -535,10 +515,12 @@ static void remedy(const guest *g, uint64_t largest, char *out, size_t cap)
     uint64_t window = dxpu_vswitch_slot_window(&g->vs, largest), all = g->set->bar4_bytes;
     (void)dxpu_vswitch_parameter(&g->vs, largest, parameter, sizeof parameter);
     *out = 0;
-    if (!window)
+    if (!window || window > GUEST_BAR4_MAX) /* a BAR of any size: a box says so */
         return;
     while (all <= window * g->set->slots) /* the first window does not begin at the start of BAR4 */
         all *= 2;
+    if (all > GUEST_BAR4_MAX)
+        return;
     if (all > g->set->bar4_bytes)
         snprintf(bar4, sizeof bar4, " and --bar4 %lluG", (unsigned long long)(all >> 30));
     snprintf(out, cap, "guest parameter %s%s", parameter, bar4);
@@ -618,7 +600,6 @@ static void on_disconnected(void *user, const char *why)
     guest *g = user;
     fprintf(stderr, "dxpu-host: the guest is gone: %s\n", why);
     accesses_forget(g);
-    g->owed_count = 0;
     machine_reset(g);
 }
 
@@ -809,7 +790,8 @@ static void on_vfu(evutil_socket_t fd, short what, void *user)
     rc = dxpu_vfu_process(g->vfu);
     line_flush(g); /* nothing is kept while nobody calls */
     tell_reach(g);
-    interrupts_owed(g);
+    if (g->owed)
+        run_actions(g);
     if (rc != DXPU_OK) {
         fprintf(stderr, "dxpu-host: %s: %s\n", g->set->socket, strerror(errno));
         fabric_stop(&g->fabric);

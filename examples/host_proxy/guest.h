@@ -10,12 +10,14 @@
 #include "fabric.h"
 #include "manager_link.h"
 
+#define GUEST_BAR4_MAX ((uint64_t)1 << 40)
+
 typedef struct guest_settings {
     const char *socket; /* where QEMU's vfio-user-pci connects */
     const char *attach; /* "1=ADDR:PORT[,ADDR:PORT...]/SLOT[/EPOCH],..." or NULL */
     unsigned topology;  /* DXPU_VSWITCH_* */
     uint64_t slots;
-    uint64_t bar2_bytes, bar4_bytes;
+    uint64_t bar2_bytes, bar4_bytes; /* at most GUEST_BAR4_MAX */
     const char *control;             /* where it is told to attach and detach, NULL: nowhere */
     uint64_t node;                   /* of this host in the fabric; 0: its manager will tell */
     const manager_settings *manager; /* NULL: none */

@@ -69,7 +69,7 @@ static const option_row rows[] = {
     { "bar2", "SIZE", "window for 32-bit memory, a power of two (64M)", OPTION_SIZE,
       &set.guest.bar2_bytes, 1u << 20, (uint64_t)1 << 31 },
     { "bar4", "SIZE", "window for 64-bit memory, a power of two (64G)", OPTION_SIZE,
-      &set.guest.bar4_bytes, 1u << 20, (uint64_t)1 << 40 },
+      &set.guest.bar4_bytes, 1u << 20, GUEST_BAR4_MAX },
     { "control", "ADDR:PORT",
       "and where it is told to attach and detach (nowhere); :PORT is loopback's", OPTION_TEXT,
       &set.guest.control, 0, 0 },
