@@ -2,7 +2,8 @@
    are exchanged and wipes that fail, between a manager, which keeps the rules until the input has
    it do anything, and hosts that try what they once had.  Nobody finds another's data; whoever is
    let in has the lease; what was answered is there after a power cut, what was refused changed
-   nothing (M-54 to M-67, M-83, M-84); and who calls a slot wiped has wiped it.
+   nothing (M-54 to M-67, M-83, M-84); who calls a slot wiped has wiped it; and the manager is told of
+   each change at once.
    libFuzzer: -max_len=1024 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -53,6 +54,10 @@ static shard loop;
 static box b;
 static order orders[SLOTS];
 static uint8_t channel[SLOTS]; /* the tenant that has one; 0: nobody */
+static struct {
+    uint8_t phase;
+    uint64_t epoch;
+} heard[SLOTS]; /* of each slot, when its manager was last told of it */
 static bool plain, wild;
 static bool begun[SLOTS]; /* its wipe */
 static unsigned failing;  /* writes of the file */
@@ -107,6 +112,8 @@ uint8_t slots_state(const slot *s)
 void manager_changed(manager_link *m, unsigned number)
 {
     must(!m && number && number <= SLOTS);
+    heard[number - 1].phase = phases[number - 1];
+    heard[number - 1].epoch = entries[number - 1].epoch_seen;
 }
 
 void manager_alarm(manager_link *m, unsigned number, unsigned kind, uint64_t epoch,
@@ -191,6 +198,8 @@ static void start(void)
     leases_look(&b);
     leases_begin(&b);
     leases_tell(&b);
+    for (unsigned i = 0; i < SLOTS; i++) /* it registers */
+        manager_changed(NULL, i + 1);
 }
 
 /* -- Its manager -- */
@@ -366,6 +375,7 @@ static void check(const uint64_t seen[SLOTS])
         must(!channel[i] || (e->used && e->host_node == channel[i])); /* else slots_end() came */
         must(state != DXPU_CONTROL_SLOT_WIPED || !medium_of(i)->data || (wild && plain));
         must(!e->used || phases[i] == DXPU_CONTROL_SLOT_HELD);
+        must(heard[i].phase == phases[i] && heard[i].epoch == e->epoch_seen);
         must(!e->used || lease_keys[i].known == !plain);
     }
     must(loop.wiping == wiping && leases_wiping(&loop) == (wiping != 0));

@@ -210,11 +210,18 @@ static void let_master(uint16_t function, bool on)
     msi_answered(&the_slot.msi, &cpl);
 }
 
+static int attach_far(void)
+{
+    dxpu_udp_address here;
+    here.len = sizeof here.u;
+    assert_int_equal(getsockname(far.fd, &here.u.any, &here.len), 0);
+    return slot_attach(&the_slot, &here, 1, 1, NULL, 1, dxpu_udp_now_ns());
+}
+
 static void start(uint64_t hold_ms)
 {
     fabric_settings s = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
     fabric_callbacks cb = { NULL, NULL, up, work, down, next_ns, tick, NULL, NULL };
-    dxpu_udp_address here;
     silent = answered = requests = good = unsupported = interrupts = shown = 0;
     master = true;
     visible = no_way = false;
@@ -225,9 +232,7 @@ static void start(uint64_t hold_ms)
     assert_int_equal(slot_init(&the_slot, 1, 1, &the_host, &net), 0);
     peer_start(&far, dxpu_udp_base(net.udp));
     far.cfg.hold_ms = 60000;
-    here.len = sizeof here.u;
-    assert_int_equal(getsockname(far.fd, &here.u.any, &here.len), 0);
-    assert_int_equal(slot_attach(&the_slot, &here, 1, 1, NULL, 1, dxpu_udp_now_ns()), 0);
+    assert_int_equal(attach_far(), 0);
     far.step = refuse_probe;
     run_until(is_up);
     far.step = NULL;
@@ -952,8 +957,12 @@ static void test_s109_the_host_looks_itself(void **state)
     assert_int_equal(try_both(0, 0, true), 0);
     assert_int_equal(the_slot.refused_why[SLOT_REFUSED_translated], 4);
     assert_int_equal(the_slot.refused, 8);
-    assert_int_equal(the_slot.alarmed, the_slot.epoch);
+    assert_true(the_slot.alarmed);
     assert_int_equal(try_both(0, 0, false), 2);
+    slot_detach(&the_slot, DXPU_REASON_DETACH);
+    run_until(is_empty);
+    assert_int_equal(attach_far(), 0);
+    assert_false(the_slot.alarmed); /* the first of another lease is told again */
 }
 
 /* ==== A device that is not ready ============================================================== */
@@ -1072,6 +1081,66 @@ static bool one_silent(void)
     return silent + answered == 1;
 }
 
+static bool is_asking_for_time(void)
+{
+    return the_slot.up && the_slot.probe_ns;
+}
+
+static void slow_device_with_events(peer *p, uint64_t now)
+{
+    dxpu_event e;
+    slow_device(p, now);
+    if (p->open && dxpu_channel_peek_event(&p->ch, &e))
+        assert_int_equal(dxpu_channel_take_event(&p->ch), DXPU_OK);
+}
+
+/* What waits, or comes back, behind a reset is not made again: it was another machine's. */
+static void test_v10_a_reset_ends_what_waits(void **state)
+{
+    (void)state;
+    for (unsigned late = 0; late < 2; late++) {
+        slow_start(60000, FOREVER);
+        if (late) /* the device asks for time when the reset has been sent */
+            far.step = NULL;
+        config(DXPU_TLP_CFGWR0, 0x10, 1);
+        silent = 0;
+        if (late)
+            run_until(far_is_off);
+        else
+            run_until(one_waits);
+        slot_event(&the_slot, DXPU_EVENT_HOT_RESET, DXPU_EVENT_ON);
+        slot_event(&the_slot, DXPU_EVENT_HOT_RESET, 0);
+        far.step = slow_device_with_events;
+        run_until(one_silent);
+        not_yet = 0;
+        configure(DXPU_TLP_CFGWR0, 0x14, 1);
+        assert_int_equal(order_at, 1);
+        assert_int_equal(order[0], 0x14);
+        assert_int_equal(the_slot.retry.count, 0);
+        if (!late)
+            teardown(NULL);
+    }
+}
+
+/* A device that asks for time when its slot is detached: nothing is due any more but the end. */
+static void test_detach_ends_the_look_at_the_device(void **state)
+{
+    uint64_t now;
+    (void)state;
+    start(60000);
+    dxpu_channel_reset(&far.ch, DXPU_REASON_SHUTDOWN);
+    run_until(far_is_off);
+    far.open = false;
+    far.step = slow_device;
+    not_yet = FOREVER;
+    run_until(is_asking_for_time);
+    slot_detach(&the_slot, DXPU_REASON_DETACH);
+    now = the_slot.probe_ns + 1;
+    slot_tick(&the_slot, now);
+    assert_true(slot_next_ns(&the_slot) > now);
+    run_until(is_empty);
+}
+
 /* ... and what was asked of the device at that moment has come back. */
 static bool one_silent_none_waits(void)
 {
@@ -1116,6 +1185,8 @@ int main(void)
         CASE(test_v10_requests_are_made_again_in_order),
         CASE(test_v10_vendor_id_is_shown_as_not_ready),
         CASE(test_v10_time_is_up),
+        CASE(test_v10_a_reset_ends_what_waits),
+        CASE(test_detach_ends_the_look_at_the_device),
         CASE(test_v15_only_programmed_interrupts_are_delivered),
         CASE(test_interrupts_wait_for_room),
         CASE(test_s103_windows_are_told_ahead_of_what_uses_them),

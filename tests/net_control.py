@@ -6,6 +6,7 @@ Prints `ok NAME` or `not ok NAME` for each case.  Programs come from $DXPU_BIN, 
 # SPDX-License-Identifier: MIT
 import os
 import random
+import select
 import signal
 import socket
 import struct
@@ -250,6 +251,32 @@ def nobody_answers_in_time():
         until(lambda: slot(l, host, 1)["attempts"] >= 1, "an attempt that failed")
         check(slot(l, host, 1)["state"] == "dialing")
         stops_well(host)
+
+
+def datagrams(udp, seconds):
+    """How many come in this time."""
+    count, end = 0, time.monotonic() + seconds
+    while select.select([udp], [], [], max(0, end - time.monotonic()))[0]:
+        udp.recv(65536)
+        count += 1
+    return count
+
+
+@case
+def detach_ends_the_dialing():
+    """M-34: at once, also before keys are agreed on, however long an end may be awaited."""
+    for plain in (True, False):
+        with lab.Lab(plain=plain) as l, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+            silent.bind(("127.0.0.1", 0))
+            there = "127.0.0.1:%d" % silent.getsockname()[1]
+            host = start_host(l, "--hold-ms", 60000)
+            dxpu(l, "attach", host.control, 1, there, 1)
+            check(datagrams(silent, 2) > 1, "it does not dial")  # the control
+            dxpu(l, "detach", "--wait", "--timeout", 5, host.control, 1)
+            check(slot(l, host, 1)["state"] == "empty")
+            datagrams(silent, 0.1)
+            check(datagrams(silent, 2) == 0, "it still dials")
+            stops_well(host)
 
 
 @case

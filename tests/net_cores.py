@@ -455,6 +455,7 @@ def usage_of_several_guests():
                            (two + ("--attach", ";3=127.0.0.1:1/2"), "--attach"),
                            (two + ("--control", "65535"), "lower port"),
                            (two + ("--listen", "*:65535"), "lower port"),
+                           (two + ("--node", 2**32 - 1), "32 bits"),
                            (("--vfio-user", ",".join(map(str, range(65)))), "64 guests")):
             bad = l.run("dxpu-host", *args, seconds=10)
             check(bad.status == 2 and word in bad.errors(), args, bad.status, bad.errors())

@@ -382,7 +382,9 @@ class GuestRun:
                     if schedule.ended(host, 0.5) is not None:
                         break
             check(len(lost) < 2 and (not lost or faults.total() > 0), what, lost, host.errors())
+        unasked = host.popen.poll() is not None
         judge(host, what, host.stop(LIMIT))
+        check(not unasked or host.popen.returncode, what, "it ends, all being well", host.errors())
         return host.popen.returncode
 
 

@@ -1721,7 +1721,7 @@ int dxpu_vfu_process(dxpu_vfu *s)
         if (e[i].data.fd == s->wake) {
             uint64_t many;
             s->woken = false;
-            if (read(s->wake, &many, sizeof many) < 0 && errno != EAGAIN)
+            if (read(s->wake, &many, sizeof many) < 0 && errno != EAGAIN && errno != EINTR)
                 return DXPU_E_DEAD;
         } else if (e[i].data.fd == s->listener) {
             connecting = true;

@@ -143,8 +143,9 @@ static void end_wipe(box *b, unsigned number, bool wiped)
     before was;
     s->shard->wiping--;
     b->phase[number - 1] = wiped ? DXPU_CONTROL_SLOT_WIPED : DXPU_CONTROL_SLOT_UNWIPED;
-    was = keep(b, number); /* if the file says `wiping` still, it is only done again */
-    (void)settle(b, number, &was);
+    was = keep(b, number);
+    if (settle(b, number, &was)) /* the file says `wiping` still: it would only be done again */
+        manager_changed(b->manager, number);
     if (wiped) {
         s->broken = s->elsewhere = false;
         return;

@@ -67,7 +67,7 @@ struct guest {
     uint64_t line_address; /* of the first byte in line */
     uint32_t line_bytes;   /* written and not yet sent; 0: none */
     uint8_t line[REQUEST_BYTES];
-    bool stopping;
+    bool stopping, failed;
     uint64_t config_reads, config_writes, memory_reads, memory_writes, combined, unclaimed, resets;
     uint64_t timeouts;
 };
@@ -794,6 +794,7 @@ static void on_vfu(evutil_socket_t fd, short what, void *user)
         run_actions(g);
     if (rc != DXPU_OK) {
         fprintf(stderr, "dxpu-host: %s: %s\n", g->set->socket, strerror(errno));
+        g->failed = true;
         fabric_stop(&g->fabric);
     }
 }
@@ -1174,7 +1175,8 @@ guest *guest_open(const guest_settings *set, const fabric_settings *net, int *st
 
 int guest_run(guest *g)
 {
-    return fabric_run(&g->fabric);
+    int rc = fabric_run(&g->fabric);
+    return g->failed ? -1 : rc;
 }
 
 void guest_stop(guest *g)

@@ -110,6 +110,8 @@ const char *guests_check(const guest_settings *set, const fabric_settings *net)
         return "--vfio-user: at most 64 guests";
     if (set->attach && parts(set->attach, ';') > count)
         return "--attach: more lists, with ; in between, than there are guests";
+    if (set->node && set->node > UINT32_MAX - (count - 1))
+        return "--node: each guest's is one higher, and the last one's no number of 32 bits";
     for (unsigned n = 0; !wrong && n < count; n++)
         wrong = check_part(set, net, n);
     return wrong;

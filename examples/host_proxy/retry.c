@@ -22,13 +22,13 @@ bool retry_takes(const dxpu_tlp *t)
     return is_config(t->type);
 }
 
-static retry_request note(retry_list *l, const dxpu_tlp *t, uint64_t user, uint64_t until_ns)
+static retry_request note(retry_list *l, const dxpu_tlp *t, uint64_t user, uint64_t until)
 {
     retry_request r;
     memset(&r, 0, sizeof r);
     r.user = user;
     r.number = l->made++;
-    r.until_ns = until_ns;
+    r.until_ns = until;
     r.target = t->target;
     r.register_bytes = t->register_bytes;
     r.type = t->type;
@@ -38,10 +38,10 @@ static retry_request note(retry_list *l, const dxpu_tlp *t, uint64_t user, uint6
     return r;
 }
 
-void retry_sent(retry_list *l, const dxpu_tlp *t, uint64_t user, uint64_t until_ns)
+void retry_sent(retry_list *l, const dxpu_tlp *t, uint64_t user, uint64_t until)
 {
     if (dxpu_tlp_class(t) == DXPU_NONPOSTED)
-        l->sent[t->tag % RETRY_TAGS] = note(l, t, user, until_ns);
+        l->sent[t->tag % RETRY_TAGS] = note(l, t, user, until);
 }
 
 /* In the order in which they were made. */
@@ -64,9 +64,9 @@ static void take_out(retry_list *l, unsigned at)
         l->waiting[at] = l->waiting[at + 1];
 }
 
-bool retry_wait(retry_list *l, const dxpu_tlp *t, uint64_t user, uint64_t until_ns)
+bool retry_wait(retry_list *l, const dxpu_tlp *t, uint64_t user, uint64_t until)
 {
-    retry_request r = note(l, t, user, until_ns);
+    retry_request r = note(l, t, user, until);
     return insert(l, &r);
 }
 
@@ -94,10 +94,21 @@ void retry_request_of(const retry_list *l, bool again, uint16_t tag, dxpu_tlp *t
     t->tag = tag;
 }
 
+void retry_reset(retry_list *l)
+{
+    l->cut = l->made;
+}
+
+/* When it must have its answer. */
+static uint64_t until_ns(const retry_list *l, const retry_request *r)
+{
+    return r->number < l->cut ? 0 : r->until_ns;
+}
+
 bool retry_later(retry_list *l, bool again, uint16_t tag, uint64_t now_ns)
 {
     const retry_request *r = again ? &l->waiting[0] : &l->sent[tag % RETRY_TAGS];
-    if (now_ns >= r->until_ns || (!again && !insert(l, r)))
+    if (now_ns >= until_ns(l, r) || (!again && !insert(l, r)))
         return false;
     if (again)
         l->busy = false;
@@ -128,7 +139,7 @@ bool retry_expire(retry_list *l, uint64_t now_ns, uint64_t *user)
 {
     for (unsigned i = 0; i < l->count; i++) {
         retry_request *r = &l->waiting[i];
-        if (r->answered || now_ns < r->until_ns)
+        if (r->answered || now_ns < until_ns(l, r))
             continue;
         *user = r->user;
         r->answered = true;
@@ -145,8 +156,9 @@ uint64_t retry_next_ns(const retry_list *l)
     if (l->count && !l->busy)
         next = l->at_ns;
     for (unsigned i = 0; i < l->count; i++) {
-        if (!l->waiting[i].answered && l->waiting[i].until_ns < next)
-            next = l->waiting[i].until_ns;
+        uint64_t at = until_ns(l, &l->waiting[i]);
+        if (!l->waiting[i].answered && at < next)
+            next = at;
     }
     return next;
 }

@@ -2,8 +2,8 @@
    SPDX-License-Identifier: MIT
 
    A request that was completed with Configuration Request Retry Status is made again until the
-   device is ready or the request's time is up.  Those that come meanwhile wait behind it, so that
-   none passes another.  Pure: the owner sends, waits and answers. */
+   device is ready, the request's time is up, or the device is reset.  Those that come meanwhile wait
+   behind it, so that none passes another.  Pure: the owner sends, waits and answers. */
 #ifndef RETRY_H_INCLUDED
 #define RETRY_H_INCLUDED
 
@@ -28,6 +28,7 @@ typedef struct retry_list {
     bool busy;      /* the first of `waiting` is on its way */
     uint64_t at_ns; /* not before then */
     uint64_t made;
+    uint64_t cut; /* those with a smaller number are not made again */
 } retry_list;
 
 void retry_clear(retry_list *l);
@@ -45,6 +46,8 @@ void retry_request_of(const retry_list *l, bool again, uint16_t tag, dxpu_tlp *t
 /* It was answered with CRS: make it again later.  False when its time is up, or there is no place:
    the completion is its answer. */
 bool retry_later(retry_list *l, bool again, uint16_t tag, uint64_t now_ns);
+/* The device is reset: the time of all that was made before is up. */
+void retry_reset(retry_list *l);
 /* The request to send now, without its tag; then busy.  False for none. */
 bool retry_next(retry_list *l, uint64_t now_ns, dxpu_tlp *t);
 /* The first that waits has its answer.  True and *user unless it was told before. */

@@ -336,6 +336,7 @@ void slot_event(guest_slot *s, uint8_t type, uint8_t flags)
     if (s->probe.running && type == DXPU_EVENT_HOT_RESET)
         s->probe.again = true;
     msi_reset(&s->msi); /* both events reset the device */
+    retry_reset(&s->retry);
     memset(&e, 0, sizeof e);
     e.type = type;
     e.flags = flags;
@@ -422,12 +423,12 @@ static void count_refused(guest_slot *s, unsigned why)
     static const char *const texts[] = { SLOT_REFUSALS(SLOT_SENTENCE) };
     s->refused++;
     s->refused_why[why]++;
-    if (s->alarmed != s->epoch)
+    if (!s->alarmed)
         fprintf(stderr,
                 "dxpu-host: slot %u: refused what came from slot %u of %s, epoch %llu: a request "
                 "that %s; more of this is only counted\n",
                 s->number, s->box_slot, s->box, (unsigned long long)s->epoch, texts[why]);
-    s->alarmed = s->epoch;
+    s->alarmed = true;
 }
 
 /* May this function send requests at all?  SLOT_NOT_REFUSED, or why not. */
@@ -794,6 +795,7 @@ int slot_attach(guest_slot *s, const dxpu_udp_address *box, unsigned paths, uint
     s->last_error = DXPU_OK;
     s->last_reason = DXPU_REASON_NONE;
     s->attempts = 0;
+    s->alarmed = false;
     memcpy(s->path, path, sizeof s->path);
     memset(&s->past, 0, sizeof s->past);
     s->paths = paths;
@@ -846,7 +848,10 @@ void slot_detach(guest_slot *s, uint8_t reason)
         return;
     s->close_reason = reason;
     s->closing_ns = dxpu_udp_now_ns() + hold_ns(s);
-    close_behind(s);
+    if (dxpu_channel_state(&s->channel->ch) == DXPU_STATE_IDLE)
+        dxpu_channel_reset(&s->channel->ch, reason); /* it still asks for keys: nobody to tell */
+    else
+        close_behind(s);
 }
 
 void slot_up(guest_slot *s, uint64_t now)
@@ -965,7 +970,7 @@ uint64_t slot_next_ns(const guest_slot *s)
         next = s->closing_ns;
     if (s->congested_ns && s->congested_ns < next)
         next = s->congested_ns;
-    if (s->probe.running && s->probe_ns && s->probe_ns < next)
+    if (s->probe.running && !s->closing_ns && s->probe_ns && s->probe_ns < next)
         next = s->probe_ns;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
         if (s->stuck_ns[cls] && s->stuck_ns[cls] < next)

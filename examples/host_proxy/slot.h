@@ -108,7 +108,7 @@ typedef struct guest_slot {
     uint64_t peer_tlps;                       /* of the device, given to other slots */
     uint64_t messages;                        /* of the device, taken by the root port */
     uint64_t refused_why[SLOT_REFUSAL_COUNT]; /* sums up to `refused` */
-    uint64_t alarmed;                         /* the epoch whose first refusal was told */
+    bool alarmed;                             /* this lease's first refusal was told */
     uint64_t msis_refused; /* interrupts that the guest did not program; not in `refused` */
 } guest_slot;
 
