@@ -2,8 +2,8 @@
    are exchanged and wipes that fail, between a manager, which keeps the rules until the input has
    it do anything, and hosts that try what they once had.  Nobody finds another's data; whoever is
    let in has the lease; what was answered is there after a power cut, what was refused changed
-   nothing (M-54 to M-67, M-83, M-84); who calls a slot wiped has wiped it; and the manager is told of
-   each change at once.
+   nothing (M-54 to M-67, M-83, M-84); who calls a slot wiped has wiped it; and the manager is
+   told of each change at once.
    libFuzzer: -max_len=1024 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE

@@ -14,6 +14,7 @@
 
 #include "dxpu_firmware.h"
 #include "dxpu_sodium.h"
+#include "examples/box_proxy/guard.c"
 
 enum {
     COUNT = 8,
@@ -955,6 +956,84 @@ static void test_event_is_a_barrier(void **state)
     rig_end(&g);
 }
 
+/* -- A guard where the rings meet the device, as the binding's README says -- */
+
+static guard the_guard;
+
+static bool guarded_reset(void *user, uint16_t slot)
+{
+    guard_clear(&the_guard);
+    return rig_reset(user, slot);
+}
+
+static void guarded_event(void *user, uint16_t slot, const dxpu_event *e)
+{
+    (void)user;
+    (void)slot;
+    (void)guard_event(&the_guard, e);
+}
+
+/* A write of the device leaves, if it may. */
+static bool guarded_write_arrives(rig *g, uint64_t address)
+{
+    uint8_t out[TLP_BYTES];
+    dxpu_tlp t = request(DXPU_TLP_MWR, 0);
+    t.requester = DXPU_BDF(3, 0, 0);
+    t.address = address;
+    if (guard_up(&the_guard, encode(&t, out)) == GUARD_PASS)
+        assert_true(device_sends(g, &t));
+    rig_turns(g, 4);
+    return host_takes(g, DXPU_POSTED, &t);
+}
+
+/* The host lets the device master the bus, and grants it 4 KB. */
+static void host_grants(rig *g)
+{
+    static const uint8_t master[4] = { 4 };
+    dxpu_event e = { .type = DXPU_EVENT_DMA_GRANT, .flags = DXPU_EVENT_READ | DXPU_EVENT_WRITE };
+    dxpu_tlp t = request(DXPU_TLP_CFGWR0, 0);
+    e.base = 0x10000;
+    e.length = 0x1000;
+    t.address = 0;
+    t.target = DXPU_BDF(3, 0, 0);
+    t.register_bytes = 4;
+    t.payload.ptr = master;
+    t.payload.len = 4;
+    assert_int_equal(dxpu_channel_submit_event(&g->host, &e), DXPU_OK);
+    assert_int_equal(host_sends(g, &t), DXPU_OK);
+    rig_turns(g, 4);
+    assert_true(device_takes(g, &t));
+    t.payload.ptr = master;
+    guard_down(&the_guard, &t);
+}
+
+static void test_s100_a_guard_at_the_rings(void **state)
+{
+    static const dxpu_fw_hooks hooks = { rig_random, guarded_reset, guarded_event, rig_keep };
+    static const guard_allowed nothing_more = { false, false };
+    rig g;
+    dxpu_tlp t = request(DXPU_TLP_MWR, 0);
+    (void)state;
+    rig_begin(&g, NULL);
+    g.fw.cfg.hooks = &hooks;
+    assert_int_equal(guard_init(&the_guard, &nothing_more), 0);
+    rig_up(&g, 1, 64);
+    assert_false(guarded_write_arrives(&g, 0x10000));
+    host_grants(&g);
+    assert_true(guarded_write_arrives(&g, 0x10000));
+    assert_true(guarded_write_arrives(&g, 0x10ffc));
+    assert_false(guarded_write_arrives(&g, 0x11000));
+    t.address = 0x11000;
+    assert_true(device_sends(&g, &t)); /* the control: nothing in the binding keeps it back */
+    rig_turns(&g, 4);
+    assert_true(host_takes(&g, DXPU_POSTED, &t));
+    rig_up(&g, 2, 64); /* the next host has granted nothing */
+    assert_false(guarded_write_arrives(&g, 0x10000));
+    assert_int_equal(guard_refused(&the_guard), 3);
+    guard_free(&the_guard);
+    rig_end(&g);
+}
+
 /* D-49, W-28: who may have the slot, and what is done before his first TLP is looked at. */
 static void test_d49_w28_leases(void **state)
 {
@@ -1821,6 +1900,7 @@ int main(void)
         cmocka_unit_test(test_malformed_from_host),
         cmocka_unit_test(test_nonposted_limit),
         cmocka_unit_test(test_event_is_a_barrier),
+        cmocka_unit_test(test_s100_a_guard_at_the_rings),
         cmocka_unit_test(test_d49_w28_leases),
         cmocka_unit_test(test_d49_one_reset_between_hosts),
         cmocka_unit_test(test_s92_handshake_without_keys),

@@ -161,8 +161,8 @@ DXPU_API bool dxpu_vswitch_bus_master(const dxpu_vswitch *vs, uint8_t slot);
 DXPU_API uint32_t dxpu_vswitch_mps_bytes(const dxpu_vswitch *vs, uint8_t slot);
 /* The next thing to do; false when there is none.  A slot's resets come before its interrupts. */
 DXPU_API bool dxpu_vswitch_action_next(dxpu_vswitch *vs, dxpu_vswitch_action *out);
-/* An MSI that cannot be sent yet: action_next() tells it again, with what is programmed then, unless
-   its port may not send it any more (V-7).  Call it when action_next() has said false. */
+/* An MSI that cannot be sent yet: action_next() tells it again, with what is programmed then,
+   unless its port may not send it any more (V-7).  Call it when action_next() has said false. */
 DXPU_API void dxpu_vswitch_msi_later(dxpu_vswitch *vs, const dxpu_vswitch_action *msi);
 /* Configuration space of port `index`: `bytes` from offset 0 (0: out may be NULL), for lspci -F.
    Returns the BDF, or -1 when index is past the last port. */

@@ -2,8 +2,8 @@
    SPDX-License-Identifier: MIT
 
    A request that was completed with Configuration Request Retry Status is made again until the
-   device is ready, the request's time is up, or the device is reset.  Those that come meanwhile wait
-   behind it, so that none passes another.  Pure: the owner sends, waits and answers. */
+   device is ready, the request's time is up, or the device is reset.  Those that come meanwhile
+   wait behind it, so that none passes another.  Pure: the owner sends, waits and answers. */
 #ifndef RETRY_H_INCLUDED
 #define RETRY_H_INCLUDED
 

@@ -17,8 +17,8 @@ uint32_t nondet_u32(void);
 uint64_t nondet_u64(void);
 size_t nondet_size(void);
 
-/* The stub for CRC-32: of the first range of bytes it is asked about any number, the same each time,
-   and of others any number; all are there.  Harness crc proves the CRC itself. */
+/* The stub for CRC-32: of the first range of bytes it is asked about any number, the same each
+   time, and of others any number; all are there.  Harness crc proves the CRC itself. */
 #ifndef PROOF_REAL_CRC
 static uint32_t proof_crc;
 static const void *proof_crc_of;
