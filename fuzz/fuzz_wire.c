@@ -428,6 +428,7 @@ static void check_proxy(const proxy *p)
     must(p->owner == w && p->conn->context == p && *p->link == p);
     must(!p->later || (p->greeted && !p->node && evbuffer_get_length(p->later) <= LATER_BYTES));
     must(!p->node || (p->greeted && find_node(w, p->node) == p));
+    must(!p->node || may_register(p)); /* M-81, also when the lists have changed */
     must(p->conn->unsent <= SEND_BYTES);
     for (unsigned i = 0; i < p->places; i++)
         out += p->orders[i].sent_ns != 0;

@@ -851,6 +851,7 @@ typedef struct line {
     uint64_t delay_ns, jitter_ns;
     uint32_t to_send[2], sent[2], got[2];
     uint64_t every_ns, next_ns[2]; /* a TLP so often */
+    uint32_t hold_ms[2];           /* 0: the usual */
     unsigned refused;              /* frames that a channel did not take */
     liar *liar;                    /* on the way, if any */
 } line;
@@ -887,6 +888,8 @@ static void channel_make(line *l, unsigned end)
     cfg.remote = end ? l->w.ask.source : l->w.ask.destination;
     cfg.frame_limit_bytes = LIMIT;
     cfg.lossless = true;
+    if (l->hold_ms[end])
+        cfg.hold_ms = l->hold_ms[end];
     cfg.suite = l->plain ? NULL : dxpu_sodium_suite(x);
     cfg.suite_user = x;
     size_t need = dxpu_channel_bytes(&cfg);
@@ -1257,6 +1260,22 @@ static void test_s44_not_sooner_than_hold(void **state)
     uint64_t holds = (l->w.now_ns - begin_ns) / (1000 * (uint64_t)MS);
     assert_in_range(dxpu_sodium_count(l->w.end[0])->rekeys, holds, holds); /* one each */
     assert_in_range(holds, 4, 6);
+    line_free(l);
+}
+
+/* ... whatever longer one this end would have let the other have. */
+static void test_s44_the_hold_that_was_agreed_on(void **state)
+{
+    line *l = line_new();
+    (void)state;
+    l->hold_ms[0] = 600000;
+    l->hold_ms[1] = 1000;
+    l->w.cfg[0].rekey_ns = 1;
+    l->to_send[0] = 600;
+    l->every_ns = 5 * MS;
+    line_up(l);
+    run_all(l);
+    assert_in_range(dxpu_sodium_count(l->w.end[0])->rekeys, 2, 4);
     line_free(l);
 }
 
@@ -2038,6 +2057,7 @@ int main(void)
         cmocka_unit_test(test_s40_channels_over_a_bad_network),
         cmocka_unit_test(test_s44_s45_rekey_in_flight),
         cmocka_unit_test(test_s44_not_sooner_than_hold),
+        cmocka_unit_test(test_s44_the_hold_that_was_agreed_on),
         cmocka_unit_test(test_s45_old_key_for_three_timeouts),
         cmocka_unit_test(test_s42_s46_replay_is_refused),
         cmocka_unit_test(test_s40_every_byte_of_a_frame_counts),

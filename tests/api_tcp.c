@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "bindings/libevent/dxpu_tcp.h"
+#include "secure_stream.h"
 
 #include <errno.h>
 #include <unistd.h>
@@ -483,6 +484,60 @@ static void test_port_in_use(void **state)
     assert_null(dxpu_tcp_listen(base, dxpu_tcp_local(listener), &set, &cb, &why));
 }
 
+/* ==== Control connections over them =========================================================== */
+
+static secure_conn *told; /* NULL: closed */
+
+static void *on_secure_opened(void *user, secure_conn *c)
+{
+    told = c;
+    secure_touch(c);
+    server.opened++;
+    return user;
+}
+
+static void on_secure_bytes(void *context, secure_conn *c, dxpu_bytes in)
+{
+    (void)context;
+    (void)c;
+    (void)in;
+}
+
+static void on_secure_closed(void *context, secure_conn *c, const char *why)
+{
+    (void)context;
+    (void)c;
+    (void)why;
+    told = NULL;
+}
+
+/* A peer that reads nothing: whoever speaks to it outside a callback ends the connection, which is
+   gone when the call returns. */
+static void test_secure_send_to_who_does_not_read(void **state)
+{
+    static const uint8_t much[100000];
+    secure_callbacks cb = { &server, on_secure_opened, on_secure_bytes, on_secure_closed };
+    secure_settings how = { set, keys_none(), KEYS_ALL, "test" };
+    dxpu_udp_address at;
+    const char *why = NULL;
+    secure_listener *l;
+    unsigned sent = 0;
+    int fd;
+    (void)state;
+    assert_null(dxpu_tcp_parse(":0", &at));
+    l = secure_listen(base, &at, &how, &cb, &why);
+    assert_non_null(l);
+    fd = socket(secure_local(l)->u.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, &secure_local(l)->u.any, secure_local(l)->len), 0);
+    run_until(&server.opened, 1);
+    while (told && secure_send(told, much, sizeof much))
+        assert_true(++sent < 10000);
+    assert_null(told);
+    assert_true(sent > 0);
+    secure_unlisten(l);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -501,6 +556,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_displaced, setup, teardown),
         cmocka_unit_test_setup_teardown(test_s146_a_crowd_from_one_address, setup, teardown),
         cmocka_unit_test_setup_teardown(test_port_in_use, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_secure_send_to_who_does_not_read, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,10 @@
 Prints `ok NAME` or `not ok NAME` for each check."""
 # SPDX-License-Identifier: MIT
 import os
+import subprocess
 import sys
+import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "examples", "demo"))
@@ -67,13 +70,37 @@ def pipes(l):
     for name, status, *given in (("state", 3), ("record", 3), ("frames", 3), ("file", 3),
                                  ("identity", 2, *of_manager, "--state", file)):
         refused(l, "box_pipe_as_" + name, status, "pipe", *given, "--" + name, pipe)
+    refused(l, "box_stdout_as_record", 3, "pipe", "--record", "-")
     good = box(l, "--state", file, "--record", l.file("tlps"), "--frames", l.file("frames"))
     good.address()
     check("box_control_files", good.stop() == 0)
+
+
+def reads_and_writes(l):
+    """A configuration that cannot be read to its end, and results that nobody gets."""
+    refused(l, "box_config_is_a_folder", 2, "cannot read", "--config", l.folder)
+    for name, to, status in (("control_json", os.devnull, 0), ("json_to_a_full_disk", "/dev/full", 3)):
+        with open(to, "wb") as out, tempfile.TemporaryFile("w+") as errors:
+            b = subprocess.Popen([os.path.join(lab.BIN, "dxpu-box"), "--plain", "--listen",
+                                  "127.0.0.1:0", "--memory", "64K", "--json"],
+                                 stdin=subprocess.DEVNULL, stdout=out, stderr=errors)
+            end = time.monotonic() + 10
+            while "slot at" not in said(errors) and time.monotonic() < end:
+                time.sleep(0.02)
+            b.terminate()
+            got = b.wait(10)
+            check("box_" + name, got == status and
+                  (not status or "standard output" in said(errors)), got, said(errors))
+
+
+def said(file):
+    file.seek(0)
+    return file.read()
 
 
 with lab.Lab() as the_lab:
     files(the_lab)
     pipes(the_lab)
     options(the_lab)
+    reads_and_writes(the_lab)
 sys.exit(1 if failed else 0)

@@ -203,6 +203,19 @@ def s120_wrong_users():
                 check("--user" in program.said() and "useradd" in program.said(), program.said())
 
 
+@case
+def s120_before_names_are_looked_up():
+    """What a name server says is a byte from outside."""
+    def said(name, *more):
+        with Running(name, "--manager", "no-such-host.invalid:1", "--plain", *more) as program:
+            check(program.process.wait(60) == 2, name, program.said())
+            return program.said()
+    for name in ("dxpu-box", "dxpu-host"):
+        check("no-such-host" in said(name), name)  # the control
+        found = said(name, "--user", "no-such-user-here")
+        check("useradd" in found and "no-such-host" not in found, name, found)
+
+
 def elf(path):
     """What readelf tells of a program that matters here."""
     def ask(option):

@@ -20,6 +20,7 @@ typedef struct rig_store {
     unsigned commits, failures;
     bool forgetful;      /* says that it has what it has not */
     unsigned fail_after; /* so many more commits succeed; UINT_MAX: all */
+    bool unreadable;     /* loads fail */
     store_error fault;   /* of the others */
     bool lost;           /* a failed commit was made all the same */
 } rig_store;
@@ -67,7 +68,11 @@ static store_error rig_load(store *base, const char *prefix, store_each each, vo
 {
     rig_store *s = (rig_store *)base;
     bool there;
-    (void)f;
+    if (s->unreadable) {
+        f->code = STORE_E_MEMORY;
+        snprintf(f->text, sizeof f->text, "the store in memory is not to be read");
+        return f->code;
+    }
     for (unsigned i = rig_place(s, prefix, &there);
          i < s->records && strncmp(s->record[i].key, prefix, strlen(prefix)) == 0; i++)
         if (each(user, s->record[i].key, s->record[i].value, s->record[i].len))

@@ -1533,6 +1533,61 @@ static void test_events(void **state)
     }
 }
 
+/* Fewer are kept for a while, then more again: those that are told have no gap, and an end. */
+static void test_events_kept_fewer_and_more(void **state)
+{
+    static const unsigned kept[] = { 100, 8, 100 };
+    (void)state;
+    core_event e[128];
+    core_settings set;
+    for (unsigned i = 0; i < sizeof kept / sizeof kept[0]; i++) {
+        unsigned n;
+        core_settings_default(&set);
+        set.events = kept[i];
+        core_ends();
+        c = core_open(&disk.base, &set, 1000, 1, &why);
+        assert_non_null(c);
+        n = core_events_after(c, 0, e, 128);
+        for (unsigned j = 0; j < n; j++)
+            assert_int_equal(e[j].number, e[0].number + j);
+        both_connect();
+        for (unsigned j = 0; j < 10; j++)
+            assert_int_equal(core_set_spares(c, "nvme", j & 1).code, CORE_OK);
+    }
+    assert_true(core_events_after(c, 0, e, 128) >= 10);
+}
+
+/* Once a change is written, tables that cannot be made anew say what the store does not. */
+static void test_tables_that_cannot_be_made_anew(void **state)
+{
+    (void)state;
+    char text[256];
+    both_connect();
+    core_disconnected(c, box_node);
+    disk.unreadable = true;
+    assert_false(core_is_dead(c)); /* the control */
+    assert_int_not_equal(core_forget(c, box_node).code, CORE_OK);
+    assert_true(core_is_dead(c));
+    assert_true(core_store_failed(c, text));
+    assert_non_null(strstr(text, "made anew"));
+    assert_int_equal(core_set_tenant(c, "t", 3).code, CORE_E_STORE);
+    disk.unreadable = false;
+    core_ends();
+    start();
+    assert_int_equal(core_find_node(c, box_node), CORE_NONE); /* it was done */
+}
+
+/* Models whose spares were taken back leave nothing in the store. */
+static void test_no_spares_no_record(void **state)
+{
+    (void)state;
+    both_connect();
+    assert_int_equal(core_set_spares(c, "nvme", 1).code, CORE_OK);
+    assert_non_null(rig_value(&disk, "spares/nvme")); /* the control */
+    assert_int_equal(core_set_spares(c, "nvme", 0).code, CORE_OK);
+    assert_null(rig_value(&disk, "spares/nvme"));
+}
+
 /* A record that is not as this program writes it is told by its key. */
 static void test_damaged(void **state)
 {
@@ -2425,6 +2480,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_forget, begin, end),
         cmocka_unit_test_setup_teardown(test_strangers, begin, end),
         cmocka_unit_test_setup_teardown(test_events, begin, end),
+        cmocka_unit_test_setup_teardown(test_events_kept_fewer_and_more, begin, end),
+        cmocka_unit_test_setup_teardown(test_tables_that_cannot_be_made_anew, begin, end),
+        cmocka_unit_test_setup_teardown(test_no_spares_no_record, begin, end),
         cmocka_unit_test_setup_teardown(test_damaged, begin, end),
         cmocka_unit_test_setup_teardown(test_strange_keys, begin, end),
         cmocka_unit_test_setup_teardown(test_store_is_lost, begin, end),

@@ -100,7 +100,7 @@ struct dxpu_sodium_session {
     seal seal;
     uint64_t phase_ns;  /* ours began */
     uint64_t forget_ns; /* the receiver's key before */
-    uint64_t gap_ns;    /* between phases of ours, at least */
+    uint64_t gap_ns;    /* between phases of ours, at least: the hold that was agreed on */
 };
 
 struct dxpu_sodium {
@@ -771,7 +771,7 @@ void dxpu_sodium_work(dxpu_sodium_session *x, dxpu_channel *ch, uint64_t now_ns)
     if (x->state != DXPU_SODIUM_KEYED || state < DXPU_STATE_UP || state > DXPU_STATE_CLOSING)
         return;
     if (!x->gap_ns) { /* it came up */
-        x->gap_ns = (uint64_t)ch->cfg.hold_ms * 1000000;
+        x->gap_ns = ch->hold_ns;
         x->phase_ns = now_ns;
     }
     if (x->seal.rx.moved) { /* S-45 */

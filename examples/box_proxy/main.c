@@ -116,7 +116,7 @@ static void on_stop(void)
 
 static void on_usr1(void)
 {
-    program_print(stderr, false, fill_stats);
+    (void)program_print(stderr, false, fill_stats);
     recorder_flush(&the_box.record);
 }
 
@@ -292,12 +292,12 @@ int main(int argc, char **argv)
     int rc = program_options(&program, argc, argv);
     if (rc != PROGRAM_GO)
         return rc;
-    why = check();
-    if (why)
-        return program_usage(&program, why);
     set.sandbox.network = set.fabric.af_xdp != NULL;
     if (sandbox_start("dxpu-box", &set.sandbox, &wrong))
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
+    why = check(); /* it may ask for addresses of names: S-120 */
+    if (why)
+        return program_usage(&program, why);
     console_start();
     rc = open_box();
     if (!rc)
@@ -305,9 +305,9 @@ int main(int argc, char **argv)
     console_end();
     if (the_box.base && the_box.slots) {
         if (set.stats)
-            program_print(stderr, false, fill_stats);
-        if (set.json)
-            program_print(stdout, true, fill_stats);
+            (void)program_print(stderr, false, fill_stats);
+        if (set.json && program_print(stdout, true, fill_stats))
+            rc = PROGRAM_SYSTEM;
     }
     if (recorder_close(&the_box.record))
         rc = PROGRAM_SYSTEM;

@@ -111,10 +111,10 @@ static void fill_results(report *r)
         fabric_report(&the_link.fabric, r);
 }
 
-static void print_results(FILE *out, bool json, bool all)
+static int print_results(FILE *out, bool json, bool all)
 {
     all_results = all;
-    program_print(out, json, fill_results);
+    return program_print(out, json, fill_results);
 }
 
 /* What --json prints with the rest: counters of the channel, the proxy and the port. */
@@ -123,14 +123,14 @@ static void fill_more(report *r)
     fabric_report(&the_link.fabric, r);
 }
 
-/* Results of a run, if there was one: without a channel they would all be 0. */
-static void finish(void)
+/* Results of a run, if there was one: without a channel they would all be 0.  0, or -1. */
+static int finish(void)
 {
     bool ran = the_guests || the_link.ups;
-    if (ran || set.json)
-        print_results(stdout, set.json, set.json);
+    int rc = ran || set.json ? print_results(stdout, set.json, set.json) : 0;
     if (set.stats && !the_guests && the_link.fabric.udp)
-        program_print(stderr, false, fill_more);
+        (void)program_print(stderr, false, fill_more);
+    return rc;
 }
 
 static void on_stop(void)
@@ -143,7 +143,7 @@ static void on_stop(void)
 
 static void on_usr1(void)
 {
-    print_results(stderr, false, true);
+    (void)print_results(stderr, false, true);
 }
 
 static void on_hup(void)
@@ -300,12 +300,12 @@ int main(int argc, char **argv)
     int rc = program_options(&program, argc, argv);
     if (rc != PROGRAM_GO)
         return rc;
-    rc = check();
-    if (rc)
-        return rc;
     set.sandbox.network = set.fabric.af_xdp != NULL;
     if (sandbox_start("dxpu-host", &set.sandbox, &wrong))
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
+    rc = check(); /* it may ask for addresses of names: S-120 */
+    if (rc)
+        return rc;
     set.fabric.keys = keys_open("dxpu-host", &set.keys, &wrong);
     if (!set.fabric.keys)
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
@@ -316,8 +316,8 @@ int main(int argc, char **argv)
                  ? LINK_SYSTEM
                  : run_signalled();
     console_end();
-    if (rc != LINK_SYSTEM && rc != PROGRAM_DAMAGED)
-        finish();
+    if (rc != LINK_SYSTEM && rc != PROGRAM_DAMAGED && finish())
+        rc = LINK_SYSTEM;
     if (the_guests ? guests_close(the_guests) : link_close(&the_link))
         rc = LINK_SYSTEM;
     replay_close(&the_replay);

@@ -18,6 +18,7 @@ typedef struct api_asked {
     const char *role, *tenant; /* "nobody" */
     const char *method, *target;
     unsigned status;
+    bool known; /* by a token, or, where there are none, by being on this machine */
 } api_asked;
 
 typedef struct api_settings {

@@ -38,6 +38,8 @@ static fate wipe_of(const api *a, const api_ending *e)
     const pool_slot *s = slot == CORE_NONE ? NULL : &core_pool(a->core)->slot[slot];
     if (!s) /* its box was forgotten */
         return FATE_FAILED;
+    if (s->state == POOL_QUARANTINED && s->reason == POOL_WHY_FOREIGN)
+        return FATE_FAILED;   /* under an epoch of its box's own: nothing was wiped */
     if (s->epoch != e->epoch) /* it was lent anew, so it was wiped */
         return FATE_DONE;
     if (s->state == POOL_QUARANTINED)

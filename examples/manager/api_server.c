@@ -62,8 +62,12 @@ static void tell_asked(const api_conn *c, unsigned status)
     const api_settings *set = &c->a->set;
     bool looks = c->head.method == EVHTTP_REQ_GET || c->head.method == EVHTTP_REQ_HEAD ||
                  c->head.method == EVHTTP_REQ_OPTIONS;
-    api_asked what = { api_role_name(c->caller.role), c->caller.tenant,
-                       api_method_name(c->head.method), c->head.decoded, status };
+    api_asked what = { api_role_name(c->caller.role),
+                       c->caller.tenant,
+                       api_method_name(c->head.method),
+                       c->head.decoded,
+                       status,
+                       c->caller.role != 0 };
     if (set->asked && c->head.path && (!looks || status == 401 || status == 403))
         set->asked(set->user, &what);
 }
@@ -210,6 +214,7 @@ static void on_request(struct evhttp_request *q, void *user)
     }
     c->request = q;
     c->route = NULL;
+    memset(&c->caller, 0, sizeof c->caller); /* nobody, until it is known */
     c->arg[0] = '\0';
     evhttp_request_set_on_complete_cb(q, on_answered, c);
     bufferevent_set_timeouts(c->bev, NULL,
@@ -252,6 +257,8 @@ static void on_closed(struct evhttp_connection *http, void *user)
 {
     api_conn *c = user;
     (void)http;
+    if (c->state == API_WAITING) /* what it asked for was done, whoever hears of it: S-130 */
+        tell_asked(c, c->u.wait.status);
     (void)evbuffer_remove_cb(bufferevent_get_input(c->bev), on_bytes, c);
     /* evhttp leaves a request without an answer to its user, when its client goes */
     if (c->request && !evhttp_request_get_connection(c->request))

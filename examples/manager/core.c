@@ -91,6 +91,11 @@ void core_clock(core *c, uint64_t unix_ms, uint64_t mono_ms)
     c->mono_ms = mono_ms;
 }
 
+bool core_is_dead(const core *c)
+{
+    return c->dead;
+}
+
 bool core_store_failed(const core *c, char text[256])
 {
     memcpy(text, c->failure, sizeof c->failure);

@@ -167,6 +167,8 @@ void core_clock(core *c, uint64_t unix_ms, uint64_t mono_ms);
 void core_tick(core *c);
 /* When core_tick() has something to do next, in mono_ms; UINT64_MAX: never. */
 uint64_t core_next_ms(const core *c);
+/* The tables may not be what the store says, and nothing is done with them any more: start anew. */
+bool core_is_dead(const core *c);
 /* The store cannot be written since its last change failed. */
 bool core_store_failed(const core *c, char text[256]);
 

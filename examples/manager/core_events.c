@@ -94,7 +94,7 @@ static core_event *event_at(const core *c, uint64_t number)
 void corei_event_keep(core *c, const core_event *e)
 {
     *event_at(c, e->number) = *e;
-    if (!c->event_last)
+    if (!c->event_last || e->number != c->event_last + 1) /* a store that once kept fewer */
         c->event_first = e->number;
     c->event_last = e->number;
     if (c->event_last - c->event_first >= c->set.events)

@@ -246,6 +246,9 @@ bool corei_lease_read(json_t *j, corei_lease_record *out);
 
 /* Tables as the store has them, in place of those there are; those stay after an error. */
 core_result corei_load(core *c);
+/* The same where those there are say what the store does not: after an error nothing is done with
+   them any more. */
+core_result corei_reload(core *c);
 core_result corei_load_events(core *c);
 void corei_tables_free(corei_tables *t);
 bool corei_tables_init(corei_tables *t, const pool_limits *l, uint32_t ports);

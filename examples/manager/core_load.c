@@ -235,6 +235,8 @@ static int load_spares(void *user, const char *key, const void *value, size_t le
     json_decref(j);
     if (!good || count < 0 || count > UINT32_MAX)
         return load_damaged(l, key);
+    if (!count) /* as older programs left it */
+        return 0;
     uint32_t model;
     if (load_model(l, name, &model))
         return 1;

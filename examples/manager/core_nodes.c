@@ -596,7 +596,7 @@ static core_result enlarge(core *c, uint32_t node)
     }
     mark_slots(c, node, total);
     r = corei_commit(c);
-    return r.code == CORE_OK ? corei_load(c) : r;
+    return r.code == CORE_OK ? corei_reload(c) : r;
 }
 
 /* The end of a transaction, or of none, if it could not begin: then it is tried again. */

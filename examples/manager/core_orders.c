@@ -443,7 +443,7 @@ void core_tick(core *c)
         try_store(c);
     while (corei_heap_due(&c->t.expiry) <= c->unix_ms)
         if (!expire_one(c))
-            return;
+            break; /* the rest needs no store, or will find out for itself */
     while (corei_heap_due(&c->t.timers) <= c->mono_ms) {
         uint32_t unit = c->t.timers.at[0];
         corei_heap_remove(&c->t.timers, unit);

@@ -221,7 +221,7 @@ static core_result create_new(core *c, const core_request *r, const char *tenant
                 corei_hash_add(&t->lease_by_key, corei_hash_name(tenant, l->key), (uint32_t)*lease);
     if (!corei_take_ports(c, *lease) || !told) {
         corei_leave_ports(c, *lease);
-        (void)corei_load(c);
+        (void)corei_reload(c);
         return corei_result(CORE_E_CAPACITY, "%s", pool_error_text(POOL_E_HOST));
     }
     corei_event_lease(c, CORE_EVENT_LEASE_CREATED, *lease, "%u of %s", r->count, r->model);
@@ -340,7 +340,7 @@ core_result core_attach(core *c, uint64_t lease, uint32_t host)
     if (rc != POOL_OK)
         return corei_pool_result(rc);
     if (!corei_take_ports(c, lease)) {
-        (void)corei_load(c);
+        (void)corei_reload(c);
         return corei_result(CORE_E_CAPACITY, "%s", pool_error_text(POOL_E_HOST));
     }
     c->t.lease_seen[(uint32_t)lease] = CORE_LEASE_PENDING;
@@ -544,7 +544,7 @@ core_result core_forget(core *c, uint32_t number)
     if (result.code != CORE_OK)
         return result;
     c->full = false;
-    return corei_load(c);
+    return corei_reload(c);
 }
 
 static bool is_stranger(const core *c, uint32_t node, uint64_t away_ms)
@@ -589,7 +589,7 @@ core_result core_forget_unused(core *c, uint64_t away_ms, uint32_t *count)
         *count += found;
         c->full = false;
     }
-    return *count ? corei_load(c) : all_good;
+    return *count ? corei_reload(c) : all_good;
 }
 
 core_result core_forget_key(core *c, uint32_t number)
@@ -660,6 +660,9 @@ core_result core_set_spares(core *c, const char *model, uint32_t count)
         return result;
     (void)pool_set_spares(c->t.pool, (uint16_t)index, count);
     (void)corei_event(c, CORE_EVENT_SPARES_SET, "%u spares of %s", count, model);
-    corei_mark_changed(c, COREI_SPARES, index);
+    if (count)
+        corei_mark_changed(c, COREI_SPARES, index);
+    else
+        corei_mark_gone(c, "spares/%s", c->t.model[index].name);
     return corei_commit(c);
 }

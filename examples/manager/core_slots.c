@@ -431,7 +431,7 @@ static bool settle_inventory(core *c, uint32_t slot)
     corei_mark_changed(c, COREI_SLOT, slot);
     corei_touch_slot(c, slot);
     if (corei_commit(c).code == CORE_OK && moves && !move_in_pool(c, slot))
-        (void)corei_load(c);
+        (void)corei_reload(c);
     return true;
 }
 

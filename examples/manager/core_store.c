@@ -164,12 +164,22 @@ static void batch_fill(core *c, record_batch *b)
     }
 }
 
+core_result corei_reload(core *c)
+{
+    core_result loaded = corei_load(c);
+    if (loaded.code == CORE_OK)
+        return loaded;
+    c->dead = c->failed = true;
+    snprintf(c->failure, sizeof c->failure, "its tables cannot be made anew: %.200s", loaded.text);
+    return loaded;
+}
+
 /* As it was, and not again at once: a disk without room would be read all the time. */
 static core_result commit_failed(core *c, const store_fault *f)
 {
     if (f->code == STORE_E_ARG) { /* the change is at fault, not the disk */
         c->tolds = 0;
-        c->dead = corei_load(c).code != CORE_OK;
+        (void)corei_reload(c);
         return corei_result(CORE_E_ARG, "%.250s", f->text);
     }
     snprintf(c->failure, sizeof c->failure, "%.255s", f->text);
@@ -177,9 +187,7 @@ static core_result commit_failed(core *c, const store_fault *f)
     c->dead = f->code == STORE_E_IO || f->code == STORE_E_CORRUPT || f->code == STORE_E_MEMORY;
     c->refuse_until_ms = c->mono_ms + COREI_REFUSE_MS;
     c->tolds = 0;
-    core_result loaded = corei_load(c);
-    if (loaded.code != CORE_OK)
-        c->dead = true;
+    (void)corei_reload(c);
     return corei_result(CORE_E_STORE, "%.250s", c->failure);
 }
 

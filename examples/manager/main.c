@@ -162,7 +162,7 @@ static void on_stop(void)
 
 static void on_usr1(void)
 {
-    program_print(stderr, false, fill_stats);
+    (void)program_print(stderr, false, fill_stats);
 }
 
 static void on_hangup(evutil_socket_t number, short what, void *user)
@@ -237,7 +237,7 @@ static void on_asked(void *user, const api_asked *what)
         { "status", NULL, what->status }, { "unwritten", NULL, the.unwritten }
     };
     (void)user;
-    if (!the.audit || (what->status == 401 && !room_for_nobody()))
+    if (!the.audit || (!what->known && !room_for_nobody()))
         return;
     audit_write(the.audit, "api.request", fields,
                 sizeof fields / sizeof fields[0] - !the.unwritten);
@@ -306,6 +306,19 @@ static bool watch_store(void)
     return false;
 }
 
+/* Can the core go on?  False: whoever starts this program has to. */
+static bool watch_core(void)
+{
+    char text[256];
+    if (!watch_store())
+        return false;
+    if (!core_is_dead(the.core))
+        return true;
+    (void)core_store_failed(the.core, text);
+    fprintf(stderr, "dxpu-manager: %s; start again\n", text);
+    return false;
+}
+
 /* What follows from the callbacks that ran: what is due, orders, and when to wake.  False: the
    store cannot be used any more. */
 static bool settle(void)
@@ -316,7 +329,7 @@ static bool settle(void)
     if (core_next_ms(the.core) <= now)
         core_tick(the.core);
     wire_pump(the.wire);
-    if (!watch_store())
+    if (!watch_core())
         return false;
     next = core_next_ms(the.core);
     if (next == UINT64_MAX) {
@@ -477,8 +490,6 @@ static int open_manager(void)
     int rc;
     bool wrong = false;
     the.start_ns = dxpu_udp_now_ns();
-    if (raise_files() || sandbox_start("dxpu-manager", &set.sandbox, &wrong))
-        return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     the.keys = keys_open("dxpu-manager", &set.keys, &wrong);
     if (!the.keys)
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
@@ -523,9 +534,12 @@ int main(int argc, char **argv)
 {
     program_loop loop = { NULL, on_stop, on_usr1, NULL, run_manager };
     const char *wrong;
+    bool wrong_user = false;
     int rc = program_options(&program, argc, argv);
     if (rc != PROGRAM_GO)
         return rc;
+    if (raise_files() || sandbox_start("dxpu-manager", &set.sandbox, &wrong_user))
+        return wrong_user ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     wrong = keys_check(&set.keys);
     if (!wrong)
         wrong = wire_check(set.listen, &set.keys);
@@ -538,9 +552,9 @@ int main(int argc, char **argv)
         rc = program_run(&loop);
         console_end();
         if (set.stats)
-            program_print(stderr, false, fill_stats);
-        if (set.json)
-            program_print(stdout, true, fill_stats);
+            (void)program_print(stderr, false, fill_stats);
+        if (set.json && program_print(stdout, true, fill_stats) && !rc)
+            rc = PROGRAM_SYSTEM;
     }
     close_manager();
     return rc;

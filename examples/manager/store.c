@@ -243,15 +243,19 @@ static store_error set_up(sqlite_store *s, store_fault *f)
 
 /* -- Removed -- */
 
-static file_id file_of(const char *path, const char *end)
+/* Which file stands there: 0 for none.  False: it could not be looked at, which says nothing. */
+static bool file_of(const char *path, const char *end, file_id *id)
 {
     struct stat found;
     char name[4096];
-    file_id id = { 0, 0 };
     int len = snprintf(name, sizeof name, "%s%s", path, end);
-    if (len > 0 && (size_t)len < sizeof name && !stat(name, &found))
-        id = (file_id){ found.st_dev, found.st_ino };
-    return id;
+    *id = (file_id){ 0, 0 };
+    if (len <= 0 || (size_t)len >= sizeof name)
+        return true;
+    if (stat(name, &found))
+        return errno == ENOENT || errno == ENOTDIR;
+    *id = (file_id){ found.st_dev, found.st_ino };
+    return true;
 }
 
 static bool is_same(file_id a, file_id b)
@@ -295,10 +299,12 @@ static store_error sqlite_check(store *base, store_fault *f)
     char log[4096];
     if (s->failed)
         return fault(f, STORE_E_IO, "%s failed before; start again", s->path);
-    if (!s->log.number) /* it may begin with the first commit */
-        s->log = file_of(s->path, "-wal");
-    bool there = is_same(s->file, file_of(s->path, ""));
-    bool log_there = is_same(s->log, file_of(s->path, "-wal"));
+    file_id file, wal;
+    if (!file_of(s->path, "", &file) || !file_of(s->path, "-wal", &wal))
+        return STORE_OK; /* as far as anybody knows: it is looked at again */
+    if (!s->log.number)  /* it may begin with the first commit */
+        s->log = wal;
+    bool there = is_same(s->file, file), log_there = is_same(s->log, wal);
     if (there && log_there)
         return STORE_OK;
     s->failed = true;
@@ -406,7 +412,8 @@ store *store_open_sqlite(const char *path, store_fault *f)
 {
     static const store_kind kind = { sqlite_load, sqlite_commit, sqlite_check, sqlite_close };
     size_t len = strlen(path) + 1;
-    if (!file_of(path, "").number && file_of(path, SAVED).number) {
+    file_id file, saved;
+    if (file_of(path, "", &file) && !file.number && file_of(path, SAVED, &saved) && saved.number) {
         fault(f, STORE_E_IO,
               "%s is not there, and %s%s was saved when it was removed: move that one there, or "
               "elsewhere to begin with none",
@@ -437,9 +444,9 @@ store *store_open_sqlite(const char *path, store_fault *f)
     memcpy(s->path, path, len);
     int rc = sqlite3_open_v2(path, &s->db, SQLITE_OPEN_READWRITE, NULL);
     if (rc == SQLITE_OK && set_up(s, f) == STORE_OK) {
-        s->file = file_of(path, "");
-        s->log = file_of(path, "-wal");
-        return &s->base;
+        if (file_of(path, "", &s->file) && file_of(path, "-wal", &s->log))
+            return &s->base;
+        fault(f, STORE_E_IO, "cannot look at %s: %s", path, strerror(errno));
     }
     if (rc != SQLITE_OK)
         sqlite_fault(s, f);

@@ -390,6 +390,14 @@ static bool make_way(proxy *p, const dxpu_control_register *r)
     return true;
 }
 
+/* By the lists as they are now. */
+static bool may_register(const proxy *p)
+{
+    const uint8_t *key = secure_key(p->conn);
+    bool host = p->role == DXPU_CONTROL_ROLE_HOST;
+    return !key || keys_allow(p->owner->set.keys, key, host ? KEYS_HOST : KEYS_BOX, 0);
+}
+
 /* M-81: is the key that of such a proxy, and the identity's? */
 static bool check_key(proxy *p, const dxpu_control *m)
 {
@@ -398,7 +406,7 @@ static bool check_key(proxy *p, const dxpu_control *m)
     core_result why = { CORE_OK, "" };
     if (!key)
         return true;
-    if (!keys_allow(p->owner->set.keys, key, host ? KEYS_HOST : KEYS_BOX, 0))
+    if (!may_register(p))
         snprintf(why.text, sizeof why.text,
                  "its key may not register as a %s; give its line of --peers may=%s",
                  host ? "host" : "box", host ? "host" : "box");
@@ -930,7 +938,9 @@ void wire_recheck(wire *w)
     wire_clock(w->core);
     for (proxy *p = w->first, *next; p; p = next) {
         next = p->next;
-        if (p->node)
+        if (p->node && !may_register(p))
+            drop(p, "its key may not register as what it is any more");
+        else if (p->node)
             recheck_name(p);
     }
 }

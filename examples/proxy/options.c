@@ -184,6 +184,8 @@ static int parse_file(const option_program *p, const char *file, char **texts)
         else
             rc = parse_line(p, where, line, texts);
     }
+    if (rc == OPTIONS_GO && ferror(f))
+        rc = wrong(p, "cannot read ", file, strerror(errno));
     fclose(f);
     return rc;
 }

@@ -35,12 +35,17 @@ int program_usage(const option_program *p, const char *what)
     return PROGRAM_USAGE;
 }
 
-void program_print(FILE *out, bool json, void (*fill)(report *r))
+int program_print(FILE *out, bool json, void (*fill)(report *r))
 {
     report r;
     report_begin(&r, out, json);
     fill(&r);
     report_end(&r);
+    if (!ferror(out))
+        return 0;
+    if (out == stdout)
+        fprintf(stderr, "standard output: %s; the results are not all there\n", strerror(errno));
+    return -1;
 }
 
 static void on_signal(evutil_socket_t number, short what, void *user)

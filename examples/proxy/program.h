@@ -20,8 +20,9 @@ enum {
 int program_options(option_program *p, int argc, char **argv);
 /* Say what is wrong with how it was called: PROGRAM_USAGE. */
 int program_usage(const option_program *p, const char *what);
-/* One object with what `fill` reports. */
-void program_print(FILE *out, bool json, void (*fill)(report *r));
+/* One object with what `fill` reports.  0, or -1: not all of it could be written; of stdout it says
+   so. */
+int program_print(FILE *out, bool json, void (*fill)(report *r));
 
 struct event_base;
 typedef struct program_loop {

@@ -30,8 +30,10 @@ int recorder_open(recorder *r, const char *program, const char *option, const ch
     r->file = file;
     if (!file)
         return 0;
-    if (!stat(file, &st) && S_ISFIFO(st.st_mode)) { /* who reads from it slowly holds all up */
-        fprintf(stderr, "%s: %s %s: is a pipe; name a file\n", program, option, file);
+    if (!strcmp(file, "-") || /* who reads from it slowly holds all up */
+        (!stat(file, &st) && S_ISFIFO(st.st_mode))) {
+        fprintf(stderr, "%s: %s %s: is a pipe, or may be one; name a file\n", program, option,
+                file);
         return -1;
     }
     (void)pthread_mutex_init(&r->lock, NULL); /* an ordinary one: cannot fail */

@@ -410,7 +410,7 @@ bool secure_send(secure_conn *c, const void *data, size_t bytes)
     bool inside = c->inside != 0, good = !c->over;
     if (!c->stream && good)
         good = dxpu_tcp_send(c->tcp, data, bytes);
-    while (c->stream && good && bytes) {
+    while (good && bytes && c->stream) { /* what was not sent may have ended it, and c is gone */
         dxpu_bytes plain = { at, bytes < CHUNK_BYTES ? bytes : CHUNK_BYTES };
         size_t len = 0;
         good = dxpu_sodium_stream_seal(c->stream, plain, out, sizeof out, &len) == DXPU_OK &&
