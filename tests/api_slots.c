@@ -145,6 +145,8 @@ static bool host_is_up(void)
     return dxpu_channel_state(&host.ch) == DXPU_STATE_UP && b.slots[0].active;
 }
 
+static uint64_t window_frames; /* 0: the usual */
+
 static int setup(void **state)
 {
     fabric_settings net = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
@@ -164,12 +166,21 @@ static int setup(void **state)
     b.quiet = true;
     b.keys = net.keys = keys_none();
     net.hold_ms = 60000; /* nothing here ends by silence */
+    if (window_frames)
+        net.window_frames = window_frames;
+    window_frames = 0;
     assert_int_equal(fabric_open(&loop.fabric, "box", &net, CAPACITY, &cb), 0);
     assert_int_equal(slots_open(&b, &stub_kind, &set), 0);
     peer_start(&host, dxpu_udp_base(loop.fabric.udp));
     peer_start(&second, dxpu_udp_base(loop.fabric.udp));
     host.cfg.hold_ms = second.cfg.hold_ms = 60000;
     return 0;
+}
+
+static int setup_wide(void **state)
+{
+    window_frames = 256;
+    return setup(state);
 }
 
 static int teardown(void **state)
@@ -324,6 +335,130 @@ static void test_waiting_is_bounded(void **state)
     run_until(all_completions);
     assert_int_equal(device()->requests, 200);
     assert_int_equal(b.slots[0].dropped, 0);
+}
+
+/* -- What the host's writes make the device send, while the host takes nothing -- */
+
+static void write_on(peer *p, uint64_t now)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MWR, 0);
+    (void)now;
+    while (p->open && sent < 3 * WAITING_MOST && peer_submit(p, &t) == DXPU_OK)
+        sent++;
+}
+
+static void emit_write(stub *d)
+{
+    emit_request(d, DXPU_TLP_MWR, 0);
+}
+
+static void emit_error(stub *d)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MRD, 0);
+    t.type = DXPU_TLP_MSG;
+    t.header_dw = 4;
+    t.address = 0;
+    t.first_be = t.last_be = 0;
+    t.length_dw = 0;
+    t.message_code = ERR_NONFATAL;
+    stub_emit(d, &t);
+}
+
+static bool all_written(void)
+{
+    return device()->writes == 3 * WAITING_MOST;
+}
+
+static bool slot_is_down(void)
+{
+    return !b.slots[0].active;
+}
+
+/* Errors are lost, and the channel goes on; for anything else it ends. */
+static void test_s111_what_writes_cause_is_bounded(void **state)
+{
+    (void)state;
+    attach_master();
+    sent = 0;
+    on_write = emit_error;
+    host.step = write_on;
+    run_until(all_written);
+    assert_non_null(b.slots[0].active);
+    assert_in_range(device()->most, WAITING_MAX, WAITING_MAX);
+    assert_true(b.slots[0].dropped > 0);
+    sent = 0;
+    on_write = emit_write;
+    run_until(slot_is_down);
+    assert_in_range(device()->most, WAITING_MOST - 1, WAITING_MOST);
+    assert_int_equal(b.slots[0].waiting, 0);
+}
+
+static bool write_came(void)
+{
+    return device()->writes == 1;
+}
+
+static unsigned tried;
+
+/* As long as there is room for more, to where nothing was granted. */
+static void stray(stub *d)
+{
+    while (d->port->waiting(d->port->user) < 256 && tried < 100000) {
+        dxpu_tlp t = peer_request(DXPU_TLP_MWR, 0);
+        t.address = 1u << 30;
+        stub_emit(d, &t);
+        tried++;
+    }
+}
+
+/* A device whose writes all go nowhere is no reason to do nothing else. */
+static void test_s108_what_is_refused_takes_its_turns(void **state)
+{
+    (void)state;
+    attach_master();
+    tried = 0;
+    on_write = stray;
+    poke(&host);
+    run_until(write_came);
+    assert_int_equal(tried, 256);
+    assert_int_equal(guard_refused(&b.slots[0].guard), 256);
+}
+
+/* -- A close behind much that was written -- */
+
+enum { WRITTEN = 1800 };
+
+static void take_time(stub *d)
+{
+    uint64_t until_ns = dxpu_udp_now_ns() + 20000;
+    (void)d;
+    while (dxpu_udp_now_ns() < until_ns)
+        ;
+}
+
+static void write_and_close(peer *p, uint64_t now)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MWR, 0);
+    (void)now;
+    while (p->open && sent < WRITTEN && peer_submit(p, &t) == DXPU_OK)
+        sent++;
+    if (sent == WRITTEN)
+        (void)dxpu_channel_close(&p->ch, DXPU_REASON_DETACH);
+}
+
+/* D-44: with a wide window there is more in the queues than a turn takes. */
+static void test_d44_all_is_taken_before_the_end(void **state)
+{
+    (void)state;
+    host.cfg.window_frames = 256;
+    host.cfg.tx.header[DXPU_POSTED] = 2048;
+    host.cfg.tx.data[DXPU_POSTED] = 4096;
+    attach();
+    sent = 0;
+    on_write = take_time;
+    host.step = write_and_close;
+    run_until(slot_is_down);
+    assert_int_equal(device()->writes, WRITTEN);
 }
 
 static void reads_then_others(stub *d)
@@ -688,11 +823,6 @@ static fabric_channel *only_channel(void)
     return NULL;
 }
 
-static bool write_came(void)
-{
-    return device()->writes == 1;
-}
-
 static bool bad_frame_came(void)
 {
     return only_channel()->ch.count.rx_crc == 1;
@@ -730,6 +860,9 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(test_waiting_is_bounded),
+        CASE(test_s111_what_writes_cause_is_bounded),
+        CASE(test_s108_what_is_refused_takes_its_turns),
+        cmocka_unit_test_setup_teardown(test_d44_all_is_taken_before_the_end, setup_wide, teardown),
         CASE(test_posted_and_completions_pass_requests),
         CASE(test_nothing_passes_older_posted),
         CASE(test_next_incarnation_gets_nothing_of_the_last),

@@ -43,6 +43,8 @@ def files(l):
     refused(l, "box_file_in_use", 3, "in use", "--file", b)
     missing = l.file("slip.img")
     refused(l, "box_missing_file", 3, "--size", "--file", missing)
+    refused(l, "box_missing_file_with_results", 3, "--size", "--file", missing, "--json",
+            "--stats")
     check("box_missing_file_is_not_made", not os.path.exists(missing))
     check("box_ends_in_order", running.stop() == 0)
     again = box(l, "--file", b)
@@ -79,7 +81,8 @@ def pipes(l):
 def reads_and_writes(l):
     """A configuration that cannot be read to its end, and results that nobody gets."""
     refused(l, "box_config_is_a_folder", 2, "cannot read", "--config", l.folder)
-    for name, to, status in (("control_json", os.devnull, 0), ("json_to_a_full_disk", "/dev/full", 3)):
+    for name, to, status in (("control_json", os.devnull, 0),
+                             ("json_to_a_full_disk", "/dev/full", 3)):
         with open(to, "wb") as out, tempfile.TemporaryFile("w+") as errors:
             b = subprocess.Popen([os.path.join(lab.BIN, "dxpu-box"), "--plain", "--listen",
                                   "127.0.0.1:0", "--memory", "64K", "--json"],

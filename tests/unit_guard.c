@@ -215,6 +215,8 @@ static void test_s100_atomics_need_both(void **state)
         assert_int_equal(up(&t), GUARD_direction);
         t = atomic(types[i], BASE - 8, dw);
         assert_int_equal(up(&t), GUARD_window);
+        t = atomic(types[i], BASE + SIZE - 4, dw); /* it touches the last dword, and no more */
+        assert_int_equal(up(&t), GUARD_PASS);
     }
     assert_int_equal(try(DXPU_TLP_DMWR, BASE + 2 * SIZE, 64), GUARD_PASS);
     assert_int_equal(try(DXPU_TLP_DMWR, BASE + SIZE, 64), GUARD_direction);

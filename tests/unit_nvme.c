@@ -1206,8 +1206,40 @@ static void test_io_durable(void **state)
     assert_int_equal(sync_count, 6);
     reg_set32(&d->r, 0x14, reg32(&d->r, 0x14) | 1 << 14); /* shutdown */
     assert_int_equal(sync_count, 7);
+    assert_int_equal(reg32(&d->r, 0x1c) & 0xe, 0x8); /* complete, no fatal status */
     drv_close(d);
     unlink(path);
+}
+
+/* What could not be made durable is no orderly shutdown. */
+static void test_shutdown_of_a_store_that_fails(void **state)
+{
+    char path[] = "/tmp/unit_nvme.XXXXXX";
+    driver *d = drv_up_file(path);
+    (void)state;
+    disk_fails = true;
+    reg_set32(&d->r, 0x14, reg32(&d->r, 0x14) | 1 << 14);
+    disk_fails = false;
+    assert_int_equal(reg32(&d->r, 0x1c) & 0xe, 0x2);
+    drv_close(d);
+    unlink(path);
+}
+
+/* A hint costs no more than it may: of memory so many bytes are cleared, of each command. */
+static void test_deallocate_is_a_hint(void **state)
+{
+    uint8_t bytes[1024];
+    nvme_store s = { .bytes = bytes };
+    uint64_t left = 512;
+    (void)state;
+    memset(bytes, 1, sizeof bytes);
+    assert_int_equal(nvme_store_deallocate(&s, 0, 1024, &left), 0);
+    assert_int_equal(bytes[0], 1);
+    assert_int_equal(nvme_store_deallocate(&s, 512, 512, &left), 0);
+    assert_int_equal(bytes[511], 1);
+    assert_int_equal(bytes[512] | bytes[1023], 0);
+    assert_int_equal(nvme_store_deallocate(&s, 0, 1, &left), 0);
+    assert_int_equal(bytes[0], 1);
 }
 
 static void test_io_store_fails(void **state)
@@ -2896,6 +2928,8 @@ int main(void)
         cmocka_unit_test(test_io_file),
         cmocka_unit_test(test_io_durable),
         cmocka_unit_test(test_io_store_fails),
+        cmocka_unit_test(test_shutdown_of_a_store_that_fails),
+        cmocka_unit_test(test_deallocate_is_a_hint),
         cmocka_unit_test(test_namespaces_are_apart),
         cmocka_unit_test(test_namespace_errors),
         cmocka_unit_test(test_namespace_attachment),

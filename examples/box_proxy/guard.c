@@ -184,6 +184,8 @@ static void touched(const dxpu_tlp *t, uint64_t *address, uint32_t *bytes)
     *bytes = t->length_dw * 4u;
     if (t->type == DXPU_TLP_MRD || t->type == DXPU_TLP_MWR || t->type == DXPU_TLP_DMWR)
         dxpu_be_to_range(t->first_be, t->last_be, t->length_dw, &offset, bytes);
+    if (t->type == DXPU_TLP_CAS) /* the operands are two, the place one */
+        *bytes /= 2;
     *address = t->address + offset;
     *bytes = *bytes ? *bytes : 1;
 }

@@ -15,15 +15,18 @@
 
 enum {
     TLPS_PER_TURN = 256, /* then other slots and the network have their turn */
-    WAITING_MAX = 512    /* TLPs of a device; with more it is given no further request */
+    WAITING_MAX = 512,   /* TLPs of a device; with more it is given no further request */
+    WAITING_MOST = 4096  /* far beyond what a device owes for all that it was asked */
 };
+
+enum { ERR_COR = 0x30, ERR_NONFATAL = 0x31, ERR_FATAL = 0x33 }; /* Base Spec 2.2.8.3 */
 
 /* ==== 1  From the device ====================================================================== */
 
 /* Ordering is PCIe's (Base Spec 2.4.1): each class keeps its own order, nothing passes an older
    posted TLP, and posted TLPs and completions pass requests that wait for an answer. */
 
-static void queue(slot *s, unsigned cls, dxpu_bytes tlp)
+static void queue(slot *s, unsigned cls, dxpu_bytes tlp, uint64_t order)
 {
     waiting_queue *q = &s->queues[cls];
     waiting_tlp *w = malloc(sizeof *w + tlp.len);
@@ -32,7 +35,7 @@ static void queue(slot *s, unsigned cls, dxpu_bytes tlp)
         abort(); /* a lost completion would be a silent fault at the host */
     }
     w->next = NULL;
-    w->order = s->emitted;
+    w->order = order;
     w->len = tlp.len;
     memcpy(w->bytes, tlp.ptr, tlp.len);
     *q->tail = w;
@@ -80,19 +83,48 @@ static int submit(slot *s, dxpu_bytes tlp, uint64_t now)
     return rc;
 }
 
-static void send_up(slot *s, dxpu_bytes tlp)
+/* What the host writes can make a device send, and nothing holds writes up: of a host, or a guest
+   under a limit, that takes less than it causes the memory of all others is not to pay for it. */
+static void overflow(slot *s)
+{
+    fprintf(stderr,
+            "dxpu-box: slot %u: its host takes too little of what the device sends; the channel "
+            "ends\n",
+            s->active->slot);
+    dxpu_channel_reset(&s->active->ch, DXPU_REASON_HOLD);
+}
+
+/* A message of an error, which the device's registers have as well. */
+static bool may_be_lost(dxpu_bytes tlp)
+{
+    dxpu_tlp t;
+    return dxpu_tlp_decode_header(tlp, &t) == DXPU_OK && t.type == DXPU_TLP_MSG &&
+           (t.message_code == ERR_COR || t.message_code == ERR_NONFATAL ||
+            t.message_code == ERR_FATAL);
+}
+
+/* order: of the TLPs that the device has emitted, which one it comes behind or is. */
+static void send_up(slot *s, dxpu_bytes tlp, uint64_t order)
 {
     dxpu_tlp_shape shape;
     int rc;
-    if (!s->active || dxpu_tlp_measure(tlp, &shape) != DXPU_OK) {
+    if (!s->active || dxpu_channel_state(&s->active->ch) >= DXPU_STATE_CLOSED ||
+        dxpu_tlp_measure(tlp, &shape) != DXPU_OK) {
         s->dropped++;
         return;
     }
-    rc = has_to_wait(s, shape.cls, s->emitted) ? DXPU_E_AGAIN : submit(s, tlp, dxpu_udp_now_ns());
-    if (rc == DXPU_E_AGAIN)
-        queue(s, shape.cls, tlp);
-    else if (rc != DXPU_OK)
-        s->dropped++; /* the channel is over */
+    rc = has_to_wait(s, shape.cls, order) ? DXPU_E_AGAIN : submit(s, tlp, dxpu_udp_now_ns());
+    if (rc == DXPU_OK)
+        return;
+    if (rc == DXPU_E_AGAIN && s->waiting < WAITING_MAX) {
+        queue(s, shape.cls, tlp, order);
+    } else if (rc == DXPU_E_AGAIN && s->waiting < WAITING_MOST && !may_be_lost(tlp)) {
+        queue(s, shape.cls, tlp, order);
+    } else {
+        s->dropped++; /* or the channel is over */
+        if (s->waiting >= WAITING_MOST)
+            overflow(s);
+    }
 }
 
 /* The device tried what its lease does not allow: told once, and its requests are answered. */
@@ -108,6 +140,7 @@ static void turn_away(slot *s, dxpu_bytes tlp, unsigned reason)
             "is only counted\n",
             s->active->slot, (unsigned long long)epoch, guard_text(reason));
     s->alarmed = epoch;
+    s->turned_away++;
     if (!answer.len)
         return;
     if (s->answers_tail - s->answers_head >= SLOT_ANSWERS) { /* more than it has tags */
@@ -129,7 +162,7 @@ static void device_emits(void *user, dxpu_bytes tlp)
     }
     verdict = guard_up(&s->guard, tlp);
     if (verdict == GUARD_PASS)
-        send_up(s, tlp);
+        send_up(s, tlp, s->emitted);
     else if (verdict != GUARD_ENDS)
         turn_away(s, tlp, verdict);
 }
@@ -137,7 +170,8 @@ static void device_emits(void *user, dxpu_bytes tlp)
 /* device_port.waiting */
 static unsigned device_waits(void *user)
 {
-    return ((const slot *)user)->waiting;
+    const slot *s = user;
+    return s->waiting + s->turned_away; /* what goes nowhere is not for nothing either */
 }
 
 static void drain_class(slot *s, unsigned cls, uint64_t now)
@@ -170,7 +204,7 @@ static void refuse(slot *s, dxpu_bytes tlp)
     dxpu_bytes answer = refusal_encode(tlp, DXPU_CPL_UR, bytes);
     s->malformed++;
     if (answer.len)
-        send_up(s, answer);
+        send_up(s, answer, s->emitted + 1); /* behind all that the device has sent */
 }
 
 /* Not from within emit(), where the requests were refused.  True: there are more. */
@@ -215,8 +249,13 @@ static bool take_event(slot *s)
     dxpu_event e;
     if (!dxpu_channel_peek_event(&s->active->ch, &e))
         return false;
-    if (e.type && !guard_event(&s->guard, &e))
+    if (e.type && !guard_event(&s->guard, &e)) {
+        if (e.type == DXPU_EVENT_SLOT_POWER) { /* off is to a device as a reset that stays */
+            e.type = DXPU_EVENT_HOT_RESET;
+            e.flags ^= DXPU_EVENT_ON;
+        }
         s->kind->event(s->device, &e);
+    }
     (void)dxpu_channel_take_event(&s->active->ch);
     return true;
 }
@@ -228,6 +267,7 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
     if (s->active != c)
         return false;
     s->limited_ns = DXPU_NEVER;
+    s->turned_away = 0;
     drain_queues(s, now_ns); /* room comes with acknowledgements, so not within a turn */
     if (s->kind->tick)
         s->kind->tick(s->device, now_ns);
@@ -239,7 +279,7 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
             any |= take_one(b, s, DXPU_NONPOSTED, now_ns);
         any |= take_one(b, s, DXPU_COMPLETION, now_ns);
         if (!any)
-            return tell_refused(s);
+            return tell_refused(s) || s->turned_away;
     }
     (void)tell_refused(s);
     return true;
@@ -611,6 +651,8 @@ void slots_report(const box *b, unsigned number, report *r)
 {
     const slot *s = &b->slots[number - 1];
     char name[16];
+    if (!s->device) /* it could not be made */
+        return;
     snprintf(name, sizeof name, "slot_%u", number);
     report_open(r, name);
     report_text(r, "device", s->kind->name);

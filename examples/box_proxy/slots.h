@@ -38,8 +38,9 @@ typedef struct slot {
     fabric_channel *active; /* the incarnation that reaches the device; NULL: none */
     fabric_paths past;      /* of channels that are over */
     waiting_queue queues[DXPU_CLASSES];
-    unsigned waiting; /* TLPs in them */
-    guard guard;      /* of what the device sends */
+    unsigned waiting;     /* TLPs in them */
+    unsigned turned_away; /* in this turn */
+    guard guard;          /* of what the device sends */
     limit limit;
     uint64_t limited_ns; /* when more may leave; DXPU_NEVER: the limit holds nothing up */
     uint64_t alarmed;    /* the epoch whose first refusal was told */

@@ -63,7 +63,7 @@ static uint8_t *locate(memory *m, const dxpu_tlp *t, uint32_t bytes)
     uint64_t offset;
     if (!pci_locate(&m->f, 0, t, bytes, &offset))
         return NULL;
-    if (offset + bytes > m->dirty)
+    if (t->type != DXPU_TLP_MRD && offset + bytes > m->dirty)
         m->dirty = offset + bytes;
     return m->bytes + offset;
 }

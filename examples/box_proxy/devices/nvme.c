@@ -120,9 +120,12 @@ static void reg_write_cc(nvme *n, uint32_t value)
     if ((before & REG_CC_EN) && !(value & REG_CC_EN))
         controller_reset(n);
     if ((value & REG_CC_SHN) && !(n->csts & REG_CSTS_SHST)) {
-        if (nvme_sync(n))
+        if (nvme_sync(n)) { /* the host is not to think that all is safe */
             nvme_failed(n, errno);
-        n->csts |= REG_CSTS_SHUT;
+            n->csts |= NVME_CSTS_CFS;
+        } else {
+            n->csts |= REG_CSTS_SHUT;
+        }
     }
     if (!(before & REG_CC_EN) && (value & REG_CC_EN))
         controller_enable(n);

@@ -7,11 +7,12 @@
 #include <errno.h>
 
 enum { IO_FLUSH = 0x00, IO_WRITE = 0x01, IO_READ = 0x02 };
-#define IO_FUA         0x40000000u /* dword 12 */
-#define IO_PROTECTION  0x3c000000u
-#define IO_MAY_FREE    0x02000000u /* of Write Zeroes */
-#define IO_DEALLOCATE  0x04        /* dword 11 of Dataset Management */
-#define IO_RANGE_BYTES 16u
+#define IO_FUA           0x40000000u /* dword 12 */
+#define IO_PROTECTION    0x3c000000u
+#define IO_MAY_FREE      0x02000000u /* of Write Zeroes */
+#define IO_DEALLOCATE    0x04        /* dword 11 of Dataset Management */
+#define IO_RANGE_BYTES   16u
+#define IO_CLEARED_BYTES (64u << 20) /* of memory by one hint: others have their turn */
 
 static uint64_t io_lba(const nvme_command *c)
 {
@@ -147,6 +148,7 @@ static void io_dataset_ready(nvme *n, nvme_command *c)
 {
     uint16_t status = NVME_SUCCESS;
     uint32_t count = c->bytes / IO_RANGE_BYTES;
+    uint64_t memory_bytes = IO_CLEARED_BYTES;
     for (uint32_t i = 0; i < count; i++) { /* all are looked at before anything is done */
         const uint8_t *r = c->buffer + (size_t)i * IO_RANGE_BYTES;
         if (!io_in_range(c, nvme_le64(r + 8), pci_load32(r + 4)))
@@ -155,8 +157,8 @@ static void io_dataset_ready(nvme *n, nvme_command *c)
     for (uint32_t i = 0; i < count && status == NVME_SUCCESS && (c->dw[11] & IO_DEALLOCATE); i++) {
         const uint8_t *r = c->buffer + (size_t)i * IO_RANGE_BYTES;
         uint64_t bytes = (uint64_t)pci_load32(r + 4) << c->ns->block_log2;
-        if (bytes &&
-            nvme_store_zero(&c->ns->store, nvme_le64(r + 8) << c->ns->block_log2, bytes, true))
+        if (bytes && nvme_store_deallocate(&c->ns->store, nvme_le64(r + 8) << c->ns->block_log2,
+                                           bytes, &memory_bytes))
             status = io_failed(n, NVME_WRITE_FAULT);
     }
     if (status == NVME_SUCCESS)

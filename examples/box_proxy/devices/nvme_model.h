@@ -109,6 +109,9 @@ int nvme_store_read(nvme_store *s, uint64_t at, uint8_t *to, size_t len);
 int nvme_store_write(nvme_store *s, uint64_t at, const uint8_t *from, size_t len);
 /* deallocate: the space is given back, if the file system can; else it stays taken. */
 int nvme_store_zero(nvme_store *s, uint64_t at, uint64_t len, bool deallocate);
+/* A hint: the data may go, and read as 0 then.  What the file system cannot give back stays, and of
+   memory what is more than *memory_bytes, which is made less by what went.  0 or -1. */
+int nvme_store_deallocate(nvme_store *s, uint64_t at, uint64_t len, uint64_t *memory_bytes);
 /* All that was written is durable when it returns 0. */
 int nvme_store_sync(nvme_store *s);
 

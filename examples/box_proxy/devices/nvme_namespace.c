@@ -2,7 +2,8 @@
    SPDX-License-Identifier: MIT
 
    Each has a store of the box, and as identifier the store's number.  What a host creates, deletes
-   or detaches lasts while it has the device: the next lease finds what the box's owner gave.
+   or detaches lasts while its channel does: the next one, also of the same lease, finds what the
+   box's owner gave.
 
    CONTENTS   1 Which there are   2 Identify   3 Management   4 Format */
 #include "nvme_model.h"

@@ -152,6 +152,20 @@ int nvme_store_zero(nvme_store *s, uint64_t at, uint64_t len, bool deallocate)
     return 0;
 }
 
+int nvme_store_deallocate(nvme_store *s, uint64_t at, uint64_t len, uint64_t *memory_bytes)
+{
+    if (s->bytes) {
+        if (len <= *memory_bytes) {
+            memset(s->bytes + at, 0, (size_t)len);
+            *memory_bytes -= len;
+        }
+        return 0;
+    }
+    if (!fallocate(s->fd, FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE, (off_t)at, (off_t)len))
+        return 0;
+    return errno == EIO || errno == ENOSPC || errno == EDQUOT ? -1 : 0;
+}
+
 int nvme_store_sync(nvme_store *s)
 {
     return s->bytes ? 0 : fdatasync(s->fd);
