@@ -70,9 +70,10 @@
                    use(d.tlp);
                    dxpu_channel_take(ch, cls, clock_ns());
                }
-           while (dxpu_channel_peek_event(ch, &event)) {
+           if (dxpu_channel_peek_event(ch, &event)) {
                heed(&event);
                dxpu_channel_take_event(ch);
+               continue;                   // TLPs behind it may go now
            }
            if (wait_rx(dxpu_channel_next_ns(ch), pkt, &len))
                dxpu_channel_ingest(ch, clock_ns(), pkt, len, 0);
@@ -1038,7 +1039,7 @@ typedef struct dxpu_channel_config {
 
 /* What a consumer is offered. */
 typedef struct dxpu_delivery {
-    dxpu_bytes tlp; /* {NULL, 0}: nothing may go now.  Valid until taken */
+    dxpu_bytes tlp; /* {NULL, 0}: nothing may go now.  Valid until taken, or ingest() */
     uint64_t user;  /* completions with `tags`: as given to submit() with the request */
     bool last;      /* ... and no further completion of it will come */
 } dxpu_delivery;
@@ -1097,7 +1098,7 @@ typedef struct dxpu_channel {
     uint64_t next_try_ns;
     uint8_t tries;
     bool send_reset, send_answer;
-    uint8_t close_path, answer_path; /* of the first close; of its answer */
+    uint8_t close_path, answer_path; /* of the next close; of its answer */
     /* paths */
     dxpui_path paths[DXPU_PATHS_MAX];
     uint8_t heard_path, seen_path; /* of the last sequenced frame; of ours that it had seen last */
@@ -4338,7 +4339,7 @@ static uint64_t dxpui_probe_due(const dxpu_channel *ch, const dxpui_path *p)
     if (!p->usable || p->suspect) /* the first now */
         return p->probe_ns || p->awaiting ? dxpui_later(p->probe_ns, gap_ns) : 0;
     return dxpui_max64(dxpui_later(p->heard_ns, ch->hold_ns / 4),
-                       dxpui_later(p->probe_ns, ch->hold_ns / 8)); /* D-13 */
+                       dxpui_later(p->probe_ns, dxpui_max64(gap_ns, ch->hold_ns / 8))); /* D-13 */
 }
 
 /* A probe leaves on `path`, and the one before it has had its time. */
@@ -4655,6 +4656,8 @@ static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint
         dxpui_fill(ch, s, &b);
         s->tries = 0;
         ch->nxt++;
+        ch->blocked_at_ns = DXPU_NEVER; /* there was credit: F-12 begins anew */
+        ch->blocked_tries = 0;
     } else {
         dxpui_refill(ch, s, &b);
         ch->count.tx_retransmits++;
@@ -4736,9 +4739,8 @@ static int dxpui_emit_reason(dxpu_channel *ch, uint8_t kind, uint8_t path, uint8
 /* The paths take turns: nothing but its answer tells that a close can arrive (P-6). */
 static int dxpui_emit_close(dxpu_channel *ch, uint8_t *out)
 {
-    uint8_t path = (uint8_t)((ch->close_path + ch->tries - 1) % ch->cfg.paths);
-    if (!ch->paths[path].known)
-        path = ch->close_path;
+    uint8_t path = ch->close_path;
+    ch->close_path = dxpui_path_after(ch, path);
     return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, path, 0, 0, out);
 }
 
@@ -4795,7 +4797,10 @@ static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
             ch->frame_limit = ch->cfg.frame_limit_bytes;
             if (ch->tries % 4 == 0) /* in case no path carries more: P-3 */
                 ch->frame_limit = DXPU_FRAME_MIN_LIMIT_BYTES;
-            uint8_t path = (uint8_t)((ch->tries - 1 + ch->tries / 5) % ch->cfg.paths);
+            unsigned turn = ch->tries - 1u, n = ch->cfg.paths;
+            if (n % 2 == 0) /* else the small ones are all of the same paths */
+                turn += turn / (n < 4 ? 4 : n);
+            uint8_t path = (uint8_t)(turn % n);
             return dxpui_emit_offer(ch, DXPU_KIND_OPEN, path, out);
         }
         if (ch->state == DXPU_STATE_ACCEPTED) {

@@ -671,6 +671,32 @@ static void test_p3_padding(void **state)
     rig_free(&r);
 }
 
+/* P-4, P-6: of however many paths there are each has its turn, before any has another. */
+static void test_p4_opens_take_turns(void **state)
+{
+    (void)state;
+    for (unsigned paths = 1; paths <= DXPU_PATHS_MAX; paths++) {
+        unsigned turns[DXPU_PATHS_MAX] = { 0 }, small[DXPU_PATHS_MAX] = { 0 };
+        rig_config(&r);
+        r.cfg.paths = (uint8_t)paths;
+        r.cfg.hold_ms = 1 << 20;
+        r.cfg.frame_limit_bytes = 8952;
+        rig_init(&r);
+        assert_int_equal(dxpu_channel_open(&r.ch, r.now_ns), DXPU_OK);
+        for (unsigned i = 0; i < 16; i++) {
+            assert_true(rig_emit(&r) > 0);
+            small[r.path] += r.n == 1232;
+            assert_true(turns[r.path]++ == 0 || i >= paths);
+            r.now_ns = dxpu_channel_next_ns(&r.ch);
+        }
+        for (unsigned i = 0; i < paths; i++) { /* nor is it always a small one, or never again */
+            assert_true(small[i] < turns[i]);
+            assert_in_range(turns[i], 16 / paths - 1, 16 / paths + 2);
+        }
+        rig_free(&r);
+    }
+}
+
 /* The acceptor takes an open longer than it takes frames, and goes down with the opener. */
 static void test_p3_acceptor_goes_down(void **state)
 {
@@ -907,6 +933,21 @@ static void test_p11_long_round_trip(void **state)
     }
 }
 
+/* P-11: also where nothing is in doubt an answer has an RTO to come. */
+static void test_p11_long_round_trip_of_an_idle_path(void **state)
+{
+    (void)state;
+    up(2, true);
+    make_usable(1);
+    path(1)->heard_ns = path(1)->probe_ns = r.now_ns;
+    assert_true(dxpui_probe_due(&r.ch, path(1)) == r.now_ns + r.ch.hold_ns / 4); /* the control */
+    for (unsigned i = 0; i < 50; i++)
+        dxpui_rtt_sample(&r.ch, path(1), 240 * RIG_MS);
+    path(1)->heard_ns -= r.ch.hold_ns / 4;
+    assert_true(dxpui_probe_due(&r.ch, path(1)) >= r.now_ns + 240 * RIG_MS);
+    rig_free(&r);
+}
+
 /* A clock may begin at 0. */
 static void test_p1_first_probe_at_time_zero(void **state)
 {
@@ -1101,8 +1142,12 @@ static void test_p6_closes_take_turns(void **state)
     r.say.path = 1;
     assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
     assert_int_equal(dxpu_channel_close(&r.ch, DXPU_REASON_DETACH), DXPU_OK);
-    for (unsigned i = 0; i < 6; i++)
-        assert_in_range(await_close(), 0, 1);
+    for (unsigned i = 0, last = 2; i < 6; i++) { /* these two take turns */
+        unsigned now = await_close();
+        assert_in_range(now, 0, 1);
+        assert_int_not_equal(now, last);
+        last = now;
+    }
     rig_free(&r);
 
     for (unsigned over = 0; over < 3; over++) { /* the last: none of ours (W-6) */
@@ -1362,6 +1407,7 @@ int main(void)
         cmocka_unit_test(test_p1_first_probe_at_time_zero),
         cmocka_unit_test(test_p1_p2_acceptor_learns),
         cmocka_unit_test(test_p3_padding),
+        cmocka_unit_test(test_p4_opens_take_turns),
         cmocka_unit_test(test_p3_acceptor_goes_down),
         cmocka_unit_test(test_p4_opens),
         cmocka_unit_test(test_p4_p5_probes),
@@ -1370,6 +1416,7 @@ int main(void)
         cmocka_unit_test(test_p10_timeouts_leave_a_path),
         cmocka_unit_test(test_p11_unanswered_probes),
         cmocka_unit_test(test_p11_long_round_trip),
+        cmocka_unit_test(test_p11_long_round_trip_of_an_idle_path),
         cmocka_unit_test(test_p12_p14_shrunk_mtu),
         cmocka_unit_test(test_p10_all_paths_by_turns),
         cmocka_unit_test(test_p10_spread),
