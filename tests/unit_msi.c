@@ -192,6 +192,25 @@ static void test_v15_programmed_msi_passes_alone(void **state)
     assert_false(fires(OTHER, DOORBELL, 0x31)); /* another function's */
 }
 
+/* V-15: a masked one of several is refused, but for what was on its way; the others are not. */
+static void test_v15_mask_bits_of_msi(void **state)
+{
+    static const uint8_t second[4] = { 1u << 2 };
+    dxpu_tlp t = config_tlp(DXPU_TLP_CFGWR0, FUNCTION, MSI_AT + 16, 0xf);
+    (void)state;
+    program_msi(0xfee01000, 0x40, 2);
+    assert_true(fires(FUNCTION, 0xfee01000, 0x42));
+    t.payload.ptr = second;
+    t.payload.len = 4;
+    msi_sent(&all, &t);
+    assert_true(fires(FUNCTION, 0xfee01000, 0x42)); /* it may be on its way */
+    answer(&t, DXPU_CPL_SC, NULL);
+    assert_false(fires(FUNCTION, 0xfee01000, 0x42));
+    assert_true(fires(FUNCTION, 0xfee01000, 0x41));
+    write_config(FUNCTION, MSI_AT + 16, 0xf, 0);
+    assert_true(fires(FUNCTION, 0xfee01000, 0x42));
+}
+
 static void test_v15_low_data_bits_vary(void **state)
 {
     (void)state;
@@ -385,6 +404,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_v15_programmed_msi_passes_alone),
         CASE(test_v15_low_data_bits_vary),
+        CASE(test_v15_mask_bits_of_msi),
         CASE(test_v15_narrow_and_extended),
         CASE(test_v15_msix_vectors),
         CASE(test_v15_replaced_until_the_device_answers),

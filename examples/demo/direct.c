@@ -35,6 +35,7 @@ static struct {
     device_port port;
     void *device;
     wire_tlp *head, **tail;
+    uint64_t taken;
     unsigned waiting;
 } wire;
 
@@ -110,6 +111,7 @@ static int wire_take(dxpu_channel *ch, unsigned cls, uint64_t now)
     (void)ch;
     (void)cls;
     (void)now;
+    wire.taken++;
     wire.head = w->next;
     if (!wire.head)
         wire.tail = &wire.head;
@@ -166,21 +168,23 @@ static uint64_t channel_next_ns(const guest_slot *s);
 /* The fabric calls this whenever anything happened; it has no channel whose work it could do. */
 void slot_tick(guest_slot *s, uint64_t now)
 {
+    uint64_t taken;
     if (!s->channel)
         return;
     if (!s->up)
         slot_up(s, now);
     do {
+        taken = wire.taken;
         while (slot_work(s, now))
             continue;
-        nvme_kind.tick(wire.device, now); /* it goes on when its TLPs have left */
-    } while (wire.head);
+        nvme_kind.tick(wire.device, now);       /* it goes on when its TLPs have left */
+    } while (wire.head && wire.taken != taken); /* else it waits for room to its client */
     channel_tick(s, now);
 }
 
 uint64_t slot_next_ns(const guest_slot *s)
 {
-    return s->channel && (!s->up || wire.head) ? 0 : channel_next_ns(s);
+    return s->channel && !s->up ? 0 : channel_next_ns(s); /* what waits does so for its client */
 }
 
 /* ==== 3  The program ========================================================================== */

@@ -138,8 +138,8 @@ static void echo(int fd)
 
 static void measure(int fd, const dxpu_udp_address *to)
 {
-    for (uint32_t i = 0; i < set.count && !stopping; i++) {
-        uint32_t number = i, reply = (uint32_t)set.reply;
+    for (uint64_t i = 0; i < set.count && !stopping; i++) {
+        uint32_t number = (uint32_t)i, reply = (uint32_t)set.reply;
         uint64_t begin;
         dxpu_udp_address from;
         ssize_t n;

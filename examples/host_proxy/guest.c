@@ -578,6 +578,7 @@ static void machine_reset(guest *g)
         if (g->slots[i].misfit)
             insert(g, &g->slots[i]);
     }
+    dxpu_vswitch_reset(&g->vs); /* what fits now was there all the time (V-5) */
     run_actions(g);
     g->resets++;
 }

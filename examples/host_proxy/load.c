@@ -234,12 +234,12 @@ static bool run_over(const load *l, uint64_t now)
 
 static bool do_run(load *l, uint64_t now)
 {
+    if (run_over(l, now)) {
+        enter(l, SETTLING, now);
+        return true;
+    }
     if (!l->choice_made) {
         uint64_t r = next_random(l);
-        if (run_over(l, now)) {
-            enter(l, SETTLING, now);
-            return true;
-        }
         l->choice_chunk = (uint32_t)((r >> 8) % l->chunks);
         l->choice_write = l->set->kind == LOAD_WRITE || (l->set->kind == LOAD_MIXED && (r & 1));
         l->choice_made = true;
@@ -364,7 +364,7 @@ static void completion(void *self, const dxpu_tlp *cpl, uint64_t user, bool last
 static void start(void *self, uint64_t now)
 {
     load *l = self;
-    if (l->phase == RUNNING)
+    if (l->phase == RUNNING || l->phase == SETTLING)
         l->elapsed_ns += now - l->begin_ns; /* the time without a channel counts */
     enumerate_start(&l->device, LOAD_ADDRESS, (uint32_t)l->set->mps);
     l->asked = l->writing = false;

@@ -21,6 +21,7 @@ enum {
     /* Message Control */
     MSI_ENABLE = 0x0001,
     MSI_WIDE = 0x0080,         /* 64-bit address */
+    MSI_MASKS = 0x0100,        /* a mask bit for each */
     MSI_EXTENDED_CAN = 0x0200, /* 32-bit data */
     MSI_EXTENDED = 0x0400,
     MSIX_MASK = 0x4000,
@@ -66,6 +67,7 @@ static bool msi_now(const msi_function *f, msi_message *out)
     if ((can & MSI_EXTENDED_CAN) && (control & MSI_EXTENDED))
         out->data |= get16(f->written, data + 2) << 16;
     out->varies = (1u << (log2 < 5 ? log2 : 5)) - 1;
+    out->mask = can & MSI_MASKS ? get32(f->written, data + 4) : 0;
     out->until = 0;
     return true;
 }
@@ -84,14 +86,15 @@ static bool vector_now(const msi_function *f, uint32_t vector, msi_message *out)
     out->requester = f->bdf;
     out->address = (uint64_t)entry[1] << 32 | (entry[0] & ~(uint32_t)3);
     out->data = entry[2];
-    out->varies = 0;
+    out->varies = out->mask = 0;
     out->until = 0;
     return true;
 }
 
 static bool same(const msi_message *a, const msi_message *b)
 {
-    return a->address == b->address && a->data == b->data && a->varies == b->varies;
+    return a->address == b->address && a->data == b->data && a->varies == b->varies &&
+           a->mask == b->mask;
 }
 
 static bool is_master(const msi_function *f)
@@ -322,7 +325,7 @@ bool msi_is(const dxpu_tlp *t)
 static bool is_this(const msi_message *m, const dxpu_tlp *t, uint32_t data)
 {
     return m->address == t->address && m->requester == t->requester &&
-           ((m->data ^ data) & ~m->varies) == 0;
+           ((m->data ^ data) & ~m->varies) == 0 && !(m->mask >> (data & m->varies) & 1);
 }
 
 bool msi_allowed(const msi_filter *m, const dxpu_tlp *t)

@@ -24,6 +24,7 @@ typedef struct msi_message {
     uint16_t requester;
     uint32_t data;
     uint32_t varies; /* bits of data that the function chooses */
+    uint32_t mask;   /* bit n: not with n in these */
     uint64_t address;
     uint64_t until; /* of a replaced one: the request whose answer ends it */
 } msi_message;

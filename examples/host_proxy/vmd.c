@@ -80,7 +80,7 @@ static uint32_t writable(const vmd *v, unsigned at)
     default:
         break;
     }
-    if (at < BAR0 || bar > 5)
+    if (at < BAR0 || bar > 5 || bar == 3) /* BAR 2 has 32 bits */
         return 0;
     if (bar == 2)
         return ~(uint32_t)(v->bar_bytes[2] - 1);
