@@ -965,7 +965,7 @@ def a_slow_reader_is_dropped_and_others_stay():
 @case
 def places_for_streams_and_waits_are_bounded():
     with lab.Lab(plain=True) as l:
-        m = Manager(l)
+        m = Manager(l, "--audit", l.file("audit"))
         with Fake(m, HOST) as host, Fake(m, BOX) as box:
             at = host.register()[0]
             box.register()
@@ -990,12 +990,21 @@ def places_for_streams_and_waits_are_bounded():
             check(full.status == 503 and full.json()["type"] == "/problems/busy", full)
             check(len(good(200, m, "GET", "/v1/leases")["leases"]) == 1, "and changes nothing")
             good(201, m, "POST", "/v1/leases", lease(at, key="two"))
+            before = posts(l)
             waits.pop().close()
             until(lambda: gauge(m, "dxpu_http_waiting") == 31, "who hangs up, waits no more")
+            check(posts(l) == before + 1, "S-130: what was asked for was done")
             check(m.process.stop() == 0, "it stops while they wait", m.process.errors())
+            check(posts(l) == before + 32)
             for s in waits:
                 check(s.recv(1) == b"")
                 s.close()
+
+
+def posts(l):
+    """How many the audit log has."""
+    with open(l.file("audit"), encoding="ascii") as log:
+        return sum('"api.request"' in line and '"POST"' in line for line in log)
 
 
 @case
