@@ -121,7 +121,7 @@ static void check_passed(dxpu_bytes tlp)
         return;
     }
     must(oracle.master[t.requester & 0xff]);
-    bytes = t.length_dw * 4u;
+    bytes = t.length_dw * (t.type == DXPU_TLP_CAS ? 2u : 4u); /* of two operands, one place */
     access = t.type == DXPU_TLP_MRD ? WINDOW_READ : WINDOW_WRITE;
     if (t.type == DXPU_TLP_FETCHADD || t.type == DXPU_TLP_SWAP || t.type == DXPU_TLP_CAS)
         access = WINDOW_READ | WINDOW_WRITE;

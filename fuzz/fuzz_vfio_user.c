@@ -23,6 +23,7 @@ typedef struct world {
     uint8_t asked[16]; /* header and body of the server's latest DMA message */
     uint8_t asked_body[16];
     long open_commands; /* that may still be answered */
+    size_t have;        /* bytes of a message that has not come whole */
 } world;
 
 static size_t next_bytes(input *in, uint8_t *out, size_t n)
@@ -86,14 +87,14 @@ static void on_done(void *user, uint64_t tag, int error, dxpu_bytes data)
 static void drain(world *w)
 {
     static uint8_t in[1 << 17];
-    size_t have = 0, at = 0;
+    size_t at = 0;
     ssize_t n;
-    while ((n = recv(w->peer, in + have, sizeof in - have, MSG_DONTWAIT)) > 0) {
-        have += (size_t)n;
-        for (; have - at >= HEADER; at += get32(in + at + 4)) {
+    while ((n = recv(w->peer, in + w->have, sizeof in - w->have, MSG_DONTWAIT)) > 0) {
+        w->have += (size_t)n;
+        for (; w->have - at >= HEADER; at += get32(in + at + 4)) {
             uint32_t length = get32(in + at + 4), flags = get32(in + at + 8);
             must(length >= HEADER && length <= HEADER + ACCESS + 4096);
-            if (have - at < length)
+            if (w->have - at < length)
                 break;
             if (flags & TYPE_REPLY) {
                 must(w->open_commands-- > 0);
@@ -105,8 +106,8 @@ static void drain(world *w)
                 memcpy(w->asked_body, in + at + 16, 16);
             }
         }
-        memmove(in, in + at, have - at);
-        have -= at;
+        memmove(in, in + at, w->have - at);
+        w->have -= at;
         at = 0;
     }
 }
@@ -137,6 +138,7 @@ static void connect_again(world *w)
     must(dxpu_vfu_adopt(w->s, pair[0]) == DXPU_OK);
     w->peer = pair[1];
     w->open_commands = 0;
+    w->have = 0;
 }
 
 /* Send with `count` descriptors of a kind, which are closed here afterwards. */
