@@ -103,6 +103,11 @@ static bool may_be_lost(dxpu_bytes tlp)
             t.message_code == ERR_FATAL);
 }
 
+static bool has_place(const slot *s, dxpu_bytes tlp)
+{
+    return s->waiting < WAITING_MAX || (s->waiting < WAITING_MOST && !may_be_lost(tlp));
+}
+
 /* order: of the TLPs that the device has emitted, which one it comes behind or is. */
 static void send_up(slot *s, dxpu_bytes tlp, uint64_t order)
 {
@@ -114,13 +119,9 @@ static void send_up(slot *s, dxpu_bytes tlp, uint64_t order)
         return;
     }
     rc = has_to_wait(s, shape.cls, order) ? DXPU_E_AGAIN : submit(s, tlp, dxpu_udp_now_ns());
-    if (rc == DXPU_OK)
-        return;
-    if (rc == DXPU_E_AGAIN && s->waiting < WAITING_MAX) {
+    if (rc == DXPU_E_AGAIN && has_place(s, tlp)) {
         queue(s, shape.cls, tlp, order);
-    } else if (rc == DXPU_E_AGAIN && s->waiting < WAITING_MOST && !may_be_lost(tlp)) {
-        queue(s, shape.cls, tlp, order);
-    } else {
+    } else if (rc != DXPU_OK) {
         s->dropped++; /* or the channel is over */
         if (s->waiting >= WAITING_MOST)
             overflow(s);

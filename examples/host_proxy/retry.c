@@ -22,13 +22,13 @@ bool retry_takes(const dxpu_tlp *t)
     return is_config(t->type);
 }
 
-static retry_request note(retry_list *l, const dxpu_tlp *t, uint64_t user, uint64_t until)
+static retry_request note(retry_list *l, const dxpu_tlp *t, uint64_t user, uint64_t until_ns)
 {
     retry_request r;
     memset(&r, 0, sizeof r);
     r.user = user;
     r.number = l->made++;
-    r.until_ns = until;
+    r.until_ns = until_ns;
     r.target = t->target;
     r.register_bytes = t->register_bytes;
     r.type = t->type;
@@ -38,10 +38,10 @@ static retry_request note(retry_list *l, const dxpu_tlp *t, uint64_t user, uint6
     return r;
 }
 
-void retry_sent(retry_list *l, const dxpu_tlp *t, uint64_t user, uint64_t until)
+void retry_sent(retry_list *l, const dxpu_tlp *t, uint64_t user, uint64_t until_ns)
 {
     if (dxpu_tlp_class(t) == DXPU_NONPOSTED)
-        l->sent[t->tag % RETRY_TAGS] = note(l, t, user, until);
+        l->sent[t->tag % RETRY_TAGS] = note(l, t, user, until_ns);
 }
 
 /* In the order in which they were made. */
@@ -64,9 +64,9 @@ static void take_out(retry_list *l, unsigned at)
         l->waiting[at] = l->waiting[at + 1];
 }
 
-bool retry_wait(retry_list *l, const dxpu_tlp *t, uint64_t user, uint64_t until)
+bool retry_wait(retry_list *l, const dxpu_tlp *t, uint64_t user, uint64_t until_ns)
 {
-    retry_request r = note(l, t, user, until);
+    retry_request r = note(l, t, user, until_ns);
     return insert(l, &r);
 }
 
@@ -100,7 +100,7 @@ void retry_reset(retry_list *l)
 }
 
 /* When it must have its answer. */
-static uint64_t until_ns(const retry_list *l, const retry_request *r)
+static uint64_t due_ns(const retry_list *l, const retry_request *r)
 {
     return r->number < l->cut ? 0 : r->until_ns;
 }
@@ -108,7 +108,7 @@ static uint64_t until_ns(const retry_list *l, const retry_request *r)
 bool retry_later(retry_list *l, bool again, uint16_t tag, uint64_t now_ns)
 {
     const retry_request *r = again ? &l->waiting[0] : &l->sent[tag % RETRY_TAGS];
-    if (now_ns >= until_ns(l, r) || (!again && !insert(l, r)))
+    if (now_ns >= due_ns(l, r) || (!again && !insert(l, r)))
         return false;
     if (again)
         l->busy = false;
@@ -139,7 +139,7 @@ bool retry_expire(retry_list *l, uint64_t now_ns, uint64_t *user)
 {
     for (unsigned i = 0; i < l->count; i++) {
         retry_request *r = &l->waiting[i];
-        if (r->answered || now_ns < until_ns(l, r))
+        if (r->answered || now_ns < due_ns(l, r))
             continue;
         *user = r->user;
         r->answered = true;
@@ -156,7 +156,7 @@ uint64_t retry_next_ns(const retry_list *l)
     if (l->count && !l->busy)
         next = l->at_ns;
     for (unsigned i = 0; i < l->count; i++) {
-        uint64_t at = until_ns(l, &l->waiting[i]);
+        uint64_t at = due_ns(l, &l->waiting[i]);
         if (!l->waiting[i].answered && at < next)
             next = at;
     }

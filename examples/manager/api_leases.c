@@ -38,12 +38,11 @@ static fate wipe_of(const api *a, const api_ending *e)
     const pool_slot *s = slot == CORE_NONE ? NULL : &core_pool(a->core)->slot[slot];
     if (!s) /* its box was forgotten */
         return FATE_FAILED;
-    if (s->state == POOL_QUARANTINED && s->reason == POOL_WHY_FOREIGN)
-        return FATE_FAILED;   /* under an epoch of its box's own: nothing was wiped */
+    /* also under an epoch of its box's own: nothing was wiped */
+    if (s->state == POOL_QUARANTINED && (s->epoch == e->epoch || s->reason == POOL_WHY_FOREIGN))
+        return FATE_FAILED;
     if (s->epoch != e->epoch) /* it was lent anew, so it was wiped */
         return FATE_DONE;
-    if (s->state == POOL_QUARANTINED)
-        return FATE_FAILED;
     if (s->state == POOL_BROKEN && s->dirty)
         return s->reason == POOL_WHY_BOX ? FATE_WAITS : FATE_FAILED;
     return s->state == POOL_WIPING ? FATE_WAITS : FATE_DONE;
