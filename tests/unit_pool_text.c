@@ -231,9 +231,35 @@ static void test_tables(void **state)
     }
 }
 
+/* An identifier that is cut is of no use, whatever the width. */
+static void test_identifiers_are_whole(void **state)
+{
+    static const unsigned widths[] = { 80, 30, 20, 3 };
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        pool_table t;
+        char *text = NULL;
+        size_t bytes = 0;
+        FILE *out = open_memstream(&text, &bytes);
+        assert_non_null(out);
+        pool_table_begin(&t, "a text|!state|#lease|more");
+        pool_table_add(&t, "%s", "0123456789012345678901234567890123456789");
+        pool_table_add(&t, "active");
+        pool_table_add(&t, "%s", "63cf4bfa3c00a");
+        pool_table_add(&t, "%s", "0123456789012345678901234567890123456789");
+        pool_table_end(&t, out, widths[i], false);
+        fclose(out);
+        assert_non_null(strstr(text, "63cf4bfa3c00a"));
+        assert_non_null(strchr(text, '~')); /* the control: others are cut, or left out */
+        assert_int_equal(strstr(text, "more") != NULL, widths[i] == 80);
+        free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(identifiers_are_whole),
         TEST(clean),
         TEST(clean_of_random_bytes),
         TEST(clean_json),

@@ -59,7 +59,7 @@ void pool_table_begin(pool_table *t, const char *titles)
     while (*titles && t->columns < POOL_COLUMNS_MAX) {
         size_t len = strcspn(titles, "|");
         unsigned i = t->columns++;
-        if (*titles == '+' || *titles == '!') {
+        if (*titles == '+' || *titles == '!' || *titles == '#') {
             t->kind[i] = *titles++;
             len--;
         }
@@ -109,40 +109,58 @@ void pool_table_json(pool_table *t, const json_t *value)
         pool_table_add(t, "%s", !value || json_is_null(value) ? "-" : "?");
 }
 
-/* How wide each column is to be; how many there are room for. */
-static unsigned fit(const pool_table *t, unsigned width, unsigned wide[POOL_COLUMNS_MAX])
+/* The longest column that may be cut; columns: none. */
+static unsigned longest_text(const pool_table *t, const unsigned wide[POOL_COLUMNS_MAX])
 {
-    unsigned columns = t->columns, total = 0;
-    for (unsigned i = 0; i < columns; i++)
+    unsigned longest = t->columns;
+    for (unsigned i = 0; i < t->columns; i++) { /* a number that is cut would be another one */
+        bool text = t->kind[i] != '+' && t->kind[i] != '#';
+        if (text && wide[i] > NARROW && (longest == t->columns || wide[i] > wide[longest]))
+            longest = i;
+    }
+    return longest;
+}
+
+/* The last column that may be left out; 0: none, for the first one always stays. */
+static unsigned last_column(const pool_table *t, const unsigned wide[POOL_COLUMNS_MAX])
+{
+    unsigned i = t->columns - 1;
+    while (i && (!wide[i] || t->kind[i] == '#'))
+        i--;
+    return i;
+}
+
+/* How wide each column is to be; 0: it is left out. */
+static void fit(const pool_table *t, unsigned width, unsigned wide[POOL_COLUMNS_MAX])
+{
+    unsigned total = 0;
+    for (unsigned i = 0; i < t->columns; i++)
         wide[i] = pool_text_width(t->title[i]);
     for (size_t i = 0; i < t->count; i++) {
-        unsigned w = pool_text_width(t->cell[i]), column = (unsigned)(i % columns);
+        unsigned w = pool_text_width(t->cell[i]), column = (unsigned)(i % t->columns);
         if (w > wide[column])
             wide[column] = w;
     }
-    for (unsigned i = 0; i < columns; i++)
+    for (unsigned i = 0; i < t->columns; i++)
         total += wide[i] + (i ? GAP : 0);
-    while (width && total > width && columns > 1) {
-        unsigned longest = columns;
-        for (unsigned i = 0; i < columns; i++) { /* a number that is cut would be another one */
-            if (t->kind[i] != '+' && wide[i] > NARROW &&
-                (longest == columns || wide[i] > wide[longest]))
-                longest = i;
-        }
-        if (longest < columns) {
+    while (width && total > width) {
+        unsigned longest = longest_text(t, wide), last = last_column(t, wide);
+        if (longest < t->columns) {
             wide[longest]--;
             total--;
+        } else if (last) {
+            total -= wide[last] + GAP;
+            wide[last] = 0;
         } else {
-            total -= wide[--columns] + GAP;
+            break;
         }
     }
-    return columns;
 }
 
 static void print_cell(FILE *out, const char *text, unsigned wide, char kind, bool last, bool color)
 {
     unsigned has = pool_text_width(text);
-    bool cut = has > wide && kind != '+';
+    bool cut = has > wide && kind != '+' && kind != '#';
     size_t bytes = cut ? pool_text_cut(text, wide - 1) : strlen(text);
     const char *start = color && kind == '!' ? pool_color(text) : "";
     if (cut)
@@ -155,22 +173,36 @@ static void print_cell(FILE *out, const char *text, unsigned wide, char kind, bo
         fprintf(out, "%*s", (int)((kind != '+' && has < wide ? wide - has : 0) + GAP), "");
 }
 
+/* cells: of one row, or the titles. */
+static void print_row(const pool_table *t, FILE *out, const char *const cells[POOL_COLUMNS_MAX],
+                      const unsigned wide[POOL_COLUMNS_MAX], bool titles, bool color)
+{
+    unsigned last = t->columns - 1;
+    while (!wide[last])
+        last--;
+    for (unsigned i = 0; i <= last; i++) {
+        char kind = titles && t->kind[i] == '!' ? '\0' : t->kind[i];
+        if (wide[i])
+            print_cell(out, cells[i], wide[i], kind, i == last, color);
+    }
+    fputc('\n', out);
+}
+
 void pool_table_end(pool_table *t, FILE *out, unsigned width, bool color)
 {
-    unsigned wide[POOL_COLUMNS_MAX], columns = fit(t, width, wide);
-    for (unsigned i = 0; i < columns; i++)
-        print_cell(out, t->title[i], wide[i], t->kind[i] == '+' ? '+' : '\0', i + 1 == columns,
-                   false);
-    fputc('\n', out);
-    for (size_t i = 0; i < t->count; i++) {
-        unsigned column = (unsigned)(i % t->columns);
-        if (column < columns)
-            print_cell(out, t->cell[i], wide[column], t->kind[column], column + 1 == columns,
-                       color);
-        if (column + 1 == t->columns)
-            fputc('\n', out);
-        free(t->cell[i]);
+    unsigned wide[POOL_COLUMNS_MAX];
+    const char *cells[POOL_COLUMNS_MAX];
+    fit(t, width, wide);
+    for (unsigned i = 0; i < t->columns; i++)
+        cells[i] = t->title[i];
+    print_row(t, out, cells, wide, true, false);
+    for (size_t row = 0; row + t->columns <= t->count; row += t->columns) {
+        for (unsigned i = 0; i < t->columns; i++)
+            cells[i] = t->cell[row + i];
+        print_row(t, out, cells, wide, false, color);
     }
+    for (size_t i = 0; i < t->count; i++)
+        free(t->cell[i]);
     free(t->cell);
     t->cell = NULL;
     t->count = t->room = 0;

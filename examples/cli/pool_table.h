@@ -12,13 +12,14 @@ enum { POOL_COLUMNS_MAX = 16 };
 typedef struct pool_table {
     unsigned columns;
     char title[POOL_COLUMNS_MAX][24];
-    char kind[POOL_COLUMNS_MAX]; /* '+', '!' or '\0' */
+    char kind[POOL_COLUMNS_MAX]; /* '+', '!', '#' or '\0' */
     char **cell;
     size_t count, room;
 } pool_table;
 
-/* "slot|!state|+epoch": + stands right, ! is a word that has a color.  Put what matters least
-   last: on a narrow terminal the longest texts are cut (~), then the last columns are left out. */
+/* "#slot|!state|+epoch": + is aligned right, ! is a word that has a color, # is an identifier that
+   people copy: it is never cut or left out.  Put what matters least last: on a narrow terminal the
+   longest texts are cut (~), then the last columns are left out. */
 void pool_table_begin(pool_table *t, const char *titles);
 /* The next cell, row by row. */
 #if defined(__GNUC__)

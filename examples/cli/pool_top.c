@@ -110,7 +110,7 @@ static void print_leases(const view *v, FILE *out, unsigned width, bool color, s
     uint64_t total = pool_integer(json_object_get(v->pool, "leases"), "total");
     json_t *lease, *leases = json_object_get(v->leases, "leases");
     count = json_array_size(leases);
-    pool_table_begin(&t, "lease|!state|host|model|slots|+to dev/s|+from dev/s|tenant|ends");
+    pool_table_begin(&t, "#lease|!state|host|model|slots|+to dev/s|+from dev/s|tenant|ends");
     json_array_foreach(leases, index, lease)
     {
         if (shown < most) {
