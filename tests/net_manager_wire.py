@@ -558,8 +558,10 @@ def records_that_cannot_be_loaded():
 @case
 def addresses_that_are_none():
     with lab.Lab(plain=True) as l:
-        for option in ("--listen", "--http"):  # a name may be resolved later
-            fails(l, SYSTEM, "nonsense", more=(option, "nonsense"))
+        for option in ("--listen", "--http"):
+            fails(l, SYSTEM, "nonsense", more=(option, "nonsense"))  # it may be resolved later
+            for text in ("127.0.0.1:99999", "127.0.0.1:0x1", "[::1", "300.1.1.1:1", "[::z]:1"):
+                fails(l, USAGE, option + ": address", more=(option, text))
         fails(l, USAGE, "--tokens", more=("--http", "0.0.0.0:0"))
         fails(l, USAGE, "--plain-network", more=("--plain", "--listen", "0.0.0.0:0"))
         fails(l, SYSTEM, "192.0.2.1", more=("--http", "127.0.0.1:0", "--listen", "192.0.2.1:0"))

@@ -483,6 +483,28 @@ static void test_corrupt_while_open(void **state)
     open_bad(STORE_E_CORRUPT, "backup");
 }
 
+/* M-130: a file that was truncated, or made by hand, is no new pool; the control: a file that is
+   not there is one. */
+static void test_empty_file(void **state)
+{
+    (void)state;
+    struct stat st;
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fclose(f);
+    open_bad(STORE_E_CORRUPT, "0 bytes");
+    assert_non_null(strstr(why.text, "remove it"));
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, 0);
+    assert_int_equal(unlink(path), 0);
+    store *s = open_good();
+    assert_int_equal(stat(path, &st), 0); /* whatever ends it now, it is no empty file */
+    assert_true(st.st_size > 0);
+    store_close(s);
+    s = open_good();
+    store_close(s);
+}
+
 static void test_no_such_folder(void **state)
 {
     (void)state;
@@ -557,6 +579,7 @@ int main(void)
         TEST(corrupt),
         TEST(corrupt_while_open),
         TEST(removed),
+        TEST(empty_file),
         TEST(no_such_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,6 +87,14 @@ static const char *split_host_port(char *text, const char **host, const char **p
     return NULL;
 }
 
+const char dxpu_udp_unresolved[] = "address: no such host; check the name or write the number";
+
+/* Can it be known later?  A name can, and an address with an interface behind '%'. */
+static bool may_resolve(const char *host)
+{
+    return strchr(host, '%') || (host[strspn(host, "0123456789.")] && !strchr(host, ':'));
+}
+
 const char *dxpu_udp_parse(const char *text, dxpu_udp_address *out)
 {
     char copy[300], fallback[8];
@@ -110,7 +118,8 @@ const char *dxpu_udp_parse(const char *text, dxpu_udp_address *out)
         hints.ai_family = AF_INET;
     }
     if (getaddrinfo(host, port, &hints, &found) || !found)
-        return "address: no such host; check the name or write the number";
+        return host && may_resolve(host) ? dxpu_udp_unresolved
+                                         : "address: not an IPv4 or IPv6 address";
     memset(out, 0, sizeof *out);
     out->len = found->ai_addrlen;
     memcpy(&out->u, found->ai_addr, found->ai_addrlen);

@@ -42,8 +42,10 @@ typedef struct dxpu_udp_path {
 enum { DXPU_UDP_TEXT_BYTES = 80 };
 
 /* "127.0.0.1:4458", "[::1]:4458", "box.example:4458", "127.0.0.1" (DXPU_UDP_PORT), ":0", "*:4458".
-   Host names are resolved, which may block.  Returns NULL, or a static text of what is wrong. */
+   Host names are resolved, which may block.  Returns NULL, or a static text of what is wrong:
+   dxpu_udp_unresolved of a name that may be known later, any other of what stays wrong. */
 const char *dxpu_udp_parse(const char *text, dxpu_udp_address *out);
+extern const char dxpu_udp_unresolved[];
 /* Up to `max` of them with commas in between; *count of them are in out.  The same answers. */
 const char *dxpu_udp_parse_list(const char *text, dxpu_udp_address *out, unsigned max,
                                 unsigned *count);

@@ -199,10 +199,10 @@ static int run(void)
 {
     dxpu_udp_address to;
     report r;
-    const char *why = set.to ? dxpu_udp_parse(set.to, &to) : NULL;
+    const char *why = dxpu_udp_parse(set.to ? set.to : set.listen, &to);
     int fd;
     if (why) {
-        fprintf(stderr, "dxpu-pingpong: --to: %s\n", why);
+        fprintf(stderr, "dxpu-pingpong: %s: %s\n", set.to ? "--to" : "--listen", why);
         return 2;
     }
     fd = open_socket(set.listen                       ? set.listen

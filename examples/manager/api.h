@@ -40,6 +40,8 @@ typedef struct api_settings {
 } api_settings;
 
 void api_settings_default(api_settings *set);
+/* What is wrong with an address to listen at, and stays so; NULL: nothing. */
+const char *api_check(const char *at);
 
 typedef struct api api;
 

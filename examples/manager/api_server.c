@@ -485,6 +485,15 @@ static void ignore_sigpipe(void)
         (void)signal(SIGPIPE, SIG_IGN);
 }
 
+const char *api_check(const char *at)
+{
+    static char text[200];
+    dxpu_udp_address local;
+    const char *why = dxpu_tcp_parse_port(at, API_PORT, &local);
+    snprintf(text, sizeof text, "--http: %s", why ? why : "");
+    return why && why != dxpu_udp_unresolved ? text : NULL;
+}
+
 bool api_listen(api *a, bool *wrong)
 {
     const char *at = a->set.at ? a->set.at : "127.0.0.1:4456";

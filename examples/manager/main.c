@@ -543,6 +543,8 @@ int main(int argc, char **argv)
     wrong = keys_check(&set.keys);
     if (!wrong)
         wrong = wire_check(set.listen, &set.keys);
+    if (!wrong)
+        wrong = api_check(set.http);
     if (wrong)
         return program_usage(&program, wrong);
     console_start();

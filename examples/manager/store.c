@@ -408,6 +408,19 @@ static void sqlite_close(store *base)
     free(s);
 }
 
+/* A store that lost its contents must not become a new pool, which would know of no lease. */
+static bool is_empty(const char *path, store_fault *f)
+{
+    struct stat found;
+    if (stat(path, &found) || !S_ISREG(found.st_mode) || found.st_size)
+        return false;
+    fault(f, STORE_E_CORRUPT,
+          "%s has 0 bytes, so it is not a store; put a backup in its place, or remove it to begin "
+          "with an empty pool",
+          path);
+    return true;
+}
+
 store *store_open_sqlite(const char *path, store_fault *f)
 {
     static const store_kind kind = { sqlite_load, sqlite_commit, sqlite_check, sqlite_close };
@@ -428,11 +441,14 @@ store *store_open_sqlite(const char *path, store_fault *f)
               strerror(errno));
         return NULL;
     }
-    if (fd >= 0)
+    bool made = fd >= 0;
+    if (made)
         close(fd);
     else if (access(path, R_OK | W_OK)) { /* SQLite would only say that a descriptor is bad */
         fault(f, STORE_E_IO, "cannot write %s: %s; it must be writable to the manager's user", path,
               strerror(errno));
+        return NULL;
+    } else if (is_empty(path, f)) {
         return NULL;
     }
     sqlite_store *s = calloc(1, sizeof *s + len);
@@ -451,6 +467,9 @@ store *store_open_sqlite(const char *path, store_fault *f)
     if (rc != SQLITE_OK)
         sqlite_fault(s, f);
     sqlite_close(&s->base);
+    store_fault empty;
+    if (made && is_empty(path, &empty)) /* nothing was written: the next start makes it */
+        unlink(path);
     return NULL;
 }
 

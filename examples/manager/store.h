@@ -50,7 +50,8 @@ struct store {
 };
 
 /* Open the SQLite database `path`, made when it is not there; it is this program's alone until
-   store_close().  An older schema is brought up to date.  NULL after an error, with *f filled. */
+   store_close().  A file of 0 bytes is STORE_E_CORRUPT, and stays as it is.  An older schema
+   is brought up to date.  NULL after an error, with *f filled. */
 store *store_open_sqlite(const char *path, store_fault *f);
 
 /* Every record whose key begins with `prefix`, in order of the keys.  Not from inside `each`: a

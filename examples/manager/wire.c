@@ -846,12 +846,13 @@ static void on_scan(evutil_socket_t fd, short what, void *user)
 
 const char *wire_check(const char *listen, const keys_settings *k)
 {
+    static char text[200];
     dxpu_udp_address local;
-    bool good = !k->plain || k->plain_network || dxpu_tcp_parse_port(listen, WIRE_PORT, &local) ||
-                keys_loopback(&local);
-    return good ? NULL
-                : "--listen: --plain goes with an address of this machine; give keys, or "
-                  "--plain-network";
+    const char *why = dxpu_tcp_parse_port(listen, WIRE_PORT, &local);
+    if (!why && k->plain && !k->plain_network && !keys_loopback(&local))
+        why = "--plain goes with an address of this machine; give keys, or --plain-network";
+    snprintf(text, sizeof text, "--listen: %s", why ? why : "");
+    return why && why != dxpu_udp_unresolved ? text : NULL;
 }
 
 static const char *listen_at(wire *w)

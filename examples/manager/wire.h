@@ -34,7 +34,7 @@ void wire_settings_default(wire_settings *set); /* the values in brackets */
 
 typedef struct wire wire;
 
-/* What is wrong with an address to listen at, where there are no keys; NULL: nothing that lasts. */
+/* What is wrong with an address to listen at, and stays so; NULL: nothing. */
 const char *wire_check(const char *listen, const keys_settings *k);
 /* Listen.  NULL after a message on stderr with the remedy; says where it is. */
 wire *wire_open(struct event_base *base, core *c, const wire_settings *set);
