@@ -26,7 +26,8 @@ KILLED, GONE = -signal.SIGSYS, "ENOSYS"
 NOBODY = 65534
 # what is tried, and how it ends behind the filter
 PROBES = {"exec": KILLED, "fork": KILLED, "ptrace": KILLED, "setuid": KILLED, "uring": KILLED,
-          "type": KILLED, "peek": KILLED, "clone3": GONE, "packet": GONE, "swap": GONE,
+          "type": KILLED, "peek": KILLED, "bpf": KILLED, "xdp": GONE,
+          "clone3": GONE, "packet": GONE, "swap": GONE,
           "kill_other": GONE, "limit": GONE, "code": GONE, "type64": KILLED, "console": KILLED,
           "leader": GONE, "packet64": GONE, "unix": GONE, "unix64": GONE, "pair_datagrams": GONE,
           "owner": GONE, "owner64": GONE, "owner_ex": GONE, "owner_signal": GONE,
@@ -192,6 +193,21 @@ def s120_user():
             check(all(set(u.split()) == {str(nobody.pw_uid)} for u in found["Uid"]), found)
             check(all(set(g.split()) == {str(nobody.pw_gid)} for g in found["Gid"]), found)
             check(found["Groups"] == {""}, found)
+    return None
+
+
+@case
+def s120_user_without_a_sandbox():
+    """Debugging is no reason to keep what was root's.  control_without_a_sandbox() keeps it."""
+    if os.geteuid():
+        return "only root can become somebody else"
+    nobody = pwd.getpwnam("nobody")
+    for name in ("dxpu-box", "dxpu-host", "dxpu-manager"):
+        with Running(name, "--user", "nobody", "--no-sandbox") as program:
+            found = program.settled(lambda found: found["Seccomp"] == {"0"} and re.search(
+                r"slots|virtual machine|users at", program.said()) and found)
+            check(all(set(u.split()) == {str(nobody.pw_uid)} for u in found["Uid"]), found)
+            check(all(set(c) == {"0"} for c in found["CapEff"] | found["CapPrm"]), name, found)
     return None
 
 

@@ -6,6 +6,7 @@ the router.  Needs root, ip and a kernel with AF_XDP; else every case is skipped
 Prints `ok NAME`, `not ok NAME` or `skip NAME reason`.  Programs: $DXPU_BIN, else build/."""
 # SPDX-License-Identifier: MIT
 import os
+import re
 import shutil
 import socket
 import struct
@@ -386,6 +387,55 @@ def killed_process_leaves_no_program():
         check(not n.has_program())
         again = n.box(*where)  # at once: the queue may not be free yet
         check(again.stop() == 0, again.errors())
+        check(not n.has_program())
+
+
+def held(pid):
+    """Capabilities that any thread of a process has, permitted or effective, as one number; and the
+    number of its threads."""
+    held = 0
+    tasks = os.listdir("/proc/%d/task" % pid)
+    for task in tasks:
+        with open("/proc/%d/task/%s/status" % (pid, task), encoding="ascii") as file:
+            for value in re.findall(r"^Cap(?:Prm|Eff):\s+(\w+)$", file.read(), re.M):
+                held |= int(value, 16)
+    return held, len(tasks)
+
+
+def without_rights(n, *how):
+    """A box of two cores that has served a load, after no thread of it was seen with a capability.
+    With --no-sandbox alone they must have some: the control."""
+    keeps = how == ("--no-sandbox",)
+
+    def there(where, name, *args):  # without keys: their files are for one user
+        return n.start(IP, "netns", "exec", n.space[where], os.path.join(lab.BIN, name),
+                       "--plain", "--plain-network", "--json", *how, *args)
+    box = there("box", "dxpu-box", "--listen", at(V4[3], 4458), "--slots", 2, "--cores", 2,
+                "--af-xdp", B)
+    box.says(r" slots? at ")
+    host = there("host", "dxpu-host", "--box", at(V4[3], 4458), *MIXED, "--af-xdp", H)
+    check(host.wait(60) == 0 and host.result()["mismatched"] == 0, how, host.errors())
+    found, threads = held(box.popen.pid)
+    check(threads >= 3 and bool(found) == keeps, how, hex(found), threads)
+    check(n.has_program(), how)
+    return box
+
+
+@case
+def s200_no_rights_after_the_start():
+    """However it ends, the XDP program is detached, which needs no right."""
+    with Net() as n:
+        for how in ((), ("--user", "nobody"), ("--user", "nobody", "--no-sandbox"),
+                    ("--no-sandbox",)):
+            box = without_rights(n, *how)
+            check(box.stop() == 0, how, box.errors())
+            check(not n.has_program(), how)
+            check(box.result()["core_1"]["af_xdp"]["tx_datagrams"] > 100, how, box.result())
+        box = without_rights(n)
+        box.kill()
+        end = time.monotonic() + 10
+        while n.has_program() and time.monotonic() < end:
+            time.sleep(0.05)
         check(not n.has_program())
 
 

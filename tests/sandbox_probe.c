@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/bpf.h>
 #include <linux/sched.h>
 #include <linux/sockios.h>
 #include <pthread.h>
@@ -93,6 +94,8 @@ static long try_sockets(void)
         return socket(AF_PACKET, SOCK_RAW, 0);
     if (!strcmp(what, "packet64"))
         return syscall(SYS_socket, UPPER | AF_PACKET, (long)SOCK_RAW, 0L);
+    if (!strcmp(what, "xdp"))
+        return socket(AF_XDP, SOCK_RAW, 0);
     if (!strcmp(what, "udp"))
         return socket(AF_INET, SOCK_DGRAM, 0);
     if (!strcmp(what, "unix"))
@@ -123,6 +126,8 @@ static long try_one(void)
         return setuid(getuid());
     if (!strcmp(what, "uring"))
         return syscall(SYS_io_uring_setup, 1, NULL);
+    if (!strcmp(what, "bpf"))
+        return syscall(SYS_bpf, BPF_PROG_GET_NEXT_ID, NULL, 0);
     if (!strcmp(what, "swap"))
         return syscall(SYS_getpriority, 0, 0);
     if (!strcmp(what, "kill_other"))

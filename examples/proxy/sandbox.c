@@ -27,6 +27,7 @@
 static struct {
     const char *program;
     const sandbox_settings *set; /* NULL: not started, or off */
+    bool holds;                  /* capabilities that end with the set-up */
 } the;
 
 /* ==== Who ===================================================================================== */
@@ -89,14 +90,16 @@ static int find_user(const char *text, uid_t *uid, gid_t *gid)
     return 0;
 }
 
-static int become(const char *text, bool *none)
+/* *changed: this process was another user before. */
+static int become(const char *text, bool *none, bool *changed)
 {
     uid_t uid;
     gid_t gid;
     *none = find_user(text, &uid, &gid) != 0;
     if (*none)
         return -1;
-    if (uid == geteuid() && gid == getegid())
+    *changed = uid != geteuid() || gid != getegid();
+    if (!*changed)
         return 0;
     if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0))
         return wrong("--user", "");
@@ -110,25 +113,22 @@ static int become(const char *text, bool *none)
 #define CAP_WORD(cap) ((cap) / 32u)
 #define CAP_BIT(cap)  (1u << (cap) % 32u)
 
-/* Those that AF_XDP needs: maps and programs, its sockets, the interface's settings, and locked
-   memory for older kernels. */
-static const unsigned network_capabilities[] = { CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN,
-                                                 CAP_IPC_LOCK,
+/* Those that opening AF_XDP needs: maps and programs, its sockets, the interface's settings, and
+   locked memory for older kernels.  Using it and closing it needs none: the XDP program is detached
+   when the descriptor of its bpf_link is closed, also by the end of the process. */
+static const unsigned network_capabilities[] = { CAP_NET_ADMIN, CAP_NET_RAW, CAP_IPC_LOCK,
 #ifdef CAP_BPF
                                                  CAP_BPF
 #endif
 };
 
-/* Keep what is both there and wanted, for ever: nothing is inheritable, and the bounding set does
-   not matter to a process that can start no program.  Secrets are locked in memory later, without
-   the capability that knows no limit: so the limit goes first, where that is allowed. */
+/* Keeps, in this thread and those that it makes, only what is both permitted and needed; none is
+   inheritable, and the bounding set does not matter to a process that can start no program. */
 static int drop_capabilities(bool network)
 {
     struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, 0 };
     struct __user_cap_data_struct has[2], keep[2];
-    const struct rlimit no_limit = { RLIM_INFINITY, RLIM_INFINITY };
     memset(keep, 0, sizeof keep);
-    (void)setrlimit(RLIMIT_MEMLOCK, &no_limit);
     if (syscall(SYS_capget, &head, has))
         return wrong("capabilities cannot be read", "--no-sandbox keeps them");
     for (unsigned i = 0;
@@ -140,7 +140,22 @@ static int drop_capabilities(bool network)
         keep[i].effective = keep[i].permitted;
     if (syscall(SYS_capset, &head, keep))
         return wrong("capabilities cannot be given up", "--no-sandbox keeps them");
+    the.holds = network;
     return 0;
+}
+
+/* Secrets are locked in memory later, without the capability that knows no limit: so the limit goes
+   first, where that is allowed. */
+static void raise_locked_memory(void)
+{
+    const struct rlimit no_limit = { RLIM_INFINITY, RLIM_INFINITY };
+    (void)setrlimit(RLIMIT_MEMLOCK, &no_limit);
+}
+
+/* The set-up is over.  A thread that was made before would keep what this one gives up. */
+static int drop_the_rest(void)
+{
+    return the.holds ? drop_capabilities(false) : 0;
 }
 
 /* ==== Domain ================================================================================== */
@@ -224,12 +239,15 @@ static int enter_domain(void)
 
 int sandbox_start(const char *program, const sandbox_settings *s, bool *wrong_use)
 {
+    bool changed = false;
     the.program = program;
     *wrong_use = false;
-    if (s->user && become(s->user, wrong_use))
+    if (s->user || !s->off)
+        raise_locked_memory(); /* before the user changes, who may not */
+    if (s->user && become(s->user, wrong_use, &changed))
         return -1;
     if (s->off)
-        return 0;
+        return changed ? drop_capabilities(s->network) : 0;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         return wrong("no_new_privs", "--no-sandbox goes without");
     the.set = s;
@@ -249,7 +267,7 @@ const char *sandbox_hint(int error)
 
 int sandbox_enter(void)
 {
-    return 0;
+    return drop_the_rest();
 }
 
 const char *sandbox_name(void)
@@ -305,21 +323,21 @@ static const char *const allowed[] = {
 
 /* What only somebody asks for who has taken over the process. */
 static const char *const deadly[] = {
-    "execve",        "execveat",        "fork",          "vfork",
-    "ptrace",        "process_madvise", "kcmp",          "pidfd_getfd",
-    "mount",         "umount2",         "pivot_root",    "chroot",
-    "move_mount",    "open_tree",       "fsopen",        "fsmount",
-    "mount_setattr", "unshare",         "setns",         "init_module",
-    "finit_module",  "delete_module",   "kexec_load",    "kexec_file_load",
-    "reboot",        "swapon",          "swapoff",       "keyctl",
-    "add_key",       "request_key",     "userfaultfd",   "perf_event_open",
-    "iopl",          "ioperm",          "modify_ldt",    "personality",
-    "setuid",        "setgid",          "setreuid",      "setregid",
-    "setresuid",     "setresgid",       "setgroups",     "setfsuid",
-    "setfsgid",      "capset",          "acct",          "quotactl",
-    "syslog",        "sethostname",     "setdomainname", "settimeofday",
-    "clock_settime", "adjtimex",        "clock_adjtime", "open_by_handle_at",
-    "mknod",         "mknodat",         "io_uring_setup"
+    "execve",        "execveat",        "fork",           "vfork",
+    "ptrace",        "process_madvise", "kcmp",           "pidfd_getfd",
+    "mount",         "umount2",         "pivot_root",     "chroot",
+    "move_mount",    "open_tree",       "fsopen",         "fsmount",
+    "mount_setattr", "unshare",         "setns",          "init_module",
+    "finit_module",  "delete_module",   "kexec_load",     "kexec_file_load",
+    "reboot",        "swapon",          "swapoff",        "keyctl",
+    "add_key",       "request_key",     "userfaultfd",    "perf_event_open",
+    "iopl",          "ioperm",          "modify_ldt",     "personality",
+    "setuid",        "setgid",          "setreuid",       "setregid",
+    "setresuid",     "setresgid",       "setgroups",      "setfsuid",
+    "setfsgid",      "capset",          "acct",           "quotactl",
+    "syslog",        "sethostname",     "setdomainname",  "settimeofday",
+    "clock_settime", "adjtimex",        "clock_adjtime",  "open_by_handle_at",
+    "mknod",         "mknodat",         "io_uring_setup", "bpf"
 };
 
 /* Names that this machine does not have are passed over. */
@@ -352,7 +370,7 @@ static int add_choices(scmp_filter_ctx f, uint32_t action, int call, const unsig
 
 /* fcntl() without what sends signals to other processes (F_SETOWN, F_SETOWN_EX, F_SETSIG); ioctl()
    as the programs and their libraries need it. */
-static int add_controls(scmp_filter_ctx f, bool network)
+static int add_controls(scmp_filter_ctx f)
 {
     static const unsigned controls[] = { F_DUPFD,      F_DUPFD_CLOEXEC, F_GETFD,     F_SETFD,
                                          F_GETFL,      F_SETFL,         F_OFD_GETLK, F_OFD_SETLK,
@@ -361,28 +379,24 @@ static int add_controls(scmp_filter_ctx f, bool network)
                           wide[] = { 12, 13, 14 }, /* of fcntl64(), 32-bit machines' locks */
         requests[] = { TCGETS,       TIOCGWINSZ,  FIONREAD,   FIONBIO,       FS_IOC_GETVERSION,
                        SIOCGIFINDEX, SIOCGIFNAME, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFFLAGS },
-                          driver[] = { SIOCETHTOOL },
                           typing[] = { TIOCSTI, TIOCLINUX }; /* as if somebody typed */
     const int wider = seccomp_syscall_resolve_name("fcntl64");
     int rc = add_choices(f, SCMP_ACT_ALLOW, SCMP_SYS(fcntl), controls, COUNT(controls));
     rc = rc ? rc : add_choices(f, SCMP_ACT_ALLOW, wider, controls, COUNT(controls));
     rc = rc ? rc : add_choices(f, SCMP_ACT_ALLOW, wider, wide, COUNT(wide));
     rc = rc ? rc : add_choices(f, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), requests, COUNT(requests));
-    if (network)
-        rc = rc ? rc : add_choices(f, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), driver, COUNT(driver));
     return rc ? rc : add_choices(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(ioctl), typing, COUNT(typing));
 }
 
 /* No new UNIX sockets, which would reach who starts programs for others; those that are there take
    connections.  Pairs are streams, which cannot be connected elsewhere. */
-static int add_sockets(scmp_filter_ctx f, bool network)
+static int add_sockets(scmp_filter_ctx f)
 {
-    static const int families[] = { AF_INET, AF_INET6, AF_NETLINK, AF_XDP };
-    const size_t count = COUNT(families) - (network ? 0 : 1);
+    static const int families[] = { AF_INET, AF_INET6, AF_NETLINK };
     const scmp_datum_t type = 0xf; /* beside SOCK_CLOEXEC, SOCK_NONBLOCK */
     int rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1,
                               SCMP_A1(SCMP_CMP_MASKED_EQ, type, SOCK_STREAM));
-    for (size_t i = 0; i < count && !rc; i++)
+    for (size_t i = 0; i < COUNT(families) && !rc; i++)
         rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, A0_IS(families[i]));
     return rc;
 }
@@ -415,16 +429,14 @@ static int add_conditions(scmp_filter_ctx f)
     return rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1, name);
 }
 
-static int build(scmp_filter_ctx f, bool network)
+static int build(scmp_filter_ctx f)
 {
     int rc = seccomp_attr_set(f, SCMP_FLTATR_CTL_TSYNC, 1);
     rc = rc ? rc : add_names(f, SCMP_ACT_ALLOW, allowed, COUNT(allowed));
     rc = rc ? rc : add_names(f, SCMP_ACT_KILL_PROCESS, deadly, COUNT(deadly));
     rc = rc ? rc : add_conditions(f);
-    rc = rc ? rc : add_controls(f, network);
-    rc = rc ? rc : add_sockets(f, network);
-    if (!rc && network)
-        rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(bpf), 0); /* to take its program off */
+    rc = rc ? rc : add_controls(f);
+    rc = rc ? rc : add_sockets(f);
     return rc ? rc : seccomp_load(f);
 }
 
@@ -432,6 +444,8 @@ int sandbox_enter(void)
 {
     scmp_filter_ctx f;
     int rc = -ENOMEM;
+    if (drop_the_rest())
+        return -1;
     if (!the.set)
         return 0;
     /* S-125: /proc/self/mem, which writes to code, too, is root's from now on; no core holds a key.
@@ -440,7 +454,7 @@ int sandbox_enter(void)
         return wrong("its memory stays open to others", "--no-sandbox goes without");
     f = seccomp_init(SCMP_ACT_ERRNO(ENOSYS));
     if (f)
-        rc = build(f, the.set->network);
+        rc = build(f);
     seccomp_release(f);
     errno = -rc;
     return rc ? wrong("the filter of system calls", "--no-sandbox goes without") : 0;

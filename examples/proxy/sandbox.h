@@ -2,10 +2,11 @@
    SPDX-License-Identifier: MIT
 
    Two steps.  sandbox_start() comes behind the options, before anything is opened or any byte from
-   outside is read: it changes to --user, gives up the capabilities, and makes that irrevocable
-   (S-120, S-121, S-124).  sandbox_enter() comes before the loop, when all is open: from then on the
-   kernel lets the process make the system calls of a program that serves files and sockets, and
-   ends it on those that only an intruder makes (S-122, S-125).  Both concern all threads. */
+   outside is read: it changes to --user, gives up the capabilities but those that opening AF_XDP
+   needs, and makes that irrevocable (S-120, S-121, S-124).  sandbox_enter() comes before the loop
+   and before the first thread, when all is open: it gives up the last capabilities (S-200), and
+   from then on the kernel lets the process make the system calls of a program that serves files and
+   sockets, and ends it on those that only an intruder makes (S-122, S-125). */
 #ifndef SANDBOX_H_INCLUDED
 #define SANDBOX_H_INCLUDED
 
@@ -13,8 +14,8 @@
 
 typedef struct sandbox_settings {
     const char *user; /* NAME[:GROUP] or numbers; NULL: who started it */
-    bool off;         /* no filter of system calls; capabilities stay */
-    bool network;     /* AF_XDP: keep the capabilities that it needs until the end */
+    bool off;         /* no filter of system calls; capabilities stay, unless user is another one */
+    bool network; /* AF_XDP: keep the capabilities that opening it needs until sandbox_enter() */
 } sandbox_settings;
 
 /* Rows for options.h; s is a sandbox_settings. */
@@ -27,15 +28,16 @@ typedef struct sandbox_settings {
       0,                                                                                           \
       0 },                                                                                         \
     {                                                                                              \
-        "no-sandbox", NULL, "keep capabilities and all system calls, for debugging", OPTION_FLAG,  \
+        "no-sandbox", NULL,                                                                        \
+            "keep all system calls, and capabilities without --user, for debugging", OPTION_FLAG,  \
             &(s).off, 0, 0                                                                         \
     }
 
 /* 0, or -1 after a message with its remedy; *wrong_use: there is no such user, a matter of
    usage.  Before any thread is made. */
 int sandbox_start(const char *program, const sandbox_settings *s, bool *wrong_use);
-/* As above.  Does nothing unless sandbox_start() was called, and where a sanitizer needs to trace
-   its own process. */
+/* As above.  Before any thread is made: threads keep the capabilities that they began with.  The
+   filter is left out where a sanitizer needs to trace its own process. */
 int sandbox_enter(void);
 /* What to say behind this error of a bind(): "", or a remedy. */
 const char *sandbox_hint(int error);
