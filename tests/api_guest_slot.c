@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "../examples/host_proxy/attachment.c"
 #include "../examples/host_proxy/grants.c"
 #include "../examples/host_proxy/msi.c"
 #include "../examples/host_proxy/probe.c"
@@ -22,6 +23,7 @@ enum { READS = 3, MAPPED = 0x1000, UNMAPPED = 0x2000 };
 
 static fabric net;
 static guest_slot the_slot;
+static attachment the_box;
 static peer far;
 static unsigned silent, answered, requests, good, unsupported, interrupts, shown;
 static uint32_t last_data, last_value;
@@ -137,34 +139,46 @@ static const slot_host the_host = { NULL,      dma_read,   dma_write,     msi,
 
 static void up(void *user, fabric_channel *c, uint64_t now)
 {
-    (void)user;
+    char whose[SLOT_WHOSE_BYTES];
     (void)c;
-    slot_up(&the_slot, now);
+    (void)user;
+    attachment_up(&the_box, whose);
+    slot_up(&the_slot, whose, now);
 }
 
 static bool work(void *user, fabric_channel *c, uint64_t now)
 {
     (void)user;
-    return the_slot.channel == c && slot_work(&the_slot, now);
+    return the_box.channel == c && slot_work(&the_slot, now);
 }
 
 static void down(void *user, fabric_channel *c, uint64_t now)
 {
     (void)user;
-    if (the_slot.channel == c)
-        slot_down(&the_slot, now);
+    if (the_box.channel == c) {
+        slot_down(&the_slot);
+        attachment_down(&the_box, now);
+    }
 }
 
 static uint64_t next_ns(void *user)
 {
+    uint64_t a = slot_next_ns(&the_slot), b = attachment_next_ns(&the_box);
     (void)user;
-    return slot_next_ns(&the_slot);
+    return a < b ? a : b;
 }
 
 static void tick(void *user, uint64_t now)
 {
     (void)user;
     slot_tick(&the_slot, now);
+    attachment_tick(&the_box, now);
+}
+
+static void detach(void)
+{
+    attachment_end(&the_box, DXPU_REASON_DETACH);
+    slot_close(&the_slot, DXPU_REASON_DETACH);
 }
 
 static void run_until(bool (*done)(void))
@@ -215,7 +229,8 @@ static int attach_far(void)
     dxpu_udp_address here;
     here.len = sizeof here.u;
     assert_int_equal(getsockname(far.fd, &here.u.any, &here.len), 0);
-    return slot_attach(&the_slot, &here, 1, 1, NULL, 1, dxpu_udp_now_ns());
+    slot_begin(&the_slot);
+    return attachment_begin(&the_box, &here, 1, 1, NULL, 1, dxpu_udp_now_ns());
 }
 
 static void start(uint64_t hold_ms)
@@ -229,7 +244,9 @@ static void start(uint64_t hold_ms)
     s.hold_ms = hold_ms;
     s.keys = keys_none();
     assert_int_equal(fabric_open(&net, "host", &s, 4, &cb), 0);
-    assert_int_equal(slot_init(&the_slot, 1, 1, &the_host, &net), 0);
+    attachment_init(&the_box, 1, 1, &net);
+    the_box.tags = &the_slot.tags;
+    assert_int_equal(slot_init(&the_slot, 1, &the_host, &the_box.line, hold_ms * 1000000u), 0);
     peer_start(&far, dxpu_udp_base(net.udp));
     far.cfg.hold_ms = 60000;
     assert_int_equal(attach_far(), 0);
@@ -465,7 +482,7 @@ static void test_v17_guest_is_not_held_up_beyond_hold(void **state)
     assert_false(the_slot.up);
     assert_false(slot_congested(&the_slot));
     assert_int_equal(silent, READS);
-    assert_int_equal(the_slot.last_error, DXPU_E_RESET);
+    assert_int_equal(the_box.last_error, DXPU_E_RESET);
 }
 
 static void take_some(peer *p, uint64_t now)
@@ -515,7 +532,7 @@ static void count_writes(peer *p, uint64_t now)
 
 static bool is_empty(void)
 {
-    return !the_slot.channel;
+    return !the_box.channel;
 }
 
 /* What the guest wrote before is delivered, also what waited for room in the channel. */
@@ -530,18 +547,18 @@ static void test_detach_comes_behind_what_was_sent(void **state)
         t = peer_request(DXPU_TLP_MWR, 0);
         assert_true(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
     }
-    slot_detach(&the_slot, DXPU_REASON_DETACH);
+    detach();
     t = peer_request(DXPU_TLP_MWR, 0);
     assert_false(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
     far.step = count_writes;
     run_until(is_empty);
     assert_int_equal(writes_taken, sent);
-    assert_int_equal(the_slot.last_error, DXPU_E_CLOSED);
+    assert_int_equal(the_box.last_error, DXPU_E_CLOSED);
 }
 
 static bool is_empty_or_late(void)
 {
-    return !the_slot.channel || peer_polls >= 2000;
+    return !the_box.channel || peer_polls >= 2000;
 }
 
 /* What a box does not take cannot be delivered first: the slot is free after the hold time. */
@@ -555,11 +572,11 @@ static void test_detach_does_not_wait_beyond_hold(void **state)
     }
     run_until(far_is_off);
     assert_int_equal(queue_used(&the_slot.queue, DXPU_POSTED), 0);
-    slot_detach(&the_slot, DXPU_REASON_DETACH);
-    assert_non_null(the_slot.channel);
+    detach();
+    assert_non_null(the_box.channel);
     run_until(is_empty_or_late);
-    assert_null(the_slot.channel);
-    assert_int_equal(the_slot.last_reason, DXPU_REASON_DETACH);
+    assert_null(the_box.channel);
+    assert_int_equal(the_box.last_reason, DXPU_REASON_DETACH);
 }
 
 static void take_in_order(peer *p, uint64_t now)
@@ -621,7 +638,7 @@ static void test_events_without_room_end_the_channel(void **state)
     (void)state;
     start(60000);
     far.deaf = true;
-    while (dxpu_channel_state(&the_slot.channel->ch) == DXPU_STATE_UP && n++ < 100)
+    while (dxpu_channel_state(&the_box.channel->ch) == DXPU_STATE_UP && n++ < 100)
         slot_event(&the_slot, DXPU_EVENT_SLOT_POWER, (uint8_t)(n % 2 ? DXPU_EVENT_ON : 0));
     assert_in_range(n, QUEUE_EVENTS + 1, 99);
     run_until(is_down);
@@ -959,7 +976,7 @@ static void test_s109_the_host_looks_itself(void **state)
     assert_int_equal(the_slot.refused, 8);
     assert_true(the_slot.alarmed);
     assert_int_equal(try_both(0, 0, false), 2);
-    slot_detach(&the_slot, DXPU_REASON_DETACH);
+    detach();
     run_until(is_empty);
     assert_int_equal(attach_far(), 0);
     assert_false(the_slot.alarmed); /* the first of another lease is told again */
@@ -1134,7 +1151,7 @@ static void test_detach_ends_the_look_at_the_device(void **state)
     far.step = slow_device;
     not_yet = FOREVER;
     run_until(is_asking_for_time);
-    slot_detach(&the_slot, DXPU_REASON_DETACH);
+    detach();
     now = the_slot.probe_ns + 1;
     slot_tick(&the_slot, now);
     assert_true(slot_next_ns(&the_slot) > now);

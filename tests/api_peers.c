@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "../examples/host_proxy/attachment.c"
 #include "../examples/host_proxy/grants.c"
 #include "../examples/host_proxy/msi.c"
 #include "../examples/host_proxy/probe.c"
@@ -25,6 +26,7 @@ enum { A = 0, B = 1, HOST_MEMORY = 0x1000 };
 static fabric net;
 static dxpu_vswitch vs;
 static guest_slot slots[2];
+static attachment attachments[2];
 static peer boxes[2];
 static unsigned filled_slots, host_writes, host_reads, guest_answers, guest_losses;
 /* what the boxes saw */
@@ -128,48 +130,60 @@ static const slot_host the_host = { NULL,      dma_read,   dma_write,     take_i
 
 /* ==== The fabric ============================================================================== */
 
-static guest_slot *slot_of(const fabric_channel *c)
+static attachment *of(const fabric_channel *c)
 {
     for (unsigned i = 0; i < 2; i++) {
-        if (slots[i].channel == c)
-            return &slots[i];
+        if (attachments[i].channel == c)
+            return &attachments[i];
     }
     return NULL;
 }
 
 static void up(void *user, fabric_channel *c, uint64_t now)
 {
+    attachment *a = of(c);
+    char whose[SLOT_WHOSE_BYTES];
     (void)user;
-    slot_up(slot_of(c), now);
+    attachment_up(a, whose);
+    slot_up(&slots[a - attachments], whose, now);
 }
 
 static bool work(void *user, fabric_channel *c, uint64_t now)
 {
-    guest_slot *s = slot_of(c);
+    const attachment *a = of(c);
     (void)user;
-    return s && slot_work(s, now);
+    return a && slot_work(&slots[a - attachments], now);
 }
 
 static void down(void *user, fabric_channel *c, uint64_t now)
 {
-    guest_slot *s = slot_of(c);
+    attachment *a = of(c);
     (void)user;
-    if (s)
-        slot_down(s, now);
+    if (a) {
+        slot_down(&slots[a - attachments]);
+        attachment_down(a, now);
+    }
 }
 
 static uint64_t next_ns(void *user)
 {
-    uint64_t a = slot_next_ns(&slots[A]), b = slot_next_ns(&slots[B]);
+    uint64_t next = DXPU_NEVER;
     (void)user;
-    return a < b ? a : b;
+    for (unsigned i = 0; i < 2; i++) {
+        uint64_t a = slot_next_ns(&slots[i]), b = attachment_next_ns(&attachments[i]);
+        next = a < next ? a : next;
+        next = b < next ? b : next;
+    }
+    return next;
 }
 
 static void tick(void *user, uint64_t now)
 {
     (void)user;
-    slot_tick(&slots[A], now);
-    slot_tick(&slots[B], now);
+    for (unsigned i = 0; i < 2; i++) {
+        slot_tick(&slots[i], now);
+        attachment_tick(&attachments[i], now);
+    }
 }
 
 static void run_until(bool (*done)(void))
@@ -306,13 +320,17 @@ static void start(uint64_t hold_ms)
     assert_int_equal(fabric_open(&net, "host", &s, 8, &cb), 0);
     for (unsigned i = 0; i < 2; i++) {
         dxpu_udp_address here;
-        assert_int_equal(slot_init(&slots[i], i + 1, 1, &the_host, &net), 0);
+        attachment_init(&attachments[i], i + 1, 1, &net);
+        attachments[i].tags = &slots[i].tags;
+        assert_int_equal(
+            slot_init(&slots[i], i + 1, &the_host, &attachments[i].line, hold_ms * 1000000u), 0);
         peer_start(&boxes[i], dxpu_udp_base(net.udp));
         boxes[i].cfg.hold_ms = 60000;
         boxes[i].step = box_step;
         here.len = sizeof here.u;
         assert_int_equal(getsockname(boxes[i].fd, &here.u.any, &here.len), 0);
-        assert_int_equal(slot_attach(&slots[i], &here, 1, 1, NULL, 1, dxpu_udp_now_ns()), 0);
+        assert_int_equal(attachment_begin(&attachments[i], &here, 1, 1, NULL, 1, dxpu_udp_now_ns()),
+                         0);
     }
     run_until(both_up);
     let_master(A);

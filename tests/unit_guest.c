@@ -84,13 +84,13 @@ bool slot_congested(const guest_slot *s)
     return false;
 }
 
-int slot_init(guest_slot *s, unsigned n, uint32_t node, const slot_host *h, fabric *f)
+int slot_init(guest_slot *s, unsigned n, const slot_host *h, const slot_line *l, uint64_t ns)
 {
     (void)s;
     (void)n;
-    (void)node;
     (void)h;
-    (void)f;
+    (void)l;
+    (void)ns;
     return 0;
 }
 
@@ -99,67 +99,27 @@ void slot_free(guest_slot *s)
     (void)s;
 }
 
-bool slot_allows(const guest_slot *s, const uint8_t key[DXPU_NOISE_KEY_BYTES])
+void slot_begin(guest_slot *s)
 {
     (void)s;
-    (void)key;
-    return true;
 }
 
-bool slot_has_key(const guest_slot *s, const uint8_t *key)
+void slot_close(guest_slot *s, uint8_t reason)
 {
     (void)s;
-    (void)key;
-    return true;
-}
-
-int slot_attach(guest_slot *s, const dxpu_udp_address *box, unsigned paths, uint16_t n,
-                const uint8_t *key, uint64_t epoch, uint64_t ns)
-{
-    (void)key;
-    (void)box;
-    (void)paths;
-    (void)n;
-    (void)epoch;
-    (void)ns;
-    s->attached = true;
-    return 0;
-}
-
-bool slot_is_at(const guest_slot *s, const dxpu_udp_address *box, unsigned paths)
-{
-    (void)s;
-    (void)box;
-    (void)paths;
-    return false;
-}
-
-bool slot_reaches(const guest_slot *s, const dxpu_udp_address *box, unsigned paths,
-                  const uint8_t *key)
-{
-    (void)key;
-    (void)s;
-    (void)box;
-    (void)paths;
-    return false;
-}
-
-void slot_detach(guest_slot *s, uint8_t reason)
-{
     (void)reason;
-    s->attached = false;
 }
 
-void slot_up(guest_slot *s, uint64_t now_ns)
+void slot_up(guest_slot *s, const char *whose, uint64_t now_ns)
 {
     (void)s;
+    (void)whose;
     (void)now_ns;
 }
 
-void slot_down(guest_slot *s, uint64_t now_ns)
+void slot_down(guest_slot *s)
 {
     (void)s;
-    (void)now_ns;
 }
 
 bool slot_work(guest_slot *s, uint64_t now_ns)
@@ -360,6 +320,7 @@ static void enumerate_buses(void)
 
 static int setup(void **state)
 {
+    static const slot_line *lines[SLOTS];
     (void)state;
     memset(&the, 0, sizeof the);
     memset(the_slots, 0, sizeof the_slots);
@@ -369,8 +330,8 @@ static int setup(void **state)
     settings.bar4_bytes = 64 * MB;
     the.set = &settings;
     the.deadline_ns = DXPU_NEVER;
-    the.fabric.base.hold_ms = 1000;
-    assert_int_equal(open_switch(&the), 0);
+    the.hold_ns = 1000000000u;
+    assert_int_equal(open_switch(&the, lines), 0);
     free(the.slots);
     the.slots = the_slots;
     for (unsigned i = 0; i < SLOTS; i++) {
@@ -505,7 +466,7 @@ static void test_nothing_is_held_back_when_idle(void **state)
 {
     (void)state;
     in_process = write_some;
-    on_vfu(-1, 0, &the);
+    assert_int_equal(guest_process(&the), 0);
     assert_int_equal(count, 1);
     check_write(0, 1, BAR4 + PREF, 1, 0x3, 0);
     write8(PREF, 1);
@@ -550,41 +511,39 @@ static void test_where_nobody_is(void **state)
 
 static void test_m20_no_room_is_told(void **state)
 {
-    dxpu_control_slot out;
+    guest_view out;
+    char text[120];
     guest_slot *s = &the_slots[0];
     (void)state;
     (void)dxpu_vswitch_remove(&the.vs, 1);
-    s->attached = s->up = true;
+    s->up = true;
     s->probe.sized[0][0] = 0xc; /* 1 TB, prefetchable */
     s->probe.sized[0][1] = 0xffffff00;
     s->probe.running = true;
-    memset(&out, 0, sizeof out);
-    on_describe(&the, 1, &out);
-    assert_int_equal(out.state, DXPU_CONTROL_SLOT_DIALING);
+    out = guest_look(&the, 1);
+    assert_int_equal(out.state, GUEST_LOOKS);
     s->probe.running = false;
     on_filled(&the, 1, true);
-    on_describe(&the, 1, &out);
-    assert_int_equal(out.state, DXPU_CONTROL_SLOT_UP);
-    assert_int_equal(out.code, DXPU_CONTROL_CODE_NO_ROOM);
+    out = guest_look(&the, 1);
+    assert_int_equal(out.state, GUEST_NO_ROOM);
     assert_string_equal(out.note, "larger --bar2 or --bar4");
     settings.topology = the.vs.cfg.topology = DXPU_VSWITCH_SWITCH;
-    remedy(&the, (uint64_t)1 << 32, out.note, sizeof out.note);
-    assert_string_equal(out.note, "guest parameter pci=hpmmioprefsize=8G and --bar4 32G");
+    remedy(&the, (uint64_t)1 << 32, text, sizeof text);
+    assert_string_equal(text, "guest parameter pci=hpmmioprefsize=8G and --bar4 32G");
     for (unsigned bit = 40; bit < 64; bit++) { /* no --bar4 helps, whatever size a box tells */
-        remedy(&the, (uint64_t)1 << bit, out.note, sizeof out.note);
-        assert_string_equal(out.note, "");
+        remedy(&the, (uint64_t)1 << bit, text, sizeof text);
+        assert_string_equal(text, "");
     }
     settings.topology = the.vs.cfg.topology = DXPU_VSWITCH_ROOT_PORTS;
     s->probe.sized[0][0] = 0xffff000c; /* 64 KB */
     s->probe.sized[0][1] = 0xffffffff;
     on_filled(&the, 1, true);
-    memset(&out, 0, sizeof out);
-    on_describe(&the, 1, &out);
-    assert_int_equal(out.code, DXPU_CONTROL_CODE_NONE);
+    out = guest_look(&the, 1);
+    assert_int_equal(out.state, GUEST_SHOWN);
     assert_string_equal(out.note, "");
     s->probe.failed = true; /* one whose BARs could not be told */
-    on_describe(&the, 1, &out);
-    assert_int_equal(out.code, DXPU_CONTROL_CODE_UNREADABLE);
+    out = guest_look(&the, 1);
+    assert_int_equal(out.state, GUEST_UNREADABLE);
 }
 
 static uint32_t read32(uint64_t offset)
@@ -637,12 +596,12 @@ static void test_v7_interrupts_wait_for_room(void **state)
     write32(0, ecam(0, 1, 0x58), 0x01091028); /* seen, and there it is again */
     on_filled(&the, 1, true);
     in_process = do_nothing;
-    on_vfu(-1, 0, &the);
+    assert_int_equal(guest_process(&the), 0);
     assert_int_equal(interrupts, 0);
     no_way = false;
-    on_vfu(-1, 0, &the);
+    assert_int_equal(guest_process(&the), 0);
     assert_int_equal(interrupts, 1);
-    on_vfu(-1, 0, &the);
+    assert_int_equal(guest_process(&the), 0);
     assert_int_equal(interrupts, 1);
 }
 
@@ -664,7 +623,7 @@ static void test_v7_interrupts_that_wait_may_be_over(void **state)
         else
             write32(0, ecam(0, 1, 0x80), 0);
         no_way = false;
-        on_vfu(-1, 0, &the);
+        assert_int_equal(guest_process(&the), 0);
         assert_int_equal(interrupts, 0);
         assert_false(the.owed);
         on_filled(&the, 1, true);
@@ -708,14 +667,14 @@ static void test_v17_accesses_are_answered_in_time_and_once(void **state)
     (void)state;
     assert_int_equal(replies, ACCESSES - 1);
     assert_int_equal(last_data[0], 1);
-    assert_true(on_next(&the) != DXPU_NEVER);
+    assert_true(guest_next_ns(&the) != DXPU_NEVER);
     accesses_expire(&the, the.deadline_ns - 1);
     assert_int_equal(replies, ACCESSES - 1);
     accesses_expire(&the, the.deadline_ns);
     assert_int_equal(replies, ACCESSES);
     assert_int_equal(last_data[0], 0xff);
     assert_int_equal(the.timeouts, 1);
-    assert_true(on_next(&the) == DXPU_NEVER);
+    assert_true(guest_next_ns(&the) == DXPU_NEVER);
     complete(first, 2); /* late */
     assert_int_equal(replies, ACCESSES);
     read_at(4, PREF, 4); /* in its place */

@@ -2,19 +2,20 @@
    SPDX-License-Identifier: MIT
 
    What dxpu-host and dxpu-box do together, in one process: their vfio-user function, virtual
-   switch, slot and device model, compiled from the same files.  Only the channel is missing: the
-   slot's TLPs go to the model, and the model's to the slot, by a queue in memory.  So there is no
-   frame, no CRC, no credit and no datagram.  The event loop is that of the proxies, its UDP port
-   carries nothing.
+   switch, slot and device model.  Only the channel is missing: the slot's line is a queue in memory
+   to the model and back.  So there is no frame, no CRC, no credit and no datagram.  The event loop
+   is that of the proxies, its UDP port carries nothing.
 
-   CONTENTS   1 The wire in place of a channel   2 The proxy's slot on it   3 The program */
+   CONTENTS   1 The wire in place of a channel   2 The loop   3 The program */
 #include "examples/box_proxy/devices/nvme.h"
 #include "examples/host_proxy/guest.h"
-#include "examples/host_proxy/slot.h"
+#include "dxpu_libevent.h"
 #include "options.h"
 
 #include <signal.h>
 #include <stdlib.h>
+
+#define HOLD_NS 1000000000u /* as the proxies have it */
 
 /* ==== 1  The wire in place of a channel ======================================================= */
 
@@ -30,7 +31,6 @@ typedef struct wire_tlp {
 
 /* There is one device, so there is one wire. */
 static struct {
-    fabric_channel channel; /* what the slot takes for its channel: only its address is used */
     dxpu_tags *tags;
     device_port port;
     void *device;
@@ -71,31 +71,31 @@ static unsigned wire_waits(void *user)
     return wire.waiting;
 }
 
-static int wire_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now, uint64_t user)
+static int wire_submit(void *user, dxpu_bytes tlp, uint64_t now, uint64_t request)
 {
     dxpu_tlp t;
     int rc = dxpu_tlp_decode(tlp, &t);
-    (void)ch;
+    (void)user;
     if (rc == DXPU_OK && dxpu_tlp_class(&t) == DXPU_NONPOSTED)
-        rc = dxpu_tags_track(wire.tags, &t, now, user);
+        rc = dxpu_tags_track(wire.tags, &t, now, request);
     if (rc == DXPU_OK)
         nvme_kind.tlp(wire.device, &t, tlp);
     return rc;
 }
 
-static int wire_submit_event(dxpu_channel *ch, const dxpu_event *e)
+static int wire_submit_event(void *user, const dxpu_event *e)
 {
-    (void)ch;
+    (void)user;
     nvme_kind.event(wire.device, e);
     return DXPU_OK;
 }
 
 /* One queue in the order of emission keeps every ordering rule. */
-static dxpu_delivery wire_peek(const dxpu_channel *ch, unsigned cls)
+static dxpu_delivery wire_peek(void *user, unsigned cls)
 {
     dxpu_delivery d = { { NULL, 0 }, 0, false };
     const wire_tlp *w = wire.head;
-    (void)ch;
+    (void)user;
     if (w && w->cls == cls) {
         d.tlp.ptr = w->bytes;
         d.tlp.len = w->len;
@@ -105,10 +105,10 @@ static dxpu_delivery wire_peek(const dxpu_channel *ch, unsigned cls)
     return d;
 }
 
-static int wire_take(dxpu_channel *ch, unsigned cls, uint64_t now)
+static void wire_take(void *user, unsigned cls, uint64_t now)
 {
     wire_tlp *w = wire.head;
-    (void)ch;
+    (void)user;
     (void)cls;
     (void)now;
     wire.taken++;
@@ -117,85 +117,119 @@ static int wire_take(dxpu_channel *ch, unsigned cls, uint64_t now)
         wire.tail = &wire.head;
     wire.waiting--;
     free(w);
-    return DXPU_OK;
 }
 
 /* The device says nothing else, and the wire is never closed. */
-static bool wire_peek_event(const dxpu_channel *ch, dxpu_event *out)
+static bool wire_take_event(void *user)
 {
-    (void)ch;
-    (void)out;
+    (void)user;
     return false;
 }
 
-static int wire_close(dxpu_channel *ch, uint8_t reason)
+static bool wire_contain(void *user, dxpu_request *out)
 {
-    (void)ch;
+    (void)user;
+    return dxpu_tags_pop(wire.tags, out);
+}
+
+static void wire_end(void *user, uint8_t reason)
+{
+    (void)user;
     (void)reason;
-    return DXPU_OK;
 }
 
-static fabric_channel *wire_dial(fabric *f, const dxpu_channel_config *cfg, const uint8_t *key,
-                                 const dxpu_udp_path *path, unsigned paths, uint64_t now)
-{
-    (void)f;
-    (void)key;
-    (void)path;
-    (void)paths;
-    (void)now;
-    wire.tags = cfg->tags;
-    return &wire.channel;
-}
+static const slot_line the_wire = { NULL,         wire_submit, wire_submit_event,
+                                    wire_peek,    wire_take,   wire_take_event,
+                                    wire_contain, wire_end,    wire_end };
 
-/* ==== 2  The proxy's slot on it =============================================================== */
+/* ==== 2  The loop ============================================================================= */
 
-static void channel_tick(guest_slot *s, uint64_t now);
-static uint64_t channel_next_ns(const guest_slot *s);
+static struct {
+    dxpu_udp *udp;
+    guest *guest;
+    bool failed;
+} loop;
 
-#define dxpu_channel_submit       wire_submit
-#define dxpu_channel_submit_event wire_submit_event
-#define dxpu_channel_peek         wire_peek
-#define dxpu_channel_take         wire_take
-#define dxpu_channel_peek_event   wire_peek_event
-#define dxpu_channel_close        wire_close
-#define fabric_dial               wire_dial
-#define slot_tick                 channel_tick
-#define slot_next_ns              channel_next_ns
-#include "examples/host_proxy/slot.c"
-#undef slot_tick
-#undef slot_next_ns
-
-/* The fabric calls this whenever anything happened; it has no channel whose work it could do. */
-void slot_tick(guest_slot *s, uint64_t now)
+/* Until the model and the guest have nothing more for each other. */
+static void loop_run(void *user, uint64_t now)
 {
     uint64_t taken;
-    if (!s->channel)
-        return;
-    if (!s->up)
-        slot_up(s, now);
+    (void)user;
     do {
         taken = wire.taken;
-        while (slot_work(s, now))
+        while (guest_work(loop.guest, 1, now))
             continue;
         nvme_kind.tick(wire.device, now);       /* it goes on when its TLPs have left */
     } while (wire.head && wire.taken != taken); /* else it waits for room to its client */
-    channel_tick(s, now);
+    guest_tick(loop.guest, now);
 }
 
-uint64_t slot_next_ns(const guest_slot *s)
+static uint64_t loop_next_ns(void *user)
 {
-    return s->channel && !s->up ? 0 : channel_next_ns(s); /* what waits does so for its client */
+    (void)user;
+    return guest_next_ns(loop.guest);
+}
+
+static void loop_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_path *from,
+                          unsigned flags)
+{
+    (void)user;
+    (void)buf;
+    (void)len;
+    (void)from;
+    (void)flags;
+}
+
+static void on_guest(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd;
+    (void)what;
+    (void)user;
+    loop.failed |= guest_process(loop.guest) != 0;
+    if (loop.failed)
+        dxpu_udp_stop(loop.udp);
+}
+
+static void on_stop(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd;
+    (void)what;
+    (void)user;
+    dxpu_udp_stop(loop.udp);
+}
+
+static int loop_forever(void)
+{
+    static const dxpu_udp_callbacks cb = { NULL, loop_datagram, loop_next_ns, loop_run };
+    struct event_base *base = dxpu_udp_base(loop.udp);
+    struct event *events[] = {
+        event_new(base, guest_fd(loop.guest), EV_READ | EV_PERSIST, on_guest, NULL),
+        evsignal_new(base, SIGINT, on_stop, NULL), evsignal_new(base, SIGTERM, on_stop, NULL)
+    };
+    bool ready = true;
+    int rc = -1;
+    for (unsigned i = 0; i < 3; i++)
+        ready = ready && events[i] && !event_add(events[i], NULL);
+    if (ready) {
+        guest_up(loop.guest, 1, "the model", dxpu_udp_now_ns());
+        rc = dxpu_udp_loop(loop.udp, &cb);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        if (events[i])
+            event_free(events[i]);
+    }
+    return loop.failed ? -1 : rc;
 }
 
 /* ==== 3  The program ========================================================================== */
 
 static struct {
     guest_settings guest;
-    fabric_settings fabric;
+    unsigned wait; /* DXPU_UDP_ADAPTIVE.. */
     device_settings device;
 } set = {
-    { NULL, "1=127.0.0.1:1/1", 0, 8, 64u << 20, (uint64_t)64 << 30, NULL, 1, NULL, 0 },
-    FABRIC_SETTINGS_DEFAULT("127.0.0.1:0"),
+    { NULL, 0, 8, 64u << 20, (uint64_t)64 << 30 },
+    DXPU_UDP_ADAPTIVE,
     { .memory_bytes = 64u << 20, .mps_bytes = 512, .identity = 0xd1ec7, .timeout_ns = DXPU_NEVER }
 };
 
@@ -210,28 +244,39 @@ static const option_row rows[] = {
     { "size", "SIZE", "of the namespace (the file's, or 64M)", OPTION_SIZE, &set.device.file_bytes,
       1u << 20, (uint64_t)1 << 44 },
     { "wait", "adaptive|block|busy", "as dxpu-host and dxpu-box wait (adaptive)", OPTION_CHOICE,
-      &set.fabric.wait, 0, 0 },
+      &set.wait, 0, 0 },
 };
 
-static void on_stop(evutil_socket_t fd, short what, void *user)
+/* The port, the model, and the guest in front of it. */
+static int open_all(void)
 {
-    (void)fd;
-    (void)what;
-    guest_stop(user);
-}
-
-static int run(guest *g)
-{
-    struct event *interrupted = evsignal_new(guest_base(g), SIGINT, on_stop, g);
-    struct event *terminated = evsignal_new(guest_base(g), SIGTERM, on_stop, g);
-    int rc = -1;
-    if (interrupted && terminated && !event_add(interrupted, NULL) && !event_add(terminated, NULL))
-        rc = guest_run(g);
-    if (interrupted)
-        event_free(interrupted);
-    if (terminated)
-        event_free(terminated);
-    return rc;
+    static const slot_line *lines[DXPU_VSWITCH_SLOTS_MAX];
+    dxpu_udp_config cfg;
+    const char *why;
+    dxpu_udp_config_default(&cfg);
+    cfg.wait = set.wait;
+    cfg.sockets = 1;
+    wire.tail = &wire.head;
+    wire.port.emit = wire_emit;
+    wire.port.waiting = wire_waits;
+    wire.device = nvme_kind.create(&set.device, &wire.port);
+    if (!wire.device) {
+        fprintf(stderr, "dxpu-direct: no device: no memory, or --file cannot be used\n");
+        return -1;
+    }
+    loop.udp = dxpu_udp_parse("127.0.0.1:0", &cfg.local[0]) ? NULL : dxpu_udp_open(&cfg, &why);
+    if (!loop.udp) {
+        fprintf(stderr, "dxpu-direct: cannot open a loop\n");
+        return -1;
+    }
+    for (unsigned i = 0; i < DXPU_VSWITCH_SLOTS_MAX; i++)
+        lines[i] = &the_wire; /* only the first one's comes up */
+    loop.guest = guest_open(&set.guest, lines, HOLD_NS);
+    if (!loop.guest)
+        return -1;
+    wire.tags = guest_tags(loop.guest, 1);
+    fprintf(stderr, "dxpu-direct: waiting for a guest at %s\n", set.guest.socket);
+    return 0;
 }
 
 int main(int argc, char **argv)
@@ -242,7 +287,6 @@ int main(int argc, char **argv)
                                rows,
                                sizeof rows / sizeof rows[0],
                                "exit status: 0 stopped as asked, 2 usage, 3 system error\n" };
-    guest *g;
     int rc = options_parse(&program, argc, argv);
     if (rc != OPTIONS_GO)
         return rc == OPTIONS_SHOWN ? 0 : 2;
@@ -250,21 +294,13 @@ int main(int argc, char **argv)
         fprintf(stderr, "dxpu-direct: --vfio-user SOCKET is missing; see dxpu-direct --help\n");
         return 2;
     }
-    set.fabric.keys = keys_none(); /* no frame leaves it */
-    wire.tail = &wire.head;
-    wire.port.emit = wire_emit;
-    wire.port.waiting = wire_waits;
-    wire.device = nvme_kind.create(&set.device, &wire.port);
-    if (!wire.device) {
-        fprintf(stderr, "dxpu-direct: no device: no memory, or --file cannot be used\n");
-        return 3;
-    }
-    g = guest_open(&set.guest, &set.fabric, &rc);
-    rc = g ? run(g) : -1;
-    if (g)
-        rc |= guest_close(g);
+    rc = open_all() ? -1 : loop_forever();
+    if (loop.guest)
+        guest_close(loop.guest);
+    dxpu_udp_close(loop.udp);
     while (wire.head)
-        (void)wire_take(NULL, 0, 0);
-    nvme_kind.destroy(wire.device);
+        wire_take(NULL, 0, 0);
+    if (wire.device)
+        nvme_kind.destroy(wire.device);
     return rc ? 3 : 0;
 }

@@ -2,15 +2,10 @@
    SPDX-License-Identifier: MIT
 
    CONTENTS   1 Accesses that wait for an answer   2 What devices may reach   3 Configuration
-              4 Memory windows   5 What the client does   6 What slots do   7 Fabric   8 Control
-              9 Opening */
-#ifndef _DEFAULT_SOURCE
-#define _DEFAULT_SOURCE /* strsep */
-#endif
-#include "control.h"
+              4 Memory windows   5 What the client does   6 What slots do   7 Lines
+              8 Opening */
 #include "guest.h"
-#include "program.h"
-#include "slot.h"
+#include "dxpu_libevent.h"
 #include "vmd.h"
 
 #include "bindings/vfio_user/dxpu_vfio_user.h"
@@ -23,7 +18,6 @@ enum {
     ACCESSES = 256, /* unanswered at a time */
     PORTS_MAX = DXPU_VSWITCH_SLOTS_MAX + 2,
     MARGIN_NS = 100000000,
-    HOLD_MS_MAX = 2400, /* QEMU breaks off after 5 s: one hold not read, and one not answered */
     ACCESS_BYTES = 64,  /* the largest that a processor makes */
     REQUEST_BYTES = 64, /* of one TLP made from it; PCIe's smallest Read Completion Boundary */
     LINK_SPEED = 4,     /* 16 GT/s */
@@ -42,24 +36,15 @@ typedef struct guest_access {
 
 struct guest {
     const guest_settings *set;
-    fabric fabric;
+    uint64_t hold_ns;
     dxpu_vfu *vfu;
-    struct event *vfu_event;
     dxpu_vswitch vs;
     vmd vmd;
     slot_host host;
     guest_slot *slots; /* [set->slots] */
     windows memory;    /* of the guest, as the client gave it last */
     uint32_t memory_changes;
-    bool reach_changed;    /* what devices may reach, and their boxes have not been told */
-    requests *requests;    /* NULL: neither port nor manager */
-    control *control;      /* NULL: none */
-    manager_link *manager; /* NULL: none */
-    struct {
-        uint8_t state;
-        uint16_t code;
-        uint64_t epoch;
-    } * told; /* of each slot, to the manager */
+    bool reach_changed; /* what devices may reach, and their boxes have not been told */
     guest_access accesses[ACCESSES];
     unsigned next_access;
     uint64_t deadline_ns;  /* no access in `accesses` is due before */
@@ -67,7 +52,6 @@ struct guest {
     uint64_t line_address; /* of the first byte in line */
     uint32_t line_bytes;   /* written and not yet sent; 0: none */
     uint8_t line[REQUEST_BYTES];
-    bool stopping, failed;
     uint64_t config_reads, config_writes, memory_reads, memory_writes, combined, unclaimed, resets;
     uint64_t timeouts;
 };
@@ -141,7 +125,7 @@ static void access_done(guest *g, guest_access *a)
         access_answer(g, a);
         return;
     }
-    a->until_ns = dxpu_udp_now_ns() + g->fabric.base.hold_ms * 1000000ull + MARGIN_NS;
+    a->until_ns = dxpu_udp_now_ns() + g->hold_ns + MARGIN_NS;
     if (a->until_ns < g->deadline_ns)
         g->deadline_ns = a->until_ns;
 }
@@ -679,88 +663,59 @@ static void on_filled(void *user, unsigned slot, bool filled)
     tell_reach(g);
 }
 
-/* ==== 7  Fabric =============================================================================== */
+/* ==== 7  Lines ============================================================================= */
 
-static guest_slot *slot_of(guest *g, const fabric_channel *c)
+dxpu_tags *guest_tags(guest *g, unsigned slot)
 {
-    for (unsigned i = 0; i < g->set->slots; i++) {
-        if (g->slots[i].channel == c)
-            return &g->slots[i];
-    }
-    return NULL;
+    return &g->slots[slot - 1].tags;
 }
 
-/* fabric_callbacks.allowed */
-static bool on_allowed(void *user, const fabric_channel *c, const uint8_t *key)
+void guest_begin(guest *g, unsigned slot)
 {
-    const guest_slot *s = slot_of(user, c);
-    return !s || slot_allows(s, key);
+    slot_begin(&g->slots[slot - 1]);
 }
 
-static void on_up(void *user, fabric_channel *c, uint64_t now)
+void guest_up(guest *g, unsigned slot, const char *whose, uint64_t now)
 {
-    guest_slot *s = slot_of(user, c);
-    if (s)
-        slot_up(s, now);
+    slot_up(&g->slots[slot - 1], whose, now);
 }
 
-/* DXPU_CONTROL_SLOT_* */
-static uint8_t slot_state(const guest_slot *s)
+bool guest_work(guest *g, unsigned slot, uint64_t now)
 {
-    /* while its BARs are sized nobody knows yet whether the guest will be shown it */
-    bool known = s->up && !s->probe.running;
-    return s->attached  ? known ? DXPU_CONTROL_SLOT_UP : DXPU_CONTROL_SLOT_DIALING
-           : s->channel ? DXPU_CONTROL_SLOT_CLOSING
-                        : DXPU_CONTROL_SLOT_EMPTY;
-}
-
-/* Why the guest is not shown a device that is there: DXPU_CONTROL_CODE_*. */
-static uint16_t slot_code(const guest_slot *s)
-{
-    if (!s->up || s->probe.running)
-        return DXPU_CONTROL_CODE_NONE;
-    return s->probe.failed ? DXPU_CONTROL_CODE_UNREADABLE
-           : s->misfit     ? DXPU_CONTROL_CODE_NO_ROOM
-                           : DXPU_CONTROL_CODE_NONE;
-}
-
-/* M-53 */
-static void tell_changes(guest *g)
-{
-    for (unsigned i = 0; i < g->set->slots; i++) {
-        const guest_slot *s = &g->slots[i];
-        uint8_t state = slot_state(s);
-        uint16_t code = slot_code(s);
-        if (state == g->told[i].state && code == g->told[i].code && s->epoch == g->told[i].epoch)
-            continue;
-        g->told[i].state = state;
-        g->told[i].code = code;
-        g->told[i].epoch = s->epoch;
-        manager_changed(g->manager, i + 1);
-    }
-}
-
-static bool on_work(void *user, fabric_channel *c, uint64_t now)
-{
-    guest *g = user;
-    guest_slot *s = slot_of(g, c);
-    bool more = s && slot_work(s, now);
+    bool more = slot_work(&g->slots[slot - 1], now);
     update_pause(g);
     return more;
 }
 
-static void on_down(void *user, fabric_channel *c, uint64_t now)
+void guest_detach(guest *g, unsigned slot, uint8_t reason)
 {
-    guest *g = user;
-    guest_slot *s = slot_of(g, c);
-    if (s)
-        slot_down(s, now);
-    update_pause(g); /* no channel is left to work on: nobody else would read the guest again */
+    slot_close(&g->slots[slot - 1], reason);
 }
 
-static uint64_t on_next(void *user)
+void guest_down(guest *g, unsigned slot)
 {
-    guest *g = user;
+    slot_down(&g->slots[slot - 1]);
+    update_pause(g); /* no line is left to work on: nobody else would read the guest again */
+}
+
+guest_view guest_look(const guest *g, unsigned slot)
+{
+    const guest_slot *s = &g->slots[slot - 1];
+    guest_view v = { .state = s->probe.running  ? GUEST_LOOKS
+                              : s->probe.failed ? GUEST_UNREADABLE
+                              : s->misfit       ? GUEST_NO_ROOM
+                                                : GUEST_SHOWN,
+                     .to_device = s->down_tlps,
+                     .from_device = s->up_tlps,
+                     .dropped = s->dropped,
+                     .msis_refused = s->msis_refused };
+    if (v.state == GUEST_NO_ROOM)
+        snprintf(v.note, sizeof v.note, "%.63s", s->note);
+    return v;
+}
+
+uint64_t guest_next_ns(const guest *g)
+{
     uint64_t next = g->deadline_ns;
     for (unsigned i = 0; i < g->set->slots; i++) {
         uint64_t at = slot_next_ns(&g->slots[i]);
@@ -769,189 +724,33 @@ static uint64_t on_next(void *user)
     return next;
 }
 
-static void on_tick(void *user, uint64_t now)
+void guest_tick(guest *g, uint64_t now)
 {
-    guest *g = user;
     for (unsigned i = 0; i < g->set->slots; i++)
         slot_tick(&g->slots[i], now);
-    if (g->manager)
-        tell_changes(g);
     accesses_expire(g, now);
     update_pause(g);
-    if (g->stopping && !fabric_busy(&g->fabric))
-        fabric_stop(&g->fabric);
 }
 
-static void on_vfu(evutil_socket_t fd, short what, void *user)
+int guest_fd(const guest *g)
 {
-    guest *g = user;
-    int rc;
-    (void)fd;
-    (void)what;
-    rc = dxpu_vfu_process(g->vfu);
+    return dxpu_vfu_fd(g->vfu);
+}
+
+int guest_process(guest *g)
+{
+    int rc = dxpu_vfu_process(g->vfu);
     line_flush(g); /* nothing is kept while nobody calls */
     tell_reach(g);
     if (g->owed)
         run_actions(g);
-    if (rc != DXPU_OK) {
-        fprintf(stderr, "dxpu-host: %s: %s\n", g->set->socket, strerror(errno));
-        g->failed = true;
-        fabric_stop(&g->fabric);
-    }
-}
-
-/* ==== 8  Control ============================================================================== */
-
-/* What stands in the way of an attach, besides the slot itself. */
-static unsigned check_attach(const guest *g, const dxpu_control_attach *m,
-                             const dxpu_udp_address *box, unsigned paths)
-{
-    if (g->stopping)
-        return DXPU_CONTROL_CODE_STOPPING;
-    if (m->keyed && keys_plain(g->fabric.keys))
-        return DXPU_CONTROL_CODE_KEY; /* M-83 */
-    for (unsigned i = 0; i < g->set->slots; i++) {
-        const guest_slot *s = &g->slots[i];
-        if (i + 1 != m->slot && (s->attached || s->channel) && s->box_slot == m->box_slot &&
-            slot_reaches(s, box, paths, m->keyed ? m->key : NULL))
-            return DXPU_CONTROL_CODE_TWICE; /* each would take it from the other, for ever */
-    }
-    return DXPU_CONTROL_CODE_NONE;
-}
-
-static unsigned on_attach(void *user, const dxpu_control_attach *m)
-{
-    guest *g = user;
-    guest_slot *s = &g->slots[m->slot - 1];
-    dxpu_udp_address box[DXPU_CONTROL_PATHS_MAX];
-    unsigned code, paths = control_box_from(m, box);
-    if (s->attached && s->box_slot == m->box_slot && s->epoch == m->epoch &&
-        slot_is_at(s, box, paths) && slot_has_key(s, m->keyed ? m->key : NULL))
-        return DXPU_CONTROL_CODE_NONE; /* M-31, M-85: asked again */
-    code = check_attach(g, m, box, paths);
-    if (code)
-        return code;
-    switch (slot_attach(s, box, paths, m->box_slot, m->keyed ? m->key : NULL, m->epoch,
-                        dxpu_udp_now_ns())) {
-    case 0:
-        return DXPU_CONTROL_CODE_NONE;
-    case SLOT_CLOSING:
-        return DXPU_CONTROL_CODE_CLOSING;
-    case SLOT_FAMILY:
-        return DXPU_CONTROL_CODE_ADDRESS;
-    case SLOT_ALIKE:
-        return DXPU_CONTROL_CODE_MALFORMED;
-    case SLOT_PLAIN:
-    case SLOT_NO_KEY:
-        return DXPU_CONTROL_CODE_KEY;
-    default:
-        return DXPU_CONTROL_CODE_BUSY;
-    }
-}
-
-static unsigned on_detach(void *user, const dxpu_control_detach *m)
-{
-    guest *g = user;
-    guest_slot *s = &g->slots[m->slot - 1];
-    if (!s->attached)
-        return s->channel ? DXPU_CONTROL_CODE_CLOSING : DXPU_CONTROL_CODE_EMPTY;
-    if (m->epoch && m->epoch != s->epoch)
-        return DXPU_CONTROL_CODE_EPOCH;
-    slot_detach(s, m->reason);
-    return DXPU_CONTROL_CODE_NONE;
-}
-
-static void on_describe(void *user, unsigned number, dxpu_control_slot *out)
-{
-    const guest *g = user;
-    const guest_slot *s = &g->slots[number - 1];
-    out->state = slot_state(s);
-    out->error = (int16_t)s->last_error;
-    out->reason = s->last_reason;
-    out->attempts = s->attempts;
-    out->incarnations = s->incarnations;
-    out->to_device = s->down_tlps;
-    out->from_device = s->up_tlps;
-    out->dropped = s->dropped;
-    out->msis_refused = (uint32_t)s->msis_refused;
-    if (out->state == DXPU_CONTROL_SLOT_EMPTY)
-        return;
-    out->epoch = s->epoch;
-    out->peer_slot = s->box_slot;
-    control_address_from(s->channel ? fabric_peer(s->channel) : &s->path[0].remote, &out->peer);
-    out->code = slot_code(s);
-    if (out->code == DXPU_CONTROL_CODE_NO_ROOM)
-        snprintf(out->note, sizeof out->note, "%.63s", s->note);
-    else if (!out->code && s->channel)
-        fabric_paths_text(s->channel, out->note);
-}
-
-static manager_link *open_link(guest *g, struct event_base *base, const manager_proxy *link,
-                               int *status)
-{
-    uint8_t identity[IDENTITY_BYTES];
-    int rc = identity_file_open("dxpu-host", g->set->manager->identity, identity);
-    if (rc) {
-        *status = rc;
-        return NULL;
-    }
-    return manager_open(base, g->set->manager, identity, g->fabric.keys, g->requests, link);
-}
-
-/* manager_proxy.device */
-static void on_device(void *user, unsigned number, dxpu_control_device *out)
-{
-    const guest *g = user;
-    const guest_slot *s = &g->slots[number - 1];
-    out->state = slot_state(s);
-    if (out->state == DXPU_CONTROL_SLOT_EMPTY)
-        return;
-    out->code = slot_code(s);
-    out->epoch = s->epoch;
-    out->peer_slot = s->box_slot;
-    if (s->channel)
-        out->peer_node = s->channel->ch.cfg.remote.node;
-}
-
-/* manager_proxy.node: what was attached before can dial now (M-56). */
-static void on_node(void *user, uint32_t node)
-{
-    guest *g = user;
-    for (unsigned i = 0; i < g->set->slots; i++) {
-        guest_slot *s = &g->slots[i];
-        s->node = node;
-        if (s->attached && !s->channel)
-            s->dial_ns = dxpu_udp_now_ns();
-    }
-}
-
-static int open_control(guest *g, int *status)
-{
-    control_proxy proxy = { .user = g,
-                            .name = "dxpu-host",
-                            .role = DXPU_CONTROL_ROLE_HOST,
-                            .node = (uint32_t)g->set->node,
-                            .slots = (uint16_t)g->set->slots,
-                            .attach = on_attach,
-                            .detach = on_detach,
-                            .slot = on_describe };
-    manager_proxy link = { g, on_device, NULL, on_node };
-    struct event_base *base = dxpu_udp_base(g->fabric.udp);
-    if (!g->set->control && !g->set->manager)
+    if (rc == DXPU_OK)
         return 0;
-    g->requests = requests_open(&proxy);
-    g->told = calloc(g->set->slots, sizeof *g->told);
-    if (!g->requests || !g->told)
-        return -1;
-    if (g->set->control)
-        g->control =
-            control_open(base, g->set->control, g->set->number, g->fabric.keys, g->requests);
-    if (g->set->manager)
-        g->manager = open_link(g, base, &link, status);
-    return (g->set->control && !g->control) || (g->set->manager && !g->manager) ? -1 : 0;
+    fprintf(stderr, "dxpu-host: %s: %s\n", g->set->socket, strerror(errno));
+    return -1;
 }
 
-/* ==== 9  Opening ============================================================================== */
+/* ==== 8  Opening ============================================================================== */
 
 static int open_function(guest *g)
 {
@@ -974,12 +773,10 @@ static int open_function(guest *g)
                 strerror(errno));
         return -1;
     }
-    g->vfu_event = event_new(dxpu_udp_base(g->fabric.udp), dxpu_vfu_fd(g->vfu),
-                             EV_READ | EV_PERSIST, on_vfu, g);
-    return g->vfu_event && event_add(g->vfu_event, NULL) == 0 ? 0 : -1;
+    return 0;
 }
 
-static int open_switch(guest *g)
+static int open_switch(guest *g, const slot_line *const *lines)
 {
     dxpu_vswitch_config cfg;
     dxpu_vswitch_config_default(&cfg);
@@ -995,206 +792,28 @@ static int open_switch(guest *g)
     if (!g->slots)
         return -1;
     for (unsigned i = 0; i < g->set->slots; i++) {
-        if (slot_init(&g->slots[i], i + 1, (uint32_t)g->set->node, &g->host, &g->fabric))
+        if (slot_init(&g->slots[i], i + 1, &g->host, lines[i], g->hold_ns))
             return -1;
     }
     return 0;
 }
 
-typedef struct attachment {
-    unsigned long long slot, box_slot, epoch;
-    dxpu_udp_address box[DXPU_PATHS_MAX];
-    unsigned paths;
-} attachment;
-
-/* Digits and no more; 0 for what is no number or too large.  A sign, or an overflow, would become
-   the highest epoch, above which a box never grants another one. */
-static unsigned long long number_at(char *text, char **end)
+guest *guest_open(const guest_settings *set, const slot_line *const *lines, uint64_t hold_ns)
 {
-    unsigned long long v = 0;
-    *end = text + strspn(text, "0123456789");
-    errno = 0;
-    if (*end != text)
-        v = strtoull(text, NULL, 10);
-    return errno ? 0 : v;
-}
-
-/* One "N=ADDR:PORT[,ADDR:PORT...]/SLOT[/EPOCH]".  NULL, or what is wrong with it. */
-static const char *parse_attachment(char *text, uint64_t slots, attachment *out)
-{
-    char *address = strchr(text, '='), *slot, *epoch, *end;
-    out->epoch = 1;
-    out->slot = number_at(text, &end);
-    if (!address || end != address || out->slot < 1 || out->slot > slots)
-        return "wants SLOT=ADDR:PORT[,ADDR:PORT...]/BOX-SLOT[/EPOCH], and SLOT within --slots";
-    slot = strchr(++address, '/');
-    if (!slot)
-        return "the box's slot is missing: ADDR:PORT/BOX-SLOT";
-    *slot++ = 0;
-    out->box_slot = number_at(slot, &epoch);
-    end = epoch;
-    if (*epoch == '/')
-        out->epoch = number_at(epoch + 1, &end);
-    if (out->box_slot < 1 || out->box_slot > 0xffff || *end || out->epoch < 1)
-        return "BOX-SLOT is 1..65535, EPOCH at least 1";
-    return dxpu_udp_parse_list(address, out->box, DXPU_PATHS_MAX, &out->paths);
-}
-
-/* Cut the first slot off a list: up to the comma in front of the next "N=". */
-static char *next_attach(char **rest)
-{
-    char *one = *rest, *comma = one ? strchr(one, ',') : NULL;
-    while (comma && comma[1 + strspn(comma + 1, "0123456789")] != '=')
-        comma = strchr(comma + 1, ',');
-    *rest = comma ? comma + 1 : NULL;
-    if (comma)
-        *comma = '\0';
-    return one;
-}
-
-/* Each attachment of the list to `each`, until that says what is wrong.  NULL, or that. */
-static const char *for_attachments(const guest_settings *set, void *user,
-                                   const char *(*each)(void *user, const attachment *a))
-{
-    char *list = set->attach ? strdup(set->attach) : NULL, *rest = list;
-    const char *wrong = set->attach && !list ? "out of memory" : NULL;
-    for (char *one; !wrong && (one = next_attach(&rest)) != NULL;) {
-        attachment a;
-        wrong = parse_attachment(one, set->slots, &a);
-        if (!wrong)
-            wrong = each(user, &a);
-    }
-    free(list);
-    return wrong;
-}
-
-/* What check_one() compares with. */
-typedef struct attach_check {
-    uint32_t slots; /* named so far, bit slot - 1 */
-    const char *listen;
-} attach_check;
-
-static bool listens_like(const char *listen, const dxpu_udp_address *box)
-{
-    char one[300];
-    dxpu_udp_address local;
-    for (size_t len; *listen; listen += len + (listen[len] != 0)) {
-        len = strcspn(listen, ",");
-        snprintf(one, sizeof one, "%.*s", (int)len, listen);
-        if (!dxpu_udp_parse(one, &local) && local.u.any.sa_family == box->u.any.sa_family)
-            return true;
-    }
-    return false;
-}
-
-static const char *check_one(void *user, const attachment *a)
-{
-    attach_check *c = user;
-    uint32_t bit = 1u << (a->slot - 1);
-    if (c->slots & bit)
-        return "a slot is named twice";
-    c->slots |= bit;
-    for (unsigned i = 0; i < a->paths; i++) {
-        if (!listens_like(c->listen, &a->box[i]))
-            return "--listen has no address of this kind";
-        for (unsigned k = 0; k < i; k++) {
-            if (dxpu_udp_same(&a->box[i], &a->box[k]))
-                return "an address is named twice";
-        }
-    }
-    return NULL;
-}
-
-const char *guest_check(const guest_settings *set, const char *listen)
-{
-    static char text[400];
-    attach_check c = { 0, listen };
-    const char *wrong = for_attachments(set, &c, check_one);
-    if (!wrong)
-        return NULL;
-    snprintf(text, sizeof text, "--attach %.200s: %s", set->attach, wrong);
-    return text;
-}
-
-static const char *attach_one(void *user, const attachment *a)
-{
-    guest *g = user;
-    switch (slot_attach(&g->slots[a->slot - 1], a->box, a->paths, (uint16_t)a->box_slot, NULL,
-                        a->epoch, dxpu_udp_now_ns())) {
-    case 0:
-        return NULL;
-    case SLOT_FAMILY:
-        return "--listen has no address of this kind";
-    case SLOT_ALIKE:
-        return "an address is named twice";
-    case SLOT_PLAIN:
-        return "--plain dials only this machine, unless --plain-network is given too";
-    case SLOT_NO_KEY:
-        return "the box's public key is missing";
-    default:
-        return "this slot is named twice";
-    }
-}
-
-static int attach_all(guest *g)
-{
-    const char *wrong = for_attachments(g->set, g, attach_one);
-    if (wrong)
-        fprintf(stderr, "dxpu-host: --attach %s: %s\n", g->set->attach, wrong);
-    return wrong ? -1 : 0;
-}
-
-guest *guest_open(const guest_settings *set, const fabric_settings *net, int *status)
-{
-    fabric_callbacks cb = {
-        NULL, NULL, on_up, on_work, on_down, on_next, on_tick, NULL, on_allowed
-    };
     guest *g = calloc(1, sizeof *g);
     slot_host host = { g,        on_dma_read, on_dma_write, on_msi, on_route,      on_peer,
                        on_reach, on_message,  on_crs,       on_mps, on_completion, on_filled };
-    *status = PROGRAM_SYSTEM;
     if (!g)
         return NULL;
     g->set = set;
     g->host = host;
+    g->hold_ns = hold_ns;
     g->deadline_ns = DXPU_NEVER;
-    cb.user = g;
-    if (fabric_open(&g->fabric, "dxpu-host", net, (unsigned)set->slots * 2 + 2, &cb) ||
-        open_switch(g) || open_function(g) || attach_all(g) || open_control(g, status)) {
+    if (open_switch(g, lines) || open_function(g)) {
         guest_close(g);
         return NULL;
     }
-    if (net->hold_ms > HOLD_MS_MAX && !set->number)
-        fprintf(stderr,
-                "dxpu-host: --hold-ms %llu: QEMU breaks off when an access takes 5 s; use %d or "
-                "less\n",
-                (unsigned long long)net->hold_ms, HOLD_MS_MAX);
-    fprintf(stderr, "dxpu-host: %llu slots, waiting for a guest at %s\n",
-            (unsigned long long)set->slots, set->socket);
     return g;
-}
-
-int guest_run(guest *g)
-{
-    int rc = fabric_run(&g->fabric);
-    return g->failed ? -1 : rc;
-}
-
-void guest_stop(guest *g)
-{
-    if (g->stopping) {
-        fabric_stop(&g->fabric);
-        return;
-    }
-    g->stopping = true;
-    for (unsigned i = 0; i < g->set->slots; i++)
-        slot_detach(&g->slots[i], DXPU_REASON_SHUTDOWN);
-}
-
-void guest_keys_changed(guest *g)
-{
-    fabric_keys_changed(&g->fabric);
-    control_recheck(g->control);
 }
 
 void guest_report(const guest *g, report *r)
@@ -1207,44 +826,27 @@ void guest_report(const guest *g, report *r)
     report_number(r, "unclaimed", g->unclaimed);
     report_number(r, "resets", g->resets);
     report_number(r, "timeouts", g->timeouts);
-    for (unsigned i = 0; i < g->set->slots; i++) {
-        if (g->slots[i].box[0]) /* it was attached once */
-            slot_report(&g->slots[i], r);
-    }
+}
+
+void guest_report_slot(const guest *g, unsigned slot, report *r)
+{
+    slot_report(&g->slots[slot - 1], r);
+}
+
+void guest_report_server(const guest *g, report *r)
+{
     report_open(r, "vfio_user");
     for (unsigned i = 0; dxpu_vfu_counter_name(i); i++)
         report_number(r, dxpu_vfu_counter_name(i), dxpu_vfu_counter_value(g->vfu, i));
     report_close(r);
-    control_report(g->control, g->requests, r);
-    manager_report(g->manager, r);
-    fabric_report(&g->fabric, r);
 }
 
-struct event_base *guest_base(guest *g)
+void guest_close(guest *g)
 {
-    return dxpu_udp_base(g->fabric.udp);
-}
-
-fabric *guest_fabric(guest *g)
-{
-    return &g->fabric;
-}
-
-int guest_close(guest *g)
-{
-    int rc;
-    if (g->vfu_event)
-        event_free(g->vfu_event);
     dxpu_vfu_close(g->vfu);
-    manager_close(g->manager);
-    control_close(g->control);
-    requests_close(g->requests);
-    rc = fabric_close(&g->fabric);
     for (unsigned i = 0; g->slots && i < g->set->slots; i++)
         slot_free(&g->slots[i]);
     free(g->slots);
     windows_free(&g->memory);
-    free(g->told);
     free(g);
-    return rc;
 }

@@ -1,45 +1,57 @@
-/* guest.h - a virtual machine attached to the fabric: vfio-user function, virtual switch, slots
+/* guest.h - what a virtual machine sees: vfio-user function, virtual switch, slots
    SPDX-License-Identifier: MIT
 
    QEMU shows its guest one PCI function (vmd.h).  Accesses to its BARs become TLPs: BAR0 is the
    configuration space of the virtual switch and what stands behind it, BAR2 and BAR4 are memory.
-   What devices request of memory is done in the guest's, their interrupts go to the guest. */
+   What devices request of memory is done in the guest's, their interrupts go to the guest.
+   Here is no network: each slot has a line (slot.h), which the owner brings. */
 #ifndef GUEST_H_INCLUDED
 #define GUEST_H_INCLUDED
 
-#include "fabric.h"
-#include "manager_link.h"
+#include "slot.h"
 
 #define GUEST_BAR4_MAX ((uint64_t)1 << 40)
 
 typedef struct guest_settings {
     const char *socket; /* where QEMU's vfio-user-pci connects */
-    const char *attach; /* "1=ADDR:PORT[,ADDR:PORT...]/SLOT[/EPOCH],..." or NULL */
     unsigned topology;  /* DXPU_VSWITCH_* */
     uint64_t slots;
     uint64_t bar2_bytes, bar4_bytes; /* at most GUEST_BAR4_MAX */
-    const char *control;             /* where it is told to attach and detach, NULL: nowhere */
-    uint64_t node;                   /* of this host in the fabric; 0: its manager will tell */
-    const manager_settings *manager; /* NULL: none */
-    unsigned number; /* of several in one process, from 0: its control port is so much further */
 } guest_settings;
+
+/* How the guest takes the device of a slot that is up. */
+enum { GUEST_LOOKS, GUEST_SHOWN, GUEST_UNREADABLE, GUEST_NO_ROOM };
+
+typedef struct guest_view {
+    uint8_t state; /* GUEST_* */
+    char note[64]; /* GUEST_NO_ROOM: what would give it room */
+    uint64_t to_device, from_device, dropped, msis_refused;
+} guest_view;
 
 typedef struct guest guest;
 
-/* What is wrong with the list of attachments, given where the fabric's port will listen: a matter
-   of usage.  NULL: nothing.  Valid until the next call. */
-const char *guest_check(const guest_settings *set, const char *listen);
-/* NULL after a message, with the exit status. */
-guest *guest_open(const guest_settings *set, const fabric_settings *net, int *status);
-/* Serve until stopped: 0, or -1. */
-int guest_run(guest *g);
-/* The first time: close the channels in order; the second: at once. */
-void guest_stop(guest *g);
-/* --peers was read again. */
-void guest_keys_changed(guest *g);
+/* lines[slots]: of each slot; hold_ns: how long an access or a TLP may wait.  NULL after a
+   message. */
+guest *guest_open(const guest_settings *set, const slot_line *const *lines, uint64_t hold_ns);
+void guest_close(guest *g);
+/* Readable when guest_process() has something to do; 0, or -1 after a message. */
+int guest_fd(const guest *g);
+int guest_process(guest *g);
+void guest_tick(guest *g, uint64_t now_ns);
+uint64_t guest_next_ns(const guest *g);
+
+/* As slot_begin(), _up(), _work(), _close(), _down(), with what they mean to the other slots. */
+void guest_begin(guest *g, unsigned slot);
+void guest_up(guest *g, unsigned slot, const char *whose, uint64_t now_ns);
+bool guest_work(guest *g, unsigned slot, uint64_t now_ns);
+void guest_detach(guest *g, unsigned slot, uint8_t reason);
+void guest_down(guest *g, unsigned slot);
+/* The tags of a slot's requests. */
+dxpu_tags *guest_tags(guest *g, unsigned slot);
+guest_view guest_look(const guest *g, unsigned slot);
+
 void guest_report(const guest *g, report *r);
-struct event_base *guest_base(guest *g);
-fabric *guest_fabric(guest *g);
-int guest_close(guest *g);
+void guest_report_slot(const guest *g, unsigned slot, report *r);
+void guest_report_server(const guest *g, report *r);
 
 #endif /* GUEST_H_INCLUDED */

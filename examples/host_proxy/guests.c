@@ -11,10 +11,10 @@
 
 /* One of them: its part of the settings. */
 typedef struct member {
-    guest_settings set;
+    host_settings set;
     manager_settings manager;
     char *socket, *attach, *identity;
-    guest *guest;
+    host *host;
     worker *worker;
 } member;
 
@@ -64,13 +64,13 @@ static char *numbered(const char *file, unsigned n)
 }
 
 /* The settings of the nth; false: out of memory. */
-static bool take_part(const guest_settings *all, unsigned n, member *m)
+static bool take_part(const host_settings *all, unsigned n, member *m)
 {
     m->set = *all;
     m->set.number = n;
     m->set.node = all->node ? all->node + n : 0;
-    m->socket = part(all->socket, ',', n);
-    m->set.socket = m->socket;
+    m->socket = part(all->guest.socket, ',', n);
+    m->set.guest.socket = m->socket;
     if (all->attach) {
         m->attach = part(all->attach, ';', n);
         m->set.attach = m->attach && (*m->attach || !*all->attach) ? m->attach : NULL;
@@ -92,19 +92,19 @@ static void free_part(member *m)
     free(m->identity);
 }
 
-static const char *check_part(const guest_settings *set, const fabric_settings *net, unsigned n)
+static const char *check_part(const host_settings *set, const fabric_settings *net, unsigned n)
 {
     member m = { 0 };
     const char *wrong = "out of memory";
     if (take_part(set, n, &m))
-        wrong = *m.socket ? guest_check(&m.set, net->listen) : "--vfio-user: an empty name";
+        wrong = *m.socket ? host_check(&m.set, net->listen) : "--vfio-user: an empty name";
     free_part(&m);
     return wrong;
 }
 
-const char *guests_check(const guest_settings *set, const fabric_settings *net)
+const char *guests_check(const host_settings *set, const fabric_settings *net)
 {
-    unsigned count = guests_count(set->socket);
+    unsigned count = guests_count(set->guest.socket);
     const char *wrong = NULL;
     if (count > GUESTS_MAX)
         return "--vfio-user: at most 64 guests";
@@ -121,31 +121,31 @@ const char *guests_check(const guest_settings *set, const fabric_settings *net)
 
 static int run_one(void *user)
 {
-    return guest_run(user);
+    return host_run(user);
 }
 
-static int open_one(guests *g, unsigned n, const guest_settings *set, const fabric_settings *net,
+static int open_one(guests *g, unsigned n, const host_settings *set, const fabric_settings *net,
                     int *status)
 {
     member *m = &g->member[n];
     fabric_settings own = *net;
     own.shard = n;
-    own.beside = n ? guest_fabric(g->member[0].guest) : NULL;
+    own.beside = n ? host_fabric(g->member[0].host) : NULL;
     if (!take_part(set, n, m)) {
         fprintf(stderr, "dxpu-host: out of memory\n");
         return -1;
     }
-    m->guest = guest_open(&m->set, &own, status);
-    if (!m->guest)
+    m->host = host_open(&m->set, &own, status);
+    if (!m->host)
         return -1;
-    m->worker = worker_new(guest_base(m->guest), run_one, m->guest);
+    m->worker = worker_new(host_base(m->host), run_one, m->host);
     return m->worker ? 0 : -1;
 }
 
-guests *guests_open(const guest_settings *set, const fabric_settings *net, int *status)
+guests *guests_open(const host_settings *set, const fabric_settings *net, int *status)
 {
     guests *g = calloc(1, sizeof *g);
-    unsigned count = guests_count(set->socket);
+    unsigned count = guests_count(set->guest.socket);
     if (g && count > 1)
         g->base = event_base_new();
     if (g)
@@ -175,7 +175,7 @@ int guests_close(guests *g)
     while (g->count-- > 0) {
         member *m = &g->member[g->count];
         worker_free(m->worker);
-        if (m->guest && guest_close(m->guest))
+        if (m->host && host_close(m->host))
             rc = -1;
         free_part(m);
     }
@@ -188,29 +188,29 @@ int guests_close(guests *g)
 
 struct event_base *guests_base(guests *g)
 {
-    return g->base ? g->base : guest_base(g->member[0].guest);
+    return g->base ? g->base : host_base(g->member[0].host);
 }
 
 static void stop_one(void *arg)
 {
-    guest_stop(arg);
+    host_stop(arg);
 }
 
 void guests_stop(guests *g)
 {
     for (unsigned n = 0; n < g->count; n++)
-        worker_call(g->member[n].worker, stop_one, g->member[n].guest);
+        worker_call(g->member[n].worker, stop_one, g->member[n].host);
 }
 
 static void keys_changed_one(void *arg)
 {
-    guest_keys_changed(arg);
+    host_keys_changed(arg);
 }
 
 void guests_keys_changed(guests *g)
 {
     for (unsigned n = 0; n < g->count; n++)
-        worker_call(g->member[n].worker, keys_changed_one, g->member[n].guest);
+        worker_call(g->member[n].worker, keys_changed_one, g->member[n].host);
 }
 
 /* A thread or the first loop failed. */
@@ -230,20 +230,20 @@ int guests_run(guests *g)
 }
 
 typedef struct one_report {
-    const guest *guest;
+    const host *host;
     report *r;
 } one_report;
 
 static void report_one(void *arg)
 {
     const one_report *o = arg;
-    guest_report(o->guest, o->r);
+    host_report(o->host, o->r);
 }
 
 void guests_report(guests *g, report *r)
 {
     for (unsigned n = 0; n < g->count; n++) {
-        one_report o = { g->member[n].guest, r };
+        one_report o = { g->member[n].host, r };
         char name[20];
         snprintf(name, sizeof name, "guest_%u", n + 1);
         if (g->count > 1)

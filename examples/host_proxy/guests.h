@@ -6,7 +6,7 @@
 #ifndef GUESTS_H_INCLUDED
 #define GUESTS_H_INCLUDED
 
-#include "guest.h"
+#include "host.h"
 
 enum { GUESTS_MAX = 64 };
 
@@ -18,9 +18,9 @@ unsigned guests_count(const char *sockets);
    list's behind commas and the second one's behind semicolons, is the nth guest's; it has the nth
    port from each one given on, the nth node number, and ".n" behind its identity file's name.
    A matter of usage.  NULL: nothing.  Valid until the next call. */
-const char *guests_check(const guest_settings *set, const fabric_settings *net);
+const char *guests_check(const host_settings *set, const fabric_settings *net);
 /* NULL after a message, with the exit status. */
-guests *guests_open(const guest_settings *set, const fabric_settings *net, int *status);
+guests *guests_open(const host_settings *set, const fabric_settings *net, int *status);
 /* Serve until stopped: 0, or -1. */
 int guests_run(guests *g);
 /* The first time: close all channels in order; the second: at once. */

@@ -12,7 +12,7 @@ static struct {
     fabric_settings fabric;
     link_settings link;
     load_settings load;
-    guest_settings guest;
+    host_settings host;
     manager_settings manager;
     keys_settings keys;
     const char *replay;
@@ -22,7 +22,7 @@ static struct {
 } set = { FABRIC_SETTINGS_DEFAULT(NULL),
           { NULL, 1, 1, 1, 10000, 10000, 0, LINK_TAGS, NULL, false },
           { LOAD_NONE, 64, 1, 10000, 0, 1u << 20, 512 },
-          { NULL, NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, NULL, 1, NULL, 0 },
+          { { NULL, 0, 8, 64u << 20, (uint64_t)64 << 30 }, NULL, NULL, 1, NULL, 0 },
           { NULL, NULL, NULL, NULL, 0 },
           { NULL, NULL, NULL, false, false },
           NULL,
@@ -58,21 +58,21 @@ static const option_row rows[] = {
     { "mps", "BYTES", "largest payload of generated writes (512)", OPTION_NUMBER, &set.load.mps,
       128, 4096 },
     { "vfio-user", "SOCKET[,...]", "serve a virtual machine that connects here; or several",
-      OPTION_TEXT, &set.guest.socket, 0, 0 },
+      OPTION_TEXT, &set.host.guest.socket, 0, 0 },
     { "attach", "LIST",
       "its slots: SLOT=ADDR:PORT[,ADDR:PORT...]/BOX-SLOT[/EPOCH],...; next guest's behind a ;",
-      OPTION_TEXT, &set.guest.attach, 0, 0 },
-    { "slots", "N", "how many slots it sees (8)", OPTION_NUMBER, &set.guest.slots, 1, 28 },
+      OPTION_TEXT, &set.host.attach, 0, 0 },
+    { "slots", "N", "how many slots it sees (8)", OPTION_NUMBER, &set.host.guest.slots, 1, 28 },
     { "topology", "root-ports|switch",
       "slots on the root bus (default), or below the paper's switch", OPTION_CHOICE,
-      &set.guest.topology, 0, 0 },
+      &set.host.guest.topology, 0, 0 },
     { "bar2", "SIZE", "window for 32-bit memory, a power of two (64M)", OPTION_SIZE,
-      &set.guest.bar2_bytes, 1u << 20, (uint64_t)1 << 31 },
+      &set.host.guest.bar2_bytes, 1u << 20, (uint64_t)1 << 31 },
     { "bar4", "SIZE", "window for 64-bit memory, a power of two (64G)", OPTION_SIZE,
-      &set.guest.bar4_bytes, 1u << 20, GUEST_BAR4_MAX },
+      &set.host.guest.bar4_bytes, 1u << 20, GUEST_BAR4_MAX },
     { "control", "ADDR:PORT",
       "and where it is told to attach and detach (nowhere); :PORT is loopback's", OPTION_TEXT,
-      &set.guest.control, 0, 0 },
+      &set.host.control, 0, 0 },
     MANAGER_OPTIONS(set.manager),
     { "record", "FILE", "write what was submitted to a pcap, in order", OPTION_TEXT,
       &set.link.record, 0, 0 },
@@ -198,28 +198,28 @@ static int check_guest(void)
 {
     const char *wrong;
     int rc;
-    set.guest.node = set.link.node;
+    set.host.node = set.link.node;
     if (set.replay || set.load.kind != LOAD_NONE || set.link.box)
         return usage("--vfio-user goes without --box, --replay and --load");
-    if ((set.guest.bar2_bytes & (set.guest.bar2_bytes - 1)) ||
-        (set.guest.bar4_bytes & (set.guest.bar4_bytes - 1)))
+    if ((set.host.guest.bar2_bytes & (set.host.guest.bar2_bytes - 1)) ||
+        (set.host.guest.bar4_bytes & (set.host.guest.bar4_bytes - 1)))
         return usage("--bar2, --bar4: a power of two is wanted");
     if (!set.fabric.listen)
         set.fabric.listen = any_address(true, false);
-    set.fabric.shards = guests_count(set.guest.socket);
+    set.fabric.shards = guests_count(set.host.guest.socket);
     rc = check_fabric();
     if (rc)
         return rc;
     wrong = manager_check(&set.manager, &set.keys);
     if (!wrong && set.manager.address) {
-        set.guest.manager = &set.manager;
-        set.guest.node = 0; /* M-56 */
-        wrong = set.guest.attach ? "--attach goes without --manager, which attaches" : NULL;
+        set.host.manager = &set.manager;
+        set.host.node = 0; /* M-56 */
+        wrong = set.host.attach ? "--attach goes without --manager, which attaches" : NULL;
     }
     if (!wrong)
-        wrong = control_check(set.guest.control, (unsigned)set.fabric.shards - 1, &set.keys);
+        wrong = control_check(set.host.control, (unsigned)set.fabric.shards - 1, &set.keys);
     if (!wrong)
-        wrong = guests_check(&set.guest, &set.fabric);
+        wrong = guests_check(&set.host, &set.fabric);
     return wrong ? usage(wrong) : 0;
 }
 
@@ -238,9 +238,9 @@ static int check(void)
 {
     char text[120];
     const char *wrong;
-    if (set.guest.socket)
+    if (set.host.guest.socket)
         return check_guest();
-    if (set.guest.control || set.manager.address)
+    if (set.host.control || set.manager.address)
         return usage("--control and --manager go with --vfio-user");
     if (!set.link.box)
         return usage("--box ADDR:PORT is missing");
@@ -268,8 +268,8 @@ static int check(void)
 static int open_source(void)
 {
     int rc;
-    if (set.guest.socket) {
-        the_guests = guests_open(&set.guest, &set.fabric, &rc);
+    if (set.host.guest.socket) {
+        the_guests = guests_open(&set.host, &set.fabric, &rc);
         return the_guests ? LINK_DONE : rc;
     }
     if (set.replay) {

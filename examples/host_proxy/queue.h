@@ -1,4 +1,4 @@
-/* queue.h - TLPs that wait until a slot's channel has room, in PCIe's order
+/* queue.h - TLPs that wait until a slot's line has room, in PCIe's order
    SPDX-License-Identifier: MIT
 
    Each class keeps its own order.  Requests and completions wait for the posted TLPs before them;

@@ -2,15 +2,15 @@
    SPDX-License-Identifier: MIT
 
    CONTENTS   1 Whose request it was   2 Down   3 Up: to other slots   4 Up: memory requests
-              5 Up: completions   6 Sizing the device's BARs   7 Life of the channel */
+              5 Up: completions   6 Sizing the device's BARs   7 Life of the line */
 #include "slot.h"
+#include "dxpu_libevent.h"
 #include "refusal.h"
 
 #include <stdlib.h>
 
 enum {
     TURN = 256,
-    RETRY_NS = 100000000,
     MARGIN_NS = 100000000,
     QUEUE_HIGH = SLOT_QUEUE / 2,
     REQUESTS_HIGH = SLOT_TAGS / 4,
@@ -18,14 +18,21 @@ enum {
     COMPLETIONS_MAX = 65 /* of the largest read: 64 bytes each */
 };
 
-int slot_init(guest_slot *s, unsigned number, uint32_t node, const slot_host *host, fabric *f)
+static void init_tags(guest_slot *s)
+{
+    (void)dxpu_tags_init(&s->tags, s->entries, SLOT_TAGS, 0, DXPU_TAGS_256,
+                         s->hold_ns + MARGIN_NS); /* in range */
+}
+
+int slot_init(guest_slot *s, unsigned number, const slot_host *host, const slot_line *line,
+              uint64_t hold_ns)
 {
     memset(s, 0, sizeof *s);
     s->number = number;
-    s->node = node;
     s->host = host;
-    s->fabric = f;
-    s->dial_ns = DXPU_NEVER;
+    s->line = line;
+    s->hold_ns = hold_ns;
+    init_tags(s);
     return queue_init(&s->queue, DXPU_POSTED, SLOT_QUEUE, SLOT_TLP_BYTES) ||
                    queue_init(&s->queue, DXPU_NONPOSTED, SLOT_QUEUE, SLOT_TLP_BYTES) ||
                    queue_init(&s->queue, DXPU_COMPLETION, SLOT_OWED, 16 + SLOT_MPS_MAX)
@@ -60,11 +67,6 @@ static uint64_t peer_user(const guest_slot *s, uint32_t completions)
 
 static void send_waiting(guest_slot *s, uint64_t now);
 static void count_refused(guest_slot *s, unsigned why);
-
-static uint64_t hold_ns(const guest_slot *s)
-{
-    return s->fabric->base.hold_ms * 1000000ull;
-}
 
 static uint32_t owed_room(const guest_slot *s)
 {
@@ -147,7 +149,7 @@ static void unanswered(guest_slot *s, const dxpu_request *r)
 static int submit(guest_slot *s, const queue_item *w, uint64_t now)
 {
     dxpu_bytes tlp = { w->bytes, w->len };
-    int rc = dxpu_channel_submit(&s->channel->ch, tlp, now, w->user);
+    int rc = s->line->submit(s->line->user, tlp, now, w->user);
     if (rc == DXPU_E_AGAIN || rc == DXPU_E_NO_TAG || rc <= DXPU_E_CLOSED)
         return 1; /* a channel that is over: slot_down() answers all that waits */
     if (rc != DXPU_OK)
@@ -207,7 +209,7 @@ static void close_behind(guest_slot *s)
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
         waits |= queue_first(&s->queue, cls) != NULL;
     if (!waits)
-        (void)dxpu_channel_close(&s->channel->ch, s->close_reason); /* closing already: fine */
+        s->line->close(s->line->user, s->close_reason); /* closing already: fine */
 }
 
 /* False: it waits for room.  A grant in the queue stands for all that there is to tell by then. */
@@ -215,9 +217,9 @@ static bool submit_event(guest_slot *s, const dxpu_event *e)
 {
     dxpu_event next;
     if (e->type != DXPU_EVENT_DMA_GRANT)
-        return dxpu_channel_submit_event(&s->channel->ch, e) == DXPU_OK;
+        return s->line->submit_event(s->line->user, e) == DXPU_OK;
     while (grants_next(&s->grants, &next)) {
-        if (dxpu_channel_submit_event(&s->channel->ch, &next) != DXPU_OK)
+        if (s->line->submit_event(s->line->user, &next) != DXPU_OK)
             return false;
         grants_sent(&s->grants, &next);
     }
@@ -228,7 +230,7 @@ static bool submit_event(guest_slot *s, const dxpu_event *e)
 static void send_waiting(guest_slot *s, uint64_t now)
 {
     const dxpu_event *e;
-    while (s->channel) {
+    while (s->up) {
         send_class(s, DXPU_POSTED, now);
         send_class(s, DXPU_COMPLETION, now);
         send_class(s, DXPU_NONPOSTED, now);
@@ -237,7 +239,7 @@ static void send_waiting(guest_slot *s, uint64_t now)
             break; /* it waits for room, or for slot_down() */
         queue_pop_event(&s->queue);
     }
-    if (s->channel && s->closing_ns)
+    if (s->up && s->closing)
         close_behind(s);
 }
 
@@ -250,13 +252,13 @@ static void push_event(guest_slot *s, const dxpu_event *e)
     /* a device that missed one would stay in reset, or out of it: let it begin anew */
     fprintf(stderr, "dxpu-host: slot %u: its box takes no link events\n", s->number);
     s->dropped++;
-    dxpu_channel_reset(&s->channel->ch, DXPU_REASON_HOLD);
+    s->line->reset(s->line->user, DXPU_REASON_HOLD);
 }
 
 void slot_reach(guest_slot *s)
 {
     dxpu_event e;
-    if (!s->up || s->closing_ns)
+    if (!s->up || s->closing)
         return;
     windows_clear(&s->grants.wanted);
     s->host->reach(s->host->user, s->number, &s->grants.wanted);
@@ -285,7 +287,7 @@ static bool send_now(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now)
     uint8_t bytes[SLOT_TLP_BYTES];
     dxpu_bytes tlp = { bytes, 0 };
     unsigned cls = dxpu_tlp_class(t);
-    bool good = s->up && !s->closing_ns && queue_used(&s->queue, cls) < SLOT_QUEUE;
+    bool good = s->up && !s->closing && queue_used(&s->queue, cls) < SLOT_QUEUE;
     int tag = good && cls == DXPU_NONPOSTED ? dxpu_tags_alloc(&s->tags) : 0;
     if (good && tag >= 0) {
         t->tag = (uint16_t)tag;
@@ -301,7 +303,7 @@ static bool send_now(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now)
         return false;
     }
     if (user != PROBE_REQUEST && user != RETRY_REQUEST)
-        retry_sent(&s->retry, t, user, now + hold_ns(s));
+        retry_sent(&s->retry, t, user, now + s->hold_ns);
     send_waiting(s, now);
     return true;
 }
@@ -310,7 +312,7 @@ bool slot_send(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now)
 {
     if (!s->retry.count || !retry_takes(t))
         return send_now(s, t, user, now);
-    if (s->up && retry_wait(&s->retry, t, user, now + hold_ns(s)))
+    if (s->up && retry_wait(&s->retry, t, user, now + s->hold_ns))
         return true;
     s->dropped++;
     return false;
@@ -369,7 +371,7 @@ static bool peer_in_time(guest_slot *s, guest_slot *to, unsigned cls, uint64_t n
 {
     uint64_t *until = &s->stuck_ns[cls];
     if (!*until)
-        *until = now + hold_ns(s);
+        *until = now + s->hold_ns;
     if (now >= *until)
         to->clogged = true;
     return !to->clogged;
@@ -385,7 +387,7 @@ static int send_to_peer(guest_slot *s, unsigned number, const dxpu_tlp *t, dxpu_
     guest_slot *to = s->host->peer(s->host->user, number);
     unsigned cls = dxpu_tlp_class(t);
     uint32_t headers = 0, data, offset, span;
-    if (!to->up || to->closing_ns)
+    if (!to->up || to->closing)
         return PEER_REFUSED;
     if (!peer_has_room(to, cls))
         return peer_in_time(s, to, cls, now) ? PEER_WAITS : PEER_REFUSED;
@@ -425,9 +427,9 @@ static void count_refused(guest_slot *s, unsigned why)
     s->refused_why[why]++;
     if (!s->alarmed)
         fprintf(stderr,
-                "dxpu-host: slot %u: refused what came from slot %u of %s, epoch %llu: a request "
-                "that %s; more of this is only counted\n",
-                s->number, s->box_slot, s->box, (unsigned long long)s->epoch, texts[why]);
+                "dxpu-host: slot %u: refused what came from %s: a request that %s; more of this is "
+                "only counted\n",
+                s->number, s->whose, texts[why]);
     s->alarmed = true;
 }
 
@@ -561,7 +563,7 @@ static bool take_posted(guest_slot *s, const dxpu_tlp *t, dxpu_bytes bytes, uint
 
 static bool work_posted(guest_slot *s, uint64_t now)
 {
-    dxpu_delivery d = dxpu_channel_peek(&s->channel->ch, DXPU_POSTED);
+    dxpu_delivery d = s->line->peek(s->line->user, DXPU_POSTED);
     dxpu_tlp t;
     if (!d.tlp.len)
         return false;
@@ -570,7 +572,7 @@ static bool work_posted(guest_slot *s, uint64_t now)
     else if (!take_posted(s, &t, d.tlp, now))
         return false;
     s->stuck_ns[DXPU_POSTED] = 0;
-    (void)dxpu_channel_take(&s->channel->ch, DXPU_POSTED, now);
+    s->line->take(s->line->user, DXPU_POSTED, now);
     s->up_tlps++;
     return true;
 }
@@ -594,7 +596,7 @@ static bool take_request(guest_slot *s, const dxpu_tlp *t, dxpu_bytes bytes, uin
 
 static bool work_nonposted(guest_slot *s, uint64_t now)
 {
-    dxpu_delivery d = dxpu_channel_peek(&s->channel->ch, DXPU_NONPOSTED);
+    dxpu_delivery d = s->line->peek(s->line->user, DXPU_NONPOSTED);
     dxpu_tlp t;
     /* it waits until all its completions would fit */
     if (!d.tlp.len || owed_room(s) < COMPLETIONS_MAX)
@@ -604,7 +606,7 @@ static bool work_nonposted(guest_slot *s, uint64_t now)
     else if (!take_request(s, &t, d.tlp, now))
         return false;
     s->stuck_ns[DXPU_NONPOSTED] = 0;
-    (void)dxpu_channel_take(&s->channel->ch, DXPU_NONPOSTED, now);
+    s->line->take(s->line->user, DXPU_NONPOSTED, now);
     s->up_tlps++;
     send_waiting(s, now);
     return true;
@@ -635,7 +637,7 @@ static void peer_answered(guest_slot *s, const dxpu_delivery *d)
 
 static bool work_completion(guest_slot *s, uint64_t now)
 {
-    dxpu_delivery d = dxpu_channel_peek(&s->channel->ch, DXPU_COMPLETION);
+    dxpu_delivery d = s->line->peek(s->line->user, DXPU_COMPLETION);
     dxpu_tlp t;
     if (!d.tlp.len)
         return false;
@@ -649,7 +651,7 @@ static bool work_completion(guest_slot *s, uint64_t now)
     } else if (d.last) {
         completed(s, NULL, d.user, true);
     }
-    (void)dxpu_channel_take(&s->channel->ch, DXPU_COMPLETION, now);
+    s->line->take(s->line->user, DXPU_COMPLETION, now);
     s->up_tlps++;
     return true;
 }
@@ -665,7 +667,7 @@ static void probe_step(guest_slot *s, uint64_t now)
         s->probe.wait = false;
         s->probe_ns = now + PROBE_RETRY_NS;
     }
-    if (!s->up || s->closing_ns || !s->probe.running || s->probe.sent || now < s->probe_ns)
+    if (!s->up || s->closing || !s->probe.running || s->probe.sent || now < s->probe_ns)
         return;
     s->probe_ns = 0;
     if (probe_request(&s->probe, &t, data)) {
@@ -684,14 +686,12 @@ static void probe_step(guest_slot *s, uint64_t now)
 
 bool slot_work(guest_slot *s, uint64_t now)
 {
-    dxpu_event e;
     bool more = true;
     for (unsigned n = 0; more && n < TURN; n++) {
         more = work_posted(s, now);
         more |= work_completion(s, now);
         more |= work_nonposted(s, now);
-        if (dxpu_channel_peek_event(&s->channel->ch, &e))
-            more |= dxpu_channel_take_event(&s->channel->ch) == DXPU_OK;
+        more |= s->line->take_event(s->line->user);
     }
     send_waiting(s, now);
     retry_step(s, now);
@@ -699,171 +699,31 @@ bool slot_work(guest_slot *s, uint64_t now)
     return more;
 }
 
-/* ==== 7  Life of the channel ================================================================== */
+/* ==== 7  Life of the line ===================================================================== */
 
-/* The box's key, as it is known now; false, said unless `again`, when it is not. */
-static bool find_key(guest_slot *s, const dxpu_udp_path *path, unsigned paths, bool again)
+void slot_begin(guest_slot *s)
 {
-    dxpu_udp_address box[DXPU_PATHS_MAX];
-    char text[DXPU_UDP_TEXT_BYTES];
-    const char *why;
-    if (s->keyed || keys_plain(s->fabric->keys))
-        return true;
-    for (unsigned i = 0; i < paths; i++)
-        box[i] = path[i].remote;
-    why = keys_box(s->fabric->keys, box, paths, s->key);
-    if (why && !again)
-        fprintf(stderr, "dxpu-host: slot %u: %s: %s\n", s->number, dxpu_udp_print(&box[0], text),
-                why);
-    return !why;
-}
-
-static void dial(guest_slot *s, uint64_t now)
-{
-    dxpu_channel_config cfg;
-    s->dial_ns = DXPU_NEVER;
-    if (!s->node) /* M-56: its manager has yet to give it one */
-        return;
-    if (!find_key(s, s->path, s->paths, s->attempts != 0)) { /* its key was taken off --peers */
-        s->attempts++;
-        s->dial_ns = now + RETRY_NS;
-        return;
-    }
-    (void)dxpu_tags_init(&s->tags, s->entries, SLOT_TAGS, 0, DXPU_TAGS_256,
-                         hold_ns(s) + MARGIN_NS); /* in range */
-    dxpu_channel_config_default(&cfg);
-    cfg.epoch = s->epoch;
-    cfg.local.node = s->node;
-    cfg.local.slot = DXPU_SLOT_HOST;
-    cfg.local.function = cfg.remote.function = DXPU_FUNCTION_ALL;
-    cfg.remote.slot = s->box_slot;
-    cfg.tags = &s->tags;
-    s->channel = fabric_dial(s->fabric, &cfg, keys_plain(s->fabric->keys) ? NULL : s->key, s->path,
-                             s->paths, now);
-    if (!s->channel)
-        s->dial_ns = now + RETRY_NS;
-}
-
-static void name_box(guest_slot *s)
-{
-    size_t at = 0;
-    for (unsigned i = 0; i < s->paths; i++) {
-        char text[DXPU_UDP_TEXT_BYTES];
-        at += (size_t)snprintf(s->box + at, sizeof s->box - at, "%s%s", i ? "," : "",
-                               dxpu_udp_print(&s->path[i].remote, text));
-    }
-}
-
-/* Is it to be dialed, and by which key? */
-static int check_keys(guest_slot *s, const dxpu_udp_path *path, unsigned paths, const uint8_t *key)
-{
-    for (unsigned i = 0; i < paths; i++) {
-        if (!keys_dials(s->fabric->keys, &path[i].remote))
-            return SLOT_PLAIN;
-    }
-    s->keyed = key != NULL;
-    if (key)
-        memcpy(s->key, key, sizeof s->key);
-    return find_key(s, path, paths, false) ? 0 : SLOT_NO_KEY;
-}
-
-bool slot_has_key(const guest_slot *s, const uint8_t *key)
-{
-    return s->keyed == (key != NULL) && (!key || !memcmp(s->key, key, sizeof s->key));
-}
-
-bool slot_allows(const guest_slot *s, const uint8_t key[DXPU_NOISE_KEY_BYTES])
-{
-    return s->keyed ? !memcmp(s->key, key, sizeof s->key)
-                    : keys_allow(s->fabric->keys, key, KEYS_FABRIC, 0);
-}
-
-int slot_attach(guest_slot *s, const dxpu_udp_address *box, unsigned paths, uint16_t box_slot,
-                const uint8_t *key, uint64_t epoch, uint64_t now)
-{
-    dxpu_udp_path path[DXPU_PATHS_MAX];
-    int rc;
-    if (s->attached || s->channel)
-        return s->attached ? SLOT_BUSY : SLOT_CLOSING;
-    rc = fabric_route(s->fabric, box, paths, path);
-    if (rc != DXPU_OK)
-        return rc == DXPU_E_NONE ? SLOT_FAMILY : SLOT_ALIKE;
-    rc = check_keys(s, path, paths, key);
-    if (rc)
-        return rc;
-    s->attached = true;
-    s->last_error = DXPU_OK;
-    s->last_reason = DXPU_REASON_NONE;
-    s->attempts = 0;
     s->alarmed = false;
-    memcpy(s->path, path, sizeof s->path);
-    memset(&s->past, 0, sizeof s->past);
-    s->paths = paths;
-    name_box(s);
-    s->box_slot = box_slot;
-    s->epoch = epoch;
-    dial(s, now);
-    return 0;
 }
 
-bool slot_is_at(const guest_slot *s, const dxpu_udp_address *box, unsigned paths)
+void slot_close(guest_slot *s, uint8_t reason)
 {
-    bool same = paths == s->paths;
-    for (unsigned i = 0; same && i < paths; i++)
-        same = dxpu_udp_same(&s->path[i].remote, &box[i]);
-    return same;
-}
-
-/* A box without that key does not answer there, whoever named its address: M-32. */
-static bool is_key(const guest_slot *s, const dxpu_udp_address *box, unsigned paths,
-                   const uint8_t *key)
-{
-    uint8_t found[DXPU_NOISE_KEY_BYTES];
-    if (keys_plain(s->fabric->keys))
-        return true;
-    if (!key && !keys_box(s->fabric->keys, box, paths, found))
-        key = found;
-    return key && !memcmp(s->key, key, sizeof s->key);
-}
-
-bool slot_reaches(const guest_slot *s, const dxpu_udp_address *box, unsigned paths,
-                  const uint8_t *key)
-{
-    if (!is_key(s, box, paths, key))
-        return false;
-    for (unsigned i = 0; i < s->paths; i++) {
-        for (unsigned j = 0; j < paths; j++) {
-            if (dxpu_udp_same(&s->path[i].remote, &box[j]))
-                return true;
-        }
-    }
-    return false;
-}
-
-void slot_detach(guest_slot *s, uint8_t reason)
-{
-    s->attached = false;
-    s->dial_ns = DXPU_NEVER;
-    if (!s->channel)
+    if (!s->up)
         return;
     s->close_reason = reason;
-    s->closing_ns = dxpu_udp_now_ns() + hold_ns(s);
-    if (dxpu_channel_state(&s->channel->ch) == DXPU_STATE_IDLE)
-        dxpu_channel_reset(&s->channel->ch, reason); /* it still asks for keys: nobody to tell */
-    else
-        close_behind(s);
+    s->closing = true;
+    close_behind(s);
 }
 
-void slot_up(guest_slot *s, uint64_t now)
+void slot_up(guest_slot *s, const char *whose, uint64_t now)
 {
     s->up = true;
     s->incarnations++;
-    s->attempts = 0;
     s->misfit = false;
+    snprintf(s->whose, sizeof s->whose, "%s", whose);
+    init_tags(s);
     msi_clear(&s->msi);
     retry_clear(&s->retry);
-    fprintf(stderr, "dxpu-host: slot %u: slot %u of %s is attached, epoch %llu\n", s->number,
-            s->box_slot, s->box, (unsigned long long)s->epoch);
     grants_clear(&s->grants);
     slot_reach(s);
     probe_start(&s->probe);
@@ -871,11 +731,11 @@ void slot_up(guest_slot *s, uint64_t now)
 }
 
 /* Containment (D-60): every request in flight and every TLP that waits is answered now. */
-static void contain(guest_slot *s, fabric_channel *over)
+static void contain(guest_slot *s)
 {
     dxpu_request r;
     uint64_t user;
-    while (dxpu_channel_contain(&over->ch, &r)) {
+    while (s->line->contain(s->line->user, &r)) {
         s->contained++;
         unanswered(s, &r);
     }
@@ -893,37 +753,13 @@ static void contain(guest_slot *s, fabric_channel *over)
     s->clogged = false;
 }
 
-void slot_down(guest_slot *s, uint64_t now)
+void slot_down(guest_slot *s)
 {
-    fabric_channel *c = s->channel;
-    int error = dxpu_channel_error(&c->ch);
-    uint8_t reason = dxpu_channel_reason(&c->ch);
-    char end[FABRIC_END_BYTES];
     bool was_up = s->up;
-    s->up = false;
-    fabric_end_text(c, end);
-    s->misfit = false;
-    s->probe.running = false;
-    fabric_paths_keep(&s->past, c);
-    s->channel = NULL;
-    s->closing_ns = 0;
-    contain(s, c);
-    s->last_error = error;
-    s->last_reason = reason;
-    s->attempts += !was_up;
-    if (was_up) {
-        fprintf(stderr, "dxpu-host: slot %u: slot %u of %s: channel %s: %s%s\n", s->number,
-                s->box_slot, s->box, error == DXPU_E_CLOSED ? "closed" : "lost", end,
-                !s->attached                     ? ""
-                : reason == DXPU_REASON_REPLACED ? "; to take it back, use a higher epoch"
-                                                 : "; dialing again");
+    s->up = s->misfit = s->closing = s->probe.running = false;
+    contain(s);
+    if (was_up)
         s->host->filled(s->host->user, s->number, false);
-    } else if (s->attached && s->attempts == 1 && error == DXPU_E_DEAD) { /* S-92 */
-        fprintf(stderr, "dxpu-host: slot %u: no answer from %s for %llu ms: %s\n", s->number,
-                s->box, (unsigned long long)s->fabric->base.hold_ms, keys_silence(s->fabric->keys));
-    }
-    if (s->attached)
-        s->dial_ns = now + RETRY_NS;
 }
 
 /* The guest is not read while it waits for this slot.  A box that acknowledges and takes nothing
@@ -933,13 +769,13 @@ static void bound_congestion(guest_slot *s, uint64_t now)
     if (!s->up || !slot_congested(s)) {
         s->congested_ns = 0;
     } else if (!s->congested_ns) {
-        s->congested_ns = now + hold_ns(s);
+        s->congested_ns = now + s->hold_ns;
     } else if (now >= s->congested_ns) {
         s->congested_ns = 0;
         fprintf(stderr,
                 "dxpu-host: slot %u: its box takes too little: the guest waited for %llu ms\n",
-                s->number, (unsigned long long)(hold_ns(s) / 1000000u));
-        dxpu_channel_reset(&s->channel->ch, DXPU_REASON_HOLD);
+                s->number, (unsigned long long)(s->hold_ns / 1000000u));
+        s->line->reset(s->line->user, DXPU_REASON_HOLD);
     }
 }
 
@@ -953,12 +789,6 @@ void slot_tick(guest_slot *s, uint64_t now)
     retry_step(s, now);
     probe_step(s, now);
     bound_congestion(s, now);
-    if (s->closing_ns && now >= s->closing_ns) { /* a box that takes nothing would never be left */
-        s->closing_ns = DXPU_NEVER;
-        dxpu_channel_reset(&s->channel->ch, s->close_reason);
-    }
-    if (now >= s->dial_ns)
-        dial(s, now);
 }
 
 uint64_t slot_next_ns(const guest_slot *s)
@@ -966,17 +796,15 @@ uint64_t slot_next_ns(const guest_slot *s)
     uint64_t next = s->up ? dxpu_tags_next_ns(&s->tags) : DXPU_NEVER;
     uint64_t retry_ns = retry_next_ns(&s->retry);
     next = retry_ns < next ? retry_ns : next;
-    if (s->closing_ns && s->closing_ns < next)
-        next = s->closing_ns;
     if (s->congested_ns && s->congested_ns < next)
         next = s->congested_ns;
-    if (s->probe.running && !s->closing_ns && s->probe_ns && s->probe_ns < next)
+    if (s->probe.running && !s->closing && s->probe_ns && s->probe_ns < next)
         next = s->probe_ns;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
         if (s->stuck_ns[cls] && s->stuck_ns[cls] < next)
             next = s->stuck_ns[cls];
     }
-    return s->dial_ns < next ? s->dial_ns : next;
+    return next;
 }
 
 static void report_refused(const guest_slot *s, report *r)
@@ -994,12 +822,7 @@ static void report_refused(const guest_slot *s, report *r)
 
 void slot_report(const guest_slot *s, report *r)
 {
-    char name[16];
-    snprintf(name, sizeof name, "slot_%u", s->number);
-    report_open(r, name);
     report_number(r, "up", s->up);
-    report_number(r, "attached", s->attached);
-    report_number(r, "incarnations", s->incarnations);
     report_number(r, "down_tlps", s->down_tlps);
     report_number(r, "up_tlps", s->up_tlps);
     report_number(r, "dma_reads", s->dma_reads);
@@ -1014,6 +837,4 @@ void slot_report(const guest_slot *s, report *r)
     report_number(r, "dropped", s->dropped);
     report_number(r, "contained", s->contained);
     report_number(r, "timeouts", s->timeouts);
-    fabric_report_paths(&s->past, s->channel, r);
-    report_close(r);
 }

@@ -1,17 +1,18 @@
-/* slot.h - one slot of the guest's switch: its channel to a box, TLPs down, DMA and answers up
+/* slot.h - one slot of the guest's switch: TLPs down, DMA and answers up
    SPDX-License-Identifier: MIT
 
-   The slot is filled while its channel is up.  TLPs go down in the order given, through a queue
-   while the channel has no room; what a device requests of the guest's memory is done here. */
+   The slot is filled while its line is up: a channel to a box, or a device model in this process.
+   TLPs go down in the order given, through a queue while the line has no room; what a device
+   requests of the guest's memory is done here. */
 #ifndef SLOT_H_INCLUDED
 #define SLOT_H_INCLUDED
 
-#include "fabric.h"
 #include "grants.h"
 #include "msi.h"
 #include "probe.h"
 #include "queue.h"
 #include "retry.h"
+#include "stats.h"
 
 enum {
     SLOT_TAGS = 256,
@@ -19,8 +20,23 @@ enum {
     SLOT_TLP_BYTES = 96, /* of one that waits: header and what one access can carry */
     SLOT_OWED = 512,     /* completions for the device that wait for the channel */
     SLOT_MPS_MAX = 512,
+    SLOT_WHOSE_BYTES = 704,
     SLOT_PEER_REQUESTS = 128 /* of other slots' devices, in flight to this one */
 };
+
+/* The way to the device and back.  Each function does what that of dxpu.h does which is named. */
+typedef struct slot_line {
+    void *user;
+    /* dxpu_channel_submit(), with the slot's tags */
+    int (*submit)(void *user, dxpu_bytes tlp, uint64_t now_ns, uint64_t request);
+    int (*submit_event)(void *user, const dxpu_event *e);    /* dxpu_channel_submit_event() */
+    dxpu_delivery (*peek)(void *user, unsigned cls);         /* dxpu_channel_peek() */
+    void (*take)(void *user, unsigned cls, uint64_t now_ns); /* dxpu_channel_take() */
+    bool (*take_event)(void *user);                          /* false: the device said nothing */
+    bool (*contain)(void *user, dxpu_request *out);          /* dxpu_channel_contain() */
+    void (*close)(void *user, uint8_t reason);               /* dxpu_channel_close() */
+    void (*reset)(void *user, uint8_t reason);               /* dxpu_channel_reset() */
+} slot_line;
 
 /* What a slot asks of the guest it belongs to. */
 typedef struct slot_host {
@@ -64,39 +80,24 @@ enum { SLOT_REFUSALS(SLOT_REFUSAL) SLOT_REFUSAL_COUNT, SLOT_NOT_REFUSED };
 typedef struct guest_slot {
     unsigned number; /* 1.. */
     const slot_host *host;
-    fabric *fabric;
-    fabric_channel *channel; /* the incarnation, NULL between two */
-    bool attached;           /* a box is named; else the slot stays empty */
+    const slot_line *line;
+    uint64_t hold_ns; /* how long anything may wait here */
     bool up;
-    bool misfit;    /* the guest has no room for the device, and is not shown it */
-    char note[120]; /* what would give it room, for people */
-    probe probe;    /* of the device's BARs, when up */
-    msi_filter msi; /* what the guest programmed into the device */
-    grants grants;  /* what the box is told that the device may reach */
-    bool leaving;   /* among these, addresses that will be revoked when msi says so */
+    char whose[SLOT_WHOSE_BYTES]; /* the device behind it, for people */
+    bool misfit;                  /* the guest has no room for the device, and is not shown it */
+    char note[120];               /* what would give it room, for people */
+    probe probe;                  /* of the device's BARs, when up */
+    msi_filter msi;               /* what the guest programmed into the device */
+    grants grants;                /* what the box is told that the device may reach */
+    bool leaving;                 /* among these, addresses that will be revoked when msi says so */
     uint64_t probe_ns;
-    retry_list retry; /* configuration requests, until the device is ready */
-    dxpu_udp_path path[DXPU_PATHS_MAX];
-    unsigned paths;
-    fabric_paths past; /* of channels that are over */
-    /* The box's public key: what the attachment named, or keyed is false and it is looked up with
-       each dial, since --peers may change. */
-    bool keyed;
-    uint8_t key[DXPU_NOISE_KEY_BYTES];
-    char box[DXPU_PATHS_MAX * DXPU_UDP_TEXT_BYTES];
-    uint32_t node; /* of this host; 0: not known yet, nothing is dialed */
-    uint16_t box_slot;
-    uint64_t epoch;
-    int last_error;        /* of the channel that ended last, DXPU_OK: none did */
-    uint8_t last_reason;   /* DXPU_REASON_* of it */
-    uint32_t attempts;     /* channels in a row that did not come up */
-    uint32_t incarnations; /* channels that did */
-    uint64_t dial_ns;
-    uint64_t closing_ns;  /* when a channel that is to close in order is ended; 0: it is not */
-    uint8_t close_reason; /* DXPU_REASON_*, told when all that waits has been submitted */
+    retry_list retry;      /* configuration requests, until the device is ready */
+    uint32_t incarnations; /* times that the line came up */
+    bool closing;          /* in order, when all that waits has been submitted */
+    uint8_t close_reason;  /* DXPU_REASON_* */
     dxpu_tags tags;
     dxpu_tag_entry entries[SLOT_TAGS];
-    tlp_queue queue;        /* TLPs that wait for room in the channel */
+    tlp_queue queue;        /* TLPs that wait for room in the line */
     uint32_t owed_reserved; /* completions that other slots' devices may still bring */
     uint32_t peer_requests; /* of other slots' devices, not yet completed */
     uint32_t peers_waiting[DXPU_CLASSES]; /* TLPs of theirs in `queue` */
@@ -108,41 +109,19 @@ typedef struct guest_slot {
     uint64_t peer_tlps;                       /* of the device, given to other slots */
     uint64_t messages;                        /* of the device, taken by the root port */
     uint64_t refused_why[SLOT_REFUSAL_COUNT]; /* sums up to `refused` */
-    bool alarmed;                             /* this lease's first refusal was told */
+    bool alarmed;                             /* the first refusal of this device was told */
     uint64_t msis_refused; /* interrupts that the guest did not program; not in `refused` */
 } guest_slot;
 
-/* Why slot_attach() does not. */
-enum {
-    SLOT_BUSY = -1,    /* attached already */
-    SLOT_CLOSING = -2, /* detached, its channel is not over yet */
-    SLOT_FAMILY = -3,  /* the fabric's port has no socket for this kind of address */
-    SLOT_ALIKE = -4,   /* two of the addresses are the same */
-    SLOT_NO_KEY = -5,  /* the box's public key is not known; it was said */
-    SLOT_PLAIN = -6    /* --plain dials only this machine */
-};
-
 /* 0, or -1 out of memory. */
-int slot_init(guest_slot *s, unsigned number, uint32_t node, const slot_host *host, fabric *f);
+int slot_init(guest_slot *s, unsigned number, const slot_host *host, const slot_line *line,
+              uint64_t hold_ns);
 void slot_free(guest_slot *s);
-/* Name the box's slot behind this one and dial; box[paths], 1..DXPU_PATHS_MAX, are its addresses.
-   key: the box's public one, or NULL: as --peer and --peers say.  0, or SLOT_*. */
-int slot_attach(guest_slot *s, const dxpu_udp_address *box, unsigned paths, uint16_t box_slot,
-                const uint8_t *key, uint64_t epoch, uint64_t now_ns);
-/* Was it attached with this key, NULL: with none? */
-bool slot_has_key(const guest_slot *s, const uint8_t *key);
-/* fabric_callbacks.allowed: a key that the attachment named, or one that --peers still has. */
-bool slot_allows(const guest_slot *s, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
-/* Are these the addresses that it was attached with? */
-bool slot_is_at(const guest_slot *s, const dxpu_udp_address *box, unsigned paths);
-/* Is this the slot's box (M-32)?  An address in common, and with keys the box's public one, too:
-   `key`, or NULL: as --peer and --peers say. */
-bool slot_reaches(const guest_slot *s, const dxpu_udp_address *box, unsigned paths,
-                  const uint8_t *key);
-/* Take no more, and close the channel in order behind all that was sent, which takes the hold time
-   at most; the slot is emptied when it is over, and may then be attached again.
+/* Another device is to stand here: its first refusal is told again. */
+void slot_begin(guest_slot *s);
+/* Take no more, and close the line in order behind all that was sent.  Nothing where it is down.
    reason: DXPU_REASON_*, told to the box. */
-void slot_detach(guest_slot *s, uint8_t reason);
+void slot_close(guest_slot *s, uint8_t reason);
 
 /* Send a TLP down behind all earlier ones.  For a non-posted request the tag is filled in and
    `user` comes back with its completions.  False: it will not be sent (counted). */
@@ -154,10 +133,11 @@ void slot_reach(guest_slot *s);
    of this the channel is ended, so that other slots of the guest go on. */
 bool slot_congested(const guest_slot *s);
 
-/* The fabric's callbacks, for this slot's channel. */
-void slot_up(guest_slot *s, uint64_t now_ns);
-void slot_down(guest_slot *s, uint64_t now_ns);
+/* The line is up, to the device that people know as `whose`; it has something, or room again; it
+   is over. */
+void slot_up(guest_slot *s, const char *whose, uint64_t now_ns);
 bool slot_work(guest_slot *s, uint64_t now_ns);
+void slot_down(guest_slot *s);
 void slot_tick(guest_slot *s, uint64_t now_ns);
 uint64_t slot_next_ns(const guest_slot *s);
 void slot_report(const guest_slot *s, report *r);

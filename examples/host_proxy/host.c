@@ -1,0 +1,573 @@
+/* host.c - see host.h
+   SPDX-License-Identifier: MIT
+
+   CONTENTS   1 Fabric   2 Control   3 Attachments of the command line   4 Opening */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE /* strdup */
+#endif
+#include "host.h"
+#include "attachment.h"
+#include "control.h"
+#include "program.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum { HOLD_MS_MAX = 2400 }; /* QEMU breaks off after 5 s: one hold not read, one not answered */
+
+struct host {
+    const host_settings *set;
+    fabric fabric;
+    guest *guest;
+    struct event *event;     /* of the guest */
+    attachment *attachments; /* of each slot */
+    requests *requests;      /* NULL: neither port nor manager */
+    control *control;        /* NULL: none */
+    manager_link *manager;   /* NULL: none */
+    struct {
+        uint8_t state;
+        uint16_t code;
+        uint64_t epoch;
+    } * told; /* of each slot, to the manager */
+    bool stopping, failed;
+};
+
+/* ==== 1  Fabric =============================================================================== */
+
+static attachment *attachment_of(host *h, const fabric_channel *c)
+{
+    for (unsigned i = 0; i < h->set->guest.slots; i++) {
+        if (h->attachments[i].channel == c)
+            return &h->attachments[i];
+    }
+    return NULL;
+}
+
+/* fabric_callbacks.allowed */
+static bool on_allowed(void *user, const fabric_channel *c, const uint8_t *key)
+{
+    const attachment *a = attachment_of(user, c);
+    return !a || attachment_allows(a, key);
+}
+
+static void on_up(void *user, fabric_channel *c, uint64_t now)
+{
+    host *h = user;
+    attachment *a = attachment_of(h, c);
+    char whose[SLOT_WHOSE_BYTES];
+    if (!a)
+        return;
+    attachment_up(a, whose);
+    guest_up(h->guest, a->number, whose, now);
+}
+
+static void detach(host *h, unsigned number, uint8_t reason)
+{
+    attachment_end(&h->attachments[number - 1], reason);
+    guest_detach(h->guest, number, reason);
+}
+
+/* DXPU_CONTROL_SLOT_* */
+static uint8_t slot_state(const host *h, unsigned number)
+{
+    const attachment *a = &h->attachments[number - 1];
+    /* while its BARs are sized nobody knows yet whether the guest will be shown it */
+    bool known = a->up && guest_look(h->guest, number).state != GUEST_LOOKS;
+    return a->attached  ? known ? DXPU_CONTROL_SLOT_UP : DXPU_CONTROL_SLOT_DIALING
+           : a->channel ? DXPU_CONTROL_SLOT_CLOSING
+                        : DXPU_CONTROL_SLOT_EMPTY;
+}
+
+/* Why the guest is not shown a device that is there: DXPU_CONTROL_CODE_*. */
+static uint16_t slot_code(const host *h, unsigned number)
+{
+    uint8_t state =
+        h->attachments[number - 1].up ? guest_look(h->guest, number).state : GUEST_LOOKS;
+    return state == GUEST_UNREADABLE ? DXPU_CONTROL_CODE_UNREADABLE
+           : state == GUEST_NO_ROOM  ? DXPU_CONTROL_CODE_NO_ROOM
+                                     : DXPU_CONTROL_CODE_NONE;
+}
+
+/* M-53 */
+static void tell_changes(host *h)
+{
+    for (unsigned i = 0; i < h->set->guest.slots; i++) {
+        uint64_t epoch = h->attachments[i].epoch;
+        uint8_t state = slot_state(h, i + 1);
+        uint16_t code = slot_code(h, i + 1);
+        if (state == h->told[i].state && code == h->told[i].code && epoch == h->told[i].epoch)
+            continue;
+        h->told[i].state = state;
+        h->told[i].code = code;
+        h->told[i].epoch = epoch;
+        manager_changed(h->manager, i + 1);
+    }
+}
+
+static bool on_work(void *user, fabric_channel *c, uint64_t now)
+{
+    host *h = user;
+    const attachment *a = attachment_of(h, c);
+    bool more = a && guest_work(h->guest, a->number, now);
+    return more;
+}
+
+static void on_down(void *user, fabric_channel *c, uint64_t now)
+{
+    host *h = user;
+    attachment *a = attachment_of(h, c);
+    if (a) {
+        guest_down(h->guest, a->number);
+        attachment_down(a, now);
+    }
+}
+
+static uint64_t on_next(void *user)
+{
+    host *h = user;
+    uint64_t next = guest_next_ns(h->guest);
+    for (unsigned i = 0; i < h->set->guest.slots; i++) {
+        uint64_t at = attachment_next_ns(&h->attachments[i]);
+        next = at < next ? at : next;
+    }
+    return next;
+}
+
+static void on_tick(void *user, uint64_t now)
+{
+    host *h = user;
+    guest_tick(h->guest, now);
+    for (unsigned i = 0; i < h->set->guest.slots; i++)
+        attachment_tick(&h->attachments[i], now);
+    if (h->manager)
+        tell_changes(h);
+    if (h->stopping && !fabric_busy(&h->fabric))
+        fabric_stop(&h->fabric);
+}
+
+static void on_guest(evutil_socket_t fd, short what, void *user)
+{
+    host *h = user;
+    (void)fd;
+    (void)what;
+    if (guest_process(h->guest)) {
+        h->failed = true;
+        fabric_stop(&h->fabric);
+    }
+}
+
+/* ==== 2  Control ============================================================================== */
+
+/* What stands in the way of an attach, besides the slot itself. */
+static unsigned check_attach(const host *h, const dxpu_control_attach *m,
+                             const dxpu_udp_address *box, unsigned paths)
+{
+    if (h->stopping)
+        return DXPU_CONTROL_CODE_STOPPING;
+    if (m->keyed && keys_plain(h->fabric.keys))
+        return DXPU_CONTROL_CODE_KEY; /* M-83 */
+    for (unsigned i = 0; i < h->set->guest.slots; i++) {
+        const attachment *a = &h->attachments[i];
+        if (i + 1 != m->slot && (a->attached || a->channel) && a->box_slot == m->box_slot &&
+            attachment_reaches(a, box, paths, m->keyed ? m->key : NULL))
+            return DXPU_CONTROL_CODE_TWICE; /* each would take it from the other, for ever */
+    }
+    return DXPU_CONTROL_CODE_NONE;
+}
+
+static unsigned on_attach(void *user, const dxpu_control_attach *m)
+{
+    host *h = user;
+    attachment *a = &h->attachments[m->slot - 1];
+    dxpu_udp_address box[DXPU_CONTROL_PATHS_MAX];
+    unsigned code, paths = control_box_from(m, box);
+    if (a->attached && a->box_slot == m->box_slot && a->epoch == m->epoch &&
+        attachment_is_at(a, box, paths) && attachment_has_key(a, m->keyed ? m->key : NULL))
+        return DXPU_CONTROL_CODE_NONE; /* M-31, M-85: asked again */
+    code = check_attach(h, m, box, paths);
+    if (code)
+        return code;
+    switch (attachment_begin(a, box, paths, m->box_slot, m->keyed ? m->key : NULL, m->epoch,
+                             dxpu_udp_now_ns())) {
+    case 0:
+        guest_begin(h->guest, m->slot);
+        return DXPU_CONTROL_CODE_NONE;
+    case ATTACHMENT_CLOSING:
+        return DXPU_CONTROL_CODE_CLOSING;
+    case ATTACHMENT_FAMILY:
+        return DXPU_CONTROL_CODE_ADDRESS;
+    case ATTACHMENT_ALIKE:
+        return DXPU_CONTROL_CODE_MALFORMED;
+    case ATTACHMENT_PLAIN:
+    case ATTACHMENT_NO_KEY:
+        return DXPU_CONTROL_CODE_KEY;
+    default:
+        return DXPU_CONTROL_CODE_BUSY;
+    }
+}
+
+static unsigned on_detach(void *user, const dxpu_control_detach *m)
+{
+    host *h = user;
+    attachment *a = &h->attachments[m->slot - 1];
+    if (!a->attached)
+        return a->channel ? DXPU_CONTROL_CODE_CLOSING : DXPU_CONTROL_CODE_EMPTY;
+    if (m->epoch && m->epoch != a->epoch)
+        return DXPU_CONTROL_CODE_EPOCH;
+    detach(h, m->slot, m->reason);
+    return DXPU_CONTROL_CODE_NONE;
+}
+
+static void on_describe(void *user, unsigned number, dxpu_control_slot *out)
+{
+    const host *h = user;
+    const guest_view v = guest_look(h->guest, number);
+    const attachment *a = &h->attachments[number - 1];
+    out->state = slot_state(h, number);
+    out->error = (int16_t)a->last_error;
+    out->reason = a->last_reason;
+    out->attempts = a->attempts;
+    out->incarnations = a->incarnations;
+    out->to_device = v.to_device;
+    out->from_device = v.from_device;
+    out->dropped = v.dropped;
+    out->msis_refused = (uint32_t)v.msis_refused;
+    if (out->state == DXPU_CONTROL_SLOT_EMPTY)
+        return;
+    out->epoch = a->epoch;
+    out->peer_slot = a->box_slot;
+    control_address_from(a->channel ? fabric_peer(a->channel) : &a->path[0].remote, &out->peer);
+    out->code = slot_code(h, number);
+    if (out->code == DXPU_CONTROL_CODE_NO_ROOM)
+        snprintf(out->note, sizeof out->note, "%s", v.note);
+    else if (!out->code && a->channel)
+        fabric_paths_text(a->channel, out->note);
+}
+
+static manager_link *open_link(host *h, struct event_base *base, const manager_proxy *link,
+                               int *status)
+{
+    uint8_t identity[IDENTITY_BYTES];
+    int rc = identity_file_open("dxpu-host", h->set->manager->identity, identity);
+    if (rc) {
+        *status = rc;
+        return NULL;
+    }
+    return manager_open(base, h->set->manager, identity, h->fabric.keys, h->requests, link);
+}
+
+/* manager_proxy.device */
+static void on_device(void *user, unsigned number, dxpu_control_device *out)
+{
+    const host *h = user;
+    const attachment *a = &h->attachments[number - 1];
+    out->state = slot_state(h, number);
+    if (out->state == DXPU_CONTROL_SLOT_EMPTY)
+        return;
+    out->code = slot_code(h, number);
+    out->epoch = a->epoch;
+    out->peer_slot = a->box_slot;
+    if (a->channel)
+        out->peer_node = a->channel->ch.cfg.remote.node;
+}
+
+/* manager_proxy.node: what was attached before can dial now (M-56). */
+static void on_node(void *user, uint32_t node)
+{
+    host *h = user;
+    for (unsigned i = 0; i < h->set->guest.slots; i++) {
+        attachment *a = &h->attachments[i];
+        a->node = node;
+        if (a->attached && !a->channel)
+            a->dial_ns = dxpu_udp_now_ns();
+    }
+}
+
+static int open_control(host *h, int *status)
+{
+    control_proxy proxy = { .user = h,
+                            .name = "dxpu-host",
+                            .role = DXPU_CONTROL_ROLE_HOST,
+                            .node = (uint32_t)h->set->node,
+                            .slots = (uint16_t)h->set->guest.slots,
+                            .attach = on_attach,
+                            .detach = on_detach,
+                            .slot = on_describe };
+    manager_proxy link = { h, on_device, NULL, on_node };
+    struct event_base *base = dxpu_udp_base(h->fabric.udp);
+    if (!h->set->control && !h->set->manager)
+        return 0;
+    h->requests = requests_open(&proxy);
+    h->told = calloc(h->set->guest.slots, sizeof *h->told);
+    if (!h->requests || !h->told)
+        return -1;
+    if (h->set->control)
+        h->control =
+            control_open(base, h->set->control, h->set->number, h->fabric.keys, h->requests);
+    if (h->set->manager)
+        h->manager = open_link(h, base, &link, status);
+    return (h->set->control && !h->control) || (h->set->manager && !h->manager) ? -1 : 0;
+}
+
+/* ==== 3  Attachments of the command line ====================================================== */
+
+/* One of --attach. */
+typedef struct attachment_text {
+    unsigned long long slot, box_slot, epoch;
+    dxpu_udp_address box[DXPU_PATHS_MAX];
+    unsigned paths;
+} attachment_text;
+
+/* Digits and no more; 0 for what is no number or too large.  A sign, or an overflow, would become
+   the highest epoch, above which a box never grants another one. */
+static unsigned long long number_at(char *text, char **end)
+{
+    unsigned long long v = 0;
+    *end = text + strspn(text, "0123456789");
+    errno = 0;
+    if (*end != text)
+        v = strtoull(text, NULL, 10);
+    return errno ? 0 : v;
+}
+
+/* One "N=ADDR:PORT[,ADDR:PORT...]/SLOT[/EPOCH]".  NULL, or what is wrong with it. */
+static const char *parse_attachment(char *text, uint64_t slots, attachment_text *out)
+{
+    char *address = strchr(text, '='), *slot, *epoch, *end;
+    out->epoch = 1;
+    out->slot = number_at(text, &end);
+    if (!address || end != address || out->slot < 1 || out->slot > slots)
+        return "wants SLOT=ADDR:PORT[,ADDR:PORT...]/BOX-SLOT[/EPOCH], and SLOT within --slots";
+    slot = strchr(++address, '/');
+    if (!slot)
+        return "the box's slot is missing: ADDR:PORT/BOX-SLOT";
+    *slot++ = 0;
+    out->box_slot = number_at(slot, &epoch);
+    end = epoch;
+    if (*epoch == '/')
+        out->epoch = number_at(epoch + 1, &end);
+    if (out->box_slot < 1 || out->box_slot > 0xffff || *end || out->epoch < 1)
+        return "BOX-SLOT is 1..65535, EPOCH at least 1";
+    return dxpu_udp_parse_list(address, out->box, DXPU_PATHS_MAX, &out->paths);
+}
+
+/* Cut the first slot off a list: up to the comma in front of the next "N=". */
+static char *next_attach(char **rest)
+{
+    char *one = *rest, *comma = one ? strchr(one, ',') : NULL;
+    while (comma && comma[1 + strspn(comma + 1, "0123456789")] != '=')
+        comma = strchr(comma + 1, ',');
+    *rest = comma ? comma + 1 : NULL;
+    if (comma)
+        *comma = '\0';
+    return one;
+}
+
+/* Each attachment of the list to `each`, until that says what is wrong.  NULL, or that. */
+static const char *for_attachments(const host_settings *set, void *user,
+                                   const char *(*each)(void *user, const attachment_text *a))
+{
+    char *list = set->attach ? strdup(set->attach) : NULL, *rest = list;
+    const char *wrong = set->attach && !list ? "out of memory" : NULL;
+    for (char *one; !wrong && (one = next_attach(&rest)) != NULL;) {
+        attachment_text a;
+        wrong = parse_attachment(one, set->guest.slots, &a);
+        if (!wrong)
+            wrong = each(user, &a);
+    }
+    free(list);
+    return wrong;
+}
+
+/* What check_one() compares with. */
+typedef struct attach_check {
+    uint32_t slots; /* named so far, bit slot - 1 */
+    const char *listen;
+} attach_check;
+
+static bool listens_like(const char *listen, const dxpu_udp_address *box)
+{
+    char one[300];
+    dxpu_udp_address local;
+    for (size_t len; *listen; listen += len + (listen[len] != 0)) {
+        len = strcspn(listen, ",");
+        snprintf(one, sizeof one, "%.*s", (int)len, listen);
+        if (!dxpu_udp_parse(one, &local) && local.u.any.sa_family == box->u.any.sa_family)
+            return true;
+    }
+    return false;
+}
+
+static const char *check_one(void *user, const attachment_text *a)
+{
+    attach_check *c = user;
+    uint32_t bit = 1u << (a->slot - 1);
+    if (c->slots & bit)
+        return "a slot is named twice";
+    c->slots |= bit;
+    for (unsigned i = 0; i < a->paths; i++) {
+        if (!listens_like(c->listen, &a->box[i]))
+            return "--listen has no address of this kind";
+        for (unsigned k = 0; k < i; k++) {
+            if (dxpu_udp_same(&a->box[i], &a->box[k]))
+                return "an address is named twice";
+        }
+    }
+    return NULL;
+}
+
+const char *host_check(const host_settings *set, const char *listen)
+{
+    static char text[400];
+    attach_check c = { 0, listen };
+    const char *wrong = for_attachments(set, &c, check_one);
+    if (!wrong)
+        return NULL;
+    snprintf(text, sizeof text, "--attach %.200s: %s", set->attach, wrong);
+    return text;
+}
+
+static const char *attach_one(void *user, const attachment_text *t)
+{
+    host *h = user;
+    switch (attachment_begin(&h->attachments[t->slot - 1], t->box, t->paths, (uint16_t)t->box_slot,
+                             NULL, t->epoch, dxpu_udp_now_ns())) {
+    case 0:
+        return NULL;
+    case ATTACHMENT_FAMILY:
+        return "--listen has no address of this kind";
+    case ATTACHMENT_ALIKE:
+        return "an address is named twice";
+    case ATTACHMENT_PLAIN:
+        return "--plain dials only this machine, unless --plain-network is given too";
+    case ATTACHMENT_NO_KEY:
+        return "the box's public key is missing";
+    default:
+        return "this slot is named twice";
+    }
+}
+
+static int attach_all(host *h)
+{
+    const char *wrong = for_attachments(h->set, h, attach_one);
+    if (wrong)
+        fprintf(stderr, "dxpu-host: --attach %s: %s\n", h->set->attach, wrong);
+    return wrong ? -1 : 0;
+}
+
+/* ==== 4  Opening ============================================================================== */
+
+static int open_guest(host *h)
+{
+    const slot_line *lines[DXPU_VSWITCH_SLOTS_MAX];
+    unsigned slots = (unsigned)h->set->guest.slots;
+    h->attachments = calloc(slots, sizeof *h->attachments);
+    for (unsigned i = 0; h->attachments && i < slots; i++) {
+        attachment_init(&h->attachments[i], i + 1, (uint32_t)h->set->node, &h->fabric);
+        lines[i] = &h->attachments[i].line;
+    }
+    if (h->attachments)
+        h->guest = guest_open(&h->set->guest, lines, h->fabric.base.hold_ms * 1000000ull);
+    if (!h->guest)
+        return -1;
+    for (unsigned i = 0; i < slots; i++)
+        h->attachments[i].tags = guest_tags(h->guest, i + 1);
+    h->event = event_new(dxpu_udp_base(h->fabric.udp), guest_fd(h->guest), EV_READ | EV_PERSIST,
+                         on_guest, h);
+    return h->event && event_add(h->event, NULL) == 0 ? 0 : -1;
+}
+
+host *host_open(const host_settings *set, const fabric_settings *net, int *status)
+{
+    fabric_callbacks cb = {
+        NULL, NULL, on_up, on_work, on_down, on_next, on_tick, NULL, on_allowed
+    };
+    host *h = calloc(1, sizeof *h);
+    *status = PROGRAM_SYSTEM;
+    if (!h)
+        return NULL;
+    h->set = set;
+    cb.user = h;
+    if (fabric_open(&h->fabric, "dxpu-host", net, (unsigned)set->guest.slots * 2 + 2, &cb) ||
+        open_guest(h) || attach_all(h) || open_control(h, status)) {
+        (void)host_close(h);
+        return NULL;
+    }
+    if (net->hold_ms > HOLD_MS_MAX && !set->number)
+        fprintf(stderr,
+                "dxpu-host: --hold-ms %llu: QEMU breaks off when an access takes 5 s; use %d or "
+                "less\n",
+                (unsigned long long)net->hold_ms, HOLD_MS_MAX);
+    fprintf(stderr, "dxpu-host: %llu slots, waiting for a guest at %s\n",
+            (unsigned long long)set->guest.slots, set->guest.socket);
+    return h;
+}
+
+int host_run(host *h)
+{
+    int rc = fabric_run(&h->fabric);
+    return h->failed ? -1 : rc;
+}
+
+void host_stop(host *h)
+{
+    if (h->stopping) {
+        fabric_stop(&h->fabric);
+        return;
+    }
+    h->stopping = true;
+    for (unsigned i = 0; i < h->set->guest.slots; i++)
+        detach(h, i + 1, DXPU_REASON_SHUTDOWN);
+}
+
+void host_keys_changed(host *h)
+{
+    fabric_keys_changed(&h->fabric);
+    control_recheck(h->control);
+}
+
+void host_report(const host *h, report *r)
+{
+    guest_report(h->guest, r);
+    for (unsigned i = 0; i < h->set->guest.slots; i++) {
+        char name[16];
+        if (!h->attachments[i].box[0]) /* it was never attached */
+            continue;
+        snprintf(name, sizeof name, "slot_%u", i + 1);
+        report_open(r, name);
+        guest_report_slot(h->guest, i + 1, r);
+        attachment_report(&h->attachments[i], r);
+        report_close(r);
+    }
+    guest_report_server(h->guest, r);
+    control_report(h->control, h->requests, r);
+    manager_report(h->manager, r);
+    fabric_report(&h->fabric, r);
+}
+
+struct event_base *host_base(host *h)
+{
+    return dxpu_udp_base(h->fabric.udp);
+}
+
+fabric *host_fabric(host *h)
+{
+    return &h->fabric;
+}
+
+int host_close(host *h)
+{
+    int rc;
+    if (h->event)
+        event_free(h->event);
+    if (h->guest)
+        guest_close(h->guest);
+    manager_close(h->manager);
+    control_close(h->control);
+    requests_close(h->requests);
+    rc = fabric_close(&h->fabric);
+    free(h->attachments);
+    free(h->told);
+    free(h);
+    return rc;
+}

@@ -1,0 +1,37 @@
+/* host.h - a virtual machine attached to the fabric: its slots' boxes, control port and manager
+   SPDX-License-Identifier: MIT */
+#ifndef HOST_H_INCLUDED
+#define HOST_H_INCLUDED
+
+#include "fabric.h"
+#include "guest.h"
+#include "manager_link.h"
+
+typedef struct host_settings {
+    guest_settings guest;
+    const char *attach;              /* "1=ADDR:PORT[,ADDR:PORT...]/SLOT[/EPOCH],..." or NULL */
+    const char *control;             /* where it is told to attach and detach, NULL: nowhere */
+    uint64_t node;                   /* of this host in the fabric; 0: its manager will tell */
+    const manager_settings *manager; /* NULL: none */
+    unsigned number; /* of several in one process, from 0: its control port is so much further */
+} host_settings;
+
+typedef struct host host;
+
+/* What is wrong with the list of attachments, given where the fabric's port will listen: a matter
+   of usage.  NULL: nothing.  Valid until the next call. */
+const char *host_check(const host_settings *set, const char *listen);
+/* NULL after a message, with the exit status. */
+host *host_open(const host_settings *set, const fabric_settings *net, int *status);
+/* Serve until stopped: 0, or -1. */
+int host_run(host *h);
+/* The first time: close the channels in order; the second: at once. */
+void host_stop(host *h);
+/* --peers was read again. */
+void host_keys_changed(host *h);
+void host_report(const host *h, report *r);
+struct event_base *host_base(host *h);
+fabric *host_fabric(host *h);
+int host_close(host *h);
+
+#endif /* HOST_H_INCLUDED */
