@@ -36,7 +36,8 @@ typedef struct world {
     dxpu_sodium_peer peer;     /* what the box remembers of the host */
     bool stranger, has_cookie; /* the host's session */
     uint8_t reason;            /* of the box's welcome */
-    unsigned finds, welcomes;
+    unsigned finds, welcomes, stamps;
+    uint64_t stamp; /* the last of them; another port of the box shares it */
     uint32_t next_id;
     dxpu_sodium_request ask, asked; /* by the host; as the box's welcome saw it */
     uint64_t now_ns, wall_ns;
@@ -51,6 +52,16 @@ static dxpu_sodium_peer *find(void *user, const uint8_t key[KEY])
     world *w = user;
     w->finds++;
     return w->stranger || memcmp(key, w->key[0]->public_key, KEY) != 0 ? NULL : &w->peer;
+}
+
+static bool fresh(void *user, const uint8_t key[KEY], uint64_t timestamp)
+{
+    world *w = user;
+    bool rises = timestamp > w->stamp;
+    assert_memory_equal(key, w->key[0]->public_key, KEY);
+    w->stamps++;
+    w->stamp = rises ? timestamp : w->stamp;
+    return rises;
 }
 
 static uint8_t welcome(void *user, dxpu_sodium_peer *peer, const uint8_t key[KEY],
@@ -79,6 +90,7 @@ static void world_config(world *w)
     }
     w->cfg[1].cb.user = w;
     w->cfg[1].cb.find = find;
+    w->cfg[1].cb.fresh = fresh;
     w->cfg[1].cb.welcome = welcome;
     w->ask.channel = 0x1000;
     w->ask.version_min = w->ask.version_max = DXPU_WIRE_VERSION;
@@ -1547,6 +1559,35 @@ static void test_s14_pending_sessions_are_few_and_short(void **state)
     assert_int_equal(still_there(5, 16, 5000 * (uint64_t)MS, &displaced), 0);
 }
 
+/* A program that waits for the time it is given forgets the keys without anything that arrives. */
+static void test_s14_pending_sessions_end_by_time(void **state)
+{
+    const dxpu_sodium_counters *c;
+    world w;
+    (void)state;
+    world_init(&w);
+    c = dxpu_sodium_count(w.end[1]);
+    assert_true(dxpu_sodium_pending_ns(w.end[1]) == DXPU_NEVER);
+    dxpu_sodium_expire(w.end[1], w.now_ns);
+    shake(&w);
+    uint64_t first_ns = w.now_ns + 5 * SECOND;
+    assert_true(dxpu_sodium_pending_ns(w.end[1]) == first_ns);
+    w.now_ns += SECOND;
+    w.ask.channel++;
+    shake(&w);
+    assert_true(dxpu_sodium_pending_ns(w.end[1]) == first_ns);
+    dxpu_sodium_expire(w.end[1], first_ns - 1);
+    assert_int_equal(c->expired, 0); /* control */
+    dxpu_sodium_expire(w.end[1], first_ns);
+    assert_int_equal(c->expired, 1);
+    assert_true(dxpu_sodium_pending_ns(w.end[1]) == first_ns + SECOND);
+    dxpu_sodium_expire(w.end[1], first_ns + SECOND);
+    assert_int_equal(c->expired, 2);
+    assert_true(dxpu_sodium_pending_ns(w.end[1]) == DXPU_NEVER);
+    assert_true(dxpu_sodium_pending_ns(w.end[0]) == DXPU_NEVER); /* the host's is no pending one */
+    world_free(&w);
+}
+
 /* An old initiation that a box which forgot its peers takes once more: the box says nothing sealed,
    gives nothing to its program, and the living channel is as before. */
 static void test_s14_old_initiation_after_a_restart(void **state)
@@ -1563,13 +1604,50 @@ static void test_s14_old_initiation_after_a_restart(void **state)
     service(l, 0);
     for (unsigned i = 0; i < 1000 && !(is_up(l, 0) && is_up(l, 1)); i++)
         step(l);
-    l->w.peer.newest = 0; /* forgotten */
+    l->w.peer.newest = l->w.stamp = 0; /* forgotten */
     assert_int_equal(take(&l->w, 1, &old), DXPU_OK);
     assert_int_equal(type_of(&old), TYPE_RESPONSE);
     l->to_send[0] = l->to_send[1] = 100;
     run_all(l);
     assert_int_equal(l->refused, 0);
     line_free(l);
+}
+
+/* S-13: a timestamp counts whatever becomes of its initiation, also where a program keeps it for
+   several ends: one that asks for a version, suite or epoch that is refused. */
+static void test_s13_refused_initiations_count(void **state)
+{
+    (void)state;
+    for (unsigned what = 0; what < 4; what++) {
+        world w;
+        world_config(&w);
+        if (what == 1)
+            w.ask.version_min = w.ask.version_max = DXPU_WIRE_VERSION + 1;
+        if (what == 2) {
+            w.cfg[0].suites = DXPU_SUITE_CHACHA20_POLY1305;
+            w.cfg[1].suites = DXPU_SUITE_AES_256_GCM;
+        }
+        if (what == 3)
+            w.reason = DXPU_REASON_EPOCH;
+        if (what == 2 && !(dxpu_sodium_suites() & DXPU_SUITE_AES_256_GCM)) {
+            world_free(&w); /* no AES in this processor: there is one suite for both */
+            continue;
+        }
+        world_create(&w);
+        begin(&w);
+        packet p = proven_initiation(&w), old = p, older = initiate(&w);
+        assert_int_equal(take(&w, 1, &p), DXPU_OK);
+        assert_int_equal(type_of(&p), TYPE_RESPONSE);
+        assert_int_equal(dxpu_sodium_count(w.end[1])->refused, what != 0);
+        assert_int_equal(w.stamps, 1);
+        w.peer.newest = 0; /* as at another port */
+        assert_int_equal(take(&w, 1, &old), DXPU_E_REPLAY);
+        assert_int_equal(w.stamps, 2);
+        assert_int_equal(old.len, 0);
+        assert_int_equal(take(&w, 1, &older), DXPU_OK); /* control: it is later in truth */
+        assert_int_equal(w.stamps, 3);
+        world_free(&w);
+    }
 }
 
 /* Answers that are lost: the host asks anew, and the box keeps one session of it. */
@@ -2067,7 +2145,9 @@ int main(void)
         cmocka_unit_test(test_s32_open_must_be_what_was_asked),
         cmocka_unit_test(test_s31_open_of_nobody),
         cmocka_unit_test(test_s14_pending_sessions_are_few_and_short),
+        cmocka_unit_test(test_s14_pending_sessions_end_by_time),
         cmocka_unit_test(test_s14_old_initiation_after_a_restart),
+        cmocka_unit_test(test_s13_refused_initiations_count),
         cmocka_unit_test(test_s13_lost_answers),
         cmocka_unit_test(test_s20_ended_sessions),
         cmocka_unit_test(test_s51_enrolment),

@@ -641,23 +641,96 @@ static void test_s93_another_port_heard_later(void **state)
 static void test_s93_two_ports_at_once(void **state)
 {
     const uint8_t *key;
-    dxpu_sodium_request r;
-    uint32_t channel = 0;
     sealing *z;
     (void)state;
     open_both(60000);
     z = &ends[BOX].f.sealing;
     key = pair[HOST]->public_key;
-    memset(&r, 0, sizeof r);
-    r.channel = 1;
-    r.epoch = 1;
-    r.destination.slot = 1;
     assert_ptr_equal(find(z, key), &z->peer);
-    z->peer.newest = 100; /* as the library does */
-    assert_int_equal(welcome(z, &z->peer, key, &r, &channel), DXPU_REASON_NONE);
-    assert_true(channel != 0);
-    assert_int_equal(welcome(z, &z->peer, key, &r, &channel), DXPU_REASON_BUSY);
+    assert_true(fresh(z, key, 100));
+    assert_false(fresh(z, key, 100));
+    assert_true(fresh(z, key, 101));
     assert_ptr_equal(find(z, pair[BOX]->public_key), NULL);
+    close_both();
+}
+
+/* What a proxy of the host's key says to the box, which is not of this program: an initiation for
+   frames of another version, and the same again. */
+static size_t foreign_initiation(dxpu_sodium *foreign, uint8_t frame[ROOM])
+{
+    dxpu_sodium_request ask;
+    dxpu_sodium_session *x;
+    uint8_t cookie[ROOM];
+    size_t bytes;
+    ssize_t len;
+    memset(&ask, 0, sizeof ask);
+    ask.channel = 77;
+    ask.version_min = ask.version_max = DXPU_WIRE_VERSION + 1;
+    ask.epoch = 1;
+    x = dxpu_sodium_begin(foreign, pair[BOX]->public_key, &ask);
+    assert_non_null(x);
+    len = dxpu_sodium_initiate(x, 1, 1, frame, ROOM);
+    assert_true(len > 0);
+    bring(BOX, frame, (size_t)len);
+    dxpu_udp_flush(ends[BOX].f.udp);
+    len = recv(ends[BOX].fd, cookie, sizeof cookie, 0);
+    assert_true(len > 0);
+    assert_int_equal(dxpu_sodium_ingest(foreign, 1, (dxpu_bytes){ cookie, (size_t)len },
+                                        (dxpu_bytes){ NULL, 0 }, frame, ROOM, &bytes, &x),
+                     DXPU_OK);
+    assert_true(bytes > 0);
+    return bytes;
+}
+
+/* S-13: it is answered once, and refused; its timestamp counts for all ports of the box. */
+static void test_s13_a_refused_version_counts(void **state)
+{
+    uint8_t frame[ROOM];
+    dxpu_sodium_config cfg;
+    dxpu_sodium *foreign;
+    size_t bytes;
+    (void)state;
+    open_both(60000);
+    dxpu_sodium_config_default(&cfg);
+    cfg.identity = pair[HOST];
+    foreign = dxpu_sodium_create(&cfg);
+    assert_non_null(foreign);
+    bytes = foreign_initiation(foreign, frame);
+    bring(BOX, frame, bytes);
+    assert_int_equal(counted(BOX)->refused, 1);
+    assert_int_equal(counted(BOX)->replayed, 0);
+    assert_true(keys_newest(ends[BOX].keys, pair[HOST]->public_key) > 0);
+    bring(BOX, frame, bytes);
+    assert_int_equal(counted(BOX)->refused, 1);
+    assert_int_equal(counted(BOX)->replayed, 1);
+    dxpu_sodium_destroy(foreign);
+    close_both();
+}
+
+static bool drop_opens(unsigned from, uint8_t *frame, size_t len)
+{
+    (void)len;
+    return from != HOST || frame[DXPU_FRAME_KIND] != DXPU_KIND_OPEN;
+}
+
+/* S-14: the box wakes up for it, though nothing arrives any more. */
+static void test_s14_keys_end_by_time(void **state)
+{
+    uint64_t next;
+    (void)state;
+    open_both(60000);
+    assert_true(next_ns(&ends[BOX].f) == DXPU_NEVER); /* the control */
+    hook = drop_opens;
+    (void)dial_box(1);
+    pump();
+    assert_int_equal(counted(BOX)->responses_sent, 1);
+    next = next_ns(&ends[BOX].f);
+    assert_true(next > dxpu_udp_now_ns() && next <= dxpu_udp_now_ns() + 5000000000u);
+    run(&ends[BOX].f, next - 1);
+    assert_int_equal(counted(BOX)->expired, 0);
+    run(&ends[BOX].f, next);
+    assert_int_equal(counted(BOX)->expired, 1);
+    assert_true(next_ns(&ends[BOX].f) == DXPU_NEVER);
     close_both();
 }
 
@@ -857,6 +930,8 @@ int main(void)
         cmocka_unit_test(test_an_open_is_repeated),
         cmocka_unit_test(test_s93_another_port_heard_later),
         cmocka_unit_test(test_s93_two_ports_at_once),
+        cmocka_unit_test(test_s13_a_refused_version_counts),
+        cmocka_unit_test(test_s14_keys_end_by_time),
         cmocka_unit_test(test_s96_keys_that_are_gone),
         cmocka_unit_test(test_s98_a_share_of_the_time),
         cmocka_unit_test(test_s98_nothing_is_late_without_channels),

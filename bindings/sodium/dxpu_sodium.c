@@ -110,7 +110,8 @@ struct dxpu_sodium {
     uint8_t mac_key[SECRET], cookie_key[SECRET]; /* of our public key, as a responder */
     dxpu_sodium_config cfg;
     dxpu_sodium_counters count;
-    uint64_t wall_ns; /* last timestamp sent */
+    uint64_t wall_ns;    /* last timestamp sent */
+    uint64_t pending_ns; /* no pending session is due before */
     bool locked, cookies;
     uint8_t scratch[DXPU_FRAME_MAX_LIMIT_BYTES]; /* of an open that is looked at */
     dxpu_sodium_session session[];
@@ -132,15 +133,32 @@ static dxpu_sodium_session *session_free(dxpu_sodium *s)
     return NULL;
 }
 
-/* End those whose open never came. */
-static void pending_expire(dxpu_sodium *s, uint64_t now_ns)
+static uint64_t pending_end_ns(const dxpu_sodium_session *x)
 {
+    uint64_t life_ns = x->end->cfg.pending_ns;
+    return life_ns < DXPU_NEVER - x->born_ns ? x->born_ns + life_ns : DXPU_NEVER;
+}
+
+uint64_t dxpu_sodium_pending_ns(const dxpu_sodium *s)
+{
+    return s->pending_ns;
+}
+
+void dxpu_sodium_expire(dxpu_sodium *s, uint64_t now_ns)
+{
+    if (now_ns < s->pending_ns)
+        return;
+    s->pending_ns = DXPU_NEVER;
     for (unsigned i = 0; i < s->cfg.sessions; i++) {
         dxpu_sodium_session *x = &s->session[i];
-        if (x->state != DXPU_SODIUM_PENDING || now_ns - x->born_ns < s->cfg.pending_ns)
+        if (x->state != DXPU_SODIUM_PENDING)
             continue;
-        s->count.expired++;
-        session_wipe(x);
+        if (now_ns >= pending_end_ns(x)) {
+            s->count.expired++;
+            session_wipe(x);
+        } else if (pending_end_ns(x) < s->pending_ns) {
+            s->pending_ns = pending_end_ns(x);
+        }
     }
 }
 
@@ -462,7 +480,7 @@ static uint16_t best_suite(uint16_t suites)
     return 0;
 }
 
-/* The request that an authentic initiation holds; its length has been checked. */
+/* The request that an authentic initiation holds, which has room for it. */
 static int read_ask(const uint8_t *body, const uint8_t *ask, dxpu_sodium_request *r)
 {
     memset(r, 0, sizeof *r);
@@ -504,7 +522,7 @@ static uint8_t decide(dxpu_sodium *s, uint64_t now_ns, const dxpu_noise *n, dxpu
     if (reason != DXPU_REASON_NONE)
         return reason;
     forget_earlier(s, key, r->channel);
-    pending_expire(s, now_ns);
+    dxpu_sodium_expire(s, now_ns);
     pending_make_room(s);
     if (!channel || !session_free(s))
         return DXPU_REASON_BUSY;
@@ -543,12 +561,25 @@ static int respond(dxpu_sodium *s, uint64_t now_ns, dxpu_noise *n, dxpu_sodium_p
     if (x) {
         session_key(x, n, suite);
         x->state = DXPU_SODIUM_PENDING;
+        if (pending_end_ns(x) < s->pending_ns)
+            s->pending_ns = pending_end_ns(x);
         s->count.responses_sent++;
     } else {
         s->count.refused++;
     }
     *bytes = frame_finish(answer, r->channel, HEAD_BYTES + len);
     return DXPU_OK;
+}
+
+/* Takes the timestamp of an authentic initiation, whatever becomes of it: one that is refused must
+   not be answered twice either (S-13). */
+static bool is_fresh(dxpu_sodium *s, dxpu_sodium_peer *peer, const uint8_t key[KEY],
+                     uint64_t timestamp)
+{
+    if (timestamp <= peer->newest)
+        return false;
+    peer->newest = timestamp;
+    return !s->cfg.cb.fresh || s->cfg.cb.fresh(s->cfg.cb.user, key, timestamp);
 }
 
 /* An initiation from a proven address: the only place where a Diffie-Hellman is computed for
@@ -572,16 +603,15 @@ static int on_proven(dxpu_sodium *s, uint64_t now_ns, dxpu_bytes body, dxpu_nois
         s->count.stranger++;
         return DXPU_E_STATE;
     }
+    if (!is_fresh(s, peer, dxpu_noise_remote(n), get(ask + ASK_TIMESTAMP, 8))) {
+        s->count.replayed++;
+        return DXPU_E_REPLAY;
+    }
     int rc = read_ask(body.ptr, ask, &r);
     if (rc != DXPU_OK) {
         s->count.malformed++;
         return rc;
     }
-    if (get(ask + ASK_TIMESTAMP, 8) <= peer->newest) {
-        s->count.replayed++;
-        return DXPU_E_REPLAY;
-    }
-    peer->newest = get(ask + ASK_TIMESTAMP, 8);
     return respond(s, now_ns, n, peer, &r, answer, bytes);
 }
 
@@ -728,7 +758,7 @@ static bool reads_open(dxpu_sodium_session *x, dxpu_bytes datagram, dxpu_offer *
 dxpu_sodium_session *dxpu_sodium_opener(dxpu_sodium *s, uint64_t now_ns, dxpu_bytes datagram,
                                         dxpu_offer *offer)
 {
-    pending_expire(s, now_ns);
+    dxpu_sodium_expire(s, now_ns);
     for (unsigned i = 0; i < s->cfg.sessions; i++) {
         dxpu_sodium_session *x = &s->session[i];
         bool waits = x->state == DXPU_SODIUM_PENDING ||
@@ -881,6 +911,7 @@ dxpu_sodium *dxpu_sodium_create(const dxpu_sodium_config *cfg)
     s->cfg = *cfg;
     s->cfg.suites &= dxpu_sodium_suites();
     s->cfg.identity = NULL;
+    s->pending_ns = DXPU_NEVER;
     s->identity = *cfg->identity;
     labelled("dxpu mac 1", s->identity.public_key, s->mac_key);
     labelled("dxpu cookie 1", s->identity.public_key, s->cookie_key);

@@ -102,6 +102,10 @@ typedef struct dxpu_sodium_callbacks {
     void *user;
     /* The peer with this public key; NULL for a stranger, who gets no answer. */
     dxpu_sodium_peer *(*find)(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
+    /* Remember this timestamp of the key, also where several ends share what they know of it.
+       False: one as large has been seen, so the initiation is dropped.  Called once for each
+       authentic initiation above peer->newest, before it is answered or refused.  NULL: true. */
+    bool (*fresh)(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES], uint64_t timestamp);
     /* May it hold what it asks for?  DXPU_REASON_NONE, and *channel is the id under which we shall
        receive; or the reason to refuse, which the peer is told. */
     uint8_t (*welcome)(void *user, dxpu_sodium_peer *peer, const uint8_t key[DXPU_NOISE_KEY_BYTES],
@@ -115,7 +119,7 @@ typedef struct dxpu_sodium_config {
     const dxpu_noise_pair *identity; /* copied */
     unsigned sessions;               /* at most so many at once [64] */
     unsigned pending;     /* of them, responder's whose open has not come; the oldest goes [16] */
-    uint64_t pending_ns;  /* after which such a one goes anyway [5 s] */
+    uint64_t pending_ns;  /* after which dxpu_sodium_expire() ends it anyway [5 s] */
     uint16_t suites;      /* to offer and to accept; what is not here is left out [all] */
     uint64_t rekey_ns;    /* a new key phase after so long [120 s] */
     uint64_t rekey_bytes; /* or so much sealed, at most 2^37 [2^36] */
@@ -185,6 +189,11 @@ void *dxpu_sodium_user(const dxpu_sodium_session *x);
    channel already, to dxpu_channel_ingest().  NULL, counted, for nobody's.  O(pending). */
 dxpu_sodium_session *dxpu_sodium_opener(dxpu_sodium *s, uint64_t now_ns, dxpu_bytes datagram,
                                         dxpu_offer *offer);
+/* When the first pending session's time is over (S-14), or earlier: call dxpu_sodium_expire() then.
+   DXPU_NEVER: none is pending.  O(1). */
+uint64_t dxpu_sodium_pending_ns(const dxpu_sodium *s);
+/* Forget the keys of pending sessions whose open has not come in time.  O(sessions). */
+void dxpu_sodium_expire(dxpu_sodium *s, uint64_t now_ns);
 /* The channel is up: no open is looked for any more. */
 void dxpu_sodium_settle(dxpu_sodium_session *x);
 /* Begin a new key phase when it is time, forget an old one: after frames were taken and sent, and

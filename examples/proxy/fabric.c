@@ -674,6 +674,7 @@ static void run(void *user, uint64_t now)
         at += at < f->live_count && f->live[at] == c;
     }
     f->first = f->first < f->live_count ? f->first : 0;
+    sealing_work(&f->sealing, now);
     if (f->cb.tick)
         f->cb.tick(f->cb.user, now);
 }
@@ -699,6 +700,8 @@ static uint64_t next_ns(void *user)
 {
     fabric *f = user;
     uint64_t next = f->cb.next_ns ? f->cb.next_ns(f->cb.user) : DXPU_NEVER;
+    uint64_t keys_ns = sealing_next_ns(&f->sealing);
+    next = keys_ns < next ? keys_ns : next;
     for (unsigned i = 0; i < f->live_count; i++) {
         uint64_t at = channel_next_ns(f->live[i]);
         if (at < next)

@@ -100,13 +100,17 @@ static dxpu_sodium_peer *find(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES
     return &z->peer;
 }
 
-/* By now peer->newest is that of this initiation. */
+/* False also when another port was faster (S-93). */
+static bool fresh(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES], uint64_t timestamp)
+{
+    return keys_fresh(((sealing *)user)->keys, key, timestamp);
+}
+
 static uint8_t welcome(void *user, dxpu_sodium_peer *peer, const uint8_t key[DXPU_NOISE_KEY_BYTES],
                        const dxpu_sodium_request *request, uint32_t *channel)
 {
     sealing *z = user;
-    if (!keys_fresh(z->keys, key, peer->newest)) /* another port was faster */
-        return DXPU_REASON_BUSY;
+    (void)peer;
     return z->cb.welcome(z->cb.user, key, request, channel);
 }
 
@@ -212,6 +216,7 @@ int sealing_open(sealing *z, const char *program, keys *k, unsigned sessions, un
     if (cb->welcome) {
         cfg.cb.user = z;
         cfg.cb.find = find;
+        cfg.cb.fresh = fresh;
         cfg.cb.welcome = welcome;
         cfg.cb.spare = spare;
     }
@@ -226,6 +231,17 @@ int sealing_open(sealing *z, const char *program, keys *k, unsigned sessions, un
                 "(ulimit -l, LimitMEMLOCK=)\n",
                 program);
     return 0;
+}
+
+uint64_t sealing_next_ns(const sealing *z)
+{
+    return z->end ? dxpu_sodium_pending_ns(z->end) : DXPU_NEVER;
+}
+
+void sealing_work(sealing *z, uint64_t now_ns)
+{
+    if (z->end)
+        dxpu_sodium_expire(z->end, now_ns);
 }
 
 void sealing_close(sealing *z)

@@ -54,6 +54,10 @@ typedef struct sealing {
 int sealing_open(sealing *z, const char *program, keys *k, unsigned sessions, unsigned pending,
                  uint64_t rekey_ns, const sealing_callbacks *cb);
 void sealing_close(sealing *z);
+/* When sealing_work() has something to do, or earlier; DXPU_NEVER: nothing. */
+uint64_t sealing_next_ns(const sealing *z);
+/* Forget the keys of handshakes whose open has not come in time (S-14). */
+void sealing_work(sealing *z, uint64_t now_ns);
 /* As dxpu_sodium_ingest(), for whoever is at `from`.
    busy   channels are up, which must not wait for handshakes */
 int sealing_ingest(sealing *z, uint64_t now_ns, dxpu_bytes datagram, const dxpu_udp_address *from,
