@@ -423,8 +423,12 @@ typedef struct dxpu_tlp {
 
 /* Decode exactly one TLP (prefixes, header, payload, digest) under every rule of spec/tlp.md (T-).
    DXPU_OK, then out->payload points into tlp, or E_TLP_*.  encode() of the result gives the same
-   bytes.  O(1). */
+   bytes.  For analysers and tests; a receiver calls dxpu_tlp_receive().  O(1). */
 DXPU_API int dxpu_tlp_decode(dxpu_bytes tlp, dxpu_tlp *out);
+/* Decode exactly one TLP as a PCIe receiver does (T-43): reserved bits and fields read as 0, a
+   reserved completion status as UR, a 4-dword header for an address below 4 GB as one of 3.
+   Returns as dxpu_tlp_decode; encode() of the result gives a TLP that it accepts.  O(1). */
+DXPU_API int dxpu_tlp_receive(dxpu_bytes tlp, dxpu_tlp *out);
 /* Decode what an AER log or a truncated capture holds: prefixes (if any) and header, at least 12
    bytes for a 3-dword header.  Only what cannot be told is refused (E_TLP_SHORT, E_TLP_TYPE,
    E_TLP_ALL_ONES, E_TLP_ALL_ZERO, E_TLP_PREFIX*); reserved bits and residue are ignored.  payload
@@ -1914,12 +1918,17 @@ static int dxpui_check_single(const dxpu_tlp *t)
                                                                : DXPU_OK;
 }
 
+static bool dxpui_status_reserved(unsigned status)
+{
+    return status > DXPU_CPL_CA || status == 3;
+}
+
 static int dxpui_check_completion(const dxpu_tlp *t)
 {
     unsigned need_dw = ((t->lower_addr & 3u) + t->byte_count + 3u) / 4;
     unsigned end = (t->lower_addr & ~3u) + t->length_dw * 4u;
     bool data = dxpui_tlp_rows[t->type].data != 0;
-    return t->status > DXPU_CPL_CA || t->status == 3   ? DXPU_E_TLP_STATUS
+    return dxpui_status_reserved(t->status)            ? DXPU_E_TLP_STATUS
            : data && t->status != DXPU_CPL_SC          ? DXPU_E_TLP_STATUS
            : t->byte_count < 1 || t->byte_count > 4096 ? DXPU_E_TLP_BYTE_COUNT
            : t->lower_addr > 127                       ? DXPU_E_TLP_BYTE_COUNT
@@ -1929,18 +1938,24 @@ static int dxpui_check_completion(const dxpu_tlp *t)
                                                        : DXPU_OK;
 }
 
+/* Reserved bits of a PASID or TPH prefix (T-24, T-25). */
+static uint32_t dxpui_prefix_reserved(const dxpu_tlp *t, uint32_t prefix)
+{
+    unsigned name = prefix >> 24;
+    return name == 0x91 ? 0xc00000u : name != 0x90 ? 0 : t->at == 2 ? 0xfffu : 0xefffu;
+}
+
 /* One prefix in its place; `pasids` counts (T-23 to T-25). */
 static int dxpui_check_prefix(const dxpu_tlp *t, uint32_t prefix, unsigned *pasids)
 {
     unsigned kind = dxpui_tlp_kind(t->type), name = prefix >> 24;
     bool memory = kind == DXPUI_MEM || kind == DXPUI_ATOMIC, pasid = name == 0x91;
     bool translation = kind == DXPUI_MSG && t->message_code >= 0x01 && t->message_code <= 0x05;
-    uint32_t reserved = pasid ? 0xc00000u : name != 0x90 ? 0 : t->at == 2 ? 0xfffu : 0xefffu;
     return name == 0x92                                                  ? DXPU_E_TLP_IDE
            : pasid && (*pasids)++                                        ? DXPU_E_TLP_PREFIX_COUNT
            : pasid && !memory && !translation                            ? DXPU_E_TLP_PREFIX
            : name == 0x90 && (!memory || (!t->th && !(prefix & 0x1000))) ? DXPU_E_TLP_TH
-           : prefix & reserved                                           ? DXPU_E_TLP_RSVD
+           : prefix & dxpui_prefix_reserved(t, prefix)                   ? DXPU_E_TLP_RSVD
                                                                          : DXPU_OK;
 }
 
@@ -1990,7 +2005,40 @@ DXPU_API int dxpu_tlp_check(const dxpu_tlp *t)
                                   : dxpui_check_single(t);
 }
 
-DXPU_API int dxpu_tlp_decode(dxpu_bytes tlp, dxpu_tlp *out)
+/* What a receiver does not look at reads as 0 (T-43). */
+static void dxpui_ignore_reserved(dxpu_tlp *t)
+{
+    unsigned kind = dxpui_tlp_kind(t->type);
+    bool memory = kind == DXPUI_MEM || kind == DXPUI_ATOMIC;
+    if (!memory) {
+        t->th = false;
+        t->at = 0;
+    } else if (t->address <= 0xffffffffu) {
+        t->header_dw = 3;
+    }
+    t->ep = t->ep && dxpui_tlp_rows[t->type].data;
+    if (kind == DXPUI_IO || kind == DXPUI_CFG)
+        t->attr &= DXPU_ATTR_NS | DXPU_ATTR_RO;
+    if (kind == DXPUI_MSG) {
+        uint64_t bits = dxpui_message_bits(t);
+        t->message_dw[0] &= (uint32_t)(bits >> 32);
+        t->message_dw[1] &= (uint32_t)bits;
+        if (!dxpui_message_vendor(t->message_code))
+            t->attr &= DXPU_ATTR_IDO;
+    }
+    if (kind == DXPUI_CPL && dxpui_status_reserved(t->status))
+        t->status = DXPU_CPL_UR;
+    for (unsigned i = 0; i < t->prefix_count; i++)
+        t->prefix[i] &= ~dxpui_prefix_reserved(t, t->prefix[i]);
+}
+
+/* A locked read and its data use TC0 only (Base Spec 6.5.2; T-44). */
+static bool dxpui_locked_tc(const dxpu_tlp *t)
+{
+    return t->tc && (t->type == DXPU_TLP_MRDLK || t->type == DXPU_TLP_CPLDLK);
+}
+
+static int dxpui_tlp_decode(dxpu_bytes tlp, dxpu_tlp *out, bool strict)
 {
     uint8_t again[DXPU_TLP_HEADER_MAX_BYTES];
     dxpu_tlp_shape shape;
@@ -1998,18 +2046,33 @@ DXPU_API int dxpu_tlp_decode(dxpu_bytes tlp, dxpu_tlp *out)
     int rc = dxpui_decode_header(tlp, &shape, &t);
     if (rc == DXPU_OK && tlp.len != shape.total_bytes)
         rc = tlp.len < shape.total_bytes ? DXPU_E_TLP_SHORT : DXPU_E_TLP_LONG;
+    if (rc == DXPU_OK && !strict)
+        dxpui_ignore_reserved(&t);
     if (rc == DXPU_OK)
         rc = dxpu_tlp_check(&t);
+    if (rc == DXPU_OK && strict && dxpui_locked_tc(&t))
+        rc = DXPU_E_TLP_TC;
     if (rc != DXPU_OK)
         return rc;
-    /* a bit that the struct does not hold is a reserved one (T-6) */
-    dxpui_put_header(&t, again);
-    if (memcmp(again, tlp.ptr + shape.prefix_dw * 4, t.header_dw * 4u) != 0)
-        return DXPU_E_TLP_RSVD;
+    if (strict) { /* a bit that the struct does not hold is a reserved one (T-6) */
+        dxpui_put_header(&t, again);
+        if (memcmp(again, tlp.ptr + shape.prefix_dw * 4, t.header_dw * 4u) != 0)
+            return DXPU_E_TLP_RSVD;
+    }
     if (t.td)
         t.digest = dxpu_tlp_crc_load(tlp.ptr + shape.total_bytes - 4);
     *out = t;
     return DXPU_OK;
+}
+
+DXPU_API int dxpu_tlp_decode(dxpu_bytes tlp, dxpu_tlp *out)
+{
+    return dxpui_tlp_decode(tlp, out, true);
+}
+
+DXPU_API int dxpu_tlp_receive(dxpu_bytes tlp, dxpu_tlp *out)
+{
+    return dxpui_tlp_decode(tlp, out, false);
 }
 
 DXPU_API int dxpu_tlp_encode(const dxpu_tlp *t, uint8_t *out, size_t cap, size_t *out_len)

@@ -108,7 +108,7 @@ static void check_passed(dxpu_bytes tlp)
     dxpu_tlp t;
     uint32_t offset = 0, bytes;
     unsigned access;
-    must(dxpu_tlp_decode(tlp, &t) == DXPU_OK);
+    must(dxpu_tlp_receive(tlp, &t) == DXPU_OK);
     if (dxpu_tlp_class(&t) == DXPU_COMPLETION) {
         check_completion(&t);
         return;
@@ -158,7 +158,7 @@ static void step(guard *g, unsigned op, dxpu_bytes b)
 {
     dxpu_event reset = { DXPU_EVENT_HOT_RESET, DXPU_EVENT_ON, 0, 0, 0, 0, 0 };
     dxpu_tlp t;
-    if (op == OP_DOWN && dxpu_tlp_decode(b, &t) == DXPU_OK) {
+    if (op == OP_DOWN && dxpu_tlp_receive(b, &t) == DXPU_OK) {
         guard_down(g, &t);
         if (dxpu_tlp_class(&t) == DXPU_NONPOSTED)
             remember(&t);

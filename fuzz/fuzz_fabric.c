@@ -307,7 +307,7 @@ static bool on_work(void *user, fabric_channel *c, uint64_t now)
         dxpu_delivery d = dxpu_channel_peek(&c->ch, DXPU_POSTED);
         if (!d.tlp.len)
             return false;
-        must(liar || (f == &fabrics[BOX] && dxpu_tlp_decode(d.tlp, &t) == DXPU_OK &&
+        must(liar || (f == &fabrics[BOX] && dxpu_tlp_receive(d.tlp, &t) == DXPU_OK &&
                       t.requester == is.requester && t.address == is.address));
         (void)dxpu_channel_take(&c->ch, DXPU_POSTED, now);
     }

@@ -308,7 +308,7 @@ static void device_takes(void)
     if (!tlp.ptr)
         return;
     tlp.len = bytes;
-    must(dxpu_tlp_decode(tlp, &t) == DXPU_OK);
+    must(dxpu_tlp_receive(tlp, &t) == DXPU_OK);
     dxpu_fw_ring_take(&rings[2]);
 }
 

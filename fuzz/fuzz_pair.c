@@ -179,7 +179,7 @@ static void take(unsigned end, unsigned cls)
         return;
     must(from->seen[cls] < from->sent[cls]);
     must(from->crc[cls][from->seen[cls]++] == dxpu_crc32(0, d.tlp.ptr, d.tlp.len));
-    must(dxpu_tlp_decode(d.tlp, &t) == DXPU_OK);
+    must(dxpu_tlp_receive(d.tlp, &t) == DXPU_OK);
     if (cls == DXPU_COMPLETION) {
         must(d.user < s->sent[DXPU_NONPOSTED] && d.last);
         must(s->answered[d.user]++ == 0);

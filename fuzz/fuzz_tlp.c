@@ -1,6 +1,7 @@
 /* Fuzz target: any bytes through the TLP decoders.
    What strict decoding accepts encodes to the same bytes, decodes header-only to the same fields,
-   and measures to its whole length; what it refuses for its length alone is measured so.
+   and measures to its whole length; what it refuses for its length alone is measured so.  What a
+   receiver reads encodes to a TLP that is read the same.
    libFuzzer: -max_len=4200 */
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
@@ -64,14 +65,27 @@ static void check_accepted(dxpu_bytes in, const dxpu_tlp *t, const dxpu_tlp *hea
     check_completions(t);
 }
 
+/* strict: what the analyser says of the same bytes. */
+static void check_received(const dxpu_tlp *t, int strict)
+{
+    uint8_t out[DXPU_PREFIXES_MAX * 4 + DXPU_TLP_MAX_BYTES];
+    dxpu_bytes in = { out, 0 };
+    dxpu_tlp again;
+    must(dxpu_tlp_encode(t, out, sizeof out, &in.len) == DXPU_OK);
+    must(dxpu_tlp_receive(in, &again) == DXPU_OK && same(*t, again));
+    if (strict != DXPU_OK)
+        check_completions(t);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     dxpu_bytes in = { data, size };
-    dxpu_tlp strict, header;
+    dxpu_tlp strict, header, received;
     dxpu_tlp_shape shape;
     int rs = dxpu_tlp_decode(in, &strict);
     int rh = dxpu_tlp_decode_header(in, &header);
     int rm = dxpu_tlp_measure(in, &shape);
+    int rr = dxpu_tlp_receive(in, &received);
     if (rh == DXPU_OK) {
         must(rm == DXPU_OK && shape.head_bytes <= size);
         must(shape.type == header.type && shape.header_dw == header.header_dw);
@@ -84,6 +98,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         must(rs == rh);
     }
     must(dxpu_tlp_ecrc_check(in) != DXPU_OK || rm == DXPU_OK);
+    must(rs != DXPU_OK || rr == DXPU_OK);
+    if (rr == DXPU_OK)
+        check_received(&received, rs);
     if (rs == DXPU_OK) {
         must(size == shape.total_bytes);
         check_accepted(in, &strict, &header);

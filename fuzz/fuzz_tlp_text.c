@@ -66,7 +66,7 @@ static void check_object(json_t *object)
     if (dxpu_tlp_encode(&in.tlp, out, sizeof out, &len) != DXPU_OK)
         return;
     b.len = len;
-    must(dxpu_tlp_decode(b, &t) == DXPU_OK);
+    must(dxpu_tlp_receive(b, &t) == DXPU_OK);
     check_json(&t, out, len);
 }
 

@@ -657,7 +657,7 @@ static void read_guest(peer *p, uint64_t now)
 
 static bool all_answered(void)
 {
-    return good + unsupported == 4;
+    return good + unsupported == 5;
 }
 
 static void ask(uint8_t type, uint16_t tag, uint32_t address)
@@ -669,13 +669,15 @@ static void ask(uint8_t type, uint16_t tag, uint32_t address)
 
 static bool one_more(void)
 {
-    return good + unsupported == 5;
+    return good + unsupported == 6;
 }
 
 static void test_requests_of_the_device_are_answered(void **state)
 {
-    static const uint8_t malformed[12] = { 0, 2, 0, 1, 0, 0, 7, 15, 0, 0, 16, 0 };
-    dxpu_bytes raw = { malformed, sizeof malformed };
+    static const uint8_t malformed[12] = { 0, 0, 0, 1, 0, 0, 7, 0x1f, 0, 0, 16, 0 };
+    /* LN, EP, a reserved address bit: a read all the same (T-43) */
+    static const uint8_t reserved[12] = { 0, 2, 0x40, 1, 0, 0, 8, 15, 0, 0, 16, 1 };
+    dxpu_bytes raw = { malformed, sizeof malformed }, odd = { reserved, sizeof reserved };
     (void)state;
     start(60000);
     far.step = read_guest;
@@ -683,8 +685,9 @@ static void test_requests_of_the_device_are_answered(void **state)
     ask(DXPU_TLP_MRD, 2, UNMAPPED);
     ask(DXPU_TLP_IORD, 3, MAPPED);
     assert_int_equal(dxpu_channel_submit(&far.ch, raw, dxpu_udp_now_ns(), 0), DXPU_OK);
+    assert_int_equal(dxpu_channel_submit(&far.ch, odd, dxpu_udp_now_ns(), 0), DXPU_OK);
     run_until(all_answered);
-    assert_int_equal(good, 1);
+    assert_int_equal(good, 2);
     assert_int_equal(unsupported, 3);
     assert_int_equal(the_slot.refused, 3);
     master = false;
@@ -698,7 +701,7 @@ static bool all_came(void)
     return the_slot.messages + the_slot.refused == 2;
 }
 
-static void test_v12_messages_of_the_device_go_to_the_root(void **state)
+static void test_v12_r25_messages_of_the_device_go_to_the_root(void **state)
 {
     dxpu_tlp t;
     (void)state;
@@ -708,7 +711,9 @@ static void test_v12_messages_of_the_device_go_to_the_root(void **state)
     t.header_dw = 4;
     t.message_code = 0x31;
     assert_int_equal(peer_submit(&far, &t), DXPU_OK);
-    t.message_code = 0x7f; /* of a vendor: nobody is there for it */
+    t.message_code = 0x7f; /* of a vendor, Type 1: dropped without a word */
+    assert_int_equal(peer_submit(&far, &t), DXPU_OK);
+    t.message_code = 0x7e; /* Type 0: Unsupported Request */
     assert_int_equal(peer_submit(&far, &t), DXPU_OK);
     run_until(all_came);
     assert_int_equal(the_slot.messages, 1);
@@ -1197,7 +1202,7 @@ int main(void)
         CASE(test_d35_event_waits_behind_writes),
         CASE(test_events_without_room_end_the_channel),
         CASE(test_requests_of_the_device_are_answered),
-        CASE(test_v12_messages_of_the_device_go_to_the_root),
+        CASE(test_v12_r25_messages_of_the_device_go_to_the_root),
         CASE(test_device_is_shown_when_it_is_known),
         CASE(test_v10_requests_are_made_again_in_order),
         CASE(test_v10_vendor_id_is_shown_as_not_ready),

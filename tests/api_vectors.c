@@ -116,8 +116,9 @@ static bool text_field(const dxpu_tlp *t, const char *key, char *out, size_t cap
 
 static bool is_meta(const char *key)
 {
-    static const char *const meta[] = { "header", "strict", "ecrc",     "lcrc", "lcrc_sequence",
-                                        "note",   "source", "reported", "known" };
+    static const char *const meta[] = { "header", "strict",   "received",      "receive",
+                                        "ecrc",   "lcrc",     "lcrc_sequence", "note",
+                                        "source", "reported", "known" };
     size_t i;
     for (i = 0; i < sizeof meta / sizeof meta[0]; i++)
         if (strcmp(meta[i], key) == 0)
@@ -196,6 +197,26 @@ static void check_strict(dxpu_bytes in)
     assert_memory_equal(again, in.ptr, in.len);
 }
 
+static void check_received(dxpu_bytes in)
+{
+    uint8_t again[sizeof v.bytes], want[sizeof v.bytes];
+    const char *received = get("received"), *receive = get("receive");
+    bool good = received || strcmp(get("strict"), "OK") == 0;
+    size_t again_len = 0, want_len = 0;
+    dxpu_tlp t;
+    int rc = dxpu_tlp_receive(in, &t);
+    check_outcome("receiver", rc, good ? "OK" : receive ? receive : get("strict"));
+    if (!good)
+        return;
+    if (received)
+        vector_hex(received, want, sizeof want, &want_len);
+    else
+        memcpy(want, in.ptr, want_len = in.len);
+    assert_int_equal(dxpu_tlp_encode(&t, again, sizeof again, &again_len), DXPU_OK);
+    assert_int_equal(again_len, want_len);
+    assert_memory_equal(again, want, want_len);
+}
+
 static void check_crcs(dxpu_bytes in)
 {
     const char *ecrc = get("ecrc"), *lcrc = get("lcrc"), *sequence = get("lcrc_sequence");
@@ -222,8 +243,10 @@ static void check_vector(void)
     in.ptr = copy;
     in.len = v.len;
     check_header(in);
-    if (get("strict"))
+    if (get("strict")) {
         check_strict(in);
+        check_received(in);
+    }
     check_crcs(in);
     free(copy);
 }

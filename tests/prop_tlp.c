@@ -187,6 +187,12 @@ static void draw_completion(dxpu_tlp *t)
     }
 }
 
+/* A locked read or its data outside TC0: only the analyser refuses it (T-44). */
+static bool locked_elsewhere(const dxpu_tlp *t)
+{
+    return t->tc && (t->type == DXPU_TLP_MRDLK || t->type == DXPU_TLP_CPLDLK);
+}
+
 static dxpu_tlp draw_tlp(void)
 {
     dxpu_tlp t;
@@ -196,6 +202,8 @@ static dxpu_tlp draw_tlp(void)
                   : dxpui_tlp_rows[t.type].dw4 && chance(2)         ? 4
                                                                     : 3;
     t.tc = (uint8_t)draw(8);
+    if (locked_elsewhere(&t))
+        t.tc = 0;
     t.attr = (uint8_t)draw(8);
     t.requester = (uint16_t)draw(65536);
     t.tag = (uint16_t)draw(dxpui_tlp_rows[t.type].cls == DXPU_POSTED ? 256 : 1024);
@@ -307,6 +315,42 @@ static void test_t1_encode_of_decode(void **state)
         assert_memory_equal(again, wire, wire_len);
     }
     assert_true(accepted > rounds / 2);
+    assert_true(refused > rounds / 2);
+}
+
+/* What a receiver reads is a TLP that keeps every rule, and reads the same once it is encoded. */
+static void test_t43_received_is_legal(void **state)
+{
+    static uint8_t again[sizeof wire];
+    uint64_t i, cleaned = 0, refused = 0;
+    (void)state;
+    for (i = 0; i < rounds * 4; i++) {
+        dxpu_tlp t = draw_tlp(), strict, back;
+        dxpu_bytes in;
+        unsigned flips = draw(4);
+        int rs, rr;
+        encode_drawn(&t);
+        while (flips--)
+            wire[draw(chance(2) ? 4 : 16)] ^= (uint8_t)(1u << draw(8));
+        rs = dxpu_tlp_decode(wire_view(), &strict);
+        rr = dxpu_tlp_receive(wire_view(), &t);
+        if (rr != DXPU_OK) {
+            assert_int_not_equal(rs, DXPU_OK);
+            refused++;
+            continue;
+        }
+        if (rs == DXPU_OK)
+            assert_memory_equal(&t, &strict, sizeof t);
+        cleaned += rs != DXPU_OK;
+        in.ptr = again;
+        assert_int_equal(dxpu_tlp_encode(&t, again, sizeof again, &in.len), DXPU_OK);
+        assert_int_equal(dxpu_tlp_decode(in, &strict),
+                         locked_elsewhere(&t) ? DXPU_E_TLP_TC : DXPU_OK);
+        assert_int_equal(dxpu_tlp_receive(in, &back), DXPU_OK);
+        back.payload.ptr = t.payload.ptr;
+        assert_memory_equal(&back, &t, sizeof t);
+    }
+    assert_true(cleaned > rounds / 20);
     assert_true(refused > rounds / 2);
 }
 
@@ -477,6 +521,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_t1_decode_of_encode, begin),
         cmocka_unit_test_setup(test_t1_encode_of_decode, begin),
+        cmocka_unit_test_setup(test_t43_received_is_legal, begin),
         cmocka_unit_test_setup(test_t40_noise, begin),
         cmocka_unit_test_setup(test_t50_byte_enables_inverse, begin),
         cmocka_unit_test_setup(test_t51_requests_cover, begin),

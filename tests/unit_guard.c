@@ -380,6 +380,68 @@ static void test_s106_malformed(void **state)
     assert_int_equal(guard_up(&g, tlp), GUARD_malformed);
 }
 
+static unsigned up_bytes(const uint8_t *bytes, size_t len)
+{
+    dxpu_bytes tlp = { bytes, len };
+    return guard_up(&g, tlp);
+}
+
+/* Reserved bits are nothing that isolation needs (T-43); a window is, in whatever form. */
+static void test_s106_reserved_bits_pass(void **state)
+{
+    uint8_t read[16] = { 0x20, 0, 0, 1, 0x05, 0, 0, 0x0f, 0, 0, 0, 1, 0, 0, 0, 0 };
+    uint8_t write[20] = { 0x60, 0, 0, 1, 0x05, 0, 0, 0x0f, 0, 0, 0, 1, 0, 0, 0, 0 };
+    uint8_t low[16] = { 0x20, 0, 0, 1, 0x05, 0, 0, 0x0f, 0, 0, 0, 0, 0x80, 0, 0, 0 };
+    (void)state;
+    read[1] = 0x02;  /* LN */
+    read[2] = 0x40;  /* EP without data */
+    read[15] = 0x03; /* PH without TH */
+    assert_int_equal(up_bytes(read, sizeof read), GUARD_PASS);
+    read[12] = 0xff; /* the control: outside every window */
+    assert_int_equal(up_bytes(read, sizeof read), GUARD_window);
+    write[1] = 0x8a; /* T9, T8, LN */
+    assert_int_equal(up_bytes(write, sizeof write), GUARD_PASS);
+    write[2] = 0x08; /* AT says something here */
+    assert_int_equal(up_bytes(write, sizeof write), GUARD_translated);
+    assert_int_equal(up_bytes(low, sizeof low), GUARD_window); /* 4 DW, below 4 GB */
+    grant(0x80000000u, SIZE, DXPU_EVENT_READ);
+    assert_int_equal(up_bytes(low, sizeof low), GUARD_PASS);
+}
+
+static void test_s106_completions_with_reserved_bits_pass(void **state)
+{
+    uint8_t bytes[12];
+    dxpu_tlp t = config(DXPU_TLP_CFGRD0, US, 0x40, NULL), cpl;
+    (void)state;
+    guard_down(&g, &t);
+    dxpu_tlp_completion(&t, US, DXPU_CPL_UR, &cpl);
+    memcpy(bytes, encoded(&cpl).ptr, sizeof bytes);
+    bytes[1] |= 0x03;                /* LN, TH */
+    bytes[3] = 1;                    /* Length */
+    bytes[6] = bytes[6] | 0x7u << 5; /* a reserved status: UR */
+    bytes[11] |= 0x80;
+    assert_int_equal(up_bytes(bytes, sizeof bytes), GUARD_PASS);
+    assert_int_equal(up_bytes(bytes, sizeof bytes), GUARD_completion); /* answered */
+}
+
+/* A vendor's messages go to the root and to other functions, whatever is in them. */
+static void test_s106_vendor_messages_pass(void **state)
+{
+    static const uint8_t codes[] = { 0x7e, 0x7f }, ways[] = { DXPU_MSG_BY_ID, DXPU_MSG_TO_ROOT };
+    uint8_t bytes[20] = { 0x70, 0x73, 0x30, 1, 0x05, 0, 0, 0, 0xab, 0xcd, 0x12, 0x34 };
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        bytes[0] = 0x70 | ways[i / 2];
+        bytes[7] = codes[i % 2];
+        assert_int_equal(up_bytes(bytes, sizeof bytes), GUARD_PASS);
+    }
+    bytes[0] = 0x73; /* broadcasts come from the root */
+    assert_int_equal(up_bytes(bytes, sizeof bytes), GUARD_kind);
+    bytes[0] = 0x70;
+    bytes[7] = 0x7d; /* none that PCIe has */
+    assert_int_equal(up_bytes(bytes, sizeof bytes), GUARD_malformed);
+}
+
 /* A host's read of `bytes` bytes, and the one completion that answers it. */
 static dxpu_tlp asked(uint16_t requester, uint16_t tag, uint32_t bytes)
 {
@@ -500,6 +562,9 @@ int main(void)
         CASE(test_s105_translation_and_pasid),
         CASE(test_s106_only_what_an_endpoint_sends),
         CASE(test_s106_malformed),
+        CASE(test_s106_reserved_bits_pass),
+        CASE(test_s106_completions_with_reserved_bits_pass),
+        CASE(test_s106_vendor_messages_pass),
         CASE(test_s107_completions),
         CASE(test_s107_requests_are_bounded),
         CASE(test_s111_rates),

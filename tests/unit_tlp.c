@@ -1099,6 +1099,169 @@ static void test_t40_header_only(void **state)
     }
 }
 
+/* Setting bits of one byte, which the analyser refuses, changes nothing for a receiver. */
+static void ignored_bits(const dxpu_tlp *t, unsigned byte, unsigned bits, int error)
+{
+    bytes good = encode(t), b = good;
+    dxpu_tlp first, back;
+    assert_int_equal(dxpu_tlp_receive(view(&good), &first), DXPU_OK);
+    b.at[byte] = (uint8_t)(b.at[byte] | bits);
+    assert_string_equal(dxpu_error_name(strict(&b)), dxpu_error_name(error));
+    assert_int_equal(dxpu_tlp_receive(view(&b), &back), DXPU_OK);
+    same_fields(&back, &first);
+    b = encode(&back);
+    assert_int_equal(b.len, good.len);
+    assert_memory_equal(b.at, good.at, good.len);
+}
+
+static void test_t43_reserved_bits_are_ignored(void **state)
+{
+    dxpu_tlp t = base(DXPU_TLP_MRD);
+    (void)state;
+    ignored_bits(&t, 1, 0x02, DXPU_E_TLP_RSVD); /* LN */
+    ignored_bits(&t, 11, 0x03, DXPU_E_TLP_RSVD);
+    ignored_bits(&t, 2, 0x40, DXPU_E_TLP_RSVD); /* EP without data */
+    t = base(DXPU_TLP_MWR);
+    ignored_bits(&t, 1, 0x88, DXPU_E_TLP_RSVD); /* T9, T8 */
+    t = base(DXPU_TLP_CFGRD0);
+    ignored_bits(&t, 10, 0xf0, DXPU_E_TLP_RSVD);
+    ignored_bits(&t, 11, 0x03, DXPU_E_TLP_RSVD);
+    ignored_bits(&t, 1, 0x04, DXPU_E_TLP_ATTR); /* IDO */
+    ignored_bits(&t, 2, 0x0c, DXPU_E_TLP_AT);
+    t = base(DXPU_TLP_IOWR);
+    ignored_bits(&t, 1, 0x05, DXPU_E_TLP_TH); /* IDO, TH */
+    ignored_bits(&t, 1, 0x04, DXPU_E_TLP_ATTR);
+    t = base(DXPU_TLP_SWAP);
+    ignored_bits(&t, 7, 0xff, DXPU_E_TLP_RSVD);
+    t = base(DXPU_TLP_CPL);
+    ignored_bits(&t, 3, 0xff, DXPU_E_TLP_RSVD); /* Length */
+    ignored_bits(&t, 11, 0x80, DXPU_E_TLP_RSVD);
+    ignored_bits(&t, 1, 0x01, DXPU_E_TLP_TH);
+    ignored_bits(&t, 2, 0x04, DXPU_E_TLP_AT);
+}
+
+static void test_t43_reserved_fields_of_messages_and_prefixes(void **state)
+{
+    dxpu_tlp t = message(0x18, DXPU_MSG_TO_ROOT, 0); /* PM_PME */
+    (void)state;
+    ignored_bits(&t, 1, 0x89, DXPU_E_TLP_TH);
+    ignored_bits(&t, 2, 0x30, DXPU_E_TLP_ATTR);
+    for (unsigned byte = 8; byte < 16; byte++)
+        ignored_bits(&t, byte, 0xff, DXPU_E_TLP_RSVD);
+    t = message(0x05, DXPU_MSG_BY_ID, 0); /* PRG_Response */
+    t.target = DXPU_BDF(9, 8, 7);
+    ignored_bits(&t, 10, 0x0e, DXPU_E_TLP_RSVD);
+    t = message(0x7f, DXPU_MSG_LOCAL, 1); /* a vendor's attributes and bytes are its own */
+    t.attr = DXPU_ATTR_NS | DXPU_ATTR_RO;
+    t.message_dw[0] = 0x1234;
+    t.message_dw[1] = 0x56789abc;
+    ignored_bits(&t, 8, 0xff, DXPU_E_TLP_RSVD);
+    t = memory(DXPU_TLP_MRD, 0x1000, 1, 0xf, 0);
+    t.th = true;
+    t.prefix_count = 2;
+    t.prefix[0] = 0x91012345;
+    t.prefix[1] = 0x90120000;
+    ignored_bits(&t, 1, 0xc0, DXPU_E_TLP_RSVD);
+    ignored_bits(&t, 6, 0xef, DXPU_E_TLP_RSVD);
+    ignored_bits(&t, 7, 0xff, DXPU_E_TLP_RSVD);
+}
+
+static void test_t43_reserved_status_is_unsupported_request(void **state)
+{
+    static const uint8_t statuses[] = { 3, 5, 6, 7 };
+    dxpu_tlp t = base(DXPU_TLP_CPL), back;
+    bytes b;
+    (void)state;
+    for (unsigned i = 0; i < sizeof statuses; i++) {
+        t.status = DXPU_CPL_SC;
+        b = encode(&t);
+        b.at[6] = (uint8_t)(b.at[6] | statuses[i] << 5);
+        assert_int_equal(strict(&b), DXPU_E_TLP_STATUS);
+        assert_int_equal(dxpu_tlp_receive(view(&b), &back), DXPU_OK);
+        assert_int_equal(back.status, DXPU_CPL_UR);
+    }
+    t.status = DXPU_CPL_CRS;
+    b = encode(&t);
+    assert_int_equal(dxpu_tlp_receive(view(&b), &back), DXPU_OK);
+    assert_int_equal(back.status, DXPU_CPL_CRS);
+    t = base(DXPU_TLP_CPLD); /* no status but SC has data */
+    b = encode(&t);
+    b.at[6] |= 0x60;
+    assert_int_equal(dxpu_tlp_receive(view(&b), &back), DXPU_E_TLP_STATUS);
+}
+
+/* Base Spec 2.2.4.1 leaves open what a receiver does with such a header. */
+static void test_t43_long_header_below_4_gb(void **state)
+{
+    static const uint8_t long_form[] = { 0x60, 0, 0,    1, 1,    2,    3, 0x0f, 0, 0,
+                                         0,    0, 0x12, 0, 0x00, 0x10, 1, 2,    3, 4 };
+    dxpu_bytes in = dxpui_view(long_form, sizeof long_form);
+    dxpu_tlp t;
+    (void)state;
+    assert_int_equal(dxpu_tlp_decode(in, &t), DXPU_E_TLP_ADDR64);
+    assert_int_equal(dxpu_tlp_receive(in, &t), DXPU_OK);
+    assert_int_equal(t.header_dw, 3);
+    assert_int_equal(t.address, 0x12000010);
+    assert_ptr_equal(t.payload.ptr, long_form + 16);
+    bytes b = encode(&t);
+    assert_int_equal(b.len, sizeof long_form - 4);
+    assert_int_equal(strict(&b), DXPU_OK);
+    t.address = 0x100000000;
+    t.header_dw = 4;
+    b = encode(&t);
+    assert_int_equal(dxpu_tlp_receive(view(&b), &t), DXPU_OK);
+    assert_int_equal(t.header_dw, 4);
+}
+
+/* What PCIe calls malformed, or has no meaning, is refused by both; nothing is written. */
+static void test_t43_malformed_is_refused(void **state)
+{
+    dxpu_tlp t = memory(DXPU_TLP_MRD, 0x1ff8, 2, 0xf, 0xf), back, before;
+    bytes b = encode(&t);
+    (void)state;
+    memset(&back, 0xa5, sizeof back);
+    before = back;
+    b.at[3] = 3;
+    assert_int_equal(dxpu_tlp_receive(view(&b), &back), DXPU_E_TLP_4K);
+    b.at[3] = 2;
+    b.at[7] = 0x0f;
+    assert_int_equal(dxpu_tlp_receive(view(&b), &back), DXPU_E_TLP_BE);
+    b.at[7] = 0xff;
+    b.at[2] = 0x0c;
+    assert_int_equal(dxpu_tlp_receive(view(&b), &back), DXPU_E_TLP_AT);
+    b.at[2] = 0;
+    b.len--;
+    assert_int_equal(dxpu_tlp_receive(view(&b), &back), DXPU_E_TLP_SHORT);
+    t = message(0x18, DXPU_MSG_TO_ROOT, 0);
+    b = encode(&t);
+    b.at[1] = 0x10;
+    assert_int_equal(dxpu_tlp_receive(view(&b), &back), DXPU_E_TLP_TC);
+    t = base(DXPU_TLP_CPL);
+    t.prefix_count = 1;
+    t.prefix[0] = 0x8e000000;
+    b = encode(&t);
+    b.at[0] = 0x91; /* a PASID on a completion */
+    assert_int_equal(dxpu_tlp_receive(view(&b), &back), DXPU_E_TLP_PREFIX);
+    assert_memory_equal(&back, &before, sizeof back);
+}
+
+static void test_t44_locked_reads_use_tc0(void **state)
+{
+    static const uint8_t types[] = { DXPU_TLP_MRDLK, DXPU_TLP_CPLDLK, DXPU_TLP_CPLLK,
+                                     DXPU_TLP_MRD };
+    (void)state;
+    for (unsigned i = 0; i < sizeof types; i++) {
+        dxpu_tlp t = base(types[i]), back;
+        bytes b = encode(&t);
+        assert_int_equal(strict(&b), DXPU_OK);
+        t.tc = 3;
+        b = encode(&t);
+        assert_int_equal(strict(&b), i < 2 ? DXPU_E_TLP_TC : DXPU_OK);
+        assert_int_equal(dxpu_tlp_receive(view(&b), &back), DXPU_OK);
+        same_fields(&back, &t);
+    }
+}
+
 static void test_t41_empty_logs(void **state)
 {
     uint8_t log[16];
@@ -1530,6 +1693,12 @@ int main(void)
         cmocka_unit_test(test_t37_byte_count),
         cmocka_unit_test(test_t38_read_completion_boundary),
         cmocka_unit_test(test_t40_header_only),
+        cmocka_unit_test(test_t43_reserved_bits_are_ignored),
+        cmocka_unit_test(test_t43_reserved_fields_of_messages_and_prefixes),
+        cmocka_unit_test(test_t43_reserved_status_is_unsupported_request),
+        cmocka_unit_test(test_t43_long_header_below_4_gb),
+        cmocka_unit_test(test_t43_malformed_is_refused),
+        cmocka_unit_test(test_t44_locked_reads_use_tc0),
         cmocka_unit_test(test_t41_empty_logs),
         cmocka_unit_test(test_t42_measure),
         cmocka_unit_test(test_t50_byte_enables_from_range),

@@ -430,8 +430,8 @@ static void on_handshake(dxpu_fw *fw, const dxpu_fw_datagram *d, uint64_t now)
 
 /* ==== 6  To the device ======================================================================== */
 
-/* The device only sees TLPs that keep every rule; the requester of another one is answered here.
-   False: there is no room for the answer yet. */
+/* The device sees only TLPs that a receiver accepts (T-43); the requester of another is answered
+   here.  False: there is no room for the answer yet. */
 static bool refuse_tlp(dxpu_fw *fw, dxpu_channel *ch, dxpu_bytes tlp, uint64_t now)
 {
     uint8_t bytes[DXPU_TLP_HEADER_MAX_BYTES];
@@ -466,7 +466,7 @@ static bool give_one(dxpu_fw *fw, dxpu_fw_slot *s, unsigned cls, uint64_t now)
     dxpu_tlp t;
     if (!d.tlp.len || !room || !takes(s, cls))
         return false;
-    if (d.tlp.len > s->to_device->buffer_bytes || dxpu_tlp_decode(d.tlp, &t) != DXPU_OK) {
+    if (d.tlp.len > s->to_device->buffer_bytes || dxpu_tlp_receive(d.tlp, &t) != DXPU_OK) {
         if (!refuse_tlp(fw, ch, d.tlp, now))
             return false;
     } else {
@@ -779,7 +779,7 @@ static bool layouts_agree(dxpu_fw *fw, void *memory)
     memset(tlp, 0, sizeof *tlp);
     cfg->local_id = 1; /* link_accept() sets others */
     cfg->epoch = 1;
-    return dxpu_tlp_decode(whole, tlp) == DXPU_OK && tlp->payload.len == 4 &&
+    return dxpu_tlp_receive(whole, tlp) == DXPU_OK && tlp->payload.len == 4 &&
            dxpu_channel_init(&fw->slots[0].link[0].ch, cfg, memory, fw->link_bytes) == DXPU_OK;
 }
 

@@ -215,7 +215,7 @@ unsigned guard_up(guard *g, dxpu_bytes tlp)
 {
     dxpu_tlp t;
     unsigned verdict;
-    if (dxpu_tlp_decode(tlp, &t) != DXPU_OK)
+    if (dxpu_tlp_receive(tlp, &t) != DXPU_OK)
         verdict = GUARD_malformed;
     else if (dxpu_tlp_class(&t) == DXPU_COMPLETION)
         verdict = completion(g, &t);

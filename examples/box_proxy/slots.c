@@ -198,7 +198,8 @@ static void drain_queues(slot *s, uint64_t now)
 
 /* ==== 2  To the device ======================================================================== */
 
-/* The device only sees TLPs that keep every rule; the requester of another one is answered here. */
+/* The device sees only TLPs that a receiver accepts (T-43); the requester of another is answered
+   here. */
 static void refuse(slot *s, dxpu_bytes tlp)
 {
     uint8_t bytes[REFUSAL_BYTES];
@@ -214,7 +215,7 @@ static bool tell_refused(slot *s)
     for (unsigned n = s->answers_tail - s->answers_head; n > 0; n--) {
         dxpu_bytes bytes = { s->answers[s->answers_head++ % SLOT_ANSWERS], REFUSAL_BYTES };
         dxpu_tlp t;
-        if (dxpu_tlp_decode(bytes, &t) == DXPU_OK) /* always: it was encoded here */
+        if (dxpu_tlp_receive(bytes, &t) == DXPU_OK) /* always: it was encoded here */
             s->kind->tlp(s->device, &t, bytes);
     }
     return s->answers_head != s->answers_tail;
@@ -235,7 +236,7 @@ static bool take_one(box *b, slot *s, unsigned cls, uint64_t now)
         return false;
     recorder_tlp(&b->record, d.tlp);
     s->taken[cls]++;
-    if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK) {
+    if (dxpu_tlp_receive(d.tlp, &t) == DXPU_OK) {
         guard_down(&s->guard, &t);
         s->kind->tlp(s->device, &t, d.tlp);
     } else {

@@ -49,8 +49,9 @@ static void wire_emit(void *user, dxpu_bytes tlp)
     if (!w)
         abort(); /* a lost completion would be a silent fault */
     memcpy(w->bytes, tlp.ptr, tlp.len);
-    if (dxpu_tlp_decode(tlp, &t) != DXPU_OK || (dxpu_tlp_class(&t) == DXPU_COMPLETION &&
-                                                dxpu_tags_complete(wire.tags, &t, &r) != DXPU_OK)) {
+    if (dxpu_tlp_receive(tlp, &t) != DXPU_OK ||
+        (dxpu_tlp_class(&t) == DXPU_COMPLETION &&
+         dxpu_tags_complete(wire.tags, &t, &r) != DXPU_OK)) {
         free(w); /* as a channel drops what nobody asked for */
         return;
     }
@@ -74,7 +75,7 @@ static unsigned wire_waits(void *user)
 static int wire_submit(void *user, dxpu_bytes tlp, uint64_t now, uint64_t request)
 {
     dxpu_tlp t;
-    int rc = dxpu_tlp_decode(tlp, &t);
+    int rc = dxpu_tlp_receive(tlp, &t);
     (void)user;
     if (rc == DXPU_OK && dxpu_tlp_class(&t) == DXPU_NONPOSTED)
         rc = dxpu_tags_track(wire.tags, &t, now, request);

@@ -52,7 +52,7 @@ static void device_run(void)
     while (dxpu_fw_ring_used(&hardware.from_device) + COMPLETIONS_MAX <= TLPS_FROM_DEVICE &&
            (tlp.ptr = dxpu_fw_ring_peek(&hardware.to_device, &bytes)) != NULL) {
         tlp.len = bytes;
-        if (dxpu_tlp_decode(tlp, &t) == DXPU_OK)
+        if (dxpu_tlp_receive(tlp, &t) == DXPU_OK)
             memory_kind.tlp(device, &t, tlp);
         dxpu_fw_ring_take(&hardware.to_device);
     }

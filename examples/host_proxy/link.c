@@ -47,7 +47,7 @@ static bool take_completion(host_link *l, uint64_t now)
     if (!d.tlp.len)
         return false;
     l->taken++;
-    if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK)
+    if (dxpu_tlp_receive(d.tlp, &t) == DXPU_OK)
         l->source->completion(l->source->self, &t, d.user, d.last, now);
     else if (d.last) /* damaged by the device: its request ends without an answer */
         l->source->completion(l->source->self, NULL, d.user, true, now);

@@ -14,8 +14,9 @@ enum {
     MARGIN_NS = 100000000,
     QUEUE_HIGH = SLOT_QUEUE / 2,
     REQUESTS_HIGH = SLOT_TAGS / 4,
-    QUEUE_PEERS = 128,   /* TLPs of other slots' devices that wait here, a class */
-    COMPLETIONS_MAX = 65 /* of the largest read: 64 bytes each */
+    QUEUE_PEERS = 128,    /* TLPs of other slots' devices that wait here, a class */
+    COMPLETIONS_MAX = 65, /* of the largest read: 64 bytes each */
+    VENDOR_TYPE_1 = 0x7f  /* message code */
 };
 
 static void init_tags(guest_slot *s)
@@ -550,13 +551,20 @@ static bool take_write(guest_slot *s, const dxpu_tlp *t, dxpu_bytes bytes, uint6
     return true;
 }
 
+/* A vendor's message of Type 1, which a receiver that does not know it drops. */
+static bool may_be_dropped(const dxpu_tlp *t)
+{
+    return t->message_code == VENDOR_TYPE_1 &&
+           dxpu_message_action(t, DXPU_UPSTREAM) != DXPU_MSG_REFUSE;
+}
+
 static bool take_posted(guest_slot *s, const dxpu_tlp *t, dxpu_bytes bytes, uint64_t now)
 {
     if (t->type == DXPU_TLP_MWR)
         return take_write(s, t, bytes, now);
     if (t->type == DXPU_TLP_MSG && s->host->message(s->host->user, s->number, t))
         s->messages++;
-    else
+    else if (!may_be_dropped(t))
         count_refused(s, SLOT_REFUSED_kind);
     return true;
 }
@@ -567,7 +575,7 @@ static bool work_posted(guest_slot *s, uint64_t now)
     dxpu_tlp t;
     if (!d.tlp.len)
         return false;
-    if (dxpu_tlp_decode(d.tlp, &t) != DXPU_OK)
+    if (dxpu_tlp_receive(d.tlp, &t) != DXPU_OK)
         count_refused(s, SLOT_REFUSED_kind);
     else if (!take_posted(s, &t, d.tlp, now))
         return false;
@@ -601,7 +609,7 @@ static bool work_nonposted(guest_slot *s, uint64_t now)
     /* it waits until all its completions would fit */
     if (!d.tlp.len || owed_room(s) < COMPLETIONS_MAX)
         return false;
-    if (dxpu_tlp_decode(d.tlp, &t) != DXPU_OK)
+    if (dxpu_tlp_receive(d.tlp, &t) != DXPU_OK)
         refuse(s, d.tlp, DXPU_CPL_UR, SLOT_REFUSED_kind);
     else if (!take_request(s, &t, d.tlp, now))
         return false;
@@ -643,7 +651,7 @@ static bool work_completion(guest_slot *s, uint64_t now)
         return false;
     if (is_peer(d.user)) {
         peer_answered(s, &d);
-    } else if (dxpu_tlp_decode(d.tlp, &t) == DXPU_OK) {
+    } else if (dxpu_tlp_receive(d.tlp, &t) == DXPU_OK) {
         if (d.user == PROBE_REQUEST)
             completed(s, &t, d.user, d.last);
         else

@@ -168,7 +168,7 @@ def main():
                               for p in long_functions(n, texts[n])])
     check("control_function_length", [] if long_functions("x", "{\n" + "\n" * 60 + "}\n") else [""])
     check("file_budgets", ["%s has %d lines, more than %d" % (n, texts[n].count("\n"), most)
-                           for n, most in (("dxpu.h", 5500), ("Makefile", 175),
+                           for n, most in (("dxpu.h", 6000), ("Makefile", 175),
                                            (".github/CONTRIBUTING.md", 60), (".clang-format", 17))
                            if n in texts and texts[n].count("\n") > most])
     check("no_machine_path", ["%s: %s" % (n, m.group(0)) for n in texts

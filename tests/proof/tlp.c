@@ -35,9 +35,8 @@ void proof_tlp_decode(void)
    open     longer TLPs
    unwind   52
    when     long
-   control  - return DXPU_E_TLP_RSVD;
-            - if (t.td)
-            + if (t.td) */
+   control  - if (memcmp(again, tlp.ptr + shape.prefix_dw * 4, t.header_dw * 4u) != 0)
+            + if (false) */
 void proof_tlp_reencode(void)
 {
     uint8_t bytes[48], out[48];
@@ -50,6 +49,33 @@ void proof_tlp_reencode(void)
     must(dxpu_tlp_encode(&t, out, sizeof out, &len) == DXPU_OK);
     must(len == in.len);
     must(same_bytes(out, bytes, len));
+}
+
+/* PROOF tlp_receive
+   claim    what dxpu_tlp_receive() accepts passes dxpu_tlp_check() and has its payload within the
+            bytes; it accepts all that dxpu_tlp_decode() does, and refuses nothing for a reserved
+            bit; a refusal leaves *out as it was
+   bounds   at most 28 bytes
+   stubs    none
+   open     longer TLPs (no loop runs over a payload)
+   unwind   40
+   when     long
+   control  - t->ep = t->ep && dxpui_tlp_rows[t->type].data; */
+void proof_tlp_receive(void)
+{
+    dxpu_bytes in = any_bytes_alone(28);
+    dxpu_tlp t, before = t, strict;
+    int rc = dxpu_tlp_receive(in, &t);
+    must(rc == DXPU_OK || dxpu_tlp_decode(in, &strict) != DXPU_OK);
+    must(rc != DXPU_E_TLP_RSVD && rc != DXPU_E_TLP_ADDR64);
+    if (rc != DXPU_OK) {
+        must(same_bytes((const uint8_t *)&t, (const uint8_t *)&before, sizeof t));
+        return;
+    }
+    must(dxpu_tlp_check(&t) == DXPU_OK);
+    must(t.payload.len <= in.len);
+    must(t.payload.len == 0 || t.payload.ptr >= in.ptr);
+    must(t.payload.len == 0 || t.payload.ptr + t.payload.len <= in.ptr + in.len);
 }
 
 /* Fields that a TLP of this type has; the others are not on the wire. */
@@ -86,7 +112,7 @@ static bool same_tlp(const dxpu_tlp *a, const dxpu_tlp *b)
 }
 
 /* PROOF tlp_redecode
-   claim    decode(encode(x)) = x, in every field that x's type has, for every x that
+   claim    receive(encode(x)) = x, in every field that x's type has, for every x that
             dxpu_tlp_check() passes and whose payload is as long as its type says; encode() refuses
             no such x
    bounds   payload at most 2 dwords, at most 2 prefixes
@@ -110,7 +136,7 @@ void proof_tlp_redecode(void)
     must((dxpu_tlp_encode(&t, out, sizeof out, &len) == DXPU_OK) == good);
     if (!good)
         return;
-    must(dxpu_tlp_decode(dxpui_view(out, len), &again) == DXPU_OK);
+    must(dxpu_tlp_receive(dxpui_view(out, len), &again) == DXPU_OK);
     must(same_tlp(&t, &again));
     must(i >= t.prefix_count || t.prefix[i] == again.prefix[i]);
     must(same_bytes(payload, again.payload.ptr, again.payload.len));

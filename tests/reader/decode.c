@@ -10,8 +10,16 @@ enum { BYTES_MAX = 1 << 16 };
 static void show_tlp(dxpu_bytes in)
 {
     dxpu_tlp t;
-    int strict = dxpu_tlp_decode(in, &t), header = dxpu_tlp_decode_header(in, &t);
-    printf("strict=%s header=%s", dxpu_error_name(strict), dxpu_error_name(header));
+    uint8_t clean[BYTES_MAX];
+    size_t len = 0;
+    int strict = dxpu_tlp_decode(in, &t), receive = dxpu_tlp_receive(in, &t);
+    if (receive == DXPU_OK && dxpu_tlp_encode(&t, clean, sizeof clean, &len) != DXPU_OK)
+        len = 0; /* never: the reader then sees other bytes than its own */
+    int header = dxpu_tlp_decode_header(in, &t);
+    printf("strict=%s header=%s receive=%s", dxpu_error_name(strict), dxpu_error_name(header),
+           dxpu_error_name(receive));
+    if (receive == DXPU_OK)
+        printf(" clean=%08x", dxpu_crc32(0, clean, len));
     if (header == DXPU_OK) {
         bool completion = dxpu_tlp_class(&t) == DXPU_COMPLETION;
         printf(" dw=%u class=%u tc=%u th=%u td=%u ep=%u at=%u requester=%u tag=%u payload=%zu",

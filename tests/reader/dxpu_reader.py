@@ -8,8 +8,9 @@ and it reads and makes frames and TLPs by hand:
     dxpu_reader.py tlp HEX          decode one TLP, print JSON
 
 As a module: decode_frame, encode_frame, Stream (TLPs across frames), decode_tlp, decode_tlp_header,
-encode_tlp, ecrc, lcrc.  Comments name the rules: W- in spec/wire.md, T- in spec/tlp.md.
-It has no state of a channel: what needs one (channel id, replay, ack, window) it does not judge.
+receive_tlp, encode_tlp, ecrc, lcrc.  Comments name the rules: W- in spec/wire.md, T- in
+spec/tlp.md.  It has no state of a channel: what needs one (channel id, replay, ack, window) it does
+not judge.
 """
 
 import json
@@ -558,6 +559,47 @@ def completion_fields(header):
 
 def decode_tlp(data):
     """T-2: exactly one whole TLP that keeps every rule."""
+    tlp = check_tlp(data)
+    check(tlp["tc"] == 0 or tlp["type"] not in ("MRdLk", "CplDLk"), "E_TLP_TC")  # T-44
+    header = split_tlp(data)[1]
+    used = used_bits(tlp_kind(header[0]), tlp, header)
+    check(all(byte & ~mask == 0 for byte, mask in zip(header, used)), "E_TLP_RSVD")
+    return tlp
+
+
+def receive_tlp(data):
+    """T-43: the TLP that a receiver reads, as it would be sent: reserved bits are 0."""
+    tlp = decode_tlp_header(data)
+    prefixes, header, rest = split_tlp(data)
+    kind = tlp_kind(header[0])
+    check(len(rest) >= trailing_bytes(header), "E_TLP_SHORT")
+    check(len(rest) <= trailing_bytes(header), "E_TLP_LONG")
+    addressed = kind.name in MEMORY + ATOMICS
+    message = kind.name in ("Msg", "MsgD")
+    used = used_bits(kind, tlp, header)
+    if not addressed:
+        used[1] &= ~0x01
+        used[2] &= ~0x0C
+    if not kind.has_data:
+        used[2] &= ~0x40
+    if kind.name.startswith(("Cfg", "IO")):
+        used[1] &= ~0x04
+    if message and header[7] not in VENDOR:
+        used[2] &= ~0x30
+    clean = bytearray(byte & mask for byte, mask in zip(header, used))
+    if kind.tlp_class == "completion" and header[6] >> 5 not in STATUS:
+        clean[6] = clean[6] & 0x1F | 1 << 5
+    if addressed and kind.dw == 4 and not any(header[8:12]):
+        del clean[8:12]
+        clean[0] &= ~0x20
+    bits = [prefix & ~reserved_in_prefix(prefix, tlp) for prefix in prefixes]
+    clean = b"".join(prefix.to_bytes(4, "big") for prefix in bits) + bytes(clean) + rest
+    check_tlp(clean)
+    return clean
+
+
+def check_tlp(data):
+    """One whole TLP that keeps the rules but those of T-6 and T-44."""
     tlp = decode_tlp_header(data)
     prefixes, header, rest = split_tlp(data)
     kind = tlp_kind(header[0])
@@ -573,7 +615,6 @@ def decode_tlp(data):
         check_simple(tlp)
     else:
         check_address(kind, tlp, header)
-    check_reserved(kind, tlp, header)
     if tlp["td"]:
         tlp["digest"] = f"{int.from_bytes(rest[-4:], 'little'):08x}"  # T-60
     return tlp
@@ -590,10 +631,16 @@ def check_prefixes(kind, tlp, prefixes):
             pasids += 1
             check(pasids == 1, "E_TLP_PREFIX_COUNT")
             check(addressed or tlp.get("message_code", 0) in range(1, 6), "E_TLP_PREFIX")
-            check(prefix & 0x00C00000 == 0, "E_TLP_RSVD")
         elif name == TPH_PREFIX:
             check(addressed and (tlp["th"] or prefix & 0x1000), "E_TLP_TH")
-            check(prefix & (0x0FFF if tlp["at"] == 2 else 0xEFFF) == 0, "E_TLP_RSVD")
+        check(prefix & reserved_in_prefix(prefix, tlp) == 0, "E_TLP_RSVD")
+
+
+def reserved_in_prefix(prefix, tlp):
+    """T-24, T-25."""
+    if prefix >> 24 == TPH_PREFIX:
+        return 0x0FFF if tlp["at"] == 2 else 0xEFFF
+    return 0x00C00000 if prefix >> 24 == PASID_PREFIX else 0
 
 
 def check_common(kind, tlp):
@@ -677,8 +724,8 @@ def message_bits(kind, header):
     return MESSAGE_BITS.get(code, (0, 0))
 
 
-def check_reserved(kind, tlp, header):
-    """T-6 and what it gathers: T-7, T-9, T-13, T-34."""
+def used_bits(kind, tlp, header):
+    """The bits of a header that T-6 and what it gathers (T-7, T-9, T-13, T-34) do not reserve."""
     used = bytearray(b"\xff" * len(header))
     used[1] &= ~0x02
     if kind.tlp_class == "posted":
@@ -696,7 +743,7 @@ def check_reserved(kind, tlp, header):
         if kind.name in ATOMICS and not tlp["th"]:
             used[7] = 0
         used[-1] &= 0xFF if tlp["th"] else 0xFD if is_translation(kind, header) else 0xFC
-    check(all(byte & ~mask == 0 for byte, mask in zip(header, used)), "E_TLP_RSVD")
+    return used
 
 
 # ---- TLPs: encoding and CRCs --------------------------------------------------------------------
@@ -724,7 +771,7 @@ def encode_tlp(tlp):
     data = bytes.fromhex(tlp.get("prefixes", "")) + bytes(header) + tlp.get("payload", b"")
     if tlp.get("td"):
         data += int(tlp["digest"], 16).to_bytes(4, "little")
-    decode_tlp(data)
+    check_tlp(data)
     return data
 
 

@@ -47,8 +47,12 @@ def tlp_fields(tlp):
 def by_reader(what, data):
     if what == "tlp":
         _, strict = verdict(dx.decode_tlp, data)
+        clean, receive = verdict(dx.receive_tlp, data)
         tlp, header = verdict(dx.decode_tlp_header, data)
-        return {"strict": strict, "header": header, **(tlp_fields(tlp) if tlp else {})}
+        out = {"strict": strict, "header": header, "receive": receive}
+        if clean is not None:
+            out["clean"] = f"{dx.crc32(clean):08x}"
+        return {**out, **(tlp_fields(tlp) if tlp else {})}
     frame, reason = verdict(dx.decode_frame, data)
     out = {"frame": reason}
     if frame:

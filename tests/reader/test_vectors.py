@@ -70,8 +70,8 @@ def check_frame(vector, by_name):
 
 # Absent in a vector that gives fields, these are 0 or empty.
 BY_DEFAULT = ("tc", "attr", "th", "td", "ep", "at", "ph", "steering", "bcm", "prefixes")
-NOT_FIELDS = ("name", "note", "source", "reported", "known", "hex", "header", "strict", "ecrc",
-              "lcrc", "lcrc_sequence")
+NOT_FIELDS = ("name", "note", "source", "reported", "known", "hex", "header", "strict", "received",
+              "receive", "ecrc", "lcrc", "lcrc_sequence")
 
 
 def expect_fields(what, tlp, vector):
@@ -98,6 +98,11 @@ def check_tlp(vector, _):
         if reason == "OK":
             expect_fields("strict", tlp, vector)
             expect("encoded", dx.encode_tlp(tlp), data)
+        clean, reason = outcome(dx.receive_tlp, data)
+        good = "received" in vector or vector["strict"] == "OK"
+        expect("receive", reason, "OK" if good else vector.get("receive", vector["strict"]))
+        if good:
+            expect("received", clean, vectors.from_hex(vector.get("received", vector["hex"])))
     if "ecrc" in vector:
         expect("ecrc", tlp["digest"] == dx.ecrc(data), vector["ecrc"] == "good")
     if "lcrc" in vector:
@@ -109,9 +114,11 @@ def check_tlp(vector, _):
 
 def damaged(vector):
     """Copies of a vector that must fail, and what was done to each."""
-    for key in ("reject", "header", "strict"):
+    for key in ("reject", "header", "strict", "receive"):
         if key in vector:
             yield key, {**vector, key: vector[key] + "X"}
+    if "received" in vector:
+        yield "received", {**vector, "received": vector["received"][:-1] + "f"}
     if "strict" not in vector and "kind" not in vector:
         return
     if vector.get("strict", "OK") != "OK":
