@@ -25,7 +25,7 @@ attacked() {
     enrol) echo enroll_talk.c enroll_command.c dxpu_sodium_enrol.c ;;
     ethernet) echo dxpu_af_xdp_wire.c dxpu_firmware_wire.c ;;
     firmware) echo dxpu_firmware.c dxpu_firmware_wire.c ;;
-    handshake) echo dxpu_noise.c dxpu_sodium.c dxpu_sodium_seal.c ;;
+    handshake) echo dxpu_noise.c dxpu_secure.c dxpu_seal.c ;;
     http) echo api_head.c api_requests.c ;;
     keyfiles) echo dxpu_sodium_key.c identity_file.c ;;
     link) echo manager_link.c ;;

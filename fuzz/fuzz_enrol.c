@@ -11,7 +11,8 @@
 #define DXPU_IMPLEMENTATION
 #include "quick_sodium.h"
 
-#include "bindings/sodium/dxpu_noise.c"
+#include "bindings/secure/dxpu_noise.c"
+#include "bindings/sodium/dxpu_sodium.c"
 #include "bindings/sodium/dxpu_sodium_enrol.c"
 #define KEY KEY_OF_FILE
 #include "bindings/sodium/dxpu_sodium_key.c"
@@ -268,7 +269,7 @@ static void check_met(const enroll_talk *t)
     check_codes(e);
 }
 
-enum { BELOW = DXPU_NOISE_STACK_BYTES };
+enum { BELOW = 8192 };
 
 /* Does the secret stand where what was called has had its stack?  It was zeroed before. */
 __attribute__((noinline, no_sanitize("address", "undefined"))) static bool
@@ -636,7 +637,7 @@ static void begin_all(uint8_t flags)
     net.local.u.v4.sin_addr.s_addr = htonl(0x7f000001);
     net.local.len = sizeof net.local.u.v4;
     for (unsigned i = 0; i < OWNERS; i++)
-        dxpu_noise_pair_new(&owners[i]);
+        dxpu_noise_pair_new(dxpu_sodium_primitives(), &owners[i]);
     for (unsigned i = 0; i < 2; i++)
         must((net.out[i] = open_memstream(&net.text[i], &net.bytes[i])) != NULL);
     (void)begin_session(0, false, "right");

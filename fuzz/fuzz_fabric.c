@@ -14,13 +14,14 @@
 #include "quick_sodium.h"
 #include "quiet.h"
 
-#include "bindings/sodium/dxpu_noise.c"
+#include "bindings/secure/dxpu_noise.c"
 #define KEY KEY_OF_END /* the same in each of the parts */
 #define MAC MAC_OF_END
-#include "bindings/sodium/dxpu_sodium.c"
+#include "bindings/secure/dxpu_secure.c"
 #undef KEY
 #undef MAC
-#include "bindings/sodium/dxpu_sodium_seal.c"
+#include "bindings/secure/dxpu_seal.c"
+#include "bindings/sodium/dxpu_sodium.c"
 #include "input.h"
 
 #include "dxpu_libevent.h"
@@ -551,7 +552,7 @@ static void start(void)
             &fabrics[i], i == BOX ? on_welcome : NULL, on_up, on_work, on_down, NULL, NULL, NULL,
             NULL
         };
-        dxpu_noise_pair_new(&own[i]);
+        dxpu_noise_pair_new(dxpu_sodium_primitives(), &own[i]);
         lists[i].port = i;
         set.window_frames = 4;
         set.mtu = 1280;

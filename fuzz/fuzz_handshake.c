@@ -19,13 +19,14 @@ static int counted_scalarmult(uint8_t out[32], const uint8_t secret[32], const u
 }
 #undef crypto_scalarmult
 #define crypto_scalarmult counted_scalarmult
-#include "bindings/sodium/dxpu_noise.c"
+#include "bindings/secure/dxpu_noise.c"
 #define KEY KEY_OF_END /* the same in each of the parts */
 #define MAC MAC_OF_END
-#include "bindings/sodium/dxpu_sodium.c"
+#include "bindings/secure/dxpu_secure.c"
 #undef KEY
 #undef MAC
-#include "bindings/sodium/dxpu_sodium_seal.c"
+#include "bindings/secure/dxpu_seal.c"
+#include "bindings/sodium/dxpu_sodium.c"
 #include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -98,7 +99,7 @@ static void begin(input *in)
     now_ns = 1000000000;
     altered = false;
     for (unsigned i = 0; i < ENDS; i++) {
-        dxpu_noise_pair_new(&own[i]);
+        dxpu_noise_pair_new(dxpu_sodium_primitives(), &own[i]);
         dxpu_sodium_config_default(&cfg);
         cfg.identity = &own[i];
         cfg.sessions = 4;
@@ -149,7 +150,7 @@ static void keep_cookie(const packet *p, const uint8_t *answer, unsigned address
     const uint8_t *body = answer + BASE,
                   *mac1 = p->bytes + BASE + INITIATION_BYTES - 2 * MAC_OF_END;
     uint8_t key[SECRET];
-    labelled("dxpu cookie 1", own[BOX].public_key, key);
+    labelled(dxpu_sodium_primitives(), LABEL("dxpu cookie 1"), own[BOX].public_key, key);
     must(crypto_aead_xchacha20poly1305_ietf_decrypt(
              cookies.one[cookies.count].cookie, NULL, NULL, body + COOKIE_SEALED,
              COOKIE_BYTES - COOKIE_SEALED, mac1, MAC_OF_END, body + COOKIE_NONCE, key) == 0);

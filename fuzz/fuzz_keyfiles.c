@@ -7,8 +7,9 @@
 #include "quick_sodium.h"
 
 #define KEY KEY_OF_NOISE /* the same in both */
-#include "bindings/sodium/dxpu_noise.c"
+#include "bindings/secure/dxpu_noise.c"
 #undef KEY
+#include "bindings/sodium/dxpu_sodium.c"
 #include "bindings/sodium/dxpu_sodium_key.c"
 #include "examples/proxy/identity_file.c"
 #include "input.h"

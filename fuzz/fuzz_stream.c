@@ -7,7 +7,8 @@
    libFuzzer: -max_len=256 */
 #include "quick_sodium.h"
 
-#include "bindings/sodium/dxpu_noise.c"
+#include "bindings/secure/dxpu_noise.c"
+#include "bindings/sodium/dxpu_sodium.c"
 #include "bindings/sodium/dxpu_sodium_stream.c"
 #include "input.h"
 
@@ -157,7 +158,7 @@ static void begin_strange(bool as_client)
 {
     posing = as_client;
     recorded = false;
-    dxpu_noise_pair_new(&ends[STRANGER].own);
+    dxpu_noise_pair_new(dxpu_sodium_primitives(), &ends[STRANGER].own);
     if (posing)
         memcpy(ends[STRANGER].own.public_key, ends[CLIENT].own.public_key, KEY_BYTES);
     ends[STRANGERS_SERVER].own = ends[SERVER].own;
@@ -168,8 +169,8 @@ static void begin(void)
 {
     for (unsigned i = 0; i < ENDS; i++)
         ends[i].s = NULL;
-    dxpu_noise_pair_new(&ends[CLIENT].own);
-    dxpu_noise_pair_new(&ends[SERVER].own);
+    dxpu_noise_pair_new(dxpu_sodium_primitives(), &ends[CLIENT].own);
+    dxpu_noise_pair_new(dxpu_sodium_primitives(), &ends[SERVER].own);
     begin_two(&ends[CLIENT]);
     begin_strange(false);
 }

@@ -10,7 +10,9 @@ set -eu
 cd "$(dirname "$0")/.."
 : "${CC:=clang}" "${CFLAGS:=-O1 -g -fsanitize=address,undefined}" "${OUT:=build/oss-fuzz}"
 : "${LIB_FUZZING_ENGINE:=-fsanitize=fuzzer}"
-keys="bindings/sodium/dxpu_noise.c bindings/sodium/dxpu_sodium_key.c"
+protocol="bindings/secure/dxpu_secure.c bindings/secure/dxpu_seal.c"
+keys="$protocol bindings/secure/dxpu_noise.c bindings/sodium/dxpu_sodium.c"
+keys="$keys bindings/sodium/dxpu_sodium_key.c"
 sockets="$(echo bindings/libevent/*.c) examples/proxy/stats.c"
 include=$(for d in bindings/* examples/proxy; do printf ' -I%s' "$d"; done)
 mkdir -p "$OUT"
@@ -18,7 +20,8 @@ mkdir -p "$OUT"
 for target; do
     parts= # besides the files that the target includes
     case $target in
-    peers) parts=$(echo bindings/sodium/*.c) ;;
+    peers) parts=$(echo bindings/sodium/*.c bindings/secure/*.c) ;;
+    keyfiles | stream) parts=$protocol ;;
     core | store) parts=$keys ;;
     requests) parts=$sockets ;;
     link | wire) parts="$keys $sockets examples/proxy/requests.c" ;;
@@ -28,12 +31,11 @@ for target; do
         for n in bypass recorder sandbox stats; do parts="$parts examples/proxy/$n.c"; done
         ;;
     answers)
-        parts=$(echo bindings/libevent/*.c bindings/sodium/*.c)
+        parts=$(echo bindings/libevent/*.c bindings/sodium/*.c bindings/secure/*.c)
         for n in keys requests secure_stream stats; do parts="$parts examples/proxy/$n.c"; done
         ;;
     enrol)
-        parts="$(echo bindings/libevent/*.c) examples/proxy/keys.c bindings/sodium/dxpu_sodium.c"
-        parts="$parts bindings/sodium/dxpu_sodium_seal.c"
+        parts="$(echo bindings/libevent/*.c) examples/proxy/keys.c $protocol"
         ;;
     esac
     $CC $CFLAGS -std=c11 -pthread -I. $include -o "$OUT/fuzz_$target" "fuzz/fuzz_$target.c" $parts \

@@ -457,8 +457,8 @@ static unsigned answered_by_hand(unsigned at, uint8_t value, bool set)
     packet p = initiate(&w), out;
     memcpy(prologue, "dxpu handshake 1", 16);
     memcpy(prologue + 16, p.bytes + BASE, HEAD);
-    assert_int_equal(dxpu_noise_start(&n, DXPU_NOISE_IK, false, w.key[1], NULL,
-                                      (dxpu_bytes){ prologue, sizeof prologue }),
+    assert_int_equal(dxpu_noise_start(&n, dxpu_sodium_primitives(), DXPU_NOISE_IK, false, w.key[1],
+                                      NULL, (dxpu_bytes){ prologue, sizeof prologue }),
                      DXPU_OK);
     dxpu_bytes message = { p.bytes + BASE + HEAD, INITIATION_BYTES - HEAD - 2 * MAC };
     assert_int_equal(dxpu_noise_read(&n, message, ask, sizeof ask, &bytes), DXPU_OK);
@@ -558,7 +558,8 @@ static int asked_by_hand(world *w, const uint8_t *ask, size_t ask_bytes, const u
     dxpu_sodium_end(w->x[0]);
     memcpy(prologue, "dxpu handshake 1", 16);
     memcpy(prologue + 16, head, HEAD);
-    assert_int_equal(dxpu_noise_start(&n, DXPU_NOISE_IK, true, w->key[0], w->key[1]->public_key,
+    assert_int_equal(dxpu_noise_start(&n, dxpu_sodium_primitives(), DXPU_NOISE_IK, true, w->key[0],
+                                      w->key[1]->public_key,
                                       (dxpu_bytes){ prologue, sizeof prologue }),
                      DXPU_OK);
     memset(&p, 0, sizeof p);

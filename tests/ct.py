@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Nothing that bindings/sodium does takes longer or looks elsewhere because of a secret (S-113).
+"""Nothing that bindings/secure and bindings/sodium do takes longer or looks elsewhere because of a
+secret (S-113).
 
 The C tests of keys run under valgrind's memcheck with all secrets marked as undefined
 (tests/ct/taint.c).  A branch or an address that depends on one is then told with its line, and
-fails when that line is in bindings/sodium; libsodium and the tests may do as they like.  Controls:
+fails when that line is in one of the two; libsodium and the tests may do as they like.  Controls:
 tests/ct/leak.c does it on purpose, and each of its ways must be seen.
 
 Of api_sodium it runs handshakes, cookies, seals, new keys, enrolment and key files; with
@@ -24,6 +25,7 @@ PART = ["test_s1*", "test_s3*", "test_s40_c*", "test_s42*", "test_s44*", "test_s
         "test_s6*"]
 TESTS = {"unit_noise": ["*"], "unit_stream": ["*"],
          "api_sodium": ["*"] if "DXPU_ROUNDS" in os.environ else PART}
+PARTS = ("secure", "sodium")
 KINDS = ("Conditional jump or move depends on uninitialised", "Use of uninitialised value")
 failed = 0
 
@@ -51,8 +53,8 @@ def wrapped():
 def build(folder, name, sources):
     """The path of a program, built as it is shipped but for the wrappers; or why it is none."""
     program = os.path.join(folder, name)
-    flags = ["-std=c11", "-O2", "-g", "-I" + ROOT, "-I" + os.path.join(ROOT, "bindings/sodium"),
-             "-pthread"]
+    flags = ["-std=c11", "-O2", "-g", "-I" + ROOT,
+             *["-I" + os.path.join(ROOT, "bindings", part) for part in PARTS], "-pthread"]
     done = subprocess.run(["cc", *flags, "-o", program, *sources,
                            os.path.join(ROOT, "tests/ct/taint.c"),
                            *["-Wl,--wrap=" + name for name in wrapped()], "-lcmocka", "-lsodium"],
@@ -99,8 +101,8 @@ def main():
     if not shutil.which("valgrind") or not os.path.exists("/usr/include/valgrind/memcheck.h"):
         print("skip ct valgrind is not installed")
         return 0
-    ours = {os.path.basename(path) for path in
-            glob.glob(os.path.join(ROOT, "bindings", "sodium", "*.[ch]"))}
+    ours = {os.path.basename(path) for part in PARTS
+            for path in glob.glob(os.path.join(ROOT, "bindings", part, "*.[ch]"))}
     with tempfile.TemporaryDirectory() as folder:
         dxpu = os.path.join(folder, "dxpu_impl.c")
         with open(dxpu, "w", encoding="utf-8") as file:
@@ -119,7 +121,8 @@ def main():
             with open(source, encoding="utf-8") as file:
                 text = file.read()
             parts = [] if "DXPU_IMPLEMENTATION" in text else [dxpu]
-            parts += [p for p in sorted(glob.glob(os.path.join(ROOT, "bindings/sodium/*.c")))
+            parts += [p for part in PARTS
+                      for p in sorted(glob.glob(os.path.join(ROOT, "bindings", part, "*.c")))
                       if not re.search(r'#include "[^"]*%s"' % os.path.basename(p), text)]
             program, why = build(folder, name, [source, *parts])
             if not program:

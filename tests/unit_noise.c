@@ -1,4 +1,4 @@
-/* bindings/sodium/dxpu_noise.c from the inside: published vectors, every message damaged in every
+/* bindings/secure/dxpu_noise.c from the inside: published vectors, every message damaged in every
    byte, turns and sizes, the wipe. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,10 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "bindings/sodium/dxpu_noise.c"
+#include "bindings/secure/dxpu_noise.c"
+#include "dxpu_sodium.h"
+
+#include <sodium.h>
 
 #include "vector_file.h"
 
@@ -65,12 +68,15 @@ static const dxpu_bytes hello = { prologue_bytes, 3 };
 
 static void begin(sides *s, unsigned pattern, dxpu_bytes theirs)
 {
-    dxpu_noise_pair_new(&s->own[0]);
-    dxpu_noise_pair_new(&s->own[1]);
+    dxpu_noise_pair_new(dxpu_sodium_primitives(), &s->own[0]);
+    dxpu_noise_pair_new(dxpu_sodium_primitives(), &s->own[1]);
     const uint8_t *remote = pattern == DXPU_NOISE_IK ? s->own[1].public_key : NULL;
-    assert_int_equal(dxpu_noise_start(&s->n[0], pattern, true, &s->own[0], remote, prologue),
+    assert_int_equal(dxpu_noise_start(&s->n[0], dxpu_sodium_primitives(), pattern, true, &s->own[0],
+                                      remote, prologue),
                      DXPU_OK);
-    assert_int_equal(dxpu_noise_start(&s->n[1], pattern, false, &s->own[1], NULL, theirs), DXPU_OK);
+    assert_int_equal(dxpu_noise_start(&s->n[1], dxpu_sodium_primitives(), pattern, false,
+                                      &s->own[1], NULL, theirs),
+                     DXPU_OK);
 }
 
 /* The next message of a handshake into out; its bytes. */
@@ -138,8 +144,9 @@ static void check_vector(void)
     for (unsigned end = 0; end < 2; end++) {
         dxpu_noise_pair own;
         const char *remote = end ? NULL : vector_get(&x, "init_remote");
-        dxpu_noise_pair_of(&own, value(end ? "resp_static" : "init_static").ptr);
-        assert_int_equal(dxpu_noise_start(&n[end], pattern, !end, &own,
+        dxpu_noise_pair_of(dxpu_sodium_primitives(), &own,
+                           value(end ? "resp_static" : "init_static").ptr);
+        assert_int_equal(dxpu_noise_start(&n[end], dxpu_sodium_primitives(), pattern, !end, &own,
                                           remote ? value("init_remote").ptr : NULL,
                                           value("prologue")),
                          DXPU_OK);
@@ -188,7 +195,8 @@ static void test_s1_hmac_by_definition(void **state)
         key[i] = (uint8_t)(3 * i);
     for (unsigned i = 0; i < sizeof text; i++)
         text[i] = (uint8_t)i;
-    hmac(key, (dxpu_bytes){ text, 70 }, (dxpu_bytes){ text + 70, 130 }, out);
+    hmac(dxpu_sodium_primitives(), key, (dxpu_bytes){ text, 70 }, (dxpu_bytes){ text + 70, 130 },
+         out);
     memset(whole, 0x36, BLOCK);
     for (unsigned i = 0; i < HASH; i++)
         whole[i] ^= key[i];
@@ -321,12 +329,17 @@ static void test_turns_and_sizes(void **state)
     assert_int_equal(dxpu_noise_write(&s.n[0], hello, out, MAX, &bytes), DXPU_E_STATE);
     assert_int_equal(hear(&s, 1, out, 100), DXPU_E_STATE);
     assert_int_equal(dxpu_noise_overhead(&s.n[0]), 0);
-    assert_int_equal(dxpu_noise_start(&s.n[0], 2, true, &s.own[0], key, prologue), DXPU_E_ARG);
-    assert_int_equal(dxpu_noise_start(&s.n[0], DXPU_NOISE_IK, true, &s.own[0], NULL, prologue),
+    assert_int_equal(
+        dxpu_noise_start(&s.n[0], dxpu_sodium_primitives(), 2, true, &s.own[0], key, prologue),
+        DXPU_E_ARG);
+    assert_int_equal(dxpu_noise_start(&s.n[0], dxpu_sodium_primitives(), DXPU_NOISE_IK, true,
+                                      &s.own[0], NULL, prologue),
                      DXPU_E_ARG);
-    assert_int_equal(dxpu_noise_start(&s.n[0], DXPU_NOISE_IK, false, &s.own[0], key, prologue),
+    assert_int_equal(dxpu_noise_start(&s.n[0], dxpu_sodium_primitives(), DXPU_NOISE_IK, false,
+                                      &s.own[0], key, prologue),
                      DXPU_E_ARG);
-    assert_int_equal(dxpu_noise_start(&s.n[0], DXPU_NOISE_XX, true, &s.own[0], key, prologue),
+    assert_int_equal(dxpu_noise_start(&s.n[0], dxpu_sodium_primitives(), DXPU_NOISE_XX, true,
+                                      &s.own[0], key, prologue),
                      DXPU_E_ARG);
 }
 
@@ -343,7 +356,8 @@ static void test_s2_public_key_of_small_order(void **state)
     memcpy(out, order1, KEY);
     memset(out + KEY, 0, 100);
     assert_int_equal(hear(&s, 1, out, KEY + 100), DXPU_E_CRC);
-    assert_int_equal(dxpu_noise_start(&s.n[0], DXPU_NOISE_IK, true, &s.own[0], order1, prologue),
+    assert_int_equal(dxpu_noise_start(&s.n[0], dxpu_sodium_primitives(), DXPU_NOISE_IK, true,
+                                      &s.own[0], order1, prologue),
                      DXPU_OK);
     assert_int_equal(dxpu_noise_write(&s.n[0], hello, out, MAX, &bytes), DXPU_E_CRC);
 }

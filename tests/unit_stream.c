@@ -53,8 +53,8 @@ static void begin_keyed(pair *p)
 static void begin(pair *p)
 {
     memset(p, 0, sizeof *p);
-    dxpu_noise_pair_new(&p->own[CLIENT]);
-    dxpu_noise_pair_new(&p->own[SERVER]);
+    dxpu_noise_pair_new(dxpu_sodium_primitives(), &p->own[CLIENT]);
+    dxpu_noise_pair_new(dxpu_sodium_primitives(), &p->own[SERVER]);
     begin_keyed(p);
 }
 
@@ -208,7 +208,7 @@ static void check_vector(void)
     memset(&p, 0, sizeof p);
     for (unsigned end = 0; end < 2; end++) {
         (void)value(secret[end], bytes);
-        dxpu_noise_pair_of(&p.own[end], bytes);
+        dxpu_noise_pair_of(dxpu_sodium_primitives(), &p.own[end], bytes);
     }
     (void)value("client_ephemeral", drawn);
     begin_keyed(&p);
@@ -332,7 +332,7 @@ static void test_s72_another_server_key(void **state)
     pair_up(&p); /* control */
     end_pair(&p);
     begin(&p);
-    dxpu_noise_pair_new(&other);
+    dxpu_noise_pair_new(dxpu_sodium_primitives(), &other);
     dxpu_sodium_stream_free(p.s[CLIENT]);
     p.s[CLIENT] = make_end(&p, CLIENT, other.public_key);
     assert_int_equal(give(&p, SERVER, out, say_of(&p, CLIENT, out), NULL), DXPU_E_CRC);

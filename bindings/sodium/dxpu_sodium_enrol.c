@@ -4,7 +4,7 @@
 
 #include <sodium.h>
 
-/* Types of the three messages of Noise XX, behind those of dxpu_sodium.c (S-51). */
+/* Types of the three messages of Noise XX, behind those of dxpu_secure.c (S-51). */
 enum { TYPE_FIRST = 4, TYPE_LAST = 6, SECURITY_VERSION = 1, HEAD_BYTES = 8 };
 enum { HEAD_TYPE = 0, HEAD_SECURITY = 1 };
 
@@ -49,7 +49,8 @@ int dxpu_sodium_enrol_begin(dxpu_sodium_enrol *e, const dxpu_noise_pair *own, bo
         return DXPU_E_ARG;
     memset(e, 0, sizeof *e);
     memcpy(e->name, name, strlen(name));
-    (void)dxpu_noise_start(&e->noise, DXPU_NOISE_XX, initiator, own, NULL, prologue);
+    (void)dxpu_noise_start(&e->noise, dxpu_sodium_primitives(), DXPU_NOISE_XX, initiator, own, NULL,
+                           prologue);
     return initiator ? say(e, TYPE_FIRST) : DXPU_OK;
 }
 

@@ -57,7 +57,7 @@ dxpu_noise_pair *dxpu_sodium_key_new(void)
 {
     dxpu_noise_pair *p = sodium_malloc(sizeof *p);
     if (p)
-        dxpu_noise_pair_new(p);
+        dxpu_noise_pair_new(dxpu_sodium_primitives(), p);
     return p;
 }
 
@@ -154,7 +154,7 @@ static bool parse_file(char *text, dxpu_noise_pair *p)
     good = good && dxpu_sodium_key_parse(text + HEADER_BYTES, secret) &&
            !sodium_is_zero(secret, sizeof secret);
     if (good)
-        dxpu_noise_pair_of(p, secret);
+        dxpu_noise_pair_of(dxpu_sodium_primitives(), p, secret);
     sodium_memzero(secret, sizeof secret);
     return good;
 }

@@ -1,6 +1,7 @@
 /* dxpu_sodium_stream.c - see dxpu_sodium_stream.h, spec/security.md S-70 ff.
    SPDX-License-Identifier: MIT */
 #include "dxpu_sodium_stream.h"
+#include "dxpu_sodium.h"
 
 #include <sodium.h>
 #include <stdlib.h>
@@ -78,7 +79,7 @@ static void used(direction *d, size_t bytes)
     memcpy(d->key, out, KEY_BYTES);
     d->bytes = 0;
     sodium_memzero(out, sizeof out);
-    sodium_stackzero(DXPU_NOISE_STACK_BYTES);
+    dxpu_sodium_primitives()->wipe_stack();
 }
 
 /* The message of `plain` at out, which has room. */
@@ -346,8 +347,8 @@ dxpu_sodium_stream *dxpu_sodium_stream_new(const dxpu_sodium_stream_settings *se
     s->set = *set;
     memcpy(prologue, prologue_text, PROLOGUE_TEXT_BYTES);
     memcpy(prologue + PROLOGUE_TEXT_BYTES, heads[0], HEAD_BYTES);
-    (void)dxpu_noise_start(&s->noise, DXPU_NOISE_IK, set->server != NULL, set->identity,
-                           set->server, view);
+    (void)dxpu_noise_start(&s->noise, dxpu_sodium_primitives(), DXPU_NOISE_IK, set->server != NULL,
+                           set->identity, set->server, view);
     if (set->server) {
         memcpy(s->peer, set->server, KEY_BYTES);
         s->set.server = s->peer;

@@ -198,7 +198,7 @@ static double diffie_hellman(unsigned long count)
 {
     dxpu_noise_pair p;
     uint8_t out[32];
-    dxpu_noise_pair_new(&p);
+    dxpu_noise_pair_new(dxpu_sodium_primitives(), &p);
     double begin_ns = bench_cpu_ns();
     for (unsigned long i = 0; i < count; i++) {
         bench_must(crypto_scalarmult(out, p.secret, p.public_key) == 0, "a secret");

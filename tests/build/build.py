@@ -138,29 +138,42 @@ def pure_bindings(f):
                       undefined)
 
 
-def firmware_binding(f):
-    """bindings/firmware as C99, without a C library, calling nothing but mem* and dxpu.h; its
-    headers also as C++.  The control calls something else."""
-    folder = os.path.join(ROOT, "bindings", "firmware")
+# Bindings of .c files that need neither a library nor an operating system, and their C.
+FREESTANDING = {"firmware": "c99", "secure": "c11"}
+# What gcc calls for arithmetic that a processor has no instruction for.
+ARITHMETIC = re.compile(r"__aeabi_\w+")
+
+
+def freestanding_bindings(f):
+    for name, std in FREESTANDING.items():
+        freestanding_binding(f, name, std)
+
+
+def freestanding_binding(f, name, std):
+    """A binding without a C library, calling nothing but mem* and dxpu.h; its headers also as C++.
+    The control calls something else."""
+    folder = os.path.join(ROOT, "bindings", name)
     sources = sorted(n for n in os.listdir(folder) if n.endswith(".c"))
-    own = ["-I" + folder, "-ffreestanding", "-I" + FREE]
-    with open(os.path.join(folder, "dxpu_firmware.c"), encoding="utf-8") as file:
+    own = [*["-I" + os.path.join(ROOT, "bindings", n) for n in FREESTANDING], "-ffreestanding",
+           "-I" + FREE]
+    with open(os.path.join(folder, "dxpu_%s.c" % name), encoding="utf-8") as file:
         stray = f.write("stray.c", file.read() + "int puts(const char *);\nint stray(void);\n"
                         'int stray(void)\n{\n    return puts("");\n}\n')
     for compiler, tool, flags in (("gcc", "", ["-O2"]), ("clang", "", ["-O2"]),
                                   (ARM + "gcc", ARM, ["-Os", "-mcpu=cortex-m4", "-mthumb"])):
         called = {}
         for source in [os.path.join(folder, n) for n in sources] + [stray]:
-            status, out = f.compile(compiler, "c99", source, *own, *flags, "-c", "-o", "fw.o")
-            check("firmware_" + label(compiler, os.path.basename(source)), status == 0, out)
+            status, out = f.compile(compiler, std, source, *own, *flags, "-c", "-o", "fw.o")
+            check("%s_%s" % (name, label(compiler, os.path.basename(source))), status == 0, out)
             called[source] = {s for _, s in f.symbols(tool, "-u", "fw.o")
-                              if not s.startswith("dxpu_")} - MEM
-        check("control_firmware_calls_" + label(compiler), called.pop(stray) == {"puts"}, called)
-        check("firmware_calls_" + label(compiler), not any(called.values()), called)
-    head = f.write("firmware.cc", '#include "dxpu_firmware.h"\n')
-    for compiler, std in (("g++", "c++11"), ("clang++", "c++17")):
-        status, out = f.compile(compiler, std, head, *own, "-fsyntax-only")
-        check("firmware_header_" + label(compiler, std), status == 0, out)
+                              if not s.startswith("dxpu_") and not ARITHMETIC.match(s)} - MEM
+        check("control_%s_calls_%s" % (name, label(compiler)), called.pop(stray) == {"puts"},
+              called)
+        check("%s_calls_%s" % (name, label(compiler)), not any(called.values()), called)
+    head = f.write("head.cc", '#include "dxpu_%s.h"\n' % name)
+    for compiler, plus in (("g++", "c++11"), ("clang++", "c++17")):
+        status, out = f.compile(compiler, plus, head, *own, "-fsyntax-only")
+        check("%s_header_%s" % (name, label(compiler, plus)), status == 0, out)
 
 
 FIRMWARE_PORT = """#include "dxpu_firmware.h"
@@ -219,8 +232,9 @@ def firmware_options(f):
                   f.run("./port")[0] == bool(option), out)
 
 
-CXX_HEADERS = {"sodium/dxpu_noise.h": "dxpu_noise_write",
-               "sodium/dxpu_sodium.h": "dxpu_sodium_work",
+CXX_HEADERS = {"secure/dxpu_noise.h": "dxpu_noise_write",
+               "secure/dxpu_secure.h": "dxpu_secure_work",
+               "sodium/dxpu_sodium.h": "dxpu_sodium_create",
                "sodium/dxpu_sodium_stream.h": "dxpu_sodium_stream_up",
                "libevent/dxpu_libevent.h": "dxpu_udp_use", "libevent/dxpu_tcp.h": "dxpu_tcp_drop",
                "pcap/dxpu_pcap.h": "dxpu_pcap_write_tlp", "af_xdp/dxpu_af_xdp.h": "dxpu_xdp_room",
@@ -236,7 +250,8 @@ def cxx_headers(f):
             again = 'extern "%s" decltype(%s) %s;\n' % (linkage, function, function)
             source = f.write("head.cc", '#include "bindings/%s"\n%s' % (name, again if function
                                                                       else ""))
-            status, out = f.compile("g++", "c++11", source, "-fsyntax-only")
+            status, out = f.compile("g++", "c++11", source, "-fsyntax-only",
+                                    "-I" + os.path.join(ROOT, "bindings", "secure"))
             check("%scxx_%s" % ("" if linkage == "C" else "control_", label(name)),
                   (status == 0) == (linkage == "C"), out)
 
@@ -361,11 +376,12 @@ def programs(f):
             status, out = f.compile(compiler, std, source, "-O1", "-o", name)
             ran = f.run("./" + name) if status == 0 else (status, out)
             check("program_%s_%s" % (name, label(compiler)), ran == (0, expected), ran)
-    sodium = os.path.join(ROOT, "bindings", "sodium")
+    sodium, secure = (os.path.join(ROOT, "bindings", name) for name in ("sodium", "secure"))
     text, expected = readme_program("bindings/sodium/README.md")
     check("program_sodium_there", bool(text) and expected is not None)
     status, out = f.compile("gcc", "c11", f.write("sealed.c", text), "-O1", "-I" + ROOT,
-                            "-I" + sodium, "-o", "sealed", *glob.glob(sodium + "/*.c"), "-lsodium")
+                            "-I" + sodium, "-I" + secure, "-o", "sealed",
+                            *glob.glob(sodium + "/*.c"), *glob.glob(secure + "/*.c"), "-lsodium")
     ran = f.run("./sealed") if status == 0 else (status, out)
     check("program_sodium_gcc", ran == (0, expected), ran)
     loop = manual_loop()
@@ -464,7 +480,7 @@ def main():
     if sys.argv[1:] == ["ship"]:
         ship()
     else:
-        for group in (dialects, pure_bindings, firmware_binding, firmware_options,
+        for group in (dialects, pure_bindings, freestanding_bindings, firmware_options,
                       cxx_headers, linking, symbols, programs, sanitizers):
             group(Folder())
         commands()

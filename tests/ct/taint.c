@@ -112,7 +112,6 @@ int __wrap_sodium_base642bin(unsigned char *bin, size_t bin_max, const char *b64
         return rc;                                                                                 \
     }
 AEAD_COMBINED(crypto_aead_chacha20poly1305_ietf)
-AEAD_COMBINED(crypto_aead_xchacha20poly1305_ietf)
 
 #define AEAD_DETACHED(name, after, tag_bytes, key_type)                                            \
     int __real_##name##_encrypt_detached##after(                                                   \

@@ -4,10 +4,9 @@
    Names in comments are those of the Noise specification: MixHash, MixKey, EncryptAndHash. */
 #include "dxpu_noise.h"
 
-#include <sodium.h>
-
 enum { KEY = DXPU_NOISE_KEY_BYTES, HASH = DXPU_NOISE_HASH_BYTES, TAG = DXPU_NOISE_TAG_BYTES };
 enum { BLOCK = 128 }; /* of BLAKE2b, for HMAC */
+enum { NONCE = 12 };
 
 /* ==== Patterns ================================================================================ */
 
@@ -16,8 +15,8 @@ enum { END, E, S, EE, ES, SE, SS };
 enum { MESSAGES = 3, TOKENS = 5 };
 
 typedef struct shape {
-    const char *name;
-    bool known; /* the responder's public key is, from the start */
+    char name[HASH]; /* padded with zeros, as the first hash is */
+    bool known;      /* the responder's public key is, from the start */
     uint8_t messages;
     uint8_t tokens[MESSAGES][TOKENS];
 } shape;
@@ -41,48 +40,42 @@ static const shape *shape_of(const dxpu_noise *n)
 /* ==== Hashing ================================================================================= */
 
 /* HMAC-BLAKE2b of up to two parts; the key is a chaining key or a result. */
-static void hmac(const uint8_t key[HASH], dxpu_bytes a, dxpu_bytes b, uint8_t out[HASH])
+static void hmac(const dxpu_primitives *with, const uint8_t key[HASH], dxpu_bytes a, dxpu_bytes b,
+                 uint8_t out[HASH])
 {
-    crypto_generichash_state state;
+    const dxpu_bytes none = { NULL, 0 };
     uint8_t pad[BLOCK], inner[HASH];
+    dxpu_bytes parts[3] = { { pad, sizeof pad }, a, b };
     for (unsigned i = 0; i < BLOCK; i++)
         pad[i] = (uint8_t)((i < HASH ? key[i] : 0) ^ 0x36);
-    crypto_generichash_init(&state, NULL, 0, HASH);
-    crypto_generichash_update(&state, pad, sizeof pad);
-    crypto_generichash_update(&state, a.ptr, a.len);
-    crypto_generichash_update(&state, b.ptr, b.len);
-    crypto_generichash_final(&state, inner, sizeof inner);
+    with->hash(inner, HASH, none, parts, 3);
     for (unsigned i = 0; i < BLOCK; i++)
         pad[i] ^= 0x36 ^ 0x5c;
-    crypto_generichash_init(&state, NULL, 0, HASH);
-    crypto_generichash_update(&state, pad, sizeof pad);
-    crypto_generichash_update(&state, inner, sizeof inner);
-    crypto_generichash_final(&state, out, HASH);
-    sodium_memzero(&state, sizeof state);
-    sodium_memzero(pad, sizeof pad);
-    sodium_memzero(inner, sizeof inner);
+    parts[1] = (dxpu_bytes){ inner, sizeof inner };
+    with->hash(out, HASH, none, parts, 2);
+    with->wipe(pad, sizeof pad);
+    with->wipe(inner, sizeof inner);
 }
 
 /* HKDF with two outputs; first may be the chaining key itself. */
-static void hkdf(const uint8_t chain[HASH], dxpu_bytes input, uint8_t first[HASH],
-                 uint8_t second[HASH])
+static void hkdf(const dxpu_primitives *with, const uint8_t chain[HASH], dxpu_bytes input,
+                 uint8_t first[HASH], uint8_t second[HASH])
 {
     static const uint8_t one = 1, two = 2;
     const dxpu_bytes none = { NULL, 0 }, last = { &two, 1 };
     uint8_t secret[HASH];
-    hmac(chain, input, none, secret);
-    hmac(secret, (dxpu_bytes){ &one, 1 }, none, first);
-    hmac(secret, (dxpu_bytes){ first, HASH }, last, second);
-    sodium_memzero(secret, sizeof secret);
+    hmac(with, chain, input, none, secret);
+    hmac(with, secret, (dxpu_bytes){ &one, 1 }, none, first);
+    hmac(with, secret, (dxpu_bytes){ first, HASH }, last, second);
+    with->wipe(secret, sizeof secret);
 }
 
 static void mix_hash(dxpu_noise *n, const uint8_t *data, size_t len)
 {
-    crypto_generichash_state state;
-    crypto_generichash_init(&state, NULL, 0, HASH);
-    crypto_generichash_update(&state, n->hash, HASH);
-    crypto_generichash_update(&state, data, len);
-    crypto_generichash_final(&state, n->hash, HASH);
+    const dxpu_bytes none = { NULL, 0 }, parts[2] = { { n->hash, HASH }, { data, len } };
+    uint8_t hash[HASH];
+    n->with->hash(hash, HASH, none, parts, 2);
+    memcpy(n->hash, hash, HASH);
 }
 
 /* MixKey with the result of a Diffie-Hellman.  False when that is no secret: the public key was one
@@ -90,21 +83,21 @@ static void mix_hash(dxpu_noise *n, const uint8_t *data, size_t len)
 static bool mix_key(dxpu_noise *n, const dxpu_noise_pair *own, const uint8_t remote[KEY])
 {
     uint8_t shared[KEY], key[HASH];
-    bool good = crypto_scalarmult(shared, own->secret, remote) == 0;
+    bool good = n->with->agree(shared, own->secret, remote);
     if (good) {
-        hkdf(n->chain, (dxpu_bytes){ shared, sizeof shared }, n->chain, key);
+        hkdf(n->with, n->chain, (dxpu_bytes){ shared, sizeof shared }, n->chain, key);
         memcpy(n->key, key, KEY);
         n->keyed = true;
         n->nonce = 0;
     }
-    sodium_memzero(shared, sizeof shared);
-    sodium_memzero(key, sizeof key);
+    n->with->wipe(shared, sizeof shared);
+    n->with->wipe(key, sizeof key);
     return good;
 }
 
-static void next_nonce(dxpu_noise *n, uint8_t out[crypto_aead_chacha20poly1305_ietf_NPUBBYTES])
+static void next_nonce(dxpu_noise *n, uint8_t out[NONCE])
 {
-    memset(out, 0, crypto_aead_chacha20poly1305_ietf_NPUBBYTES);
+    memset(out, 0, NONCE);
     for (unsigned i = 0; i < 8; i++)
         out[4 + i] = (uint8_t)(n->nonce >> 8 * i);
     n->nonce++;
@@ -113,29 +106,31 @@ static void next_nonce(dxpu_noise *n, uint8_t out[crypto_aead_chacha20poly1305_i
 /* EncryptAndHash; out has room for the tag when a key is set. */
 static void encrypt(dxpu_noise *n, const uint8_t *data, size_t len, uint8_t *out)
 {
-    uint8_t nonce[crypto_aead_chacha20poly1305_ietf_NPUBBYTES];
+    uint8_t nonce[NONCE];
+    if (len)
+        memmove(out, data, len);
     if (n->keyed) {
         next_nonce(n, nonce);
-        crypto_aead_chacha20poly1305_ietf_encrypt(out, NULL, data, len, n->hash, HASH, NULL, nonce,
-                                                  n->key);
+        n->with->aeads[0].encrypt(n->key, nonce, (dxpu_bytes){ n->hash, HASH }, out, len,
+                                  out + len);
         len += TAG;
-    } else if (len) {
-        memmove(out, data, len);
     }
     mix_hash(n, out, len);
 }
 
-/* DecryptAndHash of len bytes, tag included; false when they are not authentic. */
+/* DecryptAndHash of len bytes, tag included, to out, which has no room for the tag; false when they
+   are not authentic. */
 static bool decrypt(dxpu_noise *n, const uint8_t *data, size_t len, uint8_t *out)
 {
-    uint8_t nonce[crypto_aead_chacha20poly1305_ietf_NPUBBYTES];
+    uint8_t nonce[NONCE];
+    size_t plain = n->keyed ? len - TAG : len;
     bool good = true;
+    if (plain)
+        memmove(out, data, plain);
     if (n->keyed) {
         next_nonce(n, nonce);
-        good = crypto_aead_chacha20poly1305_ietf_decrypt(out, NULL, NULL, data, len, n->hash, HASH,
-                                                         nonce, n->key) == 0;
-    } else if (len) {
-        memmove(out, data, len);
+        good = n->with->aeads[0].decrypt(n->key, nonce, (dxpu_bytes){ n->hash, HASH }, out, plain,
+                                         data + plain);
     }
     mix_hash(n, data, len);
     return good;
@@ -178,7 +173,7 @@ static int write_tokens(dxpu_noise *n, uint8_t **out)
 {
     for (const uint8_t *t = shape_of(n)->tokens[n->next]; *t != END; t++) {
         if (*t == E) {
-            dxpu_noise_pair_new(&n->ephemeral);
+            dxpu_noise_pair_new(n->with, &n->ephemeral);
             memcpy(*out, n->ephemeral.public_key, KEY);
             mix_hash(n, *out, KEY);
             *out += KEY;
@@ -213,7 +208,7 @@ int dxpu_noise_write(dxpu_noise *n, dxpu_bytes payload, uint8_t *out, size_t cap
         *bytes = overhead + payload.len;
     }
     dxpu_noise_wipe(&work);
-    sodium_stackzero(DXPU_NOISE_STACK_BYTES);
+    n->with->wipe_stack();
     return rc;
 }
 
@@ -262,39 +257,38 @@ int dxpu_noise_read(dxpu_noise *n, dxpu_bytes message, uint8_t *payload, size_t 
         *bytes = len;
     }
     dxpu_noise_wipe(&work);
-    sodium_stackzero(DXPU_NOISE_STACK_BYTES);
+    n->with->wipe_stack();
     return rc;
 }
 
 /* ==== Life ==================================================================================== */
 
-void dxpu_noise_pair_of(dxpu_noise_pair *p, const uint8_t secret[KEY])
+void dxpu_noise_pair_of(const dxpu_primitives *with, dxpu_noise_pair *p, const uint8_t secret[KEY])
 {
     memmove(p->secret, secret, KEY);
-    crypto_scalarmult_base(p->public_key, p->secret);
-    sodium_stackzero(DXPU_NOISE_STACK_BYTES);
+    with->public_key(p->public_key, p->secret);
+    with->wipe_stack();
 }
 
-void dxpu_noise_pair_new(dxpu_noise_pair *p)
+void dxpu_noise_pair_new(const dxpu_primitives *with, dxpu_noise_pair *p)
 {
-    randombytes_buf(p->secret, KEY);
-    crypto_scalarmult_base(p->public_key, p->secret);
-    sodium_stackzero(DXPU_NOISE_STACK_BYTES);
+    with->random(with->user, p->secret, KEY);
+    with->public_key(p->public_key, p->secret);
+    with->wipe_stack();
 }
 
-int dxpu_noise_start(dxpu_noise *n, unsigned pattern, bool initiator, const dxpu_noise_pair *own,
-                     const uint8_t *remote, dxpu_bytes prologue)
+int dxpu_noise_start(dxpu_noise *n, const dxpu_primitives *with, unsigned pattern, bool initiator,
+                     const dxpu_noise_pair *own, const uint8_t *remote, dxpu_bytes prologue)
 {
-    const char *name;
     if (pattern > DXPU_NOISE_XX || (remote != NULL) != (shapes[pattern].known && initiator))
         return DXPU_E_ARG;
     memset(n, 0, sizeof *n);
+    n->with = with;
     n->pattern = (uint8_t)pattern;
     n->messages = shapes[pattern].messages;
     n->initiator = initiator;
     n->own = *own;
-    name = shapes[pattern].name; /* shorter than a hash: padded with zeros */
-    memcpy(n->hash, name, strlen(name));
+    memcpy(n->hash, shapes[pattern].name, HASH);
     memcpy(n->chain, n->hash, HASH);
     mix_hash(n, prologue.ptr, prologue.len);
     if (remote)
@@ -317,22 +311,24 @@ const uint8_t *dxpu_noise_remote(const dxpu_noise *n)
 int dxpu_noise_split(dxpu_noise *n, uint8_t initiator[KEY], uint8_t responder[KEY],
                      uint8_t hash[HASH])
 {
+    const dxpu_primitives *with = n->with;
     const dxpu_bytes none = { NULL, 0 };
     uint8_t first[HASH], second[HASH];
     if (!n->messages || !dxpu_noise_done(n))
         return DXPU_E_STATE;
-    hkdf(n->chain, none, first, second);
+    hkdf(n->with, n->chain, none, first, second);
     memcpy(initiator, first, KEY);
     memcpy(responder, second, KEY);
     memcpy(hash, n->hash, HASH);
-    sodium_memzero(first, sizeof first);
-    sodium_memzero(second, sizeof second);
+    with->wipe(first, sizeof first);
+    with->wipe(second, sizeof second);
     dxpu_noise_wipe(n);
-    sodium_stackzero(DXPU_NOISE_STACK_BYTES);
+    with->wipe_stack();
     return DXPU_OK;
 }
 
 void dxpu_noise_wipe(dxpu_noise *n)
 {
-    sodium_memzero(n, sizeof *n);
+    if (n->with)
+        n->with->wipe(n, sizeof *n);
 }

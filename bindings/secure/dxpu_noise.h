@@ -4,31 +4,26 @@
    As the Noise Protocol Framework, revision 34, defines Noise_IK_25519_ChaChaPoly_BLAKE2b and
    Noise_XX_25519_ChaChaPoly_BLAKE2b: no pre-shared keys, no other modifiers.
 
-       dxpu_noise_start(&n, DXPU_NOISE_IK, true, &own, remote_public, prologue);
+       dxpu_noise_start(&n, primitives, DXPU_NOISE_IK, true, &own, remote_public, prologue);
        dxpu_noise_write(&n, payload, out, sizeof out, &bytes);   the initiator's turn first,
        dxpu_noise_read(&n, message, in, sizeof in, &bytes);      then by turns,
        dxpu_noise_split(&n, first, second, hash);                until no message is left
 
-   Nothing is allocated.  A dxpu_noise holds secrets: keep it in locked memory, and wipe it.
-   sodium_init() must have been called. */
+   Nothing is allocated.  A dxpu_noise holds secrets: keep it in locked memory, and wipe it. */
 #ifndef DXPU_NOISE_H_INCLUDED
 #define DXPU_NOISE_H_INCLUDED
 
-#include "dxpu.h"
+#include "dxpu_primitives.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 enum {
-    DXPU_NOISE_KEY_BYTES = 32,
+    DXPU_NOISE_KEY_BYTES = DXPU_KEY_BYTES,
     DXPU_NOISE_HASH_BYTES = 64,
     DXPU_NOISE_TAG_BYTES = 16,
-    DXPU_NOISE_MESSAGE_MAX_BYTES = 65535,
-    /* libsodium's functions leave parts of keys on the stack, which is not locked.  Who calls them
-       with a secret calls sodium_stackzero() with this when they have returned: it wipes what lies
-       below the caller, of which they use less (S-20). */
-    DXPU_NOISE_STACK_BYTES = 8192
+    DXPU_NOISE_MESSAGE_MAX_BYTES = 65535
 };
 
 /* Patterns. */
@@ -44,11 +39,13 @@ typedef struct dxpu_noise_pair {
 } dxpu_noise_pair;
 
 /* Draw a new pair; or compute the public key of a secret. */
-void dxpu_noise_pair_new(dxpu_noise_pair *p);
-void dxpu_noise_pair_of(dxpu_noise_pair *p, const uint8_t secret[DXPU_NOISE_KEY_BYTES]);
+void dxpu_noise_pair_new(const dxpu_primitives *with, dxpu_noise_pair *p);
+void dxpu_noise_pair_of(const dxpu_primitives *with, dxpu_noise_pair *p,
+                        const uint8_t secret[DXPU_NOISE_KEY_BYTES]);
 
 /* The handshake at one end.  Private, but for what the functions below tell. */
 typedef struct dxpu_noise {
+    const dxpu_primitives *with;
     uint8_t pattern;
     bool initiator;
     uint8_t messages, next; /* how many, 0 when wiped; the next one, from 0 */
@@ -61,11 +58,12 @@ typedef struct dxpu_noise {
 } dxpu_noise;
 
 /* Begin.
+   with    stays the caller's, and is used until the handshake is wiped
    remote  the responder's public key: for IK at the initiator, else NULL
    Returns DXPU_OK, or E_ARG for a pattern that does not exist or a remote key where none belongs or
    none where one does. */
-int dxpu_noise_start(dxpu_noise *n, unsigned pattern, bool initiator, const dxpu_noise_pair *own,
-                     const uint8_t *remote, dxpu_bytes prologue);
+int dxpu_noise_start(dxpu_noise *n, const dxpu_primitives *with, unsigned pattern, bool initiator,
+                     const dxpu_noise_pair *own, const uint8_t *remote, dxpu_bytes prologue);
 /* What the next message has beside its payload, in bytes; 0 when none is left. */
 size_t dxpu_noise_overhead(const dxpu_noise *n);
 /* Write the next message, with `payload` in it: out[0..*bytes).
