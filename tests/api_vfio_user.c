@@ -1958,6 +1958,29 @@ static void test_client_replaced_with_messages_left(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* The file has the mode that was asked for, whatever the mask of who starts the program. */
+static void test_mode_of_the_socket(void **state)
+{
+    static const mode_t masks[] = { 0, 022, 077 }, modes[] = { 0600, 0660 };
+    world *w = (world *)*state;
+    char folder[] = "/tmp/vfuXXXXXX", path[64];
+    struct stat st;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/s", folder);
+    w->cfg.path = path;
+    for (unsigned i = 0; i < 6; i++) {
+        mode_t usual = umask(masks[i % 3]);
+        w->cfg.mode = modes[i / 3];
+        open_server(w);
+        assert_int_equal(umask(usual), masks[i % 3]); /* as it was */
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_mode & 0777, modes[i / 3]);
+        dxpu_vfu_close(w->s);
+        w->s = NULL;
+    }
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void test_listening(void **state)
 {
     world *w = (world *)*state;
@@ -2161,6 +2184,7 @@ int main(void)
         CONNECTED(test_random_messages),
         CONNECTED(test_disconnect),
         CLOSED(test_client_replaced_with_messages_left),
+        CLOSED(test_mode_of_the_socket),
         CLOSED(test_listening),
         CLOSED(test_stale_socket_file),
         CLOSED(test_open_refused),

@@ -11,6 +11,7 @@ import pwd
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -208,6 +209,44 @@ def s120_user_without_a_sandbox():
                 r"slots|virtual machine|users at", program.said()) and found)
             check(all(set(u.split()) == {str(nobody.pw_uid)} for u in found["Uid"]), found)
             check(all(set(c) == {"0"} for c in found["CapEff"] | found["CapPrm"]), name, found)
+    return None
+
+
+def connects(user, group, path):
+    """May this user connect to a UNIX socket?"""
+    child = os.fork()
+    if not child:
+        status = 2
+        try:
+            os.setgroups([])
+            os.setgid(group)
+            os.setuid(user)
+            socket.socket(socket.AF_UNIX).connect(path)
+            status = 0
+        except PermissionError:
+            status = 1
+        finally:
+            os._exit(status)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    check(status in (0, 1), status)
+    return status == 0
+
+
+@case
+def socket_for_a_group():
+    """Who runs the virtual machine is another user than dxpu-host's, in its group."""
+    if os.geteuid():
+        return "only root can become somebody else"
+    user, group, other = NOBODY, 60101, 60102  # of no account, but for the first
+    for more, group_may in ((("--socket-mode", "660"), True), ((), False)):
+        with Running("dxpu-host", "--user", "%d:%d" % (user, group), *more) as program:
+            until(lambda: "waiting for a guest" in program.said(), "its socket")
+            path = os.path.join(program.folder, "vm.sock")
+            os.chown(program.folder, user, group)
+            os.chmod(program.folder, 0o750)  # as RuntimeDirectoryMode= of its unit
+            check(connects(user, group, path), more)
+            check(connects(other, group, path) == group_may, more)
+            check(not connects(other, other, path), more)
     return None
 
 

@@ -1864,6 +1864,16 @@ static bool is_stale(const struct sockaddr_un *a)
     return stale;
 }
 
+/* The mask makes the mode of the file, before anybody can connect; that of whoever started the
+   program must take nothing of it away. */
+static int bind_with_mode(int fd, const struct sockaddr_un *a, mode_t mode)
+{
+    mode_t usual = umask(~mode & 0777);
+    int rc = bind(fd, (const struct sockaddr *)a, sizeof *a);
+    (void)umask(usual); /* cannot fail, and leaves errno */
+    return rc;
+}
+
 static const char *start_listening(dxpu_vfu *s, const char *path)
 {
     struct sockaddr_un a;
@@ -1880,9 +1890,7 @@ static const char *start_listening(dxpu_vfu *s, const char *path)
         return "cannot make a socket";
     if (is_stale(&a))
         unlink(path);
-    /* the mode of the socket becomes the mode of the file, before anybody can connect */
-    if (fchmod(s->listener, (mode_t)s->cfg.mode & 0777) != 0 ||
-        bind(s->listener, (struct sockaddr *)&a, sizeof a) != 0)
+    if (bind_with_mode(s->listener, &a, (mode_t)s->cfg.mode) != 0)
         return errno == EADDRINUSE
                    ? "another server or a file is there; stop it or use another path"
                    : "cannot make the socket file";

@@ -47,7 +47,8 @@ typedef struct dxpu_vfu_region {
    There are no mappable areas: every access is a message.  Brackets: the default. */
 typedef struct dxpu_vfu_config {
     const char *path; /* of the listening socket; NULL: none, clients come by adopt() [NULL] */
-    unsigned mode;    /* permission bits of the socket file [0600] */
+    unsigned mode; /* permission bits of the socket file, whatever the umask, which open changes for
+                         a moment [0600] */
     dxpu_vfu_region region[DXPU_VFU_REGIONS]; /* [configuration space of 256 bytes, read-write] */
     uint32_t irqs[DXPU_VFU_IRQS];             /* vectors of each kind, 0..2,048 [0] */
     bool can_reset;                           /* the client may send DEVICE_RESET [true] */

@@ -762,6 +762,7 @@ static int open_function(guest *g)
     cb.user = g;
     dxpu_vfu_config_default(&cfg);
     cfg.path = g->set->socket;
+    cfg.mode = g->set->socket_mode == GUEST_SOCKET_GROUP ? 0660 : 0600;
     for (unsigned bar = 0; bar < 6; bar += 2) {
         cfg.region[bar].bytes = g->vmd.bar_bytes[bar];
         cfg.region[bar].access = DXPU_VFU_READ | DXPU_VFU_WRITE;

@@ -12,11 +12,15 @@
 
 #define GUEST_BAR4_MAX ((uint64_t)1 << 40)
 
+/* The words of --socket-mode. */
+enum { GUEST_SOCKET_OWNER, GUEST_SOCKET_GROUP };
+
 typedef struct guest_settings {
     const char *socket; /* where QEMU's vfio-user-pci connects */
     unsigned topology;  /* DXPU_VSWITCH_* */
     uint64_t slots;
     uint64_t bar2_bytes, bar4_bytes; /* at most GUEST_BAR4_MAX */
+    unsigned socket_mode;            /* GUEST_SOCKET_*: who may connect */
 } guest_settings;
 
 /* How the guest takes the device of a slot that is up. */

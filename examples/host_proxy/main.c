@@ -19,18 +19,20 @@ static struct {
     uint64_t repeat;
     bool fill, stats, json;
     sandbox_settings sandbox;
-} set = { FABRIC_SETTINGS_DEFAULT(NULL),
-          { NULL, 1, 1, 1, 10000, 10000, 0, LINK_TAGS, NULL, false },
-          { LOAD_NONE, 64, 1, 10000, 0, 1u << 20, 512 },
-          { { NULL, 0, 8, 64u << 20, (uint64_t)64 << 30 }, NULL, NULL, 1, NULL, 0 },
-          { NULL, NULL, NULL, NULL, 0 },
-          { NULL, NULL, NULL, false, false },
-          NULL,
-          1,
-          false,
-          false,
-          false,
-          { NULL, false, false } };
+} set = {
+    FABRIC_SETTINGS_DEFAULT(NULL),
+    { NULL, 1, 1, 1, 10000, 10000, 0, LINK_TAGS, NULL, false },
+    { LOAD_NONE, 64, 1, 10000, 0, 1u << 20, 512 },
+    { { NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, GUEST_SOCKET_OWNER }, NULL, NULL, 1, NULL, 0 },
+    { NULL, NULL, NULL, NULL, 0 },
+    { NULL, NULL, NULL, false, false },
+    NULL,
+    1,
+    false,
+    false,
+    false,
+    { NULL, false, false }
+};
 
 static const option_row rows[] = {
     { "box", "ADDR:PORT", "the box; several addresses with commas are paths; [ADDR]:PORT for IPv6",
@@ -59,6 +61,8 @@ static const option_row rows[] = {
       128, 4096 },
     { "vfio-user", "SOCKET[,...]", "serve a virtual machine that connects here; or several",
       OPTION_TEXT, &set.host.guest.socket, 0, 0 },
+    { "socket-mode", "600|660", "who may connect to it: its owner (default), or its group as well",
+      OPTION_CHOICE, &set.host.guest.socket_mode, 0, 0 },
     { "attach", "LIST",
       "its slots: SLOT=ADDR:PORT[,ADDR:PORT...]/BOX-SLOT[/EPOCH],...; next guest's behind a ;",
       OPTION_TEXT, &set.host.attach, 0, 0 },

@@ -92,6 +92,7 @@ def check_units(folder):
     names = sorted(os.listdir(place))
     check("units", names == ["dxpu-box@.service", "dxpu-host@.service", "dxpu-manager.service"],
           names)
+    check_socket(os.path.join(place, "dxpu-host@.service"))
     for name in names:
         with open(os.path.join(place, name), encoding="utf-8") as file:
             text = file.read()
@@ -102,6 +103,8 @@ def check_units(folder):
         wanted = ("DynamicUser=yes", "ProtectSystem=strict", "Restart=on-failure",
                   "StateDirectory=")
         check("unit_hardened_" + name, all("\n" + w in text for w in wanted), text)
+        check("unit_bounded_" + name, re.search(r"(?m)^MemoryMax=\d+[%G]$", text)
+              and re.search(r"(?m)^TasksMax=\d+$", text), text)
         # What the program calls lasting is left for people, and nothing else.
         check("unit_leaves_to_people_" + name, "\nRestartPreventExitStatus=2 5\n" in text, text)
         if not shutil.which("systemd-analyze"):
@@ -114,13 +117,20 @@ def check_units(folder):
         check_drop_in(folder, name, text)
 
 
+def check_socket(unit):
+    """The group of dxpu-host's unit reaches its socket; cli_sandbox.py tries these modes."""
+    with open(unit, encoding="utf-8") as file:
+        text = file.read()
+    start = re.search(r"(?m)^ExecStart=.* --vfio-user %t/(\S+)/vm --socket-mode 660$", text)
+    check("unit_socket", start and re.search(r"(?m)^Group=\w+$", text) and
+          "\nRuntimeDirectory=%s\nRuntimeDirectoryMode=0750\n" % start.group(1) in text, text)
+
+
 def check_drop_in(folder, name, text):
     """What the man page adds to a unit, behind the unit's text as systemd reads it."""
     page = re.split("[@.]", name)[0] + ".1"
     with open(os.path.join(folder, "opt/x/share/man/man1", page), encoding="utf-8") as file:
         found = re.search(r"(?ms)^\.nf\n(\[Service\]\n.*?)^\.fi", file.read())
-    if name == "dxpu-host@.service":
-        return
     check("unit_drop_in_" + name, found, page)
     added = found.group(1).replace("\\-", "-").replace("\\e", "\\").replace("/usr/local", "/opt/x")
     wrong = verify(folder, name, text + added)
