@@ -653,6 +653,11 @@ def lease_release():
         fake.routes["GET /v1/slots/10.3"] = slot(state="quarantined", lease=None)
         err = dxpu(fake, "lease", "release", "c3", "--wait", status=REFUSED).err
         check("could not be wiped" in err and "dxpu repair 10.3" in err, err)
+        hidden = {k: None for k in ("state", "reason", "dirty", "epoch", "lease", "health",
+                                    "box_state", "connected", "node_name", "serial")}
+        fake.routes["GET /v1/slots/10.3"] = slot(**hidden)
+        err = dxpu(fake, "lease", "release", "c3", "--wait", status=REFUSED).err
+        check("shown to operators" in err, err)
         # Broken, and its data as they were: no success, whoever declared it so.
         for reason in ("device", "operator"):
             fake.routes["GET /v1/slots/10.3"] = slot(state="broken", reason=reason, lease=None)

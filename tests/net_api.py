@@ -136,10 +136,11 @@ def routes():
     return out
 
 
-def statuses(path, roles, body):
+def statuses(method, path, roles, body):
     """What every operation of this kind can answer, and what some of it can."""
     must = {"200", "400", "403", "406", "503"}
     must |= {"401"} if roles is not None else set()
+    must |= {"429"} if method != "GET" and "tenant" in roles else set()
     must |= {"404"} if re.search(r"\{(node|slot|lease|model)\}", path) else set()
     must |= {"413", "415"} if body != "NONE" else set()
     return must, must | {"201", "202", "409"} | ({"404"} if path == "/v1/leases" else set())
@@ -158,7 +159,7 @@ def differences(table, doc):
         if ("requestBody" in of and of["requestBody"]["required"] or
                 (False if "requestBody" in of else None)) != asked:
             out.append("%s %s: body" % key)
-        must, may = statuses(key[1], roles, body)
+        must, may = statuses(*key, roles, body)
         if not must <= set(of["responses"]) <= may:
             out.append("%s %s: answers %s" % (*key, sorted(must ^ set(of["responses"]))))
     return out
@@ -391,6 +392,69 @@ def roles_may_what_the_description_says():
         check(basic.status == 401 and "Bearer" in basic.fields["WWW-Authenticate"], basic)
 
 
+EXISTS = {"slot", "node", "number", "model", "vendor_id", "device_id", "class"}
+
+
+@case
+def health_without_a_token_says_up():
+    with lab.Lab(plain=True) as l:
+        m = Manager(l, "--tokens", tokens_file(l))
+        for token in (None, "x" * 32):  # S-154
+            check(good(200, m, "GET", "/v1/health", token=token) == {"status": "up"}, token)
+        told = good(200, m, "GET", "/v1/health", token="tenant")  # the control
+        check(told["status"] == "up" and told["version"] and told["store"] == "ok", told)
+
+
+@case
+def expired_tokens_are_refused():
+    """S-150, S-130: also of a stream that is open; the audit log has names and addresses."""
+    with lab.Lab(plain=True) as l:
+        soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 4))
+        text = "read - %s name=watch expires=%s\noperator - %s name=ops\ntenant a %s\n" % (
+            "r" * 32, soon, "o" * 32, "t" * 32)
+        m = Manager(l, "--audit", l.file("audit"), "--tokens", tokens_file(l, text))
+        good(200, m, "GET", "/v1/pool", token="r" * 32)
+        stream = Stream(m, Authorization="Bearer " + "r" * 32)
+        check(stream.status == 200)
+        good(404, m, "DELETE", "/v1/nodes/7", token="o" * 32)
+        good(404, m, "DELETE", "/v1/leases/7", token="t" * 32)
+        refused = []
+        until(lambda: refused.append(ask(m, "GET", "/v1/pool", token="r" * 32)) or
+              refused[-1].status == 401, "it expires")
+        check(refused[-1].json()["type"] == "/problems/expired", refused[-1])
+        check("watch" in refused[-1].detail() and soon in refused[-1].detail(), refused[-1])
+        try:
+            stream.take(1)
+            check(False, "the stream goes on")
+        except (EOFError, http.client.HTTPException):
+            pass
+        good(200, m, "GET", "/v1/pool", token="o" * 32)
+        with open(l.file("audit"), encoding="ascii") as log:
+            told = [json.loads(line) for line in log if "api.request" in line]
+        check([(t["role"], t["token"]) for t in told] ==
+              [("operator", "ops"), ("tenant", "line-3"), ("nobody", "watch")], told)
+        check(all(t["from"].startswith("127.0.0.1:") for t in told), told)
+        check("r" * 32 not in str(told) and "o" * 32 not in str(told))
+
+
+@case
+def tenants_change_and_fail_so_often():
+    """S-152: one's flood is refused, another changes what it wants; the log has not all of it."""
+    with lab.Lab(plain=True) as l:
+        m = Manager(l, "--audit", l.file("audit"), "--tokens", tokens_file(l))
+        seen = [ask(m, "DELETE", "/v1/leases/7", token="tenant").status for _ in range(300)]
+        check(set(seen) == {404, 429} and 90 < seen.count(404) < 250, seen)
+        check(ask(m, "DELETE", "/v1/leases/7", token="other").status == 404)
+        check(all(ask(m, "DELETE", "/v1/leases/7", token="operator").status == 404
+                  for _ in range(150)))
+        with open(l.file("audit"), encoding="ascii") as log:
+            told = [json.loads(line) for line in log if "api.request" in line]
+        of = [sum(t["role"] == role and t["tenant"] == tenant for t in told)
+              for role, tenant in (("tenant", "physics"), ("tenant", "chemistry"),
+                                   ("operator", ""))]
+        check(of == [60, 1, 150], of)
+
+
 @case
 def tenants_see_their_own():
     with lab.Lab(plain=True) as l:
@@ -417,7 +481,19 @@ def tenants_see_their_own():
                 check({e["lease"] for e in found} == ids, token, found)
                 slots = good(200, m, "GET", "/v1/slots", token=token)["slots"]
                 check({s["lease"] for s in slots if s["lease"]} == ids, token, slots)
-                check(sum(s["state"] == "leased" for s in slots) == 3, slots)
+                check(sum(s["state"] == "leased" for s in slots) == len(ids), slots)
+                check(len(slots) == 4 and sum(s["state"] == "free" for s in slots) == 1, slots)
+                for s in slots:  # S-153
+                    seen = {k for k, v in s.items() if v is not None}
+                    if token == "read" or s["lease"] in ids:
+                        check({"serial", "health", "connected"} <= seen, token, s)
+                    else:
+                        check(seen - {"state"} == EXISTS, token, s)
+                    one = good(200, m, "GET", "/v1/slots/" + s["slot"], token=token)
+                    check(one == s, token, one)
+                for state in ("leased", "wiping"):
+                    found = good(200, m, "GET", "/v1/slots?state=" + state, token=token)["slots"]
+                    check(len(found) == (len(ids) if state == "leased" else 0), token, found)
                 events = good(200, m, "GET", "/v1/events", token=token)["events"]
                 check({e["lease"] for e in events if e["lease"]} == ids, token, events)
                 tenants = good(200, m, "GET", "/v1/tenants", token=token)["tenants"]
@@ -437,6 +513,9 @@ def tenants_see_their_own():
             check(good(200, m, "GET", at, token="other")["state"] != "parked")
             check(good(200, m, "PATCH", at, {"seconds": 500}, token="other")["expires_at"])
             check(good(200, m, "DELETE", at, token="other")["state"] == "released")
+            given_up = "/v1/slots/" + theirs["slots"][0]["slot"]  # until it is lent again
+            check(good(200, m, "GET", given_up, token="other")["epoch"])
+            check(good(200, m, "GET", given_up, token="tenant")["epoch"] is None)
 
 
 @case

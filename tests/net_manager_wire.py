@@ -456,7 +456,7 @@ def configuration_from_a_file():
         fails(l, STORE, l.file("e/f"), store=l.file("e/f"), more=("--config", l.file("m.conf")))
     with lab.Lab() as l:  # the example names a file of peers
         m = Manager(l, "--config", os.path.join(lab.ROOT, "examples/manager/manager.conf"))
-        check(m.get("/v1/health")["status"] == "ok")
+        check(m.get("/v1/health")["status"] == "up")
 
 
 @case

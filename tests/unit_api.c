@@ -392,16 +392,16 @@ static void test_tokens(void **state)
     assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
     t = api_tokens_read(path, &passes);
     assert_non_null(t);
-    assert_int_equal(api_tokens_find(t, "Bearer 0123456789abcdef").role, API_READ);
-    assert_int_equal(api_tokens_find(t, "bearer  0123456789abcdef").role, API_READ);
-    assert_string_equal(api_tokens_find(t, "Bearer 0123456789abcdeg").tenant, "t.1");
-    assert_int_equal(api_tokens_find(t, "Bearer 0123456789abcdef0123456789abcdef").role,
+    assert_int_equal(api_tokens_find(t, "Bearer 0123456789abcdef", 0).role, API_READ);
+    assert_int_equal(api_tokens_find(t, "bearer  0123456789abcdef", 0).role, API_READ);
+    assert_string_equal(api_tokens_find(t, "Bearer 0123456789abcdeg", 0).tenant, "t.1");
+    assert_int_equal(api_tokens_find(t, "Bearer 0123456789abcdef0123456789abcdef", 0).role,
                      API_OPERATOR);
-    assert_int_equal(api_tokens_find(t, "Bearer 0123456789abcde").role, 0);
-    assert_int_equal(api_tokens_find(t, "Bearer 0123456789abcdef0").role, 0);
-    assert_int_equal(api_tokens_find(t, "Bearer ").role, 0);
-    assert_int_equal(api_tokens_find(t, "0123456789abcdef").role, 0);
-    assert_int_equal(api_tokens_find(t, NULL).role, 0);
+    assert_int_equal(api_tokens_find(t, "Bearer 0123456789abcde", 0).role, 0);
+    assert_int_equal(api_tokens_find(t, "Bearer 0123456789abcdef0", 0).role, 0);
+    assert_int_equal(api_tokens_find(t, "Bearer ", 0).role, 0);
+    assert_int_equal(api_tokens_find(t, "0123456789abcdef", 0).role, 0);
+    assert_int_equal(api_tokens_find(t, NULL, 0).role, 0);
     for (size_t i = 0; i + 16 <= sizeof *t; i++) /* no token stays in memory */
         assert_memory_not_equal((const char *)t + i, good, 16);
     api_tokens_free(t);
@@ -410,9 +410,75 @@ static void test_tokens(void **state)
     (void)unlink(path);
 }
 
+/* The tokens of a file with these lines; NULL: they are refused. */
+static api_tokens *read_text(const char *text)
+{
+    char path[] = "/tmp/dxpu-tokens-XXXXXX";
+    int fd = mkstemp(path);
+    bool system;
+    api_tokens *t;
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    t = api_tokens_read(path, &system);
+    (void)close(fd);
+    (void)unlink(path);
+    return t;
+}
+
+/* S-150: a name, or one of the line; from the second of its expiry on it is no token. */
+static void test_s150_names_and_expiry(void **state)
+{
+    static const struct {
+        const char *when;
+        uint64_t unix_s;
+    } times[] = {
+        { "1970-01-02", 86400 },
+        { "2000-02-29", 951782400 },
+        { "2027-01-31", 1801353600 },
+        { "2027-01-31T12:34:56Z", 1801398896 },
+        { "9999-12-31T23:59:59Z", 253402300799 },
+    };
+    static const char *const wrong[] = {
+        "2027-02-29",           "2100-02-29",          "2027-13-01", "2027-00-01", "2027-04-31",
+        "2027-01-31T24:00:00Z", "2027-01-31 12:00:00", "27-01-31",   "tomorrow",   "",
+        "2027-01-31T12:00:00",  "1969-12-31",          "2027-1-031",
+    };
+    char text[200];
+    api_caller c;
+    api_tokens *t;
+    (void)state;
+    for (unsigned i = 0; i < sizeof times / sizeof *times; i++) {
+        snprintf(text, sizeof text, "\ntenant a 0123456789abcdef expires=%s name=ci\n",
+                 times[i].when);
+        t = read_text(text);
+        assert_non_null(t);
+        c = api_tokens_find(t, "Bearer 0123456789abcdef", times[i].unix_s - 1);
+        assert_int_equal(c.role, API_TENANT); /* the control */
+        c = api_tokens_find(t, "Bearer 0123456789abcdef", times[i].unix_s);
+        assert_int_equal(c.role, 0);
+        assert_string_equal(c.token, "ci"); /* so that it can be said which */
+        assert_string_equal(c.tenant, "");
+        api_tokens_free(t);
+    }
+    for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        snprintf(text, sizeof text, "read - 0123456789abcdef expires=%s\n", wrong[i]);
+        assert_null(read_text(text));
+    }
+    t = read_text("# old lines\nread - 0123456789abcdef\n");
+    assert_non_null(t);
+    c = api_tokens_find(t, "Bearer 0123456789abcdef", UINT64_MAX);
+    assert_int_equal(c.role, API_READ);
+    assert_string_equal(c.token, "line-2");
+    api_tokens_free(t);
+    assert_null(read_text("read - 0123456789abcdef name=a\nread - 0123456789abcdeg name=a\n"));
+    assert_null(read_text("read - 0123456789abcdef name=a/b\n"));
+    assert_null(read_text("read - 0123456789abcdef what=ever\n"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_s150_names_and_expiry),
         cmocka_unit_test(test_head_is_read),
         cmocka_unit_test(test_targets_are_refused),
         cmocka_unit_test(test_fields_are_refused),

@@ -214,13 +214,15 @@ static unsigned slots_of(const json_t *lease, char ids[SLOTS_MAX][24])
     return count;
 }
 
-typedef enum fate { WAITS, IS_OVER, HAS_FAILED } fate;
+typedef enum fate { WAITS, IS_OVER, HAS_FAILED, IS_HIDDEN } fate;
 
 /* Has the slot come to rest after its lease: wiped, or given up with its data? */
 static fate fate_of(const pool_call *r, const json_t *slot)
 {
     const char *state = pool_string(slot, "state"), *box = pool_string(slot, "box_state");
     bool away = json_is_false(json_object_get(slot, "connected"));
+    if (!*box) /* another tenant's now, or the manager was restarted meanwhile */
+        return IS_HIDDEN;
     if (r->given & POOL_KEEP)
         return strcmp(box, "kept") == 0 || away || strcmp(state, "broken") == 0 ||
                        strcmp(state, "quarantined") == 0
@@ -268,6 +270,11 @@ static int wait_over(pool_call *r, char ids[SLOTS_MAX][24], unsigned count)
         now = fate_of(r, slot);
         if (now == HAS_FAILED)
             status = not_wiped(r, ids[i], slot);
+        if (now == IS_HIDDEN)
+            status = pool_fail(r, EXIT_REFUSED,
+                               "slot %s is another tenant's by now, or the manager was restarted: "
+                               "whether it was wiped is shown to operators (dxpu show slot %s)",
+                               ids[i], ids[i]);
         if (now != WAITS)
             i++;
         else if (!wait_on(&w))

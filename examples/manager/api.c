@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
+#include <time.h>
 
 static const char JSON[] = "application/json";
 
@@ -128,7 +129,8 @@ static bool know_caller(api_conn *c)
 {
     memset(&c->caller, 0, sizeof c->caller);
     if (c->a->tokens) {
-        c->caller = api_tokens_find(c->a->tokens, c->head.field[API_FIELD_AUTHORIZATION]);
+        c->caller = api_tokens_find(c->a->tokens, c->head.field[API_FIELD_AUTHORIZATION],
+                                    (uint64_t)time(NULL));
         return true;
     }
     if (from_a_page(&c->head)) {
@@ -141,17 +143,33 @@ static bool know_caller(api_conn *c)
     return true;
 }
 
+static void refuse_unknown(api_conn *c)
+{
+    time_t at = (time_t)c->caller.expires_unix_s;
+    struct tm tm;
+    char when[40] = "?";
+    api_add_field(c, "WWW-Authenticate", "Bearer realm=\"dxpu\"");
+    if (c->caller.token[0] && gmtime_r(&at, &tm)) {
+        (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
+        api_problem(c, 401, "expired",
+                    "the token %s expired at %s; ask the operator for a new one (dxpu-manager(1), "
+                    "TOKENS)",
+                    c->caller.token, when);
+        return;
+    }
+    api_problem(c, 401, NULL, "%s",
+                c->head.field[API_FIELD_AUTHORIZATION]
+                    ? "the token is none of the manager's --tokens"
+                    : "give Authorization: Bearer TOKEN with a token of --tokens");
+}
+
 static bool may(api_conn *c)
 {
     const api_route *r = c->route;
     if (r && (r->roles & API_ANYBODY))
         return true;
     if (!c->caller.role) {
-        api_add_field(c, "WWW-Authenticate", "Bearer realm=\"dxpu\"");
-        api_problem(c, 401, NULL, "%s",
-                    c->head.field[API_FIELD_AUTHORIZATION]
-                        ? "the token is none of the manager's --tokens"
-                        : "give Authorization: Bearer TOKEN with a token of --tokens");
+        refuse_unknown(c);
         return false;
     }
     api_conn_known(c); /* others are closed first when places are short */
@@ -200,7 +218,7 @@ void api_dispatch(api_conn *c)
     } else if (!c->route) {
         api_add_field(c, "Allow", methods);
         api_problem(c, 405, NULL, "there are %s", methods);
-    } else if (well_put(c)) {
+    } else if (well_put(c) && (c->route->method == EVHTTP_REQ_GET || api_may_change(c))) {
         if (c->a->set.clock)
             c->a->set.clock(c->a->set.user);
         c->route->handle(c);
@@ -317,6 +335,7 @@ void api_close(api *a)
     for (unsigned i = 0; i < a->reporting; i++)
         free(a->reported[i].slot);
     free(a->reported);
+    free(a->budget);
     free(a);
 }
 

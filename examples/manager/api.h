@@ -16,9 +16,11 @@ struct event_base;
 /* A request that was to change something, or that was refused for who asked. */
 typedef struct api_asked {
     const char *role, *tenant; /* "nobody" */
+    const char *token;         /* its name; "" without one */
+    const char *from;          /* address and port of the client, or of its reverse proxy */
     const char *method, *target;
     unsigned status;
-    bool known; /* by a token, or, where there are none, by being on this machine */
+    unsigned left_out; /* requests of the same caller that were not told, since the last one */
 } api_asked;
 
 typedef struct api_settings {
@@ -35,7 +37,8 @@ typedef struct api_settings {
     void (*clock)(void *user);
     /* A request changed the core: there are orders to take, and core_next_ms() is another. */
     void (*changed)(void *user);
-    /* A request was answered; or NULL. */
+    /* A request was answered; or NULL.  Of requests that were refused a caller has so many told
+       in a minute, of requests without a token all have that together. */
     void (*asked)(void *user, const api_asked *what);
 } api_settings;
 

@@ -20,9 +20,13 @@ typedef struct api_conn api_conn;
 
 enum { API_READ = 1, API_TENANT = 2, API_OPERATOR = 4, API_ALL = 7, API_ANYBODY = 8 };
 
+enum { API_TOKEN_NAME_BYTES = 33 };
+
 typedef struct api_caller {
     unsigned role; /* one of them; 0: nobody knows */
     char tenant[CORE_NAME_BYTES];
+    char token[API_TOKEN_NAME_BYTES]; /* name of the token; "" without one */
+    uint64_t expires_unix_s;          /* of the token; 0: never */
 } api_caller;
 
 const char *api_role_name(unsigned role); /* "operator"; "nobody" for 0 */
@@ -31,8 +35,9 @@ typedef struct api_tokens api_tokens;
 /* NULL after a message on stderr with the remedy; *system: it was no matter of usage. */
 api_tokens *api_tokens_read(const char *file, bool *system);
 void api_tokens_free(api_tokens *t); /* NULL: nothing */
-/* Takes as long for a wrong token as for a right one.  authorization may be NULL. */
-api_caller api_tokens_find(const api_tokens *t, const char *authorization);
+/* Takes as long for a wrong token as for a right one.  authorization may be NULL.  Of a token that
+   has expired the caller has no role, but its name. */
+api_caller api_tokens_find(const api_tokens *t, const char *authorization, uint64_t unix_s);
 
 /* ==== 2  What is asked ======================================================================== */
 
@@ -46,7 +51,7 @@ typedef struct api_route {
 } api_route;
 
 enum { API_BODY_NONE, API_BODY_OPTIONAL, API_BODY_JSON };
-enum { API_ROUTES_MAX = 40, API_STATUSES = 18 };
+enum { API_ROUTES_MAX = 48, API_STATUSES = 19 };
 
 const api_route *api_routes(unsigned *count);
 void api_dispatch(api_conn *c);
@@ -92,10 +97,11 @@ struct api_conn {
     struct evhttp_request *request; /* NULL: none, or not yet whole */
     api_head head;                  /* its head */
     api_state state;
-    uint64_t since_ms;      /* of the state, or of the request's first byte; 0: none came */
-    uint64_t heard_ms;      /* the last byte that came, or went to its stream */
-    api_caller known;       /* whose it is: the last good token; role 0: none was */
-    const api_route *route; /* NULL: none */
+    uint64_t since_ms;              /* of the state, or of the request's first byte; 0: none came */
+    uint64_t heard_ms;              /* the last byte that came, or went to its stream */
+    char from[DXPU_UDP_TEXT_BYTES]; /* address and port of its client */
+    api_caller known;               /* whose it is: the last good token; role 0: none was */
+    const api_route *route;         /* NULL: none */
     api_caller caller;
     char arg[API_TARGET_MAX_BYTES + 1]; /* of the route */
     union {
@@ -116,6 +122,24 @@ typedef struct api_reported { /* of one node */
     api_traffic *slot; /* by slot number - 1 */
 } api_reported;
 
+/* A slot that a tenant gave up. */
+typedef struct api_left {
+    uint32_t box; /* node; 0: this entry is empty */
+    uint16_t slot;
+    uint64_t epoch; /* of the lease that ended */
+    char tenant[CORE_NAME_BYTES];
+} api_left;
+enum { API_LEFT = 1024 };
+
+/* What one caller has used: a tenant, all tokens of a role, or all without a token. */
+typedef struct api_budget {
+    unsigned role;
+    char tenant[CORE_NAME_BYTES];
+    uint64_t changes_paid_ms; /* its changes are paid for until then, at so many a second */
+    uint64_t minute_ms;       /* when the minute of its audit lines began, */
+    unsigned lines, left_out; /* those in it, and those since the last one */
+} api_budget;
+
 struct api {
     struct event_base *base;
     core *core;
@@ -133,6 +157,10 @@ struct api {
     uint64_t events[CORE_EVENT_TYPES];
     api_reported *reported;
     unsigned reporting;
+    api_budget *budget;
+    unsigned budgets;
+    api_left left[API_LEFT]; /* a ring */
+    unsigned next_left;
 };
 
 uint64_t api_now_ms(void);
@@ -157,6 +185,11 @@ bool api_stream_send(api_conn *c, const char *text, size_t bytes);
 size_t api_unsent(const api_conn *c);
 /* All of them, soon: who may still read comes again, with the number of the last event. */
 void api_end_streams(api *a);
+
+/* May the caller change something now?  False after 429.  Operators may always. */
+bool api_may_change(api_conn *c);
+/* Tell set.asked() of the request, unless the caller has had its lines for this minute. */
+void api_tell_asked(const api_conn *c, unsigned status);
 
 /* ==== 4  Problems (RFC 9457) ================================================================== */
 
@@ -188,9 +221,16 @@ json_t *api_json_node(const api *a, uint32_t node, const api_caller *caller);
 json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller);
 json_t *api_json_lease(const api *a, uint64_t lease);
 json_t *api_json_event(const api *a, const core_event *e);
+/* "ok", or what the caller is told of the store; text has room for it. */
+const char *api_store_text(const api *a, const api_caller *caller, char text[256]);
 json_t *api_json_pool(const api *a, const api_caller *caller);
 json_t *api_json_tenant(const api *a, uint32_t tenant);
 void api_slot_name(const api *a, uint32_t slot, char out[24]);
+/* Is the slot the caller's to look at?  A tenant's own are, and those it gave up since this program
+   runs, until they are lent again; of others it sees that they are there, and which are free. */
+bool api_sees_slot(const api *a, const api_caller *caller, uint32_t slot);
+/* Its state as the caller sees it: NULL, not at all. */
+const char *api_slot_state(const api *a, const api_caller *caller, uint32_t slot);
 /* The tenant's, when the caller is one. */
 bool api_sees_lease(const api *a, const api_caller *caller, uint64_t lease);
 /* May it give leases to this node?  A tenant names its own hosts. */

@@ -164,6 +164,49 @@ static const char *health_name(unsigned health)
                                                   : "none";
 }
 
+/* The last lease of the slot was the tenant's, and nobody has had it since. */
+static bool has_left(const api *a, const char *tenant, uint32_t slot)
+{
+    uint32_t count;
+    const core_slot *s = &core_slots(a->core, &count)[slot];
+    uint32_t box = core_nodes(a->core, &count)[s->node].number;
+    uint64_t epoch = core_pool(a->core)->slot[slot].epoch;
+    for (unsigned i = 0; i < API_LEFT; i++) {
+        const api_left *l = &a->left[i];
+        if (l->box == box && l->slot == s->device.number && l->epoch == epoch &&
+            !strcmp(l->tenant, tenant))
+            return true;
+    }
+    return false;
+}
+
+bool api_sees_slot(const api *a, const api_caller *caller, uint32_t slot)
+{
+    const pool *p = core_pool(a->core);
+    if (caller->role != API_TENANT)
+        return true;
+    if (p->slot[slot].lease != POOL_NONE)
+        return api_sees_lease(a, caller, pool_lease_number(p, p->slot[slot].lease));
+    return has_left(a, caller->tenant, slot);
+}
+
+const char *api_slot_state(const api *a, const api_caller *caller, uint32_t slot)
+{
+    unsigned state = core_pool(a->core)->slot[slot].state;
+    bool is_free = state == POOL_FREE || state == POOL_SPARE;
+    return is_free || api_sees_slot(a, caller, slot) ? pool_state_name(state) : NULL;
+}
+
+/* That the slot is there, and whether it is free. */
+static void hide_slot(json_t *o, const char *state)
+{
+    static const char *const hidden[] = { "node_name", "serial", "group",     "reason",   "dirty",
+                                          "epoch",     "health", "box_state", "connected" };
+    for (unsigned i = 0; i < sizeof hidden / sizeof hidden[0]; i++)
+        (void)json_object_set_new(o, hidden[i], json_null());
+    (void)json_object_set_new(o, "state", state ? json_string(state) : json_null());
+}
+
 json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller)
 {
     uint32_t count;
@@ -174,8 +217,9 @@ json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller)
     const dxpu_control_device *d = &s->device;
     uint64_t lease = q->lease == POOL_NONE ? 0 : pool_lease_number(p, q->lease);
     char name[24];
+    json_t *o;
     api_slot_name(a, slot, name);
-    return json_pack(
+    o = json_pack(
         "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s, s:b, s:o, s:o, s:s, s:s, "
         "s:b}",
         "slot", name, "node", number(n->number), "node_name", api_json_text(n->name), "number",
@@ -187,6 +231,9 @@ json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller)
         api_sees_lease(a, caller, lease) ? lease_id(lease) : json_null(), "health",
         health_name(d->health), "box_state", dxpu_control_state_name(d->state), "connected",
         n->connected);
+    if (o && !api_sees_slot(a, caller, slot))
+        hide_slot(o, api_slot_state(a, caller, slot));
+    return o;
 }
 
 /* ==== 4  Leases =============================================================================== */
@@ -310,6 +357,14 @@ static void add_states(json_t *out, const uint64_t count[POOL_STATES])
     (void)json_object_set_new(out, "total", number(total));
 }
 
+/* Why the store fails has paths of this machine in it. */
+const char *api_store_text(const api *a, const api_caller *caller, char text[256])
+{
+    return !core_store_failed(a->core, text) ? "ok"
+           : caller->role == API_TENANT      ? "cannot be written"
+                                             : text;
+}
+
 json_t *api_json_pool(const api *a, const api_caller *caller)
 {
     const pool *p = core_pool(a->core);
@@ -331,8 +386,8 @@ json_t *api_json_pool(const api *a, const api_caller *caller)
     }
     add_states(slots, all);
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "store",
-                     api_json_text(core_store_failed(a->core, text) ? text : "ok"), "epoch",
-                     number(p->epoch), "boxes", nodes_of(a, DXPU_CONTROL_ROLE_BOX), "hosts",
+                     api_json_text(api_store_text(a, caller, text)), "epoch", number(p->epoch),
+                     "boxes", nodes_of(a, DXPU_CONTROL_ROLE_BOX), "hosts",
                      nodes_of(a, DXPU_CONTROL_ROLE_HOST), "leases", leases_of(a, caller),
                      "leases_of",
                      caller->role == API_TENANT ? api_json_text(caller->tenant) : json_null(),

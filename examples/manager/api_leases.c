@@ -396,6 +396,18 @@ static void remember(const api_conn *c, api_wait *w)
     }
 }
 
+/* The tenant may still look at the slots of a lease that it ends, to see that they are wiped. */
+static void leave(api_conn *c, const api_wait *w)
+{
+    for (unsigned i = 0; c->caller.role == API_TENANT && i < w->count; i++) {
+        api_left *l = &c->a->left[c->a->next_left++ % API_LEFT];
+        l->box = w->slot[i].box;
+        l->slot = w->slot[i].slot;
+        l->epoch = w->slot[i].epoch;
+        memcpy(l->tenant, c->caller.tenant, sizeof l->tenant);
+    }
+}
+
 void api_delete_lease(api_conn *c)
 {
     uint64_t lease, wait_s = 0;
@@ -410,6 +422,8 @@ void api_delete_lease(api_conn *c)
                    .status = 200,
                    .what = data ? API_WAIT_GIVEN_UP : API_WAIT_WIPED };
     remember(c, &w);
+    if (!data)
+        leave(c, &w);
     if (api_done(c, data ? core_park(c->a->core, lease) : core_release(c->a->core, lease)))
         wait_for(c, &w, wait_s);
 }

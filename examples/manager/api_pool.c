@@ -49,14 +49,19 @@ static row *rows_of(api_conn *c, uint32_t count)
 void api_get_health(api_conn *c)
 {
     char text[256];
-    bool failed;
+    const char *status;
     if (!api_params(c, NULL, 0))
         return;
-    failed = core_store_failed(c->a->core, text);
+    status = core_store_failed(c->a->core, text) ? "down" : "up";
+    if (!c->caller.role) {
+        api_answer_json(c, 200, json_pack("{s:s}", "status", status));
+        return;
+    }
     api_answer_json(c, 200,
-                    json_pack("{s:s, s:o, s:s, s:I}", "status", failed ? "degraded" : "ok", "store",
-                              api_json_text(failed ? text : "ok"), "version", DXPU_VERSION,
-                              "uptime_s", (json_int_t)((api_now_ms() - c->a->opened_ms) / 1000)));
+                    json_pack("{s:s, s:o, s:s, s:I}", "status", status, "store",
+                              api_json_text(api_store_text(c->a, &c->caller, text)), "version",
+                              DXPU_VERSION, "uptime_s",
+                              (json_int_t)((api_now_ms() - c->a->opened_ms) / 1000)));
 }
 
 void api_get_pool(api_conn *c)
@@ -224,15 +229,15 @@ void api_get_slots(api_conn *c)
     uint32_t count, nodes, n = 0;
     const core_slot *slots = core_slots(c->a->core, &count);
     const core_node *of = core_nodes(c->a->core, &nodes);
-    const pool *p = core_pool(c->a->core);
     row *rows;
     if (!api_params(c, params, 5) || (rows = rows_of(c, count)) == NULL)
         return;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t number = of[slots[i].node].number;
         uint64_t key = (uint64_t)number << 16 | slots[i].device.number;
+        const char *seen = api_slot_state(c->a, &c->caller, i);
         if (key <= after || (node && node != number) ||
-            (state != POOL_STATES && state != p->slot[i].state) ||
+            (state != POOL_STATES && (!seen || strcmp(seen, pool_state_name(state)) != 0)) ||
             (model[0] && strcmp(model, slots[i].device.model) != 0))
             continue;
         rows[n].key = key;

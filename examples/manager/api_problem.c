@@ -23,6 +23,7 @@ static const struct {
     { 409, "Conflict" },
     { 414, "URI Too Long" },
     { 415, "Unsupported Media Type" },
+    { 429, "Too Many Requests" },
     { 431, "Request Header Fields Too Large" },
     { 500, "Internal Server Error" },
     { 501, "Not Implemented" },
@@ -57,6 +58,8 @@ static const char *title_of(unsigned status, const char *kind)
         { "browser", "Not for web pages" },
         { "host", "The host is not this tenant's" },
         { "wipe", "A slot could not be wiped" },
+        { "rate", "Too many changes" },
+        { "expired", "The token has expired" },
     };
     for (unsigned i = 0; kind && i < sizeof titles / sizeof titles[0]; i++) {
         if (!strcmp(kind, titles[i][0]))
@@ -76,7 +79,7 @@ void api_problem(api_conn *c, unsigned status, const char *kind, const char *for
     vsnprintf(detail, sizeof detail, format, args);
     va_end(args);
     snprintf(type, sizeof type, kind ? "/problems/%s" : "about:blank", kind);
-    if (status == 503)
+    if (status == 503 || status == 429)
         api_add_field(c, "Retry-After", "1");
     j = json_pack("{s:s, s:s, s:i, s:o, s:s}", "type", type, "title", title_of(status, kind),
                   "status", (int)status, "detail", api_json_text(detail), "instance",

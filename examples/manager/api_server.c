@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     TICK_MS = 100,
@@ -54,22 +55,6 @@ static void count_answer(api_conn *c, unsigned status)
         s++;
     if (s < API_STATUSES)
         c->a->requests[c->route ? (size_t)(c->route - first) : API_ROUTES_MAX][s]++;
-}
-
-/* For the audit log: what was to change something, and who was refused. */
-static void tell_asked(const api_conn *c, unsigned status)
-{
-    const api_settings *set = &c->a->set;
-    bool looks = c->head.method == EVHTTP_REQ_GET || c->head.method == EVHTTP_REQ_HEAD ||
-                 c->head.method == EVHTTP_REQ_OPTIONS;
-    api_asked what = { api_role_name(c->caller.role),
-                       c->caller.tenant,
-                       api_method_name(c->head.method),
-                       c->head.decoded,
-                       status,
-                       c->caller.role != 0 };
-    if (set->asked && c->head.path && (!looks || status == 401 || status == 403))
-        set->asked(set->user, &what);
 }
 
 void api_add_field(api_conn *c, const char *name, const char *value)
@@ -117,7 +102,7 @@ void api_answer(api_conn *c, unsigned status, const char *type, char *text, size
     if (status != 204)
         api_add_field(c, "Content-Length", length);
     count_answer(c, status);
-    tell_asked(c, status);
+    api_tell_asked(c, status);
     enter(c, API_SENDING);
     evhttp_send_reply(c->request, (int)status, api_reason(status), bodyless ? NULL : body);
     evbuffer_free(body);
@@ -258,12 +243,19 @@ static void on_closed(struct evhttp_connection *http, void *user)
     api_conn *c = user;
     (void)http;
     if (c->state == API_WAITING) /* what it asked for was done, whoever hears of it: S-130 */
-        tell_asked(c, c->u.wait.status);
+        api_tell_asked(c, c->u.wait.status);
     (void)evbuffer_remove_cb(bufferevent_get_input(c->bev), on_bytes, c);
     /* evhttp leaves a request without an answer to its user, when its client goes */
     if (c->request && !evhttp_request_get_connection(c->request))
         evhttp_request_free(c->request);
     conn_free(c);
+}
+
+static void name_client(api_conn *c)
+{
+    dxpu_udp_address a = { .len = sizeof a.u };
+    if (!getpeername(bufferevent_getfd(c->bev), &a.u.any, &a.len))
+        (void)dxpu_udp_print(&a, c->from);
 }
 
 /* evhttp tells of no new connection, only asks for its bufferevent, and makes the rest of it then:
@@ -285,6 +277,7 @@ static void adopt(api *a)
     }
     (void)setsockopt(bufferevent_getfd(c->bev), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     c->http = http;
+    name_client(c);
     evhttp_connection_set_closecb(c->http, on_closed, c);
 }
 
@@ -393,6 +386,10 @@ static void look_at(api_conn *c, uint64_t now)
         api_wait_look(c);
         break;
     case API_STREAMING:
+        if (c->caller.expires_unix_s && (uint64_t)time(NULL) >= c->caller.expires_unix_s) {
+            enter(c, API_LOST); /* the token holds no longer */
+            break;
+        }
         api_stream_pump(c);
         if (took >= KEEP_MS)
             (void)api_stream_send(c, ":\n\n", 3);

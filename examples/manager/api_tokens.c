@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TOKENS_MAX = 1024, TOKEN_MIN = 16, TOKEN_MAX = 256, HASH_BYTES = 32, LINE_BYTES = 400 };
+enum { TOKENS_MAX = 1024, TOKEN_MIN = 16, TOKEN_MAX = 256, HASH_BYTES = 32, LINE_BYTES = 512 };
 
 typedef struct token {
     uint8_t hash[HASH_BYTES];
@@ -69,18 +69,79 @@ const char *api_role_name(unsigned role)
                                   : "nobody";
 }
 
-/* One line; NULL, or what is wrong with it. */
-static const char *read_line(api_tokens *t, char *line)
+/* Days from 1970-01-01 to a date of the Gregorian calendar (Hinnant's days_from_civil). */
+static int64_t days_of(int year, int month, int day)
 {
-    char *save = NULL, *role = strtok_r(line, " \t\r\n", &save), *tenant, *text;
+    int y = year - (month <= 2), era = y / 400, of_era = y - era * 400;
+    int of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
+    return (int64_t)era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
+}
+
+/* "2027-01-31", when it begins, or "2027-01-31T12:00:00Z".  False: neither. */
+static bool read_time(const char *text, uint64_t *unix_s)
+{
+    static const char form[] = "dddd-dd-ddTdd:dd:ddZ";
+    static const int days[] = { 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31 };
+    size_t len = strlen(text);
+    int n[6] = { 0 }, at = 0;
+    if (len != 10 && len != sizeof form - 1)
+        return false;
+    for (size_t i = 0; i < len; i++) {
+        bool digit = text[i] >= '0' && text[i] <= '9';
+        if (form[i] == 'd' ? !digit : text[i] != form[i])
+            return false;
+        if (digit)
+            n[at] = n[at] * 10 + (text[i] - '0');
+        else
+            at++;
+    }
+    bool leap = n[0] % 4 == 0 && (n[0] % 100 || n[0] % 400 == 0);
+    if (n[0] < 1970 || n[1] < 1 || n[1] > 12 || n[2] < 1 || n[2] > days[n[1] - 1] ||
+        (n[1] == 2 && n[2] == 29 && !leap) || n[3] > 23 || n[4] > 59 || n[5] > 59)
+        return false;
+    *unix_s =
+        (uint64_t)(days_of(n[0], n[1], n[2]) * 86400) + (uint64_t)(n[3] * 3600 + n[4] * 60 + n[5]);
+    return true;
+}
+
+/* One "name=ci" or "expires=2027-01-31" behind a token; NULL, or what is wrong with it. */
+static const char *read_option(api_caller *c, const char *word)
+{
+    if (!strncmp(word, "name=", 5)) {
+        if (!api_is_name(word + 5, API_TOKEN_NAME_BYTES - 1))
+            return "name= is 1 to 32 letters, digits, '.', '_', '-'";
+        memcpy(c->token, word + 5, strlen(word + 5) + 1);
+        return NULL;
+    }
+    if (strncmp(word, "expires=", 8) != 0)
+        return "write ROLE TENANT TOKEN [name=NAME] [expires=2027-01-31]";
+    return read_time(word + 8, &c->expires_unix_s)
+               ? NULL
+               : "expires= is a date, 2027-01-31, or a time, 2027-01-31T12:00:00Z, in UTC";
+}
+
+static bool name_is_taken(const api_tokens *t, const char *name)
+{
+    for (unsigned i = 0; i < t->count; i++) {
+        if (!strcmp(t->token[i].caller.token, name))
+            return true;
+    }
+    return false;
+}
+
+/* One line; NULL, or what is wrong with it. */
+static const char *read_line(api_tokens *t, char *line, unsigned number)
+{
+    char *save = NULL, *role = strtok_r(line, " \t\r\n", &save), *tenant, *text, *option;
     token *k = &t->token[t->count];
+    const char *wrong = NULL;
     unsigned r = 0;
     if (!role || *role == '#')
         return NULL;
     tenant = strtok_r(NULL, " \t\r\n", &save);
     text = strtok_r(NULL, " \t\r\n", &save);
-    if (!tenant || !text || strtok_r(NULL, " \t\r\n", &save))
-        return "write ROLE TENANT TOKEN";
+    if (!tenant || !text)
+        return "write ROLE TENANT TOKEN [name=NAME] [expires=2027-01-31]";
     while (r < 3 && strcmp(role, api_role_name(1u << r)))
         r++;
     if (r == 3)
@@ -91,14 +152,20 @@ static const char *read_line(api_tokens *t, char *line)
         return "a token has 16 to 256 characters; openssl rand -hex 32 makes one";
     if (t->count == TOKENS_MAX)
         return "there are more than 1,024 tokens";
+    memset(k, 0, sizeof *k);
+    snprintf(k->caller.token, sizeof k->caller.token, "line-%u", number);
+    while (!wrong && (option = strtok_r(NULL, " \t\r\n", &save)) != NULL)
+        wrong = read_option(&k->caller, option);
     hash_of(t, text, k->hash);
-    if (find(t, k->hash) != t->count)
-        return "the token stands there twice";
+    if (!wrong && find(t, k->hash) != t->count)
+        wrong = "the token stands there twice";
+    if (!wrong && name_is_taken(t, k->caller.token))
+        wrong = "another token has this name; give each its own";
     k->caller.role = 1u << r;
     if (1u << r == API_TENANT)
         memcpy(k->caller.tenant, tenant, strlen(tenant) + 1);
-    t->count++;
-    return NULL;
+    t->count += !wrong;
+    return wrong;
 }
 
 static bool read_lines(api_tokens *t, FILE *in, const char *file)
@@ -108,7 +175,8 @@ static bool read_lines(api_tokens *t, FILE *in, const char *file)
     const char *wrong = NULL;
     while (!wrong && fgets(line, sizeof line, in)) {
         number++;
-        wrong = !strchr(line, '\n') && !feof(in) ? "the line is too long" : read_line(t, line);
+        wrong =
+            !strchr(line, '\n') && !feof(in) ? "the line is too long" : read_line(t, line, number);
     }
     sodium_memzero(line, sizeof line);
     if (wrong)
@@ -116,7 +184,7 @@ static bool read_lines(api_tokens *t, FILE *in, const char *file)
     else if (ferror(in))
         complain(file, "cannot be read: %s", strerror(errno));
     else if (!t->count)
-        complain(file, "has no token; write a line: operator - TOKEN");
+        complain(file, "has no token; write a line: operator - TOKEN name=NAME");
     return !wrong && !ferror(in) && t->count;
 }
 
@@ -183,14 +251,21 @@ void api_tokens_free(api_tokens *t)
     free(t);
 }
 
-api_caller api_tokens_find(const api_tokens *t, const char *authorization)
+api_caller api_tokens_find(const api_tokens *t, const char *authorization, uint64_t unix_s)
 {
     static const api_caller nobody;
+    api_caller found = nobody;
     uint8_t hash[HASH_BYTES];
     unsigned i;
     if (!authorization || strncasecmp(authorization, "Bearer ", 7))
         return nobody;
     hash_of(t, authorization + 7 + strspn(authorization + 7, " "), hash);
     i = find(t, hash);
-    return i < t->count ? t->token[i].caller : nobody;
+    if (i < t->count)
+        found = t->token[i].caller;
+    if (found.expires_unix_s && unix_s >= found.expires_unix_s) {
+        found.role = 0;
+        memset(found.tenant, 0, sizeof found.tenant);
+    }
+    return found;
 }

@@ -58,7 +58,9 @@ static const option_row rows[] = {
       0 },
     { "http", "ADDR:PORT", "where users ask: HTTP and JSON (127.0.0.1:4456)", OPTION_TEXT,
       &set.http, 0, 0 },
-    { "tokens", "FILE", "who may ask: lines of ROLE TENANT TOKEN (everybody, on loopback only)",
+    { "tokens", "FILE",
+      "tokens of users: lines of ROLE TENANT TOKEN [name=] [expires=] (everybody, on loopback "
+      "only)",
       OPTION_TEXT, &set.tokens, 0, 0 },
     { "store", "FILE", "the pool's tables (" FOLDER "/manager.db; not root: dxpu-manager.db here)",
       OPTION_TEXT, &set.store, 0, 0 },
@@ -111,8 +113,6 @@ static struct {
     api *api;
     audit *audit;
     uint64_t start_ns, checked_ms; /* checked: that the store is still there */
-    uint64_t nobody_s;             /* the minute that follows has room for some more strangers */
-    unsigned nobodies, unwritten;  /* of it: written, and not */
     bool stopping, store_failed;
 } the;
 
@@ -211,37 +211,17 @@ static void audit_event(const core_event *e)
     audit_write(the.audit, core_event_name(e->type), fields, sizeof fields / sizeof fields[0]);
 }
 
-/* Somebody without a token makes as many requests as he likes: of these a minute has room for
-   some, and the next line tells how many there were besides. */
-static bool room_for_nobody(void)
-{
-    enum { A_MINUTE = 30 };
-    uint64_t now_s = dxpu_udp_now_ns() / 1000000000u;
-    if (now_s >= the.nobody_s + 60) {
-        the.nobody_s = now_s;
-        the.nobodies = 0;
-    }
-    if (the.nobodies == A_MINUTE) {
-        the.unwritten++;
-        return false;
-    }
-    the.nobodies++;
-    return true;
-}
-
 static void on_asked(void *user, const api_asked *what)
 {
     const audit_field fields[] = {
         { "role", what->role, 0 },        { "tenant", what->tenant, 0 },
+        { "token", what->token, 0 },      { "from", what->from, 0 },
         { "method", what->method, 0 },    { "target", what->target, 0 },
-        { "status", NULL, what->status }, { "unwritten", NULL, the.unwritten }
+        { "status", NULL, what->status }, { "unwritten", NULL, what->left_out }
     };
     (void)user;
-    if (!the.audit || (!what->known && !room_for_nobody()))
-        return;
     audit_write(the.audit, "api.request", fields,
-                sizeof fields / sizeof fields[0] - !the.unwritten);
-    the.unwritten = 0;
+                sizeof fields / sizeof fields[0] - !what->left_out);
 }
 
 static void on_event(void *user, const core_event *e)
