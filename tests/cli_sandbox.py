@@ -27,13 +27,13 @@ KILLED, GONE = -signal.SIGSYS, "ENOSYS"
 NOBODY = 65534
 # what is tried, and how it ends behind the filter
 PROBES = {"exec": KILLED, "fork": KILLED, "ptrace": KILLED, "setuid": KILLED, "uring": KILLED,
-          "type": KILLED, "peek": KILLED, "bpf": KILLED, "xdp": GONE,
+          "type": KILLED, "peek": KILLED, "bpf": KILLED, "copy": KILLED, "xdp": GONE,
           "clone3": GONE, "packet": GONE, "swap": GONE,
           "kill_other": GONE, "limit": GONE, "code": GONE, "type64": KILLED, "console": KILLED,
           "leader": GONE, "packet64": GONE, "unix": GONE, "unix64": GONE, "pair_datagrams": GONE,
           "owner": GONE, "owner64": GONE, "owner_ex": GONE, "owner_signal": GONE,
           "owner_file": GONE, "owner_group": GONE}
-HARMLESS = ("udp", "memory", "thread", "file", "copy", "pair", "owner_none")
+HARMLESS = ("udp", "memory", "thread", "file", "pair", "owner_none")
 
 
 def build():

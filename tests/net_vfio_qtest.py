@@ -5,6 +5,7 @@ tests/vfio_scratch.c is the device.  Skipped, loudly, where no QEMU with a vfio-
 had (tests/qemu.sh says why).  VFIO_SCRATCH names a built vfio_scratch; otherwise it is looked for
 under build/, or compiled.
 """
+import glob
 import json
 import os
 import select
@@ -362,7 +363,8 @@ def find_program(folder):
     subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-O1", "-g", "-I" + TOP,
                     "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-o", name,
                     os.path.join(HERE, "vfio_scratch.c"),
-                    os.path.join(TOP, "bindings/vfio_user/dxpu_vfio_user.c")], check=True)
+                    *glob.glob(os.path.join(TOP, "bindings/vfio_user/*.c")), "-pthread"],
+                   check=True)
     return name
 
 

@@ -4,6 +4,8 @@
    requests, guest memory, interrupts, version, commands, receiving, connections, opening. */
 #define _GNU_SOURCE
 #include "dxpu_vfio_user.h"
+#include "dxpu_vfio_user_copy.h"
+#include "dxpu_vfio_user_descriptors.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +18,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/vfs.h>
 #include <time.h>
@@ -71,8 +72,6 @@ enum {
     READ_AHEAD = 16384  /* received at a time beyond the largest message */
 };
 
-#define MAPPED_BYTES_MAX ((uint64_t)1 << 44) /* of one client's memory in our address space */
-
 /* Guest memory.  host is NULL when it can be reached by message only. */
 typedef struct region {
     uint64_t first, last; /* guest addresses, both included */
@@ -80,7 +79,6 @@ typedef struct region {
     void *map;
     size_t map_bytes;
     unsigned access;
-    bool guarded; /* the client could truncate the file: copy where a fault is an error */
 } region;
 
 /* A command that waits for the callback's answer; token 0: free. */
@@ -114,7 +112,8 @@ struct dxpu_vfu {
     char path[sizeof((struct sockaddr_un *)0)->sun_path];
     struct stat path_stat; /* of the socket file: remove only what we made */
     int epoll, listener, wake, spare;
-    bool guard_works; /* process_vm_readv() on ourselves is allowed */
+    vfu_closer *closer;
+    bool choked; /* too many descriptors wait to be closed: nothing is received or accepted */
 
     /* the client; all below is void without one */
     int client;
@@ -269,7 +268,7 @@ static void update_interest(dxpu_vfu *s)
     memset(&e, 0, sizeof e);
     if (s->client < 0)
         return;
-    if (!s->paused && !s->stalled)
+    if (!s->paused && !s->stalled && !s->choked)
         e.events |= EPOLLIN;
     if (s->output_blocked)
         e.events |= EPOLLOUT;
@@ -536,46 +535,6 @@ int dxpu_vfu_dma_probe(const dxpu_vfu *s, uint64_t address, uint64_t bytes, unsi
     }
 }
 
-/* Copy to memory that another processor may be watching, in rising order. */
-static void copy_rising(uint8_t *to, const uint8_t *from, size_t n)
-{
-    if (n > 64) { /* bulk data: only its end is looked at for arrival */
-        memcpy(to, from, n - 64);
-        to += n - 64;
-        from += n - 64;
-        n = 64;
-        __atomic_thread_fence(__ATOMIC_RELEASE);
-    }
-    while (n > 0) {
-        if (n >= 8 && ((uintptr_t)to & 7) == 0) {
-            uint64_t v = get64(from);
-            __atomic_store_n((uint64_t *)(void *)to, v, __ATOMIC_RELEASE);
-            to += 8, from += 8, n -= 8;
-        } else if (n >= 4 && ((uintptr_t)to & 3) == 0) {
-            uint32_t v = get32(from);
-            __atomic_store_n((uint32_t *)(void *)to, v, __ATOMIC_RELEASE);
-            to += 4, from += 4, n -= 4;
-        } else {
-            __atomic_store_n(to, *from, __ATOMIC_RELEASE);
-            to++, from++, n--;
-        }
-    }
-}
-
-/* Copy between `local` and guest memory at `host`, which may be gone: the kernel does it, and a
-   page that is no longer there is an error, not a signal. */
-static bool copy_guarded(void *local, void *host, size_t n, bool write)
-{
-    struct iovec l, h;
-    ssize_t done;
-    l.iov_base = local;
-    h.iov_base = host;
-    l.iov_len = h.iov_len = n;
-    done = write ? process_vm_writev(getpid(), &l, 1, &h, 1, 0)
-                 : process_vm_readv(getpid(), &l, 1, &h, 1, 0);
-    return done == (ssize_t)n;
-}
-
 /* `data` is written to only when reading. */
 static int dma_copy(dxpu_vfu *s, uint64_t address, uint8_t *data, size_t bytes, bool write)
 {
@@ -590,15 +549,9 @@ static int dma_copy(dxpu_vfu *s, uint64_t address, uint8_t *data, size_t bytes, 
         uint64_t left = r->last - address; /* one less than what is left of the region */
         size_t n = bytes - 1 > left ? (size_t)left + 1 : bytes;
         uint8_t *host = r->host + (address - r->first);
-        if (r->guarded) {
-            if (!copy_guarded(data, host, n, write)) {
-                s->count.dma_faults++;
-                return DXPU_E_NONE;
-            }
-        } else if (write) {
-            copy_rising(host, data, n);
-        } else {
-            memcpy(data, host, n);
+        if (!vfu_copy(data, host, n, write)) {
+            s->count.dma_faults++;
+            return DXPU_E_NONE;
         }
         data += n;
         address += n;
@@ -652,46 +605,36 @@ static void regions_clear(dxpu_vfu *s)
     s->region_count = 0;
 }
 
-/* Is this a file in memory, whose pages come without waiting for a disk or for another process?
-   *unit: what offsets into it must be multiples of; *guarded: it may be truncated under us. */
-static bool is_memory(const dxpu_vfu *s, int fd, uint64_t *unit, bool *guarded)
+/* What offsets into a memory file must be multiples of. */
+static uint64_t memory_unit(int fd)
 {
     struct statfs f;
-    int seals;
-    if (fstatfs(fd, &f) != 0)
-        return false;
-    *unit = (uint64_t)sysconf(_SC_PAGESIZE);
-    *guarded = true;
-    if ((unsigned long)f.f_type == HUGETLBFS_MAGIC) {
-        if (f.f_bsize > 0)
-            *unit = (uint64_t)f.f_bsize;
-        return s->guard_works;
-    }
-    if ((unsigned long)f.f_type != TMPFS_MAGIC)
-        return false;
-    seals = fcntl(fd, F_GET_SEALS);
-    *guarded = seals < 0 || !(seals & F_SEAL_SHRINK);
-    return !*guarded || s->guard_works;
+    if (fstatfs(fd, &f) == 0 && (unsigned long)f.f_type == HUGETLBFS_MAGIC && f.f_bsize > 0)
+        return (uint64_t)f.f_bsize;
+    return (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 /* Map [offset, offset + bytes) of fd into *r.  0, also when it is no memory file and r->host stays
-   NULL, or an errno value. */
+   NULL, or an errno value.  The size is that of now: a client can truncate the file whenever it
+   likes, and can free pages of one that is sealed against that, so each copy expects a fault. */
 static int region_map(dxpu_vfu *s, region *r, int fd, uint64_t offset, uint64_t bytes)
 {
     struct stat st;
     uint64_t unit, skip, length;
     int prot = 0;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
-        return EINVAL;
-    if (st.st_size < 0 || bytes > (uint64_t)st.st_size || offset > (uint64_t)st.st_size - bytes)
-        return EINVAL;
-    if (!is_memory(s, fd, &unit, &r->guarded)) {
+    if (!vfu_is_memory(fd)) { /* S-170: not even its size is asked for */
+        if (vfu_is_stream(fd) || vfu_is_eventfd(fd))
+            return EINVAL;
         s->count.dma_by_message++;
         return 0;
     }
+    if (fstat(fd, &st) != 0 || st.st_size < 0 || bytes > (uint64_t)st.st_size ||
+        offset > (uint64_t)st.st_size - bytes)
+        return EINVAL;
+    unit = memory_unit(fd);
     skip = offset % unit;
     length = (bytes + skip + unit - 1) / unit * unit; /* st_size < 2^63: no overflow */
-    if (length > SIZE_MAX || length > MAPPED_BYTES_MAX - s->mapped_bytes)
+    if (length > SIZE_MAX || length > s->cfg.memory_bytes - s->mapped_bytes)
         return ENOMEM;
     prot |= r->access & DXPU_VFU_READ ? PROT_READ : 0;
     prot |= r->access & DXPU_VFU_WRITE ? PROT_WRITE : 0;
@@ -734,7 +677,7 @@ static int do_dma_map(dxpu_vfu *s, const message *m)
         error = region_map(s, &r, s->fds[0], offset, bytes);
         if (error)
             return error;
-        close(s->fds[0]); /* the mapping holds the file */
+        vfu_closer_close(s->closer, s->fds[0]); /* the mapping holds the file */
         s->fds[0] = -1;
     } else {
         s->count.dma_by_message++;
@@ -888,17 +831,9 @@ static void take_reply(dxpu_vfu *s, const uint8_t *header, const uint8_t *body, 
 
 /* ==== interrupts ============================================================================== */
 
-/* Signal an eventfd without waiting.  Its counter may be full, which the owner of the other end
-   could arrange on purpose: then the signal is already pending there. */
 static int signal_eventfd(dxpu_vfu *s, int fd)
 {
-    struct pollfd p;
-    uint64_t one = 1;
-    p.fd = fd;
-    p.events = POLLOUT;
-    p.revents = 0;
-    if (poll(&p, 1, 0) != 1 || !(p.revents & POLLOUT) ||
-        write(fd, &one, sizeof one) != (ssize_t)sizeof one) {
+    if (!vfu_signal(s->wake, fd)) {
         s->count.irqs_failed++;
         return DXPU_E_NONE;
     }
@@ -940,19 +875,6 @@ static void vectors_clear(dxpu_vfu *s, uint32_t irq)
         vector_set(&s->vectors[irq][i], -1);
 }
 
-/* Is fd an eventfd?  Anything else could make us wait, or be somebody's file. */
-static bool is_eventfd(int fd)
-{
-    char name[40], link[40];
-    ssize_t n;
-    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-    n = readlink(name, link, sizeof link - 1);
-    if (n < 0)
-        return false;
-    link[n] = 0;
-    return strcmp(link, "anon_inode:[eventfd]") == 0;
-}
-
 /* DATA_EVENTFD with TRIGGER: give or, without descriptors, take away eventfds. */
 static int set_eventfds(dxpu_vfu *s, vector *v, uint32_t count)
 {
@@ -960,9 +882,7 @@ static int set_eventfds(dxpu_vfu *s, vector *v, uint32_t count)
     if (s->fds_count != 0 && s->fds_count != count)
         return EINVAL;
     for (i = 0; i < s->fds_count; i++) {
-        int flags = fcntl(s->fds[i], F_GETFL);
-        if (flags < 0 || !is_eventfd(s->fds[i]) ||
-            fcntl(s->fds[i], F_SETFL, flags | O_NONBLOCK) != 0)
+        if (!vfu_is_eventfd(s->fds[i]))
             return EINVAL;
     }
     for (i = 0; i < count; i++) {
@@ -1411,7 +1331,7 @@ static void close_fds(dxpu_vfu *s)
     unsigned i;
     for (i = 0; i < s->fds_count; i++) {
         if (s->fds[i] >= 0) {
-            close(s->fds[i]);
+            vfu_closer_close(s->closer, s->fds[i]);
             s->count.fds_closed++;
         }
     }
@@ -1525,43 +1445,56 @@ static void assign_fds(dxpu_vfu *s)
     s->fds_at = at;
 }
 
-/* Take descriptors out of the control messages of a read; more than a message may bring are
-   closed. */
-static void take_fds(dxpu_vfu *s, struct msghdr *h)
+/* Keep the descriptors of a read; more than a message may bring are closed. */
+static void take_fds(dxpu_vfu *s, const int *fds, unsigned count, bool lost)
 {
-    struct cmsghdr *c;
-    bool lost = (h->msg_flags & MSG_CTRUNC) != 0;
-    for (c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
-        size_t i, n;
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-            continue;
-        n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (i = 0; i < n; i++) {
-            int fd;
-            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-            if (s->fds_count < FDS_MAX) {
-                s->fds[s->fds_count++] = fd;
-            } else {
-                close(fd);
-                s->count.fds_closed++;
-                lost = true;
-            }
+    unsigned i;
+    for (i = 0; i < count; i++) {
+        if (s->fds_count < FDS_MAX) {
+            s->fds[s->fds_count++] = fds[i];
+        } else {
+            vfu_closer_close(s->closer, fds[i]);
+            s->count.fds_closed++;
+            lost = true;
         }
     }
     s->count.fds_lost += lost;
     s->fds_lost = s->fds_lost || lost;
 }
 
+/* Watch for connections, or leave them in the queue. */
+static void set_listening(dxpu_vfu *s, bool on)
+{
+    struct epoll_event e;
+    memset(&e, 0, sizeof e);
+    e.events = on ? EPOLLIN : 0;
+    e.data.fd = s->listener;
+    if (s->listener >= 0)
+        (void)epoll_ctl(s->epoll, EPOLL_CTL_MOD, s->listener, &e);
+}
+
+/* S-171: is nothing more to be received?  The closer wakes us when that changes. */
+static bool is_choked(dxpu_vfu *s)
+{
+    bool room = vfu_closer_has_room(s->closer);
+    if (room == s->choked) {
+        s->choked = !room;
+        set_listening(s, room);
+    }
+    if (!room) {
+        fall_behind(s);
+        s->count.stalls++;
+    }
+    return !room;
+}
+
 /* Read once.  False: nothing for now, or the connection is over.  *more: there may be more. */
 static bool read_some(dxpu_vfu *s, bool *more)
 {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int) * FDS_MAX)];
-    } control;
-    struct msghdr h;
-    struct iovec iov;
-    unsigned had = s->fds_count;
+    int fds[VFU_FDS_MAX];
+    unsigned count, had = s->fds_count;
+    size_t room;
+    bool lost;
     ssize_t n;
     if (s->in_head > 0) {
         memmove(s->in, s->in + s->in_head, s->in_tail - s->in_head);
@@ -1569,29 +1502,21 @@ static bool read_some(dxpu_vfu *s, bool *more)
         s->fds_at = 0; /* what is left is one unfinished message */
         s->in_head = 0;
     }
-    iov.iov_base = s->in + s->in_tail;
-    iov.iov_len = s->in_size - s->in_tail;
+    room = s->in_size - s->in_tail;
     if (had || s->fds_lost) { /* the next message's descriptors must not mix with these */
         size_t want = s->in_tail < HEADER ? HEADER : get32(s->in + 4);
-        iov.iov_len = want - s->in_tail;
+        room = want - s->in_tail;
     }
-    memset(&h, 0, sizeof h);
-    h.msg_iov = &iov;
-    h.msg_iovlen = 1;
-    h.msg_control = control.bytes;
-    h.msg_controllen = sizeof control.bytes;
-    do
-        n = recvmsg(s->client, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    while (n < 0 && errno == EINTR);
+    n = vfu_receive(s->client, s->in + s->in_tail, room, fds, &count, &lost);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return false;
     if (n <= 0) {
         break_client(s, "client closed the connection");
         return false;
     }
-    *more = (size_t)n == iov.iov_len;
+    *more = (size_t)n == room;
     s->in_tail += (size_t)n;
-    take_fds(s, &h);
+    take_fds(s, fds, count, lost);
     if (!had && (s->fds_count || s->fds_lost))
         assign_fds(s);
     return true;
@@ -1616,10 +1541,10 @@ static void receive(dxpu_vfu *s, bool readable)
             if (!handle(s, s->in + s->in_head, size))
                 return;
             s->in_head += size;
-        } else if (readable && !s->paused && read_some(s, &readable)) {
+        } else if (readable && !s->paused && !is_choked(s) && read_some(s, &readable)) {
             drained = !readable;
         } else {
-            if ((drained || readable) && !s->paused)
+            if ((drained || readable) && !s->paused && !s->choked)
                 s->behind = false; /* all that had waited is handled */
             return;
         }
@@ -1638,7 +1563,7 @@ static void close_client(dxpu_vfu *s)
     for (i = 0; i < DXPU_VFU_IRQS; i++)
         vectors_clear(s, i);
     epoll_ctl(s->epoll, EPOLL_CTL_DEL, s->client, NULL); /* others may hold it open */
-    close(s->client);
+    vfu_closer_hang_up(s->closer, s->client);
     s->client = -1;
     s->agreed = s->announced = s->broken = s->stalled = s->output_blocked = false;
     s->why = NULL;
@@ -1689,7 +1614,7 @@ static void accept_client(dxpu_vfu *s)
             close(s->spare);
             fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC);
             if (fd >= 0)
-                close(fd);
+                vfu_closer_hang_up(s->closer, fd);
             s->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
             s->count.clients_refused++;
         }
@@ -1705,7 +1630,7 @@ static void accept_client(dxpu_vfu *s)
     }
     if (dxpu_vfu_adopt(s, fd) != DXPU_OK) {
         s->count.clients_refused++;
-        close(fd);
+        vfu_closer_hang_up(s->closer, fd);
     }
 }
 
@@ -1723,6 +1648,8 @@ int dxpu_vfu_process(dxpu_vfu *s)
             s->woken = false;
             if (read(s->wake, &many, sizeof many) < 0 && errno != EAGAIN && errno != EINTR)
                 return DXPU_E_DEAD;
+            if (s->choked)
+                (void)is_choked(s);
         } else if (e[i].data.fd == s->listener) {
             connecting = true;
         } else if (e[i].data.fd == s->client) {
@@ -1733,11 +1660,11 @@ int dxpu_vfu_process(dxpu_vfu *s)
         flush(s);
     if (is_up(s))
         receive(s, (client & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0);
-    if (is_up(s) && (client & (EPOLLHUP | EPOLLERR)) && (s->paused || s->stalled))
+    if (is_up(s) && (client & (EPOLLHUP | EPOLLERR)) && (s->paused || s->stalled || s->choked))
         break_client(s, "client closed the connection");
     if (s->broken)
         close_client(s);
-    if (connecting)
+    if (connecting && !is_choked(s))
         accept_client(s);
     update_interest(s);
     return DXPU_OK;
@@ -1783,6 +1710,7 @@ void dxpu_vfu_config_default(dxpu_vfu_config *cfg)
     cfg->queue_bytes = 1048576;
     cfg->requests = 256;
     cfg->dma_maps = 4096;
+    cfg->memory_bytes = (uint64_t)1 << 44;
     cfg->dma_messages = 64;
     cfg->late_ms = 4500;
     cfg->burst = 64;
@@ -1901,13 +1829,6 @@ static const char *start_listening(dxpu_vfu *s, const char *path)
     return NULL;
 }
 
-/* May the kernel copy within this process for us?  Some sandboxes forbid the call. */
-static bool guard_works(void)
-{
-    uint8_t from = 1, to = 0;
-    return copy_guarded(&to, &from, 1, false) && to == 1;
-}
-
 dxpu_vfu *dxpu_vfu_open(const dxpu_vfu_config *cfg, const dxpu_vfu_callbacks *cb, const char **why)
 {
     dxpu_vfu *s;
@@ -1926,11 +1847,12 @@ dxpu_vfu *dxpu_vfu_open(const dxpu_vfu_config *cfg, const dxpu_vfu_callbacks *cb
     s->cfg.path = NULL;
     s->cb = *cb;
     s->client = s->listener = s->epoll = s->wake = s->spare = -1;
-    s->guard_works = guard_works();
+    vfu_copy_start();
     if (!allocate(s)) {
         *why = "out of memory; lower queue_bytes or dma_maps";
     } else if ((s->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0 ||
                (s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0 || !watch(s, s->wake) ||
+               !(s->closer = vfu_closer_new(s->wake)) ||
                (s->spare = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0) {
         *why = "no file descriptor left; raise the limit (ulimit -n)";
     } else if (cfg->path) {
@@ -1959,6 +1881,7 @@ void dxpu_vfu_close(dxpu_vfu *s)
         close(s->listener);
     if (s->spare >= 0)
         close(s->spare);
+    vfu_closer_free(s->closer);
     if (s->wake >= 0)
         close(s->wake);
     if (s->epoll >= 0)

@@ -13,8 +13,13 @@
        struct pollfd p = { dxpu_vfu_fd(s), POLLIN, 0 };
        while (poll(&p, 1, -1) >= 0) dxpu_vfu_process(s);
 
-   An object belongs to one thread at a time; distinct objects share nothing.  Callbacks may call
-   everything here but process and close.  Linux (epoll, eventfd, memfd seals).
+   An object belongs to one thread at a time; distinct objects share nothing but a handler of
+   SIGBUS, which opening one installs unless it is there: a client that truncates its memory then
+   gets an error (dma_faults) instead of ending the process.  Faults of others go on to the handler
+   that was there before; a program that installs another handler later must do the same.  A
+   descriptor whose close may wait for the client is closed by a thread, made when there is one.
+   Callbacks may call everything here but process and close.  Linux 4.18 or later (epoll, eventfd,
+   memfd seals, asynchronous I/O).
 
    CONTENTS   1 Function and limits   2 Callbacks   3 Opening and the loop   4 Answers
               5 Guest memory   6 Interrupts   7 Counters */
@@ -56,6 +61,7 @@ typedef struct dxpu_vfu_config {
     uint32_t queue_bytes;    /* output waiting for the socket, 2 x transfer .. 64 MiB [1 MiB] */
     uint32_t requests;     /* accesses unanswered at a time, 1..4,096; reading stops there [256] */
     uint32_t dma_maps;     /* guest memory regions, 1..65,535 [4,096] */
+    uint64_t memory_bytes; /* address space for them [16 TiB] */
     uint32_t dma_messages; /* DMA messages unanswered at a time, 1..1,023 [64] */
     uint32_t late_ms;      /* answers later than this are dropped, 0: none are [4,500] */
     uint32_t burst;        /* messages handled by one process(), 1.. [64] */
@@ -211,9 +217,9 @@ int dxpu_vfu_msi(dxpu_vfu *s, uint64_t address, uint32_t data);
     X(dma_sent, "DMA messages sent")                                                               \
     X(dma_errors, "DMA messages that failed or were answered wrongly")                             \
     X(irqs_raised, "eventfds signalled")                                                           \
-    X(irqs_failed, "eventfds that did not take the signal")                                        \
+    X(irqs_failed, "eventfds not signalled: asynchronous I/O is missing")                          \
     X(output_waited, "times the socket took less than it was given")                               \
-    X(stalls, "times reading stopped for lack of room for answers")
+    X(stalls, "times reading stopped: no room for answers, or descriptors wait to be closed")
 
 #define DXPU_VFU_FIELD(name, text) uint64_t name;
 typedef struct dxpu_vfu_counters {

@@ -313,6 +313,8 @@ static const char *const allowed[] = {
     "set_robust_list", "get_robust_list", "rseq", "set_tid_address", "membarrier", "sched_yield",
     "sched_getaffinity", "sched_setaffinity", "sched_getparam", "sched_getscheduler", "exit",
     "exit_group", "gettid", "getcpu",
+    /* a guest's eventfd is signalled so, without waiting (S-173) */
+    "io_setup", "io_submit", "io_getevents",
     /* time, signals, who am I */
     "nanosleep", "clock_nanosleep", "clock_gettime", "clock_getres", "gettimeofday", "time",
     "times", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "rt_sigpending", "rt_sigtimedwait",
@@ -408,9 +410,7 @@ static int add_conditions(scmp_filter_ctx f)
     const struct scmp_arg_cmp plain = SCMP_A2(SCMP_CMP_MASKED_EQ, exec, 0),
                               is_thread = CLONE_FLAGS(SCMP_CMP_MASKED_EQ, thread, thread),
                               no_thread = CLONE_FLAGS(SCMP_CMP_MASKED_EQ, thread, 0),
-                              self = A0_IS(getpid()), zero = A0_IS(0), name = A0_IS(PR_SET_NAME),
-                              all_self = SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid(), 0),
-                              other = SCMP_A0(SCMP_CMP_NE, (scmp_datum_t)getpid(), 0);
+                              self = A0_IS(getpid()), zero = A0_IS(0), name = A0_IS(PR_SET_NAME);
     int rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, plain);
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, plain);
     /* threads but no processes; clone3, whose flags no filter can see, is not there (ENOSYS) */
@@ -418,13 +418,9 @@ static int add_conditions(scmp_filter_ctx f)
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(clone), 1, no_thread);
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1, self);
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(kill), 1, self);
-    /* a guest's memory that may be gone is copied so; another process's is not for us.  Whole
-       words: one whose upper half is not 0 nobody asks for who means well */
-    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(process_vm_readv), 1, all_self);
-    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(process_vm_writev), 1, all_self);
-    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(process_vm_readv), 1, other);
-    rc =
-        rc ? rc : seccomp_rule_add(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(process_vm_writev), 1, other);
+    /* another process's memory */
+    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(process_vm_readv), 0);
+    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(process_vm_writev), 0);
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, zero);
     return rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1, name);
 }
