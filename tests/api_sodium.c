@@ -1560,6 +1560,45 @@ static void test_s14_pending_sessions_are_few_and_short(void **state)
     assert_int_equal(still_there(5, 16, 5000 * (uint64_t)MS, &displaced), 0);
 }
 
+/* S-157: one key that begins and begins displaces its own, not the only one of another key. */
+static void test_s157_pending_sessions_are_shared(void **state)
+{
+    line *l = line_new();
+    world *w = &l->w;
+    dxpu_noise_pair *first = w->key[0];
+    dxpu_sodium_config cfg = w->cfg[0];
+    dxpu_sodium *first_end;
+    dxpu_offer offer;
+    packet open;
+    (void)state;
+    w->cfg[1].pending = 3;
+    l->loss = 1000;
+    world_create(w);
+    shake(w);
+    channel_make(l, 0);
+    assert_int_equal(dxpu_channel_open(&l->ch[0], w->now_ns), DXPU_OK);
+    open = catch_kind(l, 0, DXPU_KIND_OPEN);
+    free(l->mem[0]);
+    l->mem[0] = NULL;
+    first_end = w->end[0];
+    w->key[0] = dxpu_sodium_key_new();
+    cfg.identity = w->key[0];
+    w->end[0] = dxpu_sodium_create(&cfg);
+    for (unsigned i = 0; i < 5; i++) {
+        w->now_ns += MS;
+        w->ask.channel = 0x3000 + i;
+        shake(w);
+    }
+    assert_int_equal(dxpu_sodium_count(w->end[1])->displaced, 3); /* the control: it was full */
+    assert_non_null(
+        dxpu_sodium_opener(w->end[1], w->now_ns, (dxpu_bytes){ open.bytes, open.len }, &offer));
+    dxpu_sodium_destroy(w->end[0]);
+    dxpu_sodium_key_free(w->key[0]);
+    w->end[0] = first_end;
+    w->key[0] = first;
+    line_free(l);
+}
+
 /* A program that waits for the time it is given forgets the keys without anything that arrives. */
 static void test_s14_pending_sessions_end_by_time(void **state)
 {
@@ -2147,6 +2186,7 @@ int main(void)
         cmocka_unit_test(test_s31_open_of_nobody),
         cmocka_unit_test(test_s14_pending_sessions_are_few_and_short),
         cmocka_unit_test(test_s14_pending_sessions_end_by_time),
+        cmocka_unit_test(test_s157_pending_sessions_are_shared),
         cmocka_unit_test(test_s14_old_initiation_after_a_restart),
         cmocka_unit_test(test_s13_refused_initiations_count),
         cmocka_unit_test(test_s13_lost_answers),

@@ -801,6 +801,34 @@ static void test_s98_nothing_is_late_without_channels(void **state)
     close_both();
 }
 
+/* S-156: so do opens, of which each is tried with the keys of all pending sessions. */
+static void test_s156_opens_are_in_the_same_share(void **state)
+{
+    uint8_t frame[DXPU_FRAME_BASE_BYTES + 100] = { 0x44, 0x58 };
+    (void)state;
+    frame[DXPU_FRAME_VERSION] = DXPU_WIRE_VERSION;
+    frame[DXPU_FRAME_KIND] = DXPU_KIND_OPEN;
+    frame[DXPU_FRAME_LENGTH + 1] = sizeof frame;
+    open_both(60000);
+    for (unsigned i = 0; i < 1000; i++) /* the control: alone they have all of it */
+        bring(BOX, frame, sizeof frame);
+    assert_int_equal(counted(BOX)->opens_unknown, 1000);
+    assert_int_equal(ends[BOX].f.sealing.count.late, 0);
+    (void)dial_box(1);
+    pump();
+    assert_int_equal(ends[BOX].f.up, 1);
+    ends[BOX].f.sealing.credit_ns = 0;
+    ends[BOX].f.sealing.credit_at_ns = UINT64_MAX;
+    bring(BOX, frame, sizeof frame);
+    assert_int_equal(ends[BOX].f.sealing.count.late, 1);
+    assert_int_equal(counted(BOX)->opens_unknown, 1000);
+    ends[BOX].f.sealing.credit_ns = BURST_NS; /* and it pays for what it took */
+    bring(BOX, frame, sizeof frame);
+    assert_int_equal(counted(BOX)->opens_unknown, 1001);
+    assert_true(ends[BOX].f.sealing.credit_ns < BURST_NS);
+    close_both();
+}
+
 /* S-98: of one address, whatever its ports. */
 static void test_s98_addresses_are_limited(void **state)
 {
@@ -935,6 +963,7 @@ int main(void)
         cmocka_unit_test(test_s96_keys_that_are_gone),
         cmocka_unit_test(test_s98_a_share_of_the_time),
         cmocka_unit_test(test_s98_nothing_is_late_without_channels),
+        cmocka_unit_test(test_s156_opens_are_in_the_same_share),
         cmocka_unit_test(test_s98_addresses_are_limited),
         cmocka_unit_test(test_s2_random_frames),
     };

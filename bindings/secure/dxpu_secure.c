@@ -6,6 +6,7 @@
 enum { KEY = DXPU_NOISE_KEY_BYTES, MAC = 16, COOKIE = 16, SECRET = 32 };
 #define SECOND_NS ((uint64_t)1000000000)
 #define COOKIE_NS (120 * SECOND_NS) /* a cookie secret is made anew, and a cookie used, so long */
+enum { PENDING_LOOKED_AT = 256 };   /* of pending sessions, for the one that makes room */
 
 /* ==== Messages ================================================================================ */
 
@@ -162,22 +163,43 @@ void dxpu_secure_expire(dxpu_secure *s, uint64_t now_ns)
     }
 }
 
-/* The oldest goes when there are too many for one more. */
-static void pending_make_room(dxpu_secure *s)
+/* Of these sessions the oldest of the key that has most; the beginner's new one counts. */
+static dxpu_secure_session *crowding(dxpu_secure_session *const *list, unsigned count,
+                                     const uint8_t beginner[KEY])
 {
-    dxpu_secure_session *oldest = NULL;
-    unsigned pending = 0;
+    dxpu_secure_session *found = NULL;
+    unsigned most = 0;
+    for (unsigned i = 0; i < count; i++) {
+        unsigned of = memcmp(list[i]->peer, beginner, KEY) == 0;
+        for (unsigned k = 0; k < count; k++)
+            of += memcmp(list[i]->peer, list[k]->peer, KEY) == 0;
+        if (of > most || (of == most && list[i]->born_ns < found->born_ns)) {
+            most = of;
+            found = list[i];
+        }
+    }
+    return found;
+}
+
+/* When there are too many for one more, one goes: so that no key displaces those of a key that has
+   fewer (S-157). */
+static void pending_make_room(dxpu_secure *s, const uint8_t beginner[KEY])
+{
+    dxpu_secure_session *list[PENDING_LOOKED_AT], *goes;
+    unsigned pending = 0, count = 0;
     for (unsigned i = 0; i < s->cfg.sessions; i++) {
-        dxpu_secure_session *x = &s->session[i];
-        if (x->state != DXPU_SECURE_PENDING)
+        if (s->session[i].state != DXPU_SECURE_PENDING)
             continue;
         pending++;
-        if (!oldest || x->born_ns < oldest->born_ns)
-            oldest = x;
+        if (count < PENDING_LOOKED_AT)
+            list[count++] = &s->session[i];
     }
-    if (oldest && (pending >= s->cfg.pending || !session_free(s))) {
+    if (pending < s->cfg.pending && session_free(s))
+        return;
+    goes = crowding(list, count, beginner);
+    if (goes) {
         s->count.displaced++;
-        session_wipe(oldest);
+        session_wipe(goes);
     }
 }
 
@@ -540,7 +562,7 @@ static uint8_t decide(dxpu_secure *s, uint64_t now_ns, const dxpu_noise *n, dxpu
         return reason;
     forget_earlier(s, key, r->channel);
     dxpu_secure_expire(s, now_ns);
-    pending_make_room(s);
+    pending_make_room(s, key);
     if (!channel || !session_free(s))
         return DXPU_REASON_BUSY;
     *x = session_free(s);

@@ -85,8 +85,8 @@ typedef struct dxpu_secure_callbacks {
 typedef struct dxpu_secure_config {
     const dxpu_noise_pair *identity; /* copied */
     unsigned sessions;               /* at most so many at once [64] */
-    unsigned pending;     /* of them, responder's whose open has not come; the oldest goes [16] */
-    uint64_t pending_ns;  /* after which dxpu_secure_expire() ends it anyway [5 s] */
+    unsigned pending;                /* responder's whose open has not come; S-157 [16] */
+    uint64_t pending_ns;             /* after which dxpu_secure_expire() ends it anyway [5 s] */
     uint16_t suites;      /* to offer and to accept; what is not here is left out [all] */
     uint64_t rekey_ns;    /* a new key phase after so long [120 s] */
     uint64_t rekey_bytes; /* or so much sealed, at most 2^37 [2^36] */

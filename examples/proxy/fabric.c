@@ -495,11 +495,9 @@ static void on_sealed_open(fabric *f, uint8_t *buf, size_t len, const dxpu_udp_p
     fabric_channel *c;
     dxpu_offer offer;
     if (f->cb.welcome)
-        x = dxpu_sodium_opener(f->sealing.end, now, datagram, &offer);
-    if (!x) {
-        sealing_not_mine(&f->sealing, datagram, &from->remote);
+        x = sealing_opener(&f->sealing, now, datagram, &from->remote, f->up != 0, &offer);
+    if (!x)
         return;
-    }
     c = dxpu_sodium_user(x);
     if (c) {
         repeated_open(f, c, buf, len, from, now);

@@ -62,7 +62,8 @@ static void tell_replayed(sealing *z, const dxpu_udp_address *from)
                 z->program, dxpu_udp_print(from, at));
 }
 
-void sealing_not_mine(sealing *z, dxpu_bytes datagram, const dxpu_udp_address *from)
+/* An open that no session can read: say what it is, when that is known. */
+static void not_mine(sealing *z, dxpu_bytes datagram, const dxpu_udp_address *from)
 {
     char at[DXPU_UDP_TEXT_BYTES];
     if (dxpu_frame_check_crc(datagram) != DXPU_OK)
@@ -167,6 +168,32 @@ static void spend(sealing *z, uint64_t spent_ns)
     z->credit_ns -= (int64_t)(spent_ns < DEBT_NS ? spent_ns : DEBT_NS);
 }
 
+/* False: they have had it, and the frame is dropped. */
+static bool may_take(sealing *z, uint64_t now_ns, bool busy)
+{
+    if (!busy || has_time(z, now_ns))
+        return true;
+    z->count.late++;
+    if (first_of(z, LATE))
+        fprintf(stderr, "%s: more handshakes than there is time for beside its channels\n",
+                z->program);
+    return false;
+}
+
+dxpu_sodium_session *sealing_opener(sealing *z, uint64_t now_ns, dxpu_bytes datagram,
+                                    const dxpu_udp_address *from, bool busy, dxpu_offer *offer)
+{
+    dxpu_sodium_session *x;
+    if (!may_take(z, now_ns, busy))
+        return NULL;
+    x = dxpu_sodium_opener(z->end, now_ns, datagram, offer);
+    if (!x)
+        not_mine(z, datagram, from);
+    if (busy)
+        spend(z, dxpu_udp_now_ns() - now_ns);
+    return x;
+}
+
 int sealing_ingest(sealing *z, uint64_t now_ns, dxpu_bytes datagram, const dxpu_udp_address *from,
                    bool busy, uint8_t *answer, size_t cap, size_t *bytes,
                    dxpu_sodium_session **session)
@@ -177,13 +204,8 @@ int sealing_ingest(sealing *z, uint64_t now_ns, dxpu_bytes datagram, const dxpu_
     int rc;
     *bytes = 0;
     *session = NULL;
-    if (busy && !has_time(z, now_ns)) {
-        z->count.late++;
-        if (first_of(z, LATE))
-            fprintf(stderr, "%s: more handshakes than there is time for beside its channels\n",
-                    z->program);
+    if (!may_take(z, now_ns, busy))
         return DXPU_E_AGAIN;
-    }
     rc = dxpu_sodium_ingest(z->end, now_ns, datagram, address_bytes(from, at), answer, cap, bytes,
                             session);
     if (c->bad_mac != bad_mac)

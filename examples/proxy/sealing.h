@@ -21,7 +21,7 @@ typedef struct sealing_callbacks {
 } sealing_callbacks;
 
 #define SEALING_COUNTERS(X)                                                                        \
-    X(late, "handshake frames dropped: they had their share of the time")                          \
+    X(late, "handshake and open frames dropped: they had their share of the time")                 \
     X(plain_opens, "opens without keys, refused: this end has them")                               \
     X(plain_here, "handshakes refused: this end is --plain")                                       \
     X(revoked, "channels ended: their key may not have them any more")
@@ -63,8 +63,10 @@ void sealing_work(sealing *z, uint64_t now_ns);
 int sealing_ingest(sealing *z, uint64_t now_ns, dxpu_bytes datagram, const dxpu_udp_address *from,
                    bool busy, uint8_t *answer, size_t cap, size_t *bytes,
                    dxpu_sodium_session **session);
-/* An open that no session could read: say what it is, when that is known. */
-void sealing_not_mine(sealing *z, dxpu_bytes datagram, const dxpu_udp_address *from);
+/* As dxpu_sodium_opener(); busy as above: looking for the session is part of the handshake, and has
+   a share of its time. */
+dxpu_sodium_session *sealing_opener(sealing *z, uint64_t now_ns, dxpu_bytes datagram,
+                                    const dxpu_udp_address *from, bool busy, dxpu_offer *offer);
 /* A handshake has come, and here are no keys. */
 void sealing_plain_here(sealing *z, const dxpu_udp_address *from);
 void sealing_report(const sealing *z, report *r);
