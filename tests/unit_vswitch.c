@@ -1234,6 +1234,46 @@ static void test_v12_pme(void **state)
     }
 }
 
+/* A port in D3hot sends no hot-plug interrupt; a PME says that the OS must look. */
+static void test_v40_events_wake_a_sleeping_port(void **state)
+{
+    (void)state;
+    static bench b;
+    EACH_TOPOLOGY
+    {
+        boot(&b, topology, 2, false);
+        serve(&b, 1);
+        unsigned root = DXPU_BDF(0, 1, 0), port = b.port[1];
+        wr16(&b, root, ROOTCTL, 8);
+        wr16(&b, port, SLTCTL, 0x1008); /* as Linux leaves it: no interrupt, but which events */
+        b.msis = 0;
+        wr16(&b, port, PMCSR, 0x8003);
+        insert(&b, 1);
+        assert_int_equal(b.msis, 0); /* PME is not enabled */
+        assert_int_equal(rd16(&b, port, PMCSR), 0x800b);
+        wr16(&b, port, PMCSR, 0x0103);
+        assert_int_equal(b.msis, 1);
+        assert_int_equal(rd(&b, root, ROOTSTA), 0x00010000 | port);
+        wr16(&b, port, PMCSR, 0x8000); /* as its driver does: no more of them, and D0 */
+        wr(&b, root, ROOTSTA, 0x00010000);
+        assert_int_equal(rd16(&b, port, PMCSR), 8);
+        wr16(&b, port, SLTCTL + 2, 0x0108);
+        assert_int_equal(b.msis, 1);
+        wr16(&b, port, PMCSR, 0x0103);
+        assert_int_equal(b.msis, 1); /* no event, no PME */
+        assert_int_equal(dxpu_vswitch_remove(&b.vs, 1), DXPU_OK);
+        drain(&b);
+        assert_int_equal(b.msis, 2);
+        assert_int_equal(rd(&b, root, ROOTSTA), 0x00010000 | port);
+        wr16(&b, port, PMCSR, 0x8000);
+        wr(&b, root, ROOTSTA, 0x00010000);
+        wr16(&b, port, SLTCTL + 2, 0x0108);
+        insert(&b, 1);
+        assert_int_equal(b.msis, 2); /* control: in D0 there is no PME */
+        assert_int_equal(rd(&b, root, ROOTSTA) & 0x30000, 0);
+    }
+}
+
 static void test_v13_mps(void **state)
 {
     (void)state;
@@ -1455,6 +1495,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_v11_upstream),
         cmocka_unit_test(test_v12_errors),
         cmocka_unit_test(test_v12_pme),
+        cmocka_unit_test(test_v40_events_wake_a_sleeping_port),
         cmocka_unit_test(test_v13_mps),
         cmocka_unit_test(test_v14_fits),
         cmocka_unit_test(test_v14_parameter),

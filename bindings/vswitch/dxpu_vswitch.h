@@ -67,6 +67,7 @@ typedef struct dxpu_vswitch_port {
     uint8_t slot;      /* 1.., 0 for a port without one */
     uint8_t irq_lines; /* causes whose (enabled & status) is true, for the edge that sends an MSI */
     bool msi_due;
+    bool pme;                    /* PME enable and status are set */
     bool filled;                 /* a device stands in the slot */
     uint8_t speed, width;        /* of the link to it */
     uint16_t pme_next;           /* requester of the PME that is pending */
@@ -234,6 +235,9 @@ enum {
     DXPUI_VS_MSI = 0x80,
     DXPUI_VS_PM = 0x90,
     DXPUI_VS_PMCSR = DXPUI_VS_PM + 4,
+    DXPUI_VS_PM_ENABLE = 0x0100,
+    DXPUI_VS_PM_STATUS = 0x8000,
+    DXPUI_VS_CAUSE_PME = 4, /* of an interrupt */
     DXPUI_VS_AER = 0x100,
     DXPUI_VS_AER_BYTES = 0x48,
     DXPUI_VS_ROOTERR_CMD = DXPUI_VS_AER + 0x2c,
@@ -572,33 +576,67 @@ static void dxpui_vs_link_update(dxpu_vswitch_port *p)
         dxpui_vs_put16(p, DXPUI_VS_SLTSTA, dxpui_vs_get16(p, DXPUI_VS_SLTSTA) | DXPUI_VS_SLT_DLLSC);
 }
 
-/* The causes whose enabled status is set, a bit each (Base Spec 6.7.3.4, 7.5.3.7, 6.1.6, 6.2.4) */
-static unsigned dxpui_vs_causes(const dxpu_vswitch_port *p)
+/* Does the slot show an event that software asked to be notified of (Base Spec 6.7.3.4)? */
+static bool dxpui_vs_slot_event(const dxpu_vswitch_port *p)
 {
     unsigned control = dxpui_vs_get16(p, DXPUI_VS_SLTCTL);
     unsigned status = dxpui_vs_get16(p, DXPUI_VS_SLTSTA);
+    return (control & status & 0x1f) ||
+           ((control & DXPUI_VS_SLTCTL_DLLSCE) && (status & DXPUI_VS_SLT_DLLSC));
+}
+
+/* The causes whose enabled status is set, a bit each (Base Spec 6.7.3.4, 7.5.3.7, 6.1.6, 6.2.4) */
+static unsigned dxpui_vs_causes(const dxpu_vswitch_port *p)
+{
     unsigned root_status = dxpui_vs_get16(p, DXPUI_VS_ROOTERR);
     unsigned errors = (root_status & 1) | (root_status >> 4 & 2) | (root_status >> 4 & 4);
-    bool event = (control & status & 0x1f) ||
-                 ((control & DXPUI_VS_SLTCTL_DLLSCE) && (status & DXPUI_VS_SLT_DLLSC));
+    bool event = dxpui_vs_slot_event(p) && dxpui_vs_has(p, DXPUI_VS_SLTCTL, DXPUI_VS_SLTCTL_HPIE);
     bool width =
         dxpui_vs_has(p, DXPUI_VS_LNKCTL, 0x0400) && dxpui_vs_has(p, DXPUI_VS_LNKSTA, 0x4000);
     bool pme = dxpui_vs_has(p, DXPUI_VS_ROOTCTL, 8) && dxpui_vs_has(p, DXPUI_VS_ROOTSTA + 2, 1);
     bool error = (errors & dxpui_vs_get16(p, DXPUI_VS_ROOTERR_CMD)) != 0;
-    return (event && (control & DXPUI_VS_SLTCTL_HPIE) ? 1u : 0) | (width ? 2u : 0) |
-           (pme ? 4u : 0) | (error ? 8u : 0);
+    return (event ? 1u : 0) | (width ? 2u : 0) | (pme ? (unsigned)DXPUI_VS_CAUSE_PME : 0) |
+           (error ? 8u : 0);
 }
 
-/* An MSI is due when a cause rises while the port can send one; one that found it shut waits. */
+static void dxpui_vs_pme(dxpu_vswitch_port *root, uint16_t requester)
+{
+    uint32_t status = dxpui_vs_get(root, DXPUI_VS_ROOTSTA);
+    if (!(status & DXPUI_VS_PME_STATUS)) {
+        dxpui_vs_put(root, DXPUI_VS_ROOTSTA, DXPUI_VS_PME_STATUS | requester);
+    } else if (!(status &
+                 DXPUI_VS_PME_PENDING)) { /* more than one waiting: devices repeat theirs */
+        root->pme_next = requester;
+        dxpui_vs_put(root, DXPUI_VS_ROOTSTA, status | DXPUI_VS_PME_PENDING);
+    }
+}
+
+/* V-40: an event in the slot of a port in D3hot wakes the OS by a PME of the port. */
+static void dxpui_vs_wake(dxpu_vswitch *vs, dxpu_vswitch_port *p)
+{
+    unsigned pm = dxpui_vs_get16(p, DXPUI_VS_PMCSR);
+    if ((pm & 3) && dxpui_vs_slot_event(p)) {
+        pm |= DXPUI_VS_PM_STATUS;
+        dxpui_vs_put16(p, DXPUI_VS_PMCSR, pm);
+    }
+    bool pme = (pm & DXPUI_VS_PM_STATUS) && (pm & DXPUI_VS_PM_ENABLE);
+    if (pme && !p->pme)
+        dxpui_vs_pme(dxpui_vs_is_switch(vs) ? &vs->port[vs->cfg.slots] : p, dxpui_vs_bdf_of(vs, p));
+    p->pme = pme;
+}
+
+/* An MSI is due when a cause rises while the port can send one; one that found it shut waits.  In
+   D3hot a root port sends one for a PME alone: nothing above it could. */
 static void dxpui_vs_interrupt(const dxpu_vswitch *vs, dxpu_vswitch_port *p)
 {
-    bool can = dxpui_vs_has(p, DXPUI_VS_MSI + 2, 1) && !dxpui_vs_has(p, DXPUI_VS_PMCSR, 3) &&
+    bool can = dxpui_vs_has(p, DXPUI_VS_MSI + 2, 1) &&
                dxpui_vs_has(p, DXPUI_VS_COMMAND, DXPUI_VS_MASTER) &&
                dxpui_vs_way_up(vs, p, DXPUI_VS_MASTER);
-    unsigned lines = can ? dxpui_vs_causes(p) : 0;
+    bool asleep = dxpui_vs_has(p, DXPUI_VS_PMCSR, 3);
+    unsigned lines = can ? dxpui_vs_causes(p) & (asleep ? DXPUI_VS_CAUSE_PME : 15u) : 0;
     if (lines & ~(unsigned)p->irq_lines)
         p->msi_due = true;
-    if (!can)
+    if (!can || (asleep && !lines))
         p->msi_due = false; /* its address may be gone */
     p->irq_lines = (uint8_t)lines;
 }
@@ -614,6 +652,8 @@ static void dxpui_vs_settle(dxpu_vswitch *vs)
             if (vs->cfg.power_controller)
                 dxpui_vs_level(&vs->power, bit, dxpui_vs_powered(p));
         }
+        if (p->slot)
+            dxpui_vs_wake(vs, p);
         dxpui_vs_interrupt(vs, p);
     }
 }
@@ -665,7 +705,7 @@ static void dxpui_vs_next_pme(dxpu_vswitch_port *p)
     uint32_t status = dxpui_vs_get(p, DXPUI_VS_ROOTSTA);
     if (!(status & DXPUI_VS_PME_STATUS) && (status & DXPUI_VS_PME_PENDING)) {
         /* fall and rise: the interrupt is to be seen again */
-        p->irq_lines &= (uint8_t)~4u;
+        p->irq_lines &= (uint8_t) ~(unsigned)DXPUI_VS_CAUSE_PME;
         dxpui_vs_put(p, DXPUI_VS_ROOTSTA, DXPUI_VS_PME_STATUS | p->pme_next);
     }
 }
@@ -1082,18 +1122,6 @@ static void dxpui_vs_root_error(dxpu_vswitch_port *root, unsigned code, uint16_t
         status |= (status & 4 ? 8u : 4u) | (fatal ? 0x40u : 0x20u);
     }
     dxpui_vs_put(root, DXPUI_VS_ROOTERR, status);
-}
-
-static void dxpui_vs_pme(dxpu_vswitch_port *root, uint16_t requester)
-{
-    uint32_t status = dxpui_vs_get(root, DXPUI_VS_ROOTSTA);
-    if (!(status & DXPUI_VS_PME_STATUS)) {
-        dxpui_vs_put(root, DXPUI_VS_ROOTSTA, DXPUI_VS_PME_STATUS | requester);
-    } else if (!(status &
-                 DXPUI_VS_PME_PENDING)) { /* more than one waiting: devices repeat theirs */
-        root->pme_next = requester;
-        dxpui_vs_put(root, DXPUI_VS_ROOTSTA, status | DXPUI_VS_PME_PENDING);
-    }
 }
 
 DXPU_API bool dxpu_vswitch_message(dxpu_vswitch *vs, uint8_t slot, const dxpu_tlp *t)
