@@ -228,6 +228,64 @@ def check_frames_refused(folder):
     report("frames_cut", status != 1 or packets[0].get("error") != "e-short")
 
 
+def check_segments(folder):
+    """A packet captured before it was cut into segments, or after they were joined."""
+    small, split = write(0xfee00db8, b"\x21\0\0\0"), read(0x1000, 9)
+    one = frame(1, tlp_record(small, 0, 3) + payload_record(small[12:]))
+    two = frame(1, tlp_record(split, 1, 3), packet=2, sequence=6)
+    ack = frame(2, packet=3, sequence=7)
+    file = capture(folder, "segments.pcap", [udp(one + one + two, 4458), udp(ack, 4458)])
+    status, packets, summary = pcap(file)
+    report("segments_summary", status or difference(summary, {
+        "tlps": 3, "types": {"MRd": 1, "MWr": 2}, "frames": 4, "frames_refused": 0}))
+    report("segments_packets", [p["packet"] for p in packets] != [1, 1, 1, 2])
+    status, packets, summary = pcap("--limit", "1", file)
+    report("segments_limit", status or len(packets) != 3)
+    # what follows is not another frame: the datagram is refused whole
+    status, packets, summary = pcap(capture(folder, "tail.pcap", [udp(one + b"EX" + one, 4458)]))
+    report("segments_control", status != 1 or [p.get("error") for p in packets] != ["e-length"])
+    file = capture(folder, "cutsegments.pcap", [udp(one + two[:30], 4458, len(one) + len(two))])
+    status, packets, summary = pcap(file)
+    report("segments_cut", status != 1 or summary["tlps"] != 1
+           or [p.get("error") for p in packets] != [None, "e-short"])
+
+
+def check_ports(folder):
+    """Frames on NetTLP's ports, and RTP on one of them."""
+    small = write(0xfee00db8, b"\x21\0\0\0")
+    one = frame(1, tlp_record(small, 0, 3) + payload_record(small[12:]))
+    rtp = struct.pack(">BBHII", 0x80, 0x60, 17, 0x00004000, 0x00011234) + bytes(160)
+    ports = (0x3000, 0x30ff, 0x4000, 0x400f)
+    packets = [udp(one, port) for port in ports] + [udp(rtp, 16384)]
+    tlp = struct.pack(">HI", 0x4458, 1234) + small  # a sequence number like the magic
+    packets += [udp(tlp, 0x3005), udp(tlp, 0x4005)]
+    status, seen, summary = pcap(capture(folder, "ports.pcap", packets))
+    report("ports", status or difference(summary, {
+        "tlps": 6, "frames": 4, "other": 1, "refused": 0, "frames_refused": 0}))
+    report("ports_kinds", [p["kind"] for p in seen] != ["frame"] * 4 + ["other", "tlp", "tlp"])
+
+
+def check_sealed(folder):
+    """Frames that end in a tag: of a channel none of whose frames has a right CRC."""
+    head = frame(1, bytes(40), channel=0x77)[:-4]
+    sealed = head[:4] + struct.pack(">H", len(head) + 16) + head[6:] + bytes(range(16))
+    small = write(0xfee00db8, b"\x21\0\0\0")
+    plain = frame(1, tlp_record(small, 0, 3) + payload_record(small[12:]))
+    damaged = plain[:-1] + bytes([plain[-1] ^ 1])
+    file = capture(folder, "sealed.pcap", [udp(f, 4458) for f in (frame(8, bytes(40)), sealed)])
+    status, packets, summary = pcap(file)
+    report("sealed", status or difference(summary, {
+        "frames": 2, "kinds": {"data": 1, "handshake": 1}, "sealed": 1, "frames_refused": 0}))
+    report("sealed_fields", [p["sealed"] for p in packets] != [False, True]
+           or packets[1].get("error") or packets[1]["frame"]["channel"] != 0x77)
+    _, out, err = run("pcap", file)
+    report("sealed_for_people", " sealed\n" not in out or "refused" in out.split("summary")[0]
+           or "sealed frames, 1 of them" not in err)
+    file = capture(folder, "damaged.pcap", [udp(f, 4458) for f in (plain, damaged)])
+    status, packets, summary = pcap(file)
+    report("sealed_control", status != 1 or difference(summary, {"sealed": 0, "frames_refused": 1}))
+
+
 # ---- two captures ----
 
 def same(folder, sent, delivered):
@@ -381,6 +439,9 @@ def main():
         check_frames(folder)
         check_offer(folder)
         check_frames_refused(folder)
+        check_segments(folder)
+        check_ports(folder)
+        check_sealed(folder)
         check_same(folder)
         check_errors(folder)
         check_hardware(folder)

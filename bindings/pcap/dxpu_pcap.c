@@ -21,13 +21,16 @@ enum {
     DATAGRAM_MAX_BYTES = 65000,
     SNAP_BYTES = 262144,
     PORT_MASK_3000 = 0xff00, /* 0x3000..0x30ff */
-    PORT_MASK_4000 = 0xfff0  /* 0x4000..0x400f */
+    PORT_4000 = 0x4000,
+    PORT_MASK_4000 = 0xfff0 /* 0x4000..0x400f */
 };
 
 struct dxpu_pcap_reader {
     pcap_t *pcap;
     int link;
-    uint64_t index;
+    dxpu_pcap_packet packet; /* the last one */
+    dxpu_bytes rest;         /* of it, frames not yet returned */
+    size_t rest_whole_bytes; /* as many on the wire */
 };
 
 struct dxpu_pcap_writer {
@@ -157,14 +160,51 @@ static bool ip_header(unsigned type, dxpu_bytes *b)
 
 static bool nettlp_port(unsigned port)
 {
-    return (port & PORT_MASK_3000) == 0x3000u || (port & PORT_MASK_4000) == 0x4000u;
+    return (port & PORT_MASK_3000) == 0x3000u || (port & PORT_MASK_4000) == PORT_4000;
+}
+
+/* Does a dxpu frame begin here?  On NetTLP's ports a sequence number may look like the magic. */
+static bool is_frame(dxpu_bytes b, bool nettlp)
+{
+    if (b.len < 2 || load16(b.ptr) != DXPU_MAGIC)
+        return false;
+    return !nettlp || (b.len >= DXPU_FRAME_BASE_BYTES && b.ptr[2] == DXPU_WIRE_VERSION &&
+                       b.ptr[3] && b.ptr[3] < DXPU_KIND_END);
+}
+
+/* Behind NetTLP's header: a TLP of this length?  What the capture cut short may be one. */
+static bool fits_nettlp(dxpu_bytes tlp, size_t whole_bytes)
+{
+    dxpu_tlp_shape s;
+    int rc = dxpu_tlp_measure(tlp, &s);
+    return rc == DXPU_OK ? s.total_bytes == whole_bytes
+                         : rc == DXPU_E_TLP_SHORT && tlp.len < whole_bytes;
+}
+
+/* The first frame of what is left of a datagram, when another one follows it; else all of it. */
+static void first_frame(dxpu_pcap_reader *r, dxpu_pcap_packet *out)
+{
+    size_t length = r->rest.len >= 6 ? load16(r->rest.ptr + 4) : 0;
+    dxpu_bytes next = r->rest;
+    out->bytes = r->rest;
+    out->whole_bytes = r->rest_whole_bytes;
+    r->rest.len = 0;
+    if (length < DXPU_FRAME_BASE_BYTES || length > next.len)
+        return;
+    skip(&next, length);
+    if (!is_frame(next, false))
+        return;
+    r->rest = next;
+    r->rest_whole_bytes -= length;
+    out->bytes.len = out->whole_bytes = length;
 }
 
 /* What a packet holds. */
-static void classify(int link, dxpu_bytes b, dxpu_pcap_packet *out)
+static void classify(dxpu_pcap_reader *r, dxpu_bytes b, dxpu_pcap_packet *out)
 {
     unsigned length;
-    if (!ip_header(link_header(link, &b), &b) || b.len < UDP_BYTES)
+    bool nettlp;
+    if (!ip_header(link_header(r->link, &b), &b) || b.len < UDP_BYTES)
         return;
     length = load16(b.ptr + 4);
     if (length < UDP_BYTES)
@@ -174,40 +214,58 @@ static void classify(int link, dxpu_bytes b, dxpu_pcap_packet *out)
     skip(&b, UDP_BYTES);
     if (b.len > length) /* Ethernet's padding */
         b.len = length;
-    if (nettlp_port(out->port) && b.len >= DXPU_PCAP_NETTLP_BYTES) {
-        out->kind = DXPU_PCAP_TLP;
-        out->sequence = (uint16_t)load16(b.ptr);
-        out->timestamp = (uint32_t)(load16(b.ptr + 2) << 16 | load16(b.ptr + 4));
-        skip(&b, DXPU_PCAP_NETTLP_BYTES);
-        length -= DXPU_PCAP_NETTLP_BYTES;
-    } else if (b.len >= 2 && load16(b.ptr) == DXPU_MAGIC) {
+    nettlp = nettlp_port(out->port);
+    if (is_frame(b, nettlp)) {
         out->kind = DXPU_PCAP_FRAME;
-    } else {
+        r->rest = b;
+        r->rest_whole_bytes = length;
+        first_frame(r, out);
         return;
     }
+    if (!nettlp || b.len < DXPU_PCAP_NETTLP_BYTES)
+        return;
+    out->sequence = (uint16_t)load16(b.ptr);
+    out->timestamp = (uint32_t)(load16(b.ptr + 2) << 16 | load16(b.ptr + 4));
+    skip(&b, DXPU_PCAP_NETTLP_BYTES);
+    length -= DXPU_PCAP_NETTLP_BYTES;
+    if ((out->port & PORT_MASK_4000) == PORT_4000 && !fits_nettlp(b, length))
+        return;
+    out->kind = DXPU_PCAP_TLP;
     out->bytes = b;
     out->whole_bytes = length;
+}
+
+bool dxpu_pcap_more(const dxpu_pcap_reader *r)
+{
+    return r->rest.len != 0;
 }
 
 int dxpu_pcap_next(dxpu_pcap_reader *r, dxpu_pcap_packet *out, char why[DXPU_PCAP_WHY_BYTES])
 {
     struct pcap_pkthdr *h;
     const u_char *data;
-    int rc = pcap_next_ex(r->pcap, &h, &data);
+    int rc;
+    if (dxpu_pcap_more(r)) {
+        first_frame(r, &r->packet);
+        *out = r->packet;
+        return 1;
+    }
+    rc = pcap_next_ex(r->pcap, &h, &data);
     if (rc == PCAP_ERROR_BREAK)
         return 0;
     if (rc != 1) {
-        snprintf(why, DXPU_PCAP_WHY_BYTES, "packet %llu: %s", (unsigned long long)(r->index + 1),
-                 pcap_geterr(r->pcap));
+        snprintf(why, DXPU_PCAP_WHY_BYTES, "packet %llu: %s",
+                 (unsigned long long)(r->packet.index + 1), pcap_geterr(r->pcap));
         return -1;
     }
     memset(out, 0, sizeof *out);
-    out->index = ++r->index;
+    out->index = r->packet.index + 1;
     out->time_ns = (uint64_t)h->ts.tv_sec * 1000000000u + (uint64_t)h->ts.tv_usec;
     out->bytes.ptr = data;
     out->bytes.len = h->caplen;
     out->whole_bytes = h->len;
-    classify(r->link, out->bytes, out);
+    classify(r, out->bytes, out);
+    r->packet = *out;
     return 1;
 }
 

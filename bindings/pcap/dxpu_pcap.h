@@ -4,7 +4,10 @@
    TLPs stand in captures as the NetTLP project puts them: Ethernet (VLAN tags may occur), IPv4 or
    IPv6, UDP port 0x3000 + tag or 0x4000 + (tag & 15), a header of 6 bytes (sequence u16, timestamp
    u32, big-endian), then the TLP in PCIe order.  Our own frames are plain UDP datagrams, known by
-   their magic.  Files are written with nanosecond times; both magics are read. */
+   their magic on any port; a packet that the kernel captured before it was cut into segments, or
+   after it joined them (UDP_SEGMENT, GRO), holds several, each as long as its length field says.
+   RTP also uses the ports from 0x4000: there a TLP must be as long as its header says.
+   Files are written with nanosecond times; both magics are read. */
 #ifndef DXPU_PCAP_H_INCLUDED
 #define DXPU_PCAP_H_INCLUDED
 
@@ -25,7 +28,7 @@ enum {
 
 enum { DXPU_PCAP_NETTLP_PORT = 0x3000, DXPU_PCAP_NETTLP_BYTES = 6 };
 
-/* One packet of a capture. */
+/* One packet of a capture, or one frame of a packet that holds several. */
 typedef struct dxpu_pcap_packet {
     uint8_t kind;       /* DXPU_PCAP_* */
     uint64_t index;     /* 1 for the first packet of the file, as other tools number them */
@@ -43,8 +46,10 @@ enum { DXPU_PCAP_WHY_BYTES = 320 };
 
 /* Open a file ("-": standard input).  NULL on failure, and why is filled. */
 dxpu_pcap_reader *dxpu_pcap_open(const char *file, char why[DXPU_PCAP_WHY_BYTES]);
-/* The next packet.  1 and *out; 0 at the end; -1 when the file is damaged, and why is filled. */
+/* The next packet, or the next frame of the same one.  1 and *out; 0 at the end; -1 when the file is damaged, and why is filled. */
 int dxpu_pcap_next(dxpu_pcap_reader *r, dxpu_pcap_packet *out, char why[DXPU_PCAP_WHY_BYTES]);
+/* True when the last packet holds another frame: it comes next, under the same index. */
+bool dxpu_pcap_more(const dxpu_pcap_reader *r);
 void dxpu_pcap_close(dxpu_pcap_reader *r); /* NULL is allowed */
 
 typedef struct dxpu_pcap_writer dxpu_pcap_writer;

@@ -19,8 +19,10 @@ static const char help[] =
     "       dxpu pcap --same [--json] A B\n"
     "\n"
     "Prints the TLPs of a capture in NetTLP's encapsulation, and of one of dxpu frames the frames\n"
-    "with their records, then a summary.  FILE '-' is standard input.\n"
-    "  --json     one JSON object a packet, the last one is the summary\n"
+    "with their records, then a summary.  A packet may hold several frames (UDP_SEGMENT, GRO).  "
+    "Of\n"
+    "sealed frames only the headers can be read.  FILE '-' is standard input.\n"
+    "  --json     one JSON object a TLP or frame, the last one is the summary\n"
     "  --limit N  only the first N packets\n"
     "  --same     compares the complete TLPs of two captures, A as sent and B as delivered, in "
     "each\n"
@@ -36,7 +38,8 @@ typedef struct pcap_run {
     unsigned long tlps[DXPU_TLP_TYPE_COUNT];
     unsigned long truncated, refused, rule_breaking;
     unsigned long frames[DXPU_KIND_END];
-    unsigned long frames_refused, events, continued, other;
+    unsigned long frames_refused, sealed, events, continued, other;
+    uint8_t plain[8192]; /* bits, by a hash of the channel: a CRC of its frames was right */
 } pcap_run;
 
 /* What one packet turned out to be: text goes to standard output at once, JSON is collected. */
@@ -314,21 +317,36 @@ static void frame_refused(packet_run *p, int error)
     }
 }
 
+/* A frame whose CRC is wrong is damaged when others of its channel have a right one; else the channel
+   is sealed, and its frames end in a tag.  Handshakes and some resets have a CRC in any case. */
+static bool is_sealed(pcap_run *run, const dxpu_frame *f, bool crc_ok)
+{
+    uint32_t hash = f->channel * 2654435761u >> 16;
+    uint8_t *byte = &run->plain[hash / 8], bit = (uint8_t)(1u << hash % 8);
+    if (crc_ok && f->kind != DXPU_KIND_HANDSHAKE && f->kind != DXPU_KIND_RESET)
+        *byte |= bit;
+    return !crc_ok && f->kind != DXPU_KIND_HANDSHAKE && !(*byte & bit);
+}
+
 static void show_frame(packet_run *p, dxpu_bytes datagram)
 {
     dxpu_frame f;
     json_t *header = NULL;
     int rc = dxpu_frame_decode(datagram, DXPU_FRAME_CRC_BYTES, &f), crc;
+    bool sealed;
     if (rc != DXPU_OK) {
         frame_refused(p, rc);
         return;
     }
     p->run->frames[f.kind]++;
     crc = dxpu_frame_check_crc(datagram);
+    sealed = is_sealed(p->run, &f, crc == DXPU_OK);
+    p->run->sealed += sealed;
     if (p->json) {
         header = frame_json(&f);
         json_object_set_new(p->json, "frame", header);
         json_object_set_new(p->json, "crc_ok", json_boolean(crc == DXPU_OK));
+        json_object_set_new(p->json, "sealed", json_boolean(sealed));
         json_object_set_new(p->json, "records", json_array());
     } else {
         print_frame(&f);
@@ -336,7 +354,9 @@ static void show_frame(packet_run *p, dxpu_bytes datagram)
     /* What a damaged or sealed frame holds would be guesses. */
     rc = crc == DXPU_OK ? show_fields(header, &f) : crc;
     if (!p->json)
-        puts(crc == DXPU_OK ? " CRC ok" : "");
+        puts(crc == DXPU_OK ? " CRC ok" : sealed ? " sealed" : "");
+    if (sealed)
+        return;
     if (rc == DXPU_OK && f.kind == DXPU_KIND_DATA)
         rc = show_records(p, f.body);
     if (rc == DXPU_OK)
@@ -400,8 +420,8 @@ static void print_summary(const pcap_run *run)
         for (unsigned i = 0; i < DXPU_KIND_END; i++)
             if (run->frames[i])
                 printf(", %lu %s", run->frames[i], dxpu_kind_name(i));
-        printf("; %lu refused, %lu events, %lu TLPs continued in a later frame\n",
-               run->frames_refused, run->events, run->continued);
+        printf("; %lu sealed, %lu refused, %lu events, %lu TLPs continued in a later frame\n",
+               run->sealed, run->frames_refused, run->events, run->continued);
     }
     if (run->other)
         printf("summary: %lu other packets\n", run->other);
@@ -423,6 +443,7 @@ static void print_summary_json(const pcap_run *run)
     set_unsigned(o, "refused", run->refused);
     set_unsigned(o, "frames", total(run->frames, DXPU_KIND_END));
     json_object_set_new(o, "kinds", kinds);
+    set_unsigned(o, "sealed", run->sealed);
     set_unsigned(o, "frames_refused", run->frames_refused);
     set_unsigned(o, "events", run->events);
     set_unsigned(o, "continued", run->continued);
@@ -440,11 +461,13 @@ static int show_file(const char *name, bool json, uint64_t limit)
     dxpu_pcap_packet packet;
     dxpu_pcap_reader *reader = dxpu_pcap_open(name, why);
     int rc = reader ? 0 : -1;
-    for (uint64_t n = 0; reader && n < limit; n++) {
+    packet.index = 0;
+    while (reader && (packet.index < limit || dxpu_pcap_more(reader))) {
+        bool first = packet.index == 0;
         rc = dxpu_pcap_next(reader, &packet, why);
         if (rc <= 0)
             break;
-        run.first_ns = n ? run.first_ns : packet.time_ns;
+        run.first_ns = first ? packet.time_ns : run.first_ns;
         show_packet(&run, &packet);
     }
     if (reader)
@@ -458,6 +481,11 @@ static int show_file(const char *name, bool json, uint64_t limit)
         fprintf(stderr, "dxpu pcap: %s: no TLP and no dxpu frame\n", name);
         return EXIT_REFUSED;
     }
+    if (run.sealed)
+        fprintf(stderr,
+                "dxpu pcap: %s: sealed frames, %lu of them: their TLPs cannot be read here; record "
+                "TLPs at a proxy (--record)\n",
+                name, run.sealed);
     return run.refused || run.frames_refused ? EXIT_REFUSED : EXIT_ALL;
 }
 
