@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BIN = os.environ.get("DXPU_BIN", os.path.join(ROOT, "build", "dxpu"))
@@ -284,7 +285,6 @@ FORMS = {
     "lspci": "\t\tHeaderLog: " + DWORDS,
     "header_label": "Header: " + DWORDS,
     "header_log_label": "  Header Log: " + DWORDS,
-    "other_text": "see " + DWORDS + " (from the report)",
     "quoted_mail": "> > " + DWORDS,
     "fourteen_dwords": "TLP Header: 0x04000001 0x0000220f 0x01070000" + 11 * ZERO,
     "unused_prefixes": "TLP Header: " + DWORDS + " E-E Prefixes:" + 4 * ZERO,
@@ -306,6 +306,13 @@ NOT_TLPS = {
     "mac": "igb 0000:01:00.0: eth0: (PCIe:5.0Gb/s:Width x4) 00:1b:21:aa:bb:cc",
     "date": "2022-12-26 15:30:48",
     "ids": "01:00.0 Non-Volatile memory controller [0108]: Phison [1987:5016]",
+    "other_text": "see " + DWORDS + " (from the report)",
+    "eeh": "EEH: PCI-E AER 00: 18820001 00000000 00000000 00062030",
+    "eeh_log": "[   98.765432] EEH: PCI-E 10: 40000001 0000000f 95e7f000 00000000",
+    "megaraid": "megaraid_sas 0000:03:00.0: Frame addr :0x1234: 40000001 0000000f 95e7f000 "
+                "00000000",
+    "mlx5_cqe": "[12345.678901] 00000000 00008813 0a0002f8 0013c9d2",
+    "mlx5_wc": "[12345.678901] 00000030: 00 00 00 00 00 00 88 13 08 00 0b 4d 00 8d a3 d2",
     "prefix_log": "TLP Prefix Log: 0x91000001 0x00000000 0x00000000 0x00000000",
 }
 
@@ -330,6 +337,39 @@ def check_forms():
         prefixes=[{"name": "PASID", "hex": "91000001"}])))
     status, objects, _ = decode(text="TLP Header (Flit): 0x00000001 0x0000000f 0x6006aabc" + ZERO)
     report("form_flit", status != 1 or difference(objects[0], {"error": "flit"}))
+
+
+def check_dumps():
+    """Bare rows below a line that announces a dump, as dmesg -t shows them."""
+    dump = "mlx5_0:dump_cqe:272:(pid 0): dump error cqe\n" + "00000000 " * 3 + "00000000\n"
+    dump += "00000000 00008813 0a0002f8 0013c9d2\n"
+    status, objects, err = decode(text=dump)
+    report("dump_of_a_queue", status != 1 or objects or "no TLP in 3 lines" not in err)
+    status, objects, _ = decode(text=dump + "nvme: timeout\n" + DWORDS + "\n")
+    report("dump_ends_at_text", status or len(objects) != 1 or difference(objects[0], CFG))
+    status, objects, _ = decode(text=dump.replace("dump", "show"))
+    report("dump_control", status != 1 or len(objects) != 2)
+
+
+def check_files(folder):
+    """FILE arguments, and text of a file that a terminal must not obey."""
+    names = [os.path.join(folder, name) for name in ("a.log", "b.log")]
+    for name in names:
+        with open(name, "w", encoding="utf-8") as file:
+            file.write("text\n" + FORMS["kernel"] + "\n")
+    status, objects, err = decode(*names)
+    report("files", status or [o["line"] for o in objects] != [2, 2]
+           or "2 lines without a TLP" not in err or difference(objects[0], CFG))
+    status, _, err = decode(names[0], os.path.join(folder, "none.log"))
+    report("files_missing", status != 2 or "none.log: No such file" not in err)
+    status, _, err = decode(folder)
+    report("files_directory", status != 2 or "Is a directory" not in err)
+    status, _, err = decode(os.path.join(folder, "nothing"))
+    report("files_neither", status != 2 or "no file of that name" not in err)
+    wild = "\x1b]0;title\x07\x9b31m\u009b2J TLP Header: " + "ffffffff " * 4
+    _, out, _ = run("tlp", "decode", text=wild)
+    bad = [c for c in out if c != "\n" and (ord(c) < 0x20 or 0x7f <= ord(c) < 0xa0)]
+    report("controls_are_not_printed", bad or "refused (all-ones)" not in out)
 
 
 LSPCI = """01:00.0 Ethernet controller: one
@@ -592,6 +632,9 @@ def main():
     check_vectors()
     check_identity()
     check_forms()
+    check_dumps()
+    with tempfile.TemporaryDirectory() as folder:
+        check_files(folder)
     check_origin()
     check_arguments()
     check_keys()

@@ -46,7 +46,8 @@ enum { DXPU_PCAP_WHY_BYTES = 320 };
 
 /* Open a file ("-": standard input).  NULL on failure, and why is filled. */
 dxpu_pcap_reader *dxpu_pcap_open(const char *file, char why[DXPU_PCAP_WHY_BYTES]);
-/* The next packet, or the next frame of the same one.  1 and *out; 0 at the end; -1 when the file is damaged, and why is filled. */
+/* The next packet, or the next frame of the same one.  1 and *out; 0 at the end; -1 when the file
+   is damaged, and why is filled. */
 int dxpu_pcap_next(dxpu_pcap_reader *r, dxpu_pcap_packet *out, char why[DXPU_PCAP_WHY_BYTES]);
 /* True when the last packet holds another frame: it comes next, under the same index. */
 bool dxpu_pcap_more(const dxpu_pcap_reader *r);

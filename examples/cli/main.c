@@ -44,7 +44,7 @@ static const char help[] =
     "  audit [--json] FILE...                 was a line changed, or taken out?\n"
     "\n"
     "TLPs in logs and captures:\n"
-    "  tlp decode [--json] [--strict] [HEX... | -]\n"
+    "  tlp decode [--json] [--strict] [HEX... | FILE... | -]\n"
     "  tlp encode [--dwords | --bytes] [OBJECT | FILE | -]...\n"
     "  pcap [--json] [--limit N] FILE\n"
     "  pcap --same A B\n"

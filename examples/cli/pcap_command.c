@@ -317,8 +317,9 @@ static void frame_refused(packet_run *p, int error)
     }
 }
 
-/* A frame whose CRC is wrong is damaged when others of its channel have a right one; else the channel
-   is sealed, and its frames end in a tag.  Handshakes and some resets have a CRC in any case. */
+/* A frame whose CRC is wrong is damaged when others of its channel have a right one; else the
+   channel is sealed, and its frames end in a tag.  Handshakes and some resets always have a
+   CRC. */
 static bool is_sealed(pcap_run *run, const dxpu_frame *f, bool crc_ok)
 {
     uint32_t hash = f->channel * 2654435761u >> 16;

@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L /* getline */
 #endif
 #include "command.h"
+#include "pool_text.h"
 #include "tlp_fields.h"
 #include "tlp_json.h"
 #include "tlp_line.h"
@@ -12,20 +13,22 @@
 #include "dxpu.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char help[] =
-    "usage: dxpu tlp decode [--json] [--strict] [HEX... | -]\n"
+    "usage: dxpu tlp decode [--json] [--strict] [HEX... | FILE... | -]\n"
     "       dxpu tlp encode [--dwords | --bytes] [OBJECT | FILE | -]...\n"
     "\n"
     "decode prints one line for each TLP.  HEX is what a log shows: dwords as the kernel and "
     "lspci\n"
     "print them (04000001 0000220f 01070000 9eece789, also with 0x), bytes (04 00 00 01 ... or\n"
-    "04:00:00:01:...), one long string of digits, or a whole log line in quotes.  With '-' or\n"
-    "nothing it reads standard input, a TLP a line, and passes over lines without one.\n"
+    "04:00:00:01:...), one long string of digits, or a whole log line in quotes.  FILE, or\n"
+    "standard input ('-' or nothing), holds a TLP a line; lines without one are passed over.  In\n"
+    "a line of text only dwords behind a label count (TLP Header, HeaderLog, Header).\n"
     "  --json    one JSON object a line; dxpu(1) lists the keys\n"
     "  --strict  each input is one whole TLP and must keep every rule of PCIe, reserved bits\n"
     "            included.  Without it only the header counts: what a 4-dword log holds behind a\n"
@@ -44,7 +47,8 @@ typedef struct decode_run {
     bool json, strict;
     unsigned long decoded, refused, without;
     unsigned long unused;               /* lspci's HeaderLog registers that hold zeros */
-    unsigned long line;                 /* of standard input; 0: the command line */
+    unsigned long line;                 /* of the stream; 0: the command line */
+    bool dump;                          /* bare rows belong to the dump that the log announced */
     char device[TLP_TEXT_DEVICE_BYTES]; /* that the line, or lspci's text around it, is about */
 } decode_run;
 
@@ -79,8 +83,12 @@ static void print_refused(decode_run *run, const char *error, const char *reason
     json_t *o;
     run->refused++;
     if (!run->json) {
+        char *text = strdup(input);
+        if (text)
+            pool_text_clean(text); /* a terminal obeys what it is sent */
         print_origin(run);
-        printf("refused (%s) %s: %s\n", error, reason, input);
+        printf("refused (%s) %s: %s\n", error, reason, text ? text : "(out of memory)");
+        free(text);
         return;
     }
     o = tlp_json_refusal(error, reason, input);
@@ -168,7 +176,16 @@ static void tell_unused(const decode_run *run)
                 run->unused == 1 ? "" : "s");
 }
 
-static int decode_stream(decode_run *run, FILE *in)
+/* One line of a stream: false when it holds no TLP, or is a row of a dump of something else. */
+static bool decode_line(decode_run *run, const char *line)
+{
+    bool words = tlp_text_has_words(line);
+    if (words)
+        run->dump = tlp_text_begins_dump(line);
+    return (words || !run->dump) && decode_text(run, line);
+}
+
+static bool read_lines(decode_run *run, FILE *in, const char *name)
 {
     char *line = NULL;
     size_t cap = 0;
@@ -176,14 +193,17 @@ static int decode_stream(decode_run *run, FILE *in)
         line[strcspn(line, "\r\n")] = '\0';
         run->line++;
         find_device(run, line);
-        if (!decode_text(run, line))
+        if (!decode_line(run, line))
             run->without++;
     }
     free(line);
-    if (ferror(in)) {
-        perror("dxpu tlp decode: standard input");
-        return EXIT_USAGE;
-    }
+    if (ferror(in))
+        fprintf(stderr, "dxpu tlp decode: %s: %s\n", name, strerror(errno));
+    return !ferror(in);
+}
+
+static int end_stream(const decode_run *run)
+{
     tell_unused(run);
     if (run->decoded + run->refused + run->unused == 0) {
         fprintf(stderr, "dxpu tlp decode: no TLP in %lu lines\n", run->without);
@@ -227,8 +247,39 @@ static bool decode_words(decode_run *run, int argc, char **argv, int first, int 
     return found;
 }
 
+/* Could the argument be digits, or must it name a file, if anything? */
+static bool is_hex(const char *argument)
+{
+    return argument[strspn(argument, "0123456789abcdefABCDEFxX:,- _")] == '\0';
+}
+
+/* All arguments name files: decode them one after the other.  -1: the first does not. */
+static int decode_files(decode_run *run, int argc, char **argv)
+{
+    for (int i = 0; i < argc; i++) {
+        FILE *in = is_hex(argv[i]) ? NULL : fopen(argv[i], "r");
+        bool read;
+        if (!in && i == 0)
+            return -1;
+        if (!in)
+            return usage_error("tlp decode", "cannot open %s: %s", argv[i],
+                               is_hex(argv[i]) ? "not a file; decode digits by themselves"
+                                               : strerror(errno));
+        run->line = 0;
+        *run->device = '\0';
+        read = read_lines(run, in, argv[i]);
+        fclose(in);
+        if (!read)
+            return EXIT_USAGE;
+    }
+    return end_stream(run);
+}
+
 static int decode_arguments(decode_run *run, int argc, char **argv)
 {
+    int files = decode_files(run, argc, argv);
+    if (files >= 0)
+        return files;
     for (int i = 0, next; i < argc; i = next) {
         bool found;
         next = i + 1;
@@ -238,8 +289,8 @@ static int decode_arguments(decode_run *run, int argc, char **argv)
             found = decode_words(run, argc, argv, i, &next);
         if (!found)
             return usage_error("tlp decode",
-                               "no TLP in '%s'; give dwords of 8 hex digits, bytes of 2, or a log "
-                               "line",
+                               "no TLP in '%s', and no file of that name; give dwords of 8 hex "
+                               "digits, bytes of 2, a log line with \"TLP Header:\", or a file",
                                argv[i]);
     }
     tell_unused(run);
@@ -270,7 +321,7 @@ static int decode(int argc, char **argv)
             argv[words++] = argv[i];
     }
     if (words == 0 || (words == 1 && strcmp(argv[0], "-") == 0))
-        return decode_stream(&run, stdin);
+        return read_lines(&run, stdin, "standard input") ? end_stream(&run) : EXIT_USAGE;
     return decode_arguments(&run, words, argv);
 }
 

@@ -21,7 +21,6 @@ typedef struct group {
     const char *start, *end;
     size_t width; /* digits of each; shorter ones are filled with zeros from the left */
     size_t count;
-    bool blanks; /* only blanks and commas stand between them */
 } group;
 
 static bool word_is(const token *t, const char *const *words)
@@ -54,15 +53,13 @@ static bool next_token(const char *at, token *t)
 }
 
 /* Do `from` .. `to` only separate?  A colon before a blank ends an offset or a label. */
-static bool separates(const char *from, const char *to, bool *blanks)
+static bool separates(const char *from, const char *to)
 {
     for (const char *p = from; p < to; p++) {
         if (!strchr(" \t,:-_", *p))
             return false;
         if (*p == ':' && isspace((unsigned char)p[1]))
             return false;
-        if (!isspace((unsigned char)*p) && *p != ',')
-            *blanks = false;
     }
     return true;
 }
@@ -79,7 +76,6 @@ static bool dword_list(token t, group *g)
     size_t widest = 0, narrowest = 8;
     g->start = t.start;
     g->count = 0;
-    g->blanks = true;
     do {
         if (!has_0x(&t) || t.digits > 8)
             break;
@@ -87,7 +83,7 @@ static bool dword_list(token t, group *g)
         narrowest = t.digits < narrowest ? t.digits : narrowest;
         g->end = t.end;
         g->count++;
-    } while (next_token(t.end, &t) && separates(g->end, t.start, &g->blanks));
+    } while (next_token(t.end, &t) && separates(g->end, t.start));
     g->width = 8;
     return g->count >= 3 && widest > 2 && widest != narrowest;
 }
@@ -97,13 +93,12 @@ static void equal_widths(token t, group *g)
     g->start = t.start;
     g->width = t.digits;
     g->count = 0;
-    g->blanks = true;
     do {
         if (!t.hex || t.digits != g->width)
             break;
         g->end = t.end;
         g->count++;
-    } while (next_token(t.end, &t) && separates(g->end, t.start, &g->blanks));
+    } while (next_token(t.end, &t) && separates(g->end, t.start));
 }
 
 static bool put_nibble(tlp_text *out, size_t index, int digit)
@@ -167,8 +162,6 @@ static bool is_tlp(const char *line, const group *g, context c)
         return false;
     if (c == CONTEXT_HEADER)
         return true;
-    if (g->width == 8 && g->blanks && (g->count == 3 || g->count == 4))
-        return true;
     return alone_before(line, g, &offset) && (bytes >= 12 || (!offset && alone_after(g)));
 }
 
@@ -185,6 +178,25 @@ static context next_context(const token *t, context c, bool *flit)
     if (c != CONTEXT_NONE && word_is(t, mode))
         *flit = true;
     return word_is(t, filler) ? c : CONTEXT_NONE;
+}
+
+bool tlp_text_begins_dump(const char *line)
+{
+    static const char *const dump[] = { "dump", NULL };
+    token t;
+    for (const char *at = line; next_token(at, &t); at = t.end)
+        if (word_is(&t, dump))
+            return true;
+    return false;
+}
+
+bool tlp_text_has_words(const char *line)
+{
+    token t;
+    for (const char *at = line; next_token(at, &t); at = t.end)
+        if (!t.hex)
+            return true;
+    return false;
 }
 
 /* Put the prefixes that follow the header in a log in front of it; an unused one is logged as 0. */

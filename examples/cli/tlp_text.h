@@ -4,7 +4,8 @@
    A line may be a kernel message, a line of lspci, a row of a hex dump, or bare hex.  What counts:
      after a label     (tlp, header, headerlog, hdr) hex of any form, four bytes at least
      alone in a line   hex of any form, four bytes at least; a dump's offset 0 may stand before
-     anywhere          three or four groups of eight digits, separated by blanks or commas
+   Other numbers in a line of text are no TLP: logs are full of them (dumps of EEH, of a RAID
+   controller's frames, of completion queue entries).
    Prefixes that a kernel prints behind the header ("E-E Prefixes:") are put where they belong, in
    front of it.  Rows of a configuration space dump ("10: 00 00 ...") and later rows of a longer
    dump are not TLPs. */
@@ -28,6 +29,11 @@ typedef struct tlp_text {
 
 /* True when `line` holds a TLP; then *out is filled.  O(length of the line). */
 bool tlp_text_find(const char *line, tlp_text *out);
+
+/* Does the line announce a dump, whose bare rows follow it ("dump error cqe")? */
+bool tlp_text_begins_dump(const char *line);
+/* Is there anything but hex numbers in the line? */
+bool tlp_text_has_words(const char *line);
 
 /* The first device that a line names, as it names it: "0000:00:1c.5" or "01:00.0".  False: none. */
 enum { TLP_TEXT_DEVICE_BYTES = 20 };
