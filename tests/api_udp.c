@@ -628,6 +628,82 @@ static void test_bypass(void **state)
     }
 }
 
+/* ---- A bypass whose driver is full for some time, while nothing else happens ---- */
+
+static bool is_full(const void *self)
+{
+    return ((const detour *)self)->flushes < 4;
+}
+
+static void count_flush(void *self)
+{
+    ((detour *)self)->flushes++;
+}
+
+static unsigned nothing_comes(void *self, const dxpu_udp_callbacks *cb)
+{
+    (void)self;
+    (void)cb;
+    return 0;
+}
+
+static uint64_t never(void *user)
+{
+    (void)user;
+    return DXPU_NEVER;
+}
+
+static void until_it_flowed(void *user, uint64_t now)
+{
+    echo *e = user;
+    (void)now;
+    if (e->got++ >= 3)
+        dxpu_udp_stop(e->udp);
+}
+
+static void too_late(evutil_socket_t fd, short what, void *user)
+{
+    echo *e = user;
+    (void)fd;
+    (void)what;
+    e->flags = 1;
+    dxpu_udp_stop(e->udp);
+}
+
+static void test_bypass_that_waits(void **state)
+{
+    static const struct timeval half_a_second = { 0, 500000 };
+    (void)state;
+    for (unsigned waits = 0; waits < 2; waits++) {
+        dxpu_udp_callbacks cb = { NULL, on_either, never, until_it_flowed };
+        dxpu_udp_config cfg;
+        dxpu_udp_bypass b;
+        detour d;
+        echo e;
+        struct event *timer;
+        memset(&d, 0, sizeof d);
+        memset(&b, 0, sizeof b);
+        dxpu_udp_config_default(&cfg);
+        cfg.wait = DXPU_UDP_BLOCK;
+        assert_true(open_echo(&e, "127.0.0.1:0", &cfg));
+        cb.user = &e;
+        b.self = &d;
+        b.datagram_bytes = sizeof d.room;
+        b.room = detour_room;
+        b.commit = detour_commit;
+        b.flush = count_flush;
+        b.receive = nothing_comes;
+        b.waits = waits ? is_full : NULL; /* the control */
+        assert_int_equal(dxpu_udp_use(e.udp, &b), DXPU_OK);
+        timer = evtimer_new(dxpu_udp_base(e.udp), too_late, &e);
+        assert_int_equal(evtimer_add(timer, &half_a_second), 0);
+        assert_int_equal(dxpu_udp_loop(e.udp, &cb), DXPU_OK);
+        assert_int_equal(e.flags, !waits); /* else it slept until something else came */
+        event_free(timer);
+        dxpu_udp_close(e.udp);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -652,6 +728,7 @@ int main(void)
         cmocka_unit_test(test_open_says_why),
         cmocka_unit_test(test_counters_have_names),
         cmocka_unit_test(test_bypass),
+        cmocka_unit_test(test_bypass_that_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

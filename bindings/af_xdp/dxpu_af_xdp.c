@@ -150,6 +150,7 @@ struct dxpu_xdp {
     queue queues[DXPU_XDP_QUEUES_MAX];
     uint64_t tx_free[TX_CHUNKS]; /* chunks of the first queue */
     unsigned tx_free_count, tx_queued;
+    bool waits; /* the driver has not taken all that was queued */
     dxpu_xdp_hops hops;
     dxpu_xdp_counters count;
 };
@@ -557,10 +558,12 @@ static void reap(dxpu_xdp *x)
         xsk_ring_cons__release(&q->done, n);
 }
 
-/* In copy mode a call sends at most 32 packets and says EAGAIN when there are more. */
+/* In copy mode a call sends at most 32 packets and says EAGAIN when there are more; so it does when
+   the device's queue is full. */
 static void kick(dxpu_xdp *x)
 {
     queue *q = &x->queues[0];
+    x->waits = false;
     if (!xsk_ring_prod__needs_wakeup(&q->tx))
         return;
     for (unsigned i = 0; i < KICKS; i++) {
@@ -572,6 +575,8 @@ static void kick(dxpu_xdp *x)
         }
         reap(x);
     }
+    x->waits = true;
+    x->count.tx_left++;
 }
 
 uint8_t *dxpu_xdp_room(dxpu_xdp *x)
@@ -661,13 +666,20 @@ bool dxpu_xdp_commit(dxpu_xdp *x, unsigned socket, const dxpu_xdp_address *to, s
 
 void dxpu_xdp_flush(dxpu_xdp *x)
 {
-    if (!x->tx_queued)
+    if (!x->tx_queued && !x->waits)
         return;
-    xsk_ring_prod__submit(&x->queues[0].tx, x->tx_queued);
-    x->tx_queued = 0;
-    x->count.tx_batches++;
+    if (x->tx_queued) {
+        xsk_ring_prod__submit(&x->queues[0].tx, x->tx_queued);
+        x->tx_queued = 0;
+        x->count.tx_batches++;
+    }
     kick(x);
     reap(x);
+}
+
+bool dxpu_xdp_waits(const dxpu_xdp *x)
+{
+    return x->waits;
 }
 
 /* ==== Receiving =============================================================================== */
@@ -812,6 +824,12 @@ bool dxpu_xdp_commit(dxpu_xdp *x, unsigned socket, const dxpu_xdp_address *to, s
 void dxpu_xdp_flush(dxpu_xdp *x)
 {
     (void)x;
+}
+
+bool dxpu_xdp_waits(const dxpu_xdp *x)
+{
+    (void)x;
+    return false;
 }
 
 unsigned dxpu_xdp_receive(dxpu_xdp *x, dxpu_xdp_on_datagram *on_datagram, void *user)

@@ -107,8 +107,11 @@ uint8_t *dxpu_xdp_room(dxpu_xdp *x);
 /* Queue the first len bytes of dxpu_xdp_room() from the caller's socket number `socket`.  False:
    not this way now, the bytes in the room still stand; send them by the socket. */
 bool dxpu_xdp_commit(dxpu_xdp *x, unsigned socket, const dxpu_xdp_address *to, size_t len);
-/* Tell the driver of what was queued. */
+/* Hand what was queued to the driver. */
 void dxpu_xdp_flush(dxpu_xdp *x);
+/* True: the driver's queue was full, and datagrams wait: call dxpu_xdp_flush() again soon, also
+   when there is nothing new.  It tries a bounded number of times and never waits. */
+bool dxpu_xdp_waits(const dxpu_xdp *x);
 
 /* ==== 4  Receiving ============================================================================ */
 
@@ -141,6 +144,7 @@ unsigned dxpu_xdp_receive(dxpu_xdp *x, dxpu_xdp_on_datagram *on_datagram, void *
     X(tx_elsewhere, "left to the socket: no neighbour, or another interface")                      \
     X(tx_refresh, "left to the socket so that the kernel asks an old neighbour again")             \
     X(tx_too_long, "dropped: larger than the interface's MTU")                                     \
+    X(tx_left, "flushes that left datagrams for another try: the driver's queue was full")         \
     X(tx_errors, "flushes that the kernel refused")                                                \
     X(lookups, "times the kernel was asked for a route and neighbour")
 

@@ -14,7 +14,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { POLL_NS = 100 * 1000, CONTROL_BYTES = 64, ECN_MASK = 3, ECN_CE = 3, ECN_ECT0 = 2 };
+enum {
+    POLL_NS = 100 * 1000,
+    RETRY_NS = 100 * 1000,
+    CONTROL_BYTES = 64,
+    ECN_MASK = 3,
+    ECN_CE = 3,
+    ECN_ECT0 = 2
+};
 
 /* Segments: the kernel takes datagrams of equal size to one place as one message, carries them
    through its stack as one, and may hand them over as one; only the last may be shorter. */
@@ -673,6 +680,13 @@ static bool looks_again(const dxpu_udp *u, uint64_t now, uint64_t last, uint64_t
            (now - last < u->cfg.spin_ns || next - now < u->cfg.spin_ns);
 }
 
+/* When to run again: not only when the caller has something to do. */
+static uint64_t earlier_retry(const dxpu_udp *u, uint64_t now, uint64_t next)
+{
+    bool waits = u->bypass.waits && u->bypass.waits(u->bypass.self);
+    return waits && now + RETRY_NS < next ? now + RETRY_NS : next;
+}
+
 int dxpu_udp_loop(dxpu_udp *u, const dxpu_udp_callbacks *cb)
 {
     uint64_t now = dxpu_udp_now_ns(), last = now, polled = 0, next = 0;
@@ -687,7 +701,7 @@ int dxpu_udp_loop(dxpu_udp *u, const dxpu_udp_callbacks *cb)
         if (n || wake || next <= now) { /* else nothing has changed since next_ns() */
             cb->run(cb->user, now);
             dxpu_udp_flush(u);
-            next = cb->next_ns(cb->user);
+            next = earlier_retry(u, now, cb->next_ns(cb->user));
         }
         wake = false;
         if (n || looks_again(u, now, last, next)) {

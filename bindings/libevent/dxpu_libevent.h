@@ -165,6 +165,9 @@ typedef struct dxpu_udp_bypass {
     /* False: not taken, the bytes in the room still stand. */
     bool (*commit)(void *self, const dxpu_udp_path *to, size_t len);
     void (*flush)(void *self);
+    /* Datagrams wait that flush() could not hand over: the loop calls it again within 100 us.
+       NULL: they never do. */
+    bool (*waits)(const void *self);
     /* One batch; how much there was. */
     unsigned (*receive)(void *self, const dxpu_udp_callbacks *cb);
 } dxpu_udp_bypass;

@@ -31,6 +31,11 @@ static void flush(void *self)
     dxpu_xdp_flush(self);
 }
 
+static bool waits(const void *self)
+{
+    return dxpu_xdp_waits(self);
+}
+
 static void on_datagram(void *user, uint8_t *buf, size_t len, unsigned socket,
                         const dxpu_xdp_address *from, unsigned flags)
 {
@@ -90,6 +95,7 @@ dxpu_xdp *bypass_open(dxpu_udp *u, const char *program, const char *text, bool e
     b.room = room;
     b.commit = commit;
     b.flush = flush;
+    b.waits = waits;
     b.receive = receive;
     if (dxpu_udp_use(u, &b)) {
         fprintf(stderr, "%s: --af-xdp %s: libevent refuses the socket\n", program, text);
