@@ -219,7 +219,7 @@ static void grant(peer *p, uint8_t type, uint64_t first, uint64_t length, uint8_
 }
 
 /* Command of function 00:00.0, which then is the device's requester ID. */
-static void set_command(peer *p, uint8_t value)
+static void send_command(peer *p, uint8_t value)
 {
     uint8_t command[4] = { value };
     dxpu_tlp t = peer_request(DXPU_TLP_CFGWR0, 0);
@@ -228,6 +228,11 @@ static void set_command(peer *p, uint8_t value)
     t.payload.ptr = command;
     t.payload.len = sizeof command;
     assert_int_equal(peer_submit(p, &t), DXPU_OK);
+}
+
+static void set_command(peer *p, uint8_t value)
+{
+    send_command(p, value);
     prepared = p;
     run_until(is_prepared);
 }
@@ -696,6 +701,84 @@ static void test_s108_a_hostile_device_is_not_let_out(void **state)
     assert_int_equal(g->refused[GUARD_master], 6);
 }
 
+/* -- What waits when the right to send it goes away -- */
+
+enum { REVOKED, NO_MASTER, RESET_AGAIN, NOTHING };
+
+static void flood_and_read(stub *d)
+{
+    flood(d);
+    emit_request(d, DXPU_TLP_MRD, 7);
+}
+
+static void take_and_count_all(peer *p, uint64_t now)
+{
+    dxpu_tlp t;
+    (void)now;
+    while (peer_take(p, DXPU_POSTED, &t))
+        got[DXPU_POSTED]++;
+    (void)peer_take(p, DXPU_COMPLETION, &t);
+    (void)peer_take(p, DXPU_NONPOSTED, &t);
+}
+
+static bool nothing_waits(void)
+{
+    return b.slots[0].waiting == 0 && peer_polls >= 300;
+}
+
+/* Returns how many of FLOOD writes reach the host, which takes none before `how`. */
+static unsigned came_after(unsigned how)
+{
+    memset(got, 0, sizeof got);
+    on_write = flood_and_read;
+    attach_master();
+    poke(&host);
+    run_until(some_polls);
+    assert_true(b.slots[0].waiting > 1);
+    if (how == REVOKED)
+        grant(&host, DXPU_EVENT_DMA_REVOKE, 0, 1u << 20, DXPU_EVENT_READ | DXPU_EVENT_WRITE);
+    if (how == NO_MASTER)
+        send_command(&host, 0);
+    if (how == RESET_AGAIN)
+        grant(&host, DXPU_EVENT_HOT_RESET, 0, 0, DXPU_EVENT_ON);
+    run_until(some_polls);
+    host.step = take_and_count_all;
+    run_until(nothing_waits);
+    return got[DXPU_POSTED];
+}
+
+static void test_s175_waiting_for_a_window_that_goes(void **state)
+{
+    (void)state;
+    assert_in_range(came_after(REVOKED), 1, FLOOD - 1); /* those on their way */
+    assert_true(b.slots[0].guard.refused[GUARD_window] > 1);
+    assert_int_equal(device()->refusals, 1); /* its read is answered */
+}
+
+static void test_s175_waiting_for_a_master_that_goes(void **state)
+{
+    (void)state;
+    assert_in_range(came_after(NO_MASTER), 0, FLOOD - 1);
+    assert_true(b.slots[0].guard.refused[GUARD_master] > 1);
+    assert_int_equal(device()->refusals, 1);
+}
+
+static void test_s175_waiting_for_a_device_that_is_reset(void **state)
+{
+    (void)state;
+    assert_in_range(came_after(RESET_AGAIN), 1, FLOOD - 1);
+    assert_true(b.slots[0].dropped > 1);
+    assert_int_equal(device()->refusals, 0); /* it does not know of it any more */
+    assert_int_equal(guard_refused(&b.slots[0].guard), 0);
+}
+
+static void test_s175_control_nothing_goes(void **state)
+{
+    (void)state;
+    assert_int_equal(came_after(NOTHING), FLOOD);
+    assert_int_equal(guard_refused(&b.slots[0].guard), 0);
+}
+
 static void ask_for_ever(stub *d)
 {
     for (unsigned i = 0; i < 4 * SLOT_ANSWERS; i++)
@@ -867,6 +950,10 @@ int main(void)
         CASE(test_nothing_passes_older_posted),
         CASE(test_next_incarnation_gets_nothing_of_the_last),
         CASE(test_s108_a_hostile_device_is_not_let_out),
+        CASE(test_s175_waiting_for_a_window_that_goes),
+        CASE(test_s175_waiting_for_a_master_that_goes),
+        CASE(test_s175_waiting_for_a_device_that_is_reset),
+        CASE(test_s175_control_nothing_goes),
         CASE(test_s108_answers_are_bounded),
         CASE(test_s110_no_timer_of_a_device_runs_out),
         CASE(test_s111_a_limit_holds_back_and_loses_nothing),

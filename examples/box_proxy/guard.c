@@ -228,6 +228,18 @@ unsigned guard_up(guard *g, dxpu_bytes tlp)
     return verdict;
 }
 
+unsigned guard_waited(guard *g, dxpu_bytes tlp)
+{
+    dxpu_tlp t;
+    unsigned verdict;
+    if (dxpu_tlp_receive(tlp, &t) != DXPU_OK || !wanted(&t))
+        return GUARD_PASS;
+    verdict = memory(g, &t);
+    if (verdict < GUARD_REASON_COUNT)
+        g->refused[verdict]++;
+    return verdict;
+}
+
 /* ==== 4  Names ================================================================================ */
 
 #define GUARD_NAME(name, text)     #name,

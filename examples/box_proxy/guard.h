@@ -58,6 +58,9 @@ void guard_down(guard *g, const dxpu_tlp *t);
 /* A TLP of the device, in whole: GUARD_PASS; GUARD_ENDS: a message that is not for the host; or the
    reason to refuse it, counted. */
 unsigned guard_up(guard *g, dxpu_bytes tlp);
+/* One that passed and waits since: GUARD_PASS, or the reason that it must not leave now, counted.
+   Windows and Bus Master Enable may be gone meanwhile. */
+unsigned guard_waited(guard *g, dxpu_bytes tlp);
 
 const char *guard_name(unsigned reason); /* "window" */
 const char *guard_text(unsigned reason); /* "goes to addresses that ..." */

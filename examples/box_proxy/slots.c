@@ -54,12 +54,16 @@ static void pop(slot *s, waiting_queue *q)
     free(w);
 }
 
+static void clear_queue(slot *s, unsigned cls)
+{
+    for (; s->queues[cls].head; s->dropped++)
+        pop(s, &s->queues[cls]);
+}
+
 static void clear_queues(slot *s)
 {
-    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
-        for (; s->queues[cls].head; s->dropped++)
-            pop(s, &s->queues[cls]);
-    }
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+        clear_queue(s, cls);
 }
 
 /* Must a TLP wait for an older one that waits? */
@@ -180,9 +184,12 @@ static void drain_class(slot *s, unsigned cls, uint64_t now)
     waiting_queue *q = &s->queues[cls];
     while (q->head && !has_to_wait(s, cls, q->head->order)) {
         dxpu_bytes tlp = { q->head->bytes, q->head->len };
-        int rc = submit(s, tlp, now);
+        unsigned verdict = guard_waited(&s->guard, tlp);
+        int rc = verdict == GUARD_PASS ? submit(s, tlp, now) : DXPU_OK;
         if (rc == DXPU_E_AGAIN)
             return;
+        if (verdict != GUARD_PASS)
+            turn_away(s, tlp, verdict);
         s->dropped += rc != DXPU_OK;
         pop(s, q);
     }
@@ -246,12 +253,23 @@ static bool take_one(box *b, slot *s, unsigned cls, uint64_t now)
     return true;
 }
 
+/* What a device sent before its reset does not leave after it, and its requests are not answered.
+   The host's questions are: completions stay. */
+static void forget_sent(slot *s)
+{
+    clear_queue(s, DXPU_POSTED);
+    clear_queue(s, DXPU_NONPOSTED);
+    s->answers_head = s->answers_tail;
+}
+
 static bool take_event(slot *s)
 {
     dxpu_event e;
     if (!dxpu_channel_peek_event(&s->active->ch, &e))
         return false;
     if (e.type && !guard_event(&s->guard, &e)) {
+        if (e.type == DXPU_EVENT_HOT_RESET || e.type == DXPU_EVENT_SLOT_POWER)
+            forget_sent(s);
         if (e.type == DXPU_EVENT_SLOT_POWER) { /* off is to a device as a reset that stays */
             e.type = DXPU_EVENT_HOT_RESET;
             e.flags ^= DXPU_EVENT_ON;
