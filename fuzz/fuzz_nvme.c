@@ -18,8 +18,10 @@
 
 #include "examples/box_proxy/devices/function.c"
 #include "examples/box_proxy/devices/nvme.c"
+#include "examples/box_proxy/devices/nvme_access.c"
 #include "examples/box_proxy/devices/nvme_admin.c"
 #include "examples/box_proxy/devices/nvme_io.c"
+#include "examples/box_proxy/devices/nvme_layout.c"
 #include "examples/box_proxy/devices/nvme_log.c"
 #include "examples/box_proxy/devices/nvme_namespace.c"
 #include "examples/box_proxy/devices/nvme_queue.c"

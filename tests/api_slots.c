@@ -27,6 +27,7 @@ typedef struct stub {
     const device_port *port;
     unsigned requests, writes, resets, most; /* most TLPs seen waiting */
     unsigned refusals;                       /* of its own requests */
+    bool slow;                               /* the test's */
 } stub;
 
 static void (*on_write)(stub *d);
@@ -624,6 +625,68 @@ static void test_next_incarnation_gets_nothing_of_the_last(void **state)
     assert_int_equal(dxpu_channel_reason(&host.ch), DXPU_REASON_REPLACED);
 }
 
+/* S-161: a device that takes long for each TLP has a few of them in a turn, others have all. */
+static unsigned most_in_turn, in_turn;
+
+static void begin_turn(void *device, uint64_t now_ns)
+{
+    (void)device;
+    (void)now_ns;
+    in_turn = 0;
+}
+
+static void take_long(stub *d)
+{
+    uint64_t end = dxpu_udp_now_ns() + TURN_NS_MAX;
+    (void)d;
+    in_turn++;
+    most_in_turn = in_turn > most_in_turn ? in_turn : most_in_turn;
+    while (d->slow && dxpu_udp_now_ns() < end)
+        continue;
+}
+
+static bool all_were_written(void)
+{
+    return device()->writes == BURST;
+}
+
+static void test_s161_a_turn_ends_by_time(void **state)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MWR, 0);
+    device_kind timed = stub_kind;
+    (void)state;
+    timed.tick = begin_turn;
+    b.slots[0].kind = &timed;
+    on_write = take_long;
+    attach();
+    for (unsigned slow = 0; slow < 2; slow++) {
+        device()->slow = slow;
+        device()->writes = most_in_turn = 0;
+        for (unsigned i = 0; i < BURST; i++)
+            assert_int_equal(peer_submit(&host, &t), DXPU_OK);
+        run_until(all_were_written);
+        if (slow)
+            assert_in_range(most_in_turn, 1, 4);
+        else
+            assert_true(most_in_turn > 4); /* the control */
+    }
+    b.slots[0].kind = &stub_kind;
+}
+
+/* S-161: all turns together are over long before a channel has to be heard again. */
+static void test_s161_turns_and_the_hold(void **state)
+{
+    static const unsigned rows[][2] = { { 1, 1000 }, { 1, 100 }, { 64, 1000 }, { 512, 1000 } };
+    (void)state;
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        box all = { .count = rows[i][0], .shard_count = 1 };
+        shard sh = { .box = &all };
+        sh.fabric.base.hold_ms = rows[i][1];
+        assert_true(turn_ns(&sh) * all.count <= rows[i][1] * 1000000ull / 8);
+        assert_in_range(turn_ns(&sh), TURN_NS_MIN, TURN_NS_MAX);
+    }
+}
+
 /* ==== What a device may send ================================================================== */
 
 static dxpu_tlp own(uint8_t type, uint16_t tag, uint16_t requester, uint32_t address)
@@ -948,6 +1011,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_d44_all_is_taken_before_the_end, setup_wide, teardown),
         CASE(test_posted_and_completions_pass_requests),
         CASE(test_nothing_passes_older_posted),
+        CASE(test_s161_a_turn_ends_by_time),
+        CASE(test_s161_turns_and_the_hold),
         CASE(test_next_incarnation_gets_nothing_of_the_last),
         CASE(test_s108_a_hostile_device_is_not_let_out),
         CASE(test_s175_waiting_for_a_window_that_goes),

@@ -3,7 +3,8 @@
 
    CONTENTS   1 Root complex   2 Driver   3 Configuration space   4 Registers
               5 Admin commands   6 Reading and writing   7 Namespaces
-              8 Errors   9 Events, aborts, interrupts   10 Resets   11 Fuzz */
+              8 Errors   9 Events, aborts, interrupts   10 Resets   11 Accesses under way
+              12 The layout   13 Fuzz */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -17,14 +18,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "examples/box_proxy/devices/function.c"
 #include "examples/box_proxy/devices/nvme.c"
+#include "examples/box_proxy/devices/nvme_access.c"
 #include "examples/box_proxy/devices/nvme_admin.c"
 #include "examples/box_proxy/devices/nvme_io.c"
+#include "examples/box_proxy/devices/nvme_layout.c"
 #include "examples/box_proxy/devices/nvme_log.c"
 #include "examples/box_proxy/devices/nvme_namespace.c"
 #include "examples/box_proxy/devices/nvme_queue.c"
@@ -46,6 +50,11 @@ static ssize_t test_pwrite(int fd, const void *from, size_t len, off_t at)
     return disk_fails ? -1 : pwrite(fd, from, len, at);
 }
 
+static ssize_t test_preadv2(int fd, const struct iovec *to, int count, off_t at, int flags)
+{
+    return disk_fails ? -1 : preadv2(fd, to, count, at, flags);
+}
+
 static int test_fdatasync(int fd)
 {
     sync_count++;
@@ -56,10 +65,12 @@ static int test_fdatasync(int fd)
 
 #define pread     test_pread
 #define pwrite    test_pwrite
+#define preadv2   test_preadv2
 #define fdatasync test_fdatasync
 #include "examples/box_proxy/devices/nvme_store.c"
 #undef pread
 #undef pwrite
+#undef preadv2
 #undef fdatasync
 
 #include "root_complex.h"
@@ -294,6 +305,8 @@ static void drv_queues(driver *d, unsigned count)
     }
 }
 
+static const jobs *drv_jobs; /* who runs the jobs of the next device; NULL: it does itself */
+
 static driver *drv_open_set(const char *file, unsigned namespaces, const char *serial)
 {
     device_settings set = { .memory_bytes = STORE_BYTES, .mps_bytes = 512, .identity = 0x20001 };
@@ -303,6 +316,7 @@ static driver *drv_open_set(const char *file, unsigned namespaces, const char *s
     set.file_bytes = file ? STORE_BYTES : 0;
     set.namespaces = namespaces;
     set.serial = serial;
+    set.jobs = drv_jobs;
     rc_open(&d->r, &nvme_kind, &set, 0);
     d->r.whole_dwords = true;
     return d;
@@ -1295,7 +1309,7 @@ static void test_wipe_of_memory(void **state)
     assert_non_null(n);
     for (unsigned i = 0; i < 2 * sizeof places / sizeof places[0]; i++)
         n->ns[i % 2].store.bytes[places[i / 2]] = 0x5a;
-    assert_true(wipe(n, DEVICE_WIPED) > 2 * STORE_BYTES / (1 << 20));
+    assert_true(wipe(n, DEVICE_WIPED) >= 2 * STORE_BYTES / (1 << 20));
     for (unsigned i = 0; i < 2 * STORE_BYTES; i++)
         assert_int_equal(n->ns[i % 2].store.bytes[i / 2], 0);
     (void)nvme_kind.wipe(n, true); /* begun, and then from the beginning */
@@ -1306,7 +1320,7 @@ static void test_wipe_of_memory(void **state)
         assert_int_equal(nvme_kind.wipe(n, begin), DEVICE_WIPING);
     n->ns[0].store.bytes[STORE_BYTES - 1] = 1; /* a medium that keeps what it should not */
     assert_int_equal(nvme_kind.wipe(n, false), DEVICE_WIPING);
-    while (n->wipe.at + (256 << 10) < STORE_BYTES)
+    while (n->wipe.at + (1 << 20) < STORE_BYTES)
         assert_int_equal(nvme_kind.wipe(n, false), DEVICE_WIPING);
     assert_int_equal(nvme_kind.wipe(n, false), DEVICE_UNWIPED);
     nvme_kind.destroy(n);
@@ -1628,11 +1642,15 @@ static void test_namespace_management(void **state)
     assert_int_equal(p[3 * 512], 0); /* nothing is left of the old one */
     assert_int_equal(manage(d, 0xffffffff, 1), 0);
     assert_int_equal(list_of(d, 0x10, 0), 0);
-    nvme_kind.reset(d->r.dev); /* the next user finds what the owner gave */
-    drv_enumerate(d);
-    drv_msix(d);
-    drv_enable(d);
-    assert_int_equal(list_of(d, 2, 0), 12);
+    for (unsigned round = 0; round < 2; round++) { /* the next user finds it so, until a wipe */
+        nvme_kind.reset(d->r.dev);
+        if (round)
+            wipe(d->r.dev, DEVICE_WIPED);
+        drv_enumerate(d);
+        drv_msix(d);
+        drv_enable(d);
+        assert_int_equal(list_of(d, 2, 0), round ? 12 : 0);
+    }
     drv_close(d);
 }
 
@@ -2778,7 +2796,575 @@ static void test_completions_nobody_asked_for(void **state)
     drv_close(d);
 }
 
-/* ==== 11  Fuzz =============================================================================== */
+/* ==== 11  Accesses under way =================================================================
+   A disk that answers when the test says so: jobs wait until held_begin(), and are under way until
+   held_end(). */
+
+static struct {
+    jobs_queue waiting, begun, done;
+    unsigned submitted;
+} held;
+
+static unsigned count_jobs(const jobs_queue *q)
+{
+    unsigned n = 0;
+    for (const job *j = q->head; j; j = j->next)
+        n++;
+    return n;
+}
+
+static void held_append(jobs_queue *q, job *j)
+{
+    j->next = NULL;
+    *q->tail = j;
+    q->tail = &j->next;
+}
+
+static job *held_take(jobs_queue *q)
+{
+    job *j = q->head;
+    if (j && (q->head = j->next) == NULL)
+        q->tail = &q->head;
+    return j;
+}
+
+static void held_submit(void *user, job *j)
+{
+    (void)user;
+    held.submitted++;
+    held_append(&held.waiting, j);
+}
+
+static job *held_reap(void *user)
+{
+    (void)user;
+    return held_take(&held.done);
+}
+
+static bool held_cancel(void *user, job *j)
+{
+    job **at = &held.waiting.head;
+    (void)user;
+    while (*at && *at != j)
+        at = &(*at)->next;
+    if (!*at)
+        return false;
+    if ((*at = j->next) == NULL)
+        held.waiting.tail = at;
+    return true;
+}
+
+static void held_begin(void)
+{
+    job *j = held_take(&held.waiting);
+    assert_non_null(j);
+    held_append(&held.begun, j);
+}
+
+/* The first one that is under way, by its own time; then the device has its turn. */
+static void held_end(driver *d)
+{
+    job *j = held_take(&held.begun);
+    assert_non_null(j);
+    j->run(j);
+    held_append(&held.done, j);
+    nvme_kind.tick(d->r.dev, d->r.seed += 1000);
+    rc_run(&d->r);
+}
+
+static void held_settle(void *user)
+{
+    job *j;
+    (void)user;
+    while (held.waiting.head)
+        held_begin();
+    while ((j = held_take(&held.begun)) != NULL) {
+        j->run(j);
+        held_append(&held.done, j);
+    }
+}
+
+static void held_rest(driver *d)
+{
+    while (held.waiting.head || held.begun.head) {
+        if (!held.begun.head)
+            held_begin();
+        held_end(d);
+    }
+}
+
+static driver *drv_up_held(unsigned namespaces)
+{
+    static const jobs slow = { NULL, held_submit, held_reap, held_cancel, held_settle };
+    driver *d;
+    memset(&held, 0, sizeof held);
+    held.waiting.tail = &held.waiting.head;
+    held.begun.tail = &held.begun.head;
+    held.done.tail = &held.done.head;
+    drv_jobs = &slow;
+    d = drv_up_namespaces(2, namespaces);
+    drv_jobs = NULL;
+    return d;
+}
+
+/* Submit, and let it come to the medium. */
+static uint16_t start(driver *d, unsigned q, const sqe *s)
+{
+    uint16_t cid = drv_send(d, q, s);
+    drv_ring(d, q);
+    rc_run(&d->r);
+    return cid;
+}
+
+static void finished(driver *d, unsigned q, uint16_t cid, uint16_t status)
+{
+    result res;
+    assert_true(drv_reap(d, q, &res));
+    assert_int_equal(res.cid, cid);
+    assert_int_equal(res.status, status);
+    drv_consumed(d, q);
+}
+
+static void nothing_finished(driver *d, unsigned q)
+{
+    result res;
+    assert_false(drv_reap(d, q, &res));
+}
+
+static sqe write_of(driver *d, uint64_t lba, uint8_t byte)
+{
+    sqe s = io(1, lba, 1);
+    s.dw[6] += (uint32_t)lba * 4096; /* of its own memory */
+    memset(d->r.mem + MEM_DATA + lba * 4096, byte, 512);
+    return s;
+}
+
+/* Commands of one queue reach the medium together, and end as the medium says. */
+static void test_s160_many_are_under_way(void **state)
+{
+    driver *d = drv_up_held(1);
+    uint16_t cid[20];
+    (void)state;
+    for (unsigned i = 0; i < 20; i++) {
+        sqe s = write_of(d, i, (uint8_t)(i + 1));
+        cid[i] = start(d, 1, &s);
+    }
+    assert_int_equal(count_jobs(&held.waiting), 20);
+    nothing_finished(d, 1);
+    assert_int_equal(identify(d, 1, 0), 0); /* the controller goes on */
+    for (unsigned i = 0; i < 20; i++)
+        held_begin();
+    for (unsigned i = 0; i < 20; i++) {
+        held_end(d);
+        finished(d, 1, cid[i], 0);
+        assert_int_equal(model(d)->ns[0].store.bytes[i * 512], i + 1);
+    }
+    assert_int_equal(model(d)->buffer_bytes, 0);
+    drv_close(d);
+}
+
+/* S-162: a write that was under way is over before the controller is ready again; one that had not
+   begun never comes.  Nobody sees their results. */
+static void test_s162_resets_fence_writes(void **state)
+{
+    (void)state;
+    for (unsigned kind = CONTROLLER_RESET; kind <= POWER_RESET; kind++) {
+        driver *d = drv_up_held(1);
+        const uint8_t *disk = model(d)->ns[0].store.bytes;
+        sqe first = write_of(d, 0, 0xa1), second = write_of(d, 1, 0xa2);
+        unsigned submitted;
+        (void)start(d, 1, &first);
+        (void)start(d, 1, &second);
+        held_begin();
+        do_reset(d, kind);
+        rc_run(&d->r);
+        assert_int_equal(count_jobs(&held.waiting), 0);
+        assert_int_equal(count_jobs(&held.begun), 1);
+        drv_enumerate(d);
+        assert_int_equal(reg32(&d->r, 0x1c), kind == CONTROLLER_RESET ? 1 : 0); /* not over yet */
+        if (kind != CONTROLLER_RESET) {
+            memset(d->r.mem + MEM_QUEUES, 0, 0x200000);
+            reg_set32(&d->r, 0x24, (ADMIN_DEPTH - 1) << 16 | (ADMIN_DEPTH - 1));
+            reg_set64(&d->r, 0x28, sq_address(0));
+            reg_set64(&d->r, 0x30, cq_address(0));
+            reg_set32(&d->r, 0x14, 4u << 20 | 6u << 16 | 1);
+            nvme_kind.tick(d->r.dev, 5000);
+            assert_int_equal(reg32(&d->r, 0x1c), 0); /* nor does it begin */
+            assert_int_equal(disk[0], 0);
+        }
+        submitted = held.submitted;
+        held_end(d);
+        assert_int_equal(disk[0], 0xa1);
+        assert_int_equal(reg32(&d->r, 0x1c), kind == CONTROLLER_RESET ? 0 : 1);
+        assert_int_equal(model(d)->buffer_bytes, 0);
+        assert_int_equal(held.submitted, submitted);
+        reg_set32(&d->r, 0x14, 0);
+        assert_int_equal(reg32(&d->r, 0x1c), 0); /* the control: nothing is under way */
+        drv_msix(d);
+        drv_enable(d);
+        drv_queues(d, 1);
+        nothing_finished(d, 1);
+        assert_int_equal(disk[512], 0);
+        drv_close(d);
+    }
+}
+
+/* A driver that writes CC.EN again before it has seen the end of the reset gets it afterwards. */
+static void test_s162_enabled_before_the_reset_is_over(void **state)
+{
+    driver *d = drv_up_held(1);
+    sqe s = write_of(d, 0, 1);
+    (void)state;
+    (void)start(d, 1, &s);
+    held_begin();
+    reg_set32(&d->r, 0x14, 0);
+    reg_set32(&d->r, 0x14, 4u << 20 | 6u << 16 | 1);
+    assert_int_equal(reg32(&d->r, 0x1c), 1);
+    memset(d->r.mem + MEM_QUEUES, 0, 0x200000);
+    queue_restart(&d->q[0], ADMIN_DEPTH);
+    drv_ring(d, 0); /* there is no queue yet */
+    held_end(d);
+    assert_int_equal(reg32(&d->r, 0x1c), 1);
+    assert_int_equal(identify(d, 1, 0), 0);
+    drv_close(d);
+}
+
+/* S-162, M-65: a wipe begins when no write of before is under way. */
+static void test_s162_a_wipe_waits_for_writes(void **state)
+{
+    driver *d = drv_up_held(1);
+    const uint8_t *disk = model(d)->ns[0].store.bytes;
+    sqe s = write_of(d, 0, 0x5e);
+    int how = DEVICE_WIPING;
+    (void)state;
+    (void)start(d, 1, &s);
+    held_begin();
+    nvme_kind.reset(d->r.dev);
+    assert_int_equal(nvme_kind.wipe(d->r.dev, true), DEVICE_WIPING);
+    assert_int_equal(nvme_kind.wipe(d->r.dev, false), DEVICE_WIPING);
+    assert_int_equal(held.submitted, 1);
+    held_settle(NULL);
+    assert_int_equal(disk[0], 0x5e); /* the secret came last */
+    while (how == DEVICE_WIPING) {
+        how = nvme_kind.wipe(d->r.dev, false);
+        nvme_kind.reset(d->r.dev); /* changes nothing of it */
+        held_settle(NULL);
+    }
+    assert_int_equal(how, DEVICE_WIPED);
+    assert_int_equal(disk[0], 0);
+    drv_close(d);
+}
+
+static uint16_t abort_of(driver *d, unsigned q, uint16_t cid, uint32_t *dw0)
+{
+    sqe s = command(0x08, 0);
+    result res;
+    s.dw[10] = q | (uint32_t)cid << 16;
+    res = drv_do(d, 0, &s);
+    *dw0 = res.dw0;
+    return res.status;
+}
+
+/* What has not begun is aborted, what is long ends early, what is nearly over ends as it is. */
+static void test_abort_of_accesses(void **state)
+{
+    driver *d = drv_up_held(1);
+    sqe s = write_of(d, 0, 7), verify = io(0x0c, 0, 4096);
+    uint16_t waits, runs, is_long;
+    uint32_t dw0;
+    (void)state;
+    runs = start(d, 1, &s);
+    held_begin();
+    waits = start(d, 1, &s);
+    assert_int_equal(abort_of(d, 1, waits, &dw0), 0);
+    assert_int_equal(dw0, 0);
+    finished(d, 1, waits, NVME_ABORTED);
+    assert_int_equal(abort_of(d, 1, runs, &dw0), 0);
+    assert_int_equal(dw0, 1);
+    held_end(d);
+    finished(d, 1, runs, 0);
+    is_long = start(d, 1, &verify);
+    held_begin();
+    held_end(d); /* a MB of two */
+    held_begin();
+    assert_int_equal(abort_of(d, 1, is_long, &dw0), 0);
+    assert_int_equal(dw0, 1);
+    held_end(d);
+    finished(d, 1, is_long, NVME_ABORTED);
+    assert_int_equal(model(d)->free_count[1], NVME_IO_COMMANDS);
+    drv_close(d);
+}
+
+/* A queue is gone when its last access is over; its number is not free before. */
+static void test_delete_queue_with_accesses(void **state)
+{
+    driver *d = drv_up_held(1);
+    sqe s = write_of(d, 0, 7), del = command(0x00, 0);
+    uint16_t runs, waits, deletion;
+    (void)state;
+    runs = start(d, 1, &s);
+    held_begin();
+    waits = start(d, 1, &s);
+    del.dw[10] = 1;
+    deletion = start(d, 0, &del);
+    nothing_finished(d, 0);
+    finished(d, 1, waits, NVME_SQ_DELETED);
+    nothing_finished(d, 1);
+    assert_int_equal(make_sq(d, 1, DEPTH, 1), NVME_INVALID_QUEUE | NVME_DNR);
+    assert_int_equal(drv_do(d, 0, &del).status, NVME_INVALID_QUEUE | NVME_DNR);
+    assert_int_equal(admin(d, 0x04, 0, 1, 0), NVME_QUEUE_DELETION | NVME_DNR);
+    held_end(d);
+    finished(d, 1, runs, NVME_SQ_DELETED);
+    finished(d, 0, deletion, 0);
+    assert_int_equal(admin(d, 0x04, 0, 1, 0), 0);
+    drv_queues(d, 1);
+    drv_close(d);
+}
+
+/* The shutdown is complete when all is durable, and a reset forgets it. */
+static void test_shutdown_takes_its_time(void **state)
+{
+    driver *d = drv_up_held(2);
+    (void)state;
+    for (unsigned round = 0; round < 2; round++) {
+        reg_set32(&d->r, 0x14, reg32(&d->r, 0x14) | 1 << 14);
+        assert_int_equal(reg32(&d->r, 0x1c) & 0xe, 0x4);
+        held_begin();
+        held_end(d);
+        assert_int_equal(reg32(&d->r, 0x1c) & 0xe, 0x4); /* the second namespace */
+        if (round)
+            break;
+        held_begin();
+        held_end(d);
+        assert_int_equal(reg32(&d->r, 0x1c) & 0xe, 0x8);
+        reg_set32(&d->r, 0x14, 0);
+        drv_enable(d);
+    }
+    reg_set32(&d->r, 0x14, 0);
+    assert_int_equal(reg32(&d->r, 0x1c), 0);
+    assert_int_equal(count_jobs(&held.waiting), 0);
+    drv_close(d);
+}
+
+/* Format waits for what is under way in its namespace, and nothing else begins there meanwhile. */
+static void test_format_has_its_namespace_to_itself(void **state)
+{
+    driver *d = drv_up_held(2);
+    sqe s = write_of(d, 0, 7), rd = io(2, 0, 1), other = io_to(2, 2, 0, 1), fm = command(0x80, 1);
+    sqe late = write_of(d, 1, 9), del = command(0x0d, 1);
+    uint16_t wr, format, deletion, cid;
+    (void)state;
+    wr = start(d, 1, &s);
+    held_begin();
+    cid = drv_send(d, 2, &late); /* its data are on their way when the format begins */
+    drv_ring(d, 2);
+    while (model(d)->fn.tags.in_flight == 0 || model(d)->sq[2].busy) {
+        rc_look(&d->r);
+        assert_true(rc_answer_one(&d->r));
+    }
+    rc_look(&d->r);
+    fm.dw[10] = 1;
+    format = drv_send(d, 0, &fm);
+    drv_ring(d, 0);
+    rc_answer_last(&d->r);
+    rc_run(&d->r);
+    finished(d, 2, cid, NVME_FORMAT_IN_PROGRESS);
+    nothing_finished(d, 0);
+    assert_int_equal(count_jobs(&held.waiting), 0);
+    assert_int_equal(drv_do(d, 1, &rd).status, NVME_FORMAT_IN_PROGRESS);
+    cid = start(d, 2, &other); /* the control: another namespace */
+    assert_int_equal(count_jobs(&held.waiting), 1);
+    del.dw[10] = 1;
+    deletion = start(d, 0, &del); /* its turn comes later */
+    held_end(d);
+    finished(d, 1, wr, 0);
+    assert_int_equal(model(d)->ns[0].store.bytes[0], 7);
+    assert_int_equal(model(d)->ns[0].is.block_log2, 9);
+    held_begin();
+    held_end(d);
+    finished(d, 2, cid, 0);
+    while (model(d)->ns[0].is.block_log2 == 9) {
+        held_begin();
+        held_end(d);
+    }
+    finished(d, 0, format, 0);
+    assert_int_equal(model(d)->ns[0].store.bytes[0], 0);
+    held_rest(d);
+    finished(d, 0, deletion, 0);
+    assert_int_equal(list_of(d, 0x10, 0), 2);
+    drv_close(d);
+}
+
+/* ==== 12  The layout ========================================================================== */
+
+static char layout_file[64];
+
+static driver *drv_again(const char *path)
+{
+    driver *d = drv_open(path);
+    snprintf(layout_file, sizeof layout_file, "%s.layout", path);
+    drv_enumerate(d);
+    drv_msix(d);
+    drv_enable(d);
+    return d;
+}
+
+static size_t layout_text(char text[1024])
+{
+    FILE *f = fopen(layout_file, "r");
+    size_t len;
+    assert_non_null(f);
+    len = fread(text, 1, 1023, f);
+    text[len] = '\0';
+    fclose(f);
+    return len;
+}
+
+static void put_layout(const char *text, size_t len)
+{
+    FILE *f = fopen(layout_file, "w");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, len, f), len);
+    assert_int_equal(fclose(f), 0);
+}
+
+static bool fits(const char *path)
+{
+    driver *d = drv_open(path);
+    bool good = nvme_kind.fits(d->r.dev);
+    drv_close(d);
+    return good;
+}
+
+/* S-163: what a host has made of its disk is there after the box was away. */
+static void test_s163_the_layout_lasts(void **state)
+{
+    char path[] = "/tmp/unit_nvme.XXXXXX", uuid[16];
+    driver *d = drv_up_file(path);
+    uint8_t *p = d->r.mem + MEM_DATA;
+    struct stat st;
+    (void)state;
+    snprintf(layout_file, sizeof layout_file, "%s.layout", path);
+    assert_int_equal(stat(layout_file, &st), -1); /* nothing was changed */
+    assert_int_equal(admin(d, 0x80, 1, 1, 0), 0);
+    assert_int_equal(stat(layout_file, &st), 0);
+    drv_close(d);
+    d = drv_again(path);
+    p = d->r.mem + MEM_DATA;
+    assert_int_equal(identify(d, 0, 1), 0);
+    assert_int_equal(p[26], 1);
+    assert_int_equal(manage(d, 1, 1), 0);
+    drv_close(d);
+    d = drv_again(path);
+    p = d->r.mem + MEM_DATA;
+    assert_int_equal(list_of(d, 0x10, 0), 0);
+    assert_int_equal(make_namespace(d, 16, 16, 1).dw0, 1);
+    drv_close(d);
+    d = drv_again(path);
+    p = d->r.mem + MEM_DATA;
+    assert_int_equal(list_of(d, 0x10, 0), 1);
+    assert_int_equal(list_of(d, 2, 0), 0);
+    assert_int_equal(attach_it(d, 1, true, OURS), 0);
+    assert_int_equal(identify(d, 3, 1), 0);
+    memcpy(uuid, p + 4, sizeof uuid);
+    drv_close(d);
+    d = drv_again(path);
+    p = d->r.mem + MEM_DATA;
+    assert_int_equal(list_of(d, 2, 0), 1);
+    assert_int_equal(identify(d, 0, 1), 0);
+    assert_int_equal(nvme_le64(p), 16);
+    assert_int_equal(identify(d, 3, 1), 0);
+    assert_memory_equal(uuid, p + 4, sizeof uuid);
+    wipe(d->r.dev, DEVICE_WIPED); /* as the owner gave it */
+    drv_close(d);
+    d = drv_again(path);
+    p = d->r.mem + MEM_DATA;
+    assert_int_equal(identify(d, 0, 1), 0);
+    assert_int_equal(nvme_le64(p), STORE_BYTES / 512);
+    drv_close(d);
+    unlink(path);
+    unlink(layout_file);
+}
+
+/* S-163: one that is damaged, or of other files, is not taken, and a wipe mends it. */
+static void test_s163_a_layout_that_does_not_fit(void **state)
+{
+    char path[] = "/tmp/unit_nvme.XXXXXX", text[1024], other[1024];
+    driver *d = drv_up_file(path);
+    size_t len;
+    (void)state;
+    snprintf(layout_file, sizeof layout_file, "%s.layout", path);
+    assert_int_equal(admin(d, 0x80, 1, 1, 0), 0);
+    drv_close(d);
+    len = layout_text(text);
+    assert_true(fits(path));
+    for (size_t i = 0; i < len; i++) {
+        memcpy(other, text, len);
+        other[i] ^= (char)(1 << i % 8);
+        put_layout(other, len);
+        assert_false(fits(path));
+    }
+    for (size_t i = 0; i < len; i++) {
+        put_layout(text, i);
+        assert_false(fits(path));
+    }
+    memcpy(other, text, len);
+    other[len] = '\n';
+    put_layout(other, len + 1);
+    assert_false(fits(path));
+    unlink(layout_file);
+    assert_int_equal(mkdir(layout_file, 0700), 0);
+    assert_false(fits(path));
+    assert_int_equal(rmdir(layout_file), 0);
+    put_layout(text, len);
+    assert_true(fits(path)); /* the control */
+    assert_int_equal(truncate(path, STORE_BYTES * 2), 0);
+    {
+        device_settings set = { .mps_bytes = 512, .file = path };
+        device_port port = { NULL, rc_emitted, NULL, NULL };
+        void *n = nvme_kind.create(&set, &port);
+        assert_false(nvme_kind.fits(n)); /* it was of a smaller file */
+        wipe(n, DEVICE_WIPED);
+        assert_true(nvme_kind.fits(n));
+        nvme_kind.destroy(n);
+        n = nvme_kind.create(&set, &port);
+        assert_true(nvme_kind.fits(n));
+        nvme_kind.destroy(n);
+        put_layout(text, len); /* of files that are gone: these are new */
+        assert_int_equal(truncate(path, 0), 0);
+        set.file_bytes = STORE_BYTES;
+        n = nvme_kind.create(&set, &port);
+        assert_true(nvme_kind.fits(n));
+        assert_int_equal(((nvme *)n)->ns[0].is.block_log2, 9);
+        nvme_kind.destroy(n);
+        assert_true(fits(path));
+    }
+    unlink(path);
+    unlink(layout_file);
+}
+
+/* A change that cannot be kept is not made. */
+static void test_s163_a_layout_that_cannot_be_written(void **state)
+{
+    char path[] = "/tmp/unit_nvme.XXXXXX", in_the_way[80];
+    driver *d = drv_up_file(path);
+    (void)state;
+    snprintf(layout_file, sizeof layout_file, "%s.layout", path);
+    snprintf(in_the_way, sizeof in_the_way, "%s.new", layout_file);
+    assert_int_equal(mkdir(in_the_way, 0700), 0);
+    assert_int_equal(admin(d, 0x80, 1, 1, 0), NVME_INTERNAL_ERROR);
+    assert_int_equal(identify(d, 0, 1), 0);
+    assert_int_equal(d->r.mem[MEM_DATA + 26], 0);
+    assert_int_equal(manage(d, 1, 1), NVME_INTERNAL_ERROR);
+    assert_int_equal(list_of(d, 0x10, 0), 1);
+    assert_int_equal(rmdir(in_the_way), 0);
+    assert_int_equal(admin(d, 0x80, 1, 1, 0), 0);
+    drv_close(d);
+    unlink(path);
+    unlink(layout_file);
+}
+
+/* ==== 13  Fuzz =============================================================================== */
 
 static void fuzz_memory(driver *d)
 {
@@ -2885,10 +3471,10 @@ static void test_fuzz(void **state)
             rc_look(r);
     }
     r->foreign = false;
+    nvme_kind.reset(d->r.dev);
+    wipe(d->r.dev, DEVICE_WIPED); /* it has deleted namespaces, too */
     fuzz_revive(d);
     r->foreign = false;
-    if (model(d)->ns[0].block_log2 == 12)
-        assert_int_equal(admin(d, 0x80, 1, 0, 0), 0);
     try_sizes(d); /* and it still works */
     assert_true(model(d)->count.commands > 1000);
     assert_true(model(d)->count.commands_failed < model(d)->count.commands);
@@ -2970,6 +3556,17 @@ int main(void)
         cmocka_unit_test(test_bus_master_enable),
         cmocka_unit_test(test_renumbered_while_busy),
         cmocka_unit_test(test_completions_nobody_asked_for),
+        cmocka_unit_test(test_s160_many_are_under_way),
+        cmocka_unit_test(test_s162_resets_fence_writes),
+        cmocka_unit_test(test_s162_enabled_before_the_reset_is_over),
+        cmocka_unit_test(test_s162_a_wipe_waits_for_writes),
+        cmocka_unit_test(test_abort_of_accesses),
+        cmocka_unit_test(test_delete_queue_with_accesses),
+        cmocka_unit_test(test_shutdown_takes_its_time),
+        cmocka_unit_test(test_format_has_its_namespace_to_itself),
+        cmocka_unit_test(test_s163_the_layout_lasts),
+        cmocka_unit_test(test_s163_a_layout_that_does_not_fit),
+        cmocka_unit_test(test_s163_a_layout_that_cannot_be_written),
         cmocka_unit_test(test_fuzz),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

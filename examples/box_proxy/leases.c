@@ -74,13 +74,18 @@ static void do_not_serve(box *b, unsigned number)
 
 static void look(box *b, unsigned number)
 {
-    const slot *s = &b->slots[number - 1];
+    slot *s = &b->slots[number - 1];
     uint8_t *phase = &b->phase[number - 1];
     uint64_t recorded = b->medium[number - 1], now = 0;
     bool pristine = true;
     if (s->kind->medium)
         now = s->kind->medium(s->device, &pristine);
     b->medium[number - 1] = now;
+    if (s->unfit && *phase != DXPU_CONTROL_SLOT_WIPING && *phase != DXPU_CONTROL_SLOT_UNWIPED) {
+        *phase = DXPU_CONTROL_SLOT_EMPTY; /* create() has said why; as in do_not_serve() */
+        s->broken = s->elsewhere = true;
+        return;
+    }
     if (!speaks_of(*phase, recorded, now)) {
         if (*phase != DXPU_CONTROL_SLOT_WIPED) {
             do_not_serve(b, number);
@@ -109,7 +114,8 @@ void leases_tell(const box *b)
     for (unsigned i = 0; i < b->count; i++) {
         if (b->slots[i].broken)
             manager_alarm(b->manager, i + 1, DXPU_CONTROL_ALARM_STORAGE, b->entries[i].epoch_seen,
-                          "its lease was served from another file or disk");
+                          b->slots[i].unfit ? "the layout of its data is damaged, or not of them"
+                                            : "its lease was served from another file or disk");
     }
 }
 
@@ -147,7 +153,7 @@ static void end_wipe(box *b, unsigned number, bool wiped)
     if (settle(b, number, &was)) /* the file says `wiping` still: it would only be done again */
         manager_changed(b->manager, number);
     if (wiped) {
-        s->broken = s->elsewhere = false;
+        s->broken = s->elsewhere = s->unfit = false;
         return;
     }
     fprintf(stderr, "dxpu-box: slot %u: its data could not be wiped; it is lent to nobody\n",
@@ -158,34 +164,30 @@ static void end_wipe(box *b, unsigned number, bool wiped)
 
 bool leases_wiping(const shard *sh)
 {
-    return sh->wiping != 0;
-}
-
-/* The next slot of the shard that is wiped, from `wipe_next` on; NULL: none. */
-static slot *next_wiped(shard *sh)
-{
     const box *b = sh->box;
-    for (unsigned n = 0; sh->wiping && n < b->count; n++) {
-        unsigned i = (sh->wipe_next + n) % b->count;
-        if (b->slots[i].shard == sh && b->phase[i] == DXPU_CONTROL_SLOT_WIPING) {
-            sh->wipe_next = i + 1;
-            return &b->slots[i];
-        }
-    }
-    return NULL;
+    bool any = false;
+    for (unsigned i = sh->index; sh->wiping && i < b->count; i += b->shard_count)
+        any |= b->slots[i].wipe_begins;
+    return any || (sh->wiping && !b->pool);
 }
 
-void leases_work(shard *sh)
+static void go_on_wiping(slot *s, unsigned number)
 {
-    slot *s = next_wiped(sh);
     int rc = DEVICE_WIPED; /* reset() leaves nothing */
-    if (!s)
-        return;
     if (s->kind->wipe)
         rc = s->kind->wipe(s->device, s->wipe_begins);
     s->wipe_begins = false;
     if (rc != DEVICE_WIPING)
-        end_wipe(sh->box, sh->wipe_next, rc == DEVICE_WIPED);
+        end_wipe(s->shard->box, number, rc == DEVICE_WIPED);
+}
+
+void leases_work(shard *sh)
+{
+    box *b = sh->box;
+    for (unsigned i = sh->index; sh->wiping && i < b->count; i += b->shard_count) {
+        if (b->phase[i] == DXPU_CONTROL_SLOT_WIPING)
+            go_on_wiping(&b->slots[i], i + 1);
+    }
 }
 
 /* ==== 3  Requests ============================================================================= */

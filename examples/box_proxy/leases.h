@@ -24,9 +24,9 @@ void leases_look(box *b);
 void leases_tell(const box *b);
 /* DXPU_REASON_NONE: the slot is lent to this node under this epoch. */
 uint8_t leases_admit(box *b, unsigned number, uint32_t node, uint64_t epoch);
-/* A step of a wipe, if there is one. */
+/* A step of each wipe there is. */
 void leases_work(shard *sh);
-/* There is one: leases_work() wants to be called again soon. */
+/* leases_work() is to be called again at once; else when jobs are over. */
 bool leases_wiping(const shard *sh);
 
 /* What the manager is told of a slot. */

@@ -21,7 +21,7 @@ enum { SERIAL_MAX = 16, MODEL_MAX = 31 };
 static struct {
     fabric_settings fabric;
     keys_settings keys;
-    uint64_t slots, node;
+    uint64_t slots, node, disk_threads;
     device_settings device;
     unsigned kind; /* index into kinds */
     manager_settings manager;
@@ -34,6 +34,7 @@ static struct {
     bool json, stats, quiet;
 } set = { .fabric = FABRIC_SETTINGS_DEFAULT(NULL),
           .slots = 1,
+          .disk_threads = JOBS_SHARE,
           .node = 2,
           .device = { .memory_bytes = 16u << 20, .mps_bytes = 512 } };
 
@@ -62,6 +63,9 @@ static const option_row rows[] = {
       &set.device.block_bytes, 512, 4096 },
     { "serial", "TEXT", "nvme: serial number (of machine, node, slot and file)", OPTION_TEXT,
       &set.device.serial, 0, 0 },
+    { "disk-threads", "N",
+      "accesses to its medium that a slot waits for at once, 0: in its loop (4)", OPTION_NUMBER,
+      &set.disk_threads, 0, 64 },
     { "bar", "SIZE", "eptest: its 64-bit prefetchable BAR, a power of two (64K)", OPTION_SIZE,
       &set.device.bar_bytes, 4096, (uint64_t)1 << 44 },
     { "slots", "N", "slots, numbered from 1 (1)", OPTION_NUMBER, &set.slots, 1, SLOTS_MAX },
@@ -245,6 +249,7 @@ static int open_box(void)
     if (!the_box.keys)
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     the_box.count = (unsigned)set.slots;
+    the_box.disk_threads = (unsigned)set.disk_threads;
     the_box.node = set.manager.address ? 0 : (uint32_t)set.node; /* 0: it will be told */
     the_box.state_file = set.state;
     the_box.quiet = set.quiet;

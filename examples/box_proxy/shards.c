@@ -8,6 +8,8 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 /* places for incarnations: the one in use, those opening, and those that answer a last close */
 enum { CHANNELS_PER_SLOT = 4 };
@@ -18,6 +20,14 @@ enum { COMPLETION_HEADERS = 1024, COMPLETION_UNITS = 8192 };
 enum { PORT_TRIES = 100, LISTED_MAX = 4 };
 
 /* ==== 1  A loop =============================================================================== */
+
+/* The turn that follows takes the jobs back. */
+static void on_wake(evutil_socket_t fd, short what, void *user)
+{
+    (void)what;
+    (void)user;
+    jobs_woken(fd);
+}
 
 static uint64_t next_ns(void *user)
 {
@@ -89,6 +99,29 @@ static unsigned slots_of(const shard *sh)
     return (b->count - sh->index + b->shard_count - 1) / b->shard_count;
 }
 
+/* Jobs of its devices wake the loop.  0, or -1 after a message. */
+static int open_wake(shard *sh)
+{
+    sh->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (sh->wake >= 0)
+        sh->woken =
+            event_new(dxpu_udp_base(sh->fabric.udp), sh->wake, EV_READ | EV_PERSIST, on_wake, sh);
+    if (sh->woken && !event_add(sh->woken, NULL))
+        return 0;
+    fprintf(stderr, "dxpu-box: no eventfd for a loop: %s\n", strerror(errno));
+    return -1;
+}
+
+static void close_wake(shard *sh)
+{
+    if (sh->woken)
+        event_free(sh->woken);
+    sh->woken = NULL;
+    if (sh->wake >= 0)
+        (void)close(sh->wake);
+    sh->wake = -1;
+}
+
 /* 0, FABRIC_TAKEN, or -1 after a message. */
 static int open_shard(box *b, unsigned index, const fabric_settings *net)
 {
@@ -109,7 +142,7 @@ static int open_shard(box *b, unsigned index, const fabric_settings *net)
     sh->fabric.base.tx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
     sh->fabric.base.tx.data[DXPU_COMPLETION] = COMPLETION_UNITS;
     sh->worker = worker_new(dxpu_udp_base(sh->fabric.udp), run_shard, sh);
-    return sh->worker ? 0 : -1;
+    return sh->worker ? open_wake(sh) : -1;
 }
 
 /* The first one last: captured frames are its. */
@@ -119,6 +152,7 @@ static int close_all(box *b)
     for (unsigned i = b->shard_count; b->shards && i-- > 0;) {
         worker_free(b->shards[i].worker);
         b->shards[i].worker = NULL;
+        close_wake(&b->shards[i]);
         if (fabric_close(&b->shards[i].fabric))
             rc = -1;
     }
@@ -142,6 +176,8 @@ int shards_open(box *b, const fabric_settings *net)
         return -1;
     }
     b->shard_count = (unsigned)net->shards;
+    for (unsigned i = 0; i < b->shard_count; i++)
+        b->shards[i].wake = -1;
     rc = open_all(b, net);
     for (unsigned n = 0; rc == FABRIC_TAKEN && n < PORT_TRIES; n++) {
         (void)close_all(b);

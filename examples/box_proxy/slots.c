@@ -12,11 +12,15 @@
 #include "program.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
 
 enum {
-    TLPS_PER_TURN = 256, /* then other slots and the network have their turn */
-    WAITING_MAX = 512,   /* TLPs of a device; with more it is given no further request */
-    WAITING_MOST = 4096  /* far beyond what a device owes for all that it was asked */
+    TLPS_PER_TURN = 256,   /* then other slots and the network have their turn */
+    TURN_NS_MAX = 1000000, /* the same */
+    TURN_NS_MIN = 20000,
+    TURNS_OF_HOLD = 8,  /* all slots' turns together: this part of the hold time */
+    WAITING_MAX = 512,  /* TLPs of a device; with more it is given no further request */
+    WAITING_MOST = 4096 /* far beyond what a device owes for all that it was asked */
 };
 
 enum { ERR_COR = 0x30, ERR_NONFATAL = 0x31, ERR_FATAL = 0x33 }; /* Base Spec 2.2.8.3 */
@@ -280,10 +284,20 @@ static bool take_event(slot *s)
     return true;
 }
 
+/* How long a slot may have the loop to itself (S-161): all of them have had a turn long before a
+   channel has to be heard again, which is after a quarter of the hold time. */
+static uint64_t turn_ns(const shard *sh)
+{
+    uint64_t slots = (sh->box->count + sh->box->shard_count - 1) / sh->box->shard_count;
+    uint64_t ns = sh->fabric.base.hold_ms * 1000000ull / TURNS_OF_HOLD / slots;
+    return ns > TURN_NS_MAX ? TURN_NS_MAX : ns < TURN_NS_MIN ? TURN_NS_MIN : ns;
+}
+
 bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
 {
     box *b = ((shard *)user)->box;
     slot *s = &b->slots[c->slot - 1];
+    uint64_t end_ns = dxpu_udp_now_ns() + turn_ns(user);
     if (s->active != c)
         return false;
     s->limited_ns = DXPU_NEVER;
@@ -291,7 +305,7 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
     drain_queues(s, now_ns); /* room comes with acknowledgements, so not within a turn */
     if (s->kind->tick)
         s->kind->tick(s->device, now_ns);
-    for (unsigned n = 0; n < TLPS_PER_TURN; n++) {
+    for (unsigned n = 0; n < TLPS_PER_TURN && (n % 4 || dxpu_udp_now_ns() < end_ns); n++) {
         bool any = take_event(s);
         any |= take_one(b, s, DXPU_POSTED, now_ns);
         /* bounds what waits, and a device that streams still answers */
@@ -556,17 +570,32 @@ static void identify_slot(const box *b, unsigned index, device_settings *own, ch
     own->serial = serial;
 }
 
+/* Beside a device there is no place for a file; beside --state there is. */
+static void place_layout(const box *b, unsigned index, device_settings *own, char *path,
+                         size_t size)
+{
+    char first[4096];
+    struct stat st;
+    int put = snprintf(first, sizeof first, "%.*s", (int)strcspn(own->file, ","), own->file);
+    if (!b->state_file || put >= (int)sizeof first || stat(first, &st) || !S_ISBLK(st.st_mode))
+        return;
+    put = snprintf(path, size, "%s.slot%u.layout", b->state_file, index + 1);
+    if (put < (int)size)
+        own->layout = path;
+}
+
 static int open_slot(box *b, unsigned index, const device_kind *kind, const device_settings *set)
 {
     slot *s = &b->slots[index];
     device_settings own = *set;
-    char files[16384];
+    char files[16384], layout[4096];
     if (set->file) { /* two devices never share their blocks */
         if (files_of_slot(set->file, index, files, sizeof files)) {
             fprintf(stderr, "dxpu-box: --file: the names are too long\n");
             return -1;
         }
         own.file = files;
+        place_layout(b, index, &own, layout, sizeof layout);
     }
     identify_slot(b, index, &own, s->serial, sizeof s->serial);
     s->shard = slots_shard(b, index + 1);
@@ -582,10 +611,18 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
     limit_init(&s->limit, b->limit_tlps, b->limit_bytes, dxpu_udp_now_ns());
     if (guard_init(&s->guard, &b->allowed))
         return -1;
+    if (b->pool) {
+        s->lane = jobs_lane_new(b->pool, s->shard->wake, &s->jobs);
+        own.jobs = &s->jobs;
+        if (!s->lane)
+            return -1;
+    }
     s->device = kind->create(&own, &s->port);
     if (!s->device)
         return -1;
-    dxpu_box_slot(&b->table, (uint16_t)(index + 1))->valid = true;
+    s->unfit = kind->fits && !kind->fits(s->device);
+    /* a manager's box keeps the slot, so that it can be wiped */
+    dxpu_box_slot(&b->table, (uint16_t)(index + 1))->valid = b->managed || !s->unfit;
     return 0;
 }
 
@@ -601,6 +638,10 @@ int slots_open(box *b, const device_kind *kind, const device_settings *s)
     if (!b->slots || !b->entries || !b->phase || !b->medium || !b->lease_key ||
         dxpu_box_init(&b->table, b->entries, count) != DXPU_OK) {
         fprintf(stderr, "dxpu-box: out of memory for %u slots\n", count);
+        return PROGRAM_SYSTEM;
+    }
+    if (b->disk_threads && !(b->pool = jobs_pool_new(b->disk_threads))) {
+        fprintf(stderr, "dxpu-box: out of memory\n");
         return PROGRAM_SYSTEM;
     }
     for (unsigned i = 0; i < count; i++) {
@@ -632,8 +673,11 @@ void slots_close(box *b)
             clear_queues(&b->slots[i]);
             b->slots[i].kind->destroy(b->slots[i].device);
         }
+        jobs_lane_free(b->slots[i].lane);
         guard_free(&b->slots[i].guard);
     }
+    jobs_pool_free(b->pool);
+    b->pool = NULL;
     free(b->slots);
     free(b->entries);
     free(b->phase);

@@ -7,6 +7,7 @@
 #include "devices/device.h"
 #include "fabric.h"
 #include "guard.h"
+#include "jobs.h"
 #include "limit.h"
 #include "manager_link.h"
 #include "refusal.h"
@@ -35,6 +36,8 @@ typedef struct slot {
     const device_kind *kind;
     void *device;
     device_port port;
+    jobs jobs; /* the device's, by this lane of the box's pool */
+    jobs_lane *lane;
     fabric_channel *active; /* the incarnation that reaches the device; NULL: none */
     fabric_paths past;      /* of channels that are over */
     waiting_queue queues[DXPU_CLASSES];
@@ -57,6 +60,7 @@ typedef struct slot {
     char serial[32];
     bool broken;      /* what it keeps its data on fails */
     bool elsewhere;   /* its lease's data are on another medium than is here (M-67) */
+    bool unfit;       /* what is kept about its data does not fit them (S-163) */
     bool drained;     /* takes no new lease */
     bool wipe_begins; /* with the next step */
     bool owned;       /* without a manager: the lease is of the key that opened it */
@@ -74,8 +78,10 @@ typedef struct shard {
     unsigned index;
     worker *worker;
     fabric fabric;
+    int wake;            /* eventfd: jobs of its devices are over */
+    struct event *woken; /* NULL: none yet */
     uint32_t node;
-    unsigned wiping, wipe_next; /* slots; which one's turn it is */
+    unsigned wiping; /* slots */
     uint64_t refused_epoch, refused_slot, refused_key;
     bool told_key; /* the first of these */
     bool stopping;
@@ -90,6 +96,8 @@ typedef struct box {
     dxpu_box_entry *entries;
     slot *slots;
     unsigned count;                   /* of slots */
+    unsigned disk_threads;            /* of each slot at once; 0: its loop waits for disks */
+    jobs_pool *pool;                  /* NULL: there are none */
     guard_allowed allowed;            /* what every device may, besides what is usual */
     uint64_t limit_tlps, limit_bytes; /* a second, of each lease; 0: none */
     uint32_t node;                    /* at first; its manager may give another */

@@ -14,6 +14,8 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #define HOLD_NS 1000000000u /* as the proxies have it */
 
@@ -34,10 +36,14 @@ static struct {
     dxpu_tags *tags;
     device_port port;
     void *device;
+    jobs_pool *pool; /* waits for its disk, as in dxpu-box */
+    jobs_lane *lane;
+    jobs jobs;
+    int wake; /* eventfd: jobs are over */
     wire_tlp *head, **tail;
     uint64_t taken;
     unsigned waiting;
-} wire;
+} wire = { .wake = -1 };
 
 /* device_port.emit: nothing is called from here, so the device is never entered again. */
 static void wire_emit(void *user, dxpu_bytes tlp)
@@ -156,6 +162,7 @@ static void loop_run(void *user, uint64_t now)
 {
     uint64_t taken;
     (void)user;
+    nvme_kind.tick(wire.device, now); /* its jobs may be over */
     do {
         taken = wire.taken;
         while (guest_work(loop.guest, 1, now))
@@ -191,6 +198,14 @@ static void on_guest(evutil_socket_t fd, short what, void *user)
         dxpu_udp_stop(loop.udp);
 }
 
+/* loop_run() follows. */
+static void on_wake(evutil_socket_t fd, short what, void *user)
+{
+    (void)what;
+    (void)user;
+    jobs_woken(fd);
+}
+
 static void on_stop(evutil_socket_t fd, short what, void *user)
 {
     (void)fd;
@@ -205,17 +220,19 @@ static int loop_forever(void)
     struct event_base *base = dxpu_udp_base(loop.udp);
     struct event *events[] = {
         event_new(base, guest_fd(loop.guest), EV_READ | EV_PERSIST, on_guest, NULL),
+        event_new(base, wire.wake, EV_READ | EV_PERSIST, on_wake, NULL),
         evsignal_new(base, SIGINT, on_stop, NULL), evsignal_new(base, SIGTERM, on_stop, NULL)
     };
+    enum { COUNT = sizeof events / sizeof events[0] };
     bool ready = true;
     int rc = -1;
-    for (unsigned i = 0; i < 3; i++)
+    for (unsigned i = 0; i < COUNT; i++)
         ready = ready && events[i] && !event_add(events[i], NULL);
     if (ready) {
         guest_up(loop.guest, 1, "the model", dxpu_udp_now_ns());
         rc = dxpu_udp_loop(loop.udp, &cb);
     }
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < COUNT; i++) {
         if (events[i])
             event_free(events[i]);
     }
@@ -248,6 +265,32 @@ static const option_row rows[] = {
       &set.wait, 0, 0 },
 };
 
+/* 0, or -1 after a message. */
+static int open_device(void)
+{
+    wire.wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    wire.pool = jobs_pool_new(JOBS_SHARE);
+    if (wire.wake >= 0 && wire.pool)
+        wire.lane = jobs_lane_new(wire.pool, wire.wake, &wire.jobs);
+    set.device.jobs = &wire.jobs;
+    if (wire.lane)
+        wire.device = nvme_kind.create(&set.device, &wire.port);
+    if (wire.device)
+        return 0;
+    fprintf(stderr, "dxpu-direct: no device: no memory, or --file cannot be used\n");
+    return -1;
+}
+
+static void close_device(void)
+{
+    if (wire.device)
+        nvme_kind.destroy(wire.device);
+    jobs_lane_free(wire.lane);
+    jobs_pool_free(wire.pool);
+    if (wire.wake >= 0)
+        (void)close(wire.wake);
+}
+
 /* The port, the model, and the guest in front of it. */
 static int open_all(void)
 {
@@ -260,11 +303,8 @@ static int open_all(void)
     wire.tail = &wire.head;
     wire.port.emit = wire_emit;
     wire.port.waiting = wire_waits;
-    wire.device = nvme_kind.create(&set.device, &wire.port);
-    if (!wire.device) {
-        fprintf(stderr, "dxpu-direct: no device: no memory, or --file cannot be used\n");
+    if (open_device())
         return -1;
-    }
     loop.udp = dxpu_udp_parse("127.0.0.1:0", &cfg.local[0]) ? NULL : dxpu_udp_open(&cfg, &why);
     if (!loop.udp) {
         fprintf(stderr, "dxpu-direct: cannot open a loop\n");
@@ -301,7 +341,6 @@ int main(int argc, char **argv)
     dxpu_udp_close(loop.udp);
     while (wire.head)
         wire_take(NULL, 0, 0);
-    if (wire.device)
-        nvme_kind.destroy(wire.device);
+    close_device();
     return rc ? 3 : 0;
 }

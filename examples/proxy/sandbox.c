@@ -410,7 +410,8 @@ static int add_conditions(scmp_filter_ctx f)
     const struct scmp_arg_cmp plain = SCMP_A2(SCMP_CMP_MASKED_EQ, exec, 0),
                               is_thread = CLONE_FLAGS(SCMP_CMP_MASKED_EQ, thread, thread),
                               no_thread = CLONE_FLAGS(SCMP_CMP_MASKED_EQ, thread, 0),
-                              self = A0_IS(getpid()), zero = A0_IS(0), name = A0_IS(PR_SET_NAME);
+                              self = A0_IS(getpid()), zero = A0_IS(0), nobody_else = A1_IS(0),
+                              name = A0_IS(PR_SET_NAME);
     int rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, plain);
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, plain);
     /* threads but no processes; clone3, whose flags no filter can see, is not there (ENOSYS) */
@@ -422,6 +423,8 @@ static int add_conditions(scmp_filter_ctx f)
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(process_vm_readv), 0);
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(process_vm_writev), 0);
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, zero);
+    /* of this thread alone, which without a capability can only step back */
+    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(setpriority), 2, zero, nobody_else);
     return rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1, name);
 }
 

@@ -2,11 +2,14 @@
    SPDX-License-Identifier: MIT
 
    A model is a `device_kind` and an object that its create() makes.  The box calls it from one
-   thread and never from inside emit(). */
+   thread and never from inside emit().  Other slots wait for each call: it does a bounded amount of
+   work and never waits for a disk.  What may wait, or takes long, it gives away as a job (jobs.h),
+   and goes on with at the next tick(). */
 #ifndef DEVICE_H_INCLUDED
 #define DEVICE_H_INCLUDED
 
 #include "dxpu.h"
+#include "jobs.h"
 #include "stats.h"
 
 /* How a device speaks to its host.  emit() copies the TLP and never fails: what cannot leave at
@@ -32,6 +35,8 @@ typedef struct device_settings {
     uint64_t identity;    /* no other device of the fabric has it: serial number, UUIDs */
     const char *serial;   /* nvme: its serial number, 20 characters at most; NULL: of identity */
     uint64_t timeout_ns;  /* least time to wait for a completion of the host */
+    const jobs *jobs;     /* who waits for disks in its place; NULL: nobody, it waits itself */
+    const char *layout;   /* nvme: file that keeps its layout; NULL: beside the first of `file` */
     uint64_t bar_bytes;   /* eptest: size of its 64-bit prefetchable BAR; 0: 64 KB */
 } device_settings;
 
@@ -53,21 +58,24 @@ typedef struct device_kind {
        left.  Blocks that a model stores for good (nvme) stay: wipe() erases them. */
     void (*reset)(void *device);
     void (*report)(void *device, report *r);
-    /* The monotonic time, and a chance to send more: every 10 ms or so, and when TLPs of the device
-       have left.  NULL: not wanted. */
+    /* The monotonic time, and a chance to send more: every 10 ms or so, when TLPs of the device
+       have left, and when its jobs are over.  NULL: not wanted. */
     void (*tick)(void *device, uint64_t now_ns);
     /* What it shows: rows from the top, three bytes a pixel: red, green, blue.  The caller frees
        it.  NULL: nothing is shown.  The function is NULL for what has no screen. */
     uint8_t *(*picture)(void *device, unsigned *width, unsigned *height);
-    /* Erase for good what reset() leaves, and read all of it back: some milliseconds' worth of that
-       at a call, from the beginning when `begin`.  DEVICE_WIPING: call again; _WIPED: that was the
-       last of it, all is 0; _UNWIPED: it cannot be erased, after a message.  Nobody uses the device
-       meanwhile.  NULL: reset() leaves nothing. */
+    /* Erase for good what reset() leaves, and read all of it back, by jobs, from the beginning when
+       `begin`.  DEVICE_WIPING: call again when jobs are over; _WIPED: that was the last of it, all
+       is 0; _UNWIPED: it cannot be erased, after a message.  Nobody uses the device meanwhile.
+       NULL: reset() leaves nothing. */
     int (*wipe)(void *device, bool begin);
     /* A number of what it keeps its data on over its own end: another file or disk has another one,
        0: nothing lasts.  *pristine: nothing has been kept there before create().  NULL: 0, and
        pristine. */
     uint64_t (*medium)(void *device, bool *pristine);
+    /* False, after create() has said why: what is kept about its data is damaged or of other data.
+       It is not to be used before a wipe.  NULL: true. */
+    bool (*fits)(void *device);
 } device_kind;
 
 #endif /* DEVICE_H_INCLUDED */

@@ -427,8 +427,7 @@ static void eptest_report(void *device, report *r)
     fn_report(&e->fn, r);
 }
 
-const device_kind eptest_kind = { "eptest",      EPTEST_VENDOR, EPTEST_DEVICE,
-                                  0xff0000,      eptest_create, eptest_destroy,
-                                  eptest_tlp,    eptest_event,  eptest_reset,
-                                  eptest_report, eptest_tick,   NULL,
-                                  NULL,          NULL };
+const device_kind eptest_kind = { "eptest",      EPTEST_VENDOR,  EPTEST_DEVICE, 0xff0000,
+                                  eptest_create, eptest_destroy, eptest_tlp,    eptest_event,
+                                  eptest_reset,  eptest_report,  eptest_tick,   NULL,
+                                  NULL,          NULL,           NULL };

@@ -46,12 +46,12 @@ enum { /* byte offsets */
        REG_ASQ = 0x28,
        REG_ACQ = 0x30
 };
-#define REG_CC_EN     0x00000001u
-#define REG_CC_LAYOUT 0x00003ff0u /* command set, page size, arbitration: only 0 of each */
-#define REG_CC_SHN    0x0000c000u
-#define REG_CC_MASK   0x00fffff1u
-#define REG_CSTS_SHST 0x0000000cu
-#define REG_CSTS_SHUT 0x00000008u /* shutdown complete */
+#define REG_CC_LAYOUT  0x00003ff0u /* command set, page size, arbitration: only 0 of each */
+#define REG_CC_SHN     0x0000c000u
+#define REG_CC_MASK    0x00fffff1u
+#define REG_CSTS_SHST  0x0000000cu
+#define REG_CSTS_SHUTS 0x00000004u /* shutdown is under way */
+#define REG_CSTS_SHUT  0x00000008u /* shutdown complete */
 
 /* 1024 entries, contiguous queues, ready within 10 s, the NVM command set, 4 KB pages */
 #define REG_CAP_LOW  ((NVME_QUEUE_ENTRIES - 1u) | 1u << 16 | 20u << 24)
@@ -90,12 +90,17 @@ static uint32_t reg_read(const nvme *n, uint32_t offset)
     }
 }
 
-/* As after a controller reset: what the admin queue's registers say stays. */
+/* As after a controller reset: what the admin queue's registers say stays.  It is over, and the
+   driver sees it so, when no access of before is under way: the data that the driver writes next
+   stay. */
 static void controller_reset(nvme *n)
 {
+    uint32_t ready = n->csts & NVME_CSTS_RDY;
     nvme_queues_clear(n);
     nvme_features_reset(n);
-    n->cc = n->csts = n->intms = 0;
+    n->cc = n->intms = 0;
+    n->resetting = n->dropped && ready;
+    n->csts = n->resetting ? NVME_CSTS_RDY : 0;
     n->count.controller_resets++;
 }
 
@@ -112,23 +117,46 @@ static void controller_enable(nvme *n)
     n->csts |= NVME_CSTS_RDY;
 }
 
+void nvme_become_ready(nvme *n)
+{
+    if (n->dropped)
+        return;
+    if (n->resetting)
+        n->csts &= ~(uint32_t)NVME_CSTS_RDY;
+    n->resetting = false;
+    if ((n->cc & NVME_CC_EN) && !(n->csts & (NVME_CSTS_RDY | NVME_CSTS_CFS)))
+        controller_enable(n);
+}
+
+/* nvme_command.over: what was written is durable, or the host is not to think that all is safe. */
+static void shut_down(nvme *n, nvme_command *c, uint16_t status)
+{
+    (void)c;
+    n->csts &= ~REG_CSTS_SHST;
+    n->csts |= status == NVME_SUCCESS ? REG_CSTS_SHUT : NVME_CSTS_CFS;
+}
+
+static void begin_shutdown(nvme *n)
+{
+    nvme_command *c = &n->shutter;
+    uint16_t status;
+    n->csts |= REG_CSTS_SHUTS;
+    c->over = shut_down;
+    c->fault = NVME_INTERNAL_ERROR;
+    status = nvme_sync_all(n, c);
+    if (status != NVME_PENDING)
+        shut_down(n, c, status);
+}
+
 static void reg_write_cc(nvme *n, uint32_t value)
 {
     uint32_t before = n->cc;
     value &= REG_CC_MASK;
     n->cc = value;
-    if ((before & REG_CC_EN) && !(value & REG_CC_EN))
+    if ((before & NVME_CC_EN) && !(value & NVME_CC_EN))
         controller_reset(n);
-    if ((value & REG_CC_SHN) && !(n->csts & REG_CSTS_SHST)) {
-        if (nvme_sync(n)) { /* the host is not to think that all is safe */
-            nvme_failed(n, errno);
-            n->csts |= NVME_CSTS_CFS;
-        } else {
-            n->csts |= REG_CSTS_SHUT;
-        }
-    }
-    if (!(before & REG_CC_EN) && (value & REG_CC_EN))
-        controller_enable(n);
+    if ((value & REG_CC_SHN) && !(n->csts & REG_CSTS_SHST))
+        begin_shutdown(n);
 }
 
 static void reg_write64(uint64_t *reg, uint32_t offset, uint32_t value, uint32_t enabled)
@@ -206,6 +234,7 @@ static void function_reset(void *user)
     nvme_queues_clear(n);
     nvme_features_reset(n);
     fn_reset(&n->fn);
+    n->resetting = false; /* but it is not ready before accesses of before are over */
     n->cc = n->csts = n->intms = n->aqa = 0;
     n->asq = n->acq = 0;
     n->count.function_resets++;
@@ -284,10 +313,9 @@ static void nvme_link_event(void *device, const dxpu_event *e)
 static void nvme_reset(void *device)
 {
     nvme *n = device;
-    if ((n->cc & REG_CC_EN) && !(n->csts & REG_CSTS_SHST))
+    if ((n->cc & NVME_CC_EN) && !(n->csts & REG_CSTS_SHST))
         n->unsafe_shutdowns++;
     conventional_reset(n);
-    nvme_namespaces_reset(n);
     fn_power_on(&n->fn);
     nvme_log_reset(n);
     n->blocks_read = n->blocks_written = n->reads = n->writes = 0;
@@ -299,6 +327,7 @@ static void nvme_close(nvme *n)
 {
     for (uint32_t i = 0; i < n->ns_count; i++)
         nvme_store_close(&n->ns[i].store);
+    free(n->layout.path);
     free(n->commands);
     free(n);
 }
@@ -307,12 +336,15 @@ static void nvme_destroy(void *device)
 {
     nvme *n = device;
     nvme_queues_clear(n); /* gives the buffers back */
+    nvme_access_drop(n, &n->wiper);
+    nvme_drop_buffer(n, &n->wiper);
+    nvme_access_settle(n);
     for (unsigned i = 0; i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++)
         free(n->commands[i].ranges);
     nvme_close(n);
 }
 
-static int open_namespace(nvme *n, const device_settings *s, const char *file, uint64_t bytes)
+static int open_namespace(nvme *n, const char *file, uint64_t bytes)
 {
     nvme_ns *ns = &n->ns[n->ns_count];
     if (n->ns_count == NVME_NAMESPACES) {
@@ -321,7 +353,6 @@ static int open_namespace(nvme *n, const device_settings *s, const char *file, u
     }
     if (nvme_store_open(&ns->store, file, bytes))
         return -1;
-    ns->block_log2 = s->block_bytes == 4096 ? 12 : 9;
     n->ns_count++;
     return 0;
 }
@@ -341,12 +372,12 @@ static int open_namespaces(nvme *n, const device_settings *s)
         }
         memcpy(name, rest, len);
         name[len] = '\0';
-        if (open_namespace(n, s, name, s->file_bytes))
+        if (open_namespace(n, name, s->file_bytes))
             return -1;
         rest = comma ? comma + 1 : NULL;
     }
     for (uint64_t i = 0; !s->file && i < (s->namespaces ? s->namespaces : 1); i++) {
-        if (open_namespace(n, s, NULL, bytes))
+        if (open_namespace(n, NULL, bytes))
             return -1;
     }
     return 0;
@@ -374,8 +405,13 @@ static void *nvme_create(const device_settings *s, const device_port *port)
         snprintf(n->serial, sizeof n->serial, "%s", s->serial);
     else
         snprintf(n->serial, sizeof n->serial, "DXPU%016llx", (unsigned long long)n->identity);
+    n->factory_log2 = s->block_bytes == 4096 ? 12 : 9;
+    nvme_list_clear(&n->layout.waiting);
+    jobs_here(&n->done, &n->jobs);
+    if (s->jobs)
+        n->jobs = *s->jobs;
     n->commands = calloc(NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS, sizeof *n->commands);
-    if (!n->commands || open_namespaces(n, s)) {
+    if (!n->commands || open_namespaces(n, s) || nvme_layout_open(n, s)) {
         nvme_close(n);
         return NULL;
     }
@@ -397,6 +433,12 @@ static uint64_t nvme_medium(void *device, bool *pristine)
     return all;
 }
 
+/* device_kind.fits */
+static bool nvme_fits(void *device)
+{
+    return ((const nvme *)device)->layout.fits;
+}
+
 static void nvme_report(void *device, report *r)
 {
     nvme *n = device;
@@ -406,6 +448,7 @@ static void nvme_report(void *device, report *r)
     fn_report(&n->fn, r);
 }
 
-const device_kind nvme_kind = { "nvme",       NVME_VENDOR, NVME_DEVICE,     0x010802,   nvme_create,
-                                nvme_destroy, nvme_tlp,    nvme_link_event, nvme_reset, nvme_report,
-                                nvme_tick,    NULL,        nvme_wipe,       nvme_medium };
+const device_kind nvme_kind = { "nvme",      NVME_VENDOR,  NVME_DEVICE, 0x010802,
+                                nvme_create, nvme_destroy, nvme_tlp,    nvme_link_event,
+                                nvme_reset,  nvme_report,  nvme_tick,   NULL,
+                                nvme_wipe,   nvme_medium,  nvme_fits };

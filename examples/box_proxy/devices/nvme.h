@@ -5,6 +5,8 @@
    function.h.  Parts:
      nvme_model.h      the object, shared by the parts
      nvme_store.c      where the blocks are
+     nvme_access.c     accesses of them, which are jobs
+     nvme_layout.c     what a host made of them, in a file
      nvme_queue.c      queues, completion entries, commands' life
      nvme_transfer.c   data to and from the host, by PRP or SGL
      nvme_namespace.c  namespaces: identify, create, attach, format

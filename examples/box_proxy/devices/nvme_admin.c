@@ -38,7 +38,7 @@ static void identify_controller(const nvme *n, uint8_t *p)
     uint64_t all = 0, unused = 0;
     for (uint32_t i = 0; i < n->ns_count; i++) {
         all += n->ns[i].store.size;
-        unused += n->ns[i].allocated ? 0 : n->ns[i].store.size;
+        unused += n->ns[i].is.allocated ? 0 : n->ns[i].store.size;
     }
     nvme_put16(p + 0, NVME_VENDOR);
     nvme_put16(p + 2, NVME_VENDOR);
@@ -123,7 +123,7 @@ static uint16_t admin_create_cq(nvme *n, nvme_command *c)
 static uint16_t admin_create_sq(nvme *n, nvme_command *c)
 {
     uint32_t id = c->dw[10] & 0xffff, cqid = c->dw[11] >> 16;
-    uint16_t status = queue_check(c, id < NVME_QUEUES && n->sq[id].valid);
+    uint16_t status = queue_check(c, id < NVME_QUEUES && (n->sq[id].valid || n->sq[id].deleter));
     if (status != NVME_SUCCESS)
         return status;
     if ((n->cc >> 16 & 0xf) != 6) /* CC.IOSQES: entries of 64 bytes */
@@ -141,8 +141,8 @@ static uint16_t admin_delete_sq(nvme *n, nvme_command *c)
     uint32_t id = c->dw[10] & 0xffff;
     if (id == 0 || id >= NVME_QUEUES || !n->sq[id].valid)
         return NVME_INVALID_QUEUE | NVME_DNR;
-    nvme_sq_delete(n, id);
-    return NVME_SUCCESS;
+    nvme_sq_delete(n, id, c);
+    return NVME_PENDING;
 }
 
 static uint16_t admin_delete_cq(nvme *n, nvme_command *c)

@@ -1,10 +1,9 @@
 /* nvme_io.c - the NVMe controller's I/O commands
    SPDX-License-Identifier: MIT
 
-   NVMe 1.4, section 6. */
+   NVMe 1.4, section 6.  Data go between the host and a buffer (nvme_transfer.c), and between that
+   and the medium (nvme_access.c).  What may be long goes in steps. */
 #include "nvme_model.h"
-
-#include <errno.h>
 
 enum { IO_FLUSH = 0x00, IO_WRITE = 0x01, IO_READ = 0x02 };
 #define IO_FUA           0x40000000u /* dword 12 */
@@ -12,7 +11,7 @@ enum { IO_FLUSH = 0x00, IO_WRITE = 0x01, IO_READ = 0x02 };
 #define IO_MAY_FREE      0x02000000u /* of Write Zeroes */
 #define IO_DEALLOCATE    0x04        /* dword 11 of Dataset Management */
 #define IO_RANGE_BYTES   16u
-#define IO_CLEARED_BYTES (64u << 20) /* of memory by one hint: others have their turn */
+#define IO_CLEARED_BYTES (64u << 20) /* of memory by one hint: it costs time, and frees nothing */
 
 static uint64_t io_lba(const nvme_command *c)
 {
@@ -30,18 +29,40 @@ static bool io_in_range(const nvme_command *c, uint64_t lba, uint64_t blocks)
     return blocks <= all && lba <= all - blocks;
 }
 
-static uint16_t io_failed(nvme *n, uint16_t status)
+/* May an access of the command's blocks begin now?  A format, or the deletion of its namespace, may
+   have come since it was checked. */
+static uint16_t io_undisturbed(const nvme_command *c)
 {
-    nvme_failed(n, errno);
-    return status;
+    return c->ns->erasing || c->erased != c->ns->erased ? NVME_FORMAT_IN_PROGRESS : NVME_SUCCESS;
 }
 
-/* What must be durable before the command completes: with FUA, or when the cache is off. */
-static uint16_t io_settle(nvme *n, const nvme_command *c)
+static uint16_t io_access(nvme *n, nvme_command *c, nvme_op op, uint64_t at, uint64_t bytes,
+                          bool sync, nvme_then *then)
 {
-    if (!(c->dw[12] & IO_FUA) && (n->features[6] & 1))
+    uint16_t status = io_undisturbed(c);
+    return status == NVME_SUCCESS ? nvme_access_begin(n, c, op, c->ns, at, bytes, sync, then)
+                                  : status;
+}
+
+/* From nvme_transfer() and then(): the command is over unless something is under way. */
+static void io_go_on(nvme *n, nvme_command *c, uint16_t status)
+{
+    if (status != NVME_PENDING)
+        nvme_finish(n, c, status);
+}
+
+/* It is to be durable before the command completes: with FUA, or when the cache is off. */
+static bool io_durable(const nvme *n, const nvme_command *c)
+{
+    return (c->dw[12] & IO_FUA) || !(n->features[6] & 1);
+}
+
+/* What is done is to be durable, if it has to be. */
+static uint16_t io_settle(nvme *n, nvme_command *c)
+{
+    if (!io_durable(n, c))
         return NVME_SUCCESS;
-    return nvme_store_sync(&c->ns->store) ? io_failed(n, NVME_WRITE_FAULT) : NVME_SUCCESS;
+    return nvme_access_begin(n, c, NVME_OP_SYNC, c->ns, 0, 0, false, nvme_access_done);
 }
 
 static void io_read_ready(nvme *n, nvme_command *c)
@@ -51,34 +72,25 @@ static void io_read_ready(nvme *n, nvme_command *c)
     nvme_finish(n, c, NVME_SUCCESS);
 }
 
+static void io_was_read(nvme *n, nvme_command *c, const nvme_access *a)
+{
+    if (!nvme_access_failed(n, c, a))
+        io_go_on(n, c, nvme_transfer(n, c, true, c->bytes, io_read_ready));
+}
+
 static void io_write_ready(nvme *n, nvme_command *c)
 {
-    uint16_t status = NVME_SUCCESS;
     n->writes++;
     n->blocks_written += c->bytes >> 9; /* of 512 bytes, as the health log counts */
-    if (nvme_store_write(&c->ns->store, c->offset, c->buffer, c->bytes))
-        status = io_failed(n, NVME_WRITE_FAULT);
-    else
-        status = io_settle(n, c);
-    nvme_finish(n, c, status);
+    io_go_on(n, c,
+             io_access(n, c, NVME_OP_WRITE, c->at, c->bytes, io_durable(n, c), nvme_access_done));
 }
 
 static void io_compare_ready(nvme *n, nvme_command *c)
 {
-    uint8_t part[NVME_PAGE_BYTES];
-    uint32_t at = 0;
-    uint16_t status = NVME_SUCCESS;
     n->reads++;
     n->blocks_read += c->bytes >> 9;
-    while (at < c->bytes && status == NVME_SUCCESS) {
-        uint32_t len = c->bytes - at < sizeof part ? c->bytes - at : (uint32_t)sizeof part;
-        if (nvme_store_read(&c->ns->store, c->offset + at, part, len))
-            status = io_failed(n, NVME_READ_ERROR);
-        else if (memcmp(part, c->buffer + at, len))
-            status = NVME_COMPARE_FAILURE | NVME_DNR;
-        at += len;
-    }
-    nvme_finish(n, c, status);
+    io_go_on(n, c, io_access(n, c, NVME_OP_COMPARE, c->at, c->bytes, false, nvme_access_done));
 }
 
 /* What Read, Write, Compare, Write Zeroes and Verify have in common. */
@@ -92,78 +104,127 @@ static uint16_t io_check(const nvme_command *c)
 /* Read, Write, Compare. */
 static uint16_t io_move(nvme *n, nvme_command *c)
 {
-    uint64_t bytes = (uint64_t)io_blocks(c) << c->ns->block_log2;
+    uint64_t bytes = (uint64_t)io_blocks(c) << c->ns->is.block_log2;
     uint16_t status = io_check(c);
-    bool to_host = c->opcode == IO_READ;
     if (status != NVME_SUCCESS)
         return status;
     if (bytes > NVME_TRANSFER_BYTES)
         return NVME_INVALID_FIELD | NVME_DNR;
-    if (!nvme_buffer(n, c, (uint32_t)bytes)) {
+    if (!nvme_io_buffer(n, c, (uint32_t)bytes)) {
         if (!n->buffer_bytes)
             return NVME_INTERNAL_ERROR; /* nobody will give any back */
         nvme_list_append(&n->starving, c);
         return NVME_PENDING;
     }
-    c->offset = io_lba(c) << c->ns->block_log2;
-    if (!to_host)
-        return nvme_transfer(n, c, false, (uint32_t)bytes,
-                             c->opcode == IO_WRITE ? io_write_ready : io_compare_ready);
-    if ((c->dw[12] & IO_FUA) && nvme_store_sync(&c->ns->store))
-        return io_failed(n, NVME_READ_ERROR);
-    if (nvme_store_read(&c->ns->store, c->offset, c->buffer, (size_t)bytes))
-        return io_failed(n, NVME_READ_ERROR);
-    return nvme_transfer(n, c, true, (uint32_t)bytes, io_read_ready);
+    c->at = io_lba(c) << c->ns->is.block_log2;
+    c->fault = c->opcode == IO_WRITE ? NVME_WRITE_FAULT : NVME_READ_ERROR;
+    if (c->opcode == IO_READ)
+        return io_access(n, c, NVME_OP_READ, c->at, bytes, (c->dw[12] & IO_FUA) != 0, io_was_read);
+    return nvme_transfer(n, c, false, (uint32_t)bytes,
+                         c->opcode == IO_WRITE ? io_write_ready : io_compare_ready);
+}
+
+/* The range of Write Zeroes and Verify. */
+static uint16_t io_begin(nvme_command *c, uint16_t fault)
+{
+    c->at = io_lba(c) << c->ns->is.block_log2;
+    c->end = c->at + ((uint64_t)io_blocks(c) << c->ns->is.block_log2);
+    c->fault = fault;
+    return io_check(c);
+}
+
+static void io_zeroed(nvme *n, nvme_command *c, const nvme_access *a);
+
+static uint16_t io_zero_rest(nvme *n, nvme_command *c)
+{
+    return c->at == c->end ? io_settle(n, c)
+                           : io_access(n, c, NVME_OP_ZERO, c->at, c->end - c->at,
+                                       (c->dw[12] & IO_MAY_FREE) != 0, io_zeroed);
+}
+
+static void io_zeroed(nvme *n, nvme_command *c, const nvme_access *a)
+{
+    c->at += a->bytes;
+    if (!nvme_access_failed(n, c, a))
+        io_go_on(n, c, io_zero_rest(n, c));
 }
 
 static uint16_t io_write_zeroes(nvme *n, nvme_command *c)
 {
-    uint64_t bytes = (uint64_t)io_blocks(c) << c->ns->block_log2;
-    uint16_t status = io_check(c);
-    if (status != NVME_SUCCESS)
-        return status;
-    if (nvme_store_zero(&c->ns->store, io_lba(c) << c->ns->block_log2, bytes,
-                        (c->dw[12] & IO_MAY_FREE) != 0))
-        return io_failed(n, NVME_WRITE_FAULT);
-    return io_settle(n, c);
+    uint16_t status = io_begin(c, NVME_WRITE_FAULT);
+    return status == NVME_SUCCESS ? io_zero_rest(n, c) : status;
+}
+
+static void io_verified(nvme *n, nvme_command *c, const nvme_access *a);
+
+static uint16_t io_verify_rest(nvme *n, nvme_command *c)
+{
+    return c->at == c->end
+               ? NVME_SUCCESS
+               : io_access(n, c, NVME_OP_VERIFY, c->at, c->end - c->at, false, io_verified);
+}
+
+static void io_verified(nvme *n, nvme_command *c, const nvme_access *a)
+{
+    c->at += a->bytes;
+    if (!nvme_access_failed(n, c, a))
+        io_go_on(n, c, io_verify_rest(n, c));
 }
 
 /* Can the blocks be read?  Nobody is given them. */
 static uint16_t io_verify(nvme *n, nvme_command *c)
 {
-    uint8_t part[65536];
-    uint64_t at = io_lba(c) << c->ns->block_log2;
-    uint64_t end = at + ((uint64_t)io_blocks(c) << c->ns->block_log2);
-    uint16_t status = io_check(c);
-    while (status == NVME_SUCCESS && at < end) {
-        size_t len = end - at < sizeof part ? (size_t)(end - at) : sizeof part;
-        if (nvme_store_read(&c->ns->store, at, part, len))
-            status = io_failed(n, NVME_READ_ERROR);
-        at += len;
+    uint16_t status = io_begin(c, NVME_READ_ERROR);
+    return status == NVME_SUCCESS ? io_verify_rest(n, c) : status;
+}
+
+/* Range `i` of Dataset Management, in bytes of the store when it is in range. */
+static void io_range(const nvme_command *c, uint32_t i, uint64_t *lba, uint64_t *blocks)
+{
+    const uint8_t *r = c->buffer + (size_t)i * IO_RANGE_BYTES;
+    *lba = nvme_le64(r + 8);
+    *blocks = pci_load32(r + 4);
+}
+
+static void io_deallocated(nvme *n, nvme_command *c, const nvme_access *a);
+
+/* From byte `at` of range `index` on; `end` is what the hint may still clear of memory. */
+static uint16_t io_deallocate_rest(nvme *n, nvme_command *c)
+{
+    uint64_t lba, blocks;
+    for (; c->index < c->bytes / IO_RANGE_BYTES; c->index++, c->at = 0) {
+        io_range(c, c->index, &lba, &blocks);
+        blocks <<= c->ns->is.block_log2;
+        if (c->at < blocks)
+            return io_access(n, c, NVME_OP_DEALLOCATE, (lba << c->ns->is.block_log2) + c->at,
+                             blocks - c->at, false, io_deallocated);
     }
-    return status;
+    return io_settle(n, c);
+}
+
+static void io_deallocated(nvme *n, nvme_command *c, const nvme_access *a)
+{
+    c->at += a->bytes;
+    c->end = a->memory_bytes;
+    if (!nvme_access_failed(n, c, a))
+        io_go_on(n, c, io_deallocate_rest(n, c));
 }
 
 static void io_dataset_ready(nvme *n, nvme_command *c)
 {
     uint16_t status = NVME_SUCCESS;
-    uint32_t count = c->bytes / IO_RANGE_BYTES;
-    uint64_t memory_bytes = IO_CLEARED_BYTES;
-    for (uint32_t i = 0; i < count; i++) { /* all are looked at before anything is done */
-        const uint8_t *r = c->buffer + (size_t)i * IO_RANGE_BYTES;
-        if (!io_in_range(c, nvme_le64(r + 8), pci_load32(r + 4)))
+    uint64_t lba, blocks;
+    c->fault = NVME_WRITE_FAULT;
+    c->at = c->index = 0;
+    c->end = IO_CLEARED_BYTES;
+    for (uint32_t i = 0; i < c->bytes / IO_RANGE_BYTES; i++) { /* before anything is done */
+        io_range(c, i, &lba, &blocks);
+        if (!io_in_range(c, lba, blocks))
             status = NVME_LBA_RANGE | NVME_DNR;
     }
-    for (uint32_t i = 0; i < count && status == NVME_SUCCESS && (c->dw[11] & IO_DEALLOCATE); i++) {
-        const uint8_t *r = c->buffer + (size_t)i * IO_RANGE_BYTES;
-        uint64_t bytes = (uint64_t)pci_load32(r + 4) << c->ns->block_log2;
-        if (bytes && nvme_store_deallocate(&c->ns->store, nvme_le64(r + 8) << c->ns->block_log2,
-                                           bytes, &memory_bytes))
-            status = io_failed(n, NVME_WRITE_FAULT);
-    }
     if (status == NVME_SUCCESS)
-        status = io_settle(n, c);
-    nvme_finish(n, c, status);
+        status = c->dw[11] & IO_DEALLOCATE ? io_deallocate_rest(n, c) : io_settle(n, c);
+    io_go_on(n, c, status);
 }
 
 static uint16_t io_dataset(nvme *n, nvme_command *c)
@@ -174,8 +235,9 @@ static uint16_t io_dataset(nvme *n, nvme_command *c)
 
 static uint16_t io_flush(nvme *n, nvme_command *c)
 {
-    int rc = c->ns ? nvme_store_sync(&c->ns->store) : nvme_sync(n);
-    return rc ? io_failed(n, NVME_WRITE_FAULT) : NVME_SUCCESS;
+    c->fault = NVME_WRITE_FAULT;
+    return c->ns ? nvme_access_begin(n, c, NVME_OP_SYNC, c->ns, 0, 0, false, nvme_access_done)
+                 : nvme_sync_all(n, c);
 }
 
 static const nvme_operation io_operations[] = { /* effects as those of admin commands */
@@ -201,6 +263,7 @@ uint16_t nvme_io_command(nvme *n, nvme_command *c)
         if (io_operations[i].opcode != c->opcode)
             continue;
         c->ns = nvme_active(n, c->nsid);
+        c->erased = c->ns ? c->ns->erased : 0;
         return c->ns || all ? io_operations[i].run(n, c) : nvme_inactive(n, c->nsid);
     }
     return NVME_INVALID_OPCODE | NVME_DNR;

@@ -4,8 +4,6 @@
    CONTENTS   1 Error log   2 Log pages   3 Asynchronous events   4 Features */
 #include "nvme_model.h"
 
-#include <errno.h>
-
 enum { LOG_ERRORS = 1, LOG_HEALTH = 2, LOG_FIRMWARE = 3, LOG_CHANGED = 4, LOG_EFFECTS = 5 };
 enum {
     FEATURE_ARBITRATION = 0x1,
@@ -267,12 +265,8 @@ static uint16_t set_recovery(nvme *n, nvme_command *c)
 
 static uint16_t set_cache(nvme *n, nvme_command *c)
 {
-    if (!(c->dw[11] & 1) && nvme_sync(n)) { /* what is cached has to leave */
-        nvme_failed(n, errno);
-        return NVME_INTERNAL_ERROR;
-    }
     n->features[FEATURE_CACHE] = c->dw[11];
-    return NVME_SUCCESS;
+    return c->dw[11] & 1 ? NVME_SUCCESS : nvme_sync_all(n, c); /* what is cached has to leave */
 }
 
 static uint16_t set_queues(nvme *n, nvme_command *c)

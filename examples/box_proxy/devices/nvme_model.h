@@ -3,13 +3,16 @@
 
    Names of registers and fields are those of the NVM Express Base Specification 1.4.
 
-   CONTENTS   1 Sizes   2 Status codes   3 Store   4 Namespaces   5 Transfers and commands
+   CONTENTS   1 Sizes   2 Status codes   3 Store   4 Namespaces   5 Commands and accesses
               6 Queues   7 The controller   8 Parts */
 #ifndef NVME_MODEL_H_INCLUDED
 #define NVME_MODEL_H_INCLUDED
 
 #include "function.h"
+#include "jobs.h"
 #include "nvme.h"
+
+#include <sys/types.h>
 
 /* ==== 1  Sizes ================================================================================ */
 
@@ -60,6 +63,7 @@ enum {
     NVME_SGL_TYPE = 0x011,
     NVME_PRP_OFFSET = 0x013,
     NVME_LBA_RANGE = 0x080,
+    NVME_FORMAT_IN_PROGRESS = 0x084,
     NVME_CQ_INVALID = 0x100,
     NVME_INVALID_QUEUE = 0x101,
     NVME_QUEUE_SIZE = 0x102,
@@ -90,6 +94,7 @@ enum {
 enum { NVME_DPTR_PRP = 0, NVME_DPTR_RESERVED = 3 }; /* PSDT of dword 0; else SGLs */
 
 enum { NVME_CSTS_RDY = 0x1, NVME_CSTS_CFS = 0x2 };
+#define NVME_CC_EN 0x00000001u
 
 /* ==== 3  Store ================================================================================ */
 
@@ -104,39 +109,56 @@ typedef struct nvme_store {
 /* 0, or -1 after a message. */
 int nvme_store_open(nvme_store *s, const char *path, uint64_t size);
 void nvme_store_close(nvme_store *s);
-/* The range lies within the store.  0 or -1. */
-int nvme_store_read(nvme_store *s, uint64_t at, uint8_t *to, size_t len);
-int nvme_store_write(nvme_store *s, uint64_t at, const uint8_t *from, size_t len);
-/* deallocate: the space is given back, if the file system can; else it stays taken. */
-int nvme_store_zero(nvme_store *s, uint64_t at, uint64_t len, bool deallocate);
+/* All of these may wait for the disk, and run in any thread: several at once for one store.  The
+   range lies within it.  0 or -1 with errno. */
+int nvme_store_read(const nvme_store *s, uint64_t at, uint8_t *to, size_t len);
+/* As much of it as can be had without waiting; -1: none. */
+ssize_t nvme_store_read_now(const nvme_store *s, uint64_t at, uint8_t *to, size_t len);
+int nvme_store_write(const nvme_store *s, uint64_t at, const uint8_t *from, size_t len);
+/* The first part of it, *done bytes: all of it where the file system can, else some MB.
+   deallocate: the space is given back, if it can; else it stays taken. */
+int nvme_store_zero(const nvme_store *s, uint64_t at, uint64_t len, bool deallocate,
+                    uint64_t *done);
 /* A hint: the data may go, and read as 0 then.  What the file system cannot give back stays, and of
-   memory what is more than *memory_bytes, which is made less by what went.  0 or -1. */
-int nvme_store_deallocate(nvme_store *s, uint64_t at, uint64_t len, uint64_t *memory_bytes);
+   memory what is more than *memory_bytes, which is made less by what went. */
+int nvme_store_deallocate(const nvme_store *s, uint64_t at, uint64_t len, uint64_t *memory_bytes);
 /* All that was written is durable when it returns 0. */
-int nvme_store_sync(nvme_store *s);
+int nvme_store_sync(const nvme_store *s);
+/* What is cached of it may go; other readers need the memory more. */
+void nvme_store_forget(const nvme_store *s, uint64_t at, uint64_t len);
 
 /* ==== 4  Namespaces =========================================================================== */
 
-typedef struct nvme_ns {
-    nvme_store store;
+/* What a host makes of a store: kept beside the medium (nvme_layout.c). */
+typedef struct nvme_layout {
     uint64_t bytes; /* of the store that the namespace has */
     uint32_t block_log2;
-    uint32_t recovery;   /* the feature Error Recovery */
     uint32_t generation; /* of namespaces with its identifier */
     bool allocated, attached;
-    bool changed; /* since the list of changed ones was read */
+} nvme_layout;
+
+typedef struct nvme_ns {
+    nvme_store store;
+    nvme_layout is;
+    uint32_t recovery; /* the feature Error Recovery */
+    uint32_t accesses; /* of its store that are not over */
+    uint32_t erased;   /* times that its blocks went: an access of before is not for it */
+    bool erasing;      /* no other access now */
+    bool changed;      /* since the list of changed ones was read */
 } nvme_ns;
 
-/* ==== 5  Transfers and commands =============================================================== */
+/* ==== 5  Commands and accesses ================================================================ */
 
 typedef struct nvme nvme;
 
+typedef struct nvme_access nvme_access;
 typedef struct nvme_command nvme_command;
 struct nvme_command {
     nvme_command *next; /* in one list at most */
     bool used;
     bool event;   /* waits for an asynchronous event */
     bool posting; /* waits for room in its completion queue */
+    bool waiting; /* for its turn to change the layout */
     bool to_host; /* direction of its data */
     uint8_t opcode, dptr;
     uint16_t sqid, cqid, cid, status;
@@ -144,8 +166,16 @@ struct nvme_command {
     nvme_ns *ns; /* an I/O command's; NULL: of all namespaces */
     uint32_t dw[16];
     uint8_t *buffer;
-    uint32_t bytes;  /* in buffer */
-    uint64_t offset; /* in the store */
+    uint32_t bytes; /* in buffer */
+
+    nvme_access *access; /* of the medium, not over yet */
+    uint64_t at, end;    /* what is still to be done, in the store, or from range `index` on */
+    uint32_t index;      /* of a range or namespace, where there are several */
+    uint32_t erased;     /* of its namespace, when it began */
+    uint16_t fault;      /* its status when the medium fails */
+    uint16_t stop;       /* it ends with this after its access; 0: it does not */
+    void (*over)(nvme *n, nvme_command *c, uint16_t status); /* nvme_finish(), but for our own */
+
     fn_fetch fetch;
     void (*ready)(nvme *n, nvme_command *c); /* its data has been moved */
     fn_range *ranges;                        /* where its data is in the host ... */
@@ -161,6 +191,39 @@ typedef struct nvme_list {
     nvme_command *head, **tail;
 } nvme_list;
 
+typedef enum nvme_op {
+    NVME_OP_READ,       /* to the buffer; with `sync`, what was written is durable before */
+    NVME_OP_WRITE,      /* from the buffer; with `sync`, durable after */
+    NVME_OP_COMPARE,    /* with the buffer */
+    NVME_OP_VERIFY,     /* can it be read? */
+    NVME_OP_ZERO,       /* the first `bytes` of it, set when it is over */
+    NVME_OP_DEALLOCATE, /* the same, as a hint */
+    NVME_OP_SYNC,
+    NVME_OP_FORGET,   /* sync, and no longer cached */
+    NVME_OP_ALL_ZERO, /* is it? */
+    NVME_OP_LAYOUT    /* the buffer is the file's text */
+} nvme_op;
+
+/* One access of the medium, by whoever runs jobs: it touches nothing but this and the store.  It
+   outlives the command that a reset takes away. */
+struct nvme_access {
+    job job; /* first: the job is the access */
+    nvme_op op;
+    bool sync;
+    nvme_command *command; /* NULL: nobody wants to know how it ended */
+    nvme_ns *ns;           /* NULL: of none */
+    nvme_store store;      /* where */
+    const char *path;      /* of the layout's file */
+    uint8_t *buffer;       /* the command's, meanwhile */
+    uint32_t buffer_bytes;
+    uint64_t at, bytes;
+    uint64_t memory_bytes; /* what a hint may still clear of memory */
+    int error;             /* errno, NVME_DIFFERS, or 0 */
+    void (*then)(nvme *n, nvme_command *c, const nvme_access *a);
+};
+
+enum { NVME_DIFFERS = -1 }; /* what was compared, or is not all 0 */
+
 /* ==== 6  Queues =============================================================================== */
 
 typedef struct nvme_sq {
@@ -168,6 +231,7 @@ typedef struct nvme_sq {
     uint16_t cqid, head, tail, count;
     uint32_t size;
     uint64_t base;
+    nvme_command *deleter; /* the command that deletes it, until its last command is over */
     fn_fetch fetch;
     uint8_t entries[NVME_BATCH * NVME_SQE_BYTES];
 } nvme_sq;
@@ -190,6 +254,8 @@ typedef struct nvme_cq {
     X(commands_failed)                                                                             \
     X(sgl_commands)                                                                                \
     X(fatal)                                                                                       \
+    X(accesses)                                                                                    \
+    X(accesses_dropped)                                                                            \
     X(controller_resets)                                                                           \
     X(function_resets)                                                                             \
     X(store_errors)
@@ -209,6 +275,7 @@ struct nvme {
     fn fn;
     uint64_t identity;
     char serial[21];
+    uint32_t factory_log2;       /* block of a namespace as the box's owner gave it */
     nvme_ns ns[NVME_NAMESPACES]; /* the first has identifier 1 */
     uint32_t ns_count;
 
@@ -228,6 +295,21 @@ struct nvme {
     nvme_list starving;                                     /* no buffer yet */
     uint64_t buffer_bytes;
 
+    /* the medium */
+    jobs jobs;
+    jobs_queue done;             /* of those run here, when nobody else was given */
+    unsigned dropped;            /* accesses whose commands are gone, and that are not over */
+    bool resetting;              /* by the driver, and it waits for them */
+    nvme_command shutter, wiper; /* what no host queued: the flush of a shutdown, a wipe */
+    struct {
+        char *path;          /* NULL: it is not kept */
+        bool kept;           /* there is a file */
+        bool fits;           /* it says what is here */
+        nvme_command *owner; /* who changes it; NULL: nobody */
+        nvme_list waiting;   /* who will */
+        nvme_layout next[NVME_NAMESPACES];
+    } layout;
+
     /* features, log, events */
     uint32_t features[NVME_FEATURES];
     uint32_t thresholds[2];         /* of temperature: over, under */
@@ -246,6 +328,8 @@ struct nvme {
         uint32_t ns; /* index of the namespace */
         uint64_t at; /* in its store */
         bool erased; /* it is being read back */
+        bool begins; /* when no access of before is under way */
+        int how;     /* DEVICE_WIPING.. */
     } wipe;
 
 #define NVME_FIELD(name) uint64_t name;
@@ -271,15 +355,43 @@ bool nvme_list_remove(nvme_list *l, nvme_command *c);
 void nvme_queues_clear(nvme *n); /* nothing runs, no queue exists */
 void nvme_cq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned vector, bool ints);
 void nvme_sq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned cqid);
-void nvme_sq_delete(nvme *n, unsigned id);
+/* The deleter's completion comes when no command of the queue is left. */
+void nvme_sq_delete(nvme *n, unsigned id, nvme_command *deleter);
 void nvme_cq_delete(nvme *n, unsigned id);
 void nvme_doorbell(nvme *n, uint32_t offset, uint32_t value);
 void nvme_finish(nvme *n, nvme_command *c, uint16_t status);
 /* Abort a command of another; false: there is none that could be. */
 bool nvme_abort(nvme *n, const nvme_command *self, unsigned sqid, unsigned cid);
-bool nvme_buffer(nvme *n, nvme_command *c, uint32_t bytes); /* false: none */
+void nvme_drop_buffer(nvme *n, nvme_command *c); /* if it has one */
+/* A zeroed one; false: none. */
+bool nvme_buffer(nvme *n, nvme_command *c, uint32_t bytes);
+/* The same for what is about to be filled, of an I/O command: false when it has to wait. */
+bool nvme_io_buffer(nvme *n, nvme_command *c, uint32_t bytes);
 void nvme_fatal(nvme *n);
 void nvme_pump(nvme *n); /* do all that can be done now */
+
+/* nvme_access.c */
+/* Begin one, of `bytes` bytes at `at`, or of the first of them for what goes in steps; with the
+   command's buffer where the kind has one.  Then then() is called in the loop, unless the command
+   is taken away.  NVME_PENDING, or NVME_INTERNAL_ERROR. */
+typedef void nvme_then(nvme *n, nvme_command *c, const nvme_access *a);
+uint16_t nvme_access_begin(nvme *n, nvme_command *c, nvme_op op, nvme_ns *s, uint64_t at,
+                           uint64_t bytes, bool sync, nvme_then *then);
+/* For then(): true when it failed, and the command is over. */
+bool nvme_access_failed(nvme *n, nvme_command *c, const nvme_access *a);
+/* For then(), when nothing is left to do. */
+void nvme_access_done(nvme *n, nvme_command *c, const nvme_access *a);
+/* Take away the command's access: true when it never was, or has not begun and never will. */
+bool nvme_access_cancel(nvme *n, nvme_command *c);
+/* The same, whatever is under way: its end then changes nothing but the medium. */
+void nvme_access_drop(nvme *n, nvme_command *c);
+/* One that is over, to its command; false: there is none. */
+bool nvme_access_reap(nvme *n);
+/* None is in flight any more. */
+void nvme_access_settle(nvme *n);
+/* Make durable what was written to any namespace; then the command is over, with c->fault when
+   one failed. */
+uint16_t nvme_sync_all(nvme *n, nvme_command *c);
 
 /* nvme_transfer.c */
 /* Move `bytes` between the command's buffer and the host, then call ready().  Without a buffer one
@@ -289,20 +401,35 @@ uint16_t nvme_transfer(nvme *n, nvme_command *c, bool to_host, uint32_t bytes,
 /* Send data of commands to the host, a page of each in turn.  True when any was sent. */
 bool nvme_transfer_send(nvme *n);
 
-/* nvme.c: a store failed with this errno.  Counted, and told when it is the medium that fails. */
+/* nvme.c */
+/* A store failed with this errno.  Counted, and told when it is the medium that fails. */
 void nvme_failed(nvme *n, int error);
+/* End a reset, or begin to run, once no access of before is under way. */
+void nvme_become_ready(nvme *n);
 
 /* nvme_wipe.c: device_kind.wipe */
 int nvme_wipe(void *device, bool begin);
 
+/* nvme_layout.c */
+/* What is kept beside the medium, or as the box's owner gave it.  0, or -1: no memory. */
+int nvme_layout_open(nvme *n, const device_settings *s);
+/* As the box's owner gave it: all are there, whole, and attached. */
+void nvme_layout_factory(const nvme *n, nvme_layout *to);
+/* Make layout.next the layout, durably; then then() is called, without an access when nothing had
+   to be written. */
+void nvme_layout_keep(nvme *n, nvme_command *c, nvme_then *then);
+/* It is durable. */
+void nvme_layout_take(nvme *n);
+
 /* nvme_namespace.c */
-void nvme_namespaces_reset(nvme *n); /* all that the box has are there, whole, and attached */
+/* Its turn to change the layout is over, or never came. */
+void nvme_layout_leave(nvme *n, nvme_command *c);
+/* Whose turn it is can go on: what it has to itself is quiet.  True when something was done. */
+bool nvme_layout_work(nvme *n);
 nvme_ns *nvme_active(nvme *n, uint32_t nsid);         /* NULL: it is not attached, or not there */
 uint16_t nvme_inactive(const nvme *n, uint32_t nsid); /* the status of a command that names it */
 uint64_t nvme_blocks(const nvme_ns *s);
 void nvme_uuid(const nvme *n, uint64_t index, uint8_t uuid[16]);
-/* Of all attached namespaces.  0 or -1. */
-int nvme_sync(nvme *n);
 /* The CNS values that concern namespaces.  NVME_SUCCESS: the page is filled. */
 uint16_t nvme_identify_namespaces(nvme *n, const nvme_command *c, uint8_t *page);
 uint16_t nvme_management(nvme *n, nvme_command *c);

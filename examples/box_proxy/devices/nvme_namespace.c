@@ -1,27 +1,27 @@
 /* nvme_namespace.c - the NVMe controller's namespaces: identify, create, attach, format
    SPDX-License-Identifier: MIT
 
-   Each has a store of the box, and as identifier the store's number.  What a host creates, deletes
-   or detaches lasts while its channel does: the next one, also of the same lease, finds what the
-   box's owner gave.
+   Each has a store of the box, and as identifier the store's number.  What a host creates, deletes,
+   formats or detaches lasts until a wipe (nvme_layout.c).
 
-   CONTENTS   1 Which there are   2 Identify   3 Management   4 Format */
+   Commands that change the layout take turns: each has the whole of it to itself, from its first
+   look to the end of what makes it durable.
+
+   CONTENTS   1 Which there are   2 Identify   3 Turns   4 Erasing   5 Management   6 Format */
 #include "nvme_model.h"
-
-#include <errno.h>
 
 /* ==== 1  Which there are ====================================================================== */
 
 static nvme_ns *allocated(nvme *n, uint32_t nsid)
 {
-    bool there = nsid >= 1 && nsid <= n->ns_count && n->ns[nsid - 1].allocated;
+    bool there = nsid >= 1 && nsid <= n->ns_count && n->ns[nsid - 1].is.allocated;
     return there ? &n->ns[nsid - 1] : NULL;
 }
 
 nvme_ns *nvme_active(nvme *n, uint32_t nsid)
 {
     nvme_ns *s = allocated(n, nsid);
-    return s && s->attached ? s : NULL;
+    return s && s->is.attached ? s : NULL;
 }
 
 /* An identifier that may become active one day is another mistake than one that never will. */
@@ -33,27 +33,7 @@ uint16_t nvme_inactive(const nvme *n, uint32_t nsid)
 
 uint64_t nvme_blocks(const nvme_ns *s)
 {
-    return s->bytes >> s->block_log2;
-}
-
-void nvme_namespaces_reset(nvme *n)
-{
-    for (uint32_t i = 0; i < n->ns_count; i++) {
-        n->ns[i].bytes = n->ns[i].store.size;
-        n->ns[i].generation = 0;
-        n->ns[i].allocated = n->ns[i].attached = true;
-        n->ns[i].changed = false;
-    }
-}
-
-int nvme_sync(nvme *n)
-{
-    int rc = 0;
-    for (uint32_t i = 0; i < n->ns_count; i++) {
-        if (n->ns[i].allocated && nvme_store_sync(&n->ns[i].store))
-            rc = -1;
-    }
-    return rc;
+    return s->is.bytes >> s->is.block_log2;
 }
 
 /* ==== 2  Identify ========================================================= NVMe 1.4, 5.15 ==== */
@@ -82,8 +62,8 @@ static void identify_namespace(const nvme_ns *s, uint8_t *p)
     nvme_put64(p + 0, nvme_blocks(s));
     nvme_put64(p + 8, nvme_blocks(s));
     nvme_put64(p + 16, nvme_blocks(s));
-    p[26] = s->block_log2 == 12; /* which format */
-    nvme_put64(p + 48, s->bytes);
+    p[26] = s->is.block_log2 == 12; /* which format */
+    nvme_put64(p + 48, s->is.bytes);
 }
 
 static void identify_list(nvme *n, uint32_t after, bool attached_only, uint8_t *p)
@@ -100,7 +80,7 @@ static void identify_descriptors(nvme *n, uint32_t nsid, uint8_t *p)
 {
     p[0] = 3; /* a UUID */
     p[1] = 16;
-    nvme_uuid(n, nsid | (uint64_t)n->ns[nsid - 1].generation << 32, p + 4);
+    nvme_uuid(n, nsid | (uint64_t)n->ns[nsid - 1].is.generation << 32, p + 4);
 }
 
 static void identify_controllers(uint32_t from, bool any, uint8_t *p)
@@ -148,102 +128,151 @@ uint16_t nvme_identify_namespaces(nvme *n, const nvme_command *c, uint8_t *page)
     }
 }
 
-/* ==== 3  Management ============================================== NVMe 1.4, 5.19 and 5.20 ==== */
+/* ==== 3  Turns ================================================================================ */
 
-/* The free store that fits best, NULL after *status. */
-static nvme_ns *free_store(nvme *n, uint64_t bytes, uint16_t *status)
+/* c->waiting: not its turn yet.  A command that changes the layout begins here. */
+static uint16_t take_turn(nvme *n, nvme_command *c)
 {
-    nvme_ns *best = NULL;
+    c->waiting = true;
+    nvme_list_append(&n->layout.waiting, c);
+    return NVME_PENDING; /* nvme_layout_work() begins it */
+}
+
+void nvme_layout_leave(nvme *n, nvme_command *c)
+{
+    if (c->waiting)
+        (void)nvme_list_remove(&n->layout.waiting, c);
+    c->waiting = false;
+    if (n->layout.owner != c)
+        return;
+    n->layout.owner = NULL;
+    for (uint32_t i = 0; i < n->ns_count; i++)
+        n->ns[i].erasing = false;
+}
+
+static void turn_over(nvme *n, nvme_command *c, uint16_t status)
+{
+    nvme_layout_leave(n, c);
+    nvme_finish(n, c, status);
+}
+
+/* The new layout is durable, or it is not. */
+static void layout_kept(nvme *n, nvme_command *c, const nvme_access *a)
+{
+    if (a && a->error) {
+        turn_over(n, c, NVME_INTERNAL_ERROR);
+        return;
+    }
+    nvme_layout_take(n);
+    turn_over(n, c, NVME_SUCCESS);
+}
+
+/* ==== 4  Erasing ==============================================================================
+   Format and the deletion of a namespace: of one, or of all that there are of them.  Each is quiet
+   before it is erased, and refuses accesses until the end of the turn. */
+
+static bool is_format(const nvme_command *c)
+{
+    return c->opcode == 0x80;
+}
+
+/* Is namespace `i` one of them? */
+static bool is_meant(nvme *n, const nvme_command *c, uint32_t i)
+{
+    bool there = is_format(c) ? n->ns[i].is.attached : n->ns[i].is.allocated;
+    return there && (c->nsid == NVME_NSID_ALL || c->nsid == i + 1);
+}
+
+static void erased(nvme *n, nvme_command *c, const nvme_access *a);
+
+/* The rest of namespace `index`, then those behind it, then the layout.  It begins again where it
+   stopped when something was not quiet. */
+static void erase_rest(nvme *n, nvme_command *c)
+{
+    nvme_ns *s;
+    nvme_op op;
+    while (c->index < n->ns_count && !is_meant(n, c, c->index))
+        c->index++;
+    if (c->index == n->ns_count) {
+        nvme_layout_keep(n, c, layout_kept);
+        return;
+    }
+    s = &n->ns[c->index];
+    s->erasing = true;
+    if (s->accesses)
+        return; /* nvme_layout_work() comes back */
+    c->end = s->store.size;
+    op = c->at < c->end ? NVME_OP_ZERO : NVME_OP_SYNC;
+    if (nvme_access_begin(n, c, op, s, c->at, c->end - c->at, true, erased) != NVME_PENDING)
+        turn_over(n, c, NVME_INTERNAL_ERROR);
+}
+
+static void erased(nvme *n, nvme_command *c, const nvme_access *a)
+{
+    nvme_layout *next = &n->layout.next[c->index];
+    n->ns[c->index].erased++;
+    if (a->error) {
+        turn_over(n, c, NVME_INTERNAL_ERROR);
+    } else if (a->op == NVME_OP_ZERO) {
+        c->at += a->bytes;
+        erase_rest(n, c);
+    } else {
+        if (is_format(c))
+            next->block_log2 = c->dw[10] & 0xf ? 12 : 9;
+        else
+            next->allocated = next->attached = false;
+        c->index++;
+        c->at = 0;
+        erase_rest(n, c);
+    }
+}
+
+/* ==== 5  Management ============================================== NVMe 1.4, 5.19 and 5.20 ==== */
+
+/* The free store that fits best; n->ns_count after *status: there is none. */
+static uint32_t free_store(const nvme *n, uint64_t bytes, uint16_t *status)
+{
+    uint32_t best = n->ns_count;
     *status = NVME_NO_NSID | NVME_DNR;
     for (uint32_t i = 0; i < n->ns_count; i++) {
-        nvme_ns *s = &n->ns[i];
-        if (s->allocated)
+        const nvme_ns *s = &n->ns[i];
+        if (s->is.allocated)
             continue;
         *status = NVME_NO_CAPACITY | NVME_DNR;
-        if (s->store.size >= bytes && (!best || s->store.size < best->store.size))
-            best = s;
+        if (s->store.size >= bytes &&
+            (best == n->ns_count || s->store.size < n->ns[best].store.size))
+            best = i;
     }
     return best;
 }
 
+/* Into the next layout.  A status. */
 static uint16_t create(nvme *n, nvme_command *c)
 {
     const uint8_t *p = c->buffer;
     uint64_t blocks = nvme_le64(p);
-    uint32_t log2 = p[26] & 0xf ? 12 : 9;
+    uint32_t log2 = p[26] & 0xf ? 12 : 9, i;
+    nvme_layout *next;
     uint16_t status;
-    nvme_ns *s;
     if (p[26] > 1)
         return NVME_INVALID_FORMAT | NVME_DNR;
     if (p[29] || !blocks || nvme_le64(p + 8) > blocks) /* protection; capacity beyond the size */
         return NVME_INVALID_FIELD | NVME_DNR;
     if (nvme_le64(p + 8) < blocks)
         return NVME_NO_THIN_PROVISIONING | NVME_DNR;
-    s = blocks <= UINT64_MAX >> log2 ? free_store(n, blocks << log2, &status) : NULL;
-    if (!s)
-        return blocks <= UINT64_MAX >> log2 ? status : NVME_NO_CAPACITY | NVME_DNR;
-    s->bytes = blocks << log2;
-    s->block_log2 = log2;
-    s->recovery = 0;
-    s->generation++;
-    s->allocated = true;
-    c->result = (uint32_t)(s - n->ns) + 1;
-    return NVME_SUCCESS;
-}
-
-static void create_ready(nvme *n, nvme_command *c)
-{
-    nvme_finish(n, c, create(n, c));
-}
-
-static uint16_t erase(nvme *n, nvme_ns *s)
-{
-    if (!nvme_store_zero(&s->store, 0, s->store.size, true) && !nvme_store_sync(&s->store))
-        return NVME_SUCCESS;
-    nvme_failed(n, errno);
-    return NVME_INTERNAL_ERROR;
-}
-
-/* Do it to one namespace, or to all that are `there`.  A status. */
-static uint16_t each(nvme *n, uint32_t nsid, nvme_ns *(*there)(nvme *n, uint32_t nsid),
-                     uint16_t (*act)(nvme *n, nvme_ns *s, uint32_t value), uint32_t value)
-{
-    uint16_t status = NVME_SUCCESS;
-    nvme_ns *s;
-    if (nsid != NVME_NSID_ALL) {
-        s = there(n, nsid);
-        return s ? act(n, s, value) : nvme_inactive(n, nsid);
-    }
-    for (nsid = 1; nsid <= n->ns_count && status == NVME_SUCCESS; nsid++) {
-        s = there(n, nsid);
-        if (s)
-            status = act(n, s, value);
-    }
-    return status;
-}
-
-static uint16_t delete_one(nvme *n, nvme_ns *s, uint32_t value)
-{
-    uint16_t status = erase(n, s);
-    (void)value;
-    if (status != NVME_SUCCESS)
+    if (blocks > UINT64_MAX >> log2)
+        return NVME_NO_CAPACITY | NVME_DNR;
+    i = free_store(n, blocks << log2, &status);
+    if (i == n->ns_count)
         return status;
-    if (s->attached)
-        nvme_namespace_changed(n, s);
-    s->allocated = s->attached = false;
+    next = &n->layout.next[i];
+    next->bytes = blocks << log2;
+    next->block_log2 = log2;
+    next->generation++;
+    next->allocated = true;
+    n->ns[i].recovery = 0;
+    c->result = i + 1;
     return NVME_SUCCESS;
-}
-
-uint16_t nvme_management(nvme *n, nvme_command *c)
-{
-    switch (c->dw[10] & 0xf) {
-    case 0:
-        return nvme_transfer(n, c, false, NVME_PAGE_BYTES, create_ready);
-    case 1:
-        return each(n, c->nsid, allocated, delete_one, 0);
-    default:
-        return NVME_INVALID_FIELD | NVME_DNR;
-    }
 }
 
 static uint16_t attach(nvme *n, const nvme_command *c)
@@ -251,19 +280,71 @@ static uint16_t attach(nvme *n, const nvme_command *c)
     bool attached = (c->dw[10] & 0xf) == 0;
     nvme_ns *s = allocated(n, c->nsid);
     uint32_t first = pci_load32(c->buffer);
+    if (!s) /* a deletion may have come between */
+        return nvme_inactive(n, c->nsid);
     if ((first & 0xffff) != 1 || first >> 16 != NVME_CONTROLLER)
         return NVME_CONTROLLER_LIST | NVME_DNR;
-    if (s->attached == attached)
+    if (s->is.attached == attached)
         return (attached ? NVME_ALREADY_ATTACHED : NVME_NOT_ATTACHED) | NVME_DNR;
-    s->attached = attached;
-    nvme_namespace_changed(n, s);
+    n->layout.next[c->nsid - 1].attached = attached;
     return NVME_SUCCESS;
 }
 
-static void attach_ready(nvme *n, nvme_command *c)
+/* The command whose turn it is. */
+static void begin_turn(nvme *n, nvme_command *c)
 {
-    bool there = allocated(n, c->nsid) != NULL; /* a deletion may have come between */
-    nvme_finish(n, c, there ? attach(n, c) : nvme_inactive(n, c->nsid));
+    uint16_t status = NVME_SUCCESS;
+    c->waiting = false;
+    c->over = turn_over;
+    c->at = c->index = 0;
+    n->layout.owner = c;
+    for (uint32_t i = 0; i < n->ns_count; i++)
+        n->layout.next[i] = n->ns[i].is;
+    if (c->opcode == 0x15)
+        status = attach(n, c);
+    else if (!is_format(c) && (c->dw[10] & 0xf) == 0)
+        status = create(n, c);
+    else if (c->nsid != NVME_NSID_ALL && !is_meant(n, c, c->nsid - 1))
+        status = nvme_inactive(n, c->nsid); /* another one was quicker */
+    else {
+        erase_rest(n, c);
+        return;
+    }
+    if (status != NVME_SUCCESS)
+        turn_over(n, c, status);
+    else
+        nvme_layout_keep(n, c, layout_kept);
+}
+
+bool nvme_layout_work(nvme *n)
+{
+    nvme_command *c = n->layout.owner;
+    if (!c && n->layout.waiting.head) {
+        begin_turn(n, nvme_list_take(&n->layout.waiting));
+        return true;
+    }
+    if (!c || c->access || n->ns[c->index].accesses)
+        return false;
+    erase_rest(n, c); /* it is quiet now */
+    return true;
+}
+
+static void take_turn_ready(nvme *n, nvme_command *c)
+{
+    (void)take_turn(n, c);
+}
+
+uint16_t nvme_management(nvme *n, nvme_command *c)
+{
+    switch (c->dw[10] & 0xf) {
+    case 0:
+        return nvme_transfer(n, c, false, NVME_PAGE_BYTES, take_turn_ready);
+    case 1:
+        return c->nsid == NVME_NSID_ALL || allocated(n, c->nsid) ? take_turn(n, c)
+                                                                 : nvme_inactive(n, c->nsid);
+    default:
+        return NVME_INVALID_FIELD | NVME_DNR;
+    }
 }
 
 uint16_t nvme_attachment(nvme *n, nvme_command *c)
@@ -272,20 +353,10 @@ uint16_t nvme_attachment(nvme *n, nvme_command *c)
         return NVME_INVALID_FIELD | NVME_DNR;
     if (!allocated(n, c->nsid))
         return nvme_inactive(n, c->nsid);
-    return nvme_transfer(n, c, false, NVME_PAGE_BYTES, attach_ready);
+    return nvme_transfer(n, c, false, NVME_PAGE_BYTES, take_turn_ready);
 }
 
-/* ==== 4  Format =========================================================== NVMe 1.4, 5.23 ==== */
-
-static uint16_t format_one(nvme *n, nvme_ns *s, uint32_t format)
-{
-    uint16_t status = erase(n, s);
-    if (status != NVME_SUCCESS)
-        return status;
-    s->block_log2 = format ? 12 : 9;
-    nvme_namespace_changed(n, s);
-    return NVME_SUCCESS;
-}
+/* ==== 6  Format =========================================================== NVMe 1.4, 5.23 ==== */
 
 /* Whether user data is to be erased or not, it is. */
 uint16_t nvme_format(nvme *n, nvme_command *c)
@@ -297,5 +368,5 @@ uint16_t nvme_format(nvme *n, nvme_command *c)
         return NVME_INVALID_FORMAT | NVME_DNR;
     if (secure > 1) /* there is no key to forget */
         return NVME_INVALID_FIELD | NVME_DNR;
-    return each(n, c->nsid, nvme_active, format_one, format);
+    return take_turn(n, c);
 }

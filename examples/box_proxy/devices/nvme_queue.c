@@ -2,8 +2,8 @@
    SPDX-License-Identifier: MIT
 
    An entry is fetched from its submission queue, becomes a command, moves its data
-   (nvme_transfer.c) and waits in its completion queue until there is room.  Nothing blocks: each
-   step is taken by nvme_pump() when it can be.
+   (nvme_transfer.c, nvme_access.c) and waits in its completion queue until there is room.  Nothing
+   blocks: each step is taken by nvme_pump() when it can be.
 
    CONTENTS   1 Lists and commands   2 Completion queues   3 Submission queues
               4 Making and deleting   5 Doorbells   6 The pump */
@@ -57,7 +57,7 @@ static unsigned command_pool(unsigned sqid)
     return sqid != 0;
 }
 
-static void command_drop_buffer(nvme *n, nvme_command *c)
+void nvme_drop_buffer(nvme *n, nvme_command *c)
 {
     if (!c->buffer)
         return;
@@ -69,7 +69,7 @@ static void command_drop_buffer(nvme *n, nvme_command *c)
 static void command_release(nvme *n, nvme_command *c)
 {
     unsigned pool = command_pool(c->sqid);
-    command_drop_buffer(n, c);
+    nvme_drop_buffer(n, c);
     if (c->range_room > NVME_PAGES) { /* long lists are rare: their memory is not kept */
         free(c->ranges);
         c->ranges = NULL;
@@ -81,7 +81,7 @@ static void command_release(nvme *n, nvme_command *c)
     n->free_count[pool]++;
 }
 
-/* Take a command out of whatever it waits for. */
+/* Take a command out of whatever it waits for, but for its access. */
 static void command_stop(nvme *n, nvme_command *c)
 {
     fn_fetch_cancel(&n->fn, &c->fetch);
@@ -90,25 +90,35 @@ static void command_stop(nvme *n, nvme_command *c)
     if (nvme_list_remove(&n->event_commands, c))
         n->event_commands_count--;
     c->event = false;
+    nvme_layout_leave(n, c);
 }
 
-bool nvme_buffer(nvme *n, nvme_command *c, uint32_t bytes)
+static bool command_buffer(nvme *n, nvme_command *c, uint32_t bytes, uint8_t *buffer)
 {
-    if (c->sqid && bytes > NVME_PAGE_BYTES && n->buffer_bytes &&
-        n->buffer_bytes + bytes > NVME_BUFFER_BYTES)
-        return false;
-    c->buffer = calloc(1, bytes);
-    if (!c->buffer)
+    c->buffer = buffer;
+    if (!buffer)
         return false;
     c->bytes = bytes;
     n->buffer_bytes += bytes;
     return true;
 }
 
+bool nvme_buffer(nvme *n, nvme_command *c, uint32_t bytes)
+{
+    return command_buffer(n, c, bytes, calloc(1, bytes));
+}
+
+bool nvme_io_buffer(nvme *n, nvme_command *c, uint32_t bytes)
+{
+    if (bytes > NVME_PAGE_BYTES && n->buffer_bytes && n->buffer_bytes + bytes > NVME_BUFFER_BYTES)
+        return false;
+    return command_buffer(n, c, bytes, malloc(bytes));
+}
+
 void nvme_finish(nvme *n, nvme_command *c, uint16_t status)
 {
     nvme_cq *cq = &n->cq[c->cqid];
-    command_drop_buffer(n, c);
+    nvme_drop_buffer(n, c);
     c->status = status;
     n->count.commands++;
     if (status != NVME_SUCCESS) {
@@ -124,12 +134,23 @@ void nvme_finish(nvme *n, nvme_command *c, uint16_t status)
     nvme_list_append(&cq->posting, c);
 }
 
+/* The access is perhaps not the command's last one. */
+static bool goes_in_steps(const nvme_access *a)
+{
+    return a->op == NVME_OP_VERIFY || a->op == NVME_OP_ZERO || a->op == NVME_OP_DEALLOCATE;
+}
+
 bool nvme_abort(nvme *n, const nvme_command *self, unsigned sqid, unsigned cid)
 {
     for (unsigned i = 0; i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++) {
         nvme_command *c = &n->commands[i];
         if (!c->used || c->posting || c == self || c->sqid != sqid || c->cid != cid)
             continue;
+        if (!nvme_access_cancel(n, c)) {
+            if (goes_in_steps(c->access)) /* a deferred abort: not yet, but before its end */
+                c->stop = NVME_ABORTED;
+            return false;
+        }
         command_stop(n, c);
         nvme_finish(n, c, NVME_ABORTED);
         return true;
@@ -217,6 +238,9 @@ static void sq_start(nvme *n, unsigned sqid, const uint8_t *entry)
     c->cqid = n->sq[sqid].cqid;
     c->result = 0;
     c->bytes = 0;
+    c->stop = 0;
+    c->fault = NVME_INTERNAL_ERROR;
+    c->over = nvme_finish;
     c->fetch.owner = c;
     status = sq_execute(n, c);
     if (status != NVME_PENDING)
@@ -311,22 +335,59 @@ void nvme_sq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned c
         n->queue_limit = id + 1;
 }
 
-void nvme_sq_delete(nvme *n, unsigned id)
+/* Its last command is over. */
+static void sq_deleted(nvme *n, nvme_sq *sq)
+{
+    nvme_command *deleter = sq->deleter;
+    n->cq[sq->cqid].users--;
+    memset(sq, 0, sizeof *sq);
+    nvme_finish(n, deleter, NVME_SUCCESS);
+}
+
+/* No command of this queue is left but those that wait for their completion queue. */
+static bool sq_is_over(const nvme *n, unsigned id)
+{
+    for (unsigned i = 0; i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++) {
+        const nvme_command *c = &n->commands[i];
+        if (c->used && !c->posting && c->sqid == id)
+            return false;
+    }
+    return true;
+}
+
+/* Queues whose deletion waited for accesses of their commands.  True when one is over. */
+static bool sq_delete_all(nvme *n)
+{
+    bool any = false;
+    for (unsigned i = 1; i < n->queue_limit; i++) {
+        if (!n->sq[i].deleter || !sq_is_over(n, i))
+            continue;
+        sq_deleted(n, &n->sq[i]);
+        any = true;
+    }
+    return any;
+}
+
+void nvme_sq_delete(nvme *n, unsigned id, nvme_command *deleter)
 {
     nvme_sq *sq = &n->sq[id];
     if (sq->busy) {
         fn_fetch_cancel(&n->fn, &sq->fetch);
         n->free_count[command_pool(id)] += sq->count;
+        sq->busy = false;
     }
+    sq->valid = false;
+    sq->deleter = deleter;
     for (unsigned i = 0; i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++) {
         nvme_command *c = &n->commands[i];
-        if (c->used && !c->posting && c->sqid == id) {
-            command_stop(n, c);
-            nvme_finish(n, c, NVME_SQ_DELETED);
-        }
+        if (!c->used || c->posting || c->sqid != id)
+            continue;
+        c->stop = NVME_SQ_DELETED;
+        if (!nvme_access_cancel(n, c))
+            continue; /* with the end of its access */
+        command_stop(n, c);
+        nvme_finish(n, c, NVME_SQ_DELETED);
     }
-    n->cq[sq->cqid].users--;
-    memset(sq, 0, sizeof *sq);
 }
 
 void nvme_cq_delete(nvme *n, unsigned id)
@@ -354,12 +415,18 @@ void nvme_queues_clear(nvme *n)
         nvme_command *c = &n->commands[i];
         if (c->used)
             fn_fetch_cancel(&n->fn, &c->fetch);
+        nvme_access_drop(n, c);
+        c->waiting = false;
         c->sqid = i >= NVME_ADMIN_COMMANDS; /* of which pool it is */
         command_release(n, c);
     }
+    nvme_access_drop(n, &n->shutter);
     nvme_list_clear(&n->sending);
     nvme_list_clear(&n->starving);
     nvme_list_clear(&n->event_commands);
+    nvme_list_clear(&n->layout.waiting);
+    if (n->layout.owner)
+        nvme_layout_leave(n, n->layout.owner);
     n->event_commands_count = 0;
     n->next_sq = n->queue_limit = 0;
 }
@@ -372,6 +439,12 @@ void nvme_fatal(nvme *n)
 }
 
 /* ==== 5  Doorbells ============================================================================ */
+
+/* Ready, and not on the way to a reset. */
+static bool is_running(const nvme *n)
+{
+    return !n->resetting && (n->csts & (NVME_CSTS_RDY | NVME_CSTS_CFS)) == NVME_CSTS_RDY;
+}
 
 static bool doorbell_sq(nvme_sq *sq, uint32_t value)
 {
@@ -394,7 +467,7 @@ void nvme_doorbell(nvme *n, uint32_t offset, uint32_t value)
 {
     uint32_t id = (offset - NVME_DOORBELLS) / 8;
     bool of_cq = (offset & 4) != 0, there;
-    if (!(n->csts & NVME_CSTS_RDY) || (n->csts & NVME_CSTS_CFS))
+    if (!is_running(n))
         return;
     there = id < NVME_QUEUES && (of_cq ? n->cq[id].valid : n->sq[id].valid);
     value &= 0xffff;
@@ -421,12 +494,26 @@ static bool feed_starving(nvme *n)
     return true;
 }
 
+/* What is over of the medium, and what that lets go on; also for a controller that does not run. */
+static bool pump_medium(nvme *n)
+{
+    bool any = false;
+    while (nvme_access_reap(n))
+        any = true;
+    any |= nvme_layout_work(n);
+    any |= sq_delete_all(n);
+    return any;
+}
+
 void nvme_pump(nvme *n)
 {
     bool any = true;
-    while (any && (n->csts & (NVME_CSTS_RDY | NVME_CSTS_CFS)) == NVME_CSTS_RDY &&
-           fn_masters(&n->fn)) {
-        any = nvme_transfer_send(n);
+    while (any) {
+        any = pump_medium(n);
+        nvme_become_ready(n);
+        if (!is_running(n) || !fn_masters(&n->fn))
+            continue;
+        any |= nvme_transfer_send(n);
         any |= cq_post_all(n);
         any |= feed_starving(n);
         any |= sq_take_all(n);

@@ -1,7 +1,7 @@
 /* nvme_store.c - where the blocks of a namespace are: a file or memory
    SPDX-License-Identifier: MIT */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* fallocate() */
+#define _GNU_SOURCE /* fallocate(), preadv2() */
 #endif
 #include "nvme_model.h"
 
@@ -12,7 +12,10 @@
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
+
+enum { ZERO_STEP_BYTES = 4 << 20 }; /* written by one call */
 
 static int store_fails(nvme_store *s, const char *path, const char *what)
 {
@@ -92,7 +95,7 @@ void nvme_store_close(nvme_store *s)
     s->bytes = NULL;
 }
 
-int nvme_store_read(nvme_store *s, uint64_t at, uint8_t *to, size_t len)
+int nvme_store_read(const nvme_store *s, uint64_t at, uint8_t *to, size_t len)
 {
     if (s->bytes) {
         memcpy(to, s->bytes + at, len);
@@ -113,7 +116,7 @@ int nvme_store_read(nvme_store *s, uint64_t at, uint8_t *to, size_t len)
     return 0;
 }
 
-int nvme_store_write(nvme_store *s, uint64_t at, const uint8_t *from, size_t len)
+int nvme_store_write(const nvme_store *s, uint64_t at, const uint8_t *from, size_t len)
 {
     if (s->bytes) {
         memcpy(s->bytes + at, from, len);
@@ -132,16 +135,23 @@ int nvme_store_write(nvme_store *s, uint64_t at, const uint8_t *from, size_t len
     return 0;
 }
 
-int nvme_store_zero(nvme_store *s, uint64_t at, uint64_t len, bool deallocate)
+ssize_t nvme_store_read_now(const nvme_store *s, uint64_t at, uint8_t *to, size_t len)
+{
+    struct iovec where = { to, len };
+    if (!s->bytes)
+        return preadv2(s->fd, &where, 1, (off_t)at, RWF_NOWAIT);
+    memcpy(to, s->bytes + at, len);
+    return (ssize_t)len;
+}
+
+int nvme_store_zero(const nvme_store *s, uint64_t at, uint64_t len, bool deallocate, uint64_t *done)
 {
     static const uint8_t zeros[65536];
     int mode = FALLOC_FL_KEEP_SIZE | (deallocate ? FALLOC_FL_PUNCH_HOLE : FALLOC_FL_ZERO_RANGE);
-    if (s->bytes) {
-        memset(s->bytes + at, 0, (size_t)len);
-        return 0;
-    }
-    if (!fallocate(s->fd, mode, (off_t)at, (off_t)len))
+    *done = len;
+    if (!s->bytes && !fallocate(s->fd, mode, (off_t)at, (off_t)len))
         return 0; /* else the file system cannot; write zeros */
+    *done = len = len < ZERO_STEP_BYTES ? len : ZERO_STEP_BYTES;
     while (len) {
         size_t part = len < sizeof zeros ? (size_t)len : sizeof zeros;
         if (nvme_store_write(s, at, zeros, part))
@@ -152,7 +162,7 @@ int nvme_store_zero(nvme_store *s, uint64_t at, uint64_t len, bool deallocate)
     return 0;
 }
 
-int nvme_store_deallocate(nvme_store *s, uint64_t at, uint64_t len, uint64_t *memory_bytes)
+int nvme_store_deallocate(const nvme_store *s, uint64_t at, uint64_t len, uint64_t *memory_bytes)
 {
     if (s->bytes) {
         if (len <= *memory_bytes) {
@@ -166,7 +176,13 @@ int nvme_store_deallocate(nvme_store *s, uint64_t at, uint64_t len, uint64_t *me
     return errno == EIO || errno == ENOSPC || errno == EDQUOT ? -1 : 0;
 }
 
-int nvme_store_sync(nvme_store *s)
+int nvme_store_sync(const nvme_store *s)
 {
     return s->bytes ? 0 : fdatasync(s->fd);
+}
+
+void nvme_store_forget(const nvme_store *s, uint64_t at, uint64_t len)
+{
+    if (!s->bytes)
+        (void)posix_fadvise(s->fd, (off_t)at, (off_t)len, POSIX_FADV_DONTNEED);
 }

@@ -1,78 +1,116 @@
 /* nvme_wipe.c - erases the blocks of all namespaces, and reads them back
    SPDX-License-Identifier: MIT
 
-   A step at a call: other slots' TLPs wait for no longer than one takes.  What is erased is on the
-   medium before it is read, and is read from there. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* posix_fadvise() */
-#endif
+   An access at a time.  It begins when none of before is under way, so that no old write comes
+   after it.  What is erased is on the medium before it is read, and is read from there.  At last
+   the layout is as the box's owner gave it. */
 #include "nvme_model.h"
 
 #include <errno.h>
-#include <fcntl.h>
 
-enum {
-    ERASE_BYTES = 4 << 20,   /* in a step */
-    SYNC_BYTES = 16 << 20,   /* erased and perhaps not on the medium yet */
-    VERIFY_BYTES = 256 << 10 /* in a step */
-};
+static void wipe_next(nvme *n);
 
-static int wipe_failed(nvme *n, const char *what, int error)
+static void wipe_failed(nvme *n, const char *what, int error)
 {
     fprintf(stderr, "nvme: namespace %u: wipe: %s at byte %llu: %s\n", (unsigned)n->wipe.ns + 1,
-            what, (unsigned long long)n->wipe.at, error ? strerror(error) : "not zero");
-    if (error)
-        nvme_failed(n, error);
-    return DEVICE_UNWIPED;
+            what, (unsigned long long)n->wipe.at,
+            error == NVME_DIFFERS ? "not zero" : strerror(error));
+    n->wipe.how = DEVICE_UNWIPED;
 }
 
-static int wipe_erase(nvme *n, nvme_store *s)
+static void wipe_erased(nvme *n, nvme_command *c, const nvme_access *a)
 {
-    uint64_t left = s->size - n->wipe.at;
-    uint64_t part = left < ERASE_BYTES ? left : ERASE_BYTES;
-    if (nvme_store_zero(s, n->wipe.at, part, true))
-        return wipe_failed(n, "erase", errno);
-    n->wipe.at += part;
-    if ((n->wipe.at % SYNC_BYTES == 0 || n->wipe.at == s->size) && nvme_store_sync(s))
-        return wipe_failed(n, "sync", errno);
-    if (n->wipe.at == s->size) {
+    (void)c;
+    if (a->error) {
+        wipe_failed(n, a->op == NVME_OP_ZERO ? "erase" : "sync", a->error);
+        return;
+    }
+    n->wipe.at += a->bytes;
+    if (a->op == NVME_OP_FORGET) {
         n->wipe.at = 0;
         n->wipe.erased = true;
-        if (s->fd >= 0)
-            (void)posix_fadvise(s->fd, 0, 0, POSIX_FADV_DONTNEED);
     }
-    return DEVICE_WIPING;
+    wipe_next(n);
 }
 
-static int wipe_verify(nvme *n, nvme_store *s)
+static void wipe_verified(nvme *n, nvme_command *c, const nvme_access *a)
 {
-    static _Thread_local uint8_t bytes[VERIFY_BYTES]; /* each loop wipes its own slots */
-    uint64_t left = s->size - n->wipe.at;
-    size_t part = left < VERIFY_BYTES ? (size_t)left : VERIFY_BYTES;
-    if (nvme_store_read(s, n->wipe.at, bytes, part))
-        return wipe_failed(n, "read", errno);
-    if (bytes[0] || memcmp(bytes, bytes + 1, part - 1) != 0)
-        return wipe_failed(n, "verify", 0);
-    if (s->fd >= 0) /* other readers need the memory more */
-        (void)posix_fadvise(s->fd, (off_t)n->wipe.at, (off_t)part, POSIX_FADV_DONTNEED);
-    n->wipe.at += part;
-    if (n->wipe.at < s->size)
-        return DEVICE_WIPING;
-    n->wipe.at = 0;
-    n->wipe.erased = false;
-    return ++n->wipe.ns < n->ns_count ? DEVICE_WIPING : DEVICE_WIPED;
+    (void)c;
+    if (a->error) {
+        wipe_failed(n, a->error == NVME_DIFFERS ? "verify" : "read", a->error);
+        return;
+    }
+    n->wipe.at += a->bytes;
+    if (n->wipe.at == n->ns[n->wipe.ns].store.size) {
+        n->wipe.ns++;
+        n->wipe.at = 0;
+        n->wipe.erased = false;
+    }
+    wipe_next(n);
+}
+
+static void wipe_over(nvme *n, nvme_command *c, const nvme_access *a)
+{
+    nvme_drop_buffer(n, c); /* the file's text */
+    if (a && a->error) {
+        wipe_failed(n, "layout", a->error);
+        return;
+    }
+    nvme_layout_take(n);
+    for (uint32_t i = 0; i < n->ns_count; i++)
+        n->ns[i].changed = false;
+    n->broken = false; /* all of it could be written and read */
+    n->wipe.how = DEVICE_WIPED;
+}
+
+/* nvme_command.over: an access could not begin. */
+static void wipe_no_memory(nvme *n, nvme_command *c, uint16_t status)
+{
+    (void)c;
+    (void)status;
+    wipe_failed(n, "begin", ENOMEM);
+}
+
+static void wipe_next(nvme *n)
+{
+    nvme_ns *s = &n->ns[n->wipe.ns];
+    uint64_t left;
+    uint16_t status;
+    if (n->wipe.ns == n->ns_count) {
+        nvme_layout_factory(n, n->layout.next);
+        nvme_layout_keep(n, &n->wiper, wipe_over);
+        return;
+    }
+    left = s->store.size - n->wipe.at;
+    if (n->wipe.erased)
+        status = nvme_access_begin(n, &n->wiper, NVME_OP_ALL_ZERO, s, n->wipe.at, left, false,
+                                   wipe_verified);
+    else
+        status = nvme_access_begin(n, &n->wiper, left ? NVME_OP_ZERO : NVME_OP_FORGET, s,
+                                   n->wipe.at, left, true, wipe_erased);
+    if (status != NVME_PENDING)
+        wipe_no_memory(n, &n->wiper, status);
 }
 
 int nvme_wipe(void *device, bool begin)
 {
     nvme *n = device;
-    nvme_store *s;
-    int rc;
-    if (begin)
+    const nvme_access *own;
+    if (begin) {
+        nvme_access_drop(n, &n->wiper);
+        nvme_drop_buffer(n, &n->wiper);
         memset(&n->wipe, 0, sizeof n->wipe);
-    s = &n->ns[n->wipe.ns].store;
-    rc = n->wipe.erased ? wipe_verify(n, s) : wipe_erase(n, s);
-    if (rc == DEVICE_WIPED)
-        n->broken = false; /* all of it could be written and read */
-    return rc;
+        n->wiper.over = wipe_no_memory;
+        n->wiper.stop = 0;
+        n->wipe.how = DEVICE_WIPING;
+        n->wipe.begins = true;
+    }
+    own = n->wiper.access;
+    while (nvme_access_reap(n) && n->wiper.access == own) /* a step at a call */
+        continue;
+    if (n->wipe.begins && !n->dropped) {
+        n->wipe.begins = false;
+        wipe_next(n);
+    }
+    return n->wipe.how;
 }

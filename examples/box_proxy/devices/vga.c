@@ -366,4 +366,4 @@ static void vga_report(void *device, report *r)
 
 const device_kind vga_kind = { "vga",       VGA_VENDOR,  VGA_DEVICE, 0x038000,  vga_create,
                                vga_destroy, vga_tlp,     vga_event,  vga_reset, vga_report,
-                               NULL,        vga_picture, NULL,       NULL };
+                               NULL,        vga_picture, NULL,       NULL,      NULL };
