@@ -240,6 +240,8 @@ static void open_switch(void)
 /* ==== The boxes =============================================================================== */
 
 /* A device with 64 KB of memory: byte n of it is n; its BARs cannot be sized. */
+static unsigned part_bytes = 256;
+
 static void box_step(peer *p, uint64_t now)
 {
     static uint8_t data[4096];
@@ -269,7 +271,7 @@ static void box_step(peer *p, uint64_t now)
             continue;
         for (unsigned i = 0; i < sizeof data; i++)
             data[i] = (uint8_t)(t.address + i);
-        assert_int_equal(dxpu_cpl_split_start(&split, &t, 64, 256), DXPU_OK);
+        assert_int_equal(dxpu_cpl_split_start(&split, &t, 64, part_bytes), DXPU_OK);
         dxpu_tlp_completion(&t, DXPU_BDF(2, 0, 0), DXPU_CPL_SC, &cpl);
         while (dxpu_cpl_split_next(&split, &cpl, &at)) {
             cpl.payload.ptr = data + (at - t.address);
@@ -392,6 +394,27 @@ static bool one_refused(void)
 static bool one_read(void)
 {
     return reads == 1;
+}
+
+/* An answer in parts that the requester's port may not pass is one refusal (V-16). */
+static void test_v16_an_answer_in_too_large_parts(void **state)
+{
+    (void)state;
+    start(60000);
+    part_bytes = 512;
+    ask(A, DXPU_TLP_MRD, 0x2a1, WINDOW_OF(B), 1024); /* eight parts */
+    run_until(one_refused);
+    part_bytes = 256;
+    run_until(a_while);
+    assert_int_equal(refusals, 1);
+    assert_int_equal(answers, 0);
+    assert_int_equal(last_tag, 0x2a1);
+    assert_int_equal(slots[B].refused_why[SLOT_REFUSED_kind], 1);
+    assert_int_equal(slots[A].owed_reserved, 0);
+    assert_int_equal(slots[B].peer_requests, 0);
+    ask(A, DXPU_TLP_MRD, 0x2a1, WINDOW_OF(B), 256); /* control: the tag can be used again */
+    run_until(four_answers);
+    assert_int_equal(refusals, 1);
 }
 
 static void test_v11_request_reaches_the_other_slot(void **state)
@@ -639,6 +662,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_teardown(name, teardown)
     const struct CMUnitTest tests[] = {
         CASE(test_v11_request_reaches_the_other_slot),
+        CASE(test_v16_an_answer_in_too_large_parts),
         CASE(test_v11_both_directions_and_the_guest),
         CASE(test_v11_acs_bits_are_obeyed),
         CASE(test_v11_nobody_there),

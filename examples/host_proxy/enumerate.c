@@ -20,6 +20,9 @@ enum { /* steps, in order */
 
 enum { CAPABILITY_PCIE = 0x10, CAPABILITIES_MAX = 48, MRRS_4096 = 5 << 12, MEMORY_AND_MASTER = 6 };
 
+/* As long as Linux waits for a device after a reset. */
+#define READY_NS 60000000000u
+
 void enumerate_start(enumerate *e, uint64_t address, uint32_t mps_wish)
 {
     memset(e, 0, sizeof *e);
@@ -128,13 +131,26 @@ static void read_answer(enumerate *e, uint32_t value)
     e->step++;
 }
 
-void enumerate_answer(enumerate *e, const dxpu_tlp *cpl)
+/* Ask again, but not for ever. */
+static void unready(enumerate *e, const dxpu_tlp *cpl, uint64_t now_ns)
+{
+    if (!e->unready_ns)
+        e->unready_ns = now_ns;
+    else if (now_ns - e->unready_ns >= READY_NS)
+        e->why = cpl ? "it is still not ready after 60 s (CRS)"
+                     : "it has not answered configuration requests for 60 s";
+}
+
+void enumerate_answer(enumerate *e, const dxpu_tlp *cpl, uint64_t now_ns)
 {
     uint32_t value = 0;
-    if (!cpl || e->step >= DONE)
+    if (e->step >= DONE)
         return;
-    if (cpl->status == DXPU_CPL_CRS) /* not ready yet: ask again */
+    if (!cpl || cpl->status == DXPU_CPL_CRS) {
+        unready(e, cpl, now_ns);
         return;
+    }
+    e->unready_ns = 0;
     if (cpl->status != DXPU_CPL_SC || cpl->payload.len != (steps[e->step].write ? 0 : 4)) {
         e->why = cpl->status != DXPU_CPL_SC ? "it answers configuration requests with an error"
                                             : "it answers reads without data, or writes with some";

@@ -17,7 +17,8 @@ typedef struct enumerate {
     uint32_t mps_bytes; /* set */
     uint8_t capability; /* offset of the one looked at */
     unsigned hops;
-    const char *why; /* set when it failed */
+    uint64_t unready_ns; /* since when the same request is not answered; 0: it was */
+    const char *why;     /* set when it failed */
 } enumerate;
 
 enum { ENUMERATE_BDF = DXPU_BDF(1, 0, 0) };
@@ -28,7 +29,7 @@ void enumerate_start(enumerate *e, uint64_t address, uint32_t mps_wish);
 bool enumerate_request(enumerate *e, dxpu_tlp *out, uint8_t payload[4]);
 /* True when the device is placed and enabled. */
 bool enumerate_done(const enumerate *e);
-/* The completion of a request. */
-void enumerate_answer(enumerate *e, const dxpu_tlp *cpl);
+/* The completion of a request, NULL when none came.  It is made again for 60 s. */
+void enumerate_answer(enumerate *e, const dxpu_tlp *cpl, uint64_t now_ns);
 
 #endif /* ENUMERATE_H_INCLUDED */

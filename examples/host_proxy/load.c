@@ -71,17 +71,19 @@ static int submit(load *l, const dxpu_tlp *t, uint64_t now, uint64_t user)
     return rc;
 }
 
-/* A non-posted request with a tag of ours.  True when it left. */
-static bool submit_tagged(load *l, dxpu_tlp *t, uint64_t now, uint64_t user)
+/* A non-posted request with a tag of ours.  What comes back with its completions: a number that is
+   no other request's, above `index`; 0 when it did not leave. */
+static uint64_t submit_tagged(load *l, dxpu_tlp *t, uint64_t now, uint16_t index)
 {
     int tag = dxpu_tags_alloc(&l->link->tags);
+    uint64_t user = ++l->requests << 16 | index;
     if (tag < 0)
-        return false;
+        return 0;
     t->tag = (uint16_t)tag;
     if (submit(l, t, now, user) == DXPU_OK)
-        return true;
+        return user;
     (void)dxpu_tags_drop(&l->link->tags, 0, (uint16_t)tag); /* it was allocated just now */
-    return false;
+    return 0;
 }
 
 static void memory_request(load *l, uint8_t type, uint32_t chunk, uint32_t at, uint32_t bytes,
@@ -127,13 +129,16 @@ static bool read_chunk(load *l, uint32_t chunk, bool checked, uint64_t now)
 {
     uint16_t index = l->free_read;
     load_read *r;
+    uint64_t user;
     dxpu_tlp t;
     if (index == NO_READ)
         return false;
     r = &l->reads[index];
     memory_request(l, DXPU_TLP_MRD, chunk, 0, (uint32_t)l->set->size, &t);
-    if (!submit_tagged(l, &t, now, index))
+    user = submit_tagged(l, &t, now, index);
+    if (!user)
         return false;
+    r->user = user;
     l->free_read = r->next_free;
     l->in_flight++;
     l->reading[chunk]++;
@@ -151,7 +156,7 @@ static bool ask_device(load *l, uint64_t now)
     if (l->asked || !enumerate_request(&l->device, &t, payload))
         return false;
     l->asked = submit_tagged(l, &t, now, CONFIG_USER);
-    return l->asked;
+    return l->asked != 0;
 }
 
 /* ==== 3  Phases =============================================================================== */
@@ -312,6 +317,7 @@ static bool step(load *l, uint64_t now)
 static void end_read(load *l, uint16_t index)
 {
     load_read *r = &l->reads[index];
+    r->user = 0;
     l->reading[r->chunk]--;
     l->in_flight--;
     r->next_free = l->free_read;
@@ -329,15 +335,20 @@ static void note_answer(load *l, uint64_t now)
 static void completion(void *self, const dxpu_tlp *cpl, uint64_t user, bool last, uint64_t now)
 {
     load *l = self;
+    unsigned index = user & 0xffff;
     load_read *r;
     if (!cpl)
         l->unanswered++;
-    if (user == CONFIG_USER) {
-        enumerate_answer(&l->device, cpl);
-        l->asked = false;
+    if (index == CONFIG_USER) {
+        if (user == l->asked) {
+            enumerate_answer(&l->device, cpl, now);
+            l->asked = 0;
+        }
         return;
     }
-    r = &l->reads[user];
+    r = &l->reads[index];
+    if (r->user != user) /* a part that was stored before its request timed out */
+        return;
     if (cpl && cpl->status != DXPU_CPL_SC) {
         l->unsuccessful++;
     } else if (cpl) {
@@ -356,7 +367,7 @@ static void completion(void *self, const dxpu_tlp *cpl, uint64_t user, bool last
             l->verified++;
         }
     }
-    end_read(l, (uint16_t)user);
+    end_read(l, (uint16_t)index);
 }
 
 /* ==== 5  The source =========================================================================== */
@@ -367,11 +378,14 @@ static void start(void *self, uint64_t now)
     if (l->phase == RUNNING || l->phase == SETTLING)
         l->elapsed_ns += now - l->begin_ns; /* the time without a channel counts */
     enumerate_start(&l->device, LOAD_ADDRESS, (uint32_t)l->set->mps);
-    l->asked = l->writing = false;
+    l->asked = 0;
+    l->writing = false;
     l->in_flight = 0;
     l->free_read = 0;
-    for (unsigned i = 0; i < l->set->depth; i++)
+    for (unsigned i = 0; i < l->set->depth; i++) {
+        l->reads[i].user = 0;
         l->reads[i].next_free = i + 1 < l->set->depth ? (uint16_t)(i + 1) : (uint16_t)NO_READ;
+    }
     if (l->phase != FINISHED)
         enter(l, ENUMERATING, now);
 }

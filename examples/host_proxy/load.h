@@ -26,6 +26,7 @@ typedef struct load_settings {
 /* A read in flight. */
 typedef struct load_read {
     uint64_t started_ns;
+    uint64_t user; /* of the request; 0: it is over, and what still comes for it is dropped */
     uint32_t chunk, got_bytes;
     bool checked; /* of the run: counts and is timed */
     uint16_t next_free;
@@ -37,7 +38,8 @@ typedef struct load {
     enumerate device;
     unsigned phase;
     bool mps_told;
-    bool asked; /* a configuration request is in flight */
+    uint64_t requests; /* non-posted ones so far */
+    uint64_t asked;    /* the configuration request in flight, as load_read.user */
     uint64_t stride, chunks;
     uint32_t *written; /* generation of each chunk, 0: never */
     uint16_t *reading; /* reads of it in flight */

@@ -89,12 +89,25 @@ static void peer_completed(guest_slot *s, dxpu_bytes cpl, uint64_t user, bool la
     send_waiting(to, dxpu_udp_now_ns());
 }
 
-/* A request of another slot's device that gets no answer is answered here. */
-static void peer_unanswered(guest_slot *s, const dxpu_request *r, bool last)
+/* The place of a request in `oversized`, or the count. */
+static unsigned find_oversized(const guest_slot *s, uint16_t requester, uint16_t tag)
+{
+    unsigned i = 0;
+    while (i < s->oversized_count && s->oversized[i] != ((uint32_t)requester << 16 | tag))
+        i++;
+    return i;
+}
+
+/* A request of another slot's device that gets no answer, or none as it must be, is answered
+   here. */
+static void peer_unanswered(guest_slot *s, const dxpu_request *r)
 {
     uint8_t bytes[REFUSAL_BYTES];
     dxpu_bytes tlp = { bytes, 0 };
     dxpu_tlp cpl;
+    unsigned i = find_oversized(s, r->requester, r->tag);
+    if (i < s->oversized_count)
+        s->oversized[i] = s->oversized[--s->oversized_count];
     memset(&cpl, 0, sizeof cpl);
     cpl.type = DXPU_TLP_CPL;
     cpl.header_dw = 3;
@@ -103,7 +116,7 @@ static void peer_unanswered(guest_slot *s, const dxpu_request *r, bool last)
     cpl.status = DXPU_CPL_UR;
     cpl.byte_count = r->left_bytes ? r->left_bytes : 4;
     (void)dxpu_tlp_encode(&cpl, bytes, sizeof bytes, &tlp.len); /* always in range */
-    peer_completed(s, tlp, r->user, last);
+    peer_completed(s, tlp, r->user, true);
 }
 
 static void completed(guest_slot *s, const dxpu_tlp *cpl, uint64_t user, bool last)
@@ -139,7 +152,7 @@ static void guest_answered(guest_slot *s, const dxpu_tlp *cpl, uint64_t user, bo
 static void unanswered(guest_slot *s, const dxpu_request *r)
 {
     if (is_peer(r->user))
-        peer_unanswered(s, r, true);
+        peer_unanswered(s, r);
     else
         completed(s, NULL, r->user, true);
 }
@@ -622,25 +635,34 @@ static bool work_nonposted(guest_slot *s, uint64_t now)
 
 /* ==== 5  Up: completions ====================================================================== */
 
-/* A completion of this slot's device for another one's, as large as that may get it. */
+/* A completion of this slot's device for another one's, as large as that may get it.  A request
+   with a part that is larger is refused once, when all its parts are here: until then its tag is in
+   use. */
 static void peer_answered(guest_slot *s, const dxpu_delivery *d)
 {
-    unsigned to = d->user >> 48 & 0xff;
+    unsigned to = d->user >> 48 & 0xff, i;
     dxpu_request r;
     dxpu_tlp t;
     if (dxpu_tlp_decode_header(d->tlp, &t) != DXPU_OK)
         return; /* never: the channel matched it with its request */
-    if (t.length_dw * 4u <= s->host->mps_bytes(s->host->user, to)) {
+    i = find_oversized(s, t.requester, t.tag);
+    if (i == s->oversized_count && t.length_dw * 4u <= s->host->mps_bytes(s->host->user, to)) {
         peer_completed(s, d->tlp, d->user, d->last);
         return;
     }
+    if (i == s->oversized_count) {
+        count_refused(s, SLOT_REFUSED_kind);
+        if (!d->last) /* there are no more than peer_has_room() lets in */
+            s->oversized[s->oversized_count++] = (uint32_t)t.requester << 16 | t.tag;
+    }
+    if (!d->last)
+        return;
     memset(&r, 0, sizeof r);
     r.user = d->user;
     r.requester = t.requester;
     r.tag = t.tag;
     r.left_bytes = t.byte_count;
-    count_refused(s, SLOT_REFUSED_kind);
-    peer_unanswered(s, &r, d->last);
+    peer_unanswered(s, &r);
 }
 
 static bool work_completion(guest_slot *s, uint64_t now)
@@ -756,7 +778,7 @@ static void contain(guest_slot *s)
         if (retry_done(&s->retry, &user))
             s->host->completion(s->host->user, NULL, user, true);
     }
-    s->owed_reserved = s->peer_requests = 0;
+    s->owed_reserved = s->peer_requests = s->oversized_count = 0;
     s->stuck_ns[DXPU_POSTED] = s->stuck_ns[DXPU_NONPOSTED] = 0;
     s->clogged = false;
 }

@@ -100,6 +100,8 @@ typedef struct guest_slot {
     tlp_queue queue;        /* TLPs that wait for room in the line */
     uint32_t owed_reserved; /* completions that other slots' devices may still bring */
     uint32_t peer_requests; /* of other slots' devices, not yet completed */
+    uint32_t oversized[SLOT_PEER_REQUESTS]; /* those with a part too large: requester and tag */
+    unsigned oversized_count;
     uint32_t peers_waiting[DXPU_CLASSES]; /* TLPs of theirs in `queue` */
     bool clogged;                    /* it took nothing of another slot's device for too long */
     uint64_t stuck_ns[DXPU_CLASSES]; /* when what waits for another slot is given up; 0: none */

@@ -61,7 +61,7 @@ static void take(device *d, uint64_t now)
         dxpu_tlp t;
         bench_must(dxpu_tlp_decode(got.tlp, &t) == DXPU_OK, "a completion");
         if (d->asked)
-            enumerate_answer(&d->setup, &t);
+            enumerate_answer(&d->setup, &t, 0);
         else
             d->bytes += t.status == DXPU_CPL_SC ? t.payload.len : 0;
         d->asked = false;
