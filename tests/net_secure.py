@@ -345,6 +345,7 @@ def s95_slots_of_a_peer():
             host = p.host("--slot", slot, *QUICK)
             check(host.status == status, slot, host.status, host.errors())
         p.box.says("slot 1: not for web7")
+        check("WARNING" not in p.box.errors(), p.box.errors())
         there = p.ends()
         check(there["refused_key"] >= 1 and there["proxy"]["opens_accepted"] == 2, there)
 
@@ -356,9 +357,11 @@ def s95_a_lease_is_its_keys():
     with lab.Lab() as l:
         p = Pair(l)
         other_key, other_public = new_key(l, "other")
+        check("WARNING" not in p.box.errors(), p.box.errors())
         p.write_peers(p.host_public + "\n" + other_public)
         p.box.popen.send_signal(signal.SIGHUP)
         p.box.says("read again, 2 public keys")
+        p.box.says("WARNING: several public keys may open slot 1,")  # S-176
         first = p.start("--load", "mixed", "--seconds", 60, "--span", "64K", "--node", 5)
         first.says("attached")
         rival = ("dxpu-host", "--box", p.at, "--key", other_key, "--peer", p.box_public, "--node",

@@ -289,6 +289,33 @@ static void test_s91_lines(void **state)
     keys_close(k);
 }
 
+/* The first slot of 8 that several keys may open. */
+static unsigned shared(const char *first, const char *second)
+{
+    char content[400];
+    const char *said;
+    keys *k;
+    unsigned slot;
+    snprintf(content, sizeof content, "%s %s\n%s %s\n%s may=control\n", text[0], first, text[1],
+             second, text[2]);
+    k = open_file(content, &said);
+    assert_non_null(k);
+    slot = keys_shared_slot(k, 8);
+    keys_close(k);
+    return slot;
+}
+
+static void test_s176_shared_slots(void **state)
+{
+    (void)state;
+    assert_int_equal(shared("", ""), 1);
+    assert_int_equal(shared("slots=3", ""), 3);
+    assert_int_equal(shared("slots=1-4,2-4", "slots=7,4-5"), 4);
+    assert_int_equal(shared("slots=1-4,2-4", "slots=5-8"), 0);
+    assert_int_equal(shared("slots=1-9", "slots=9"), 0); /* there is no slot 9 */
+    assert_int_equal(shared("", "may=control"), 0);
+}
+
 static void test_s91_mistakes_are_told(void **state)
 {
     static const struct {
@@ -656,6 +683,7 @@ static void test_s94_key_of_a_box(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_s176_shared_slots),
         cmocka_unit_test(test_s97_plain_goes_alone),
         cmocka_unit_test(test_s97_plain_stays_on_this_machine),
         cmocka_unit_test(test_s90_key_is_made_once),

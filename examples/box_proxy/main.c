@@ -124,9 +124,22 @@ static void on_usr1(void)
     recorder_flush(&the_box.record);
 }
 
+/* S-176 */
+static void warn_of_shared_slots(void)
+{
+    unsigned shared =
+        set.keys.plain || set.manager.address ? 0 : keys_shared_slot(the_box.keys, the_box.count);
+    if (shared)
+        fprintf(stderr,
+                "dxpu-box: WARNING: several public keys may open slot %u, and one takes it from "
+                "another by a higher epoch; give each its slots= in --peers, or use --manager\n",
+                shared);
+}
+
 static void on_hup(void)
 {
     if (!keys_reload(the_box.keys)) {
+        warn_of_shared_slots();
         shards_keys_changed(&the_box);
         control_recheck(the_box.control);
     }
@@ -277,6 +290,7 @@ static int open_box(void)
 static int run_box(void)
 {
     shards_say(&the_box);
+    warn_of_shared_slots();
     if (!set.keys.plain && !set.manager.address && !keys_count(the_box.keys, KEYS_FABRIC))
         fprintf(stderr,
                 "dxpu-box: nobody may open a channel; name public keys of hosts with --peer "

@@ -624,6 +624,37 @@ unsigned keys_count(keys *k, unsigned may)
     return count;
 }
 
+/* Note whose these slots are.  The first that another has already, or 0. */
+static unsigned own_slots(const keys_peer **owner, const keys_peer *p, keys_range r, unsigned slots)
+{
+    for (unsigned slot = r.first; slot <= r.last && slot <= slots; slot++) {
+        if (owner[slot - 1] && owner[slot - 1] != p)
+            return slot;
+        owner[slot - 1] = p;
+    }
+    return 0;
+}
+
+unsigned keys_shared_slot(keys *k, unsigned slots)
+{
+    static const keys_range all = { 1, 0xffff };
+    const keys_peer **owner = calloc(slots, sizeof *owner);
+    pthread_mutex_t *m = lock_of(k);
+    unsigned shared = 0;
+    for (unsigned i = 0; owner && !shared && i < k->peers.count; i++) {
+        const keys_peer *p = &k->peers.rows[i];
+        if (!(p->may & KEYS_FABRIC))
+            continue;
+        if (!p->slots_count)
+            shared = own_slots(owner, p, all, slots);
+        for (unsigned n = 0; !shared && n < p->slots_count; n++)
+            shared = own_slots(owner, p, p->slots[n], slots);
+    }
+    (void)pthread_mutex_unlock(m);
+    free(owner);
+    return shared;
+}
+
 /* Where a key's stamp is, or would be. */
 static unsigned stamp_place(const keys *k, const uint8_t key[KEY])
 {

@@ -126,6 +126,9 @@ bool keys_find(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES], keys_peer *out)
 bool keys_allow(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES], unsigned may, uint16_t slot);
 /* How many may. */
 unsigned keys_count(keys *k, unsigned may);
+/* The first of `slots` slots that two keys may open channels to, 0 for none: without a manager one
+   takes it from the other by a higher epoch. */
+unsigned keys_shared_slot(keys *k, unsigned slots);
 /* The largest timestamp that was taken of a public key, by whatever port; 0 for none (S-93). */
 uint64_t keys_newest(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
 /* Take this one, unless it is not above all before.  It is for keys that were let in. */
