@@ -10,9 +10,11 @@ import json
 import os
 import random
 import select
+import shutil
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -703,6 +705,43 @@ def s97_plain_stays_on_this_machine():
         box = l.start("dxpu-box", "--plain", "--plain-network", "--listen", "0.0.0.0:0")
         box.says("WARNING: --plain: no keys")  # the control: it does listen there
         check(box.address().startswith("0.0.0.0:") and box.stop() == 0)
+
+
+@case
+def s97_a_name_that_changes():
+    """A name server says this machine's address when it is asked first, and another one then; or
+    the other way round.  Whichever is used is what is looked at."""
+    if not shutil.which("cc"):
+        return "no compiler"
+    wild, far = "0.0.0.0", "192.0.2.1"  # the latter is nobody's (RFC 5737)
+    with lab.Lab() as l:
+        library = l.file("twice.so")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", library,
+                        os.path.join(HERE, "faults", "twice.c"), "-ldl"], check=True)
+        link = ("--manager", "twice.invalid:1", "--identity", l.file("identity"), "--state",
+                l.file("state"))
+        listen, box = ("--listen", "twice.invalid:0"), ("--box", "twice.invalid:1")
+        manager = ("--http", V4, "--store", l.file("pool"))
+        for at, args in ((wild, ("dxpu-box", *listen)),
+                         (wild, ("dxpu-box", "--listen", V4, "--control", "twice.invalid:0")),
+                         (far, ("dxpu-box", "--listen", V4, *link)),
+                         (far, ("dxpu-host", *box) + QUICK),
+                         (wild, ("dxpu-manager", *listen, *manager))):
+            for which in ("1", "2", "never"):
+                os.environ.update(LD_PRELOAD=library, DXPU_FAR=which, DXPU_FAR_AT=at)
+                try:
+                    program = l.start(args[0], "--plain", *args[1:])
+                finally:
+                    for name in ("LD_PRELOAD", "DXPU_FAR", "DXPU_FAR_AT"):
+                        del os.environ[name]
+                if which == "never" or (which == "2" and args[0] == "dxpu-host"):
+                    program.says("WARNING: --plain: no keys")  # the control; it asks once
+                    program.stop()
+                    check("--plain-network" not in program.errors(), which, args)
+                    continue
+                check(program.wait(10) in (USAGE, SYSTEM) and
+                      "--plain-network" in program.errors(), which, args, program.errors())
+    return None
 
 
 def programs_refuse(l, word, status, *args):

@@ -52,6 +52,10 @@ static void test_each_channel_is_first_by_turns(void **state)
     assert_int_equal(fabric_open(&port, "test", &set, CAPACITY, &cb), -1); /* without keys */
     (void)fabric_close(&port);
     set.keys = keys_none();
+    set.listen = "0.0.0.0:0";
+    assert_int_equal(fabric_open(&port, "test", &set, CAPACITY, &cb), -1); /* S-97 */
+    (void)fabric_close(&port);
+    set.listen = "127.0.0.1:0";
     assert_int_equal(fabric_open(&port, "test", &set, CAPACITY, &cb), 0);
     self = *dxpu_udp_local(port.udp, 0); /* nobody reads there */
     assert_int_equal(fabric_route(&port, &self, 1, &path), DXPU_OK);

@@ -147,28 +147,29 @@ static void test_s97_plain_stays_on_this_machine(void **state)
     keys_settings plain = { NULL, NULL, NULL, true, false }, network = plain, sealed = plain;
     const char *said;
     keys *k = open_with(&plain, &said);
-    dxpu_udp_address near = address("127.0.0.1:9"), far = address("10.0.0.1:9");
+    dxpu_udp_address near = address("127.0.0.1:9"), far = address("10.0.0.1:9"), at[2];
+    unsigned count;
     (void)state;
     network.plain_network = true;
     sealed.plain = false;
-    for (unsigned i = 0; i < sizeof here / sizeof here[0]; i++)
-        assert_null(keys_check_addresses(&plain, "--listen", here[i]));
-    assert_null(keys_check_addresses(&plain, "--listen", NULL));
-    for (unsigned i = 0; i < sizeof beyond / sizeof beyond[0]; i++) {
-        const char *why = keys_check_addresses(&plain, "--listen", beyond[i]);
-        assert_non_null(why);
-        assert_non_null(strstr(why, "--plain-network"));
-        assert_null(keys_check_addresses(&network, "--listen", beyond[i]));
-        assert_null(keys_check_addresses(&sealed, "--listen", beyond[i]));
+    for (unsigned i = 0; i < sizeof here / sizeof here[0]; i++) {
+        assert_null(dxpu_udp_parse_list(here[i], at, 2, &count));
+        assert_null(keys_check_addresses(&plain, at, count));
     }
-    assert_true(keys_dials(k, &near));
-    assert_false(keys_dials(k, &far));
+    for (unsigned i = 0; i < sizeof beyond / sizeof beyond[0]; i++) {
+        assert_null(dxpu_udp_parse_list(beyond[i], at, 2, &count));
+        assert_ptr_equal(keys_check_addresses(&plain, at, count), keys_plain_address);
+        assert_null(keys_check_addresses(&network, at, count));
+        assert_null(keys_check_addresses(&sealed, at, count));
+    }
+    assert_true(keys_allow_address(k, &near));
+    assert_false(keys_allow_address(k, &far));
     keys_close(k);
     k = open_with(&network, &said);
-    assert_true(keys_dials(k, &far));
+    assert_true(keys_allow_address(k, &far));
     keys_close(k);
     k = open_with(&sealed, &said);
-    assert_true(keys_dials(k, &far));
+    assert_true(keys_allow_address(k, &far));
     keys_close(k);
 }
 

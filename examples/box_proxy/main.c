@@ -194,9 +194,7 @@ static const char *check_fabric(void)
     const char *why = keys_check(&set.keys);
     if (!set.fabric.listen)
         set.fabric.listen = set.keys.plain && !set.keys.plain_network ? "127.0.0.1:4458" : "*:4458";
-    if (!why)
-        why = keys_check_addresses(&set.keys, "--listen", set.fabric.listen);
-    return why ? why : fabric_check(&set.fabric);
+    return why ? why : fabric_check(&set.fabric, &set.keys);
 }
 
 /* What is wrong with the options together; NULL: nothing. */

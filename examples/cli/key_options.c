@@ -65,10 +65,7 @@ const char *key_options_open(key_options *o, const dxpu_udp_address *to)
     if (o->plain && (o->key || o->peer))
         return "--plain goes without --key and --peer";
     if (o->plain)
-        return o->plain_network || keys_loopback(to)
-                   ? NULL
-                   : "--plain goes with an address of this machine; give keys instead, or, on a "
-                     "network of its own, --plain-network";
+        return o->plain_network || keys_loopback(to) ? NULL : keys_plain_address;
     if (o->plain_network)
         return "--plain-network goes with --plain";
     peer = of_environment(o->peer, "DXPU_PEER");

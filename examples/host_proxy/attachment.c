@@ -126,7 +126,7 @@ static void name_box(attachment *a)
 static int check_keys(attachment *a, const dxpu_udp_path *path, unsigned paths, const uint8_t *key)
 {
     for (unsigned i = 0; i < paths; i++) {
-        if (!keys_dials(a->fabric->keys, &path[i].remote))
+        if (!keys_allow_address(a->fabric->keys, &path[i].remote))
             return ATTACHMENT_PLAIN;
     }
     a->keyed = key != NULL;

@@ -190,11 +190,7 @@ static int check_fabric(void)
 {
     const char *wrong = keys_check(&set.keys);
     if (!wrong)
-        wrong = keys_check_addresses(&set.keys, "--listen", set.fabric.listen);
-    if (!wrong)
-        wrong = keys_check_addresses(&set.keys, "--box", set.link.box);
-    if (!wrong)
-        wrong = fabric_check(&set.fabric);
+        wrong = fabric_check(&set.fabric, &set.keys);
     return wrong ? usage(wrong) : 0;
 }
 
@@ -240,7 +236,7 @@ static const char *any_port(void)
 
 static int check(void)
 {
-    char text[120];
+    char text[200];
     const char *wrong;
     if (set.host.guest.socket)
         return check_guest();
@@ -249,6 +245,8 @@ static int check(void)
     if (!set.link.box)
         return usage("--box ADDR:PORT is missing");
     wrong = dxpu_udp_parse_list(set.link.box, the_link.box, DXPU_PATHS_MAX, &the_link.paths);
+    if (!wrong) /* these are the addresses that are dialed */
+        wrong = keys_check_addresses(&set.keys, the_link.box, the_link.paths);
     if (wrong) {
         snprintf(text, sizeof text, "--box: %s", wrong);
         return usage(text);

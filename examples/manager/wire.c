@@ -849,8 +849,8 @@ const char *wire_check(const char *listen, const keys_settings *k)
     static char text[200];
     dxpu_udp_address local;
     const char *why = dxpu_tcp_parse_port(listen, WIRE_PORT, &local);
-    if (!why && k->plain && !k->plain_network && !keys_loopback(&local))
-        why = "--plain goes with an address of this machine; give keys, or --plain-network";
+    if (!why)
+        why = keys_check_addresses(k, &local, 1);
     snprintf(text, sizeof text, "--listen: %s", why ? why : "");
     return why && why != dxpu_udp_unresolved ? text : NULL;
 }

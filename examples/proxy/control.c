@@ -37,8 +37,8 @@ const char *control_check(const char *at, unsigned further, const keys_settings 
     const char *why = at ? dxpu_tcp_parse(at, &local) : NULL;
     if (!at)
         return NULL;
-    if (!why && k->plain && !k->plain_network && !keys_loopback(&local))
-        why = "--plain goes with an address of this machine; give keys, or --plain-network";
+    if (!why)
+        why = keys_check_addresses(k, &local, 1);
     if (!why && !fabric_port_further(&local, further))
         why = "a lower port is wanted; each guest takes the next one";
     snprintf(text, sizeof text, "--control: %s", why ? why : "");

@@ -804,9 +804,9 @@ static const char *check_shards(const fabric_settings *s, const dxpu_udp_config 
     return NULL;
 }
 
-const char *fabric_check(const fabric_settings *s)
+const char *fabric_check(const fabric_settings *s, const keys_settings *k)
 {
-    static char text[160];
+    static char text[200];
     dxpu_udp_config cfg;
     dxpu_xdp_config xdp;
     const char *why;
@@ -814,6 +814,8 @@ const char *fabric_check(const fabric_settings *s)
         return "--window: a power of two is wanted";
     dxpu_udp_config_default(&cfg);
     why = parse_listen(s->listen, &cfg);
+    if (!why)
+        why = keys_check_addresses(k, cfg.local, cfg.sockets);
     if (why) {
         snprintf(text, sizeof text, "--listen: %s", why);
         return text;
@@ -865,6 +867,8 @@ static int open_port(fabric *f, const char *program, const fabric_settings *s)
     bool chosen;
     dxpu_udp_config_default(&cfg);
     why = parse_listen(s->listen, &cfg);
+    for (unsigned i = 0; !why && i < cfg.sockets; i++)
+        why = keys_allow_address(s->keys, &cfg.local[i]) ? NULL : keys_plain_address;
     if (why) {
         fprintf(stderr, "%s: --listen %s: %s\n", program, s->listen, why);
         return -1;
@@ -932,11 +936,6 @@ static int open_sealing(fabric *f, const char *program, const fabric_settings *s
     sealing_callbacks cb = { f, known, f->cb.welcome ? on_request : NULL };
     unsigned slots = f->capacity / 4;
     f->pending = slots < PENDING_MIN ? PENDING_MIN : slots < PENDING_MAX ? slots : PENDING_MAX;
-    f->keys = s->keys;
-    if (!f->keys) {
-        fprintf(stderr, "%s: a port without keys is not opened\n", program);
-        return -1;
-    }
     return sealing_open(&f->sealing, program, s->keys, f->capacity + f->pending, f->pending,
                         s->rekey_s * 1000000000ull, &cb);
 }
@@ -953,8 +952,10 @@ int fabric_open(fabric *f, const char *program, const fabric_settings *s, unsign
     f->base.hold_ms = (uint32_t)s->hold_ms;
     f->base.spread = s->spread;
     f->base.lossless = s->lossless;
-    if (open_tables(f, capacity)) {
-        fprintf(stderr, "%s: out of memory\n", program);
+    f->keys = s->keys;
+    if (!f->keys || open_tables(f, capacity)) {
+        fprintf(stderr, "%s: %s\n", program,
+                f->keys ? "out of memory" : "a port without keys is not opened");
         return -1;
     }
     rc = open_port(f, program, s);

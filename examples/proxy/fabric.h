@@ -208,7 +208,7 @@ typedef struct fabric_settings {
    high. */
 bool fabric_port_further(dxpu_udp_address *a, unsigned ports);
 /* NULL, or what is wrong with the settings: a matter of usage.  Valid until the next call. */
-const char *fabric_check(const fabric_settings *s);
+const char *fabric_check(const fabric_settings *s, const keys_settings *k);
 /* Open the port.  base's window, frame limit and hold are set from s.  0, or -1 after a message;
    FABRIC_TAKEN: the system chose the ports of `beside`, and one that follows is in use. */
 enum { FABRIC_TAKEN = 1 };

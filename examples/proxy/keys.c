@@ -395,22 +395,15 @@ bool keys_loopback(const dxpu_udp_address *a)
            (IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == 127));
 }
 
-const char *keys_check_addresses(const keys_settings *s, const char *option, const char *list)
+const char keys_plain_address[] =
+    "--plain goes with an address of this machine; give keys instead, or, on a network of its own, "
+    "--plain-network";
+
+const char *keys_check_addresses(const keys_settings *s, const dxpu_udp_address *at, unsigned count)
 {
-    static char text[WHY_BYTES];
-    dxpu_udp_address at[DXPU_UDP_SOCKETS_MAX];
-    unsigned count = 0;
-    if (!list || !s->plain || s->plain_network ||
-        dxpu_udp_parse_list(list, at, DXPU_UDP_SOCKETS_MAX, &count))
-        return NULL; /* what is no address is said elsewhere */
-    for (unsigned i = 0; i < count; i++) {
-        if (keys_loopback(&at[i]))
-            continue;
-        snprintf(text, sizeof text,
-                 "--plain: %s %.60s is not of this machine only; give keys instead, or, on a "
-                 "network of its own, --plain-network",
-                 option, list);
-        return text;
+    for (unsigned i = 0; s->plain && !s->plain_network && i < count; i++) {
+        if (!keys_loopback(&at[i]))
+            return keys_plain_address;
     }
     return NULL;
 }
@@ -505,7 +498,7 @@ bool keys_plain(const keys *k)
     return k->set.plain;
 }
 
-bool keys_dials(const keys *k, const dxpu_udp_address *a)
+bool keys_allow_address(const keys *k, const dxpu_udp_address *a)
 {
     return !k->set.plain || k->set.plain_network || keys_loopback(a);
 }

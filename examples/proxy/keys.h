@@ -86,10 +86,13 @@ typedef struct keys keys;
 
 /* NULL, or what is wrong with the settings: a matter of usage.  Static text. */
 const char *keys_check(const keys_settings *s);
-/* The same for addresses to listen on or to dial, which `option` names: without keys only those of
-   this machine.  list may be NULL. */
-const char *keys_check_addresses(const keys_settings *s, const char *option, const char *list);
+/* The same for addresses to listen on or to dial (S-97).  A name may be another address when it is
+   used: keys_allow_address() decides then. */
+const char *keys_check_addresses(const keys_settings *s, const dxpu_udp_address *at,
+                                 unsigned count);
 bool keys_loopback(const dxpu_udp_address *a);
+/* Why an address beyond this machine is refused, and the remedy. */
+extern const char keys_plain_address[];
 /* Read or make the key, and read the peers; says on stderr who this is.  NULL after a message.
    With --plain there are no keys, and a warning.  *wrong: what is given is wrong, a matter of
    usage, and no file that cannot be read or written. */
@@ -98,8 +101,9 @@ keys *keys_open(const char *program, const keys_settings *s, bool *wrong);
 keys *keys_none(void);
 void keys_close(keys *k); /* wipes the secret; NULL is allowed */
 bool keys_plain(const keys *k);
-/* May an address be dialed that came while it runs?  Not without keys, beyond this machine. */
-bool keys_dials(const keys *k, const dxpu_udp_address *a);
+/* May this program listen on an address, or dial it?  Not without keys, beyond this machine: asked
+   of each address right before it is used. */
+bool keys_allow_address(const keys *k, const dxpu_udp_address *a);
 /* This program's identity, NULL with --plain. */
 const dxpu_noise_pair *keys_own(const keys *k);
 /* Nobody was told its public key before: it was made for this run. */

@@ -543,8 +543,8 @@ const char *manager_check(const manager_settings *s, const keys_settings *k)
             return "--name: only printable ASCII";
     }
     why = dxpu_tcp_parse_port(s->address, MANAGER_PORT, &address);
-    if (!why && k->plain && !k->plain_network && !keys_loopback(&address))
-        why = "--plain goes with a manager on this machine; give keys instead";
+    if (!why)
+        why = keys_check_addresses(k, &address, 1);
     snprintf(text, sizeof text, "--manager: %s", why ? why : "");
     return why ? text : check_key(s, k);
 }
@@ -568,12 +568,20 @@ static void set_name(manager_link *m, const char *name, unsigned number)
     strcat(m->name, end);
 }
 
+/* NULL, or why the manager cannot be dialed: its name may have been another address before. */
+static const char *find_manager(manager_link *m, const char *text)
+{
+    const char *why = dxpu_tcp_parse_port(text, MANAGER_PORT, &m->address);
+    return why || keys_allow_address(m->keys, &m->address) ? why : keys_plain_address;
+}
+
 manager_link *manager_open(struct event_base *base, const manager_settings *s,
                            const uint8_t identity[IDENTITY_BYTES], keys *k, requests *r,
                            const manager_proxy *proxy)
 {
     manager_link *m = calloc(1, sizeof *m);
     unsigned slots = requests_proxy(r)->slots;
+    const char *why = NULL;
     if (m) {
         m->base = base;
         m->requests = r;
@@ -590,12 +598,12 @@ manager_link *manager_open(struct event_base *base, const manager_settings *s,
         m->flush_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
         m->flush = event_new(base, m->flush_fd, EV_READ | EV_PERSIST, on_flush, m);
         (void)pthread_mutex_init(&m->lock, NULL); /* an ordinary one: cannot fail */
+        why = find_manager(m, s->address);
     }
     if (!m || !m->told || !m->changed || !m->timer || m->flush_fd < 0 || !m->flush ||
-        event_add(m->flush, NULL) || dxpu_tcp_parse_port(s->address, MANAGER_PORT, &m->address) ||
-        getentropy(&m->instance, sizeof m->instance)) {
-        fprintf(stderr, "%s: --manager %s: out of memory, or the name is gone\n",
-                requests_proxy(r)->name, s->address);
+        event_add(m->flush, NULL) || why || getentropy(&m->instance, sizeof m->instance)) {
+        fprintf(stderr, "%s: --manager %s: %s\n", requests_proxy(r)->name, s->address,
+                why ? why : "out of memory");
         manager_close(m);
         return NULL;
     }

@@ -2,6 +2,7 @@
    SPDX-License-Identifier: MIT */
 #include "secure_stream.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 enum { CHUNK_BYTES = 16384 }; /* of what is sent in one message: bounds what the other side keeps */
@@ -295,7 +296,12 @@ secure_listener *secure_listen(struct event_base *base, const dxpu_udp_address *
                                const char **why)
 {
     dxpu_tcp_callbacks below = { NULL, on_accepted, on_bytes, on_closed };
-    secure_listener *l = calloc(1, sizeof *l);
+    secure_listener *l;
+    errno = 0;
+    *why = keys_plain_address;
+    if (!keys_allow_address(set->keys, local))
+        return NULL;
+    l = calloc(1, sizeof *l);
     *why = "out of memory";
     if (!l)
         return NULL;

@@ -154,7 +154,7 @@ static void dial(device *d, uint64_t epoch, uint16_t slot, const dxpu_udp_path *
    had, beside the fair share. */
 static void measure(const dxpu_udp_address *box, uint64_t epoch)
 {
-    fabric_settings set = FABRIC_SETTINGS_DEFAULT("0.0.0.0:0");
+    fabric_settings set = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
     fabric_callbacks cb = { NULL, NULL, on_up, on_work, on_down, on_next_ns, on_tick, NULL, NULL };
     dxpu_udp_path path;
     static double alone;
