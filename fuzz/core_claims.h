@@ -116,10 +116,8 @@ static uint64_t node_sum(const core *c, uint32_t i)
     sum = n->keyed ? add_bytes(sum, n->key, sizeof n->key) : sum;
     sum = add_number(add_number(sum, n->connected), n->instance);
     sum = add_number(add_number(sum, n->since_unix_ms), m->drain_told);
-    sum = add_number(add_number(sum, m->gone_ms), m->change_ms);
-    sum = add_number(add_number(sum, m->changes), m->enlarge_ms);
+    sum = add_number(add_number(sum, m->gone_ms), m->enlarge_ms);
     sum = add_number(add_number(sum, m->left_ms), m->rival);
-    sum = add_number(add_number(sum, m->alarm_ms), m->alarms);
     sum = add_number(add_number(sum, m->missing), m->told_total);
     sum = add_number(add_number(sum, m->other_told), m->unsaved);
     return add_unit(sum, c, corei_node_unit(c, i));

@@ -7,6 +7,7 @@
 #include "examples/manager/store.c"
 #include "examples/manager/core.c"
 #include "examples/manager/core_events.c"
+#include "examples/manager/core_history.c"
 #include "examples/manager/core_load.c"
 #include "examples/manager/core_nodes.c"
 #include "examples/manager/core_paths.c"

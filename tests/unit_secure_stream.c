@@ -84,10 +84,12 @@ static void write_peers(bool mine)
     fclose(f);
 }
 
+static unsigned per_key;
+
 static void serve(bool plain)
 {
     secure_callbacks cb = { &server, on_opened, on_bytes, on_closed };
-    secure_settings set = { .may = KEYS_HOST | KEYS_BOX, .program = "test" };
+    secure_settings set = { .may = KEYS_HOST | KEYS_BOX, .program = "test", .per_key = per_key };
     keys_settings k = { NULL, NULL, plain ? NULL : peers, plain, false };
     dxpu_udp_address at;
     const char *why = NULL;
@@ -297,6 +299,35 @@ static void test_s96_a_key_that_is_taken_away(void **state)
     run_until(&client.closed);
 }
 
+/* M-134: one key has so many at a time; when one has ended, there is room for another. */
+static void test_m134_connections_of_one_key(void **state)
+{
+    secure_conn *conn[2] = { NULL, NULL };
+    (void)state;
+    per_key = 2;
+    serve(false);
+    per_key = 0;
+    for (unsigned i = 0; i < 2; i++) {
+        client.opened = server.opened = 0;
+        join(own);
+        run_until(&client.opened);
+        run_until(&server.opened);
+        conn[i] = client.conn;
+    }
+    assert_int_equal(server.closed, 0);
+    client.opened = server.opened = 0;
+    join(own);
+    run_until(&client.closed);
+    assert_int_equal(server.opened, 0);
+    secure_drop(conn[0], "done");
+    run_until(&server.closed);
+    secure_drop(conn[1], "done");
+    client.opened = client.closed = 0;
+    join(own);
+    run_until(&server.opened);
+    run_until(&client.opened);
+}
+
 static void test_nobody_there(void **state)
 {
     (void)state;
@@ -326,6 +357,7 @@ int main(void)
         CASE(test_ends_from_inside),
         CASE(test_a_drop_from_inside),
         CASE(test_s96_a_key_that_is_taken_away),
+        CASE(test_m134_connections_of_one_key),
         CASE(test_nobody_there),
     };
     if (dxpu_sodium_init() != DXPU_OK)

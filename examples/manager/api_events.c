@@ -83,21 +83,16 @@ static void stream(api_conn *c, const api_selection *s)
 /* Behind which number the last `count` of them begin. */
 static uint64_t before_last(const api_conn *c, const api_selection *s, uint64_t count)
 {
-    uint64_t from = c->a->newest;
+    uint64_t before = c->a->newest + 1;
     core_event some[SOME];
-    while (count && from) {
-        uint64_t start = from > SOME ? from - SOME : 0;
-        unsigned n = core_events_after(c->a->core, start, some, SOME);
-        while (n && some[n - 1].number > from)
-            n--;
-        if (!n) /* those before are no longer kept */
-            return from;
-        while (n && count) {
-            from = some[--n].number - 1;
-            count -= is_selected(c, s, &some[n]);
+    unsigned n;
+    while (count && (n = core_events_before(c->a->core, before, some, SOME)) > 0) {
+        for (unsigned i = 0; i < n && count; i++) {
+            before = some[i].number;
+            count -= is_selected(c, s, &some[i]);
         }
     }
-    return from;
+    return before - 1;
 }
 
 /* At most so many behind *after; *after: how far that was. */

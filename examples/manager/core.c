@@ -54,24 +54,24 @@ core *core_open(store *s, const core_settings *set, uint64_t unix_ms, uint64_t m
                 core_result *why)
 {
     core *c = calloc(1, sizeof *c);
-    core_event *events = set->events ? calloc(set->events, sizeof *events) : NULL;
-    if (!c || !events) {
+    if (!c || !set->events || !corei_history_init(&c->history, set->events)) {
         *why = set->events ? corei_result(CORE_E_MEMORY, "out of memory")
                            : corei_result(CORE_E_ARG, "at least one event is kept");
+        if (c)
+            corei_history_free(&c->history);
         free(c);
-        free(events);
         return NULL;
     }
     c->store = s;
     c->set = *set;
-    c->event = events;
-    c->event_first = 1;
     core_clock(c, unix_ms, mono_ms);
     *why = corei_load_events(c);
     if (why->code == CORE_OK)
         *why = corei_load(c);
-    if (why->code == CORE_OK)
+    if (why->code == CORE_OK) {
+        corei_history_sort(c);
         return c;
+    }
     core_close(c);
     return NULL;
 }
@@ -81,7 +81,7 @@ void core_close(core *c)
     if (!c)
         return;
     corei_tables_free(&c->t);
-    free(c->event);
+    corei_history_free(&c->history);
     free(c);
 }
 

@@ -190,6 +190,9 @@ core_result core_check_name(core *c, const dxpu_control_register *r,
    CORE_E_STATE: another key's box is, and was first; an event tells, once an hour of each key. */
 core_result core_check_paths(core *c, const dxpu_control_register *r,
                              const uint8_t key[DXPU_CONTROL_KEY_BYTES]);
+/* May the owner of this public key connect another proxy now (M-133)?  Before the first register of
+   a connection; it counts.  CORE_E_STATE: not yet. */
+core_result core_check_pace(core *c, const uint8_t key[DXPU_CONTROL_KEY_BYTES]);
 /* A register message (views are copied), of the owner of `key`; NULL: this manager has no keys.
    The node's number, or 0 with *why: refused. */
 uint32_t core_register(core *c, const dxpu_control_register *r, const char *program,
@@ -318,7 +321,10 @@ struct core_event {
     char text[160];               /* a sentence: what and why */
 };
 
-/* Those after number `after`, oldest first, at most max; how many. */
+/* Those after number `after`, oldest first, at most max; how many.  When as many are kept as may
+   be, the key or tenant that has most of them loses its oldest: none pushes out the others'. */
 unsigned core_events_after(const core *c, uint64_t after, core_event *out, unsigned max);
+/* Those before number `before`, newest first, at most max; how many. */
+unsigned core_events_before(const core *c, uint64_t before, core_event *out, unsigned max);
 
 #endif /* CORE_H_INCLUDED */

@@ -23,7 +23,7 @@ static core_event *event_begin(core *c, core_event_type type, const char *format
 {
     core_event *e = c->tolds < COREI_TX_EVENTS ? &c->told[c->tolds++] : &c->spare;
     memset(e, 0, sizeof *e);
-    e->number = c->event_last + c->tolds;
+    e->number = c->history.last + c->tolds;
     e->unix_ms = c->unix_ms;
     e->type = (uint8_t)type;
     vsnprintf(e->text, sizeof e->text, format, args);
@@ -84,38 +84,12 @@ void corei_event_lease(core *c, core_event_type type, uint64_t lease, const char
         e->node = c->t.node[c->t.host_node[l->host]].number;
 }
 
-/* -- Kept ones -- */
-
-static core_event *event_at(const core *c, uint64_t number)
-{
-    return &c->event[number % c->set.events];
-}
-
-void corei_event_keep(core *c, const core_event *e)
-{
-    *event_at(c, e->number) = *e;
-    if (!c->event_last || e->number != c->event_last + 1) /* a store that once kept fewer */
-        c->event_first = e->number;
-    c->event_last = e->number;
-    if (c->event_last - c->event_first >= c->set.events)
-        c->event_first = c->event_last - c->set.events + 1;
-}
-
 void corei_events_keep(core *c)
 {
     for (unsigned i = 0; i < c->tolds; i++)
-        corei_event_keep(c, &c->told[i]);
+        corei_history_keep(c, &c->told[i]);
     unsigned tolds = c->tolds;
     c->tolds = 0;
     for (unsigned i = 0; c->set.on_event && i < tolds; i++)
         c->set.on_event(c->set.user, &c->told[i]);
-}
-
-unsigned core_events_after(const core *c, uint64_t after, core_event *out, unsigned max)
-{
-    uint64_t number = after + 1 > c->event_first ? after + 1 : c->event_first;
-    unsigned n = 0;
-    for (; n < max && after < UINT64_MAX && number <= c->event_last; number++)
-        out[n++] = *event_at(c, number);
-    return n;
 }

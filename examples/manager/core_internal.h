@@ -7,6 +7,7 @@
    core_record.c   records as JSON
    core_store.c    the transaction
    core_events.c   events
+   core_history.c  which of them are kept, and how much each key may make the pool do
    core_nodes.c    what proxies say
    core_paths.c    whose an address is
    core_slots.c    what follows for a slot or a lease
@@ -32,8 +33,10 @@ enum {
     COREI_RIVAL_MS = 10000,        /* for a proxy to be back before a copy of it gets its place */
     COREI_ENLARGE_MS = 60000,      /* for a node to get more slots again; */
     COREI_ENLARGE_UNITS = 1000000, /* and any other, in a pool of so many slots */
-    COREI_CHANGES = 64, /* of one node in a second, and one for each slot: see settle_report() */
-    COREI_ALARMS = 10,  /* of one node in a second; further ones are dropped */
+    COREI_CONNECTS = 128,          /* of one key at once: all its identities, twice; */
+    COREI_CONNECT_MS = 1000,       /* then so often */
+    COREI_CHANGES = 64, /* of one key in a second, and one for each slot: see settle_report() */
+    COREI_ALARMS = 10,  /* of one key in a second; further ones are dropped */
     COREI_TOLD = 64,    /* keys of which an event tells that they were refused, in */
     COREI_TOLD_MS = 3600000,
     COREI_KEY_NODES = 64, /* that one key may register: a node for each guest of a proxy */
@@ -108,13 +111,10 @@ typedef struct corei_port {
 typedef struct corei_node {
     uint8_t drain_told;  /* as the box knows it; COREI_NO_REPORT: nobody knows */
     uint64_t gone_ms;    /* a box: given up then, unless it is back; 0: it is here */
-    uint64_t change_ms;  /* when counting began, of what its reports changed in the store */
-    uint64_t changes;    /* since then */
+    uint32_t party;      /* whose it is: see corei_party_of(); 0: not looked up yet */
     uint64_t enlarge_ms; /* not before then has it more slots */
     uint64_t left_ms;    /* when its last connection ended */
     uint64_t rival;      /* another instance, seen while this one lived; 0: none */
-    uint64_t alarm_ms;   /* when counting began */
-    uint32_t alarms;     /* since then */
     bool unsaved;        /* what its registers said of it is not in the store */
     uint16_t missing;    /* slots of a registration that has begun */
     uint16_t told_total; /* slots that it is about */
@@ -162,6 +162,31 @@ typedef enum corei_kind {
     COREI_SPARES
 } corei_kind;
 
+enum { COREI_PARTY_BYTES = CORE_NAME_BYTES + 1, COREI_DROPS_MAX = COREI_TX_EVENTS };
+
+/* A key (without one, a node) or a tenant: what it made the pool do. */
+typedef struct corei_party {
+    char id[COREI_PARTY_BYTES];
+    uint32_t events; /* of it that are kept, */
+    uint64_t oldest; /* none of which is before this position */
+    /* In a second that began then: changes of the store by reports, alarms. */
+    uint64_t change_ms, changes, alarm_ms, alarms;
+    uint64_t connects_ms; /* its connections are paid for until then, at so many a second */
+} corei_party;
+
+/* Events in the order of their numbers, at positions that grow: a ring. */
+typedef struct corei_history {
+    core_event *event;
+    uint32_t *whose; /* party */
+    uint32_t most, room, count;
+    uint64_t first, end; /* positions */
+    uint64_t last;       /* number; 0: there was none */
+    corei_party *party;  /* the first is the manager's own */
+    uint32_t parties;
+    uint64_t drop[COREI_DROPS_MAX]; /* numbers of those whose records are to be deleted */
+    unsigned drops;
+} corei_history;
+
 typedef struct corei_told {
     uint64_t since_ms; /* when counting began */
     unsigned count;    /* since then, and which: */
@@ -193,10 +218,7 @@ struct core {
     core_event told[COREI_TX_EVENTS];
     unsigned tolds;
     core_event spare; /* of a change with more events than those: the rest is not told */
-    /* a ring of events */
-    core_event *event;
-    uint64_t event_last; /* number */
-    uint64_t event_first;
+    corei_history history;
     uint64_t commits, loads; /* how many there were */
     bool failed, dead;       /* the last commit failed; nobody knows what the disk has */
     uint64_t refuse_until_ms;
@@ -285,7 +307,21 @@ void corei_event_slot(core *c, core_event_type type, uint32_t slot, const char *
 void corei_event_lease(core *c, core_event_type type, uint64_t lease, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void corei_events_keep(core *c); /* those of the transaction are durable */
-void corei_event_keep(core *c, const core_event *e);
+
+/* -- What is kept of them (core_history.c) -- */
+
+bool corei_history_init(corei_history *h, uint32_t events); /* false: out of memory */
+void corei_history_free(corei_history *h);
+void corei_history_keep(core *c, const core_event *e);
+/* The same of one out of the store, before its tables are loaded; after they were: sort. */
+void corei_history_load(core *c, const core_event *e);
+void corei_history_sort(core *c);
+/* Whose a node is, with all others of its key; good until the next call. */
+corei_party *corei_party_of(core *c, uint32_t node);
+/* The same of a key whose node may not be there yet. */
+corei_party *corei_party_of_key(core *c, const uint8_t key[DXPU_CONTROL_KEY_BYTES]);
+/* Is less than `most` counted in this second? */
+bool corei_party_may(uint64_t *since_ms, uint64_t *count, uint64_t most, uint64_t now_ms);
 
 /* -- Nodes (core_nodes.c) -- */
 

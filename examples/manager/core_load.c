@@ -690,7 +690,7 @@ static int load_event(void *user, const char *key, const void *value, size_t len
     json_decref(j);
     if (!good)
         return load_damaged(l, key);
-    corei_event_keep(l->c, &e);
+    corei_history_load(l->c, &e);
     return 0;
 }
 

@@ -145,20 +145,16 @@ static void settle_report(core *c, uint32_t node, uint16_t number)
         corei_settle_slot(c, slot);
 }
 
-/* The same, unless reports of this node have changed the store so often in this second that others
+/* The same, unless reports of this node's key have changed the store so often that others
    would wait for it: then once more, when the second is over. */
 static void settle_in_turn(core *c, uint32_t node, uint16_t number)
 {
-    corei_node *more = &c->t.node_more[node];
+    corei_party *party = corei_party_of(c, node);
     const core_node *n = &c->t.node[node];
     uint64_t before = c->commits;
-    if (c->mono_ms - more->change_ms >= 1000) {
-        more->change_ms = c->mono_ms;
-        more->changes = 0;
-    }
-    if (more->changes < COREI_CHANGES + n->total) {
+    if (corei_party_may(&party->change_ms, &party->changes, COREI_CHANGES + n->total, c->mono_ms)) {
         settle_report(c, node, number);
-        c->t.node_more[node].changes += c->commits - before;
+        corei_party_of(c, node)->changes += c->commits - before;
         return;
     }
     uint32_t at = n->first + number - 1;
@@ -167,7 +163,7 @@ static void settle_in_turn(core *c, uint32_t node, uint16_t number)
         return;
     if (box)
         c->t.slot_more[at].late = true;
-    corei_look_at(c, box ? corei_slot_unit(at) : corei_port_unit(c, at), more->change_ms + 1000);
+    corei_look_at(c, box ? corei_slot_unit(at) : corei_port_unit(c, at), party->change_ms + 1000);
 }
 
 /* -- Nodes -- */
@@ -689,6 +685,20 @@ core_result core_check_key(core *c, const dxpu_control_register *r,
                         number, number);
 }
 
+core_result core_check_pace(core *c, const uint8_t key[DXPU_CONTROL_KEY_BYTES])
+{
+    corei_party *p = corei_party_of_key(c, key);
+    if (p->connects_ms < c->mono_ms)
+        p->connects_ms = c->mono_ms;
+    uint64_t ahead = p->connects_ms - c->mono_ms;
+    if (ahead <= (uint64_t)COREI_CONNECT_MS * (COREI_CONNECTS - 1)) {
+        p->connects_ms += COREI_CONNECT_MS;
+        return (core_result){ CORE_OK, "" };
+    }
+    return corei_result(CORE_E_STATE, "proxies of its key connect too often; the next may in %d ms",
+                        COREI_CONNECT_MS);
+}
+
 /* -- Names -- */
 
 void core_name(const dxpu_control_register *r, char out[CORE_NAME_BYTES])
@@ -787,6 +797,7 @@ static bool pin(core *c, uint32_t node, const uint8_t *key)
     n->keyed = true;
     memcpy(n->key, key, sizeof n->key);
     c->t.node_more[node].other_told = false;
+    c->t.node_more[node].party = 0;
     tell_hosts(c, node); /* they dial by the key */
     return true;
 }
@@ -837,12 +848,11 @@ void core_alarm(core *c, uint32_t number, const dxpu_control_alarm *a)
     uint32_t node = core_find_node(c, number), slot = core_find_slot(c, number, a->slot);
     if (node == CORE_NONE)
         return;
-    corei_node *more = &c->t.node_more[node];
-    if (c->mono_ms - more->alarm_ms >= 1000) {
-        more->alarm_ms = c->mono_ms;
-        more->alarms = 0;
-    }
-    if (more->alarms++ >= COREI_ALARMS || corei_begin(c).code != CORE_OK)
+    corei_party *party = corei_party_of(c, node);
+    if (!corei_party_may(&party->alarm_ms, &party->alarms, COREI_ALARMS, c->mono_ms))
+        return;
+    party->alarms++;
+    if (corei_begin(c).code != CORE_OK)
         return;
     char text[CORE_NAME_BYTES * 2];
     snprintf(text, sizeof text, "%.*s", (int)(a->text.len < 120 ? a->text.len : 120),

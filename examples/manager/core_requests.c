@@ -604,6 +604,7 @@ core_result core_forget_key(core *c, uint32_t number)
     if (result.code != CORE_OK)
         return result;
     c->t.node[node].keyed = c->t.node[node].sealed = false;
+    c->t.node_more[node].party = 0;
     corei_event_node(c, CORE_EVENT_NODE_KEY, node,
                      "the next key that it registers with is its key");
     corei_mark_changed(c, COREI_NODE, node);

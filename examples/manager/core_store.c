@@ -157,11 +157,10 @@ static void batch_fill(core *c, record_batch *b)
     }
     for (unsigned i = 0; !b->failed && i < c->marks; i++)
         batch_put(b, key_of(c, c->mark[i]), json_of(c, c->mark[i]));
-    for (unsigned i = 0; !b->failed && i < c->tolds; i++) {
+    for (unsigned i = 0; !b->failed && i < c->tolds; i++)
         batch_put(b, event_key(c->told[i].number), corei_event_json(&c->told[i]));
-        if (c->told[i].number > c->set.events)
-            batch_add(b, event_key(c->told[i].number - c->set.events), NULL);
-    }
+    for (unsigned i = 0; !b->failed && i < c->history.drops; i++)
+        batch_add(b, event_key(c->history.drop[i]), NULL);
 }
 
 core_result corei_reload(core *c)
@@ -214,6 +213,7 @@ core_result corei_commit(core *c)
         return commit_failed(c, &f);
     c->failed = false;
     c->failure[0] = 0;
+    c->history.drops = 0;
     corei_events_keep(c);
     return (core_result){ CORE_OK, "" };
 }

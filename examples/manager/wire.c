@@ -18,7 +18,9 @@ enum {
     SEND_BYTES = 1 << 20, /* may wait for a proxy: attach for each of 4,096 slots */
     SILENT_HEARTBEATS = 3,
     REGISTER_NS = 50000000, /* in a row for new proxies, which write to the disk */
-    LATER_BYTES = 1 << 20,  /* that a proxy may send while it waits for that: 8,000 slots */
+    LATER_BYTES = 1 << 20,  /* that a proxy may send while it waits for that: 8,000 slots; */
+    LATER_SHARES = 4,       /* all of one key so much together */
+    KEY_CONNECTIONS = 128,  /* of one key at a time: an old and a new one of each identity */
     ANSWER_HEARTBEATS = 10, /* for an order */
     ORDERS_MAX = 0xffff     /* out at one proxy: a request's number has their index in 16 bits */
 };
@@ -493,7 +495,10 @@ static bool take_register(proxy *p, const dxpu_control *m)
         send_error(p, m->request, DXPU_CONTROL_CODE_BUSY, CORE_DOUBLE);
         return false;
     }
-    node = core_register(w->core, r, p->program, secure_key(p->conn), &why);
+    if (!p->node && secure_key(p->conn))
+        why = core_check_pace(w->core, secure_key(p->conn));
+    if (why.code == CORE_OK)
+        node = core_register(w->core, r, p->program, secure_key(p->conn), &why);
     if (!node || (!p->node && !enrol(p, node))) {
         w->count.registers_refused++;
         if (node)
@@ -645,9 +650,22 @@ static void hold(proxy *p, const dxpu_control *m)
     secure_touch(p->conn);
 }
 
+/* What all that wait with this one's key have sent. */
+static size_t kept_bytes(const proxy *p)
+{
+    const uint8_t *key = secure_key(p->conn);
+    size_t bytes = 0;
+    for (const proxy *o = p->owner->held; key && o; o = o->next_held) {
+        if (!memcmp(secure_key(o->conn), key, DXPU_CONTROL_KEY_BYTES))
+            bytes += evbuffer_get_length(o->later);
+    }
+    return bytes;
+}
+
 static void keep(proxy *p, dxpu_bytes in)
 {
     if (evbuffer_get_length(p->later) + in.len > LATER_BYTES ||
+        kept_bytes(p) + in.len > (size_t)LATER_SHARES * LATER_BYTES ||
         evbuffer_add(p->later, in.ptr, in.len))
         drop(p, "it says too much before it is registered");
 }
@@ -860,7 +878,8 @@ static const char *listen_at(wire *w)
     secure_callbacks cb = { NULL, on_opened, on_bytes, on_closed };
     secure_settings set = { .keys = w->set.keys,
                             .may = KEYS_HOST | KEYS_BOX,
-                            .program = "dxpu-manager" };
+                            .program = "dxpu-manager",
+                            .per_key = KEY_CONNECTIONS };
     dxpu_udp_address local;
     const char *why = dxpu_tcp_parse_port(w->set.listen, WIRE_PORT, &local);
     if (why)

@@ -32,7 +32,7 @@ struct secure_listener {
     secure_callbacks cb;
     dxpu_tcp_listener *tcp;
     secure_conn *conns;
-    uint64_t ended[DXPU_SODIUM_STREAM_ENDS_COUNT], revoked;
+    uint64_t ended[DXPU_SODIUM_STREAM_ENDS_COUNT], revoked, crowded;
     secure_telling strangers, plain, sealed, other_key;
 };
 
@@ -181,9 +181,25 @@ static void conn_free(secure_conn *c)
     free(c);
 }
 
+/* Has its key as many connections as one may have? */
+static bool is_one_too_many(const secure_conn *c)
+{
+    unsigned count = 0;
+    if (!c->listener || !c->listener->set.per_key || !c->stream)
+        return false;
+    for (const secure_conn *o = c->listener->conns; o; o = o->next)
+        count += o->up && !o->over && !memcmp(secure_key(o), secure_key(c), DXPU_NOISE_KEY_BYTES);
+    return count >= c->listener->set.per_key;
+}
+
 /* The other side is there, and is who it says. */
 static void come_up(secure_conn *c)
 {
+    if (is_one_too_many(c)) {
+        c->listener->crowded++;
+        secure_drop(c, "its key has as many connections as it may");
+        return;
+    }
     if (c->listener && c->stream && !known(c->listener, secure_key(c))) {
         secure_drop(c, "its key may not come in any more"); /* since its greeting */
         return;
@@ -351,6 +367,7 @@ void secure_report(const secure_listener *l, report *r)
     for (unsigned end = 1; end < DXPU_SODIUM_STREAM_ENDS_COUNT; end++)
         report_number(r, dxpu_sodium_stream_end_name(end), l->ended[end]);
     report_number(r, "revoked", l->revoked);
+    report_number(r, "crowded", l->crowded);
     report_close(r);
 }
 
