@@ -10,7 +10,6 @@
 
 #include <cmocka.h>
 
-#include "../examples/host_proxy/attachment.c"
 #include "../examples/host_proxy/grants.c"
 #include "../examples/host_proxy/msi.c"
 #include "../examples/host_proxy/probe.c"
@@ -18,12 +17,13 @@
 #include "../examples/host_proxy/retry.c"
 #include "../examples/host_proxy/slot.c"
 #include "peer.h"
+#include "slot_line.h"
 
 enum { READS = 3, MAPPED = 0x1000, UNMAPPED = 0x2000 };
 
 static fabric net;
 static guest_slot the_slot;
-static attachment the_box;
+static direct_line the_box;
 static peer far;
 static unsigned silent, answered, requests, good, unsupported, interrupts, shown;
 static uint32_t last_data, last_value;
@@ -139,11 +139,9 @@ static const slot_host the_host = { NULL,      dma_read,   dma_write,     msi,
 
 static void up(void *user, fabric_channel *c, uint64_t now)
 {
-    char whose[SLOT_WHOSE_BYTES];
-    (void)c;
     (void)user;
-    attachment_up(&the_box, whose);
-    slot_up(&the_slot, whose, now);
+    (void)c;
+    direct_up(&the_box, now);
 }
 
 static bool work(void *user, fabric_channel *c, uint64_t now)
@@ -155,30 +153,20 @@ static bool work(void *user, fabric_channel *c, uint64_t now)
 static void down(void *user, fabric_channel *c, uint64_t now)
 {
     (void)user;
-    if (the_box.channel == c) {
-        slot_down(&the_slot);
-        attachment_down(&the_box, now);
-    }
+    if (the_box.channel == c)
+        direct_down(&the_box, now);
 }
 
 static uint64_t next_ns(void *user)
 {
-    uint64_t a = slot_next_ns(&the_slot), b = attachment_next_ns(&the_box);
     (void)user;
-    return a < b ? a : b;
+    return direct_next_ns(&the_box);
 }
 
 static void tick(void *user, uint64_t now)
 {
     (void)user;
-    slot_tick(&the_slot, now);
-    attachment_tick(&the_box, now);
-}
-
-static void detach(void)
-{
-    attachment_end(&the_box, DXPU_REASON_DETACH);
-    slot_close(&the_slot, DXPU_REASON_DETACH);
+    direct_tick(&the_box, now);
 }
 
 static void run_until(bool (*done)(void))
@@ -224,13 +212,12 @@ static void let_master(uint16_t function, bool on)
     msi_answered(&the_slot.msi, &cpl);
 }
 
-static int attach_far(void)
+static void attach_far(void)
 {
     dxpu_udp_address here;
     here.len = sizeof here.u;
     assert_int_equal(getsockname(far.fd, &here.u.any, &here.len), 0);
-    slot_begin(&the_slot);
-    return attachment_begin(&the_box, &here, 1, 1, NULL, 1, dxpu_udp_now_ns());
+    direct_attach(&the_box, &here, dxpu_udp_now_ns());
 }
 
 static void start(uint64_t hold_ms)
@@ -244,12 +231,11 @@ static void start(uint64_t hold_ms)
     s.hold_ms = hold_ms;
     s.keys = keys_none();
     assert_int_equal(fabric_open(&net, "host", &s, 4, &cb), 0);
-    attachment_init(&the_box, 1, 1, &net);
-    the_box.tags = &the_slot.tags;
+    direct_open(&the_box, &the_slot, &net);
     assert_int_equal(slot_init(&the_slot, 1, &the_host, &the_box.line, hold_ms * 1000000u), 0);
     peer_start(&far, dxpu_udp_base(net.udp));
     far.cfg.hold_ms = 60000;
-    assert_int_equal(attach_far(), 0);
+    attach_far();
     far.step = refuse_probe;
     run_until(is_up);
     far.step = NULL;
@@ -547,7 +533,7 @@ static void test_detach_comes_behind_what_was_sent(void **state)
         t = peer_request(DXPU_TLP_MWR, 0);
         assert_true(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
     }
-    detach();
+    direct_detach(&the_box);
     t = peer_request(DXPU_TLP_MWR, 0);
     assert_false(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
     far.step = count_writes;
@@ -572,7 +558,7 @@ static void test_detach_does_not_wait_beyond_hold(void **state)
     }
     run_until(far_is_off);
     assert_int_equal(queue_used(&the_slot.queue, DXPU_POSTED), 0);
-    detach();
+    direct_detach(&the_box);
     assert_non_null(the_box.channel);
     run_until(is_empty_or_late);
     assert_null(the_box.channel);
@@ -981,9 +967,9 @@ static void test_s109_the_host_looks_itself(void **state)
     assert_int_equal(the_slot.refused, 8);
     assert_true(the_slot.alarmed);
     assert_int_equal(try_both(0, 0, false), 2);
-    detach();
+    direct_detach(&the_box);
     run_until(is_empty);
-    assert_int_equal(attach_far(), 0);
+    attach_far();
     assert_false(the_slot.alarmed); /* the first of another lease is told again */
 }
 
@@ -1156,7 +1142,7 @@ static void test_detach_ends_the_look_at_the_device(void **state)
     far.step = slow_device;
     not_yet = FOREVER;
     run_until(is_asking_for_time);
-    detach();
+    direct_detach(&the_box);
     now = the_slot.probe_ns + 1;
     slot_tick(&the_slot, now);
     assert_true(slot_next_ns(&the_slot) > now);

@@ -10,7 +10,6 @@
 
 #include <cmocka.h>
 
-#include "../examples/host_proxy/attachment.c"
 #include "../examples/host_proxy/grants.c"
 #include "../examples/host_proxy/msi.c"
 #include "../examples/host_proxy/probe.c"
@@ -19,6 +18,7 @@
 #include "../examples/host_proxy/slot.c"
 #include "../examples/host_proxy/vswitch.c"
 #include "peer.h"
+#include "slot_line.h"
 
 enum { A = 0, B = 1, HOST_MEMORY = 0x1000 };
 #define WINDOW_OF(box) (0x90000000u + (box)*0x1000000u)
@@ -26,7 +26,7 @@ enum { A = 0, B = 1, HOST_MEMORY = 0x1000 };
 static fabric net;
 static dxpu_vswitch vs;
 static guest_slot slots[2];
-static attachment attachments[2];
+static direct_line lines[2];
 static peer boxes[2];
 static unsigned filled_slots, host_writes, host_reads, guest_answers, guest_losses;
 /* what the boxes saw */
@@ -130,60 +130,44 @@ static const slot_host the_host = { NULL,      dma_read,   dma_write,     take_i
 
 /* ==== The fabric ============================================================================== */
 
-static attachment *of(const fabric_channel *c)
+static direct_line *of(const fabric_channel *c)
 {
-    for (unsigned i = 0; i < 2; i++) {
-        if (attachments[i].channel == c)
-            return &attachments[i];
-    }
-    return NULL;
+    return lines[A].channel == c ? &lines[A] : lines[B].channel == c ? &lines[B] : NULL;
 }
 
 static void up(void *user, fabric_channel *c, uint64_t now)
 {
-    attachment *a = of(c);
-    char whose[SLOT_WHOSE_BYTES];
     (void)user;
-    attachment_up(a, whose);
-    slot_up(&slots[a - attachments], whose, now);
+    direct_up(of(c), now);
 }
 
 static bool work(void *user, fabric_channel *c, uint64_t now)
 {
-    const attachment *a = of(c);
+    const direct_line *l = of(c);
     (void)user;
-    return a && slot_work(&slots[a - attachments], now);
+    return l && slot_work(l->slot, now);
 }
 
 static void down(void *user, fabric_channel *c, uint64_t now)
 {
-    attachment *a = of(c);
+    direct_line *l = of(c);
     (void)user;
-    if (a) {
-        slot_down(&slots[a - attachments]);
-        attachment_down(a, now);
-    }
+    if (l)
+        direct_down(l, now);
 }
 
 static uint64_t next_ns(void *user)
 {
-    uint64_t next = DXPU_NEVER;
+    uint64_t a = direct_next_ns(&lines[A]), b = direct_next_ns(&lines[B]);
     (void)user;
-    for (unsigned i = 0; i < 2; i++) {
-        uint64_t a = slot_next_ns(&slots[i]), b = attachment_next_ns(&attachments[i]);
-        next = a < next ? a : next;
-        next = b < next ? b : next;
-    }
-    return next;
+    return a < b ? a : b;
 }
 
 static void tick(void *user, uint64_t now)
 {
     (void)user;
-    for (unsigned i = 0; i < 2; i++) {
-        slot_tick(&slots[i], now);
-        attachment_tick(&attachments[i], now);
-    }
+    direct_tick(&lines[A], now);
+    direct_tick(&lines[B], now);
 }
 
 static void run_until(bool (*done)(void))
@@ -322,17 +306,15 @@ static void start(uint64_t hold_ms)
     assert_int_equal(fabric_open(&net, "host", &s, 8, &cb), 0);
     for (unsigned i = 0; i < 2; i++) {
         dxpu_udp_address here;
-        attachment_init(&attachments[i], i + 1, 1, &net);
-        attachments[i].tags = &slots[i].tags;
-        assert_int_equal(
-            slot_init(&slots[i], i + 1, &the_host, &attachments[i].line, hold_ms * 1000000u), 0);
+        direct_open(&lines[i], &slots[i], &net);
+        assert_int_equal(slot_init(&slots[i], i + 1, &the_host, &lines[i].line, hold_ms * 1000000u),
+                         0);
         peer_start(&boxes[i], dxpu_udp_base(net.udp));
         boxes[i].cfg.hold_ms = 60000;
         boxes[i].step = box_step;
         here.len = sizeof here.u;
         assert_int_equal(getsockname(boxes[i].fd, &here.u.any, &here.len), 0);
-        assert_int_equal(attachment_begin(&attachments[i], &here, 1, 1, NULL, 1, dxpu_udp_now_ns()),
-                         0);
+        direct_attach(&lines[i], &here, dxpu_udp_now_ns());
     }
     run_until(both_up);
     let_master(A);

@@ -18,7 +18,8 @@ from vfio_client import BASE, DEVICE, ECAM, HANG, PORT, WINDOW  # noqa: E402
 
 QUEUE = 512  # of a slot's TLPs that wait, from which on the host does not read the guest
 CHANNEL = 512  # posted TLPs that the channel takes besides: eight for each frame of its window
-WRITES = QUEUE + CHANNEL + 64  # the socket holds the rest
+CROSSING = 512  # those between the keeper and the worker
+WRITES = QUEUE + CROSSING + CHANNEL + 64  # the socket holds the rest
 
 
 def flood(l, end):

@@ -641,8 +641,12 @@ def lists_of_paths_are_read():
 
 
 def ticks(process):
-    with open("/proc/%d/stat" % process.popen.pid) as f:
-        return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13]))
+    """Of processor time that it and the processes that it started have used."""
+    used = 0
+    for pid in [process.popen.pid] + [pid for _, pid in process.children()]:
+        with open("/proc/%d/stat" % pid) as f:
+            used += sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13]))
+    return used
 
 
 @case

@@ -254,6 +254,19 @@ int dxpu_vfu_msi(dxpu_vfu *s, uint64_t address, uint32_t data)
     return DXPU_OK;
 }
 
+const dxpu_vfu_counters *dxpu_vfu_count(const dxpu_vfu *s)
+{
+    static dxpu_vfu_counters counters;
+    (void)s;
+    return &counters;
+}
+
+int dxpu_vfu_client(const dxpu_vfu *s)
+{
+    (void)s;
+    return -1;
+}
+
 const char *dxpu_vfu_counter_name(unsigned index)
 {
     (void)index;

@@ -63,6 +63,8 @@ struct dxpu_udp {
     bool bypass_maybe;
     uint8_t *bypass_room; /* what the last dxpu_udp_room() gave, when it is the bypass's */
     dxpu_udp_counters count;
+    bool (*look)(void *user, bool about_to_block); /* NULL: none */
+    void *look_user;
 };
 
 /* ==== 1  Addresses and paths ================================================================== */
@@ -687,6 +689,17 @@ static uint64_t earlier_retry(const dxpu_udp *u, uint64_t now, uint64_t next)
     return waits && now + RETRY_NS < next ? now + RETRY_NS : next;
 }
 
+void dxpu_udp_watch(dxpu_udp *u, bool (*look)(void *user, bool about_to_block), void *user)
+{
+    u->look = look;
+    u->look_user = user;
+}
+
+static bool looks(dxpu_udp *u, bool about_to_block)
+{
+    return u->look && u->look(u->look_user, about_to_block);
+}
+
 int dxpu_udp_loop(dxpu_udp *u, const dxpu_udp_callbacks *cb)
 {
     uint64_t now = dxpu_udp_now_ns(), last = now, polled = 0, next = 0;
@@ -695,6 +708,7 @@ int dxpu_udp_loop(dxpu_udp *u, const dxpu_udp_callbacks *cb)
     while (!u->stop) {
         bool all = u->cfg.wait != DXPU_UDP_BLOCK;
         unsigned n = receive_all(u, cb, all);
+        n += looks(u, false);
         now = dxpu_udp_now_ns();
         if (n)
             last = now;
@@ -715,6 +729,10 @@ int dxpu_udp_loop(dxpu_udp *u, const dxpu_udp_callbacks *cb)
         }
         if (u->stop)
             break;
+        if (looks(u, true)) {
+            wake = true;
+            continue;
+        }
         if (block(u, now, next))
             return -1;
         polled = dxpu_udp_now_ns();

@@ -1553,6 +1553,15 @@ static void receive(dxpu_vfu *s, bool readable)
 
 /* ==== connections ============================================================================= */
 
+void dxpu_vfu_end(int fd)
+{
+    uint8_t unread[4096];
+    (void)shutdown(fd, SHUT_RDWR); /* from here the client can add nothing */
+    while (recv(fd, unread, sizeof unread, MSG_DONTWAIT) > 0)
+        continue;
+    close(fd);
+}
+
 static void close_client(dxpu_vfu *s)
 {
     bool announced = s->announced;
@@ -1572,6 +1581,11 @@ static void close_client(dxpu_vfu *s)
     s->behind = s->paused;
     if (announced && s->cb.disconnected)
         s->cb.disconnected(s->cb.user, why);
+}
+
+int dxpu_vfu_client(const dxpu_vfu *s)
+{
+    return s->agreed ? s->client : -1;
 }
 
 int dxpu_vfu_adopt(dxpu_vfu *s, int fd)

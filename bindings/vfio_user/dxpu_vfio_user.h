@@ -111,6 +111,12 @@ void dxpu_vfu_close(dxpu_vfu *s);
 /* Take a connected stream socket as the client; it now belongs to the server.  DXPU_OK, E_FULL
    when there is a client, E_ARG when fd cannot be used; on errors fd stays the caller's. */
 int dxpu_vfu_adopt(dxpu_vfu *s, int fd);
+/* The connection to a client that has agreed on a version, -1: none.  Another process that holds a
+   duplicate can end it in order when this one cannot any more: by dxpu_vfu_end(). */
+int dxpu_vfu_client(const dxpu_vfu *s);
+/* Shut a connection down, read what the client had sent, close it: as the server does with its own.
+   Descriptors that the client had sent are closed with that, which can wait for the client. */
+void dxpu_vfu_end(int fd);
 /* One descriptor for the life of the server: call process() while it is readable.  (An epoll
    descriptor: it covers listening, reading, writing, and work put off by burst or pause.) */
 int dxpu_vfu_fd(const dxpu_vfu *s);

@@ -193,7 +193,7 @@ static void on_guest(evutil_socket_t fd, short what, void *user)
     (void)fd;
     (void)what;
     (void)user;
-    loop.failed |= guest_process(loop.guest) != 0;
+    loop.failed |= guest_process(loop.guest) < 0;
     if (loop.failed)
         dxpu_udp_stop(loop.udp);
 }

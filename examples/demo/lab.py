@@ -119,8 +119,24 @@ class Process:
             self.popen.send_signal(signal.SIGINT)
         return self.wait(seconds)
 
+    def children(self):
+        """The processes that it started: [(name, pid)]."""
+        found = []
+        try:
+            with open("/proc/%d/task/%d/children" % ((self.popen.pid,) * 2)) as f:
+                for pid in f.read().split():
+                    with open("/proc/%s/comm" % pid) as name:
+                        found.append((name.read().strip(), int(pid)))
+        except OSError:
+            pass  # one of them has just ended
+        return found
+
     def kill(self):
+        """End it as a machine without power does: with all that it started."""
         if self.popen.poll() is None:
+            self.popen.send_signal(signal.SIGSTOP)
+            for _, pid in self.children():
+                os.kill(pid, signal.SIGKILL)
             self.popen.kill()
         self.popen.wait()
 

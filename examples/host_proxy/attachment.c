@@ -1,72 +1,171 @@
 /* attachment.c - see attachment.h
    SPDX-License-Identifier: MIT */
 #include "attachment.h"
+#include "refusal.h"
 
 enum { RETRY_NS = 100000000 };
 
-/* ==== The channel as a slot's line ============================================================ */
+enum { RECORD_TURN = 256 };
 
-static int line_submit(void *user, dxpu_bytes tlp, uint64_t now, uint64_t request)
+int attachment_init(attachment *a, unsigned number, uint32_t node, fabric *f, crossing *cross)
 {
-    attachment *a = user;
-    return dxpu_channel_submit(&a->channel->ch, tlp, now, request);
-}
-
-static int line_submit_event(void *user, const dxpu_event *e)
-{
-    attachment *a = user;
-    return dxpu_channel_submit_event(&a->channel->ch, e);
-}
-
-static dxpu_delivery line_peek(void *user, unsigned cls)
-{
-    attachment *a = user;
-    return dxpu_channel_peek(&a->channel->ch, cls);
-}
-
-static void line_take(void *user, unsigned cls, uint64_t now)
-{
-    attachment *a = user;
-    (void)dxpu_channel_take(&a->channel->ch, cls, now);
-}
-
-static bool line_take_event(void *user)
-{
-    attachment *a = user;
-    dxpu_event e;
-    return dxpu_channel_peek_event(&a->channel->ch, &e) &&
-           dxpu_channel_take_event(&a->channel->ch) == DXPU_OK;
-}
-
-static bool line_contain(void *user, dxpu_request *out)
-{
-    attachment *a = user;
-    return dxpu_channel_contain(&a->channel->ch, out);
-}
-
-static void line_close(void *user, uint8_t reason)
-{
-    attachment *a = user;
-    (void)dxpu_channel_close(&a->channel->ch, reason); /* closing already: fine */
-}
-
-static void line_reset(void *user, uint8_t reason)
-{
-    attachment *a = user;
-    dxpu_channel_reset(&a->channel->ch, reason);
-}
-
-void attachment_init(attachment *a, unsigned number, uint32_t node, fabric *f)
-{
-    const slot_line line = { a,         line_submit,     line_submit_event, line_peek,
-                             line_take, line_take_event, line_contain,      line_close,
-                             line_reset };
+    int rc = 0;
     memset(a, 0, sizeof *a);
     a->number = number;
     a->node = node;
     a->fabric = f;
-    a->line = line;
+    a->cross = cross;
     a->dial_ns = DXPU_NEVER;
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+        rc |= queue_init(&a->down, cls, CROSSING_TLPS, 16 + 512);
+    return rc;
+}
+
+void attachment_free(attachment *a)
+{
+    queue_free(&a->down);
+}
+
+/* ==== The channel as the slot's line ========================================================== */
+
+static void put(attachment *a, unsigned kind, unsigned arg, const void *payload, size_t bytes)
+{
+    const crossing_record r = {
+        (uint16_t)bytes, (uint8_t)kind, (uint8_t)arg, a->number, a->life, 0
+    };
+    (void)crossing_put(a->cross, &r, payload); /* a keeper that reads nothing is gone, or will be */
+}
+
+static void drop_first(attachment *a, unsigned cls)
+{
+    queue_pop(&a->down, cls);
+    crossing_return(a->cross, a->number, cls);
+}
+
+static void drop_event(attachment *a)
+{
+    queue_pop_event(&a->down);
+    crossing_return(a->cross, a->number, CROSSING_EVENTS);
+}
+
+/* The channel never takes this request: its keeper is answered. */
+static void refuse(attachment *a, dxpu_bytes req)
+{
+    uint8_t bytes[REFUSAL_BYTES];
+    dxpu_bytes cpl = refusal_encode(req, DXPU_CPL_UR, bytes);
+    if (cpl.len && crossing_room(a->cross, a->number, DXPU_COMPLETION))
+        put(a, CROSSING_TLP, DXPU_COMPLETION, cpl.ptr, cpl.len);
+}
+
+static void send_class(attachment *a, unsigned cls, uint64_t now)
+{
+    const queue_item *w;
+    while ((w = queue_peek(&a->down, cls)) != NULL) {
+        dxpu_bytes tlp = { w->bytes, w->len };
+        int rc = dxpu_channel_submit(&a->channel->ch, tlp, now, 0);
+        if (rc == DXPU_E_AGAIN || rc <= DXPU_E_CLOSED)
+            return; /* no room yet, or attachment_down() comes */
+        if (rc != DXPU_OK)
+            refuse(a, tlp);
+        drop_first(a, cls);
+    }
+}
+
+static bool is_empty(const tlp_queue *q)
+{
+    return !queue_first(q, DXPU_POSTED) && !queue_first(q, DXPU_NONPOSTED) &&
+           !queue_first(q, DXPU_COMPLETION) && !queue_peek_event(q);
+}
+
+static void send_waiting(attachment *a, uint64_t now)
+{
+    const dxpu_event *e;
+    for (;;) {
+        send_class(a, DXPU_POSTED, now);
+        send_class(a, DXPU_COMPLETION, now);
+        send_class(a, DXPU_NONPOSTED, now);
+        e = queue_peek_event(&a->down);
+        if (!e || dxpu_channel_submit_event(&a->channel->ch, e) != DXPU_OK)
+            break;
+        drop_event(a);
+    }
+    if (a->close_behind && is_empty(&a->down))
+        (void)dxpu_channel_close(&a->channel->ch, a->close_reason); /* closing already: fine */
+}
+
+static bool take_class(attachment *a, unsigned cls, uint64_t now)
+{
+    dxpu_delivery d = dxpu_channel_peek(&a->channel->ch, cls);
+    if (!d.tlp.len || !crossing_room(a->cross, a->number, cls))
+        return false;
+    put(a, CROSSING_TLP, cls, d.tlp.ptr, d.tlp.len);
+    (void)dxpu_channel_take(&a->channel->ch, cls, now);
+    return true;
+}
+
+bool attachment_work(attachment *a, uint64_t now)
+{
+    dxpu_event e;
+    bool more = true;
+    for (unsigned n = 0; more && n < RECORD_TURN; n++) {
+        more = take_class(a, DXPU_POSTED, now);
+        more |= take_class(a, DXPU_COMPLETION, now);
+        more |= take_class(a, DXPU_NONPOSTED, now);
+        if (dxpu_channel_peek_event(&a->channel->ch, &e)) /* of a box: none concerns the guest */
+            more |= dxpu_channel_take_event(&a->channel->ch) == DXPU_OK;
+    }
+    send_waiting(a, now);
+    return more;
+}
+
+static void hear_event(attachment *a, const crossing_record *r, const uint8_t *payload)
+{
+    dxpu_event e;
+    if (r->bytes == sizeof e) {
+        memcpy(&e, payload, sizeof e);
+        if (queue_push_event(&a->down, &e))
+            return;
+    }
+    crossing_return(a->cross, a->number, CROSSING_EVENTS);
+}
+
+static void hear_tlp(attachment *a, const crossing_record *r, const uint8_t *payload)
+{
+    dxpu_bytes tlp = { payload, r->bytes };
+    if (!queue_push(&a->down, r->arg, tlp, 0))
+        crossing_return(a->cross, a->number, r->arg);
+}
+
+/* What belongs to an earlier channel is done with. */
+static void hear_late(attachment *a, const crossing_record *r)
+{
+    if (r->kind == CROSSING_TLP)
+        crossing_return(a->cross, a->number, r->arg);
+    else if (r->kind == CROSSING_EVENT)
+        crossing_return(a->cross, a->number, CROSSING_EVENTS);
+}
+
+void attachment_hear(attachment *a, const crossing_record *r, const uint8_t *payload)
+{
+    if (!a->up || r->life != a->life) {
+        hear_late(a, r);
+        return;
+    }
+    switch (r->kind) {
+    case CROSSING_TLP:
+        hear_tlp(a, r, payload);
+        break;
+    case CROSSING_EVENT:
+        hear_event(a, r, payload);
+        break;
+    case CROSSING_CLOSE:
+        a->close_behind = true;
+        a->close_reason = r->arg;
+        break;
+    default: /* CROSSING_RESET */
+        dxpu_channel_reset(&a->channel->ch, r->arg);
+        break;
+    }
 }
 
 /* ==== Whose box it is ========================================================================= */
@@ -105,7 +204,6 @@ static void dial(attachment *a, uint64_t now)
     cfg.local.slot = DXPU_SLOT_HOST;
     cfg.local.function = cfg.remote.function = DXPU_FUNCTION_ALL;
     cfg.remote.slot = a->box_slot;
-    cfg.tags = a->tags;
     a->channel = fabric_dial(a->fabric, &cfg, keys_plain(a->fabric->keys) ? NULL : a->key, a->path,
                              a->paths, now);
     if (!a->channel)
@@ -146,6 +244,22 @@ bool attachment_allows(const attachment *a, const uint8_t key[DXPU_NOISE_KEY_BYT
                     : keys_allow(a->fabric->keys, key, KEYS_FABRIC, 0);
 }
 
+/* The keeper hears of it, and remembers. */
+static void begin(attachment *a, const uint8_t *key)
+{
+    attachment_memory m;
+    memset(&m, 0, sizeof m);
+    m.epoch = a->epoch;
+    m.paths = a->paths;
+    m.box_slot = a->box_slot;
+    m.keyed = key != NULL;
+    if (key)
+        memcpy(m.key, key, sizeof m.key);
+    for (unsigned i = 0; i < a->paths; i++)
+        m.box[i] = a->path[i].remote;
+    put(a, CROSSING_BEGIN, 0, &m, sizeof m);
+}
+
 int attachment_begin(attachment *a, const dxpu_udp_address *box, unsigned paths, uint16_t box_slot,
                      const uint8_t *key, uint64_t epoch, uint64_t now)
 {
@@ -169,8 +283,24 @@ int attachment_begin(attachment *a, const dxpu_udp_address *box, unsigned paths,
     name_box(a);
     a->box_slot = box_slot;
     a->epoch = epoch;
+    begin(a, key);
     dial(a, now);
     return 0;
+}
+
+int attachment_recall(attachment *a, const uint8_t *payload, size_t bytes, uint64_t now)
+{
+    attachment_memory m;
+    if (bytes != sizeof m)
+        return ATTACHMENT_ALIKE;
+    memcpy(&m, payload, sizeof m);
+    if (m.paths < 1 || m.paths > DXPU_PATHS_MAX || !m.epoch || !m.box_slot)
+        return ATTACHMENT_ALIKE;
+    for (unsigned i = 0; i < m.paths; i++) {
+        if (m.box[i].len > sizeof m.box[i].u)
+            return ATTACHMENT_ALIKE;
+    }
+    return attachment_begin(a, m.box, m.paths, m.box_slot, m.keyed ? m.key : NULL, m.epoch, now);
 }
 
 bool attachment_is_at(const attachment *a, const dxpu_udp_address *box, unsigned paths)
@@ -211,6 +341,8 @@ bool attachment_reaches(const attachment *a, const dxpu_udp_address *box, unsign
 
 void attachment_end(attachment *a, uint8_t reason)
 {
+    if (a->attached)
+        put(a, CROSSING_FORGET, 0, NULL, 0);
     a->attached = false;
     a->dial_ns = DXPU_NEVER;
     if (!a->channel)
@@ -219,19 +351,39 @@ void attachment_end(attachment *a, uint8_t reason)
     a->closing_ns = dxpu_udp_now_ns() + a->fabric->base.hold_ms * 1000000ull;
     if (dxpu_channel_state(&a->channel->ch) == DXPU_STATE_IDLE)
         dxpu_channel_reset(&a->channel->ch, reason); /* it still asks for keys: nobody to tell */
-    else if (!a->up)
+    else if (a->up)
+        put(a, CROSSING_DETACH, reason, NULL, 0); /* it answers with CLOSE */
+    else
         (void)dxpu_channel_close(&a->channel->ch, reason);
 }
 
-void attachment_up(attachment *a, char whose[SLOT_WHOSE_BYTES])
+void attachment_up(attachment *a)
 {
+    char whose[DXPU_PATHS_MAX * DXPU_UDP_TEXT_BYTES + 64];
+    int len = snprintf(whose, sizeof whose, "slot %u of %s, epoch %llu", a->box_slot, a->box,
+                       (unsigned long long)a->epoch);
     a->up = true;
+    a->close_behind = false;
+    a->life++;
     a->incarnations++;
     a->attempts = 0;
     fprintf(stderr, "dxpu-host: slot %u: slot %u of %s is attached, epoch %llu\n", a->number,
             a->box_slot, a->box, (unsigned long long)a->epoch);
-    snprintf(whose, SLOT_WHOSE_BYTES, "slot %u of %s, epoch %llu", a->box_slot, a->box,
-             (unsigned long long)a->epoch);
+    put(a, CROSSING_UP, 0, whose, (size_t)len);
+}
+
+/* The keeper does the containing. */
+static void line_over(attachment *a)
+{
+    if (a->up)
+        put(a, CROSSING_DOWN, 0, NULL, 0);
+    a->up = false;
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
+        while (queue_first(&a->down, cls))
+            drop_first(a, cls);
+    }
+    while (queue_peek_event(&a->down))
+        drop_event(a);
 }
 
 void attachment_down(attachment *a, uint64_t now)
@@ -241,7 +393,7 @@ void attachment_down(attachment *a, uint64_t now)
     uint8_t reason = dxpu_channel_reason(&c->ch);
     char end[FABRIC_END_BYTES];
     bool was_up = a->up;
-    a->up = false;
+    line_over(a);
     fabric_end_text(c, end);
     fabric_paths_keep(&a->past, c);
     a->channel = NULL;

@@ -1,19 +1,22 @@
 /* attachment.h - one slot's box: who it is, its dialing and re-dialing, its channel
    SPDX-License-Identifier: MIT
 
-   What faces the fabric, as slot.h faces the guest.  The channel is the slot's line while it is
-   up. */
+   What faces the fabric, as slot.h faces the guest.  While the channel is up it is the slot's line:
+   TLPs and events of the keeper go down it as the box has room, and those of the box go up as the
+   keeper has. */
 #ifndef ATTACHMENT_H_INCLUDED
 #define ATTACHMENT_H_INCLUDED
 
+#include "crossing.h"
 #include "fabric.h"
-#include "slot.h"
+#include "queue.h"
 
 typedef struct attachment {
     unsigned number; /* of the guest's slot, 1.. */
     fabric *fabric;
-    dxpu_tags *tags; /* of the slot's requests; set before the first attachment */
-    slot_line line;
+    crossing *cross;
+    uint32_t life;           /* of the line, counted */
+    tlp_queue down;          /* of the keeper, until the channel has room */
     fabric_channel *channel; /* the incarnation, NULL between two */
     bool attached;           /* a box is named; else the slot stays empty */
     bool up;
@@ -35,7 +38,18 @@ typedef struct attachment {
     uint64_t dial_ns;
     uint64_t closing_ns;  /* when a channel that is to close in order is ended; 0: it is not */
     uint8_t close_reason; /* DXPU_REASON_* */
+    bool close_behind;    /* the keeper has sent its last, which may still wait in `down` */
 } attachment;
+
+/* What the keeper is to remember of it, for the next worker. */
+typedef struct attachment_memory {
+    uint64_t epoch;
+    uint32_t paths;
+    uint16_t box_slot;
+    uint8_t keyed;
+    uint8_t key[DXPU_NOISE_KEY_BYTES];
+    dxpu_udp_address box[DXPU_PATHS_MAX];
+} attachment_memory;
 
 /* Why attachment_begin() does not. */
 enum {
@@ -47,11 +61,15 @@ enum {
     ATTACHMENT_PLAIN = -6    /* --plain dials only this machine */
 };
 
-void attachment_init(attachment *a, unsigned number, uint32_t node, fabric *f);
+/* 0, or -1 out of memory. */
+int attachment_init(attachment *a, unsigned number, uint32_t node, fabric *f, crossing *cross);
+void attachment_free(attachment *a);
 /* Name the box's slot behind this one and dial; box[paths], 1..DXPU_PATHS_MAX, are its addresses.
    key: the box's public one, or NULL: as --peer and --peers say.  0, or ATTACHMENT_*. */
 int attachment_begin(attachment *a, const dxpu_udp_address *box, unsigned paths, uint16_t box_slot,
                      const uint8_t *key, uint64_t epoch, uint64_t now_ns);
+/* The same, from what a keeper remembered: a record's payload. */
+int attachment_recall(attachment *a, const uint8_t *payload, size_t bytes, uint64_t now_ns);
 /* Was it attached with this key, NULL: with none? */
 bool attachment_has_key(const attachment *a, const uint8_t *key);
 /* fabric_callbacks.allowed: a key that the attachment named, or one that --peers still has. */
@@ -62,14 +80,17 @@ bool attachment_is_at(const attachment *a, const dxpu_udp_address *box, unsigned
    `key`, or NULL: as --peer and --peers say. */
 bool attachment_reaches(const attachment *a, const dxpu_udp_address *box, unsigned paths,
                         const uint8_t *key);
-/* Dial no more.  A channel that is up is closed by its slot, behind all that was sent, or ended
+/* Dial no more.  A channel that is up is closed by the keeper, behind all that was sent, or ended
    after the hold time; the attachment is over when it is, and may begin again.
    reason: DXPU_REASON_*, told to the box. */
 void attachment_end(attachment *a, uint8_t reason);
 
-/* The fabric's callbacks, for this attachment's channel.  _up: "slot 1 of ADDR:PORT, epoch 1" for
-   people. */
-void attachment_up(attachment *a, char whose[SLOT_WHOSE_BYTES]);
+/* A record of the keeper that concerns it. */
+void attachment_hear(attachment *a, const crossing_record *r, const uint8_t *payload);
+
+/* The fabric's callbacks, for this attachment's channel. */
+void attachment_up(attachment *a);
+bool attachment_work(attachment *a, uint64_t now_ns);
 void attachment_down(attachment *a, uint64_t now_ns);
 void attachment_tick(attachment *a, uint64_t now_ns);
 uint64_t attachment_next_ns(const attachment *a);

@@ -739,15 +739,22 @@ int guest_fd(const guest *g)
 
 int guest_process(guest *g)
 {
+    uint64_t before = dxpu_vfu_count(g->vfu)->messages;
     int rc = dxpu_vfu_process(g->vfu);
     line_flush(g); /* nothing is kept while nobody calls */
     tell_reach(g);
     if (g->owed)
         run_actions(g);
     if (rc == DXPU_OK)
-        return 0;
+        return (int)(dxpu_vfu_count(g->vfu)->messages - before);
     fprintf(stderr, "dxpu-host: %s: %s\n", g->set->socket, strerror(errno));
     return -1;
+}
+
+int guest_client(const guest *g, uint64_t *number)
+{
+    *number = dxpu_vfu_count(g->vfu)->clients;
+    return dxpu_vfu_client(g->vfu);
 }
 
 /* ==== 8  Opening ============================================================================== */

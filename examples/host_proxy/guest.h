@@ -38,9 +38,11 @@ typedef struct guest guest;
    message. */
 guest *guest_open(const guest_settings *set, const slot_line *const *lines, uint64_t hold_ns);
 void guest_close(guest *g);
-/* Readable when guest_process() has something to do; 0, or -1 after a message. */
+/* Readable when guest_process() has something to do: the messages taken, or -1 after a message. */
 int guest_fd(const guest *g);
 int guest_process(guest *g);
+/* The connection of the virtual machine, -1: none; and how many there have been. */
+int guest_client(const guest *g, uint64_t *number);
 void guest_tick(guest *g, uint64_t now_ns);
 uint64_t guest_next_ns(const guest *g);
 

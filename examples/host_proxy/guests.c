@@ -92,6 +92,20 @@ static void free_part(member *m)
     free(m->identity);
 }
 
+int guests_part(const host_settings *all, unsigned n, guest_settings *out)
+{
+    char *socket = part(all->guest.socket, ',', n);
+    *out = all->guest;
+    out->socket = socket;
+    return socket ? 0 : -1;
+}
+
+void guests_part_free(guest_settings *g)
+{
+    free((void *)(uintptr_t)g->socket); /* guests_part() made it */
+    g->socket = NULL;
+}
+
 static const char *check_part(const host_settings *set, const fabric_settings *net, unsigned n)
 {
     member m = { 0 };
@@ -125,7 +139,7 @@ static int run_one(void *user)
 }
 
 static int open_one(guests *g, unsigned n, const host_settings *set, const fabric_settings *net,
-                    int *status)
+                    const guests_links *links, int *status)
 {
     member *m = &g->member[n];
     fabric_settings own = *net;
@@ -135,14 +149,15 @@ static int open_one(guests *g, unsigned n, const host_settings *set, const fabri
         fprintf(stderr, "dxpu-host: out of memory\n");
         return -1;
     }
-    m->host = host_open(&m->set, &own, status);
+    m->host = host_open(&m->set, &own, &links->fds[n], links->again, status);
     if (!m->host)
         return -1;
     m->worker = worker_new(host_base(m->host), run_one, m->host);
     return m->worker ? 0 : -1;
 }
 
-guests *guests_open(const host_settings *set, const fabric_settings *net, int *status)
+guests *guests_open(const host_settings *set, const fabric_settings *net, const guests_links *links,
+                    int *status)
 {
     guests *g = calloc(1, sizeof *g);
     unsigned count = guests_count(set->guest.socket);
@@ -157,7 +172,7 @@ guests *guests_open(const host_settings *set, const fabric_settings *net, int *s
         return NULL;
     }
     for (; g->count < count; g->count++) {
-        if (open_one(g, g->count, set, net, status)) {
+        if (open_one(g, g->count, set, net, links, status)) {
             g->count++; /* what there is of it */
             (void)guests_close(g);
             return NULL;
@@ -202,6 +217,17 @@ void guests_stop(guests *g)
         worker_call(g->member[n].worker, stop_one, g->member[n].host);
 }
 
+static void abandon_one(void *arg)
+{
+    host_abandon(arg);
+}
+
+void guests_abandon(guests *g, unsigned n)
+{
+    if (n < g->count)
+        worker_call(g->member[n].worker, abandon_one, g->member[n].host);
+}
+
 static void keys_changed_one(void *arg)
 {
     host_keys_changed(arg);
@@ -230,7 +256,7 @@ int guests_run(guests *g)
 }
 
 typedef struct one_report {
-    const host *host;
+    host *host;
     report *r;
 } one_report;
 

@@ -1,7 +1,7 @@
 /* host.c - see host.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 Fabric   2 Control   3 Attachments of the command line   4 Opening */
+   CONTENTS   1 Fabric   2 Keeper   3 Control   4 Attachments of the command line   5 Opening */
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE /* strdup */
 #endif
@@ -12,14 +12,20 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 
-enum { HOLD_MS_MAX = 2400 }; /* QEMU breaks off after 5 s: one hold not read, one not answered */
+enum {
+    RECORD_TURN = 256,
+    NUMBERS_MS = 300,  /* that a report waits for the keeper */
+    HOLD_MS_MAX = 2400 /* QEMU breaks off after 5 s: one hold not read, one not answered */
+};
 
 struct host {
     const host_settings *set;
     fabric fabric;
-    guest *guest;
-    struct event *event;     /* of the guest */
+    crossing cross;          /* to the keeper */
+    struct event *event;     /* of it */
+    bool lost;               /* it is not to be believed */
     attachment *attachments; /* of each slot */
     requests *requests;      /* NULL: neither port nor manager */
     control *control;        /* NULL: none */
@@ -29,7 +35,7 @@ struct host {
         uint16_t code;
         uint64_t epoch;
     } * told; /* of each slot, to the manager */
-    bool stopping, failed;
+    bool again, stopping;
 };
 
 /* ==== 1  Fabric =============================================================================== */
@@ -54,35 +60,34 @@ static void on_up(void *user, fabric_channel *c, uint64_t now)
 {
     host *h = user;
     attachment *a = attachment_of(h, c);
-    char whose[SLOT_WHOSE_BYTES];
-    if (!a)
-        return;
-    attachment_up(a, whose);
-    guest_up(h->guest, a->number, whose, now);
+    (void)now;
+    if (a)
+        attachment_up(a);
 }
 
-static void detach(host *h, unsigned number, uint8_t reason)
+/* GUEST_*: how the guest takes the device, GUEST_LOOKS while nobody knows. */
+static uint32_t view_of(const host *h, const attachment *a)
 {
-    attachment_end(&h->attachments[number - 1], reason);
-    guest_detach(h->guest, number, reason);
+    const crossing_view *v = &h->cross.mem->view[a->number - 1];
+    return a->up && atomic_load_explicit(&v->life, memory_order_acquire) == a->life
+               ? atomic_load_explicit(&v->state, memory_order_relaxed)
+               : (uint32_t)GUEST_LOOKS;
 }
 
 /* DXPU_CONTROL_SLOT_* */
-static uint8_t slot_state(const host *h, unsigned number)
+static uint8_t slot_state(const host *h, const attachment *a)
 {
-    const attachment *a = &h->attachments[number - 1];
     /* while its BARs are sized nobody knows yet whether the guest will be shown it */
-    bool known = a->up && guest_look(h->guest, number).state != GUEST_LOOKS;
+    bool known = view_of(h, a) != GUEST_LOOKS;
     return a->attached  ? known ? DXPU_CONTROL_SLOT_UP : DXPU_CONTROL_SLOT_DIALING
            : a->channel ? DXPU_CONTROL_SLOT_CLOSING
                         : DXPU_CONTROL_SLOT_EMPTY;
 }
 
 /* Why the guest is not shown a device that is there: DXPU_CONTROL_CODE_*. */
-static uint16_t slot_code(const host *h, unsigned number)
+static uint16_t slot_code(const host *h, const attachment *a)
 {
-    uint8_t state =
-        h->attachments[number - 1].up ? guest_look(h->guest, number).state : GUEST_LOOKS;
+    uint32_t state = view_of(h, a);
     return state == GUEST_UNREADABLE ? DXPU_CONTROL_CODE_UNREADABLE
            : state == GUEST_NO_ROOM  ? DXPU_CONTROL_CODE_NO_ROOM
                                      : DXPU_CONTROL_CODE_NONE;
@@ -92,9 +97,10 @@ static uint16_t slot_code(const host *h, unsigned number)
 static void tell_changes(host *h)
 {
     for (unsigned i = 0; i < h->set->guest.slots; i++) {
-        uint64_t epoch = h->attachments[i].epoch;
-        uint8_t state = slot_state(h, i + 1);
-        uint16_t code = slot_code(h, i + 1);
+        const attachment *a = &h->attachments[i];
+        uint64_t epoch = a->epoch;
+        uint8_t state = slot_state(h, a);
+        uint16_t code = slot_code(h, a);
         if (state == h->told[i].state && code == h->told[i].code && epoch == h->told[i].epoch)
             continue;
         h->told[i].state = state;
@@ -106,26 +112,21 @@ static void tell_changes(host *h)
 
 static bool on_work(void *user, fabric_channel *c, uint64_t now)
 {
-    host *h = user;
-    const attachment *a = attachment_of(h, c);
-    bool more = a && guest_work(h->guest, a->number, now);
-    return more;
+    attachment *a = attachment_of(user, c);
+    return a && attachment_work(a, now);
 }
 
 static void on_down(void *user, fabric_channel *c, uint64_t now)
 {
-    host *h = user;
-    attachment *a = attachment_of(h, c);
-    if (a) {
-        guest_down(h->guest, a->number);
+    attachment *a = attachment_of(user, c);
+    if (a)
         attachment_down(a, now);
-    }
 }
 
 static uint64_t on_next(void *user)
 {
     host *h = user;
-    uint64_t next = guest_next_ns(h->guest);
+    uint64_t next = DXPU_NEVER;
     for (unsigned i = 0; i < h->set->guest.slots; i++) {
         uint64_t at = attachment_next_ns(&h->attachments[i]);
         next = at < next ? at : next;
@@ -136,7 +137,6 @@ static uint64_t on_next(void *user)
 static void on_tick(void *user, uint64_t now)
 {
     host *h = user;
-    guest_tick(h->guest, now);
     for (unsigned i = 0; i < h->set->guest.slots; i++)
         attachment_tick(&h->attachments[i], now);
     if (h->manager)
@@ -145,18 +145,89 @@ static void on_tick(void *user, uint64_t now)
         fabric_stop(&h->fabric);
 }
 
-static void on_guest(evutil_socket_t fd, short what, void *user)
+/* ==== 2  Keeper =============================================================================== */
+
+/* V-32: what was attached when an earlier worker ended.  With a manager that says it, by new
+   epochs (M-75). */
+static void on_remembered(host *h, attachment *a, const crossing_record *r)
+{
+    if (!h->again || h->set->manager || h->stopping)
+        return;
+    if (attachment_recall(a, h->cross.payload, r->bytes, dxpu_udp_now_ns()))
+        fprintf(stderr, "dxpu-host: slot %u: what was attached cannot be attached again\n",
+                a->number);
+}
+
+static void on_record(host *h, const crossing_record *r)
+{
+    attachment *a = r->slot && r->slot <= h->set->guest.slots ? &h->attachments[r->slot - 1] : NULL;
+    switch (r->kind) {
+    case CROSSING_TLP:
+    case CROSSING_EVENT:
+    case CROSSING_CLOSE:
+    case CROSSING_RESET:
+        if (a)
+            attachment_hear(a, r, h->cross.payload);
+        break;
+    case CROSSING_REMEMBER:
+        if (a)
+            on_remembered(h, a, r);
+        break;
+    default: /* CROSSING_READY */
+        break;
+    }
+}
+
+/* The loop's look at the keeper. */
+static bool on_look(void *user, bool about_to_block)
+{
+    host *h = user;
+    crossing_record r;
+    bool any = !h->lost && crossing_news(&h->cross, about_to_block);
+    for (unsigned n = 0; any && n < RECORD_TURN && crossing_get(&h->cross, &r); n++)
+        on_record(h, &r);
+    if (h->cross.broken && !h->lost) {
+        h->lost = true;
+        fprintf(stderr,
+                "dxpu-host: keeper process of %s: impossible records: its slots are detached\n",
+                h->set->guest.socket);
+        host_abandon(h);
+    }
+    return any;
+}
+
+static void on_woken(evutil_socket_t fd, short what, void *user)
 {
     host *h = user;
     (void)fd;
     (void)what;
-    if (guest_process(h->guest)) {
-        h->failed = true;
-        fabric_stop(&h->fabric);
-    }
+    crossing_woken(&h->cross);
 }
 
-/* ==== 2  Control ============================================================================== */
+static int open_keeper(host *h, const crossing_fds *link)
+{
+    const crossing_hello hello = { CROSSING_VERSION, (uint32_t)h->set->guest.slots,
+                                   sizeof(crossing_record), sizeof(crossing_memory) };
+    const crossing_record r = { sizeof hello, CROSSING_HELLO, 0, 0, 0, 0 };
+    unsigned slots = (unsigned)h->set->guest.slots;
+    int rc = 0;
+    if (crossing_open(&h->cross, link, false)) {
+        fprintf(stderr, "dxpu-host: memory for the keeper: %s\n", strerror(errno));
+        return -1;
+    }
+    h->attachments = calloc(slots, sizeof *h->attachments);
+    for (unsigned i = 0; h->attachments && i < slots; i++)
+        rc |= attachment_init(&h->attachments[i], i + 1, (uint32_t)h->set->node, &h->fabric,
+                              &h->cross);
+    h->event =
+        event_new(dxpu_udp_base(h->fabric.udp), h->cross.wake, EV_READ | EV_PERSIST, on_woken, h);
+    if (!h->attachments || rc || !h->event || event_add(h->event, NULL))
+        return -1;
+    dxpu_udp_watch(h->fabric.udp, on_look, h);
+    return crossing_put(&h->cross, &r, &hello) ? 0 : -1;
+}
+
+/* ==== 3  Control ============================================================================== */
 
 /* What stands in the way of an attach, besides the slot itself. */
 static unsigned check_attach(const host *h, const dxpu_control_attach *m,
@@ -190,7 +261,6 @@ static unsigned on_attach(void *user, const dxpu_control_attach *m)
     switch (attachment_begin(a, box, paths, m->box_slot, m->keyed ? m->key : NULL, m->epoch,
                              dxpu_udp_now_ns())) {
     case 0:
-        guest_begin(h->guest, m->slot);
         return DXPU_CONTROL_CODE_NONE;
     case ATTACHMENT_CLOSING:
         return DXPU_CONTROL_CODE_CLOSING;
@@ -214,32 +284,32 @@ static unsigned on_detach(void *user, const dxpu_control_detach *m)
         return a->channel ? DXPU_CONTROL_CODE_CLOSING : DXPU_CONTROL_CODE_EMPTY;
     if (m->epoch && m->epoch != a->epoch)
         return DXPU_CONTROL_CODE_EPOCH;
-    detach(h, m->slot, m->reason);
+    attachment_end(a, m->reason);
     return DXPU_CONTROL_CODE_NONE;
 }
 
 static void on_describe(void *user, unsigned number, dxpu_control_slot *out)
 {
     const host *h = user;
-    const guest_view v = guest_look(h->guest, number);
     const attachment *a = &h->attachments[number - 1];
-    out->state = slot_state(h, number);
+    const crossing_view *v = &h->cross.mem->view[number - 1];
+    out->state = slot_state(h, a);
     out->error = (int16_t)a->last_error;
     out->reason = a->last_reason;
     out->attempts = a->attempts;
     out->incarnations = a->incarnations;
-    out->to_device = v.to_device;
-    out->from_device = v.from_device;
-    out->dropped = v.dropped;
-    out->msis_refused = (uint32_t)v.msis_refused;
+    out->to_device = atomic_load(&v->to_device);
+    out->from_device = atomic_load(&v->from_device);
+    out->dropped = atomic_load(&v->dropped);
+    out->msis_refused = (uint32_t)atomic_load(&v->msis_refused);
     if (out->state == DXPU_CONTROL_SLOT_EMPTY)
         return;
     out->epoch = a->epoch;
     out->peer_slot = a->box_slot;
     control_address_from(a->channel ? fabric_peer(a->channel) : &a->path[0].remote, &out->peer);
-    out->code = slot_code(h, number);
+    out->code = slot_code(h, a);
     if (out->code == DXPU_CONTROL_CODE_NO_ROOM)
-        snprintf(out->note, sizeof out->note, "%s", v.note);
+        snprintf(out->note, sizeof out->note, "%.63s", v->note);
     else if (!out->code && a->channel)
         fabric_paths_text(a->channel, out->note);
 }
@@ -261,10 +331,10 @@ static void on_device(void *user, unsigned number, dxpu_control_device *out)
 {
     const host *h = user;
     const attachment *a = &h->attachments[number - 1];
-    out->state = slot_state(h, number);
+    out->state = slot_state(h, a);
     if (out->state == DXPU_CONTROL_SLOT_EMPTY)
         return;
-    out->code = slot_code(h, number);
+    out->code = slot_code(h, a);
     out->epoch = a->epoch;
     out->peer_slot = a->box_slot;
     if (a->channel)
@@ -309,7 +379,7 @@ static int open_control(host *h, int *status)
     return (h->set->control && !h->control) || (h->set->manager && !h->manager) ? -1 : 0;
 }
 
-/* ==== 3  Attachments of the command line ====================================================== */
+/* ==== 4  Attachments of the command line ====================================================== */
 
 /* One of --attach. */
 typedef struct attachment_text {
@@ -455,69 +525,55 @@ static int attach_all(host *h)
     return wrong ? -1 : 0;
 }
 
-/* ==== 4  Opening ============================================================================== */
+/* ==== 5  Opening ============================================================================== */
 
-static int open_guest(host *h)
-{
-    const slot_line *lines[DXPU_VSWITCH_SLOTS_MAX];
-    unsigned slots = (unsigned)h->set->guest.slots;
-    h->attachments = calloc(slots, sizeof *h->attachments);
-    for (unsigned i = 0; h->attachments && i < slots; i++) {
-        attachment_init(&h->attachments[i], i + 1, (uint32_t)h->set->node, &h->fabric);
-        lines[i] = &h->attachments[i].line;
-    }
-    if (h->attachments)
-        h->guest = guest_open(&h->set->guest, lines, h->fabric.base.hold_ms * 1000000ull);
-    if (!h->guest)
-        return -1;
-    for (unsigned i = 0; i < slots; i++)
-        h->attachments[i].tags = guest_tags(h->guest, i + 1);
-    h->event = event_new(dxpu_udp_base(h->fabric.udp), guest_fd(h->guest), EV_READ | EV_PERSIST,
-                         on_guest, h);
-    return h->event && event_add(h->event, NULL) == 0 ? 0 : -1;
-}
-
-host *host_open(const host_settings *set, const fabric_settings *net, int *status)
+host *host_open(const host_settings *set, const fabric_settings *net, const crossing_fds *link,
+                bool again, int *status)
 {
     fabric_callbacks cb = {
         NULL, NULL, on_up, on_work, on_down, on_next, on_tick, NULL, on_allowed
     };
     host *h = calloc(1, sizeof *h);
+    crossing_fds own = *link;
     *status = PROGRAM_SYSTEM;
-    if (!h)
+    if (!h) {
+        crossing_close_fds(&own);
         return NULL;
+    }
     h->set = set;
+    h->again = again;
     cb.user = h;
     if (fabric_open(&h->fabric, "dxpu-host", net, (unsigned)set->guest.slots * 2 + 2, &cb) ||
-        open_guest(h) || attach_all(h) || open_control(h, status)) {
+        open_keeper(h, link) || (!again && attach_all(h)) || open_control(h, status)) {
         (void)host_close(h);
         return NULL;
     }
-    if (net->hold_ms > HOLD_MS_MAX && !set->number)
+    if (net->hold_ms > HOLD_MS_MAX && !set->number && !again)
         fprintf(stderr,
                 "dxpu-host: --hold-ms %llu: QEMU breaks off when an access takes 5 s; use %d or "
                 "less\n",
                 (unsigned long long)net->hold_ms, HOLD_MS_MAX);
-    fprintf(stderr, "dxpu-host: %llu slots, waiting for a guest at %s\n",
-            (unsigned long long)set->guest.slots, set->guest.socket);
     return h;
 }
 
 int host_run(host *h)
 {
-    int rc = fabric_run(&h->fabric);
-    return h->failed ? -1 : rc;
+    return fabric_run(&h->fabric);
+}
+
+void host_abandon(host *h)
+{
+    for (unsigned i = 0; i < h->set->guest.slots; i++)
+        attachment_end(&h->attachments[i], DXPU_REASON_SHUTDOWN);
 }
 
 void host_stop(host *h)
 {
-    if (h->stopping) {
+    if (h->stopping)
         fabric_stop(&h->fabric);
-        return;
-    }
+    else
+        host_abandon(h);
     h->stopping = true;
-    for (unsigned i = 0; i < h->set->guest.slots; i++)
-        detach(h, i + 1, DXPU_REASON_SHUTDOWN);
 }
 
 void host_keys_changed(host *h)
@@ -526,20 +582,42 @@ void host_keys_changed(host *h)
     control_recheck(h->control);
 }
 
-void host_report(const host *h, report *r)
+/* The keeper's numbers, which it writes when it is asked; NULL: it does not. */
+static const char *ask_numbers(host *h, size_t *bytes)
 {
-    guest_report(h->guest, r);
+    const crossing_record r = { 0, CROSSING_NUMBERS, 0, 0, 0, 0 };
+    crossing_memory *m = h->cross.mem;
+    const struct timespec moment = { 0, 100000 };
+    uint32_t before = atomic_load(&m->tapes), there;
+    uint64_t until = dxpu_udp_now_ns() + NUMBERS_MS * 1000000ull;
+    if (!crossing_put(&h->cross, &r, NULL))
+        return NULL;
+    while (atomic_load_explicit(&m->tapes, memory_order_acquire) == before) {
+        if (dxpu_udp_now_ns() >= until)
+            return NULL;
+        (void)nanosleep(&moment, NULL);
+    }
+    there = atomic_load(&m->tape_bytes);
+    *bytes = there < sizeof m->tape ? there : sizeof m->tape;
+    return m->tape;
+}
+
+void host_report(host *h, report *r)
+{
+    size_t bytes = 0;
+    const char *tape = ask_numbers(h, &bytes);
+    report_play(r, tape, bytes, "guest");
     for (unsigned i = 0; i < h->set->guest.slots; i++) {
         char name[16];
         if (!h->attachments[i].box[0]) /* it was never attached */
             continue;
         snprintf(name, sizeof name, "slot_%u", i + 1);
         report_open(r, name);
-        guest_report_slot(h->guest, i + 1, r);
+        report_play(r, tape, bytes, name);
         attachment_report(&h->attachments[i], r);
         report_close(r);
     }
-    guest_report_server(h->guest, r);
+    report_play(r, tape, bytes, "server");
     control_report(h->control, h->requests, r);
     manager_report(h->manager, r);
     fabric_report(&h->fabric, r);
@@ -560,12 +638,13 @@ int host_close(host *h)
     int rc;
     if (h->event)
         event_free(h->event);
-    if (h->guest)
-        guest_close(h->guest);
     manager_close(h->manager);
     control_close(h->control);
     requests_close(h->requests);
     rc = fabric_close(&h->fabric);
+    for (unsigned i = 0; h->attachments && i < h->set->guest.slots; i++)
+        attachment_free(&h->attachments[i]);
+    crossing_close(&h->cross);
     free(h->attachments);
     free(h->told);
     free(h);

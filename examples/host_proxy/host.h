@@ -1,8 +1,12 @@
 /* host.h - a virtual machine attached to the fabric: its slots' boxes, control port and manager
-   SPDX-License-Identifier: MIT */
+   SPDX-License-Identifier: MIT
+
+   The worker's part (parent.h): it has keys and network, and none of the guest's memory.  What the
+   guest does comes from its keeper (keeper.h), over memory that they share (crossing.h). */
 #ifndef HOST_H_INCLUDED
 #define HOST_H_INCLUDED
 
+#include "crossing.h"
 #include "fabric.h"
 #include "guest.h"
 #include "manager_link.h"
@@ -21,17 +25,21 @@ typedef struct host host;
 /* What is wrong with the list of attachments, given where the fabric's port will listen: a matter
    of usage.  NULL: nothing.  Valid until the next call. */
 const char *host_check(const host_settings *set, const char *listen);
-/* NULL after a message, with the exit status. */
-host *host_open(const host_settings *set, const fabric_settings *net, int *status);
+/* link: to the keeper, taken over.  again: there was a worker before this one, and the keeper
+   remembers what was attached.  NULL after a message, with the exit status. */
+host *host_open(const host_settings *set, const fabric_settings *net, const crossing_fds *link,
+                bool again, int *status);
 /* Serve until stopped: 0, or -1. */
 int host_run(host *h);
 /* The first time: close the channels in order; the second: at once. */
 void host_stop(host *h);
 /* --peers was read again. */
 void host_keys_changed(host *h);
-void host_report(const host *h, report *r);
+void host_report(host *h, report *r);
 struct event_base *host_base(host *h);
 fabric *host_fabric(host *h);
+/* Its guest is gone for good: detach all. */
+void host_abandon(host *h);
 int host_close(host *h);
 
 #endif /* HOST_H_INCLUDED */

@@ -4,6 +4,7 @@
 #include "control.h"
 #include "guests.h"
 #include "load.h"
+#include "parent.h"
 #include "program.h"
 #include "replay.h"
 #include "sandbox.h"
@@ -266,14 +267,10 @@ static int check(void)
     return check_fabric();
 }
 
-/* Whatever TLPs come from: a guest, a capture, a generator.  0, or the exit status. */
+/* Wherever TLPs come from: a capture, a generator.  0, or the exit status. */
 static int open_source(void)
 {
     int rc;
-    if (set.host.guest.socket) {
-        the_guests = guests_open(&set.host, &set.fabric, &rc);
-        return the_guests ? LINK_DONE : rc;
-    }
     if (set.replay) {
         the_source = replay_source(&the_replay);
         rc = replay_open(&the_replay, &the_link, set.replay, set.fill, set.repeat);
@@ -286,14 +283,92 @@ static int open_source(void)
 
 static int run(void)
 {
-    return !the_guests ? link_run(&the_link) : guests_run(the_guests) ? LINK_SYSTEM : LINK_DONE;
+    return link_run(&the_link);
 }
 
-static int run_signalled(void)
+static int run_link(void)
 {
-    program_loop loop = { the_guests ? guests_base(the_guests) : dxpu_udp_base(the_link.fabric.udp),
-                          on_stop, on_usr1, on_hup, run };
+    program_loop loop = { NULL, on_stop, on_usr1, on_hup, run };
+    int rc = open_source();
+    if (rc)
+        return rc;
+    if (link_open(&the_link, &set.link, &set.fabric, &the_source))
+        return LINK_SYSTEM;
+    loop.base = dxpu_udp_base(the_link.fabric.udp);
     return program_run(&loop);
+}
+
+static int serve(void)
+{
+    return guests_run(the_guests) ? PROGRAM_SYSTEM : PROGRAM_GOOD;
+}
+
+/* PARENT_ASK_ABANDON */
+static void on_ask(unsigned char kind)
+{
+    if (kind & PARENT_ASK_ABANDON)
+        guests_abandon(the_guests, kind & ~(unsigned)PARENT_ASK_ABANDON);
+}
+
+/* parent_settings.worker */
+static int run_worker(const crossing_fds *links, bool again, int parent)
+{
+    const guests_links all = { links, again };
+    program_loop loop = { NULL, on_stop, on_usr1, on_hup, serve };
+    bool wrong;
+    int rc;
+    set.fabric.keys = keys_open("dxpu-host", &set.keys, &wrong);
+    if (!set.fabric.keys)
+        return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
+    the_guests = guests_open(&set.host, &set.fabric, &all, &rc);
+    if (the_guests) {
+        loop.base = guests_base(the_guests);
+        rc = program_run_child(&loop, parent, on_ask);
+    }
+    if (rc != PROGRAM_SYSTEM && rc != PROGRAM_DAMAGED && finish())
+        rc = PROGRAM_SYSTEM;
+    if (guests_close(the_guests))
+        rc = PROGRAM_SYSTEM;
+    keys_close(set.fabric.keys);
+    return rc;
+}
+
+static int serve_guests(void)
+{
+    static guest_settings guest_of[GUESTS_MAX];
+    static keeper_settings keeper[GUESTS_MAX];
+    parent_settings all = { keeper, guests_count(set.host.guest.socket), run_worker };
+    int rc = 0;
+    for (unsigned n = 0; n < all.guests; n++) {
+        rc |= guests_part(&set.host, n, &guest_of[n]);
+        keeper[n].guest = &guest_of[n];
+        keeper[n].hold_ms = set.fabric.hold_ms;
+        keeper[n].wait = set.fabric.wait;
+    }
+    if (rc)
+        fprintf(stderr, "dxpu-host: out of memory\n");
+    rc = rc ? PROGRAM_SYSTEM : parent_run(&all);
+    for (unsigned n = 0; n < all.guests; n++)
+        guests_part_free(&guest_of[n]);
+    return rc;
+}
+
+static int send_source(void)
+{
+    bool wrong;
+    int rc;
+    set.fabric.keys = keys_open("dxpu-host", &set.keys, &wrong);
+    if (!set.fabric.keys)
+        return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
+    rc = run_link();
+    if (rc != LINK_SYSTEM && finish())
+        rc = LINK_SYSTEM;
+    if (link_close(&the_link))
+        rc = LINK_SYSTEM;
+    replay_close(&the_replay);
+    load_close(&the_load);
+    keys_close(set.fabric.keys);
+    return rc;
 }
 
 int main(int argc, char **argv)
@@ -308,22 +383,8 @@ int main(int argc, char **argv)
     rc = check(); /* it may ask for addresses of names: S-120 */
     if (rc)
         return rc;
-    set.fabric.keys = keys_open("dxpu-host", &set.keys, &wrong);
-    if (!set.fabric.keys)
-        return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     console_start();
-    rc = open_source();
-    if (!rc)
-        rc = !the_guests && link_open(&the_link, &set.link, &set.fabric, &the_source)
-                 ? LINK_SYSTEM
-                 : run_signalled();
+    rc = set.host.guest.socket ? serve_guests() : send_source();
     console_end();
-    if (rc != LINK_SYSTEM && rc != PROGRAM_DAMAGED && finish())
-        rc = LINK_SYSTEM;
-    if (the_guests ? guests_close(the_guests) : link_close(&the_link))
-        rc = LINK_SYSTEM;
-    replay_close(&the_replay);
-    load_close(&the_load);
-    keys_close(set.fabric.keys);
     return rc;
 }

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <sys/socket.h>
 
 int program_options(option_program *p, int argc, char **argv)
 {
@@ -48,10 +49,11 @@ int program_print(FILE *out, bool json, void (*fill)(report *r))
     return -1;
 }
 
-static void on_signal(evutil_socket_t number, short what, void *user)
+static const int signals[] = { SIGINT, SIGTERM, SIGUSR1, SIGHUP };
+enum { COUNT = sizeof signals / sizeof signals[0] };
+
+static void act(const program_loop *p, int number)
 {
-    const program_loop *p = user;
-    (void)what;
     if (number == SIGUSR1)
         p->on_usr1();
     else if (number == SIGHUP)
@@ -60,10 +62,14 @@ static void on_signal(evutil_socket_t number, short what, void *user)
         p->on_stop();
 }
 
+static void on_signal(evutil_socket_t number, short what, void *user)
+{
+    (void)what;
+    act(user, number);
+}
+
 int program_run(const program_loop *p)
 {
-    static const int signals[] = { SIGINT, SIGTERM, SIGUSR1, SIGHUP };
-    enum { COUNT = sizeof signals / sizeof signals[0] };
     struct event *events[COUNT] = { NULL };
     program_loop loop = *p;
     sigset_t stops;
@@ -86,5 +92,47 @@ int program_run(const program_loop *p)
         if (events[i])
             event_free(events[i]);
     }
+    return rc;
+}
+
+/* ==== A process with a parent ================================================================= */
+
+typedef struct child {
+    const program_loop *loop;
+    void (*on_ask)(unsigned char kind);
+    struct event *event;
+} child;
+
+static void on_parent(evutil_socket_t fd, short what, void *user)
+{
+    const child *c = user;
+    unsigned char kind = PROGRAM_ASK_STOP;
+    ssize_t n = recv(fd, &kind, sizeof kind, MSG_DONTWAIT);
+    (void)what;
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n != sizeof kind) { /* it is gone */
+        (void)event_del(c->event);
+        kind = PROGRAM_ASK_STOP;
+    }
+    if (kind == PROGRAM_ASK_STOP || kind == PROGRAM_ASK_NUMBERS || kind == PROGRAM_ASK_KEYS)
+        act(c->loop, kind == PROGRAM_ASK_STOP   ? SIGTERM
+                     : kind == PROGRAM_ASK_KEYS ? SIGHUP
+                                                : SIGUSR1);
+    else
+        c->on_ask(kind);
+}
+
+int program_run_child(const program_loop *p, int parent, void (*on_ask)(unsigned char kind))
+{
+    child c = { p, on_ask, NULL };
+    int rc = PROGRAM_SYSTEM;
+    c.event = event_new(p->base, parent, EV_READ | EV_PERSIST, on_parent, &c);
+    if (!c.event || event_add(c.event, NULL))
+        fprintf(stderr, "messages cannot be waited for: %s\n", strerror(errno));
+    else if (!sandbox_enter())
+        rc = p->run();
+    if (c.event)
+        event_free(c.event);
     return rc;
 }

@@ -36,4 +36,9 @@ typedef struct program_loop {
    cannot be caught or there is no filter. */
 int program_run(const program_loop *p);
 
+/* The same in a process whose parent has the signals: it asks for what they stand for by messages
+   of a byte, PROGRAM_ASK_*; all others are on_ask's.  The socket's end is a stop. */
+enum { PROGRAM_ASK_STOP = 's', PROGRAM_ASK_NUMBERS = 'u', PROGRAM_ASK_KEYS = 'h' };
+int program_run_child(const program_loop *p, int parent, void (*on_ask)(unsigned char kind));
+
 #endif /* PROGRAM_H_INCLUDED */

@@ -261,13 +261,18 @@ const char *sandbox_hint(int error)
                                       : "";
 }
 
+int sandbox_enter(void)
+{
+    return sandbox_enter_as(SANDBOX_WORKER);
+}
+
 /* ==== System calls ============================================================================ */
 
 #if defined __SANITIZE_ADDRESS__ || !defined DXPU_SECCOMP
 
-int sandbox_enter(void)
+int sandbox_enter_as(unsigned part)
 {
-    return drop_the_rest();
+    return part == SANDBOX_PARENT ? 0 : drop_the_rest();
 }
 
 const char *sandbox_name(void)
@@ -324,23 +329,36 @@ static const char *const allowed[] = {
 };
 
 /* What only somebody asks for who has taken over the process. */
-static const char *const deadly[] = {
-    "execve",        "execveat",        "fork",           "vfork",
-    "ptrace",        "process_madvise", "kcmp",           "pidfd_getfd",
-    "mount",         "umount2",         "pivot_root",     "chroot",
-    "move_mount",    "open_tree",       "fsopen",         "fsmount",
-    "mount_setattr", "unshare",         "setns",          "init_module",
-    "finit_module",  "delete_module",   "kexec_load",     "kexec_file_load",
-    "reboot",        "swapon",          "swapoff",        "keyctl",
-    "add_key",       "request_key",     "userfaultfd",    "perf_event_open",
-    "iopl",          "ioperm",          "modify_ldt",     "personality",
-    "setuid",        "setgid",          "setreuid",       "setregid",
-    "setresuid",     "setresgid",       "setgroups",      "setfsuid",
-    "setfsgid",      "capset",          "acct",           "quotactl",
-    "syslog",        "sethostname",     "setdomainname",  "settimeofday",
-    "clock_settime", "adjtimex",        "clock_adjtime",  "open_by_handle_at",
-    "mknod",         "mknodat",         "io_uring_setup", "bpf"
-};
+static const char *const processes[] = { "fork", "vfork" };
+static const char *const deadly[] = { "execve",         "execveat",
+                                      "ptrace",         "process_madvise",
+                                      "kcmp",           "pidfd_getfd",
+                                      "mount",          "umount2",
+                                      "pivot_root",     "chroot",
+                                      "move_mount",     "open_tree",
+                                      "fsopen",         "fsmount",
+                                      "mount_setattr",  "unshare",
+                                      "setns",          "init_module",
+                                      "finit_module",   "delete_module",
+                                      "kexec_load",     "kexec_file_load",
+                                      "reboot",         "swapon",
+                                      "swapoff",        "keyctl",
+                                      "add_key",        "request_key",
+                                      "userfaultfd",    "perf_event_open",
+                                      "iopl",           "ioperm",
+                                      "modify_ldt",     "personality",
+                                      "setuid",         "setgid",
+                                      "setreuid",       "setregid",
+                                      "setresuid",      "setresgid",
+                                      "setgroups",      "setfsuid",
+                                      "setfsgid",       "capset",
+                                      "acct",           "quotactl",
+                                      "syslog",         "sethostname",
+                                      "setdomainname",  "settimeofday",
+                                      "clock_settime",  "adjtimex",
+                                      "clock_adjtime",  "open_by_handle_at",
+                                      "mknod",          "mknodat",
+                                      "io_uring_setup", "bpf" };
 
 /* Names that this machine does not have are passed over. */
 static int add_names(scmp_filter_ctx f, uint32_t action, const char *const *names, size_t count)
@@ -428,22 +446,28 @@ static int add_conditions(scmp_filter_ctx f)
     return rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1, name);
 }
 
-static int build(scmp_filter_ctx f)
+static int build(scmp_filter_ctx f, unsigned part)
 {
     int rc = seccomp_attr_set(f, SCMP_FLTATR_CTL_TSYNC, 1);
+    if (part == SANDBOX_PARENT) { /* its children are under this filter and one of their own */
+        rc = rc ? rc : add_names(f, SCMP_ACT_KILL_PROCESS, deadly, COUNT(deadly));
+        return rc ? rc : seccomp_load(f);
+    }
     rc = rc ? rc : add_names(f, SCMP_ACT_ALLOW, allowed, COUNT(allowed));
     rc = rc ? rc : add_names(f, SCMP_ACT_KILL_PROCESS, deadly, COUNT(deadly));
+    rc = rc ? rc : add_names(f, SCMP_ACT_KILL_PROCESS, processes, COUNT(processes));
     rc = rc ? rc : add_conditions(f);
     rc = rc ? rc : add_controls(f);
-    rc = rc ? rc : add_sockets(f);
+    if (part != SANDBOX_KEEPER)
+        rc = rc ? rc : add_sockets(f);
     return rc ? rc : seccomp_load(f);
 }
 
-int sandbox_enter(void)
+int sandbox_enter_as(unsigned part)
 {
     scmp_filter_ctx f;
     int rc = -ENOMEM;
-    if (drop_the_rest())
+    if (part != SANDBOX_PARENT && drop_the_rest())
         return -1;
     if (!the.set)
         return 0;
@@ -451,9 +475,9 @@ int sandbox_enter(void)
        (Not in builds with a sanitizer, above: the one that looks for leaks traces its process.) */
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
         return wrong("its memory stays open to others", "--no-sandbox goes without");
-    f = seccomp_init(SCMP_ACT_ERRNO(ENOSYS));
+    f = seccomp_init(part == SANDBOX_PARENT ? SCMP_ACT_ALLOW : SCMP_ACT_ERRNO(ENOSYS));
     if (f)
-        rc = build(f);
+        rc = build(f, part);
     seccomp_release(f);
     errno = -rc;
     return rc ? wrong("the filter of system calls", "--no-sandbox goes without") : 0;

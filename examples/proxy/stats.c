@@ -56,10 +56,17 @@ void report_begin(report *r, FILE *out, bool json)
 {
     r->out = out;
     r->json = json;
+    r->tape = false;
     r->first = true;
     r->depth = 0;
     if (json)
         fputc('{', out);
+}
+
+void report_begin_tape(report *r, FILE *out)
+{
+    report_begin(r, out, false);
+    r->tape = true;
 }
 
 void report_end(report *r)
@@ -71,7 +78,9 @@ void report_end(report *r)
 
 void report_open(report *r, const char *name)
 {
-    if (r->json)
+    if (r->tape)
+        fprintf(r->out, "{ %s\n", name);
+    else if (r->json)
         fprintf(r->out, "%s\"%s\":{", r->first ? "" : ",", name);
     else
         fprintf(r->out, "%*s%s\n", (int)(2 * r->depth), "", name);
@@ -81,7 +90,9 @@ void report_open(report *r, const char *name)
 
 void report_close(report *r)
 {
-    if (r->json)
+    if (r->tape)
+        fputs("}\n", r->out);
+    else if (r->json)
         fputc('}', r->out);
     r->first = false;
     r->depth--;
@@ -89,6 +100,10 @@ void report_close(report *r)
 
 void report_number(report *r, const char *name, uint64_t value)
 {
+    if (r->tape) {
+        fprintf(r->out, "%s %llu\n", name, (unsigned long long)value);
+        return;
+    }
     name_of(r, name);
     fprintf(r->out, r->json ? "%llu" : "%llu\n", (unsigned long long)value);
 }
@@ -103,6 +118,45 @@ void report_text(report *r, const char *name, const char *value)
 {
     name_of(r, name);
     fprintf(r->out, r->json ? "\"%s\"" : "%s\n", value);
+}
+
+/* One line of a tape; *depth of the object sought, 0 outside it. */
+static void play_line(report *r, const char *line, const char *name, unsigned *depth)
+{
+    char word[40];
+    unsigned long long value;
+    if (sscanf(line, "{ %39[a-z0-9_]", word) == 1) {
+        if (*depth)
+            report_open(r, word);
+        *depth += *depth || !strcmp(word, name);
+    } else if (line[0] == '}' && *depth) {
+        if (--*depth)
+            report_close(r);
+    } else if (*depth && sscanf(line, "%39[a-z0-9_] %20llu", word, &value) == 2) {
+        report_number(r, word, value);
+    }
+}
+
+void report_play(report *r, const char *tape, size_t bytes, const char *name)
+{
+    unsigned depth = 0;
+    while (bytes) {
+        const char *end = memchr(tape, '\n', bytes);
+        size_t len = end ? (size_t)(end - tape) : bytes;
+        char line[80];
+        if (len < sizeof line) {
+            memcpy(line, tape, len);
+            line[len] = '\0';
+            play_line(r, line, name, &depth);
+        }
+        len += end != NULL;
+        tape += len;
+        bytes -= len;
+    }
+    while (depth > 1) { /* it was cut off */
+        report_close(r);
+        depth--;
+    }
 }
 
 void report_histogram(report *r, const char *name, const histogram *h)

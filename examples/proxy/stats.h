@@ -22,12 +22,17 @@ uint64_t histogram_percentile(const histogram *h, double percent);
 typedef struct report {
     FILE *out;
     bool json;
+    bool tape;
     bool first;
     unsigned depth;
 } report;
 
 void report_begin(report *r, FILE *out, bool json);
 void report_end(report *r);
+/* Numbers and objects as lines that another process's report can take: of the object `name`, its
+   contents.  What is no such line is left out. */
+void report_begin_tape(report *r, FILE *out);
+void report_play(report *r, const char *tape, size_t bytes, const char *name);
 void report_open(report *r, const char *name); /* an object within */
 void report_close(report *r);
 void report_number(report *r, const char *name, uint64_t value);

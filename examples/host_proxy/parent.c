@@ -1,0 +1,390 @@
+/* parent.c - see parent.h
+   SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* SOCK_CLOEXEC */
+#endif
+#include "parent.h"
+#include "dxpu_libevent.h"
+#include "dxpu_vfio_user.h"
+#include "program.h"
+#include "sandbox.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* From the end of a worker to the next one: twice as long each time, until one has lived for
+   LONG_NS. */
+#define PAUSE_MIN_NS 20000000u
+#define PAUSE_MAX_NS 5000000000u
+#define LONG_NS      10000000000u
+#define END_NS       5000000000u /* that a keeper has to end in order */
+
+typedef struct child {
+    pid_t pid; /* 0: there is none */
+    int socket;
+} child;
+
+typedef struct keeper_child {
+    child c;
+    int held; /* the guest's connection, -1: none */
+    bool open;
+} keeper_child;
+
+typedef struct parent {
+    const parent_settings *set;
+    int signals;
+    keeper_child keeper[PARENT_GUESTS_MAX];
+    child worker;
+    bool again; /* a keeper was open: what comes is a restart */
+    uint64_t born_ns, start_ns, pause_ns, end_ns;
+    bool stopping, ending; /* ending: the keepers were told, too */
+    int status;
+} parent;
+
+/* ==== Starting ================================================================================ */
+
+static const int caught[] = { SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD };
+
+static void close_if(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+/* In a child: nothing of the parent's is left but its own end of `mine`. */
+static void leave_parent(parent *p, const child *mine)
+{
+    sigset_t none;
+    for (unsigned i = 0; i < sizeof caught / sizeof caught[0]; i++)
+        (void)signal(caught[i],
+                     caught[i] == SIGCHLD ? SIG_DFL : SIG_IGN); /* the parent has these */
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    close_if(&p->signals);
+    for (unsigned i = 0; i < p->set->guests; i++) {
+        if (&p->keeper[i].c != mine)
+            close_if(&p->keeper[i].c.socket);
+        close_if(&p->keeper[i].held);
+    }
+    if (&p->worker != mine)
+        close_if(&p->worker.socket);
+}
+
+/* 0 in the child, its end of the socket in *end; 1 in the parent; -1 after a message. */
+static int start(parent *p, child *c, int *end)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
+        fprintf(stderr, "dxpu-host: a socket for a process: %s\n", strerror(errno));
+        return -1;
+    }
+    (void)fflush(NULL);
+    c->pid = fork();
+    if (c->pid == 0) {
+        c->socket = *end = pair[1];
+        close(pair[0]);
+        (void)prctl(PR_SET_NAME, c == &p->worker ? "dxpu-worker" : "dxpu-keeper");
+        leave_parent(p, c);
+        return 0;
+    }
+    close(pair[1]);
+    if (c->pid < 0) {
+        fprintf(stderr, "dxpu-host: a process: %s\n", strerror(errno));
+        close(pair[0]);
+        c->pid = 0;
+        c->socket = -1;
+        return -1;
+    }
+    c->socket = pair[0];
+    return 1;
+}
+
+static int start_keepers(parent *p)
+{
+    for (unsigned i = 0; i < p->set->guests; i++) {
+        int end = -1, rc = start(p, &p->keeper[i].c, &end);
+        if (rc == 0)
+            exit(keeper_run(&p->set->keeper[i], end));
+        if (rc < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int make_links(const parent *p, crossing_fds *links)
+{
+    for (unsigned i = 0; i < p->set->guests; i++) {
+        if (crossing_create(&links[i])) {
+            fprintf(stderr, "dxpu-host: memory between processes: %s\n", strerror(errno));
+            while (i--)
+                crossing_close_fds(&links[i]);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static void ask_worker(const parent *p, unsigned char kind)
+{
+    if (p->worker.pid)
+        (void)keeper_tell(p->worker.socket, (char)kind, NULL, 0);
+}
+
+static int start_worker(parent *p)
+{
+    crossing_fds links[PARENT_GUESTS_MAX];
+    int end = -1, rc;
+    if (make_links(p, links))
+        return -1;
+    rc = start(p, &p->worker, &end);
+    if (rc == 0)
+        exit(p->set->worker(links, p->again, end));
+    for (unsigned i = 0; i < p->set->guests; i++) {
+        const int fds[] = { links[i].memory, links[i].keeper, links[i].worker };
+        if (rc > 0 && p->keeper[i].c.pid)
+            (void)keeper_tell(p->keeper[i].c.socket, KEEPER_LINK, fds, 3);
+        else
+            ask_worker(p, (unsigned char)(PARENT_ASK_ABANDON | i));
+        crossing_close_fds(&links[i]);
+    }
+    p->born_ns = dxpu_udp_now_ns();
+    p->start_ns = 0;
+    return rc < 0 ? -1 : 0;
+}
+
+/* ==== Ends ==================================================================================== */
+
+static const char *end_text(int status, char out[40])
+{
+    if (WIFSIGNALED(status))
+        snprintf(out, 40, "was killed by signal %d", WTERMSIG(status));
+    else
+        snprintf(out, 40, "ended with status %d", WEXITSTATUS(status));
+    return out;
+}
+
+static void end_keepers(parent *p)
+{
+    if (p->ending)
+        return;
+    p->stopping = p->ending = true;
+    p->end_ns = dxpu_udp_now_ns() + END_NS;
+    for (unsigned i = 0; i < p->set->guests; i++) {
+        if (p->keeper[i].c.pid)
+            (void)keeper_tell(p->keeper[i].c.socket, KEEPER_STOP, NULL, 0);
+    }
+}
+
+static void stop(parent *p)
+{
+    p->stopping = true;
+    if (p->worker.pid)
+        ask_worker(p, PROGRAM_ASK_STOP); /* its end is the keepers' */
+    else
+        end_keepers(p);
+}
+
+/* A worker that never served anybody says by its exit status what is wrong with the settings. */
+static void on_worker_end(parent *p, int status)
+{
+    char text[40];
+    uint64_t now = dxpu_udp_now_ns();
+    p->worker.pid = 0;
+    close_if(&p->worker.socket);
+    for (unsigned i = 0; i < p->set->guests; i++) {
+        if (p->keeper[i].c.pid)
+            (void)keeper_tell(p->keeper[i].c.socket, KEEPER_LOST, NULL, 0);
+    }
+    if (p->stopping || !p->again) {
+        if (!p->status)
+            p->status = WIFEXITED(status) ? WEXITSTATUS(status) : PROGRAM_SYSTEM;
+        end_keepers(p);
+        return;
+    }
+    p->pause_ns = now - p->born_ns >= LONG_NS       ? PAUSE_MIN_NS
+                  : p->pause_ns >= PAUSE_MAX_NS / 2 ? PAUSE_MAX_NS
+                                                    : p->pause_ns * 2;
+    p->start_ns = now + p->pause_ns;
+    fprintf(stderr,
+            "dxpu-host: the worker process %s; guests go on with empty slots, the next one starts "
+            "in %llu ms\n",
+            end_text(status, text), (unsigned long long)(p->pause_ns / 1000000u));
+}
+
+/* In a process of its own: what a guest's process had sent may wait for that when it is closed. */
+static void end_connection(parent *p, keeper_child *k)
+{
+    int fd = k->held;
+    pid_t pid;
+    if (fd < 0)
+        return;
+    k->held = -1;
+    pid = fork();
+    if (pid == 0) {
+        leave_parent(p, NULL);
+        dxpu_vfu_end(fd);
+        _exit(0);
+    }
+    if (pid < 0)
+        (void)shutdown(fd, SHUT_RDWR); /* the least that can be done */
+    close(fd);
+}
+
+static void on_keeper_end(parent *p, unsigned n, int status)
+{
+    keeper_child *k = &p->keeper[n];
+    char text[40];
+    bool any = false;
+    k->c.pid = 0;
+    close_if(&k->c.socket);
+    end_connection(p, k);
+    if (status && !p->status)
+        p->status = PROGRAM_SYSTEM;
+    for (unsigned i = 0; i < p->set->guests; i++)
+        any |= p->keeper[i].c.pid != 0;
+    if (p->ending)
+        return;
+    fprintf(stderr,
+            "dxpu-host: the keeper process of %s %s; its guest's connection is shut down, its "
+            "slots are detached\n",
+            p->set->keeper[n].guest->socket, end_text(status, text));
+    ask_worker(p, (unsigned char)(PARENT_ASK_ABANDON | n));
+    if (!any)
+        stop(p);
+}
+
+static void on_children(parent *p)
+{
+    int status;
+    pid_t pid;
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        if (pid == p->worker.pid)
+            on_worker_end(p, status);
+        for (unsigned i = 0; i < p->set->guests; i++) {
+            if (pid == p->keeper[i].c.pid)
+                on_keeper_end(p, i, status);
+        }
+    }
+}
+
+/* ==== Messages ================================================================================ */
+
+static void on_signals(parent *p)
+{
+    struct signalfd_siginfo s;
+    while (read(p->signals, &s, sizeof s) == (ssize_t)sizeof s) {
+        if (s.ssi_signo == SIGCHLD)
+            on_children(p);
+        else if (s.ssi_signo == SIGHUP)
+            ask_worker(p, PROGRAM_ASK_KEYS); /* the next one reads them anyway */
+        else if (s.ssi_signo != SIGUSR1)
+            stop(p);
+        else if (p->worker.pid)
+            ask_worker(p, PROGRAM_ASK_NUMBERS);
+        else
+            fprintf(stderr, "dxpu-host: no statistics: the worker process is being started\n");
+    }
+}
+
+static void on_keeper(parent *p, unsigned n)
+{
+    keeper_child *k = &p->keeper[n];
+    int fd = -1, kind;
+    unsigned count = 1;
+    while ((kind = keeper_hear(k->c.socket, &fd, &count)) > 0) {
+        if (kind == KEEPER_OPEN)
+            p->again = true;
+        if (kind == KEEPER_HOLD || kind == KEEPER_RELEASE) {
+            close_if(&k->held);
+            k->held = count ? fd : -1;
+        } else if (count) {
+            close(fd);
+        }
+        if (kind == KEEPER_KILL && p->worker.pid)
+            (void)kill(p->worker.pid, SIGKILL);
+        count = 1;
+    }
+    if (kind < 0) /* its end comes as a signal */
+        close_if(&k->c.socket);
+}
+
+static void kill_keepers(parent *p)
+{
+    for (unsigned i = 0; i < p->set->guests; i++) {
+        if (p->keeper[i].c.pid)
+            (void)kill(p->keeper[i].c.pid, SIGKILL);
+    }
+    p->end_ns = DXPU_NEVER;
+}
+
+/* ==== The loop ================================================================================ */
+
+static bool any_left(const parent *p)
+{
+    bool any = p->worker.pid || (p->start_ns && !p->stopping);
+    for (unsigned i = 0; i < p->set->guests; i++)
+        any |= p->keeper[i].c.pid != 0;
+    return any;
+}
+
+static int wait_ms(uint64_t now, uint64_t at)
+{
+    return at <= now ? 0 : at - now > PAUSE_MAX_NS ? -1 : (int)((at - now + 999999) / 1000000);
+}
+
+static void wait_for_all(parent *p)
+{
+    struct pollfd fds[PARENT_GUESTS_MAX + 1];
+    while (any_left(p)) {
+        uint64_t now = dxpu_udp_now_ns(), at = p->start_ns ? p->start_ns : DXPU_NEVER;
+        if (p->ending)
+            at = p->end_ns;
+        fds[0].fd = p->signals;
+        fds[0].events = POLLIN;
+        for (unsigned i = 0; i < p->set->guests; i++) {
+            fds[i + 1].fd = p->keeper[i].c.socket;
+            fds[i + 1].events = POLLIN;
+        }
+        if (poll(fds, p->set->guests + 1, wait_ms(now, at)) < 0 && errno != EINTR)
+            break;
+        for (unsigned i = 0; i < p->set->guests; i++) {
+            if (p->keeper[i].c.socket >= 0) /* what a keeper said before its end, too */
+                on_keeper(p, i);
+        }
+        on_signals(p);
+        now = dxpu_udp_now_ns();
+        if (p->ending && now >= p->end_ns)
+            kill_keepers(p);
+        if (p->start_ns && now >= p->start_ns && !p->stopping && start_worker(p))
+            p->start_ns = now + PAUSE_MAX_NS;
+    }
+}
+
+int parent_run(const parent_settings *set)
+{
+    parent p = { .set = set, .pause_ns = PAUSE_MIN_NS / 2, .worker = { 0, -1 } };
+    sigset_t mask;
+    (void)sigemptyset(&mask);
+    for (unsigned i = 0; i < sizeof caught / sizeof caught[0]; i++)
+        (void)sigaddset(&mask, caught[i]);
+    (void)sigprocmask(SIG_BLOCK, &mask, NULL);
+    p.signals = signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC);
+    for (unsigned i = 0; i < set->guests; i++)
+        p.keeper[i].c.socket = p.keeper[i].held = -1;
+    if (p.signals < 0 || sandbox_enter_as(SANDBOX_PARENT) || start_keepers(&p) ||
+        start_worker(&p)) {
+        p.status = PROGRAM_SYSTEM;
+        stop(&p);
+    }
+    wait_for_all(&p);
+    close_if(&p.signals);
+    return p.status;
+}
