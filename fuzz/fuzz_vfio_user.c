@@ -141,6 +141,21 @@ static void connect_again(world *w)
     w->have = 0;
 }
 
+/* What a client may do to a file that the server has, too: take its pages away, or fill a counter
+   and let writers wait. */
+static void spoil(int fd, unsigned kind)
+{
+    uint64_t most = UINT64_MAX - 1;
+    if (kind % 4 == 0) {
+        must(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+        (void)!write(fd, &most, sizeof most);
+        must(fcntl(fd, F_SETFL, 0) == 0);
+    } else if (kind % 4 > 1) {
+        (void)!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 65536);
+        (void)!ftruncate(fd, 4096);
+    }
+}
+
 /* Send with `count` descriptors of a kind, which are closed here afterwards. */
 static void transmit(world *w, const uint8_t *p, size_t n, unsigned kind, unsigned count)
 {
@@ -181,8 +196,8 @@ static void transmit(world *w, const uint8_t *p, size_t n, unsigned kind, unsign
     }
     (void)!sendmsg(w->peer, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
     for (i = 0; i < count; i++) {
-        if (kind % 4 == 3)
-            (void)!ftruncate(fds[i], 4096); /* taken away behind the server's back */
+        if (kind % 4 == 3 || kind >= 8)
+            spoil(fds[i], kind);
         close(fds[i]);
     }
 }
@@ -392,6 +407,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     pump(&w);
     dxpu_vfu_close(w.s);
     close(w.peer);
+    for (unsigned i = 0; i < 10000 && lowest() != before; i++)
+        usleep(1000); /* a thread closes what is neither memory nor an eventfd */
     must(lowest() == before);
     return 0;
 }
