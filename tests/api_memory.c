@@ -1,6 +1,10 @@
 /* api_memory.c - the memory device of dxpu-box, TLP in, TLP out
    SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include "../examples/box_proxy/devices/memory.c"
+#include "../examples/box_proxy/devices/pages.c"
 #include "../examples/box_proxy/devices/pci.c"
 
 #include <setjmp.h>

@@ -3,6 +3,9 @@
 
    CONTENTS   1 Root complex   2 Configuration space   3 Window   4 Framebuffer   5 Picture
               6 Resets */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
@@ -13,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "examples/box_proxy/devices/pages.c"
 #include "examples/box_proxy/devices/pci.c"
 #include "examples/box_proxy/devices/vga.c"
 #include "examples/box_proxy/screenshot.c"
@@ -582,6 +586,48 @@ static void test_hot_reset(void **state)
     expect_clean();
 }
 
+/* S-161: what a reset leaves to be given back is a job, whose time is not the loop's. */
+static jobs_queue kept;
+
+static void keep_job(void *user, job *j)
+{
+    (void)user;
+    j->next = NULL;
+    *kept.tail = j;
+    kept.tail = &j->next;
+}
+
+static job *take_job(void *user)
+{
+    (void)user;
+    return NULL;
+}
+
+static void no_wait(void *user)
+{
+    (void)user;
+}
+
+static void test_s161_a_reset_clears_at_once(void **state)
+{
+    static const jobs later = { NULL, keep_job, take_job, NULL, no_wait };
+    device_settings set = { .jobs = &later };
+    pages p;
+    (void)state;
+    kept.tail = &kept.head;
+    assert_int_equal(pages_open(&p, VGA_FRAME_BYTES, &set), 0);
+    for (unsigned round = 0; round < 2; round++) {
+        p.dirty = round ? p.size : 4096; /* little is cleared where it is */
+        memset(p.bytes, 0x5e, (size_t)p.dirty);
+        pages_clear(&p);
+        assert_int_equal(kept.head != NULL, round);
+        assert_int_equal(p.bytes[0] | memcmp(p.bytes, p.bytes + 1, p.size - 1), 0);
+    }
+    kept.head->run(kept.head);
+    free(kept.head);
+    pages_close(&p);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -608,6 +654,7 @@ int main(void)
         CASE(test_reset_leaves_nothing),
         CASE(test_function_level_reset),
         CASE(test_hot_reset),
+        cmocka_unit_test(test_s161_a_reset_clears_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,11 +13,13 @@
      5  how it fails: index into its ways
      6  1: allocations of libraries fail too, 0: those of the program only
      7  the time of day is so many nanoseconds ahead (signed); clocks that only run are as they are
+     126  nanoseconds that each access of the file whose inode word 127 has takes: of its data
+     127  that inode; 0: none is slow
      8 + 2 i, 9 + 2 i  calls of function i that could have failed, and those that did
 
    read and write fail to the program only: libevent wakes itself through a pair of sockets with
    them, which the system does not let fail.  A function's ways are values of errno, and SHORT: less
-   is moved than asked for. */
+   is moved than asked for.  The way KILL (99) of any of them ends the program before the call. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT, recvmmsg */
 #endif
@@ -26,6 +28,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -45,8 +48,21 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RATE, MASK, STATE, CHOSEN, NTH, WAY, LIBRARIES, AHEAD, COUNTS = 8, WORDS = 128 };
-enum { SHORT = -1, WAYS_MAX = 6 };
+enum {
+    RATE,
+    MASK,
+    STATE,
+    CHOSEN,
+    NTH,
+    WAY,
+    LIBRARIES,
+    AHEAD,
+    COUNTS = 8,
+    SLOW_NS = 126,
+    SLOW_INODE = 127,
+    WORDS = 128
+};
+enum { SHORT = -1, WAYS_MAX = 6, KILL = 99 };
 
 #define FUNCTIONS(X)                                                                               \
     X(socket, EMFILE, ENOBUFS, EACCES)                                                             \
@@ -183,6 +199,8 @@ static int fate(int f)
         count++;
     if (load(CHOSEN) == (uint64_t)f + 1 && load(NTH) == call) {
         way = load(WAY);
+        if (way == KILL)
+            (void)kill(getpid(), SIGKILL);
     } else {
         if (!load(RATE) || !(load(MASK) >> f & 1))
             return 0;
@@ -271,10 +289,64 @@ ssize_t write(int fd, const void *b, size_t n)
 
 SIMPLE(ssize_t, readv, (int fd, const struct iovec *v, int n), (fd, v, n))
 SIMPLE(ssize_t, writev, (int fd, const struct iovec *v, int n), (fd, v, n))
-PARTIAL(ssize_t, pread, n, (int fd, void *b, size_t n, off_t at), (fd, b, n, at))
-PARTIAL(ssize_t, pwrite, n, (int fd, const void *b, size_t n, off_t at), (fd, b, n, at))
+
+/* ---- A slow disk ---- */
+
+static bool is_slow(int fd)
+{
+    struct stat st;
+    return words && load(SLOW_INODE) && !CALL(fstat)(fd, &st) && st.st_ino == load(SLOW_INODE);
+}
+
+static void be_slow(int fd)
+{
+    uint64_t ns = words ? load(SLOW_NS) : 0;
+    struct timespec t = { (time_t)(ns / 1000000000u), (long)(ns % 1000000000u) };
+    if (is_slow(fd))
+        (void)nanosleep(&t, NULL);
+}
+
+ssize_t pread(int fd, void *b, size_t n, off_t at)
+{
+    FAIL(pread)
+    be_slow(fd);
+    return CALL(pread)(fd, b, how == SHORT && n > 1 ? n / 2 : n, at);
+}
+
+ssize_t pwrite(int fd, const void *b, size_t n, off_t at)
+{
+    FAIL(pwrite)
+    be_slow(fd);
+    return CALL(pwrite)(fd, b, how == SHORT && n > 1 ? n / 2 : n, at);
+}
+
+int fdatasync(int fd)
+{
+    FAIL(fdatasync)
+    be_slow(fd);
+    return CALL(fdatasync)(fd);
+}
+
+int fallocate(int fd, int mode, off_t at, off_t n)
+{
+    be_slow(fd);
+    return (int)syscall(SYS_fallocate, fd, mode, at, n);
+}
+
+/* Nothing of a slow disk is in the page cache. */
+ssize_t preadv2(int fd, const struct iovec *v, int n, off_t at, int flags)
+{
+    static ssize_t (*real_one)(int, const struct iovec *, int, off_t, int);
+    if (is_slow(fd) && flags & RWF_NOWAIT) {
+        errno = EAGAIN;
+        return -1;
+    }
+    if (!real_one)
+        real_one = (__typeof__(real_one))(uintptr_t)dlsym(RTLD_NEXT, "preadv2");
+    return real_one(fd, v, n, at, flags);
+}
+
 SIMPLE(int, fsync, (int fd), (fd))
-SIMPLE(int, fdatasync, (int fd), (fd))
 SIMPLE(int, rename, (const char *from, const char *to), (from, to))
 SIMPLE(int, ftruncate, (int fd, off_t n), (fd, n))
 SIMPLE(int, epoll_create1, (int flags), (flags))

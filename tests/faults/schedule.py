@@ -13,6 +13,8 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 LIBRARY = os.path.join(ROOT, "build", "faults.so")
 RATE, MASK, STATE, CHOSEN, NTH, WAY, LIBRARIES, AHEAD, COUNTS = range(9)
 WORDS = 128
+SLOW_NS, SLOW_INODE = 126, 127
+KILL = 99  # a way: the program ends before the call
 
 with open(os.path.join(HERE, "faults.c"), encoding="utf-8") as source:
     FUNCTIONS = {m.group(1): m.group(2).split(", ") for m in
@@ -65,6 +67,11 @@ class Faults:
     def day(self, seconds):
         """The time of day is so far ahead of the machine's."""
         self.put(AHEAD, int(seconds * 1e9) % (1 << 64))
+
+    def slow(self, path, seconds):
+        """Each access of this file's data takes so long."""
+        self.put(SLOW_NS, int(seconds * 1e9))
+        self.put(SLOW_INODE, os.stat(path).st_ino if seconds else 0)
 
     def calls(self):
         return {n: self.get(COUNTS + 2 * i) for i, n in enumerate(NAMES)}

@@ -4,6 +4,7 @@
    CONTENTS   1 Object   2 Function   3 Memory   4 Atomics   5 Kind */
 #include "memory.h"
 
+#include "pages.h"
 #include "pci.h"
 
 #include <stdlib.h>
@@ -25,9 +26,7 @@
 
 typedef struct memory {
     pci_function f;
-    uint8_t *bytes;
-    uint64_t size;
-    uint64_t dirty; /* bytes from the start that may not be 0 any more */
+    pages store;
 #define MEMORY_FIELD(name) uint64_t name;
     struct {
         MEMORY_COUNTERS(MEMORY_FIELD)
@@ -44,7 +43,7 @@ static const pci_identity memory_identity = { MEMORY_VENDOR, MEMORY_DEVICE,
 static void function_reset(memory *m)
 {
     pci_reset(&m->f, &memory_identity);
-    pci_bar(&m->f, 0, m->size, PCI_BAR_64 | PCI_BAR_PREFETCHABLE);
+    pci_bar(&m->f, 0, m->store.size, PCI_BAR_64 | PCI_BAR_PREFETCHABLE);
     /* completes 32-, 64- and 128-bit atomics */
     pci_register(&m->f, MEMORY_CAP_PCIE / 4 + PCIE_DEVICE_CAP2, 0x00000380u, 0);
 }
@@ -63,9 +62,9 @@ static uint8_t *locate(memory *m, const dxpu_tlp *t, uint32_t bytes)
     uint64_t offset;
     if (!pci_locate(&m->f, 0, t, bytes, &offset))
         return NULL;
-    if (t->type != DXPU_TLP_MRD && offset + bytes > m->dirty)
-        m->dirty = offset + bytes;
-    return m->bytes + offset;
+    if (t->type != DXPU_TLP_MRD && offset + bytes > m->store.dirty)
+        m->store.dirty = offset + bytes;
+    return m->store.bytes + offset;
 }
 
 static void read_memory(memory *m, const dxpu_tlp *t)
@@ -197,8 +196,7 @@ static void memory_event(void *device, const dxpu_event *e)
 static void memory_reset(void *device)
 {
     memory *m = device;
-    memset(m->bytes, 0, (size_t)m->dirty);
-    m->dirty = 0;
+    pages_clear(&m->store);
     m->f.bdf = 0;
     function_reset(m);
     m->count.resets++;
@@ -207,7 +205,7 @@ static void memory_reset(void *device)
 static void memory_destroy(void *device)
 {
     memory *m = device;
-    free(m->bytes);
+    pages_close(&m->store);
     free(m);
 }
 
@@ -217,9 +215,7 @@ static void *memory_create(const device_settings *s, const device_port *port)
     if (!m)
         return NULL;
     pci_init(&m->f, port, s->mps_bytes);
-    m->size = s->memory_bytes;
-    m->bytes = calloc(1, (size_t)m->size);
-    if (!m->bytes) {
+    if (pages_open(&m->store, s->memory_bytes, s)) {
         free(m);
         return NULL;
     }

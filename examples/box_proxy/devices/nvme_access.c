@@ -18,28 +18,34 @@
 /* ==== 1  In any thread ======================================================================== */
 
 enum {
-    PART_BYTES = 64 << 10,  /* on the stack */
     QUICK_BYTES = 16 << 10, /* read in the loop when that needs no disk */
     STEP_BYTES = 1 << 20,   /* read by an access of a long command */
     HOLE_BYTES = 256 << 20  /* erased by one, where that makes holes */
 };
 
-static int run_compare(const nvme_access *a)
+static bool as_wanted(const nvme_access *a, const uint8_t *bytes)
 {
-    uint8_t part[PART_BYTES];
-    for (uint64_t at = 0; at < a->bytes;) {
-        size_t len = a->bytes - at < sizeof part ? (size_t)(a->bytes - at) : sizeof part;
-        if (nvme_store_read(&a->store, a->at + at, part, len))
-            return errno;
-        if (a->op == NVME_OP_COMPARE && memcmp(part, a->buffer + at, len) != 0)
-            return NVME_DIFFERS;
-        if (a->op == NVME_OP_ALL_ZERO && (part[0] || memcmp(part, part + 1, len - 1) != 0))
-            return NVME_DIFFERS;
-        at += len;
-    }
+    if (a->op == NVME_OP_COMPARE)
+        return !memcmp(bytes, a->buffer, (size_t)a->bytes);
+    return a->op != NVME_OP_ALL_ZERO ||
+           (!bytes[0] && !memcmp(bytes, bytes + 1, (size_t)a->bytes - 1));
+}
+
+/* Compare, Verify, and what a wipe looks at: 1 MB at most. */
+static int run_look(const nvme_access *a)
+{
+    uint8_t *bytes = malloc((size_t)a->bytes);
+    int error = 0;
+    if (!bytes)
+        return ENOMEM;
+    if (nvme_store_read(&a->store, a->at, bytes, (size_t)a->bytes))
+        error = errno;
+    else if (!as_wanted(a, bytes))
+        error = NVME_DIFFERS;
     if (a->op == NVME_OP_ALL_ZERO)
         nvme_store_forget(&a->store, a->at, a->bytes);
-    return 0;
+    free(bytes);
+    return error;
 }
 
 static int run_read(const nvme_access *a)
@@ -82,7 +88,7 @@ static int run_op(nvme_access *a)
     case NVME_OP_LAYOUT:
         return durable_replace(a->path, a->buffer, a->buffer_bytes) ? errno : 0;
     default:
-        return run_compare(a);
+        return run_look(a);
     }
 }
 

@@ -4,6 +4,7 @@
    CONTENTS   1 Object   2 EDID   3 Registers   4 Picture   5 Reset   6 TLPs   7 Kind */
 #include "vga.h"
 
+#include "pages.h"
 #include "pci.h"
 
 #include <stdlib.h>
@@ -41,8 +42,7 @@ enum { /* display registers of 16 bits */
 
 typedef struct vga {
     pci_function f;
-    uint8_t *frame;
-    uint64_t dirty; /* bytes of it from the start that may not be 0 any more */
+    pages frame;
     uint16_t reg[REGS];
     bool big_endian; /* pixels */
     uint8_t edid[EDID_BYTES];
@@ -197,7 +197,7 @@ static uint8_t *vga_picture(void *device, unsigned *width, unsigned *height)
     if (!rgb)
         return NULL;
     for (uint32_t y = 0; y < h; y++) {
-        const uint8_t *from = v->frame + start + y * line;
+        const uint8_t *from = v->frame.bytes + start + y * line;
         for (uint32_t x = 0; x < w; x++, from += bytes, to += 3) {
             uint32_t c = pixel(v, from);
             to[0] = (uint8_t)(c >> 16);
@@ -224,8 +224,7 @@ static void function_reset(vga *v)
     pci_reset(&v->f, &vga_identity);
     pci_bar(&v->f, BAR_FRAME, VGA_FRAME_BYTES, PCI_BAR_64 | PCI_BAR_PREFETCHABLE);
     pci_bar(&v->f, BAR_WINDOW, VGA_WINDOW_BYTES, 0);
-    memset(v->frame, 0, (size_t)v->dirty);
-    v->dirty = 0;
+    pages_clear(&v->frame);
     memset(v->reg, 0, sizeof v->reg);
     v->reg[REG_ID] = VGA_ID;
     v->reg[REG_MEMORY] = VGA_FRAME_BYTES / VGA_UNIT;
@@ -241,7 +240,7 @@ static void read_request(vga *v, const dxpu_tlp *t)
     uint64_t at;
     if (pci_locate(&v->f, BAR_FRAME, t, t->length_dw * 4u, &at)) {
         v->count.frame_reads++;
-        pci_complete_read(&v->f, t, v->frame + at);
+        pci_complete_read(&v->f, t, v->frame.bytes + at);
     } else if (pci_locate(&v->f, BAR_WINDOW, t, t->length_dw * 4u, &at)) {
         v->count.register_reads++;
         for (uint32_t i = 0; i < t->length_dw; i++)
@@ -258,9 +257,9 @@ static void write_frame(vga *v, const dxpu_tlp *t, uint64_t at)
     uint32_t bytes = t->length_dw * 4u;
     v->count.frame_writes++;
     v->count.frame_write_bytes += bytes;
-    if (at + bytes > v->dirty)
-        v->dirty = at + bytes;
-    pci_store(v->frame + at, t);
+    if (at + bytes > v->frame.dirty)
+        v->frame.dirty = at + bytes;
+    pci_store(v->frame.bytes + at, t);
 }
 
 static void write_request(vga *v, const dxpu_tlp *t)
@@ -336,7 +335,7 @@ static void vga_reset(void *device)
 static void vga_destroy(void *device)
 {
     vga *v = device;
-    free(v->frame);
+    pages_close(&v->frame);
     free(v);
 }
 
@@ -345,8 +344,7 @@ static void *vga_create(const device_settings *s, const device_port *port)
     vga *v = calloc(1, sizeof *v);
     if (!v)
         return NULL;
-    v->frame = calloc(1, VGA_FRAME_BYTES);
-    if (!v->frame) {
+    if (pages_open(&v->frame, VGA_FRAME_BYTES, s)) {
         free(v);
         return NULL;
     }

@@ -1,0 +1,78 @@
+/* pages.c - see pages.h
+   SPDX-License-Identifier: MIT */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS, madvise() */
+#endif
+#include "pages.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+enum { LITTLE_BYTES = 64 << 10 /* are cleared as quickly as they are replaced */ };
+
+/* Pages on their way back to the system. */
+typedef struct old_pages {
+    job job; /* first */
+    void *bytes;
+    size_t size;
+} old_pages;
+
+static void *map(size_t size)
+{
+    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+/* job.run */
+static void unmap(job *j)
+{
+    const old_pages *old = (const old_pages *)j;
+    (void)munmap(old->bytes, old->size);
+}
+
+static void reap(pages *p)
+{
+    job *j;
+    while ((j = p->jobs.reap(p->jobs.user)) != NULL)
+        free(j);
+}
+
+int pages_open(pages *p, uint64_t size, const device_settings *s)
+{
+    p->size = (size_t)size;
+    p->dirty = 0;
+    jobs_here(&p->done, &p->jobs);
+    if (s->jobs)
+        p->jobs = *s->jobs;
+    p->bytes = p->size == size ? map(p->size) : NULL;
+    return p->bytes ? 0 : -1;
+}
+
+void pages_close(pages *p)
+{
+    if (!p->bytes)
+        return;
+    p->jobs.settle(p->jobs.user);
+    reap(p);
+    (void)munmap(p->bytes, p->size);
+}
+
+void pages_clear(pages *p)
+{
+    old_pages *old = p->dirty > LITTLE_BYTES ? calloc(1, sizeof *old) : NULL;
+    void *fresh = old ? map(p->size) : NULL;
+    reap(p);
+    if (fresh) {
+        old->job.run = unmap;
+        old->bytes = p->bytes;
+        old->size = p->size;
+        p->bytes = fresh;
+        p->jobs.submit(p->jobs.user, &old->job);
+    } else { /* little, or the system has no room for both: then it is done here */
+        free(old);
+        if (p->dirty > LITTLE_BYTES && !madvise(p->bytes, p->size, MADV_DONTNEED))
+            p->dirty = 0;
+        memset(p->bytes, 0, (size_t)p->dirty);
+    }
+    p->dirty = 0;
+}
