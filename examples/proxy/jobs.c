@@ -8,6 +8,7 @@
 #include "jobs.h"
 
 #include <signal.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>

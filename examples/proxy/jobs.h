@@ -14,7 +14,6 @@
 #ifndef JOBS_H_INCLUDED
 #define JOBS_H_INCLUDED
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
