@@ -3,10 +3,12 @@
 
 Prints `ok NAME` or `not ok NAME` for each case.  Programs come from $DXPU_BIN, else build/."""
 # SPDX-License-Identifier: MIT
+import contextlib
 import json
 import os
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -396,6 +398,65 @@ def guests_have_their_own_slots_and_loops():
             check(boxes["slot_%d" % n]["memory"]["writes"] > 0, boxes)
         check(there["guest_2"]["memory_writes"] > there["guest_1"]["memory_writes"] or
               there["guest_2"]["slot_1"]["down_tlps"] > there["guest_1"]["slot_1"]["down_tlps"])
+
+
+def lingering():
+    """A socket whose last close() waits for its other end, which is the second."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near = socket.create_connection(server.getsockname())
+        far = server.accept()[0]
+    near.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while near.send(bytes(65536)):
+            pass
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3600))
+    return near, far
+
+
+@case
+def a_hostile_guest_harms_no_other():
+    """S-171, S-172, behind the filter of system calls: descriptors whose close waits, and memory
+    that is taken away while a device reads it."""
+    source, target, size, command, state = 0x0c, 0x14, 0x1c, 4, 8  # of the endpoint-test device
+    with lab.Lab() as l, contextlib.ExitStack() as stack:
+        box = Box(l, "--device", "eptest", slots=2)
+        host, paths = two_guests(l, "--attach", "1=%s/1;1=%s/2" % (box.at(1), box.at(2)))
+        guests = [vfio_client.Client(path) for path in paths]
+        memory = os.memfd_create("guest")
+        stack.callback(os.close, memory)
+        os.truncate(memory, 1 << 20)
+        for guest in guests:
+            guest.map_memory(1 << 20, 1 << 20, memory)
+            guest.map_slot()
+            guest.filled()
+            guest.map_device(low=0, high=4)
+
+        def copies(guest):
+            for register, value in ((source, 1 << 20), (target, (1 << 20) + 4096), (size, 128),
+                                    (state, 0), (command, 0x20)):
+                guest.write32(vfio_client.LOW, register, value)
+            by_hand.until(lambda: guest.read32(vfio_client.LOW, state), "the copy's end")
+            return guest.read32(vfio_client.LOW, state) & 0x10 != 0
+        check([copies(guest) for guest in guests] == [True, True])
+        os.truncate(memory, 0)
+        check([copies(guest) for guest in guests] == [False, False])
+        os.truncate(memory, 1 << 20)
+        for _ in range(40):  # reading stops after some of them
+            near, far = lingering()
+            stack.callback(far.close)
+            message = struct.pack("<HHIII", 1, vfio_client.SET_IRQS, 16, 0, 0)
+            socket.send_fds(guests[0].socket, [message[:1]], [near.fileno()])
+            near.close()  # the host keeps it until the message is whole: its close is the last
+            guests[0].socket.sendall(message[1:])
+        check(copies(guests[1]))
+        guests[0].socket.close()
+        check(copies(guests[1]))
+        check(host.stop() == 0, host.errors())
+        for n in (1, 2):
+            there = host.result()["guest_%d" % n]["vfio_user"]
+            check(there["dma_faults"] >= 1, there)
+        check(host.result()["guest_1"]["vfio_user"]["fds_closed"] == 16, host.result()["guest_1"])
+        check(box.process.stop() == 0)
 
 
 @case
