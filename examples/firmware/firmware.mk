@@ -20,7 +20,8 @@ build/firmware/$1/%.o: export CCACHE_DISABLE = 1 # it loses the call graph
 build/firmware/$1/%.o: %.c examples/firmware/firmware.mk
 	@mkdir -p $$(@D)
 	$$(call say,CC,$$<)$$(FW_CC_$1) $$(FW_FLAGS) -Iexamples/firmware/boards/$1 -c -o $$@ $$<
-build/firmware/$1/box.elf: $(patsubst %,build/firmware/$1/%,examples/firmware/main.o $(FW_DEVICE))
+build/firmware/$1/box.elf: $(patsubst %,build/firmware/$1/%,$(FW_DEVICE) \
+  $(patsubst %,examples/firmware/%.o,main pages))
 build/firmware/$1/measure.elf: build/firmware/$1/examples/firmware/measure.o
 build/firmware/$1/box.elf build/firmware/$1/measure.elf: examples/firmware/boards/$1/link.ld \
   $(patsubst %,build/firmware/$1/%,$(FW_PARTS) examples/firmware/boards/$1/board.o)
