@@ -93,7 +93,7 @@ static uint64_t add_unit(uint64_t sum, const core *c, uint32_t unit)
 {
     const corei_work *w = &c->t.work[unit];
     sum = add_number(add_number(sum, w->out), w->refused);
-    sum = add_number(add_number(sum, w->tries), w->type);
+    sum = add_number(add_number(sum, w->tries), w->kind);
     sum = add_number(add_number(sum, w->epoch), w->not_before_ms);
     return add_number(sum, c->t.timers.place[unit] ? c->t.timers.due[unit] : 0);
 }

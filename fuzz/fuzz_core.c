@@ -201,13 +201,15 @@ static void request(input *in, uint8_t how)
         r.host = number[how & 0x20 ? 3 : 1];
         r.count = next(in) % 6;
         r.need = next(in) % (POOL_NEEDS + 1);
-        r.replace = how & 0x40;
+        r.replace = how & 0x40   ? CORE_REPLACE_YES
+                    : how & 0x80 ? CORE_REPLACE_DEFAULT
+                                 : CORE_REPLACE_NO;
         r.seconds = how & 0x80 ? 1 + next(in) : 0;
         r.key[0] = (char)(how & 1 ? 'k' : 0);
         (void)core_create(c, &r, &lease, &existed);
         break;
     case 2:
-        (void)core_release(c, lease);
+        (void)core_release(c, lease, how & 0x10);
         break;
     case 3:
         (void)core_park(c, lease);
@@ -240,7 +242,7 @@ static void operate(input *in, uint8_t how)
         break;
     case 1:
         if (slot != CORE_NONE)
-            (void)core_replace(c, slot, POOL_WHY_OPERATOR);
+            (void)core_replace(c, slot, POOL_WHY_OPERATOR, how & 0x80);
         break;
     case 2:
         if (slot != CORE_NONE)

@@ -331,10 +331,10 @@ static void do_request(input *in, uint8_t how)
         r.model[1] = how & 0x10 ? 'b' : 'a';
         r.host = number[how & 0x20 ? 3 : 1];
         r.count = 1 + (how & 3);
-        r.replace = how & 0x40;
+        r.replace = how & 0x40 ? CORE_REPLACE_YES : CORE_REPLACE_NO;
         (void)core_create(c, &r, &lease, &existed);
     } else if ((how & 3) == 0) {
-        (void)core_release(c, lease);
+        (void)core_release(c, lease, how & 0x10);
     } else if ((how & 3) == 1) {
         (void)core_park(c, lease);
     } else {
@@ -363,7 +363,7 @@ static void operate(input *in, uint8_t how)
     else if ((how & 7) == 4)
         (void)core_reset(c, slot);
     else
-        (void)core_replace(c, slot, POOL_WHY_OPERATOR);
+        (void)core_replace(c, slot, POOL_WHY_OPERATOR, how & 0x80);
 }
 
 static void set_row(unsigned i, unsigned may, const char *name)

@@ -199,7 +199,8 @@ def problem(status, detail, kind="about:blank"):
     return {"type": kind, "title": "No", "status": status, "detail": detail}
 
 
-STATES = ("free", "spare", "leased", "wiping", "drained", "broken", "quarantined")
+STATES = ("free", "spare", "leased", "wiping", "drained", "broken", "quarantined",
+          "retained")
 
 
 def pool(**more):

@@ -14,6 +14,7 @@
 #include "examples/manager/core_orders.c"
 #include "examples/manager/core_record.c"
 #include "examples/manager/core_requests.c"
+#include "examples/manager/core_retain.c"
 #include "examples/manager/core_slots.c"
 #include "examples/manager/core_store.c"
 #include "examples/manager/core_tables.c"

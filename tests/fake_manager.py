@@ -14,7 +14,7 @@ HOST, BOX = 1, 2
 DEVICE_BYTES = 108
 
 Device = collections.namedtuple("Device", "number state health vendor device cls group epoch seen "
-                                          "peer_node peer_slot code model serial port_offset")
+                                          "peer_node peer_slot code model serial port_offset data")
 
 
 def message(kind, body=b"", request=1, version=1, flags=0, length=None, magic=b"DXCT"):
@@ -39,7 +39,7 @@ def pack_address(where):
 
 
 def device(raw):
-    fields = struct.unpack(">HBBHHIIQQIHH32s32sHxx", raw)
+    fields = struct.unpack(">HBBHHIIQQIHH32s32sHBx", raw)
     words = (word.split(b"\0")[0].decode("ascii") for word in fields[12:14])
     return Device(*fields[:12], *words, *fields[14:])
 

@@ -125,6 +125,8 @@ class World:
                 check(lease["key"] in self.maybe, "a lease that nobody asked for:", lease)
                 self.promised(lease)
             mine = self.leases[one]
+            if one in self.ending and lease["state"] == "parked":  # ended, and its data are kept
+                mine["host"] = None
             check(all(mine[k] == lease[k] for k in ("tenant", "model", "count", "host")), mine,
                   lease)
         slots = [s["slot"] for lease in listed.values() for s in lease["slots"]]

@@ -98,6 +98,36 @@ static unsigned wrong_lease(uint32_t at, unsigned char owned[SLOTS])
     return wrong + (n != l->count || l->last != prev);
 }
 
+/* What is retained for a lease: the list of each, and its slots. */
+static unsigned wrong_retained(void)
+{
+    unsigned char owned[SLOTS] = { 0 };
+    unsigned wrong = 0;
+    for (uint32_t i = 0; i < LEASES; i++) {
+        const pool_lease *l = &p->lease[i];
+        uint32_t n = 0, prev = POOL_NONE;
+        if (!l->count)
+            continue;
+        for (uint32_t s = l->retained; s != POOL_NONE && n <= SLOTS; s = p->slot[s].next, n++) {
+            wrong += p->slot[s].owner != i || p->slot[s].prev != prev || owned[s]++ ||
+                     p->slot[s].model != l->model || p->slot[s].place >= l->count;
+            prev = s;
+        }
+        wrong += n != l->retained_count;
+    }
+    for (uint32_t i = 0; i < p->slots; i++) {
+        const pool_slot *s = &p->slot[i];
+        wrong += owned[i] != (s->owner != POOL_NONE);
+        wrong += owned[i] && (s->lease != POOL_NONE || !s->dirty || s->wipe);
+        wrong += owned[i] && s->state != POOL_RETAINED && s->state != POOL_BROKEN &&
+                 s->state != POOL_QUARANTINED;
+        wrong += s->state == POOL_RETAINED && !owned[i];
+        wrong += s->state == POOL_WIPING && !s->wipe; /* M-91: somebody decided that */
+        wrong += s->wipe && (!s->dirty || s->lease != POOL_NONE);
+    }
+    return wrong;
+}
+
 static unsigned wrong_owners(void)
 {
     unsigned char owned[SLOTS] = { 0 };
@@ -128,7 +158,7 @@ static unsigned wrong_owners(void)
         wrong += tenants[i] != p->tenant[i].used;
     for (uint32_t i = 0; i < HOSTS; i++)
         wrong += hosts[i] != p->host[i].used || hosts[i] > p->host[i].capacity;
-    return wrong + (leases != p->leases);
+    return wrong + wrong_retained() + (leases != p->leases);
 }
 
 static unsigned wrong_counts(void)
@@ -221,8 +251,8 @@ static void step_lease(void)
     if (held[at] || pool_choose(p, &r, &c) != POOL_OK)
         return;
     assert_int_equal(pool_grant(p, &r, &c, &lease), POOL_OK);
-    assert_true(lease >> 32 > last_serial); /* no number comes twice */
-    last_serial = lease >> 32;
+    assert_true(lease >> POOL_INDEX_BITS > last_serial); /* no number comes twice */
+    last_serial = lease >> POOL_INDEX_BITS;
     for (unsigned i = 0; i < c.count; i++)
         check_given(c.slot[i], r.tenant);
     assert_int_equal(pool_grant(p, &r, &c, &lease) == POOL_OK, false); /* not a second time */
@@ -249,8 +279,8 @@ static void step_end(void)
                 check_given(i, l->tenant);
         break;
     default:
-        assert_int_equal(pool_release(p, held[at]), POOL_OK);
-        assert_int_equal(pool_release(p, held[at]), POOL_E_UNKNOWN);
+        assert_int_equal(pool_release(p, held[at], POOL_WHY_RELEASE), POOL_OK);
+        assert_int_equal(pool_release(p, held[at], POOL_WHY_RELEASE), POOL_E_UNKNOWN);
         assert_null(pool_find_lease(p, held[at]));
         held[at] = 0;
         break;
@@ -286,10 +316,40 @@ static void step_move_all(void)
     uint32_t from[POOL_COUNT_MAX];
     unsigned n = any ? pool_lease_slots(p, lease, from) : 0;
     for (unsigned i = 0; i < n; i++) {
-        assert_int_equal(pool_replace(p, from[i], c.slot[i], POOL_WHY_DRAIN), POOL_OK);
+        assert_int_equal(pool_replace(p, from[i], c.slot[i], POOL_WHY_DRAIN, false), POOL_OK);
         check_given(c.slot[i], l->tenant);
     }
     assert_true(!any || pool_need_kept(p, lease));
+}
+
+/* A retained slot goes back to where it was, or is given up. */
+static void step_retained(uint32_t slot)
+{
+    const pool_slot *s = &p->slot[slot];
+    uint32_t slots[POOL_COUNT_MAX], owner = s->owner, place = s->place;
+    if (owner == POOL_NONE) {
+        assert_int_equal(pool_recover(p, slot, true), POOL_E_STATE);
+        assert_int_equal(pool_discard(p, slot, POOL_WHY_DISCARD), POOL_E_STATE);
+        return;
+    }
+    uint64_t lease = pool_lease_number(p, owner);
+    if (draw(3) == 0) {
+        bool works = s->state == POOL_RETAINED;
+        assert_int_equal(pool_discard(p, slot, POOL_WHY_DISCARD), POOL_OK);
+        assert_true(!works || s->state == POOL_WIPING);
+        return;
+    }
+    assert_int_equal(pool_lease_slots(p, lease, slots), p->lease[owner].count);
+    uint32_t now = slots[place];
+    bool retain = draw(2);
+    int rc = pool_recover(p, slot, retain);
+    assert_int_equal(rc == POOL_OK, s->state == POOL_LEASED);
+    if (rc != POOL_OK)
+        return;
+    check_given(slot, p->lease[owner].tenant);
+    assert_int_equal(p->slot[now].owner, retain ? owner : POOL_NONE);
+    (void)pool_lease_slots(p, lease, slots);
+    assert_int_equal(slots[place], slot);
 }
 
 static void step_trouble(void)
@@ -298,30 +358,37 @@ static void step_trouble(void)
     pool_other other;
     pool_slot_info now = { (uint16_t)draw(MODELS), draw(3) ? draw(5) : POOL_NONE };
     unsigned left;
-    switch (draw(8)) {
+    switch (draw(10)) {
+    case 9:
+    case 8:
+        step_retained(draw(2) ? slot : draw(p->slots));
+        break;
     case 7:
         step_move_all();
         break;
     case 6:
         assert_int_equal(pool_change_slot(p, slot, &now),
-                         p->slot[slot].lease == POOL_NONE ? POOL_OK : POOL_E_STATE);
+                         p->slot[slot].lease == POOL_NONE && p->slot[slot].owner == POOL_NONE
+                             ? POOL_OK
+                             : POOL_E_STATE);
         break;
     case 0:
         pool_break(p, slot, POOL_WHY_DEVICE);
         break;
     case 1:
-        pool_repair(p, slot);
+        pool_repair(p, slot, draw(2) ? POOL_WHY_OPERATOR : POOL_WHY_NONE);
         break;
     case 2:
         if (pool_choose_other(p, slot, &other) == POOL_OK) {
             uint32_t tenant = p->lease[p->slot[slot].lease].tenant;
             uint64_t lease = pool_lease_number(p, p->slot[slot].lease);
             bool was_kept = pool_need_kept(p, lease);
-            assert_int_equal(pool_replace(p, slot, other.slot, POOL_WHY_DEVICE), POOL_OK);
+            assert_int_equal(pool_replace(p, slot, other.slot, POOL_WHY_DEVICE, draw(2)), POOL_OK);
             if (was_kept || !other.need_kept)
                 assert_int_equal(pool_need_kept(p, lease), other.need_kept);
             check_given(other.slot, tenant);
-            assert_int_equal(pool_replace(p, slot, other.slot, POOL_WHY_DEVICE), POOL_E_STATE);
+            assert_int_equal(pool_replace(p, slot, other.slot, POOL_WHY_DEVICE, false),
+                             POOL_E_STATE);
         }
         break;
     case 3:
@@ -682,6 +749,16 @@ static pool *restart(void)
         assert_int_equal(pool_restore_lease(p, lease, &r, &c), POOL_E_STATE);
         assert_int_equal(pool_restore_lease(p, lease + 1, &r, &c) == POOL_OK, false);
     }
+    for (uint32_t i = 0; i < old->slots; i++) {
+        const pool_slot *s = &old->slot[i];
+        uint64_t owner = s->owner == POOL_NONE ? 0 : pool_lease_number(old, s->owner);
+        unsigned places = owner ? p->lease[s->owner].count : 0;
+        assert_int_equal(pool_restore_owner(p, i, owner, places), POOL_E_STATE);
+        if (owner) {
+            assert_int_equal(pool_restore_owner(p, i, owner, s->place), POOL_OK);
+            assert_int_equal(pool_restore_owner(p, i, owner, s->place), POOL_E_STATE);
+        }
+    }
     for (uint32_t i = 0; i < MODELS; i++)
         p->model[i].spares_wanted = old->model[i].spares_wanted;
     pool_raise_serial(p, old->serial);
@@ -695,7 +772,8 @@ static bool same_slot(const pool_slot *a, const pool_slot *b)
     unsigned x = a->state == POOL_SPARE ? POOL_FREE : a->state;
     unsigned y = b->state == POOL_SPARE ? POOL_FREE : b->state;
     return x == y && a->reason == b->reason && a->epoch == b->epoch && a->lease == b->lease &&
-           a->dirty == b->dirty && a->model == b->model && a->box == b->box;
+           a->dirty == b->dirty && a->model == b->model && a->box == b->box &&
+           a->owner == b->owner && a->place == b->place && a->wipe == b->wipe;
 }
 
 static void test_restart_brings_everything_back(void **state)
@@ -746,8 +824,8 @@ static void test_restore_refuses(void **state)
     assert_int_equal(pool_restore_lease(p, number | LEASES, &r, &c), POOL_E_ROOM);
     r.tenant = TENANTS;
     assert_int_equal(pool_restore_lease(p, number, &r, &c), POOL_E_UNKNOWN);
-    pool_restored(p); /* the lease did not come */
-    assert_int_equal(p->slot[0].state, POOL_WIPING);
+    pool_restored(p);                                     /* the lease did not come */
+    assert_int_equal(p->slot[0].state, POOL_QUARANTINED); /* M-98 */
     assert_int_equal(wrong_all(), 0);
     assert_int_equal(p->epoch, 7);
 }
@@ -826,14 +904,14 @@ static void test_limits_and_errors(void **state)
     c.slot[0] = p->slots; /* a choice that was not made here */
     assert_int_equal(pool_grant(p, &r, &c, &lease), POOL_E_STATE);
     assert_int_equal(pool_choose_other(p, p->slots, &other), POOL_E_UNKNOWN);
-    assert_int_equal(pool_replace(p, 0, p->slots, POOL_WHY_DEVICE), POOL_E_UNKNOWN);
+    assert_int_equal(pool_replace(p, 0, p->slots, POOL_WHY_DEVICE, false), POOL_E_UNKNOWN);
     assert_int_equal(pool_break(p, p->slots, POOL_WHY_DEVICE), POOL_E_UNKNOWN);
-    assert_int_equal(pool_repair(p, p->slots), POOL_E_UNKNOWN);
+    assert_int_equal(pool_repair(p, p->slots, POOL_WHY_OPERATOR), POOL_E_UNKNOWN);
     assert_int_equal(pool_wiped(p, p->slots, true), POOL_E_UNKNOWN);
     assert_int_equal(pool_drain(p, BOXES, true, &left), POOL_E_UNKNOWN);
     assert_int_equal(pool_set_spares(p, MODELS, 1), POOL_E_UNKNOWN);
     assert_int_equal(pool_set_quota(p, TENANTS, 1), POOL_E_UNKNOWN);
-    assert_int_equal(pool_release(p, 1), POOL_E_UNKNOWN);
+    assert_int_equal(pool_release(p, 1, POOL_WHY_RELEASE), POOL_E_UNKNOWN);
     assert_int_equal(wrong_all(), 0);
     for (int rc = -9; rc <= 0; rc++)
         assert_int_equal(strcmp(pool_error_text(rc), "unknown error") == 0, rc == -9);
@@ -856,10 +934,10 @@ static void test_reasons(void **state)
     assert_int_equal(pool_break(p, c.slot[0], POOL_WHY_BOX), POOL_OK);
     assert_int_equal(p->slot[c.slot[0]].reason, POOL_WHY_BOX);
     assert_int_equal(pool_choose_other(p, c.slot[0], &other), POOL_OK);
-    assert_int_equal(pool_replace(p, c.slot[0], other.slot, POOL_WHY_DEVICE), POOL_OK);
+    assert_int_equal(pool_replace(p, c.slot[0], other.slot, POOL_WHY_DEVICE, false), POOL_OK);
     assert_int_equal(p->slot[c.slot[0]].state, POOL_BROKEN);
     assert_int_equal(p->slot[c.slot[0]].reason, POOL_WHY_DEVICE);
-    assert_int_equal(pool_release(p, lease), POOL_OK);
+    assert_int_equal(pool_release(p, lease, POOL_WHY_RELEASE), POOL_OK);
     assert_int_equal(pool_wiped(p, other.slot, false), POOL_OK);
     assert_int_equal(p->slot[other.slot].state, POOL_QUARANTINED);
     assert_int_equal(p->slot[other.slot].reason, POOL_WHY_WIPE);
@@ -887,7 +965,7 @@ static void test_taint(void **state)
     assert_int_equal(pool_taint(p, 0, 80, true), POOL_OK);
     assert_int_equal(p->slot[0].state, POOL_QUARANTINED);
     assert_int_equal(p->model[r.model].count[POOL_FREE], of_model - 1);
-    assert_int_equal(pool_repair(p, 0), POOL_OK);
+    assert_int_equal(pool_repair(p, 0, POOL_WHY_OPERATOR), POOL_OK);
     assert_int_equal(p->slot[0].state, POOL_WIPING);
     assert_int_equal(pool_wiped(p, 0, true), POOL_OK);
     pool_raise_epoch(p, 90);
@@ -903,10 +981,10 @@ static void test_taint(void **state)
     assert_int_equal(pool_taint(p, c.slot[0], 99, true), POOL_OK);
     assert_int_equal(p->slot[c.slot[0]].reason, POOL_WHY_FOREIGN);
     assert_int_equal(pool_break(p, c.slot[0], POOL_WHY_OPERATOR), POOL_E_STATE);
-    assert_int_equal(pool_repair(p, c.slot[0]), POOL_E_STATE);
-    assert_int_equal(pool_release(p, lease), POOL_OK);
+    assert_int_equal(pool_repair(p, c.slot[0], POOL_WHY_OPERATOR), POOL_E_STATE);
+    assert_int_equal(pool_release(p, lease, POOL_WHY_RELEASE), POOL_OK);
     assert_int_equal(p->slot[c.slot[0]].state, POOL_QUARANTINED);
-    assert_int_equal(pool_repair(p, c.slot[0]), POOL_OK);
+    assert_int_equal(pool_repair(p, c.slot[0], POOL_WHY_OPERATOR), POOL_OK);
     assert_int_equal(p->slot[c.slot[0]].state, POOL_WIPING);
 }
 

@@ -56,6 +56,7 @@ static void manager_start(void)
     core_result why;
     core_settings_default(&set);
     set.events = 64;
+    set.retention_ms = 10000;
     set.grace_ms = 5000;
     disk.fail_after = UINT_MAX;
     c = core_open(&disk.base, &set, unix_ms(), now_ms, &why);
@@ -156,7 +157,7 @@ static void check_kept(entry *e)
 {
     const pool *p = core_pool(c);
     const pool_lease *l = pool_find_lease(p, e->lease);
-    const core_lease *more = &core_leases(c)[(uint32_t)e->lease];
+    const core_lease *more = &core_leases(c)[pool_lease_index(e->lease)];
     bool kept_now = more->kept || (mutant == MOVES_KEPT && l->host == POOL_NONE);
     unsigned n = 0;
     if (!kept_now)
@@ -169,7 +170,7 @@ static void check_kept(entry *e)
         e->place[n] = place;
     }
     if (mutant == MOVES_KEPT)
-        c->t.lease[(uint32_t)e->lease].kept = false;
+        c->t.lease[pool_lease_index(e->lease)].kept = false;
 }
 
 /* What was acknowledged is there, unless its time is over; and no more than the quotas allow. */
@@ -200,7 +201,7 @@ static core_request request_of(unsigned key)
 {
     core_request r = { .count = (uint8_t)(1 + key % 3),
                        .need = (uint8_t)(key % 5 == 0 ? POOL_SAME_BOX : POOL_ANY),
-                       .replace = key % 4 != 0,
+                       .replace = key % 4 ? CORE_REPLACE_YES : CORE_REPLACE_NO,
                        .seconds = key % 6 == 0 ? 20 : 0 };
     snprintf(r.tenant, sizeof r.tenant, "tenant%u", key % TENANTS);
     snprintf(r.model, sizeof r.model, "%s", key % 7 == 0 ? "gpu" : "nvme");
@@ -242,7 +243,7 @@ static void user_creates(unsigned key)
     }
     if (e->state == HELD && lease != e->lease)
         violate("a key was given two leases", lease);
-    e->expires_unix_ms = core_leases(c)[(uint32_t)lease].expires_unix_ms;
+    e->expires_unix_ms = core_leases(c)[pool_lease_index(lease)].expires_unix_ms;
     e->parked = pool_find_lease(core_pool(c), lease)->host == POOL_NONE;
     e->lease = lease;
     e->state = HELD;
@@ -253,7 +254,7 @@ static void user_releases(unsigned key)
     entry *e = &ledger[key];
     if (e->state != HELD)
         return;
-    core_result result = core_release(c, e->lease);
+    core_result result = core_release(c, e->lease, false);
     bool dead = killed();
     if (dead || result.code == CORE_OK || result.code == CORE_E_UNKNOWN)
         *e = (entry){ .state = dead ? UNSURE : NOTHING };
@@ -274,7 +275,7 @@ static void user_parks(unsigned key)
 
 static void operator_replaces(uint32_t slot)
 {
-    (void)core_replace(c, slot, POOL_WHY_OPERATOR);
+    (void)core_replace(c, slot, POOL_WHY_OPERATOR, true);
     for (unsigned i = 0; i < KEYS; i++)
         memset(ledger[i].place, 0, sizeof ledger[i].place);
 }
@@ -529,7 +530,7 @@ static void check_slot_at_rest(uint32_t index, const unit *u)
     bool leased = s->lease != POOL_NONE;
     if (s->state == POOL_WIPING || s->state == POOL_BROKEN || s->state == POOL_QUARANTINED)
         violate("a slot is not through", s->state);
-    if (!leased && (u->epoch || u->tag))
+    if (!leased && (u->epoch || (u->tag && s->owner == POOL_NONE)))
         violate("a box has what it is not to have", u->epoch ? u->epoch : u->tag);
     if (leased && core_pool(c)->lease[s->lease].host == POOL_NONE && u->epoch)
         violate("a parked slot has a host", u->epoch);

@@ -250,7 +250,7 @@ static void leave(world *w)
     uint32_t given[POOL_COUNT_MAX];
     unsigned n = pool_lease_slots(w->pool, l.lease, given);
     assert_int_equal(n, l.k.gpus);
-    assert_int_equal(pool_release(w->pool, l.lease), POOL_OK);
+    assert_int_equal(pool_release(w->pool, l.lease, POOL_WHY_RELEASE), POOL_OK);
     for (unsigned i = 0; i < n; i++)
         assert_int_equal(pool_wiped(w->pool, given[i], true), POOL_OK);
 }

@@ -935,6 +935,7 @@ static dxpu_control_device full_device(unsigned number)
     memcpy(d.model, "A100-SXM4", 10);
     memcpy(d.serial, "0123456789012345678901234567890", 32);
     d.port_offset = 0x0203;
+    d.data = DXPU_CONTROL_DATA_PERSISTENT;
     return d;
 }
 
@@ -1064,7 +1065,7 @@ static void test_m41_device_bytes(void **state)
     assert_memory_equal(out, head, sizeof head);
     assert_memory_equal(out + 40, "A100-SXM4\0\0", 11);
     assert_memory_equal(out + 72, "0123456789012345678901234567890", 32);
-    assert_memory_equal(out + 104, "\2\3\0\0", 4);
+    assert_memory_equal(out + 104, "\2\3\2\0", 4);
 }
 
 /* An entry that ends before its port offset has none. */
@@ -1082,6 +1083,7 @@ static void test_m73_port_offset_may_be_missing(void **state)
         assert_true(dxpu_control_device_next(&r, &e, &back));
         assert_int_equal(back.port_offset, bytes < 108 ? 0 : 0x0203);
         d.port_offset = back.port_offset;
+        d.data = bytes < 108 ? DXPU_CONTROL_DATA_UNKNOWN : DXPU_CONTROL_DATA_PERSISTENT; /* M-90 */
         assert_memory_equal(&back, &d, sizeof d);
     }
 }

@@ -196,7 +196,7 @@ static void test_create_release(void **state)
     host[p - 1].epoch = epoch;
     host_says(p, 1);
     assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
-    assert_int_equal(core_release(c, lease).code, CORE_OK);
+    assert_int_equal(core_release(c, lease, false).code, CORE_OK);
     o = expect(DXPU_CONTROL_DETACH, host_node);
     expect_none(); /* the box waits for the host */
     done(&o, DXPU_CONTROL_SLOT_EMPTY, 0);
@@ -637,7 +637,7 @@ static void test_fresh_store(void **state)
     expect_none();
     assert_int_equal(count_events(CORE_EVENT_PORT_FOREIGN), 3);
     uint64_t lease = lease_one(); /* at the port that is left */
-    assert_int_equal(core_leases(c)[(uint32_t)lease].port[0], 4);
+    assert_int_equal(core_leases(c)[pool_lease_index(lease)].port[0], 4);
     assert_true(core_next_order(c, &o) && o.m.type == DXPU_CONTROL_BIND);
     assert_true(o.node == second && o.m.u.bind.epoch > 17);
     done(&o, DXPU_CONTROL_SLOT_HELD, o.m.u.bind.epoch);
@@ -671,7 +671,7 @@ static void test_stale_wiped(void **state)
     unsigned slot, port;
     both_connect();
     uint64_t lease = lease_up(&slot, &port), epoch = core_pool(c)->epoch;
-    assert_int_equal(core_release(c, lease).code, CORE_OK);
+    assert_int_equal(core_release(c, lease, false).code, CORE_OK);
     core_order o = expect(DXPU_CONTROL_DETACH, host_node);
     done(&o, DXPU_CONTROL_SLOT_EMPTY, 0);
     (void)expect(DXPU_CONTROL_UNBIND, box_node);
@@ -766,7 +766,7 @@ static void test_wipe_fails(void **state)
     unsigned slot, port;
     both_connect();
     uint64_t lease = lease_up(&slot, &port);
-    assert_int_equal(core_release(c, lease).code, CORE_OK);
+    assert_int_equal(core_release(c, lease, false).code, CORE_OK);
     core_order o = expect(DXPU_CONTROL_DETACH, host_node);
     core_answered(c, &o, DXPU_CONTROL_CODE_EMPTY, NULL);
     for (unsigned again = 0; again < 2; again++) {
@@ -790,7 +790,7 @@ static void test_host_is_slow(void **state)
     unsigned slot, port;
     both_connect();
     uint64_t lease = lease_up(&slot, &port);
-    assert_int_equal(core_release(c, lease).code, CORE_OK);
+    assert_int_equal(core_release(c, lease, false).code, CORE_OK);
     core_order o = expect(DXPU_CONTROL_DETACH, host_node);
     expect_none();
     at(now_ms + COREI_YIELD_MS - 1);
@@ -901,7 +901,7 @@ static void test_kept_until_up(void **state)
     at(now_ms + COREI_REPLACE_MS);
     assert_int_equal(s->state, POOL_BROKEN);
     assert_int_not_equal(s->lease, POOL_NONE);
-    assert_int_equal(core_replace(c, slot - 1, POOL_WHY_OPERATOR).code, CORE_OK);
+    assert_int_equal(core_replace(c, slot - 1, POOL_WHY_OPERATOR, true).code, CORE_OK);
     assert_int_equal(s->lease, POOL_NONE);
 }
 
@@ -949,7 +949,7 @@ static void test_key(void **state)
     box_says(1, SLOTS); /* whose slots are lent only when it was heard of */
     assert_int_equal(core_create(c, &r, &again, &existed).code, CORE_OK);
     assert_false(existed);
-    assert_int_equal(core_release(c, lease).code, CORE_OK);
+    assert_int_equal(core_release(c, lease, false).code, CORE_OK);
     memcpy(r.tenant, "t", 2);
     r.count = 1;
     assert_int_equal(core_create(c, &r, &again, &existed).code, CORE_OK);
@@ -979,7 +979,7 @@ static void test_refusals(void **state)
     assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_UNKNOWN);
     memcpy(r.tenant, "a b", 4);
     assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_ARG);
-    assert_int_equal(core_release(c, 77).code, CORE_E_UNKNOWN);
+    assert_int_equal(core_release(c, 77, false).code, CORE_E_UNKNOWN);
     assert_int_equal(core_set_tenant(c, "", 1).code, CORE_E_ARG);
     assert_int_equal(core_set_spares(c, "tpu", 1).code, CORE_E_UNKNOWN);
     assert_int_equal(core_repair(c, 99).code, CORE_E_UNKNOWN);
@@ -1040,6 +1040,7 @@ static void test_expiry(void **state)
     start();
     at(now_ms + 9999);
     assert_non_null(pool_find_lease(core_pool(c), lease));
+    box_says(1, SLOTS); /* it never had them */
     at(now_ms + 1);
     assert_null(pool_find_lease(core_pool(c), lease));
     assert_non_null(pool_find_lease(core_pool(c), longer));
@@ -1208,7 +1209,7 @@ static void test_drain_keeps_needs(void **state)
 static void test_drain_leaves_no_replace(void **state)
 {
     (void)state;
-    core_request r = { .model = "nvme", .count = 2 };
+    core_request r = { .model = "nvme", .count = 2, .replace = CORE_REPLACE_NO };
     core_event e[64];
     unsigned left, told = 0;
     uint64_t lease, moves;
@@ -1229,7 +1230,7 @@ static void test_drain_leaves_no_replace(void **state)
                 strstr(e[i].text, "--no-replace") != NULL;
     assert_int_equal(told, 1);
     assert_int_equal(core_pool(c)->slot[first].state, POOL_LEASED);
-    assert_int_equal(core_replace(c, first, POOL_WHY_OPERATOR).code, CORE_OK);
+    assert_int_equal(core_replace(c, first, POOL_WHY_OPERATOR, true).code, CORE_OK);
     assert_int_equal(slots_at(lease, box_node), 1);
 }
 
@@ -1423,7 +1424,7 @@ static void test_forget(void **state)
     assert_int_equal(core_forget(c, box_node).code, CORE_E_STATE);
     core_disconnected(c, box_node);
     assert_int_equal(core_forget(c, box_node).code, CORE_E_STATE);
-    assert_int_equal(core_release(c, lease).code, CORE_OK);
+    assert_int_equal(core_release(c, lease, false).code, CORE_OK);
     uint64_t epoch = core_pool(c)->epoch;
     assert_int_equal(core_forget(c, box_node).code, CORE_OK);
     assert_null(rig_value(&disk, "slot/1.1"));
@@ -1495,7 +1496,7 @@ static void test_strangers(void **state)
                          i);
     assert_int_equal(count_events(CORE_EVENT_ALARM), 2);
     /* One that had a lease is kept, though it has none now, and that is remembered. */
-    assert_int_equal(core_release(c, lease).code, CORE_OK);
+    assert_int_equal(core_release(c, lease, false).code, CORE_OK);
     core_disconnected(c, host_node);
     core_ends();
     c = core_open(&disk.base, &set, 1000000, now_ms, &why);
@@ -1518,7 +1519,7 @@ static void test_events(void **state)
     assert_non_null(c);
     both_connect();
     for (unsigned i = 0; i < 4; i++)
-        assert_int_equal(core_release(c, lease_one()).code, CORE_OK);
+        assert_int_equal(core_release(c, lease_one(), false).code, CORE_OK);
     for (unsigned i = 0; i < 2; i++) {
         unsigned n = core_events_after(c, 0, e, 32);
         assert_int_equal(n, 8);
@@ -1698,27 +1699,27 @@ static void test_operator(void **state)
     uint32_t now[POOL_COUNT_MAX];
     both_connect();
     uint64_t lease = lease_up(&slot, &port);
-    assert_int_equal(core_replace(c, slot % SLOTS, POOL_WHY_OPERATOR).code, CORE_E_STATE);
+    assert_int_equal(core_replace(c, slot % SLOTS, POOL_WHY_OPERATOR, true).code, CORE_E_STATE);
     assert_int_equal(core_reset(c, slot - 1).code, CORE_OK);
     assert_int_equal(count_events(CORE_EVENT_SLOT_RESET), 1);
     assert_non_null(strstr(core_repair(c, slot - 1).text, "the slot is leased"));
-    assert_non_null(strstr(core_replace(c, slot % SLOTS, POOL_WHY_OPERATOR).text, "is free"));
+    assert_non_null(strstr(core_replace(c, slot % SLOTS, POOL_WHY_OPERATOR, true).text, "is free"));
     core_order o = expect(DXPU_CONTROL_RESET, box_node);
     assert_int_equal(o.m.u.reset.epoch, core_pool(c)->epoch);
     core_answered(c, &o, DXPU_CONTROL_CODE_EPOCH, NULL);
     expect_none(); /* once, whatever came of it */
-    assert_int_equal(core_replace(c, slot - 1, POOL_WHY_OPERATOR).code, CORE_OK);
+    assert_int_equal(core_replace(c, slot - 1, POOL_WHY_OPERATOR, true).code, CORE_OK);
     assert_int_equal(pool_lease_slots(core_pool(c), lease, now), 1);
     assert_int_not_equal(now[0], slot - 1);
     assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_WIPING);
-    assert_int_equal(core_leases(c)[(uint32_t)lease].replaced, 1);
+    assert_int_equal(core_leases(c)[pool_lease_index(lease)].replaced, 1);
     uint32_t second = now[0];
     assert_int_equal(core_break(c, second, POOL_WHY_OPERATOR).code, CORE_OK);
     assert_int_equal(core_break(c, second, POOL_WHY_OPERATOR).code, CORE_E_STATE);
     assert_non_null(strstr(core_break(c, second, POOL_WHY_OPERATOR).text, "broken already"));
     assert_int_equal(pool_lease_slots(core_pool(c), lease, now), 1);
     assert_int_not_equal(now[0], second);
-    assert_int_equal(core_leases(c)[(uint32_t)lease].port[0], port);
+    assert_int_equal(core_leases(c)[pool_lease_index(lease)].port[0], port);
     core_disconnected(c, box_node);
     assert_int_equal(core_reset(c, 0).code, CORE_E_STATE);
     assert_int_equal(count_events(CORE_EVENT_SLOT_REPLACED), 2);
@@ -1727,7 +1728,7 @@ static void test_operator(void **state)
     start();
     assert_int_equal(core_pool(c)->model[0].spares_wanted, 1);
     assert_int_equal(core_pool(c)->slot[second].state, POOL_BROKEN);
-    assert_int_equal(core_leases(c)[(uint32_t)lease].replaced, 2);
+    assert_int_equal(core_leases(c)[pool_lease_index(lease)].replaced, 2);
 }
 
 /* No slot in place of the broken one: as soon as there is one. */
@@ -1745,7 +1746,7 @@ static void test_replaced_later(void **state)
     box[slot - 1].health = DXPU_CONTROL_HEALTH_BROKEN;
     box_says(slot, 1);
     assert_int_equal(pool_find_lease(core_pool(c), lease)->first, slot - 1);
-    assert_int_equal(core_release(c, others).code, CORE_OK);
+    assert_int_equal(core_release(c, others, false).code, CORE_OK);
     for (unsigned i = 0; i < SLOTS; i++)
         if (i != slot - 1) {
             box[i].state = DXPU_CONTROL_SLOT_WIPED;
@@ -2210,7 +2211,7 @@ static void test_stale_reset(void **state)
         assert_int_equal(core_reset(c, slot - 1).code, CORE_OK);
         core_disconnected(c, box_node);
         if (again) { /* the lease is gone meanwhile */
-            assert_int_equal(core_release(c, lease).code, CORE_OK);
+            assert_int_equal(core_release(c, lease, false).code, CORE_OK);
             box[slot - 1].state = DXPU_CONTROL_SLOT_KEPT;
             box[slot - 1].epoch = 0;
         }

@@ -110,6 +110,14 @@ enum {
     DXPU_CONTROL_HEALTH_BROKEN = 2
 };
 
+/* Does the device of a slot hold its data over a reset (M-90)?  A receiver takes UNKNOWN for
+   PERSISTENT. */
+enum {
+    DXPU_CONTROL_DATA_UNKNOWN = 0,
+    DXPU_CONTROL_DATA_NONE = 1,
+    DXPU_CONTROL_DATA_PERSISTENT = 2
+};
+
 /* What an alarm is about.  A kind not known here is as OTHER (M-49). */
 #define DXPU_CONTROL_ALARMS(X)                                                                     \
     X(DEVICE, 1, "device")   /* an error that the device reports */                                \
@@ -311,6 +319,7 @@ typedef struct dxpu_control_device {
     uint16_t code; /* DXPU_CONTROL_CODE_*: why an up device is not shown to its guest */
     char model[32], serial[32]; /* zero-terminated, printable */
     uint16_t port_offset; /* of a box: added to the port of each path of the register (M-73) */
+    uint8_t data;         /* DXPU_CONTROL_DATA_* (M-90) */
 } dxpu_control_device;
 
 /* A request was refused, or the connection is about to be closed. */
@@ -1023,6 +1032,7 @@ DXPU_API void dxpu_control_device_encode(const dxpu_control_device *d,
     dxpui_ctl_put_word(out + 40, sizeof d->model, d->model);
     dxpui_ctl_put_word(out + 72, sizeof d->serial, d->serial);
     dxpui_ctl_put16(out + 104, d->port_offset);
+    out[106] = d->data;
 }
 
 DXPU_API bool dxpu_control_device_next(const dxpu_control_register *r, dxpu_bytes *entries,
@@ -1046,8 +1056,10 @@ DXPU_API bool dxpu_control_device_next(const dxpu_control_register *r, dxpu_byte
     out->code = dxpui_ctl_get16(p + 38);
     dxpui_ctl_get_word(p + 40, sizeof out->model, out->model);
     dxpui_ctl_get_word(p + 72, sizeof out->serial, out->serial);
-    if (r->entry_bytes >= DXPU_CONTROL_DEVICE_BYTES)
+    if (r->entry_bytes >= DXPU_CONTROL_DEVICE_BYTES) {
         out->port_offset = dxpui_ctl_get16(p + 104);
+        out->data = p[106] <= DXPU_CONTROL_DATA_PERSISTENT ? p[106] : DXPU_CONTROL_DATA_UNKNOWN;
+    }
     *entries = dxpui_ctl_from(*entries, r->entry_bytes);
     return true;
 }

@@ -350,6 +350,7 @@ void leases_device(const box *b, unsigned number, dxpu_control_device *out)
     out->group = b->group_slots ? (number - 1) / b->group_slots + 1 : 0;
     out->epoch_seen = e->epoch_seen;
     out->port_offset = (uint16_t)s->shard->index;
+    out->data = s->kind->wipe ? DXPU_CONTROL_DATA_PERSISTENT : DXPU_CONTROL_DATA_NONE;
     if (e->used) {
         out->epoch = e->epoch;
         out->peer_node = e->host_node;

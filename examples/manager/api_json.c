@@ -301,10 +301,10 @@ json_t *api_json_lease(const api *a, uint64_t lease)
         host ? json_boolean(host->connected) : json_null(), "model",
         api_json_text(core_models(a->core, &count)[l->model].name), "count", number(l->count),
         "need", needs[l->need < POOL_NEEDS ? l->need : 0], "need_kept", pool_need_kept(p, lease),
-        "state", core_lease_state_name(core_lease_now(a->core, lease)), "replace", more->replace,
-        "replaced", number(more->replaced), "created_at", api_json_time(more->created_unix_ms),
-        "expires_at", api_json_time(more->expires_unix_ms), "slots",
-        lease_slots(a, lease, more, host));
+        "state", core_lease_state_name(core_lease_now(a->core, lease)), "replace",
+        core_lease_replaces(a->core, lease), "replaced", number(more->replaced), "created_at",
+        api_json_time(more->created_unix_ms), "expires_at", api_json_time(more->expires_unix_ms),
+        "slots", lease_slots(a, lease, more, host));
 }
 
 /* ==== 5  Pool, tenants, events ================================================================ */

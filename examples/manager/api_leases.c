@@ -308,7 +308,7 @@ static bool read_request(api_conn *c, core_request *r)
     r->host = (uint32_t)host;
     r->count = (uint8_t)count;
     r->need = (uint8_t)need;
-    r->replace = replace;
+    r->replace = replace ? CORE_REPLACE_YES : CORE_REPLACE_NO;
     r->seconds = seconds;
     return true;
 }
@@ -424,6 +424,6 @@ void api_delete_lease(api_conn *c)
     remember(c, &w);
     if (!data)
         leave(c, &w);
-    if (api_done(c, data ? core_park(c->a->core, lease) : core_release(c->a->core, lease)))
+    if (api_done(c, data ? core_park(c->a->core, lease) : core_release(c->a->core, lease, false)))
         wait_for(c, &w, wait_s);
 }

@@ -280,7 +280,7 @@ void api_post_replace(api_conn *c)
 {
     uint32_t slot;
     if (said_so(c, &slot))
-        answer_slot(c, core_replace(c->a->core, slot, POOL_WHY_OPERATOR));
+        answer_slot(c, core_replace(c->a->core, slot, POOL_WHY_OPERATOR, true));
 }
 
 void api_post_break(api_conn *c)

@@ -44,6 +44,7 @@ void core_settings_default(core_settings *set)
 {
     memset(set, 0, sizeof *set);
     set->grace_ms = CORE_GRACE_MS;
+    set->retention_ms = CORE_RETENTION_MS;
     set->default_quota = POOL_NONE;
     set->events = 10000;
     set->nodes = 65536;
@@ -64,7 +65,9 @@ core *core_open(store *s, const core_settings *set, uint64_t unix_ms, uint64_t m
     }
     c->store = s;
     c->set = *set;
-    core_clock(c, unix_ms, mono_ms);
+    c->save_ms = UINT64_MAX;
+    c->unix_ms = unix_ms;
+    c->mono_ms = mono_ms;
     *why = corei_load_events(c);
     if (why->code == CORE_OK)
         *why = corei_load(c);
@@ -80,15 +83,11 @@ void core_close(core *c)
 {
     if (!c)
         return;
+    if (c->t.pool && !c->dead && !c->failed)
+        corei_retain_save(c);
     corei_tables_free(&c->t);
     corei_history_free(&c->history);
     free(c);
-}
-
-void core_clock(core *c, uint64_t unix_ms, uint64_t mono_ms)
-{
-    c->unix_ms = unix_ms;
-    c->mono_ms = mono_ms;
 }
 
 bool core_is_dead(const core *c)
@@ -225,5 +224,5 @@ core_lease_state core_lease_now(const core *c, uint64_t lease)
         up = up && core_slot_phase(c, i) == CORE_UP;
     if (up)
         return CORE_LEASE_ACTIVE;
-    return c->t.lease[(uint32_t)lease].was_up ? CORE_LEASE_DEGRADED : CORE_LEASE_PENDING;
+    return c->t.lease[pool_lease_index(lease)].was_up ? CORE_LEASE_DEGRADED : CORE_LEASE_PENDING;
 }

@@ -33,7 +33,7 @@ typedef enum core_code {
     CORE_E_MEMORY    /* nothing was changed: out of memory; try again in a second */
 } core_code;
 
-/* What came of a request; text is a sentence with the remedy, empty when it is CORE_OK. */
+/* What a request led to; text is a sentence with the remedy, empty when it is CORE_OK. */
 typedef struct core_result {
     core_code code;
     char text[256];
@@ -70,7 +70,8 @@ typedef struct core_node {
 typedef struct core_slot {
     uint32_t node;              /* index into core_nodes() */
     dxpu_control_device device; /* as it was reported last; after a restart as it was stored */
-    bool reported;              /* by the proxy, since this program runs */
+    uint64_t stored_ms; /* of core_slot_left_ms(), when it was stored last; 0: all of it is left */
+    bool reported;      /* by the proxy, since this program runs */
 } core_slot;
 
 /* A host's slot. */
@@ -82,15 +83,26 @@ typedef struct core_port {
     bool foreign; /* it has a lease that the store does not know; nothing is told to it */
 } core_port;
 
+/* Does a lease get another slot in place of one whose device or box fails, without being asked?
+   The slot that it leaves is retained when it keeps data. */
+typedef enum core_replacing {
+    CORE_REPLACE_DEFAULT, /* when the slot keeps no data over a reset */
+    CORE_REPLACE_YES,
+    CORE_REPLACE_NO
+} core_replacing;
+
 /* What belongs to a lease beside the pool's entry; its index is the pool's. */
 typedef struct core_lease {
     char key[CORE_NAME_BYTES]; /* the creator's own name for it; unique for a tenant, may be "" */
     uint64_t created_unix_ms;
-    uint64_t expires_unix_ms;      /* 0: never */
-    bool replace;                  /* a broken device is replaced without being asked */
-    uint32_t replaced;             /* how often one was */
-    bool was_up;                   /* all slots were up once */
-    bool kept;                     /* parked, and not up since: none of its slots is exchanged */
+    uint64_t expires_unix_ms; /* 0: never */
+    uint8_t replace;          /* core_replacing */
+    uint32_t replaced;        /* how often a slot was exchanged */
+    bool was_up;              /* all slots were up once */
+    bool kept;  /* parked or recovered, and not up since: none of its slots is exchanged */
+    bool ended; /* expired or released, and its data are kept: parked until it is extended, or
+                       released for good when core_lease_left_ms() is over */
+    uint64_t stored_ms, since_ms;  /* of that: left then, 0: all of it; and when, monotonic */
     uint16_t port[POOL_COUNT_MAX]; /* host's slot numbers, in the order of pool_lease_slots() */
 } core_lease;
 
@@ -113,6 +125,19 @@ const core_port *core_ports(const core *c, uint32_t *count);
 const core_lease *core_leases(const core *c); /* core_pool()->limits.leases of them */
 const core_tenant *core_tenants(const core *c, uint32_t *count);
 const core_model *core_models(const core *c, uint32_t *count);
+/* Does the slot's device keep data over a reset?  Its box says so; true when it does not say. */
+bool core_keeps_data(const core *c, uint32_t slot);
+/* The same of a model: some slot with it does. */
+bool core_model_keeps_data(const core *c, uint32_t model);
+/* Would a slot of the lease that fails be replaced without being asked? */
+bool core_lease_replaces(const core *c, uint64_t lease);
+/* Of the retention time: of what the slot keeps for the lease that it left, and of a lease that has
+   ended.  UINT64_MAX: there is no limit, or nothing is kept so.  A slot's runs only while it can be
+   taken back: while it works and its box is connected. */
+uint64_t core_slot_left_ms(const core *c, uint32_t slot);
+uint64_t core_lease_left_ms(const core *c, uint64_t lease);
+/* Whose data a slot keeps beside its lease: the lease's number; 0: nobody's. */
+uint64_t core_slot_owner(const core *c, uint32_t slot);
 /* Index, or CORE_NONE. */
 uint32_t core_find_node(const core *c, uint32_t number);
 uint32_t core_find_slot(const core *c, uint32_t node_number, uint32_t slot_number);
@@ -142,12 +167,16 @@ core_lease_state core_lease_now(const core *c, uint64_t lease);
 
 /* ==== 3  Opening ============================================================================== */
 
-/* A box that is away longer is replaced, and its data are wiped when it is back: a restart of its
-   service, and a link or switch that comes up anew, must fit in. */
-#define CORE_GRACE_MS 30000
+/* A box that is away longer is broken: a restart of its service, and a link or switch that comes up
+   again, must fit in. */
+#define CORE_GRACE_MS     30000
+#define CORE_RETENTION_MS 604800000u /* 7 days */
+#define CORE_STEP_MS      60000      /* a larger step of the clock holds expiries */
 
 typedef struct core_settings {
     uint64_t grace_ms; /* a box unheard of and unanswering for so long is broken [CORE_GRACE_MS] */
+    uint64_t retention_ms;  /* how long data are kept for a lease that left them, or has ended
+                              [CORE_RETENTION_MS]; 0: until somebody says what is to be done */
     uint64_t default_quota; /* slots, of a tenant that nobody set one for; POOL_NONE: no limit */
     uint32_t events;        /* kept [10,000] */
     uint32_t nodes;         /* that there may be [65,536] */
@@ -161,8 +190,15 @@ void core_settings_default(core_settings *set);
 core *core_open(store *s, const core_settings *set, uint64_t unix_ms, uint64_t mono_ms,
                 core_result *why);
 void core_close(core *c);
-/* The time of all that follows: of day, and one that never jumps. */
+/* The time of all that follows: of day, and one that never jumps.  When the first makes a step
+   against the second, of more than CORE_STEP_MS, an alarm event tells, and no lease expires until
+   it has stepped back, or core_confirm_clock(). */
 void core_clock(core *c, uint64_t unix_ms, uint64_t mono_ms);
+/* Is that so?  *step_ms: how far it is from where it should be; 0 when that is not known, after a
+   restart. */
+bool core_clock_held(const core *c, int64_t *step_ms);
+/* The time of day is right.  CORE_E_STATE: nobody doubts it. */
+core_result core_confirm_clock(core *c);
 /* Do what is due (leases that end, boxes given up, orders to repeat). */
 void core_tick(core *c);
 /* When core_tick() has something to do next, in mono_ms; UINT64_MAX: never. */
@@ -231,15 +267,17 @@ typedef struct core_request {
     char key[CORE_NAME_BYTES]; /* "": none */
     uint32_t host;             /* node number */
     uint8_t count, need;       /* pool_need */
-    bool replace;
-    uint64_t seconds; /* until it ends; 0: never */
+    uint8_t replace;           /* core_replacing */
+    uint64_t seconds;          /* until it ends; 0: never */
 } core_request;
 
 /* A tenant's lease with the same key that asks for the same is given again, with *existed. */
 core_result core_create(core *c, const core_request *r, uint64_t *lease, bool *existed);
-core_result core_extend(core *c, uint64_t lease, uint64_t seconds); /* from now; 0: no end */
-/* The lease is over; its slots are wiped. */
-core_result core_release(core *c, uint64_t lease);
+/* From now; 0: no end.  A lease that had ended is back, parked. */
+core_result core_extend(core *c, uint64_t lease, uint64_t seconds);
+/* The lease is over; its slots, and what is retained for it, are wiped.  keep: it ends as one that
+   expires does: parked, and its data are kept for the retention time. */
+core_result core_release(core *c, uint64_t lease, bool keep);
 /* The host gives the slots up, their data stay: until the lease is up again only an operator's
    core_replace() takes a slot from it.  Attach gives them to a host again; CORE_E_STATE when a box
    of theirs is draining or not connected. */
@@ -250,12 +288,19 @@ core_result core_attach(core *c, uint64_t lease, uint32_t host);
    those whose data are kept, and those that would no longer stand as they ask.
    *left: slots that still are leased. */
 core_result core_drain(core *c, uint32_t node, bool on, bool move, unsigned *left);
-/* Another slot takes the place of this one in its lease. */
-core_result core_replace(core *c, uint32_t slot, pool_reason why);
+/* Another slot takes the place of this one in its lease, and this one is wiped.  CORE_E_CAPACITY
+   when the lease's slots would no longer stand as it asks; force: all the same. */
+core_result core_replace(core *c, uint32_t slot, pool_reason why, bool force);
+/* The lease that the slot is retained for has it back, in place of what it got for it, which is
+   retained in turn if it keeps data. */
+core_result core_recover(core *c, uint32_t slot);
+/* What the slot keeps for the lease that it left is given up: it is wiped. */
+core_result core_discard(core *c, uint32_t slot);
 core_result core_break(core *c, uint32_t slot, pool_reason why);
 core_result core_repair(core *c, uint32_t slot);
 core_result core_reset(core *c, uint32_t slot); /* the device, in its lease or without */
-/* A node that is not connected and has no leases is forgotten; its number is never used again. */
+/* A node that is not connected, has no leases and retains nothing is forgotten; its number is never
+   used again. */
 core_result core_forget(core *c, uint32_t node);
 /* The next key under which a node that is not connected registers is its key. */
 core_result core_forget_key(core *c, uint32_t node);
@@ -268,6 +313,23 @@ core_result core_forget_unused(core *c, uint64_t away_ms, uint32_t *count);
 /* quota in slots; POOL_NONE: no limit */
 core_result core_set_tenant(core *c, const char *name, uint32_t quota);
 core_result core_set_spares(core *c, const char *model, uint32_t count);
+
+/* What a request would erase, so that whoever makes it can be asked. */
+typedef enum core_deed {
+    CORE_DEED_DRAIN,   /* core_drain() of this node's number, with move */
+    CORE_DEED_REPLACE, /* these of this slot */
+    CORE_DEED_REPAIR,
+    CORE_DEED_DISCARD,
+    CORE_DEED_RELEASE /* core_release() of this lease's number, without keep */
+} core_deed;
+typedef struct core_erased {
+    uint32_t slot;
+    uint64_t lease;               /* 0: it is not known whose the data are */
+    char tenant[CORE_NAME_BYTES]; /* "": the same */
+} core_erased;
+/* Slots that keep data and would be wiped, at most max of them; how many there are. */
+unsigned core_would_erase(const core *c, core_deed deed, uint64_t of, core_erased *out,
+                          unsigned max);
 
 /* ==== 7  Events =============================================================================== */
 
@@ -287,6 +349,9 @@ core_result core_set_spares(core *c, const char *model, uint32_t count);
     X(SLOT_WIPED, "slot.wiped")                                                                    \
     X(SLOT_QUARANTINED, "slot.quarantined")                                                        \
     X(SLOT_REPLACED, "slot.replaced")                                                              \
+    X(SLOT_RETAINED, "slot.retained")   /* it left its lease, and keeps the lease's data */        \
+    X(SLOT_RECOVERED, "slot.recovered") /* its lease has it back */                                \
+    X(SLOT_DISCARDED, "slot.discarded") /* what it kept is to be wiped */                          \
     X(SLOT_RESET, "slot.reset")                                                                    \
     X(SLOT_CHANGED, "slot.changed") /* another device stands there */                              \
     X(PORT_FOREIGN, "port.foreign") /* a host has a lease that the store does not know */          \
@@ -297,7 +362,9 @@ core_result core_set_spares(core *c, const char *model, uint32_t count);
     X(LEASE_PARKED, "lease.parked")                                                                \
     X(LEASE_ATTACHED, "lease.attached")                                                            \
     X(LEASE_RELEASED, "lease.released")                                                            \
+    X(LEASE_KEPT, "lease.kept") /* released, and its data are kept for a while */                  \
     X(LEASE_EXPIRED, "lease.expired")                                                              \
+    X(CLOCK_CONFIRMED, "clock.confirmed") /* leases expire again */                                \
     X(TENANT_SET, "tenant.set")                                                                    \
     X(SPARES_SET, "spares.set")                                                                    \
     X(ORDER_REFUSED, "order.refused") /* by a proxy; text has its code */                          \

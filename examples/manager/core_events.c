@@ -68,8 +68,9 @@ void corei_event_slot(core *c, core_event_type type, uint32_t slot, const char *
     va_end(args);
     e->node = c->t.node[c->t.slot[slot].node].number;
     e->slot = c->t.slot[slot].device.number;
-    if (s->lease != POOL_NONE)
-        event_lease(c, e, pool_lease_number(c->t.pool, s->lease));
+    uint32_t lease = s->lease != POOL_NONE ? s->lease : s->owner;
+    if (lease != POOL_NONE)
+        event_lease(c, e, pool_lease_number(c->t.pool, lease));
 }
 
 void corei_event_lease(core *c, core_event_type type, uint64_t lease, const char *format, ...)

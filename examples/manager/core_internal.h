@@ -12,6 +12,7 @@
    core_paths.c    whose an address is
    core_slots.c    what follows for a slot or a lease
    core_orders.c   what proxies are told
+   core_retain.c   what is kept for a lease, how long; the clock that leases end by
    core_requests.c what users and operators ask for */
 #ifndef CORE_INTERNAL_H_INCLUDED
 #define CORE_INTERNAL_H_INCLUDED
@@ -21,7 +22,7 @@
 #include "core.h"
 
 enum {
-    COREI_FORMAT = 1, /* of the records */
+    COREI_FORMAT = 2, /* of the records; 1 knows nothing of what is retained */
     COREI_MODELS_MAX = 1024,
     COREI_HOST_SLOTS_MAX = 4096,
     COREI_REFUSE_MS = 1000,        /* after a failed commit */
@@ -29,6 +30,7 @@ enum {
     COREI_YIELD_MS = 2000,         /* for a host to give up a slot before the box ends the lease */
     COREI_RETRY_MS = 100,          /* doubling to COREI_RETRY_MAX_MS */
     COREI_RETRY_MAX_MS = 5000,     /* of an order that was refused */
+    COREI_SAVE_MS = 3600000,       /* between two writes of how much retention time is left */
     COREI_REPLACE_MS = 1000,       /* to look again for a slot in place of a broken one */
     COREI_RIVAL_MS = 10000,        /* for a proxy to be back before a copy of it gets its place */
     COREI_ENLARGE_MS = 60000,      /* for a node to get more slots again; */
@@ -49,6 +51,8 @@ enum {
 #define COREI_EPOCH_MAX       ((uint64_t)1 << 62)
 #define COREI_EPOCH_CLOCK_MAX (COREI_EPOCH_MAX / 4)
 #define COREI_EPOCH_AHEAD     ((uint64_t)1 << 50)
+#define COREI_SERIAL_MAX      ((int64_t)1 << POOL_SERIAL_BITS)
+#define COREI_SERIALS         256                 /* of leases, in a second of the clock */
 #define COREI_LEASES          ((uint32_t)1 << 20) /* of a store, or as many as slots */
 #define COREI_EVENT_MAX       ((uint64_t)1 << 62) /* that a store may have; more are to come */
 
@@ -85,7 +89,7 @@ typedef struct corei_work {
     bool out;     /* an order is under way */
     bool refused; /* the event was made */
     uint8_t tries;
-    uint16_t type; /* of the last order, and what it said */
+    uint16_t kind; /* of the last order, and what it said */
     uint64_t epoch;
     uint64_t not_before_ms; /* to say the same again */
 } corei_work;
@@ -98,7 +102,10 @@ typedef struct corei_slot {
     bool reset;           /* an order to be given, */
     uint64_t reset_epoch; /* of the lease that there was; 0: none */
     bool silent; /* broken in the pool alone, until its box is heard of: see corei_hide_silent() */
-    bool late;   /* its report is acted upon when its box has not said so much in this second */
+    bool counts; /* its retention time runs, */
+    uint64_t since_ms, ran_ms; /* since then, and has run before that */
+    bool data_unsaved;         /* what its box says of its data is not in the store */
+    bool late; /* its report is acted upon when its box has not said so much in this second */
     uint64_t offered_epoch, offered_to; /* the last attach: its epoch, and the host's instance */
     dxpu_control_device *other;         /* what stands there now, when it is not what is stored */
 } corei_slot;
@@ -205,7 +212,15 @@ struct core {
     /* Epochs up to the first were in the store; those of this run are above the second; what is
        between them may have been given from another store, of which this one is a backup. */
     uint64_t stored_epoch, first_epoch;
-    uint32_t first_serial; /* of a lease */
+    uint64_t first_serial; /* of a lease */
+    uint64_t offset_ms;    /* unix_ms - mono_ms, as it is believed; modulo 2^64 */
+    uint64_t drift_ms;     /* when that followed the clock's drift last */
+    uint64_t last_unix_ms; /* the latest time of day that is stored */
+    bool held, unsure;     /* no lease expires; and where the clock should be is not known */
+    bool held_told;
+    bool older; /* the store's format is an earlier one */
+    uint64_t
+        save_ms; /* when what is left of retention times is stored again; UINT64_MAX: nothing */
     corei_tables t;
     /* the transaction: records that changed, keys of those to delete, events */
     corei_mark mark[COREI_MARKS_MAX];
@@ -244,11 +259,18 @@ void corei_touch_node(core *c, uint32_t node);                /* and all its slo
 /* -- Records (core_record.c) -- */
 
 json_t *corei_node_json(const core *c, uint32_t node);
-json_t *corei_slot_json(const pool_slot *s, const dxpu_control_device *d);
+json_t *corei_slot_json(const core *c, const pool_slot *s, const dxpu_control_device *d,
+                        uint64_t stored_ms);
 json_t *corei_lease_json(const core *c, uint32_t lease);
 json_t *corei_event_json(const core_event *e);
 bool corei_node_read(json_t *j, core_node *out);
-bool corei_slot_read(json_t *j, core_slot *out, pool_slot *was);
+/* For which lease a slot keeps data; 0: none. */
+typedef struct corei_owner {
+    uint64_t lease;
+    char tenant[CORE_NAME_BYTES];
+    unsigned place;
+} corei_owner;
+bool corei_slot_read(json_t *j, core_slot *out, pool_slot *was, corei_owner *owner);
 bool corei_event_read(json_t *j, core_event *out);
 
 /* Names of devices are words, as requests and keys of the store want them: `_` for what is none. */
@@ -364,14 +386,43 @@ bool corei_may_offer(const core *c, uint32_t slot);
 /* New epochs for this port and those behind it whose epochs another instance of the host may have:
    a batch. */
 void corei_renew(core *c, uint32_t port);
-/* In a transaction; CORE_E_CAPACITY: there is no other slot. */
-core_result corei_move(core *c, uint32_t slot, pool_reason why);
+/* In a transaction, by an operator; CORE_E_CAPACITY: there is no other slot, or none that stands as
+   the lease asks. */
+core_result corei_replace(core *c, uint32_t slot, pool_reason why, bool force);
+/* In a transaction. */
+core_result corei_recover(core *c, uint32_t slot);
+void corei_discard(core *c, uint32_t slot, pool_reason why);
+/* Does the lease's slot stay when its box is drained?  Then `why` is filled. */
+core_result corei_may_move_out(const core_lease *l);
+/* The slot was lent, and never came to its host: the lease has no data there. */
+bool corei_never_served(const core *c, uint32_t slot);
 /* In a transaction: out of a box that is drained; the whole lease, when it asks for one box or
    group.  What it asks for holds then as before, or it stays, and an event says why. */
 core_result corei_move_out(core *c, uint32_t slot);
 /* In a transaction: hosts' ports of a lease. */
 bool corei_take_ports(core *c, uint64_t lease);
 void corei_leave_ports(core *c, uint64_t lease);
-void corei_end_lease(core *c, uint64_t lease, core_event_type type);
+void corei_end_lease(core *c, uint64_t lease, core_event_type type, pool_reason why);
+
+/* -- Retention (core_retain.c) -- */
+
+/* In a transaction: the lease has ended and its data are kept. */
+void corei_retire(core *c, uint64_t lease, core_event_type type, const char *why);
+/* Does anything of it hold data? */
+bool corei_lease_keeps_data(const core *c, uint64_t lease);
+/* A slot has been taken out of its lease, or its box came or went: its time begins, goes on or
+   stops. */
+void corei_retain_begin(core *c, uint32_t slot);
+void corei_retain_count(core *c, uint32_t slot);
+void corei_retain_lease(core *c, uint32_t lease);
+/* What is over ends; true: that changed the slot. */
+bool corei_retain_due(core *c, uint32_t slot);
+/* What is left is stored: now and then, and at the end. */
+void corei_retain_save(core *c);
+/* The time of day by which leases begin and end. */
+uint64_t corei_day_ms(const core *c);
+void corei_clock_begin(core *c, bool held);
+/* An event tells that expiries are held, once. */
+void corei_clock_tell(core *c);
 
 #endif /* CORE_INTERNAL_H_INCLUDED */

@@ -14,12 +14,14 @@
 typedef struct loading {
     core *c;
     core_result result;
-    uint64_t epoch, foreign_epoch;
-    uint32_t highest_node, serial;
+    uint64_t epoch, foreign_epoch, serial, unix_ms;
+    uint32_t highest_node;
+    bool held, older;
     core_node *node;
     uint32_t nodes, node_room, slots, ports, hosts;
     core_slot *slot;
     pool_slot *was;
+    corei_owner *owner;
     bool *seen;
     core_model *model;
     uint32_t *spares;
@@ -84,24 +86,32 @@ static int load_meta(void *user, const char *key, const void *value, size_t len)
     loading *l = user;
     json_t *j = json_loadb(value, len, 0, NULL);
     int format;
-    json_int_t node, epoch, foreign = 0, serial = -1;
+    json_int_t node, epoch, foreign = 0, serial = -1, time = 0;
+    int held = 0;
     bool good = strcmp(key, "meta") == 0 &&
-                json_unpack(j, "{s:i, s:I, s:I, s?I, s?I}", "format", &format, "node", &node,
-                            "epoch", &epoch, "foreign", &foreign, "serial", &serial) == 0;
+                json_unpack(j, "{s:i, s:I, s:I, s?I, s?I, s?I, s?b}", "format", &format, "node",
+                            &node, "epoch", &epoch, "foreign", &foreign, "serial", &serial, "time",
+                            &time, "held", &held) == 0;
     json_decref(j);
     if (serial < 0) /* of a version that took them from the epochs */
         serial = epoch & UINT32_MAX;
-    if (!good || node < 0 || node >= UINT32_MAX || serial > UINT32_MAX || epoch < 0 ||
-        epoch > (json_int_t)COREI_EPOCH_MAX || foreign < 0 || foreign > (json_int_t)COREI_EPOCH_MAX)
+    if (good && format == 1 && serial <= UINT32_MAX) /* they were 32 bits long, above the others */
+        serial = serial << 8 | 0xff;
+    if (!good || node < 0 || node >= UINT32_MAX || serial > COREI_SERIAL_MAX || epoch < 0 ||
+        epoch > (json_int_t)COREI_EPOCH_MAX || foreign < 0 ||
+        foreign > (json_int_t)COREI_EPOCH_MAX || time < 0)
         return load_damaged(l, key);
-    if (format != COREI_FORMAT)
+    if (format < 1 || format > COREI_FORMAT)
         return load_fault(l, corei_result(CORE_E_DAMAGED,
                                           "the store's records have format %d, this program knows "
                                           "%d; run the version that wrote them",
                                           format, COREI_FORMAT));
     l->highest_node = (uint32_t)node;
     l->epoch = (uint64_t)epoch;
-    l->serial = (uint32_t)serial;
+    l->serial = (uint64_t)serial;
+    l->unix_ms = (uint64_t)time;
+    l->held = held;
+    l->older = format < COREI_FORMAT;
     l->foreign_epoch = (uint64_t)foreign;
     return 0;
 }
@@ -171,9 +181,10 @@ static int load_slot(void *user, const char *key, const void *value, size_t len)
     json_t *j = json_loadb(value, len, 0, NULL);
     core_slot s = { 0 };
     pool_slot was = { 0 };
+    corei_owner owner;
     unsigned node = 0, number = 0;
     bool good = sscanf(key, "slot/%u.%u", &node, &number) == 2 &&
-                is_key(key, "slot/%u.%u", node, number) && corei_slot_read(j, &s, &was);
+                is_key(key, "slot/%u.%u", node, number) && corei_slot_read(j, &s, &was, &owner);
     json_decref(j);
     const core_node *n = good ? load_find(l, node) : NULL;
     if (!n || n->role != DXPU_CONTROL_ROLE_BOX || !number || number > n->total)
@@ -186,6 +197,7 @@ static int load_slot(void *user, const char *key, const void *value, size_t len)
     s.device.number = (uint16_t)number;
     l->slot[n->first + number - 1] = s;
     l->was[n->first + number - 1] = was;
+    l->owner[n->first + number - 1] = owner;
     l->seen[n->first + number - 1] = true;
     return 0;
 }
@@ -254,15 +266,15 @@ static int load_lease_head(void *user, const char *key, const void *value, size_
     const char *tenant;
     bool good = is_key(key, "lease/%llx", number) &&
                 json_unpack(j, "{s:s}", "tenant", &tenant) == 0 &&
-                strlen(tenant) < CORE_NAME_BYTES && (uint32_t)number < places;
+                strlen(tenant) < CORE_NAME_BYTES && pool_lease_index(number) < places;
     uint32_t at = good ? load_tenant(l, tenant) : CORE_NONE;
     json_decref(j);
     if (!good)
         return load_damaged(l, key);
     if (at == CORE_NONE)
         return load_no_memory(l);
-    if ((uint32_t)number >= l->lease_end)
-        l->lease_end = (uint32_t)number + 1;
+    if (pool_lease_index(number) >= l->lease_end)
+        l->lease_end = pool_lease_index(number) + 1;
     return 0;
 }
 
@@ -300,8 +312,9 @@ static bool load_nodes(loading *l)
     }
     l->slot = calloc(l->slots + 1, sizeof *l->slot);
     l->was = calloc(l->slots + 1, sizeof *l->was);
+    l->owner = calloc(l->slots + 1, sizeof *l->owner);
     l->seen = calloc(l->slots + 1, sizeof *l->seen);
-    if (!l->slot || !l->was || !l->seen || !corei_hash_init(&l->by_name, 4096))
+    if (!l->slot || !l->was || !l->owner || !l->seen || !corei_hash_init(&l->by_name, 4096))
         load_no_memory(l);
     return l->result.code == CORE_OK;
 }
@@ -414,8 +427,10 @@ static bool load_pool(loading *l)
         t->node_more[i].drain_told = COREI_NO_REPORT;
         corei_init_slots(t, i);
         if (n->role == DXPU_CONTROL_ROLE_BOX) {
-            for (uint32_t s = n->first; s < n->first + n->total; s++)
+            for (uint32_t s = n->first; s < n->first + n->total; s++) {
                 t->slot[s].device = l->slot[s].device;
+                t->slot[s].stored_ms = l->slot[s].stored_ms;
+            }
             if (!load_box(l, n))
                 return false;
         } else {
@@ -457,7 +472,7 @@ static bool load_lease_record(loading *l, uint64_t number, const corei_lease_rec
 {
     corei_tables *t = &l->t;
     const core_node *host = r->host ? load_find(l, r->host) : NULL;
-    uint32_t model = find_model(l, r->model), lease = (uint32_t)number;
+    uint32_t model = find_model(l, r->model), lease = pool_lease_index(number);
     pool_choice c = { 0 };
     if ((r->host && (!host || host->role != DXPU_CONTROL_ROLE_HOST)) || model >= t->models ||
         !load_lease_slots(l, lease, r, host, &c))
@@ -470,7 +485,8 @@ static bool load_lease_record(loading *l, uint64_t number, const corei_lease_rec
     t->lease_seen[lease] = !host            ? CORE_LEASE_PARKED
                            : r->rest.was_up ? CORE_LEASE_ACTIVE
                                             : CORE_LEASE_PENDING;
-    if (r->rest.expires_unix_ms)
+    t->lease[lease].since_ms = l->c->mono_ms;
+    if (r->rest.expires_unix_ms && !r->rest.ended)
         corei_heap_set(&t->expiry, lease, r->rest.expires_unix_ms);
     if (r->rest.key[0] &&
         !corei_hash_add(&t->lease_by_key, corei_hash_name(r->tenant, r->rest.key), lease))
@@ -489,6 +505,19 @@ static int load_lease(void *user, const char *key, const void *value, size_t len
     return good ? l->result.code != CORE_OK : load_damaged(l, key);
 }
 
+/* What slots keep for leases.  Where the lease is missing, or is another tenant's, the owner of the
+   data is not known, and the slot is quarantined. */
+static void load_owners(loading *l)
+{
+    const pool *p = l->t.pool;
+    for (uint32_t i = 0; i < l->slots; i++) {
+        const corei_owner *o = &l->owner[i];
+        const pool_lease *lease = pool_find_lease(p, o->lease);
+        if (lease && strcmp(l->t.tenant[lease->tenant].name, o->tenant) == 0)
+            (void)pool_restore_owner(l->t.pool, i, o->lease, o->place);
+    }
+}
+
 /* -- What lives on -- */
 
 /* What a proxy says anew each time; the rest is its inventory. */
@@ -502,6 +531,7 @@ void corei_copy_report(dxpu_control_device *to, const dxpu_control_device *from)
     to->peer_node = from->peer_node;
     to->peer_slot = from->peer_slot;
     to->port_offset = from->port_offset;
+    to->data = from->data;
 }
 
 /* Where a former slot (box) or port is now; CORE_NONE: gone. */
@@ -590,8 +620,11 @@ static void carry_leases(corei_tables *t, const corei_tables *old)
 {
     for (uint32_t i = 0; i < t->pool->limits.leases && i < old->pool->limits.leases; i++)
         if (pool_lease_number(t->pool, i) &&
-            pool_lease_number(t->pool, i) == pool_lease_number(old->pool, i))
+            pool_lease_number(t->pool, i) == pool_lease_number(old->pool, i)) {
             t->lease_seen[i] = old->lease_seen[i];
+            if (old->lease[i].ended)
+                t->lease[i].since_ms = old->lease[i].since_ms;
+        }
 }
 
 static void carry_over(loading *l, corei_tables *old)
@@ -610,6 +643,7 @@ static void load_end(loading *l)
     free(l->node);
     free(l->slot);
     free(l->was);
+    free(l->owner);
     free(l->seen);
     free(l->model);
     free(l->spares);
@@ -637,12 +671,22 @@ static void load_epochs(core *c, loading *l)
     if (!c->t.pool) { /* the program starts */
         c->stored_epoch = p->epoch;
         c->first_epoch = clock > p->epoch ? clock : p->epoch;
-        c->first_serial = (uint32_t)(clock / 1000000);
+        c->first_serial = clock / 1000 * COREI_SERIALS / 1000;
         if (!c->stored_epoch) /* it is new: nothing before was its own */
             l->t.foreign_epoch = c->first_epoch;
     }
     pool_raise_epoch(p, c->first_epoch);
     pool_raise_serial(p, c->first_serial);
+}
+
+/* Leases that have ended are released when their time is over. */
+static void load_ended(core *c)
+{
+    for (uint32_t i = 0; i < c->t.pool->limits.leases; i++)
+        if (c->t.lease[i].ended)
+            corei_look_at(c, corei_slot_unit(c->t.pool->lease[i].first), c->mono_ms);
+    if (corei_heap_due(&c->t.expiry) != UINT64_MAX && c->save_ms == UINT64_MAX)
+        c->save_ms = c->mono_ms + COREI_SAVE_MS;
 }
 
 core_result corei_load(core *c)
@@ -654,11 +698,18 @@ core_result corei_load(core *c)
         load_fault(&l, corei_result(CORE_E_DAMAGED, "the store's boxes fit no pool"));
     good = good && load_all(&l, "lease/", load_lease);
     if (good) {
+        bool starts = !c->t.pool;
         load_epochs(c, &l);
+        load_owners(&l);
+        if (starts) {
+            c->last_unix_ms = l.unix_ms;
+            c->older = l.older;
+            corei_clock_begin(c, l.held);
+        }
         pool_restored(l.t.pool);
         for (uint32_t i = 0; i < l.models; i++)
             (void)pool_set_spares(l.t.pool, (uint16_t)i, l.spares[i]);
-        if (c->t.pool)
+        if (!starts)
             carry_over(&l, &c->t);
         hide_all(&l.t);
         load_end(&l);
@@ -669,6 +720,8 @@ core_result corei_load(core *c)
             if (!c->t.node[i].instance)
                 corei_node_gone(c, i, COREI_DIAL_MS);
         }
+        if (starts)
+            load_ended(c);
         return l.result;
     }
     load_end(&l);

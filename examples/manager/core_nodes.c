@@ -33,7 +33,7 @@ static void forget_orders(core *c, uint32_t unit)
     corei_work *w = &c->t.work[unit];
     w->out = w->refused = false;
     w->tries = 0;
-    w->type = 0;
+    w->kind = 0;
     w->not_before_ms = 0;
 }
 
@@ -54,6 +54,8 @@ void core_disconnected(core *c, uint32_t number)
         forget_orders(c, box ? corei_slot_unit(i) : corei_port_unit(c, i));
         if (!box && t->port_more[i].before != CORE_NONE)
             corei_touch(c, corei_slot_unit(t->port_more[i].before));
+        if (box)
+            corei_retain_count(c, i);
     }
     corei_node_gone(c, node, 0);
     if (!was)
@@ -91,6 +93,7 @@ static void report_slot(core *c, uint32_t slot, const dxpu_control_device *told)
     corei_slot *more = &c->t.slot_more[slot];
     if (s->reported && told->port_offset != s->device.port_offset && more->port != CORE_NONE)
         c->t.port_more[more->port].moved = true; /* see note_move() */
+    more->data_unsaved = more->data_unsaved || told->data != s->device.data;
     s->reported = true;
     corei_copy_report(&s->device, told);
     if (!s->device.serial[0])
@@ -209,7 +212,7 @@ uint32_t corei_node_of(const core *c, const dxpu_control_register *r)
    left for people to look at, for the store may be new and the pool not. */
 static pool_slot slot_at_first(const core *c, const dxpu_control_device *d, uint32_t index)
 {
-    pool_slot s = { .state = POOL_FREE };
+    pool_slot s = { .state = POOL_FREE, .owner = POOL_NONE };
     s.epoch = d->epoch > d->epoch_seen ? d->epoch : d->epoch_seen;
     bool good = d->health == DXPU_CONTROL_HEALTH_GOOD;
     bool unknown = corei_has_data(d) || ((s.epoch || good) && d->state != DXPU_CONTROL_SLOT_WIPED);
@@ -250,7 +253,8 @@ static void mark_slots(core *c, uint32_t node, uint32_t total)
     core_node *n = &c->t.node[node];
     for (uint32_t i = n->total; n->role == DXPU_CONTROL_ROLE_BOX && i < total; i++) {
         pool_slot s = slot_at_first(c, &more->told[i], i);
-        corei_mark_new(c, corei_slot_json(&s, &more->told[i]), "slot/%u.%u", n->number, i + 1);
+        corei_mark_new(c, corei_slot_json(c, &s, &more->told[i], 0), "slot/%u.%u", n->number,
+                       i + 1);
         corei_see_epoch(c, s.epoch);
         tell_quarantined(c, node, &s, i + 1);
     }
@@ -616,6 +620,25 @@ void corei_save_node(core *c, uint32_t node)
         corei_look_at(c, corei_node_unit(c, node), gone_ms);
 }
 
+/* What a box says of its slots' data, which it did not say before.  When that fails, each is stored
+   alone. */
+static void save_data(core *c, uint32_t node)
+{
+    const core_node *n = &c->t.node[node];
+    uint32_t first = n->first, end = n->role == DXPU_CONTROL_ROLE_BOX ? first + n->total : first;
+    bool any = false;
+    for (uint32_t i = first; i < end; i++)
+        any = any || c->t.slot_more[i].data_unsaved;
+    if (!any || corei_begin(c).code != CORE_OK)
+        return;
+    for (uint32_t i = first; i < end; i++)
+        if (c->t.slot_more[i].data_unsaved)
+            corei_mark_changed(c, COREI_SLOT, i);
+    bool saved = corei_commit(c).code == CORE_OK;
+    for (uint32_t i = first; saved && i < end; i++)
+        c->t.slot_more[i].data_unsaved = false;
+}
+
 /* Everything was told: it is connected, and orders can go there. */
 static void node_connect(core *c, uint32_t node)
 {
@@ -632,6 +655,8 @@ static void node_connect(core *c, uint32_t node)
     for (unsigned i = 0; i < n->total; i++) {
         /* Of slots that were there once there is no device now. */
         dxpu_control_device none = { .number = (uint16_t)(i + 1) };
+        if (n->role == DXPU_CONTROL_ROLE_BOX)
+            none.data = c->t.slot[n->first + i].device.data;
         report(c, node, i < total ? &told[i] : &none);
     }
     free(told);
@@ -641,6 +666,7 @@ static void node_connect(core *c, uint32_t node)
         see_slots(c, node);
     }
     save_node(c, node, began);
+    save_data(c, node);
     if (c->t.node[node].role == DXPU_CONTROL_ROLE_BOX)
         corei_settle_free(c, node);
     for (unsigned i = 1; i <= c->t.node[node].total; i++)

@@ -37,7 +37,8 @@ static bool host_has(core *c, uint32_t slot, uint64_t epoch)
     return true;
 }
 
-/* The lease that the box knows is over; 0: whichever it was. */
+/* The lease that the box knows is over; 0: whichever it was.  One that the store does not know is
+   left as it is, also while that could not be stored. */
 static bool order_unbind(core *c, uint32_t slot, bool keep, dxpu_control *m)
 {
     const dxpu_control_device *d = &c->t.slot[slot].device;
@@ -46,7 +47,8 @@ static bool order_unbind(core *c, uint32_t slot, bool keep, dxpu_control *m)
         epoch = d->epoch;
     else if (d->epoch_seen > epoch)
         epoch = d->epoch_seen;
-    if (!epoch || d->state == DXPU_CONTROL_SLOT_WIPING || (d->epoch && host_has(c, slot, d->epoch)))
+    if (!epoch || epoch > c->t.pool->slot[slot].epoch || d->state == DXPU_CONTROL_SLOT_WIPING ||
+        (d->epoch && host_has(c, slot, d->epoch)))
         return false;
     m->type = DXPU_CONTROL_UNBIND;
     m->u.unbind.slot = d->number;
@@ -104,7 +106,9 @@ static bool order_slot(core *c, uint32_t slot, dxpu_control *m)
     case POOL_BROKEN:
         if (s->lease != POOL_NONE && t->pool->lease[s->lease].host != POOL_NONE)
             return false;
-        return d->epoch && d->epoch <= s->epoch && order_unbind(c, slot, true, m);
+        return d->epoch && order_unbind(c, slot, true, m);
+    case POOL_RETAINED:
+        return d->epoch && order_unbind(c, slot, true, m);
     case POOL_WIPING:
         return order_unbind(c, slot, false, m);
     default:
@@ -217,12 +221,20 @@ static uint64_t order_epoch(const dxpu_control *m)
     }
 }
 
+/* Its type, and with which intent: an unbind that keeps is another order than one that wipes. */
+static uint16_t order_kind(const dxpu_control *m)
+{
+    enum { KEEP = 0x8000 };
+    bool keep = m->type == DXPU_CONTROL_UNBIND && m->u.unbind.keep;
+    return (uint16_t)(m->type | (keep ? KEEP : 0));
+}
+
 /* May it be said now?  What was said before, without effect, is said again later and later. */
 static bool order_due(core *c, uint32_t unit, const dxpu_control *m)
 {
     corei_work *w = &c->t.work[unit];
-    if (w->type != m->type || w->epoch != order_epoch(m)) {
-        w->type = m->type;
+    if (w->kind != order_kind(m) || w->epoch != order_epoch(m)) {
+        w->kind = order_kind(m);
         w->epoch = order_epoch(m);
         w->tries = 0;
         w->refused = false;
@@ -426,12 +438,16 @@ static void try_store(core *c)
     (void)corei_commit(c);
 }
 
+/* Its data are kept for a while, when it has any. */
 static bool expire_one(core *c)
 {
-    uint32_t lease = c->t.expiry.at[0];
+    uint64_t lease = pool_lease_number(c->t.pool, c->t.expiry.at[0]);
     if (corei_begin(c).code != CORE_OK)
         return false;
-    corei_end_lease(c, pool_lease_number(c->t.pool, lease), CORE_EVENT_LEASE_EXPIRED);
+    if (corei_lease_keeps_data(c, lease))
+        corei_retire(c, lease, CORE_EVENT_LEASE_EXPIRED, "its time is over");
+    else
+        corei_end_lease(c, lease, CORE_EVENT_LEASE_EXPIRED, POOL_WHY_RELEASE);
     return corei_commit(c).code == CORE_OK;
 }
 
@@ -441,7 +457,8 @@ void core_tick(core *c)
         return;
     if (c->failed)
         try_store(c);
-    while (corei_heap_due(&c->t.expiry) <= c->unix_ms)
+    corei_clock_tell(c);
+    while (!c->held && corei_heap_due(&c->t.expiry) <= c->unix_ms)
         if (!expire_one(c))
             break; /* the rest needs no store, or will find out for itself */
     while (corei_heap_due(&c->t.timers) <= c->mono_ms) {
@@ -451,6 +468,8 @@ void core_tick(core *c)
         if (c->mono_ms < c->refuse_until_ms)
             return;
     }
+    if (c->mono_ms >= c->save_ms)
+        corei_retain_save(c);
 }
 
 uint64_t core_next_ms(const core *c)
@@ -458,9 +477,14 @@ uint64_t core_next_ms(const core *c)
     uint64_t timer = corei_heap_due(&c->t.timers), day = corei_heap_due(&c->t.expiry), due;
     if (c->dead)
         return UINT64_MAX;
+    if (c->held)
+        day = UINT64_MAX;
     if (day != UINT64_MAX)
         day = day <= c->unix_ms ? c->mono_ms : c->mono_ms + (day - c->unix_ms);
     due = timer < day ? timer : day;
+    due = c->save_ms < due ? c->save_ms : due;
+    if (c->held != c->held_told)
+        due = c->mono_ms;
     if (c->failed)
         return c->refuse_until_ms;
     return due;

@@ -11,6 +11,8 @@
 #include "core_internal.h"
 #include "dxpu_sodium.h"
 
+enum { DATA_KINDS = DXPU_CONTROL_DATA_PERSISTENT + 1 };
+
 static const char *const need_names[POOL_NEEDS] = { "any", "same_box", "same_group", "spread" };
 
 /* The number of a name among `count`; count when it is none of them. */
@@ -25,6 +27,24 @@ static unsigned name_number(const char *name, const char *(*named)(unsigned), un
 static const char *need_name(unsigned need)
 {
     return need_names[need];
+}
+
+static const char *replace_name(unsigned how)
+{
+    static const char *const names[] = { "default", "yes", "no" };
+    return names[how];
+}
+
+/* Older programs had a flag. */
+static bool replace_read(json_t *j, uint8_t *out)
+{
+    if (json_is_boolean(j)) {
+        *out = json_is_true(j) ? CORE_REPLACE_YES : CORE_REPLACE_NO;
+        return true;
+    }
+    *out = (uint8_t)name_number(json_is_string(j) ? json_string_value(j) : "", replace_name,
+                                CORE_REPLACE_NO + 1);
+    return *out <= CORE_REPLACE_NO;
 }
 
 static bool copy_text(char *out, size_t room, const char *text)
@@ -129,19 +149,64 @@ bool corei_node_read(json_t *j, core_node *out)
 
 /* -- Slots -- */
 
-json_t *corei_slot_json(const pool_slot *s, const dxpu_control_device *d)
+static const char *data_name(unsigned data)
+{
+    static const char *const names[] = { "unknown", "none", "persistent" };
+    return data < DATA_KINDS ? names[data] : names[DXPU_CONTROL_DATA_UNKNOWN];
+}
+
+/* For which lease the slot keeps data, whose that is, and how long. */
+static void add_owner(json_t *j, const core *c, const pool_slot *s, uint64_t stored_ms)
+{
+    char lease[24];
+    uint32_t tenant = c->t.pool->lease[s->owner].tenant;
+    snprintf(lease, sizeof lease, "%llx",
+             (unsigned long long)pool_lease_number(c->t.pool, s->owner));
+    json_object_set_new(j, "lease", json_string(lease));
+    json_object_set_new(j, "tenant", json_string(c->t.tenant[tenant].name));
+    json_object_set_new(j, "place", json_integer(s->place));
+    json_object_set_new(j, "left", json_integer((json_int_t)stored_ms));
+}
+
+json_t *corei_slot_json(const core *c, const pool_slot *s, const dxpu_control_device *d,
+                        uint64_t stored_ms)
 {
     /* Which slots are spare or drained follows from what else is stored. */
     bool out = s->state != POOL_SPARE && s->state != POOL_DRAINED;
-    return json_pack("{s:s, s:s, s:I, s:b, s:s, s:s, s:i, s:i, s:I, s:I}", "state",
-                     pool_state_name(out ? s->state : POOL_FREE), "reason",
-                     pool_reason_name(out ? s->reason : POOL_WHY_NONE), "epoch",
-                     (json_int_t)s->epoch, "dirty", s->dirty, "model", d->model, "serial",
-                     d->serial, "vendor", d->vendor, "device", d->device, "class",
-                     (json_int_t)d->class_code, "group", (json_int_t)d->group);
+    json_t *j = json_pack("{s:s, s:s, s:I, s:b, s:s, s:s, s:i, s:i, s:I, s:I, s:s, s:s}", "state",
+                          pool_state_name(out ? s->state : POOL_FREE), "reason",
+                          pool_reason_name(out ? s->reason : POOL_WHY_NONE), "epoch",
+                          (json_int_t)s->epoch, "dirty", s->dirty, "model", d->model, "serial",
+                          d->serial, "vendor", d->vendor, "device", d->device, "class",
+                          (json_int_t)d->class_code, "group", (json_int_t)d->group, "wipe",
+                          pool_reason_name(s->wipe), "data", data_name(d->data));
+    if (j && s->owner != POOL_NONE)
+        add_owner(j, c, s, stored_ms);
+    return j;
 }
 
-bool corei_slot_read(json_t *j, core_slot *out, pool_slot *was)
+/* Members that records of older programs do not have: nobody decided there to wipe what is broken
+   and dirty, and devices may keep data. */
+static bool kept_read(json_t *j, core_slot *out, pool_slot *was, corei_owner *owner)
+{
+    const char *wipe = pool_reason_name(POOL_WHY_NONE), *data = "unknown", *lease = "",
+               *tenant = "";
+    json_int_t place = 0, left = 0;
+    memset(owner, 0, sizeof *owner);
+    if (json_unpack(j, "{s?s, s?s, s?s, s?s, s?I, s?I}", "wipe", &wipe, "data", &data, "lease",
+                    &lease, "tenant", &tenant, "place", &place, "left", &left) != 0 ||
+        !in_range(place, 0, POOL_COUNT_MAX - 1) || left < 0 ||
+        !copy_text(owner->tenant, sizeof owner->tenant, tenant))
+        return false;
+    owner->lease = strtoull(lease, NULL, 16);
+    owner->place = (unsigned)place;
+    out->stored_ms = owner->lease ? (uint64_t)left : 0;
+    out->device.data = (uint8_t)name_number(data, data_name, DATA_KINDS);
+    was->wipe = (uint8_t)name_number(wipe, pool_reason_name, POOL_REASONS);
+    return out->device.data < DATA_KINDS && was->wipe < POOL_REASONS;
+}
+
+bool corei_slot_read(json_t *j, core_slot *out, pool_slot *was, corei_owner *owner)
 {
     const char *state, *reason, *model, *serial;
     json_int_t epoch, class_code, group;
@@ -166,7 +231,7 @@ bool corei_slot_read(json_t *j, core_slot *out, pool_slot *was)
     was->reason = (uint8_t)name_number(reason, pool_reason_name, POOL_REASONS);
     was->epoch = (uint64_t)epoch;
     was->dirty = dirty;
-    return was->state < POOL_STATES && was->reason < POOL_REASONS;
+    return was->state < POOL_STATES && was->reason < POOL_REASONS && kept_read(j, out, was, owner);
 }
 
 /* -- Leases -- */
@@ -183,12 +248,13 @@ json_t *corei_lease_json(const core *c, uint32_t lease)
                                                s->device.number, more->port[n++]));
     }
     int host = l->host == POOL_NONE ? 0 : (int)c->t.node[c->t.host_node[l->host]].number;
-    return json_pack("{s:s, s:i, s:s, s:s, s:o, s:s, s:I, s:I, s:b, s:i, s:b, s:b}", "tenant",
-                     c->t.tenant[l->tenant].name, "host", host, "model", c->t.model[l->model].name,
-                     "need", need_name(l->need), "slots", slots, "key", more->key, "created",
-                     (json_int_t)more->created_unix_ms, "expires",
-                     (json_int_t)more->expires_unix_ms, "replace", more->replace, "replaced",
-                     (int)more->replaced, "up", more->was_up, "kept", more->kept);
+    return json_pack("{s:s, s:i, s:s, s:s, s:o, s:s, s:I, s:I, s:s, s:i, s:b, s:b, s:b, s:I}",
+                     "tenant", c->t.tenant[l->tenant].name, "host", host, "model",
+                     c->t.model[l->model].name, "need", need_name(l->need), "slots", slots, "key",
+                     more->key, "created", (json_int_t)more->created_unix_ms, "expires",
+                     (json_int_t)more->expires_unix_ms, "replace", replace_name(more->replace),
+                     "replaced", (int)more->replaced, "up", more->was_up, "kept", more->kept,
+                     "ended", more->ended, "left", (json_int_t)more->stored_ms);
 }
 
 static bool lease_slots_read(json_t *slots, corei_lease_record *out)
@@ -212,15 +278,17 @@ static bool lease_slots_read(json_t *slots, corei_lease_record *out)
 bool corei_lease_read(json_t *j, corei_lease_record *out)
 {
     const char *tenant, *model, *need, *key;
-    json_int_t created, expires;
-    int host, replace, replaced, up, kept = 0;
-    json_t *slots;
+    json_int_t created, expires, left = 0;
+    int host, replaced, up, kept = 0, ended = 0;
+    json_t *slots, *replace;
     memset(out, 0, sizeof *out);
-    if (json_unpack(j, "{s:s, s:i, s:s, s:s, s:o, s:s, s:I, s:I, s:b, s:i, s:b, s?b}", "tenant",
-                    &tenant, "host", &host, "model", &model, "need", &need, "slots", &slots, "key",
-                    &key, "created", &created, "expires", &expires, "replace", &replace, "replaced",
-                    &replaced, "up", &up, "kept", &kept) != 0 ||
-        !in_range(host, 0, INT32_MAX) || created < 0 || expires < 0 || replaced < 0 ||
+    if (json_unpack(j, "{s:s, s:i, s:s, s:s, s:o, s:s, s:I, s:I, s:o, s:i, s:b, s?b, s?b, s?I}",
+                    "tenant", &tenant, "host", &host, "model", &model, "need", &need, "slots",
+                    &slots, "key", &key, "created", &created, "expires", &expires, "replace",
+                    &replace, "replaced", &replaced, "up", &up, "kept", &kept, "ended", &ended,
+                    "left", &left) != 0 ||
+        !in_range(host, 0, INT32_MAX) || left < 0 || (ended && host) ||
+        !replace_read(replace, &out->rest.replace) || created < 0 || expires < 0 || replaced < 0 ||
         !copy_text(out->tenant, sizeof out->tenant, tenant) ||
         !copy_text(out->model, sizeof out->model, model) ||
         !copy_text(out->rest.key, sizeof out->rest.key, key))
@@ -230,10 +298,11 @@ bool corei_lease_read(json_t *j, corei_lease_record *out)
     out->need = (uint8_t)name_number(need, need_name, POOL_NEEDS);
     out->rest.created_unix_ms = (uint64_t)created;
     out->rest.expires_unix_ms = (uint64_t)expires;
-    out->rest.replace = replace;
     out->rest.replaced = (uint32_t)replaced;
     out->rest.was_up = up;
     out->rest.kept = kept;
+    out->rest.ended = ended;
+    out->rest.stored_ms = (uint64_t)left;
     return out->need < POOL_NEEDS && lease_slots_read(slots, out);
 }
 

@@ -79,13 +79,19 @@ static core_result create_again(const core *c, uint32_t index, const core_reques
         return corei_result(CORE_E_STATE,
                             "lease %llx has this key and asks for something else; use another key",
                             (unsigned long long)pool_lease_number(t->pool, index));
+    if (t->lease[index].ended)
+        return corei_result(CORE_E_STATE,
+                            "lease %llx has this key and has ended, and its data are kept; extend "
+                            "it, release it, or use another key",
+                            (unsigned long long)pool_lease_number(t->pool, index));
     *lease = pool_lease_number(t->pool, index);
     return all_good;
 }
 
 static core_result check_names(const core_request *r, const char *tenant)
 {
-    if (!is_name(tenant) || !is_name(r->key) || r->seconds > SECONDS_MAX)
+    if (!is_name(tenant) || !is_name(r->key) || r->seconds > SECONDS_MAX ||
+        r->replace > CORE_REPLACE_NO)
         return corei_result(CORE_E_ARG,
                             "names are printable ASCII without spaces, seconds are at most %d",
                             SECONDS_MAX);
@@ -149,11 +155,20 @@ static core_result box_away(const core *c, uint32_t slot)
 static core_result too_few(const core *c, uint16_t model)
 {
     uint32_t drained = c->t.pool->model[model].count[POOL_DRAINED], gone = count_gone(c, model);
-    char broken[64] = "";
-    if (!drained && !gone)
+    uint32_t retained = c->t.pool->model[model].count[POOL_RETAINED];
+    char broken[96] = "";
+    if (!drained && !gone && !retained)
         return corei_pool_result(POOL_E_FREE);
     if (gone)
         snprintf(broken, sizeof broken, " (%u broken: box away)", (unsigned)gone);
+    if (retained)
+        snprintf(broken + strlen(broken), sizeof broken - strlen(broken), " (%u retained)",
+                 (unsigned)retained);
+    if (!drained && !gone)
+        return corei_result(CORE_E_CAPACITY,
+                            "too few slots with this model are free%s; ask for fewer, wait for a "
+                            "release, or discard what is retained",
+                            broken);
     if (!drained)
         return corei_result(CORE_E_CAPACITY,
                             "too few slots with this model are free%s; ask for fewer, wait for a "
@@ -208,17 +223,17 @@ static core_result create_new(core *c, const core_request *r, const char *tenant
             drop_tenant(c, q.tenant);
         return result;
     }
-    core_lease *l = &t->lease[(uint32_t)*lease];
+    core_lease *l = &t->lease[pool_lease_index(*lease)];
     memset(l, 0, sizeof *l);
     memcpy(l->key, r->key, sizeof l->key);
     l->created_unix_ms = c->unix_ms;
-    l->expires_unix_ms = r->seconds ? c->unix_ms + r->seconds * 1000 : 0;
+    l->expires_unix_ms = r->seconds ? corei_day_ms(c) + r->seconds * 1000 : 0;
     l->replace = r->replace;
-    t->lease_seen[(uint32_t)*lease] = CORE_LEASE_PENDING;
+    t->lease_seen[pool_lease_index(*lease)] = CORE_LEASE_PENDING;
     if (l->expires_unix_ms)
-        corei_heap_set(&t->expiry, (uint32_t)*lease, l->expires_unix_ms);
-    bool told = !l->key[0] ||
-                corei_hash_add(&t->lease_by_key, corei_hash_name(tenant, l->key), (uint32_t)*lease);
+        corei_heap_set(&t->expiry, pool_lease_index(*lease), l->expires_unix_ms);
+    bool told = !l->key[0] || corei_hash_add(&t->lease_by_key, corei_hash_name(tenant, l->key),
+                                             pool_lease_index(*lease));
     if (!corei_take_ports(c, *lease) || !told) {
         corei_leave_ports(c, *lease);
         (void)corei_reload(c);
@@ -226,7 +241,7 @@ static core_result create_new(core *c, const core_request *r, const char *tenant
     }
     corei_event_lease(c, CORE_EVENT_LEASE_CREATED, *lease, "%u of %s", r->count, r->model);
     corei_mark_changed(c, COREI_META, 0);
-    corei_mark_changed(c, COREI_LEASE, (uint32_t)*lease);
+    corei_mark_changed(c, COREI_LEASE, pool_lease_index(*lease));
     for (unsigned i = 0; i < choice.count; i++)
         corei_mark_changed(c, COREI_SLOT, choice.slot[i]);
     return corei_commit(c);
@@ -255,27 +270,39 @@ core_result core_extend(core *c, uint64_t lease, uint64_t seconds)
     core_result result = corei_begin(c);
     if (result.code != CORE_OK)
         return result;
-    uint32_t index = (uint32_t)lease;
+    uint32_t index = pool_lease_index(lease);
     core_lease *l = &c->t.lease[index];
-    l->expires_unix_ms = seconds ? c->unix_ms + seconds * 1000 : 0;
+    bool ended = l->ended;
+    l->ended = false;
+    l->stored_ms = 0;
+    l->expires_unix_ms = seconds ? corei_day_ms(c) + seconds * 1000 : 0;
     if (seconds)
         corei_heap_set(&c->t.expiry, index, l->expires_unix_ms);
     else
         corei_heap_remove(&c->t.expiry, index);
-    corei_event_lease(c, CORE_EVENT_LEASE_EXTENDED, lease,
-                      seconds ? "ends in %llu s" : "has no end", (unsigned long long)seconds);
+    char text[40] = "has no end";
+    if (seconds)
+        snprintf(text, sizeof text, "ends in %llu s", (unsigned long long)seconds);
+    corei_event_lease(c, CORE_EVENT_LEASE_EXTENDED, lease, "%s%s", text,
+                      ended ? "; it is back, parked: attach it" : "");
     corei_mark_changed(c, COREI_LEASE, index);
     return corei_commit(c);
 }
 
-core_result core_release(core *c, uint64_t lease)
+core_result core_release(core *c, uint64_t lease, bool keep)
 {
     if (!pool_find_lease(c->t.pool, lease))
         return no_lease(lease);
+    if (keep && c->t.lease[pool_lease_index(lease)].ended)
+        return corei_result(CORE_E_STATE, "the lease has ended, and its data are kept; extend it, "
+                                          "or release it without them");
     core_result result = corei_begin(c);
     if (result.code != CORE_OK)
         return result;
-    corei_end_lease(c, lease, CORE_EVENT_LEASE_RELEASED);
+    if (keep && corei_lease_keeps_data(c, lease))
+        corei_retire(c, lease, CORE_EVENT_LEASE_KEPT, "released");
+    else
+        corei_end_lease(c, lease, CORE_EVENT_LEASE_RELEASED, POOL_WHY_RELEASE);
     return corei_commit(c);
 }
 
@@ -283,7 +310,7 @@ static void mark_lease(core *c, uint64_t lease)
 {
     uint32_t slot[POOL_COUNT_MAX];
     unsigned n = pool_lease_slots(c->t.pool, lease, slot);
-    corei_mark_changed(c, COREI_LEASE, (uint32_t)lease);
+    corei_mark_changed(c, COREI_LEASE, pool_lease_index(lease));
     for (unsigned i = 0; i < n; i++)
         corei_mark_changed(c, COREI_SLOT, slot[i]);
 }
@@ -301,8 +328,8 @@ core_result core_park(core *c, uint64_t lease)
     corei_event_lease(c, CORE_EVENT_LEASE_PARKED, lease, "its data stay");
     corei_leave_ports(c, lease);
     (void)pool_park(c->t.pool, lease);
-    c->t.lease[(uint32_t)lease].kept = true;
-    c->t.lease_seen[(uint32_t)lease] = CORE_LEASE_PARKED;
+    c->t.lease[pool_lease_index(lease)].kept = true;
+    c->t.lease_seen[pool_lease_index(lease)] = CORE_LEASE_PARKED;
     mark_lease(c, lease);
     return corei_commit(c);
 }
@@ -329,6 +356,8 @@ core_result core_attach(core *c, uint64_t lease, uint32_t host)
         return no_lease(lease);
     if (node == CORE_NONE || c->t.node[node].role != DXPU_CONTROL_ROLE_HOST)
         return corei_result(CORE_E_UNKNOWN, "node %u is no host", host);
+    if (c->t.lease[pool_lease_index(lease)].ended)
+        return corei_result(CORE_E_STATE, "the lease has ended; extend it first");
     core_result result = l->host == POOL_NONE ? check_boxes(c, l) : all_good;
     if (result.code == CORE_OK)
         result = corei_begin(c);
@@ -343,7 +372,7 @@ core_result core_attach(core *c, uint64_t lease, uint32_t host)
         (void)corei_reload(c);
         return corei_result(CORE_E_CAPACITY, "%s", pool_error_text(POOL_E_HOST));
     }
-    c->t.lease_seen[(uint32_t)lease] = CORE_LEASE_PENDING;
+    c->t.lease_seen[pool_lease_index(lease)] = CORE_LEASE_PENDING;
     corei_event_lease(c, CORE_EVENT_LEASE_ATTACHED, lease, "to node %u", host);
     mark_lease(c, lease);
     return corei_commit(c);
@@ -404,11 +433,11 @@ core_result core_drain(core *c, uint32_t number, bool on, bool move, unsigned *l
     *left = 0;
     n = &c->t.node[node];
     for (uint32_t i = n->first; i < n->first + n->total; i++)
-        *left += c->t.pool->slot[i].lease != POOL_NONE;
+        *left += c->t.pool->slot[i].lease != POOL_NONE || c->t.pool->slot[i].owner != POOL_NONE;
     return result;
 }
 
-core_result core_replace(core *c, uint32_t slot, pool_reason why)
+core_result core_replace(core *c, uint32_t slot, pool_reason why, bool force)
 {
     core_result result = check_slot(c, slot);
     if (result.code == CORE_OK && c->t.pool->slot[slot].lease == POOL_NONE)
@@ -419,8 +448,65 @@ core_result core_replace(core *c, uint32_t slot, pool_reason why)
     if (result.code == CORE_OK)
         result = corei_begin(c);
     if (result.code == CORE_OK)
-        result = corei_move(c, slot, why);
+        result = corei_replace(c, slot, why, force);
     return result.code == CORE_OK ? corei_commit(c) : result;
+}
+
+/* A slot that keeps data for a lease that it left. */
+static core_result check_owned(const core *c, uint32_t slot)
+{
+    core_result result = check_slot(c, slot);
+    if (result.code == CORE_OK && c->t.pool->slot[slot].owner == POOL_NONE)
+        result = corei_result(CORE_E_STATE, "the slot is %s, and keeps no data of a lease it left",
+                              pool_state_name(c->t.pool->slot[slot].state));
+    return result;
+}
+
+/* Does its box have there what the slot is retained for? */
+static core_result check_box_keeps(const core *c, uint32_t slot)
+{
+    const pool_slot *s = &c->t.pool->slot[slot];
+    const core_node *box = &c->t.node[c->t.slot[slot].node];
+    const dxpu_control_device *d = &c->t.slot[slot].device;
+    if (s->state != POOL_RETAINED)
+        return corei_result(CORE_E_STATE,
+                            "the slot is %s (%s); its lease can have it back when it "
+                            "works",
+                            pool_state_name(s->state), pool_reason_text(s->reason));
+    if (box->draining || !box->connected || !c->t.slot[slot].reported)
+        return corei_result(CORE_E_STATE, "its box, node %u, is %s; %s", box->number,
+                            box->draining ? "draining" : "not connected",
+                            box->draining ? "end the drain" : "wait until it is back");
+    bool kept = d->state == DXPU_CONTROL_SLOT_KEPT && d->epoch_seen <= s->epoch;
+    if (!kept && (!d->epoch || d->epoch > s->epoch))
+        return corei_result(CORE_E_STATE,
+                            "its box says that the slot is %s, so that it is not known whose data "
+                            "it has; put the box's state back, or discard it",
+                            dxpu_control_state_name(d->state));
+    return all_good;
+}
+
+core_result core_recover(core *c, uint32_t slot)
+{
+    core_result result = check_owned(c, slot);
+    if (result.code == CORE_OK)
+        result = check_box_keeps(c, slot);
+    if (result.code == CORE_OK)
+        result = corei_begin(c);
+    if (result.code == CORE_OK)
+        result = corei_recover(c, slot);
+    return result.code == CORE_OK ? corei_commit(c) : result;
+}
+
+core_result core_discard(core *c, uint32_t slot)
+{
+    core_result result = check_owned(c, slot);
+    if (result.code == CORE_OK)
+        result = corei_begin(c);
+    if (result.code != CORE_OK)
+        return result;
+    corei_discard(c, slot, POOL_WHY_DISCARD);
+    return corei_commit(c);
 }
 
 core_result core_break(core *c, uint32_t slot, pool_reason why)
@@ -470,7 +556,7 @@ core_result core_repair(core *c, uint32_t slot)
     if (s->state == POOL_BROKEN && s->lease == POOL_NONE && !s->dirty && box->reported &&
         box->device.state == DXPU_CONTROL_SLOT_EMPTY) /* M-77: it is wiped first */
         (void)pool_taint(c->t.pool, slot, s->epoch ? s->epoch : c->t.pool->epoch + 1, true);
-    if (pool_repair(c->t.pool, slot) != POOL_OK)
+    if (pool_repair(c->t.pool, slot, POOL_WHY_OPERATOR) != POOL_OK)
         return corei_result(CORE_E_STATE,
                             s->state == POOL_QUARANTINED
                                 ? "the slot is %s and a lease has it; replace it, or release that "
@@ -514,12 +600,21 @@ core_result core_reset(core *c, uint32_t slot)
 static core_result check_forget(const core *c, uint32_t node)
 {
     const core_node *n = &c->t.node[node];
-    bool leased = false;
+    bool leased = false, retained = false;
     if (n->connected || c->t.node_more[node].told) /* or it tells what it has, part by part */
         return corei_result(CORE_E_STATE, "node %u is connected; stop its proxy first", n->number);
     for (uint32_t i = n->first; i < n->first + n->total; i++)
-        leased = leased || (n->role == DXPU_CONTROL_ROLE_BOX ? c->t.pool->slot[i].lease != POOL_NONE
-                                                             : c->t.port[i].slot != CORE_NONE);
+        if (n->role == DXPU_CONTROL_ROLE_BOX) {
+            leased = leased || c->t.pool->slot[i].lease != POOL_NONE;
+            retained = retained || c->t.pool->slot[i].owner != POOL_NONE;
+        } else {
+            leased = leased || c->t.port[i].slot != CORE_NONE;
+        }
+    if (retained)
+        return corei_result(
+            CORE_E_STATE,
+            "node %u retains data of leases; discard them, or release the leases, first",
+            n->number);
     return leased ? corei_result(CORE_E_STATE, "node %u has leases; release them first", n->number)
                   : all_good;
 }

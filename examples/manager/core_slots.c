@@ -34,7 +34,7 @@ bool corei_take_ports(core *c, uint64_t lease)
         t->port[at].slot = i;
         t->slot_more[i].port = at;
         t->slot_more[i].yield_ms = 0;
-        t->lease[(uint32_t)lease].port[n++] = (uint16_t)(at - host->first + 1);
+        t->lease[pool_lease_index(lease)].port[n++] = (uint16_t)(at - host->first + 1);
         corei_touch_slot(c, i);
     }
     return true;
@@ -60,24 +60,30 @@ void corei_leave_ports(core *c, uint64_t lease)
     const pool_lease *l = pool_find_lease(c->t.pool, lease);
     for (uint32_t i = l->first; i != POOL_NONE; i = c->t.pool->slot[i].next)
         leave_port(c, i);
-    memset(c->t.lease[(uint32_t)lease].port, 0, sizeof c->t.lease[0].port);
+    memset(c->t.lease[pool_lease_index(lease)].port, 0, sizeof c->t.lease[0].port);
 }
 
-void corei_end_lease(core *c, uint64_t lease, core_event_type type)
+void corei_end_lease(core *c, uint64_t lease, core_event_type type, pool_reason why)
 {
     corei_tables *t = &c->t;
-    uint32_t index = (uint32_t)lease, slot[POOL_COUNT_MAX];
+    uint32_t index = pool_lease_index(lease), slot[POOL_COUNT_MAX], retained;
     core_lease *more = &t->lease[index];
     const char *tenant = t->tenant[t->pool->lease[index].tenant].name;
     unsigned n = pool_lease_slots(t->pool, lease, slot);
-    corei_event_lease(c, type, lease, "%u slot%s of %s", n, n == 1 ? "" : "s",
-                      t->model[t->pool->lease[index].model].name);
+    corei_event_lease(c, type, lease, "%u slot%s of %s: %s", n, n == 1 ? "" : "s",
+                      t->model[t->pool->lease[index].model].name,
+                      why == POOL_WHY_RETENTION ? pool_reason_text(why)
+                      : type == CORE_EVENT_LEASE_EXPIRED
+                          ? "its time is over, and it has no data to keep"
+                          : "as asked");
     corei_mark_gone(c, "lease/%llx", (unsigned long long)lease);
     if (more->key[0])
         corei_hash_remove(&t->lease_by_key, corei_hash_name(tenant, more->key), index);
     corei_heap_remove(&t->expiry, index);
+    while ((retained = t->pool->lease[index].retained) != POOL_NONE)
+        corei_discard(c, retained, why);
     corei_leave_ports(c, lease);
-    (void)pool_release(t->pool, lease);
+    (void)pool_release(t->pool, lease, why);
     for (unsigned i = 0; i < n; i++)
         corei_mark_changed(c, COREI_SLOT, slot[i]);
     memset(more, 0, sizeof *more);
@@ -144,10 +150,46 @@ bool corei_can_lend(const core *c, uint32_t slot)
     return s->reported && s->device.epoch <= epoch && s->device.epoch_seen <= epoch;
 }
 
-static core_result move_to(core *c, uint32_t slot, pool_other other, pool_reason why)
+bool corei_never_served(const core *c, uint32_t slot)
+{
+    const pool_slot *s = &c->t.pool->slot[slot];
+    const dxpu_control_device *d = &c->t.slot[slot].device;
+    bool empty = d->state == DXPU_CONTROL_SLOT_EMPTY && d->health == DXPU_CONTROL_HEALTH_GOOD;
+    return s->lease != POOL_NONE && !c->t.lease[s->lease].kept &&
+           c->t.slot_more[slot].up_epoch != s->epoch && c->t.slot[slot].reported && !d->epoch &&
+           d->epoch_seen < s->epoch && (empty || d->state == DXPU_CONTROL_SLOT_WIPED);
+}
+
+/* Does the slot hold data of its lease? */
+static bool holds_data(const core *c, uint32_t slot)
+{
+    return core_keeps_data(c, slot) && !corei_never_served(c, slot);
+}
+
+/* In the place of one slot of a lease another one is to be: its port, what is stored, what proxies
+   are told. */
+static void take_place(core *c, uint32_t slot, uint32_t other, uint32_t port)
 {
     corei_tables *t = &c->t;
-    uint32_t lease = t->pool->slot[slot].lease, port = t->slot_more[slot].port;
+    uint32_t lease = t->pool->slot[other].lease;
+    if (port != CORE_NONE)
+        t->port[port].slot = other;
+    t->slot_more[other].port = port;
+    t->slot_more[other].yield_ms = 0;
+    t->lease[lease].replaced++;
+    if (t->pool->slot[slot].owner != POOL_NONE)
+        corei_retain_begin(c, slot);
+    corei_mark_changed(c, COREI_SLOT, slot);
+    corei_mark_changed(c, COREI_SLOT, other);
+    corei_mark_changed(c, COREI_LEASE, lease);
+    corei_touch_slot(c, other);
+}
+
+/* retain: what the slot holds is kept. */
+static core_result move_to(core *c, uint32_t slot, pool_other other, pool_reason why, bool retain)
+{
+    corei_tables *t = &c->t;
+    uint32_t port = t->slot_more[slot].port;
     const core_slot *to = &t->slot[other.slot];
     corei_event_slot(c, CORE_EVENT_SLOT_REPLACED, slot, "by slot %u.%u: %s%s",
                      t->node[to->node].number, to->device.number, pool_reason_text(why),
@@ -155,34 +197,62 @@ static core_result move_to(core *c, uint32_t slot, pool_other other, pool_reason
     bool had = port != CORE_NONE && t->port[port].slot == slot;
     use_node(c, to->node);
     leave_port(c, slot);
-    int rc = pool_replace(t->pool, slot, other.slot, why);
+    int rc = pool_replace(t->pool, slot, other.slot, why, retain && holds_data(c, slot));
     if (rc != POOL_OK)
         return corei_pool_result(rc);
-    if (had)
-        t->port[port].slot = other.slot;
-    t->slot_more[other.slot].port = had ? port : CORE_NONE;
-    t->slot_more[other.slot].yield_ms = 0;
-    t->lease[lease].replaced++;
-    corei_mark_changed(c, COREI_SLOT, slot);
-    corei_mark_changed(c, COREI_SLOT, other.slot);
-    corei_mark_changed(c, COREI_LEASE, lease);
-    corei_touch_slot(c, other.slot);
+    take_place(c, slot, other.slot, had ? port : CORE_NONE);
     return (core_result){ CORE_OK, "" };
+}
+
+core_result corei_recover(core *c, uint32_t slot)
+{
+    corei_tables *t = &c->t;
+    uint32_t lease = t->pool->slot[slot].owner, now = t->pool->lease[lease].first;
+    for (unsigned i = t->pool->slot[slot].place; i; i--)
+        now = t->pool->slot[now].next;
+    uint32_t port = t->slot_more[now].port;
+    bool had = port != CORE_NONE && t->port[port].slot == now;
+    corei_event_slot(c, CORE_EVENT_SLOT_RECOVERED, slot, "in place of slot %u.%u",
+                     t->node[t->slot[now].node].number, t->slot[now].device.number);
+    leave_port(c, now);
+    int rc = pool_recover(t->pool, slot, holds_data(c, now));
+    if (rc != POOL_OK)
+        return corei_pool_result(rc);
+    t->slot_more[slot].up_epoch = 0;
+    t->lease[lease].kept = true; /* it waits for this slot */
+    take_place(c, now, slot, had ? port : CORE_NONE);
+    corei_retain_count(c, slot);
+    return (core_result){ CORE_OK, "" };
+}
+
+void corei_discard(core *c, uint32_t slot, pool_reason why)
+{
+    corei_event_slot(c, CORE_EVENT_SLOT_DISCARDED, slot, "what it kept for the lease is wiped: %s",
+                     pool_reason_text(why));
+    (void)pool_discard(c->t.pool, slot, why);
+    corei_retain_count(c, slot);
+    corei_mark_changed(c, COREI_SLOT, slot);
+    corei_touch_slot(c, slot);
 }
 
 static const char not_heard_of[] =
     "the box of the slot in its place was not heard of yet; try again in a second";
 
-/* The other slot takes the place, and the port, of this one in its lease. */
-core_result corei_move(core *c, uint32_t slot, pool_reason why)
+core_result corei_replace(core *c, uint32_t slot, pool_reason why, bool force)
 {
     pool_other other;
+    uint64_t lease = pool_lease_number(c->t.pool, c->t.pool->slot[slot].lease);
     int rc = pool_choose_other(c->t.pool, slot, &other);
     if (rc != POOL_OK)
         return corei_pool_result(rc);
+    if (!force && !other.need_kept && pool_need_kept(c->t.pool, lease))
+        return corei_result(CORE_E_CAPACITY,
+                            "no free slot stands where lease %llx asks for, beside its others; "
+                            "move the whole lease (drain its box with --move), or force it",
+                            (unsigned long long)lease);
     if (!corei_can_lend(c, other.slot))
         return corei_result(CORE_E_CAPACITY, "%s", not_heard_of);
-    return move_to(c, slot, other, why);
+    return move_to(c, slot, other, why, false);
 }
 
 /* All slots of a lease that asks for one box, or group, go to another one. */
@@ -199,7 +269,7 @@ static core_result move_group(core *c, uint64_t lease)
         if (!corei_can_lend(c, to.slot[i]))
             return corei_result(CORE_E_CAPACITY, "%s", not_heard_of);
     for (unsigned i = 0; i < n && r.code == CORE_OK; i++)
-        r = move_to(c, from[i], (pool_other){ to.slot[i], true }, POOL_WHY_DRAIN);
+        r = move_to(c, from[i], (pool_other){ to.slot[i], true }, POOL_WHY_DRAIN, false);
     return r;
 }
 
@@ -213,16 +283,16 @@ static core_result move_one(core *c, uint32_t slot, bool need_kept)
         return corei_result(CORE_E_CAPACITY, "no other slot that is free stands as it asks");
     if (!corei_can_lend(c, other.slot))
         return corei_result(CORE_E_CAPACITY, "%s", not_heard_of);
-    return move_to(c, slot, other, POOL_WHY_DRAIN);
+    return move_to(c, slot, other, POOL_WHY_DRAIN, false);
 }
 
 /* Moved, its data would be wiped: does it, or who made it, say that they are kept? */
-static core_result may_move_out(const core_lease *l)
+core_result corei_may_move_out(const core_lease *l)
 {
     if (l->kept)
         return corei_result(CORE_E_STATE, "its data are kept here; end the drain to attach it, or "
                                           "release it");
-    if (!l->replace)
+    if (l->replace == CORE_REPLACE_NO)
         return corei_result(CORE_E_STATE, "it was made with --no-replace, and its data would be "
                                           "wiped; dxpu replace moves it, without them");
     return (core_result){ CORE_OK, "" };
@@ -235,7 +305,7 @@ core_result corei_move_out(core *c, uint32_t slot)
     const pool_lease *l = pool_find_lease(p, lease);
     bool kept = pool_need_kept(p, lease);
     bool close = l->count > 1 && (l->need == POOL_SAME_BOX || l->need == POOL_SAME_GROUP);
-    core_result r = may_move_out(&c->t.lease[(uint32_t)lease]);
+    core_result r = corei_may_move_out(&c->t.lease[pool_lease_index(lease)]);
     if (r.code == CORE_OK)
         r = close && kept ? move_group(c, lease) : move_one(c, slot, kept);
     if (r.code != CORE_OK)
@@ -243,20 +313,39 @@ core_result corei_move_out(core *c, uint32_t slot)
     return r;
 }
 
-/* Does the slot's lease ask for another in place of one that fails?  One whose data are kept waits
-   for them. */
+/* Is the slot replaced when it fails?  A lease whose data are kept waits for them; and no more is
+   retained for a lease than it has slots. */
 static bool is_replaced(const core *c, uint32_t slot)
 {
     uint32_t lease = c->t.pool->slot[slot].lease;
-    return lease != POOL_NONE && c->t.lease[lease].replace && !c->t.lease[lease].kept;
+    if (lease == POOL_NONE || c->t.lease[lease].kept)
+        return false;
+    const pool_lease *l = &c->t.pool->lease[lease];
+    uint8_t how = c->t.lease[lease].replace;
+    return how != CORE_REPLACE_NO &&
+           (!holds_data(c, slot) || (how == CORE_REPLACE_YES && l->retained_count < l->count));
 }
 
-/* Its lease gets another slot when it asked for that; where there is none, later. */
+bool core_lease_replaces(const core *c, uint64_t lease)
+{
+    const pool_lease *l = pool_find_lease(c->t.pool, lease);
+    uint8_t how = l ? c->t.lease[pool_lease_index(lease)].replace : CORE_REPLACE_NO;
+    for (uint32_t i = l ? l->first : POOL_NONE; i != POOL_NONE && how == CORE_REPLACE_DEFAULT;
+         i = c->t.pool->slot[i].next)
+        if (core_keeps_data(c, i))
+            return false;
+    return how != CORE_REPLACE_NO;
+}
+
+/* Its lease gets another slot when it asked for that; where there is none, later.  What it holds is
+   kept. */
 static void replace_broken(core *c, uint32_t slot, pool_reason why)
 {
+    pool_other other;
     if (!is_replaced(c, slot))
         return;
-    if (corei_move(c, slot, why).code != CORE_OK)
+    if (pool_choose_other(c->t.pool, slot, &other) != POOL_OK || !corei_can_lend(c, other.slot) ||
+        move_to(c, slot, other, why, true).code != CORE_OK)
         corei_look_at(c, corei_slot_unit(slot), c->mono_ms + COREI_REPLACE_MS);
 }
 
@@ -292,7 +381,7 @@ static void repair_slot(core *c, uint32_t slot, const char *text)
     if (!settle_begin(c, slot))
         return;
     corei_event_slot(c, CORE_EVENT_SLOT_REPAIRED, slot, "%s", text);
-    (void)pool_repair(c->t.pool, slot);
+    (void)pool_repair(c->t.pool, slot, POOL_WHY_NONE);
     settle_end(c, slot);
 }
 
@@ -406,9 +495,11 @@ static bool settle_inventory(core *c, uint32_t slot)
     dxpu_control_device *other = c->t.slot_more[slot].other, *d = &c->t.slot[slot].device;
     if (!other)
         return false;
-    if (s->lease != POOL_NONE) {
-        if (s->state == POOL_LEASED)
-            break_slot(c, slot, POOL_WHY_DEVICE, "another device stands in the leased slot");
+    if (s->lease != POOL_NONE || s->owner != POOL_NONE) {
+        if (s->state == POOL_LEASED || s->state == POOL_RETAINED)
+            break_slot(c, slot, POOL_WHY_DEVICE,
+                       s->lease != POOL_NONE ? "another device stands in the leased slot"
+                                             : "another device stands in the retained slot");
         return true; /* once no lease has the slot */
     }
     if (core_find_model(c, other->model) == CORE_NONE &&
@@ -421,13 +512,16 @@ static bool settle_inventory(core *c, uint32_t slot)
         return true;
     corei_event_slot(c, CORE_EVENT_SLOT_CHANGED, slot, "now %s %s", other->model, other->serial);
     bool moves = strcmp(d->model, other->model) != 0 || d->group != other->group;
+    bool same = d->serial[0] && strcmp(d->serial, other->serial) == 0;
     corei_copy_report(other, d);
     *d = *other;
     free(other);
     c->t.slot_more[slot].other = NULL;
-    if (s->state == POOL_BROKEN && s->reason == POOL_WHY_DEVICE &&
-        d->health == DXPU_CONTROL_HEALTH_GOOD)
-        (void)pool_repair(c->t.pool, slot);
+    if (s->dirty && !same && d->state != DXPU_CONTROL_SLOT_WIPED) /* its data are not these */
+        (void)pool_taint(c->t.pool, slot, s->epoch, true);
+    else if (s->state == POOL_BROKEN && s->reason == POOL_WHY_DEVICE &&
+             d->health == DXPU_CONTROL_HEALTH_GOOD)
+        (void)pool_repair(c->t.pool, slot, POOL_WHY_NONE);
     corei_mark_changed(c, COREI_SLOT, slot);
     corei_touch_slot(c, slot);
     if (corei_commit(c).code == CORE_OK && moves && !move_in_pool(c, slot))
@@ -452,7 +546,8 @@ static void settle_wipe(core *c, uint32_t slot)
     } else if (s->state == POOL_WIPING && done && !d->epoch && settle_begin(c, slot)) {
         bool wiped = d->state == DXPU_CONTROL_SLOT_WIPED;
         if (wiped)
-            corei_event_slot(c, CORE_EVENT_SLOT_WIPED, slot, "and read back");
+            corei_event_slot(c, CORE_EVENT_SLOT_WIPED, slot, "and read back: %s",
+                             pool_reason_text(s->reason));
         else
             corei_event_slot(c, CORE_EVENT_SLOT_QUARANTINED, slot,
                              "its wipe failed or did not verify; see what the box says, then "
@@ -463,8 +558,21 @@ static void settle_wipe(core *c, uint32_t slot)
     }
 }
 
+/* What the box says of the slot's data is stored. */
+static void settle_data(core *c, uint32_t slot)
+{
+    if (!c->t.slot_more[slot].data_unsaved || !settle_begin(c, slot))
+        return;
+    corei_mark_changed(c, COREI_SLOT, slot);
+    if (corei_commit(c).code == CORE_OK)
+        c->t.slot_more[slot].data_unsaved = false;
+    else
+        corei_look_at(c, corei_slot_unit(slot), corei_again_ms(c));
+}
+
 static void settle_told(core *c, uint32_t slot)
 {
+    settle_data(c, slot);
     const pool_slot *s = &c->t.pool->slot[slot];
     const dxpu_control_device *d = &c->t.slot[slot].device;
     if (settle_foreign(c, slot) || settle_inventory(c, slot))
@@ -568,7 +676,7 @@ void corei_hide_silent(corei_tables *t, uint32_t node)
 void corei_show_silent(corei_tables *t, uint32_t slot)
 {
     if (t->slot_more[slot].silent)
-        (void)pool_repair(t->pool, slot);
+        (void)pool_repair(t->pool, slot, POOL_WHY_NONE);
     t->slot_more[slot].silent = false;
 }
 
@@ -592,7 +700,7 @@ void corei_settle_free(core *c, uint32_t node)
         } else if (!gone && s->state == POOL_BROKEN && s->reason == POOL_WHY_BOX &&
                    s->lease == POOL_NONE && d->health == DXPU_CONTROL_HEALTH_GOOD) {
             corei_event_slot(c, CORE_EVENT_SLOT_REPAIRED, i, "its box is back");
-            (void)pool_repair(t->pool, i);
+            (void)pool_repair(t->pool, i, POOL_WHY_NONE);
         } else {
             continue;
         }
@@ -606,6 +714,8 @@ void corei_settle_slot(core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
     uint32_t node = c->t.slot[slot].node;
+    if (corei_retain_due(c, slot))
+        return;
     if (c->t.node[node].connected)
         settle_told(c, slot);
     else if (corei_node_given_up(c, node))
@@ -617,8 +727,11 @@ void corei_settle_slot(core *c, uint32_t slot)
         if (s->lease == POOL_NONE)
             settle_end(c, slot);
     }
+    corei_retain_count(c, slot);
     s = &c->t.pool->slot[slot];
-    if (s->lease != POOL_NONE)
+    if (s->lease != POOL_NONE && c->t.lease[s->lease].ended)
+        corei_retain_lease(c, s->lease);
+    else if (s->lease != POOL_NONE)
         corei_settle_lease(c, s->lease);
 }
 

@@ -87,7 +87,8 @@ static json_t *json_of(const core *c, corei_mark m)
     case COREI_NODE:
         return corei_node_json(c, m.index);
     case COREI_SLOT:
-        return corei_slot_json(&t->pool->slot[m.index], &t->slot[m.index].device);
+        return corei_slot_json(c, &t->pool->slot[m.index], &t->slot[m.index].device,
+                               t->slot[m.index].stored_ms);
     case COREI_LEASE:
         return corei_lease_json(c, m.index);
     case COREI_TENANT:
@@ -95,10 +96,11 @@ static json_t *json_of(const core *c, corei_mark m)
     case COREI_SPARES:
         return json_pack("{s:I}", "count", (json_int_t)t->pool->model[m.index].spares_wanted);
     default:
-        return json_pack("{s:i, s:I, s:I, s:I, s:I}", "format", COREI_FORMAT, "node",
+        return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:b}", "format", COREI_FORMAT, "node",
                          (json_int_t)t->highest_node, "epoch", (json_int_t)t->pool->epoch,
                          "foreign", (json_int_t)t->foreign_epoch, "serial",
-                         (json_int_t)t->pool->serial);
+                         (json_int_t)t->pool->serial, "time",
+                         (json_int_t)(c->held ? c->last_unix_ms : c->unix_ms), "held", c->held);
     }
 }
 
@@ -144,6 +146,8 @@ static record_key event_key(uint64_t number)
 static void batch_fill(core *c, record_batch *b)
 {
     b->count = 0;
+    if (c->older) /* whoever knows no other format is to refuse it from now on */
+        corei_mark_changed(c, COREI_META, 0);
     b->failed = c->marks > COREI_MARKS_MAX || c->gones > COREI_MARKS_MAX;
     for (unsigned i = 0; !b->failed && i < c->gones; i++) {
         record_key k;
@@ -211,7 +215,7 @@ core_result corei_commit(core *c)
     c->commits++;
     if (rc != STORE_OK)
         return commit_failed(c, &f);
-    c->failed = false;
+    c->failed = c->older = false;
     c->failure[0] = 0;
     c->history.drops = 0;
     corei_events_keep(c);

@@ -21,6 +21,7 @@
 
 enum {
     CHECK_MS = 500,
+    RETENTION_S_MAX = 1000000000,
     FILES_BESIDE = 64,    /* descriptors beside the connections: store, listeners, libevent */
     HTTP_CONNECTIONS = 64 /* of api_settings, streams included */
 };
@@ -29,7 +30,8 @@ enum {
 
 static struct {
     const char *listen, *http, *tokens, *store, *audit;
-    uint64_t grace_ms, heartbeat_ms, status_ms, default_quota, events, connections, nodes, slots;
+    uint64_t grace_ms, retention_s, heartbeat_ms, status_ms, default_quota, events, connections,
+        nodes, slots;
     sandbox_settings sandbox;
     bool shared_hosts, json, stats, quiet;
     keys_settings keys;
@@ -39,6 +41,7 @@ static struct {
           NULL,
           NULL,
           CORE_GRACE_MS,
+          CORE_RETENTION_MS / 1000,
           1000,
           5000,
           POOL_NONE,
@@ -66,6 +69,8 @@ static const option_row rows[] = {
       OPTION_TEXT, &set.store, 0, 0 },
     { "grace-ms", "MS", "a box that is away so long, and does not serve, is broken (30000)",
       OPTION_NUMBER, &set.grace_ms, 100, 86400000 },
+    { "retention", "SECONDS", "how long data are kept that a lease left; 0: no limit (604800)",
+      OPTION_NUMBER, &set.retention_s, 0, RETENTION_S_MAX },
     { "heartbeat-ms", "MS", "proxies tell so often that they live (1000)", OPTION_NUMBER,
       &set.heartbeat_ms, 50, 60000 },
     { "status-ms", "MS", "proxies are asked for their counters so often (5000)", OPTION_NUMBER,
@@ -394,6 +399,7 @@ static int open_store(void)
     }
     core_settings_default(&settings);
     settings.grace_ms = set.grace_ms;
+    settings.retention_ms = set.retention_s * 1000;
     settings.default_quota = set.default_quota;
     settings.events = (uint32_t)set.events;
     settings.nodes = (uint32_t)set.nodes;

@@ -25,15 +25,16 @@ const char *pool_error_text(int rc)
 
 const char *pool_state_name(unsigned state)
 {
-    static const char *const names[] = { "free",    "spare",  "leased",     "wiping",
-                                         "drained", "broken", "quarantined" };
+    static const char *const names[] = { "free",    "spare",  "leased",      "wiping",
+                                         "drained", "broken", "quarantined", "retained" };
     return state < POOL_STATES ? names[state] : "?";
 }
 
 const char *pool_reason_name(unsigned reason)
 {
-    static const char *const names[] = { "none", "device",   "box",    "drain",
-                                         "wipe", "operator", "foreign" };
+    static const char *const names[] = { "none",    "device",    "box",     "drain",
+                                         "wipe",    "operator",  "foreign", "release",
+                                         "discard", "retention", "recover" };
     return reason < POOL_REASONS ? names[reason] : "?";
 }
 
@@ -45,7 +46,11 @@ const char *pool_reason_text(unsigned reason)
                                          "its box is being drained",
                                          "it could not be wiped",
                                          "an operator says so",
-                                         "it has a lease that the store does not know" };
+                                         "it has a lease that the store does not know",
+                                         "its lease was released",
+                                         "its tenant has discarded it",
+                                         "its retention time is over",
+                                         "its lease took an older slot back" };
     return reason < POOL_REASONS ? texts[reason] : "?";
 }
 
@@ -556,7 +561,7 @@ static void add_slot(pool *p, uint32_t box, const pool_slot_info *info)
     pool_slot *s = &p->slot[at];
     memset(s, 0, sizeof *s);
     s->box = box;
-    s->lease = s->next = s->prev = POOL_NONE;
+    s->lease = s->next = s->prev = s->owner = POOL_NONE;
     place_slot(p, s, info);
     s->state = POOL_WIPING; /* until slot_to() has counted it */
     p->model[s->model].count[POOL_WIPING]++;
@@ -593,7 +598,7 @@ int pool_change_slot(pool *p, uint32_t slot, const pool_slot_info *now)
     if (slot >= p->slots || now->model >= p->limits.models)
         return POOL_E_UNKNOWN;
     pool_slot *s = &p->slot[slot];
-    if (s->lease != POOL_NONE)
+    if (s->lease != POOL_NONE || s->owner != POOL_NONE)
         return POOL_E_STATE;
     uint16_t was = s->model;
     bool lent = s->state == POOL_FREE || s->state == POOL_SPARE;
@@ -664,7 +669,8 @@ int pool_set_quota(pool *p, uint32_t tenant, uint32_t quota)
 
 static pool_lease *lease_of(const pool *p, uint64_t number)
 {
-    uint32_t index = (uint32_t)number, serial = (uint32_t)(number >> 32);
+    uint32_t index = pool_lease_index(number);
+    uint64_t serial = number >> POOL_INDEX_BITS;
     bool there = index < p->limits.leases && serial && p->lease[index].serial == serial;
     return there && p->lease[index].count ? &p->lease[index] : NULL;
 }
@@ -678,7 +684,7 @@ uint64_t pool_lease_number(const pool *p, uint32_t index)
 {
     if (index >= p->limits.leases || !p->lease[index].count)
         return 0;
-    return (uint64_t)p->lease[index].serial << 32 | index;
+    return p->lease[index].serial << POOL_INDEX_BITS | index;
 }
 
 unsigned pool_lease_slots(const pool *p, uint64_t lease, uint32_t out[POOL_COUNT_MAX])
@@ -716,20 +722,63 @@ static void give(pool *p, uint32_t at, uint32_t lease, uint32_t prev)
 {
     slot_to(p, at, POOL_LEASED, POOL_WHY_NONE);
     p->slot[at].dirty = true;
+    p->slot[at].wipe = POOL_WHY_NONE;
     p->slot[at].epoch = ++p->epoch;
     chain(p, at, lease, prev);
 }
 
-/* Take a slot out of its lease; the broken ones stay broken. */
-static void take_back(pool *p, uint32_t at)
+/* The slot's data are kept for a lease, for the place that it had there. */
+static void own(pool *p, uint32_t at, uint32_t lease, unsigned place)
 {
     pool_slot *s = &p->slot[at];
-    pool_lease *l = &p->lease[s->lease];
+    pool_lease *l = &p->lease[lease];
+    s->owner = lease;
+    s->place = (uint8_t)place;
+    s->wipe = POOL_WHY_NONE;
+    s->prev = POOL_NONE;
+    s->next = l->retained;
+    if (l->retained != POOL_NONE)
+        p->slot[l->retained].prev = at;
+    l->retained = at;
+    l->retained_count++;
+}
+
+static void disown(pool *p, uint32_t at)
+{
+    pool_slot *s = &p->slot[at];
+    pool_lease *l = &p->lease[s->owner];
+    *(s->prev == POOL_NONE ? &l->retained : &p->slot[s->prev].next) = s->next;
+    if (s->next != POOL_NONE)
+        p->slot[s->next].prev = s->prev;
+    s->owner = s->next = s->prev = POOL_NONE;
+    s->place = 0;
+    l->retained_count--;
+}
+
+static unsigned chain_place(const pool *p, uint32_t at)
+{
+    unsigned place = 0;
+    for (uint32_t i = p->slot[at].prev; i != POOL_NONE; i = p->slot[i].prev)
+        place++;
+    return place;
+}
+
+/* Take a slot out of its lease; one that is broken or quarantined stays so. */
+static void take_back(pool *p, uint32_t at, pool_reason why, bool retain)
+{
+    pool_slot *s = &p->slot[at];
+    uint32_t lease = s->lease;
+    pool_lease *l = &p->lease[lease];
+    unsigned place = retain ? chain_place(p, at) : 0;
     *(s->prev == POOL_NONE ? &l->first : &p->slot[s->prev].next) = s->next;
     *(s->next == POOL_NONE ? &l->last : &p->slot[s->next].prev) = s->prev;
     s->lease = s->next = s->prev = POOL_NONE;
+    if (retain)
+        own(p, at, lease, place);
+    else
+        s->wipe = (uint8_t)why;
     if (s->state == POOL_LEASED)
-        slot_to(p, at, POOL_WIPING, POOL_WHY_NONE);
+        slot_to(p, at, retain ? POOL_RETAINED : POOL_WIPING, why);
 }
 
 static bool can_give(const pool *p, const pool_request *r, const pool_choice *c)
@@ -759,21 +808,21 @@ int pool_grant(pool *p, const pool_request *r, const pool_choice *c, uint64_t *l
     uint32_t index = p->empty_lease;
     pool_lease *l = &p->lease[index];
     p->empty_lease = l->first;
-    if (!++p->serial) /* 0 is no lease's */
-        p->serial = 1;
+    p->serial++; /* 40 bits: enough for 136 years of 256 a second */
     l->serial = p->serial;
     l->tenant = r->tenant;
     l->host = r->host;
     l->model = r->model;
     l->need = r->need;
     l->count = r->count;
-    l->first = l->last = POOL_NONE;
+    l->first = l->last = l->retained = POOL_NONE;
+    l->retained_count = 0;
     for (unsigned i = 0; i < c->count; i++)
         give(p, c->slot[i], index, l->last);
     p->tenant[r->tenant].used += r->count;
     p->host[r->host].used += r->count;
     p->leases++;
-    *lease = (uint64_t)l->serial << 32 | index;
+    *lease = pool_lease_number(p, index);
     return POOL_OK;
 }
 
@@ -816,7 +865,16 @@ int pool_renew(pool *p, uint32_t slot)
     return POOL_OK;
 }
 
-int pool_release(pool *p, uint64_t lease)
+/* What is kept in the slot is to be wiped. */
+static void give_up(pool *p, uint32_t at, pool_reason why)
+{
+    disown(p, at);
+    p->slot[at].wipe = (uint8_t)why;
+    if (p->slot[at].state == POOL_RETAINED)
+        slot_to(p, at, POOL_WIPING, why);
+}
+
+int pool_release(pool *p, uint64_t lease, pool_reason why)
 {
     pool_lease *l = lease_of(p, lease);
     if (!l)
@@ -824,8 +882,10 @@ int pool_release(pool *p, uint64_t lease)
     p->tenant[l->tenant].used -= l->count;
     if (l->host != POOL_NONE)
         p->host[l->host].used -= l->count;
+    while (l->retained != POOL_NONE)
+        give_up(p, l->retained, why);
     while (l->first != POOL_NONE)
-        take_back(p, l->first);
+        take_back(p, l->first, why, false);
     l->count = 0;
     l->first = p->empty_lease;
     p->empty_lease = (uint32_t)(l - p->lease);
@@ -845,6 +905,7 @@ int pool_wiped(pool *p, uint32_t slot, bool verified)
         return POOL_OK;
     }
     s->dirty = false;
+    s->wipe = POOL_WHY_NONE;
     slot_to_pool(p, slot);
     settle(p, s->model);
     return POOL_OK;
@@ -863,24 +924,35 @@ int pool_break(pool *p, uint32_t slot, pool_reason why)
     return POOL_OK;
 }
 
-int pool_repair(pool *p, uint32_t slot)
+int pool_repair(pool *p, uint32_t slot, pool_reason by)
 {
     if (slot >= p->slots)
         return POOL_E_UNKNOWN;
-    const pool_slot *s = &p->slot[slot];
-    if (s->state != POOL_BROKEN && (s->state != POOL_QUARANTINED || s->lease != POOL_NONE))
+    pool_slot *s = &p->slot[slot];
+    bool quarantined = s->state == POOL_QUARANTINED;
+    if (s->state != POOL_BROKEN && (!quarantined || s->lease != POOL_NONE || !by))
         return POOL_E_STATE;
+    if (quarantined && s->owner != POOL_NONE)
+        disown(p, slot);
+    if (by && s->owner == POOL_NONE && (quarantined || !s->wipe))
+        s->wipe = (uint8_t)by;
     if (s->lease != POOL_NONE)
         slot_to(p, slot, POOL_LEASED, POOL_WHY_NONE);
+    else if (s->owner != POOL_NONE)
+        slot_to(p, slot, POOL_RETAINED, (pool_reason)s->reason);
+    else if (s->dirty && s->wipe)
+        slot_to(p, slot, POOL_WIPING, (pool_reason)s->wipe);
     else if (s->dirty)
-        slot_to(p, slot, POOL_WIPING, POOL_WHY_NONE);
+        slot_to(p, slot, POOL_QUARANTINED, POOL_WHY_FOREIGN);
     else
         slot_to_pool(p, slot);
+    if (!s->dirty || s->lease != POOL_NONE)
+        s->wipe = POOL_WHY_NONE;
     settle(p, s->model);
     return POOL_OK;
 }
 
-int pool_replace(pool *p, uint32_t slot, uint32_t other, pool_reason why)
+int pool_replace(pool *p, uint32_t slot, uint32_t other, pool_reason why, bool retain)
 {
     if (slot >= p->slots || other >= p->slots)
         return POOL_E_UNKNOWN;
@@ -889,11 +961,39 @@ int pool_replace(pool *p, uint32_t slot, uint32_t other, pool_reason why)
         (b->state != POOL_FREE && b->state != POOL_SPARE))
         return POOL_E_STATE;
     uint32_t lease = a->lease, prev = a->prev;
-    take_back(p, slot);
+    take_back(p, slot, why, retain);
     if (a->state != POOL_QUARANTINED)
         a->reason = (uint8_t)why;
     give(p, other, lease, prev);
     settle(p, a->model);
+    return POOL_OK;
+}
+
+int pool_recover(pool *p, uint32_t slot, bool retain)
+{
+    if (slot >= p->slots)
+        return POOL_E_UNKNOWN;
+    const pool_slot *s = &p->slot[slot];
+    if (s->state != POOL_RETAINED)
+        return POOL_E_STATE;
+    uint32_t lease = s->owner, now = p->lease[lease].first;
+    for (unsigned i = s->place; i; i--)
+        now = p->slot[now].next;
+    uint32_t prev = p->slot[now].prev;
+    disown(p, slot);
+    take_back(p, now, POOL_WHY_RECOVER, retain);
+    give(p, slot, lease, prev);
+    settle(p, s->model);
+    return POOL_OK;
+}
+
+int pool_discard(pool *p, uint32_t slot, pool_reason why)
+{
+    if (slot >= p->slots)
+        return POOL_E_UNKNOWN;
+    if (p->slot[slot].owner == POOL_NONE)
+        return POOL_E_STATE;
+    give_up(p, slot, why);
     return POOL_OK;
 }
 
@@ -908,7 +1008,7 @@ int pool_drain(pool *p, uint32_t box, bool on, unsigned *left)
         unsigned state = p->slot[i].state;
         if (on ? state == POOL_FREE || state == POOL_SPARE : state == POOL_DRAINED)
             slot_to_pool(p, i);
-        *left += p->slot[i].lease != POOL_NONE;
+        *left += p->slot[i].lease != POOL_NONE || p->slot[i].owner != POOL_NONE;
     }
     for (uint32_t i = b->first_slot; i < b->first_slot + b->slots; i++)
         settle(p, p->slot[i].model);
@@ -923,15 +1023,18 @@ int pool_restore_slot(pool *p, uint32_t slot, const pool_slot *was)
         return POOL_E_UNKNOWN;
     pool_slot *s = &p->slot[slot];
     bool out = was->state == POOL_LEASED || was->state == POOL_WIPING ||
-               was->state == POOL_BROKEN || was->state == POOL_QUARANTINED;
+               was->state == POOL_BROKEN || was->state == POOL_QUARANTINED ||
+               was->state == POOL_RETAINED;
     if (was->state >= POOL_STATES || was->reason >= POOL_REASONS || (was->dirty && !out) ||
-        (was->state == POOL_LEASED && !was->dirty))
+        was->wipe >= POOL_REASONS || (was->wipe && !was->dirty) ||
+        ((was->state == POOL_LEASED || was->state == POOL_RETAINED) && !was->dirty))
         return POOL_E_ARG;
     if (s->lease != POOL_NONE ||
         (s->state != POOL_FREE && s->state != POOL_SPARE && s->state != POOL_DRAINED))
         return POOL_E_STATE;
     s->epoch = was->epoch;
     s->dirty = was->dirty;
+    s->wipe = was->wipe;
     if (was->epoch > p->epoch)
         p->epoch = was->epoch;
     if (out)
@@ -956,9 +1059,9 @@ static bool were_leased(const pool *p, const pool_request *r, const pool_choice 
 
 int pool_restore_lease(pool *p, uint64_t number, const pool_request *r, const pool_choice *slots)
 {
-    uint32_t index = (uint32_t)number;
-    if (!(number >> 32) || !r->count || r->count > POOL_COUNT_MAX || r->count != slots->count ||
-        r->need >= POOL_NEEDS)
+    uint32_t index = pool_lease_index(number);
+    if (!(number >> POOL_INDEX_BITS) || !r->count || r->count > POOL_COUNT_MAX ||
+        r->count != slots->count || r->need >= POOL_NEEDS)
         return POOL_E_ARG;
     if (r->tenant >= p->tenants || (r->host >= p->hosts && r->host != POOL_NONE) ||
         r->model >= p->limits.models)
@@ -970,14 +1073,15 @@ int pool_restore_lease(pool *p, uint64_t number, const pool_request *r, const po
         return POOL_E_STATE;
     if (r->host != POOL_NONE && r->count > p->host[r->host].capacity - p->host[r->host].used)
         return POOL_E_HOST;
-    *l = (pool_lease){ (uint32_t)(number >> 32),
-                       r->tenant,
-                       r->host,
-                       POOL_NONE,
-                       POOL_NONE,
-                       r->model,
-                       r->count,
-                       r->need };
+    *l = (pool_lease){ .serial = number >> POOL_INDEX_BITS,
+                       .tenant = r->tenant,
+                       .host = r->host,
+                       .first = POOL_NONE,
+                       .last = POOL_NONE,
+                       .retained = POOL_NONE,
+                       .model = r->model,
+                       .count = r->count,
+                       .need = r->need };
     pool_raise_serial(p, l->serial);
     for (unsigned i = 0; i < slots->count; i++)
         chain(p, slots->slot[i], index, l->last);
@@ -985,6 +1089,20 @@ int pool_restore_lease(pool *p, uint64_t number, const pool_request *r, const po
     if (r->host != POOL_NONE)
         p->host[r->host].used += r->count;
     p->leases++;
+    return POOL_OK;
+}
+
+int pool_restore_owner(pool *p, uint32_t slot, uint64_t lease, unsigned place)
+{
+    if (slot >= p->slots)
+        return POOL_E_UNKNOWN;
+    const pool_slot *s = &p->slot[slot];
+    const pool_lease *l = lease_of(p, lease);
+    if (!l || l->model != s->model || place >= l->count || s->lease != POOL_NONE ||
+        s->owner != POOL_NONE || !s->dirty || s->wipe ||
+        (s->state != POOL_RETAINED && s->state != POOL_BROKEN && s->state != POOL_QUARANTINED))
+        return POOL_E_STATE;
+    own(p, slot, pool_lease_index(lease), place);
     return POOL_OK;
 }
 
@@ -997,8 +1115,9 @@ void pool_restored(pool *p)
             p->empty_lease = i;
         }
     for (uint32_t i = 0; i < p->slots; i++)
-        if (p->slot[i].state == POOL_LEASED && p->slot[i].lease == POOL_NONE)
-            slot_to(p, i, POOL_WIPING, POOL_WHY_NONE);
+        if ((p->slot[i].state == POOL_LEASED && p->slot[i].lease == POOL_NONE) ||
+            (p->slot[i].state == POOL_RETAINED && p->slot[i].owner == POOL_NONE))
+            slot_to(p, i, POOL_QUARANTINED, POOL_WHY_FOREIGN);
     for (uint32_t i = 0; i < p->limits.models; i++)
         settle(p, (uint16_t)i);
 }
@@ -1009,7 +1128,7 @@ void pool_raise_epoch(pool *p, uint64_t epoch)
         p->epoch = epoch;
 }
 
-void pool_raise_serial(pool *p, uint32_t serial)
+void pool_raise_serial(pool *p, uint64_t serial)
 {
     if (serial > p->serial)
         p->serial = serial;
@@ -1020,13 +1139,14 @@ int pool_taint(pool *p, uint32_t slot, uint64_t epoch, bool quarantine)
     if (slot >= p->slots)
         return POOL_E_UNKNOWN;
     pool_slot *s = &p->slot[slot];
-    if ((s->lease != POOL_NONE && !quarantine) || epoch < s->epoch)
+    if (((s->lease != POOL_NONE || s->owner != POOL_NONE) && !quarantine) || epoch < s->epoch)
         return POOL_E_STATE;
     s->epoch = epoch;
     s->dirty = true;
+    s->wipe = quarantine ? POOL_WHY_NONE : POOL_WHY_RELEASE;
     pool_raise_epoch(p, epoch);
     slot_to(p, slot, quarantine ? POOL_QUARANTINED : POOL_WIPING,
-            quarantine ? POOL_WHY_FOREIGN : POOL_WHY_NONE);
+            quarantine ? POOL_WHY_FOREIGN : POOL_WHY_RELEASE);
     settle(p, s->model);
     return POOL_OK;
 }

@@ -29,17 +29,22 @@ typedef enum pool_state {
     POOL_DRAINED,     /* its box is being taken out of service */
     POOL_BROKEN,      /* may still belong to a lease, until replaced */
     POOL_QUARANTINED, /* could not be wiped, or is not to be before somebody has looked */
+    POOL_RETAINED,    /* left a lease and keeps its data: that lease's, lent to none */
     POOL_STATES
 } pool_state;
 
 typedef enum pool_reason {
     POOL_WHY_NONE,
-    POOL_WHY_DEVICE,   /* the device reported an error, or stopped answering */
-    POOL_WHY_BOX,      /* its box is gone */
-    POOL_WHY_DRAIN,    /* its box is being taken out of service */
-    POOL_WHY_WIPE,     /* a wipe failed, or its verification */
-    POOL_WHY_OPERATOR, /* somebody said so */
-    POOL_WHY_FOREIGN,  /* it has a lease that the store does not know */
+    POOL_WHY_DEVICE,    /* the device reported an error, or stopped answering */
+    POOL_WHY_BOX,       /* its box is gone */
+    POOL_WHY_DRAIN,     /* its box is being taken out of service */
+    POOL_WHY_WIPE,      /* a wipe failed, or its verification */
+    POOL_WHY_OPERATOR,  /* somebody said so */
+    POOL_WHY_FOREIGN,   /* it has a lease that the store does not know */
+    POOL_WHY_RELEASE,   /* its lease was released, or ended without data to keep */
+    POOL_WHY_DISCARD,   /* its tenant gave up what was retained */
+    POOL_WHY_RETENTION, /* what was retained was not taken back in time */
+    POOL_WHY_RECOVER,   /* an older slot was taken back in its place */
     POOL_REASONS
 } pool_reason;
 
@@ -113,10 +118,13 @@ typedef struct pool_slot {
     uint32_t box;   /* index */
     uint32_t box_cell, group_cell;
     uint32_t lease;      /* index; POOL_NONE: nobody's */
-    uint32_t next, prev; /* in its lease, or among the spares of its model */
+    uint32_t next, prev; /* in its lease, what is retained for one, or the spares of its model */
+    uint32_t owner;      /* lease that it left, and whose data it keeps; POOL_NONE: none */
     uint16_t model;
     uint8_t state, reason;
-    bool dirty; /* holds, or may hold, a tenant's data */
+    uint8_t place; /* in its owner */
+    uint8_t wipe;  /* pool_reason of the decision to wipe it; POOL_WHY_NONE: there is none */
+    bool dirty;    /* holds, or may hold, a tenant's data */
 } pool_slot;
 
 typedef struct pool_box {
@@ -134,9 +142,11 @@ typedef struct pool_tenant {
 } pool_tenant;
 
 typedef struct pool_lease {
-    uint32_t serial; /* of its number: counted, so never used again */
+    uint64_t serial; /* of its number: counted, so never used again */
     uint32_t tenant, host;
     uint32_t first, last; /* slots; first is the next empty entry's index when this one is empty */
+    uint32_t retained;    /* the first slot that it left and whose data are kept */
+    uint32_t retained_count;
     uint16_t model;
     uint8_t count, need;
 } pool_lease;
@@ -159,7 +169,7 @@ typedef struct pool {
     uint32_t cells;  /* two for each slot: a box's are at twice its first slot */
     uint32_t leases; /* that there are */
     uint32_t empty_lease;
-    uint32_t serial; /* the last one given to a lease */
+    uint64_t serial; /* the last one given to a lease */
     uint64_t epoch;  /* the highest given */
     pool_slot *slot;
     pool_box *box;
@@ -177,7 +187,8 @@ size_t pool_bytes(const pool_limits *limits);
 pool *pool_init(void *memory, size_t bytes, const pool_limits *limits);
 
 int pool_add_box(pool *p, const pool_slot_info *slots, unsigned count, uint32_t *box);
-/* Another device stands in the slot, or in another group.  POOL_E_STATE: a lease has it. */
+/* Another device stands in the slot, or in another group.  POOL_E_STATE: a lease has it, or its
+   data are kept for one. */
 int pool_change_slot(pool *p, uint32_t slot, const pool_slot_info *now);
 int pool_add_host(pool *p, uint32_t capacity, uint32_t *host);
 /* Not below what is used. */
@@ -203,6 +214,12 @@ int pool_grant(pool *p, const pool_request *r, const pool_choice *c, uint64_t *l
 const pool_lease *pool_find_lease(const pool *p, uint64_t lease);
 /* The number of a lease by its index, as a slot has it; 0: that entry is empty. */
 uint64_t pool_lease_number(const pool *p, uint32_t index);
+/* The index in a lease's number: its serial is above POOL_INDEX_BITS. */
+enum { POOL_INDEX_BITS = 24, POOL_SERIAL_BITS = 40 };
+static inline uint32_t pool_lease_index(uint64_t number)
+{
+    return (uint32_t)(number & (((uint32_t)1 << POOL_INDEX_BITS) - 1));
+}
 /* In the order in which they were chosen; a replacement stands where the broken one stood. */
 unsigned pool_lease_slots(const pool *p, uint64_t lease, uint32_t out[POOL_COUNT_MAX]);
 
@@ -214,27 +231,37 @@ int pool_park(pool *p, uint64_t lease);
 int pool_attach(pool *p, uint64_t lease, uint32_t host);
 /* A slot of a lease that has a host gets a new epoch: whoever has the one before is fenced off. */
 int pool_renew(pool *p, uint32_t slot);
-/* The lease ends.  Its slots wait for pool_wiped(); the broken ones stay broken. */
-int pool_release(pool *p, uint64_t lease);
+/* The lease ends, for this reason, and so does all that is retained for it.  Its slots wait for
+   pool_wiped(); the broken and quarantined ones stay so. */
+int pool_release(pool *p, uint64_t lease, pool_reason why);
 /* The slot was wiped and that was verified, or not: then it is quarantined. */
 int pool_wiped(pool *p, uint32_t slot, bool verified);
 
 /* The slot can no longer be used; one that is quarantined stays so (POOL_E_STATE).  A lease keeps
    it until pool_replace() or pool_release(). */
 int pool_break(pool *p, uint32_t slot, pool_reason why);
-/* A broken or quarantined slot works again: its lease has it back, or it is wiped before it is
-   anybody's.  POOL_E_STATE also for a quarantined one that a lease has: replace it first. */
-int pool_repair(pool *p, uint32_t slot);
+/* A broken or quarantined slot works again.  Its lease has it back.  Without a lease it is retained
+   when its data are kept for one, else wiped before it is lent again, or quarantined when there is
+   no decision to wipe it.  by: the decision, when one is made now; POOL_WHY_NONE: it works again by
+   itself.  A quarantined slot is wiped, kept for a lease or not, and only with a decision.
+   POOL_E_STATE also for a quarantined one that a lease has: replace it first. */
+int pool_repair(pool *p, uint32_t slot, pool_reason by);
 /* Which slot would replace this one of a lease: what keeps the lease's need, then a spare before a
    free one, then the same group, then the same box. */
 int pool_choose_other(const pool *p, uint32_t slot, pool_other *out);
 /* Slots that would take the place of all of a lease that asks for one box or group, in one: which
    has the fewest that suffice, spares or not.  POOL_E_PLACE: there is none.  Cost: O(cells). */
 int pool_choose_all(const pool *p, uint64_t lease, pool_choice *out);
-/* Do it.  The slot given up stays broken, or is wiped when it works (a drain). */
-int pool_replace(pool *p, uint32_t slot, uint32_t other, pool_reason why);
-/* Take a box out of service, or put it back.  Slots that are leased stay so until they are
-   replaced or released; *left is how many. */
+/* Do it.  A broken or quarantined slot stays so when it is given up.  retain: its data are kept
+   for the lease, and it is retained as soon as it works; else it is wiped then. */
+int pool_replace(pool *p, uint32_t slot, uint32_t other, pool_reason why, bool retain);
+/* The lease has a retained slot back where it was, under a new epoch; what is there now is retained
+   in turn, or wiped.  POOL_E_STATE: the slot is not retained, or is broken. */
+int pool_recover(pool *p, uint32_t slot, bool retain);
+/* What is kept in the slot is given up: it is wiped, when it works. */
+int pool_discard(pool *p, uint32_t slot, pool_reason why);
+/* Take a box out of service, or put it back.  Slots that are leased, or kept for a lease, stay so
+   until they are replaced, released or discarded; *left is how many. */
 int pool_drain(pool *p, uint32_t box, bool on, unsigned *left);
 
 /* What a store remembers comes back: after the boxes, drains, hosts, tenants and quotas, first
@@ -244,15 +271,19 @@ int pool_restore_slot(pool *p, uint32_t slot, const pool_slot *was);
 /* number: as pool_grant() gave it.  r->host: POOL_NONE when it was parked.  POOL_E_STATE: a slot
    is another lease's, or was not leased; the tenant's quota is not asked. */
 int pool_restore_lease(pool *p, uint64_t number, const pool_request *r, const pool_choice *slots);
-/* A slot that was leased and that no lease has now is wiped. */
+/* After the leases: a slot is kept for one.  POOL_E_STATE: it is in a state that none is kept in,
+   or there is no such lease. */
+int pool_restore_owner(pool *p, uint32_t slot, uint64_t lease, unsigned place);
+/* A slot that was leased or retained, and that no lease has now, is quarantined: nobody knows whose
+   its data are. */
 void pool_restored(pool *p);
 
 /* Every epoch, every serial of a lease, up to this one counts as given. */
 void pool_raise_epoch(pool *p, uint64_t epoch);
-void pool_raise_serial(pool *p, uint32_t serial);
+void pool_raise_serial(pool *p, uint64_t serial);
 /* A slot turns out to have been lent under this epoch, not lower than its own: it may hold data,
-   and is wiped, or quarantined until pool_repair().  POOL_E_STATE: a lease has it, and it is to be
-   wiped. */
+   and is wiped, or quarantined until pool_repair().  POOL_E_STATE: it is to be wiped, and a lease
+   has it, or its data are kept for one. */
 int pool_taint(pool *p, uint32_t slot, uint64_t epoch, bool quarantine);
 
 /* How many free slots a free slot of this model has in its box (its group: by_group), itself
