@@ -336,7 +336,7 @@ static void test_m92_over_restarts_and_repair(void **state)
     assert_int_equal(bytes_of(slot), lease);
 }
 
-/* Two absences of a lease of one slot: the second is not replaced, since one is retained already. */
+/* Two absences of a lease of one slot: the second is not replaced, since one slot is retained. */
 static void test_m92_no_more_than_it_has(void **state)
 {
     (void)state;
