@@ -3065,6 +3065,41 @@ static uint16_t abort_of(driver *d, unsigned q, uint16_t cid, uint32_t *dw0)
     return res.status;
 }
 
+/* The deletion of a queue is no command that could be aborted: it ends once, with the last command
+   of its queue; whether the abort comes beside it or while it waits. */
+static void test_abort_of_a_deletion(void **state)
+{
+    (void)state;
+    for (unsigned waits = 0; waits < 2; waits++) {
+        driver *d = drv_up_held(1);
+        sqe write = write_of(d, 0, 7), delete_it = command(0x00, 0), abort_it = command(0x08, 0);
+        uint16_t cid, aborter;
+        result res;
+        (void)start(d, 1, &write);
+        held_begin();
+        if (!waits)
+            held_end(d);
+        delete_it.dw[10] = 1;
+        cid = drv_send(d, 0, &delete_it);
+        abort_it.dw[10] = (uint32_t)cid << 16;
+        aborter = drv_send(d, 0, &abort_it); /* fetched with it */
+        drv_ring(d, 0);
+        rc_run(&d->r);
+        if (waits) {
+            finished(d, 0, aborter, 0);
+            held_end(d);
+        } else {
+            assert_true(drv_reap(d, 0, &res));
+            assert_int_equal(res.cid, aborter);
+            assert_int_equal(res.dw0, 1); /* not aborted */
+        }
+        finished(d, 0, cid, 0);
+        assert_false(drv_reap(d, 0, &res));
+        assert_int_equal(model(d)->free_count[0], NVME_ADMIN_COMMANDS);
+        drv_close(d);
+    }
+}
+
 /* What has not begun is aborted, what is long ends early, what is nearly over ends as it is. */
 static void test_abort_of_accesses(void **state)
 {
@@ -3560,6 +3595,7 @@ int main(void)
         cmocka_unit_test(test_s162_resets_fence_writes),
         cmocka_unit_test(test_s162_enabled_before_the_reset_is_over),
         cmocka_unit_test(test_s162_a_wipe_waits_for_writes),
+        cmocka_unit_test(test_abort_of_a_deletion),
         cmocka_unit_test(test_abort_of_accesses),
         cmocka_unit_test(test_delete_queue_with_accesses),
         cmocka_unit_test(test_shutdown_takes_its_time),

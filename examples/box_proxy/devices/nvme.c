@@ -141,6 +141,7 @@ static void begin_shutdown(nvme *n)
     nvme_command *c = &n->shutter;
     uint16_t status;
     n->csts |= REG_CSTS_SHUTS;
+    nvme_access_drop(n, c); /* of a shutdown that an enabling has overtaken */
     c->over = shut_down;
     c->fault = NVME_INTERNAL_ERROR;
     status = nvme_sync_all(n, c);

@@ -140,12 +140,24 @@ static bool goes_in_steps(const nvme_access *a)
     return a->op == NVME_OP_VERIFY || a->op == NVME_OP_ZERO || a->op == NVME_OP_DEALLOCATE;
 }
 
+/* It is over when the last command of that queue is, and its queue points to it meanwhile. */
+static bool deletes_a_queue(const nvme *n, const nvme_command *c)
+{
+    for (unsigned i = 1; i < n->queue_limit; i++) {
+        if (n->sq[i].deleter == c)
+            return true;
+    }
+    return false;
+}
+
 bool nvme_abort(nvme *n, const nvme_command *self, unsigned sqid, unsigned cid)
 {
     for (unsigned i = 0; i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++) {
         nvme_command *c = &n->commands[i];
         if (!c->used || c->posting || c == self || c->sqid != sqid || c->cid != cid)
             continue;
+        if (deletes_a_queue(n, c))
+            return false;
         if (!nvme_access_cancel(n, c)) {
             if (goes_in_steps(c->access)) /* a deferred abort: not yet, but before its end */
                 c->stop = NVME_ABORTED;
