@@ -21,7 +21,7 @@ attacked() {
     audit | leases | options) echo "$1.c" ;;
     control) echo dxpu_control.h ;;
     core) echo 'core(_[a-z]*)?.c policy.c' ;;
-    device) echo guard.c windows.c ;;
+    device) echo dxpu_guard.c dxpu_windows.c ;;
     enrol) echo enroll_talk.c enroll_command.c dxpu_sodium_enrol.c ;;
     ethernet) echo dxpu_af_xdp_wire.c dxpu_firmware_wire.c ;;
     firmware) echo dxpu_firmware.c dxpu_firmware_wire.c ;;

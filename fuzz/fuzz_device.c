@@ -8,9 +8,10 @@
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
-#include "examples/box_proxy/guard.c"
+#include "bindings/guard/dxpu_guard.c"
 #include "examples/proxy/refusal.c"
-#include "examples/proxy/windows.c"
+#include "bindings/guard/dxpu_windows.c"
+#include "examples/box_proxy/guard.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -42,8 +43,8 @@ static unsigned allowed_at(uint64_t address)
     unsigned access = 0;
     for (unsigned i = 0; i < oracle.event_count; i++) {
         const dxpu_event *e = &oracle.events[i];
-        unsigned bits = (e->flags & DXPU_EVENT_READ ? WINDOW_READ : 0u) |
-                        (e->flags & DXPU_EVENT_WRITE ? WINDOW_WRITE : 0u);
+        unsigned bits = (e->flags & DXPU_EVENT_READ ? DXPU_WINDOW_READ : 0u) |
+                        (e->flags & DXPU_EVENT_WRITE ? DXPU_WINDOW_WRITE : 0u);
         if (address < e->base || address - e->base >= e->length)
             continue;
         access = e->type == DXPU_EVENT_DMA_GRANT ? access | bits : access & ~bits;
@@ -122,9 +123,9 @@ static void check_passed(dxpu_bytes tlp)
     }
     must(oracle.master[t.requester & 0xff]);
     bytes = t.length_dw * (t.type == DXPU_TLP_CAS ? 2u : 4u); /* of two operands, one place */
-    access = t.type == DXPU_TLP_MRD ? WINDOW_READ : WINDOW_WRITE;
+    access = t.type == DXPU_TLP_MRD ? DXPU_WINDOW_READ : DXPU_WINDOW_WRITE;
     if (t.type == DXPU_TLP_FETCHADD || t.type == DXPU_TLP_SWAP || t.type == DXPU_TLP_CAS)
-        access = WINDOW_READ | WINDOW_WRITE;
+        access = DXPU_WINDOW_READ | DXPU_WINDOW_WRITE;
     else
         dxpu_be_to_range(t.first_be, t.last_be, t.length_dw, &offset, &bytes);
     must(t.type == DXPU_TLP_MRD || t.payload.len == t.length_dw * 4u);
@@ -139,7 +140,7 @@ static uint64_t number(const uint8_t *p)
     return v;
 }
 
-static void change_windows(guard *g, unsigned op, const uint8_t *p, size_t len)
+static void change_windows(dxpu_guard *g, unsigned op, const uint8_t *p, size_t len)
 {
     dxpu_event e;
     if (len < 20 || oracle.event_count == EVENTS)
@@ -149,41 +150,42 @@ static void change_windows(guard *g, unsigned op, const uint8_t *p, size_t len)
     e.flags = p[0];
     e.base = number(p + 4);
     e.length = number(p + 12);
-    must(guard_event(g, &e));
+    must(dxpu_guard_event(g, &e));
     if (e.length && e.base + (e.length - 1) >= e.base) /* others name no range */
         oracle.events[oracle.event_count++] = e;
 }
 
-static void step(guard *g, unsigned op, dxpu_bytes b)
+static void step(dxpu_guard *g, unsigned op, dxpu_bytes b)
 {
     dxpu_event reset = { DXPU_EVENT_HOT_RESET, DXPU_EVENT_ON, 0, 0, 0, 0, 0 };
     dxpu_tlp t;
     if (op == OP_DOWN && dxpu_tlp_receive(b, &t) == DXPU_OK) {
-        guard_down(g, &t);
+        dxpu_guard_down(g, &t);
         if (dxpu_tlp_class(&t) == DXPU_NONPOSTED)
             remember(&t);
     } else if (op == OP_UP) {
-        uint64_t before = guard_refused(g);
-        unsigned verdict = guard_up(g, b);
-        must(verdict == GUARD_PASS || verdict == GUARD_ENDS || verdict < GUARD_REASON_COUNT);
-        must(guard_refused(g) == before + (verdict < GUARD_REASON_COUNT));
-        if (verdict == GUARD_PASS)
+        uint64_t before = dxpu_guard_refused(g);
+        unsigned verdict = dxpu_guard_up(g, b);
+        must(verdict == DXPU_GUARD_PASS || verdict == DXPU_GUARD_ENDS ||
+             verdict < DXPU_GUARD_REASON_COUNT);
+        must(dxpu_guard_refused(g) == before + (verdict < DXPU_GUARD_REASON_COUNT));
+        if (verdict == DXPU_GUARD_PASS)
             check_passed(b);
     } else if (op == OP_GRANT || op == OP_REVOKE) {
         change_windows(g, op, b.ptr, b.len);
     } else if (op == OP_RESET) {
-        must(!guard_event(g, &reset));
+        must(!dxpu_guard_event(g, &reset));
         memset(oracle.master, 0, sizeof oracle.master);
     } else if (op == OP_CLEAR) {
-        guard_clear(g);
+        dxpu_guard_clear(g);
         memset(&oracle, 0, sizeof oracle);
     }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const guard_allowed none = { false, false };
-    guard g;
+    static const dxpu_guard_allowed none = { false, false };
+    dxpu_guard g;
     memset(&oracle, 0, sizeof oracle);
     must(guard_init(&g, &none) == 0);
     while (size >= 2) {

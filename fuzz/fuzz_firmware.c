@@ -213,8 +213,8 @@ static void hook_end(void *user, void *suite_user)
     s->taken = s->there = false;
 }
 
-static const dxpu_fw_security security = { hook_handshake, hook_open, hook_allowed, hook_work,
-                                           hook_end };
+static const dxpu_fw_security security = { hook_handshake, hook_open, hook_allowed,
+                                           hook_work,      hook_end,  NULL };
 
 /* A session that the box has is that of one of its channels, and its owner is allowed. */
 static void check_sessions(void)

@@ -21,6 +21,7 @@ for target; do
     parts= # besides the files that the target includes
     case $target in
     peers) parts=$(echo bindings/sodium/*.c bindings/secure/*.c) ;;
+    firmware) parts=$(echo bindings/guard/*.c) ;;
     keyfiles | stream) parts=$protocol ;;
     core | store) parts=$keys ;;
     requests) parts=$sockets ;;

@@ -13,8 +13,12 @@
 #include <cmocka.h>
 
 #include "dxpu_firmware.h"
+#include "dxpu_firmware_keys.h"
+#include "dxpu_guard.h"
+#include "dxpu_portable.h"
 #include "dxpu_sodium.h"
-#include "examples/box_proxy/guard.c"
+
+#include <sodium.h>
 
 enum {
     COUNT = 8,
@@ -435,7 +439,7 @@ static dxpu_fw_config rig_config(rig *g)
     cfg.rx = &g->rx;
     cfg.tx = &g->tx;
     cfg.hooks = &rig_hooks;
-    cfg.user = g;
+    cfg.user = cfg.security_user = g;
     cfg.channel.hold_ms = 100;
     cfg.channel.tx.header[DXPU_COMPLETION] = 64;
     return cfg;
@@ -956,34 +960,36 @@ static void test_event_is_a_barrier(void **state)
     rig_end(&g);
 }
 
-/* -- A guard where the rings meet the device, as the binding's README says -- */
+/* -- A guard at the rings -- */
 
-static guard the_guard;
+enum { ASKED = 16, WINDOWS = 8 };
 
-static bool guarded_reset(void *user, uint16_t slot)
+typedef struct guarded {
+    dxpu_guard guard;
+    dxpu_tag_entry asked[ASKED];
+    dxpu_window windows[WINDOWS];
+    uint8_t room[2 * (TLP_BYTES + 64)];
+} guarded;
+
+static void guarded_begin(guarded *d, rig *g)
 {
-    guard_clear(&the_guard);
-    return rig_reset(user, slot);
+    static const dxpu_guard_allowed nothing_more = { false, false };
+    dxpu_windows windows;
+    dxpu_windows_init(&windows, d->windows, WINDOWS, NULL);
+    assert_int_equal(dxpu_guard_init(&d->guard, &nothing_more, d->asked, ASKED, &windows), DXPU_OK);
+    g->slot.guard = &d->guard;
+    g->slot.guard_room = d->room;
 }
 
-static void guarded_event(void *user, uint16_t slot, const dxpu_event *e)
+/* A request of the device leaves, if it may. */
+static bool guarded_arrives(rig *g, uint8_t type, uint64_t address)
 {
-    (void)user;
-    (void)slot;
-    (void)guard_event(&the_guard, e);
-}
-
-/* A write of the device leaves, if it may. */
-static bool guarded_write_arrives(rig *g, uint64_t address)
-{
-    uint8_t out[TLP_BYTES];
-    dxpu_tlp t = request(DXPU_TLP_MWR, 0);
+    dxpu_tlp t = request(type, 0);
     t.requester = DXPU_BDF(3, 0, 0);
     t.address = address;
-    if (guard_up(&the_guard, encode(&t, out)) == GUARD_PASS)
-        assert_true(device_sends(g, &t));
+    assert_true(device_sends(g, &t));
     rig_turns(g, 4);
-    return host_takes(g, DXPU_POSTED, &t);
+    return host_takes(g, type == DXPU_TLP_MRD ? DXPU_NONPOSTED : DXPU_POSTED, &t);
 }
 
 /* The host lets the device master the bus, and grants it 4 KB. */
@@ -1003,34 +1009,110 @@ static void host_grants(rig *g)
     assert_int_equal(host_sends(g, &t), DXPU_OK);
     rig_turns(g, 4);
     assert_true(device_takes(g, &t));
-    t.payload.ptr = master;
-    guard_down(&the_guard, &t);
+    assert_int_equal(g->events, 0); /* the guard's alone */
 }
 
-static void test_s100_a_guard_at_the_rings(void **state)
+/* S-100 to S-108, S-112 and S-193 between the rings. */
+static void test_s100_s108_a_guard_at_the_rings(void **state)
 {
-    static const dxpu_fw_hooks hooks = { rig_random, guarded_reset, guarded_event, rig_keep };
-    static const guard_allowed nothing_more = { false, false };
+    static guarded d;
     rig g;
-    dxpu_tlp t = request(DXPU_TLP_MWR, 0);
+    dxpu_tlp t;
     (void)state;
     rig_begin(&g, NULL);
-    g.fw.cfg.hooks = &hooks;
-    assert_int_equal(guard_init(&the_guard, &nothing_more), 0);
+    guarded_begin(&d, &g);
     rig_up(&g, 1, 64);
-    assert_false(guarded_write_arrives(&g, 0x10000));
+    assert_false(guarded_arrives(&g, DXPU_TLP_MWR, 0x10000));
     host_grants(&g);
-    assert_true(guarded_write_arrives(&g, 0x10000));
-    assert_true(guarded_write_arrives(&g, 0x10ffc));
-    assert_false(guarded_write_arrives(&g, 0x11000));
-    t.address = 0x11000;
-    assert_true(device_sends(&g, &t)); /* the control: nothing in the binding keeps it back */
-    rig_turns(&g, 4);
-    assert_true(host_takes(&g, DXPU_POSTED, &t));
+    assert_true(guarded_arrives(&g, DXPU_TLP_MWR, 0x10000));
+    assert_true(guarded_arrives(&g, DXPU_TLP_MWR, 0x10ffc));
+    assert_false(guarded_arrives(&g, DXPU_TLP_MWR, 0x11000));
+    assert_true(guarded_arrives(&g, DXPU_TLP_MRD, 0x10ffc));
+    assert_false(device_takes(&g, &t)); /* that one waits for its host */
+    assert_false(guarded_arrives(&g, DXPU_TLP_MRD, 0x11000));
+    assert_true(device_takes(&g, &t)); /* S-108 */
+    assert_int_equal(t.type, DXPU_TLP_CPL);
+    assert_int_equal(t.status, DXPU_CPL_UR);
+    assert_int_equal(g.fw.counters.device_refused, 3);
+    g.slot.guard = NULL; /* the control: nothing else keeps it back */
+    assert_true(guarded_arrives(&g, DXPU_TLP_MWR, 0x11000));
+    g.slot.guard = &d.guard;
     rig_up(&g, 2, 64); /* the next host has granted nothing */
-    assert_false(guarded_write_arrives(&g, 0x10000));
-    assert_int_equal(guard_refused(&the_guard), 3);
-    guard_free(&the_guard);
+    assert_false(guarded_arrives(&g, DXPU_TLP_MWR, 0x10000));
+    assert_int_equal(dxpu_guard_refused(&d.guard), 4);
+    rig_end(&g);
+}
+
+/* A refusal needs room on the way to the device: the request waits, and what follows passes. */
+static void test_s108_a_refusal_waits_for_room(void **state)
+{
+    static guarded d;
+    rig g;
+    dxpu_tlp t;
+    (void)state;
+    rig_begin(&g, NULL);
+    guarded_begin(&d, &g);
+    rig_up(&g, 1, 64);
+    host_grants(&g);
+    for (unsigned i = 0; i < COUNT; i++) {
+        t = request(DXPU_TLP_MWR, i);
+        assert_int_equal(host_sends(&g, &t), DXPU_OK);
+    }
+    rig_turns(&g, 4);
+    assert_int_equal(dxpu_fw_ring_used(&g.to_device), COUNT);
+    assert_false(guarded_arrives(&g, DXPU_TLP_MRD, 0x11000));
+    assert_int_equal(g.fw.counters.device_refused, 0);
+    assert_true(guarded_arrives(&g, DXPU_TLP_MWR, 0x10000));
+    assert_true(device_takes(&g, &t));
+    rig_turns(&g, 4);
+    assert_int_equal(g.fw.counters.device_refused, 1);
+    while (device_takes(&g, &t) && t.type != DXPU_TLP_CPL)
+        rig_turns(&g, 2);
+    assert_int_equal(t.status, DXPU_CPL_UR);
+    rig_end(&g);
+}
+
+/* Answers for which there is no credit yet are looked at once, arrive all, and in their order. */
+static void test_s107_answers_that_wait(void **state)
+{
+    enum { READS = 4 };
+    static guarded d;
+    dxpu_fw_config cfg;
+    unsigned got = 0;
+    rig g;
+    dxpu_tlp t, cpl;
+    (void)state;
+    rig_begin(&g, NULL);
+    cfg = g.fw.cfg;
+    cfg.channel.tx.header[DXPU_COMPLETION] = 1;
+    assert_true(dxpu_fw_bytes(&cfg, 1) <= dxpu_fw_bytes(&g.fw.cfg, 1));
+    guarded_begin(&d, &g);
+    assert_int_equal(dxpu_fw_init(&g.fw, &cfg, &g.slot, 1, g.memory, dxpu_fw_bytes(&cfg, 1)),
+                     DXPU_OK);
+    rig_up(&g, 1, 64);
+    for (uint8_t i = 0; i < READS; i++) {
+        t = request(DXPU_TLP_MRD, i);
+        t.tag = i;
+        assert_int_equal(host_sends(&g, &t), DXPU_OK);
+    }
+    rig_turns(&g, 4);
+    for (unsigned i = 0; i < READS; i++) {
+        assert_true(device_takes(&g, &t));
+        dxpu_tlp_completion(&t, 0, DXPU_CPL_UR, &cpl);
+        assert_true(device_sends(&g, &cpl));
+    }
+    dxpu_fw_poll(&g.fw, g.now);
+    assert_true(g.slot.held_bytes > 0); /* the control: some did wait */
+    for (unsigned i = 0; i < 20; i++, rig_turn(&g)) {
+        for (; host_takes(&g, DXPU_COMPLETION, &t); got++)
+            assert_int_equal(t.tag, got);
+    }
+    assert_int_equal(got, READS);
+    assert_int_equal(g.fw.counters.device_refused, 0);
+    dxpu_tlp_completion(&t, 0, DXPU_CPL_UR, &cpl);
+    assert_true(device_sends(&g, &cpl)); /* nobody asked for another */
+    rig_turns(&g, 4);
+    assert_int_equal(g.fw.counters.device_refused, 1);
     rig_end(&g);
 }
 
@@ -1438,8 +1520,8 @@ static void toy_end(void *user, void *suite_user)
     sessions_ended++;
 }
 
-static const dxpu_fw_security toy_security = { toy_handshake, toy_reads_open, toy_allowed, toy_work,
-                                               toy_end };
+static const dxpu_fw_security toy_security = { toy_handshake, toy_reads_open, toy_allowed,
+                                               toy_work,      toy_end,        NULL };
 
 /* An open() that tells no key, or no suite, lets nobody in, neither so nor without keys. */
 static void test_s95_open_without_owner(void **state)
@@ -1618,8 +1700,8 @@ static void keys_end(void *user, void *suite_user)
     dxpu_sodium_end(suite_user);
 }
 
-static const dxpu_fw_security keys_security = { keys_handshake, keys_open, keys_allowed, keys_work,
-                                                keys_end };
+static const dxpu_fw_security keys_security = { keys_handshake, keys_open, keys_allowed,
+                                                keys_work,      keys_end,  NULL };
 
 /* A host's handshake with the node, frame by frame; the session, keyed or refused.  Both hosts say
    that they are node 1. */
@@ -1859,6 +1941,181 @@ static void test_s96_a_key_taken_off_the_list(void **state)
     keys_close(&ring_of_keys);
 }
 
+/* -- The binding's own keys, computed by bindings/portable -- */
+
+typedef struct box {
+    dxpu_primitives table;
+    dxpu_fw_peer peers[2];
+    dxpu_fw_keys keys;
+    void *memory;
+    uint64_t clock_ns, costs_ns; /* what looking at a frame takes */
+} box;
+
+static void box_random(void *user, uint8_t *out, size_t bytes)
+{
+    (void)user;
+    randombytes_buf(out, bytes);
+}
+
+static uint64_t box_clock(void *user)
+{
+    box *b = user;
+    return b->clock_ns += b->costs_ns;
+}
+
+/* HOST may have the slot, OTHER the one behind it. */
+static void box_begin(box *b, rig *g)
+{
+    dxpu_fw_keys_config cfg = { 0 };
+    size_t bytes;
+    rig_begin(g, &dxpu_fw_keys_security);
+    keys_begin(&ring_of_keys, g);
+    memset(b, 0, sizeof *b);
+    dxpu_portable_init(&b->table, box_random, NULL);
+    memcpy(b->peers[0].key, ring_of_keys.pair[HOST]->public_key, DXPU_KEY_BYTES);
+    b->peers[0].slots = DXPU_FW_ALL_SLOTS;
+    memcpy(b->peers[1].key, ring_of_keys.pair[OTHER]->public_key, DXPU_KEY_BYTES);
+    b->peers[1].slots = 2;
+    cfg.with = &b->table;
+    cfg.peers = b->peers;
+    cfg.peer_count = 2;
+    cfg.sessions = 6;
+    cfg.pending = 4;
+    cfg.clock_ns = box_clock;
+    cfg.user = b;
+    assert_int_equal(dxpu_fw_keys_bytes(&cfg), 0); /* whose? */
+    cfg.identity = ring_of_keys.pair[NODE];
+    bytes = dxpu_fw_keys_bytes(&cfg);
+    b->memory = aligned_alloc(16, bytes);
+    assert_non_null(b->memory);
+    assert_int_equal(dxpu_fw_keys_init(&b->keys, &cfg, &g->fw, b->memory, bytes - 1), DXPU_E_ROOM);
+    assert_int_equal(dxpu_fw_keys_init(&b->keys, &cfg, &g->fw, b->memory, bytes), DXPU_OK);
+    g->fw.cfg.security_user = &b->keys;
+}
+
+static void box_end(box *b, rig *g)
+{
+    free(b->memory);
+    rig_end(g);
+    keys_close(&ring_of_keys);
+}
+
+/* A whole life: handshake with a cookie, TLPs both ways, the host's key phases; then a key that may
+   not have this slot, and one that is taken off the list. */
+static void test_s192_a_box_with_keys_of_its_own(void **state)
+{
+    static box b;
+    const dxpu_secure_counters *count;
+    dxpu_sodium_session *x;
+    uint32_t got = 0, sent = 0;
+    dxpu_tlp t;
+    rig g;
+    (void)state;
+    box_begin(&b, &g);
+    count = dxpu_fw_keys_count(&b.keys);
+    x = rig_dial_keyed(&g, HOST, 1);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_int_equal(count->cookies_sent, 1);
+    for (unsigned i = 0; i < 20000; i++, rig_turn(&g)) { /* 1 s */
+        t = request(DXPU_TLP_MWR, sent);
+        if (i % 100 == 0 && device_sends(&g, &t))
+            sent++;
+        for (; host_takes(&g, DXPU_POSTED, &t); got++)
+            assert_int_equal(t.address, 4 * got);
+        dxpu_sodium_work(x, &g.host, g.now);
+    }
+    assert_int_equal(got, sent);
+    assert_true(sent > 150 && count->rekeys_seen >= 2);
+
+    x = rig_handshake(&g, OTHER, 0x5001 + g.next_id, 2);
+    assert_int_equal(dxpu_sodium_state(x), DXPU_SODIUM_REFUSED);
+    assert_int_equal(dxpu_sodium_reason(x),
+                     DXPU_REASON_NO_SLOT); /* as if it were not there (S-95) */
+    dxpu_sodium_end(x);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    b.peers[1].slots = 3; /* control */
+    x = rig_handshake(&g, OTHER, 0x5001 + g.next_id, 2);
+    assert_int_equal(dxpu_sodium_state(x), DXPU_SODIUM_KEYED);
+
+    dxpu_fw_recheck(&g.fw);
+    rig_turns(&g, 4);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP); /* control */
+    b.peers[0].slots = 0;
+    dxpu_fw_recheck(&g.fw);
+    rig_turns(&g, 4);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_FAILED); /* S-96 */
+    box_end(&b, &g);
+}
+
+/* An initiation of HOST whose address is proven, as it would be repeated by who recorded it. */
+static void box_flood(rig *g, unsigned count)
+{
+    uint8_t out[DXPU_SODIUM_FRAME_BYTES];
+    dxpu_sodium_request ask = { 0 };
+    dxpu_sodium_session *x;
+    int n;
+    ask.channel = 0x6001;
+    ask.version_min = ask.version_max = DXPU_WIRE_VERSION;
+    ask.epoch = 1;
+    ask.destination.slot = SLOT;
+    x = dxpu_sodium_begin(ring_of_keys.end[HOST], ring_of_keys.pair[NODE]->public_key, &ask);
+    assert_non_null(x);
+    n = dxpu_sodium_initiate(x, g->now, 1800000000000000000u + g->now, out, sizeof out);
+    assert_true(n > 0);
+    while (count--) {
+        rig_to_node(g, out, (size_t)n);
+        rig_turn(g);
+    }
+    dxpu_sodium_end(x);
+}
+
+/* S-98, S-156: looking at a handshake takes 10 ms here, and a second has room for 25 of them; with
+   no channel up for all. */
+static void test_s98_a_box_gives_handshakes_their_share(void **state)
+{
+    static box b;
+    const dxpu_secure_counters *count;
+    uint64_t before;
+    rig g;
+    (void)state;
+    box_begin(&b, &g);
+    count = dxpu_fw_keys_count(&b.keys);
+    b.costs_ns = 10000000;
+    box_flood(&g, 100);
+    assert_int_equal(count->cookies_sent, 100); /* control: nobody waits for it */
+    assert_int_equal(b.keys.late, 0);
+    b.costs_ns = 0;
+    (void)rig_dial_keyed(&g, HOST, 1);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    b.costs_ns = 10000000;
+    before = count->cookies_sent;
+    box_flood(&g, 20000); /* 1 s */
+    assert_in_range(count->cookies_sent - before, 20, 27);
+    assert_true(b.keys.late > 19000);
+    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    box_end(&b, &g);
+}
+
+/* S-14: the keys of a handshake that leads to no open are forgotten, and the node wakes for it. */
+static void test_s14_a_box_forgets_in_time(void **state)
+{
+    static box b;
+    uint64_t due_ns;
+    rig g;
+    (void)state;
+    box_begin(&b, &g);
+    (void)rig_handshake(&g, HOST, 0x5001, 1);
+    dxpu_fw_poll(&g.fw, g.now);
+    due_ns = dxpu_fw_next_ns(&g.fw);
+    assert_int_equal(due_ns, g.now + 5000000000u);
+    dxpu_fw_poll(&g.fw, due_ns - 1);
+    assert_int_equal(dxpu_fw_keys_count(&b.keys)->expired, 0);
+    dxpu_fw_poll(&g.fw, due_ns);
+    assert_int_equal(dxpu_fw_keys_count(&b.keys)->expired, 1);
+    assert_int_equal(dxpu_fw_next_ns(&g.fw), DXPU_NEVER);
+    box_end(&b, &g);
+}
+
 static void test_counter_names(void **state)
 {
     dxpu_fw_counters count = { 0 };
@@ -1900,7 +2157,9 @@ int main(void)
         cmocka_unit_test(test_malformed_from_host),
         cmocka_unit_test(test_nonposted_limit),
         cmocka_unit_test(test_event_is_a_barrier),
-        cmocka_unit_test(test_s100_a_guard_at_the_rings),
+        cmocka_unit_test(test_s100_s108_a_guard_at_the_rings),
+        cmocka_unit_test(test_s108_a_refusal_waits_for_room),
+        cmocka_unit_test(test_s107_answers_that_wait),
         cmocka_unit_test(test_d49_w28_leases),
         cmocka_unit_test(test_d49_one_reset_between_hosts),
         cmocka_unit_test(test_s92_handshake_without_keys),
@@ -1918,6 +2177,9 @@ int main(void)
         cmocka_unit_test(test_s95_a_lease_is_its_keys),
         cmocka_unit_test(test_s95_a_forgotten_key_is_kept_again),
         cmocka_unit_test(test_s96_a_key_taken_off_the_list),
+        cmocka_unit_test(test_s192_a_box_with_keys_of_its_own),
+        cmocka_unit_test(test_s98_a_box_gives_handshakes_their_share),
+        cmocka_unit_test(test_s14_a_box_forgets_in_time),
         cmocka_unit_test(test_counter_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -427,7 +427,7 @@ static void test_s108_what_is_refused_takes_its_turns(void **state)
     poke(&host);
     run_until(write_came);
     assert_int_equal(tried, 256);
-    assert_int_equal(guard_refused(&b.slots[0].guard), 256);
+    assert_int_equal(dxpu_guard_refused(&b.slots[0].guard), 256);
 }
 
 /* -- A close behind much that was written -- */
@@ -729,7 +729,7 @@ static void take_requests_of_all(peer *p, uint64_t now)
 static void test_s108_a_hostile_device_is_not_let_out(void **state)
 {
     dxpu_control_slot shown = { 0 };
-    const guard *g = &b.slots[0].guard;
+    const dxpu_guard *g = &b.slots[0].guard;
     (void)state;
     memset(got, 0, sizeof got);
     on_write = hostile;
@@ -747,11 +747,11 @@ static void test_s108_a_hostile_device_is_not_let_out(void **state)
     assert_int_equal(got[DXPU_NONPOSTED], 1);
     assert_int_equal(got[DXPU_COMPLETION], 0);
     assert_int_equal(device()->refusals, 4);
-    assert_int_equal(g->refused[GUARD_window], 4);
-    assert_int_equal(g->refused[GUARD_requester], 2);
-    assert_int_equal(g->refused[GUARD_kind], 1);
-    assert_int_equal(g->refused[GUARD_completion], 1);
-    assert_int_equal(g->refused[GUARD_malformed], 1);
+    assert_int_equal(g->refused[DXPU_GUARD_window], 4);
+    assert_int_equal(g->refused[DXPU_GUARD_requester], 2);
+    assert_int_equal(g->refused[DXPU_GUARD_kind], 1);
+    assert_int_equal(g->refused[DXPU_GUARD_completion], 1);
+    assert_int_equal(g->refused[DXPU_GUARD_malformed], 1);
     assert_int_equal(b.slots[0].alarmed, 1); /* the epoch */
     slots_describe(&b, 1, &shown);
     assert_string_equal(shown.note, "9 TLPs of the device refused");
@@ -761,7 +761,7 @@ static void test_s108_a_hostile_device_is_not_let_out(void **state)
     poke(&host); /* and nothing at all without Bus Master Enable */
     run_until(some_polls);
     assert_int_equal(got[DXPU_POSTED] + got[DXPU_NONPOSTED], 2);
-    assert_int_equal(g->refused[GUARD_master], 6);
+    assert_int_equal(g->refused[DXPU_GUARD_master], 6);
 }
 
 /* -- What waits when the right to send it goes away -- */
@@ -814,7 +814,7 @@ static void test_s175_waiting_for_a_window_that_goes(void **state)
 {
     (void)state;
     assert_in_range(came_after(REVOKED), 1, FLOOD - 1); /* those on their way */
-    assert_true(b.slots[0].guard.refused[GUARD_window] > 1);
+    assert_true(b.slots[0].guard.refused[DXPU_GUARD_window] > 1);
     assert_int_equal(device()->refusals, 1); /* its read is answered */
 }
 
@@ -822,7 +822,7 @@ static void test_s175_waiting_for_a_master_that_goes(void **state)
 {
     (void)state;
     assert_in_range(came_after(NO_MASTER), 0, FLOOD - 1);
-    assert_true(b.slots[0].guard.refused[GUARD_master] > 1);
+    assert_true(b.slots[0].guard.refused[DXPU_GUARD_master] > 1);
     assert_int_equal(device()->refusals, 1);
 }
 
@@ -832,14 +832,14 @@ static void test_s175_waiting_for_a_device_that_is_reset(void **state)
     assert_in_range(came_after(RESET_AGAIN), 1, FLOOD - 1);
     assert_true(b.slots[0].dropped > 1);
     assert_int_equal(device()->refusals, 0); /* it does not know of it any more */
-    assert_int_equal(guard_refused(&b.slots[0].guard), 0);
+    assert_int_equal(dxpu_guard_refused(&b.slots[0].guard), 0);
 }
 
 static void test_s175_control_nothing_goes(void **state)
 {
     (void)state;
     assert_int_equal(came_after(NOTHING), FLOOD);
-    assert_int_equal(guard_refused(&b.slots[0].guard), 0);
+    assert_int_equal(dxpu_guard_refused(&b.slots[0].guard), 0);
 }
 
 static void ask_for_ever(stub *d)
@@ -858,7 +858,7 @@ static void test_s108_answers_are_bounded(void **state)
     run_until(some_polls);
     assert_int_equal(device()->refusals, SLOT_ANSWERS);
     assert_int_equal(b.slots[0].dropped, 3 * SLOT_ANSWERS);
-    assert_int_equal(guard_refused(&b.slots[0].guard), 4 * SLOT_ANSWERS);
+    assert_int_equal(dxpu_guard_refused(&b.slots[0].guard), 4 * SLOT_ANSWERS);
 }
 
 /* The channel's hold is what ends a request of a device. */

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "bindings/guard/dxpu_guard.c"
 #include "examples/box_proxy/guard.c"
 #include "examples/box_proxy/limit.c"
 #include "examples/proxy/refusal.c"
@@ -19,7 +20,7 @@ enum { US = DXPU_BDF(5, 0, 0), THE_HOST = 0, EXPRESS_AT = 0x70 };
 #define BASE UINT64_C(0x100000000) /* of 64 KB for both, then 64 KB to read, 64 KB to write */
 #define SIZE UINT64_C(0x10000)
 
-static guard g;
+static dxpu_guard g;
 static uint8_t page[4096];
 
 /* ==== The host ================================================================================ */
@@ -32,7 +33,7 @@ static void event(uint8_t type, uint8_t flags, uint64_t base, uint64_t length)
     e.flags = flags;
     e.base = base;
     e.length = length;
-    assert_int_equal(guard_event(&g, &e), length != 0);
+    assert_int_equal(dxpu_guard_event(&g, &e), length != 0);
 }
 
 static void grant(uint64_t base, uint64_t length, uint8_t flags)
@@ -71,9 +72,9 @@ static void write_config(uint16_t function, uint16_t at, uint32_t value)
     uint8_t data[4] = { (uint8_t)value, (uint8_t)(value >> 8), (uint8_t)(value >> 16),
                         (uint8_t)(value >> 24) };
     dxpu_tlp t = config(DXPU_TLP_CFGWR0, function, at, data), cpl;
-    guard_down(&g, &t);
+    dxpu_guard_down(&g, &t);
     dxpu_tlp_completion(&t, function, DXPU_CPL_SC, &cpl);
-    assert_int_equal(guard_up(&g, encoded(&cpl)), GUARD_PASS);
+    assert_int_equal(dxpu_guard_up(&g, encoded(&cpl)), DXPU_GUARD_PASS);
 }
 
 /* A configuration read of these bytes, and what the device says. */
@@ -83,16 +84,16 @@ static void read_config(uint16_t function, uint16_t at, uint8_t be, uint32_t val
                         (uint8_t)(value >> 24) };
     dxpu_tlp t = config(DXPU_TLP_CFGRD0, function, at, NULL), cpl;
     t.first_be = be;
-    guard_down(&g, &t);
+    dxpu_guard_down(&g, &t);
     dxpu_tlp_completion(&t, function, DXPU_CPL_SC, &cpl);
     cpl.payload.ptr = data;
     cpl.payload.len = 4;
-    assert_int_equal(guard_up(&g, encoded(&cpl)), GUARD_PASS);
+    assert_int_equal(dxpu_guard_up(&g, encoded(&cpl)), DXPU_GUARD_PASS);
 }
 
 static int setup(void **state)
 {
-    guard_allowed none = { false, false };
+    dxpu_guard_allowed none = { false, false };
     (void)state;
     assert_int_equal(guard_init(&g, &none), 0);
     grant(BASE, SIZE, DXPU_EVENT_READ | DXPU_EVENT_WRITE);
@@ -131,9 +132,9 @@ static dxpu_tlp request(uint8_t type, uint64_t address, uint32_t bytes)
 
 static unsigned up(const dxpu_tlp *t)
 {
-    uint64_t before = guard_refused(&g);
-    unsigned verdict = guard_up(&g, encoded(t));
-    assert_int_equal(guard_refused(&g) - before, verdict < GUARD_REASON_COUNT);
+    uint64_t before = dxpu_guard_refused(&g);
+    unsigned verdict = dxpu_guard_up(&g, encoded(t));
+    assert_int_equal(dxpu_guard_refused(&g) - before, verdict < DXPU_GUARD_REASON_COUNT);
     return verdict;
 }
 
@@ -148,20 +149,22 @@ static void test_s100_inside_outside_straddling(void **state)
     (void)state;
     for (unsigned k = 0; k < 2; k++) {
         uint8_t type = k ? DXPU_TLP_MWR : DXPU_TLP_MRD;
-        assert_int_equal(try(type, BASE, 1), GUARD_PASS);
-        assert_int_equal(try(type, BASE + 3, 4093), GUARD_PASS);
-        assert_int_equal(try(type, BASE - 1, 1), GUARD_window);
-        assert_int_equal(try(type, BASE - 4096, 4096), GUARD_window);
-        assert_int_equal(try(type, 0, 4), GUARD_window);
-        assert_int_equal(try(type, BASE + 3 * SIZE - 1, 1), k ? GUARD_PASS : GUARD_direction);
-        assert_int_equal(try(type, BASE + 3 * SIZE, 1), GUARD_window); /* one byte outside */
-        assert_int_equal(try(type, UINT64_MAX - 3, 4), GUARD_window);
-        assert_int_equal(try(type, BASE & 0xffffffffu, 4), GUARD_window); /* a truncated address */
+        assert_int_equal(try(type, BASE, 1), DXPU_GUARD_PASS);
+        assert_int_equal(try(type, BASE + 3, 4093), DXPU_GUARD_PASS);
+        assert_int_equal(try(type, BASE - 1, 1), DXPU_GUARD_window);
+        assert_int_equal(try(type, BASE - 4096, 4096), DXPU_GUARD_window);
+        assert_int_equal(try(type, 0, 4), DXPU_GUARD_window);
+        assert_int_equal(try(type, BASE + 3 * SIZE - 1, 1),
+                         k ? DXPU_GUARD_PASS : DXPU_GUARD_direction);
+        assert_int_equal(try(type, BASE + 3 * SIZE, 1), DXPU_GUARD_window); /* one byte outside */
+        assert_int_equal(try(type, UINT64_MAX - 3, 4), DXPU_GUARD_window);
+        assert_int_equal(try(type, BASE & 0xffffffffu, 4),
+                         DXPU_GUARD_window); /* a truncated address */
     }
-    assert_int_equal(try(DXPU_TLP_MRD, BASE + SIZE, 64), GUARD_PASS);
-    assert_int_equal(try(DXPU_TLP_MWR, BASE + SIZE, 64), GUARD_direction);
-    assert_int_equal(try(DXPU_TLP_MRD, BASE + 2 * SIZE, 64), GUARD_direction);
-    assert_int_equal(try(DXPU_TLP_MWR, BASE + 2 * SIZE, 64), GUARD_PASS);
+    assert_int_equal(try(DXPU_TLP_MRD, BASE + SIZE, 64), DXPU_GUARD_PASS);
+    assert_int_equal(try(DXPU_TLP_MWR, BASE + SIZE, 64), DXPU_GUARD_direction);
+    assert_int_equal(try(DXPU_TLP_MRD, BASE + 2 * SIZE, 64), DXPU_GUARD_direction);
+    assert_int_equal(try(DXPU_TLP_MWR, BASE + 2 * SIZE, 64), DXPU_GUARD_PASS);
 }
 
 /* A window's end within a dword, and within a page. */
@@ -169,22 +172,22 @@ static void test_s100_bytes_count(void **state)
 {
     (void)state;
     grant(0x2001, 2, DXPU_EVENT_WRITE);
-    assert_int_equal(try(DXPU_TLP_MWR, 0x2001, 2), GUARD_PASS);
-    assert_int_equal(try(DXPU_TLP_MWR, 0x2000, 2), GUARD_window);
-    assert_int_equal(try(DXPU_TLP_MWR, 0x2001, 3), GUARD_window);
+    assert_int_equal(try(DXPU_TLP_MWR, 0x2001, 2), DXPU_GUARD_PASS);
+    assert_int_equal(try(DXPU_TLP_MWR, 0x2000, 2), DXPU_GUARD_window);
+    assert_int_equal(try(DXPU_TLP_MWR, 0x2001, 3), DXPU_GUARD_window);
     dxpu_tlp t = request(DXPU_TLP_MWR, 0x2000, 4);
     t.first_be = 0; /* writes nothing, but where? */
-    assert_int_equal(up(&t), GUARD_window);
+    assert_int_equal(up(&t), DXPU_GUARD_window);
     t.address = BASE;
     t.header_dw = 4;
-    assert_int_equal(up(&t), GUARD_PASS);
+    assert_int_equal(up(&t), DXPU_GUARD_PASS);
     t.first_be = 9; /* the bytes between are not touched, and count */
     t.address = 0x2000;
     t.header_dw = 3;
-    assert_int_equal(up(&t), GUARD_window);
+    assert_int_equal(up(&t), DXPU_GUARD_window);
     grant(UINT64_MAX - 0xfff, 0x1000, DXPU_EVENT_READ);
-    assert_int_equal(try(DXPU_TLP_MRD, UINT64_MAX - 0xfff, 4096), GUARD_PASS);
-    assert_int_equal(try(DXPU_TLP_MRD, UINT64_MAX - 0x1003, 4), GUARD_window);
+    assert_int_equal(try(DXPU_TLP_MRD, UINT64_MAX - 0xfff, 4096), DXPU_GUARD_PASS);
+    assert_int_equal(try(DXPU_TLP_MRD, UINT64_MAX - 0x1003, 4), DXPU_GUARD_window);
 }
 
 static dxpu_tlp atomic(uint8_t type, uint64_t address, uint16_t length_dw)
@@ -208,57 +211,57 @@ static void test_s100_atomics_need_both(void **state)
     for (unsigned i = 0; i < sizeof types; i++) {
         uint16_t dw = types[i] == DXPU_TLP_CAS ? 2 : 1;
         dxpu_tlp t = atomic(types[i], BASE + 8, dw);
-        assert_int_equal(up(&t), GUARD_PASS);
+        assert_int_equal(up(&t), DXPU_GUARD_PASS);
         t = atomic(types[i], BASE + SIZE + 8, dw);
-        assert_int_equal(up(&t), GUARD_direction);
+        assert_int_equal(up(&t), DXPU_GUARD_direction);
         t = atomic(types[i], BASE + 2 * SIZE + 8, dw);
-        assert_int_equal(up(&t), GUARD_direction);
+        assert_int_equal(up(&t), DXPU_GUARD_direction);
         t = atomic(types[i], BASE - 8, dw);
-        assert_int_equal(up(&t), GUARD_window);
+        assert_int_equal(up(&t), DXPU_GUARD_window);
         t = atomic(types[i], BASE + SIZE - 4, dw); /* it touches the last dword, and no more */
-        assert_int_equal(up(&t), GUARD_PASS);
+        assert_int_equal(up(&t), DXPU_GUARD_PASS);
     }
-    assert_int_equal(try(DXPU_TLP_DMWR, BASE + 2 * SIZE, 64), GUARD_PASS);
-    assert_int_equal(try(DXPU_TLP_DMWR, BASE + SIZE, 64), GUARD_direction);
+    assert_int_equal(try(DXPU_TLP_DMWR, BASE + 2 * SIZE, 64), DXPU_GUARD_PASS);
+    assert_int_equal(try(DXPU_TLP_DMWR, BASE + SIZE, 64), DXPU_GUARD_direction);
 }
 
 static void test_s101_grants_come_and_go(void **state)
 {
     (void)state;
     event(DXPU_EVENT_DMA_REVOKE, DXPU_EVENT_WRITE, BASE + 0x1000, 0x1000);
-    assert_int_equal(try(DXPU_TLP_MWR, BASE + 0xfff, 1), GUARD_PASS);
-    assert_int_equal(try(DXPU_TLP_MWR, BASE + 0x1000, 1), GUARD_direction);
-    assert_int_equal(try(DXPU_TLP_MRD, BASE + 0x1000, 4096), GUARD_PASS);
-    assert_int_equal(try(DXPU_TLP_MWR, BASE + 0x2000, 1), GUARD_PASS);
+    assert_int_equal(try(DXPU_TLP_MWR, BASE + 0xfff, 1), DXPU_GUARD_PASS);
+    assert_int_equal(try(DXPU_TLP_MWR, BASE + 0x1000, 1), DXPU_GUARD_direction);
+    assert_int_equal(try(DXPU_TLP_MRD, BASE + 0x1000, 4096), DXPU_GUARD_PASS);
+    assert_int_equal(try(DXPU_TLP_MWR, BASE + 0x2000, 1), DXPU_GUARD_PASS);
     assert_int_equal(g.no_room, 0);
     grant(UINT64_MAX, 2, DXPU_EVENT_WRITE); /* no range */
     assert_int_equal(g.no_room, 1);
-    assert_int_equal(try(DXPU_TLP_MWR, UINT64_MAX, 1), GUARD_window);
+    assert_int_equal(try(DXPU_TLP_MWR, UINT64_MAX, 1), DXPU_GUARD_window);
 }
 
 static void test_s104_requester_and_bus_master(void **state)
 {
     dxpu_tlp t = request(DXPU_TLP_MWR, BASE, 4);
     (void)state;
-    assert_int_equal(up(&t), GUARD_PASS);
+    assert_int_equal(up(&t), DXPU_GUARD_PASS);
     t.requester = DXPU_BDF(5, 0, 1); /* a function that nobody configured */
-    assert_int_equal(up(&t), GUARD_requester);
+    assert_int_equal(up(&t), DXPU_GUARD_requester);
     t.requester = DXPU_BDF(6, 0, 0); /* a neighbour's */
-    assert_int_equal(up(&t), GUARD_requester);
+    assert_int_equal(up(&t), DXPU_GUARD_requester);
     t.requester = 0;
-    assert_int_equal(up(&t), GUARD_requester);
+    assert_int_equal(up(&t), DXPU_GUARD_requester);
     write_config(DXPU_BDF(5, 0, 1), 4, 0x02);
     t.requester = DXPU_BDF(5, 0, 1);
-    assert_int_equal(up(&t), GUARD_master);
+    assert_int_equal(up(&t), DXPU_GUARD_master);
     write_config(DXPU_BDF(5, 0, 1), 4, 0x04);
-    assert_int_equal(up(&t), GUARD_PASS);
+    assert_int_equal(up(&t), DXPU_GUARD_PASS);
     write_config(US, 4, 0x02);
     t.requester = US;
-    assert_int_equal(up(&t), GUARD_master);
+    assert_int_equal(up(&t), DXPU_GUARD_master);
     write_config(DXPU_BDF(7, 0, 0), 4, 0x04); /* the bus is another number now */
-    assert_int_equal(up(&t), GUARD_requester);
+    assert_int_equal(up(&t), DXPU_GUARD_requester);
     t.requester = DXPU_BDF(7, 0, 0);
-    assert_int_equal(up(&t), GUARD_PASS);
+    assert_int_equal(up(&t), DXPU_GUARD_PASS);
 }
 
 static void test_s104_bytes_of_the_command_register(void **state)
@@ -267,47 +270,47 @@ static void test_s104_bytes_of_the_command_register(void **state)
     dxpu_tlp t = config(DXPU_TLP_CFGWR0, US, 4, none);
     (void)state;
     t.first_be = 0xc; /* Status alone */
-    guard_down(&g, &t);
-    assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), GUARD_PASS);
+    dxpu_guard_down(&g, &t);
+    assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), DXPU_GUARD_PASS);
     t.first_be = 0xf;
     t.ep = true; /* poisoned: discarded */
-    guard_down(&g, &t);
-    assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), GUARD_PASS);
+    dxpu_guard_down(&g, &t);
+    assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), DXPU_GUARD_PASS);
     t.ep = false;
-    guard_down(&g, &t);
-    assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), GUARD_master);
+    dxpu_guard_down(&g, &t);
+    assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), DXPU_GUARD_master);
     t = config(DXPU_TLP_CFGWR0, US, 8, ones); /* another register */
-    guard_down(&g, &t);
-    assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), GUARD_master);
+    dxpu_guard_down(&g, &t);
+    assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), DXPU_GUARD_master);
     t = config(DXPU_TLP_CFGRD0, US, 4, NULL);
-    guard_down(&g, &t);
-    assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), GUARD_master);
+    dxpu_guard_down(&g, &t);
+    assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), DXPU_GUARD_master);
 }
 
 static void test_s104_resets_clear_bus_master(void **state)
 {
     (void)state;
     event(DXPU_EVENT_HOT_RESET, DXPU_EVENT_ON, 0, 0);
-    assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), GUARD_master);
+    assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), DXPU_GUARD_master);
     write_config(US, 4, 0x04);
-    assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), GUARD_PASS);
+    assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), DXPU_GUARD_PASS);
     write_config(US, EXPRESS_AT + 8, 0x8000); /* nobody has found a capability there yet */
-    assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), GUARD_PASS);
+    assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), DXPU_GUARD_PASS);
     read_config(US, 0x34, 0x1, 0x40);
     read_config(US, EXPRESS_AT, 0x3, 0x0010); /* read, but not come to */
     write_config(US, EXPRESS_AT + 8, 0x8000);
-    assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), GUARD_PASS);
+    assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), DXPU_GUARD_PASS);
     read_config(US, 0x40, 0x3, EXPRESS_AT << 8 | 0x05);
     read_config(US, EXPRESS_AT, 0x1, 0x0010);
     write_config(US, EXPRESS_AT + 8, 0x0010); /* the control: no reset */
-    assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), GUARD_PASS);
+    assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), DXPU_GUARD_PASS);
     write_config(US, EXPRESS_AT + 8, 0x8000);
-    assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), GUARD_master);
+    assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), DXPU_GUARD_master);
 }
 
 static void test_s105_translation_and_pasid(void **state)
 {
-    guard_allowed both = { true, true };
+    dxpu_guard_allowed both = { true, true };
     dxpu_tlp t = request(DXPU_TLP_MRD, BASE, 4), p = t, m;
     (void)state;
     memset(&m, 0, sizeof m);
@@ -322,17 +325,17 @@ static void test_s105_translation_and_pasid(void **state)
         t.at = at;
         t.length_dw = 2; /* a translation request is of whole entries */
         t.last_be = 15;
-        assert_int_equal(up(&t), GUARD_translated);
+        assert_int_equal(up(&t), DXPU_GUARD_translated);
     }
-    assert_int_equal(up(&p), GUARD_pasid);
-    assert_int_equal(up(&m), GUARD_translated);
+    assert_int_equal(up(&p), DXPU_GUARD_pasid);
+    assert_int_equal(up(&m), DXPU_GUARD_translated);
     g.allowed = both;
-    assert_int_equal(up(&t), GUARD_PASS);
-    assert_int_equal(up(&p), GUARD_PASS);
-    assert_int_equal(up(&m), GUARD_PASS);
+    assert_int_equal(up(&t), DXPU_GUARD_PASS);
+    assert_int_equal(up(&p), DXPU_GUARD_PASS);
+    assert_int_equal(up(&m), DXPU_GUARD_PASS);
     t.address = BASE - 8; /* in the windows all the same */
     t.header_dw = 3;
-    assert_int_equal(up(&t), GUARD_window);
+    assert_int_equal(up(&t), DXPU_GUARD_window);
 }
 
 static void test_s106_only_what_an_endpoint_sends(void **state)
@@ -340,28 +343,28 @@ static void test_s106_only_what_an_endpoint_sends(void **state)
     dxpu_tlp t = config(DXPU_TLP_CFGRD0, US, 0, NULL);
     (void)state;
     t.requester = US;
-    assert_int_equal(up(&t), GUARD_kind);
+    assert_int_equal(up(&t), DXPU_GUARD_kind);
     t = config(DXPU_TLP_CFGWR1, DXPU_BDF(9, 0, 0), 4, page);
     t.requester = US;
-    assert_int_equal(up(&t), GUARD_kind);
+    assert_int_equal(up(&t), DXPU_GUARD_kind);
     t = request(DXPU_TLP_MRDLK, BASE, 4);
-    assert_int_equal(up(&t), GUARD_kind);
+    assert_int_equal(up(&t), DXPU_GUARD_kind);
     t = request(DXPU_TLP_IORD, 0x1000, 4);
-    assert_int_equal(up(&t), GUARD_kind);
+    assert_int_equal(up(&t), DXPU_GUARD_kind);
     memset(&t, 0, sizeof t);
     t.type = DXPU_TLP_MSG;
     t.header_dw = 4;
     t.requester = US;
     t.message_code = 0x31; /* ERR_NONFATAL */
-    assert_int_equal(up(&t), GUARD_PASS);
+    assert_int_equal(up(&t), DXPU_GUARD_PASS);
     t.requester = DXPU_BDF(6, 0, 0); /* told of a neighbour */
-    assert_int_equal(up(&t), GUARD_requester);
+    assert_int_equal(up(&t), DXPU_GUARD_requester);
     t.message_code = 0x19; /* PME_Turn_Off is the root's */
     t.message_routing = DXPU_MSG_BROADCAST;
-    assert_int_equal(up(&t), GUARD_kind);
+    assert_int_equal(up(&t), DXPU_GUARD_kind);
     t.message_code = 0x10; /* LTR ends at the proxy, and is no breach */
     t.message_routing = DXPU_MSG_LOCAL;
-    assert_int_equal(up(&t), GUARD_ENDS);
+    assert_int_equal(up(&t), DXPU_GUARD_ENDS);
     assert_int_equal(g.ended, 1);
 }
 
@@ -370,20 +373,21 @@ static void test_s106_malformed(void **state)
     uint8_t bytes[16] = { 0x20, 0, 0, 2, 0x05, 0, 0, 0xff, 0, 0, 0, 1, 0, 0, 0x0f, 0xf8 };
     dxpu_bytes tlp = { bytes, sizeof bytes };
     (void)state;
-    assert_int_equal(guard_up(&g, tlp), GUARD_PASS); /* the control: the last bytes of a page */
-    bytes[3] = 3;                                    /* over its end */
-    assert_int_equal(guard_up(&g, tlp), GUARD_malformed);
+    assert_int_equal(dxpu_guard_up(&g, tlp),
+                     DXPU_GUARD_PASS); /* the control: the last bytes of a page */
+    bytes[3] = 3;                      /* over its end */
+    assert_int_equal(dxpu_guard_up(&g, tlp), DXPU_GUARD_malformed);
     bytes[3] = 2;
     tlp.len = 12;
-    assert_int_equal(guard_up(&g, tlp), GUARD_malformed);
+    assert_int_equal(dxpu_guard_up(&g, tlp), DXPU_GUARD_malformed);
     tlp.len = 0;
-    assert_int_equal(guard_up(&g, tlp), GUARD_malformed);
+    assert_int_equal(dxpu_guard_up(&g, tlp), DXPU_GUARD_malformed);
 }
 
 static unsigned up_bytes(const uint8_t *bytes, size_t len)
 {
     dxpu_bytes tlp = { bytes, len };
-    return guard_up(&g, tlp);
+    return dxpu_guard_up(&g, tlp);
 }
 
 /* Reserved bits are nothing that isolation needs (T-43); a window is, in whatever form. */
@@ -396,16 +400,16 @@ static void test_s106_reserved_bits_pass(void **state)
     read[1] = 0x02;  /* LN */
     read[2] = 0x40;  /* EP without data */
     read[15] = 0x03; /* PH without TH */
-    assert_int_equal(up_bytes(read, sizeof read), GUARD_PASS);
+    assert_int_equal(up_bytes(read, sizeof read), DXPU_GUARD_PASS);
     read[12] = 0xff; /* the control: outside every window */
-    assert_int_equal(up_bytes(read, sizeof read), GUARD_window);
+    assert_int_equal(up_bytes(read, sizeof read), DXPU_GUARD_window);
     write[1] = 0x8a; /* T9, T8, LN */
-    assert_int_equal(up_bytes(write, sizeof write), GUARD_PASS);
+    assert_int_equal(up_bytes(write, sizeof write), DXPU_GUARD_PASS);
     write[2] = 0x08; /* AT says something here */
-    assert_int_equal(up_bytes(write, sizeof write), GUARD_translated);
-    assert_int_equal(up_bytes(low, sizeof low), GUARD_window); /* 4 DW, below 4 GB */
+    assert_int_equal(up_bytes(write, sizeof write), DXPU_GUARD_translated);
+    assert_int_equal(up_bytes(low, sizeof low), DXPU_GUARD_window); /* 4 DW, below 4 GB */
     grant(0x80000000u, SIZE, DXPU_EVENT_READ);
-    assert_int_equal(up_bytes(low, sizeof low), GUARD_PASS);
+    assert_int_equal(up_bytes(low, sizeof low), DXPU_GUARD_PASS);
 }
 
 static void test_s106_completions_with_reserved_bits_pass(void **state)
@@ -413,15 +417,15 @@ static void test_s106_completions_with_reserved_bits_pass(void **state)
     uint8_t bytes[12];
     dxpu_tlp t = config(DXPU_TLP_CFGRD0, US, 0x40, NULL), cpl;
     (void)state;
-    guard_down(&g, &t);
+    dxpu_guard_down(&g, &t);
     dxpu_tlp_completion(&t, US, DXPU_CPL_UR, &cpl);
     memcpy(bytes, encoded(&cpl).ptr, sizeof bytes);
     bytes[1] |= 0x03;                /* LN, TH */
     bytes[3] = 1;                    /* Length */
     bytes[6] = bytes[6] | 0x7u << 5; /* a reserved status: UR */
     bytes[11] |= 0x80;
-    assert_int_equal(up_bytes(bytes, sizeof bytes), GUARD_PASS);
-    assert_int_equal(up_bytes(bytes, sizeof bytes), GUARD_completion); /* answered */
+    assert_int_equal(up_bytes(bytes, sizeof bytes), DXPU_GUARD_PASS);
+    assert_int_equal(up_bytes(bytes, sizeof bytes), DXPU_GUARD_completion); /* answered */
 }
 
 /* A vendor's messages go to the root and to other functions, whatever is in them. */
@@ -433,13 +437,13 @@ static void test_s106_vendor_messages_pass(void **state)
     for (unsigned i = 0; i < 4; i++) {
         bytes[0] = 0x70 | ways[i / 2];
         bytes[7] = codes[i % 2];
-        assert_int_equal(up_bytes(bytes, sizeof bytes), GUARD_PASS);
+        assert_int_equal(up_bytes(bytes, sizeof bytes), DXPU_GUARD_PASS);
     }
     bytes[0] = 0x73; /* broadcasts come from the root */
-    assert_int_equal(up_bytes(bytes, sizeof bytes), GUARD_kind);
+    assert_int_equal(up_bytes(bytes, sizeof bytes), DXPU_GUARD_kind);
     bytes[0] = 0x70;
     bytes[7] = 0x7d; /* none that PCIe has */
-    assert_int_equal(up_bytes(bytes, sizeof bytes), GUARD_malformed);
+    assert_int_equal(up_bytes(bytes, sizeof bytes), DXPU_GUARD_malformed);
 }
 
 /* A host's read of `bytes` bytes, and the one completion that answers it. */
@@ -448,7 +452,7 @@ static dxpu_tlp asked(uint16_t requester, uint16_t tag, uint32_t bytes)
     dxpu_tlp t = request(DXPU_TLP_MRD, 0x90000000u, bytes), cpl;
     t.requester = requester;
     t.tag = tag;
-    guard_down(&g, &t);
+    dxpu_guard_down(&g, &t);
     dxpu_tlp_completion(&t, US, DXPU_CPL_SC, &cpl);
     cpl.byte_count = (uint16_t)bytes;
     cpl.length_dw = (uint16_t)((bytes + 3) / 4);
@@ -462,24 +466,24 @@ static void test_s107_completions(void **state)
     dxpu_tlp cpl = asked(THE_HOST, 9, 256), other = cpl;
     (void)state;
     other.tag = 10;
-    assert_int_equal(up(&other), GUARD_completion);
+    assert_int_equal(up(&other), DXPU_GUARD_completion);
     other.tag = 9;
     other.requester = DXPU_BDF(3, 0, 0);
-    assert_int_equal(up(&other), GUARD_completion);
+    assert_int_equal(up(&other), DXPU_GUARD_completion);
     other = cpl;
     other.byte_count = 512;
-    assert_int_equal(up(&other), GUARD_completion);
+    assert_int_equal(up(&other), DXPU_GUARD_completion);
     other.length_dw = 128; /* more than is left */
     other.payload.len = 512;
-    assert_int_equal(up(&other), GUARD_completion);
-    assert_int_equal(up(&cpl), GUARD_PASS);       /* the forged ones changed nothing */
-    assert_int_equal(up(&cpl), GUARD_completion); /* twice */
-    assert_int_equal(g.refused[GUARD_completion], 5);
+    assert_int_equal(up(&other), DXPU_GUARD_completion);
+    assert_int_equal(up(&cpl), DXPU_GUARD_PASS);       /* the forged ones changed nothing */
+    assert_int_equal(up(&cpl), DXPU_GUARD_completion); /* twice */
+    assert_int_equal(g.refused[DXPU_GUARD_completion], 5);
     cpl = asked(DXPU_BDF(3, 0, 0), 9, 4); /* another device's request */
-    assert_int_equal(up(&cpl), GUARD_PASS);
+    assert_int_equal(up(&cpl), DXPU_GUARD_PASS);
     cpl = asked(THE_HOST, 9, 4);
     cpl = asked(THE_HOST, 9, 8); /* the tag again: the first is forgotten */
-    assert_int_equal(up(&cpl), GUARD_PASS);
+    assert_int_equal(up(&cpl), DXPU_GUARD_PASS);
     assert_int_equal(g.asked.in_flight, 0);
 }
 
@@ -491,22 +495,22 @@ static void test_s107_requests_are_bounded(void **state)
     for (unsigned i = 1; i < 3 * GUARD_REQUESTS; i++)
         cpl = asked((uint16_t)(i / 512), (uint16_t)(i % 512), 4);
     assert_int_equal(g.asked.in_flight, GUARD_REQUESTS);
-    assert_int_equal(up(&cpl), GUARD_PASS);
-    assert_int_equal(up(&first), GUARD_completion);
+    assert_int_equal(up(&cpl), DXPU_GUARD_PASS);
+    assert_int_equal(up(&first), DXPU_GUARD_completion);
 }
 
 static void test_s112_nothing_is_left_for_the_next(void **state)
 {
     dxpu_tlp cpl = asked(THE_HOST, 9, 4), t = request(DXPU_TLP_MWR, BASE, 4);
     (void)state;
-    assert_int_equal(up(&t), GUARD_PASS);
-    guard_clear(&g);
-    assert_int_equal(up(&cpl), GUARD_completion);
-    assert_int_equal(up(&t), GUARD_requester);
+    assert_int_equal(up(&t), DXPU_GUARD_PASS);
+    dxpu_guard_clear(&g);
+    assert_int_equal(up(&cpl), DXPU_GUARD_completion);
+    assert_int_equal(up(&t), DXPU_GUARD_requester);
     write_config(US, 4, 0);
-    assert_int_equal(up(&t), GUARD_master);
+    assert_int_equal(up(&t), DXPU_GUARD_master);
     write_config(US, 4, 4);
-    assert_int_equal(up(&t), GUARD_window);
+    assert_int_equal(up(&t), DXPU_GUARD_window);
     assert_int_equal(g.windows.count, 0);
 }
 

@@ -228,6 +228,25 @@ static void test_s190_poly1305_corners(void **state)
     }
 }
 
+/* Just 2^130 - 5 is 0, and the numbers beside it are not. */
+static void test_s190_poly1305_is_reduced(void **state)
+{
+    (void)state;
+    for (int32_t i = -2; i <= 2; i++) {
+        uint8_t tag[TAG], want[TAG] = { 0 };
+        poly p;
+        memset(&p, 0, sizeof p);
+        for (unsigned k = 0; k < PARTS; k++)
+            p.h[k] = PART_MASK;
+        p.h[0] = (uint32_t)(PART_MASK - 4 + i);
+        if (i < 0)
+            memset(want, 0xff, TAG);
+        want[0] = (uint8_t)(i < 0 ? 0xfb + i : i);
+        poly_end(&p, tag);
+        assert_memory_equal(tag, want, TAG);
+    }
+}
+
 /* A field element's one way to be written: around 0, 2^255 - 19 and 2^255. */
 static void test_s190_numbers_are_reduced(void **state)
 {
@@ -327,6 +346,7 @@ int main(void)
         cmocka_unit_test(test_s190_blake2b_as_libsodium),
         cmocka_unit_test(test_s190_aead_as_libsodium),
         cmocka_unit_test(test_s190_poly1305_corners),
+        cmocka_unit_test(test_s190_poly1305_is_reduced),
         cmocka_unit_test(test_s190_numbers_are_reduced),
         cmocka_unit_test(test_equal_and_wipe),
         cmocka_unit_test(test_s20_the_stack_is_wiped),

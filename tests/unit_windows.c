@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "bindings/guard/dxpu_windows.c"
 #include "examples/proxy/windows.c"
 
 enum { SPAN = 97, STEPS = 4000 };
@@ -131,7 +132,7 @@ static void test_s102_neighbours_are_one_window(void **state)
 
 static void fill(void)
 {
-    for (uint64_t i = 0; i < WINDOWS_MAX; i++)
+    for (uint64_t i = 0; i < DXPU_WINDOWS_MAX; i++)
         assert_true(windows_grant(&w, i * 16, i * 16 + 7, WINDOW_READ));
 }
 
@@ -140,12 +141,12 @@ static void test_s102_a_full_table_denies(void **state)
 {
     (void)state;
     fill();
-    assert_false(windows_grant(&w, WINDOWS_MAX * 16, WINDOWS_MAX * 16 + 7, WINDOW_READ));
-    assert_false(windows_allow(&w, WINDOWS_MAX * 16, 1, WINDOW_READ));
-    assert_int_equal(w.count, WINDOWS_MAX);
+    assert_false(windows_grant(&w, DXPU_WINDOWS_MAX * 16, DXPU_WINDOWS_MAX * 16 + 7, WINDOW_READ));
+    assert_false(windows_allow(&w, DXPU_WINDOWS_MAX * 16, 1, WINDOW_READ));
+    assert_int_equal(w.count, DXPU_WINDOWS_MAX);
     assert_true(windows_allow(&w, 16, 8, WINDOW_READ));
     assert_true(windows_grant(&w, 8, 15, WINDOW_READ)); /* two become one: there is place */
-    assert_true(windows_grant(&w, WINDOWS_MAX * 16, WINDOWS_MAX * 16 + 7, WINDOW_READ));
+    assert_true(windows_grant(&w, DXPU_WINDOWS_MAX * 16, DXPU_WINDOWS_MAX * 16 + 7, WINDOW_READ));
 }
 
 /* The middle of a window goes, and there is no place for what is left of it: all of it goes. */
@@ -154,7 +155,7 @@ static void test_s102_a_full_table_revokes_more(void **state)
     (void)state;
     fill();
     assert_false(windows_revoke(&w, 16 * 5 + 2, 16 * 5 + 3, WINDOW_READ));
-    assert_int_equal(w.count, WINDOWS_MAX - 1);
+    assert_int_equal(w.count, DXPU_WINDOWS_MAX - 1);
     assert_int_equal(windows_at(&w, 16 * 5 + 7), 0);
     assert_int_equal(windows_at(&w, 16 * 4 + 7), WINDOW_READ);
     assert_int_equal(windows_at(&w, 16 * 6), WINDOW_READ);
@@ -192,7 +193,7 @@ static void test_s101_events(void **state)
 /* Each difference told and made: the one becomes the other, whatever they were. */
 static void test_s103_differences_lead_from_one_to_the_other(void **state)
 {
-    windows other = { NULL, 0, 0 };
+    windows other = { 0 };
     (void)state;
     base = UINT64_MAX - (SPAN - 1);
     seed = 9;

@@ -199,7 +199,7 @@ static dxpu_fw_link *link_by_id(const dxpu_fw *fw, uint32_t id)
 static void link_free(dxpu_fw *fw, dxpu_fw_link *l)
 {
     if (l->ch.cfg.suite)
-        fw->cfg.security->end(fw->cfg.user, l->ch.cfg.suite_user);
+        fw->cfg.security->end(fw->cfg.security_user, l->ch.cfg.suite_user);
     l->state = LINK_FREE;
 }
 
@@ -252,7 +252,7 @@ static bool open_decode(const dxpu_fw *fw, dxpu_bytes frame, dxpu_fw_opening *o,
     dxpu_frame f;
     memset(o, 0, sizeof *o);
     if (fw->cfg.security)
-        return fw->cfg.security->open(fw->cfg.user, now, frame, o);
+        return fw->cfg.security->open(fw->cfg.security_user, now, frame, o);
     return dxpu_frame_check_crc(frame) == DXPU_OK &&
            dxpu_frame_decode(frame, DXPU_FRAME_CRC_BYTES, &f) == DXPU_OK &&
            f.path < fw->cfg.channel.paths && dxpu_offer_decode(f.body, &o->offer) == DXPU_OK;
@@ -310,8 +310,9 @@ uint8_t dxpu_fw_welcome(const dxpu_fw *fw, const dxpu_place *host, uint16_t slot
     int rc;
     if (!owner)
         owner = no_owner;
-    if (!e || (fw->cfg.security && (same_owner(owner, no_owner) ||
-                                    !fw->cfg.security->allowed(fw->cfg.user, slot, owner))))
+    if (!e ||
+        (fw->cfg.security && (same_owner(owner, no_owner) ||
+                              !fw->cfg.security->allowed(fw->cfg.security_user, slot, owner))))
         return DXPU_REASON_NO_SLOT; /* no more is said to who may not know of the others' */
     before = *e;
     rc = has_other_owner(fw, slot, epoch, owner)
@@ -397,7 +398,7 @@ static void on_open(dxpu_fw *fw, const dxpu_fw_datagram *d, uint64_t now)
     if (frame.len < o.offer.frame_limit_bytes) { /* P-3: a forged one would bring more than it is */
         fw->counters.opens_bad++;
         if (fw->cfg.security && !link_by_id(fw, o.local_id))
-            fw->cfg.security->end(fw->cfg.user, o.suite_user);
+            fw->cfg.security->end(fw->cfg.security_user, o.suite_user);
         return;
     }
     reason = try_open(fw, &o, d, now);
@@ -408,7 +409,7 @@ static void on_open(dxpu_fw *fw, const dxpu_fw_datagram *d, uint64_t now)
         return;
     }
     fw->counters.opens_unwelcome++; /* S-33: a refusal without keys says nothing to it */
-    fw->cfg.security->end(fw->cfg.user, o.suite_user);
+    fw->cfg.security->end(fw->cfg.security_user, o.suite_user);
 }
 
 static void on_handshake(dxpu_fw *fw, const dxpu_fw_datagram *d, uint64_t now)
@@ -421,7 +422,7 @@ static void on_handshake(dxpu_fw *fw, const dxpu_fw_datagram *d, uint64_t now)
     fw->counters.rx_handshakes++;
     if (!room)
         return;
-    bytes = fw->cfg.security->handshake(fw->cfg.user, now, frame, &d->from,
+    bytes = fw->cfg.security->handshake(fw->cfg.security_user, now, frame, &d->from,
                                         room + DXPU_FW_HEADERS_BYTES,
                                         fw->cfg.tx->buffer_bytes - (uint32_t)DXPU_FW_HEADERS_BYTES);
     if (bytes)
@@ -430,20 +431,26 @@ static void on_handshake(dxpu_fw *fw, const dxpu_fw_datagram *d, uint64_t now)
 
 /* ==== 6  To the device ======================================================================== */
 
+/* Unsupported Request for a request, in `bytes`; empty for what is none. */
+static dxpu_bytes unsupported(dxpu_bytes tlp, uint8_t bytes[DXPU_TLP_HEADER_MAX_BYTES])
+{
+    dxpu_bytes answer;
+    dxpu_tlp t, cpl;
+    answer.ptr = bytes;
+    answer.len = 0;
+    if (dxpu_tlp_decode_header(tlp, &t) == DXPU_OK && dxpu_tlp_class(&t) == DXPU_NONPOSTED) {
+        dxpu_tlp_completion(&t, 0, DXPU_CPL_UR, &cpl);
+        (void)dxpu_tlp_encode(&cpl, bytes, DXPU_TLP_HEADER_MAX_BYTES, &answer.len); /* it fits */
+    }
+    return answer;
+}
+
 /* The device sees only TLPs that a receiver accepts (T-43); the requester of another is answered
    here.  False: there is no room for the answer yet. */
 static bool refuse_tlp(dxpu_fw *fw, dxpu_channel *ch, dxpu_bytes tlp, uint64_t now)
 {
     uint8_t bytes[DXPU_TLP_HEADER_MAX_BYTES];
-    dxpu_bytes answer;
-    dxpu_tlp t;
-    answer.ptr = bytes;
-    answer.len = 0;
-    if (dxpu_tlp_decode_header(tlp, &t) == DXPU_OK && dxpu_tlp_class(&t) == DXPU_NONPOSTED) {
-        dxpu_tlp cpl;
-        dxpu_tlp_completion(&t, 0, DXPU_CPL_UR, &cpl);
-        (void)dxpu_tlp_encode(&cpl, bytes, sizeof bytes, &answer.len); /* a header alone: fits */
-    }
+    dxpu_bytes answer = unsupported(tlp, bytes);
     if (answer.len && dxpu_channel_submit(ch, answer, now, 0) == DXPU_E_AGAIN)
         return false;
     fw->counters.host_malformed++;
@@ -473,6 +480,8 @@ static bool give_one(dxpu_fw *fw, dxpu_fw_slot *s, unsigned cls, uint64_t now)
         memcpy(room, d.tlp.ptr, d.tlp.len);
         dxpu_fw_ring_put(s->to_device, (uint32_t)d.tlp.len);
         s->nonposted += cls == DXPU_NONPOSTED;
+        if (s->guard)
+            dxpu_guard_down(s->guard, &t);
     }
     (void)dxpu_channel_take(ch, cls, now); /* peek() has just shown it */
     return true;
@@ -484,7 +493,7 @@ static bool give_event(dxpu_fw *fw, dxpu_fw_slot *s, uint16_t number)
     dxpu_event e;
     if (dxpu_fw_ring_used(s->to_device) || !dxpu_channel_peek_event(&s->active->ch, &e))
         return false;
-    if (e.type && fw->cfg.hooks->event)
+    if (e.type && !(s->guard && dxpu_guard_event(s->guard, &e)) && fw->cfg.hooks->event)
         fw->cfg.hooks->event(fw->cfg.user, number, &e);
     (void)dxpu_channel_take_event(&s->active->ch);
     return true;
@@ -523,14 +532,67 @@ static void set_done(dxpu_fw_slot *s, uint32_t at, bool done)
         s->done[i / 32] &= ~bit;
 }
 
-/* Submit the TLP of a buffer: true when it is done with.  blocked: classes that have to wait. */
+/* What the guard says of a TLP. */
+enum { LOOK_PASSES, LOOK_DONE, LOOK_WAITS };
+
+/* A request waits for room for its refusal, a completion for the one that is held: a completion is
+   looked at once, since it is what was asked only once. */
+static unsigned guard_look(dxpu_fw *fw, dxpu_fw_slot *s, dxpu_bytes tlp, unsigned cls)
+{
+    uint8_t *room = dxpu_fw_ring_room(s->to_device), bytes[DXPU_TLP_HEADER_MAX_BYTES];
+    dxpu_bytes answer;
+    unsigned verdict;
+    if ((cls == DXPU_COMPLETION && s->held_bytes) || (cls == DXPU_NONPOSTED && !room))
+        return LOOK_WAITS;
+    verdict = dxpu_guard_up(s->guard, tlp);
+    if (verdict == DXPU_GUARD_PASS)
+        return LOOK_PASSES;
+    if (verdict == DXPU_GUARD_ENDS)
+        return LOOK_DONE;
+    fw->counters.device_refused++;
+    answer = unsupported(tlp, bytes); /* S-108 */
+    if (answer.len) {
+        memcpy(room, answer.ptr, answer.len);
+        dxpu_fw_ring_put(s->to_device, (uint32_t)answer.len);
+    }
+    return LOOK_DONE;
+}
+
+/* Submit a TLP: true when it is gone, or was for nothing. */
+static bool take_submit(dxpu_fw *fw, dxpu_fw_slot *s, dxpu_bytes tlp, uint64_t now)
+{
+    int rc = dxpu_channel_submit(&s->active->ch, tlp, now, 0);
+    if (rc == DXPU_E_AGAIN)
+        return false;
+    if (rc <= DXPU_E_CLOSED)
+        fw->counters.device_dropped++; /* the channel is over */
+    else if (rc != DXPU_OK)
+        fw->counters.device_malformed++;
+    return true;
+}
+
+/* The completion that the guard let pass before there was credit for it. */
+static void take_held(dxpu_fw *fw, dxpu_fw_slot *s, uint64_t now)
+{
+    dxpu_bytes tlp;
+    tlp.ptr = s->guard_room + s->from_device->buffer_bytes;
+    tlp.len = s->held_bytes;
+    if (tlp.len && take_submit(fw, s, tlp, now))
+        s->held_bytes = 0;
+}
+
+/* Take the TLP of a buffer: true when it is done with.  blocked: classes that have to wait. */
 static bool take_one(dxpu_fw *fw, dxpu_fw_slot *s, uint32_t at, unsigned *blocked, uint64_t now)
 {
     dxpu_tlp_shape shape;
     dxpu_bytes tlp;
-    int rc;
+    unsigned look = LOOK_PASSES;
     tlp.ptr = ring_buffer(s->from_device, at);
     tlp.len = ring_length(s->from_device, at);
+    if (s->guard) { /* what was looked at is what leaves: the device may write to its own buffer */
+        memcpy(s->guard_room, tlp.ptr, tlp.len);
+        tlp.ptr = s->guard_room;
+    }
     if (!tlp.len || dxpu_tlp_measure(tlp, &shape) != DXPU_OK) {
         if (tlp.len)
             fw->counters.device_malformed++;
@@ -538,17 +600,19 @@ static bool take_one(dxpu_fw *fw, dxpu_fw_slot *s, uint32_t at, unsigned *blocke
             fw->counters.device_lengths++;
         return true;
     }
-    rc = *blocked >> shape.cls & 1u ? DXPU_E_AGAIN
-                                    : dxpu_channel_submit(&s->active->ch, tlp, now, 0);
-    if (rc == DXPU_E_AGAIN) {
-        *blocked |= 1u << shape.cls;
+    if (*blocked >> shape.cls & 1u)
         return false;
+    if (s->guard)
+        look = guard_look(fw, s, tlp, shape.cls);
+    if (look == LOOK_DONE || (look == LOOK_PASSES && take_submit(fw, s, tlp, now)))
+        return true;
+    if (s->guard && look == LOOK_PASSES && shape.cls == DXPU_COMPLETION) {
+        memcpy(s->guard_room + s->from_device->buffer_bytes, tlp.ptr, tlp.len);
+        s->held_bytes = (uint32_t)tlp.len;
+        return true;
     }
-    if (rc <= DXPU_E_CLOSED)
-        fw->counters.device_dropped++; /* the channel is over */
-    else if (rc != DXPU_OK)
-        fw->counters.device_malformed++;
-    return true;
+    *blocked |= 1u << shape.cls;
+    return false;
 }
 
 static void take_all(dxpu_fw *fw, dxpu_fw_slot *s, uint64_t now)
@@ -557,6 +621,8 @@ static void take_all(dxpu_fw *fw, dxpu_fw_slot *s, uint64_t now)
     uint32_t at, put = s->seen_put;
     unsigned blocked = 0;
     DXPU_FW_BARRIER(); /* what stands in the buffers up to `put` is there */
+    if (s->held_bytes)
+        take_held(fw, s, now);
     for (at = r->taken; at != put && !(blocked >> DXPU_POSTED & 1u); at++) {
         if (!is_done(s, at) && take_one(fw, s, at, &blocked, now))
             set_done(s, at, true);
@@ -587,6 +653,9 @@ static void slot_resetting(dxpu_fw *fw, dxpu_fw_slot *s, uint16_t number, uint64
     s->resetting = false;
     s->untouched = true;
     s->nonposted = 0;
+    s->held_bytes = 0;
+    if (s->guard)
+        dxpu_guard_clear(s->guard); /* S-112 */
     memset(s->done, 0, sizeof s->done);
     dxpu_fw_ring_drop(s->from_device);
     s->seen_put = s->from_device->taken;
@@ -656,7 +725,8 @@ static void link_run(dxpu_fw *fw, dxpu_fw_slot *s, dxpu_fw_link *l, uint16_t num
         link_up(fw, s, l, number, now);
     alive = link_emit(fw, l, now);
     if (l->ch.cfg.suite)
-        l->work_ns = fw->cfg.security->work(fw->cfg.user, l->ch.cfg.suite_user, &l->ch, now);
+        l->work_ns =
+            fw->cfg.security->work(fw->cfg.security_user, l->ch.cfg.suite_user, &l->ch, now);
     state = dxpu_channel_state(&l->ch);
     if (l->state != LINK_OVER && state >= DXPU_STATE_CLOSED)
         link_over(fw, s, l, number, now);
@@ -744,7 +814,8 @@ static bool config_valid(const dxpu_fw_config *cfg, const dxpu_fw_slot *slots, u
     if (s && (!s->handshake || !s->open || !s->allowed || !s->work || !s->end))
         return false;
     for (i = 0; i < count; i++) { /* the smallest payload that PCIe lets a device be limited to */
-        if (slots[i].to_device->buffer_bytes < 128 + 16 + 16 + 4)
+        if (slots[i].to_device->buffer_bytes < 128 + 16 + 16 + 4 ||
+            (slots[i].guard && !slots[i].guard_room))
             return false;
     }
     return true;
@@ -759,6 +830,7 @@ static void slot_init(dxpu_fw *fw, uint16_t number, uint8_t *at)
     memset(s->done, 0, sizeof s->done);
     memset(s->owner, 0, sizeof s->owner);
     s->nonposted = 0;
+    s->held_bytes = 0;
     s->untouched = false;
     slot_reset(s, 0);
     slot_look(fw, s);
@@ -799,6 +871,7 @@ int dxpu_fw_init_sized(dxpu_fw *fw, size_t fw_bytes, const dxpu_fw_config *cfg, 
     fw->slots = slots;
     fw->count = count;
     fw->link_bytes = link_bytes(cfg);
+    fw->security_ns = DXPU_NEVER;
     if (!layouts_agree(fw, at))
         return DXPU_E_ARG;
     (void)dxpu_box_init(&fw->table, (dxpu_box_entry *)memory, count);
@@ -885,6 +958,8 @@ void dxpu_fw_poll(dxpu_fw *fw, uint64_t now_ns)
     }
     for (i = 1; i <= fw->count; i++)
         slot_run(fw, i, now_ns);
+    if (fw->cfg.security && fw->cfg.security->tick)
+        fw->security_ns = fw->cfg.security->tick(fw->cfg.security_user, now_ns);
 }
 
 static uint64_t slot_next_ns(const dxpu_fw_slot *s, bool room)
@@ -912,7 +987,7 @@ static uint64_t slot_next_ns(const dxpu_fw_slot *s, bool room)
 uint64_t dxpu_fw_next_ns(const dxpu_fw *fw)
 {
     bool room = dxpu_fw_ring_room(fw->cfg.tx) != NULL;
-    uint64_t next = DXPU_NEVER;
+    uint64_t next = fw->security_ns;
     uint16_t i;
     if (fw->more || dxpu_fw_ring_used(fw->cfg.rx))
         return 0;
@@ -940,7 +1015,7 @@ void dxpu_fw_recheck(dxpu_fw *fw)
         dxpu_fw_link *l = &fw->slots[i / DXPU_FW_LINKS].link[i % DXPU_FW_LINKS];
         uint16_t number = (uint16_t)(i / DXPU_FW_LINKS + 1);
         if ((l->state != LINK_OPENING && l->state != LINK_UP) ||
-            fw->cfg.security->allowed(fw->cfg.user, number, l->owner))
+            fw->cfg.security->allowed(fw->cfg.security_user, number, l->owner))
             continue;
         fw->counters.revoked++;
         dxpu_channel_reset(&l->ch, DXPU_REASON_DETACH);

@@ -19,6 +19,8 @@
            interrupts_on();                           // WFI wakes although they are off
        }
 
+   Keys: dxpu_firmware_keys.h.  A guard of what a device sends: dxpu_fw_slot.guard.
+
    C99, no allocation, no library but mem*.  Everything but the rings' two ends belongs to the one
    thread that calls poll().
 
@@ -27,6 +29,7 @@
 #define DXPU_FIRMWARE_H_INCLUDED
 
 #include "dxpu_firmware_wire.h"
+#include "dxpu_guard.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -135,7 +138,8 @@ typedef struct dxpu_fw_opening {
     uint8_t owner[DXPU_FW_OWNER_BYTES]; /* the host's public key, as the handshake proved it */
 } dxpu_fw_opening;
 
-/* Sealed channels (spec/security.md).  Without it frames carry a CRC and no key. */
+/* Sealed channels (spec/security.md): dxpu_fw_keys_security, or a product's own.  Without it frames
+   carry a CRC and no key.  user is cfg.security_user. */
 typedef struct dxpu_fw_security {
     /* A handshake frame (kind 8): write the frame that answers it to out.  Its bytes; 0: none.
        cap is at least 1,232, the smallest limit of frames; an answer is no longer than what it
@@ -153,6 +157,9 @@ typedef struct dxpu_fw_security {
     uint64_t (*work)(void *user, void *suite_user, dxpu_channel *ch, uint64_t now_ns);
     /* The channel of this suite_user is over, or never came to be: wipe its keys. */
     void (*end)(void *user, void *suite_user);
+    /* After each poll(): forget pending sessions whose time is over (S-14).  Returns when to be
+       called again at the latest.  NULL: it is not wanted. */
+    uint64_t (*tick)(void *user, uint64_t now_ns);
 } dxpu_fw_security;
 
 /* ==== 4  Slots ================================================================================ */
@@ -179,13 +186,19 @@ typedef struct dxpu_fw_slot {
     dxpu_fw_ring *from_device; /* the same; more buffers than the device has tags, see README.md */
     bool counts_nonposted;     /* the device takes non-posted requests only up to the limit below */
     volatile uint32_t nonposted_limit; /* ... as flow control credits: how many, ever; wraps */
+    /* What the device may send (S-100 to S-108), begun by dxpu_guard_init(); NULL: all, and who is
+       behind the rings sees to it.  Link events about windows end there.  guard_room: twice the
+       buffer_bytes of from_device, which the device cannot reach. */
+    dxpu_guard *guard;
+    uint8_t *guard_room;
     /* private */
     dxpu_fw_link link[DXPU_FW_LINKS];
     dxpu_fw_link *active;               /* NULL: no host */
     uint8_t owner[DXPU_FW_OWNER_BYTES]; /* the key that opened the lease; all 0: none */
     bool resetting, untouched;          /* untouched: still as the last reset left it */
     uint64_t retry_ns;
-    uint32_t nonposted; /* given to the device, ever */
+    uint32_t held_bytes; /* of a completion that the guard let pass, and that waits for credit */
+    uint32_t nonposted;  /* given to the device, ever */
     uint32_t seen_put, seen_taken, seen_limit;
     uint32_t done[DXPU_FW_RING_MAX / 32]; /* buffers of from_device that left before an older one */
 } dxpu_fw_slot;
@@ -202,6 +215,7 @@ typedef struct dxpu_fw_config {
     dxpu_channel_config channel; /* sizes and times of every channel; ids and places are set here */
     const dxpu_fw_hooks *hooks;
     const dxpu_fw_security *security; /* NULL: none */
+    void *security_user;              /* of these */
     void *user;                       /* of the hooks */
 } dxpu_fw_config;
 
@@ -211,6 +225,7 @@ typedef struct dxpu_fw {
     uint16_t count;
     bool more; /* the last poll() left something to do at once */
     size_t link_bytes;
+    uint64_t security_ns; /* when the security's tick() is due */
     dxpu_box_table table;
     dxpu_fw_counters counters;
 } dxpu_fw;

@@ -49,6 +49,7 @@ typedef struct dxpu_fw_address {
     X(revoked, "of these: their key may not have the slot any more")                               \
     X(device_lengths, "buffers of a device or the network with an impossible length")              \
     X(device_malformed, "TLPs of a device that cannot be sent")                                    \
+    X(device_refused, "TLPs of a device that its lease does not allow")                            \
     X(device_dropped, "TLPs of a device that nobody waits for")                                    \
     X(host_malformed, "TLPs of a host that break a rule, or are longer than a buffer")             \
     X(rings_astray, "rings whose producer's count cannot be")

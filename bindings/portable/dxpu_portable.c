@@ -79,15 +79,19 @@ static unsigned limb_bits(unsigned i)
 /* Limbs whose sums have grown to 64 bits, as small as they go. */
 static void fe_carry(fe out, int64_t h[LIMBS])
 {
-    for (unsigned n = 0; n <= LIMBS; n++) {
-        unsigned i = n % LIMBS, bits = limb_bits(i);
-        int64_t carry = (h[i] + ((int64_t)1 << (bits - 1))) >> bits;
-        h[i] -= carry * ((int64_t)1 << bits);
-        if (i == LIMBS - 1)
-            h[0] += carry * 19;
-        else
-            h[i + 1] += carry;
+    int64_t carry = 0;
+    for (unsigned i = 0; i < LIMBS; i += 2) {
+        h[i] += carry;
+        carry = (h[i] + (1 << 25)) >> 26;
+        h[i] -= carry * (1 << 26);
+        h[i + 1] += carry;
+        carry = (h[i + 1] + (1 << 24)) >> 25;
+        h[i + 1] -= carry * (1 << 25);
     }
+    h[0] += carry * 19; /* 2^255 is 19 */
+    carry = (h[0] + (1 << 25)) >> 26;
+    h[0] -= carry * (1 << 26);
+    h[1] += carry;
     for (unsigned i = 0; i < LIMBS; i++)
         out[i] = (int32_t)h[i];
 }
@@ -95,12 +99,15 @@ static void fe_carry(fe out, int64_t h[LIMBS])
 static void fe_mul(fe out, const fe f, const fe g)
 {
     int64_t h[LIMBS] = { 0 };
+    int32_t g19[LIMBS];
+    for (unsigned i = 0; i < LIMBS; i++)
+        g19[i] = 19 * g[i];
     for (unsigned i = 0; i < LIMBS; i++) {
-        for (unsigned j = 0; j < LIMBS; j++) {
-            int32_t a = i & j & 1 ? 2 * f[i] : f[i]; /* two halves of a bit */
-            int32_t b = i + j >= LIMBS ? 19 * g[j] : g[j];
-            h[(i + j) % LIMBS] += (int64_t)a * b;
-        }
+        int32_t one = f[i], two = i & 1 ? 2 * one : one; /* two halves of a bit, of odd limbs */
+        for (unsigned j = 0; j < LIMBS - i; j++)
+            h[i + j] += (int64_t)(j & 1 ? two : one) * g[j];
+        for (unsigned j = LIMBS - i; j < LIMBS; j++)
+            h[i + j - LIMBS] += (int64_t)(j & 1 ? two : one) * g19[j];
     }
     fe_carry(out, h);
 }

@@ -7,7 +7,7 @@
    faster than others (a Cortex-M3 does, an M4 does not) X25519 and Poly1305 take a time that
    depends on secrets all the same (S-191).
 
-   Where libsodium runs, use bindings/sodium: it is many times faster, and many more people have
+   Where libsodium runs, use bindings/sodium: it is several times faster, and many more people have
    read it. */
 #ifndef DXPU_PORTABLE_H_INCLUDED
 #define DXPU_PORTABLE_H_INCLUDED

@@ -111,8 +111,7 @@ static void encrypt(dxpu_noise *n, const uint8_t *data, size_t len, uint8_t *out
         memmove(out, data, len);
     if (n->keyed) {
         next_nonce(n, nonce);
-        n->with->aeads[0].encrypt(n->key, nonce, (dxpu_bytes){ n->hash, HASH }, out, len,
-                                  out + len);
+        n->with->aeads->encrypt(n->key, nonce, (dxpu_bytes){ n->hash, HASH }, out, len, out + len);
         len += TAG;
     }
     mix_hash(n, out, len);
@@ -129,8 +128,8 @@ static bool decrypt(dxpu_noise *n, const uint8_t *data, size_t len, uint8_t *out
         memmove(out, data, plain);
     if (n->keyed) {
         next_nonce(n, nonce);
-        good = n->with->aeads[0].decrypt(n->key, nonce, (dxpu_bytes){ n->hash, HASH }, out, plain,
-                                         data + plain);
+        good = n->with->aeads->decrypt(n->key, nonce, (dxpu_bytes){ n->hash, HASH }, out, plain,
+                                       data + plain);
     }
     mix_hash(n, data, len);
     return good;

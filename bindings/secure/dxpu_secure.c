@@ -428,9 +428,9 @@ static int on_cookie(dxpu_secure *s, uint64_t now_ns, dxpu_bytes body, uint8_t *
     labelled(s->with, LABEL("dxpu cookie 1"), x->peer, key);
     cookie_cipher(s->with, key, body.ptr + COOKIE_NONCE, key, nonce);
     memcpy(cookie, body.ptr + COOKIE_SEALED, COOKIE);
-    if (!s->with->aeads[0].decrypt(key, nonce,
-                                   (dxpu_bytes){ x->initiation + INITIATION_BYTES - 2 * MAC, MAC },
-                                   cookie, COOKIE, body.ptr + COOKIE_SEALED + COOKIE)) {
+    if (!s->with->aeads->decrypt(key, nonce,
+                                 (dxpu_bytes){ x->initiation + INITIATION_BYTES - 2 * MAC, MAC },
+                                 cookie, COOKIE, body.ptr + COOKIE_SEALED + COOKIE)) {
         s->count.forged++;
         return DXPU_E_CRC;
     }
@@ -499,8 +499,8 @@ static int send_cookie(dxpu_secure *s, dxpu_bytes body, dxpu_bytes from, uint8_t
     s->with->random(s->with->user, out + COOKIE_NONCE, COOKIE_NONCE_BYTES);
     cookie_cipher(s->with, s->cookie_key, out + COOKIE_NONCE, key, nonce);
     mac_of(s->with, (dxpu_bytes){ s->cookie_secret[0], SECRET }, from, out + COOKIE_SEALED);
-    s->with->aeads[0].encrypt(key, nonce, (dxpu_bytes){ body.ptr + body.len - 2 * MAC, MAC },
-                              out + COOKIE_SEALED, COOKIE, out + COOKIE_SEALED + COOKIE);
+    s->with->aeads->encrypt(key, nonce, (dxpu_bytes){ body.ptr + body.len - 2 * MAC, MAC },
+                            out + COOKIE_SEALED, COOKIE, out + COOKIE_SEALED + COOKIE);
     *bytes = frame_finish(answer, channel, COOKIE_BYTES);
     s->count.cookies_sent++;
     return DXPU_OK;

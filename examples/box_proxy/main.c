@@ -30,7 +30,7 @@ static struct {
     const char *record, *state, *control;
     sandbox_settings sandbox;
     uint64_t limit_tlps, limit_bytes;
-    guard_allowed allowed;
+    dxpu_guard_allowed allowed;
     bool json, stats, quiet;
 } set = { .fabric = FABRIC_SETTINGS_DEFAULT(NULL),
           .slots = 1,

@@ -147,7 +147,7 @@ static void turn_away(slot *s, dxpu_bytes tlp, unsigned reason)
             stderr,
             "dxpu-box: slot %u: its device is not let out, epoch %llu: a TLP that %s; more of this "
             "is only counted\n",
-            s->active->slot, (unsigned long long)epoch, guard_text(reason));
+            s->active->slot, (unsigned long long)epoch, dxpu_guard_text(reason));
     s->alarmed = epoch;
     s->turned_away++;
     if (!answer.len)
@@ -169,10 +169,10 @@ static void device_emits(void *user, dxpu_bytes tlp)
         s->dropped++;
         return;
     }
-    verdict = guard_up(&s->guard, tlp);
-    if (verdict == GUARD_PASS)
+    verdict = dxpu_guard_up(&s->guard, tlp);
+    if (verdict == DXPU_GUARD_PASS)
         send_up(s, tlp, s->emitted);
-    else if (verdict != GUARD_ENDS)
+    else if (verdict != DXPU_GUARD_ENDS)
         turn_away(s, tlp, verdict);
 }
 
@@ -188,11 +188,11 @@ static void drain_class(slot *s, unsigned cls, uint64_t now)
     waiting_queue *q = &s->queues[cls];
     while (q->head && !has_to_wait(s, cls, q->head->order)) {
         dxpu_bytes tlp = { q->head->bytes, q->head->len };
-        unsigned verdict = guard_waited(&s->guard, tlp);
-        int rc = verdict == GUARD_PASS ? submit(s, tlp, now) : DXPU_OK;
+        unsigned verdict = dxpu_guard_waited(&s->guard, tlp);
+        int rc = verdict == DXPU_GUARD_PASS ? submit(s, tlp, now) : DXPU_OK;
         if (rc == DXPU_E_AGAIN)
             return;
-        if (verdict != GUARD_PASS)
+        if (verdict != DXPU_GUARD_PASS)
             turn_away(s, tlp, verdict);
         s->dropped += rc != DXPU_OK;
         pop(s, q);
@@ -248,7 +248,7 @@ static bool take_one(box *b, slot *s, unsigned cls, uint64_t now)
     recorder_tlp(&b->record, d.tlp);
     s->taken[cls]++;
     if (dxpu_tlp_receive(d.tlp, &t) == DXPU_OK) {
-        guard_down(&s->guard, &t);
+        dxpu_guard_down(&s->guard, &t);
         s->kind->tlp(s->device, &t, d.tlp);
     } else {
         refuse(s, d.tlp);
@@ -271,7 +271,7 @@ static bool take_event(slot *s)
     dxpu_event e;
     if (!dxpu_channel_peek_event(&s->active->ch, &e))
         return false;
-    if (e.type && !guard_event(&s->guard, &e)) {
+    if (e.type && !dxpu_guard_event(&s->guard, &e)) {
         if (e.type == DXPU_EVENT_HOT_RESET || e.type == DXPU_EVENT_SLOT_POWER)
             forget_sent(s);
         if (e.type == DXPU_EVENT_SLOT_POWER) { /* off is to a device as a reset that stays */
@@ -468,7 +468,7 @@ static void clean(slot *s)
     clear_queues(s);
     s->answers_head = s->answers_tail;
     s->limited_ns = DXPU_NEVER;
-    guard_clear(&s->guard);
+    dxpu_guard_clear(&s->guard);
     s->kind->reset(s->device);
 }
 
@@ -700,14 +700,14 @@ unsigned slots_picture(const box *b, unsigned number, uint8_t **rgb, unsigned *w
 
 /* ==== 6  Statistics =========================================================================== */
 
-static void report_guard(const guard *g, report *r)
+static void report_guard(const dxpu_guard *g, report *r)
 {
     report_number(r, "windows", g->windows.count);
     report_number(r, "windows_no_room", g->no_room);
     report_number(r, "messages_ended", g->ended);
     report_open(r, "refused");
-    for (unsigned i = 0; i < GUARD_REASON_COUNT; i++)
-        report_number(r, guard_name(i), g->refused[i]);
+    for (unsigned i = 0; i < DXPU_GUARD_REASON_COUNT; i++)
+        report_number(r, dxpu_guard_name(i), g->refused[i]);
     report_close(r);
 }
 
@@ -792,9 +792,9 @@ static void note(const slot *s, char *out, size_t size)
 {
     const box *b = s->shard->box;
     char paths[FABRIC_PATHS_TEXT_BYTES] = "", address[DXPU_UDP_TEXT_BYTES], port[12] = "";
-    if (guard_refused(&s->guard)) /* goes before what the status says of paths */
+    if (dxpu_guard_refused(&s->guard)) /* goes before what the status says of paths */
         snprintf(paths, sizeof paths, "%llu TLPs of the device refused",
-                 (unsigned long long)guard_refused(&s->guard));
+                 (unsigned long long)dxpu_guard_refused(&s->guard));
     else if (s->active)
         fabric_paths_text(s->active, paths);
     if (b->shard_count > 1) {

@@ -43,7 +43,7 @@ typedef struct slot {
     waiting_queue queues[DXPU_CLASSES];
     unsigned waiting;     /* TLPs in them */
     unsigned turned_away; /* in this turn */
-    guard guard;          /* of what the device sends */
+    dxpu_guard guard;     /* of what the device sends */
     limit limit;
     uint64_t limited_ns; /* when more may leave; DXPU_NEVER: the limit holds nothing up */
     uint64_t alarmed;    /* the epoch whose first refusal was told */
@@ -98,7 +98,7 @@ typedef struct box {
     unsigned count;                   /* of slots */
     unsigned disk_threads;            /* of each slot at once; 0: its loop waits for disks */
     jobs_pool *pool;                  /* NULL: there are none */
-    guard_allowed allowed;            /* what every device may, besides what is usual */
+    dxpu_guard_allowed allowed;       /* what every device may, besides what is usual */
     uint64_t limit_tlps, limit_bytes; /* a second, of each lease; 0: none */
     uint32_t node;                    /* at first; its manager may give another */
     const char *state_file;           /* leases, kept over restarts; NULL: not kept */

@@ -20,6 +20,9 @@ uint32_t board_counter(void);
 void board_interrupts_off(void);
 void board_sleep(uint32_t ticks);
 void board_interrupts_on(void);
+/* What the board was given at its start: words with blanks between; "" for nothing.  A product has
+   its secret key in its own store, and a hardware generator instead of a seed. */
+const char *board_argument(void);
 /* Instructions executed so far, under QEMU's -icount shift=0: exact, or to some tens. */
 uint64_t board_instructions(void);
 void board_print(const char *text);

@@ -5,17 +5,20 @@ FW_BOARDS := mps2-an385 riscv-virt
 FW_IMAGES := $(foreach b,$(FW_BOARDS),$(patsubst %,build/firmware/$b/%.elf,box measure))
 FW_CC_mps2-an385 = $(ARM)gcc -mcpu=cortex-m3 -mthumb
 FW_CC_riscv-virt = $(RISCV)gcc -misa-spec=2.2 -march=rv64imac -mabi=lp64 -mcmodel=medany
+FW_BINDINGS := firmware guard portable secure
 # A call graph and the stack of each function beside each object: tests/footprint.py adds them up.
 FW_FLAGS = -std=c11 -Os -g $(WARN) -ffreestanding -ffunction-sections -fdata-sections \
   -fno-tree-loop-distribute-patterns -fcallgraph-info=su -MMD -MP \
   -DDXPU_CONFIG_HEADER='"examples/firmware/dxpu_options.h"' -I. -Iexamples/firmware \
-  -Iexamples/firmware/libc -Iexamples/proxy -Iexamples/box_proxy/devices -Ibindings/firmware
+  -Iexamples/firmware/libc -Iexamples/proxy -Iexamples/box_proxy/devices \
+  $(FW_BINDINGS:%=-Ibindings/%)
 FW_DEVICE := $(patsubst %,examples/box_proxy/devices/%.o,memory pci)
 FW_PARTS := $(patsubst %,examples/firmware/%.o,dxpu runtime) \
-  $(patsubst %.c,%.o,$(wildcard bindings/firmware/*.c))
+  $(patsubst %.c,%.o,$(wildcard $(FW_BINDINGS:%=bindings/%/*.c)))
 
 # $(call firmware,BOARD)
 define firmware
+build/firmware/$1/bindings/portable/%.o: FW_FLAGS += -O2 # X25519 takes long enough
 build/firmware/$1/%.o: export CCACHE_DISABLE = 1 # it loses the call graph
 build/firmware/$1/%.o: %.c examples/firmware/firmware.mk
 	@mkdir -p $$(@D)

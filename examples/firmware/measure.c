@@ -5,6 +5,7 @@
    dxpu_fw_poll() is between two looks at the counter.  It means something only under QEMU's
    -icount shift=0, where a nanosecond is an instruction; tests/footprint.py runs it. */
 #include "board.h"
+#include "dxpu_portable.h"
 
 enum {
     RING = 64,
@@ -231,6 +232,28 @@ static uint32_t idle(void)
     return poll();
 }
 
+/* What keys cost: a handshake is five agreements at this end (es, ss, ee, se, a key pair). */
+static dxpu_primitives primitives;
+
+static uint32_t agreement(void)
+{
+    static const uint8_t base[DXPU_KEY_BYTES] = { 9 };
+    uint8_t out[DXPU_KEY_BYTES];
+    uint64_t before = board_instructions();
+    (void)primitives.agree(out, data, base);
+    return (uint32_t)(board_instructions() - before);
+}
+
+static uint32_t seals(size_t bytes)
+{
+    dxpu_bytes header;
+    uint64_t before = board_instructions();
+    header.ptr = data;
+    header.len = DXPU_FRAME_BASE_BYTES;
+    primitives.aeads->encrypt(data, data, header, tlp_bytes, bytes, tlp_bytes + bytes);
+    return (uint32_t)(board_instructions() - before);
+}
+
 /* ==== The image =============================================================================== */
 
 static void tell(const char *what, uint32_t instructions)
@@ -265,6 +288,10 @@ int main(void)
     tell("refused_by_crc_1024", refused(false));
     tell("fills_a_gap_of_15_256", fills_a_gap(256));
     settle();
+    dxpu_portable_init(&primitives, NULL, NULL);
+    tell("x25519", agreement());
+    tell("seals_64", seals(64));
+    tell("seals_1024", seals(1024));
     tell("given_to_the_device", given);
     board_print("bytes of memory\n");
     tell("channel", (uint32_t)dxpu_channel_bytes(&node.cfg.channel));

@@ -5,6 +5,7 @@
               5 Up: completions   6 Sizing the device's BARs   7 Life of the line */
 #include "slot.h"
 #include "dxpu_libevent.h"
+#include "dxpu_guard.h"
 #include "refusal.h"
 
 #include <stdlib.h>
@@ -456,7 +457,7 @@ static unsigned look_at(const guest_slot *s, const dxpu_tlp *t)
     case MSI_NO_MASTER:
         return SLOT_REFUSED_master;
     default:
-        return t->at == 1 || refusal_pasid(t) ? SLOT_REFUSED_translated : SLOT_NOT_REFUSED;
+        return t->at == 1 || dxpu_guard_pasid(t) ? SLOT_REFUSED_translated : SLOT_NOT_REFUSED;
     }
 }
 

@@ -2,8 +2,6 @@
    SPDX-License-Identifier: MIT */
 #include "refusal.h"
 
-enum { PREFIX_PASID = 0x91 }; /* its first byte: end-end, type 1 (Base Spec 2.2.10.2) */
-
 dxpu_bytes refusal_encode(dxpu_bytes request, uint8_t status, uint8_t out[REFUSAL_BYTES])
 {
     dxpu_bytes answer = { out, 0 };
@@ -14,13 +12,4 @@ dxpu_bytes refusal_encode(dxpu_bytes request, uint8_t status, uint8_t out[REFUSA
     if (dxpu_tlp_encode(&cpl, out, REFUSAL_BYTES, &answer.len) != DXPU_OK)
         answer.len = 0;
     return answer;
-}
-
-bool refusal_pasid(const dxpu_tlp *t)
-{
-    for (unsigned i = 0; i < t->prefix_count; i++) {
-        if (t->prefix[i] >> 24 == PREFIX_PASID)
-            return true;
-    }
-    return false;
 }

@@ -12,7 +12,4 @@ enum { REFUSAL_BYTES = 12 };
    Empty when that cannot be read, or is no request's. */
 dxpu_bytes refusal_encode(dxpu_bytes request, uint8_t status, uint8_t out[REFUSAL_BYTES]);
 
-/* A request names a process address space: it has a PASID prefix. */
-bool refusal_pasid(const dxpu_tlp *t);
-
 #endif /* REFUSAL_H_INCLUDED */

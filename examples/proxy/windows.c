@@ -1,183 +1,14 @@
 /* windows.c - see windows.h
-   SPDX-License-Identifier: MIT
-
-   CONTENTS   1 Looking up   2 Changing   3 Comparing   4 Link events */
+   SPDX-License-Identifier: MIT */
 #include "windows.h"
 
 #include <stdlib.h>
 
-/* ==== 1  Looking up =========================================================================== */
-
-/* The first window that does not end before `address`; count for none. */
-static uint32_t find(const windows *w, uint64_t address)
+/* The table, which may grow. */
+static windows *growing(windows *w)
 {
-    uint32_t low = 0, high = w->count;
-    while (low < high) {
-        uint32_t mid = low + (high - low) / 2;
-        if (w->at[mid].last < address)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
-}
-
-unsigned windows_at(const windows *w, uint64_t address)
-{
-    uint32_t i = find(w, address);
-    return i < w->count && w->at[i].first <= address ? w->at[i].access : 0;
-}
-
-bool windows_allow(const windows *w, uint64_t address, uint64_t bytes, unsigned access)
-{
-    uint64_t last = address + (bytes - 1);
-    if (bytes == 0 || last < address)
-        return false;
-    for (uint32_t i = find(w, address); i < w->count; i++) {
-        const windows_one *x = &w->at[i];
-        if (x->first > address || (x->access & access) != access)
-            return false;
-        if (x->last >= last)
-            return true;
-        address = x->last + 1; /* the next one has to begin here */
-    }
-    return false;
-}
-
-/* ==== 2  Changing ============================================================================= */
-
-typedef struct change {
-    uint64_t first, last;
-    unsigned add, remove;
-} change;
-
-/* Windows as they come, those that go together made one; only counted where `out` is NULL. */
-typedef struct pieces {
-    windows_one *out, newest;
-    uint32_t count;
-} pieces;
-
-static void piece(pieces *p, uint64_t first, uint64_t last, unsigned access)
-{
-    if (!access)
-        return;
-    if (p->count && p->newest.access == access && p->newest.last + 1 == first) {
-        p->newest.last = last;
-    } else {
-        p->newest.first = first;
-        p->newest.last = last;
-        p->newest.access = access;
-        p->count++;
-    }
-    if (p->out)
-        p->out[p->count - 1] = p->newest;
-}
-
-/* What becomes of windows [low, high) and the gaps between them.  How many there are then. */
-static uint32_t rewrite(const windows *w, uint32_t low, uint32_t high, const change *c,
-                        windows_one *out)
-{
-    pieces p = { out, { 0, 0, 0 }, 0 };
-    uint64_t next = c->first; /* of the range, what has not been looked at */
-    bool all = false;
-    for (uint32_t i = low; i < high; i++) {
-        windows_one x = w->at[i];
-        uint64_t first = x.first > c->first ? x.first : c->first;
-        uint64_t last = x.last < c->last ? x.last : c->last;
-        if (x.first < c->first)
-            piece(&p, x.first, x.last < c->first ? x.last : c->first - 1, x.access);
-        if (!all && x.first > next)
-            piece(&p, next, x.first <= c->last ? x.first - 1 : c->last, c->add);
-        if (first <= last)
-            piece(&p, first, last, (x.access | c->add) & ~c->remove);
-        if (x.last > c->last)
-            piece(&p, x.first > c->last ? x.first : c->last + 1, x.last, x.access);
-        all = all || x.last >= c->last;
-        if (x.last >= next)
-            next = x.last + 1; /* 0 when that is all there is, and then `all` is set */
-    }
-    if (!all)
-        piece(&p, next, c->last, c->add);
-    return p.count;
-}
-
-static bool make_room(windows *w, uint32_t count)
-{
-    uint32_t capacity = w->capacity ? w->capacity : 16;
-    windows_one *at;
-    if (count <= w->capacity)
-        return true;
-    if (count > WINDOWS_MAX)
-        return false;
-    while (capacity < count)
-        capacity *= 2;
-    at = realloc(w->at, capacity * sizeof *at);
-    if (!at)
-        return false;
-    w->at = at;
-    w->capacity = capacity;
-    return true;
-}
-
-static bool apply(windows *w, const change *c)
-{
-    /* those that the range touches, and those that it may become one with */
-    uint32_t low = find(w, c->first ? c->first - 1 : 0), high = low, count, kept;
-    windows_one *new_ones;
-    while (high < w->count && (w->at[high].first <= c->last || w->at[high].first - 1 == c->last))
-        high++;
-    count = rewrite(w, low, high, c, NULL);
-    kept = w->count - (high - low);
-    new_ones = count ? malloc(count * sizeof *new_ones) : NULL;
-    if ((count && !new_ones) || !make_room(w, kept + count)) {
-        free(new_ones);
-        return false;
-    }
-    (void)rewrite(w, low, high, c, new_ones);
-    if (w->count > high)
-        memmove(w->at + low + count, w->at + high, (w->count - high) * sizeof *w->at);
-    if (count)
-        memcpy(w->at + low, new_ones, count * sizeof *w->at);
-    free(new_ones);
-    w->count = kept + count;
-    return true;
-}
-
-bool windows_grant(windows *w, uint64_t first, uint64_t last, unsigned access)
-{
-    change c = { first, last, access & (WINDOW_READ | WINDOW_WRITE), 0 };
-    return apply(w, &c);
-}
-
-bool windows_revoke(windows *w, uint64_t first, uint64_t last, unsigned access)
-{
-    change c = { first, last, 0, access };
-    uint32_t low, high;
-    if (apply(w, &c))
-        return true;
-    low = high = find(w, first);
-    while (high < w->count && w->at[high].first <= last)
-        high++;
-    if (w->count > high)
-        memmove(w->at + low, w->at + high, (w->count - high) * sizeof *w->at);
-    w->count -= high - low;
-    return false;
-}
-
-bool windows_copy(windows *to, const windows *from)
-{
-    to->count = 0;
-    if (!make_room(to, from->count))
-        return false;
-    if (from->count)
-        memcpy(to->at, from->at, from->count * sizeof *to->at);
-    to->count = from->count;
-    return true;
-}
-
-void windows_clear(windows *w)
-{
-    w->count = 0;
+    w->resize = realloc;
+    return w;
 }
 
 void windows_free(windows *w)
@@ -186,48 +17,22 @@ void windows_free(windows *w)
     memset(w, 0, sizeof *w);
 }
 
-/* ==== 3  Comparing ============================================================================ */
-
-/* What is allowed at `address`, and the last address for which that holds; i is find()'s. */
-static unsigned stretch(const windows *w, uint32_t i, uint64_t address, uint64_t *last)
+bool windows_grant(windows *w, uint64_t first, uint64_t last, unsigned access)
 {
-    if (i == w->count) {
-        *last = UINT64_MAX;
-        return 0;
-    }
-    *last = w->at[i].first <= address ? w->at[i].last : w->at[i].first - 1;
-    return w->at[i].first <= address ? w->at[i].access : 0;
+    return dxpu_windows_grant(growing(w), first, last, access);
 }
 
-bool windows_differ(const windows *is, const windows *to_be, uint64_t from, windows_change *out)
+bool windows_revoke(windows *w, uint64_t first, uint64_t last, unsigned access)
 {
-    uint32_t i = find(is, from), k = find(to_be, from);
-    for (;;) {
-        uint64_t last_is, last_be;
-        out->first = from;
-        out->is = stretch(is, i, from, &last_is);
-        out->to_be = stretch(to_be, k, from, &last_be);
-        out->last = last_is < last_be ? last_is : last_be;
-        if (out->is != out->to_be)
-            return true;
-        if (out->last == UINT64_MAX)
-            return false;
-        from = out->last + 1;
-        i += i < is->count && is->at[i].last < from;
-        k += k < to_be->count && to_be->at[k].last < from;
-    }
+    return dxpu_windows_revoke(growing(w), first, last, access);
 }
 
-/* ==== 4  Link events ========================================================================== */
+bool windows_copy(windows *to, const windows *from)
+{
+    return dxpu_windows_copy(growing(to), from);
+}
 
 bool windows_event(windows *w, const dxpu_event *e)
 {
-    uint64_t last = e->base + (e->length - 1);
-    unsigned access = (e->flags & DXPU_EVENT_READ ? WINDOW_READ : 0u) |
-                      (e->flags & DXPU_EVENT_WRITE ? WINDOW_WRITE : 0u);
-    if (e->length == 0 || last < e->base)
-        return false;
-    if (e->type == DXPU_EVENT_DMA_GRANT)
-        return windows_grant(w, e->base, last, access);
-    return e->type == DXPU_EVENT_DMA_REVOKE && windows_revoke(w, e->base, last, access);
+    return dxpu_windows_event(growing(w), e);
 }

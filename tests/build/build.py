@@ -139,7 +139,7 @@ def pure_bindings(f):
 
 
 # Bindings of .c files that need neither a library nor an operating system, and their C.
-FREESTANDING = {"firmware": "c99", "portable": "c11", "secure": "c11"}
+FREESTANDING = {"firmware": "c99", "guard": "c99", "portable": "c11", "secure": "c11"}
 # What gcc calls for arithmetic that a processor has no instruction for.
 ARITHMETIC = re.compile(r"__aeabi_\w+")
 
@@ -215,15 +215,18 @@ int main(void)
 
 def firmware_options(f):
     """dxpu_fw_init() of a port, the binding and dxpu.h compiled with options that differ."""
-    folder = os.path.join(ROOT, "bindings", "firmware")
+    folder, guard = (os.path.join(ROOT, "bindings", name) for name in ("firmware", "guard"))
     sources = {"port": f.write("port.c", FIRMWARE_PORT), "library": f.write("l.c", IMPLEMENTATION),
                "binding": os.path.join(folder, "dxpu_firmware.c"),
-               "wire": os.path.join(folder, "dxpu_firmware_wire.c")}
+               "wire": os.path.join(folder, "dxpu_firmware_wire.c"),
+               "guard": os.path.join(guard, "dxpu_guard.c"),
+               "windows": os.path.join(guard, "dxpu_windows.c")}
     for option, value in (("", 0), ("DXPU_PATHS_MAX", 2), ("DXPU_PREFIXES_MAX", 4)):
         for part, source in sources.items():
             name = part + option + ".o"
             more = ["-D%s=%d" % (option, value)] if option else []
-            status, out = f.compile("gcc", "c99", source, "-I" + folder, *more, "-c", "-o", name)
+            status, out = f.compile("gcc", "c99", source, "-I" + folder, "-I" + guard, *more, "-c",
+                                    "-o", name)
             check("firmware_part_" + label(name), status == 0, out)
         for odd in ("port", "binding", "library") if option else ("all",):
             objects = [p + (option if p == odd else "") + ".o" for p in sources]

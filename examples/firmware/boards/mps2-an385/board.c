@@ -11,6 +11,7 @@
 
 extern uint32_t data_begin[], data_end[], data_load[], bss_begin[], bss_end[], stack_top[];
 
+enum { ARGUMENT_BYTES = 1024 };
 enum { IRQ_TIMER0 = 8, IRQ_ETHERNET = 13, EXCEPTIONS = 16, VECTORS = EXCEPTIONS + 32 };
 
 static volatile uint32_t *reg(uint32_t base, uint32_t offset)
@@ -68,6 +69,16 @@ void board_exit(unsigned status)
     reason[1] = status;
     for (;;)
         __asm__ volatile("bkpt 0xab" ::"r"(call), "r"(block) : "memory");
+}
+
+const char *board_argument(void)
+{
+    static char text[ARGUMENT_BYTES];
+    uintptr_t place[2] = { (uintptr_t)text, sizeof text };
+    register uintptr_t call __asm__("r0") = 0x15; /* semihosting: the command line */
+    register uintptr_t *block __asm__("r1") = place;
+    __asm__ volatile("bkpt 0xab" : "+r"(call) : "r"(block) : "memory");
+    return call ? "" : text;
 }
 
 /* ==== 2  Console ============================================================================== */

@@ -1,0 +1,88 @@
+/* dxpu_guard.h - what a device may send: no TLP leaves the slot that the lease does not allow
+   SPDX-License-Identifier: MIT
+
+   A device is not trusted, whatever stands in the slot.  The guard sees what goes to it, and so
+   knows which functions it has, which of them may master the bus and what they were asked; the host
+   tells which addresses they may reach (DMA_GRANT, DMA_REVOKE).  Everything else is refused and
+   counted.  The slot shows it TLPs and does what it says.  No operating system,
+   no allocation, no library but mem*. */
+#ifndef DXPU_GUARD_H_INCLUDED
+#define DXPU_GUARD_H_INCLUDED
+
+#include "dxpu_windows.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { DXPU_GUARD_FUNCTIONS = 256 };
+
+#define DXPU_GUARD_REASONS(X)                                                                      \
+    X(malformed, "breaks a rule of its format")                                                    \
+    X(kind, "no endpoint sends this")                                                              \
+    X(requester, "is of a requester that the device is not")                                       \
+    X(master, "is of a function without Bus Master Enable")                                        \
+    X(translated, "has a translated address or asks for one")                                      \
+    X(pasid, "has a PASID")                                                                        \
+    X(window, "goes to addresses that the host did not grant")                                     \
+    X(direction, "goes to addresses granted for the other direction alone")                        \
+    X(completion, "answers what nobody asked, or with more than was asked")
+#define DXPU_GUARD_ENUM(name, text) DXPU_GUARD_##name,
+enum {
+    DXPU_GUARD_REASONS(DXPU_GUARD_ENUM) DXPU_GUARD_REASON_COUNT,
+    DXPU_GUARD_PASS,
+    DXPU_GUARD_ENDS
+};
+#undef DXPU_GUARD_ENUM
+
+typedef struct dxpu_guard_allowed { /* besides what every device may */
+    bool translated;                /* AT other than 0, and the messages of ATS and PRI */
+    bool pasid;
+} dxpu_guard_allowed;
+
+typedef struct dxpu_guard {
+    dxpu_guard_allowed allowed;
+    dxpu_windows windows;
+    dxpu_tags asked; /* by hosts and other devices, not yet answered */
+    dxpu_tag_entry *entries;
+    uint32_t capacity; /* of entries */
+    uint8_t bus;       /* of the last CfgWr0; functions are the lower bits of a BDF */
+    uint8_t known[DXPU_GUARD_FUNCTIONS / 8], master[DXPU_GUARD_FUNCTIONS / 8];
+    uint8_t next[DXPU_GUARD_FUNCTIONS]; /* the capability that a walk comes to next, 0: no walk */
+    uint8_t express[DXPU_GUARD_FUNCTIONS]; /* PCI Express capability, 0: not known */
+    uint64_t refused[DXPU_GUARD_REASON_COUNT];
+    uint64_t ended;   /* messages that end at the proxy, as they should */
+    uint64_t no_room; /* grants and revocations for which there was no place */
+} dxpu_guard;
+
+/* Begin; all memory stays the caller's.
+   entries  requests of them, 1..32768: as many as the device is asked at once, at least; where more
+            are, answers to the oldest are refused
+   windows  an empty table, copied
+   DXPU_OK, or E_ARG. */
+int dxpu_guard_init(dxpu_guard *g, const dxpu_guard_allowed *allowed, dxpu_tag_entry *entries,
+                    uint32_t requests, const dxpu_windows *windows);
+/* Another channel: nothing is granted, known or asked.  Counters stay. */
+void dxpu_guard_clear(dxpu_guard *g);
+
+/* A link event: DMA windows are the guard's alone (true), others the device's too. */
+bool dxpu_guard_event(dxpu_guard *g, const dxpu_event *e);
+/* A TLP goes to the device. */
+void dxpu_guard_down(dxpu_guard *g, const dxpu_tlp *t);
+/* A TLP of the device, in whole: DXPU_GUARD_PASS; DXPU_GUARD_ENDS: a message that is not for the
+   host; or the reason to refuse it, counted. */
+unsigned dxpu_guard_up(dxpu_guard *g, dxpu_bytes tlp);
+/* One that passed and waits since: DXPU_GUARD_PASS, or the reason that it must not leave now,
+   counted.  Windows and Bus Master Enable may be gone meanwhile. */
+unsigned dxpu_guard_waited(dxpu_guard *g, dxpu_bytes tlp);
+
+/* A request names a process address space: it has a PASID prefix. */
+bool dxpu_guard_pasid(const dxpu_tlp *t);
+const char *dxpu_guard_name(unsigned reason);     /* "window" */
+const char *dxpu_guard_text(unsigned reason);     /* "goes to addresses that ..." */
+uint64_t dxpu_guard_refused(const dxpu_guard *g); /* of all reasons */
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* DXPU_GUARD_H_INCLUDED */

@@ -1,0 +1,70 @@
+/* dxpu_windows.h - which addresses may be read and written: ranges, sorted, the rest is denied
+   SPDX-License-Identifier: MIT
+
+   A table is a function from addresses to what is allowed there; neighbours that allow the same are
+   one window.  Its size is bounded: what has no place is not allowed.  Addresses are 64-bit and
+   ranges are named by their first and last one, so that they may end at 2^64.
+
+   The memory is the caller's: so many windows, or as many as resize() gives.  A change needs, for a
+   moment, room for the windows that it makes behind all that there are: up to five more than are
+   in force, for a range in the middle of a window. */
+#ifndef DXPU_WINDOWS_H_INCLUDED
+#define DXPU_WINDOWS_H_INCLUDED
+
+#include "dxpu.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { DXPU_WINDOW_READ = 1, DXPU_WINDOW_WRITE = 2 };
+enum { DXPU_WINDOWS_MAX = 8192 }; /* of one table; 24 bytes each */
+
+typedef struct dxpu_window {
+    uint64_t first, last;
+    unsigned access; /* DXPU_WINDOW_READ | DXPU_WINDOW_WRITE, never 0 */
+} dxpu_window;
+
+typedef struct dxpu_windows {
+    dxpu_window *at; /* in rising order */
+    uint32_t count, capacity;
+    void *(*resize)(void *at, size_t bytes); /* as realloc(); NULL: `capacity` is all there is */
+} dxpu_windows;
+
+/* An empty table in the caller's memory; at NULL, capacity 0 where resize() gives it. */
+void dxpu_windows_init(dxpu_windows *w, dxpu_window *at, uint32_t capacity,
+                       void *(*resize)(void *at, size_t bytes));
+/* Allow nothing any more. */
+void dxpu_windows_clear(dxpu_windows *w);
+/* Allow `access` in [first, last], besides what is allowed already.  False: there is no place, and
+   nothing has changed.  O(log n) and moving what follows. */
+bool dxpu_windows_grant(dxpu_windows *w, uint64_t first, uint64_t last, unsigned access);
+/* Forbid `access` in [first, last].  False: there was no place for the rest of a window, and more
+   has been forbidden: all of the windows that the range touches. */
+bool dxpu_windows_revoke(dxpu_windows *w, uint64_t first, uint64_t last, unsigned access);
+/* Make `to` what `from` is; false: out of memory, `to` is empty. */
+bool dxpu_windows_copy(dxpu_windows *to, const dxpu_windows *from);
+
+/* Is all of `access` allowed in every one of `bytes` bytes?  False for none, and for a range that
+   wraps around.  O(log n + windows touched). */
+bool dxpu_windows_allow(const dxpu_windows *w, uint64_t address, uint64_t bytes, unsigned access);
+/* What is allowed at one address. */
+unsigned dxpu_windows_at(const dxpu_windows *w, uint64_t address);
+
+/* A range in which `is` allows one thing and `to_be` another. */
+typedef struct dxpu_windows_change {
+    uint64_t first, last;
+    unsigned is, to_be;
+} dxpu_windows_change;
+/* The first one from address `from` on; false: from there on they are alike.  O(windows passed). */
+bool dxpu_windows_differ(const dxpu_windows *is, const dxpu_windows *to_be, uint64_t from,
+                         dxpu_windows_change *out);
+
+/* Apply a link event DMA_GRANT or DMA_REVOKE.  False when it could not be (see above), or names no
+   range of addresses: nothing has changed then. */
+bool dxpu_windows_event(dxpu_windows *w, const dxpu_event *e);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* DXPU_WINDOWS_H_INCLUDED */
