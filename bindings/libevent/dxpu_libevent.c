@@ -10,6 +10,7 @@
 #include <netdb.h>
 #include <netinet/udp.h>
 #include <stdio.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -725,6 +726,8 @@ int dxpu_udp_loop(dxpu_udp *u, const dxpu_udp_callbacks *cb)
                 if (poll_events(u))
                     return -1;
             }
+            if (u->look && !n) /* whoever is waited for may need this processor */
+                (void)sched_yield();
             continue;
         }
         if (u->stop)

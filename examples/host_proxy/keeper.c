@@ -19,8 +19,7 @@
 #include <unistd.h>
 
 enum {
-    SPIN_NS = 50000, /* of looking again before it blocks, as the fabric's loop does */
-    SPIN_CPUS = 4,
+    SPIN_NS = 50000,     /* of looking again before it blocks, as the fabric's loop does */
     LOOK_NS = 1000000,   /* how often a busy loop looks at the parent */
     VIEWS_NS = 10000000, /* how often a busy one shows its counters */
     RECORDS = 256,       /* a turn */
@@ -54,7 +53,6 @@ typedef struct keeper {
     bool linked;  /* there is a worker, */
     bool agreed;  /* and it has said hello */
     bool killed;  /* its end was asked for */
-    bool spins;   /* a while, before it blocks */
     bool stirred; /* it said something since the last turn */
     bool over, failed;
     uint64_t client;      /* number of the connection that the parent holds; 0: none */
@@ -647,20 +645,10 @@ static void block(keeper *k, uint64_t now)
         hear_parent(k);
 }
 
-/* To look again costs others a processor: the machine's, the worker's and the box's, which all look
-   for each other.  Only where there is one for each does it make answers faster. */
-static bool may_spin(const keeper *k)
-{
-    cpu_set_t may;
-    return k->set->wait == DXPU_UDP_ADAPTIVE && !sched_getaffinity(0, sizeof may, &may) &&
-           CPU_COUNT(&may) >= SPIN_CPUS;
-}
-
 static void loop(keeper *k)
 {
     uint64_t last = dxpu_udp_now_ns(), looked = last, shown = last;
     bool any = true;
-    k->spins = may_spin(k);
     while (!k->over) {
         uint64_t now = dxpu_udp_now_ns();
         any = turn(k, now);
@@ -670,7 +658,10 @@ static void loop(keeper *k)
             shown = now;
             show_all(k);
         }
-        if (any || k->set->wait == DXPU_UDP_BUSY || (k->spins && now - last < SPIN_NS)) {
+        if (any || k->set->wait == DXPU_UDP_BUSY ||
+            (k->set->wait == DXPU_UDP_ADAPTIVE && now - last < SPIN_NS)) {
+            if (!any) /* whoever it waits for may need this processor */
+                (void)sched_yield();
             if (now - looked < LOOK_NS)
                 continue;
             looked = now;
