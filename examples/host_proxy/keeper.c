@@ -295,7 +295,6 @@ static int open_guest(keeper *k)
         return -1;
     fprintf(stderr, "dxpu-host: %llu slots, waiting for a guest at %s\n",
             (unsigned long long)k->set->guest->slots, k->set->guest->socket);
-    (void)keeper_tell(k->parent, KEEPER_OPEN, NULL, 0);
     return 0;
 }
 
@@ -316,6 +315,7 @@ static void on_hello(keeper *k, const crossing_record *r)
         return;
     }
     k->agreed = true;
+    (void)keeper_tell(k->parent, KEEPER_OPEN, NULL, 0);
     for (unsigned i = 0; i < k->set->guest->slots; i++) {
         const keeper_slot *s = &k->slots[i];
         crossing_record memory = record_of(s, CROSSING_REMEMBER, 0);

@@ -19,11 +19,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* From the end of a worker to the next one: twice as long each time, until one has lived for
-   LONG_NS. */
-#define PAUSE_MIN_NS 20000000u
-#define PAUSE_MAX_NS 5000000000u
-#define LONG_NS      10000000000u
+/* From the end of a worker to the next one.  A guest must have seen that its slots are empty: a
+   driver that removes a device which is there again waits for what it asked of the old one.  Twice
+   as long each time that a worker ends before it has said hello. */
+#define PAUSE_MIN_NS 1000000000u
+#define PAUSE_MAX_NS 8000000000u
 #define END_NS       5000000000u /* that a keeper has to end in order */
 
 typedef struct child {
@@ -42,8 +42,9 @@ typedef struct parent {
     int signals;
     keeper_child keeper[PARENT_GUESTS_MAX];
     child worker;
-    bool again; /* a keeper was open: what comes is a restart */
-    uint64_t born_ns, start_ns, pause_ns, end_ns;
+    bool again;  /* a keeper was open: what comes is a restart */
+    bool served; /* the worker has said hello to a keeper */
+    uint64_t start_ns, pause_ns, end_ns;
     bool stopping, ending; /* ending: the keepers were told, too */
     int status;
 } parent;
@@ -155,7 +156,7 @@ static int start_worker(parent *p)
             ask_worker(p, (unsigned char)(PARENT_ASK_ABANDON | i));
         crossing_close_fds(&links[i]);
     }
-    p->born_ns = dxpu_udp_now_ns();
+    p->served = false;
     p->start_ns = 0;
     return rc < 0 ? -1 : 0;
 }
@@ -209,7 +210,7 @@ static void on_worker_end(parent *p, int status)
         end_keepers(p);
         return;
     }
-    p->pause_ns = now - p->born_ns >= LONG_NS       ? PAUSE_MIN_NS
+    p->pause_ns = p->served                         ? PAUSE_MIN_NS
                   : p->pause_ns >= PAUSE_MAX_NS / 2 ? PAUSE_MAX_NS
                                                     : p->pause_ns * 2;
     p->start_ns = now + p->pause_ns;
@@ -301,7 +302,7 @@ static void on_keeper(parent *p, unsigned n)
     unsigned count = 1;
     while ((kind = keeper_hear(k->c.socket, &fd, &count)) > 0) {
         if (kind == KEEPER_OPEN)
-            p->again = true;
+            p->again = p->served = true;
         if (kind == KEEPER_HOLD || kind == KEEPER_RELEASE) {
             close_if(&k->held);
             k->held = count ? fd : -1;
