@@ -110,7 +110,7 @@ bool corei_party_may(uint64_t *since_ms, uint64_t *count, uint64_t most, uint64_
 
 /* -- What is kept -- */
 
-static uint32_t place_of(const corei_history *h, uint64_t position)
+static uint32_t history_place(const corei_history *h, uint64_t position)
 {
     return (uint32_t)(position % h->room);
 }
@@ -134,15 +134,15 @@ void corei_history_free(corei_history *h)
 }
 
 /* Its record goes with the next commit. */
-static void drop(corei_history *h, uint64_t position)
+static void history_drop(corei_history *h, uint64_t position)
 {
-    uint32_t at = place_of(h, position);
+    uint32_t at = history_place(h, position);
     h->party[h->whose[at]].events--;
     h->whose[at] = NO_PARTY;
     h->count--;
     if (h->drops < COREI_DROPS_MAX)
         h->drop[h->drops++] = h->event[at].number;
-    while (h->first < h->end && h->whose[place_of(h, h->first)] == NO_PARTY)
+    while (h->first < h->end && h->whose[history_place(h, h->first)] == NO_PARTY)
         h->first++;
 }
 
@@ -160,10 +160,10 @@ static void make_room(corei_history *h, uint32_t newcomer)
     }
     corei_party *p = &h->party[most];
     uint64_t at = p->oldest > h->first ? p->oldest : h->first;
-    while (h->whose[place_of(h, at)] != most)
+    while (h->whose[history_place(h, at)] != most)
         at++;
     p->oldest = at + 1;
-    drop(h, at);
+    history_drop(h, at);
 }
 
 /* Those in the middle that are dropped cost no place any more. */
@@ -171,21 +171,21 @@ static void close_gaps(corei_history *h)
 {
     uint64_t to = h->first;
     for (uint64_t at = h->first; at < h->end; at++) {
-        if (h->whose[place_of(h, at)] == NO_PARTY)
+        if (h->whose[history_place(h, at)] == NO_PARTY)
             continue;
-        h->event[place_of(h, to)] = h->event[place_of(h, at)];
-        h->whose[place_of(h, to++)] = h->whose[place_of(h, at)];
+        h->event[history_place(h, to)] = h->event[history_place(h, at)];
+        h->whose[history_place(h, to++)] = h->whose[history_place(h, at)];
     }
     h->end = to;
     for (uint32_t i = 0; i < h->parties; i++)
         h->party[i].oldest = 0;
 }
 
-static void keep(corei_history *h, const core_event *e, uint32_t party)
+static void history_keep(corei_history *h, const core_event *e, uint32_t party)
 {
     if (h->end - h->first == h->room)
         close_gaps(h);
-    uint32_t at = place_of(h, h->end);
+    uint32_t at = history_place(h, h->end);
     h->event[at] = *e;
     h->whose[at] = party;
     h->party[party].events++;
@@ -199,14 +199,14 @@ void corei_history_keep(core *c, const core_event *e)
     uint32_t party = party_of(c, e);
     if (c->history.count == c->history.most)
         make_room(&c->history, party);
-    keep(&c->history, e, party);
+    history_keep(&c->history, e, party);
 }
 
 void corei_history_load(core *c, const core_event *e)
 {
     if (c->history.count == c->history.room) /* a store that kept more */
         make_room(&c->history, NO_PARTY);
-    keep(&c->history, e, 0); /* whose it is, nodes tell that are not loaded yet */
+    history_keep(&c->history, e, 0); /* whose it is, nodes tell that are not loaded yet */
 }
 
 void corei_history_sort(core *c)
@@ -214,7 +214,7 @@ void corei_history_sort(core *c)
     corei_history *h = &c->history;
     h->party[0].events = 0;
     for (uint64_t i = h->first; i < h->end; i++) {
-        uint32_t at = place_of(h, i);
+        uint32_t at = history_place(h, i);
         if (h->whose[at] == NO_PARTY)
             continue;
         h->whose[at] = party_of(c, &h->event[at]);
@@ -234,7 +234,7 @@ static uint64_t position_after(const corei_history *h, uint64_t number)
     uint64_t low = h->first, high = h->end;
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
-        if (h->event[place_of(h, middle)].number <= number)
+        if (h->event[history_place(h, middle)].number <= number)
             low = middle + 1;
         else
             high = middle;
@@ -247,8 +247,8 @@ unsigned core_events_after(const core *c, uint64_t after, core_event *out, unsig
     const corei_history *h = &c->history;
     unsigned n = 0;
     for (uint64_t at = position_after(h, after); n < max && at < h->end; at++)
-        if (h->whose[place_of(h, at)] != NO_PARTY)
-            out[n++] = h->event[place_of(h, at)];
+        if (h->whose[history_place(h, at)] != NO_PARTY)
+            out[n++] = h->event[history_place(h, at)];
     return n;
 }
 
@@ -258,7 +258,7 @@ unsigned core_events_before(const core *c, uint64_t before, core_event *out, uns
     uint64_t at = before ? position_after(h, before - 1) : h->first;
     unsigned n = 0;
     while (n < max && at-- > h->first)
-        if (h->whose[place_of(h, at)] != NO_PARTY)
-            out[n++] = h->event[place_of(h, at)];
+        if (h->whose[history_place(h, at)] != NO_PARTY)
+            out[n++] = h->event[history_place(h, at)];
     return n;
 }
