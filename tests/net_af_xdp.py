@@ -440,6 +440,27 @@ def s200_no_rights_after_the_start():
 
 
 @case
+def s200_a_guests_processes():
+    """The worker, which is made late, opens AF_XDP and gives up its rights; so does the keeper.  The
+    parent, which makes the next worker, keeps them: the control."""
+    with Net() as n:
+        host = n.there("host", "dxpu-host", "--vfio-user", n.file("vm.sock"), "--listen",
+                       at(V4[0], 0), "--af-xdp", H)
+        host.says(r"AF_XDP on h0")
+        host.says(r"waiting for a guest")
+        parent = host.popen.pid
+        with open("/proc/%d/task/%d/children" % (parent, parent), encoding="ascii") as file:
+            children = [int(pid) for pid in file.read().split()]
+        check(len(children) == 2 and held(parent)[0], children)
+        end = time.monotonic() + 10
+        while any(held(pid)[0] for pid in children) and time.monotonic() < end:
+            time.sleep(0.05)
+        check(not any(held(pid)[0] for pid in children), [hex(held(p)[0]) for p in children])
+        check(host.stop() == 0, host.errors())
+        check("prog/xdp" not in n.ip("host", "link", "show", "h0"))
+
+
+@case
 def old_neighbour_is_asked_again():
     """The kernel's entry goes stale, since AF_XDP's sending does not use it; a datagram by the
     socket makes the kernel confirm it."""

@@ -330,35 +330,63 @@ static const char *const allowed[] = {
 
 /* What only somebody asks for who has taken over the process. */
 static const char *const processes[] = { "fork", "vfork" };
-static const char *const deadly[] = { "execve",         "execveat",
-                                      "ptrace",         "process_madvise",
-                                      "kcmp",           "pidfd_getfd",
-                                      "mount",          "umount2",
-                                      "pivot_root",     "chroot",
-                                      "move_mount",     "open_tree",
-                                      "fsopen",         "fsmount",
-                                      "mount_setattr",  "unshare",
-                                      "setns",          "init_module",
-                                      "finit_module",   "delete_module",
-                                      "kexec_load",     "kexec_file_load",
-                                      "reboot",         "swapon",
-                                      "swapoff",        "keyctl",
-                                      "add_key",        "request_key",
-                                      "userfaultfd",    "perf_event_open",
-                                      "iopl",           "ioperm",
-                                      "modify_ldt",     "personality",
-                                      "setuid",         "setgid",
-                                      "setreuid",       "setregid",
-                                      "setresuid",      "setresgid",
-                                      "setgroups",      "setfsuid",
-                                      "setfsgid",       "capset",
-                                      "acct",           "quotactl",
-                                      "syslog",         "sethostname",
-                                      "setdomainname",  "settimeofday",
-                                      "clock_settime",  "adjtimex",
-                                      "clock_adjtime",  "open_by_handle_at",
-                                      "mknod",          "mknodat",
-                                      "io_uring_setup", "bpf" };
+static const char *const set_up[] = { "bpf", "capset" }; /* for AF_XDP, in a process made later */
+static const char *const deadly[] = { "execve",
+                                      "execveat",
+                                      "ptrace",
+                                      "process_madvise",
+                                      "kcmp",
+                                      "pidfd_getfd",
+                                      "mount",
+                                      "umount2",
+                                      "pivot_root",
+                                      "chroot",
+                                      "move_mount",
+                                      "open_tree",
+                                      "fsopen",
+                                      "fsmount",
+                                      "mount_setattr",
+                                      "unshare",
+                                      "setns",
+                                      "init_module",
+                                      "finit_module",
+                                      "delete_module",
+                                      "kexec_load",
+                                      "kexec_file_load",
+                                      "reboot",
+                                      "swapon",
+                                      "swapoff",
+                                      "keyctl",
+                                      "add_key",
+                                      "request_key",
+                                      "userfaultfd",
+                                      "perf_event_open",
+                                      "iopl",
+                                      "ioperm",
+                                      "modify_ldt",
+                                      "personality",
+                                      "setuid",
+                                      "setgid",
+                                      "setreuid",
+                                      "setregid",
+                                      "setresuid",
+                                      "setresgid",
+                                      "setgroups",
+                                      "setfsuid",
+                                      "setfsgid",
+                                      "acct",
+                                      "quotactl",
+                                      "syslog",
+                                      "sethostname",
+                                      "setdomainname",
+                                      "settimeofday",
+                                      "clock_settime",
+                                      "adjtimex",
+                                      "clock_adjtime",
+                                      "open_by_handle_at",
+                                      "mknod",
+                                      "mknodat",
+                                      "io_uring_setup" };
 
 /* Names that this machine does not have are passed over. */
 static int add_names(scmp_filter_ctx f, uint32_t action, const char *const *names, size_t count)
@@ -451,10 +479,13 @@ static int build(scmp_filter_ctx f, unsigned part)
     int rc = seccomp_attr_set(f, SCMP_FLTATR_CTL_TSYNC, 1);
     if (part == SANDBOX_PARENT) { /* its children are under this filter and one of their own */
         rc = rc ? rc : add_names(f, SCMP_ACT_KILL_PROCESS, deadly, COUNT(deadly));
+        if (!the.holds)
+            rc = rc ? rc : add_names(f, SCMP_ACT_KILL_PROCESS, set_up, COUNT(set_up));
         return rc ? rc : seccomp_load(f);
     }
     rc = rc ? rc : add_names(f, SCMP_ACT_ALLOW, allowed, COUNT(allowed));
     rc = rc ? rc : add_names(f, SCMP_ACT_KILL_PROCESS, deadly, COUNT(deadly));
+    rc = rc ? rc : add_names(f, SCMP_ACT_KILL_PROCESS, set_up, COUNT(set_up));
     rc = rc ? rc : add_names(f, SCMP_ACT_KILL_PROCESS, processes, COUNT(processes));
     rc = rc ? rc : add_conditions(f);
     rc = rc ? rc : add_controls(f);
