@@ -120,16 +120,17 @@ static unsigned do_drain(void *user, const dxpu_control_drain *m)
     return change(m->slot ? m->slot : 1);
 }
 
-static unsigned do_shot(void *user, unsigned number, uint8_t **png, size_t *bytes)
+static unsigned do_shot(void *user, unsigned number)
 {
+    uint8_t *png;
     (void)user;
     must(box && number && number <= SLOTS);
     if (number < TINY || number == DARK)
         return number == DARK ? DXPU_CONTROL_CODE_DARK : DXPU_CONTROL_CODE_NO_SCREEN;
-    *bytes = shown_bytes[number];
-    *png = malloc(*bytes);
-    must(*png != NULL);
-    memcpy(*png, shown + number, *bytes);
+    png = malloc(shown_bytes[number]);
+    must(png != NULL);
+    memcpy(png, shown + number, shown_bytes[number]);
+    requests_picture(r, (uint16_t)number, DXPU_CONTROL_CODE_NONE, png, shown_bytes[number]);
     return DXPU_CONTROL_CODE_NONE;
 }
 

@@ -12,6 +12,7 @@
 #include "program.h"
 #include "sandbox.h"
 #include "shards.h"
+#include "shots.h"
 
 enum { SLOTS_MAX = 1024 };
 
@@ -241,6 +242,9 @@ static int open_control(void)
     the_box.requests = requests_open(&proxy);
     if (!the_box.requests)
         return -1;
+    the_box.shots = shots_open(&the_box);
+    if (!the_box.shots)
+        return -1;
     if (set.control)
         the_box.control =
             control_open(the_box.base, set.control, 0, the_box.keys, the_box.requests);
@@ -331,6 +335,7 @@ int main(int argc, char **argv)
     manager_close(the_box.manager);
     the_box.manager = NULL; /* channels still end */
     control_close(the_box.control);
+    shots_close(the_box.shots);
     requests_close(the_box.requests);
     slots_close(&the_box);
     if (shards_close(&the_box))

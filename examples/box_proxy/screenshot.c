@@ -14,7 +14,7 @@ uint8_t *screenshot_encode(const uint8_t *rgb, unsigned width, unsigned height, 
     memset(&image, 0, sizeof image);
     image.version = PNG_IMAGE_VERSION;
     image.format = PNG_FORMAT_RGB;
-    image.flags = PNG_IMAGE_FLAG_FAST; /* the box does nothing else meanwhile */
+    image.flags = PNG_IMAGE_FLAG_FAST; /* somebody waits for it */
     image.width = width;
     image.height = height;
     size = PNG_IMAGE_PNG_SIZE_MAX(image);

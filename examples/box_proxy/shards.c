@@ -4,7 +4,7 @@
    CONTENTS   1 A loop   2 Opening   3 Running   4 Requests   5 Statistics */
 #include "shards.h"
 #include "leases.h"
-#include "screenshot.h"
+#include "shots.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -334,28 +334,9 @@ unsigned shards_drain(void *user, const dxpu_control_drain *m)
     return DXPU_CONTROL_CODE_NONE;
 }
 
-typedef struct picture {
-    uint8_t *rgb;
-    unsigned width, height;
-} picture;
-
-static void do_picture(void *arg)
+unsigned shards_screenshot(void *user, unsigned number)
 {
-    ask *a = arg;
-    picture *p = a->out;
-    a->code = slots_picture(a->b, a->number, &p->rgb, &p->width, &p->height);
-}
-
-/* Only the copy is the loop's work: with several, the others wait for no PNG. */
-unsigned shards_screenshot(void *user, unsigned number, uint8_t **png, size_t *bytes)
-{
-    picture p = { NULL, 0, 0 };
-    unsigned code = in_loop(user, number, NULL, &p, do_picture);
-    if (code)
-        return code;
-    *png = screenshot_encode(p.rgb, p.width, p.height, bytes);
-    free(p.rgb);
-    return *png ? DXPU_CONTROL_CODE_NONE : DXPU_CONTROL_CODE_MEMORY;
+    return shots_begin(((box *)user)->shots, number);
 }
 
 static void do_describe(void *arg)

@@ -31,7 +31,7 @@ unsigned shards_bind(void *user, const dxpu_control_bind *m);
 unsigned shards_unbind(void *user, const dxpu_control_unbind *m);
 unsigned shards_reset(void *user, const dxpu_control_reset *m);
 unsigned shards_drain(void *user, const dxpu_control_drain *m);
-unsigned shards_screenshot(void *user, unsigned number, uint8_t **png, size_t *bytes);
+unsigned shards_screenshot(void *user, unsigned number);
 void shards_describe(void *user, unsigned number, dxpu_control_slot *out);
 /* manager_proxy.device, .node; user is the box. */
 void shards_device(void *user, unsigned number, dxpu_control_device *out);

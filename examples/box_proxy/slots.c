@@ -688,14 +688,14 @@ void slots_close(box *b)
 
 /* ==== 5  Screens ============================================================================== */
 
-unsigned slots_picture(const box *b, unsigned number, uint8_t **rgb, unsigned *width,
-                       unsigned *height)
+unsigned slots_picture(const box *b, unsigned number, uint8_t *rgb, unsigned row, unsigned rows,
+                       unsigned *width, unsigned *height)
 {
     const slot *s = &b->slots[number - 1];
     if (!s->kind->picture)
         return DXPU_CONTROL_CODE_NO_SCREEN;
-    *rgb = s->kind->picture(s->device, width, height);
-    return *rgb ? DXPU_CONTROL_CODE_NONE : DXPU_CONTROL_CODE_DARK;
+    return s->kind->picture(s->device, rgb, row, rows, width, height) ? DXPU_CONTROL_CODE_NONE
+                                                                      : DXPU_CONTROL_CODE_DARK;
 }
 
 /* ==== 6  Statistics =========================================================================== */

@@ -30,6 +30,7 @@ typedef struct waiting_queue {
 enum { SLOT_ANSWERS = 256 };
 
 struct shard;
+struct shots;
 
 typedef struct slot {
     struct shard *shard; /* whose loop it is in */
@@ -118,6 +119,7 @@ typedef struct box {
     struct event_base *base; /* of the following, and of signals */
     requests *requests;      /* NULL: neither port nor manager */
     control *control;        /* NULL: none */
+    struct shots *shots;     /* NULL: there is nobody to show them to */
     manager_link *manager;   /* NULL: none */
     bool quiet;
 } box;
@@ -152,10 +154,9 @@ unsigned slots_paths(void *user, const dxpu_udp_address *here,
 
 /* For control_proxy.slot. */
 void slots_describe(const box *b, unsigned number, dxpu_control_slot *out);
-/* What a slot shows: rows from the top, three bytes a pixel, for the caller to free.
-   DXPU_CONTROL_CODE_NONE, or why not. */
-unsigned slots_picture(const box *b, unsigned number, uint8_t **rgb, unsigned *width,
-                       unsigned *height);
+/* Rows of what a slot shows, as device_kind.picture.  DXPU_CONTROL_CODE_NONE, or why not. */
+unsigned slots_picture(const box *b, unsigned number, uint8_t *rgb, unsigned row, unsigned rows,
+                       unsigned *width, unsigned *height);
 void slots_report(const box *b, unsigned number, report *r);
 
 #endif /* SLOTS_H_INCLUDED */

@@ -26,6 +26,8 @@ struct requests {
     } count;
     /* The picture that is being fetched, in pieces, by the connection that asked last. */
     const requests_peer *viewer; /* NULL: none */
+    secure_conn *viewer_conn;    /* its connection, */
+    uint32_t png_request;        /* and what it waits for an answer to while png is NULL */
     uint16_t png_slot;
     uint8_t *png;
     size_t png_bytes;
@@ -292,21 +294,44 @@ static unsigned do_change(const requests *o, const dxpu_control *m)
 }
 
 /* M-22, M-23 */
-static unsigned do_screenshot(const requests_peer *c, const dxpu_control_screenshot *m)
+static unsigned do_screenshot(const requests_peer *c, secure_conn *conn, const dxpu_control *m)
 {
+    const dxpu_control_screenshot *ask = &m->u.screenshot;
     requests *o = c->owner;
     unsigned code;
-    if (m->offset == 0) {
-        forget_picture(o);
-        code = o->proxy.screenshot(o->proxy.user, m->slot, &o->png, &o->png_bytes);
-        if (code)
-            return code;
+    if (ask->offset == 0) {
+        if (o->viewer && !o->png) /* another one is on its way */
+            return DXPU_CONTROL_CODE_BUSY;
+        forget_picture(o); /* who has not all of it yet asks again */
         o->viewer = c;
-        o->png_slot = m->slot;
-    } else if (o->viewer != c || o->png_slot != m->slot) {
-        return DXPU_CONTROL_CODE_GONE;
+        o->viewer_conn = conn;
+        o->png_request = m->request;
+        o->png_slot = ask->slot;
+        code = o->proxy.screenshot(o->proxy.user, ask->slot);
+        if (code)
+            forget_picture(o);
+        return code;
     }
-    return m->offset < o->png_bytes ? DXPU_CONTROL_CODE_NONE : DXPU_CONTROL_CODE_MALFORMED;
+    if (o->viewer != c || o->png_slot != ask->slot || !o->png)
+        return DXPU_CONTROL_CODE_GONE;
+    if (ask->offset >= o->png_bytes)
+        return DXPU_CONTROL_CODE_MALFORMED;
+    send_piece(o, conn, m->request, ask->offset);
+    return DXPU_CONTROL_CODE_NONE;
+}
+
+void requests_picture(requests *o, uint16_t slot, unsigned code, uint8_t *png, size_t bytes)
+{
+    if (!o->viewer || o->png || o->png_slot != slot) { /* who asked has gone */
+        free(png);
+    } else if (code) {
+        send_error(o, o->viewer_conn, o->png_request, code, slot);
+        forget_picture(o);
+    } else {
+        o->png = png;
+        o->png_bytes = bytes;
+        send_piece(o, o->viewer_conn, o->png_request, 0);
+    }
 }
 
 /* Do it and answer, unless it is refused: the code. */
@@ -334,10 +359,7 @@ static unsigned act(requests_peer *c, secure_conn *conn, const dxpu_control *m)
         send_status(o, conn, m->request, &m->u.ask);
         return DXPU_CONTROL_CODE_NONE;
     case DXPU_CONTROL_SCREENSHOT:
-        code = do_screenshot(c, &m->u.screenshot);
-        if (!code)
-            send_piece(o, conn, m->request, m->u.screenshot.offset);
-        return code;
+        return do_screenshot(c, conn, m);
     default:
         return DXPU_CONTROL_CODE_TYPE; /* an answer, and nothing was asked */
     }

@@ -2,8 +2,8 @@
    SPDX-License-Identifier: MIT
 
    Answers are true when they are given: attach when the slot dials, status as it is now.  Nothing
-   here waits.  The control port (control.h) and the connection to the manager (manager_link.h) of
-   a proxy share one `requests`, so both do the same. */
+   here waits; a picture is sent when it is there.  The control port (control.h) and the connection
+   to the manager (manager_link.h) of a proxy share one `requests`, so both do the same. */
 #ifndef REQUESTS_H_INCLUDED
 #define REQUESTS_H_INCLUDED
 
@@ -22,8 +22,8 @@ typedef struct control_proxy {
        none. */
     unsigned (*attach)(void *user, const dxpu_control_attach *m);
     unsigned (*detach)(void *user, const dxpu_control_detach *m);
-    /* What a slot's device shows, a PNG that the caller frees. */
-    unsigned (*screenshot)(void *user, unsigned number, uint8_t **png, size_t *bytes);
+    /* Begin a picture of what a slot's device shows: requests_picture() follows. */
+    unsigned (*screenshot)(void *user, unsigned number);
     /* These four from the manager alone (M-51); the slot of drain may be 0. */
     unsigned (*bind)(void *user, const dxpu_control_bind *m);
     unsigned (*unbind)(void *user, const dxpu_control_unbind *m);
@@ -65,6 +65,9 @@ unsigned control_box_from(const dxpu_control_attach *m, dxpu_udp_address *out);
 /* The two ways to write an address. */
 void control_address_from(const dxpu_udp_address *a, dxpu_control_address *out);
 void control_address_to(const dxpu_control_address *a, dxpu_udp_address *out);
+
+/* A picture is there: a PNG, which is taken over, or why there is none. */
+void requests_picture(requests *r, uint16_t slot, unsigned code, uint8_t *png, size_t bytes);
 
 /* The slot that a request is about; 0 for what is about none, or for all. */
 uint16_t requests_slot(const dxpu_control *m);

@@ -61,9 +61,11 @@ typedef struct device_kind {
     /* The monotonic time, and a chance to send more: every 10 ms or so, when TLPs of the device
        have left, and when its jobs are over.  NULL: not wanted. */
     void (*tick)(void *device, uint64_t now_ns);
-    /* What it shows: rows from the top, three bytes a pixel: red, green, blue.  The caller frees
-       it.  NULL: nothing is shown.  The function is NULL for what has no screen. */
-    uint8_t *(*picture)(void *device, unsigned *width, unsigned *height);
+    /* What it shows: `rows` rows from `row` on, counted from the top, which it has, three bytes a
+       pixel: red, green, blue; rgb NULL: its size alone.  False: nothing is shown.  The function is
+       NULL for what has no screen. */
+    bool (*picture)(void *device, uint8_t *rgb, unsigned row, unsigned rows, unsigned *width,
+                    unsigned *height);
     /* Erase for good what reset() leaves, and read all of it back, by jobs, from the beginning when
        `begin`.  DEVICE_WIPING: call again when jobs are over; _WIPED: that was the last of it, all
        is 0; _UNWIPED: it cannot be erased, after a message.  Nobody uses the device meanwhile.

@@ -183,32 +183,29 @@ static uint32_t pixel(const vga *v, const uint8_t *p)
 }
 
 /* device_kind.picture */
-static uint8_t *vga_picture(void *device, unsigned *width, unsigned *height)
+static bool vga_picture(void *device, uint8_t *rgb, unsigned row, unsigned rows, unsigned *width,
+                        unsigned *height)
 {
     vga *v = device;
     uint32_t w = v->reg[REG_WIDTH], h = v->reg[REG_HEIGHT], bytes = v->reg[REG_BITS] / 8u;
     uint64_t line = (uint64_t)(v->reg[REG_LINE] > w ? v->reg[REG_LINE] : w) * bytes;
     uint64_t start = v->reg[REG_LEFT] * (uint64_t)bytes + v->reg[REG_TOP] * line;
-    uint8_t *rgb, *to;
     if (!(v->reg[REG_ENABLE] & VGA_ENABLED) || w < VGA_LEAST || h < VGA_LEAST ||
         (v->reg[REG_BITS] != 16 && v->reg[REG_BITS] != 32) || start + line * h > VGA_FRAME_BYTES)
-        return NULL;
-    rgb = to = malloc((size_t)w * h * 3);
-    if (!rgb)
-        return NULL;
-    for (uint32_t y = 0; y < h; y++) {
-        const uint8_t *from = v->frame.bytes + start + y * line;
-        for (uint32_t x = 0; x < w; x++, from += bytes, to += 3) {
-            uint32_t c = pixel(v, from);
-            to[0] = (uint8_t)(c >> 16);
-            to[1] = (uint8_t)(c >> 8);
-            to[2] = (uint8_t)c;
-        }
-    }
+        return false;
     *width = w;
     *height = h;
-    v->count.pictures++;
-    return rgb;
+    for (uint32_t y = row; rgb && y < row + rows && y < h; y++) {
+        const uint8_t *from = v->frame.bytes + start + y * line;
+        for (uint32_t x = 0; x < w; x++, from += bytes, rgb += 3) {
+            uint32_t c = pixel(v, from);
+            rgb[0] = (uint8_t)(c >> 16);
+            rgb[1] = (uint8_t)(c >> 8);
+            rgb[2] = (uint8_t)c;
+        }
+        v->count.pictures += y + 1 == h; /* the last row of one */
+    }
+    return true;
 }
 
 /* ==== 5  Reset ================================================================================ */
