@@ -1076,6 +1076,8 @@ typedef struct dxpui_path { /* times are 0 or DXPU_NEVER while they mean nothing
     uint64_t loss_ns;  /* the oldest undecided transmission is lost then */
     uint64_t pace_ns;  /* the next data frame may leave */
     uint64_t heard_ns, probe_ns, awaited_ns, reply_cookie;
+    uint64_t replay_top;                        /* one past the largest packet number seen */
+    uint64_t *replay;                           /* packet numbers seen, a window of bits */
     uint16_t *log;                              /* transmissions: low bits of the sequence */
     uint32_t index, index_acked, scan;          /* next, largest acknowledged, next to judge */
     uint32_t recovery, limited, counted;        /* see dxpui_window_count() */
@@ -1106,7 +1108,8 @@ typedef struct dxpu_channel {
     /* paths */
     dxpui_path paths[DXPU_PATHS_MAX];
     uint8_t heard_path, seen_path; /* of the last sequenced frame; of ours that it had seen last */
-    uint8_t fallback;              /* the one to try while none is usable */
+    uint8_t held; /* una was seen and is not acknowledged: 1, and once more for each repetition */
+    uint8_t fallback; /* the one to try while none is usable */
     uint8_t key_phase;
     /* sending */
     dxpui_fifo tx[DXPU_CLASSES];
@@ -1127,9 +1130,7 @@ typedef struct dxpu_channel {
     uint64_t blocked_at_ns;
     /* receiving */
     dxpui_fifo rx[DXPU_CLASSES];
-    uint64_t *replay; /* packet numbers seen, a window of bits */
-    uint32_t replay_bits;
-    uint64_t replay_top;     /* one past the largest */
+    uint32_t replay_bits;    /* of each path */
     uint8_t *reorder;        /* window x frame body */
     uint16_t *reorder_bytes; /* 0: empty */
     dxpu_event *rx_events;
@@ -3716,7 +3717,8 @@ static uint64_t dxpui_layout(dxpu_channel *ch, const dxpu_channel_config *c, voi
     ch->rx_events = (dxpu_event *)dxpui_arena_take(&a, DXPUI_EVENTS * sizeof *ch->rx_events);
     ch->event_order = (uint32_t *)dxpui_arena_take(&a, 2 * DXPUI_EVENTS * sizeof *ch->event_order);
     ch->replay_bits = 4 * window < 256 ? 256 : 4 * window;
-    ch->replay = (uint64_t *)dxpui_arena_take(&a, ch->replay_bits / 8);
+    for (unsigned i = 0; i < c->paths; i++)
+        ch->paths[i].replay = (uint64_t *)dxpui_arena_take(&a, ch->replay_bits / 8);
     ch->reorder_bytes = (uint16_t *)dxpui_arena_take(&a, window * sizeof *ch->reorder_bytes);
     ch->reorder = (uint8_t *)dxpui_arena_take(&a, (uint64_t)window *
                                                       dxpui_body_max(ch, c->frame_limit_bytes));
@@ -3893,25 +3895,28 @@ DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns)
     return DXPU_OK;
 }
 
-/* Seen packet numbers: a window of bits below replay_top.  True when `packet` is new. */
-static bool dxpui_replay_mark(dxpu_channel *ch, uint64_t packet)
+/* Seen packet numbers: a window of bits below replay_top, for each path, since one is late against
+   another by any number of packets.  The path is a part of what is authentic, so that a copy is
+   looked for where the original was (D-63).  True when `packet` is new. */
+static bool dxpui_replay_mark(dxpu_channel *ch, const dxpu_frame *f)
 {
-    uint64_t size = ch->replay_bits;
+    dxpui_path *p = &ch->paths[f->path < ch->cfg.paths ? f->path : 0];
+    uint64_t size = ch->replay_bits, packet = f->packet;
     if (packet == UINT64_MAX)
         return false; /* nothing could come after it */
-    if (packet >= ch->replay_top) {
-        uint64_t steps = dxpui_min64(packet - ch->replay_top + 1, size);
+    if (packet >= p->replay_top) {
+        uint64_t steps = dxpui_min64(packet - p->replay_top + 1, size);
         for (uint64_t i = 0; i < steps; i++) {
             uint64_t bit = (packet - i) & (size - 1);
-            ch->replay[bit / 64] &= ~((uint64_t)1 << (bit & 63));
+            p->replay[bit / 64] &= ~((uint64_t)1 << (bit & 63));
         }
-        ch->replay_top = packet + 1;
-    } else if (ch->replay_top - packet > size) {
+        p->replay_top = packet + 1;
+    } else if (p->replay_top - packet > size) {
         return false; /* too old to tell */
     }
     uint64_t bit = packet & (size - 1), mask = (uint64_t)1 << (bit & 63);
-    bool fresh = !(ch->replay[bit / 64] & mask);
-    ch->replay[bit / 64] |= mask;
+    bool fresh = !(p->replay[bit / 64] & mask);
+    p->replay[bit / 64] |= mask;
     return fresh;
 }
 
@@ -3945,7 +3950,7 @@ static int dxpui_admit(dxpu_channel *ch, uint8_t *pkt, size_t len, dxpu_frame *f
         return DXPU_E_STATE; /* another incarnation's; its packet numbers are not ours: D-49 */
     if (f->kind == DXPU_KIND_OPEN && f->path >= ch->cfg.paths)
         return DXPU_E_PATH; /* P-4: it could not be answered there */
-    return f->kind == DXPU_KIND_RESET || dxpui_replay_mark(ch, f->packet) ? DXPU_OK : DXPU_E_REPLAY;
+    return f->kind == DXPU_KIND_RESET || dxpui_replay_mark(ch, f) ? DXPU_OK : DXPU_E_REPLAY;
 }
 
 DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *open, size_t len)
@@ -3962,7 +3967,8 @@ DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *ope
     if (rc == DXPU_OK)
         rc = dxpui_establish(ch, &o, f.path, now_ns);
     if (rc != DXPU_OK) {
-        ch->replay_top = 0; /* the next open may be another opener's */
+        for (unsigned i = 0; i < ch->cfg.paths; i++)
+            ch->paths[i].replay_top = 0; /* the next open may be another opener's */
         return rc;
     }
     dxpui_go(ch, DXPUI_EV_ACCEPT);
@@ -4209,6 +4215,8 @@ static void dxpui_path_sent(const dxpu_channel *ch, dxpui_path *p, uint32_t byte
     p->in_flight += bytes;
     if (p->in_flight >= p->window / 2)
         p->limited = p->index;
+    else /* never half-way round the numbers behind (D-7) */
+        p->limited += p->index - p->limited >= 0x40000000u;
     if (p->timer_ns == DXPU_NEVER)
         p->timer_ns = now_ns + dxpui_path_wait(ch, p);
     p->index++;
@@ -4348,31 +4356,23 @@ static bool dxpui_path_waits(const dxpu_channel *ch, uint8_t path)
            (ch->una != ch->nxt && s->path == path && !(s->state & DXPUI_LOST));
 }
 
-/* The timer of a path with frames in flight: send its oldest again; its acknowledgement tells what
-   became of the others (D-15, D-17). */
-static void dxpui_path_timeout(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
+/* The oldest frame of which dxpui_path_waits() says that it is not acknowledged. */
+static uint32_t dxpui_path_oldest(const dxpu_channel *ch, uint8_t path)
+{
+    uint32_t seq = ch->una;
+    const dxpui_sent *s = dxpui_sent_of(ch, seq);
+    if (s->path == path && !(s->state & DXPUI_LOST))
+        return seq; /* una even if selectively acknowledged */
+    do
+        s = dxpui_sent_of(ch, ++seq);
+    while (s->path != path || s->state);
+    return seq;
+}
+
+/* What counts as silence of a path: leave it, or slow down (P-10, P-24). */
+static void dxpui_path_silent(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 {
     dxpui_path *p = &ch->paths[path];
-    const dxpui_sent *s = dxpui_sent_of(ch, ch->una);
-    p->timer_ns = DXPU_NEVER;
-    if (!dxpui_path_waits(ch, path))
-        return;
-    for (uint32_t seq = ch->una; ch->lost == 0; seq++) { /* else another loss goes first */
-        DXPU_ASSERT(seq != ch->nxt);
-        if (s->path == path && (s->state == 0 || seq == ch->una))
-            dxpui_mark_lost(ch, seq); /* una even if selectively acknowledged */
-        s = dxpui_sent_of(ch, seq + 1);
-    }
-    if (p->timeouts == 0 && p->srtt_ns) {
-        ch->count.tx_tail_probes++;
-    } else {
-        ch->count.tx_timeouts++;
-        if (p->timeouts == 0)
-            p->timeouts = 1;
-    }
-    if (p->timeouts < DXPUI_BACKOFF_MAX)
-        p->timeouts++;
-    p->timer_ns = now_ns + dxpui_path_wait(ch, p);
     unsigned other = dxpui_active(ch);
     bool better = other != path && ch->paths[other].usable;
     ch->paths[other].urgent = true;
@@ -4386,6 +4386,44 @@ static void dxpui_path_timeout(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
         dxpui_congestion(ch, p, p->index);
         p->window = 2 * ch->frame_limit;
     }
+}
+
+/* The timer of a path with frames in flight: send its oldest again; its acknowledgement tells what
+   became of the others (D-15, D-17).  If no sack could have named it yet, it waits for an older one
+   on another path, whose timer runs: the next acknowledgement starts this one anew (D-14). */
+static void dxpui_path_timeout(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
+{
+    dxpui_path *p = &ch->paths[path];
+    p->timer_ns = DXPU_NEVER;
+    if (!dxpui_path_waits(ch, path))
+        return;
+    uint32_t oldest = dxpui_path_oldest(ch, path);
+    if (oldest - ch->una > DXPUI_SACK_REACH) {
+        if (ch->lost) { /* what it waits for has yet to leave, whatever is in flight here */
+            ch->paths[dxpui_active(ch)].urgent = true;
+            p->timer_ns = now_ns + dxpui_path_wait(ch, p);
+        }
+        return;
+    }
+    if (ch->lost == 0) /* else another loss goes first */
+        dxpui_mark_lost(ch, oldest);
+    if (oldest == ch->una && ch->held) { /* the peer has no room for its events (D-62) */
+        ch->held = (uint8_t)(ch->held + (ch->held < DXPUI_BACKOFF_MAX));
+        p->timer_ns = now_ns + dxpui_backed_off(ch, p, ch->held);
+        ch->paths[dxpui_active(ch)].urgent = true;
+        return;
+    }
+    if (p->timeouts == 0 && p->srtt_ns) {
+        ch->count.tx_tail_probes++;
+    } else {
+        ch->count.tx_timeouts++;
+        if (p->timeouts == 0)
+            p->timeouts = 1;
+    }
+    if (p->timeouts < DXPUI_BACKOFF_MAX)
+        p->timeouts++;
+    p->timer_ns = now_ns + dxpui_path_wait(ch, p);
+    dxpui_path_silent(ch, path, now_ns);
 }
 
 /* ---- Probes: is it alive, how far is it, does it carry the limit (P-1 ff.) ---- */
@@ -5037,6 +5075,18 @@ static bool dxpui_ack_valid(const dxpu_channel *ch, const dxpu_frame *f)
     return bits >= 64 || (f->sack >> bits) == 0;
 }
 
+/* The transmission that the peer saw last is the oldest frame, which it does not acknowledge: it
+   has no room for its link events.  Its path is as good as one that acknowledges (D-62). */
+static void dxpui_on_held(dxpu_channel *ch, const dxpu_frame *f)
+{
+    const dxpui_sent *s = dxpui_sent_of(ch, ch->una);
+    if (ch->una == ch->nxt || s->packet_lo != (uint32_t)f->seen || f->ack != ch->una ||
+        (s->state & DXPUI_LOST))
+        return;
+    ch->held = ch->held ? ch->held : 1;
+    ch->paths[s->path].timeouts = 0;
+}
+
 static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
 {
     uint32_t before = ch->una;
@@ -5051,6 +5101,7 @@ static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
             dxpui_acked(ch, seq, f, now_ns);
     }
     if (ch->una != before) {
+        ch->held = 0;
         if (dxpui_seq_cmp(ch->lost_from, ch->una) < 0)
             ch->lost_from = ch->una;
         dxpui_free_acked(ch);
@@ -5059,6 +5110,7 @@ static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
         ch->ecn_told = f->ecn_ce;
         dxpui_congestion(ch, &ch->paths[ch->seen_path], ch->paths[ch->seen_path].index_acked);
     }
+    dxpui_on_held(ch, f);
     for (uint8_t i = 0; i < ch->cfg.paths; i++) {
         dxpui_path *p = &ch->paths[i];
         if (p->progress) {

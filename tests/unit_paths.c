@@ -422,6 +422,171 @@ static void test_d14_far_from_the_oldest(void **state)
     rig_free(&r);
 }
 
+/* The oldest frame on path 0, 80 more on path 1, of which a sack names the first 64. */
+static void far_ahead_on_path_1(void)
+{
+    rig_config(&r);
+    r.cfg.window_frames = r.offer.window_frames = 128;
+    r.cfg.paths = 2;
+    r.cfg.lossless = false;
+    r.cfg.tx.header[DXPU_POSTED] = 256;
+    r.offer.limits.header[DXPU_POSTED] = 256;
+    rig_up(&r);
+    make_usable(1);
+    path(0)->window = path(1)->window = 1 << 20;
+    path(0)->srtt_ns = path(1)->srtt_ns = 1; /* no pacing */
+    for (unsigned i = 0; i < 81; i++) {
+        path(0)->timeouts = i != 0;
+        assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
+        assert_int_equal(burst(), 1);
+        assert_int_equal(dxpui_sent_of(&r.ch, RIG_SEQ + i)->path, i != 0);
+    }
+    path(0)->timeouts = 0;
+    r.say.sack = UINT64_MAX;
+    r.say.seen = r.ch.packet - 1;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    path(0)->timer_ns = path(0)->loss_ns = r.now_ns + 100 * RIG_MS; /* the slow path */
+    r.now_ns = path(1)->timer_ns;
+    assert_true(r.now_ns < path(0)->timer_ns);
+}
+
+/* What no sack can name yet is not overdue: its path is not to blame, and its timer comes back. */
+static void test_d14_timer_beyond_the_sack(void **state)
+{
+    (void)state;
+    far_ahead_on_path_1();
+    for (unsigned i = 0; i < 5; i++) {
+        assert_int_equal(burst(), 0);
+        assert_int_equal(path(1)->timeouts, 0);
+        assert_true(path(1)->timer_ns == DXPU_NEVER && path(1)->usable);
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+        assert_true(path(1)->timer_ns != DXPU_NEVER);
+        r.now_ns = path(1)->timer_ns;
+    }
+    assert_int_equal(r.ch.count.tx_tail_probes + r.ch.count.tx_timeouts, 0);
+    r.say.sack = 0;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 70), DXPU_OK);
+    r.now_ns = path(1)->timer_ns; /* the control: now they are within its reach */
+    assert_int_equal(burst(), 1);
+    assert_int_equal(r.ch.count.tx_tail_probes, 1);
+    rig_free(&r);
+}
+
+/* The frame that they wait for was lost, and the window is full of them: it goes all the same. */
+static void test_d14_loss_behind_a_full_window(void **state)
+{
+    (void)state;
+    far_ahead_on_path_1();
+    dxpui_mark_lost(&r.ch, RIG_SEQ);
+    path(0)->usable = false;
+    path(1)->window = 1;
+    path(1)->timer_ns++;
+    assert_int_equal(burst(), 0);
+    r.now_ns = path(1)->timer_ns;
+    assert_int_equal(burst(), 1);
+    assert_int_equal(dxpui_sent_of(&r.ch, RIG_SEQ)->path, 1);
+    assert_int_equal(r.ch.count.tx_tail_probes + r.ch.count.tx_timeouts, 0);
+    assert_true(path(1)->timer_ns != DXPU_NEVER);
+    rig_free(&r);
+}
+
+/* A peer that has no room for link events says by seen that their frame came.  It is repeated, less
+   and less often; no path is left for it, no window gets smaller. */
+static void test_d62_no_room_for_events(void **state)
+{
+    dxpu_event e = { .type = DXPU_EVENT_HOT_RESET };
+    (void)state;
+    for (int seen = 1; seen >= 0; seen--) {
+        uint64_t gap_ns = 0;
+        up(2, false);
+        make_usable(1);
+        uint32_t window = path(0)->window;
+        assert_int_equal(dxpu_channel_submit_event(&r.ch, &e), DXPU_OK);
+        assert_int_equal(burst(), 1);
+        for (unsigned i = 0; i < 5; i++) {
+            uint64_t sent_ns = r.now_ns;
+            r.say.seen = seen ? dxpui_sent_of(&r.ch, RIG_SEQ)->packet_lo : 0;
+            assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+            r.now_ns = dxpui_min64(path(0)->timer_ns, path(1)->timer_ns);
+            assert_true(!seen || r.now_ns - sent_ns >= gap_ns);
+            gap_ns = r.now_ns - sent_ns;
+            assert_true(burst() > 0);
+        }
+        assert_int_equal(r.ch.count.path_down != 0, !seen); /* the control: not heard of at all */
+        assert_int_equal(r.ch.count.tx_tail_probes + r.ch.count.tx_timeouts != 0, !seen);
+        if (seen) {
+            assert_int_equal(path(0)->timeouts, 0);
+            assert_int_equal(path(0)->window, window);
+            assert_true(gap_ns > 100 * RIG_MS && gap_ns <= 250 * RIG_MS);
+            r.say.seen = r.ch.packet - 1;
+            assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
+            assert_int_equal(r.ch.held, 0);
+        }
+        rig_free(&r);
+    }
+}
+
+/* What came before its predecessor, or is about to be sent again, is not held. */
+static void test_d62_not_the_oldest_then(void **state)
+{
+    (void)state;
+    up(1, true);
+    submit_big(2);
+    assert_int_equal(burst(), 2);
+    r.say.sack = 1; /* the second has come, the first has not */
+    r.say.seen = dxpui_sent_of(&r.ch, RIG_SEQ + 1)->packet_lo;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    assert_int_equal(r.ch.held, 0);
+    r.ch.una++; /* as if a later acknowledgement had overtaken the next one */
+    r.say.sack = 0;
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+    assert_int_equal(r.ch.held, 0);
+    dxpui_mark_lost(&r.ch, RIG_SEQ + 1);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
+    assert_int_equal(r.ch.held, 0);
+    rig_free(&r);
+}
+
+/* Each path has its own window of packet numbers: one is late by thousands of another's. */
+static void test_d63_replay_by_path(void **state)
+{
+    static const struct {
+        unsigned path, packet;
+        int rc;
+    } rows[] = { { 0, 10000, DXPU_OK },       { 1, 1000, DXPU_OK },
+                 { 1, 1000, DXPU_E_REPLAY },  { 0, 9999, DXPU_OK },
+                 { 0, 10000, DXPU_E_REPLAY }, { 1, 999, DXPU_OK },
+                 { 0, 9000, DXPU_E_REPLAY },  { 1, 700, DXPU_E_REPLAY },
+                 { 9, 10001, DXPU_OK },       { 9, 10001, DXPU_E_REPLAY } };
+    (void)state;
+    up(2, true);
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        r.say.path = (uint8_t)rows[i].path;
+        r.say.packet = rows[i].packet;
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ), rows[i].rc);
+    }
+    r.say.path = 0;
+    rig_free(&r);
+}
+
+/* After half the numbers without a full window, transmissions do not begin to count for it. */
+static void test_p22_limited_long_ago(void **state)
+{
+    (void)state;
+    up(1, false);
+    dxpui_path *p = path(0);
+    p->limited = p->index - 0x40000000u;
+    p->threshold = p->window; /* past slow start */
+    for (unsigned i = 0; i < 10; i++) {
+        submit_big(1);
+        assert_int_equal(burst(), 1);
+        assert_true(p->index - p->limited <= 0x40000001u);
+        ack_after(RIG_SEQ + 1 + i, RIG_MS);
+    }
+    assert_int_equal(p->counted, 0);
+    rig_free(&r);
+}
+
 /* A transmission whose frame left again over another path is not judged on the old one. */
 static void test_d14_moved_to_another_path(void **state)
 {
@@ -1398,6 +1563,12 @@ int main(void)
         cmocka_unit_test(test_d14_beyond_the_sack),
         cmocka_unit_test(test_d14_far_from_the_oldest),
         cmocka_unit_test(test_d14_moved_to_another_path),
+        cmocka_unit_test(test_d14_timer_beyond_the_sack),
+        cmocka_unit_test(test_d14_loss_behind_a_full_window),
+        cmocka_unit_test(test_d62_no_room_for_events),
+        cmocka_unit_test(test_d62_not_the_oldest_then),
+        cmocka_unit_test(test_d63_replay_by_path),
+        cmocka_unit_test(test_p22_limited_long_ago),
         cmocka_unit_test(test_d12_many_timeouts),
         cmocka_unit_test(test_d15_other_losses_first),
         cmocka_unit_test(test_f12_not_while_losses_wait),

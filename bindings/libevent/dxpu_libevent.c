@@ -18,6 +18,8 @@
 enum {
     POLL_NS = 100 * 1000,
     RETRY_NS = 100 * 1000,
+    LATE_NS = 20 * 1000,
+    CATCH_UP_ROUNDS = 8,
     CONTROL_BYTES = 64,
     ECN_MASK = 3,
     ECN_CE = 3,
@@ -647,6 +649,21 @@ static unsigned receive_all(dxpu_udp *u, const dxpu_udp_callbacks *cb, bool all)
     return n;
 }
 
+/* A timer is due for longer than a loop takes, so the process did not run for a while.  What came
+   meanwhile is read first: an acknowledgement that waits in a socket is not a late one. */
+static unsigned catch_up(dxpu_udp *u, const dxpu_udp_callbacks *cb)
+{
+    unsigned n = receive_all(u, cb, true), rounds = 0;
+    for (bool more = true; more && rounds < CATCH_UP_ROUNDS; rounds++) {
+        more = u->bypass_maybe;
+        for (unsigned i = 0; i < u->cfg.sockets; i++)
+            more |= u->sockets[i].maybe;
+        if (more)
+            n += receive_all(u, cb, false);
+    }
+    return n;
+}
+
 /* Block until a datagram, another event, or next_ns. */
 static int block(dxpu_udp *u, uint64_t now, uint64_t next)
 {
@@ -711,6 +728,10 @@ int dxpu_udp_loop(dxpu_udp *u, const dxpu_udp_callbacks *cb)
         unsigned n = receive_all(u, cb, all);
         n += looks(u, false);
         now = dxpu_udp_now_ns();
+        if (next && next != DXPU_NEVER && next + LATE_NS < now) {
+            n += catch_up(u, cb);
+            now = dxpu_udp_now_ns();
+        }
         if (n)
             last = now;
         if (n || wake || next <= now) { /* else nothing has changed since next_ns() */

@@ -12,24 +12,31 @@ enum { BITS = 64, JUMP = 6 };
    open     more than one number between; larger windows; longer jumps
    unwind   14
    when     long
-   control  - ch->replay[bit / 64] |= mask;
+   control  - p->replay[bit / 64] |= mask;
             + (void)mask; */
 void proof_replay(void)
 {
     static dxpu_channel ch;
     uint64_t bits[BITS / 64], packet = nondet_u64(), other = nondet_u64();
-    ch.replay = bits;
+    dxpui_path *p = &ch.paths[1];
+    dxpu_frame f;
+    ch.cfg.paths = 2;
+    f.path = 1;
+    f.packet = packet;
+    p->replay = bits;
     ch.replay_bits = BITS;
-    ch.replay_top = nondet_u64();
-    given(ch.replay_top < UINT64_MAX - 2 * JUMP);
-    given(packet < ch.replay_top + JUMP || packet == UINT64_MAX);
-    given(other < ch.replay_top + 2 * JUMP);
-    bool ahead = packet >= ch.replay_top && packet != UINT64_MAX;
-    bool first = dxpui_replay_mark(&ch, packet);
+    p->replay_top = nondet_u64();
+    given(p->replay_top < UINT64_MAX - 2 * JUMP);
+    given(packet < p->replay_top + JUMP || packet == UINT64_MAX);
+    given(other < p->replay_top + 2 * JUMP);
+    bool ahead = packet >= p->replay_top && packet != UINT64_MAX;
+    bool first = dxpui_replay_mark(&ch, &f);
     must(!ahead || first);
-    (void)dxpui_replay_mark(&ch, other);
+    f.packet = other;
+    (void)dxpui_replay_mark(&ch, &f);
+    f.packet = packet;
     must(packet != UINT64_MAX || !first);
-    must(!dxpui_replay_mark(&ch, packet));
+    must(!dxpui_replay_mark(&ch, &f));
 }
 
 /* PROOF ack_valid
