@@ -162,6 +162,39 @@ static void test_s102_a_full_table_revokes_more(void **state)
     check_form(&w);
 }
 
+/* In fixed memory, full most of the time: what has no place is not granted, and what is revoked is
+   gone, whatever goes with it. */
+static void test_s102_fixed_memory(void **state)
+{
+    enum { ROOM = 12 };
+    dxpu_windows fixed;
+    unsigned refused[2] = { 0, 0 };
+    (void)state;
+    dxpu_windows_init(&fixed, malloc(ROOM * sizeof(dxpu_window)), ROOM, NULL);
+    assert_non_null(fixed.at);
+    base = 0x1000;
+    seed = 4;
+    memset(map, 0, sizeof map);
+    for (unsigned n = 0; n < STEPS; n++) {
+        unsigned first = draw(SPAN), last = first + draw(9), access = draw(3) + 1;
+        bool grant = draw(3) != 0, done;
+        last = last < SPAN ? last : SPAN - 1;
+        done = grant ? dxpu_windows_grant(&fixed, base + first, base + last, access)
+                     : dxpu_windows_revoke(&fixed, base + first, base + last, access);
+        refused[grant] += !done;
+        check_form(&fixed);
+        for (unsigned i = 0; i < SPAN; i++) {
+            unsigned is = dxpu_windows_at(&fixed, base + i), want = map[i];
+            if (i >= first && i <= last && (done || !grant))
+                want = grant ? want | access : want & ~access;
+            assert_true(done || grant ? is == want : (is & ~want) == 0);
+            map[i] = (uint8_t)is;
+        }
+    }
+    assert_true(refused[0] > 10 && refused[1] > 10 && fixed.capacity == ROOM);
+    free(fixed.at);
+}
+
 static bool event(uint8_t type, uint8_t flags, uint64_t first, uint64_t length)
 {
     dxpu_event e;
@@ -237,6 +270,7 @@ int main(void)
         cmocka_unit_test_teardown(test_s102_neighbours_are_one_window, teardown),
         cmocka_unit_test_teardown(test_s102_a_full_table_denies, teardown),
         cmocka_unit_test_teardown(test_s102_a_full_table_revokes_more, teardown),
+        cmocka_unit_test_teardown(test_s102_fixed_memory, teardown),
         cmocka_unit_test_teardown(test_s103_differences_lead_from_one_to_the_other, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
