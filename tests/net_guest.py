@@ -170,8 +170,8 @@ class Machine:
 class World:
     """Everything that the stories share."""
 
-    def __init__(self, l, cycles, cut_seconds):
-        self.lab, self.cycles, self.cut_seconds = l, cycles, cut_seconds
+    def __init__(self, l, cycles, cut_seconds, crashes):
+        self.lab, self.cycles, self.cut_seconds, self.crashes = l, cycles, cut_seconds, crashes
         self.tools = guest.tools()
         self.initrd = guest.initramfs(l.file("initrd"))
         self.machines = []
@@ -389,6 +389,46 @@ def removal_under_load(w):
         come(w, way)
         a.filled(1)
         a.verify(1, what + "_fio_after", "--rw=randwrite", MIXED, "--iodepth=16", "--size=8m")
+
+
+@story
+def worker_killed(w):
+    """Again and again under load: the guest goes on, its slots are filled again, and what was
+    written before is there.  A disk in its memory is written and verified meanwhile."""
+    a, crashes, good, slow = w.a, w.crashes, 0, 0
+    area = ("--offset=48m", "--size=4m", "--bs=4k", "--verify=crc32c", "--verify_fatal=1")
+    a.background("fio --name=steady --filename=/tmp/steady --size=4m --rw=randwrite --bs=4k "
+                 "--ioengine=psync --verify=crc32c --verify_fatal=1 --time_based --runtime=%d"
+                 % (crashes * 2), name="steady")
+    for n in range(crashes):
+        start = time.monotonic()
+        before = [a.attached(slot) for slot in (1, 2)]
+        a.must(a.fio(1, "--rw=randwrite", "--do_verify=0", "--iodepth=16", "--end_fsync=1",
+                     "--randseed=%d" % n, *area))
+        a.background(a.fio(1, "--rw=randrw", "--bsrange=4k-64k", "--iodepth=16", "--size=48m",
+                           "--time_based", "--runtime=120"))
+        a.wait_for("[ \"$(tr -d ' 0' </sys/block/%s/inflight)\" ]" % os.path.basename(a.disk(1)),
+                   HANG)
+        time.sleep(n % 4 * 0.2)
+        os.kill(dict(a.host.children())["dxpu-worker"], signal.SIGKILL)
+        status, _ = a.ended()
+        for slot in (1, 2):
+            wait_count(a.host, r"slot %d: .* is attached" % slot, before[slot - 1] + 1)
+            a.filled(slot)
+        found, output = a.run(a.fio(1, "--rw=randwrite", "--verify_only=1", "--iodepth=16",
+                                    "--randseed=%d" % n, *area), 2 * HANG)
+        good += status != 0 and found == 0
+        slow = max(slow, time.monotonic() - start)
+        if found:
+            figure("crash %d: %s" % (n, output[-300:]))
+    figure("%d crashes of the worker, the longest until data were verified: %.1f s"
+           % (crashes, slow))
+    check("worker_killed_%d_times_data_are_there" % crashes, good == crashes, good)
+    status, output = a.ended("steady", 4 * HANG)
+    check("worker_killed_guest_goes_on", status == 0, output)
+    for slot in (1, 2):
+        a.verify(slot, "worker_killed_slot_%d_is_whole" % slot, "--rw=randwrite", MIXED,
+                 "--iodepth=16", "--size=8m")
 
 
 @story
@@ -739,13 +779,15 @@ def main():
     parser.add_argument("--cycles", type=int, default=50 if LONG else 10)
     parser.add_argument("--cut", type=int, default=60 if LONG else 4 * HOLD,
                         help="seconds without network")
+    parser.add_argument("--crashes", type=int, default=20 if LONG else 4,
+                        help="of the worker process")
     parser.add_argument("--keep", help="copy all logs there at the end")
     parser.add_argument("stories", nargs="*")
     args = parser.parse_args()
     start = time.monotonic()
     with lab.Lab() as l:
         try:
-            w = World(l, args.cycles, args.cut)
+            w = World(l, args.cycles, args.cut, args.crashes)
         except guest.Missing as missing:
             for function in stories:
                 print("skip %s %s" % (function.__name__, missing))

@@ -19,9 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* From the end of a worker to the next one.  A guest must have seen that its slots are empty: a
-   driver that removes a device which is there again waits for what it asked of the old one.  Twice
-   as long each time that a worker ends before it has said hello. */
+/* From the end of a worker to the next one: a guest is to see that its slots are empty before they
+   are filled again.  Twice as long each time that a worker ends before it has said hello. */
 #define PAUSE_MIN_NS 1000000000u
 #define PAUSE_MAX_NS 8000000000u
 #define END_NS       5000000000u /* that a keeper has to end in order */
