@@ -30,7 +30,7 @@ import openapi
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BIN = os.path.join(os.environ.get("DXPU_BIN", os.path.join(ROOT, "build")), "dxpu")
-DONE, REFUSED, USAGE, CONNECTION = 0, 1, 2, 3
+DONE, REFUSED, USAGE, CONNECTION, UNCONFIRMED = 0, 1, 2, 3, 4
 
 
 # ---- The fake ----
@@ -206,7 +206,8 @@ STATES = ("free", "spare", "leased", "wiping", "drained", "broken", "quarantined
 def pool(**more):
     model = dict(model="nvme", total=16, spares_wanted=1, room_box=5.5, room_group=0.0,
                  **{s: n for n, s in enumerate(STATES)})
-    return dict(dict(store="ok", epoch=17, boxes=dict(total=2, connected=1, draining=0),
+    return dict(dict(store="ok", clock_held=False, epoch=17,
+                     boxes=dict(total=2, connected=1, draining=0),
                      hosts=dict(total=1, connected=1),
                      leases=dict(total=3, pending=1, active=2, degraded=0, parked=0),
                      leases_of=None,
@@ -225,13 +226,13 @@ def slot(name="10.3", **more):
     return dict(dict(slot=name, node=10, number=3, model="nvme", serial="S3", vendor_id="0x1b36",
                      device_id="0x0010", group=None, state="leased", reason="none", dirty=True,
                      epoch=17, lease="c3", health="good", box_state="up", connected=True,
-                     **{"class": "0x010802"}), **more)
+                     retained_for=None, retained_left_s=None, **{"class": "0x010802"}), **more)
 
 
 def lease(name="c3", state="active", phase="up", rates=(None, None), **more):
     return dict(dict(lease=name, tenant="t", key=None, host=12, model="nvme", count=1, need="any",
                      state=state, replace=True, replaced=0, created_at="2026-01-02T03:04:05.678Z",
-                     expires_at=None,
+                     expires_at=None, retained=[], wiped_in_s=None,
                      slots=[dict(slot="10.3", box_connected=True, host_slot=1, epoch=17,
                                  state=phase,
                                  to_device_per_s=rates[0], from_device_per_s=rates[1])]), **more)
@@ -275,6 +276,7 @@ def everything():
         "GET /v1/slots/10.3": slot(),
         "GET /v1/leases": dict(leases=[lease()], next=None),
         "GET /v1/leases/c3": lease(),
+        "GET /v1/erasures": dict(erases=[], total=0),
         "GET /v1/tenants": dict(tenants=[dict(tenant="t", quota=8, used=1),
                                          dict(tenant="u", quota=None, used=0)]),
         "GET /v1/events": events_route([event(n) for n in range(1, 31)]),
@@ -289,7 +291,7 @@ def overview():
         out = dxpu(fake, "pool").out
         check(re.search(r"(?m)^boxes +2: 1 connected, 0 draining$", out), out)
         check(re.search(r"(?m)^leases +3: 1 pending, 2 active, 0 degraded, 0 parked$", out), out)
-        check(re.search(r"(?m)^nvme +16 +0 +1 +2 +3 +4 +5 +6 +1 +5\.5 +0\.0$", out), out)
+        check(re.search(r"(?m)^nvme +16 +0 +1 +2 +3 +4 +5 +6 +7 +1 +5\.5 +0\.0$", out), out)
         check("\033" not in out, "colors without a terminal")
         r = fake.one("GET /v1/pool")
         check(r["headers"]["User-Agent"].startswith("dxpu/") and "Authorization" not in r["headers"]
@@ -884,7 +886,7 @@ def no_connection():
         s.bind(("127.0.0.1", 0))
         s.listen()
         url = "http://127.0.0.1:%d" % s.getsockname()[1]
-        done = dxpu(None, "lease", "release", "c3", "--manager", url, "--timeout", 1,
+        done = dxpu(None, "lease", "release", "c3", "--manager", url, "--timeout", 1, "--yes",
                     status=CONNECTION)
         check("is not known" in done.err, done)
     for url in ("ftp://127.0.0.1", "127.0.0.1:4456/x", "http://u:p@127.0.0.1", "http://",
@@ -1230,6 +1232,80 @@ def tables_fit_the_terminal():
                 check(width <= columns or columns == 8, columns, width, line)
             check("c3" in text and "63cf4bfa3c00a" in text, columns, text)
         check("~" in visible(in_terminal(fake, "list", "leases", columns=80)[1]))
+
+
+ERASING = [("DELETE", "lease", "release", "c3"), ("POST", "replace", "10.3"),
+           ("POST", "repair", "10.3"), ("PUT", "drain", "10", "--move"),
+           ("POST", "lease", "discard", "c3", "10.3")]
+
+
+@case
+def asks_before_data_are_erased():
+    routes = everything()
+    routes["GET /v1/erasures"] = dict(erases=[dict(slot="10.3", lease="c3", tenant="physics")],
+                                      total=1)
+    for verb in ("replace", "repair"):
+        routes["POST /v1/slots/10.3/" + verb] = slot()
+    routes["DELETE /v1/leases/c3"] = dict(lease="c3", state="released", slots=[])
+    routes["PUT /v1/boxes/10/drain"] = dict(node=10, draining=True, left=0)
+    routes["POST /v1/leases/c3/discard"] = lease()
+    with Fake(routes) as fake:
+        for method, *words in ERASING:
+            done = dxpu(fake, *words, status=UNCONFIRMED)
+            check("10.3: lease c3, tenant physics" in done.err and "--yes" in done.err, done)
+            check(not fake.asked(method), words)
+            asked = len(fake.asked("GET /v1/erasures"))
+            dxpu(fake, *words, "--yes")
+            check(len(fake.asked("GET /v1/erasures")) == asked, words)
+            check(len(fake.asked(method)) == 1, words)
+            fake.requests.clear()
+        dxpu(fake, "lease", "release", "c3", "--keep")  # erases nothing
+        check(not fake.asked("GET /v1/erasures"))
+        for answer, status in ((b"n\n", UNCONFIRMED), (b"\n", UNCONFIRMED), (b"y\n", DONE)):
+            fake.requests.clear()
+            with Terminal(fake, "replace", "10.3") as t:
+                t.says(r"\[y/N\]")
+                os.write(t.master, answer)
+                check(t.wait() == status, answer, t.text)
+            check(len(fake.asked("POST")) == (status == DONE), answer)
+        fake.routes["GET /v1/erasures"] = dict(erases=[], total=0)
+        dxpu(fake, "replace", "10.3")  # nothing is erased: nothing is asked
+
+
+@case
+def retained_data():
+    routes = everything()
+    routes["GET /v1/leases/c3"] = lease(retained=["10.4", "10.5"], wiped_in_s=None)
+    routes["POST /v1/leases/c3/recover"] = lease()
+    routes["POST /v1/leases/c3/discard"] = lease()
+    routes["POST /v1/clock/confirm"] = dict(held=False)
+    routes["GET /v1/slots"] = dict(slots=[slot("10.4", state="retained", lease=None,
+                                               retained_for="c3", retained_left_s=5)], next=None)
+    with Fake(routes) as fake:
+        shown = dxpu(fake, "show", "lease", "c3").out
+        check("slot 10.4 keeps its data" in shown and "slot 10.5" in shown, shown)
+        check(re.search(r"10\.4 +nvme +retained +c3", dxpu(fake, "list", "slots").out))
+        dxpu(fake, "lease", "recover", "c3", "10.4")
+        check(fake.one("POST")["body"] == {"slot": "10.4"})
+        fake.requests.clear()
+        dxpu(fake, "lease", "recover", "c3")
+        check(fake.one("POST")["body"] == {})
+        fake.requests.clear()
+        out = dxpu(fake, "lease", "discard", "c3").out
+        check(out == "lease c3: what was retained is discarded\n", out)
+        check([r["query"]["slot"] for r in fake.asked("GET /v1/erasures")] == ["10.4", "10.5"])
+        check("confirmed" in dxpu(fake, "clock", "confirm").out)
+        fake.routes["GET /v1/pool"] = pool(clock_held=True)
+        check("dxpu clock confirm" in dxpu(fake, "pool").out)
+        fake.requests.clear()
+        fake.routes["POST /v1/leases"] = created(lease())
+        for option, value in (("--replace", True), ("--no-replace", False)):
+            dxpu(fake, "lease", "create", "--host", 12, "--model", "nvme", option)
+            check(fake.asked("POST")[-1]["body"]["replace"] is value, option)
+        dxpu(fake, "lease", "create", "--host", 12, "--model", "nvme")
+        check("replace" not in fake.asked("POST")[-1]["body"])
+        dxpu(fake, "lease", "create", "--host", 12, "--model", "nvme", "--replace",
+             "--no-replace", status=USAGE)
 
 
 @case

@@ -23,7 +23,7 @@ import machines  # noqa: E402
 import root  # noqa: E402
 
 DEMO = [sys.executable, os.path.join(FOLDER, "demo.py"), "--fast", "--own"]
-BOUND = 60  # seconds
+BOUND = 120  # seconds
 
 
 @case

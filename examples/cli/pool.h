@@ -39,7 +39,9 @@ enum {
     POOL_FAILURES = 1 << 21,
     POOL_REPAIR = 1 << 22,
     POOL_RISK = 1 << 23,
-    POOL_NOBODY = 1 << 24
+    POOL_NOBODY = 1 << 24,
+    POOL_YES = 1 << 25,
+    POOL_REPLACE = 1 << 26
 };
 
 typedef struct pool_call pool_call;
@@ -47,7 +49,8 @@ typedef struct pool_call pool_call;
 typedef struct pool_verb {
     const char *name;        /* "lease create" */
     const char *usage;       /* what follows it */
-    unsigned words;          /* that it wants */
+    unsigned words;          /* that it wants, at most, */
+    unsigned optional;       /* and how many of them need not be given */
     unsigned options;        /* that it takes */
     unsigned needs;          /* of these, those that must be given */
     int (*run)(pool_call *); /* the exit status */
@@ -137,6 +140,12 @@ int pool_catch_signals(pool_call *r, bool screen);
 /* Forget what woke it; the last signal but of the window's size, 0: none. */
 int pool_signal(pool_call *r);
 
+/* Show what a request ("request=replace&slot=10.3") would erase, and ask.  0: it may go on; else an
+   exit status after saying why. */
+int pool_confirm(pool_call *r, const char *query);
+/* The last answer is a lease: print it, after waiting until it is up when that is asked for. */
+int pool_finish_lease(pool_call *r);
+
 /* ---- the commands ---- */
 
 int pool_overview(pool_call *r);
@@ -145,6 +154,9 @@ int pool_show(pool_call *r);
 int pool_lease_create(pool_call *r);
 int pool_lease_release(pool_call *r);
 int pool_lease_extend(pool_call *r);
+int pool_lease_recover(pool_call *r);
+int pool_lease_discard(pool_call *r);
+int pool_clock_confirm(pool_call *r);
 int pool_lease_attach(pool_call *r);
 int pool_drain(pool_call *r);
 int pool_slot(pool_call *r); /* replace, break, repair, reset */

@@ -107,7 +107,7 @@ static bool any_away(const json_t *lease)
 }
 
 /* The last answer is the lease; until all its slots are up, when that is asked for. */
-static int finish_lease(pool_call *r)
+int pool_finish_lease(pool_call *r)
 {
     waiting w;
     char id[24], path[64];
@@ -179,6 +179,8 @@ int pool_lease_create(pool_call *r)
     if (!need)
         return usage_error(r->verb->name, "--need is any, same-box, same-group or spread, not '%s'",
                            r->need);
+    if (r->given & POOL_REPLACE && r->given & POOL_NO_REPLACE)
+        return usage_error(r->verb->name, "either --replace or --no-replace");
     rc = pool_find_node(r, "hosts", r->host, &host);
     if (rc)
         return rc;
@@ -191,12 +193,12 @@ int pool_lease_create(pool_call *r)
         set(o, "tenant", text_of(r->tenant));
     if (r->given & POOL_FOR)
         set(o, "seconds", number_of(r->for_s));
-    if (r->given & POOL_NO_REPLACE)
-        set(o, "replace", json_false());
+    if (r->given & (POOL_REPLACE | POOL_NO_REPLACE))
+        set(o, "replace", json_boolean((r->given & POOL_REPLACE) != 0));
     if (r->key)
         set(o, "key", text_of(r->key));
     rc = pool_ask(r, "POST", o, "/v1/leases");
-    return rc ? rc : finish_lease(r);
+    return rc ? rc : pool_finish_lease(r);
 }
 
 /* The slots that the last answer names. */
@@ -291,6 +293,11 @@ int pool_lease_release(pool_call *r)
     unsigned count = 0;
     json_t *answer;
     int rc = check_lease(r, r->word[0]);
+    if (!rc && !(r->given & POOL_KEEP)) {
+        char query[64];
+        snprintf(query, sizeof query, "request=release&lease=%s", r->word[0]);
+        rc = pool_confirm(r, query);
+    }
     if (!rc && r->given & POOL_WAIT) {
         rc = pool_get(r, "/v1/leases/%s", r->word[0]);
         count = rc ? 0 : slots_of(r->client.body, ids);
@@ -348,7 +355,7 @@ int pool_lease_attach(pool_call *r)
     o = json_object();
     set(o, "host", number_of(host));
     rc = pool_ask(r, "POST", o, "/v1/leases/%s/attach", r->word[0]);
-    return rc ? rc : finish_lease(r);
+    return rc ? rc : pool_finish_lease(r);
 }
 
 /* ==== 3  Boxes and slots ====================================================================== */
@@ -500,6 +507,11 @@ int pool_drain(pool_call *r)
     if (!on && r->given & (POOL_MOVE | POOL_WAIT))
         return usage_error(r->verb->name, "--off stands alone");
     rc = pool_find_node(r, "boxes", r->word[0], &box);
+    if (!rc && r->given & POOL_MOVE) {
+        char query[64];
+        snprintf(query, sizeof query, "request=drain&node=%" PRIu64, box);
+        rc = pool_confirm(r, query);
+    }
     if (rc)
         return rc;
     o = json_object();
@@ -544,6 +556,11 @@ int pool_slot(pool_call *r)
     char id[24], lease[24] = "";
     bool wiped = strcmp(r->verb->name, "replace") == 0;
     int rc = pool_find_slot(r, r->word[0], id);
+    if (!rc && r->verb->options & POOL_YES) {
+        char query[64];
+        snprintf(query, sizeof query, "request=%s&slot=%s", r->verb->name, id);
+        rc = pool_confirm(r, query);
+    }
     if (!rc && !r->json) { /* people want to know which slot its lease gets */
         rc = pool_get(r, "/v1/slots/%s", id);
         if (!rc)

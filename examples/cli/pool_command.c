@@ -13,12 +13,13 @@
 
 /* ==== 1  Commands ============================================================================= */
 
+#define YES_HELP  "  --yes              erases data without asking\n"
 #define WAIT_HELP "  --wait [S]         until that is done, S seconds at most (60)\n"
 
 static const pool_verb verbs[] = {
-    { "pool", "", 0, 0, 0, pool_overview,
+    { "pool", "", 0, 0, 0, 0, pool_overview,
       "Shows the pool at a glance: models and the states of their slots, boxes, hosts, leases.\n" },
-    { "list", "boxes|hosts|slots|leases|tenants", 1,
+    { "list", "boxes|hosts|slots|leases|tenants", 1, 0,
       POOL_STATE | POOL_MODEL | POOL_NODE | POOL_TENANT, 0, pool_list,
       "Lists what there is.\n"
       "  --state S          slots that are free, spare, leased, wiping, drained, broken or\n"
@@ -27,12 +28,12 @@ static const pool_verb verbs[] = {
       "  --model M          slots with this model\n"
       "  --node N           slots of this box, leases of this host; by number or name\n"
       "  --tenant T         leases of this tenant\n" },
-    { "show", "node N | slot N.S | lease ID", 2, 0, 0, pool_show,
+    { "show", "node N | slot N.S | lease ID", 2, 0, 0, 0, pool_show,
       "Shows everything about one node (by number or name), slot or lease, and its last events.\n"
       "With --json only the node, slot or lease.\n" },
-    { "lease create", "", 0,
+    { "lease create", "", 0, 0,
       POOL_HOST | POOL_MODEL | POOL_COUNT | POOL_NEED | POOL_TENANT | POOL_FOR | POOL_KEY |
-          POOL_NO_REPLACE | POOL_WAIT,
+          POOL_REPLACE | POOL_NO_REPLACE | POOL_WAIT,
       POOL_HOST | POOL_MODEL, pool_lease_create,
       "Lends slots to a host, which plugs their devices into its guest.\n"
       "  --host N           the host, by number or name\n"
@@ -42,24 +43,35 @@ static const pool_verb verbs[] = {
       "  --tenant T         who pays for it; a tenant's token says that already\n"
       "  --for TIME         it ends by itself after 90s, 30m, 2h, 7d (never)\n"
       "  --key K            your own name for it: the same again gives the same lease\n"
-      "  --no-replace       a device that breaks, or whose box is away or drained, stays the\n"
-      "                     lease's: for disks with data, as a replaced one is wiped\n"
+      "  --replace          another device takes the place of one that breaks, or whose box is\n"
+      "                     unreachable; the data of the old one are retained for the lease\n"
+      "  --no-replace       the lease waits for its box instead (models that keep data)\n"
       "  --wait [S]         until the host has all devices, S seconds at most (60)\n" },
-    { "lease release", "ID", 1, POOL_KEEP | POOL_WAIT, 0, pool_lease_release,
-      "Ends a lease: the host loses the devices, their data are wiped.\n"
+    { "lease release", "ID", 1, 0, POOL_KEEP | POOL_WAIT | POOL_YES, 0, pool_lease_release,
+      "Ends a lease: the host loses the devices; their data, and what is retained, are wiped.\n"
       "  --keep             the lease stays, without a host and with its data: 'dxpu lease "
       "attach'\n"
       "  --wait [S]         until the data are wiped, or the host gave them up; S seconds at\n"
-      "                     most (60)\n" },
-    { "lease extend", "ID --for TIME | --no-end", 1, POOL_FOR | POOL_NO_END, 0, pool_lease_extend,
+      "                     most (60)\n" YES_HELP },
+    { "lease recover", "ID [SLOT]", 2, 1, POOL_WAIT, 0, pool_lease_recover,
+      "Takes back what is retained for a lease (one slot of it, or all): each slot returns with "
+      "its\n"
+      "data, in place of its replacement, which is retained in turn if it keeps data.\n"
+      "  --wait [S]         until the host has all devices, S seconds at most (60)\n" },
+    { "lease discard", "ID [SLOT]", 2, 1, POOL_YES, 0, pool_lease_discard,
+      "Gives up what is retained for a lease (one slot of it, or all): it is wiped.\n" YES_HELP },
+    { "clock confirm", "", 0, 0, 0, 0, pool_clock_confirm,
+      "Confirms that the manager's clock is right after a step: leases expire again.\n" },
+    { "lease extend", "ID --for TIME | --no-end", 1, 0, POOL_FOR | POOL_NO_END, 0,
+      pool_lease_extend,
       "Sets when a lease ends by itself.\n"
       "  --for TIME         from now: 90s, 30m, 2h, 7d\n"
       "  --no-end           never\n" },
-    { "lease attach", "ID", 1, POOL_HOST | POOL_WAIT, POOL_HOST, pool_lease_attach,
+    { "lease attach", "ID", 1, 0, POOL_HOST | POOL_WAIT, POOL_HOST, pool_lease_attach,
       "Gives a lease that was kept to a host.\n"
       "  --host N           the host, by number or name\n"
       "  --wait [S]         until the host has all devices, S seconds at most (60)\n" },
-    { "drain", "BOX", 1, POOL_MOVE | POOL_OFF | POOL_WAIT, 0, pool_drain,
+    { "drain", "BOX", 1, 0, POOL_MOVE | POOL_OFF | POOL_WAIT | POOL_YES, 0, pool_drain,
       "Takes a box (by number or name) out of service: it gets no new leases.\n"
       "  --move             leases there get other, empty slots now: their guests see a removal,\n"
       "                     and their data in this box are WIPED; a lease that was kept, or made\n"
@@ -67,43 +79,43 @@ static const pool_verb verbs[] = {
       "  --off              back into service\n"
       "  --wait [S]         until no slot is leased, held by a host or being wiped any more,\n"
       "                     S seconds at most (any time); with --move exit status 1 when leases\n"
-      "                     stay\n" },
-    { "replace", "SLOT", 1, 0, 0, pool_slot,
+      "                     stay\n" YES_HELP },
+    { "replace", "SLOT", 1, 0, POOL_YES, 0, pool_slot,
       "Gives the lease of a slot (10.3, shelf1.3) another, empty one in its place; the guest sees\n"
-      "a removal and an add.  The data in the old one are WIPED, --no-replace or not.\n" },
-    { "break", "SLOT", 1, 0, 0, pool_slot,
+      "a removal and an add.  The data in the old one are WIPED, --no-replace or not.\n" YES_HELP },
+    { "break", "SLOT", 1, 0, 0, 0, pool_slot,
       "Declares a slot (10.3, shelf1.3) broken: it is lent to nobody, and its lease gets another\n"
       "one if it may.\n" },
-    { "repair", "SLOT", 1, 0, 0, pool_slot,
+    { "repair", "SLOT", 1, 0, POOL_YES, 0, pool_slot,
       "Declares that a broken or quarantined slot (10.3, shelf1.3) works; it is wiped before it "
       "is\n"
-      "lent again.\n" },
-    { "reset", "SLOT", 1, 0, 0, pool_slot,
+      "lent again.\n" YES_HELP },
+    { "reset", "SLOT", 1, 0, 0, 0, pool_slot,
       "Resets the device in a slot (10.3, shelf1.3).  While it is lent, its guest sees a removal\n"
       "and an add.\n" },
-    { "forget", "NODE", 1, 0, 0, pool_forget,
+    { "forget", "NODE", 1, 0, 0, 0, pool_forget,
       "Removes a node (by number or name) that is gone for good and has no leases.\n" },
-    { "rekey", "NODE", 1, 0, 0, pool_rekey,
+    { "rekey", "NODE", 1, 0, 0, 0, pool_rekey,
       "Lets a node (by number or name) that is not connected have another key: the one under "
       "which\n"
       "it registers next.  Until then a node is refused under any but its first.\n" },
-    { "owner", "HOST TENANT | HOST --nobody", 2, POOL_NOBODY, 0, pool_set_owner,
+    { "owner", "HOST TENANT | HOST --nobody", 2, 0, POOL_NOBODY, 0, pool_set_owner,
       "Says whose a host (by number or name) is: a tenant's token may give leases to that "
       "tenant's\n"
       "hosts alone, and see no others.  Leases that are there stay.\n"
       "  --nobody           no tenant's: operators alone name it (but see dxpu-manager's\n"
       "                     --shared-hosts)\n" },
-    { "tenant", "NAME", 1, POOL_QUOTA, POOL_QUOTA, pool_set_tenant,
+    { "tenant", "NAME", 1, 0, POOL_QUOTA, POOL_QUOTA, pool_set_tenant,
       "Sets how many slots a tenant may have.\n"
       "  --quota N          slots, or none: no limit\n" },
-    { "spares", "MODEL N | MODEL --failures-per-year X --repair-days D", 2,
+    { "spares", "MODEL N | MODEL --failures-per-year X --repair-days D", 2, 0,
       POOL_FAILURES | POOL_REPAIR | POOL_RISK, 0, pool_set_spares,
       "Keeps N slots of a model back, to replace broken ones, or as many as it takes.\n"
       "  --failures-per-year X  of one slot\n"
       "  --repair-days D    until a broken one is there again\n"
       "  --risk P           that a broken one finds no spare (0.001)\n" },
-    { "events", "", 0, POOL_FOLLOW | POOL_LEASE | POOL_TYPE | POOL_AFTER | POOL_LAST | POOL_NODE, 0,
-      pool_events,
+    { "events", "", 0, 0, POOL_FOLLOW | POOL_LEASE | POOL_TYPE | POOL_AFTER | POOL_LAST | POOL_NODE,
+      0, pool_events,
       "Shows what happened.\n"
       "  --follow           the last ten, then each when it happens, until Ctrl-C\n"
       "  --lease ID         of this lease\n"
@@ -111,7 +123,7 @@ static const pool_verb verbs[] = {
       "  --node N           at this node, by number or name\n"
       "  --after N          later than event N\n"
       "  --last N           the last N (all; with --follow 10, and 0: none but those to come)\n" },
-    { "top", "", 0, 0, 0, pool_top,
+    { "top", "", 0, 0, 0, 0, pool_top,
       "Shows leases, slots and events, anew each second, until q or Ctrl-C.  Where standard\n"
       "output is no terminal, and with --json: once.\n" },
 };
@@ -126,7 +138,8 @@ static const char common_help[] =
     "  --insecure         send the token over http:// to another machine\n"
     "  --timeout S        seconds for an answer (10)\n";
 static const char status_help[] =
-    "Exit status: 0 done, 1 refused, or not done in time, 2 wrong usage, 3 no connection.\n";
+    "Exit status: 0 done, 1 refused, or not done in time, 2 wrong usage, 3 no connection,\n"
+    "4 it would erase data, and was not confirmed (--yes).\n";
 
 static void print_usage(const pool_verb *v)
 {
@@ -217,6 +230,8 @@ static const option options[] = {
     { "--risk", POOL_RISK, TEXT, AT(risk), 0, 0 },
     { "--last", POOL_LAST, NUMBER, AT(last), 0, 1000000 },
     { "--nobody", POOL_NOBODY, BIT, 0, 0, 0 },
+    { "--yes", POOL_YES, BIT, 0, 0, 0 },
+    { "--replace", POOL_REPLACE, BIT, 0, 0, 0 },
 };
 
 const char *pool_option_name(unsigned bits)
@@ -319,7 +334,8 @@ static int read_arguments(pool_call *r, int argc, char **argv, int from)
     }
     if (rc)
         return rc;
-    if (r->words + (r->given & (POOL_FAILURES | POOL_NOBODY) ? 1 : 0) < r->verb->words)
+    if (r->words + (r->given & (POOL_FAILURES | POOL_NOBODY) ? 1 : 0) <
+        r->verb->words - r->verb->optional)
         return usage_error(r->verb->name, "%s is wanted%s", r->verb->usage,
                            r->given & POOL_WAIT ? " (a number behind --wait is its seconds)" : "");
     missing = need_name(r);

@@ -175,6 +175,15 @@ static void print_members(json_t *o)
     }
 }
 
+static void print_retained(const json_t *lease)
+{
+    size_t index;
+    json_t *slot;
+    json_array_foreach(json_object_get(lease, "retained"), index, slot)
+        printf("%-14s  slot %s keeps its data: 'dxpu lease recover' takes it back\n", "retained",
+               json_is_string(slot) ? json_string_value(slot) : "?");
+}
+
 static void print_addresses(const json_t *o)
 {
     size_t index;
@@ -272,6 +281,7 @@ static int show_lease(pool_call *r)
     if (r->json)
         return pool_print_answer(r);
     print_members(r->client.body);
+    print_retained(r->client.body);
     putchar('\n');
     pool_print_lease_slots(r->client.body, stdout);
     snprintf(filter, sizeof filter, "lease=%s&", r->word[1]);

@@ -82,7 +82,9 @@ void pool_box_row(pool_table *t, const json_t *o)
 
 void pool_slot_row(pool_table *t, const json_t *o)
 {
-    pool_row(t, o, "slot model state lease reason health");
+    pool_row(t, o, "slot model state");
+    pool_row(t, o, *pool_string(o, "retained_for") ? "retained_for" : "lease");
+    pool_row(t, o, "reason health");
     pool_table_add(t, "%s",
                    json_is_false(json_object_get(o, "connected")) ? "away"
                                                                   : pool_string(o, "box_state"));
@@ -167,13 +169,16 @@ void pool_print_overview(const json_t *o, FILE *out, unsigned width, bool color)
     counts(o, out, "boxes", "", "connected draining");
     counts(o, out, "hosts", "", "connected");
     counts(o, out, "leases", pool_string(o, "leases_of"), "pending active degraded parked");
-    counts(o, out, "slots", "", "free spare leased wiping drained broken quarantined");
+    counts(o, out, "slots", "", "free spare leased wiping drained broken quarantined retained");
+    if (json_is_true(json_object_get(o, "clock_held")))
+        fputs("clock   made a step: no lease expires until 'dxpu clock confirm'\n", out);
     fputc('\n', out);
-    pool_table_begin(&t, "model|+total|+free|+spare|+leased|+wiping|+drained|+broken|+quarantined|"
-                         "+spares wanted|+room in box|+in group");
+    pool_table_begin(
+        &t, "model|+total|+free|+spare|+leased|+wiping|+drained|+broken|+quarantined|+retained|"
+            "+spares wanted|+room in box|+in group");
     json_array_foreach(json_object_get(o, "models"), index, model)
         pool_row(&t, model,
-                 "model total free spare leased wiping drained broken quarantined "
+                 "model total free spare leased wiping drained broken quarantined retained "
                  "spares_wanted room_box room_group");
     pool_table_end(&t, out, width, color);
 }

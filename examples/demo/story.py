@@ -9,6 +9,7 @@ import json
 import os
 import re
 import socket
+import signal
 import statistics
 import time
 
@@ -115,7 +116,7 @@ class Story:
 
     def release(self, slot):
         """Give it back; how long until the machine's slot is empty, and until the data are gone."""
-        words = ("lease", "release", self.leases[slot], "--wait")
+        words = ("lease", "release", self.leases[slot], "--wait", "--yes")
         place = self.ask("show", "lease", self.leases[slot])["slots"][0]["slot"]
         begin = time.monotonic()
         self.dxpu(*words)
@@ -256,27 +257,51 @@ class Story:
         self.did("the manager is back, and lease %s with it" % before)
 
     def replace(self):
-        self.step("slot 1 is leased anew, as a device that may be replaced, and its box killed")
+        self.step("slot 1 is leased as a device that may be replaced; its box is stopped (kill "
+                  "-STOP) for longer than its grace")
         self.release(1)
-        self.lease(1, "nvme")
+        self.lease(1, "nvme", "--replace")
+        self.machine.remember(1)
         self.until(lambda: len(self.slots(model="nvme", state="free", connected=True)) == 1,
                    "there is no other device")
-        broken = self.box_of(1)
+        silent, place = self.box_of(1), self.place_of(1)
         serial = self.machine.filled(1)
         begin = time.monotonic()
-        self.boxes[broken].kill()
+        self.boxes[silent].popen.send_signal(signal.SIGSTOP)
         self.machine.emptied(1)
         self.figures["replace_removal_s"] = time.monotonic() - begin
         found = self.machine.filled(1)
         self.figures["replace_s"] = time.monotonic() - begin
         self.hold(found.split("serial ")[1] != serial.split("serial ")[1], "it is the same device")
-        self.did("removed after %.2f s; %.2f s after the kill slot 1 has another: %s" % (
+        self.did("removed after %.2f s; %.2f s after it stopped slot 1 has another: %s" % (
             self.figures["replace_removal_s"], self.figures["replace_s"], found))
         self.machine.write_and_verify(1, 1)
         why = [e for e in self.ask("events", "--type", "slot.replaced")["events"]]
         self.hold(why, "no event says why")
         self.did("the manager: %s" % why[-1]["text"])
         self.show_pool()
+        self.recover(silent, place)
+
+    def place_of(self, slot):
+        """The slot of the pool behind the machine's slot."""
+        return self.ask("show", "lease", self.leases[slot])["slots"][0]["slot"]
+
+    def recover(self, box, place):
+        self.step("the box goes on: what was written there is retained, and taken back")
+        self.boxes[box].popen.send_signal(signal.SIGCONT)
+        self.until(lambda: [s["state"] for s in self.slots(slot=place, connected=True)] ==
+                   ["retained"], "slot %s is not retained" % place)
+        words = ("lease", "recover", self.leases[1], "--wait")
+        begin = time.monotonic()
+        self.dxpu(*words)
+        self.did("$ dxpu " + " ".join(words))
+        self.hold(self.place_of(1) == place, "the lease has %s" % self.place_of(1))
+        self.did("slot 1: %s" % self.machine.filled(1))
+        self.figures["recover_s"] = time.monotonic() - begin
+        self.hold(self.machine.recall(1), "what was written before the box stopped is not there")
+        self.did("%.2f s after the order slot 1 has its device again, with its data"
+                 % self.figures["recover_s"])
+        self.dxpu("lease", "discard", self.leases[1], "--yes")
 
     def empty(self):
         self.step("the lease is given back; what the tenant wrote is wiped, and that verified")

@@ -215,8 +215,11 @@ bool api_may_wait(api_conn *c, uint64_t wait_s);
 
 /* ==== 6  Tables =============================================================================== */
 
-json_t *api_json_text(const char *text); /* never but ASCII */
-json_t *api_json_time(uint64_t unix_ms); /* 0: null */
+json_t *api_json_text(const char *text);   /* never but ASCII */
+json_t *api_json_time(uint64_t unix_ms);   /* 0: null */
+json_t *api_json_lease_id(uint64_t lease); /* 0: null */
+/* Names of the slots that the lease left and whose data are kept for it. */
+json_t *api_json_retained(const api *a, uint64_t lease);
 json_t *api_json_node(const api *a, uint32_t node, const api_caller *caller);
 json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller);
 json_t *api_json_lease(const api *a, uint64_t lease);
@@ -231,6 +234,8 @@ void api_slot_name(const api *a, uint32_t slot, char out[24]);
 bool api_sees_slot(const api *a, const api_caller *caller, uint32_t slot);
 /* Its state as the caller sees it: NULL, not at all. */
 const char *api_slot_state(const api *a, const api_caller *caller, uint32_t slot);
+/* The lease of the path; 0 after 404, which another tenant's is too. */
+uint64_t api_lease_of(api_conn *c);
 /* The tenant's, when the caller is one. */
 bool api_sees_lease(const api *a, const api_caller *caller, uint64_t lease);
 /* May it give leases to this node?  A tenant names its own hosts. */
@@ -265,6 +270,10 @@ void api_get_lease(api_conn *c);
 void api_patch_lease(api_conn *c);
 void api_delete_lease(api_conn *c);
 void api_post_attach(api_conn *c);
+void api_post_recover(api_conn *c);
+void api_post_discard(api_conn *c);
+void api_get_erasures(api_conn *c);
+void api_post_clock(api_conn *c);
 void api_get_events(api_conn *c);
 void api_get_metrics(api_conn *c);
 void api_get_openapi(api_conn *c);

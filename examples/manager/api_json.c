@@ -42,6 +42,12 @@ static json_t *number(uint64_t n)
     return json_integer((json_int_t)n);
 }
 
+/* Of a time that is left, in ms; UINT64_MAX: null. */
+static json_t *seconds_left(uint64_t ms)
+{
+    return ms == UINT64_MAX ? json_null() : number((ms + 999) / 1000);
+}
+
 static json_t *number_or_null(uint64_t n, uint64_t null)
 {
     return n == null ? json_null() : number(n);
@@ -59,7 +65,7 @@ static json_t *hex(uint64_t n, int digits)
     return json_string(text);
 }
 
-static json_t *lease_id(uint64_t lease)
+json_t *api_json_lease_id(uint64_t lease)
 {
     char text[24];
     if (!lease)
@@ -187,6 +193,8 @@ bool api_sees_slot(const api *a, const api_caller *caller, uint32_t slot)
         return true;
     if (p->slot[slot].lease != POOL_NONE)
         return api_sees_lease(a, caller, pool_lease_number(p, p->slot[slot].lease));
+    if (core_slot_owner(a->core, slot))
+        return api_sees_lease(a, caller, core_slot_owner(a->core, slot));
     return has_left(a, caller->tenant, slot);
 }
 
@@ -200,8 +208,10 @@ const char *api_slot_state(const api *a, const api_caller *caller, uint32_t slot
 /* That the slot is there, and whether it is free. */
 static void hide_slot(json_t *o, const char *state)
 {
-    static const char *const hidden[] = { "node_name", "serial", "group",     "reason",   "dirty",
-                                          "epoch",     "health", "box_state", "connected" };
+    static const char *const hidden[] = { "node_name",    "serial",         "group",
+                                          "reason",       "dirty",          "epoch",
+                                          "health",       "box_state",      "connected",
+                                          "retained_for", "retained_left_s" };
     for (unsigned i = 0; i < sizeof hidden / sizeof hidden[0]; i++)
         (void)json_object_set_new(o, hidden[i], json_null());
     (void)json_object_set_new(o, "state", state ? json_string(state) : json_null());
@@ -216,21 +226,23 @@ json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller)
     const pool_slot *q = &p->slot[slot];
     const dxpu_control_device *d = &s->device;
     uint64_t lease = q->lease == POOL_NONE ? 0 : pool_lease_number(p, q->lease);
+    uint64_t owner = core_slot_owner(a->core, slot);
     char name[24];
     json_t *o;
     api_slot_name(a, slot, name);
     o = json_pack(
         "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s, s:b, s:o, s:o, s:s, s:s, "
-        "s:b}",
+        "s:b, s:o, s:o}",
         "slot", name, "node", number(n->number), "node_name", api_json_text(n->name), "number",
         number(d->number), "model", api_json_text(d->model), "serial", api_json_text(d->serial),
         "vendor_id", hex(d->vendor, 4), "device_id", hex(d->device, 4), "class",
         hex(d->class_code, 6), "group", number_or_null(d->group, 0), "state",
         pool_state_name(q->state), "reason", pool_reason_name(q->reason), "dirty", q->dirty,
         "epoch", number_or_null(q->epoch, 0), "lease",
-        api_sees_lease(a, caller, lease) ? lease_id(lease) : json_null(), "health",
+        api_sees_lease(a, caller, lease) ? api_json_lease_id(lease) : json_null(), "health",
         health_name(d->health), "box_state", dxpu_control_state_name(d->state), "connected",
-        n->connected);
+        n->connected, "retained_for", api_json_lease_id(owner), "retained_left_s",
+        owner ? seconds_left(core_slot_left_ms(a->core, slot)) : json_null());
     if (o && !api_sees_slot(a, caller, slot))
         hide_slot(o, api_slot_state(a, caller, slot));
     return o;
@@ -294,17 +306,20 @@ json_t *api_json_lease(const api *a, uint64_t lease)
     more = &core_leases(a->core)[l - p->lease];
     host = host_of(a, l->host);
     return json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:b, s:s, s:b, s:o, s:o, s:o, s:o}", "lease",
-        lease_id(lease), "tenant", api_json_text(core_tenants(a->core, &count)[l->tenant].name),
-        "key", text_or_null(more->key), "host", host ? number(host->number) : json_null(),
-        "host_name", host ? api_json_text(host->name) : json_null(), "host_connected",
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:b, s:s, s:b, s:o, s:o, s:o, s:o, s:o, "
+        "s:o}",
+        "lease", api_json_lease_id(lease), "tenant",
+        api_json_text(core_tenants(a->core, &count)[l->tenant].name), "key",
+        text_or_null(more->key), "host", host ? number(host->number) : json_null(), "host_name",
+        host ? api_json_text(host->name) : json_null(), "host_connected",
         host ? json_boolean(host->connected) : json_null(), "model",
         api_json_text(core_models(a->core, &count)[l->model].name), "count", number(l->count),
         "need", needs[l->need < POOL_NEEDS ? l->need : 0], "need_kept", pool_need_kept(p, lease),
         "state", core_lease_state_name(core_lease_now(a->core, lease)), "replace",
         core_lease_replaces(a->core, lease), "replaced", number(more->replaced), "created_at",
         api_json_time(more->created_unix_ms), "expires_at", api_json_time(more->expires_unix_ms),
-        "slots", lease_slots(a, lease, more, host));
+        "slots", lease_slots(a, lease, more, host), "retained", api_json_retained(a, lease),
+        "wiped_in_s", seconds_left(core_lease_left_ms(a->core, lease)));
 }
 
 /* ==== 5  Pool, tenants, events ================================================================ */
@@ -373,6 +388,7 @@ json_t *api_json_pool(const api *a, const api_caller *caller)
     const core_model *m = core_models(a->core, &models);
     json_t *slots = json_object(), *list = json_array();
     char text[256];
+    int64_t step_ms;
     for (uint32_t i = 0; i < models; i++) {
         uint64_t of[POOL_STATES];
         json_t *j = json_pack("{s:o, s:o, s:f, s:f}", "model", api_json_text(m[i].name),
@@ -385,9 +401,10 @@ json_t *api_json_pool(const api *a, const api_caller *caller)
         (void)json_array_append_new(list, j);
     }
     add_states(slots, all);
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "store",
-                     api_json_text(api_store_text(a, caller, text)), "epoch", number(p->epoch),
-                     "boxes", nodes_of(a, DXPU_CONTROL_ROLE_BOX), "hosts",
+    return json_pack("{s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "store",
+                     api_json_text(api_store_text(a, caller, text)), "clock_held",
+                     core_clock_held(a->core, &step_ms), "epoch", number(p->epoch), "boxes",
+                     nodes_of(a, DXPU_CONTROL_ROLE_BOX), "hosts",
                      nodes_of(a, DXPU_CONTROL_ROLE_HOST), "leases", leases_of(a, caller),
                      "leases_of",
                      caller->role == API_TENANT ? api_json_text(caller->tenant) : json_null(),
@@ -408,11 +425,12 @@ json_t *api_json_event(const api *a, const core_event *e)
     uint32_t count, node = core_find_node(a->core, e->node);
     char slot[24];
     snprintf(slot, sizeof slot, "%u.%u", e->node, e->slot);
-    return json_pack(
-        "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "event", number(e->number), "at",
-        api_json_time(e->unix_ms), "type", core_event_name(e->type), "node",
-        number_or_null(e->node, 0), "node_name",
-        node == CORE_NONE ? json_null() : api_json_text(core_nodes(a->core, &count)[node].name),
-        "slot", e->node && e->slot ? json_string(slot) : json_null(), "lease", lease_id(e->lease),
-        "tenant", text_or_null(e->tenant), "text", api_json_text(e->text));
+    return json_pack("{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "event", number(e->number),
+                     "at", api_json_time(e->unix_ms), "type", core_event_name(e->type), "node",
+                     number_or_null(e->node, 0), "node_name",
+                     node == CORE_NONE ? json_null()
+                                       : api_json_text(core_nodes(a->core, &count)[node].name),
+                     "slot", e->node && e->slot ? json_string(slot) : json_null(), "lease",
+                     api_json_lease_id(e->lease), "tenant", text_or_null(e->tenant), "text",
+                     api_json_text(e->text));
 }

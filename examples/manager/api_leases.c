@@ -256,8 +256,7 @@ void api_get_leases(api_conn *c)
 
 /* ==== 3  One lease ============================================================================ */
 
-/* The path's; 0 after 404, which another tenant's lease is too. */
-static uint64_t lease_of(api_conn *c)
+uint64_t api_lease_of(api_conn *c)
 {
     uint64_t lease;
     if (api_read_lease(c->arg, &lease) && api_sees_lease(c->a, &c->caller, lease))
@@ -269,7 +268,7 @@ static uint64_t lease_of(api_conn *c)
 void api_get_lease(api_conn *c)
 {
     uint64_t lease;
-    if (api_params(c, NULL, 0) && (lease = lease_of(c)) != 0)
+    if (api_params(c, NULL, 0) && (lease = api_lease_of(c)) != 0)
         answer_lease(c, 200, lease);
 }
 
@@ -292,7 +291,7 @@ static bool read_request(api_conn *c, core_request *r)
 {
     uint64_t host = 0, count = 1, seconds = 0;
     unsigned need = POOL_ANY;
-    bool replace = true;
+    unsigned replace = CORE_REPLACE_DEFAULT;
     const api_member members[] = {
         { "host", API_NUMBER, &host, 1, UINT32_MAX, NULL, true, false },
         { "model", API_TEXT, r->model, 0, CORE_MODEL_BYTES - 1, NULL, true, false },
@@ -300,7 +299,7 @@ static bool read_request(api_conn *c, core_request *r)
         { "need", API_CHOICE, &need, 0, 0, "any|same_box|same_group|spread", false, false },
         { "tenant", API_NAME, r->tenant, 0, CORE_NAME_BYTES - 1, NULL, false, false },
         { "seconds", API_NUMBER, &seconds, 1, SECONDS_MAX, NULL, false, true },
-        { "replace", API_FLAG, &replace, 0, 0, NULL, false, false },
+        { "replace", API_SWITCH, &replace, 0, 0, NULL, false, false },
         { "key", API_TEXT, r->key, 0, CORE_NAME_BYTES - 1, NULL, false, false },
     };
     if (!api_members(c, members, sizeof members / sizeof members[0]) || !choose_tenant(c, r))
@@ -308,7 +307,7 @@ static bool read_request(api_conn *c, core_request *r)
     r->host = (uint32_t)host;
     r->count = (uint8_t)count;
     r->need = (uint8_t)need;
-    r->replace = replace ? CORE_REPLACE_YES : CORE_REPLACE_NO;
+    r->replace = (uint8_t)replace; /* as core_replacing has them */
     r->seconds = seconds;
     return true;
 }
@@ -349,7 +348,7 @@ void api_patch_lease(api_conn *c)
     const api_member members[] = {
         { "seconds", API_NUMBER, &seconds, 1, SECONDS_MAX, NULL, true, true },
     };
-    if (api_params(c, NULL, 0) && (lease = lease_of(c)) != 0 && api_members(c, members, 1) &&
+    if (api_params(c, NULL, 0) && (lease = api_lease_of(c)) != 0 && api_members(c, members, 1) &&
         api_done(c, core_extend(c->a->core, lease, seconds)))
         answer_lease(c, 200, lease);
 }
@@ -361,7 +360,7 @@ void api_post_attach(api_conn *c)
     const api_member members[] = {
         { "host", API_NUMBER, &host, 1, UINT32_MAX, NULL, true, false },
     };
-    if (!api_params(c, params, 1) || (lease = lease_of(c)) == 0 || !api_may_wait(c, wait_s) ||
+    if (!api_params(c, params, 1) || (lease = api_lease_of(c)) == 0 || !api_may_wait(c, wait_s) ||
         !api_members(c, members, 1) || !may_use(c, host) ||
         !api_done(c, core_attach(c->a->core, lease, (uint32_t)host)))
         return;
@@ -416,7 +415,7 @@ void api_delete_lease(api_conn *c)
         WAIT_PARAM(&wait_s),
         { "data", API_CHOICE, &data, 0, 0, "wipe|keep", false, false },
     };
-    if (!api_params(c, params, 2) || (lease = lease_of(c)) == 0 || !api_may_wait(c, wait_s))
+    if (!api_params(c, params, 2) || (lease = api_lease_of(c)) == 0 || !api_may_wait(c, wait_s))
         return;
     api_wait w = { .lease = lease,
                    .status = 200,

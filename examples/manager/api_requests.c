@@ -172,6 +172,11 @@ static bool put_json(const api_member *m, const json_t *j, char *why)
             return refuse(why, "%s: true or false", m->name);
         *(bool *)m->target = json_is_true(j);
         return true;
+    case API_SWITCH:
+        if (!json_is_boolean(j))
+            return refuse(why, "%s: true or false", m->name);
+        *(unsigned *)m->target = json_is_true(j) ? 1 : 2;
+        return true;
     default:
         if (!json_is_string(j))
             return refuse(why, "%s: a text", m->name);

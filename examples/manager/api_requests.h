@@ -15,6 +15,7 @@ enum {
     API_NUMBER, /* uint64_t  min..max */
     API_REAL,   /* double    above 0, at most max */
     API_FLAG,   /* bool */
+    API_SWITCH, /* unsigned  true: 1, false: 2 */
     API_NAME,   /* char[max + 1]: 1..max of A-Z a-z 0-9 . _ - */
     API_TEXT,   /* char[max + 1]: 1..max printable ASCII characters, no spaces */
     API_CHOICE, /* unsigned  index into `words`, "any|same_box" */

@@ -93,6 +93,9 @@ static uint32_t party_of(core *c, const core_event *e)
     case CORE_EVENT_LEASE_ATTACHED:
     case CORE_EVENT_LEASE_RELEASED:
     case CORE_EVENT_LEASE_EXPIRED:
+    case CORE_EVENT_LEASE_KEPT:
+    case CORE_EVENT_SLOT_RECOVERED:
+    case CORE_EVENT_SLOT_DISCARDED:
         return party_of_tenant(c, e->tenant);
     default:
         return e->node ? party_of_node(c, e->node, 'p') : 0;

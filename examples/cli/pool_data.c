@@ -1,0 +1,147 @@
+/* pool_data.c - dxpu lease recover and discard, clock confirm; what asks before data are erased
+   SPDX-License-Identifier: MIT */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "pool.h"
+#include "pool_print.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SHOWN_MAX = 16 };
+
+/* ==== 1  Before data are erased =============================================================== */
+
+static void show_erased(const json_t *erases, uint64_t total)
+{
+    size_t index;
+    json_t *e;
+    json_array_foreach(erases, index, e)
+    {
+        const char *lease = pool_string(e, "lease"), *tenant = pool_string(e, "tenant");
+        if (index == SHOWN_MAX)
+            break;
+        pool_progress("erases the data in slot %s: lease %s, tenant %s", pool_string(e, "slot"),
+                      *lease ? lease : "unknown", *tenant ? tenant : "unknown");
+    }
+    if (total > SHOWN_MAX)
+        pool_progress("and %" PRIu64 " more", total - SHOWN_MAX);
+}
+
+/* A line of the terminal that begins with y. */
+static bool says_yes(void)
+{
+    char line[16] = "";
+    fputs("erase them? [y/N] ", stderr);
+    fflush(stderr);
+    return fgets(line, sizeof line, stdin) && (*line == 'y' || *line == 'Y');
+}
+
+int pool_confirm(pool_call *r, const char *query)
+{
+    uint64_t total;
+    int rc;
+    if (r->given & POOL_YES)
+        return 0;
+    rc = pool_get(r, "/v1/erasures?%s", query);
+    if (rc)
+        return rc;
+    if (!json_is_array(json_object_get(r->client.body, "erases")))
+        return pool_misfit(r, "no list is in it");
+    total = pool_integer(r->client.body, "total");
+    if (!total)
+        return 0;
+    show_erased(json_object_get(r->client.body, "erases"), total);
+    if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
+        return pool_fail(r, EXIT_UNCONFIRMED,
+                         "nothing was changed: this erases data, and no terminal is there to ask; "
+                         "--yes confirms it");
+    return says_yes() ? 0 : pool_fail(r, EXIT_UNCONFIRMED, "nothing was changed");
+}
+
+/* ==== 2  Retained data ======================================================================== */
+
+/* Lease and, perhaps, slot; 0, or an exit status after saying why. */
+static int read_words(pool_call *r, char slot[24])
+{
+    *slot = '\0';
+    if (!pool_is_lease(r->word[0]))
+        return usage_error(r->verb->name, "'%s': a lease is a hex number, as in c00000003",
+                           r->word[0]);
+    return r->words > 1 ? pool_find_slot(r, r->word[1], slot) : 0;
+}
+
+static int ask_for(pool_call *r, const char *verb, const char *slot)
+{
+    json_t *o = json_object();
+    if (!o || (*slot && json_object_set_new(o, "slot", json_string(slot))))
+        out_of_memory();
+    return pool_ask(r, "POST", o, "/v1/leases/%s/%s", r->word[0], verb);
+}
+
+int pool_lease_recover(pool_call *r)
+{
+    char slot[24];
+    int rc = read_words(r, slot);
+    if (!rc)
+        rc = ask_for(r, "recover", slot);
+    return rc ? rc : pool_finish_lease(r);
+}
+
+/* Each slot that the lease has left, or the one that is named. */
+static int confirm_discard(pool_call *r, const char *slot)
+{
+    char query[64];
+    json_t *retained, *one;
+    size_t index;
+    int rc = 0;
+    if (*slot) {
+        snprintf(query, sizeof query, "request=discard&slot=%s", slot);
+        return pool_confirm(r, query);
+    }
+    rc = r->given & POOL_YES ? 0 : pool_get(r, "/v1/leases/%s", r->word[0]);
+    if (rc || r->given & POOL_YES)
+        return rc;
+    retained = json_incref(json_object_get(r->client.body, "retained"));
+    json_array_foreach(retained, index, one)
+    {
+        const char *id = json_string_value(one);
+        snprintf(query, sizeof query, "request=discard&slot=%.23s", id ? id : "");
+        if (!rc)
+            rc = pool_confirm(r, query);
+    }
+    json_decref(retained);
+    return rc;
+}
+
+int pool_lease_discard(pool_call *r)
+{
+    char slot[24];
+    int rc = read_words(r, slot);
+    if (!rc)
+        rc = confirm_discard(r, slot);
+    if (!rc)
+        rc = ask_for(r, "discard", slot);
+    if (rc)
+        return rc;
+    if (r->json)
+        return pool_print_answer(r);
+    printf("lease %s: %s%s discarded\n", r->word[0], *slot ? "slot " : "what was retained is",
+           slot);
+    return EXIT_ALL;
+}
+
+/* ==== 3  The clock ============================================================================ */
+
+int pool_clock_confirm(pool_call *r)
+{
+    int rc = pool_ask(r, "POST", json_object(), "/v1/clock/confirm");
+    if (rc)
+        return rc;
+    if (r->json)
+        return pool_print_answer(r);
+    puts("the manager's clock is confirmed; leases expire again");
+    return EXIT_ALL;
+}

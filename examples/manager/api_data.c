@@ -1,0 +1,158 @@
+/* api_data.c - requests about data that are kept for a lease, and what would erase them
+   SPDX-License-Identifier: MIT */
+#include "api_internal.h"
+
+#include <string.h>
+
+enum { ERASED_MAX = 256 }; /* that are listed */
+
+/* ==== 1  Retained slots ======================================================================= */
+
+/* A slot that the lease left and whose data are kept for it, from `from` on; CORE_NONE: none. */
+static uint32_t next_retained(const core *c, uint64_t lease, uint32_t from)
+{
+    uint32_t count;
+    (void)core_slots(c, &count);
+    while (from < count && core_slot_owner(c, from) != lease)
+        from++;
+    return from < count ? from : CORE_NONE;
+}
+
+json_t *api_json_retained(const api *a, uint64_t lease)
+{
+    json_t *out = json_array();
+    uint32_t slot = CORE_NONE;
+    char name[24];
+    while ((slot = next_retained(a->core, lease, slot + 1)) != CORE_NONE) {
+        api_slot_name(a, slot, name);
+        (void)json_array_append_new(out, json_string(name));
+    }
+    return out;
+}
+
+/* The one slot that the body names, or all; CORE_NONE after a problem. */
+static uint32_t first_named(api_conn *c, uint64_t lease, bool *all)
+{
+    uint64_t named = 0;
+    uint32_t slot;
+    const api_member members[] = { { "slot", API_SLOT, &named, 0, 0, NULL, false, false } };
+    if (!api_members(c, members, 1))
+        return CORE_NONE;
+    *all = !named;
+    slot = *all ? next_retained(c->a->core, lease, 0)
+                : core_find_slot(c->a->core, (uint32_t)(named >> 16), (uint32_t)named & 0xffff);
+    if (slot == CORE_NONE || core_slot_owner(c->a->core, slot) != lease) {
+        api_problem(c, 409, "state", "%s is retained for lease %llx",
+                    *all ? "nothing" : "that slot is not what", (unsigned long long)lease);
+        return CORE_NONE;
+    }
+    return slot;
+}
+
+static void each_retained(api_conn *c, core_result (*request)(core *c, uint32_t slot))
+{
+    uint64_t lease;
+    uint32_t slot;
+    bool all = false;
+    json_t *j;
+    if (!api_params(c, NULL, 0) || (lease = api_lease_of(c)) == 0 ||
+        (slot = first_named(c, lease, &all)) == CORE_NONE)
+        return;
+    do {
+        if (!api_done(c, request(c->a->core, slot)))
+            return;
+        slot = next_retained(c->a->core, lease, slot + 1);
+    } while (all && slot != CORE_NONE);
+    j = api_json_lease(c->a, lease);
+    if (j)
+        api_answer_json(c, 200, j);
+    else
+        api_problem(c, 409, "state", "lease %llx ended meanwhile", (unsigned long long)lease);
+}
+
+void api_post_recover(api_conn *c)
+{
+    each_retained(c, core_recover);
+}
+
+void api_post_discard(api_conn *c)
+{
+    each_retained(c, core_discard);
+}
+
+/* ==== 2  What a request would erase =========================================================== */
+
+/* What it would be about: a node's number, a slot's index or a lease; false after a problem. */
+static bool read_deed(api_conn *c, core_deed *deed, uint64_t *of)
+{
+    static const core_deed deeds[] = { CORE_DEED_DRAIN, CORE_DEED_REPLACE, CORE_DEED_REPAIR,
+                                       CORE_DEED_DISCARD, CORE_DEED_RELEASE };
+    unsigned request = 5;
+    uint64_t node = 0, slot = 0, lease = 0;
+    uint32_t index;
+    const api_param params[] = {
+        { "request", API_CHOICE, &request, 0, 0, "drain|replace|repair|discard|release", true,
+          false },
+        { "node", API_NUMBER, &node, 1, UINT32_MAX, NULL, false, false },
+        { "slot", API_SLOT, &slot, 0, 0, NULL, false, false },
+        { "lease", API_LEASE, &lease, 0, 0, NULL, false, false },
+    };
+    if (!api_params(c, params, sizeof params / sizeof params[0]))
+        return false;
+    if (request == 5 || !(request == 0 ? node : request == 4 ? lease : slot)) {
+        api_problem(c, 400, NULL,
+                    "request: drain with node, release with lease, and replace, repair or discard "
+                    "with slot");
+        return false;
+    }
+    index = core_find_slot(c->a->core, (uint32_t)(slot >> 16), (uint32_t)slot & 0xffff);
+    if (slot && index == CORE_NONE) {
+        api_problem(c, 404, "unknown", "no such slot");
+        return false;
+    }
+    if (c->caller.role == API_TENANT &&
+        !api_sees_lease(c->a, &c->caller,
+                        request == 4   ? lease
+                        : request == 3 ? core_slot_owner(c->a->core, index)
+                                       : 0)) {
+        api_problem(c, 404, "unknown", "no such lease, or not this tenant's");
+        return false;
+    }
+    *deed = deeds[request];
+    *of = request == 0 ? node : request == 4 ? lease : index;
+    return true;
+}
+
+void api_get_erasures(api_conn *c)
+{
+    core_erased erased[ERASED_MAX];
+    core_deed deed;
+    uint64_t of;
+    unsigned total, n;
+    json_t *list;
+    if (!read_deed(c, &deed, &of))
+        return;
+    total = core_would_erase(c->a->core, deed, of, erased, ERASED_MAX);
+    n = total < ERASED_MAX ? total : ERASED_MAX;
+    list = json_array();
+    for (unsigned i = 0; i < n; i++) {
+        char name[24];
+        api_slot_name(c->a, erased[i].slot, name);
+        (void)json_array_append_new(
+            list, json_pack("{s:s, s:o, s:o}", "slot", name, "lease",
+                            api_json_lease_id(erased[i].lease), "tenant",
+                            erased[i].tenant[0] ? api_json_text(erased[i].tenant) : json_null()));
+    }
+    api_answer_json(c, 200, json_pack("{s:o, s:i}", "erases", list, "total", (int)total));
+}
+
+/* ==== 3  The clock ============================================================================ */
+
+void api_post_clock(api_conn *c)
+{
+    int64_t step_ms;
+    if (!api_params(c, NULL, 0) || !api_members(c, NULL, 0))
+        return;
+    if (api_done(c, core_confirm_clock(c->a->core)))
+        api_answer_json(c, 200, json_pack("{s:b}", "held", core_clock_held(c->a->core, &step_ms)));
+}
