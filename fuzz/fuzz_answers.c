@@ -27,6 +27,7 @@
 #include "examples/cli/pool_change.c"
 #include "examples/cli/pool_client.c"
 #include "examples/cli/pool_command.c"
+#include "examples/cli/pool_data.c"
 #include "examples/cli/pool_events.c"
 #include "examples/cli/pool_look.c"
 #include "examples/cli/pool_print.c"

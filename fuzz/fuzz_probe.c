@@ -69,8 +69,8 @@ static void place_it(input *in)
     enumerate_start(&e, 0x40000000, 128u << next(in) % 6);
     while (enumerate_request(&e, &t, data)) {
         if (!answer(in, &t, back, &cpl))
-            return; /* its owner waits, and gives up */
-        enumerate_answer(&e, &cpl);
+            return;                                            /* its owner waits, and gives up */
+        enumerate_answer(&e, &cpl, (uint64_t)n * 1000000000u); /* a second each */
         must(++n < ANSWERS_MAX);
     }
     must(enumerate_done(&e) != (e.why != NULL));

@@ -9,7 +9,7 @@
 #define DXPU_IMPLEMENTATION
 #define DXPU_CONTROL_IMPLEMENTATION
 #define KEY KEY_OF_NOISE /* the same in both */
-#include "bindings/sodium/dxpu_noise.c"
+#include "bindings/secure/dxpu_noise.c"
 #undef KEY
 #include "bindings/sodium/dxpu_sodium_key.c"
 #define lease state_lease /* a word of bindings/control too */
