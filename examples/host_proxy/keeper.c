@@ -315,7 +315,6 @@ static void on_hello(keeper *k, const crossing_record *r)
         return;
     }
     k->agreed = true;
-    (void)keeper_tell(k->parent, KEEPER_OPEN, NULL, 0);
     for (unsigned i = 0; i < k->set->guest->slots; i++) {
         const keeper_slot *s = &k->slots[i];
         crossing_record memory = record_of(s, CROSSING_REMEMBER, 0);

@@ -18,7 +18,6 @@ enum {
     KEEPER_LOST = 'G', /* it is gone */
     KEEPER_STOP = 'S', /* end in order */
     /* from it */
-    KEEPER_OPEN = 'O',    /* the guest's socket is there, and a worker serves it */
     KEEPER_HOLD = 'H',    /* the guest's connection: hold it, too */
     KEEPER_RELEASE = 'R', /* ... no more */
     KEEPER_KILL = 'K'     /* the worker does not read, or not as agreed */

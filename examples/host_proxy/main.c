@@ -298,8 +298,11 @@ static int run_link(void)
     return program_run(&loop);
 }
 
+static int the_parent = -1; /* of a worker */
+
 static int serve(void)
 {
+    (void)keeper_tell(the_parent, PARENT_SERVED, NULL, 0);
     return guests_run(the_guests) ? PROGRAM_SYSTEM : PROGRAM_GOOD;
 }
 
@@ -317,6 +320,7 @@ static int run_worker(const crossing_fds *links, bool again, int parent)
     program_loop loop = { NULL, on_stop, on_usr1, on_hup, serve };
     bool wrong;
     int rc;
+    the_parent = parent;
     set.fabric.keys = keys_open("dxpu-host", &set.keys, &wrong);
     if (!set.fabric.keys)
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;

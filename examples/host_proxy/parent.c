@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 /* From the end of a worker to the next one: a guest is to see that its slots are empty before they
-   are filled again.  Twice as long each time that a worker ends before it has said hello. */
+   are filled again.  Twice as long each time that a worker ends before it has served. */
 #define PAUSE_MIN_NS 1000000000u
 #define PAUSE_MAX_NS 8000000000u
 #define END_NS       5000000000u /* that a keeper has to end in order */
@@ -41,8 +41,7 @@ typedef struct parent {
     int signals;
     keeper_child keeper[PARENT_GUESTS_MAX];
     child worker;
-    bool again;  /* a keeper was open: what comes is a restart */
-    bool served; /* the worker has said hello to a keeper */
+    bool again; /* a worker has served: the next one is a restart */
     uint64_t start_ns, pause_ns, end_ns;
     bool stopping, ending; /* ending: the keepers were told, too */
     int status;
@@ -155,7 +154,6 @@ static int start_worker(parent *p)
             ask_worker(p, (unsigned char)(PARENT_ASK_ABANDON | i));
         crossing_close_fds(&links[i]);
     }
-    p->served = false;
     p->start_ns = 0;
     return rc < 0 ? -1 : 0;
 }
@@ -192,11 +190,21 @@ static void stop(parent *p)
         end_keepers(p);
 }
 
-/* A worker that never served anybody says by its exit status what is wrong with the settings. */
+/* Did the worker, which has ended, open all that it was to open? */
+static bool worker_served(const parent *p)
+{
+    int fd = -1;
+    unsigned count = 0;
+    return p->worker.socket >= 0 && keeper_hear(p->worker.socket, &fd, &count) == PARENT_SERVED;
+}
+
+/* The exit status of a first worker that never served says what is wrong with the settings. */
 static void on_worker_end(parent *p, int status)
 {
     char text[40];
     uint64_t now = dxpu_udp_now_ns();
+    bool served = worker_served(p);
+    p->again |= served;
     p->worker.pid = 0;
     close_if(&p->worker.socket);
     for (unsigned i = 0; i < p->set->guests; i++) {
@@ -209,7 +217,7 @@ static void on_worker_end(parent *p, int status)
         end_keepers(p);
         return;
     }
-    p->pause_ns = p->served                         ? PAUSE_MIN_NS
+    p->pause_ns = served                            ? PAUSE_MIN_NS
                   : p->pause_ns >= PAUSE_MAX_NS / 2 ? PAUSE_MAX_NS
                                                     : p->pause_ns * 2;
     p->start_ns = now + p->pause_ns;
@@ -300,8 +308,6 @@ static void on_keeper(parent *p, unsigned n)
     int fd = -1, kind;
     unsigned count = 1;
     while ((kind = keeper_hear(k->c.socket, &fd, &count)) > 0) {
-        if (kind == KEEPER_OPEN)
-            p->again = p->served = true;
         if (kind == KEEPER_HOLD || kind == KEEPER_RELEASE) {
             close_if(&k->held);
             k->held = count ? fd : -1;

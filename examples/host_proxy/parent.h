@@ -15,6 +15,9 @@ enum { PARENT_GUESTS_MAX = 64 };
 /* Beside PROGRAM_ASK_*: the guest n (in the lower bits) is gone for good. */
 enum { PARENT_ASK_ABANDON = 0x80 };
 
+/* What the worker says by keeper_tell(), once: all is open, and it serves from now on. */
+enum { PARENT_SERVED = 'W' };
+
 typedef struct parent_settings {
     const keeper_settings *keeper; /* of each guest */
     unsigned guests;
