@@ -543,7 +543,7 @@ def store_that_is_damaged():
 def records_that_cannot_be_loaded():
     """The database is sound, and what is in it is not."""
     for change in ("UPDATE record SET value = '{' WHERE key = 'node/1'",
-                   "UPDATE record SET value = replace(value, '\"format\":1', '\"format\":2') "
+                   "UPDATE record SET value = replace(value, '\"format\":2', '\"format\":3') "
                    "WHERE key = 'meta'", "DELETE FROM record WHERE key = 'slot/1.1'"):
         with lab.Lab(plain=True) as l:
             m = stopped_store(l)
