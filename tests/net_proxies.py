@@ -656,9 +656,10 @@ def malformed_tlps_cross_and_are_answered():
         result = host.result()
         check(result["refused"] == 2 and result["submitted"] == 8, result)
         check(result["rule_breaking"] == 5 == sum(result["broken_by_rule"].values()), result)
-        check(result["answered"] == 7 and result["unsuccessful"] == 6, result)
+        check(result["answered"] == 7 and result["unsuccessful"] == 5, result)
         check(result["unanswered"] == 0, result)
-        check(box.result()["slot_1"]["malformed"] == 5, box.result())
+        # reserved bits are ignored (T-43): the two that PCIe calls malformed are left
+        check(box.result()["slot_1"]["malformed"] == 2, box.result())
         check(lab.read_tlps(sent) == tlps[2:], lab.read_tlps(sent))
         check(fate_is_good(lab.compare(sent, got)), lab.read_tlps(got))
 
