@@ -291,7 +291,7 @@ def control_growth_is_seen():
     """A leak of descriptors and of memory, in numbers and in a process that has one."""
     flat = [{"kb": 9000 + n % 3 * 400, "descriptors": 12, "threads": 1} for n in range(8)]
     check(not long_run.grows(flat), long_run.grows(flat))
-    for name, step in (("kb", 1024), ("descriptors", 1), ("threads", 1)):
+    for name, step in (("kb", 1024), ("descriptors", 1), ("threads", 4)):
         leaky = [dict(s, **{name: s[name] + step * n}) for n, s in enumerate(flat)]
         check([found[0] for found in long_run.grows(leaky)] == [name], name, long_run.grows(leaky))
     mine, held = [], []

@@ -224,7 +224,7 @@ def calm(w):
         counted = process.statistics()
         bad = {name: counted[name] for name in NEVER if counted.get(name)}
         check(not bad, process.name, bad)
-    return {"host": long_run.sizes(w.a.host.popen.pid),
+    return {"host": long_run.sizes_of_all(w.a.host.popen.pid),
             "box": long_run.sizes(w.box[STAYS].process.popen.pid),
             "box killed": long_run.sizes(w.box[DIES].process.popen.pid)}
 
