@@ -1596,9 +1596,9 @@ def metrics_name_boxes_hosts_and_tenants():
             for node in (box, other):
                 slots = good(200, m, "GET", "/v1/slots?node=%d" % node)["slots"]
                 for state in ("free", "spare", "leased", "wiping", "drained", "broken",
-                              "quarantined"):
+                              "quarantined", "retained"):
                     check(of[node, state] == sum(s["state"] == state for s in slots), of)
-            check(len(of) == 14 and sum(of.values()) == 6, of)
+            check(len(of) == 16 and sum(of.values()) == 6, of)
             check({k["state"]: v for k, v in samples(m, "dxpu_host_slots")} ==
                   {"leased": 4, "free": 4})
             check({k["tenant"]: v for k, v in samples(m, "dxpu_tenant_slots")} ==

@@ -80,7 +80,8 @@ class World:
         self.lab, self.disks = l, disks  # disks: boxes of even numbers have files
         self.stamps = {}  # {lease: (times replaced, slots that it has written)}
         self.stamped = 0
-        self.manager = Manager(l, "--grace-ms", grace_ms, "--heartbeat-ms", 200, *options)
+        self.manager = Manager(l, "--grace-ms", grace_ms, "--heartbeat-ms", 200, "--retention", 2,
+                               *options)
         self.boxes = [Proxy(self, "box", n, slots) for n in range(1, boxes + 1)]
         self.hosts = [Proxy(self, "host", n, slots) for n in range(1, hosts + 1)]
         self.leases = {}   # id: the lease, as it was acknowledged
