@@ -331,10 +331,10 @@ class World:
 
     def pause(self, r):
         """One of them is held up, as by a machine that swaps, or a network that is cut."""
-        chosen = r.choice(self.boxes + self.hosts + [self.manager]).process.popen
-        chosen.send_signal(signal.SIGSTOP)
+        chosen = r.choice(self.boxes + self.hosts + [self.manager]).process
+        chosen.signal(signal.SIGSTOP)
         time.sleep(r.choice((0.05, HOLD_MS / 1000 + 0.1, 1, GRACE_MS / 1000 + 1)))
-        chosen.send_signal(signal.SIGCONT)
+        chosen.signal(signal.SIGCONT)
 
     def step(self, r):
         steps = ((self.create, 40), (self.release, 24), (self.park, 8), (self.attach, 12),
@@ -615,12 +615,12 @@ def copies_of_a_host_never_share_a_slot():
         check(status == 201 and lease["state"] == "active", lease)
         port = lease["slots"][0]["host_slot"]
         check(first.status()[port]["state"] == "up")  # the control: one alone has it
-        first.process.popen.send_signal(signal.SIGSTOP)
+        first.process.signal(signal.SIGSTOP)
         until(lambda: not m.get("/v1/nodes/%d" % w.number["host1"])["connected"], "it is away")
         shutil.copy(l.file("host1.id"), l.file("host9.id"))
         copy = Proxy(w, "host", 9, 2)
         until(lambda: copy.status()[port]["state"] == "up", "the copy has the lease")
-        first.process.popen.send_signal(signal.SIGCONT)
+        first.process.signal(signal.SIGCONT)
         until(lambda: "not its lease" in str(m.get("/v1/events?type=alarm")), "the box tells of it")
         begun = copy.status()[port]["incarnations"]
         for _ in range(20):

@@ -131,6 +131,11 @@ class Process:
             pass  # one of them has just ended
         return found
 
+    def signal(self, number):
+        """To it and all that it started."""
+        for pid in [self.popen.pid] + [pid for _, pid in self.children()]:
+            os.kill(pid, number)
+
     def kill(self):
         """End it as a machine without power does: with all that it started."""
         if self.popen.poll() is None:
