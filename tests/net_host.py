@@ -50,7 +50,8 @@ def guest_is_read_again_after_its_device_is_lost():
             guest.write(WINDOW, BASE, bytes(64), posted=True)
         check(guest.read32(ECAM, PORT) & 0xffff != 0xffff)
         check(host.stop() == 0, host.errors())
-        check(host.result()["slot_1"]["dropped"] >= QUEUE, host.result()["slot_1"])
+        slot = host.result()["slot_1"]  # some waited at the keeper, others at its worker
+        check(slot["dropped"] + slot["too_late"] >= QUEUE, slot)
 
 
 def host_says_lost(l):

@@ -139,9 +139,10 @@ static void hear_tlp(attachment *a, const crossing_record *r, const uint8_t *pay
 /* What belongs to an earlier channel is done with. */
 static void hear_late(attachment *a, const crossing_record *r)
 {
-    if (r->kind == CROSSING_TLP)
+    if (r->kind == CROSSING_TLP) {
+        a->too_late++;
         crossing_return(a->cross, a->number, r->arg);
-    else if (r->kind == CROSSING_EVENT)
+    } else if (r->kind == CROSSING_EVENT)
         crossing_return(a->cross, a->number, CROSSING_EVENTS);
 }
 
@@ -379,8 +380,10 @@ static void line_over(attachment *a)
         put(a, CROSSING_DOWN, 0, NULL, 0);
     a->up = false;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
-        while (queue_first(&a->down, cls))
+        while (queue_first(&a->down, cls)) {
             drop_first(a, cls);
+            a->too_late++;
+        }
     }
     while (queue_peek_event(&a->down))
         drop_event(a);
@@ -433,5 +436,6 @@ void attachment_report(const attachment *a, report *r)
 {
     report_number(r, "attached", a->attached);
     report_number(r, "incarnations", a->incarnations);
+    report_number(r, "too_late", a->too_late);
     fabric_report_paths(&a->past, a->channel, r);
 }

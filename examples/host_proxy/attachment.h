@@ -35,6 +35,7 @@ typedef struct attachment {
     uint8_t last_reason;   /* DXPU_REASON_* of it */
     uint32_t attempts;     /* channels in a row that did not come up */
     uint32_t incarnations; /* channels that did */
+    uint64_t too_late;     /* TLPs of the guest's that waited here, or arrived, after their end */
     uint64_t dial_ns;
     uint64_t closing_ns;  /* when a channel that is to close in order is ended; 0: it is not */
     uint8_t close_reason; /* DXPU_REASON_* */
