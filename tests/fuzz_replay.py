@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Each fuzz target over its named seeds (fuzz/corpus/TARGET/*), built with the sanitizers and
 fuzz_main.c instead of libFuzzer; then over every seed cut short and with one bit changed."""
+# run.py: --timeout 900
 import os
 import random
 import subprocess

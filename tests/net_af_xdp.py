@@ -441,8 +441,8 @@ def s200_no_rights_after_the_start():
 
 @case
 def s200_a_guests_processes():
-    """The worker, which is made late, opens AF_XDP and gives up its rights; so does the keeper.  The
-    parent, which makes the next worker, keeps them: the control."""
+    """The worker, which is made late, opens AF_XDP and gives up its rights; so does the keeper.
+    The parent, which makes the next worker, keeps them: the control."""
     with Net() as n:
         host = n.there("host", "dxpu-host", "--vfio-user", n.file("vm.sock"), "--listen",
                        at(V4[0], 0), "--af-xdp", H)

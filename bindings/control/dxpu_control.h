@@ -1058,7 +1058,9 @@ DXPU_API bool dxpu_control_device_next(const dxpu_control_register *r, dxpu_byte
     dxpui_ctl_get_word(p + 72, sizeof out->serial, out->serial);
     if (r->entry_bytes >= DXPU_CONTROL_DEVICE_BYTES) {
         out->port_offset = dxpui_ctl_get16(p + 104);
-        out->data = p[106] <= DXPU_CONTROL_DATA_PERSISTENT ? p[106] : DXPU_CONTROL_DATA_UNKNOWN;
+        out->data = DXPU_CONTROL_DATA_UNKNOWN;
+        if (p[106] <= DXPU_CONTROL_DATA_PERSISTENT)
+            out->data = p[106];
     }
     *entries = dxpui_ctl_from(*entries, r->entry_bytes);
     return true;

@@ -633,7 +633,8 @@ static void dxpui_vs_interrupt(const dxpu_vswitch *vs, dxpu_vswitch_port *p)
                dxpui_vs_has(p, DXPUI_VS_COMMAND, DXPUI_VS_MASTER) &&
                dxpui_vs_way_up(vs, p, DXPUI_VS_MASTER);
     bool asleep = dxpui_vs_has(p, DXPUI_VS_PMCSR, 3);
-    unsigned lines = can ? dxpui_vs_causes(p) & (asleep ? DXPUI_VS_CAUSE_PME : 15u) : 0;
+    unsigned heard = asleep ? (unsigned)DXPUI_VS_CAUSE_PME : 15u;
+    unsigned lines = can ? dxpui_vs_causes(p) & heard : 0;
     if (lines & ~(unsigned)p->irq_lines)
         p->msi_due = true;
     if (!can || (asleep && !lines))
