@@ -22,6 +22,8 @@ typedef enum mutation {
     MOVES_KEPT,     /* a parked lease is exchanged as others are */
     LIES_DONE,      /* a host says that it detached, and did not */
     COPIES_SHARE,   /* a copy of a host is given the epoch that the first one has */
+    DROPS_RETAINED, /* what is retained is wiped, and nobody decided so */
+    MIXES_OWNERS,   /* what is retained for one lease is given to another */
     MUTATIONS
 } mutation;
 
@@ -82,6 +84,9 @@ static uint32_t draw(uint32_t below)
     return (uint32_t)(random_word >> 32) % below;
 }
 
+/* A box is about to erase these data of a lease. */
+static void note_wipe(const proxy *p, unsigned i, uint64_t lease);
+
 static void violate(const char *what, uint64_t number)
 {
     if (!violation[0])
@@ -134,6 +139,7 @@ static dxpu_control_device as_device(const proxy *p, unsigned i)
     d.health = u->broken ? DXPU_CONTROL_HEALTH_BROKEN : DXPU_CONTROL_HEALTH_GOOD;
     d.epoch_seen = u->seen;
     d.group = 1 + i / 2;
+    d.data = p->id == 2 ? DXPU_CONTROL_DATA_NONE : DXPU_CONTROL_DATA_PERSISTENT;
     snprintf(d.model, sizeof d.model, "%s", p->id == 2 ? "gpu" : "nvme");
     snprintf(d.serial, sizeof d.serial, "%u-%u", p->id, i);
     return d;
@@ -212,6 +218,8 @@ static void wipe_step(proxy *p, unsigned i)
         return;
     u->state = u->bad_wipe ? DXPU_CONTROL_SLOT_UNWIPED : DXPU_CONTROL_SLOT_WIPED;
     if (!u->bad_wipe) {
+        if (u->tag)
+            note_wipe(p, i, u->tag);
         u->wrote = 0;
         if (mutant != WIPES_NOT)
             u->tag = 0;
