@@ -19,73 +19,118 @@ endif
 
 # Short lines: $(call say,CC,FILE) in front of a command; `make V=1` prints the commands instead.
 say = $(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),,@printf '  %-3s %s\n' $1 $2;)
-BASE = -std=c11 -I. $(patsubst %,-I%,$(wildcard bindings/* examples/proxy)) -MMD -MP -pthread \
-       $(XDP) $(SECCOMP)
-DEFLATE := $(shell pkg-config --exists libdeflate 2>/dev/null && echo -DDXPU_ZLIB_USE_LIBDEFLATE=1)
-XDP := $(shell pkg-config --exists libxdp libbpf 2>/dev/null && echo -DDXPU_AF_XDP=1)
-SECCOMP := $(shell pkg-config --exists libseccomp 2>/dev/null && echo -DDXPU_SECCOMP=1)
-LIBS = -Wl,--as-needed -levent -lpcap -ljansson -lsqlite3 -lcurl -lsodium -lpng -lz -lm \
-       $(if $(DEFLATE),-ldeflate) $(if $(XDP),-lxdp -lbpf) $(if $(SECCOMP),-lseccomp)
-# parts.a: the bindings but dxpu.h with bindings/zlib (libdxpu.a), and examples/proxy.
-PARTS_SRC := $(wildcard bindings/*/*.c examples/proxy/*.c)
-SRC_dxpu-host     := $(wildcard examples/host_proxy/*.c examples/host_proxy/*/*.c)
-SRC_dxpu-box      := $(wildcard examples/box_proxy/*.c examples/box_proxy/*/*.c)
-SRC_dxpu          := $(wildcard examples/cli/*.c examples/perf_model/*.c)
-SRC_dxpu-manager  := $(wildcard examples/manager/*.c)
-$(foreach p,relay pingpong,$(eval SRC_dxpu-$p := examples/demo/$p.c))
-SRC_dxpu-direct   := examples/demo/direct.c $(wildcard examples/box_proxy/devices/*.c) \
-  $(patsubst %,examples/host_proxy/%.c,guest slot vmd vswitch probe msi grants queue retry)
+has = $(shell pkg-config --exists $2 2>/dev/null && echo $1)
+DEFLATE := $(call has,-DDXPU_ZLIB_USE_LIBDEFLATE=1,libdeflate)
+XDP := $(call has,-DDXPU_AF_XDP=1,libxdp libbpf)
+SECCOMP := $(call has,-DDXPU_SECCOMP=1,libseccomp)
+BASE = -std=c11 -MMD -MP -pthread $(XDP) $(SECCOMP) $(DEFLATE)
+
+# A room is a folder with a room.mk, which names the rooms whose headers its files may include
+# (uses/ROOM) and the libraries that it calls (libs/ROOM).  Its files see no other headers, and its
+# archive is linked with those rooms, what they use, and nothing else.
+ROOMS := $(patsubst %/room.mk,%,$(wildcard bindings/*/room.mk examples/*/room.mk \
+           examples/common/*/room.mk tests/*/room.mk fuzz/room.mk))
+include $(ROOMS:%=%/room.mk)
+src  = $(wildcard $1/*.c $1/*/*.c)
+dirs = $(sort $(patsubst %/,%,$(dir $(wildcard $1/*.[ch] $1/*/*.[ch]))))
+inc  = $(addprefix -iquote ,build/include $(foreach r,$1 $(uses/$1),$(call dirs,$r)) \
+         $(if $(filter tests/% fuzz,$1),$(call dirs,tests/support)))
+deep = $(sort $(foreach u,$(uses/$1),$u $(call deep,$u)))
+libs = $(sort $(foreach r,$1 $(call deep,$1) bindings/zlib,$(libs/$r)))
+# What a program of room $2 in build$1 is linked with beside its own.
+archives = $(foreach r,$(call deep,$2),$(if $(call src,$r),build$1/$r.a)) build$1/libdxpu.a
+
+ROOM_dxpu-host    := examples/host
+ROOM_dxpu-box     := examples/box
+ROOM_dxpu         := examples/cli
+ROOM_dxpu-manager := examples/manager
 INSTALLED := dxpu dxpu-host dxpu-box dxpu-manager
-PROGRAMS := $(INSTALLED) dxpu-relay dxpu-pingpong dxpu-direct
-C_TESTS  := $(sort $(wildcard tests/unit_*.c tests/api_*.c tests/prop_*.c tests/sim_*.c))
-BENCHES  := $(sort $(wildcard tests/bench/bench_*.c))
-SCRIPTS  := $(sort $(wildcard tests/build/*.py tests/cli_*.py tests/reader/test_*.py \
-              tests/net_*.py tests/net_*.sh tests/footprint.py)) \
-              $(patsubst %,tests/%.py,cov cross ct mutate prove toc spec run_test fuzz_replay)
-FUZZERS  := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
-TARGETS   = $(FUZZERS:fuzz/fuzz_%.c=%)
+DEMO      := relay pingpong direct
+PROGRAMS  := $(INSTALLED) $(DEMO:%=dxpu-%)
+C_TESTS   := $(sort $(wildcard $(patsubst %,tests/*/%_*.c,unit api prop sim)))
+BENCHES   := $(sort $(wildcard tests/bench/bench_*.c))
+SCRIPTS   := $(sort $(wildcard $(patsubst %,tests/*/%,cli_*.py net_*.py) \
+               tests/core/reader/test_*.py tests/firmware/footprint.py)) \
+             $(patsubst %,tests/build/%.py,build make tree layers bench cov cross toc spec \
+               run_test fuzz_replay) $(patsubst %,tests/proof/%.py,ct mutate prove)
+FUZZERS   := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
+TARGETS    = $(FUZZERS:fuzz/fuzz_%.c=%)
 # The tests of dxpu.h itself; the second set of options is about the CRC alone.
-COV_TESTS = $(addprefix unit_,channel flow paths route tlp wire) $(addprefix api_,crc frames names \
-            vectors) $(addprefix sim_,channel explore life recovery) prop_tlp
-COV_ALL   = $(COV_TESTS:%=build/cov1/tests/%) $(patsubst %,build/cov8/tests/%,api_crc unit_wire)
+COV_TESTS = $(addprefix core/unit_,channel flow paths route tlp wire) $(addprefix core/api_,frames \
+            names vectors) $(addprefix sim/sim_,channel explore life recovery) core/prop_tlp \
+            bindings/api_crc
+COV_ALL   = $(COV_TESTS:%=build/cov1/tests/%) build/cov8/tests/bindings/api_crc \
+            build/cov8/tests/core/unit_wire
 SAN_ALL   = $(patsubst %,build/san/%,$(C_TESTS:%.c=%) $(FUZZERS:fuzz/%.c=replay_%) $(PROGRAMS))
+# Rooms without a program are linked for the sake of what is missing.
+LINKED   := $(foreach r,$(filter-out tests/% fuzz examples/demo examples/inject \
+              $(foreach p,$(INSTALLED),$(ROOM_$p)),$(ROOMS)),$(if $(call src,$r),build/$r.linked))
 
 ## all        programs, libdxpu.a and libdxpu-inject.so, into build/ (the default)
-all: build/libdxpu.a build/libdxpu-inject.so $(PROGRAMS:%=build/%)
+all: build/libdxpu.a build/libdxpu-inject.so $(PROGRAMS:%=build/%) $(LINKED)
 
-# $(call variant,DIR,FLAGS): every object, both libraries and the C tests, compiled into DIR.
+build/include/dxpu.h:
+	@mkdir -p $(@D) && ln -sf ../../dxpu.h $@
+
+# A variant is build/ or a folder of it, with a compiler and flags of its own.
+SAN = -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
+      -iquote tests/support -DDXPU_CONFIG_HEADER='"asserts.h"'
+COV = -O0 --coverage -fprofile-abs-path -DNDEBUG # asserts off: nothing can take their branch
+VARIANTS := /san /cov1 /cov8 /fuzz
+CC/fuzz = clang
+FLAGS = -fPIE -fstack-protector-strong -fstack-clash-protection -U_FORTIFY_SOURCE \
+        -D_FORTIFY_SOURCE=2
+FLAGS/san = $(SAN)
+FLAGS/cov1 = $(COV) -DDXPU_CRC_TABLES=1
+FLAGS/cov8 = $(COV) -DDXPU_CRC_TABLES=8
+FLAGS/fuzz = $(SAN) -fsanitize=fuzzer-no-link
+compile = $(or $(CC$1),$(CC)) $(BASE) $(CFLAGS) $(FLAGS$1)
+# $(call link,VARIANT,ROOM)
+link = $(call say,LD,$@)$(or $(CC$1),$(CC)) $(CFLAGS) $(FLAGS$1) -pthread -o $@ \
+  $(if $1,,-pie -Wl$(comma)-z$(comma)relro$(comma)-z$(comma)now$(comma)-z$(comma)noexecstack) \
+  $(filter %.o,$^) -Wl,--as-needed -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
+  $(call libs,$2)
+comma := ,
+
+# $(call variant,VARIANT): every object, archive, C test and program, in build$1
 define variant
-$1/%.o: %.c
+build$1/%.o: %.c | build/include/dxpu.h
 	@mkdir -p $$(@D)
-	$$(call say,CC,$$<)$$(CC) $$(BASE) $$(CFLAGS) $2 \
-	  $$(if $$(filter examples/% tests/bench/%,$$<),$$(DEFLATE)) -c -o $$@ $$<
-$1/dxpu.o: dxpu.h bindings/zlib/dxpu_zlib.h
+	$$(call say,CC,$$<)$$(call compile,$1) $$(INC) -c -o $$@ $$<
+build$1/dxpu.o: dxpu.h bindings/zlib/dxpu_zlib.h
 	@mkdir -p $$(@D)
-	$$(call say,CC,$$<)$$(CC) $$(BASE) $$(CFLAGS) $2 $$(DEFLATE) \
-	  -include bindings/zlib/dxpu_zlib.h -DDXPU_IMPLEMENTATION -x c -c -o $$@ $$<
-$1/examples/manager/api_openapi.o: spec/openapi.yaml
-$1/libdxpu.a: $1/dxpu.o
-$1/parts.a: $$(PARTS_SRC:%.c=$1/%.o)
-$1/libdxpu.a $1/parts.a:
+	$$(call say,CC,$$<)$$(call compile,$1) -iquote . -include bindings/zlib/dxpu_zlib.h \
+	  -DDXPU_IMPLEMENTATION -x c -c -o $$@ $$<
+build$1/libdxpu.a: build$1/dxpu.o
+build$1/%.a:
 	@mkdir -p $$(@D) && rm -f $$@
 	$$(call say,AR,$$@)$$(AR) rcs $$@ $$^
-$$(patsubst %.c,$1/%,$$(C_TESTS) $$(BENCHES)): $1/%: $1/%.o $1/parts.a $1/libdxpu.a
-	$$(call say,LD,$$@)$$(CC) $$(CFLAGS) $2 -pthread -o $$@ $$^ $$(LIBS) -lcmocka
-$1/replay_%: $1/fuzz/%.o $1/fuzz/fuzz_main.o $1/parts.a $1/libdxpu.a
-	$$(call say,LD,$$@)$$(CC) $$(CFLAGS) $2 -pthread -o $$@ $$^ $$(LIBS)
 endef
-SAN   = -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
-        -DDXPU_CONFIG_HEADER='"tests/asserts.h"'
-COV   = -O0 --coverage -fprofile-abs-path -DNDEBUG # asserts off: nothing can take their branch
-HARD  = -fPIE -fstack-protector-strong -fstack-clash-protection -U_FORTIFY_SOURCE \
-        -D_FORTIFY_SOURCE=2
-$(eval $(call variant,build,$(HARD)))$(eval $(call variant,build/san,$(SAN)))
-$(foreach n,1 8,$(eval $(call variant,build/cov$n,$(COV) -DDXPU_CRC_TABLES=$n)))
-$(foreach d,build build/san,$(foreach p,$(PROGRAMS),$(eval \
-  $d/$p: $$(SRC_$p:%.c=$d/%.o) $d/parts.a $d/libdxpu.a)))
-$(PROGRAMS:%=build/%) $(PROGRAMS:%=build/san/%):
-	$(call say,LD,$@)$(CC) $(CFLAGS) $(if $(findstring san,$@),$(SAN)) -pthread -o $@ $^ $(LIBS) \
-	  $(if $(findstring san,$@),,-pie -Wl,-z,relro,-z,now,-z,noexecstack)
+# $(call room,VARIANT,ROOM)
+define room
+build$1/$2/%.o: INC = $(call inc,$2)
+build$1/$2.a: $(patsubst %.c,build$1/%.o,$(call src,$2))
+$(patsubst %.c,build$1/%,$(filter $2/%,$(C_TESTS) $(BENCHES))): %: %.o $(call archives,$1,$2)
+	$$(call link,$1,$2)
+endef
+# $(call program,VARIANT,ROOM,PROGRAM,OBJECT or archive with its main())
+define program
+build$1/$3: build$1/$4 $(call archives,$1,$2)
+	$$(call link,$1,$2)
+endef
+$(foreach v,- $(VARIANTS),$(eval $(call variant,$(v:-=)))$(foreach r,$(ROOMS),$(eval \
+  $(call room,$(v:-=),$r))))
+$(foreach v,- /san,$(foreach p,$(INSTALLED),$(eval \
+  $(call program,$(v:-=),$(ROOM_$p),$p,$(ROOM_$p).a)))$(foreach p,$(DEMO),$(eval \
+  $(call program,$(v:-=),examples/demo,dxpu-$p,examples/demo/$p.o))))
+$(foreach f,$(FUZZERS:fuzz/%.c=%),$(eval \
+  $(call program,/san,fuzz,replay_$f,fuzz/$f.o build/san/fuzz/fuzz_main.o)))
+build/%.linked: build/%.a
+	@$(CC) -pthread -o $@ -Wl,--defsym=main=0 -Wl,--whole-archive $< -Wl,--no-whole-archive \
+	  -Wl,--as-needed -Wl,--start-group $(filter-out $<,$^) -Wl,--end-group $(call libs,$*)
+$(foreach r,$(LINKED:build/%.linked=%),$(eval build/$r.linked: $(call archives,,$r)))
+$(foreach v,- $(VARIANTS),$(eval \
+  build$(v:-=)/examples/manager/api/api_openapi.o: spec/openapi.yaml))
 build/libdxpu-inject.so: $(wildcard examples/inject/*.[ch] bindings/model/*.h) | build/libdxpu.a
 	$(call say,LD,$@)$(CC) $(CFLAGS) -I. -Ibindings/model -fPIC -shared -pthread -o $@ \
 	  $(filter %.c,$^) -lm
@@ -99,7 +144,7 @@ bench: all $(BENCHES:%.c=build/%)
 	$(PYTHON) tests/bench/bench.py --json build/bench.json
 
 ## plots      the README's plots, by gnuplot; that of the bench from build/bench.json
-plots: all build/tests/sim_pool
+plots: all build/tests/manager/sim_pool
 	tests/bench/pool_plot.py tests/data/pool.svg
 	tests/bench/model_plot.py tests/data
 	$(if $(wildcard build/bench.json),tests/bench/bench_plot.py build/bench.json tests/data/bench.svg)
@@ -110,7 +155,7 @@ check: all firmware $(SAN_ALL) $(COV_ALL) $(BENCHES:%.c=build/%)
 
 ## check-long check with many more simulation seeds, hot-plug cycles, a large pool, a cut of 60 s
 check-long: all firmware $(SAN_ALL) $(COV_ALL) $(C_TESTS:%.c=build/%) $(BENCHES:%.c=build/%)
-	DXPU_SEEDS=1000000 $(PYTHON) tests/run.py --timeout 14400 build/tests/sim_channel
+	DXPU_SEEDS=1000000 $(PYTHON) tests/run.py --timeout 14400 build/tests/sim/sim_channel
 	DXPU_SEEDS=20000 DXPU_DEPTH=8 DXPU_ROUNDS=2000000 DXPU_SLOTS=100000 DXPU_STEPS=10000 $(PYTHON) \
 	  tests/run.py --jobs 2 --timeout 3600 $(C_TESTS:%.c=build/%) $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
 
@@ -120,30 +165,30 @@ asan: $(C_TESTS:%.c=build/san/%)
 
 ## cov        line and branch coverage of dxpu.h, merged over the option sets; all of it, or fail
 cov: $(COV_ALL)
-	$(PYTHON) tests/cov.py
+	$(PYTHON) tests/build/cov.py
 
 ## prove      every proof of dxpu.h by CBMC, each with a control that must fail
 ## cross      tests of dxpu.h on other machines (qemu-user), by other compilers; analysers
 prove cross:
-	$(PYTHON) tests/$@.py --all
+	$(PYTHON) $(wildcard tests/*/$@.py) --all
 ## soak       proxies and manager, then a guest, under trouble for MINUTES=n (default 60) each
 soak: MINUTES = 60
 soak: all
 	set -e; for t in net_soak net_soak_guest; do \
-	  DXPU_SOAK_MINUTES=$(MINUTES) $(PYTHON) tests/$$t.py; done
+	  DXPU_SOAK_MINUTES=$(MINUTES) $(PYTHON) tests/*/$$t.py; done
 
 ## fuzz       libFuzzer targets: MINUTES=n each (1), JOBS=n at once (1); TARGETS='http tlp'; clang
 fuzz: $(TARGETS:%=build/fuzz_%)
 	$(PYTHON) fuzz/run.py --minutes $(MINUTES) --jobs $(JOBS) $(TARGETS)
-build/fuzz_%: fuzz/fuzz_%.c build/parts.a build/libdxpu.a
-	$(call say,CC,$<)clang $(BASE) -O1 -g $(WARN) -fsanitize=fuzzer,address,undefined \
-	  -DDXPU_CONFIG_HEADER='"tests/asserts.h"' -o $@ $< $(filter %.a,$^) $(LIBS)
+build/fuzz_%: build/fuzz/fuzz/fuzz_%.o $(call archives,/fuzz,fuzz)
+	$(call say,LD,$@)$(CC/fuzz) $(FLAGS/fuzz) -fsanitize=fuzzer -pthread -o $@ $< \
+	  -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(call libs,fuzz)
 
 ## fmt        format the C files
 ## toc        CONTENTS of dxpu.h against its sections
 ## spec       rule tags of spec/, code and tests agree
 fmt: ; git ls-files -z '*.c' '*.h' '*.cc' | xargs -0 clang-format -i
-toc spec: ; $(PYTHON) tests/$@.py --strict
+toc spec: ; $(PYTHON) tests/build/$@.py --strict
 
 ## firmware   images of a box without an operating system: examples/firmware
 include examples/firmware/firmware.mk
@@ -165,11 +210,16 @@ install: all
 	install -Dm 644 -t $D/lib/systemd/system $(wildcard examples/*/*.service)
 	sed -i 's,/usr/local/bin,$(PREFIX)/bin,' $D/lib/systemd/system/dxpu-*.service
 
+## rooms      each room, the rooms that it may use, and what it is compiled and linked with
+rooms:
+	@$(foreach r,$(ROOMS),echo \
+	  '$r|$(uses/$r)|$(call inc,$r)|$(call archives,,$r)|$(call libs,$r)';)
+
 ## clean      remove build/
 clean: ; rm -rf build
 ## help       this list
 help: ; @sed -n 's/^## //p' Makefile
 .PHONY: all demo bench plots check check-long asan cov prove cross fuzz fmt toc spec size ship
-.PHONY: install clean help firmware soak
+.PHONY: install clean help firmware soak rooms
 .SECONDARY .DELETE_ON_ERROR:
 -include $(shell find build -name '*.d' -type f 2>/dev/null)

@@ -3,7 +3,7 @@
 #ifndef CORE_CLAIMS_H_INCLUDED
 #define CORE_CLAIMS_H_INCLUDED
 
-#include "tests/core_rig.h"
+#include "core_rig.h"
 
 /* Every slot of a lease is in that lease alone, and no two ports are to have one slot. */
 static void check_core(const core *c)

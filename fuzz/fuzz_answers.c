@@ -8,7 +8,7 @@
 #define _DEFAULT_SOURCE
 #endif
 #define DXPU_IMPLEMENTATION
-#include "examples/proxy/control_words.c"
+#include "control_words.c"
 
 #include <errno.h>
 #include <event2/buffer.h>
@@ -21,25 +21,25 @@
 
 /* One after the other, as if each stood alone. */
 #define next next_point
-#include "examples/cli/pool_text.c"
+#include "pool_text.c"
 #undef next
-#include "examples/cli/pool_call.c"
-#include "examples/cli/pool_change.c"
-#include "examples/cli/pool_client.c"
-#include "examples/cli/pool_command.c"
-#include "examples/cli/pool_data.c"
-#include "examples/cli/pool_events.c"
-#include "examples/cli/pool_look.c"
-#include "examples/cli/pool_print.c"
-#include "examples/cli/pool_table.c"
+#include "pool_call.c"
+#include "pool_change.c"
+#include "pool_client.c"
+#include "pool_command.c"
+#include "pool_data.c"
+#include "pool_events.c"
+#include "pool_look.c"
+#include "pool_print.c"
+#include "pool_table.c"
 #define keep         keep_view
 #define print_events print_view_events
-#include "examples/cli/pool_top.c"
+#include "pool_top.c"
 #undef keep
 #undef print_events
 #include "pretend_proxy.h" /* its keys are other words */
 #define on_bytes control_on_bytes
-#include "examples/cli/control_client.c"
+#include "control_client.c"
 #undef on_bytes
 #define fetch          fetch_picture
 #define look           look_at_slot
@@ -49,8 +49,8 @@
 #define run            run_control
 #define status_help    control_status_help
 #define POLL_MS        CONTROL_POLL_MS
-#include "examples/cli/control_command.c"
-#include "examples/cli/key_options.c"
+#include "control_command.c"
+#include "key_options.c"
 #undef read_arguments
 #undef run
 

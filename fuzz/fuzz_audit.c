@@ -8,7 +8,7 @@
 #include "input.h"
 #include "quiet.h"
 
-#include "examples/proxy/audit.c"
+#include "audit.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -6,7 +6,7 @@
 #define DXPU_ASSERT(x) ((x) ? (void)0 : abort())
 #define DXPU_IMPLEMENTATION
 #define DXPU_CONTROL_IMPLEMENTATION
-#include "bindings/control/dxpu_control.h"
+#include "dxpu_control.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -8,10 +8,10 @@
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
-#include "bindings/guard/dxpu_guard.c"
-#include "examples/proxy/refusal.c"
-#include "bindings/guard/dxpu_windows.c"
-#include "examples/box_proxy/guard.c"
+#include "dxpu_guard.c"
+#include "refusal.c"
+#include "dxpu_windows.c"
+#include "guard.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

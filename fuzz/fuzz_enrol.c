@@ -11,14 +11,14 @@
 #define DXPU_IMPLEMENTATION
 #include "quick_sodium.h"
 
-#include "bindings/secure/dxpu_noise.c"
-#include "bindings/sodium/dxpu_sodium.c"
-#include "bindings/sodium/dxpu_sodium_enrol.c"
+#include "dxpu_noise.c"
+#include "dxpu_sodium.c"
+#include "dxpu_sodium_enrol.c"
 #define KEY KEY_OF_FILE
-#include "bindings/sodium/dxpu_sodium_key.c"
+#include "dxpu_sodium_key.c"
 #undef KEY
-#include "bindings/libevent/dxpu_tcp.h"
-#include "examples/proxy/keys.h"
+#include "dxpu_tcp.h"
+#include "keys.h"
 #include "input.h"
 
 #include <errno.h>
@@ -179,11 +179,11 @@ static int net_add(const keys_peer *p)
 #define keys_add(program, file, p)             net_add(p)
 
 #define say say_it
-#include "examples/cli/enroll_talk.c"
+#include "enroll_talk.c"
 #undef say
 static void forget(enroll_talk *t);
 #define enroll_forget forget
-#include "examples/cli/enroll_command.c"
+#include "enroll_command.c"
 #undef enroll_forget
 
 void out_of_memory(void)

@@ -3,7 +3,7 @@
    other takes too, with the same sender and the same bytes within the frame; and what is built from
    it says the same.
    libFuzzer: -max_len=512 */
-#include "bindings/af_xdp/dxpu_af_xdp_wire.c"
+#include "dxpu_af_xdp_wire.c"
 
 /* Two implementations, each with its own names of the same fields. */
 #define get16         fw_get16
@@ -22,7 +22,7 @@
 #undef IP_TTL
 #undef IP_CHECKSUM
 #define ECN_CE FW_ECN_CE
-#include "bindings/firmware/dxpu_firmware_wire.c"
+#include "dxpu_firmware_wire.c"
 #undef get16
 #undef put16
 #undef fold

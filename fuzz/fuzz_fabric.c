@@ -14,14 +14,14 @@
 #include "quick_sodium.h"
 #include "quiet.h"
 
-#include "bindings/secure/dxpu_noise.c"
+#include "dxpu_noise.c"
 #define KEY KEY_OF_END /* the same in each of the parts */
 #define MAC MAC_OF_END
-#include "bindings/secure/dxpu_secure.c"
+#include "dxpu_secure.c"
 #undef KEY
 #undef MAC
-#include "bindings/secure/dxpu_seal.c"
-#include "bindings/sodium/dxpu_sodium.c"
+#include "dxpu_seal.c"
+#include "dxpu_sodium.c"
 #include "input.h"
 
 #include "dxpu_libevent.h"
@@ -143,9 +143,9 @@ static ssize_t draw(void *out, size_t len)
 }
 
 #define getrandom(out, len, flags) draw(out, len)
-#include "examples/proxy/sealing.c"
+#include "sealing.c"
 #define same_place same_place_of_fabric
-#include "examples/proxy/fabric.c"
+#include "fabric.c"
 #undef same_place
 
 enum {

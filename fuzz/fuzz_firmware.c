@@ -6,8 +6,8 @@
    list has no channel (S-96), and each session ends just once.
    libFuzzer: -max_len=3072 */
 #define DXPU_IMPLEMENTATION
-#include "bindings/firmware/dxpu_firmware.c"
-#include "bindings/firmware/dxpu_firmware_wire.c"
+#include "dxpu_firmware.c"
+#include "dxpu_firmware_wire.c"
 
 #include <stdlib.h>
 

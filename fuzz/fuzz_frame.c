@@ -10,7 +10,7 @@
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
-#include "fuzz/mutate.h"
+#include "mutate.h"
 #include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

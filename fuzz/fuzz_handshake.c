@@ -19,14 +19,14 @@ static int counted_scalarmult(uint8_t out[32], const uint8_t secret[32], const u
 }
 #undef crypto_scalarmult
 #define crypto_scalarmult counted_scalarmult
-#include "bindings/secure/dxpu_noise.c"
+#include "dxpu_noise.c"
 #define KEY KEY_OF_END /* the same in each of the parts */
 #define MAC MAC_OF_END
-#include "bindings/secure/dxpu_secure.c"
+#include "dxpu_secure.c"
 #undef KEY
 #undef MAC
-#include "bindings/secure/dxpu_seal.c"
-#include "bindings/sodium/dxpu_sodium.c"
+#include "dxpu_seal.c"
+#include "dxpu_sodium.c"
 #include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -7,8 +7,8 @@
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif
-#include "examples/manager/api_head.c"
-#include "examples/manager/api_requests.c"
+#include "api_head.c"
+#include "api_requests.c"
 
 #include <inttypes.h>
 

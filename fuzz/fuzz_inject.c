@@ -12,7 +12,7 @@ static _Noreturn void leave(int status);
 #define _exit leave
 #include "quiet.h"
 
-#include "examples/inject/settings.c"
+#include "settings.c"
 #undef _exit
 #include "input.h"
 

@@ -7,11 +7,11 @@
 #include "quick_sodium.h"
 
 #define KEY KEY_OF_NOISE /* the same in both */
-#include "bindings/secure/dxpu_noise.c"
+#include "dxpu_noise.c"
 #undef KEY
-#include "bindings/sodium/dxpu_sodium.c"
-#include "bindings/sodium/dxpu_sodium_key.c"
-#include "examples/proxy/identity_file.c"
+#include "dxpu_sodium.c"
+#include "dxpu_sodium_key.c"
+#include "identity_file.c"
 #include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

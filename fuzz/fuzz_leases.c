@@ -15,7 +15,7 @@
 #define DXPU_CONTROL_IMPLEMENTATION
 #include "dxpu.h"
 #include "dxpu_control.h"
-#include "examples/box_proxy/leases.c"
+#include "leases.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

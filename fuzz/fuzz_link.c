@@ -99,7 +99,7 @@ static requests_peer *spy(requests *to, requests_answer call, void *user);
 #define getentropy(out, len)              draw(out, len)
 #define gethostname(out, len)             (snprintf(out, len, "host\x07name"), 0)
 #define requests_peer_new(to, call, user) spy(to, call, user)
-#include "examples/proxy/manager_link.c"
+#include "manager_link.c"
 #undef requests_peer_new
 
 /* -- What is known of it -- */

@@ -16,20 +16,20 @@
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
-#include "examples/box_proxy/devices/function.c"
-#include "examples/box_proxy/devices/nvme.c"
-#include "examples/box_proxy/devices/nvme_access.c"
-#include "examples/box_proxy/devices/nvme_admin.c"
-#include "examples/box_proxy/devices/nvme_io.c"
-#include "examples/box_proxy/devices/nvme_layout.c"
-#include "examples/box_proxy/devices/nvme_log.c"
-#include "examples/box_proxy/devices/nvme_namespace.c"
-#include "examples/box_proxy/devices/nvme_queue.c"
-#include "examples/box_proxy/devices/nvme_store.c"
-#include "examples/box_proxy/devices/nvme_transfer.c"
-#include "examples/box_proxy/devices/nvme_wipe.c"
-#include "examples/box_proxy/devices/pci.c"
-#include "examples/proxy/stats.c"
+#include "function.c"
+#include "nvme.c"
+#include "nvme_access.c"
+#include "nvme_admin.c"
+#include "nvme_io.c"
+#include "nvme_layout.c"
+#include "nvme_log.c"
+#include "nvme_namespace.c"
+#include "nvme_queue.c"
+#include "nvme_store.c"
+#include "nvme_transfer.c"
+#include "nvme_wipe.c"
+#include "pci.c"
+#include "stats.c"
 
 /* What the root complex of the tests asks of cmocka. */
 #define assert_true(a)           must(a)
@@ -39,7 +39,7 @@
 #define assert_in_range(a, b, c) must((uint64_t)(a) - (b) <= (c) - (b))
 #define fail()                   abort()
 #define RC_MEM_BYTES             (256 << 10) /* which is zeroed for each input */
-#include "tests/root_complex.h"
+#include "root_complex.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -13,7 +13,7 @@ static unsigned told;
 static int tell(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
 #define fopen(path, mode) open_input()
 #define fprintf           tell
-#include "examples/proxy/options.c"
+#include "options.c"
 #undef fopen
 #undef fprintf
 

@@ -12,7 +12,7 @@
 static pcap_t *open_input(const char *file, u_int precision, char *text);
 #define pcap_open_offline_with_tstamp_precision open_input
 #define DXPU_IMPLEMENTATION
-#include "bindings/pcap/dxpu_pcap.c"
+#include "dxpu_pcap.c"
 #undef pcap_open_offline_with_tstamp_precision
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

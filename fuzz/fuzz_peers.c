@@ -11,9 +11,9 @@ static int numbers_only(const char *host, const char *port, const struct addrinf
                         struct addrinfo **found);
 #define DXPU_IMPLEMENTATION
 #define getaddrinfo numbers_only
-#include "bindings/libevent/dxpu_libevent.c"
+#include "dxpu_libevent.c"
 #undef getaddrinfo
-#include "examples/proxy/keys.c"
+#include "keys.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,9 +4,9 @@
    libFuzzer: -max_len=1024 */
 #define DXPU_IMPLEMENTATION
 #define DXPU_VSWITCH_IMPLEMENTATION
-#include "examples/host_proxy/probe.c"
+#include "probe.c"
 #define READ_ID READ_ID_OF_ENUMERATE /* the same in both */
-#include "examples/host_proxy/enumerate.c"
+#include "enumerate.c"
 #include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -15,8 +15,8 @@
 #define DXPU_CONTROL_IMPLEMENTATION
 #include "control_far.h"
 
-#include "examples/proxy/control.c"
-#include "examples/proxy/requests.c"
+#include "control.c"
+#include "requests.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

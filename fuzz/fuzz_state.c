@@ -9,11 +9,11 @@
 #define DXPU_IMPLEMENTATION
 #define DXPU_CONTROL_IMPLEMENTATION
 #define KEY KEY_OF_NOISE /* the same in both */
-#include "bindings/secure/dxpu_noise.c"
+#include "dxpu_noise.c"
 #undef KEY
-#include "bindings/sodium/dxpu_sodium_key.c"
+#include "dxpu_sodium_key.c"
 #define lease state_lease /* a word of bindings/control too */
-#include "examples/box_proxy/state.c"
+#include "state.c"
 #include "input.h"
 
 #include <sys/mman.h>

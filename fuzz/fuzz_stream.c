@@ -7,9 +7,9 @@
    libFuzzer: -max_len=256 */
 #include "quick_sodium.h"
 
-#include "bindings/secure/dxpu_noise.c"
-#include "bindings/sodium/dxpu_sodium.c"
-#include "bindings/sodium/dxpu_sodium_stream.c"
+#include "dxpu_noise.c"
+#include "dxpu_sodium.c"
+#include "dxpu_sodium_stream.c"
 #include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

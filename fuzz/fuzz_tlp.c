@@ -7,7 +7,7 @@
 #include "dxpu.h"
 #include <stdlib.h>
 
-#include "fuzz/mutate.h"
+#include "mutate.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,10 +5,10 @@
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
-#include "examples/cli/tlp_fields.c"
-#include "examples/cli/tlp_json.c"
-#include "examples/cli/tlp_line.c"
-#include "examples/cli/tlp_text.c"
+#include "tlp_fields.c"
+#include "tlp_json.c"
+#include "tlp_line.c"
+#include "tlp_text.c"
 #include "input.h"
 #include "quiet.h"
 

@@ -7,8 +7,8 @@
 #include "input.h"
 #include "quiet.h"
 
-#include "examples/manager/api_requests.c"
-#include "examples/manager/api_tokens.c"
+#include "api_requests.c"
+#include "api_tokens.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -11,7 +11,7 @@
 static FILE *open_input(const char *file, const char *mode);
 #define DXPU_MODEL_IMPLEMENTATION
 #define fopen open_input
-#include "examples/perf_model/trace.c"
+#include "trace.c"
 #undef fopen
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -7,7 +7,7 @@
 #define DXPU_ASSERT(x) ((x) ? (void)0 : abort())
 #define DXPU_IMPLEMENTATION
 #define DXPU_VSWITCH_IMPLEMENTATION
-#include "bindings/vswitch/dxpu_vswitch.h"
+#include "dxpu_vswitch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -41,7 +41,7 @@ static int wall(struct timespec *t)
 
 #define dxpu_udp_now_ns         rig_now_ns
 #define clock_gettime(clock, t) wall(t)
-#include "examples/manager/wire.c"
+#include "wire.c"
 
 /* -- What there is -- */
 

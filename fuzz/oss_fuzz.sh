@@ -10,38 +10,27 @@ set -eu
 cd "$(dirname "$0")/.."
 : "${CC:=clang}" "${CFLAGS:=-O1 -g -fsanitize=address,undefined}" "${OUT:=build/oss-fuzz}"
 : "${LIB_FUZZING_ENGINE:=-fsanitize=fuzzer}"
-protocol="bindings/secure/dxpu_secure.c bindings/secure/dxpu_seal.c"
-keys="$protocol bindings/secure/dxpu_noise.c bindings/sodium/dxpu_sodium.c"
-keys="$keys bindings/sodium/dxpu_sodium_key.c"
-sockets="$(echo bindings/libevent/*.c) examples/proxy/stats.c"
-include=$(for d in bindings/* examples/proxy; do printf ' -I%s' "$d"; done)
+rooms="bindings examples/common examples/devices examples/host examples/box examples/manager
+examples/cli examples/inject fuzz tests/support"
+include=$(find $rooms -name '*.h' -exec dirname {} \; | sort -u | sed 's/^/-iquote /')
 mkdir -p "$OUT"
 [ $# -gt 0 ] || set -- $(ls fuzz/fuzz_*.c | sed 's,fuzz/fuzz_\(.*\)\.c,\1,; /^main$/d')
+# All but the targets goes into an archive, the firmware and what has a main() of its own excepted.
+objects=$OUT/objects
+mkdir -p "$objects"
+for source in $(find $rooms -name '*.c' ! -name main.c ! -path 'fuzz/*' ! -path '*/measure/*' \
+    ! -path 'tests/*'); do
+    $CC $CFLAGS -std=c11 -pthread -iquote . $include -c "$source" \
+        -o "$objects/$(echo "$source" | tr / _).o"
+done
+$CC $CFLAGS -std=c11 -pthread -iquote . $include -include bindings/zlib/dxpu_zlib.h \
+    -DDXPU_IMPLEMENTATION -x c -c dxpu.h -o "$objects/dxpu.o"
+rm -f "$objects/all.a"
+ar rcs "$objects/all.a" "$objects"/*.o
 for target; do
-    parts= # besides the files that the target includes
-    case $target in
-    peers) parts=$(echo bindings/sodium/*.c bindings/secure/*.c) ;;
-    firmware) parts=$(echo bindings/guard/*.c) ;;
-    keyfiles | stream) parts=$protocol ;;
-    core | store) parts=$keys ;;
-    requests) parts=$sockets ;;
-    link | wire) parts="$keys $sockets examples/proxy/requests.c" ;;
-    fabric)
-        parts=$(echo bindings/libevent/*.c bindings/pcap/*.c bindings/af_xdp/*.c)
-        parts="$parts bindings/sodium/dxpu_sodium_key.c"
-        for n in bypass recorder sandbox stats; do parts="$parts examples/proxy/$n.c"; done
-        ;;
-    answers)
-        parts=$(echo bindings/libevent/*.c bindings/sodium/*.c bindings/secure/*.c)
-        for n in keys requests secure_stream stats; do parts="$parts examples/proxy/$n.c"; done
-        ;;
-    enrol)
-        parts="$(echo bindings/libevent/*.c) examples/proxy/keys.c $protocol"
-        ;;
-    esac
-    $CC $CFLAGS -std=c11 -pthread -I. $include -o "$OUT/fuzz_$target" "fuzz/fuzz_$target.c" $parts \
-        $LIB_FUZZING_ENGINE -Wl,--as-needed -levent -lpcap -ljansson -lcurl -lsodium -lsqlite3 \
-        -lz -lm
+    $CC $CFLAGS -std=c11 -pthread -iquote . $include -o "$OUT/fuzz_$target" \
+        "fuzz/fuzz_$target.c" $LIB_FUZZING_ENGINE "$objects/all.a" -Wl,--as-needed -levent -lpcap \
+        -ljansson -lcurl -lsodium -lsqlite3 -lpng -lz -lm
     cp "fuzz/dict/$target.dict" "$OUT/fuzz_$target.dict"
     sed -n 's/.*libFuzzer: -\(max_len\)=\([0-9]*\).*/[libfuzzer]\n\1 = \2/p' \
         "fuzz/fuzz_$target.c" >"$OUT/fuzz_$target.options"

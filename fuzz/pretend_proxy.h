@@ -6,7 +6,7 @@
 #ifndef PRETEND_PROXY_H_INCLUDED
 #define PRETEND_PROXY_H_INCLUDED
 
-#include "examples/proxy/secure_stream.h"
+#include "secure_stream.h"
 #include "pretend_terminal.h"
 
 enum {

@@ -7,8 +7,8 @@
    is that of the proxies, its UDP port carries nothing.
 
    CONTENTS   1 The wire in place of a channel   2 The loop   3 The program */
-#include "examples/box_proxy/devices/nvme.h"
-#include "examples/host_proxy/guest.h"
+#include "nvme.h"
+#include "guest.h"
 #include "dxpu_libevent.h"
 #include "options.h"
 

@@ -6,13 +6,13 @@ FW_IMAGES := $(foreach b,$(FW_BOARDS),$(patsubst %,build/firmware/$b/%.elf,box m
 FW_CC_mps2-an385 = $(ARM)gcc -mcpu=cortex-m3 -mthumb
 FW_CC_riscv-virt = $(RISCV)gcc -misa-spec=2.2 -march=rv64imac -mabi=lp64 -mcmodel=medany
 FW_BINDINGS := firmware guard portable secure
-# A call graph and the stack of each function beside each object: tests/footprint.py adds them up.
+# A call graph and the stack of each function beside each object: tests/firmware/footprint.py adds them up.
 FW_FLAGS = -std=c11 -Os -g $(WARN) -ffreestanding -ffunction-sections -fdata-sections \
   -fno-tree-loop-distribute-patterns -fcallgraph-info=su -MMD -MP \
   -DDXPU_CONFIG_HEADER='"examples/firmware/dxpu_options.h"' -I. -Iexamples/firmware \
-  -Iexamples/firmware/libc -Iexamples/proxy -Iexamples/box_proxy/devices \
+  -Iexamples/firmware/libc -Iexamples/common/base -Iexamples/devices \
   $(FW_BINDINGS:%=-Ibindings/%)
-FW_DEVICE := $(patsubst %,examples/box_proxy/devices/%.o,memory pci)
+FW_DEVICE := $(patsubst %,examples/devices/%.o,memory pci)
 FW_PARTS := $(patsubst %,examples/firmware/%.o,dxpu runtime) \
   $(patsubst %.c,%.o,$(wildcard $(FW_BINDINGS:%=bindings/%/*.c)))
 

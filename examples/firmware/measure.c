@@ -3,7 +3,7 @@
 
    Host and box stand in one image and hand frames to each other by hand, so that nothing but
    dxpu_fw_poll() is between two looks at the counter.  It means something only under QEMU's
-   -icount shift=0, where a nanosecond is an instruction; tests/footprint.py runs it. */
+   -icount shift=0, where a nanosecond is an instruction; tests/firmware/footprint.py runs it. */
 #include "board.h"
 #include "dxpu_portable.h"
 

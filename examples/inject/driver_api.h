@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
    The part of the public CUDA driver API that libdxpu-inject touches, so that it builds without
-   CUDA.  The names are the API's own; tests/cli_inject.py compares them with cuda.h where there is
-   one. */
+   CUDA.  The names are the API's own; tests/inject/cli_inject.py compares them with cuda.h where
+   there is one. */
 #ifndef DXPU_INJECT_DRIVER_API_H
 #define DXPU_INJECT_DRIVER_API_H
 

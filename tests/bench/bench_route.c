@@ -4,7 +4,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* clock_gettime */
 #endif
-#include "examples/proxy/fabric.c" /* its search for a channel is not public */
+#include "fabric.c" /* its search for a channel is not public */
 
 #include "bench.h"
 

@@ -14,7 +14,7 @@
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
-#include "tests/sim.h"
+#include "sim.h"
 
 #include "bench.h"
 #include "pair.h"

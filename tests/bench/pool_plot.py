@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Draws what build/tests/sim_pool prints: tests/bench/pool_plot.py OUT.svg (needs gnuplot)."""
+"""Draws what build/tests/manager/sim_pool prints (needs gnuplot).
+
+    tests/bench/pool_plot.py OUT.svg
+"""
 # SPDX-License-Identifier: MIT
 import os
 import re
@@ -21,7 +24,7 @@ set key bottom left
 
 
 def rows():
-    done = subprocess.run([os.path.join(ROOT, "build", "tests", "sim_pool")], check=True,
+    done = subprocess.run([os.path.join(ROOT, "build", "tests", "manager", "sim_pool")], check=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     sides = {}
     for line in done.stdout.splitlines():

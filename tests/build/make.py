@@ -53,7 +53,7 @@ def install(folder):
         with open(path, encoding="utf-8") as file:
             text = file.read()
         check("man_page_" + page, re.search(r"(?m)^\.TH ", text) and ".SH NAME" in text, text[:200])
-        if page == "dxpu-inject.1":  # a library: tests/cli_inject.py compares its settings
+        if page == "dxpu-inject.1":  # a library: tests/inject/cli_inject.py compares its settings
             continue
         _, told = run(os.path.join(folder, "opt/x/bin", page[:-2]), "--help")
         options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", told))

@@ -83,7 +83,7 @@ def include_problems(name, source, exists=None):
     exists = exists or (lambda path: os.path.isfile(os.path.join(ROOT, path)))
     problems = []
     parts = name.split("/")
-    searched = ["bindings/%s/" % b for b in bindings()] + ["examples/proxy/"]
+    searched = ["bindings/%s/" % b for b in bindings()] + ["examples/common/"]
     source = re.sub(r"/\*.*?\*/", "", source, flags=re.S)
     for quote, what in re.findall(r'(?m)^\s*#\s*include\s*([<"])([^>"]+)[>"]', source):
         near = what
@@ -176,7 +176,7 @@ def main():
                               for p in long_functions(n, texts[n])])
     check("control_function_length", [] if long_functions("x", "{\n" + "\n" * 60 + "}\n") else [""])
     check("file_budgets", ["%s has %d lines, more than %d" % (n, texts[n].count("\n"), most)
-                           for n, most in (("dxpu.h", 6000), ("Makefile", 175),
+                           for n, most in (("dxpu.h", 6000), ("Makefile", 230),
                                            (".github/CONTRIBUTING.md", 60), (".clang-format", 17))
                            if n in texts and texts[n].count("\n") > most])
     check("no_machine_path", ["%s: %s" % (n, m.group(0)) for n in texts

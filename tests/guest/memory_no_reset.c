@@ -1,10 +1,10 @@
 /* memory_no_reset.c - the memory device, but for its reset, which does nothing
    SPDX-License-Identifier: MIT
 
-   A box with it is the control of tests/net_guest.py: there the next user must see what the last
+   A box with it is the control of net_guest.py: there the next user must see what the last
    one left. */
 #define memory_kind memory_kind_that_resets
-#include "examples/box_proxy/devices/memory.c"
+#include "memory.c"
 #undef memory_kind
 
 static void no_reset(void *device)

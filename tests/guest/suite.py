@@ -9,7 +9,8 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "..", "examples", "demo"))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import rooms  # noqa: E402,F401
 import guest  # noqa: E402
 import lab  # noqa: E402
 
@@ -47,18 +48,20 @@ def box_without_reset(l):
     """A dxpu-box whose memory device keeps what its users leave: the programs' objects, with
     tests/guest/memory_no_reset.c in the place of one.  Its path."""
     path, build = l.file("dxpu-box-no-reset"), os.path.join(lab.ROOT, "build")
-    objects = [o for o in glob.glob(os.path.join(build, "examples/box_proxy/**/*.o"),
-                                    recursive=True) if os.path.basename(o) != "memory.o"]
+    archives = [a for where in ("examples/box.a", "examples/devices.a", "examples/common/*.a",
+                                "bindings/*.a", "libdxpu.a")
+                for a in sorted(glob.glob(os.path.join(build, where)))]
     optional = []  # as the Makefile has them
     for package, libraries in (("libdeflate", ["-ldeflate"]), ("libseccomp", ["-lseccomp"]),
                                ("libxdp libbpf", ["-lxdp", "-lbpf"])):
         if subprocess.run(["pkg-config", "--exists", *package.split()]).returncode == 0:
             optional += libraries
-    subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-pthread", "-o", path, "-I", lab.ROOT,
-                    "-I", os.path.join(lab.ROOT, "examples/proxy"),
-                    os.path.join(HERE, "memory_no_reset.c"), *objects,
-                    os.path.join(build, "parts.a"), os.path.join(build, "libdxpu.a"),
-                    "-levent", "-lpcap", "-lsodium", "-lpng", "-lz", "-lm", *optional], check=True)
+    subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-pthread", "-o", path,
+                    *["-I" + os.path.join(lab.ROOT, room) for room in (
+                        "build/include", "examples/devices", "examples/common/base")],
+                    os.path.join(HERE, "memory_no_reset.c"), "-Wl,--start-group", *archives,
+                    "-Wl,--end-group", "-levent", "-lpcap", "-lsodium", "-lpng", "-lz", "-lm",
+                    *optional], check=True)
     return path
 
 

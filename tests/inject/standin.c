@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "../../examples/inject/entries.h"
+#include "entries.h"
 
 enum {
     INVALID_VALUE = 1,

@@ -4,7 +4,7 @@
 #ifndef DXPU_TEST_STANDIN_H
 #define DXPU_TEST_STANDIN_H
 
-#include "../../examples/inject/driver_api.h"
+#include "driver_api.h"
 
 #include <stdbool.h>
 

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../examples/inject/entries.h"
+#include "entries.h"
 #include "standin.h"
 
 #define PROTOTYPE(base, suffix, version, per_thread, params, ...) CUresult base##suffix params;

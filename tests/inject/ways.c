@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../examples/inject/entries.h"
+#include "entries.h"
 #include "calls.h"
 #include "standin.h"
 

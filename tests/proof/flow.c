@@ -135,7 +135,7 @@ static bool live(const dxpu_tags *t, uint16_t requester, uint16_t tag)
             first tag 0
    stubs    none
    open     the first tag 256 of DXPU_TAGS_768; that it gives a tag whenever it can
-            (tests/unit_flow.c); larger tables; that every call leaves a sound table: proofs tags_*
+            (unit_flow.c); larger tables; that every call leaves a sound table: proofs tags_*
    unwind   6
    when     long
    control  - if (!dxpui_tag_find(t, t->requester, tag)) {

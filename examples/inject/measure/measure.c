@@ -13,8 +13,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "../driver_api.h"
-#include "../spin.h"
+#include "driver_api.h"
+#include "spin.h"
 
 enum { NO_GPU = 77, BUFFER_BYTES = 16 << 20, WAIT_CYCLES = 2000000 };
 

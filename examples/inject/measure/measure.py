@@ -83,7 +83,8 @@ def main():
         sys.exit("measure.py: %s is not there: run make, or give --library" % args.library)
     with tempfile.TemporaryDirectory() as folder:
         program = os.path.join(folder, "measure")
-        subprocess.run(["cc", "-std=c11", "-O2", "-o", program, os.path.join(HERE, "measure.c"),
+        subprocess.run(["cc", "-std=c11", "-O2", "-I", os.path.dirname(HERE), "-o", program,
+                        os.path.join(HERE, "measure.c"),
                         "-ldl"], check=True)
         native = run(program, args)
         if native is None:

@@ -1,0 +1,2 @@
+# AF_XDP sockets
+libs/bindings/af_xdp := $(if $(XDP),-lxdp -lbpf)

@@ -1,0 +1,1 @@
+# the control protocol: a pure header

@@ -1,0 +1,2 @@
+# a box without an operating system
+uses/bindings/firmware := bindings/guard bindings/secure

@@ -1,0 +1,1 @@
+# DMA windows and the guard of a lease: no library

@@ -1,0 +1,2 @@
+# UDP and TCP by libevent
+libs/bindings/libevent := -levent

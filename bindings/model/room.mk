@@ -1,0 +1,1 @@
+# what a TLP costs on its way: a pure header

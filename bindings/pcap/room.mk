@@ -1,0 +1,2 @@
+# captures
+libs/bindings/pcap := -lpcap

@@ -1,0 +1,2 @@
+# primitives of bindings/secure without a library
+uses/bindings/portable := bindings/secure

@@ -1,0 +1,1 @@
+# handshake and sealing over a table of primitives: no library

@@ -1,0 +1,3 @@
+# the primitives and keys of libsodium
+uses/bindings/sodium := bindings/secure
+libs/bindings/sodium := -lsodium

@@ -1,0 +1,1 @@
+# the vfio-user server: no library

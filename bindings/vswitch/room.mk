@@ -1,0 +1,1 @@
+# the virtual switch: a pure header

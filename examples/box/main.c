@@ -1,0 +1,345 @@
+/* dxpu-box - lends the devices of its slots to hosts over the network
+   SPDX-License-Identifier: MIT */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "console.h"
+#include "eptest.h"
+#include "memory.h"
+#include "nvme.h"
+#include "vga.h"
+#include "leases.h"
+#include "program.h"
+#include "sandbox.h"
+#include "shards.h"
+#include "shots.h"
+
+enum { SLOTS_MAX = 1024 };
+
+/* NVMe has room for 20, and further slots add their number */
+enum { SERIAL_MAX = 16, MODEL_MAX = 31 };
+
+static struct {
+    fabric_settings fabric;
+    keys_settings keys;
+    uint64_t slots, node, disk_threads;
+    device_settings device;
+    unsigned kind; /* index into kinds */
+    manager_settings manager;
+    const char *advertise, *model;
+    uint64_t group_slots;
+    const char *record, *state, *control;
+    sandbox_settings sandbox;
+    uint64_t limit_tlps, limit_bytes;
+    dxpu_guard_allowed allowed;
+    bool json, stats, quiet;
+} set = { .fabric = FABRIC_SETTINGS_DEFAULT(NULL),
+          .slots = 1,
+          .disk_threads = JOBS_SHARE,
+          .node = 2,
+          .device = { .memory_bytes = 16u << 20, .mps_bytes = 512 } };
+
+/* All there are: as --device names them, in the order of their numbers. */
+#define DEVICE_KINDS(X, BETWEEN)                                                                   \
+    X(memory) BETWEEN X(nvme)                                                                      \
+    BETWEEN X(vga)                                                                                 \
+    BETWEEN X(eptest)
+#define KIND_NAME(kind) #kind
+#define KIND(kind)      &kind##_kind
+#define COMMA           ,
+static const device_kind *const kinds[] = { DEVICE_KINDS(KIND, COMMA) };
+
+static const option_row rows[] = {
+    FABRIC_OPTIONS(set.fabric),
+    KEYS_OPTIONS(set.keys),
+    { "device", DEVICE_KINDS(KIND_NAME, "|"), "what stands in the slots (memory)", OPTION_CHOICE,
+      &set.kind, 0, 0 },
+    { "file", "FILE[,...]", "nvme: a namespace each; FILE.2 and so on for further slots (memory)",
+      OPTION_TEXT, &set.device.file, 0, 0 },
+    { "namespaces", "N", "nvme: namespaces in memory, without --file (1)", OPTION_NUMBER,
+      &set.device.namespaces, 1, 32 },
+    { "size", "SIZE", "nvme: of each namespace (its file's, or --memory)", OPTION_SIZE,
+      &set.device.file_bytes, 1u << 20, (uint64_t)1 << 44 },
+    { "block", "BYTES", "nvme: logical block, 512 or 4096 (512)", OPTION_NUMBER,
+      &set.device.block_bytes, 512, 4096 },
+    { "serial", "TEXT", "nvme: serial number (of machine, node, slot and file)", OPTION_TEXT,
+      &set.device.serial, 0, 0 },
+    { "disk-threads", "N",
+      "accesses to its medium that a slot waits for at once, 0: in its loop (4)", OPTION_NUMBER,
+      &set.disk_threads, 0, 64 },
+    { "bar", "SIZE", "eptest: its 64-bit prefetchable BAR, a power of two (64K)", OPTION_SIZE,
+      &set.device.bar_bytes, 4096, (uint64_t)1 << 44 },
+    { "slots", "N", "slots, numbered from 1 (1)", OPTION_NUMBER, &set.slots, 1, SLOTS_MAX },
+    { "cores", "N", "threads, each with its slots and its port from --listen's on (1)",
+      OPTION_NUMBER, &set.fabric.shards, 1, SHARDS_MAX },
+    { "memory", "SIZE", "memory of each slot's device, a power of two (16M)", OPTION_SIZE,
+      &set.device.memory_bytes, 4096, (uint64_t)1 << 40 },
+    { "mps", "BYTES", "largest Max_Payload_Size of the devices (512)", OPTION_NUMBER,
+      &set.device.mps_bytes, 128, 4096 },
+    { "node", "N", "number of this box in the fabric (2); its manager gives it another",
+      OPTION_NUMBER, &set.node, 1, UINT32_MAX },
+    { "state", "FILE", "keep leases and their highest epochs here over restarts", OPTION_TEXT,
+      &set.state, 0, 0 },
+    MANAGER_OPTIONS(set.manager),
+    { "advertise", "ADDR:PORT[,...]", "where its manager sends hosts (where it listens)",
+      OPTION_TEXT, &set.advertise, 0, 0 },
+    { "group-slots", "N", "so many slots each share a switch or NVLink: a group (none do)",
+      OPTION_NUMBER, &set.group_slots, 1, SLOTS_MAX },
+    { "model", "TEXT", "what its manager is told of the devices (as --device)", OPTION_TEXT,
+      &set.model, 0, 0 },
+    { "control", "ADDR:PORT",
+      "where it gives status and screenshots (nowhere); :PORT is loopback's", OPTION_TEXT,
+      &set.control, 0, 0 },
+    { "limit-tlps", "N", "TLPs a second that the device of a lease may send (any number)",
+      OPTION_NUMBER, &set.limit_tlps, 1000, LIMIT_RATE_MAX },
+    { "limit-bytes", "SIZE", "bytes a second that it may write, answer and ask for (any number)",
+      OPTION_SIZE, &set.limit_bytes, 4u << 20, LIMIT_RATE_MAX },
+    { "allow-translated", NULL, "devices may use address translation (ATS, PRI)", OPTION_FLAG,
+      &set.allowed.translated, 0, 0 },
+    { "allow-pasid", NULL, "devices may name a process address space (PASID)", OPTION_FLAG,
+      &set.allowed.pasid, 0, 0 },
+    { "record", "FILE", "write every TLP that arrives to a pcap, in order", OPTION_TEXT,
+      &set.record, 0, 0 },
+    SANDBOX_OPTIONS(set.sandbox),
+    { "stats", NULL, "all statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
+    { "json", NULL, "statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json, 0,
+      0 },
+    { "quiet", NULL, "no line on stderr for each lease", OPTION_FLAG, &set.quiet, 0, 0 },
+};
+
+static box the_box;
+
+static void fill_stats(report *r)
+{
+    shards_report(&the_box, r);
+}
+
+static void on_stop(void)
+{
+    shards_stop(&the_box);
+}
+
+static void on_usr1(void)
+{
+    (void)program_print(stderr, false, fill_stats);
+    recorder_flush(&the_box.record);
+}
+
+/* S-176 */
+static void warn_of_shared_slots(void)
+{
+    unsigned shared =
+        set.keys.plain || set.manager.address ? 0 : keys_shared_slot(the_box.keys, the_box.count);
+    if (shared)
+        fprintf(stderr,
+                "dxpu-box: WARNING: several public keys may open slot %u, and one takes it from "
+                "another by a higher epoch; give each its slots= in --peers, or use --manager\n",
+                shared);
+}
+
+static void on_hup(void)
+{
+    if (!keys_reload(the_box.keys)) {
+        warn_of_shared_slots();
+        shards_keys_changed(&the_box);
+        control_recheck(the_box.control);
+    }
+}
+
+static option_program program = {
+    "dxpu-box",
+    "lends the devices of its slots to hosts over the network",
+    NULL,
+    rows,
+    sizeof rows / sizeof rows[0],
+    "SIGUSR1 prints statistics, SIGHUP reads --peers again, Ctrl-C closes all channels in order.\n"
+    "exit status: 0 stopped as asked, 2 usage, 3 system error, 5 the file of --state or\n"
+    "--identity is damaged\n"
+};
+
+/* 1 to max printable characters. */
+static bool is_word(const char *text, size_t max)
+{
+    size_t len = strlen(text);
+    for (const char *c = text; *c; c++) {
+        if (*c < ' ' || *c > '~')
+            return false;
+    }
+    return len >= 1 && len <= max;
+}
+
+/* What is wrong with what a manager needs; NULL: nothing. */
+static const char *check_manager(void)
+{
+    static char text[200];
+    const char *why = NULL;
+    if (!set.manager.address) {
+        if (set.advertise || set.group_slots || set.model)
+            return "--advertise, --group-slots and --model go with --manager";
+        return manager_check(&set.manager, &set.keys);
+    }
+    if (!set.state)
+        return "--manager: --state FILE is missing; it keeps the leases over restarts";
+    if (set.model && !is_word(set.model, MODEL_MAX))
+        return "--model: 1 to 31 printable ASCII characters";
+    if (set.advertise)
+        why = dxpu_udp_parse_list(set.advertise, the_box.advertised, DXPU_CONTROL_PATHS_MAX,
+                                  &the_box.advertised_count);
+    snprintf(text, sizeof text, "--advertise: %s", why ? why : "");
+    return why ? text : manager_check(&set.manager, &set.keys);
+}
+
+/* What is wrong with the keys, and with where it listens. */
+static const char *check_fabric(void)
+{
+    const char *why = keys_check(&set.keys);
+    if (!set.fabric.listen)
+        set.fabric.listen = set.keys.plain && !set.keys.plain_network ? "127.0.0.1:4458" : "*:4458";
+    return why ? why : fabric_check(&set.fabric, &set.keys);
+}
+
+/* What is wrong with the options together; NULL: nothing. */
+static const char *check(void)
+{
+    if (set.fabric.shards > set.slots)
+        return "--cores: at most as many as --slots";
+    if (set.device.memory_bytes & (set.device.memory_bytes - 1))
+        return "--memory: a power of two is wanted";
+    if (set.device.bar_bytes & (set.device.bar_bytes - 1))
+        return "--bar: a power of two is wanted";
+    if (set.device.mps_bytes & (set.device.mps_bytes - 1))
+        return "--mps: 128, 256, 512, 1024, 2048 or 4096";
+    if (set.device.file && set.device.namespaces)
+        return "--namespaces: --file makes as many as it names files";
+    if (set.device.serial && (!set.device.serial[0] || strlen(set.device.serial) > SERIAL_MAX))
+        return "--serial: 1 to 16 characters";
+    for (const char *c = set.device.serial; c && *c; c++) {
+        if (*c <= ' ' || *c > '~')
+            return "--serial: only printable ASCII, and no blanks";
+    }
+    const char *wrong = check_manager();
+    if (!wrong)
+        wrong = control_check(set.control, 0, &set.keys);
+    return wrong ? wrong : check_fabric();
+}
+
+static int open_control(void)
+{
+    control_proxy proxy = { .user = &the_box,
+                            .name = "dxpu-box",
+                            .role = DXPU_CONTROL_ROLE_BOX,
+                            .node = the_box.node,
+                            .slots = (uint16_t)set.slots,
+                            .screenshot = shards_screenshot,
+                            .bind = shards_bind,
+                            .unbind = shards_unbind,
+                            .reset = shards_reset,
+                            .drain = shards_drain,
+                            .slot = shards_describe };
+    manager_proxy link = { &the_box, shards_device, slots_paths, shards_node };
+    if (!set.control && !set.manager.address)
+        return 0;
+    the_box.requests = requests_open(&proxy);
+    if (!the_box.requests)
+        return -1;
+    the_box.shots = shots_open(&the_box);
+    if (!the_box.shots)
+        return -1;
+    if (set.control)
+        the_box.control =
+            control_open(the_box.base, set.control, 0, the_box.keys, the_box.requests);
+    if (set.manager.address)
+        the_box.manager = manager_open(the_box.base, &set.manager, the_box.identity, the_box.keys,
+                                       the_box.requests, &link);
+    leases_tell(&the_box);
+    return (set.control && !the_box.control) || (set.manager.address && !the_box.manager) ? -1 : 0;
+}
+
+/* 0, or an exit status after a message. */
+static int open_box(void)
+{
+    bool wrong;
+    int rc;
+    the_box.keys = set.fabric.keys = keys_open("dxpu-box", &set.keys, &wrong);
+    if (!the_box.keys)
+        return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
+    the_box.count = (unsigned)set.slots;
+    the_box.disk_threads = (unsigned)set.disk_threads;
+    the_box.node = set.manager.address ? 0 : (uint32_t)set.node; /* 0: it will be told */
+    the_box.state_file = set.state;
+    the_box.quiet = set.quiet;
+    the_box.allowed = set.allowed;
+    the_box.limit_tlps = set.limit_tlps;
+    the_box.limit_bytes = set.limit_bytes;
+    the_box.model = set.model;
+    the_box.group_slots = (unsigned)set.group_slots;
+    the_box.managed = set.manager.address != NULL;
+    if (the_box.managed) {
+        rc = identity_file_open("dxpu-box", set.manager.identity, the_box.identity);
+        if (rc)
+            return rc;
+    }
+    if (shards_open(&the_box, &set.fabric))
+        return PROGRAM_SYSTEM;
+    rc = slots_open(&the_box, kinds[set.kind], &set.device);
+    if (rc)
+        return rc;
+    return open_control() || recorder_open(&the_box.record, "dxpu-box", "--record", set.record)
+               ? PROGRAM_SYSTEM
+               : PROGRAM_GOOD;
+}
+
+static int run_box(void)
+{
+    shards_say(&the_box);
+    warn_of_shared_slots();
+    if (!set.keys.plain && !set.manager.address && !keys_count(the_box.keys, KEYS_FABRIC))
+        fprintf(stderr,
+                "dxpu-box: nobody may open a channel; name public keys of hosts with --peer "
+                "or --peers\n");
+    return shards_run(&the_box) ? PROGRAM_SYSTEM : PROGRAM_GOOD;
+}
+
+static int run_signalled(void)
+{
+    program_loop loop = { the_box.base, on_stop, on_usr1, on_hup, run_box };
+    return program_run(&loop);
+}
+
+int main(int argc, char **argv)
+{
+    const char *why;
+    bool wrong;
+    int rc = program_options(&program, argc, argv);
+    if (rc != PROGRAM_GO)
+        return rc;
+    set.sandbox.network = set.fabric.af_xdp != NULL;
+    if (sandbox_start("dxpu-box", &set.sandbox, &wrong))
+        return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
+    why = check(); /* it may ask for addresses of names: S-120 */
+    if (why)
+        return program_usage(&program, why);
+    console_start();
+    rc = open_box();
+    if (!rc)
+        rc = run_signalled();
+    console_end();
+    if (the_box.base && the_box.slots) {
+        if (set.stats)
+            (void)program_print(stderr, false, fill_stats);
+        if (set.json && program_print(stdout, true, fill_stats))
+            rc = PROGRAM_SYSTEM;
+    }
+    if (recorder_close(&the_box.record))
+        rc = PROGRAM_SYSTEM;
+    manager_close(the_box.manager);
+    the_box.manager = NULL; /* channels still end */
+    control_close(the_box.control);
+    shots_close(the_box.shots);
+    requests_close(the_box.requests);
+    slots_close(&the_box);
+    if (shards_close(&the_box))
+        rc = PROGRAM_SYSTEM;
+    keys_close(the_box.keys);
+    return rc;
+}

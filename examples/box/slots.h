@@ -1,0 +1,162 @@
+/* slots.h - the slots of a box: a device each, its lease, and the channel that reaches it
+   SPDX-License-Identifier: MIT */
+#ifndef SLOTS_H_INCLUDED
+#define SLOTS_H_INCLUDED
+
+#include "control.h"
+#include "device.h"
+#include "fabric.h"
+#include "guard.h"
+#include "jobs.h"
+#include "limit.h"
+#include "manager_link.h"
+#include "refusal.h"
+#include "worker.h"
+#include "state.h"
+
+/* A TLP of the device that the channel had no room for. */
+typedef struct waiting_tlp {
+    struct waiting_tlp *next;
+    uint64_t order; /* in which the device emitted them, over all classes */
+    size_t len;
+    uint8_t bytes[];
+} waiting_tlp;
+
+typedef struct waiting_queue {
+    waiting_tlp *head, **tail;
+} waiting_queue;
+
+/* What the device is told of requests that were refused, in a ring. */
+enum { SLOT_ANSWERS = 256 };
+
+struct shard;
+struct shots;
+
+typedef struct slot {
+    struct shard *shard; /* whose loop it is in */
+    const device_kind *kind;
+    void *device;
+    device_port port;
+    jobs jobs; /* the device's, by this lane of the box's pool */
+    jobs_lane *lane;
+    fabric_channel *active; /* the incarnation that reaches the device; NULL: none */
+    fabric_paths past;      /* of channels that are over */
+    waiting_queue queues[DXPU_CLASSES];
+    unsigned waiting;     /* TLPs in them */
+    unsigned turned_away; /* in this turn */
+    dxpu_guard guard;     /* of what the device sends */
+    limit limit;
+    uint64_t limited_ns; /* when more may leave; DXPU_NEVER: the limit holds nothing up */
+    uint64_t alarmed;    /* the epoch whose first refusal was told */
+    uint8_t answers[SLOT_ANSWERS][REFUSAL_BYTES];
+    unsigned answers_head, answers_tail;
+    uint64_t taken[DXPU_CLASSES]; /* TLPs given to the device or refused */
+    uint64_t emitted;             /* TLPs of the device */
+    uint64_t waited;              /* of them, queued for want of room */
+    uint64_t malformed;           /* refused by the strict decoder */
+    uint64_t dropped;             /* of a device whose host was gone */
+    uint32_t incarnations;        /* channels that came up */
+    int last_error;               /* of the one that ended last */
+    uint8_t last_reason;
+    char serial[32];
+    bool broken;      /* what it keeps its data on fails */
+    bool elsewhere;   /* its lease's data are on another medium than is here (M-67) */
+    bool unfit;       /* what is kept about its data does not fit them (S-163) */
+    bool drained;     /* takes no new lease */
+    bool wipe_begins; /* with the next step */
+    bool owned;       /* without a manager: the lease is of the key that opened it */
+    uint8_t owner[DXPU_NOISE_KEY_BYTES];
+    uint32_t fenced_node; /* who was refused last, and told the manager */
+    uint64_t fenced_epoch;
+} slot;
+
+/* A loop with its port, and the slots in it: each shards-th one from number index + 1 on.  With
+   several of them each runs in a thread of its own, which alone touches the shard, its slots, and
+   their elements of the box's arrays (shards.h); the rest of the box stays as it is meanwhile, or
+   is the first thread's. */
+typedef struct shard {
+    struct box *box;
+    unsigned index;
+    worker *worker;
+    fabric fabric;
+    int wake;            /* eventfd: jobs of its devices are over */
+    struct event *woken; /* NULL: none yet */
+    uint32_t node;
+    unsigned wiping; /* slots */
+    uint64_t refused_epoch, refused_slot, refused_key;
+    bool told_key; /* the first of these */
+    bool stopping;
+    uint64_t stop_ns;
+} shard;
+
+typedef struct box {
+    keys *keys;
+    shard *shards;
+    unsigned shard_count;
+    dxpu_box_table table;
+    dxpu_box_entry *entries;
+    slot *slots;
+    unsigned count;                   /* of slots */
+    unsigned disk_threads;            /* of each slot at once; 0: its loop waits for disks */
+    jobs_pool *pool;                  /* NULL: there are none */
+    dxpu_guard_allowed allowed;       /* what every device may, besides what is usual */
+    uint64_t limit_tlps, limit_bytes; /* a second, of each lease; 0: none */
+    uint32_t node;                    /* at first; its manager may give another */
+    const char *state_file;           /* leases, kept over restarts; NULL: not kept */
+    /* Of each slot, while its host has no channel: DXPU_CONTROL_SLOT_HELD..UNWIPED of a manager's
+       leases, else _EMPTY. */
+    uint8_t *phase;
+    state_key *lease_key; /* of each slot, that of a manager's lease: nobody else is let in */
+    uint64_t *medium; /* of each slot, what its device keeps its data on; 0: nothing that lasts */
+    bool managed;     /* it has a manager: only that one's leases are admitted */
+    uint8_t identity[IDENTITY_BYTES];
+    const char *model;    /* NULL: the device kind's name */
+    unsigned group_slots; /* 0: no groups */
+    dxpu_udp_address advertised[DXPU_CONTROL_PATHS_MAX];
+    unsigned advertised_count; /* 0: where it listens */
+    recorder record;
+    bool stopping;
+    struct event_base *base; /* of the following, and of signals */
+    requests *requests;      /* NULL: neither port nor manager */
+    control *control;        /* NULL: none */
+    struct shots *shots;     /* NULL: there is nobody to show them to */
+    manager_link *manager;   /* NULL: none */
+    bool quiet;
+} box;
+
+/* Make the slots with a device of `kind` each, when the shards are open, and read the state file.
+   0, or an exit status after a message. */
+int slots_open(box *b, const device_kind *kind, const device_settings *s);
+void slots_close(box *b);
+
+/* Which loop a slot is in. */
+shard *slots_shard(const box *b, unsigned number);
+
+/* The fabric's callbacks; user is the shard. */
+uint8_t slots_welcome(void *user, const dxpu_offer *offer, const uint8_t *key,
+                      dxpu_channel_config *cfg);
+void slots_up(void *user, fabric_channel *c, uint64_t now_ns);
+bool slots_work(void *user, fabric_channel *c, uint64_t now_ns);
+void slots_down(void *user, fabric_channel *c, uint64_t now_ns);
+
+bool slots_known(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
+bool slots_allowed(void *user, const fabric_channel *c, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
+/* When TLPs that the limit holds up may leave; DXPU_NEVER: there are none. */
+uint64_t slots_next_ns(const shard *sh);
+
+/* End the channel of a slot, whatever its lease, and reset the device. */
+void slots_end(slot *s, uint8_t reason);
+/* DXPU_CONTROL_SLOT_* */
+uint8_t slots_state(const slot *s);
+/* manager_proxy.paths; user is the box.  Those of the first shard. */
+unsigned slots_paths(void *user, const dxpu_udp_address *here,
+                     dxpu_control_address out[DXPU_CONTROL_PATHS_MAX]);
+
+/* For control_proxy.slot. */
+void slots_describe(const box *b, unsigned number, dxpu_control_slot *out);
+/* Rows of what a slot shows, as device_kind.picture.  DXPU_CONTROL_CODE_NONE, or why not. */
+unsigned slots_picture(const box *b, unsigned number, uint8_t *rgb, unsigned row, unsigned rows,
+                       unsigned *width, unsigned *height);
+void slots_report(const box *b, unsigned number, report *r);
+
+#endif /* SLOTS_H_INCLUDED */

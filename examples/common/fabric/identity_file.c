@@ -1,0 +1,142 @@
+/* identity_file.c - see identity_file.h
+   SPDX-License-Identifier: MIT */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE /* flock(), getentropy() */
+#endif
+#include "identity_file.h"
+
+#include "status.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { TEXT_BYTES = 2 * IDENTITY_BYTES + 1 /* hexadecimal, and the end of the line */ };
+
+static int complain(const char *program, const char *file, const char *what, int status)
+{
+    fprintf(stderr, "%s: --identity %s: %s\n", program, file, what);
+    return status;
+}
+
+static int complain_system(const char *program, const char *file, const char *what)
+{
+    char text[200];
+    snprintf(text, sizeof text,
+             "%s: %s; name a file in a folder that may be written, with room on its disk", what,
+             strerror(errno));
+    return complain(program, file, text, PROGRAM_SYSTEM);
+}
+
+/* The name is durable once the folder is. */
+static int sync_folder(const char *file)
+{
+    char path[4096];
+    int fd, rc;
+    snprintf(path, sizeof path, "%s", file);
+    fd = open(dirname(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    rc = fsync(fd);
+    close(fd);
+    return rc;
+}
+
+static int write_text(int fd, const char *text, size_t len)
+{
+    while (len) {
+        ssize_t put = write(fd, text, len);
+        if (put < 0 && errno != EINTR)
+            return -1;
+        text += put < 0 ? 0 : put;
+        len -= put < 0 ? 0 : (size_t)put;
+    }
+    return 0;
+}
+
+/* The whole file, or as much as `room` takes; less than 0: errno says why. */
+static ssize_t read_text(int fd, char *to, size_t room)
+{
+    size_t got = 0;
+    while (got < room) {
+        ssize_t more = read(fd, to + got, room - got);
+        if (more < 0 && errno == EINTR)
+            continue;
+        if (more <= 0)
+            return more < 0 ? -1 : (ssize_t)got;
+        got += (size_t)more;
+    }
+    return (ssize_t)got;
+}
+
+static int make(int fd, const char *program, const char *file, uint8_t out[IDENTITY_BYTES])
+{
+    char text[TEXT_BYTES + 1];
+    if (getentropy(out, IDENTITY_BYTES))
+        return complain_system(program, file, "no random numbers");
+    for (unsigned i = 0; i < IDENTITY_BYTES; i++)
+        snprintf(text + (size_t)2 * i, 4, "%02x\n", out[i]);
+    if (!write_text(fd, text, TEXT_BYTES) && !fsync(fd) && !sync_folder(file))
+        return 0;
+    complain_system(program, file, "cannot be written");
+    (void)!ftruncate(fd, 0); /* nothing, rather than a part, for the next start */
+    return PROGRAM_SYSTEM;
+}
+
+static int digit(char c)
+{
+    const char *digits = "0123456789abcdef", *at = c ? strchr(digits, c) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+static bool parse(const char *text, ssize_t len, uint8_t out[IDENTITY_BYTES])
+{
+    uint8_t any = 0;
+    if (len != TEXT_BYTES || text[TEXT_BYTES - 1] != '\n')
+        return false;
+    for (unsigned i = 0; i < IDENTITY_BYTES; i++) {
+        int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
+        if (high < 0 || low < 0)
+            return false;
+        out[i] = (uint8_t)(high << 4 | low);
+        any |= out[i];
+    }
+    return any != 0; /* M-40: not all 0 */
+}
+
+int identity_file_open(const char *program, const char *file, uint8_t out[IDENTITY_BYTES])
+{
+    char text[TEXT_BYTES + 1];
+    struct stat st;
+    ssize_t len;
+    /* it stays open as long as the process lives, and with it the lock */
+    int fd;
+    do {
+        fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
+    } while (fd < 0 && errno == EINTR);
+    if (fd < 0 || fstat(fd, &st))
+        return complain_system(program, file, "cannot be opened");
+    if (!S_ISREG(st.st_mode)) /* from a pipe it would wait */
+        return complain(program, file, "is no regular file; name another", PROGRAM_USAGE);
+    if (flock(fd, LOCK_EX | LOCK_NB))
+        return complain(program, file,
+                        "another proxy has it; give each proxy of this machine its own file",
+                        PROGRAM_SYSTEM);
+    len = read_text(fd, text, sizeof text);
+    if (len < 0)
+        return complain_system(program, file, "cannot be read");
+    if (len == 0)
+        return make(fd, program, file, out);
+    if (!parse(text, len, out))
+        return complain(program, file,
+                        "not 32 hexadecimal digits and the end of the line; remove it to be "
+                        "another proxy from now on",
+                        PROGRAM_DAMAGED);
+    return 0;
+}

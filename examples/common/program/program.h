@@ -1,0 +1,35 @@
+/* program.h - what both proxies do around their loop: options, signals, results
+   SPDX-License-Identifier: MIT */
+#ifndef PROGRAM_H_INCLUDED
+#define PROGRAM_H_INCLUDED
+
+#include "options.h"
+#include "stats.h"
+#include "status.h"
+
+/* Fill the options' targets; p->version is set here.  PROGRAM_GO, or the exit status. */
+int program_options(option_program *p, int argc, char **argv);
+/* Say what is wrong with how it was called: PROGRAM_USAGE. */
+int program_usage(const option_program *p, const char *what);
+/* One object with what `fill` reports.  0, or -1: not all of it could be written; of stdout it says
+   so. */
+int program_print(FILE *out, bool json, void (*fill)(report *r));
+
+struct event_base;
+typedef struct program_loop {
+    struct event_base *base;
+    void (*on_stop)(void); /* SIGINT, SIGTERM */
+    void (*on_usr1)(void);
+    void (*on_hup)(void); /* NULL: the program's own, or nobody's, affair */
+    int (*run)(void);     /* from when it is called a signal does what it is documented to do */
+} program_loop;
+/* Behind the filter of system calls (sandbox.h): run()'s result, or PROGRAM_SYSTEM when signals
+   cannot be caught or there is no filter. */
+int program_run(const program_loop *p);
+
+/* The same in a process whose parent has the signals: it asks for what they stand for by messages
+   of a byte, PROGRAM_ASK_*; all others are on_ask's.  The socket's end is a stop. */
+enum { PROGRAM_ASK_STOP = 's', PROGRAM_ASK_NUMBERS = 'u', PROGRAM_ASK_KEYS = 'h' };
+int program_run_child(const program_loop *p, int parent, void (*on_ask)(unsigned char kind));
+
+#endif /* PROGRAM_H_INCLUDED */

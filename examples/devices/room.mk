@@ -1,0 +1,2 @@
+# device models
+uses/examples/devices := examples/common/base

@@ -1,0 +1,39 @@
+/* probe.h - the sizes of a device's base address registers, before the guest sees the device
+   SPDX-License-Identifier: MIT
+
+   A device that does not fit into its slot's windows must not be shown to the guest, so its BARs
+   are sized first: each is read, written with ones, read again, and put back (Base Spec 7.5.1.2).
+   A multi-function device has functions 0 to 7; those beyond, of ARI, are not looked at.
+   Pure: the owner sends the requests and brings the answers. */
+#ifndef PROBE_H_INCLUDED
+#define PROBE_H_INCLUDED
+
+#include "dxpu_vswitch.h"
+
+enum { PROBE_FUNCTIONS = 8, PROBE_BARS = 6, PROBE_BARS_MAX = PROBE_FUNCTIONS * PROBE_BARS };
+
+typedef struct probe {
+    unsigned function, step; /* of the function */
+    unsigned bars;           /* that its header has */
+    bool many;               /* function 0 says that there are others */
+    unsigned retries;        /* answers so far that said "not yet" */
+    bool running;
+    bool sent;   /* a request that is not answered yet */
+    bool failed; /* the device does not answer as one does */
+    bool wait;   /* it asked for time: send the same request again after PROBE_RETRY_NS */
+    bool again;  /* the device was reset meanwhile: begin anew */
+    uint32_t before;
+    uint32_t sized[PROBE_FUNCTIONS][PROBE_BARS];
+} probe;
+
+enum { PROBE_RETRY_NS = 10000000, PROBE_RETRIES = 100 };
+
+void probe_start(probe *p);
+/* The next request and its payload; false: all is known, or nothing will be (failed). */
+bool probe_request(probe *p, dxpu_tlp *t, uint8_t data[4]);
+/* Its completion; NULL: none will come. */
+void probe_answer(probe *p, const dxpu_tlp *cpl);
+/* What was found; how many. */
+unsigned probe_bars(const probe *p, dxpu_vswitch_bar out[PROBE_BARS_MAX]);
+
+#endif /* PROBE_H_INCLUDED */

@@ -1,0 +1,2 @@
+# dxpu-host
+uses/examples/host = $(uses/examples/common/program) bindings/guard bindings/vfio_user bindings/vswitch examples/common/program

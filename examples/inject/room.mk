@@ -1,0 +1,2 @@
+# libdxpu-inject.so
+uses/examples/inject := bindings/model

@@ -1,0 +1,2 @@
+# fuzz targets
+uses/fuzz = $(filter-out tests/% fuzz examples/demo,$(ROOMS))

@@ -1,0 +1,3 @@
+# tests of the bindings
+uses/tests/bindings = $(filter bindings/%,$(ROOMS))
+libs/tests/bindings := -lcmocka

@@ -1,0 +1,216 @@
+/* Datagrams that leave as segments of one message, and messages that bring several datagrams. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* sendmmsg, SO_NO_CHECK */
+#endif
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "dxpu_libevent.c"
+
+typedef struct port {
+    dxpu_udp *udp;
+    dxpu_udp_path self;
+    unsigned got, want;
+    size_t len[64];
+    uint8_t first[64]; /* byte of each */
+} port;
+
+static void on_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_path *from,
+                        unsigned flags)
+{
+    port *p = user;
+    (void)flags;
+    assert_true(p->got < 64);
+    assert_true(dxpu_udp_same(&from->remote, &p->self.remote));
+    for (size_t i = 1; i < len; i++)
+        assert_int_equal(buf[i], buf[0]);
+    p->first[p->got] = buf[0];
+    p->len[p->got++] = len;
+}
+
+static uint64_t next_ns(void *user)
+{
+    (void)user;
+    return DXPU_NEVER;
+}
+
+static void run(void *user, uint64_t now)
+{
+    port *p = user;
+    (void)now;
+    if (p->got >= p->want)
+        dxpu_udp_stop(p->udp);
+}
+
+static void receive_until(port *p, unsigned want)
+{
+    dxpu_udp_callbacks cb = { p, on_datagram, next_ns, run };
+    p->want = want;
+    assert_int_equal(dxpu_udp_loop(p->udp, &cb), DXPU_OK);
+    assert_int_equal(p->got, want);
+}
+
+static void open_port(port *p)
+{
+    dxpu_udp_config cfg;
+    const char *why;
+    memset(p, 0, sizeof *p);
+    dxpu_udp_config_default(&cfg);
+    cfg.sockets = 2;
+    cfg.batch = 64;
+    assert_null(dxpu_udp_parse("127.0.0.1:0", &cfg.local[0]));
+    cfg.local[1] = cfg.local[0];
+    p->udp = dxpu_udp_open(&cfg, &why);
+    assert_non_null(p->udp);
+    p->self.socket = 0;
+    p->self.remote = *dxpu_udp_local(p->udp, 0);
+    if (!p->udp->sockets[0].segments) {
+        dxpu_udp_close(p->udp);
+        skip();
+    }
+}
+
+static void put(port *p, const dxpu_udp_path *to, size_t len)
+{
+    memset(dxpu_udp_room(p->udp), (int)p->udp->tx_used, len);
+    dxpu_udp_commit(p->udp, to, len);
+}
+
+static void expect(const port *p, const size_t *len, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        assert_int_equal(p->len[i], len[i]);
+        assert_int_equal(p->first[i], i);
+    }
+}
+
+static void test_equal_datagrams_are_one_message(void **state)
+{
+    static const size_t len[] = { 1000, 1000, 1000, 1000, 300, 1000, 1200 };
+    enum { N = sizeof len / sizeof len[0] };
+    port p;
+    (void)state;
+    open_port(&p);
+    for (unsigned i = 0; i < N; i++)
+        put(&p, &p.self, len[i]);
+    assert_int_equal(segments_from(p.udp, 0), 5); /* a shorter one ends it */
+    assert_int_equal(segments_from(p.udp, 4), 1);
+    assert_int_equal(segments_from(p.udp, 5), 1); /* a longer one is no segment */
+    assert_int_equal(segments_from(p.udp, 6), 1);
+    dxpu_udp_flush(p.udp);
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_datagrams, N);
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_bytes, 6500);
+    receive_until(&p, N);
+    expect(&p, len, N);
+    assert_int_equal(dxpu_udp_count(p.udp)->rx_datagrams, N);
+    assert_int_equal(dxpu_udp_count(p.udp)->rx_bytes, 6500);
+    assert_true(p.udp->sockets[0].segments);
+    dxpu_udp_close(p.udp);
+}
+
+static void test_what_ends_a_message(void **state)
+{
+    port p;
+    dxpu_udp_path other;
+    (void)state;
+    open_port(&p);
+    other = p.self;
+    other.remote = *dxpu_udp_local(p.udp, 1);
+    put(&p, &p.self, 100);
+    put(&p, &other, 100); /* to another place */
+    other.socket = 1;
+    put(&p, &other, 100); /* by another socket */
+    assert_int_equal(segments_from(p.udp, 0), 1);
+    assert_int_equal(segments_from(p.udp, 1), 1);
+    p.udp->tx_used = 0;
+    for (unsigned i = 0; i < 64; i++)
+        put(&p, &p.self, 1500);
+    assert_int_equal(segments_from(p.udp, 0), SEGMENTS_BYTES / 1500);
+    p.udp->tx_used = 0;
+    put(&p, &p.self, 0); /* nothing is no segment */
+    put(&p, &p.self, 0);
+    assert_int_equal(segments_from(p.udp, 0), 1);
+    p.udp->tx_used = 0;
+    memset(p.udp->tx_for, 0, sizeof p.udp->tx_for);
+    dxpu_udp_close(p.udp);
+}
+
+/* A socket without checksums may not have the kernel cut messages: all arrives nevertheless. */
+static void test_refused_segments_go_singly(void **state)
+{
+    static const size_t len[] = { 500, 500, 500, 20 };
+    enum { N = sizeof len / sizeof len[0] };
+    int yes = 1;
+    port p;
+    (void)state;
+    open_port(&p);
+    assert_int_equal(setsockopt(p.udp->sockets[0].fd, SOL_SOCKET, SO_NO_CHECK, &yes, sizeof yes),
+                     0);
+    for (unsigned i = 0; i < N; i++)
+        put(&p, &p.self, len[i]);
+    dxpu_udp_flush(p.udp);
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_datagrams, N);
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_errors, 0);
+    receive_until(&p, N);
+    expect(&p, len, N);
+    assert_false(p.udp->sockets[0].segments); /* it is not tried again ... */
+    assert_true(p.udp->sockets[1].segments);  /* ... there */
+    dxpu_udp_close(p.udp);
+}
+
+/* A message that cannot leave at all is counted for each of its datagrams, and tells nothing about
+   segments: port 0 is nowhere. */
+static void test_refused_datagrams_are_counted(void **state)
+{
+    port p;
+    dxpu_udp_path nowhere;
+    (void)state;
+    open_port(&p);
+    nowhere = p.self;
+    nowhere.remote.u.v4.sin_port = 0;
+    for (unsigned i = 0; i < 3; i++)
+        put(&p, &nowhere, 100);
+    put(&p, &p.self, 100); /* the control: what follows leaves */
+    dxpu_udp_flush(p.udp);
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_errors, 3);
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_datagrams, 1);
+    assert_true(p.udp->sockets[0].segments);
+    receive_until(&p, 1);
+    dxpu_udp_close(p.udp);
+}
+
+/* One datagram at a time is asked for until one does come: each look costs less. */
+static void test_looks_grow_with_what_comes(void **state)
+{
+    port p;
+    dxpu_udp_callbacks cb = { &p, on_datagram, next_ns, run };
+    (void)state;
+    open_port(&p);
+    for (unsigned i = 0; i < 8; i++) /* of growing size: a message each */
+        put(&p, &p.self, 10 + i);
+    dxpu_udp_flush(p.udp);
+    for (unsigned want = 1; want <= 4; want *= 2) {
+        assert_int_equal(p.udp->sockets[0].look, want);
+        assert_int_equal(receive(p.udp, 0, &cb), want);
+    }
+    assert_int_equal(receive(p.udp, 0, &cb), 1); /* the eighth; there are no more */
+    assert_int_equal(p.udp->sockets[0].look, 1);
+    assert_int_equal(receive(p.udp, 0, &cb), 0);
+    dxpu_udp_close(p.udp);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equal_datagrams_are_one_message),
+        cmocka_unit_test(test_what_ends_a_message),
+        cmocka_unit_test(test_refused_segments_go_singly),
+        cmocka_unit_test(test_refused_datagrams_are_counted),
+        cmocka_unit_test(test_looks_grow_with_what_comes),
+    };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

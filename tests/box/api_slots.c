@@ -1,0 +1,1030 @@
+/* api_slots.c - the slots of a box and their channels, with a device that floods, reads and keeps
+   silent, and a host whose every frame and TLP the test decides about
+   SPDX-License-Identifier: MIT */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE
+#endif
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "identity.c"
+#include "guard.c"
+#include "limit.c"
+#include "slots.c"
+#include "leases.c"
+#include "state.c"
+#include "peer.h"
+
+enum { CAPACITY = 4, FLOOD = 700, BURST = 32, SMALL_BYTES = 64, LARGE_BYTES = 192 };
+
+/* ==== The device: what it does with a TLP is the test's ======================================= */
+
+typedef struct stub {
+    const device_port *port;
+    unsigned requests, writes, resets, most; /* most TLPs seen waiting */
+    unsigned refusals;                       /* of its own requests */
+    bool slow;                               /* the test's */
+} stub;
+
+static void (*on_write)(stub *d);
+static void (*on_read)(stub *d, const dxpu_tlp *t);
+
+static void stub_emit(stub *d, const dxpu_tlp *t)
+{
+    uint8_t bytes[DXPU_TLP_MAX_BYTES];
+    dxpu_bytes tlp = { bytes, 0 };
+    unsigned waiting;
+    assert_int_equal(dxpu_tlp_encode(t, bytes, sizeof bytes, &tlp.len), DXPU_OK);
+    d->port->emit(d->port->user, tlp);
+    waiting = d->port->waiting(d->port->user);
+    if (waiting > d->most)
+        d->most = waiting;
+}
+
+static void stub_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
+{
+    stub *d = device;
+    (void)bytes;
+    if (t->type == DXPU_TLP_CFGWR0) {
+        dxpu_tlp cpl;
+        dxpu_tlp_completion(t, t->target, DXPU_CPL_SC, &cpl);
+        stub_emit(d, &cpl);
+    } else if (dxpu_tlp_class(t) == DXPU_COMPLETION) {
+        assert_int_equal(t->status, DXPU_CPL_UR);
+        d->refusals++;
+    } else if (dxpu_tlp_class(t) == DXPU_NONPOSTED) {
+        d->requests++;
+        if (on_read)
+            on_read(d, t);
+    } else if (dxpu_tlp_class(t) == DXPU_POSTED) {
+        d->writes++;
+        if (on_write)
+            on_write(d);
+    }
+}
+
+static void stub_event(void *device, const dxpu_event *e)
+{
+    (void)device;
+    (void)e;
+}
+
+static void stub_reset(void *device)
+{
+    ((stub *)device)->resets++;
+}
+
+static void stub_report(void *device, report *r)
+{
+    (void)device;
+    (void)r;
+}
+
+static uint64_t given_timeout_ns;
+
+static void *stub_create(const device_settings *s, const device_port *port)
+{
+    stub *d = calloc(1, sizeof *d);
+    given_timeout_ns = s->timeout_ns;
+    assert_non_null(d);
+    d->port = port;
+    return d;
+}
+
+static const device_kind stub_kind = { .name = "stub",
+                                       .create = stub_create,
+                                       .destroy = free,
+                                       .tlp = stub_tlp,
+                                       .event = stub_event,
+                                       .reset = stub_reset,
+                                       .report = stub_report };
+
+static void emit_request(stub *d, uint8_t type, uint16_t tag)
+{
+    dxpu_tlp t = peer_request(type, tag);
+    stub_emit(d, &t);
+}
+
+/* Of one dword. */
+static void emit_completion(stub *d, uint16_t tag)
+{
+    static const uint8_t data[4];
+    dxpu_tlp read = peer_request(DXPU_TLP_MRD, tag), cpl;
+    dxpu_tlp_completion(&read, 0, DXPU_CPL_SC, &cpl);
+    cpl.payload.ptr = data;
+    cpl.payload.len = sizeof data;
+    stub_emit(d, &cpl);
+}
+
+/* ==== The box ================================================================================= */
+
+static box b;
+static shard loop;
+static peer host, second;
+
+static stub *device(void)
+{
+    return b.slots[0].device;
+}
+
+static void run_until(bool (*done)(void))
+{
+    peer_run(&loop.fabric, done);
+}
+
+static bool some_polls(void)
+{
+    return peer_polls >= 100;
+}
+
+static bool host_is_up(void)
+{
+    return dxpu_channel_state(&host.ch) == DXPU_STATE_UP && b.slots[0].active;
+}
+
+static uint64_t window_frames; /* 0: the usual */
+
+static int setup(void **state)
+{
+    fabric_settings net = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
+    fabric_callbacks cb = { &loop, slots_welcome, slots_up, slots_work, slots_down,
+                            NULL,  NULL,          NULL,     NULL };
+    device_settings set;
+    (void)state;
+    memset(&b, 0, sizeof b);
+    memset(&loop, 0, sizeof loop);
+    memset(&set, 0, sizeof set);
+    on_write = NULL;
+    on_read = NULL;
+    loop.box = &b;
+    loop.node = 2;
+    b.shards = &loop;
+    b.shard_count = b.count = 1;
+    b.quiet = true;
+    b.keys = net.keys = keys_none();
+    net.hold_ms = 60000; /* nothing here ends by silence */
+    if (window_frames)
+        net.window_frames = window_frames;
+    window_frames = 0;
+    assert_int_equal(fabric_open(&loop.fabric, "box", &net, CAPACITY, &cb), 0);
+    assert_int_equal(slots_open(&b, &stub_kind, &set), 0);
+    peer_start(&host, dxpu_udp_base(loop.fabric.udp));
+    peer_start(&second, dxpu_udp_base(loop.fabric.udp));
+    host.cfg.hold_ms = second.cfg.hold_ms = 60000;
+    return 0;
+}
+
+static int setup_wide(void **state)
+{
+    window_frames = 256;
+    return setup(state);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    peer_stop(&host);
+    peer_stop(&second);
+    assert_int_equal(fabric_close(&loop.fabric), 0);
+    slots_close(&b);
+    return 0;
+}
+
+static void attach(void)
+{
+    peer_dial(&host, dxpu_udp_local(loop.fabric.udp, 0), 1);
+    run_until(host_is_up);
+}
+
+static peer *prepared;
+
+static bool is_prepared(void)
+{
+    dxpu_tlp t;
+    return peer_take(prepared, DXPU_COMPLETION, &t);
+}
+
+static void grant(peer *p, uint8_t type, uint64_t first, uint64_t length, uint8_t flags)
+{
+    dxpu_event e;
+    memset(&e, 0, sizeof e);
+    e.type = type;
+    e.flags = flags;
+    e.base = first;
+    e.length = length;
+    assert_int_equal(dxpu_channel_submit_event(&p->ch, &e), DXPU_OK);
+}
+
+/* Command of function 00:00.0, which then is the device's requester ID. */
+static void send_command(peer *p, uint8_t value)
+{
+    uint8_t command[4] = { value };
+    dxpu_tlp t = peer_request(DXPU_TLP_CFGWR0, 0);
+    t.address = 0;
+    t.register_bytes = 4;
+    t.payload.ptr = command;
+    t.payload.len = sizeof command;
+    assert_int_equal(peer_submit(p, &t), DXPU_OK);
+}
+
+static void set_command(peer *p, uint8_t value)
+{
+    send_command(p, value);
+    prepared = p;
+    run_until(is_prepared);
+}
+
+/* The device may read and write the first MB of memory. */
+static void attach_master(void)
+{
+    attach();
+    grant(&host, DXPU_EVENT_DMA_GRANT, 0, 1u << 20, DXPU_EVENT_READ | DXPU_EVENT_WRITE);
+    set_command(&host, 0x04);
+}
+
+static bool one_request_came(void)
+{
+    return device()->requests == 1;
+}
+
+/* Something that the device can answer. */
+static void ask_once(uint16_t tag)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MRD, tag);
+    assert_int_equal(peer_submit(&host, &t), DXPU_OK);
+    run_until(one_request_came);
+}
+
+/* One write makes the device do on_write(). */
+static void poke(peer *p)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MWR, 0);
+    assert_int_equal(peer_submit(p, &t), DXPU_OK);
+}
+
+/* ==== What waits ============================================================================== */
+
+static unsigned sent, got[DXPU_CLASSES];
+
+static void burst(stub *d, const dxpu_tlp *t)
+{
+    static const uint8_t data[LARGE_BYTES];
+    dxpu_tlp cpl;
+    uint16_t left = 4096;
+    dxpu_tlp_completion(t, 0, DXPU_CPL_SC, &cpl);
+    for (unsigned i = 0; i < BURST; i++) { /* a small one fits where a large one has to wait */
+        uint16_t bytes = i % 2 ? SMALL_BYTES : LARGE_BYTES;
+        cpl.byte_count = left;
+        cpl.lower_addr = (uint8_t)((4096 - left) & 0x7f);
+        cpl.length_dw = bytes / 4;
+        cpl.payload.ptr = data;
+        cpl.payload.len = bytes;
+        stub_emit(d, &cpl);
+        left = (uint16_t)(left - bytes);
+    }
+}
+
+static dxpu_tlp page_read(uint16_t tag)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MRD, tag);
+    t.address = 0x1000;
+    t.length_dw = 1024;
+    t.last_be = 15;
+    return t;
+}
+
+static void ask_on(peer *p, uint64_t now)
+{
+    dxpu_tlp t = page_read((uint16_t)(sent % 256));
+    (void)now;
+    while (sent < 200 && peer_submit(p, &t) == DXPU_OK)
+        t = page_read((uint16_t)(++sent % 256));
+}
+
+static void ask_and_take(peer *p, uint64_t now)
+{
+    dxpu_tlp t;
+    ask_on(p, now);
+    while (peer_take(p, DXPU_COMPLETION, &t)) {
+        assert_int_equal(t.tag, got[DXPU_COMPLETION] / BURST % 256); /* in order */
+        assert_int_equal(t.length_dw * 4, got[DXPU_COMPLETION] % 2 ? SMALL_BYTES : LARGE_BYTES);
+        got[DXPU_COMPLETION]++;
+    }
+}
+
+static bool all_completions(void)
+{
+    return got[DXPU_COMPLETION] == 200 * BURST;
+}
+
+/* While much waits, the device is given no further request. */
+static void test_waiting_is_bounded(void **state)
+{
+    unsigned asked;
+    (void)state;
+    memset(got, 0, sizeof got);
+    sent = 0;
+    on_read = burst;
+    attach();
+    host.step = ask_on;
+    run_until(some_polls);
+    asked = device()->requests;
+    assert_in_range(device()->most, WAITING_MAX, WAITING_MAX + BURST);
+    run_until(some_polls);
+    assert_int_equal(device()->requests, asked);
+    assert_true(asked < sent);
+    host.step = ask_and_take; /* the control: then it goes on, and nothing is lost */
+    run_until(all_completions);
+    assert_int_equal(device()->requests, 200);
+    assert_int_equal(b.slots[0].dropped, 0);
+}
+
+/* -- What the host's writes make the device send, while the host takes nothing -- */
+
+static void write_on(peer *p, uint64_t now)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MWR, 0);
+    (void)now;
+    while (p->open && sent < 3 * WAITING_MOST && peer_submit(p, &t) == DXPU_OK)
+        sent++;
+}
+
+static void emit_write(stub *d)
+{
+    emit_request(d, DXPU_TLP_MWR, 0);
+}
+
+static void emit_error(stub *d)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MRD, 0);
+    t.type = DXPU_TLP_MSG;
+    t.header_dw = 4;
+    t.address = 0;
+    t.first_be = t.last_be = 0;
+    t.length_dw = 0;
+    t.message_code = ERR_NONFATAL;
+    stub_emit(d, &t);
+}
+
+static bool all_written(void)
+{
+    return device()->writes == 3 * WAITING_MOST;
+}
+
+static bool slot_is_down(void)
+{
+    return !b.slots[0].active;
+}
+
+/* Errors are lost, and the channel goes on; for anything else it ends. */
+static void test_s111_what_writes_cause_is_bounded(void **state)
+{
+    (void)state;
+    attach_master();
+    sent = 0;
+    on_write = emit_error;
+    host.step = write_on;
+    run_until(all_written);
+    assert_non_null(b.slots[0].active);
+    assert_in_range(device()->most, WAITING_MAX, WAITING_MAX);
+    assert_true(b.slots[0].dropped > 0);
+    sent = 0;
+    on_write = emit_write;
+    run_until(slot_is_down);
+    assert_in_range(device()->most, WAITING_MOST - 1, WAITING_MOST);
+    assert_int_equal(b.slots[0].waiting, 0);
+}
+
+static bool write_came(void)
+{
+    return device()->writes == 1;
+}
+
+static unsigned tried;
+
+/* As long as there is room for more, to where nothing was granted. */
+static void stray(stub *d)
+{
+    while (d->port->waiting(d->port->user) < 256 && tried < 100000) {
+        dxpu_tlp t = peer_request(DXPU_TLP_MWR, 0);
+        t.address = 1u << 30;
+        stub_emit(d, &t);
+        tried++;
+    }
+}
+
+/* A device whose writes all go nowhere is no reason to do nothing else. */
+static void test_s108_what_is_refused_takes_its_turns(void **state)
+{
+    (void)state;
+    attach_master();
+    tried = 0;
+    on_write = stray;
+    poke(&host);
+    run_until(write_came);
+    assert_int_equal(tried, 256);
+    assert_int_equal(dxpu_guard_refused(&b.slots[0].guard), 256);
+}
+
+/* -- A close behind much that was written -- */
+
+enum { WRITTEN = 1800 };
+
+static void take_time(stub *d)
+{
+    uint64_t until_ns = dxpu_udp_now_ns() + 20000;
+    (void)d;
+    while (dxpu_udp_now_ns() < until_ns)
+        ;
+}
+
+static void write_and_close(peer *p, uint64_t now)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MWR, 0);
+    (void)now;
+    while (p->open && sent < WRITTEN && peer_submit(p, &t) == DXPU_OK)
+        sent++;
+    if (sent == WRITTEN)
+        (void)dxpu_channel_close(&p->ch, DXPU_REASON_DETACH);
+}
+
+/* D-44: with a wide window there is more in the queues than a turn takes. */
+static void test_d44_all_is_taken_before_the_end(void **state)
+{
+    (void)state;
+    host.cfg.window_frames = 256;
+    host.cfg.tx.header[DXPU_POSTED] = 2048;
+    host.cfg.tx.data[DXPU_POSTED] = 4096;
+    attach();
+    sent = 0;
+    on_write = take_time;
+    host.step = write_and_close;
+    run_until(slot_is_down);
+    assert_int_equal(device()->writes, WRITTEN);
+}
+
+static void reads_then_others(stub *d)
+{
+    for (unsigned i = 0; i < FLOOD; i++)
+        emit_request(d, DXPU_TLP_MRD, (uint16_t)(i % 256));
+    emit_completion(d, 1);
+    emit_request(d, DXPU_TLP_MWR, 1);
+}
+
+static void take_others(peer *p, uint64_t now)
+{
+    dxpu_tlp t;
+    (void)now;
+    got[DXPU_POSTED] += peer_take(p, DXPU_POSTED, &t);
+    got[DXPU_COMPLETION] += peer_take(p, DXPU_COMPLETION, &t);
+}
+
+static void take_requests(peer *p, uint64_t now)
+{
+    dxpu_tlp t;
+    (void)now;
+    while (peer_take(p, DXPU_NONPOSTED, &t)) {
+        assert_int_equal(t.tag, got[DXPU_NONPOSTED] % 256);
+        got[DXPU_NONPOSTED]++;
+    }
+}
+
+static bool others_came(void)
+{
+    return got[DXPU_POSTED] == 1 && got[DXPU_COMPLETION] == 1;
+}
+
+static bool requests_came(void)
+{
+    return got[DXPU_NONPOSTED] == FLOOD;
+}
+
+/* A host that takes no requests gets posted TLPs and completions all the same. */
+static void test_posted_and_completions_pass_requests(void **state)
+{
+    (void)state;
+    memset(got, 0, sizeof got);
+    on_write = reads_then_others;
+    attach_master();
+    ask_once(1);
+    host.step = take_others;
+    poke(&host);
+    run_until(others_came);
+    assert_true(b.slots[0].waiting > 0); /* the control: requests do wait */
+    host.step = take_requests;
+    run_until(requests_came);
+    assert_int_equal(b.slots[0].dropped, 0);
+}
+
+static void writes_then_others(stub *d)
+{
+    for (unsigned i = 0; i < FLOOD; i++)
+        emit_request(d, DXPU_TLP_MWR, (uint16_t)i);
+    emit_completion(d, 1);
+    emit_request(d, DXPU_TLP_MRD, 1);
+    emit_request(d, DXPU_TLP_MWR, FLOOD);
+}
+
+/* Everything, the younger classes first whenever they may. */
+static void take_all(peer *p, uint64_t now)
+{
+    dxpu_tlp t;
+    (void)now;
+    for (;;) {
+        if (peer_take(p, DXPU_COMPLETION, &t) || peer_take(p, DXPU_NONPOSTED, &t)) {
+            assert_true(got[DXPU_POSTED] >= FLOOD);
+            got[dxpu_tlp_class(&t)]++;
+        } else if (peer_take(p, DXPU_POSTED, &t)) {
+            assert_int_equal(t.address, 0x1000u + 4 * got[DXPU_POSTED]);
+            got[DXPU_POSTED]++;
+        } else {
+            return;
+        }
+    }
+}
+
+static bool all_came(void)
+{
+    return got[DXPU_POSTED] == FLOOD + 1 && got[DXPU_COMPLETION] == 1 && got[DXPU_NONPOSTED] == 1;
+}
+
+static void test_nothing_passes_older_posted(void **state)
+{
+    (void)state;
+    memset(got, 0, sizeof got);
+    on_write = writes_then_others;
+    attach_master();
+    ask_once(1);
+    poke(&host);
+    run_until(some_polls);
+    assert_true(b.slots[0].waiting > 2);
+    host.step = take_all;
+    run_until(all_came);
+}
+
+static void flood(stub *d)
+{
+    for (unsigned i = 0; i < FLOOD; i++)
+        emit_request(d, DXPU_TLP_MWR, (uint16_t)i);
+}
+
+static void answer(stub *d, const dxpu_tlp *t)
+{
+    emit_completion(d, t->tag);
+}
+
+static bool second_is_up(void)
+{
+    return dxpu_channel_state(&second.ch) == DXPU_STATE_UP && b.slots[0].active;
+}
+
+static bool one_completion(void)
+{
+    return got[DXPU_COMPLETION] == 1;
+}
+
+static void take_and_count(peer *p, uint64_t now)
+{
+    dxpu_tlp t;
+    (void)now;
+    got[DXPU_POSTED] += peer_take(p, DXPU_POSTED, &t);
+    got[DXPU_COMPLETION] += peer_take(p, DXPU_COMPLETION, &t);
+}
+
+static bool reset_twice(void)
+{
+    return device()->resets == 2;
+}
+
+/* What waits for one incarnation never reaches the next one. */
+static void test_next_incarnation_gets_nothing_of_the_last(void **state)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MRD, 5);
+    (void)state;
+    memset(got, 0, sizeof got);
+    on_write = flood;
+    on_read = answer;
+    attach_master();
+    poke(&host);
+    run_until(some_polls);
+    assert_true(b.slots[0].waiting > 0);
+    peer_dial(&second, dxpu_udp_local(loop.fabric.udp, 0), 1);
+    run_until(second_is_up);
+    run_until(reset_twice); /* the box is up when the second's first sequenced frame has come */
+    second.step = take_and_count;
+    assert_int_equal(peer_submit(&second, &t), DXPU_OK);
+    run_until(one_completion); /* it would come behind posted TLPs */
+    assert_int_equal(got[DXPU_POSTED], 0);
+    assert_true(b.slots[0].dropped > 0);
+    run_until(some_polls);
+    assert_int_equal(dxpu_channel_error(&host.ch), DXPU_E_RESET);
+    assert_int_equal(dxpu_channel_reason(&host.ch), DXPU_REASON_REPLACED);
+}
+
+/* S-161: a device that takes long for each TLP has a few of them in a turn, others have all. */
+static unsigned most_in_turn, in_turn;
+
+static void begin_turn(void *device, uint64_t now_ns)
+{
+    (void)device;
+    (void)now_ns;
+    in_turn = 0;
+}
+
+static void take_long(stub *d)
+{
+    uint64_t end = dxpu_udp_now_ns() + TURN_NS_MAX;
+    (void)d;
+    in_turn++;
+    most_in_turn = in_turn > most_in_turn ? in_turn : most_in_turn;
+    while (d->slow && dxpu_udp_now_ns() < end)
+        continue;
+}
+
+static bool all_were_written(void)
+{
+    return device()->writes == BURST;
+}
+
+static void test_s161_a_turn_ends_by_time(void **state)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MWR, 0);
+    device_kind timed = stub_kind;
+    (void)state;
+    timed.tick = begin_turn;
+    b.slots[0].kind = &timed;
+    on_write = take_long;
+    attach();
+    for (unsigned slow = 0; slow < 2; slow++) {
+        device()->slow = slow;
+        device()->writes = most_in_turn = 0;
+        for (unsigned i = 0; i < BURST; i++)
+            assert_int_equal(peer_submit(&host, &t), DXPU_OK);
+        run_until(all_were_written);
+        if (slow)
+            assert_in_range(most_in_turn, 1, 4);
+        else
+            assert_true(most_in_turn > 4); /* the control */
+    }
+    b.slots[0].kind = &stub_kind;
+}
+
+/* S-161: all turns together are over long before a channel has to be heard again. */
+static void test_s161_turns_and_the_hold(void **state)
+{
+    static const unsigned rows[][2] = { { 1, 1000 }, { 1, 100 }, { 64, 1000 }, { 512, 1000 } };
+    (void)state;
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        box all = { .count = rows[i][0], .shard_count = 1 };
+        shard sh = { .box = &all };
+        sh.fabric.base.hold_ms = rows[i][1];
+        assert_true(turn_ns(&sh) * all.count <= rows[i][1] * 1000000ull / 8);
+        assert_in_range(turn_ns(&sh), TURN_NS_MIN, TURN_NS_MAX);
+    }
+}
+
+/* ==== What a device may send ================================================================== */
+
+static dxpu_tlp own(uint8_t type, uint16_t tag, uint16_t requester, uint32_t address)
+{
+    dxpu_tlp t = peer_request(type, tag);
+    t.requester = requester;
+    t.address = address;
+    return t;
+}
+
+/* Nine that are not to leave, of which four wait for an answer, and two that are. */
+static void hostile(stub *d)
+{
+    const dxpu_tlp list[] = {
+        own(DXPU_TLP_MRD, 1, 0, 0x0ffc),      own(DXPU_TLP_MWR, 0, 0, 0x2000),
+        own(DXPU_TLP_MRD, 2, 0x0100, 0x1000), own(DXPU_TLP_MWR, 0, 0x0100, 0x1000),
+        own(DXPU_TLP_MRD, 3, 0, 0x3000),      own(DXPU_TLP_MWR, 0, 0, 0x3000),
+        own(DXPU_TLP_IORD, 4, 0, 0x1000),     own(DXPU_TLP_MWR, 0, 0, 0x1004),
+        own(DXPU_TLP_MRD, 5, 0, 0x1008),
+    };
+    for (unsigned i = 0; i < sizeof list / sizeof list[0]; i++)
+        stub_emit(d, &list[i]);
+    emit_completion(d, 77); /* nobody asked for it */
+    d->port->emit(d->port->user, (dxpu_bytes){ (const uint8_t *)"not a TLP", 9 });
+}
+
+static void take_requests_of_all(peer *p, uint64_t now)
+{
+    dxpu_tlp t;
+    (void)now;
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
+        if (!peer_take(p, cls, &t))
+            continue;
+        got[cls]++;
+        assert_int_equal(t.requester, 0);
+        assert_in_range(t.address, 0x1000, 0x1fff);
+    }
+}
+
+static void test_s108_a_hostile_device_is_not_let_out(void **state)
+{
+    dxpu_control_slot shown = { 0 };
+    const dxpu_guard *g = &b.slots[0].guard;
+    (void)state;
+    memset(got, 0, sizeof got);
+    on_write = hostile;
+    attach();
+    grant(&host, DXPU_EVENT_DMA_GRANT, 0x1000, 0x1000, DXPU_EVENT_READ | DXPU_EVENT_WRITE);
+    grant(&host, DXPU_EVENT_DMA_GRANT, 0x3000, 0x1000, DXPU_EVENT_READ | DXPU_EVENT_WRITE);
+    grant(&host, DXPU_EVENT_DMA_REVOKE, 0x3000, 0x1000, DXPU_EVENT_READ | DXPU_EVENT_WRITE);
+    set_command(&host, 0x04);
+    slots_describe(&b, 1, &shown);
+    assert_int_equal(shown.note[0], 0);
+    host.step = take_requests_of_all;
+    poke(&host);
+    run_until(some_polls);
+    assert_int_equal(got[DXPU_POSTED], 1);
+    assert_int_equal(got[DXPU_NONPOSTED], 1);
+    assert_int_equal(got[DXPU_COMPLETION], 0);
+    assert_int_equal(device()->refusals, 4);
+    assert_int_equal(g->refused[DXPU_GUARD_window], 4);
+    assert_int_equal(g->refused[DXPU_GUARD_requester], 2);
+    assert_int_equal(g->refused[DXPU_GUARD_kind], 1);
+    assert_int_equal(g->refused[DXPU_GUARD_completion], 1);
+    assert_int_equal(g->refused[DXPU_GUARD_malformed], 1);
+    assert_int_equal(b.slots[0].alarmed, 1); /* the epoch */
+    slots_describe(&b, 1, &shown);
+    assert_string_equal(shown.note, "9 TLPs of the device refused");
+    host.step = NULL;
+    set_command(&host, 0);
+    host.step = take_requests_of_all;
+    poke(&host); /* and nothing at all without Bus Master Enable */
+    run_until(some_polls);
+    assert_int_equal(got[DXPU_POSTED] + got[DXPU_NONPOSTED], 2);
+    assert_int_equal(g->refused[DXPU_GUARD_master], 6);
+}
+
+/* -- What waits when the right to send it goes away -- */
+
+enum { REVOKED, NO_MASTER, RESET_AGAIN, NOTHING };
+
+static void flood_and_read(stub *d)
+{
+    flood(d);
+    emit_request(d, DXPU_TLP_MRD, 7);
+}
+
+static void take_and_count_all(peer *p, uint64_t now)
+{
+    dxpu_tlp t;
+    (void)now;
+    while (peer_take(p, DXPU_POSTED, &t))
+        got[DXPU_POSTED]++;
+    (void)peer_take(p, DXPU_COMPLETION, &t);
+    (void)peer_take(p, DXPU_NONPOSTED, &t);
+}
+
+static bool nothing_waits(void)
+{
+    return b.slots[0].waiting == 0 && peer_polls >= 300;
+}
+
+/* Returns how many of FLOOD writes reach the host, which takes none before `how`. */
+static unsigned came_after(unsigned how)
+{
+    memset(got, 0, sizeof got);
+    on_write = flood_and_read;
+    attach_master();
+    poke(&host);
+    run_until(some_polls);
+    assert_true(b.slots[0].waiting > 1);
+    if (how == REVOKED)
+        grant(&host, DXPU_EVENT_DMA_REVOKE, 0, 1u << 20, DXPU_EVENT_READ | DXPU_EVENT_WRITE);
+    if (how == NO_MASTER)
+        send_command(&host, 0);
+    if (how == RESET_AGAIN)
+        grant(&host, DXPU_EVENT_HOT_RESET, 0, 0, DXPU_EVENT_ON);
+    run_until(some_polls);
+    host.step = take_and_count_all;
+    run_until(nothing_waits);
+    return got[DXPU_POSTED];
+}
+
+static void test_s175_waiting_for_a_window_that_goes(void **state)
+{
+    (void)state;
+    assert_in_range(came_after(REVOKED), 1, FLOOD - 1); /* those on their way */
+    assert_true(b.slots[0].guard.refused[DXPU_GUARD_window] > 1);
+    assert_int_equal(device()->refusals, 1); /* its read is answered */
+}
+
+static void test_s175_waiting_for_a_master_that_goes(void **state)
+{
+    (void)state;
+    assert_in_range(came_after(NO_MASTER), 0, FLOOD - 1);
+    assert_true(b.slots[0].guard.refused[DXPU_GUARD_master] > 1);
+    assert_int_equal(device()->refusals, 1);
+}
+
+static void test_s175_waiting_for_a_device_that_is_reset(void **state)
+{
+    (void)state;
+    assert_in_range(came_after(RESET_AGAIN), 1, FLOOD - 1);
+    assert_true(b.slots[0].dropped > 1);
+    assert_int_equal(device()->refusals, 0); /* it does not know of it any more */
+    assert_int_equal(dxpu_guard_refused(&b.slots[0].guard), 0);
+}
+
+static void test_s175_control_nothing_goes(void **state)
+{
+    (void)state;
+    assert_int_equal(came_after(NOTHING), FLOOD);
+    assert_int_equal(dxpu_guard_refused(&b.slots[0].guard), 0);
+}
+
+static void ask_for_ever(stub *d)
+{
+    for (unsigned i = 0; i < 4 * SLOT_ANSWERS; i++)
+        emit_request(d, DXPU_TLP_MRD, (uint16_t)(i % 256));
+}
+
+/* One that asks for more than it has tags does not fill the box's memory. */
+static void test_s108_answers_are_bounded(void **state)
+{
+    (void)state;
+    on_write = ask_for_ever;
+    attach();
+    poke(&host);
+    run_until(some_polls);
+    assert_int_equal(device()->refusals, SLOT_ANSWERS);
+    assert_int_equal(b.slots[0].dropped, 3 * SLOT_ANSWERS);
+    assert_int_equal(dxpu_guard_refused(&b.slots[0].guard), 4 * SLOT_ANSWERS);
+}
+
+/* The channel's hold is what ends a request of a device. */
+static void test_s110_no_timer_of_a_device_runs_out(void **state)
+{
+    (void)state;
+    assert_true(given_timeout_ns == DXPU_NEVER);
+}
+
+static void take_in_order(peer *p, uint64_t now)
+{
+    dxpu_tlp t;
+    (void)now;
+    while (peer_take(p, DXPU_POSTED, &t)) {
+        assert_int_equal(t.address, 0x1000u + 4 * got[DXPU_POSTED]);
+        got[DXPU_POSTED]++;
+    }
+}
+
+static bool some_came(void)
+{
+    return got[DXPU_POSTED] > 0;
+}
+
+static bool flood_came(void)
+{
+    return got[DXPU_POSTED] == FLOOD;
+}
+
+/* Slower, and all of it, in order. */
+static void test_s111_a_limit_holds_back_and_loses_nothing(void **state)
+{
+    (void)state;
+    memset(got, 0, sizeof got);
+    on_write = flood;
+    attach_master();
+    b.limit_tlps = 1000;
+    limit_init(&b.slots[0].limit, b.limit_tlps, 0, dxpu_udp_now_ns());
+    assert_true(slots_next_ns(&loop) == DXPU_NEVER);
+    host.step = take_in_order;
+    poke(&host);
+    run_until(some_came);
+    assert_true(b.slots[0].waiting > 0);
+    assert_true(slots_next_ns(&loop) != DXPU_NEVER); /* the loop is woken for the rest */
+    run_until(flood_came);
+    assert_int_equal(b.slots[0].dropped, 0);
+    assert_true(b.slots[0].waited >= FLOOD / 2);
+}
+
+/* ==== Opening, closing, paths ================================================================= */
+
+static bool opens_came(void)
+{
+    return loop.fabric.count.opens_accepted == 2 * CAPACITY;
+}
+
+/* Opens that nobody goes on with keep no place for ever. */
+static void test_half_open_channels_make_room(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 2 * CAPACITY; i++) {
+        uint8_t frame[2048], path;
+        int n;
+        peer_dial(&second, dxpu_udp_local(loop.fabric.udp, 0), 1);
+        n = dxpu_channel_emit(&second.ch, dxpu_udp_now_ns(), frame, sizeof frame, &path);
+        assert_true(n > 0);
+        peer_send(&second, second.fd, frame, (size_t)n);
+    }
+    second.open = false;
+    run_until(opens_came);
+    assert_int_equal(loop.fabric.free_count, 0); /* the control: the table is full */
+    attach();
+    assert_int_equal(loop.fabric.count.opens_refused, 0);
+}
+
+static bool box_has_closed(void)
+{
+    return loop.fabric.count.ended_close == 1;
+}
+
+static bool host_has_closed(void)
+{
+    return dxpu_channel_state(&host.ch) >= DXPU_STATE_CLOSED;
+}
+
+/* The answer to a close may be lost; the one who asked asks again. */
+static void test_close_is_answered_again(void **state)
+{
+    (void)state;
+    attach();
+    host.deaf = true;
+    assert_int_equal(dxpu_channel_close(&host.ch, DXPU_REASON_DETACH), DXPU_OK);
+    run_until(box_has_closed);
+    run_until(some_polls);
+    assert_false(host_has_closed()); /* the control */
+    host.deaf = false;
+    run_until(host_has_closed);
+    assert_int_equal(dxpu_channel_error(&host.ch), DXPU_E_CLOSED);
+    assert_int_equal(loop.fabric.count.unknown_channel, 0);
+}
+
+static fabric_channel *only_channel(void)
+{
+    for (unsigned i = 0; i < CAPACITY; i++) {
+        if (loop.fabric.channels[i])
+            return loop.fabric.channels[i];
+    }
+    return NULL;
+}
+
+static bool bad_frame_came(void)
+{
+    return only_channel()->ch.count.rx_crc == 1;
+}
+
+/* Only an authentic frame tells where a path leads. */
+static void test_path_is_learnt_from_authentic_frames(void **state)
+{
+    uint8_t frame[2048], path;
+    uint32_t crc;
+    int n, other = peer_socket();
+    (void)state;
+    attach();
+    run_until(some_polls); /* all acknowledged: the next frame is the write's */
+    host.mute = true;
+    poke(&host);
+    n = dxpu_channel_emit(&host.ch, dxpu_udp_now_ns(), frame, sizeof frame, &path);
+    assert_true(n > 0);
+    frame[DXPU_FRAME_PATH] = 1;
+    crc = dxpu_crc32(0, frame, (size_t)n - 4) ^ 1;
+    for (unsigned i = 0; i < 4; i++)
+        frame[n - 1 - (int)i] = (uint8_t)(crc >> 8 * i);
+    peer_send(&host, other, frame, (size_t)n);
+    run_until(bad_frame_came);
+    assert_false(only_channel()->paths.path[1].known);
+    frame[n - 1] ^= 1;
+    peer_send(&host, other, frame, (size_t)n); /* the control */
+    run_until(write_came);
+    assert_true(only_channel()->paths.path[1].known);
+    close(other);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(test_waiting_is_bounded),
+        CASE(test_s111_what_writes_cause_is_bounded),
+        CASE(test_s108_what_is_refused_takes_its_turns),
+        cmocka_unit_test_setup_teardown(test_d44_all_is_taken_before_the_end, setup_wide, teardown),
+        CASE(test_posted_and_completions_pass_requests),
+        CASE(test_nothing_passes_older_posted),
+        CASE(test_s161_a_turn_ends_by_time),
+        CASE(test_s161_turns_and_the_hold),
+        CASE(test_next_incarnation_gets_nothing_of_the_last),
+        CASE(test_s108_a_hostile_device_is_not_let_out),
+        CASE(test_s175_waiting_for_a_window_that_goes),
+        CASE(test_s175_waiting_for_a_master_that_goes),
+        CASE(test_s175_waiting_for_a_device_that_is_reset),
+        CASE(test_s175_control_nothing_goes),
+        CASE(test_s108_answers_are_bounded),
+        CASE(test_s110_no_timer_of_a_device_runs_out),
+        CASE(test_s111_a_limit_holds_back_and_loses_nothing),
+        CASE(test_half_open_channels_make_room),
+        CASE(test_close_is_answered_again),
+        CASE(test_path_is_learnt_from_authentic_frames),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""The test runner itself: it must see a failure, a crash, silence, a hang and an empty suite."""
+import os
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+C_SUITE = r"""
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <stdio.h>
+#include <cmocka.h>
+static void test_good(void **s) { (void)s; printf("ok not_a_script_line\n"); assert_true(1); }
+static void test_bad(void **s) { (void)s; assert_int_equal(1, 2); }
+static void test_skip(void **s) { (void)s; skip(); }
+static void test_abort(void **s) { (void)s; _Exit(3); }
+static void test_signal(void **s) { (void)s; abort(); }
+int main(void)
+{
+    const struct CMUnitTest good[] = { cmocka_unit_test(test_good), cmocka_unit_test(test_skip) };
+    const struct CMUnitTest bad[] = { cmocka_unit_test(test_good), cmocka_unit_test(test_bad) };
+    const struct CMUnitTest dies[] = { cmocka_unit_test(test_good), cmocka_unit_test(test_abort) };
+    const struct CMUnitTest kill[] = { cmocka_unit_test(test_good), cmocka_unit_test(test_signal) };
+    (void)good, (void)bad, (void)dies, (void)kill;
+    return WHICH;
+}
+"""
+failed = 0
+
+
+def check(name, truth, shown=""):
+    global failed
+    failed += not truth
+    print(("ok " if truth else "not ok ") + name)
+    if not truth:
+        print(shown)
+
+
+def runner(*args):
+    done = subprocess.run([sys.executable, os.path.join(HERE, "..", "run.py"), *args],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return done.returncode, done.stdout, done.stdout.splitlines()[-1]
+
+
+def expect(name, args, code, last, word=""):
+    status, out, line = runner(*args)
+    check(name, status == code and line == last and word in out, out)
+
+
+with tempfile.TemporaryDirectory() as folder:
+    def script(name, text):
+        path = os.path.join(folder, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+    def program(name, which):
+        path = os.path.join(folder, name)
+        source = script(name + ".c", C_SUITE)
+        subprocess.run([os.environ.get("CC", "cc"), "-DWHICH=" + which, "-o", path, source,
+                        "-lcmocka"], check=True)
+        return path
+
+    good = script("good.sh", "echo ok a; echo 'ok b'; echo 'skip c no hardware'\n")
+    expect("runner_adds_up", [good, good], 0, "4 passed, 0 failed, 2 skipped", "no hardware")
+    expect("runner_sees_failure", [good, script("bad.sh", "echo ok a; echo not ok b; exit 1\n")],
+           1, "3 passed, 1 failed, 1 skipped", "not ok b")
+    expect("runner_sees_failure_with_status_0", [script("bad0.sh", "echo not ok b\n")],
+           1, "0 passed, 1 failed, 0 skipped", "exit status 0")
+    expect("runner_sees_exit_status", [script("exit.py", "print('ok a')\nraise SystemExit(4)\n")],
+           1, "1 passed, 1 failed, 0 skipped", "exit status 4")
+    expect("runner_sees_crash", [script("crash.sh", "echo ok a; kill -SEGV $$\n")],
+           1, "1 passed, 1 failed, 0 skipped", "SIGSEGV")
+    expect("runner_sees_empty_suite", [script("empty.sh", "echo hello\n")],
+           1, "0 passed, 1 failed, 0 skipped", "ran no test")
+    expect("runner_sees_hang", ["--timeout", "0.5", script("hang.sh", "echo ok a; sleep 60\n")],
+           1, "1 passed, 1 failed, 0 skipped", "timed out")
+    slow = script("slow.sh", "# run.py: --timeout 60\necho ok a; sleep 2\n")
+    expect("runner_gives_a_suite_its_time", ["--timeout", "0.5", slow], 0,
+           "1 passed, 0 failed, 0 skipped")
+    expect("runner_sees_missing_suite", [os.path.join(folder, "nowhere")],
+           1, "0 passed, 1 failed, 0 skipped", "could not be started")
+    expect("runner_refuses_no_suites", [], 1, "0 passed, 1 failed, 0 skipped")
+    net = script("net_a.sh", "echo ok net\n")
+    expect("runner_runs_net_suites", ["--jobs", "2", net, good], 0,
+           "3 passed, 0 failed, 1 skipped", "net_a.sh")
+
+    GROUP = "cmocka_run_group_tests(%s, NULL, NULL)"
+    expect("runner_reads_cmocka", [program("c_good", GROUP % "good")],
+           0, "1 passed, 0 failed, 1 skipped")
+    expect("runner_sees_cmocka_failure", [program("c_bad", GROUP % "bad")],
+           1, "1 passed, 1 failed, 0 skipped", "test_bad")
+    expect("runner_sees_cmocka_exit", [program("c_dies", GROUP % "dies")],
+           1, "0 passed, 1 failed, 0 skipped", "exit status 3")
+    expect("runner_sees_cmocka_abort", [program("c_kill", GROUP % "kill")],
+           1, "0 passed, 1 failed, 0 skipped", "SIGABRT")
+    expect("runner_sees_cmocka_empty", [program("c_none", "0")],
+           1, "0 passed, 1 failed, 0 skipped", "ran no test")
+    two = "%s + %s" % (GROUP % "good", GROUP % "good")
+    expect("runner_adds_two_groups", [program("c_two", two)], 0, "2 passed, 0 failed, 2 skipped")
+
+sys.exit(1 if failed else 0)

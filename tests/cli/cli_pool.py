@@ -1,0 +1,1671 @@
+#!/usr/bin/env python3
+"""dxpu pool, list, show, lease, drain, events, top and so on against a manager that is a fake: what
+is asked of it, what is printed, and what comes of answers that no manager gives.
+
+Prints `ok NAME` or `not ok NAME` for each case.  The program is $DXPU_BIN/dxpu, else build/dxpu."""
+# SPDX-License-Identifier: MIT
+import fcntl
+import http.server
+import json
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import time
+import urllib.parse
+import urllib.request
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import rooms  # noqa: E402,F401
+from cases import case, check, main, sanitized, until  # noqa: E402
+sanitized()
+import openapi  # noqa: E402
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BIN = os.path.join(os.environ.get("DXPU_BIN", os.path.join(ROOT, "build")), "dxpu")
+DONE, REFUSED, USAGE, CONNECTION, UNCONFIRMED = 0, 1, 2, 3, 4
+
+
+# ---- The fake ----
+
+class Raw:
+    """An answer that is no JSON document: the bytes behind the header, and the header."""
+
+    def __init__(self, data, length=None, **headers):
+        self.data, self.length, self.headers = data, length, headers
+
+
+class Stream:
+    """Server-sent events; then the connection ends (or stays, until the fake ends)."""
+
+    def __init__(self, *parts, stays=False):
+        self.parts, self.stays = parts, stays
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *unused):
+        pass
+
+    def answer(self):
+        fake = self.server.fake
+        path, _, query = self.path.partition("?")
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length)
+        request = dict(method=self.command, path=path, query=dict(urllib.parse.parse_qsl(query)),
+                       headers=self.headers, body=json.loads(body) if body else None,
+                       bytes=len(body))
+        with fake.lock:
+            fake.requests.append(request)
+        route = fake.routes.get(self.command + " " + path)
+        if route is None:
+            self.reply(404, problem(404, "there is no %s here" % path))
+            return
+        found = route(request) if callable(route) else route
+        status, found = found if isinstance(found, tuple) else (200, found)
+        self.reply(status, found)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer
+
+    def reply(self, status, found):
+        if isinstance(found, Stream):
+            self.stream(found)
+            return
+        if isinstance(found, Raw):
+            data, length, headers = found.data, found.length, found.headers
+        else:
+            data, length = json.dumps(found).encode(), None
+            kind = "application/json" if status < 400 else "application/problem+json"
+            headers = {"Content-Type": kind}
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(data) if length is None else length))
+        self.end_headers()
+        try:
+            self.wfile.write(data)
+        except OSError:
+            self.close_connection = True
+        if length is not None:
+            self.close_connection = True
+
+    def stream(self, found):
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        for part in found.parts:
+            self.wfile.write(part)
+            self.wfile.flush()
+        if found.stays:
+            self.server.fake.over.wait(60)
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
+    peers = ()
+
+    def get_request(self):
+        pair = super().get_request()
+        self.peers += (pair[0],)
+        return pair
+
+    def handle_error(self, *unused):
+        pass  # a client that goes away
+
+
+class Fake:
+    def __init__(self, routes=None, port=0):
+        self.routes, self.requests, self.lock = dict(routes or {}), [], threading.Lock()
+        self.over = threading.Event()
+        self.server = Server(("127.0.0.1", port), Handler)
+        self.server.fake = self
+        self.port = self.server.server_address[1]
+        self.url = "http://127.0.0.1:%d" % self.port
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True)
+        self.thread.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.over.set()
+        self.server.shutdown()
+        self.server.server_close()
+        for peer in self.server.peers:  # those that live on would be answered further
+            try:
+                peer.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it ended before
+
+    def asked(self, start=""):
+        with self.lock:
+            return [r for r in self.requests if (r["method"] + " " + r["path"]).startswith(start)]
+
+    def one(self, start):
+        found = self.asked(start)
+        check(len(found) == 1, "asked", len(found), "times:", start,
+              [r["method"] + r["path"] for r in self.requests])
+        return found[0]
+
+
+def environment(fake, **more):
+    env = {k: v for k, v in os.environ.items() if not k.startswith("DXPU_")}
+    env.update(TERM="xterm", LC_ALL="C.UTF-8", ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", ""))
+    env.pop("NO_COLOR", None)
+    if fake:
+        env["DXPU_MANAGER"] = fake.url
+    env.update(more)
+    return {k: v for k, v in env.items() if v is not None}
+
+
+class Done:
+    def __init__(self, status, out, err):
+        self.status, self.out, self.err = status, out, err
+
+    def __repr__(self):
+        return "status %d\n%s\n%s" % (self.status, self.out, self.err)
+
+    def json(self):
+        lines = self.out.splitlines()
+        check(len(lines) == 1, "not one document:", self)
+        return json.loads(lines[0])
+
+
+def dxpu(fake, *words, status=DONE, **env):
+    p = subprocess.run([BIN] + [str(w) for w in words], stdin=subprocess.DEVNULL,
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60,
+                       env=environment(fake, **env), check=False)
+    done = Done(p.returncode, p.stdout.decode("utf-8", "replace"),
+                p.stderr.decode("utf-8", "replace"))
+    check(done.status == status, words, "not status", status, done)
+    check(status == DONE or done.err, words, "says nothing", done)
+    return done
+
+
+# ---- What a manager says ----
+
+def problem(status, detail, kind="about:blank"):
+    return {"type": kind, "title": "No", "status": status, "detail": detail}
+
+
+STATES = ("free", "spare", "leased", "wiping", "drained", "broken", "quarantined",
+          "retained")
+
+
+def pool(**more):
+    model = dict(model="nvme", total=16, spares_wanted=1, room_box=5.5, room_group=0.0,
+                 **{s: n for n, s in enumerate(STATES)})
+    return dict(dict(store="ok", clock_held=False, epoch=17,
+                     boxes=dict(total=2, connected=1, draining=0),
+                     hosts=dict(total=1, connected=1),
+                     leases=dict(total=3, pending=1, active=2, degraded=0, parked=0),
+                     leases_of=None,
+                     slots=dict(total=16, **{s: n for n, s in enumerate(STATES)}),
+                     models=[model]), **more)
+
+
+def node(number=10, role="box", **more):
+    return dict(dict(node=number, role=role, name="%s%d" % (role, number), program="dxpu-x 0.1.0",
+                     identity="00" * 16, key=None, connected=True, since="2026-01-02T03:04:05.678Z",
+                     draining=False, addresses=["127.0.0.1:4458"], slots=16, free=9, leased=6,
+                     broken=1, owner=None), **more)
+
+
+def slot(name="10.3", **more):
+    return dict(dict(slot=name, node=10, number=3, model="nvme", serial="S3", vendor_id="0x1b36",
+                     device_id="0x0010", group=None, state="leased", reason="none", dirty=True,
+                     epoch=17, lease="c3", health="good", box_state="up", connected=True,
+                     retained_for=None, retained_left_s=None, **{"class": "0x010802"}), **more)
+
+
+def lease(name="c3", state="active", phase="up", rates=(None, None), **more):
+    return dict(dict(lease=name, tenant="t", key=None, host=12, model="nvme", count=1, need="any",
+                     state=state, replace=True, replaced=0, created_at="2026-01-02T03:04:05.678Z",
+                     expires_at=None, retained=[], wiped_in_s=None,
+                     slots=[dict(slot="10.3", box_connected=True, host_slot=1, epoch=17,
+                                 state=phase,
+                                 to_device_per_s=rates[0], from_device_per_s=rates[1])]), **more)
+
+
+def event(number, **more):
+    return dict(dict(event=number, at="2026-01-02T03:04:05.678Z", type="lease.up", node=10,
+                     node_name="box10",
+                     slot="10.3", lease="c3", tenant="t", text="text of event %d." % number),
+                **more)
+
+
+def events_route(events):
+    """As the manager answers: after, limit, last, lease, type, node, slot."""
+    def answer(request):
+        q = request["query"]
+        after = int(q.get("after", 0))
+        found = [e for e in events if e["event"] > after
+                 and all(str(e[name]) == q.get(name, str(e[name]))
+                         for name in ("lease", "node", "slot"))
+                 and e["type"].startswith(q.get("type", ""))]
+        if "last" in q:
+            last = int(q["last"])
+            return dict(events=found[-last:] if last else [],
+                        next=events[-1]["event"] if events else 0)
+        found = found[:min(int(q.get("limit", 100)), 4)]
+        return dict(events=found, next=found[-1]["event"] if found else after)
+    return answer
+
+
+def everything():
+    return {
+        "GET /v1/pool": pool(),
+        "GET /v1/boxes": dict(nodes=[node()], next=None),
+        "GET /v1/hosts": dict(nodes=[node(12, "host"), node(13, "host", name="twin"),
+                                     node(14, "host", name="twin")], next=None),
+        "GET /v1/nodes": dict(nodes=[node(), node(12, "host")], next=None),
+        "GET /v1/nodes/10": node(),
+        "GET /v1/nodes/12": node(12, "host"),
+        "GET /v1/slots": dict(slots=[slot()], next=None),
+        "GET /v1/slots/10.3": slot(),
+        "GET /v1/leases": dict(leases=[lease()], next=None),
+        "GET /v1/leases/c3": lease(),
+        "GET /v1/erasures": dict(erases=[], total=0),
+        "GET /v1/tenants": dict(tenants=[dict(tenant="t", quota=8, used=1),
+                                         dict(tenant="u", quota=None, used=0)]),
+        "GET /v1/events": events_route([event(n) for n in range(1, 31)]),
+    }
+
+
+# ---- Looking ----
+
+@case
+def overview():
+    with Fake(everything()) as fake:
+        out = dxpu(fake, "pool").out
+        check(re.search(r"(?m)^boxes +2: 1 connected, 0 draining$", out), out)
+        check(re.search(r"(?m)^leases +3: 1 pending, 2 active, 0 degraded, 0 parked$", out), out)
+        check(re.search(r"(?m)^nvme +16 +0 +1 +2 +3 +4 +5 +6 +7 +1 +5\.5 +0\.0$", out), out)
+        check("\033" not in out, "colors without a terminal")
+        r = fake.one("GET /v1/pool")
+        check(r["headers"]["User-Agent"].startswith("dxpu/") and "Authorization" not in r["headers"]
+              and "application/json" in r["headers"]["Accept"], r["headers"])
+        check(dxpu(fake, "pool", "--json").json() == pool())
+        check("store" not in out, out)
+        fake.routes["GET /v1/pool"] = pool(store="m.db: no room to write")
+        check("store   m.db: no room to write\n" in dxpu(fake, "pool").out, "an operator sees it")
+        fake.routes["GET /v1/pool"] = pool(leases_of="physics")
+        out = dxpu(fake, "pool").out
+        check(re.search(r"(?m)^leases +3 of tenant physics: 1 pending", out), out)
+
+
+@case
+def lists():
+    with Fake(everything()) as fake:
+        check(re.search(r"(?m)^ *10 +box10 +connected +16 +9 +6 +1 +2026-01-02 03:04:05Z +"
+                        r"127\.0\.0\.1:4458", dxpu(fake, "list", "boxes").out))
+        check(re.search(r"(?m)^ *12 +host12 +connected +16 +9 +6 +- ",
+                        dxpu(fake, "list", "hosts").out))
+        fake.routes["GET /v1/hosts"] = dict(nodes=[node(12, "host", owner="physics")], next=None)
+        check(re.search(r"(?m)^ *12 +host12 +connected +16 +9 +6 +physics +2026",
+                        dxpu(fake, "list", "hosts").out))
+        check(re.search(r"(?m)^10\.3 +nvme +leased +c3 +none +good +up +- +- +17 +S3$",
+                        dxpu(fake, "list", "slots").out))
+        check(re.search(r"(?m)^c3 +active +12 +nvme +10\.3 +t +- +any +-$",
+                        dxpu(fake, "list", "leases").out))
+        out = dxpu(fake, "list", "tenants").out
+        check(re.search(r"(?m)^t +1 +8$", out) and re.search(r"(?m)^u +0 +none$", out), out)
+        check(dxpu(fake, "list", "slots", "--json").json() == dict(slots=[slot()], next=None))
+
+
+@case
+def leases_in_lists():
+    """Slots in a row as one; a host that is away, and a need that is not kept, are seen."""
+    with Fake(everything()) as fake:
+        for slots, told in (
+                (["4.1"], "4.1"), (["4.1", "4.2"], "4.1-2"), (["4.9", "4.10", "4.11"], "4.9-11"),
+                (["4.1", "4.3", "4.4", "5.5", "5.4", "5.5", "5.6"], "4.1 4.3-4 5.5 5.4-6"),
+                (["4.%d" % n for n in range(1, 65)], "4.1-64"), (["4.1", "x", "4.2"], "4.1 x 4.2"),
+                (["4.7", "5.8"], "4.7 5.8"), (["%d.60000" % n for n in range(1000000, 1000064)],
+                                              "1000000.60000 1000001.60000")):
+            one = lease(host_name="web", host_connected=False, need="spread", need_kept=False)
+            one["slots"] = [dict(one["slots"][0], slot=s) for s in slots]
+            fake.routes["GET /v1/leases"] = dict(leases=[one], next=None)
+            out = dxpu(fake, "list", "leases").out
+            check(re.search(r"(?m)^c3 +active +12 web \(away\) +nvme +%s( .*)? t +- +"
+                            r"spread \(not kept\) +-$" % re.escape(told), out), told, out)
+            check(" %s " % told in dxpu(fake, "top").out.replace("~", " "), told)
+
+
+@case
+def list_filters():
+    with Fake(everything()) as fake:
+        dxpu(fake, "list", "slots", "--state", "free", "--model=a b&c", "--node", 10)
+        query = fake.one("GET /v1/slots")["query"]
+        check(query["state"] == "free" and query["model"] == "a b&c" and query["node"] == "10",
+              query)
+        dxpu(fake, "list", "leases", "--tenant", "t", "--node", "host12")
+        query = fake.one("GET /v1/leases")["query"]
+        check(query["tenant"] == "t" and query["host"] == "12", query)
+        dxpu(fake, "list", "tenants")
+        check(not fake.one("GET /v1/tenants")["query"], "that list has no pages")
+        fake.routes["GET /v1/boxes"] = dict(nodes=[node(), node(11, connected=False, broken=3)],
+                                            next=None)
+        for state, number in (("connected", 10), ("away", 11)):
+            found = dxpu(fake, "list", "boxes", "--state", state, "--json").json()["nodes"]
+            check([n["node"] for n in found] == [number], found)
+        check(re.search(r"(?m)^ *11 +box11 +away +16 +9 +6 +3 ", dxpu(fake, "list", "boxes").out))
+        dxpu(fake, "list", "boxes", "--state", "free", status=USAGE)
+        err = dxpu(fake, "list", "boxes", "--model", "nvme", status=USAGE).err
+        check("boxes cannot be chosen by --model" in err, err)
+        fake.routes["GET /v1/leases"] = dict(leases=[lease(host_name="web7")], next=None)
+        fake.routes["GET /v1/slots"] = dict(slots=[slot(node_name="shelf1")], next=None)
+        check(re.search(r"(?m)^c3 +active +12 web7 +nvme", dxpu(fake, "list", "leases").out))
+        check(re.search(r" up +shelf1 +- ", dxpu(fake, "list", "slots").out))
+        dxpu(fake, "list", "leases", "--node", "nobody", status=REFUSED)
+        dxpu(fake, "list", "shoes", status=USAGE)
+        fake.routes["GET /v1/hosts"] = (403, problem(403, "not for you"))
+        err = dxpu(fake, "list", "leases", "--node", "host12", status=REFUSED).err
+        check("by its number" in err, err)
+
+
+@case
+def pages():
+    def page(request):
+        after = request["query"].get("after", "10.0")
+        first = int(after.split(".")[1]) + 1
+        rows = [slot("10.%d" % n) for n in range(first, first + 3)]
+        return dict(slots=rows, next="10.%d" % (first + 2) if first < 7 else None)
+
+    def numbered(request):
+        after = int(request["query"].get("after", 0))
+        return dict(nodes=[node(after + 1)], next=after + 1 if after < 4 else None)
+    with Fake({"GET /v1/slots": page, "GET /v1/boxes": numbered}) as fake:
+        whole = dxpu(fake, "list", "slots", "--json", "--state", "free").json()
+        check([s["slot"] for s in whole["slots"]] == ["10.%d" % n for n in range(1, 10)], whole)
+        check(whole["next"] is None, whole["next"])
+        asked = fake.asked("GET /v1/slots")
+        check(len(asked) == 3 and all(r["query"]["state"] == "free" for r in asked), asked)
+        check(len(dxpu(fake, "list", "slots").out.splitlines()) == 10)
+        check(len(dxpu(fake, "list", "boxes").out.splitlines()) == 6)
+
+
+@case
+def pages_without_end():
+    endless = {"GET /v1/slots": dict(slots=[], next="10.1"),
+               "GET /v1/events": dict(events=[event(1)], next=1)}
+    with Fake(endless) as fake:
+        check("does not end" in dxpu(fake, "list", "slots", status=CONNECTION).err)
+        check("does not go on" in dxpu(fake, "events", status=CONNECTION).err)
+        check(len(fake.requests) < 5, len(fake.requests))
+
+
+@case
+def pages_of_more_than_was_asked_for():
+    """Rows of a page and bytes of a list are bounded, and what is kept with them; how many pages,
+    fuzz_answers sees."""
+    def growing(rows, padding=0):
+        count = [0]
+
+        def page(_):
+            count[0] += 1
+            return Raw(json.dumps(dict(slots=[slot("10.1")] * rows, next="%d.1" % count[0]))
+                       .encode() + b" " * padding)
+        return page
+    for rows, padding, most in ((501, 0, 1), (500, 15 << 20, 18)):
+        with Fake({"GET /v1/slots": growing(rows, padding)}) as fake:
+            check("does not end" in dxpu(fake, "list", "slots", status=CONNECTION).err)
+            check(len(fake.requests) <= most, rows, len(fake.requests))
+    with Fake({"GET /v1/slots": dict(slots=[slot("10.1")] * 500, next=None)}) as fake:
+        check(len(dxpu(fake, "list", "slots").out.splitlines()) == 501)  # the control
+    many = dict(events=[event(30)] * 501, next=31)
+    with Fake({"GET /v1/events": many}) as fake:
+        check("does not end" in dxpu(fake, "events", "--last", 2000, status=CONNECTION).err)
+
+
+@case
+def show():
+    with Fake(everything()) as fake:
+        out = dxpu(fake, "show", "node", 10).out
+        check("identity" in out and "10.3" in out and "text of event 30." in out, out)
+        check("text of event 20." not in out and "text of event 21." in out, "not the last ten")
+        out = dxpu(fake, "show", "node", "host12").out
+        check(re.search(r"(?m)^c3 +active", out) and "text of event" not in out, out)
+        out = dxpu(fake, "show", "slot", "10.3").out
+        check(re.search(r"(?m)^vendor_id +0x1b36$", out) and "text of event 30." in out, out)
+        out = dxpu(fake, "show", "lease", "c3").out
+        check("lease c3: slot 10.3 is slot 1 of host 12\n" in out and "text of event 30." in out,
+              out)
+        check(re.search(r"(?m)^replace +yes$", out), out)
+        check(dxpu(fake, "show", "slot", "10.3", "--json").json() == slot())
+        check(dxpu(fake, "show", "slot", "box10.3", "--json").json() == slot())
+        check("none of the boxes" in dxpu(fake, "show", "slot", "host12.3", status=REFUSED).err)
+        check(dxpu(fake, "show", "lease", "c3", "--json").json() == lease())
+        check(dxpu(fake, "show", "node", "box10", "--json").json() == node())
+        err = dxpu(fake, "show", "lease", "c4", status=REFUSED).err
+        check("no /v1/leases/c4 here" in err and "dxpu list" in err, err)
+        for words in (("slot", "10"), ("slot", "10.x"), ("slot", "10.3/../4"), ("lease", "C3"),
+                      ("lease", "xyz"), ("lease", "1" * 17), ("thing", "1"), ("slot",)):
+            dxpu(fake, "show", *words, status=USAGE)
+
+
+# ---- Both sides of the interface ----
+
+EVERY = [
+    ("pool",), ("list", "boxes"), ("list", "hosts"), ("list", "tenants"), ("events",), ("top",),
+    ("list", "slots", "--state", "free", "--model", "nvme", "--node", 10),
+    ("list", "leases", "--state", "active", "--tenant", "t", "--node", 12),
+    ("show", "node", "box10"), ("show", "slot", "10.3"), ("show", "lease", "c3"),
+    ("lease", "create", "--host", 12, "--model", "nvme", "--wait"),
+    ("lease", "create", "--host", 12, "--model", "nvme", "--count", 64, "--need", "spread",
+     "--tenant", "t", "--for", "1w", "--key", "k", "--no-replace"),
+    ("lease", "release", "c3"), ("lease", "release", "c3", "--keep"),
+    ("lease", "extend", "c3", "--for", "1h"), ("lease", "extend", "c3", "--no-end"),
+    ("lease", "attach", "c3", "--host", 12), ("drain", 10, "--move"), ("drain", 10, "--off"),
+    ("replace", "10.3"), ("break", "10.3"), ("repair", "10.3"), ("reset", "10.3"),
+    ("forget", 10), ("rekey", "host12"),
+    ("tenant", "t", "--quota", 1), ("tenant", "t", "--quota", "none"),
+    ("owner", "host12", "t"), ("owner", 12, "--nobody"), ("events", "--last", 0),
+    ("events", "--last", 5, "--node", 10), ("spares", "nvme", 0),
+    ("events", "--lease", "c3", "--type", "lease.", "--after", 3),
+]
+
+
+def wrong_request(doc, r):
+    """What spec/openapi.yaml has against a request; None: nothing."""
+    operation = openapi.find(doc, r["method"], r["path"])
+    if operation is None:
+        return "no such operation"
+    parameters = [openapi.resolve(doc, p) for p in operation.get("parameters", [])]
+    known = {p["name"]: p["schema"] for p in parameters if p["in"] == "query"}
+    for name, value in r["query"].items():
+        if name not in known:
+            return "no such parameter: " + name
+        kind = openapi.resolve(doc, known[name])["type"]
+        problem_ = openapi.valid(doc, known[name], int(value) if kind == "integer" else value, name)
+        if problem_:
+            return problem_
+    if r["body"] is None:
+        return None
+    body = openapi.resolve(doc, operation["requestBody"])["content"]["application/json"]
+    return openapi.valid(doc, body["schema"], r["body"], "body")
+
+
+@case
+def requests_are_as_specified():
+    doc = openapi.read()
+    routes = dict(everything(), **{
+        "POST /v1/leases": created(lease()), "PATCH /v1/leases/c3": lease(),
+        "DELETE /v1/leases/c3": dict(lease="c3", state="released", slots=[]),
+        "PUT /v1/hosts/12/owner": node(12, "host", owner="t"),
+        "DELETE /v1/nodes/12/key": node(12, "host"),
+        "POST /v1/leases/c3/attach": lease(), "DELETE /v1/nodes/10": (204, Raw(b"")),
+        "PUT /v1/boxes/10/drain": dict(node=10, draining=True, left=0),
+        "PUT /v1/tenants/t": dict(tenant="t", quota=1, used=0),
+        "PUT /v1/models/nvme/spares": dict(model="nvme", count=0)})
+    routes.update({"POST /v1/slots/10.3/" + verb: slot() for verb in
+                   ("replace", "break", "repair", "reset")})
+    with Fake(routes) as fake:
+        for words in EVERY:
+            fake.requests.clear()
+            dxpu(fake, *words)
+            for r in fake.requests:
+                found = wrong_request(doc, r)
+                check(not found, words, r["method"], r["path"], found)
+        check(wrong_request(doc, dict(r, query={"strange": "1"})), "it sees no wrong query")
+        check(wrong_request(doc, dict(r, path="/v1/strange")), "it sees no wrong path")
+        check(wrong_request(doc, dict(r, method="POST", path="/v1/leases", query={},
+                                      body=dict(host="12"))), "it sees no wrong body")
+
+
+@case
+def the_fake_answers_as_specified():
+    doc = openapi.read()
+    with Fake(everything()) as fake:
+        for path in everything():
+            target = path.split(" ")[1]
+            with urllib.request.urlopen(fake.url + target, timeout=10) as answer:
+                found = openapi.wrong(doc, "GET", target, answer.status,
+                                      answer.headers["Content-Type"], answer.read())
+            check(not found, path, found)
+
+
+# ---- Changing ----
+
+def created(found, **more):
+    def answer(_):
+        return 201, dict(found, **more)
+    return answer
+
+
+@case
+def lease_create():
+    with Fake(everything()) as fake:
+        fake.routes["POST /v1/leases"] = created(lease())
+        out = dxpu(fake, "lease", "create", "--host", 12, "--model", "nvme").out
+        check(out == "lease c3: slot 10.3 is slot 1 of host 12\n", out)
+        r = fake.one("POST /v1/leases")
+        check(r["body"] == dict(host=12, model="nvme", count=1, need="any"), r["body"])
+        check(r["headers"]["Content-Type"] == "application/json" and not r["query"], r["headers"])
+        fake.requests.clear()
+        done = dxpu(fake, "lease", "create", "--host", "host12", "--model", "nvme", "--count", 2,
+                    "--need", "same-group", "--tenant", "t", "--for", "2h", "--key", "job-7",
+                    "--no-replace", "--json")
+        check(done.json() == lease(), done)
+        body = fake.one("POST /v1/leases")["body"]
+        check(body == dict(host=12, model="nvme", count=2, need="same_group", tenant="t",
+                           seconds=7200, replace=False, key="job-7"), body)
+        err = dxpu(fake, "lease", "create", "--host", "twin", "--model", "nvme",
+                   status=REFUSED).err
+        check("several of the hosts" in err, err)
+        dxpu(fake, "lease", "create", "--host", "nobody", "--model", "nvme", status=REFUSED)
+        for words in (("--host", 12), ("--model", "nvme"), (),
+                      ("--host", 12, "--model", "nvme", "--need", "near"),
+                      ("--host", 12, "--model", "nvme", "--count", 0),
+                      ("--host", 12, "--model", "nvme", "--for", "2y"),
+                      ("--host", 12, "--model", "nvme", "--for", "0s"),
+                      ("--host", 12, "--model", "nvme", "--for", "99999999999999999999d"),
+                      ("--host", 12, "--model", "nvme", "more"),
+                      ("--host", 12, "--model", "nvme", "--keep")):
+            dxpu(fake, "lease", "create", *words, status=USAGE)
+        check(len(fake.asked("POST")) == 1, "asked in spite of wrong usage")
+
+
+@case
+def lease_create_times():
+    with Fake(everything()) as fake:
+        fake.routes["POST /v1/leases"] = created(lease())
+        for text, seconds in (("90", 90), ("90s", 90), ("30m", 1800), ("7d", 604800),
+                              ("1w", 604800)):
+            dxpu(fake, "lease", "create", "--host", 12, "--model", "nvme", "--for", text)
+            check(fake.asked("POST")[-1]["body"]["seconds"] == seconds, text)
+
+
+@case
+def lease_create_wait():
+    with Fake(everything()) as fake:
+        phases = iter(["binding", "binding", "attaching"])
+
+        def look(_):
+            phase = next(phases, "up")
+            return lease(state="active" if phase == "up" else "pending", phase=phase)
+        fake.routes["POST /v1/leases"] = created(lease(state="pending", phase="binding"))
+        fake.routes["GET /v1/leases/c3"] = look
+        done = dxpu(fake, "lease", "create", "--host", 12, "--model", "nvme", "--wait")
+        check(done.out == "lease c3: slot 10.3 is slot 1 of host 12\n", done)
+        check(done.err.splitlines() == ["lease c3: pending, slot 10.3 binding",
+                                        "lease c3: pending, slot 10.3 attaching"], done)
+        fake.routes["GET /v1/leases/c3"] = lease(state="pending", phase="binding")
+        words = ("lease", "create", "--host", 12, "--model", "nvme")
+        done = dxpu(fake, *words, "--wait", 1, status=REFUSED)
+        fake.routes["GET /v1/leases/c3"] = lease(state="pending", host_connected=False,
+                                                 need_kept=False)
+        err = dxpu(fake, *words, "--wait", 0, status=REFUSED).err
+        check("its host is away" not in err, "that is known from the last answer alone", err)
+        err = dxpu(fake, *words, "--wait", 1, status=REFUSED).err
+        check("its host is away" in err, err)
+        out = dxpu(fake, "show", "lease", "c3").out
+        check("host away" in out and "not kept" in out, out)
+        fake.routes["GET /v1/leases/c3"] = lease(state="pending", phase="binding")
+        check("not up in time" in done.err and "dxpu show lease c3" in done.err, done)
+        done = dxpu(fake, *words, "--wait=0", "--json", status=REFUSED)
+        check(done.json()["state"] == "pending", done)
+        done = dxpu(fake, *words)
+        check(done.out == "lease c3: slot 10.3 for slot 1 of host 12: binding\n", done)
+
+
+@case
+def lease_wait_survives_the_manager():
+    """The lease is durable: a manager that is killed and started again is asked again."""
+    fake = Fake(everything())
+    fake.routes["POST /v1/leases"] = created(lease(state="pending", phase="binding"))
+    fake.routes["GET /v1/leases/c3"] = lease(state="pending", phase="binding")
+    p = subprocess.Popen([BIN, "lease", "create", "--host", "12", "--model", "nvme", "--wait"],
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(fake))
+    until(lambda: fake.asked("GET /v1/leases/c3"), "the lease is looked at")
+    fake.__exit__()
+    time.sleep(0.5)
+    with Fake({"GET /v1/leases/c3": lease()}, port=fake.port):
+        out, err = p.communicate(timeout=30)
+    check(p.returncode == 0 and b"is slot 1 of host 12" in out, out, err)
+
+
+@case
+def lease_release():
+    with Fake(everything()) as fake:
+        fake.routes["DELETE /v1/leases/c3"] = dict(lease="c3", state="released")
+        done = dxpu(fake, "lease", "release", "c3")
+        check(done.out == "lease c3: released\n", done)
+        r = fake.one("DELETE")
+        check(not r["query"] and r["body"] is None, r)
+        fake.routes["DELETE /v1/leases/c3"] = dict(lease="c3", state="released", slots=[])
+        states = iter(["wiping", "wiping"])
+        fake.routes["GET /v1/slots/10.3"] = lambda _: slot(state=next(states, "free"), lease=None)
+        done = dxpu(fake, "lease", "release", "c3", "--wait", 30, "--json")
+        check(done.json() == dict(lease="c3", state="released", slots=[]), done)
+        check("slot 10.3: wiping" in done.err and "slot 10.3: free" in done.err, done)
+        fake.routes["GET /v1/slots/10.3"] = slot(state="wiping", lease=None)
+        check("not done in time" in dxpu(fake, "lease", "release", "c3", "--wait", 0,
+                                         status=REFUSED).err)
+        fake.routes["GET /v1/slots/10.3"] = slot(state="quarantined", lease=None)
+        err = dxpu(fake, "lease", "release", "c3", "--wait", status=REFUSED).err
+        check("could not be wiped" in err and "dxpu repair 10.3" in err, err)
+        hidden = {k: None for k in ("state", "reason", "dirty", "epoch", "lease", "health",
+                                    "box_state", "connected", "node_name", "serial")}
+        fake.routes["GET /v1/slots/10.3"] = slot(**hidden)
+        err = dxpu(fake, "lease", "release", "c3", "--wait", status=REFUSED).err
+        check("shown to operators" in err, err)
+        # Broken, and its data as they were: no success, whoever declared it so.
+        for reason in ("device", "operator"):
+            fake.routes["GET /v1/slots/10.3"] = slot(state="broken", reason=reason, lease=None)
+            done = dxpu(fake, "lease", "release", "c3", "--wait", status=REFUSED)
+            check("broken (%s)" % reason in done.err and "released" not in done.out, done)
+        fake.routes["GET /v1/slots/10.3"] = slot(state="broken", reason="device", lease=None,
+                                                 dirty=False)
+        check(dxpu(fake, "lease", "release", "c3", "--wait").out == "lease c3: released\n")
+        away = iter([dict(state="broken", reason="box", connected=False)] * 2)
+        fake.routes["GET /v1/slots/10.3"] = lambda _: slot(lease=None, **next(
+            away, dict(state="free", dirty=False)))
+        done = dxpu(fake, "lease", "release", "c3", "--wait", 30)
+        check("slot 10.3: broken (at its box: away)" in done.err, done)
+        fake.routes["GET /v1/slots/10.3"] = slot(state="broken", reason="box", connected=False,
+                                                 lease=None)
+        err = dxpu(fake, "lease", "release", "c3", "--wait", 0, status=REFUSED).err
+        check("not done in time: its box is away" in err, err)
+        boxes = iter(["up", "up"])
+        fake.requests.clear()
+        fake.routes["GET /v1/slots/10.3"] = lambda _: slot(box_state=next(boxes, "kept"))
+        done = dxpu(fake, "lease", "release", "c3", "--keep", "--wait")
+        check("kept" in done.out and fake.one("DELETE")["query"] == dict(data="keep"), done)
+        check(len(fake.asked("GET /v1/slots/10.3")) == 3)
+
+
+@case
+def lease_extend_and_attach():
+    with Fake(everything()) as fake:
+        fake.routes["PATCH /v1/leases/c3"] = lease(expires_at="2026-01-02T05:04:05.678Z")
+        out = dxpu(fake, "lease", "extend", "c3", "--for", "2h").out
+        check(out == "lease c3: ends at 2026-01-02 05:04:05Z\n", out)
+        check(fake.one("PATCH")["body"] == dict(seconds=7200), fake.one("PATCH"))
+        fake.routes["PATCH /v1/leases/c3"] = lease()
+        out = dxpu(fake, "lease", "extend", "c3", "--no-end").out
+        check("when it is released" in out and
+              fake.asked("PATCH")[-1]["body"] == dict(seconds=None), out)
+        dxpu(fake, "lease", "extend", "c3", status=USAGE)
+        dxpu(fake, "lease", "extend", "c3", "--for", "1h", "--no-end", status=USAGE)
+        fake.routes["POST /v1/leases/c3/attach"] = lease()
+        out = dxpu(fake, "lease", "attach", "c3", "--host", "host12").out
+        check("is slot 1 of host 12" in out, out)
+        check(fake.one("POST")["body"] == dict(host=12), fake.one("POST"))
+        dxpu(fake, "lease", "attach", "c3", status=USAGE)
+        dxpu(fake, "lease", "sell", "c3", status=USAGE)
+        dxpu(fake, "lease", status=USAGE)
+
+
+@case
+def drain():
+    with Fake(everything()) as fake:
+        answer = dict(node=10, draining=True, left=2)
+        fake.routes["PUT /v1/boxes/10/drain"] = answer
+        out = dxpu(fake, "drain", "box10", "--move").out
+        check("draining, 2 slots are leased" in out, out)
+        check(fake.one("PUT")["body"] == dict(on=True, move=True), fake.one("PUT"))
+        check("2 leased slots stay" in dxpu(fake, "drain", "box10", "--move").err)
+        check("their data in this box are WIPED" in dxpu(fake, "drain", "--help").out)
+        free = dict(state="free", lease=None)
+        stages = iter([[slot()] * 2, [slot()], [slot()], [slot(state="broken")],
+                       [slot(state="wiping", lease=None)], [slot(**free)],
+                       [slot(box_state="held", **free)], [slot(box_state="closing", **free)],
+                       [slot(box_state="wiping", **free)], [slot(box_state="kept", **free)]])
+        idle = slot(box_state="wiped", **free)
+        fake.routes["GET /v1/slots"] = lambda _: dict(slots=next(stages, []) + [idle], next=None)
+        done = dxpu(fake, "drain", 10, "--wait", "--json")
+        check(done.json() == answer and not list(stages), done)
+        told = re.findall(r"(\d) slots leased, (\d) wiping, (\d) held", done.err)
+        check(told == [("2", "0", "0"), ("1", "0", "0"), ("0", "1", "0"), ("0", "0", "1"),
+                       ("0", "0", "0")], done)
+        fake.routes["GET /v1/slots"] = dict(slots=[slot(), slot("10.4", connected=False)],
+                                            next=None)
+        err = dxpu(fake, "drain", 10, "--wait", 0, status=REFUSED).err
+        check("(10.3 leased, 10.4 leased (its box is away))" in err, err)
+        fake.routes["GET /v1/slots"] = dict(slots=[idle], next=None)
+        check("box 10: drained" in dxpu(fake, "drain", 10, "--wait").out)
+
+        def page(request):  # the second one holds what is left
+            if "after" not in request["query"]:
+                return dict(slots=[idle], next="10.3")
+            return dict(slots=[slot("10.4")], next=None)
+        fake.routes["GET /v1/slots"] = page
+        check("10.4 leased" in dxpu(fake, "drain", 10, "--wait", 0, status=REFUSED).err)
+        fake.routes["GET /v1/slots"] = dict(slots=[], next="10.3")
+        check("does not end" in dxpu(fake, "drain", 10, "--wait", status=CONNECTION).err)
+        check("back in service" in dxpu(fake, "drain", 10, "--off").out)
+        check(fake.asked("PUT")[-1]["body"] == dict(on=False, move=False))
+        dxpu(fake, "drain", 10, "--off", "--move", status=USAGE)
+        check("--wait" in dxpu(fake, "drain", "--wait", 10, status=USAGE).err)
+
+
+@case
+def drain_that_leaves_leases():
+    """What --move leaves is told, with the manager's reason, and not waited for."""
+    with Fake(everything()) as fake:
+        fake.routes["PUT /v1/boxes/10/drain"] = dict(node=10, draining=True, left=3)
+        stay = [slot(), slot("10.4"), slot("10.5", lease="c4")]
+        moved = dict(state="wiping", lease=None)
+        stages = iter([stay, stay + [slot("10.6", **moved)]])
+        fake.routes["GET /v1/slots"] = lambda _: dict(slots=next(stages, stay), next=None)
+        fake.routes["GET /v1/events"] = events_route(
+            [event(n, type="node.drain", slot=where, text=text) for n, (where, text) in enumerate((
+                ("10.3", "its lease stays: an old reason"), ("10.3", "its lease stays: kept here"),
+                ("10.5", "its lease stays: none is free")), 1)])
+        done = dxpu(fake, "drain", 10, "--move", "--wait", status=REFUSED)
+        check("lease c3 stays (slot 10.3): kept here\n" in done.err, done)
+        check("lease c4 stays (slot 10.5): none is free\n" in done.err, done)
+        check(done.err.count(" stays (slot") == 2, done)
+        check("3 slots leased, 1 wiping" in done.err, "the wipe was not waited for", done)
+        check("3 leased slots stay (10.3 leased, 10.4 leased, 10.5 leased)" in done.err, done)
+        done = dxpu(fake, "drain", 10, "--move", "--wait", "--json", status=REFUSED)
+        check(done.json()["left"] == 3, done)
+        idle = slot(state="free", lease=None, box_state="wiped")  # they have ended meanwhile
+        fake.routes["GET /v1/slots"] = dict(slots=[idle], next=None)
+        check("box 10: drained" in dxpu(fake, "drain", 10, "--move", "--wait").out)
+
+
+@case
+def lease_in_a_box_that_is_away():
+    with Fake(everything()) as fake:
+        create = ("lease", "create", "--host", 12, "--model", "nvme")
+        found = lease(state="pending", phase="binding")
+        fake.routes["POST /v1/leases"] = created(found)
+        check("away" not in dxpu(fake, *create).out, "the control")
+        found["slots"][0]["box_connected"] = False
+        fake.routes["POST /v1/leases"] = created(found)
+        fake.routes["GET /v1/leases/c3"] = found
+        out = dxpu(fake, *create).out
+        check(out == "lease c3: slot 10.3 for slot 1 of host 12: binding (its box is away)\n", out)
+        check(dxpu(fake, *create, "--json").json()["slots"][0]["box_connected"] is False)
+        err = dxpu(fake, *create, "--wait", 0, status=REFUSED).err
+        check("slot 10.3 binding (its box is away)" in err and "a box of it is away" in err, err)
+
+
+@case
+def slot_commands():
+    with Fake(everything()) as fake:
+        for verb in ("replace", "break", "repair", "reset"):
+            fake.requests.clear()
+            fake.routes["POST /v1/slots/10.3/" + verb] = slot(state="broken")
+            out = dxpu(fake, verb, "10.3").out
+            wiped = "; what its lease had there is wiped" if verb == "replace" else ""
+            check(out == "slot 10.3: broken%s\nlease c3: slot 10.3 is slot 1 of host 12\n" % wiped,
+                  out)
+            r = fake.one("POST")
+            check(r["path"] == "/v1/slots/10.3/" + verb and not r["bytes"], r)
+            check(dxpu(fake, verb, "10.3", "--json").json() == slot(state="broken"))
+            check(dxpu(fake, verb, "box10.3").out == out, "by its box's name")
+            dxpu(fake, verb, "box11.3", status=REFUSED)
+            check(len(fake.asked("POST")) == 3, fake.asked("POST"))
+            dxpu(fake, verb, "10", status=USAGE)
+            dxpu(fake, verb, status=USAGE)
+
+
+@case
+def settings():
+    with Fake(everything()) as fake:
+        fake.routes["PUT /v1/tenants/a%2Fb%3F"] = dict(tenant="a/b?", quota=8)
+        fake.routes["PUT /v1/tenants/.."] = dict(tenant="..", quota=None)
+        fake.routes["PUT /v1/models/nvme/spares"] = dict(model="nvme", count=2)
+        fake.routes["DELETE /v1/nodes/10"] = (204, Raw(b""))
+        check(dxpu(fake, "tenant", "a/b?", "--quota", 8).out == "tenant a/b?: quota 8\n")
+        check(fake.one("PUT")["body"] == dict(quota=8))
+        dxpu(fake, "tenant", "..", "--quota", "none")
+        check(fake.asked("PUT")[-1]["body"] == dict(quota=None), "a dot segment was lost")
+        check("2 spares" in dxpu(fake, "spares", "nvme", 2).out)
+        check(fake.asked("PUT")[-1]["body"] == dict(count=2))
+        dxpu(fake, "spares", "nvme", "--failures-per-year", "0.05", "--repair-days", 7)
+        check(fake.asked("PUT")[-1]["body"] ==
+              dict(failures_per_year=0.05, repair_days=7.0, risk=0.001))
+        for words in (("--failures-per-year", "x", "--repair-days", 7),
+                      ("--failures-per-year", 1), (2, "--failures-per-year", 1)):
+            dxpu(fake, "spares", "nvme", *words, status=USAGE)
+        fake.routes["PUT /v1/hosts/12/owner"] = lambda r: node(12, "host", **r["body"])
+        check(dxpu(fake, "owner", "host12", "physics").out == "host 12: tenant physics\n")
+        check(fake.asked("PUT")[-1]["body"] == dict(owner="physics"))
+        check(dxpu(fake, "owner", 12, "--nobody").out == "host 12: nobody's\n")
+        check(fake.asked("PUT")[-1]["body"] == dict(owner=None))
+        for words in ((12,), (12, "physics", "--nobody"), (), ("--nobody",)):
+            dxpu(fake, "owner", *words, status=USAGE)
+        check(dxpu(fake, "forget", "box10").out == "node 10: forgotten\n")
+        fake.one("DELETE /v1/nodes/10")
+        fake.routes["DELETE /v1/nodes/10/key"] = lambda r: node(10)
+        check(dxpu(fake, "rekey", "box10").out == "node 10: its next key is its key\n")
+        fake.one("DELETE /v1/nodes/10/key")
+        for words in (("tenant", "t"), ("tenant", "t", "--quota", "-1"), ("spares", "nvme"),
+                      ("tenant", "", "--quota", 1), ("spares", "nvme", "x"), ("forget",),
+                      ("rekey",)):
+            dxpu(fake, *words, status=USAGE)
+
+
+@case
+def refusals():
+    with Fake(everything()) as fake:
+        words = ("lease", "create", "--host", 12, "--model", "nvme")
+        quota = problem(409, "the tenant's quota is used up; release a lease", "/problems/quota")
+        fake.routes["POST /v1/leases"] = (409, quota)
+        done = dxpu(fake, *words, status=REFUSED)
+        check(done.err == "dxpu lease create: refused: the tenant's quota is used up; release a "
+              "lease\n" and not done.out, done)
+        check(dxpu(fake, *words, "--json", status=REFUSED).json() == quota)
+        for status, remedy in ((401, "DXPU_TOKEN"), (403, "another token"), (503, "try again")):
+            fake.routes["POST /v1/leases"] = (status, problem(status, "no"))
+            check(remedy in dxpu(fake, *words, status=REFUSED).err, status)
+        fake.routes["POST /v1/leases"] = (409, dict(title="Only a title", status=409))
+        check("Only a title" in dxpu(fake, *words, status=REFUSED).err)
+        for answer in (Raw(b"<html>", Content_Type="text/html"), Raw(b""), dict(detail=7), []):
+            fake.routes["POST /v1/leases"] = (502, answer)
+            check("no dxpu-manager" in dxpu(fake, *words, status=CONNECTION).err, answer)
+
+
+@case
+def no_connection():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))  # nobody listens
+        url = "http://127.0.0.1:%d" % s.getsockname()[1]
+        done = dxpu(None, "pool", "--manager", url, status=CONNECTION)
+        check("is dxpu-manager there?" in done.err and not done.out, done)
+        dxpu(None, "top", "--manager", url, status=CONNECTION)
+        dxpu(None, "events", "--follow", "--manager", url, status=CONNECTION)
+        check("not known" not in dxpu(None, "lease", "release", "c3", "--manager", url,
+                                      status=CONNECTION).err, "nothing can have been done")
+    with socket.socket() as s:  # one that accepts and says nothing
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        url = "http://127.0.0.1:%d" % s.getsockname()[1]
+        done = dxpu(None, "lease", "release", "c3", "--manager", url, "--timeout", 1, "--yes",
+                    status=CONNECTION)
+        check("is not known" in done.err, done)
+    for url in ("ftp://127.0.0.1", "127.0.0.1:4456/x", "http://u:p@127.0.0.1", "http://",
+                "http://127.0.0.1/?a=b", "http://127.0.0.1:99999", "x" * 600, "http://127.0.0.1#x"):
+        dxpu(None, "pool", "--manager", url, status=USAGE)
+
+
+@case
+def changes_are_asked_for_once():
+    """A connection that breaks off before the answer: nobody knows, so nothing is repeated."""
+    def nothing(_):
+        raise ConnectionError
+    with Fake(everything()) as fake:
+        for words, start in ((("lease", "create", "--host", "host12", "--model", "nvme"), "POST"),
+                             (("drain", "box10"), "PUT"), (("lease", "release", "c3"), "DELETE"),
+                             (("lease", "extend", "c3", "--no-end"), "PATCH")):
+            path = {"POST": "/v1/leases", "PUT": "/v1/boxes/10/drain"}.get(start, "/v1/leases/c3")
+            fake.routes["%s %s" % (start, path)] = nothing
+            err = dxpu(fake, *words, status=CONNECTION).err
+            check("whether it was done is not known" in err, err)
+            fake.one(start)
+
+
+@case
+def certificates():
+    """One that nobody signed is not believed, and no token is sent there."""
+    with tempfile.TemporaryDirectory() as folder:
+        key, cert = os.path.join(folder, "key"), os.path.join(folder, "cert")
+        try:
+            made = subprocess.run(
+                ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj",
+                 "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2",
+                 "-keyout", key, "-out", cert], stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, check=False).returncode
+        except OSError:
+            made = 1
+        if made:
+            return "openssl makes no certificate"
+        with Fake(everything()) as fake:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(cert, key)
+            fake.server.socket = context.wrap_socket(fake.server.socket, server_side=True)
+            url = fake.url.replace("http", "https")
+            done = dxpu(None, "pool", "--manager", url, "--insecure", DXPU_TOKEN="t",
+                        status=CONNECTION)
+            check("certificate" in done.err and not fake.requests, done)
+            trust = ssl.create_default_context(cafile=cert)  # the control: one who trusts it
+            with urllib.request.urlopen(url + "/v1/pool", context=trust, timeout=10) as answer:
+                check(answer.status == 200 and fake.requests)
+    return None
+
+
+@case
+def manager_addresses():
+    with Fake(everything()) as fake:
+        for text in (fake.url, fake.url + "/", "127.0.0.1:%d" % fake.port,
+                     "localhost:%d" % fake.port):
+            dxpu(None, "pool", "--manager", text)
+            dxpu(None, "pool", DXPU_MANAGER=text)
+        check(len(fake.requests) == 8)
+        fake.routes["GET /prefix/v1/pool"] = pool()
+        dxpu(None, "pool", "--manager", fake.url + "/prefix/")
+
+
+# ---- Tokens ----
+
+def token_file(folder, text, mode=0o600):
+    path = os.path.join(folder, "token")
+    with open(path, "wb") as f:
+        f.write(text)
+    os.chmod(path, mode)
+    return path
+
+
+@case
+def tokens():
+    with Fake(everything()) as fake, tempfile.TemporaryDirectory() as folder:
+        dxpu(fake, "pool", DXPU_TOKEN="secret-1")
+        path = token_file(folder, b"secret-2\n")
+        dxpu(fake, "pool", "--token-file", path, DXPU_TOKEN="secret-1")
+        sent = [r["headers"]["Authorization"] for r in fake.requests]
+        check(sent == ["Bearer secret-1", "Bearer secret-2"], sent)
+        fake.requests.clear()
+        for mode in (0o640, 0o604, 0o660, 0o644):
+            os.chmod(path, mode)
+            err = dxpu(fake, "pool", "--token-file", path, status=USAGE).err
+            check("chmod 600" in err, err)
+        for text in (b"", b"\n", b"two words\n", b"tab\there\n", b"\xc3\xa4\n", b"a\x00b\x01\n",
+                     b"x\x1by\n"):
+            os.remove(path)
+            done = dxpu(fake, "pool", "--token-file", token_file(folder, text),
+                        status=DONE if text.startswith(b"a\0") else USAGE)
+            check("\033" not in done.err, text)
+        dxpu(fake, "pool", "--token-file", folder, status=USAGE)
+        dxpu(fake, "pool", "--token-file", os.path.join(folder, "none"), status=USAGE)
+        dxpu(fake, "pool", DXPU_TOKEN="a\r\nX: y", status=USAGE)
+        dxpu(fake, "pool", DXPU_TOKEN="x" * 600, status=USAGE)
+        check(all(len(r["headers"].get_all("Authorization")) == 1 for r in fake.requests))
+
+
+@case
+def token_in_the_clear():
+    for url in ("http://192.0.2.1:4456", "http://example.invalid", "http://127.0.0.1.invalid",
+                "http://[::ffff:192.0.2.1]:4456", "192.0.2.1"):
+        err = dxpu(None, "pool", "--manager", url, DXPU_TOKEN="t", status=USAGE).err
+        check("in the clear" in err, url, err)
+    # controls: without a token, or when it is allowed, it is not the token that is in the way
+    for words, env in (((), {}), (("--insecure",), dict(DXPU_TOKEN="t"))):
+        done = dxpu(None, "pool", "--manager", "http://dxpu.invalid:4456", "--timeout", 5, *words,
+                    status=CONNECTION, **env)
+        check("in the clear" not in done.err, done)
+    done = dxpu(None, "pool", "--manager", "https://127.0.0.1:1", DXPU_TOKEN="t",
+                status=CONNECTION)
+    check("in the clear" not in done.err, done)
+
+
+@case
+def redirects_are_not_followed():
+    with Fake(everything()) as fake, Fake(everything()) as other:
+        for status in (301, 302, 307, 308):
+            fake.routes["GET /v1/pool"] = (status, Raw(b"", Location=other.url + "/v1/pool"))
+            err = dxpu(fake, "pool", DXPU_TOKEN="secret", status=CONNECTION).err
+            check("redirects to " + other.url in err, err)
+        check(not other.requests, "it was followed")
+        dxpu(other, "pool", DXPU_TOKEN="secret")
+        check(other.requests, "the other one cannot see requests at all")
+        fake.routes["GET /v1/pool"] = (302, Raw(b"", Location="http://x/\x1b]0;a\x07"))
+        check("\033" not in dxpu(fake, "pool", status=CONNECTION).err)
+
+
+@case
+def proxies_of_the_environment_are_not_used():
+    with Fake(everything()) as fake, Fake(everything()) as other:
+        dxpu(fake, "pool", DXPU_TOKEN="secret", http_proxy=other.url, ALL_PROXY=other.url,
+             all_proxy=other.url)
+        check(fake.requests and not other.requests)
+
+
+# ---- Answers that no manager gives ----
+
+@case
+def hostile_bytes():
+    chunk = b'{"models":[' + b" " * (1 << 20)
+    answers = {
+        "text": Raw(b"hello"), "empty": Raw(b""), "array": [], "number": 7, "null": Raw(b"null"),
+        "cut": Raw(b'{"models":[]', 400), "cut json": Raw(b'{"models":['),
+        "twice": Raw(b'{"models":[],"models":[]}'), "nul": Raw(b'{"models":[],"a":"\\u0000"}'),
+        "not utf-8": Raw(b'{"models":[],"a":"\xff\xfe"}'),
+        "deep": Raw(b'{"models":' + b"[" * 100000), "huge": Raw(chunk * 17),
+        "huge number": Raw(b'{"models":[],"epoch":' + b"9" * 400 + b"}"),
+        "behind": Raw(b'{"models":[]} {}'),
+    }
+    with Fake() as fake:
+        for name, answer in answers.items():
+            fake.routes["GET /v1/pool"] = answer
+            for words in (("pool",), ("pool", "--json"), ("top",)):
+                done = dxpu(fake, *words, status=CONNECTION)
+                check(len(done.err) < 2000 and not done.out, name, done)
+        fake.routes["GET /v1/pool"] = dict(models=[])
+        dxpu(fake, "pool")  # the control
+
+
+@case
+def hostile_server():
+    """No HTTP, or not quite."""
+    answers = [b"", b"\0" * 100, b"HTTP/1.1 200 OK\r\n", b"SSH-2.0-x\r\n", b"{}",
+               b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n{}",
+               b"HTTP/1.1 200 OK\r\nX: " + b"y" * 2000000 + b"\r\n\r\n{}",
+               b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}",
+               b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\n\r\n", b"HTTP/1.1 999 \x1b[2J\r\n\r\n",
+               b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n{}"]
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        url = "http://127.0.0.1:%d" % s.getsockname()[1]
+        for answer in answers:
+            def serve(data=answer):
+                peer = s.accept()[0]
+                with peer:
+                    peer.recv(65536)
+                    try:
+                        peer.sendall(data)
+                    except OSError:
+                        pass  # it had enough
+            thread = threading.Thread(target=serve, daemon=True)
+            thread.start()
+            done = dxpu(None, "pool", "--manager", url, "--timeout", 10, status=CONNECTION)
+            check("\033" not in done.err and len(done.err) < 2000, done)
+            thread.join(10)
+
+
+WRONG = [None, True, -1, 2 ** 62, 1.5, "text", "", [], [1], [None], [[]], {}, {"a": {}}]
+
+
+@case
+def hostile_types():
+    """Each member of each answer is once of each other type: nothing crashes."""
+    paths = {"GET /v1/pool": (("pool",), ("top",)), "GET /v1/boxes": (("list", "boxes"),),
+             "GET /v1/nodes/10": (("show", "node", 10),),
+             "GET /v1/slots": (("list", "slots"), ("drain", 10, "--wait", 0)),
+             "GET /v1/slots/10.3": (("show", "slot", "10.3"),),
+             "GET /v1/leases": (("list", "leases"),),
+             "GET /v1/leases/c3": (("show", "lease", "c3"),),
+             "GET /v1/events": (("events", "--after", 29),)}
+    runs = 0
+    for path, commands in paths.items():
+        good = everything()
+        good["PUT /v1/boxes/10/drain"] = dict(left=0)
+        good["GET /v1/events"] = lambda r: dict(
+            events=[event(30)] if r["query"]["after"] == "29" else [], next=30)
+        with Fake(good) as fake:
+            document = good[path] if not callable(good[path]) else dict(events=[event(30)], next=30)
+            for n, broken in enumerate(mutations(document)):
+                if path == "GET /v1/events":
+                    fake.routes[path] = lambda r, b=broken: (
+                        b if r["query"]["after"] == "29" else dict(events=[], next=30))
+                else:
+                    fake.routes[path] = broken
+                words = commands[n % len(commands)]
+                p = subprocess.run([BIN] + [str(w) for w in words], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60,
+                                   env=environment(fake), check=False)
+                runs += 1
+                check(p.returncode in (DONE, REFUSED, CONNECTION), words, broken, p)
+                check(p.returncode == DONE or p.stderr, words, broken)
+    check(runs > 200, runs)
+
+
+def mutations(document, depth=0):
+    """The document with one member of another type, or without it."""
+    if isinstance(document, dict):
+        for key, value in document.items():
+            yield {k: v for k, v in document.items() if k != key}
+            step = len(str(key)) + depth  # another wrong type for each member
+            yield dict(document, **{key: WRONG[step % len(WRONG)]})
+            for inner in mutations(value, depth + 1):
+                yield dict(document, **{key: inner})
+    elif isinstance(document, list) and document:
+        for inner in mutations(document[0], depth + 1):
+            yield [inner] + document[1:]
+
+
+EVIL = "a\x1b[31mb\x07c\x9bd\x7fe\nf\u202eg\u200bh\r"
+
+
+@case
+def control_characters():
+    """None reaches a terminal or a pipe; --json escapes them or, into a pipe, passes them on."""
+    routes = everything()
+    routes["GET /v1/pool"] = pool(models=[dict(pool()["models"][0], model=EVIL)])
+    routes["GET /v1/boxes"] = dict(nodes=[node(name=EVIL, addresses=[EVIL])], next=None)
+    routes["GET /v1/slots"] = dict(slots=[slot(serial=EVIL, model=EVIL)], next=None)
+    routes["GET /v1/leases"] = dict(leases=[lease(key=EVIL, tenant=EVIL)], next=None)
+    routes["GET /v1/leases/c3"] = lease(key=EVIL, tenant=EVIL, state=EVIL, **{EVIL: EVIL})
+    routes["GET /v1/events"] = events_route([event(1, text=EVIL, type=EVIL)])
+    routes["POST /v1/slots/10.3/reset"] = (409, problem(409, EVIL))
+    shown = "a?[31mb?c?d?e?f?g?h?"
+    with Fake(routes) as fake:
+        for words, status in ((("pool",), 0), (("list", "boxes"), 0), (("list", "slots"), 0),
+                              (("list", "leases"), 0), (("show", "lease", "c3"), 0),
+                              (("events",), 0), (("top",), 0), (("reset", "10.3"), 1)):
+            done = dxpu(fake, *words, status=status)
+            check(shown in done.out + done.err, words, done)
+            check(not re.search("[\0-\x09\x0b-\x1f\x7f-\x9f\u202e\u200b]", done.out + done.err),
+                  words, repr(done.out + done.err))
+        check(dxpu(fake, "list", "slots", "--json").json()["slots"][0]["serial"] == EVIL)
+        text = in_terminal(fake, "list", "slots", "--json")[1]
+        check("d\\u007fe" in text, repr(text))
+        check(not re.search("[\0-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u202e]", text), repr(text))
+
+
+# ---- Terminals ----
+
+class Terminal:
+    """A program on a terminal of its own."""
+
+    def __init__(self, fake, *words, rows=24, columns=80, **env):
+        self.text = ""
+        self.master, self.slave = pty.openpty()
+        self.resize(rows, columns)
+        self.before = termios.tcgetattr(self.slave)
+        self.popen = subprocess.Popen(
+            [BIN] + [str(w) for w in words], stdin=self.slave, stdout=self.slave,
+            stderr=self.slave, env=environment(fake, **env), start_new_session=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        if self.popen.poll() is None:
+            self.popen.kill()
+        self.popen.wait()
+        os.close(self.slave)
+        os.close(self.master)
+
+    def resize(self, rows, columns):
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def read(self, seconds=0.05):
+        while select.select([self.master], [], [], seconds)[0]:
+            try:
+                self.text += os.read(self.master, 65536).decode("utf-8", "replace")
+            except OSError:
+                return
+
+    def says(self, pattern, seconds=20.0, start=0):
+        def look():
+            self.read()
+            return re.search(pattern, self.text[start:])
+        return until(look, "%r in %r" % (pattern, self.text[-300:]), seconds)
+
+    def wait(self, seconds=20.0):
+        end = time.monotonic() + seconds
+        while self.popen.poll() is None and time.monotonic() < end:
+            self.read()
+        self.read()
+        return self.popen.poll()
+
+
+def in_terminal(fake, *words, **more):
+    with Terminal(fake, *words, **more) as t:
+        return t.wait(), t.text
+
+
+def visible(text):
+    return re.sub("\033\\[[0-9;?]*[a-zA-Z]", "", text)
+
+
+@case
+def tables_fit_the_terminal():
+    routes = everything()
+    routes["GET /v1/leases"] = dict(leases=[lease(key="k" * 60, tenant="t" * 60),
+                                            lease("63cf4bfa3c00a", tenant="\u4e16\u754c" * 9)],
+                                    next=None)
+    wide = {"\u4e16": 2, "\u754c": 2}
+    with Fake(routes) as fake:
+        whole = dxpu(fake, "list", "leases").out
+        check("k" * 60 in whole and "t" * 60 in whole, "cut without a terminal")
+        for columns in (200, 100, 80, 60, 40, 20, 8):
+            text = visible(in_terminal(fake, "list", "leases", columns=columns)[1])
+            for line in text.splitlines():
+                width = sum(wide.get(c, 1) for c in line)
+                check(width <= columns or columns == 8, columns, width, line)
+            check("c3" in text and "63cf4bfa3c00a" in text, columns, text)
+        check("~" in visible(in_terminal(fake, "list", "leases", columns=80)[1]))
+
+
+ERASING = [("DELETE", "lease", "release", "c3"), ("POST", "replace", "10.3"),
+           ("POST", "repair", "10.3"), ("PUT", "drain", "10", "--move"),
+           ("POST", "lease", "discard", "c3", "10.3")]
+
+
+@case
+def asks_before_data_are_erased():
+    routes = everything()
+    routes["GET /v1/erasures"] = dict(erases=[dict(slot="10.3", lease="c3", tenant="physics")],
+                                      total=1)
+    for verb in ("replace", "repair"):
+        routes["POST /v1/slots/10.3/" + verb] = slot()
+    routes["DELETE /v1/leases/c3"] = dict(lease="c3", state="released", slots=[])
+    routes["PUT /v1/boxes/10/drain"] = dict(node=10, draining=True, left=0)
+    routes["POST /v1/leases/c3/discard"] = lease()
+    with Fake(routes) as fake:
+        for method, *words in ERASING:
+            done = dxpu(fake, *words, status=UNCONFIRMED)
+            check("10.3: lease c3, tenant physics" in done.err and "--yes" in done.err, done)
+            check(not fake.asked(method), words)
+            asked = len(fake.asked("GET /v1/erasures"))
+            dxpu(fake, *words, "--yes")
+            check(len(fake.asked("GET /v1/erasures")) == asked, words)
+            check(len(fake.asked(method)) == 1, words)
+            fake.requests.clear()
+        dxpu(fake, "lease", "release", "c3", "--keep")  # erases nothing
+        check(not fake.asked("GET /v1/erasures"))
+        for answer, status in ((b"n\n", UNCONFIRMED), (b"\n", UNCONFIRMED), (b"y\n", DONE)):
+            fake.requests.clear()
+            with Terminal(fake, "replace", "10.3") as t:
+                t.says(r"\[y/N\]")
+                os.write(t.master, answer)
+                check(t.wait() == status, answer, t.text)
+            check(len(fake.asked("POST")) == (status == DONE), answer)
+        fake.routes["GET /v1/erasures"] = dict(erases=[], total=0)
+        dxpu(fake, "replace", "10.3")  # nothing is erased: nothing is asked
+
+
+@case
+def retained_data():
+    routes = everything()
+    routes["GET /v1/leases/c3"] = lease(retained=["10.4", "10.5"], wiped_in_s=None)
+    routes["POST /v1/leases/c3/recover"] = lease()
+    routes["POST /v1/leases/c3/discard"] = lease()
+    routes["POST /v1/clock/confirm"] = dict(held=False)
+    routes["GET /v1/slots"] = dict(slots=[slot("10.4", state="retained", lease=None,
+                                               retained_for="c3", retained_left_s=5)], next=None)
+    with Fake(routes) as fake:
+        shown = dxpu(fake, "show", "lease", "c3").out
+        check("slot 10.4 keeps its data" in shown and "slot 10.5" in shown, shown)
+        check(re.search(r"10\.4 +nvme +retained +c3", dxpu(fake, "list", "slots").out))
+        dxpu(fake, "lease", "recover", "c3", "10.4")
+        check(fake.one("POST")["body"] == {"slot": "10.4"})
+        fake.requests.clear()
+        dxpu(fake, "lease", "recover", "c3")
+        check(fake.one("POST")["body"] == {})
+        fake.requests.clear()
+        out = dxpu(fake, "lease", "discard", "c3").out
+        check(out == "lease c3: what was retained is discarded\n", out)
+        check([r["query"]["slot"] for r in fake.asked("GET /v1/erasures")] == ["10.4", "10.5"])
+        check("confirmed" in dxpu(fake, "clock", "confirm").out)
+        fake.routes["GET /v1/pool"] = pool(clock_held=True)
+        check("dxpu clock confirm" in dxpu(fake, "pool").out)
+        fake.requests.clear()
+        fake.routes["POST /v1/leases"] = created(lease())
+        for option, value in (("--replace", True), ("--no-replace", False)):
+            dxpu(fake, "lease", "create", "--host", 12, "--model", "nvme", option)
+            check(fake.asked("POST")[-1]["body"]["replace"] is value, option)
+        dxpu(fake, "lease", "create", "--host", 12, "--model", "nvme")
+        check("replace" not in fake.asked("POST")[-1]["body"])
+        dxpu(fake, "lease", "create", "--host", 12, "--model", "nvme", "--replace",
+             "--no-replace", status=USAGE)
+
+
+@case
+def colors():
+    with Fake(everything()) as fake:
+        check("\033[32mactive\033[0m" in in_terminal(fake, "list", "leases")[1])
+        check("\033" not in in_terminal(fake, "list", "leases", NO_COLOR="1")[1])
+        check("\033" not in in_terminal(fake, "list", "leases", TERM="dumb")[1])
+        check("\033" not in dxpu(fake, "list", "leases").out)
+
+
+# ---- Events ----
+
+def sse(e, end="\n", **fields):
+    lines = ["id: %d" % e["event"], "event: %s" % e["type"], "data: " + json.dumps(e)]
+    lines += ["%s: %s" % pair for pair in fields.items()]
+    return (end.join(lines) + end + end).encode()
+
+
+@case
+def events():
+    with Fake(everything()) as fake:
+        out = dxpu(fake, "events").out
+        check(re.findall(r"text of event (\d+)\.", out) == [str(n) for n in range(1, 31)], out)
+        out = dxpu(fake, "events", "--after", 28).out
+        check(re.findall(r"text of event (\d+)\.", out) == ["29", "30"], out)
+        fake.requests.clear()
+        dxpu(fake, "events", "--lease", "c3", "--type", "lease.")
+        query = fake.asked("GET /v1/events")[0]["query"]
+        check(query["lease"] == "c3" and query["type"] == "lease.", query)
+        document = dxpu(fake, "events", "--json", "--after", 28).json()
+        check(document == dict(events=[event(29), event(30)], next=30), document)
+        out = dxpu(fake, "events", "--last", 3).out
+        check(re.findall(r"text of event (\d+)\.", out) == ["28", "29", "30"], out)
+        check("text of event 30." in dxpu(fake, "events", "--node", "box10").out)
+        check("text of event" not in dxpu(fake, "events", "--node", 12).out)
+        check("text of event" not in dxpu(fake, "events", "--last", 0).out)
+        fake.requests.clear()
+        dxpu(fake, "show", "slot", "10.3")
+        query = fake.one("GET /v1/events")["query"]
+        check(query == dict(last="10", slot="10.3"), "all events are fetched for ten", query)
+        out = dxpu(fake, "events", "--last", 2, "--after", 5).out
+        check(re.findall(r"text of event (\d+)\.", out) == ["29", "30"], out)
+        dxpu(fake, "events", "--lease", "/x", status=USAGE)
+        dxpu(fake, "events", "--after", "x", status=USAGE)
+
+
+class Follower:
+    def __init__(self, fake, *words):
+        self.popen = subprocess.Popen([BIN, "events", "--follow"] + list(words),
+                                      stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, env=environment(fake))
+        self.lines, self.errors = [], []
+        self.threads = [threading.Thread(target=self.read, args=pair, daemon=True) for pair in
+                        ((self.popen.stdout, self.lines), (self.popen.stderr, self.errors))]
+        for thread in self.threads:
+            thread.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.popen.kill()
+        self.popen.wait()
+
+    @staticmethod
+    def read(pipe, lines):
+        for line in pipe:
+            lines.append(line.decode("utf-8", "replace").rstrip("\n"))
+
+    def numbers(self):
+        return [int(n) for n in re.findall(r"text of event (\d+)\.", "\n".join(self.lines))]
+
+    def end(self, number=signal.SIGINT):
+        self.popen.send_signal(number)
+        status = self.popen.wait(20)
+        for thread in self.threads:
+            thread.join(10)
+        return status
+
+
+def streaming(fake, *streams):
+    """The list as it was, then one stream after the other; their requests."""
+    rest, known = list(streams), fake.routes["GET /v1/events"]
+
+    def answer(request):
+        if request["headers"]["Accept"] != "text/event-stream":
+            return known(request)
+        return rest.pop(0) if rest else Stream(stays=True)
+    fake.routes["GET /v1/events"] = answer
+    return lambda: [r for r in fake.asked("GET /v1/events")
+                    if r["headers"]["Accept"] == "text/event-stream"]
+
+
+@case
+def follow():
+    with Fake(everything()) as fake:
+        asked = streaming(
+            fake, Stream(b": hello\n\n", sse(event(31)), sse(event(32), "\r\n")),
+            Stream(sse(event(33), "\r")[:30]),  # cut
+            Stream(b"\xef\xbb\xbfretry: 1\n\n", sse(event(33), "\r"), b"data\n\n", stays=True))
+        with Follower(fake) as f:
+            until(lambda: 33 in f.numbers(), "event 33")
+            check(f.end() == 0, f.errors)
+            check(f.numbers() == list(range(21, 34)), f.numbers())
+            check(sum("trying again" in line for line in f.errors) >= 1, f.errors)
+        ids = [r["headers"]["Last-Event-ID"] for r in asked()]
+        check(ids == ["30", "32", "32"], ids)
+        check([r["query"]["after"] for r in asked()] == ids)
+
+
+@case
+def follow_from_the_end():
+    """Nothing of what was before, and not a page of it is fetched."""
+    with Fake(everything()) as fake:
+        asked = streaming(fake, Stream(sse(event(31)), stays=True))
+        with Follower(fake, "--last", "0", "--node", "10") as f:
+            until(lambda: 31 in f.numbers(), "event 31")
+            check(f.end() == 0 and f.numbers() == [31], f.numbers())
+        check(asked()[0]["query"] == dict(after="30", node="10"), asked()[0]["query"])
+        lists = [r for r in fake.asked("GET /v1/events")
+                 if r["headers"]["Accept"] != "text/event-stream"]
+        check([r["query"]["last"] for r in lists] == ["0"], lists)
+
+
+@case
+def follow_filters_and_json():
+    with Fake(everything()) as fake:
+        asked = streaming(fake, Stream(sse(event(31)), stays=True))
+        with Follower(fake, "--json", "--after", "29", "--lease", "c3", "--type", "le") as f:
+            until(lambda: len(f.lines) == 2, "two events")
+            check(f.end(signal.SIGTERM) == 0, f.errors)
+            check([json.loads(line) for line in f.lines] == [event(30), event(31)], f.lines)
+        query = asked()[0]["query"]
+        check(query["lease"] == "c3" and query["type"] == "le", query)
+
+
+@case
+def follow_a_manager_that_goes():
+    fake = Fake(everything())
+    streaming(fake, Stream(sse(event(31)), stays=True))
+    with Follower(fake) as f:
+        until(lambda: 31 in f.numbers(), "event 31")
+        fake.__exit__()
+        until(lambda: any("trying again" in line for line in f.errors), "it notices")
+        time.sleep(0.5)
+        again = Fake(everything(), port=fake.port)
+        with again:
+            streaming(again, Stream(sse(event(32)), stays=True))
+            until(lambda: 32 in f.numbers(), "event 32")
+            check(f.end() == 0)
+            check(f.numbers() == list(range(21, 33)), f.numbers())
+        check(sum("trying again" in line for line in f.errors) <= 2, "too much is said", f.errors)
+
+
+@case
+def follow_refused():
+    with Fake(everything()) as fake:
+        for status, expected in ((401, REFUSED), (403, REFUSED), (404, REFUSED)):
+            known = everything()["GET /v1/events"]
+            fake.routes["GET /v1/events"] = lambda r, s=status: (
+                (s, problem(s, "not you")) if r["headers"]["Accept"] == "text/event-stream"
+                else known(r))
+            check("not you" in dxpu(fake, "events", "--follow", status=expected).err)
+
+
+@case
+def follow_hostile():
+    """What is no event is left out; what is too long ends the connection, and it dials again."""
+    bad = [b"data: nothing\n\n", b"data: []\n\n", b"data: {\n\n", b"data: \xff\n\n", b"id: x\n\n",
+           b"data: " + b"x" * 200000 + b"\n\n", b"data: 1\n" * 50000, b"y" * 200000,
+           sse(event(31, text=EVIL)), sse(event(32, type=7, at=[], lease={}, slot=-1))]
+    for part in bad:
+        with Fake(everything()) as fake:
+            asked = streaming(fake, Stream(part), Stream(sse(event(40)), stays=True))
+            with Follower(fake) as f:
+                until(lambda: 40 in f.numbers(), "event 40 behind %r" % part[:40])
+                check(f.end() == 0)
+                check("\033" not in "".join(f.lines + f.errors), f.lines)
+            check(len(asked()) == 2, len(asked()))
+
+
+@case
+def follow_into_a_closed_pipe():
+    with Fake(everything()) as fake:
+        streaming(fake, *[Stream(sse(event(n))) for n in range(31, 60)])
+        with Follower(fake) as f:
+            until(lambda: 21 in f.numbers(), "event 21")
+        p = subprocess.Popen([BIN, "events", "--follow"], stdout=subprocess.PIPE,
+                             stderr=subprocess.DEVNULL, env=environment(fake))
+        p.stdout.readline()
+        p.stdout.close()
+        check(p.wait(20) != 0, "nobody reads, and it goes on")
+
+
+# ---- top ----
+
+ENTER, LEAVE = "\033[?1049h", "\033[?1049l"
+
+
+@case
+def top_once():
+    with Fake(everything()) as fake:
+        out = dxpu(fake, "top").out
+        check("nvme" in out and re.search(r"(?m)^c3 +active", out), out)
+        check(re.findall(r"text of event (\d+)\.", out) == [str(n) for n in range(21, 31)], out)
+        check("\033" not in out)
+        document = dxpu(fake, "top", "--json").json()
+        check(document["pool"] == pool() and document["leases"] == [lease()] and
+              document["events"][-1] == event(30), document)
+
+
+@case
+def top_restores_the_screen():
+    with Fake(everything()) as fake:
+        for end in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, "q", "\x03"):
+            with Terminal(fake, "top") as t:
+                t.says(r"text of event 30\.")
+                keys = termios.tcgetattr(t.slave)[3]
+                check(not keys & (termios.ECHO | termios.ICANON), "keys need Enter, or show")
+                if end == "\x03":
+                    os.killpg(t.popen.pid, signal.SIGINT)  # as the terminal's driver does
+                elif isinstance(end, str):
+                    os.write(t.master, end.encode())
+                else:
+                    t.popen.send_signal(end)
+                check(t.wait() == 0, end, t.popen.poll())
+                check(t.text.startswith(ENTER) and t.text.endswith("\033[?25h" + LEAVE), end,
+                      repr(t.text[-60:]))
+                check(t.text.count(ENTER) == t.text.count(LEAVE) == 1, end)
+                check(termios.tcgetattr(t.slave) == t.before, "the terminal is not as it was", end)
+
+
+@case
+def top_that_cannot_begin():
+    with Fake() as fake:
+        for code, expected in ((401, REFUSED), (200, CONNECTION)):
+            fake.routes["GET /v1/pool"] = (code, problem(code, "who?"))
+            status, text = in_terminal(fake, "top")
+            check(status == expected and ENTER not in text and "dxpu top:" in text, status, text)
+
+
+@case
+def top_follows_the_window():
+    routes = everything()
+    routes["GET /v1/leases"] = dict(leases=[lease("c%x" % n) for n in range(200)], next=None)
+    routes["GET /v1/pool"] = pool(leases=dict(total=200))
+    with Fake(routes) as fake, Terminal(fake, "top", rows=24, columns=100) as t:
+        t.says(r"text of event 30\.")
+        for rows, columns in ((12, 40), (50, 150), (5, 20), (24, 80)):
+            start = len(t.text)
+            t.resize(rows, columns)
+            t.popen.send_signal(signal.SIGWINCH)  # a terminal that is not its own sends none
+            t.says("\033\\[J", start=start)
+            t.says("\033\\[J", start=len(t.text))
+            picture = t.text[start:].split("\033[H")[-1]
+            t.read()
+            lines = re.split("\r*\n", visible(picture))
+            check(len(lines) <= rows, rows, len(lines))
+            check(max(len(line) for line in lines) <= columns, columns, lines)
+        check(t.popen.poll() is None)
+        t.popen.send_signal(signal.SIGTERM)
+        check(t.wait() == 0)
+
+
+@case
+def top_shows_rates():
+    """Those of the lease's slots together, as the manager says; what it does not know is -."""
+    with Fake(everything()) as fake:
+        row = r"(?m)^c3 +active +12 +nvme +10\.3 +%s +%s "
+        for rates, told in (((None, None), ("-", "-")), ((52040.4, None), ("52040", "-")),
+                            ((0.0, 3.25), ("0", "3\\.2"))):
+            fake.routes["GET /v1/leases"] = dict(leases=[lease(rates=rates)], next=None)
+            out = dxpu(fake, "top").out
+            check(re.search(row % told, out), told, out)
+        two = lease(rates=(100.0, 7.5))
+        two["slots"] *= 2
+        two["slots"].append(lease()["slots"][0])
+        fake.routes["GET /v1/leases"] = dict(leases=[two], next=None)
+        out = dxpu(fake, "top").out
+        check(re.search(r"(?m)^c3 .* 200 +15 ", out), out)
+        check(not fake.asked("GET /metrics"), "a page of thousands of lines for some numbers")
+        fake.routes["GET /v1/leases"] = dict(leases=[dict(two, slots=[7, dict(
+            to_device_per_s="x", from_device_per_s=[])])], next=None)
+        check(re.search(r"(?m)^c3 .* - +- ", dxpu(fake, "top").out))
+
+
+@case
+def top_without_its_manager():
+    fake = Fake(everything())
+    with Terminal(fake, "top", columns=200) as t:
+        t.says(r"text of event 30\.")
+        fake.__exit__()
+        t.says("is dxpu-manager there")
+        start = len(t.text)
+        t.says(r"text of event 30\.", start=start)  # the last that is known stays
+        with Fake(dict(everything(), **{"GET /v1/events": events_route([event(31)])}),
+                  port=fake.port):
+            t.says(r"text of event 31\.")
+            t.says(r"event 31\.[^\033]*\033\[K[^\n]*\033\[J", start=len(t.text))
+            check("manager there" not in t.text.split("\033[H")[-1], "the trouble is over")
+            t.popen.send_signal(signal.SIGINT)
+            check(t.wait() == 0)
+
+
+@case
+def top_stops_and_goes_on():
+    with Fake(everything()) as fake, Terminal(fake, "top") as t:
+        t.says(r"text of event 30\.")
+        t.popen.send_signal(signal.SIGTSTP)
+        t.says(re.escape(LEAVE))
+        check(termios.tcgetattr(t.slave) == t.before, "the shell gets a strange terminal")
+        start = len(t.text)
+        until(lambda: open("/proc/%d/stat" % t.popen.pid, encoding="ascii", errors="replace")
+              .read().split(") ")[1][0] == "T", "it is stopped")
+        t.popen.send_signal(signal.SIGCONT)
+        t.says(re.escape(ENTER), start=start)
+        t.says(r"text of event 30\.", start=start)
+        t.popen.send_signal(signal.SIGINT)
+        check(t.wait() == 0 and t.text.endswith(LEAVE))
+
+
+# ---- Help ----
+
+COMMANDS = ("pool", "list", "show", "lease create", "lease release", "lease extend",
+            "lease attach", "drain", "replace", "break", "repair", "reset", "forget", "rekey",
+            "owner", "tenant", "spares", "events", "top")
+
+
+@case
+def help_and_man_page():
+    with open(os.path.join(ROOT, "examples", "cli", "dxpu.1"), encoding="utf-8") as f:
+        page = f.read().replace("\\-", "-")
+    main_help = dxpu(None, "--help").out
+    for name in COMMANDS:
+        text = dxpu(None, *name.split(), "--help").out
+        check(text.startswith("usage: dxpu " + name), name, text)
+        check(re.search(r"\b%s\b" % name.split()[-1], main_help), name, "is not in dxpu --help")
+        check("dxpu " + name in page, name, "is not in the man page")
+        for option in set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)):
+            check(re.search(re.escape(option) + r"(?![\w-])", page), name, option,
+                  "is not in the man page")
+        check(max(len(line) for line in text.splitlines()) <= 100, name)
+    check("lease release" in dxpu(None, "lease", "--help").out)
+    check(max(len(line) for line in main_help.splitlines()) <= 100)
+
+
+@case
+def wrong_usage():
+    with Fake(everything()) as fake:
+        for words in (("pool", "more"), ("pool", "--state", "free"), ("pool", "--frob"),
+                      ("list",), ("list", "slots", "--state"), ("list", "slots", "--state", ""),
+                      ("pool", "--json=1"), ("pool", "--timeout", "0"), ("pool", "--timeout", "x"),
+                      ("pools",), ("top", "x"), ("lease", "create", "--wait=x")):
+            done = dxpu(fake, *words, status=USAGE)
+            check("--help" in done.err, done)
+        check(not fake.requests)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

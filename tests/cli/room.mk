@@ -1,0 +1,3 @@
+# tests of dxpu
+uses/tests/cli = $(uses/examples/cli) examples/cli
+libs/tests/cli := -lcmocka

@@ -1,0 +1,185 @@
+/* unit_enroll.c - dxpu enroll: what who waits keeps of others, and names that others say of
+   themselves; the rest, over sockets and terminals, is in cli_enroll.py */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE
+#endif
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "enroll_command.c"
+#include "enroll_talk.c"
+
+static dxpu_noise_pair *own, *other;
+static enroll_talk *waiting;
+
+/* What the command has from main.c. */
+int usage_error(const char *command, const char *format, ...)
+{
+    (void)command;
+    (void)format;
+    return EXIT_USAGE;
+}
+
+void out_of_memory(void)
+{
+    abort();
+}
+
+static int set_up(void **state)
+{
+    dxpu_udp_address at;
+    const char *why;
+    (void)state;
+    assert_int_equal(dxpu_sodium_init(), DXPU_OK);
+    own = dxpu_sodium_key_new();
+    other = dxpu_sodium_key_new();
+    assert_null(dxpu_tcp_parse_port("127.0.0.1:0", ENROLL_PORT, &at));
+    waiting = enroll_open(own, "here", &at, true, 60, &why);
+    return own && other && waiting ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    enroll_close(waiting);
+    dxpu_sodium_key_free(own);
+    dxpu_sodium_key_free(other);
+    return 0;
+}
+
+/* A datagram from port `from`; with time for it. */
+static void hear(unsigned from, const uint8_t *bytes, size_t len)
+{
+    uint8_t copy[DXPU_SODIUM_FRAME_BYTES];
+    dxpu_udp_path path = { .remote = *enroll_local(waiting) };
+    path.remote.u.v4.sin_port = htons((uint16_t)from);
+    memcpy(copy, bytes, len);
+    waiting->paid_ns = 0;
+    on_datagram(waiting, copy, len, &path, 0);
+}
+
+/* An initiator's next message goes there. */
+static void send_to(dxpu_sodium_enrol *e, unsigned from)
+{
+    uint8_t out[DXPU_SODIUM_FRAME_BYTES];
+    int n = dxpu_sodium_enrol_emit(e, out, sizeof out);
+    assert_true(n > 0);
+    hear(from, out, (size_t)n);
+}
+
+/* The answer that stands at who waits for that port; false: there is none. */
+static bool answer_of(dxpu_sodium_enrol *e, unsigned from)
+{
+    dxpu_udp_path path = { .remote = *enroll_local(waiting) };
+    talk *of;
+    path.remote.u.v4.sin_port = htons((uint16_t)from);
+    of = find(waiting, &path);
+    return of &&
+           dxpu_sodium_enrol_ingest(e, (dxpu_bytes){ of->e.said, of->e.said_bytes }) == DXPU_OK;
+}
+
+static void test_s143_the_oldest_goes(void **state)
+{
+    enum { CROWD = TALKS + 44 };
+    static dxpu_sodium_enrol crowd[CROWD];
+    (void)state;
+    for (unsigned i = 0; i < CROWD; i++) {
+        assert_int_equal(dxpu_sodium_enrol_begin(&crowd[i], other, true, "x"), DXPU_OK);
+        send_to(&crowd[i], 1000 + i);
+    }
+    assert_int_equal(enroll_count(waiting)->begun, CROWD);
+    assert_int_equal(enroll_count(waiting)->displaced, CROWD - TALKS);
+    assert_false(answer_of(&crowd[0], 1000));
+    assert_false(answer_of(&crowd[CROWD - TALKS - 1], 1000 + CROWD - TALKS - 1));
+    assert_true(answer_of(&crowd[CROWD - TALKS], 1000 + CROWD - TALKS));
+    send_to(&crowd[CROWD - TALKS], 1000 + CROWD - TALKS);
+    assert_non_null(waiting->peer);
+    assert_int_equal(waiting->end, ENROLL_MET);
+    send_to(&crowd[CROWD - 1], 1000 + CROWD - 1); /* one is met: others are late */
+    assert_int_equal(enroll_count(waiting)->late, 1);
+    assert_int_equal(enroll_count(waiting)->refused, 0);
+}
+
+static void test_s143_so_many_begin_at_once(void **state)
+{
+    uint8_t first[DXPU_SODIUM_FRAME_BYTES], noise[60] = { 0 };
+    dxpu_sodium_enrol e;
+    unsigned let = 0;
+    int n;
+    (void)state;
+    assert_int_equal(dxpu_sodium_enrol_begin(&e, other, true, "x"), DXPU_OK);
+    n = dxpu_sodium_enrol_emit(&e, first, sizeof first);
+    while (may_begin(waiting, 1000))
+        let++;
+    assert_true(let <= BEGIN_AHEAD_NS / BEGIN_NS + 1 && let > 1);
+    assert_false(may_begin(waiting, 1000 + BEGIN_NS / 2));
+    assert_true(may_begin(waiting, 1000 + 2 * BEGIN_NS));
+    for (unsigned i = 0; i < 1000; i++) /* what is no first message uses up no turn */
+        hear(5, noise, sizeof noise);
+    assert_int_equal(waiting->paid_ns, 0);
+    assert_int_equal(enroll_count(waiting)->refused, 1000);
+    first[n - 1] ^= 1;
+    hear(5, first, (size_t)n);
+    assert_int_equal(waiting->paid_ns, 0);
+    first[n - 1] ^= 1;
+    hear(5, first, (size_t)n); /* the control */
+    assert_int_not_equal(waiting->paid_ns, 0);
+    assert_int_equal(enroll_count(waiting)->begun, 1);
+}
+
+static void test_s144_names_that_others_say(void **state)
+{
+    static const struct {
+        const char *said, *name;
+    } rows[] = {
+        { "web7", "web7" },
+        { "a=b,c", "a=b,c" },
+        { "", "" },
+        { "x may=control,host,box", "" },
+        { "x slots=1", "" },
+        { " x", "" },
+        { "web7#", "" },
+        { "#", "" },
+        { "1234567890123456789012345678901", "1234567890123456789012345678901" },
+        { "12345678901234567890123456789012", "" },
+    };
+    (void)state;
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        enrolling n;
+        dxpu_sodium_enrol e;
+        char want[KEYS_LINE_BYTES], key[DXPU_SODIUM_KEY_TEXT_BYTES];
+        const char *name = rows[i].name;
+        memset(&n, 0, sizeof n);
+        n.talk = waiting;
+        n.may = KEYS_FABRIC;
+        assert_int_equal(dxpu_sodium_enrol_begin(&e, other, true, rows[i].said), DXPU_OK);
+        send_to(&e, 2000 + i);
+        assert_true(answer_of(&e, 2000 + i));
+        send_to(&e, 2000 + i);
+        assert_non_null(waiting->peer);
+        take_peer(&n);
+        snprintf(want, sizeof want, "%s%s%s may=fabric",
+                 dxpu_sodium_key_print(other->public_key, key), *name ? " name=" : "", name);
+        assert_string_equal(n.line, want);
+        assert_string_equal(n.peer.name, name);
+        enroll_forget(waiting);
+        assert_false(answer_of(&e, 2000 + i));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_s143_the_oldest_goes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_s143_so_many_begin_at_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_s144_names_that_others_say, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,222 @@
+/* sandbox_probe.c - tries one thing, before or behind the filter of system calls (cli_sandbox.py)
+   SPDX-License-Identifier: MIT
+
+       sandbox_probe free|caged WHAT
+
+   Prints how it ended: "fine" or the name of the error.  With a third word, WHAT is tried in a
+   thread that was made before the filter.  "Another process" is a child that was there before. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1
+#endif
+#include "sandbox.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/bpf.h>
+#include <linux/sched.h>
+#include <linux/sockios.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static const char *what;
+static int go[2]; /* a pipe: a byte in it lets the early thread run */
+static pid_t child;
+#define UPPER (1L << 32) /* of an argument that is an int: the kernel does not look at it */
+
+static void *nothing(void *user)
+{
+    return user;
+}
+
+static long try_thread(void)
+{
+    pthread_t t;
+    int rc = pthread_create(&t, NULL, nothing, NULL);
+    errno = rc;
+    return rc ? -1 : pthread_join(t, NULL);
+}
+
+static long try_file(void)
+{
+    FILE *f = tmpfile();
+    return f && fputs("x", f) >= 0 && !fclose(f) ? 0 : -1;
+}
+
+static long try_memory(const char *whose)
+{
+    char name[40];
+    snprintf(name, sizeof name, "/proc/%s/mem", whose);
+    return open(name, O_RDWR);
+}
+
+/* Who gets a signal when something can be read. */
+static long try_signals(void)
+{
+    struct f_owner_ex owner = { F_OWNER_PID, child };
+    int pair[2], pid = child;
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
+        return -1;
+    if (!strcmp(what, "owner"))
+        return fcntl(pair[0], F_SETOWN, child);
+    if (!strcmp(what, "owner64"))
+        return syscall(SYS_fcntl, (long)pair[0], UPPER | F_SETOWN, (long)child);
+    if (!strcmp(what, "owner_ex"))
+        return fcntl(pair[0], F_SETOWN_EX, &owner);
+    if (!strcmp(what, "owner_signal"))
+        return fcntl(pair[0], F_SETSIG, SIGKILL);
+    if (!strcmp(what, "owner_file"))
+        return ioctl(pair[0], FIOSETOWN, &pid);
+    if (!strcmp(what, "owner_group"))
+        return ioctl(pair[0], SIOCSPGRP, &pid);
+    if (!strcmp(what, "owner_none")) /* what libevent and others do */
+        return fcntl(pair[0], F_SETFL, O_NONBLOCK) || ioctl(pair[0], FIONREAD, &pid) ? -1 : 0;
+    fprintf(stderr, "sandbox_probe: no '%s' here\n", what);
+    exit(2);
+}
+
+static long try_sockets(void)
+{
+    int pair[2];
+    if (!strcmp(what, "packet"))
+        return socket(AF_PACKET, SOCK_RAW, 0);
+    if (!strcmp(what, "packet64"))
+        return syscall(SYS_socket, UPPER | AF_PACKET, (long)SOCK_RAW, 0L);
+    if (!strcmp(what, "xdp"))
+        return socket(AF_XDP, SOCK_RAW, 0);
+    if (!strcmp(what, "udp"))
+        return socket(AF_INET, SOCK_DGRAM, 0);
+    if (!strcmp(what, "unix"))
+        return socket(AF_UNIX, SOCK_STREAM, 0);
+    if (!strcmp(what, "unix64"))
+        return syscall(SYS_socket, UPPER | AF_UNIX, (long)SOCK_STREAM, 0L);
+    if (!strcmp(what, "pair"))
+        return socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);
+    if (!strcmp(what, "pair_datagrams"))
+        return socketpair(AF_UNIX, SOCK_DGRAM, 0, pair);
+    return try_signals();
+}
+
+static long try_one(void)
+{
+    static char *const words[] = { (char *)(size_t) "true", NULL };
+    long page = sysconf(_SC_PAGESIZE);
+    void *p;
+    if (!strcmp(what, "exec"))
+        return execv("/bin/true", words);
+    if (!strcmp(what, "fork"))
+        return syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) == 0 ? (_exit(0), 0) : 0;
+    if (!strcmp(what, "clone3"))
+        return syscall(SYS_clone3, NULL, (size_t)0);
+    if (!strcmp(what, "ptrace"))
+        return ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+    if (!strcmp(what, "setuid"))
+        return setuid(getuid());
+    if (!strcmp(what, "uring"))
+        return syscall(SYS_io_uring_setup, 1, NULL);
+    if (!strcmp(what, "bpf"))
+        return syscall(SYS_bpf, BPF_PROG_GET_NEXT_ID, NULL, 0);
+    if (!strcmp(what, "swap"))
+        return syscall(SYS_getpriority, 0, 0);
+    if (!strcmp(what, "kill_other"))
+        return kill(getppid(), 0);
+    if (!strcmp(what, "type"))
+        return ioctl(0, TIOCSTI, "x");
+    if (!strcmp(what, "type64"))
+        return syscall(SYS_ioctl, 0L, UPPER | TIOCSTI, "x");
+    if (!strcmp(what, "console"))
+        return ioctl(0, TIOCLINUX, "\3"); /* paste */
+    if (!strcmp(what, "leader"))
+        return ioctl(0, TIOCSCTTY, 0);
+    if (!strcmp(what, "fd_name")) { /* what is this that a guest passed? */
+        char name[40], target[40];
+        snprintf(name, sizeof name, "/proc/self/fd/%d", eventfd(0, 0));
+        return readlink(name, target, sizeof target);
+    }
+    if (!strcmp(what, "own_memory"))
+        return try_memory("self");
+    if (!strcmp(what, "other_memory")) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", (int)child);
+        return try_memory(number);
+    }
+    if (!strcmp(what, "limit"))
+        return syscall(SYS_prlimit64, getppid(), RLIMIT_CORE, NULL, NULL);
+    if (!strcmp(what, "code")) {
+        p = mmap(NULL, (size_t)page, PROT_READ | PROT_WRITE | PROT_EXEC,
+                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        return p == MAP_FAILED ? -1 : 0;
+    }
+    if (!strcmp(what, "memory")) {
+        p = mmap(NULL, (size_t)page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        return p == MAP_FAILED ? -1 : mprotect(p, (size_t)page, PROT_READ);
+    }
+    if (!strcmp(what, "copy") || !strcmp(what, "peek")) {
+        char from = 1, to = 0;
+        struct iovec there = { &from, 1 }, here = { &to, 1 };
+        return process_vm_readv(what[0] == 'c' ? getpid() : getppid(), &here, 1, &there, 1, 0);
+    }
+    if (!strcmp(what, "thread"))
+        return try_thread();
+    if (!strcmp(what, "file"))
+        return try_file();
+    return try_sockets();
+}
+
+static void *early(void *user)
+{
+    char byte;
+    (void)user;
+    if (read(go[0], &byte, 1) == 1) {
+        long rc = try_one();
+        printf("%s\n", rc < 0 ? strerrorname_np(errno) : "fine");
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    static const sandbox_settings set;
+    pthread_t t;
+    int hold[2];
+    bool caged, wrong;
+    if (argc < 3)
+        return 2;
+    what = argv[2];
+    caged = !strcmp(argv[1], "caged");
+    if (pipe(go) || pipe(hold))
+        return 2;
+    child = fork();
+    if (child <= 0) {
+        char byte;
+        close(hold[1]);
+        _exit(child < 0 || read(hold[0], &byte, 1) != 0); /* until its parent is gone */
+    }
+    if (caged && sandbox_start("sandbox_probe", &set, &wrong))
+        return 3;
+    if (pthread_create(&t, NULL, early, NULL))
+        return 2;
+    if (caged && sandbox_enter())
+        return 3;
+    if (argc > 3) { /* in the early thread */
+        if (write(go[1], "x", 1) != 1 || pthread_join(t, NULL))
+            return 2;
+    } else {
+        long rc = try_one();
+        printf("%s\n", rc < 0 ? strerrorname_np(errno) : "fine");
+    }
+    fflush(stdout);
+    _exit(0);
+}

@@ -1,0 +1,976 @@
+/* The order in which a port serves its channels; how two ports agree on keys, with this file
+   between them: it sees every datagram, and hands on, keeps, alters or invents it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "fabric.c"
+#include "sealing.c"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+enum { CAPACITY = 7, CHANNELS = 3 };
+
+static fabric port;
+static fabric_channel *channels[CHANNELS];
+static unsigned order[CHANNELS], served;
+
+static bool on_work(void *user, fabric_channel *c, uint64_t now)
+{
+    (void)user;
+    (void)now;
+    for (unsigned i = 0; i < CHANNELS; i++) {
+        if (channels[i] == c)
+            order[served++] = i;
+    }
+    return false;
+}
+
+static void dial(unsigned i, const dxpu_udp_path *path)
+{
+    dxpu_channel_config cfg;
+    dxpu_channel_config_default(&cfg);
+    cfg.epoch = 1;
+    cfg.remote.slot = (uint16_t)(i + 1);
+    channels[i] = fabric_dial(&port, &cfg, NULL, path, 1, dxpu_udp_now_ns());
+    assert_non_null(channels[i]);
+    channels[i]->up = true; /* as if the box had answered: it is asked for work */
+    port.up++;
+}
+
+static void test_each_channel_is_first_by_turns(void **state)
+{
+    fabric_settings set = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
+    fabric_callbacks cb = { 0 };
+    dxpu_udp_address self;
+    dxpu_udp_path path;
+    (void)state;
+    cb.work = on_work;
+    assert_int_equal(fabric_open(&port, "test", &set, CAPACITY, &cb), -1); /* without keys */
+    (void)fabric_close(&port);
+    set.keys = keys_none();
+    set.listen = "0.0.0.0:0";
+    assert_int_equal(fabric_open(&port, "test", &set, CAPACITY, &cb), -1); /* S-97 */
+    (void)fabric_close(&port);
+    set.listen = "127.0.0.1:0";
+    assert_int_equal(fabric_open(&port, "test", &set, CAPACITY, &cb), 0);
+    self = *dxpu_udp_local(port.udp, 0); /* nobody reads there */
+    assert_int_equal(fabric_route(&port, &self, 1, &path), DXPU_OK);
+    for (unsigned i = 0; i < CHANNELS; i++)
+        dial(i, &path);
+    for (unsigned turn = 1; turn <= 2 * CHANNELS; turn++) {
+        served = 0;
+        run(&port, dxpu_udp_now_ns());
+        assert_int_equal(served, CHANNELS); /* all of them, once each, beginning with the next */
+        for (unsigned i = 0; i < CHANNELS; i++)
+            assert_int_equal(order[i], (turn + i) % CHANNELS);
+    }
+    for (unsigned i = 0; i < CHANNELS; i++)
+        channel_free(&port, channels[i]);
+    assert_int_equal(port.up, 0);
+    served = 0;
+    run(&port, dxpu_udp_now_ns()); /* none at all: the search ends */
+    assert_int_equal(served, 0);
+    assert_int_equal(fabric_close(&port), 0);
+}
+
+/* Places are given in the order in which they became free, also around one that is taken out. */
+static void test_a_place_out_of_the_middle(void **state)
+{
+    uint32_t list[CAPACITY] = { 5, 6, 0, 1, 2, 3, 4 };
+    static const uint32_t left[] = { 3, 4, 5, 0, 1 };
+    fabric f = { .capacity = CAPACITY, .free_list = list, .free_head = 4, .free_count = 7 };
+    (void)state;
+    take_place(&f, 6);
+    take_place(&f, 2);
+    assert_int_equal(f.free_count, 5);
+    for (unsigned i = 0; i < 5; i++)
+        assert_int_equal(list[(f.free_head + i) % CAPACITY], left[i]);
+}
+
+/* ==== Two ports and what is between =========================================================== */
+
+enum { HOST, BOX, ENDS, SLOTS = 2, ROOM = 2048 };
+
+typedef struct end {
+    fabric f;
+    keys *keys;
+    int fd; /* of ours, which this end takes for the other one */
+    dxpu_udp_address fd_at;
+    unsigned welcomes, ups, downs;
+    fabric_channel *last; /* that went down; not to be looked into */
+    int error;
+    uint8_t reason, last_reason;
+    bool deny;
+} end;
+
+static end ends[ENDS];
+static dxpu_noise_pair *pair[ENDS];
+/* What becomes of a frame of an end; NULL: all pass. */
+static bool (*hook)(unsigned from, uint8_t *frame, size_t len);
+
+static uint8_t on_welcome(void *user, const dxpu_offer *offer, const uint8_t *key,
+                          dxpu_channel_config *cfg)
+{
+    end *e = user;
+    (void)cfg;
+    e->welcomes++;
+    assert_memory_equal(key, pair[HOST]->public_key, DXPU_NOISE_KEY_BYTES);
+    return offer->destination.slot <= SLOTS ? e->reason : (uint8_t)DXPU_REASON_NO_SLOT;
+}
+
+static void on_up(void *user, fabric_channel *c, uint64_t now)
+{
+    (void)c;
+    (void)now;
+    ((end *)user)->ups++;
+}
+
+static bool no_work(void *user, fabric_channel *c, uint64_t now)
+{
+    (void)user;
+    (void)c;
+    (void)now;
+    return false;
+}
+
+static void on_down(void *user, fabric_channel *c, uint64_t now)
+{
+    end *e = user;
+    (void)now;
+    e->downs++;
+    e->last = c;
+    e->error = dxpu_channel_error(&c->ch);
+    e->last_reason = dxpu_channel_reason(&c->ch);
+}
+
+static bool on_allowed(void *user, const fabric_channel *c, const uint8_t *key)
+{
+    (void)c;
+    (void)key;
+    return !((end *)user)->deny;
+}
+
+static keys *keys_of(unsigned own)
+{
+    char text[DXPU_SODIUM_KEY_TEXT_BYTES];
+    keys_settings s = { NULL, NULL, NULL, false, false };
+    keys *k;
+    bool wrong;
+    s.peer = dxpu_sodium_key_print(pair[!own]->public_key, text);
+    k = keys_open("test", &s, &wrong);
+    assert_non_null(k);
+    memcpy((void *)(uintptr_t)keys_own(k), pair[own], sizeof *pair[own]);
+    return k;
+}
+
+static void open_end(unsigned i, keys *k, uint64_t hold_ms)
+{
+    end *e = &ends[i];
+    fabric_settings set = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
+    fabric_callbacks cb = {
+        e, i == BOX ? on_welcome : NULL, on_up, no_work, on_down, NULL, NULL, NULL, NULL
+    };
+    cb.allowed = i == BOX ? on_allowed : NULL;
+    memset(e, 0, sizeof *e);
+    e->keys = set.keys = k;
+    set.hold_ms = hold_ms;
+    assert_int_equal(fabric_open(&e->f, i == BOX ? "box" : "host", &set, CAPACITY, &cb), 0);
+    e->fd = socket(AF_INET, SOCK_DGRAM, 0);
+    assert_null(dxpu_udp_parse("127.0.0.1:0", &e->fd_at));
+    assert_int_equal(bind(e->fd, &e->fd_at.u.any, e->fd_at.len), 0);
+    e->fd_at.len = sizeof e->fd_at.u;
+    assert_int_equal(getsockname(e->fd, &e->fd_at.u.any, &e->fd_at.len), 0);
+    assert_int_equal(fcntl(e->fd, F_SETFL, O_NONBLOCK), 0);
+}
+
+/* Each knows the other's public key. */
+static void open_both(uint64_t hold_ms)
+{
+    hook = NULL;
+    assert_int_equal(dxpu_sodium_init(), DXPU_OK);
+    for (unsigned i = 0; i < ENDS; i++) {
+        pair[i] = dxpu_sodium_key_new();
+        assert_non_null(pair[i]);
+    }
+    for (unsigned i = 0; i < ENDS; i++)
+        open_end(i, keys_of(i), hold_ms);
+}
+
+static void close_end(unsigned i)
+{
+    assert_int_equal(fabric_close(&ends[i].f), 0);
+    close(ends[i].fd);
+    if (!keys_plain(ends[i].keys))
+        keys_close(ends[i].keys);
+}
+
+static void close_both(void)
+{
+    for (unsigned i = 0; i < ENDS; i++) {
+        close_end(i);
+        dxpu_sodium_key_free(pair[i]);
+    }
+}
+
+/* A frame that comes to an end, from where it takes the other one to be. */
+static void bring(unsigned to, const uint8_t *frame, size_t len)
+{
+    uint8_t copy[ROOM];
+    dxpu_udp_path from;
+    memcpy(copy, frame, len);
+    from.socket = 0;
+    from.remote = ends[to].fd_at;
+    on_datagram(&ends[to].f, copy, len, &from, 0);
+}
+
+/* What an end has sent goes to the other one; how many frames there were. */
+static unsigned pump_one(unsigned from, uint64_t now)
+{
+    uint8_t frame[ROOM];
+    ssize_t len;
+    unsigned n = 0;
+    run(&ends[from].f, now);
+    dxpu_udp_flush(ends[from].f.udp);
+    while ((len = recv(ends[from].fd, frame, sizeof frame, 0)) > 0) {
+        n++;
+        if (!hook || hook(from, frame, (size_t)len))
+            bring(!from, frame, (size_t)len);
+    }
+    return n;
+}
+
+static void pump(void)
+{
+    for (unsigned quiet = 0; quiet < 4;) {
+        unsigned n = pump_one(HOST, dxpu_udp_now_ns()) + pump_one(BOX, dxpu_udp_now_ns());
+        quiet = n ? 0 : quiet + 1;
+    }
+}
+
+static fabric_channel *dial_box(uint16_t slot)
+{
+    dxpu_channel_config cfg;
+    dxpu_udp_path path;
+    fabric_channel *c;
+    dxpu_channel_config_default(&cfg);
+    cfg.epoch = 1;
+    cfg.local.node = 7;
+    cfg.remote.slot = slot;
+    path.socket = 0;
+    path.remote = ends[HOST].fd_at;
+    c = fabric_dial(&ends[HOST].f, &cfg, pair[BOX]->public_key, &path, 1, dxpu_udp_now_ns());
+    assert_non_null(c);
+    return c;
+}
+
+static const dxpu_sodium_counters *counted(unsigned i)
+{
+    return dxpu_sodium_count(ends[i].f.sealing.end);
+}
+
+static unsigned places_used(unsigned i)
+{
+    return ends[i].f.capacity - ends[i].f.free_count;
+}
+
+static void test_s92_keys_then_a_channel(void **state)
+{
+    fabric_channel *c;
+    (void)state;
+    open_both(60000);
+    c = dial_box(1);
+    assert_true(c->asking);
+    pump();
+    assert_false(c->asking);
+    for (unsigned i = 0; i < ENDS; i++) {
+        assert_int_equal(ends[i].ups, 1);
+        assert_int_equal(ends[i].f.up, 1);
+        assert_int_equal(places_used(i), 1);
+    }
+    assert_int_equal(counted(BOX)->cookies_sent, 1);
+    assert_int_equal(counted(BOX)->responses_sent, 1);
+    assert_int_equal(ends[BOX].welcomes, 2); /* for the handshake, and for the open */
+    /* in order, and nothing is left but what answers a repeated close */
+    assert_int_equal(dxpu_channel_close(&c->ch, DXPU_REASON_SHUTDOWN), DXPU_OK);
+    pump();
+    assert_int_equal(ends[HOST].error, DXPU_E_CLOSED);
+    assert_int_equal(ends[BOX].error, DXPU_E_CLOSED);
+    assert_int_equal(places_used(HOST), 0);
+    assert_int_equal(ends[BOX].f.up, 0);
+    (void)dial_box(2);
+    pump();
+    assert_int_equal(ends[BOX].ups, 2);
+    close_both();
+}
+
+/* Whoever is asked to close answers each close for a while, also the side that dialed: the answer
+   may be lost. */
+static void test_d46_who_is_closed_stays(void **state)
+{
+    uint8_t out[DXPU_FRAME_MAX_LIMIT_BYTES], path;
+    (void)state;
+    open_both(60000);
+    fabric_channel *c = dial_box(1);
+    pump();
+    fabric_channel *peer = ends[BOX].f.live[0];
+    assert_int_equal(dxpu_channel_close(&peer->ch, DXPU_REASON_DETACH), DXPU_OK);
+    pump();
+    assert_int_equal(ends[HOST].error, DXPU_E_CLOSED);
+    assert_int_equal(ends[HOST].f.up, 0);
+    assert_int_equal(places_used(HOST), 1);
+    assert_true(dxpu_channel_emit(&c->ch, dxpu_udp_now_ns(), out, sizeof out, &path) <= 0);
+    c->ch.send_answer = true; /* as for one that comes again */
+    assert_true(dxpu_channel_emit(&c->ch, dxpu_udp_now_ns(), out, sizeof out, &path) > 0);
+    c->free_ns = 0; /* hold has passed */
+    pump();
+    assert_int_equal(places_used(HOST), 0);
+    close_both();
+}
+
+/* Nothing comes of a channel while its keys are asked for: not even its id is known. */
+static void test_s92_no_frame_reaches_a_channel_without_keys(void **state)
+{
+    uint8_t reset[64];
+    fabric_channel *c;
+    size_t len;
+    (void)state;
+    open_both(60000);
+    c = dial_box(1);
+    len = dxpu_reset_encode(c->id, DXPU_REASON_NO_SLOT, reset);
+    bring(HOST, reset, len);
+    assert_int_equal(ends[HOST].f.count.unknown_channel, 1);
+    pump();
+    assert_int_equal(ends[HOST].ups, 1);
+    len = dxpu_reset_encode(c->id, DXPU_REASON_NO_SLOT, reset);
+    bring(HOST, reset, len); /* nor one that is up (S-33) */
+    pump();
+    assert_int_equal(ends[HOST].downs, 0);
+    close_both();
+}
+
+static uint8_t kept[ROOM];
+static size_t kept_len;
+
+static bool keep_first_open(unsigned from, uint8_t *frame, size_t len)
+{
+    if (from == HOST && frame[DXPU_FRAME_KIND] == DXPU_KIND_OPEN && !kept_len) {
+        memcpy(kept, frame, len);
+        kept_len = len;
+    }
+    return true;
+}
+
+/* An open without keys gets no answer, not even a reset; nor does a handshake where there are none.
+   The control is the first frame of each, which is seen to be there. */
+static void test_s92_plain_and_sealed_do_not_answer(void **state)
+{
+    dxpu_channel_config cfg;
+    dxpu_udp_path path;
+    (void)state;
+    open_both(60000);
+    close_end(HOST);
+    open_end(HOST, keys_none(), 60000);
+    path.socket = 0;
+    path.remote = ends[HOST].fd_at;
+    kept_len = 0;
+    hook = keep_first_open;
+    dxpu_channel_config_default(&cfg);
+    cfg.epoch = 1;
+    cfg.remote.slot = SLOTS + 1; /* which would be refused */
+    assert_non_null(fabric_dial(&ends[HOST].f, &cfg, NULL, &path, 1, dxpu_udp_now_ns()));
+    (void)pump_one(HOST, dxpu_udp_now_ns());
+    assert_true(kept_len > 0);
+    assert_int_equal(ends[BOX].f.sealing.count.plain_opens, 1);
+    assert_int_equal(pump_one(BOX, dxpu_udp_now_ns()), 0);
+    assert_int_equal(ends[BOX].welcomes, 0);
+    bring(HOST, kept, kept_len); /* nor does one who only opens answer one */
+    assert_int_equal(ends[HOST].f.count.bad_opens, 1);
+    close_end(HOST);
+    close_end(BOX);
+    open_end(HOST, keys_of(HOST), 60000);
+    open_end(BOX, keys_none(), 60000);
+    (void)dial_box(1);
+    assert_int_equal(pump_one(HOST, dxpu_udp_now_ns()), 1);
+    assert_int_equal(ends[BOX].f.sealing.count.plain_here, 1);
+    assert_int_equal(pump_one(BOX, dxpu_udp_now_ns()), 0);
+    close_both();
+}
+
+/* The answer is lost: the next initiation has another timestamp and key, and displaces nothing. */
+static unsigned answers_dropped;
+
+static bool drop_answers(unsigned from, uint8_t *frame, size_t len)
+{
+    bool answer = from == BOX && frame[DXPU_FRAME_KIND] == DXPU_KIND_HANDSHAKE &&
+                  frame[DXPU_FRAME_BASE_BYTES] == 2;
+    (void)len;
+    if (!answer || answers_dropped == 2)
+        return true;
+    answers_dropped++;
+    return false;
+}
+
+static void test_s92_answers_are_lost(void **state)
+{
+    fabric_channel *c;
+    (void)state;
+    open_both(60000);
+    answers_dropped = 0;
+    hook = drop_answers;
+    c = dial_box(1);
+    for (unsigned tries = 0; tries < 3; tries++) {
+        pump();
+        assert_int_equal(ends[HOST].ups, tries == 2);
+        assert_true(tries == 2 || (c->asked == tries + 1 && c->ask_ns > dxpu_udp_now_ns()));
+        if (tries < 2)
+            c->ask_ns = 0; /* as if the time had passed */
+    }
+    assert_int_equal(counted(BOX)->responses_sent, 3);
+    assert_int_equal(counted(BOX)->displaced, 0);
+    assert_int_equal(places_used(BOX), 1);
+    close_both();
+}
+
+static void test_s92_initiations_get_rarer(void **state)
+{
+    uint64_t hold_ms[] = { 10, 1000, 60000 };
+    fabric f;
+    (void)state;
+    memset(&f, 0, sizeof f);
+    for (unsigned i = 0; i < 3; i++) {
+        uint64_t hold_ns = hold_ms[i] * 1000000, sum_ns = 0;
+        f.base.hold_ms = (uint32_t)hold_ms[i];
+        assert_true(ask_gap_ns(&f, 0) <= 50000000 && ask_gap_ns(&f, 0) <= hold_ns / 8);
+        for (unsigned n = 0; n < 20; n++) {
+            assert_true(!n || ask_gap_ns(&f, n) >= ask_gap_ns(&f, n - 1));
+            assert_true(ask_gap_ns(&f, n) <= hold_ns / 2);
+            sum_ns += n < 3 ? ask_gap_ns(&f, n) : 0;
+        }
+        assert_true(sum_ns < hold_ns); /* some more than one */
+    }
+}
+
+/* Nobody answers: it ends as an open that nobody answers, and nothing but initiations was sent. */
+static unsigned other_kinds;
+
+static bool drop_all(unsigned from, uint8_t *frame, size_t len)
+{
+    (void)from;
+    (void)len;
+    other_kinds += frame[DXPU_FRAME_KIND] != DXPU_KIND_HANDSHAKE;
+    return false;
+}
+
+static void test_s92_silence_ends_it(void **state)
+{
+    fabric_channel *c;
+    uint64_t now;
+    (void)state;
+    open_both(1000);
+    other_kinds = 0;
+    hook = drop_all;
+    c = dial_box(1);
+    now = c->born_ns;
+    while (!ends[HOST].downs) {
+        uint64_t next = next_ns(&ends[HOST].f);
+        assert_true(next > now && next <= now + 1000000000);
+        now = next;
+        (void)pump_one(HOST, now);
+    }
+    assert_int_equal(ends[HOST].error, DXPU_E_DEAD);
+    assert_true(counted(HOST)->initiations_sent > 3 && counted(HOST)->initiations_sent < 12);
+    assert_int_equal(other_kinds, 0);
+    assert_int_equal(places_used(HOST), 0);
+    close_both();
+}
+
+static void test_s15_a_refusal_has_its_reason(void **state)
+{
+    (void)state;
+    open_both(60000);
+    ends[BOX].reason = DXPU_REASON_EPOCH;
+    (void)dial_box(1);
+    pump();
+    assert_int_equal(ends[HOST].downs, 1);
+    assert_int_equal(ends[HOST].error, DXPU_E_RESET);
+    assert_int_equal(ends[HOST].last_reason, DXPU_REASON_EPOCH);
+    assert_int_equal(ends[BOX].f.count.opens_refused, 1);
+    assert_int_equal(places_used(BOX), 0);
+    close_both();
+}
+
+/* Between handshake and open: nothing is said then, the next handshake tells. */
+static bool refuse_open(unsigned from, uint8_t *frame, size_t len)
+{
+    (void)len;
+    if (from == HOST && frame[DXPU_FRAME_KIND] == DXPU_KIND_OPEN)
+        ends[BOX].reason = DXPU_REASON_EPOCH;
+    return true;
+}
+
+static void test_s14_refused_when_the_open_comes(void **state)
+{
+    (void)state;
+    open_both(60000);
+    hook = refuse_open;
+    (void)dial_box(1);
+    pump();
+    assert_int_equal(ends[HOST].ups + ends[BOX].ups, 0);
+    assert_int_equal(ends[BOX].f.count.opens_refused, 1);
+    assert_int_equal(places_used(BOX), 0);
+    close_both();
+}
+
+/* S-14: a promised place that somebody else has when the open comes is not taken from him. */
+static uint16_t rival;
+
+static bool rival_comes(unsigned from, uint8_t *frame, size_t len)
+{
+    if (from == HOST && frame[DXPU_FRAME_KIND] == DXPU_KIND_OPEN && rival) {
+        dxpu_channel_config cfg = ends[BOX].f.base;
+        uint32_t id = 0;
+        dxpu_sodium_session *x;
+        dxpu_offer offer;
+        dxpu_bytes open = { frame, len };
+        x = dxpu_sodium_opener(ends[BOX].f.sealing.end, dxpu_udp_now_ns(), open, &offer);
+        assert_non_null(x);
+        id = dxpu_sodium_local_id(x) & INDEX_MASK;
+        rival = 0;
+        cfg.epoch = 1;
+        channels[0] = channel_at(&ends[BOX].f, id_at(id), &cfg);
+        assert_non_null(channels[0]);
+        channels[0]->up = true;
+        ends[BOX].f.up++;
+        (void)dxpu_channel_open(&channels[0]->ch, dxpu_udp_now_ns());
+    }
+    return true;
+}
+
+static void test_s14_a_place_that_is_taken(void **state)
+{
+    (void)state;
+    open_both(60000);
+    rival = 1;
+    hook = rival_comes;
+    (void)dial_box(1);
+    (void)pump_one(HOST, dxpu_udp_now_ns());
+    while (rival && (pump_one(BOX, dxpu_udp_now_ns()) | pump_one(HOST, dxpu_udp_now_ns())))
+        continue;
+    assert_int_equal(rival, 0);
+    assert_int_equal(ends[BOX].f.count.opens_refused, 1);
+    assert_int_equal(places_used(BOX), 1);
+    assert_ptr_equal(ends[BOX].f.channels[channels[0]->id & INDEX_MASK], channels[0]);
+    close_both();
+}
+
+/* More handshakes than places: each gets one that is free, or of an incarnation that is over. */
+static void test_s14_all_places(void **state)
+{
+    (void)state;
+    open_both(60000);
+    for (unsigned round = 0; round < 4; round++) {
+        fabric_channel *c[CAPACITY];
+        for (unsigned i = 0; i < CAPACITY; i++)
+            c[i] = dial_box((uint16_t)(1 + i % SLOTS));
+        pump();
+        assert_int_equal(ends[BOX].ups, (round + 1) * CAPACITY);
+        assert_int_equal(ends[HOST].f.up, CAPACITY);
+        for (unsigned i = 0; i < CAPACITY; i++)
+            assert_int_equal(dxpu_channel_close(&c[i]->ch, DXPU_REASON_DETACH), DXPU_OK);
+        pump(); /* at the box they linger, and make room */
+        assert_int_equal(places_used(HOST), 0);
+        assert_int_equal(places_used(BOX), CAPACITY);
+    }
+    close_both();
+}
+
+/* With no place at all who asks is told so. */
+static void test_s15_no_place(void **state)
+{
+    (void)state;
+    open_both(60000);
+    for (unsigned i = 0; i < CAPACITY; i++)
+        (void)dial_box(1);
+    pump();
+    assert_int_equal(ends[BOX].ups, CAPACITY);
+    close_end(HOST); /* it says nothing */
+    open_end(HOST, keys_of(HOST), 60000);
+    (void)dial_box(1);
+    pump();
+    assert_int_equal(ends[HOST].error, DXPU_E_RESET);
+    assert_int_equal(ends[HOST].last_reason, DXPU_REASON_BUSY);
+    close_both();
+}
+
+static void test_an_open_is_repeated(void **state)
+{
+    (void)state;
+    open_both(60000);
+    kept_len = 0;
+    hook = keep_first_open;
+    (void)dial_box(1);
+    while (!kept_len)
+        (void)(pump_one(HOST, dxpu_udp_now_ns()) + pump_one(BOX, dxpu_udp_now_ns()));
+    assert_int_equal(ends[BOX].f.count.opens_accepted, 1);
+    bring(BOX, kept, kept_len);
+    assert_int_equal(ends[BOX].f.count.opens_repeated, 1);
+    pump();
+    assert_int_equal(ends[BOX].ups, 1);
+    bring(BOX, kept, kept_len); /* it is up: nobody's any more */
+    assert_int_equal(counted(BOX)->opens_unknown, 1);
+    assert_int_equal(ends[BOX].f.sealing.count.plain_opens, 0);
+    assert_int_equal(ends[BOX].f.count.opens_accepted, 1);
+    close_both();
+}
+
+/* S-93: another port of this program has heard of this key with a later timestamp. */
+static void test_s93_another_port_heard_later(void **state)
+{
+    (void)state;
+    open_both(60000);
+    assert_true(keys_fresh(ends[BOX].keys, pair[HOST]->public_key, UINT64_MAX));
+    (void)dial_box(1);
+    pump();
+    assert_int_equal(ends[HOST].ups, 0);
+    assert_int_equal(counted(BOX)->replayed, 1);
+    assert_int_equal(ends[BOX].welcomes, 0);
+    close_both();
+}
+
+/* ... or does so while this one is looking at it. */
+static void test_s93_two_ports_at_once(void **state)
+{
+    const uint8_t *key;
+    sealing *z;
+    (void)state;
+    open_both(60000);
+    z = &ends[BOX].f.sealing;
+    key = pair[HOST]->public_key;
+    assert_ptr_equal(find(z, key), &z->peer);
+    assert_true(fresh(z, key, 100));
+    assert_false(fresh(z, key, 100));
+    assert_true(fresh(z, key, 101));
+    assert_ptr_equal(find(z, pair[BOX]->public_key), NULL);
+    close_both();
+}
+
+/* What a proxy of the host's key says to the box, which is not of this program: an initiation for
+   frames of another version, and the same again. */
+static size_t foreign_initiation(dxpu_sodium *foreign, uint8_t frame[ROOM])
+{
+    dxpu_sodium_request ask;
+    dxpu_sodium_session *x;
+    uint8_t cookie[ROOM];
+    size_t bytes;
+    ssize_t len;
+    memset(&ask, 0, sizeof ask);
+    ask.channel = 77;
+    ask.version_min = ask.version_max = DXPU_WIRE_VERSION + 1;
+    ask.epoch = 1;
+    x = dxpu_sodium_begin(foreign, pair[BOX]->public_key, &ask);
+    assert_non_null(x);
+    len = dxpu_sodium_initiate(x, 1, 1, frame, ROOM);
+    assert_true(len > 0);
+    bring(BOX, frame, (size_t)len);
+    dxpu_udp_flush(ends[BOX].f.udp);
+    len = recv(ends[BOX].fd, cookie, sizeof cookie, 0);
+    assert_true(len > 0);
+    assert_int_equal(dxpu_sodium_ingest(foreign, 1, (dxpu_bytes){ cookie, (size_t)len },
+                                        (dxpu_bytes){ NULL, 0 }, frame, ROOM, &bytes, &x),
+                     DXPU_OK);
+    assert_true(bytes > 0);
+    return bytes;
+}
+
+/* S-13: it is answered once, and refused; its timestamp counts for all ports of the box. */
+static void test_s13_a_refused_version_counts(void **state)
+{
+    uint8_t frame[ROOM];
+    dxpu_sodium_config cfg;
+    dxpu_sodium *foreign;
+    size_t bytes;
+    (void)state;
+    open_both(60000);
+    dxpu_sodium_config_default(&cfg);
+    cfg.identity = pair[HOST];
+    foreign = dxpu_sodium_create(&cfg);
+    assert_non_null(foreign);
+    bytes = foreign_initiation(foreign, frame);
+    bring(BOX, frame, bytes);
+    assert_int_equal(counted(BOX)->refused, 1);
+    assert_int_equal(counted(BOX)->replayed, 0);
+    assert_true(keys_newest(ends[BOX].keys, pair[HOST]->public_key) > 0);
+    bring(BOX, frame, bytes);
+    assert_int_equal(counted(BOX)->refused, 1);
+    assert_int_equal(counted(BOX)->replayed, 1);
+    dxpu_sodium_destroy(foreign);
+    close_both();
+}
+
+static bool drop_opens(unsigned from, uint8_t *frame, size_t len)
+{
+    (void)len;
+    return from != HOST || frame[DXPU_FRAME_KIND] != DXPU_KIND_OPEN;
+}
+
+/* S-14: the box wakes up for it, though nothing arrives any more. */
+static void test_s14_keys_end_by_time(void **state)
+{
+    uint64_t next;
+    (void)state;
+    open_both(60000);
+    assert_true(next_ns(&ends[BOX].f) == DXPU_NEVER); /* the control */
+    hook = drop_opens;
+    (void)dial_box(1);
+    pump();
+    assert_int_equal(counted(BOX)->responses_sent, 1);
+    next = next_ns(&ends[BOX].f);
+    assert_true(next > dxpu_udp_now_ns() && next <= dxpu_udp_now_ns() + 5000000000u);
+    run(&ends[BOX].f, next - 1);
+    assert_int_equal(counted(BOX)->expired, 0);
+    run(&ends[BOX].f, next);
+    assert_int_equal(counted(BOX)->expired, 1);
+    assert_true(next_ns(&ends[BOX].f) == DXPU_NEVER);
+    close_both();
+}
+
+static void test_s96_keys_that_are_gone(void **state)
+{
+    (void)state;
+    open_both(60000);
+    (void)dial_box(1);
+    pump();
+    fabric_keys_changed(&ends[BOX].f); /* the control: it may stay */
+    fabric_keys_changed(&ends[HOST].f);
+    pump();
+    assert_int_equal(ends[BOX].downs + ends[HOST].downs, 0);
+    ends[BOX].deny = true;
+    fabric_keys_changed(&ends[BOX].f);
+    assert_int_equal(ends[BOX].f.sealing.count.revoked, 1);
+    pump();
+    assert_int_equal(ends[BOX].downs, 1);
+    assert_int_equal(ends[HOST].downs, 1);
+    assert_int_equal(ends[HOST].last_reason, DXPU_REASON_DETACH);
+    close_both();
+}
+
+/* S-98: beside channels handshakes get a part of the time, and some at once after quiet. */
+static void test_s98_a_share_of_the_time(void **state)
+{
+    sealing z;
+    uint64_t now = 1000000000000, spent = 0;
+    (void)state;
+    memset(&z, 0, sizeof z);
+    assert_true(has_time(&z, now));
+    assert_true(z.credit_ns == BURST_NS);
+    for (unsigned i = 0; i < 10000; i++) { /* 100 us at a time, each of which takes 200 us */
+        now += 100000;
+        if (!has_time(&z, now))
+            continue;
+        spent += 200000;
+        spend(&z, 200000);
+    }
+    assert_true(spent >= 10000ull * 100000 / SHARE);
+    assert_true(spent <= 10000ull * 100000 / SHARE + BURST_NS + 200000); /* what begins is ended */
+    z.credit_ns = 0;
+    assert_false(has_time(&z, now));
+}
+
+/* And alone all of it: nothing is dropped. */
+static void test_s98_nothing_is_late_without_channels(void **state)
+{
+    uint8_t frame[DXPU_FRAME_BASE_BYTES + 8 + DXPU_FRAME_CRC_BYTES] = { 0x44, 0x58 };
+    (void)state;
+    frame[DXPU_FRAME_VERSION] = DXPU_WIRE_VERSION;
+    frame[DXPU_FRAME_KIND] = DXPU_KIND_HANDSHAKE;
+    frame[DXPU_FRAME_LENGTH + 1] = sizeof frame;
+    open_both(60000);
+    for (unsigned i = 0; i < 1000; i++)
+        bring(BOX, frame, sizeof frame);
+    assert_int_equal(counted(BOX)->malformed, 1000);
+    assert_int_equal(ends[BOX].f.sealing.count.late, 0);
+    (void)dial_box(1);
+    pump();
+    assert_int_equal(ends[BOX].f.up, 1);
+    for (unsigned i = 0; !ends[BOX].f.sealing.count.late; i++) { /* the control */
+        assert_true(i < 100000000);
+        ends[BOX].f.sealing.credit_ns = 0;
+        ends[BOX].f.sealing.credit_at_ns = dxpu_udp_now_ns() + 1000;
+        bring(BOX, frame, sizeof frame);
+    }
+    close_both();
+}
+
+/* S-156: so do opens, of which each is tried with the keys of all pending sessions. */
+static void test_s156_opens_are_in_the_same_share(void **state)
+{
+    uint8_t frame[DXPU_FRAME_BASE_BYTES + 100] = { 0x44, 0x58 };
+    (void)state;
+    frame[DXPU_FRAME_VERSION] = DXPU_WIRE_VERSION;
+    frame[DXPU_FRAME_KIND] = DXPU_KIND_OPEN;
+    frame[DXPU_FRAME_LENGTH + 1] = sizeof frame;
+    open_both(60000);
+    for (unsigned i = 0; i < 1000; i++) /* the control: alone they have all of it */
+        bring(BOX, frame, sizeof frame);
+    assert_int_equal(counted(BOX)->opens_unknown, 1000);
+    assert_int_equal(ends[BOX].f.sealing.count.late, 0);
+    (void)dial_box(1);
+    pump();
+    assert_int_equal(ends[BOX].f.up, 1);
+    ends[BOX].f.sealing.credit_ns = 0;
+    ends[BOX].f.sealing.credit_at_ns = UINT64_MAX;
+    bring(BOX, frame, sizeof frame);
+    assert_int_equal(ends[BOX].f.sealing.count.late, 1);
+    assert_int_equal(counted(BOX)->opens_unknown, 1000);
+    ends[BOX].f.sealing.credit_ns = BURST_NS; /* and it pays for what it took */
+    bring(BOX, frame, sizeof frame);
+    assert_int_equal(counted(BOX)->opens_unknown, 1001);
+    assert_true(ends[BOX].f.sealing.credit_ns < BURST_NS);
+    close_both();
+}
+
+/* S-98: of one address, whatever its ports. */
+static void test_s98_addresses_are_limited(void **state)
+{
+    static const char *const same[][2] = { { "10.0.0.1:1", "10.0.0.1:2" },
+                                           { "[2001:db8::1]:1", "[2001:db8::2]:9" } };
+    static const char *const others[] = { "10.0.0.2:1", "[2001:db8:0:1::1]:1" };
+    uint64_t now = 1000000000000;
+    (void)state;
+    open_both(60000);
+    for (unsigned i = 0; i < 2; i++) {
+        sealing *z = &ends[BOX].f.sealing;
+        uint8_t one[DXPU_SODIUM_FROM_BYTES], two[DXPU_SODIUM_FROM_BYTES],
+            other[DXPU_SODIUM_FROM_BYTES];
+        dxpu_udp_address a, b, c;
+        dxpu_bytes from[2], far;
+        unsigned n = 0;
+        assert_null(dxpu_udp_parse(same[i][0], &a));
+        assert_null(dxpu_udp_parse(same[i][1], &b));
+        assert_null(dxpu_udp_parse(others[i], &c));
+        from[0] = address_bytes(&a, one);
+        from[1] = address_bytes(&b, two);
+        far = address_bytes(&c, other);
+        assert_memory_not_equal(one, two, from[0].len); /* for a cookie they are two */
+        memset(z->spare_ns, 0, sizeof z->spare_ns);
+        while (spare(z, now, from[n & 1]))
+            n++;
+        assert_int_equal(n, ADDRESS_BURST + 1);
+        for (unsigned k = 0; k < 1000; k++)
+            n += spare(z, now + (uint64_t)k * ADDRESS_NS / 4, from[k & 1]);
+        assert_in_range(n, ADDRESS_BURST + 1 + 249, ADDRESS_BURST + 1 + 251);
+        for (unsigned k = 0; k < 64; k++) { /* another one, but for one key of 256 */
+            memset(z->spare_ns, 0, sizeof z->spare_ns);
+            crypto_shorthash_keygen(z->hash_key);
+            while (spare(z, now, from[0]))
+                continue;
+            n += spare(z, now, far);
+        }
+        assert_true(n > ADDRESS_BURST + 251 + 48);
+    }
+    close_both();
+}
+
+/* ==== Random bytes ============================================================================ */
+
+enum { SEEN = 64 };
+static uint8_t seen[SEEN][ROOM];
+static size_t seen_len[SEEN];
+static unsigned seen_count;
+
+static bool keep_all(unsigned from, uint8_t *frame, size_t len)
+{
+    (void)from;
+    if (seen_count < SEEN) {
+        memcpy(seen[seen_count], frame, len);
+        seen_len[seen_count++] = len;
+    }
+    return true;
+}
+
+static uint32_t rng_state = 12345;
+static uint32_t rng(uint32_t below)
+{
+    rng_state = rng_state * 1664525u + 1013904223u;
+    return (uint32_t)((uint64_t)(rng_state >> 8) * below >> 24);
+}
+
+/* True frames, mangled, with checksums that fit now and then: at both ends nothing comes up but
+   what was dialed. */
+static void test_s2_random_frames(void **state)
+{
+    const char *rounds = getenv("DXPU_ROUNDS");
+    unsigned n = rounds ? (unsigned)strtoul(rounds, NULL, 10) : 20000;
+    (void)state;
+    open_both(60000);
+    seen_count = 0;
+    hook = keep_all;
+    (void)dial_box(1);
+    pump();
+    assert_true(seen_count > 5);
+    hook = NULL;
+    for (unsigned i = 0; i < n; i++) {
+        uint8_t frame[ROOM];
+        unsigned k = rng(seen_count);
+        size_t len = seen_len[k];
+        memcpy(frame, seen[k], len);
+        for (unsigned flips = 1 + rng(4); flips; flips--)
+            frame[rng(4) ? rng((uint32_t)len) : rng(40)] ^= (uint8_t)(1u << rng(8));
+        if (!rng(8))
+            len = 1 + rng((uint32_t)len);
+        frame[DXPU_FRAME_LENGTH] = (uint8_t)(len >> 8);
+        frame[DXPU_FRAME_LENGTH + 1] = (uint8_t)len;
+        if (len > DXPU_FRAME_BASE_BYTES + DXPU_FRAME_CRC_BYTES && rng(2))
+            dxpu_frame_seal_crc(frame, len - DXPU_FRAME_CRC_BYTES);
+        bring(rng(2), frame, len);
+        if (!rng(64))
+            pump();
+    }
+    pump();
+    for (unsigned i = 0; i < ENDS; i++) {
+        assert_int_equal(ends[i].ups, 1);
+        assert_int_equal(ends[i].downs, 0);
+    }
+    assert_true(counted(BOX)->malformed + counted(BOX)->bad_mac > n / 100);
+    (void)dial_box(2); /* and it still serves */
+    pump();
+    assert_int_equal(ends[BOX].ups, 2);
+    close_both();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_channel_is_first_by_turns),
+        cmocka_unit_test(test_a_place_out_of_the_middle),
+        cmocka_unit_test(test_s92_keys_then_a_channel),
+        cmocka_unit_test(test_s92_no_frame_reaches_a_channel_without_keys),
+        cmocka_unit_test(test_s92_plain_and_sealed_do_not_answer),
+        cmocka_unit_test(test_s92_answers_are_lost),
+        cmocka_unit_test(test_s92_initiations_get_rarer),
+        cmocka_unit_test(test_s92_silence_ends_it),
+        cmocka_unit_test(test_s15_a_refusal_has_its_reason),
+        cmocka_unit_test(test_s14_refused_when_the_open_comes),
+        cmocka_unit_test(test_s14_a_place_that_is_taken),
+        cmocka_unit_test(test_d46_who_is_closed_stays),
+        cmocka_unit_test(test_s14_all_places),
+        cmocka_unit_test(test_s15_no_place),
+        cmocka_unit_test(test_an_open_is_repeated),
+        cmocka_unit_test(test_s93_another_port_heard_later),
+        cmocka_unit_test(test_s93_two_ports_at_once),
+        cmocka_unit_test(test_s13_a_refused_version_counts),
+        cmocka_unit_test(test_s14_keys_end_by_time),
+        cmocka_unit_test(test_s96_keys_that_are_gone),
+        cmocka_unit_test(test_s98_a_share_of_the_time),
+        cmocka_unit_test(test_s98_nothing_is_late_without_channels),
+        cmocka_unit_test(test_s156_opens_are_in_the_same_share),
+        cmocka_unit_test(test_s98_addresses_are_limited),
+        cmocka_unit_test(test_s2_random_frames),
+    };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,2 @@
+# tests of dxpu.h
+libs/tests/core := -lcmocka

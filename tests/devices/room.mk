@@ -1,0 +1,3 @@
+# tests of the device models
+uses/tests/devices := examples/common/base examples/devices
+libs/tests/devices := -lcmocka

@@ -1,0 +1,827 @@
+#!/usr/bin/env python3
+"""dxpu-box and dxpu-host with a manager: a fake one (fake_manager.py) asks, and looks at what they
+tell.  The host waits for a virtual machine that does not come; channels carry TLPs all the same.
+
+Prints `ok NAME` or `not ok NAME` for each case.  Programs come from $DXPU_BIN, else build/."""
+# SPDX-License-Identifier: MIT
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import stat
+import struct
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import rooms  # noqa: E402,F401
+from cases import case, check, main, sanitized  # noqa: E402
+sanitized()
+import fake_manager as fm  # noqa: E402
+from fake_manager import (BOX, CLOSING, DIALING, EMPTY, HELD, HOST, KEPT, UNWIPED, UP,  # noqa: E402
+                          WIPED, WIPING)
+import lab  # noqa: E402
+import net_control as by_hand  # noqa: E402
+
+V4 = "127.0.0.1:0"
+BUSY, EPOCH, ROLE, DRAINED, STATE = 7, 10, 12, 21, 22
+GOOD, BROKEN = 1, 2
+STORAGE, FENCED = 2, 3
+MIB = 1 << 20
+
+
+def start_box(l, manager, *args, name="box", listen=V4):
+    process = l.start("dxpu-box", "--listen", listen, "--control", ":0", "--json", "--manager",
+                      manager.address, "--identity", l.file(name + ".id"), "--state",
+                      l.file(name + ".state"), "--name", name, *args)
+    return by_hand.Proxy(process)
+
+
+def start_host(l, manager, *args, name="host"):
+    process = l.start("dxpu-host", "--vfio-user", l.file("vm%d" % len(l.processes)), "--listen", V4,
+                      "--control", ":0", "--json", "--manager", manager.address, "--identity",
+                      l.file(name + ".id"), "--name", name, *args)
+    return by_hand.Proxy(process)
+
+
+def refused(code, ask, *args):
+    try:
+        ask(*args)
+    except fm.Refused as why:
+        check(why.args[0] == code and len(why.args[1]) > 10, why)
+        return
+    raise AssertionError("was not refused")
+
+
+def lend(box, host, epoch, slot=1, port=1):
+    """Bind and attach, until both ends say that the channel is up."""
+    check(box.bind(slot, host.node, port, epoch) == (HELD, epoch))
+    host.attach(port, box, slot, epoch)
+    there, here = box.becomes(slot, UP), host.becomes(port, UP)
+    check(there.epoch == here.epoch == epoch, there, here)
+    check((there.peer_node, there.peer_slot) == (host.node, port), there)
+    return there, here
+
+
+def disk(l, name, bytes_):
+    with open(l.file(name), "wb") as f:
+        f.truncate(bytes_)
+    return l.file(name)
+
+
+def plant(path, at, data=b"a tenant's secret"):
+    with open(path, "r+b") as f:
+        f.seek(at)
+        f.write(data)
+
+
+def has(path, data=b"a tenant's secret"):
+    with open(path, "rb") as f:
+        while True:
+            part = f.read(MIB)
+            if not part:
+                return False
+            if data in part:
+                return True
+
+
+# ---- Cases ----
+
+@case
+def registration_and_node_numbers():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        box = start_box(l, m, "--slots", 5, "--group-slots", 2, "--model", "small disk", "--device",
+                        "nvme", "--memory", "1M")
+        b = m.link(BOX)
+        check(b.program.startswith("dxpu-box ") and b.name == "box" and b.total == 5, b.program)
+        check(b.registers[0] == 5 and b.said_node == 0 and b.instance, b.registers)
+        check(b.paths == [box.process.address()], b.paths)  # M-48
+        check([d.group for d in b.slots.values()] == [1, 1, 2, 2, 3], b.slots)
+        check({(d.vendor, d.device, d.cls, d.model, d.state, d.health, d.epoch, d.seen)
+               for d in b.slots.values()} ==
+              {(0x1af4, 0x10f1, 0x010802, "small disk", WIPED, GOOD, 0, 0)}, b.slots)
+        serials = [d.serial for d in b.slots.values()]
+        check(len(set(serials)) == 5 and all(s.startswith("DXPU") for s in serials), serials)
+        start_host(l, m, "--slots", 3)
+        h = m.link(HOST)
+        check(h.program.startswith("dxpu-host ") and h.total == 3 and h.paths == [], h.program)
+        check([d.state for d in h.slots.values()] == [EMPTY] * 3 and h.node == b.node + 1)
+        with open(l.file("box.id")) as f:
+            line = f.read()
+        check(bytes.fromhex(line) == b.identity and len(line) == 33, line)
+        check(stat.S_IMODE(os.stat(l.file("box.id")).st_mode) == 0o600)
+        box.process.kill()  # M-68: another process, and the same proxy
+        box = start_box(l, m, "--slots", 5, "--device", "nvme", "--memory", "1M")
+        again = m.link(BOX, b)
+        check(again.identity == b.identity and again.instance != b.instance, again.identity)
+        check(again.node == b.node and again.slots[1].model == "nvme")
+        check([d.serial for d in again.slots.values()] == serials)
+        m.until(lambda: b"node %d of" % b.node in box.process.errors().encode(), "the number")
+        check(by_hand.dxpu(l, "status", box.control)["node"] == b.node)
+        box.process.stop()
+        other = start_box(l, m, name="other")
+        o = m.link(BOX, again)
+        check(o.node == h.node + 1 and o.slots[1].serial not in serials)
+        check(other.process.stop() == 0)
+
+
+@case
+def addresses_for_hosts():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        start_box(l, m, "--advertise", "192.0.2.1:4458,[2001:db8::1]:4458", name="one")
+        one = m.link(BOX)
+        check(one.paths == ["192.0.2.1:4458", "2001:db8::1:4458"], one.paths)
+        start_box(l, m, "--plain", "--plain-network", name="two", listen="0.0.0.0:0")
+        two = m.link(BOX, one)
+        check(len(two.paths) == 1 and two.paths[0].startswith("127.0.0.1:"), two.paths)
+        check(not two.paths[0].endswith(":0"), two.paths)
+
+
+@case
+def many_slots_take_several_registers():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        start_box(l, m, "--slots", 700, "--memory", 4096)
+        b = m.link(BOX)
+        check(sorted(b.slots) == list(range(1, 701)) and len(b.registers) > 1, b.registers)
+        check(sum(b.registers) == 700, b.registers)
+
+
+@case
+def bind_attach_detach_unbind():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        start_box(l, m, "--slots", 2, "--memory", 4096)
+        b = m.link(BOX)
+        start_host(l, m)
+        h = m.link(HOST)
+        before = b.registers[:]
+        lend(b, h, 5)
+        check(b.bind(1, h.node, 1, 5) == (UP, 5))  # M-54
+        check(h.attach(1, b, 1, 5)[1] == 5)
+        check(all(n == 1 for n in b.registers[len(before):]), b.registers)  # M-53
+        m.until(lambda: b.changes >= 2, "changes in heartbeats")
+        check(h.slots[1].peer_slot == 1 and h.slots[1].code == 0, h.slots[1])
+        check(b.slots[2].state == WIPED)
+        check(h.detach(1, 5)[0] in (CLOSING, EMPTY))
+        h.becomes(1, EMPTY)
+        held = b.becomes(1, HELD)  # M-55: only the manager ends a lease
+        check(held.epoch == held.seen == 5 and held.peer_node == h.node, held)
+        h.attach(1, b, 1, 5)
+        h.becomes(1, UP)
+        check(b.unbind(1, 5)[0] in (WIPING, WIPED))
+        wiped = b.becomes(1, WIPED)
+        check(wiped.epoch == 0 and wiped.seen == 5, wiped)
+        h.becomes(1, DIALING)  # its lease is over
+        h.detach(1)
+        for ask in ((1, h.node, 1, 5), (1, h.node, 1, 4)):
+            refused(EPOCH, b.bind, *ask)  # M-60
+        check(b.unbind(1, 5) == (WIPED, 0))  # M-54
+        check(b.unbind(1, 6)[0] in (WIPING, WIPED))  # it was never told of it
+        m.until(lambda: (b.slots[1].seen, b.slots[1].state) == (6, WIPED), "that it knows it now")
+        check(b.unbind(1, 6) == (WIPED, 0))
+        refused(EPOCH, b.unbind, 1, 5)  # M-63
+        lend(b, h, 7)
+        check(b.unbind(1, 9)[0] in (WIPING, WIPED))  # M-63: nor of that one, which is above
+        h.becomes(1, DIALING)
+        m.until(lambda: b.slots[1].seen == 9, "that it is over")
+        h.detach(1)
+        refused(EPOCH, b.bind, 1, h.node, 1, 8)
+
+
+@case
+def nobody_else_gets_in():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        start_box(l, m, "--memory", 4096)
+        b = m.link(BOX)
+        start_host(l, m)
+        h = m.link(HOST)
+        lend(b, h, 8)
+        # M-55: an old epoch, the epoch with another node, a higher epoch that nobody has given
+        for node, epoch in ((h.node, 7), (h.node + 50, 8), (h.node, 9)):
+            other = l.run("dxpu-host", "--box", b.paths[0], "--node", node, "--epoch", epoch,
+                          "--load", "read", "--count", 1, "--give-up-ms", 1000)
+            check(other.status == 4 and "epoch is old" in other.errors(), other.errors())
+            m.until(lambda: b.alarms and b.alarms[-1][:3] == (1, FENCED, 8) and
+                    "node %d " % node in b.alarms[-1][3] and
+                    "epoch %d," % epoch in b.alarms[-1][3], "an alarm")  # M-69
+        check(len(b.alarms) == 3, b.alarms)  # though each asked several times
+        check(b.slots[1].state == UP and h.slots[1].state == UP)
+        h.detach(1)
+        h.becomes(1, EMPTY)
+        good = l.run("dxpu-host", "--box", b.paths[0], "--node", h.node, "--epoch", 8,
+                     "--load", "read", "--count", 1)
+        check(good.status == 0, good.errors())  # the same way in, with the lease
+
+
+@case
+def higher_bind_ends_the_older_lease():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        start_box(l, m, "--memory", 4096)
+        b = m.link(BOX)
+        start_host(l, m, name="one")
+        one = m.link(HOST)
+        start_host(l, m, name="two")
+        two = m.link(HOST, one)
+        lend(b, one, 3)
+        check(b.bind(1, two.node, 2, 4) == (HELD, 4))  # M-60
+        two.attach(2, b, 1, 4)
+        two.becomes(2, UP)
+        one.becomes(1, DIALING)
+        check(b.becomes(1, UP).peer_node == two.node)
+
+
+@case
+def unbind_wipes_or_keeps():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        disks = [disk(l, "disk" + end, 24 * MIB + 4096) for end in ("", ".2")]
+        start_box(l, m, "--slots", 2, "--device", "nvme", "--file", disks[0])
+        b = m.link(BOX)
+        start_host(l, m)
+        h = m.link(HOST)
+        for slot in (1, 2):
+            lend(b, h, 20 + slot, slot, slot)
+        for path in disks:
+            for at in (0, 9 * MIB - 5, 24 * MIB + 4000):
+                plant(path, at)
+            check(has(path))
+        check(b.unbind(1, 21)[0] == WIPING)
+        check(b.unbind(2, 22, keep=True) == (KEPT, 0))  # the control: what was not to be wiped
+        b.becomes(1, WIPED)
+        check(not has(disks[0]) and os.path.getsize(disks[0]) == 24 * MIB + 4096)  # M-65
+        check(has(disks[1]))
+        check(b.unbind(2, 22, keep=True) == (KEPT, 0))  # M-54
+        check(b.bind(2, h.node, 2, 23) == (HELD, 23) and has(disks[1]))  # a parked lease is back
+        check(b.unbind(2, 23)[0] == WIPING)
+        b.becomes(2, WIPED)
+        check(not has(disks[1]))
+        check(b.unbind(2, 23, keep=True) == (WIPED, 0))  # M-64: nothing is left to keep
+
+
+@case
+def wipe_that_does_not_verify():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        path = disk(l, "disk", 8 * MIB)
+        start_box(l, m, "--device", "nvme", "--file", path)
+        b = m.link(BOX)
+        b.bind(1, 77, 1, 4)
+        os.truncate(path, 3 * MIB)  # blocks are gone: reading them back fails
+        b.unbind(1, 4)
+        bad = b.becomes(1, UNWIPED)  # M-65
+        check(bad.health == BROKEN and bad.epoch == 0, bad)
+        m.until(lambda: {a[1] for a in b.alarms} == {STORAGE}, "alarms")
+        refused(BUSY, b.bind, 1, 77, 1, 5)  # M-62
+        os.truncate(path, 8 * MIB)
+        check(b.unbind(1, 4)[0] == WIPING)  # again
+        check(b.becomes(1, WIPED).health == GOOD, b.slots[1])
+        b.bind(1, 77, 1, 5)
+
+
+@case
+def wipe_survives_a_kill():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        path = disk(l, "disk", 1024 * MIB)
+        plant(path, 1024 * MIB - 100)
+        box = start_box(l, m, "--device", "nvme", "--file", path)
+        b = m.link(BOX)
+        b.bind(1, 77, 1, 4)
+        check(b.unbind(1, 4)[0] == WIPING)
+        refused(BUSY, b.bind, 1, 77, 1, 5)  # M-62
+        refused(BUSY, b.reset, 1, 0)
+        box.process.kill()
+        check(b.history[-1] == (1, WIPING), b.history)
+        with open(l.file("box.state")) as f:
+            check(re.fullmatch("1 4 77 1 wiping [0-9a-f]{16}\n", f.read()))
+        box = start_box(l, m, "--device", "nvme", "--file", path)
+        again = m.link(BOX, b)
+        check(again.history[0] == (1, WIPING), again.history)  # M-57
+        again.becomes(1, WIPED)
+        with open(path, "rb") as f:
+            f.seek(1024 * MIB - 100)
+            check(f.read() == bytes(100))
+        check(box.process.stop() == 0)
+
+
+def swapped(l, m, b, box, *args):
+    """The box again, with other arguments; what it registers."""
+    box.process.kill()
+    box = start_box(l, m, "--device", "nvme", *args)
+    return m.link(BOX, b), box
+
+
+@case
+def slot_without_a_record_is_wiped_only_when_nobody_can_have_data_on_it():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        old = disk(l, "old", MIB)
+        plant(old, 4096)
+        box = start_box(l, m, "--device", "nvme", "--file", old)
+        b = m.link(BOX)
+        check(b.slots[1].state == EMPTY and b.slots[1].health == GOOD, b.slots)  # M-67
+        b.bind(1, 77, 1, 4)
+        box.process.kill()
+        os.unlink(l.file("box.state"))  # the box is installed again
+        box = start_box(l, m, "--device", "nvme", "--file", old)
+        b = m.link(BOX, b)
+        check(b.slots[1].state == EMPTY and has(old), b.slots)
+        check(b.unbind(1, 5)[0] == WIPING)  # what repair asks for
+        b.becomes(1, WIPED)
+        check(not has(old))
+        # The controls: files of this start, a file of nothing, memory, the other kinds.
+        open(l.file("none"), "w").close()
+        for number, args in enumerate((
+                ("nvme", "--file", l.file("new"), "--size", "1M", "--slots", 2),
+                ("nvme", "--file", l.file("none"), "--size", "1M"),
+                ("nvme", "--memory", "1M"), ("memory", "--memory", 4096), ("vga",), ("eptest",))):
+            one = start_box(l, m, "--device", *args, name="box%d" % number)
+            b = m.link(BOX, b)
+            check({d.state for d in b.slots.values()} == {WIPED}, args, b.slots)
+            if number == 0:  # and the same ones are wiped at the next start as well
+                one.process.kill()
+                one = start_box(l, m, "--device", *args, name="box0")
+                b = m.link(BOX, b)
+                check({d.state for d in b.slots.values()} == {WIPED}, args, b.slots)
+        two = l.file("new") + "," + old  # one of two namespaces has something in it
+        os.unlink(l.file("new"))
+        for process in l.processes:
+            if process.popen.poll() is None:
+                process.kill()
+        start_box(l, m, "--device", "nvme", "--file", two, "--size", "1M", name="two")
+        check(m.link(BOX, b).slots[1].state == EMPTY)
+
+
+@case
+def another_file_is_not_what_was_wiped_or_lent():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        one, two = disk(l, "one", 2 * MIB), disk(l, "two", 2 * MIB)
+        for path in (one, two):
+            plant(path, 4096)
+        box = start_box(l, m, "--device", "nvme", "--file", one)
+        b = m.link(BOX)
+        b.unbind(1, 3)
+        b.becomes(1, WIPED)
+        b, box = swapped(l, m, b, box, "--file", one)
+        check(b.slots[1].state == WIPED)  # the control: the same one
+        b, box = swapped(l, m, b, box, "--file", two)
+        check((b.slots[1].state, b.slots[1].health) == (EMPTY, GOOD) and has(two), b.slots)  # M-67
+        check("was wiped" in box.process.errors())
+        b, box = swapped(l, m, b, box, "--file", one, "--size", "3M")  # more than what was wiped
+        check(b.slots[1].state == EMPTY, b.slots)
+        b.bind(1, 77, 1, 5)
+        with open(l.file("box.state")) as f:
+            lines = {HELD: f.read()}
+        for state in (HELD, KEPT, WIPING):
+            if state == KEPT:
+                check(b.unbind(1, 5, keep=True) == (KEPT, 0))
+            elif state == WIPING:
+                box.process.kill()
+                with open(l.file("box.state")) as f:
+                    line = f.read().replace("kept", "wiping")
+                with open(l.file("box.state"), "w") as f:
+                    f.write(line)
+            with open(l.file("box.state")) as f:
+                lines[state] = f.read()
+            for _ in range(2):  # the file goes on to say whose it is
+                b, box = swapped(l, m, b, box, "--file", two)
+                check((b.slots[1].state, b.slots[1].health, b.slots[1].epoch) ==
+                      (EMPTY, BROKEN, 0), state, b.slots)
+                m.until(lambda: b.alarms and b.alarms[0][:2] == (1, STORAGE), "an alarm")
+                check("dxpu repair" in box.process.errors() and has(two))
+                with open(l.file("box.state")) as f:
+                    check(f.read() == lines[state], state)
+            b, box = swapped(l, m, b, box, "--file", one, "--size", "3M")  # the control: it is back
+            check(b.slots[1].health == GOOD, b.slots)
+            if state == WIPING:
+                b.becomes(1, WIPED)
+            else:
+                check(b.slots[1].state == state, b.slots)
+        b, box = swapped(l, m, b, box, "--file", two)
+        check(b.slots[1].state == EMPTY)
+        check(b.unbind(1, 5)[0] == WIPING)
+        check(b.becomes(1, WIPED).health == GOOD and not has(two))
+
+
+@case
+def state_file_without_media():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        path = disk(l, "disk", MIB)
+        b = box = None
+        for word, want in (("wiped", EMPTY), ("kept", KEPT), ("held", HELD), ("unwiped", UNWIPED)):
+            if box:
+                box.process.kill()
+            with open(l.file("box.state"), "w") as f:
+                f.write("1 9 3 1 %s\n" % word)
+            box = start_box(l, m, "--device", "nvme", "--file", path)
+            b = m.link(BOX, b)
+            check(b.slots[1].state == want, word, b.slots)  # M-67
+
+
+@case
+def lease_that_a_restored_state_does_not_know_is_wiped():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        path = disk(l, "disk", MIB)
+        box = start_box(l, m, "--device", "nvme", "--file", path)
+        b = m.link(BOX)
+        b.unbind(1, 3)
+        b.becomes(1, WIPED)
+        shutil.copy(l.file("box.state"), l.file("backup"))
+        for epoch, keep in ((5, False), (7, True)):
+            b.bind(1, 77, 1, epoch)
+            plant(path, 4096)
+            box.process.kill()
+            shutil.copy(l.file("backup"), l.file("box.state"))
+            b, box = swapped(l, m, b, box, "--file", path)
+            check(b.slots[1].state == WIPED and b.slots[1].seen == 3, b.slots)
+            if keep:  # its tenant's data may be there
+                check(b.unbind(1, epoch, keep=True) == (KEPT, 0) and has(path))
+                continue
+            check(b.unbind(1, 3) == (WIPED, 0) and has(path))  # the control: what it knows
+            check(b.unbind(1, epoch)[0] == WIPING)  # M-64
+            b.becomes(1, WIPED)
+            check(not has(path))
+
+
+@case
+def other_slots_go_on_while_one_is_wiped():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        files = [disk(l, "disk" + end, 1024 * MIB) for end in ("", ".2")]
+        box = start_box(l, m, "--slots", 2, "--device", "nvme", "--file", files[0])
+        host = start_host(l, m)
+        b, h = m.link(BOX), m.link(HOST)
+        lend(b, h, 5)
+        b.bind(2, 77, 1, 6)
+        b.unbind(2, 6)
+        with by_hand.Client(box) as c:
+            answers = 0  # M-65
+            while b.slots[2].state == WIPING:
+                c.works()
+                answers += b.slots[2].state == WIPING
+        check(answers > 10 and b.slots[2].state == WIPED, answers, b.slots[2])
+        check(by_hand.slot(l, host, 1)["state"] == "up")
+        check(by_hand.slot(l, host, 1)["incarnations"] == 1)
+
+
+@case
+def box_serves_its_lease_without_a_manager():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        box = start_box(l, m, "--slots", 2, "--memory", 4096)
+        b = m.link(BOX)
+        start_host(l, m)
+        h = m.link(HOST)
+        lend(b, h, 5, slot=2)
+        m.close()
+        box.process.kill()
+        box = start_box(l, m, "--slots", 2, "--memory", 4096, listen=b.paths[0])
+        by_hand.until(lambda: by_hand.slot(l, box, 2)["state"] == "up", "M-58: the lease goes on")
+        there = by_hand.slot(l, box, 2)
+        check(there["epoch"] == 5 and there["peer_node"] == h.node, there)
+        check(by_hand.slot(l, box, 1)["state"] == "wiped")
+        other = l.run("dxpu-host", "--box", b.paths[0], "--slot", 1, "--epoch", 6, "--load", "read",
+                      "--count", 1, "--give-up-ms", 500)
+        check(other.status == 4, other.errors())  # nor does anybody else get in now
+        with fm.Manager(nodes=m.nodes, port=m.port) as late:
+            told = late.link(BOX).slots[2]
+            check((told.state, told.epoch, told.peer_node) == (UP, 5, h.node), told)
+
+
+@case
+def host_dials_once_it_has_a_number():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        box = by_hand.start_box(l, "--state", l.file("plain"))  # no manager's: anybody gets in
+        m.close()
+        host = start_host(l, m)
+        by_hand.dxpu(l, "attach", host.control, 1, box.address, 2)
+        host.process.says("nobody answers there; dialing again")
+        here = by_hand.slot(l, host, 1)
+        check(here["state"] == "dialing" and here["attempts"] == 0, here)  # M-56
+        check(by_hand.slot(l, box, 2)["state"] == "empty")
+        with fm.Manager(nodes={b"another": 10}, port=m.port) as late:
+            late.link(HOST).becomes(1, UP)
+            check(by_hand.slot(l, box, 2)["peer_node"] == late.link(HOST).node == 11)
+
+
+@case
+def manager_restarts():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        box, host = start_box(l, m, "--memory", 4096), start_host(l, m)
+        b, h = m.link(BOX), m.link(HOST)
+        lend(b, h, 5)
+        for _ in range(3):
+            m.close()
+            with fm.Manager(nodes=m.nodes, port=m.port) as new:
+                check(new.link(BOX).slots[1].state == UP and new.link(HOST).slots[1].state == UP)
+                check(new.link(HOST).node == h.node and new.link(HOST).said_node == h.node)  # M-68
+            m = new
+        check(by_hand.slot(l, host, 1)["incarnations"] == 1)  # M-58
+        check(by_hand.slot(l, box, 1)["incarnations"] == 1)
+        with fm.Manager(nodes=m.nodes, port=m.port) as new:  # the control: a channel that breaks
+            h = new.link(HOST)
+            box.process.kill()
+            h.becomes(1, DIALING)
+            start_box(l, new, "--memory", 4096, listen=b.paths[0])
+            h.becomes(1, UP)
+            check(by_hand.slot(l, host, 1)["incarnations"] == 2)
+
+
+@case
+def lost_answers():
+    """M-54: who does not get an answer asks again, on another connection."""
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        path = disk(l, "disk", 8 * MIB)
+        start_box(l, m, "--device", "nvme", "--file", path)
+        start_host(l, m)
+
+        def twice(role, ask):
+            """Ask, hang up, ask again where it registers next: the answer to that."""
+            link = m.link(role)
+            ask(link)
+            link.socket.shutdown(socket.SHUT_RDWR)
+            link = m.link(role, link)
+            return struct.unpack(">HBxQ", link.answer(ask(link))[1])[1:]
+
+        node = m.link(HOST).node
+        for epoch in (4, 5):
+            check(twice(BOX, lambda k: k.ask_for(fm.BIND, struct.pack(">HHIQ", 1, 1, node, epoch)))
+                  == (HELD, epoch))
+            where = fm.pack_address(m.link(BOX).paths[0])
+            state, got = twice(HOST, lambda k: k.ask_for(fm.ATTACH, struct.pack(
+                ">HHQ", 1, 1, epoch) + where))
+            check(state in (DIALING, UP) and got == epoch, state)
+            m.link(HOST).becomes(1, UP)
+            plant(path, 5 * MIB)
+            m.link(HOST).detach(1)
+            m.link(HOST).becomes(1, EMPTY)
+            state, got = twice(BOX, lambda k: k.ask_for(fm.UNBIND, struct.pack(">HBxQ", 1, 0,
+                                                                               epoch)))
+            check(state in (WIPING, WIPED) and got == 0, state)
+            m.link(BOX).becomes(1, WIPED)
+            check(not has(path))
+
+
+@case
+def hostile_managers():
+    chance = random.Random(6)
+    good = fm.message(fm.HELLO, struct.pack(">BBBxIHxx", 3, 1, 1, 0, 0) + b"\0", 1 << 28)
+    node = fm.message(fm.NODE, struct.pack(">II", 7, 50), 2 << 28 | 1)
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        b = start_box(l, m, "--memory", 4096)
+        h = start_host(l, m)
+        lend(m.link(BOX), m.link(HOST), 5)
+        m.close()
+        scripts = [b"HTTP/1.1 400 Bad Request\r\n\r\n", bytes(100), good + good, node,  # M-50
+                   good + node + node * 3, good + fm.message(fm.HEARTBEAT, bytes(12), 3 << 28),
+                   good + fm.message(fm.DONE, bytes(12), 4 << 28),
+                   good + fm.message(fm.NODE, bytes(8), 2 << 28 | 1),  # M-42
+                   good + fm.message(fm.ERROR, struct.pack(">HH", 65535, 9) + b"\0", 2 << 28 | 1),
+                   fm.message(fm.HELLO, struct.pack(">BBBxIHxx", 2, 1, 1, 0, 0) + b"\0", 1 << 28),
+                   fm.message(fm.HELLO, struct.pack(">BBBxIHxx", 3, 2, 9, 0, 0) + b"\0", 1 << 28),
+                   good + fm.message(fm.BIND, bytes(65536), 9),
+                   good + fm.message(fm.UNBIND, struct.pack(">HBxQ", 1, 2, 5), 9)]
+        every = good + node + fm.message(fm.RESET, struct.pack(">HxxQ", 9, 1), 8) + fm.message(
+            fm.DRAIN, struct.pack(">HBx", 9, 1), 9) + fm.message(0x55, b"x") * 3
+
+        def hostile(sock):
+            with m2.news:
+                turn = m2.accepted
+            data = bytearray(scripts[turn % len(scripts)] if turn % 2 else every)
+            if turn > 2 * len(scripts):
+                for _ in range(chance.randrange(1, 10)):
+                    data[chance.randrange(len(data))] = chance.randrange(256)
+            try:
+                sock.sendall(data)
+                sock.settimeout(0.05)
+                while sock.recv(4096):
+                    pass
+            except OSError:
+                pass
+            sock.close()
+
+        for _ in range(2):  # back-off grows: few connections in a time, so two rounds of them
+            with fm.Manager(port=m.port, hostile=hostile) as m2:
+                m2.until(lambda: m2.accepted >= 12, "connections", 60)
+        check(by_hand.slot(l, b, 1)["incarnations"] == by_hand.slot(l, h, 1)["incarnations"] == 1)
+        with fm.Manager(nodes=m.nodes, port=m.port) as new:
+            check(new.link(BOX).slots[1].state == UP and new.link(HOST).slots[1].state == UP)
+        check(b.process.stop() == 0 and h.process.stop() == 0)
+
+
+@case
+def answers_to_nothing():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        start_box(l, m, "--memory", 4096)
+        b = m.link(BOX)
+        hello = fm.message(fm.HELLO, struct.pack(">BBBxIHxx", 3, 1, 1, 0, 0) + b"\0", 1 << 28)
+        for bad in (hello, fm.message(fm.NODE, struct.pack(">II", 9, 100), 2 << 28),
+                    fm.message(fm.HEARTBEAT, struct.pack(">QI", b.instance, 0), 5),
+                    fm.message(fm.DONE, bytes(12), 4 << 28),
+                    fm.message(fm.ERROR, struct.pack(">HH", 7, 0) + b"\0", 2 << 28)):
+            b.send(fm.message(0x8000, b"?") + fm.message(0x0055))  # the control: nothing to end for
+            check(b.bind(1, 77, 1, 5) == (HELD, 5) and b.alive)
+            b.send(bad)
+            m.until(lambda: not b.alive, "M-50: it closes")
+            b = m.link(BOX, b)
+            check(b.node == 10, b.node)
+
+
+@case
+def silent_manager_is_left():
+    with lab.Lab(plain=True) as l, fm.Manager(heartbeat_ms=50) as m:
+        start_box(l, m, "--memory", 4096)
+        b = m.link(BOX)
+        m.until(lambda: b.heartbeats >= 10, "heartbeats that are answered")
+        check(b.alive and m.accepted == 1)  # the control
+        m.silent = True
+        m.until(lambda: not b.alive, "M-52: it leaves")
+        m.silent = False
+        again = m.link(BOX, b)
+        m.until(lambda: again.heartbeats >= 5, "and is back")
+
+
+@case
+def two_proxies_with_one_identity():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        m.one_each = True
+        start_box(l, m, "--memory", 4096)
+        b = m.link(BOX)
+        second = l.run("dxpu-box", "--listen", V4, "--manager", m.address, "--identity",
+                       l.file("box.id"), "--state", l.file("second.state"))
+        check(second.status == 3 and "another proxy has it" in second.errors(), second.errors())
+        shutil.copy(l.file("box.id"), l.file("copy.id"))
+        copy = start_box(l, m, "--memory", 4096, name="copy")
+        copy.process.says(r"refuses: busy")
+        m.until(lambda: m.accepted >= 4, "it tries again")
+        check(b.alive and len([k for k in m.links if k.registered]) == 1)
+        m.one_each = False  # the control: it is the refusal that keeps it out
+        m.link(BOX, b)
+
+
+@case
+def two_boxes_with_one_state():
+    with lab.Lab() as l:
+        def box(*more):
+            return ("dxpu-box", "--listen", V4, "--memory", 4096, "--state", l.file("state"), *more)
+        first = l.start(*box())
+        first.says("slot at")
+        second = l.run(*box())
+        check(second.status == 3 and "another box has it" in second.errors(), second.errors())
+        first.kill()
+        l.start(*box()).says("slot at")  # the control: a lock that ends with its process
+
+
+@case
+def wrong_identity_files():
+    """Told as damaged, and left as they are; an empty one, as a full disk leaves it, is none."""
+    with lab.Lab() as l:
+        for name, more in (("dxpu-box", ("--listen", V4, "--state", l.file("state"))),
+                           ("dxpu-host", ("--vfio-user", l.file("vm")))):
+            for content in ("0" * 32 + "\n", "12" * 16, "12" * 15 + "\n", "12" * 17 + "\n",
+                            "1" * 31 + "G\n", ""):
+                with open(l.file("id"), "w") as f:
+                    f.write(content)
+                process = l.start(name, "--manager", "127.0.0.1:1", "--identity", l.file("id"),
+                                  *more)
+                if content:
+                    status = process.wait(10)
+                    check(status == 5 and "hexadecimal" in process.errors(), content, status)
+                    with open(l.file("id")) as f:
+                        check(f.read() == content)
+                else:
+                    process.says("slot at|waiting for a guest")
+                    check(process.stop() == 0 and os.path.getsize(l.file("id")) == 33)
+
+
+@case
+def drained_box_takes_no_lease():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        start_box(l, m, "--slots", 3, "--memory", 4096)
+        b = m.link(BOX)
+        b.bind(1, 77, 1, 4)
+        check(b.drain(0, True) == (0, 0))
+        refused(DRAINED, b.bind, 2, 77, 1, 5)  # M-61
+        check(b.bind(1, 77, 1, 4) == (HELD, 4))  # leases that are there stay
+        refused(DRAINED, b.bind, 1, 78, 1, 5)  # and are not another's
+        refused(DRAINED, b.bind, 1, 77, 2, 5)
+        check(b.bind(1, 77, 1, 5) == (HELD, 5))  # but go on when their host was started again
+        check(b.drain(3, False)[0] == WIPED)
+        refused(DRAINED, b.bind, 2, 77, 1, 6)
+        check(b.bind(3, 77, 2, 6) == (HELD, 6))
+        check(b.unbind(1, 5, keep=True) == (KEPT, 0))
+        check(b.bind(1, 78, 1, 7) == (HELD, 7))  # a parked lease comes back to its data
+        b.unbind(1, 7)
+        b.becomes(1, WIPED)
+        refused(DRAINED, b.bind, 1, 77, 1, 8)
+        check(b.drain(0, False) == (0, 0) and b.bind(2, 77, 1, 5) == (HELD, 5))
+
+
+@case
+def reset_of_a_device():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        start_box(l, m, "--slots", 2, "--memory", 4096)
+        host = start_host(l, m)
+        b, h = m.link(BOX), m.link(HOST)
+        lend(b, h, 5)
+        for epoch in (0, 4, 6):
+            refused(EPOCH, b.reset, 1, epoch)  # M-66
+        check(by_hand.slot(l, host, 1)["incarnations"] == 1)
+        b.reset(1, 5)
+        by_hand.until(lambda: by_hand.slot(l, host, 1)["incarnations"] == 2, "another incarnation")
+        h.becomes(1, UP)
+        refused(EPOCH, b.reset, 2, 5)
+        check(b.reset(2, 0) == (WIPED, 0))
+
+
+@case
+def lease_that_cannot_be_kept():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        folder = l.file("state")
+        os.mkdir(folder)
+        start_box(l, m, "--memory", 4096, "--state", os.path.join(folder, "box"))
+        b = m.link(BOX)
+        b.bind(1, 77, 1, 4)
+        with open(os.path.join(folder, "box")) as f:
+            check(f.read() == "1 4 77 1 held\n")  # M-57: before it was answered
+        os.rename(folder, folder + ".away")
+        refused(STATE, b.bind, 1, 77, 1, 5)
+        refused(STATE, b.unbind, 1, 4)
+        os.rename(folder + ".away", folder)
+        check(b.bind(1, 77, 1, 4) == (HELD, 4))  # all is as it was
+        check(b.bind(1, 77, 1, 5) == (HELD, 5))
+
+
+@case
+def state_files_of_before():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        with open(l.file("box.state"), "w") as f:
+            f.write("1 9 3 0\n2 4 3 0 kept\n7 2 3 1 wiped\n")
+        box = start_box(l, m, "--slots", 2, "--memory", 4096)
+        b = m.link(BOX)
+        check([(d.state, d.epoch, d.seen) for d in b.slots.values()] ==
+              [(WIPED, 0, 9), (KEPT, 0, 4)], b.slots)
+        refused(EPOCH, b.bind, 1, 3, 1, 9)
+        check(box.process.stop() == 0)
+        with open(l.file("box.state")) as f:
+            check(f.read() == "1 9 3 0 wiped\n2 4 3 0 kept\n7 2 3 1 wiped\n")
+        for word in ("up", "empty", "kep", "wiped wiped", "-", "wiped 12", "wiped " + 16 * "0",
+                     "wiped " + 17 * "1", "wiped " + 15 * "1" + "G", "0123456789abcdef"):
+            with open(l.file("bad.state"), "w") as f:
+                f.write("1 9 3 0 %s\n" % word)
+            bad = l.run("dxpu-box", "--listen", V4, "--manager", m.address, "--identity",
+                        l.file("bad.id"), "--state", l.file("bad.state"))
+            check(bad.status == 5 and "mend the line" in bad.errors(), word, bad.errors())
+        alone = l.run("dxpu-box", "--listen", V4, "--slots", 2, "--state", l.file("box.state"))
+        check(alone.status == 2 and "give --manager" in alone.errors(), alone.errors())
+
+
+@case
+def only_its_manager_binds():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        box = start_box(l, m, "--memory", 4096)
+        b = m.link(BOX)
+        with by_hand.Client(box) as c:  # M-51
+            for kind, body in ((fm.BIND, struct.pack(">HHIQ", 1, 1, 77, 5)),
+                               (fm.UNBIND, struct.pack(">HBxQ", 1, 0, 5)),
+                               (fm.RESET, struct.pack(">HxxQ", 1, 0)),
+                               (fm.DRAIN, struct.pack(">HBx", 1, 1))):
+                c.send(fm.message(kind, body))
+                c.refused(ROLE)
+                c.works()
+        check(b.bind(1, 77, 1, 5) == (HELD, 5))
+        refused(6, b.bind, 2, 77, 1, 6)  # no such slot
+
+
+@case
+def statistics_are_documented():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        proxies = {"box": start_box(l, m, "--memory", 4096), "host": start_host(l, m)}
+        lend(m.link(BOX), m.link(HOST), 5)
+        for kind, proxy in proxies.items():
+            check(proxy.process.stop() == 0)
+            found = proxy.process.result()
+            check(found["manager"]["registered"] == 1 and found["manager"]["changes"] > 0, found)
+            page = os.path.join(rooms.ROOT, "examples", kind, "dxpu-%s.1" % kind)
+            with open(page) as f:
+                words = set(re.findall(r"\w+", f.read().split(".SH STATISTICS")[1]))
+            for part in ("manager", "control"):
+                check(set(found[part]) | {part} <= words, set(found[part]) - words)
+
+
+@case
+def usage_of_the_options():
+    with lab.Lab() as l:
+        box = ("dxpu-box", "--listen", V4)
+        host = ("dxpu-host", "--vfio-user", l.file("vm"))
+        some = ("--manager", "127.0.0.1", "--identity", l.file("id"))
+        for args in ((*box, "--manager", "127.0.0.1"), (*box, *some),
+                     (*box, "--advertise", "127.0.0.1:1"),
+                     (*box, *some, "--state", "s", "--model", ""),
+                     (*box, *some, "--state", "s", "--advertise", "127.0.0.1:1,"),
+                     (*box, *some, "--state", "s", "--name", "x" * 65),
+                     (*host, "--manager", "127.0.0.1"), (*host, *some, "--attach", "1=127.0.0.1/1"),
+                     (*host, "--manager", "127.0.0.1:x", "--identity", "i"),
+                     ("dxpu-host", "--box", "127.0.0.1", "--load", "read", *some)):
+            done = l.run(*args)
+            check(done.status == 2 and "--help" in done.errors(), args, done.status, done.errors())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""A disk that takes 200 ms for each access, a tenant who does the worst with it, and a neighbour in
+the same loop of the box: the neighbour's latency, its channel and the manager's connection.
+
+The box runs under support/faults, which makes the disk slow.  Prints `ok NAME` or `not ok NAME` for
+each case; with --figures a table of the neighbour's latency for each command.  No case asserts a
+time: loaded is compared with quiet in the same run."""
+# SPDX-License-Identifier: MIT
+import os
+import signal
+import struct
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import rooms  # noqa: E402,F401
+from cases import case, check, main  # noqa: E402
+import fake_manager as fm  # noqa: E402
+import lab  # noqa: E402
+import nvme_client  # noqa: E402
+import schedule  # noqa: E402
+
+SLOW_S, QUEUES, SIZE = 0.2, 4, 512 << 20
+TENANT, NEIGHBOUR = 9, 8  # nodes
+DEPTH = 16  # of the neighbour's reads
+LENT = "slot 2: lent to"
+TRIES = 4   # this machine's other work is no fault of the box
+
+
+# What the tenant asks for, of the i-th entry: I/O commands with 4 KB blocks.  Little data moves
+# between it and the box: that would be the neighbour's network, not the disk.
+WORST = {
+    "read": lambda i: dict(opcode=2, dw10=i),
+    "write": lambda i: dict(opcode=1, dw10=i),
+    "write, FUA": lambda i: dict(opcode=1, dw10=i, dw12=1 << 30),
+    "flush": lambda i: dict(opcode=0),
+    "compare": lambda i: dict(opcode=5, dw10=i),
+    "verify 256 MB": lambda i: dict(opcode=0x0c, dw12=0xffff),
+    "write zeroes 256 MB": lambda i: dict(opcode=8, dw12=0xffff),
+    "deallocate": lambda i: dict(opcode=9, dw10=255, dw11=4),
+}
+ADMIN = {
+    "format": lambda i: dict(opcode=0x80, dw10=1),
+    "delete namespace": lambda i: dict(opcode=0x0d, dw10=1),
+}
+
+
+class Street:
+    """A box with a slow and a good disk, a manager, a tenant at the slow one."""
+
+    def __init__(self, l, manager, *options):
+        self.lab, self.manager = l, manager
+        self.faults = schedule.Faults(l.file("faults"))
+        self.slow_file = l.file("disk")
+        with self.faults.loaded():
+            self.box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--device", "nvme", "--block",
+                               4096, "--slots", 2, "--file", self.slow_file, "--size", SIZE,
+                               "--manager", manager.address, "--identity", l.file("box.id"),
+                               "--state", l.file("box.state"), "--json", *options)
+        self.link = manager.link(fm.BOX)
+        for slot, node in ((1, TENANT), (2, NEIGHBOUR)):
+            self.link.bind(slot, node, 1, 10 + slot)
+        path = l.file("vm")
+        host = l.start("dxpu-host", "--vfio-user", path, "--node", TENANT, "--attach",
+                       "1=%s/1/11" % self.box.address(), "--slots", 1)
+        host.says("waiting for a guest")
+        self.disk = nvme_client.Disk(path, QUEUES)
+
+    def be_slow(self, seconds):
+        self.faults.slow(self.slow_file, seconds)
+
+    def neighbour(self, worst=lambda: None):
+        """Round trips of a quiet tenant's reads in us: p99, or None when its channel ended.
+        worst() is what the other tenant does once that channel is up."""
+        before = self.box.errors().count(LENT)
+        host = self.lab.start("dxpu-host", "--box", self.box.address(), "--slot", 2, "--node",
+                              NEIGHBOUR, "--epoch", 12, "--load", "read", "--size", 4, "--span",
+                              "4K", "--seconds", 1, "--depth", DEPTH, "--json", "--quiet",
+                              "--give-up-ms", 5000)
+        self.manager.until(lambda: self.box.errors().count(LENT) > before, "a lease")
+        worst()
+        host.wait(30)
+        result = host.result()  # of registers, which do not read as memory would
+        lost = result.get("unanswered", 1) or self.box.errors().count(LENT) > before + 1
+        return None if lost or not result["rtt_us"]["count"] else result["rtt_us"]["p99"]
+
+    def fill(self, entry, queues):
+        """As many as fit, in every queue."""
+        memory, at = self.disk.memory, nvme_client.DATA_AT
+        for i in range(256):  # ranges of a deallocation: all blocks, each
+            struct.pack_into("<IIQ", memory, at + 16 * i, 0, SIZE // 4096, 0)
+        for q in queues:
+            for i in range(nvme_client.DEPTH - 1 if q else 8):
+                self.disk.put(q, **entry(i))
+            self.disk.ring(q)
+
+    def do(self, name):
+        if name in ADMIN:
+            self.fill(ADMIN[name], (0,))
+        elif name == "controller resets":
+            for _ in range(3):
+                self.fill(WORST["read"], (1,))
+                self.disk.disable()
+                self.disk.enable()
+        elif name == "all at once":
+            kinds = list(WORST.values())
+            self.fill(lambda i: kinds[i % len(kinds)](i), range(1, QUEUES + 1))
+        else:
+            self.fill(WORST[name], range(1, QUEUES + 1))
+
+    def load(self, name):
+        """The neighbour's p99 while the tenant does this; the controller is reset behind it."""
+        p99 = self.neighbour(lambda: self.do(name))
+        self.disk.disable()
+        self.disk.enable()
+        return p99
+
+    def is_whole(self):
+        """No channel of the tenant and no connection to the manager has ended."""
+        errors = self.box.errors()
+        return (self.link.alive and self.manager.accepted == 1 and
+                "no channel any more of node %d" % TENANT not in errors)
+
+
+def close_to(quiet, loaded):
+    return loaded is not None and loaded < 3 * quiet
+
+
+NAMES = list(WORST) + ["controller resets"] + list(ADMIN)
+
+
+@case
+def s160_a_slow_disk_delays_no_neighbour():
+    schedule.build()
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        street = Street(l, m)
+        street.be_slow(SLOW_S)
+        for name in ("all at once", "controller resets", "format"):
+            seen = []
+            for _ in range(TRIES):
+                quiet = street.neighbour()
+                seen.append((quiet, street.load(name)))
+                if close_to(*seen[-1]):
+                    break
+            check(close_to(*seen[-1]), name, seen)
+            check(street.is_whole(), name, street.box.errors())
+        check(street.faults.get(schedule.SLOW_INODE), "nothing was slow")
+        street.be_slow(0)
+        street.disk.close()
+
+
+@case
+def control_a_loop_that_waits_is_noticed():
+    schedule.build()
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        street = Street(l, m, "--disk-threads", 0)
+        quiet = street.neighbour()
+        check(quiet)
+        street.be_slow(SLOW_S)
+        loaded = street.neighbour(lambda: street.do("all at once"))
+        check(not close_to(quiet, loaded), quiet, loaded)
+        street.be_slow(0)
+        m.until(lambda: not street.is_whole(), "the tenant's channel, or the manager's")
+
+
+# ---- The layout ----
+
+# Calls that write the layout's file, and which one of those to come the program does not survive.
+STEPS = (("open", 1), ("write", 1), ("write", 2), ("fsync", 1), ("rename", 1), ("open", 2),
+         ("fsync", 2))
+
+
+def start_disk_box(l):
+    return l.start("dxpu-box", "--listen", "127.0.0.1:0", "--device", "nvme", "--file",
+                   l.file("disk"), "--size", "4M")
+
+
+def killed_while_it_formats(l, step):
+    """A box with a disk of 4 KB blocks that ends, at this step, when it is formatted to 512 bytes;
+    without a step it does not end.  The blocks that the next box finds."""
+    faults = schedule.Faults(l.file("faults"))
+    with faults.loaded():
+        box = start_disk_box(l)
+    path = l.file("vm%d" % len(l.processes))
+    host = l.start("dxpu-host", "--vfio-user", path, "--attach", "1=%s/1" % box.address(),
+                   "--slots", 1)
+    host.says("waiting for a guest")
+    disk = nvme_client.Disk(path, 0)
+    disk.must(0x80, dw10=1)
+    if step:
+        faults.put(schedule.CHOSEN, schedule.NAMES.index(step[0]) + 1)
+        faults.put(schedule.WAY, schedule.KILL)
+        faults.put(schedule.NTH, faults.calls()[step[0]] + step[1])
+        disk.put(0, 0x80, dw10=0)
+        disk.ring(0)
+        check(box.wait(10) == -signal.SIGKILL, step)
+    else:
+        disk.must(0x80, dw10=0)
+        box.kill()
+    disk.close()
+    host.kill()
+    again = start_disk_box(l)
+    again.address()
+    check("not served" not in again.errors(), step, again.errors())
+    again.kill()
+    with open(l.file("disk.layout")) as f:
+        return int(f.read().split("\n")[1].split()[3])
+
+
+@case
+def s163_a_kill_at_any_step_leaves_one_layout():
+    schedule.build()
+    with lab.Lab(plain=True) as l:
+        found = [killed_while_it_formats(l, step) for step in STEPS + (None,)]
+        check(set(found[:4]) == {4096}, found)       # before the file is replaced
+        check(set(found[4:]) <= {512, 4096}, found)  # then it is the one or the other
+        check(found[-1] == 512, found)               # the control
+
+
+def figures():
+    """The table, of the programs in $DXPU_BIN: a box of its own for each command."""
+    schedule.build()
+    for name in NAMES:
+        with lab.Lab(plain=True) as l, fm.Manager() as m:
+            street = Street(l, m)
+            quiet = street.neighbour()
+            street.be_slow(SLOW_S)
+            try:
+                loaded = street.load(name)
+            except (AssertionError, OSError):
+                loaded = None
+            print("%-22s quiet %8.1f us   loaded %12s   all connected: %s" %
+                  (name, quiet, "channel ended" if loaded is None else "%.1f us" % loaded,
+                   street.is_whole()), flush=True)
+            street.be_slow(0)
+
+
+if __name__ == "__main__":
+    if "--figures" in sys.argv:
+        figures()
+    else:
+        main()

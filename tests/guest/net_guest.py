@@ -1,0 +1,805 @@
+#!/usr/bin/env python3
+"""A stock Linux guest uses devices of remote boxes, end to end.
+
+Two guests under QEMU, three boxes, relays between them: enumeration, hot-plug, fio with
+verification, surprise removal, loss, cuts of the network, reboot, and who sees whose data.
+Prints `ok NAME`, `not ok NAME` or `skip NAME` for each check and `# ...` lines with figures.
+Skipped, loudly, where no QEMU or no guest can be had.
+
+    tests/guest/net_guest.py [--cycles N] [--cut SECONDS] [--keep FOLDER] [STORY...]
+
+`make check` means 10 cycles of hot-plug and a cut of four times the hold; `make check-long`, which
+sets DXPU_SEEDS above 1000, 50 cycles and a cut of 60 s."""
+# run.py: --timeout 600
+# SPDX-License-Identifier: MIT
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+import time
+import traceback
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import rooms  # noqa: E402,F401
+import guest  # noqa: E402
+import lab  # noqa: E402
+import suite  # noqa: E402
+from suite import check, figure  # noqa: E402
+
+LONG = int(os.environ.get("DXPU_SEEDS", "0")) > 1000
+LOSS = 30  # in 1/1000, of guest b's first slot
+HOLD = 1  # seconds: what the proxies have unless told otherwise
+HANG = 150  # seconds; a driver waits 60 for an admin command of a device that died meanwhile
+stories = []
+
+
+def story(function):
+    stories.append(function)
+    return function
+
+
+def count_of(process, pattern):
+    return len(re.findall(pattern, process.errors()))
+
+
+def wait_count(process, pattern, n, seconds=HANG):
+    """Until it has said it for the n-th time."""
+    end = time.monotonic() + seconds
+    while count_of(process, pattern) < n:
+        if time.monotonic() > end or process.popen.poll() is not None:
+            raise guest.Stuck("%s did not say %r for the %d. time:\n%s" % (
+                process.name, pattern, n, process.errors()[-2000:]))
+        time.sleep(0.005)
+
+
+class Box:
+    """A dxpu-box at a fixed address, which can be ended and started again."""
+
+    def __init__(self, l, node, *options, program="dxpu-box"):
+        self.lab, self.options = l, ("--node", node) + options  # its disks are named after it
+        self.program = program
+        if program not in lab.PROXIES:
+            self.options += l.keys("dxpu-box")
+        self.at = lab.address()
+        self.process = None
+
+    def start(self):
+        self.process = self.lab.start(self.program, "--listen", self.at, "--json", *self.options)
+        self.process.address()
+
+    def restart(self):
+        self.process.kill()
+        self.start()
+
+
+class Machine:
+    """A guest, its dxpu-host, and where the devices of its slots are."""
+
+    def __init__(self, w, name, topology, attach, options=(), **more):
+        self.name, self.topology = name, topology
+        self.lab, self.socket = w.lab, w.lab.file(name + ".sock")
+        self.control = lab.address(socket.SOCK_STREAM)
+        self.host = w.lab.start("dxpu-host", "--vfio-user", self.socket, "--slots", 4, "--topology",
+                                topology, "--attach", ",".join(attach), "--json", "--control",
+                                self.control, *options)
+        self.host.says("waiting for a guest")
+        self.start_guest(w, name, **more)
+
+    def start_guest(self, w, name, **more):
+        self.guest = guest.Guest(w.lab, name, w.tools, w.initrd, self.socket, **more)
+        self.run, self.must, self.wait_for = self.guest.run, self.guest.must, self.guest.wait_for
+        took = self.guest.ready()
+        figure("%s: Linux %s, topology %s, boot to the first command %.1f s"
+               % (name, self.guest.version, self.topology, took))
+
+    def device(self, slot):
+        """The folder of what stands in a slot, in the guest's sysfs."""
+        bus = slot if self.topology == "root-ports" else slot + 2
+        return "/sys/bus/pci/devices/10000:%02x:00.0" % bus
+
+    def filled(self, slot):
+        """Wait until the guest's nvme driver runs the slot's device."""
+        return self.wait_for("ls -d %s/nvme/nvme*/nvme*n1" % self.device(slot), HANG)
+
+    def emptied(self, slot):
+        return self.wait_for("[ ! -e %s ]" % self.device(slot), HANG)
+
+    def controller(self, slot):
+        return "/dev/" + self.must("ls %s/nvme" % self.device(slot)).strip()
+
+    def disk(self, slot):
+        """Named after its subsystem, which may be older than the controller; that of one path
+        (nvme1c2n1) is not for users."""
+        path = self.must("ls -d %s/nvme/nvme*/nvme*n1" % self.device(slot)).strip()
+        return "/dev/" + re.sub(r"c\d+", "", os.path.basename(path))
+
+    def attach(self, slot, box, box_slot, epoch):
+        done = self.lab.run("dxpu", "attach", "--wait", "--epoch", epoch, self.control, slot, box,
+                            box_slot, seconds=HANG)
+        if done.status:
+            raise AssertionError("attach: %s" % done.errors())
+
+    def detach(self, slot):
+        done = self.lab.run("dxpu", "detach", self.control, slot, seconds=HANG)
+        if done.status:
+            raise AssertionError("detach: %s" % done.errors())
+
+    def attached(self, slot):
+        return count_of(self.host, r"slot %d: .* is attached" % slot)
+
+    def fio(self, slot, *options, name="job"):
+        """fio's command line for a slot's disk, report in /tmp/NAME.json."""
+        words = ["fio", "--name=" + name, "--filename=" + self.disk(slot), "--direct=1",
+                 "--ioengine=libaio", "--output-format=json", "--output=/tmp/%s.json" % name,
+                 "--randrepeat=0",
+                 "--allow_file_create=0"]  # in the place of a disk that goes away
+        return " ".join(words + list(options))
+
+    def report(self, name="job"):
+        text = self.must("cat /tmp/%s.json" % name)
+        return json.loads(text[text.index("{"):])["jobs"][0]
+
+    def background(self, command, name="job"):
+        """Start it; ended() has its exit status."""
+        self.must("rm -f /tmp/%s.done; (%s >/tmp/%s.out 2>&1; echo $? >/tmp/%s.done) &"
+                  % (name, command, name, name))
+
+    def ended(self, name="job", seconds=HANG):
+        self.wait_for("[ -s /tmp/%s.done ]" % name, seconds)
+        return int(self.must("cat /tmp/%s.done" % name)), self.must("cat /tmp/%s.out" % name)
+
+    def verify(self, slot, what, *options, seconds=2 * HANG):
+        """Write and verify with fio; a check of its own."""
+        status, output = self.run(self.fio(slot, "--verify=crc32c", "--verify_fatal=1",
+                                           "--do_verify=1", *options), seconds)
+        good = status == 0
+        if not good:
+            output += self.run("head -c 3000 /tmp/job.json")[1]
+        else:
+            job = self.report()
+            moved = job["read"]["io_bytes"] + job["write"]["io_bytes"]
+            good = job["error"] == 0 and job["write"]["io_bytes"] > 0 < job["read"]["io_bytes"]
+            output = "%d bytes, error %d" % (moved, job["error"])
+        return check(what, good, output)
+
+
+class World:
+    """Everything that the stories share."""
+
+    def __init__(self, l, cycles, cut_seconds, crashes):
+        self.lab, self.cycles, self.cut_seconds, self.crashes = l, cycles, cut_seconds, crashes
+        self.tools = guest.tools()
+        self.initrd = guest.initramfs(l.file("initrd"))
+        self.machines = []
+        self.disk = Box(l, 10, "--device", "nvme", "--file", l.file("disk"), "--size", "64M",
+                        "--slots", 2)
+        self.other = Box(l, 11, "--device", "nvme", "--size", "64M")
+        self.plain = Box(l, 12, "--device", "memory", "--memory", "1M")
+        self.leaky = Box(l, 14, "--device", "memory", "--memory", "1M",
+                         program=suite.box_without_reset(l))
+        self.lossy_disk = Box(l, 13, "--device", "nvme", "--size", "64M")
+        for box in (self.other, self.plain, self.lossy_disk):
+            box.start()
+        self.line = l.start("dxpu-relay", "--to", self.disk.at, "--json")
+        self.lossy = l.start("dxpu-relay", "--to", self.lossy_disk.at, "--json", "--loss", LOSS)
+
+    def boot(self, name, *args, **more):
+        machine = Machine(self, name, *args, **more)
+        self.machines.append(machine)
+        setattr(self, name, machine)
+        return machine
+
+    def cut(self, cut):
+        word, sign = ("cut", signal.SIGUSR1) if cut else ("mended", signal.SIGUSR2)
+        n = count_of(self.line, word) + 1
+        self.line.popen.send_signal(sign)
+        wait_count(self.line, word, n)
+        return int(re.findall(r"(\d+) datagrams lost", self.line.errors())[-1])
+
+
+# ==== The tree ====================================================================================
+
+@story
+def boot_and_enumerate(w):
+    a = w.boot("a", "root-ports", ["1=%s/1" % w.line.address(), "2=%s/1" % w.other.at],
+               reboots=True)
+    ports = a.must("ls -d /sys/bus/pci/devices/10000:00:*/driver | wc -l").strip()
+    check("enumerate_root_ports", ports == "4", ports)
+    for n in range(1, 5):
+        driver = a.must("readlink /sys/bus/pci/devices/10000:00:%02x.0/driver" % n)
+        check("enumerate_port_%d_driver" % n, driver.strip().endswith("/pcieport"), driver)
+    slots = sorted(a.must("cat /sys/bus/pci/slots/*/address").split())
+    check("enumerate_hotplug_slots", slots == ["10000:%02x:00" % n for n in range(1, 5)], slots)
+    a.filled(2)
+    check("cold_plugged_device", "nvme" in a.controller(2))
+    check("slot_without_box_is_empty", a.run("[ -e %s ]" % a.device(1))[0] == 1)
+
+
+def lspci(m, what):
+    text = m.must("lspci -D -vvv 2>/tmp/lspci.err")
+    errors = [line for line in m.must("cat /tmp/lspci.err").splitlines()
+              if line and "libkmod" not in line]  # the guest has no index of modules
+    check("lspci_%s_says_no_error" % what, not errors, errors)
+    bad = re.findall(r".*(?:!!!|chain broken|access denied|[Uu]nknown header|rev ff|"
+                     r"virtual\]|disabled\]|Chain looped|\?\?).*", text)
+    check("lspci_%s_no_complaint" % what, not bad, bad)
+    return text
+
+
+@story
+def hot_add(w):
+    a = w.a
+    start = time.monotonic()
+    w.disk.start()
+    wait_count(a.host, r"slot 1: .* is attached", 1)
+    attached = time.monotonic()
+    a.filled(1)
+    bound = time.monotonic()
+    figure("hot-add: box started to slot filled %.2f s, to driver bound %.2f s later"
+           % (attached - start, bound - attached))
+    driver = a.must("readlink %s/driver" % a.device(1)).strip()
+    check("hot_add_driver_bound", driver.endswith("/nvme"), driver)
+    size = a.must("blockdev --getsize64 %s" % a.disk(1)).strip()
+    check("hot_add_size", size == str(64 << 20), size)
+    text = lspci(a, "root_ports")
+    check("lspci_shows_device", "10000:01:00.0" in text and "Kernel driver in use: nvme" in text)
+
+
+# ==== Data ========================================================================================
+
+MIXED = "--bsrange=512-1m"
+
+
+@story
+def fio_verify(w):
+    for name, options in (
+            ("sequential_depth_1", ("--rw=write", MIXED, "--iodepth=1", "--size=16m")),
+            ("sequential_depth_8", ("--rw=write", MIXED, "--iodepth=8", "--size=32m")),
+            ("random_depth_32", ("--rw=randwrite", MIXED, "--iodepth=32", "--size=32m")),
+            ("random_mixed_depth_16", ("--rw=randrw", MIXED, "--iodepth=16", "--size=32m")),
+            ("small_random_depth_32", ("--rw=randwrite", "--bs=512", "--iodepth=32",
+                                       "--size=1m"))):
+        w.a.verify(1, "fio_" + name, *options)
+    # Control: verification does see a block that was changed behind its back.
+    job = w.a.fio(1, "--rw=write", "--bs=4k", "--size=64k", "--verify=crc32c", "--verify_fatal=1")
+    w.a.must(job + " --do_verify=0")
+    w.a.must("dd if=/dev/urandom of=%s bs=512 count=1 seek=64 oflag=direct" % w.a.disk(1))
+    status, _ = w.a.run(job + " --verify_only", HANG)
+    check("fio_control_sees_damage", status != 0, status)
+
+
+@story
+def data_reaches_the_file(w):
+    a = w.a
+    a.must("echo fabric | dd of=%s bs=512 count=1 seek=999 conv=sync,fsync oflag=direct"
+           % a.disk(1))
+    with open(w.lab.file("disk"), "rb") as file:
+        file.seek(999 * 512)
+        got = file.read(8)
+    check("flushed_data_is_in_the_file", got.startswith(b"fabric"), got)
+
+
+@story
+def nvme_cli(w):
+    a, dev = w.a, w.a.controller(1)
+    ctrl = json.loads(a.must("nvme id-ctrl %s -o json" % dev))
+    check("nvme_id_ctrl", ctrl["ver"] >= 0x10400 and ctrl["nn"] >= 1 and ctrl["sn"].strip(), ctrl)
+    ns = json.loads(a.must("nvme id-ns %sn1 -o json" % dev))
+    check("nvme_id_ns", ns["nsze"] == (64 << 20) // 512 and ns["ncap"] == ns["nsze"], ns)
+    first = json.loads(a.must("nvme smart-log %s -o json" % dev))
+    a.must("dd if=%sn1 of=/dev/null bs=1M count=4 iflag=direct" % dev)
+    then = json.loads(a.must("nvme smart-log %s -o json" % dev))
+    reads = int(then["host_read_commands"]) - int(first["host_read_commands"])
+    check("nvme_smart_log_counts_reads", reads >= 4 and int(then["media_errors"]) == 0, reads, then)
+    check("nvme_bad_command_is_refused", a.run("nvme get-feature %s -f 0x7f" % dev)[0] != 0)
+    log = json.loads(a.must("nvme error-log %s -o json" % dev))
+    check("nvme_error_log_has_it", any(e["error_count"] for e in log["errors"]), log)
+    queues = a.must("nvme get-feature %s -f 7" % dev)
+    check("nvme_get_feature_queues", re.search(r"0x0*[0-9a-f]+", queues.split("value")[-1]), queues)
+    a.must("nvme flush %s -n 1" % dev)
+
+
+def measure(m, slot, what):
+    for depth in (1, 32):
+        for rw in ("randread", "randwrite"):
+            m.must(m.fio(slot, "--rw=" + rw, "--bs=4k", "--iodepth=%d" % depth, "--size=32m",
+                         "--time_based", "--runtime=2"), HANG)
+            side = m.report()[rw[4:]]
+            figure("fio %s 4k depth %d %s: %.0f IOPS, latency mean %.0f us, 99 %% %.0f us"
+                   % (rw, depth, what, side["iops"], side["lat_ns"]["mean"] / 1e3,
+                      side["clat_ns"]["percentile"]["99.000000"] / 1e3))
+
+
+@story
+def figures(w):
+    measure(w.a, 2, "through the fabric")
+
+
+# ==== Coming and going ============================================================================
+
+WAYS = ("box killed", "box stopped", "detach")
+
+
+def leave(w, way):
+    if way == "box killed":
+        w.disk.process.kill()
+    elif way == "box stopped":
+        w.disk.process.stop()
+    else:
+        w.a.detach(1)
+
+
+def come(w, way):
+    if way == "detach":
+        w.a.attach(1, w.line.address(), 1, 1)
+    else:
+        w.disk.start()
+
+
+@story
+def cycles(w):
+    a, pattern = w.a, "dxpu was here"
+    a.must("echo %s | dd of=%s bs=512 count=1 conv=sync oflag=direct" % (pattern, a.disk(1)))
+    bound, removed, good = [], {way: [] for way in WAYS}, 0
+    for n in range(w.cycles):
+        way = WAYS[n % 3]
+        start = time.monotonic()
+        leave(w, way)
+        a.emptied(1)
+        removed[way].append(time.monotonic() - start)
+        before = a.attached(1)
+        come(w, way)
+        wait_count(a.host, r"slot 1: .* is attached", before + 1)
+        start = time.monotonic()
+        a.filled(1)
+        bound.append(time.monotonic() - start)
+        text = a.must("dd if=%s bs=512 count=1 iflag=direct 2>/dev/null | head -n 1" % a.disk(1))
+        good += text.strip() == pattern
+    check("cycles_%d_of_attach_and_detach" % w.cycles, good == w.cycles, good)
+    middle = lambda values: sorted(values)[len(values) // 2]  # noqa: E731
+    figure("slot filled to driver bound: median %.2f s, longest %.2f s"
+           % (middle(bound), max(bound)))
+    for way, times in removed.items():
+        if times:
+            figure("%s to device gone from the guest: median %.2f s, longest %.2f s"
+                   % (way, middle(times), max(times)))
+
+
+LOAD = ("--rw=randrw", "--bsrange=4k-64k", "--iodepth=16", "--size=48m", "--time_based",
+        "--runtime=120")
+
+
+@story
+def removal_under_load(w):
+    a = w.a
+    for way in WAYS:
+        what = way.replace(" ", "_")
+        a.background(a.fio(1, *LOAD))
+        time.sleep(2)
+        leave(w, way)
+        status, _ = a.ended()
+        check(what + "_fio_gets_errors", status != 0, status)
+        a.emptied(1)
+        check(what + "_other_slot_works", a.run("dd if=%s of=/dev/null bs=4k count=64 iflag=direct"
+                                                % a.disk(2))[0] == 0)
+        come(w, way)
+        a.filled(1)
+        a.verify(1, what + "_fio_after", "--rw=randwrite", MIXED, "--iodepth=16", "--size=8m")
+
+
+@story
+def worker_killed(w):
+    """Again and again under load: the guest goes on, its slots are filled again, and what was
+    written before is there.  A disk in its memory is written and verified meanwhile."""
+    a, crashes, good, slow = w.a, w.crashes, 0, 0
+    area = ("--offset=48m", "--size=4m", "--bs=4k", "--verify=crc32c", "--verify_fatal=1")
+    a.background("fio --name=steady --filename=/tmp/steady --size=4m --rw=randwrite --bs=4k "
+                 "--ioengine=psync --verify=crc32c --verify_fatal=1 --time_based --runtime=%d"
+                 % (crashes * 2), name="steady")
+    for n in range(crashes):
+        start = time.monotonic()
+        before = [a.attached(slot) for slot in (1, 2)]
+        a.must(a.fio(1, "--rw=randwrite", "--do_verify=0", "--iodepth=16", "--end_fsync=1",
+                     "--randseed=%d" % n, *area))
+        a.background(a.fio(1, "--rw=randrw", "--bsrange=4k-64k", "--iodepth=16", "--size=48m",
+                           "--time_based", "--runtime=120"))
+        a.wait_for("[ \"$(tr -d ' 0' </sys/block/%s/inflight)\" ]" % os.path.basename(a.disk(1)),
+                   HANG)
+        time.sleep(n % 4 * 0.2)
+        os.kill(dict(a.host.children())["dxpu-worker"], signal.SIGKILL)
+        status, _ = a.ended()
+        for slot in (1, 2):
+            wait_count(a.host, r"slot %d: .* is attached" % slot, before[slot - 1] + 1)
+            a.filled(slot)
+        found, output = a.run(a.fio(1, "--rw=randwrite", "--verify_only=1", "--iodepth=16",
+                                    "--randseed=%d" % n, *area), 2 * HANG)
+        good += status != 0 and found == 0
+        slow = max(slow, time.monotonic() - start)
+        if found:
+            figure("crash %d: %s" % (n, output[-300:]))
+    figure("%d crashes of the worker, the longest until data were verified: %.1f s"
+           % (crashes, slow))
+    check("worker_killed_%d_times_data_are_there" % crashes, good == crashes, good)
+    status, output = a.ended("steady", 4 * HANG)
+    check("worker_killed_guest_goes_on", status == 0, output)
+    for slot in (1, 2):
+        a.verify(slot, "worker_killed_slot_%d_is_whole" % slot, "--rw=randwrite", MIXED,
+                 "--iodepth=16", "--size=8m")
+
+
+@story
+def short_cut(w):
+    a = w.a
+    name, ups = a.controller(1), a.attached(1)
+    a.background(a.fio(1, "--rw=randwrite", "--bsrange=512-64k", "--iodepth=8", "--size=48m",
+                       "--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--loops=2"))
+    lost = 0
+    for _ in range(3):
+        time.sleep(0.7)
+        before = w.cut(True)
+        time.sleep(0.2)
+        lost += w.cut(False) - before
+    status, output = a.ended(seconds=2 * HANG)
+    check("cut_200_ms_lost_something", lost > 0, lost)
+    check("cut_200_ms_no_error", status == 0, output)
+    check("cut_200_ms_no_removal", a.attached(1) == ups and a.controller(1) == name)
+
+
+@story
+def long_cut(w):
+    """One stall, surprise removal, nothing more while the network is away, hot-add after it."""
+    a, ups = w.a, w.a.attached(1)
+    a.background(a.fio(1, *LOAD))
+    a.background(a.fio(2, "--rw=randrw", "--bs=4k", "--iodepth=4", "--size=16m", "--time_based",
+                       "--runtime=%d" % (w.cut_seconds + 5), "--rate_iops=200", name="job2"),
+                 "job2")
+    time.sleep(1.5)
+    name, device = os.path.basename(a.device(1)), a.device(1)
+    w.cut(True)
+    start = time.monotonic()
+    identity = a.must("setpci -s %s 0.l" % name, HANG).strip()
+    figure("cut: the guest's next access waited %.2f s" % (time.monotonic() - start))
+    check("long_cut_reads_all_ones", identity == "ffffffff", identity)
+    status, _ = a.ended()
+    check("long_cut_fio_gets_errors", status != 0, status)
+    a.emptied(1)
+    time.sleep(max(0, start + w.cut_seconds - time.monotonic()))
+    check("long_cut_stays_away", a.run("[ -e %s ]" % device)[0] == 1)
+    lost = w.cut(False)
+    figure("cut of %.0f s: %d datagrams lost" % (time.monotonic() - start, lost))
+    status, output = a.ended("job2", 2 * HANG)
+    check("long_cut_other_slot_no_error", status == 0, output)
+    job = a.report("job2")
+    longest = max(job["read"]["lat_ns"]["max"], job["write"]["lat_ns"]["max"]) / 1e9
+    figure("longest I/O of the other slot meanwhile: %.2f s" % longest)
+    check("long_cut_other_slot_bounded_delay", longest < 10, longest)
+    a.filled(1)
+    check("long_cut_one_removal", a.attached(1) == ups + 1, a.host.errors()[-500:])
+    a.verify(1, "long_cut_fio_after", "--rw=randwrite", MIXED, "--iodepth=16", "--size=8m")
+
+
+@story
+def guest_reboot(w):
+    a = w.a
+    a.background(a.fio(1, *LOAD))
+    time.sleep(0.5)
+    a.guest.start("reboot -f")
+    a.guest.started = time.monotonic()
+    took = a.guest.ready()
+    figure("a: reboot %.1f s" % took)
+    a.filled(1)
+    a.filled(2)
+    a.verify(1, "reboot_fio", "--rw=randrw", MIXED, "--iodepth=8", "--size=8m")
+    a.verify(2, "reboot_fio_other_slot", "--rw=randrw", MIXED, "--iodepth=8", "--size=8m")
+
+
+@story
+def flapping(w):
+    """The box dies at any moment of the guest's bringing up its device."""
+    a = w.a
+    for n in range(8):
+        w.disk.process.kill()
+        before = a.attached(1)
+        w.disk.start()
+        wait_count(a.host, r"slot 1: .* is attached", before + 1)
+        time.sleep(0.04 * n)
+    time.sleep(1)
+    before = a.attached(1)
+    w.disk.process.kill()
+    a.emptied(1)
+    w.disk.start()
+    wait_count(a.host, r"slot 1: .* is attached", before + 1)
+    a.filled(1)
+    a.verify(1, "flapping_fio_after", "--rw=randwrite", MIXED, "--iodepth=16", "--size=8m")
+
+
+@story
+def guest_resets(w):
+    """What a guest's administrator may do to a device, and the device works again."""
+    a = w.a
+    name = os.path.basename(a.device(1))
+    a.must("nvme reset %s" % a.controller(1))
+    a.verify(1, "controller_reset_fio", "--rw=randrw", MIXED, "--iodepth=8", "--size=4m")
+    for method in a.must("cat %s/reset_method" % a.device(1)).split():
+        a.must("echo %s > /sys/bus/pci/drivers/nvme/unbind" % name)
+        a.must("echo %s > %s/reset_method; echo 1 > %s/reset" % (method, a.device(1), a.device(1)))
+        a.must("echo %s > /sys/bus/pci/drivers/nvme/bind" % name)
+        a.filled(1)
+        a.verify(1, "reset_%s_fio" % method, "--rw=randrw", MIXED, "--iodepth=8", "--size=4m")
+    a.must("echo 1 > %s/remove" % a.device(1))
+    a.emptied(1)
+    a.must("echo 1 > /sys/bus/pci/rescan")
+    a.filled(1)
+    a.verify(1, "rescan_fio", "--rw=randrw", MIXED, "--iodepth=8", "--size=4m")
+
+
+@story
+def guest_killed(w):
+    """QEMU dies under I/O; another one connects to the same dxpu-host."""
+    a = w.a
+    a.background(a.fio(1, *LOAD))
+    time.sleep(1)
+    gone = count_of(a.host, "the guest is gone")
+    a.guest.kill()
+    wait_count(a.host, "the guest is gone", gone + 1)
+    a.start_guest(w, "a2")
+    a.filled(1)
+    a.filled(2)
+    a.verify(1, "guest_killed_fio", "--rw=randrw", MIXED, "--iodepth=8", "--size=8m")
+
+
+# ==== Two guests ==================================================================================
+
+@story
+def loss(w):
+    # its ports sleep when nothing is below them; Linux leaves hot-plug ports awake by itself
+    b = w.boot("b", "switch", ["1=%s/1" % w.lossy.address(), "3=%s/2" % w.disk.at],
+               append="pcie_port_pm=force")
+    b.filled(1)
+    b.filled(3)
+    text = lspci(b, "switch")
+    check("enumerate_switch", text.count("Downstream Port") == 4 and
+          text.count("Upstream Port") == 1 and text.count("Root Port") == 1, text[-1000:])
+    b.verify(1, "loss_fio_sequential", "--rw=write", MIXED, "--iodepth=4", "--size=16m")
+    b.verify(1, "loss_fio_random", "--rw=randrw", MIXED, "--iodepth=32", "--size=16m")
+    measure(b, 1, "with %g %% loss" % (LOSS / 10))
+    check("loss_no_removal", b.attached(1) == 1, b.host.errors()[-500:])
+
+
+@story
+def switch_hot_plug(w):
+    """The same below a switch."""
+    b = w.b
+    for way in ("detach", "killed", "stopped"):
+        if way == "detach":
+            b.detach(1)
+        else:
+            getattr(w.lossy_disk.process, {"killed": "kill", "stopped": "stop"}[way])()
+        b.emptied(1)
+        check("switch_%s_other_slot_works" % way,
+              b.run("dd if=%s of=/dev/null bs=4k count=64 iflag=direct" % b.disk(3))[0] == 0)
+        if way == "detach":
+            b.wait_for("grep -q D3hot /sys/bus/pci/devices/10000:02:00.0/power_state")
+            b.attach(1, w.lossy.address(), 1, 1)  # V-40: the port wakes the guest
+        else:
+            w.lossy_disk.start()
+        b.filled(1)
+        b.verify(1, "switch_%s_fio_after" % way, "--rw=randrw", MIXED, "--iodepth=8", "--size=4m")
+
+
+@story
+def two_guests(w):
+    a, b = w.a, w.b
+    job = ("--rw=randwrite", "--bsrange=512-128k", "--iodepth=8", "--size=16m", "--verify=crc32c",
+           "--verify_fatal=1", "--do_verify=1", "--loops=2")
+    jobs = ((a, 1), (b, 1), (b, 3))
+    for m, slot in jobs:
+        m.background(m.fio(slot, *job, name="job%d" % slot), "job%d" % slot)
+    a.background(a.fio(2, *LOAD, name="job2"), "job2")
+    time.sleep(1)
+    w.other.process.kill()  # the second slot of guest a, under load
+    for m, slot in jobs:
+        status, output = m.ended("job%d" % slot, 2 * HANG)
+        check("two_guests_%s_slot_%d" % (m.name, slot), status == 0, output)
+    check("two_guests_killed_box_is_seen", a.ended("job2")[0] != 0)
+    a.emptied(2)
+    w.other.start()
+    a.filled(2)
+
+
+@story
+def dead_slot(w):
+    """A box that says nothing any more delays the other slots by one hold at most."""
+    a = w.a
+    a.background(a.fio(2, *LOAD, name="job2"), "job2")
+    a.background(a.fio(1, "--rw=randrw", "--bs=4k", "--iodepth=4", "--size=16m", "--time_based",
+                       "--runtime=8", name="job1"), "job1")
+    time.sleep(2)
+    w.other.process.popen.send_signal(signal.SIGSTOP)
+    # A processor that asks the dead device waits, and QEMU lets no other one out meanwhile.
+    identity = a.must("setpci -s %s 0.l" % os.path.basename(a.device(2)), HANG).strip()
+    check("dead_slot_reads_all_ones", identity == "ffffffff", identity)
+    status, output = a.ended("job1")
+    w.other.process.popen.send_signal(signal.SIGCONT)
+    check("dead_slot_other_slot_no_error", status == 0, output)
+    job = a.report("job1")
+    longest = max(job["read"]["lat_ns"]["max"], job["write"]["lat_ns"]["max"]) / 1e9
+    figure("longest I/O of a slot while another one's box died: %.2f s" % longest)
+    check("dead_slot_bounded_delay", longest < 10, longest)
+    check("dead_slot_is_emptied", a.ended("job2")[0] != 0)
+    w.other.restart()
+    a.filled(2)
+
+
+def bar(m, slot):
+    m.wait_for("[ -e %s/resource ]" % m.device(slot), HANG)
+    m.must("setpci -s %s COMMAND=0006" % os.path.basename(m.device(slot)))
+    return int(m.must("head -n 1 %s/resource" % m.device(slot)).split()[0], 16)
+
+
+PATTERN, PLACES = "0x5EC2E75A", (0, 0x1000, 0xFFFFC)
+
+
+def look(m, slot):
+    base = bar(m, slot)
+    words = [m.must("devmem 0x%x 32" % (base + at)).strip() for at in PLACES]
+    name = os.path.basename(m.device(slot))
+    return words + [m.must("setpci -s %s CACHE_LINE_SIZE" % name).strip()]
+
+
+def plant(m, slot):
+    base = bar(m, slot)
+    for at in PLACES:
+        m.must("devmem 0x%x 32 %s" % (base + at, PATTERN))
+    m.must("setpci -s %s CACHE_LINE_SIZE=5a" % os.path.basename(m.device(slot)))
+    seen = look(m, slot)
+    check("pattern_is_there_for_%s" % m.name, seen == [PATTERN] * 3 + ["5a"], seen)
+
+
+def clean(seen):
+    return seen[:3] == ["0x00000000"] * 3 and seen[3] != "5a"
+
+
+@story
+def next_user_sees_nothing(w):
+    a, b = w.a, w.b
+    a.attach(3, w.plain.at, 1, 1)
+    plant(a, 3)
+    b.attach(2, w.plain.at, 1, 2)  # a newer lease takes the device over
+    seen = look(b, 2)
+    check("pattern_is_gone_after_takeover", clean(seen), seen)
+    a.emptied(3)
+    check("owner_has_lost_it", a.attached(3) == 1, a.host.errors()[-300:])
+    plant(b, 2)
+    b.detach(2)
+    b.emptied(2)
+    a.detach(3)  # it had gone on to dial with its old lease
+    a.attach(3, w.plain.at, 1, 3)
+    seen = look(a, 3)
+    check("pattern_is_gone_after_detach", clean(seen), seen)
+
+
+@story
+def next_user_control(w):
+    """A device that is not reset shows the next guest what the last one left: all that the story
+    above looks at would be seen."""
+    a, b = w.a, w.b
+    w.leaky.start()
+    a.attach(4, w.leaky.at, 1, 1)
+    plant(a, 4)
+    b.attach(2, w.leaky.at, 1, 2)
+    seen = look(b, 2)
+    check("control_pattern_is_seen_without_reset", seen == [PATTERN] * 3 + ["5a"], seen)
+    a.emptied(4)
+    a.detach(4)
+    b.detach(2)
+    b.emptied(2)
+
+
+@story
+def host_killed(w):
+    """The box takes the slot back; the next host has it.  Guest b does not notice."""
+    a, b = w.a, w.b
+    b.background(b.fio(3, "--rw=randwrite", "--bs=4k", "--iodepth=4", "--size=8m",
+                       "--verify=crc32c", "--verify_fatal=1", "--do_verify=1"))
+    a.background(a.fio(1, *LOAD))
+    time.sleep(1)
+    a.guest.seen = len(a.guest.log())
+    a.host.kill()
+    a.guest.kill()
+    w.machines.remove(a)
+    status, output = b.ended()
+    check("host_killed_other_guest", status == 0, output)
+    after = w.lab.start("dxpu-host", "--vfio-user", w.lab.file("c.sock"), "--attach",
+                        "1=%s/1/2" % w.disk.at)
+    wait_count(after, "slot 1: .* is attached", 1)
+    check("host_killed_slot_is_free_again", True)
+    after.stop()
+
+
+@story
+def end(w):
+    """Everything stops in order, and says what it did."""
+    b = w.b
+    b.guest.start("poweroff -f")
+    try:
+        status = b.guest.popen.wait(HANG)
+    except Exception:  # it is killed with the others
+        status = None
+    check("guest_powers_off", status == 0, status)
+    check("host_stops", b.host.stop() == 0, b.host.errors()[-500:])
+    result = b.host.result()
+    check("host_refused_nothing", all(
+        result["slot_%d" % n]["refused"] == 0 for n in (1, 3)), result)
+    check("only_programmed_interrupts_came", all(
+        result["slot_%d" % n]["msis_refused"] == 0 for n in (1, 3)) and
+        result["slot_1"]["msis"] + result["slot_3"]["msis"] > 0, result)
+    for name in ("disk", "other", "plain", "leaky", "lossy_disk"):
+        box = getattr(w, name).process
+        check("box_%s_stops" % name, box.stop() == 0, box.errors()[-500:])
+    lost = w.lossy.stop() == 0 and w.lossy.result()["lost"]
+    check("loss_lost_something", lost > 100, lost)
+
+
+# ==== Running =====================================================================================
+
+def run(w, wanted):
+    for function in stories:
+        if wanted and function.__name__ not in wanted:
+            continue
+        start = time.monotonic()
+        try:
+            function(w)
+        except Exception as error:
+            line = traceback.extract_tb(error.__traceback__)[1].lineno
+            check(function.__name__, False, "line %d:" % line, error)
+        for m in w.machines:
+            bad = m.guest.complaints()
+            check("%s_kernel_of_%s_is_content" % (function.__name__, m.name), not bad, *bad)
+        figure("story %s: %.1f s" % (function.__name__, time.monotonic() - start))
+        if any(m.guest.popen.poll() is not None for m in w.machines if function is not end):
+            check("guest_lives", False, [m.guest.errors() for m in w.machines])
+            return
+
+
+def keep(l, folder):
+    if folder:
+        os.makedirs(folder, exist_ok=True)
+        for name in os.listdir(l.folder):
+            if re.search(r"\.(err|out|console|qemu)$", name):
+                shutil.copy(l.file(name), folder)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cycles", type=int, default=50 if LONG else 10)
+    parser.add_argument("--cut", type=int, default=60 if LONG else 4 * HOLD,
+                        help="seconds without network")
+    parser.add_argument("--crashes", type=int, default=20 if LONG else 4,
+                        help="of the worker process")
+    parser.add_argument("--keep", help="copy all logs there at the end")
+    parser.add_argument("stories", nargs="*")
+    args = parser.parse_args()
+    start = time.monotonic()
+    with lab.Lab() as l:
+        try:
+            w = World(l, args.cycles, args.cut, args.crashes)
+        except guest.Missing as missing:
+            for function in stories:
+                print("skip %s %s" % (function.__name__, missing))
+            return 0
+        figure("start: %.1f s" % (time.monotonic() - start))
+        try:
+            run(w, args.stories)
+        finally:
+            keep(l, args.keep)
+    return 1 if suite.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,521 @@
+/* unit_keeper.c - what a keeper takes from a worker, and what it does when that ends or lies.
+   The guest is played here, and the worker.
+   SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "keeper.c"
+
+#include "crossing.c"
+#include "queue.c"
+
+enum { SLOTS = 2 };
+static keeper the;
+static keeper_slot the_slots[SLOTS];
+static guest_settings guest_set;
+static keeper_settings set;
+static crossing worker;
+static int parent; /* the parent's end */
+static dxpu_tags tags[SLOTS];
+static dxpu_tag_entry entries[SLOTS][SLOT_TAGS];
+static bool up[SLOTS];
+static unsigned ups, downs, completions, silent, begun;
+static char last_whose[SLOT_WHOSE_BYTES];
+
+/* ==== The guest =============================================================================== */
+
+guest *guest_open(const guest_settings *s, const slot_line *const *lines, uint64_t hold_ns)
+{
+    (void)s;
+    (void)lines;
+    (void)hold_ns;
+    return (guest *)&the; /* not looked into */
+}
+
+void guest_close(guest *g)
+{
+    (void)g;
+}
+
+int guest_fd(const guest *g)
+{
+    (void)g;
+    return -1;
+}
+
+int guest_process(guest *g)
+{
+    (void)g;
+    return 0;
+}
+
+int guest_client(const guest *g, uint64_t *number)
+{
+    (void)g;
+    *number = 0;
+    return -1;
+}
+
+void guest_tick(guest *g, uint64_t now)
+{
+    (void)g;
+    (void)now;
+}
+
+uint64_t guest_next_ns(const guest *g)
+{
+    (void)g;
+    return DXPU_NEVER;
+}
+
+void guest_begin(guest *g, unsigned slot)
+{
+    (void)g;
+    (void)slot;
+    begun++;
+}
+
+void guest_up(guest *g, unsigned slot, const char *whose, uint64_t now)
+{
+    (void)g;
+    (void)now;
+    assert_false(up[slot - 1]);
+    up[slot - 1] = true;
+    ups++;
+    memcpy(last_whose, whose, strlen(whose) + 1);
+}
+
+/* Takes all completions. */
+bool guest_work(guest *g, unsigned slot, uint64_t now)
+{
+    const slot_line *l = &the_slots[slot - 1].line;
+    dxpu_delivery d;
+    (void)g;
+    while ((d = l->peek(l->user, DXPU_COMPLETION)).tlp.len) {
+        completions += d.last;
+        l->take(l->user, DXPU_COMPLETION, now);
+    }
+    return false;
+}
+
+void guest_detach(guest *g, unsigned slot, uint8_t reason)
+{
+    (void)g;
+    (void)slot;
+    (void)reason;
+}
+
+void guest_down(guest *g, unsigned slot)
+{
+    dxpu_request r;
+    (void)g;
+    up[slot - 1] = false;
+    downs++;
+    while (the_slots[slot - 1].line.contain(&the_slots[slot - 1], &r))
+        silent++;
+}
+
+dxpu_tags *guest_tags(guest *g, unsigned slot)
+{
+    (void)g;
+    return &tags[slot - 1];
+}
+
+guest_view guest_look(const guest *g, unsigned slot)
+{
+    guest_view v = { .state = GUEST_SHOWN, .to_device = slot };
+    (void)g;
+    return v;
+}
+
+void guest_report(const guest *g, report *r)
+{
+    (void)g;
+    report_number(r, "config_reads", 5);
+}
+
+void guest_report_slot(const guest *g, unsigned slot, report *r)
+{
+    (void)g;
+    report_open(r, "inner");
+    report_number(r, "number", slot);
+    report_close(r);
+}
+
+void guest_report_server(const guest *g, report *r)
+{
+    (void)g;
+    report_number(r, "messages", 7);
+}
+
+/* ==== The worker ============================================================================== */
+
+static void send_record(unsigned kind, unsigned arg, unsigned slot, uint32_t life, const void *data,
+                        size_t bytes)
+{
+    const crossing_record r = { (uint16_t)bytes, (uint8_t)kind, (uint8_t)arg, slot, life, 0 };
+    assert_true(crossing_put(&worker, &r, data));
+}
+
+static void say_hello(uint32_t version)
+{
+    const crossing_hello h = { version, SLOTS, sizeof(crossing_record), sizeof(crossing_memory) };
+    send_record(CROSSING_HELLO, 0, 0, 0, &h, sizeof h);
+}
+
+static void hear(void)
+{
+    while (hear_worker(&the, false))
+        continue;
+}
+
+static bool was_killed(void)
+{
+    int fd;
+    unsigned count = 1;
+    for (int kind; (kind = keeper_hear(parent, &fd, &count)) > 0; count = 1) {
+        if (kind == KEEPER_KILL)
+            return true;
+    }
+    return false;
+}
+
+static void link_worker(void)
+{
+    crossing_fds fds, copy;
+    int list[3];
+    assert_int_equal(crossing_create(&fds), 0);
+    copy.memory = dup(fds.memory);
+    copy.keeper = dup(fds.keeper);
+    copy.worker = dup(fds.worker);
+    list[0] = fds.memory;
+    list[1] = fds.keeper;
+    list[2] = fds.worker;
+    crossing_close(&worker);
+    assert_int_equal(crossing_open(&worker, &copy, false), 0);
+    on_link(&the, list, 3);
+    assert_true(the.linked);
+}
+
+static int setup(void **state)
+{
+    int pair[2];
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    memset(&the, 0, sizeof the);
+    memset(the_slots, 0, sizeof the_slots);
+    guest_set.slots = SLOTS;
+    guest_set.socket = "vm";
+    set.guest = &guest_set;
+    set.hold_ms = 1000;
+    the.set = &set;
+    the.parent = pair[0];
+    the.slots = the_slots;
+    parent = pair[1];
+    ups = downs = completions = silent = begun = 0;
+    for (unsigned i = 0; i < SLOTS; i++) {
+        up[i] = false;
+        assert_int_equal(open_slot(&the, i), 0);
+        assert_int_equal(
+            dxpu_tags_init(&tags[i], entries[i], SLOT_TAGS, 0, DXPU_TAGS_256, 1000000000u),
+            DXPU_OK);
+    }
+    link_worker();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    lose_worker(&the);
+    crossing_close(&worker);
+    for (unsigned i = 0; i < SLOTS; i++)
+        queue_free(&the_slots[i].in);
+    close(the.parent);
+    close(parent);
+    return 0;
+}
+
+static void begin(uint32_t life)
+{
+    say_hello(CROSSING_VERSION);
+    send_record(CROSSING_UP, 0, 1, life, "a box", 5);
+    hear();
+    assert_true(up[0]);
+}
+
+/* A read of the guest, which the worker finds in the ring; its tag. */
+static uint16_t ask(void)
+{
+    uint8_t bytes[32];
+    dxpu_bytes tlp = { bytes, 0 };
+    dxpu_tlp t;
+    memset(&t, 0, sizeof t);
+    t.type = DXPU_TLP_MRD;
+    t.header_dw = 3;
+    t.length_dw = 1;
+    t.first_be = 0xf;
+    t.address = 0x1000;
+    t.tag = (uint16_t)dxpu_tags_alloc(&tags[0]);
+    assert_int_equal(dxpu_tlp_encode(&t, bytes, sizeof bytes, &tlp.len), DXPU_OK);
+    assert_int_equal(the_slots[0].line.submit(&the_slots[0], tlp, dxpu_udp_now_ns(), 9), DXPU_OK);
+    return t.tag;
+}
+
+static void answer(uint16_t tag, uint32_t life, unsigned cls)
+{
+    uint8_t bytes[32], data[4] = { 1, 2, 3, 4 };
+    dxpu_bytes tlp = { bytes, 0 };
+    dxpu_tlp t;
+    memset(&t, 0, sizeof t);
+    t.type = DXPU_TLP_CPLD;
+    t.header_dw = 3;
+    t.length_dw = 1;
+    t.byte_count = 4;
+    t.tag = tag;
+    t.payload.ptr = data;
+    t.payload.len = 4;
+    assert_int_equal(dxpu_tlp_encode(&t, bytes, sizeof bytes, &tlp.len), DXPU_OK);
+    send_record(CROSSING_TLP, cls, 1, life, bytes, tlp.len);
+}
+
+/* ==== Tests =================================================================================== */
+
+static void test_s183_another_version_is_not_served(void **state)
+{
+    (void)state;
+    say_hello(CROSSING_VERSION + 1);
+    send_record(CROSSING_UP, 0, 1, 1, "a box", 5);
+    hear();
+    assert_true(was_killed());
+    assert_int_equal(ups, 0);
+    lose_worker(&the);
+    link_worker();
+    send_record(CROSSING_UP, 0, 1, 1, "a box", 5); /* none at all */
+    hear();
+    assert_true(was_killed());
+    assert_int_equal(ups, 0);
+    lose_worker(&the);
+    link_worker();
+    begin(1); /* the control */
+    assert_false(was_killed());
+}
+
+static void test_v30_what_waits_is_contained_once(void **state)
+{
+    uint16_t first, second;
+    (void)state;
+    begin(1);
+    first = ask();
+    second = ask();
+    ask();
+    answer(first, 1, DXPU_COMPLETION);
+    hear();
+    (void)guest_work(the.guest, 1, 0);
+    assert_int_equal(completions, 1);
+    answer(second, 1, DXPU_COMPLETION); /* its last word, not read yet */
+    lose_worker(&the);
+    assert_int_equal(completions, 2);
+    assert_int_equal(silent, 1);
+    assert_int_equal(downs, 1);
+    assert_false(up[0]);
+    link_worker();
+    begin(1);
+    answer(second, 1, DXPU_COMPLETION); /* nobody asked this one */
+    hear();
+    (void)guest_work(the.guest, 1, 0);
+    assert_int_equal(completions, 2);
+    assert_int_equal(the_slots[0].unexpected, 1);
+}
+
+/* What belongs to an earlier life of the line, or is of another class than it says, is dropped, and
+   its credit given back. */
+static void test_s181_tlps_that_do_not_belong(void **state)
+{
+    uint16_t tag;
+    (void)state;
+    begin(7);
+    tag = ask();
+    answer(tag, 6, DXPU_COMPLETION);
+    answer(tag, 7, DXPU_POSTED);
+    hear();
+    (void)guest_work(the.guest, 1, 0);
+    assert_int_equal(completions, 0);
+    assert_false(queue_first(&the_slots[0].in, DXPU_POSTED) != NULL);
+    assert_int_equal(atomic_load(&the.cross.mem->keeper.taken[0][DXPU_POSTED]), 1);
+    assert_int_equal(atomic_load(&the.cross.mem->keeper.taken[0][DXPU_COMPLETION]), 1);
+    answer(tag, 7, DXPU_COMPLETION); /* the control */
+    hear();
+    (void)guest_work(the.guest, 1, 0);
+    assert_int_equal(completions, 1);
+}
+
+static void test_s181_a_line_comes_up_once(void **state)
+{
+    (void)state;
+    begin(1);
+    send_record(CROSSING_UP, 0, 1, 2, "a box", 5);
+    hear();
+    assert_true(was_killed());
+    assert_int_equal(ups, 1);
+}
+
+static void test_s181_slots_that_there_are_not(void **state)
+{
+    (void)state;
+    begin(1);
+    send_record(CROSSING_UP, 0, SLOTS + 1, 1, "a box", 5);
+    hear();
+    assert_true(was_killed());
+}
+
+static void test_s181_names_are_printable(void **state)
+{
+    (void)state;
+    say_hello(CROSSING_VERSION);
+    send_record(CROSSING_UP, 0, 1, 1, "a\033[2Jb\nc\xff", 9);
+    hear();
+    assert_string_equal(last_whose, "a?[2Jb?c?");
+}
+
+/* The next worker is told what the last one had attached, byte for byte; nothing that is over. */
+static void test_v32_attachments_are_remembered(void **state)
+{
+    crossing_record r;
+    uint8_t large[KEEPER_MEMORY_BYTES + 1] = { 0 };
+    unsigned remembered = 0;
+    (void)state;
+    begin(1);
+    send_record(CROSSING_BEGIN, 0, 1, 0, "first", 5);
+    send_record(CROSSING_BEGIN, 0, 2, 0, "second", 6);
+    send_record(CROSSING_FORGET, 0, 2, 0, NULL, 0);
+    lose_worker(&the); /* it had not read that */
+    assert_int_equal(begun, 2);
+    link_worker();
+    say_hello(CROSSING_VERSION);
+    hear();
+    while (crossing_get(&worker, &r) && r.kind == CROSSING_REMEMBER) {
+        assert_int_equal(r.slot, 1);
+        assert_int_equal(r.bytes, 5);
+        assert_memory_equal(worker.payload, "first", 5);
+        remembered++;
+    }
+    assert_int_equal(remembered, 1);
+    assert_int_equal(r.kind, CROSSING_READY);
+    send_record(CROSSING_BEGIN, 0, 1, 0, large, sizeof large); /* more than it keeps: nothing */
+    hear();
+    assert_int_equal(the_slots[0].memory_bytes, 0);
+}
+
+static void test_v34_worker_that_does_not_read(void **state)
+{
+    uint64_t now = dxpu_udp_now_ns();
+    crossing_record r;
+    (void)state;
+    begin(1);
+    while (crossing_get(&worker, &r))
+        continue;
+    ask();
+    watch_worker(&the, now);
+    watch_worker(&the, now + 999999999u);
+    assert_false(was_killed());
+    assert_true(crossing_get(&worker, &r)); /* it reads: another hold time */
+    ask();
+    watch_worker(&the, now + 1500000000u);
+    watch_worker(&the, now + 2499999999u);
+    assert_false(was_killed());
+    watch_worker(&the, now + 2500000000u);
+    assert_true(was_killed());
+    assert_int_equal(silent, 2);
+    assert_false(the.linked);
+}
+
+/* An idle one is not one that does not read. */
+static void test_v34_idle_worker(void **state)
+{
+    uint64_t now = dxpu_udp_now_ns();
+    crossing_record r;
+    (void)state;
+    begin(1);
+    while (crossing_get(&worker, &r))
+        continue;
+    watch_worker(&the, now);
+    ask();
+    watch_worker(&the, now + 5000000000u); /* the first look since */
+    assert_false(was_killed());
+}
+
+static void test_numbers_reach_the_worker(void **state)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    report r;
+    (void)state;
+    begin(1);
+    send_record(CROSSING_NUMBERS, 0, 0, 0, NULL, 0);
+    hear();
+    assert_int_equal(atomic_load(&worker.mem->tapes), 1);
+    FILE *out = open_memstream(&text, &bytes);
+    report_begin(&r, out, true);
+    bytes = atomic_load(&worker.mem->tape_bytes);
+    report_play(&r, worker.mem->tape, bytes, "guest");
+    report_play(&r, worker.mem->tape, bytes, "slot_1");
+    report_play(&r, worker.mem->tape, bytes, "server");
+    report_play(&r, worker.mem->tape, bytes, "nothing");
+    report_end(&r);
+    fclose(out);
+    assert_string_equal(text, "{\"workers\":1,\"config_reads\":5,\"inner\":{\"number\":1},"
+                              "\"unexpected\":0,\"messages\":7}\n");
+    free(text);
+}
+
+/* Whatever stands on a tape, what is printed is one object. */
+static void test_s181_tapes_that_are_none(void **state)
+{
+    static const char tape[] = "{ a\n{ b\"\nx 1\ny\"z 2\n}\n}\n}\n}\n{ a\nq 18446744073709551616\n"
+                               "{ c\n{ d\nz 3";
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    report r;
+    int depth = 0;
+    (void)state;
+    report_begin(&r, out, true);
+    report_play(&r, tape, sizeof tape - 1, "a");
+    report_end(&r);
+    fclose(out);
+    for (const char *c = text; *c; c++) {
+        depth += *c == '{';
+        depth -= *c == '}';
+        assert_true(depth >= 0);
+    }
+    assert_int_equal(depth, 0);
+    assert_null(strstr(text, "y\"z"));
+    free(text);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(test_s183_another_version_is_not_served),
+        CASE(test_v30_what_waits_is_contained_once),
+        CASE(test_s181_tlps_that_do_not_belong),
+        CASE(test_s181_a_line_comes_up_once),
+        CASE(test_s181_slots_that_there_are_not),
+        CASE(test_s181_names_are_printable),
+        CASE(test_v32_attachments_are_remembered),
+        CASE(test_v34_worker_that_does_not_read),
+        CASE(test_v34_idle_worker),
+        CASE(test_numbers_reach_the_worker),
+        CASE(test_s181_tapes_that_are_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

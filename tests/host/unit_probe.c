@@ -1,0 +1,264 @@
+/* unit_probe.c - sizing a device's BARs, against scripted configuration spaces
+   SPDX-License-Identifier: MIT */
+#define DXPU_IMPLEMENTATION
+#include "dxpu.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "probe.c"
+
+/* What a device has at 0x10..0x24: a register and the bits of it that can be written. */
+typedef struct space {
+    uint32_t reg[PROBE_BARS], mask[PROBE_BARS];
+    unsigned writes;
+    uint8_t header; /* its type; function 5, when there is one, is the same */
+} space;
+
+/* The completion of one request; payload in data. */
+static dxpu_tlp answer(space *s, const dxpu_tlp *t, uint8_t data[4])
+{
+    dxpu_tlp cpl;
+    unsigned i = (t->register_bytes - 0x10u) / 4, fn = DXPU_BDF_FN(t->target);
+    assert_int_equal(t->first_be, 0xf);
+    dxpu_tlp_completion(t, 0, DXPU_CPL_SC, &cpl);
+    if (fn && fn != 5) { /* some say so, others read as ones */
+        static const uint8_t ones[4] = { 0xff, 0xff, 0xff, 0xff };
+        assert_int_equal(t->register_bytes, 0);
+        cpl.status = fn % 2 ? DXPU_CPL_UR : DXPU_CPL_SC;
+        cpl.payload.ptr = fn % 2 ? NULL : ones;
+        cpl.payload.len = fn % 2 ? 0 : 4;
+        return cpl;
+    }
+    if (t->register_bytes == 0 || t->register_bytes == 0xc) {
+        memset(data, 0x12, 4);
+        if (t->register_bytes == 0xc)
+            data[2] = s->header;
+        cpl.payload.ptr = data;
+        cpl.payload.len = 4;
+        return cpl;
+    }
+    assert_true(i < PROBE_BARS);
+    if (t->type == DXPU_TLP_CFGWR0) {
+        uint32_t v = 0;
+        for (unsigned b = 0; b < 4; b++)
+            v |= (uint32_t)t->payload.ptr[b] << 8 * b;
+        s->reg[i] = (s->reg[i] & ~s->mask[i]) | (v & s->mask[i]);
+        s->writes++;
+        return cpl;
+    }
+    for (unsigned b = 0; b < 4; b++)
+        data[b] = (uint8_t)(s->reg[i] >> 8 * b);
+    cpl.payload.ptr = data;
+    cpl.payload.len = 4;
+    return cpl;
+}
+
+/* To the end, but for at most `most` requests. */
+static unsigned go_on(probe *p, space *s, unsigned most)
+{
+    uint8_t out[4], in[4];
+    unsigned n = 0;
+    dxpu_tlp t;
+    while (n < most && probe_request(p, &t, out)) {
+        dxpu_tlp cpl = answer(s, &t, in);
+        probe_answer(p, &cpl);
+        n++;
+    }
+    return n;
+}
+
+static void test_all_kinds(void **state)
+{
+    /* 4 GB 64-bit prefetchable; 8 KB 32-bit; I/O; 64 KB 64-bit */
+    space s = { { 0xc, 0, 0, 1, 4, 0 },
+                { 0, 0xffffffff, 0xffffe000, 0xffffff00, 0xffff0000, 0xffffffff },
+                0,
+                0 };
+    dxpu_vswitch_bar bars[PROBE_BARS_MAX];
+    probe p;
+    (void)state;
+    probe_start(&p);
+    assert_int_equal(go_on(&p, &s, 100), 2 + 24);
+    assert_false(p.running);
+    assert_false(p.failed);
+    assert_int_equal(probe_bars(&p, bars), 3);
+    assert_true(bars[0].bytes == (uint64_t)4 << 30);
+    assert_true(bars[0].prefetchable);
+    assert_true(bars[1].bytes == 8192);
+    assert_false(bars[1].prefetchable);
+    assert_true(bars[2].bytes == 65536);
+    assert_false(bars[2].prefetchable);
+}
+
+static void test_registers_are_put_back(void **state)
+{
+    space s = { { 0xf8000000, 0, 0x2000000c, 0x9, 0, 0 },
+                { 0xffff0000, 0, 0xfffff000, 0xffffffff, 0, 0 },
+                0,
+                0 };
+    space before = s;
+    probe p;
+    (void)state;
+    probe_start(&p);
+    (void)go_on(&p, &s, 100);
+    assert_memory_equal(s.reg, before.reg, sizeof s.reg);
+    assert_int_equal(s.writes, 12);
+}
+
+static void test_no_bars(void **state)
+{
+    space s = { { 0 }, { 0 }, 0, 0 };
+    dxpu_vswitch_bar bars[PROBE_BARS_MAX];
+    probe p;
+    (void)state;
+    probe_start(&p);
+    (void)go_on(&p, &s, 100);
+    assert_false(p.failed);
+    assert_int_equal(probe_bars(&p, bars), 0);
+}
+
+/* A 64-bit BAR in the last register has no other half; its size is what the register says. */
+static void test_half_a_bar(void **state)
+{
+    space s = { { 0, 0, 0, 0, 0, 4 }, { 0, 0, 0, 0, 0, 0xfffff000 }, 0, 0 };
+    dxpu_vswitch_bar bars[PROBE_BARS_MAX];
+    probe p;
+    (void)state;
+    probe_start(&p);
+    (void)go_on(&p, &s, 100);
+    assert_int_equal(probe_bars(&p, bars), 1);
+    assert_true(bars[0].bytes == 4096);
+}
+
+static void test_refusals(void **state)
+{
+    space s = { { 0 }, { 0 }, 0, 0 };
+    uint8_t out[4];
+    dxpu_tlp t, cpl;
+    probe p;
+    (void)state;
+    for (unsigned after = 0; after < 26; after++) {
+        for (unsigned way = 0; way < 3; way++) {
+            probe_start(&p);
+            assert_int_equal(go_on(&p, &s, after), after);
+            assert_true(probe_request(&p, &t, out));
+            dxpu_tlp_completion(&t, 0, way ? DXPU_CPL_UR : DXPU_CPL_SC, &cpl);
+            if (way == 0) { /* data where none belongs, or none where some does */
+                cpl.payload.ptr = out;
+                cpl.payload.len = t.type == DXPU_TLP_CFGWR0 ? 4 : 0;
+            }
+            probe_answer(&p, way == 2 ? NULL : &cpl);
+            assert_true(p.failed);
+            assert_false(probe_request(&p, &t, out));
+            assert_false(p.running);
+        }
+    }
+}
+
+static void test_device_asks_for_time(void **state)
+{
+    space s = { { 0 }, { 0xfffff000 }, 0, 0 };
+    dxpu_vswitch_bar bars[PROBE_BARS_MAX];
+    uint8_t out[4];
+    dxpu_tlp t, cpl;
+    probe p;
+    (void)state;
+    for (unsigned times = 1; times <= PROBE_RETRIES + 1; times++) {
+        probe_start(&p);
+        for (unsigned i = 0; i < times; i++) {
+            assert_true(probe_request(&p, &t, out));
+            assert_int_equal(t.register_bytes, 0);
+            dxpu_tlp_completion(&t, 0, DXPU_CPL_CRS, &cpl);
+            probe_answer(&p, &cpl);
+            assert_int_equal(p.wait, i < PROBE_RETRIES);
+            p.wait = false;
+        }
+        assert_int_equal(p.failed, times > PROBE_RETRIES);
+        if (!p.failed) {
+            (void)go_on(&p, &s, 100);
+            assert_int_equal(probe_bars(&p, bars), 1);
+        }
+    }
+}
+
+/* The device was reset between two requests, and its registers with it. */
+static void test_reset_meanwhile(void **state)
+{
+    space s = { { 0 }, { 0xfffff000 }, 0, 0 };
+    dxpu_vswitch_bar bars[PROBE_BARS_MAX];
+    probe p;
+    (void)state;
+    for (unsigned after = 0; after < 25; after++) {
+        probe_start(&p);
+        assert_int_equal(go_on(&p, &s, after), after);
+        memset(s.reg, 0, sizeof s.reg);
+        p.again = true;
+        assert_int_equal(go_on(&p, &s, 100), 1 + 2 + 24);
+        assert_int_equal(probe_bars(&p, bars), 1);
+        assert_true(bars[0].bytes == 4096);
+    }
+}
+
+static void test_all_functions(void **state)
+{
+    space s = { { 0 }, { 0xfffff000, 0, 0, 0, 0, 0xffff0000 }, 0, 0x80 };
+    dxpu_vswitch_bar bars[PROBE_BARS_MAX];
+    probe p;
+    (void)state;
+    probe_start(&p);
+    assert_int_equal(go_on(&p, &s, 100), 2 * 26 + 6);
+    assert_false(p.failed);
+    assert_int_equal(probe_bars(&p, bars), 4);
+    assert_true(bars[2].bytes == 4096);
+    assert_true(bars[3].bytes == 65536);
+    s.header = 0x81; /* bridges have two */
+    probe_start(&p);
+    assert_int_equal(go_on(&p, &s, 100), 2 * 10 + 6);
+    assert_int_equal(probe_bars(&p, bars), 2);
+    s.header = 2; /* a header that nobody knows */
+    probe_start(&p);
+    assert_int_equal(go_on(&p, &s, 100), 2);
+    assert_false(p.failed);
+    assert_int_equal(probe_bars(&p, bars), 0);
+    s.header = 0; /* the control: one function is all */
+    probe_start(&p);
+    assert_int_equal(go_on(&p, &s, 100), 26);
+    assert_int_equal(probe_bars(&p, bars), 2);
+}
+
+/* A device that reads as ones is none. */
+static void test_nobody_at_function_0(void **state)
+{
+    uint8_t ones[4] = { 0xff, 0xff, 0xff, 0xff }, out[4];
+    dxpu_tlp t, cpl;
+    probe p;
+    (void)state;
+    probe_start(&p);
+    assert_true(probe_request(&p, &t, out));
+    dxpu_tlp_completion(&t, 0, DXPU_CPL_SC, &cpl);
+    cpl.payload.ptr = ones;
+    cpl.payload.len = 4;
+    probe_answer(&p, &cpl);
+    assert_true(p.failed);
+    assert_false(probe_request(&p, &t, out));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_kinds),
+        cmocka_unit_test(test_registers_are_put_back),
+        cmocka_unit_test(test_no_bars),
+        cmocka_unit_test(test_half_a_bar),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_device_asks_for_time),
+        cmocka_unit_test(test_reset_meanwhile),
+        cmocka_unit_test(test_all_functions),
+        cmocka_unit_test(test_nobody_at_function_0),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

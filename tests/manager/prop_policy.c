@@ -1,0 +1,1022 @@
+/* prop_policy.c - the pool's policy over seeded random pools and histories: one owner for each
+   slot, indexes that equal a scan, choices and refusals that equal what trying everything finds
+   SPDX-License-Identifier: MIT
+   DXPU_SEED repeats a run, DXPU_ROUNDS sets its length. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "policy.c"
+
+enum { SLOTS = 96, BOXES = 12, HOSTS = 4, TENANTS = 3, LEASES = 32, MODELS = 3 };
+
+static uint64_t seed = 1, rounds = 30000, state_word;
+static pool *p;
+static uint64_t held[LEASES]; /* leases that the test has; 0: none */
+static uint64_t last_epoch[SLOTS], last_serial;
+static uint32_t last_tenant[SLOTS]; /* whose data may be on it */
+
+static uint32_t draw(uint32_t below)
+{
+    state_word ^= state_word << 13;
+    state_word ^= state_word >> 7;
+    state_word ^= state_word << 17;
+    return (uint32_t)(state_word >> 32) % below;
+}
+
+static const pool_limits limits = { SLOTS, BOXES, HOSTS, TENANTS, LEASES, MODELS };
+
+/* Boxes of 1..`most` slots: of one model with groups of 2 or 4, or of anything. */
+static void fill(unsigned boxes, unsigned most)
+{
+    uint32_t number;
+    for (unsigned i = 0; i < boxes; i++) {
+        pool_slot_info info[8];
+        unsigned count = 1 + draw(most), group = 2u << draw(2), mixed = draw(4) == 0;
+        uint16_t model = (uint16_t)draw(MODELS);
+        for (unsigned j = 0; j < count; j++) {
+            info[j].model = mixed ? (uint16_t)draw(MODELS) : model;
+            info[j].group = mixed && draw(3) == 0 ? POOL_NONE : j / group;
+        }
+        assert_int_equal(pool_add_box(p, info, count, &number), POOL_OK);
+    }
+    for (unsigned i = 0; i < HOSTS; i++)
+        assert_int_equal(pool_add_host(p, 2 + draw(30), &number), POOL_OK);
+    for (unsigned i = 0; i < TENANTS; i++)
+        assert_int_equal(pool_add_tenant(p, 1 + draw(50), &number), POOL_OK);
+}
+
+static void fresh(unsigned boxes, unsigned most)
+{
+    free(p);
+    size_t bytes = pool_bytes(&limits);
+    void *memory = malloc(bytes);
+    assert_non_null(memory);
+    memset(memory, 0xa5, bytes);
+    p = pool_init(memory, bytes, &limits);
+    assert_non_null(p);
+    memset(held, 0, sizeof held);
+    last_serial = 0;
+    memset(last_epoch, 0, sizeof last_epoch);
+    memset(last_tenant, 0xff, sizeof last_tenant);
+    fill(boxes, most);
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    state_word = seed * 0x9e3779b97f4a7c15u + 1;
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    free(p);
+    p = NULL;
+    return 0;
+}
+
+/* -- The whole pool, looked at slot by slot: the number of things that are wrong -- */
+
+static unsigned wrong_lease(uint32_t at, unsigned char owned[SLOTS])
+{
+    const pool_lease *l = &p->lease[at];
+    unsigned wrong = 0, n = 0;
+    uint32_t prev = POOL_NONE;
+    if (!l->count)
+        return 0;
+    for (uint32_t i = l->first; i != POOL_NONE && n <= l->count; i = p->slot[i].next, n++) {
+        wrong += owned[i]++ != 0 || p->slot[i].lease != at || p->slot[i].model != l->model ||
+                 p->slot[i].prev != prev;
+        wrong += p->slot[i].state != POOL_LEASED && p->slot[i].state != POOL_BROKEN;
+        prev = i;
+    }
+    return wrong + (n != l->count || l->last != prev);
+}
+
+/* What is retained for a lease: the list of each, and its slots. */
+static unsigned wrong_retained(void)
+{
+    unsigned char owned[SLOTS] = { 0 };
+    unsigned wrong = 0;
+    for (uint32_t i = 0; i < LEASES; i++) {
+        const pool_lease *l = &p->lease[i];
+        uint32_t n = 0, prev = POOL_NONE;
+        if (!l->count)
+            continue;
+        for (uint32_t s = l->retained; s != POOL_NONE && n <= SLOTS; s = p->slot[s].next, n++) {
+            wrong += p->slot[s].owner != i || p->slot[s].prev != prev || owned[s]++ ||
+                     p->slot[s].model != l->model || p->slot[s].place >= l->count;
+            prev = s;
+        }
+        wrong += n != l->retained_count;
+    }
+    for (uint32_t i = 0; i < p->slots; i++) {
+        const pool_slot *s = &p->slot[i];
+        wrong += owned[i] != (s->owner != POOL_NONE);
+        wrong += owned[i] && (s->lease != POOL_NONE || !s->dirty || s->wipe);
+        wrong += owned[i] && s->state != POOL_RETAINED && s->state != POOL_BROKEN &&
+                 s->state != POOL_QUARANTINED;
+        wrong += s->state == POOL_RETAINED && !owned[i];
+        wrong += s->state == POOL_WIPING && !s->wipe; /* M-91: somebody decided that */
+        wrong += s->wipe && (!s->dirty || s->lease != POOL_NONE);
+    }
+    return wrong;
+}
+
+static unsigned wrong_owners(void)
+{
+    unsigned char owned[SLOTS] = { 0 };
+    uint32_t tenants[TENANTS] = { 0 }, hosts[HOSTS] = { 0 }, leases = 0;
+    unsigned wrong = 0;
+    for (uint32_t i = 0; i < LEASES; i++) {
+        wrong += wrong_lease(i, owned);
+        if (p->lease[i].count) {
+            leases++;
+            tenants[p->lease[i].tenant] += p->lease[i].count;
+            if (p->lease[i].host != POOL_NONE)
+                hosts[p->lease[i].host] += p->lease[i].count;
+        }
+    }
+    uint32_t empty = 0;
+    for (uint32_t i = p->empty_lease; i != POOL_NONE && empty <= LEASES; i = p->lease[i].first)
+        empty++;
+    wrong += empty != LEASES - leases;
+    for (uint32_t i = 0; i < p->slots; i++) {
+        wrong += owned[i] != (p->slot[i].lease != POOL_NONE);
+        wrong += p->slot[i].state == POOL_LEASED && !owned[i];
+        wrong += p->box[p->slot[i].box].draining &&
+                 (p->slot[i].state == POOL_FREE || p->slot[i].state == POOL_SPARE);
+        wrong += p->slot[i].dirty && (p->slot[i].state == POOL_FREE ||
+                                      p->slot[i].state == POOL_SPARE); /* never the old data */
+    }
+    for (uint32_t i = 0; i < TENANTS; i++)
+        wrong += tenants[i] != p->tenant[i].used;
+    for (uint32_t i = 0; i < HOSTS; i++)
+        wrong += hosts[i] != p->host[i].used || hosts[i] > p->host[i].capacity;
+    return wrong + wrong_retained() + (leases != p->leases);
+}
+
+static unsigned wrong_counts(void)
+{
+    uint32_t count[MODELS][POOL_STATES] = { { 0 } };
+    unsigned wrong = 0;
+    for (uint32_t i = 0; i < p->slots; i++)
+        count[p->slot[i].model][p->slot[i].state]++;
+    for (unsigned m = 0; m < MODELS; m++) {
+        uint32_t there = count[m][POOL_FREE] + count[m][POOL_SPARE], spares = 0;
+        uint32_t wanted = p->model[m].spares_wanted;
+        for (unsigned s = 0; s < POOL_STATES; s++)
+            wrong += count[m][s] != p->model[m].count[s];
+        wrong += count[m][POOL_SPARE] != (wanted < there ? wanted : there);
+        for (uint32_t i = p->model[m].first_spare; i != POOL_NONE; i = p->slot[i].next, spares++)
+            wrong += p->slot[i].state != POOL_SPARE || p->slot[i].model != m;
+        wrong += spares != count[m][POOL_SPARE];
+    }
+    return wrong;
+}
+
+static unsigned listed(uint32_t head, uint32_t cell)
+{
+    unsigned n = 0;
+    for (uint32_t i = head; i != POOL_NONE; i = p->cell[i].next)
+        n += i == cell;
+    return n;
+}
+
+static unsigned wrong_index(void)
+{
+    unsigned wrong = 0;
+    for (uint32_t i = 0; i < p->cells; i++) {
+        const pool_cell *c = &p->cell[i];
+        const pool_model *m = &p->model[c->model];
+        unsigned free = 0, in_box = c->parent == POOL_NONE ? 0 : p->cell[c->parent].free;
+        for (uint32_t j = 0; j < p->slots; j++)
+            free += p->slot[j].state == POOL_FREE &&
+                    (p->slot[j].box_cell == i || p->slot[j].group_cell == i);
+        wrong += free != c->free;
+        if (free && c->parent == POOL_NONE)
+            wrong += listed(m->box_head[free], i) != 1;
+        else if (free)
+            wrong += listed(m->group_head[free][in_box], i) != 1;
+    }
+    for (unsigned k = 0; k < MODELS; k++)
+        for (unsigned f = 1; f <= POOL_BOX_SLOTS_MAX; f++) {
+            const pool_model *m = &p->model[k];
+            wrong += (m->box_mask >> (f - 1) & 1) != (m->box_head[f] != POOL_NONE);
+            wrong += (m->group_mask >> (f - 1) & 1) != (m->group_box_mask[f] != 0);
+            for (unsigned g = 1; g <= POOL_BOX_SLOTS_MAX; g++)
+                wrong +=
+                    (m->group_box_mask[f] >> (g - 1) & 1) != (m->group_head[f][g] != POOL_NONE);
+        }
+    return wrong;
+}
+
+static unsigned wrong_all(void)
+{
+    return wrong_owners() + wrong_counts() + wrong_index();
+}
+
+/* -- Random histories -- */
+
+static void any_request(pool_request *r, unsigned most)
+{
+    r->tenant = draw(TENANTS);
+    r->host = draw(HOSTS);
+    r->model = (uint16_t)draw(MODELS);
+    r->count = (uint8_t)(1 + draw(most));
+    r->need = (uint8_t)draw(POOL_NEEDS);
+}
+
+/* A slot that is given out has a new epoch, and no other tenant's data. */
+static void check_given(uint32_t slot, uint32_t tenant)
+{
+    assert_true(p->slot[slot].epoch > last_epoch[slot]);
+    last_epoch[slot] = p->slot[slot].epoch;
+    assert_true(last_tenant[slot] == POOL_NONE || last_tenant[slot] == tenant);
+    last_tenant[slot] = tenant;
+}
+
+static void step_lease(void)
+{
+    pool_request r;
+    pool_choice c;
+    uint64_t lease;
+    unsigned at = draw(LEASES);
+    any_request(&r, 8);
+    if (held[at] || pool_choose(p, &r, &c) != POOL_OK)
+        return;
+    assert_int_equal(pool_grant(p, &r, &c, &lease), POOL_OK);
+    assert_true(lease >> POOL_INDEX_BITS > last_serial); /* no number comes twice */
+    last_serial = lease >> POOL_INDEX_BITS;
+    for (unsigned i = 0; i < c.count; i++)
+        check_given(c.slot[i], r.tenant);
+    assert_int_equal(pool_grant(p, &r, &c, &lease) == POOL_OK, false); /* not a second time */
+    uint32_t slots[POOL_COUNT_MAX];
+    held[at] = pool_lease_number(p, p->slot[c.slot[0]].lease);
+    assert_int_equal(pool_lease_slots(p, held[at], slots), c.count);
+    assert_memory_equal(slots, c.slot, c.count * sizeof slots[0]);
+}
+
+static void step_end(void)
+{
+    unsigned at = draw(LEASES);
+    if (!held[at])
+        return;
+    const pool_lease *l = pool_find_lease(p, held[at]);
+    bool parked = l->host == POOL_NONE;
+    switch (draw(3)) {
+    case 0:
+        assert_int_equal(pool_park(p, held[at]), parked ? POOL_E_STATE : POOL_OK);
+        break;
+    case 1:
+        if (pool_attach(p, held[at], draw(HOSTS)) == POOL_OK)
+            for (uint32_t i = l->first; i != POOL_NONE; i = p->slot[i].next)
+                check_given(i, l->tenant);
+        break;
+    default:
+        assert_int_equal(pool_release(p, held[at], POOL_WHY_RELEASE), POOL_OK);
+        assert_int_equal(pool_release(p, held[at], POOL_WHY_RELEASE), POOL_E_UNKNOWN);
+        assert_null(pool_find_lease(p, held[at]));
+        held[at] = 0;
+        break;
+    }
+}
+
+/* Does this cell, of boxes or groups, have so many slots that nobody has? */
+static bool has_lendable(uint32_t cell, unsigned count)
+{
+    unsigned n = 0;
+    for (uint32_t i = 0; i < p->slots; i++)
+        n += (p->slot[i].state == POOL_FREE || p->slot[i].state == POOL_SPARE) &&
+             (p->slot[i].box_cell == cell || p->slot[i].group_cell == cell);
+    return n >= count;
+}
+
+/* A lease that asks for one box or group finds another when there is one, and moves there. */
+static void step_move_all(void)
+{
+    uint64_t lease = held[draw(LEASES)];
+    const pool_lease *l = pool_find_lease(p, lease);
+    pool_choice c;
+    bool any = false;
+    if (!l || (l->need != POOL_SAME_BOX && l->need != POOL_SAME_GROUP)) {
+        assert_int_equal(pool_choose_all(p, lease, &c), l ? POOL_E_STATE : POOL_E_UNKNOWN);
+        return;
+    }
+    for (uint32_t i = 0; i < p->cells; i++)
+        any = any || (p->cell[i].model == l->model &&
+                      (p->cell[i].parent != POOL_NONE) == (l->need == POOL_SAME_GROUP) &&
+                      has_lendable(i, l->count));
+    assert_int_equal(pool_choose_all(p, lease, &c), any ? POOL_OK : POOL_E_PLACE);
+    uint32_t from[POOL_COUNT_MAX];
+    unsigned n = any ? pool_lease_slots(p, lease, from) : 0;
+    for (unsigned i = 0; i < n; i++) {
+        assert_int_equal(pool_replace(p, from[i], c.slot[i], POOL_WHY_DRAIN, false), POOL_OK);
+        check_given(c.slot[i], l->tenant);
+    }
+    assert_true(!any || pool_need_kept(p, lease));
+}
+
+/* A retained slot goes back to where it was, or is given up. */
+static void step_retained(uint32_t slot)
+{
+    const pool_slot *s = &p->slot[slot];
+    uint32_t slots[POOL_COUNT_MAX], owner = s->owner, place = s->place;
+    if (owner == POOL_NONE) {
+        assert_int_equal(pool_recover(p, slot, true), POOL_E_STATE);
+        assert_int_equal(pool_discard(p, slot, POOL_WHY_DISCARD), POOL_E_STATE);
+        return;
+    }
+    uint64_t lease = pool_lease_number(p, owner);
+    if (draw(3) == 0) {
+        bool works = s->state == POOL_RETAINED;
+        assert_int_equal(pool_discard(p, slot, POOL_WHY_DISCARD), POOL_OK);
+        assert_true(!works || s->state == POOL_WIPING);
+        return;
+    }
+    assert_int_equal(pool_lease_slots(p, lease, slots), p->lease[owner].count);
+    uint32_t now = slots[place];
+    bool retain = draw(2);
+    int rc = pool_recover(p, slot, retain);
+    assert_int_equal(rc == POOL_OK, s->state == POOL_LEASED);
+    if (rc != POOL_OK)
+        return;
+    check_given(slot, p->lease[owner].tenant);
+    assert_int_equal(p->slot[now].owner, retain ? owner : POOL_NONE);
+    (void)pool_lease_slots(p, lease, slots);
+    assert_int_equal(slots[place], slot);
+}
+
+static void step_trouble(void)
+{
+    uint32_t slot = draw(p->slots);
+    pool_other other;
+    pool_slot_info now = { (uint16_t)draw(MODELS), draw(3) ? draw(5) : POOL_NONE };
+    unsigned left;
+    switch (draw(10)) {
+    case 9:
+    case 8:
+        step_retained(draw(2) ? slot : draw(p->slots));
+        break;
+    case 7:
+        step_move_all();
+        break;
+    case 6:
+        assert_int_equal(pool_change_slot(p, slot, &now),
+                         p->slot[slot].lease == POOL_NONE && p->slot[slot].owner == POOL_NONE
+                             ? POOL_OK
+                             : POOL_E_STATE);
+        break;
+    case 0:
+        pool_break(p, slot, POOL_WHY_DEVICE);
+        break;
+    case 1:
+        pool_repair(p, slot, draw(2) ? POOL_WHY_OPERATOR : POOL_WHY_NONE);
+        break;
+    case 2:
+        if (pool_choose_other(p, slot, &other) == POOL_OK) {
+            uint32_t tenant = p->lease[p->slot[slot].lease].tenant;
+            uint64_t lease = pool_lease_number(p, p->slot[slot].lease);
+            bool was_kept = pool_need_kept(p, lease);
+            assert_int_equal(pool_replace(p, slot, other.slot, POOL_WHY_DEVICE, draw(2)), POOL_OK);
+            if (was_kept || !other.need_kept)
+                assert_int_equal(pool_need_kept(p, lease), other.need_kept);
+            check_given(other.slot, tenant);
+            assert_int_equal(pool_replace(p, slot, other.slot, POOL_WHY_DEVICE, false),
+                             POOL_E_STATE);
+        }
+        break;
+    case 3:
+        assert_int_equal(pool_drain(p, p->slot[slot].box, draw(3) == 0, &left), POOL_OK);
+        break;
+    case 4:
+        pool_set_spares(p, (uint16_t)draw(MODELS), draw(6));
+        break;
+    default:
+        pool_set_quota(p, draw(TENANTS), draw(60));
+        break;
+    }
+}
+
+static void step(void)
+{
+    uint32_t slot = draw(p->slots);
+    switch (draw(4)) {
+    case 0:
+        step_lease();
+        break;
+    case 1:
+        step_end();
+        break;
+    case 2:
+        if (pool_wiped(p, slot, draw(5) != 0) == POOL_OK && !p->slot[slot].dirty)
+            last_tenant[slot] = POOL_NONE;
+        break;
+    default:
+        step_trouble();
+        break;
+    }
+}
+
+static void test_histories(void **state)
+{
+    (void)state;
+    unsigned seen[POOL_STATES] = { 0 };
+    for (uint64_t i = 0; i < rounds; i++) {
+        if (i % 1000 == 0)
+            fresh(BOXES, 8);
+        step();
+        assert_int_equal(wrong_all(), 0);
+        for (unsigned m = 0; m < MODELS; m++)
+            for (unsigned s = 0; s < POOL_STATES; s++)
+                seen[s] += p->model[m].count[s];
+    }
+    for (unsigned s = 0; s < POOL_STATES; s++)
+        assert_true(seen[s] > 0); /* the histories went everywhere */
+}
+
+/* The checks above see what they look for. */
+static void test_control_histories(void **state)
+{
+    (void)state;
+    fresh(BOXES, 8);
+    while (p->leases < 2)
+        step();
+    assert_int_equal(wrong_all(), 0);
+    uint32_t leased = 0, spared = 0;
+    while (p->slot[leased].lease == POOL_NONE)
+        leased++;
+    while (p->slot[spared].state != POOL_FREE)
+        spared++;
+    pool_lease *l = &p->lease[p->slot[leased].lease];
+    uint32_t first = l->first;
+    l->first = spared; /* a slot in a lease that does not know of it */
+    assert_true(wrong_owners() > 0);
+    l->first = first;
+    p->slot[spared].dirty = true;
+    assert_int_equal(wrong_owners(), 1);
+    p->slot[spared].dirty = false;
+    p->model[p->slot[spared].model].count[POOL_FREE]++;
+    assert_int_equal(wrong_counts(), 1);
+    p->model[p->slot[spared].model].count[POOL_FREE]--;
+    p->cell[p->slot[spared].box_cell].free++;
+    assert_true(wrong_index() > 0);
+    p->cell[p->slot[spared].box_cell].free--;
+    assert_int_equal(wrong_all(), 0);
+}
+
+/* -- Against trying everything -- */
+
+static bool fits(uint32_t subset, const uint32_t *slots, const pool_request *r)
+{
+    uint32_t first = POOL_NONE;
+    for (unsigned i = 0; subset >> i; i++) {
+        if (!(subset >> i & 1))
+            continue;
+        const pool_slot *s = &p->slot[slots[i]];
+        if (first == POOL_NONE)
+            first = slots[i];
+        const pool_slot *f = &p->slot[first];
+        if (r->count > 1 && r->need == POOL_SAME_BOX && s->box != f->box)
+            return false;
+        if (r->count > 1 && r->need == POOL_SAME_GROUP &&
+            (s->group_cell != f->group_cell || s->group_cell == POOL_NONE))
+            return false;
+        for (unsigned j = 0; j < i && r->need == POOL_SPREAD; j++)
+            if (subset >> j & 1 && p->slot[slots[j]].box == s->box)
+                return false;
+    }
+    return true;
+}
+
+/* The sum of squares that pool_room() has above the line, without these slots. */
+static unsigned squares_without(const uint32_t *taken, unsigned count, uint16_t model,
+                                bool by_group)
+{
+    unsigned sum = 0;
+    for (uint32_t i = 0; i < p->cells; i++) {
+        const pool_cell *c = &p->cell[i];
+        unsigned free = c->free;
+        if (c->model != model || (c->parent != POOL_NONE) != by_group)
+            continue;
+        for (unsigned j = 0; j < count; j++)
+            free -= p->slot[taken[j]].box_cell == i || p->slot[taken[j]].group_cell == i;
+        sum += free * free;
+    }
+    return sum;
+}
+
+static unsigned bits(uint32_t x)
+{
+    unsigned n = 0;
+    for (; x; x &= x - 1)
+        n++;
+    return n;
+}
+
+typedef struct oracle {
+    int rc;
+    unsigned squares; /* of the best choice */
+} oracle;
+
+static bool by_group_of(const pool_request *r)
+{
+    return r->count > 1 && r->need == POOL_SAME_GROUP;
+}
+
+static void try_everything(const pool_request *r, oracle *o)
+{
+    uint32_t slots[SLOTS], count = 0, taken[POOL_COUNT_MAX];
+    o->squares = 0;
+    for (uint32_t i = 0; i < p->slots; i++)
+        if (p->slot[i].state == POOL_FREE && p->slot[i].model == r->model)
+            slots[count++] = i;
+    o->rc = POOL_E_FREE;
+    if (p->tenant[r->tenant].used + r->count > p->tenant[r->tenant].quota)
+        o->rc = POOL_E_QUOTA;
+    else if (p->host[r->host].used + r->count > p->host[r->host].capacity)
+        o->rc = POOL_E_HOST;
+    if (o->rc != POOL_E_FREE || count < r->count)
+        return;
+    o->rc = POOL_E_PLACE;
+    for (uint32_t subset = 1; subset < 1u << count; subset++) {
+        unsigned n = 0;
+        if (bits(subset) != r->count || !fits(subset, slots, r))
+            continue;
+        for (unsigned i = 0; i < count; i++)
+            if (subset >> i & 1)
+                taken[n++] = slots[i];
+        unsigned squares = squares_without(taken, n, r->model, by_group_of(r));
+        if (o->rc != POOL_OK || squares > o->squares)
+            o->squares = squares;
+        o->rc = POOL_OK;
+    }
+}
+
+static void test_choices_equal_oracle(void **state)
+{
+    (void)state;
+    unsigned seen[16] = { 0 };
+    for (uint64_t i = 0; i < rounds / 10; i++) {
+        pool_request r;
+        pool_choice c;
+        oracle o;
+        if (i % 50 == 0)
+            fresh(5, 4);
+        step();
+        any_request(&r, 5);
+        try_everything(&r, &o);
+        int rc = pool_choose(p, &r, &c);
+        assert_int_equal(rc, o.rc);
+        seen[-rc]++;
+        if (rc != POOL_OK)
+            continue;
+        uint32_t all[SLOTS];
+        for (unsigned j = 0; j < c.count; j++) {
+            all[j] = c.slot[j];
+            assert_int_equal(p->slot[c.slot[j]].state, POOL_FREE);
+            assert_int_equal(p->slot[c.slot[j]].model, r.model);
+        }
+        assert_int_equal(c.count, r.count);
+        assert_true(fits((1u << c.count) - 1, all, &r));
+        assert_int_equal(squares_without(all, c.count, r.model, by_group_of(&r)), o.squares);
+    }
+    assert_true(seen[0] && seen[-POOL_E_QUOTA] && seen[-POOL_E_HOST] && seen[-POOL_E_FREE] &&
+                seen[-POOL_E_PLACE]);
+}
+
+/* -- Against first fit, on pools that are too large to try everything -- */
+
+static bool first_fit(const pool_request *r, uint32_t *out)
+{
+    for (uint32_t i = 0; i < p->slots; i++) {
+        unsigned n = 0;
+        for (uint32_t j = i; j < p->slots && n < r->count; j++) {
+            const pool_slot *s = &p->slot[j];
+            bool bad = s->state != POOL_FREE || s->model != r->model;
+            bad = bad || (r->need == POOL_SAME_BOX && n && s->box != p->slot[out[0]].box);
+            bad = bad || (r->need == POOL_SAME_GROUP && r->count > 1 &&
+                          (s->group_cell == POOL_NONE ||
+                           (n && s->group_cell != p->slot[out[0]].group_cell)));
+            for (unsigned k = 0; k < n && r->need == POOL_SPREAD; k++)
+                bad = bad || s->box == p->slot[out[k]].box;
+            if (!bad)
+                out[n++] = j;
+        }
+        if (n == r->count)
+            return true;
+    }
+    return false;
+}
+
+static void test_never_worse_than_first_fit(void **state)
+{
+    (void)state;
+    unsigned better = 0;
+    for (uint64_t i = 0; i < rounds; i++) {
+        pool_request r;
+        pool_choice c;
+        uint32_t first[POOL_COUNT_MAX];
+        if (i % 300 == 0)
+            fresh(BOXES, 8);
+        step();
+        any_request(&r, 8);
+        if (pool_choose(p, &r, &c) != POOL_OK)
+            continue;
+        assert_true(first_fit(&r, first));
+        unsigned ours = squares_without(c.slot, c.count, r.model, by_group_of(&r));
+        unsigned theirs = squares_without(first, r.count, r.model, by_group_of(&r));
+        assert_true(ours >= theirs);
+        better += ours > theirs;
+    }
+    assert_true(better > 0); /* control: they are not the same choice */
+}
+
+/* Does `other` in the place of `slot` stand where the lease asked for it?  A spread lease may have
+   lost its need elsewhere before. */
+static bool good_place(uint32_t slot, uint32_t other)
+{
+    uint32_t slots[POOL_COUNT_MAX];
+    const pool_lease *l = &p->lease[p->slot[slot].lease];
+    pool_request r = { l->tenant, 0, l->model, l->count, l->need };
+    unsigned n = pool_lease_slots(p, pool_lease_number(p, p->slot[slot].lease), slots);
+    bool alone = true;
+    for (unsigned i = 0; i < n; i++) {
+        alone = alone && (slots[i] == slot || p->slot[slots[i]].box != p->slot[other].box);
+        if (slots[i] == slot)
+            slots[i] = other;
+    }
+    return r.need == POOL_SPREAD ? alone : fits((1u << n) - 1, slots, &r);
+}
+
+/* Among slots that are as good otherwise, the group of the slot that is replaced comes first; told
+   of leases of one slot, where nothing else is near. */
+static bool in_nearest(uint32_t slot, uint32_t other)
+{
+    const pool_slot *a = &p->slot[slot], *b = &p->slot[other];
+    bool group_there = false;
+    if (p->lease[a->lease].count > 1 || a->group_cell == POOL_NONE)
+        return true;
+    for (uint32_t i = 0; i < p->slots; i++)
+        group_there =
+            group_there || (p->slot[i].group_cell == a->group_cell && p->slot[i].state == b->state);
+    return !group_there || b->group_cell == a->group_cell;
+}
+
+/* The replacement is what a look at every slot finds best. */
+static void test_replacement_equals_scan(void **state)
+{
+    (void)state;
+    unsigned kept = 0, lost = 0, none = 0;
+    for (uint64_t i = 0; i < rounds; i++) {
+        pool_other other;
+        uint32_t slot;
+        if (i % 300 == 0)
+            fresh(BOXES, 8);
+        step();
+        slot = draw(p->slots);
+        if (p->slot[slot].lease == POOL_NONE) {
+            assert_int_equal(pool_choose_other(p, slot, &other), POOL_E_STATE);
+            continue;
+        }
+        bool can_keep = false, spare = false, spare_keeps = false, any = false;
+        for (uint32_t j = 0; j < p->slots; j++) {
+            const pool_slot *s = &p->slot[j];
+            if (s->model != p->slot[slot].model ||
+                (s->state != POOL_FREE && s->state != POOL_SPARE))
+                continue;
+            any = true;
+            spare = spare || s->state == POOL_SPARE;
+            can_keep = can_keep || good_place(slot, j);
+            spare_keeps = spare_keeps || (s->state == POOL_SPARE && good_place(slot, j));
+        }
+        int rc = pool_choose_other(p, slot, &other);
+        assert_int_equal(rc, any ? POOL_OK : POOL_E_FREE);
+        none += !any;
+        if (!any)
+            continue;
+        assert_int_equal(other.need_kept, can_keep);
+        assert_int_equal(p->slot[other.slot].state == POOL_SPARE, can_keep ? spare_keeps : spare);
+        assert_true(in_nearest(slot, other.slot));
+        kept += other.need_kept;
+        lost += !other.need_kept;
+    }
+    assert_true(kept && lost && none);
+}
+
+/* -- After a restart -- */
+
+/* A new pool with what a store would have of the old one, which is returned. */
+static pool *restart(void)
+{
+    pool *old = p;
+    size_t bytes = pool_bytes(&limits);
+    uint32_t n;
+    unsigned left;
+    p = pool_init(malloc(bytes), bytes, &limits);
+    assert_non_null(p);
+    for (uint32_t i = 0; i < old->boxes; i++) {
+        const pool_box *b = &old->box[i];
+        pool_slot_info info[POOL_BOX_SLOTS_MAX];
+        for (unsigned j = 0; j < b->slots; j++) {
+            const pool_slot *s = &old->slot[b->first_slot + j];
+            info[j].model = s->model;
+            info[j].group = s->group_cell == POOL_NONE ? POOL_NONE : old->cell[s->group_cell].label;
+        }
+        assert_int_equal(pool_add_box(p, info, b->slots, &n), POOL_OK);
+        assert_int_equal(pool_drain(p, i, b->draining, &left), POOL_OK);
+    }
+    for (uint32_t i = 0; i < HOSTS; i++)
+        assert_int_equal(pool_add_host(p, old->host[i].capacity, &n), POOL_OK);
+    for (uint32_t i = 0; i < TENANTS; i++)
+        assert_int_equal(pool_add_tenant(p, old->tenant[i].quota, &n), POOL_OK);
+    for (uint32_t i = 0; i < old->slots; i++)
+        assert_int_equal(pool_restore_slot(p, i, &old->slot[i]), POOL_OK);
+    for (uint32_t i = 0; i < LEASES; i++) {
+        uint64_t lease = pool_lease_number(old, i);
+        const pool_lease *l = &old->lease[i];
+        pool_request r = { l->tenant, l->host, l->model, l->count, l->need };
+        pool_choice c = { l->count, { 0 } };
+        if (!lease)
+            continue;
+        pool_lease_slots(old, lease, c.slot);
+        assert_int_equal(pool_restore_lease(p, lease, &r, &c), POOL_OK);
+        assert_int_equal(pool_restore_lease(p, lease, &r, &c), POOL_E_STATE);
+        assert_int_equal(pool_restore_lease(p, lease + 1, &r, &c) == POOL_OK, false);
+    }
+    for (uint32_t i = 0; i < old->slots; i++) {
+        const pool_slot *s = &old->slot[i];
+        uint64_t owner = s->owner == POOL_NONE ? 0 : pool_lease_number(old, s->owner);
+        unsigned places = owner ? p->lease[s->owner].count : 0;
+        assert_int_equal(pool_restore_owner(p, i, owner, places), POOL_E_STATE);
+        if (owner) {
+            assert_int_equal(pool_restore_owner(p, i, owner, s->place), POOL_OK);
+            assert_int_equal(pool_restore_owner(p, i, owner, s->place), POOL_E_STATE);
+        }
+    }
+    for (uint32_t i = 0; i < MODELS; i++)
+        p->model[i].spares_wanted = old->model[i].spares_wanted;
+    pool_raise_serial(p, old->serial);
+    pool_restored(p);
+    return old;
+}
+
+/* Which of the free slots are spares may differ, all else may not. */
+static bool same_slot(const pool_slot *a, const pool_slot *b)
+{
+    unsigned x = a->state == POOL_SPARE ? POOL_FREE : a->state;
+    unsigned y = b->state == POOL_SPARE ? POOL_FREE : b->state;
+    return x == y && a->reason == b->reason && a->epoch == b->epoch && a->lease == b->lease &&
+           a->dirty == b->dirty && a->model == b->model && a->box == b->box &&
+           a->owner == b->owner && a->place == b->place && a->wipe == b->wipe;
+}
+
+static void test_restart_brings_everything_back(void **state)
+{
+    (void)state;
+    unsigned leases = 0;
+    for (uint64_t i = 0; i < rounds / 10; i++) {
+        if (i % 100 == 0)
+            fresh(BOXES, 8);
+        for (unsigned j = 0; j < 5; j++)
+            step();
+        pool *old = restart();
+        assert_int_equal(wrong_all(), 0);
+        assert_true(p->epoch == old->epoch && p->leases == old->leases);
+        for (uint32_t j = 0; j < p->slots; j++)
+            assert_true(same_slot(&p->slot[j], &old->slot[j]));
+        for (uint32_t j = 0; j < LEASES; j++) {
+            assert_true(pool_lease_number(p, j) == pool_lease_number(old, j));
+            assert_int_equal(p->lease[j].host,
+                             p->lease[j].count ? old->lease[j].host : p->lease[j].host);
+        }
+        leases += p->leases;
+        free(old);
+    }
+    assert_true(leases > 0);
+}
+
+/* Records that no pool ever wrote are refused; a lost lease gives its slots no free way back. */
+static void test_restore_refuses(void **state)
+{
+    (void)state;
+    pool_slot was = { .state = POOL_LEASED, .dirty = true, .epoch = 7 };
+    pool_request r = { 0, 0, 0, 1, POOL_ANY };
+    pool_choice c = { 1, { 0 } };
+    fresh(1, 1);
+    r.model = p->slot[0].model;
+    uint64_t number = (uint64_t)7 << 32;
+    assert_int_equal(pool_restore_slot(p, p->slots, &was), POOL_E_UNKNOWN);
+    assert_int_equal(pool_restore_lease(p, number, &r, &c), POOL_E_STATE); /* it is free */
+    was.state = POOL_FREE; /* with a tenant's data */
+    assert_int_equal(pool_restore_slot(p, 0, &was), POOL_E_ARG);
+    was.state = POOL_STATES;
+    assert_int_equal(pool_restore_slot(p, 0, &was), POOL_E_ARG);
+    was.state = POOL_LEASED;
+    assert_int_equal(pool_restore_slot(p, 0, &was), POOL_OK);
+    assert_int_equal(pool_restore_slot(p, 0, &was), POOL_E_STATE);
+    assert_int_equal(pool_restore_lease(p, 7, &r, &c), POOL_E_ARG);
+    assert_int_equal(pool_restore_lease(p, number | LEASES, &r, &c), POOL_E_ROOM);
+    r.tenant = TENANTS;
+    assert_int_equal(pool_restore_lease(p, number, &r, &c), POOL_E_UNKNOWN);
+    pool_restored(p);                                     /* the lease did not come */
+    assert_int_equal(p->slot[0].state, POOL_QUARANTINED); /* M-98 */
+    assert_int_equal(wrong_all(), 0);
+    assert_int_equal(p->epoch, 7);
+}
+
+/* -- Numbers and errors -- */
+
+/* Of `mean` expected failures, the chance that there are more than `spares`. */
+static double chance_of_more(double mean, uint32_t spares)
+{
+    double term = exp(-mean), sum = 0;
+    for (uint32_t i = 0; i <= spares; i++) {
+        sum += term;
+        term *= mean / (i + 1);
+    }
+    return 1 - sum;
+}
+
+static void test_spares_by_failure_rate(void **state)
+{
+    (void)state;
+    static const double rates[] = { 0.01, 0.05, 0.2 }, risks[] = { 0.1, 0.01, 0.0001 };
+    for (uint32_t devices = 8; devices <= 8192; devices *= 4)
+        for (unsigned i = 0; i < 9; i++) {
+            uint32_t n = pool_spares_for(devices, rates[i / 3], 7, risks[i % 3]);
+            double mean = devices * rates[i / 3] * 7 / 365.25;
+            assert_true(chance_of_more(mean, n) <= risks[i % 3]);
+            assert_true(n == 0 || chance_of_more(mean, n - 1) > risks[i % 3]);
+        }
+    assert_int_equal(pool_spares_for(512, 0, 7, 0.01), 0);
+    assert_int_equal(pool_spares_for(512, 0.05, 7, 1), 0);
+    assert_int_equal(pool_spares_for(10, 1000, 365, 0.01), 10);    /* never more than there are */
+    assert_true(pool_spares_for(1u << 24, 0.05, 7, 0.01) > 16077); /* where exp(-mean) is 0 */
+    assert_true(pool_spares_for(1u << 24, 0.05, 7, 0.01) < 16077 * 2); /* 16,077 are expected */
+}
+
+static void test_limits_and_errors(void **state)
+{
+    (void)state;
+    pool_limits l = limits;
+    pool_slot_info info[POOL_BOX_SLOTS_MAX + 1] = { { 0, POOL_NONE } };
+    pool_request r = { 0, 0, 0, 1, POOL_ANY };
+    pool_choice c;
+    pool_other other;
+    unsigned left;
+    uint32_t n;
+    uint64_t lease;
+    l.leases = 0;
+    assert_int_equal(pool_bytes(&l), 0);
+    fresh(1, 1);
+    assert_null(pool_init(p, pool_bytes(&limits) - 1, &limits));
+    assert_int_equal(pool_add_box(p, info, 0, &n), POOL_E_ARG);
+    assert_int_equal(pool_add_box(p, info, POOL_BOX_SLOTS_MAX + 1, &n), POOL_E_ARG);
+    info[0].model = MODELS;
+    assert_int_equal(pool_add_box(p, info, 1, &n), POOL_E_UNKNOWN);
+    info[0].model = 0;
+    assert_int_equal(pool_add_host(p, 1, &n), POOL_E_ROOM);
+    assert_int_equal(pool_add_tenant(p, 1, &n), POOL_E_ROOM);
+    r.count = 0;
+    assert_int_equal(pool_choose(p, &r, &c), POOL_E_ARG);
+    r.count = POOL_COUNT_MAX + 1;
+    assert_int_equal(pool_choose(p, &r, &c), POOL_E_ARG);
+    r.count = 1;
+    r.need = POOL_NEEDS;
+    assert_int_equal(pool_choose(p, &r, &c), POOL_E_ARG);
+    r.need = POOL_ANY;
+    r.host = HOSTS;
+    assert_int_equal(pool_choose(p, &r, &c), POOL_E_UNKNOWN);
+    r.host = 0;
+    r.tenant = TENANTS;
+    assert_int_equal(pool_choose(p, &r, &c), POOL_E_UNKNOWN);
+    r.tenant = 0;
+    r.model = MODELS;
+    assert_int_equal(pool_choose(p, &r, &c), POOL_E_UNKNOWN);
+    r.model = p->slot[0].model;
+    assert_int_equal(pool_choose(p, &r, &c), POOL_OK);
+    c.slot[0] = p->slots; /* a choice that was not made here */
+    assert_int_equal(pool_grant(p, &r, &c, &lease), POOL_E_STATE);
+    assert_int_equal(pool_choose_other(p, p->slots, &other), POOL_E_UNKNOWN);
+    assert_int_equal(pool_replace(p, 0, p->slots, POOL_WHY_DEVICE, false), POOL_E_UNKNOWN);
+    assert_int_equal(pool_break(p, p->slots, POOL_WHY_DEVICE), POOL_E_UNKNOWN);
+    assert_int_equal(pool_repair(p, p->slots, POOL_WHY_OPERATOR), POOL_E_UNKNOWN);
+    assert_int_equal(pool_wiped(p, p->slots, true), POOL_E_UNKNOWN);
+    assert_int_equal(pool_drain(p, BOXES, true, &left), POOL_E_UNKNOWN);
+    assert_int_equal(pool_set_spares(p, MODELS, 1), POOL_E_UNKNOWN);
+    assert_int_equal(pool_set_quota(p, TENANTS, 1), POOL_E_UNKNOWN);
+    assert_int_equal(pool_release(p, 1, POOL_WHY_RELEASE), POOL_E_UNKNOWN);
+    assert_int_equal(wrong_all(), 0);
+    for (int rc = -9; rc <= 0; rc++)
+        assert_int_equal(strcmp(pool_error_text(rc), "unknown error") == 0, rc == -9);
+}
+
+/* Why a device was given up, or a slot taken out, stays with the slot. */
+static void test_reasons(void **state)
+{
+    (void)state;
+    pool_slot_info info[2] = { { 0, 0 }, { 0, 0 } };
+    pool_request r = { 0, 0, 0, 1, POOL_ANY };
+    pool_choice c;
+    pool_other other;
+    uint32_t n;
+    uint64_t lease;
+    fresh(1, 1);
+    assert_int_equal(pool_add_box(p, info, 2, &n), POOL_OK);
+    assert_int_equal(pool_choose(p, &r, &c), POOL_OK);
+    assert_int_equal(pool_grant(p, &r, &c, &lease), POOL_OK);
+    assert_int_equal(pool_break(p, c.slot[0], POOL_WHY_BOX), POOL_OK);
+    assert_int_equal(p->slot[c.slot[0]].reason, POOL_WHY_BOX);
+    assert_int_equal(pool_choose_other(p, c.slot[0], &other), POOL_OK);
+    assert_int_equal(pool_replace(p, c.slot[0], other.slot, POOL_WHY_DEVICE, false), POOL_OK);
+    assert_int_equal(p->slot[c.slot[0]].state, POOL_BROKEN);
+    assert_int_equal(p->slot[c.slot[0]].reason, POOL_WHY_DEVICE);
+    assert_int_equal(pool_release(p, lease, POOL_WHY_RELEASE), POOL_OK);
+    assert_int_equal(pool_wiped(p, other.slot, false), POOL_OK);
+    assert_int_equal(p->slot[other.slot].state, POOL_QUARANTINED);
+    assert_int_equal(p->slot[other.slot].reason, POOL_WHY_WIPE);
+    assert_string_equal(pool_state_name(POOL_QUARANTINED), "quarantined");
+    assert_string_equal(pool_reason_name(POOL_WHY_WIPE), "wipe");
+    assert_string_equal(pool_state_name(POOL_STATES), pool_reason_name(POOL_REASONS));
+}
+
+/* A slot that turns out to have been lent is no one's before it is wiped, or repaired; and epochs
+   go on above what others gave. */
+static void test_taint(void **state)
+{
+    pool_request r = { 0, 0, 0, 1, POOL_ANY };
+    pool_choice c;
+    uint64_t lease;
+    (void)state;
+    fresh(2, 4);
+    r.model = p->slot[0].model;
+    uint32_t of_model = p->model[r.model].count[POOL_FREE];
+    assert_int_equal(pool_taint(p, p->slots, 1, false), POOL_E_UNKNOWN);
+    assert_int_equal(pool_taint(p, 0, 70, false), POOL_OK);
+    assert_int_equal(p->slot[0].state, POOL_WIPING);
+    assert_true(p->slot[0].dirty && p->epoch == 70);
+    assert_int_equal(pool_taint(p, 0, 69, false), POOL_E_STATE);
+    assert_int_equal(pool_taint(p, 0, 80, true), POOL_OK);
+    assert_int_equal(p->slot[0].state, POOL_QUARANTINED);
+    assert_int_equal(p->model[r.model].count[POOL_FREE], of_model - 1);
+    assert_int_equal(pool_repair(p, 0, POOL_WHY_OPERATOR), POOL_OK);
+    assert_int_equal(p->slot[0].state, POOL_WIPING);
+    assert_int_equal(pool_wiped(p, 0, true), POOL_OK);
+    pool_raise_epoch(p, 90);
+    pool_raise_epoch(p, 5);
+    assert_int_equal(pool_choose(p, &r, &c), POOL_OK);
+    assert_int_equal(pool_grant(p, &r, &c, &lease), POOL_OK);
+    assert_int_equal(p->slot[c.slot[0]].epoch, 91);
+    assert_int_equal(pool_set_capacity(p, 0, 0), POOL_E_STATE);
+    assert_int_equal(pool_set_capacity(p, p->hosts, 1), POOL_E_UNKNOWN);
+    assert_int_equal(pool_set_capacity(p, 0, 1), POOL_OK);
+    assert_int_equal(pool_choose(p, &r, &c), POOL_E_HOST);
+    assert_int_equal(pool_taint(p, c.slot[0], 99, false), POOL_E_STATE);
+    assert_int_equal(pool_taint(p, c.slot[0], 99, true), POOL_OK);
+    assert_int_equal(p->slot[c.slot[0]].reason, POOL_WHY_FOREIGN);
+    assert_int_equal(pool_break(p, c.slot[0], POOL_WHY_OPERATOR), POOL_E_STATE);
+    assert_int_equal(pool_repair(p, c.slot[0], POOL_WHY_OPERATOR), POOL_E_STATE);
+    assert_int_equal(pool_release(p, lease, POOL_WHY_RELEASE), POOL_OK);
+    assert_int_equal(p->slot[c.slot[0]].state, POOL_QUARANTINED);
+    assert_int_equal(pool_repair(p, c.slot[0], POOL_WHY_OPERATOR), POOL_OK);
+    assert_int_equal(p->slot[c.slot[0]].state, POOL_WIPING);
+}
+
+static void number(const char *name, uint64_t *value)
+{
+    const char *text = getenv(name);
+    if (text)
+        *value = strtoull(text, NULL, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_histories, begin, end),
+        cmocka_unit_test_setup_teardown(test_control_histories, begin, end),
+        cmocka_unit_test_setup_teardown(test_choices_equal_oracle, begin, end),
+        cmocka_unit_test_setup_teardown(test_never_worse_than_first_fit, begin, end),
+        cmocka_unit_test_setup_teardown(test_replacement_equals_scan, begin, end),
+        cmocka_unit_test_setup_teardown(test_restart_brings_everything_back, begin, end),
+        cmocka_unit_test_setup_teardown(test_restore_refuses, begin, end),
+        cmocka_unit_test(test_spares_by_failure_rate),
+        cmocka_unit_test_setup_teardown(test_limits_and_errors, begin, end),
+        cmocka_unit_test_setup_teardown(test_reasons, begin, end),
+        cmocka_unit_test_setup_teardown(test_taint, begin, end),
+    };
+    number("DXPU_SEED", &seed);
+    number("DXPU_ROUNDS", &rounds);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (failed)
+        fprintf(
+            stderr,
+            "repeat with: DXPU_SEED=%llu DXPU_ROUNDS=%llu build/san/tests/manager/prop_policy\n",
+            (unsigned long long)seed, (unsigned long long)rounds);
+    return failed;
+}

@@ -1,0 +1,3 @@
+# tests of dxpu-manager
+uses/tests/manager = $(uses/examples/manager) examples/manager
+libs/tests/manager := -lcmocka

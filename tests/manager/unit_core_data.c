@@ -1,0 +1,1075 @@
+/* unit_core_data.c - the manager's core: what becomes of a tenant's data (spec/control.md, 8)
+   SPDX-License-Identifier: MIT
+
+   Two boxes and a host obey every order at once.  What a guest wrote is a tag in its slot. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* what store.c asks of the system */
+#endif
+#include <setjmp.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core_rig.h"
+
+enum { BOXES = 2, HOST = 9, SLOTS = 4, PORTS = 6, GRACE_MS = 5000, KEPT_MS = 100000 };
+
+static rig_store disk;
+static core *c;
+static core_result why;
+static uint64_t now_ms, unix_ms;
+static dxpu_control_device box[BOXES][SLOTS], host[PORTS];
+static uint32_t box_node[BOXES], host_node;
+static bool box_there[BOXES], host_there;
+static uint64_t bytes[BOXES][SLOTS]; /* the lease that wrote them; 0: wiped */
+static uint64_t retention_ms;
+
+/* -- The rig -- */
+
+static void start(void)
+{
+    core_settings set;
+    core_settings_default(&set);
+    assert_int_equal(set.retention_ms, CORE_RETENTION_MS);
+    set.grace_ms = GRACE_MS;
+    set.retention_ms = retention_ms;
+    c = core_open(&disk.base, &set, unix_ms, now_ms, &why);
+    if (!c)
+        fail_msg("%s", why.text);
+}
+
+static void tell(unsigned b, unsigned first, unsigned count)
+{
+    box_node[b] = rig_register(c, DXPU_CONTROL_ROLE_BOX, (uint8_t)(b + 1), 7, box[b], SLOTS, first,
+                               count, &why);
+    if (!box_node[b])
+        fail_msg("%s", why.text);
+    box_there[b] = true;
+}
+
+static void host_tells(unsigned first, unsigned count)
+{
+    host_node = rig_register(c, DXPU_CONTROL_ROLE_HOST, HOST, 8, host, PORTS, first, count, &why);
+    if (!host_node)
+        fail_msg("%s", why.text);
+    host_there = true;
+}
+
+static void box_obeys(unsigned b, const core_order *o, dxpu_control_done *done)
+{
+    unsigned number = order_slot_number(&o->m);
+    dxpu_control_device *d = &box[b][number ? number - 1 : 0];
+    if (o->m.type == DXPU_CONTROL_BIND) {
+        d->state = DXPU_CONTROL_SLOT_HELD;
+        d->epoch = d->epoch_seen = o->m.u.bind.epoch;
+        d->peer_node = o->m.u.bind.host_node;
+        d->peer_slot = o->m.u.bind.host_slot;
+    } else if (o->m.type == DXPU_CONTROL_UNBIND) {
+        d->state = o->m.u.unbind.keep ? DXPU_CONTROL_SLOT_KEPT : DXPU_CONTROL_SLOT_WIPED;
+        d->epoch = d->peer_node = d->peer_slot = 0;
+        d->epoch_seen = o->m.u.unbind.epoch;
+        if (!o->m.u.unbind.keep)
+            bytes[b][number - 1] = 0;
+    }
+    *done = (dxpu_control_done){ (uint16_t)number, d->state, d->epoch };
+}
+
+/* The guest reads what is there: nothing, or its own. */
+static void write_bytes(uint64_t epoch)
+{
+    for (unsigned b = 0; b < BOXES; b++)
+        for (unsigned i = 0; i < SLOTS; i++) {
+            uint32_t slot = core_find_slot(c, box_node[b], i + 1);
+            if (box[b][i].epoch != epoch)
+                continue;
+            uint64_t lease = pool_lease_number(core_pool(c), core_pool(c)->slot[slot].lease);
+            assert_true(!bytes[b][i] || bytes[b][i] == lease);
+            bytes[b][i] = lease;
+        }
+}
+
+static void host_obeys(const core_order *o, dxpu_control_done *done)
+{
+    unsigned number = order_slot_number(&o->m);
+    dxpu_control_device *d = &host[number - 1];
+    d->epoch = o->m.type == DXPU_CONTROL_ATTACH ? o->m.u.attach.epoch : 0;
+    d->state = d->epoch ? DXPU_CONTROL_SLOT_UP : DXPU_CONTROL_SLOT_EMPTY;
+    if (d->epoch)
+        write_bytes(d->epoch);
+    *done = (dxpu_control_done){ (uint16_t)number, d->state, d->epoch };
+}
+
+/* All orders are given and obeyed; the number of wipes. */
+static unsigned pump(void)
+{
+    core_order o;
+    unsigned wipes = 0;
+    while (core_next_order(c, &o)) {
+        dxpu_control_done done = { 0, 0, 0 };
+        unsigned number = order_slot_number(&o.m), b = o.node == box_node[0] ? 0 : 1;
+        wipes += o.m.type == DXPU_CONTROL_UNBIND && !o.m.u.unbind.keep;
+        if (o.node == host_node)
+            host_obeys(&o, &done);
+        else
+            box_obeys(b, &o, &done);
+        assert_true(core_answered(c, &o, DXPU_CONTROL_CODE_NONE, &done));
+        if (o.node == host_node)
+            host_tells(number, 1);
+        else if (number)
+            tell(b, number, 1);
+    }
+    return wipes;
+}
+
+static unsigned after(uint64_t ms)
+{
+    now_ms += ms;
+    unix_ms += ms;
+    core_clock(c, unix_ms, now_ms);
+    core_tick(c);
+    return pump();
+}
+
+static void loses(unsigned b)
+{
+    for (unsigned i = 0; i < PORTS; i++)
+        for (unsigned s = 0; s < SLOTS; s++)
+            if (host[i].epoch && host[i].epoch == box[b][s].epoch)
+                host[i].state = DXPU_CONTROL_SLOT_DIALING;
+    core_disconnected(c, box_node[b]);
+    box_there[b] = false;
+    host_tells(1, PORTS);
+}
+
+static void comes_back(unsigned b)
+{
+    tell(b, 1, SLOTS);
+    for (unsigned i = 0; i < PORTS; i++)
+        for (unsigned s = 0; s < SLOTS; s++)
+            if (host[i].epoch && host[i].epoch == box[b][s].epoch)
+                host[i].state = DXPU_CONTROL_SLOT_UP;
+    host_tells(1, PORTS);
+    pump();
+}
+
+static void restart(void)
+{
+    const char *differs = rig_differs(c, &disk);
+    if (differs)
+        fail_msg("%s in the store is not as in the tables", differs);
+    core_close(c);
+    start();
+    for (unsigned b = 0; b < BOXES; b++)
+        if (box_there[b])
+            tell(b, 1, SLOTS);
+    host_tells(1, PORTS);
+    pump();
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    rig_store_init(&disk);
+    now_ms = 1;
+    unix_ms = 1700000000000u;
+    retention_ms = KEPT_MS;
+    memset(bytes, 0, sizeof bytes);
+    memset(host, 0, sizeof host);
+    for (unsigned b = 0; b < BOXES; b++)
+        for (unsigned i = 0; i < SLOTS; i++)
+            box[b][i] = (dxpu_control_device){ .number = (uint16_t)(i + 1),
+                                               .state = DXPU_CONTROL_SLOT_WIPED,
+                                               .health = DXPU_CONTROL_HEALTH_GOOD,
+                                               .group = 1 + i / 2,
+                                               .model = "nvme",
+                                               .serial = { (char)('A' + b), (char)('0' + i) },
+                                               .data = DXPU_CONTROL_DATA_PERSISTENT };
+    for (unsigned i = 0; i < PORTS; i++)
+        host[i].number = (uint16_t)(i + 1);
+    start();
+    for (unsigned b = 0; b < BOXES; b++)
+        tell(b, 1, SLOTS);
+    host_tells(1, PORTS);
+    pump();
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    const char *differs = c ? rig_differs(c, &disk) : NULL;
+    core_close(c);
+    c = NULL;
+    rig_store_free(&disk);
+    if (differs)
+        fail_msg("%s in the store is not as in the tables", differs);
+    return 0;
+}
+
+static uint64_t lease_up(uint8_t count, uint8_t need, uint8_t replace, uint64_t seconds)
+{
+    core_request r = { .tenant = "red",
+                       .model = "nvme",
+                       .host = host_node,
+                       .count = count,
+                       .need = need,
+                       .replace = replace,
+                       .seconds = seconds };
+    uint64_t lease;
+    bool existed;
+    core_result result = core_create(c, &r, &lease, &existed);
+    if (result.code != CORE_OK)
+        fail_msg("%s", result.text);
+    pump();
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    return lease;
+}
+
+static uint32_t slot_of(uint64_t lease, unsigned place)
+{
+    uint32_t slot[POOL_COUNT_MAX];
+    assert_true(pool_lease_slots(core_pool(c), lease, slot) > place);
+    return slot[place];
+}
+
+static unsigned box_of(uint32_t slot)
+{
+    return core_nodes(c, &(uint32_t){ 0 })[c->t.slot[slot].node].number == box_node[0] ? 0 : 1;
+}
+
+static uint64_t bytes_of(uint32_t slot)
+{
+    return bytes[box_of(slot)][c->t.slot[slot].device.number - 1];
+}
+
+static unsigned state_of(uint32_t slot)
+{
+    return core_pool(c)->slot[slot].state;
+}
+
+/* The text of the last event of a type; NULL: there is none. */
+static const char *last_text(core_event_type type)
+{
+    static core_event e[512];
+    const char *text = NULL;
+    for (unsigned i = 0, n = core_events_after(c, 0, e, 512); i < n; i++)
+        if (e[i].type == type)
+            text = e[i].text;
+    return text;
+}
+
+static bool says(core_event_type type, const char *what)
+{
+    const char *text = last_text(type);
+    return text && strstr(text, what);
+}
+
+/* A lease with a slot in a box that is away for longer than its grace, and what it had there. */
+static uint64_t lose_one(uint32_t *slot)
+{
+    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_YES, 0);
+    *slot = slot_of(lease, 0);
+    unsigned b = box_of(*slot);
+    loses(b);
+    (void)after(GRACE_MS + 1);
+    assert_int_not_equal(slot_of(lease, 0), *slot);
+    comes_back(b);
+    return lease;
+}
+
+/* -- Absence -- */
+
+/* A lease that asks for that goes on with another slot, and what it had is not lost. */
+static void test_m92_absence_retains(void **state)
+{
+    (void)state;
+    uint32_t slot;
+    uint64_t lease = lose_one(&slot), owner = core_slot_owner(c, slot);
+    assert_int_equal(state_of(slot), POOL_RETAINED);
+    assert_int_equal(owner, lease);
+    assert_int_equal(bytes_of(slot), lease);
+    assert_int_equal(box[box_of(slot)][c->t.slot[slot].device.number - 1].state,
+                     DXPU_CONTROL_SLOT_KEPT);
+    assert_true(says(CORE_EVENT_SLOT_RETAINED, "its box is gone"));
+    assert_null(last_text(CORE_EVENT_SLOT_WIPED));
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    restart();
+    assert_int_equal(state_of(slot), POOL_RETAINED);
+    assert_int_equal(core_slot_owner(c, slot), lease);
+    (void)after(1000);
+    assert_int_equal(bytes_of(slot), lease);
+}
+
+/* So it is when the box comes back after a restart of the manager, and when its device breaks. */
+static void test_m92_over_restarts_and_repair(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_YES, 0);
+    uint32_t slot = slot_of(lease, 0);
+    unsigned b = box_of(slot), number = c->t.slot[slot].device.number;
+    loses(b);
+    (void)after(GRACE_MS + 1);
+    assert_int_equal(state_of(slot), POOL_BROKEN);
+    assert_int_equal(core_slot_owner(c, slot), lease);
+    restart();
+    assert_int_equal(state_of(slot), POOL_BROKEN);
+    comes_back(b);
+    assert_int_equal(state_of(slot), POOL_RETAINED);
+    box[b][number - 1].health = DXPU_CONTROL_HEALTH_BROKEN;
+    tell(b, number, 1);
+    assert_int_equal(state_of(slot), POOL_BROKEN);
+    assert_non_null(strstr(core_recover(c, slot).text, "the slot is broken"));
+    box[b][number - 1].health = DXPU_CONTROL_HEALTH_GOOD;
+    tell(b, number, 1);
+    assert_int_equal(core_repair(c, slot).code, CORE_OK);
+    assert_int_equal(state_of(slot), POOL_RETAINED);
+    assert_int_equal(pump(), 0);
+    assert_int_equal(core_recover(c, slot).code, CORE_OK);
+    (void)after(1);
+    assert_int_equal(slot_of(lease, 0), slot);
+    assert_int_equal(bytes_of(slot), lease);
+}
+
+/* Two absences of a lease of one slot: the second is not replaced, since one slot is retained. */
+static void test_m92_no_more_than_it_has(void **state)
+{
+    (void)state;
+    uint32_t slot, second;
+    uint64_t lease = lose_one(&slot);
+    second = slot_of(lease, 0);
+    unsigned b = box_of(second);
+    loses(b);
+    (void)after(GRACE_MS + 1);
+    assert_int_equal(slot_of(lease, 0), second);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_DEGRADED);
+    comes_back(b);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    assert_int_equal(bytes_of(second), lease);
+    assert_int_equal(core_pool(c)->tenant[0].used, 1); /* what is retained does not count */
+}
+
+/* A slot that never came to its host has nothing to keep. */
+static void test_m92_never_served(void **state)
+{
+    (void)state;
+    core_request r = { .model = "nvme", .host = host_node, .count = 1 };
+    uint64_t lease;
+    bool existed;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+    uint32_t slot = slot_of(lease, 0);
+    unsigned b = box_of(slot);
+    core_disconnected(c, box_node[b]);
+    box_there[b] = false;
+    (void)after(GRACE_MS + 1);
+    assert_int_not_equal(slot_of(lease, 0), slot); /* by default, too */
+    assert_int_equal(core_slot_owner(c, slot), 0);
+    comes_back(b);
+    assert_int_equal(state_of(slot), POOL_FREE);
+}
+
+static void test_m93_recover(void **state)
+{
+    (void)state;
+    uint32_t slot;
+    uint64_t lease = lose_one(&slot);
+    uint32_t second = slot_of(lease, 0);
+    uint64_t epoch = core_pool(c)->slot[slot].epoch;
+    assert_int_equal(core_recover(c, second).code, CORE_E_STATE);
+    assert_int_equal(core_recover(c, core_pool(c)->slots).code, CORE_E_UNKNOWN);
+    assert_int_equal(core_recover(c, slot).code, CORE_OK);
+    assert_int_equal(slot_of(lease, 0), slot);
+    assert_true(core_pool(c)->slot[slot].epoch > epoch);
+    assert_int_equal(pump(), 0);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    assert_int_equal(state_of(second), POOL_RETAINED);
+    assert_int_equal(bytes_of(slot), lease);
+    assert_int_equal(bytes_of(second), lease);
+    assert_int_equal(core_recover(c, second).code, CORE_OK); /* and the other way round */
+    assert_int_equal(pump(), 0);
+    assert_int_equal(slot_of(lease, 0), second);
+    restart();
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    assert_int_equal(core_slot_owner(c, slot), lease);
+}
+
+/* A lease of three slots has the middle one back in the middle. */
+static void test_m93_place(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_up(3, POOL_ANY, CORE_REPLACE_YES, 0);
+    uint32_t slot = slot_of(lease, 1);
+    uint16_t port = core_leases(c)[pool_lease_index(lease)].port[1];
+    assert_int_equal(core_break(c, slot, POOL_WHY_DEVICE).code, CORE_OK);
+    (void)after(1);
+    assert_int_not_equal(slot_of(lease, 1), slot);
+    assert_int_equal(core_repair(c, slot).code, CORE_OK);
+    restart();
+    assert_int_equal(core_recover(c, slot).code, CORE_OK);
+    (void)after(1);
+    assert_int_equal(slot_of(lease, 1), slot);
+    assert_int_equal(core_leases(c)[pool_lease_index(lease)].port[1], port);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+}
+
+/* Not while its box cannot say that the data are there. */
+static void test_m93_box_says_kept(void **state)
+{
+    (void)state;
+    static const uint8_t not [] = { DXPU_CONTROL_SLOT_EMPTY, DXPU_CONTROL_SLOT_WIPED,
+                                    DXPU_CONTROL_SLOT_UNWIPED };
+    uint32_t slot;
+    uint64_t lease = lose_one(&slot);
+    unsigned b = box_of(slot), number = c->t.slot[slot].device.number, left;
+    for (unsigned i = 0; i < 3; i++) {
+        box[b][number - 1].state = not [i];
+        tell(b, number, 1);
+        assert_int_equal(pump(), 0);
+        assert_non_null(strstr(core_recover(c, slot).text, "its box says that the slot is"));
+        assert_int_equal(state_of(slot), POOL_RETAINED);
+    }
+    box[b][number - 1].state = DXPU_CONTROL_SLOT_KEPT;
+    tell(b, number, 1);
+    assert_int_equal(core_drain(c, box_node[b], true, false, &left).code, CORE_OK);
+    assert_int_equal(left, 1); /* what is retained is not out of the box */
+    assert_non_null(strstr(core_recover(c, slot).text, "end the drain"));
+    assert_int_equal(core_drain(c, box_node[b], false, false, &left).code, CORE_OK);
+    core_disconnected(c, box_node[b]);
+    assert_non_null(strstr(core_recover(c, slot).text, "not connected"));
+    comes_back(b);
+    assert_int_equal(core_recover(c, slot).code, CORE_OK);
+    pump();
+    assert_int_equal(bytes_of(slot), lease);
+}
+
+/* By default a lease waits for what keeps data, and goes on without what does not. */
+static void test_m94_default_by_data(void **state)
+{
+    (void)state;
+    for (unsigned data = DXPU_CONTROL_DATA_UNKNOWN; data <= DXPU_CONTROL_DATA_PERSISTENT; data++) {
+        bool none = data == DXPU_CONTROL_DATA_NONE;
+        for (unsigned b = 0; b < BOXES; b++)
+            for (unsigned i = 0; i < SLOTS; i++)
+                box[b][i].data = (uint8_t)data;
+        tell(0, 1, SLOTS);
+        tell(1, 1, SLOTS);
+        uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_DEFAULT, 0);
+        uint32_t slot = slot_of(lease, 0);
+        unsigned b = box_of(slot);
+        assert_int_equal(core_model_keeps_data(c, 0), !none); /* M-90 */
+        assert_int_equal(core_lease_replaces(c, lease), none);
+        loses(b);
+        (void)after(GRACE_MS + 1);
+        assert_int_equal(slot_of(lease, 0) != slot, none);
+        comes_back(b);
+        (void)after(1);
+        assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+        assert_int_equal(bytes_of(slot), none ? 0 : lease);
+        restart();
+        assert_int_equal(core_keeps_data(c, slot), !none);
+        assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+        (void)after(1);
+    }
+}
+
+/* -- Decisions -- */
+
+static void test_m91_release_wipes_what_is_retained(void **state)
+{
+    (void)state;
+    uint32_t slot;
+    core_erased e[4];
+    uint64_t lease = lose_one(&slot);
+    uint32_t second = slot_of(lease, 0);
+    assert_int_equal(core_would_erase(c, CORE_DEED_RELEASE, lease, e, 4), 2);
+    assert_int_equal(core_would_erase(c, CORE_DEED_RELEASE, lease, e, 1), 2);
+    assert_string_equal(e[0].tenant, "red");
+    assert_int_equal(e[0].lease, lease);
+    assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+    assert_int_equal(pump(), 2);
+    assert_int_equal(bytes_of(slot), 0);
+    assert_int_equal(bytes_of(second), 0);
+    assert_int_equal(state_of(slot), POOL_FREE);
+    assert_int_equal(state_of(second), POOL_FREE);
+    assert_true(says(CORE_EVENT_SLOT_WIPED, "its lease was released"));
+    assert_true(says(CORE_EVENT_SLOT_DISCARDED, "its lease was released"));
+}
+
+/* The decision outlives that the slot is broken when it is made. */
+static void test_m91_release_while_away(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_YES, 0);
+    uint32_t slot = slot_of(lease, 0);
+    unsigned b = box_of(slot);
+    loses(b);
+    (void)after(GRACE_MS + 1);
+    assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+    assert_int_equal(core_slot_owner(c, slot), 0);
+    restart();
+    comes_back(b);
+    assert_int_equal(state_of(slot), POOL_FREE);
+    assert_int_equal(bytes_of(slot), 0);
+    assert_true(says(CORE_EVENT_SLOT_WIPED, "its lease was released"));
+}
+
+static void test_m91_discard(void **state)
+{
+    (void)state;
+    uint32_t slot;
+    core_erased e[4];
+    uint64_t lease = lose_one(&slot);
+    assert_int_equal(core_discard(c, slot_of(lease, 0)).code, CORE_E_STATE);
+    assert_int_equal(core_would_erase(c, CORE_DEED_DISCARD, slot, e, 4), 1);
+    assert_int_equal(e[0].slot, slot);
+    assert_int_equal(core_discard(c, slot).code, CORE_OK);
+    assert_int_equal(pump(), 1);
+    assert_int_equal(bytes_of(slot), 0);
+    assert_int_equal(state_of(slot), POOL_FREE);
+    assert_true(says(CORE_EVENT_SLOT_WIPED, "its tenant has discarded it"));
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+}
+
+/* What people do is told beforehand. */
+static void test_m91_would_erase(void **state)
+{
+    (void)state;
+    core_erased e[SLOTS];
+    unsigned left;
+    uint64_t lease = lease_up(2, POOL_SAME_BOX, CORE_REPLACE_DEFAULT, 0);
+    uint64_t stays = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
+    uint32_t slot = slot_of(lease, 0);
+    unsigned b = box_of(slot);
+    assert_int_equal(box_of(slot_of(stays, 0)), b);
+    assert_int_equal(core_would_erase(c, CORE_DEED_DRAIN, box_node[b], e, SLOTS), 2);
+    assert_int_equal(core_would_erase(c, CORE_DEED_DRAIN, box_node[!b], e, SLOTS), 0);
+    assert_int_equal(core_would_erase(c, CORE_DEED_DRAIN, host_node, e, SLOTS), 0);
+    assert_int_equal(core_would_erase(c, CORE_DEED_REPLACE, slot, e, SLOTS), 1);
+    assert_int_equal(core_would_erase(c, CORE_DEED_REPAIR, slot, e, SLOTS), 0);
+    assert_int_equal(core_would_erase(c, CORE_DEED_REPLACE, UINT64_MAX, e, SLOTS), 0);
+    assert_int_equal(core_would_erase(c, CORE_DEED_RELEASE, 7, e, SLOTS), 0);
+    assert_int_equal(core_drain(c, box_node[b], true, true, &left).code, CORE_OK);
+    assert_int_equal(left, 1);
+    assert_int_equal(pump(), 2);
+    assert_int_equal(bytes_of(slot), 0);
+    assert_true(says(CORE_EVENT_SLOT_WIPED, "its box is being drained"));
+    assert_int_equal(bytes_of(slot_of(stays, 0)), stays);
+    slot = slot_of(lease, 0);
+    assert_int_equal(core_drain(c, box_node[b], false, false, &left).code, CORE_OK);
+    assert_int_equal(core_replace(c, slot, POOL_WHY_OPERATOR, true).code, CORE_OK);
+    assert_int_equal(pump(), 1);
+    assert_true(says(CORE_EVENT_SLOT_WIPED, "an operator says so"));
+}
+
+/* -- Retention times -- */
+
+static void test_m97_retention_ends(void **state)
+{
+    (void)state;
+    uint32_t slot;
+    uint64_t lease = lose_one(&slot);
+    assert_int_equal(core_slot_left_ms(c, slot), KEPT_MS);
+    assert_int_equal(core_slot_left_ms(c, slot_of(lease, 0)), UINT64_MAX);
+    unix_ms += 10 * KEPT_MS; /* a step of the time of day */
+    assert_int_equal(after(KEPT_MS - 1), 0);
+    assert_int_equal(core_slot_left_ms(c, slot), 1);
+    assert_int_equal(core_next_ms(c), now_ms + 1);
+    assert_int_equal(after(1), 1);
+    assert_int_equal(bytes_of(slot), 0);
+    assert_int_equal(state_of(slot), POOL_FREE);
+    assert_true(says(CORE_EVENT_SLOT_WIPED, "its retention time is over"));
+    assert_non_null(pool_find_lease(core_pool(c), lease));
+}
+
+/* Neither an absence nor a restart costs any of it. */
+static void test_m97_stands_still(void **state)
+{
+    (void)state;
+    uint32_t slot;
+    uint64_t lease = lose_one(&slot);
+    unsigned b = box_of(slot);
+    (void)after(KEPT_MS / 2);
+    core_disconnected(c, box_node[b]);
+    box_there[b] = false;
+    (void)after(5 * KEPT_MS);
+    assert_int_equal(core_slot_left_ms(c, slot), KEPT_MS / 2);
+    restart();
+    (void)after(5 * KEPT_MS);
+    assert_int_equal(core_slot_left_ms(c, slot), KEPT_MS / 2);
+    comes_back(b);
+    assert_int_equal(after(KEPT_MS / 2 - 1), 0);
+    restart();
+    assert_int_equal(core_slot_left_ms(c, slot), 1);
+    assert_int_equal(bytes_of(slot), lease);
+    assert_int_equal(after(1), 1);
+}
+
+/* Killed, it goes on with what was stored in the hour before. */
+static void test_m97_killed(void **state)
+{
+    (void)state;
+    uint32_t slot;
+    retention_ms = 3 * COREI_SAVE_MS;
+    restart();
+    uint64_t lease = lose_one(&slot);
+    (void)after(COREI_SAVE_MS);
+    unsigned commits = disk.commits;
+    (void)after(COREI_SAVE_MS / 2);
+    assert_true(disk.commits <= commits + 1); /* it is not written all the time */
+    disk.fail_after = 0;
+    core_close(c);
+    disk.fail_after = UINT_MAX;
+    start();
+    uint64_t left = core_slot_left_ms(c, slot);
+    assert_true(left >= 3 * COREI_SAVE_MS - (COREI_SAVE_MS + COREI_SAVE_MS / 2) &&
+                left <= 2 * COREI_SAVE_MS);
+    assert_int_equal(core_slot_owner(c, slot), lease);
+}
+
+static void test_m97_without_limit(void **state)
+{
+    (void)state;
+    uint32_t slot;
+    retention_ms = 0;
+    restart();
+    uint64_t lease = lose_one(&slot);
+    assert_int_equal(core_slot_left_ms(c, slot), UINT64_MAX);
+    assert_int_equal(core_release(c, lease, true).code, CORE_OK);
+    assert_int_equal(core_lease_left_ms(c, lease), UINT64_MAX);
+    (void)after((uint64_t)CORE_RETENTION_MS * 100);
+    restart();
+    assert_int_equal(state_of(slot), POOL_RETAINED);
+    assert_non_null(pool_find_lease(core_pool(c), lease));
+}
+
+/* -- Ends of leases -- */
+
+static void test_m95_expiry(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_DEFAULT, 10);
+    uint32_t slot = slot_of(lease, 0);
+    const core_lease *l = &core_leases(c)[pool_lease_index(lease)];
+    assert_int_equal(core_lease_left_ms(c, lease), UINT64_MAX);
+    assert_int_equal(after(10000), 0);
+    assert_true(l->ended);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_PARKED);
+    assert_true(says(CORE_EVENT_LEASE_EXPIRED, "its data are kept for 100 s"));
+    assert_int_equal(core_lease_left_ms(c, lease), KEPT_MS);
+    assert_int_equal(core_attach(c, lease, host_node).code, CORE_E_STATE);
+    assert_int_equal(core_release(c, lease, true).code, CORE_E_STATE);
+    assert_int_equal(after(KEPT_MS / 2), 0);
+    restart();
+    l = &core_leases(c)[pool_lease_index(lease)];
+    assert_true(l->ended);
+    assert_int_equal(core_lease_left_ms(c, lease), KEPT_MS / 2);
+    assert_int_equal(core_extend(c, lease, 60).code, CORE_OK);
+    assert_false(l->ended);
+    assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
+    pump();
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    assert_int_equal(bytes_of(slot), lease);
+    assert_int_equal(after(60000), 0); /* once more, and to the end */
+    assert_int_equal(after(KEPT_MS - 1), 0);
+    assert_int_equal(after(1), 1);
+    assert_null(pool_find_lease(core_pool(c), lease));
+    assert_int_equal(bytes_of(slot), 0);
+    assert_true(says(CORE_EVENT_LEASE_RELEASED, "its retention time is over"));
+}
+
+static void test_m95_release_keep(void **state)
+{
+    (void)state;
+    uint32_t slot;
+    uint64_t lease = lose_one(&slot);
+    assert_int_equal(core_release(c, lease, true).code, CORE_OK);
+    assert_int_equal(pump(), 0);
+    assert_true(says(CORE_EVENT_LEASE_KEPT, "released: its data are kept"));
+    assert_int_equal(after(KEPT_MS), 2);
+    assert_null(pool_find_lease(core_pool(c), lease));
+    assert_int_equal(core_pool(c)->model[0].count[POOL_FREE], BOXES * SLOTS);
+}
+
+/* Without data there is nothing to wait for; a key is free for another lease only then. */
+static void test_m95_without_data(void **state)
+{
+    (void)state;
+    core_request r = { .model = "nvme", .host = host_node, .count = 1, .seconds = 10, .key = "k" };
+    uint64_t lease, again;
+    bool existed;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+    pump();
+    (void)after(10000);
+    assert_int_equal(core_create(c, &r, &again, &existed).code, CORE_E_STATE);
+    assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+    (void)after(1);
+    for (unsigned b = 0; b < BOXES; b++) {
+        for (unsigned i = 0; i < SLOTS; i++)
+            box[b][i].data = DXPU_CONTROL_DATA_NONE;
+        tell(b, 1, SLOTS);
+    }
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+    pump();
+    assert_int_equal(after(10000), 1);
+    assert_null(pool_find_lease(core_pool(c), lease));
+    assert_true(says(CORE_EVENT_LEASE_EXPIRED, "no data to keep"));
+}
+
+/* -- The clock -- */
+
+static void test_m96_step(void **state)
+{
+    (void)state;
+    int64_t step;
+    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_DEFAULT, 1000);
+    const core_lease *l = &core_leases(c)[pool_lease_index(lease)];
+    unix_ms += 59000; /* within a minute: a correction */
+    (void)after(1);
+    assert_false(core_clock_held(c, &step));
+    unix_ms += 10000000;
+    (void)after(1);
+    assert_true(core_clock_held(c, &step));
+    assert_true(step >= 10000000);
+    assert_true(says(CORE_EVENT_ALARM, "the clock made a step of 100"));
+    assert_int_equal(core_next_ms(c) > now_ms, true);
+    assert_false(l->ended);
+    unix_ms -= 10000000;
+    (void)after(1);
+    assert_false(core_clock_held(c, &step));
+    assert_true(says(CORE_EVENT_CLOCK_CONFIRMED, "stepped back"));
+    assert_int_equal(core_confirm_clock(c).code, CORE_E_STATE);
+    unix_ms += 10000000;
+    (void)after(1);
+    restart(); /* the doubt outlives that */
+    l = &core_leases(c)[pool_lease_index(lease)];
+    (void)after(1);
+    assert_true(core_clock_held(c, &step));
+    assert_int_equal(step, 0);
+    assert_false(l->ended);
+    assert_int_equal(core_confirm_clock(c).code, CORE_OK);
+    (void)after(1);
+    assert_true(l->ended);
+    assert_true(core_lease_left_ms(c, lease) > KEPT_MS - 10);
+}
+
+/* A lease that is made meanwhile ends by the time that was believed. */
+static void test_m96_made_meanwhile(void **state)
+{
+    (void)state;
+    unix_ms -= 10000000;
+    (void)after(1);
+    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_DEFAULT, 1000);
+    unix_ms += 10000000;
+    (void)after(999998);
+    assert_false(core_leases(c)[pool_lease_index(lease)].ended);
+    (void)after(10);
+    assert_true(core_leases(c)[pool_lease_index(lease)].ended);
+}
+
+/* A clock that drifts, or is slewed, is no step: a day too fast by a minute and a half. */
+static void test_m96_drift(void **state)
+{
+    (void)state;
+    int64_t step;
+    for (unsigned i = 0; i < 24 * 60; i++) {
+        unix_ms += 62;
+        (void)after(60000);
+        assert_false(core_clock_held(c, &step));
+    }
+}
+
+static void test_m96_before_the_last(void **state)
+{
+    (void)state;
+    int64_t step;
+    (void)lease_up(1, POOL_ANY, CORE_REPLACE_DEFAULT, 1000);
+    unix_ms -= 100000;
+    restart();
+    (void)after(1);
+    assert_true(core_clock_held(c, &step));
+    assert_true(says(CORE_EVENT_ALARM, "before the last time"));
+    unix_ms += 100000; /* nobody knows whether that is right */
+    (void)after(1);
+    assert_true(core_clock_held(c, &step));
+    assert_int_equal(core_confirm_clock(c).code, CORE_OK);
+    assert_false(core_clock_held(c, &step));
+    restart(); /* the control */
+    assert_false(core_clock_held(c, &step));
+    disk.fail_after = 0; /* a confirmation that is not stored is none */
+    disk.fault = STORE_E_FULL;
+    unix_ms += 1000000;
+    core_clock(c, unix_ms, now_ms);
+    assert_int_equal(core_confirm_clock(c).code, CORE_E_STORE);
+    assert_true(core_clock_held(c, &step));
+    disk.fail_after = UINT_MAX;
+    (void)after(2000);
+}
+
+/* -- Nobody knows whose -- */
+
+static void change_record(const char *key, const char *from, const char *to)
+{
+    bool there;
+    unsigned at = rig_place(&disk, key, &there);
+    assert_true(there);
+    char *found = strstr(disk.record[at].value, from), text[2048];
+    assert_non_null(found);
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(found - disk.record[at].value),
+             disk.record[at].value, to, found + strlen(from));
+    store_change one = { key, text, strlen(text) };
+    rig_change(&disk, &one);
+}
+
+/* Records of a program that knew nothing of what is retained. */
+static void test_m98_older_records(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_YES, 0);
+    uint32_t slot = slot_of(lease, 0);
+    unsigned b = box_of(slot);
+    char key[32];
+    core_erased e[1];
+    snprintf(key, sizeof key, "slot/%u.%u", box_node[b], c->t.slot[slot].device.number);
+    loses(b);
+    (void)after(GRACE_MS + 1);
+    assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+    core_close(c);
+    change_record(key, "\"wipe\":\"release\",\"data\":\"persistent\"", "\"more\":0");
+    change_record("meta", "\"format\":2", "\"format\":1");
+    start();
+    host_tells(1, PORTS);
+    box[b][c->t.slot[slot].device.number - 1].data = DXPU_CONTROL_DATA_UNKNOWN;
+    comes_back(b);
+    assert_int_equal(state_of(slot), POOL_QUARANTINED);
+    assert_int_equal(bytes_of(slot), lease);
+    assert_non_null(
+        strstr(disk.record[rig_place(&disk, "meta", &(bool){ 0 })].value, "\"format\":2"));
+    assert_int_equal(core_would_erase(c, CORE_DEED_REPAIR, slot, e, 1), 1);
+    assert_int_equal(e[0].lease, 0);
+    assert_int_equal(core_repair(c, slot).code, CORE_OK);
+    assert_int_equal(pump(), 1);
+    assert_int_equal(bytes_of(slot), 0);
+}
+
+/* A slot whose lease is not in the store. */
+static void test_m98_lease_is_missing(void **state)
+{
+    (void)state;
+    uint32_t slot;
+    char key[32];
+    uint64_t lease = lose_one(&slot);
+    uint32_t leased = slot_of(lease, 0);
+    core_close(c);
+    snprintf(key, sizeof key, "lease/%llx", (unsigned long long)lease);
+    store_change gone = { key, NULL, 0 };
+    rig_change(&disk, &gone);
+    start();
+    tell(0, 1, SLOTS);
+    tell(1, 1, SLOTS);
+    assert_int_equal(pump(), 0);
+    assert_int_equal(state_of(slot), POOL_QUARANTINED);
+    assert_int_equal(state_of(leased), POOL_QUARANTINED);
+    assert_int_equal(bytes_of(slot), lease);
+    assert_int_equal(bytes_of(leased), lease);
+    host_tells(1, PORTS);
+    core_close(c); /* slots that are quarantined when they are loaded are not written then */
+    c = NULL;
+}
+
+/* Whose record names another tenant than the lease's. */
+static void test_m98_another_tenant(void **state)
+{
+    (void)state;
+    uint32_t slot;
+    char key[32];
+    uint64_t lease = lose_one(&slot);
+    snprintf(key, sizeof key, "slot/%u.%u", box_node[box_of(slot)], c->t.slot[slot].device.number);
+    core_close(c);
+    change_record(key, "\"tenant\":\"red\"", "\"tenant\":\"blue\"");
+    start();
+    assert_int_equal(state_of(slot), POOL_QUARANTINED);
+    assert_int_equal(core_slot_owner(c, slot), 0);
+    assert_int_equal(bytes_of(slot), lease);
+    core_close(c);
+    c = NULL;
+}
+
+/* What was to be wiped is elsewhere: the other device is left alone. */
+static void test_m98_another_device(void **state)
+{
+    (void)state;
+    for (unsigned same = 0; same < 2; same++) {
+        uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
+        uint32_t slot = slot_of(lease, 0);
+        unsigned b = box_of(slot), number = c->t.slot[slot].device.number;
+        core_disconnected(c, box_node[b]);
+        assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+        box[b][number - 1].group++;
+        if (!same)
+            memcpy(box[b][number - 1].serial, "other", 6);
+        comes_back(b);
+        (void)after(1);
+        assert_int_equal(state_of(slot), same ? POOL_FREE : POOL_QUARANTINED);
+        assert_int_equal(bytes_of(slot), same ? 0 : lease);
+        assert_int_equal(core_repair(c, slot).code, same ? CORE_E_STATE : CORE_OK);
+        (void)after(1);
+    }
+}
+
+/* And in a slot that is retained: it waits for its own. */
+static void test_m98_another_device_retained(void **state)
+{
+    (void)state;
+    uint32_t slot;
+    uint64_t lease = lose_one(&slot);
+    unsigned b = box_of(slot), number = c->t.slot[slot].device.number;
+    dxpu_control_device was = box[b][number - 1];
+    memcpy(box[b][number - 1].serial, "other", 6);
+    box[b][number - 1].state = DXPU_CONTROL_SLOT_WIPED;
+    tell(b, number, 1);
+    assert_int_equal(state_of(slot), POOL_BROKEN);
+    assert_int_equal(core_slot_owner(c, slot), lease);
+    assert_int_equal(pump(), 0);
+    box[b][number - 1] = was;
+    tell(b, number, 1);
+    assert_int_equal(core_repair(c, slot).code, CORE_OK);
+    assert_int_equal(core_recover(c, slot).code, CORE_OK);
+    (void)after(1);
+    assert_int_equal(bytes_of(slot), lease);
+}
+
+/* -- Nodes, orders, numbers, places -- */
+
+static void test_m99_forget(void **state)
+{
+    (void)state;
+    uint32_t slot;
+    (void)lose_one(&slot);
+    unsigned b = box_of(slot);
+    core_disconnected(c, box_node[b]);
+    box_there[b] = false;
+    assert_int_equal(core_forget(c, box_node[b]).code, CORE_E_STATE);
+    assert_non_null(strstr(core_forget(c, box_node[b]).text, "retains data"));
+    assert_int_equal(core_discard(c, slot).code, CORE_OK);
+    assert_int_equal(core_forget(c, box_node[b]).code, CORE_OK);
+}
+
+/* The box has a lease that the store does not, and the store cannot be written just then. */
+static void test_m100_no_unbind_above_its_own(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
+    uint32_t slot = slot_of(lease, 0);
+    unsigned b = box_of(slot), number = c->t.slot[slot].device.number;
+    core_disconnected(c, box_node[b]);
+    assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+    pump();
+    box[b][number - 1].epoch = box[b][number - 1].epoch_seen = core_pool(c)->epoch + 100;
+    disk.fail_after = 0;
+    disk.fault = STORE_E_FULL;
+    tell(b, 1, SLOTS);
+    assert_int_equal(pump(), 0);
+    assert_int_equal(bytes_of(slot), lease);
+    disk.fail_after = UINT_MAX;
+    assert_int_equal(after(2000), 0);
+    assert_int_equal(state_of(slot), POOL_QUARANTINED);
+}
+
+/* More leases than seconds, and then the store of before. */
+static void test_m101_numbers_after_an_old_copy(void **state)
+{
+    (void)state;
+    uint64_t given[100];
+    core_request r = { .model = "nvme", .host = host_node, .count = 1 };
+    bool existed;
+    rig_store copy;
+    rig_store_init(&copy);
+    for (unsigned i = 0; i < disk.records; i++) {
+        store_change one = { disk.record[i].key, disk.record[i].value, disk.record[i].len };
+        rig_change(&copy, &one);
+    }
+    for (unsigned i = 0; i < 100; i++) {
+        assert_int_equal(core_create(c, &r, &given[i], &existed).code, CORE_OK);
+        assert_int_equal(core_release(c, given[i], false).code, CORE_OK);
+        (void)after(10);
+    }
+    core_close(c);
+    rig_store_free(&disk);
+    disk = copy;
+    start();
+    tell(0, 1, SLOTS);
+    tell(1, 1, SLOTS);
+    host_tells(1, PORTS);
+    pump();
+    for (unsigned i = 0; i < 50; i++) {
+        uint64_t lease;
+        assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+        for (unsigned j = 0; j < 100; j++)
+            assert_int_not_equal(lease, given[j]);
+        assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+        (void)after(10);
+    }
+}
+
+static void test_m102_replace_keeps_the_group(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_up(4, POOL_SAME_BOX, CORE_REPLACE_DEFAULT, 0);
+    uint32_t slot = slot_of(lease, 0);
+    assert_int_equal(core_replace(c, slot, POOL_WHY_OPERATOR, false).code, CORE_E_CAPACITY);
+    assert_non_null(strstr(core_replace(c, slot, POOL_WHY_OPERATOR, false).text, "or force it"));
+    assert_int_equal(slot_of(lease, 0), slot);
+    assert_true(pool_need_kept(core_pool(c), lease));
+    assert_int_equal(core_replace(c, slot, POOL_WHY_OPERATOR, true).code, CORE_OK);
+    assert_false(pool_need_kept(core_pool(c), lease));
+    pump();
+    uint64_t any = lease_up(1, POOL_ANY, CORE_REPLACE_DEFAULT, 0); /* the control */
+    assert_int_equal(core_replace(c, slot_of(any, 0), POOL_WHY_OPERATOR, false).code, CORE_OK);
+    pump();
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(test_m92_absence_retains),
+        CASE(test_m92_over_restarts_and_repair),
+        CASE(test_m92_no_more_than_it_has),
+        CASE(test_m92_never_served),
+        CASE(test_m93_recover),
+        CASE(test_m93_place),
+        CASE(test_m93_box_says_kept),
+        CASE(test_m94_default_by_data),
+        CASE(test_m91_release_wipes_what_is_retained),
+        CASE(test_m91_release_while_away),
+        CASE(test_m91_discard),
+        CASE(test_m91_would_erase),
+        CASE(test_m97_retention_ends),
+        CASE(test_m97_stands_still),
+        CASE(test_m97_killed),
+        CASE(test_m97_without_limit),
+        CASE(test_m95_expiry),
+        CASE(test_m95_release_keep),
+        CASE(test_m95_without_data),
+        CASE(test_m96_step),
+        CASE(test_m96_made_meanwhile),
+        CASE(test_m96_drift),
+        CASE(test_m96_before_the_last),
+        CASE(test_m98_older_records),
+        CASE(test_m98_lease_is_missing),
+        CASE(test_m98_another_tenant),
+        CASE(test_m98_another_device),
+        CASE(test_m98_another_device_retained),
+        CASE(test_m99_forget),
+        CASE(test_m100_no_unbind_above_its_own),
+        CASE(test_m101_numbers_after_an_old_copy),
+        CASE(test_m102_replace_keeps_the_group),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Nothing that bindings/secure, bindings/sodium and bindings/portable do takes longer or looks
+elsewhere because of a secret (S-113, S-190).
+
+The C tests of keys run under valgrind's memcheck with all secrets marked as undefined
+(ct/taint.c).  A branch or an address that depends on one is then told with its line, and
+fails when that line is in one of the three; libsodium and the tests may do as they like.  Controls:
+tests/proof/ct/leak.c does it on purpose, and each of its ways must be seen.
+
+Of api_sodium it runs handshakes, cookies, seals, new keys, enrolment and key files; with
+DXPU_ROUNDS (make check-long) the rest, too: random frames and a million lies.
+"""
+import argparse
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import rooms  # noqa: E402
+
+ROOT = rooms.ROOT
+# Those that draw or agree on keys, with patterns of what of them runs.
+PART = ["test_s1*", "test_s3*", "test_s40_c*", "test_s42*", "test_s44*", "test_s45*", "test_s5*",
+        "test_s6*"]
+# The thousand agreements of a vector take a minute there, and find nothing that ten do not.
+QUICK = ["test_s190_*_as_libsodium", "test_s190_rfc8439", "test_s2_*", "test_s190_poly1305_*"]
+TESTS = {"unit_noise": ["*"], "unit_stream": ["*"], "unit_portable": QUICK,
+         "api_sodium": ["*"] if "DXPU_ROUNDS" in os.environ else PART}
+PARTS = ("portable", "secure", "sodium")
+KINDS = ("Conditional jump or move depends on uninitialised", "Use of uninitialised value")
+failed = 0
+
+
+def say(good, name, *why):
+    global failed
+    failed += not good
+    print(("ok " if good else "not ok ") + name)
+    for line in why if not good else ():
+        print("  " + line)
+
+
+def wrapped():
+    with open(os.path.join(ROOT, "tests", "proof", "ct", "taint.c"), encoding="utf-8") as file:
+        text = file.read()
+    names = set(re.findall(r"^int __wrap_(\w+)\(", text, re.M))
+    names |= set(re.findall(r"^void __wrap_(\w+)\(", text, re.M))
+    for name in re.findall(r"^AEAD_COMBINED\((\w+)\)", text, re.M):
+        names |= {name + "_encrypt", name + "_decrypt"}
+    for name, after in re.findall(r"^AEAD_DETACHED\((\w+), (\w*)", text, re.M):
+        names |= {name + "_encrypt_detached" + after, name + "_decrypt_detached" + after}
+    return sorted(names)
+
+
+def sources():
+    return sorted(p for part in PARTS
+                  for p in glob.glob(os.path.join(ROOT, "bindings", part, "*.c")))
+
+
+def build(folder, name, files, known=True):
+    """The path of a program, built as it is shipped but for the wrappers; or why it is none."""
+    program = os.path.join(folder, name)
+    flags = ["-std=c11", "-O2", "-g", "-I" + ROOT,
+             *["-I" + os.path.join(ROOT, "bindings", part) for part in PARTS],
+             "-I" + os.path.join(rooms.TESTS, "support"), "-pthread"]
+    if known:
+        flags += ["-include", os.path.join(ROOT, "tests/proof/ct/known.h")]
+    done = subprocess.run(["cc", *flags, "-o", program, *files,
+                           os.path.join(ROOT, "tests/proof/ct/taint.c"),
+                           *["-Wl,--wrap=" + name for name in wrapped()], "-lcmocka", "-lsodium"],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return (program, None) if done.returncode == 0 else (None, done.stdout[-2000:])
+
+
+def leaks(program, *args, part="*"):
+    """What memcheck tells, [(text, function, file, line)] by the innermost frame; the status."""
+    log = program + ".log"
+    done = subprocess.run(["valgrind", "--tool=memcheck", "--leak-check=no", "--num-callers=12",
+                           "--error-limit=no", "--log-file=" + log, program, *args],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          errors="replace", timeout=1500, env=dict(os.environ, DXPU_TEST=part))
+    found = []
+    with open(log, encoding="utf-8", errors="replace") as file:
+        blocks = re.split(r"==\d+== \n", file.read())
+    for block in blocks:
+        lines = [re.sub(r"^==\d+== ?", "", line).strip() for line in block.splitlines()]
+        kind = next((line for line in lines if line.startswith(KINDS)), None)
+        frames = [re.match(r"(?:at|by) 0x[0-9A-F]+: (\S+) \((?:in )?([^:)]*):?(\d*)\)", line)
+                  for line in lines]
+        frames = [f.groups() for f in frames if f]
+        # valgrind's own memcmp and strlen stand for the caller's
+        frames = [f for f in frames if "vg_replace" not in f[1] and "vgpreload" not in f[1]]
+        if kind and frames:
+            found.append((kind, *frames[0]))
+    return found, done
+
+
+def run_test(name, program, ours):
+    for part in TESTS[name]:
+        found, done = leaks(program, part=part)
+        seen = sorted({"%s: %s (%s:%s)" % f for f in found if f[2] in ours})
+        passed = re.search(r"PASSED.*?(\d+) test", done.stdout)
+        good = not seen and passed and int(passed.group(1)) > 0 and done.returncode == 0
+        say(good, "ct_" + name + (" " + part if part != "*" else ""), *seen,
+            *(["it failed, or no test ran", done.stdout[-800:]] if not seen else []))
+
+
+def main():
+    argparse.ArgumentParser(description=__doc__,
+                            formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    if not shutil.which("valgrind") or not os.path.exists("/usr/include/valgrind/memcheck.h"):
+        print("skip ct valgrind is not installed")
+        return 0
+    ours = {os.path.basename(path) for part in PARTS
+            for path in glob.glob(os.path.join(ROOT, "bindings", part, "*.[ch]"))}
+    with tempfile.TemporaryDirectory() as folder:
+        dxpu = os.path.join(folder, "dxpu_impl.c")
+        with open(dxpu, "w", encoding="utf-8") as file:
+            file.write("#define DXPU_IMPLEMENTATION\n#include \"dxpu.h\"\n")
+        program, why = build(folder, "leak", [os.path.join(ROOT, "tests/proof/ct/leak.c")])
+        say(program, "ct_control_builds", why or "")
+        for way in ("branch", "address", "compare", "none") if program else ():
+            found, done = leaks(program, way)
+            seen = [f for f in found if f[2] == "leak.c"]
+            say(done.returncode == 0 and bool(seen) == (way != "none"), "ct_sees_" + way,
+                str(found), done.stdout[-500:])
+        program, why = build(folder, "unmarked", [rooms.c_test("unit_portable"), dxpu,
+                             *(p for p in sources() if "portable" not in p)], known=False)
+        found = leaks(program, part="test_s190_aead_*")[0] if program else []
+        say(any(f[2] == "dxpu_portable.c" for f in found), "ct_sees_portable", why or str(found))
+        for name in TESTS:
+            source = rooms.c_test(name)
+            with open(source, encoding="utf-8") as file:
+                text = file.read()
+            parts = [] if "DXPU_IMPLEMENTATION" in text else [dxpu]
+            parts += [p for p in sources()
+                      if not re.search(r'#include "[^"]*%s"' % os.path.basename(p), text)]
+            program, why = build(folder, name, [source, *parts])
+            if not program:
+                say(False, "ct_" + name, why)
+                continue
+            run_test(name, program, ours)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

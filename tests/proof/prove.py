@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""Prove dxpu.h: CBMC runs each harness of tests/proof/, and on a broken copy, which must fail.
+
+    tests/proof/prove.py              the fast ones (head: `when check`), for `make check`
+    tests/proof/prove.py --all        all of them: `make prove`
+    tests/proof/prove.py NAME...      these
+    tests/proof/prove.py --list  what each claims, in the form of the table in spec/assurance.md
+
+A harness is a function proof_NAME() below a comment `/* PROOF NAME` with the fields claim, bounds,
+stubs, open (what is not proven), unwind (loops), flags (for cbmc), when (check or long), and the
+control: `- ` lines of dxpu.h, which must stand there exactly once, and the `+ ` lines that take
+their place.  The control fails unless CBMC finds the claim broken: a harness that proves nothing,
+or nothing about that line, does not pass.
+"""
+# run.py: --timeout 900
+import argparse
+import concurrent.futures
+import glob
+import os
+import re
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+FOLDER = os.path.join(ROOT, "build", "proof")
+# Beyond what CBMC 6 checks unasked: memory, division, shifts, signed overflow, unwinding.
+HANGS = 900  # seconds of one run of cbmc
+CHECKS = ["--pointer-overflow-check", "--enum-range-check", "--drop-unused-functions",
+          "--object-bits", "12", "--verbosity", "4", "--stop-on-fail"]
+FIELDS = ("claim", "bounds", "stubs", "open", "unwind", "flags", "when", "control")
+
+
+class Proof:
+    def __init__(self, path, name, head):
+        self.path, self.name, self.old, self.new = path, name, [], []
+        field = None
+        self.of = dict.fromkeys(FIELDS, "")
+        for line in head.split("\n"):
+            word = re.match(r" {3}(\w+) +(.*)$", line)
+            if word and word.group(1) in FIELDS:
+                field, line = word.group(1), word.group(2)
+            if field == "control":
+                # a line of dxpu.h without the blanks before it: clang-format moves nothing here
+                side = re.match(r" *([-+]) ?(.*)$", line)
+                if side:
+                    (self.old if side.group(1) == "-" else self.new).append(side.group(2))
+            elif field:
+                self.of[field] = (self.of[field] + " " + line.strip()).strip()
+
+    def problem(self):
+        for field in ("claim", "bounds", "stubs", "open", "unwind", "when"):
+            if not self.of[field]:
+                return "its head has no " + field
+        return "" if self.old else "it has no control"
+
+
+def read():
+    proofs = []
+    for path in sorted(glob.glob(os.path.join(ROOT, "tests", "proof", "*.c"))):
+        with open(path, encoding="utf-8") as file:
+            for name, head in re.findall(r"^/\* PROOF (\w+)\n(.*?)\*/", file.read(), re.M | re.S):
+                proofs.append(Proof(path, name, head.rstrip(" ")))
+    return proofs
+
+
+def command():
+    done = subprocess.run([os.path.join(ROOT, "tests", "proof", "cbmc.sh")], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, check=False)
+    return done.stdout.split("\n")[:-1] if done.returncode == 0 else None, done.stderr.strip()
+
+
+def cbmc(words, proof, folders):
+    """(holds, how): None when CBMC said neither."""
+    start = time.monotonic()
+    line = [*words, proof.path, *["-I" + f for f in folders], "-I" + ROOT,
+            "-I" + os.path.join(ROOT, "tests", "proof"), "--function", "proof_" + proof.name,
+            "--unwind", proof.of["unwind"], *proof.of["flags"].split(), *CHECKS]
+    try:
+        done = subprocess.run(line, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace",
+                              timeout=HANGS, check=False)
+    except subprocess.TimeoutExpired:
+        return None, "cbmc: not done after %d s" % HANGS
+    seconds = "%.0f s" % (time.monotonic() - start)
+    if done.returncode == 0 and "VERIFICATION SUCCESSFUL" in done.stdout:
+        return True, seconds
+    broken = re.search(r"Violated property:\n.*\n +(.*)", done.stdout)
+    if done.returncode == 10 and broken:
+        return False, "%s, %s" % (broken.group(1).strip(), seconds)
+    tail = [t for t in done.stdout.split("\n") if t.strip()][-3:]
+    return None, "cbmc: exit status %d: %s" % (done.returncode, " | ".join(tail))
+
+
+def broken_copy(proof, text):
+    """A folder with dxpu.h in which the control's lines stand; None when they fit nowhere."""
+    blanks = r"\n *"
+    pattern = re.compile(blanks.join(re.escape(line) for line in proof.old))
+    if len(pattern.findall(text)) != 1:
+        return None
+    folder = os.path.join(FOLDER, proof.name)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "dxpu.h"), "w", encoding="utf-8") as file:
+        file.write(pattern.sub(lambda found: "\n".join(proof.new), text))
+    return folder
+
+
+def prove(words, proof, text):
+    """[(good, name, how)] of a harness and of its control."""
+    said = proof.problem()
+    folder = broken_copy(proof, text)
+    if not said and not folder:
+        said = "the text of its control does not stand once in dxpu.h"
+    if said:
+        return [(False, "proof_" + proof.name, said)]
+    holds, how = cbmc(words, proof, [])
+    seen, why = cbmc(words, proof, [folder])
+    unwound = "unwinding" in why and "termination" not in proof.of["claim"]
+    return [(holds is True, "proof_" + proof.name, how),
+            (seen is False and not unwound, "control_" + proof.name, why)]
+
+
+def wishes(proofs):
+    """What the command line asks for: (its words, the proofs)."""
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--list", action="store_true")
+    asked = parser.parse_args()
+    known = [p.name for p in proofs]
+    for name in asked.names:
+        if name not in known:
+            parser.error("no proof %s; there are: %s" % (name, " ".join(known)))
+    if asked.names:
+        return asked, [p for p in proofs if p.name in asked.names]
+    return asked, [p for p in proofs if asked.all or asked.list or p.of["when"] == "check"]
+
+
+def main():
+    asked, wanted = wishes(read())
+    if asked.list:
+        for p in wanted:
+            print("| `%s` | %s | %s | %s | %s |" % (p.name, p.of["claim"], p.of["bounds"],
+                                                   p.of["stubs"], p.of["open"]))
+        return 0
+    words, why = command()
+    if not words:
+        for proof in wanted:
+            print("skip proof_%s %s" % (proof.name, why))
+        print("0 proven, 0 failed, %d skipped" % len(wanted))
+        return 1 if asked.all or asked.names else 0
+    with open(os.path.join(ROOT, "dxpu.h"), encoding="utf-8") as file:
+        text = file.read()
+    tally = {True: 0, False: 0}
+    with concurrent.futures.ThreadPoolExecutor(2 if asked.all else 1) as pool:
+        for lines in pool.map(lambda p: prove(words, p, text), wanted):
+            for good, name, how in lines:
+                print("%s %s %s" % ("ok" if good else "not ok", name, how), flush=True)
+            tally[all(good for good, _, _ in lines)] += 1
+    print("%d proven, %d failed" % (tally[True], tally[False]))
+    return 1 if tally[False] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,3 @@
+# simulations of pairs of channels
+uses/tests/sim := bindings/pcap
+libs/tests/sim := -lcmocka
