@@ -1629,7 +1629,7 @@ static void accept_client(dxpu_vfu *s)
             fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC);
             if (fd >= 0)
                 vfu_closer_hang_up(s->closer, fd);
-            s->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+            s->spare = fcntl(s->wake, F_DUPFD_CLOEXEC, 0);
             s->count.clients_refused++;
         }
         return;
@@ -1816,22 +1816,36 @@ static int bind_with_mode(int fd, const struct sockaddr_un *a, mode_t mode)
     return rc;
 }
 
+static bool socket_address(const char *path, struct sockaddr_un *a)
+{
+    size_t len = strlen(path);
+    memset(a, 0, sizeof *a);
+    a->sun_family = AF_UNIX;
+    if (!len || len >= sizeof a->sun_path)
+        return false;
+    memcpy(a->sun_path, path, len);
+    return true;
+}
+
+void dxpu_vfu_remove(const char *path)
+{
+    struct sockaddr_un a;
+    if (socket_address(path, &a) && is_stale(&a))
+        (void)unlink(path);
+}
+
 static const char *start_listening(dxpu_vfu *s, const char *path)
 {
     struct sockaddr_un a;
-    if (strlen(path) == 0 || strlen(path) >= sizeof a.sun_path) {
+    if (!socket_address(path, &a)) {
         errno = ENAMETOOLONG;
         return "the path of a unix socket has 1 to 107 bytes; use a shorter one";
     }
-    memset(&a, 0, sizeof a);
-    a.sun_family = AF_UNIX;
-    memcpy(a.sun_path, path, strlen(path));
     memcpy(s->path, path, strlen(path));
     s->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s->listener < 0)
         return "cannot make a socket";
-    if (is_stale(&a))
-        unlink(path);
+    dxpu_vfu_remove(path);
     if (bind_with_mode(s->listener, &a, (mode_t)s->cfg.mode) != 0)
         return errno == EADDRINUSE
                    ? "another server or a file is there; stop it or use another path"
@@ -1867,7 +1881,7 @@ dxpu_vfu *dxpu_vfu_open(const dxpu_vfu_config *cfg, const dxpu_vfu_callbacks *cb
     } else if ((s->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0 ||
                (s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0 || !watch(s, s->wake) ||
                !(s->closer = vfu_closer_new(s->wake)) ||
-               (s->spare = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0) {
+               (s->spare = fcntl(s->wake, F_DUPFD_CLOEXEC, 0)) < 0) {
         *why = "no file descriptor left; raise the limit (ulimit -n)";
     } else if (cfg->path) {
         *why = start_listening(s, cfg->path);

@@ -108,6 +108,9 @@ void dxpu_vfu_config_default(dxpu_vfu_config *cfg);
 dxpu_vfu *dxpu_vfu_open(const dxpu_vfu_config *cfg, const dxpu_vfu_callbacks *cb, const char **why);
 /* Disconnect, remove the socket file, free everything; no callback is called.  NULL is allowed. */
 void dxpu_vfu_close(dxpu_vfu *s);
+/* Remove a socket file that nobody listens on any more; any other stays.  For who outlives a server
+   that may not, or could not, remove its own. */
+void dxpu_vfu_remove(const char *path);
 /* Take a connected stream socket as the client; it now belongs to the server.  DXPU_OK, E_FULL
    when there is a client, E_ARG when fd cannot be used; on errors fd stays the caller's. */
 int dxpu_vfu_adopt(dxpu_vfu *s, int fd);

@@ -24,6 +24,7 @@ from cases import case, check, main, until  # noqa: E402
 
 BIN = os.environ.get("DXPU_BIN", os.path.join(ROOT, "build"))
 PROBE = os.path.join(ROOT, "build", "sandbox_probe")
+DOMAIN = PROBE + "_domain"  # without a filter of system calls: Landlock alone
 KILLED, GONE = -signal.SIGSYS, "ENOSYS"
 NOBODY = 65534
 # what is tried, and how it ends behind the filter
@@ -34,14 +35,15 @@ PROBES = {"exec": KILLED, "fork": KILLED, "ptrace": KILLED, "setuid": KILLED, "u
           "leader": GONE, "packet64": GONE, "unix": GONE, "unix64": GONE, "pair_datagrams": GONE,
           "owner": GONE, "owner64": GONE, "owner_ex": GONE, "owner_signal": GONE,
           "owner_file": GONE, "owner_group": GONE}
+FILES = ("key", "key_at", "folder", "remove", "move", "shorten")  # by their names
 HARMLESS = ("udp", "memory", "thread", "file", "pair", "owner_none")
 
 
 def build():
-    subprocess.run(["cc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-DDXPU_SECCOMP=1",
-                    "-Iexamples/common/guard", "-pthread", "-o", PROBE,
-                    "tests/common/sandbox_probe.c",
-                    "examples/common/guard/sandbox.c", "-lseccomp"], cwd=ROOT, check=True)
+    for program, more in ((PROBE, ["-DDXPU_SECCOMP=1", "-lseccomp"]), (DOMAIN, [])):
+        subprocess.run(["cc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread",
+                        "-Iexamples/common/guard",                         "-o", program, "tests/sandbox_probe.c", "examples/proxy/sandbox.c", *more],
+                       cwd=ROOT, check=True)
 
 
 def probe(*words, program=PROBE, **how):
@@ -85,6 +87,26 @@ def s124_memory_of_another_process():
         check(probe("free", "other_memory", *where) == "fine", "no control")
         found = probe("caged", "other_memory", *where)
         check(found == "EACCES", where, found)
+    return None
+
+
+@case
+def s201_a_keeper_reaches_no_file():
+    """Neither the filter nor, where there is none, the domain lets it; a worker may."""
+    for what in FILES:
+        for where in ((), ("early",)):
+            check(probe("caged", what, *where) == "fine", "no control:", what)
+            found = probe("keeper", what, *where)
+            check(found == GONE, what, where, found)
+    for what in ("size", "memory", "thread", "fd_name"):
+        found = probe("keeper", what)
+        check(found == "fine", what, found)
+    if not landlock():
+        return "this kernel has no Landlock"
+    for what, ends in (("key", "EACCES"), ("folder", "EACCES"), ("file", "EACCES"), ("size", "fine")):
+        check(probe("caged", what, program=DOMAIN) == "fine", "no control:", what)
+        found = probe("keeper", what, program=DOMAIN)
+        check(found == ends, what, found)
     return None
 
 

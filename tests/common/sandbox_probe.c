@@ -1,7 +1,7 @@
 /* sandbox_probe.c - tries one thing, before or behind the filter of system calls (cli_sandbox.py)
    SPDX-License-Identifier: MIT
 
-       sandbox_probe free|caged WHAT
+       sandbox_probe free|caged|keeper WHAT
 
    Prints how it ended: "fine" or the name of the error.  With a third word, WHAT is tried in a
    thread that was made before the filter.  "Another process" is a child that was there before. */
@@ -32,6 +32,9 @@
 #include <unistd.h>
 
 static const char *what;
+static const char *const names[] = {
+    "key", "key_at", "folder", "remove", "move", "shorten", "size"
+};
 static int go[2]; /* a pipe: a byte in it lets the early thread run */
 static pid_t child;
 #define UPPER (1L << 32) /* of an argument that is an int: the kernel does not look at it */
@@ -53,6 +56,26 @@ static long try_file(void)
 {
     FILE *f = tmpfile();
     return f && fputs("x", f) >= 0 && !fclose(f) ? 0 : -1;
+}
+
+/* By a name that is there. */
+static long try_names(void)
+{
+    static const char key[] = "/etc/passwd", *name = "/nothing-of-this-name";
+    struct stat st;
+    if (!strcmp(what, "key"))
+        return open(key, O_RDONLY);
+    if (!strcmp(what, "key_at"))
+        return syscall(SYS_openat, AT_FDCWD, key, O_RDONLY);
+    if (!strcmp(what, "folder"))
+        return open("/", O_RDONLY | O_DIRECTORY);
+    if (!strcmp(what, "remove"))
+        return unlink(name) && errno == ENOENT ? 0 : -1;
+    if (!strcmp(what, "move"))
+        return rename(name, "/tmp/moved") && errno == ENOENT ? 0 : -1;
+    if (!strcmp(what, "shorten"))
+        return truncate(name, 0) && errno == ENOENT ? 0 : -1;
+    return fstat(0, &st); /* "size" */
 }
 
 static long try_memory(const char *whose)
@@ -172,6 +195,10 @@ static long try_one(void)
         return try_thread();
     if (!strcmp(what, "file"))
         return try_file();
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (!strcmp(what, names[i]))
+            return try_names();
+    }
     return try_sockets();
 }
 
@@ -191,11 +218,12 @@ int main(int argc, char **argv)
     static const sandbox_settings set;
     pthread_t t;
     int hold[2];
-    bool caged, wrong;
+    bool caged, keeper, wrong;
     if (argc < 3)
         return 2;
     what = argv[2];
-    caged = !strcmp(argv[1], "caged");
+    keeper = !strcmp(argv[1], "keeper");
+    caged = keeper || !strcmp(argv[1], "caged");
     if (pipe(go) || pipe(hold))
         return 2;
     child = fork();
@@ -208,7 +236,7 @@ int main(int argc, char **argv)
         return 3;
     if (pthread_create(&t, NULL, early, NULL))
         return 2;
-    if (caged && sandbox_enter())
+    if (caged && sandbox_enter_as(keeper ? SANDBOX_KEEPER : SANDBOX_WORKER))
         return 3;
     if (argc > 3) { /* in the early thread */
         if (write(go[1], "x", 1) != 1 || pthread_join(t, NULL))

@@ -8,6 +8,7 @@ import os
 import random
 import select
 import signal
+import socket
 import struct
 import sys
 import time
@@ -337,6 +338,28 @@ def s180_keeper_has_no_network_and_worker_no_guest_memory():
         has = [d for d in descriptors(worker) if d[8:-1] in connections]
         check(not has, "the worker has the guest's connection", has)
         guest.close()
+
+
+@case
+def s201_parent_removes_the_socket():
+    """A keeper cannot; whoever listens there meanwhile keeps his."""
+    for way in ("stop", "keeper killed", "another listens"):
+        with lab.Lab() as l:
+            _, host, guest = start(l)
+            path = guest.socket.getpeername()
+            check(os.path.exists(path))
+            guest.close()
+            if way == "another listens":
+                os.unlink(path)
+                other = socket.socket(socket.AF_UNIX)
+                other.bind(path)
+                other.listen()
+            if way == "stop":
+                check(host.stop() == 0, host.errors())
+            else:
+                os.kill(child(host, "dxpu-keeper"), signal.SIGKILL)
+                check(host.wait(20) == 3, host.errors())
+            check(os.path.exists(path) == (way == "another listens"), way)
 
 
 if __name__ == "__main__":

@@ -167,10 +167,17 @@ typedef struct landlock_rules {
 enum {
     LANDLOCK_VERSION_ASKED = 1, /* a flag of create_ruleset */
     LANDLOCK_EXECUTE = 1,
+    LANDLOCK_FIRST_FILES = (1 << 13) - 1, /* all that version 1 knows */
     LANDLOCK_REFER = 1 << 13,
+    LANDLOCK_TRUNCATE = 1 << 14,
+    LANDLOCK_DEVICES = 1 << 15, /* ioctl() */
+    LANDLOCK_TCP = 3,           /* bind() and connect() */
     LANDLOCK_ABSTRACT_SOCKETS = 1,
     LANDLOCK_SIGNALS = 2,
     LANDLOCK_WITH_REFER = 2, /* versions */
+    LANDLOCK_WITH_TRUNCATE = 3,
+    LANDLOCK_WITH_PORTS = 4,
+    LANDLOCK_WITH_DEVICES = 5,
     LANDLOCK_WITH_SCOPES = 6,
     LANDLOCK_BENEATH = 1 /* a kind of rule */
 };
@@ -197,6 +204,19 @@ static long domain_version(void)
     return syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_VERSION_ASKED);
 }
 
+static int restrict_to(const landlock_rules *want, bool moves)
+{
+    int rules = (int)syscall(SYS_landlock_create_ruleset, want, sizeof *want, 0), rc;
+    if (rules < 0)
+        return wrong("Landlock", "--no-sandbox goes without");
+    rc = moves ? allow_moves(rules) : 0;
+    rc = rc ? rc : (int)syscall(SYS_landlock_restrict_self, rules, 0);
+    if (rc)
+        (void)wrong("Landlock", "--no-sandbox goes without");
+    (void)close(rules);
+    return rc ? -1 : 0;
+}
+
 /* A process in a domain of Landlock traces no process outside, nor opens its memory in /proc; it
    runs no file, and sends no signals out of the domain where the kernel knows such (6.12).  Only
    threads that are made later are in it, so it comes before them.  Without it the filter is all
@@ -205,22 +225,32 @@ static int enter_domain(void)
 {
     landlock_rules want = { LANDLOCK_EXECUTE, 0, 0 };
     long version = domain_version();
-    int rules, rc;
     if (version < 1)
         return 0;
     if (version >= LANDLOCK_WITH_REFER)
         want.files |= LANDLOCK_REFER;
     if (version >= LANDLOCK_WITH_SCOPES)
         want.scoped = LANDLOCK_ABSTRACT_SOCKETS | LANDLOCK_SIGNALS;
-    rules = (int)syscall(SYS_landlock_create_ruleset, &want, sizeof want, 0);
-    if (rules < 0)
-        return wrong("Landlock", "--no-sandbox goes without");
-    rc = version >= LANDLOCK_WITH_REFER ? allow_moves(rules) : 0;
-    rc = rc ? rc : (int)syscall(SYS_landlock_restrict_self, rules, 0);
-    if (rc)
-        (void)wrong("Landlock", "--no-sandbox goes without");
-    (void)close(rules);
-    return rc ? -1 : 0;
+    return restrict_to(&want, version >= LANDLOCK_WITH_REFER);
+}
+
+/* S-201: no file can be opened, made, renamed or removed, and no TCP port used.  Descriptors that
+   are open stay as they are. */
+static int leave_files(void)
+{
+    landlock_rules want = { LANDLOCK_FIRST_FILES, 0, 0 };
+    long version = domain_version();
+    if (version < 1)
+        return 0;
+    if (version >= LANDLOCK_WITH_REFER)
+        want.files |= LANDLOCK_REFER;
+    if (version >= LANDLOCK_WITH_TRUNCATE)
+        want.files |= LANDLOCK_TRUNCATE;
+    if (version >= LANDLOCK_WITH_PORTS)
+        want.ports = LANDLOCK_TCP;
+    if (version >= LANDLOCK_WITH_DEVICES)
+        want.files |= LANDLOCK_DEVICES;
+    return restrict_to(&want, false);
 }
 
 #else
@@ -235,7 +265,20 @@ static int enter_domain(void)
     return 0;
 }
 
+static int leave_files(void)
+{
+    return 0;
+}
+
 #endif
+
+/* Rights that one of the processes of a program does not need, besides system calls. */
+static int drop_for(unsigned part)
+{
+    if (part != SANDBOX_PARENT && drop_the_rest())
+        return -1;
+    return part == SANDBOX_KEEPER && the.set ? leave_files() : 0;
+}
 
 int sandbox_start(const char *program, const sandbox_settings *s, bool *wrong_use)
 {
@@ -272,7 +315,7 @@ int sandbox_enter(void)
 
 int sandbox_enter_as(unsigned part)
 {
-    return part == SANDBOX_PARENT ? 0 : drop_the_rest();
+    return drop_for(part);
 }
 
 const char *sandbox_name(void)
@@ -296,17 +339,21 @@ const char *sandbox_name(void)
 #define CLONE_FLAGS SCMP_A0
 #endif
 
+/* What finds files by their names, but for the names of one's own descriptors and fstat(). */
+static const char *const paths[] = {
+    "open",     "openat",    "stat",       "lstat",      "stat64",   "lstat64",  "statfs",
+    "access",   "faccessat", "faccessat2", "getdents64", "rename",   "renameat", "renameat2",
+    "unlink",   "unlinkat",  "mkdir",      "mkdirat",    "rmdir",    "link",     "linkat",
+    "truncate", "getcwd",    "chmod",      "fchmodat",   "utimensat"
+};
+
 static const char *const allowed[] = {
-    /* files */
+    /* files that are open */
     "read", "write", "readv", "writev", "pread64", "pwrite64", "preadv", "pwritev", "preadv2",
-    "pwritev2", "lseek", "_llseek", "open", "openat", "close", "close_range", "stat", "fstat",
-    "lstat", "stat64", "fstat64", "lstat64", "newfstatat", "fstatat64", "statx", "statfs",
-    "fstatfs", "access", "faccessat", "faccessat2", "readlink", "readlinkat", "getdents64",
-    "rename", "renameat", "renameat2", "unlink", "unlinkat", "mkdir", "mkdirat", "rmdir", "link",
-    "linkat", "truncate", "ftruncate", "ftruncate64", "fallocate", "fsync", "fdatasync",
-    "sync_file_range", "fadvise64", "flock", "dup", "dup2", "dup3", "getcwd", "umask", "chmod",
-    "fchmod", "fchmodat", "fchown", "fchown32", "utimensat", "copy_file_range", "sendfile",
-    "memfd_create",
+    "pwritev2", "lseek", "_llseek", "close", "close_range", "fstat", "fstat64", "newfstatat",
+    "fstatat64", "statx", "fstatfs", "readlink", "readlinkat", "ftruncate", "ftruncate64",
+    "fallocate", "fsync", "fdatasync", "sync_file_range", "fadvise64", "flock", "dup", "dup2",
+    "dup3", "umask", "fchmod", "fchown", "fchown32", "copy_file_range", "sendfile", "memfd_create",
     /* sockets and waiting */
     "bind", "connect", "listen", "accept", "accept4", "getsockname", "getpeername", "getsockopt",
     "setsockopt", "sendto", "sendmsg", "sendmmsg", "recvfrom", "recvmsg", "recvmmsg", "shutdown",
@@ -489,8 +536,10 @@ static int build(scmp_filter_ctx f, unsigned part)
     rc = rc ? rc : add_names(f, SCMP_ACT_KILL_PROCESS, processes, COUNT(processes));
     rc = rc ? rc : add_conditions(f);
     rc = rc ? rc : add_controls(f);
-    if (part != SANDBOX_KEEPER)
+    if (part != SANDBOX_KEEPER) { /* it has all that it needs */
+        rc = rc ? rc : add_names(f, SCMP_ACT_ALLOW, paths, COUNT(paths));
         rc = rc ? rc : add_sockets(f);
+    }
     return rc ? rc : seccomp_load(f);
 }
 
@@ -498,7 +547,7 @@ int sandbox_enter_as(unsigned part)
 {
     scmp_filter_ctx f;
     int rc = -ENOMEM;
-    if (part != SANDBOX_PARENT && drop_the_rest())
+    if (drop_for(part))
         return -1;
     if (!the.set)
         return 0;

@@ -254,6 +254,7 @@ static void on_keeper_end(parent *p, unsigned n, int status)
     k->c.pid = 0;
     close_if(&k->c.socket);
     end_connection(p, k);
+    dxpu_vfu_remove(p->set->keeper[n].guest->socket); /* a keeper reaches no file (S-201) */
     if (status && !p->status)
         p->status = PROGRAM_SYSTEM;
     for (unsigned i = 0; i < p->set->guests; i++)
