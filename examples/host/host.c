@@ -202,6 +202,8 @@ static void on_woken(evutil_socket_t fd, short what, void *user)
     (void)fd;
     (void)what;
     crossing_woken(&h->cross);
+    if (h->cross.deaf) /* the parent says what became of the keeper */
+        (void)event_del(h->event);
 }
 
 static int open_keeper(host *h, const crossing_fds *link)

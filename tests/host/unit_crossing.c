@@ -24,8 +24,10 @@ static int setup(void **state)
     (void)state;
     assert_int_equal(crossing_create(&fds), 0);
     copy.memory = dup(fds.memory);
-    copy.keeper = dup(fds.keeper);
-    copy.worker = dup(fds.worker);
+    for (unsigned i = 0; i < 2; i++) {
+        copy.keeper[i] = dup(fds.keeper[i]);
+        copy.worker[i] = dup(fds.worker[i]);
+    }
     assert_int_equal(fcntl(fds.memory, F_GET_SEALS), F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     assert_int_equal(crossing_open(&keeper, &fds, true), 0);
     assert_int_equal(crossing_open(&worker, &copy, false), 0);
@@ -271,6 +273,35 @@ static void test_s181_any_bytes(void **state)
     }
 }
 
+/* S-202: the worker makes all that it has block, takes what is in the keeper's pipe away between
+   its waking and its reading, and never reads its own. */
+static void test_s202_neither_makes_the_other_wait(void **state)
+{
+    const int its[] = { worker.wake, worker.wake_other };
+    (void)state;
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(fcntl(its[i], F_SETFL, fcntl(its[i], F_GETFL) & ~O_NONBLOCK), 0);
+    (void)alarm(20);
+    crossing_woken(&keeper); /* nothing to read */
+    assert_false(keeper.deaf);
+    for (unsigned n = 0; n < 200000; n++) { /* more than a pipe holds */
+        atomic_store(&worker.mine->asleep, 1);
+        crossing_nudge(&keeper);
+    }
+    assert_true(is_woken(&worker));
+    (void)alarm(0);
+}
+
+/* A pipe that nobody writes to any more is readable for ever. */
+static void test_end_of_the_other_is_heard_once(void **state)
+{
+    (void)state;
+    assert_false(is_woken(&keeper));
+    crossing_close(&worker);
+    crossing_woken(&keeper);
+    assert_true(keeper.deaf);
+}
+
 /* ==== Two threads ============================================================================= */
 
 enum { MANY = 60000 };
@@ -334,6 +365,8 @@ int main(void)
         CASE(test_s181_more_than_the_credits),
         CASE(test_s181_credits_that_were_not_taken),
         CASE(test_s181_any_bytes),
+        CASE(test_s202_neither_makes_the_other_wait),
+        CASE(test_end_of_the_other_is_heard_once),
         CASE(test_no_waking_is_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

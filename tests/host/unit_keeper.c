@@ -190,17 +190,19 @@ static bool was_killed(void)
 static void link_worker(void)
 {
     crossing_fds fds, copy;
-    int list[3];
+    int list[CROSSING_FDS];
     assert_int_equal(crossing_create(&fds), 0);
     copy.memory = dup(fds.memory);
-    copy.keeper = dup(fds.keeper);
-    copy.worker = dup(fds.worker);
+    for (unsigned i = 0; i < 2; i++) {
+        list[1 + i] = fds.keeper[i];
+        list[3 + i] = fds.worker[i];
+        copy.keeper[i] = dup(fds.keeper[i]);
+        copy.worker[i] = dup(fds.worker[i]);
+    }
     list[0] = fds.memory;
-    list[1] = fds.keeper;
-    list[2] = fds.worker;
     crossing_close(&worker);
     assert_int_equal(crossing_open(&worker, &copy, false), 0);
-    on_link(&the, list, 3);
+    on_link(&the, list, CROSSING_FDS);
     assert_true(the.linked);
 }
 

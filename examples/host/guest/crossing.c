@@ -1,13 +1,12 @@
 /* crossing.c - see crossing.h
    SPDX-License-Identifier: MIT */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* memfd_create */
+#define _GNU_SOURCE /* memfd_create, pipe2 */
 #endif
 #include "crossing.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -17,11 +16,11 @@ enum { ALIGN = sizeof(crossing_record) };
 
 int crossing_create(crossing_fds *out)
 {
+    out->keeper[0] = out->keeper[1] = out->worker[0] = out->worker[1] = -1;
     out->memory = memfd_create("dxpu-crossing", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    out->keeper = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    out->worker = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     /* neither end can take away memory that the other one reads */
-    if (out->memory >= 0 && out->keeper >= 0 && out->worker >= 0 &&
+    if (out->memory >= 0 && pipe2(out->keeper, O_NONBLOCK | O_CLOEXEC) == 0 &&
+        pipe2(out->worker, O_NONBLOCK | O_CLOEXEC) == 0 &&
         ftruncate(out->memory, sizeof(crossing_memory)) == 0 &&
         fcntl(out->memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
         return 0;
@@ -31,13 +30,14 @@ int crossing_create(crossing_fds *out)
 
 void crossing_close_fds(crossing_fds *fds)
 {
-    const int all[] = { fds->memory, fds->keeper, fds->worker };
+    int *const all[CROSSING_FDS] = { &fds->memory, &fds->keeper[0], &fds->keeper[1],
+                                     &fds->worker[0], &fds->worker[1] };
     int error = errno;
-    for (unsigned i = 0; i < sizeof all / sizeof all[0]; i++) {
-        if (all[i] >= 0)
-            close(all[i]);
+    for (unsigned i = 0; i < CROSSING_FDS; i++) {
+        if (*all[i] >= 0)
+            close(*all[i]);
+        *all[i] = -1;
     }
-    fds->memory = fds->keeper = fds->worker = -1;
     errno = error;
 }
 
@@ -51,12 +51,16 @@ int crossing_open(crossing *c, const crossing_fds *fds, bool is_keeper)
         crossing_close_fds(&own);
         return -1;
     }
-    close(fds->memory); /* the mapping holds it */
     c->mem = mem;
     c->mine = is_keeper ? &c->mem->keeper : &c->mem->worker;
     c->other = is_keeper ? &c->mem->worker : &c->mem->keeper;
-    c->wake = is_keeper ? fds->keeper : fds->worker;
-    c->wake_other = is_keeper ? fds->worker : fds->keeper;
+    c->wake = is_keeper ? own.keeper[0] : own.worker[0];
+    c->wake_other = is_keeper ? own.worker[1] : own.keeper[1];
+    if (is_keeper)
+        own.keeper[0] = own.worker[1] = -1;
+    else
+        own.worker[0] = own.keeper[1] = -1;
+    crossing_close_fds(&own); /* the mapping holds the memory; the rest is the other end's */
     return 0;
 }
 
@@ -74,20 +78,23 @@ void crossing_close(crossing *c)
 
 void crossing_nudge(crossing *c)
 {
-    const uint64_t one = 1;
+    const char byte = 0;
     atomic_thread_fence(memory_order_seq_cst); /* what was written is seen before it sleeps */
     if (!atomic_load_explicit(&c->other->asleep, memory_order_relaxed) ||
         !atomic_exchange(&c->other->asleep, 0))
         return;
-    while (write(c->wake_other, &one, sizeof one) < 0 && errno == EINTR)
-        ;
+    while (write(c->wake_other, &byte, 1) < 0 && errno == EINTR)
+        ; /* full: it is told already */
 }
 
 void crossing_woken(crossing *c)
 {
-    uint64_t count;
-    while (read(c->wake, &count, sizeof count) < 0 && errno == EINTR)
-        ;
+    char bytes[64];
+    ssize_t n;
+    do {
+        n = read(c->wake, bytes, sizeof bytes);
+    } while (n < 0 && errno == EINTR);
+    c->deaf |= n == 0;
 }
 
 bool crossing_news(crossing *c, bool about_to_block)

@@ -8,7 +8,9 @@
    credit of their slot and class, so a slot whose line is full holds up no other one.
 
    An end that is about to block says so; a peer that writes to one that looks by itself makes no
-   system call.  An object belongs to one thread.
+   system call.  What wakes it is a byte in a pipe: the two ends of a pipe are files of their own, so
+   that neither process can make the other one's block (S-202), which it can with an eventfd that
+   both have.  An object belongs to one thread.
 
    CONTENTS   1 Records   2 Shared memory   3 One end */
 #ifndef CROSSING_H_INCLUDED
@@ -76,7 +78,7 @@ typedef struct crossing_side {
     _Alignas(64) _Atomic uint64_t head;   /* bytes put into `ring` since the beginning */
     _Alignas(64) _Atomic uint64_t tail;   /* bytes taken from the other end's */
     _Atomic uint32_t returned;            /* changes when credits were given back */
-    _Alignas(64) _Atomic uint32_t asleep; /* write to its eventfd */
+    _Alignas(64) _Atomic uint32_t asleep; /* write to its pipe */
     _Atomic uint32_t hungry;              /* ... also when credits were given back */
     _Alignas(64) _Atomic uint32_t taken[DXPU_VSWITCH_SLOTS_MAX][CROSSING_CREDITS];
     _Alignas(64) uint8_t ring[CROSSING_RING_BYTES];
@@ -103,7 +105,8 @@ typedef struct crossing_memory {
 typedef struct crossing {
     crossing_memory *mem;
     crossing_side *mine, *other;
-    int wake, wake_other; /* eventfds */
+    int wake, wake_other; /* of pipes: readable when there is news; to be written to */
+    bool deaf;            /* the other end is gone: `wake` says so for ever */
     uint64_t head, tail;  /* as mine has them; the other end cannot change these */
     uint32_t returned;    /* of the other end's, when looked at last */
     uint32_t sent[DXPU_VSWITCH_SLOTS_MAX][CROSSING_CREDITS];
@@ -115,8 +118,10 @@ typedef struct crossing {
 
 /* What travels to a process. */
 typedef struct crossing_fds {
-    int memory, keeper, worker; /* memfd, and the eventfd of each */
+    int memory;               /* memfd */
+    int keeper[2], worker[2]; /* the pipe that wakes each, as of pipe() */
 } crossing_fds;
+enum { CROSSING_FDS = 5 };
 
 /* Memory of a fixed size for both ends.  0, or -1 with errno. */
 int crossing_create(crossing_fds *out);
@@ -134,9 +139,9 @@ bool crossing_put(crossing *c, const crossing_record *r, const void *payload);
 bool crossing_get(crossing *c, crossing_record *out);
 /* What came in a record with a credit is done with. */
 void crossing_return(crossing *c, unsigned slot, unsigned cls);
-/* Is there anything new?  about_to_block: and if there is not, the eventfd tells from now on. */
+/* Is there anything new?  about_to_block: and if there is not, `wake` tells from now on. */
 bool crossing_news(crossing *c, bool about_to_block);
-/* The eventfd was readable. */
+/* `wake` was readable.  With `deaf` set there is no use in waiting for it any more. */
 void crossing_woken(crossing *c);
 /* Wake the other end, for what it finds outside the rings. */
 void crossing_nudge(crossing *c);

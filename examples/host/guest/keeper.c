@@ -67,7 +67,7 @@ int keeper_tell(int socket, char kind, const int *fds, unsigned count)
 {
     union {
         struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int) * 4)];
+        char bytes[CMSG_SPACE(sizeof(int) * CROSSING_FDS)];
     } control;
     struct iovec part = { &kind, 1 };
     struct msghdr m = { .msg_iov = &part, .msg_iovlen = 1 };
@@ -113,7 +113,7 @@ int keeper_hear(int socket, int *fds, unsigned *count)
 {
     union {
         struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int) * 4)];
+        char bytes[CMSG_SPACE(sizeof(int) * CROSSING_FDS)];
     } control;
     char kind = 0;
     struct iovec part = { &kind, 1 };
@@ -460,13 +460,13 @@ static void lose_worker(keeper *k)
 static void on_link(keeper *k, const int *fds, unsigned count)
 {
     crossing_fds link;
-    if (count != 3) {
+    if (count != CROSSING_FDS) {
         k->over = k->failed = true;
         return;
     }
     link.memory = fds[0];
-    link.keeper = fds[1];
-    link.worker = fds[2];
+    memcpy(link.keeper, fds + 1, sizeof link.keeper);
+    memcpy(link.worker, fds + 3, sizeof link.worker);
     lose_worker(k);
     if (crossing_open(&k->cross, &link, true)) {
         fprintf(stderr, "dxpu-host: memory for the worker: %s\n", strerror(errno));
@@ -495,8 +495,8 @@ static void watch_worker(keeper *k, uint64_t now)
 
 static void hear_parent(keeper *k)
 {
-    int fds[4];
-    unsigned count = 3;
+    int fds[CROSSING_FDS];
+    unsigned count = CROSSING_FDS;
     int kind;
     while (!k->over && (kind = keeper_hear(k->parent, fds, &count)) != 0) {
         if (kind == KEEPER_LINK) {
@@ -507,7 +507,7 @@ static void hear_parent(keeper *k)
             lose_worker(k);
             k->over = true;
         }
-        count = 3;
+        count = CROSSING_FDS;
     }
 }
 
@@ -626,7 +626,7 @@ static void block(keeper *k, uint64_t now)
 {
     struct pollfd fds[3] = { { k->parent, POLLIN, 0 },
                              { k->guest ? guest_fd(k->guest) : -1, POLLIN, 0 },
-                             { k->linked ? k->cross.wake : -1, POLLIN, 0 } };
+                             { k->linked && !k->cross.deaf ? k->cross.wake : -1, POLLIN, 0 } };
     uint64_t until = k->guest ? guest_next_ns(k->guest) : DXPU_NEVER, most;
     struct timespec wait;
     show_all(k);

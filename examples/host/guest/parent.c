@@ -147,9 +147,10 @@ static int start_worker(parent *p)
     if (rc == 0)
         exit(p->set->worker(links, p->again, end));
     for (unsigned i = 0; i < p->set->guests; i++) {
-        const int fds[] = { links[i].memory, links[i].keeper, links[i].worker };
+        const int fds[CROSSING_FDS] = { links[i].memory, links[i].keeper[0], links[i].keeper[1],
+                                        links[i].worker[0], links[i].worker[1] };
         if (rc > 0 && p->keeper[i].c.pid)
-            (void)keeper_tell(p->keeper[i].c.socket, KEEPER_LINK, fds, 3);
+            (void)keeper_tell(p->keeper[i].c.socket, KEEPER_LINK, fds, CROSSING_FDS);
         else
             ask_worker(p, (unsigned char)(PARENT_ASK_ABANDON | i));
         crossing_close_fds(&links[i]);
