@@ -2047,8 +2047,9 @@ static void test_s192_a_box_with_keys_of_its_own(void **state)
     box_end(&b, &g);
 }
 
-/* An initiation of HOST whose address is proven, as it would be repeated by who recorded it. */
-static void box_flood(rig *g, unsigned count)
+/* An initiation of HOST whose address is proven, as it would be repeated by who recorded it: so
+   often, one each turn, after a pause. */
+static void box_flood(rig *g, unsigned count, uint64_t pause_ns)
 {
     uint8_t out[DXPU_SODIUM_FRAME_BYTES];
     dxpu_sodium_request ask = { 0 };
@@ -2063,6 +2064,7 @@ static void box_flood(rig *g, unsigned count)
     n = dxpu_sodium_initiate(x, g->now, 1800000000000000000u + g->now, out, sizeof out);
     assert_true(n > 0);
     while (count--) {
+        g->now += pause_ns;
         rig_to_node(g, out, (size_t)n);
         rig_turn(g);
     }
@@ -2070,7 +2072,7 @@ static void box_flood(rig *g, unsigned count)
 }
 
 /* S-98, S-156: looking at a handshake takes 10 ms here, and a second has room for 25 of them; with
-   no channel up for all. */
+   no channel up for all.  On a slow part it takes 400 ms, and 8 s have room for 5. */
 static void test_s98_a_box_gives_handshakes_their_share(void **state)
 {
     static box b;
@@ -2081,7 +2083,7 @@ static void test_s98_a_box_gives_handshakes_their_share(void **state)
     box_begin(&b, &g);
     count = dxpu_fw_keys_count(&b.keys);
     b.costs_ns = 10000000;
-    box_flood(&g, 100);
+    box_flood(&g, 100, 0);
     assert_int_equal(count->cookies_sent, 100); /* control: nobody waits for it */
     assert_int_equal(b.keys.late, 0);
     b.costs_ns = 0;
@@ -2089,9 +2091,13 @@ static void test_s98_a_box_gives_handshakes_their_share(void **state)
     assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
     b.costs_ns = 10000000;
     before = count->cookies_sent;
-    box_flood(&g, 20000); /* 1 s */
+    box_flood(&g, 20000, 0); /* 1 s */
     assert_in_range(count->cookies_sent - before, 20, 27);
     assert_true(b.keys.late > 19000);
+    b.costs_ns = 400000000;
+    before = count->cookies_sent;
+    box_flood(&g, 8000, 950000); /* 8 s */
+    assert_in_range(count->cookies_sent - before, 4, 6);
     assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
     box_end(&b, &g);
 }
