@@ -487,6 +487,8 @@ static bool give_one(dxpu_fw *fw, dxpu_fw_slot *s, unsigned cls, uint64_t now)
     return true;
 }
 
+static void forget_sent(dxpu_fw *fw, dxpu_fw_slot *s);
+
 /* A link event is a barrier: what came before it must have reached the device. */
 static bool give_event(dxpu_fw *fw, dxpu_fw_slot *s, uint16_t number)
 {
@@ -495,6 +497,8 @@ static bool give_event(dxpu_fw *fw, dxpu_fw_slot *s, uint16_t number)
         return false;
     if (e.type && !(s->guard && dxpu_guard_event(s->guard, &e)) && fw->cfg.hooks->event)
         fw->cfg.hooks->event(fw->cfg.user, number, &e);
+    if (e.type == DXPU_EVENT_HOT_RESET || e.type == DXPU_EVENT_SLOT_POWER)
+        forget_sent(fw, s);
     (void)dxpu_channel_take_event(&s->active->ch);
     return true;
 }
@@ -530,6 +534,28 @@ static void set_done(dxpu_fw_slot *s, uint32_t at, bool done)
         s->done[i / 32] |= bit;
     else
         s->done[i / 32] &= ~bit;
+}
+
+/* What a device sent before its reset does not leave after it (S-175).  The host's questions are:
+   completions stay, and so does what take_one() counts as malformed. */
+static void forget_sent(dxpu_fw *fw, dxpu_fw_slot *s)
+{
+    const dxpu_fw_ring *r = s->from_device;
+    uint32_t at, put = r->put;
+    dxpu_tlp_shape shape;
+    dxpu_bytes tlp;
+    if (put - r->taken > r->count)
+        return;        /* slot_look() ends the channel for it */
+    DXPU_FW_BARRIER(); /* what stands in the buffers up to `put` is there */
+    for (at = r->taken; at != put; at++) {
+        tlp.ptr = ring_buffer(r, at);
+        tlp.len = ring_length(r, at);
+        if (is_done(s, at) || dxpu_tlp_measure(tlp, &shape) != DXPU_OK ||
+            shape.cls == DXPU_COMPLETION)
+            continue;
+        set_done(s, at, true);
+        fw->counters.device_dropped++;
+    }
 }
 
 /* What the guard says of a TLP. */

@@ -120,8 +120,10 @@ typedef struct dxpu_fw_hooks {
        while it goes on: asked again within a millisecond.  Called at the start, and when a channel
        ends or is replaced; not again while nobody had the device and it said nothing. */
     bool (*reset)(void *user, uint16_t slot);
-    /* A link event of the slot (dxpu_event), after the device has taken every TLP before it.
-       NULL: they are ignored. */
+    /* A link event of the slot (dxpu_event), after the device has taken every TLP before it.  When
+       it returns from a hot reset or a change of power, what the device puts into `from_device` is
+       of after it: what stands there is dropped, but for completions (S-175).  NULL: they are
+       ignored. */
     void (*event)(void *user, uint16_t slot, const dxpu_event *e);
     /* A lease with a higher epoch, or of another owner, begins: keep it where it outlives a power
        cut, and return true; false refuses the lease.  Without it (NULL) a box that was restarted

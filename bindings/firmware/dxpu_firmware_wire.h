@@ -50,7 +50,7 @@ typedef struct dxpu_fw_address {
     X(device_lengths, "buffers of a device or the network with an impossible length")              \
     X(device_malformed, "TLPs of a device that cannot be sent")                                    \
     X(device_refused, "TLPs of a device that its lease does not allow")                            \
-    X(device_dropped, "TLPs of a device that nobody waits for")                                    \
+    X(device_dropped, "TLPs of a device that nobody waits for, or of before its reset")            \
     X(host_malformed, "TLPs of a host that break a rule, or are longer than a buffer")             \
     X(rings_astray, "rings whose producer's count cannot be")
 

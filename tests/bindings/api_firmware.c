@@ -413,7 +413,7 @@ static void rig_event(void *user, uint16_t slot, const dxpu_event *e)
 {
     rig *g = user;
     assert_int_equal(slot, SLOT);
-    assert_int_equal(e->type, DXPU_EVENT_HOT_RESET);
+    assert_true(e->type == DXPU_EVENT_HOT_RESET || e->type == DXPU_EVENT_SLOT_POWER);
     g->behind = dxpu_fw_ring_used(&g->to_device);
     g->events++;
 }
@@ -997,6 +997,7 @@ static void host_grants(rig *g)
 {
     static const uint8_t master[4] = { 4 };
     dxpu_event e = { .type = DXPU_EVENT_DMA_GRANT, .flags = DXPU_EVENT_READ | DXPU_EVENT_WRITE };
+    const unsigned events = g->events;
     dxpu_tlp t = request(DXPU_TLP_CFGWR0, 0);
     e.base = 0x10000;
     e.length = 0x1000;
@@ -1009,7 +1010,7 @@ static void host_grants(rig *g)
     assert_int_equal(host_sends(g, &t), DXPU_OK);
     rig_turns(g, 4);
     assert_true(device_takes(g, &t));
-    assert_int_equal(g->events, 0); /* the guard's alone */
+    assert_int_equal(g->events, events); /* the guard's alone */
 }
 
 /* S-100 to S-108, S-112 and S-193 between the rings. */
@@ -1114,6 +1115,99 @@ static void test_s107_answers_that_wait(void **state)
     rig_turns(&g, 4);
     assert_int_equal(g.fw.counters.device_refused, 1);
     rig_end(&g);
+}
+
+/* -- What waits when the device is reset -- */
+
+enum { WAITING = 3 };
+
+static void device_writes(rig *g, unsigned number)
+{
+    dxpu_tlp t = request(DXPU_TLP_MWR, 0);
+    t.requester = DXPU_BDF(3, 0, 0);
+    t.address = 0x10000 + 4 * number;
+    assert_true(device_sends(g, &t));
+}
+
+/* The device writes until some writes wait for a host that takes none; then it reads, and answers
+   what the host asked.  Returns how many writes have left. */
+static unsigned device_waits(rig *g)
+{
+    unsigned sent = 0;
+    dxpu_tlp t = request(DXPU_TLP_MRD, 7), cpl;
+    assert_int_equal(host_sends(g, &t), DXPU_OK);
+    rig_turns(g, 4);
+    assert_true(device_takes(g, &t));
+    while (dxpu_fw_ring_used(&g->from_device) < WAITING) {
+        assert_in_range(sent, 0, 1000);
+        device_writes(g, sent++);
+        rig_turn(g);
+    }
+    dxpu_tlp_completion(&t, 0, DXPU_CPL_UR, &cpl);
+    t.requester = DXPU_BDF(3, 0, 0);
+    t.address = 0x10000;
+    assert_true(device_sends(g, &t));
+    assert_true(device_sends(g, &cpl));
+    rig_turns(g, 4);
+    assert_int_equal(dxpu_fw_ring_used(&g->from_device), WAITING + 2);
+    return sent - WAITING;
+}
+
+/* How many TLPs of each class arrive at last, with this event (0: none) while some wait; and the
+   device is granted the same memory again before the host takes the first. */
+static unsigned came_after(unsigned event, bool with_guard, unsigned came[DXPU_CLASSES])
+{
+    static guarded d;
+    dxpu_event e = { .type = (uint8_t)event, .flags = DXPU_EVENT_ON };
+    unsigned left;
+    rig g;
+    dxpu_tlp t;
+    memset(came, 0, DXPU_CLASSES * sizeof *came);
+    rig_begin(&g, NULL);
+    if (with_guard)
+        guarded_begin(&d, &g);
+    rig_up(&g, 1, 64);
+    if (with_guard)
+        host_grants(&g);
+    left = device_waits(&g);
+    if (event)
+        assert_int_equal(dxpu_channel_submit_event(&g.host, &e), DXPU_OK);
+    rig_turns(&g, 4);
+    assert_int_equal(g.events, event != 0);
+    if (with_guard)
+        host_grants(&g);
+    for (unsigned i = 0; i < 100; i++, rig_turn(&g)) {
+        for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+            came[cls] += host_takes(&g, cls, &t);
+    }
+    assert_int_equal(g.fw.counters.device_dropped, event ? WAITING + 1 : 0);
+    assert_int_equal(g.fw.counters.device_refused, 0);
+    assert_int_equal(dxpu_fw_ring_used(&g.from_device), 0);
+    device_writes(&g, 0); /* and it can still write */
+    rig_turns(&g, 4);
+    assert_true(host_takes(&g, DXPU_POSTED, &t));
+    rig_end(&g);
+    return left;
+}
+
+/* S-175: of what the device sent before its reset only answers leave after it. */
+static void test_s175_waiting_for_a_device_that_is_reset(void **state)
+{
+    static const uint8_t events[] = { DXPU_EVENT_HOT_RESET, DXPU_EVENT_SLOT_POWER };
+    unsigned came[DXPU_CLASSES], left;
+    (void)state;
+    for (unsigned with_guard = 0; with_guard < 2; with_guard++) {
+        left = came_after(0, with_guard, came); /* the control */
+        assert_int_equal(came[DXPU_POSTED], left + WAITING);
+        assert_int_equal(came[DXPU_NONPOSTED], 1);
+        assert_int_equal(came[DXPU_COMPLETION], 1);
+        for (unsigned i = 0; i < sizeof events; i++) {
+            left = came_after(events[i], with_guard, came);
+            assert_int_equal(came[DXPU_POSTED], left);
+            assert_int_equal(came[DXPU_NONPOSTED], 0);
+            assert_int_equal(came[DXPU_COMPLETION], 1);
+        }
+    }
 }
 
 /* D-49, W-28: who may have the slot, and what is done before his first TLP is looked at. */
@@ -2166,6 +2260,7 @@ int main(void)
         cmocka_unit_test(test_s100_s108_a_guard_at_the_rings),
         cmocka_unit_test(test_s108_a_refusal_waits_for_room),
         cmocka_unit_test(test_s107_answers_that_wait),
+        cmocka_unit_test(test_s175_waiting_for_a_device_that_is_reset),
         cmocka_unit_test(test_d49_w28_leases),
         cmocka_unit_test(test_d49_one_reset_between_hosts),
         cmocka_unit_test(test_s92_handshake_without_keys),
