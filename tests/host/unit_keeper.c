@@ -271,7 +271,8 @@ static uint16_t ask(void)
     return t.tag;
 }
 
-static void answer(uint16_t tag, uint32_t life, unsigned cls)
+/* With these bits of one byte set, too. */
+static void answer_with(uint16_t tag, uint32_t life, unsigned cls, unsigned at, uint8_t bits)
 {
     uint8_t bytes[32], data[4] = { 1, 2, 3, 4 };
     dxpu_bytes tlp = { bytes, 0 };
@@ -285,7 +286,13 @@ static void answer(uint16_t tag, uint32_t life, unsigned cls)
     t.payload.ptr = data;
     t.payload.len = 4;
     assert_int_equal(dxpu_tlp_encode(&t, bytes, sizeof bytes, &tlp.len), DXPU_OK);
+    bytes[at] |= bits;
     send_record(CROSSING_TLP, cls, 1, life, bytes, tlp.len);
+}
+
+static void answer(uint16_t tag, uint32_t life, unsigned cls)
+{
+    answer_with(tag, life, cls, 0, 0);
 }
 
 /* ==== Tests =================================================================================== */
@@ -357,6 +364,53 @@ static void test_s181_tlps_that_do_not_belong(void **state)
     hear();
     (void)guest_work(the.guest, 1, 0);
     assert_int_equal(completions, 1);
+}
+
+/* T-43: devices may set what PCIe reserves. */
+static void test_v16_answers_with_reserved_bits(void **state)
+{
+    static const struct {
+        uint8_t at, bits;
+    } reserved[] = { { 1, 0x01 }, { 1, 0x02 }, { 2, 0x04 }, { 11, 0x80 } }; /* TH, LN, AT, RSVD */
+    (void)state;
+    begin(1);
+    for (unsigned i = 0; i < sizeof reserved / sizeof reserved[0]; i++) {
+        answer_with(ask(), 1, DXPU_COMPLETION, reserved[i].at, reserved[i].bits);
+        hear();
+        (void)guest_work(the.guest, 1, 0);
+        assert_int_equal(completions, i + 1);
+    }
+    answer_with(ask(), 1, DXPU_COMPLETION, 3, 0x02); /* control: its length is wrong, */
+    answer_with(ask(), 1, DXPU_COMPLETION, 0, 0xa0); /* and so is its type */
+    hear();
+    (void)guest_work(the.guest, 1, 0);
+    assert_int_equal(completions, sizeof reserved / sizeof reserved[0]);
+}
+
+/* V-16: what one slot's device asks of another's goes unaltered, as does its 4-DW header for an
+   address below 4 GB, and a poisoned or oddly marked read. */
+static void test_v16_requests_with_reserved_bits(void **state)
+{
+    static const uint8_t write[20] = { 0x60, 0, 0, 1, 1, 0, 0, 0xf, 0, 0, 0, 0, 0x10 },
+                         read[12] = { 0x00, 0x02, 0x40, 1, 1, 0, 0, 0xf, 0x10 },
+                         none[12] = { 0x00, 0, 0, 1, 1, 0, 0, 0xf0, 0x10 };
+    const dxpu_bytes sent[] = { { write, sizeof write }, { read, sizeof read } },
+                     broken = { none, sizeof none };
+    const slot_line *l = &the_slots[0].line;
+    crossing_record r;
+    (void)state;
+    begin(1);
+    while (crossing_get(&worker, &r))
+        continue;
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(l->submit(l->user, sent[i], dxpu_udp_now_ns(), 0), DXPU_OK);
+        assert_true(crossing_get(&worker, &r));
+        assert_int_equal(r.kind, CROSSING_TLP);
+        assert_int_equal(r.bytes, sent[i].len);
+        assert_memory_equal(worker.payload, sent[i].ptr, r.bytes);
+    }
+    assert_true(l->submit(l->user, broken, dxpu_udp_now_ns(), 0) < 0); /* control */
+    assert_false(crossing_get(&worker, &r));
 }
 
 static void test_s181_a_line_comes_up_once(void **state)
@@ -510,6 +564,8 @@ int main(void)
         CASE(test_s183_another_version_is_not_served),
         CASE(test_v30_what_waits_is_contained_once),
         CASE(test_s181_tlps_that_do_not_belong),
+        CASE(test_v16_answers_with_reserved_bits),
+        CASE(test_v16_requests_with_reserved_bits),
         CASE(test_s181_a_line_comes_up_once),
         CASE(test_s181_slots_that_there_are_not),
         CASE(test_s181_names_are_printable),

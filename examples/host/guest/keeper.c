@@ -143,7 +143,7 @@ static int line_submit(void *user, dxpu_bytes tlp, uint64_t now, uint64_t reques
     keeper_slot *s = user;
     crossing_record r;
     dxpu_tlp t;
-    int rc = dxpu_tlp_decode(tlp, &t);
+    int rc = dxpu_tlp_receive(tlp, &t);
     unsigned cls;
     if (rc != DXPU_OK)
         return rc;
@@ -186,7 +186,7 @@ static void match(keeper_slot *s)
         dxpu_bytes tlp = { w->bytes, w->len };
         dxpu_request req;
         dxpu_tlp t;
-        if (dxpu_tlp_decode(tlp, &t) == DXPU_OK &&
+        if (dxpu_tlp_receive(tlp, &t) == DXPU_OK &&
             dxpu_tags_complete(guest_tags(s->keeper->guest, s->number), &t, &req) == DXPU_OK) {
             s->matched = true;
             s->request = req.user;
