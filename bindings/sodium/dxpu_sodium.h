@@ -108,7 +108,7 @@ bool dxpu_sodium_locked(const dxpu_sodium *s);
 
 /* ==== 4  Enrolment ============================================================================ */
 
-enum { DXPU_SODIUM_NAME_BYTES = 32 };
+enum { DXPU_SODIUM_NAME_BYTES = 32, DXPU_SODIUM_HEARD_BYTES = 16 };
 
 /* How two proxies learn each other's public keys (Noise XX).  Whoever is between them could have
    put in his own: people compare the code, or the fingerprints, before either key is used (S-50).
@@ -119,7 +119,7 @@ typedef struct dxpu_sodium_enrol {
     uint8_t remote[DXPU_NOISE_KEY_BYTES];
     uint8_t said[DXPU_SODIUM_FRAME_BYTES]; /* our last message */
     uint16_t said_bytes;
-    uint8_t heard; /* type of the peer's last one */
+    uint8_t heard[DXPU_SODIUM_HEARD_BYTES]; /* hash of the peer's last one */
     bool done;
 } dxpu_sodium_enrol;
 

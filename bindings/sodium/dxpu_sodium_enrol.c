@@ -62,6 +62,12 @@ int dxpu_sodium_enrol_emit(dxpu_sodium_enrol *e, uint8_t *out, size_t cap)
     return e->said_bytes;
 }
 
+/* Only the same message is answered again: who forges its type alone gets nothing (S-51). */
+static void digest(dxpu_bytes body, uint8_t out[DXPU_SODIUM_HEARD_BYTES])
+{
+    (void)crypto_generichash(out, DXPU_SODIUM_HEARD_BYTES, body.ptr, body.len, NULL, 0);
+}
+
 /* The peer's message of this type, which is the next one, and our answer to it. */
 static int hear(dxpu_sodium_enrol *e, unsigned type, dxpu_bytes message)
 {
@@ -76,7 +82,6 @@ static int hear(dxpu_sodium_enrol *e, unsigned type, dxpu_bytes message)
         memcpy(e->peer_name, name, len);
         e->peer_name[len] = 0;
     }
-    e->heard = (uint8_t)type;
     e->said_bytes = 0; /* once the last is heard, the initiator has all it needs */
     return type < TYPE_LAST ? say(e, type + 1) : DXPU_OK;
 }
@@ -102,7 +107,9 @@ int dxpu_sodium_enrol_ingest(dxpu_sodium_enrol *e, dxpu_bytes datagram)
     }
     if (type < TYPE_FIRST || type > TYPE_LAST)
         return DXPU_E_KIND;
-    if (type == e->heard)
+    uint8_t heard[DXPU_SODIUM_HEARD_BYTES];
+    digest(f.body, heard);
+    if (!memcmp(heard, e->heard, sizeof heard))
         return DXPU_E_REPLAY; /* ours was lost, or theirs came twice */
     if (dxpu_noise_done(&e->noise) || type != (unsigned)TYPE_FIRST + e->noise.next)
         return DXPU_E_STATE;
@@ -110,6 +117,7 @@ int dxpu_sodium_enrol_ingest(dxpu_sodium_enrol *e, dxpu_bytes datagram)
     rc = hear(&work, type, (dxpu_bytes){ f.body.ptr + HEAD_BYTES, f.body.len - HEAD_BYTES });
     if (rc == DXPU_OK) {
         *e = work;
+        memcpy(e->heard, heard, sizeof e->heard);
         e->done = dxpu_noise_done(&e->noise);
     }
     dxpu_sodium_enrol_wipe(&work);

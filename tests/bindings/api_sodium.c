@@ -1909,6 +1909,13 @@ static void test_s2_s51_enrolment_forged(void **state)
         dxpu_bytes true_one = { out, (size_t)n };
         assert_int_equal(dxpu_sodium_enrol_ingest(&from->e, true_one), DXPU_E_STATE); /* its own */
         assert_int_equal(dxpu_sodium_enrol_ingest(&to->e, true_one), DXPU_OK);
+        for (int i = BASE; i < n - 4; i++) { /* like it, but not the same */
+            memcpy(bad, out, (size_t)n);
+            bad[i] ^= 4;
+            dxpu_frame_seal_crc(bad, (size_t)n - 4);
+            int rc = dxpu_sodium_enrol_ingest(&to->e, (dxpu_bytes){ bad, (size_t)n });
+            assert_true(rc != DXPU_OK && rc != DXPU_E_REPLAY);
+        }
         assert_int_equal(dxpu_sodium_enrol_ingest(&to->e, true_one), DXPU_E_REPLAY);
     }
     enrol_end(&a);

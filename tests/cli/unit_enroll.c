@@ -134,6 +134,35 @@ static void test_s143_so_many_begin_at_once(void **state)
     assert_int_equal(enroll_count(waiting)->begun, 1);
 }
 
+/* Only who says the same again is answered again: a short frame of its type would bring a long
+   answer to an address that somebody forged. */
+static void test_s51_answers_what_is_repeated(void **state)
+{
+    enum { HEAD_BYTES = 8 };
+    uint8_t first[DXPU_SODIUM_FRAME_BYTES], brief[64];
+    dxpu_sodium_enrol e;
+    dxpu_frame f;
+    size_t head;
+    int n;
+    (void)state;
+    assert_int_equal(dxpu_sodium_enrol_begin(&e, other, true, "x"), DXPU_OK);
+    n = dxpu_sodium_enrol_emit(&e, first, sizeof first);
+    assert_true(n > 0);
+    hear(5, first, (size_t)n);
+    assert_int_equal(enroll_count(waiting)->begun, 1);
+    memset(&f, 0, sizeof f);
+    f.kind = DXPU_KIND_HANDSHAKE;
+    head = dxpu_frame_encode_header(&f, HEAD_BYTES, DXPU_FRAME_CRC_BYTES, brief);
+    memcpy(brief + head, first + DXPU_FRAME_BASE_BYTES, HEAD_BYTES);
+    dxpu_frame_seal_crc(brief, head + HEAD_BYTES);
+    hear(5, brief, head + HEAD_BYTES + DXPU_FRAME_CRC_BYTES);
+    assert_int_equal(enroll_count(waiting)->repeated, 0);
+    assert_int_equal(enroll_count(waiting)->refused, 1);
+    hear(5, first, (size_t)n); /* the control */
+    assert_int_equal(enroll_count(waiting)->repeated, 1);
+    assert_int_equal(enroll_count(waiting)->refused, 1);
+}
+
 static void test_s144_names_that_others_say(void **state)
 {
     static const struct {
@@ -179,6 +208,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_s143_the_oldest_goes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_s143_so_many_begin_at_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_s51_answers_what_is_repeated, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_s144_names_that_others_say, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
