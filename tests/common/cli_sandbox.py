@@ -72,6 +72,20 @@ def s122_what_a_proxy_does():
             check(found == "fine", cage, what, found)
 
 
+@case
+def s180_parent():
+    """What ends a process ends the parent of a host's processes, too, but that it makes some."""
+    for what, end in PROBES.items():
+        if end != KILLED or what == "fork":
+            continue
+        for where in ((), ("early",)):
+            found = probe("parent", what, *where)
+            check(found == KILLED, what, where, "ended", found)
+    for what in (*HARMLESS, "fork"):
+        found = probe("parent", what)
+        check(found == "fine", what, found)
+
+
 def landlock():
     """What the kernel has, as the programs say."""
     done = subprocess.run([os.path.join(BIN, "dxpu-box"), "--version"], stdout=subprocess.PIPE,

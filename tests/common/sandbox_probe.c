@@ -1,7 +1,7 @@
 /* sandbox_probe.c - tries one thing, before or behind the filter of system calls (cli_sandbox.py)
    SPDX-License-Identifier: MIT
 
-       sandbox_probe free|caged|keeper WHAT
+       sandbox_probe free|caged|keeper|parent WHAT
 
    Prints how it ended: "fine" or the name of the error.  With a third word, WHAT is tried in a
    thread that was made before the filter.  "Another process" is a child that was there before. */
@@ -202,6 +202,13 @@ static long try_one(void)
     return try_sockets();
 }
 
+static bool enter_parent(void)
+{
+    static const sandbox_settings set;
+    bool wrong;
+    return !sandbox_start("sandbox_probe", &set, &wrong) && !sandbox_enter_as(SANDBOX_PARENT);
+}
+
 static void *early(void *user)
 {
     char byte;
@@ -237,6 +244,8 @@ int main(int argc, char **argv)
     if (pthread_create(&t, NULL, early, NULL))
         return 2;
     if (caged && sandbox_enter_as(keeper ? SANDBOX_KEEPER : SANDBOX_WORKER))
+        return 3;
+    if (!strcmp(argv[1], "parent") && !enter_parent())
         return 3;
     if (argc > 3) { /* in the early thread */
         if (write(go[1], "x", 1) != 1 || pthread_join(t, NULL))

@@ -381,6 +381,8 @@ static const char *const set_up[] = { "bpf", "capset" }; /* for AF_XDP, in a pro
 static const char *const deadly[] = { "execve",
                                       "execveat",
                                       "ptrace",
+                                      "process_vm_readv",
+                                      "process_vm_writev",
                                       "process_madvise",
                                       "kcmp",
                                       "pidfd_getfd",
@@ -463,6 +465,13 @@ static int add_choices(scmp_filter_ctx f, uint32_t action, int call, const unsig
     return rc;
 }
 
+/* As if somebody typed. */
+static int end_typing(scmp_filter_ctx f)
+{
+    static const unsigned typing[] = { TIOCSTI, TIOCLINUX };
+    return add_choices(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(ioctl), typing, COUNT(typing));
+}
+
 /* fcntl() without what sends signals to other processes (F_SETOWN, F_SETOWN_EX, F_SETSIG); ioctl()
    as the programs and their libraries need it. */
 static int add_controls(scmp_filter_ctx f)
@@ -473,14 +482,13 @@ static int add_controls(scmp_filter_ctx f)
                                          F_SETPIPE_SZ, F_GETLK,         F_SETLK,     F_SETLKW },
                           wide[] = { 12, 13, 14 }, /* of fcntl64(), 32-bit machines' locks */
         requests[] = { TCGETS,       TIOCGWINSZ,  FIONREAD,   FIONBIO,       FS_IOC_GETVERSION,
-                       SIOCGIFINDEX, SIOCGIFNAME, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFFLAGS },
-                          typing[] = { TIOCSTI, TIOCLINUX }; /* as if somebody typed */
+                       SIOCGIFINDEX, SIOCGIFNAME, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFFLAGS };
     const int wider = seccomp_syscall_resolve_name("fcntl64");
     int rc = add_choices(f, SCMP_ACT_ALLOW, SCMP_SYS(fcntl), controls, COUNT(controls));
     rc = rc ? rc : add_choices(f, SCMP_ACT_ALLOW, wider, controls, COUNT(controls));
     rc = rc ? rc : add_choices(f, SCMP_ACT_ALLOW, wider, wide, COUNT(wide));
     rc = rc ? rc : add_choices(f, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), requests, COUNT(requests));
-    return rc ? rc : add_choices(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(ioctl), typing, COUNT(typing));
+    return rc ? rc : end_typing(f);
 }
 
 /* No new UNIX sockets, which would reach who starts programs for others; those that are there take
@@ -512,9 +520,6 @@ static int add_conditions(scmp_filter_ctx f)
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(clone), 1, no_thread);
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1, self);
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(kill), 1, self);
-    /* another process's memory */
-    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(process_vm_readv), 0);
-    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(process_vm_writev), 0);
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, zero);
     /* of this thread alone, which without a capability can only step back */
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(setpriority), 2, zero, nobody_else);
@@ -526,6 +531,7 @@ static int build(scmp_filter_ctx f, unsigned part)
     int rc = seccomp_attr_set(f, SCMP_FLTATR_CTL_TSYNC, 1);
     if (part == SANDBOX_PARENT) { /* its children are under this filter and one of their own */
         rc = rc ? rc : add_names(f, SCMP_ACT_KILL_PROCESS, deadly, COUNT(deadly));
+        rc = rc ? rc : end_typing(f);
         if (!the.holds)
             rc = rc ? rc : add_names(f, SCMP_ACT_KILL_PROCESS, set_up, COUNT(set_up));
         return rc ? rc : seccomp_load(f);
