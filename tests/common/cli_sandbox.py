@@ -73,6 +73,23 @@ def s122_what_a_proxy_does():
 
 
 @case
+def s122_modes():
+    """No file that others run as its owner is made; others are, in each process of a program."""
+    with tempfile.TemporaryDirectory() as folder:
+        for how in ("chmod", "fchmod", "fchmodat", "create", "createat", "unnamed"):
+            for mode in ("4755", "2755", "6000", "7777", "600", "1777"):
+                free = probe("free", how + "_" + mode, cwd=folder)
+                check(free in ("fine", "EOPNOTSUPP" if how == "unnamed" else ""), how, mode, free)
+                want = KILLED if int(mode, 8) & 0o6000 else free
+                for cage in ("caged", "parent"):
+                    found = probe(cage, how + "_" + mode, cwd=folder)
+                    check(found == want, cage, how, mode, "ended", found)
+        for cage in ("caged", "parent"):
+            check(probe(cage, "open_6755", cwd=folder) == "fine", cage, "nothing is made by it")
+            check(probe(cage, "newer_4755", cwd=folder) == GONE, cage)
+
+
+@case
 def s180_parent():
     """What ends a process ends the parent of a host's processes, too, but that it makes some."""
     for what, end in PROBES.items():

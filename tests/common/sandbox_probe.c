@@ -37,7 +37,8 @@ static const char *const names[] = {
 };
 static int go[2]; /* a pipe: a byte in it lets the early thread run */
 static pid_t child;
-#define UPPER (1L << 32) /* of an argument that is an int: the kernel does not look at it */
+#define FCHMODAT2 452
+#define UPPER     (1L << 32) /* of an argument that is an int: the kernel does not look at it */
 
 static void *nothing(void *user)
 {
@@ -76,6 +77,38 @@ static long try_names(void)
     if (!strcmp(what, "shorten"))
         return truncate(name, 0) && errno == ENOENT ? 0 : -1;
     return fstat(0, &st); /* "size" */
+}
+
+/* HOW_MODE, as create_4755: on a file that is made here for it. */
+static long try_mode(const char *how, unsigned mode)
+{
+    char name[] = "probe_XXXXXX", made[sizeof name + 1];
+    int fd = mkstemp(name);
+    long rc = -1;
+    if (fd < 0)
+        return -1;
+    snprintf(made, sizeof made, "%s2", name);
+    if (!strcmp(how, "chmod"))
+        rc = syscall(SYS_chmod, name, mode);
+    else if (!strcmp(how, "fchmod"))
+        rc = syscall(SYS_fchmod, fd, mode);
+    else if (!strcmp(how, "fchmodat"))
+        rc = syscall(SYS_fchmodat, AT_FDCWD, name, mode);
+    else if (!strcmp(how, "newer"))
+        rc = syscall(FCHMODAT2, AT_FDCWD, name, mode, 0);
+    else if (!strcmp(how, "create"))
+        rc = syscall(SYS_open, made, O_RDWR | O_CREAT, mode);
+    else if (!strcmp(how, "createat"))
+        rc = syscall(SYS_openat, AT_FDCWD, made, O_RDWR | O_CREAT | O_EXCL, mode);
+    else if (!strcmp(how, "unnamed"))
+        rc = syscall(SYS_openat, AT_FDCWD, ".", O_RDWR | O_TMPFILE, mode);
+    else if (!strcmp(how, "open")) /* what stands there is no mode */
+        rc = syscall(SYS_openat, AT_FDCWD, name, O_RDWR, mode);
+    mode = (unsigned)errno;
+    unlink(name);
+    unlink(made);
+    errno = (int)mode;
+    return rc;
 }
 
 static long try_memory(const char *whose)
@@ -202,6 +235,13 @@ static long try_one(void)
     return try_sockets();
 }
 
+static long try_what(void)
+{
+    char how[16];
+    unsigned mode;
+    return sscanf(what, "%15[a-z]_%o", how, &mode) == 2 ? try_mode(how, mode) : try_one();
+}
+
 static bool enter_parent(void)
 {
     static const sandbox_settings set;
@@ -214,7 +254,7 @@ static void *early(void *user)
     char byte;
     (void)user;
     if (read(go[0], &byte, 1) == 1) {
-        long rc = try_one();
+        long rc = try_what();
         printf("%s\n", rc < 0 ? strerrorname_np(errno) : "fine");
     }
     return NULL;
@@ -251,7 +291,7 @@ int main(int argc, char **argv)
         if (write(go[1], "x", 1) != 1 || pthread_join(t, NULL))
             return 2;
     } else {
-        long rc = try_one();
+        long rc = try_what();
         printf("%s\n", rc < 0 ? strerrorname_np(errno) : "fine");
     }
     fflush(stdout);

@@ -332,6 +332,7 @@ const char *sandbox_name(void)
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #if defined __s390__
 #define CLONE_FLAGS SCMP_A1 /* the stack comes first */
@@ -339,13 +340,14 @@ const char *sandbox_name(void)
 #define CLONE_FLAGS SCMP_A0
 #endif
 
-/* What finds files by their names, but for the names of one's own descriptors and fstat(). */
-static const char *const paths[] = {
-    "open",     "openat",    "stat",       "lstat",      "stat64",   "lstat64",  "statfs",
-    "access",   "faccessat", "faccessat2", "getdents64", "rename",   "renameat", "renameat2",
-    "unlink",   "unlinkat",  "mkdir",      "mkdirat",    "rmdir",    "link",     "linkat",
-    "truncate", "getcwd",    "chmod",      "fchmodat",   "utimensat"
-};
+/* What finds files by their names, beside mode_calls; but for the names of one's own descriptors and
+   fstat(). */
+static const char *const paths[] = { "stat",       "lstat",    "stat64",    "lstat64",
+                                     "statfs",     "access",   "faccessat", "faccessat2",
+                                     "getdents64", "rename",   "renameat",  "renameat2",
+                                     "unlink",     "unlinkat", "mkdir",     "mkdirat",
+                                     "rmdir",      "link",     "linkat",    "truncate",
+                                     "getcwd",     "utimensat" };
 
 static const char *const allowed[] = {
     /* files that are open */
@@ -353,7 +355,7 @@ static const char *const allowed[] = {
     "pwritev2", "lseek", "_llseek", "close", "close_range", "fstat", "fstat64", "newfstatat",
     "fstatat64", "statx", "fstatfs", "readlink", "readlinkat", "ftruncate", "ftruncate64",
     "fallocate", "fsync", "fdatasync", "sync_file_range", "fadvise64", "flock", "dup", "dup2",
-    "dup3", "umask", "fchmod", "fchown", "fchown32", "copy_file_range", "sendfile", "memfd_create",
+    "dup3", "umask", "fchown", "fchown32", "copy_file_range", "sendfile", "memfd_create",
     /* sockets and waiting */
     "bind", "connect", "listen", "accept", "accept4", "getsockname", "getpeername", "getsockopt",
     "setsockopt", "sendto", "sendmsg", "sendmmsg", "recvfrom", "recvmsg", "recvmmsg", "shutdown",
@@ -437,6 +439,10 @@ static const char *const deadly[] = { "execve",
                                       "mknodat",
                                       "io_uring_setup" };
 
+/* Not allowed anywhere: they give files a mode, too, that of openat2() where no filter sees it. */
+static const char *const other_modes[] = { "openat2", "creat" };
+enum { FCHMODAT2 = 452 }; /* on all machines; libseccomp knows its name from 2.6 on */
+
 /* Names that this machine does not have are passed over. */
 static int add_names(scmp_filter_ctx f, uint32_t action, const char *const *names, size_t count)
 {
@@ -470,6 +476,63 @@ static int end_typing(scmp_filter_ctx f)
 {
     static const unsigned typing[] = { TIOCSTI, TIOCLINUX };
     return add_choices(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(ioctl), typing, COUNT(typing));
+}
+
+/* Calls that give a file its mode: which argument that is, and which one says whether a file is
+   made (0: none, the mode counts). */
+static const struct mode_call {
+    const char *name;
+    unsigned mode, flags;
+} mode_calls[] = { { "chmod", 1, 0 },
+                   { "fchmod", 1, 0 },
+                   { "fchmodat", 2, 0 },
+                   { "open", 2, 1 },
+                   { "openat", 3, 2 } };
+enum { SET_IDS = S_ISUID | S_ISGID, MADE = O_CREAT | (O_TMPFILE & ~O_DIRECTORY) };
+
+/* With this of SET_IDS in the mode.  Rules of one call compare its arguments in the same order, or
+   one that does not match would hide another. */
+static int add_mode(scmp_filter_ctx f, uint32_t action, const struct mode_call *c,
+                    scmp_datum_t mask, scmp_datum_t value)
+{
+    static const scmp_datum_t made[] = { O_CREAT, MADE & ~O_CREAT };
+    const struct scmp_arg_cmp mode = SCMP_CMP(c->mode, SCMP_CMP_MASKED_EQ, mask, value);
+    const int call = seccomp_syscall_resolve_name(c->name);
+    int rc = 0;
+    if (call < 0)
+        return 0;
+    if (!c->flags)
+        return seccomp_rule_add(f, action, call, 1, mode);
+    for (size_t i = 0; i < COUNT(made) && !rc; i++)
+        rc = seccomp_rule_add(f, action, call, 2,
+                              SCMP_CMP(c->flags, SCMP_CMP_MASKED_EQ, made[i], made[i]), mode);
+    return rc;
+}
+
+/* No file that others run as its owner or group. */
+static int end_set_ids(scmp_filter_ctx f)
+{
+    int rc = 0;
+    for (size_t i = 0; i < COUNT(mode_calls) && !rc; i++) {
+        rc = add_mode(f, SCMP_ACT_KILL_PROCESS, &mode_calls[i], S_ISUID, S_ISUID);
+        rc = rc ? rc : add_mode(f, SCMP_ACT_KILL_PROCESS, &mode_calls[i], S_ISGID, S_ISGID);
+    }
+    return rc;
+}
+
+static int add_modes(scmp_filter_ctx f)
+{
+    int rc = end_set_ids(f);
+    for (size_t i = 0; i < COUNT(mode_calls) && !rc; i++) {
+        const struct mode_call *c = &mode_calls[i];
+        const int call = seccomp_syscall_resolve_name(c->name);
+        rc = add_mode(f, SCMP_ACT_ALLOW, c, SET_IDS, 0);
+        if (c->flags && call >= 0)
+            rc = rc ? rc
+                    : seccomp_rule_add(f, SCMP_ACT_ALLOW, call, 1,
+                                       SCMP_CMP(c->flags, SCMP_CMP_MASKED_EQ, MADE, 0));
+    }
+    return rc;
 }
 
 /* fcntl() without what sends signals to other processes (F_SETOWN, F_SETOWN_EX, F_SETSIG); ioctl()
@@ -532,6 +595,9 @@ static int build(scmp_filter_ctx f, unsigned part)
     if (part == SANDBOX_PARENT) { /* its children are under this filter and one of their own */
         rc = rc ? rc : add_names(f, SCMP_ACT_KILL_PROCESS, deadly, COUNT(deadly));
         rc = rc ? rc : end_typing(f);
+        rc = rc ? rc : end_set_ids(f);
+        rc = rc ? rc : add_names(f, SCMP_ACT_ERRNO(ENOSYS), other_modes, COUNT(other_modes));
+        rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), FCHMODAT2, 0);
         if (!the.holds)
             rc = rc ? rc : add_names(f, SCMP_ACT_KILL_PROCESS, set_up, COUNT(set_up));
         return rc ? rc : seccomp_load(f);
@@ -544,6 +610,7 @@ static int build(scmp_filter_ctx f, unsigned part)
     rc = rc ? rc : add_controls(f);
     if (part != SANDBOX_KEEPER) { /* it has all that it needs */
         rc = rc ? rc : add_names(f, SCMP_ACT_ALLOW, paths, COUNT(paths));
+        rc = rc ? rc : add_modes(f);
         rc = rc ? rc : add_sockets(f);
     }
     return rc ? rc : seccomp_load(f);
