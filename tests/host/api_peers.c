@@ -368,6 +368,11 @@ static bool four_answers(void)
     return answers == 4;
 }
 
+static bool answered_or_refused(void)
+{
+    return answers + refusals > 0;
+}
+
 static bool one_refused(void)
 {
     return refusals == 1;
@@ -480,6 +485,35 @@ static void test_v11_acs_bits_are_obeyed(void **state)
     acs(A, DXPUI_VS_ACS_SV | DXPUI_VS_ACS_TB); /* the control */
     ask(A, DXPU_TLP_MRD, 4, WINDOW_OF(B), 1);
     run_until(one_read);
+}
+
+/* A request with this AT and ACS control; true: it reached the other slot. */
+static bool translated_reaches(uint8_t at, uint16_t control)
+{
+    dxpu_tlp t = request(A, DXPU_TLP_MRD, 5, WINDOW_OF(B), 2);
+    const unsigned before = reads;
+    t.at = at;
+    refusals = answers = 0;
+    acs(A, control);
+    assert_int_equal(peer_submit(&boxes[A], &t), DXPU_OK);
+    run_until(answered_or_refused);
+    assert_int_equal(refusals, reads == before);
+    return reads > before;
+}
+
+/* Without a translation agent nobody may ask for a translation, nor has one for host memory. */
+static void test_s109_translated_requests(void **state)
+{
+    (void)state;
+    start(60000);
+    assert_true(translated_reaches(2, DXPUI_VS_ACS_RR | DXPUI_VS_ACS_DT));
+    assert_true(translated_reaches(2, 0));
+    assert_false(translated_reaches(2, DXPUI_VS_ACS_RR));
+    assert_false(translated_reaches(1, DXPUI_VS_ACS_RR | DXPUI_VS_ACS_DT));
+    assert_false(translated_reaches(1, 0));
+    assert_int_equal(slots[A].refused_why[SLOT_REFUSED_translated], 3);
+    assert_false(translated_reaches(0, DXPUI_VS_ACS_RR | DXPUI_VS_ACS_DT)); /* controls */
+    assert_true(translated_reaches(0, 0));
 }
 
 /* Its own window, and a slot that is gone: Unsupported Request. */
@@ -647,6 +681,7 @@ int main(void)
         CASE(test_v16_an_answer_in_too_large_parts),
         CASE(test_v11_both_directions_and_the_guest),
         CASE(test_v11_acs_bits_are_obeyed),
+        CASE(test_s109_translated_requests),
         CASE(test_v11_nobody_there),
         CASE(test_v16_requests_are_contained),
         CASE(test_v16_answers_for_a_device_that_is_gone),
