@@ -42,8 +42,8 @@ HARMLESS = ("udp", "memory", "thread", "file", "pair", "owner_none")
 def build():
     for program, more in ((PROBE, ["-DDXPU_SECCOMP=1", "-lseccomp"]), (DOMAIN, [])):
         subprocess.run(["cc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread",
-                        "-Iexamples/common/guard",                         "-o", program, "tests/sandbox_probe.c", "examples/proxy/sandbox.c", *more],
-                       cwd=ROOT, check=True)
+                        "-Iexamples/common/guard", "-o", program, "tests/common/sandbox_probe.c",
+                        "examples/common/guard/sandbox.c", *more], cwd=ROOT, check=True)
 
 
 def probe(*words, program=PROBE, **how):
