@@ -258,6 +258,21 @@ def v33_interrupt_ends_the_connection_in_order():
 
 
 @case
+def v34_worker_that_does_not_end_is_killed():
+    """It takes no question; the guest's connection ends in order for all that."""
+    with lab.Lab() as l:
+        _, host, guest = start(l, "--hold-ms", 300)
+        ready(guest)
+        worker = child(host, "dxpu-worker")
+        os.kill(worker, signal.SIGSTOP)
+        begun = time.monotonic()
+        host.popen.send_signal(signal.SIGTERM)
+        check(closed_in_order(guest) is None)
+        check(host.wait(10) == 3, host.errors())
+        check(3 < time.monotonic() - begun < 8 and "does not end: killed" in host.errors())
+
+
+@case
 def v33_either_process_may_be_killed():
     for name in ("dxpu-keeper", "parent"):
         with lab.Lab() as l:

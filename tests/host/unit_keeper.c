@@ -26,7 +26,7 @@ static int parent; /* the parent's end */
 static dxpu_tags tags[SLOTS];
 static dxpu_tag_entry entries[SLOTS][SLOT_TAGS];
 static bool up[SLOTS];
-static unsigned ups, downs, completions, silent, begun;
+static unsigned reports, ups, downs, completions, silent, begun;
 static char last_whose[SLOT_WHOSE_BYTES];
 
 /* ==== The guest =============================================================================== */
@@ -139,6 +139,7 @@ void guest_report(const guest *g, report *r)
 {
     (void)g;
     report_number(r, "config_reads", 5);
+    reports++;
 }
 
 void guest_report_slot(const guest *g, unsigned slot, report *r)
@@ -532,6 +533,24 @@ static void test_numbers_reach_the_worker(void **state)
     free(text);
 }
 
+/* A ring full of the question, also of a worker that has ended, is little work. */
+static void test_numbers_are_written_once_a_turn(void **state)
+{
+    const crossing_record r = { 0, CROSSING_NUMBERS, 0, 0, 0, 0 };
+    unsigned n = 0;
+    (void)state;
+    begin(1);
+    reports = 0;
+    while (n < 20000 && crossing_put(&worker, &r, NULL))
+        n++;
+    assert_int_equal(n, 20000);
+    assert_true(hear_worker(&the, false));
+    assert_int_equal(reports, 1);
+    lose_worker(&the); /* the rest are its last words */
+    assert_int_equal(reports, 1);
+    assert_int_equal(downs, 1); /* it did read them */
+}
+
 /* Whatever stands on a tape, what is printed is one object. */
 static void test_s181_tapes_that_are_none(void **state)
 {
@@ -573,6 +592,7 @@ int main(void)
         CASE(test_v34_worker_that_does_not_read),
         CASE(test_v34_idle_worker),
         CASE(test_numbers_reach_the_worker),
+        CASE(test_numbers_are_written_once_a_turn),
         CASE(test_s181_tapes_that_are_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

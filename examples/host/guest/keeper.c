@@ -54,6 +54,7 @@ typedef struct keeper {
     bool agreed;  /* and it has said hello */
     bool killed;  /* its end was asked for */
     bool stirred; /* it said something since the last turn */
+    bool asked;   /* ... and that it wants the numbers */
     bool over, failed;
     uint64_t client;      /* number of the connection that the parent holds; 0: none */
     uint64_t unread_tail; /* of the worker, since unread_ns */
@@ -378,8 +379,6 @@ static void take_tlp(keeper_slot *s, const crossing_record *r)
         crossing_return(&s->keeper->cross, s->number, r->arg);
 }
 
-static void write_numbers(keeper *k);
-
 static void on_record(keeper *k, const crossing_record *r)
 {
     keeper_slot *s = r->slot && r->slot <= k->set->guest->slots ? &k->slots[r->slot - 1] : NULL;
@@ -412,14 +411,16 @@ static void on_record(keeper *k, const crossing_record *r)
     case CROSSING_FORGET:
         s->memory_bytes = 0;
         break;
-    case CROSSING_NUMBERS:
-        write_numbers(k);
+    case CROSSING_NUMBERS: /* once for all that asked: a ring of these would be minutes of it */
+        k->asked = true;
         break;
     default:
         distrust(k, "breaks the protocol");
         break;
     }
 }
+
+static void write_numbers(keeper *k);
 
 /* Take what the worker has sent; true: there was something. */
 static bool hear_worker(keeper *k, bool about_to_block)
@@ -432,6 +433,9 @@ static bool hear_worker(keeper *k, bool about_to_block)
     for (unsigned n = 0;
          any && n < RECORDS && !k->killed && !k->over && crossing_get(&k->cross, &r); n++)
         on_record(k, &r);
+    if (k->asked && !k->killed && !k->over)
+        write_numbers(k);
+    k->asked = false;
     if (k->linked && k->cross.broken)
         distrust(k, "impossible records");
     k->stirred |= any;
@@ -454,7 +458,7 @@ static void lose_worker(keeper *k)
     }
     k->stirred = true;
     crossing_close(&k->cross);
-    k->linked = k->agreed = k->killed = false;
+    k->linked = k->agreed = k->killed = k->asked = false;
 }
 
 static void on_link(keeper *k, const int *fds, unsigned count)

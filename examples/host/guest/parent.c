@@ -10,6 +10,7 @@
 #include "sandbox.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -24,6 +25,9 @@
 #define PAUSE_MIN_NS 1000000000u
 #define PAUSE_MAX_NS 8000000000u
 #define END_NS       5000000000u /* that a keeper has to end in order */
+#define STOP_NS      3000000000u /* ... and a worker, besides the hold time */
+
+enum { MESSAGES = 16 }; /* of a keeper, a turn: another one's worker is not to wait for it */
 
 typedef struct child {
     pid_t pid; /* 0: there is none */
@@ -43,6 +47,7 @@ typedef struct parent {
     child worker;
     bool again; /* a worker has served: the next one is a restart */
     uint64_t start_ns, pause_ns, end_ns;
+    uint64_t stop_ns;      /* when a worker that was asked to end is ended; 0: it was not */
     bool stopping, ending; /* ending: the keepers were told, too */
     int status;
 } parent;
@@ -95,6 +100,7 @@ static int start(parent *p, child *c, int *end)
         return 0;
     }
     close(pair[1]);
+    (void)fcntl(pair[0], F_SETFL, O_NONBLOCK); /* who reads nothing holds up nobody */
     if (c->pid < 0) {
         fprintf(stderr, "dxpu-host: a process: %s\n", strerror(errno));
         close(pair[0]);
@@ -131,6 +137,14 @@ static int make_links(const parent *p, crossing_fds *links)
     return 0;
 }
 
+/* One that does not take what it is sent has been taken over, or hangs: its guest's connection is
+   ended as for any that was killed. */
+static void tell_keeper(const child *keeper, char kind, const int *fds, unsigned count)
+{
+    if (keeper->pid && keeper_tell(keeper->socket, kind, fds, count))
+        (void)kill(keeper->pid, SIGKILL);
+}
+
 static void ask_worker(const parent *p, unsigned char kind)
 {
     if (p->worker.pid)
@@ -150,7 +164,7 @@ static int start_worker(parent *p)
         const int fds[CROSSING_FDS] = { links[i].memory, links[i].keeper[0], links[i].keeper[1],
                                         links[i].worker[0], links[i].worker[1] };
         if (rc > 0 && p->keeper[i].c.pid)
-            (void)keeper_tell(p->keeper[i].c.socket, KEEPER_LINK, fds, CROSSING_FDS);
+            tell_keeper(&p->keeper[i].c, KEEPER_LINK, fds, CROSSING_FDS);
         else
             ask_worker(p, (unsigned char)(PARENT_ASK_ABANDON | i));
         crossing_close_fds(&links[i]);
@@ -176,19 +190,20 @@ static void end_keepers(parent *p)
         return;
     p->stopping = p->ending = true;
     p->end_ns = dxpu_udp_now_ns() + END_NS;
-    for (unsigned i = 0; i < p->set->guests; i++) {
-        if (p->keeper[i].c.pid)
-            (void)keeper_tell(p->keeper[i].c.socket, KEEPER_STOP, NULL, 0);
-    }
+    for (unsigned i = 0; i < p->set->guests; i++)
+        tell_keeper(&p->keeper[i].c, KEEPER_STOP, NULL, 0);
 }
 
 static void stop(parent *p)
 {
     p->stopping = true;
-    if (p->worker.pid)
-        ask_worker(p, PROGRAM_ASK_STOP); /* its end is the keepers' */
-    else
+    if (!p->worker.pid) {
         end_keepers(p);
+        return;
+    }
+    ask_worker(p, PROGRAM_ASK_STOP); /* its end is the keepers' */
+    if (!p->stop_ns)
+        p->stop_ns = dxpu_udp_now_ns() + p->set->keeper[0].hold_ms * 1000000u + STOP_NS;
 }
 
 /* Did the worker, which has ended, open all that it was to open? */
@@ -207,11 +222,10 @@ static void on_worker_end(parent *p, int status)
     bool served = worker_served(p);
     p->again |= served;
     p->worker.pid = 0;
+    p->stop_ns = 0;
     close_if(&p->worker.socket);
-    for (unsigned i = 0; i < p->set->guests; i++) {
-        if (p->keeper[i].c.pid)
-            (void)keeper_tell(p->keeper[i].c.socket, KEEPER_LOST, NULL, 0);
-    }
+    for (unsigned i = 0; i < p->set->guests; i++)
+        tell_keeper(&p->keeper[i].c, KEEPER_LOST, NULL, 0);
     if (p->stopping || !p->again) {
         if (!p->status)
             p->status = WIFEXITED(status) ? WEXITSTATUS(status) : PROGRAM_SYSTEM;
@@ -304,24 +318,53 @@ static void on_signals(parent *p)
     }
 }
 
+static bool is_connection(int fd)
+{
+    int type = 0, domain = 0;
+    socklen_t len = sizeof type;
+    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_STREAM &&
+           getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 && domain == AF_UNIX;
+}
+
+/* S-180.  False: no keeper says that, so it is none any more. */
+static bool on_message(parent *p, keeper_child *k, int kind, const int *fds, unsigned count)
+{
+    bool holds = kind == KEEPER_HOLD;
+    if (count != (holds ? 1 : 0) || (holds && !is_connection(fds[0])))
+        return false;
+    if (holds || kind == KEEPER_RELEASE) {
+        close_if(&k->held);
+        k->held = holds ? fds[0] : -1;
+    } else if (kind == KEEPER_KILL && p->worker.pid) {
+        (void)kill(p->worker.pid, SIGKILL);
+    }
+    return true;
+}
+
 static void on_keeper(parent *p, unsigned n)
 {
     keeper_child *k = &p->keeper[n];
-    int fd = -1, kind;
-    unsigned count = 1;
-    while ((kind = keeper_hear(k->c.socket, &fd, &count)) > 0) {
-        if (kind == KEEPER_HOLD || kind == KEEPER_RELEASE) {
-            close_if(&k->held);
-            k->held = count ? fd : -1;
-        } else if (count) {
-            close(fd);
+    int fds[CROSSING_FDS], kind = 0;
+    for (unsigned i = 0; i < MESSAGES; i++) {
+        unsigned count = CROSSING_FDS;
+        kind = keeper_hear(k->c.socket, fds, &count);
+        if (kind <= 0)
+            break;
+        if (!on_message(p, k, kind, fds, count)) { /* what it sent stays open: to close a file of */
+            (void)kill(k->c.pid, SIGKILL);         /* a guest's may take as long as that likes */
+            kind = -1;
+            break;
         }
-        if (kind == KEEPER_KILL && p->worker.pid)
-            (void)kill(p->worker.pid, SIGKILL);
-        count = 1;
     }
     if (kind < 0) /* its end comes as a signal */
         close_if(&k->c.socket);
+}
+
+static void kill_worker(parent *p)
+{
+    fprintf(stderr, "dxpu-host: the worker process does not end: killed\n");
+    (void)kill(p->worker.pid, SIGKILL);
+    p->stop_ns = 0;
 }
 
 static void kill_keepers(parent *p)
@@ -353,8 +396,8 @@ static void wait_for_all(parent *p)
     struct pollfd fds[PARENT_GUESTS_MAX + 1];
     while (any_left(p)) {
         uint64_t now = dxpu_udp_now_ns(), at = p->start_ns ? p->start_ns : DXPU_NEVER;
-        if (p->ending)
-            at = p->end_ns;
+        if (p->stopping)
+            at = p->ending ? p->end_ns : p->stop_ns ? p->stop_ns : DXPU_NEVER;
         fds[0].fd = p->signals;
         fds[0].events = POLLIN;
         for (unsigned i = 0; i < p->set->guests; i++) {
@@ -371,6 +414,8 @@ static void wait_for_all(parent *p)
         now = dxpu_udp_now_ns();
         if (p->ending && now >= p->end_ns)
             kill_keepers(p);
+        if (p->stop_ns && now >= p->stop_ns)
+            kill_worker(p);
         if (p->start_ns && now >= p->start_ns && !p->stopping && start_worker(p))
             p->start_ns = now + PAUSE_MAX_NS;
     }

@@ -1,0 +1,178 @@
+/* unit_parent.c - what the parent of keepers and worker takes from a keeper that was taken over
+   SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "../examples/host_proxy/parent.c"
+
+#include "../examples/host_proxy/crossing.c"
+
+/* What these tests do not come to. */
+int keeper_run(const keeper_settings *settings, int socket)
+{
+    (void)settings;
+    (void)socket;
+    return 1;
+}
+
+static unsigned sent;
+
+int keeper_tell(int socket, char kind, const int *fds, unsigned count)
+{
+    ssize_t n = send(socket, &kind, 1, MSG_NOSIGNAL);
+    (void)fds;
+    (void)count;
+    sent += n == 1;
+    return n == 1 ? 0 : -1;
+}
+
+/* The messages of the keeper, in the order in which they come. */
+static struct {
+    int kind, fd;
+    unsigned fds;
+} said[64];
+static unsigned heard, to_say;
+
+int keeper_hear(int socket, int *fds, unsigned *count)
+{
+    (void)socket;
+    if (heard == to_say)
+        return 0;
+    *count = said[heard].fds;
+    fds[0] = said[heard].fd;
+    return said[heard++].kind;
+}
+
+static const guest_settings guest_set = { .socket = "vm" };
+static const keeper_settings keeper_set = { &guest_set, 1000, 0 };
+static const parent_settings set = { &keeper_set, 1, NULL };
+static parent the;
+
+/* A process that waits until it is killed. */
+static pid_t sleeper(void)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)alarm(60); /* in any case */
+        for (;;)
+            pause();
+    }
+    assert_true(pid > 0);
+    return pid;
+}
+
+static bool was_killed(pid_t pid)
+{
+    int status = 0;
+    return waitpid(pid, &status, 0) == pid && WIFSIGNALED(status);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    memset(&the, 0, sizeof the);
+    the.set = &set;
+    the.signals = the.worker.socket = the.keeper[0].c.socket = the.keeper[0].held = -1;
+    heard = to_say = sent = 0;
+    (void)alarm(30);
+    return 0;
+}
+
+static void say(int kind, int fd, unsigned fds)
+{
+    said[to_say].kind = kind;
+    said[to_say].fd = fd;
+    said[to_say++].fds = fds;
+}
+
+/* S-180: the parent goes on, and the keeper's end is what it is for one that was killed. */
+static void test_s180_keeper_that_reads_nothing(void **state)
+{
+    int end = -1;
+    unsigned n = 0;
+    (void)state;
+    if (start(&the, &the.keeper[0].c, &end) == 0) {
+        (void)alarm(60); /* in any case */
+        for (;;)
+            pause();
+    }
+    assert_true(the.keeper[0].c.pid > 0);
+    while (n++ < 100000 && sent + 1 >= n)
+        tell_keeper(&the.keeper[0].c, KEEPER_LOST, NULL, 0);
+    assert_in_range(sent, 16, 99999);
+    assert_true(was_killed(the.keeper[0].c.pid));
+    close_if(&the.keeper[0].c.socket);
+}
+
+static void test_s180_connections_are_held(void **state)
+{
+    int pair[2];
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    the.keeper[0].c.pid = sleeper();
+    say(KEEPER_HOLD, pair[0], 1);
+    on_keeper(&the, 0);
+    assert_int_equal(the.keeper[0].held, pair[0]);
+    say(KEEPER_RELEASE, -1, 0);
+    on_keeper(&the, 0);
+    assert_int_equal(the.keeper[0].held, -1);
+    assert_int_equal(kill(the.keeper[0].c.pid, 0), 0);
+    (void)kill(the.keeper[0].c.pid, SIGKILL);
+    assert_true(was_killed(the.keeper[0].c.pid));
+    close(pair[1]);
+}
+
+/* Anything else that it gives is neither held nor closed here, where that may take for ever. */
+static void test_s180_what_is_no_connection(void **state)
+{
+    int pair[2], files[2];
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    assert_int_equal(pipe(files), 0);
+    const int wrong[][3] = { { KEEPER_HOLD, files[0], 1 },
+                             { KEEPER_HOLD, pair[0], 1 },
+                             { KEEPER_HOLD, -1, 0 },
+                             { KEEPER_KILL, files[0], 1 },
+                             { KEEPER_RELEASE, files[0], 1 } };
+    for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        setup(state);
+        the.keeper[0].c.pid = sleeper();
+        say(wrong[i][0], wrong[i][1], (unsigned)wrong[i][2]);
+        on_keeper(&the, 0);
+        assert_int_equal(the.keeper[0].held, -1);
+        assert_true(was_killed(the.keeper[0].c.pid));
+        assert_true(wrong[i][1] < 0 || fcntl(wrong[i][1], F_GETFD) >= 0);
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        close(pair[i]);
+        close(files[i]);
+    }
+}
+
+static void test_s180_one_keeper_is_not_all(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 64; i++)
+        say(KEEPER_RELEASE, -1, 0);
+    on_keeper(&the, 0);
+    assert_int_equal(heard, MESSAGES); /* the rest has its turn when the others had theirs */
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup(name, setup)
+    const struct CMUnitTest tests[] = {
+        CASE(test_s180_keeper_that_reads_nothing),
+        CASE(test_s180_connections_are_held),
+        CASE(test_s180_what_is_no_connection),
+        CASE(test_s180_one_keeper_is_not_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
