@@ -30,10 +30,15 @@ loader=lib64/ld-linux-x86-64.so.2
 programs='/bin/busybox /usr/bin/fio /usr/sbin/nvme /usr/bin/lspci /usr/bin/setpci'
 # What a PCIe device may want of Debian's kernel as modules; subfolders are named where wanted.
 folders='lib lib/crc lib/math arch/x86/crypto crypto block drivers/nvme/common drivers/nvme/host
-         drivers/pci/controller drivers/misc drivers/gpu/drm drivers/gpu/drm/tiny
+         drivers/pci/controller drivers/misc drivers/md drivers/gpu/drm drivers/gpu/drm/tiny
          drivers/gpu/drm/ttm'
+# What a folder was made of: one that another version of this script made is fetched again.
+made_of=$(echo $programs $folders)
+is_ready() {
+    [ -e "$dir/ready" ] && [ "$(cat "$dir/ready")" = "$made_of" ]
+}
 
-if [ ! -e "$dir/ready" ]; then
+if ! is_ready; then
     [ "$(uname -m)" = x86_64 ] || fail "the packages that can be fetched are for x86_64 only"
     [ "${DXPU_GUEST_FETCH:-yes}" != no ] || fail "fetching is forbidden (DXPU_GUEST_FETCH=no)"
     command -v flock >/dev/null || fail "flock is not here"
@@ -42,7 +47,7 @@ if [ ! -e "$dir/ready" ]; then
     exec 9>"$dir/lock"
     flock 9
 fi
-if [ -e "$dir/ready" ]; then
+if is_ready; then
     echo "$dir"
     exit 0
 fi
@@ -113,7 +118,7 @@ unpack_kernel() {
 
 . "$top/tests/guest/apt.sh"
 all=$dir/all
-rm -rf "$all" "$dir/root" "$dir/modules"
+rm -rf "$all" "$dir/ready" "$dir/root" "$dir/modules"
 # /lib and the like in /usr, whether the suite's packages know of that or not
 for folder in bin sbin lib lib64; do
     mkdir -p "$all/usr/$folder"
@@ -124,5 +129,5 @@ apt_private install -y --download-only busybox-static fio nvme-cli pciutils
 unpack_programs
 unpack_kernel
 rm -rf "$all" "$apt" "$dir/libraries"
-: >"$dir/ready"
+echo "$made_of" >"$dir/ready"
 echo "$dir"

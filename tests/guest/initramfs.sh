@@ -19,7 +19,7 @@ cp -R "$dir/root/." "$tree"
 mkdir -p "$tree/modules" "$tree/proc" "$tree/sys" "$tree/dev" "$tree/tmp" "$tree/etc"
 # in the order in which they must be loaded; what a kernel has built in or lacks is not there
 modules='crc64 crct10dif_common crct10dif_generic crc-t10dif crc64-rocksoft t10-pi
-         nvme-keyring nvme-auth nvme-core nvme vmd'
+         nvme-keyring nvme-auth nvme-core nvme vmd md-mod raid1'
 for module in $modules; do
     [ ! -e "$dir/modules/$module.ko" ] || {
         cp "$dir/modules/$module.ko" "$tree/modules/"

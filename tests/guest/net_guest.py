@@ -8,8 +8,9 @@ Skipped, loudly, where no QEMU or no guest can be had.
 
     tests/guest/net_guest.py [--cycles N] [--cut SECONDS] [--keep FOLDER] [STORY...]
 
-`make check` means 10 cycles of hot-plug and a cut of four times the hold; `make check-long`, which
-sets DXPU_SEEDS above 1000, 50 cycles and a cut of 60 s."""
+`make check` means 10 cycles of hot-plug, 6 crashes of the worker (DXPU_CRASHES) and a cut of four
+times the hold; `make check-long`, which sets DXPU_SEEDS above 1000, 50 cycles, 20 crashes and a cut
+of 60 s."""
 # run.py: --timeout 600
 # SPDX-License-Identifier: MIT
 import argparse
@@ -104,7 +105,7 @@ class Machine:
 
     def filled(self, slot):
         """Wait until the guest's nvme driver runs the slot's device."""
-        return self.wait_for("ls -d %s/nvme/nvme*/nvme*n1" % self.device(slot), HANG)
+        return self.wait_for("ls -d %s/nvme/nvme*/nvme*n[0-9]*" % self.device(slot), HANG)
 
     def emptied(self, slot):
         return self.wait_for("[ ! -e %s ]" % self.device(slot), HANG)
@@ -115,7 +116,7 @@ class Machine:
     def disk(self, slot):
         """Named after its subsystem, which may be older than the controller; that of one path
         (nvme1c2n1) is not for users."""
-        path = self.must("ls -d %s/nvme/nvme*/nvme*n1" % self.device(slot)).strip()
+        path = self.must("ls -d %s/nvme/nvme*/nvme*n[0-9]*" % self.device(slot)).strip()
         return "/dev/" + re.sub(r"c\d+", "", os.path.basename(path))
 
     def attach(self, slot, box, box_slot, epoch):
@@ -183,7 +184,8 @@ class World:
         self.leaky = Box(l, 14, "--device", "memory", "--memory", "1M",
                          program=suite.box_without_reset(l))
         self.lossy_disk = Box(l, 13, "--device", "nvme", "--size", "64M")
-        for box in (self.other, self.plain, self.lossy_disk):
+        self.ends = Box(l, 15, "--device", "memory", "--memory", "1M", "--slots", len(ENDS))
+        for box in (self.other, self.plain, self.lossy_disk, self.ends):
             box.start()
         self.line = l.start("dxpu-relay", "--to", self.disk.at, "--json")
         self.lossy = l.start("dxpu-relay", "--to", self.lossy_disk.at, "--json", "--loss", LOSS)
@@ -207,7 +209,7 @@ class World:
 @story
 def boot_and_enumerate(w):
     a = w.boot("a", "root-ports", ["1=%s/1" % w.line.address(), "2=%s/1" % w.other.at],
-               reboots=True)
+               reboots=True, extra=local_disk(w.lab))
     ports = a.must("ls -d /sys/bus/pci/devices/10000:00:*/driver | wc -l").strip()
     check("enumerate_root_ports", ports == "4", ports)
     for n in range(1, 5):
@@ -221,7 +223,7 @@ def boot_and_enumerate(w):
 
 
 def lspci(m, what):
-    text = m.must("lspci -D -vvv 2>/tmp/lspci.err")
+    text = m.must("lspci -D -vvv -s 10000:: 2>/tmp/lspci.err")
     errors = [line for line in m.must("cat /tmp/lspci.err").splitlines()
               if line and "libkmod" not in line]  # the guest has no index of modules
     check("lspci_%s_says_no_error" % what, not errors, errors)
@@ -392,44 +394,113 @@ def removal_under_load(w):
         a.verify(1, what + "_fio_after", "--rw=randwrite", MIXED, "--iodepth=16", "--size=8m")
 
 
+# ==== A mirror ====================================================================================
+
+LOCAL, MIRROR, MIRROR_KB = "beside-the-guest", "/sys/block/md_pair/md", 8192
+
+
+def local_disk(l):
+    """Options of QEMU for a disk of its own, which no process of dxpu has to do with."""
+    path = l.file("local")
+    with open(path, "wb") as file:
+        file.truncate(16 << 20)
+    return ["-drive", "if=none,id=local,format=raw,cache=unsafe,file=" + path,
+            "-device", "nvme,drive=local,serial=" + LOCAL]
+
+
+def add_half(m, disk):
+    """One more for the mirror; its folder there."""
+    name = os.path.basename(disk)
+    m.must("cat /sys/block/%s/dev >%s/new_dev" % (name, MIRROR))
+    m.must("echo %d >%s/dev-%s/size" % (MIRROR_KB, MIRROR, name))
+    return "%s/dev-%s" % (MIRROR, name)
+
+
+def build_mirror(m, slot):
+    """/dev/md_pair, a RAID1 of a slot's disk and the local one, which are taken as equal."""
+    serial = m.must("grep -l %s /sys/class/nvme/*/serial" % LOCAL).strip()
+    local = "/dev/" + m.must("cd %s; ls -d nvme*n1" % os.path.dirname(serial)).strip()
+    m.must("echo md_pair >/sys/module/md_mod/parameters/new_array; cd %s; echo raid1 >level; "
+           "echo none >metadata_version; echo 2 >raid_disks; echo %d >component_size"
+           % (MIRROR, MIRROR_KB))
+    for number, disk in enumerate((local, m.disk(slot))):
+        m.must("echo %d >%s/slot" % (number, add_half(m, disk)))
+    m.must("cd %s; echo none >resync_start; echo active >array_state; "
+           "echo 200000 >/proc/sys/dev/raid/speed_limit_min" % MIRROR)
+    return local
+
+
+def mend_mirror(m, slot):
+    """The half of the slot is faulty; what stands there now takes its place."""
+    m.wait_for("grep -q 1 %s/degraded" % MIRROR, HANG)
+    m.wait_for("{ for s in %s/dev-*/state; do ! grep -q faulty $s || echo remove >$s; done; "
+               "! grep -q faulty %s/dev-*/state; }" % (MIRROR, MIRROR), HANG)
+    add_half(m, m.disk(slot))
+    m.wait_for("{ echo recover >%s/sync_action; grep -q 0 %s/degraded; }" % (MIRROR, MIRROR), HANG)
+
+
+def sum_of(m, disk):
+    return m.must("dd if=%s bs=1M count=%d iflag=direct 2>/dev/null | md5sum"
+                  % (disk, MIRROR_KB >> 10)).split()[0]
+
+
+def crash(w, n):
+    """The worker under load; how long until the mirror is whole again."""
+    a, start = w.a, time.monotonic()
+    before = [a.attached(slot) for slot in (1, 2)]
+    a.wait_for("[ \"$(tr -d ' 0' </sys/block/%s/inflight)\" ]" % os.path.basename(a.disk(1)), HANG)
+    time.sleep(n % 4 * 0.1)
+    os.kill(dict(a.host.children())["dxpu-worker"], signal.SIGKILL)
+    for slot in (1, 2):
+        wait_count(a.host, r"slot %d: .* is attached" % slot, before[slot - 1] + 1)
+        a.filled(slot)
+    mend_mirror(a, 1)
+    return time.monotonic() - start
+
+
 @story
 def worker_killed(w):
-    """Again and again under load: the guest goes on, its slots are filled again, and what was
-    written before is there.  A disk in its memory is written and verified meanwhile."""
-    a, crashes, good, slow = w.a, w.crashes, 0, 0
-    area = ("--offset=48m", "--size=4m", "--bs=4k", "--verify=crc32c", "--verify_fatal=1")
-    a.background("fio --name=steady --filename=/tmp/steady --size=4m --rw=randwrite --bs=4k "
-                 "--ioengine=psync --verify=crc32c --verify_fatal=1 --time_based --runtime=%d"
-                 % (crashes * 2), name="steady")
-    for n in range(crashes):
-        start = time.monotonic()
-        before = [a.attached(slot) for slot in (1, 2)]
-        a.must(a.fio(1, "--rw=randwrite", "--do_verify=0", "--iodepth=16", "--end_fsync=1",
-                     "--randseed=%d" % n, *area))
-        a.background(a.fio(1, "--rw=randrw", "--bsrange=4k-64k", "--iodepth=16", "--size=48m",
-                           "--time_based", "--runtime=120"))
-        a.wait_for("[ \"$(tr -d ' 0' </sys/block/%s/inflight)\" ]" % os.path.basename(a.disk(1)),
-                   HANG)
-        time.sleep(n % 4 * 0.2)
-        os.kill(dict(a.host.children())["dxpu-worker"], signal.SIGKILL)
-        status, _ = a.ended()
-        for slot in (1, 2):
-            wait_count(a.host, r"slot %d: .* is attached" % slot, before[slot - 1] + 1)
-            a.filled(slot)
-        found, output = a.run(a.fio(1, "--rw=randwrite", "--verify_only=1", "--iodepth=16",
-                                    "--randseed=%d" % n, *area), 2 * HANG)
-        good += status != 0 and found == 0
-        slow = max(slow, time.monotonic() - start)
-        if found:
-            figure("crash %d: %s" % (n, output[-300:]))
-    figure("%d crashes of the worker, the longest until data were verified: %.1f s"
-           % (crashes, slow))
-    check("worker_killed_%d_times_data_are_there" % crashes, good == crashes, good)
-    status, output = a.ended("steady", 4 * HANG)
-    check("worker_killed_guest_goes_on", status == 0, output)
+    """Again and again under load: fio writes and verifies on a mirror, one half of which is the
+    slot's disk, and sees no error.  What was written beside it before is there at the end."""
+    a, slow = w.a, 0
+    beside = ("--rw=randwrite", "--offset=48m", "--size=4m", "--bs=4k", "--iodepth=16",
+              "--verify=crc32c", "--verify_fatal=1", "--randseed=7")
+    a.must(a.fio(1, "--do_verify=0", "--end_fsync=1", *beside))
+    local = build_mirror(a, 1)
+    a.background("until [ -e /tmp/enough ]; do fio --name=steady --filename=/dev/md_pair --size=%dk"
+                 " --direct=1 --ioengine=libaio --rw=randwrite --bs=4k --iodepth=8 --randrepeat=0 "
+                 "--verify=crc32c --verify_fatal=1 --do_verify=1 || exit 1; echo round; done"
+                 % MIRROR_KB, "steady")
+    for n in range(w.crashes):
+        slow = max(slow, crash(w, n))
+    a.must(": >/tmp/enough")
+    status, output = a.ended("steady")
+    figure("%d crashes of the worker, the longest until its disk was in the mirror again: %.1f s; "
+           "fio went round %d times" % (w.crashes, slow, output.count("round")))
+    check("worker_killed_%d_times_fio_on_a_mirror_has_no_error" % w.crashes,
+          status == 0 and output.count("round") > 0, output)
+    a.must("echo clear >%s/array_state" % MIRROR)
+    halves = [sum_of(a, disk) for disk in (local, a.disk(1))]
+    check("worker_killed_halves_are_equal", halves[0] == halves[1], halves)
+    a.must("echo damage | dd of=%s bs=512 count=1 seek=9 conv=sync oflag=direct" % local)
+    check("worker_killed_control_halves_differ", sum_of(a, local) != halves[1])
+    status, output = a.run(a.fio(1, "--verify_only", *beside), HANG)
+    check("worker_killed_data_are_there", status == 0, output)
     for slot in (1, 2):
         a.verify(slot, "worker_killed_slot_%d_is_whole" % slot, "--rw=randwrite", MIXED,
                  "--iodepth=16", "--size=8m")
+
+
+@story
+def worker_is_asked_to_end(w):
+    """SIGINT and SIGTERM are the parent's: a worker that gets them goes on."""
+    a, ups = w.a, w.a.attached(1)
+    worker = dict(a.host.children())["dxpu-worker"]
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.kill(worker, number)
+        a.must("dd if=%s of=/dev/null bs=4k count=64 iflag=direct" % a.disk(1))
+    check("worker_goes_on", dict(a.host.children()).get("dxpu-worker") == worker
+          and a.attached(1) == ups, a.host.errors()[-500:])
 
 
 @story
@@ -559,7 +630,7 @@ def guest_killed(w):
 def loss(w):
     # its ports sleep when nothing is below them; Linux leaves hot-plug ports awake by itself
     b = w.boot("b", "switch", ["1=%s/1" % w.lossy.address(), "3=%s/2" % w.disk.at],
-               append="pcie_port_pm=force")
+               append="pcie_port_pm=force", extra=other_hosts(w))
     b.filled(1)
     b.filled(3)
     text = lspci(b, "switch")
@@ -722,24 +793,98 @@ def host_killed(w):
     after.stop()
 
 
+# ==== Ends of dxpu-host's processes ===============================================================
+
+# who gets which signal, and the exit status of the parent that is documented; None: it is killed
+ENDS = (("dxpu-keeper", signal.SIGKILL, 3), ("parent", signal.SIGKILL, None),
+        ("parent", signal.SIGTERM, 0))
+
+
+def other_hosts(w):
+    """Options of QEMU for further dxpu-hosts, one for each end."""
+    options = []
+    w.hosts = []
+    for number, _ in enumerate(ENDS):
+        path = w.lab.file("end%d.sock" % number)
+        host = w.lab.start("dxpu-host", "--vfio-user", path, "--slots", 1, "--topology",
+                           "root-ports", "--attach", "1=%s/%d" % (w.ends.at, number + 1))
+        host.says("waiting for a guest")
+        w.hosts.append(host)
+        options += ["-device", suite.adapter(path)]
+    return options
+
+
+def has_ended(pid):
+    try:
+        with open("/proc/%d/stat" % pid, encoding="ascii") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def until_ended(pid, seconds=20):
+    end = time.monotonic() + seconds
+    while not has_ended(pid):
+        if time.monotonic() > end:
+            raise AssertionError("process %d goes on" % pid)
+        time.sleep(0.01)
+
+
+@story
+def processes_end(w):
+    """Each while QEMU waits for an answer to what the keeper has not read.  QEMU aborts when such a
+    socket is merely closed; here it goes on, the guest reads all ones, and its other slots work."""
+    b = w.b
+    for number, (who, sign, expected) in enumerate(ENDS):
+        host, port = w.hosts[number], "%x:00:01.0" % (0x10001 + number)
+        what = "%s_%s" % (who.replace("dxpu-", ""), sign.name)
+        first = b.must("setpci -s %s 0.l" % port).strip()
+        check(what + "_control_port_is_there", first != "ffffffff", first)
+        children = dict(host.children())
+        keeper, worker = children["dxpu-keeper"], children["dxpu-worker"]
+        os.kill(keeper, signal.SIGSTOP)
+        asked = b.guest.start("setpci -s %s 0.l" % port)
+        time.sleep(0.5)
+        os.kill(keeper if who == "dxpu-keeper" else host.popen.pid, sign)
+        if who == "parent":
+            until_ended(worker)
+        if sign == signal.SIGTERM:
+            time.sleep(0.1)  # the parent has said to the keeper what there is to say
+        if who == "parent":
+            os.kill(keeper, signal.SIGCONT)
+        status, output = b.guest.finish(asked, HANG)
+        check(what + "_reads_all_ones", status == 0 and output.strip() == "ffffffff", output)
+        check(what + "_other_slot_works",
+              b.run("dd if=%s of=/dev/null bs=4k count=64 iflag=direct" % b.disk(3))[0] == 0)
+        until_ended(keeper)
+        until_ended(worker)  # no guest is left
+        found = host.wait(20)
+        check(what + "_exit_status", found == (-sign if expected is None else expected), found,
+              host.errors()[-500:])
+
+
 @story
 def end(w):
     """Everything stops in order, and says what it did."""
     b = w.b
+    b.background(b.fio(3, *LOAD))
+    time.sleep(0.5)
+    check("host_stops_under_load", b.host.stop() == 0, b.host.errors()[-500:])
+    check("host_stops_fio_gets_errors", b.ended()[0] != 0)
+    check("host_stops_guest_goes_on", b.must("echo $((6 * 7))").strip() == "42")
     b.guest.start("poweroff -f")
     try:
         status = b.guest.popen.wait(HANG)
     except Exception:  # it is killed with the others
         status = None
     check("guest_powers_off", status == 0, status)
-    check("host_stops", b.host.stop() == 0, b.host.errors()[-500:])
     result = b.host.result()
     check("host_refused_nothing", all(
         result["slot_%d" % n]["refused"] == 0 for n in (1, 3)), result)
     check("only_programmed_interrupts_came", all(
         result["slot_%d" % n]["msis_refused"] == 0 for n in (1, 3)) and
         result["slot_1"]["msis"] + result["slot_3"]["msis"] > 0, result)
-    for name in ("disk", "other", "plain", "leaky", "lossy_disk"):
+    for name in ("disk", "other", "plain", "leaky", "lossy_disk", "ends"):
         box = getattr(w, name).process
         check("box_%s_stops" % name, box.stop() == 0, box.errors()[-500:])
     lost = w.lossy.stop() == 0 and w.lossy.result()["lost"]
@@ -780,7 +925,8 @@ def main():
     parser.add_argument("--cycles", type=int, default=50 if LONG else 10)
     parser.add_argument("--cut", type=int, default=60 if LONG else 4 * HOLD,
                         help="seconds without network")
-    parser.add_argument("--crashes", type=int, default=20 if LONG else 4,
+    parser.add_argument("--crashes", type=int,
+                        default=int(os.environ.get("DXPU_CRASHES", 20 if LONG else 6)),
                         help="of the worker process")
     parser.add_argument("--keep", help="copy all logs there at the end")
     parser.add_argument("stories", nargs="*")
