@@ -21,6 +21,7 @@ attacked() {
     audit | leases | options) echo "$1.c" ;;
     control) echo dxpu_control.h ;;
     core) echo 'core(_[a-z]*)?.c policy.c' ;;
+    crossing) echo keeper.c crossing.c slot.c guest.c ;;
     device) echo dxpu_guard.c dxpu_windows.c ;;
     enrol) echo enroll_talk.c enroll_command.c dxpu_sodium_enrol.c ;;
     ethernet) echo dxpu_af_xdp_wire.c dxpu_firmware_wire.c ;;
