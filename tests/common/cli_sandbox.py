@@ -134,7 +134,8 @@ def s201_a_keeper_reaches_no_file():
         check(found == "fine", what, found)
     if not landlock():
         return "this kernel has no Landlock"
-    for what, ends in (("key", "EACCES"), ("folder", "EACCES"), ("file", "EACCES"), ("size", "fine")):
+    for what, ends in (("key", "EACCES"), ("folder", "EACCES"), ("file", "EACCES"),
+                       ("size", "fine")):
         check(probe("caged", what, program=DOMAIN) == "fine", "no control:", what)
         found = probe("keeper", what, program=DOMAIN)
         check(found == ends, what, found)

@@ -8,9 +8,9 @@
    credit of their slot and class, so a slot whose line is full holds up no other one.
 
    An end that is about to block says so; a peer that writes to one that looks by itself makes no
-   system call.  What wakes it is a byte in a pipe: the two ends of a pipe are files of their own, so
-   that neither process can make the other one's block (S-202), which it can with an eventfd that
-   both have.  An object belongs to one thread.
+   system call.  What wakes it is a byte in a pipe: the two ends of a pipe are two files, so that
+   neither process can make the other one's block (S-202), as it could with an eventfd that both
+   have.  An object belongs to one thread.
 
    CONTENTS   1 Records   2 Shared memory   3 One end */
 #ifndef CROSSING_H_INCLUDED
