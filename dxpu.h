@@ -1206,6 +1206,22 @@ typedef struct dxpu_path_info {
 /* DXPU_OK, or E_NONE for a path that is not configured. */
 DXPU_API int dxpu_channel_path(const dxpu_channel *ch, unsigned path, dxpu_path_info *out);
 
+/* Whether the address that an acceptor learnt for a path receives what is sent to it (P-27).  One
+   for each path, kept by the caller, who knows the addresses.  O(1), all of them. */
+typedef struct dxpu_validation {
+    bool valid;
+    uint64_t since_ns;      /* when the address was learnt */
+    uint64_t allowed_bytes; /* that may still be sent there */
+    uint64_t first, next;   /* packet numbers first..next - 1 are of frames for it, without a gap */
+} dxpu_validation;
+
+/* The path has another address from now on, or its first one. */
+DXPU_API void dxpu_validation_start(dxpu_validation *v, uint64_t now_ns);
+/* A frame of the path from that address, after ingest() or accept() returned DXPU_OK for it. */
+DXPU_API void dxpu_validation_heard(dxpu_validation *v, dxpu_bytes frame);
+/* A frame of the path that emit() wrote.  False: do not send it, as if the network had lost it. */
+DXPU_API bool dxpu_validation_may_send(dxpu_validation *v, dxpu_bytes frame);
+
 /* ==== 15  Channel: sending =============================================== spec/deliver.md ==== */
 /* Queue one whole TLP (prefixes, header, payload, digest); copied, local prefixes are left out.
    user   comes back with the completions of a non-posted request when the channel has tags
@@ -4492,6 +4508,45 @@ static bool dxpui_all_silent(const dxpu_channel *ch, uint64_t now_ns)
         if (p->known && !(p->awaiting && now_ns - p->awaited_ns >= ch->hold_ns))
             return false;
     }
+    return true;
+}
+
+/* ---- Validation of an address ---- */
+DXPU_API void dxpu_validation_start(dxpu_validation *v, uint64_t now_ns)
+{
+    dxpui_zero(v, sizeof *v);
+    v->since_ns = now_ns;
+}
+
+/* Does the peer say that it received what was sent to this address, and to no other? */
+static bool dxpui_answers(const dxpu_validation *v, const uint8_t *frame)
+{
+    const uint8_t *body = frame + DXPU_FRAME_BASE_BYTES;
+    if (frame[DXPU_FRAME_KIND] == DXPU_KIND_PROBE)
+        return (body[0] & DXPU_PROBE_REPLY) && dxpui_load64(body + 4) > v->since_ns;
+    if (frame[DXPU_FRAME_KIND] > DXPU_KIND_BLOCKED)
+        return false;
+    uint64_t seen = dxpui_load64(frame + DXPU_FRAME_SEEN);
+    return seen && seen >= v->first && seen < v->next; /* 0: no data frame yet */
+}
+
+DXPU_API void dxpu_validation_heard(dxpu_validation *v, dxpu_bytes frame)
+{
+    v->valid = v->valid || dxpui_answers(v, frame.ptr);
+    v->allowed_bytes += 3 * frame.len; /* P-27 */
+}
+
+DXPU_API bool dxpu_validation_may_send(dxpu_validation *v, dxpu_bytes frame)
+{
+    if (v->valid)
+        return true;
+    uint64_t packet = dxpui_load64(frame.ptr + DXPU_FRAME_PACKET);
+    if (packet != v->next)
+        v->first = packet; /* the numbers between went elsewhere */
+    v->next = packet + 1;
+    if (frame.len > v->allowed_bytes)
+        return false;
+    v->allowed_bytes -= frame.len;
     return true;
 }
 

@@ -171,13 +171,17 @@ static bool link_emit(dxpu_fw *fw, dxpu_fw_link *l, uint64_t now)
 {
     dxpu_fw_ring *tx = fw->cfg.tx;
     uint8_t *room, path = 0;
+    dxpu_bytes frame;
     int n;
     while ((room = dxpu_fw_ring_room(tx)) != NULL) {
         n = dxpu_channel_emit(&l->ch, now, room + DXPU_FW_HEADERS_BYTES,
                               tx->buffer_bytes - (uint32_t)DXPU_FW_HEADERS_BYTES, &path);
         if (n <= 0)
             return n == 0;
-        if (l->path[path].known) /* always: a channel uses only paths that it was heard on */
+        frame.ptr = room + DXPU_FW_HEADERS_BYTES;
+        frame.len = (size_t)n;
+        if (l->path[path].known && /* always: a channel uses only paths that it was heard on */
+            dxpu_validation_may_send(&l->path[path].validation, frame))
             send_frame(fw, &l->path[path].at, room, (size_t)n);
     }
     return true;
@@ -221,28 +225,37 @@ static dxpu_fw_link *link_room(dxpu_fw *fw, dxpu_fw_slot *s)
     return oldest;
 }
 
-/* The newest valid frame of a path tells where its answers go (W-29, P-1). */
-static void learn_path(dxpu_fw_link *l, const dxpu_fw_datagram *d)
+static bool same_address(const dxpu_fw_address *a, const dxpu_fw_address *b)
 {
-    const uint8_t *frame = d->payload;
-    uint8_t path = frame[DXPU_FRAME_PATH];
-    uint64_t packet = 0;
-    unsigned i;
-    if (path >= l->ch.cfg.paths)
+    return !memcmp(a->ip, b->ip, sizeof a->ip) && a->port == b->port;
+}
+
+/* The newest valid frame of a path tells where its answers go (W-29, P-1). */
+static void learn_path(dxpu_fw_link *l, const dxpu_fw_datagram *d, uint64_t now)
+{
+    dxpu_fw_path *p;
+    dxpu_bytes bytes;
+    dxpu_frame frame;
+    bytes.ptr = d->payload;
+    bytes.len = d->payload_bytes;
+    if (dxpu_frame_decode(bytes, 0, &frame) != DXPU_OK || frame.path >= l->ch.cfg.paths)
         return;
-    for (i = 0; i < sizeof packet; i++)
-        packet = packet << 8 | frame[DXPU_FRAME_PACKET + i];
-    if (packet < l->path[path].newest)
-        return;
-    l->path[path].newest = packet + 1;
-    l->path[path].known = true;
-    l->path[path].at = d->from;
+    p = &l->path[frame.path];
+    if (frame.packet >= p->newest) {
+        p->newest = frame.packet + 1;
+        if (!p->known || !same_address(&p->at, &d->from))
+            dxpu_validation_start(&p->validation, now);
+        p->known = true;
+        p->at = d->from;
+    }
+    if (same_address(&p->at, &d->from))
+        dxpu_validation_heard(&p->validation, bytes);
 }
 
 static void link_ingest(dxpu_fw_link *l, const dxpu_fw_datagram *d, uint64_t now)
 {
     if (dxpu_channel_ingest(&l->ch, now, d->payload, d->payload_bytes, d->flags) == DXPU_OK)
-        learn_path(l, d);
+        learn_path(l, d, now);
 }
 
 /* ==== 5  Opening ============================================================================== */
@@ -360,7 +373,7 @@ static uint8_t link_accept(dxpu_fw *fw, dxpu_fw_slot *s, const dxpu_fw_opening *
     if (rc != DXPU_OK)
         return reason_of(rc);
     l->state = LINK_OPENING;
-    learn_path(l, d);
+    learn_path(l, d, now);
     return DXPU_REASON_NONE;
 }
 

@@ -168,6 +168,13 @@ typedef struct dxpu_fw_security {
 
 enum { DXPU_FW_LINKS = 2 }; /* channels of a slot: the one in force, and one that is not yet */
 
+typedef struct dxpu_fw_path { /* private */
+    bool known;
+    uint64_t newest; /* one past the largest packet number that came over it */
+    dxpu_fw_address at;
+    dxpu_validation validation; /* of at */
+} dxpu_fw_path;
+
 typedef struct dxpu_fw_link { /* private */
     dxpu_channel ch;
     void *memory;
@@ -175,11 +182,7 @@ typedef struct dxpu_fw_link { /* private */
     uint32_t opener; /* the id that the host chose */
     uint8_t owner[DXPU_FW_OWNER_BYTES];
     uint64_t born_ns, free_ns, work_ns;
-    struct {
-        bool known;
-        uint64_t newest; /* one past the largest packet number that came over it */
-        dxpu_fw_address at;
-    } path[DXPU_PATHS_MAX];
+    dxpu_fw_path path[DXPU_PATHS_MAX];
 } dxpu_fw_link;
 
 typedef struct dxpu_fw_slot {

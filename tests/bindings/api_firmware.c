@@ -1384,6 +1384,77 @@ static void test_path_follows_the_newest(void **state)
     rig_end(&g);
 }
 
+/* The bytes of frames that the node wants to send, taken off. */
+static size_t leaves(rig *g)
+{
+    size_t bytes = 0;
+    uint32_t n = 0;
+    while (dxpu_fw_ring_peek(&g->tx, &n)) {
+        bytes += n - (uint32_t)DXPU_FW_HEADERS_BYTES;
+        dxpu_fw_ring_take(&g->tx);
+    }
+    return bytes;
+}
+
+/* P-27: a frame of the host comes from another's address, and much waits for the host. */
+static void test_p27_three_times_what_arrived(void **state)
+{
+    static const uint8_t other[4] = { 10, 0, 0, 9 };
+    (void)state;
+    for (unsigned limited = 0; limited < 2; limited++) {
+        rig g;
+        uint8_t caught[2048], path, *room;
+        dxpu_fw_address from = host_at;
+        dxpu_tlp t = request(DXPU_TLP_MWR, 1);
+        size_t bytes = 0;
+        int n;
+        rig_begin(&g, NULL);
+        rig_up(&g, 1, 64);
+        assert_int_equal(host_sends(&g, &t), DXPU_OK);
+        n = dxpu_channel_emit(&g.host, g.now, caught, sizeof caught, &path);
+        assert_true(n > 0);
+        memcpy(from.ip, other, sizeof other);
+        room = dxpu_fw_ring_room(&g.rx);
+        memcpy(room + DXPU_FW_HEADERS_BYTES, caught, (size_t)n);
+        dxpu_fw_ring_put(&g.rx, dxpu_fw_wire_build(&from, &box_at, 0, room, (uint32_t)n));
+        dxpu_fw_poll(&g.fw, g.now);
+        assert_memory_equal(g.slot.active->path[0].at.ip, other, 4);
+        g.slot.active->path[0].validation.valid = !limited; /* the control */
+        for (unsigned i = 0; i < 900; i++) {                /* less than the hold time */
+            (void)device_sends(&g, &t);
+            dxpu_fw_poll(&g.fw, g.now += 100000);
+            bytes += leaves(&g);
+        }
+        assert_true(limited ? bytes <= 3 * (size_t)n : bytes > 30 * (size_t)n);
+        rig_end(&g);
+    }
+}
+
+/* P-27: the host itself has moved, and goes on. */
+static void test_p27_a_host_that_moved(void **state)
+{
+    rig g;
+    dxpu_tlp t = request(DXPU_TLP_MWR, 1), got;
+    unsigned taken = 0;
+    (void)state;
+    rig_begin(&g, NULL);
+    rig_up(&g, 1, 64);
+    for (unsigned i = 0; i < 8; i++)
+        assert_true(device_sends(&g, &t));
+    g.slot.active->path[0].at.ip[3] ^= 8; /* as if it had been there until now */
+    g.slot.active->path[0].validation.valid = false;
+    g.slot.active->path[0].validation.allowed_bytes = 0;
+    assert_int_equal(host_sends(&g, &t), DXPU_OK);
+    for (unsigned i = 0; i < 1600; i++) { /* 80 ms */
+        rig_turn(&g);
+        while (host_takes(&g, DXPU_POSTED, &got))
+            taken++;
+    }
+    assert_int_equal(taken, 8);
+    assert_true(g.slot.active && g.slot.active->path[0].validation.valid);
+    rig_end(&g);
+}
+
 /* A host that only opens, with ever new ids, takes nobody's channel and no memory. */
 static void test_flood_of_opens(void **state)
 {
@@ -2266,6 +2337,8 @@ int main(void)
         cmocka_unit_test(test_s92_handshake_without_keys),
         cmocka_unit_test(test_other_slots_and_bad_opens),
         cmocka_unit_test(test_path_follows_the_newest),
+        cmocka_unit_test(test_p27_three_times_what_arrived),
+        cmocka_unit_test(test_p27_a_host_that_moved),
         cmocka_unit_test(test_flood_of_opens),
         cmocka_unit_test(test_full_ring_to_network),
         cmocka_unit_test(test_close_and_silence),

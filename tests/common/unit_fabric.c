@@ -627,6 +627,199 @@ static void test_an_open_is_repeated(void **state)
     close_both();
 }
 
+/* ==== Another address ========================================================================= */
+
+enum { WRITE_BYTES = 12 + 1024, WRITES = 24 };
+
+static int elsewhere; /* a socket: the other address */
+static dxpu_udp_address elsewhere_at;
+static uint8_t caught[ROOM];
+static size_t caught_bytes;
+static unsigned taken[ENDS];
+
+static bool take_all(void *user, fabric_channel *c, uint64_t now)
+{
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
+        while (dxpu_channel_peek(&c->ch, cls).tlp.len) {
+            assert_int_equal(dxpu_channel_take(&c->ch, cls, now), DXPU_OK);
+            taken[(end *)user - ends]++;
+        }
+    }
+    return false;
+}
+
+/* A memory write of 1 KB, or of 4 bytes. */
+static void write_memory(fabric_channel *c, bool big)
+{
+    uint8_t tlp[WRITE_BYTES] = { 0x40, 0, big, !big, 0, 0, 0, big ? 0xff : 0x0f, 0x10, 0, 0, 0 };
+    dxpu_bytes bytes = { tlp, big ? WRITE_BYTES : 16 };
+    assert_int_equal(dxpu_channel_submit(&c->ch, bytes, dxpu_udp_now_ns(), 0), DXPU_OK);
+}
+
+static bool catch_all_of_the_host(unsigned from, uint8_t *frame, size_t len)
+{
+    if (from != HOST)
+        return true;
+    memcpy(caught, frame, len);
+    caught_bytes = len;
+    return false;
+}
+
+/* A channel that is up, a data frame of the host caught, and WRITES big ones waiting at the box. */
+static fabric_channel *frame_to_forward(fabric_channel **host)
+{
+    fabric_channel *box;
+    open_both(1000);
+    memset(taken, 0, sizeof taken);
+    ends[HOST].f.cb.work = ends[BOX].f.cb.work = take_all;
+    *host = dial_box(1);
+    pump();
+    box = ends[BOX].f.live[0];
+    assert_true(box->paths.path[0].validation.valid || box->paths.path[0].validation.allowed_bytes);
+    elsewhere = socket(AF_INET, SOCK_DGRAM, 0);
+    assert_null(dxpu_udp_parse("127.0.0.1:0", &elsewhere_at));
+    assert_int_equal(bind(elsewhere, &elsewhere_at.u.any, elsewhere_at.len), 0);
+    elsewhere_at.len = sizeof elsewhere_at.u;
+    assert_int_equal(getsockname(elsewhere, &elsewhere_at.u.any, &elsewhere_at.len), 0);
+    assert_int_equal(fcntl(elsewhere, F_SETFL, O_NONBLOCK), 0);
+    hook = catch_all_of_the_host;
+    write_memory(*host, false);
+    (void)pump_one(HOST, dxpu_udp_now_ns());
+    assert_int_equal(caught[DXPU_FRAME_KIND], DXPU_KIND_DATA);
+    for (unsigned i = 0; i < WRITES; i++)
+        write_memory(box, true);
+    return box;
+}
+
+/* To the box, from the other address. */
+static void forward(const uint8_t *frame, size_t len)
+{
+    uint8_t copy[ROOM];
+    dxpu_udp_path from;
+    memcpy(copy, frame, len);
+    from.socket = 0;
+    from.remote = elsewhere_at;
+    on_datagram(&ends[BOX].f, copy, len, &from, 0);
+}
+
+/* What comes there; to_host: and goes on to the host. */
+static size_t arrives_elsewhere(bool to_host)
+{
+    uint8_t frame[ROOM];
+    size_t bytes = 0;
+    ssize_t len;
+    dxpu_udp_flush(ends[BOX].f.udp);
+    while ((len = recv(elsewhere, frame, sizeof frame, 0)) > 0) {
+        bytes += (size_t)len;
+        if (to_host)
+            bring(HOST, frame, (size_t)len);
+    }
+    return bytes;
+}
+
+/* Both go on until the host has taken so many TLPs, and its acknowledgements have had time. */
+static void pump_until(unsigned tlps)
+{
+    uint64_t end_ns = dxpu_udp_now_ns() + 900000000ull, quiet_ns = 0;
+    while (!quiet_ns || dxpu_udp_now_ns() < quiet_ns) {
+        uint64_t now = dxpu_udp_now_ns();
+        assert_true(now < end_ns);
+        pump();
+        if (!quiet_ns && taken[HOST] == tlps)
+            quiet_ns = now + 10000000;
+    }
+}
+
+/* What the box sends to an address that a frame was forwarded from, within half the hold time. */
+static size_t brought(bool limited)
+{
+    fabric_channel *host, *box = frame_to_forward(&host);
+    size_t bytes = 0;
+    uint64_t now;
+    forward(caught, caught_bytes);
+    box->paths.path[0].validation.valid = !limited;
+    now = dxpu_udp_now_ns();
+    for (unsigned ms = 0; ms < 500; ms++) {
+        run(&ends[BOX].f, now + ms * 1000000ull);
+        bytes += arrives_elsewhere(false);
+    }
+    assert_int_equal(box->paths.path[0].moves, 1);
+    assert_true(limited == (box->paths.path[0].held_back != 0));
+    close(elsewhere);
+    close_both();
+    return bytes;
+}
+
+static void test_p27_three_times_what_arrived(void **state)
+{
+    size_t bytes;
+    (void)state;
+    bytes = brought(true);
+    assert_true(bytes <= 3 * caught_bytes);
+    assert_true(brought(false) > 30 * caught_bytes); /* the control */
+}
+
+/* The host is there: all that the box had to send arrives soon after its first frame. */
+static void test_p27_a_host_that_moved_answers(void **state)
+{
+    fabric_channel *host, *box = frame_to_forward(&host);
+    uint64_t end_ns = dxpu_udp_now_ns() + 900000000ull;
+    const fabric_path *p = &box->paths.path[0];
+    (void)state;
+    forward(caught, caught_bytes);
+    assert_false(p->validation.valid);
+    while (taken[HOST] < WRITES && dxpu_udp_now_ns() < end_ns) {
+        caught_bytes = 0;
+        run(&ends[BOX].f, dxpu_udp_now_ns());
+        (void)arrives_elsewhere(true);
+        (void)pump_one(HOST, dxpu_udp_now_ns());
+        if (caught_bytes)
+            forward(caught, caught_bytes);
+    }
+    assert_int_equal(taken[HOST], WRITES);
+    assert_int_equal(ends[BOX].downs, 0);
+    assert_true(p->validation.valid && p->moves == 1);
+    assert_true(dxpu_udp_same(&p->proven, &elsewhere_at));
+    assert_true(p->held_back > 0);
+    /* and back: where it was before has not answered lately */
+    hook = NULL;
+    write_memory(host, false);
+    (void)pump_one(HOST, dxpu_udp_now_ns());
+    assert_int_equal(p->moves, 2);
+    assert_false(p->validation.valid);
+    close(elsewhere);
+    close_both();
+}
+
+/* Frames that another forwards do not slow down an opener that stays where it has answered. */
+static void test_p27_back_to_an_address_that_answered(void **state)
+{
+    fabric_channel *host, *box = frame_to_forward(&host);
+    const fabric_path *p = &box->paths.path[0];
+    uint64_t held_back;
+    (void)state;
+    hook = NULL;
+    pump_until(WRITES); /* it answers */
+    assert_true(p->validation.valid);
+    hook = catch_all_of_the_host;
+    write_memory(host, false);
+    (void)pump_one(HOST, dxpu_udp_now_ns());
+    forward(caught, caught_bytes);
+    assert_false(p->validation.valid);
+    hook = NULL;
+    write_memory(host, false);
+    (void)pump_one(HOST, dxpu_udp_now_ns());
+    assert_int_equal(p->moves, 2);
+    assert_true(p->validation.valid);
+    held_back = p->held_back;
+    for (unsigned i = 0; i < WRITES; i++)
+        write_memory(box, true);
+    pump_until(2 * WRITES);
+    assert_int_equal(p->held_back, held_back);
+    close(elsewhere);
+    close_both();
+}
+
 /* S-93: another port of this program has heard of this key with a later timestamp. */
 static void test_s93_another_port_heard_later(void **state)
 {
@@ -960,6 +1153,9 @@ int main(void)
         cmocka_unit_test(test_s14_all_places),
         cmocka_unit_test(test_s15_no_place),
         cmocka_unit_test(test_an_open_is_repeated),
+        cmocka_unit_test(test_p27_three_times_what_arrived),
+        cmocka_unit_test(test_p27_a_host_that_moved_answers),
+        cmocka_unit_test(test_p27_back_to_an_address_that_answered),
         cmocka_unit_test(test_s93_another_port_heard_later),
         cmocka_unit_test(test_s93_two_ports_at_once),
         cmocka_unit_test(test_s13_a_refused_version_counts),

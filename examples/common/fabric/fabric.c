@@ -292,25 +292,52 @@ static fabric_channel *channel_of_open(const fabric *f, const dxpu_offer *o)
     return NULL;
 }
 
-/* The channel took a frame on a path: where that path is, see fabric.h. */
-static void learn_path(fabric_channel *c, const uint8_t *frame, const dxpu_udp_path *from)
+/* The path is at another address: one that is known to receive, or none yet (P-27). */
+static void move_path(fabric_path *p, const dxpu_udp_path *to, uint64_t now)
 {
-    uint64_t packet = 0;
-    fabric_path *p;
-    if (frame[DXPU_FRAME_PATH] >= c->ch.cfg.paths)
-        return;
-    p = &c->paths.path[frame[DXPU_FRAME_PATH]];
-    for (unsigned i = 0; i < sizeof packet; i++)
-        packet = packet << 8 | frame[DXPU_FRAME_PACKET + i];
-    p->rx_frames++;
-    if (packet < p->newest)
-        return;
-    p->newest = packet + 1;
-    if (!c->accepted)
-        return;
-    p->moves += p->known && !dxpu_udp_same(&p->at.remote, &from->remote);
+    bool back = p->has_proven && dxpu_udp_same(&p->proven, &to->remote);
+    p->moves += p->known;
     p->known = true;
-    p->at = *from;
+    dxpu_validation_start(&p->validation, now);
+    p->validation.valid = back;
+}
+
+/* The channel took a frame on a path: where that path is, see fabric.h. */
+static void learn_path(fabric_channel *c, const uint8_t *frame, size_t len,
+                       const dxpu_udp_path *from, uint64_t now)
+{
+    dxpu_bytes bytes = { frame, len };
+    dxpu_frame header;
+    fabric_path *p;
+    if (dxpu_frame_decode(bytes, 0, &header) != DXPU_OK || header.path >= c->ch.cfg.paths)
+        return;
+    p = &c->paths.path[header.path];
+    p->rx_frames++;
+    if (header.packet >= p->newest) {
+        p->newest = header.packet + 1;
+        if (!c->accepted)
+            return;
+        if (!p->known || !dxpu_udp_same(&p->at.remote, &from->remote))
+            move_path(p, from, now);
+        p->at = *from;
+    }
+    if (!c->accepted || !dxpu_udp_same(&p->at.remote, &from->remote))
+        return;
+    dxpu_validation_heard(&p->validation, bytes);
+    if (p->validation.valid) {
+        p->has_proven = true;
+        p->proven = p->at.remote;
+    }
+}
+
+/* P-27: who forwards a frame of the opener from another's address brings that one three times as
+   much, and no more. */
+static bool may_send(const fabric_channel *c, fabric_path *p, const uint8_t *frame, size_t len)
+{
+    dxpu_bytes bytes = { frame, len };
+    bool may = !c->accepted || dxpu_validation_may_send(&p->validation, bytes);
+    p->held_back += !may;
+    return may;
 }
 
 /* When the table is full, the oldest open that never came up makes room. */
@@ -351,7 +378,7 @@ static void accept_open(fabric *f, fabric_channel *c, const dxpu_offer *offer, u
         channel_free(f, c);
         return;
     }
-    learn_path(c, buf, from);
+    learn_path(c, buf, len, from, now);
     f->count.opens_accepted++;
 }
 
@@ -371,7 +398,7 @@ static void repeated_open(fabric *f, fabric_channel *c, uint8_t *buf, size_t len
 {
     f->count.opens_repeated++;
     if (dxpu_channel_ingest(&c->ch, now, buf, len, 0) == DXPU_OK)
-        learn_path(c, buf, from);
+        learn_path(c, buf, len, from, now);
 }
 
 /* With --plain. */
@@ -599,7 +626,7 @@ static void on_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_pat
         return;
     }
     if (dxpu_channel_ingest(&c->ch, now, buf, len, flags) == DXPU_OK)
-        learn_path(c, buf, from);
+        learn_path(c, buf, len, from, now);
     check_up(f, c, now);
 }
 
@@ -613,6 +640,8 @@ static bool emit(fabric *f, fabric_channel *c, uint64_t now)
         if (n <= 0)
             return n == 0;
         if (!p->known) /* never: the channel uses only paths that it was heard on */
+            continue;
+        if (!may_send(c, p, room, (size_t)n))
             continue;
         p->tx_frames++;
         p->tx_data_frames += room[DXPU_FRAME_KIND] == DXPU_KIND_DATA;
@@ -1035,6 +1064,7 @@ static void add_path(fabric_path *sum, const fabric_path *p)
     sum->tx_data_frames += p->tx_data_frames;
     sum->rx_frames += p->rx_frames;
     sum->moves += p->moves;
+    sum->held_back += p->held_back;
 }
 
 void fabric_paths_keep(fabric_paths *sum, const fabric_channel *c)
@@ -1061,6 +1091,7 @@ static void report_path(report *r, unsigned number, const fabric_path *p)
     report_number(r, "tx_data_frames", p->tx_data_frames);
     report_number(r, "rx_frames", p->rx_frames);
     report_number(r, "moves", p->moves);
+    report_number(r, "held_back", p->held_back);
     report_close(r);
 }
 

@@ -9,7 +9,9 @@
    another address (a NAT forgot, the host moved) when a frame on that path comes from there that
    the channel accepts and whose packet number is above all before on that path: else the channel
    would be lost, and the guest's device with it.  So neither a forged frame nor one caught and sent
-   again draws a path away; who can hold frames back and forward them can, as with QUIC.
+   again draws a path away; who can hold frames back and forward them can, as with QUIC.  An address
+   that has not shown that it receives is sent three times what arrived from it at most (P-27): what
+   is above that is dropped, and the channel sends it again as if the network had lost it.
 
    Keys.  Unless the program runs with --plain, who opens first agrees on keys with the owner of a
    public key (sealing.h), and nothing but handshakes is taken, or answered, of anybody else.  Until
@@ -30,8 +32,12 @@ typedef struct fabric_path {
     dxpu_udp_path at;
     uint64_t newest; /* one past the largest packet number accepted on it */
     uint64_t tx_frames, tx_data_frames, rx_frames;
-    uint64_t moves;      /* times the opener's address changed */
-    dxpu_path_info info; /* of a channel that is over: as it was at its end */
+    uint64_t moves;             /* times the opener's address changed */
+    dxpu_validation validation; /* acceptor: of `at` */
+    bool has_proven;
+    dxpu_udp_address proven; /* the last valid one: valid at once when the path returns to it */
+    uint64_t held_back;      /* frames that were not sent, by P-27 */
+    dxpu_path_info info;     /* of a channel that is over: as it was at its end */
 } fabric_path;
 
 /* Those of a channel, or of all the channels of one slot. */
