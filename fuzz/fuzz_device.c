@@ -187,7 +187,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const dxpu_guard_allowed none = { false, false };
     dxpu_guard g;
     memset(&oracle, 0, sizeof oracle);
-    must(guard_init(&g, &none) == 0);
+    guard_init(&g, &none);
+    must(guard_begin(&g) == 0);
     while (size >= 2) {
         size_t len = (size_t)data[1] * 4 < size - 2 ? (size_t)data[1] * 4 : size - 2;
         uint8_t *copy = (uint8_t *)malloc(len ? len : 1); /* of its own: what is beyond is seen */
@@ -202,6 +203,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (uint32_t i = 0; i < g.windows.count; i++)
         must(g.windows.at[i].first <= g.windows.at[i].last &&
              (i == 0 || g.windows.at[i - 1].last < g.windows.at[i].first));
-    guard_free(&g);
+    guard_end(&g);
     return 0;
 }

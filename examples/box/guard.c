@@ -4,20 +4,27 @@
 
 #include <stdlib.h>
 
-int guard_init(dxpu_guard *g, const dxpu_guard_allowed *allowed)
+void guard_init(dxpu_guard *g, const dxpu_guard_allowed *allowed)
 {
-    dxpu_tag_entry *entries = malloc(GUARD_REQUESTS * sizeof *entries);
-    dxpu_windows windows;
-    if (!entries)
+    memset(g, 0, sizeof *g);
+    g->allowed = *allowed;
+    dxpu_windows_init(&g->windows, NULL, 0, realloc);
+}
+
+int guard_begin(dxpu_guard *g)
+{
+    g->entries = malloc(GUARD_REQUESTS * sizeof *g->entries);
+    if (!g->entries)
         return -1;
-    dxpu_windows_init(&windows, NULL, 0, realloc);
-    (void)dxpu_guard_init(g, allowed, entries, GUARD_REQUESTS, &windows); /* in range */
+    g->capacity = GUARD_REQUESTS;
+    dxpu_guard_clear(g);
     return 0;
 }
 
-void guard_free(dxpu_guard *g)
+void guard_end(dxpu_guard *g)
 {
     free(g->windows.at);
     free(g->entries);
-    memset(g, 0, sizeof *g);
+    g->entries = NULL;
+    dxpu_windows_init(&g->windows, NULL, 0, realloc);
 }

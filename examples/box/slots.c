@@ -468,7 +468,7 @@ static void clean(slot *s)
     clear_queues(s);
     s->answers_head = s->answers_tail;
     s->limited_ns = DXPU_NEVER;
-    dxpu_guard_clear(&s->guard);
+    guard_end(&s->guard);
     s->kind->reset(s->device);
 }
 
@@ -491,6 +491,11 @@ void slots_up(void *user, fabric_channel *c, uint64_t now_ns)
         return;
     }
     slots_end(s, DXPU_REASON_REPLACED); /* before the first TLP of the new one is looked at */
+    if (guard_begin(&s->guard)) {
+        say(b, c, "refused", "out of memory");
+        dxpu_channel_reset(&c->ch, DXPU_REASON_BUSY);
+        return;
+    }
     s->active = c;
     s->incarnations++;
     manager_changed(b->manager, c->slot);
@@ -609,8 +614,7 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
     own.timeout_ns = DXPU_NEVER; /* S-110: the channel's hold ends what is never answered */
     s->limited_ns = DXPU_NEVER;
     limit_init(&s->limit, b->limit_tlps, b->limit_bytes, dxpu_udp_now_ns());
-    if (guard_init(&s->guard, &b->allowed))
-        return -1;
+    guard_init(&s->guard, &b->allowed);
     if (b->pool) {
         s->lane = jobs_lane_new(b->pool, s->shard->wake, &s->jobs);
         own.jobs = &s->jobs;
@@ -674,7 +678,7 @@ void slots_close(box *b)
             b->slots[i].kind->destroy(b->slots[i].device);
         }
         jobs_lane_free(b->slots[i].lane);
-        guard_free(&b->slots[i].guard);
+        guard_end(&b->slots[i].guard);
     }
     jobs_pool_free(b->pool);
     b->pool = NULL;

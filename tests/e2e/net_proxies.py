@@ -883,4 +883,28 @@ def options_and_files():
         check(wrong.status == 2 and "line 5" in wrong.errors(), wrong.errors())
 
 
+def resident_kb(process):
+    """Memory of its own: no file, no library."""
+    with open("/proc/%d/status" % process.popen.pid) as f:
+        return int(re.search(r"RssAnon:\s+(\d+) kB", f.read()).group(1))
+
+
+@case
+def idle_slot_takes_little_memory():
+    """What a slot needs for a channel is there while it has one."""
+    with lab.Lab() as l:
+        one, many = (l.start("dxpu-box", "--listen", V4, "--slots", n, "--json")
+                     for n in (1, 512))
+        at = one.address(), many.address()
+        idle = resident_kb(many)
+        check((idle - resident_kb(one)) / 511 < 32, idle, resident_kb(one))
+        host = l.start("dxpu-host", "--vfio-user", l.file("sock"), "--attach",
+                       ",".join("%d=%s/%d" % (n, at[1], n) for n in range(1, 9)), "--json")
+        for n in range(1, 9):
+            host.says("slot %d: slot %d of .* is attached" % (n, n))
+        busy = resident_kb(many)
+        check((busy - idle) / 8 > 64, idle, busy)  # the control: a busy one is seen to need more
+        check(host.stop() == 0 and one.stop() == 0 and many.stop() == 0, many.errors())
+
+
 sys.exit(main())
