@@ -883,6 +883,30 @@ def options_and_files():
         check(wrong.status == 2 and "line 5" in wrong.errors(), wrong.errors())
 
 
+@case
+def name_that_does_not_resolve_may_later():
+    """It ends as what a restart may mend; a wrong address, the control, as what none does."""
+    with lab.Lab(plain=True) as l:
+        guest = ("dxpu-host", "--vfio-user", l.file("sock"))
+        peers = l.file("peers")
+        pool = ("--state", l.file("state"), "--identity", l.file("id"))
+        for name, status in (("no-such-host.invalid", 3), ("1.2.3.4.5", 2)):
+            at = name + ":4458"
+            for words in (("dxpu-box", "--listen", at), ("dxpu-host", "--load", "read", "--box", at),
+                          ("dxpu-host", "--load", "read", "--box", V4, "--listen", at),
+                          (*guest, "--attach", "1=%s/1" % at), (*guest, "--control", at),
+                          ("dxpu-box", *pool, "--manager", at),
+                          ("dxpu-box", *pool, "--manager", V4, "--advertise", at)):
+                wrong = l.run(*words, seconds=20)
+                check(wrong.status == status, words, wrong.status, wrong.errors())
+                check(("no such host" in wrong.errors()) == (status == 3), wrong.errors())
+                check(("--help" in wrong.errors()) == (status == 2), wrong.errors())
+            with open(peers, "w") as f:
+                f.write("%s= at=%s\n" % ("A" * 43, at))
+            wrong = l.run("dxpu-box", "--peers", peers, "--listen", V4, seconds=20)
+            check(wrong.status == status and "at=" in wrong.errors(), wrong.errors())
+
+
 def resident_kb(process):
     """Memory of its own: no file, no library."""
     with open("/proc/%d/status" % process.popen.pid) as f:

@@ -339,7 +339,7 @@ static int add_file(table *t, const char *program, const char *file)
         why = file_problem(fd, &rc);
     if (f && !why) {
         why = add_lines(t, f, &line);
-        rc = line ? BAD_USE : BAD_SYSTEM;
+        rc = line && !(why && strstr(why, dxpu_udp_unresolved)) ? BAD_USE : BAD_SYSTEM;
     }
     if (f)
         fclose(f);

@@ -32,6 +32,10 @@ int program_options(option_program *p, int argc, char **argv)
 
 int program_usage(const option_program *p, const char *what)
 {
+    if (strstr(what, dxpu_udp_unresolved)) {
+        fprintf(stderr, "%s: %s\n", p->name, what);
+        return PROGRAM_SYSTEM;
+    }
     fprintf(stderr, "%s: %s; see %s --help\n", p->name, what, p->name);
     return PROGRAM_USAGE;
 }

@@ -9,7 +9,8 @@
 
 /* Fill the options' targets; p->version is set here.  PROGRAM_GO, or the exit status. */
 int program_options(option_program *p, int argc, char **argv);
-/* Say what is wrong with how it was called: PROGRAM_USAGE. */
+/* Say what is wrong with how it was called: PROGRAM_USAGE; PROGRAM_SYSTEM when that is a name that
+   does not resolve, since it may at the next start. */
 int program_usage(const option_program *p, const char *what);
 /* One object with what `fill` reports.  0, or -1: not all of it could be written; of stdout it says
    so. */
