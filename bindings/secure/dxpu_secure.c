@@ -682,8 +682,7 @@ static int on_initiation(dxpu_secure *s, uint64_t now_ns, dxpu_bytes body, dxpu_
     return rc;
 }
 
-/* A whole frame that can be one of ours: its body. */
-static int frame_read(dxpu_bytes datagram, dxpu_bytes *body)
+int dxpu_secure_body(dxpu_bytes datagram, dxpu_bytes *body)
 {
     dxpu_frame f;
     int rc = dxpu_frame_decode(datagram, DXPU_FRAME_CRC_BYTES, &f);
@@ -696,12 +695,22 @@ static int frame_read(dxpu_bytes datagram, dxpu_bytes *body)
     if (f.body.len < HEAD_BYTES)
         return DXPU_E_SHORT;
     *body = f.body;
-    if (f.body.ptr[HEAD_SECURITY] != SECURITY_VERSION)
-        return DXPU_E_VERSION;
-    bool first = f.body.ptr[HEAD_TYPE] == TYPE_INITIATION;
-    if (!first && get(f.body.ptr + HEAD_VERSION_MIN, 2) != 0)
+    return f.body.ptr[HEAD_SECURITY] == SECURITY_VERSION ? DXPU_OK : DXPU_E_VERSION;
+}
+
+/* A whole frame that can be one of ours: its body. */
+static int frame_read(dxpu_bytes datagram, dxpu_bytes *body)
+{
+    int rc = dxpu_secure_body(datagram, body);
+    uint8_t kind = 0;
+    uint32_t channel = 0;
+    if (rc != DXPU_OK)
+        return rc;
+    (void)dxpu_frame_peek(datagram, &kind, &channel); /* a frame, as the body says */
+    bool first = body->ptr[HEAD_TYPE] == TYPE_INITIATION;
+    if (!first && get(body->ptr + HEAD_VERSION_MIN, 2) != 0)
         return DXPU_E_RSVD;
-    return f.channel == (first ? 0 : get(f.body.ptr + HEAD_CHANNEL, 4)) ? DXPU_OK : DXPU_E_CHANNEL;
+    return channel == (first ? 0 : get(body->ptr + HEAD_CHANNEL, 4)) ? DXPU_OK : DXPU_E_CHANNEL;
 }
 
 int dxpu_secure_ingest(dxpu_secure *s, uint64_t now_ns, dxpu_bytes datagram, dxpu_bytes from,

@@ -123,6 +123,9 @@ dxpu_secure_session *dxpu_secure_begin(dxpu_secure *s, const uint8_t key[DXPU_NO
    Returns its bytes, or E_STATE when the session is not one that asks. */
 int dxpu_secure_initiate(dxpu_secure_session *x, uint64_t now_ns, uint64_t wall_ns, uint8_t *out,
                          size_t cap);
+/* The body of a handshake frame of this security version, 8 bytes at least: the message's type, the
+   version, and six bytes that the type gives a meaning.  DXPU_OK or a peer error. */
+int dxpu_secure_body(dxpu_bytes datagram, dxpu_bytes *body);
 /* Take one handshake frame from the network.
    from    where it came from, as bytes that are the same for the same address and port
    answer  cap bytes, DXPU_SECURE_FRAME_BYTES at least; *bytes of them go back to where it came from

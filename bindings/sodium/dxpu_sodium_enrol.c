@@ -88,21 +88,13 @@ static int hear(dxpu_sodium_enrol *e, unsigned type, dxpu_bytes message)
 
 int dxpu_sodium_enrol_ingest(dxpu_sodium_enrol *e, dxpu_bytes datagram)
 {
-    dxpu_frame f;
-    int rc = dxpu_frame_decode(datagram, DXPU_FRAME_CRC_BYTES, &f);
-    if (rc == DXPU_OK)
-        rc = dxpu_frame_check_crc(datagram);
+    dxpu_bytes body = { NULL, 0 };
+    int rc = dxpu_secure_body(datagram, &body);
     if (rc != DXPU_OK)
         return rc;
-    if (f.kind != DXPU_KIND_HANDSHAKE || f.body.len > DXPU_HANDSHAKE_MAX_BYTES)
-        return DXPU_E_STATE;
-    if (f.body.len < HEAD_BYTES)
-        return DXPU_E_SHORT;
-    unsigned type = f.body.ptr[HEAD_TYPE];
-    if (f.body.ptr[HEAD_SECURITY] != SECURITY_VERSION)
-        return DXPU_E_VERSION;
+    unsigned type = body.ptr[HEAD_TYPE];
     for (unsigned i = HEAD_SECURITY + 1; i < HEAD_BYTES; i++) {
-        if (f.body.ptr[i])
+        if (body.ptr[i])
             return DXPU_E_RSVD;
     }
     if (type < TYPE_FIRST || type > TYPE_LAST)
@@ -114,7 +106,7 @@ int dxpu_sodium_enrol_ingest(dxpu_sodium_enrol *e, dxpu_bytes datagram)
     if (dxpu_noise_done(&e->noise) || type != (unsigned)TYPE_FIRST + e->noise.next)
         return DXPU_E_STATE;
     dxpu_sodium_enrol work = *e; /* what cannot be answered changes nothing (S-2) */
-    rc = hear(&work, type, (dxpu_bytes){ f.body.ptr + HEAD_BYTES, f.body.len - HEAD_BYTES });
+    rc = hear(&work, type, (dxpu_bytes){ body.ptr + HEAD_BYTES, body.len - HEAD_BYTES });
     if (rc == DXPU_OK) {
         *e = work;
         memcpy(e->heard, heard, sizeof e->heard);
