@@ -37,7 +37,6 @@ typedef struct child {
 typedef struct keeper_child {
     child c;
     int held; /* the guest's connection, -1: none */
-    bool open;
 } keeper_child;
 
 typedef struct parent {
