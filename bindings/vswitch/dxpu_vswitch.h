@@ -139,8 +139,9 @@ DXPU_API bool dxpu_vswitch_crs(const dxpu_vswitch *vs, uint8_t slot, const dxpu_
    Unsupported Request).  Only through ports that pass it on, all the way down.  O(log slots). */
 DXPU_API uint8_t dxpu_vswitch_by_address(const dxpu_vswitch *vs, uint64_t address);
 DXPU_API uint8_t dxpu_vswitch_by_bdf(const dxpu_vswitch *vs, uint16_t bdf);
-/* Where a memory request or atomic of the device in `slot` goes: 0 to host memory, 1.. to that
-   other slot, -DXPU_CPL_UR or -DXPU_CPL_CA refused with that status (posted ones are dropped). */
+/* Where a memory request, an atomic or a message by ID of the device in `slot` goes: 0 to the host,
+   1.. to that other slot, -DXPU_CPL_UR or -DXPU_CPL_CA refused with that status (posted ones are
+   dropped). */
 DXPU_API int dxpu_vswitch_upstream(const dxpu_vswitch *vs, uint8_t slot, const dxpu_tlp *t);
 /* An ERR_COR, ERR_NONFATAL, ERR_FATAL or PM_PME message came from `slot`: the root port takes it
    into its registers, an MSI may follow.  False when it is none of these, or the way up shut. */
@@ -1083,9 +1084,26 @@ DXPU_API bool dxpu_vswitch_bus_master(const dxpu_vswitch *vs, uint8_t slot)
            dxpui_vs_way_up(vs, p, DXPUI_VS_MASTER);
 }
 
+/* No port asks for Bus Master Enable here: a message but for an interrupt is not DMA.  What Request
+   Redirect sends to the root ends there. */
+static int dxpui_vs_by_id(const dxpu_vswitch *vs, const dxpu_vswitch_port *p, uint8_t slot,
+                          const dxpu_tlp *t)
+{
+    unsigned acs = dxpui_vs_get16(p, DXPUI_VS_ACSCTL);
+    uint8_t to = dxpu_vswitch_by_bdf(vs, t->target);
+    if ((acs & DXPUI_VS_ACS_SV) && !dxpui_vs_behind(p, DXPU_BDF_BUS(t->requester)))
+        return -DXPU_CPL_CA;
+    if (to == slot)
+        return -DXPU_CPL_UR;
+    return dxpu_vswitch_link_up(vs, to) && !(acs & DXPUI_VS_ACS_RR) ? to : 0;
+}
+
 DXPU_API int dxpu_vswitch_upstream(const dxpu_vswitch *vs, uint8_t slot, const dxpu_tlp *t)
 {
     const dxpu_vswitch_port *p = dxpui_vs_slot_port(vs, slot);
+    if (p && dxpu_vswitch_link_up(vs, slot) &&
+        (t->type == DXPU_TLP_MSG || t->type == DXPU_TLP_MSGD))
+        return dxpui_vs_by_id(vs, p, slot, t);
     if (!p || !dxpu_vswitch_link_up(vs, slot) ||
         !dxpui_vs_has(p, DXPUI_VS_COMMAND, DXPUI_VS_MASTER))
         return -DXPU_CPL_UR;

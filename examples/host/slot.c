@@ -17,7 +17,8 @@ enum {
     REQUESTS_HIGH = SLOT_TAGS / 4,
     QUEUE_PEERS = 128,    /* TLPs of other slots' devices that wait here, a class */
     COMPLETIONS_MAX = 65, /* of the largest read: 64 bytes each */
-    VENDOR_TYPE_1 = 0x7f  /* message code */
+    VENDOR_TYPE_0 = 0x7e, /* message codes */
+    VENDOR_TYPE_1 = 0x7f
 };
 
 static void init_tags(guest_slot *s)
@@ -572,10 +573,24 @@ static bool may_be_dropped(const dxpu_tlp *t)
            dxpu_message_action(t, DXPU_UPSTREAM) != DXPU_MSG_REFUSE;
 }
 
+/* A vendor's message to a function by its ID goes to the slot of that function (R-24).  False: it
+   waits for that slot. */
+static bool take_by_id(guest_slot *s, const dxpu_tlp *t, dxpu_bytes bytes, uint64_t now)
+{
+    int to = s->host->route(s->host->user, s->number, t);
+    int sent = to > 0 ? send_to_peer(s, (unsigned)to, t, bytes, now) : PEER_REFUSED;
+    if (sent == PEER_REFUSED && (to != 0 || !may_be_dropped(t)))
+        count_refused(s, to ? (unsigned)SLOT_REFUSED_route : (unsigned)SLOT_REFUSED_kind);
+    return sent != PEER_WAITS;
+}
+
 static bool take_posted(guest_slot *s, const dxpu_tlp *t, dxpu_bytes bytes, uint64_t now)
 {
+    bool vendors = t->message_code == VENDOR_TYPE_0 || t->message_code == VENDOR_TYPE_1;
     if (t->type == DXPU_TLP_MWR)
         return take_write(s, t, bytes, now);
+    if (vendors && t->message_routing == DXPU_MSG_BY_ID)
+        return take_by_id(s, t, bytes, now);
     if (t->type == DXPU_TLP_MSG && s->host->message(s->host->user, s->number, t))
         s->messages++;
     else if (!may_be_dropped(t))

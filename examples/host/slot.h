@@ -46,8 +46,8 @@ typedef struct slot_host {
     bool (*dma_write)(void *user, uint64_t address, const void *data, size_t bytes);
     /* Interrupt the guest; false: not now, its way is full.  Ask again. */
     bool (*msi)(void *user, uint64_t address, uint32_t data);
-    /* Where a memory request of the device goes: 0 to guest memory, 1.. to that other slot,
-       -DXPU_CPL_UR or -DXPU_CPL_CA refused. */
+    /* Where a memory request of the device, or its message by ID, goes: 0 to the guest, 1.. to that
+       other slot, -DXPU_CPL_UR or -DXPU_CPL_CA refused. */
     int (*route)(void *user, unsigned slot, const dxpu_tlp *t);
     struct guest_slot *(*peer)(void *user, unsigned slot);
     /* Add to `out` what the device may reach besides its interrupts (S-103). */

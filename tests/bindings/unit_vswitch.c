@@ -1161,6 +1161,45 @@ static void test_v11_upstream(void **state)
     }
 }
 
+static void test_r24_v41_messages_by_id(void **state)
+{
+    (void)state;
+    static bench b;
+    dxpu_tlp t;
+    EACH_TOPOLOGY
+    {
+        boot(&b, topology, 2, false);
+        insert(&b, 1);
+        insert(&b, 2);
+        unsigned p = b.port[1];
+        memset(&t, 0, sizeof t);
+        t.type = DXPU_TLP_MSG;
+        t.message_code = 0x7f;
+        t.message_routing = DXPU_MSG_BY_ID;
+        t.requester = (uint16_t)DXPU_BDF(own_bus(&b, 1), 0, 0);
+        t.target = (uint16_t)DXPU_BDF(own_bus(&b, 2), 0, 0);
+        wr16(&b, p, COMMAND, 2); /* no Bus Master Enable */
+        assert_int_equal(dxpu_vswitch_upstream(&b.vs, 1, &t), 2);
+        t.type = DXPU_TLP_MSGD;
+        assert_int_equal(dxpu_vswitch_upstream(&b.vs, 1, &t), 2);
+        wr16(&b, p, ACS + 6, 4); /* request redirect */
+        assert_int_equal(dxpu_vswitch_upstream(&b.vs, 1, &t), 0);
+        wr16(&b, p, ACS + 6, 1); /* source validation */
+        assert_int_equal(dxpu_vswitch_upstream(&b.vs, 1, &t), 2);
+        t.requester = 0;
+        assert_int_equal(dxpu_vswitch_upstream(&b.vs, 1, &t), -DXPU_CPL_CA);
+        wr16(&b, p, ACS + 6, 0);
+        t.target = (uint16_t)DXPU_BDF(own_bus(&b, 1), 0, 0); /* where it came from */
+        assert_int_equal(dxpu_vswitch_upstream(&b.vs, 1, &t), -DXPU_CPL_UR);
+        t.target = 0; /* the root */
+        assert_int_equal(dxpu_vswitch_upstream(&b.vs, 1, &t), 0);
+        t.target = (uint16_t)DXPU_BDF(own_bus(&b, 2), 0, 0);
+        assert_int_equal(dxpu_vswitch_upstream(&b.vs, 3, &t), -DXPU_CPL_UR);
+        wr16(&b, b.port[2], LNKCTL, 0x10); /* its link is down */
+        assert_int_equal(dxpu_vswitch_upstream(&b.vs, 1, &t), 0);
+    }
+}
+
 static bool message(bench *b, unsigned slot, unsigned code, unsigned requester)
 {
     dxpu_tlp t;
@@ -1493,6 +1532,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_v9_retrain),
         cmocka_unit_test(test_v10_crs),
         cmocka_unit_test(test_v11_upstream),
+        cmocka_unit_test(test_r24_v41_messages_by_id),
         cmocka_unit_test(test_v12_errors),
         cmocka_unit_test(test_v12_pme),
         cmocka_unit_test(test_v40_events_wake_a_sleeping_port),

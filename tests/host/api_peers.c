@@ -226,6 +226,10 @@ static void open_switch(void)
 /* A device with 64 KB of memory: byte n of it is n; its BARs cannot be sized. */
 static unsigned part_bytes = 256;
 
+static uint8_t posted[64]; /* the last one that a box was sent */
+static size_t posted_bytes;
+static const peer *posted_at;
+
 static void box_step(peer *p, uint64_t now)
 {
     static uint8_t data[4096];
@@ -235,11 +239,14 @@ static void box_step(peer *p, uint64_t now)
     uint64_t at;
     (void)now;
     while (p->open && (d = dxpu_channel_peek(&p->ch, DXPU_POSTED)).tlp.len) {
-        assert_int_equal(dxpu_tlp_decode(d.tlp, &t), DXPU_OK);
+        assert_int_equal(dxpu_tlp_receive(d.tlp, &t), DXPU_OK);
         writes++;
         last_requester = t.requester;
         last_address = t.address;
         write_byte = t.payload.ptr[t.payload.len - 1];
+        posted_bytes = d.tlp.len < sizeof posted ? d.tlp.len : sizeof posted;
+        memcpy(posted, d.tlp.ptr, posted_bytes);
+        posted_at = p;
         assert_int_equal(dxpu_channel_take(&p->ch, DXPU_POSTED, now), DXPU_OK);
     }
     while (p->open && peer_take(p, DXPU_NONPOSTED, &t)) {
@@ -402,6 +409,51 @@ static void test_v16_an_answer_in_too_large_parts(void **state)
     ask(A, DXPU_TLP_MRD, 0x2a1, WINDOW_OF(B), 256); /* control: the tag can be used again */
     run_until(four_answers);
     assert_int_equal(refusals, 1);
+}
+
+static bool one_refused_by_a(void)
+{
+    return slots[A].refused == 1;
+}
+
+/* Of A's device, with bits set that PCIe reserves, to a function by its ID. */
+static void send_message(uint8_t code, uint16_t target, uint8_t out[20])
+{
+    const uint8_t bytes[20] = {
+        0x72, 0x73, 0x30, 1, 0x01, 0, 0, code, (uint8_t)(target >> 8), (uint8_t)target, 0x12, 0x34,
+        0,    1,    2,    3, 4,    5, 6, 7
+    };
+    dxpu_bytes tlp = { bytes, sizeof bytes };
+    memcpy(out, bytes, sizeof bytes);
+    assert_int_equal(dxpu_channel_submit(&boxes[A].ch, tlp, dxpu_udp_now_ns(), 0), DXPU_OK);
+}
+
+/* Vendors' messages that none here knows go from device to device as they are. */
+static void test_r24_v41_message_by_id_reaches_the_other_slot(void **state)
+{
+    uint8_t sent[20];
+    (void)state;
+    start(60000);
+    for (uint8_t code = 0x7e; code <= 0x7f; code++) {
+        writes = 0;
+        send_message(code, DXPU_BDF(2, 0, 0), sent);
+        run_until(one_write);
+        assert_ptr_equal(posted_at, &boxes[B]);
+        assert_int_equal(posted_bytes, sizeof sent);
+        assert_memory_equal(posted, sent, sizeof sent);
+    }
+    assert_int_equal(slots[A].peer_tlps, 2);
+    assert_int_equal(slots[A].refused, 0);
+    writes = 0;
+    send_message(0x7f, DXPU_BDF(9, 0, 0), sent); /* none there: it ends at the host */
+    send_message(0x7e, DXPU_BDF(9, 0, 0), sent);
+    run_until(one_refused_by_a);
+    assert_int_equal(slots[A].refused_why[SLOT_REFUSED_kind], 1);
+    slots[A].refused = 0;
+    send_message(0x7f, DXPU_BDF(1, 0, 0), sent); /* where it came from */
+    run_until(one_refused_by_a);
+    assert_int_equal(slots[A].refused_why[SLOT_REFUSED_route], 1);
+    assert_int_equal(writes, 0);
 }
 
 static void test_v11_request_reaches_the_other_slot(void **state)
@@ -678,6 +730,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_teardown(name, teardown)
     const struct CMUnitTest tests[] = {
         CASE(test_v11_request_reaches_the_other_slot),
+        CASE(test_r24_v41_message_by_id_reaches_the_other_slot),
         CASE(test_v16_an_answer_in_too_large_parts),
         CASE(test_v11_both_directions_and_the_guest),
         CASE(test_v11_acs_bits_are_obeyed),
