@@ -665,6 +665,26 @@ def malformed_tlps_cross_and_are_answered():
         check(fate_is_good(lab.compare(sent, got)), lab.read_tlps(got))
 
 
+@case
+def r24_vendor_messages_reach_the_device():
+    """Messages of a vendor that none here knows, with bits set that PCIe reserves."""
+    with lab.Lab() as l:
+        sent, got, capture = l.file("sent.pcap"), l.file("got.pcap"), l.file("vendor.pcap")
+        with open(OWN, "rb") as f:
+            head = f.read(24)
+        tlps = [bytes.fromhex("%02x733001010000%02x0100123400010203" % (0x70 | way, code)) +
+                b"data" for way in (2, 3) for code in (0x7e, 0x7f)]  # by ID, broadcast
+        with open(capture, "wb") as f:
+            f.write(head + b"".join(packet_of(head, tlp) for tlp in tlps))
+        box, at = lab_pair(l, "--record", got)
+        host = l.run("dxpu-host", "--box", at, "--replay", capture, "--record", sent, "--json")
+        check(host.status == 0 and box.stop() == 0, host.status, host.errors())
+        check(host.result()["submitted"] == 4, host.result())
+        check(lab.read_tlps(sent) == tlps == lab.read_tlps(got), lab.read_tlps(got))
+        device = box.result()["slot_1"]
+        check(device["memory"]["messages"] == 4 and device["malformed"] == 0, device)
+
+
 def packet_of(head, tlp):
     """A record with one TLP in NetTLP's encapsulation, in the byte order of the file."""
     import struct
