@@ -912,7 +912,8 @@ def name_that_does_not_resolve_may_later():
         pool = ("--state", l.file("state"), "--identity", l.file("id"))
         for name, status in (("no-such-host.invalid", 3), ("1.2.3.4.5", 2)):
             at = name + ":4458"
-            for words in (("dxpu-box", "--listen", at), ("dxpu-host", "--load", "read", "--box", at),
+            for words in (("dxpu-box", "--listen", at),
+                          ("dxpu-host", "--load", "read", "--box", at),
                           ("dxpu-host", "--load", "read", "--box", V4, "--listen", at),
                           (*guest, "--attach", "1=%s/1" % at), (*guest, "--control", at),
                           ("dxpu-box", *pool, "--manager", at),
