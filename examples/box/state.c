@@ -5,12 +5,12 @@
 #endif
 #include "state.h"
 
+#include "durable.h"
 #include "dxpu_control.h"
 #include "program.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -200,20 +200,6 @@ static int read_file(const char *file, const dxpu_box_table *t, uint8_t *phase, 
     return rc;
 }
 
-/* The rename is durable once the directory is. */
-static int sync_directory(const char *file)
-{
-    char path[STATE_PATH_BYTES];
-    int fd, rc;
-    snprintf(path, sizeof path, "%s", file);
-    fd = open(dirname(path), O_RDONLY | O_DIRECTORY);
-    if (fd < 0)
-        return -1;
-    rc = fsync(fd);
-    close(fd);
-    return rc;
-}
-
 static void print_line(FILE *f, const lease *l)
 {
     char text[DXPU_SODIUM_KEY_TEXT_BYTES];
@@ -227,30 +213,21 @@ static void print_line(FILE *f, const lease *l)
     fputc('\n', f);
 }
 
-static int write_file(void)
+/* As durable_replace(). */
+static int put_file(void)
 {
-    const char *file = kept.file;
-    char temporary[STATE_PATH_BYTES];
-    FILE *f;
-    int fd;
-    bool good;
-    if (snprintf(temporary, sizeof temporary, "%s.new", file) >= (int)sizeof temporary) {
-        errno = ENAMETOOLONG;
-        return complain("write", file);
-    }
-    fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    f = fd < 0 ? NULL : fdopen(fd, "w");
-    if (!f) {
-        if (fd >= 0)
-            (void)close(fd);
-        return complain("write", file);
-    }
+    char *text = NULL;
+    size_t len = 0;
+    int rc = -1;
+    FILE *f = open_memstream(&text, &len);
+    if (!f)
+        return -1;
     for (size_t i = 0; i < kept.count; i++)
         print_line(f, &kept.lines[i]);
-    good = !fflush(f) && !fsync(fileno(f));
-    if (fclose(f) || !good || rename(temporary, file) || sync_directory(file))
-        return complain("write", file);
-    return 0;
+    if (!fclose(f))
+        rc = durable_replace(kept.file, text, len);
+    free(text);
+    return rc;
 }
 
 static lease line_of(const dxpu_box_entry *e, uint8_t phase, uint64_t medium, const state_key *key)
@@ -287,19 +264,23 @@ void state_note(const dxpu_box_entry *e, uint8_t phase, uint64_t medium, const s
 
 int state_begin(void)
 {
-    return write_file();
+    return put_file() ? complain("write", kept.file) : 0;
 }
 
 int state_keep(const dxpu_box_entry *e, uint8_t phase, uint64_t medium, const state_key *key)
 {
     lease *line = &kept.lines[e->slot - 1], was;
-    int rc;
+    int put, rc = 0;
     pthread_mutex_lock(&kept.lock);
     was = *line;
     *line = line_of(e, phase, medium, key);
-    rc = write_file();
-    if (rc)
+    put = put_file();
+    if (put) {
+        rc = complain("write", kept.file);
         *line = was;
+    }
+    if (put > 0)
+        (void)put_file(); /* a later start finds what was before, if this time it is durable */
     pthread_mutex_unlock(&kept.lock);
     return rc;
 }

@@ -27,8 +27,8 @@ void state_note(const dxpu_box_entry *e, uint8_t phase, uint64_t medium, const s
    or PROGRAM_SYSTEM after a message. */
 int state_begin(void);
 /* A slot is as *e says, `phase`, `medium` and *key: when it returns 0 that is on disk.  Else,
-   after a message, the file is as it was, or, when its folder alone could not be synced, says this
-   until it is written again: as if the answer had been lost, which the manager repeats (M-54).  It
+   after a message, the file is as it was, or, when its directory could not be synced, twice, may
+   say this after a crash: as if the answer had been lost, which the manager repeats (M-54).  It
    waits for the disk, and the loop with it: only a lease that begins or ends writes.  From any
    thread, each for its own slots: one at a time. */
 int state_keep(const dxpu_box_entry *e, uint8_t phase, uint64_t medium, const state_key *key);

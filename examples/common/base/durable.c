@@ -14,8 +14,7 @@
 
 enum { PATH_BYTES = 4096 };
 
-/* The rename is durable once the directory is. */
-static int sync_directory(const char *file)
+int durable_name(const char *file)
 {
     char path[PATH_BYTES];
     int fd, rc;
@@ -57,5 +56,7 @@ int durable_replace(const char *file, const void *bytes, size_t len)
     good = write_all(fd, bytes, len) && !fsync(fd);
     if (close(fd) || !good)
         return -1;
-    return rename(temporary, file) || sync_directory(file) ? -1 : 0;
+    if (rename(temporary, file))
+        return -1;
+    return durable_name(file) ? 1 : 0;
 }

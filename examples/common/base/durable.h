@@ -6,8 +6,14 @@
 #include <stddef.h>
 
 /* The file has these bytes, on disk, when it returns 0; mode 600 when it is new.  At every moment
-   it is the old one or the new one, whole.  -1 with errno: it is the old one, or, when its folder
-   alone could not be synced, the new one until a crash perhaps brings the old one back. */
+   it is the old one or the new one, whole.  Otherwise errno says why, and
+     -1  it is the old one, now and after a crash;
+      1  it is the new one, and its directory could not be synced: after a crash it may be either.
+   Until a later replace returns 0, the caller of one that returned 1 must assume both: it may
+   neither report the new one as kept nor rely on the old one being found again. */
 int durable_replace(const char *file, const void *bytes, size_t len);
+
+/* Make the name of a new or renamed file durable.  0, or -1 with errno: a crash may undo it. */
+int durable_name(const char *file);
 
 #endif /* DURABLE_H_INCLUDED */

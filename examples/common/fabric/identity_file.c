@@ -5,11 +5,11 @@
 #endif
 #include "identity_file.h"
 
+#include "durable.h"
 #include "status.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,20 +32,6 @@ static int complain_system(const char *program, const char *file, const char *wh
              "%s: %s; name a file in a folder that may be written, with room on its disk", what,
              strerror(errno));
     return complain(program, file, text, PROGRAM_SYSTEM);
-}
-
-/* The name is durable once the folder is. */
-static int sync_folder(const char *file)
-{
-    char path[4096];
-    int fd, rc;
-    snprintf(path, sizeof path, "%s", file);
-    fd = open(dirname(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    rc = fsync(fd);
-    close(fd);
-    return rc;
 }
 
 static int write_text(int fd, const char *text, size_t len)
@@ -82,7 +68,7 @@ static int make(int fd, const char *program, const char *file, uint8_t out[IDENT
         return complain_system(program, file, "no random numbers");
     for (unsigned i = 0; i < IDENTITY_BYTES; i++)
         snprintf(text + (size_t)2 * i, 4, "%02x\n", out[i]);
-    if (!write_text(fd, text, TEXT_BYTES) && !fsync(fd) && !sync_folder(file))
+    if (!write_text(fd, text, TEXT_BYTES) && !fsync(fd) && !durable_name(file))
         return 0;
     complain_system(program, file, "cannot be written");
     (void)!ftruncate(fd, 0); /* nothing, rather than a part, for the next start */
