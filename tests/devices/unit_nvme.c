@@ -4,7 +4,7 @@
    CONTENTS   1 Root complex   2 Driver   3 Configuration space   4 Registers
               5 Admin commands   6 Reading and writing   7 Namespaces
               8 Errors   9 Events, aborts, interrupts   10 Resets   11 Accesses under way
-              12 The layout   13 Fuzz */
+              12 The layout   13 A sync that failed   14 Fuzz */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -12,6 +12,8 @@
 #include "dxpu.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,6 +41,9 @@
 /* The store's system calls, counted, and failing when told to. */
 static unsigned sync_count;
 static bool disk_fails;
+static int sync_errors; /* the next so many syncs fail, with sync_error; those behind them do not */
+static int sync_error = EIO;
+static void (*syncing)(unsigned number);
 
 static ssize_t test_pread(int fd, void *to, size_t len, off_t at)
 {
@@ -57,10 +62,13 @@ static ssize_t test_preadv2(int fd, const struct iovec *to, int count, off_t at,
 
 static int test_fdatasync(int fd)
 {
+    bool fails = disk_fails || sync_errors > 0;
+    sync_errors -= sync_errors > 0;
     sync_count++;
-    if (disk_fails)
-        errno = EIO;
-    return disk_fails ? -1 : fdatasync(fd);
+    if (syncing)
+        syncing(sync_count);
+    errno = disk_fails ? EIO : sync_error;
+    return fails ? -1 : fdatasync(fd);
 }
 
 #define pread     test_pread
@@ -1388,7 +1396,7 @@ static void test_wipe_and_faults_of_a_file(void **state)
         assert_int_equal(pread(fd, &c, 1, STORE_BYTES - 6 + i), 1);
         assert_int_equal(c, 0);
     }
-    nvme_failed(n, ENOSPC);
+    nvme_failed(n, ENOSPC, 0);
     assert_int_equal(faults, 0);
     for (unsigned round = 1; round <= 2; round++) {
         disk_fails = true;
@@ -3399,7 +3407,149 @@ static void test_s163_a_layout_that_cannot_be_written(void **state)
     unlink(layout_file);
 }
 
-/* ==== 13  Fuzz =============================================================================== */
+/* ==== 13  A sync that failed =================================================================== */
+
+/* What is to be durable is not, whatever the system says of later syncs. */
+static void all_is_lost(driver *d)
+{
+    sqe fua = io(1, 0, 1), read_fua = io(2, 0, 1), flush = io(0, 0, 1), all = flush;
+    sqe write = io(1, 8, 1), zeroes = io(8, 0, 1);
+    fua.dw[12] |= 1u << 30;
+    read_fua.dw[12] |= 1u << 30;
+    all.dw[1] = NVME_NSID_ALL;
+    assert_int_equal(drv_do(d, 1, &flush).status, NVME_WRITE_FAULT);
+    assert_int_equal(drv_do(d, 1, &all).status, NVME_WRITE_FAULT);
+    assert_int_equal(drv_do(d, 1, &fua).status, NVME_WRITE_FAULT);
+    assert_int_equal(drv_do(d, 1, &read_fua).status, NVME_READ_ERROR);
+    assert_int_equal(drv_do(d, 1, &write).status, 0); /* it may be in the cache */
+    assert_int_equal(drv_do(d, 1, &zeroes).status, 0);
+    assert_int_equal(feature(d, true, 6, 0, 0).status,
+                     NVME_INTERNAL_ERROR); /* the cache goes off */
+    assert_int_equal(admin(d, 0x80, 1, 1, 0), NVME_INTERNAL_ERROR);
+    assert_int_equal(manage(d, 1, 1), NVME_INTERNAL_ERROR);
+    assert_int_equal(attach_it(d, 1, false, OURS), NVME_INTERNAL_ERROR); /* the layout as well */
+    reg_set32(&d->r, 0x14, reg32(&d->r, 0x14) | 1 << 14);
+    assert_int_equal(reg32(&d->r, 0x1c) & 0xe, 0x2); /* no orderly shutdown */
+}
+
+static void all_is_well(driver *d)
+{
+    sqe flush = io(0, 0, 1);
+    assert_int_equal(drv_do(d, 1, &flush).status, 0);
+    assert_int_equal(admin(d, 0x80, 1, 0, 0), 0);
+}
+
+static void count_loss(void *user, const char *what)
+{
+    (void)user;
+    assert_non_null(strstr(what, "may be lost"));
+    faults++;
+}
+
+static void next_host(driver *d)
+{
+    nvme_kind.reset(d->r.dev);
+    drv_enumerate(d);
+    drv_msix(d);
+    drv_enable(d);
+    drv_queues(d, 1);
+}
+
+/* S-164: until a wipe that could be made durable, or another start. */
+static void test_s164_a_failed_sync_stays(void **state)
+{
+    static const int errors[] = { EIO, ENOSPC };
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        char path[] = "/tmp/unit_nvme.XXXXXX";
+        driver *d = drv_up_file(path);
+        device_port *port = &d->r.port;
+        sqe flush = io(0, 0, 1);
+        snprintf(layout_file, sizeof layout_file, "%s.layout", path);
+        port->fault = count_loss;
+        faults = 0;
+        all_is_well(d);
+        sync_error = errors[i];
+        sync_errors = 1;
+        assert_int_equal(drv_do(d, 1, &flush).status, NVME_WRITE_FAULT);
+        all_is_lost(d);
+        assert_int_equal(faults, 1);
+        next_host(d); /* it finds it so, too */
+        all_is_lost(d);
+        assert_int_equal(faults, 1);
+        sync_errors = 1;
+        wipe(d->r.dev, DEVICE_UNWIPED);
+        wipe(d->r.dev, DEVICE_WIPED);
+        next_host(d);
+        all_is_well(d);
+        sync_errors = 1;
+        assert_int_equal(drv_do(d, 1, &flush).status, NVME_WRITE_FAULT);
+        assert_int_equal(faults, 2);
+        drv_close(d);
+        d = drv_again(path);
+        drv_queues(d, 1);
+        all_is_well(d);
+        drv_close(d);
+        unlink(path);
+        unlink(layout_file);
+    }
+    sync_error = EIO;
+}
+
+static struct {
+    sem_t begun, go_on;
+    nvme_store store;
+} two;
+
+/* The first sync takes the system's error with it, and is slow to come back. */
+static void first_waits(unsigned number)
+{
+    if (number == 1) {
+        sem_post(&two.begun);
+        sem_wait(&two.go_on);
+    }
+}
+
+static void *sync_too(void *unused)
+{
+    (void)unused;
+    return nvme_store_sync(&two.store) ? &two : NULL;
+}
+
+/* S-164: the system has an error for one of the syncs that are under way; the others fail, too. */
+static void test_s164_one_of_two_syncs_is_given_the_error(void **state)
+{
+    char path[] = "/tmp/unit_nvme.XXXXXX";
+    pthread_t thread[2];
+    void *failed[2];
+    (void)state;
+    assert_true(mkstemp(path) >= 0);
+    assert_int_equal(nvme_store_open(&two.store, path, STORE_BYTES), 0);
+    assert_int_equal(sem_init(&two.begun, 0, 0) | sem_init(&two.go_on, 0, 0), 0);
+    sync_count = 0;
+    sync_errors = 1;
+    syncing = first_waits;
+    assert_int_equal(pthread_create(&thread[0], NULL, sync_too, NULL), 0);
+    sem_wait(&two.begun);
+    assert_int_equal(pthread_create(&thread[1], NULL, sync_too, NULL), 0);
+    usleep(20000); /* it would be over, if it did not wait */
+    sem_post(&two.go_on);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(pthread_join(thread[i], &failed[i]), 0);
+        assert_non_null(failed[i]);
+    }
+    syncing = NULL;
+    assert_int_equal(sync_count, 2); /* the second may be about data that the first did not see */
+    assert_int_equal(nvme_store_lost(&two.store), EIO);
+    assert_int_equal(nvme_store_sync(&two.store), -1);
+    assert_int_equal(errno, EIO);
+    assert_int_equal(nvme_store_sync_rewritten(&two.store), 0);
+    assert_int_equal(nvme_store_sync(&two.store), 0); /* the control */
+    nvme_store_close(&two.store);
+    unlink(path);
+}
+
+/* ==== 14  Fuzz =============================================================================== */
 
 static void fuzz_memory(driver *d)
 {
@@ -3603,6 +3753,8 @@ int main(void)
         cmocka_unit_test(test_s163_the_layout_lasts),
         cmocka_unit_test(test_s163_a_layout_that_does_not_fit),
         cmocka_unit_test(test_s163_a_layout_that_cannot_be_written),
+        cmocka_unit_test(test_s164_a_failed_sync_stays),
+        cmocka_unit_test(test_s164_one_of_two_syncs_is_given_the_error),
         cmocka_unit_test(test_fuzz),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -217,6 +217,65 @@ def s163_a_kill_at_any_step_leaves_one_layout():
         check(found[-1] == 512, found)               # the control
 
 
+# ---- A medium that fails ----
+
+def host_of(l, box):
+    """A host of its own at the box's first slot, and a driver of that disk."""
+    path = l.file("vm%d" % len(l.processes))
+    host = l.start("dxpu-host", "--vfio-user", path, "--attach", "1=%s/1" % box.address(),
+                   "--slots", 1)
+    host.says("waiting for a guest")
+    return host, nvme_client.Disk(path, 1)
+
+
+def fail_next(faults, call, nth=1):
+    faults.put(schedule.CHOSEN, schedule.NAMES.index(call) + 1)
+    faults.put(schedule.WAY, 0)
+    faults.put(schedule.NTH, faults.calls()[call] + nth)
+
+
+@case
+def s164_a_flush_that_failed_fails_until_the_box_starts_again():
+    write, flush, fua = dict(opcode=1), dict(opcode=0), dict(opcode=1, dw12=1 << 30)
+    schedule.build()
+    with lab.Lab(plain=True) as l:
+        faults = schedule.Faults(l.file("faults"))
+        with faults.loaded():
+            box = start_disk_box(l)
+        host, disk = host_of(l, box)
+        check([disk.do(q=1, **c) for c in (write, fua, flush)] == [0, 0, 0], "the control")
+        fail_next(faults, "fdatasync")
+        seen = [disk.do(q=1, **c) for c in (write, flush, flush, fua, flush)]
+        check(seen == [0, 0x280, 0x280, 0x280, 0x280], [hex(s) for s in seen])
+        check(faults.faults()["fdatasync"] == 1, faults.faults())  # the system said so once
+        check(box.errors().count("may be lost") == 1, box.errors())
+        disk.close()
+        host.kill()
+        box.kill()
+        host, disk = host_of(l, start_disk_box(l))
+        check(disk.do(q=1, **flush) == 0, "the medium was opened again")
+        disk.close()
+
+
+@case
+def s163_a_refused_format_is_not_found_after_a_crash():
+    """The layout's file is replaced, and its directory cannot be synced."""
+    schedule.build()
+    with lab.Lab(plain=True) as l:
+        faults = schedule.Faults(l.file("faults"))
+        with faults.loaded():
+            box = start_disk_box(l)
+        _, disk = host_of(l, box)
+        disk.must(0x80, dw10=1)
+        fail_next(faults, "fsync", 2)  # the file is the first
+        check(disk.do(0x80, dw10=0) == 6, "the format")  # Internal Error
+        check(faults.faults()["fsync"] == 1, faults.faults())
+        disk.close()
+        box.kill()
+        with open(l.file("disk.layout")) as f:
+            check(f.read().split("\n")[1].split()[3] == "4096", "what the host was left with")
+
+
 def figures():
     """The table, of the programs in $DXPU_BIN: a box of its own for each command."""
     schedule.build()

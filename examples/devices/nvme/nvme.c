@@ -213,17 +213,25 @@ static bool of_the_medium(int error)
     return error == EIO || error == ENXIO || error == ENODEV || error == ESTALE;
 }
 
-void nvme_failed(nvme *n, int error)
+static void report_fault(const nvme *n, const char *what, int error)
 {
     const device_port *port = n->fn.pci.port;
-    char text[120];
-    n->count.store_errors++;
-    if (n->broken || !of_the_medium(error))
-        return;
-    n->broken = true;
-    snprintf(text, sizeof text, "the medium of its data fails: %s", strerror(error));
+    char text[160];
+    snprintf(text, sizeof text, "%s: %s", what, strerror(error));
     if (port->fault)
         port->fault(port->user, text);
+}
+
+void nvme_failed(nvme *n, int error, int lost)
+{
+    n->count.store_errors++;
+    if (lost && !n->lost)
+        report_fault(n, "data written to its medium may be lost, and all flushes fail from now on",
+                     lost);
+    else if (!lost && !n->broken && of_the_medium(error))
+        report_fault(n, "the medium of its data fails", error);
+    n->lost |= lost != 0;
+    n->broken |= lost || of_the_medium(error);
 }
 
 /* ==== 4  Reset ================================================================================ */

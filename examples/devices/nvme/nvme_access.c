@@ -38,36 +38,46 @@ static int run_look(const nvme_access *a)
     int error = 0;
     if (!bytes)
         return ENOMEM;
-    if (nvme_store_read(&a->store, a->at, bytes, (size_t)a->bytes))
+    if (nvme_store_read(a->store, a->at, bytes, (size_t)a->bytes))
         error = errno;
     else if (!as_wanted(a, bytes))
         error = NVME_DIFFERS;
     if (a->op == NVME_OP_ALL_ZERO)
-        nvme_store_forget(&a->store, a->at, a->bytes);
+        nvme_store_forget(a->store, a->at, a->bytes);
     free(bytes);
     return error;
 }
 
 static int run_read(const nvme_access *a)
 {
-    if (a->sync && nvme_store_sync(&a->store))
+    if (a->sync && nvme_store_sync(a->store))
         return errno;
-    return nvme_store_read(&a->store, a->at, a->buffer, (size_t)a->bytes) ? errno : 0;
+    return nvme_store_read(a->store, a->at, a->buffer, (size_t)a->bytes) ? errno : 0;
 }
 
 static int run_write(const nvme_access *a)
 {
-    if (nvme_store_write(&a->store, a->at, a->buffer, (size_t)a->bytes))
+    if (nvme_store_write(a->store, a->at, a->buffer, (size_t)a->bytes))
         return errno;
-    return a->sync && nvme_store_sync(&a->store) ? errno : 0;
+    return a->sync && nvme_store_sync(a->store) ? errno : 0;
 }
 
 static int run_forget(const nvme_access *a)
 {
-    if (nvme_store_sync(&a->store))
+    if (nvme_store_sync_rewritten(a->store))
         return errno;
-    nvme_store_forget(&a->store, 0, a->store.size);
+    nvme_store_forget(a->store, 0, a->store->size);
     return 0;
+}
+
+/* The new text, or the one before when it is not sure to be durable: a later start must find the
+   layout that the host was left with. */
+static int run_layout(nvme_access *a)
+{
+    const char *text = (const char *)a->buffer, *before = text + strlen(text) + 1;
+    int rc = durable_replace(a->path, text, strlen(text)), error = errno;
+    a->unsure = rc > 0 && durable_replace(a->path, before, strlen(before));
+    return rc ? error : 0;
 }
 
 static int run_op(nvme_access *a)
@@ -78,15 +88,15 @@ static int run_op(nvme_access *a)
     case NVME_OP_WRITE:
         return run_write(a);
     case NVME_OP_ZERO:
-        return nvme_store_zero(&a->store, a->at, a->bytes, a->sync, &a->bytes) ? errno : 0;
+        return nvme_store_zero(a->store, a->at, a->bytes, a->sync, &a->bytes) ? errno : 0;
     case NVME_OP_DEALLOCATE:
-        return nvme_store_deallocate(&a->store, a->at, a->bytes, &a->memory_bytes) ? errno : 0;
+        return nvme_store_deallocate(a->store, a->at, a->bytes, &a->memory_bytes) ? errno : 0;
     case NVME_OP_SYNC:
-        return nvme_store_sync(&a->store) ? errno : 0;
+        return nvme_store_sync(a->store) ? errno : 0;
     case NVME_OP_FORGET:
         return run_forget(a);
     case NVME_OP_LAYOUT:
-        return durable_replace(a->path, a->buffer, a->buffer_bytes) ? errno : 0;
+        return run_layout(a);
     default:
         return run_look(a);
     }
@@ -104,7 +114,7 @@ static bool quick(job *j)
 {
     nvme_access *a = (nvme_access *)j;
     return a->op == NVME_OP_READ && !a->sync && a->bytes <= QUICK_BYTES &&
-           nvme_store_read_now(&a->store, a->at, a->buffer, (size_t)a->bytes) == (ssize_t)a->bytes;
+           nvme_store_read_now(a->store, a->at, a->buffer, (size_t)a->bytes) == (ssize_t)a->bytes;
 }
 
 /* ==== 2  In the loop ========================================================================== */
@@ -158,7 +168,7 @@ uint16_t nvme_access_begin(nvme *n, nvme_command *c, nvme_op op, nvme_ns *s, uin
         take_buffer(c, a);
     a->ns = s;
     if (s) {
-        a->store = s->store;
+        a->store = &s->store;
         s->accesses++;
     }
     c->access = a;
@@ -227,7 +237,9 @@ bool nvme_access_reap(nvme *n)
     c = a->command;
     end(n, a);
     if (a->error > 0)
-        nvme_failed(n, a->error);
+        nvme_failed(n, a->error, a->store ? nvme_store_lost(a->store) : 0);
+    if (a->unsure)
+        nvme_layout_unsure(n);
     if (c && c->stop) {
         c->over(n, c, c->stop);
     } else if (c) {

@@ -198,15 +198,29 @@ static bool nothing_new(const nvme *n)
     return n->layout.fits;
 }
 
+/* The text of what is to be, and that of what is. */
+static size_t print_both(const nvme *n, char text[2 * TEXT_BYTES])
+{
+    nvme_layout is[NVME_NAMESPACES];
+    size_t len = print(n, n->layout.next, text) + 1;
+    for (uint32_t i = 0; i < n->ns_count; i++)
+        is[i] = n->ns[i].is;
+    return len + print(n, is, text + len) + 1;
+}
+
 void nvme_layout_keep(nvme *n, nvme_command *c, nvme_then *then)
 {
-    char text[TEXT_BYTES];
+    char text[2 * TEXT_BYTES];
     size_t len;
+    if (n->lost) { /* what was flushed before it is to stay as it is, for who looks at it */
+        c->over(n, c, NVME_INTERNAL_ERROR);
+        return;
+    }
     if (!n->layout.path || nothing_new(n)) {
         then(n, c, NULL);
         return;
     }
-    len = print(n, n->layout.next, text);
+    len = print_both(n, text);
     nvme_drop_buffer(n, c);
     if (!nvme_buffer(n, c, (uint32_t)len)) {
         c->over(n, c, NVME_INTERNAL_ERROR);
@@ -215,6 +229,18 @@ void nvme_layout_keep(nvme *n, nvme_command *c, nvme_then *then)
     memcpy(c->buffer, text, len);
     if (nvme_access_begin(n, c, NVME_OP_LAYOUT, NULL, 0, 0, false, then) != NVME_PENDING)
         c->over(n, c, NVME_INTERNAL_ERROR);
+}
+
+void nvme_layout_unsure(nvme *n)
+{
+    const device_port *port = n->fn.pci.port;
+    n->layout.fits = false;
+    fprintf(stderr,
+            "nvme: %s: it cannot be made durable: after a crash it may have a layout that "
+            "the host was refused\n",
+            n->layout.path);
+    if (port->fault)
+        port->fault(port->user, "the file of its layout cannot be made durable");
 }
 
 void nvme_layout_take(nvme *n)

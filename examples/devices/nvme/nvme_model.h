@@ -12,6 +12,7 @@
 #include "jobs.h"
 #include "nvme.h"
 
+#include <pthread.h>
 #include <sys/types.h>
 
 /* ==== 1  Sizes ================================================================================ */
@@ -104,6 +105,12 @@ typedef struct nvme_store {
     uint64_t size;
     uint64_t medium; /* of the file and its size; 0: in memory */
     bool pristine;   /* opened with nothing in it */
+    struct {         /* of a file; any thread's */
+        pthread_mutex_t lock;
+        pthread_cond_t over;
+        uint64_t begun, ended; /* one at a time */
+        int lost;              /* errno of the first that failed; 0: none */
+    } sync;
 } nvme_store;
 
 /* 0, or -1 after a message. */
@@ -122,8 +129,14 @@ int nvme_store_zero(const nvme_store *s, uint64_t at, uint64_t len, bool dealloc
 /* A hint: the data may go, and read as 0 then.  What the file system cannot give back stays, and of
    memory what is more than *memory_bytes, which is made less by what went. */
 int nvme_store_deallocate(const nvme_store *s, uint64_t at, uint64_t len, uint64_t *memory_bytes);
-/* All that was written is durable when it returns 0. */
-int nvme_store_sync(const nvme_store *s);
+/* All that was written is durable when it returns 0.  After one that failed, all fail: the system
+   reports an error of writing once, and may have marked what it lost as written. */
+int nvme_store_sync(nvme_store *s);
+/* The same, when all of the store was written since: what was lost before is lost no longer. */
+int nvme_store_sync_rewritten(nvme_store *s);
+/* errno of the sync that failed first, after which what was written may not be on the medium; 0:
+   none has failed. */
+int nvme_store_lost(nvme_store *s);
 /* What is cached of it may go; other readers need the memory more. */
 void nvme_store_forget(const nvme_store *s, uint64_t at, uint64_t len);
 
@@ -199,9 +212,9 @@ typedef enum nvme_op {
     NVME_OP_ZERO,       /* the first `bytes` of it, set when it is over */
     NVME_OP_DEALLOCATE, /* the same, as a hint */
     NVME_OP_SYNC,
-    NVME_OP_FORGET,   /* sync, and no longer cached */
+    NVME_OP_FORGET,   /* sync of a store that was written as a whole, and no longer cached */
     NVME_OP_ALL_ZERO, /* is it? */
-    NVME_OP_LAYOUT    /* the buffer is the file's text */
+    NVME_OP_LAYOUT    /* the buffer has the file's text, a zero, and the text before */
 } nvme_op;
 
 /* One access of the medium, by whoever runs jobs: it touches nothing but this and the store.  It
@@ -212,13 +225,14 @@ struct nvme_access {
     bool sync;
     nvme_command *command; /* NULL: nobody wants to know how it ended */
     nvme_ns *ns;           /* NULL: of none */
-    nvme_store store;      /* where */
+    nvme_store *store;     /* its own; of it a thread uses no more than the functions above */
     const char *path;      /* of the layout's file */
     uint8_t *buffer;       /* the command's, meanwhile */
     uint32_t buffer_bytes;
     uint64_t at, bytes;
     uint64_t memory_bytes; /* what a hint may still clear of memory */
     int error;             /* errno, NVME_DIFFERS, or 0 */
+    bool unsure;           /* which layout the file has after a crash */
     void (*then)(nvme *n, nvme_command *c, const nvme_access *a);
 };
 
@@ -324,6 +338,7 @@ struct nvme {
     uint64_t power_cycles, unsafe_shutdowns, start_ns, busy_ns;
 
     bool broken; /* the medium of a store failed, and nothing has shown since that it does not */
+    bool lost;   /* a sync failed: what was written may not be on the medium */
     struct {
         uint32_t ns; /* index of the namespace */
         uint64_t at; /* in its store */
@@ -402,8 +417,9 @@ uint16_t nvme_transfer(nvme *n, nvme_command *c, bool to_host, uint32_t bytes,
 bool nvme_transfer_send(nvme *n);
 
 /* nvme.c */
-/* A store failed with this errno.  Counted, and told when it is the medium that fails. */
-void nvme_failed(nvme *n, int error);
+/* A store failed with this errno.  Counted, and reported when it is the medium that fails, and when
+   a sync has failed (`lost`, its errno): each once, until a wipe has written all of it again. */
+void nvme_failed(nvme *n, int error, int lost);
 /* End a reset, or begin to run, once no access of before is under way. */
 void nvme_become_ready(nvme *n);
 
@@ -420,6 +436,8 @@ void nvme_layout_factory(const nvme *n, nvme_layout *to);
 void nvme_layout_keep(nvme *n, nvme_command *c, nvme_then *then);
 /* It is durable. */
 void nvme_layout_take(nvme *n);
+/* It may be durable, or the one before: reported, and written again by the next change. */
+void nvme_layout_unsure(nvme *n);
 
 /* nvme_namespace.c */
 /* Its turn to change the layout is over, or never came. */

@@ -70,6 +70,9 @@ int nvme_store_open(nvme_store *s, const char *path, uint64_t size)
     s->size = size;
     s->medium = 0;
     s->pristine = true;
+    memset(&s->sync, 0, sizeof s->sync);
+    pthread_mutex_init(&s->sync.lock, NULL);
+    pthread_cond_init(&s->sync.over, NULL);
     if (path && store_open_file(s, path, size))
         return -1;
     if (s->size < NVME_PAGE_BYTES || s->size > INT64_MAX || (s->size != (size_t)s->size && !path)) {
@@ -91,6 +94,8 @@ void nvme_store_close(nvme_store *s)
     if (s->fd >= 0)
         close(s->fd);
     free(s->bytes);
+    pthread_cond_destroy(&s->sync.over);
+    pthread_mutex_destroy(&s->sync.lock);
     s->fd = -1;
     s->bytes = NULL;
 }
@@ -176,9 +181,61 @@ int nvme_store_deallocate(const nvme_store *s, uint64_t at, uint64_t len, uint64
     return errno == EIO || errno == ENOSPC || errno == EDQUOT ? -1 : 0;
 }
 
-int nvme_store_sync(const nvme_store *s)
+/* What is cached and never reached the disk must not be read as if it had. */
+static int sync_now(const nvme_store *s)
 {
-    return s->bytes ? 0 : fdatasync(s->fd);
+    int error;
+    do {
+        error = fdatasync(s->fd) ? errno : 0;
+    } while (error == EINTR);
+    if (error)
+        nvme_store_forget(s, 0, s->size);
+    return error;
+}
+
+/* The system reports an error to one of the syncs that are under way.  So there is one at a time,
+   and it is the answer for all that began before it. */
+int nvme_store_sync(nvme_store *s)
+{
+    uint64_t mine;
+    int error;
+    if (s->bytes)
+        return 0;
+    pthread_mutex_lock(&s->sync.lock);
+    mine = s->sync.begun + 1; /* one that is under way may not cover what was written meanwhile */
+    while (s->sync.ended < mine && s->sync.begun > s->sync.ended)
+        pthread_cond_wait(&s->sync.over, &s->sync.lock);
+    if (s->sync.ended < mine) {
+        s->sync.begun++;
+        pthread_mutex_unlock(&s->sync.lock);
+        error = sync_now(s);
+        pthread_mutex_lock(&s->sync.lock);
+        s->sync.ended++;
+        if (!s->sync.lost)
+            s->sync.lost = error;
+        pthread_cond_broadcast(&s->sync.over);
+    }
+    error = s->sync.lost;
+    pthread_mutex_unlock(&s->sync.lock);
+    errno = error ? error : errno;
+    return error ? -1 : 0;
+}
+
+int nvme_store_sync_rewritten(nvme_store *s)
+{
+    pthread_mutex_lock(&s->sync.lock);
+    s->sync.lost = 0;
+    pthread_mutex_unlock(&s->sync.lock);
+    return nvme_store_sync(s);
+}
+
+int nvme_store_lost(nvme_store *s)
+{
+    int lost;
+    pthread_mutex_lock(&s->sync.lock);
+    lost = s->sync.lost;
+    pthread_mutex_unlock(&s->sync.lock);
+    return lost;
 }
 
 void nvme_store_forget(const nvme_store *s, uint64_t at, uint64_t len)

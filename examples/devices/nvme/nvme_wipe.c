@@ -77,6 +77,7 @@ static void wipe_next(nvme *n)
     uint64_t left;
     uint16_t status;
     if (n->wipe.ns == n->ns_count) {
+        n->lost = false; /* each was written as a whole, and synced */
         nvme_layout_factory(n, n->layout.next);
         nvme_layout_keep(n, &n->wiper, wipe_over);
         return;
