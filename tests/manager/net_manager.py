@@ -22,6 +22,7 @@ import rooms  # noqa: E402,F401
 from cases import case, check, main  # noqa: E402
 from pool import BOX, HOST, Manager, Robots, until  # noqa: E402
 import lab  # noqa: E402
+import nvme_client  # noqa: E402
 
 STEPS = int(os.environ.get("DXPU_STEPS", 500))
 V4 = "127.0.0.1:0"
@@ -475,6 +476,78 @@ def a_box_that_dies_is_replaced():
         box.start()
         until(lambda: m.get("/v1/slots/" + old["slot"])["state"] in ("free", "spare"),
               "the box that is back is wiped and free")
+
+
+class Absence:
+    """One box with a disk, one host with a guest's driver, and nothing else to lend."""
+
+    def __init__(self, l):
+        self.lab, self.path = l, l.file("vm")
+        self.manager = Manager(l, "--plain", "--grace-ms", 300, "--heartbeat-ms", 100)
+        for role, args in (("box", ("--device", "nvme", "--size", "1M", "--file", l.file("disk"),
+                                    "--slots", 1, "--state", l.file("box.state"), "--quiet")),
+                           ("host", ("--vfio-user", self.path, "--slots", 1))):
+            started = l.start("dxpu-" + role, "--plain", "--manager", self.manager.listen,
+                              "--identity", l.file(role + ".id"), "--name", role, "--listen", V4,
+                              "--hold-ms", HOLD_MS, *args)
+            setattr(self, role, started)
+        self.host.says("waiting for a guest")
+        self.number = until(lambda: [n["node"] for n in self.manager.get("/v1/nodes")["nodes"]
+                                     if n["role"] == "host" and n["connected"]], "the host")[0]
+
+    def lease(self, **more):
+        """A new one, up at the host."""
+        body = dict({"host": self.number, "model": "nvme"}, **more)
+        until(lambda: self.manager.get("/v1/pool")["slots"]["free"], "a free slot")
+        status, lease = self.manager.ask("POST", "/v1/leases?wait=10", body)
+        check(status == 201 and lease["state"] == "active", status, lease)
+        return lease["lease"]
+
+    def disk(self, write=None):
+        """The first block, after the tenant's guest has written it, or as it is."""
+        disk = nvme_client.Disk(self.path, 1)
+        at = nvme_client.DATA_AT
+        if write:
+            disk.memory[at:at + 512] = write
+            disk.must(1, q=1, dw12=1 << 30)  # durable
+        disk.memory[at:at + 512] = b"?" * 512
+        disk.must(2, q=1)
+        found = bytes(disk.memory[at:at + 512])
+        disk.close()
+        return found
+
+    def said(self, *types):
+        return [e for e in self.manager.get("/v1/events")["events"] if e["type"] in types]
+
+    def slot(self):
+        return self.manager.get("/v1/slots")["slots"][0]
+
+
+@case
+def m94_a_lease_without_a_replacement_waits_for_its_box():
+    """The box is stopped for longer than its grace, and no other is there: the tenant's data are,
+    also where a replacement is allowed.  The control: a release wipes, and is seen to."""
+    with lab.Lab(plain=True) as l:
+        a = Absence(l)
+        for more in ({}, {"replace": True}):
+            lease, secret = a.lease(**more), os.urandom(512)
+            check(a.disk(secret) == secret, "the tenant's own data")
+            before = len(a.said("slot.wiped"))
+            a.box.signal(signal.SIGSTOP)
+            until(lambda: a.slot()["state"] == "broken", "the end of the grace")
+            until(lambda: a.manager.get("/v1/leases/" + lease)["state"] != "active", "the absence")
+            check(len(a.manager.get("/v1/leases/" + lease)["slots"]) == 1, "it has no slot")
+            a.box.signal(signal.SIGCONT)
+            until(lambda: a.manager.get("/v1/leases/" + lease)["state"] == "active", "the lease")
+            check(a.disk() == secret, "the tenant's data are not there", more)
+            check(len(a.said("slot.wiped")) == before and not a.said("slot.replaced"),
+                  a.said("slot.wiped", "slot.replaced"))
+            check(a.manager.ask("DELETE", "/v1/leases/" + lease)[0] in (200, 204))
+            until(lambda: len(a.said("slot.wiped")) > before, "the wipe")
+            last = a.lease()
+            check(a.disk() == bytes(512), "a wipe is not seen")
+            check(a.manager.ask("DELETE", "/v1/leases/" + last)[0] in (200, 204))
+            until(lambda: a.slot()["state"] == "free", "a free slot")
 
 
 @case
