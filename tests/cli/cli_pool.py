@@ -1260,6 +1260,7 @@ def asks_before_data_are_erased():
             dxpu(fake, *words, "--yes")
             check(len(fake.asked("GET /v1/erasures")) == asked, words)
             check(len(fake.asked(method)) == 1, words)
+            check(fake.one(method)["query"] == dict(erase="yes"), words)
             fake.requests.clear()
         dxpu(fake, "lease", "release", "c3", "--keep")  # erases nothing
         check(not fake.asked("GET /v1/erasures"))
@@ -1269,9 +1270,12 @@ def asks_before_data_are_erased():
                 t.says(r"\[y/N\]")
                 os.write(t.master, answer)
                 check(t.wait() == status, answer, t.text)
-            check(len(fake.asked("POST")) == (status == DONE), answer)
+            check([r["query"] for r in fake.asked("POST")] ==
+                  [dict(erase="yes")] * (status == DONE), answer)
         fake.routes["GET /v1/erasures"] = dict(erases=[], total=0)
-        dxpu(fake, "replace", "10.3")  # nothing is erased: nothing is asked
+        fake.requests.clear()
+        dxpu(fake, "replace", "10.3")  # nothing is erased: nothing is asked, and nothing confirmed
+        check(fake.one("POST")["query"] == {}, fake.requests)
 
 
 @case

@@ -24,7 +24,7 @@ from cases import case, check, main, sanitized  # noqa: E402
 sanitized()
 from pool import (ASK, BIND, BOX, DRAIN, ERROR, HELD, HOST, KEPT, STATUS,  # noqa: E402
                   UNBIND, UNWIPED, WIPED, WIPING, Fake, Manager, Robots, device, done, message,
-                  text, until)
+                  confirmed, text, until)
 import lab  # noqa: E402
 import openapi  # noqa: E402
 
@@ -53,7 +53,9 @@ class Answer:
 
 
 def ask(m, method, target, body=None, token=None, **fields):
-    """One request; its answer is as spec/openapi.yaml says."""
+    """One request, which is confirmed if it erases data; its answer is as spec/openapi.yaml says."""
+    if body is None or isinstance(body, dict):
+        target = confirmed(method, target, body)
     fields = {name.replace("_", "-"): value for name, value in fields.items()}
     if body is not None:
         fields.setdefault("Content-Type", JSON)
@@ -242,6 +244,36 @@ def lend_and_end(m, hosts):
     check(len(free) >= 7, free)
 
 
+def m103_what_erases_data_is_confirmed(m, lease, retained):
+    """Of a lease with one slot and one that is retained; erase=no is what no word of it is."""
+    at = "/v1/leases/" + lease
+    slot = good(200, m, "GET", at)["slots"][0]["slot"]
+    box = int(slot.split(".")[0])
+    events = good(200, m, "GET", "/v1/events?limit=1000")["events"]
+    for erased, method, target, body in (
+            ([slot, retained], "DELETE", at, None), ([retained], "POST", at + "/discard", None),
+            ([retained], "POST", at + "/discard", {"slot": retained}),
+            ([slot], "POST", "/v1/slots/%s/replace" % slot, None)):
+        for query in ("?erase=no", "?erase="):
+            if query == "?erase=":
+                good(400, m, method, target + query, body)
+                continue
+            said = good(409, m, method, target + query, body)
+            check(said["type"] == "/problems/erases" and said["total"] == len(erased), said)
+            check([e["slot"] for e in said["erases"]] == erased and
+                  {(e["lease"], e["tenant"]) for e in said["erases"]} == {(lease, "default")}, said)
+    drain = "/v1/boxes/%d/drain" % box
+    said = good(409, m, "PUT", drain + "?erase=no", {"on": True, "move": True})
+    check(slot in [e["slot"] for e in said["erases"]], said)
+    after = good(200, m, "GET", at)
+    check(after["slots"][0]["slot"] == slot and after["retained"] == [retained], after)
+    check(not good(200, m, "GET", "/v1/nodes/%d" % box)["draining"], "it is drained")
+    check(good(200, m, "GET", "/v1/events?limit=1000")["events"] == events, "something happened")
+    good(200, m, "PUT", drain + "?erase=no", {"on": True})  # these erase nothing
+    good(200, m, "PUT", drain + "?erase=no", {"on": False})
+    good(200, m, "POST", "/v1/slots/%s/repair?erase=no" % retained)
+
+
 def retained_and_taken_back(m, host):
     """A slot that is broken leaves its lease, and keeps the data until somebody decides."""
     until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] > 3, "wiped")
@@ -257,7 +289,7 @@ def retained_and_taken_back(m, host):
     check(would == {"total": 1, "erases": [{"slot": first, "lease": one["lease"],
                                             "tenant": "default"}]}, would)
     check(good(200, m, "GET", "/v1/erasures?request=drain&node=" + first.split(".")[0]))
-    good(200, m, "POST", "/v1/slots/%s/repair" % first)
+    m103_what_erases_data_is_confirmed(m, one["lease"], first)
     back = good(200, m, "POST", at + "/recover", {"slot": first})
     check(first in [s["slot"] for s in back["slots"]], back)
     until(lambda: good(200, m, "GET", at)["state"] == "active", "up")

@@ -24,6 +24,18 @@ EMPTY, DIALING, UP, CLOSING, HELD, WIPING, WIPED, KEPT, UNWIPED = range(9)
 
 # ---- The program ----
 
+def confirmed(method, target, body=None):
+    """The target of a request, which says that it may erase data if it is one that does (M-103)."""
+    path, _, query = target.partition("?")
+    verb = path.rsplit("/", 1)[-1]
+    erases = (verb in ("replace", "repair", "discard") if method == "POST" else
+              method == "PUT" and verb == "drain" and body and body.get("move") or
+              method == "DELETE" and path.startswith("/v1/leases/") and "data=keep" not in query)
+    if not erases or "erase=" in query:
+        return target
+    return path + "?" + "&".join(q for q in (query, "erase=yes") if q)
+
+
 class Manager:
     """dxpu-manager in a lab; after start() again it has the same ports and the same store."""
 
@@ -44,11 +56,12 @@ class Manager:
     def ask(self, method, path, body=None):
         """The status, and the object of the answer."""
         conn = http.client.HTTPConnection(self.http, timeout=30)
+        target = confirmed(method, path, body)
         try:
             headers = {}
             if body is not None:
                 body, headers = json.dumps(body), {"Content-Type": "application/json"}
-            conn.request(method, path, body, headers)
+            conn.request(method, target, body, headers)
             answer = conn.getresponse()
             text = answer.read()
             return answer.status, json.loads(text) if text else {}

@@ -61,7 +61,7 @@ struct pool_call {
     const pool_verb *verb;
     const char *word[POOL_WORDS_MAX];
     unsigned words, given; /* given: bits of options */
-    bool json;
+    bool json, confirmed;  /* confirmed: it may erase data */
     pool_settings settings;
     const char *state, *model, *node, *tenant, *host, *need, *key, *quota, *lease, *type, *failures,
         *repair, *risk;
@@ -143,6 +143,8 @@ int pool_signal(pool_call *r);
 /* Show what a request ("request=replace&slot=10.3") would erase, and ask.  0: it may go on; else an
    exit status after saying why. */
 int pool_confirm(pool_call *r, const char *query);
+/* The query that tells the manager so, or "". */
+const char *pool_erase(const pool_call *r);
 /* The last answer is a lease: print it, after waiting until it is up when that is asked for. */
 int pool_finish_lease(pool_call *r);
 

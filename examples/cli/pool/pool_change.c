@@ -304,7 +304,7 @@ int pool_lease_release(pool_call *r)
     }
     if (!rc)
         rc = pool_ask(r, "DELETE", NULL, "/v1/leases/%s%s", r->word[0],
-                      r->given & POOL_KEEP ? "?data=keep" : "");
+                      r->given & POOL_KEEP ? "?data=keep" : pool_erase(r));
     if (rc)
         return rc;
     answer = pool_client_document(&r->client);
@@ -517,7 +517,7 @@ int pool_drain(pool_call *r)
     o = json_object();
     set(o, "on", json_boolean(on));
     set(o, "move", json_boolean((r->given & POOL_MOVE) != 0));
-    rc = pool_ask(r, "PUT", o, "/v1/boxes/%" PRIu64 "/drain", box);
+    rc = pool_ask(r, "PUT", o, "/v1/boxes/%" PRIu64 "/drain%s", box, pool_erase(r));
     if (rc)
         return rc;
     left = pool_integer(r->client.body, "left");
@@ -567,7 +567,7 @@ int pool_slot(pool_call *r)
             snprintf(lease, sizeof lease, "%.17s", pool_string(r->client.body, "lease"));
     }
     if (!rc)
-        rc = pool_ask(r, "POST", NULL, "/v1/slots/%s/%s", id, r->verb->name);
+        rc = pool_ask(r, "POST", NULL, "/v1/slots/%s/%s%s", id, r->verb->name, pool_erase(r));
     if (rc)
         return rc;
     if (r->json)

@@ -43,7 +43,8 @@ int pool_confirm(pool_call *r, const char *query)
 {
     uint64_t total;
     int rc;
-    if (r->given & POOL_YES)
+    r->confirmed = (r->given & POOL_YES) != 0;
+    if (r->confirmed)
         return 0;
     rc = pool_get(r, "/v1/erasures?%s", query);
     if (rc)
@@ -58,7 +59,13 @@ int pool_confirm(pool_call *r, const char *query)
         return pool_fail(r, EXIT_UNCONFIRMED,
                          "nothing was changed: this erases data, and no terminal is there to ask; "
                          "--yes confirms it");
-    return says_yes() ? 0 : pool_fail(r, EXIT_UNCONFIRMED, "nothing was changed");
+    r->confirmed = says_yes();
+    return r->confirmed ? 0 : pool_fail(r, EXIT_UNCONFIRMED, "nothing was changed");
+}
+
+const char *pool_erase(const pool_call *r)
+{
+    return r->confirmed ? "?erase=yes" : "";
 }
 
 /* ==== 2  Retained data ======================================================================== */
@@ -78,7 +85,7 @@ static int ask_for(pool_call *r, const char *verb, const char *slot)
     json_t *o = json_object();
     if (!o || (*slot && json_object_set_new(o, "slot", json_string(slot))))
         out_of_memory();
-    return pool_ask(r, "POST", o, "/v1/leases/%s/%s", r->word[0], verb);
+    return pool_ask(r, "POST", o, "/v1/leases/%s/%s%s", r->word[0], verb, pool_erase(r));
 }
 
 int pool_lease_recover(pool_call *r)
@@ -96,13 +103,14 @@ static int confirm_discard(pool_call *r, const char *slot)
     char query[64];
     json_t *retained, *one;
     size_t index;
+    bool any = false;
     int rc = 0;
-    if (*slot) {
+    if (*slot || r->given & POOL_YES) {
         snprintf(query, sizeof query, "request=discard&slot=%s", slot);
         return pool_confirm(r, query);
     }
-    rc = r->given & POOL_YES ? 0 : pool_get(r, "/v1/leases/%s", r->word[0]);
-    if (rc || r->given & POOL_YES)
+    rc = pool_get(r, "/v1/leases/%s", r->word[0]);
+    if (rc)
         return rc;
     retained = json_incref(json_object_get(r->client.body, "retained"));
     json_array_foreach(retained, index, one)
@@ -111,8 +119,10 @@ static int confirm_discard(pool_call *r, const char *slot)
         snprintf(query, sizeof query, "request=discard&slot=%.23s", id ? id : "");
         if (!rc)
             rc = pool_confirm(r, query);
+        any |= r->confirmed;
     }
     json_decref(retained);
+    r->confirmed = any; /* each that asked was */
     return rc;
 }
 

@@ -6,7 +6,41 @@
 
 enum { ERASED_MAX = 256 }; /* that are listed */
 
-/* ==== 1  Retained slots ======================================================================= */
+/* ==== 1  What would be erased ================================================================= */
+
+/* Appends what this would erase to the list, which has ERASED_MAX at most; their number. */
+static unsigned list_erased(const api *a, json_t *list, core_deed deed, uint64_t of)
+{
+    core_erased erased[ERASED_MAX];
+    unsigned total = core_would_erase(a->core, deed, of, erased, ERASED_MAX);
+    for (unsigned i = 0; i < total && json_array_size(list) < ERASED_MAX; i++) {
+        char name[24];
+        api_slot_name(a, erased[i].slot, name);
+        (void)json_array_append_new(
+            list, json_pack("{s:s, s:o, s:o}", "slot", name, "lease",
+                            api_json_lease_id(erased[i].lease), "tenant",
+                            erased[i].tenant[0] ? api_json_text(erased[i].tenant) : json_null()));
+    }
+    return total;
+}
+
+/* Answers with the list unless there is nothing in it. */
+static bool nothing_erased(api_conn *c, json_t *list, unsigned total)
+{
+    if (total)
+        api_problem_erases(c, list, total);
+    else
+        json_decref(list);
+    return !total;
+}
+
+bool api_may_erase(api_conn *c, unsigned confirmed, core_deed deed, uint64_t of)
+{
+    json_t *list = confirmed ? NULL : json_array();
+    return confirmed || nothing_erased(c, list, list_erased(c->a, list, deed, of));
+}
+
+/* ==== 2  Retained slots ======================================================================= */
 
 /* A slot that the lease left and whose data are kept for it, from `from` on; CORE_NONE: none. */
 static uint32_t next_retained(const core *c, uint64_t lease, uint32_t from)
@@ -49,15 +83,24 @@ static uint32_t first_named(api_conn *c, uint64_t lease, bool *all)
     return slot;
 }
 
-static void each_retained(api_conn *c, core_result (*request)(core *c, uint32_t slot))
+/* Confirmed, or none of the slots that are meant has data that would be erased. */
+static bool may_discard(api_conn *c, unsigned confirmed, uint64_t lease, uint32_t slot, bool all)
 {
-    uint64_t lease;
-    uint32_t slot;
-    bool all = false;
+    json_t *list = confirmed ? NULL : json_array();
+    unsigned total = 0;
+    if (confirmed)
+        return true;
+    do {
+        total += list_erased(c->a, list, CORE_DEED_DISCARD, slot);
+        slot = next_retained(c->a->core, lease, slot + 1);
+    } while (all && slot != CORE_NONE);
+    return nothing_erased(c, list, total);
+}
+
+static void each_retained(api_conn *c, uint64_t lease, uint32_t slot, bool all,
+                          core_result (*request)(core *c, uint32_t slot))
+{
     json_t *j;
-    if (!api_params(c, NULL, 0) || (lease = api_lease_of(c)) == 0 ||
-        (slot = first_named(c, lease, &all)) == CORE_NONE)
-        return;
     do {
         if (!api_done(c, request(c->a->core, slot)))
             return;
@@ -72,15 +115,28 @@ static void each_retained(api_conn *c, core_result (*request)(core *c, uint32_t 
 
 void api_post_recover(api_conn *c)
 {
-    each_retained(c, core_recover);
+    uint64_t lease;
+    uint32_t slot;
+    bool all = false;
+    if (api_params(c, NULL, 0) && (lease = api_lease_of(c)) != 0 &&
+        (slot = first_named(c, lease, &all)) != CORE_NONE)
+        each_retained(c, lease, slot, all, core_recover);
 }
 
 void api_post_discard(api_conn *c)
 {
-    each_retained(c, core_discard);
+    uint64_t lease;
+    uint32_t slot;
+    unsigned erase = 0;
+    bool all = false;
+    const api_param params[] = { API_ERASE_PARAM(&erase) };
+    if (api_params(c, params, 1) && (lease = api_lease_of(c)) != 0 &&
+        (slot = first_named(c, lease, &all)) != CORE_NONE &&
+        may_discard(c, erase, lease, slot, all))
+        each_retained(c, lease, slot, all, core_discard);
 }
 
-/* ==== 2  What a request would erase =========================================================== */
+/* ==== 3  What a request would erase =========================================================== */
 
 /* What it would be about: a node's number, a slot's index or a lease; false after a problem. */
 static bool read_deed(api_conn *c, core_deed *deed, uint64_t *of)
@@ -125,28 +181,18 @@ static bool read_deed(api_conn *c, core_deed *deed, uint64_t *of)
 
 void api_get_erasures(api_conn *c)
 {
-    core_erased erased[ERASED_MAX];
     core_deed deed;
     uint64_t of;
-    unsigned total, n;
+    unsigned total;
     json_t *list;
     if (!read_deed(c, &deed, &of))
         return;
-    total = core_would_erase(c->a->core, deed, of, erased, ERASED_MAX);
-    n = total < ERASED_MAX ? total : ERASED_MAX;
     list = json_array();
-    for (unsigned i = 0; i < n; i++) {
-        char name[24];
-        api_slot_name(c->a, erased[i].slot, name);
-        (void)json_array_append_new(
-            list, json_pack("{s:s, s:o, s:o}", "slot", name, "lease",
-                            api_json_lease_id(erased[i].lease), "tenant",
-                            erased[i].tenant[0] ? api_json_text(erased[i].tenant) : json_null()));
-    }
+    total = list_erased(c->a, list, deed, of);
     api_answer_json(c, 200, json_pack("{s:o, s:i}", "erases", list, "total", (int)total));
 }
 
-/* ==== 3  The clock ============================================================================ */
+/* ==== 4  The clock ============================================================================ */
 
 void api_post_clock(api_conn *c)
 {

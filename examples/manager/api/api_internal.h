@@ -197,6 +197,8 @@ void api_tell_asked(const api_conn *c, unsigned status);
 void api_problem(api_conn *c, unsigned status, const char *kind, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void api_problem_core(api_conn *c, const core_result *r);
+/* 409 with the list, which is taken, of slots whose data an unconfirmed request would erase. */
+void api_problem_erases(api_conn *c, json_t *erases, unsigned total);
 /* What api_head.h refused: the connection closes behind it. */
 void api_problem_head(api_conn *c, unsigned status);
 const char *api_reason(unsigned status);
@@ -204,6 +206,11 @@ unsigned api_status(unsigned index); /* of those that are answered, 0..API_STATU
 
 /* ==== 5  Requests ============================================================================= */
 
+/* The confirmation that data may be erased, 0 or 1. */
+#define API_ERASE_PARAM(to)                                                                        \
+    {                                                                                              \
+        "erase", API_CHOICE, (to), 0, 0, "no|yes", false, false                                    \
+    }
 /* The query's parameters; false after 400. */
 bool api_params(api_conn *c, const api_param *params, unsigned count);
 /* The body's members; false after 400. */
@@ -220,6 +227,8 @@ json_t *api_json_time(uint64_t unix_ms);   /* 0: null */
 json_t *api_json_lease_id(uint64_t lease); /* 0: null */
 /* Names of the slots that the lease left and whose data are kept for it. */
 json_t *api_json_retained(const api *a, uint64_t lease);
+/* M-103: is the request confirmed, or erases nothing?  false after 409. */
+bool api_may_erase(api_conn *c, unsigned confirmed, core_deed deed, uint64_t of);
 json_t *api_json_node(const api *a, uint32_t node, const api_caller *caller);
 json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller);
 json_t *api_json_lease(const api *a, uint64_t lease);

@@ -410,12 +410,15 @@ static void leave(api_conn *c, const api_wait *w)
 void api_delete_lease(api_conn *c)
 {
     uint64_t lease, wait_s = 0;
-    unsigned data = 0;
+    unsigned data = 0, erase = 0;
     const api_param params[] = {
         WAIT_PARAM(&wait_s),
         { "data", API_CHOICE, &data, 0, 0, "wipe|keep", false, false },
+        API_ERASE_PARAM(&erase),
     };
-    if (!api_params(c, params, 2) || (lease = api_lease_of(c)) == 0 || !api_may_wait(c, wait_s))
+    if (!api_params(c, params, 3) || (lease = api_lease_of(c)) == 0 || !api_may_wait(c, wait_s))
+        return;
+    if (!data && !api_may_erase(c, erase, CORE_DEED_RELEASE, lease))
         return;
     api_wait w = { .lease = lease,
                    .status = 200,

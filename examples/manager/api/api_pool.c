@@ -184,15 +184,19 @@ void api_put_owner(api_conn *c)
 void api_put_drain(api_conn *c)
 {
     bool on = false, move = false;
-    unsigned left = 0;
+    unsigned left = 0, erase = 0;
+    const api_param params[] = { API_ERASE_PARAM(&erase) };
     uint32_t node, count, number;
     const api_member members[] = {
         { "on", API_FLAG, &on, 0, 0, NULL, true, false },
         { "move", API_FLAG, &move, 0, 0, NULL, false, false },
     };
-    if (!api_params(c, NULL, 0) || (node = node_of(c)) == CORE_NONE || !api_members(c, members, 2))
+    if (!api_params(c, params, 1) || (node = node_of(c)) == CORE_NONE ||
+        !api_members(c, members, 2))
         return;
     number = core_nodes(c->a->core, &count)[node].number;
+    if (on && move && !api_may_erase(c, erase, CORE_DEED_DRAIN, number))
+        return;
     if (api_done(c, core_drain(c->a->core, number, on, move, &left)))
         api_answer_json(c, 200,
                         json_pack("{s:I, s:b, s:i}", "node", (json_int_t)number, "draining", on,
@@ -268,6 +272,14 @@ static bool said_so(api_conn *c, uint32_t *slot)
     return api_params(c, NULL, 0) && (*slot = slot_of(c)) != CORE_NONE && api_members(c, NULL, 0);
 }
 
+static bool may_erase_slot(api_conn *c, core_deed deed, uint32_t *slot)
+{
+    unsigned erase = 0;
+    const api_param params[] = { API_ERASE_PARAM(&erase) };
+    return api_params(c, params, 1) && (*slot = slot_of(c)) != CORE_NONE &&
+           api_members(c, NULL, 0) && api_may_erase(c, erase, deed, *slot);
+}
+
 static void answer_slot(api_conn *c, core_result r)
 {
     uint32_t slot;
@@ -279,7 +291,7 @@ static void answer_slot(api_conn *c, core_result r)
 void api_post_replace(api_conn *c)
 {
     uint32_t slot;
-    if (said_so(c, &slot))
+    if (may_erase_slot(c, CORE_DEED_REPLACE, &slot))
         answer_slot(c, core_replace(c->a->core, slot, POOL_WHY_OPERATOR, true));
 }
 
@@ -293,7 +305,7 @@ void api_post_break(api_conn *c)
 void api_post_repair(api_conn *c)
 {
     uint32_t slot;
-    if (said_so(c, &slot))
+    if (may_erase_slot(c, CORE_DEED_REPAIR, &slot))
         answer_slot(c, core_repair(c->a->core, slot));
 }
 

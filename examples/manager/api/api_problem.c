@@ -60,6 +60,7 @@ static const char *title_of(unsigned status, const char *kind)
         { "wipe", "A slot could not be wiped" },
         { "rate", "Too many changes" },
         { "expired", "The token has expired" },
+        { "erases", "It erases data, and is not confirmed" },
     };
     for (unsigned i = 0; kind && i < sizeof titles / sizeof titles[0]; i++) {
         if (!strcmp(kind, titles[i][0]))
@@ -68,25 +69,43 @@ static const char *title_of(unsigned status, const char *kind)
     return api_reason(status);
 }
 
-void api_problem(api_conn *c, unsigned status, const char *kind, const char *format, ...)
+static json_t *problem_of(const api_conn *c, unsigned status, const char *kind, const char *detail)
 {
     const char *path = c->head.path;
-    char detail[512], type[40];
+    char type[40];
+    snprintf(type, sizeof type, kind ? "/problems/%s" : "about:blank", kind);
+    return json_pack("{s:s, s:s, s:i, s:o, s:s}", "type", type, "title", title_of(status, kind),
+                     "status", (int)status, "detail", api_json_text(detail), "instance",
+                     path ? path : "/");
+}
+
+static void answer_problem(api_conn *c, unsigned status, json_t *j)
+{
+    char *text = json_dumps(j, JSON_COMPACT);
+    json_decref(j);
+    api_answer(c, status, "application/problem+json", text, text ? strlen(text) : 0);
+}
+
+void api_problem(api_conn *c, unsigned status, const char *kind, const char *format, ...)
+{
+    char detail[512];
     va_list args;
-    json_t *j;
-    char *text;
     va_start(args, format);
     vsnprintf(detail, sizeof detail, format, args);
     va_end(args);
-    snprintf(type, sizeof type, kind ? "/problems/%s" : "about:blank", kind);
     if (status == 503 || status == 429)
         api_add_field(c, "Retry-After", "1");
-    j = json_pack("{s:s, s:s, s:i, s:o, s:s}", "type", type, "title", title_of(status, kind),
-                  "status", (int)status, "detail", api_json_text(detail), "instance",
-                  path ? path : "/");
-    text = json_dumps(j, JSON_COMPACT);
-    json_decref(j);
-    api_answer(c, status, "application/problem+json", text, text ? strlen(text) : 0);
+    answer_problem(c, status, problem_of(c, status, kind, detail));
+}
+
+void api_problem_erases(api_conn *c, json_t *erases, unsigned total)
+{
+    json_t *j = problem_of(c, 409, "erases",
+                           "this erases the data in the slots that `erases` lists; nothing was "
+                           "changed; to confirm it add erase=yes to the query");
+    (void)json_object_set_new(j, "erases", erases);
+    (void)json_object_set_new(j, "total", json_integer((json_int_t)total));
+    answer_problem(c, 409, j);
 }
 
 void api_problem_core(api_conn *c, const core_result *r)
