@@ -2,9 +2,11 @@
    erased; the clock by which leases end
    SPDX-License-Identifier: MIT
 
-   Retention times run by the clock that never jumps, only while this program runs, and, of a slot,
-   only while its lease could take it back: so neither a step of the clock nor an absence uses them
-   up.  What is left is stored now and then, so that a restart lengthens them by an hour at most. */
+   Retention times run by the clock that never jumps, and only while this program runs.  That of a
+   slot runs only while its lease could take it back, which needs its box.  That of an ended lease
+   runs on while a box is unreachable, for its tenant can extend it all the same, and its slots are
+   wiped when the box is back.  What is left is stored now and then, so that a restart lengthens
+   them by an hour at most. */
 #include <stdio.h>
 #include <string.h>
 
