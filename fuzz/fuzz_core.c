@@ -250,7 +250,8 @@ static void operate(input *in, uint8_t how)
         break;
     case 3:
         if (slot != CORE_NONE)
-            (void)core_repair(c, slot);
+            (void)(how & 0x80 ? how & 8 ? core_recover(c, slot) : core_discard(c, slot)
+                              : core_repair(c, slot));
         break;
     case 4:
         if (slot != CORE_NONE)
