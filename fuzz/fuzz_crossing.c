@@ -17,28 +17,28 @@
 #define DXPU_IMPLEMENTATION
 #include "quiet.h"
 
-#include "examples/host_proxy/vswitch.c" /* first: names of its own */
+#include "vswitch.c" /* first: names of its own */
 
-#include "examples/host_proxy/keeper.c"
+#include "keeper.c"
 
-#include "examples/host_proxy/crossing.c"
-#include "examples/host_proxy/grants.c"
-#include "examples/host_proxy/msi.c"
-#include "examples/host_proxy/probe.c"
-#include "examples/host_proxy/queue.c"
-#include "examples/host_proxy/retry.c"
-#include "examples/host_proxy/slot.c"
+#include "crossing.c"
+#include "grants.c"
+#include "msi.c"
+#include "probe.c"
+#include "queue.c"
+#include "retry.c"
+#include "slot.c"
 /* names that stand in two of these */
 #define COMMAND      COMMAND_OF_VMD
 #define CAPABILITIES CAPABILITIES_OF_VMD
 #define MARGIN_NS    MARGIN_NS_OF_GUEST
 #define insert       insert_of_guest
 #define line_take    line_take_of_guest
-#include "examples/host_proxy/vmd.c"
+#include "vmd.c"
 
-#include "examples/host_proxy/guest.c"
+#include "guest.c"
 
-#include "bindings/vfio_user/dxpu_vfio_user.h"
+#include "dxpu_vfio_user.h"
 #include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-#include "../examples/host_proxy/parent.c"
+#include "parent.c"
 
-#include "../examples/host_proxy/crossing.c"
+#include "crossing.c"
 
 /* What these tests do not come to. */
 int keeper_run(const keeper_settings *settings, int socket)
