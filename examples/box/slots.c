@@ -176,10 +176,13 @@ static void device_emits(void *user, dxpu_bytes tlp)
         turn_away(s, tlp, verdict);
 }
 
-/* device_port.waiting */
+/* device_port.waiting.  A channel that takes nothing more is as full as one can be: nothing waits
+   for it, and a device that streams would have the loop to itself until its stream ends. */
 static unsigned device_waits(void *user)
 {
     const slot *s = user;
+    if (!s->active || dxpu_channel_state(&s->active->ch) > DXPU_STATE_UP)
+        return WAITING_MAX;
     return s->waiting + s->turned_away; /* what goes nowhere is not for nothing either */
 }
 

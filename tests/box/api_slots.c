@@ -430,6 +430,60 @@ static void test_s108_what_is_refused_takes_its_turns(void **state)
     assert_int_equal(dxpu_guard_refused(&b.slots[0].guard), 256);
 }
 
+/* -- A device that streams into a channel that takes nothing more -- */
+
+enum { STREAM_MAX = 100000 };
+
+/* device_kind.tick: as many writes as there is room for. */
+static void stream(void *device, uint64_t now_ns)
+{
+    stub *d = device;
+    (void)now_ns;
+    for (; d->port->waiting(d->port->user) < 256 && tried < STREAM_MAX; tried++)
+        emit_write(d);
+}
+
+static void end_closed(void)
+{
+    assert_int_equal(dxpu_channel_close(&host.ch, DXPU_REASON_DETACH), DXPU_OK);
+    run_until(slot_is_down);
+}
+
+static void end_reset(void)
+{
+    dxpu_channel_reset(&host.ch, DXPU_REASON_DETACH);
+    run_until(slot_is_down);
+}
+
+/* The box closes, and what waits does not leave: the channel stays in DRAINING. */
+static void end_draining(void)
+{
+    fabric_close_all(&loop.fabric, DXPU_REASON_DETACH);
+    run_until(some_polls);
+    assert_non_null(b.slots[0].active);
+}
+
+/* S-161: the device's room ends with the channel's, or a turn would be as long as its stream. */
+static void test_s161_a_stream_ends_with_its_channel(void **state)
+{
+    static void (*const ends[])(void) = { end_closed, end_reset, end_draining };
+    device_kind streams = stub_kind;
+    (void)state;
+    streams.tick = stream;
+    for (unsigned i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        b.slots[0].kind = &stub_kind;
+        attach_master();
+        b.slots[0].kind = &streams;
+        tried = 0;
+        run_until(some_polls);
+        assert_in_range(tried, 256, STREAM_MAX - 1); /* the control: until it has to wait */
+        tried = 0;
+        ends[i]();
+        assert_int_equal(tried, 0);
+    }
+    b.slots[0].kind = &stub_kind;
+}
+
 /* -- A close behind much that was written -- */
 
 enum { WRITTEN = 1800 };
@@ -1013,6 +1067,7 @@ int main(void)
         CASE(test_nothing_passes_older_posted),
         CASE(test_s161_a_turn_ends_by_time),
         CASE(test_s161_turns_and_the_hold),
+        CASE(test_s161_a_stream_ends_with_its_channel),
         CASE(test_next_incarnation_gets_nothing_of_the_last),
         CASE(test_s108_a_hostile_device_is_not_let_out),
         CASE(test_s175_waiting_for_a_window_that_goes),
