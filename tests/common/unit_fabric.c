@@ -16,17 +16,26 @@ enum { CAPACITY = 7, CHANNELS = 3 };
 
 static fabric port;
 static fabric_channel *channels[CHANNELS];
-static unsigned order[CHANNELS], served;
+static unsigned order[CHANNELS], served, downs;
+static bool busy; /* what is there to be taken never ends */
 
 static bool on_work(void *user, fabric_channel *c, uint64_t now)
 {
     (void)user;
     (void)now;
     for (unsigned i = 0; i < CHANNELS; i++) {
-        if (channels[i] == c)
-            order[served++] = i;
+        if (channels[i] == c && served++ < CHANNELS)
+            order[served - 1] = i;
     }
-    return false;
+    return busy;
+}
+
+static void on_end(void *user, fabric_channel *c, uint64_t now)
+{
+    (void)user;
+    (void)c;
+    (void)now;
+    downs++;
 }
 
 static void dial(unsigned i, const dxpu_udp_path *path)
@@ -41,12 +50,23 @@ static void dial(unsigned i, const dxpu_udp_path *path)
     port.up++;
 }
 
+/* A port with channels to where no reader is. */
+static void open_test_port(fabric_settings *set, fabric_callbacks *cb)
+{
+    dxpu_udp_address self;
+    dxpu_udp_path path;
+    set->keys = keys_none();
+    assert_int_equal(fabric_open(&port, "test", set, CAPACITY, cb), 0);
+    self = *dxpu_udp_local(port.udp, 0);
+    assert_int_equal(fabric_route(&port, &self, 1, &path), DXPU_OK);
+    for (unsigned i = 0; i < CHANNELS; i++)
+        dial(i, &path);
+}
+
 static void test_each_channel_is_first_by_turns(void **state)
 {
     fabric_settings set = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
     fabric_callbacks cb = { 0 };
-    dxpu_udp_address self;
-    dxpu_udp_path path;
     (void)state;
     cb.work = on_work;
     assert_int_equal(fabric_open(&port, "test", &set, CAPACITY, &cb), -1); /* without keys */
@@ -56,11 +76,7 @@ static void test_each_channel_is_first_by_turns(void **state)
     assert_int_equal(fabric_open(&port, "test", &set, CAPACITY, &cb), -1); /* S-97 */
     (void)fabric_close(&port);
     set.listen = "127.0.0.1:0";
-    assert_int_equal(fabric_open(&port, "test", &set, CAPACITY, &cb), 0);
-    self = *dxpu_udp_local(port.udp, 0); /* nobody reads there */
-    assert_int_equal(fabric_route(&port, &self, 1, &path), DXPU_OK);
-    for (unsigned i = 0; i < CHANNELS; i++)
-        dial(i, &path);
+    open_test_port(&set, &cb);
     for (unsigned turn = 1; turn <= 2 * CHANNELS; turn++) {
         served = 0;
         run(&port, dxpu_udp_now_ns());
@@ -74,6 +90,36 @@ static void test_each_channel_is_first_by_turns(void **state)
     served = 0;
     run(&port, dxpu_udp_now_ns()); /* none at all: the search ends */
     assert_int_equal(served, 0);
+    assert_int_equal(fabric_close(&port), 0);
+}
+
+/* S-161: the turns that a closed channel has are its own, one in each round of the loop, and they
+   end. */
+static void test_s161_a_closed_channel_waits_for_its_turns(void **state)
+{
+    fabric_settings set = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
+    fabric_callbacks cb = { 0 };
+    unsigned rounds = 0;
+    (void)state;
+    cb.work = on_work;
+    cb.down = on_end;
+    open_test_port(&set, &cb);
+    busy = true;
+    downs = 0;
+    channels[0]->ch.state = DXPU_STATE_CLOSED; /* as if it had been: much of it is to be taken */
+    for (; !downs && rounds <= 2 * CLOSED_TURNS; rounds++) {
+        served = 0;
+        run(&port, dxpu_udp_now_ns());
+        assert_int_equal(served, CHANNELS);
+        assert_true(downs || next_ns(&port) == 0);
+    }
+    assert_int_equal(rounds, CLOSED_TURNS);
+    busy = false;
+    channels[1]->ch.state = DXPU_STATE_CLOSED;
+    run(&port, dxpu_udp_now_ns()); /* the control: one with nothing left ends at once */
+    assert_int_equal(downs, 2);
+    for (unsigned i = 0; i < CHANNELS; i++)
+        channel_free(&port, channels[i]);
     assert_int_equal(fabric_close(&port), 0);
 }
 
@@ -1139,6 +1185,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_channel_is_first_by_turns),
+        cmocka_unit_test(test_s161_a_closed_channel_waits_for_its_turns),
         cmocka_unit_test(test_a_place_out_of_the_middle),
         cmocka_unit_test(test_s92_keys_then_a_channel),
         cmocka_unit_test(test_s92_no_frame_reaches_a_channel_without_keys),

@@ -22,7 +22,8 @@ enum { DATAGRAM_BYTES = 9216 };
 enum { TLPS_A_FRAME = 8, WINDOW_MAX = 256, UNITS_MIN = 1024, REQUESTS = 256 };
 /* sessions whose open has not come */
 enum { PENDING_MIN = 16, PENDING_MAX = 256 };
-/* Turns to take what a channel has when it is closed: more than its queues hold. */
+/* Turns to take what a channel has when it is closed, one in each round of the loop: more than its
+   queues hold. */
 enum { CLOSED_TURNS = 64 };
 
 /* ==== Memory and ids ========================================================================== */
@@ -662,10 +663,9 @@ static void service(fabric *f, fabric_channel *c, uint64_t now)
         dxpu_sodium_work(c->session, &c->ch, now);
     state = dxpu_channel_state(&c->ch);
     c->has_asked |= state == DXPU_STATE_CLOSING;
-    if (!c->ended && state >= DXPU_STATE_CLOSED) {
-        /* what came before the close is still there to be taken */
-        for (unsigned n = 0; c->up && n < CLOSED_TURNS && f->cb.work(f->cb.user, c, now); n++)
-            ;
+    /* what came before the close is still there to be taken, in turns as before it */
+    if (!c->ended && state >= DXPU_STATE_CLOSED &&
+        (!c->more || ++c->closed_turns >= CLOSED_TURNS)) {
         c->ended = true;
         c->asking = false;
         c->more = false;

@@ -49,18 +49,19 @@ typedef struct fabric_paths {
 typedef struct fabric_channel {
     dxpu_channel ch;
     void *mem;
-    uint32_t id;        /* ours; 0 while the place is free */
-    uint32_t remote_id; /* an opener's, to know its repeated open */
-    unsigned live_at;   /* in fabric.live */
-    uint16_t slot;      /* box: of the offer */
-    bool accepted;      /* begun by the other side */
-    bool has_asked;     /* for its end in order */
-    bool up;            /* up() was called */
-    bool ended;         /* down() was called; lingers to answer a repeated close */
-    bool more;          /* work() has not finished */
-    bool asking;        /* opener: no keys yet; nothing reaches ch, and nothing of it leaves */
-    unsigned asked;     /* initiations sent */
-    uint64_t ask_ns;    /* when the next one is due */
+    uint32_t id;          /* ours; 0 while the place is free */
+    uint32_t remote_id;   /* an opener's, to know its repeated open */
+    unsigned live_at;     /* in fabric.live */
+    uint16_t slot;        /* box: of the offer */
+    bool accepted;        /* begun by the other side */
+    bool has_asked;       /* for its end in order */
+    bool up;              /* up() was called */
+    bool ended;           /* down() was called; lingers to answer a repeated close */
+    bool more;            /* work() has not finished */
+    uint8_t closed_turns; /* since it was closed */
+    bool asking;          /* opener: no keys yet; nothing reaches ch, and nothing of it leaves */
+    unsigned asked;       /* initiations sent */
+    uint64_t ask_ns;      /* when the next one is due */
     dxpu_sodium_session *session; /* its keys; NULL: none */
     uint64_t born_ns, free_ns;
     fabric_paths paths;
