@@ -2,15 +2,11 @@
    SPDX-License-Identifier: MIT
 
    CONTENTS   1 Object   2 Interrupts   3 Transfers   4 Commands   5 BARs   6 Kind */
-#ifndef _DEFAULT_SOURCE
-#define _DEFAULT_SOURCE /* MAP_ANONYMOUS, madvise */
-#endif
 #include "eptest.h"
 #include "function.h"
+#include "pages.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 /* ==== 1  Object =============================================================================== */
 
@@ -40,7 +36,7 @@ typedef struct transfer {
 
 typedef struct eptest {
     fn fn;
-    uint8_t *memory[PCI_BARS]; /* of the BARs; registers are what BAR0's begins with */
+    pages memory[PCI_BARS]; /* of the BARs; registers are what BAR0's begins with */
     uint64_t random;
     transfer job;
 #define EPTEST_FIELD(name) uint64_t name;
@@ -52,12 +48,13 @@ typedef struct eptest {
 
 static uint32_t get(const eptest *e, unsigned reg)
 {
-    return pci_load32(e->memory[0] + reg);
+    return pci_load32(e->memory[0].bytes + reg);
 }
 
 static void set(eptest *e, unsigned reg, uint32_t value)
 {
-    pci_store32(e->memory[0] + reg, value);
+    pages_written(&e->memory[0], reg + 4);
+    pci_store32(e->memory[0].bytes + reg, value);
 }
 
 static uint64_t get64(const eptest *e, unsigned reg)
@@ -276,7 +273,7 @@ static void read_bar(eptest *e, const dxpu_tlp *t)
         return;
     }
     e->count.bar_reads++;
-    memcpy(data, e->memory[bar] + offset, t->length_dw * 4u);
+    memcpy(data, e->memory[bar].bytes + offset, t->length_dw * 4u);
     for (uint32_t i = 0; bar == 0 && i < t->length_dw; i++) {
         uint32_t value;
         if (fn_msix_read(&e->fn, bar, offset + i * 4, &value))
@@ -296,36 +293,19 @@ static void write_bar(eptest *e, const dxpu_tlp *t)
         (void)fn_msix_write(&e->fn, bar, offset + i * 4, pci_load32(t->payload.ptr + (size_t)i * 4),
                             pci_enabled(t, i));
     }
-    pci_store(e->memory[bar] + offset, t);
+    pages_written(&e->memory[bar], offset + t->length_dw * 4u);
+    pci_store(e->memory[bar].bytes + offset, t);
     set(e, EPTEST_CAPS, EPTEST_CAPS_VALUE); /* read-only */
 }
 
 /* ==== 6  Kind ================================================================================= */
 
-static uint8_t *map(uint64_t bytes)
-{
-    void *p = MAP_FAILED;
-    if (bytes <= SIZE_MAX) /* pages that nobody wrote take no memory, so promise none */
-        p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return p == MAP_FAILED ? NULL : p;
-}
-
-/* Zeros again, and no memory any more. */
-static void unwrite(uint8_t *p, uint64_t bytes)
-{
-    if (madvise(p, (size_t)bytes, MADV_DONTNEED)) {
-        fprintf(stderr, "dxpu-box: eptest: %s\n", strerror(errno));
-        abort(); /* the next user would read the last one's data */
-    }
-}
-
 static void clear(eptest *e)
 {
     job_stop(e);
     for (unsigned i = 0; i < PCI_BARS; i++) {
-        if (e->memory[i])
-            unwrite(e->memory[i], e->fn.set.bar[i].bytes);
+        if (e->memory[i].bytes)
+            pages_clear(&e->memory[i]);
     }
     set(e, EPTEST_CAPS, EPTEST_CAPS_VALUE);
     e->count.resets++;
@@ -374,10 +354,8 @@ static void eptest_event(void *device, const dxpu_event *ev)
 static void eptest_destroy(void *device)
 {
     eptest *e = device;
-    for (unsigned i = 0; i < PCI_BARS; i++) {
-        if (e->memory[i])
-            munmap(e->memory[i], (size_t)e->fn.set.bar[i].bytes);
-    }
+    for (unsigned i = 0; i < PCI_BARS; i++)
+        pages_close(&e->memory[i]);
     free(e);
 }
 
@@ -406,10 +384,7 @@ static void *eptest_create(const device_settings *s, const device_port *port)
     fn_init(&e->fn, &f, port, e, function_level_reset);
     e->random = s->identity;
     for (unsigned i = 0; i < PCI_BARS; i++) {
-        if (!f.bar[i].bytes)
-            continue;
-        e->memory[i] = map(f.bar[i].bytes);
-        if (!e->memory[i]) {
+        if (f.bar[i].bytes && pages_open(&e->memory[i], f.bar[i].bytes, true, s)) {
             eptest_destroy(e);
             return NULL;
         }

@@ -62,8 +62,8 @@ static uint8_t *locate(memory *m, const dxpu_tlp *t, uint32_t bytes)
     uint64_t offset;
     if (!pci_locate(&m->f, 0, t, bytes, &offset))
         return NULL;
-    if (t->type != DXPU_TLP_MRD && offset + bytes > m->store.dirty)
-        m->store.dirty = offset + bytes;
+    if (t->type != DXPU_TLP_MRD)
+        pages_written(&m->store, offset + bytes);
     return m->store.bytes + offset;
 }
 
@@ -215,7 +215,7 @@ static void *memory_create(const device_settings *s, const device_port *port)
     if (!m)
         return NULL;
     pci_init(&m->f, port, s->mps_bytes);
-    if (pages_open(&m->store, s->memory_bytes, s)) {
+    if (pages_open(&m->store, s->memory_bytes, false, s)) {
         free(m);
         return NULL;
     }

@@ -17,9 +17,10 @@ typedef struct old_pages {
     size_t size;
 } old_pages;
 
-static void *map(size_t size)
+static void *map(size_t size, bool sparse)
 {
-    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | (sparse ? MAP_NORESERVE : 0);
+    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, -1, 0);
     return at == MAP_FAILED ? NULL : at;
 }
 
@@ -37,14 +38,15 @@ static void reap(pages *p)
         free(j);
 }
 
-int pages_open(pages *p, uint64_t size, const device_settings *s)
+int pages_open(pages *p, uint64_t size, bool sparse, const device_settings *s)
 {
     p->size = (size_t)size;
+    p->sparse = sparse;
     p->dirty = 0;
     jobs_here(&p->done, &p->jobs);
     if (s->jobs)
         p->jobs = *s->jobs;
-    p->bytes = p->size == size ? map(p->size) : NULL;
+    p->bytes = p->size == size ? map(p->size, sparse) : NULL;
     return p->bytes ? 0 : -1;
 }
 
@@ -60,7 +62,7 @@ void pages_close(pages *p)
 void pages_clear(pages *p)
 {
     old_pages *old = p->dirty > LITTLE_BYTES ? calloc(1, sizeof *old) : NULL;
-    void *fresh = old ? map(p->size) : NULL;
+    void *fresh = old ? map(p->size, p->sparse) : NULL;
     reap(p);
     if (fresh) {
         old->job.run = unmap;

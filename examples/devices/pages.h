@@ -8,16 +8,24 @@
 typedef struct pages {
     uint8_t *bytes;
     size_t size;
-    uint64_t dirty; /* bytes from the start that may not be 0 any more: the owner's to raise */
+    bool sparse;    /* may be larger than the machine's memory */
+    uint64_t dirty; /* bytes from the start that may not be 0 any more: pages_written() */
     jobs jobs;
     jobs_queue done; /* of those run here */
 } pages;
 
-/* Zeroed; only what is written takes memory.  s->jobs may be NULL.  0, or -1: no memory. */
-int pages_open(pages *p, uint64_t size, const device_settings *s);
+/* Zeroed; only what is written takes memory.  s->jobs may be NULL.  0, or -1: no memory; with
+   `sparse` that comes out only as it is written. */
+int pages_open(pages *p, uint64_t size, bool sparse, const device_settings *s);
 void pages_close(pages *p); /* also what could not be opened */
 /* All of it is 0 again.  New pages take the place of the old, which a job gives back: that takes
    some 0.1 ms for each MB that was written. */
 void pages_clear(pages *p);
+
+/* Bytes before this one are about to be written. */
+static inline void pages_written(pages *p, uint64_t end)
+{
+    p->dirty = end > p->dirty ? end : p->dirty;
+}
 
 #endif /* PAGES_H_INCLUDED */

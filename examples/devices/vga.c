@@ -254,8 +254,7 @@ static void write_frame(vga *v, const dxpu_tlp *t, uint64_t at)
     uint32_t bytes = t->length_dw * 4u;
     v->count.frame_writes++;
     v->count.frame_write_bytes += bytes;
-    if (at + bytes > v->frame.dirty)
-        v->frame.dirty = at + bytes;
+    pages_written(&v->frame, at + bytes);
     pci_store(v->frame.bytes + at, t);
 }
 
@@ -341,7 +340,7 @@ static void *vga_create(const device_settings *s, const device_port *port)
     vga *v = calloc(1, sizeof *v);
     if (!v)
         return NULL;
-    if (pages_open(&v->frame, VGA_FRAME_BYTES, s)) {
+    if (pages_open(&v->frame, VGA_FRAME_BYTES, false, s)) {
         free(v);
         return NULL;
     }

@@ -5,9 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-int pages_open(pages *p, uint64_t size, const device_settings *s)
+int pages_open(pages *p, uint64_t size, bool sparse, const device_settings *s)
 {
     (void)s;
+    (void)sparse;
     p->size = (size_t)size;
     p->dirty = 0;
     p->bytes = p->size == size ? calloc(1, p->size) : NULL;

@@ -601,44 +601,22 @@ static void test_hot_reset(void **state)
 }
 
 /* S-161: what a reset leaves to be given back is a job, whose time is not the loop's. */
-static jobs_queue kept;
-
-static void keep_job(void *user, job *j)
-{
-    (void)user;
-    j->next = NULL;
-    *kept.tail = j;
-    kept.tail = &j->next;
-}
-
-static job *take_job(void *user)
-{
-    (void)user;
-    return NULL;
-}
-
-static void no_wait(void *user)
-{
-    (void)user;
-}
-
 static void test_s161_a_reset_clears_at_once(void **state)
 {
-    static const jobs later = { NULL, keep_job, take_job, NULL, no_wait };
+    jobs_queue kept;
+    jobs later = rc_jobs_later(&kept);
     device_settings set = { .jobs = &later };
     pages p;
     (void)state;
-    kept.tail = &kept.head;
-    assert_int_equal(pages_open(&p, VGA_FRAME_BYTES, &set), 0);
+    assert_int_equal(pages_open(&p, VGA_FRAME_BYTES, false, &set), 0);
     for (unsigned round = 0; round < 2; round++) {
         p.dirty = round ? p.size : 4096; /* little is cleared where it is */
         memset(p.bytes, 0x5e, (size_t)p.dirty);
         pages_clear(&p);
-        assert_int_equal(kept.head != NULL, round);
+        assert_int_equal(kept.head != NULL, round); /* not yet run */
         assert_int_equal(p.bytes[0] | memcmp(p.bytes, p.bytes + 1, p.size - 1), 0);
     }
-    kept.head->run(kept.head);
-    free(kept.head);
+    assert_int_equal(rc_jobs_run(&kept), 1);
     pages_close(&p);
 }
 

@@ -18,6 +18,7 @@
 
 #include "eptest.c"
 #include "function.c"
+#include "pages.c"
 #include "pci.c"
 
 #include "root_complex.h"
@@ -58,14 +59,21 @@ static void place_bars(rc *r)
     cfg_write_be(r, 0x04, 0x0006, 0x3);
 }
 
-static rc *up(uint64_t bar_bytes)
+static rc *up_with(const jobs *executor, uint64_t bar_bytes)
 {
-    device_settings set = { .mps_bytes = 512, .identity = 7, .bar_bytes = bar_bytes };
+    device_settings set = {
+        .mps_bytes = 512, .identity = 7, .bar_bytes = bar_bytes, .jobs = executor
+    };
     rc *r = calloc(1, sizeof *r);
     assert_non_null(r);
     rc_open(r, &eptest_kind, &set, BDF);
     place_bars(r);
     return r;
+}
+
+static rc *up(uint64_t bar_bytes)
+{
+    return up_with(NULL, bar_bytes);
 }
 
 static void down(rc *r)
@@ -677,6 +685,38 @@ static void test_reset_leaves_nothing(void **state)
     }
 }
 
+/* S-161: the memory that a reset takes away is given back by a job, whose time is not the loop's. */
+static void test_s161_a_reset_clears_at_once(void **state)
+{
+    dxpu_event hot = { .type = DXPU_EVENT_HOT_RESET, .flags = DXPU_EVENT_ON };
+    jobs_queue kept;
+    jobs later = rc_jobs_later(&kept);
+    uint8_t b[4] = { 1, 2, 3, 4 };
+    rc *r = up_with(&later, (uint64_t)1 << 32);
+    (void)state;
+    for (unsigned i = 0; i < 6; i++) {
+        bool much = i % 2;
+        uint64_t at = bar_at[4] + (much ? 0xfffff000u : 0x800);
+        place_bars(r);
+        mmio_write(r, at, b, 4);
+        mmio_write(r, bar_at[1], b, 4);
+        assert_int_equal(dword_at(r, at), 0x04030201);
+        if (i / 2 == 0)
+            cfg_write_be(r, FN_CAP_PCIE + 8, 0x8000, 0x3);
+        else if (i / 2 == 1)
+            eptest_kind.event(r->dev, &hot);
+        else
+            eptest_kind.reset(r->dev);
+        assert_int_equal(kept.head != NULL, much); /* little is cleared where it is */
+        place_bars(r);
+        assert_int_equal(dword_at(r, at), 0);
+        assert_int_equal(dword_at(r, bar_at[1]), 0);
+        assert_int_equal(reg_get(r, EPTEST_CAPS), EPTEST_CAPS_VALUE);
+        assert_int_equal(rc_jobs_run(&kept), much);
+    }
+    down(r);
+}
+
 /* ==== 8  Fuzz ================================================================================= */
 
 static void fuzz_step(rc *r)
@@ -763,6 +803,7 @@ int main(void)
         cmocka_unit_test(test_completion_timeout),
         cmocka_unit_test(test_poisoned_write_is_dropped),
         cmocka_unit_test(test_reset_leaves_nothing),
+        cmocka_unit_test(test_s161_a_reset_clears_at_once),
         cmocka_unit_test(test_fuzz),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -428,6 +428,50 @@ static inline void rc_close(rc *r)
     free(r->mem);
 }
 
+/* -- Jobs that the test runs, takes back and frees itself -- */
+
+static inline void rc_job_keep(void *user, job *j)
+{
+    jobs_queue *kept = user;
+    j->next = NULL;
+    *kept->tail = j;
+    kept->tail = &j->next;
+}
+
+static inline job *rc_job_none(void *user)
+{
+    (void)user;
+    return NULL;
+}
+
+static inline void rc_job_settle(void *user)
+{
+    (void)user;
+}
+
+static inline jobs rc_jobs_later(jobs_queue *kept)
+{
+    jobs later = { kept, rc_job_keep, rc_job_none, NULL, rc_job_settle };
+    kept->head = NULL;
+    kept->tail = &kept->head;
+    return later;
+}
+
+/* How many there were; they are run now. */
+static inline unsigned rc_jobs_run(jobs_queue *kept)
+{
+    unsigned count = 0;
+    while (kept->head) {
+        job *j = kept->head;
+        kept->head = j->next;
+        j->run(j);
+        free(j);
+        count++;
+    }
+    kept->tail = &kept->head;
+    return count;
+}
+
 /* ==== 5  Devices that only answer ============================================================= */
 
 enum { EP_ANSWERS = 80, EP_BDF = DXPU_BDF(5, 3, 0) };
