@@ -2971,6 +2971,37 @@ static void test_s160_many_are_under_way(void **state)
     drv_close(d);
 }
 
+/* The cache goes off while a write is under way, whose data that flush may have missed. */
+static void test_cache_off_beside_a_write(void **state)
+{
+    (void)state;
+    for (unsigned off = 0; off < 2; off++) { /* 0: the control */
+        driver *d = drv_up_held(1);
+        sqe s = write_of(d, 0, 7), set = command(0x09, 0);
+        uint16_t write, setting;
+        job *slow;
+        set.dw[10] = 6;
+        set.dw[11] = !off;
+        write = start(d, 1, &s);
+        slow = held_take(&held.waiting);
+        assert_non_null(slow);
+        setting = start(d, 0, &set);
+        held_rest(d);
+        finished(d, 0, setting, 0);
+        held_append(&held.begun, slow);
+        held_end(d);
+        assert_int_equal(count_jobs(&held.waiting), off);
+        if (off) {
+            assert_int_equal(((nvme_access *)held.waiting.head)->op, NVME_OP_SYNC);
+            nothing_finished(d, 1);
+        }
+        held_rest(d);
+        finished(d, 1, write, 0);
+        assert_int_equal(model(d)->buffer_bytes, 0);
+        drv_close(d);
+    }
+}
+
 /* S-162: a write that was under way is over before the controller is ready again; one that had not
    begun never comes.  Nobody sees their results. */
 static void test_s162_resets_fence_writes(void **state)
@@ -3742,6 +3773,7 @@ int main(void)
         cmocka_unit_test(test_renumbered_while_busy),
         cmocka_unit_test(test_completions_nobody_asked_for),
         cmocka_unit_test(test_s160_many_are_under_way),
+        cmocka_unit_test(test_cache_off_beside_a_write),
         cmocka_unit_test(test_s162_resets_fence_writes),
         cmocka_unit_test(test_s162_enabled_before_the_reset_is_over),
         cmocka_unit_test(test_s162_a_wipe_waits_for_writes),

@@ -78,12 +78,19 @@ static void io_was_read(nvme *n, nvme_command *c, const nvme_access *a)
         io_go_on(n, c, nvme_transfer(n, c, true, c->bytes, io_read_ready));
 }
 
+/* The cache may have been turned off meanwhile, by a command whose flush missed these data. */
+static void io_was_written(nvme *n, nvme_command *c, const nvme_access *a)
+{
+    if (!nvme_access_failed(n, c, a))
+        io_go_on(n, c, a->sync ? NVME_SUCCESS : io_settle(n, c));
+}
+
 static void io_write_ready(nvme *n, nvme_command *c)
 {
     n->writes++;
     n->blocks_written += c->bytes >> 9; /* of 512 bytes, as the health log counts */
     io_go_on(n, c,
-             io_access(n, c, NVME_OP_WRITE, c->at, c->bytes, io_durable(n, c), nvme_access_done));
+             io_access(n, c, NVME_OP_WRITE, c->at, c->bytes, io_durable(n, c), io_was_written));
 }
 
 static void io_compare_ready(nvme *n, nvme_command *c)
