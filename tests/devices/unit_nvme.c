@@ -3220,6 +3220,29 @@ static void test_shutdown_takes_its_time(void **state)
     drv_close(d);
 }
 
+/* One that a driver asks for together with the reset, and then enables the controller: it is over,
+   or forgotten, before the controller runs, and the next one flushes again. */
+static void test_shutdown_overtaken_by_an_enabling(void **state)
+{
+    driver *d = drv_up_held(2);
+    unsigned submitted;
+    (void)state;
+    reg_set32(&d->r, 0x14, 1 << 14); /* and CC.EN is 0 */
+    assert_int_equal(reg32(&d->r, 0x1c), 0x4);
+    held_begin();
+    reg_set32(&d->r, 0x14, 4u << 20 | 6u << 16 | 1);
+    held_end(d);
+    held_rest(d);
+    assert_int_equal(reg32(&d->r, 0x1c), 0x1);
+    submitted = held.submitted;
+    reg_set32(&d->r, 0x14, 4u << 20 | 6u << 16 | 1 << 14 | 1);
+    assert_int_equal(reg32(&d->r, 0x1c), 0x5);
+    held_rest(d);
+    assert_int_equal(reg32(&d->r, 0x1c), 0x9);
+    assert_int_equal(held.submitted - submitted, 2); /* one for each namespace */
+    drv_close(d);
+}
+
 /* Format waits for what is under way in its namespace, and nothing else begins there meanwhile. */
 static void test_format_has_its_namespace_to_itself(void **state)
 {
@@ -3781,6 +3804,7 @@ int main(void)
         cmocka_unit_test(test_abort_of_accesses),
         cmocka_unit_test(test_delete_queue_with_accesses),
         cmocka_unit_test(test_shutdown_takes_its_time),
+        cmocka_unit_test(test_shutdown_overtaken_by_an_enabling),
         cmocka_unit_test(test_format_has_its_namespace_to_itself),
         cmocka_unit_test(test_s163_the_layout_lasts),
         cmocka_unit_test(test_s163_a_layout_that_does_not_fit),

@@ -124,7 +124,10 @@ void nvme_become_ready(nvme *n)
     if (n->resetting)
         n->csts &= ~(uint32_t)NVME_CSTS_RDY;
     n->resetting = false;
-    if ((n->cc & NVME_CC_EN) && !(n->csts & (NVME_CSTS_RDY | NVME_CSTS_CFS)))
+    if (!(n->cc & NVME_CC_EN) || (n->csts & (NVME_CSTS_RDY | NVME_CSTS_CFS)))
+        return;
+    nvme_access_drop(n, &n->shutter); /* its end would say that this controller is shut down */
+    if (!n->dropped)
         controller_enable(n);
 }
 
@@ -141,7 +144,6 @@ static void begin_shutdown(nvme *n)
     nvme_command *c = &n->shutter;
     uint16_t status;
     n->csts |= REG_CSTS_SHUTS;
-    nvme_access_drop(n, c); /* of a shutdown that an enabling has overtaken */
     c->over = shut_down;
     c->fault = NVME_INTERNAL_ERROR;
     status = nvme_sync_all(n, c);
