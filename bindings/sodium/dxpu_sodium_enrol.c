@@ -100,7 +100,7 @@ int dxpu_sodium_enrol_ingest(dxpu_sodium_enrol *e, dxpu_bytes datagram)
     if (type < TYPE_FIRST || type > TYPE_LAST)
         return DXPU_E_KIND;
     uint8_t heard[DXPU_SODIUM_HEARD_BYTES];
-    digest(f.body, heard);
+    digest(body, heard);
     if (!memcmp(heard, e->heard, sizeof heard))
         return DXPU_E_REPLAY; /* ours was lost, or theirs came twice */
     if (dxpu_noise_done(&e->noise) || type != (unsigned)TYPE_FIRST + e->noise.next)

@@ -45,13 +45,19 @@ static int sync_errors; /* the next so many syncs fail, with sync_error; those b
 static int sync_error = EIO;
 static void (*syncing)(unsigned number);
 
+static void (*beside_read)(void), (*beside_write)(void); /* while it is under way */
+
 static ssize_t test_pread(int fd, void *to, size_t len, off_t at)
 {
+    if (beside_read)
+        beside_read();
     return disk_fails ? -1 : pread(fd, to, len, at);
 }
 
 static ssize_t test_pwrite(int fd, const void *from, size_t len, off_t at)
 {
+    if (beside_write)
+        beside_write();
     return disk_fails ? -1 : pwrite(fd, from, len, at);
 }
 
@@ -1247,11 +1253,66 @@ static void test_shutdown_of_a_store_that_fails(void **state)
     unlink(path);
 }
 
+/* -- A block is never seen half written -- */
+
+static nvme_store shared;
+static pthread_t late_writer;
+static volatile bool late_done;
+
+static void *write_late(void *user)
+{
+    static const uint8_t data[4096] = { 9 };
+    (void)user;
+    assert_int_equal(nvme_store_write(&shared, 0, data, sizeof data), 0);
+    late_done = true;
+    return NULL;
+}
+
+static void read_beside(void)
+{
+    uint8_t got[512];
+    assert_int_equal(nvme_store_read_now(&shared, 3584, got, 512), -1);
+    assert_int_equal(nvme_store_read_now(&shared, 4096, got, 512), 512); /* the control */
+}
+
+static void write_beside(void)
+{
+    static const uint8_t other[512];
+    uint8_t got[512];
+    beside_read = NULL;
+    assert_int_equal(nvme_store_read_now(&shared, 0, got, 512), 512);
+    assert_int_equal(nvme_store_write(&shared, 4096, other, 512), 0); /* the control */
+    assert_int_equal(pthread_create(&late_writer, NULL, write_late, NULL), 0);
+    usleep(20000);
+    assert_false(late_done);
+}
+
+static void test_accesses_that_overlap(void **state)
+{
+    char path[] = "/tmp/unit_nvme.XXXXXX";
+    uint8_t data[4096] = { 1 };
+    (void)state;
+    close(mkstemp(path));
+    assert_int_equal(nvme_store_open(&shared, path, 8192), 0);
+    assert_int_equal(nvme_store_write(&shared, 4096, data, 4096), 0); /* cached */
+    beside_write = read_beside;
+    assert_int_equal(nvme_store_write(&shared, 0, data, 4096), 0);
+    beside_write = NULL;
+    beside_read = write_beside;
+    assert_int_equal(nvme_store_read(&shared, 0, data, 4096), 0);
+    assert_int_equal(data[0], 1);
+    assert_int_equal(pthread_join(late_writer, NULL), 0);
+    assert_int_equal(nvme_store_read(&shared, 0, data, 4096), 0);
+    assert_int_equal(data[0], 9);
+    nvme_store_close(&shared);
+    unlink(path);
+}
+
 /* A hint costs no more than it may: of memory so many bytes are cleared, of each command. */
 static void test_deallocate_is_a_hint(void **state)
 {
     uint8_t bytes[1024];
-    nvme_store s = { .bytes = bytes };
+    nvme_store s = { .bytes = bytes, .ranges = ranges_new() };
     uint64_t left = 512;
     (void)state;
     memset(bytes, 1, sizeof bytes);
@@ -1262,6 +1323,7 @@ static void test_deallocate_is_a_hint(void **state)
     assert_int_equal(bytes[512] | bytes[1023], 0);
     assert_int_equal(nvme_store_deallocate(&s, 0, 1, &left), 0);
     assert_int_equal(bytes[0], 1);
+    ranges_free(s.ranges);
 }
 
 static void test_io_store_fails(void **state)
@@ -3754,6 +3816,7 @@ int main(void)
         cmocka_unit_test(test_io_durable),
         cmocka_unit_test(test_io_store_fails),
         cmocka_unit_test(test_shutdown_of_a_store_that_fails),
+        cmocka_unit_test(test_accesses_that_overlap),
         cmocka_unit_test(test_deallocate_is_a_hint),
         cmocka_unit_test(test_namespaces_are_apart),
         cmocka_unit_test(test_namespace_errors),

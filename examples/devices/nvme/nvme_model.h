@@ -111,15 +111,17 @@ typedef struct nvme_store {
         uint64_t begun, ended; /* one at a time */
         int lost;              /* errno of the first that failed; 0: none */
     } sync;
+    struct nvme_ranges *ranges; /* that are accessed now */
 } nvme_store;
 
 /* 0, or -1 after a message. */
 int nvme_store_open(nvme_store *s, const char *path, uint64_t size);
 void nvme_store_close(nvme_store *s);
 /* All of these may wait for the disk, and run in any thread: several at once for one store.  The
-   range lies within it.  0 or -1 with errno. */
+   range lies within it, and of accesses that overlap a write is alone: no block is seen half
+   written.  0 or -1 with errno. */
 int nvme_store_read(const nvme_store *s, uint64_t at, uint8_t *to, size_t len);
-/* As much of it as can be had without waiting; -1: none. */
+/* As much of it as can be had without waiting, also for a write that overlaps; -1: none. */
 ssize_t nvme_store_read_now(const nvme_store *s, uint64_t at, uint8_t *to, size_t len);
 int nvme_store_write(const nvme_store *s, uint64_t at, const uint8_t *from, size_t len);
 /* The first part of it, *done bytes: all of it where the file system can, else some MB.

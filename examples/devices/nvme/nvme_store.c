@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
@@ -16,6 +17,76 @@
 #include <unistd.h>
 
 enum { ZERO_STEP_BYTES = 4 << 20 }; /* written by one call */
+
+/* Blocks are atomic (NVMe 1.4, 6.4.1: AWUN = 0), which neither memory nor every file system is for
+   who reads beside a write. */
+typedef struct nvme_range {
+    uint64_t at, end;
+    bool writes;
+    struct nvme_range *next;
+} nvme_range;
+
+struct nvme_ranges {
+    pthread_mutex_t lock;
+    pthread_cond_t left;
+    nvme_range *head; /* of those under way: as many as there are threads */
+};
+
+static bool is_free(const struct nvme_ranges *l, const nvme_range *r)
+{
+    for (const nvme_range *x = l->head; x; x = x->next) {
+        if (x->at < r->end && r->at < x->end && (x->writes || r->writes))
+            return false;
+    }
+    return true;
+}
+
+/* False: it would have to wait, and is not to. */
+static bool range_enter(const nvme_store *s, nvme_range *r, bool waits)
+{
+    struct nvme_ranges *l = s->ranges;
+    bool free_now;
+    pthread_mutex_lock(&l->lock);
+    while (!(free_now = is_free(l, r)) && waits)
+        pthread_cond_wait(&l->left, &l->lock);
+    if (free_now) {
+        r->next = l->head;
+        l->head = r;
+    }
+    pthread_mutex_unlock(&l->lock);
+    return free_now;
+}
+
+static void range_leave(const nvme_store *s, const nvme_range *r)
+{
+    struct nvme_ranges *l = s->ranges;
+    nvme_range **at = &l->head;
+    pthread_mutex_lock(&l->lock);
+    while (*at != r)
+        at = &(*at)->next;
+    *at = r->next;
+    pthread_cond_broadcast(&l->left);
+    pthread_mutex_unlock(&l->lock);
+}
+
+static struct nvme_ranges *ranges_new(void)
+{
+    struct nvme_ranges *l = calloc(1, sizeof *l);
+    if (l) {
+        pthread_mutex_init(&l->lock, NULL);
+        pthread_cond_init(&l->left, NULL);
+    }
+    return l;
+}
+
+static void ranges_free(struct nvme_ranges *l)
+{
+    if (!l)
+        return;
+    pthread_cond_destroy(&l->left);
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+}
 
 static int store_fails(nvme_store *s, const char *path, const char *what)
 {
@@ -67,6 +138,9 @@ int nvme_store_open(nvme_store *s, const char *path, uint64_t size)
 {
     s->fd = -1;
     s->bytes = NULL;
+    s->ranges = ranges_new();
+    if (!s->ranges)
+        return store_fails(s, "memory", "namespace");
     s->size = size;
     s->medium = 0;
     s->pristine = true;
@@ -91,6 +165,8 @@ int nvme_store_open(nvme_store *s, const char *path, uint64_t size)
 
 void nvme_store_close(nvme_store *s)
 {
+    ranges_free(s->ranges);
+    s->ranges = NULL;
     if (s->fd >= 0)
         close(s->fd);
     free(s->bytes);
@@ -100,7 +176,7 @@ void nvme_store_close(nvme_store *s)
     s->bytes = NULL;
 }
 
-int nvme_store_read(const nvme_store *s, uint64_t at, uint8_t *to, size_t len)
+static int read_all(const nvme_store *s, uint64_t at, uint8_t *to, size_t len)
 {
     if (s->bytes) {
         memcpy(to, s->bytes + at, len);
@@ -121,7 +197,17 @@ int nvme_store_read(const nvme_store *s, uint64_t at, uint8_t *to, size_t len)
     return 0;
 }
 
-int nvme_store_write(const nvme_store *s, uint64_t at, const uint8_t *from, size_t len)
+int nvme_store_read(const nvme_store *s, uint64_t at, uint8_t *to, size_t len)
+{
+    nvme_range r = { at, at + len, false, NULL };
+    int rc;
+    (void)range_enter(s, &r, true);
+    rc = read_all(s, at, to, len);
+    range_leave(s, &r);
+    return rc;
+}
+
+static int write_all(const nvme_store *s, uint64_t at, const uint8_t *from, size_t len)
 {
     if (s->bytes) {
         memcpy(s->bytes + at, from, len);
@@ -140,13 +226,40 @@ int nvme_store_write(const nvme_store *s, uint64_t at, const uint8_t *from, size
     return 0;
 }
 
+int nvme_store_write(const nvme_store *s, uint64_t at, const uint8_t *from, size_t len)
+{
+    nvme_range r = { at, at + len, true, NULL };
+    int rc;
+    (void)range_enter(s, &r, true);
+    rc = write_all(s, at, from, len);
+    range_leave(s, &r);
+    return rc;
+}
+
 ssize_t nvme_store_read_now(const nvme_store *s, uint64_t at, uint8_t *to, size_t len)
 {
+    nvme_range r = { at, at + len, false, NULL };
     struct iovec where = { to, len };
-    if (!s->bytes)
-        return preadv2(s->fd, &where, 1, (off_t)at, RWF_NOWAIT);
-    memcpy(to, s->bytes + at, len);
-    return (ssize_t)len;
+    ssize_t got = (ssize_t)len;
+    if (!range_enter(s, &r, false))
+        return -1;
+    if (s->bytes)
+        memcpy(to, s->bytes + at, len);
+    else
+        got = preadv2(s->fd, &where, 1, (off_t)at, RWF_NOWAIT);
+    range_leave(s, &r);
+    return got;
+}
+
+/* fallocate(), alone in its range. */
+static int allocate(const nvme_store *s, int mode, uint64_t at, uint64_t len)
+{
+    nvme_range r = { at, at + len, true, NULL };
+    int rc;
+    (void)range_enter(s, &r, true);
+    rc = fallocate(s->fd, mode, (off_t)at, (off_t)len);
+    range_leave(s, &r);
+    return rc;
 }
 
 int nvme_store_zero(const nvme_store *s, uint64_t at, uint64_t len, bool deallocate, uint64_t *done)
@@ -154,7 +267,7 @@ int nvme_store_zero(const nvme_store *s, uint64_t at, uint64_t len, bool dealloc
     static const uint8_t zeros[65536];
     int mode = FALLOC_FL_KEEP_SIZE | (deallocate ? FALLOC_FL_PUNCH_HOLE : FALLOC_FL_ZERO_RANGE);
     *done = len;
-    if (!s->bytes && !fallocate(s->fd, mode, (off_t)at, (off_t)len))
+    if (!s->bytes && !allocate(s, mode, at, len))
         return 0; /* else the file system cannot; write zeros */
     *done = len = len < ZERO_STEP_BYTES ? len : ZERO_STEP_BYTES;
     while (len) {
@@ -170,13 +283,16 @@ int nvme_store_zero(const nvme_store *s, uint64_t at, uint64_t len, bool dealloc
 int nvme_store_deallocate(const nvme_store *s, uint64_t at, uint64_t len, uint64_t *memory_bytes)
 {
     if (s->bytes) {
-        if (len <= *memory_bytes) {
-            memset(s->bytes + at, 0, (size_t)len);
-            *memory_bytes -= len;
-        }
+        nvme_range r = { at, at + len, true, NULL };
+        if (len > *memory_bytes)
+            return 0;
+        (void)range_enter(s, &r, true);
+        memset(s->bytes + at, 0, (size_t)len);
+        range_leave(s, &r);
+        *memory_bytes -= len;
         return 0;
     }
-    if (!fallocate(s->fd, FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE, (off_t)at, (off_t)len))
+    if (!allocate(s, FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE, at, len))
         return 0;
     return errno == EIO || errno == ENOSPC || errno == EDQUOT ? -1 : 0;
 }
