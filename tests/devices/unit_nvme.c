@@ -45,6 +45,14 @@ static int sync_errors; /* the next so many syncs fail, with sync_error; those b
 static int sync_error = EIO;
 static void (*syncing)(unsigned number);
 
+static void remove_disk(const char *path)
+{
+    char layout[80];
+    snprintf(layout, sizeof layout, "%s.layout", path);
+    (void)unlink(path);
+    (void)unlink(layout);
+}
+
 static void (*beside_read)(void), (*beside_write)(void); /* while it is under way */
 
 static ssize_t test_pread(int fd, void *to, size_t len, off_t at)
@@ -1187,7 +1195,7 @@ static void test_io_file(void **state)
     assert_int_equal(move(d, false, 100, sizeof data, 0, back), 0);
     assert_memory_equal(back, data, sizeof data);
     drv_close(d);
-    unlink(path);
+    remove_disk(path);
 }
 
 static driver *drv_up_file(char *path)
@@ -1236,7 +1244,7 @@ static void test_io_durable(void **state)
     assert_int_equal(sync_count, 7);
     assert_int_equal(reg32(&d->r, 0x1c) & 0xe, 0x8); /* complete, no fatal status */
     drv_close(d);
-    unlink(path);
+    remove_disk(path);
 }
 
 /* What could not be made durable is no orderly shutdown. */
@@ -1250,7 +1258,7 @@ static void test_shutdown_of_a_store_that_fails(void **state)
     disk_fails = false;
     assert_int_equal(reg32(&d->r, 0x1c) & 0xe, 0x2);
     drv_close(d);
-    unlink(path);
+    remove_disk(path);
 }
 
 /* -- A block is never seen half written -- */
@@ -1305,7 +1313,7 @@ static void test_accesses_that_overlap(void **state)
     assert_int_equal(nvme_store_read(&shared, 0, data, 4096), 0);
     assert_int_equal(data[0], 9);
     nvme_store_close(&shared);
-    unlink(path);
+    remove_disk(path);
 }
 
 /* A hint costs no more than it may: of memory so many bytes are cleared, of each command. */
@@ -1344,7 +1352,7 @@ static void test_io_store_fails(void **state)
     disk_fails = false;
     assert_int_equal(drv_do(d, 1, &rd).status, 0);
     drv_close(d);
-    unlink(path);
+    remove_disk(path);
 }
 
 /* device_port.fault */
@@ -1434,8 +1442,8 @@ static void test_medium(void **state)
     assert_true(medium_of(one, STORE_BYTES / 2, &pristine) != first);
     for (unsigned i = 0; i < 2; i++)
         close(fds[i]);
-    unlink(one);
-    unlink(two);
+    remove_disk(one);
+    remove_disk(two);
 }
 
 /* A medium that fails is told once, until a wipe has shown that it works; a full one is not. */
@@ -1473,7 +1481,7 @@ static void test_wipe_and_faults_of_a_file(void **state)
     assert_int_equal(faults, 3);
     nvme_kind.destroy(n);
     close(fd);
-    unlink(path);
+    remove_disk(path);
 }
 
 enum { SGL_LISTS = 0x300000 }; /* segments in host memory, above the queues */
@@ -1766,8 +1774,8 @@ static void test_namespaces_in_files(void **state)
     assert_null(nvme_kind.create(&set, &port));
     close(fd1);
     close(fd2);
-    unlink(one);
-    unlink(two);
+    remove_disk(one);
+    remove_disk(two);
 }
 
 static uint64_t file_space(const char *path)
@@ -1812,7 +1820,7 @@ static void test_deallocation(void **state)
     assert_int_equal(drv_do(d, 1, &s).status, 0);
     assert_int_equal(p[0], 0);
     drv_close(d);
-    unlink(path);
+    remove_disk(path);
 }
 
 static void test_verify(void **state)
@@ -1828,7 +1836,7 @@ static void test_verify(void **state)
     s.dw[10] = 1;
     assert_int_equal(drv_do(d, 1, &s).status, NVME_LBA_RANGE | NVME_DNR);
     drv_close(d);
-    unlink(path);
+    remove_disk(path);
 }
 
 /* ==== 8  Errors =============================================================================== */
@@ -3404,7 +3412,8 @@ static void test_s163_the_layout_lasts(void **state)
     struct stat st;
     (void)state;
     snprintf(layout_file, sizeof layout_file, "%s.layout", path);
-    assert_int_equal(stat(layout_file, &st), -1); /* nothing was changed */
+    assert_int_equal(stat(layout_file, &st), 0);
+    assert_int_equal(unlink(layout_file), 0);
     assert_int_equal(admin(d, 0x80, 1, 1, 0), 0);
     assert_int_equal(stat(layout_file, &st), 0);
     drv_close(d);
@@ -3441,8 +3450,7 @@ static void test_s163_the_layout_lasts(void **state)
     assert_int_equal(identify(d, 0, 1), 0);
     assert_int_equal(nvme_le64(p), STORE_BYTES / 512);
     drv_close(d);
-    unlink(path);
-    unlink(layout_file);
+    remove_disk(path);
 }
 
 /* S-163: one that is damaged, or of other files, is not taken, and a wipe mends it. */
@@ -3498,8 +3506,28 @@ static void test_s163_a_layout_that_does_not_fit(void **state)
         nvme_kind.destroy(n);
         assert_true(fits(path));
     }
-    unlink(path);
-    unlink(layout_file);
+    remove_disk(path);
+}
+
+/* S-163: what the first start gave lasts, too: another --block is for another wipe. */
+static void test_s163_the_first_layout_lasts(void **state)
+{
+    char path[] = "/tmp/unit_nvme.XXXXXX";
+    device_settings set = { .mps_bytes = 512, .file = path, .block_bytes = 4096 };
+    device_port port = { NULL, rc_emitted, NULL, NULL };
+    driver *d = drv_up_file(path);
+    nvme *n;
+    (void)state;
+    drv_close(d);
+    for (unsigned round = 0; round < 2; round++) { /* 1: the control */
+        n = nvme_kind.create(&set, &port);
+        assert_non_null(n);
+        assert_int_equal(n->ns[0].is.block_log2, round ? 12 : 9);
+        wipe(n, DEVICE_WIPED);
+        assert_int_equal(n->ns[0].is.block_log2, 12);
+        nvme_kind.destroy(n);
+    }
+    remove_disk(path);
 }
 
 /* A change that cannot be kept is not made. */
@@ -3519,8 +3547,7 @@ static void test_s163_a_layout_that_cannot_be_written(void **state)
     assert_int_equal(rmdir(in_the_way), 0);
     assert_int_equal(admin(d, 0x80, 1, 1, 0), 0);
     drv_close(d);
-    unlink(path);
-    unlink(layout_file);
+    remove_disk(path);
 }
 
 /* ==== 13  A sync that failed =================================================================== */
@@ -3870,6 +3897,7 @@ int main(void)
         cmocka_unit_test(test_shutdown_overtaken_by_an_enabling),
         cmocka_unit_test(test_format_has_its_namespace_to_itself),
         cmocka_unit_test(test_s163_the_layout_lasts),
+        cmocka_unit_test(test_s163_the_first_layout_lasts),
         cmocka_unit_test(test_s163_a_layout_that_does_not_fit),
         cmocka_unit_test(test_s163_a_layout_that_cannot_be_written),
         cmocka_unit_test(test_s164_a_failed_sync_stays),

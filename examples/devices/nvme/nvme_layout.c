@@ -4,7 +4,8 @@
    Lines of text: the version, then for each namespace its number, the bytes of its store, its own
    bytes, its block, its generation and its state, at last the CRC-32 of all before.  The file is
    replaced as a whole, durably, before a command that changes the layout is over: after a crash it
-   is the old one or the new one.  No file: the layout is as the box's owner gave it.
+   is the old one or the new one.  No file: the layout is as the box's owner gave it, and is written
+   at once: a later start with another --block changes nothing before a wipe.
 
    CONTENTS   1 Text   2 The file   3 Changes */
 #ifndef _XOPEN_SOURCE
@@ -165,8 +166,14 @@ int nvme_layout_open(nvme *n, const device_settings *s)
     if (!n->layout.path)
         return 0;
     n->layout.kept = !read_text(n->layout.path, text);
-    if (!n->layout.kept && errno == ENOENT)
+    if (!n->layout.kept && errno == ENOENT) { /* from now on that is what the host has seen */
+        n->layout.kept = !write_factory(n);
+        if (!n->layout.kept)
+            fprintf(stderr,
+                    "nvme: %s: %s; start with the same --block as long as the device keeps data\n",
+                    n->layout.path, strerror(errno));
         return 0;
+    }
     if (pristine) /* the file is of others, which were there before */
         why = write_factory(n) ? strerror(errno) : NULL;
     else
