@@ -943,6 +943,119 @@ static void test_m98_another_device_retained(void **state)
     assert_int_equal(bytes_of(slot), lease);
 }
 
+/* -- Another device -- */
+
+/* The box was stopped, and comes back with what is in `now` there. */
+static void comes_back_with(unsigned b, unsigned number, const dxpu_control_device *now)
+{
+    core_disconnected(c, box_node[b]);
+    box[b][number - 1] = *now;
+    comes_back(b);
+}
+
+/* A used one in the place of one that was wiped, of another group, model or serial number. */
+static void test_m77_another_device_is_not_lent(void **state)
+{
+    (void)state;
+    for (unsigned what = 0; what < 4; what++) {
+        bool broken = what == 3;
+        dxpu_control_device was = box[0][0], now = was;
+        uint32_t slot = core_find_slot(c, box_node[0], 1);
+        if (broken) {
+            box[0][0].health = DXPU_CONTROL_HEALTH_BROKEN;
+            tell(0, 1, 1);
+            assert_int_equal(state_of(slot), POOL_BROKEN);
+        }
+        now.state = DXPU_CONTROL_SLOT_EMPTY;
+        now.group += what == 0;
+        snprintf(now.model, sizeof now.model, "%s", what == 1 ? "other" : "nvme");
+        snprintf(now.serial, sizeof now.serial, "%s", what ? "other" : "A0");
+        bytes[0][0] = 77;
+        comes_back_with(0, 1, &now);
+        assert_int_equal(state_of(slot), POOL_QUARANTINED);
+        assert_int_equal(pump(), 0);
+        assert_int_equal(bytes[0][0], 77);
+        was.epoch_seen = core_pool(c)->slot[slot].epoch; /* the control: its own, wiped */
+        bytes[0][0] = 0;
+        assert_int_equal(core_repair(c, slot).code, CORE_OK);
+        assert_int_equal(pump(), 1);
+        comes_back_with(0, 1, &was);
+        assert_int_equal(state_of(slot), POOL_FREE);
+    }
+}
+
+/* A broken one is not lent either. */
+static void test_another_device_is_broken(void **state)
+{
+    (void)state;
+    dxpu_control_device now = box[0][0];
+    memcpy(now.serial, "other", 6);
+    now.health = DXPU_CONTROL_HEALTH_BROKEN;
+    comes_back_with(0, 1, &now);
+    assert_int_equal(state_of(core_find_slot(c, box_node[0], 1)), POOL_BROKEN);
+}
+
+/* The box has another medium, which it serves to none: its slot has the same serial number, and
+   another model and group.  An operator may have it wiped. */
+static void test_m98_another_medium(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
+    uint32_t slot = slot_of(lease, 0);
+    unsigned b = box_of(slot), number = c->t.slot[slot].device.number;
+    core_disconnected(c, box_node[b]);
+    assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+    dxpu_control_device now = box[b][number - 1];
+    now.state = DXPU_CONTROL_SLOT_EMPTY;
+    now.epoch = now.peer_node = now.peer_slot = 0;
+    now.health = DXPU_CONTROL_HEALTH_BROKEN;
+    now.group++;
+    memcpy(now.model, "other", 6);
+    bytes[b][number - 1] = 77;
+    comes_back_with(b, number, &now);
+    (void)after(1000);
+    assert_int_equal(bytes[b][number - 1], 77);
+    assert_int_equal(state_of(slot), POOL_BROKEN);
+    assert_int_equal(core_repair(c, slot).code, CORE_OK);
+    assert_int_equal(pump(), 1);
+    box[b][number - 1].health = DXPU_CONTROL_HEALTH_GOOD;
+    tell(b, number, 1);
+    (void)after(1);
+    assert_int_equal(bytes[b][number - 1], 0);
+    (void)core_repair(c, slot);
+    assert_int_equal(state_of(slot), POOL_FREE);
+}
+
+/* What was to be wiped was wiped, or never written, and a used disk stands there since. */
+static void test_m98_unknown_is_not_wiped(void **state)
+{
+    (void)state;
+    for (unsigned had = 0; had < 2; had++) {
+        core_request r = { .model = "nvme", .host = host_node, .count = 1 };
+        uint64_t lease;
+        bool existed;
+        assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+        uint32_t slot = slot_of(lease, 0);
+        unsigned b = box_of(slot), number = c->t.slot[slot].device.number;
+        if (had)
+            pump();
+        core_disconnected(c, box_node[b]);
+        assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+        dxpu_control_device now = box[b][number - 1];
+        now.state = DXPU_CONTROL_SLOT_EMPTY;
+        now.epoch = now.peer_node = now.peer_slot = 0;
+        bytes[b][number - 1] = 77;
+        comes_back_with(b, number, &now);
+        (void)after(1000);
+        assert_int_equal(state_of(slot), POOL_QUARANTINED);
+        assert_int_equal(bytes[b][number - 1], 77);
+        assert_int_equal(core_repair(c, slot).code, CORE_OK); /* the control */
+        assert_int_equal(pump(), 1);
+        assert_int_equal(bytes[b][number - 1], 0);
+        assert_int_equal(state_of(slot), POOL_FREE);
+    }
+}
+
 /* -- Nodes, orders, numbers, places -- */
 
 static void test_m99_forget(void **state)
@@ -1066,6 +1179,10 @@ int main(void)
         CASE(test_m98_another_tenant),
         CASE(test_m98_another_device),
         CASE(test_m98_another_device_retained),
+        CASE(test_m77_another_device_is_not_lent),
+        CASE(test_another_device_is_broken),
+        CASE(test_m98_another_medium),
+        CASE(test_m98_unknown_is_not_wiped),
         CASE(test_m99_forget),
         CASE(test_m100_no_unbind_above_its_own),
         CASE(test_m101_numbers_after_an_old_copy),

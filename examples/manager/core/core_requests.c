@@ -570,6 +570,7 @@ core_result core_repair(core *c, uint32_t slot)
     result = corei_commit(c);
     if (result.code != CORE_OK)
         return result;
+    c->t.slot_more[slot].repair_epoch = s->state == POOL_WIPING ? s->epoch : 0;
     corei_hide_silent(&c->t, box->node);
     corei_settle_slot(c, slot);
     return result;

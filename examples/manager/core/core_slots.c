@@ -105,6 +105,14 @@ bool corei_may_offer(const core *c, uint32_t slot)
            more->offered_to == t->node[t->port[more->port].node].instance;
 }
 
+/* Its box was heard of since the start, and knows no lease of it that the store does not. */
+static bool knows_no_more(const core *c, uint32_t slot)
+{
+    const core_slot *s = &c->t.slot[slot];
+    uint64_t epoch = c->t.pool->slot[slot].epoch;
+    return s->reported && s->device.epoch <= epoch && s->device.epoch_seen <= epoch;
+}
+
 /* Not before the box was heard of: with a new epoch nobody could tell any more that the box knows a
    lease which the store does not. */
 static bool is_renewed(const core *c, uint32_t port)
@@ -112,7 +120,7 @@ static bool is_renewed(const core *c, uint32_t port)
     const core_port *p = &c->t.port[port];
     return p->slot != CORE_NONE && c->t.pool->slot[p->slot].state == POOL_LEASED &&
            p->device.state == DXPU_CONTROL_SLOT_EMPTY && !corei_may_offer(c, p->slot) &&
-           corei_can_lend(c, p->slot);
+           knows_no_more(c, p->slot);
 }
 
 void corei_renew(core *c, uint32_t port)
@@ -145,9 +153,9 @@ void corei_renew(core *c, uint32_t port)
 
 bool corei_can_lend(const core *c, uint32_t slot)
 {
-    const core_slot *s = &c->t.slot[slot];
-    uint64_t epoch = c->t.pool->slot[slot].epoch;
-    return s->reported && s->device.epoch <= epoch && s->device.epoch_seen <= epoch;
+    const corei_slot *more = &c->t.slot_more[slot];
+    return knows_no_more(c, slot) && !more->late && !more->other &&
+           !corei_is_unknown(&c->t.slot[slot].device);
 }
 
 bool corei_never_served(const core *c, uint32_t slot)
@@ -424,17 +432,32 @@ bool corei_is_bound(const core *c, uint32_t slot)
     return c->t.slot[slot].device.epoch == c->t.pool->slot[slot].epoch && !other_peer(c, slot);
 }
 
-/* Its box calls a slot `empty` that was wiped when it was heard of last: it was installed anew, or
-   another disk stands there (M-77).  One that is lent, and was up, has its own tenant's data. */
+/* An operator has looked at what the slot has now, and has it wiped. */
+static bool is_repaired(const core *c, uint32_t slot)
+{
+    const pool_slot *s = &c->t.pool->slot[slot];
+    return s->state == POOL_WIPING && c->t.slot_more[slot].repair_epoch == s->epoch;
+}
+
+bool corei_is_unknown(const dxpu_control_device *d)
+{
+    return d->state == DXPU_CONTROL_SLOT_EMPTY && d->health == DXPU_CONTROL_HEALTH_GOOD &&
+           !d->epoch;
+}
+
+/* Its box calls a slot `empty` that is wiped, or whose lease's data are to be wiped: the box was
+   reinstalled, or another disk stands there (M-77, M-98).  One that is lent, and was up, has its
+   own tenant's data. */
 static bool is_unknown(const core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
     const dxpu_control_device *d = &c->t.slot[slot].device;
+    bool wipes = s->state == POOL_WIPING && !is_repaired(c, slot);
     bool begins = s->state == POOL_LEASED && c->t.pool->lease[s->lease].host != POOL_NONE &&
                   !c->t.lease[s->lease].kept && c->t.slot_more[slot].up_epoch != s->epoch &&
                   d->epoch_seen < s->epoch;
-    return d->state == DXPU_CONTROL_SLOT_EMPTY && d->health == DXPU_CONTROL_HEALTH_GOOD &&
-           !d->epoch && !c->t.work[corei_slot_unit(slot)].out && (is_clean(s) || begins);
+    return corei_is_unknown(d) && !c->t.work[corei_slot_unit(slot)].out &&
+           (is_clean(s) || begins || wipes);
 }
 
 static void settle_unknown(core *c, uint32_t slot)
@@ -488,11 +511,45 @@ static bool move_in_pool(core *c, uint32_t slot)
     return model != CORE_NONE && pool_change_slot(c->t.pool, slot, &now) == POOL_OK;
 }
 
+/* A slot that none has and none is to have.  False: what the new device says is still to be looked
+   at. */
+static bool take_in(core *c, uint32_t slot)
+{
+    const pool_slot *s = &c->t.pool->slot[slot];
+    dxpu_control_device *other = c->t.slot_more[slot].other, *d = &c->t.slot[slot].device;
+    if (!settle_begin(c, slot))
+        return true;
+    corei_event_slot(c, CORE_EVENT_SLOT_CHANGED, slot, "now %s %s", other->model, other->serial);
+    bool moves = strcmp(d->model, other->model) != 0 || d->group != other->group;
+    bool same = d->serial[0] && strcmp(d->serial, other->serial) == 0;
+    corei_copy_report(other, d);
+    *d = *other;
+    if (s->dirty && !same && d->state != DXPU_CONTROL_SLOT_WIPED) /* its data are not these */
+        (void)pool_taint(c->t.pool, slot, s->epoch, true);
+    else if (s->state == POOL_BROKEN && s->reason == POOL_WHY_DEVICE &&
+             d->health == DXPU_CONTROL_HEALTH_GOOD)
+        (void)pool_repair(c->t.pool, slot, POOL_WHY_NONE);
+    corei_mark_changed(c, COREI_SLOT, slot);
+    corei_touch_slot(c, slot);
+    if (corei_commit(c).code != CORE_OK) { /* what stands there is still another one */
+        corei_look_at(c, corei_slot_unit(slot), corei_again_ms(c));
+        return true;
+    }
+    c->t.slot_more[slot].other = NULL;
+    c->t.slot_more[slot].repair_epoch = 0;
+    free(other);
+    if (!moves || move_in_pool(c, slot))
+        return false;
+    (void)corei_reload(c);
+    corei_look_at(c, corei_slot_unit(slot), c->mono_ms);
+    return true;
+}
+
 /* Another device stands there. */
 static bool settle_inventory(core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
-    dxpu_control_device *other = c->t.slot_more[slot].other, *d = &c->t.slot[slot].device;
+    const dxpu_control_device *other = c->t.slot_more[slot].other;
     if (!other)
         return false;
     if (s->lease != POOL_NONE || s->owner != POOL_NONE) {
@@ -508,25 +565,7 @@ static bool settle_inventory(core *c, uint32_t slot)
             break_slot(c, slot, POOL_WHY_DEVICE, "the pool has as many models as it can");
         return true;
     }
-    if (!settle_begin(c, slot))
-        return true;
-    corei_event_slot(c, CORE_EVENT_SLOT_CHANGED, slot, "now %s %s", other->model, other->serial);
-    bool moves = strcmp(d->model, other->model) != 0 || d->group != other->group;
-    bool same = d->serial[0] && strcmp(d->serial, other->serial) == 0;
-    corei_copy_report(other, d);
-    *d = *other;
-    free(other);
-    c->t.slot_more[slot].other = NULL;
-    if (s->dirty && !same && d->state != DXPU_CONTROL_SLOT_WIPED) /* its data are not these */
-        (void)pool_taint(c->t.pool, slot, s->epoch, true);
-    else if (s->state == POOL_BROKEN && s->reason == POOL_WHY_DEVICE &&
-             d->health == DXPU_CONTROL_HEALTH_GOOD)
-        (void)pool_repair(c->t.pool, slot, POOL_WHY_NONE);
-    corei_mark_changed(c, COREI_SLOT, slot);
-    corei_touch_slot(c, slot);
-    if (corei_commit(c).code == CORE_OK && moves && !move_in_pool(c, slot))
-        (void)corei_reload(c);
-    return true;
+    return take_in(c, slot);
 }
 
 /* The box did what was to be done: wiped, or not; or there is more to wipe than we knew.  What it
@@ -581,7 +620,8 @@ static void settle_told(core *c, uint32_t slot)
         settle_unknown(c, slot);
         return;
     }
-    if (d->health != DXPU_CONTROL_HEALTH_GOOD) {
+    bool wipes = d->health == DXPU_CONTROL_HEALTH_BROKEN && is_repaired(c, slot);
+    if (d->health != DXPU_CONTROL_HEALTH_GOOD && !wipes) {
         if (s->state != POOL_BROKEN && s->state != POOL_QUARANTINED)
             break_slot(c, slot, POOL_WHY_DEVICE,
                        d->health == DXPU_CONTROL_HEALTH_NONE ? "there is no device in it"
