@@ -29,6 +29,7 @@ static uint32_t box_node[BOXES], host_node;
 static bool box_there[BOXES], host_there;
 static uint64_t bytes[BOXES][SLOTS]; /* the lease that wrote them; 0: wiped */
 static uint64_t retention_ms;
+static unsigned deaf; /* a box's slot whose lease does not come up; 0: none */
 
 /* -- The rig -- */
 
@@ -100,7 +101,9 @@ static void host_obeys(const core_order *o, dxpu_control_done *done)
     dxpu_control_device *d = &host[number - 1];
     d->epoch = o->m.type == DXPU_CONTROL_ATTACH ? o->m.u.attach.epoch : 0;
     d->state = d->epoch ? DXPU_CONTROL_SLOT_UP : DXPU_CONTROL_SLOT_EMPTY;
-    if (d->epoch)
+    if (d->epoch && deaf && o->m.u.attach.box_slot == deaf)
+        d->state = DXPU_CONTROL_SLOT_DIALING;
+    else if (d->epoch)
         write_bytes(d->epoch);
     *done = (dxpu_control_done){ (uint16_t)number, d->state, d->epoch };
 }
@@ -158,12 +161,17 @@ static void comes_back(unsigned b)
     pump();
 }
 
-static void restart(void)
+static void stop(void)
 {
     const char *differs = rig_differs(c, &disk);
     if (differs)
         fail_msg("%s in the store is not as in the tables", differs);
     core_close(c);
+}
+
+static void restart(void)
+{
+    stop();
     start();
     for (unsigned b = 0; b < BOXES; b++)
         if (box_there[b])
@@ -1056,6 +1064,43 @@ static void test_m98_unknown_is_not_wiped(void **state)
     }
 }
 
+/* What another device in its place keeps says nothing of the lease's: here, one that keeps none. */
+static void test_m92_data_of_its_own_device(void **state)
+{
+    (void)state;
+    for (unsigned gone = 0; gone < 2; gone++) { /* the box has another device there, or none */
+        core_erased e[4];
+        uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_DEFAULT, 0);
+        uint32_t slot = slot_of(lease, 0);
+        unsigned b = box_of(slot), number = c->t.slot[slot].device.number;
+        dxpu_control_device was = box[b][number - 1], now = was;
+        now.data = DXPU_CONTROL_DATA_NONE;
+        now.health = gone ? DXPU_CONTROL_HEALTH_NONE : DXPU_CONTROL_HEALTH_GOOD;
+        memcpy(now.serial, "other", 6);
+        now.state = DXPU_CONTROL_SLOT_EMPTY;
+        now.epoch = 0;
+        comes_back_with(b, number, &now);
+        (void)after(2000);
+        restart();
+        assert_true(core_keeps_data(c, slot));
+        assert_int_equal(slot_of(lease, 0), slot); /* by default it waits */
+        assert_int_equal(core_would_erase(c, CORE_DEED_RELEASE, lease, e, 4), 1);
+        was.state = DXPU_CONTROL_SLOT_HELD;
+        comes_back_with(b, number, &was);
+        assert_int_equal(core_repair(c, slot).code, CORE_OK);
+        assert_int_equal(pump(), 0);
+        assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+        assert_int_equal(bytes_of(slot), lease);
+        assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+        (void)after(1);
+        box[b][number - 1].data = DXPU_CONTROL_DATA_NONE; /* the control: its own */
+        tell(b, number, 1);
+        assert_false(core_keeps_data(c, slot));
+        box[b][number - 1].data = DXPU_CONTROL_DATA_PERSISTENT;
+        tell(b, number, 1);
+    }
+}
+
 /* -- Nodes, orders, numbers, places -- */
 
 static void test_m99_forget(void **state)
@@ -1183,6 +1228,7 @@ int main(void)
         CASE(test_another_device_is_broken),
         CASE(test_m98_another_medium),
         CASE(test_m98_unknown_is_not_wiped),
+        CASE(test_m92_data_of_its_own_device),
         CASE(test_m99_forget),
         CASE(test_m100_no_unbind_above_its_own),
         CASE(test_m101_numbers_after_an_old_copy),

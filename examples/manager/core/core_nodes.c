@@ -93,9 +93,13 @@ static void report_slot(core *c, uint32_t slot, const dxpu_control_device *told)
     corei_slot *more = &c->t.slot_more[slot];
     if (s->reported && told->port_offset != s->device.port_offset && more->port != CORE_NONE)
         c->t.port_more[more->port].moved = true; /* see note_move() */
-    more->data_unsaved = more->data_unsaved || told->data != s->device.data;
     s->reported = true;
+    uint8_t data = s->device.data;
+    bool strange = told->health == DXPU_CONTROL_HEALTH_NONE || !same_inventory(&s->device, told);
     corei_copy_report(&s->device, told);
+    if (strange) /* M-90: what another one keeps says nothing of this one */
+        s->device.data = data;
+    more->data_unsaved = more->data_unsaved || s->device.data != data;
     if (!s->device.serial[0])
         memcpy(s->device.serial, told->serial, sizeof told->serial);
     free(more->other);
@@ -655,8 +659,6 @@ static void node_connect(core *c, uint32_t node)
     for (unsigned i = 0; i < n->total; i++) {
         /* Of slots that were there once there is no device now. */
         dxpu_control_device none = { .number = (uint16_t)(i + 1) };
-        if (n->role == DXPU_CONTROL_ROLE_BOX)
-            none.data = c->t.slot[n->first + i].device.data;
         report(c, node, i < total ? &told[i] : &none);
     }
     free(told);

@@ -522,8 +522,10 @@ static bool take_in(core *c, uint32_t slot)
     corei_event_slot(c, CORE_EVENT_SLOT_CHANGED, slot, "now %s %s", other->model, other->serial);
     bool moves = strcmp(d->model, other->model) != 0 || d->group != other->group;
     bool same = d->serial[0] && strcmp(d->serial, other->serial) == 0;
+    uint8_t data = other->data;
     corei_copy_report(other, d);
     *d = *other;
+    d->data = data;
     if (s->dirty && !same && d->state != DXPU_CONTROL_SLOT_WIPED) /* its data are not these */
         (void)pool_taint(c->t.pool, slot, s->epoch, true);
     else if (s->state == POOL_BROKEN && s->reason == POOL_WHY_DEVICE &&
