@@ -961,6 +961,19 @@ static void comes_back_with(unsigned b, unsigned number, const dxpu_control_devi
     comes_back(b);
 }
 
+/* So does the manager. */
+static void restart_with(unsigned b, unsigned number, const dxpu_control_device *now)
+{
+    stop();
+    box[b][number - 1] = *now;
+    start();
+    for (unsigned i = 0; i < BOXES; i++)
+        tell(i, 1, SLOTS);
+    pump();
+    host_tells(1, PORTS);
+    pump();
+}
+
 /* A used one in the place of one that was wiped, of another group, model or serial number. */
 static void test_m77_another_device_is_not_lent(void **state)
 {
@@ -1101,6 +1114,63 @@ static void test_m92_data_of_its_own_device(void **state)
     }
 }
 
+/* A lease that was parked before it came up has no data: what its box calls empty is another's. */
+static void test_m77_parked_before_it_was_up(void **state)
+{
+    (void)state;
+    for (unsigned up = 0; up < 2; up++) {
+        core_request r = { .tenant = "red", .model = "nvme", .host = host_node, .count = 1 };
+        uint64_t lease;
+        bool existed;
+        assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+        uint32_t slot = slot_of(lease, 0);
+        unsigned b = box_of(slot), number = c->t.slot[slot].device.number;
+        if (up)
+            pump();
+        assert_int_equal(core_park(c, lease).code, CORE_OK);
+        pump();
+        dxpu_control_device now = box[b][number - 1];
+        now.state = DXPU_CONTROL_SLOT_EMPTY;
+        now.epoch_seen = 0;
+        if (!up)
+            bytes[b][number - 1] = 77;
+        comes_back_with(b, number, &now);
+        restart();
+        assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
+        (void)after(1);
+        assert_int_equal(state_of(slot), up ? POOL_LEASED : POOL_QUARANTINED);
+        assert_int_equal(bytes[b][number - 1], up ? lease : 77);
+        if (up)
+            assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE); /* the control */
+    }
+}
+
+/* Of a lease of two slots one came up.  A restart of the manager does not forget which. */
+static void test_m92_one_was_up(void **state)
+{
+    (void)state;
+    core_request r = {
+        .tenant = "red", .model = "nvme", .host = host_node, .count = 2, .replace = CORE_REPLACE_YES
+    };
+    uint64_t lease;
+    bool existed;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+    uint32_t slot = slot_of(lease, 0), other = slot_of(lease, 1);
+    unsigned b = box_of(slot), number = c->t.slot[slot].device.number;
+    deaf = c->t.slot[other].device.number;
+    pump();
+    deaf = 0;
+    assert_int_equal(core_slot_phase(c, slot), CORE_UP);
+    assert_int_not_equal(core_slot_phase(c, other), CORE_UP);
+    dxpu_control_device now = box[b][number - 1];
+    now.state = DXPU_CONTROL_SLOT_EMPTY;
+    now.epoch = now.epoch_seen = 0;
+    restart_with(b, number, &now);
+    assert_int_equal(bytes[b][number - 1], lease);
+    assert_int_equal(state_of(slot), POOL_LEASED);
+    assert_int_equal(slot_of(lease, 0), slot);
+}
+
 /* -- Nodes, orders, numbers, places -- */
 
 static void test_m99_forget(void **state)
@@ -1229,6 +1299,8 @@ int main(void)
         CASE(test_m98_another_medium),
         CASE(test_m98_unknown_is_not_wiped),
         CASE(test_m92_data_of_its_own_device),
+        CASE(test_m77_parked_before_it_was_up),
+        CASE(test_m92_one_was_up),
         CASE(test_m99_forget),
         CASE(test_m100_no_unbind_above_its_own),
         CASE(test_m101_numbers_after_an_old_copy),

@@ -260,8 +260,7 @@ void corei_touch_node(core *c, uint32_t node);                /* and all its slo
 /* -- Records (core_record.c) -- */
 
 json_t *corei_node_json(const core *c, uint32_t node);
-json_t *corei_slot_json(const core *c, const pool_slot *s, const dxpu_control_device *d,
-                        uint64_t stored_ms);
+json_t *corei_slot_json(const core *c, const pool_slot *s, const core_slot *box);
 json_t *corei_lease_json(const core *c, uint32_t lease);
 json_t *corei_event_json(const core_event *e);
 bool corei_node_read(json_t *j, core_node *out);
@@ -270,6 +269,7 @@ typedef struct corei_owner {
     uint64_t lease;
     char tenant[CORE_NAME_BYTES];
     unsigned place;
+    bool older; /* the record does not say whether the slot was up */
 } corei_owner;
 bool corei_slot_read(json_t *j, core_slot *out, pool_slot *was, corei_owner *owner);
 bool corei_event_read(json_t *j, core_event *out);

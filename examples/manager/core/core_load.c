@@ -430,6 +430,7 @@ static bool load_pool(loading *l)
             for (uint32_t s = n->first; s < n->first + n->total; s++) {
                 t->slot[s].device = l->slot[s].device;
                 t->slot[s].stored_ms = l->slot[s].stored_ms;
+                t->slot[s].served = l->slot[s].served;
             }
             if (!load_box(l, n))
                 return false;
@@ -453,7 +454,10 @@ static bool load_lease_slots(loading *l, uint32_t lease, const corei_lease_recor
         if (!box || box->role != DXPU_CONTROL_ROLE_BOX || r->slot[i] > box->total)
             return false;
         out->slot[i] = box->first + r->slot[i] - 1;
-        t->slot_more[out->slot[i]].up_epoch = r->rest.was_up ? l->was[out->slot[i]].epoch : 0;
+        if (l->owner[out->slot[i]].older)
+            t->slot[out->slot[i]].served = r->rest.was_up;
+        t->slot_more[out->slot[i]].up_epoch =
+            t->slot[out->slot[i]].served ? l->was[out->slot[i]].epoch : 0;
         if (!host)
             continue;
         if (!r->rest.port[i] || r->rest.port[i] > host->total)

@@ -257,8 +257,8 @@ static void mark_slots(core *c, uint32_t node, uint32_t total)
     core_node *n = &c->t.node[node];
     for (uint32_t i = n->total; n->role == DXPU_CONTROL_ROLE_BOX && i < total; i++) {
         pool_slot s = slot_at_first(c, &more->told[i], i);
-        corei_mark_new(c, corei_slot_json(c, &s, &more->told[i], 0), "slot/%u.%u", n->number,
-                       i + 1);
+        corei_mark_new(c, corei_slot_json(c, &s, &(core_slot){ .device = more->told[i] }),
+                       "slot/%u.%u", n->number, i + 1);
         corei_see_epoch(c, s.epoch);
         tell_quarantined(c, node, &s, i + 1);
     }

@@ -168,20 +168,20 @@ static void add_owner(json_t *j, const core *c, const pool_slot *s, uint64_t sto
     json_object_set_new(j, "left", json_integer((json_int_t)stored_ms));
 }
 
-json_t *corei_slot_json(const core *c, const pool_slot *s, const dxpu_control_device *d,
-                        uint64_t stored_ms)
+json_t *corei_slot_json(const core *c, const pool_slot *s, const core_slot *box)
 {
+    const dxpu_control_device *d = &box->device;
     /* Which slots are spare or drained follows from what else is stored. */
     bool out = s->state != POOL_SPARE && s->state != POOL_DRAINED;
-    json_t *j = json_pack("{s:s, s:s, s:I, s:b, s:s, s:s, s:i, s:i, s:I, s:I, s:s, s:s}", "state",
-                          pool_state_name(out ? s->state : POOL_FREE), "reason",
+    json_t *j = json_pack("{s:s, s:s, s:I, s:b, s:s, s:s, s:i, s:i, s:I, s:I, s:s, s:s, s:b}",
+                          "state", pool_state_name(out ? s->state : POOL_FREE), "reason",
                           pool_reason_name(out ? s->reason : POOL_WHY_NONE), "epoch",
                           (json_int_t)s->epoch, "dirty", s->dirty, "model", d->model, "serial",
                           d->serial, "vendor", d->vendor, "device", d->device, "class",
                           (json_int_t)d->class_code, "group", (json_int_t)d->group, "wipe",
-                          pool_reason_name(s->wipe), "data", data_name(d->data));
+                          pool_reason_name(s->wipe), "data", data_name(d->data), "up", box->served);
     if (j && s->owner != POOL_NONE)
-        add_owner(j, c, s, stored_ms);
+        add_owner(j, c, s, box->stored_ms);
     return j;
 }
 
@@ -192,14 +192,17 @@ static bool kept_read(json_t *j, core_slot *out, pool_slot *was, corei_owner *ow
     const char *wipe = pool_reason_name(POOL_WHY_NONE), *data = "unknown", *lease = "",
                *tenant = "";
     json_int_t place = 0, left = 0;
+    int up = -1;
     memset(owner, 0, sizeof *owner);
-    if (json_unpack(j, "{s?s, s?s, s?s, s?s, s?I, s?I}", "wipe", &wipe, "data", &data, "lease",
-                    &lease, "tenant", &tenant, "place", &place, "left", &left) != 0 ||
+    if (json_unpack(j, "{s?s, s?s, s?s, s?s, s?I, s?I, s?b}", "wipe", &wipe, "data", &data, "lease",
+                    &lease, "tenant", &tenant, "place", &place, "left", &left, "up", &up) != 0 ||
         !in_range(place, 0, POOL_COUNT_MAX - 1) || left < 0 ||
         !copy_text(owner->tenant, sizeof owner->tenant, tenant))
         return false;
     owner->lease = strtoull(lease, NULL, 16);
     owner->place = (unsigned)place;
+    owner->older = up < 0;
+    out->served = up > 0;
     out->stored_ms = owner->lease ? (uint64_t)left : 0;
     out->device.data = (uint8_t)name_number(data, data_name, DATA_KINDS);
     was->wipe = (uint8_t)name_number(wipe, pool_reason_name, POOL_REASONS);

@@ -242,8 +242,10 @@ static core_result create_new(core *c, const core_request *r, const char *tenant
     corei_event_lease(c, CORE_EVENT_LEASE_CREATED, *lease, "%u of %s", r->count, r->model);
     corei_mark_changed(c, COREI_META, 0);
     corei_mark_changed(c, COREI_LEASE, pool_lease_index(*lease));
-    for (unsigned i = 0; i < choice.count; i++)
+    for (unsigned i = 0; i < choice.count; i++) {
+        t->slot[choice.slot[i]].served = false;
         corei_mark_changed(c, COREI_SLOT, choice.slot[i]);
+    }
     return corei_commit(c);
 }
 

@@ -163,9 +163,8 @@ bool corei_never_served(const core *c, uint32_t slot)
     const pool_slot *s = &c->t.pool->slot[slot];
     const dxpu_control_device *d = &c->t.slot[slot].device;
     bool empty = d->state == DXPU_CONTROL_SLOT_EMPTY && d->health == DXPU_CONTROL_HEALTH_GOOD;
-    return s->lease != POOL_NONE && !c->t.lease[s->lease].kept &&
-           c->t.slot_more[slot].up_epoch != s->epoch && c->t.slot[slot].reported && !d->epoch &&
-           d->epoch_seen < s->epoch && (empty || d->state == DXPU_CONTROL_SLOT_WIPED);
+    return s->lease != POOL_NONE && !c->t.slot[slot].served && c->t.slot[slot].reported &&
+           !d->epoch && d->epoch_seen < s->epoch && (empty || d->state == DXPU_CONTROL_SLOT_WIPED);
 }
 
 /* Does the slot hold data of its lease? */
@@ -208,6 +207,7 @@ static core_result move_to(core *c, uint32_t slot, pool_other other, pool_reason
     int rc = pool_replace(t->pool, slot, other.slot, why, retain && holds_data(c, slot));
     if (rc != POOL_OK)
         return corei_pool_result(rc);
+    t->slot[other.slot].served = false;
     take_place(c, slot, other.slot, had ? port : CORE_NONE);
     return (core_result){ CORE_OK, "" };
 }
@@ -227,6 +227,7 @@ core_result corei_recover(core *c, uint32_t slot)
     if (rc != POOL_OK)
         return corei_pool_result(rc);
     t->slot_more[slot].up_epoch = 0;
+    t->slot[slot].served = true; /* its box says so: `kept` */
     t->lease[lease].kept = true; /* it waits for this slot */
     take_place(c, now, slot, had ? port : CORE_NONE);
     corei_retain_count(c, slot);
@@ -453,9 +454,7 @@ static bool is_unknown(const core *c, uint32_t slot)
     const pool_slot *s = &c->t.pool->slot[slot];
     const dxpu_control_device *d = &c->t.slot[slot].device;
     bool wipes = s->state == POOL_WIPING && !is_repaired(c, slot);
-    bool begins = s->state == POOL_LEASED && c->t.pool->lease[s->lease].host != POOL_NONE &&
-                  !c->t.lease[s->lease].kept && c->t.slot_more[slot].up_epoch != s->epoch &&
-                  d->epoch_seen < s->epoch;
+    bool begins = s->state == POOL_LEASED && !c->t.slot[slot].served && d->epoch_seen < s->epoch;
     return corei_is_unknown(d) && !c->t.work[corei_slot_unit(slot)].out &&
            (is_clean(s) || begins || wipes);
 }
@@ -787,17 +786,25 @@ void corei_settle_lease(core *c, uint32_t lease)
     const pool_lease *l = pool_find_lease(t->pool, number);
     if (!l || l->host == POOL_NONE || !t->node[t->host_node[l->host]].connected)
         return;
+    bool first_time = false;
     for (uint32_t i = l->first; i != POOL_NONE; i = t->pool->slot[i].next)
-        if (core_slot_phase(c, i) == CORE_UP)
+        if (core_slot_phase(c, i) == CORE_UP) {
             t->slot_more[i].up_epoch = t->pool->slot[i].epoch;
+            first_time = first_time || !t->slot[i].served;
+        }
     core_lease_state now = core_lease_now(c, number);
     bool back = now == CORE_LEASE_ACTIVE && t->lease[lease].kept,
          same = now == t->lease_seen[lease];
-    if ((same && !back) || !settle_begin(c, l->first))
+    if ((same && !back && !first_time) || !settle_begin(c, l->first))
         return;
+    for (uint32_t i = l->first; first_time && i != POOL_NONE; i = t->pool->slot[i].next)
+        if (core_slot_phase(c, i) == CORE_UP) {
+            t->slot[i].served = true;
+            corei_mark_changed(c, COREI_SLOT, i);
+        }
     if (now == CORE_LEASE_ACTIVE && !same)
         corei_event_lease(c, CORE_EVENT_LEASE_UP, number, "all of its slots are up");
-    else if (now == CORE_LEASE_DEGRADED)
+    else if (now == CORE_LEASE_DEGRADED && !same)
         corei_event_lease(c, CORE_EVENT_LEASE_DEGRADED, number, "not all of its slots are up");
     uint32_t first = l->first;
     if (now == CORE_LEASE_ACTIVE && (back || !t->lease[lease].was_up)) {

@@ -87,8 +87,7 @@ static json_t *json_of(const core *c, corei_mark m)
     case COREI_NODE:
         return corei_node_json(c, m.index);
     case COREI_SLOT:
-        return corei_slot_json(c, &t->pool->slot[m.index], &t->slot[m.index].device,
-                               t->slot[m.index].stored_ms);
+        return corei_slot_json(c, &t->pool->slot[m.index], &t->slot[m.index]);
     case COREI_LEASE:
         return corei_lease_json(c, m.index);
     case COREI_TENANT:
