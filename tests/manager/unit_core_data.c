@@ -1171,6 +1171,52 @@ static void test_m92_one_was_up(void **state)
     assert_int_equal(slot_of(lease, 0), slot);
 }
 
+/* While the store has no room no order is given on what a box said before. */
+static void test_m100_nothing_is_ordered_unseen(void **state)
+{
+    (void)state;
+    for (unsigned what = 0; what < 3; what++) { /* another device; a broken one; not up yet */
+        core_request r = { .model = "nvme", .host = host_node, .count = 1 };
+        uint64_t lease;
+        bool existed;
+        assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+        uint32_t slot = slot_of(lease, 0);
+        unsigned b = box_of(slot), number = c->t.slot[slot].device.number;
+        if (what < 2)
+            pump();
+        core_disconnected(c, box_node[b]);
+        if (what < 2)
+            assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+        dxpu_control_device now = box[b][number - 1];
+        now.state = DXPU_CONTROL_SLOT_EMPTY;
+        now.epoch = 0;
+        if (what == 1)
+            now.health = DXPU_CONTROL_HEALTH_BROKEN;
+        else
+            memcpy(now.serial, what ? now.serial : "other", 6);
+        bytes[b][number - 1] = 77;
+        disk.fail_after = 0;
+        disk.fault = STORE_E_FULL;
+        comes_back_with(b, number, &now);
+        assert_int_equal(after(COREI_REFUSE_MS / 2), 0);
+        assert_int_equal(box[b][number - 1].epoch, 0);
+        assert_int_equal(after(2 * COREI_REFUSE_MS), 0);
+        assert_int_equal(box[b][number - 1].epoch, 0);
+        assert_int_equal(bytes[b][number - 1], 77);
+        disk.fail_after = UINT_MAX;
+        assert_int_equal(after(2 * COREI_REFUSE_MS), 0);
+        assert_int_equal(state_of(slot), what == 1 ? POOL_BROKEN : POOL_QUARANTINED);
+        assert_int_equal(bytes[b][number - 1], 77);
+        (void)core_release(c, lease, false);
+        (void)pump(); /* of another slot, which it may have by now */
+        assert_int_equal(bytes[b][number - 1], 77);
+        box[b][number - 1].health = DXPU_CONTROL_HEALTH_GOOD;
+        tell(b, number, 1);
+        assert_int_equal(core_repair(c, slot).code, CORE_OK); /* the control: it goes on */
+        assert_int_equal(pump(), 1);
+    }
+}
+
 /* -- Nodes, orders, numbers, places -- */
 
 static void test_m99_forget(void **state)
@@ -1301,6 +1347,7 @@ int main(void)
         CASE(test_m92_data_of_its_own_device),
         CASE(test_m77_parked_before_it_was_up),
         CASE(test_m92_one_was_up),
+        CASE(test_m100_nothing_is_ordered_unseen),
         CASE(test_m99_forget),
         CASE(test_m100_no_unbind_above_its_own),
         CASE(test_m101_numbers_after_an_old_copy),

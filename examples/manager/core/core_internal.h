@@ -106,7 +106,7 @@ typedef struct corei_slot {
     bool counts; /* its retention time runs, */
     uint64_t since_ms, ran_ms; /* since then, and has run before that */
     bool data_unsaved;         /* what its box says of its data is not in the store */
-    bool late; /* its report is acted upon when its box has not said so much in this second */
+    bool late; /* its report is not acted upon yet: its box said much, or the store has no room */
     uint64_t offered_epoch, offered_to; /* the last attach: its epoch, and the host's instance */
     dxpu_control_device *other;         /* what stands there now, when it is not what is stored */
 } corei_slot;

@@ -415,7 +415,6 @@ static void unit_due(core *c, uint32_t unit)
         return;
     corei_touch(c, unit);
     if (k.kind == COREI_SLOT) {
-        c->t.slot_more[k.index].late = false;
         corei_touch_slot(c, k.index);
         corei_settle_slot(c, k.index);
     } else if (k.kind == COREI_LEASE) {

@@ -359,7 +359,7 @@ static void replace_broken(core *c, uint32_t slot, pool_reason why)
 }
 
 /* A change that no user asked for.  The store refuses it: looked at again then. */
-static bool settle_begin(core *c, uint32_t slot)
+static bool change_begin(core *c, uint32_t slot)
 {
     if (corei_begin(c).code == CORE_OK)
         return true;
@@ -367,12 +367,34 @@ static bool settle_begin(core *c, uint32_t slot)
     return false;
 }
 
+/* The same of what follows from a report: until then no order goes there (M-100). */
+static bool settle_begin(core *c, uint32_t slot)
+{
+    bool began = change_begin(c, slot);
+    c->t.slot_more[slot].late = !began;
+    return began;
+}
+
+/* A failed commit loads other tables, where the slot may stand elsewhere. */
+static bool settle_commit(core *c, uint32_t slot)
+{
+    uint32_t node = c->t.node[c->t.slot[slot].node].number, number = c->t.slot[slot].device.number;
+    c->t.slot_more[slot].late = true; /* there, too */
+    if (corei_commit(c).code == CORE_OK) {
+        c->t.slot_more[slot].late = false;
+        return true;
+    }
+    slot = core_find_slot(c, node, number);
+    if (slot != CORE_NONE)
+        corei_look_at(c, corei_slot_unit(slot), corei_again_ms(c));
+    return false;
+}
+
 static void settle_end(core *c, uint32_t slot)
 {
     corei_mark_changed(c, COREI_SLOT, slot);
     corei_touch_slot(c, slot);
-    if (corei_commit(c).code != CORE_OK)
-        corei_look_at(c, corei_slot_unit(slot), corei_again_ms(c));
+    (void)settle_commit(c, slot);
 }
 
 static void break_slot(core *c, uint32_t slot, pool_reason why, const char *text)
@@ -532,10 +554,8 @@ static bool take_in(core *c, uint32_t slot)
         (void)pool_repair(c->t.pool, slot, POOL_WHY_NONE);
     corei_mark_changed(c, COREI_SLOT, slot);
     corei_touch_slot(c, slot);
-    if (corei_commit(c).code != CORE_OK) { /* what stands there is still another one */
-        corei_look_at(c, corei_slot_unit(slot), corei_again_ms(c));
+    if (!settle_commit(c, slot)) /* what stands there is still another one */
         return true;
-    }
     c->t.slot_more[slot].other = NULL;
     c->t.slot_more[slot].repair_epoch = 0;
     free(other);
@@ -601,7 +621,7 @@ static void settle_wipe(core *c, uint32_t slot)
 /* What the box says of the slot's data is stored. */
 static void settle_data(core *c, uint32_t slot)
 {
-    if (!c->t.slot_more[slot].data_unsaved || !settle_begin(c, slot))
+    if (!c->t.slot_more[slot].data_unsaved || !change_begin(c, slot))
         return;
     corei_mark_changed(c, COREI_SLOT, slot);
     if (corei_commit(c).code == CORE_OK)
@@ -729,7 +749,7 @@ void corei_settle_free(core *c, uint32_t node)
     bool gone = corei_node_given_up(c, node);
     for (uint32_t i = first; i < end && t->node[node].connected; i++)
         corei_show_silent(&c->t, i);
-    if ((!gone && !t->node[node].connected) || first == end || !settle_begin(c, first))
+    if ((!gone && !t->node[node].connected) || first == end || !change_begin(c, first))
         return;
     for (uint32_t i = first; i < end; i++) {
         const pool_slot *s = &t->pool->slot[i];
@@ -755,6 +775,7 @@ void corei_settle_slot(core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
     uint32_t node = c->t.slot[slot].node;
+    c->t.slot_more[slot].late = false;
     if (corei_retain_due(c, slot))
         return;
     if (c->t.node[node].connected)
@@ -795,7 +816,7 @@ void corei_settle_lease(core *c, uint32_t lease)
     core_lease_state now = core_lease_now(c, number);
     bool back = now == CORE_LEASE_ACTIVE && t->lease[lease].kept,
          same = now == t->lease_seen[lease];
-    if ((same && !back && !first_time) || !settle_begin(c, l->first))
+    if ((same && !back && !first_time) || !change_begin(c, l->first))
         return;
     for (uint32_t i = l->first; first_time && i != POOL_NONE; i = t->pool->slot[i].next)
         if (core_slot_phase(c, i) == CORE_UP) {
