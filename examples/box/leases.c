@@ -45,8 +45,10 @@ static void begin_wipe(box *b, unsigned number)
     b->slots[number - 1].shard->wiping++;
 }
 
-/* Files of before name no medium: a lease goes on, but who knows what was wiped? */
-static bool speaks_of(uint8_t phase, uint64_t recorded, uint64_t now)
+enum { NOTHING_LASTS = 1 }; /* as a medium: what the device has ends with this process */
+
+/* Files of before name no medium, 0: a lease goes on, but who knows what was, or is to be, wiped? */
+static bool speaks_of(uint8_t phase, uint64_t recorded, uint64_t now, bool pristine)
 {
     switch (phase) {
     case DXPU_CONTROL_SLOT_EMPTY:
@@ -54,6 +56,8 @@ static bool speaks_of(uint8_t phase, uint64_t recorded, uint64_t now)
         return true;
     case DXPU_CONTROL_SLOT_WIPED:
         return recorded == now;
+    case DXPU_CONTROL_SLOT_WIPING:
+        return recorded == now || (!recorded && pristine);
     default:
         return !recorded || recorded == now;
     }
@@ -66,7 +70,7 @@ static void do_not_serve(box *b, unsigned number)
     fprintf(stderr,
             "dxpu-box: slot %u: its lease (%s) has its data on another --file, --size or disk, and "
             "is not served from this one; start the box with that one, or, when it is gone, have "
-            "this one wiped: dxpu repair\n",
+            "this one wiped: dxpu repair (--state in dxpu-box(1): a medium that was moved)\n",
             number, dxpu_control_state_name(b->phase[number - 1]));
     b->phase[number - 1] = DXPU_CONTROL_SLOT_EMPTY;
     b->slots[number - 1].broken = b->slots[number - 1].elsewhere = true;
@@ -80,13 +84,15 @@ static void look(box *b, unsigned number)
     bool pristine = true;
     if (s->kind->medium)
         now = s->kind->medium(s->device, &pristine);
+    if (!now)
+        now = NOTHING_LASTS;
     b->medium[number - 1] = now;
     if (s->unfit && *phase != DXPU_CONTROL_SLOT_WIPING && *phase != DXPU_CONTROL_SLOT_UNWIPED) {
         *phase = DXPU_CONTROL_SLOT_EMPTY; /* create() has said why; as in do_not_serve() */
         s->broken = s->elsewhere = true;
         return;
     }
-    if (!speaks_of(*phase, recorded, now)) {
+    if (!speaks_of(*phase, recorded, now, pristine)) {
         if (*phase != DXPU_CONTROL_SLOT_WIPED) {
             do_not_serve(b, number);
             return;

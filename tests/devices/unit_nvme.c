@@ -1446,6 +1446,48 @@ static void test_medium(void **state)
     remove_disk(two);
 }
 
+static void put_attribute(const char *dir, const char *name, const char *text)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* M-67: a disk is known by its own name, whichever number the kernel gave it. */
+static void test_medium_of_a_disk(void **state)
+{
+    char sys[] = "/tmp/unit_nvme.XXXXXX", disk[64], part[80], other[80], command[128];
+    (void)state;
+    assert_non_null(mkdtemp(sys));
+    snprintf(disk, sizeof disk, "%s/sda", sys);
+    snprintf(part, sizeof part, "%s/sda1", disk);
+    snprintf(other, sizeof other, "%s/sda2", disk);
+    assert_int_equal(mkdir(disk, 0700) + mkdir(part, 0700) + mkdir(other, 0700), 0);
+    put_attribute(part, "partition", "1\n");
+    put_attribute(other, "partition", "2\n");
+    assert_true(nvme_store_disk(disk) == 0); /* it has no name */
+    assert_true(nvme_store_disk(part) == 0);
+    put_attribute(disk, "serial", "\n");
+    assert_true(nvme_store_disk(disk) == 0);
+    put_attribute(disk, "serial", "one\n");
+    uint64_t one = nvme_store_disk(disk), first = nvme_store_disk(part);
+    assert_true(one && first && one != first);
+    assert_true(nvme_store_disk(other) != first);
+    put_attribute(disk, "serial", "one  "); /* the control: the same one, found again */
+    assert_true(nvme_store_disk(disk) == one && nvme_store_disk(part) == first);
+    put_attribute(disk, "serial", "eno\n");
+    assert_true(nvme_store_disk(disk) != one && nvme_store_disk(part) != first);
+    put_attribute(disk, "wwid", "naa.1\n"); /* counts for more */
+    uint64_t wwid = nvme_store_disk(disk);
+    put_attribute(disk, "serial", "one\n");
+    assert_true(wwid && wwid != one && nvme_store_disk(disk) == wwid);
+    snprintf(command, sizeof command, "rm -r %s", sys);
+    assert_int_equal(system(command), 0);
+}
+
 /* A medium that fails is told once, until a wipe has shown that it works; a full one is not. */
 static void test_wipe_and_faults_of_a_file(void **state)
 {
@@ -3852,6 +3894,7 @@ int main(void)
         cmocka_unit_test(test_namespaces_in_files),
         cmocka_unit_test(test_wipe_of_memory),
         cmocka_unit_test(test_medium),
+        cmocka_unit_test(test_medium_of_a_disk),
         cmocka_unit_test(test_wipe_and_faults_of_a_file),
         cmocka_unit_test(test_deallocation),
         cmocka_unit_test(test_verify),

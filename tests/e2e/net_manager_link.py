@@ -414,6 +414,35 @@ def state_file_without_media():
             box = start_box(l, m, "--device", "nvme", "--file", path)
             b = m.link(BOX, b)
             check(b.slots[1].state == want, word, b.slots)  # M-67
+        box.process.kill()
+        plant(path, 4096)  # whose data are to be wiped the file does not say
+        with open(l.file("box.state"), "w") as f:
+            f.write("1 9 3 1 wiping\n")
+        box = start_box(l, m, "--device", "nvme", "--file", path)
+        b = m.link(BOX, b)
+        check((b.slots[1].state, b.slots[1].health) == (EMPTY, BROKEN) and has(path), b.slots)
+
+
+@case
+def lease_in_memory_is_not_served_from_a_disk():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        path = disk(l, "disk", MIB)
+        plant(path, 4096)
+        box = start_box(l, m, "--device", "nvme", "--memory", "1M")
+        b = m.link(BOX)
+        for state in (HELD, KEPT):
+            if state == HELD:
+                b.bind(1, 77, 1, 4)
+            else:
+                check(b.unbind(1, 4, keep=True) == (KEPT, 0))
+            b, box = swapped(l, m, b, box, "--memory", "1M")
+            check(b.slots[1].state == state, b.slots)  # the control: it goes on
+            b, box = swapped(l, m, b, box, "--file", path)
+            check((b.slots[1].state, b.slots[1].health, b.slots[1].epoch) == (EMPTY, BROKEN, 0),
+                  b.slots)  # M-67
+            check(has(path))
+            b, box = swapped(l, m, b, box, "--memory", "1M")
+        check(b.slots[1].state == KEPT, b.slots)
 
 
 @case

@@ -117,6 +117,9 @@ typedef struct nvme_store {
 /* 0, or -1 after a message. */
 int nvme_store_open(nvme_store *s, const char *path, uint64_t size);
 void nvme_store_close(nvme_store *s);
+/* A number of the disk, or its partition, that this directory of sysfs describes: of its WWID, UUID
+   or serial number; 0: it has none. */
+uint64_t nvme_store_disk(const char *dir);
 /* All of these may wait for the disk, and run in any thread: several at once for one store.  The
    range lies within it, and of accesses that overlap a write is alone: no block is seen half
    written.  0 or -1 with errno. */

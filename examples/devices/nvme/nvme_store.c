@@ -12,7 +12,10 @@
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -95,18 +98,77 @@ static int store_fails(nvme_store *s, const char *path, const char *what)
     return -1;
 }
 
+/* The hash of a line of sysfs; 0: there is none, or it is blank. */
+static uint64_t hash_attribute(const char *dir, const char *name)
+{
+    char path[128], text[256];
+    uint64_t hash = 0;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text);
+    if (fd >= 0)
+        close(fd);
+    for (ssize_t i = 0; i < n; i++)
+        if (text[i] > ' ')
+            hash = nvme_mix(hash + (uint8_t)text[i] + 1);
+    return hash;
+}
+
+uint64_t nvme_store_disk(const char *dir)
+{
+    static const char *const names[] = { "wwid",    "device/wwid", "dm/uuid",
+                                         "md/uuid", "serial",      "device/serial" };
+    char whole[96];
+    uint64_t partition = hash_attribute(dir, "partition"), id = 0;
+    snprintf(whole, sizeof whole, "%s%s", dir, partition ? "/.." : "");
+    for (unsigned i = 0; i < sizeof names / sizeof names[0] && !id; i++)
+        id = hash_attribute(whole, names[i]);
+    return id ? nvme_mix(id + partition) : 0;
+}
+
+/* Device numbers are given in the order in which disks are found, which another start of the
+   machine may change.  A disk that has no name of its own is another one at each start. */
+static int find_disk(const char *path, dev_t number, uint64_t *id)
+{
+    char dir[64];
+    snprintf(dir, sizeof dir, "/sys/dev/block/%u:%u", major(number), minor(number));
+    *id = nvme_store_disk(dir);
+    if (*id)
+        return 0;
+    fprintf(stderr,
+            "nvme: %s: the kernel knows no WWID, UUID or serial number of it: a lease does not "
+            "outlive the box's process\n",
+            path);
+    return getrandom(id, sizeof *id, 0) == sizeof *id ? 0 : -1;
+}
+
+/* Which file system a file is in: its own number, which outlives a mount; else the device's. */
+static uint64_t file_system(int fd, dev_t device)
+{
+    struct statfs fs;
+    uint64_t id = 0;
+    _Static_assert(sizeof fs.f_fsid == sizeof id, "both are 64 bits");
+    if (!fstatfs(fd, &fs))
+        memcpy(&id, &fs.f_fsid, sizeof id);
+    return id ? id : (uint64_t)device;
+}
+
 /* Which file or disk it is, and how much of it is used: 0, or -1. */
-static int find_medium(nvme_store *s)
+static int find_medium(nvme_store *s, const char *path)
 {
     struct stat st;
     long generation = 0; /* of the inode's number, which a later file may have again */
-    uint64_t parts[4];
+    uint64_t parts[4] = { 0 };
     if (fstat(s->fd, &st))
         return -1;
     if (!S_ISREG(st.st_mode) || ioctl(s->fd, FS_IOC_GETVERSION, &generation))
         generation = 0; /* not every file system tells */
-    parts[0] = (uint64_t)(S_ISBLK(st.st_mode) ? st.st_rdev : st.st_dev);
-    parts[1] = S_ISBLK(st.st_mode) ? 0 : (uint64_t)st.st_ino;
+    if (S_ISBLK(st.st_mode) && find_disk(path, st.st_rdev, &parts[0]))
+        return -1;
+    if (!S_ISBLK(st.st_mode)) {
+        parts[0] = file_system(s->fd, st.st_dev);
+        parts[1] = (uint64_t)st.st_ino;
+    }
     parts[2] = (uint64_t)generation;
     parts[3] = s->size;
     s->medium = 1; /* so that zeros are not nothing */
@@ -131,7 +193,7 @@ static int store_open_file(nvme_store *s, const char *path, uint64_t size)
         return store_fails(s, path, "grow");
     s->size = size ? size : (uint64_t)end;
     s->pristine = end == 0;
-    return find_medium(s) ? store_fails(s, path, "look at") : 0;
+    return find_medium(s, path) ? store_fails(s, path, "look at") : 0;
 }
 
 int nvme_store_open(nvme_store *s, const char *path, uint64_t size)
