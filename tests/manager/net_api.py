@@ -290,8 +290,13 @@ def retained_and_taken_back(m, host):
                                             "tenant": "default"}]}, would)
     check(good(200, m, "GET", "/v1/erasures?request=drain&node=" + first.split(".")[0]))
     m103_what_erases_data_is_confirmed(m, one["lease"], first)
-    back = good(200, m, "POST", at + "/recover", {"slot": first})
-    check(first in [s["slot"] for s in back["slots"]], back)
+    second = good(200, m, "GET", at)["slots"][0]["slot"]
+    back = good(200, m, "POST", at + "/recover")  # all that is retained, each once
+    check([s["slot"] for s in back["slots"]] == [first] and back["retained"] == [second], back)
+    until(lambda: good(200, m, "GET", at)["state"] == "active", "up")
+    until(lambda: good(200, m, "GET", "/v1/slots/" + second)["box_state"] == "kept", "kept")
+    back = good(200, m, "POST", at + "/recover", {"slot": second})
+    check([s["slot"] for s in back["slots"]] == [second] and back["retained"] == [first], back)
     until(lambda: good(200, m, "GET", at)["state"] == "active", "up")
     for slot in back["retained"]:
         good(200, m, "POST", at + "/discard", {"slot": slot})

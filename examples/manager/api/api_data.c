@@ -42,70 +42,92 @@ bool api_may_erase(api_conn *c, unsigned confirmed, core_deed deed, uint64_t of)
 
 /* ==== 2  Retained slots ======================================================================= */
 
-/* A slot that the lease left and whose data are kept for it, from `from` on; CORE_NONE: none. */
-static uint32_t next_retained(const core *c, uint64_t lease, uint32_t from)
+/* Slots that the lease left and whose data are kept for it, what left it last first; how many. */
+static unsigned list_retained(const core *c, uint64_t lease, uint32_t slot[POOL_COUNT_MAX])
 {
-    uint32_t count;
-    (void)core_slots(c, &count);
-    while (from < count && core_slot_owner(c, from) != lease)
-        from++;
-    return from < count ? from : CORE_NONE;
+    const pool *p = core_pool(c);
+    const pool_lease *l = pool_find_lease(p, lease);
+    unsigned n = 0;
+    for (uint32_t i = l ? l->retained : POOL_NONE; i != POOL_NONE && n < POOL_COUNT_MAX;
+         i = p->slot[i].next)
+        slot[n++] = i;
+    return n;
 }
 
 json_t *api_json_retained(const api *a, uint64_t lease)
 {
     json_t *out = json_array();
-    uint32_t slot = CORE_NONE;
+    uint32_t slot[POOL_COUNT_MAX];
+    unsigned count = list_retained(a->core, lease, slot);
     char name[24];
-    while ((slot = next_retained(a->core, lease, slot + 1)) != CORE_NONE) {
-        api_slot_name(a, slot, name);
+    for (unsigned i = 0; i < count; i++) {
+        api_slot_name(a, slot[i], name);
         (void)json_array_append_new(out, json_string(name));
     }
     return out;
 }
 
-/* The one slot that the body names, or all; CORE_NONE after a problem. */
-static uint32_t first_named(api_conn *c, uint64_t lease, bool *all)
+/* A slot as requests name it: a change of the pool may move it in the tables. */
+typedef struct slot_name {
+    uint32_t node, number;
+} slot_name;
+
+static uint32_t find_named(const core *c, slot_name name, uint64_t lease)
+{
+    uint32_t slot = core_find_slot(c, name.node, name.number);
+    return slot != CORE_NONE && core_slot_owner(c, slot) == lease ? slot : CORE_NONE;
+}
+
+/* The one slot that the body names, or all; how many, 0 after a problem. */
+static unsigned read_names(api_conn *c, uint64_t lease, slot_name name[POOL_COUNT_MAX])
 {
     uint64_t named = 0;
-    uint32_t slot;
+    uint32_t slot[POOL_COUNT_MAX], nodes, slots;
     const api_member members[] = { { "slot", API_SLOT, &named, 0, 0, NULL, false, false } };
     if (!api_members(c, members, 1))
-        return CORE_NONE;
-    *all = !named;
-    slot = *all ? next_retained(c->a->core, lease, 0)
-                : core_find_slot(c->a->core, (uint32_t)(named >> 16), (uint32_t)named & 0xffff);
-    if (slot == CORE_NONE || core_slot_owner(c->a->core, slot) != lease) {
-        api_problem(c, 409, "state", "%s is retained for lease %llx",
-                    *all ? "nothing" : "that slot is not what", (unsigned long long)lease);
-        return CORE_NONE;
+        return 0;
+    unsigned count = named ? 1 : list_retained(c->a->core, lease, slot);
+    for (unsigned i = 0; !named && i < count; i++) {
+        const core_slot *s = &core_slots(c->a->core, &slots)[slot[i]];
+        name[i].node = core_nodes(c->a->core, &nodes)[s->node].number;
+        name[i].number = s->device.number;
     }
-    return slot;
+    if (named)
+        name[0] = (slot_name){ (uint32_t)(named >> 16), (uint32_t)named & 0xffff };
+    if (count && find_named(c->a->core, name[0], lease) != CORE_NONE)
+        return count;
+    api_problem(c, 409, "state", "%s is retained for lease %llx",
+                named ? "that slot is not what" : "nothing", (unsigned long long)lease);
+    return 0;
 }
 
 /* Confirmed, or none of the slots that are meant has data that would be erased. */
-static bool may_discard(api_conn *c, unsigned confirmed, uint64_t lease, uint32_t slot, bool all)
+static bool may_discard(api_conn *c, unsigned confirmed, uint64_t lease, const slot_name *name,
+                        unsigned count)
 {
-    json_t *list = confirmed ? NULL : json_array();
+    json_t *list;
     unsigned total = 0;
     if (confirmed)
         return true;
-    do {
-        total += list_erased(c->a, list, CORE_DEED_DISCARD, slot);
-        slot = next_retained(c->a->core, lease, slot + 1);
-    } while (all && slot != CORE_NONE);
+    list = json_array();
+    for (unsigned i = 0; i < count; i++) {
+        uint32_t slot = find_named(c->a->core, name[i], lease);
+        total += slot != CORE_NONE ? list_erased(c->a, list, CORE_DEED_DISCARD, slot) : 0;
+    }
     return nothing_erased(c, list, total);
 }
 
-static void each_retained(api_conn *c, uint64_t lease, uint32_t slot, bool all,
+/* Of all, those that are retained when the request comes: what a recover itself retains stays so,
+   and of two slots for one place the lease has the one back that left it first. */
+static void each_retained(api_conn *c, uint64_t lease, const slot_name *name, unsigned count,
                           core_result (*request)(core *c, uint32_t slot))
 {
     json_t *j;
-    do {
-        if (!api_done(c, request(c->a->core, slot)))
+    for (unsigned i = 0; i < count; i++) {
+        uint32_t slot = find_named(c->a->core, name[i], lease);
+        if (slot != CORE_NONE && !api_done(c, request(c->a->core, slot)))
             return;
-        slot = next_retained(c->a->core, lease, slot + 1);
-    } while (all && slot != CORE_NONE);
+    }
     j = api_json_lease(c->a, lease);
     if (j)
         api_answer_json(c, 200, j);
@@ -116,24 +138,22 @@ static void each_retained(api_conn *c, uint64_t lease, uint32_t slot, bool all,
 void api_post_recover(api_conn *c)
 {
     uint64_t lease;
-    uint32_t slot;
-    bool all = false;
+    unsigned count;
+    slot_name name[POOL_COUNT_MAX];
     if (api_params(c, NULL, 0) && (lease = api_lease_of(c)) != 0 &&
-        (slot = first_named(c, lease, &all)) != CORE_NONE)
-        each_retained(c, lease, slot, all, core_recover);
+        (count = read_names(c, lease, name)) != 0)
+        each_retained(c, lease, name, count, core_recover);
 }
 
 void api_post_discard(api_conn *c)
 {
     uint64_t lease;
-    uint32_t slot;
-    unsigned erase = 0;
-    bool all = false;
+    unsigned count, erase = 0;
+    slot_name name[POOL_COUNT_MAX];
     const api_param params[] = { API_ERASE_PARAM(&erase) };
     if (api_params(c, params, 1) && (lease = api_lease_of(c)) != 0 &&
-        (slot = first_named(c, lease, &all)) != CORE_NONE &&
-        may_discard(c, erase, lease, slot, all))
-        each_retained(c, lease, slot, all, core_discard);
+        (count = read_names(c, lease, name)) != 0 && may_discard(c, erase, lease, name, count))
+        each_retained(c, lease, name, count, core_discard);
 }
 
 /* ==== 3  What a request would erase =========================================================== */
