@@ -1393,6 +1393,51 @@ static void test_m77_installed_anew(void **state)
     assert_int_equal(core_pool(c)->slot[at_first].state, POOL_QUARANTINED);
 }
 
+/* M-132: a box that refuses each order, and makes each another one by what it reports before. */
+static void test_m132_refusals(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port);
+    core_disconnected(c, box_node);
+    assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+    uint64_t epoch = core_pool(c)->slot[slot - 1].epoch;
+    core_order o;
+    for (unsigned round = 0; round < 2; round++) { /* the second one is the control */
+        unsigned before = disk.commits, most = COREI_CHANGES + SLOTS + 10;
+        for (unsigned i = 1; i < 4 * most; i++) {
+            box[slot - 1].state = DXPU_CONTROL_SLOT_HELD;
+            box[slot - 1].epoch = epoch - i - round * 4 * most;
+            box[slot - 1].peer_node = box[slot - 1].peer_slot = 0;
+            box_says(1, SLOTS);
+            while (core_next_order(c, &o))
+                assert_true(core_answered(c, &o, DXPU_CONTROL_CODE_EPOCH, NULL));
+        }
+        assert_true(disk.commits - before <= most);
+        assert_true(disk.commits - before > COREI_CHANGES / 2);
+        at(now_ms + 1000);
+    }
+}
+
+/* Two keys that come with one identity in turn. */
+static void test_m132_other_keys(void **state)
+{
+    (void)state;
+    uint8_t keys[3][DXPU_CONTROL_KEY_BYTES] = { { 1 }, { 2 }, { 3 } };
+    dxpu_control_register r = { .role = DXPU_CONTROL_ROLE_BOX, .identity = { BOX, 1 } };
+    rig_key = keys[0];
+    box_says(1, SLOTS);
+    rig_key = NULL;
+    unsigned before = disk.commits;
+    for (unsigned i = 0; i < 100; i++)
+        assert_int_equal(core_check_key(c, &r, keys[1 + i % 2]).code, CORE_E_STATE);
+    assert_int_equal(disk.commits - before, 2);
+    at(now_ms + COREI_TOLD_MS); /* the control */
+    assert_int_equal(core_check_key(c, &r, keys[1]).code, CORE_E_STATE);
+    assert_true(disk.commits - before > 2);
+}
+
 /* A node comes with more slots; one between others. */
 static void test_more_slots(void **state)
 {
@@ -2579,6 +2624,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_models_come_and_go, begin, end),
         cmocka_unit_test_setup_teardown(test_ever_more_slots, begin, end),
         cmocka_unit_test_setup_teardown(test_m77_installed_anew, begin, end),
+        cmocka_unit_test_setup_teardown(test_m132_refusals, begin, end),
+        cmocka_unit_test_setup_teardown(test_m132_other_keys, begin, end),
         cmocka_unit_test_setup_teardown(test_more_slots, begin, end),
         cmocka_unit_test_setup_teardown(test_forget, begin, end),
         cmocka_unit_test_setup_teardown(test_strangers, begin, end),

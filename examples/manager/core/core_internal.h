@@ -128,8 +128,6 @@ typedef struct corei_node {
     uint16_t told_total; /* slots that it is about */
     dxpu_control_device *told;
     bool *got;
-    bool other_told; /* of this key, which is not the node's */
-    uint8_t other[DXPU_CONTROL_KEY_BYTES];
 } corei_node;
 
 typedef struct corei_tables {
@@ -238,9 +236,9 @@ struct core {
     uint64_t commits, loads; /* how many there were */
     bool failed, dead;       /* the last commit failed; nobody knows what the disk has */
     uint64_t refuse_until_ms;
-    uint64_t enlarge_ms;     /* see may_enlarge() */
-    bool full;               /* and that was told: see check_room() */
-    corei_told names, paths; /* keys that were refused theirs */
+    uint64_t enlarge_ms;           /* see may_enlarge() */
+    bool full;                     /* and that was told: see check_room() */
+    corei_told names, paths, keys; /* keys that were refused theirs; keys: with a node's number */
     char failure[256];
 };
 

@@ -697,11 +697,11 @@ core_result core_check_key(core *c, const dxpu_control_register *r,
         !memcmp(c->t.node[node].key, key, DXPU_CONTROL_KEY_BYTES))
         return (core_result){ CORE_OK, "" };
     uint32_t number = c->t.node[node].number;
-    corei_node *more = &c->t.node_more[node];
-    if ((!more->other_told || memcmp(more->other, key, sizeof more->other)) &&
-        corei_begin(c).code == CORE_OK) {
-        more->other_told = true;
-        memcpy(more->other, key, sizeof more->other);
+    uint8_t both[DXPU_CONTROL_KEY_BYTES]; /* the key, and whose identity it has */
+    memcpy(both, key, sizeof both);
+    for (unsigned i = 0; i < 4; i++)
+        both[i] ^= (uint8_t)(number >> 8 * i);
+    if (corei_may_tell(c, &c->keys, both) && corei_begin(c).code == CORE_OK) {
         corei_event_node(c, CORE_EVENT_NODE_KEY, node,
                          "refused: its identity came with another public key, %s",
                          dxpu_sodium_key_print(key, text));
@@ -824,7 +824,6 @@ static bool pin(core *c, uint32_t node, const uint8_t *key)
         return false;
     n->keyed = true;
     memcpy(n->key, key, sizeof n->key);
-    c->t.node_more[node].other_told = false;
     c->t.node_more[node].party = 0;
     tell_hosts(c, node); /* they dial by the key */
     return true;

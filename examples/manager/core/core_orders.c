@@ -355,9 +355,14 @@ static void order_refused(core *c, uint32_t unit, unit_kind k, const core_order 
         t->port[k.index].device.epoch = 0;
         return;
     }
-    if (!w->refused && code != DXPU_CONTROL_CODE_CLOSING && corei_begin(c).code == CORE_OK) {
+    corei_party *party = corei_party_of(c, k.node);
+    if (!w->refused && code != DXPU_CONTROL_CODE_CLOSING &&
+        corei_party_may(&party->change_ms, &party->changes, COREI_CHANGES + c->t.node[k.node].total,
+                        c->mono_ms) &&
+        corei_begin(c).code == CORE_OK) {
         const char *name = dxpu_control_type_name(o->m.type);
         w->refused = true;
+        party->changes++;
         if (k.kind == COREI_SLOT)
             corei_event_slot(c, CORE_EVENT_ORDER_REFUSED, k.index, "%s: %s", name,
                              dxpu_control_code_name(code));
