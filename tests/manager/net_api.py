@@ -290,6 +290,7 @@ def retained_and_taken_back(m, host):
                                             "tenant": "default"}]}, would)
     check(good(200, m, "GET", "/v1/erasures?request=drain&node=" + first.split(".")[0]))
     m103_what_erases_data_is_confirmed(m, one["lease"], first)
+    check([s["slot"] for s in good(200, m, "GET", "/v1/slots?state=retained")["slots"]] == [first])
     second = good(200, m, "GET", at)["slots"][0]["slot"]
     back = good(200, m, "POST", at + "/recover")  # all that is retained, each once
     check([s["slot"] for s in back["slots"]] == [first] and back["retained"] == [second], back)

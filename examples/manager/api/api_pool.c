@@ -225,8 +225,8 @@ void api_get_slots(api_conn *c)
     const api_param params[] = {
         { "after", API_SLOT, &after, 0, 0, NULL, false, false },
         { "limit", API_NUMBER, &limit, 1, 1000, NULL, false, false },
-        { "state", API_CHOICE, &state, 0, 0, "free|spare|leased|wiping|drained|broken|quarantined",
-          false, false },
+        { "state", API_CHOICE, &state, 0, 0,
+          "free|spare|leased|wiping|drained|broken|quarantined|retained", false, false },
         { "model", API_TEXT, model, 0, CORE_MODEL_BYTES - 1, NULL, false, false },
         { "node", API_NUMBER, &node, 1, UINT32_MAX, NULL, false, false },
     };
