@@ -60,7 +60,7 @@ static struct {
 static uint64_t events_seen;
 static int64_t clock_step_ms, farthest_ms; /* the latter: the largest step of this run */
 static bool restores; /* the store is put back at times, so what users know is not true then */
-static unsigned retained_seen, wipes_seen, recovered_seen, kept_seen;
+static unsigned retained_seen, wipes_seen, recovered_seen, kept_seen, swaps_seen;
 static rig_store disk;
 static core *c;
 static uint64_t now_ms;
@@ -196,7 +196,8 @@ static void decide_slot(uint32_t slot)
 static void note_wipe(const proxy *p, unsigned i, uint64_t lease)
 {
     const uint64_t *whose = given_up[p->id - 1][i];
-    bool decided = p->id == 2 || whose[0] == lease || whose[1] == lease; /* 2: it keeps no data */
+    bool none = p->id == 2 || (p->unit[i].looks == 2 && lease != FOREIGN_TAG); /* it keeps none */
+    bool decided = none || whose[0] == lease || whose[1] == lease;
     for (unsigned n = 0; n < overs && !decided; n++)
         decided = over[n] == lease;
     decided = decided || erased[p->id - 1][i];
@@ -501,6 +502,14 @@ static void trouble(void)
 {
     proxy *p = &world[draw(PROXIES)];
     unit *u = &p->unit[draw(p->units)];
+    if (restores && draw(8) == 0) {
+        p = &world[draw(2) * 2]; /* the second box keeps no data */
+        u = &p->unit[draw(p->units)];
+        restart(p, false);
+        swap_disk(p, u);
+        swaps_seen++;
+        return;
+    }
     switch (draw(10)) {
     case 0:
     case 1:
@@ -894,8 +903,8 @@ static void put_back(rig_store *copy)
     events_seen = c ? last_event() : 0; /* they were heard before */
 }
 
-/* Boxes and hosts are away, cut off and killed, so is the manager, its clock steps, and its store
-   is put back: no data of a tenant go without a decision, and no lease reads another's. */
+/* Boxes and hosts are away, cut off and killed, so is the manager, its clock steps, its store has no
+   room or is put back, and boxes come back with used disks: no data of a tenant go without a decision, and no lease reads another's. */
 static bool run_absences(uint64_t seed, mutation m, unsigned steps)
 {
     random_word = seed * 0x9e3779b97f4a7c15u + 1;
@@ -934,15 +943,16 @@ static bool run_absences(uint64_t seed, mutation m, unsigned steps)
 static void test_m91_absences(void **state)
 {
     (void)state;
-    retained_seen = wipes_seen = recovered_seen = kept_seen = 0;
+    retained_seen = wipes_seen = recovered_seen = kept_seen = swaps_seen = 0;
     for (uint64_t seed = first_seed; seed < first_seed + ABSENCES; seed++)
         if (!run_absences(seed, HONEST, ABSENCE_STEPS))
             fail_msg("%s; repeat with: DXPU_SEED=%llu build/san/tests/manager/sim_core", violation,
                      (unsigned long long)seed);
-    printf("%u retained, %u recovered, %u leases kept, %u wipes\n", retained_seen, recovered_seen,
-           kept_seen, wipes_seen);
+    printf("%u retained, %u recovered, %u leases kept, %u wipes, %u disks changed\n", retained_seen,
+           recovered_seen, kept_seen, wipes_seen, swaps_seen);
     /* There was something to lose. */
-    assert_true(retained_seen > 20 && recovered_seen > 5 && kept_seen > 30 && wipes_seen > 200);
+    assert_true(retained_seen > 20 && recovered_seen > 5 && kept_seen > 30 && wipes_seen > 200 &&
+                swaps_seen > 100);
 }
 
 static void test_control_absences(void **state)

@@ -9,7 +9,7 @@
 #include "core_rig.h"
 
 enum { BOXES = 3, BOX_SLOTS = 4, HOSTS = 2, PORTS = 5, PROXIES = BOXES + HOSTS, UNITS = PORTS };
-enum { QUEUE = 256, EPOCHS = 1 << 14 };
+enum { QUEUE = 256, EPOCHS = 1 << 14, FOREIGN_TAG = 1 }; /* a number that no lease has */
 
 typedef enum mutation {
     HONEST,
@@ -33,8 +33,10 @@ typedef struct unit {
     uint16_t peer_slot;
     uint8_t state;
     bool broken, bad_wipe;
-    uint64_t tag;   /* what is on the medium; 0: nothing */
-    uint64_t wrote; /* the lease that wrote it and was not wiped since, as it should be */
+    uint64_t tag;            /* what is on the medium; 0: nothing */
+    uint64_t wrote;          /* the lease that wrote it and was not wiped since, as it should be */
+    bool strange, elsewhere; /* a used disk is in it; and what it keeps is on its own */
+    uint8_t looks; /* of that one: like its own, of another group, or such that keeps no data */
 } unit;
 
 typedef enum { TO_REGISTER, TO_ANSWER, TO_OBEY } message_kind;
@@ -66,6 +68,7 @@ typedef struct proxy {
 } proxy;
 
 static proxy world[PROXIES];
+static unit own_disk[BOXES][BOX_SLOTS]; /* of those with a strange one, as it was then */
 /* A second program with a host's identity, without a connection: it goes on with what it had. */
 static proxy copy_of_host[HOSTS];
 static mutation mutant;
@@ -136,10 +139,11 @@ static dxpu_control_device as_device(const proxy *p, unsigned i)
         d.peer_node = u->peer_node ? world[u->peer_node - 1].node : 0;
         return d;
     }
-    d.health = u->broken ? DXPU_CONTROL_HEALTH_BROKEN : DXPU_CONTROL_HEALTH_GOOD;
+    bool broken = u->broken || u->elsewhere;
+    d.health = broken ? DXPU_CONTROL_HEALTH_BROKEN : DXPU_CONTROL_HEALTH_GOOD;
     d.epoch_seen = u->seen;
-    d.group = 1 + i / 2;
-    d.data = p->id == 2 ? DXPU_CONTROL_DATA_NONE : DXPU_CONTROL_DATA_PERSISTENT;
+    d.group = (u->looks ? 10 : 1) + i / 2;
+    d.data = p->id == 2 || u->looks == 2 ? DXPU_CONTROL_DATA_NONE : DXPU_CONTROL_DATA_PERSISTENT;
     snprintf(d.model, sizeof d.model, "%s", p->id == 2 ? "gpu" : "nvme");
     snprintf(d.serial, sizeof d.serial, "%u-%u", p->id, i);
     return d;
@@ -183,7 +187,8 @@ static unsigned obey_bind(const proxy *p, unit *u, const dxpu_control_bind *b)
         return DXPU_CONTROL_CODE_EPOCH;
     if (u->epoch == b->epoch)
         return DXPU_CONTROL_CODE_NONE;
-    if (u->state == DXPU_CONTROL_SLOT_WIPING || u->state == DXPU_CONTROL_SLOT_UNWIPED)
+    if (u->state == DXPU_CONTROL_SLOT_WIPING || u->state == DXPU_CONTROL_SLOT_UNWIPED ||
+        u->elsewhere)
         return DXPU_CONTROL_CODE_BUSY;
     bool goes_on = u->epoch && u->peer_node == b->host_node && u->peer_slot == b->host_slot;
     if (p->draining && u->state != DXPU_CONTROL_SLOT_KEPT && !goes_on)
@@ -199,6 +204,8 @@ static unsigned obey_unbind(unit *u, const dxpu_control_unbind *b)
 {
     if (u->epoch ? b->epoch != u->epoch : b->epoch < u->seen)
         return DXPU_CONTROL_CODE_EPOCH;
+    if (b->keep && u->elsewhere)
+        return DXPU_CONTROL_CODE_BUSY;
     u->seen = b->epoch;
     if (b->keep) {
         if (u->epoch)
@@ -221,11 +228,36 @@ static void wipe_step(proxy *p, unsigned i)
         if (u->tag)
             note_wipe(p, i, u->tag);
         u->wrote = 0;
+        u->elsewhere = false; /* what it keeps is of this one now */
         if (mutant != WIPES_NOT)
             u->tag = 0;
     }
     u->bad_wipe = false;
     tell(p, i, 1);
+}
+
+/* A box that was stopped has another disk in a slot, a used one; or its own again (M-67). */
+static void swap_disk(const proxy *p, unit *u)
+{
+    unit *own = &own_disk[p->id - 1][u - p->unit];
+    if (!u->strange) {
+        *own = *u;
+        u->strange = true;
+        u->looks = (uint8_t)draw(3);
+        u->elsewhere = u->state != DXPU_CONTROL_SLOT_WIPED && u->state != DXPU_CONTROL_SLOT_EMPTY &&
+                       u->state != DXPU_CONTROL_SLOT_UNWIPED;
+        if (u->state != DXPU_CONTROL_SLOT_UNWIPED)
+            unit_end(u, DXPU_CONTROL_SLOT_EMPTY);
+        u->tag = FOREIGN_TAG;
+        u->wrote = 0;
+    } else if (u->elsewhere) {
+        *u = *own;
+    } else if (u->state == DXPU_CONTROL_SLOT_EMPTY) {
+        u->tag = own->tag;
+        u->wrote = own->wrote;
+        u->strange = false;
+        u->looks = 0;
+    }
 }
 
 /* -- Hosts -- */
