@@ -52,7 +52,6 @@ static bool speaks_of(uint8_t phase, uint64_t recorded, uint64_t now, bool prist
 {
     switch (phase) {
     case DXPU_CONTROL_SLOT_EMPTY:
-    case DXPU_CONTROL_SLOT_UNWIPED: /* lent to nobody as it is */
         return true;
     case DXPU_CONTROL_SLOT_WIPED:
         return recorded == now;
@@ -93,7 +92,7 @@ static void look(box *b, unsigned number)
         return;
     }
     if (!speaks_of(*phase, recorded, now, pristine)) {
-        if (*phase != DXPU_CONTROL_SLOT_WIPED) {
+        if (*phase != DXPU_CONTROL_SLOT_WIPED && *phase != DXPU_CONTROL_SLOT_UNWIPED) {
             do_not_serve(b, number);
             return;
         }

@@ -415,6 +415,12 @@ def state_file_without_media():
             b = m.link(BOX, b)
             check(b.slots[1].state == want, word, b.slots)  # M-67
         box.process.kill()
+        with open(l.file("box.state"), "w") as f:
+            f.write("1 9 3 1 unwiped 0123456789abcdef\n")  # another one could not be wiped
+        box = start_box(l, m, "--device", "nvme", "--file", path)
+        b = m.link(BOX, b)
+        check((b.slots[1].state, b.slots[1].health) == (EMPTY, GOOD), b.slots)
+        box.process.kill()
         plant(path, 4096)  # whose data are to be wiped the file does not say
         with open(l.file("box.state"), "w") as f:
             f.write("1 9 3 1 wiping\n")

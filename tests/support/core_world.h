@@ -246,8 +246,7 @@ static void swap_disk(const proxy *p, unit *u)
         u->looks = (uint8_t)draw(3);
         u->elsewhere = u->state != DXPU_CONTROL_SLOT_WIPED && u->state != DXPU_CONTROL_SLOT_EMPTY &&
                        u->state != DXPU_CONTROL_SLOT_UNWIPED;
-        if (u->state != DXPU_CONTROL_SLOT_UNWIPED)
-            unit_end(u, DXPU_CONTROL_SLOT_EMPTY);
+        unit_end(u, DXPU_CONTROL_SLOT_EMPTY);
         u->tag = FOREIGN_TAG;
         u->wrote = 0;
     } else if (u->elsewhere) {
