@@ -19,6 +19,7 @@ LIBRARY = {"zlib": r"(zlib|zconf|libdeflate)\.h$", "libevent": r"event2/", "pcap
            "af_xdp": r"(xdp|bpf)/", "sodium": r"sodium\.h$"}
 # Bindings that other bindings may use: no library, no operating system.
 PURE = ("control", "vswitch", "model", "secure", "portable", "guard")
+EMBED = "examples/embed/"  # for others to copy: dxpu.h, bindings, nothing else of this tree
 MACHINE_PATH = re.compile(r"(?<![\w.>)\]}])/(?:home|root|work|Users)/\w")
 FORMATTER = 14  # others break lines elsewhere
 UNFINISHED = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX)\b")
@@ -95,7 +96,7 @@ def include_problems(name, source, exists=None):
         if name == "dxpu.h":
             bad = what not in CORE_HEADERS
         elif near.startswith("examples/"):
-            bad = parts[0] not in ("examples", "tests", "fuzz")
+            bad = parts[0] not in ("examples", "tests", "fuzz") or name.startswith(EMBED)
         elif parts[0] == "bindings":
             library = LIBRARY.get(parts[1], r"$^")
             own = near.startswith(tuple("bindings/%s/" % b for b in (parts[1], *PURE)))
@@ -144,7 +145,7 @@ def main():
     check("control_untracked_files", [] if seen == ["known"] else seen)
 
     check("dependency_rule", [p for n in code for p in include_problems(n, texts[n])])
-    there = {"bindings/secure/s.h", "bindings/zlib/z.h",
+    there = {"tests/t.h", "bindings/secure/s.h", "bindings/zlib/z.h",
              "bindings/a/a.h", "bindings/b/b.h", "examples/x/x.h", "dxpu.h"}
     for name, line, bad in (
             ("dxpu.h", "#include <stdio.h>", True), ("dxpu.h", "#include <string.h>", False),
@@ -163,6 +164,11 @@ def main():
             ("spec/t.c", '#include "examples/x/x.h"', True),
             ("tests/t.c", '#include "examples/x/x.h"', False),
             ("examples/y/y.c", '#include "../x/x.h"', False),
+            (EMBED + "e.c", '#include "../x/x.h"', True),
+            (EMBED + "e.c", '#include "examples/x/x.h"', True),
+            (EMBED + "e.c", '#include "tests/t.h"', True),
+            (EMBED + "e.c", '#include "a.h"', False),
+            (EMBED + "e.c", '#include "dxpu.h"', False),
             ("examples/y/y.c", '#include "bindings/a/a.h"', False)):
         seen = include_problems(name, line + "\n", there.__contains__)
         check("control_dependency_%s_%s" % (re.sub(r"\W+", "_", name),
