@@ -1,0 +1,150 @@
+/* acceptor.c - a box that serves many hosts over one UDP socket, each for as long as its lease
+   SPDX-License-Identifier: MIT
+
+       ./acceptor 127.0.0.1 4458 &                      takes writes to slots 1 to 4
+       ./udp_pair host 127.0.0.1 4458 20 1000 3 7 1     to slot 3, from node 7, in lease epoch 1
+
+   Not here: keys (sealed.cc), leases[] that survive a restart (R-15), answers to refused opens. */
+#define _GNU_SOURCE /* ppoll() */
+#define DXPU_IMPLEMENTATION
+#include "dxpu.h"
+#include <arpa/inet.h>
+#include <err.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <time.h>
+enum { SLOTS = 4, ENTRIES = 2 * SLOTS }; /* of each slot what is served, and what may replace it */
+typedef struct entry {
+    dxpu_channel ch;
+    dxpu_channel_config cfg;
+    void *memory;
+    bool used;
+    uint32_t opener;       /* id of the host's end: a new incarnation has a new one */
+    struct sockaddr_in at; /* where path 0 leads: the program keeps it ... */
+    uint64_t newest;       /* ... as of the newest packet, whose number is one less */
+    uint64_t end_ns;       /* the channel is over and is kept until then; 0 before */
+    uint32_t up, words;    /* it was served; writes taken */
+} entry;
+static entry table[ENTRIES], *serving[SLOTS + 1];
+static dxpu_box_entry leases[SLOTS];
+static dxpu_box_table box;
+static struct pollfd udp = { -1, POLLIN, 0 };
+
+static uint64_t clock_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Begins a channel in the entry that its slot does not serve: the open may be a late copy. */
+static int accept_open(entry *e, const dxpu_offer *o, uint8_t *pkt, size_t len)
+{
+    dxpu_channel_config *c = &e->cfg;
+    if (getrandom(&c->local_id, 4, 0) != 4 || getrandom(&c->sequence, 4, 0) != 4)
+        err(1, "getrandom");
+    c->local_id = (c->local_id / ENTRIES | 1) * ENTRIES + (uint32_t)(e - table); /* not 0 */
+    c->epoch = o->epoch;
+    c->local = o->destination;
+    c->remote = o->source;
+    e->opener = o->channel;
+    e->newest = e->end_ns = e->up = e->words = 0;
+    int rc = dxpu_channel_init(&e->ch, c, e->memory, dxpu_channel_bytes(c));
+    e->used = rc == DXPU_OK && (rc = dxpu_channel_accept(&e->ch, clock_ns(), pkt, len)) == DXPU_OK;
+    return rc;
+}
+
+static void on_datagram(uint8_t *pkt, size_t len, const struct sockaddr_in *from)
+{
+    dxpu_bytes view = { pkt, len };
+    dxpu_frame f;
+    dxpu_offer o = { 0 };
+    if (dxpu_frame_decode(view, DXPU_FRAME_CRC_BYTES, &f) != DXPU_OK)
+        return;
+    entry *e = &table[f.channel % ENTRIES];
+    if (f.kind != DXPU_KIND_OPEN && (!e->used || e->cfg.local_id != f.channel))
+        return; /* of an incarnation that is over */
+    if (f.kind == DXPU_KIND_OPEN) {
+        if (dxpu_frame_check_crc(view) != DXPU_OK || dxpu_offer_decode(f.body, &o) != DXPU_OK ||
+            len < o.frame_limit_bytes || !dxpu_box_slot(&box, o.destination.slot))
+            return; /* a short one could be forged to bring more than it is */
+        e = &table[2 * (o.destination.slot - 1)];
+        if ((e[1].used && e[1].opener == o.channel) ||
+            (serving[o.destination.slot] == e && e->opener != o.channel))
+            e++; /* not the one that is served, unless this open comes again */
+    }
+    int rc = o.channel && !(e->used && e->opener == o.channel)
+                 ? accept_open(e, &o, pkt, len)
+                 : dxpu_channel_ingest(&e->ch, clock_ns(), pkt, len, 0);
+    if (rc == DXPU_OK && f.packet >= e->newest) { /* what is refused or late moves no address */
+        e->newest = f.packet + 1;
+        e->at = *from;
+    }
+}
+
+/* Takes writes, sends what is due, ends what is over.  Returns when to do it again. */
+static uint64_t service(entry *e)
+{
+    static uint8_t frame[DXPU_FRAME_MAX_LIMIT_BYTES];
+    uint16_t slot = e->cfg.local.slot;
+    const dxpu_place *host = &e->cfg.remote;
+    unsigned state = dxpu_channel_state(&e->ch);
+    uint8_t path;
+    int n;
+    if (!e->up && state >= DXPU_STATE_UP && state <= DXPU_STATE_CLOSED) {
+        e->up = 1; /* the opener has answered: its open was no late copy */
+        bool lent = !dxpu_box_bind(&box, slot, host->node, host->slot, 0, e->cfg.epoch);
+        entry *loser = lent ? serving[slot] : e;
+        if (loser)
+            dxpu_channel_reset(&loser->ch, lent ? DXPU_REASON_REPLACED : DXPU_REASON_EPOCH);
+        if (lent)
+            serving[slot] = e; /* here the device is reset */
+    }
+    for (; serving[slot] == e && dxpu_channel_peek(&e->ch, DXPU_POSTED).tlp.len; e->words++)
+        (void)dxpu_channel_take(&e->ch, DXPU_POSTED, clock_ns());
+    while ((n = dxpu_channel_emit(&e->ch, clock_ns(), frame, sizeof frame, &path)) > 0)
+        (void)sendto(udp.fd, frame, (size_t)n, MSG_DONTWAIT, (void *)&e->at, sizeof e->at);
+    if (n == 0)
+        return dxpu_channel_next_ns(&e->ch);
+    if (!e->end_ns) { /* a close that comes again, as its answer was lost, is answered for hold */
+        e->end_ns = clock_ns() + (n == DXPU_E_CLOSED ? e->cfg.hold_ms * 1000000ull : 0);
+        warnx("slot %u: node %u, %u words: %s", slot, host->node, e->words,
+              dxpu_reason_text(dxpu_channel_reason(&e->ch)));
+    }
+    e->used = clock_ns() < e->end_ns;
+    if (!e->used && serving[slot] == e)
+        serving[slot] = NULL;
+    return e->end_ns;
+}
+
+int main(int argc, char **argv)
+{
+    static uint8_t pkt[65535];
+    struct sockaddr_in at = { .sin_family = AF_INET };
+    if (argc != 3 || !inet_aton(argv[1], &at.sin_addr))
+        errx(2, "usage: acceptor ADDRESS PORT");
+    at.sin_port = htons((uint16_t)atoi(argv[2]));
+    udp.fd = socket(AF_INET, SOCK_DGRAM, 0);
+    if (udp.fd < 0 || bind(udp.fd, (struct sockaddr *)&at, sizeof at) < 0)
+        err(1, "socket");
+    (void)dxpu_box_init(&box, leases, SLOTS);
+    for (int i = 0; i < ENTRIES; i++) {
+        leases[i / 2].valid = true; /* a device is in each slot */
+        dxpu_channel_config_default(&table[i].cfg);
+        if (!(table[i].memory = malloc(dxpu_channel_bytes(&table[i].cfg))))
+            err(1, "malloc");
+    }
+    for (;;) {
+        uint64_t now = clock_ns(), next_ns = now + 999999999, due_ns;
+        for (entry *e = table; e < table + ENTRIES; e++)
+            if (e->used && (due_ns = service(e)) < next_ns)
+                next_ns = due_ns;
+        struct timespec t = { 0, next_ns > now ? (long)(next_ns - now) : 0 };
+        if (ppoll(&udp, 1, &t, NULL) < 0)
+            err(1, "ppoll");
+        socklen_t bytes = sizeof at;
+        ssize_t n = recvfrom(udp.fd, pkt, sizeof pkt, MSG_DONTWAIT, (struct sockaddr *)&at, &bytes);
+        on_datagram(pkt, n > 0 ? (size_t)n : 0, &at); /* 0 bytes, as of a timer, are no frame */
+    }
+}

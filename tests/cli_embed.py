@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""The programs of examples/embed: built by the commands of their README beside a copy of dxpu.h
+and bindings/, without warnings, run under loss."""
+import os
+import random
+import re
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from cases import case, check, main, until
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+EMBED = os.path.join(ROOT, "examples", "embed")
+WARN = ("-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Wvla -Wwrite-strings -Wformat=2 "
+        "-Werror").split()
+WARN_C = ["-Wstrict-prototypes", "-Wmissing-prototypes"]
+SOURCES = sorted(n for n in os.listdir(EMBED) if n.endswith((".c", ".cc")))
+LOOPBACK = "MWr to 0xfee00000: dxpu\n8 frames, 2 of them lost: closed\n"
+folder = tempfile.TemporaryDirectory()
+here = os.path.join(folder.name, "examples", "embed")
+random.seed(19)
+
+
+def text(name):
+    with open(os.path.join(ROOT, name), encoding="utf-8") as file:
+        return file.read()
+
+
+def run(*words, **more):
+    done = subprocess.run(words, cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, timeout=60, check=False, **more)
+    return done.returncode, done.stdout, done.stderr
+
+
+def start(*words):
+    return subprocess.Popen(words, cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            text=True)
+
+
+def end(process):
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+def port():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.bind(("127.0.0.1", 0))
+        return str(s.getsockname()[1])
+
+
+class Relay(threading.Thread):
+    """Loses datagrams each way, and sends all opens that it has seen again and again."""
+
+    def __init__(self, to, loss):
+        super().__init__(daemon=True)
+        self.to, self.loss = ("127.0.0.1", int(to)), loss
+        self.listen = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.listen.bind(("127.0.0.1", 0))
+        self.port = str(self.listen.getsockname()[1])
+        self.up, self.opens, self.lost, self.late, self.stop = {}, [], 0, 0, False
+        self.start()
+
+    def run(self):
+        again = time.monotonic()
+        while not self.stop:
+            ready = select.select([self.listen, *self.up.values()], [], [], 0.02)[0]
+            for s in ready:
+                data, source = s.recvfrom(65535)
+                if s is self.listen:
+                    if source not in self.up:
+                        self.up[source] = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                    way, to = self.up[source], self.to
+                    if data[3] == 4:
+                        self.opens.append((way, data))
+                else:
+                    way, to = s, None
+                if random.random() < self.loss:
+                    self.lost += 1
+                elif to:
+                    way.sendto(data, to)
+                else:
+                    self.listen.sendto(data, next(c for c, u in self.up.items() if u is s))
+            if time.monotonic() > again + 0.1:
+                again = time.monotonic()
+                for way, data in self.opens[-20:]:
+                    way.sendto(data, self.to)
+                    self.late += 1
+        for s in (self.listen, *self.up.values()):
+            s.close()
+
+
+@case
+def test_readme_builds_each():
+    os.makedirs(here)
+    for name in SOURCES:
+        shutil.copy(os.path.join(EMBED, name), here)
+    os.symlink(os.path.join(ROOT, "dxpu.h"), os.path.join(folder.name, "dxpu.h"))
+    os.symlink(os.path.join(ROOT, "bindings"), os.path.join(folder.name, "bindings"))
+    readme = text("examples/embed/README.md")
+    commands = re.findall(r"`(cc .*?)`", readme) + re.findall(r"(?m)^    (c.*)$", readme)
+    for line in commands:
+        done = run("sh", "-c", line)
+        check(done == (0, "", ""), line, done)
+    for name in SOURCES:
+        check(os.path.exists(os.path.join(here, os.path.splitext(name)[0])), name, "was not built")
+
+
+@case
+def test_no_warnings_150_lines():
+    for name in SOURCES:
+        plus = name.endswith(".cc")
+        include = ["-I../..", "-I../../bindings/secure", "-I../../bindings/sodium"]
+        for compiler in ("g++", "clang++") if plus else ("gcc", "clang"):
+            done = run(compiler, "-std=c++17" if plus else "-std=c11", *WARN,
+                       *([] if plus else WARN_C), *include[:3 if plus else 1], "-fsyntax-only",
+                       name)
+            check(done[0] == 0, compiler, name, done[2])
+        check(text("examples/embed/" + name).count("\n") <= 150, name, "is longer than 150 lines")
+
+
+@case
+def test_tlp_dump():
+    status, out, err = run("./tlp_dump", input="40000001 0000000f fee00000 00000041\n\n"
+                           "34000000 70000010 00000000 88468846\n4A000001 01000004 00000000\n"
+                           "04000001 0000220f 01070000\nffffffff ffffffff ffffffff\n40000\n4 x\n")
+    check(status == 1 and out.splitlines() == [
+        "MWr 1 dw from 00:00.0 tag 0x00 to 0xfee00000 byte enables f/0: 00 00 00 41",
+        "Msg 0 dw LTR from 70:00.0 routed local",
+        "CplD 1 dw SC from 01:00.0 to 00:00.0 tag 0x00, 4 bytes left (tlp: fewer bytes than its "
+        "header says)",
+        "CfgRd0 1 dw from 00:00.0 tag 0x22 to 01:00.7 register 0x000 byte enables f/0"],
+        status, out)
+    check(re.findall(r"line (\d+)", err) == ["6", "7", "8"], err)
+
+
+@case
+def test_loopback_is_the_readmes_program():
+    check(run("./loopback") == (0, LOOPBACK, ""), run("./loopback"))
+    check("```c\n" + text("examples/embed/loopback.c") + "```\n" in text("README.md"))
+    check("```text\n" + LOOPBACK + "```" in text("README.md"))
+
+
+@case
+def test_udp_pair_ends_gracefully_under_loss():
+    pairs = []
+    for loss in ("0", "5", "20", "20"):
+        at = port()
+        box = start("./udp_pair", "box", "127.0.0.1", at, loss)
+        pairs.append((loss, box, start("./udp_pair", "host", "127.0.0.1", at, loss)))
+    for loss, box, host in pairs:
+        for who, process in (("host", host), ("box", box)):
+            done = end(process)
+            check(done == (0, who + ": 1000 words, closed: the proxy shuts down\n", ""), loss, done)
+    lonely = run("./udp_pair", "host", "127.0.0.1", port())  # control: nobody answers
+    check(lonely[0] == 1 and "failed: no valid frame" in lonely[1], lonely)
+
+
+@case
+def test_acceptor_serves_many_hosts():
+    at = port()
+    box = start("./acceptor", "127.0.0.1", at)
+    relay = Relay(at, 0.1)
+
+    def host(slot, node, epoch, words=1000):
+        return start("./udp_pair", "host", "127.0.0.1", relay.port, "10", str(words), str(slot),
+                     str(node), str(epoch))
+
+    closed = (0, "host: 1000 words, closed: the proxy shuts down\n", "")
+    try:
+        long = host(4, 4, 1, 100000000)
+        many = [host(slot, slot, 1) for slot in (1, 2, 3)]
+        for process in many:
+            done = end(process)
+            check(done == closed, done)
+        check(end(host(1, 1, 1)) == closed, "the same lease once more")
+        check(long.poll() is None, "late opens of others ended a channel")
+        long.kill()  # it starts again, while its first incarnation is still served
+        long.communicate()
+        check(end(host(4, 4, 1)) == closed, "a second incarnation")
+        long = host(4, 4, 1, 100000000)
+        until(lambda: len(relay.opens), "an open")
+        time.sleep(0.5)
+        check(end(host(4, 5, 2)) == closed, "a higher epoch")
+        done = end(long)
+        check(done[0] == 1 and "a newer incarnation took over" in done[1], done)
+        done = end(host(4, 4, 1))
+        check(done[0] == 1 and "the lease epoch is old" in done[1], done)
+    finally:
+        relay.stop = True
+        relay.join()
+        box.terminate()
+        said = box.communicate()[1]
+    check(relay.lost and relay.late, "no trouble", relay.lost, relay.late)
+    check(len(re.findall(r"slot \d: node \d, 1000 words: the proxy shuts down", said)) == 6, said)
+    check("slot 4: node 5, 1000 words" in said and "a newer incarnation took over" in said, said)
+
+
+@case
+def test_sealed():
+    for loss in ("0", "30"):
+        done = run("./sealed", loss)
+        check(done[0] == 0 and re.fullmatch(r"box: 16 bytes, (aes|aegis|chacha20)\S*\n"
+                                            r"host: closed\n", done[1]), loss, done)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
