@@ -87,6 +87,24 @@
    that comes again (offer.channel and source of a channel already there) goes to its ingest(), and
    every other datagram to that of the channel whose local_id peek() told.
 
+   SOCKETS.  The caller keeps the address of each path.  The opener knows them; an acceptor has that
+   of path pkt[DXPU_FRAME_PATH] from a datagram for which accept() or ingest() returned DXPU_OK and
+   whose packet number is the path's largest: what is refused or late must not move an address.
+   A frame that the socket does not take (EAGAIN, ENOBUFS, EMSGSIZE) may be dropped, as one lost on
+   the way; better, keep it and call emit() again when it has left.  Errors of a UDP socket, as
+   ECONNREFUSED, end nothing.  Waiting in milliseconds delays acknowledgements: use ppoll().
+
+   THE END.  The end that has no more to send calls close(), once the channel is UP: before, close()
+   drops what was submitted.  emit() of both ends then returns E_CLOSED.  Take once more before
+   leaving, if several datagrams are ingested in a turn: TLPs may have arrived with the close.  What
+   the other end had submitted and was not acknowledged may be lost.  The end that did not call
+   close() goes on with ingest() and emit() for the hold time after E_CLOSED, both ends if both
+   called it: their answer may be lost, and the peer then repeats its close.  After another error
+   nothing lingers.
+
+   PROGRAMS that do all this are in examples/embed, to be copied: tlp_dump.c, loopback.c,
+   udp_pair.c, acceptor.c (many hosts, restarts, leases), sealed.cc (keys).
+
    REQUESTS.  With cfg.tags the channel matches completions to the requests it sent.  Their time
    is the caller's: wait no longer than dxpu_tags_next_ns(), then call dxpu_tags_expire().
 
@@ -1021,18 +1039,19 @@ typedef struct dxpu_suite {
 /* Zero it with dxpu_channel_config_default(), then set what differs. */
 typedef struct dxpu_channel_config {
     uint32_t local_id; /* under which we receive; random, not 0, not used by another channel here */
-    uint32_t sequence; /* first frame sequence we send; random */
+    uint32_t sequence; /* first frame sequence we send; random, any */
     uint64_t epoch;    /* lease epoch, > 0 */
     dxpu_place local, remote;
     uint32_t window_frames;     /* frames in flight each way: a power of two, 4..16384 [64] */
-    uint32_t frame_limit_bytes; /* largest frame we send or take: MTU less IP and UDP headers; a
-                                   path must carry this, or what open found, to be used [1452] */
-    dxpu_credits rx;            /* stored here until taken [64/1024, 64/64, 256/1024] */
-    dxpu_credits tx;            /* queued here until acknowledged [the same] */
-    uint32_t hold_ms;           /* silence that ends the channel, at least 1 [1,000] */
-    uint64_t rto_min_ns;        /* [1 ms] */
-    uint64_t ack_delay_ns;      /* an acknowledgement waits so long for company [25 us] */
-    uint8_t paths;           /* opener: those to use; acceptor: the most that it follows, 1.. [1] */
+    uint32_t frame_limit_bytes; /* largest frame we send or take, 1232..65507: MTU less IP and UDP
+                                   headers; a path must carry it, or what open found [1452] */
+    dxpu_credits rx;  /* stored here until taken; headers from 1, data from 256, 8, 256, a class's
+                         ring (D-52) below 1 GiB [64/1024, 64/64, 256/1024] */
+    dxpu_credits tx;  /* queued here until acknowledged; headers at most 32,768 in all [as rx] */
+    uint32_t hold_ms; /* silence that ends the channel; at least 4 x each of these [1,000] */
+    uint64_t rto_min_ns;     /* 1..hold/4 [1 ms] */
+    uint64_t ack_delay_ns;   /* how long an acknowledgement waits for more, 0..hold/4 [25 us] */
+    uint8_t paths;           /* opener: used; acceptor: the most followed; 1..DXPU_PATHS_MAX [1] */
     bool spread;             /* load on all usable paths, else on the first of them [false] */
     bool lossless;           /* a fabric that never drops: no congestion control [false] */
     dxpu_tags *tags;         /* requests we send and the completions we take; NULL: unmatched.
@@ -1048,7 +1067,8 @@ typedef struct dxpu_delivery {
     bool last;      /* ... and no further completion of it will come */
 } dxpu_delivery;
 
-/* -- private layouts, visible so that a channel can be a member of your struct -- */
+/* -- private layouts, visible so that a channel can be a member of your struct.  Between calls a
+   dxpu_channel may be moved, by memcpy: nothing points into it.  Its memory may not. -- */
 typedef struct dxpui_fifo { /* TLPs of one class in a byte ring, and their credit units */
     uint8_t *mem;
     uint32_t cap, head, next, tail; /* bytes; positions: oldest, next to offer, free */
@@ -1153,7 +1173,12 @@ typedef struct dxpu_channel {
 /* Sensible values, in brackets above; ids, epoch and places are left 0 for the caller to set. */
 DXPU_API void dxpu_channel_config_default(dxpu_channel_config *cfg);
 /* Bytes of memory, 8-byte aligned, that a channel of this configuration needs; 0 when a value is
-   out of range. */
+   out of range.  With defaults otherwise, on a 64-bit machine, beside sizeof(dxpu_channel):
+       window_frames     16       64      256     1024
+       1232 bytes    169904   227024   455600  1369904
+       1452 bytes    173424   241104   511920  1595184
+       8952 bytes    293424   721104  2431920  9275184
+       least          65328   122448   351024  1265328   1232 bytes, rx and tx 8/256, 8/8, 8/256 */
 DXPU_API size_t dxpu_channel_bytes(const dxpu_channel_config *cfg);
 /* Initialise.  mem stays the caller's and must outlive the channel.  Layouts are checked: a program
    whose parts disagree on the options of section 2 gets E_ARG.  Time starts when it is opened or
@@ -1244,7 +1269,7 @@ DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch);
 /* ==== 16  Channel: receiving ============================================= spec/deliver.md ==== */
 enum { DXPU_RX_ECN_CE = 1 }; /* flags of ingest: the datagram came marked Congestion Experienced */
 /* Take one datagram from the network.
-   pkt    1..65535 bytes; altered when a suite opens it in place; not kept
+   pkt    0..65535 bytes; altered when a suite opens it in place; not kept
    Returns DXPU_OK, or a peer error after counting it (drop the datagram and go on), or the fatal
    error that it caused.  O(records), O(window) over the life of a loss. */
 DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt, size_t len,

@@ -147,6 +147,58 @@ def test_loopback_is_the_readmes_program():
 
 
 @case
+def test_a_channel_may_be_moved():
+    source = text("examples/embed/loopback.c")
+    source = source.replace("static dxpu_channel ch[2];",
+                            "static dxpu_channel room[2][2], *ch = room[0];")
+    loop = "while (carry(HOST, BOX) == 0) {"
+    check(loop in source and "room" in source)
+    for copy in ("memcpy(to, ch, sizeof room[0]);", ""):  # control: moved without its contents
+        move = ("dxpu_channel *to = room[ch == room[0]]; %s memset(ch, 0xa5, sizeof room[0]); "
+                "ch = to;" % copy)
+        with open(os.path.join(here, "move.c"), "w", encoding="utf-8") as file:
+            file.write(source.replace(loop, loop + move))
+        check(run("cc", "-I../..", "-o", "move", "move.c") == (0, "", ""), "build")
+        done = run("./move")
+        check((done == (0, LOOPBACK, "")) == bool(copy), copy, done)
+
+
+SIZES = """#define DXPU_IMPLEMENTATION
+#include "dxpu.h"
+#include <stdio.h>
+int main(void)
+{
+    static const unsigned limits[] = { 1232, 1452, 8952, 1232 };
+    for (int row = 0; row < 4; row++)
+        for (unsigned window = 16; window <= 1024; window *= 4) {
+            dxpu_channel_config c;
+            dxpu_channel_config_default(&c);
+            c.window_frames = window;
+            c.frame_limit_bytes = limits[row];
+            for (int i = 0; row == 3 && i < DXPU_CLASSES; i++) {
+                c.rx.header[i] = c.tx.header[i] = 8;
+                c.rx.data[i] = c.tx.data[i] = i == DXPU_NONPOSTED ? 8 : 256;
+            }
+            printf("%zu\\n", dxpu_channel_bytes(&c));
+        }
+    return 0;
+}
+"""
+
+
+@case
+def test_memory_table_of_the_header():
+    table = re.search(r"window_frames     16 .*\n((?: +\w+ .*\n){4})", text("dxpu.h"))
+    shown = re.findall(r"\b\d{5,}\b", table.group(1))
+    with open(os.path.join(here, "sizes.c"), "w", encoding="utf-8") as file:
+        file.write(SIZES)
+    check(run("cc", "-I../..", "-o", "sizes", "sizes.c") == (0, "", ""), "build")
+    if sys.maxsize <= 2 ** 32:
+        return "the table is of 64-bit machines"
+    check(len(shown) == 16 and run("./sizes")[1].split() == shown, shown, run("./sizes"))
+
+
+@case
 def test_udp_pair_ends_gracefully_under_loss():
     pairs = []
     for loss in ("0", "5", "20", "20"):
