@@ -55,11 +55,12 @@ def port():
 
 
 class Relay(threading.Thread):
-    """Loses datagrams each way, and sends all opens that it has seen again and again."""
+    """Loses datagrams each way, the first `closes` close frames from `to` among them, and sends all
+    opens that it has seen again and again."""
 
-    def __init__(self, to, loss):
+    def __init__(self, to, loss, closes=0):
         super().__init__(daemon=True)
-        self.to, self.loss = ("127.0.0.1", int(to)), loss
+        self.to, self.loss, self.closes = ("127.0.0.1", int(to)), loss, closes
         self.listen = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.listen.bind(("127.0.0.1", 0))
         self.port = str(self.listen.getsockname()[1])
@@ -80,7 +81,9 @@ class Relay(threading.Thread):
                         self.opens.append((way, data))
                 else:
                     way, to = s, None
-                if random.random() < self.loss:
+                if not to and self.closes and data[3] == 7:
+                    self.closes -= 1
+                elif random.random() < self.loss:
                     self.lost += 1
                 elif to:
                     way.sendto(data, to)
@@ -201,14 +204,22 @@ def test_memory_table_of_the_header():
 @case
 def test_udp_pair_ends_gracefully_under_loss():
     pairs = []
-    for loss in ("0", "5", "20", "20"):
+    relays = []
+    for loss, words in (("0", "1000"), ("5", "1000"), ("20", "1000"), ("20", "10")):
         at = port()
         box = start("./udp_pair", "box", "127.0.0.1", at, loss)
-        pairs.append((loss, box, start("./udp_pair", "host", "127.0.0.1", at, loss)))
-    for loss, box, host in pairs:
+        relays.append(Relay(at, 0, closes=3 if loss == "0" else 0))  # its answer must come again
+        pairs.append((loss, words, box, start("./udp_pair", "host", "127.0.0.1", relays[-1].port,
+                                              loss, words)))
+    for loss, words, box, host in pairs:
         for who, process in (("host", host), ("box", box)):
             done = end(process)
-            check(done == (0, who + ": 1000 words, closed: the proxy shuts down\n", ""), loss, done)
+            check(done == (0, "%s: %s words, closed: the proxy shuts down\n" % (who, words), ""),
+                  loss, words, done)
+    check(relays[0].closes == 0, "no answer was lost")
+    for relay in relays:
+        relay.stop = True
+        relay.join()
     lonely = run("./udp_pair", "host", "127.0.0.1", port())  # control: nobody answers
     check(lonely[0] == 1 and "failed: no valid frame" in lonely[1], lonely)
 
