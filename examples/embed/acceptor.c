@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 #include <time.h>
-enum { SLOTS = 4, ENTRIES = 2 * SLOTS }; /* of each slot what is served, and what may replace it */
+enum { SLOTS = 4, ENTRIES = 2 * SLOTS }; /* a slot's: served, and the newest to come */
 typedef struct entry {
     dxpu_channel ch;
     dxpu_channel_config cfg;
