@@ -47,7 +47,7 @@ static void begin_wipe(box *b, unsigned number)
 
 enum { NOTHING_LASTS = 1 }; /* as a medium: what the device has ends with this process */
 
-/* Files of before name no medium, 0: a lease goes on, but who knows what was, or is to be, wiped? */
+/* Older files name no medium, 0: a lease goes on, but nothing says what was, or is to be, wiped. */
 static bool speaks_of(uint8_t phase, uint64_t recorded, uint64_t now, bool pristine)
 {
     switch (phase) {

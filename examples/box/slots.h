@@ -107,8 +107,8 @@ typedef struct box {
        leases, else _EMPTY. */
     uint8_t *phase;
     state_key *lease_key; /* of each slot, that of a manager's lease: nobody else is let in */
-    uint64_t *medium; /* of each slot, what its device keeps its data on; 0: not known */
-    bool managed;     /* it has a manager: only that one's leases are admitted */
+    uint64_t *medium;     /* of each slot, what its device keeps its data on; 0: not known */
+    bool managed;         /* it has a manager: only that one's leases are admitted */
     uint8_t identity[IDENTITY_BYTES];
     const char *model;    /* NULL: the device kind's name */
     unsigned group_slots; /* 0: no groups */

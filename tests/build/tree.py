@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The tree as a whole: top level, who may include whom, format, line and function lengths."""
+import functools
 import os
 import re
 import subprocess
@@ -79,12 +80,19 @@ def bindings():
     return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
 
 
+@functools.lru_cache
+def room_folders():
+    """Where the rooms of examples/ have headers."""
+    return sorted({os.path.dirname(n) + "/" for n in files()
+                   if n.startswith("examples/") and n.endswith(".h")})
+
+
 def include_problems(name, source, exists=None):
     """Includes of one file that design's dependency rule forbids."""
     exists = exists or (lambda path: os.path.isfile(os.path.join(ROOT, path)))
     problems = []
     parts = name.split("/")
-    searched = ["bindings/%s/" % b for b in bindings()] + ["examples/common/"]
+    searched = ["bindings/%s/" % b for b in bindings()] + room_folders()
     source = re.sub(r"/\*.*?\*/", "", source, flags=re.S)
     for quote, what in re.findall(r'(?m)^\s*#\s*include\s*([<"])([^>"]+)[>"]', source):
         near = what

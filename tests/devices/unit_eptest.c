@@ -685,7 +685,7 @@ static void test_reset_leaves_nothing(void **state)
     }
 }
 
-/* S-161: the memory that a reset takes away is given back by a job, whose time is not the loop's. */
+/* S-161: a job gives back the memory that a reset takes away; its time is not the loop's. */
 static void test_s161_a_reset_clears_at_once(void **state)
 {
     dxpu_event hot = { .type = DXPU_EVENT_HOT_RESET, .flags = DXPU_EVENT_ON };

@@ -3592,7 +3592,7 @@ static void test_s163_a_layout_that_cannot_be_written(void **state)
     remove_disk(path);
 }
 
-/* ==== 13  A sync that failed =================================================================== */
+/* ==== 13  A sync that failed ================================================================== */
 
 /* What is to be durable is not, whatever the system says of later syncs. */
 static void all_is_lost(driver *d)

@@ -865,7 +865,8 @@ def options_and_files():
     with lab.Lab() as l:
         check(l.run("dxpu-host", "--help").status == 0)
         check("dxpu-box" in l.run("dxpu-box", "--version").output())
-        for args in ((), ("--box", "1.2.3.4.5"), ("--bax", "y"), ("--box", "127.0.0.1", "--load", "some"),
+        for args in ((), ("--box", "1.2.3.4.5"), ("--bax", "y"),
+                     ("--box", "127.0.0.1", "--load", "some"),
                      ("--box", "127.0.0.1", "--load", "read", "--size", "3"), ("box",),
                      ("--box", "127.0.0.1:99999", "--load", "read"),
                      ("--box", "127.0.0.1", "--load", "read", "--window", "63"),

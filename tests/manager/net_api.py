@@ -53,7 +53,7 @@ class Answer:
 
 
 def ask(m, method, target, body=None, token=None, **fields):
-    """One request, which is confirmed if it erases data; its answer is as spec/openapi.yaml says."""
+    """One request, confirmed if it erases data; its answer is as spec/openapi.yaml says."""
     if body is None or isinstance(body, dict):
         target = confirmed(method, target, body)
     fields = {name.replace("_", "-"): value for name, value in fields.items()}

@@ -903,8 +903,9 @@ static void put_back(rig_store *copy)
     events_seen = c ? last_event() : 0; /* they were heard before */
 }
 
-/* Boxes and hosts are away, cut off and killed, so is the manager, its clock steps, its store has no
-   room or is put back, and boxes come back with used disks: no data of a tenant go without a decision, and no lease reads another's. */
+/* Boxes and hosts are unreachable, cut off and killed, so is the manager, its clock steps, its
+   store is full or put back, and boxes come back with used disks: no data of a tenant go without a
+   decision, and no lease reads another's. */
 static bool run_absences(uint64_t seed, mutation m, unsigned steps)
 {
     random_word = seed * 0x9e3779b97f4a7c15u + 1;

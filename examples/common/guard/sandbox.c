@@ -340,8 +340,7 @@ const char *sandbox_name(void)
 #define CLONE_FLAGS SCMP_A0
 #endif
 
-/* What finds files by their names, beside mode_calls; but for the names of one's own descriptors and
-   fstat(). */
+/* What finds files by their names, beside mode_calls; not names of own descriptors, not fstat(). */
 static const char *const paths[] = { "stat",       "lstat",    "stat64",    "lstat64",
                                      "statfs",     "access",   "faccessat", "faccessat2",
                                      "getdents64", "rename",   "renameat",  "renameat2",

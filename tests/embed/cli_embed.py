@@ -13,9 +13,11 @@ import tempfile
 import threading
 import time
 
-from cases import case, check, main, until
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import rooms  # noqa: E402
+from cases import case, check, main, until  # noqa: E402
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = rooms.ROOT
 EMBED = os.path.join(ROOT, "examples", "embed")
 WARN = ("-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Wvla -Wwrite-strings -Wformat=2 "
         "-Werror").split()
