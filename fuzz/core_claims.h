@@ -119,7 +119,7 @@ static uint64_t node_sum(const core *c, uint32_t i)
     sum = add_number(add_number(sum, m->gone_ms), m->enlarge_ms);
     sum = add_number(add_number(sum, m->left_ms), m->rival);
     sum = add_number(add_number(sum, m->missing), m->told_total);
-    sum = add_number(add_number(sum, m->other_told), m->unsaved);
+    sum = add_number(sum, m->unsaved);
     return add_unit(sum, c, corei_node_unit(c, i));
 }
 
