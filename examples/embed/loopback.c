@@ -38,10 +38,9 @@ int main(void)
     dxpu_channel_config_default(&cfg);
     for (i = HOST; i <= BOX; i++) {
         size_t size = dxpu_channel_bytes(&cfg);
-        void *memory = malloc(size);
         cfg.local_id = 100u + (unsigned)i; /* random in a product, and so cfg.sequence */
         cfg.epoch = 1;                     /* of the lease: the pool's manager gives it */
-        if (!memory || dxpu_channel_init(&ch[i], &cfg, memory, size) != DXPU_OK)
+        if (dxpu_channel_init(&ch[i], &cfg, malloc(size), size) != DXPU_OK)
             return 1;
     }
     dxpu_channel_open(&ch[HOST], now_ns);

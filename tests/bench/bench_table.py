@@ -11,13 +11,9 @@ FULL, SHORT = os.path.join(ROOT, "spec", "performance.md"), os.path.join(ROOT, "
 BEGIN, END = "<!-- bench: made by tests/bench/bench.py --write -->", "<!-- bench: end -->"
 
 # What the short table has, of what is there.
-CHOSEN = ("codec 256 B", "codec 8 x 256 B", "route bdf 4096", "read 64 B, loopback, p50",
-          "read 64 B, AF_XDP, p50", "write of 256 B, processor, beside messages",
-          "write of 256 B, processor, beside segments",
+CHOSEN = ("codec 256 B", "read 64 B, loopback, p50",
           "write stream 256 B, lossless beside messages",
-          "read stream 256 B, 140 tags beside messages", "equation1 140 x 256 B / 6.8 us",
-          "memory state of 64 frames", "memory box of 512 slots", "start-up of a box",
-          "fio depth 32")
+          "read stream 256 B, 140 tags beside messages", "fio depth 32")
 
 
 def figure(value):

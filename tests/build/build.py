@@ -425,8 +425,8 @@ def sanitizers(f):
 
 
 def commands():
-    """Commands that README.md shows with their output (`    $ build/...`) print just that."""
-    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
+    """Commands that a README shows with their output (`    $ build/...`) print just that."""
+    with open(os.path.join(ROOT, "examples/cli/README.md"), encoding="utf-8") as file:
         shown = re.findall(r"(?m)^    \$ (build/.*)\n((?:    [^$ ].*\n)*)", file.read())
     check("readme_shows_commands", bool(shown))
     for number, (line, expected) in enumerate(shown, 1):
