@@ -7,7 +7,7 @@
    libFuzzer: -max_len=256 */
 #include "quick_sodium.h"
 
-#include "dxpu_noise.c"
+#include "dxpu_noise.h"
 #include "dxpu_sodium.c"
 #include "dxpu_sodium_stream.c"
 #include "input.h"

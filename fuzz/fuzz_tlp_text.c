@@ -2,13 +2,12 @@
    found and printed; or a line of JSON, which becomes a TLP.  A TLP that is encoded says the same
    as JSON, and that again the same TLP.
    libFuzzer: -max_len=2048 */
-#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
-#include "tlp_fields.c"
-#include "tlp_json.c"
-#include "tlp_line.c"
-#include "tlp_text.c"
+#include "tlp_fields.h"
+#include "tlp_json.h"
+#include "tlp_line.h"
+#include "tlp_text.h"
 #include "input.h"
 #include "quiet.h"
 

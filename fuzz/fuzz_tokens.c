@@ -7,7 +7,7 @@
 #include "input.h"
 #include "quiet.h"
 
-#include "api_requests.c"
+#include "api_requests.h"
 #include "api_tokens.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

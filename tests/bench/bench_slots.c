@@ -8,7 +8,7 @@
 #include "fabric.h"
 
 #include "bench.h"
-#include "enumerate.c"
+#include "enumerate.h"
 
 enum { DEVICES_MAX = 8, DEPTH = 32, READ_BYTES = 256, MPS = 512, MS = 1000000, BAR_BYTES = 65536 };
 enum { COMPLETION_HEADERS = 4096, COMPLETION_UNITS = 32768 };

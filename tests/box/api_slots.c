@@ -11,12 +11,12 @@
 
 #include <cmocka.h>
 
-#include "identity.c"
-#include "guard.c"
-#include "limit.c"
+#include "identity.h"
+#include "guard.h"
+#include "limit.h"
 #include "slots.c"
-#include "leases.c"
-#include "state.c"
+#include "leases.h"
+#include "state.h"
 #include "peer.h"
 
 enum { CAPACITY = 4, FLOOD = 700, BURST = 32, SMALL_BYTES = 64, LARGE_BYTES = 192 };

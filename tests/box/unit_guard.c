@@ -1,6 +1,5 @@
 /* unit_guard.c - what a hostile device may send: every illegal TLP beside the legal one
    SPDX-License-Identifier: MIT */
-#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
 #include <setjmp.h>
@@ -10,11 +9,11 @@
 
 #include <cmocka.h>
 
-#include "dxpu_guard.c"
-#include "guard.c"
-#include "limit.c"
-#include "refusal.c"
-#include "windows.c"
+#include "dxpu_guard.h"
+#include "guard.h"
+#include "limit.h"
+#include "refusal.h"
+#include "windows.h"
 
 enum { US = DXPU_BDF(5, 0, 0), THE_HOST = 0, EXPRESS_AT = 0x70 };
 #define BASE UINT64_C(0x100000000) /* of 64 KB for both, then 64 KB to read, 64 KB to write */

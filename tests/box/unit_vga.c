@@ -16,10 +16,10 @@
 
 #include <cmocka.h>
 
-#include "pages.c"
-#include "pci.c"
+#include "pages.h"
+#include "pci.h"
 #include "vga.c"
-#include "screenshot.c"
+#include "screenshot.h"
 #include "root_complex.h"
 
 #include <png.h>

@@ -7,8 +7,7 @@
 
 #include <cmocka.h>
 
-#define DXPU_MODEL_IMPLEMENTATION
-#include "world.c"
+#include "world.h"
 
 static perf_scene sc;
 static perf_result r;

@@ -12,7 +12,7 @@
 
 #undef _POSIX_C_SOURCE
 #include "pool_table.c"
-#include "pool_text.c"
+#include "pool_text.h"
 
 #define TEST(name) cmocka_unit_test(test_##name)
 

@@ -1,6 +1,5 @@
 /* unit_windows.c - tables of DMA windows, against a map that has every address
    SPDX-License-Identifier: MIT */
-#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
 #include <setjmp.h>
@@ -10,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "dxpu_windows.c"
-#include "windows.c"
+#include "dxpu_windows.h"
+#include "windows.h"
 
 enum { SPAN = 97, STEPS = 4000 };
 

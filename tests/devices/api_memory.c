@@ -4,8 +4,8 @@
 #define _GNU_SOURCE
 #endif
 #include "memory.c"
-#include "pages.c"
-#include "pci.c"
+#include "pages.h"
+#include "pci.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

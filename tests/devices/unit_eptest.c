@@ -17,9 +17,9 @@
 #include <cmocka.h>
 
 #include "eptest.c"
-#include "function.c"
-#include "pages.c"
-#include "pci.c"
+#include "function.h"
+#include "pages.h"
+#include "pci.h"
 
 #include "root_complex.h"
 

@@ -10,12 +10,12 @@
 
 #include <cmocka.h>
 
-#include "grants.c"
-#include "msi.c"
-#include "probe.c"
-#include "queue.c"
-#include "retry.c"
-#include "slot.c"
+#include "grants.h"
+#include "msi.h"
+#include "probe.h"
+#include "queue.h"
+#include "retry.h"
+#include "slot.h"
 #include "peer.h"
 #include "slot_line.h"
 

@@ -10,11 +10,11 @@
 
 #include <cmocka.h>
 
-#include "grants.c"
-#include "msi.c"
-#include "probe.c"
-#include "queue.c"
-#include "retry.c"
+#include "grants.h"
+#include "msi.h"
+#include "probe.h"
+#include "queue.h"
+#include "retry.h"
 #include "slot.c"
 #include "vswitch.c"
 #include "peer.h"

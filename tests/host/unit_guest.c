@@ -14,8 +14,8 @@
 
 #include "vswitch.c" /* first: names of its own */
 #include "guest.c"
-#include "probe.c"
-#include "vmd.c"
+#include "probe.h"
+#include "vmd.h"
 
 enum { SENT_MAX = 64, SLOTS = 2 };
 #define BAR2  0x80000000u

@@ -13,8 +13,8 @@
 
 #include "keeper.c"
 
-#include "crossing.c"
-#include "queue.c"
+#include "crossing.h"
+#include "queue.h"
 
 enum { SLOTS = 2 };
 static keeper the;

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "enumerate.c"
+#include "enumerate.h"
 #include "load.c"
 
 /* ==== The link ================================================================================ */

@@ -12,7 +12,7 @@
 
 #include "parent.c"
 
-#include "crossing.c"
+#include "crossing.h"
 
 /* What these tests do not come to. */
 int keeper_run(const keeper_settings *settings, int socket)

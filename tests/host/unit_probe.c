@@ -1,6 +1,5 @@
 /* unit_probe.c - sizing a device's BARs, against scripted configuration spaces
    SPDX-License-Identifier: MIT */
-#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
 #include <setjmp.h>
@@ -9,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "probe.c"
+#include "probe.h"
 
 /* What a device has at 0x10..0x24: a register and the bits of it that can be written. */
 typedef struct space {

@@ -1,6 +1,5 @@
 /* unit_queue.c - TLPs that wait for a channel: which may pass which
    SPDX-License-Identifier: MIT */
-#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
 #include <setjmp.h>
@@ -9,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "queue.c"
+#include "queue.h"
 
 enum { CAPACITY = 8, BYTES = 16 };
 

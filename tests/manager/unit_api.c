@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "api_head.c"
-#include "api_requests.c"
+#include "api_requests.h"
 #include "api_tokens.c"
 
 static uint64_t chance(uint64_t *state)
