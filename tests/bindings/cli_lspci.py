@@ -11,7 +11,7 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PROGRAM = os.environ.get("DXPU_VSWITCH", os.path.join(ROOT, "build", "san", "tests",
-                                                      "unit_vswitch"))
+                                                      "bindings", "unit_vswitch"))
 BAD = re.compile(r"<\?>|!!!|<access denied>|<chain|<unreadable>|[Uu]nknown|overdriven|"
                  r"\bID [0-9a-f]+ v|Unable|[Bb]roken")
 CAPABILITIES = ["[40] Express (v2)", "[80] MSI", "[90] Power Management version 3",
