@@ -13,7 +13,9 @@ VERSION := $(shell sed -n 's/.*DXPU_VERSION  *"\(.*\)".*/\1/p' dxpu.h)
 # These targets install the Debian packages they need as root, before anything is built.
 NEED := $(firstword $(foreach n,cross check plots demo bench asan cov firmware fuzz prove ship \
   size soak,$(if $(filter $n%,$(MAKECMDGOALS)),$n)))
-ifneq ($(if $(NEED),$(shell tests/packages.sh $(NEED) </dev/null >&2 || echo missing)),)
+DRY_RUN := $(findstring n,$(filter-out --%,$(firstword -$(MAKEFLAGS))))
+ifneq ($(if $(DRY_RUN),,$(if $(NEED),$(shell tests/packages.sh $(NEED) </dev/null >&2 || \
+  echo missing))),)
 $(error packages are missing, see above)
 endif
 
@@ -153,6 +155,17 @@ plots: all build/tests/manager/sim_pool
 check: all firmware $(SAN_ALL) $(COV_ALL) $(BENCHES:%.c=build/%)
 	$(PYTHON) tests/run.py --jobs 2 $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
 
+## test       one test: make test T=unit_tlp [K=test_t9*], make test T=net_proxies [K=case]
+TEST := $(wildcard $(addprefix tests/*/$(T),.c .py))
+test: $(if $(TEST:%.py=),$(TEST:%.c=build/san/%),all)
+	$(if $(TEST),,$(error T=$(T) is no test: give the name of a file of tests/ without its suffix))
+	$(if $(TEST:%.py=),DXPU_TEST='$(or $(K),*)' $(TEST:%.c=build/san/%),$(PYTHON) $(TEST) $(K))
+
+## quick      the C tests but for simulations, without sanitizers: under a minute
+QUICK := $(filter-out $(foreach d,sim manager cli,tests/$d/sim_%),$(C_TESTS))
+quick: $(QUICK:%.c=build/%)
+	$(PYTHON) tests/run.py --jobs 2 $^
+
 ## check-long check with many more simulation seeds, hot-plug cycles, a large pool, a cut of 60 s
 check-long: all firmware $(SAN_ALL) $(COV_ALL) $(C_TESTS:%.c=build/%) $(BENCHES:%.c=build/%)
 	DXPU_SEEDS=1000000 $(PYTHON) tests/run.py --timeout 14400 build/tests/sim/sim_channel
@@ -220,6 +233,6 @@ clean: ; rm -rf build
 ## help       this list
 help: ; @sed -n 's/^## //p' Makefile
 .PHONY: all demo bench plots check check-long asan cov prove cross fuzz fmt toc spec size ship
-.PHONY: install clean help firmware soak rooms
+.PHONY: install clean help firmware soak rooms test quick
 .SECONDARY .DELETE_ON_ERROR:
 -include $(shell find build -name '*.d' -type f 2>/dev/null)

@@ -594,5 +594,6 @@ int main(void)
         cmocka_unit_test(test_counter_names),
         cmocka_unit_test(test_open_says_why),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests_name("api_af_xdp", tests, NULL, NULL);
 }

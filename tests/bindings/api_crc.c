@@ -6,6 +6,7 @@
 #include "dxpu.h"
 
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -67,5 +68,6 @@ int main(void)
         cmocka_unit_test(test_nothing_changes_nothing),
         cmocka_unit_test(test_name),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2356,5 +2356,6 @@ int main(void)
         cmocka_unit_test(test_s14_a_box_forgets_in_time),
         cmocka_unit_test(test_counter_names),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -352,5 +352,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_sizes_refused, setup, teardown),
         cmocka_unit_test(test_full_disk),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

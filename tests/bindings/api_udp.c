@@ -730,5 +730,6 @@ int main(void)
         cmocka_unit_test(test_bypass),
         cmocka_unit_test(test_bypass_that_waits),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

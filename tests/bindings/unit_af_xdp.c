@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #endif
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -168,5 +169,6 @@ int main(void)
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_full_driver),
                                         cmocka_unit_test(test_driver_that_takes_all),
                                         cmocka_unit_test(test_driver_that_fails) };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1310,5 +1310,6 @@ int main(void)
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_hostile_streams),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

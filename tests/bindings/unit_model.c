@@ -1,6 +1,7 @@
 /* unit_model.c - the equations of bindings/model against the figures of the paper and by hand
    SPDX-License-Identifier: MIT */
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -355,5 +356,6 @@ int main(void)
         cmocka_unit_test_setup(test_a_wait_of_the_host_hides_nothing, begin),
         cmocka_unit_test_setup(test_values_out_of_range, begin),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

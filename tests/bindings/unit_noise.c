@@ -394,5 +394,6 @@ int main(void)
     randombytes_set_implementation(&fixed);
     if (sodium_init() < 0)
         return 1;
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1543,5 +1543,6 @@ int main(int argc, char **argv)
     };
     if (argc == 5 && !strcmp(argv[1], "--dump"))
         return dump(argv[2], (unsigned)atoi(argv[3]), argv[4][0] == '1');
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

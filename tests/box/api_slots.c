@@ -5,6 +5,7 @@
 #define _DEFAULT_SOURCE
 #endif
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -1081,5 +1082,6 @@ int main(void)
         CASE(test_close_is_answered_again),
         CASE(test_path_is_learnt_from_authentic_frames),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -576,5 +576,6 @@ int main(void)
         CASE(test_s111_rates),
         CASE(test_s112_nothing_is_left_for_the_next),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -137,5 +137,6 @@ int main(void)
         cmocka_unit_test(test_one_file_many_names), cmocka_unit_test(test_machines_differ),
         cmocka_unit_test(test_of_a_proxy),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

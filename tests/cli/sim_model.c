@@ -1,6 +1,7 @@
 /* sim_model.c - examples/cli/model against the equations of bindings/model
    SPDX-License-Identifier: MIT */
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -353,5 +354,6 @@ int main(void)
         cmocka_unit_test_setup(test_two_runs_are_one, begin),
         cmocka_unit_test_setup(test_scenes_out_of_range, begin),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

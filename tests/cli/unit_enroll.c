@@ -211,5 +211,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_s51_answers_what_is_repeated, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_s144_names_that_others_say, set_up, tear_down),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

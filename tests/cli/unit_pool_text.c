@@ -4,6 +4,7 @@
 #define _DEFAULT_SOURCE
 #endif
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -269,5 +270,6 @@ int main(void)
         TEST(cut_cells),
         TEST(tables),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -283,5 +284,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_copies_by_direction, begin, end),
         cmocka_unit_test_setup_teardown(test_broken_files, begin, end),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

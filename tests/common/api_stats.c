@@ -3,6 +3,7 @@
 #include "stats.h"
 
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 
 #include <cmocka.h>
@@ -104,5 +105,6 @@ int main(void)
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_counters_add_up),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -558,5 +558,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_port_in_use, setup, teardown),
         cmocka_unit_test_setup_teardown(test_secure_send_to_who_does_not_read, setup, teardown),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

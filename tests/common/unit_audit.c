@@ -365,6 +365,7 @@ int main(void)
         return 2;
     snprintf(file, sizeof file, "%s/log", folder);
     snprintf(other, sizeof other, "%s/other", folder);
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     failed = cmocka_run_group_tests(tests, NULL, NULL);
     fresh();
     rmdir(folder);

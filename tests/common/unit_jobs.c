@@ -4,6 +4,7 @@
 #include "dxpu.h"
 
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stddef.h>
 
@@ -233,5 +234,6 @@ int main(void)
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_quick_ones),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

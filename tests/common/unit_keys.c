@@ -702,5 +702,6 @@ int main(void)
         cmocka_unit_test(test_s93_timestamps_are_bounded),
         cmocka_unit_test(test_s94_key_of_a_box),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -362,5 +362,6 @@ int main(void)
     };
     if (dxpu_sodium_init() != DXPU_OK)
         return 1;
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

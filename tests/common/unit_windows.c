@@ -272,5 +272,6 @@ int main(void)
         cmocka_unit_test_teardown(test_s102_fixed_memory, teardown),
         cmocka_unit_test_teardown(test_s103_differences_lead_from_one_to_the_other, teardown),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1010,5 +1010,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_control_damaged_bytes_are_seen),
     };
     vector_find_folder(argc, argv);
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, read_all, free_all);
 }

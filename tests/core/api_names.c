@@ -3,6 +3,7 @@
 #include "dxpu.h"
 
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 
 #include <cmocka.h>
@@ -78,5 +79,6 @@ int main(void)
         cmocka_unit_test(test_numbers_that_are_no_error),
         cmocka_unit_test(test_counters),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

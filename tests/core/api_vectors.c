@@ -270,5 +270,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_t40_aer_vectors),
     };
     vector_find_folder(argc, argv);
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -537,5 +537,6 @@ int main(void)
         payload[i] = (uint8_t)(i * 31 + 7);
     printf("DXPU_SEED=%llu DXPU_ROUNDS=%llu\n", (unsigned long long)seed,
            (unsigned long long)rounds);
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

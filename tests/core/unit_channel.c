@@ -2,6 +2,7 @@
    state table row by row, every counter. */
 #include <assert.h>
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -2484,5 +2485,6 @@ int main(void)
         cmocka_unit_test(test_w6_any_path),
         cmocka_unit_test(test_d15_acknowledged_in_between),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include "dxpu.h"
 
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <cmocka.h>
 
@@ -1067,5 +1068,6 @@ int main(void)
         cmocka_unit_test(test_f33_pop_empties),
         cmocka_unit_test(test_f21_model),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include "dxpu.h"
 
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <cmocka.h>
 
@@ -1116,5 +1117,6 @@ int main(void)
         cmocka_unit_test(test_r15_release_keeps_the_epoch),
         cmocka_unit_test(test_r12_model),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* TLP codec and classifier, rule by rule (spec/tlp.md T-, spec/route.md R-20 ff.). */
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <string.h>
 #define DXPU_IMPLEMENTATION
@@ -1718,5 +1719,6 @@ int main(void)
     unsigned i;
     for (i = 0; i < sizeof payload; i++)
         payload[i] = (uint8_t)(i * 31 + 7);
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* Section 12: frames, offers, records, the builder.  Every refusal with its error. */
 #include <assert.h>
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -697,5 +698,6 @@ int main(void)
         cmocka_unit_test(test_w44_several_in_a_frame),
         cmocka_unit_test(test_w10_frame_sizes),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

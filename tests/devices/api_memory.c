@@ -8,6 +8,7 @@
 #include "pci.h"
 
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -412,5 +413,6 @@ int main(void)
         CASE(test_function_level_reset),
         CASE(test_hot_reset),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

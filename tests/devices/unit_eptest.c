@@ -10,6 +10,7 @@
 #include "dxpu.h"
 
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -806,5 +807,6 @@ int main(void)
         cmocka_unit_test(test_s161_a_reset_clears_at_once),
         cmocka_unit_test(test_fuzz),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3947,5 +3947,6 @@ int main(void)
         cmocka_unit_test(test_s164_one_of_two_syncs_is_given_the_error),
         cmocka_unit_test(test_fuzz),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

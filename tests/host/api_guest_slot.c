@@ -4,6 +4,7 @@
 #define _DEFAULT_SOURCE
 #endif
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -1201,5 +1202,6 @@ int main(void)
         CASE(test_s103_interrupts_are_granted_as_programmed),
         CASE(test_s109_the_host_looks_itself),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #define _DEFAULT_SOURCE
 #endif
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -314,5 +315,6 @@ int main(void)
         CASE(test_d60_requests_with_untaken_completions_are_contained),
         CASE(test_requests_of_the_device_are_answered),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

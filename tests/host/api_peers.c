@@ -4,6 +4,7 @@
 #define _DEFAULT_SOURCE
 #endif
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -742,5 +743,6 @@ int main(void)
         CASE(test_v16_congested_peer_is_waited_for),
         CASE(test_v16_clogged_peer_is_given_up),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

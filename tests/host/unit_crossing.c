@@ -369,5 +369,6 @@ int main(void)
         CASE(test_end_of_the_other_is_heard_once),
         CASE(test_no_waking_is_lost),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

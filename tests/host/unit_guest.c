@@ -6,6 +6,7 @@
 #define _DEFAULT_SOURCE
 #endif
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -792,5 +793,6 @@ int main(void)
         CASE(test_s103_devices_reach_what_the_client_mapped),
         CASE(test_s103_devices_reach_each_other_as_the_switch_lets_them),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

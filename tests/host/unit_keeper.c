@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #endif
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -595,5 +596,6 @@ int main(void)
         CASE(test_numbers_are_written_once_a_turn),
         CASE(test_s181_tapes_that_are_none),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* The load generator and what it asks a new device first, without a network.
    SPDX-License-Identifier: MIT */
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -131,5 +132,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_device_that_is_never_ready),
                                         cmocka_unit_test(test_part_of_a_read_that_expired) };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include "dxpu.h"
 
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stddef.h>
 
@@ -414,5 +415,6 @@ int main(void)
         CASE(test_v15_bounds),
         CASE(test_v15_strange_capabilities),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

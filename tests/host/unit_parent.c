@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #endif
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -174,5 +175,6 @@ int main(void)
         CASE(test_s180_what_is_no_connection),
         CASE(test_s180_one_keeper_is_not_all),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include "dxpu.h"
 
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stddef.h>
 
@@ -259,5 +260,6 @@ int main(void)
         cmocka_unit_test(test_all_functions),
         cmocka_unit_test(test_nobody_at_function_0),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

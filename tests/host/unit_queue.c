@@ -3,6 +3,7 @@
 #include "dxpu.h"
 
 #include <setjmp.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <stddef.h>
 
@@ -156,5 +157,6 @@ int main(void)
         CASE(test_requests_stop_nothing),
         CASE(test_d35_events_are_barriers),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

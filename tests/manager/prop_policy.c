@@ -1012,6 +1012,7 @@ int main(void)
     };
     number("DXPU_SEED", &seed);
     number("DXPU_ROUNDS", &rounds);
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     if (failed)
         fprintf(

@@ -409,5 +409,6 @@ int main(void)
         fprintf(stderr, "DXPU_SLOTS must be at least 64\n");
         return 2;
     }
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2637,5 +2637,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_strange_keys, begin, end),
         cmocka_unit_test_setup_teardown(test_store_is_lost, begin, end),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1353,5 +1353,6 @@ int main(void)
         CASE(test_m101_numbers_after_an_old_copy),
         CASE(test_m102_replace_keeps_the_group),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #endif
 #include <sched.h>
 #include <setjmp.h>
+#include <stdlib.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -582,5 +583,6 @@ int main(void)
         TEST(empty_file),
         TEST(no_such_folder),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
