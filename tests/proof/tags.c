@@ -217,7 +217,7 @@ void proof_tags_reset(void)
 
 /* PROOF tags_expire
    claim    dxpu_tags_expire() leaves a sound table sound, reads and writes only it, and ends; a
-            request that it tells is one less in flight
+            request that it reports is one less in flight
    bounds   2 entries; requesters and tags 0 to 3; any time
    stubs    none
    open     larger tables; tags of 16 bits; the order by deadline

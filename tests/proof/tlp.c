@@ -252,7 +252,7 @@ static bool split_fits(const dxpu_cpl_split *s)
 /* PROOF completion_start
    claim    dxpu_cpl_split_start() takes every valid read with the RCBs and Max_Payload_Sizes that
             PCIe has, and nothing else; what is to be completed is then the bytes that
-            dxpu_be_to_range() tells of the request, or one for a read of none
+            dxpu_be_to_range() gives for the request, or one for a read of none
    bounds   none: any valid request, any RCB and size; requests without prefixes
    stubs    none
    open     translation requests, whose answer is no memory and may cross 4 KB

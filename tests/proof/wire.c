@@ -43,7 +43,7 @@ static bool same_credits(const dxpu_credits *a, const dxpu_credits *b)
 
 /* PROOF frame_redecode
    claim    decode(encode(f)) = f for every frame of every kind, in the fields that the kind
-            has; the header is as long as told, and what dxpu_frame_seal_crc() closes,
+            has; the header has the returned length, and what dxpu_frame_seal_crc() closes,
             check_crc() passes
    bounds   a body of at most 16 bytes, the CRC suite's trailer
    stubs    CRC-32: any number, the same for the same range of bytes, and others for others
