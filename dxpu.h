@@ -1,7 +1,7 @@
 /* dxpu.h - PCIe over datagrams: TLP codec, routing, tags, credits and the channel that carries them
    SPDX-License-Identifier: MIT          (text at the end of this file)
 
-   PCIe devices stand in boxes, hosts have none, and a network lies between them.  A proxy on each
+   PCIe devices are in boxes, hosts have none, and a network connects them.  A proxy on each
    side turns PCIe transaction layer packets (TLPs) into network frames and back, so that the pair
    looks to the host like one PCIe switch whose slots fill and empty at run time (DxPU, He et al.).
    This header is the protocol of that pair: pure C99, no allocation, no clock, no I/O, no globals.
@@ -83,9 +83,9 @@
    datagram whose dxpu_frame_peek() says DXPU_KIND_OPEN: dxpu_frame_check_crc(),
    dxpu_frame_decode(pkt, DXPU_FRAME_CRC_BYTES, &frame), dxpu_offer_decode(frame.body, &offer); ask
    its tables whether offer.epoch may have offer.destination; then a channel with that epoch,
-   local = offer.destination, remote = offer.source, init(), accept() - or a reset frame.  An open
-   that comes again (offer.channel and source of a channel already there) goes to its ingest(), and
-   every other datagram to that of the channel whose local_id peek() told.
+   local = offer.destination, remote = offer.source, init(), accept() - or a reset frame.  A
+   repeated open (offer.channel and source of an existing channel) goes to that channel's ingest(),
+   every other datagram to the channel whose local_id peek() returned.
 
    SOCKETS.  The caller keeps the address of each path.  The opener knows them; an acceptor has that
    of path pkt[DXPU_FRAME_PATH] from a datagram for which accept() or ingest() returned DXPU_OK and
@@ -110,12 +110,12 @@
 
    OWNERSHIP.  Every object is the caller's memory; init() fills it, nothing needs to be freed.
    Views (dxpu_bytes) point into memory of the caller or of an object; each comment says until when.
-   dxpu_channel_bytes() tells what one channel needs for a given configuration.
+   dxpu_channel_bytes() returns what one channel needs for a given configuration.
    THREADS.  An object belongs to one thread at a time; distinct objects share nothing.
    TIME is a parameter: nanoseconds of any monotonic clock.  No function reads a clock.
    COUNTERS.  dxpu_channel.count may be read at any time; dxpu_counter_name() names them.
 
-   PATHS.  emit() tells on which path a frame leaves; the frame tells ingest() on which it came.
+   PATHS.  emit() returns the path on which a frame leaves; the frame itself names it to ingest().
    Give cfg.paths more than 1 where two ends have several addresses: a path that stops carrying
    frames is left for one that does, and used again when it answers.
 
@@ -194,9 +194,9 @@ extern "C" {
 /* ==== 4  Conventions =============================================================================
    NULL       no pointer argument may be NULL unless its comment says so.
    Views      dxpu_bytes.ptr may be NULL only when len is 0.
-   Units      stand in names: _ns, _bytes, _dw (4-byte words).  Wire encodings end at the codec:
+   Units      are part of names: _ns, _bytes, _dw (4-byte words).  Wire encodings end at the codec:
               length_dw is 1..1024, byte_count 1..4096, whatever the header's bits say.
-   Bytes      network fields are big-endian, TLPs stand as PCIe sends them.  Host byte order and
+   Bytes      network fields are big-endian, TLPs are as PCIe sends them.  Host byte order and
               alignment never matter.
    BDF        a function is one uint16_t: bus << 8 | device << 3 | function.
    Results    int functions return DXPU_OK (0) or a negative error of section 6; on an error no
@@ -209,7 +209,7 @@ extern "C" {
 #define DXPU_BDF_FN(bdf)  ((unsigned)(bdf)&0x7u)
 
 /* ==== 5  Base types =========================================================================== */
-/* Bytes that belong to somebody else. */
+/* Bytes owned by another object or the caller. */
 typedef struct dxpu_bytes {
     const uint8_t *ptr;
     size_t len;
@@ -221,7 +221,7 @@ enum { DXPU_POSTED = 0, DXPU_NONPOSTED = 1, DXPU_COMPLETION = 2, DXPU_CLASSES = 
 #define DXPU_NEVER UINT64_MAX /* a time that does not come */
 
 /* ==== 6  Errors and counters =====================================================================
-   The number tells whose fault it is, the text tells the remedy.
+   The number says whose fault it is, the text names the remedy.
      -1..-47    the TLP or the log it came from          -80..-95    later: ask again
      -48..-79   the peer or the network                  -96..-111   the caller of this function
                                                          -112..-127  fatal for the object */
@@ -435,7 +435,7 @@ typedef struct dxpu_tlp {
     uint32_t message_dw[2];
     uint8_t prefix_count;
     uint32_t prefix[DXPU_PREFIXES_MAX]; /* in order; first byte in bits 31:24 */
-    dxpu_bytes payload;                 /* into the decoded bytes; as it stands in the TLP */
+    dxpu_bytes payload;                 /* into the decoded bytes, in the TLP's order */
     uint32_t digest;                    /* ECRC as a number; only with td */
 } dxpu_tlp;
 
@@ -448,19 +448,19 @@ DXPU_API int dxpu_tlp_decode(dxpu_bytes tlp, dxpu_tlp *out);
    Returns as dxpu_tlp_decode; encode() of the result gives a TLP that it accepts.  O(1). */
 DXPU_API int dxpu_tlp_receive(dxpu_bytes tlp, dxpu_tlp *out);
 /* Decode what an AER log or a truncated capture holds: prefixes (if any) and header, at least 12
-   bytes for a 3-dword header.  Only what cannot be told is refused (E_TLP_SHORT, E_TLP_TYPE,
+   bytes for a 3-dword header.  Only what cannot be read is refused (E_TLP_SHORT, E_TLP_TYPE,
    E_TLP_ALL_ONES, E_TLP_ALL_ZERO, E_TLP_PREFIX*); reserved bits and residue are ignored.  payload
-   is what of it is there, maybe less than length_dw says; digest is 0. */
+   is the part that is there, maybe less than length_dw says; digest is 0. */
 DXPU_API int dxpu_tlp_decode_header(dxpu_bytes tlp, dxpu_tlp *out);
 /* Check a decoded TLP against the rules that do not need its bytes.  Returns as dxpu_tlp_decode. */
 DXPU_API int dxpu_tlp_check(const dxpu_tlp *t);
 /* Encode t into out.  t must pass dxpu_tlp_check() and payload.len must be what length_dw says.
-   *out_len gets the bytes written; with td the digest is written as it stands: dxpu_tlp_ecrc().
+   *out_len gets the bytes written; with td the digest is written as given: dxpu_tlp_ecrc().
    DXPU_OK, E_TLP_*, or E_ROOM.  O(payload). */
 DXPU_API int dxpu_tlp_encode(const dxpu_tlp *t, uint8_t *out, size_t cap, size_t *out_len);
 DXPU_API const char *dxpu_tlp_type_name(unsigned type); /* "MRd"; "?" when out of range */
-/* Name of a prefix dword ("PASID", "TPH", "IDE", "MR-IOV", "VendPrefixL0"...), NULL when PCIe has
-   none of this type.  *local (may be NULL) tells a local prefix from an end-end one. */
+/* Name of a prefix dword ("PASID", "TPH", "IDE", "MR-IOV", "VendPrefixL0"...), NULL when PCIe
+   does not define it.  *local (may be NULL): true for a local prefix, false for an end-end one. */
 DXPU_API const char *dxpu_tlp_prefix_name(uint32_t prefix, bool *local);
 
 /* Where the parts of a TLP lie, from its first bytes alone; what the channel needs to carry it. */
@@ -756,7 +756,7 @@ typedef struct dxpu_tag_entry { /* visible so that you can allocate it; not API 
     uint16_t prev, next;           /* index + 1, in the list of its state */
 } dxpu_tag_entry;
 
-/* What the table tells of one request. */
+/* What the table has of one request. */
 typedef struct dxpu_request {
     uint64_t user; /* as given */
     uint16_t requester, tag;
@@ -803,9 +803,9 @@ DXPU_API int dxpu_tags_drop(dxpu_tags *t, uint16_t requester, uint16_t tag);
 /* Forget all requests in flight of a function that was reset (D-61).  How many; O(capacity). */
 DXPU_API uint32_t dxpu_tags_reset(dxpu_tags *t, uint16_t requester);
 /* The next request whose deadline has passed: true and *out, to be answered as a completion
-   timeout; its tag rests for one more timeout so that a late completion meets nobody.  Parts that a
-   channel had stored may still be offered, under its `user`.  Ends the rest of those whose time has
-   come.  Call until false.  O(1) a request. */
+   timeout; its tag rests for one more timeout so that a late completion matches nothing.  Parts
+   that a channel had stored may still be offered, under its `user`.  Frees tags that have rested
+   long enough.  Call until false.  O(1) a request. */
 DXPU_API bool dxpu_tags_expire(dxpu_tags *t, uint64_t now_ns, dxpu_request *out);
 /* The oldest request in flight, whatever its deadline: true and *out, and it is forgotten.  For
    containment: call until false, answer each with Unsupported Request.  The call that returns false
@@ -896,7 +896,7 @@ typedef struct dxpu_offer {
     uint8_t version_min, version_max;
     uint16_t suites;            /* bit set, DXPU_SUITE_* */
     uint16_t tlp_formats;       /* bit 0: non-flit */
-    uint16_t window_frames;     /* the sender can receive so many beyond its ack */
+    uint16_t window_frames;     /* frames the sender can receive beyond its ack */
     uint32_t frame_limit_bytes; /* largest frame the sender takes */
     uint32_t hold_ms;
     uint32_t sequence;              /* first frame sequence the sender will use */
@@ -1190,8 +1190,8 @@ DXPU_API int dxpu_channel_init_sized(dxpu_channel *ch, size_t ch_bytes,
 
 /* Begin as the side that opens (the host).  DXPU_OK or E_ARG when not idle. */
 DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns);
-/* Begin as the side that accepts: `open` is a whole open frame whose offer the caller has looked at
-   and found welcome (slot, lease, epoch).  Fails with a peer error, E_VERSION, E_OFFER or E_EPOCH
+/* Begin as the side that accepts: `open` is a whole open frame whose offer the caller has checked
+   and allowed (slot, lease, epoch).  Fails with a peer error, E_VERSION, E_OFFER or E_EPOCH
    (another epoch than cfg's) among them, and then stays idle: answer with dxpu_reset_encode().
    The opener's old incarnation, if any, must live on until this one is UP: a late duplicate of an
    open never gets that far. */
@@ -1199,14 +1199,14 @@ DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *ope
 /* A reset frame that refuses an open: to the opener's id, for a `reason`.  Returns its bytes. */
 DXPU_API size_t dxpu_reset_encode(uint32_t channel, uint8_t reason, uint8_t out[64]);
 
-/* Close in order: what was submitted is delivered first, however long a peer that is heard takes
-   for it: set it an end (dxpu_channel_reset()).  E_ARG before it was opened. */
+/* Close gracefully: what was submitted is delivered first, however long a reachable peer takes; to
+   bound that time call dxpu_channel_reset().  E_ARG before it was opened. */
 DXPU_API int dxpu_channel_close(dxpu_channel *ch, uint8_t reason);
-/* End at once; the peer is told by a reset frame. */
+/* End at once; a reset frame notifies the peer. */
 DXPU_API void dxpu_channel_reset(dxpu_channel *ch, uint8_t reason);
 /* Containment (D-60), after the channel has FAILED or was CLOSED: the next request, of those that
    its tags know, that will never be completed; answer it with Unsupported Request.  Call until
-   false; nothing stands in the queues then.  O(1) a TLP. */
+   false; the queues are empty then.  O(1) a TLP. */
 DXPU_API bool dxpu_channel_contain(dxpu_channel *ch, dxpu_request *out);
 /* Seal from now on with keys of `phase`, 0..3; the suite holds the keys (W-5). */
 DXPU_API void dxpu_channel_set_key_phase(dxpu_channel *ch, uint8_t phase);
@@ -1650,7 +1650,7 @@ DXPUI_INLINE uint32_t dxpui_field(uint32_t *dw, unsigned low, unsigned bits, uin
     return *dw >> low & mask;
 }
 
-/* Tag[7:0] stand in bits 15:8 of `low`.  Tag[9:8] exist where a completion follows; in posted
+/* Tag[7:0] are bits 15:8 of `low`.  Tag[9:8] exist where a completion follows; in posted
    requests they are reserved (T-9). */
 DXPUI_INLINE uint16_t dxpui_field_tag(uint32_t *dw, uint32_t *low, const dxpu_tlp *t, bool put)
 {
@@ -3576,7 +3576,7 @@ static bool dxpui_fifo_fits(const dxpui_fifo *f, uint32_t units)
     return f->header_used < f->header_max && units <= f->data_max - f->data_used;
 }
 
-/* Where a TLP of so many bytes goes; always succeeds when it fits the credits. */
+/* Where a TLP of tlp_bytes goes; always succeeds when it fits the credits. */
 static uint32_t dxpui_fifo_place(dxpui_fifo *f, uint32_t tlp_bytes)
 {
     uint32_t size = dxpui_item_size(tlp_bytes);
@@ -3590,7 +3590,7 @@ static uint32_t dxpui_fifo_place(dxpui_fifo *f, uint32_t tlp_bytes)
         f->hole = f->tail;
         f->tail = 0;
     } else if (f->tail == f->hole) {
-        f->hole = DXPUI_HOLE; /* an old mark, passed by everybody */
+        f->hole = DXPUI_HOLE; /* an old mark that the tail has passed */
     }
     return f->tail;
 }
@@ -3953,7 +3953,7 @@ static bool dxpui_replay_mark(dxpu_channel *ch, const dxpu_frame *f)
         }
         p->replay_top = packet + 1;
     } else if (p->replay_top - packet > size) {
-        return false; /* too old to tell */
+        return false; /* too old to be checked */
     }
     uint64_t bit = packet & (size - 1), mask = (uint64_t)1 << (bit & 63);
     bool fresh = !(p->replay[bit / 64] & mask);
@@ -4019,7 +4019,7 @@ DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *ope
     return DXPU_OK;
 }
 
-/* A base frame from nobody's channel: the CRC suite, packet number 0. */
+/* A base frame of no channel: the CRC suite, packet number 0. */
 DXPU_API size_t dxpu_reset_encode(uint32_t channel, uint8_t reason, uint8_t out[64])
 {
     dxpu_frame f;
@@ -4178,7 +4178,7 @@ static void dxpui_rtt_sample(const dxpu_channel *ch, dxpui_path *p, uint64_t rtt
     p->rto_ns = dxpui_max64(ch->cfg.rto_min_ns, dxpui_path_tail(ch, p));
 }
 
-/* Open and accept, or accept and what follows, each sent once, tell a round trip (D-10). */
+/* Open and accept, or accept and what follows, each sent once, give a round trip (D-10). */
 static void dxpui_rtt_of_open(dxpu_channel *ch, uint64_t rtt)
 {
     if (ch->tries == 1 && rtt)
@@ -4187,7 +4187,7 @@ static void dxpui_rtt_of_open(dxpu_channel *ch, uint64_t rtt)
     ch->tries = 0;
 }
 
-/* RTO of a path doubled so many times (D-12). */
+/* RTO of a path, doubled `times` times (D-12). */
 static uint64_t dxpui_backed_off(const dxpu_channel *ch, const dxpui_path *p, unsigned times)
 {
     uint64_t ceiling = ch->hold_ns / 4, wait = p->rto_ns;
@@ -4249,7 +4249,7 @@ static uint64_t dxpui_pace(const dxpui_path *p, uint32_t bytes)
     return p->srtt_ns * ((bytes << 16) / rate) >> 16;
 }
 
-/* A data frame leaves on p: count it, and tell when the next may. */
+/* A data frame leaves on p: count it, and set when the next may. */
 static void dxpui_path_sent(const dxpu_channel *ch, dxpui_path *p, uint32_t bytes, uint64_t now_ns)
 {
     p->urgent = false;
@@ -4429,9 +4429,9 @@ static void dxpui_path_silent(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
     }
 }
 
-/* The timer of a path with frames in flight: send its oldest again; its acknowledgement tells what
+/* The timer of a path with frames in flight: send its oldest again; its acknowledgement shows what
    became of the others (D-15, D-17).  If no sack could have named it yet, it waits for an older one
-   on another path, whose timer runs: the next acknowledgement starts this one anew (D-14). */
+   on another path, whose timer runs: the next acknowledgement restarts this one (D-14). */
 static void dxpui_path_timeout(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 {
     dxpui_path *p = &ch->paths[path];
@@ -4769,7 +4769,7 @@ static void dxpui_fill(dxpu_channel *ch, dxpui_sent *s, dxpu_builder *b)
     s->body_bytes = (uint16_t)b->used;
 }
 
-/* Everything that the header of a sequenced frame says of our receiving side; tells it. */
+/* Fills in what a sequenced frame's header reports of our receiving side, and marks it sent. */
 static void dxpui_fill_acks(dxpu_channel *ch, dxpu_frame *f, uint64_t now_ns)
 {
     f->ack = ch->rx_next;
@@ -4837,7 +4837,7 @@ static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint
         dxpui_fill(ch, s, &b);
         s->tries = 0;
         ch->nxt++;
-        ch->blocked_at_ns = DXPU_NEVER; /* there was credit: F-12 begins anew */
+        ch->blocked_at_ns = DXPU_NEVER; /* there was credit: F-12 starts over */
         ch->blocked_tries = 0;
     } else {
         dxpui_refill(ch, s, &b);
@@ -4909,7 +4909,7 @@ static int dxpui_emit_probe(dxpu_channel *ch, uint8_t path, uint64_t now_ns, uin
     return dxpui_emit_base(ch, DXPU_KIND_PROBE, path, body, sizeof body, bytes, out);
 }
 
-/* Close and reset: the reason and what else stands in four bytes. */
+/* Close and reset: four bytes, the reason first. */
 static int dxpui_emit_reason(dxpu_channel *ch, uint8_t kind, uint8_t path, uint8_t b1, uint8_t b2,
                              uint8_t *out)
 {
@@ -4917,7 +4917,7 @@ static int dxpui_emit_reason(dxpu_channel *ch, uint8_t kind, uint8_t path, uint8
     return dxpui_emit_base(ch, kind, path, body, sizeof body, sizeof body, out);
 }
 
-/* The paths take turns: nothing but its answer tells that a close can arrive (P-6). */
+/* The paths take turns: only its answer shows that a close can arrive (P-6). */
 static int dxpui_emit_close(dxpu_channel *ch, uint8_t *out)
 {
     uint8_t path = ch->close_path;
@@ -5244,7 +5244,7 @@ static int dxpui_part_complete(dxpu_channel *ch)
     dxpui_fifo *f = &ch->rx[ch->part.cls];
     ch->part.active = 0;
     if (ch->part.pos == DXPUI_NO_POS)
-        return DXPU_OK; /* a completion nobody asked for, passed over */
+        return DXPU_OK; /* a completion without a request: skipped */
     dxpu_bytes tlp = dxpui_item_tlp(f, ch->part.pos, ch->part.total_bytes);
     if (dxpu_crc32(0, tlp.ptr, tlp.len) != ch->part.crc) {
         ch->count.rx_tlp_crc++;

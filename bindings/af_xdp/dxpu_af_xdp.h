@@ -66,8 +66,8 @@ typedef struct dxpu_xdp_config {
     dxpu_xdp_address local[DXPU_XDP_SOCKETS_MAX];
     unsigned sockets;        /* 1..DXPU_XDP_SOCKETS_MAX */
     unsigned queue, queues;  /* the first one, and how many [0, 1]; sending is by the first */
-    unsigned loop, loops;    /* the queues are divided among so many objects, and this one has part
-                               number `loop` of them, from 0 [0, 1] */
+    unsigned loop, loops;    /* the queues are divided among `loops` objects; this one has part
+                               `loop`, from 0 [0, 1] */
     struct dxpu_xdp *beside; /* the object with loop 0, for all others [NULL] */
     unsigned batch;          /* datagrams at a look, 1..256 [64] */
     bool generic;            /* do not ask the driver: the kernel's generic XDP [false] */

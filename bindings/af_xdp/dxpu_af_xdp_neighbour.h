@@ -35,7 +35,7 @@ typedef struct dxpu_xdp_hops {
 int dxpu_xdp_hops_open(dxpu_xdp_hops *h, uint32_t ifindex);
 void dxpu_xdp_hops_close(dxpu_xdp_hops *h);
 /* The way from `from` (may be a wildcard) to `to`.  *first is true when the kernel was just asked.
-   NULL when it may not be asked yet: it is asked at most every 50 us, whoever sends us from where.
+   NULL when it may not be asked yet: it is asked at most every 50 us, for all senders together.
    Valid until the next call. */
 const dxpu_xdp_hop *dxpu_xdp_hop_to(dxpu_xdp_hops *h, const dxpu_xdp_address *from,
                                     const dxpu_xdp_address *to, uint64_t now_ns, bool *first);

@@ -1,10 +1,10 @@
 /* dxpu_control.h - what drives a proxy: attach, detach, status, screenshot, on a byte stream
    SPDX-License-Identifier: MIT
 
-   A proxy carries TLPs over channels (dxpu.h); which slot it fills with which device is told to it
-   here, over a stream such as TCP, by a command or a manager; a manager is told what there is.
-   This header makes and reads those messages: no I/O, no allocation, no clock.  The rules, M-1 ff.,
-   are in spec/control.md.
+   A proxy carries TLPs over channels (dxpu.h).  Over a stream such as TCP, a command or a manager
+   orders which device fills which slot, and the proxy reports its slots and devices to the manager.
+   This header encodes and decodes those messages: no I/O, no allocation, no clock.  The rules, M-1
+   ff., are in spec/control.md.
 
    In exactly one source file, after dxpu.h's own implementation or beside it:
        #define DXPU_CONTROL_IMPLEMENTATION
@@ -90,13 +90,13 @@ enum {
 
 /* What a slot does (M-20). */
 #define DXPU_CONTROL_STATES(X)                                                                     \
-    X(EMPTY, 0, "empty")     /* host: nothing attached; box: lent to nobody */                     \
+    X(EMPTY, 0, "empty")     /* host: nothing attached; box: not lent */                           \
     X(DIALING, 1, "dialing") /* host: a box's slot is named, there is no channel yet */            \
     X(UP, 2, "up")           /* the channel carries TLPs */                                        \
     X(CLOSING, 3, "closing") /* detached, what was sent is still delivered */                      \
     X(HELD, 4, "held")       /* box: lent, but its host has no channel now */                      \
     X(WIPING, 5, "wiping")   /* box: the lease is over, its data are being wiped */                \
-    X(WIPED, 6, "wiped")     /* box: lent to nobody, wiped since, and that was verified */         \
+    X(WIPED, 6, "wiped")     /* box: not lent, and wiped since, verified */                        \
     X(KEPT, 7, "kept")       /* box: the lease is over, its data are kept */                       \
     X(UNWIPED, 8, "unwiped") /* box: the lease is over, the wipe failed or did not verify */
 #define DXPUI_CTL_STATE(name, value, text) DXPU_CONTROL_SLOT_##name = (value),
@@ -128,7 +128,7 @@ enum {
 enum { DXPU_CONTROL_ALARMS(DXPUI_CTL_ALARM) DXPU_CONTROL_ALARM_END };
 #undef DXPUI_CTL_ALARM
 
-/* Why a request was refused (error), or a slot cannot be shown (status).  The text tells the
+/* Why a request was refused (error), or a slot cannot be shown (status).  The text names the
    remedy. */
 #define DXPU_CONTROL_CODES(X)                                                                      \
     X(NONE, 0, "none", "no refusal")                                                               \
@@ -181,7 +181,7 @@ typedef struct dxpu_control_hello {
     uint8_t role;
     uint8_t version_min, version_max; /* 1 <= min <= max */
     uint32_t node;                    /* 0: none */
-    uint16_t slots;                   /* 0 for who has none */
+    uint16_t slots;                   /* 0: none */
     dxpu_bytes name;                  /* program and version, printable ASCII, up to 255 */
 } dxpu_control_hello;
 
@@ -200,7 +200,7 @@ typedef struct dxpu_control_attach {
 /* Take it away again.  Answered by done or error. */
 typedef struct dxpu_control_detach {
     uint16_t slot;
-    uint8_t reason; /* DXPU_REASON_*: told to the box */
+    uint8_t reason; /* DXPU_REASON_*: sent to the box */
     uint64_t epoch; /* only if this lease is attached; 0: whichever is */
 } dxpu_control_detach;
 
@@ -242,7 +242,7 @@ typedef struct dxpu_control_picture {
     dxpu_bytes png;  /* 1..DXPU_CONTROL_PIECE_MAX bytes */
 } dxpu_control_picture;
 
-/* A proxy tells a manager what it is and has, slot by slot.  Answered by node or error. */
+/* A proxy reports to a manager what it is and has, slot by slot.  Answered by node or error. */
 typedef struct dxpu_control_register {
     uint8_t role;          /* DXPU_CONTROL_ROLE_HOST or _BOX */
     uint16_t total;        /* slots there are */
@@ -288,16 +288,16 @@ typedef struct dxpu_control_drain {
 /* Reset the device of a box's slot. */
 typedef struct dxpu_control_reset {
     uint16_t slot;  /* 1.. */
-    uint64_t epoch; /* only while it is lent so; 0: while it is lent to nobody */
+    uint64_t epoch; /* only while it is lent under this epoch; 0: only while not lent */
 } dxpu_control_reset;
 
-/* A proxy lives.  The manager answers with the same. */
+/* A proxy is running.  The manager answers with the same. */
 typedef struct dxpu_control_heartbeat {
     uint64_t instance; /* 1.., as registered */
     uint32_t changes;  /* grows when what was registered has changed */
 } dxpu_control_heartbeat;
 
-/* A proxy tells what somebody should look at.  Answered by done or error. */
+/* A proxy reports what an operator should look at.  Answered by done or error. */
 typedef struct dxpu_control_alarm {
     uint16_t slot;   /* 0: about no slot */
     uint8_t kind;    /* DXPU_CONTROL_ALARM_*, 1.. */
@@ -562,7 +562,7 @@ static bool dxpui_ctl_family_known(unsigned family)
 /* ==== 7  Bodies ================================================================================
    Each pair in the order of the types; get() is given at least the fixed part. */
 
-/* A length byte and so many characters. */
+/* A length byte and as many characters. */
 static int dxpui_ctl_get_text(dxpu_bytes rest, dxpu_bytes *out)
 {
     if (rest.len < 1 || rest.ptr[0] > rest.len - 1)
@@ -713,7 +713,7 @@ static int dxpui_ctl_get_attach(dxpu_bytes b, dxpu_control_attach *m)
     m->box_slot = dxpui_ctl_get16(b.ptr + 2);
     m->epoch = dxpui_ctl_get64(b.ptr + 4);
     dxpui_ctl_get_address(b.ptr + 12, &m->box);
-    /* M-13: what can only be a mistake is told from what the proxy refuses */
+    /* M-13: a malformed request is an error here, not a refusal by the proxy */
     if (!m->slot || !m->box_slot || !m->epoch || !dxpui_ctl_is_box(&m->box))
         return DXPU_E_RECORD;
     b = dxpui_ctl_from(b, DXPUI_CTL_ATTACH_BYTES);
@@ -1506,7 +1506,7 @@ DXPU_API int dxpu_control_encode(const dxpu_control *m, uint8_t *out, size_t cap
     f.type = m->type;
     f.body.ptr = out + DXPU_CONTROL_HEADER_BYTES;
     f.body.len = body;
-    if (dxpu_control_decode(&f, &back) != DXPU_OK) /* the ranges stand in one place */
+    if (dxpu_control_decode(&f, &back) != DXPU_OK) /* the ranges are checked in one place */
         return DXPU_E_ARG;
     *len = DXPU_CONTROL_HEADER_BYTES + body;
     return DXPU_OK;

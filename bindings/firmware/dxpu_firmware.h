@@ -2,11 +2,11 @@
    SPDX-License-Identifier: MIT
 
    A node is one network port and the slots behind it, each with a device.  Descriptor rings join it
-   to the hardware: one to and one from the network, one to and one from each device.  Somebody
-   (an interrupt handler, a DMA engine, another core) fills and empties their other ends.  The node
+   to the hardware: one to and one from the network, one to and one from each device.  An interrupt
+   handler, a DMA engine or another core fills and empties their other ends.  The node
    does the rest: ARP, IPv4, UDP, opens and leases, one dxpu_channel a host, resets between hosts.
 
-       static uint64_t memory[MEMORY_BYTES / 8];      // dxpu_fw_bytes() tells how much
+       static uint64_t memory[MEMORY_BYTES / 8];      // dxpu_fw_bytes() returns how much
 
        dxpu_fw_config_default(&cfg);                  // then addresses, rings, hooks
        dxpu_fw_init(&fw, &cfg, slots, SLOTS, memory, sizeof memory);
@@ -38,10 +38,10 @@ extern "C" {
 /* ==== 1  Rings ================================================================================
    One producer, one consumer, a power of two of buffers of one size.  put and taken count buffers
    for ever and wrap; each is written by one side only, so that no lock is needed.  What the other
-   side of the node's rings writes, put and lengths, is not trusted: an impossible length costs that
-   buffer, an impossible count all that stands in the ring. */
+   side of the node's rings writes, put and lengths, is not trusted: an impossible length drops that
+   buffer, an impossible count drops all buffers in the ring. */
 
-#ifndef DXPU_FW_BARRIER /* between a buffer's bytes and the count that tells of them */
+#ifndef DXPU_FW_BARRIER /* between a buffer's bytes and the count that publishes them */
 #if defined(__GNUC__)
 #define DXPU_FW_BARRIER() __sync_synchronize()
 #else
@@ -53,7 +53,7 @@ enum { DXPU_FW_RING_MAX = 256 }; /* buffers */
 
 typedef struct dxpu_fw_ring {
     uint8_t *buffers;           /* count x buffer_bytes, one behind the other */
-    volatile uint32_t *lengths; /* count: the descriptors; bytes that stand in each buffer */
+    volatile uint32_t *lengths; /* count: the descriptors; bytes in each buffer */
     uint32_t count;             /* 2..DXPU_FW_RING_MAX */
     uint32_t buffer_bytes;      /* a multiple of 4 */
     volatile uint32_t put;      /* buffers filled; the producer's */
@@ -77,7 +77,7 @@ void dxpu_fw_ring_drop(dxpu_fw_ring *r);
 
 /* ==== 2  Time =================================================================================
    A hardware counter of up to 32 bits that wraps, as nanoseconds of 64 bits that do not.  It has to
-   be read once in each of its periods; dxpu_fw_clock_ticks() never tells to sleep longer. */
+   be read once in each of its periods; dxpu_fw_clock_ticks() never returns a longer sleep. */
 
 typedef struct dxpu_fw_clock {
     uint64_t ns, ns_per_tick, ticks_per_ns; /* the last two with 32 bits behind the point */
@@ -92,7 +92,7 @@ typedef struct dxpu_fw_clock {
                         ((uint64_t)(hz) << 32) / 1000000000, (bits), (counter))
 void dxpu_fw_clock_begin(dxpu_fw_clock *c, uint64_t ns_per_tick, uint64_t ticks_per_ns,
                          unsigned bits, uint32_t counter);
-/* The time, from the counter as it stands now. */
+/* The time, from the counter's present value. */
 uint64_t dxpu_fw_clock_ns(dxpu_fw_clock *c, uint32_t counter);
 /* Ticks in a duration, at least 1 and at most half the counter's period: for a wake-up timer. */
 uint32_t dxpu_fw_clock_ticks(const dxpu_fw_clock *c, uint64_t ns);
@@ -111,14 +111,14 @@ typedef struct dxpu_fw_kept {
 } dxpu_fw_kept;
 
 typedef struct dxpu_fw_hooks {
-    /* An unpredictable number of the hardware's: channel ids come from it, and who can guess them
-       can forge frames of a channel without a suite. */
+    /* An unpredictable number of the hardware's: channel ids come from it, and a peer that guesses
+       them can forge frames of a channel without a suite. */
     uint32_t (*random)(void *user);
     /* Reset the device as at power-up: nothing of its last user is left, `to_device` is dropped by
        its consumer (dxpu_fw_ring_drop() here, where the same thread empties it), what enters
        `from_device` later is of after the reset, and nonposted_limit counts from 0 again.  False
        while it goes on: asked again within a millisecond.  Called at the start, and when a channel
-       ends or is replaced; not again while nobody had the device and it said nothing. */
+       ends or is replaced; not again while no host had the device and it sent nothing. */
     bool (*reset)(void *user, uint16_t slot);
     /* A link event of the slot (dxpu_event), after the device has taken every TLP before it.  When
        it returns from a hot reset or a change of power, what the device puts into `from_device` is
@@ -160,7 +160,7 @@ typedef struct dxpu_fw_security {
     /* The channel of this suite_user is over, or never came to be: wipe its keys. */
     void (*end)(void *user, void *suite_user);
     /* After each poll(): forget pending sessions whose time is over (S-14).  Returns when to be
-       called again at the latest.  NULL: it is not wanted. */
+       called again at the latest.  NULL: not called. */
     uint64_t (*tick)(void *user, uint64_t now_ns);
 } dxpu_fw_security;
 
@@ -191,8 +191,8 @@ typedef struct dxpu_fw_slot {
     dxpu_fw_ring *from_device; /* the same; more buffers than the device has tags, see README.md */
     bool counts_nonposted;     /* the device takes non-posted requests only up to the limit below */
     volatile uint32_t nonposted_limit; /* ... as flow control credits: how many, ever; wraps */
-    /* What the device may send (S-100 to S-108), begun by dxpu_guard_init(); NULL: all, and who is
-       behind the rings sees to it.  Link events about windows end there.  guard_room: twice the
+    /* What the device may send (S-100 to S-108), begun by dxpu_guard_init(); NULL: all, and what
+       is behind the rings isolates it.  Link events about windows end there.  guard_room: twice the
        buffer_bytes of from_device, which the device cannot reach. */
     dxpu_guard *guard;
     uint8_t *guard_room;
@@ -238,11 +238,11 @@ typedef struct dxpu_fw {
 /* Port 4458, and channels for an Ethernet of 1,500 bytes and little memory: 16 frames in flight, 16
    TLPs a class, of any size.  The rest is 0 for the caller to set. */
 void dxpu_fw_config_default(dxpu_fw_config *cfg);
-/* Bytes of memory, 8-byte aligned, for so many slots; 0 when cfg->channel is out of range. */
+/* Bytes of memory, 8-byte aligned, for `slots` slots; 0 when cfg->channel is out of range. */
 size_t dxpu_fw_bytes(const dxpu_fw_config *cfg, uint16_t slots);
 /* Begin: no host has a slot, a device is in each (`valid`, in its lease, is set), and is reset at
    the first poll().  slots[0] is slot 1; slots and memory stay the caller's.  Then give what
-   hooks.keep() was told before the restart to dxpu_fw_restore().  Layouts are checked: parts of a
+   hooks.keep() was given before the restart to dxpu_fw_restore().  Layouts are checked: parts of a
    program that disagree on dxpu.h's options get E_ARG.  DXPU_OK, E_ARG, or E_ROOM: memory is too
    small. */
 #define dxpu_fw_init(fw, cfg, slots, count, memory, memory_bytes)                                  \
@@ -255,8 +255,8 @@ int dxpu_fw_restore(dxpu_fw *fw, uint16_t slot, const dxpu_fw_kept *lease);
 /* The lease of a slot; NULL when there is no such slot.  `valid` may be cleared and set: whether a
    device is in it.  The rest is to be read. */
 dxpu_box_entry *dxpu_fw_lease(dxpu_fw *fw, uint16_t slot);
-/* Would this host get the slot now?  DXPU_REASON_NONE, or the reason for it to be told.  An open is
-   asked the same again, and so is a channel that comes up.
+/* Would this host get the slot now?  DXPU_REASON_NONE, or the reason to send it.  An open is
+   checked in the same way again, and so is a channel that comes up.
    owner  its key; NULL: there are no keys here */
 uint8_t dxpu_fw_welcome(const dxpu_fw *fw, const dxpu_place *host, uint16_t slot, uint64_t epoch,
                         const uint8_t *owner);

@@ -9,7 +9,7 @@
        cfg.security_user = &keys;
        dxpu_fw_keys_init(&keys, &keys_cfg, &fw, memory, sizeof memory);   // before dxpu_fw_init()
 
-   Secrets stand in the caller's memory alone. */
+   Secrets are in the caller's memory alone. */
 #ifndef DXPU_FIRMWARE_KEYS_H_INCLUDED
 #define DXPU_FIRMWARE_KEYS_H_INCLUDED
 
@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-/* A host that may come. */
+/* A host that may connect. */
 typedef struct dxpu_fw_peer {
     uint8_t key[DXPU_KEY_BYTES];
     uint64_t slots;        /* bit n: slot n + 1; DXPU_FW_ALL_SLOTS: all, beyond 64 as well */

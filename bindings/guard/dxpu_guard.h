@@ -1,11 +1,11 @@
 /* dxpu_guard.h - what a device may send: no TLP leaves the slot that the lease does not allow
    SPDX-License-Identifier: MIT
 
-   A device is not trusted, whatever stands in the slot.  The guard sees what goes to it, and so
-   knows which functions it has, which of them may master the bus and what they were asked; the host
-   tells which addresses they may reach (DMA_GRANT, DMA_REVOKE).  Everything else is refused and
-   counted.  The slot shows it TLPs and does what it says.  No operating system,
-   no allocation, no library but mem*. */
+   No device is trusted.  The guard sees what goes to the device, and so knows which functions it
+   has, which of them may master the bus and what they were asked; the host grants the addresses
+   that they may reach (DMA_GRANT, DMA_REVOKE).  Everything else is refused and counted.  The
+   slot gives the guard each TLP and does what it returns.  No operating system, no allocation, no
+   library but mem*. */
 #ifndef DXPU_GUARD_H_INCLUDED
 #define DXPU_GUARD_H_INCLUDED
 

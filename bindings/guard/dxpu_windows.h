@@ -5,9 +5,9 @@
    one window.  Its size is bounded: what has no place is not allowed.  Addresses are 64-bit and
    ranges are named by their first and last one, so that they may end at 2^64.
 
-   The memory is the caller's: so many windows, or as many as resize() gives.  A change needs, for a
-   moment, room for the windows that it makes behind all that there are: up to five more than are
-   in force, for a range in the middle of a window. */
+   The memory is the caller's: `capacity` windows, or as many as resize() gives.  A change needs,
+   for a moment, room for the windows that it makes behind all that there are: up to five more than
+   are in force, for a range in the middle of a window. */
 #ifndef DXPU_WINDOWS_H_INCLUDED
 #define DXPU_WINDOWS_H_INCLUDED
 

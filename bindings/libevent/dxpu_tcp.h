@@ -17,7 +17,7 @@ extern "C" {
 
 /* ==== 1  Addresses ============================================================================ */
 
-enum { DXPU_TCP_PORT = 4459 }; /* where a proxy is controlled unless told otherwise */
+enum { DXPU_TCP_PORT = 4459 }; /* default control port of a proxy */
 
 /* As dxpu_udp_parse(), but what is left out is the careful choice: no host is 127.0.0.1, no port
    is DXPU_TCP_PORT; "4459" alone is a port.  "*:4459" is every address.  NULL, or what is wrong. */
@@ -29,9 +29,9 @@ const char *dxpu_tcp_parse_port(const char *text, unsigned port, dxpu_udp_addres
 
 typedef struct dxpu_tcp_settings {
     unsigned connections; /* at a time, of one listener [64] */
-    /* In a second, of one listener [250]; the others wait in the kernel.  Who is at one address (of
-       IPv6 its upper half; 256 groups by a secret hash) has half of them, and at once as many as
-       there are places, or as come in a second; who comes more often is sent away. */
+    /* In a second, of one listener [250]; the others wait in the kernel.  One address (of IPv6 its
+       upper half; 256 groups by a secret hash) gets half of them, and at once as many as there are
+       places, or as are accepted in a second; connections beyond that are closed. */
     unsigned accepts;
     size_t send_bytes; /* may wait to be sent; more, and the connection is closed [256 KiB] */
     unsigned greet_ms; /* until dxpu_tcp_touch() must have been called once [5,000] */
@@ -47,7 +47,7 @@ typedef struct dxpu_tcp_conn dxpu_tcp_conn;
 /* Any of them may close any connection. */
 typedef struct dxpu_tcp_callbacks {
     void *user;
-    /* The connection stands.  Its context, given to the others; NULL refuses it. */
+    /* The connection is open.  Returns its context, given to the others; NULL refuses it. */
     void *(*opened)(void *user, dxpu_tcp_conn *c);
     /* Bytes in order; all of them are taken. */
     void (*bytes)(void *context, dxpu_tcp_conn *c, dxpu_bytes in);
@@ -74,8 +74,8 @@ uint64_t dxpu_tcp_accepted(const dxpu_tcp_listener *l);
 uint64_t dxpu_tcp_displaced(const dxpu_tcp_listener *l);
 /* And not accepted: too many from one address. */
 uint64_t dxpu_tcp_limited(const dxpu_tcp_listener *l);
-/* For whoever has much to send: told, of connections accepted from now on, when they stand, and
-   whenever the kernel has taken all that was sent. */
+/* For callers with much to send: drained() is called for connections accepted from now on, once
+   they are open, and whenever the kernel has taken all that was sent. */
 void dxpu_tcp_on_drained(dxpu_tcp_listener *l, void (*drained)(void *context, dxpu_tcp_conn *c));
 
 /* ==== 4  Connections ========================================================================== */
@@ -85,11 +85,11 @@ void dxpu_tcp_on_drained(dxpu_tcp_listener *l, void (*drained)(void *context, dx
 dxpu_tcp_conn *dxpu_tcp_connect(struct event_base *base, const dxpu_udp_address *remote,
                                 const dxpu_tcp_settings *s, const dxpu_tcp_callbacks *cb,
                                 const char **why);
-/* This end's address; false when the connection does not stand. */
+/* This end's address; false when the connection is not open. */
 bool dxpu_tcp_here(const dxpu_tcp_conn *c, dxpu_udp_address *out);
 /* The peer's. */
 bool dxpu_tcp_there(const dxpu_tcp_conn *c, dxpu_udp_address *out);
-/* Send; false when the connection is over or has just been closed for want of room. */
+/* Send; false when the connection is over or has just been closed for lack of room. */
 bool dxpu_tcp_send(dxpu_tcp_conn *c, const void *data, size_t bytes);
 /* Bytes that wait to be sent. */
 size_t dxpu_tcp_unsent(const dxpu_tcp_conn *c);

@@ -4,7 +4,7 @@
    The performance model of DxPU (He et al., 2023; "3.4" below is a section of that paper), with
    what it leaves out: the links' own limits, the host's launch queue, several GPUs behind one
    proxy, copies that the host pushes.  Pure C99 and C++11 as dxpu.h is: no allocation, no library,
-   no clock; results are double precision and use the four operations only.  spec/model.md tells
+   no clock; results are double precision and use the four operations only.  spec/model.md says
    what is modelled, what is assumed, and how far the results are from the paper's measurements.
 
    In exactly one source file, after dxpu.h's own implementation or beside it:
@@ -21,8 +21,8 @@
        w.kernel_us = 102.3;
        printf("%.1f %%\n", 100 * dxpu_model_performance(&m, &w));
 
-   Units stand in names: _us microseconds, _bytes, _gbs 1e9 bytes a second.  "Native" is the device
-   in the host, "pooled" the device behind the proxies.
+   Units are part of names: _us microseconds, _bytes, _gbs 1e9 bytes a second.  "Native" is the
+   device in the host, "pooled" the device behind the proxies.
 
    CONTENTS: 1 The system  2 Throughput  3 Times  4 Workloads  5 Traces */
 #ifndef DXPU_MODEL_H_INCLUDED
@@ -104,7 +104,7 @@ DXPU_API double dxpu_model_crowding(const dxpu_model *m, double to_device_gbs, d
 
 /* ==== 3  Times ================================================================================ */
 
-/* So many bytes by reads, from the first request to the last byte (3.4.1): a round trip, then the
+/* `bytes` by reads, from the first request to the last byte (3.4.1): a round trip, then the
    data at the link's rate; or all at equation 1's, tags_gbs, where that takes longer. */
 DXPU_API double dxpu_model_read_us(double rtt_us, double tags_gbs, double link_gbs, double bytes);
 /* One copy.  Writes: half a round trip, then the data. */

@@ -1,7 +1,7 @@
 /* dxpu_pcap.h - captures of TLPs and of dxpu frames, read and written with libpcap
    SPDX-License-Identifier: MIT
 
-   TLPs stand in captures as the NetTLP project puts them: Ethernet (VLAN tags may occur), IPv4 or
+   TLPs are in captures as the NetTLP project puts them: Ethernet (VLAN tags may occur), IPv4 or
    IPv6, UDP port 0x3000 + tag or 0x4000 + (tag & 15), a header of 6 bytes (sequence u16, timestamp
    u32, big-endian), then the TLP in PCIe order.  Our own frames are plain UDP datagrams, known by
    their magic on any port; a packet that the kernel captured before it was cut into segments, or

@@ -6,7 +6,7 @@
 
        dxpu_noise_start(&n, primitives, DXPU_NOISE_IK, true, &own, remote_public, prologue);
        dxpu_noise_write(&n, payload, out, sizeof out, &bytes);   the initiator's turn first,
-       dxpu_noise_read(&n, message, in, sizeof in, &bytes);      then by turns,
+       dxpu_noise_read(&n, message, in, sizeof in, &bytes);      then alternating,
        dxpu_noise_split(&n, first, second, hash);                until no message is left
 
    Nothing is allocated.  A dxpu_noise holds secrets: keep it in locked memory, and wipe it. */
@@ -43,7 +43,7 @@ void dxpu_noise_pair_new(const dxpu_primitives *with, dxpu_noise_pair *p);
 void dxpu_noise_pair_of(const dxpu_primitives *with, dxpu_noise_pair *p,
                         const uint8_t secret[DXPU_NOISE_KEY_BYTES]);
 
-/* The handshake at one end.  Private, but for what the functions below tell. */
+/* The handshake at one end.  Private, but for what the functions below return. */
 typedef struct dxpu_noise {
     const dxpu_primitives *with;
     uint8_t pattern;

@@ -31,7 +31,7 @@ typedef struct dxpu_seal_receiver {
     uint8_t secret[SEAL_SECRET_BYTES]; /* of the key after */
     dxpu_seal_key before, key, after;
     uint64_t phase; /* of key */
-    bool moved;     /* the peer began a phase; nobody has looked at the clock since */
+    bool moved;     /* the peer began a phase; the clock was not read since */
 } dxpu_seal_receiver;
 
 typedef struct dxpu_seal {

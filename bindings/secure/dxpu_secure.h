@@ -3,7 +3,7 @@
 
    Two proxies that know each other's public keys agree on keys by a handshake of two messages
    (Noise IK) before a channel is opened; from its open frame on every frame of the channel is
-   sealed.  What stands on the wire, and what it defends against, is in spec/security.md (S-n).
+   sealed.  The wire format, and what it defends against, are in spec/security.md (S-n).
 
        host                                            box
        x = dxpu_secure_begin(...)
@@ -15,8 +15,8 @@
        dxpu_channel_open()           -- open, sealed -> x = dxpu_secure_opener()
 
    A dxpu_secure is one end: an identity and its sessions.  It belongs to one thread; so do its
-   sessions.  All secrets stand in the caller's memory, which should be out of others' reach and
-   never be written to a disk, and are wiped when they are done.
+   sessions.  All secrets are in the caller's memory, which should be out of others' reach and
+   never be written to a disk; they are wiped after use.
 
    No operating system, no allocation, no library but mem* and strlen: what is computed comes from a
    table (dxpu_primitives.h).  C11.
@@ -67,14 +67,15 @@ typedef struct dxpu_secure_peer {
 
 typedef struct dxpu_secure_callbacks {
     void *user;
-    /* The peer with this public key; NULL for a stranger, who gets no answer. */
+    /* The peer with this public key; NULL for a stranger, which gets no answer.  Without this
+       callback (NULL) no peer may begin. */
     dxpu_secure_peer *(*find)(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
     /* Remember this timestamp of the key, also where several ends share what they know of it.
        False: one as large has been seen, so the initiation is dropped.  Called once for each
        authentic initiation above peer->newest, before it is answered or refused.  NULL: true. */
     bool (*fresh)(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES], uint64_t timestamp);
     /* May it hold what it asks for?  DXPU_REASON_NONE, and *channel is the id under which we shall
-       receive; or the reason to refuse, which the peer is told. */
+       receive; or the reason to refuse, which the peer receives.  NULL: no peer may begin. */
     uint8_t (*welcome)(void *user, dxpu_secure_peer *peer, const uint8_t key[DXPU_NOISE_KEY_BYTES],
                        const dxpu_secure_request *request, uint32_t *channel);
     /* May one more initiation be looked at of this address, which is proven?  NULL: yes.  It is the
@@ -84,21 +85,21 @@ typedef struct dxpu_secure_callbacks {
 
 typedef struct dxpu_secure_config {
     const dxpu_noise_pair *identity; /* copied */
-    unsigned sessions;               /* at most so many at once [64] */
+    unsigned sessions;               /* at most at once [64] */
     unsigned pending;                /* responder's whose open has not come; S-157 [16] */
     uint64_t pending_ns;             /* after which dxpu_secure_expire() ends it anyway [5 s] */
     uint16_t suites;      /* to offer and to accept; what is not here is left out [all] */
-    uint64_t rekey_ns;    /* a new key phase after so long [120 s] */
-    uint64_t rekey_bytes; /* or so much sealed, at most 2^37 [2^36] */
+    uint64_t rekey_ns;    /* a new key phase after this time [120 s] */
+    uint64_t rekey_bytes; /* or after this much sealed, at most 2^37 [2^36] */
     uint32_t open_bytes;  /* of the longest open that is looked at [DXPU_FRAME_MAX_LIMIT_BYTES] */
-    dxpu_secure_callbacks cb; /* find or welcome NULL: nobody may begin */
+    dxpu_secure_callbacks cb;
 } dxpu_secure_config;
 
 /* The values in brackets; identity and callbacks are left for the caller. */
 void dxpu_secure_config_default(dxpu_secure_config *cfg);
 /* Bytes of memory for it; 0 when a value is out of range. */
 size_t dxpu_secure_bytes(const dxpu_secure_config *cfg);
-/* Begin, in memory of the caller, which is aligned to 16 and to be wiped by him at the end.  NULL
+/* Begin, in memory of the caller, which is aligned to 16; the caller wipes it at the end.  NULL
    when a value is out of range, the memory too small, or no suite left.
    with  stays the caller's, as long as this is used */
 dxpu_secure *dxpu_secure_init(void *memory, size_t memory_bytes, const dxpu_secure_config *cfg,
@@ -161,7 +162,7 @@ void *dxpu_secure_user(const dxpu_secure_session *x);
 /* Whose open frame is this?  The session whose keys open it and whose handshake asked for what it
    offers (S-32); it is the caller's from now on.  The frame is not altered: give it to
    dxpu_channel_accept() of a channel with this session's suite, or again, when the session has a
-   channel already, to dxpu_channel_ingest().  NULL, counted, for nobody's.  O(pending). */
+   channel already, to dxpu_channel_ingest().  NULL, counted, when no session's.  O(pending). */
 dxpu_secure_session *dxpu_secure_opener(dxpu_secure *s, uint64_t now_ns, dxpu_bytes datagram,
                                         dxpu_offer *offer);
 /* When the first pending session's time is over (S-14), or earlier: call dxpu_secure_expire() then.

@@ -2,8 +2,8 @@
    SPDX-License-Identifier: MIT
 
    The handshake and the sealing are those of bindings/secure (dxpu_secure.h), over libsodium's
-   functions; dxpu_sodium_* is what programs on an operating system call.  All secrets stand in one
-   block of locked memory, and are wiped when they are done.
+   functions; dxpu_sodium_* is what programs on an operating system call.  All secrets are in one
+   block of locked memory, and are wiped after use.
 
    CONTENTS   1 Library   2 Keys and files   3 One end   4 Enrolment */
 #ifndef DXPU_SODIUM_H_INCLUDED
@@ -36,7 +36,7 @@ enum {
    errno is set). */
 dxpu_noise_pair *dxpu_sodium_key_create(const char *file, const char **why);
 /* Read one.  The file must be regular and no symbolic link, the user's own (or root's), and closed
-   to everybody else.  As above, but errno is 0 where the file is not as it should be. */
+   to others.  As above, but errno is 0 where the file is not as it should be. */
 dxpu_noise_pair *dxpu_sodium_key_load(const char *file, const char **why);
 /* A new identity without a file; NULL when there is no memory. */
 dxpu_noise_pair *dxpu_sodium_key_new(void);
@@ -110,8 +110,8 @@ bool dxpu_sodium_locked(const dxpu_sodium *s);
 
 enum { DXPU_SODIUM_NAME_BYTES = 32, DXPU_SODIUM_HEARD_BYTES = 16 };
 
-/* How two proxies learn each other's public keys (Noise XX).  Whoever is between them could have
-   put in his own: people compare the code, or the fingerprints, before either key is used (S-50).
+/* How two proxies learn each other's public keys (Noise XX).  An attacker between them could have
+   inserted its own: people compare the code, or the fingerprints, before either key is used (S-50).
    It holds a secret: keep it in locked memory. */
 typedef struct dxpu_sodium_enrol {
     dxpu_noise noise;
@@ -123,18 +123,18 @@ typedef struct dxpu_sodium_enrol {
     bool done;
 } dxpu_sodium_enrol;
 
-/* Begin; name is told to the peer, at most DXPU_SODIUM_NAME_BYTES of 0x20..0x7e.  DXPU_OK or
+/* Begin; name is sent to the peer, at most DXPU_SODIUM_NAME_BYTES of 0x20..0x7e.  DXPU_OK or
    E_ARG. */
 int dxpu_sodium_enrol_begin(dxpu_sodium_enrol *e, const dxpu_noise_pair *own, bool initiator,
                             const char *name);
-/* Our message, the same until the peer's next one has come: repeat it.  Its bytes; 0: none yet. */
+/* Our message, the same until the peer's next one arrives: repeat it.  Its bytes; 0: none yet. */
 int dxpu_sodium_enrol_emit(dxpu_sodium_enrol *e, uint8_t *out, size_t cap);
 /* Take one datagram.  DXPU_OK; E_REPLAY: the last one again, so emit again; other peer errors. */
 int dxpu_sodium_enrol_ingest(dxpu_sodium_enrol *e, dxpu_bytes datagram);
 /* The peer's key and name are known; they mean nothing until people have compared the code. */
 bool dxpu_sodium_enrol_done(const dxpu_sodium_enrol *e);
-/* What stands at both ends when it is done, and nobody is between them: 128 bits of a hash of all
-   that was said, keys and names too, written as fingerprints are.  "" before.  text is returned. */
+/* The code, equal at both ends when it is done and no attacker is between them: 128 bits of a hash
+   of all messages, keys and names too, written as fingerprints are; "" before.  Returns text. */
 const char *dxpu_sodium_enrol_code(const dxpu_sodium_enrol *e,
                                    char text[DXPU_SODIUM_FINGERPRINT_BYTES]);
 void dxpu_sodium_enrol_wipe(dxpu_sodium_enrol *e);

@@ -1,9 +1,9 @@
 /* dxpu_sodium_stream.h - a byte stream sealed from end to end: Noise IK over TCP or the like
    SPDX-License-Identifier: MIT
 
-   Who connects (the client) knows the public key of whom he reaches (the server); the server learns
-   the client's and decides whether it may come in.  After that each side seals messages of up to
-   DXPU_SODIUM_STREAM_PLAIN_MAX bytes.  What stands on the wire is in spec/security.md, S-70 ff.
+   The client, which connects, knows the server's public key; the server learns the client's and
+   decides whether it may connect.  After that each side seals messages of up to
+   DXPU_SODIUM_STREAM_PLAIN_MAX bytes.  The wire format is in spec/security.md, S-70 ff.
 
    Bytes in, bytes out: no I/O, no clock.  How long a handshake may take is the caller's business.
 
@@ -17,8 +17,8 @@
                dxpu_sodium_stream_seal(s, bytes, out, sizeof out, &len), send that;
        }
 
-   The end of the stream below is not authentic: whoever is between the two can cut it, so it means
-   nothing but that no more comes.  A message is delivered whole or not at all.  sodium_init() must
+   The end of the stream below is not authentic: anyone between the two can cut it, so it means
+   only that no more arrives.  A message is delivered whole or not at all.  sodium_init() must
    have been called. */
 #ifndef DXPU_SODIUM_STREAM_H_INCLUDED
 #define DXPU_SODIUM_STREAM_H_INCLUDED
@@ -56,8 +56,8 @@ typedef struct dxpu_sodium_stream_settings {
     const dxpu_noise_pair *identity; /* copied */
     const uint8_t *server;           /* its public key, copied; NULL: this side is the server */
     void *user;
-    /* Of a server: may the owner of this key come in?  What it says of a key can still be a
-       recording; it is proven when the stream is up.  NULL: nobody may. */
+    /* Of a server: may the owner of this key connect?  The handshake can still be a recording;
+       the key is proven when the stream is up.  NULL: none may. */
     bool (*known)(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
     uint64_t *ended; /* DXPU_SODIUM_STREAM_ENDS_COUNT counters, one more each time; NULL: none */
 } dxpu_sodium_stream_settings;

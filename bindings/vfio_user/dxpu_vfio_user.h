@@ -47,8 +47,8 @@ typedef struct dxpu_vfu_region {
     unsigned access; /* DXPU_VFU_READ | DXPU_VFU_WRITE: what the client may do */
 } dxpu_vfu_region;
 
-/* The function presented.  What the BARs are (64-bit, prefetchable) and where the MSI-X table lies
-   stands in the configuration space, which the callbacks own; a 64-bit BAR uses its lower index.
+/* The function presented.  The configuration space, which the callbacks own, says what the BARs
+   are (64-bit, prefetchable) and where the MSI-X table is; a 64-bit BAR uses its lower index.
    There are no mappable areas: every access is a message.  Brackets: the default. */
 typedef struct dxpu_vfu_config {
     const char *path; /* of the listening socket; NULL: none, clients come by adopt() [NULL] */
@@ -103,13 +103,13 @@ typedef struct dxpu_vfu_callbacks {
 
 /* The values in brackets. */
 void dxpu_vfu_config_default(dxpu_vfu_config *cfg);
-/* Listen.  Both arguments are copied.  A socket file that nobody listens on any more is replaced.
+/* Listen.  Both arguments are copied.  A stale socket file (no listener) is replaced.
    NULL on failure, and *why is a text with its remedy (static, errno is set). */
 dxpu_vfu *dxpu_vfu_open(const dxpu_vfu_config *cfg, const dxpu_vfu_callbacks *cb, const char **why);
 /* Disconnect, remove the socket file, free everything; no callback is called.  NULL is allowed. */
 void dxpu_vfu_close(dxpu_vfu *s);
-/* Remove a socket file that nobody listens on any more; any other stays.  For who outlives a server
-   that may not, or could not, remove its own. */
+/* Remove a stale socket file (no listener); any other stays.  For a process that outlives a server
+   which may not, or could not, remove its own. */
 void dxpu_vfu_remove(const char *path);
 /* Take a connected stream socket as the client; it now belongs to the server.  DXPU_OK, E_FULL
    when there is a client, E_ARG when fd cannot be used; on errors fd stays the caller's. */
@@ -145,7 +145,7 @@ void dxpu_vfu_disconnect(dxpu_vfu *s);
 /* data[bytes] is copied; bytes is the access's. */
 int dxpu_vfu_reply_read(dxpu_vfu *s, uint64_t token, const void *data, size_t bytes);
 int dxpu_vfu_reply_write(dxpu_vfu *s, uint64_t token); /* a write, or a reset */
-/* error: an errno value > 0 that the client is told. */
+/* error: an errno value > 0 that is sent to the client. */
 int dxpu_vfu_reply_error(dxpu_vfu *s, uint64_t token, int error);
 /* Requests not answered yet. */
 uint32_t dxpu_vfu_unanswered(const dxpu_vfu *s);

@@ -12,7 +12,7 @@
 
 enum {
     VFU_FDS_MAX = 253, /* of one message of a UNIX socket (SCM_MAX_FD) */
-    VFU_CLOSING = 16   /* nothing more is received while so many wait to be closed */
+    VFU_CLOSING = 16   /* nothing more is received while this number waits to be closed */
 };
 
 /* Is this a file of tmpfs or hugetlbfs, a memfd included?  Its size and file system can be asked

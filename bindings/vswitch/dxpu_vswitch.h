@@ -4,7 +4,7 @@
    The pair of proxies looks to the host like one PCIe switch whose slots fill and empty at run time
    (paper, 3.3).  This header is that switch as pure C: type 1 headers with bus numbers and windows,
    the PCI Express capability with hot-plug slot registers, MSI, power management, AER and ACS.  It
-   answers configuration requests for its own ports, tells which slot any other one goes to, keeps
+   answers configuration requests for its own ports, returns the slot of any other one, keeps
    the host table of dxpu.h, and asks for what must happen next (an interrupt, a reset of a slot).
    No allocation, no clock, no I/O.  The rules, V-1 ff., are in spec/vswitch.md.
 
@@ -68,7 +68,7 @@ typedef struct dxpu_vswitch_port {
     uint8_t irq_lines; /* causes whose (enabled & status) is true, for the edge that sends an MSI */
     bool msi_due;
     bool pme;                    /* PME enable and status are set */
-    bool filled;                 /* a device stands in the slot */
+    bool filled;                 /* a device is in the slot */
     uint8_t speed, width;        /* of the link to it */
     uint16_t pme_next;           /* requester of the PME that is pending */
     uint8_t cfg[DXPUI_VS_BYTES]; /* little-endian, as PCI has it */
@@ -91,7 +91,7 @@ typedef struct dxpu_vswitch_action {
 } dxpu_vswitch_action;
 
 typedef struct dxpu_vswitch_edge {
-    uint32_t now, told, due; /* bit slot - 1: level, level last told, an edge since then */
+    uint32_t now, told, due; /* bit slot - 1: level, level last reported, an edge since */
 } dxpu_vswitch_edge;
 
 /* Holds pointers into itself: do not move or copy after init. */
@@ -114,7 +114,7 @@ DXPU_API void dxpu_vswitch_config_default(dxpu_vswitch_config *cfg);
    switch).  O(slots). */
 DXPU_API int dxpu_vswitch_init(dxpu_vswitch *vs, const dxpu_vswitch_config *cfg);
 /* The host was reset: every register is as after init, devices stay in their slots and are reset
-   (actions tell), no change is reported, interrupts not yet taken are forgotten.  O(slots). */
+   (by actions), no change is reported, interrupts not yet taken are forgotten.  O(slots). */
 DXPU_API void dxpu_vswitch_reset(dxpu_vswitch *vs);
 
 /* Where a configuration request went. */
@@ -144,10 +144,11 @@ DXPU_API uint8_t dxpu_vswitch_by_bdf(const dxpu_vswitch *vs, uint16_t bdf);
    dropped). */
 DXPU_API int dxpu_vswitch_upstream(const dxpu_vswitch *vs, uint8_t slot, const dxpu_tlp *t);
 /* An ERR_COR, ERR_NONFATAL, ERR_FATAL or PM_PME message came from `slot`: the root port takes it
-   into its registers, an MSI may follow.  False when it is none of these, or the way up shut. */
+   into its registers, an MSI may follow.  False for another message, or when a port
+   above blocks it. */
 DXPU_API bool dxpu_vswitch_message(dxpu_vswitch *vs, uint8_t slot, const dxpu_tlp *t);
 
-/* A device is there: presence and link come up, the host is told.  speed as Link Status (1..6),
+/* A device is there: presence and link come up, the host is notified.  speed as Link Status (1..6),
    width in lanes; shown as at most the port's own.  DXPU_OK, or E_ARG (no such slot, filled). */
 DXPU_API int dxpu_vswitch_insert(dxpu_vswitch *vs, uint8_t slot, uint8_t speed, uint8_t width);
 /* It is gone (surprise removal).  DXPU_OK, or E_ARG. */
@@ -163,7 +164,7 @@ DXPU_API bool dxpu_vswitch_bus_master(const dxpu_vswitch *vs, uint8_t slot);
 DXPU_API uint32_t dxpu_vswitch_mps_bytes(const dxpu_vswitch *vs, uint8_t slot);
 /* The next thing to do; false when there is none.  A slot's resets come before its interrupts. */
 DXPU_API bool dxpu_vswitch_action_next(dxpu_vswitch *vs, dxpu_vswitch_action *out);
-/* An MSI that cannot be sent yet: action_next() tells it again, with what is programmed then,
+/* An MSI that cannot be sent yet: action_next() returns it again, with what is programmed then,
    unless its port may not send it any more (V-7).  Call it when action_next() has said false. */
 DXPU_API void dxpu_vswitch_msi_later(dxpu_vswitch *vs, const dxpu_vswitch_action *msi);
 /* Configuration space of port `index`: `bytes` from offset 0 (0: out may be NULL), for lspci -F.
@@ -392,7 +393,7 @@ static void dxpui_vs_capabilities(const dxpu_vswitch *vs, dxpu_vswitch_port *p)
     dxpui_vs_put(p, DXPUI_VS_EXP,
                  0x8010u | 2u << 16 | (uint32_t)p->kind << 20 | (slot ? 1u << 24 : 0));
     dxpui_vs_put(p, DXPUI_VS_DEVCAP, 0x00008020u | vs->cfg.mps_code);
-    /* ports of a component are numbered apart; those above a link tell its state and bandwidth */
+    /* ports of a component are numbered apart; those above a link report its state and bandwidth */
     dxpui_vs_put(p, DXPUI_VS_LNKCAP,
                  slot << 24 | (upstream ? 0x00400000u : 0x00700000u) | DXPUI_VS_WIDTH_MAX << 4 |
                      DXPUI_VS_SPEED_MAX);
@@ -543,8 +544,8 @@ static bool dxpui_vs_powered(const dxpu_vswitch_port *p)
 }
 
 /* ==== 5  Status ================================================================================
-   Whatever follows from presence and control registers is worked out anew after each change (V-6,
-   V-7); a reset needs no more than that to take back interrupts. */
+   Whatever follows from presence and control registers is recomputed after each change (V-6, V-7);
+   that alone takes back interrupts at a reset. */
 
 static void dxpui_vs_level(dxpu_vswitch_edge *e, uint32_t bit, bool level)
 {
@@ -554,7 +555,7 @@ static void dxpui_vs_level(dxpu_vswitch_edge *e, uint32_t bit, bool level)
     }
 }
 
-/* The next level to tell of one bit, so that ON and OFF alternate and a pulse shows as both. */
+/* The next level to report of one bit, so that ON and OFF alternate and a pulse shows as both. */
 static bool dxpui_vs_tell(dxpu_vswitch_edge *e, uint32_t bit)
 {
     e->told ^= bit;
@@ -563,8 +564,8 @@ static bool dxpui_vs_tell(dxpu_vswitch_edge *e, uint32_t bit)
     return (e->told & bit) != 0;
 }
 
-/* Presence, power, link disable and reset make the link; not resets further up, which nobody can
-   see through. */
+/* Presence, power, link disable and reset make the link; not resets further up, which hide
+   the link. */
 static void dxpui_vs_link_update(dxpu_vswitch_port *p)
 {
     bool up = !dxpui_vs_holds(p) && (!p->slot || (p->filled && dxpui_vs_powered(p)));
@@ -1156,7 +1157,7 @@ DXPU_API bool dxpu_vswitch_message(dxpu_vswitch *vs, uint8_t slot, const dxpu_tl
         dxpu_vswitch_port *path[3] = { &vs->port[slot - 1], &vs->port[index], &vs->port[index] };
         if (dxpui_vs_is_switch(vs))
             path[1] = &vs->port[index + 1];
-        for (unsigned i = 0; i < 3; i++) { /* a bridge forwards errors only when told to */
+        for (unsigned i = 0; i < 3; i++) { /* a bridge forwards errors only when enabled to */
             if (!dxpui_vs_has(path[i], DXPUI_VS_BRIDGE + 2, DXPUI_VS_BRIDGE_SERR))
                 return false;
         }
