@@ -3590,7 +3590,7 @@ static uint32_t dxpui_fifo_place(dxpui_fifo *f, uint32_t tlp_bytes)
         f->hole = f->tail;
         f->tail = 0;
     } else if (f->tail == f->hole) {
-        f->hole = DXPUI_HOLE; /* an old mark that the tail has passed */
+        f->hole = DXPUI_HOLE; /* an old mark, passed at both ends */
     }
     return f->tail;
 }
