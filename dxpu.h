@@ -480,7 +480,7 @@ typedef struct dxpu_tlp_shape {
 DXPU_API int dxpu_tlp_measure(dxpu_bytes tlp, dxpu_tlp_shape *out);
 
 /* ECRC of one TLP: over end-end prefixes, header and payload with Type[0] and EP taken as 1 (Base
-   Spec 2.7.1).  tlp may end before or after its digest.  0 when it is short or no TLP. */
+   Spec 2.7.1).  tlp may end before or after its digest.  0 when it is short or not a TLP. */
 DXPU_API uint32_t dxpu_tlp_ecrc(dxpu_bytes tlp);
 /* Compare the digest of a whole TLP.  DXPU_OK (also without one), E_TLP_ECRC, or as measure. */
 DXPU_API int dxpu_tlp_ecrc_check(dxpu_bytes tlp);
@@ -519,7 +519,7 @@ DXPU_API int dxpu_cpl_split_start(dxpu_cpl_split *s, const dxpu_tlp *read, uint3
 DXPU_API bool dxpu_cpl_split_next(dxpu_cpl_split *s, dxpu_tlp *cpl, uint64_t *address_dw);
 
 /* A completion for `req`: requester, tag, TC and attributes copied, Byte Count and Lower Address as
-   the request's kind wants them; a completion with data when status is SC and the request asked for
+   the request's kind requires; a completion with data when status is SC and the request asked for
    any (payload then is the caller's to set; for a read that needs splitting use dxpu_cpl_split). */
 DXPU_API void dxpu_tlp_completion(const dxpu_tlp *req, uint16_t completer, uint8_t status,
                                   dxpu_tlp *cpl);
@@ -528,7 +528,7 @@ DXPU_API void dxpu_tlp_completion(const dxpu_tlp *req, uint16_t completer, uint8
 DXPU_API bool dxpu_tlp_is_flr(const dxpu_tlp *t, uint16_t capability);
 
 /* ==== 9  Classifier and messages =========================================== spec/route.md ==== */
-/* how a TLP finds its way */
+/* how a TLP is routed */
 enum {
     DXPU_ROUTE_ADDRESS,
     DXPU_ROUTE_ID,
@@ -546,7 +546,7 @@ DXPU_API const char *dxpu_status_name(unsigned status);   /* "SC", "UR", "CRS", 
 
 /* what a proxy does with a message, R-20 ff. */
 enum {
-    DXPU_MSG_FORWARD,   /* crosses the fabric as it is */
+    DXPU_MSG_FORWARD,   /* crosses the fabric unchanged */
     DXPU_MSG_TERMINATE, /* ends here; its meaning is used or ignored, nothing crosses */
     DXPU_MSG_EVENT,     /* ends here and crosses as link event or virtual-wire state */
     DXPU_MSG_GATHER,    /* answers are collected here, one goes on */
@@ -617,9 +617,9 @@ typedef struct dxpu_range {
     uint64_t limit;
 } dxpu_range;
 
-/* One row of Table 2: a downstream port of the virtual switch and what stands behind it.  The first
+/* One row of Table 2: a downstream port of the virtual switch and what is behind it.  The first
    block is the caller's, given to add(); the second is learnt from configuration writes.  Bus span
-   and windows stand here only while they are in force. */
+   and windows are here only while they are in force. */
 typedef struct dxpu_host_entry {
     dxpu_place box;   /* GPU Box ID, Slot ID (and function) */
     uint8_t path;     /* Path ID */
@@ -670,13 +670,13 @@ DXPU_API int dxpu_host_add(dxpu_host_table *t, const dxpu_host_entry *e);
 DXPU_API int dxpu_host_remove(dxpu_host_table *t, uint32_t index);
 /* Row whose window holds `address`; index or E_NONE.  O(log n).  Base Spec 7.5.1.3, R-2. */
 DXPU_API int dxpu_host_by_address(const dxpu_host_table *t, uint64_t address);
-/* Row behind which function `bdf` stands; index or E_NONE.  O(1). */
+/* Row behind which function `bdf` is; index or E_NONE.  O(1). */
 DXPU_API int dxpu_host_by_bdf(const dxpu_host_table *t, uint16_t bdf);
 /* Row for a decoded TLP that goes down: by address for memory, atomics and messages by address, by
    BDF for configuration, completions (their requester) and messages by ID; index, or E_NONE (answer
    Unsupported Request): for I/O, as ports have no I/O window (R-8), and for implicit routing. */
 DXPU_API int dxpu_host_route(const dxpu_host_table *t, const dxpu_tlp *tlp);
-/* Row index was given another port BDF (its bus was renumbered).  DXPU_OK or E_NONE. */
+/* Give row `index` another port BDF (its bus was renumbered).  DXPU_OK or E_NONE. */
 DXPU_API int dxpu_host_set_port(dxpu_host_table *t, uint32_t index, uint16_t port);
 /* Apply one configuration write to the port of row `index`: register offset, byte enables and the
    dword as a number (first byte in bits 7:0).  Registers other than those of `reg` do nothing.
@@ -761,7 +761,7 @@ typedef struct dxpu_request {
     uint64_t user; /* as given */
     uint16_t requester, tag;
     uint16_t left_bytes; /* of a read: bytes not yet completed */
-    bool done;           /* no further completion will come from the peer */
+    bool done;           /* no further completion will arrive from the peer */
 } dxpu_request;
 
 typedef struct dxpu_tags {
@@ -788,14 +788,14 @@ DXPU_API int dxpu_tags_init(dxpu_tags *t, dxpu_tag_entry *entries, uint32_t capa
    A tag goes with an entry: a request of another requester that is tracked occupies one and so
    withholds its tag as long (F-27).  O(1 + own tags tracked that did not come from here). */
 DXPU_API int dxpu_tags_alloc(dxpu_tags *t);
-/* A decoded non-posted request leaves: remember it.  `user` comes back with its completions.
+/* A decoded non-posted request leaves: track it.  Its completions return `user`.
    Arms the entry that alloc() reserved for this tag, else takes a free one.
    DXPU_OK, E_NO_TAG, E_TAG_BUSY (in flight or resting), E_ARG (not a non-posted request).  O(1). */
 DXPU_API int dxpu_tags_track(dxpu_tags *t, const dxpu_tlp *req, uint64_t now_ns, uint64_t user);
 /* A decoded completion arrives: match it on requester ID and tag, never on completer ID, and count
    its bytes down.  Header fields decide, the payload itself is not looked at.
    DXPU_OK and *out, or E_CPL_UNEXPECTED, E_CPL_BYTES; then nothing has changed but a counter, and
-   the completion must be dropped.  E_ARG for what is no completion.  O(1). */
+   the completion must be dropped.  E_ARG for anything but a completion.  O(1). */
 DXPU_API int dxpu_tags_complete(dxpu_tags *t, const dxpu_tlp *cpl, dxpu_request *out);
 /* Forget one request (not sent after all, or its function was reset), or give back a tag from
    alloc().  DXPU_OK, or E_NONE (also for a tag that rests).  O(1). */
@@ -833,7 +833,7 @@ enum {
     DXPU_FRAME_ACK = 24,        /* u32  next sequence expected                         D-2 */
     DXPU_FRAME_SACK = 28,       /* u64  bit i: ack + 1 + i has been stored             D-3 */
     DXPU_FRAME_SEEN = 36,       /* u64  largest packet number of a data frame seen     D-4 */
-    DXPU_FRAME_DELAY = 44,      /* u32  nanoseconds since it came                      D-4 */
+    DXPU_FRAME_DELAY = 44,      /* u32  nanoseconds since its arrival                  D-4 */
     DXPU_FRAME_ECN_CE = 48,     /* u32  data frames received with CE                   D-5 */
     DXPU_FRAME_LIMITS = 52,     /* 6 x u32  P, NP, CPL header units; the same for data F-3 */
     DXPU_FRAME_FULL_BYTES = 76,
@@ -882,8 +882,8 @@ DXPU_API int dxpu_frame_peek(dxpu_bytes datagram, uint8_t *kind, uint32_t *chann
 /* Decode the header.  trailer_bytes: 4 for the CRC suite, else the suite's tag.  Does not check the
    trailer.  DXPU_OK or a peer error. */
 DXPU_API int dxpu_frame_decode(dxpu_bytes datagram, size_t trailer_bytes, dxpu_frame *out);
-/* Write the header of f at out[0..]; the body of body_bytes and the trailer follow it by other
-   hands.  Returns the header's bytes. out holds DXPU_FRAME_FULL_BYTES at least. */
+/* Write the header of f at out[0..]; the caller writes the body of body_bytes and the trailer after
+   it.  Returns the header's bytes.  out holds DXPU_FRAME_FULL_BYTES at least. */
 DXPU_API size_t dxpu_frame_encode_header(const dxpu_frame *f, size_t body_bytes,
                                          size_t trailer_bytes, uint8_t *out);
 /* CRC trailer: write it after `used` bytes; check it.  check: DXPU_OK, E_SHORT or E_CRC. */
@@ -979,7 +979,7 @@ typedef struct dxpu_record {
 } dxpu_record;
 
 /* Take the next record off *body.  DXPU_OK; E_NONE at the end; E_RECORD.  Unknown records that may
-   be ignored are skipped; an event of unknown type comes as type 0 of DXPU_RECORD_EVENT.  O(1). */
+   be ignored are skipped; an event of unknown type becomes type 0 of DXPU_RECORD_EVENT.  O(1). */
 DXPU_API int dxpu_record_next(dxpu_bytes *body, dxpu_record *out);
 
 /* The incremental builder: packs TLPs and events into the body of one frame. */
@@ -1064,7 +1064,7 @@ typedef struct dxpu_channel_config {
 typedef struct dxpu_delivery {
     dxpu_bytes tlp; /* {NULL, 0}: nothing may go now.  Valid until taken, or ingest() */
     uint64_t user;  /* completions with `tags`: as given to submit() with the request */
-    bool last;      /* ... and no further completion of it will come */
+    bool last;      /* ... and no further completion of it will arrive */
 } dxpu_delivery;
 
 /* -- private layouts, visible so that a channel can be a member of your struct.  Between calls a
@@ -1193,7 +1193,7 @@ DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns);
 /* Begin as the side that accepts: `open` is a whole open frame whose offer the caller has checked
    and allowed (slot, lease, epoch).  Fails with a peer error, E_VERSION, E_OFFER or E_EPOCH
    (another epoch than cfg's) among them, and then stays idle: answer with dxpu_reset_encode().
-   The opener's old incarnation, if any, must live on until this one is UP: a late duplicate of an
+   The opener's old incarnation, if any, must be kept until this one is UP: a late duplicate of an
    open never gets that far. */
 DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *open, size_t len);
 /* A reset frame that refuses an open: to the opener's id, for a `reason`.  Returns its bytes. */
@@ -1217,11 +1217,11 @@ DXPU_API int dxpu_channel_last_error(const dxpu_channel *ch); /* E_PROTO: the br
 DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch); /* DXPU_REASON_*, ours or theirs */
 
 /* ==== 14  Channel: paths ===================================================== spec/paths.md ====
-   A path is a pair of addresses that the caller numbers alike at both ends.  Each has its own round
+   A path is a pair of addresses with the same number at both ends.  Each has its own round
    trip time, timers, and congestion window; the frame sequence orders what they reorder. */
 
 typedef struct dxpu_path_info {
-    bool known;  /* the opener's are; the acceptor's once a frame came over it */
+    bool known;  /* the opener's are; the acceptor's once a frame arrived on it */
     bool usable; /* carries frames of the limit both ways */
     bool active; /* data goes here (with cfg.spread also on the other usable ones) */
     uint64_t srtt_ns, rto_ns;
@@ -1249,7 +1249,7 @@ DXPU_API bool dxpu_validation_may_send(dxpu_validation *v, dxpu_bytes frame);
 
 /* ==== 15  Channel: sending =============================================== spec/deliver.md ==== */
 /* Queue one whole TLP (prefixes, header, payload, digest); copied, local prefixes are left out.
-   user   comes back with the completions of a non-posted request when the channel has tags
+   user   returned with the completions of a non-posted request when the channel has tags
    DXPU_OK; E_AGAIN (the class's queue is full, or no room for its completions); E_NO_TAG;
    E_TAG_BUSY; E_TLP_*; E_CLOSED and other fatal ones; E_ARG before it was opened, and for a request
    whose completions could never be stored (cfg.rx).  O(len). */
@@ -1267,7 +1267,7 @@ DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, 
 DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch);
 
 /* ==== 16  Channel: receiving ============================================= spec/deliver.md ==== */
-enum { DXPU_RX_ECN_CE = 1 }; /* flags of ingest: the datagram came marked Congestion Experienced */
+enum { DXPU_RX_ECN_CE = 1 }; /* flags of ingest: the datagram was marked Congestion Experienced */
 /* Take one datagram from the network.
    pkt    0..65535 bytes; altered when a suite opens it in place; not kept
    Returns DXPU_OK, or a peer error after counting it (drop the datagram and go on), or the fatal
@@ -5468,7 +5468,7 @@ static int dxpui_on_probe(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     if (ch->state == DXPU_STATE_OPENING)
         return DXPU_E_STATE; /* whom to answer is not known yet */
     if (ch->state == DXPU_STATE_ACCEPTED)
-        dxpui_try_now(ch, now_ns); /* the opener lives; our accept may not have reached it: D-41 */
+        dxpui_try_now(ch, now_ns); /* the opener is there; our accept may be lost: D-41 */
     if (f->path >= ch->cfg.paths)
         return DXPU_E_PATH; /* P-4 */
     dxpui_path *p = &ch->paths[f->path];

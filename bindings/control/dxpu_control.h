@@ -80,7 +80,7 @@ enum { DXPU_CONTROL_TYPES(DXPUI_CTL_TYPE) DXPU_CONTROL_IGNORABLE = 0x8000 };
 /* Header flags (M-5). */
 enum { DXPU_CONTROL_FLAGS_MUST = 0xf0, DXPU_CONTROL_FLAGS_IGNORABLE = 0x0f };
 
-/* Who speaks (hello).  Others than these are allowed and mean nothing here. */
+/* The sender's role (hello).  Other values are allowed and mean nothing here. */
 enum {
     DXPU_CONTROL_ROLE_HOST = 1,
     DXPU_CONTROL_ROLE_BOX = 2,
@@ -88,7 +88,7 @@ enum {
     DXPU_CONTROL_ROLE_COMMAND = 4
 };
 
-/* What a slot does (M-20). */
+/* State of a slot (M-20). */
 #define DXPU_CONTROL_STATES(X)                                                                     \
     X(EMPTY, 0, "empty")     /* host: nothing attached; box: not lent */                           \
     X(DIALING, 1, "dialing") /* host: a box's slot is named, there is no channel yet */            \
@@ -103,14 +103,14 @@ enum {
 enum { DXPU_CONTROL_STATES(DXPUI_CTL_STATE) DXPU_CONTROL_SLOT_END };
 #undef DXPUI_CTL_STATE
 
-/* How the device of a slot is (register, M-41). */
+/* Health of a slot's device (register, M-41). */
 enum {
     DXPU_CONTROL_HEALTH_NONE = 0, /* there is none */
     DXPU_CONTROL_HEALTH_GOOD = 1,
     DXPU_CONTROL_HEALTH_BROKEN = 2
 };
 
-/* Does the device of a slot hold its data over a reset (M-90)?  A receiver takes UNKNOWN for
+/* Does the device of a slot hold its data over a reset (M-90)?  A receiver treats UNKNOWN as
    PERSISTENT. */
 enum {
     DXPU_CONTROL_DATA_UNKNOWN = 0,
@@ -118,7 +118,7 @@ enum {
     DXPU_CONTROL_DATA_PERSISTENT = 2
 };
 
-/* What an alarm is about.  A kind not known here is as OTHER (M-49). */
+/* Kinds of alarms.  An unknown kind counts as OTHER (M-49). */
 #define DXPU_CONTROL_ALARMS(X)                                                                     \
     X(DEVICE, 1, "device")   /* an error that the device reports */                                \
     X(STORAGE, 2, "storage") /* the medium of its data */                                          \
@@ -185,7 +185,7 @@ typedef struct dxpu_control_hello {
     dxpu_bytes name;                  /* program and version, printable ASCII, up to 255 */
 } dxpu_control_hello;
 
-/* Name the device of a host's slot.  Answered by done or error. */
+/* Attach a box's slot to a host's slot.  Answered by done or error. */
 typedef struct dxpu_control_attach {
     uint16_t slot;     /* the host's, 1.. */
     uint16_t box_slot; /* 1.. */
@@ -197,14 +197,14 @@ typedef struct dxpu_control_attach {
     uint8_t key[DXPU_CONTROL_KEY_BYTES]; /* the box's public one, not all 0 */
 } dxpu_control_attach;
 
-/* Take it away again.  Answered by done or error. */
+/* Detach the device of a host's slot.  Answered by done or error. */
 typedef struct dxpu_control_detach {
     uint16_t slot;
     uint8_t reason; /* DXPU_REASON_*: sent to the box */
     uint64_t epoch; /* only if this lease is attached; 0: whichever is */
 } dxpu_control_detach;
 
-/* The request was taken; the slot is in this state now. */
+/* The request was accepted; the slot is in this state now. */
 typedef struct dxpu_control_done {
     uint16_t slot;
     uint8_t state;
@@ -260,7 +260,7 @@ typedef struct dxpu_control_register {
 /* Which node it is from now on. */
 typedef struct dxpu_control_node {
     uint32_t node;         /* 1.. */
-    uint32_t heartbeat_ms; /* 1..: a heartbeat is due so often */
+    uint32_t heartbeat_ms; /* 1..: heartbeat interval */
 } dxpu_control_node;
 
 /* A box's slot is lent.  Answered by done or error; so are the next three. */
@@ -279,7 +279,7 @@ typedef struct dxpu_control_unbind {
     uint64_t epoch; /* of the lease that ends, 1.. */
 } dxpu_control_unbind;
 
-/* No new lease for a slot, or again. */
+/* Take a slot out of service (no new lease), or return it. */
 typedef struct dxpu_control_drain {
     uint16_t slot; /* 0: all */
     bool on;
@@ -349,7 +349,7 @@ typedef struct dxpu_control_slot {
     char note[64];                            /* a remark for people, as device */
 } dxpu_control_slot;
 
-/* Any of them.  Views point into what was decoded, and live as long as that. */
+/* Any of them.  Views point into what was decoded, and are valid as long as that. */
 typedef struct dxpu_control {
     uint16_t type;    /* DXPU_CONTROL_HELLO.. */
     uint32_t request; /* of a request chosen by its sender, the answer repeats it */

@@ -63,7 +63,7 @@ typedef struct dxpu_fw_ring {
 /* An empty ring over memory of the caller.  DXPU_OK or E_ARG. */
 int dxpu_fw_ring_init(dxpu_fw_ring *r, uint8_t *buffers, volatile uint32_t *lengths, uint32_t count,
                       uint32_t buffer_bytes);
-/* Buffers filled and not yet emptied; more than r->count when the producer's count is astray. */
+/* Buffers filled and not yet emptied; more than r->count when the producer's count is invalid. */
 uint32_t dxpu_fw_ring_used(const dxpu_fw_ring *r);
 /* Producer: the buffer to fill next, NULL while the ring is full; then say that it is. */
 uint8_t *dxpu_fw_ring_room(const dxpu_fw_ring *r);

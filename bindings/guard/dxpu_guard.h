@@ -69,7 +69,7 @@ void dxpu_guard_clear(dxpu_guard *g);
 bool dxpu_guard_event(dxpu_guard *g, const dxpu_event *e);
 /* A TLP goes to the device. */
 void dxpu_guard_down(dxpu_guard *g, const dxpu_tlp *t);
-/* A TLP of the device, in whole: DXPU_GUARD_PASS; DXPU_GUARD_ENDS: a message that is not for the
+/* A whole TLP from the device: DXPU_GUARD_PASS; DXPU_GUARD_ENDS: a message that is not for the
    host; or the reason to refuse it, counted. */
 unsigned dxpu_guard_up(dxpu_guard *g, dxpu_bytes tlp);
 /* One that passed and waits since: DXPU_GUARD_PASS, or the reason that it must not leave now,

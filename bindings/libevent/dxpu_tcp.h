@@ -93,7 +93,7 @@ bool dxpu_tcp_there(const dxpu_tcp_conn *c, dxpu_udp_address *out);
 bool dxpu_tcp_send(dxpu_tcp_conn *c, const void *data, size_t bytes);
 /* Bytes that wait to be sent. */
 size_t dxpu_tcp_unsent(const dxpu_tcp_conn *c);
-/* The peer said something sensible: it greeted, and is not the longest silent one. */
+/* The peer sent something valid: it has greeted, and is not the longest silent one. */
 void dxpu_tcp_touch(dxpu_tcp_conn *c);
 /* Take no more; close when all is sent and the peer has closed too, or after stall_ms. */
 void dxpu_tcp_finish(dxpu_tcp_conn *c);

@@ -86,7 +86,7 @@ typedef struct dxpu_secure_callbacks {
 typedef struct dxpu_secure_config {
     const dxpu_noise_pair *identity; /* copied */
     unsigned sessions;               /* at most at once [64] */
-    unsigned pending;                /* responder's whose open has not come; S-157 [16] */
+    unsigned pending;                /* responder's whose open has not arrived; S-157 [16] */
     uint64_t pending_ns;             /* after which dxpu_secure_expire() ends it anyway [5 s] */
     uint16_t suites;      /* to offer and to accept; what is not here is left out [all] */
     uint64_t rekey_ns;    /* a new key phase after this time [120 s] */
@@ -104,7 +104,7 @@ size_t dxpu_secure_bytes(const dxpu_secure_config *cfg);
    with  stays the caller's, as long as this is used */
 dxpu_secure *dxpu_secure_init(void *memory, size_t memory_bytes, const dxpu_secure_config *cfg,
                               const dxpu_primitives *with);
-/* Its public key, 32 bytes. */
+/* The public key of this end, 32 bytes. */
 const uint8_t *dxpu_secure_own_key(const dxpu_secure *s);
 
 /* ==== 3  Handshake ============================================================================ */
@@ -128,9 +128,9 @@ int dxpu_secure_initiate(dxpu_secure_session *x, uint64_t now_ns, uint64_t wall_
    version, and six bytes that the type gives a meaning.  DXPU_OK or a peer error. */
 int dxpu_secure_body(dxpu_bytes datagram, dxpu_bytes *body);
 /* Take one handshake frame from the network.
-   from    where it came from, as bytes that are the same for the same address and port
-   answer  cap bytes, DXPU_SECURE_FRAME_BYTES at least; *bytes of them go back to where it came from
-   session the one that has come to an answer: it is keyed or refused.  Else NULL
+   from    source of the frame, as bytes that are equal for equal address and port
+   answer  cap bytes, DXPU_SECURE_FRAME_BYTES at least; send *bytes of them back to the source
+   session the one that was answered: it is keyed or refused.  Else NULL
    Returns DXPU_OK, or a peer error after counting it. */
 int dxpu_secure_ingest(dxpu_secure *s, uint64_t now_ns, dxpu_bytes datagram, dxpu_bytes from,
                        uint8_t *answer, size_t cap, size_t *bytes, dxpu_secure_session **session);
@@ -168,7 +168,7 @@ dxpu_secure_session *dxpu_secure_opener(dxpu_secure *s, uint64_t now_ns, dxpu_by
 /* When the first pending session's time is over (S-14), or earlier: call dxpu_secure_expire() then.
    DXPU_NEVER: none is pending.  O(1). */
 uint64_t dxpu_secure_pending_ns(const dxpu_secure *s);
-/* Forget the keys of pending sessions whose open has not come in time.  O(sessions). */
+/* Forget the keys of pending sessions whose open did not arrive in time.  O(sessions). */
 void dxpu_secure_expire(dxpu_secure *s, uint64_t now_ns);
 /* The channel is up: no open is looked for any more. */
 void dxpu_secure_settle(dxpu_secure_session *x);

@@ -174,7 +174,7 @@ DXPU_API int dxpu_vswitch_dump(const dxpu_vswitch *vs, unsigned index, uint8_t *
 /* A base address register of a device. */
 typedef struct dxpu_vswitch_bar {
     uint64_t bytes;    /* a power of two; 0 is none */
-    bool prefetchable; /* prefetchable and 64-bit; any other lives in the 32-bit window */
+    bool prefetchable; /* prefetchable and 64-bit; any other is in the 32-bit window */
 } dxpu_vswitch_bar;
 enum { DXPU_VSWITCH_BARS_MAX = 48 }; /* six of each of eight functions */
 /* The window (bytes) that the slot's port holds now. */
