@@ -190,8 +190,9 @@ def main():
                               for p in long_functions(n, texts[n])])
     check("control_function_length", [] if long_functions("x", "{\n" + "\n" * 60 + "}\n") else [""])
     check("file_budgets", ["%s has %d lines, more than %d" % (n, texts[n].count("\n"), most)
-                           for n, most in (("dxpu.h", 6000), ("Makefile", 230),
-                                           ("README.md", 130), (".github/CONTRIBUTING.md", 60), (".clang-format", 17))
+                           for n, most in (("dxpu.h", 6000), ("Makefile", 240),
+                                           ("README.md", 130), (".github/CONTRIBUTING.md", 60),
+                                           (".clang-format", 17))
                            if n in texts and texts[n].count("\n") > most])
     check("no_machine_path", ["%s: %s" % (n, m.group(0)) for n in texts
                               for m in [MACHINE_PATH.search(texts[n])] if m])
