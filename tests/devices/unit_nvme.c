@@ -3503,7 +3503,7 @@ static void test_s163_a_layout_that_does_not_fit(void **state)
     size_t len;
     (void)state;
     snprintf(layout_file, sizeof layout_file, "%s.layout", path);
-    assert_int_equal(admin(d, 0x80, 1, 1, 0), 0);
+    assert_int_equal(admin(d, 0x0d, 1, 0, 0), 0); /* delete */
     drv_close(d);
     len = layout_text(text);
     assert_true(fits(path));
@@ -3552,6 +3552,31 @@ static void test_s163_a_layout_that_does_not_fit(void **state)
 }
 
 /* S-163: what the first start gave lasts, too: another --block is for another wipe. */
+/* A file that no host has changed the namespaces of is served at its new size, with its blocks;
+   control: test_s163_a_layout_that_does_not_fit. */
+static void test_s163_an_untouched_file_may_grow(void **state)
+{
+    char path[] = "/tmp/unit_nvme.XXXXXX";
+    device_settings set = { .mps_bytes = 512, .file = path, .block_bytes = 4096 };
+    device_port port = { NULL, rc_emitted, NULL, NULL };
+    driver *d = drv_up_file(path);
+    struct stat st;
+    nvme *n;
+    (void)state;
+    drv_close(d);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(truncate(path, 2 * st.st_size), 0);
+    for (unsigned start = 0; start < 2; start++) {
+        n = nvme_kind.create(&set, &port);
+        assert_non_null(n);
+        assert_true(n->layout.fits);
+        assert_int_equal(n->ns[0].is.bytes, 2 * st.st_size);
+        assert_int_equal(n->ns[0].is.block_log2, 9);
+        nvme_kind.destroy(n);
+    }
+    remove_disk(path);
+}
+
 static void test_s163_the_first_layout_lasts(void **state)
 {
     char path[] = "/tmp/unit_nvme.XXXXXX";
@@ -3941,6 +3966,7 @@ int main(void)
         cmocka_unit_test(test_format_has_its_namespace_to_itself),
         cmocka_unit_test(test_s163_the_layout_lasts),
         cmocka_unit_test(test_s163_the_first_layout_lasts),
+        cmocka_unit_test(test_s163_an_untouched_file_may_grow),
         cmocka_unit_test(test_s163_a_layout_that_does_not_fit),
         cmocka_unit_test(test_s163_a_layout_that_cannot_be_written),
         cmocka_unit_test(test_s164_a_failed_sync_stays),

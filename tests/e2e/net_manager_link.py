@@ -774,7 +774,7 @@ def lease_that_cannot_be_kept():
         b = m.link(BOX)
         b.bind(1, 77, 1, 4)
         with open(os.path.join(folder, "box")) as f:
-            check(f.read() == "1 4 77 1 held\n")  # M-57: before it was answered
+            check(f.read() == "1 4 77 1 held 0000000000000001\n")  # M-57: before it was answered
         os.rename(folder, folder + ".away")
         refused(STATE, b.bind, 1, 77, 1, 5)
         refused(STATE, b.unbind, 1, 4)

@@ -170,7 +170,7 @@ def plain_and_sealed_do_not_meet():
         beyond = l.run("dxpu-host", "--plain", "--vfio-user", l.file("vm"), "--control", "*:0")
         check(beyond.status == 2 and "--plain-network" in beyond.errors(), beyond.errors())
         beyond = l.run("dxpu-box", "--plain", "--listen", V4, "--control", "nowhere")
-        check(beyond.status == 2 and "--control" in beyond.errors(), beyond.errors())
+        check(beyond.status == 3 and "--control" in beyond.errors(), beyond.errors())
         beyond = l.run("dxpu", "status", "--plain", "192.0.2.1:4459")
         check(beyond.status == 2 and "--plain-network" in beyond.errors(), beyond.errors())
 

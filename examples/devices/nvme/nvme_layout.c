@@ -38,18 +38,28 @@ void nvme_layout_factory(const nvme *n, nvme_layout *to)
 
 /* ==== 1  Text ================================================================================= */
 
-/* What the file says of this layout; its length. */
-static size_t print(const nvme *n, const nvme_layout *l, char text[TEXT_BYTES])
+/* What the file says of this layout of stores of these sizes; its length. */
+static size_t print_sized(const nvme *n, const uint64_t *store_bytes, const nvme_layout *l,
+                          char text[TEXT_BYTES])
 {
     size_t at = (size_t)snprintf(text, TEXT_BYTES, "%s", LAYOUT_TITLE);
     for (uint32_t i = 0; i < n->ns_count; i++)
         at += (size_t)snprintf(text + at, TEXT_BYTES - at,
                                "%" PRIu32 " %" PRIu64 " %" PRIu64 " %u %" PRIu32 " %s\n", i + 1,
-                               n->ns[i].store.size, l[i].bytes, 1u << l[i].block_log2,
-                               l[i].generation, states[l[i].allocated + l[i].attached]);
+                               store_bytes[i], l[i].bytes, 1u << l[i].block_log2, l[i].generation,
+                               states[l[i].allocated + l[i].attached]);
     at += (size_t)snprintf(text + at, TEXT_BYTES - at, LAYOUT_CRC "%08" PRIx32 "\n",
                            dxpu_crc32(0, text, at));
     return at;
+}
+
+/* The same for the stores as they are. */
+static size_t print(const nvme *n, const nvme_layout *l, char text[TEXT_BYTES])
+{
+    uint64_t store_bytes[NVME_NAMESPACES];
+    for (uint32_t i = 0; i < n->ns_count; i++)
+        store_bytes[i] = n->ns[i].store.size;
+    return print_sized(n, store_bytes, l, text);
 }
 
 /* The line of a namespace; false: it is not one of this store. */
@@ -87,6 +97,26 @@ static const char *parse(const nvme *n, const char *text, nvme_layout *l)
     return "is damaged, or of other files or sizes";
 }
 
+/* Whether each namespace is the whole of its store, as the box's owner gave it, whatever the sizes
+   were: such files may grow and shrink.  Fills the same for the stores as they are. */
+static bool untouched(const nvme *n, const char *text, nvme_layout *l)
+{
+    char again[TEXT_BYTES];
+    uint64_t store_bytes[NVME_NAMESPACES];
+    const char *line = text;
+    for (uint32_t i = 0; i < n->ns_count; i++) {
+        line = strchr(line, '\n');
+        if (!line || sscanf(++line, "%*s %" SCNu64, &store_bytes[i]) != 1 ||
+            !scan(line, i + 1, store_bytes[i], &l[i]) || l[i].bytes != store_bytes[i] ||
+            l[i].generation || !l[i].attached)
+            return false;
+    }
+    (void)print_sized(n, store_bytes, l, again);
+    for (uint32_t i = 0; i < n->ns_count; i++)
+        l[i].bytes = n->ns[i].store.size;
+    return !strcmp(text, again);
+}
+
 /* ==== 2  The file ============================================================================= */
 
 /* 0, or -1 with errno; ENOENT: there is none. */
@@ -106,12 +136,10 @@ static int read_text(const char *path, char text[TEXT_BYTES])
     return 0;
 }
 
-static int write_factory(const nvme *n)
+static int write_layout(const nvme *n, const nvme_layout *l)
 {
-    nvme_layout factory[NVME_NAMESPACES];
     char text[TEXT_BYTES];
-    nvme_layout_factory(n, factory);
-    return durable_replace(n->layout.path, text, print(n, factory, text));
+    return durable_replace(n->layout.path, text, print(n, l, text));
 }
 
 static void not_served(nvme *n, const char *why)
@@ -167,7 +195,7 @@ int nvme_layout_open(nvme *n, const device_settings *s)
         return 0;
     n->layout.kept = !read_text(n->layout.path, text);
     if (!n->layout.kept && errno == ENOENT) { /* from now on that is what the host has seen */
-        n->layout.kept = !write_factory(n);
+        n->layout.kept = !write_layout(n, found);
         if (!n->layout.kept)
             fprintf(stderr,
                     "nvme: %s: %s; start with the same --block as long as the device keeps data\n",
@@ -175,9 +203,11 @@ int nvme_layout_open(nvme *n, const device_settings *s)
         return 0;
     }
     if (pristine) /* the file is of others, which were there before */
-        why = write_factory(n) ? strerror(errno) : NULL;
+        why = write_layout(n, found) ? strerror(errno) : NULL;
     else
         why = n->layout.kept ? parse(n, text, found) : strerror(errno);
+    if (why && n->layout.kept && untouched(n, text, found))
+        why = write_layout(n, found) ? strerror(errno) : NULL;
     n->layout.kept = true;
     if (why)
         not_served(n, why);
