@@ -26,6 +26,7 @@ static core_result why;
 static uint64_t now_ms, unix_ms;
 static dxpu_control_device box[BOXES][SLOTS], host[PORTS];
 static uint32_t box_node[BOXES], host_node;
+static uint64_t box_instance; /* of all boxes: another one after a start */
 static bool box_there[BOXES], host_there;
 static uint64_t bytes[BOXES][SLOTS]; /* the lease that wrote them; 0: wiped */
 static uint64_t retention_ms;
@@ -47,8 +48,8 @@ static void start(void)
 
 static void tell(unsigned b, unsigned first, unsigned count)
 {
-    box_node[b] = rig_register(c, DXPU_CONTROL_ROLE_BOX, (uint8_t)(b + 1), 7, box[b], SLOTS, first,
-                               count, &why);
+    box_node[b] = rig_register(c, DXPU_CONTROL_ROLE_BOX, (uint8_t)(b + 1), box_instance, box[b],
+                               SLOTS, first, count, &why);
     if (!box_node[b])
         fail_msg("%s", why.text);
     box_there[b] = true;
@@ -187,6 +188,7 @@ static int begin(void **state)
     now_ms = 1;
     unix_ms = 1700000000000u;
     retention_ms = KEPT_MS;
+    box_instance = 7;
     memset(bytes, 0, sizeof bytes);
     memset(host, 0, sizeof host);
     for (unsigned b = 0; b < BOXES; b++)
@@ -615,6 +617,37 @@ static void test_m97_stands_still(void **state)
     assert_int_equal(core_slot_left_ms(c, slot), 1);
     assert_int_equal(bytes_of(slot), lease);
     assert_int_equal(after(1), 1);
+}
+
+/* Its box says that it does not work, while the store has no room: its time stands still; and one
+   that was over by then, without room to say so, ends nothing before that is acted upon. */
+static void test_m97_broken_and_no_room(void **state)
+{
+    (void)state;
+    for (unsigned over = 0; over < 2; over++) {
+        uint32_t slot;
+        uint64_t lease = lose_one(&slot);
+        unsigned b = box_of(slot), number = c->t.slot[slot].device.number;
+        disk.fail_after = 0;
+        disk.fault = STORE_E_FULL;
+        if (over)
+            assert_int_equal(after(2 * KEPT_MS), 0);
+        box[b][number - 1].health = DXPU_CONTROL_HEALTH_BROKEN;
+        tell(b, number, 1);
+        assert_int_equal(over ? 0 : after(2 * KEPT_MS), 0);
+        disk.fail_after = UINT_MAX;
+        assert_int_equal(after(2 * COREI_REFUSE_MS), 0);
+        assert_int_equal(state_of(slot), POOL_BROKEN);
+        assert_int_equal(core_slot_owner(c, slot), lease);
+        box[b][number - 1].health = DXPU_CONTROL_HEALTH_GOOD;
+        tell(b, number, 1);
+        assert_int_equal(core_repair(c, slot).code, CORE_OK);
+        assert_int_equal(after(over ? 0 : KEPT_MS / 2), over ? 1 : 0);
+        assert_int_equal(bytes_of(slot), over ? 0 : lease);
+        assert_int_equal(after(KEPT_MS), over ? 0 : 1); /* the control */
+        assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+        (void)pump();
+    }
 }
 
 /* Killed, it goes on with what was stored in the hour before. */
@@ -1077,6 +1110,84 @@ static void test_m98_unknown_is_not_wiped(void **state)
     }
 }
 
+/* A disk that its box knows nothing of stands in the slot of a parked lease.  Whoever decides that
+   the lease's data are wiped decides nothing about that one. */
+static void test_m98_unknown_before_the_decision(void **state)
+{
+    (void)state;
+    for (unsigned ends = 0; ends < 2; ends++) { /* it is released; its retention time ends */
+        uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
+        uint32_t slot = slot_of(lease, 0);
+        unsigned b = box_of(slot), number = c->t.slot[slot].device.number;
+        core_result r = ends ? core_release(c, lease, true) : core_park(c, lease);
+        assert_int_equal(r.code, CORE_OK);
+        pump();
+        dxpu_control_device now = box[b][number - 1];
+        now.state = DXPU_CONTROL_SLOT_EMPTY;
+        now.epoch_seen = 0;
+        bytes[b][number - 1] = 77;
+        comes_back_with(b, number, &now);
+        assert_int_equal(state_of(slot), POOL_LEASED);
+        if (!ends)
+            assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+        assert_int_equal(ends ? after(KEPT_MS) : pump(), 0);
+        (void)after(0);
+        assert_null(pool_find_lease(core_pool(c), lease));
+        assert_int_equal(state_of(slot), POOL_QUARANTINED);
+        assert_int_equal(bytes[b][number - 1], 77);
+        assert_int_equal(core_repair(c, slot).code, CORE_OK); /* the control */
+        assert_int_equal(pump(), 1);
+        assert_int_equal(bytes[b][number - 1], 0);
+    }
+}
+
+/* Repaired and wiped, but the box was stopped before it said so, and started with another disk. */
+static void test_m98_repair_of_the_disk_before(void **state)
+{
+    (void)state;
+    for (unsigned same = 0; same < 2; same++) {
+        uint32_t slot = core_find_slot(c, box_node[0], 1);
+        dxpu_control_device now = box[0][0];
+        now.state = DXPU_CONTROL_SLOT_EMPTY;
+        bytes[0][0] = 77;
+        comes_back_with(0, 1, &now);
+        assert_int_equal(state_of(slot), POOL_QUARANTINED);
+        assert_int_equal(core_repair(c, slot).code, CORE_OK);
+        core_disconnected(c, box_node[0]);
+        bytes[0][0] = 78;
+        box_instance += !same;
+        comes_back(0);
+        assert_int_equal(state_of(slot), same ? POOL_FREE : POOL_QUARANTINED); /* the control */
+        assert_int_equal(bytes[0][0], same ? 0 : 78);
+        (void)core_repair(c, slot);
+        (void)pump();
+        assert_int_equal(state_of(slot), POOL_FREE);
+    }
+}
+
+/* The store is an old copy: it has a lease that is over, whose slot was wiped under that epoch, and
+   has another disk since. */
+static void test_m77_wiped_under_its_epoch(void **state)
+{
+    (void)state;
+    for (unsigned knows = 0; knows < 2; knows++) {
+        uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
+        uint32_t slot = slot_of(lease, 0);
+        unsigned b = box_of(slot), number = c->t.slot[slot].device.number;
+        assert_int_equal(core_park(c, lease).code, CORE_OK);
+        pump();
+        dxpu_control_device now = box[b][number - 1];
+        now.state = DXPU_CONTROL_SLOT_EMPTY;
+        now.epoch_seen = knows ? now.epoch_seen : 0; /* the control: the box lost its state */
+        bytes[b][number - 1] = knows ? 77 : lease;
+        restart_with(b, number, &now);
+        assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
+        (void)after(1);
+        assert_int_equal(state_of(slot), knows ? POOL_QUARANTINED : POOL_LEASED);
+        assert_int_equal(bytes[b][number - 1], knows ? 77 : lease);
+    }
+}
+
 /* What another device in its place keeps says nothing of the lease's: here, one that keeps none. */
 static void test_m92_data_of_its_own_device(void **state)
 {
@@ -1326,6 +1437,7 @@ int main(void)
         CASE(test_m91_would_erase),
         CASE(test_m97_retention_ends),
         CASE(test_m97_stands_still),
+        CASE(test_m97_broken_and_no_room),
         CASE(test_m97_killed),
         CASE(test_m97_without_limit),
         CASE(test_m95_expiry),
@@ -1344,6 +1456,9 @@ int main(void)
         CASE(test_another_device_is_broken),
         CASE(test_m98_another_medium),
         CASE(test_m98_unknown_is_not_wiped),
+        CASE(test_m98_unknown_before_the_decision),
+        CASE(test_m98_repair_of_the_disk_before),
+        CASE(test_m77_wiped_under_its_epoch),
         CASE(test_m92_data_of_its_own_device),
         CASE(test_m77_parked_before_it_was_up),
         CASE(test_m92_one_was_up),

@@ -95,13 +95,14 @@ typedef struct corei_work {
 } corei_work;
 
 typedef struct corei_slot {
-    uint32_t port;         /* that has it or had it last; CORE_NONE: not known */
-    uint64_t up_epoch;     /* the lease epoch in which it was up */
-    uint64_t yield_ms;     /* until then its host may give it up; 0: not asked yet */
-    bool wipe_told;        /* so that what the box says is about this wipe, not the one before */
-    bool reset;            /* an order to be given, */
-    uint64_t reset_epoch;  /* of the lease that there was; 0: none */
-    uint64_t repair_epoch; /* an operator has the device wiped that stands there; 0: no */
+    uint32_t port;            /* that has it or had it last; CORE_NONE: not known */
+    uint64_t up_epoch;        /* the lease epoch in which it was up */
+    uint64_t yield_ms;        /* until then its host may give it up; 0: not asked yet */
+    bool wipe_told;           /* so that what the box says is about this wipe, not the one before */
+    bool reset;               /* an order to be given, */
+    uint64_t reset_epoch;     /* of the lease that there was; 0: none */
+    uint64_t repair_epoch;    /* an operator has the device wiped that stands there; 0: no */
+    uint64_t repair_instance; /* of its box, then */
     bool silent; /* broken in the pool alone, until its box is heard of: see corei_hide_silent() */
     bool counts; /* its retention time runs, */
     uint64_t since_ms, ran_ms; /* since then, and has run before that */
@@ -377,6 +378,10 @@ void corei_see_epoch(core *c, uint64_t epoch);
 bool corei_has_data(const dxpu_control_device *d);
 /* M-77: its box does not know whose data it has. */
 bool corei_is_unknown(const dxpu_control_device *d);
+/* M-98: may what stands in a slot that is to be wiped be wiped?  Not when its box does not know
+   whose data that has, unless an operator has repaired it: whether the box said so before the
+   decision or after. */
+bool corei_may_wipe(const core *c, uint32_t slot);
 /* Its box was heard of since the start, knows no lease of it that the store does not, and whose
    data it has; and the manager has acted upon that. */
 bool corei_can_lend(const core *c, uint32_t slot);

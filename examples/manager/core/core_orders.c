@@ -110,7 +110,10 @@ static bool order_slot(core *c, uint32_t slot, dxpu_control *m)
     case POOL_RETAINED:
         return d->epoch && order_unbind(c, slot, true, m);
     case POOL_WIPING:
-        return order_unbind(c, slot, false, m);
+        if (corei_may_wipe(c, slot))
+            return order_unbind(c, slot, false, m);
+        corei_look_at(c, corei_slot_unit(slot), c->mono_ms); /* it is quarantined */
+        return false;
     default:
         return false;
     }

@@ -573,6 +573,7 @@ core_result core_repair(core *c, uint32_t slot)
     if (result.code != CORE_OK)
         return result;
     c->t.slot_more[slot].repair_epoch = s->state == POOL_WIPING ? s->epoch : 0;
+    c->t.slot_more[slot].repair_instance = c->t.node[c->t.slot[slot].node].instance;
     corei_hide_silent(&c->t, box->node);
     corei_settle_slot(c, slot);
     return result;

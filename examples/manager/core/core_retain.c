@@ -192,7 +192,7 @@ void corei_retain_count(core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
     corei_slot *more = &c->t.slot_more[slot];
-    bool counts = s->owner != POOL_NONE && s->state == POOL_RETAINED &&
+    bool counts = s->owner != POOL_NONE && s->state == POOL_RETAINED && !more->late &&
                   c->t.node[c->t.slot[slot].node].connected;
     if (more->counts && !counts)
         more->ran_ms += c->mono_ms - more->since_ms;

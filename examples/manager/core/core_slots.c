@@ -455,11 +455,15 @@ bool corei_is_bound(const core *c, uint32_t slot)
     return c->t.slot[slot].device.epoch == c->t.pool->slot[slot].epoch && !other_peer(c, slot);
 }
 
-/* An operator has looked at what the slot has now, and has it wiped. */
+/* An operator has looked at what the slot has now, and has it wiped.  What a box calls `empty` that
+   was started since may be on another medium: somebody has to look at that one, too. */
 static bool is_repaired(const core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
-    return s->state == POOL_WIPING && c->t.slot_more[slot].repair_epoch == s->epoch;
+    const corei_slot *more = &c->t.slot_more[slot];
+    bool same = more->repair_instance == c->t.node[c->t.slot[slot].node].instance;
+    return s->state == POOL_WIPING && more->repair_epoch == s->epoch &&
+           (same || c->t.slot[slot].device.state != DXPU_CONTROL_SLOT_EMPTY);
 }
 
 bool corei_is_unknown(const dxpu_control_device *d)
@@ -468,17 +472,24 @@ bool corei_is_unknown(const dxpu_control_device *d)
            !d->epoch;
 }
 
+bool corei_may_wipe(const core *c, uint32_t slot)
+{
+    return is_repaired(c, slot) || !corei_is_unknown(&c->t.slot[slot].device);
+}
+
 /* Its box calls a slot `empty` that is wiped, or whose lease's data are to be wiped: the box was
    reinstalled, or another disk stands there (M-77, M-98).  One that is lent, and was up, has its
-   own tenant's data. */
+   own tenant's data where the box lost its state.  A box that has seen an epoch there did not: it
+   has wiped what the lease had, and another disk stands there. */
 static bool is_unknown(const core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
     const dxpu_control_device *d = &c->t.slot[slot].device;
-    bool wipes = s->state == POOL_WIPING && !is_repaired(c, slot);
-    bool begins = s->state == POOL_LEASED && !c->t.slot[slot].served && d->epoch_seen < s->epoch;
+    bool wipes = s->state == POOL_WIPING && !corei_may_wipe(c, slot);
+    bool own = c->t.slot[slot].served && !d->epoch_seen;
+    bool lent = s->state == POOL_LEASED && !own;
     return corei_is_unknown(d) && !c->t.work[corei_slot_unit(slot)].out &&
-           (is_clean(s) || begins || wipes);
+           (is_clean(s) || lent || wipes);
 }
 
 static void settle_unknown(core *c, uint32_t slot)
@@ -776,8 +787,6 @@ void corei_settle_slot(core *c, uint32_t slot)
     const pool_slot *s = &c->t.pool->slot[slot];
     uint32_t node = c->t.slot[slot].node;
     c->t.slot_more[slot].late = false;
-    if (corei_retain_due(c, slot))
-        return;
     if (c->t.node[node].connected)
         settle_told(c, slot);
     else if (corei_node_given_up(c, node))
@@ -789,7 +798,8 @@ void corei_settle_slot(core *c, uint32_t slot)
         if (s->lease == POOL_NONE)
             settle_end(c, slot);
     }
-    corei_retain_count(c, slot);
+    if (corei_retain_due(c, slot)) /* it works, as far as its box has said: M-97 */
+        return;
     s = &c->t.pool->slot[slot];
     if (s->lease != POOL_NONE && c->t.lease[s->lease].ended)
         corei_retain_lease(c, s->lease);
