@@ -161,7 +161,7 @@ static void end_wipe(box *b, unsigned number, bool wiped)
         s->broken = s->elsewhere = s->unfit = false;
         return;
     }
-    fprintf(stderr, "dxpu-box: slot %u: its data could not be wiped; it is lent to nobody\n",
+    fprintf(stderr, "dxpu-box: slot %u: its data could not be wiped; it is not lent again\n",
             number);
     manager_alarm(b->manager, number, DXPU_CONTROL_ALARM_STORAGE, b->entries[number - 1].epoch_seen,
                   "the data could not be wiped");

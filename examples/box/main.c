@@ -52,47 +52,47 @@ static const device_kind *const kinds[] = { DEVICE_KINDS(KIND, COMMA) };
 static const option_row rows[] = {
     FABRIC_OPTIONS(set.fabric),
     KEYS_OPTIONS(set.keys),
-    { "device", DEVICE_KINDS(KIND_NAME, "|"), "what stands in the slots (memory)", OPTION_CHOICE,
+    { "device", DEVICE_KINDS(KIND_NAME, "|"), "device model of the slots (memory)", OPTION_CHOICE,
       &set.kind, 0, 0 },
-    { "file", "FILE[,...]", "nvme: a namespace each; FILE.2 and so on for further slots (memory)",
-      OPTION_TEXT, &set.device.file, 0, 0 },
+    { "file", "FILE[,...]",
+      "nvme: one file per namespace; FILE.2 and so on for further slots (memory)", OPTION_TEXT,
+      &set.device.file, 0, 0 },
     { "namespaces", "N", "nvme: namespaces in memory, without --file (1)", OPTION_NUMBER,
       &set.device.namespaces, 1, 32 },
-    { "size", "SIZE", "nvme: of each namespace (its file's, or --memory)", OPTION_SIZE,
+    { "size", "SIZE", "nvme: size of each namespace (its file's, or --memory)", OPTION_SIZE,
       &set.device.file_bytes, 1u << 20, (uint64_t)1 << 44 },
-    { "block", "BYTES", "nvme: logical block, 512 or 4096 (512)", OPTION_NUMBER,
+    { "block", "BYTES", "nvme: logical block size, 512 or 4096 (512)", OPTION_NUMBER,
       &set.device.block_bytes, 512, 4096 },
-    { "serial", "TEXT", "nvme: serial number (of machine, node, slot and file)", OPTION_TEXT,
+    { "serial", "TEXT", "nvme: serial number (from machine, node, slot and file)", OPTION_TEXT,
       &set.device.serial, 0, 0 },
-    { "disk-threads", "N",
-      "accesses to its medium that a slot waits for at once, 0: in its loop (4)", OPTION_NUMBER,
-      &set.disk_threads, 0, 64 },
-    { "bar", "SIZE", "eptest: its 64-bit prefetchable BAR, a power of two (64K)", OPTION_SIZE,
-      &set.device.bar_bytes, 4096, (uint64_t)1 << 44 },
+    { "disk-threads", "N", "concurrent accesses of a slot to its medium, 0: in its loop (4)",
+      OPTION_NUMBER, &set.disk_threads, 0, 64 },
+    { "bar", "SIZE", "eptest: size of its 64-bit prefetchable BAR, a power of two (64K)",
+      OPTION_SIZE, &set.device.bar_bytes, 4096, (uint64_t)1 << 44 },
     { "slots", "N", "slots, numbered from 1 (1)", OPTION_NUMBER, &set.slots, 1, SLOTS_MAX },
-    { "cores", "N", "threads, each with its slots and its port from --listen's on (1)",
+    { "cores", "N", "threads, each with its own slots and port, from --listen's on (1)",
       OPTION_NUMBER, &set.fabric.shards, 1, SHARDS_MAX },
     { "memory", "SIZE", "memory of each slot's device, a power of two (16M)", OPTION_SIZE,
       &set.device.memory_bytes, 4096, (uint64_t)1 << 40 },
     { "mps", "BYTES", "largest Max_Payload_Size of the devices (512)", OPTION_NUMBER,
       &set.device.mps_bytes, 128, 4096 },
-    { "node", "N", "number of this box in the fabric (2); its manager gives it another",
-      OPTION_NUMBER, &set.node, 1, UINT32_MAX },
-    { "state", "FILE", "keep leases and their highest epochs here over restarts", OPTION_TEXT,
+    { "node", "N", "number of this box in the fabric (2); a manager assigns another", OPTION_NUMBER,
+      &set.node, 1, UINT32_MAX },
+    { "state", "FILE", "file that persists leases and epochs across restarts", OPTION_TEXT,
       &set.state, 0, 0 },
     MANAGER_OPTIONS(set.manager),
-    { "advertise", "ADDR:PORT[,...]", "where its manager sends hosts (where it listens)",
-      OPTION_TEXT, &set.advertise, 0, 0 },
-    { "group-slots", "N", "so many slots each share a switch or NVLink: a group (none do)",
+    { "advertise", "ADDR:PORT[,...]",
+      "addresses that the manager gives to hosts (those of --listen)", OPTION_TEXT, &set.advertise,
+      0, 0 },
+    { "group-slots", "N", "slots per group that share a switch or NVLink (no groups)",
       OPTION_NUMBER, &set.group_slots, 1, SLOTS_MAX },
-    { "model", "TEXT", "what its manager is told of the devices (as --device)", OPTION_TEXT,
+    { "model", "TEXT", "model name of the devices at the manager (as --device)", OPTION_TEXT,
       &set.model, 0, 0 },
-    { "control", "ADDR:PORT",
-      "where it gives status and screenshots (nowhere); :PORT is loopback's", OPTION_TEXT,
-      &set.control, 0, 0 },
-    { "limit-tlps", "N", "TLPs a second that the device of a lease may send (any number)",
+    { "control", "ADDR:PORT", "address for status and screenshots (off); :PORT is on loopback",
+      OPTION_TEXT, &set.control, 0, 0 },
+    { "limit-tlps", "N", "maximum TLPs per second from the device of a lease (no limit)",
       OPTION_NUMBER, &set.limit_tlps, 1000, LIMIT_RATE_MAX },
-    { "limit-bytes", "SIZE", "bytes a second that it may write, answer and ask for (any number)",
+    { "limit-bytes", "SIZE", "maximum bytes per second to and from that device (no limit)",
       OPTION_SIZE, &set.limit_bytes, 4u << 20, LIMIT_RATE_MAX },
     { "allow-translated", NULL, "devices may use address translation (ATS, PRI)", OPTION_FLAG,
       &set.allowed.translated, 0, 0 },
@@ -101,9 +101,9 @@ static const option_row rows[] = {
     { "record", "FILE", "write every TLP that arrives to a pcap, in order", OPTION_TEXT,
       &set.record, 0, 0 },
     SANDBOX_OPTIONS(set.sandbox),
-    { "stats", NULL, "all statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
-    { "json", NULL, "statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json, 0,
-      0 },
+    { "stats", NULL, "print all statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
+    { "json", NULL, "print statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json,
+      0, 0 },
     { "quiet", NULL, "no line on stderr for each lease", OPTION_FLAG, &set.quiet, 0, 0 },
 };
 
@@ -132,8 +132,9 @@ static void warn_of_shared_slots(void)
         set.keys.plain || set.manager.address ? 0 : keys_shared_slot(the_box.keys, the_box.count);
     if (shared)
         fprintf(stderr,
-                "dxpu-box: WARNING: several public keys may open slot %u, and one takes it from "
-                "another by a higher epoch; give each its slots= in --peers, or use --manager\n",
+                "dxpu-box: WARNING: several public keys may open slot %u, so one host can take "
+                "it from another with a higher epoch; give each its slots= in --peers, or use "
+                "--manager\n",
                 shared);
 }
 
@@ -152,8 +153,8 @@ static option_program program = {
     NULL,
     rows,
     sizeof rows / sizeof rows[0],
-    "SIGUSR1 prints statistics, SIGHUP reads --peers again, Ctrl-C closes all channels in order.\n"
-    "exit status: 0 stopped as asked, 2 usage, 3 system error, 5 the file of --state or\n"
+    "SIGUSR1 prints statistics, SIGHUP reloads --peers, Ctrl-C closes all channels gracefully.\n"
+    "exit status: 0 stopped on request, 2 usage, 3 system error, 5 the file of --state or\n"
     "--identity is damaged\n"
 };
 
@@ -179,7 +180,7 @@ static const char *check_manager(void)
         return manager_check(&set.manager, &set.keys);
     }
     if (!set.state)
-        return "--manager: --state FILE is missing; it keeps the leases over restarts";
+        return "--manager: --state FILE is missing; it persists the leases across restarts";
     if (set.model && !is_word(set.model, MODEL_MAX))
         return "--model: 1 to 31 printable ASCII characters";
     if (set.advertise)
@@ -204,9 +205,9 @@ static const char *check(void)
     if (set.fabric.shards > set.slots)
         return "--cores: at most as many as --slots";
     if (set.device.memory_bytes & (set.device.memory_bytes - 1))
-        return "--memory: a power of two is wanted";
+        return "--memory: must be a power of two";
     if (set.device.bar_bytes & (set.device.bar_bytes - 1))
-        return "--bar: a power of two is wanted";
+        return "--bar: must be a power of two";
     if (set.device.mps_bytes & (set.device.mps_bytes - 1))
         return "--mps: 128, 256, 512, 1024, 2048 or 4096";
     if (set.device.file && set.device.namespaces)
@@ -294,9 +295,8 @@ static int run_box(void)
     shards_say(&the_box);
     warn_of_shared_slots();
     if (!set.keys.plain && !set.manager.address && !keys_count(the_box.keys, KEYS_FABRIC))
-        fprintf(stderr,
-                "dxpu-box: nobody may open a channel; name public keys of hosts with --peer "
-                "or --peers\n");
+        fprintf(stderr, "dxpu-box: no host is authorized; give public keys of hosts with --peer "
+                        "or --peers\n");
     return shards_run(&the_box) ? PROGRAM_SYSTEM : PROGRAM_GOOD;
 }
 

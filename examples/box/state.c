@@ -44,8 +44,8 @@ static struct {
 static int complain(const char *what, const char *file)
 {
     fprintf(stderr,
-            "dxpu-box: cannot %s --state %s: %s; name a file in a folder that exists and may be "
-            "written, with room on its disk\n",
+            "dxpu-box: cannot %s --state %s: %s; name a file in a directory that exists and is "
+            "writable, with room on its disk\n",
             what, file, strerror(errno));
     return PROGRAM_SYSTEM;
 }

@@ -10,24 +10,24 @@
 #include <string.h>
 
 static const char help[] =
-    "dxpu - lends the devices of a pool, looks at PCIe TLPs, and drives proxies\n"
+    "dxpu - lends the devices of a pool, decodes PCIe TLPs, and controls proxies\n"
     "\n"
     "usage: dxpu COMMAND ...\n"
     "       dxpu --help | --version\n"
     "\n"
     "The pool, through dxpu-manager (--manager URL or DXPU_MANAGER; --token-file or DXPU_TOKEN):\n"
-    "  pool | top                             at a glance | live\n"
-    "  list boxes|hosts|slots|leases|tenants  what there is\n"
-    "  show node N | slot N.S | lease ID      everything about one\n"
+    "  pool | top                             summary | live view\n"
+    "  list boxes|hosts|slots|leases|tenants  one line for each\n"
+    "  show node N | slot N.S | lease ID      details and last events\n"
     "  lease create --host N --model M [--count N] [--for TIME] [--wait]\n"
     "  lease release | extend | attach ID     end, prolong, or move a lease\n"
     "  drain BOX [--move | --off] [--wait]    take a box out of service\n"
     "  replace | break | repair | reset SLOT  a slot: 10.3, shelf1.3\n"
-    "  forget NODE                            one that is gone for good\n"
-    "  rekey NODE                             it may come with another key, once\n"
-    "  owner HOST TENANT | HOST --nobody      whose a host is\n"
+    "  forget NODE                            remove a node that is gone for good\n"
+    "  rekey NODE                             accept another key at its next register\n"
+    "  owner HOST TENANT | HOST --nobody      set the owner of a host\n"
     "  tenant NAME --quota N, spares MODEL N  limits and reserves\n"
-    "  events [--follow]                      what happened, and what happens\n"
+    "  events [--follow]                      past and new events\n"
     "\n"
     "Proxies without a manager, through their --control:\n"
     "  attach [--wait] [--epoch N] HOST SLOT BOX SLOT\n"
@@ -36,12 +36,12 @@ static const char help[] =
     "  screenshot [--json] BOX SLOT FILE\n"
     "\n"
     "Keys of proxies, for their --key, --peer and --peers:\n"
-    "  keygen [--json] FILE                   a new secret key; prints the public one\n"
-    "  pubkey [--json] FILE                   the public key of a secret one\n"
-    "  enroll --key FILE --listen ADDR | ADDR two keys get to know each other, and you see to it\n"
+    "  keygen [--json] FILE                   create a secret key and print its public key\n"
+    "  pubkey [--json] FILE                   print the public key of a secret key\n"
+    "  enroll --key FILE --listen ADDR | ADDR exchange public keys and confirm a short code\n"
     "\n"
-    "What programs wrote with --audit:\n"
-    "  audit [--json] FILE...                 was a line changed, or taken out?\n"
+    "Logs written with --audit:\n"
+    "  audit [--json] FILE...                 verify audit logs\n"
     "\n"
     "TLPs in logs and captures:\n"
     "  tlp decode [--json] [--strict] [HEX... | FILE... | -]\n"
@@ -49,14 +49,14 @@ static const char help[] =
     "  pcap [--json] [--limit N] FILE\n"
     "  pcap --same A B\n"
     "\n"
-    "What a workload keeps of its speed when its GPU is lent:\n"
+    "Relative performance of a workload when its GPU is lent:\n"
     "  model [--rtt US] [--trace FILE] [--paper | --simulate | --sweep]\n"
     "\n"
     "  dxpu lease create --host web7 --model nvme --wait\n"
-    "  dmesg | dxpu tlp decode                what the kernel's AER messages say\n"
+    "  dmesg | dxpu tlp decode                decode the kernel's AER messages\n"
     "  dxpu attach 127.0.0.1 1 10.0.0.7 3     slot 1 of this host is slot 3 of that box\n"
     "\n"
-    "'dxpu COMMAND --help' tells more, dxpu(1) everything.\n"
+    "See 'dxpu COMMAND --help' for details, dxpu(1) for everything.\n"
     "Exit status: 0 all decoded or done, 1 some refused, 2 wrong usage, 3 no connection.\n";
 
 static const struct {
@@ -106,8 +106,8 @@ int usage_error(const char *command, const char *format, ...)
     va_start(args, format);
     vfprintf(stderr, format, args);
     va_end(args);
-    fprintf(stderr, "\n'dxpu%s%.*s --help' tells how it is used.\n", *command ? " " : "",
-            (int)strcspn(command, " "), command);
+    fprintf(stderr, "\nSee 'dxpu%s%.*s --help'.\n", *command ? " " : "", (int)strcspn(command, " "),
+            command);
     return EXIT_USAGE;
 }
 
@@ -130,7 +130,7 @@ static int run(int argc, char **argv)
         printf("dxpu %s (wire version %d)\n", DXPU_VERSION, DXPU_WIRE_VERSION);
         return EXIT_ALL;
     }
-    return usage_error("", "no command '%s'; 'dxpu --help' tells those there are", argv[1]);
+    return usage_error("", "no command '%s'; 'dxpu --help' lists the commands", argv[1]);
 }
 
 int main(int argc, char **argv)

@@ -36,38 +36,41 @@ static struct {
 };
 
 static const option_row rows[] = {
-    { "box", "ADDR:PORT", "the box; several addresses with commas are paths; [ADDR]:PORT for IPv6",
+    { "box", "ADDR:PORT", "address of the box; several are paths; [ADDR]:PORT for IPv6",
       OPTION_TEXT, &set.link.box, 0, 0 },
-    { "slot", "N", "its slot (1)", OPTION_NUMBER, &set.link.slot, 1, 0xffff },
+    { "slot", "N", "slot of the box (1)", OPTION_NUMBER, &set.link.slot, 1, 0xffff },
     { "epoch", "N", "lease epoch; a box refuses one below the highest it has seen (1)",
       OPTION_NUMBER, &set.link.epoch, 1, UINT64_MAX },
-    { "node", "N", "number of this host in the fabric (1); its manager gives it another",
+    { "node", "N", "number of this host in the fabric (1); a manager assigns another",
       OPTION_NUMBER, &set.link.node, 1, UINT32_MAX },
     { "replay", "FILE", "send the TLPs of a NetTLP capture", OPTION_TEXT, &set.replay, 0, 0 },
-    { "fill", NULL, "complete cut payloads with zeros instead of refusing the TLP", OPTION_FLAG,
+    { "fill", NULL, "pad truncated payloads with zeros instead of refusing the TLP", OPTION_FLAG,
       &set.fill, 0, 0 },
-    { "repeat", "N", "send the capture so many times (1)", OPTION_NUMBER, &set.repeat, 1,
+    { "repeat", "N", "number of times to send the capture (1)", OPTION_NUMBER, &set.repeat, 1,
       1000000000 },
-    { "load", "none|read|write|mixed", "or generate requests and check the data", OPTION_CHOICE,
+    { "load", "none|read|write|mixed", "generate requests and check the data", OPTION_CHOICE,
       &set.load.kind, 0, 0 },
-    { "size", "BYTES", "of a generated read or write, a multiple of 4 (64)", OPTION_SIZE,
+    { "size", "BYTES", "size of a generated read or write, a multiple of 4 (64)", OPTION_SIZE,
       &set.load.size, 4, 4096 },
     { "depth", "N", "generated reads in flight (1)", OPTION_NUMBER, &set.load.depth, 1,
       LOAD_DEPTH_MAX },
-    { "count", "N", "generated operations (10000)", OPTION_NUMBER, &set.load.count, 1, UINT64_MAX },
-    { "seconds", "N", "generate for so long instead", OPTION_NUMBER, &set.load.seconds, 0, 86400 },
-    { "span", "SIZE", "memory that generated requests touch (1M)", OPTION_SIZE, &set.load.span, 4,
+    { "count", "N", "number of generated operations (10000)", OPTION_NUMBER, &set.load.count, 1,
+      UINT64_MAX },
+    { "seconds", "N", "duration of the generated load, instead of --count", OPTION_NUMBER,
+      &set.load.seconds, 0, 86400 },
+    { "span", "SIZE", "memory that generated requests access (1M)", OPTION_SIZE, &set.load.span, 4,
       (uint64_t)1 << 32 },
     { "mps", "BYTES", "largest payload of generated writes (512)", OPTION_NUMBER, &set.load.mps,
       128, 4096 },
-    { "vfio-user", "SOCKET[,...]", "serve a virtual machine that connects here; or several",
+    { "vfio-user", "SOCKET[,...]", "serve virtual machines that connect here, one per socket",
       OPTION_TEXT, &set.host.guest.socket, 0, 0 },
-    { "socket-mode", "600|660", "who may connect to it: its owner (default), or its group as well",
+    { "socket-mode", "600|660", "permissions of the socket: owner (default), or owner and group",
       OPTION_CHOICE, &set.host.guest.socket_mode, 0, 0 },
     { "attach", "LIST",
-      "its slots: SLOT=ADDR:PORT[,ADDR:PORT...]/BOX-SLOT[/EPOCH],...; next guest's behind a ;",
+      "its slots: SLOT=ADDR:PORT[,ADDR:PORT...]/BOX-SLOT[/EPOCH],...; a ; before the next guest",
       OPTION_TEXT, &set.host.attach, 0, 0 },
-    { "slots", "N", "how many slots it sees (8)", OPTION_NUMBER, &set.host.guest.slots, 1, 28 },
+    { "slots", "N", "number of slots that it sees (8)", OPTION_NUMBER, &set.host.guest.slots, 1,
+      28 },
     { "topology", "root-ports|switch",
       "slots on the root bus (default), or below the paper's switch", OPTION_CHOICE,
       &set.host.guest.topology, 0, 0 },
@@ -75,22 +78,21 @@ static const option_row rows[] = {
       &set.host.guest.bar2_bytes, 1u << 20, (uint64_t)1 << 31 },
     { "bar4", "SIZE", "window for 64-bit memory, a power of two (64G)", OPTION_SIZE,
       &set.host.guest.bar4_bytes, 1u << 20, GUEST_BAR4_MAX },
-    { "control", "ADDR:PORT",
-      "and where it is told to attach and detach (nowhere); :PORT is loopback's", OPTION_TEXT,
-      &set.host.control, 0, 0 },
+    { "control", "ADDR:PORT", "address for attach, detach and status (off); :PORT is on loopback",
+      OPTION_TEXT, &set.host.control, 0, 0 },
     MANAGER_OPTIONS(set.manager),
-    { "record", "FILE", "write what was submitted to a pcap, in order", OPTION_TEXT,
-      &set.link.record, 0, 0 },
+    { "record", "FILE", "write every TLP sent to a pcap, in order", OPTION_TEXT, &set.link.record,
+      0, 0 },
     { "timeout-ms", "MS", "completion timeout of a request (10000)", OPTION_NUMBER,
       &set.link.timeout_ms, 1, 600000 },
-    { "give-up-ms", "MS", "stop when the box has not answered for so long (10000)", OPTION_NUMBER,
-      &set.link.give_up_ms, 1, 86400000 },
+    { "give-up-ms", "MS", "time without an answer of the box after which to stop (10000)",
+      OPTION_NUMBER, &set.link.give_up_ms, 1, 86400000 },
     FABRIC_OPTIONS(set.fabric),
     KEYS_OPTIONS(set.keys),
     SANDBOX_OPTIONS(set.sandbox),
-    { "stats", NULL, "counters of channel, proxy and port on stderr, too", OPTION_FLAG, &set.stats,
-      0, 0 },
-    { "json", NULL, "results as one JSON object on stdout", OPTION_FLAG, &set.json, 0, 0 },
+    { "stats", NULL, "print counters of channel, proxy and port on stderr, too", OPTION_FLAG,
+      &set.stats, 0, 0 },
+    { "json", NULL, "print results as one JSON object on stdout", OPTION_FLAG, &set.json, 0, 0 },
     { "quiet", NULL, "no progress on stderr", OPTION_FLAG, &set.link.quiet, 0, 0 },
 };
 
@@ -167,9 +169,9 @@ static option_program program = {
     NULL,
     rows,
     sizeof rows / sizeof rows[0],
-    "SIGUSR1 prints statistics, SIGHUP reads --peers again, Ctrl-C closes the channel in order.\n"
-    "exit status: 0 done or stopped as asked; 1 done, but requests stayed without answer, a\n"
-    "generated one failed or brought other data than was written, or a capture left nothing\n"
+    "SIGUSR1 prints statistics, SIGHUP reloads --peers, Ctrl-C closes the channel gracefully.\n"
+    "exit status: 0 done or stopped on request; 1 done, but requests got no answer, a\n"
+    "generated one failed or returned wrong data, or a capture had nothing\n"
     "to send; 2 usage; 3 system error; 4 no channel to the box, or it refused; 5 the file of\n"
     "--identity is damaged\n"
 };
@@ -204,7 +206,7 @@ static int check_guest(void)
         return usage("--vfio-user goes without --box, --replay and --load");
     if ((set.host.guest.bar2_bytes & (set.host.guest.bar2_bytes - 1)) ||
         (set.host.guest.bar4_bytes & (set.host.guest.bar4_bytes - 1)))
-        return usage("--bar2, --bar4: a power of two is wanted");
+        return usage("--bar2, --bar4: must be a power of two");
     if (!set.fabric.listen)
         set.fabric.listen = any_address(true, false);
     set.fabric.shards = guests_count(set.host.guest.socket);
@@ -255,7 +257,7 @@ static int check(void)
     if (!set.replay == (set.load.kind == LOAD_NONE))
         return usage("give either --replay FILE or --load read|write|mixed");
     if (set.load.size % 4)
-        return usage("--size: a multiple of 4 is wanted");
+        return usage("--size: must be a multiple of 4");
     if (set.load.mps & (set.load.mps - 1))
         return usage("--mps: 128, 256, 512, 1024, 2048 or 4096");
     if (!set.fabric.listen)

@@ -723,7 +723,7 @@ static void probe_step(guest_slot *s, uint64_t now)
         s->probe.failed = true;
     }
     if (s->probe.failed)
-        fprintf(stderr, "dxpu-host: slot %u: its device does not tell its BARs; not shown\n",
+        fprintf(stderr, "dxpu-host: slot %u: its device does not report its BARs; not shown\n",
                 s->number);
     else
         s->host->filled(s->host->user, s->number, true);

@@ -57,54 +57,54 @@ static struct {
           { NULL, NULL, NULL, false, false } };
 
 static const option_row rows[] = {
-    { "listen", "ADDR:PORT", "where proxies register (127.0.0.1:4457)", OPTION_TEXT, &set.listen, 0,
-      0 },
-    { "http", "ADDR:PORT", "where users ask: HTTP and JSON (127.0.0.1:4456)", OPTION_TEXT,
+    { "listen", "ADDR:PORT", "address where proxies register (127.0.0.1:4457)", OPTION_TEXT,
+      &set.listen, 0, 0 },
+    { "http", "ADDR:PORT", "address of the HTTP and JSON interface (127.0.0.1:4456)", OPTION_TEXT,
       &set.http, 0, 0 },
     { "tokens", "FILE",
-      "tokens of users: lines of ROLE TENANT TOKEN [name=] [expires=] (everybody, on loopback "
+      "tokens of users: lines of ROLE TENANT TOKEN [name=] [expires=] (every client, on loopback "
       "only)",
       OPTION_TEXT, &set.tokens, 0, 0 },
     { "store", "FILE", "the pool's tables (" FOLDER "/manager.db; not root: dxpu-manager.db here)",
       OPTION_TEXT, &set.store, 0, 0 },
-    { "grace-ms", "MS", "a box that is away so long, and does not serve, is broken (30000)",
+    { "grace-ms", "MS", "grace period before slots of an unreachable box are marked broken (30000)",
       OPTION_NUMBER, &set.grace_ms, 100, 86400000 },
-    { "retention", "SECONDS", "how long data are kept that a lease left; 0: no limit (604800)",
-      OPTION_NUMBER, &set.retention_s, 0, RETENTION_S_MAX },
-    { "heartbeat-ms", "MS", "proxies tell so often that they live (1000)", OPTION_NUMBER,
+    { "retention", "SECONDS",
+      "how long data of replaced and expired leases are kept; 0: no limit (604800)", OPTION_NUMBER,
+      &set.retention_s, 0, RETENTION_S_MAX },
+    { "heartbeat-ms", "MS", "heartbeat interval of proxies (1000)", OPTION_NUMBER,
       &set.heartbeat_ms, 50, 60000 },
-    { "status-ms", "MS", "proxies are asked for their counters so often (5000)", OPTION_NUMBER,
+    { "status-ms", "MS", "interval of counter requests to proxies (5000)", OPTION_NUMBER,
       &set.status_ms, 100, 3600000 },
-    { "default-quota", "SLOTS", "of a tenant that has none of its own (no limit)", OPTION_NUMBER,
-      &set.default_quota, 0, POOL_NONE },
-    { "shared-hosts", NULL, "tenants may name hosts without an owner, too", OPTION_FLAG,
+    { "default-quota", "SLOTS", "quota of a tenant without one of its own (no limit)",
+      OPTION_NUMBER, &set.default_quota, 0, POOL_NONE },
+    { "shared-hosts", NULL, "tenants may use hosts without an owner, too", OPTION_FLAG,
       &set.shared_hosts, 0, 0 },
-    { "events", "N", "events kept (10000)", OPTION_NUMBER, &set.events, 100, 10000000 },
-    { "connections", "N", "of proxies at a time (4096)", OPTION_NUMBER, &set.connections, 1,
-      1000000 },
-    { "nodes", "N", "boxes and hosts that may ever register (65536)", OPTION_NUMBER, &set.nodes, 1,
-      1000000 },
-    { "slots", "N", "of all boxes and hosts together (1048576)", OPTION_NUMBER, &set.slots, 1,
-      8000000 },
+    { "events", "N", "number of events kept (10000)", OPTION_NUMBER, &set.events, 100, 10000000 },
+    { "connections", "N", "maximum connections of proxies (4096)", OPTION_NUMBER, &set.connections,
+      1, 1000000 },
+    { "nodes", "N", "maximum boxes and hosts (65536)", OPTION_NUMBER, &set.nodes, 1, 1000000 },
+    { "slots", "N", "maximum slots of all boxes and hosts together (1048576)", OPTION_NUMBER,
+      &set.slots, 1, 8000000 },
     KEYS_OPTIONS(set.keys),
     AUDIT_OPTION(set.audit),
     SANDBOX_OPTIONS(set.sandbox),
-    { "stats", NULL, "statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
-    { "json", NULL, "statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json, 0,
-      0 },
+    { "stats", NULL, "print statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
+    { "json", NULL, "print statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json,
+      0, 0 },
     { "quiet", NULL, "no line on stderr for each event", OPTION_FLAG, &set.quiet, 0, 0 },
 };
 
 static option_program program = {
     "dxpu-manager",
-    "knows the pool: which box slot is lent to which host, for whom",
+    "lends the slots of boxes to hosts, for tenants",
     NULL,
     rows,
     sizeof rows / sizeof rows[0],
-    "SIGUSR1 prints statistics, SIGHUP reads --tokens and --peers again and reopens --audit, "
+    "SIGUSR1 prints statistics, SIGHUP reloads --tokens and --peers and reopens --audit, "
     "Ctrl-C\n"
     "stops; hosts and boxes go on.\n"
-    "exit status: 0 stopped as asked, 2 usage, 3 system error, 4 the store cannot be used now,\n"
+    "exit status: 0 stopped on request, 2 usage, 3 system error, 4 the store cannot be used now,\n"
     "5 the store is damaged, or not this manager's\n"
 };
 
@@ -466,7 +466,7 @@ static int open_ports(void)
                 "put a reverse proxy with TLS before it (dxpu-manager(1), NETWORK)\n");
     if (!set.keys.plain && !keys_count(the.keys, KEYS_BOX) && !keys_count(the.keys, KEYS_HOST))
         fprintf(stderr,
-                "dxpu-manager: nobody may register; name public keys of boxes and hosts with "
+                "dxpu-manager: no key is authorized; give public keys of boxes and hosts with "
                 "--peers (may=box, may=host) or --peer\n");
     return PROGRAM_GOOD;
 }

@@ -287,9 +287,9 @@ def nobody_in_time():
             a = End(w, "a", "--timeout", 1, "--expect", w.key("b"))
             b = End(w, "b", "--timeout", 1, "--expect", w.key("a"), "--json",
                     to="127.0.0.1:%d" % other.getsockname()[1])
-            a.ends(NOBODY, "nobody came")
-            b.ends(NOBODY, "nobody answers there")
-            check(b.result()["result"] == "nobody" and a.lines() is None and b.lines() is None)
+            a.ends(NOBODY, "no peer connected")
+            b.ends(NOBODY, "no answer;")
+            check(b.result()["result"] == "no-peer" and a.lines() is None and b.lines() is None)
         there = lab.address()
         b = End(w, "b", "--expect", w.key("a"), to=there)
         b.says("asking")
@@ -315,7 +315,7 @@ def somebody_in_the_middle():
         check(a.code() == toward_a.asked().code() and b.code() == toward_b.asked().code())
         for end in (a, b):
             end.type("no\n")
-            end.ends(REFUSED, "somebody is between")
+            end.ends(REFUSED, "attacker in between")
             check(end.lines() is None)
         b, a = w.pair(terminal=True)
         check(a.asked().code() == b.asked().code())
@@ -327,7 +327,7 @@ def a_key_that_was_not_expected():
     with World() as w:
         a = End(w, "a", "--expect", w.key("b"), "--json")
         stranger = End(w, "m", "--expect", w.key("b"), to=a.address())
-        stranger.ends(REFUSED, "another key than --expect says")
+        stranger.ends(REFUSED, "another key than --expect;")
         check(stranger.lines() is None)
         stranger = End(w, "m", "--expect", w.key("a"), to=a.address())  # it believes in a
         stranger.ends(DONE)
@@ -348,7 +348,7 @@ def its_own_key():
         twin.says("asking")
         a = End(w, "a", "--timeout", 5, "--expect", w.key("a"), listen=there)
         twin.ends(REFUSED, "the key of this end")
-        a.ends(NOBODY, "nobody came with the expected key")
+        a.ends(NOBODY, "no peer with the expected key connected")
         check(a.lines() is None)
 
 
@@ -526,10 +526,10 @@ def usage():
                            (key + expect + ("127.0.0.1", "--as", "a#b"), "no #"),
                            (key + expect + ("127.0.0.1", "--timeout", "0"), "1 to 86400"),
                            (key + expect + ("127.0.0.1", "--timeout", "5x"), "1 to 86400"),
-                           (key + expect + ("127.0.0.1", "--peers"), "wants one value"),
-                           (key + key + expect + ("127.0.0.1",), "wants one value, once"),
-                           (key + expect + ("127.0.0.1", "::1"), "not wanted"),
-                           (key + expect + ("127.0.0.1", "--x"), "not wanted"),
+                           (key + expect + ("127.0.0.1", "--peers"), "requires one value"),
+                           (key + key + expect + ("127.0.0.1",), "requires one value, once"),
+                           (key + expect + ("127.0.0.1", "::1"), "unexpected argument"),
+                           (key + expect + ("127.0.0.1", "--x"), "unexpected argument"),
                            (("--key", w.l.file("none")) + expect + ("127.0.0.1",), "cannot be o")):
             done = w.l.run("dxpu", "enroll", *words, seconds=20)
             check(done.status == USAGE and why in done.errors(), words, done.errors())

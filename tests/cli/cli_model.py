@@ -130,10 +130,10 @@ def what_the_paper_takes_no_part_in_is_refused():
     for words in (("--rtt", "4.9"), ("--gpus", "8"), ("--kernel", "5"), ("--trace", TRACE),
                   ("--link", "4x16"), ("--native-rtt", "1.2")):
         status, out, err = run("--paper", *words)
-        check(status == 2 and not out and "leave %s out" % words[0] in err, words, err)
+        check(status == 2 and not out and "omit %s" % words[0] in err, words, err)
     check(run("--paper", "--waits", "1.5") == run("--paper"))  # the control
     status, _, err = run("--simulate", "--proxies", "2")
-    check(status == 2 and "leave --proxies out" in err, err)
+    check(status == 2 and "omit --proxies" in err, err)
     check(run("--simulate", "--proxies", "1") == run("--simulate"))
 
 

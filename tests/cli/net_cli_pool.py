@@ -292,7 +292,7 @@ def tokens():
         check("DXPU_TOKEN" in p.run("pool", status=1, DXPU_TOKEN="wrong")[1])
         check("DXPU_TOKEN" in p.run("events", "--follow", status=1, DXPU_TOKEN="wrong")[1])
         p.run("lease", "release", lease["lease"], "--wait", DXPU_TOKEN=BLUE)
-        check(p.run("owner", "h", "--nobody")[0] == "host %d: nobody's\n" % number)
+        check(p.run("owner", "h", "--nobody")[0] == "host %d: no owner\n" % number)
         p.run(*words, "h", status=1)
 
 

@@ -383,7 +383,7 @@ def s130_audit_log():
                  if x["what"] == "api.request"]
         check(asked[0] == ("operator", "PUT", "/v1/tenants/acme", 200), asked)
         check(asked[1][1:3] == ("DELETE", "/v1/leases/c00000009") and asked[1][3] >= 400, asked)
-        nobody = [x for x in asked if x[0] == "nobody"]
+        nobody = [x for x in asked if x[0] == "anonymous"]
         check(len(nobody) == 30 and {x[3] for x in nobody} == {403}, nobody)
         check(len(asked) == 33, asked)
         check(not subprocess.run(dxpu + ["audit", moved, log], check=False,

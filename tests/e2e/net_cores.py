@@ -130,7 +130,7 @@ def usage():
         for args, word in ((("--slots", 2, "--cores", 3), "--slots"),
                            (("--slots", 200, "--cores", 65), "64"),
                            (("--slots", 4, "--cores", 0), "--cores"),
-                           (("--slots", 4, "--cores", 2, "--listen", "*:65535"), "lower port"),
+                           (("--slots", 4, "--cores", 2, "--listen", "*:65535"), "port must be lower"),
                            (("--slots", 4, "--cores", 2, "--af-xdp", "lo"), "queue for each")):
             bad = l.run("dxpu-box", *args, seconds=10)
             check(bad.status == 2 and word in bad.errors(), args, bad.status, bad.errors())
@@ -265,7 +265,7 @@ def stops_in_order():
             host.says("attached")
         there = box.ends()
         for host in hosts:
-            host.says("closed in order: .*shut")
+            host.says("closed gracefully: .*shut")
             host.kill()
         for core in (1, 2):
             proxy = there["core_%d" % core]["proxy"]
@@ -516,8 +516,8 @@ def usage_of_several_guests():
         for args, word in ((("--vfio-user", l.file("a") + ",", "--slots", 2), "an empty name"),
                            (two + ("--attach", "1=[::1]:1/1;1=127.0.0.1:1/2;"), "more lists"),
                            (two + ("--attach", ";3=127.0.0.1:1/2"), "--attach"),
-                           (two + ("--control", "65535"), "lower port"),
-                           (two + ("--listen", "*:65535"), "lower port"),
+                           (two + ("--control", "65535"), "port must be lower"),
+                           (two + ("--listen", "*:65535"), "port must be lower"),
                            (two + ("--node", 2**32 - 1), "32 bits"),
                            (("--vfio-user", ",".join(map(str, range(65)))), "64 guests")):
             bad = l.run("dxpu-host", *args, seconds=10)

@@ -302,7 +302,7 @@ def lease_that_cannot_be_kept_is_not_granted():
 def state_file_is_tried_at_start():
     with lab.Lab() as l:
         lost = l.run("dxpu-box", "--listen", V4, "--state", l.file("none/state"), seconds=10)
-        check(lost.status == 3 and "folder that exists" in lost.errors(), lost.errors())
+        check(lost.status == 3 and "directory that exists" in lost.errors(), lost.errors())
         state = l.file("state")
         for text in ("1 2 3\n", "x\n", "1 5 1 65535\n0 5 1 65535\n", "1 -1 1 1\n", "1 1 1 1 1\n"):
             with open(state, "w") as f:

@@ -301,7 +301,7 @@ def s92_a_host_says_that_nobody_answers():
         other_key, other_public = new_key(l, "other")
         for key, public in ((other_key, p.box_public), (p.host_key, other_public)):
             check("--peers" in silent(l, p.at, "--key", key, "--peer", public))
-        check("wants keys" in silent(l, p.at, "--plain"))
+        check("requires keys" in silent(l, p.at, "--plain"))
         plain = l.start("dxpu-box", "--listen", V4, "--plain")
         check("--plain" in silent(l, plain.address(), "--peer", other_public))
         guest = l.start("dxpu-host", "--vfio-user", l.file("vm"), "--key", other_key, "--peer",
@@ -783,17 +783,17 @@ def s90_keys_of_programs():
         programs_refuse(l, "chmod 600", USAGE, "--key", key, "--peer", public)
         os.chmod(key, 0o600)
         programs_refuse(l, "folder", SYSTEM, "--key", l.file("none/box.key"), "--peer", public)
-        programs_refuse(l, "public keys are wanted", USAGE, "--key", key, "--peer", "short")
+        programs_refuse(l, "must be public keys", USAGE, "--key", key, "--peer", "short")
         with open(l.file("bad"), "w") as f:
             f.write("%s may=everything\n" % public)
         programs_refuse(l, "may=", USAGE, "--key", key, "--peers", l.file("bad"))
         programs_refuse(l, "No such file", SYSTEM, "--key", key, "--peers", l.file("none"))
         alone = l.start("dxpu-box", "--listen", V4, "--key", l.file("alone.key"))
-        alone.says("nobody may open a channel")
+        alone.says("no host is authorized")
         check(alone.stop() == 0)
         alone = l.start("dxpu-manager", "--key", l.file("alone.key"), "--listen", V4,
                         "--http", V4, "--store", l.file("db"))
-        alone.says("nobody may register")
+        alone.says("no key is authorized")
         check(alone.stop() == 0)
 
 

@@ -1617,7 +1617,7 @@ static void test_tables_that_cannot_be_made_anew(void **state)
     assert_int_not_equal(core_forget(c, box_node).code, CORE_OK);
     assert_true(core_is_dead(c));
     assert_true(core_store_failed(c, text));
-    assert_non_null(strstr(text, "made anew"));
+    assert_non_null(strstr(text, "rebuilt"));
     assert_int_equal(core_set_tenant(c, "t", 3).code, CORE_E_STORE);
     disk.unreadable = false;
     core_ends();

@@ -12,15 +12,16 @@
 static const char help[] =
     "usage: dxpu audit [--json] FILE...\n"
     "\n"
-    "Checks logs that dxpu-manager wrote with --audit: each line carries the hash of the line\n"
-    "before it.  Files that follow each other (the log was moved away, and SIGHUP sent) are given\n"
-    "in order; one that does not begin with line 1 is said to.  Lines that were cut off at the\n"
-    "end, and a last line that was changed, are seen by nobody who does not know the hash of the\n"
-    "last line, or of a later one, which is printed here, and by the manager's statistics.\n"
+    "Verifies logs that dxpu-manager wrote with --audit: each line carries the hash of the line\n"
+    "before it.  Give consecutive files (the log was moved away, and SIGHUP sent) in order; a "
+    "file\n"
+    "that does not begin with line 1 is reported.  Lines cut off at the end, and a changed last\n"
+    "line, cannot be detected without the hash of the last line, or of a later one, which is\n"
+    "printed here and in the manager's statistics.\n"
     "\n"
     "  --json           an object for each file\n"
     "\n"
-    "Exit status: 0 all is as it was written, 1 something was changed or is missing, 2 wrong\n"
+    "Exit status: 0 unchanged, 1 lines were changed or are missing, 2 wrong\n"
     "usage or a file that cannot be read.\n";
 
 typedef struct audit_found {
@@ -98,7 +99,7 @@ int audit_command(int argc, char **argv)
         if (!strcmp(argv[i], "--json"))
             json = true;
         else if (argv[i][0] == '-')
-            return usage_error("audit", "'%s' is not wanted; files are", argv[i]);
+            return usage_error("audit", "unexpected argument '%s'; give files", argv[i]);
     }
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] != '-') {
@@ -107,5 +108,5 @@ int audit_command(int argc, char **argv)
             files++;
         }
     }
-    return files ? worst : usage_error("audit", "a file is wanted");
+    return files ? worst : usage_error("audit", "FILE is missing");
 }

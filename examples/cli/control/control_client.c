@@ -138,7 +138,7 @@ const char *control_client_open(control_client *c, const dxpu_udp_address *to, c
         return why;
     run_until(c, in_ms(timeout_ms), &c->open);
     if (!c->open)
-        return c->over ? c->why : "nobody answers there";
+        return c->over ? c->why : "no answer";
     memset(&m, 0, sizeof m);
     m.type = DXPU_CONTROL_HELLO;
     m.u.hello.role = DXPU_CONTROL_ROLE_COMMAND;

@@ -29,11 +29,13 @@ static const char attach_help[] =
     "  HOST         where its --control is, ADDR:PORT (port 4459)\n"
     "  BOX          where the box's --listen is, ADDR:PORT (port 4458), as the host reaches it;\n"
     "               several with commas are the paths of one channel\n"
-    "  --wait       until the device is there; if the box refuses, or nobody answers in time, the\n"
-    "               slot is emptied again.  Without it the host dials on until it is detached\n"
-    "  --epoch N    of the lease (1).  Higher than any before takes the device over; a box "
+    "  --wait       wait until the device is there; if the box refuses, or does not answer in "
+    "time,\n"
+    "               the slot is emptied again.  Without it the host dials until the slot is\n"
+    "               detached\n"
+    "  --epoch N    lease epoch (1).  A higher one than any before takes the device over; a box "
     "refuses\n"
-    "               a lower one than it has seen, and the same one of another host\n"
+    "               a lower one than it has seen, and the same one from another host\n"
     "  --timeout S  seconds for answers and --wait (10)\n"
     "  --box-key K  the box's public key (as the host's --peer and --peers say)\n" KEY_OPTIONS_HELP
     "  --json       the result as one JSON object\n"
@@ -66,10 +68,10 @@ static const char status_help[] =
 static const char screenshot_help[] =
     "usage: dxpu screenshot [--timeout S] [--json] BOX SLOT FILE\n"
     "\n"
-    "Writes what the display in a slot of a running dxpu-box shows to FILE, a PNG.\n"
+    "Writes the screen of the display in a slot of a running dxpu-box to FILE, a PNG.\n"
     "  BOX          where its --control is, ADDR:PORT (port 4459)\n"
-    "  FILE         appears whole or not at all; an older one is replaced\n"
-    "  --timeout S  seconds until the picture must be here (10)\n" KEY_OPTIONS_HELP
+    "  FILE         replaced atomically\n"
+    "  --timeout S  timeout for the whole picture, seconds (10)\n" KEY_OPTIONS_HELP
     "  --json       the result as one JSON object\n"
     "\n"
     "Exit status: 0 done, 1 refused, 2 wrong usage or FILE cannot be written, 3 no connection to "
@@ -102,7 +104,7 @@ static int read_value(request *r, int argc, char **argv, int *i)
     if (++*i < argc &&
         read_number(argv[*i], 1, epoch ? UINT64_MAX : 3600, epoch ? &r->epoch : &r->timeout_s))
         return 0;
-    return usage_error(r->command, "%s wants a number, 1 or more%s", name,
+    return usage_error(r->command, "%s must be a number, 1 or more%s", name,
                        epoch ? "" : ", 3600 at most");
 }
 
@@ -343,7 +345,7 @@ static const char *remedy(const char *word)
     if (strcmp(word, "epoch") == 0)
         return "; where a manager lends the slot, ask it ('dxpu lease create'); else 'dxpu status' "
                "of "
-               "the box tells the highest epoch it has seen, and --epoch takes a higher one";
+               "the box shows the highest epoch it has seen; give a higher one with --epoch";
     if (strcmp(word, "busy") == 0)
         return "; detach it there, or take it over with a higher --epoch";
     return "";
@@ -378,7 +380,7 @@ static int wait_up(request *r, uint16_t slot, uint64_t epoch, dxpu_control_slot 
         if (s->epoch != epoch ||
             (s->state != DXPU_CONTROL_SLOT_UP && s->state != DXPU_CONTROL_SLOT_DIALING))
             return fail(r, EXIT_REFUSED, "detached",
-                        "somebody else has changed the slot meanwhile");
+                        "another client has changed the slot meanwhile");
         word = final_word(s);
         if (word) {
             snprintf(text, sizeof text, "the box refuses: %s", last_end(s));
@@ -468,7 +470,7 @@ static int fetch(request *r, uint16_t slot, picture *p)
             return no_connection(r, "the picture does not come to an end");
         rc = fetch_piece(r, slot, p);
     } while (!rc && p->bytes < p->total);
-    return rc || is_png(p) ? rc : no_connection(r, "what came is no PNG");
+    return rc || is_png(p) ? rc : no_connection(r, "the answer is not a PNG");
 }
 
 /* May a file be put there?  0 or an errno: a directory or a device is not to be replaced. */
@@ -595,7 +597,7 @@ static int do_attach(request *r)
     m.type = DXPU_CONTROL_ATTACH;
     m.u.attach.epoch = r->epoch ? r->epoch : 1;
     if (r->count != 4)
-        return usage_error(r->command, "HOST SLOT BOX SLOT are wanted");
+        return usage_error(r->command, "HOST SLOT BOX SLOT are required");
     rc = read_slot(r, 1, &m.u.attach.slot);
     if (!rc)
         rc = read_slot(r, 3, &m.u.attach.box_slot);
@@ -604,7 +606,7 @@ static int do_attach(request *r)
     rc = read_box(r, &m.u.attach);
     m.u.attach.keyed = r->box_key != NULL;
     if (!rc && r->box_key && !dxpu_sodium_key_parse(r->box_key, m.u.attach.key))
-        rc = usage_error(r->command, "--box-key wants a public key, 44 characters");
+        rc = usage_error(r->command, "--box-key must be a public key, 44 characters");
     if (!rc)
         rc = connect_to(r);
     if (!rc)
@@ -625,7 +627,7 @@ static int do_detach(request *r)
     m.u.detach.reason = DXPU_REASON_DETACH;
     m.u.detach.epoch = r->epoch;
     if (r->count != 2)
-        return usage_error(r->command, "HOST SLOT are wanted");
+        return usage_error(r->command, "HOST SLOT are required");
     rc = read_slot(r, 1, &m.u.detach.slot);
     if (!rc)
         rc = connect_to(r);
@@ -738,7 +740,7 @@ static int do_screenshot(request *r)
     uint16_t slot = 0;
     int rc, error;
     if (r->count != 3)
-        return usage_error(r->command, "BOX SLOT FILE are wanted");
+        return usage_error(r->command, "BOX SLOT FILE are required");
     rc = read_slot(r, 1, &slot);
     if (!rc)
         rc = connect_to(r);

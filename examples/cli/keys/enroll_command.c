@@ -22,32 +22,31 @@ static const char help[] =
     "usage: dxpu enroll [OPTIONS] --key FILE --listen [ADDR][:PORT]\n"
     "       dxpu enroll [OPTIONS] --key FILE ADDR[:PORT]\n"
     "\n"
-    "Two programs of two machines learn each other's public keys: on one machine it waits, on the\n"
-    "other one it asks (UDP, port 4455).  Both show a code, and ask whether it is the same at the\n"
-    "other end, which two people tell each other, or one person sees: it is unless somebody is\n"
-    "between.  After yes, and only then, the other's key goes to the file of --peers.\n"
+    "Exchanges public keys between programs on two machines: on one machine it waits, on the\n"
+    "other one it connects (UDP, port 4455).  Both show a code.  Compare the codes, for example "
+    "by\n"
+    "telephone: they are equal unless there is an attacker in between.  Only after the answer yes\n"
+    "the peer's key is added to the file of --peers.\n"
     "\n"
-    "  --listen ADDR    wait there; * is every address of this machine\n"
-    "  --key FILE       secret key of the program that is to be known; `dxpu keygen` makes one\n"
-    "  --peers FILE     where the line for the other's key goes, made when it is not there;\n"
-    "                   without it the line is printed and no more\n"
-    "  --may WORDS      what the other may here: fabric (as without it), control, host, box, with\n"
-    "                   commas between\n"
-    "  --name NAME      what this program is called at the other end: name= of its line there\n"
-    "  --as NAME        what the other is called here, instead of what it says; \"\" for no name\n"
-    "  --expect KEY     no question: yes if this is the other's public key, or its fingerprint\n"
+    "  --listen ADDR    wait at this address; * is every address of this machine\n"
+    "  --key FILE       secret key of the program to enroll; `dxpu keygen` creates one\n"
+    "  --peers FILE     file to which the line for the peer's key is added, created if missing;\n"
+    "                   without it the line is only printed\n"
+    "  --may WORDS      what the peer is authorized to do here: fabric (default), control, host,\n"
+    "                   box, separated by commas\n"
+    "  --name NAME      name of this program at the peer: name= of its line there\n"
+    "  --as NAME        name of the peer here, instead of the one it sends; \"\" for no name\n"
+    "  --expect KEY     do not ask: accept if this is the peer's public key, or its fingerprint\n"
     "                   (`dxpu pubkey --json`), which came by another way; for scripts\n"
-    "  --timeout S      give up after so many seconds (300)\n"
+    "  --timeout S      timeout in seconds (300)\n"
     "  --json           what came of it as an object\n"
     "\n"
     "  dxpu enroll --key manager.key --peers pool.peers --may box --listen '*'\n"
     "  dxpu enroll --key box.key --name shelf2 10.0.0.1\n"
     "\n"
-    "Exit status: 0 enrolled, or the key was in the file before; 1 refused: it is not the "
-    "expected\n"
-    "key, somebody said no, or nothing in time, or Ctrl-C; 2 wrong usage, or a file that cannot "
-    "be\n"
-    "read or written; 3 nobody was there in time.\n";
+    "Exit status: 0 enrolled, or the key was in the file before; 1 refused: not the\n"
+    "expected key, the answer was no, or too late, or Ctrl-C; 2 wrong usage, or a file that\n"
+    "cannot be read or written; 3 no peer in time.\n";
 
 typedef struct options {
     const char *listen, *key, *peers, *may, *name, *as, *expect, *timeout;
@@ -96,13 +95,13 @@ static int read_arguments(enrolling *n, int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         const char **value = value_of(&n->o, argv[i]);
         if (value && (*value || ++i == argc))
-            return usage_error("enroll", "%s wants one value, once", argv[i - (i == argc)]);
+            return usage_error("enroll", "%s requires one value, once", argv[i - (i == argc)]);
         if (value)
             *value = argv[i];
         else if (!strcmp(argv[i], "--json"))
             n->json = true;
         else if (argv[i][0] == '-' || n->to)
-            return usage_error("enroll", "'%s' is not wanted; one address is", argv[i]);
+            return usage_error("enroll", "unexpected argument '%s'; give one address", argv[i]);
         else
             n->to = argv[i];
     }
@@ -178,7 +177,7 @@ static int check_arguments(enrolling *n)
     if (!o->key)
         return wrong("--key FILE is missing; `dxpu keygen FILE` makes one");
     if (!o->listen == !n->to)
-        return wrong("either --listen ADDR, to wait, or the ADDR of who waits is wanted");
+        return wrong("give either --listen ADDR, to wait, or the ADDR of the waiting end");
     n->may = KEYS_FABRIC;
     if (o->may)
         why = keys_parse_may(o->may, &n->may);
@@ -254,7 +253,7 @@ static void take_peer(enrolling *n)
     memcpy(p->name, name, len <= KEYS_NAME_MAX ? len : 0);
     if (!keys_line(p, n->line) || len > KEYS_NAME_MAX) {
         fprintf(stderr,
-                "dxpu enroll: it calls itself '%s', which no line of peers takes: it gets no name "
+                "dxpu enroll: the peer's name '%s' is invalid in a line of peers: it gets no name "
                 "here; --as gives one\n",
                 name);
         p->name[0] = '\0';
@@ -299,8 +298,8 @@ static enroll_end ask(enrolling *n)
     fprintf(stderr,
             "dxpu enroll: there is %s%s%s at %s\n  public key  %s\n  may here    %s\n"
             "  code        %s\n",
-            named ? "'" : "somebody without a name", n->peer.name, named ? "'" : "", n->from,
-            n->key, strstr(n->line, " may=") + sizeof " may=" - 1, n->code);
+            named ? "'" : "a peer without a name", n->peer.name, named ? "'" : "", n->from, n->key,
+            strstr(n->line, " may=") + sizeof " may=" - 1, n->code);
     if (n->o.expect)
         return ENROLL_YES;
     return enroll_ask(n->talk, "Is this code the same at the other end? yes/no: ");
@@ -329,18 +328,18 @@ static int end_without(enrolling *n, enroll_end end)
     switch (end) {
     case ENROLL_NO:
         return over(n, "refused", EXIT_REFUSED,
-                    "nothing was written; if the codes differ, somebody is between the two: do not "
-                    "go on over this network");
+                    "nothing was written; if the codes differ, there is an attacker in between: do "
+                    "not go on over this network");
     case ENROLL_STOPPED:
         return over(n, "interrupted", EXIT_REFUSED, "interrupted; nothing was written");
     case ENROLL_LATE:
         if (n->met)
             return over(n, "late", EXIT_REFUSED, "no answer in time; nothing was written");
-        return over(n, "nobody", EXIT_CONNECTION,
-                    n->to ? "nobody answers there; is `dxpu enroll --listen` running, and does the "
-                            "network let UDP through?"
-                    : n->others ? "nobody came with the expected key"
-                                : "nobody came");
+        return over(n, "no-peer", EXIT_CONNECTION,
+                    n->to       ? "no answer; is `dxpu enroll --listen` running, and does the "
+                                  "network let UDP through?"
+                    : n->others ? "no peer with the expected key connected"
+                                : "no peer connected");
     default:
         return over(n, "broken", EXIT_USAGE, strerror(errno));
     }
@@ -357,10 +356,10 @@ static int enroll(enrolling *n)
     end = meet(n);
     if (end == ENROLL_MET && is_own(n))
         return over(n, "own", EXIT_REFUSED,
-                    "who is there has the key of this end; give each program its own");
+                    "the peer has the key of this end; give each program its own");
     if (end == ENROLL_MET && !is_wanted(n))
         return over(n, "other", EXIT_REFUSED,
-                    "who is there has another key than --expect says; nothing was written");
+                    "the peer has another key than --expect; nothing was written");
     if (end == ENROLL_MET)
         end = ask(n);
     return end == ENROLL_YES ? write_line(n) : end_without(n, end);

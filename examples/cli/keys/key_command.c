@@ -17,10 +17,10 @@ static const char help[] =
     "usage: dxpu keygen [--json] FILE\n"
     "       dxpu pubkey [--json] FILE\n"
     "\n"
-    "keygen makes a secret key in a new file that nobody else can read, for --key of dxpu-host,\n"
-    "dxpu-box and dxpu-manager, and prints the public key of it, which is for --peer and --peers\n"
-    "of the others; a folder that is missing it makes.  pubkey prints that of a file that is "
-    "there.\n"
+    "keygen creates a secret key in a new file with mode 600, for --key of dxpu-host,\n"
+    "dxpu-box and dxpu-manager, and prints its public key, which is for --peer and --peers\n"
+    "of the others; a missing directory is created.  pubkey prints the public key of an existing\n"
+    "file.\n"
     "\n"
     "  --json           public key, fingerprint and file as an object\n"
     "\n"
@@ -76,12 +76,12 @@ static int run(const char *command, bool make, int argc, char **argv)
         if (!strcmp(argv[i], "--json"))
             json = true;
         else if (argv[i][0] == '-' || file)
-            return usage_error(command, "'%s' is not wanted; one file is", argv[i]);
+            return usage_error(command, "unexpected argument '%s'; give one file", argv[i]);
         else
             file = argv[i];
     }
     if (!file)
-        return usage_error(command, "a file is wanted");
+        return usage_error(command, "FILE is missing");
     if (make)
         make_folders(file);
     errno = 0;

@@ -15,31 +15,31 @@
 static const char help[] =
     "usage: dxpu model [SYSTEM] [WORKLOAD] [--paper | --simulate | --sweep] [--json]\n"
     "\n"
-    "Estimates what a workload keeps of its speed when its GPU is lent over a network.\n"
-    "SYSTEM, the paper's where nothing is given:\n"
+    "Estimates the relative performance of a workload when its GPU is lent over a network.\n"
+    "SYSTEM, by default that of the paper:\n"
     "  --rtt US         round trip of a memory read through the proxies (6.8)\n"
     "  --native-rtt US  the same with the device in the host (1.2)\n"
-    "  --tags N         reads that a device has in flight (140)\n"
+    "  --tags N         reads in flight of a device (140)\n"
     "  --mrs BYTES      Max_Read_Request_Size (128)\n"
     "  --mps BYTES      Max_Payload_Size (128)\n"
     "  --link GENxN     PCIe generation and lanes (3x16)\n"
     "  --network GBIT   bandwidth of a proxy, Gbit/s (200)\n"
-    "  --mtu BYTES      of the network, IP header included (1500)\n"
-    "  --gpus N         that share the proxies of a host (1); what that costs is a line fitted to\n"
-    "                   one table of the paper, beside what the links alone make of it\n"
-    "  --proxies N      of a host (1)\n"
+    "  --mtu BYTES      MTU of the network, IP header included (1500)\n"
+    "  --gpus N         GPUs that share the proxies of a host (1); the cost is a line fitted to\n"
+    "                   one table of the paper, shown with the cost from the links alone\n"
+    "  --proxies N      proxies of a host (1)\n"
     "  --waits N        round trips that a kernel waits for (1.5)\n"
-    "WORKLOAD, kernels of 102.3 us (ResNet-50, batch size 64) where nothing is given:\n"
+    "WORKLOAD, by default kernels of 102.3 us (ResNet-50, batch size 64):\n"
     "  --kernel US      mean duration of kernels (102.3)\n"
     "  --launch US      the host's time from kernel to kernel (0: never the limit)\n"
-    "  --trace FILE     of a native run: 'nsys stats --report cuda_gpu_trace --format csv', or "
+    "  --trace FILE     native run: 'nsys stats --report cuda_gpu_trace --format csv', or "
     "the\n"
     "                   profile that libdxpu-inject writes\n"
     "Instead of the estimate:\n"
-    "  --paper          each figure of the paper beside the model's, and the errors; takes\n"
-    "                   --waits only\n"
-    "  --simulate       TLPs through simulated links, proxies and GPUs, beside the equations\n"
-    "  --sweep          points to draw: series, x, y\n"
+    "  --paper          each figure of the paper next to the model's, and the errors;\n"
+    "                   accepts only --waits\n"
+    "  --simulate       TLPs through simulated links, proxies and GPUs, next to the equations\n"
+    "  --sweep          points to plot: series, x, y\n"
     "\n"
     "Exit status: 0 done, 2 wrong usage or a file that cannot be read.\n";
 
@@ -135,21 +135,21 @@ static int read_option(model_request *r, const char *name, const char *value, co
 static int check_request(const model_request *r)
 {
     if (r->paper + r->simulate + r->sweep > 1)
-        return usage_error("model", "--paper, --simulate and --sweep: one of them");
+        return usage_error("model", "give only one of --paper, --simulate and --sweep");
     if (r->paper && r->other)
         return usage_error("model",
-                           "--paper is about the systems and workloads of the paper: leave %s out, "
-                           "or leave --paper out to ask about your own",
+                           "--paper uses the systems and workloads of the paper: omit %s, or omit "
+                           "--paper to estimate your own",
                            r->other);
     if (r->simulate && r->m.proxies > 1)
         return usage_error("model",
-                           "--simulate has one pair of proxies: leave --proxies out, and give as "
-                           "--gpus those that share one");
+                           "--simulate has one pair of proxies: omit --proxies, and give in --gpus "
+                           "the number that share one");
     if (r->m.rtt_us < r->m.rtt_native_us)
         return usage_error("model", "--rtt is below --native-rtt, %g us: proxies only add",
                            r->m.rtt_native_us);
     if (r->trace && r->numbers)
-        return usage_error("model", "--trace tells it itself: leave %s out", r->numbers);
+        return usage_error("model", "--trace provides it: omit %s", r->numbers);
     return dxpu_model_check(&r->m) == DXPU_OK ? 0 : usage_error("model", "values out of range");
 }
 
@@ -172,7 +172,7 @@ static int read_arguments(model_request *r, int argc, char **argv)
         if (rc == 0)
             return usage_error("model", a[0] == '-' ? "no option '%s'" : "what is '%s'?", a);
         if (rc < 0 || ++i == argc)
-            return usage_error("model", "%s wants %s", a, wants);
+            return usage_error("model", "%s must be %s", a, wants);
         if (strcmp(a, "--kernel") == 0 || strcmp(a, "--launch") == 0)
             r->numbers = a;
         if (strcmp(a, "--waits") != 0)

@@ -432,7 +432,7 @@ static bool judge(perf_work *w, const json_t *root, const profile *p, double tim
              "do on average",
              without, p->launches - p->graphs);
     if (p->blind > 0)
-        warn(w, "%.0f copies, whose direction their name does not tell, are left out", p->blind);
+        warn(w, "%.0f copies without a direction in their name are left out", p->blind);
     return true;
 }
 

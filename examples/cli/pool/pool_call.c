@@ -66,8 +66,7 @@ int pool_failed(pool_call *r, pool_result result)
 
 int pool_misfit(pool_call *r, const char *what)
 {
-    return pool_fail(r, EXIT_CONNECTION, "%s: the answer does not fit the question: %s",
-                     r->client.base, what);
+    return pool_fail(r, EXIT_CONNECTION, "%s: unexpected answer: %s", r->client.base, what);
 }
 
 void pool_print_json(json_t *document)
@@ -215,7 +214,7 @@ int pool_pages(pool_call *r, const char *path, const char *key, bool limited, js
         list = rc ? NULL : page(r, key, &one);
         if (!list) {
             json_decref(whole);
-            return rc ? rc : pool_misfit(r, "no list is in it");
+            return rc ? rc : pool_misfit(r, "it has no list");
         }
         go = limited && more(one, after);
         if (!whole) {
@@ -267,7 +266,7 @@ int pool_find_node(pool_call *r, const char *role, const char *name, uint64_t *n
     json_decref(document);
     if (found == 1)
         return 0;
-    return pool_fail(r, EXIT_REFUSED, "%s of the %s %s called '%.64s'; 'dxpu list %s' tells %s",
+    return pool_fail(r, EXIT_REFUSED, "%s of the %s %s called '%.64s'; 'dxpu list %s' shows %s",
                      found ? "several" : "none", role, found ? "are" : "is", name, role,
                      found ? "the number of each" : "those that you may name");
 }
@@ -302,7 +301,7 @@ static int take_events(pool_call *r, size_t count, json_t *events, uint64_t *nex
     bool go = json_array_size(list) != 0;
     if (!list || (go && further <= *next) || !add_page(got, r, list, EVENT_PAGES_MAX)) {
         json_decref(one);
-        return pool_misfit(r, "the list of events is none, or does not go on, or does not end");
+        return pool_misfit(r, "malformed or endless event list");
     }
     if (json_array_extend(events, list))
         out_of_memory();
@@ -325,7 +324,7 @@ static int newest_events(pool_call *r, const char *filter, size_t count, json_t 
     list = page(r, "events", &one);
     *next = list ? pool_integer(one, "next") : 0;
     if (!list || json_array_size(list) > count)
-        rc = pool_misfit(r, "no list is in it, or more than was asked for");
+        rc = pool_misfit(r, "no list, or more entries than requested");
     else if (json_array_extend(events, list))
         out_of_memory();
     json_decref(one);

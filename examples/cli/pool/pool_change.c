@@ -114,7 +114,7 @@ int pool_finish_lease(pool_call *r)
     int rc = 0;
     snprintf(id, sizeof id, "%.17s", pool_string(r->client.body, "lease"));
     if (!pool_is_lease(id))
-        return pool_misfit(r, "it is no lease");
+        return pool_misfit(r, "it is not a lease");
     snprintf(path, sizeof path, "/v1/leases/%s", id);
     wait_begin(&w, r, POOL_WAIT_S);
     while (r->given & POOL_WAIT && !rc &&
@@ -123,16 +123,15 @@ int pool_finish_lease(pool_call *r)
         if (!wait_on(&w)) {
             if (r->json)
                 (void)pool_print_answer(r);
-            return pool_fail(
-                r, EXIT_REFUSED,
-                "lease %s is not up in time%s; it stays: 'dxpu show lease %s' tells of "
-                "it, 'dxpu lease release %s' ends it",
-                id,
-                json_is_false(json_object_get(r->client.body, "host_connected"))
-                    ? ": its host is away"
-                : any_away(r->client.body) ? ": a box of it is away"
-                                           : "",
-                id, id);
+            return pool_fail(r, EXIT_REFUSED,
+                             "lease %s is not up in time%s; it stays: 'dxpu show lease %s' "
+                             "shows it, 'dxpu lease release %s' ends it",
+                             id,
+                             json_is_false(json_object_get(r->client.body, "host_connected"))
+                                 ? ": its host is away"
+                             : any_away(r->client.body) ? ": a box of it is away"
+                                                        : "",
+                             id, id);
         }
         rc = wait_get(&w, path);
     }
@@ -241,10 +240,11 @@ static fate fate_of(const pool_call *r, const json_t *slot)
 
 static int not_wiped(pool_call *r, const char *id, const json_t *slot)
 {
-    return pool_fail(r, EXIT_REFUSED,
-                     "slot %s could not be wiped: it is %s (%s), and nobody gets it; once it is in "
-                     "order 'dxpu repair %s' says so",
-                     id, pool_string(slot, "state"), pool_string(slot, "reason"), id);
+    return pool_fail(
+        r, EXIT_REFUSED,
+        "slot %s could not be wiped: it is %s (%s), and not lent; when it works again, "
+        "run 'dxpu repair %s'",
+        id, pool_string(slot, "state"), pool_string(slot, "reason"), id);
 }
 
 /* Until all of them are at rest; 0, or an exit status after saying why. */
@@ -329,7 +329,7 @@ int pool_lease_extend(pool_call *r)
     if (rc)
         return rc;
     if (!(r->given & POOL_FOR) == !(r->given & POOL_NO_END))
-        return usage_error(r->verb->name, "either --for TIME or --no-end is wanted");
+        return usage_error(r->verb->name, "either --for TIME or --no-end is required");
     o = json_object();
     set(o, "seconds", r->given & POOL_FOR ? number_of(r->for_s) : json_null());
     rc = pool_ask(r, "PATCH", o, "/v1/leases/%s", r->word[0]);
@@ -452,7 +452,7 @@ static int tell_stays(pool_call *r, uint64_t box)
         return rc;
     slots = json_object_get(document, "slots");
     if (json_array_size(slots) > UINT16_MAX)
-        rc = pool_misfit(r, "no box has so many slots");
+        rc = pool_misfit(r, "more slots than a box can have");
     told = json_object(); /* the leases */
     json_array_foreach(slots, index, slot)
     {
@@ -487,13 +487,14 @@ static int wait_drained(pool_call *r, uint64_t box)
             return 0;
         if (r->given & POOL_MOVE && !left.wiping && !left.held)
             return pool_fail(r, EXIT_REFUSED,
-                             "box %" PRIu64 ": %u leased slots stay (%s), as told above; the box "
+                             "box %" PRIu64
+                             ": %u leased slots stay (%s), as reported above; the box "
                              "is out of service, and empty when those leases have ended or moved",
                              box, left.leased, left.first);
         if (!wait_on(&w))
             return pool_fail(r, EXIT_REFUSED,
                              "%s (%s): not drained in time; it stays out of service, and 'dxpu "
-                             "list slots --node %" PRIu64 "' tells them",
+                             "list slots --node %" PRIu64 "' lists them",
                              text, left.first, box);
     }
 }
@@ -505,7 +506,7 @@ int pool_drain(pool_call *r)
     json_t *o, *answer;
     int rc;
     if (!on && r->given & (POOL_MOVE | POOL_WAIT))
-        return usage_error(r->verb->name, "--off stands alone");
+        return usage_error(r->verb->name, "--off allows no other option");
     rc = pool_find_node(r, "boxes", r->word[0], &box);
     if (!rc && r->given & POOL_MOVE) {
         char query[64];
@@ -585,7 +586,7 @@ int pool_set_owner(pool_call *r)
     json_t *o;
     int rc;
     if (nobody != (r->words == 1))
-        return usage_error(r->verb->name, "either a tenant or --nobody is wanted");
+        return usage_error(r->verb->name, "either a tenant or --nobody is required");
     rc = pool_find_node(r, "hosts", r->word[0], &host);
     if (rc)
         return rc;
@@ -597,7 +598,7 @@ int pool_set_owner(pool_call *r)
     if (r->json)
         return pool_print_answer(r);
     now = pool_string(r->client.body, "owner");
-    printf("host %" PRIu64 ": %s%s\n", host, *now ? "tenant " : "nobody's", now);
+    printf("host %" PRIu64 ": %s%s\n", host, *now ? "tenant " : "no owner", now);
     return EXIT_ALL;
 }
 
@@ -675,8 +676,9 @@ static int spares_of_risk(const pool_call *r, json_t *o)
         char *end;
         double v;
         if (!texts[i])
-            return usage_error(r->verb->name, "a number of slots is wanted, or --failures-per-year "
-                                              "and --repair-days");
+            return usage_error(r->verb->name,
+                               "a number of slots is required, or --failures-per-year "
+                               "and --repair-days");
         v = strtod(texts[i], &end);
         if (strspn(texts[i], "0123456789.") != strlen(texts[i]) || *end || !(v > 0) || v > 1e9)
             return usage_error(r->verb->name, "'%s' is no number above 0, such as 0.05", texts[i]);

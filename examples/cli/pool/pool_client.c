@@ -123,11 +123,11 @@ static const char *open_token(const char *path, int *fd)
     if (fstat(*fd, &st))
         why = strerror(errno);
     else if (S_ISDIR(st.st_mode))
-        why = "is a folder";
+        why = "is a directory";
     else if (S_ISREG(st.st_mode) && (st.st_mode & 077))
-        why = "others may read it; chmod 600 it, and ask for another token if somebody has";
+        why = "others may read it; chmod 600 it, and get a new token if they have";
     else if (S_ISREG(st.st_mode) && st.st_uid != geteuid() && st.st_uid != 0)
-        why = "belongs to somebody else";
+        why = "belongs to another user";
     if (why)
         close(*fd);
     return why;
@@ -177,8 +177,8 @@ static const char *set_token(pool_client *c, const pool_settings *set, bool safe
     }
     if (!why && *token && !safe && !set->insecure) {
         snprintf(c->why, sizeof c->why,
-                 "a token is not sent to %.200s in the clear; use https:// (or --insecure, where "
-                 "nobody else is on the way)",
+                 "a token is not sent to %.200s in the clear; use https:// (or --insecure, on a "
+                 "trusted network)",
                  c->base);
         return c->why;
     }
@@ -323,7 +323,7 @@ static const char *remedy(long status)
     case 403:
         return "; another token may be allowed to";
     case 404:
-        return "; 'dxpu list slots' (boxes, hosts, leases) tells what there is";
+        return "; 'dxpu list slots' (boxes, hosts, leases) lists them";
     case 503:
         return "; try again in a second";
     default:
@@ -410,8 +410,8 @@ pool_result pool_client_ask(pool_client *c, const char *method, const char *path
     if (changes && rc != CURLE_COULDNT_CONNECT && rc != CURLE_COULDNT_RESOLVE_HOST) {
         size_t at = strlen(c->why);
         snprintf(c->why + at, sizeof c->why - at,
-                 "; whether it was done is not known: 'dxpu list leases' "
-                 "and 'dxpu events' tell");
+                 "; it is unknown whether it was done: see 'dxpu list leases' "
+                 "and 'dxpu events'");
     }
     return POOL_NO_ANSWER;
 }

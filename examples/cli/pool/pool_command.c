@@ -13,15 +13,16 @@
 
 /* ==== 1  Commands ============================================================================= */
 
-#define YES_HELP  "  --yes              erases data without asking\n"
-#define WAIT_HELP "  --wait [S]         until that is done, S seconds at most (60)\n"
+#define YES_HELP  "  --yes              erase data without asking\n"
+#define WAIT_HELP "  --wait [S]         wait until that is done, S seconds at most (60)\n"
 
 static const pool_verb verbs[] = {
     { "pool", "", 0, 0, 0, 0, pool_overview,
-      "Shows the pool at a glance: models and the states of their slots, boxes, hosts, leases.\n" },
+      "Shows a summary of the pool: models and the states of their slots, boxes, hosts, "
+      "leases.\n" },
     { "list", "boxes|hosts|slots|leases|tenants", 1, 0,
       POOL_STATE | POOL_MODEL | POOL_NODE | POOL_TENANT, 0, pool_list,
-      "Lists what there is.\n"
+      "Prints one line for each.\n"
       "  --state S          slots that are free, spare, leased, wiping, drained, broken or\n"
       "                     quarantined; leases that are pending, active, degraded or parked;\n"
       "                     boxes and hosts that are connected or away\n"
@@ -37,12 +38,12 @@ static const pool_verb verbs[] = {
       POOL_HOST | POOL_MODEL, pool_lease_create,
       "Lends slots to a host, which plugs their devices into its guest.\n"
       "  --host N           the host, by number or name\n"
-      "  --model M          what stands in the slots; 'dxpu pool' tells the models\n"
-      "  --count N          so many slots (1)\n"
+      "  --model M          model of the slots; 'dxpu pool' lists the models\n"
+      "  --count N          number of slots (1)\n"
       "  --need WHERE       any, same-box, same-group (of a box's fast links) or spread (any)\n"
-      "  --tenant T         who pays for it; a tenant's token says that already\n"
-      "  --for TIME         it ends by itself after 90s, 30m, 2h, 7d (never)\n"
-      "  --key K            your own name for it: the same again gives the same lease\n"
+      "  --tenant T         owner of the lease; a tenant's token implies it\n"
+      "  --for TIME         it expires after 90s, 30m, 2h, 7d (never)\n"
+      "  --key K            idempotency key: the same request gives the same lease\n"
       "  --replace          another device takes the place of one that breaks, or whose box is\n"
       "                     unreachable; the data of the old one are retained for the lease\n"
       "  --no-replace       the lease waits for its box instead (models that keep data)\n"
@@ -51,7 +52,7 @@ static const pool_verb verbs[] = {
       "Ends a lease: the host loses the devices; their data, and what is retained, are wiped.\n"
       "  --keep             the lease stays, without a host and with its data: 'dxpu lease "
       "attach'\n"
-      "  --wait [S]         until the data are wiped, or the host gave them up; S seconds at\n"
+      "  --wait [S]         wait until the data are wiped, or the host gave them up; S seconds at\n"
       "                     most (60)\n" YES_HELP },
     { "lease recover", "ID [SLOT]", 2, 1, POOL_WAIT, 0, pool_lease_recover,
       "Takes back what is retained for a lease (one slot of it, or all): each slot returns with "
@@ -64,11 +65,11 @@ static const pool_verb verbs[] = {
       "Confirms that the manager's clock is right after a step: leases expire again.\n" },
     { "lease extend", "ID --for TIME | --no-end", 1, 0, POOL_FOR | POOL_NO_END, 0,
       pool_lease_extend,
-      "Sets when a lease ends by itself.\n"
+      "Sets when a lease expires.\n"
       "  --for TIME         from now: 90s, 30m, 2h, 7d\n"
       "  --no-end           never\n" },
     { "lease attach", "ID", 1, 0, POOL_HOST | POOL_WAIT, POOL_HOST, pool_lease_attach,
-      "Gives a lease that was kept to a host.\n"
+      "Attaches a kept lease to a host.\n"
       "  --host N           the host, by number or name\n"
       "  --wait [S]         until the host has all devices, S seconds at most (60)\n" },
     { "drain", "BOX", 1, 0, POOL_MOVE | POOL_OFF | POOL_WAIT | POOL_YES, 0, pool_drain,
@@ -84,8 +85,8 @@ static const pool_verb verbs[] = {
       "Gives the lease of a slot (10.3, shelf1.3) another, empty one in its place; the guest sees\n"
       "a removal and an add.  The data in the old one are WIPED, --no-replace or not.\n" YES_HELP },
     { "break", "SLOT", 1, 0, 0, 0, pool_slot,
-      "Declares a slot (10.3, shelf1.3) broken: it is lent to nobody, and its lease gets another\n"
-      "one if it may.\n" },
+      "Declares a slot (10.3, shelf1.3) broken: it is not lent, and its lease gets another\n"
+      "one if the lease allows it.\n" },
     { "repair", "SLOT", 1, 0, POOL_YES, 0, pool_slot,
       "Declares that a broken or quarantined slot (10.3, shelf1.3) works; it is wiped before it "
       "is\n"
@@ -96,35 +97,33 @@ static const pool_verb verbs[] = {
     { "forget", "NODE", 1, 0, 0, 0, pool_forget,
       "Removes a node (by number or name) that is gone for good and has no leases.\n" },
     { "rekey", "NODE", 1, 0, 0, 0, pool_rekey,
-      "Lets a node (by number or name) that is not connected have another key: the one under "
-      "which\n"
-      "it registers next.  Until then a node is refused under any but its first.\n" },
+      "Lets a disconnected node (by number or name) change its key to the one with which it\n"
+      "registers next.  Otherwise a node is accepted only with its first key.\n" },
     { "owner", "HOST TENANT | HOST --nobody", 2, 0, POOL_NOBODY, 0, pool_set_owner,
-      "Says whose a host (by number or name) is: a tenant's token may give leases to that "
-      "tenant's\n"
-      "hosts alone, and see no others.  Leases that are there stay.\n"
-      "  --nobody           no tenant's: operators alone name it (but see dxpu-manager's\n"
+      "Sets the owner of a host (by number or name): a tenant can use and see only its own hosts.\n"
+      "Existing leases stay.\n"
+      "  --nobody           no owner: only operators can use it (but see dxpu-manager's\n"
       "                     --shared-hosts)\n" },
     { "tenant", "NAME", 1, 0, POOL_QUOTA, POOL_QUOTA, pool_set_tenant,
-      "Sets how many slots a tenant may have.\n"
+      "Sets the maximum number of slots of a tenant.\n"
       "  --quota N          slots, or none: no limit\n" },
     { "spares", "MODEL N | MODEL --failures-per-year X --repair-days D", 2, 0,
       POOL_FAILURES | POOL_REPAIR | POOL_RISK, 0, pool_set_spares,
-      "Keeps N slots of a model back, to replace broken ones, or as many as it takes.\n"
-      "  --failures-per-year X  of one slot\n"
-      "  --repair-days D    until a broken one is there again\n"
-      "  --risk P           that a broken one finds no spare (0.001)\n" },
+      "Reserves N slots of a model to replace broken ones, or computes N from:\n"
+      "  --failures-per-year X  failures of one slot\n"
+      "  --repair-days D    days until a broken slot is repaired\n"
+      "  --risk P           risk that a broken slot finds no spare (0.001)\n" },
     { "events", "", 0, 0, POOL_FOLLOW | POOL_LEASE | POOL_TYPE | POOL_AFTER | POOL_LAST | POOL_NODE,
       0, pool_events,
-      "Shows what happened.\n"
-      "  --follow           the last ten, then each when it happens, until Ctrl-C\n"
-      "  --lease ID         of this lease\n"
-      "  --type PREFIX      whose type begins so: lease, slot.broken, ...\n"
-      "  --node N           at this node, by number or name\n"
-      "  --after N          later than event N\n"
-      "  --last N           the last N (all; with --follow 10, and 0: none but those to come)\n" },
+      "Shows past events.\n"
+      "  --follow           the last ten events, then new ones, until Ctrl-C\n"
+      "  --lease ID         events of this lease\n"
+      "  --type PREFIX      types with this prefix: lease, slot.broken, ...\n"
+      "  --node N           events of this node, by number or name\n"
+      "  --after N          events after number N\n"
+      "  --last N           the last N (all; with --follow 10, and 0: new ones only)\n" },
     { "top", "", 0, 0, 0, 0, pool_top,
-      "Shows leases, slots and events, anew each second, until q or Ctrl-C.  Where standard\n"
+      "Shows leases, slots and events, refreshed each second until q or Ctrl-C.  Where standard\n"
       "output is no terminal, and with --json: once.\n" },
 };
 enum { VERBS = sizeof verbs / sizeof *verbs };
@@ -133,13 +132,13 @@ enum { VERBS = sizeof verbs / sizeof *verbs };
 
 static const char common_help[] =
     "  --json             what the manager says, as one JSON document\n"
-    "  --manager URL      where dxpu-manager is (DXPU_MANAGER, else " POOL_MANAGER ")\n"
-    "  --token-file FILE  holds the token, readable by its owner alone (else DXPU_TOKEN)\n"
+    "  --manager URL      address of dxpu-manager (DXPU_MANAGER, else " POOL_MANAGER ")\n"
+    "  --token-file FILE  file with the token, readable only by its owner (else DXPU_TOKEN)\n"
     "  --insecure         send the token over http:// to another machine\n"
-    "  --timeout S        seconds for an answer (10)\n";
+    "  --timeout S        timeout for an answer, seconds (10)\n";
 static const char status_help[] =
     "Exit status: 0 done, 1 refused, or not done in time, 2 wrong usage, 3 no connection,\n"
-    "4 it would erase data, and was not confirmed (--yes).\n";
+    "4 erases data and was not confirmed (--yes).\n";
 
 static void print_usage(const pool_verb *v)
 {
@@ -176,7 +175,7 @@ static void print_group(const char *word)
             before = "       ";
         }
     }
-    printf("\n'dxpu %s COMMAND --help' tells more.\n", word);
+    printf("\nSee 'dxpu %s COMMAND --help' for details.\n", word);
 }
 
 /* ==== 3  Options ============================================================================== */
@@ -265,17 +264,17 @@ static int set_option(pool_call *r, const option *o, const char *value)
         *(bool *)(void *)target = true;
     } else if (o->kind == TEXT) {
         if (!*value)
-            return usage_error(r->verb->name, "%s wants something", o->name);
+            return usage_error(r->verb->name, "%s must not be empty", o->name);
         *(const char **)(void *)target = value;
     } else if (o->kind == SECONDS) {
         if (!pool_text_seconds(value, &v) || v < o->least)
             return usage_error(r->verb->name,
-                               "%s wants a time such as 90s, 30m, 2h or 7d, not '%s'", o->name,
+                               "%s must be a time such as 90s, 30m, 2h or 7d, not '%s'", o->name,
                                value);
         *(uint64_t *)(void *)target = v;
     } else if (o->kind != BIT) {
         if (!pool_text_number(value, o->most, &v) || v < o->least)
-            return usage_error(r->verb->name, "%s wants a number from %llu to %llu, not '%s'",
+            return usage_error(r->verb->name, "%s must be a number from %llu to %llu, not '%s'",
                                o->name, (unsigned long long)o->least, (unsigned long long)o->most,
                                value);
         *(uint64_t *)(void *)target = v;
@@ -290,7 +289,7 @@ static int read_option(pool_call *r, int argc, char **argv, int *i)
     if (!o)
         return usage_error(r->verb->name, "no option '%s'", text);
     if (o->kind == FLAG || o->kind == BIT)
-        return equals ? usage_error(r->verb->name, "%s takes no value", o->name)
+        return equals ? usage_error(r->verb->name, "%s accepts no value", o->name)
                       : set_option(r, o, "");
     if (equals)
         return set_option(r, o, equals + 1);
@@ -300,7 +299,7 @@ static int read_option(pool_call *r, int argc, char **argv, int *i)
         return 0;
     }
     if (++*i >= argc)
-        return usage_error(r->verb->name, "%s wants a value", o->name);
+        return usage_error(r->verb->name, "%s requires a value", o->name);
     return set_option(r, o, argv[*i]);
 }
 
@@ -336,10 +335,10 @@ static int read_arguments(pool_call *r, int argc, char **argv, int from)
         return rc;
     if (r->words + (r->given & (POOL_FAILURES | POOL_NOBODY) ? 1 : 0) <
         r->verb->words - r->verb->optional)
-        return usage_error(r->verb->name, "%s is wanted%s", r->verb->usage,
-                           r->given & POOL_WAIT ? " (a number behind --wait is its seconds)" : "");
+        return usage_error(r->verb->name, "%s is required%s", r->verb->usage,
+                           r->given & POOL_WAIT ? " (a number after --wait is its seconds)" : "");
     missing = need_name(r);
-    return missing ? usage_error(r->verb->name, "%s is wanted", missing) : 0;
+    return missing ? usage_error(r->verb->name, "%s is required", missing) : 0;
 }
 
 /* The command whose name argv begins with; *used: the words of its name. */

@@ -518,7 +518,7 @@ int pcap_command(int argc, char **argv)
             same = true;
         } else if (strcmp(argv[i], "--limit") == 0) {
             if (++i >= argc || !read_limit(argv[i], &limit))
-                return usage_error("pcap", "--limit wants a number of packets, 1 or more");
+                return usage_error("pcap", "--limit must be a number of packets, 1 or more");
         } else {
             return usage_error("pcap", "no option '%s'; there are --json, --limit and --same",
                                argv[i]);
@@ -527,6 +527,6 @@ int pcap_command(int argc, char **argv)
     if (same && words == 2 && limit == UINT64_MAX)
         return pcap_same(argv[0], argv[1], json);
     if (same)
-        return usage_error("pcap", "--same wants two files and goes without --limit");
+        return usage_error("pcap", "--same requires two files and no --limit");
     return words == 1 ? show_file(argv[0], json, limit) : usage_error("pcap", "which one file?");
 }

@@ -86,7 +86,7 @@ static int set_number(const option_program *p, const option_row *r, const char *
     bool digits =
         r->kind == OPTION_SIZE || strspn(text, "0123456789xXabcdefABCDEF") == strlen(text);
     if (!digits || !options_size(text, &v) || v < r->min || v > r->max) {
-        snprintf(what, sizeof what, "a number from %llu to %llu is wanted, not '%.30s'",
+        snprintf(what, sizeof what, "must be a number from %llu to %llu, not '%.30s'",
                  (unsigned long long)r->min, (unsigned long long)r->max, text);
         return wrong(p, where, r->name, what);
     }
@@ -101,7 +101,7 @@ static int set(const option_program *p, const option_row *r, const char *where, 
     case OPTION_FLAG:
         index = choice("no|yes", text ? text : "yes");
         if (index < 0)
-            return wrong(p, where, r->name, "yes or no is wanted");
+            return wrong(p, where, r->name, "must be yes or no");
         *(bool *)r->target = index == 1;
         return OPTIONS_GO;
     case OPTION_TEXT:
@@ -153,13 +153,13 @@ static int parse_line(const option_program *p, const char *where, char *line, ch
     if (!*name || *name == '#')
         return OPTIONS_GO;
     if (!equals)
-        return wrong(p, where, name, "a line reads `name = value`");
+        return wrong(p, where, name, "a line must be `name = value`");
     *equals = '\0';
     name = trim(name);
     value = trim(equals + 1);
     r = find(p, name, strlen(name));
     if (!r)
-        return wrong(p, where, name, "no option has this name");
+        return wrong(p, where, name, "no such option");
     if (r->kind != OPTION_TEXT)
         return set(p, r, where, value);
     value = strdup(value);
@@ -211,7 +211,7 @@ static int parse_argument(const option_program *p, int argc, char **argv, int *i
         value = name + len + 1;
     } else if (config || r->kind != OPTION_FLAG) {
         if (*i + 1 >= argc)
-            return wrong(p, "", arg, "a value must follow");
+            return wrong(p, "", arg, "requires a value");
         value = argv[++*i];
     }
     if (config)

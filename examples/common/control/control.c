@@ -40,7 +40,7 @@ const char *control_check(const char *at, unsigned further, const keys_settings 
     if (!why)
         why = keys_check_addresses(k, &local, 1);
     if (!why && !fabric_port_further(&local, further))
-        why = "a lower port is wanted; each guest takes the next one";
+        why = "the port must be lower; each guest uses the next one";
     snprintf(text, sizeof text, "--control: %s", why ? why : "");
     return why ? text : NULL;
 }

@@ -746,7 +746,7 @@ const char *fabric_end_text(const fabric_channel *c, char out[FABRIC_END_BYTES])
                  (unsigned long long)(c->ch.hold_ns / 1000000u));
         break;
     case DXPU_E_CLOSED:
-        snprintf(out, FABRIC_END_BYTES, "closed in order: %s", reason);
+        snprintf(out, FABRIC_END_BYTES, "closed gracefully: %s", reason);
         break;
     case DXPU_E_RESET:
         snprintf(out, FABRIC_END_BYTES, "ended by a reset: %s", reason);
@@ -828,7 +828,7 @@ static const char *check_shards(const fabric_settings *s, const dxpu_udp_config 
     for (unsigned i = 0; i < cfg->sockets; i++) {
         dxpu_udp_address last = cfg->local[i];
         if (!fabric_port_further(&last, (unsigned)s->shards - 1))
-            return "--listen: a lower port is wanted; each core, or guest, takes the next one";
+            return "--listen: the port must be lower; each core, or guest, uses the next one";
     }
     return NULL;
 }
@@ -840,7 +840,7 @@ const char *fabric_check(const fabric_settings *s, const keys_settings *k)
     dxpu_xdp_config xdp;
     const char *why;
     if (s->window_frames & (s->window_frames - 1))
-        return "--window: a power of two is wanted";
+        return "--window: must be a power of two";
     dxpu_udp_config_default(&cfg);
     why = parse_listen(s->listen, &cfg);
     if (!why)
@@ -859,7 +859,7 @@ const char *fabric_check(const fabric_settings *s, const keys_settings *k)
     dxpu_xdp_config_default(&xdp);
     why = dxpu_xdp_parse_option(s->af_xdp, &xdp);
     if (!why && xdp.queues < s->shards)
-        why = "a queue for each core, or guest, is wanted: IFNAME,FIRST-LAST";
+        why = "must name a queue for each core, or guest: IFNAME,FIRST-LAST";
     if (!why)
         return NULL;
     snprintf(text, sizeof text, "--af-xdp: %s", why);

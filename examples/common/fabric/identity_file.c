@@ -29,7 +29,7 @@ static int complain_system(const char *program, const char *file, const char *wh
 {
     char text[200];
     snprintf(text, sizeof text,
-             "%s: %s; name a file in a folder that may be written, with room on its disk", what,
+             "%s: %s; name a file in a writable directory, with room on its disk", what,
              strerror(errno));
     return complain(program, file, text, PROGRAM_SYSTEM);
 }

@@ -69,7 +69,7 @@ static const char *parse_name(const char *value, keys_peer *p)
     size_t len = strlen(value);
     for (const char *c = value; *c; c++) {
         if (*c <= ' ' || *c > '~')
-            return "name=: printable ASCII characters are wanted";
+            return "name=: must be printable ASCII characters";
     }
     if (!len || len > KEYS_NAME_MAX)
         return "name=: 1 to 31 characters";
@@ -113,7 +113,7 @@ static uint16_t slot_number(char **text)
 
 static const char *parse_slots(char *value, keys_peer *p)
 {
-    static const char wrong[] = "slots=: numbers and ranges are wanted, as 1-4,7";
+    static const char wrong[] = "slots=: must be numbers and ranges, such as 1-4,7";
     char *word;
     while ((word = piece(&value, ",")) != NULL) {
         keys_range r;
@@ -271,7 +271,7 @@ static const char *sort(table *t)
 static const char *add_listed(table *t, const char *list)
 {
     static const char wrong[] =
-        "public keys are wanted, 44 characters each with commas between; `dxpu pubkey FILE` prints "
+        "must be public keys of 44 characters, separated by commas; `dxpu pubkey FILE` prints "
         "one";
     keys_peer p;
     memset(&p, 0, sizeof p);
@@ -323,7 +323,7 @@ static const char *file_problem(int fd, int *rc)
     if (!S_ISREG(st.st_mode))
         return "it is no regular file";
     if (st.st_uid != geteuid() && st.st_uid != 0)
-        return "it belongs to somebody else; chown it";
+        return "it belongs to another user; chown it";
     return st.st_mode & (S_IWGRP | S_IWOTH) ? "others may write it; chmod go-w it" : NULL;
 }
 
@@ -458,8 +458,8 @@ keys *keys_open(const char *program, const keys_settings *s, bool *wrong)
     k->set = *s;
     if (s->plain) {
         fprintf(stderr,
-                "%s: WARNING: --plain: no keys; who reaches its ports may all, reads all and "
-                "alters all\n",
+                "%s: WARNING: --plain: no keys; every peer that reaches its ports has full "
+                "access, and the network can read and alter the traffic\n",
                 program);
         return k;
     }
@@ -760,9 +760,9 @@ const char *keys_box(keys *k, const dxpu_udp_address *box, unsigned count, uint8
 const char *keys_silence(const keys *k)
 {
     return k->set.plain
-               ? "nobody there, UDP blocked, or it wants keys: give both --key and --peer; "
+               ? "no peer there, UDP blocked, or it requires keys: give both --key and --peer; "
                  "its standard error says which"
-               : "nobody there, UDP blocked, its key is not the one --peer says, this key "
+               : "no peer there, UDP blocked, its key is not that of --peer, this key "
                  "is not in its --peers, or it is --plain; its standard error says which";
 }
 
@@ -841,7 +841,7 @@ static int cannot(const addition *a, const char *why)
 static int cannot_write(const addition *a)
 {
     char why[WHY_BYTES];
-    snprintf(why, sizeof why, "cannot be written: %s; name a file in a folder of this user's",
+    snprintf(why, sizeof why, "cannot be written: %s; name a file in a directory of this user",
              strerror(errno));
     return cannot(a, why);
 }

@@ -109,7 +109,7 @@ static const char *why_nothing(const replay *r)
     if (r->refused_total)
         return "no TLP is whole; `dxpu pcap` shows what is wrong with each";
     if (r->frames)
-        return "this is a capture of dxpu frames; one of TLPs is wanted, as --record writes it";
+        return "this is a capture of dxpu frames; it must be one of TLPs, as --record writes it";
     return r->packets ? "no packet is a TLP in NetTLP's encapsulation" : "the capture is empty";
 }
 

@@ -166,7 +166,7 @@ static void refuse_unknown(api_conn *c)
     }
     api_problem(c, 401, NULL, "%s",
                 c->head.field[API_FIELD_AUTHORIZATION]
-                    ? "the token is none of the manager's --tokens"
+                    ? "the token is not in the manager's --tokens"
                     : "give Authorization: Bearer TOKEN with a token of --tokens");
 }
 
@@ -204,7 +204,7 @@ static bool well_put(api_conn *c)
     }
     if (!api_accepts(accept, r->type) &&
         !(r->handle == api_get_events && api_accepts(accept, "text/event-stream"))) {
-        api_problem(c, 406, NULL, "this is told as %s only", r->type);
+        api_problem(c, 406, NULL, "only %s is available", r->type);
         return false;
     }
     return true;

@@ -140,7 +140,8 @@ static void answer_end(api_conn *c, const api_wait *w)
     if (w->asked && any_is(c->a, w, FATE_FAILED)) {
         name_slots(c->a, w, FATE_FAILED, slots, sizeof slots);
         api_problem(c, 409, "wipe",
-                    "the lease is over, but not wiped: %s; nobody gets it before an operator "
+                    "the lease has ended, but is not wiped: %s; these slots are not lent before an "
+                    "operator "
                     "says repair",
                     slots);
         return;

@@ -210,7 +210,7 @@ static void put_events(const api *a, FILE *out)
         fprintf(out, "dxpu_events_total{type=\"%s\"} %llu\n", core_event_name(t),
                 (number)a->events[t]);
     about(out, "dxpu_orders_refused_total", "counter",
-          "Orders that a proxy refused; told once for each slot until it succeeds.");
+          "Orders that a proxy refused; counted once for each slot until it succeeds.");
     fprintf(out, "dxpu_orders_refused_total %llu\n", (number)a->events[CORE_EVENT_ORDER_REFUSED]);
     about(out, "dxpu_store_ok", "gauge", "1: the store can be written.");
     fprintf(out, "dxpu_store_ok %d\n", !core_store_failed(a->core, text));

@@ -66,7 +66,7 @@ const char *api_role_name(unsigned role)
     return role == API_READ       ? "read"
            : role == API_TENANT   ? "tenant"
            : role == API_OPERATOR ? "operator"
-                                  : "nobody";
+                                  : "anonymous";
 }
 
 /* Days from 1970-01-01 to a date of the Gregorian calendar (Hinnant's days_from_civil). */

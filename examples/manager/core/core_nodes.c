@@ -245,7 +245,7 @@ static void tell_quarantined(core *c, uint32_t node, const pool_slot *s, uint32_
                           "nothing is wiped before repair",
                           (unsigned long long)s->epoch)
             : corei_event(c, CORE_EVENT_SLOT_QUARANTINED,
-                          "new here, and nobody knows what data it has: repair wipes it");
+                          "new here, and its data are unknown: repair wipes it");
     e->node = c->t.node[node].number;
     e->slot = (uint16_t)number;
 }

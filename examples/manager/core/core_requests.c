@@ -722,8 +722,8 @@ core_result core_set_owner(core *c, uint32_t number, const char *tenant)
     if (result.code != CORE_OK)
         return result;
     memcpy(c->t.node[node].owner, tenant, strlen(tenant) + 1);
-    core_event *e = corei_event(c, CORE_EVENT_NODE_OWNER, "%s is %s%s's", c->t.node[node].name,
-                                tenant[0] ? "tenant " : "nobody", tenant);
+    core_event *e = corei_event(c, CORE_EVENT_NODE_OWNER, "%s has %s%s", c->t.node[node].name,
+                                tenant[0] ? "the owner " : "no owner", tenant);
     e->node = number;
     memcpy(e->tenant, tenant, strlen(tenant) + 1);
     corei_mark_changed(c, COREI_NODE, node);

@@ -498,7 +498,7 @@ static void settle_unknown(core *c, uint32_t slot)
     if (!settle_begin(c, slot))
         return;
     corei_event_slot(c, CORE_EVENT_SLOT_QUARANTINED, slot,
-                     "its box does not know what data it has: was it installed anew, or is it "
+                     "its box does not know what data it has: was it reinstalled, or is it "
                      "another disk? repair wipes it");
     (void)pool_taint(c->t.pool, slot, s->epoch ? s->epoch : c->t.pool->epoch + 1, true);
     replace_broken(c, slot, POOL_WHY_FOREIGN);
@@ -587,8 +587,8 @@ static bool settle_inventory(core *c, uint32_t slot)
     if (s->lease != POOL_NONE || s->owner != POOL_NONE) {
         if (s->state == POOL_LEASED || s->state == POOL_RETAINED)
             break_slot(c, slot, POOL_WHY_DEVICE,
-                       s->lease != POOL_NONE ? "another device stands in the leased slot"
-                                             : "another device stands in the retained slot");
+                       s->lease != POOL_NONE ? "another device is in the leased slot"
+                                             : "another device is in the retained slot");
         return true; /* once no lease has the slot */
     }
     if (core_find_model(c, other->model) == CORE_NONE &&

@@ -172,7 +172,7 @@ core_result corei_reload(core *c)
     if (loaded.code == CORE_OK)
         return loaded;
     c->dead = c->failed = true;
-    snprintf(c->failure, sizeof c->failure, "its tables cannot be made anew: %.200s", loaded.text);
+    snprintf(c->failure, sizeof c->failure, "its tables cannot be rebuilt: %.200s", loaded.text);
     return loaded;
 }
 

@@ -115,7 +115,7 @@ static store_error sqlite_fault(sqlite_store *s, store_fault *f)
     case SQLITE_CANTOPEN:
     case SQLITE_PERM:
         return fault(f, STORE_E_IO,
-                     "%s: %s; the file, its folder and the file system must be writable to the "
+                     "%s: %s; the file, its directory and the file system must be writable for the "
                      "manager's user",
                      s->path, text);
     case SQLITE_CORRUPT: /* as which a read that failed is told, too */
