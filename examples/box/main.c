@@ -55,7 +55,7 @@ static const option_row rows[] = {
     { "device", DEVICE_KINDS(KIND_NAME, "|"), "device model of the slots (memory)", OPTION_CHOICE,
       &set.kind, 0, 0 },
     { "file", "FILE[,...]",
-      "nvme: one file per namespace; FILE.2 and so on for further slots (memory)", OPTION_TEXT,
+      "nvme: one file per namespace; further slots use FILE.2 and so on (memory)", OPTION_TEXT,
       &set.device.file, 0, 0 },
     { "namespaces", "N", "nvme: namespaces in memory, without --file (1)", OPTION_NUMBER,
       &set.device.namespaces, 1, 32 },

@@ -130,7 +130,7 @@ def usage():
         for args, word in ((("--slots", 2, "--cores", 3), "--slots"),
                            (("--slots", 200, "--cores", 65), "64"),
                            (("--slots", 4, "--cores", 0), "--cores"),
-                           (("--slots", 4, "--cores", 2, "--listen", "*:65535"), "port must be lower"),
+                           (("--slots", 4, "--cores", 2, "--listen", "*:65535"), "must be lower"),
                            (("--slots", 4, "--cores", 2, "--af-xdp", "lo"), "queue for each")):
             bad = l.run("dxpu-box", *args, seconds=10)
             check(bad.status == 2 and word in bad.errors(), args, bad.status, bad.errors())

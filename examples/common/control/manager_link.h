@@ -38,7 +38,7 @@ typedef struct manager_settings {
           0 },                                                                                     \
         { "identity",                                                                              \
           "FILE",                                                                                  \
-          "who this proxy is to its manager, kept over restarts; made when not there",             \
+          "file with the identity of this proxy at its manager; created if missing",               \
           OPTION_TEXT,                                                                             \
           &(s).identity,                                                                           \
           0,                                                                                       \

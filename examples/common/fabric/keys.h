@@ -44,13 +44,8 @@ typedef struct keys_settings {
           &(s).peers,                                                                              \
           0,                                                                                       \
           0 },                                                                                     \
-        { "plain",                                                                                 \
-          NULL,                                                                                    \
-          "no keys: everybody may all, and the network reads and alters it; for tests",            \
-          OPTION_FLAG,                                                                             \
-          &(s).plain,                                                                              \
-          0,                                                                                       \
-          0 },                                                                                     \
+        { "plain", NULL, "no encryption or authentication; tests only", OPTION_FLAG, &(s).plain,   \
+          0,       0 },                                                                            \
     {                                                                                              \
         "plain-network", NULL, "with --plain: also beyond this machine, on a network of its own",  \
             OPTION_FLAG, &(s).plain_network, 0, 0                                                  \
