@@ -3503,7 +3503,7 @@ static void test_s163_a_layout_that_does_not_fit(void **state)
     size_t len;
     (void)state;
     snprintf(layout_file, sizeof layout_file, "%s.layout", path);
-    assert_int_equal(admin(d, 0x0d, 1, 0, 0), 0); /* delete */
+    assert_int_equal(manage(d, 1, 1), 0); /* delete */
     drv_close(d);
     len = layout_text(text);
     assert_true(fits(path));
