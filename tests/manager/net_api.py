@@ -350,6 +350,27 @@ def every_operation_answers_as_described():
 
 
 @case
+def m102_replace_keeps_a_lease_together():
+    """Two boxes of two slots: only the other box has a slot for a lease of a whole one."""
+    with lab.Lab(plain=True) as l:
+        m = Manager(l)
+        with Robots(m, [(BOX, 2), (BOX, 2), (HOST, 4)]) as robots:
+            until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 4, "wiped")
+            one = good(201, m, "POST", "/v1/leases?wait=20",
+                       lease(robots.nodes[2], count=2, need="same_box"))
+            at, slots = "/v1/leases/" + one["lease"], [s["slot"] for s in one["slots"]]
+            replace = "/v1/slots/%s/replace" % slots[0]
+            for query in ("", "?force=no"):
+                said = good(409, m, "POST", replace + query)
+                check(said["type"] == "/problems/capacity" and "--force" in said["detail"], said)
+            now = good(200, m, "GET", at)
+            check([s["slot"] for s in now["slots"]] == slots and now["need_kept"], now)
+            good(200, m, "POST", replace + "?force=yes")
+            now = good(200, m, "GET", at)
+            check(now["slots"][0]["slot"] not in slots and not now["need_kept"], now)
+
+
+@case
 def a_clock_that_made_a_step_is_confirmed():
     with lab.Lab(plain=True) as l:
         m = Manager(l)

@@ -41,7 +41,8 @@ enum {
     POOL_RISK = 1 << 23,
     POOL_NOBODY = 1 << 24,
     POOL_YES = 1 << 25,
-    POOL_REPLACE = 1 << 26
+    POOL_REPLACE = 1 << 26,
+    POOL_FORCE = 1 << 27
 };
 
 typedef struct pool_call pool_call;

@@ -568,7 +568,10 @@ int pool_slot(pool_call *r)
             snprintf(lease, sizeof lease, "%.17s", pool_string(r->client.body, "lease"));
     }
     if (!rc)
-        rc = pool_ask(r, "POST", NULL, "/v1/slots/%s/%s%s", id, r->verb->name, pool_erase(r));
+        rc = pool_ask(r, "POST", NULL, "/v1/slots/%s/%s%s%s", id, r->verb->name, pool_erase(r),
+                      !(r->given & POOL_FORCE) ? ""
+                      : r->confirmed           ? "&force=yes"
+                                               : "?force=yes");
     if (rc)
         return rc;
     if (r->json)

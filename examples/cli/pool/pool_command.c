@@ -81,9 +81,11 @@ static const pool_verb verbs[] = {
       "  --wait [S]         until no slot is leased, held by a host or being wiped any more,\n"
       "                     S seconds at most (any time); with --move exit status 1 when leases\n"
       "                     stay\n" YES_HELP },
-    { "replace", "SLOT", 1, 0, POOL_YES, 0, pool_slot,
+    { "replace", "SLOT", 1, 0, POOL_FORCE | POOL_YES, 0, pool_slot,
       "Gives the lease of a slot (10.3, shelf1.3) another, empty one in its place; the guest sees\n"
-      "a removal and an add.  The data in the old one are WIPED, --no-replace or not.\n" YES_HELP },
+      "a removal and an add.  The data in the old one are WIPED, --no-replace or not.\n"
+      "  --force            also where the lease's slots would no longer be in one box, in one\n"
+      "                     group, or apart, as it asks\n" YES_HELP },
     { "break", "SLOT", 1, 0, 0, 0, pool_slot,
       "Declares a slot (10.3, shelf1.3) broken: it is not lent, and its lease gets another\n"
       "one if the lease allows it.\n" },
@@ -231,6 +233,7 @@ static const option options[] = {
     { "--nobody", POOL_NOBODY, BIT, 0, 0, 0 },
     { "--yes", POOL_YES, BIT, 0, 0, 0 },
     { "--replace", POOL_REPLACE, BIT, 0, 0, 0 },
+    { "--force", POOL_FORCE, BIT, 0, 0, 0 },
 };
 
 const char *pool_option_name(unsigned bits)

@@ -272,11 +272,13 @@ static bool said_so(api_conn *c, uint32_t *slot)
     return api_params(c, NULL, 0) && (*slot = slot_of(c)) != CORE_NONE && api_members(c, NULL, 0);
 }
 
-static bool may_erase_slot(api_conn *c, core_deed deed, uint32_t *slot)
+/* force: what the query says of it, 0 or 1; NULL where it is no parameter. */
+static bool may_erase_slot(api_conn *c, core_deed deed, unsigned *force, uint32_t *slot)
 {
     unsigned erase = 0;
-    const api_param params[] = { API_ERASE_PARAM(&erase) };
-    return api_params(c, params, 1) && (*slot = slot_of(c)) != CORE_NONE &&
+    const api_param params[] = { API_ERASE_PARAM(&erase),
+                                 { "force", API_CHOICE, force, 0, 0, "no|yes", false, false } };
+    return api_params(c, params, force ? 2 : 1) && (*slot = slot_of(c)) != CORE_NONE &&
            api_members(c, NULL, 0) && api_may_erase(c, erase, deed, *slot);
 }
 
@@ -291,8 +293,9 @@ static void answer_slot(api_conn *c, core_result r)
 void api_post_replace(api_conn *c)
 {
     uint32_t slot;
-    if (may_erase_slot(c, CORE_DEED_REPLACE, &slot))
-        answer_slot(c, core_replace(c->a->core, slot, POOL_WHY_OPERATOR, true));
+    unsigned force = 0;
+    if (may_erase_slot(c, CORE_DEED_REPLACE, &force, &slot))
+        answer_slot(c, core_replace(c->a->core, slot, POOL_WHY_OPERATOR, force));
 }
 
 void api_post_break(api_conn *c)
@@ -305,7 +308,7 @@ void api_post_break(api_conn *c)
 void api_post_repair(api_conn *c)
 {
     uint32_t slot;
-    if (may_erase_slot(c, CORE_DEED_REPAIR, &slot))
+    if (may_erase_slot(c, CORE_DEED_REPAIR, NULL, &slot))
         answer_slot(c, core_repair(c->a->core, slot));
 }
 

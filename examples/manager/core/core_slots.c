@@ -257,7 +257,8 @@ core_result corei_replace(core *c, uint32_t slot, pool_reason why, bool force)
     if (!force && !other.need_kept && pool_need_kept(c->t.pool, lease))
         return corei_result(CORE_E_CAPACITY,
                             "no free slot stands where lease %llx asks for, beside its others; "
-                            "move the whole lease (drain its box with --move), or force it",
+                            "move the whole lease (drain its box with --move), or force it "
+                            "(dxpu replace --force)",
                             (unsigned long long)lease);
     if (!corei_can_lend(c, other.slot))
         return corei_result(CORE_E_CAPACITY, "%s", not_heard_of);
