@@ -11,7 +11,7 @@
 
 #include "core_internal.h"
 
-enum { NO_PARTY = UINT32_MAX }; /* of an event that is not kept any more */
+#define NO_PARTY UINT32_MAX /* of an event that is not kept any more */
 
 /* -- Parties -- */
 
