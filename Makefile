@@ -28,14 +28,14 @@ SECCOMP := $(call has,-DDXPU_SECCOMP=1,libseccomp)
 BASE = -std=c11 -MMD -MP -pthread $(XDP) $(SECCOMP) $(DEFLATE)
 
 # A room is a folder with a room.mk, which names the rooms whose headers its files may include
-# (uses/ROOM) and the libraries that it calls (libs/ROOM).  Its files see no other headers, and its
-# archive is linked with those rooms, what they use, and nothing else.
+# (uses/ROOM; see/ROOM: and does not call), and its libraries (libs/ROOM).  No other headers are
+# found, and its archive is linked with those rooms, what they use, and nothing else.
 ROOMS := $(patsubst %/room.mk,%,$(wildcard bindings/*/room.mk examples/*/room.mk \
            examples/common/*/room.mk tests/*/room.mk fuzz/room.mk))
 include $(ROOMS:%=%/room.mk)
 src  = $(wildcard $1/*.c $1/*/*.c)
 dirs = $(sort $(patsubst %/,%,$(dir $(wildcard $1/*.[ch] $1/*/*.[ch]))))
-inc  = $(addprefix -iquote ,build/include $(foreach r,$1 $(uses/$1),$(call dirs,$r)) \
+inc  = $(addprefix -iquote ,build/include $(foreach r,$1 $(uses/$1) $(see/$1),$(call dirs,$r)) \
          $(if $(filter tests/% fuzz,$1),$(call dirs,tests/support)))
 deep = $(sort $(foreach u,$(uses/$1),$u $(call deep,$u)))
 libs = $(sort $(foreach r,$1 $(call deep,$1) bindings/zlib,$(libs/$r)))
