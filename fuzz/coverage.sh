@@ -52,8 +52,8 @@ attacked() {
 
 echo '| target | files | lines | branches |'
 echo '|---|---|---|---|'
+fuzz/oss_fuzz.sh "$@" >/dev/null
 for target; do
-    fuzz/oss_fuzz.sh "$target" >/dev/null
     seeds=fuzz/corpus/$target
     if [ "${SEEDS:-}" != only ] && [ -d "build/corpus/$target" ]; then
         seeds="$seeds build/corpus/$target"

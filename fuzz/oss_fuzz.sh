@@ -15,11 +15,12 @@ examples/cli examples/inject fuzz tests/support"
 include=$(find $rooms -name '*.h' -exec dirname {} \; | sort -u | sed 's/^/-iquote /')
 mkdir -p "$OUT"
 [ $# -gt 0 ] || set -- $(ls fuzz/fuzz_*.c | sed 's,fuzz/fuzz_\(.*\)\.c,\1,; /^main$/d')
-# All but the targets goes into an archive, the firmware and what has a main() of its own excepted.
+# All but the targets goes into an archive, except the firmware, what has a main() of its own, and
+# libdxpu-inject, whose dlsym() is not to be the sanitizers'.
 objects=$OUT/objects
 mkdir -p "$objects"
-for source in $(find $rooms -name '*.c' ! -name main.c ! -path 'fuzz/*' ! -path '*/measure/*' \
-    ! -path 'tests/*'); do
+for source in $(find $rooms -name '*.c' ! -name main.c ! -path 'fuzz/*' ! -path 'tests/*' \
+    ! -path 'examples/inject/*'); do
     $CC $CFLAGS -std=c11 -pthread -iquote . $include -c "$source" \
         -o "$objects/$(echo "$source" | tr / _).o"
 done
