@@ -4,6 +4,7 @@ is asked of it, what is printed, and what comes of answers that no manager gives
 
 Prints `ok NAME` or `not ok NAME` for each case.  The program is $DXPU_BIN/dxpu, else build/dxpu."""
 # SPDX-License-Identifier: MIT
+# run.py: --timeout 600
 import fcntl
 import http.server
 import json
