@@ -10,12 +10,12 @@ PYTHON  = python3
 ARM     = arm-none-eabi-
 VERSION := $(shell sed -n 's/.*DXPU_VERSION  *"\(.*\)".*/\1/p' dxpu.h)
 
-# These targets install the Debian packages they need as root, before anything is built.
-NEED := $(firstword $(foreach n,cross check plots demo bench asan cov firmware fuzz prove ship \
-  size soak,$(if $(filter $n%,$(MAKECMDGOALS)),$n)))
-DRY_RUN := $(findstring n,$(filter-out --%,$(firstword -$(MAKEFLAGS))))
-ifneq ($(if $(DRY_RUN),,$(if $(NEED),$(shell tests/packages.sh $(NEED) </dev/null >&2 || \
-  echo missing))),)
+# These targets install the Debian packages they need as root, before anything is built; with
+# `make -n` none does.
+NEED := $(if $(findstring n,$(filter-out --%,$(firstword -$(MAKEFLAGS)))),,$(firstword $(foreach \
+  n,cross check plots demo bench asan cov firmware fuzz prove ship size soak,$(if \
+  $(filter $n%,$(MAKECMDGOALS)),$n))))
+ifneq ($(if $(NEED),$(shell tests/packages.sh $(NEED) </dev/null >&2 || echo missing)),)
 $(error packages are missing, see above)
 endif
 
@@ -27,7 +27,7 @@ XDP := $(call has,-DDXPU_AF_XDP=1,libxdp libbpf)
 SECCOMP := $(call has,-DDXPU_SECCOMP=1,libseccomp)
 BASE = -std=c11 -MMD -MP -pthread $(XDP) $(SECCOMP) $(DEFLATE)
 
-# A room is a folder with a room.mk, which names the rooms whose headers its files may include
+# A room is a directory with a room.mk, which names the rooms whose headers its files may include
 # (uses/ROOM; see/ROOM: and does not call), and its libraries (libs/ROOM).  No other headers are
 # found, and its archive is linked with those rooms, what they use, and nothing else.
 ROOMS := $(patsubst %/room.mk,%,$(wildcard bindings/*/room.mk examples/*/room.mk \
@@ -74,7 +74,7 @@ all: build/libdxpu.a build/libdxpu-inject.so $(PROGRAMS:%=build/%) $(LINKED)
 build/include/dxpu.h:
 	@mkdir -p $(@D) && ln -sf ../../dxpu.h $@
 
-# A variant is build/ or a folder of it, with a compiler and flags of its own.
+# A variant is build/ or a directory of it, with a compiler and flags of its own.
 SAN = -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
       -iquote tests/support -DDXPU_CONFIG_HEADER='"asserts.h"'
 COV = -O0 --coverage -fprofile-abs-path -DNDEBUG # asserts off: nothing can take their branch
@@ -194,8 +194,7 @@ soak: all
 fuzz: $(TARGETS:%=build/fuzz_%)
 	$(PYTHON) fuzz/run.py --minutes $(MINUTES) --jobs $(JOBS) $(TARGETS)
 build/fuzz_%: build/fuzz/fuzz/fuzz_%.o $(call archives,/fuzz,fuzz)
-	$(call say,LD,$@)$(CC/fuzz) $(FLAGS/fuzz) -fsanitize=fuzzer -pthread -o $@ $< \
-	  -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(call libs,fuzz)
+	$(call link,/fuzz,fuzz) -fsanitize=fuzzer
 
 ## fmt        format the C files
 ## toc        CONTENTS of dxpu.h against its sections
