@@ -7,9 +7,10 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-# Pure headers and what is written in their manner: no library, no operating system.
-PURE = ["bindings/" + b for b in ("control", "vswitch", "model", "secure", "portable", "guard")]
+import tree
+
+ROOT = tree.ROOT
+PURE = ["bindings/" + b for b in tree.PURE]
 # Each of these may use those before it.
 COMMON = ["examples/common/" + c for c in ("base", "guard", "fabric", "control", "program")]
 PROGRAMS = ["examples/" + p for p in ("host", "box", "manager", "cli")]
@@ -71,16 +72,15 @@ def upward(rooms):
 
 
 def by_path(names, read):
-    """Includes that name a folder, and so would not ask the list of rooms."""
+    """Includes that name a directory, and so would not ask the list of rooms."""
     return ["%s includes %s" % (name, what) for name in names for what in
             re.findall(r'(?m)^\s*#\s*include\s*"([^"]*/[^"]*)"',
                        re.sub(r"/\*.*?\*/", "", read(name), flags=re.S))]
 
 
 def sources():
-    listed = subprocess.run(["git", "ls-files", "bindings", "examples", "tests", "fuzz"], cwd=ROOT,
-                            stdout=subprocess.PIPE, text=True, check=True).stdout.split("\n")
-    return [n for n in listed if n.endswith((".c", ".h", ".cc"))]
+    return [n for n in tree.files() if n.endswith((".c", ".h", ".cc"))
+            and n.startswith(("bindings/", "examples/", "tests/", "fuzz/"))]
 
 
 def read(name):

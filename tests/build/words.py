@@ -2,10 +2,10 @@
 """Words that readers of the documents stumbled over, and what to write in their place."""
 import os
 import re
-import subprocess
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import tree
+
 # Pattern: the field's word.
 WORDS = {
     r"tells?|told": "report, notify, say",
@@ -58,13 +58,11 @@ def stumbles(name, text):
 
 
 def main():
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, stdout=subprocess.PIPE, text=True,
-                            check=True).stdout.split("\n")
-    names = [n for n in listed if READ.match(n) and n != "spec/changes.md"]
+    names = [n for n in tree.files() if READ.match(n) and n != "spec/changes.md"]
     check("words_files", [] if len(names) > 60 else names)
     problems = []
     for name in names:
-        with open(os.path.join(ROOT, name), encoding="utf-8") as file:
+        with open(os.path.join(tree.ROOT, name), encoding="utf-8") as file:
             problems += stumbles(name, file.read())
     check("words", problems)
     seen = [bad for bad in ("it tells the box", "Nobody answers", "in the folder", "stands in it",
