@@ -322,7 +322,7 @@ static void learn_path(fabric_channel *c, const uint8_t *frame, size_t len,
             move_path(p, from, now);
         p->at = *from;
     }
-    if (!c->accepted || !dxpu_udp_same(&p->at.remote, &from->remote))
+    if (!c->accepted || p->validation.valid || !dxpu_udp_same(&p->at.remote, &from->remote))
         return;
     dxpu_validation_heard(&p->validation, bytes);
     if (p->validation.valid) {
