@@ -200,15 +200,15 @@ int nvme_store_open(nvme_store *s, const char *path, uint64_t size)
 {
     s->fd = -1;
     s->bytes = NULL;
-    s->ranges = ranges_new();
-    if (!s->ranges)
-        return store_fails(s, "memory", "namespace");
     s->size = size;
     s->medium = 0;
     s->pristine = true;
     memset(&s->sync, 0, sizeof s->sync);
     pthread_mutex_init(&s->sync.lock, NULL);
     pthread_cond_init(&s->sync.over, NULL);
+    s->ranges = ranges_new();
+    if (!s->ranges)
+        return store_fails(s, "memory", "namespace");
     if (path && store_open_file(s, path, size))
         return -1;
     if (s->size < NVME_PAGE_BYTES || s->size > INT64_MAX || (s->size != (size_t)s->size && !path)) {
