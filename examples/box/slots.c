@@ -18,9 +18,11 @@ enum {
     TLPS_PER_TURN = 256,   /* then other slots and the network have their turn */
     TURN_NS_MAX = 1000000, /* the same */
     TURN_NS_MIN = 20000,
-    TURNS_OF_HOLD = 8,  /* all slots' turns together: this part of the hold time */
-    WAITING_MAX = 512,  /* TLPs of a device; with more it is given no further request */
-    WAITING_MOST = 4096 /* far beyond what a device owes for all that it was asked */
+    TURNS_OF_HOLD = 8,   /* all slots' turns together: this part of the hold time */
+    WAITING_MAX = 512,   /* TLPs of a device; with more it is given no further request */
+    WAITING_MOST = 4096, /* far beyond what a device owes for all that it was asked */
+    RESERVE_BYTES_EACH = (sizeof(waiting_tlp) + DXPU_TLP_MAX_BYTES + 15) & ~15u, /* aligned */
+    RESERVE_BYTES = RESERVE_TLPS * RESERVE_BYTES_EACH
 };
 
 enum { ERR_COR = 0x30, ERR_NONFATAL = 0x31, ERR_FATAL = 0x33 }; /* Base Spec 2.2.8.3 */
@@ -30,14 +32,33 @@ enum { ERR_COR = 0x30, ERR_NONFATAL = 0x31, ERR_FATAL = 0x33 }; /* Base Spec 2.2
 /* Ordering is PCIe's (Base Spec 2.4.1): each class keeps its own order, nothing passes an older
    posted TLP, and posted TLPs and completions pass requests that wait for an answer. */
 
-static void queue(slot *s, unsigned cls, dxpu_bytes tlp, uint64_t order)
+static waiting_tlp *reserve_take(waiting_reserve *r)
+{
+    waiting_tlp *w = r->free;
+    if (w)
+        r->free = w->next;
+    else if (r->memory && r->fresh < RESERVE_TLPS)
+        w = (waiting_tlp *)(void *)(r->memory + (size_t)RESERVE_BYTES_EACH * r->fresh++);
+    return w;
+}
+
+static bool reserve_owns(const waiting_reserve *r, const waiting_tlp *w)
+{
+    return r->memory && (uintptr_t)w - (uintptr_t)r->memory < RESERVE_BYTES;
+}
+
+/* False: there is no memory, not even in the reserve. */
+static bool queue(slot *s, unsigned cls, dxpu_bytes tlp, uint64_t order)
 {
     waiting_queue *q = &s->queues[cls];
     waiting_tlp *w = malloc(sizeof *w + tlp.len);
     if (!w) {
-        fprintf(stderr, "dxpu-box: out of memory for a TLP of a device\n");
-        abort(); /* a lost completion would be a silent fault at the host */
+        w = reserve_take(&s->shard->reserve);
+        s->in_reserve += w != NULL;
+        s->reserved += w != NULL;
     }
+    if (!w)
+        return false;
     w->next = NULL;
     w->order = order;
     w->len = tlp.len;
@@ -46,16 +67,24 @@ static void queue(slot *s, unsigned cls, dxpu_bytes tlp, uint64_t order)
     q->tail = &w->next;
     s->waiting++;
     s->waited++;
+    return true;
 }
 
 static void pop(slot *s, waiting_queue *q)
 {
+    waiting_reserve *r = &s->shard->reserve;
     waiting_tlp *w = q->head;
     q->head = w->next;
     if (!q->head)
         q->tail = &q->head;
     s->waiting--;
-    free(w);
+    if (!reserve_owns(r, w)) {
+        free(w);
+        return;
+    }
+    w->next = r->free;
+    r->free = w;
+    s->in_reserve--;
 }
 
 static void clear_queue(slot *s, unsigned cls)
@@ -102,6 +131,23 @@ static void overflow(slot *s)
     dxpu_channel_reset(&s->active->ch, DXPU_REASON_HOLD);
 }
 
+/* A lost completion would be a silent fault at the host, and the other slots are not to pay. */
+static void no_memory(slot *s)
+{
+    fprintf(stderr,
+            "dxpu-box: slot %u: out of memory for a TLP of the device; the channel ends; give the "
+            "box more memory or fewer slots\n",
+            s->active->slot);
+    dxpu_channel_reset(&s->active->ch, DXPU_REASON_BUSY);
+}
+
+/* Does so much wait that the device is to make nothing more?  Any TLP in the reserve is: memory is
+   short, and what the device makes next may be what it is for. */
+static bool held_up(const slot *s)
+{
+    return s->waiting >= WAITING_MAX || s->in_reserve;
+}
+
 /* A message of an error, which the device's registers have as well. */
 static bool may_be_lost(dxpu_bytes tlp)
 {
@@ -128,7 +174,8 @@ static void send_up(slot *s, dxpu_bytes tlp, uint64_t order)
     }
     rc = has_to_wait(s, shape.cls, order) ? DXPU_E_AGAIN : submit(s, tlp, dxpu_udp_now_ns());
     if (rc == DXPU_E_AGAIN && has_place(s, tlp)) {
-        queue(s, shape.cls, tlp, order);
+        if (!queue(s, shape.cls, tlp, order))
+            no_memory(s);
     } else if (rc != DXPU_OK) {
         s->dropped++; /* or the channel is over */
         if (s->waiting >= WAITING_MOST)
@@ -181,7 +228,7 @@ static void device_emits(void *user, dxpu_bytes tlp)
 static unsigned device_waits(void *user)
 {
     const slot *s = user;
-    if (!s->active || dxpu_channel_state(&s->active->ch) > DXPU_STATE_UP)
+    if (!s->active || dxpu_channel_state(&s->active->ch) > DXPU_STATE_UP || s->in_reserve)
         return WAITING_MAX;
     return s->waiting + s->turned_away; /* what goes nowhere is not for nothing either */
 }
@@ -312,7 +359,7 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
         bool any = take_event(s);
         any |= take_one(b, s, DXPU_POSTED, now_ns);
         /* bounds what waits, and a device that streams still answers */
-        if (s->waiting < WAITING_MAX)
+        if (!held_up(s))
             any |= take_one(b, s, DXPU_NONPOSTED, now_ns);
         any |= take_one(b, s, DXPU_COMPLETION, now_ns);
         if (!any)
@@ -633,6 +680,16 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
     return 0;
 }
 
+static bool open_reserves(box *b)
+{
+    bool all = true;
+    for (unsigned i = 0; i < b->shard_count; i++) {
+        b->shards[i].reserve.memory = malloc(RESERVE_BYTES);
+        all &= b->shards[i].reserve.memory != NULL;
+    }
+    return all;
+}
+
 int slots_open(box *b, const device_kind *kind, const device_settings *s)
 {
     unsigned count = b->count;
@@ -647,7 +704,7 @@ int slots_open(box *b, const device_kind *kind, const device_settings *s)
         fprintf(stderr, "dxpu-box: out of memory for %u slots\n", count);
         return PROGRAM_SYSTEM;
     }
-    if (b->disk_threads && !(b->pool = jobs_pool_new(b->disk_threads))) {
+    if (!open_reserves(b) || (b->disk_threads && !(b->pool = jobs_pool_new(b->disk_threads)))) {
         fprintf(stderr, "dxpu-box: out of memory\n");
         return PROGRAM_SYSTEM;
     }
@@ -683,6 +740,8 @@ void slots_close(box *b)
         jobs_lane_free(b->slots[i].lane);
         guard_end(&b->slots[i].guard);
     }
+    for (unsigned i = 0; b->shards && i < b->shard_count; i++)
+        free(b->shards[i].reserve.memory);
     jobs_pool_free(b->pool);
     b->pool = NULL;
     free(b->slots);
@@ -735,6 +794,7 @@ void slots_report(const box *b, unsigned number, report *r)
     report_number(r, "malformed", s->malformed);
     report_number(r, "emitted", s->emitted);
     report_number(r, "waited", s->waited);
+    report_number(r, "reserved", s->reserved);
     report_number(r, "dropped", s->dropped);
     report_guard(&s->guard, r);
     fabric_report_paths(&s->past, s->active, r);

@@ -26,6 +26,15 @@ typedef struct waiting_queue {
     waiting_tlp *head, **tail;
 } waiting_queue;
 
+/* Of a loop: room for the TLPs of its devices while the system has no memory. */
+enum { RESERVE_TLPS = 512 };
+
+typedef struct waiting_reserve {
+    uint8_t *memory; /* RESERVE_TLPS of the longest ones; pages never used cost nothing */
+    waiting_tlp *free;
+    unsigned fresh; /* how many were ever used: those behind have not been touched */
+} waiting_reserve;
+
 /* What the device is told of requests that were refused, in a ring. */
 enum { SLOT_ANSWERS = 256 };
 
@@ -43,6 +52,7 @@ typedef struct slot {
     fabric_paths past;      /* of channels that are over */
     waiting_queue queues[DXPU_CLASSES];
     unsigned waiting;     /* TLPs in them */
+    unsigned in_reserve;  /* of these */
     unsigned turned_away; /* in this turn */
     dxpu_guard guard;     /* of what the device sends */
     limit limit;
@@ -53,6 +63,7 @@ typedef struct slot {
     uint64_t taken[DXPU_CLASSES]; /* TLPs given to the device or refused */
     uint64_t emitted;             /* TLPs of the device */
     uint64_t waited;              /* of them, queued for want of room */
+    uint64_t reserved;            /* of these, kept in the reserve for want of memory */
     uint64_t malformed;           /* refused by the strict decoder */
     uint64_t dropped;             /* of a device whose host was gone */
     uint32_t incarnations;        /* channels that came up */
@@ -82,6 +93,7 @@ typedef struct shard {
     int wake;            /* eventfd: jobs of its devices are over */
     struct event *woken; /* NULL: none yet */
     uint32_t node;
+    waiting_reserve reserve;
     unsigned wiping; /* slots */
     uint64_t refused_epoch, refused_slot, refused_key;
     bool told_key; /* the first of these */

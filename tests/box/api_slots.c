@@ -15,7 +15,15 @@
 #include "identity.h"
 #include "guard.h"
 #include "limit.h"
+/* Memory for TLPs that wait runs out when a test says so. */
+static bool no_memory_left;
+static void *short_malloc(size_t bytes)
+{
+    return no_memory_left ? NULL : malloc(bytes);
+}
+#define malloc short_malloc
 #include "slots.c"
+#undef malloc
 #include "leases.h"
 #include "state.h"
 #include "peer.h"
@@ -650,6 +658,66 @@ static void take_and_count(peer *p, uint64_t now)
     got[DXPU_COMPLETION] += peer_take(p, DXPU_COMPLETION, &t);
 }
 
+static void take_posted(peer *p, uint64_t now)
+{
+    dxpu_tlp t;
+    (void)now;
+    got[DXPU_POSTED] += peer_take(p, DXPU_POSTED, &t);
+}
+
+/* S-168: without memory what waits is in the reserve, again and again; meanwhile the device is
+   asked nothing. */
+static void test_s168_the_reserve_is_enough(void **state)
+{
+    (void)state;
+    memset(got, 0, sizeof got);
+    on_write = flood;
+    attach_master();
+    no_memory_left = true;
+    for (unsigned round = 1; round <= 4; round++) {
+        host.step = NULL;
+        poke(&host);
+        run_until(some_polls);
+        assert_in_range(b.slots[0].in_reserve, 1, RESERVE_TLPS);
+        assert_int_equal(b.slots[0].port.waiting(&b.slots[0]), WAITING_MAX);
+        host.step = take_posted;
+        while (got[DXPU_POSTED] < round * FLOOD)
+            run_until(some_polls);
+        assert_int_equal(b.slots[0].in_reserve, 0);
+    }
+    no_memory_left = false;
+    assert_true(b.slots[0].reserved > RESERVE_TLPS); /* its places were used again */
+    assert_int_equal(b.slots[0].dropped, 0);
+}
+
+static bool host_is_over(void)
+{
+    return dxpu_channel_state(&host.ch) >= DXPU_STATE_CLOSED;
+}
+
+/* S-168: more than the reserve ends the slot's channel, and the box goes on. */
+static void test_s168_beyond_it_one_channel_ends(void **state)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MRD, 5);
+    (void)state;
+    memset(got, 0, sizeof got);
+    on_write = flood;
+    on_read = answer;
+    attach_master();
+    no_memory_left = true;
+    for (unsigned i = 0; i < 4; i++)
+        poke(&host);
+    run_until(host_is_over);
+    assert_int_equal(dxpu_channel_reason(&host.ch), DXPU_REASON_BUSY);
+    no_memory_left = false;
+    peer_dial(&second, dxpu_udp_local(loop.fabric.udp, 0), 1);
+    run_until(second_is_up);
+    assert_int_equal(b.slots[0].in_reserve, 0);
+    second.step = take_and_count;
+    assert_int_equal(peer_submit(&second, &t), DXPU_OK);
+    run_until(one_completion);
+}
+
 static bool reset_twice(void)
 {
     return device()->resets == 2;
@@ -1070,6 +1138,8 @@ int main(void)
         CASE(test_s161_turns_and_the_hold),
         CASE(test_s161_a_stream_ends_with_its_channel),
         CASE(test_next_incarnation_gets_nothing_of_the_last),
+        CASE(test_s168_the_reserve_is_enough),
+        CASE(test_s168_beyond_it_one_channel_ends),
         CASE(test_s108_a_hostile_device_is_not_let_out),
         CASE(test_s175_waiting_for_a_window_that_goes),
         CASE(test_s175_waiting_for_a_master_that_goes),
