@@ -1319,19 +1319,19 @@ static void test_accesses_that_overlap(void **state)
 /* A hint costs no more than it may: of memory so many bytes are cleared, of each command. */
 static void test_deallocate_is_a_hint(void **state)
 {
-    uint8_t bytes[1024];
-    nvme_store s = { .bytes = bytes, .ranges = ranges_new() };
+    nvme_store s;
     uint64_t left = 512;
     (void)state;
-    memset(bytes, 1, sizeof bytes);
+    assert_int_equal(nvme_store_open(&s, NULL, NVME_PAGE_BYTES), 0);
+    memset(s.bytes, 1, NVME_PAGE_BYTES);
     assert_int_equal(nvme_store_deallocate(&s, 0, 1024, &left), 0);
-    assert_int_equal(bytes[0], 1);
+    assert_int_equal(s.bytes[0], 1);
     assert_int_equal(nvme_store_deallocate(&s, 512, 512, &left), 0);
-    assert_int_equal(bytes[511], 1);
-    assert_int_equal(bytes[512] | bytes[1023], 0);
+    assert_int_equal(s.bytes[511], 1);
+    assert_int_equal(s.bytes[512] | s.bytes[1023], 0);
     assert_int_equal(nvme_store_deallocate(&s, 0, 1, &left), 0);
-    assert_int_equal(bytes[0], 1);
-    ranges_free(s.ranges);
+    assert_int_equal(s.bytes[0], 1);
+    nvme_store_close(&s);
 }
 
 static void test_io_store_fails(void **state)

@@ -111,7 +111,11 @@ typedef struct nvme_store {
         uint64_t begun, ended; /* one at a time */
         int lost;              /* errno of the first that failed; 0: none */
     } sync;
-    struct nvme_ranges *ranges; /* that are accessed now */
+    struct { /* that are accessed now: as many as there are threads */
+        pthread_mutex_t lock;
+        pthread_cond_t left;
+        struct nvme_range *head;
+    } ranges;
 } nvme_store;
 
 /* 0, or -1 after a message. */
@@ -123,17 +127,16 @@ uint64_t nvme_store_disk(const char *dir);
 /* All of these may wait for the disk, and run in any thread: several at once for one store.  The
    range lies within it, and of accesses that overlap a write is alone: no block is seen half
    written.  0 or -1 with errno. */
-int nvme_store_read(const nvme_store *s, uint64_t at, uint8_t *to, size_t len);
+int nvme_store_read(nvme_store *s, uint64_t at, uint8_t *to, size_t len);
 /* As much of it as can be had without waiting, also for a write that overlaps; -1: none. */
-ssize_t nvme_store_read_now(const nvme_store *s, uint64_t at, uint8_t *to, size_t len);
-int nvme_store_write(const nvme_store *s, uint64_t at, const uint8_t *from, size_t len);
+ssize_t nvme_store_read_now(nvme_store *s, uint64_t at, uint8_t *to, size_t len);
+int nvme_store_write(nvme_store *s, uint64_t at, const uint8_t *from, size_t len);
 /* The first part of it, *done bytes: all of it where the file system can, else some MB.
    deallocate: the space is given back, if it can; else it stays taken. */
-int nvme_store_zero(const nvme_store *s, uint64_t at, uint64_t len, bool deallocate,
-                    uint64_t *done);
+int nvme_store_zero(nvme_store *s, uint64_t at, uint64_t len, bool deallocate, uint64_t *done);
 /* A hint: the data may go, and read as 0 then.  What the file system cannot give back stays, and of
    memory what is more than *memory_bytes, which is made less by what went. */
-int nvme_store_deallocate(const nvme_store *s, uint64_t at, uint64_t len, uint64_t *memory_bytes);
+int nvme_store_deallocate(nvme_store *s, uint64_t at, uint64_t len, uint64_t *memory_bytes);
 /* All that was written is durable when it returns 0.  After one that failed, all fail: the system
    reports an error of writing once, and may have marked what it lost as written. */
 int nvme_store_sync(nvme_store *s);

@@ -29,15 +29,9 @@ typedef struct nvme_range {
     struct nvme_range *next;
 } nvme_range;
 
-struct nvme_ranges {
-    pthread_mutex_t lock;
-    pthread_cond_t left;
-    nvme_range *head; /* of those under way: as many as there are threads */
-};
-
-static bool is_free(const struct nvme_ranges *l, const nvme_range *r)
+static bool is_free(const nvme_store *s, const nvme_range *r)
 {
-    for (const nvme_range *x = l->head; x; x = x->next) {
+    for (const nvme_range *x = s->ranges.head; x; x = x->next) {
         if (x->at < r->end && r->at < x->end && (x->writes || r->writes))
             return false;
     }
@@ -45,50 +39,29 @@ static bool is_free(const struct nvme_ranges *l, const nvme_range *r)
 }
 
 /* False: it would have to wait, and is not to. */
-static bool range_enter(const nvme_store *s, nvme_range *r, bool waits)
+static bool range_enter(nvme_store *s, nvme_range *r, bool waits)
 {
-    struct nvme_ranges *l = s->ranges;
     bool free_now;
-    pthread_mutex_lock(&l->lock);
-    while (!(free_now = is_free(l, r)) && waits)
-        pthread_cond_wait(&l->left, &l->lock);
+    pthread_mutex_lock(&s->ranges.lock);
+    while (!(free_now = is_free(s, r)) && waits)
+        pthread_cond_wait(&s->ranges.left, &s->ranges.lock);
     if (free_now) {
-        r->next = l->head;
-        l->head = r;
+        r->next = s->ranges.head;
+        s->ranges.head = r;
     }
-    pthread_mutex_unlock(&l->lock);
+    pthread_mutex_unlock(&s->ranges.lock);
     return free_now;
 }
 
-static void range_leave(const nvme_store *s, const nvme_range *r)
+static void range_leave(nvme_store *s, const nvme_range *r)
 {
-    struct nvme_ranges *l = s->ranges;
-    nvme_range **at = &l->head;
-    pthread_mutex_lock(&l->lock);
+    nvme_range **at = &s->ranges.head;
+    pthread_mutex_lock(&s->ranges.lock);
     while (*at != r)
         at = &(*at)->next;
     *at = r->next;
-    pthread_cond_broadcast(&l->left);
-    pthread_mutex_unlock(&l->lock);
-}
-
-static struct nvme_ranges *ranges_new(void)
-{
-    struct nvme_ranges *l = calloc(1, sizeof *l);
-    if (l) {
-        pthread_mutex_init(&l->lock, NULL);
-        pthread_cond_init(&l->left, NULL);
-    }
-    return l;
-}
-
-static void ranges_free(struct nvme_ranges *l)
-{
-    if (!l)
-        return;
-    pthread_cond_destroy(&l->left);
-    pthread_mutex_destroy(&l->lock);
-    free(l);
+    pthread_cond_broadcast(&s->ranges.left);
+    pthread_mutex_unlock(&s->ranges.lock);
 }
 
 static int store_fails(nvme_store *s, const char *path, const char *what)
@@ -206,9 +179,9 @@ int nvme_store_open(nvme_store *s, const char *path, uint64_t size)
     memset(&s->sync, 0, sizeof s->sync);
     pthread_mutex_init(&s->sync.lock, NULL);
     pthread_cond_init(&s->sync.over, NULL);
-    s->ranges = ranges_new();
-    if (!s->ranges)
-        return store_fails(s, "memory", "namespace");
+    memset(&s->ranges, 0, sizeof s->ranges);
+    pthread_mutex_init(&s->ranges.lock, NULL);
+    pthread_cond_init(&s->ranges.left, NULL);
     if (path && store_open_file(s, path, size))
         return -1;
     if (s->size < NVME_PAGE_BYTES || s->size > INT64_MAX || (s->size != (size_t)s->size && !path)) {
@@ -227,11 +200,11 @@ int nvme_store_open(nvme_store *s, const char *path, uint64_t size)
 
 void nvme_store_close(nvme_store *s)
 {
-    ranges_free(s->ranges);
-    s->ranges = NULL;
     if (s->fd >= 0)
         close(s->fd);
     free(s->bytes);
+    pthread_cond_destroy(&s->ranges.left);
+    pthread_mutex_destroy(&s->ranges.lock);
     pthread_cond_destroy(&s->sync.over);
     pthread_mutex_destroy(&s->sync.lock);
     s->fd = -1;
@@ -259,7 +232,7 @@ static int read_all(const nvme_store *s, uint64_t at, uint8_t *to, size_t len)
     return 0;
 }
 
-int nvme_store_read(const nvme_store *s, uint64_t at, uint8_t *to, size_t len)
+int nvme_store_read(nvme_store *s, uint64_t at, uint8_t *to, size_t len)
 {
     nvme_range r = { at, at + len, false, NULL };
     int rc;
@@ -288,7 +261,7 @@ static int write_all(const nvme_store *s, uint64_t at, const uint8_t *from, size
     return 0;
 }
 
-int nvme_store_write(const nvme_store *s, uint64_t at, const uint8_t *from, size_t len)
+int nvme_store_write(nvme_store *s, uint64_t at, const uint8_t *from, size_t len)
 {
     nvme_range r = { at, at + len, true, NULL };
     int rc;
@@ -298,7 +271,7 @@ int nvme_store_write(const nvme_store *s, uint64_t at, const uint8_t *from, size
     return rc;
 }
 
-ssize_t nvme_store_read_now(const nvme_store *s, uint64_t at, uint8_t *to, size_t len)
+ssize_t nvme_store_read_now(nvme_store *s, uint64_t at, uint8_t *to, size_t len)
 {
     nvme_range r = { at, at + len, false, NULL };
     struct iovec where = { to, len };
@@ -314,7 +287,7 @@ ssize_t nvme_store_read_now(const nvme_store *s, uint64_t at, uint8_t *to, size_
 }
 
 /* fallocate(), alone in its range. */
-static int allocate(const nvme_store *s, int mode, uint64_t at, uint64_t len)
+static int allocate(nvme_store *s, int mode, uint64_t at, uint64_t len)
 {
     nvme_range r = { at, at + len, true, NULL };
     int rc;
@@ -324,7 +297,7 @@ static int allocate(const nvme_store *s, int mode, uint64_t at, uint64_t len)
     return rc;
 }
 
-int nvme_store_zero(const nvme_store *s, uint64_t at, uint64_t len, bool deallocate, uint64_t *done)
+int nvme_store_zero(nvme_store *s, uint64_t at, uint64_t len, bool deallocate, uint64_t *done)
 {
     static const uint8_t zeros[65536];
     int mode = FALLOC_FL_KEEP_SIZE | (deallocate ? FALLOC_FL_PUNCH_HOLE : FALLOC_FL_ZERO_RANGE);
@@ -342,7 +315,7 @@ int nvme_store_zero(const nvme_store *s, uint64_t at, uint64_t len, bool dealloc
     return 0;
 }
 
-int nvme_store_deallocate(const nvme_store *s, uint64_t at, uint64_t len, uint64_t *memory_bytes)
+int nvme_store_deallocate(nvme_store *s, uint64_t at, uint64_t len, uint64_t *memory_bytes)
 {
     if (s->bytes) {
         nvme_range r = { at, at + len, true, NULL };
