@@ -2,13 +2,7 @@
    SPDX-License-Identifier: MIT */
 #include "dxpu_firmware_keys.h"
 
-/* Beside channels that are up all handshakes and opens together have a part of the time, and after
-   quiet so much at once; what the last one took beyond that is owed (S-98, S-156).  On a slow part
-   a handshake takes more than a second; the limit is for a clock that jumps. */
-enum { SHARE = 4, BURST_NS = 5000000 };
-#define DEBT_MAX_NS ((uint64_t)10000000000)
-/* Of one address so many a second, and at once. */
-enum { ADDRESS_BURST = 512, ADDRESS_NS = 1000000000 / 200 };
+#define DEBT_NS ((uint64_t)10000000000) /* on a slow part a handshake takes more than a second */
 enum { OPEN_BYTES = 1472 }; /* of an Ethernet of 1,500 bytes: no rx buffer holds a longer one */
 
 /* ==== Who may come ============================================================================ */
@@ -56,41 +50,27 @@ static bool keys_spare(void *user, uint64_t now_ns, dxpu_bytes from)
     dxpu_fw_keys *k = user;
     dxpu_bytes key, ip;
     uint8_t hash[1];
-    uint64_t *at;
     key.ptr = k->hash_key;
     key.len = sizeof k->hash_key;
     ip.ptr = from.ptr;
     ip.len = 4;
     k->cfg.with->hash(hash, sizeof hash, key, &ip, 1);
-    at = &k->spare_ns[hash[0]];
-    if (*at < now_ns)
-        *at = now_ns;
-    if (*at - now_ns > (uint64_t)ADDRESS_BURST * ADDRESS_NS)
-        return false;
-    *at += ADDRESS_NS;
-    return true;
+    return dxpu_secure_spare(&k->budget, now_ns, hash[0]);
 }
 
 /* May a handshake frame or an open be looked at?  False: they have had their share. */
 static bool may_take(dxpu_fw_keys *k, uint64_t now_ns, bool busy)
 {
-    uint64_t more_ns = now_ns > k->credit_at_ns ? (now_ns - k->credit_at_ns) / SHARE : 0;
-    if (!busy)
-        return true;
-    k->credit_at_ns = now_ns;
-    k->credit_ns += (int64_t)(more_ns < DEBT_MAX_NS ? more_ns : DEBT_MAX_NS);
-    if (k->credit_ns > BURST_NS)
-        k->credit_ns = BURST_NS;
-    k->late += k->credit_ns <= 0;
-    return k->credit_ns > 0;
+    bool may = !busy || dxpu_secure_has_time(&k->budget, now_ns);
+    k->late += !may;
+    return may;
 }
 
 /* It was looked at; begun_ns: when that began. */
 static void spend(dxpu_fw_keys *k, uint64_t begun_ns, bool busy)
 {
-    uint64_t spent_ns = k->cfg.clock_ns(k->cfg.user) - begun_ns;
     if (busy)
-        k->credit_ns -= (int64_t)(spent_ns < DEBT_MAX_NS ? spent_ns : DEBT_MAX_NS);
+        dxpu_secure_spend(&k->budget, k->cfg.clock_ns(k->cfg.user) - begun_ns);
 }
 
 /* ==== Hooks of the node ======================================================================= */
@@ -198,6 +178,7 @@ int dxpu_fw_keys_init(dxpu_fw_keys *k, const dxpu_fw_keys_config *cfg, dxpu_fw *
     memset(k, 0, sizeof *k);
     k->cfg = *cfg;
     k->cfg.identity = NULL;
+    k->budget.debt_ns = DEBT_NS;
     k->fw = fw;
     cfg->with->random(cfg->with->user, k->hash_key, sizeof k->hash_key);
     secure_config(cfg, &secure);

@@ -41,16 +41,12 @@ typedef struct dxpu_fw_keys_config {
     void *user; /* of clock_ns() */
 } dxpu_fw_keys_config;
 
-enum { DXPU_FW_KEYS_ADDRESSES = 256 }; /* groups, by a secret hash, of S-98 */
-
 typedef struct dxpu_fw_keys { /* private, but for `late` */
     dxpu_fw_keys_config cfg;
     dxpu_fw *fw;
     dxpu_secure *end;
-    int64_t credit_ns; /* of time, for handshakes beside channels */
-    uint64_t credit_at_ns;
-    uint8_t hash_key[16];                      /* of addresses */
-    uint64_t spare_ns[DXPU_FW_KEYS_ADDRESSES]; /* when all that they had is spared again */
+    dxpu_secure_budget budget; /* of handshakes beside channels (S-98) */
+    uint8_t hash_key[16];      /* of addresses */
     uint64_t late; /* handshake frames and opens dropped: they had their share of the time */
 } dxpu_fw_keys;
 

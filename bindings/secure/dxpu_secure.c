@@ -990,6 +990,39 @@ const char *dxpu_secure_suite_name(uint16_t suite)
     return "?";
 }
 
+/* ==== Bounds ================================================================================== */
+
+static int64_t counted(const dxpu_secure_budget *b, uint64_t ns)
+{
+    return (int64_t)(ns < b->debt_ns ? ns : b->debt_ns);
+}
+
+bool dxpu_secure_has_time(dxpu_secure_budget *b, uint64_t now_ns)
+{
+    if (now_ns > b->at_ns)
+        b->credit_ns += counted(b, (now_ns - b->at_ns) / DXPU_SECURE_SHARE);
+    b->at_ns = now_ns;
+    if (b->credit_ns > DXPU_SECURE_BURST_NS)
+        b->credit_ns = DXPU_SECURE_BURST_NS;
+    return b->credit_ns > 0;
+}
+
+void dxpu_secure_spend(dxpu_secure_budget *b, uint64_t spent_ns)
+{
+    b->credit_ns -= counted(b, spent_ns);
+}
+
+bool dxpu_secure_spare(dxpu_secure_budget *b, uint64_t now_ns, uint8_t group)
+{
+    uint64_t *at = &b->spare_ns[group];
+    if (*at < now_ns)
+        *at = now_ns;
+    if (*at - now_ns > (uint64_t)DXPU_SECURE_ADDRESS_BURST * DXPU_SECURE_ADDRESS_NS)
+        return false;
+    *at += DXPU_SECURE_ADDRESS_NS;
+    return true;
+}
+
 /* ==== Counters ================================================================================ */
 
 const dxpu_secure_counters *dxpu_secure_count(const dxpu_secure *s)

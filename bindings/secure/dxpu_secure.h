@@ -21,7 +21,7 @@
    No operating system, no allocation, no library but mem* and strlen: what is computed comes from a
    table (dxpu_primitives.h).  C11.
 
-   CONTENTS   1 Suites   2 One end   3 Handshake   4 Sessions   5 Counters */
+   CONTENTS   1 Suites   2 One end   3 Handshake   4 Sessions   5 Bounds   6 Counters */
 #ifndef DXPU_SECURE_H_INCLUDED
 #define DXPU_SECURE_H_INCLUDED
 
@@ -181,7 +181,35 @@ uint64_t dxpu_secure_next_ns(const dxpu_secure_session *x);
 /* Wipe it; before its channel's memory is used again. */
 void dxpu_secure_end(dxpu_secure_session *x);
 
-/* ==== 5  Counters ============================================================================= */
+/* ==== 5  Bounds ===============================================================================
+
+   Beside channels that are up, handshakes and opens together have a part of the time, and some at
+   once after quiet; what the last one took beyond that is owed (S-98, S-156).  A proven address has
+   a rate of its own, by groups of a secret hash. */
+
+enum {
+    DXPU_SECURE_SHARE = 4, /* a quarter of the time */
+    DXPU_SECURE_BURST_NS = 5000000,
+    DXPU_SECURE_ADDRESSES = 256,
+    DXPU_SECURE_ADDRESS_BURST = 512, /* all slots of a host, when its box is back */
+    DXPU_SECURE_ADDRESS_NS = 1000000000 / 200
+};
+
+typedef struct dxpu_secure_budget { /* 0 at first, but for debt_ns */
+    uint64_t debt_ns;  /* the most that one handshake, or one pause, counts: a clock may jump */
+    int64_t credit_ns; /* of time, for handshakes beside channels */
+    uint64_t at_ns;
+    uint64_t spare_ns[DXPU_SECURE_ADDRESSES]; /* when all that a group had is spared again */
+} dxpu_secure_budget;
+
+/* May one more frame be looked at, beside channels that are up?  False: drop it unread. */
+bool dxpu_secure_has_time(dxpu_secure_budget *b, uint64_t now_ns);
+/* It was looked at, in this time. */
+void dxpu_secure_spend(dxpu_secure_budget *b, uint64_t spent_ns);
+/* For dxpu_secure_callbacks.spare.  group: of the address, by a secret hash. */
+bool dxpu_secure_spare(dxpu_secure_budget *b, uint64_t now_ns, uint8_t group);
+
+/* ==== 6  Counters ============================================================================= */
 
 #define DXPU_SECURE_COUNTERS(X)                                                                    \
     X(initiations_sent, "initiations sent")                                                        \

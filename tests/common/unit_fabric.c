@@ -1000,23 +1000,25 @@ static void test_s96_keys_that_are_gone(void **state)
 /* S-98: beside channels handshakes get a part of the time, and some at once after quiet. */
 static void test_s98_a_share_of_the_time(void **state)
 {
-    sealing z;
+    dxpu_secure_budget b = { .debt_ns = DEBT_NS };
     uint64_t now = 1000000000000, spent = 0;
     (void)state;
-    memset(&z, 0, sizeof z);
-    assert_true(has_time(&z, now));
-    assert_true(z.credit_ns == BURST_NS);
+    assert_true(dxpu_secure_has_time(&b, now));
+    assert_true(b.credit_ns == DXPU_SECURE_BURST_NS);
     for (unsigned i = 0; i < 10000; i++) { /* 100 us at a time, each of which takes 200 us */
         now += 100000;
-        if (!has_time(&z, now))
+        if (!dxpu_secure_has_time(&b, now))
             continue;
         spent += 200000;
-        spend(&z, 200000);
+        dxpu_secure_spend(&b, 200000);
     }
-    assert_true(spent >= 10000ull * 100000 / SHARE);
-    assert_true(spent <= 10000ull * 100000 / SHARE + BURST_NS + 200000); /* what begins is ended */
-    z.credit_ns = 0;
-    assert_false(has_time(&z, now));
+    assert_true(spent >= 10000ull * 100000 / DXPU_SECURE_SHARE);
+    assert_true(spent <= 10000ull * 100000 / DXPU_SECURE_SHARE + DXPU_SECURE_BURST_NS +
+                             200000); /* what begins is ended */
+    b.credit_ns = 0;
+    assert_false(dxpu_secure_has_time(&b, now));
+    dxpu_secure_spend(&b, UINT64_MAX); /* a clock that jumps */
+    assert_true(b.credit_ns == -DEBT_NS);
 }
 
 /* And alone all of it: nothing is dropped. */
@@ -1037,8 +1039,8 @@ static void test_s98_nothing_is_late_without_channels(void **state)
     assert_int_equal(ends[BOX].f.up, 1);
     for (unsigned i = 0; !ends[BOX].f.sealing.count.late; i++) { /* the control */
         assert_true(i < 100000000);
-        ends[BOX].f.sealing.credit_ns = 0;
-        ends[BOX].f.sealing.credit_at_ns = dxpu_udp_now_ns() + 1000;
+        ends[BOX].f.sealing.budget.credit_ns = 0;
+        ends[BOX].f.sealing.budget.at_ns = dxpu_udp_now_ns() + 1000;
         bring(BOX, frame, sizeof frame);
     }
     close_both();
@@ -1060,15 +1062,15 @@ static void test_s156_opens_are_in_the_same_share(void **state)
     (void)dial_box(1);
     pump();
     assert_int_equal(ends[BOX].f.up, 1);
-    ends[BOX].f.sealing.credit_ns = 0;
-    ends[BOX].f.sealing.credit_at_ns = UINT64_MAX;
+    ends[BOX].f.sealing.budget.credit_ns = 0;
+    ends[BOX].f.sealing.budget.at_ns = UINT64_MAX;
     bring(BOX, frame, sizeof frame);
     assert_int_equal(ends[BOX].f.sealing.count.late, 1);
     assert_int_equal(counted(BOX)->opens_unknown, 1000);
-    ends[BOX].f.sealing.credit_ns = BURST_NS; /* and it pays for what it took */
+    ends[BOX].f.sealing.budget.credit_ns = DXPU_SECURE_BURST_NS; /* and it pays for what it took */
     bring(BOX, frame, sizeof frame);
     assert_int_equal(counted(BOX)->opens_unknown, 1001);
-    assert_true(ends[BOX].f.sealing.credit_ns < BURST_NS);
+    assert_true(ends[BOX].f.sealing.budget.credit_ns < DXPU_SECURE_BURST_NS);
     close_both();
 }
 
@@ -1095,21 +1097,22 @@ static void test_s98_addresses_are_limited(void **state)
         from[1] = address_bytes(&b, two);
         far = address_bytes(&c, other);
         assert_memory_not_equal(one, two, from[0].len); /* for a cookie they are two */
-        memset(z->spare_ns, 0, sizeof z->spare_ns);
+        memset(z->budget.spare_ns, 0, sizeof z->budget.spare_ns);
         while (spare(z, now, from[n & 1]))
             n++;
-        assert_int_equal(n, ADDRESS_BURST + 1);
+        assert_int_equal(n, DXPU_SECURE_ADDRESS_BURST + 1);
         for (unsigned k = 0; k < 1000; k++)
-            n += spare(z, now + (uint64_t)k * ADDRESS_NS / 4, from[k & 1]);
-        assert_in_range(n, ADDRESS_BURST + 1 + 249, ADDRESS_BURST + 1 + 251);
+            n += spare(z, now + (uint64_t)k * DXPU_SECURE_ADDRESS_NS / 4, from[k & 1]);
+        assert_in_range(n, DXPU_SECURE_ADDRESS_BURST + 1 + 249,
+                        DXPU_SECURE_ADDRESS_BURST + 1 + 251);
         for (unsigned k = 0; k < 64; k++) { /* another one, but for one key of 256 */
-            memset(z->spare_ns, 0, sizeof z->spare_ns);
+            memset(z->budget.spare_ns, 0, sizeof z->budget.spare_ns);
             crypto_shorthash_keygen(z->hash_key);
             while (spare(z, now, from[0]))
                 continue;
             n += spare(z, now, far);
         }
-        assert_true(n > ADDRESS_BURST + 251 + 48);
+        assert_true(n > DXPU_SECURE_ADDRESS_BURST + 251 + 48);
     }
     close_both();
 }

@@ -4,11 +4,7 @@
 
 #include <stdio.h>
 
-/* A handshake takes about 0.2 ms.  Beside channels that are up all of them together get a part of
-   the time, and after quiet so much at once (S-98). */
-enum { SHARE = 4, BURST_NS = 5000000, DEBT_NS = 100000000 };
-/* Of one address so many a second, and at once: all slots of a host, when its box is back. */
-enum { ADDRESS_RATE = 200, ADDRESS_BURST = 512, ADDRESS_NS = 1000000000 / ADDRESS_RATE };
+enum { DEBT_NS = 100000000 }; /* a handshake takes about 0.2 ms */
 enum { STRANGERS_TOLD = 8 };
 
 /* ==== What is told ============================================================================
@@ -120,15 +116,8 @@ static bool spare(void *user, uint64_t now_ns, dxpu_bytes from)
 {
     sealing *z = user;
     uint8_t hash[crypto_shorthash_BYTES];
-    uint64_t *at;
     crypto_shorthash(hash, from.ptr, from.ptr[0] == AF_INET6 ? 9 : 5, z->hash_key);
-    at = &z->spare_ns[hash[0]];
-    if (*at < now_ns)
-        *at = now_ns;
-    if (*at - now_ns > (uint64_t)ADDRESS_BURST * ADDRESS_NS)
-        return false;
-    *at += ADDRESS_NS;
-    return true;
+    return dxpu_secure_spare(&z->budget, now_ns, hash[0]);
 }
 
 /* ==== Frames ================================================================================== */
@@ -151,27 +140,10 @@ static dxpu_bytes address_bytes(const dxpu_udp_address *a, uint8_t out[DXPU_SODI
     return bytes;
 }
 
-/* True while handshakes have not had more than their share of the time.  What the last one took
-   beyond it is owed. */
-static bool has_time(sealing *z, uint64_t now_ns)
-{
-    uint64_t more_ns = now_ns > z->credit_at_ns ? (now_ns - z->credit_at_ns) / SHARE : 0;
-    z->credit_at_ns = now_ns;
-    z->credit_ns += (int64_t)(more_ns < DEBT_NS ? more_ns : DEBT_NS);
-    if (z->credit_ns > BURST_NS)
-        z->credit_ns = BURST_NS;
-    return z->credit_ns > 0;
-}
-
-static void spend(sealing *z, uint64_t spent_ns)
-{
-    z->credit_ns -= (int64_t)(spent_ns < DEBT_NS ? spent_ns : DEBT_NS);
-}
-
-/* False: they have had it, and the frame is dropped. */
+/* False: handshakes have had their share of the time, and the frame is dropped. */
 static bool may_take(sealing *z, uint64_t now_ns, bool busy)
 {
-    if (!busy || has_time(z, now_ns))
+    if (!busy || dxpu_secure_has_time(&z->budget, now_ns))
         return true;
     z->count.late++;
     if (first_of(z, LATE))
@@ -190,7 +162,7 @@ dxpu_sodium_session *sealing_opener(sealing *z, uint64_t now_ns, dxpu_bytes data
     if (!x)
         not_mine(z, datagram, from);
     if (busy)
-        spend(z, dxpu_udp_now_ns() - now_ns);
+        dxpu_secure_spend(&z->budget, dxpu_udp_now_ns() - now_ns);
     return x;
 }
 
@@ -213,7 +185,7 @@ int sealing_ingest(sealing *z, uint64_t now_ns, dxpu_bytes datagram, const dxpu_
     if (c->replayed != replayed)
         tell_replayed(z, from);
     if (busy)
-        spend(z, dxpu_udp_now_ns() - now_ns);
+        dxpu_secure_spend(&z->budget, dxpu_udp_now_ns() - now_ns);
     return rc;
 }
 
@@ -227,6 +199,7 @@ int sealing_open(sealing *z, const char *program, keys *k, unsigned sessions, un
     z->program = program;
     z->keys = k;
     z->cb = *cb;
+    z->budget.debt_ns = DEBT_NS;
     if (keys_plain(k))
         return 0;
     crypto_shorthash_keygen(z->hash_key);

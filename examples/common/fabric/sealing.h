@@ -31,22 +31,17 @@ typedef struct sealing_counters {
 } sealing_counters;
 #undef SEALING_FIELD
 
-/* Addresses are limited in so many groups, which nobody outside can tell. */
-enum { SEALING_ADDRESSES = 256 };
-
 typedef struct sealing {
     const char *program;
     keys *keys;
     sealing_callbacks cb;
     dxpu_sodium *end; /* NULL: --plain */
     dxpu_sodium_peer peer;
-    int64_t credit_ns; /* of time, for handshakes beside channels (S-98) */
-    uint64_t credit_at_ns;
+    dxpu_secure_budget budget;                   /* of handshakes beside channels (S-98) */
     unsigned told;                               /* bits of causes */
     unsigned strangers;                          /* told of */
     uint8_t stranger[DXPU_NOISE_KEY_BYTES];      /* the last of them */
     uint8_t hash_key[crypto_shorthash_KEYBYTES]; /* of addresses */
-    uint64_t spare_ns[SEALING_ADDRESSES];        /* when all that they had is spared again */
     sealing_counters count;
 } sealing;
 
