@@ -127,6 +127,9 @@ static void report_pool(report *r)
     const pool *p = core_pool(the.core);
     uint32_t models = 0;
     (void)core_models(the.core, &models);
+    uint32_t(*of)[POOL_STATES] = calloc(models + 1, sizeof *of);
+    if (of)
+        core_count_slots(the.core, of);
     report_open(r, "pool");
     report_number(r, "boxes", p->boxes);
     report_number(r, "hosts", p->hosts);
@@ -135,11 +138,12 @@ static void report_pool(report *r)
     report_number(r, "epoch", p->epoch);
     for (unsigned state = 0; state < POOL_STATES; state++) {
         uint64_t count = 0;
-        for (uint32_t m = 0; m < models; m++)
-            count += p->model[m].count[state];
+        for (uint32_t m = 0; of && m < models; m++)
+            count += of[m][state];
         report_number(r, pool_state_name(state), count);
     }
     report_close(r);
+    free(of);
 }
 
 static void fill_stats(report *r)

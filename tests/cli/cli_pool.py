@@ -212,7 +212,7 @@ def pool(**more):
     return dict(dict(store="ok", clock_held=False, epoch=17,
                      boxes=dict(total=2, connected=1, draining=0),
                      hosts=dict(total=1, connected=1),
-                     leases=dict(total=3, pending=1, active=2, degraded=0, parked=0),
+                     leases=dict(total=3, pending=1, active=2, degraded=0, parked=0, ended=0),
                      leases_of=None,
                      slots=dict(total=16, **{s: n for n, s in enumerate(STATES)}),
                      models=[model]), **more)
@@ -293,7 +293,8 @@ def overview():
     with Fake(everything()) as fake:
         out = dxpu(fake, "pool").out
         check(re.search(r"(?m)^boxes +2: 1 connected, 0 draining$", out), out)
-        check(re.search(r"(?m)^leases +3: 1 pending, 2 active, 0 degraded, 0 parked$", out), out)
+        check(re.search(r"(?m)^leases +3: 1 pending, 2 active, 0 degraded, 0 parked, 0 ended$",
+                        out), out)
         check(re.search(r"(?m)^nvme +16 +0 +1 +2 +3 +4 +5 +6 +7 +1 +5\.5 +0\.0$", out), out)
         check("\033" not in out, "colors without a terminal")
         r = fake.one("GET /v1/pool")
@@ -469,6 +470,7 @@ EVERY = [
     ("lease", "create", "--host", 12, "--model", "nvme", "--count", 64, "--need", "spread",
      "--tenant", "t", "--for", "1w", "--key", "k", "--no-replace"),
     ("lease", "release", "c3"), ("lease", "release", "c3", "--keep"),
+    ("lease", "park", "c3"), ("lease", "recover", "c3"), ("lease", "discard", "c3"),
     ("lease", "extend", "c3", "--for", "1h"), ("lease", "extend", "c3", "--no-end"),
     ("lease", "attach", "c3", "--host", 12), ("drain", 10, "--move"), ("drain", 10, "--off"),
     ("replace", "10.3"), ("replace", "10.3", "--force"), ("break", "10.3"),
@@ -507,6 +509,8 @@ def requests_are_as_specified():
     routes = dict(everything(), **{
         "POST /v1/leases": created(lease()), "PATCH /v1/leases/c3": lease(),
         "DELETE /v1/leases/c3": dict(lease="c3", state="released", slots=[]),
+        "POST /v1/leases/c3/park": dict(lease="c3", state="parked", slots=[]),
+        "POST /v1/leases/c3/recover": lease(), "POST /v1/leases/c3/discard": lease(),
         "PUT /v1/hosts/12/owner": node(12, "host", owner="t"),
         "DELETE /v1/nodes/12/key": node(12, "host"),
         "POST /v1/leases/c3/attach": lease(), "DELETE /v1/nodes/10": (204, Raw(b"")),
@@ -685,9 +689,34 @@ def lease_release():
         boxes = iter(["up", "up"])
         fake.requests.clear()
         fake.routes["GET /v1/slots/10.3"] = lambda _: slot(box_state=next(boxes, "kept"))
+        fake.routes["DELETE /v1/leases/c3"] = dict(lease="c3", state="ended", slots=[])
         done = dxpu(fake, "lease", "release", "c3", "--keep", "--wait")
-        check("kept" in done.out and fake.one("DELETE")["query"] == dict(data="keep"), done)
+        check(done.out == "lease c3: ended; its data are retained: 'dxpu lease recover'\n", done)
+        check(fake.one("DELETE")["query"] == dict(data="keep"))
         check(len(fake.asked("GET /v1/slots/10.3")) == 3)
+        # a lease without data is over all the same: its slot is waited for until it is wiped
+        states = iter(["wiping"])
+        fake.requests.clear()
+        fake.routes["DELETE /v1/leases/c3"] = dict(lease="c3", state="released", slots=[])
+        fake.routes["GET /v1/slots/10.3"] = lambda _: slot(
+            box_state="kept", lease=None, state=next(states, "free"))
+        done = dxpu(fake, "lease", "release", "c3", "--keep", "--wait")
+        check(done.out == "lease c3: released\n", done)
+        check(len(fake.asked("GET /v1/slots/10.3")) == 2)
+
+
+@case
+def lease_park():
+    with Fake(everything()) as fake:
+        boxes = iter(["up"])
+        fake.routes["GET /v1/slots/10.3"] = lambda _: slot(box_state=next(boxes, "kept"))
+        fake.routes["POST /v1/leases/c3/park"] = dict(lease="c3", state="parked", slots=[])
+        done = dxpu(fake, "lease", "park", "c3", "--wait")
+        check(done.out == "lease c3: parked; it keeps its data: 'dxpu lease attach'\n", done)
+        check(len(fake.asked("GET /v1/slots/10.3")) == 2)
+        check(not fake.asked("GET /v1/erasures"))
+        dxpu(fake, "lease", "park", "3c", status=REFUSED)
+        dxpu(fake, "lease", "park", "C3", status=USAGE)
 
 
 @case
@@ -1302,6 +1331,18 @@ def retained_data():
         out = dxpu(fake, "lease", "discard", "c3").out
         check(out == "lease c3: what was retained is discarded\n", out)
         check([r["query"]["slot"] for r in fake.asked("GET /v1/erasures")] == ["10.4", "10.5"])
+        # of a lease that has ended, all that is kept is recovered, and nothing is waited for; or
+        # given up
+        fake.routes["GET /v1/leases/c3"] = lease(state="ended", host=None, wiped_in_s=5)
+        check("is retained, without a host" in dxpu(fake, "show", "lease", "c3").out)
+        fake.routes["POST /v1/leases/c3/recover"] = lease(state="parked", host=None)
+        done = dxpu(fake, "lease", "recover", "c3", "--wait")
+        check(done.out == "lease c3: slot 10.3 is kept, without a host\n", done)
+        fake.requests.clear()
+        fake.routes["POST /v1/leases/c3/discard"] = dict(lease="c3", state="released", slots=[])
+        dxpu(fake, "lease", "discard", "c3")
+        check([r["query"] for r in fake.asked("GET /v1/erasures")] ==
+              [dict(request="release", lease="c3")])
         check("confirmed" in dxpu(fake, "clock", "confirm").out)
         fake.routes["GET /v1/pool"] = pool(clock_held=True)
         check("dxpu clock confirm" in dxpu(fake, "pool").out)

@@ -16,7 +16,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import rooms  # noqa: E402,F401
-from cases import case, check, main, sanitized  # noqa: E402
+from cases import case, check, main, sanitized, until  # noqa: E402
 sanitized()
 import lab  # noqa: E402
 
@@ -110,13 +110,60 @@ def story():
         check("2 leased" in p.run("pool")[0] and lease in p.run("top")[0])
         p.run("lease", "extend", lease, "--no-end")
         check(p.json("show", "lease", lease)["expires_at"] is None)
-        p.run("lease", "release", lease, "--keep", "--wait")
+        p.run("lease", "park", lease, "--wait")
         check(p.json("show", "lease", lease)["state"] == "parked")
         p.run("lease", "attach", lease, "--host", "h", "--wait")
-        check(p.run("lease", "release", lease, "--wait")[0] == "lease %s: released\n" % lease)
+        # memory has no data that would be kept
+        check(p.run("lease", "release", lease, "--keep", "--wait")[0] ==
+              "lease %s: released\n" % lease)
         states = {s["slot"]: s["state"] for s in p.json("list", "slots")["slots"]}
         check(len(states) == 8 and set(states.values()) == {"free"}, states)
         check("no lease" in p.run("show", "lease", lease, status=1)[1])
+
+
+@case
+def m95_released_with_its_data():
+    """What a tenant wrote is there after it released the lease with its data and took it back; when
+    it discards it, it is gone."""
+    with lab.Lab() as l:
+        path, tag = l.file("disk"), b"what a tenant wrote"
+        with open(path, "wb") as f:
+            f.truncate(1 << 20)
+
+        def written():
+            with open(path, "rb") as f:
+                return tag in f.read()
+        p = Pool(l)
+        l.start("dxpu-box", "--manager", p.listen, "--identity", l.file("d.id"), "--state",
+                l.file("d.state"), "--name", "d", "--listen", V4, "--device", "nvme", "--file",
+                path, "--quiet")
+        p.until_connected(4)
+        words = ("lease", "create", "--host", "h", "--model", "nvme", "--wait")
+        until(lambda: p.json("list", "slots", "--model", "nvme")["slots"][0]["state"] in
+              ("free", "quarantined"), "the disk is known")
+        slot = p.json("list", "slots", "--model", "nvme")["slots"][0]
+        if slot["state"] == "quarantined":  # its contents are unknown
+            p.run("repair", slot["slot"], "--yes")
+        until(lambda: p.json("show", "slot", slot["slot"])["state"] == "free", "wiped")
+        lease = p.json(*words)["lease"]
+        with open(path, "r+b") as f:
+            f.seek(4096)
+            f.write(tag)
+        out = p.run("lease", "release", lease, "--keep", "--wait")[0]
+        check(out.startswith("lease %s: ended" % lease), out)
+        check(lease in p.run("list", "slots", "--state", "retained")[0])
+        check("retained, without a host" in p.run("show", "lease", lease)[0] and written())
+        p.run(*words[:-1], status=1)  # it is lent to none
+        p.run("lease", "recover", lease)
+        p.run("lease", "attach", lease, "--host", "h", "--wait")
+        check(written(), "its data are gone")
+        p.run("lease", "release", lease, "--keep", "--wait")
+        check("slot " + slot["slot"] in p.run("lease", "discard", lease, status=4)[1])
+        check(written(), "nobody said yes")
+        p.run("lease", "discard", lease, "--yes")
+        until(lambda: p.json("show", "slot", slot["slot"])["state"] == "free", "wiped")
+        check(not written(), "it is still there")
+        p.run("show", "lease", lease, status=1)
 
 
 @case

@@ -223,11 +223,13 @@ def lend_and_end(m, hosts):
     check(good(200, m, "PATCH", at, {"seconds": None})["expires_at"] is None)
     check(good(200, m, "GET", "/v1/leases?state=active&tenant=physics&host=%d" % hosts[0])
           ["leases"][0]["lease"] == one["lease"])
-    end = good(200, m, "DELETE", at + "?data=keep&wait=20")
+    end = good(200, m, "POST", at + "/park?wait=20")
     check(end["state"] == "parked" and {s["state"] for s in end["slots"]} == {"kept"}, end)
     parked = good(200, m, "GET", at)
     check(parked["state"] == "parked" and parked["host"] is None, parked)
-    check(parked["slots"][0]["host_slot"] is None, parked)
+    check(parked["slots"][0]["host_slot"] is None and parked["wiped_in_s"] is None, parked)
+    check(good(409, m, "POST", at + "/park")["type"] == "/problems/state")
+    m95_released_with_its_data(m, one["lease"], hosts[1])
     again = good(200, m, "POST", at + "/attach?wait=20", {"host": hosts[1]})
     check(again["host"] == hosts[1] and again["state"] == "active", again)
     slot = again["slots"][0]["slot"]
@@ -242,6 +244,57 @@ def lend_and_end(m, hosts):
     check(good(404, m, "GET", at)["type"] == "/problems/unknown")
     free = good(200, m, "GET", "/v1/slots?state=free&model=nvme")["slots"]
     check(len(free) >= 7, free)
+
+
+def m95_released_with_its_data(m, lease, host):
+    """Of a parked lease with two slots: it ends, its slots are retained, and its tenant takes it
+    back or gives it up."""
+    at, week = "/v1/leases/" + lease, 7 * 86400
+    counts = good(200, m, "GET", "/v1/pool")["slots"]
+    end = good(200, m, "DELETE", at + "?data=keep&wait=20")
+    check(end["state"] == "ended" and {s["state"] for s in end["slots"]} == {"kept"}, end)
+    ended = good(200, m, "GET", at)
+    check(ended["state"] == "ended" and ended["host"] is None, ended)
+    check(week - 60 < ended["wiped_in_s"] <= week, ended)
+    check([one["lease"] for one in good(200, m, "GET", "/v1/leases?state=ended")["leases"]] ==
+          [lease])
+    check(good(200, m, "GET", "/v1/leases?state=parked")["leases"] == [])
+    pool = good(200, m, "GET", "/v1/pool")
+    check((pool["leases"]["ended"], pool["slots"]["retained"]) == (1, counts["retained"] + 2), pool)
+    check(pool["slots"]["leased"] == counts["leased"] - 2, pool, counts)
+    check(b'dxpu_leases{state="ended"} 1' in good(200, m, "GET", "/metrics"))
+    for one in ended["slots"]:
+        slot = good(200, m, "GET", "/v1/slots/" + one["slot"])
+        check((slot["state"], slot["retained_for"], slot["lease"]) == ("retained", lease, lease),
+              slot)
+        check(week - 60 < slot["retained_left_s"] <= week, slot)
+    check({one["slot"] for one in good(200, m, "GET", "/v1/slots?state=retained")["slots"]} ==
+          {one["slot"] for one in ended["slots"]})
+    slot = ended["slots"][0]["slot"]
+    for method, target, body in (
+            ("DELETE", at + "?data=keep", None), ("POST", at + "/attach", {"host": host}),
+            ("POST", at + "/recover", {"slot": slot}),  # all of it, or nothing
+            ("POST", at + "/discard", {"slot": slot}), ("POST", at + "/park", None)):
+        check(good(409, m, method, target, body)["type"] == "/problems/state", method, target)
+    said = good(409, m, "POST", at + "/discard?erase=no")
+    check(said["type"] == "/problems/erases" and said["total"] == 2, said)
+    back = good(200, m, "POST", at + "/recover")
+    check((back["state"], back["wiped_in_s"], back["expires_at"]) == ("parked", None, None), back)
+    check(back["slots"] == ended["slots"], back, ended)
+    check(good(200, m, "GET", "/v1/slots/" + slot)["retained_for"] is None)
+
+
+def m95_discarded(m, host):
+    """A lease that ended with its data is given up: it is over, and wiped."""
+    until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] > 3, "wiped")
+    lease_ = good(201, m, "POST", "/v1/leases?wait=20", lease(host))["lease"]
+    at = "/v1/leases/" + lease_
+    check(good(200, m, "DELETE", at + "?data=keep&wait=20")["state"] == "ended")
+    over = good(202, m, "POST", at + "/discard")
+    check(over["state"] == "released" and len(over["slots"]) == 1, over)
+    good(404, m, "GET", at)
+    slot = over["slots"][0]["slot"]
+    until(lambda: good(200, m, "GET", "/v1/slots/" + slot)["state"] == "free", "wiped")
 
 
 def m103_what_erases_data_is_confirmed(m, lease, retained):
@@ -333,6 +386,7 @@ def every_operation_answers_as_described():
             check(good(200, m, "PUT", "/v1/hosts/%d/owner" % hosts[0], {"owner": "physics"})
                   ["owner"] == "physics")
             retained_and_taken_back(m, hosts[0])
+            m95_discarded(m, hosts[0])
             check(good(409, m, "POST", "/v1/clock/confirm")["type"] == "/problems/state")
             slot = "%d.4" % boxes[1]
             check(good(200, m, "POST", "/v1/slots/%s/break" % slot)["state"] == "broken")
@@ -656,8 +710,7 @@ def tenants_name_their_own_hosts():
             check(good(200, m, "GET", "/v1/leases", token="read")["leases"] == [])
             one = good(201, m, "POST", "/v1/leases?wait=20", lease(mine), token="tenant")
             at = "/v1/leases/" + one["lease"]
-            check(good(200, m, "DELETE", at + "?data=keep&wait=20", token="tenant")["state"] ==
-                  "parked")
+            check(good(200, m, "POST", at + "/park?wait=20", token="tenant")["state"] == "parked")
             for node in (theirs, nobodys, box, 77):
                 no = good(403, m, "POST", at + "/attach", {"host": node}, token="tenant")
                 check(no["type"] == "/problems/host", no)
@@ -1374,13 +1427,13 @@ def parked_is_told_when_the_box_has_it_back():
         m = Manager(l)
         with Box(m, KEPT) as b:
             end = good(200, m, "DELETE", lent(m, b.at) + "?data=keep&wait=20")
-            check(end["state"] == "parked" and end["slots"][0]["state"] == "kept", end)
+            check(end["state"] == "ended" and end["slots"][0]["state"] == "kept", end)
     with lab.Lab(plain=True) as l:
         m = Manager(l, "--heartbeat-ms", 100)
         with Box(m, KEPT) as b:
             at = lent(m, b.at)
         until(lambda: not good(200, m, "GET", "/v1/nodes/%d" % b.box)["connected"], "away")
-        end = good(202, m, "DELETE", at + "?data=keep&wait=1")
+        end = good(202, m, "POST", at + "/park?wait=1")
         check(end["state"] == "closing" and end["slots"][0]["state"] == "held", end)
 
 

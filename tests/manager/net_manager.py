@@ -128,7 +128,7 @@ class World:
                 check(lease["key"] in self.maybe, "a lease that nobody asked for:", lease)
                 self.promised(lease)
             mine = self.leases[one]
-            if one in self.ending and lease["state"] == "parked":  # ended, and its data are kept
+            if one in self.ending and lease["state"] == "ended":  # and its data are kept
                 mine["host"] = None
             check(all(mine[k] == lease[k] for k in ("tenant", "model", "count", "host")), mine,
                   lease)
@@ -284,7 +284,7 @@ class World:
         self.change(r, "DELETE", "/v1/leases/%s", then=self.leases.pop)
 
     def park(self, r):
-        self.change(r, "DELETE", "/v1/leases/%s?data=keep",
+        self.change(r, "POST", "/v1/leases/%s/park",
                     then=lambda one: self.leases[one].update(host=None))
 
     def attach(self, r):

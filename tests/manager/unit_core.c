@@ -2511,6 +2511,7 @@ static void test_listener_and_names(void **state)
     assert_int_equal(n, 1);
     assert_string_equal(core_phase_name(CORE_LOST), "lost");
     assert_string_equal(core_lease_state_name(CORE_LEASE_PARKED), "parked");
+    assert_string_equal(core_lease_state_name(CORE_LEASE_ENDED), "ended");
     assert_string_equal(core_event_name(CORE_EVENT_ALARM), "alarm");
     set.events = 0;
     assert_null(core_open(&disk.base, &set, 1, 1, &why));

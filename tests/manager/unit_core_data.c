@@ -681,6 +681,7 @@ static void test_m97_without_limit(void **state)
     uint64_t lease = lose_one(&slot);
     assert_int_equal(core_slot_left_ms(c, slot), UINT64_MAX);
     assert_int_equal(core_release(c, lease, true).code, CORE_OK);
+    assert_int_equal(core_recover(c, slot).code, CORE_E_STATE); /* the lease comes first */
     assert_int_equal(core_lease_left_ms(c, lease), UINT64_MAX);
     (void)after((uint64_t)CORE_RETENTION_MS * 100);
     restart();
@@ -689,6 +690,27 @@ static void test_m97_without_limit(void **state)
 }
 
 /* -- Ends of leases -- */
+
+/* The slot is shown as retained for the lease, and is kept, or given up, with all of it. */
+static void assert_retained_whole(uint64_t lease, uint32_t slot)
+{
+    uint32_t models, kept = 0, lent = 0, (*count)[POOL_STATES];
+    (void)core_models(c, &models);
+    count = calloc(models, sizeof *count);
+    core_count_slots(c, count);
+    for (uint32_t i = 0; i < models; i++) {
+        kept += count[i][POOL_RETAINED];
+        lent += count[i][POOL_LEASED];
+    }
+    free(count);
+    assert_int_equal(kept, 1);
+    assert_int_equal(lent, 0);
+    assert_int_equal(core_slot_state(c, slot), POOL_RETAINED);
+    assert_int_equal(core_slot_owner(c, slot), lease);
+    assert_int_equal(core_slot_left_ms(c, slot), core_lease_left_ms(c, lease));
+    assert_int_equal(core_recover(c, slot).code, CORE_E_STATE);
+    assert_int_equal(core_discard(c, slot).code, CORE_E_STATE);
+}
 
 static void test_m95_expiry(void **state)
 {
@@ -699,8 +721,9 @@ static void test_m95_expiry(void **state)
     assert_int_equal(core_lease_left_ms(c, lease), UINT64_MAX);
     assert_int_equal(after(10000), 0);
     assert_true(l->ended);
-    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_PARKED);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ENDED);
     assert_true(says(CORE_EVENT_LEASE_EXPIRED, "its data are kept for 100 s"));
+    assert_retained_whole(lease, slot);
     assert_int_equal(core_lease_left_ms(c, lease), KEPT_MS);
     assert_int_equal(core_attach(c, lease, host_node).code, CORE_E_STATE);
     assert_int_equal(core_release(c, lease, true).code, CORE_E_STATE);
@@ -711,6 +734,9 @@ static void test_m95_expiry(void **state)
     assert_int_equal(core_lease_left_ms(c, lease), KEPT_MS / 2);
     assert_int_equal(core_extend(c, lease, 60).code, CORE_OK);
     assert_false(l->ended);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_PARKED);
+    assert_int_equal(core_slot_state(c, slot), POOL_LEASED);
+    assert_int_equal(core_slot_owner(c, slot), 0);
     assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
     pump();
     assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);

@@ -161,6 +161,7 @@ int pool_lease_recover(pool_call *r);
 int pool_lease_discard(pool_call *r);
 int pool_clock_confirm(pool_call *r);
 int pool_lease_attach(pool_call *r);
+int pool_lease_park(pool_call *r);
 int pool_drain(pool_call *r);
 int pool_slot(pool_call *r); /* replace, break, repair, reset */
 int pool_forget(pool_call *r);

@@ -118,6 +118,7 @@ int pool_finish_lease(pool_call *r)
     snprintf(path, sizeof path, "/v1/leases/%s", id);
     wait_begin(&w, r, POOL_WAIT_S);
     while (r->given & POOL_WAIT && !rc &&
+           strcmp(pool_string(r->client.body, "state"), "parked") != 0 && /* it has no host */
            strcmp(pool_string(r->client.body, "state"), "active") != 0) {
         say_lease(&w, r->client.body);
         if (!wait_on(&w)) {
@@ -217,14 +218,14 @@ static unsigned slots_of(const json_t *lease, char ids[SLOTS_MAX][24])
 
 typedef enum fate { WAITS, IS_OVER, HAS_FAILED, IS_HIDDEN } fate;
 
-/* Has the slot come to rest after its lease: wiped, or given up with its data? */
-static fate fate_of(const pool_call *r, const json_t *slot)
+/* Has the slot come to rest after its lease: wiped, or given up with its data (keeps)? */
+static fate fate_of(const pool_call *r, const json_t *slot, bool keeps)
 {
     const char *state = pool_string(slot, "state"), *box = pool_string(slot, "box_state");
     bool away = json_is_false(json_object_get(slot, "connected"));
     if (!*box) /* another tenant's now, or the manager was restarted meanwhile */
         return IS_HIDDEN;
-    if (r->given & POOL_KEEP)
+    if (keeps)
         return strcmp(box, "kept") == 0 || away || strcmp(state, "broken") == 0 ||
                        strcmp(state, "quarantined") == 0
                    ? IS_OVER
@@ -248,7 +249,7 @@ static int not_wiped(pool_call *r, const char *id, const json_t *slot)
 }
 
 /* Until all of them are at rest; 0, or an exit status after saying why. */
-static int wait_over(pool_call *r, char ids[SLOTS_MAX][24], unsigned count)
+static int wait_over(pool_call *r, char ids[SLOTS_MAX][24], unsigned count, bool keeps)
 {
     waiting w;
     char text[SAID_MAX], path[64];
@@ -269,7 +270,7 @@ static int wait_over(pool_call *r, char ids[SLOTS_MAX][24], unsigned count)
                      ? "away"
                      : pool_string(slot, "box_state"));
         wait_say(&w, text);
-        now = fate_of(r, slot);
+        now = fate_of(r, slot, keeps);
         if (now == HAS_FAILED)
             status = not_wiped(r, ids[i], slot);
         if (now == IS_HIDDEN)
@@ -287,37 +288,61 @@ static int wait_over(pool_call *r, char ids[SLOTS_MAX][24], unsigned count)
     return status;
 }
 
-int pool_lease_release(pool_call *r)
+/* The slots of word[0] before it ends, when they are to be waited for; their number in *count. */
+static int slots_before(pool_call *r, char ids[SLOTS_MAX][24], unsigned *count)
 {
-    char ids[SLOTS_MAX][24];
-    unsigned count = 0;
-    json_t *answer;
-    int rc = check_lease(r, r->word[0]);
-    if (!rc && !(r->given & POOL_KEEP)) {
-        char query[64];
-        snprintf(query, sizeof query, "request=release&lease=%s", r->word[0]);
-        rc = pool_confirm(r, query);
-    }
-    if (!rc && r->given & POOL_WAIT) {
-        rc = pool_get(r, "/v1/leases/%s", r->word[0]);
-        count = rc ? 0 : slots_of(r->client.body, ids);
-    }
-    if (!rc)
-        rc = pool_ask(r, "DELETE", NULL, "/v1/leases/%s%s", r->word[0],
-                      r->given & POOL_KEEP ? "?data=keep" : pool_erase(r));
-    if (rc)
-        return rc;
-    answer = pool_client_document(&r->client);
-    rc = wait_over(r, ids, count);
+    int rc = r->given & POOL_WAIT ? pool_get(r, "/v1/leases/%s", r->word[0]) : 0;
+    *count = rc || !(r->given & POOL_WAIT) ? 0 : slots_of(r->client.body, ids);
+    return rc;
+}
+
+/* The last answer says how the lease ended. */
+static int finish_end(pool_call *r, char ids[SLOTS_MAX][24], unsigned count)
+{
+    char state[16];
+    json_t *answer = pool_client_document(&r->client);
+    snprintf(state, sizeof state, "%.15s", pool_string(r->client.body, "state"));
+    int rc = wait_over(r, ids, count, strcmp(state, "released") != 0);
     if (r->json && answer) {
         pool_print_json(answer);
         return rc;
     }
     json_decref(answer);
     if (!rc)
-        printf("lease %s: %s\n", r->word[0],
-               r->given & POOL_KEEP ? "kept, without a host" : "released");
+        printf("lease %s: %s%s\n", r->word[0], state,
+               strcmp(state, "ended") == 0    ? "; its data are retained: 'dxpu lease recover'"
+               : strcmp(state, "parked") == 0 ? "; it keeps its data: 'dxpu lease attach'"
+                                              : "");
     return rc;
+}
+
+int pool_lease_release(pool_call *r)
+{
+    char ids[SLOTS_MAX][24], query[64];
+    unsigned count;
+    bool keep = (r->given & POOL_KEEP) != 0;
+    int rc = check_lease(r, r->word[0]);
+    snprintf(query, sizeof query, "request=release&lease=%.17s", r->word[0]);
+    if (!rc && !keep)
+        rc = pool_confirm(r, query);
+    if (!rc)
+        rc = slots_before(r, ids, &count);
+    if (!rc)
+        rc = pool_ask(r, "DELETE", NULL, "/v1/leases/%s%s", r->word[0],
+                      keep ? "?data=keep" : pool_erase(r));
+    return rc ? rc : finish_end(r, ids, count);
+}
+
+int pool_lease_park(pool_call *r)
+{
+    char ids[SLOTS_MAX][24];
+    unsigned count;
+    int rc = check_lease(r, r->word[0]);
+    if (!rc)
+        rc = slots_before(r, ids, &count);
+    if (!rc)
+        rc = pool_ask(r, "POST", NULL, "/v1/leases/%s/park", r->word[0]);
+    return rc ? rc : finish_end(r, ids, count);
 }
 
 int pool_lease_extend(pool_call *r)

@@ -24,8 +24,8 @@ static const pool_verb verbs[] = {
       POOL_STATE | POOL_MODEL | POOL_NODE | POOL_TENANT, 0, pool_list,
       "Prints one line for each.\n"
       "  --state S          slots that are free, spare, leased, wiping, drained, broken or\n"
-      "                     quarantined; leases that are pending, active, degraded or parked;\n"
-      "                     boxes and hosts that are connected or away\n"
+      "                     quarantined, or retained; leases that are pending, active,\n"
+      "                     degraded, parked or ended; boxes and hosts that are connected or away\n"
       "  --model M          slots with this model\n"
       "  --node N           slots of this box, leases of this host; by number or name\n"
       "  --tenant T         leases of this tenant\n" },
@@ -50,17 +50,24 @@ static const pool_verb verbs[] = {
       "  --wait [S]         until the host has all devices, S seconds at most (60)\n" },
     { "lease release", "ID", 1, 0, POOL_KEEP | POOL_WAIT | POOL_YES, 0, pool_lease_release,
       "Ends a lease: the host loses the devices; their data, and what is retained, are wiped.\n"
-      "  --keep             the lease stays, without a host and with its data: 'dxpu lease "
-      "attach'\n"
+      "  --keep             data are retained for the manager's --retention: 'dxpu lease recover'\n"
+      "                     takes the lease back, 'dxpu lease discard' wipes it\n"
       "  --wait [S]         wait until the data are wiped, or the host gave them up; S seconds at\n"
       "                     most (60)\n" YES_HELP },
+    { "lease park", "ID", 1, 0, POOL_WAIT, 0, pool_lease_park,
+      "Takes the devices of a lease from its host; the lease keeps them, and their data, until\n"
+      "'dxpu lease attach' gives them to a host.\n"
+      "  --wait [S]         wait until the host gave them up, S seconds at most (60)\n" },
     { "lease recover", "ID [SLOT]", 2, 1, POOL_WAIT, 0, pool_lease_recover,
       "Takes back what is retained for a lease (one slot of it, or all): each slot returns with "
       "its\n"
-      "data, in place of its replacement, which is retained in turn if it keeps data.\n"
+      "data, in place of its replacement, which is retained in turn if it keeps data.  A lease "
+      "that\n"
+      "has ended returns as a whole, parked: 'dxpu lease attach'.\n"
       "  --wait [S]         until the host has all devices, S seconds at most (60)\n" },
     { "lease discard", "ID [SLOT]", 2, 1, POOL_YES, 0, pool_lease_discard,
-      "Gives up what is retained for a lease (one slot of it, or all): it is wiped.\n" YES_HELP },
+      "Gives up what is retained for a lease (one slot of it, or all), or a lease that has ended:\n"
+      "it is wiped.\n" YES_HELP },
     { "clock confirm", "", 0, 0, 0, 0, pool_clock_confirm,
       "Confirms that the manager's clock is right after a step: leases expire again.\n" },
     { "lease extend", "ID --for TIME | --no-end", 1, 0, POOL_FOR | POOL_NO_END, 0,
@@ -69,14 +76,14 @@ static const pool_verb verbs[] = {
       "  --for TIME         from now: 90s, 30m, 2h, 7d\n"
       "  --no-end           never\n" },
     { "lease attach", "ID", 1, 0, POOL_HOST | POOL_WAIT, POOL_HOST, pool_lease_attach,
-      "Attaches a kept lease to a host.\n"
+      "Attaches a parked lease to a host.\n"
       "  --host N           the host, by number or name\n"
       "  --wait [S]         until the host has all devices, S seconds at most (60)\n" },
     { "drain", "BOX", 1, 0, POOL_MOVE | POOL_OFF | POOL_WAIT | POOL_YES, 0, pool_drain,
       "Takes a box (by number or name) out of service: it gets no new leases.\n"
       "  --move             leases there get other, empty slots now: their guests see a removal,\n"
-      "                     and their data in this box are WIPED; a lease that was kept, or made\n"
-      "                     with --no-replace, stays, with its data\n"
+      "                     and their data in this box are WIPED; a lease that is parked, has\n"
+      "                     ended, or was made with --no-replace, stays, with its data\n"
       "  --off              back into service\n"
       "  --wait [S]         until no slot is leased, held by a host or being wiped any more,\n"
       "                     S seconds at most (any time); with --move exit status 1 when leases\n"

@@ -97,7 +97,7 @@ int pool_lease_recover(pool_call *r)
     return rc ? rc : pool_finish_lease(r);
 }
 
-/* Each slot that the lease has left, or the one that is named. */
+/* Each slot that the lease has left, or the one that is named; all of a lease that has ended. */
 static int confirm_discard(pool_call *r, const char *slot)
 {
     char query[64];
@@ -112,6 +112,10 @@ static int confirm_discard(pool_call *r, const char *slot)
     rc = pool_get(r, "/v1/leases/%s", r->word[0]);
     if (rc)
         return rc;
+    if (strcmp(pool_string(r->client.body, "state"), "ended") == 0) {
+        snprintf(query, sizeof query, "request=release&lease=%.17s", r->word[0]);
+        return pool_confirm(r, query);
+    }
     retained = json_incref(json_object_get(r->client.body, "retained"));
     json_array_foreach(retained, index, one)
     {

@@ -168,7 +168,7 @@ void pool_print_overview(const json_t *o, FILE *out, unsigned width, bool color)
         fprintf(out, "store   %.*s\n", width ? (int)pool_text_cut(store, width - 8) : -1, store);
     counts(o, out, "boxes", "", "connected draining");
     counts(o, out, "hosts", "", "connected");
-    counts(o, out, "leases", pool_string(o, "leases_of"), "pending active degraded parked");
+    counts(o, out, "leases", pool_string(o, "leases_of"), "pending active degraded parked ended");
     counts(o, out, "slots", "", "free spare leased wiping drained broken quarantined retained");
     if (json_is_true(json_object_get(o, "clock_held")))
         fputs("clock   made a step: no lease expires until 'dxpu clock confirm'\n", out);
@@ -201,7 +201,9 @@ void pool_print_lease_slots(const json_t *lease, FILE *out)
         state = pool_string(slot, "state");
         fprintf(out, "lease %s: slot %s ", id, pool_string(slot, "slot"));
         if (!host)
-            fprintf(out, "is kept, without a host%s\n", pool_print_away(slot));
+            fprintf(out, "is %s, without a host%s\n",
+                    strcmp(pool_string(lease, "state"), "ended") == 0 ? "retained" : "kept",
+                    pool_print_away(slot));
         else if (strcmp(state, "up") == 0)
             fprintf(out, "is slot %" PRIu64 " of host %" PRIu64 "%s\n",
                     pool_integer(slot, "host_slot"), host, pool_print_away(slot));

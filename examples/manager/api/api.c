@@ -49,6 +49,8 @@ static const api_route routes[] = {
       api_delete_lease },
     { EVHTTP_REQ_POST, "/v1/leases/{lease}/attach", API_TENANT | API_OPERATOR, API_BODY_JSON, JSON,
       api_post_attach },
+    { EVHTTP_REQ_POST, "/v1/leases/{lease}/park", API_TENANT | API_OPERATOR, API_BODY_OPTIONAL,
+      JSON, api_post_park },
     { EVHTTP_REQ_POST, "/v1/leases/{lease}/recover", API_TENANT | API_OPERATOR, API_BODY_OPTIONAL,
       JSON, api_post_recover },
     { EVHTTP_REQ_POST, "/v1/leases/{lease}/discard", API_TENANT | API_OPERATOR, API_BODY_OPTIONAL,

@@ -67,6 +67,11 @@ json_t *api_json_retained(const api *a, uint64_t lease)
     return out;
 }
 
+static bool has_ended(const core *c, uint64_t lease)
+{
+    return core_lease_now(c, lease) == CORE_LEASE_ENDED;
+}
+
 /* A slot as requests name it: a change of the pool may move it in the tables. */
 typedef struct slot_name {
     uint32_t node, number;
@@ -78,14 +83,19 @@ static uint32_t find_named(const core *c, slot_name name, uint64_t lease)
     return slot != CORE_NONE && core_slot_owner(c, slot) == lease ? slot : CORE_NONE;
 }
 
-/* The one slot that the body names, or all; how many, 0 after a problem. */
-static unsigned read_names(api_conn *c, uint64_t lease, slot_name name[POOL_COUNT_MAX])
+/* The slot that the body names: node << 16 | number, 0: none; false after a problem. */
+static bool read_slot(api_conn *c, uint64_t *named)
 {
-    uint64_t named = 0;
+    const api_member members[] = { { "slot", API_SLOT, named, 0, 0, NULL, false, false } };
+    *named = 0;
+    return api_members(c, members, 1);
+}
+
+/* The one slot that was named, or all; how many, 0 after a problem. */
+static unsigned find_names(api_conn *c, uint64_t lease, uint64_t named,
+                           slot_name name[POOL_COUNT_MAX])
+{
     uint32_t slot[POOL_COUNT_MAX], nodes, slots;
-    const api_member members[] = { { "slot", API_SLOT, &named, 0, 0, NULL, false, false } };
-    if (!api_members(c, members, 1))
-        return 0;
     unsigned count = named ? 1 : list_retained(c->a->core, lease, slot);
     for (unsigned i = 0; !named && i < count; i++) {
         const core_slot *s = &core_slots(c->a->core, &slots)[slot[i]];
@@ -122,37 +132,48 @@ static bool may_discard(api_conn *c, unsigned confirmed, uint64_t lease, const s
 static void each_retained(api_conn *c, uint64_t lease, const slot_name *name, unsigned count,
                           core_result (*request)(core *c, uint32_t slot))
 {
-    json_t *j;
     for (unsigned i = 0; i < count; i++) {
         uint32_t slot = find_named(c->a->core, name[i], lease);
         if (slot != CORE_NONE && !api_done(c, request(c->a->core, slot)))
             return;
     }
-    j = api_json_lease(c->a, lease);
-    if (j)
-        api_answer_json(c, 200, j);
-    else
-        api_problem(c, 409, "state", "lease %llx ended meanwhile", (unsigned long long)lease);
+    api_answer_lease(c, 200, lease);
 }
 
+/* A lease that has ended is taken back as a whole, and waits for attach. */
 void api_post_recover(api_conn *c)
 {
-    uint64_t lease;
+    uint64_t lease, named;
     unsigned count;
     slot_name name[POOL_COUNT_MAX];
-    if (api_params(c, NULL, 0) && (lease = api_lease_of(c)) != 0 &&
-        (count = read_names(c, lease, name)) != 0)
+    if (!api_params(c, NULL, 0) || (lease = api_lease_of(c)) == 0 || !read_slot(c, &named))
+        return;
+    if (!named && has_ended(c->a->core, lease)) {
+        if (api_done(c, core_extend(c->a->core, lease, 0)))
+            api_answer_lease(c, 200, lease);
+        return;
+    }
+    count = find_names(c, lease, named, name);
+    if (count)
         each_retained(c, lease, name, count, core_recover);
 }
 
+/* What is kept for a lease that has ended is given up as a whole. */
 void api_post_discard(api_conn *c)
 {
-    uint64_t lease;
+    uint64_t lease, named;
     unsigned count, erase = 0;
     slot_name name[POOL_COUNT_MAX];
     const api_param params[] = { API_ERASE_PARAM(&erase) };
-    if (api_params(c, params, 1) && (lease = api_lease_of(c)) != 0 &&
-        (count = read_names(c, lease, name)) != 0 && may_discard(c, erase, lease, name, count))
+    if (!api_params(c, params, 1) || (lease = api_lease_of(c)) == 0 || !read_slot(c, &named))
+        return;
+    if (!named && has_ended(c->a->core, lease)) {
+        if (api_may_erase(c, erase, CORE_DEED_RELEASE, lease))
+            api_end_lease(c, lease, false, 202, 0);
+        return;
+    }
+    count = find_names(c, lease, named, name);
+    if (count && may_discard(c, erase, lease, name, count))
         each_retained(c, lease, name, count, core_discard);
 }
 

@@ -243,6 +243,11 @@ void api_slot_name(const api *a, uint32_t slot, char out[24]);
 bool api_sees_slot(const api *a, const api_caller *caller, uint32_t slot);
 /* Its state as the caller sees it: NULL, not at all. */
 const char *api_slot_state(const api *a, const api_caller *caller, uint32_t slot);
+/* The lease, or 409 when it is no more. */
+void api_answer_lease(api_conn *c, unsigned status, uint64_t lease);
+/* The lease ends, with its data or (keep) for the retention time without; the answer has this
+   status. */
+void api_end_lease(api_conn *c, uint64_t lease, bool keep, unsigned status, uint64_t wait_s);
 /* The lease of the path; 0 after 404, which another tenant's is too. */
 uint64_t api_lease_of(api_conn *c);
 /* The tenant's, when the caller is one. */
@@ -279,6 +284,7 @@ void api_get_lease(api_conn *c);
 void api_patch_lease(api_conn *c);
 void api_delete_lease(api_conn *c);
 void api_post_attach(api_conn *c);
+void api_post_park(api_conn *c);
 void api_post_recover(api_conn *c);
 void api_post_discard(api_conn *c);
 void api_get_erasures(api_conn *c);

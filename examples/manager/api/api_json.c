@@ -200,7 +200,7 @@ bool api_sees_slot(const api *a, const api_caller *caller, uint32_t slot)
 
 const char *api_slot_state(const api *a, const api_caller *caller, uint32_t slot)
 {
-    unsigned state = core_pool(a->core)->slot[slot].state;
+    unsigned state = core_slot_state(a->core, slot);
     bool is_free = state == POOL_FREE || state == POOL_SPARE;
     return is_free || api_sees_slot(a, caller, slot) ? pool_state_name(state) : NULL;
 }
@@ -237,8 +237,8 @@ json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller)
         number(d->number), "model", api_json_text(d->model), "serial", api_json_text(d->serial),
         "vendor_id", hex(d->vendor, 4), "device_id", hex(d->device, 4), "class",
         hex(d->class_code, 6), "group", number_or_null(d->group, 0), "state",
-        pool_state_name(q->state), "reason", pool_reason_name(q->reason), "dirty", q->dirty,
-        "epoch", number_or_null(q->epoch, 0), "lease",
+        pool_state_name(core_slot_state(a->core, slot)), "reason", pool_reason_name(q->reason),
+        "dirty", q->dirty, "epoch", number_or_null(q->epoch, 0), "lease",
         api_sees_lease(a, caller, lease) ? api_json_lease_id(lease) : json_null(), "health",
         health_name(d->health), "box_state", dxpu_control_state_name(d->state), "connected",
         n->connected, "retained_for", api_json_lease_id(owner), "retained_left_s",
@@ -346,7 +346,7 @@ static json_t *nodes_of(const api *a, unsigned role)
 static json_t *leases_of(const api *a, const api_caller *caller)
 {
     const pool *p = core_pool(a->core);
-    uint64_t count[4] = { 0 }, total = 0, seen = 0;
+    uint64_t count[CORE_LEASE_STATES] = { 0 }, total = 0, seen = 0;
     json_t *out = json_object();
     for (uint32_t i = 0; i < p->limits.leases && seen < p->leases; i++) {
         uint64_t lease = pool_lease_number(p, i);
@@ -354,10 +354,10 @@ static json_t *leases_of(const api *a, const api_caller *caller)
         if (!lease || !api_sees_lease(a, caller, lease))
             continue;
         total++;
-        count[core_lease_now(a->core, lease) & 3]++;
+        count[core_lease_now(a->core, lease)]++;
     }
     (void)json_object_set_new(out, "total", number(total));
-    for (unsigned s = CORE_LEASE_PENDING; s <= CORE_LEASE_PARKED; s++)
+    for (unsigned s = 0; s < CORE_LEASE_STATES; s++)
         (void)json_object_set_new(out, core_lease_state_name(s), number(count[s]));
     return out;
 }
@@ -386,21 +386,30 @@ json_t *api_json_pool(const api *a, const api_caller *caller)
     uint64_t all[POOL_STATES] = { 0 };
     uint32_t models;
     const core_model *m = core_models(a->core, &models);
+    uint32_t(*count)[POOL_STATES] = calloc(models + 1, sizeof *count);
     json_t *slots = json_object(), *list = json_array();
     char text[256];
     int64_t step_ms;
-    for (uint32_t i = 0; i < models; i++) {
+    if (count)
+        core_count_slots(a->core, count);
+    for (uint32_t i = 0; count && i < models; i++) {
         uint64_t of[POOL_STATES];
         json_t *j = json_pack("{s:o, s:o, s:f, s:f}", "model", api_json_text(m[i].name),
                               "spares_wanted", number(p->model[i].spares_wanted), "room_box",
                               pool_room(p, (uint16_t)i, false), "room_group",
                               pool_room(p, (uint16_t)i, true));
         for (unsigned s = 0; s < POOL_STATES; s++)
-            all[s] += of[s] = p->model[i].count[s];
+            all[s] += of[s] = count[i][s];
         add_states(j, of);
         (void)json_array_append_new(list, j);
     }
     add_states(slots, all);
+    if (!count) {
+        json_decref(slots);
+        json_decref(list);
+        return NULL;
+    }
+    free(count);
     return json_pack("{s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "store",
                      api_json_text(api_store_text(a, caller, text)), "clock_held",
                      core_clock_held(a->core, &step_ms), "epoch", number(p->epoch), "boxes",

@@ -15,7 +15,7 @@ enum { WAIT_MAX_S = 300, SECONDS_MAX = 1 << 30 };
 
 /* ==== 1  Waiting ============================================================================== */
 
-static void answer_lease(api_conn *c, unsigned status, uint64_t lease)
+void api_answer_lease(api_conn *c, unsigned status, uint64_t lease)
 {
     json_t *j = api_json_lease(c->a, lease);
     if (j)
@@ -77,7 +77,7 @@ static bool any_is(const api *a, const api_wait *w, fate f)
     return false;
 }
 
-/* A parked lease was attached, or released, before all was given up. */
+/* A lease that was parked, or ended, was attached or released before all was given up. */
 static bool is_other(const api *a, const api_wait *w)
 {
     const pool_lease *l = pool_find_lease(core_pool(a->core), w->lease);
@@ -127,14 +127,22 @@ static void name_slots(const api *a, const api_wait *w, fate f, char *out, size_
     }
 }
 
-/* The lease is over, or parked: as it is with each of its slots. */
+/* "released", "ended" or "parked". */
+static const char *end_name(const api *a, const api_wait *w)
+{
+    return w->what == API_WAIT_WIPED ? "released"
+                                     : core_lease_state_name(core_lease_now(a->core, w->lease));
+}
+
+/* The lease is over, has ended or is parked: as it is with each of its slots. */
 static void answer_end(api_conn *c, const api_wait *w)
 {
     bool wipe = w->what == API_WAIT_WIPED, waits = any_is(c->a, w, FATE_WAITS);
     char id[24], slots[300];
     json_t *list;
     if (is_other(c->a, w)) {
-        api_problem(c, 409, "state", "lease %llx is parked no more", (unsigned long long)w->lease);
+        api_problem(c, 409, "state", "lease %llx was attached or released meanwhile",
+                    (unsigned long long)w->lease);
         return;
     }
     if (w->asked && any_is(c->a, w, FATE_FAILED)) {
@@ -152,9 +160,9 @@ static void answer_end(api_conn *c, const api_wait *w)
     snprintf(id, sizeof id, "%llx", (unsigned long long)w->lease);
     api_answer_json(c, w->asked && waits ? 202 : w->status,
                     json_pack("{s:s, s:s, s:o}", "lease", id, "state",
-                              w->asked && waits ? wipe ? "wiping" : "closing"
-                              : wipe            ? "released"
-                                                : "parked",
+                              !w->asked || !waits ? end_name(c->a, w)
+                              : wipe              ? "wiping"
+                                                  : "closing",
                               "slots", list));
 }
 
@@ -165,7 +173,7 @@ void api_wait_look(api_conn *c)
         return;
     c->state = API_HANDLING;
     if (w.what == API_WAIT_UP)
-        answer_lease(c, w.status, w.lease);
+        api_answer_lease(c, w.status, w.lease);
     else
         answer_end(c, &w);
 }
@@ -203,7 +211,7 @@ static bool is_selected(const api_conn *c, const selection *s, uint64_t lease)
         return false;
     if (s->tenant[0] && strcmp(s->tenant, core_tenants(k, &count)[l->tenant].name) != 0)
         return false;
-    if (s->state <= CORE_LEASE_PARKED && core_lease_now(k, lease) != s->state)
+    if (s->state < CORE_LEASE_STATES && core_lease_now(k, lease) != s->state)
         return false;
     return !s->host || (s->pool_host != POOL_NONE && s->pool_host == l->host);
 }
@@ -218,11 +226,12 @@ static uint32_t pool_host_of(const core *k, uint64_t number)
 
 void api_get_leases(api_conn *c)
 {
-    selection s = { 0, 100, 0, POOL_NONE, CORE_LEASE_PARKED + 1, "" };
+    selection s = { 0, 100, 0, POOL_NONE, CORE_LEASE_STATES, "" };
     const api_param params[] = {
         { "after", API_LEASE, &s.after, 0, 0, NULL, false, false },
         { "limit", API_NUMBER, &s.limit, 1, 1000, NULL, false, false },
-        { "state", API_CHOICE, &s.state, 0, 0, "pending|active|degraded|parked", false, false },
+        { "state", API_CHOICE, &s.state, 0, 0, "pending|active|degraded|parked|ended", false,
+          false },
         { "tenant", API_NAME, s.tenant, 0, CORE_NAME_BYTES - 1, NULL, false, false },
         { "host", API_NUMBER, &s.host, 1, UINT32_MAX, NULL, false, false },
     };
@@ -270,7 +279,7 @@ void api_get_lease(api_conn *c)
 {
     uint64_t lease;
     if (api_params(c, NULL, 0) && (lease = api_lease_of(c)) != 0)
-        answer_lease(c, 200, lease);
+        api_answer_lease(c, 200, lease);
 }
 
 /* The tenant's own, or the one that is named. */
@@ -351,7 +360,7 @@ void api_patch_lease(api_conn *c)
     };
     if (api_params(c, NULL, 0) && (lease = api_lease_of(c)) != 0 && api_members(c, members, 1) &&
         api_done(c, core_extend(c->a->core, lease, seconds)))
-        answer_lease(c, 200, lease);
+        api_answer_lease(c, 200, lease);
 }
 
 void api_post_attach(api_conn *c)
@@ -408,6 +417,19 @@ static void leave(api_conn *c, const api_wait *w)
     }
 }
 
+void api_end_lease(api_conn *c, uint64_t lease, bool keep, unsigned status, uint64_t wait_s)
+{
+    api_wait w = { .lease = lease, .status = status, .what = API_WAIT_WIPED };
+    remember(c, &w);
+    if (!api_done(c, core_release(c->a->core, lease, keep)))
+        return;
+    if (pool_find_lease(core_pool(c->a->core), lease)) /* it has data that are kept */
+        w.what = API_WAIT_GIVEN_UP;
+    else
+        leave(c, &w);
+    wait_for(c, &w, wait_s);
+}
+
 void api_delete_lease(api_conn *c)
 {
     uint64_t lease, wait_s = 0;
@@ -419,14 +441,19 @@ void api_delete_lease(api_conn *c)
     };
     if (!api_params(c, params, 3) || (lease = api_lease_of(c)) == 0 || !api_may_wait(c, wait_s))
         return;
-    if (!data && !api_may_erase(c, erase, CORE_DEED_RELEASE, lease))
+    if (data || api_may_erase(c, erase, CORE_DEED_RELEASE, lease))
+        api_end_lease(c, lease, data, 200, wait_s);
+}
+
+void api_post_park(api_conn *c)
+{
+    uint64_t lease, wait_s = 0;
+    const api_param params[] = { WAIT_PARAM(&wait_s) };
+    if (!api_params(c, params, 1) || (lease = api_lease_of(c)) == 0 || !api_may_wait(c, wait_s) ||
+        !api_members(c, NULL, 0))
         return;
-    api_wait w = { .lease = lease,
-                   .status = 200,
-                   .what = data ? API_WAIT_GIVEN_UP : API_WAIT_WIPED };
+    api_wait w = { .lease = lease, .status = 200, .what = API_WAIT_GIVEN_UP };
     remember(c, &w);
-    if (!data)
-        leave(c, &w);
-    if (api_done(c, data ? core_park(c->a->core, lease) : core_release(c->a->core, lease, false)))
+    if (api_done(c, core_park(c->a->core, lease)))
         wait_for(c, &w, wait_s);
 }

@@ -169,14 +169,18 @@ static void put_slots(const api *a, FILE *out)
     const pool *p = core_pool(a->core);
     uint32_t models;
     const core_model *m = core_models(a->core, &models);
+    uint32_t(*count)[POOL_STATES] = calloc(models + 1, sizeof *count);
+    if (count)
+        core_count_slots(a->core, count);
     about(out, "dxpu_slots", "gauge", "Slots of boxes.");
-    for (uint32_t i = 0; i < models; i++) {
+    for (uint32_t i = 0; count && i < models; i++) {
         for (unsigned s = 0; s < POOL_STATES; s++) {
             fputs("dxpu_slots{", out);
             put_label(out, "model", m[i].name);
-            fprintf(out, ",state=\"%s\"} %llu\n", pool_state_name(s), (number)p->model[i].count[s]);
+            fprintf(out, ",state=\"%s\"} %llu\n", pool_state_name(s), (number)count[i][s]);
         }
     }
+    free(count);
     about(out, "dxpu_spares_wanted", "gauge", "Slots to be kept back as spares.");
     for (uint32_t i = 0; i < models; i++) {
         fputs("dxpu_spares_wanted{", out);
@@ -188,17 +192,16 @@ static void put_slots(const api *a, FILE *out)
 static void put_leases(const api *a, FILE *out)
 {
     const pool *p = core_pool(a->core);
-    number count[CORE_LEASE_PARKED + 1] = { 0 };
+    number count[CORE_LEASE_STATES] = { 0 };
     uint32_t seen = 0;
     for (uint32_t i = 0; i < p->limits.leases && seen < p->leases; i++) {
         uint64_t lease = pool_lease_number(p, i);
-        unsigned state = lease ? core_lease_now(a->core, lease) : CORE_LEASE_PENDING;
         seen += lease != 0;
-        if (lease && state <= CORE_LEASE_PARKED)
-            count[state]++;
+        if (lease)
+            count[core_lease_now(a->core, lease)]++;
     }
     about(out, "dxpu_leases", "gauge", "Leases.");
-    for (unsigned s = 0; s <= CORE_LEASE_PARKED; s++)
+    for (unsigned s = 0; s < CORE_LEASE_STATES; s++)
         fprintf(out, "dxpu_leases{state=\"%s\"} %llu\n", core_lease_state_name(s), count[s]);
 }
 
@@ -239,11 +242,11 @@ static void put_connected(const core_node *n, uint32_t count, FILE *out)
     }
 }
 
-static void put_box_slots(const pool *p, const core_node *n, FILE *out)
+static void put_box_slots(const core *k, const core_node *n, FILE *out)
 {
     number of[POOL_STATES] = { 0 };
     for (uint32_t i = n->first; i < n->first + n->total; i++)
-        of[p->slot[i].state]++;
+        of[core_slot_state(k, i)]++;
     for (unsigned s = 0; s < POOL_STATES; s++) {
         put_node(out, "dxpu_box_slots", n);
         fprintf(out, ",state=\"%s\"} %llu\n", pool_state_name(s), of[s]);
@@ -271,7 +274,7 @@ static void put_each_node(const api *a, FILE *out)
     about(out, "dxpu_box_slots", "gauge", "Slots of each box.");
     for (uint32_t i = 0; i < count && i < NAMED_MAX; i++) {
         if (n[i].role == DXPU_CONTROL_ROLE_BOX)
-            put_box_slots(core_pool(a->core), &n[i], out);
+            put_box_slots(a->core, &n[i], out);
     }
     about(out, "dxpu_host_slots", "gauge", "Slots of each host.");
     for (uint32_t i = 0; i < count && i < NAMED_MAX; i++) {

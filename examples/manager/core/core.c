@@ -191,7 +191,7 @@ const char *core_phase_name(unsigned phase)
 
 const char *core_lease_state_name(unsigned state)
 {
-    static const char *const names[] = { "pending", "active", "degraded", "parked" };
+    static const char *const names[] = { "pending", "active", "degraded", "parked", "ended" };
     return state < sizeof names / sizeof names[0] ? names[state] : "?";
 }
 
@@ -217,6 +217,8 @@ core_lease_state core_lease_now(const core *c, uint64_t lease)
     const pool_lease *l = pool_find_lease(c->t.pool, lease);
     if (!l)
         return CORE_LEASE_PENDING;
+    if (c->t.lease[pool_lease_index(lease)].ended)
+        return CORE_LEASE_ENDED;
     if (l->host == POOL_NONE)
         return CORE_LEASE_PARKED;
     bool up = true;

@@ -137,8 +137,12 @@ bool core_lease_replaces(const core *c, uint64_t lease);
    taken back: while it works and its box is connected. */
 uint64_t core_slot_left_ms(const core *c, uint32_t slot);
 uint64_t core_lease_left_ms(const core *c, uint64_t lease);
-/* Whose data a slot keeps beside its lease: the lease's number; 0: nobody's. */
+/* For which lease that it left, or that has ended, the slot keeps data: its number; 0: for none. */
 uint64_t core_slot_owner(const core *c, uint32_t slot);
+/* The slot's pool_state as users see it: one that works and is of an ended lease is retained. */
+unsigned core_slot_state(const core *c, uint32_t slot);
+/* Slots of each model in these states; count has a row for each of core_models(). */
+void core_count_slots(const core *c, uint32_t (*count)[POOL_STATES]);
 /* Index, or CORE_NONE. */
 uint32_t core_find_node(const core *c, uint32_t number);
 uint32_t core_find_slot(const core *c, uint32_t node_number, uint32_t slot_number);
@@ -156,12 +160,14 @@ typedef enum core_phase {
 const char *core_phase_name(unsigned phase);
 core_phase core_slot_phase(const core *c, uint32_t slot);
 
-/* pending until it was up once; degraded: a slot is lost or broken */
+/* pending until it was up once; degraded: a slot is lost or broken; parked: without a host */
 typedef enum core_lease_state {
     CORE_LEASE_PENDING,
     CORE_LEASE_ACTIVE,
     CORE_LEASE_DEGRADED,
-    CORE_LEASE_PARKED
+    CORE_LEASE_PARKED,
+    CORE_LEASE_ENDED, /* expired or released, and its data are kept for the retention time */
+    CORE_LEASE_STATES
 } core_lease_state;
 const char *core_lease_state_name(unsigned state);
 core_lease_state core_lease_now(const core *c, uint64_t lease);
@@ -277,7 +283,8 @@ core_result core_create(core *c, const core_request *r, uint64_t *lease, bool *e
 /* From now; 0: no end.  A lease that had ended is back, parked. */
 core_result core_extend(core *c, uint64_t lease, uint64_t seconds);
 /* The lease is over; its slots, and what is retained for it, are wiped.  keep: it ends as one that
-   expires does: parked, and its data are kept for the retention time. */
+   expires does: parked, and its data are kept for the retention time; a lease without data is over
+   all the same. */
 core_result core_release(core *c, uint64_t lease, bool keep);
 /* The host gives the slots up, their data stay: until the lease is up again only an operator's
    core_replace() takes a slot from it.  Attach gives them to a host again; CORE_E_STATE when a box
@@ -293,7 +300,7 @@ core_result core_drain(core *c, uint32_t node, bool on, bool move, unsigned *lef
    when the lease's slots would no longer stand as it asks; force: all the same. */
 core_result core_replace(core *c, uint32_t slot, pool_reason why, bool force);
 /* The lease that the slot is retained for has it back, in place of what it got for it, which is
-   retained in turn if it keeps data. */
+   retained in turn if it keeps data.  Not while the lease has ended: core_extend() first. */
 core_result core_recover(core *c, uint32_t slot);
 /* What the slot keeps for the lease that it left is given up: it is wiped. */
 core_result core_discard(core *c, uint32_t slot);

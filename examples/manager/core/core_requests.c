@@ -81,8 +81,8 @@ static core_result create_again(const core *c, uint32_t index, const core_reques
                             (unsigned long long)pool_lease_number(t->pool, index));
     if (t->lease[index].ended)
         return corei_result(CORE_E_STATE,
-                            "lease %llx has this key and has ended, and its data are kept; extend "
-                            "it, release it, or use another key",
+                            "lease %llx has this key and has ended, and its data are kept; "
+                            "recover it, release it, or use another key",
                             (unsigned long long)pool_lease_number(t->pool, index));
     *lease = pool_lease_number(t->pool, index);
     return all_good;
@@ -296,7 +296,7 @@ core_result core_release(core *c, uint64_t lease, bool keep)
     if (!pool_find_lease(c->t.pool, lease))
         return no_lease(lease);
     if (keep && c->t.lease[pool_lease_index(lease)].ended)
-        return corei_result(CORE_E_STATE, "the lease has ended, and its data are kept; extend it, "
+        return corei_result(CORE_E_STATE, "the lease has ended, and its data are kept; recover it, "
                                           "or release it without them");
     core_result result = corei_begin(c);
     if (result.code != CORE_OK)
@@ -359,7 +359,7 @@ core_result core_attach(core *c, uint64_t lease, uint32_t host)
     if (node == CORE_NONE || c->t.node[node].role != DXPU_CONTROL_ROLE_HOST)
         return corei_result(CORE_E_UNKNOWN, "node %u is no host", host);
     if (c->t.lease[pool_lease_index(lease)].ended)
-        return corei_result(CORE_E_STATE, "the lease has ended; extend it first");
+        return corei_result(CORE_E_STATE, "the lease has ended; recover it first");
     core_result result = l->host == POOL_NONE ? check_boxes(c, l) : all_good;
     if (result.code == CORE_OK)
         result = corei_begin(c);
@@ -367,7 +367,7 @@ core_result core_attach(core *c, uint64_t lease, uint32_t host)
         return result;
     int rc = pool_attach(c->t.pool, lease, c->t.node[node].pool_index);
     if (rc == POOL_E_STATE)
-        return corei_result(CORE_E_STATE, "the lease has a host; release it there, keeping data");
+        return corei_result(CORE_E_STATE, "the lease has a host; park it first");
     if (rc != POOL_OK)
         return corei_pool_result(rc);
     if (!corei_take_ports(c, lease)) {
@@ -458,7 +458,10 @@ core_result core_replace(core *c, uint32_t slot, pool_reason why, bool force)
 static core_result check_owned(const core *c, uint32_t slot)
 {
     core_result result = check_slot(c, slot);
-    if (result.code == CORE_OK && c->t.pool->slot[slot].owner == POOL_NONE)
+    if (result.code == CORE_OK && core_slot_state(c, slot) != c->t.pool->slot[slot].state)
+        result = corei_result(CORE_E_STATE, "the slot's lease has ended: it is recovered, or "
+                                            "released, with all of its slots");
+    else if (result.code == CORE_OK && c->t.pool->slot[slot].owner == POOL_NONE)
         result = corei_result(CORE_E_STATE, "the slot is %s, and keeps no data of a lease it left",
                               pool_state_name(c->t.pool->slot[slot].state));
     return result;
@@ -491,6 +494,8 @@ static core_result check_box_keeps(const core *c, uint32_t slot)
 core_result core_recover(core *c, uint32_t slot)
 {
     core_result result = check_owned(c, slot);
+    if (result.code == CORE_OK && c->t.lease[c->t.pool->slot[slot].owner].ended)
+        result = corei_result(CORE_E_STATE, "its lease has ended; recover the lease first");
     if (result.code == CORE_OK)
         result = check_box_keeps(c, slot);
     if (result.code == CORE_OK)

@@ -141,10 +141,38 @@ bool corei_lease_keeps_data(const core *c, uint64_t lease)
     return l->retained != POOL_NONE;
 }
 
+/* Is it of a lease that has ended? */
+static bool has_ended(const core *c, uint32_t slot)
+{
+    uint32_t lease = c->t.pool->slot[slot].lease;
+    return lease != POOL_NONE && c->t.lease[lease].ended;
+}
+
 uint64_t core_slot_owner(const core *c, uint32_t slot)
 {
-    uint32_t owner = c->t.pool->slot[slot].owner;
+    const pool_slot *s = &c->t.pool->slot[slot];
+    uint32_t owner = has_ended(c, slot) ? s->lease : s->owner;
     return owner == POOL_NONE ? 0 : pool_lease_number(c->t.pool, owner);
+}
+
+unsigned core_slot_state(const core *c, uint32_t slot)
+{
+    unsigned state = c->t.pool->slot[slot].state;
+    return state == POOL_LEASED && has_ended(c, slot) ? POOL_RETAINED : state;
+}
+
+void core_count_slots(const core *c, uint32_t (*count)[POOL_STATES])
+{
+    const pool *p = c->t.pool;
+    for (uint32_t i = 0; i < c->t.models; i++)
+        memcpy(count[i], p->model[i].count, sizeof count[i]);
+    for (uint32_t i = 0; i < p->limits.leases; i++)
+        for (uint32_t s = c->t.lease[i].ended ? p->lease[i].first : POOL_NONE; s != POOL_NONE;
+             s = p->slot[s].next)
+            if (p->slot[s].state == POOL_LEASED) {
+                count[p->slot[s].model][POOL_LEASED]--;
+                count[p->slot[s].model][POOL_RETAINED]++;
+            }
 }
 
 /* -- How long -- */
@@ -160,6 +188,8 @@ static uint64_t left_of(const core *c, uint64_t stored_ms, uint64_t ran_ms)
 uint64_t core_slot_left_ms(const core *c, uint32_t slot)
 {
     const corei_slot *more = &c->t.slot_more[slot];
+    if (has_ended(c, slot))
+        return core_lease_left_ms(c, core_slot_owner(c, slot));
     if (c->t.pool->slot[slot].owner == POOL_NONE)
         return UINT64_MAX;
     return left_of(c, c->t.slot[slot].stored_ms,
@@ -315,7 +345,7 @@ void corei_retire(core *c, uint64_t lease, core_event_type type, const char *why
     unsigned n = pool_lease_slots(c->t.pool, lease, slot);
     how_long(left_of(c, 0, 0), text);
     corei_event_lease(c, type, lease,
-                      "%s: its data are kept %s; extend it to have it back, or release it", why,
+                      "%s: its data are kept %s; recover it to have it back, or release it", why,
                       text);
     if (c->t.pool->lease[index].host != POOL_NONE) {
         corei_leave_ports(c, lease);
