@@ -1,7 +1,8 @@
 /* core_load.c - tables out of the store: at the start, after a failed commit, when they must grow
    SPDX-License-Identifier: MIT
 
-   Limits are twice what there is, so that loading for want of room is rare.  What proxies have said
+   Limits are twice what there is, so that loading for want of room is rare, and a few more, so that
+   a small pool has small tables: they are cleared at each load.  What proxies have said
    is in no record: it is carried over from the tables that there were. */
 #include <stdarg.h>
 #include <stdio.h>
@@ -344,7 +345,7 @@ static uint32_t twice(uint32_t count, uint32_t least)
 
 static bool load_tables(loading *l)
 {
-    uint32_t models = twice(l->models, 8);
+    uint32_t models = twice(l->models, 4);
     pool_limits limits = { .slots = twice(l->slots, 2 * POOL_BOX_SLOTS_MAX),
                            .boxes = twice(l->nodes - l->hosts, 16),
                            .hosts = twice(l->hosts, 16),
@@ -356,7 +357,7 @@ static bool load_tables(loading *l)
         old->limits.models > limits.models) /* who makes them come and go does it for little */
         limits.models = old->limits.models;
     limits.leases = limits.slots > l->lease_end ? limits.slots : l->lease_end;
-    if (!corei_tables_init(&l->t, &limits, twice(l->ports, 2 * COREI_HOST_SLOTS_MAX))) {
+    if (!corei_tables_init(&l->t, &limits, twice(l->ports, 2 * POOL_BOX_SLOTS_MAX))) {
         load_no_memory(l);
         return false;
     }
