@@ -1167,6 +1167,7 @@ typedef struct dxpu_channel {
     uint32_t unacked; /* data frames not yet acknowledged */
     uint64_t ack_at_ns;
     bool ack_now;
+    uint8_t malformed; /* refused transmissions of the frame expected next */
     dxpu_counters count;
 } dxpu_channel;
 
@@ -1180,9 +1181,9 @@ DXPU_API void dxpu_channel_config_default(dxpu_channel_config *cfg);
        8952 bytes    293424   721104  2431920  9275184
        least          65328   122448   351024  1265328   1232 bytes, rx and tx 8/256, 8/8, 8/256 */
 DXPU_API size_t dxpu_channel_bytes(const dxpu_channel_config *cfg);
-/* Initialise.  mem stays the caller's and must outlive the channel.  Layouts are checked: a program
-   whose parts disagree on the options of section 2 gets E_ARG.  Time starts when it is opened or
-   accepted.  DXPU_OK or E_ARG. */
+/* Initialise, also again (cfg may be &ch->cfg).  mem stays the caller's and must outlive the
+   channel.  Layouts are checked: a program whose parts disagree on the options of section 2 gets
+   E_ARG.  Time starts when it is opened or accepted.  DXPU_OK or E_ARG. */
 #define dxpu_channel_init(ch, cfg, mem, mem_bytes)                                                 \
     dxpu_channel_init_sized((ch), sizeof *(ch), (cfg), (mem), (mem_bytes))
 DXPU_API int dxpu_channel_init_sized(dxpu_channel *ch, size_t ch_bytes,
@@ -3520,8 +3521,10 @@ enum {
     DXPUI_ACCEPTS = 3,       /* for one open, which may be forged (D-41) */
     DXPUI_WINDOW_FIRST = 10, /* frames: the initial congestion window, and a burst (P-20, P-26) */
     DXPUI_ACK_FRAMES = 8,    /* an acknowledgement at least so often (section 2 of deliver.md) */
-    DXPUI_LIST_EVENT = 3,    /* class field of a list element that is an event */
-    DXPUI_ACKED = 1,         /* dxpui_sent.state */
+    DXPUI_MALFORMED =
+        8, /* refused transmissions of one frame: no further one will heal it (D-64) */
+    DXPUI_LIST_EVENT = 3, /* class field of a list element that is an event */
+    DXPUI_ACKED = 1,      /* dxpui_sent.state */
     DXPUI_LOST = 2,
     DXPUI_MAY_PASS = 1, /* dxpui_item.flags: may pass posted by Relaxed Ordering */
     DXPUI_BY_ID = 2,    /* ... by ID-based Ordering */
@@ -3734,13 +3737,15 @@ static uint32_t dxpui_body_max(const dxpu_channel *ch, uint32_t frame_limit)
     return frame_limit - DXPU_FRAME_FULL_BYTES - ch->trailer;
 }
 
-/* Begin a channel of this configuration, its arrays in a block at base.  Bytes of the block. */
-static uint64_t dxpui_layout(dxpu_channel *ch, const dxpu_channel_config *c, void *base)
+/* Begin a channel of this configuration, which may be its own, with its arrays in a block at base.
+   Returns the bytes of the block. */
+static uint64_t dxpui_layout(dxpu_channel *ch, const dxpu_channel_config *cfg, void *base)
 {
     dxpui_arena a = { (uint8_t *)base, 0 };
+    const dxpu_channel_config copy = *cfg, *c = &copy;
     uint32_t list = DXPUI_EVENTS, window = c->window_frames;
     dxpui_zero(ch, sizeof *ch);
-    ch->cfg = *c;
+    ch->cfg = copy;
     ch->trailer = c->suite ? c->suite->tag_bytes : (uint32_t)DXPU_FRAME_CRC_BYTES;
     for (unsigned i = 0; i < DXPU_CLASSES; i++) {
         dxpui_fifo_layout(&ch->tx[i], &a, c->tx.header[i], c->tx.data[i]);
@@ -5330,6 +5335,7 @@ static int dxpui_rx_body(dxpu_channel *ch, dxpu_bytes body)
         }
     }
     ch->rx_next++;
+    ch->malformed = 0;
     return rc;
 }
 
@@ -5483,6 +5489,16 @@ static int dxpui_on_probe(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     return DXPU_OK;
 }
 
+/* A frame is refused for its body.  A data frame is sent again until it is taken, so that nothing
+   would ever follow one that is malformed in each transmission (D-64). */
+static int dxpui_on_malformed(dxpu_channel *ch, const dxpu_frame *f)
+{
+    bool next = f->kind == DXPU_KIND_DATA && f->sequence == ch->rx_next;
+    return next && ++ch->malformed >= DXPUI_MALFORMED
+               ? dxpui_broken(ch, DXPU_E_RECORD, DXPU_REASON_PROTOCOL)
+               : DXPU_E_RECORD;
+}
+
 /* All checks come before the first change: what is refused has no effect. */
 static int dxpui_on_sequenced(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns,
                               unsigned flags)
@@ -5494,7 +5510,7 @@ static int dxpui_on_sequenced(dxpu_channel *ch, const dxpu_frame *f, uint64_t no
     if (!dxpui_ack_valid(ch, f))
         return DXPU_E_ACK; /* D-6 */
     if (data == (f->body.len == 0) || dxpui_body_check(f->body, &events) != DXPU_OK)
-        return DXPU_E_RECORD; /* W-11, W-30 ff. */
+        return dxpui_on_malformed(ch, f); /* W-11, W-30 ff. */
     if (data && dxpui_seq_cmp(f->sequence, ch->rx_next) >= 0 &&
         f->sequence - ch->rx_next >= ch->cfg.window_frames)
         return DXPU_E_WINDOW; /* D-9 */

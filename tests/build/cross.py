@@ -34,7 +34,8 @@ import rooms  # noqa: E402
 ROOT = rooms.ROOT
 FOLDER = os.path.join(ROOT, "build", "other")
 TESTS = ["unit_tlp", "unit_route", "unit_flow", "unit_wire", "unit_channel", "unit_paths",
-         "prop_tlp", "api_crc", "api_vectors", "api_frames", "api_captures", "api_names"]
+         "prop_tlp", "api_crc", "api_vectors", "api_contract", "api_frames", "api_captures",
+         "api_names"]
 FAST = {"s390x": ["unit_tlp", "unit_route", "unit_flow", "unit_wire", "api_vectors", "api_frames"],
         "i686": ["unit_tlp", "unit_flow", "unit_wire"]}
 # Those that run with the large table of the CRC, too.
