@@ -53,8 +53,8 @@ C_TESTS   := $(sort $(wildcard $(patsubst %,tests/*/%_*.c,unit api prop sim)))
 BENCHES   := $(sort $(wildcard tests/bench/bench_*.c))
 SCRIPTS   := $(sort $(wildcard $(patsubst %,tests/*/%,cli_*.py net_*.py) \
                tests/core/reader/test_*.py tests/firmware/footprint.py)) \
-             $(patsubst %,tests/build/%.py,build make tree layers words bench cov cross toc spec \
-               run_test fuzz_replay) $(patsubst %,tests/proof/%.py,ct mutate prove)
+             $(patsubst %,tests/build/%.py,build make install tree layers words bench cov cross \
+               toc spec run_test fuzz_replay) $(patsubst %,tests/proof/%.py,ct mutate prove)
 FUZZERS   := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
 TARGETS    = $(FUZZERS:fuzz/fuzz_%.c=%)
 # The tests of dxpu.h itself; the second set of options is about the CRC alone.
@@ -78,7 +78,7 @@ build/include/dxpu.h:
 SAN = -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
       -iquote tests/support -DDXPU_CONFIG_HEADER='"asserts.h"'
 COV = -O0 --coverage -fprofile-abs-path -DNDEBUG # asserts off: nothing can take their branch
-VARIANTS := /san /cov1 /cov8 /fuzz
+VARIANTS := /san /cov1 /cov8 /fuzz /pic
 CC/fuzz = clang
 FLAGS = -fPIE -fstack-protector-strong -fstack-clash-protection -U_FORTIFY_SOURCE \
         -D_FORTIFY_SOURCE=2
@@ -137,6 +137,8 @@ build/libdxpu-inject.so: $(wildcard examples/inject/*.[ch] bindings/model/*.h) |
 	$(call say,LD,$@)$(CC) $(CFLAGS) -I. -Ibindings/model -fPIC -shared -pthread -o $@ \
 	  $(filter %.c,$^) -lm
 
+include bindings/install.mk
+
 ## demo       a capture, then a guest's disk, through the proxies and a bad network; figures
 demo: all
 	$(PYTHON) examples/demo/demo.py
@@ -152,7 +154,7 @@ plots: all build/tests/manager/sim_pool
 	$(if $(wildcard build/bench.json),tests/bench/bench_plot.py build/bench.json tests/data/bench.svg)
 
 ## check      all tests; installs missing Debian packages when run as root
-check: all firmware $(SAN_ALL) $(COV_ALL) $(BENCHES:%.c=build/%)
+check: all firmware $(LIBRARIES) $(SAN_ALL) $(COV_ALL) $(BENCHES:%.c=build/%)
 	$(PYTHON) tests/run.py --jobs 2 $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
 
 ## test       one test: make test T=unit_tlp [K=test_t9*], make test T=net_proxies [K=case]
@@ -209,19 +211,6 @@ include examples/firmware/firmware.mk
 size ship:
 	ARM=$(ARM) $(PYTHON) tests/build/build.py $@
 
-## install    header, dxpu.pc, programs, man pages, systemd units under DESTDIR and PREFIX
-D = $(DESTDIR)$(PREFIX)
-install: all
-	install -d $D/lib/pkgconfig && install -m 755 build/libdxpu-inject.so $D/lib
-	printf '%s\n' 'Name: dxpu' 'Description: PCIe over datagrams, single-header C library' \
-	  'Version: $(VERSION)' 'Cflags: -I$(PREFIX)/include' > $D/lib/pkgconfig/dxpu.pc
-	install -Dm 644 -t $D/include dxpu.h
-	install -Dm 755 -t $D/bin $(INSTALLED:%=build/%)
-	install -Dm 644 -t $D/share/man/man1 $(wildcard examples/*/*.1)
-	install -Dm 644 -t $D/share/doc/dxpu/examples $(wildcard examples/*/*.conf)
-	install -Dm 644 -t $D/lib/systemd/system $(wildcard examples/*/*.service)
-	sed -i 's,/usr/local/bin,$(PREFIX)/bin,' $D/lib/systemd/system/dxpu-*.service
-
 ## rooms      each room, the rooms that it may use, and what it is compiled and linked with
 rooms:
 	@$(foreach r,$(ROOMS),echo \
@@ -230,8 +219,8 @@ rooms:
 ## clean      remove build/
 clean: ; rm -rf build
 ## help       this list
-help: ; @sed -n 's/^## //p' Makefile
+help: ; @sed -n 's/^## //p' $(filter %Makefile %/install.mk,$(MAKEFILE_LIST))
 .PHONY: all demo bench plots check check-long asan cov prove cross fuzz fmt toc spec size ship
-.PHONY: install clean help firmware soak rooms test quick
+.PHONY: clean help firmware soak rooms test quick
 .SECONDARY .DELETE_ON_ERROR:
 -include $(shell find build -name '*.d' -type f 2>/dev/null)

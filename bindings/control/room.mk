@@ -1,1 +1,2 @@
 # the control protocol: a pure header
+pure/bindings/control := DXPU_CONTROL

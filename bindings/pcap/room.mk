@@ -1,2 +1,3 @@
 # captures
 libs/bindings/pcap := -lpcap
+pc/bindings/pcap := libpcap

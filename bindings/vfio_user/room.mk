@@ -1,1 +1,3 @@
 # the vfio-user server: no library
+libs/bindings/vfio_user := -pthread
+private/bindings/vfio_user := dxpu_vfio_user_copy.h dxpu_vfio_user_descriptors.h

@@ -1,1 +1,2 @@
 # the virtual switch: a pure header
+pure/bindings/vswitch := DXPU_VSWITCH

@@ -1,0 +1,115 @@
+# What `make install` puts where, and the libraries of it: libdxpu is dxpu.h, libdxpu-NAME the
+# binding of that name, each static and shared.  bindings/zlib has no functions to put into one.
+LIBDIR = $(PREFIX)/lib
+# Before 1.0 a minor version may change the ABI (spec/versions.md), afterwards only a major one.
+SONUM := $(shell echo $(VERSION) | sed -E 's/^(0\.[0-9]+|[0-9]+).*/\1/')
+BOUND := $(patsubst bindings/%/room.mk,%,$(wildcard bindings/*/room.mk))
+SHARED := $(filter-out zlib,$(BOUND))
+# $(call lib,BINDING): sodium is dxpu-sodium, the name of its library and its .pc file
+lib = dxpu-$(subst _,-,$1)
+public = $(filter-out $(addprefix bindings/$1/,$(private/bindings/$1)),$(wildcard bindings/$1/*.h))
+needs = $(foreach u,$(uses/bindings/$1),$(call lib,$(notdir $u)))
+deeply = $(foreach u,$(call deep,bindings/$1),$(call lib,$(notdir $u)))
+
+FLAGS/pic = -fPIC -fstack-protector-strong -fstack-clash-protection -U_FORTIFY_SOURCE \
+            -D_FORTIFY_SOURCE=2
+# Without a library of its own: the CRC by tables.
+build/pic/dxpu_core.o: dxpu.h
+	@mkdir -p $(@D)
+	$(call say,CC,$<)$(call compile,/pic) -DDXPU_CRC_TABLES=8 -DDXPU_IMPLEMENTATION -x c -c -o $@ $<
+
+# $(call library,NAME,OBJECTS,PUBLIC HEADERS,NAMES OF OTHERS,LIBRARIES): both kinds export what the
+# public headers declare, and nothing else.
+define library
+build/lib/lib$1.so.$(SONUM): $2 $3 $(patsubst %,build/lib/lib%.so.$(SONUM),$4)
+	@mkdir -p $$(@D) && nm -gj --defined-only $2 | LC_ALL=C sort -u >build/lib/$1.all
+	@grep -ohw 'dxpu_[a-z0-9_]*' $3 | LC_ALL=C sort -u | LC_ALL=C comm -12 - build/lib/$1.all \
+	  >build/lib/$1.names
+	@(echo 'DXPU_$(SONUM) { global:'; sed 's/$$$$/;/' build/lib/$1.names; echo 'local: *; };') \
+	  >build/lib/$1.map
+	$$(call say,LD,$$@)$$(CC) $$(CFLAGS) $$(FLAGS/pic) -shared -pthread -o $$@ $2 \
+	  -Wl,-soname,lib$1.so.$(SONUM),--version-script=build/lib/$1.map,-z,defs,-z,relro,-z,now \
+	  -Wl,--as-needed $(patsubst %,build/lib/lib%.so.$(SONUM),$4) $5
+build/lib/lib$1.a: build/lib/lib$1.so.$(SONUM)
+	$$(call say,AR,$$@)$$(LD) -r -o build/lib/$1.o $2 && \
+	  objcopy --keep-global-symbols=build/lib/$1.names build/lib/$1.o && rm -f $$@ && \
+	  $$(AR) rcsD $$@ build/lib/$1.o
+endef
+# $(call bound,BINDING)
+define bound
+build/pic/bindings/$1/pure.o: bindings/$1/dxpu_$1.h dxpu.h | build/include/dxpu.h
+	@mkdir -p $$(@D)
+	$$(call say,CC,$$<)$$(call compile,/pic) $$(call inc,bindings/$1) \
+	  -D$(pure/bindings/$1)_IMPLEMENTATION -x c -c -o $$@ $$<
+$(call library,$(call lib,$1),$(if $(pure/bindings/$1),build/pic/bindings/$1/pure.o,$(patsubst \
+  %.c,build/pic/%.o,$(call src,bindings/$1))),$(call public,$1),$(call deeply,$1) dxpu,$(libs/bindings/$1))
+endef
+$(eval $(call library,dxpu,build/pic/dxpu_core.o,dxpu.h,,))
+$(foreach b,$(SHARED),$(eval $(call bound,$b)))
+LIBRARIES := $(patsubst %,build/lib/lib%.a,dxpu $(foreach b,$(SHARED),$(call lib,$b)))
+
+# Files that name the place or the version: written at each installation.
+NAMES := dxpu $(foreach b,$(BOUND),$(call lib,$b))
+room = bindings/$(subst -,_,$(patsubst dxpu-%,%,$1))
+build/install/dxpu.pc: WHAT = PCIe over datagrams: dxpu.h and its library
+# Its functions are inline: who uses it calls the library below it, and has dxpu.h compiled itself.
+build/install/dxpu-zlib.pc: MORE = $(if $(DEFLATE), -DDXPU_ZLIB_USE_LIBDEFLATE=1)
+build/install/dxpu-zlib.pc: ASKS = $(pc/bindings/zlib)
+$(NAMES:%=build/install/%.pc): build/install/%.pc: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(LIBDIR)' 'includedir=$${prefix}/include' '' \
+	  'Name: $*' "Description: $(or $(WHAT),$$(sed -n '1s/^# //p' $(call room,$*)/room.mk))" \
+	  'Version: $(VERSION)' 'Requires: $(or $(ASKS),$(if $(filter-out dxpu,$*),$(or $(call needs,$(notdir $(call \
+	  room,$*))),dxpu)))' \
+	  'Requires.private: $(if $(ASKS),,$(pc/$(call room,$*)))' \
+	  'Libs: $(if $(filter-out dxpu-zlib,$*),-L$${libdir} -l$*)' \
+	  'Libs.private: $(if $(pc/$(call room,$*)),,$(libs/$(call room,$*)))' \
+	  'Cflags: -I$${includedir}$(MORE)' | sed 's/ *$$//' >$@
+# $(call target,CMAKE'S NAME,FILE,ROOM,WHAT IT NEEDS)
+target = echo '  _dxpu_library($1 $2 NEEDS $4$(if $(libs/$3), LIBS $(libs/$3)))';
+build/install/dxpu-config.cmake: bindings/dxpu-config.cmake FORCE
+	@mkdir -p $(@D)
+	@($(call target,dxpu,dxpu,,dxpu::header)$(foreach b,$(SHARED),$(call target,$(subst \
+	  _,-,$b),$(call lib,$b),bindings/$b,dxpu::dxpu $(foreach u,$(uses/bindings/$b),dxpu::$(subst \
+	  _,-,$(notdir $u)))))) >$@.libraries
+	@sed -e 's,@INCLUDE@,$(shell realpath -m --relative-to=$(LIBDIR)/cmake/dxpu $(PREFIX)/include),' \
+	  -e 's/@SONUM@/$(SONUM)/' -e 's/@ZLIB@/$(if $(DEFLATE),deflate,z)/' \
+	  -e 's/@DEFLATE@/$(if $(DEFLATE),1,0)/' -e '/@LIBRARIES@/{r $@.libraries' -e 'd}' $< >$@
+build/install/dxpu-config-version.cmake: bindings/dxpu-config-version.cmake FORCE
+	@mkdir -p $(@D) && sed -e 's/@VERSION@/$(VERSION)/' -e 's/@SONUM@/$(SONUM)/' $< >$@
+UNITS := $(notdir $(wildcard examples/*/*.service))
+$(UNITS:%=build/install/%): build/install/%: FORCE
+	@mkdir -p $(@D) && sed 's,/usr/local/bin,$(PREFIX)/bin,' examples/*/$* >$@
+
+# MODE:SOURCE:DESTINATION of each file; of a link its text is the source.
+put = $(foreach f,$2,$1:$f:$3/$(notdir $f))
+link = $(foreach f,$2,link:$1:$3/$f)
+PUT = $(call put,644,dxpu.h $(foreach b,$(BOUND),$(call public,$b)),$(PREFIX)/include) \
+  $(call put,644,$(LIBRARIES),$(LIBDIR)) \
+  $(foreach l,$(LIBRARIES:build/lib/%.a=%),link:$l.so.$(VERSION):$(LIBDIR)/$l.so.$(SONUM) \
+    link:$l.so.$(SONUM):$(LIBDIR)/$l.so 755:build/lib/$l.so.$(SONUM):$(LIBDIR)/$l.so.$(VERSION)) \
+  $(call put,755,build/libdxpu-inject.so,$(LIBDIR)) \
+  $(call put,644,$(NAMES:%=build/install/%.pc),$(LIBDIR)/pkgconfig) \
+  $(call put,644,$(CMAKE:%=build/install/%),$(LIBDIR)/cmake/dxpu) \
+  $(call put,755,$(INSTALLED:%=build/%),$(PREFIX)/bin) \
+  $(call put,644,$(wildcard examples/*/*.1),$(PREFIX)/share/man/man1) \
+  $(call put,644,$(wildcard bindings/*.3 bindings/*/*.3),$(PREFIX)/share/man/man3) \
+  $(call put,644,$(wildcard examples/*/*.conf),$(PREFIX)/share/doc/dxpu/examples) \
+  $(call put,644,$(wildcard examples/embed/*.c*),$(PREFIX)/share/doc/dxpu/examples/embed) \
+  $(call put,644,$(UNITS:%=build/install/%),$(PREFIX)/lib/systemd/system)
+CMAKE := dxpu-config.cmake dxpu-config-version.cmake
+
+## install    libraries, headers, programs, manuals, units: below DESTDIR, for PREFIX and LIBDIR
+install: all $(LIBRARIES) $(NAMES:%=build/install/%.pc) $(addprefix build/install/,$(CMAKE) $(UNITS))
+	@set -e; for e in $(PUT); do IFS=:; set -- $$e; unset IFS; echo "  PUT $$3"; \
+	  if [ $$1 = link ]; then ln -sf $$2 "$(DESTDIR)$$3"; \
+	  else install -Dm $$1 $$2 "$(DESTDIR)$$3"; fi; done
+	@[ "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
+
+## uninstall  remove what install has put there: with the same tree, DESTDIR, PREFIX and LIBDIR
+uninstall:
+	@set -e; for e in $(PUT); do rm -f "$(DESTDIR)$${e##*:}"; done
+	@rmdir $(addprefix $(DESTDIR),$(LIBDIR)/cmake/dxpu $(PREFIX)/share/doc/dxpu/examples/embed \
+	  $(PREFIX)/share/doc/dxpu/examples $(PREFIX)/share/doc/dxpu) 2>/dev/null || :
+.PHONY: FORCE
+.PHONY: install uninstall
