@@ -83,7 +83,6 @@ $(UNITS:%=build/install/%): build/install/%: FORCE
 
 # MODE:SOURCE:DESTINATION of each file; of a link its text is the source.
 put = $(foreach f,$2,$1:$f:$3/$(notdir $f))
-link = $(foreach f,$2,link:$1:$3/$f)
 PUT = $(call put,644,dxpu.h $(foreach b,$(BOUND),$(call public,$b)),$(PREFIX)/include) \
   $(call put,644,$(LIBRARIES),$(LIBDIR)) \
   $(foreach l,$(LIBRARIES:build/lib/%.a=%),link:$l.so.$(VERSION):$(LIBDIR)/$l.so.$(SONUM) \
