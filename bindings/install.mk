@@ -50,7 +50,7 @@ LIBRARIES := $(patsubst %,build/lib/lib%.a,dxpu $(foreach b,$(SHARED),$(call lib
 
 # Files that name the place or the version: written at each installation.
 NAMES := dxpu $(foreach b,$(BOUND),$(call lib,$b))
-room = bindings/$(subst -,_,$(patsubst dxpu-%,%,$1))
+room_of = bindings/$(subst -,_,$(patsubst dxpu-%,%,$1))
 build/install/dxpu.pc: WHAT = PCIe over datagrams: dxpu.h and its library
 # Its functions are inline: who uses it calls the library below it, and has dxpu.h compiled itself.
 build/install/dxpu-zlib.pc: MORE = $(if $(DEFLATE), -DDXPU_ZLIB_USE_LIBDEFLATE=1)
@@ -58,12 +58,12 @@ build/install/dxpu-zlib.pc: ASKS = $(pc/bindings/zlib)
 $(NAMES:%=build/install/%.pc): build/install/%.pc: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(LIBDIR)' 'includedir=$${prefix}/include' '' \
-	  'Name: $*' "Description: $(or $(WHAT),$$(sed -n '1s/^# //p' $(call room,$*)/room.mk))" \
+	  'Name: $*' "Description: $(or $(WHAT),$$(sed -n '1s/^# //p' $(call room_of,$*)/room.mk))" \
 	  'Version: $(VERSION)' 'Requires: $(or $(ASKS),$(if $(filter-out dxpu,$*),$(or $(call needs,$(notdir $(call \
-	  room,$*))),dxpu)))' \
-	  'Requires.private: $(if $(ASKS),,$(pc/$(call room,$*)))' \
+	  room_of,$*))),dxpu)))' \
+	  'Requires.private: $(if $(ASKS),,$(pc/$(call room_of,$*)))' \
 	  'Libs: $(if $(filter-out dxpu-zlib,$*),-L$${libdir} -l$*)' \
-	  'Libs.private: $(if $(pc/$(call room,$*)),,$(libs/$(call room,$*)))' \
+	  'Libs.private: $(if $(pc/$(call room_of,$*)),,$(libs/$(call room_of,$*)))' \
 	  'Cflags: -I$${includedir}$(MORE)' | sed 's/ *$$//' >$@
 # $(call target,CMAKE'S NAME,FILE,ROOM,WHAT IT NEEDS)
 target = echo '  _dxpu_library($1 $2 NEEDS $4$(if $(libs/$3), LIBS $(libs/$3)))';
