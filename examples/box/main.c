@@ -9,6 +9,7 @@
 #include "nvme.h"
 #include "vga.h"
 #include "leases.h"
+#include "notify.h"
 #include "program.h"
 #include "sandbox.h"
 #include "shards.h"
@@ -297,6 +298,7 @@ static int run_box(void)
     if (!set.keys.plain && !set.manager.address && !keys_count(the_box.keys, KEYS_FABRIC))
         fprintf(stderr, "dxpu-box: no host is authorized; give public keys of hosts with --peer "
                         "or --peers\n");
+    notify_ready("%u slot%s", the_box.count, the_box.count == 1 ? "" : "s");
     return shards_run(&the_box) ? PROGRAM_SYSTEM : PROGRAM_GOOD;
 }
 
@@ -313,6 +315,7 @@ int main(int argc, char **argv)
     int rc = program_options(&program, argc, argv);
     if (rc != PROGRAM_GO)
         return rc;
+    notify_start();
     set.sandbox.network = set.fabric.af_xdp != NULL;
     if (sandbox_start("dxpu-box", &set.sandbox, &wrong))
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;

@@ -4,6 +4,7 @@
 #include "control.h"
 #include "guests.h"
 #include "load.h"
+#include "notify.h"
 #include "parent.h"
 #include "program.h"
 #include "replay.h"
@@ -285,6 +286,7 @@ static int open_source(void)
 
 static int run(void)
 {
+    notify_ready("sending to %s", set.link.box);
     return link_run(&the_link);
 }
 
@@ -383,6 +385,7 @@ int main(int argc, char **argv)
     int rc = program_options(&program, argc, argv);
     if (rc != PROGRAM_GO)
         return rc;
+    notify_start();
     set.sandbox.network = set.fabric.af_xdp != NULL;
     if (sandbox_start("dxpu-host", &set.sandbox, &wrong))
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;

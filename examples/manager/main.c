@@ -8,6 +8,7 @@
 #include "audit.h"
 #include "console.h"
 #include "core.h"
+#include "notify.h"
 #include "program.h"
 #include "sandbox.h"
 #include "wire.h"
@@ -276,6 +277,11 @@ static bool check_store(void)
     return false;
 }
 
+static void say_serving(void)
+{
+    notify_ready("users at http://%s", api_address(the.api));
+}
+
 /* Say once that the store fails, and once that it works again.  False: it has to be opened anew,
    which is left to whoever starts this program. */
 static bool watch_store(void)
@@ -283,10 +289,14 @@ static bool watch_store(void)
     char text[256];
     store_fault fault;
     bool failed = core_store_failed(the.core, text);
-    if (failed && !the.store_failed)
+    if (failed && !the.store_failed) {
         fprintf(stderr, "dxpu-manager: %s\n", text);
-    if (!failed && the.store_failed)
+        notify_status("%s", text);
+    }
+    if (!failed && the.store_failed) {
         fprintf(stderr, "dxpu-manager: the store can be written again\n");
+        say_serving();
+    }
     the.store_failed = failed;
     if (!failed || store_commit(the.store, NULL, 0, &fault) != STORE_E_IO)
         return check_store();
@@ -333,6 +343,7 @@ static bool settle(void)
 
 static int run_manager(void)
 {
+    say_serving();
     while (!the.stopping) {
         if (!settle()) {
             (void)event_base_loop(the.base, EVLOOP_NONBLOCK); /* answers that tell it */
@@ -527,6 +538,7 @@ int main(int argc, char **argv)
     int rc = program_options(&program, argc, argv);
     if (rc != PROGRAM_GO)
         return rc;
+    notify_start();
     if (raise_files() || sandbox_start("dxpu-manager", &set.sandbox, &wrong_user))
         return wrong_user ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     wrong = keys_check(&set.keys);

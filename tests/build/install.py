@@ -270,7 +270,7 @@ def check_units(folder):
         options = re.findall(r"--[a-z-]+", start.group(2)) if start else []
         check("unit_starts_" + name, options and all(o + " " in told for o in options), text)
         wanted = ("DynamicUser=yes", "ProtectSystem=strict", "Restart=on-failure",
-                  "StateDirectory=")
+                  "StateDirectory=", "Type=notify\n")
         check("unit_hardened_" + name, all("\n" + w in text for w in wanted), text)
         check("unit_bounded_" + name, re.search(r"(?m)^MemoryMax=\d+[%G]$", text)
               and re.search(r"(?m)^TasksMax=\d+$", text), text)

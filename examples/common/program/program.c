@@ -5,6 +5,7 @@
 #endif
 #include "program.h"
 #include "fabric.h"
+#include "notify.h"
 #include "sandbox.h"
 
 #include <errno.h>
@@ -62,8 +63,10 @@ static void act(const program_loop *p, int number)
         p->on_usr1();
     else if (number == SIGHUP)
         p->on_hup();
-    else
+    else {
+        notify_stopping();
         p->on_stop();
+    }
 }
 
 static void on_signal(evutil_socket_t number, short what, void *user)

@@ -296,6 +296,7 @@ static int open_guest(keeper *k)
         return -1;
     fprintf(stderr, "dxpu-host: %llu slots, waiting for a guest at %s\n",
             (unsigned long long)k->set->guest->slots, k->set->guest->socket);
+    (void)keeper_tell(k->parent, KEEPER_OPEN, NULL, 0);
     return 0;
 }
 

@@ -20,6 +20,7 @@ enum {
     /* from it */
     KEEPER_HOLD = 'H',    /* the guest's connection: hold it, too */
     KEEPER_RELEASE = 'R', /* ... no more */
+    KEEPER_OPEN = 'O',    /* its socket is there: a guest can connect */
     KEEPER_KILL = 'K'     /* the worker does not read, or not as agreed */
 };
 

@@ -6,6 +6,7 @@
 #include "parent.h"
 #include "dxpu_libevent.h"
 #include "dxpu_vfio_user.h"
+#include "notify.h"
 #include "program.h"
 #include "sandbox.h"
 
@@ -36,7 +37,8 @@ typedef struct child {
 
 typedef struct keeper_child {
     child c;
-    int held; /* the guest's connection, -1: none */
+    int held;  /* the guest's connection, -1: none */
+    bool open; /* a guest can connect */
 } keeper_child;
 
 typedef struct parent {
@@ -45,6 +47,8 @@ typedef struct parent {
     keeper_child keeper[PARENT_GUESTS_MAX];
     child worker;
     bool again; /* a worker has served: the next one is a restart */
+    bool heard; /* this one has said something, or closed its socket: no more is read from it */
+    bool served, ready;
     uint64_t start_ns, pause_ns, end_ns;
     uint64_t stop_ns;      /* when a worker that was asked to end is ended; 0: it was not */
     bool stopping, ending; /* ending: the keepers were told, too */
@@ -66,6 +70,7 @@ static void close_if(int *fd)
 static void leave_parent(parent *p, const child *mine)
 {
     sigset_t none;
+    notify_leave();
     for (unsigned i = 0; i < sizeof caught / sizeof caught[0]; i++)
         (void)signal(caught[i],
                      caught[i] == SIGCHLD ? SIG_DFL : SIG_IGN); /* the parent has these */
@@ -169,6 +174,7 @@ static int start_worker(parent *p)
         crossing_close_fds(&links[i]);
     }
     p->start_ns = 0;
+    p->heard = p->served = false;
     return rc < 0 ? -1 : 0;
 }
 
@@ -195,6 +201,8 @@ static void end_keepers(parent *p)
 
 static void stop(parent *p)
 {
+    if (!p->stopping)
+        notify_stopping();
     p->stopping = true;
     if (!p->worker.pid) {
         end_keepers(p);
@@ -205,12 +213,28 @@ static void stop(parent *p)
         p->stop_ns = dxpu_udp_now_ns() + p->set->keeper[0].hold_ms * 1000000u + STOP_NS;
 }
 
-/* Did the worker, which has ended, open all that it was to open? */
-static bool worker_served(const parent *p)
+/* Did the worker, which may have ended, open all that it was to open?  It says nothing else. */
+static bool worker_served(parent *p)
 {
     int fd = -1;
     unsigned count = 0;
-    return p->worker.socket >= 0 && keeper_hear(p->worker.socket, &fd, &count) == PARENT_SERVED;
+    if (!p->heard && p->worker.socket >= 0) {
+        int kind = keeper_hear(p->worker.socket, &fd, &count);
+        p->heard = kind != 0;
+        p->served = kind == PARENT_SERVED;
+    }
+    return p->served;
+}
+
+/* All sockets are there, the guests' and the fabric's. */
+static void report_ready(parent *p)
+{
+    bool open = worker_served(p) && !p->stopping;
+    for (unsigned i = 0; i < p->set->guests; i++)
+        open = open && p->keeper[i].open;
+    if (open && !p->ready)
+        notify_ready("%u guest%s", p->set->guests, p->set->guests == 1 ? "" : "s");
+    p->ready |= open;
 }
 
 /* The exit status of a first worker that never served says what is wrong with the settings. */
@@ -280,7 +304,7 @@ static void on_keeper_end(parent *p, unsigned n, int status)
             "slots are detached\n",
             p->set->keeper[n].guest->socket, end_text(status, text));
     ask_worker(p, (unsigned char)(PARENT_ASK_ABANDON | n));
-    if (!any)
+    if (!any || !p->ready) /* a start that fails for one guest fails */
         stop(p);
 }
 
@@ -334,6 +358,8 @@ static bool on_message(parent *p, keeper_child *k, int kind, const int *fds, uns
     if (holds || kind == KEEPER_RELEASE) {
         close_if(&k->held);
         k->held = holds ? fds[0] : -1;
+    } else if (kind == KEEPER_OPEN) {
+        k->open = true;
     } else if (kind == KEEPER_KILL && p->worker.pid) {
         (void)kill(p->worker.pid, SIGKILL);
     }
@@ -392,7 +418,7 @@ static int wait_ms(uint64_t now, uint64_t at)
 
 static void wait_for_all(parent *p)
 {
-    struct pollfd fds[PARENT_GUESTS_MAX + 1];
+    struct pollfd fds[PARENT_GUESTS_MAX + 2];
     while (any_left(p)) {
         uint64_t now = dxpu_udp_now_ns(), at = p->start_ns ? p->start_ns : DXPU_NEVER;
         if (p->stopping)
@@ -403,12 +429,15 @@ static void wait_for_all(parent *p)
             fds[i + 1].fd = p->keeper[i].c.socket;
             fds[i + 1].events = POLLIN;
         }
-        if (poll(fds, p->set->guests + 1, wait_ms(now, at)) < 0 && errno != EINTR)
+        fds[p->set->guests + 1].fd = p->heard ? -1 : p->worker.socket;
+        fds[p->set->guests + 1].events = POLLIN;
+        if (poll(fds, p->set->guests + 2, wait_ms(now, at)) < 0 && errno != EINTR)
             break;
         for (unsigned i = 0; i < p->set->guests; i++) {
             if (p->keeper[i].c.socket >= 0) /* what a keeper said before its end, too */
                 on_keeper(p, i);
         }
+        report_ready(p);
         on_signals(p);
         now = dxpu_udp_now_ns();
         if (p->ending && now >= p->end_ns)

@@ -1,0 +1,113 @@
+/* notify.c - see notify.h
+   SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* SOCK_CLOEXEC */
+#endif
+#include "notify.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { STATUS_BYTES = 256, WAIT_S = 5 };
+
+static int to = -1;
+static bool ready;
+
+static int connect_to(const char *name)
+{
+    struct sockaddr_un at = { .sun_family = AF_UNIX };
+    const struct timeval wait = { WAIT_S, 0 };
+    size_t len = strlen(name);
+    int fd;
+    if ((name[0] != '/' && name[0] != '@') || len < 2 || len >= sizeof at.sun_path) {
+        errno = EINVAL;
+        return -1;
+    }
+    memcpy(at.sun_path, name, len);
+    if (name[0] == '@')
+        at.sun_path[0] = 0; /* an abstract name, which has no zero at its end */
+    fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    len += offsetof(struct sockaddr_un, sun_path) + (name[0] == '/');
+    /* A service manager that hangs delays a start, and does not prevent it. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
+    if (connect(fd, (const struct sockaddr *)&at, (socklen_t)len)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+void notify_start(void)
+{
+    const char *name = getenv("NOTIFY_SOCKET");
+    if (!name || !*name)
+        return;
+    to = connect_to(name);
+    if (to < 0)
+        fprintf(stderr, "NOTIFY_SOCKET %s: %s; the service manager gets no READY=1\n", name,
+                strerror(errno));
+    (void)unsetenv("NOTIFY_SOCKET");
+}
+
+/* A write(), which every sandbox allows.  What does not arrive is the service manager's loss. */
+static void say(const char *head, const char *format, va_list args)
+{
+    char text[STATUS_BYTES];
+    size_t len = (size_t)snprintf(text, sizeof text, "%sSTATUS=", head);
+    (void)vsnprintf(text + len, sizeof text - len, format, args);
+    if (write(to, text, strlen(text)) < 0 && (errno == EPIPE || errno == ECONNREFUSED))
+        notify_leave();
+}
+
+void notify_ready(const char *format, ...)
+{
+    va_list args;
+    if (to < 0)
+        return;
+    va_start(args, format);
+    say(ready ? "" : "READY=1\n", format, args);
+    va_end(args);
+    ready = true;
+}
+
+void notify_status(const char *format, ...)
+{
+    va_list args;
+    if (to < 0)
+        return;
+    va_start(args, format);
+    say("", format, args);
+    va_end(args);
+}
+
+static void stopping(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say("STOPPING=1\n", format, args);
+    va_end(args);
+}
+
+void notify_stopping(void)
+{
+    if (to >= 0)
+        stopping("closing gracefully");
+}
+
+void notify_leave(void)
+{
+    if (to >= 0)
+        close(to);
+    to = -1;
+}
