@@ -176,7 +176,7 @@ static int net_add(const keys_peer *p)
 #define read(fd, out, cap)                     ((void)(fd), net_read(out, cap))
 #define tcflush(fd, which)                     net_flush()
 #define sodium_allocarray                      calloc
-#define keys_add(program, file, p)             net_add(p)
+#define keys_add(file, p)                      net_add(p)
 
 #define say say_it
 #include "enroll_talk.c"

@@ -575,7 +575,7 @@ static void start(void)
         set.mtu = 1280;
         set.hold_ms = HOLD_MS;
         set.keys = &lists[i];
-        must(fabric_open(&fabrics[i], "test", &set, CAPACITY, &cb) == 0);
+        must(fabric_open(&fabrics[i], &set, CAPACITY, &cb) == 0);
     }
 }
 

@@ -10,12 +10,13 @@
 
 static FILE *open_input(void);
 static unsigned told;
-static int tell(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#include "log.h"
 #define fopen(path, mode) open_input()
-#define fprintf           tell
+#define log_error         tell
 #include "options.c"
 #undef fopen
-#undef fprintf
+#undef log_error
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -33,22 +34,21 @@ static FILE *open_input(void)
     return fmemopen((void *)(uintptr_t)input, input_bytes, "r");
 }
 
-static int tell(FILE *to, const char *format, ...)
+static void tell(const char *format, ...)
 {
     char text[4096];
     va_list args;
-    (void)to;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     told++;
-    return 0;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     bool flag = false;
-    uint64_t number = 5, bytes = 4096;
+    uint64_t number = 5, bytes = 4096, seconds = 1;
+    double real = 1;
     const char *text = NULL;
     unsigned pick = 0;
     char name[] = "fuzz", config[] = "--config=file", *arguments[] = { name, config, NULL };
@@ -58,17 +58,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         { "size", "BYTES", "a size", OPTION_SIZE, &bytes, 4096, 1 << 30 },
         { "text", "TEXT", "a text", OPTION_TEXT, &text, 0, 0 },
         { "choice", "one|two|three", "a choice", OPTION_CHOICE, &pick, 0, 0 },
+        { "wait", "[S]", "a time", OPTION_SECONDS, &seconds, 1, 3600 },
+        { "real", "X", "a real number", OPTION_REAL, &real, 500, 1500 },
     };
-    const option_program program = { "fuzz", "", "", rows, sizeof rows / sizeof *rows, "" };
+    const option_program program = {
+        "fuzz", "", "", rows, sizeof rows / sizeof *rows, "", NULL, 0
+    };
     int rc;
     if (!size)
         return 0;
     input = data;
     input_bytes = size;
     told = 0;
-    rc = options_parse(&program, 2, arguments);
+    rc = options_parse(&program, 2, arguments, NULL);
     must((rc == OPTIONS_WRONG) == (told != 0) && rc != OPTIONS_SHOWN);
-    must(number >= 5 && number <= 1000 && bytes >= 4096 && bytes <= 1 << 30 && pick < 3);
+    must(number >= 5 && number <= 1000 && bytes >= 4096 && bytes <= 1 << 30 && pick < 3 &&
+         seconds >= 1 && seconds <= 3600 && real >= 0.5 && real <= 1.5);
     free((void *)(uintptr_t)text); /* the file's, as there is none on the command line */
     return 0;
 }

@@ -4,6 +4,7 @@
    CONTENTS   1 Durable changes   2 Wiping   3 Requests   4 Admission
               5 What the manager is told */
 #include "leases.h"
+#include "log.h"
 #include "state.h"
 
 enum { TEXT_BYTES = 160 };
@@ -66,11 +67,11 @@ static bool speaks_of(uint8_t phase, uint64_t recorded, uint64_t now, bool prist
    stays as it is, so that the lease is back with the medium. */
 static void do_not_serve(box *b, unsigned number)
 {
-    fprintf(stderr,
-            "dxpu-box: slot %u: its lease (%s) has its data on another --file, --size or disk, and "
-            "is not served from this one; start the box with that one, or, when it is gone, have "
-            "this one wiped: dxpu repair (--state in dxpu-box(1): a medium that was moved)\n",
-            number, dxpu_control_state_name(b->phase[number - 1]));
+    log_warning(
+        "slot %u: its lease (%s) has its data on another --file, --size or disk, and "
+        "is not served from this one; start the box with that one, or, when it is gone, have "
+        "this one wiped: dxpu repair (--state in dxpu-box(1): a medium that was moved)",
+        number, dxpu_control_state_name(b->phase[number - 1]));
     b->phase[number - 1] = DXPU_CONTROL_SLOT_EMPTY;
     b->slots[number - 1].broken = b->slots[number - 1].elsewhere = true;
 }
@@ -98,10 +99,9 @@ static void look(box *b, unsigned number)
         }
         *phase = DXPU_CONTROL_SLOT_EMPTY;
         if (!pristine)
-            fprintf(stderr,
-                    "dxpu-box: slot %u: not this --file, --size or disk was wiped; whose data it "
-                    "has is not known: dxpu repair wipes it\n",
-                    number);
+            log_warning("slot %u: not this --file, --size or disk was wiped; whose data it "
+                        "has is not known: dxpu repair wipes it",
+                        number);
     }
     if (pristine && *phase == DXPU_CONTROL_SLOT_EMPTY)
         *phase = DXPU_CONTROL_SLOT_WIPED; /* nobody's data are there */
@@ -135,10 +135,9 @@ void leases_begin(box *b)
     for (unsigned i = 0; i < b->count; i++) {
         dxpu_box_entry *e = &b->entries[i];
         if (b->phase[i] == DXPU_CONTROL_SLOT_HELD && !lease_fits(b, i)) {
-            fprintf(stderr,
-                    "dxpu-box: slot %u: its lease %s; it waits for its manager's next one\n", i + 1,
-                    b->lease_key[i].known ? "has a key, and this box is run --plain"
-                                          : "is from before there were keys");
+            log_warning("slot %u: its lease %s; it waits for its manager's next one", i + 1,
+                        b->lease_key[i].known ? "has a key, and this box is run --plain"
+                                              : "is from before there were keys");
         } else if (b->phase[i] == DXPU_CONTROL_SLOT_HELD) {
             e->used = true;
             e->epoch = e->epoch_seen;
@@ -161,8 +160,7 @@ static void end_wipe(box *b, unsigned number, bool wiped)
         s->broken = s->elsewhere = s->unfit = false;
         return;
     }
-    fprintf(stderr, "dxpu-box: slot %u: its data could not be wiped; it is not lent again\n",
-            number);
+    log_warning("slot %u: its data could not be wiped; it is not lent again", number);
     manager_alarm(b->manager, number, DXPU_CONTROL_ALARM_STORAGE, b->entries[number - 1].epoch_seen,
                   "the data could not be wiped");
 }
@@ -371,7 +369,7 @@ void leases_fault(void *user, const char *what)
     box *b = s->shard->box;
     unsigned number = (unsigned)(s - b->slots) + 1;
     s->broken = true;
-    fprintf(stderr, "dxpu-box: slot %u: %s\n", number, what);
+    log_note("slot %u: %s", number, what);
     manager_changed(b->manager, number);
     manager_alarm(b->manager, number, DXPU_CONTROL_ALARM_STORAGE, b->entries[number - 1].epoch,
                   what);

@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "console.h"
+#include "log.h"
 #include "eptest.h"
 #include "memory.h"
 #include "nvme.h"
@@ -33,7 +34,7 @@ static struct {
     sandbox_settings sandbox;
     uint64_t limit_tlps, limit_bytes;
     dxpu_guard_allowed allowed;
-    bool json, stats, quiet;
+    bool json, stats;
 } set = { .fabric = FABRIC_SETTINGS_DEFAULT(NULL),
           .slots = 1,
           .disk_threads = JOBS_SHARE,
@@ -105,7 +106,6 @@ static const option_row rows[] = {
     { "stats", NULL, "print all statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
     { "json", NULL, "print statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json,
       0, 0 },
-    { "quiet", NULL, "no line on stderr for each lease", OPTION_FLAG, &set.quiet, 0, 0 },
 };
 
 static box the_box;
@@ -132,11 +132,10 @@ static void warn_of_shared_slots(void)
     unsigned shared =
         set.keys.plain || set.manager.address ? 0 : keys_shared_slot(the_box.keys, the_box.count);
     if (shared)
-        fprintf(stderr,
-                "dxpu-box: WARNING: several public keys may open slot %u, so one host can take "
-                "it from another with a higher epoch; give each its slots= in --peers, or use "
-                "--manager\n",
-                shared);
+        log_warning("WARNING: several public keys may open slot %u, so one host can take "
+                    "it from another with a higher epoch; give each its slots= in --peers, or use "
+                    "--manager",
+                    shared);
 }
 
 static void on_hup(void)
@@ -156,7 +155,9 @@ static option_program program = {
     sizeof rows / sizeof rows[0],
     "SIGUSR1 prints statistics, SIGHUP reloads --peers, Ctrl-C closes all channels gracefully.\n"
     "exit status: 0 stopped on request, 2 usage, 3 system error, 5 the file of --state or\n"
-    "--identity is damaged\n"
+    "--identity is damaged\n",
+    NULL,
+    0
 };
 
 /* 1 to max printable characters. */
@@ -262,14 +263,13 @@ static int open_box(void)
 {
     bool wrong;
     int rc;
-    the_box.keys = set.fabric.keys = keys_open("dxpu-box", &set.keys, &wrong);
+    the_box.keys = set.fabric.keys = keys_open(&set.keys, &wrong);
     if (!the_box.keys)
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     the_box.count = (unsigned)set.slots;
     the_box.disk_threads = (unsigned)set.disk_threads;
     the_box.node = set.manager.address ? 0 : (uint32_t)set.node; /* 0: it will be told */
     the_box.state_file = set.state;
-    the_box.quiet = set.quiet;
     the_box.allowed = set.allowed;
     the_box.limit_tlps = set.limit_tlps;
     the_box.limit_bytes = set.limit_bytes;
@@ -277,7 +277,7 @@ static int open_box(void)
     the_box.group_slots = (unsigned)set.group_slots;
     the_box.managed = set.manager.address != NULL;
     if (the_box.managed) {
-        rc = identity_file_open("dxpu-box", set.manager.identity, the_box.identity);
+        rc = identity_file_open(set.manager.identity, the_box.identity);
         if (rc)
             return rc;
     }
@@ -286,9 +286,8 @@ static int open_box(void)
     rc = slots_open(&the_box, kinds[set.kind], &set.device);
     if (rc)
         return rc;
-    return open_control() || recorder_open(&the_box.record, "dxpu-box", "--record", set.record)
-               ? PROGRAM_SYSTEM
-               : PROGRAM_GOOD;
+    return open_control() || recorder_open(&the_box.record, "--record", set.record) ? PROGRAM_SYSTEM
+                                                                                    : PROGRAM_GOOD;
 }
 
 static int run_box(void)
@@ -296,8 +295,8 @@ static int run_box(void)
     shards_say(&the_box);
     warn_of_shared_slots();
     if (!set.keys.plain && !set.manager.address && !keys_count(the_box.keys, KEYS_FABRIC))
-        fprintf(stderr, "dxpu-box: no host is authorized; give public keys of hosts with --peer "
-                        "or --peers\n");
+        log_warning("no host is authorized; give public keys of hosts with --peer "
+                    "or --peers");
     notify_ready("%u slot%s", the_box.count, the_box.count == 1 ? "" : "s");
     return shards_run(&the_box) ? PROGRAM_SYSTEM : PROGRAM_GOOD;
 }
@@ -317,11 +316,11 @@ int main(int argc, char **argv)
         return rc;
     notify_start();
     set.sandbox.network = set.fabric.af_xdp != NULL;
-    if (sandbox_start("dxpu-box", &set.sandbox, &wrong))
+    if (sandbox_start(&set.sandbox, &wrong))
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     why = check(); /* it may ask for addresses of names: S-120 */
     if (why)
-        return program_usage(&program, why);
+        return program_usage(why);
     console_start();
     rc = open_box();
     if (!rc)

@@ -3,6 +3,7 @@
 
    CONTENTS   1 A loop   2 Opening   3 Running   4 Requests   5 Statistics */
 #include "shards.h"
+#include "log.h"
 #include "leases.h"
 #include "shots.h"
 
@@ -17,7 +18,7 @@ enum { CHANNELS_PER_SLOT = 4 };
 /* completions on their way to a host, each slot: 128 KB of reads */
 enum { COMPLETION_HEADERS = 1024, COMPLETION_UNITS = 8192 };
 
-enum { PORT_TRIES = 100, LISTED_MAX = 4 };
+enum { PORT_TRIES = 100, LISTED_MAX = 4, ADDRESSES_BYTES = 1024 };
 
 /* ==== 1  A loop =============================================================================== */
 
@@ -86,7 +87,7 @@ static int run_shard(void *user)
 {
     int rc = fabric_run(&((shard *)user)->fabric);
     if (rc)
-        fprintf(stderr, "dxpu-box: waiting for events: %s\n", strerror(errno));
+        log_error("waiting for events: %s", strerror(errno));
     return rc;
 }
 
@@ -108,7 +109,7 @@ static int open_wake(shard *sh)
             event_new(dxpu_udp_base(sh->fabric.udp), sh->wake, EV_READ | EV_PERSIST, on_wake, sh);
     if (sh->woken && !event_add(sh->woken, NULL))
         return 0;
-    fprintf(stderr, "dxpu-box: no eventfd for a loop: %s\n", strerror(errno));
+    log_error("no eventfd for a loop: %s", strerror(errno));
     return -1;
 }
 
@@ -136,7 +137,7 @@ static int open_shard(box *b, unsigned index, const fabric_settings *net)
     own.shard = index;
     own.beside = index ? &b->shards[0].fabric : NULL;
     own.in_a_row = true; /* M-73 */
-    rc = fabric_open(&sh->fabric, "dxpu-box", &own, slots_of(sh) * CHANNELS_PER_SLOT, &cb);
+    rc = fabric_open(&sh->fabric, &own, slots_of(sh) * CHANNELS_PER_SLOT, &cb);
     if (rc)
         return rc;
     sh->fabric.base.tx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
@@ -172,7 +173,7 @@ int shards_open(box *b, const fabric_settings *net)
     int rc;
     b->shards = calloc((size_t)net->shards, sizeof *b->shards);
     if (!b->shards) {
-        fprintf(stderr, "dxpu-box: out of memory\n");
+        log_error("out of memory");
         return -1;
     }
     b->shard_count = (unsigned)net->shards;
@@ -184,13 +185,13 @@ int shards_open(box *b, const fabric_settings *net)
         rc = open_all(b, net);
     }
     if (rc == FABRIC_TAKEN)
-        fprintf(stderr, "dxpu-box: --listen %s: no %u free ports in a row; name the first one\n",
-                net->listen, b->shard_count);
+        log_error("--listen %s: no %u free ports in a row; name the first one", net->listen,
+                  b->shard_count);
     if (rc)
         return -1;
     b->base = b->shard_count > 1 ? event_base_new() : dxpu_udp_base(b->shards[0].fabric.udp);
     if (!b->base)
-        fprintf(stderr, "dxpu-box: libevent has no event base\n");
+        log_error("libevent has no event base");
     return b->base ? 0 : -1;
 }
 
@@ -205,37 +206,39 @@ int shards_close(box *b)
     return rc;
 }
 
-static void say_addresses(const shard *sh, const char *between)
+static const char *print_addresses(const shard *sh, char out[ADDRESSES_BYTES])
 {
     char text[DXPU_UDP_TEXT_BYTES];
-    for (unsigned i = 0; i < dxpu_udp_sockets(sh->fabric.udp); i++)
-        fprintf(stderr, "%s%s", i ? between : "",
-                dxpu_udp_print(dxpu_udp_local(sh->fabric.udp, i), text));
+    size_t len = 0;
+    out[0] = '\0';
+    for (unsigned i = 0; i < dxpu_udp_sockets(sh->fabric.udp) && len < ADDRESSES_BYTES; i++)
+        len += (size_t)snprintf(out + len, ADDRESSES_BYTES - len, "%s%s", i ? ", " : "",
+                                dxpu_udp_print(dxpu_udp_local(sh->fabric.udp, i), text));
+    return out;
 }
 
 static void say_slots(const shard *sh)
 {
     unsigned count = slots_of(sh), each = sh->box->shard_count;
-    fprintf(stderr, "dxpu-box: slot%s ", count == 1 ? "" : "s");
+    char list[LISTED_MAX * 16] = "", addresses[ADDRESSES_BYTES];
+    int len = 0;
     for (unsigned i = 0; i < count; i++) {
+        const char *between = i ? ", " : "";
         if (count > LISTED_MAX && i == LISTED_MAX - 1) {
-            fprintf(stderr, " ... ");
+            between = " ... ";
             i = count - 1;
-        } else if (i) {
-            fprintf(stderr, ", ");
         }
-        fprintf(stderr, "%u", i * each + sh->index + 1);
+        len += snprintf(list + len, sizeof list - (size_t)len, "%s%u", between,
+                        i * each + sh->index + 1);
     }
-    fprintf(stderr, " at ");
-    say_addresses(sh, ", ");
-    fprintf(stderr, "\n");
+    log_note("slot%s %s at %s", count == 1 ? "" : "s", list, print_addresses(sh, addresses));
 }
 
 void shards_say(const box *b)
 {
-    fprintf(stderr, "dxpu-box: %u slot%s at ", b->count, b->count == 1 ? "" : "s");
-    say_addresses(&b->shards[0], ", ");
-    fprintf(stderr, ", CRC-32 by %s\n", fabric_crc_name());
+    char addresses[ADDRESSES_BYTES];
+    log_note("%u slot%s at %s, CRC-32 by %s", b->count, b->count == 1 ? "" : "s",
+             print_addresses(&b->shards[0], addresses), fabric_crc_name());
     for (unsigned i = 0; b->shard_count > 1 && i < b->shard_count; i++)
         say_slots(&b->shards[i]);
 }

@@ -1,6 +1,7 @@
 /* shots.c - see shots.h
    SPDX-License-Identifier: MIT */
 #include "shots.h"
+#include "log.h"
 
 #include "screenshot.h"
 
@@ -129,7 +130,7 @@ shots *shots_open(box *b)
         if (s->turn && s->woken && (s->lane || !b->pool) && !event_add(s->woken, NULL))
             return s;
     }
-    fprintf(stderr, "dxpu-box: nothing to make pictures with: %s\n", strerror(errno));
+    log_error("nothing to make pictures with: %s", strerror(errno));
     shots_close(s);
     return NULL;
 }

@@ -7,6 +7,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "slots.h"
+#include "log.h"
 #include "identity.h"
 #include "leases.h"
 #include "program.h"
@@ -124,10 +125,9 @@ static int submit(slot *s, dxpu_bytes tlp, uint64_t now)
    under a limit, that takes less than it causes the memory of all others is not to pay for it. */
 static void overflow(slot *s)
 {
-    fprintf(stderr,
-            "dxpu-box: slot %u: its host takes too little of what the device sends; the channel "
-            "ends\n",
-            s->active->slot);
+    log_warning("slot %u: its host takes too little of what the device sends; the channel "
+                "ends",
+                s->active->slot);
     dxpu_channel_reset(&s->active->ch, DXPU_REASON_HOLD);
 }
 
@@ -190,11 +190,9 @@ static void turn_away(slot *s, dxpu_bytes tlp, unsigned reason)
     uint8_t bytes[REFUSAL_BYTES];
     dxpu_bytes answer = refusal_encode(tlp, DXPU_CPL_UR, bytes);
     if (s->alarmed != epoch)
-        fprintf(
-            stderr,
-            "dxpu-box: slot %u: its device is not let out, epoch %llu: a TLP that %s; more of this "
-            "is only counted\n",
-            s->active->slot, (unsigned long long)epoch, dxpu_guard_text(reason));
+        log_warning("slot %u: its device is not let out, epoch %llu: a TLP that %s; more of this "
+                    "is only counted",
+                    s->active->slot, (unsigned long long)epoch, dxpu_guard_text(reason));
     s->alarmed = epoch;
     s->turned_away++;
     if (!answer.len)
@@ -417,10 +415,9 @@ static uint8_t refuse_key(shard *sh, unsigned number, const uint8_t *key)
     char who[KEYS_TEXT_BYTES];
     sh->refused_key++;
     if (!sh->told_key && key)
-        fprintf(stderr,
-                "dxpu-box: slot %u: not for %s; name the slot in its slots= of --peers, or where a "
-                "manager lends it, ask that one\n",
-                number, keys_text(sh->box->keys, key, who));
+        log_warning("slot %u: not for %s; name the slot in its slots= of --peers, or where a "
+                    "manager lends it, ask that one",
+                    number, keys_text(sh->box->keys, key, who));
     sh->told_key = true;
     return DXPU_REASON_NO_SLOT; /* no more is said to who may not know of the others' */
 }
@@ -490,8 +487,7 @@ static uint8_t bind_slot(box *b, const fabric_channel *c)
     if (b->state_file && e->epoch_seen != before.epoch_seen &&
         state_keep(e, b->phase[c->slot - 1], b->medium[c->slot - 1], &b->lease_key[c->slot - 1])) {
         *e = before; /* as if it had not dialed: the next one with this epoch writes again */
-        fprintf(stderr, "dxpu-box: slot %u: a lease that could be forgotten is not granted\n",
-                c->slot);
+        log_warning("slot %u: a lease that could be forgotten is not granted", c->slot);
         return DXPU_REASON_NO_SLOT;
     }
     s->owned = key != NULL;
@@ -502,13 +498,12 @@ static uint8_t bind_slot(box *b, const fabric_channel *c)
 
 /* ==== 4  Life ================================================================================= */
 
-static void say(const box *b, const fabric_channel *c, const char *what, const char *why)
+static void say(const fabric_channel *c, const char *what, const char *why)
 {
     char text[DXPU_UDP_TEXT_BYTES];
-    if (!b->quiet)
-        fprintf(stderr, "dxpu-box: slot %u: %s node %u at %s, epoch %llu%s%s\n", c->slot, what,
-                c->ch.cfg.remote.node, dxpu_udp_print(fabric_peer(c), text),
-                (unsigned long long)c->ch.cfg.epoch, why ? ": " : "", why ? why : "");
+    log_info("slot %u: %s node %u at %s, epoch %llu%s%s", c->slot, what, c->ch.cfg.remote.node,
+             dxpu_udp_print(fabric_peer(c), text), (unsigned long long)c->ch.cfg.epoch,
+             why ? ": " : "", why ? why : "");
 }
 
 /* Nothing is left for whoever comes next (S-112). */
@@ -536,20 +531,20 @@ void slots_up(void *user, fabric_channel *c, uint64_t now_ns)
     uint8_t reason = bind_slot(b, c);
     (void)now_ns;
     if (reason != DXPU_REASON_NONE) {
-        say(b, c, "refused", dxpu_reason_text(reason));
+        say(c, "refused", dxpu_reason_text(reason));
         dxpu_channel_reset(&c->ch, reason);
         return;
     }
     slots_end(s, DXPU_REASON_REPLACED); /* before the first TLP of the new one is looked at */
     if (guard_begin(&s->guard)) {
-        say(b, c, "refused", "out of memory");
+        say(c, "refused", "out of memory");
         dxpu_channel_reset(&c->ch, DXPU_REASON_BUSY);
         return;
     }
     s->active = c;
     s->incarnations++;
     manager_changed(b->manager, c->slot);
-    say(b, c, "lent to", NULL);
+    say(c, "lent to", NULL);
 }
 
 void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
@@ -563,7 +558,7 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
         fabric_paths_keep(&s->past, c);
     if (s->active != c) {
         if (c->up)
-            say(b, c, "an earlier channel is over of", end);
+            say(c, "an earlier channel is over of", end);
         return;
     }
     s->last_error = dxpu_channel_error(&c->ch);
@@ -571,17 +566,17 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
     clean(s);
     manager_changed(b->manager, c->slot);
     if (b->managed) { /* only the manager ends a lease */
-        say(b, c, "no channel any more of", end);
+        say(c, "no channel any more of", end);
         return;
     }
     /* Only the host gives a lease back.  After silence the slot stays its own, so that nobody with
        the same epoch can slip in while it may still be alive. */
     if (dxpu_channel_state(&c->ch) == DXPU_STATE_CLOSED) {
         (void)dxpu_box_release(&b->table, c->slot);
-        say(b, c, "given back by", dxpu_reason_text(dxpu_channel_reason(&c->ch)));
+        say(c, "given back by", dxpu_reason_text(dxpu_channel_reason(&c->ch)));
     } else {
         snprintf(why, sizeof why, "%s; kept for it, until a host brings a higher epoch", end);
-        say(b, c, "lost", why);
+        say(c, "lost", why);
     }
 }
 
@@ -646,7 +641,7 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
     char files[16384], layout[4096];
     if (set->file) { /* two devices never share their blocks */
         if (files_of_slot(set->file, index, files, sizeof files)) {
-            fprintf(stderr, "dxpu-box: --file: the names are too long\n");
+            log_error("--file: the names are too long");
             return -1;
         }
         own.file = files;
@@ -701,19 +696,18 @@ int slots_open(box *b, const device_kind *kind, const device_settings *s)
     b->lease_key = calloc(count, sizeof *b->lease_key);
     if (!b->slots || !b->entries || !b->phase || !b->medium || !b->lease_key ||
         dxpu_box_init(&b->table, b->entries, count) != DXPU_OK) {
-        fprintf(stderr, "dxpu-box: out of memory for %u slots\n", count);
+        log_error("out of memory for %u slots", count);
         return PROGRAM_SYSTEM;
     }
     if (!open_reserves(b) || (b->disk_threads && !(b->pool = jobs_pool_new(b->disk_threads)))) {
-        fprintf(stderr, "dxpu-box: out of memory\n");
+        log_error("out of memory");
         return PROGRAM_SYSTEM;
     }
     for (unsigned i = 0; i < count; i++) {
         if (open_slot(b, i, kind, s)) {
-            fprintf(stderr,
-                    "dxpu-box: no device for slot %u; if nothing else is said, lower --memory or "
-                    "--slots\n",
-                    i + 1);
+            log_error("no device for slot %u; if nothing else is said, lower --memory or "
+                      "--slots",
+                      i + 1);
             return PROGRAM_SYSTEM;
         }
     }
@@ -850,7 +844,7 @@ unsigned slots_paths(void *user, const dxpu_udp_address *here,
     for (unsigned i = 0; i < count; i++)
         control_address_from(&from[i], &out[i]);
     if (!count)
-        fprintf(stderr, "dxpu-box: no address to give to hosts; name some with --advertise\n");
+        log_error("no address to give to hosts; name some with --advertise");
     return count;
 }
 

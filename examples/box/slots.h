@@ -133,7 +133,6 @@ typedef struct box {
     control *control;        /* NULL: none */
     struct shots *shots;     /* NULL: there is nobody to show them to */
     manager_link *manager;   /* NULL: none */
-    bool quiet;
 } box;
 
 /* Make the slots with a device of `kind` each, when the shards are open, and read the state file.

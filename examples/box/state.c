@@ -4,6 +4,7 @@
 #define _DEFAULT_SOURCE /* flock() */
 #endif
 #include "state.h"
+#include "log.h"
 
 #include "durable.h"
 #include "dxpu_control.h"
@@ -43,10 +44,9 @@ static struct {
 
 static int complain(const char *what, const char *file)
 {
-    fprintf(stderr,
-            "dxpu-box: cannot %s --state %s: %s; name a file in a directory that exists and is "
-            "writable, with room on its disk\n",
-            what, file, strerror(errno));
+    log_error("cannot %s --state %s: %s; name a file in a directory that exists and is "
+              "writable, with room on its disk",
+              what, file, strerror(errno));
     return PROGRAM_SYSTEM;
 }
 
@@ -148,7 +148,7 @@ static int lock_file(const char *file)
         return 0;
     if (errno != EWOULDBLOCK)
         return complain("lock", file);
-    fprintf(stderr, "dxpu-box: --state %s: another box has it; give each box its own file\n", file);
+    log_error("--state %s: another box has it; give each box its own file", file);
     return PROGRAM_SYSTEM;
 }
 
@@ -176,19 +176,17 @@ static int read_file(const char *file, const dxpu_box_table *t, uint8_t *phase, 
         return errno == ENOENT ? 0 : complain("read", file);
     for (unsigned n = 1; !rc && fgets(line, sizeof line, f); n++) {
         if (!read_line(line, &l)) {
-            fprintf(
-                stderr,
-                "dxpu-box: --state %s line %u is not `slot epoch host-node host-slot` in "
+            log_error(
+                "--state %s line %u is not `slot epoch host-node host-slot` in "
                 "numbers, and perhaps a state, its medium and a key; mend the line, or remove the "
                 "file when every "
-                "older lease is over\n",
+                "older lease is over",
                 file, n);
             rc = PROGRAM_DAMAGED;
         } else if (!phase && l.phase != DXPU_CONTROL_SLOT_EMPTY) {
-            fprintf(stderr,
-                    "dxpu-box: --state %s line %u is a manager's: give --manager, or another file "
-                    "when that one is to know nothing of this box any more\n",
-                    file, n);
+            log_error("--state %s line %u is a manager's: give --manager, or another file "
+                      "when that one is to know nothing of this box any more",
+                      file, n);
             rc = PROGRAM_USAGE;
         } else if (take_line(&l, t, phase, medium, key)) {
             rc = complain("keep", file);

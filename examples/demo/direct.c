@@ -8,6 +8,7 @@
 
    CONTENTS   1 The wire in place of a channel   2 The loop   3 The program */
 #include "nvme.h"
+#include "log.h"
 #include "guest.h"
 #include "dxpu_libevent.h"
 #include "options.h"
@@ -277,7 +278,7 @@ static int open_device(void)
         wire.device = nvme_kind.create(&set.device, &wire.port);
     if (wire.device)
         return 0;
-    fprintf(stderr, "dxpu-direct: no device: no memory, or --file cannot be used\n");
+    log_error("no device: no memory, or --file cannot be used");
     return -1;
 }
 
@@ -307,7 +308,7 @@ static int open_all(void)
         return -1;
     loop.udp = dxpu_udp_parse("127.0.0.1:0", &cfg.local[0]) ? NULL : dxpu_udp_open(&cfg, &why);
     if (!loop.udp) {
-        fprintf(stderr, "dxpu-direct: cannot open a loop\n");
+        log_error("cannot open a loop");
         return -1;
     }
     for (unsigned i = 0; i < DXPU_VSWITCH_SLOTS_MAX; i++)
@@ -316,7 +317,7 @@ static int open_all(void)
     if (!loop.guest)
         return -1;
     wire.tags = guest_tags(loop.guest, 1);
-    fprintf(stderr, "dxpu-direct: waiting for a guest at %s\n", set.guest.socket);
+    log_note("waiting for a guest at %s", set.guest.socket);
     return 0;
 }
 
@@ -327,12 +328,14 @@ int main(int argc, char **argv)
                                DXPU_VERSION,
                                rows,
                                sizeof rows / sizeof rows[0],
-                               "exit status: 0 stopped as asked, 2 usage, 3 system error\n" };
-    int rc = options_parse(&program, argc, argv);
+                               "exit status: 0 stopped as asked, 2 usage, 3 system error\n",
+                               NULL,
+                               0 };
+    int rc = options_parse(&program, argc, argv, NULL);
     if (rc != OPTIONS_GO)
         return rc == OPTIONS_SHOWN ? 0 : 2;
     if (!set.guest.socket) {
-        fprintf(stderr, "dxpu-direct: --vfio-user SOCKET is missing; see dxpu-direct --help\n");
+        options_wrong("--vfio-user SOCKET is missing");
         return 2;
     }
     rc = open_all() ? -1 : loop_forever();

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE /* ppoll */
 #endif
 #include "bypass.h"
+#include "log.h"
 #include "options.h"
 #include "stats.h"
 
@@ -165,7 +166,7 @@ static int open_socket(const char *text)
     const char *why = dxpu_udp_parse(text, &local);
     int fd;
     if (why) {
-        fprintf(stderr, "dxpu-pingpong: %s: %s\n", text, why);
+        log_error("%s: %s", text, why);
         return -1;
     }
     fd = socket(local.u.any.sa_family, SOCK_DGRAM, 0);
@@ -174,7 +175,7 @@ static int open_socket(const char *text)
         fd = -1;
     }
     if (fd < 0)
-        fprintf(stderr, "dxpu-pingpong: %s: %s\n", text, strerror(errno));
+        log_error("%s: %s", text, strerror(errno));
     return fd;
 }
 
@@ -191,7 +192,7 @@ static int open_xdp(int fd)
     if (!why && !getsockname(fd, &cfg.local[0].any, &len))
         xdp = dxpu_xdp_open(&cfg, &why);
     if (!xdp)
-        fprintf(stderr, "dxpu-pingpong: --af-xdp %s: %s\n", set.af_xdp, why ? why : "no socket");
+        log_error("--af-xdp %s: %s", set.af_xdp, why ? why : "no socket");
     return xdp ? 0 : -1;
 }
 
@@ -202,7 +203,7 @@ static int run(void)
     const char *why = dxpu_udp_parse(set.to ? set.to : set.listen, &to);
     int fd;
     if (why) {
-        fprintf(stderr, "dxpu-pingpong: %s: %s\n", set.to ? "--to" : "--listen", why);
+        log_error("%s: %s", set.to ? "--to" : "--listen", why);
         return 2;
     }
     fd = open_socket(set.listen                       ? set.listen
@@ -214,7 +215,7 @@ static int run(void)
         char text[DXPU_UDP_TEXT_BYTES];
         to.len = sizeof to.u;
         if (!getsockname(fd, &to.u.any, &to.len))
-            fprintf(stderr, "dxpu-pingpong: at %s\n", dxpu_udp_print(&to, text));
+            log_note("at %s", dxpu_udp_print(&to, text));
         echo(fd);
         dxpu_xdp_close(xdp);
         return 0;
@@ -238,13 +239,15 @@ int main(int argc, char **argv)
                                rows,
                                sizeof rows / sizeof rows[0],
                                "exit status: 0 measured or stopped, 2 usage, 3 system error, "
-                               "4 no answer at all\n" };
+                               "4 no answer at all\n",
+                               NULL,
+                               0 };
     struct sigaction stop = { .sa_handler = on_signal };
-    int rc = options_parse(&program, argc, argv);
+    int rc = options_parse(&program, argc, argv, NULL);
     if (rc != OPTIONS_GO)
         return rc == OPTIONS_SHOWN ? 0 : 2;
     if (!set.to == !set.listen) {
-        fprintf(stderr, "dxpu-pingpong: give --listen or --to; see dxpu-pingpong --help\n");
+        options_wrong("give --listen or --to");
         return 2;
     }
     sigaction(SIGINT, &stop, NULL);

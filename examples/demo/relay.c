@@ -8,6 +8,7 @@
 #define _GNU_SOURCE /* ppoll */
 #endif
 #include "dxpu_libevent.h"
+#include "log.h"
 #include "options.h"
 
 #include <errno.h>
@@ -262,8 +263,8 @@ static void tell(void)
     if (was_cut == (is_cut != 0))
         return;
     was_cut = !was_cut;
-    fprintf(stderr, "dxpu-relay: %s, %llu datagrams lost so far\n", was_cut ? "cut" : "mended",
-            (unsigned long long)count.lost);
+    log_note("%s, %llu datagrams lost so far", was_cut ? "cut" : "mended",
+             (unsigned long long)count.lost);
 }
 
 static void run(void)
@@ -319,16 +320,16 @@ static int open_relay(void)
     if (!why)
         why = dxpu_udp_parse(set.to, &target);
     if (why) {
-        fprintf(stderr, "dxpu-relay: %s\n", why);
+        log_error("%s", why);
         return 2;
     }
     listener = open_socket(&local);
     local.len = sizeof local.u;
     if (listener < 0 || getsockname(listener, &local.u.any, &local.len)) {
-        fprintf(stderr, "dxpu-relay: --listen %s: %s\n", set.listen, strerror(errno));
+        log_error("--listen %s: %s", set.listen, strerror(errno));
         return 3;
     }
-    fprintf(stderr, "dxpu-relay: at %s\n", dxpu_udp_print(&local, text));
+    log_note("at %s", dxpu_udp_print(&local, text));
     return 0;
 }
 
@@ -341,13 +342,15 @@ int main(int argc, char **argv)
                                sizeof rows / sizeof rows[0],
                                "Ctrl-C stops it; what it did is printed then.\n"
                                "SIGUSR1 cuts the line, SIGUSR2 mends it.\n"
-                               "exit status: 0 stopped as asked, 2 usage, 3 system error\n" };
+                               "exit status: 0 stopped as asked, 2 usage, 3 system error\n",
+                               NULL,
+                               0 };
     struct sigaction stop = { .sa_handler = on_signal };
-    int rc = options_parse(&program, argc, argv);
+    int rc = options_parse(&program, argc, argv, NULL);
     if (rc != OPTIONS_GO)
         return rc == OPTIONS_SHOWN ? 0 : 2;
     if (!set.to) {
-        fprintf(stderr, "dxpu-relay: --to ADDR:PORT is missing; see dxpu-relay --help\n");
+        options_wrong("--to ADDR:PORT is missing");
         return 2;
     }
     sigaction(SIGINT, &stop, NULL);

@@ -1,6 +1,7 @@
 /* attachment.c - see attachment.h
    SPDX-License-Identifier: MIT */
 #include "attachment.h"
+#include "log.h"
 #include "refusal.h"
 
 enum { RETRY_NS = 100000000 };
@@ -183,8 +184,7 @@ static bool find_key(attachment *a, const dxpu_udp_path *path, unsigned paths, b
         box[i] = path[i].remote;
     why = keys_box(a->fabric->keys, box, paths, a->key);
     if (why && !again)
-        fprintf(stderr, "dxpu-host: slot %u: %s: %s\n", a->number, dxpu_udp_print(&box[0], text),
-                why);
+        log_error("slot %u: %s: %s", a->number, dxpu_udp_print(&box[0], text), why);
     return !why;
 }
 
@@ -207,6 +207,8 @@ static void dial(attachment *a, uint64_t now)
     cfg.remote.slot = a->box_slot;
     a->channel = fabric_dial(a->fabric, &cfg, keys_plain(a->fabric->keys) ? NULL : a->key, a->path,
                              a->paths, now);
+    log_debug("slot %u: dialing slot %u of %s, attempt %u", a->number, a->box_slot, a->box,
+              (unsigned)a->attempts + 1);
     if (!a->channel)
         a->dial_ns = now + RETRY_NS;
 }
@@ -368,8 +370,8 @@ void attachment_up(attachment *a)
     a->life++;
     a->incarnations++;
     a->attempts = 0;
-    fprintf(stderr, "dxpu-host: slot %u: slot %u of %s is attached, epoch %llu\n", a->number,
-            a->box_slot, a->box, (unsigned long long)a->epoch);
+    log_note("slot %u: slot %u of %s is attached, epoch %llu", a->number, a->box_slot, a->box,
+             (unsigned long long)a->epoch);
     put(a, CROSSING_UP, 0, whose, (size_t)len);
 }
 
@@ -405,14 +407,14 @@ void attachment_down(attachment *a, uint64_t now)
     a->last_reason = reason;
     a->attempts += !was_up;
     if (was_up)
-        fprintf(stderr, "dxpu-host: slot %u: slot %u of %s: channel %s: %s%s\n", a->number,
-                a->box_slot, a->box, error == DXPU_E_CLOSED ? "closed" : "lost", end,
-                !a->attached                     ? ""
-                : reason == DXPU_REASON_REPLACED ? "; to take it back, use a higher epoch"
-                                                 : "; dialing again");
+        log_warning("slot %u: slot %u of %s: channel %s: %s%s", a->number, a->box_slot, a->box,
+                    error == DXPU_E_CLOSED ? "closed" : "lost", end,
+                    !a->attached                     ? ""
+                    : reason == DXPU_REASON_REPLACED ? "; to take it back, use a higher epoch"
+                                                     : "; dialing again");
     else if (a->attached && a->attempts == 1 && error == DXPU_E_DEAD) /* S-92 */
-        fprintf(stderr, "dxpu-host: slot %u: no answer from %s for %llu ms: %s\n", a->number,
-                a->box, (unsigned long long)a->fabric->base.hold_ms, keys_silence(a->fabric->keys));
+        log_warning("slot %u: no answer from %s for %llu ms: %s", a->number, a->box,
+                    (unsigned long long)a->fabric->base.hold_ms, keys_silence(a->fabric->keys));
     if (a->attached)
         a->dial_ns = now + RETRY_NS;
 }

@@ -6,6 +6,7 @@
 #define _DEFAULT_SOURCE /* strdup */
 #endif
 #include "host.h"
+#include "log.h"
 #include "attachment.h"
 #include "control.h"
 #include "program.h"
@@ -154,8 +155,7 @@ static void on_remembered(host *h, attachment *a, const crossing_record *r)
     if (!h->again || h->set->manager || h->stopping)
         return;
     if (attachment_recall(a, h->cross.payload, r->bytes, dxpu_udp_now_ns()))
-        fprintf(stderr, "dxpu-host: slot %u: what was attached cannot be attached again\n",
-                a->number);
+        log_warning("slot %u: what was attached cannot be attached again", a->number);
 }
 
 static void on_record(host *h, const crossing_record *r)
@@ -188,9 +188,8 @@ static bool on_look(void *user, bool about_to_block)
         on_record(h, &r);
     if (h->cross.broken && !h->lost) {
         h->lost = true;
-        fprintf(stderr,
-                "dxpu-host: keeper process of %s: impossible records: its slots are detached\n",
-                h->set->guest.socket);
+        log_warning("keeper process of %s: impossible records: its slots are detached",
+                    h->set->guest.socket);
         host_abandon(h);
     }
     return any;
@@ -214,7 +213,7 @@ static int open_keeper(host *h, const crossing_fds *link)
     unsigned slots = (unsigned)h->set->guest.slots;
     int rc = 0;
     if (crossing_open(&h->cross, link, false)) {
-        fprintf(stderr, "dxpu-host: memory for the keeper: %s\n", strerror(errno));
+        log_error("memory for the keeper: %s", strerror(errno));
         return -1;
     }
     h->attachments = calloc(slots, sizeof *h->attachments);
@@ -320,7 +319,7 @@ static manager_link *open_link(host *h, struct event_base *base, const manager_p
                                int *status)
 {
     uint8_t identity[IDENTITY_BYTES];
-    int rc = identity_file_open("dxpu-host", h->set->manager->identity, identity);
+    int rc = identity_file_open(h->set->manager->identity, identity);
     if (rc) {
         *status = rc;
         return NULL;
@@ -523,7 +522,7 @@ static int attach_all(host *h)
 {
     const char *wrong = for_attachments(h->set, h, attach_one);
     if (wrong)
-        fprintf(stderr, "dxpu-host: --attach %s: %s\n", h->set->attach, wrong);
+        log_error("--attach %s: %s", h->set->attach, wrong);
     return wrong ? -1 : 0;
 }
 
@@ -545,16 +544,15 @@ host *host_open(const host_settings *set, const fabric_settings *net, const cros
     h->set = set;
     h->again = again;
     cb.user = h;
-    if (fabric_open(&h->fabric, "dxpu-host", net, (unsigned)set->guest.slots * 2 + 2, &cb) ||
+    if (fabric_open(&h->fabric, net, (unsigned)set->guest.slots * 2 + 2, &cb) ||
         open_keeper(h, link) || (!again && attach_all(h)) || open_control(h, status)) {
         (void)host_close(h);
         return NULL;
     }
     if (net->hold_ms > HOLD_MS_MAX && !set->number && !again)
-        fprintf(stderr,
-                "dxpu-host: --hold-ms %llu: QEMU breaks off when an access takes 5 s; use %d or "
-                "less\n",
-                (unsigned long long)net->hold_ms, HOLD_MS_MAX);
+        log_warning("--hold-ms %llu: QEMU breaks off when an access takes 5 s; use %d or "
+                    "less",
+                    (unsigned long long)net->hold_ms, HOLD_MS_MAX);
     return h;
 }
 

@@ -6,6 +6,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "link.h"
+#include "log.h"
 #include "refusal.h"
 
 #include <errno.h>
@@ -134,7 +135,7 @@ static void dial(host_link *l, uint64_t now)
     const char *why = keys_plain(k) ? NULL : keys_box(k, l->box, l->paths, l->key);
     l->dial_ns = DXPU_NEVER;
     if (why) {
-        fprintf(stderr, "dxpu-host: --box %s: %s\n", l->set->box, why);
+        log_error("--box %s: %s", l->set->box, why);
         end(l, LINK_NO_CHANNEL);
         return;
     }
@@ -151,8 +152,9 @@ static void dial(host_link *l, uint64_t now)
     cfg.tags = &l->tags;
     l->channel =
         fabric_dial(&l->fabric, &cfg, keys_plain(k) ? NULL : l->key, l->path, l->paths, now);
+    log_debug("dialing slot %llu of %s", (unsigned long long)l->set->slot, l->set->box);
     if (!l->channel) {
-        fprintf(stderr, "dxpu-host: no memory for a channel; lower --window\n");
+        log_error("no memory for a channel; lower --window");
         end(l, LINK_SYSTEM);
     }
 }
@@ -164,9 +166,8 @@ static void on_up(void *user, fabric_channel *c, uint64_t now)
     l->is_up = true;
     l->silence_told = false;
     l->ups++;
-    if (!l->set->quiet)
-        fprintf(stderr, "dxpu-host: slot %llu of %s is attached, epoch %llu\n",
-                (unsigned long long)l->set->slot, l->set->box, (unsigned long long)l->set->epoch);
+    log_info("slot %llu of %s is attached, epoch %llu", (unsigned long long)l->set->slot,
+             l->set->box, (unsigned long long)l->set->epoch);
     l->source->start(l->source->self, now);
 }
 
@@ -197,8 +198,9 @@ static const char *remedy(uint8_t reason)
 static void tell_silence(host_link *l, uint64_t now)
 {
     if (!l->silence_told)
-        fprintf(stderr, "dxpu-host: no answer from %s for %llu ms: %s\n", l->set->box,
-                (unsigned long long)((now - l->alone_ns) / MILLION), keys_silence(l->fabric.keys));
+        log_warning("no answer from %s for %llu ms: %s", l->set->box,
+                    (unsigned long long)((now - l->alone_ns) / MILLION),
+                    keys_silence(l->fabric.keys));
     l->silence_told = true;
 }
 
@@ -223,10 +225,9 @@ static void on_down(void *user, fabric_channel *c, uint64_t now)
         return;
     }
     if (was_up || help)
-        fprintf(stderr, "dxpu-host: slot %llu of %s: %s: %s; %s\n",
-                (unsigned long long)l->set->slot, l->set->box,
-                was_up ? "channel lost" : "no channel", fabric_end_text(c, text),
-                help ? help : "dialing again");
+        log_warning("slot %llu of %s: %s: %s; %s", (unsigned long long)l->set->slot, l->set->box,
+                    was_up ? "channel lost" : "no channel", fabric_end_text(c, text),
+                    help ? help : "dialing again");
     if (help) {
         end(l, LINK_NO_CHANNEL);
         return;
@@ -241,13 +242,13 @@ static void progress(host_link *l, uint64_t now)
     char text[64] = "";
     dxpu_counters total;
     l->progress_ns = now + (uint64_t)PROGRESS_MS * MILLION;
-    if (l->set->quiet)
+    if (!log_shows(LOG_AT_INFO))
         return;
     fabric_totals(&l->fabric, &total);
     l->source->progress(l->source->self, text);
-    fprintf(stderr, "dxpu-host: %s, %llu TLPs acknowledged, %llu frames sent again%s\n", text,
-            (unsigned long long)total.tx_tlps_acked, (unsigned long long)total.tx_retransmits,
-            l->is_up ? "" : ", waiting for the box");
+    log_info("%s, %llu TLPs acknowledged, %llu frames sent again%s", text,
+             (unsigned long long)total.tx_tlps_acked, (unsigned long long)total.tx_retransmits,
+             l->is_up ? "" : ", waiting for the box");
 }
 
 static void expire(host_link *l, uint64_t now)
@@ -280,8 +281,8 @@ static void on_tick(void *user, uint64_t now)
         end(l, LINK_DONE);
     } else if (!l->is_up && !l->closing && now - l->alone_ns >= l->set->give_up_ms * MILLION) {
         tell_silence(l, now);
-        fprintf(stderr, "dxpu-host: given up: no channel to %s for %llu ms\n", l->set->box,
-                (unsigned long long)l->set->give_up_ms);
+        log_error("given up: no channel to %s for %llu ms", l->set->box,
+                  (unsigned long long)l->set->give_up_ms);
         end(l, LINK_NO_CHANNEL);
     } else if (now >= l->dial_ns) {
         dial(l, now);
@@ -313,19 +314,20 @@ int link_open(host_link *l, const link_settings *set, const fabric_settings *net
     l->set = set;
     l->source = s;
     /* places: this incarnation, and the previous one's last reset */
-    if (fabric_open(&l->fabric, "dxpu-host", net, 4, &cb))
+    if (fabric_open(&l->fabric, net, 4, &cb))
         return -1;
     rc = fabric_route(&l->fabric, l->box, l->paths, l->path);
     if (rc != DXPU_OK) {
-        fprintf(stderr, "dxpu-host: --box %s: %s\n", set->box,
-                rc == DXPU_E_NONE ? "--listen has no address of this kind; give --listen [::]:0 or "
-                                    "0.0.0.0:0"
-                                  : "an address is named twice");
+        log_error("--box %s: %s", set->box,
+                  rc == DXPU_E_NONE
+                      ? "--listen has no address of this kind; give --listen [::]:0 or "
+                        "0.0.0.0:0"
+                      : "an address is named twice");
         return -1;
     }
     l->fabric.base.rx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
     l->fabric.base.rx.data[DXPU_COMPLETION] = COMPLETION_UNITS;
-    return recorder_open(&l->record, "dxpu-host", "--record", set->record);
+    return recorder_open(&l->record, "--record", set->record);
 }
 
 int link_run(host_link *l)
@@ -336,11 +338,11 @@ int link_run(host_link *l)
     l->progress_ns = now + (uint64_t)PROGRESS_MS * MILLION;
     dial(l, now);
     if (!l->over && fabric_run(&l->fabric)) {
-        fprintf(stderr, "dxpu-host: waiting for events: %s\n", strerror(errno));
+        log_error("waiting for events: %s", strerror(errno));
         return LINK_SYSTEM;
     }
     if (l->result == LINK_DONE && l->source->wrong(l->source->self, why)) {
-        fprintf(stderr, "dxpu-host: not all went well: %s\n", why);
+        log_error("not all went well: %s", why);
         return LINK_WRONG;
     }
     return l->result;

@@ -19,7 +19,6 @@ typedef struct link_settings {
     unsigned tags_mode;  /* DXPU_TAGS_*, or 0 when the source brings its own */
     unsigned tags;       /* how many may be in flight */
     const char *record;
-    bool quiet;
 } link_settings;
 
 typedef struct host_link {

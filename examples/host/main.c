@@ -1,6 +1,7 @@
 /* dxpu-host - attaches the device of a box's slot and sends it TLPs
    SPDX-License-Identifier: MIT */
 #include "console.h"
+#include "log.h"
 #include "control.h"
 #include "guests.h"
 #include "load.h"
@@ -23,7 +24,7 @@ static struct {
     sandbox_settings sandbox;
 } set = {
     FABRIC_SETTINGS_DEFAULT(NULL),
-    { NULL, 1, 1, 1, 10000, 10000, 0, LINK_TAGS, NULL, false },
+    { NULL, 1, 1, 1, 10000, 10000, 0, LINK_TAGS, NULL },
     { LOAD_NONE, 64, 1, 10000, 0, 1u << 20, 512 },
     { { NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, GUEST_SOCKET_OWNER }, NULL, NULL, 1, NULL, 0 },
     { NULL, NULL, NULL, NULL, 0 },
@@ -94,7 +95,6 @@ static const option_row rows[] = {
     { "stats", NULL, "print counters of channel, proxy and port on stderr, too", OPTION_FLAG,
       &set.stats, 0, 0 },
     { "json", NULL, "print results as one JSON object on stdout", OPTION_FLAG, &set.json, 0, 0 },
-    { "quiet", NULL, "no progress on stderr", OPTION_FLAG, &set.link.quiet, 0, 0 },
 };
 
 static guests *the_guests; /* NULL in the other modes */
@@ -174,12 +174,14 @@ static option_program program = {
     "exit status: 0 done or stopped on request; 1 done, but requests got no answer, a\n"
     "generated one failed or returned wrong data, or a capture had nothing\n"
     "to send; 2 usage; 3 system error; 4 no channel to the box, or it refused; 5 the file of\n"
-    "--identity is damaged\n"
+    "--identity is damaged\n",
+    NULL,
+    0
 };
 
 static int usage(const char *what)
 {
-    return program_usage(&program, what);
+    return program_usage(what);
 }
 
 /* Where to listen unless told: any port; with --plain only of this machine. */
@@ -325,7 +327,7 @@ static int run_worker(const crossing_fds *links, bool again, int parent)
     bool wrong;
     int rc;
     the_parent = parent;
-    set.fabric.keys = keys_open("dxpu-host", &set.keys, &wrong);
+    set.fabric.keys = keys_open(&set.keys, &wrong);
     if (!set.fabric.keys)
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     the_guests = guests_open(&set.host, &set.fabric, &all, &rc);
@@ -354,7 +356,7 @@ static int serve_guests(void)
         keeper[n].wait = set.fabric.wait;
     }
     if (rc)
-        fprintf(stderr, "dxpu-host: out of memory\n");
+        log_error("out of memory");
     rc = rc ? PROGRAM_SYSTEM : parent_run(&all);
     for (unsigned n = 0; n < all.guests; n++)
         guests_part_free(&guest_of[n]);
@@ -365,7 +367,7 @@ static int send_source(void)
 {
     bool wrong;
     int rc;
-    set.fabric.keys = keys_open("dxpu-host", &set.keys, &wrong);
+    set.fabric.keys = keys_open(&set.keys, &wrong);
     if (!set.fabric.keys)
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     rc = run_link();
@@ -387,7 +389,7 @@ int main(int argc, char **argv)
         return rc;
     notify_start();
     set.sandbox.network = set.fabric.af_xdp != NULL;
-    if (sandbox_start("dxpu-host", &set.sandbox, &wrong))
+    if (sandbox_start(&set.sandbox, &wrong))
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     rc = check(); /* it may ask for addresses of names: S-120 */
     if (rc)

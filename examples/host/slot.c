@@ -4,6 +4,7 @@
    CONTENTS   1 Whose request it was   2 Down   3 Up: to other slots   4 Up: memory requests
               5 Up: completions   6 Sizing the device's BARs   7 Life of the line */
 #include "slot.h"
+#include "log.h"
 #include "dxpu_libevent.h"
 #include "dxpu_guard.h"
 #include "refusal.h"
@@ -266,7 +267,7 @@ static void push_event(guest_slot *s, const dxpu_event *e)
         return;
     }
     /* a device that missed one would stay in reset, or out of it: let it begin anew */
-    fprintf(stderr, "dxpu-host: slot %u: its box takes no link events\n", s->number);
+    log_warning("slot %u: its box takes no link events", s->number);
     s->dropped++;
     s->line->reset(s->line->user, DXPU_REASON_HOLD);
 }
@@ -442,10 +443,9 @@ static void count_refused(guest_slot *s, unsigned why)
     s->refused++;
     s->refused_why[why]++;
     if (!s->alarmed)
-        fprintf(stderr,
-                "dxpu-host: slot %u: refused what came from %s: a request that %s; more of this is "
-                "only counted\n",
-                s->number, s->whose, texts[why]);
+        log_warning("slot %u: refused what came from %s: a request that %s; more of this is "
+                    "only counted",
+                    s->number, s->whose, texts[why]);
     s->alarmed = true;
 }
 
@@ -723,8 +723,7 @@ static void probe_step(guest_slot *s, uint64_t now)
         s->probe.failed = true;
     }
     if (s->probe.failed)
-        fprintf(stderr, "dxpu-host: slot %u: its device does not report its BARs; not shown\n",
-                s->number);
+        log_warning("slot %u: its device does not report its BARs; not shown", s->number);
     else
         s->host->filled(s->host->user, s->number, true);
     s->probe.running = false;
@@ -818,9 +817,8 @@ static void bound_congestion(guest_slot *s, uint64_t now)
         s->congested_ns = now + s->hold_ns;
     } else if (now >= s->congested_ns) {
         s->congested_ns = 0;
-        fprintf(stderr,
-                "dxpu-host: slot %u: its box takes too little: the guest waited for %llu ms\n",
-                s->number, (unsigned long long)(s->hold_ns / 1000000u));
+        log_warning("slot %u: its box takes too little: the guest waited for %llu ms", s->number,
+                    (unsigned long long)(s->hold_ns / 1000000u));
         s->line->reset(s->line->user, DXPU_REASON_HOLD);
     }
 }

@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "api.h"
+#include "log.h"
 #include "api_head.h"
 #include "audit.h"
 #include "console.h"
@@ -34,7 +35,7 @@ static struct {
     uint64_t grace_ms, retention_s, heartbeat_ms, status_ms, default_quota, events, connections,
         nodes, slots;
     sandbox_settings sandbox;
-    bool shared_hosts, json, stats, quiet;
+    bool shared_hosts, json, stats;
     keys_settings keys;
 } set = { "127.0.0.1:4457",
           "127.0.0.1:4456",
@@ -51,7 +52,6 @@ static struct {
           65536,
           1048576,
           { NULL, false, false },
-          false,
           false,
           false,
           false,
@@ -92,7 +92,6 @@ static const option_row rows[] = {
     { "stats", NULL, "print statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
     { "json", NULL, "print statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json,
       0, 0 },
-    { "quiet", NULL, "no line on stderr for each event", OPTION_FLAG, &set.quiet, 0, 0 },
 };
 
 static option_program program = {
@@ -105,7 +104,9 @@ static option_program program = {
     "Ctrl-C\n"
     "stops; hosts and boxes go on.\n"
     "exit status: 0 stopped on request, 2 usage, 3 system error, 4 the store cannot be used now,\n"
-    "5 the store is damaged, or not this manager's\n"
+    "5 the store is damaged, or not this manager's\n",
+    NULL,
+    0
 };
 
 static struct {
@@ -181,9 +182,9 @@ static void on_hangup(evutil_socket_t number, short what, void *user)
     (void)user;
     (void)audit_reopen(the.audit);
     if (set.tokens && api_reload(the.api))
-        fprintf(stderr, "dxpu-manager: the tokens are read again\n");
+        log_note("the tokens are read again");
     else if (set.tokens)
-        fprintf(stderr, "dxpu-manager: the tokens are as they were: the new ones were not taken\n");
+        log_warning("the tokens are as they were: the new ones were not taken");
     if (set.keys.peers && !keys_reload(the.keys))
         wire_recheck(the.wire);
 }
@@ -207,7 +208,7 @@ static void say(const core_event *e)
     if (e->lease)
         snprintf(about + len, sizeof about - (size_t)len, "%s lease %llx", len ? "," : "",
                  (unsigned long long)e->lease);
-    fprintf(stderr, "dxpu-manager: %s%s: %s\n", core_event_name(e->type), about, e->text);
+    log_info("%s%s: %s", core_event_name(e->type), about, e->text);
 }
 
 static void audit_event(const core_event *e)
@@ -229,6 +230,8 @@ static void on_asked(void *user, const api_asked *what)
         { "status", NULL, what->status }, { "unwritten", NULL, what->left_out }
     };
     (void)user;
+    log_debug("%s %s from %s: %llu", what->method, what->target, what->from,
+              (unsigned long long)what->status);
     audit_write(the.audit, "api.request", fields,
                 sizeof fields / sizeof fields[0] - !what->left_out);
 }
@@ -237,7 +240,7 @@ static void on_event(void *user, const core_event *e)
 {
     (void)user;
     audit_event(e);
-    if (!set.quiet)
+    if (log_shows(LOG_AT_INFO))
         say(e);
     if (the.api)
         api_event(the.api, e);
@@ -273,7 +276,7 @@ static bool check_store(void)
     the.checked_ms = now;
     if (store_check(the.store, &fault) == STORE_OK)
         return true;
-    fprintf(stderr, "dxpu-manager: %s\n", fault.text);
+    log_error("%s", fault.text);
     return false;
 }
 
@@ -290,17 +293,17 @@ static bool watch_store(void)
     store_fault fault;
     bool failed = core_store_failed(the.core, text);
     if (failed && !the.store_failed) {
-        fprintf(stderr, "dxpu-manager: %s\n", text);
+        log_error("%s", text);
         notify_status("%s", text);
     }
     if (!failed && the.store_failed) {
-        fprintf(stderr, "dxpu-manager: the store can be written again\n");
+        log_note("the store can be written again");
         say_serving();
     }
     the.store_failed = failed;
     if (!failed || store_commit(the.store, NULL, 0, &fault) != STORE_E_IO)
         return check_store();
-    fprintf(stderr, "dxpu-manager: %s\n", fault.text);
+    log_error("%s", fault.text);
     return false;
 }
 
@@ -313,7 +316,7 @@ static bool watch_core(void)
     if (!core_is_dead(the.core))
         return true;
     (void)core_store_failed(the.core, text);
-    fprintf(stderr, "dxpu-manager: %s; start again\n", text);
+    log_error("%s; start again", text);
     return false;
 }
 
@@ -350,7 +353,7 @@ static int run_manager(void)
             return PROGRAM_STORE;
         }
         if (event_base_loop(the.base, EVLOOP_ONCE) < 0) {
-            fprintf(stderr, "dxpu-manager: waiting for events: %s\n", strerror(errno));
+            log_error("waiting for events: %s", strerror(errno));
             return PROGRAM_SYSTEM;
         }
     }
@@ -371,11 +374,10 @@ static int raise_files(void)
         if (!setrlimit(RLIMIT_NOFILE, &files))
             return 0;
     }
-    fprintf(stderr,
-            "dxpu-manager: --connections %llu needs %llu open files, and %llu are allowed: ask for "
-            "fewer, or allow more (ulimit -n; LimitNOFILE= of a systemd unit)\n",
-            (unsigned long long)set.connections, (unsigned long long)want,
-            (unsigned long long)files.rlim_max);
+    log_error("--connections %llu needs %llu open files, and %llu are allowed: ask for "
+              "fewer, or allow more (ulimit -n; LimitNOFILE= of a systemd unit)",
+              (unsigned long long)set.connections, (unsigned long long)want,
+              (unsigned long long)files.rlim_max);
     return -1;
 }
 
@@ -408,7 +410,7 @@ static int open_store(void)
     (void)umask(077);
     the.store = store_open_sqlite(store_path(), &fault);
     if (!the.store) {
-        fprintf(stderr, "dxpu-manager: %s\n", fault.text);
+        log_error("%s", fault.text);
         return store_status(fault.code);
     }
     core_settings_default(&settings);
@@ -424,7 +426,7 @@ static int open_store(void)
         core_open(the.store, &settings, (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u,
                   dxpu_udp_now_ns() / 1000000u, &why);
     if (!the.core) {
-        fprintf(stderr, "dxpu-manager: %s\n", why.text);
+        log_error("%s", why.text);
         return why.code == CORE_E_DAMAGED  ? PROGRAM_DAMAGED
                : why.code == CORE_E_MEMORY ? PROGRAM_SYSTEM
                                            : PROGRAM_STORE;
@@ -441,10 +443,10 @@ static void warn_of_new_key(void)
     for (uint32_t i = 0; i < count; i++)
         keyed += node[i].keyed;
     if (keyed && keys_own_new(the.keys))
-        fprintf(stderr,
-                "dxpu-manager: WARNING: this public key is new, and %u node%s of the store know%s "
-                "another; was --key meant to be another file? else give them this --manager-key\n",
-                (unsigned)keyed, keyed == 1 ? "" : "s", keyed == 1 ? "s" : "");
+        log_warning(
+            "WARNING: this public key is new, and %u node%s of the store know%s "
+            "another; was --key meant to be another file? else give them this --manager-key",
+            (unsigned)keyed, keyed == 1 ? "" : "s", keyed == 1 ? "s" : "");
 }
 
 static int open_ports(void)
@@ -473,15 +475,13 @@ static int open_ports(void)
     the.api = api_open(the.base, the.core, &users, &wrong);
     if (!the.api)
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
-    fprintf(stderr, "dxpu-manager: users at http://%s\n", api_address(the.api));
+    log_note("users at http://%s", api_address(the.api));
     if (!api_is_loopback(api_address(the.api)))
-        fprintf(stderr,
-                "dxpu-manager: WARNING: --http: tokens go in clear text beyond this machine; "
-                "put a reverse proxy with TLS before it (dxpu-manager(1), NETWORK)\n");
+        log_warning("WARNING: --http: tokens go in clear text beyond this machine; "
+                    "put a reverse proxy with TLS before it (dxpu-manager(1), NETWORK)");
     if (!set.keys.plain && !keys_count(the.keys, KEYS_BOX) && !keys_count(the.keys, KEYS_HOST))
-        fprintf(stderr,
-                "dxpu-manager: no key is authorized; give public keys of boxes and hosts with "
-                "--peers (may=box, may=host) or --peer\n");
+        log_warning("no key is authorized; give public keys of boxes and hosts with "
+                    "--peers (may=box, may=host) or --peer");
     return PROGRAM_GOOD;
 }
 
@@ -490,7 +490,7 @@ static int open_manager(void)
     int rc;
     bool wrong = false;
     the.start_ns = dxpu_udp_now_ns();
-    the.keys = keys_open("dxpu-manager", &set.keys, &wrong);
+    the.keys = keys_open(&set.keys, &wrong);
     if (!the.keys)
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     if (set.audit) {
@@ -505,7 +505,7 @@ static int open_manager(void)
     the.due = the.base ? evtimer_new(the.base, on_due, NULL) : NULL;
     the.hangup = the.base ? evsignal_new(the.base, SIGHUP, on_hangup, NULL) : NULL;
     if (!the.due || !the.hangup || event_add(the.hangup, NULL)) {
-        fprintf(stderr, "dxpu-manager: out of memory\n");
+        log_error("out of memory");
         return PROGRAM_SYSTEM;
     }
     warn_of_new_key();
@@ -539,7 +539,7 @@ int main(int argc, char **argv)
     if (rc != PROGRAM_GO)
         return rc;
     notify_start();
-    if (raise_files() || sandbox_start("dxpu-manager", &set.sandbox, &wrong_user))
+    if (raise_files() || sandbox_start(&set.sandbox, &wrong_user))
         return wrong_user ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     wrong = keys_check(&set.keys);
     if (!wrong)
@@ -547,7 +547,7 @@ int main(int argc, char **argv)
     if (!wrong)
         wrong = api_check(set.http);
     if (wrong)
-        return program_usage(&program, wrong);
+        return program_usage(wrong);
     console_start();
     rc = open_manager();
     if (!rc) {

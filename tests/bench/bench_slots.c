@@ -164,7 +164,7 @@ static void measure(const dxpu_udp_address *box, uint64_t epoch)
     set.wait = DXPU_UDP_BUSY;
     set.keys = keys_none();
     begin_ns = end_ns = 0;
-    bench_must(!fabric_open(&port, "bench_slots", &set, DEVICES_MAX, &cb), "a port");
+    bench_must(!fabric_open(&port, &set, DEVICES_MAX, &cb), "a port");
     port.base.rx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
     port.base.rx.data[DXPU_COMPLETION] = COMPLETION_UNITS;
     bench_must(fabric_route(&port, box, 1, &path) == DXPU_OK, "no way to the box");

@@ -173,13 +173,12 @@ static int setup(void **state)
     loop.node = 2;
     b.shards = &loop;
     b.shard_count = b.count = 1;
-    b.quiet = true;
     b.keys = net.keys = keys_none();
     net.hold_ms = 60000; /* nothing here ends by silence */
     if (window_frames)
         net.window_frames = window_frames;
     window_frames = 0;
-    assert_int_equal(fabric_open(&loop.fabric, "box", &net, CAPACITY, &cb), 0);
+    assert_int_equal(fabric_open(&loop.fabric, &net, CAPACITY, &cb), 0);
     assert_int_equal(slots_open(&b, &stub_kind, &set), 0);
     peer_start(&host, dxpu_udp_base(loop.fabric.udp));
     peer_start(&second, dxpu_udp_base(loop.fabric.udp));

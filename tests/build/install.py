@@ -97,7 +97,7 @@ def check_page(folder, page):
     check("man_page_" + page, re.search(r"(?m)^\.TH ", text) and ".SH NAME" in text, text[:200])
     if page == "dxpu-inject.1":  # a library: tests/inject/cli_inject.py compares its settings
         return
-    _, told = run(os.path.join(folder, PREFIX, "bin", page[:-2]), "--help")
+    _, told = run(os.path.join(folder, PREFIX, "bin", page[:-2]), "--help-options")
     options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", told))
     unknown = sorted(o for o in options if o.replace("-", "\\-") not in text)
     check("man_page_has_options_" + page, options and not unknown, unknown)

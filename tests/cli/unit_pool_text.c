@@ -14,6 +14,8 @@
 #undef _POSIX_C_SOURCE
 #include "pool_table.c"
 #include "pool_text.h"
+#include "text.h"
+#include "options.h"
 
 #define TEST(name) cmocka_unit_test(test_##name)
 
@@ -60,7 +62,7 @@ static void test_clean(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[64];
         snprintf(text, sizeof text, "%s", rows[i].in);
-        pool_text_clean(text);
+        text_clean(text);
         assert_string_equal(text, rows[i].out);
     }
 }
@@ -77,14 +79,14 @@ static void test_clean_of_random_bytes(void **state)
             text[i] = (char)(dice(&seed) >> 20);
         text[len] = '\0';
         len = strlen(text);
-        pool_text_clean(text);
+        text_clean(text);
         assert_true(strlen(text) <= len);
         for (const char *p = text; *p; p++) {
             assert_true((unsigned char)*p >= ' ' && *p != 0x7f);
             assert_false((unsigned char)p[0] == 0xc2 && (unsigned char)p[1] < 0xa0);
         }
         memcpy(again, text, sizeof again);
-        pool_text_clean(again);
+        text_clean(again);
         assert_string_equal(again, text);
         assert_true(pool_text_cut(text, 5) <= strlen(text));
     }
@@ -144,17 +146,17 @@ static void test_seconds_and_numbers(void **state)
     uint64_t v;
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        bool good = pool_text_seconds(rows[i].text, &v);
+        bool good = options_seconds(rows[i].text, &v);
         assert_int_equal(good, rows[i].seconds != UINT64_MAX);
         if (good)
             assert_int_equal(v, rows[i].seconds);
     }
-    assert_true(pool_text_number("18446744073709551615", UINT64_MAX, &v) && v == UINT64_MAX);
-    assert_false(pool_text_number("18446744073709551616", UINT64_MAX, &v));
-    assert_true(pool_text_number("5", 5, &v));
-    assert_false(pool_text_number("6", 5, &v));
-    assert_false(pool_text_number("60", 5, &v));
-    assert_true(pool_text_number("000", 5, &v));
+    assert_true(options_number("18446744073709551615", UINT64_MAX, &v) && v == UINT64_MAX);
+    assert_false(options_number("18446744073709551616", UINT64_MAX, &v));
+    assert_true(options_number("5", 5, &v));
+    assert_false(options_number("6", 5, &v));
+    assert_false(options_number("60", 5, &v));
+    assert_true(options_number("000", 5, &v));
 }
 
 static void test_time_and_escape(void **state)

@@ -517,7 +517,7 @@ static void test_secure_send_to_who_does_not_read(void **state)
 {
     static const uint8_t much[100000];
     secure_callbacks cb = { &server, on_secure_opened, on_secure_bytes, on_secure_closed };
-    secure_settings how = { .tcp = set, .keys = keys_none(), .may = KEYS_ALL, .program = "test" };
+    secure_settings how = { .tcp = set, .keys = keys_none(), .may = KEYS_ALL };
     dxpu_udp_address at;
     const char *why = NULL;
     secure_listener *l;

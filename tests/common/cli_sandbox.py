@@ -25,6 +25,7 @@ from cases import case, check, main, until  # noqa: E402
 BIN = os.environ.get("DXPU_BIN", os.path.join(ROOT, "build"))
 PROBE = os.path.join(ROOT, "build", "sandbox_probe")
 DOMAIN = PROBE + "_domain"  # without a filter of system calls: Landlock alone
+LOG = ["examples/common/base/%s.c" % name for name in ("log", "json", "text")]
 KILLED, GONE = -signal.SIGSYS, "ENOSYS"
 NOBODY = 65534
 # what is tried, and how it ends behind the filter
@@ -42,8 +43,9 @@ HARMLESS = ("udp", "memory", "thread", "file", "pair", "owner_none")
 def build():
     for program, more in ((PROBE, ["-DDXPU_SECCOMP=1", "-lseccomp"]), (DOMAIN, [])):
         subprocess.run(["cc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread",
-                        "-Iexamples/common/guard", "-o", program, "tests/common/sandbox_probe.c",
-                        "examples/common/guard/sandbox.c", *more], cwd=ROOT, check=True)
+                        "-Iexamples/common/guard", "-iquote", "examples/common/base", "-o", program,
+                        "tests/common/sandbox_probe.c",
+                        "examples/common/guard/sandbox.c", *LOG, *more], cwd=ROOT, check=True)
 
 
 def probe(*words, program=PROBE, **how):

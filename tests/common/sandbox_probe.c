@@ -246,7 +246,7 @@ static bool enter_parent(void)
 {
     static const sandbox_settings set;
     bool wrong;
-    return !sandbox_start("sandbox_probe", &set, &wrong) && !sandbox_enter_as(SANDBOX_PARENT);
+    return !sandbox_start(&set, &wrong) && !sandbox_enter_as(SANDBOX_PARENT);
 }
 
 static void *early(void *user)
@@ -279,7 +279,7 @@ int main(int argc, char **argv)
         close(hold[1]);
         _exit(child < 0 || read(hold[0], &byte, 1) != 0); /* until its parent is gone */
     }
-    if (caged && sandbox_start("sandbox_probe", &set, &wrong))
+    if (caged && sandbox_start(&set, &wrong))
         return 3;
     if (pthread_create(&t, NULL, early, NULL))
         return 2;

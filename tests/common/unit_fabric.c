@@ -56,7 +56,7 @@ static void open_test_port(fabric_settings *set, fabric_callbacks *cb)
     dxpu_udp_address self;
     dxpu_udp_path path;
     set->keys = keys_none();
-    assert_int_equal(fabric_open(&port, "test", set, CAPACITY, cb), 0);
+    assert_int_equal(fabric_open(&port, set, CAPACITY, cb), 0);
     self = *dxpu_udp_local(port.udp, 0);
     assert_int_equal(fabric_route(&port, &self, 1, &path), DXPU_OK);
     for (unsigned i = 0; i < CHANNELS; i++)
@@ -69,11 +69,11 @@ static void test_each_channel_is_first_by_turns(void **state)
     fabric_callbacks cb = { 0 };
     (void)state;
     cb.work = on_work;
-    assert_int_equal(fabric_open(&port, "test", &set, CAPACITY, &cb), -1); /* without keys */
+    assert_int_equal(fabric_open(&port, &set, CAPACITY, &cb), -1); /* without keys */
     (void)fabric_close(&port);
     set.keys = keys_none();
     set.listen = "0.0.0.0:0";
-    assert_int_equal(fabric_open(&port, "test", &set, CAPACITY, &cb), -1); /* S-97 */
+    assert_int_equal(fabric_open(&port, &set, CAPACITY, &cb), -1); /* S-97 */
     (void)fabric_close(&port);
     set.listen = "127.0.0.1:0";
     open_test_port(&set, &cb);
@@ -207,7 +207,7 @@ static keys *keys_of(unsigned own)
     keys *k;
     bool wrong;
     s.peer = dxpu_sodium_key_print(pair[!own]->public_key, text);
-    k = keys_open("test", &s, &wrong);
+    k = keys_open(&s, &wrong);
     assert_non_null(k);
     memcpy((void *)(uintptr_t)keys_own(k), pair[own], sizeof *pair[own]);
     return k;
@@ -224,7 +224,7 @@ static void open_end(unsigned i, keys *k, uint64_t hold_ms)
     memset(e, 0, sizeof *e);
     e->keys = set.keys = k;
     set.hold_ms = hold_ms;
-    assert_int_equal(fabric_open(&e->f, i == BOX ? "box" : "host", &set, CAPACITY, &cb), 0);
+    assert_int_equal(fabric_open(&e->f, &set, CAPACITY, &cb), 0);
     e->fd = socket(AF_INET, SOCK_DGRAM, 0);
     assert_null(dxpu_udp_parse("127.0.0.1:0", &e->fd_at));
     assert_int_equal(bind(e->fd, &e->fd_at.u.any, e->fd_at.len), 0);

@@ -62,7 +62,7 @@ static keys *open_with(const keys_settings *s, const char **said)
 {
     keys *k;
     listen_begin();
-    k = keys_open("test", s, &wrong_use);
+    k = keys_open(s, &wrong_use);
     *said = listen_end();
     return k;
 }
@@ -443,7 +443,7 @@ static int add_said(const char *file, const keys_peer *p, const char **said)
 {
     int rc;
     listen_begin();
-    rc = keys_add("test", file, p);
+    rc = keys_add(file, p);
     *said = listen_end();
     return rc;
 }

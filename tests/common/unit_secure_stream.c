@@ -89,12 +89,12 @@ static unsigned per_key;
 static void serve(bool plain)
 {
     secure_callbacks cb = { &server, on_opened, on_bytes, on_closed };
-    secure_settings set = { .may = KEYS_HOST | KEYS_BOX, .program = "test", .per_key = per_key };
+    secure_settings set = { .may = KEYS_HOST | KEYS_BOX, .per_key = per_key };
     keys_settings k = { NULL, NULL, plain ? NULL : peers, plain, false };
     dxpu_udp_address at;
     const char *why = NULL;
     bool wrong;
-    lists = keys_open("test", &k, &wrong);
+    lists = keys_open(&k, &wrong);
     assert_non_null(lists);
     set.keys = lists;
     dxpu_tcp_settings_default(&set.tcp);

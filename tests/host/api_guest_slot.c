@@ -231,7 +231,7 @@ static void start(uint64_t hold_ms)
     interrupts_waited = memory_windows = 0;
     s.hold_ms = hold_ms;
     s.keys = keys_none();
-    assert_int_equal(fabric_open(&net, "host", &s, 4, &cb), 0);
+    assert_int_equal(fabric_open(&net, &s, 4, &cb), 0);
     direct_open(&the_box, &the_slot, &net);
     assert_int_equal(slot_init(&the_slot, 1, &the_host, &the_box.line, hold_ms * 1000000u), 0);
     peer_start(&far, dxpu_udp_base(net.udp));

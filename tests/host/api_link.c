@@ -126,7 +126,6 @@ static int setup(void **state)
     set.slot = set.node = set.epoch = 1;
     set.timeout_ms = set.give_up_ms = net.hold_ms = far.cfg.hold_ms = 60000;
     set.tags = LINK_TAGS;
-    set.quiet = true;
     the_link.box[0] = here;
     the_link.paths = 1;
     assert_int_equal(link_open(&the_link, &set, &net, &the_source), 0);

@@ -311,7 +311,7 @@ static void start(uint64_t hold_ms)
     s.hold_ms = hold_ms;
     s.keys = keys_none();
     open_switch();
-    assert_int_equal(fabric_open(&net, "host", &s, 8, &cb), 0);
+    assert_int_equal(fabric_open(&net, &s, 8, &cb), 0);
     for (unsigned i = 0; i < 2; i++) {
         dxpu_udp_address here;
         direct_open(&lines[i], &slots[i], &net);

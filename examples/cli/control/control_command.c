@@ -9,6 +9,7 @@
 #include "control.h"
 #include "control_client.h"
 #include "pool_text.h"
+#include "options.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -93,7 +94,7 @@ typedef struct request {
 
 static bool read_number(const char *text, uint64_t min, uint64_t max, uint64_t *out)
 {
-    return pool_text_number(text, max, out) && *out >= min;
+    return options_number(text, max, out) && *out >= min;
 }
 
 /* The value behind an option; 0 or EXIT_USAGE. */

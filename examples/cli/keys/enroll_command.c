@@ -307,7 +307,7 @@ static enroll_end ask(enrolling *n)
 
 static int write_line(enrolling *n)
 {
-    int rc = n->o.peers ? keys_add("dxpu enroll", n->o.peers, &n->peer) : 0;
+    int rc = n->o.peers ? keys_add(n->o.peers, &n->peer) : 0;
     n->written = n->o.peers && !rc;
     if (rc < 0)
         return over(n, "file", EXIT_USAGE, NULL);
@@ -391,7 +391,7 @@ int enroll_command(int argc, char **argv)
                 errno ? strerror(errno) : "");
         return EXIT_USAGE;
     }
-    rc = n.o.peers && keys_add("dxpu enroll", n.o.peers, NULL) < 0 ? EXIT_USAGE : EXIT_ALL;
+    rc = n.o.peers && keys_add(n.o.peers, NULL) < 0 ? EXIT_USAGE : EXIT_ALL;
     if (rc == EXIT_ALL) {
         n.talk = enroll_open(n.own, n.o.name ? n.o.name : "", &n.at, !n.to, n.seconds, &why);
         if (!n.talk)

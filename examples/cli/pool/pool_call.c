@@ -6,6 +6,8 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "pool.h"
+#include "text.h"
+#include "options.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -35,9 +37,9 @@ int pool_fail(pool_call *r, int status, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    pool_text_clean(text); /* a name of the command line may be in it */
+    text_clean(text); /* a name of the command line may be in it */
     snprintf(r->trouble, sizeof r->trouble, "%.500s", text);
-    pool_text_clean(r->trouble); /* cut within a character, perhaps */
+    text_clean(r->trouble); /* cut within a character, perhaps */
     if (!r->quiet)
         fprintf(stderr, "dxpu %s: %s\n", r->verb->name, text);
     return status;
@@ -50,7 +52,7 @@ void pool_progress(const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    pool_text_clean(text);
+    text_clean(text);
     fprintf(stderr, "%s\n", text);
 }
 
@@ -247,7 +249,7 @@ int pool_find_node(pool_call *r, const char *role, const char *name, uint64_t *n
     size_t index;
     unsigned found = 0;
     int rc;
-    if (pool_text_number(name, UINT32_MAX, number))
+    if (options_number(name, UINT32_MAX, number))
         return 0;
     snprintf(path, sizeof path, "/v1/%s?", role);
     rc = pool_pages(r, path, "nodes", true, &document);
@@ -282,7 +284,7 @@ int pool_find_slot(pool_call *r, const char *name, char id[24])
         return 0;
     }
     if (!dot || dot == name || (size_t)(dot - name) >= sizeof node ||
-        !pool_text_number(dot + 1, 65535, &slot) || strchr(name, '/'))
+        !options_number(dot + 1, 65535, &slot) || strchr(name, '/'))
         return usage_error(r->verb->name, "'%s': a slot is NODE.SLOT, as in 10.3 or shelf1.3",
                            name);
     snprintf(node, sizeof node, "%.*s", (int)(dot - name), name);
@@ -384,7 +386,7 @@ bool pool_is_slot(const char *text)
     if (text[len] != '.' || len >= sizeof part)
         return false;
     snprintf(part, sizeof part, "%.*s", (int)len, text);
-    return pool_text_number(part, UINT32_MAX, &v) && pool_text_number(text + len + 1, 65535, &v);
+    return options_number(part, UINT32_MAX, &v) && options_number(text + len + 1, 65535, &v);
 }
 
 bool pool_is_lease(const char *text)

@@ -10,6 +10,7 @@
 #endif
 #include "pool.h"
 #include "pool_print.h"
+#include "options.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -667,7 +668,7 @@ int pool_set_tenant(pool_call *r)
     uint64_t quota = 0;
     json_t *o;
     int rc;
-    if (!none && !pool_text_number(r->quota, UINT32_MAX - 1, &quota))
+    if (!none && !options_number(r->quota, UINT32_MAX - 1, &quota))
         return usage_error(r->verb->name, "--quota is a number of slots or none, not '%s'",
                            r->quota);
     if (!*r->word[0] || !pool_text_escape(r->word[0], name, sizeof name))
@@ -689,7 +690,7 @@ static int spares_of_count(const pool_call *r, json_t *o)
     if (r->given & (POOL_FAILURES | POOL_REPAIR | POOL_RISK))
         return usage_error(r->verb->name, "either a number of slots, or --failures-per-year and "
                                           "--repair-days");
-    if (!pool_text_number(r->word[1], UINT32_MAX - 1, &count))
+    if (!options_number(r->word[1], UINT32_MAX - 1, &count))
         return usage_error(r->verb->name, "'%s' is no number of slots", r->word[1]);
     set(o, "count", number_of(count));
     return 0;

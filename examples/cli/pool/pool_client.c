@@ -10,6 +10,7 @@
 #include "command.h"
 #include "dxpu.h"
 #include "pool_text.h"
+#include "text.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -296,7 +297,7 @@ static void prepare(pool_client *c, const char *path, const char *accept, long t
 static pool_result no_answer(pool_client *c, CURLcode rc)
 {
     const char *what = c->error[0] ? c->error : curl_easy_strerror(rc);
-    pool_text_clean(c->error);
+    text_clean(c->error);
     if (rc == CURLE_COULDNT_CONNECT || rc == CURLE_COULDNT_RESOLVE_HOST)
         snprintf(c->why, sizeof c->why, "%.200s: %.200s; is dxpu-manager there?", c->base, what);
     else if (rc == CURLE_WRITE_ERROR)
@@ -349,7 +350,7 @@ static pool_result redirected(pool_client *c)
     char where[200];
     curl_easy_getinfo(c->curl, CURLINFO_REDIRECT_URL, &to);
     snprintf(where, sizeof where, "%.199s", to ? to : "elsewhere");
-    pool_text_clean(where);
+    text_clean(where);
     snprintf(c->why, sizeof c->why,
              "%.200s: it redirects to %s, which is not followed; --manager takes the manager's own "
              "address",

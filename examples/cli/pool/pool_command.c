@@ -6,6 +6,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "pool.h"
+#include "options.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -277,13 +278,13 @@ static int set_option(pool_call *r, const option *o, const char *value)
             return usage_error(r->verb->name, "%s must not be empty", o->name);
         *(const char **)(void *)target = value;
     } else if (o->kind == SECONDS) {
-        if (!pool_text_seconds(value, &v) || v < o->least)
+        if (!options_seconds(value, &v) || v < o->least)
             return usage_error(r->verb->name,
                                "%s must be a time such as 90s, 30m, 2h or 7d, not '%s'", o->name,
                                value);
         *(uint64_t *)(void *)target = v;
     } else if (o->kind != BIT) {
-        if (!pool_text_number(value, o->most, &v) || v < o->least)
+        if (!options_number(value, o->most, &v) || v < o->least)
             return usage_error(r->verb->name, "%s must be a number from %llu to %llu, not '%s'",
                                o->name, (unsigned long long)o->least, (unsigned long long)o->most,
                                value);

@@ -5,6 +5,7 @@
 #endif
 #include "pool.h"
 #include "pool_print.h"
+#include "options.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -44,7 +45,7 @@ static bool on_event(void *user, const char *id, const char *data)
     }
     number = pool_integer(event, "event");
     if (number == 0)
-        (void)pool_text_number(id, INT64_MAX, &number);
+        (void)options_number(id, INT64_MAX, &number);
     if (!r->json)
         pool_text_clean_json(event);
     print_event(r, event);

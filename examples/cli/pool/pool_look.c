@@ -7,6 +7,7 @@
 #endif
 #include "pool.h"
 #include "pool_print.h"
+#include "text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -152,7 +153,7 @@ static void print_members(json_t *o)
     {
         char name[24], time[32];
         snprintf(name, sizeof name, "%.23s", key);
-        pool_text_clean(name);
+        text_clean(name);
         if (json_is_array(value) || json_is_object(value))
             continue;
         printf("%-14s  ", name);

@@ -5,6 +5,7 @@
 #endif
 #include "pool_print.h"
 #include "pool.h"
+#include "options.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -45,9 +46,9 @@ void pool_slots_cell(pool_table *t, const json_t *slots)
     {
         const char *id = pool_string(slot, "slot"), *dot = strchr(id, '.');
         char part[24];
-        bool known = pool_is_slot(id) && dot && pool_text_number(dot + 1, UINT16_MAX, &n);
+        bool known = pool_is_slot(id) && dot && options_number(dot + 1, UINT16_MAX, &n);
         snprintf(part, sizeof part, "%.*s", dot ? (int)(dot - id) : 0, id);
-        known = known && pool_text_number(part, UINT32_MAX, &node);
+        known = known && options_number(part, UINT32_MAX, &node);
         bool next = known && index && node == box && n == number + 1;
         if (run && next && at > 0)
             at -= strlen(strrchr(text, '-'));

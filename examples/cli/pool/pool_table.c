@@ -6,6 +6,7 @@
 #include "pool_table.h"
 #include "command.h"
 #include "pool_text.h"
+#include "text.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -85,7 +86,7 @@ void pool_table_add(pool_table *t, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    pool_text_clean(text); /* what was cut within a character, here or before */
+    text_clean(text); /* what was cut within a character, here or before */
     t->cell[t->count] = strdup(*text ? text : "-");
     if (!t->cell[t->count])
         out_of_memory();

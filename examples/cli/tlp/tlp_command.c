@@ -11,6 +11,7 @@
 #include "tlp_text.h"
 
 #include "dxpu.h"
+#include "text.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -85,7 +86,7 @@ static void print_refused(decode_run *run, const char *error, const char *reason
     if (!run->json) {
         char *text = strdup(input);
         if (text)
-            pool_text_clean(text); /* a terminal obeys what it is sent */
+            text_clean(text); /* a terminal obeys what it is sent */
         print_origin(run);
         printf("refused (%s) %s: %s\n", error, reason, text ? text : "(out of memory)");
         free(text);

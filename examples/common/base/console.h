@@ -2,7 +2,7 @@
    SPDX-License-Identifier: MIT
 
    One thread serves every channel, so a write that blocks holds them all up, and a reader that went
-   away must not end leases. */
+   away must not end leases.  Messages are log.h's, which drops what this does not take. */
 #ifndef CONSOLE_H_INCLUDED
 #define CONSOLE_H_INCLUDED
 

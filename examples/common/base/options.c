@@ -1,45 +1,141 @@
 /* options.c - see options.h
-   SPDX-License-Identifier: MIT */
+   SPDX-License-Identifier: MIT
+
+   CONTENTS   1 Rows   2 Values   3 Help   4 The file   5 Arguments   6 Verbs */
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "options.h"
+#include "log.h"
+#include "text.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <stdio.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void show_help(const option_program *p)
+/* ==== 1  Rows ================================================================================= */
+
+enum { GIVEN_MAX = 160 };
+
+static struct {
+    unsigned quiet, verbose, log;
+    const char *config;
+    const void *given[GIVEN_MAX]; /* targets */
+    unsigned given_count;
+    const char *name; /* of the command, in messages */
+} state;
+
+static const option_row standard[] = {
+    { "quiet", NULL, "no messages of routine; twice: warnings and errors; thrice: errors only",
+      OPTION_COUNT, &state.quiet, 0, 0 },
+    { "verbose", NULL, "more messages", OPTION_COUNT, &state.verbose, 0, 0 },
+    { "log", LOG_FORMATS, "messages as text (auto: or as the journal has them), with times, JSON",
+      OPTION_CHOICE, &state.log, 0, 0 },
+};
+static const option_row config_row = {
+    "config", "FILE", "lines of `name = value` with these names", OPTION_TEXT, &state.config, 0, 0
+};
+
+/* Of a program that is one command. */
+static option_verb only_verb(const option_program *p)
 {
-    printf("%s - %s\n\nusage: %s [OPTIONS]\n\n", p->name, p->purpose, p->name);
-    for (unsigned i = 0; i < p->count; i++) {
-        char left[64];
-        const option_row *r = &p->rows[i];
-        snprintf(left, sizeof left, "--%s%s%s", r->name, r->value ? " " : "",
-                 r->value ? r->value : "");
-        if (strlen(left) > 24)
-            printf("  %s\n  %-24s  %s\n", left, "", r->help);
-        else
-            printf("  %-24s  %s\n", left, r->help);
-    }
-    printf("  %-24s  %s\n", "--config FILE", "lines of `name = value` with the names above");
-    printf("  %-24s  %s\n", "--help", "this text");
-    printf("  %-24s  %s\n", "--version", "version and build");
-    if (p->tail)
-        printf("\n%s", p->tail);
+    option_verb v;
+    memset(&v, 0, sizeof v);
+    v.name = v.words = "";
+    v.rows[0].row = p->rows;
+    v.rows[0].count = p->count;
+    return v;
 }
 
-static int no_memory(const option_program *p)
+/* All rows of a command, numbered: its own, those of every program, --config; NULL behind them. */
+static const option_row *row_at(const option_verb *v, unsigned i)
 {
-    fprintf(stderr, "%s: out of memory\n", p->name);
+    const unsigned common = sizeof standard / sizeof *standard;
+    for (unsigned g = 0; g < OPTION_GROUPS; g++) {
+        if (i < v->rows[g].count)
+            return &v->rows[g].row[i];
+        i -= v->rows[g].count;
+    }
+    if (i < common)
+        return &standard[i];
+    return i == common && !*v->name ? &config_row : NULL;
+}
+
+static unsigned row_count(const option_verb *v)
+{
+    unsigned n = 0;
+    while (row_at(v, n))
+        n++;
+    return n;
+}
+
+static const char *row_name(const void *user, unsigned i)
+{
+    const option_row *r = row_at(user, i);
+    return r ? r->name : NULL;
+}
+
+/* The number of the row, -1: none. */
+static int find(const option_verb *v, const char *name, size_t len)
+{
+    const option_row *r;
+    for (unsigned i = 0; (r = row_at(v, i)) != NULL; i++) {
+        if (strlen(r->name) == len && !memcmp(r->name, name, len))
+            return (int)i;
+    }
+    return -1;
+}
+
+bool options_given(const void *target)
+{
+    for (unsigned i = 0; i < state.given_count; i++) {
+        if (state.given[i] == target)
+            return true;
+    }
+    return false;
+}
+
+static void note_given(const void *target)
+{
+    if (!options_given(target) && state.given_count < GIVEN_MAX)
+        state.given[state.given_count++] = target;
+}
+
+/* ==== 2  Values =============================================================================== */
+
+void options_wrong(const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    log_error("%s; see %s --help", text, state.name);
+}
+
+static int wrong(const char *where, const char *name, const char *what)
+{
+    options_wrong("%s%.300s: %s", where, name, what);
+    return OPTIONS_WRONG;
+}
+
+static int no_memory(void)
+{
+    log_error("out of memory");
     return OPTIONS_MEMORY;
 }
 
-static int wrong(const option_program *p, const char *where, const char *name, const char *what)
+/* `name` is in no row; dashes: those before it, on the command line. */
+static int unknown(const option_verb *v, const char *where, const char *dashes, const char *name)
 {
-    fprintf(stderr, "%s: %s%s: %s; see %s --help\n", p->name, where, name, what, p->name);
+    int meant = text_nearest(name, row_name, v);
+    if (meant >= 0)
+        log_error("%sunknown option %s%.300s: did you mean %s%s? See %s --help", where, dashes,
+                  name, *dashes ? "--" : "", row_name(v, (unsigned)meant), state.name);
+    else
+        options_wrong("%sunknown option %s%.300s", where, dashes, name);
     return OPTIONS_WRONG;
 }
 
@@ -64,6 +160,42 @@ bool options_size(const char *text, uint64_t *out)
     return true;
 }
 
+bool options_number(const char *text, uint64_t max, uint64_t *out)
+{
+    size_t len = strlen(text);
+    uint64_t v = 0;
+    if (!len || strspn(text, "0123456789") != len)
+        return false;
+    for (; *text; text++) {
+        unsigned digit = (unsigned)(*text - '0');
+        if (v > (max - (digit > max ? max : digit)) / 10)
+            return false;
+        v = v * 10 + digit;
+    }
+    *out = v;
+    return v <= max;
+}
+
+bool options_seconds(const char *text, uint64_t *out)
+{
+    static const char units[] = "smhdw";
+    static const uint64_t seconds[] = { 1, 60, 3600, 86400, 604800 };
+    const uint64_t most = 100u * 366u * 86400ull;
+    char digits[24];
+    size_t len = strlen(text);
+    const char *unit = len ? strchr(units, text[len - 1]) : NULL;
+    uint64_t scale = unit ? seconds[unit - units] : 1;
+    len -= unit ? 1 : 0;
+    if (len >= sizeof digits)
+        return false;
+    memcpy(digits, text, len);
+    digits[len] = '\0';
+    if (!options_number(digits, most / scale, out))
+        return false;
+    *out *= scale;
+    return true;
+}
+
 /* Index of `text` in "one|two|three", -1 for none. */
 static int choice(const char *choices, const char *text)
 {
@@ -78,54 +210,218 @@ static int choice(const char *choices, const char *text)
     }
 }
 
-static int set_number(const option_program *p, const option_row *r, const char *where,
-                      const char *text)
+static int set_number(const option_row *r, const char *where, const char *text)
 {
-    char what[120];
-    uint64_t v;
-    bool digits =
-        r->kind == OPTION_SIZE || strspn(text, "0123456789xXabcdefABCDEF") == strlen(text);
-    if (!digits || !options_size(text, &v) || v < r->min || v > r->max) {
+    char what[160];
+    uint64_t v = 0;
+    bool good = r->kind == OPTION_SECONDS
+                    ? options_seconds(text, &v)
+                    : (r->kind == OPTION_SIZE ||
+                       strspn(text, "0123456789xXabcdefABCDEF") == strlen(text)) &&
+                          options_size(text, &v);
+    if (good && v >= r->min && v <= r->max) {
+        *(uint64_t *)r->target = v;
+        return OPTIONS_GO;
+    }
+    if (r->kind == OPTION_SECONDS)
+        snprintf(what, sizeof what, "must be a time such as 90s, 30m, 2h or 7d, not '%.30s'", text);
+    else
         snprintf(what, sizeof what, "must be a number from %llu to %llu, not '%.30s'",
                  (unsigned long long)r->min, (unsigned long long)r->max, text);
-        return wrong(p, where, r->name, what);
+    return wrong(where, r->name, what);
+}
+
+static int set_real(const option_row *r, const char *where, const char *text)
+{
+    const double min = (double)r->min / 1000, max = (double)r->max / 1000;
+    char what[160], *end;
+    double v = strtod(text, &end);
+    if (end != text && !*end && v >= min && v <= max) {
+        *(double *)r->target = v;
+        return OPTIONS_GO;
     }
-    *(uint64_t *)r->target = v;
+    snprintf(what, sizeof what, "must be a number from %.10g to %.10g, not '%.30s'", min, max,
+             text);
+    return wrong(where, r->name, what);
+}
+
+static int set_text(const option_row *r, const char *where, const char *text)
+{
+    char what[100];
+    size_t len = strlen(text);
+    if (len < r->min) {
+        return wrong(where, r->name, "must not be empty");
+    } else if (r->max && len > r->max) {
+        snprintf(what, sizeof what, "must be at most %llu characters", (unsigned long long)r->max);
+        return wrong(where, r->name, what);
+    }
+    *(const char **)r->target = text;
     return OPTIONS_GO;
 }
 
-static int set(const option_program *p, const option_row *r, const char *where, const char *text)
+/* text NULL: none was given. */
+static int set(const option_row *r, const char *where, const char *text)
 {
     int index;
+    note_given(r->target);
     switch (r->kind) {
     case OPTION_FLAG:
+    case OPTION_COUNT:
         index = choice("no|yes", text ? text : "yes");
         if (index < 0)
-            return wrong(p, where, r->name, "must be yes or no");
-        *(bool *)r->target = index == 1;
+            return wrong(where, r->name, "must be yes or no");
+        if (r->kind == OPTION_FLAG)
+            *(bool *)r->target = index == 1;
+        else
+            *(unsigned *)r->target = index ? *(unsigned *)r->target + 1 : 0;
         return OPTIONS_GO;
     case OPTION_TEXT:
-        *(const char **)r->target = text;
-        return OPTIONS_GO;
+        return set_text(r, where, text);
     case OPTION_CHOICE:
         index = choice(r->value, text);
         if (index < 0)
-            return wrong(p, where, r->name, r->value);
+            return wrong(where, r->name, r->value);
         *(unsigned *)r->target = (unsigned)index;
         return OPTIONS_GO;
+    case OPTION_REAL:
+        return set_real(r, where, text);
     default:
-        return set_number(p, r, where, text);
+        return text ? set_number(r, where, text) : OPTIONS_GO;
     }
 }
 
-static const option_row *find(const option_program *p, const char *name, size_t len)
+static bool is_optional(const option_row *r)
 {
-    for (unsigned i = 0; i < p->count; i++) {
-        if (strlen(p->rows[i].name) == len && !memcmp(p->rows[i].name, name, len))
-            return &p->rows[i];
-    }
-    return NULL;
+    return r->value && r->value[0] == '[';
 }
+
+/* ==== 3  Help ================================================================================= */
+
+enum { LEFT = 24, RIGHT = 79 };
+
+/* Words from column `at` on, the lines that follow indented by `indent`. */
+static void print_wrapped(const char *text, unsigned at, unsigned indent)
+{
+    bool first = true;
+    while (*text) {
+        size_t len = strcspn(text, " \n");
+        if (!first && at + 1 + len > RIGHT) {
+            printf("\n%*s", (int)indent, "");
+            at = indent;
+            first = true;
+        }
+        at += (unsigned)printf("%s%.*s", first ? "" : " ", (int)len, text);
+        first = false;
+        text += len;
+        if (*text == '\n') {
+            printf("\n%*s", text[1] ? (int)indent : 0, "");
+            at = indent;
+            first = true;
+        }
+        text += *text != '\0';
+    }
+}
+
+static void print_row(const char *left, const char *help)
+{
+    if (strlen(left) > LEFT)
+        printf("  %s\n  %-*s  ", left, LEFT, "");
+    else
+        printf("  %-*s  ", LEFT, left);
+    print_wrapped(help, LEFT + 4, LEFT + 4);
+    putchar('\n');
+}
+
+static void show_rows(const option_verb *v)
+{
+    const option_row *r;
+    for (unsigned i = 0; (r = row_at(v, i)) != NULL; i++) {
+        char left[100];
+        bool letter = r->kind == OPTION_COUNT;
+        snprintf(left, sizeof left, "%s%.1s%s--%s%s%s", letter ? "-" : "", letter ? r->name : "",
+                 letter ? ", " : "", r->name, r->value ? " " : "", r->value ? r->value : "");
+        print_row(left, r->help);
+    }
+    print_row("-h, --help", "this text");
+}
+
+static void show_help(const option_program *p)
+{
+    option_verb v = only_verb(p);
+    printf("%s - %s\n\nusage: %s [OPTIONS]\n\n", p->name, p->purpose, p->name);
+    show_rows(&v);
+    print_row("--version", "version and build");
+    if (p->tail)
+        printf("\n%s", p->tail);
+}
+
+static void show_usage(const option_program *p, const option_verb *v, const char *before)
+{
+    printf("%s%s %s%s%s [OPTIONS]\n", before, p->name, v->name, *v->words ? " " : "", v->words);
+}
+
+static void show_verb(const option_program *p, const option_verb *v)
+{
+    const char *tail = v->tail ? v->tail : p->tail;
+    show_usage(p, v, "usage: ");
+    putchar('\n');
+    print_wrapped(v->about ? v->about : v->brief, 0, 0);
+    printf("%s", v->about && v->about[strlen(v->about) - 1] == '\n' ? "\n" : "\n\n");
+    show_rows(v);
+    if (tail)
+        printf("\n%s", tail);
+}
+
+static void show_verbs(const option_program *p, FILE *out)
+{
+    fprintf(out, "%s - %s\n\nusage: %s COMMAND ...\n       %s --help | --version\n", p->name,
+            p->purpose, p->name, p->name);
+    for (unsigned i = 0; i < p->verb_count; i++) {
+        const option_verb *v = &p->verbs[i];
+        char left[100];
+        if (v->group)
+            fprintf(out, "\n%s:\n", v->group);
+        snprintf(left, sizeof left, "%s%s%s", v->name, *v->words ? " " : "", v->words);
+        if (strlen(left) > 38)
+            fprintf(out, "  %s\n  %-38s ", left, "");
+        else
+            fprintf(out, "  %-38s ", left);
+        fprintf(out, "%s\n", v->brief);
+    }
+    if (p->tail)
+        fprintf(out, "\n%s", p->tail);
+}
+
+static void list_rows(const option_verb *v, const char *name, FILE *out)
+{
+    static const char *const kinds[] = { "flag",    "count", "number", "size",
+                                         "seconds", "real",  "text",   "choice" };
+    const option_row *r;
+    for (unsigned i = 0; (r = row_at(v, i)) != NULL; i++) {
+        bool every = *name && r >= standard && r < standard + sizeof standard / sizeof *standard;
+        if (!every || !strcmp(name, "*"))
+            fprintf(out, "option\t%s\t--%s\t%s\t%s\t%s\n", name, r->name, r->value ? r->value : "",
+                    kinds[r->kind], r->help);
+    }
+}
+
+void options_list(const option_program *p, FILE *out)
+{
+    option_verb all = only_verb(p);
+    for (unsigned i = 0; i < p->verb_count; i++) {
+        const option_verb *v = &p->verbs[i];
+        fprintf(out, "verb\t%s\t%s\t%s\n", v->name, v->words, v->brief);
+        list_rows(v, v->name, out);
+    }
+    if (p->verbs)
+        all.name = "*";
+    list_rows(&all, all.name, out);
+    fprintf(out, "option\t%s\t--help\t\tflag\tthis text\n", all.name);
+    fprintf(out, "option\t\t--version\t\tflag\tversion and build\n");
+    fprintf(out, "option\t\t--help-options\t\tflag\tthis list\n");
+}
+
+/* ==== 4  The file ============================================================================= */
 
 /* Cut white space off both ends, in place. */
 static char *trim(char *s)
@@ -139,117 +435,314 @@ static char *trim(char *s)
 }
 
 /* Texts of the file live as long as the program, but for those that another one goes before. */
-static void keep_text(const option_program *p, const option_row *r, char **texts, char *text)
+static void keep_text(char **texts, int row, char *text)
 {
-    free(texts[r - p->rows]);
-    texts[r - p->rows] = text;
+    free(texts[row]);
+    texts[row] = text;
 }
 
-static int parse_line(const option_program *p, const char *where, char *line, char **texts)
+static int parse_line(const option_verb *v, const char *where, char *line, char **texts)
 {
     char *name, *value, *equals = strchr(line, '=');
     const option_row *r;
+    int row, rc;
     name = trim(line);
     if (!*name || *name == '#')
         return OPTIONS_GO;
     if (!equals)
-        return wrong(p, where, name, "a line must be `name = value`");
+        return wrong(where, name, "a line must be `name = value`");
     *equals = '\0';
     name = trim(name);
     value = trim(equals + 1);
-    r = find(p, name, strlen(name));
-    if (!r)
-        return wrong(p, where, name, "no such option");
+    row = find(v, name, strlen(name));
+    r = row < 0 ? NULL : row_at(v, (unsigned)row);
+    if (!r || r == &config_row)
+        return unknown(v, where, "", name);
     if (r->kind != OPTION_TEXT)
-        return set(p, r, where, value);
+        return set(r, where, value);
     value = strdup(value);
     if (!value)
-        return no_memory(p);
-    (void)set(p, r, where, value);
-    keep_text(p, r, texts, value);
-    return OPTIONS_GO;
+        return no_memory();
+    rc = set(r, where, value);
+    if (rc == OPTIONS_GO)
+        keep_text(texts, row, value);
+    else
+        free(value);
+    return rc;
 }
 
-static int parse_file(const option_program *p, const char *file, char **texts)
+static int parse_file(const option_verb *v, const char *file, char **texts)
 {
     char line[1024], where[300];
     int rc = OPTIONS_GO;
     FILE *f = fopen(file, "r");
     if (!f)
-        return wrong(p, "cannot read ", file, strerror(errno));
+        return wrong("cannot read ", file, strerror(errno));
     for (unsigned n = 1; rc == OPTIONS_GO && fgets(line, sizeof line, f); n++) {
         snprintf(where, sizeof where, "%.200s line %u: ", file, n);
         if (!strchr(line, '\n') && !feof(f))
-            rc = wrong(p, where, "", "the line is too long");
+            rc = wrong(where, "", "the line is too long");
         else
-            rc = parse_line(p, where, line, texts);
+            rc = parse_line(v, where, line, texts);
     }
     if (rc == OPTIONS_GO && ferror(f))
-        rc = wrong(p, "cannot read ", file, strerror(errno));
+        rc = wrong("cannot read ", file, strerror(errno));
     fclose(f);
     return rc;
 }
 
-/* One argument, and the next one when it needs a value.  *file gets --config's; texts: the
-   argument is applied over those of the file, NULL: only looked at. */
-static int parse_argument(const option_program *p, int argc, char **argv, int *i, const char **file,
-                          char **texts)
+/* ==== 5  Arguments ============================================================================ */
+
+/* -q, -qq, -v */
+static int parse_letters(const option_verb *v, const char *arg, bool apply)
 {
-    int rc;
+    for (const char *c = arg + 1; *c; c++) {
+        const option_row *r = *c == 'q' ? &standard[0] : *c == 'v' ? &standard[1] : NULL;
+        if (!r)
+            return unknown(v, "", "-", arg + 1);
+        if (apply)
+            (void)set(r, "", NULL);
+    }
+    return OPTIONS_GO;
+}
+
+/* A number of seconds and the like behind an option whose value may be left out. */
+static bool is_number(const char *text)
+{
+    return *text && strspn(text, "0123456789") == strlen(text);
+}
+
+/* The option argv[*i], and the next argument when it needs a value.  texts: it is applied over
+   those of the file, NULL: only looked at. */
+static int parse_option(const option_verb *v, int argc, char **argv, int *i, char **texts)
+{
     const char *arg = argv[*i], *name = arg + 2, *value = NULL;
+    char plain[64];
     size_t len;
     const option_row *r;
-    bool config;
-    if (strncmp(arg, "--", 2) || !*name)
-        return wrong(p, "", arg, "options begin with --");
+    int row, rc;
+    if (arg[1] != '-')
+        return parse_letters(v, arg, texts != NULL);
     len = strcspn(name, "=");
-    config = len == 6 && !memcmp(name, "config", 6);
-    r = find(p, name, len);
-    if (!r && !config)
-        return wrong(p, "", arg, "no such option");
+    row = find(v, name, len);
+    if (row < 0) {
+        snprintf(plain, sizeof plain, "%.*s", (int)(len < 63 ? len : 63), name);
+        return unknown(v, "", "--", plain);
+    }
+    r = row_at(v, (unsigned)row);
     if (name[len] == '=') {
         value = name + len + 1;
-    } else if (config || r->kind != OPTION_FLAG) {
+    } else if (is_optional(r)) {
+        value = *i + 1 < argc && is_number(argv[*i + 1]) ? argv[++*i] : NULL;
+    } else if (r->kind != OPTION_FLAG && r->kind != OPTION_COUNT) {
         if (*i + 1 >= argc)
-            return wrong(p, "", arg, "requires a value");
+            return wrong("", arg, "requires a value");
         value = argv[++*i];
     }
-    if (config)
-        *file = value;
-    if (config || !texts)
+    if (r == &config_row)
+        state.config = value;
+    if (r == &config_row || !texts)
         return OPTIONS_GO;
-    rc = set(p, r, "--", value);
+    rc = set(r, "--", value);
     if (r->kind == OPTION_TEXT)
-        keep_text(p, r, texts, NULL);
+        keep_text(texts, row, NULL);
     return rc;
 }
 
-int options_parse(const option_program *p, int argc, char **argv)
+static bool is_option(const char *arg)
 {
-    const char *file = NULL;
-    char **texts;
+    return arg[0] == '-' && arg[1];
+}
+
+/* Options of argv; its words come first, from argv[1] on, counted by *words.  texts as above. */
+static int parse_arguments(const option_verb *v, int argc, char **argv, unsigned *words,
+                           char **texts)
+{
+    bool options = true;
     int rc = OPTIONS_GO;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            show_help(p);
-            return OPTIONS_SHOWN;
-        }
-        if (!strcmp(argv[i], "--version")) {
-            printf("%s %s\n", p->name, p->version);
-            return OPTIONS_SHOWN;
-        }
+    *words = 0;
+    for (int i = 1; rc == OPTIONS_GO && i < argc; i++) {
+        if (options && !strcmp(argv[i], "--"))
+            options = false;
+        else if (options && is_option(argv[i]))
+            rc = parse_option(v, argc, argv, &i, texts);
+        else if (texts)
+            argv[1 + (*words)++] = argv[i]; /* that place was read before */
+        else if (++*words > v->most)
+            rc = wrong("", argv[i], v->most ? "one argument too many" : "unexpected argument");
     }
-    for (int i = 1; i < argc; i++) {
-        if (parse_argument(p, argc, argv, &i, &file, NULL) != OPTIONS_GO)
-            return OPTIONS_WRONG;
-    }
-    texts = calloc(p->count ? p->count : 1, sizeof *texts);
-    if (!texts)
-        return no_memory(p);
-    if (file) /* first, so that the command line wins */
-        rc = parse_file(p, file, texts);
-    for (int i = 1; rc == OPTIONS_GO && i < argc; i++)
-        rc = parse_argument(p, argc, argv, &i, &file, texts);
-    free(texts);
     return rc;
+}
+
+static int parse(const option_verb *v, int argc, char **argv, unsigned *words)
+{
+    char **texts;
+    int level, rc = parse_arguments(v, argc, argv, words, NULL);
+    if (rc != OPTIONS_GO)
+        return rc;
+    if (*words < v->least) {
+        options_wrong("%s is required", v->words);
+        return OPTIONS_WRONG;
+    }
+    texts = calloc(row_count(v), sizeof *texts);
+    if (!texts)
+        return no_memory();
+    if (state.config) /* first, so that the command line wins */
+        rc = parse_file(v, state.config, texts);
+    if (rc == OPTIONS_GO)
+        rc = parse_arguments(v, argc, argv, words, texts);
+    free(texts);
+    level = LOG_AT_INFO + (int)state.verbose - (int)state.quiet;
+    log_set(level < LOG_AT_ERROR   ? LOG_AT_ERROR
+            : level > LOG_AT_DEBUG ? LOG_AT_DEBUG
+                                   : (log_level)level,
+            (log_format)state.log);
+    if (state.config)
+        log_debug("options were read from %s", state.config);
+    return rc;
+}
+
+/* ==== 6  Verbs ================================================================================ */
+
+/* Is `words` (count of them) what the name begins with?  *used: how many of them. */
+static bool is_verb(const option_verb *v, char **words, int count, int *used)
+{
+    size_t len = strcspn(v->name, " ");
+    *used = 0;
+    if (count < 1 || strlen(words[0]) != len || strncmp(words[0], v->name, len))
+        return false;
+    *used = 1;
+    if (!v->name[len])
+        return true;
+    *used += count > 1 && !strcmp(words[1], v->name + len + 1);
+    return *used == 2;
+}
+
+static const char *verb_name(const void *user, unsigned i)
+{
+    const option_program *p = user;
+    return i < p->verb_count ? p->verbs[i].name : NULL;
+}
+
+/* `dxpu lease`, `dxpu lease --help`: the commands whose first word that is; NULL where there are
+   none. */
+static int show_group(const option_program *p, const char *word, bool help)
+{
+    const char *before = "usage: ";
+    char text[200] = "";
+    for (unsigned i = 0; i < p->verb_count; i++) {
+        size_t len = strcspn(p->verbs[i].name, " "), at = strlen(text);
+        if (strlen(word) != len || strncmp(p->verbs[i].name, word, len))
+            continue;
+        if (help)
+            show_usage(p, &p->verbs[i], before);
+        before = "       ";
+        snprintf(text + at, sizeof text - at, "%s%s", at ? ", " : "", p->verbs[i].name + len + 1);
+    }
+    if (help)
+        printf("\nSee '%s %s COMMAND --help' for details.\n", p->name, word);
+    else
+        options_wrong("%s: which of its commands: %s", word, text);
+    return help ? OPTIONS_SHOWN : OPTIONS_WRONG;
+}
+
+/* argv[at] names no command. */
+static int no_verb(const option_program *p, int argc, char **argv, int at, bool help)
+{
+    char word[100];
+    int meant = -1, used;
+    if (at >= argc) {
+        show_verbs(p, help ? stdout : stderr);
+        return help ? OPTIONS_SHOWN : OPTIONS_WRONG;
+    }
+    for (unsigned i = 0; i < p->verb_count; i++) {
+        (void)is_verb(&p->verbs[i], argv + at, 1, &used);
+        if (used && (at + 1 >= argc || is_option(argv[at + 1])))
+            return show_group(p, argv[at], help);
+        meant = used && meant < 0 ? (int)i : meant;
+    }
+    snprintf(word, sizeof word, "%.48s%s%.48s", argv[at], meant < 0 ? "" : " ",
+             meant < 0 ? "" : argv[at + 1]);
+    meant = text_nearest(word, verb_name, p);
+    if (meant >= 0)
+        log_error("no command '%s': did you mean '%s'? See %s --help", word, p->verbs[meant].name,
+                  p->name);
+    else
+        options_wrong("no command '%s'", word);
+    return OPTIONS_WRONG;
+}
+
+/* Where the command's name begins: options that every command has may be before it. */
+static int verb_at(int argc, char **argv)
+{
+    int i = 1;
+    while (i < argc && is_option(argv[i]) && strcmp(argv[i], "--"))
+        i += strcmp(argv[i], "--log") ? 1 : 2;
+    return i < argc ? i : argc;
+}
+
+static int parse_verb(const option_program *p, int argc, char **argv, bool help, option_call *call)
+{
+    static char name[48];
+    unsigned words = 0;
+    int at = verb_at(argc, argv), used = 0;
+    if (at < argc && !strcmp(argv[at], "help")) {
+        help = true;
+        at++;
+    }
+    call->verb = NULL;
+    for (unsigned i = 0; i < p->verb_count && !call->verb; i++) {
+        if (is_verb(&p->verbs[i], argv + at, argc - at, &used))
+            call->verb = &p->verbs[i];
+    }
+    if (!call->verb)
+        return no_verb(p, argc, argv, at, help);
+    if (help) {
+        show_verb(p, call->verb);
+        return OPTIONS_SHOWN;
+    }
+    snprintf(name, sizeof name, "%s %s", p->name, call->verb->name);
+    state.name = name;
+    log_name(name);
+    memmove(argv + at, argv + at + used, (size_t)(argc - at - used) * sizeof *argv);
+    call->words = argv + 1;
+    used = parse(call->verb, argc - used, argv, &words);
+    call->count = words;
+    return used;
+}
+
+/* Was it asked for before --?  What else is there need not be right. */
+static bool asks(int argc, char **argv, const char *name, const char *letter)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
+        if (!strcmp(argv[i], name) || !strcmp(argv[i], letter))
+            return true;
+    }
+    return false;
+}
+
+int options_parse(const option_program *p, int argc, char **argv, option_call *call)
+{
+    option_verb only = only_verb(p);
+    unsigned words;
+    bool help = asks(argc, argv, "--help", "-h");
+    memset(&state, 0, sizeof state);
+    state.name = p->name;
+    log_name(p->name);
+    log_set(LOG_AT_INFO, LOG_AUTO);
+    if (!help && asks(argc, argv, "--version", "--version")) {
+        printf("%s %s\n", p->name, p->version);
+        return OPTIONS_SHOWN;
+    }
+    if (!help && asks(argc, argv, "--help-options", "--help-options")) {
+        options_list(p, stdout);
+        return OPTIONS_SHOWN;
+    }
+    if (p->verbs)
+        return parse_verb(p, argc, argv, help, call);
+    if (help) {
+        show_help(p);
+        return OPTIONS_SHOWN;
+    }
+    return parse(&only, argc, argv, &words);
 }

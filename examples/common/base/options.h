@@ -1,28 +1,69 @@
-/* options.h - one table of options serves the command line, the configuration file and --help
-   SPDX-License-Identifier: MIT */
+/* options.h - one table of options serves the command line, the configuration file, --help and
+   shell completion
+   SPDX-License-Identifier: MIT
+
+   Conventions of every program, by getopt_long's: --name VALUE or --name=VALUE; a flag may be given
+   =yes or =no; of an option that is repeated the last one counts; -- ends the options; options and
+   words may be mixed.  Beside its own rows every program understands
+     -h, --help          also behind a verb: that verb's
+     --version
+     -q, --quiet         once: no messages of routine, twice: warnings and errors, thrice: errors
+     -v, --verbose       more messages
+     --log FORMAT        auto, text, time, json or journal: log.h
+     --config FILE       where it has no verbs
+     --help-options      all verbs and options, for scripts: see options_list().
+   Nothing is abbreviated, but what is unknown is answered with what was probably meant. */
 #ifndef OPTIONS_H_INCLUDED
 #define OPTIONS_H_INCLUDED
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* what a value is, and the type its target points to */
 enum {
-    OPTION_FLAG,   /* bool         given: true; in a file: yes or no */
-    OPTION_NUMBER, /* uint64_t     min..max */
-    OPTION_SIZE,   /* uint64_t     min..max bytes; K, M, G may follow */
-    OPTION_TEXT,   /* const char * */
-    OPTION_CHOICE  /* unsigned     index into `value`, which reads "one|two|three" */
+    OPTION_FLAG,    /* bool         given: true; in a file: yes or no */
+    OPTION_COUNT,   /* unsigned     how many times it was given */
+    OPTION_NUMBER,  /* uint64_t     min..max */
+    OPTION_SIZE,    /* uint64_t     min..max bytes; K, M, G may follow */
+    OPTION_SECONDS, /* uint64_t     min..max seconds, 90, 90s, 30m, 2h, 7d or 1w */
+    OPTION_REAL,    /* double       min..max thousandths */
+    OPTION_TEXT,    /* const char * min..max bytes; max 0: any number */
+    OPTION_CHOICE   /* unsigned     index into `value`, which reads "one|two|three" */
 };
 
 typedef struct option_row {
     const char *name;  /* "box": --box on the command line, "box = ..." in a file */
-    const char *value; /* "ADDR:PORT", NULL for a flag */
+    const char *value; /* "ADDR:PORT", NULL for a flag; "[S]": a number that may be left out */
     const char *help;
     unsigned kind;
     void *target;
     uint64_t min, max;
 } option_row;
+
+typedef struct option_rows {
+    const option_row *row;
+    unsigned count;
+} option_rows;
+#define OPTION_ROWS(array)                                                                         \
+    {                                                                                              \
+        array, sizeof(array) / sizeof *(array)                                                     \
+    }
+
+enum { OPTION_GROUPS = 2 };
+
+/* One command of a program. */
+typedef struct option_verb {
+    const char *name;     /* "lease create"; "": of a program that is one command */
+    const char *words;    /* "HOST SLOT", as the usage shows them; "" for none */
+    const char *brief;    /* one line, without a full stop */
+    const char *group;    /* heading of --help that begins here; NULL: the one before goes on */
+    const char *about;    /* paragraphs of its own --help, wrapped as they are; NULL: the brief */
+    const char *tail;     /* printed below the options; NULL: the program's */
+    unsigned least, most; /* words */
+    option_rows rows[OPTION_GROUPS];          /* its own, then those that it shares */
+    int (*run)(unsigned count, char **words); /* the exit status; not called by options_parse() */
+} option_verb;
 
 typedef struct option_program {
     const char *name;    /* "dxpu-host" */
@@ -30,18 +71,49 @@ typedef struct option_program {
     const char *version; /* what --version prints */
     const option_row *rows;
     unsigned count;
-    const char *tail; /* printed below the options by --help */
+    const char *tail;         /* printed below the options by --help */
+    const option_verb *verbs; /* NULL: it is one command, with the rows above */
+    unsigned verb_count;
 } option_program;
+
+/* The command that was given.  words is a part of argv, in its order. */
+typedef struct option_call {
+    const option_verb *verb; /* messages begin with its name from now on: "dxpu lease create: " */
+    char **words;
+    unsigned count;
+} option_call;
 
 enum { OPTIONS_GO = 0, OPTIONS_SHOWN = 1, OPTIONS_WRONG = -1, OPTIONS_MEMORY = -2 };
 
-/* Fill the targets.  --help, --version and --config FILE are understood beside the rows; the
-   command line goes before the file.  OPTIONS_GO, OPTIONS_SHOWN (help or version was printed: exit
-   0), or after saying so on stderr OPTIONS_WRONG (exit 2) or OPTIONS_MEMORY (there is none: exit
-   3). */
-int options_parse(const option_program *p, int argc, char **argv);
+/* Fill the targets; set the name, level and format of the log.  The command line goes before the
+   file.  call: of a program with verbs; it may be NULL without.  OPTIONS_GO, OPTIONS_SHOWN (help or
+   version was printed: exit 0), or after a message OPTIONS_WRONG (exit 2) or OPTIONS_MEMORY (there
+   is none: exit 3).  argv's order changes. */
+int options_parse(const option_program *p, int argc, char **argv, option_call *call);
+
+/* Was the row with this target given, on the command line or in the file of the last
+   options_parse()? */
+bool options_given(const void *target);
+
+/* What is wrong with how the program was called, beyond the rows: an error that names --help. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 1, 2)))
+#endif
+void options_wrong(const char *format, ...);
+
+/* One line for each verb and each option, fields with tabs between them:
+     verb    NAME  WORDS  BRIEF
+     option  VERB  --NAME  VALUE  KIND  HELP
+   VERB is "" for options of the program itself, and "*" for those of each of its verbs.  KIND is
+   flag, count, number, size, seconds, real, text or choice; the VALUE of a choice reads
+   one|two|three, one that begins with FILE names a file, one in [] may be left out. */
+void options_list(const option_program *p, FILE *out);
 
 /* Size in bytes of a text such as 64K; false when it is none. */
 bool options_size(const char *text, uint64_t *out);
+/* Decimal digits alone, at most `max`. */
+bool options_number(const char *text, uint64_t max, uint64_t *out);
+/* Seconds of 90, 90s, 30m, 2h, 7d or 1w; false: it is none of them, or more than 100 years. */
+bool options_seconds(const char *text, uint64_t *out);
 
 #endif /* OPTIONS_H_INCLUDED */

@@ -1,2 +1,2 @@
-# options, files written durably, statistics, jobs, console
+# options, log, JSON, files written durably, statistics, jobs, console
 libs/examples/common/base := -pthread -lm

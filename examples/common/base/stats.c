@@ -1,6 +1,7 @@
 /* stats.c - see stats.h
    SPDX-License-Identifier: MIT */
 #include "stats.h"
+#include "text.h"
 
 /* Bucket of a value: 32 linear ones below 32, then 32 for each doubling. */
 static unsigned bucket_of(uint64_t v)
@@ -42,14 +43,9 @@ uint64_t histogram_percentile(const histogram *h, double percent)
     return h->max;
 }
 
-static void name_of(report *r, const char *name)
+static void name_of(const report *r, const char *name)
 {
-    if (r->json) {
-        fprintf(r->out, "%s\"%s\":", r->first ? "" : ",", name);
-    } else {
-        fprintf(r->out, "%*s%-*s ", (int)(2 * r->depth), "", 26 - (int)(2 * r->depth), name);
-    }
-    r->first = false;
+    fprintf(r->out, "%*s%-*s ", (int)(2 * r->depth), "", 26 - (int)(2 * r->depth), name);
 }
 
 void report_begin(report *r, FILE *out, bool json)
@@ -57,10 +53,10 @@ void report_begin(report *r, FILE *out, bool json)
     r->out = out;
     r->json = json;
     r->tape = false;
-    r->first = true;
     r->depth = 0;
+    json_to_file(&r->object, out);
     if (json)
-        fputc('{', out);
+        json_put_open(&r->object, NULL, '{');
 }
 
 void report_begin_tape(report *r, FILE *out)
@@ -71,8 +67,10 @@ void report_begin_tape(report *r, FILE *out)
 
 void report_end(report *r)
 {
-    if (r->json)
-        fputs("}\n", r->out);
+    if (r->json) {
+        json_put_close(&r->object, '}');
+        fputc('\n', r->out);
+    }
     fflush(r->out);
 }
 
@@ -81,10 +79,9 @@ void report_open(report *r, const char *name)
     if (r->tape)
         fprintf(r->out, "{ %s\n", name);
     else if (r->json)
-        fprintf(r->out, "%s\"%s\":{", r->first ? "" : ",", name);
+        json_put_open(&r->object, name, '{');
     else
         fprintf(r->out, "%*s%s\n", (int)(2 * r->depth), "", name);
-    r->first = true;
     r->depth++;
 }
 
@@ -93,8 +90,7 @@ void report_close(report *r)
     if (r->tape)
         fputs("}\n", r->out);
     else if (r->json)
-        fputc('}', r->out);
-    r->first = false;
+        json_put_close(&r->object, '}');
     r->depth--;
 }
 
@@ -104,20 +100,35 @@ void report_number(report *r, const char *name, uint64_t value)
         fprintf(r->out, "%s %llu\n", name, (unsigned long long)value);
         return;
     }
+    if (r->json) {
+        json_put_number(&r->object, name, value);
+        return;
+    }
     name_of(r, name);
-    fprintf(r->out, r->json ? "%llu" : "%llu\n", (unsigned long long)value);
+    fprintf(r->out, "%llu\n", (unsigned long long)value);
 }
 
 void report_real(report *r, const char *name, double value)
 {
+    if (r->json) {
+        json_put_real(&r->object, name, value);
+        return;
+    }
     name_of(r, name);
-    fprintf(r->out, r->json ? "%.3f" : "%.3f\n", value);
+    fprintf(r->out, "%.3f\n", value);
 }
 
 void report_text(report *r, const char *name, const char *value)
 {
+    char line[256];
+    if (r->json) {
+        json_put_text(&r->object, name, value);
+        return;
+    }
+    snprintf(line, sizeof line, "%s", value);
+    text_clean(line);
     name_of(r, name);
-    fprintf(r->out, r->json ? "\"%s\"" : "%s\n", value);
+    fprintf(r->out, "%s\n", line);
 }
 
 /* One line of a tape; *depth of the object sought, 0 outside it. */

@@ -4,6 +4,7 @@
 #define STATS_H_INCLUDED
 
 #include "dxpu.h"
+#include "json.h"
 
 #include <stdio.h>
 
@@ -23,8 +24,8 @@ typedef struct report {
     FILE *out;
     bool json;
     bool tape;
-    bool first;
     unsigned depth;
+    json_writer object;
 } report;
 
 void report_begin(report *r, FILE *out, bool json);
@@ -37,7 +38,7 @@ void report_open(report *r, const char *name); /* an object within */
 void report_close(report *r);
 void report_number(report *r, const char *name, uint64_t value);
 void report_real(report *r, const char *name, double value);
-void report_text(report *r, const char *name, const char *value); /* no quotes or controls in it */
+void report_text(report *r, const char *name, const char *value);
 /* count, p50, p90, p99, p99_9, max in microseconds */
 void report_histogram(report *r, const char *name, const histogram *h);
 /* All counters of a channel; text leaves out those that are 0. */

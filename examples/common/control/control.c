@@ -1,6 +1,7 @@
 /* control.c - see control.h
    SPDX-License-Identifier: MIT */
 #include "control.h"
+#include "log.h"
 #include "fabric.h"
 #include "sandbox.h"
 
@@ -49,8 +50,7 @@ control *control_open(struct event_base *base, const char *at, unsigned further,
                       requests *r)
 {
     secure_callbacks cb = { NULL, on_opened, on_bytes, on_closed };
-    const char *program = requests_proxy(r)->name;
-    secure_settings set = { .keys = k, .may = KEYS_CONTROL, .program = program };
+    secure_settings set = { .keys = k, .may = KEYS_CONTROL };
     dxpu_udp_address local;
     char text[DXPU_UDP_TEXT_BYTES];
     control *o;
@@ -65,13 +65,12 @@ control *control_open(struct event_base *base, const char *at, unsigned further,
         o->listener = secure_listen(base, &local, &set, &cb, &why);
     }
     if (!o || !o->listener) {
-        fprintf(stderr, "%s: --control %s: %s%s%s%s\n", program, at, why ? why : "out of memory",
-                sandbox_hint(errno), errno ? ": " : "", errno ? strerror(errno) : "");
+        log_error("--control %s: %s%s%s%s", at, why ? why : "out of memory", sandbox_hint(errno),
+                  errno ? ": " : "", errno ? strerror(errno) : "");
         free(o);
         return NULL;
     }
-    fprintf(stderr, "%s: control port %s\n", program,
-            dxpu_udp_print(secure_local(o->listener), text));
+    log_note("control port %s", dxpu_udp_print(secure_local(o->listener), text));
     return o;
 }
 

@@ -7,6 +7,7 @@
 #define _DEFAULT_SOURCE /* getentropy(), gethostname() */
 #endif
 #include "manager_link.h"
+#include "log.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -345,7 +346,7 @@ static void set_node(manager_link *m, uint32_t node)
 {
     if (node == m->node)
         return;
-    fprintf(stderr, "%s: node %u of manager %s\n", self(m)->name, (unsigned)node, m->at);
+    log_note("node %u of manager %s", (unsigned)node, m->at);
     m->node = node;
     requests_set_node(m->requests, node);
     m->proxy.node(m->proxy.user, node);
@@ -362,7 +363,7 @@ static bool on_node(manager_link *m, const dxpu_control_node *node)
         m->backoff_ms = BACKOFF_MIN_MS;
         m->complaint = NULL;
         m->refusal[0] = '\0';
-        fprintf(stderr, "%s: registered with manager %s\n", self(m)->name, m->at);
+        log_note("registered with manager %s", m->at);
         set_timer(m, m->heartbeat_ms);
     }
     if (m->state == LINK_UP) /* what waited for this answer, and what changed meanwhile */
@@ -380,7 +381,7 @@ static void tell_refusal(manager_link *m, const dxpu_control_error *e)
         memset(&m->refusals, 0, sizeof m->refusals);
     memcpy(m->refusal, text, sizeof m->refusal);
     if (secure_tell(&m->refusals, REFUSAL_NS, more))
-        fprintf(stderr, "%s: manager %s refuses: %s%s\n", self(m)->name, m->at, text, more);
+        log_warning("manager %s refuses: %s%s", m->at, text, more);
 }
 
 static bool on_error(manager_link *m, unsigned what, const dxpu_control_error *e)
@@ -456,17 +457,17 @@ static void on_bytes(void *context, secure_conn *conn, dxpu_bytes in)
 static void complain(const manager_link *m, const char *why, bool greeting)
 {
     char text[DXPU_SODIUM_KEY_TEXT_BYTES];
-    fprintf(stderr, "%s: manager %s: %s%s; dialing again\n", self(m)->name, m->at, why,
-            greeting && keys_plain(m->keys)
-                ? "; if it wants keys, start this one with --key and --manager-key, without --plain"
-                : "");
+    log_warning(
+        "manager %s: %s%s; dialing again", m->at, why,
+        greeting && keys_plain(m->keys)
+            ? "; if it wants keys, start this one with --key and --manager-key, without --plain"
+            : "");
     if (!secure_is_handshake(why))
         return;
-    fprintf(stderr,
-            "%s: --manager-key must be the public key that the manager says when it starts, and "
-            "its --peers must have: %s may=%s\n",
-            self(m)->name, dxpu_sodium_key_print(keys_own(m->keys)->public_key, text),
-            dxpu_control_role_name(self(m)->role));
+    log_error("--manager-key must be the public key that the manager says when it starts, and "
+              "its --peers must have: %s may=%s",
+              dxpu_sodium_key_print(keys_own(m->keys)->public_key, text),
+              dxpu_control_role_name(self(m)->role));
 }
 
 static void on_closed(void *context, secure_conn *conn, const char *why)
@@ -602,8 +603,7 @@ manager_link *manager_open(struct event_base *base, const manager_settings *s,
     }
     if (!m || !m->told || !m->changed || !m->timer || m->flush_fd < 0 || !m->flush ||
         event_add(m->flush, NULL) || why || getentropy(&m->instance, sizeof m->instance)) {
-        fprintf(stderr, "%s: --manager %s: %s\n", requests_proxy(r)->name, s->address,
-                why ? why : "out of memory");
+        log_error("--manager %s: %s", s->address, why ? why : "out of memory");
         manager_close(m);
         return NULL;
     }

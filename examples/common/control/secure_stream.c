@@ -1,6 +1,7 @@
 /* secure_stream.c - see secure_stream.h
    SPDX-License-Identifier: MIT */
 #include "secure_stream.h"
+#include "log.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -83,9 +84,8 @@ static void say_stranger(secure_listener *l, const uint8_t *key)
         l->strangers.unsaid++;
     if (!key || !secure_tell(&l->strangers, SAY_NS, more))
         return;
-    fprintf(stderr, "%s: public key %s may not come in here%s; a line of --peers with %s lets it\n",
-            l->set.program, dxpu_sodium_key_print(key, text), more,
-            may_words(l->set.may, words, sizeof words));
+    log_warning("public key %s may not come in here%s; a line of --peers with %s lets it",
+                dxpu_sodium_key_print(key, text), more, may_words(l->set.may, words, sizeof words));
 }
 
 static const char *name_of(const secure_conn *c, char out[DXPU_UDP_TEXT_BYTES])
@@ -105,10 +105,9 @@ static void say_plain(secure_conn *c)
     char at[DXPU_UDP_TEXT_BYTES], more[SECURE_MORE_BYTES];
     secure_listener *l = c->listener;
     if (secure_tell(&l->plain, UNLIKE_NS, more))
-        fprintf(stderr,
-                "%s: %s speaks without keys and is refused%s; start it with --key and %s, and "
-                "without --plain\n",
-                l->set.program, name_of(c, at), more, key_option(l));
+        log_warning("%s speaks without keys and is refused%s; start it with --key and %s, and "
+                    "without --plain",
+                    name_of(c, at), more, key_option(l));
 }
 
 static void say_sealed(secure_conn *c)
@@ -116,9 +115,8 @@ static void say_sealed(secure_conn *c)
     char at[DXPU_UDP_TEXT_BYTES], more[SECURE_MORE_BYTES];
     secure_listener *l = c->listener;
     if (secure_tell(&l->sealed, UNLIKE_NS, more))
-        fprintf(stderr,
-                "%s: %s wants to agree on keys%s, and here is --plain; start this one with --key\n",
-                l->set.program, name_of(c, at), more);
+        log_warning("%s wants to agree on keys%s, and here is --plain; start this one with --key",
+                    name_of(c, at), more);
 }
 
 static void say_other_key(secure_conn *c)
@@ -126,11 +124,10 @@ static void say_other_key(secure_conn *c)
     char at[DXPU_UDP_TEXT_BYTES], text[DXPU_SODIUM_KEY_TEXT_BYTES], more[SECURE_MORE_BYTES];
     secure_listener *l = c->listener;
     if (secure_tell(&l->other_key, UNLIKE_NS, more))
-        fprintf(stderr,
-                "%s: %s expects another public key than this one's%s; if this is the one it is to "
-                "reach, give it %s %s\n",
-                l->set.program, name_of(c, at), more, key_option(l),
-                dxpu_sodium_key_print(keys_own(l->set.keys)->public_key, text));
+        log_warning("%s expects another public key than this one's%s; if this is the one it is to "
+                    "reach, give it %s %s",
+                    name_of(c, at), more, key_option(l),
+                    dxpu_sodium_key_print(keys_own(l->set.keys)->public_key, text));
 }
 
 /* S-92: of a stream that ends before it is up, for want of keys that fit. */

@@ -40,10 +40,9 @@ typedef struct secure_listener secure_listener;
 
 typedef struct secure_settings {
     dxpu_tcp_settings tcp;
-    keys *keys;          /* stays the caller's; those of --plain: nothing is sealed */
-    unsigned may;        /* KEYS_CONTROL..: who has one of these comes in */
-    const char *program; /* for messages */
-    unsigned per_key;    /* connections of one key at a time; 0: no limit */
+    keys *keys;       /* stays the caller's; those of --plain: nothing is sealed */
+    unsigned may;     /* KEYS_CONTROL..: who has one of these comes in */
+    unsigned per_key; /* connections of one key at a time; 0: no limit */
 } secure_settings;
 
 /* NULL on failure, and *why is a text with its remedy (static, errno is set). */

@@ -1,6 +1,7 @@
 /* bypass.c - see bypass.h
    SPDX-License-Identifier: MIT */
 #include "bypass.h"
+#include "log.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -68,8 +69,8 @@ const char *bypass_config(const char *text, const dxpu_udp *u, dxpu_xdp_config *
     return dxpu_xdp_parse_option(text, cfg);
 }
 
-dxpu_xdp *bypass_open(dxpu_udp *u, const char *program, const char *text, bool ecn_capable,
-                      unsigned loop, unsigned loops, dxpu_xdp *beside)
+dxpu_xdp *bypass_open(dxpu_udp *u, const char *text, bool ecn_capable, unsigned loop,
+                      unsigned loops, dxpu_xdp *beside)
 {
     dxpu_xdp_config cfg;
     dxpu_udp_bypass b;
@@ -83,7 +84,7 @@ dxpu_xdp *bypass_open(dxpu_udp *u, const char *program, const char *text, bool e
     if (!why)
         x = dxpu_xdp_open(&cfg, &why);
     if (!x) {
-        fprintf(stderr, "%s: --af-xdp %s: %s (%s)\n", program, text, why, strerror(errno));
+        log_error("--af-xdp %s: %s (%s)", text, why, strerror(errno));
         return NULL;
     }
     memset(&b, 0, sizeof b);
@@ -98,11 +99,11 @@ dxpu_xdp *bypass_open(dxpu_udp *u, const char *program, const char *text, bool e
     b.waits = waits;
     b.receive = receive;
     if (dxpu_udp_use(u, &b)) {
-        fprintf(stderr, "%s: --af-xdp %s: libevent refuses the socket\n", program, text);
+        log_error("--af-xdp %s: libevent refuses the socket", text);
         dxpu_xdp_close(x);
         return NULL;
     }
-    fprintf(stderr, "%s: AF_XDP on %s: %s\n", program, cfg.interface, dxpu_xdp_mode(x));
+    log_note("AF_XDP on %s: %s", cfg.interface, dxpu_xdp_mode(x));
     return x;
 }
 

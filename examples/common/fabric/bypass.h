@@ -19,8 +19,8 @@ void bypass_address(const dxpu_udp_address *from, dxpu_xdp_address *to);
 const char *bypass_config(const char *text, const dxpu_udp *u, dxpu_xdp_config *cfg);
 /* Open by the text of --af-xdp, below u, for loop number `loop` of `loops`; beside: that of loop 0,
    for all others.  NULL after a message; close after u. */
-dxpu_xdp *bypass_open(dxpu_udp *u, const char *program, const char *text, bool ecn_capable,
-                      unsigned loop, unsigned loops, dxpu_xdp *beside);
+dxpu_xdp *bypass_open(dxpu_udp *u, const char *text, bool ecn_capable, unsigned loop,
+                      unsigned loops, dxpu_xdp *beside);
 /* One object "af_xdp". */
 void bypass_report(dxpu_xdp *x, report *r);
 

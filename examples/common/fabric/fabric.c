@@ -4,6 +4,7 @@
 #define _DEFAULT_SOURCE /* getrandom */
 #endif
 #include "fabric.h"
+#include "log.h"
 #include "dxpu_zlib.h"
 #include "sandbox.h"
 
@@ -32,7 +33,7 @@ uint32_t fabric_random(void)
 {
     uint32_t v = 0;
     if (getrandom(&v, sizeof v, 0) != (ssize_t)sizeof v) {
-        fprintf(stderr, "no random numbers from the kernel: %s\n", strerror(errno));
+        log_error("no random numbers from the kernel: %s", strerror(errno));
         abort(); /* predictable ids would let an old incarnation's frames in */
     }
     return v;
@@ -888,7 +889,7 @@ static bool follows_any(const fabric_settings *s, dxpu_udp_config *cfg)
     return any && s->beside && s->in_a_row;
 }
 
-static int open_port(fabric *f, const char *program, const fabric_settings *s)
+static int open_port(fabric *f, const fabric_settings *s)
 {
     dxpu_udp_config cfg;
     const char *why;
@@ -899,7 +900,7 @@ static int open_port(fabric *f, const char *program, const fabric_settings *s)
     for (unsigned i = 0; !why && i < cfg.sockets; i++)
         why = keys_allow_address(s->keys, &cfg.local[i]) ? NULL : keys_plain_address;
     if (why) {
-        fprintf(stderr, "%s: --listen %s: %s\n", program, s->listen, why);
+        log_error("--listen %s: %s", s->listen, why);
         return -1;
     }
     chosen = follows_any(s, &cfg);
@@ -917,13 +918,12 @@ static int open_port(fabric *f, const char *program, const fabric_settings *s)
     if (!f->udp && chosen && errno == EADDRINUSE)
         return FABRIC_TAKEN;
     if (!f->udp) {
-        fprintf(stderr, "%s: --listen %s: %s%s (%s)\n", program, s->listen, why,
-                sandbox_hint(errno), strerror(errno));
+        log_error("--listen %s: %s%s (%s)", s->listen, why, sandbox_hint(errno), strerror(errno));
         return -1;
     }
     if (s->af_xdp) {
-        f->xdp = bypass_open(f->udp, program, s->af_xdp, cfg.ecn_capable, s->shard,
-                             (unsigned)s->shards, s->beside ? s->beside->xdp : NULL);
+        f->xdp = bypass_open(f->udp, s->af_xdp, cfg.ecn_capable, s->shard, (unsigned)s->shards,
+                             s->beside ? s->beside->xdp : NULL);
         return f->xdp ? 0 : -1;
     }
     return 0;
@@ -960,17 +960,16 @@ static void set_queues(dxpu_channel_config *c)
 
 /* A session for each channel, and for those whose open has not come: one for each slot, as they
    may all be dialed at once (S-14). */
-static int open_sealing(fabric *f, const char *program, const fabric_settings *s)
+static int open_sealing(fabric *f, const fabric_settings *s)
 {
     sealing_callbacks cb = { f, known, f->cb.welcome ? on_request : NULL };
     unsigned slots = f->capacity / 4;
     f->pending = slots < PENDING_MIN ? PENDING_MIN : slots < PENDING_MAX ? slots : PENDING_MAX;
-    return sealing_open(&f->sealing, program, s->keys, f->capacity + f->pending, f->pending,
+    return sealing_open(&f->sealing, s->keys, f->capacity + f->pending, f->pending,
                         s->rekey_s * 1000000000ull, &cb);
 }
 
-int fabric_open(fabric *f, const char *program, const fabric_settings *s, unsigned capacity,
-                const fabric_callbacks *cb)
+int fabric_open(fabric *f, const fabric_settings *s, unsigned capacity, const fabric_callbacks *cb)
 {
     int rc;
     memset(f, 0, sizeof *f);
@@ -983,17 +982,16 @@ int fabric_open(fabric *f, const char *program, const fabric_settings *s, unsign
     f->base.lossless = s->lossless;
     f->keys = s->keys;
     if (!f->keys || open_tables(f, capacity)) {
-        fprintf(stderr, "%s: %s\n", program,
-                f->keys ? "out of memory" : "a port without keys is not opened");
+        log_error("%s", f->keys ? "out of memory" : "a port without keys is not opened");
         return -1;
     }
-    rc = open_port(f, program, s);
+    rc = open_port(f, s);
     if (!rc)
-        rc = open_sealing(f, program, s);
+        rc = open_sealing(f, s);
     if (rc)
         return rc;
     set_queues(&f->base);
-    return s->beside ? 0 : recorder_open(f->frames, program, "--frames", s->frames);
+    return s->beside ? 0 : recorder_open(f->frames, "--frames", s->frames);
 }
 
 int fabric_close(fabric *f)

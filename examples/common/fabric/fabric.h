@@ -219,8 +219,7 @@ const char *fabric_check(const fabric_settings *s, const keys_settings *k);
 /* Open the port.  base's window, frame limit and hold are set from s.  0, or -1 after a message;
    FABRIC_TAKEN: the system chose the ports of `beside`, and one that follows is in use. */
 enum { FABRIC_TAKEN = 1 };
-int fabric_open(fabric *f, const char *program, const fabric_settings *s, unsigned capacity,
-                const fabric_callbacks *cb);
+int fabric_open(fabric *f, const fabric_settings *s, unsigned capacity, const fabric_callbacks *cb);
 /* Free everything; 0, or -1 when the frame capture could not be written. */
 int fabric_close(fabric *f);
 /* Ways to a box at these addresses, 1..DXPU_PATHS_MAX: path n leaves by the nth local address, or

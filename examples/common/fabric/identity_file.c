@@ -4,6 +4,7 @@
 #define _DEFAULT_SOURCE /* flock(), getentropy() */
 #endif
 #include "identity_file.h"
+#include "log.h"
 
 #include "durable.h"
 #include "status.h"
@@ -19,19 +20,19 @@
 
 enum { TEXT_BYTES = 2 * IDENTITY_BYTES + 1 /* hexadecimal, and the end of the line */ };
 
-static int complain(const char *program, const char *file, const char *what, int status)
+static int complain(const char *file, const char *what, int status)
 {
-    fprintf(stderr, "%s: --identity %s: %s\n", program, file, what);
+    log_error("--identity %s: %s", file, what);
     return status;
 }
 
-static int complain_system(const char *program, const char *file, const char *what)
+static int complain_system(const char *file, const char *what)
 {
     char text[200];
     snprintf(text, sizeof text,
              "%s: %s; name a file in a writable directory, with room on its disk", what,
              strerror(errno));
-    return complain(program, file, text, PROGRAM_SYSTEM);
+    return complain(file, text, PROGRAM_SYSTEM);
 }
 
 static int write_text(int fd, const char *text, size_t len)
@@ -61,16 +62,16 @@ static ssize_t read_text(int fd, char *to, size_t room)
     return (ssize_t)got;
 }
 
-static int make(int fd, const char *program, const char *file, uint8_t out[IDENTITY_BYTES])
+static int make(int fd, const char *file, uint8_t out[IDENTITY_BYTES])
 {
     char text[TEXT_BYTES + 1];
     if (getentropy(out, IDENTITY_BYTES))
-        return complain_system(program, file, "no random numbers");
+        return complain_system(file, "no random numbers");
     for (unsigned i = 0; i < IDENTITY_BYTES; i++)
         snprintf(text + (size_t)2 * i, 4, "%02x\n", out[i]);
     if (!write_text(fd, text, TEXT_BYTES) && !fsync(fd) && !durable_name(file))
         return 0;
-    complain_system(program, file, "cannot be written");
+    complain_system(file, "cannot be written");
     (void)!ftruncate(fd, 0); /* nothing, rather than a part, for the next start */
     return PROGRAM_SYSTEM;
 }
@@ -96,7 +97,7 @@ static bool parse(const char *text, ssize_t len, uint8_t out[IDENTITY_BYTES])
     return any != 0; /* M-40: not all 0 */
 }
 
-int identity_file_open(const char *program, const char *file, uint8_t out[IDENTITY_BYTES])
+int identity_file_open(const char *file, uint8_t out[IDENTITY_BYTES])
 {
     char text[TEXT_BYTES + 1];
     struct stat st;
@@ -107,20 +108,19 @@ int identity_file_open(const char *program, const char *file, uint8_t out[IDENTI
         fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
     } while (fd < 0 && errno == EINTR);
     if (fd < 0 || fstat(fd, &st))
-        return complain_system(program, file, "cannot be opened");
+        return complain_system(file, "cannot be opened");
     if (!S_ISREG(st.st_mode)) /* from a pipe it would wait */
-        return complain(program, file, "is no regular file; name another", PROGRAM_USAGE);
+        return complain(file, "is no regular file; name another", PROGRAM_USAGE);
     if (flock(fd, LOCK_EX | LOCK_NB))
-        return complain(program, file,
-                        "another proxy has it; give each proxy of this machine its own file",
+        return complain(file, "another proxy has it; give each proxy of this machine its own file",
                         PROGRAM_SYSTEM);
     len = read_text(fd, text, sizeof text);
     if (len < 0)
-        return complain_system(program, file, "cannot be read");
+        return complain_system(file, "cannot be read");
     if (len == 0)
-        return make(fd, program, file, out);
+        return make(fd, file, out);
     if (!parse(text, len, out))
-        return complain(program, file,
+        return complain(file,
                         "not 32 hexadecimal digits and the end of the line; remove it to be "
                         "another proxy from now on",
                         PROGRAM_DAMAGED);

@@ -6,6 +6,7 @@
 #define _DEFAULT_SOURCE /* strdup, O_NOFOLLOW, flock, realpath */
 #endif
 #include "keys.h"
+#include "log.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -36,7 +37,6 @@ typedef struct stamp {
 } stamp;
 
 struct keys {
-    const char *program;
     keys_settings set;
     dxpu_noise_pair *own;
     bool own_new;
@@ -328,7 +328,7 @@ static const char *file_problem(int fd, int *rc)
 }
 
 /* 0, or BAD_ after a message. */
-static int add_file(table *t, const char *program, const char *file)
+static int add_file(table *t, const char *file)
 {
     unsigned line = 0;
     const char *why;
@@ -346,14 +346,14 @@ static int add_file(table *t, const char *program, const char *file)
     else if (fd >= 0)
         close(fd);
     if (why && line)
-        fprintf(stderr, "%s: %s:%u: %s\n", program, file, line, why);
+        log_error("%s:%u: %s", file, line, why);
     else if (why)
-        fprintf(stderr, "%s: --peers %s: %s\n", program, file, why);
+        log_error("--peers %s: %s", file, why);
     return why ? rc : 0;
 }
 
 /* All that the settings name.  0, or BAD_ after a message, and t is empty. */
-static int fill(table *t, const char *program, const keys_settings *s)
+static int fill(table *t, const keys_settings *s)
 {
     const char *why = NULL, *twice;
     int rc = 0;
@@ -361,14 +361,14 @@ static int fill(table *t, const char *program, const keys_settings *s)
     if (s->peer)
         why = add_listed(t, s->peer);
     if (why) {
-        fprintf(stderr, "%s: --peer: %s\n", program, why);
+        log_error("--peer: %s", why);
         rc = why == no_memory ? BAD_SYSTEM : BAD_USE;
     } else if (s->peers) {
-        rc = add_file(t, program, s->peers);
+        rc = add_file(t, s->peers);
     }
     twice = rc ? NULL : sort(t);
     if (twice) {
-        fprintf(stderr, "%s: --peer, --peers: %s\n", program, twice);
+        log_error("--peer, --peers: %s", twice);
         rc = twice == no_memory ? BAD_SYSTEM : BAD_USE;
     }
     if (rc)
@@ -415,11 +415,9 @@ static void say_key(const keys *k, bool made)
     char text[DXPU_SODIUM_KEY_TEXT_BYTES];
     dxpu_sodium_key_print(k->own->public_key, text);
     if (!k->set.key)
-        fprintf(stderr, "%s: public key %s, for this run only; --key FILE keeps one\n", k->program,
-                text);
+        log_note("public key %s, for this run only; --key FILE keeps one", text);
     else
-        fprintf(stderr, "%s: public key %s%s%s\n", k->program, text, made ? ", new, in " : "",
-                made ? k->set.key : "");
+        log_note("public key %s%s%s", text, made ? ", new, in " : "", made ? k->set.key : "");
 }
 
 /* 0, or BAD_ after a message. */
@@ -439,33 +437,30 @@ static int open_own(keys *k)
         return 0;
     }
     error = errno; /* none: the file was read, and is not as it should be */
-    fprintf(stderr, "%s: --key %s: %s%s%s\n", k->program, file ? file : "", why, error ? ": " : "",
-            error ? strerror(error) : "");
+    log_error("--key %s: %s%s%s", file ? file : "", why, error ? ": " : "",
+              error ? strerror(error) : "");
     return !file || made || error ? BAD_SYSTEM : BAD_USE;
 }
 
-keys *keys_open(const char *program, const keys_settings *s, bool *wrong)
+keys *keys_open(const keys_settings *s, bool *wrong)
 {
     keys *k = calloc(1, sizeof *k);
     int rc;
     *wrong = false;
     if (!k || dxpu_sodium_init() != DXPU_OK || pthread_mutex_init(&k->mutex, NULL)) {
-        fprintf(stderr, "%s: no keys: out of memory, or libsodium does not start\n", program);
+        log_error("no keys: out of memory, or libsodium does not start");
         free(k);
         return NULL;
     }
-    k->program = program;
     k->set = *s;
     if (s->plain) {
-        fprintf(stderr,
-                "%s: WARNING: --plain: no keys; every peer that reaches its ports has full "
-                "access, and the network can read and alter the traffic\n",
-                program);
+        log_warning("WARNING: --plain: no keys; every peer that reaches its ports has full "
+                    "access, and the network can read and alter the traffic");
         return k;
     }
     rc = open_own(k);
     if (!rc)
-        rc = fill(&k->peers, program, s);
+        rc = fill(&k->peers, s);
     if (rc) {
         *wrong = rc == BAD_USE;
         keys_close(k);
@@ -476,9 +471,7 @@ keys *keys_open(const char *program, const keys_settings *s, bool *wrong)
 
 keys *keys_none(void)
 {
-    static keys none = { .program = "",
-                         .set = { .plain = true },
-                         .mutex = PTHREAD_MUTEX_INITIALIZER };
+    static keys none = { .set = { .plain = true }, .mutex = PTHREAD_MUTEX_INITIALIZER };
     return &none;
 }
 
@@ -517,11 +510,11 @@ int keys_reload(keys *k)
 {
     table fresh;
     if (!k->set.peers) {
-        fprintf(stderr, "%s: SIGHUP: there is no --peers FILE to read again\n", k->program);
+        log_error("SIGHUP: there is no --peers FILE to read again");
         return -1;
     }
-    if (fill(&fresh, k->program, &k->set)) {
-        fprintf(stderr, "%s: the public keys stay as they were\n", k->program);
+    if (fill(&fresh, &k->set)) {
+        log_warning("the public keys stay as they were");
         return -1;
     }
     (void)pthread_mutex_lock(&k->mutex);
@@ -529,8 +522,8 @@ int keys_reload(keys *k)
     k->peers = fresh;
     k->generation++;
     (void)pthread_mutex_unlock(&k->mutex);
-    fprintf(stderr, "%s: --peers %s: read again, %u public key%s\n", k->program, k->set.peers,
-            fresh.count, fresh.count == 1 ? "" : "s");
+    log_note("--peers %s: read again, %u public key%s", k->set.peers, fresh.count,
+             fresh.count == 1 ? "" : "s");
     return 0;
 }
 
@@ -823,7 +816,7 @@ bool keys_line(const keys_peer *p, char out[KEYS_LINE_BYTES])
 
 /* What a file is to become. */
 typedef struct addition {
-    const char *program, *file; /* file: as its user names it */
+    const char *file; /* as its user names it */
     char path[PATH_MAX], folder[PATH_MAX];
     int folder_fd;  /* locked */
     bool there;     /* the file is */
@@ -834,7 +827,7 @@ typedef struct addition {
 
 static int cannot(const addition *a, const char *why)
 {
-    fprintf(stderr, "%s: --peers %s: %s\n", a->program, a->file, why);
+    log_error("--peers %s: %s", a->file, why);
     return -1;
 }
 
@@ -912,7 +905,7 @@ static int parse_text(addition *a, table *t)
         why = no_memory;
     }
     if (why && line)
-        fprintf(stderr, "%s: %s:%u: %s\n", a->program, a->file, line, why);
+        log_error("%s:%u: %s", a->file, line, why);
     else if (why || (why = sort(t)) != NULL)
         (void)cannot(a, why);
     if (why)
@@ -974,12 +967,11 @@ static int write_text(addition *a)
     return 0;
 }
 
-int keys_add(const char *program, const char *file, const keys_peer *p)
+int keys_add(const char *file, const keys_peer *p)
 {
     addition a;
     int rc;
     memset(&a, 0, sizeof a);
-    a.program = program;
     a.file = file;
     a.folder_fd = -1;
     rc = open_folder(&a);

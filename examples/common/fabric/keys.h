@@ -91,7 +91,7 @@ extern const char keys_plain_address[];
 /* Read or make the key, and read the peers; says on stderr who this is.  NULL after a message.
    With --plain there are no keys, and a warning.  *wrong: what is given is wrong, a matter of
    usage, and no file that cannot be read or written. */
-keys *keys_open(const char *program, const keys_settings *s, bool *wrong);
+keys *keys_open(const keys_settings *s, bool *wrong);
 /* No keys, and nothing is said: for what stays in one process, or one test.  Not to be closed. */
 keys *keys_none(void);
 void keys_close(keys *k); /* wipes the secret; NULL is allowed */
@@ -156,6 +156,6 @@ bool keys_line(const keys_peer *p, char out[KEYS_LINE_BYTES]);
 /* Add that line to a file of peers, which is made (mode 644) when there is none: on the disk with
    all that was there, or all is as before.  p NULL: only look whether it could be.
    0; 1: the key has a line there, which stays as it is; -1 after a message. */
-int keys_add(const char *program, const char *file, const keys_peer *p);
+int keys_add(const char *file, const keys_peer *p);
 
 #endif /* KEYS_H_INCLUDED */

@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "recorder.h"
+#include "log.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,26 +15,23 @@
 static void tell(recorder *r, int error)
 {
     if (!r->told)
-        fprintf(stderr, "%s: %s %s: %s; the capture is not complete\n", r->program, r->option,
-                r->file, strerror(error));
+        log_error("%s %s: %s; the capture is not complete", r->option, r->file, strerror(error));
     r->told = true;
 }
 
-int recorder_open(recorder *r, const char *program, const char *option, const char *file)
+int recorder_open(recorder *r, const char *option, const char *file)
 {
     char why[DXPU_PCAP_WHY_BYTES];
     struct stat st;
     mode_t usual;
     memset(r, 0, sizeof *r);
-    r->program = program;
     r->option = option;
     r->file = file;
     if (!file)
         return 0;
     if (!strcmp(file, "-") || /* who reads from it slowly holds all up */
         (!stat(file, &st) && S_ISFIFO(st.st_mode))) {
-        fprintf(stderr, "%s: %s %s: is a pipe, or may be one; name a file\n", program, option,
-                file);
+        log_error("%s %s: is a pipe, or may be one; name a file", option, file);
         return -1;
     }
     (void)pthread_mutex_init(&r->lock, NULL); /* an ordinary one: cannot fail */
@@ -41,7 +39,7 @@ int recorder_open(recorder *r, const char *program, const char *option, const ch
     r->writer = dxpu_pcap_create(file, why);
     (void)umask(usual);
     if (!r->writer)
-        fprintf(stderr, "%s: %s %s: %s\n", program, option, file, why);
+        log_error("%s %s: %s", option, file, why);
     return r->writer ? 0 : -1;
 }
 

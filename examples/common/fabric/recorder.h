@@ -10,14 +10,14 @@
 
 typedef struct recorder {
     dxpu_pcap_writer *writer; /* NULL: nothing is recorded */
-    const char *program, *option, *file;
+    const char *option, *file;
     bool told;            /* that it cannot be written */
     pthread_mutex_t lock; /* several loops may write to one capture */
 } recorder;
 
 /* file NULL: nothing will be recorded.  program and option ("--record") are for messages.  0, or -1
    after one. */
-int recorder_open(recorder *r, const char *program, const char *option, const char *file);
+int recorder_open(recorder *r, const char *option, const char *file);
 /* One TLP, or one frame, at the time it is now.  From any thread, as recorder_flush(). */
 void recorder_tlp(recorder *r, dxpu_bytes tlp);
 void recorder_frame(recorder *r, const struct sockaddr *from, const struct sockaddr *to,

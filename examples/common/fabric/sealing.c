@@ -1,6 +1,7 @@
 /* sealing.c - see sealing.h
    SPDX-License-Identifier: MIT */
 #include "sealing.h"
+#include "log.h"
 
 #include <stdio.h>
 
@@ -30,32 +31,29 @@ static void tell_stranger(sealing *z, const uint8_t key[DXPU_NOISE_KEY_BYTES])
     memcpy(z->stranger, key, sizeof z->stranger);
     dxpu_sodium_key_print(key, text);
     if (keys_find(z->keys, key, &p))
-        fprintf(stderr, "%s: %s may open no channels; give it may=fabric in --peers\n", z->program,
-                text);
+        log_warning("%s may open no channels; give it may=fabric in --peers", text);
     else
-        fprintf(stderr,
-                "%s: %s asks for a channel and is not known; to let it in, add it to "
-                "--peers or --peer\n",
-                z->program, text);
+        log_warning("%s asks for a channel and is not known; to let it in, add it to "
+                    "--peers or --peer",
+                    text);
 }
 
 static void tell_wrong_key(sealing *z, const dxpu_udp_address *from)
 {
     char at[DXPU_UDP_TEXT_BYTES], text[DXPU_SODIUM_KEY_TEXT_BYTES];
     if (first_of(z, WRONG_KEY))
-        fprintf(stderr, "%s: %s asks for another public key than this one's, which is %s\n",
-                z->program, dxpu_udp_print(from, at),
-                dxpu_sodium_key_print(keys_own(z->keys)->public_key, text));
+        log_warning("%s asks for another public key than this one's, which is %s",
+                    dxpu_udp_print(from, at),
+                    dxpu_sodium_key_print(keys_own(z->keys)->public_key, text));
 }
 
 static void tell_replayed(sealing *z, const dxpu_udp_address *from)
 {
     char at[DXPU_UDP_TEXT_BYTES];
     if (first_of(z, REPLAYED))
-        fprintf(stderr,
-                "%s: %s sends a handshake that is older than the last one of its key; if that host "
-                "is refused for long, set its clock\n",
-                z->program, dxpu_udp_print(from, at));
+        log_warning("%s sends a handshake that is older than the last one of its key; if that host "
+                    "is refused for long, set its clock",
+                    dxpu_udp_print(from, at));
 }
 
 /* An open that no session can read: say what it is, when that is known. */
@@ -66,10 +64,9 @@ static void not_mine(sealing *z, dxpu_bytes datagram, const dxpu_udp_address *fr
         return; /* sealed, by keys that are nobody's any more */
     z->count.plain_opens++;
     if (first_of(z, PLAIN_PEER))
-        fprintf(stderr,
-                "%s: %s opens a channel without keys and is refused; start it with --key and "
-                "--peer, and without --plain\n",
-                z->program, dxpu_udp_print(from, at));
+        log_warning("%s opens a channel without keys and is refused; start it with --key and "
+                    "--peer, and without --plain",
+                    dxpu_udp_print(from, at));
 }
 
 void sealing_plain_here(sealing *z, const dxpu_udp_address *from)
@@ -77,10 +74,9 @@ void sealing_plain_here(sealing *z, const dxpu_udp_address *from)
     char at[DXPU_UDP_TEXT_BYTES];
     z->count.plain_here++;
     if (first_of(z, PLAIN_HERE))
-        fprintf(stderr,
-                "%s: %s wants to agree on keys, and here is --plain; start this one with --key and "
-                "--peer\n",
-                z->program, dxpu_udp_print(from, at));
+        log_warning("%s wants to agree on keys, and here is --plain; start this one with --key and "
+                    "--peer",
+                    dxpu_udp_print(from, at));
 }
 
 /* ==== Who asks ================================================================================ */
@@ -147,8 +143,7 @@ static bool may_take(sealing *z, uint64_t now_ns, bool busy)
         return true;
     z->count.late++;
     if (first_of(z, LATE))
-        fprintf(stderr, "%s: more handshakes than there is time for beside its channels\n",
-                z->program);
+        log_warning("more handshakes than there is time for beside its channels");
     return false;
 }
 
@@ -191,12 +186,11 @@ int sealing_ingest(sealing *z, uint64_t now_ns, dxpu_bytes datagram, const dxpu_
 
 /* ==== Life ==================================================================================== */
 
-int sealing_open(sealing *z, const char *program, keys *k, unsigned sessions, unsigned pending,
-                 uint64_t rekey_ns, const sealing_callbacks *cb)
+int sealing_open(sealing *z, keys *k, unsigned sessions, unsigned pending, uint64_t rekey_ns,
+                 const sealing_callbacks *cb)
 {
     dxpu_sodium_config cfg;
     memset(z, 0, sizeof *z);
-    z->program = program;
     z->keys = k;
     z->cb = *cb;
     z->budget.debt_ns = DEBT_NS;
@@ -217,14 +211,12 @@ int sealing_open(sealing *z, const char *program, keys *k, unsigned sessions, un
     }
     z->end = dxpu_sodium_create(&cfg);
     if (!z->end) {
-        fprintf(stderr, "%s: no memory for the keys of %u channels\n", program, sessions);
+        log_error("no memory for the keys of %u channels", sessions);
         return -1;
     }
     if (!dxpu_sodium_locked(z->end))
-        fprintf(stderr,
-                "%s: the keys of its channels may reach a swap; raise the limit of locked memory "
-                "(ulimit -l, LimitMEMLOCK=)\n",
-                program);
+        log_warning("the keys of its channels may reach a swap; raise the limit of locked memory "
+                    "(ulimit -l, LimitMEMLOCK=)");
     return 0;
 }
 

@@ -32,7 +32,6 @@ typedef struct sealing_counters {
 #undef SEALING_FIELD
 
 typedef struct sealing {
-    const char *program;
     keys *keys;
     sealing_callbacks cb;
     dxpu_sodium *end; /* NULL: --plain */
@@ -46,8 +45,8 @@ typedef struct sealing {
 } sealing;
 
 /* sessions: at most, pending ones included.  0, or -1 after a message. */
-int sealing_open(sealing *z, const char *program, keys *k, unsigned sessions, unsigned pending,
-                 uint64_t rekey_ns, const sealing_callbacks *cb);
+int sealing_open(sealing *z, keys *k, unsigned sessions, unsigned pending, uint64_t rekey_ns,
+                 const sealing_callbacks *cb);
 void sealing_close(sealing *z);
 /* When sealing_work() has something to do, or earlier; DXPU_NEVER: nothing. */
 uint64_t sealing_next_ns(const sealing *z);

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE /* CPU_SET, pthread_setaffinity_np() */
 #endif
 #include "worker.h"
+#include "log.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -45,7 +46,7 @@ worker *worker_new(struct event_base *base, int (*run)(void *user), void *user)
         (void)pthread_cond_init(&w->done, NULL);
     }
     if (!w || w->fd < 0) {
-        fprintf(stderr, "no eventfd for a thread: %s\n", strerror(errno));
+        log_error("no eventfd for a thread: %s", strerror(errno));
         worker_free(w);
         return NULL;
     }
@@ -149,7 +150,7 @@ static int start(worker *w, unsigned index, int ended)
     w->ended = ended;
     w->asked = event_new(w->base, w->fd, EV_READ | EV_PERSIST, on_asked, w);
     if (!w->asked || event_add(w->asked, NULL)) {
-        fprintf(stderr, "libevent refuses a thread's eventfd\n");
+        log_error("libevent refuses a thread's eventfd");
         return -1;
     }
     w->running = true;
@@ -158,7 +159,7 @@ static int start(worker *w, unsigned index, int ended)
     if (!rc)
         return 0;
     w->running = false;
-    fprintf(stderr, "no further thread: %s\n", strerror(rc));
+    log_error("no further thread: %s", strerror(rc));
     return -1;
 }
 
@@ -218,7 +219,7 @@ static int run_crew(crew *c, int ended)
     if (rc)
         all->stop(all->arg);
     if (c->left && event_base_dispatch(all->base) < 0) {
-        fprintf(stderr, "waiting for events: %s\n", strerror(errno));
+        log_error("waiting for events: %s", strerror(errno));
         all->stop(all->arg);
         rc = -1;
     }
@@ -241,7 +242,7 @@ int workers_run(const workers *all)
     if (event && !event_add(event, NULL))
         rc = run_crew(&c, fd);
     else
-        fprintf(stderr, "no event for threads: %s\n", strerror(errno));
+        log_error("no event for threads: %s", strerror(errno));
     if (event)
         event_free(event);
     if (fd >= 0)

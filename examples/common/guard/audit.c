@@ -7,6 +7,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "audit.h"
+#include "log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -162,10 +163,9 @@ static int resume(audit *a, int fd)
         wrong = "is followed by one without an end, which cannot be taken away";
     if (!wrong)
         return 0;
-    fprintf(stderr,
-            "%s: --audit %s: line %llu %s; nothing is appended to such a file: keep it, and name "
-            "another\n",
-            a->program, a->file, (unsigned long long)line, wrong);
+    log_error("--audit %s: line %llu %s; nothing is appended to such a file: keep it, and name "
+              "another",
+              a->file, (unsigned long long)line, wrong);
     return -1;
 }
 
@@ -176,13 +176,13 @@ static int open_file(audit *a)
     struct stat is;
     int fd = open(a->file, how, 0600);
     if (fd < 0 || fstat(fd, &is)) {
-        fprintf(stderr, "%s: --audit %s: %s\n", a->program, a->file, strerror(errno));
+        log_error("--audit %s: %s", a->file, strerror(errno));
         if (fd >= 0)
             close(fd);
         return -1;
     }
     if (!S_ISREG(is.st_mode)) {
-        fprintf(stderr, "%s: --audit %s: is no regular file\n", a->program, a->file);
+        log_error("--audit %s: is no regular file", a->file);
         close(fd);
         return -1;
     }
@@ -195,9 +195,9 @@ static bool lock(const audit *a, int fd)
 {
     if (!flock(fd, LOCK_EX | LOCK_NB))
         return true;
-    fprintf(stderr, "%s: --audit %s: %s\n", a->program, a->file,
-            errno == EWOULDBLOCK ? "another program writes to it; name another file, or end that"
-                                 : strerror(errno));
+    log_error("--audit %s: %s", a->file,
+              errno == EWOULDBLOCK ? "another program writes to it; name another file, or end that"
+                                   : strerror(errno));
     return false;
 }
 
@@ -207,7 +207,7 @@ audit *audit_open(const char *program, const char *file)
     int old;
     if (!a || sodium_init() < 0) {
         free(a);
-        fprintf(stderr, "%s: --audit: out of memory\n", program);
+        log_error("--audit: out of memory");
         return NULL;
     }
     a->program = program;
@@ -215,7 +215,7 @@ audit *audit_open(const char *program, const char *file)
     a->fd = open_file(a);
     old = a->fd >= 0 ? open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
     if (old < 0 && a->fd >= 0)
-        fprintf(stderr, "%s: --audit %s: %s\n", program, file, strerror(errno));
+        log_error("--audit %s: %s", file, strerror(errno));
     if (old >= 0 && !lock(a, a->fd)) {
         close(old);
         old = -1;
@@ -250,8 +250,7 @@ bool audit_reopen(audit *a)
         return false;
     }
     if (fstat(fd, &is) || is.st_size) {
-        fprintf(stderr, "%s: --audit %s: is another file, and not empty: the old one stays\n",
-                a->program, a->file);
+        log_error("--audit %s: is another file, and not empty: the old one stays", a->file);
         close(fd);
         return false;
     }
@@ -357,8 +356,7 @@ void audit_write(audit *a, const char *what, const audit_field *fields, unsigned
         wrong = put(a, what, fields, count);
     a->lost += wrong != NULL;
     if (wrong && !a->failing)
-        fprintf(stderr, "%s: --audit %s: %s: lines are lost until it can be written\n", a->program,
-                a->file, wrong);
+        log_error("--audit %s: %s: lines are lost until it can be written", a->file, wrong);
     a->failing = wrong != NULL;
 }
 

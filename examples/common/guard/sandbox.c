@@ -9,6 +9,7 @@
 #define _GNU_SOURCE 1
 #endif
 #include "sandbox.h"
+#include "log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +26,6 @@
 #include <unistd.h>
 
 static struct {
-    const char *program;
     const sandbox_settings *set; /* NULL: not started, or off */
     bool holds;                  /* capabilities that end with the set-up */
 } the;
@@ -34,15 +34,13 @@ static struct {
 
 static int wrong(const char *what, const char *remedy)
 {
-    fprintf(stderr, "%s: %s: %s%s%s\n", the.program, what, strerror(errno), remedy[0] ? "; " : "",
-            remedy);
+    log_error("%s: %s%s%s", what, strerror(errno), remedy[0] ? "; " : "", remedy);
     return -1;
 }
 
 static int nobody(const char *kind, const char *name)
 {
-    fprintf(stderr, "%s: --user: there is no %s '%s'; useradd --system makes one\n", the.program,
-            kind, name);
+    log_error("--user: there is no %s '%s'; useradd --system makes one", kind, name);
     return -1;
 }
 
@@ -280,10 +278,9 @@ static int drop_for(unsigned part)
     return part == SANDBOX_KEEPER && the.set ? leave_files() : 0;
 }
 
-int sandbox_start(const char *program, const sandbox_settings *s, bool *wrong_use)
+int sandbox_start(const sandbox_settings *s, bool *wrong_use)
 {
     bool changed = false;
-    the.program = program;
     *wrong_use = false;
     if (s->user || !s->off)
         raise_locked_memory(); /* before the user changes, who may not */

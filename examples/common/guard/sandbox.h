@@ -35,7 +35,7 @@ typedef struct sandbox_settings {
 
 /* 0, or -1 after a message with its remedy; *wrong_use: there is no such user, a matter of
    usage.  Before any thread is made. */
-int sandbox_start(const char *program, const sandbox_settings *s, bool *wrong_use);
+int sandbox_start(const sandbox_settings *s, bool *wrong_use);
 /* As above.  Before any thread is made: threads keep the capabilities that they began with.  The
    filter is left out where a sanitizer needs to trace its own process. */
 int sandbox_enter(void);

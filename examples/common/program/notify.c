@@ -4,6 +4,7 @@
 #define _GNU_SOURCE /* SOCK_CLOEXEC */
 #endif
 #include "notify.h"
+#include "log.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -55,8 +56,8 @@ void notify_start(void)
         return;
     to = connect_to(name);
     if (to < 0)
-        fprintf(stderr, "NOTIFY_SOCKET %s: %s; the service manager gets no READY=1\n", name,
-                strerror(errno));
+        log_warning("NOTIFY_SOCKET %s: %s; the service manager gets no READY=1", name,
+                    strerror(errno));
     (void)unsetenv("NOTIFY_SOCKET");
 }
 

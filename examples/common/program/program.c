@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "program.h"
+#include "log.h"
 #include "fabric.h"
 #include "notify.h"
 #include "sandbox.h"
@@ -19,7 +20,7 @@ int program_options(option_program *p, int argc, char **argv)
              "%s, wire version %d, CRC-32 by %s, AF_XDP by %s, sandbox by %s", DXPU_VERSION,
              DXPU_WIRE_VERSION, fabric_crc_name(), dxpu_xdp_name(), sandbox_name());
     p->version = version;
-    switch (options_parse(p, argc, argv)) {
+    switch (options_parse(p, argc, argv, NULL)) {
     case OPTIONS_GO:
         return PROGRAM_GO;
     case OPTIONS_SHOWN:
@@ -31,13 +32,13 @@ int program_options(option_program *p, int argc, char **argv)
     }
 }
 
-int program_usage(const option_program *p, const char *what)
+int program_usage(const char *what)
 {
     if (strstr(what, dxpu_udp_unresolved)) {
-        fprintf(stderr, "%s: %s\n", p->name, what);
+        log_error("%s", what);
         return PROGRAM_SYSTEM;
     }
-    fprintf(stderr, "%s: %s; see %s --help\n", p->name, what, p->name);
+    options_wrong("%s", what);
     return PROGRAM_USAGE;
 }
 
@@ -50,7 +51,7 @@ int program_print(FILE *out, bool json, void (*fill)(report *r))
     if (!ferror(out))
         return 0;
     if (out == stdout)
-        fprintf(stderr, "standard output: %s; the results are not all there\n", strerror(errno));
+        log_error("standard output: %s; the results are not all there", strerror(errno));
     return -1;
 }
 
@@ -91,7 +92,7 @@ int program_run(const program_loop *p)
         ready = ready && events[i] && !event_add(events[i], NULL);
     }
     if (!ready)
-        fprintf(stderr, "signals cannot be caught: %s\n", strerror(errno));
+        log_error("signals cannot be caught: %s", strerror(errno));
     else if (!sandbox_enter())
         rc = loop.run();
     (void)sigprocmask(SIG_BLOCK, &stops, NULL); /* it ends: a signal now changes nothing */
@@ -136,7 +137,7 @@ int program_run_child(const program_loop *p, int parent, void (*on_ask)(unsigned
     int rc = PROGRAM_SYSTEM;
     c.event = event_new(p->base, parent, EV_READ | EV_PERSIST, on_parent, &c);
     if (!c.event || event_add(c.event, NULL))
-        fprintf(stderr, "messages cannot be waited for: %s\n", strerror(errno));
+        log_error("messages cannot be waited for: %s", strerror(errno));
     else if (!sandbox_enter())
         rc = p->run();
     if (c.event)

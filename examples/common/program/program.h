@@ -11,7 +11,7 @@
 int program_options(option_program *p, int argc, char **argv);
 /* Say what is wrong with how it was called: PROGRAM_USAGE; PROGRAM_SYSTEM when that is a name that
    does not resolve, since it may at the next start. */
-int program_usage(const option_program *p, const char *what);
+int program_usage(const char *what);
 /* One object with what `fill` reports.  0, or -1: not all of it could be written; of stdout it says
    so. */
 int program_print(FILE *out, bool json, void (*fill)(report *r));

@@ -3,6 +3,7 @@
 
    CONTENTS   1 Bytes   2 Registers   3 Failures   4 Reset   5 TLPs   6 Kind */
 #include "nvme_model.h"
+#include "log.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -359,7 +360,7 @@ static int open_namespace(nvme *n, const char *file, uint64_t bytes)
 {
     nvme_ns *ns = &n->ns[n->ns_count];
     if (n->ns_count == NVME_NAMESPACES) {
-        fprintf(stderr, "nvme: more than %d namespaces\n", NVME_NAMESPACES);
+        log_error("nvme: more than %d namespaces", NVME_NAMESPACES);
         return -1;
     }
     if (nvme_store_open(&ns->store, file, bytes))
@@ -378,7 +379,7 @@ static int open_namespaces(nvme *n, const device_settings *s)
         size_t len = comma ? (size_t)(comma - rest) : strlen(rest);
         char name[4096];
         if (len == 0 || len >= sizeof name) {
-            fprintf(stderr, "nvme: %s: a name is empty or too long\n", s->file);
+            log_error("nvme: %s: a name is empty or too long", s->file);
             return -1;
         }
         memcpy(name, rest, len);

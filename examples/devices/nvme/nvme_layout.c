@@ -12,6 +12,7 @@
 #define _XOPEN_SOURCE 700 /* strdup() */
 #endif
 #include "nvme_model.h"
+#include "log.h"
 
 #include "durable.h"
 
@@ -145,11 +146,10 @@ static int write_layout(const nvme *n, const nvme_layout *l)
 static void not_served(nvme *n, const char *why)
 {
     n->layout.fits = false;
-    fprintf(stderr,
-            "nvme: %s: %s; the device is not served: put the right file there, or have the slot "
-            "wiped (dxpu repair); without a manager, remove the file if no host has changed the "
-            "namespaces\n",
-            n->layout.path, why);
+    log_error("nvme: %s: %s; the device is not served: put the right file there, or have the slot "
+              "wiped (dxpu repair); without a manager, remove the file if no host has changed the "
+              "namespaces",
+              n->layout.path, why);
 }
 
 /* Where it is kept: as said, or beside the first file, unless that is a device. */
@@ -161,10 +161,10 @@ static int find_path(nvme *n, const device_settings *s)
     if (!s->file)
         return 0;
     if (!s->layout && !fstat(n->ns[0].store.fd, &st) && S_ISBLK(st.st_mode)) {
-        fprintf(stderr,
-                "nvme: %.*s is a device: with --state what a host makes of its namespaces lasts "
-                "over the end of the box, and without it does not\n",
-                (int)len, s->file);
+        log_warning(
+            "nvme: %.*s is a device: with --state what a host makes of its namespaces lasts "
+            "over the end of the box, and without it does not",
+            (int)len, s->file);
         return 0;
     }
     n->layout.path = s->layout ? strdup(s->layout) : malloc(len + sizeof suffix);
@@ -197,9 +197,8 @@ int nvme_layout_open(nvme *n, const device_settings *s)
     if (!n->layout.kept && errno == ENOENT) { /* from now on that is what the host has seen */
         n->layout.kept = !write_layout(n, found);
         if (!n->layout.kept)
-            fprintf(stderr,
-                    "nvme: %s: %s; start with the same --block as long as the device keeps data\n",
-                    n->layout.path, strerror(errno));
+            log_error("nvme: %s: %s; start with the same --block as long as the device keeps data",
+                      n->layout.path, strerror(errno));
         return 0;
     }
     if (pristine) /* the file is of others, which were there before */
@@ -272,10 +271,9 @@ void nvme_layout_unsure(nvme *n)
 {
     const device_port *port = n->fn.pci.port;
     n->layout.fits = false;
-    fprintf(stderr,
-            "nvme: %s: it cannot be made durable: after a crash it may have a layout that "
-            "the host was refused\n",
-            n->layout.path);
+    log_warning("nvme: %s: it cannot be made durable: after a crash it may have a layout that "
+                "the host was refused",
+                n->layout.path);
     if (port->fault)
         port->fault(port->user, "the file of its layout cannot be made durable");
 }

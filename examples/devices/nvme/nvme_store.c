@@ -4,6 +4,7 @@
 #define _GNU_SOURCE /* fallocate(), preadv2() */
 #endif
 #include "nvme_model.h"
+#include "log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -66,7 +67,7 @@ static void range_leave(nvme_store *s, const nvme_range *r)
 
 static int store_fails(nvme_store *s, const char *path, const char *what)
 {
-    fprintf(stderr, "nvme: %s: %s: %s\n", path, what, strerror(errno));
+    log_error("nvme: %s: %s: %s", path, what, strerror(errno));
     nvme_store_close(s);
     return -1;
 }
@@ -108,10 +109,9 @@ static int find_disk(const char *path, dev_t number, uint64_t *id)
     *id = nvme_store_disk(dir);
     if (*id)
         return 0;
-    fprintf(stderr,
-            "nvme: %s: the kernel knows no WWID, UUID or serial number of it: a lease does not "
-            "outlive the box's process\n",
-            path);
+    log_warning("nvme: %s: the kernel knows no WWID, UUID or serial number of it: a lease does not "
+                "outlive the box's process",
+                path);
     return getrandom(id, sizeof *id, 0) == sizeof *id ? 0 : -1;
 }
 
@@ -185,8 +185,8 @@ int nvme_store_open(nvme_store *s, const char *path, uint64_t size)
     if (path && store_open_file(s, path, size))
         return -1;
     if (s->size < NVME_PAGE_BYTES || s->size > INT64_MAX || (s->size != (size_t)s->size && !path)) {
-        fprintf(stderr, "nvme: a namespace of %llu bytes; at least %d are needed\n",
-                (unsigned long long)s->size, NVME_PAGE_BYTES);
+        log_error("nvme: a namespace of %llu bytes; at least %d are needed",
+                  (unsigned long long)s->size, NVME_PAGE_BYTES);
         nvme_store_close(s);
         return -1;
     }

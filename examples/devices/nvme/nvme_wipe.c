@@ -5,6 +5,7 @@
    after it.  What is erased is on the medium before it is read, and is read from there.  At last
    the layout is as the box's owner gave it. */
 #include "nvme_model.h"
+#include "log.h"
 
 #include <errno.h>
 
@@ -12,9 +13,8 @@ static void wipe_next(nvme *n);
 
 static void wipe_failed(nvme *n, const char *what, int error)
 {
-    fprintf(stderr, "nvme: namespace %u: wipe: %s at byte %llu: %s\n", (unsigned)n->wipe.ns + 1,
-            what, (unsigned long long)n->wipe.at,
-            error == NVME_DIFFERS ? "not zero" : strerror(error));
+    log_error("nvme: namespace %u: wipe: %s at byte %llu: %s", (unsigned)n->wipe.ns + 1, what,
+              (unsigned long long)n->wipe.at, error == NVME_DIFFERS ? "not zero" : strerror(error));
     n->wipe.how = DEVICE_UNWIPED;
 }
 

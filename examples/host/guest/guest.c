@@ -5,6 +5,7 @@
               4 Memory windows   5 What the client does   6 What slots do   7 Lines
               8 Opening */
 #include "guest.h"
+#include "log.h"
 #include "dxpu_libevent.h"
 #include "vmd.h"
 
@@ -514,12 +515,11 @@ static void say_refused(const guest *g, const guest_slot *s, uint64_t largest)
 {
     uint8_t n = (uint8_t)s->number;
     char text[3][24];
-    fprintf(stderr,
-            "dxpu-host: slot %u: refused: the device has a BAR of %s, and the guest gave the slot "
-            "%s and, 64-bit prefetchable, %s; remedy: %s\n",
-            s->number, size_text(largest, text[0]),
-            size_text(dxpu_vswitch_window_bytes(&g->vs, n, false), text[1]),
-            size_text(dxpu_vswitch_window_bytes(&g->vs, n, true), text[2]), s->note);
+    log_warning("slot %u: refused: the device has a BAR of %s, and the guest gave the slot "
+                "%s and, 64-bit prefetchable, %s; remedy: %s",
+                s->number, size_text(largest, text[0]),
+                size_text(dxpu_vswitch_window_bytes(&g->vs, n, false), text[1]),
+                size_text(dxpu_vswitch_window_bytes(&g->vs, n, true), text[2]), s->note);
 }
 
 /* Show the guest the device, unless it has no room for it: a hot-add that fails would cost this
@@ -547,7 +547,7 @@ static void insert(guest *g, guest_slot *s)
         return;
     }
     if (what[0] && dxpu_vswitch_window_bytes(&g->vs, (uint8_t)s->number, true) < largest[true])
-        fprintf(stderr, "dxpu-host: slot %u: to hot-add its device needs: %s\n", s->number, what);
+        log_warning("slot %u: to hot-add its device needs: %s", s->number, what);
     (void)dxpu_vswitch_insert(&g->vs, (uint8_t)s->number, LINK_SPEED, LINK_WIDTH);
 }
 
@@ -577,13 +577,13 @@ static void on_reset(void *user, uint64_t token)
 static void on_connected(void *user)
 {
     (void)user;
-    fprintf(stderr, "dxpu-host: a guest is connected\n");
+    log_note("a guest is connected");
 }
 
 static void on_disconnected(void *user, const char *why)
 {
     guest *g = user;
-    fprintf(stderr, "dxpu-host: the guest is gone: %s\n", why);
+    log_note("the guest is gone: %s", why);
     accesses_forget(g);
     machine_reset(g);
 }
@@ -747,7 +747,7 @@ int guest_process(guest *g)
         run_actions(g);
     if (rc == DXPU_OK)
         return (int)(dxpu_vfu_count(g->vfu)->messages - before);
-    fprintf(stderr, "dxpu-host: %s: %s\n", g->set->socket, strerror(errno));
+    log_error("%s: %s", g->set->socket, strerror(errno));
     return -1;
 }
 
@@ -777,8 +777,7 @@ static int open_function(guest *g)
     cfg.irqs[DXPU_VFU_MSIX] = VMD_VECTORS;
     g->vfu = dxpu_vfu_open(&cfg, &cb, &why);
     if (!g->vfu) {
-        fprintf(stderr, "dxpu-host: --vfio-user %s: %s (%s)\n", g->set->socket, why,
-                strerror(errno));
+        log_error("--vfio-user %s: %s (%s)", g->set->socket, why, strerror(errno));
         return -1;
     }
     return 0;
@@ -791,8 +790,7 @@ static int open_switch(guest *g, const slot_line *const *lines)
     cfg.topology = (uint8_t)g->set->topology;
     cfg.slots = (uint8_t)g->set->slots;
     if (dxpu_vswitch_init(&g->vs, &cfg) != DXPU_OK) {
-        fprintf(stderr, "dxpu-host: --slots %llu: too many for this topology\n",
-                (unsigned long long)g->set->slots);
+        log_error("--slots %llu: too many for this topology", (unsigned long long)g->set->slots);
         return -1;
     }
     vmd_init(&g->vmd, cfg.buses, g->set->bar2_bytes, g->set->bar4_bytes);

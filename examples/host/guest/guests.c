@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "guests.h"
+#include "log.h"
 #include "program.h"
 #include "worker.h"
 
@@ -146,7 +147,7 @@ static int open_one(guests *g, unsigned n, const host_settings *set, const fabri
     own.shard = n;
     own.beside = n ? host_fabric(g->member[0].host) : NULL;
     if (!take_part(set, n, m)) {
-        fprintf(stderr, "dxpu-host: out of memory\n");
+        log_error("out of memory");
         return -1;
     }
     m->host = host_open(&m->set, &own, &links->fds[n], links->again, status);
@@ -167,7 +168,7 @@ guests *guests_open(const host_settings *set, const fabric_settings *net, const 
         g->member = calloc(count, sizeof *g->member);
     *status = PROGRAM_SYSTEM;
     if (!g || !g->member || (count > 1 && !g->base)) {
-        fprintf(stderr, "dxpu-host: out of memory\n");
+        log_error("out of memory");
         (void)guests_close(g);
         return NULL;
     }

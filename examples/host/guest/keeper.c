@@ -7,6 +7,7 @@
 #define _GNU_SOURCE /* ppoll, open_memstream */
 #endif
 #include "keeper.h"
+#include "log.h"
 #include "dxpu_libevent.h"
 #include "program.h"
 #include "sandbox.h"
@@ -282,7 +283,7 @@ static void distrust(keeper *k, const char *why)
     if (k->killed)
         return;
     k->killed = true;
-    fprintf(stderr, "dxpu-host: worker process: %s: killed\n", why);
+    log_warning("worker process: %s: killed", why);
     (void)keeper_tell(k->parent, KEEPER_KILL, NULL, 0);
 }
 
@@ -294,8 +295,8 @@ static int open_guest(keeper *k)
     k->guest = guest_open(k->set->guest, lines, k->set->hold_ms * 1000000ull);
     if (!k->guest || sandbox_enter_as(SANDBOX_KEEPER))
         return -1;
-    fprintf(stderr, "dxpu-host: %llu slots, waiting for a guest at %s\n",
-            (unsigned long long)k->set->guest->slots, k->set->guest->socket);
+    log_note("%llu slots, waiting for a guest at %s", (unsigned long long)k->set->guest->slots,
+             k->set->guest->socket);
     (void)keeper_tell(k->parent, KEEPER_OPEN, NULL, 0);
     return 0;
 }
@@ -474,7 +475,7 @@ static void on_link(keeper *k, const int *fds, unsigned count)
     memcpy(link.worker, fds + 3, sizeof link.worker);
     lose_worker(k);
     if (crossing_open(&k->cross, &link, true)) {
-        fprintf(stderr, "dxpu-host: memory for the worker: %s\n", strerror(errno));
+        log_error("memory for the worker: %s", strerror(errno));
         k->over = k->failed = true;
         return;
     }

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE /* SOCK_CLOEXEC */
 #endif
 #include "parent.h"
+#include "log.h"
 #include "dxpu_libevent.h"
 #include "dxpu_vfio_user.h"
 #include "notify.h"
@@ -91,7 +92,7 @@ static int start(parent *p, child *c, int *end)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
-        fprintf(stderr, "dxpu-host: a socket for a process: %s\n", strerror(errno));
+        log_error("a socket for a process: %s", strerror(errno));
         return -1;
     }
     (void)fflush(NULL);
@@ -106,7 +107,7 @@ static int start(parent *p, child *c, int *end)
     close(pair[1]);
     (void)fcntl(pair[0], F_SETFL, O_NONBLOCK); /* who reads nothing holds up nobody */
     if (c->pid < 0) {
-        fprintf(stderr, "dxpu-host: a process: %s\n", strerror(errno));
+        log_error("a process: %s", strerror(errno));
         close(pair[0]);
         c->pid = 0;
         c->socket = -1;
@@ -132,7 +133,7 @@ static int make_links(const parent *p, crossing_fds *links)
 {
     for (unsigned i = 0; i < p->set->guests; i++) {
         if (crossing_create(&links[i])) {
-            fprintf(stderr, "dxpu-host: memory between processes: %s\n", strerror(errno));
+            log_error("memory between processes: %s", strerror(errno));
             while (i--)
                 crossing_close_fds(&links[i]);
             return -1;
@@ -259,10 +260,9 @@ static void on_worker_end(parent *p, int status)
                   : p->pause_ns >= PAUSE_MAX_NS / 2 ? PAUSE_MAX_NS
                                                     : p->pause_ns * 2;
     p->start_ns = now + p->pause_ns;
-    fprintf(stderr,
-            "dxpu-host: the worker process %s; guests go on with empty slots, the next one starts "
-            "in %llu ms\n",
-            end_text(status, text), (unsigned long long)(p->pause_ns / 1000000u));
+    log_warning("the worker process %s; guests go on with empty slots, the next one starts "
+                "in %llu ms",
+                end_text(status, text), (unsigned long long)(p->pause_ns / 1000000u));
 }
 
 /* In a process of its own: what a guest's process had sent may wait for that when it is closed. */
@@ -299,10 +299,9 @@ static void on_keeper_end(parent *p, unsigned n, int status)
         any |= p->keeper[i].c.pid != 0;
     if (p->ending)
         return;
-    fprintf(stderr,
-            "dxpu-host: the keeper process of %s %s; its guest's connection is shut down, its "
-            "slots are detached\n",
-            p->set->keeper[n].guest->socket, end_text(status, text));
+    log_warning("the keeper process of %s %s; its guest's connection is shut down, its "
+                "slots are detached",
+                p->set->keeper[n].guest->socket, end_text(status, text));
     ask_worker(p, (unsigned char)(PARENT_ASK_ABANDON | n));
     if (!any || !p->ready) /* a start that fails for one guest fails */
         stop(p);
@@ -337,7 +336,7 @@ static void on_signals(parent *p)
         else if (p->worker.pid)
             ask_worker(p, PROGRAM_ASK_NUMBERS);
         else
-            fprintf(stderr, "dxpu-host: no statistics: the worker process is being started\n");
+            log_warning("no statistics: the worker process is being started");
     }
 }
 
@@ -387,7 +386,7 @@ static void on_keeper(parent *p, unsigned n)
 
 static void kill_worker(parent *p)
 {
-    fprintf(stderr, "dxpu-host: the worker process does not end: killed\n");
+    log_warning("the worker process does not end: killed");
     (void)kill(p->worker.pid, SIGKILL);
     p->stop_ns = 0;
 }

@@ -3,6 +3,7 @@
 
    CONTENTS   1 Patterns   2 Requests   3 Phases   4 Completions   5 The source */
 #include "load.h"
+#include "log.h"
 
 #include <stdlib.h>
 
@@ -64,7 +65,7 @@ static int submit(load *l, const dxpu_tlp *t, uint64_t now, uint64_t user)
         rc = link_submit(l->link, tlp, now, user);
     /* anything but `later` or `on the next channel` (the fatal band) would come again for ever */
     if (rc != DXPU_OK && rc != DXPU_E_AGAIN && rc > DXPU_E_CLOSED) {
-        fprintf(stderr, "dxpu-host: cannot submit a request: %s\n", dxpu_error_text(rc));
+        log_error("cannot submit a request: %s", dxpu_error_text(rc));
         l->unsubmitted++;
         l->phase = FINISHED;
     }
@@ -200,11 +201,10 @@ static bool size_memory(load *l)
 
 static void say_mps(load *l)
 {
-    if (l->device.mps_bytes < l->set->mps && !l->mps_told && !l->link->set->quiet)
-        fprintf(stderr,
-                "dxpu-host: the device takes payloads of %u bytes at most, not --mps %llu; larger "
-                "writes are split\n",
-                l->device.mps_bytes, (unsigned long long)l->set->mps);
+    if (l->device.mps_bytes < l->set->mps && !l->mps_told)
+        log_info("the device takes payloads of %u bytes at most, not --mps %llu; larger "
+                 "writes are split",
+                 l->device.mps_bytes, (unsigned long long)l->set->mps);
     l->mps_told = true;
 }
 

@@ -1,6 +1,7 @@
 /* replay.c - see replay.h
    SPDX-License-Identifier: MIT */
 #include "replay.h"
+#include "log.h"
 
 #include <stdlib.h>
 
@@ -45,8 +46,8 @@ static void refuse(replay *r, const dxpu_pcap_packet *p, int error)
 {
     unsigned i = error < 0 && error > -REPLAY_ERRORS ? (unsigned)-error : 0;
     if (!r->refused[i])
-        fprintf(stderr, "dxpu-host: refused packet %llu: %s (%s); further ones are only counted\n",
-                (unsigned long long)p->index, dxpu_error_text(error), dxpu_error_name(error));
+        log_warning("refused packet %llu: %s (%s); further ones are only counted",
+                    (unsigned long long)p->index, dxpu_error_text(error), dxpu_error_name(error));
     r->refused[i]++;
     r->refused_total++;
 }
@@ -79,8 +80,8 @@ static void warn(replay *r, const dxpu_pcap_packet *p, int error)
 {
     unsigned i = error < 0 && error > -REPLAY_ERRORS ? (unsigned)-error : 0;
     if (!r->broken[i])
-        fprintf(stderr, "dxpu-host: packet %llu breaks a rule and is sent as it is: %s (%s)\n",
-                (unsigned long long)p->index, dxpu_error_text(error), dxpu_error_name(error));
+        log_warning("packet %llu breaks a rule and is sent as it is: %s (%s)",
+                    (unsigned long long)p->index, dxpu_error_text(error), dxpu_error_name(error));
     r->broken[i]++;
     r->broken_total++;
 }
@@ -123,7 +124,7 @@ int replay_open(replay *r, host_link *link, const char *file, bool fill, uint64_
     r->link = link;
     r->repeat = repeat;
     if (!reader) {
-        fprintf(stderr, "dxpu-host: --replay %s: %s\n", file, why);
+        log_error("--replay %s: %s", file, why);
         return -1;
     }
     while (memory && (rc = dxpu_pcap_next(reader, &p, why)) == 1) {
@@ -136,17 +137,16 @@ int replay_open(replay *r, host_link *link, const char *file, bool fill, uint64_
     }
     dxpu_pcap_close(reader);
     if (!memory || rc < 0) {
-        fprintf(stderr, "dxpu-host: --replay %s: %s\n", file, memory ? why : "out of memory");
+        log_error("--replay %s: %s", file, memory ? why : "out of memory");
         return -1;
     }
-    fprintf(stderr,
-            "dxpu-host: %s: %llu packets, %llu TLPs to send (%llu filled up), %llu refused, "
-            "%llu others\n",
-            file, (unsigned long long)r->packets, (unsigned long long)r->count,
-            (unsigned long long)r->filled, (unsigned long long)r->refused_total,
-            (unsigned long long)r->others);
+    log_note("%s: %llu packets, %llu TLPs to send (%llu filled up), %llu refused, "
+             "%llu others",
+             file, (unsigned long long)r->packets, (unsigned long long)r->count,
+             (unsigned long long)r->filled, (unsigned long long)r->refused_total,
+             (unsigned long long)r->others);
     if (!r->count)
-        fprintf(stderr, "dxpu-host: nothing to send: %s\n", why_nothing(r));
+        log_error("nothing to send: %s", why_nothing(r));
     return r->count ? 0 : 1;
 }
 

@@ -1,6 +1,7 @@
 /* api.c - the HTTP server's table of routes, and who may use which
    SPDX-License-Identifier: MIT */
 #include "api_internal.h"
+#include "log.h"
 
 #include <event2/buffer.h>
 #include <event2/event.h>
@@ -317,7 +318,7 @@ api *api_open(struct event_base *base, core *c, const api_settings *set, bool *w
     bool system = false;
     *wrong = false;
     if (!a) {
-        fprintf(stderr, "dxpu-manager: HTTP: out of memory\n");
+        log_error("HTTP: out of memory");
         return NULL;
     }
     a->base = base;

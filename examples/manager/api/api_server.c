@@ -7,6 +7,7 @@
 #define _DEFAULT_SOURCE
 #endif
 #include "api_internal.h"
+#include "log.h"
 #include "sandbox.h"
 
 #include <errno.h>
@@ -506,7 +507,7 @@ bool api_listen(api *a, bool *wrong)
     if (!why)
         why = serve(a, &local);
     if (why)
-        fprintf(stderr, "dxpu-manager: HTTP at %s: %s%s\n", at, why, sandbox_hint(errno));
+        log_error("HTTP at %s: %s%s", at, why, sandbox_hint(errno));
     return !why;
 }
 

@@ -7,6 +7,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "api_internal.h"
+#include "log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -37,12 +38,12 @@ static void complain(const char *file, const char *format, ...)
 
 static void complain(const char *file, const char *format, ...)
 {
+    char text[400];
     va_list args;
-    fprintf(stderr, "dxpu-manager: --tokens %s: ", file);
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fputc('\n', stderr);
+    log_error("--tokens %s: %s", file, text);
 }
 
 static void hash_of(const api_tokens *t, const char *text, uint8_t out[HASH_BYTES])

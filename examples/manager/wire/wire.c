@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "wire.h"
+#include "log.h"
 #include "requests.h"
 #include "sandbox.h"
 
@@ -878,7 +879,6 @@ static const char *listen_at(wire *w)
     secure_callbacks cb = { NULL, on_opened, on_bytes, on_closed };
     secure_settings set = { .keys = w->set.keys,
                             .may = KEYS_HOST | KEYS_BOX,
-                            .program = "dxpu-manager",
                             .per_key = KEY_CONNECTIONS };
     dxpu_udp_address local;
     const char *why = dxpu_tcp_parse_port(w->set.listen, WIRE_PORT, &local);
@@ -929,13 +929,12 @@ wire *wire_open(struct event_base *base, core *c, const wire_settings *set)
             why = scan_often(w);
     }
     if (why) {
-        fprintf(stderr, "dxpu-manager: --listen %s: %s%s%s%s\n", set->listen, why,
-                sandbox_hint(errno), errno ? ": " : "", errno ? strerror(errno) : "");
+        log_error("--listen %s: %s%s%s%s", set->listen, why, sandbox_hint(errno), errno ? ": " : "",
+                  errno ? strerror(errno) : "");
         wire_close(w);
         return NULL;
     }
-    fprintf(stderr, "dxpu-manager: proxies at %s\n",
-            dxpu_udp_print(secure_local(w->listener), text));
+    log_note("proxies at %s", dxpu_udp_print(secure_local(w->listener), text));
     return w;
 }
 

@@ -1,0 +1,423 @@
+/* unit_options.c - the table of options: command line, file, help, list; verbs; hostile input
+   SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "options.h"
+#include "log.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct {
+    bool flag, other;
+    uint64_t slot, size, time, wait;
+    double real;
+    const char *text, *name;
+    unsigned mode;
+} set;
+
+static const option_row shared[] = {
+    { "text", "TEXT", "a text", OPTION_TEXT, &set.text, 1, 8 },
+    { "mode", "one|two|three", "a choice", OPTION_CHOICE, &set.mode, 0, 0 },
+};
+static const option_row rows[] = {
+    { "flag", NULL, "a flag", OPTION_FLAG, &set.flag, 0, 0 },
+    { "slot", "N", "a number", OPTION_NUMBER, &set.slot, 1, 100 },
+    { "size", "SIZE", "a size", OPTION_SIZE, &set.size, 1, 1 << 20 },
+    { "for", "TIME", "a time", OPTION_SECONDS, &set.time, 1, 86400 },
+    { "wait", "[S]", "a time that may be left out", OPTION_NUMBER, &set.wait, 0, 60 },
+    { "real", "X", "a real number", OPTION_REAL, &set.real, 500, 1500 },
+    { "name", "FILE", "a file", OPTION_TEXT, &set.name, 0, 0 },
+};
+static const option_verb verbs[] = {
+    { .name = "show", .words = "[WORD]", .brief = "shows something", .group = "First", .most = 1 },
+    { .name = "lease create",
+      .words = "A B",
+      .brief = "creates something",
+      .about = "Creates something.",
+      .least = 2,
+      .most = 3,
+      .rows = { OPTION_ROWS(rows), OPTION_ROWS(shared) } },
+    { .name = "lease end", .words = "", .brief = "ends something", .tail = "Its own tail.\n" },
+};
+static const option_program plain = {
+    "test", "tests options", "1.2", rows, sizeof rows / sizeof *rows, "The tail.\n", NULL, 0
+};
+static const option_program with_verbs = { "test", "tests options", "1.2", NULL,
+                                           0,      "The tail.\n",   verbs, 3 };
+
+static int usual[3];
+static FILE *caught[3]; /* standard output, standard error */
+static char text[65536];
+static option_call call;
+static char *argv[64];
+
+static int set_up(void **state)
+{
+    (void)state;
+    memset(&set, 0, sizeof set);
+    memset(&call, 0, sizeof call);
+    (void)fflush(stdout);
+    for (int fd = 1; fd <= 2; fd++) {
+        caught[fd] = tmpfile();
+        usual[fd] = dup(fd);
+        assert_true(caught[fd] && usual[fd] >= 0 && dup2(fileno(caught[fd]), fd) >= 0);
+    }
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    (void)fflush(stdout);
+    for (int fd = 1; fd <= 2; fd++) {
+        (void)dup2(usual[fd], fd);
+        close(usual[fd]);
+        fclose(caught[fd]);
+    }
+    return 0;
+}
+
+/* What was written to a descriptor, up to now. */
+static const char *wrote(int fd)
+{
+    size_t n;
+    (void)fflush(stdout);
+    rewind(caught[fd]);
+    n = fread(text, 1, sizeof text - 1, caught[fd]);
+    text[n] = '\0';
+    rewind(caught[fd]);
+    assert_int_equal(ftruncate(fileno(caught[fd]), 0), 0);
+    return text;
+}
+
+static int parse_list(const option_program *p, va_list words)
+{
+    int argc = 0;
+    char *word = NULL;
+    argv[argc++] = (char *)(uintptr_t) "test";
+    while ((word = va_arg(words, char *)) != NULL)
+        argv[argc++] = word;
+    argv[argc] = NULL;
+    return options_parse(p, argc, argv, &call);
+}
+
+static int parse(const char *first, ...)
+{
+    va_list words;
+    int rc;
+    (void)first;
+    va_start(words, first);
+    rc = parse_list(&plain, words);
+    va_end(words);
+    return rc;
+}
+
+static int verb(const char *first, ...)
+{
+    va_list words;
+    int rc;
+    (void)first;
+    va_start(words, first);
+    rc = parse_list(&with_verbs, words);
+    va_end(words);
+    return rc;
+}
+
+static void says(const char *what)
+{
+    if (!strstr(wrote(2), what))
+        fail_msg("not '%s' but '%s'", what, text);
+}
+
+static void test_values(void **state)
+{
+    (void)state;
+    assert_int_equal(parse("", "--slot=7", "--size", "64K", "--for", "2h", "--real=1.25", "--flag",
+                           "--name", "", NULL),
+                     OPTIONS_GO);
+    assert_int_equal(set.slot, 7);
+    assert_int_equal(set.size, 65536);
+    assert_int_equal(set.time, 7200);
+    assert_true(set.real > 1.24 && set.real < 1.26 && set.flag);
+    assert_string_equal(set.name, "");
+    assert_true(options_given(&set.slot) && options_given(&set.flag));
+    assert_false(options_given(&set.wait)); /* control */
+    assert_int_equal(parse("", "--flag=no", "--slot", "1", "--slot=9", NULL), OPTIONS_GO);
+    assert_int_equal(set.slot, 9); /* the last one counts */
+    assert_false(set.flag || options_given(&set.size));
+    assert_string_equal(wrote(2), "");
+}
+
+static void test_values_refused(void **state)
+{
+    static const char *const bad[] = {
+        "--slot=0",
+        "--slot=101",
+        "--slot=",
+        "--slot=1x",
+        "--slot=-1",
+        "--slot= 1",
+        "--slot=99999999999999999999",
+        "--size=0",
+        "--size=2M",
+        "--size=1KK",
+        "--for=0",
+        "--for=2d",
+        "--for=1y",
+        "--for=h",
+        "--real=0.4",
+        "--real=1.6",
+        "--real=nan",
+        "--real=1x",
+        "--flag=1",
+        "--flag=maybe",
+        "--wait=61",
+        "--slot=\x1b[2J",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char copy[64];
+        snprintf(copy, sizeof copy, "%s", bad[i]);
+        if (parse("", copy, NULL) != OPTIONS_WRONG)
+            fail_msg("%s is taken", bad[i]);
+        says("must be ");
+        assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
+        assert_null(strchr(text, '\x1b'));
+    }
+    assert_int_equal(verb("", "lease", "create", "a", "b", "--text", "123456789", NULL),
+                     OPTIONS_WRONG);
+    says("test lease create: --text: must be at most 8 characters; see test lease create --help");
+    assert_int_equal(verb("", "lease", "create", "a", "b", "--text=", NULL), OPTIONS_WRONG);
+    says("--text: must not be empty");
+    assert_int_equal(verb("", "lease", "create", "a", "b", "--mode=four", NULL), OPTIONS_WRONG);
+    says("--mode: one|two|three");
+    assert_int_equal(parse("", "--slot", NULL), OPTIONS_WRONG);
+    says("test: --slot: requires a value; see test --help");
+}
+
+static void test_left_out(void **state)
+{
+    (void)state;
+    set.wait = 99;
+    assert_int_equal(parse("", "--wait", "--flag", NULL), OPTIONS_GO);
+    assert_true(options_given(&set.wait) && set.wait == 99 && set.flag);
+    assert_int_equal(parse("", "--wait", "5", NULL), OPTIONS_GO);
+    assert_int_equal(set.wait, 5);
+    assert_int_equal(parse("", "--wait=6", NULL), OPTIONS_GO);
+    assert_int_equal(set.wait, 6);
+    assert_int_equal(verb("", "lease", "create", "--wait", "a", "b", NULL), OPTIONS_GO);
+    assert_int_equal(call.count, 2);
+    assert_string_equal(call.words[0], "a");
+}
+
+static void test_suggestions(void **state)
+{
+    (void)state;
+    assert_int_equal(parse("", "--slto", "1", NULL), OPTIONS_WRONG);
+    says("test: unknown option --slto: did you mean --slot? See test --help\n");
+    assert_int_equal(parse("", "--slto=1", NULL), OPTIONS_WRONG);
+    says("unknown option --slto: did you mean --slot?");
+    assert_int_equal(parse("", "-slot", NULL), OPTIONS_WRONG);
+    says("unknown option -slot: did you mean --slot?");
+    assert_int_equal(parse("", "-x", NULL), OPTIONS_WRONG);
+    says("test: unknown option -x; see test --help\n");
+    assert_int_equal(parse("", "--elephant", NULL), OPTIONS_WRONG);
+    says("test: unknown option --elephant; see test --help\n");
+    assert_int_equal(parse("", "--verbos", NULL), OPTIONS_WRONG);
+    says("did you mean --verbose?");
+    assert_int_equal(verb("", "lease", "craete", NULL), OPTIONS_WRONG);
+    says("test: no command 'lease craete': did you mean 'lease create'? See test --help\n");
+    assert_int_equal(verb("", "shwo", NULL), OPTIONS_WRONG);
+    says("test: no command 'shwo': did you mean 'show'?");
+    assert_int_equal(verb("", "elephant", NULL), OPTIONS_WRONG);
+    says("test: no command 'elephant'; see test --help\n");
+    assert_int_equal(verb("", "lease", "create", "--mod", "one", NULL), OPTIONS_WRONG);
+    says("did you mean --mode? See test lease create --help");
+    assert_int_equal(verb("", "show", "--mode", "one", NULL), OPTIONS_WRONG);
+    says("unknown option --mode"); /* another verb's */
+    assert_int_equal(parse("", "--\x1b[2J\n", NULL), OPTIONS_WRONG);
+    says("unknown option --?[2J?;");
+}
+
+static void test_words(void **state)
+{
+    (void)state;
+    assert_int_equal(verb("", "lease", "create", "a", "--flag", "-", "--", "--slot", NULL),
+                     OPTIONS_GO);
+    assert_ptr_equal(call.verb, &verbs[1]);
+    assert_int_equal(call.count, 3);
+    assert_string_equal(call.words[0], "a");
+    assert_string_equal(call.words[1], "-");
+    assert_string_equal(call.words[2], "--slot"); /* behind -- */
+    assert_true(set.flag && !options_given(&set.slot));
+    assert_int_equal(verb("", "lease", "create", "a", NULL), OPTIONS_WRONG);
+    says("test lease create: A B is required; see test lease create --help\n");
+    assert_int_equal(verb("", "lease", "create", "a", "b", "c", "d", NULL), OPTIONS_WRONG);
+    says("d: one argument too many");
+    assert_int_equal(verb("", "lease", "end", "a", NULL), OPTIONS_WRONG);
+    says("a: unexpected argument");
+    assert_int_equal(parse("", "word", NULL), OPTIONS_WRONG);
+    says("word: unexpected argument");
+    assert_int_equal(verb("", "lease", NULL), OPTIONS_WRONG);
+    says("lease: which of its commands: create, end; see test --help");
+    assert_int_equal(verb("", "show", NULL), OPTIONS_GO);
+    assert_int_equal(call.count, 0);
+}
+
+static void test_levels(void **state)
+{
+    (void)state;
+    assert_int_equal(parse("", NULL), OPTIONS_GO);
+    assert_true(log_shows(LOG_AT_INFO) && !log_shows(LOG_AT_DEBUG));
+    assert_int_equal(parse("", "-v", NULL), OPTIONS_GO);
+    assert_true(log_shows(LOG_AT_DEBUG));
+    assert_int_equal(parse("", "-q", NULL), OPTIONS_GO);
+    assert_true(log_shows(LOG_AT_NOTE) && !log_shows(LOG_AT_INFO));
+    assert_int_equal(parse("", "-qq", NULL), OPTIONS_GO);
+    assert_true(log_shows(LOG_AT_WARNING) && !log_shows(LOG_AT_NOTE));
+    assert_int_equal(parse("", "--quiet", "-q", "-qqqqqq", NULL), OPTIONS_GO);
+    assert_true(log_shows(LOG_AT_ERROR) && !log_shows(LOG_AT_WARNING));
+    assert_int_equal(verb("", "-v", "--log", "json", "show", NULL), OPTIONS_GO);
+    assert_true(log_shows(LOG_AT_DEBUG));
+    log_error("e");
+    says("\"program\":\"test show\",\"text\":\"e\"}\n");
+}
+
+static void test_help(void **state)
+{
+    (void)state;
+    assert_int_equal(parse("", "--what", "-h", NULL), OPTIONS_SHOWN);
+    assert_non_null(strstr(wrote(1), "usage: test [OPTIONS]\n\n  --flag "));
+    assert_non_null(strstr(text, "\n  -q, --quiet "));
+    assert_non_null(strstr(text, "\n  --config FILE "));
+    assert_non_null(strstr(text, "\n\nThe tail.\n"));
+    assert_int_equal(parse("", "--version", NULL), OPTIONS_SHOWN);
+    assert_string_equal(wrote(1), "test 1.2\n");
+    assert_int_equal(verb("", "--help", NULL), OPTIONS_SHOWN);
+    assert_non_null(strstr(wrote(1), "\nFirst:\n  show [WORD] "));
+    assert_non_null(strstr(text, "  lease create A B "));
+    assert_int_equal(verb("", "lease", "create", "--help", NULL), OPTIONS_SHOWN);
+    assert_non_null(strstr(wrote(1), "usage: test lease create A B [OPTIONS]\n\nCreates something."
+                                     "\n\n  --flag "));
+    assert_non_null(strstr(text, "\n  --mode one|two|three "));
+    assert_non_null(strstr(text, "\n\nThe tail.\n"));
+    assert_null(strstr(text, "--config")); /* it has verbs */
+    assert_int_equal(verb("", "help", "lease", "end", NULL), OPTIONS_SHOWN);
+    assert_non_null(strstr(wrote(1), "Its own tail.\n"));
+    assert_int_equal(verb("", "lease", "-h", NULL), OPTIONS_SHOWN);
+    assert_non_null(strstr(wrote(1), "usage: test lease create A B [OPTIONS]\n"
+                                     "       test lease end [OPTIONS]\n"));
+    assert_int_equal(verb("", NULL), OPTIONS_WRONG);
+    assert_non_null(strstr(wrote(2), "usage: test COMMAND ...\n"));
+    assert_int_equal(verb("", "show", "--", "--help", NULL), OPTIONS_GO); /* behind --: a word */
+    assert_string_equal(wrote(1), "");
+}
+
+static void test_list(void **state)
+{
+    unsigned lines = 0;
+    (void)state;
+    assert_int_equal(verb("", "--help-options", NULL), OPTIONS_SHOWN);
+    assert_non_null(strstr(wrote(1), "verb\tlease create\tA B\tcreates something\n"
+                                     "option\tlease create\t--flag\t\tflag\ta flag\n"));
+    assert_non_null(
+        strstr(text, "option\tlease create\t--mode\tone|two|three\tchoice\ta choice\n"));
+    assert_non_null(strstr(text, "option\t*\t--quiet\t\tcount\t"));
+    assert_null(strstr(text, "option\tshow\t--quiet"));
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"), lines++) {
+        unsigned tabs = 0;
+        for (const char *c = line; *c; c++)
+            tabs += *c == '\t';
+        assert_int_equal(tabs, line[0] == 'v' ? 3 : 5);
+    }
+    assert_int_equal(lines, 3 + 7 + 2 + 3 + 3);
+    assert_int_equal(parse("", "--help-options", NULL), OPTIONS_SHOWN);
+    assert_non_null(strstr(wrote(1), "option\t\t--config\tFILE\ttext\t"));
+}
+
+/* Parse a file of these bytes, then the words. */
+static int parse_bytes(const char *bytes, size_t len, const char *word)
+{
+    char path[] = "/tmp/unit_options.XXXXXX", copy[64];
+    int fd = mkstemp(path), rc;
+    snprintf(copy, sizeof copy, "%s", word);
+    assert_true(fd >= 0 && write(fd, bytes, len) == (ssize_t)len);
+    close(fd);
+    rc = parse("", "--config", path, *copy ? copy : NULL, NULL);
+    unlink(path);
+    return rc;
+}
+
+static int parse_file(const char *bytes, const char *word)
+{
+    return parse_bytes(bytes, strlen(bytes), word);
+}
+
+static void test_file(void **state)
+{
+    static char longest[2000];
+    (void)state;
+    assert_int_equal(
+        parse_file("# a comment\n\n slot = 3 \nflag=yes\nname = a b \nquiet = yes\n", ""),
+        OPTIONS_GO);
+    assert_true(set.slot == 3 && set.flag && !log_shows(LOG_AT_INFO));
+    assert_string_equal(set.name, "a b");
+    free((void *)(uintptr_t)set.name);
+    assert_int_equal(parse_file("slot = 3", "--slot=4"), OPTIONS_GO);
+    assert_int_equal(set.slot, 4); /* the command line goes before the file */
+    assert_int_equal(parse_file("slto = 3\n", ""), OPTIONS_WRONG);
+    says(" line 1: unknown option slto: did you mean slot? See test --help");
+    assert_int_equal(parse_file("\nconfig = x\n", ""), OPTIONS_WRONG);
+    says(" line 2: unknown option config");
+    assert_int_equal(parse_file("slot 3\n", ""), OPTIONS_WRONG);
+    says("slot 3: a line must be `name = value`");
+    assert_int_equal(parse_file("\x1b]0;x\a = 3\n", ""), OPTIONS_WRONG);
+    says("unknown option ?]0;x?");
+    assert_int_equal(parse_bytes("slot = 3\0\n", 10, ""), OPTIONS_WRONG);
+    says("the line is too long"); /* or has a 0 in it */
+    memset(longest, 'a', sizeof longest - 1);
+    assert_int_equal(parse_file(longest, ""), OPTIONS_WRONG);
+    says("the line is too long");
+    assert_int_equal(parse("", "--config", "/nowhere/at all", NULL), OPTIONS_WRONG);
+    says("cannot read /nowhere/at all: No such file or directory");
+}
+
+static void test_long_arguments(void **state)
+{
+    static char longest[100000];
+    (void)state;
+    memset(longest, 'x', sizeof longest - 1);
+    assert_int_equal(parse("", longest, NULL), OPTIONS_WRONG);
+    assert_true(strlen(wrote(2)) < 1000);
+    memcpy(longest, "--", 2);
+    assert_int_equal(parse("", longest, NULL), OPTIONS_WRONG);
+    assert_true(strlen(wrote(2)) < 1000);
+    memcpy(longest, "--slot=", 7);
+    assert_int_equal(parse("", longest, NULL), OPTIONS_WRONG);
+    assert_true(strlen(wrote(2)) < 1000);
+    assert_int_equal(verb("", longest + 10, longest + 10, NULL), OPTIONS_WRONG);
+    assert_true(strlen(wrote(2)) < 1000);
+    memcpy(longest, "--name=", 7);
+    assert_int_equal(parse("", longest, NULL), OPTIONS_GO); /* control */
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(values), TEST(values_refused), TEST(left_out), TEST(suggestions), TEST(words),
+        TEST(levels), TEST(help),           TEST(list),     TEST(file),        TEST(long_arguments),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
