@@ -62,22 +62,25 @@
    THE LOOP of a proxy, for one channel:
 
        for (;;) {
-           while ((n = dxpu_channel_emit(ch, clock_ns(), out, sizeof out, &path)) > 0)
-               tx(path, out, (size_t)n);
-           if (n < 0) break;               // over: closed as asked, or dxpu_error_text(n) says why
            for (cls = 0; cls < DXPU_CLASSES; cls++)
                while ((d = dxpu_channel_peek(ch, cls)).tlp.len) {
                    use(d.tlp);
                    dxpu_channel_take(ch, cls, clock_ns());
                }
            if (dxpu_channel_peek_event(ch, &event)) {
-               heed(&event);
+               handle(&event);
                dxpu_channel_take_event(ch);
                continue;                   // TLPs behind it may go now
            }
+           while ((n = dxpu_channel_emit(ch, clock_ns(), out, sizeof out, &path)) > 0)
+               tx(path, out, (size_t)n);
+           if (n < 0) break;               // over: dxpu_error_text(n) says how
            if (wait_rx(dxpu_channel_next_ns(ch), pkt, &len))
                dxpu_channel_ingest(ch, clock_ns(), pkt, len, 0);
        }
+
+   Taking comes before emitting: what arrived together with the peer's close is taken before emit()
+   reports the end.  wait_rx() may ingest any number of datagrams.
 
    OPENING.  The host: config_default(), ids, epoch and places, init(), open().  The box, for a
    datagram whose dxpu_frame_peek() says DXPU_KIND_OPEN: dxpu_frame_check_crc(),
@@ -94,13 +97,13 @@
    the way; better, keep it and call emit() again when it has left.  Errors of a UDP socket, as
    ECONNREFUSED, end nothing.  Waiting in milliseconds delays acknowledgements: use ppoll().
 
-   THE END.  The end that has no more to send calls close(), once the channel is UP: before, close()
-   drops what was submitted.  emit() of both ends then returns E_CLOSED.  Take once more before
-   leaving, if several datagrams are ingested in a turn: TLPs may have arrived with the close.  What
-   the other end had submitted and was not acknowledged may be lost.  The end that did not call
-   close() goes on with ingest() and emit() for the hold time after E_CLOSED, both ends if both
-   called it: their answer may be lost, and the peer then repeats its close.  After another error
-   nothing lingers.
+   THE END.  An end that has no more to send calls close(), at any time after open() or accept():
+   what it submitted before is delivered first.  From then on submit() returns E_CLOSED, and emit()
+   does so once the peer has answered, which then has all of it.  At the peer the state is CLOSED
+   from the close on, and error() and submit() say E_PEER_CLOSED; emit() says it after the closing
+   period: for hold, until the time that next_ns() names, the peer answers each close that is
+   repeated because an answer was lost.  What the peer had submitted itself and was not acknowledged
+   is lost.  After other errors there is no such period.
 
    PROGRAMS that do all this are in examples/embed, to be copied: tlp_dump.c, loopback.c,
    udp_pair.c, acceptor.c (many hosts, restarts, leases), sealed.cc (keys).
@@ -112,7 +115,8 @@
    Views (dxpu_bytes) point into memory of the caller or of an object; each comment says until when.
    dxpu_channel_bytes() returns what one channel needs for a given configuration.
    THREADS.  An object belongs to one thread at a time; distinct objects share nothing.
-   TIME is a parameter: nanoseconds of any monotonic clock.  No function reads a clock.
+   TIME is a parameter: nanoseconds of any monotonic clock, below DXPU_NEVER.
+   No function reads a clock.
    COUNTERS.  dxpu_channel.count may be read at any time; dxpu_counter_name() names them.
 
    PATHS.  emit() returns the path on which a frame leaves; the frame itself names it to ingest().
@@ -224,7 +228,7 @@ enum { DXPU_POSTED = 0, DXPU_NONPOSTED = 1, DXPU_COMPLETION = 2, DXPU_CLASSES = 
    The number says whose fault it is, the text names the remedy.
      -1..-47    the TLP or the log it came from          -80..-95    later: ask again
      -48..-79   the peer or the network                  -96..-111   the caller of this function
-                                                         -112..-127  fatal for the object */
+                                                         -112..-127  the channel is over */
 #define DXPU_ERRORS(X)                                                                             \
     X(E_TLP_SHORT, -1, "tlp: fewer bytes than its header says")                                    \
     X(E_TLP_LONG, -2, "tlp: more bytes than its header says")                                      \
@@ -283,8 +287,10 @@ enum { DXPU_POSTED = 0, DXPU_NONPOSTED = 1, DXPU_COMPLETION = 2, DXPU_CLASSES = 
     X(E_FULL, -99, "caller: the table has no free entry; size it larger")                          \
     X(E_NONE, -100, "caller: no such entry")                                                       \
     X(E_TAG_BUSY, -101, "caller: a request with this requester ID and tag is in flight")           \
-    X(E_CLOSED, -112, "fatal: the channel was closed; open a new incarnation")                     \
-    X(E_DEAD, -113, "fatal: no valid frame for the hold time; open a new incarnation")             \
+    X(E_CLOSED, -112, "end: this end closed the channel; open a new incarnation to go on")         \
+    X(E_PEER_CLOSED, -116, "end: the peer closed the channel; open a new incarnation to go on")    \
+    X(E_NO_ANSWER, -117, "fatal: no answer to open or accept; check address, keys, that it runs")  \
+    X(E_DEAD, -113, "fatal: the peer is lost, silent for the hold time; open a new incarnation")   \
     X(E_RESET, -114, "fatal: the channel was reset, here or by the peer; its reason says why")     \
     X(E_PROTO, -115, "fatal: the peer broke a rule inside authentic frames; see last_error")
 
@@ -1018,7 +1024,7 @@ enum {
     DXPU_STATE_UP,
     DXPU_STATE_DRAINING, /* close asked for: what was submitted is still delivered */
     DXPU_STATE_CLOSING,  /* close sent, the peer's awaited */
-    DXPU_STATE_CLOSED,   /* both sides agreed */
+    DXPU_STATE_CLOSED,   /* both sides agreed; emit() reports the end of the closing period */
     DXPU_STATE_FAILED    /* dxpu_channel_error() says why */
 };
 DXPU_API const char *dxpu_state_name(unsigned state); /* "idle", ... */
@@ -1120,14 +1126,18 @@ typedef struct dxpu_channel {
     uint32_t tx_window;   /* frames */
     /* handshake, keep-alive, close */
     uint64_t hold_ns;  /* of this incarnation: the smaller of both ends' */
-    uint64_t heard_ns; /* last valid frame; in CLOSING when that began (D-45) */
+    uint64_t heard_ns; /* last valid frame; in CLOSING and CLOSED when that began (D-45, D-66) */
     uint64_t next_try_ns;
     uint8_t tries;
     bool send_reset, send_answer;
+    bool close_asked;                /* before UP: it takes effect then (D-65) */
+    bool lingers;                    /* the peer may repeat its close (D-66) */
+    bool end_emitted;                /* emit() has returned the error */
     uint8_t close_path, answer_path; /* of the next close; of its answer */
     /* paths */
     dxpui_path paths[DXPU_PATHS_MAX];
-    uint8_t heard_path, seen_path; /* of the last sequenced frame; of ours that it had seen last */
+    uint8_t heard_path; /* of the last valid frame */
+    uint8_t seen_path;  /* of the newest transmission of ours that the peer has seen */
     uint8_t held; /* una was seen and is not acknowledged: 1, and once more for each repetition */
     uint8_t fallback; /* the one to try while none is usable */
     uint8_t key_phase;
@@ -1201,7 +1211,8 @@ DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *ope
 DXPU_API size_t dxpu_reset_encode(uint32_t channel, uint8_t reason, uint8_t out[64]);
 
 /* Close gracefully: what was submitted is delivered first, however long a reachable peer takes; to
-   bound that time call dxpu_channel_reset().  E_ARG before it was opened. */
+   bound that time call dxpu_channel_reset().  Before the channel is UP the close is remembered.
+   DXPU_OK, also when it is closing or over; E_ARG before it was opened. */
 DXPU_API int dxpu_channel_close(dxpu_channel *ch, uint8_t reason);
 /* End at once; a reset frame notifies the peer. */
 DXPU_API void dxpu_channel_reset(dxpu_channel *ch, uint8_t reason);
@@ -1213,7 +1224,9 @@ DXPU_API bool dxpu_channel_contain(dxpu_channel *ch, dxpu_request *out);
 DXPU_API void dxpu_channel_set_key_phase(dxpu_channel *ch, uint8_t phase);
 
 DXPU_API unsigned dxpu_channel_state(const dxpu_channel *ch); /* DXPU_STATE_IDLE.. */
-DXPU_API int dxpu_channel_error(const dxpu_channel *ch);      /* 0, or why it is FAILED or CLOSED */
+/* 0, or why it is FAILED or CLOSED.  E_CLOSED: our close was answered, and the peer has stored all
+   that was submitted; E_PEER_CLOSED: it closed first, and what it had not acknowledged is lost. */
+DXPU_API int dxpu_channel_error(const dxpu_channel *ch);
 DXPU_API int dxpu_channel_last_error(const dxpu_channel *ch); /* E_PROTO: the broken rule */
 DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch); /* DXPU_REASON_*, ours or theirs */
 
@@ -1252,19 +1265,22 @@ DXPU_API bool dxpu_validation_may_send(dxpu_validation *v, dxpu_bytes frame);
 /* Queue one whole TLP (prefixes, header, payload, digest); copied, local prefixes are left out.
    user   returned with the completions of a non-posted request when the channel has tags
    DXPU_OK; E_AGAIN (the class's queue is full, or no room for its completions); E_NO_TAG;
-   E_TAG_BUSY; E_TLP_*; E_CLOSED and other fatal ones; E_ARG before it was opened, and for a request
-   whose completions could never be stored (cfg.rx).  O(len). */
+   E_TAG_BUSY; E_TLP_*; E_CLOSED after close(), or how the channel ended; E_ARG before it was
+   opened, and for a request whose completions could never be stored (cfg.rx).  O(len). */
 DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64_t user);
-/* Queue a link event behind everything submitted before.  DXPU_OK, E_AGAIN, E_ARG, fatal. */
+/* Queue a link event behind everything submitted before.  DXPU_OK, E_AGAIN, E_ARG, E_CLOSED, or how
+   the channel ended. */
 DXPU_API int dxpu_channel_submit_event(dxpu_channel *ch, const dxpu_event *e);
 
 /* Write the next frame that wants to leave into out.  cap must be at least the frame limit.
    path   gets the path to send it on
-   Returns its bytes (> 0), 0 when nothing is due, E_ROOM, or a fatal error; a channel that fails
-   still emits one reset first.  Call until 0.  O(bytes). */
+   Returns its bytes (> 0), 0 when nothing is due, E_ROOM, E_ARG for a time of DXPU_NEVER, or how
+   the channel ended: one that fails emits a reset first, one that the peer closed answers for the
+   closing period.  Call until it returns no frame.  O(bytes). */
 DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, size_t cap,
                                uint8_t *path);
-/* When emit() has something next: at once if not after now (as 0), DXPU_NEVER: nothing is armed. */
+/* When emit() has something next, a frame or the end: at once if not after now (as 0), DXPU_NEVER:
+   nothing is armed, and where emit() has returned the end nothing ever will be. */
 DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch);
 
 /* ==== 16  Channel: receiving ============================================= spec/deliver.md ==== */
@@ -1285,7 +1301,7 @@ DXPU_API int dxpu_channel_take_event(dxpu_channel *ch);
 
 /* what dxpu_channel_wants() answers, computed, never stored */
 enum {
-    DXPU_WANTS_EMIT = 1,        /* emit() would give a frame now */
+    DXPU_WANTS_EMIT = 1,        /* emit() would give a frame or the end now */
     DXPU_WANTS_TAKE_POSTED = 2, /* peek() would show one */
     DXPU_WANTS_TAKE_NONPOSTED = 4,
     DXPU_WANTS_TAKE_COMPLETION = 8,
@@ -3850,6 +3866,8 @@ static bool dxpui_go(dxpu_channel *ch, unsigned ev)
         if (rows[i][0] == ev && rows[i][1] == from)
             ch->state = rows[i][2];
     }
+    if (ch->state == DXPU_STATE_UP && ch->close_asked)
+        ch->state = DXPU_STATE_DRAINING; /* D-65 */
     if (ev == DXPUI_EV_FAIL && from != DXPU_STATE_CLOSED)
         ch->state = DXPU_STATE_FAILED; /* D-47 */
     return ch->state != from;          /* every other pair: no change */
@@ -4044,9 +4062,9 @@ DXPU_API int dxpu_channel_close(dxpu_channel *ch, uint8_t reason)
 {
     if (ch->state == DXPU_STATE_IDLE)
         return DXPU_E_ARG;
-    if (ch->state == DXPU_STATE_OPENING || ch->state == DXPU_STATE_ACCEPTED)
-        dxpui_fail(ch, DXPU_E_CLOSED, reason, ch->remote_id != 0); /* nothing to drain */
-    else if (dxpui_go(ch, DXPUI_EV_CLOSE))
+    bool early = ch->state < DXPU_STATE_UP && !ch->close_asked;
+    ch->close_asked = ch->close_asked || early;
+    if (early || dxpui_go(ch, DXPUI_EV_CLOSE))
         ch->reason = reason;
     return DXPU_OK;
 }
@@ -4584,11 +4602,11 @@ DXPU_API bool dxpu_validation_may_send(dxpu_validation *v, dxpu_bytes frame)
 /* ---- Queues ---- */
 static int dxpui_may_submit(const dxpu_channel *ch)
 {
-    if (ch->state == DXPU_STATE_FAILED)
-        return ch->error;
     if (ch->state == DXPU_STATE_IDLE)
         return DXPU_E_ARG;
-    return ch->state <= DXPU_STATE_UP ? DXPU_OK : DXPU_E_CLOSED;
+    if (ch->state <= DXPU_STATE_UP && !ch->close_asked)
+        return DXPU_OK;
+    return ch->error ? ch->error : DXPU_E_CLOSED;
 }
 
 /* A request may leave only when there is room for all its completions (F-10). */
@@ -4931,13 +4949,15 @@ static int dxpui_emit_close(dxpu_channel *ch, uint8_t *out)
 }
 
 /* ---- Timers ---- */
-/* What time alone brings about.  DXPU_OK or the fatal error. */
+/* What time alone brings about.  DXPU_OK or how the channel ended. */
 static int dxpui_timers(dxpu_channel *ch, uint64_t now_ns)
 {
+    bool hold = now_ns - ch->heard_ns >= ch->hold_ns;
     if (!dxpui_alive(ch))
-        return ch->error;
-    if (now_ns - ch->heard_ns >= ch->hold_ns || dxpui_all_silent(ch, now_ns))
-        return dxpui_fail(ch, DXPU_E_DEAD, DXPU_REASON_HOLD, ch->remote_id != 0); /* D-48 */
+        return ch->lingers && !hold ? DXPU_OK : ch->error; /* D-66 */
+    if (hold || dxpui_all_silent(ch, now_ns))              /* D-48 */
+        return dxpui_fail(ch, ch->state < DXPU_STATE_UP ? DXPU_E_NO_ANSWER : DXPU_E_DEAD,
+                          DXPU_REASON_HOLD, ch->remote_id != 0);
     for (uint8_t i = 0; i < ch->cfg.paths; i++) {
         if (now_ns >= ch->paths[i].loss_ns)
             dxpui_detect_loss(ch, i, now_ns);
@@ -5063,12 +5083,15 @@ DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, 
                                uint8_t *path)
 {
     DXPU_ASSERT(!ch->busy);
+    if (now_ns == DXPU_NEVER)
+        return DXPU_E_ARG; /* every timer that is not armed would be due */
     if (cap < ch->cfg.frame_limit_bytes)
         return DXPU_E_ROOM;
     int rc = dxpui_timers(ch, now_ns), n = dxpui_emit_control(ch, now_ns, out);
     if (n == 0 && rc == DXPU_OK && dxpui_sequenced(ch))
         n = dxpui_emit_sequenced(ch, now_ns, out);
     *path = n > 0 ? out[DXPU_FRAME_PATH] : 0;
+    ch->end_emitted = n == 0 && rc != DXPU_OK;
     return n != 0 ? n : rc;
 }
 
@@ -5094,8 +5117,10 @@ DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch)
     uint64_t t = DXPU_NEVER;
     for (unsigned i = 0; i < ch->cfg.paths; i++)
         t = dxpui_min64(t, dxpui_probe_due(ch, &ch->paths[i])); /* answers even when it is over */
-    if (!dxpui_alive(ch))
-        return t;
+    if (!dxpui_alive(ch)) {
+        uint64_t end_ns = ch->lingers ? dxpui_later(ch->heard_ns, ch->hold_ns) : 0;
+        return ch->error && !ch->end_emitted ? dxpui_min64(t, end_ns) : t;
+    }
     for (unsigned i = 0; i < ch->cfg.paths; i++)
         t = dxpui_min64(t, dxpui_min64(ch->paths[i].timer_ns, ch->paths[i].loss_ns));
     t = dxpui_min64(t, dxpui_min64(ch->next_try_ns, ch->ack_at_ns));
@@ -5450,20 +5475,27 @@ static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     return DXPU_OK;
 }
 
-static int dxpui_on_close(dxpu_channel *ch, const dxpu_frame *f)
+static int dxpui_on_close(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
 {
     if (f->body.len < 4)
         return DXPU_E_SHORT;
     if (ch->state == DXPU_STATE_OPENING)
         return DXPU_E_STATE;
-    if (!(f->body.ptr[1] & DXPU_CLOSE_ANSWER)) {
+    bool answer = f->body.ptr[1] & DXPU_CLOSE_ANSWER;
+    if (!answer) {
         ch->send_answer = true;
         ch->answer_path = f->path < ch->cfg.paths ? f->path : dxpui_ack_path(ch);
     }
     if (ch->state == DXPU_STATE_UP || ch->state == DXPU_STATE_ACCEPTED)
         ch->reason = f->body.ptr[0];
-    if (dxpui_go(ch, DXPUI_EV_RX_CLOSE))
-        ch->error = DXPU_E_CLOSED;
+    bool ours = ch->state == DXPU_STATE_CLOSING; /* the peer has all that was submitted */
+    if (dxpui_go(ch, DXPUI_EV_RX_CLOSE)) {
+        ch->error = ours ? DXPU_E_CLOSED : DXPU_E_PEER_CLOSED;
+        ch->heard_ns = now_ns;
+        ch->lingers = true;
+    }
+    if (answer) /* the peer has had our close: it repeats none of its own */
+        ch->lingers = false;
     return DXPU_OK;
 }
 
@@ -5539,7 +5571,7 @@ static int dxpui_dispatch(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
             return DXPU_E_SHORT;
         return dxpui_fail(ch, DXPU_E_RESET, f->body.ptr[0], false);
     case DXPU_KIND_CLOSE:
-        return dxpui_on_close(ch, f);
+        return dxpui_on_close(ch, f, now_ns);
     case DXPU_KIND_PROBE:
         return dxpui_on_probe(ch, f, now_ns);
     default: /* handshake: the security binding's, refused without it */
@@ -5583,7 +5615,7 @@ DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt
         ch->count.rx_frames++;
         ch->count.rx_bytes += len;
         ch->count.rx_ecn_ce += flags & DXPU_RX_ECN_CE;
-        if (ch->state != DXPU_STATE_CLOSING)
+        if (ch->state < DXPU_STATE_CLOSING)
             ch->heard_ns = now_ns;
         if (f.path < ch->cfg.paths)
             dxpui_path_heard(ch, f.path, now_ns);

@@ -9,7 +9,7 @@ enum { /* dxpu_fw_link.state */
        LINK_FREE,
        LINK_OPENING,
        LINK_UP,
-       LINK_OVER /* it may still have a reset to say, or a close to answer */
+       LINK_OVER /* it may still have a reset to send, or closes to answer */
 };
 
 enum { ECN_ECT0 = 2, RESET_FRAME_BYTES = 64 };
@@ -743,8 +743,6 @@ static void link_over(dxpu_fw *fw, dxpu_fw_slot *s, dxpu_fw_link *l, uint16_t nu
 {
     bool closed = dxpu_channel_state(&l->ch) == DXPU_STATE_CLOSED;
     l->state = LINK_OVER;
-    /* the side that was asked to close stays a while: its answer may have been lost */
-    l->free_ns = closed ? later(now, l->ch.hold_ns) : now;
     fw->counters.closed += closed;
     fw->counters.failed += !closed;
     if (s->active != l)
@@ -769,7 +767,7 @@ static void link_run(dxpu_fw *fw, dxpu_fw_slot *s, dxpu_fw_link *l, uint16_t num
     state = dxpu_channel_state(&l->ch);
     if (l->state != LINK_OVER && state >= DXPU_STATE_CLOSED)
         link_over(fw, s, l, number, now);
-    if (l->state == LINK_OVER && now >= l->free_ns && (!alive || state == DXPU_STATE_CLOSED))
+    if (l->state == LINK_OVER && !alive)
         link_free(fw, l);
 }
 
@@ -1013,9 +1011,7 @@ static uint64_t slot_next_ns(const dxpu_fw_slot *s, bool room)
         const dxpu_fw_link *l = &s->link[i];
         if (l->state == LINK_FREE)
             continue;
-        if (l->state == LINK_OVER)
-            next = earlier(next, l->free_ns);
-        else if (l->ch.cfg.suite)
+        if (l->state != LINK_OVER && l->ch.cfg.suite)
             next = earlier(next, l->work_ns);
         if (room) /* else its end of the ring wakes us */
             next = earlier(next, dxpu_channel_next_ns(&l->ch));

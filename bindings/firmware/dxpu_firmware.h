@@ -181,7 +181,7 @@ typedef struct dxpu_fw_link { /* private */
     uint8_t state;
     uint32_t opener; /* the id that the host chose */
     uint8_t owner[DXPU_FW_OWNER_BYTES];
-    uint64_t born_ns, free_ns, work_ns;
+    uint64_t born_ns, work_ns;
     dxpu_fw_path path[DXPU_PATHS_MAX];
 } dxpu_fw_link;
 

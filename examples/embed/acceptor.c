@@ -23,8 +23,8 @@ typedef struct entry {
     uint32_t opener;       /* id of the host's end: a new incarnation has a new one */
     struct sockaddr_in at; /* where path 0 leads: the program keeps it ... */
     uint64_t newest;       /* ... as of the newest packet, whose number is one less */
-    uint64_t end_ns;       /* the channel is over and is kept until then; 0 before */
     uint32_t up, words;    /* it was served; writes taken */
+    bool over;             /* closed or failed, and kept until emit() says so */
 } entry;
 static entry table[ENTRIES], *serving[SLOTS + 1];
 static dxpu_box_entry leases[SLOTS];
@@ -49,7 +49,7 @@ static int accept_open(entry *e, const dxpu_offer *o, uint8_t *pkt, size_t len)
     c->local = o->destination;
     c->remote = o->source;
     e->opener = o->channel;
-    e->newest = e->end_ns = e->up = e->words = 0;
+    e->newest = e->up = e->words = e->over = 0;
     int rc = dxpu_channel_init(&e->ch, c, e->memory, dxpu_channel_bytes(c));
     e->used = rc == DXPU_OK && (rc = dxpu_channel_accept(&e->ch, clock_ns(), pkt, len)) == DXPU_OK;
     return rc;
@@ -105,17 +105,17 @@ static uint64_t service(entry *e)
         (void)dxpu_channel_take(&e->ch, DXPU_POSTED, clock_ns());
     while ((n = dxpu_channel_emit(&e->ch, clock_ns(), frame, sizeof frame, &path)) > 0)
         (void)sendto(udp.fd, frame, (size_t)n, MSG_DONTWAIT, (void *)&e->at, sizeof e->at);
-    if (n == 0)
-        return dxpu_channel_next_ns(&e->ch);
-    if (!e->end_ns) { /* a close that comes again, as its answer was lost, is answered for hold */
-        e->end_ns = clock_ns() + (n == DXPU_E_CLOSED ? e->cfg.hold_ms * 1000000ull : 0);
+    if (!e->over && dxpu_channel_state(&e->ch) >= DXPU_STATE_CLOSED) {
+        e->over = true;
         warnx("slot %u: node %u, %u words: %s", slot, host->node, e->words,
               dxpu_reason_text(dxpu_channel_reason(&e->ch)));
     }
-    e->used = clock_ns() < e->end_ns;
-    if (!e->used && serving[slot] == e)
+    if (n == 0) /* also while a close that is repeated, as its answer was lost, is answered */
+        return dxpu_channel_next_ns(&e->ch);
+    e->used = false;
+    if (serving[slot] == e)
         serving[slot] = NULL;
-    return e->end_ns;
+    return DXPU_NEVER;
 }
 
 int main(int argc, char **argv)

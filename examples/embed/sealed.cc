@@ -116,7 +116,7 @@ struct End {
         while ((n = dxpu_channel_emit(&channel, now_ns, frame, sizeof frame, &path)) > 0)
             send(frame, n);
         dxpu_sodium_work(session, &channel, now_ns); // new keys in time
-        if (dxpu_channel_state(&channel) == DXPU_STATE_UP)
+        if (dxpu_channel_state(&channel) >= DXPU_STATE_UP)
             dxpu_sodium_settle(session);
         return n;
     }

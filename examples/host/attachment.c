@@ -396,6 +396,7 @@ void attachment_down(attachment *a, uint64_t now)
     fabric_channel *c = a->channel;
     int error = dxpu_channel_error(&c->ch);
     uint8_t reason = dxpu_channel_reason(&c->ch);
+    bool closed = dxpu_channel_state(&c->ch) == DXPU_STATE_CLOSED;
     char end[FABRIC_END_BYTES];
     bool was_up = a->up;
     line_over(a);
@@ -408,11 +409,11 @@ void attachment_down(attachment *a, uint64_t now)
     a->attempts += !was_up;
     if (was_up)
         log_warning("slot %u: slot %u of %s: channel %s: %s%s", a->number, a->box_slot, a->box,
-                    error == DXPU_E_CLOSED ? "closed" : "lost", end,
+                    closed ? "closed" : "lost", end,
                     !a->attached                     ? ""
                     : reason == DXPU_REASON_REPLACED ? "; to take it back, use a higher epoch"
                                                      : "; dialing again");
-    else if (a->attached && a->attempts == 1 && error == DXPU_E_DEAD) /* S-92 */
+    else if (a->attached && a->attempts == 1 && error == DXPU_E_NO_ANSWER) /* S-92 */
         log_warning("slot %u: no answer from %s for %llu ms: %s", a->number, a->box,
                     (unsigned long long)a->fabric->base.hold_ms, keys_silence(a->fabric->keys));
     if (a->attached)

@@ -218,7 +218,7 @@ static void on_down(void *user, fabric_channel *c, uint64_t now)
     contain(l, c, now);
     if (was_up)
         l->alone_ns = now;
-    else if (error == DXPU_E_DEAD)
+    else if (error == DXPU_E_NO_ANSWER)
         tell_silence(l, now);
     if (l->closing || l->stopping) {
         end(l, LINK_DONE);
@@ -232,7 +232,8 @@ static void on_down(void *user, fabric_channel *c, uint64_t now)
         end(l, LINK_NO_CHANNEL);
         return;
     }
-    l->dial_ns = now + (error == DXPU_E_DEAD ? 0 : (uint64_t)RETRY_MS * MILLION);
+    bool waited = error == DXPU_E_DEAD || error == DXPU_E_NO_ANSWER;
+    l->dial_ns = now + (waited ? 0 : (uint64_t)RETRY_MS * MILLION);
 }
 
 /* ==== 4  Time ================================================================================= */

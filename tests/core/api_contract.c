@@ -152,10 +152,12 @@ static uint64_t next_ns(void)
 /* Both loops until then, or until both are over: DXPU_NEVER stands for as long as it takes. */
 static void run_until(uint64_t until_ns)
 {
-    for (unsigned turns = 0; !(ends[HOST].over && ends[BOX].over); turns++) {
+    for (unsigned turns = 0;; turns++) {
         assert_true(turns < 1000000);
         turn(HOST);
         turn(BOX);
+        if (ends[HOST].over && ends[BOX].over)
+            return;
         uint64_t next = next_ns();
         if (next > until_ns || (next == DXPU_NEVER && until_ns != DXPU_NEVER)) {
             now_ns = until_ns;
@@ -238,11 +240,243 @@ static void test_d64_a_frame_that_is_always_malformed(void **state)
     finish();
 }
 
+/* ---- Closing ---- */
+
+static int close_end(int at)
+{
+    return dxpu_channel_close(&ends[at].ch, DXPU_REASON_SHUTDOWN);
+}
+
+/* Both loops ended: the end that closed with its answer, the other one after the closing period. */
+static void ended(int closer, unsigned tlps)
+{
+    assert_int_equal(ends[closer].over, DXPU_E_CLOSED);
+    assert_int_equal(ends[!closer].over, DXPU_E_PEER_CLOSED);
+    assert_int_equal(ends[!closer].tlps, tlps);
+    assert_int_equal(dxpu_channel_reason(&ends[!closer].ch), DXPU_REASON_SHUTDOWN);
+}
+
+/* Either end submits and closes before the channel is UP: what it submitted arrives. */
+static void test_d65_close_before_up(void **state)
+{
+    (void)state;
+    for (int closer = HOST; closer <= BOX; closer++) {
+        begin(NULL, NULL);
+        assert_int_equal(submit(HOST, write_tlp), DXPU_OK);
+        if (closer == BOX) {
+            turn(HOST);
+            now_ns += DELAY_NS;
+            rx(BOX);
+            assert_int_equal(dxpu_channel_state(&ends[BOX].ch), DXPU_STATE_ACCEPTED);
+            assert_int_equal(submit(BOX, write_tlp), DXPU_OK);
+        }
+        assert_int_equal(close_end(closer), DXPU_OK);
+        assert_int_equal(dxpu_channel_close(&ends[closer].ch, 1),
+                         DXPU_OK); /* the first one counts */
+        assert_int_equal(submit(closer, write_tlp), DXPU_E_CLOSED);
+        run_until(DXPU_NEVER);
+        ended(closer, 1);
+        finish();
+    }
+}
+
+/* A close cannot end what never began, and a reset drops what was submitted. */
+static void test_d65_an_open_that_fails(void **state)
+{
+    (void)state;
+    begin(NULL, NULL);
+    loss_percent = 100;
+    assert_int_equal(close_end(HOST), DXPU_OK);
+    ends[BOX].over = DXPU_E_NO_ANSWER; /* there is no box */
+    run_until(DXPU_NEVER);
+    assert_int_equal(ends[HOST].over, DXPU_E_NO_ANSWER);
+    assert_int_equal(ends[HOST].over_ns, 5 * MS + HOLD_NS);
+    finish();
+    begin(NULL, NULL);
+    dxpu_channel_reset(&ends[HOST].ch, DXPU_REASON_DETACH);
+    turn(HOST);
+    assert_int_equal(ends[HOST].over, DXPU_E_RESET);
+    finish();
+    begin(NULL, NULL); /* control: silence of a channel that was up has another name */
+    up();
+    loss_percent = 100;
+    run_until(DXPU_NEVER);
+    assert_int_equal(ends[HOST].over, DXPU_E_DEAD);
+    assert_int_equal(ends[BOX].over, DXPU_E_DEAD);
+    finish();
+}
+
+static unsigned answers_to_lose;
+
+static bool lose_answers(int from, uint8_t *frame, size_t len)
+{
+    (void)from;
+    (void)len;
+    return frame[DXPU_FRAME_KIND] == DXPU_KIND_CLOSE &&
+           (frame[DXPU_FRAME_BASE_BYTES + 1] & DXPU_CLOSE_ANSWER) && answers_to_lose &&
+           answers_to_lose--;
+}
+
+/* The closing period: it begins with the first close, lasts for hold, and answers each close. */
+static void test_d66_closing_period(void **state)
+{
+    (void)state;
+    begin(NULL, NULL);
+    up();
+    lose = lose_answers;
+    answers_to_lose = 5;
+    assert_int_equal(submit(HOST, write_tlp), DXPU_OK);
+    assert_int_equal(close_end(HOST), DXPU_OK);
+    while (dxpu_channel_state(&ends[BOX].ch) != DXPU_STATE_CLOSED)
+        run_until(now_ns + DELAY_NS / 2);
+    uint64_t began_ns = now_ns;
+    assert_int_equal(dxpu_channel_error(&ends[BOX].ch), DXPU_E_PEER_CLOSED);
+    assert_int_equal(submit(BOX, write_tlp), DXPU_E_PEER_CLOSED);
+    run_until(began_ns + HOLD_NS - MS);
+    assert_int_equal(ends[HOST].over, DXPU_E_CLOSED);
+    assert_int_equal(ends[HOST].frames[DXPU_KIND_CLOSE], 6);
+    assert_int_equal(ends[BOX].frames[DXPU_KIND_CLOSE], 6);
+    assert_int_equal(ends[BOX].over, 0);
+    assert_true(dxpu_channel_next_ns(&ends[BOX].ch) > began_ns + HOLD_NS - MS);
+    assert_true(dxpu_channel_next_ns(&ends[BOX].ch) <= began_ns + HOLD_NS);
+    run_until(DXPU_NEVER);
+    ended(HOST, 1);
+    assert_true(ends[BOX].over_ns <= began_ns + HOLD_NS);
+    assert_true(dxpu_channel_next_ns(&ends[BOX].ch) == DXPU_NEVER); /* no loop spins on it */
+    finish();
+}
+
+/* Of two that close at once each knows by the other's answer that it need not stay. */
+static void test_d66_both_close(void **state)
+{
+    (void)state;
+    for (unsigned lost = 0; lost < 2; lost++) {
+        begin(NULL, NULL);
+        up();
+        lose = lose_answers;
+        answers_to_lose = 2 * lost;
+        uint64_t from_ns = now_ns;
+        assert_int_equal(close_end(HOST), DXPU_OK);
+        assert_int_equal(close_end(BOX), DXPU_OK);
+        run_until(DXPU_NEVER);
+        for (int e = HOST; e < ENDS; e++) {
+            assert_int_equal(ends[e].over, DXPU_E_CLOSED);
+            assert_true((ends[e].over_ns - from_ns < MS) == (lost == 0));
+            assert_true(ends[e].over_ns - from_ns <= HOLD_NS + MS);
+        }
+        finish();
+    }
+}
+
+/* At both ends TLPs arrive with the frame that ends the channel, in one batch. */
+static void test_d46_tlps_and_the_close_in_one_batch(void **state)
+{
+    (void)state;
+    begin(NULL, NULL);
+    up();
+    assert_int_equal(submit(HOST, write_tlp), DXPU_OK);
+    turn(HOST);
+    run_until(now_ns + 3 * DELAY_NS);
+    ends[BOX].idle = true; /* as if all of it were still in the socket */
+    assert_int_equal(submit(HOST, write_tlp), DXPU_OK);
+    assert_int_equal(close_end(HOST), DXPU_OK);
+    run_until(now_ns + 20 * MS);
+    assert_int_equal(ends[HOST].over, DXPU_E_CLOSED);
+    assert_int_equal(ends[BOX].tlps, 1);
+    ends[BOX].idle = false;
+    run_until(DXPU_NEVER);
+    ended(HOST, 2);
+    finish();
+    begin(NULL, NULL); /* the answer ends the closer at once: what came before it is taken first */
+    up();
+    assert_int_equal(close_end(HOST), DXPU_OK);
+    assert_int_equal(submit(BOX, write_tlp), DXPU_OK);
+    turn(HOST);
+    turn(BOX);
+    now_ns += DELAY_NS;
+    rx(BOX);
+    turn(BOX);
+    now_ns += DELAY_NS;
+    rx(HOST);
+    turn(HOST);
+    assert_int_equal(ends[HOST].over, DXPU_E_CLOSED);
+    assert_int_equal(ends[HOST].tlps, 1);
+    finish();
+}
+
+/* next_ns() names the end also of a channel that its peer, or this end, has reset. */
+static void test_d47_a_reset_is_due(void **state)
+{
+    (void)state;
+    begin(NULL, NULL);
+    up();
+    dxpu_channel_reset(&ends[HOST].ch, DXPU_REASON_DETACH);
+    turn(HOST);
+    now_ns += DELAY_NS;
+    rx(BOX);
+    assert_true(dxpu_channel_next_ns(&ends[BOX].ch) == 0);
+    turn(BOX);
+    for (int e = HOST; e < ENDS; e++) {
+        assert_int_equal(ends[e].over, DXPU_E_RESET);
+        assert_true(dxpu_channel_next_ns(&ends[e].ch) == DXPU_NEVER);
+    }
+    finish();
+}
+
+/* A loop that takes next_ns() for the time, as a simulation may. */
+static void test_never_is_no_time(void **state)
+{
+    uint8_t out[PACKET_BYTES], path;
+    (void)state;
+    begin(NULL, NULL);
+    up();
+    assert_int_equal(dxpu_channel_emit(&ends[HOST].ch, DXPU_NEVER, out, sizeof out, &path),
+                     DXPU_E_ARG);
+    assert_int_equal(dxpu_channel_state(&ends[HOST].ch), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_emit(&ends[HOST].ch, now_ns, out, sizeof out, &path), 0);
+    finish();
+}
+
+/* Hosts that close at once, and after some work, over a network that loses much: all end as they
+   should, and nothing is lost. */
+static void test_d65_d66_seeds(void **state)
+{
+    const char *text = getenv("DXPU_SEEDS");
+    unsigned seeds = text ? (unsigned)atoi(text) / 20 : 500;
+    (void)state;
+    for (unsigned i = 0; i < seeds; i++) {
+        unsigned tlps = 1;
+        begin(NULL, NULL);
+        seed = i;
+        loss_percent = i % 2 ? 5 : 30;
+        assert_int_equal(submit(HOST, write_tlp), DXPU_OK);
+        if (i % 4 >= 2) {
+            run_until(now_ns + draw(200) * MS);
+            for (; tlps < 40; tlps++)
+                assert_int_equal(submit(HOST, write_tlp), DXPU_OK);
+        }
+        assert_int_equal(close_end(HOST), DXPU_OK);
+        run_until(DXPU_NEVER);
+        if (ends[HOST].over != DXPU_E_CLOSED)
+            print_error("seed %u: %s\n", i, dxpu_error_name(ends[HOST].over));
+        ended(HOST, tlps);
+        finish();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_init_takes_its_own_configuration),
         cmocka_unit_test(test_d64_a_frame_that_is_always_malformed),
+        cmocka_unit_test(test_d65_close_before_up),
+        cmocka_unit_test(test_d65_an_open_that_fails),
+        cmocka_unit_test(test_d66_closing_period),
+        cmocka_unit_test(test_d66_both_close),
+        cmocka_unit_test(test_d46_tlps_and_the_close_in_one_batch),
+        cmocka_unit_test(test_d47_a_reset_is_due),
+        cmocka_unit_test(test_never_is_no_time),
+        cmocka_unit_test(test_d65_d66_seeds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

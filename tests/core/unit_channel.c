@@ -360,7 +360,7 @@ static void test_d40_open(void **state)
         assert_true(r.f.packet == i + 1); /* W-8 */
     }
     r.now_ns = RIG_START_NS + 1000 * (uint64_t)RIG_MS; /* D-48 */
-    assert_int_equal(rig_emit(&r), DXPU_E_DEAD);
+    assert_int_equal(rig_emit(&r), DXPU_E_NO_ANSWER);
     rig_free(&r);
 }
 
@@ -491,28 +491,49 @@ static void test_d43_sequenced(void **state)
 
 static void test_d44_close(void **state)
 {
-    static const uint8_t to[ALL_STATES] = { DXPU_STATE_IDLE,     DXPU_STATE_FAILED,
-                                            DXPU_STATE_FAILED,   DXPU_STATE_DRAINING,
+    static const uint8_t to[ALL_STATES] = { DXPU_STATE_IDLE,     DXPU_STATE_OPENING,
+                                            DXPU_STATE_ACCEPTED, DXPU_STATE_DRAINING,
                                             DXPU_STATE_DRAINING, DXPU_STATE_CLOSING,
                                             DXPU_STATE_CLOSED,   DXPU_STATE_FAILED };
     (void)state;
     for (unsigned s = 0; s < ALL_STATES; s++) {
         in_state(s);
-        assert_int_equal(dxpu_channel_close(&r.ch, DXPU_REASON_SHUTDOWN),
-                         s == DXPU_STATE_IDLE ? DXPU_E_ARG : DXPU_OK);
-        assert_int_equal(dxpu_channel_state(&r.ch), to[s]);
+        for (unsigned again = 0; again < 2; again++) {
+            assert_int_equal(dxpu_channel_close(&r.ch, DXPU_REASON_SHUTDOWN),
+                             s == DXPU_STATE_IDLE ? DXPU_E_ARG : DXPU_OK);
+            assert_int_equal(dxpu_channel_state(&r.ch), to[s]);
+        }
         rig_free(&r);
     }
-    in_state(DXPU_STATE_ACCEPTED); /* nothing to drain: the peer is told */
-    dxpu_channel_close(&r.ch, DXPU_REASON_SHUTDOWN);
-    assert_true(rig_emit(&r) > 0);
-    assert_int_equal(r.f.kind, DXPU_KIND_RESET);
-    assert_int_equal(r.f.body.ptr[0], DXPU_REASON_SHUTDOWN);
-    assert_int_equal(rig_emit(&r), DXPU_E_CLOSED);
-    rig_free(&r);
-    in_state(DXPU_STATE_OPENING); /* ... unless it has no id yet */
-    dxpu_channel_close(&r.ch, DXPU_REASON_SHUTDOWN);
-    assert_int_equal(rig_emit(&r), DXPU_E_CLOSED);
+}
+
+/* D-65: a close before UP takes effect then, in the step that would lead to UP. */
+static void test_d65_remembered_close(void **state)
+{
+    unsigned kinds;
+    (void)state;
+    for (unsigned s = DXPU_STATE_OPENING; s <= DXPU_STATE_ACCEPTED; s++) {
+        in_state(s);
+        assert_int_equal(dxpu_channel_close(&r.ch, DXPU_REASON_SHUTDOWN), DXPU_OK);
+        assert_int_equal(dxpu_channel_close(&r.ch, DXPU_REASON_DETACH), DXPU_OK);
+        assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_E_CLOSED);
+        assert_int_equal(rig_emit(&r), 0); /* nothing of it leaves yet */
+        if (s == DXPU_STATE_OPENING)
+            assert_int_equal(rig_put_offer(&r, DXPU_KIND_ACCEPT), DXPU_OK);
+        else
+            assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
+        assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_DRAINING);
+        rig_drain(&r, &kinds);
+        assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_CLOSING);
+        assert_int_equal(dxpu_channel_reason(&r.ch), DXPU_REASON_SHUTDOWN);
+        assert_true(kinds >> DXPU_KIND_CLOSE & 1);
+        rig_free(&r);
+    }
+    in_state(DXPU_STATE_ACCEPTED); /* the peer's comes first */
+    assert_int_equal(dxpu_channel_close(&r.ch, DXPU_REASON_SHUTDOWN), DXPU_OK);
+    assert_int_equal(rig_put(&r, DXPU_KIND_CLOSE, "\2\0\0\0", 4), DXPU_OK);
+    assert_int_equal(dxpu_channel_error(&r.ch), DXPU_E_PEER_CLOSED);
+    assert_int_equal(dxpu_channel_reason(&r.ch), 2);
     rig_free(&r);
 }
 
@@ -592,18 +613,32 @@ static void test_d46_close_frame(void **state)
         }
         assert_int_equal(rc, DXPU_OK);
         assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_CLOSED);
-        assert_int_equal(dxpu_channel_error(&r.ch), DXPU_E_CLOSED);
+        bool stored = s == DXPU_STATE_CLOSING; /* all that was submitted */
+        int error = stored ? DXPU_E_CLOSED : DXPU_E_PEER_CLOSED;
+        assert_int_equal(dxpu_channel_error(&r.ch), error);
+        assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), error);
         uint8_t mine =
             s == DXPU_STATE_DRAINING || s == DXPU_STATE_CLOSING || s == DXPU_STATE_CLOSED;
         assert_int_equal(dxpu_channel_reason(&r.ch), mine ? 1 : 2);
+        uint64_t end_ns = r.now_ns + 1000 * (uint64_t)RIG_MS;
         for (unsigned again = 0; again < 2; again++) {
             assert_int_equal(dxpu_channel_next_ns(&r.ch), 0);
             assert_true(rig_emit(&r) > 0);
             assert_int_equal(r.f.kind, DXPU_KIND_CLOSE);
             assert_int_equal(r.f.body.ptr[1], DXPU_CLOSE_ANSWER);
-            assert_int_equal(rig_emit(&r), DXPU_E_CLOSED);
+            assert_int_equal(rig_emit(&r), 0);
+            assert_true(dxpu_channel_next_ns(&r.ch) == end_ns);
+            r.now_ns = again ? end_ns - 1 : r.now_ns + 9 * RIG_MS;
             assert_int_equal(rig_put(&r, DXPU_KIND_CLOSE, "\2\0\0\0", 4), DXPU_OK);
         }
+        assert_true(rig_emit(&r) > 0);
+        assert_int_equal(rig_emit(&r), 0);
+        r.now_ns = end_ns; /* D-66: an answer ends it at once, else hold does */
+        assert_int_equal(rig_emit(&r), error);
+        assert_true(dxpu_channel_next_ns(&r.ch) == DXPU_NEVER);
+        assert_int_equal(rig_put(&r, DXPU_KIND_CLOSE, "\2\0\0\0", 4), DXPU_OK);
+        assert_true(rig_emit(&r) > 0); /* late, and answered where a program still listens */
+        assert_int_equal(rig_emit(&r), error);
         rig_free(&r);
     }
 }
@@ -691,7 +726,7 @@ static void test_d48_hold(void **state)
             assert_int_equal(r.f.kind, DXPU_KIND_RESET);
             assert_int_equal(r.f.body.ptr[0], DXPU_REASON_HOLD);
         }
-        assert_int_equal(rig_emit(&r), DXPU_E_DEAD);
+        assert_int_equal(rig_emit(&r), s < DXPU_STATE_UP ? DXPU_E_NO_ANSWER : DXPU_E_DEAD);
         assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_FAILED);
         rig_free(&r);
     }
@@ -721,7 +756,7 @@ static void test_d49_late_duplicate_of_an_open(void **state)
         while (rig_emit(&r) > 0)
             ;
     }
-    assert_int_equal(dxpu_channel_error(&late.ch), DXPU_E_DEAD);
+    assert_int_equal(dxpu_channel_error(&late.ch), DXPU_E_NO_ANSWER);
     assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_UP);
     rig_free(&r);
     rig_free(&late);
@@ -2419,6 +2454,7 @@ int main(void)
         cmocka_unit_test(test_d42_accept_frame),
         cmocka_unit_test(test_d43_sequenced),
         cmocka_unit_test(test_d44_close),
+        cmocka_unit_test(test_d65_remembered_close),
         cmocka_unit_test(test_d44_draining_delivers_everything),
         cmocka_unit_test(test_d44_acknowledges_first),
         cmocka_unit_test(test_d46_close_frame),

@@ -1354,6 +1354,8 @@ static void test_d46_closed_is_quiet(void **state)
     }
     assert_int_equal(rig_put(&r, DXPU_KIND_CLOSE, answer, sizeof answer), DXPU_OK);
     assert_int_equal(r.ch.state, DXPU_STATE_CLOSED);
+    assert_true(dxpu_channel_next_ns(&r.ch) == 0); /* the end is due, once */
+    assert_int_equal(rig_emit(&r), DXPU_E_CLOSED);
     assert_true(dxpu_channel_next_ns(&r.ch) == DXPU_NEVER);
     r.now_ns += 10000 * (uint64_t)RIG_MS;
     assert_int_equal(rig_emit(&r), DXPU_E_CLOSED);

@@ -224,7 +224,7 @@ def test_udp_pair_ends_gracefully_under_loss():
         relay.stop = True
         relay.join()
     lonely = run("./udp_pair", "host", "127.0.0.1", port())  # control: nobody answers
-    check(lonely[0] == 1 and "failed: no valid frame" in lonely[1], lonely)
+    check(lonely[0] == 1 and "failed: fatal: no answer" in lonely[1], lonely)
 
 
 @case

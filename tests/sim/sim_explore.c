@@ -113,11 +113,26 @@ static void submit(int end, unsigned cls)
     uint8_t bytes[DXPU_TLP_MAX_BYTES];
     model *m = &w.m[end];
     int rc = dxpu_channel_submit(&w.ch[end], tlp_of(cls, m->sent[cls], bytes), w.now_ns, 0);
-    if (rc == DXPU_E_CLOSED && w.closing)
+    if ((rc == DXPU_E_CLOSED || rc == DXPU_E_PEER_CLOSED) && w.closing)
         return;
     if (rc != DXPU_OK)
         abort();
     m->order[cls][m->sent[cls]++] = m->next++;
+}
+
+/* By hold: what no frame of the peer has kept up, or has answered. */
+static bool silent(int end)
+{
+    int error = dxpu_channel_error(&w.ch[end]);
+    return error == DXPU_E_DEAD || error == DXPU_E_NO_ANSWER;
+}
+
+/* Our close is answered if we asked for one; the peer's ends ours as well. */
+static bool closed(int end)
+{
+    int error = dxpu_channel_error(&w.ch[end]);
+    return (error == DXPU_E_CLOSED && (w.closing >> end & 1)) ||
+           (error == DXPU_E_PEER_CLOSED && (w.closing >> (1 - end) & 1));
 }
 
 static void emit_all(void)
@@ -133,9 +148,7 @@ static void emit_all(void)
             p->to = (uint8_t)(1 - end);
             memcpy(p->bytes, out, (size_t)n);
         }
-        if (dxpu_channel_error(&w.ch[end]) != DXPU_OK &&
-            dxpu_channel_error(&w.ch[end]) != DXPU_E_DEAD &&
-            !(w.closing && dxpu_channel_error(&w.ch[end]) == DXPU_E_CLOSED))
+        if (dxpu_channel_error(&w.ch[end]) != DXPU_OK && !silent(end) && !closed(end))
             breaks(dxpu_error_text(dxpu_channel_error(&w.ch[end])));
     }
 }
@@ -408,8 +421,8 @@ static bool act_once(unsigned a, bool *happened)
 {
     bool up = w.ch[0].state == DXPU_STATE_UP && w.ch[1].state == DXPU_STATE_UP;
     if (a < 2) {
-        *happened = !(w.closing >> a & 1) && w.ch[a].state == DXPU_STATE_UP &&
-                    dxpu_channel_close(&w.ch[a], 1) == DXPU_OK;
+        *happened = !(w.closing >> a & 1) && w.ch[a].state <= DXPU_STATE_UP &&
+                    dxpu_channel_close(&w.ch[a], 1) == DXPU_OK; /* also before it is UP: D-65 */
         w.closing |= (uint8_t)(*happened << a);
     } else if (a < 5) { /* one way, the other, or both */
         *happened = w.paths > 1 && !w.dead && up;
@@ -469,8 +482,7 @@ static void explore(unsigned depth)
         transitions++;
         emit_all();
         check_credits();
-        if (dxpu_channel_error(&w.ch[0]) == DXPU_E_DEAD ||
-            dxpu_channel_error(&w.ch[1]) == DXPU_E_DEAD)
+        if (silent(0) || silent(1))
             ended++; /* by hold */
         else
             explore(depth + 1);

@@ -654,7 +654,7 @@ static bool emit(fabric *f, fabric_channel *c, uint64_t now)
 static void service(fabric *f, fabric_channel *c, uint64_t now)
 {
     unsigned state;
-    bool alive;
+    bool alive, scarce;
     if (c->asking)
         ask(f, c, now);
     if (c->up && !c->ended)
@@ -663,7 +663,6 @@ static void service(fabric *f, fabric_channel *c, uint64_t now)
     if (c->session && c->up && !c->ended)
         dxpu_sodium_work(c->session, &c->ch, now);
     state = dxpu_channel_state(&c->ch);
-    c->has_asked |= state == DXPU_STATE_CLOSING;
     /* what came before the close is still there to be taken, in turns as before it */
     if (!c->ended && state >= DXPU_STATE_CLOSED &&
         (!c->more || ++c->closed_turns >= CLOSED_TURNS)) {
@@ -671,19 +670,15 @@ static void service(fabric *f, fabric_channel *c, uint64_t now)
         c->asking = false;
         c->more = false;
         f->up -= c->up;
-        /* who is asked to close stays a while: its answer may have been lost (D-46).  An opener
-           leaves room for the next one. */
-        c->free_ns =
-            state == DXPU_STATE_CLOSED && (c->accepted || (!c->has_asked && f->free_count > 1))
-                ? now + f->base.hold_ms * 1000000ull
-                : now;
         if (state == DXPU_STATE_CLOSED)
             f->count.ended_close++;
         else
             f->count.ended_other++;
         f->cb.down(f->cb.user, c, now);
     }
-    if (c->ended && now >= c->free_ns && (!alive || state == DXPU_STATE_CLOSED))
+    /* An opener does not wait for the end of the closing period (D-66) with its last place. */
+    scarce = !c->accepted && f->free_count <= 1 && state == DXPU_STATE_CLOSED;
+    if (c->ended && (!alive || scarce))
         channel_free(f, c);
 }
 
@@ -721,7 +716,7 @@ static uint64_t channel_next_ns(const fabric_channel *c)
         keys_ns = dxpu_sodium_next_ns(c->session);
         next = keys_ns < next ? keys_ns : next;
     }
-    return c->ended && c->free_ns < next ? c->free_ns : next;
+    return next;
 }
 
 static uint64_t next_ns(void *user)
@@ -741,12 +736,16 @@ static uint64_t next_ns(void *user)
 const char *fabric_end_text(const fabric_channel *c, char out[FABRIC_END_BYTES])
 {
     const char *reason = dxpu_reason_text(dxpu_channel_reason(&c->ch));
-    switch (dxpu_channel_error(&c->ch)) {
+    int error = dxpu_channel_error(&c->ch);
+    switch (error) {
     case DXPU_E_DEAD:
-        snprintf(out, FABRIC_END_BYTES, "no frame for %llu ms",
+    case DXPU_E_NO_ANSWER:
+        snprintf(out, FABRIC_END_BYTES, "no %s for %llu ms",
+                 error == DXPU_E_DEAD ? "frame" : "answer",
                  (unsigned long long)(c->ch.hold_ns / 1000000u));
         break;
     case DXPU_E_CLOSED:
+    case DXPU_E_PEER_CLOSED:
         snprintf(out, FABRIC_END_BYTES, "closed gracefully: %s", reason);
         break;
     case DXPU_E_RESET:

@@ -54,16 +54,15 @@ typedef struct fabric_channel {
     unsigned live_at;     /* in fabric.live */
     uint16_t slot;        /* box: of the offer */
     bool accepted;        /* begun by the other side */
-    bool has_asked;       /* for its end in order */
     bool up;              /* up() was called */
-    bool ended;           /* down() was called; lingers to answer a repeated close */
+    bool ended;           /* down() was called; kept for its closing period */
     bool more;            /* work() has not finished */
     uint8_t closed_turns; /* since it was closed */
     bool asking;          /* opener: no keys yet; nothing reaches ch, and nothing of it leaves */
     unsigned asked;       /* initiations sent */
     uint64_t ask_ns;      /* when the next one is due */
     dxpu_sodium_session *session; /* its keys; NULL: none */
-    uint64_t born_ns, free_ns;
+    uint64_t born_ns;
     fabric_paths paths;
 } fabric_channel;
 

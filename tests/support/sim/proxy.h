@@ -347,11 +347,11 @@ static inline void sim_check_hold(sim *s, sim_conn *c, unsigned state)
 static inline void sim_check_end(sim *s, sim_conn *c, unsigned was)
 {
     int error = dxpu_channel_error(&c->ch);
-    if (error == DXPU_E_DEAD)
+    if (error == (was < DXPU_STATE_UP ? DXPU_E_NO_ANSWER : DXPU_E_DEAD))
         sim_check_hold(s, c, was);
     else if (error == DXPU_E_RESET && c->pair->reset_sent)
         s->count.resets++;
-    else if (error == DXPU_E_CLOSED && c->pair->closing)
+    else if ((error == DXPU_E_CLOSED || error == DXPU_E_PEER_CLOSED) && c->pair->closing)
         return;
     else
         sim_fail(s, dxpu_error_name(error), (uint64_t)-dxpu_channel_last_error(&c->ch), c->end);
