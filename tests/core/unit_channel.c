@@ -30,6 +30,25 @@ static void test_d43_malformed_data_proves_nothing(void **state)
     rig_free(&r);
 }
 
+/* Only the frame that stops the others counts: an earlier one may be sent again whole. */
+static void test_d64_malformed_ahead(void **state)
+{
+    static const uint8_t bad[4] = { 0x7f, 0, 0, 0 };
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    for (unsigned i = 0; i < 40; i++) {
+        r.say.sequence = RIG_PEER_SEQ + 1;
+        assert_int_equal(rig_put(&r, DXPU_KIND_DATA, bad, sizeof bad), DXPU_E_RECORD);
+    }
+    r.say.sequence = RIG_PEER_SEQ;
+    for (unsigned i = 1; i < 8; i++)
+        assert_int_equal(rig_put(&r, DXPU_KIND_DATA, bad, sizeof bad), DXPU_E_RECORD);
+    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_UP);
+    assert_int_equal(rig_put(&r, DXPU_KIND_DATA, bad, sizeof bad), DXPU_E_PROTO);
+    rig_free(&r);
+}
+
 static void test_w11_ack_with_body_acknowledges_nothing(void **state)
 {
     (void)state;
@@ -2433,6 +2452,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_d43_malformed_data_proves_nothing),
+        cmocka_unit_test(test_d64_malformed_ahead),
         cmocka_unit_test(test_w11_ack_with_body_acknowledges_nothing),
         cmocka_unit_test(test_d9_frame_beyond_the_window_acknowledges_nothing),
         cmocka_unit_test(test_d48_refused_frames_do_not_keep_alive),
