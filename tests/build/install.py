@@ -71,6 +71,7 @@ def wanted_files(there):
     names += ["lib/cmake/dxpu/dxpu-config%s.cmake" % end for end in ("", "-version")]
     names += ["bin/" + p for p in PROGRAMS]
     names += ["share/man/man1/" + p for p in pages]
+    names += ["share/man/man3/%s.3" % p for p in ["dxpu.h", *("dxpu_" + b for b in PUBLIC)]]
     names += ["share/doc/dxpu/examples/" + p for p in configs]
     names += ["share/doc/dxpu/examples/embed/" + os.path.basename(p)
               for p in glob.glob(os.path.join(ROOT, "examples/embed/*.c*"))]
@@ -184,6 +185,51 @@ def by_pkg_config(folder, own):
         check("pkg_config_below_" + library,
               below in flags(folder, "--static", "--libs", library) and
               below not in flags(folder, "--libs", library))
+
+
+def rendered(path):
+    """What groff finds wrong with a page."""
+    status, out = run("groff", "-t", "-man", "-Tutf8", "-ww", "-z", "-rLL=100n", path)
+    return out if out or not status else "exit status %d" % status
+
+
+def manual(folder, page, names):
+    """A page names each function of its library, and its example builds as the page says."""
+    path = os.path.join(folder, PREFIX, "share/man", "man" + page[-1], page)
+    text = read(path)
+    plain = text.replace("\\-", "-").replace("\\(aq", "'").replace("\\e", "\\")
+    check("manual_version_" + page, '"dxpu %s"' % version() in text, text[:80])
+    if shutil.which("groff"):
+        wrong = rendered(path)
+        check("manual_renders_" + page, not wrong, wrong)
+    else:
+        print("skip manual_renders_%s NO GROFF HERE" % page)
+    if page.endswith(".1"):
+        return
+    missing = [n for n in names if not re.search(r"\b%s\b" % n, plain)]
+    check("manual_has_functions_" + page, not missing, missing)
+    line = re.search(r"(?m)^cc example\.c \$\(pkg-config --cflags --libs (\S+)\)$", plain)
+    found = re.search(r"(?s)\.SH EXAMPLE\n\.nf\n(.*?)\.fi", plain)
+    check("manual_has_example_" + page, line and found and ".SH ERRORS" in text)
+    place = tempfile.mkdtemp(dir=folder)
+    source = write(os.path.join(place, "example.c"), found.group(1).replace("\n\\&", "\n"))
+    status, out = run("cc", "-std=c11", "-Wall", "-Wextra", "-D_DEFAULT_SOURCE", source, "-o",
+                      source[:-2], *flags(folder, "--cflags", "--libs", line.group(1)))
+    ran = run("sh", "-c", "cd %s && ./example" % place, LD_LIBRARY_PATH=os.path.join(
+        folder, PREFIX, "lib")) if status == 0 else (status, out)
+    check("manual_example_" + page, ran[0] == 0 and "arning" not in out and
+          (ran[1] or page == "dxpu_vfio_user.3"), (out, ran))
+
+
+def manuals(folder, own):
+    for page in sorted(os.listdir(os.path.join(folder, PREFIX, "share/man/man1"))):
+        manual(folder, page, [])
+    manual(folder, "dxpu.h.3", own["dxpu"])
+    for binding in PUBLIC:
+        manual(folder, "dxpu_%s.3" % binding, own.get(package(binding), ["dxpu_zlib_crc32"]))
+    if shutil.which("groff"):
+        bad = write(os.path.join(folder, "bad.1"), ".TH X 1\n.SH NAME\n.XX y\n")
+        check("control_manual_renders", "XX" in rendered(bad))
 
 
 CMAKE = """cmake_minimum_required(VERSION 3.13)
@@ -311,6 +357,7 @@ def main():
         check_units(folder)
         header_alone(folder)
         own = symbols(folder)
+        manuals(folder, own)
         by_pkg_config(folder, own)
         by_cmake(folder, own)
         uninstall(folder)

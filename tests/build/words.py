@@ -30,7 +30,8 @@ PATTERN = {re.compile(r"(?<![\w.-])(?:%s)(?![\w-])" % bad, re.I): good
 # What users and readers of headers meet, messages of the programs among it; spec/changes.md is
 # history.
 READ = re.compile(r"(?:README\.md|\.github/.*\.md|(?:bindings|examples|tests|fuzz)/.*README\.md|"
-                  r"spec/[\w/]*\.(?:md|yaml)|examples/.*\.(?:1|conf|c)|dxpu\.h|bindings/.*\.h)$")
+                  r"spec/[\w/]*\.(?:md|yaml)|examples/.*\.(?:1|conf|c)|dxpu\.h|"
+                  r"bindings/.*\.[3h])$")
 failed = 0
 
 
