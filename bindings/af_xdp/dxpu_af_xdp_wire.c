@@ -63,8 +63,8 @@ static void put16(uint8_t *p, size_t v)
     p[1] = (uint8_t)v;
 }
 
-/* The ones' complement sum does not care for the byte order (RFC 1071): it is made of words as they
-   lie in memory, and its folded value stands in memory likewise. */
+/* The ones' complement sum is independent of byte order (RFC 1071): its words, and its folded
+   value, are in the order of memory. */
 static uint64_t sum(uint64_t s, const uint8_t *p, size_t n)
 {
     uint32_t word;

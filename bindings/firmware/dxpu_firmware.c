@@ -230,7 +230,7 @@ static bool same_address(const dxpu_fw_address *a, const dxpu_fw_address *b)
     return !memcmp(a->ip, b->ip, sizeof a->ip) && a->port == b->port;
 }
 
-/* The newest valid frame of a path tells where its answers go (W-29, P-1). */
+/* The newest valid frame of a path determines where its answers go (W-29, P-1). */
 static void learn_path(dxpu_fw_link *l, const dxpu_fw_datagram *d, uint64_t now)
 {
     dxpu_fw_path *p;
@@ -342,7 +342,7 @@ static uint8_t reason_of(int error)
                                    : DXPU_REASON_OFFER;
 }
 
-/* A channel for an open that is welcome.  DXPU_REASON_NONE, or why not. */
+/* A channel for an authorized open.  DXPU_REASON_NONE, or why not. */
 static uint8_t link_accept(dxpu_fw *fw, dxpu_fw_slot *s, const dxpu_fw_opening *o,
                            const dxpu_fw_datagram *d, uint64_t now)
 {
@@ -559,7 +559,7 @@ static void forget_sent(dxpu_fw *fw, dxpu_fw_slot *s)
     dxpu_bytes tlp;
     if (put - r->taken > r->count)
         return;        /* slot_look() ends the channel for it */
-    DXPU_FW_BARRIER(); /* what stands in the buffers up to `put` is there */
+    DXPU_FW_BARRIER(); /* the buffers' bytes up to `put` are written */
     for (at = r->taken; at != put; at++) {
         tlp.ptr = ring_buffer(r, at);
         tlp.len = ring_length(r, at);
@@ -659,7 +659,7 @@ static void take_all(dxpu_fw *fw, dxpu_fw_slot *s, uint64_t now)
     dxpu_fw_ring *r = s->from_device;
     uint32_t at, put = s->seen_put;
     unsigned blocked = 0;
-    DXPU_FW_BARRIER(); /* what stands in the buffers up to `put` is there */
+    DXPU_FW_BARRIER(); /* the buffers' bytes up to `put` are written */
     if (s->held_bytes)
         take_held(fw, s, now);
     for (at = r->taken; at != put && !(blocked >> DXPU_POSTED & 1u); at++) {
@@ -674,7 +674,7 @@ static void take_all(dxpu_fw *fw, dxpu_fw_slot *s, uint64_t now)
 
 /* ==== 8  Life of a slot ======================================================================= */
 
-/* Nobody has the slot, and its device is as at power-up before somebody does (D-49). */
+/* The slot is unassigned; its device is as at power-up before it is assigned again (D-49). */
 static void slot_reset(dxpu_fw_slot *s, uint64_t now)
 {
     s->active = NULL;
@@ -748,8 +748,8 @@ static void link_over(dxpu_fw *fw, dxpu_fw_slot *s, dxpu_fw_link *l, uint16_t nu
     if (s->active != l)
         return;
     slot_reset(s, now);
-    /* Only the host gives a lease back.  After silence the slot stays its own, so that nobody with
-       the same epoch can slip in while it may still be alive. */
+    /* Only the host gives a lease back.  After silence the slot stays assigned: another with
+       the same epoch could otherwise open it while the host still runs. */
     if (closed)
         (void)dxpu_box_release(&fw->table, number);
 }

@@ -90,7 +90,7 @@ void dxpu_guard_down(dxpu_guard *g, const dxpu_tlp *t)
         return;
     if (t->type == DXPU_TLP_CFGWR0)
         config_write(g, t);
-    /* a tag that is used again: nobody waits for the earlier answer any more */
+    /* a tag that is used again: the earlier answer is no longer awaited */
     (void)dxpu_tags_drop(&g->asked, t->requester, t->tag);
     if (g->asked.in_flight == g->capacity)
         (void)dxpu_tags_pop(&g->asked, &oldest);

@@ -557,7 +557,7 @@ void dxpu_udp_commit(dxpu_udp *u, const dxpu_udp_path *to, size_t len)
 
 /* ==== 4  The loop ============================================================================= */
 
-/* What the kernel tells of a message: the flags of ingest, and the bytes of each of its datagrams
+/* The kernel's control data of a message: flags of ingest, and the bytes of each of its datagrams
    but the last when it has joined several. */
 static unsigned read_control(struct msghdr *h, size_t *segment_bytes)
 {
@@ -616,7 +616,7 @@ static unsigned receive(dxpu_udp *u, unsigned index, const dxpu_udp_callbacks *c
     }
     n = recvmmsg(s->fd, u->rx.msgs, look, MSG_DONTWAIT, NULL);
     u->rx_written = n > 0 ? (unsigned)n : 0;
-    s->maybe = n == (int)look; /* else drained: libevent tells of more */
+    s->maybe = n == (int)look; /* else drained: libevent reports more */
     s->look = 1;
     if (n <= 0) {
         if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)

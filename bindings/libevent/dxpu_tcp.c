@@ -16,12 +16,12 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-/* ACCEPTS_MS: so much of a second's accepts at once, after quiet.  AWAY, AWAY_MS: so many are sent
-   away in so much time, which is a small part of it. */
+/* ACCEPTS_MS: after quiet, the share of a second's accepts taken at once.  At most AWAY connections
+   are refused in AWAY_MS, which limits the time spent on them. */
 enum { READ_BYTES = 16384, RETRY_MS = 100, ACCEPTS_MS = 100, AWAY = 128, AWAY_MS = 5 };
 enum { GROUPS = 256, SHARE = 2, AHEAD_S = 8 };
 
-static const char NOBODY[] = "nobody answers there";
+static const char NO_ANSWER[] = "no answer";
 
 struct dxpu_tcp_conn {
     dxpu_tcp_conn *next, **link;
@@ -49,10 +49,10 @@ struct dxpu_tcp_listener {
     dxpu_tcp_conn *conns;
     unsigned count;
     uint64_t accepted, displaced;
-    uint64_t paid_ns; /* accepts are paid for until then, at so many a second */
+    uint64_t paid_ns; /* accepts are paid for until then, at the rate of the settings */
     uint64_t group_paid_ns[GROUPS], secret[2];
     uint64_t limited;
-    unsigned away; /* sent away since the last pause */
+    unsigned away; /* refused since the last pause */
 };
 
 /* ==== 1  Addresses ============================================================================ */
@@ -67,7 +67,7 @@ const char *dxpu_tcp_parse_port(const char *text, unsigned port, dxpu_udp_addres
         snprintf(full, sizeof full, "127.0.0.1:%s", text);
         return dxpu_udp_parse(full, out);
     }
-    /* a colon outside brackets is a port's; two of them are told as dxpu_udp_parse() does */
+    /* a colon outside brackets is a port's; two are reported as by dxpu_udp_parse() */
     if (text[0] == '[' ? text[len - 1] == ']' : !strchr(text, ':'))
         snprintf(added, sizeof added, ":%u", port);
     snprintf(full, sizeof full, "%s%s%s", text[0] == ':' ? "127.0.0.1" : "", text, added);
@@ -91,7 +91,7 @@ void dxpu_tcp_settings_default(dxpu_tcp_settings *s)
     s->stall_ms = 10000;
 }
 
-/* A peer that went away is told by an error of the write, not by the end of the program. */
+/* A disconnected peer makes the write fail instead of ending the program. */
 static void ignore_sigpipe(void)
 {
     struct sigaction now;
@@ -147,7 +147,7 @@ void dxpu_tcp_drop(dxpu_tcp_conn *c, const char *why)
     leave(c, why);
 }
 
-/* Once.  A peer that speaks first may be heard before libevent tells that the connection stands. */
+/* Once.  A peer that speaks first may be heard before libevent reports the connection. */
 static void opened(dxpu_tcp_conn *c)
 {
     if (c->open || c->over)
@@ -213,7 +213,7 @@ static void on_event(struct bufferevent *bev, short what, void *user)
     if (what & BEV_EVENT_CONNECTED) {
         opened(c);
     } else if (!c->open) {
-        dxpu_tcp_drop(c, NOBODY);
+        dxpu_tcp_drop(c, NO_ANSWER);
     } else if (what & BEV_EVENT_TIMEOUT) {
         dxpu_tcp_drop(c, what & BEV_EVENT_WRITING ? "the peer takes nothing" : "silent for long");
     } else if (!(what & BEV_EVENT_EOF)) {
@@ -229,7 +229,7 @@ static void on_greeting(evutil_socket_t fd, short what, void *user)
     dxpu_tcp_conn *c = user;
     (void)fd;
     (void)what;
-    dxpu_tcp_drop(c, c->finishing ? "closed here" : c->open ? "no greeting" : NOBODY);
+    dxpu_tcp_drop(c, c->finishing ? "closed here" : c->open ? "no greeting" : NO_ANSWER);
 }
 
 /* fd is closed with the connection, and when this fails.  fd -1: to be connected. */
@@ -262,7 +262,7 @@ static dxpu_tcp_conn *conn_new(struct event_base *base, evutil_socket_t fd,
 
 static void start(dxpu_tcp_conn *c)
 {
-    int one = 1; /* messages are small, and each is wanted at once */
+    int one = 1; /* messages are small and urgent */
     (void)setsockopt(bufferevent_getfd(c->bev), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     bufferevent_setcb(c->bev, on_read, on_write, on_event, c);
     (void)bufferevent_enable(c->bev, EV_READ | EV_WRITE);
@@ -282,7 +282,7 @@ dxpu_tcp_conn *dxpu_tcp_connect(struct event_base *base, const dxpu_udp_address 
         conn_free(c);
         return NULL;
     }
-    start(c); /* not earlier: a refusal told at once must not free what is returned */
+    start(c); /* not earlier: an immediate refusal must not free what is returned */
     return c;
 }
 
@@ -372,7 +372,7 @@ static void pay_accept(dxpu_tcp_listener *l)
         pause_listening(l, ACCEPTS_MS);
 }
 
-/* By a hash that nobody else can compute, so that nobody chooses whose share he uses up. */
+/* By a keyed hash, so that no peer can choose whose share it uses up. */
 static unsigned group_of(const dxpu_tcp_listener *l, const struct sockaddr *from)
 {
     dxpu_udp_address a;

@@ -382,7 +382,7 @@ static void put_udp(uint8_t *p, unsigned from, unsigned to, size_t len)
     store16(p + 6, 0);
 }
 
-/* Locally administered addresses of nobody: TLPs have no Ethernet of their own. */
+/* Unassigned locally administered addresses: TLPs have no Ethernet of their own. */
 static void put_ether(uint8_t *p, unsigned type)
 {
     static const uint8_t addresses[12] = { 2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1 };
@@ -402,7 +402,7 @@ static void dump(dxpu_pcap_writer *w, uint64_t time_ns, size_t len)
     note_error(w, false);
 }
 
-/* The tag of a request or completion, 0 for what has none or cannot be told. */
+/* The tag of a request or completion, 0 if there is none or it is unknown. */
 static unsigned tag_of(dxpu_bytes tlp)
 {
     dxpu_tlp t;

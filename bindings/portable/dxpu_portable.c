@@ -64,7 +64,7 @@ static APART void wipe_stack(void)
 }
 
 /* ==== 2  X25519 ===============================================================================
-   A number modulo 2^255 - 19 is ten signed limbs of 26 and 25 bits by turns, so that products are
+   A number modulo 2^255 - 19 is ten signed limbs of 26 and 25 bits in turn, so that products are
    of 32 by 32 bits.  mul() takes limbs of up to 1.65 * 2^26 and 2^25: sums and differences of two
    of its results; its own are at most 1.01 * 2^25 and 2^24. */
 

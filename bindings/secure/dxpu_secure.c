@@ -5,7 +5,7 @@
 
 enum { KEY = DXPU_NOISE_KEY_BYTES, MAC = 16, COOKIE = 16, SECRET = 32 };
 #define SECOND_NS ((uint64_t)1000000000)
-#define COOKIE_NS (120 * SECOND_NS) /* a cookie secret is made anew, and a cookie used, so long */
+#define COOKIE_NS (120 * SECOND_NS) /* lifetime of a cookie's secret, and of a cookie */
 enum { PENDING_LOOKED_AT = 256 };   /* of pending sessions, for the one that makes room */
 
 /* ==== Messages ================================================================================ */

@@ -236,7 +236,7 @@ static int greet(dxpu_sodium_stream *s, dxpu_bytes *in)
 
 /* ==== Messages ================================================================================ */
 
-/* Room for a message of so many bytes; only of who has proven its key. */
+/* Room for a message of that length; only for a peer that has proven its key. */
 static bool make_room(dxpu_sodium_stream *s, size_t bytes)
 {
     size_t cap = ROOM_MIN_BYTES;

@@ -66,7 +66,7 @@ enum {
     HEADER = 16,        /* bytes before every message's own */
     ACCESS = 16,        /* offset, region, count: before the data of region and DMA messages */
     MULTI_ENTRY = 24,   /* one write of REGION_WRITE_MULTI */
-    FDS_MAX = 8,        /* descriptors a message may bring; what we tell the client */
+    FDS_MAX = 8,        /* descriptors a message may bring; also reported to the client */
     POSTED_ID = 0xffff, /* of DMA messages that want no reply: entry 1,023, which is never used */
     REPLY_ROOM = 256,   /* every reply without region data fits */
     READ_AHEAD = 16384  /* received at a time beyond the largest message */
@@ -747,7 +747,7 @@ static int dma_send(dxpu_vfu *s, uint64_t address, const void *data, size_t byte
         while (s->dma[i].used)
             i++;
         d = &s->dma[i];
-        /* entry in the low bits; the rest tells a late reply from a new one */
+        /* entry in the low bits; the rest distinguishes a late reply */
         id = (uint16_t)((uint32_t)s->dma_round++ << 10 | i);
         d->address = address;
         d->tag = tag;
@@ -780,7 +780,7 @@ int dxpu_vfu_dma_send_write(dxpu_vfu *s, uint64_t address, const void *data, siz
 
 int dxpu_vfu_msi(dxpu_vfu *s, uint64_t address, uint32_t data)
 {
-    uint8_t le[4]; /* as it would stand in guest memory: PCI is little-endian */
+    uint8_t le[4]; /* as in guest memory: PCI is little-endian */
     le[0] = (uint8_t)data;
     le[1] = (uint8_t)(data >> 8);
     le[2] = (uint8_t)(data >> 16);
@@ -1790,7 +1790,7 @@ static bool watch(dxpu_vfu *s, int fd)
     return epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &e) == 0;
 }
 
-/* Does nobody listen on this socket file?  Then it is what a crash left behind. */
+/* True if no process listens on this socket file: a crash left it behind. */
 static bool is_stale(const struct sockaddr_un *a)
 {
     struct stat st;

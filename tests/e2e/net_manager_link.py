@@ -526,7 +526,7 @@ def host_dials_once_it_has_a_number():
         m.close()
         host = start_host(l, m)
         by_hand.dxpu(l, "attach", host.control, 1, box.address, 2)
-        host.process.says("nobody answers there; dialing again")
+        host.process.says("no answer; dialing again")
         here = by_hand.slot(l, host, 1)
         check(here["state"] == "dialing" and here["attempts"] == 0, here)  # M-56
         check(by_hand.slot(l, box, 2)["state"] == "empty")
