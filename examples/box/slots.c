@@ -134,10 +134,9 @@ static void overflow(slot *s)
 /* A lost completion would be a silent fault at the host, and the other slots are not to pay. */
 static void no_memory(slot *s)
 {
-    fprintf(stderr,
-            "dxpu-box: slot %u: out of memory for a TLP of the device; the channel ends; give the "
-            "box more memory or fewer slots\n",
-            s->active->slot);
+    log_error("slot %u: out of memory for a TLP of the device; the channel ends; give the box more "
+              "memory or fewer slots",
+              s->active->slot);
     dxpu_channel_reset(&s->active->ch, DXPU_REASON_BUSY);
 }
 
