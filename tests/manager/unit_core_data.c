@@ -619,6 +619,36 @@ static void test_m97_stands_still(void **state)
     assert_int_equal(after(1), 1);
 }
 
+/* So it is for a lease that has ended: of each of its slots. */
+static void test_m97_ended_stands_still(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_up(2, POOL_SPREAD, CORE_REPLACE_NO, 0);
+    assert_int_equal(core_release(c, lease, true).code, CORE_OK);
+    pump();
+    (void)after(KEPT_MS / 4);
+    for (unsigned b = 0; b < BOXES; b++) {
+        core_disconnected(c, box_node[b]);
+        box_there[b] = false;
+        (void)after(5 * KEPT_MS);
+        assert_int_equal(core_lease_left_ms(c, lease), KEPT_MS / 4 * (3 - b));
+        restart();
+        (void)after(5 * KEPT_MS);
+        assert_int_equal(core_lease_left_ms(c, lease), KEPT_MS / 4 * (3 - b));
+        comes_back(b);
+        assert_int_equal(after(KEPT_MS / 4), 0); /* the control: it runs again */
+    }
+    uint32_t slot = slot_of(lease, 0);
+    assert_int_equal(core_break(c, slot, POOL_WHY_OPERATOR).code, CORE_OK);
+    (void)after(5 * KEPT_MS);
+    assert_int_equal(core_lease_left_ms(c, lease), KEPT_MS / 4);
+    assert_int_equal(core_repair(c, slot).code, CORE_OK);
+    assert_int_equal(after(KEPT_MS / 4 - 1), 0);
+    assert_int_equal(bytes_of(slot), lease);
+    assert_int_equal(after(1), 2);
+    assert_null(pool_find_lease(core_pool(c), lease));
+}
+
 /* Its box says that it does not work, while the store has no room: its time stands still; and one
    that was over by then, without room to say so, ends nothing before that is acted upon. */
 static void test_m97_broken_and_no_room(void **state)
@@ -1497,3 +1527,4 @@ int main(void)
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
+        CASE(test_m97_ended_stands_still),

@@ -103,7 +103,10 @@ typedef struct core_lease {
     bool kept;  /* parked or recovered, and not up since: none of its slots is exchanged */
     bool ended; /* expired or released, and its data are kept: parked until it is extended, or
                        released for good when core_lease_left_ms() is over */
-    uint64_t stored_ms, since_ms;  /* of that: left then, 0: all of it; and when, monotonic */
+    uint64_t stored_ms;            /* of that time, when it was stored last; 0: all of it is left */
+    uint64_t ran_ms;               /* of it since, but for what runs now: */
+    uint64_t since_ms;             /* while `counts`; monotonic */
+    bool counts;                   /* all of its slots are within reach */
     uint16_t port[POOL_COUNT_MAX]; /* host's slot numbers, in the order of pool_lease_slots() */
 } core_lease;
 
@@ -133,8 +136,8 @@ bool core_model_keeps_data(const core *c, uint32_t model);
 /* Would a slot of the lease that fails be replaced without being asked? */
 bool core_lease_replaces(const core *c, uint64_t lease);
 /* Of the retention time: of what the slot keeps for the lease that it left, and of a lease that has
-   ended.  UINT64_MAX: there is no limit, or nothing is kept so.  A slot's runs only while it can be
-   taken back: while it works and its box is connected. */
+   ended.  UINT64_MAX: there is no limit, or nothing is kept so.  It runs only while the slot, or each
+   of the lease's, works and its box is connected. */
 uint64_t core_slot_left_ms(const core *c, uint32_t slot);
 uint64_t core_lease_left_ms(const core *c, uint64_t lease);
 /* For which lease that it left, or that has ended, the slot keeps data: its number; 0: for none. */

@@ -490,7 +490,6 @@ static bool load_lease_record(loading *l, uint64_t number, const corei_lease_rec
     t->lease_seen[lease] = !host            ? CORE_LEASE_PARKED
                            : r->rest.was_up ? CORE_LEASE_ACTIVE
                                             : CORE_LEASE_PENDING;
-    t->lease[lease].since_ms = l->c->mono_ms;
     if (r->rest.expires_unix_ms && !r->rest.ended)
         corei_heap_set(&t->expiry, lease, r->rest.expires_unix_ms);
     if (r->rest.key[0] &&
@@ -627,8 +626,9 @@ static void carry_leases(corei_tables *t, const corei_tables *old)
         if (pool_lease_number(t->pool, i) &&
             pool_lease_number(t->pool, i) == pool_lease_number(old->pool, i)) {
             t->lease_seen[i] = old->lease_seen[i];
-            if (old->lease[i].ended)
-                t->lease[i].since_ms = old->lease[i].since_ms;
+            t->lease[i].ran_ms = old->lease[i].ran_ms;
+            t->lease[i].since_ms = old->lease[i].since_ms;
+            t->lease[i].counts = old->lease[i].counts;
         }
 }
 

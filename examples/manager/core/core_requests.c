@@ -275,8 +275,8 @@ core_result core_extend(core *c, uint64_t lease, uint64_t seconds)
     uint32_t index = pool_lease_index(lease);
     core_lease *l = &c->t.lease[index];
     bool ended = l->ended;
-    l->ended = false;
-    l->stored_ms = 0;
+    l->ended = l->counts = false;
+    l->stored_ms = l->ran_ms = 0;
     l->expires_unix_ms = seconds ? corei_day_ms(c) + seconds * 1000 : 0;
     if (seconds)
         corei_heap_set(&c->t.expiry, index, l->expires_unix_ms);

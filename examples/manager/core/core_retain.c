@@ -3,10 +3,9 @@
    SPDX-License-Identifier: MIT
 
    Retention times run by the clock that never jumps, and only while this program runs.  That of a
-   slot runs only while its lease could take it back, which needs its box.  That of an ended lease
-   runs on while a box is unreachable, for its tenant can extend it all the same, and its slots are
-   wiped when the box is back.  What is left is stored now and then, so that a restart lengthens
-   them by an hour at most. */
+   slot runs only while its data could be used, which needs the slot and its box; that of an ended
+   lease, while this holds for each of its slots.  What is left is stored now and then, so that a
+   restart lengthens them by an hour at most. */
 #include <stdio.h>
 #include <string.h>
 
@@ -201,7 +200,7 @@ uint64_t core_lease_left_ms(const core *c, uint64_t lease)
     const core_lease *l = &c->t.lease[pool_lease_index(lease)];
     if (!pool_find_lease(c->t.pool, lease) || !l->ended)
         return UINT64_MAX;
-    return left_of(c, l->stored_ms, c->mono_ms - l->since_ms);
+    return left_of(c, l->stored_ms, l->ran_ms + (l->counts ? c->mono_ms - l->since_ms : 0));
 }
 
 static void save_later(core *c)
@@ -218,12 +217,37 @@ static void wake(core *c, uint32_t slot, uint64_t left_ms)
     save_later(c);
 }
 
+/* Are its data within reach, as far as its box has said? */
+static bool is_within_reach(const core *c, uint32_t slot)
+{
+    return core_slot_state(c, slot) == POOL_RETAINED && !c->t.slot_more[slot].late &&
+           c->t.node[c->t.slot[slot].node].connected;
+}
+
+static void count_lease(core *c, uint32_t lease)
+{
+    core_lease *l = &c->t.lease[lease];
+    bool counts = l->ended;
+    for (uint32_t i = c->t.pool->lease[lease].first; counts && i != POOL_NONE;
+         i = c->t.pool->slot[i].next)
+        counts = is_within_reach(c, i);
+    if (l->counts && !counts)
+        l->ran_ms += c->mono_ms - l->since_ms;
+    if (!l->counts && counts)
+        l->since_ms = c->mono_ms;
+    l->counts = counts;
+    if (counts)
+        wake(c, c->t.pool->lease[lease].first,
+             core_lease_left_ms(c, pool_lease_number(c->t.pool, lease)));
+}
+
 void corei_retain_count(core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
     corei_slot *more = &c->t.slot_more[slot];
-    bool counts = s->owner != POOL_NONE && s->state == POOL_RETAINED && !more->late &&
-                  c->t.node[c->t.slot[slot].node].connected;
+    bool counts = s->owner != POOL_NONE && is_within_reach(c, slot);
+    if (has_ended(c, slot))
+        count_lease(c, s->lease);
     if (more->counts && !counts)
         more->ran_ms += c->mono_ms - more->since_ms;
     if (!more->counts && counts)
@@ -261,12 +285,10 @@ bool corei_retain_due(core *c, uint32_t slot)
 void corei_retain_lease(core *c, uint32_t lease)
 {
     uint64_t number = pool_lease_number(c->t.pool, lease);
-    uint64_t left = number ? core_lease_left_ms(c, number) : UINT64_MAX;
-    uint32_t slot = number ? c->t.pool->lease[lease].first : 0;
-    if (left) {
-        wake(c, slot, left);
+    uint32_t slot = c->t.pool->lease[lease].first;
+    count_lease(c, lease);
+    if (!c->t.lease[lease].counts || core_lease_left_ms(c, number))
         return;
-    }
     if (corei_begin(c).code == CORE_OK) {
         corei_end_lease(c, number, CORE_EVENT_LEASE_RELEASED, POOL_WHY_RETENTION);
         if (corei_commit(c).code == CORE_OK)
@@ -294,10 +316,12 @@ static bool save_lease(core *c, uint32_t lease)
 {
     uint64_t number = pool_lease_number(c->t.pool, lease);
     uint64_t left = number ? core_lease_left_ms(c, number) : UINT64_MAX;
-    if (left == UINT64_MAX)
+    core_lease *l = &c->t.lease[lease];
+    if (left == UINT64_MAX || (!l->ran_ms && !l->counts))
         return false;
-    c->t.lease[lease].stored_ms = left ? left : 1;
-    c->t.lease[lease].since_ms = c->mono_ms;
+    l->stored_ms = left ? left : 1;
+    l->ran_ms = 0;
+    l->since_ms = c->mono_ms;
     corei_mark_changed(c, COREI_LEASE, lease);
     return true;
 }
@@ -354,13 +378,13 @@ void corei_retire(core *c, uint64_t lease, core_event_type type, const char *why
         c->t.lease_seen[index] = CORE_LEASE_PARKED;
     }
     l->ended = true;
-    l->stored_ms = 0;
-    l->since_ms = c->mono_ms;
+    l->stored_ms = l->ran_ms = 0;
+    l->counts = false;
     corei_heap_remove(&c->t.expiry, index);
     corei_mark_changed(c, COREI_LEASE, index);
     for (unsigned i = 0; i < n; i++)
         corei_mark_changed(c, COREI_SLOT, slot[i]);
-    wake(c, slot[0], core_lease_left_ms(c, lease));
+    count_lease(c, index);
 }
 
 /* -- What would be erased -- */
