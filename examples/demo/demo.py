@@ -3,7 +3,7 @@
 
 First a capture goes through dxpu-host and dxpu-box over a bad network, every TLP is checked, and
 the round trip on a good network is compared with plain UDP.  Then a stock Linux guest under QEMU,
-or the built-in root complex where none can be had, uses an NVMe controller that stands in a box."""
+or the built-in root complex where none can be had, uses a box's NVMe controller."""
 # SPDX-License-Identifier: MIT
 import argparse
 import json
@@ -110,7 +110,7 @@ WAITING = (("busy", 2, "busy polling, a core each"), ("block", 1, "blocking, bot
 
 
 def ratio(rounds, count):
-    """The good network: a read of 64 bytes against plain datagrams of the same sizes, by turns."""
+    """The good network: a read of 64 bytes alternating with plain datagrams of the same sizes."""
     figures = {}
     with lab.Lab() as l:
         for wait, cores, _ in WAITING:
@@ -156,7 +156,7 @@ def choose_machine(l, built_in):
     return machines.BuiltIn()
 
 
-# Each part adds its figures, and tells whether all held.
+# Each part adds its figures, and returns whether all held.
 
 def part_replay(args, figures):
     rows, good = replay(4 if args.fast else 20, args.own)

@@ -59,7 +59,7 @@ static void wire_emit(void *user, dxpu_bytes tlp)
     if (dxpu_tlp_receive(tlp, &t) != DXPU_OK ||
         (dxpu_tlp_class(&t) == DXPU_COMPLETION &&
          dxpu_tags_complete(wire.tags, &t, &r) != DXPU_OK)) {
-        free(w); /* as a channel drops what nobody asked for */
+        free(w); /* as a channel drops unsolicited completions */
         return;
     }
     w->next = NULL;

@@ -27,7 +27,7 @@ PEERS = {"box": {"host": "fabric", "command": "control"},
          "manager": {"box": "box", "host": "host"}}
 
 
-reserved = []  # sockets whose names tell other processes which ports are ours
+reserved = []  # sockets whose names show other processes our ports
 
 
 def address(kind=socket.SOCK_DGRAM, count=1):
@@ -154,7 +154,7 @@ class Process:
 
 
 class Lab:
-    """A folder for files, and all processes started in it.  plain: without keys, for tests that
+    """A directory for files, and all processes started in it.  plain: without keys, for tests that
     speak to a port themselves."""
 
     def __init__(self, plain=False):
@@ -185,7 +185,7 @@ class Lab:
         return self.known[kind]
 
     def keys(self, name):
-        """Options that let programs of this lab, and nobody else, into each other."""
+        """Options that let only programs of this lab into each other."""
         kind = KINDS[name]
         self.public(kind)
         peers = self.file(kind + ".peers")
@@ -280,7 +280,7 @@ def compare(sent_file, got_file):
 
 
 def shared_captures():
-    """The folder of hardware captures, or None."""
+    """The directory of hardware captures, or None."""
     for base in (os.environ.get("DXPU_SHARED"), os.path.join(ROOT, "..", "shared")):
         path = base and os.path.join(base, "captures")
         if path and os.path.isdir(path):

@@ -42,7 +42,7 @@ def one_run(l, boxes, cut):
 
 
 def story(l, cuts=CUTS):
-    """Figures; Failed, or whatever else went wrong, is raised.  The two lines are cut by turns, and
+    """Returns figures; raises Failed or any other error.  The two lines are cut alternately, and
     after each run with a cut comes one without."""
     box = l.start("dxpu-box", "--listen", "127.0.0.2:0,127.0.0.3:0", "--json")
     found = box.says(r" at (\S+:\d+), (\S+:\d+),")

@@ -176,7 +176,7 @@ class Root:
         return bool(status & 0x40 and self.config(port, express + 0x12, 2) & 0x2000)
 
     def wait_present(self, slot, wanted, seconds=30):
-        """Sleep until the slot's hot-plug interrupts have told so."""
+        """Sleep until the slot's hot-plug interrupts have reported it."""
         end = time.monotonic() + seconds
         while self.present(slot) != wanted:
             if time.monotonic() > end:
@@ -211,7 +211,7 @@ class Queue:
         self.phase = 1
 
     def put(self, words):
-        """Sixteen dwords; bell() tells the controller."""
+        """Sixteen dwords; bell() notifies the controller."""
         struct.pack_into("<16I", self.memory, self.sq - MEMORY + self.tail * 64, *words)
         self.tail = (self.tail + 1) % self.entries
 

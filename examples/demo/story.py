@@ -1,8 +1,8 @@
 """The story of a pool: slots are leased to a running machine, used over a bad network, lost with
 their box, back, replaced by a spare, given back and wiped, while the manager dies and returns.
 
-Told by a guest or by the built-in root complex (machines.py), step by step as it happens; it ends
-with figures.  Beside it, the same NVMe model without a fabric (dxpu-direct) is measured by turns.
+Run by a guest or by the built-in root complex (machines.py), step by step as it happens; it ends
+with figures.  Beside it, the same NVMe model without a fabric (dxpu-direct) is measured in turn.
 Standard library only."""
 # SPDX-License-Identifier: MIT
 import json
@@ -229,7 +229,7 @@ class Story:
         self.did("%s runs on, its other disk works" % machine.name)
 
     def box_of(self, slot):
-        """The name of the box whose device stands in the machine's slot."""
+        """The name of the box whose device is in the machine's slot."""
         place = self.ask("show", "lease", self.leases[slot])["slots"][0]["slot"]
         node = self.ask("show", "node", place.split(".")[0])
         return node["name"]

@@ -1,10 +1,10 @@
-/* device.h - what stands in a slot: takes TLPs, emits TLPs, hears link events, can be reset
+/* device.h - the model in a slot: takes and emits TLPs, gets link events, can be reset
    SPDX-License-Identifier: MIT
 
    A model is a `device_kind` and an object that its create() makes.  The box calls it from one
    thread and never from inside emit().  Other slots wait for each call: it does a bounded amount of
-   work and never waits for a disk.  What may wait, or takes long, it gives away as a job (jobs.h),
-   and goes on with at the next tick(). */
+   work and never waits for a disk.  Work that may block or take long becomes a job (jobs.h),
+   whose results the next tick() handles. */
 #ifndef DEVICE_H_INCLUDED
 #define DEVICE_H_INCLUDED
 
@@ -18,10 +18,10 @@ typedef struct device_port {
     void *user;
     void (*emit)(void *user, dxpu_bytes tlp);
     /* How many TLPs wait at the moment because they cannot leave; a device with much to send goes
-       on at its next tick.  NULL: nobody counts. */
+       on at its next tick.  NULL: not counted. */
     unsigned (*waiting)(void *user);
-    /* What the device keeps its data on fails, a sentence; once, until a wipe has shown that it
-       does not.  NULL: nobody wants to know. */
+    /* The device's medium fails: a sentence, once, until a wipe has shown that it
+       does not.  NULL: not reported. */
     void (*fault)(void *user, const char *what);
 } device_port;
 
@@ -35,7 +35,7 @@ typedef struct device_settings {
     uint64_t identity;    /* no other device of the fabric has it: serial number, UUIDs */
     const char *serial;   /* nvme: its serial number, 20 characters at most; NULL: of identity */
     uint64_t timeout_ns;  /* least time to wait for a completion of the host */
-    const jobs *jobs;     /* who waits for disks in its place; NULL: nobody, it waits itself */
+    const jobs *jobs;     /* wait for disks in its place; NULL: it waits itself */
     const char *layout;   /* nvme: file that keeps its layout; NULL: beside the first of `file` */
     uint64_t bar_bytes;   /* eptest: size of its 64-bit prefetchable BAR; 0: 64 KB */
 } device_settings;
@@ -68,7 +68,7 @@ typedef struct device_kind {
                     unsigned *height);
     /* Erase for good what reset() leaves, and read all of it back, by jobs, from the beginning when
        `begin`.  DEVICE_WIPING: call again when jobs are over; _WIPED: that was the last of it, all
-       is 0; _UNWIPED: it cannot be erased, after a message.  Nobody uses the device meanwhile.
+       is 0; _UNWIPED: it cannot be erased, after a message.  The device is unused meanwhile.
        NULL: reset() leaves nothing. */
     int (*wipe)(void *device, bool begin);
     /* A number of what it keeps its data on over its own end: another file or disk has another one,

@@ -224,7 +224,7 @@ static void begin(eptest *e, uint32_t command)
     j->crc = 0xffffffffu;
 }
 
-/* Take the command that stands in the register; one is done at a time. */
+/* Take the command from the register; one is done at a time. */
 static bool take_command(eptest *e)
 {
     uint32_t command = get(e, EPTEST_COMMAND);

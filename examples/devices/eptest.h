@@ -22,7 +22,7 @@ enum {
     EPTEST_BAR1_BYTES = 0x1000,
     EPTEST_BAR2_BYTES = 0x2000,
     EPTEST_BAR3_BYTES = 0x4000,
-    EPTEST_BAR4_BYTES = 0x10000 /* unless told otherwise */
+    EPTEST_BAR4_BYTES = 0x10000 /* unless set otherwise */
 };
 
 enum { /* registers */

@@ -98,7 +98,7 @@ struct fn {
     dxpu_tags tags;
     dxpu_tag_entry tag_entries[FN_TAGS];
     struct {
-        fn_fetch *owner; /* NULL: nobody waits for it any more */
+        fn_fetch *owner; /* NULL: no longer awaited */
         uint8_t *to;
     } request[FN_TAGS];
     fn_fetch *fetch_head, **fetch_tail;
@@ -126,7 +126,7 @@ void fn_report(const fn *f, report *r);
 bool fn_tlp(fn *f, const dxpu_tlp *t);
 /* Which BAR a memory request is for, and where in it; -1 when not all of it lies in one. */
 int fn_locate(const fn *f, const dxpu_tlp *t, uint64_t *offset);
-/* A posted write that is not done: nobody's address, poisoned, or with more payload than software
+/* A posted write that is not done: unassigned address, poisoned, or more payload than software
    allowed.  True when it was dropped. */
 bool fn_refuse_write(fn *f, const dxpu_tlp *t, int bar);
 void fn_unsupported(fn *f, const dxpu_tlp *req); /* counted, else as pci_unsupported() */

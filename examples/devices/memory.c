@@ -107,7 +107,7 @@ static void deferrable_write(memory *m, const dxpu_tlp *t)
 }
 
 /* ==== 4  Atomics ==============================================================================
-   Operands stand in memory order, least significant byte first. */
+   Operands are in memory order, least significant byte first. */
 
 static void add(uint8_t *to, const uint8_t *operand, uint32_t len)
 {

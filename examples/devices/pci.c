@@ -225,7 +225,7 @@ void pci_unsupported(pci_function *f, const dxpu_tlp *req)
 
 typedef enum error_kind { ERROR_CORRECTABLE, ERROR_NONFATAL, ERROR_FATAL } error_kind;
 
-/* The header goes to the log as it stands in the TLP, byte 0 in bits 31:24. */
+/* The header goes to the log as in the TLP, byte 0 in bits 31:24. */
 static void error_log_header(pci_function *f, const dxpu_tlp *t)
 {
     uint32_t *log = &f->config[PCI_AER + AER_HEADER_LOG];

@@ -109,7 +109,7 @@ void pci_unsupported(pci_function *f, const dxpu_tlp *req);
 /* Poisoned data came and is not used. */
 void pci_poisoned(pci_function *f);
 /* An error in TLP t, or of none: status bits, log, and a message when software wants it.
-   advisory: it does no harm here or somebody else will tell, so it counts as correctable unless
+   advisory: it does no harm here or another reports it, so it counts as correctable unless
    software made it fatal (6.2.3.2.4). */
 void pci_error(pci_function *f, uint32_t error, bool advisory, const dxpu_tlp *t);
 

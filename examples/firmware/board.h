@@ -15,7 +15,7 @@ bool board_start(dxpu_fw_ring *rx, dxpu_fw_ring *tx, uint8_t mac[6]);
 void board_move(void);
 /* The counter that dxpu_fw_clock wants. */
 uint32_t board_counter(void);
-/* Sleep until an interrupt, at most so many ticks.  Between off and on none is missed: what came
+/* Sleep until an interrupt, at most the given ticks.  Between off and on none is missed: one
    since off() ends the sleep. */
 void board_interrupts_off(void);
 void board_sleep(uint32_t ticks);

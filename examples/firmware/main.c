@@ -3,7 +3,7 @@
 
    The device is the memory model of dxpu-box, unaltered, at the other ends of the slot's rings.  In
    a product that is a PCIe root port's or an endpoint's hardware.  It also writes to its host when
-   it is told to, wherever: what the guard between it and the rings is for.
+   it is commanded to, anywhere: the purpose of the guard between it and the rings.
 
    Words of board_argument(): secret=HEX, the box's secret key; peer=HEX, the public key of a host,
    up to four times; seed=HEX, 32 bytes that random numbers come from; guard=off.  Without a secret

@@ -1,7 +1,7 @@
 /* measure.c - instructions of a box in firmware: what one frame, one TLP, one idle poll costs
    SPDX-License-Identifier: MIT
 
-   Host and box stand in one image and hand frames to each other by hand, so that nothing but
+   Host and box are one image and pass frames to each other directly, so that nothing but
    dxpu_fw_poll() is between two looks at the counter.  It means something only under QEMU's
    -icount shift=0, where a nanosecond is an instruction; tests/firmware/footprint.py runs it. */
 #include "board.h"

@@ -4,7 +4,7 @@
 #include "dxpu.h"
 #include "inject.h"
 
-#pragma GCC visibility push(hidden) /* the equations, too, are nobody else's */
+#pragma GCC visibility push(hidden) /* the equations, too, are private */
 #define DXPU_MODEL_IMPLEMENTATION
 #include "dxpu_model.h"
 #pragma GCC visibility pop

@@ -291,7 +291,7 @@ void inject_primary_gone(CUdevice device)
     int active = 0;
     if (driver_there() &&
         (driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active)) {
-        forget(has_device, &device); /* its other contexts start anew, which does no harm */
+        forget(has_device, &device); /* its other contexts start again, harmlessly */
     }
 }
 

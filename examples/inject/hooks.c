@@ -155,7 +155,7 @@ LIFETIME(ENDS)
 
 static void forked(void)
 {
-    /* The driver does not work in the child before it is started anew there: leave what was made
+    /* The driver does not work in the child before it is started again there: leave what was made
        in the parent alone. */
     inject_device_forget();
     inject_profile_forked();

@@ -95,7 +95,7 @@ static enum method method_named(const char *text)
     return text && strcmp(text, "delay") == 0 ? METHOD_DELAY : METHOD_DEVICE;
 }
 
-/* From the folder in which the program was started, wherever it goes. */
+/* From the directory in which the program was started, also after chdir(). */
 static const char *profile_named(const char *text)
 {
     static char name[8192];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
-   A kernel that does nothing for so many cycles, as PTX.  In `measure`, too. */
+   A kernel that does nothing for a number of cycles, as PTX.  In `measure`, too. */
 #ifndef DXPU_INJECT_SPIN_H
 #define DXPU_INJECT_SPIN_H
 

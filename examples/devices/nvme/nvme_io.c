@@ -119,7 +119,7 @@ static uint16_t io_move(nvme *n, nvme_command *c)
         return NVME_INVALID_FIELD | NVME_DNR;
     if (!nvme_io_buffer(n, c, (uint32_t)bytes)) {
         if (!n->buffer_bytes)
-            return NVME_INTERNAL_ERROR; /* nobody will give any back */
+            return NVME_INTERNAL_ERROR; /* none will be given back */
         nvme_list_append(&n->starving, c);
         return NVME_PENDING;
     }
@@ -178,7 +178,7 @@ static void io_verified(nvme *n, nvme_command *c, const nvme_access *a)
         io_go_on(n, c, io_verify_rest(n, c));
 }
 
-/* Can the blocks be read?  Nobody is given them. */
+/* Returns whether the blocks can be read; they are not transferred. */
 static uint16_t io_verify(nvme *n, nvme_command *c)
 {
     uint16_t status = io_begin(c, NVME_READ_ERROR);

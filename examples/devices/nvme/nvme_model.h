@@ -85,7 +85,7 @@ enum {
     NVME_WRITE_FAULT = 0x280,
     NVME_READ_ERROR = 0x281,
     NVME_COMPARE_FAILURE = 0x285,
-    NVME_MORE = 0x2000, /* the error log tells more */
+    NVME_MORE = 0x2000, /* the error log has more */
     NVME_DNR = 0x4000,
     NVME_PENDING = 0xffff /* of a command function: it completes by itself later */
 };
@@ -201,7 +201,7 @@ struct nvme_command {
     void (*ready)(nvme *n, nvme_command *c); /* its data has been moved */
     fn_range *ranges;                        /* where its data is in the host ... */
     uint32_t range_count, range_room;
-    uint32_t mapped;  /* ... for so many bytes yet */
+    uint32_t mapped;  /* ... for that many bytes yet */
     uint64_t segment; /* of its SGL: what is still to be read of it */
     uint32_t segment_left, descriptors;
     bool segment_last;
@@ -231,7 +231,7 @@ struct nvme_access {
     job job; /* first: the job is the access */
     nvme_op op;
     bool sync;
-    nvme_command *command; /* NULL: nobody wants to know how it ended */
+    nvme_command *command; /* NULL: its status is not reported */
     nvme_ns *ns;           /* NULL: of none */
     nvme_store *store;     /* its own; of it a thread uses no more than the functions above */
     const char *path;      /* of the layout's file */
@@ -288,7 +288,7 @@ typedef struct nvme_error { /* one entry of the error log */
     uint32_t nsid;
 } nvme_error;
 
-enum { /* what stands in features[]; the identifiers below 0x10 */
+enum { /* indexes of features[]; the identifiers below 0x10 */
        NVME_FEATURES = 0x10,
        NVME_EVENTS = 8 /* reported later, when a request for them comes */
 };
@@ -319,7 +319,7 @@ struct nvme {
 
     /* the medium */
     jobs jobs;
-    jobs_queue done;             /* of those run here, when nobody else was given */
+    jobs_queue done;             /* of those run here, if no other jobs were given */
     unsigned dropped;            /* accesses whose commands are gone, and that are not over */
     bool resetting;              /* by the driver, and it waits for them */
     nvme_command shutter, wiper; /* what no host queued: the flush of a shutdown, a wipe */
@@ -327,7 +327,7 @@ struct nvme {
         char *path;          /* NULL: it is not kept */
         bool kept;           /* there is a file */
         bool fits;           /* it says what is here */
-        nvme_command *owner; /* who changes it; NULL: nobody */
+        nvme_command *owner; /* who changes it, or NULL */
         nvme_list waiting;   /* who will */
         nvme_layout next[NVME_NAMESPACES];
     } layout;

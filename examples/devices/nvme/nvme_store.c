@@ -135,7 +135,7 @@ static int find_medium(nvme_store *s, const char *path)
     if (fstat(s->fd, &st))
         return -1;
     if (!S_ISREG(st.st_mode) || ioctl(s->fd, FS_IOC_GETVERSION, &generation))
-        generation = 0; /* not every file system tells */
+        generation = 0; /* not every file system reports it */
     if (S_ISBLK(st.st_mode) && find_disk(path, st.st_rdev, &parts[0]))
         return -1;
     if (!S_ISBLK(st.st_mode)) {

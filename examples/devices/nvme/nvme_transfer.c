@@ -226,7 +226,7 @@ static void sgl_fetched(void *user, fn_fetch *f)
     nvme *n = user;
     nvme_command *c = f->owner;
     uint16_t status = f->failed ? NVME_TRANSFER_ERROR : NVME_SUCCESS;
-    uint32_t bytes = f->bytes; /* f begins anew when a descriptor leads on */
+    uint32_t bytes = f->bytes; /* f is reused when a descriptor leads on */
     for (uint32_t at = 0; at < bytes && status == NVME_SUCCESS && c->mapped < c->bytes;
          at += SGL_BYTES) /* what is beyond the data is ignored */
         status = sgl_take(n, c, c->list + at, !c->segment_left && at + SGL_BYTES == bytes);
@@ -268,7 +268,7 @@ uint16_t nvme_transfer(nvme *n, nvme_command *c, bool to_host, uint32_t bytes,
     return c->dptr == NVME_DPTR_PRP ? prp_begin(n, c) : sgl_begin(n, c);
 }
 
-/* One TLP of the command's data, or a piece that nobody wants. */
+/* One TLP of the command's data, or a piece to be discarded. */
 static void transfer_send_one(nvme *n, nvme_command *c, uint32_t most)
 {
     uint32_t bytes;
